@@ -1,0 +1,119 @@
+package procfleet
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// CloudArea is a network zone. An address is unique only within its cloud
+// area. Zero is the default area; negative values are invalid.
+type CloudArea int64
+
+// Host is a managed machine: one address in one cloud area. The zero Host is
+// "no host". Hosts are comparable; two Hosts are the same machine exactly when
+// they are ==, because [NewHost] and [ParseHost] keep addresses canonical.
+type Host struct {
+	Cloud CloudArea
+	Addr  netip.Addr
+}
+
+// NewHost returns the host with the given address text, IPv4 or IPv6. An IPv4
+// address written as IPv6 (::ffff:10.0.0.1) is the IPv4 host. Addresses with a
+// zone, unspecified and multicast addresses are refused.
+func NewHost(cloud CloudArea, ip string) (Host, error) {
+	if cloud < 0 {
+		return Host{}, fmt.Errorf("cloud area %d is negative", cloud)
+	}
+	addr, err := netip.ParseAddr(ip)
+	if err != nil {
+		return Host{}, fmt.Errorf("%q is neither an IPv4 nor an IPv6 address", clip(ip))
+	}
+	addr = addr.Unmap()
+	switch {
+	case addr.Zone() != "":
+		return Host{}, fmt.Errorf("address %q has a zone; give it without", clip(ip))
+	case addr.IsUnspecified(), addr.IsMulticast():
+		return Host{}, fmt.Errorf("address %q is not the address of one host", clip(ip))
+	}
+	return Host{Cloud: cloud, Addr: addr}, nil
+}
+
+// ParseHost reads the form that [Host.String] writes: "<cloud>:<ip>", for
+// example "0:10.0.0.1" or "3:fd00::1".
+func ParseHost(s string) (Host, error) {
+	area, ip, ok := strings.Cut(s, ":")
+	if !ok {
+		return Host{}, fmt.Errorf("host %q is not of the form <cloud>:<ip>, for example 0:10.0.0.1", clip(s))
+	}
+	n, err := strconv.ParseInt(area, 10, 64)
+	if err != nil {
+		return Host{}, fmt.Errorf("host %q: cloud area %q is not a number; the form is <cloud>:<ip>, for example 0:10.0.0.1", clip(s), clip(area))
+	}
+	h, err := NewHost(CloudArea(n), ip)
+	if err != nil {
+		return Host{}, fmt.Errorf("host %q: %w", clip(s), err)
+	}
+	return h, nil
+}
+
+// IsZero reports whether h is no host at all.
+func (h Host) IsZero() bool { return h == Host{} }
+
+// String writes the host as "<cloud>:<ip>", and the zero Host as "".
+func (h Host) String() string {
+	if h.IsZero() {
+		return ""
+	}
+	b := make([]byte, 0, 24)
+	b = strconv.AppendInt(b, int64(h.Cloud), 10)
+	b = append(b, ':')
+	return string(h.Addr.AppendTo(b))
+}
+
+// MarshalText writes the host as [Host.String] does.
+func (h Host) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// UnmarshalText reads the form of [ParseHost]; empty text is the zero Host.
+func (h *Host) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*h = Host{}
+		return nil
+	}
+	parsed, err := ParseHost(string(text))
+	if err != nil {
+		return err
+	}
+	*h = parsed
+	return nil
+}
+
+// Target is a host as a caller named it. Host is zero when the caller named an
+// agent that nobody has announced, or gave neither address nor agent; such an
+// item ends as unreachable.
+type Target struct {
+	Host Host `json:"h,omitzero"`
+	// AgentID is the agent id that the caller gave, if any.
+	AgentID string `json:"i,omitempty"`
+	// Label is the caller's own way to write this host, for dialects whose
+	// answers must repeat it. Empty means Host.String().
+	Label string `json:"l,omitempty"`
+}
+
+// Key returns the caller's way to write the host: Label, or Host.String().
+func (t Target) Key() string {
+	if t.Label != "" {
+		return t.Label
+	}
+	return t.Host.String()
+}
+
+// clip bounds foreign text that is repeated in a message.
+func clip(s string) string {
+	const limit = 80
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "") + "…"
+}

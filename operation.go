@@ -1,0 +1,55 @@
+package procfleet
+
+import "time"
+
+// Operation is one action on one process spec across a set of hosts.
+type Operation struct {
+	Action  Action      `json:"action"`
+	Process ProcessSpec `json:"process"`
+	Targets []Target    `json:"targets"`
+}
+
+// Submission is what a caller sends to be accepted as one task.
+type Submission struct {
+	Operations []Operation `json:"operations"`
+	// Timeout, if not zero, replaces the computed deadline; 1 s to 7 days.
+	Timeout time.Duration `json:"timeout,omitempty"`
+	// Dialect is the published call that made it and decides the shape of
+	// result keys; Application and Business are who asked and for whom.
+	Dialect     string `json:"dialect,omitempty"`
+	Application string `json:"application,omitempty"`
+	Business    string `json:"business,omitempty"`
+	// Callback is a URL (http or https) that is told when the task is
+	// finished; empty for none.
+	Callback string `json:"callback,omitempty"`
+}
+
+// Items returns the number of items: one for each target of each operation.
+func (s *Submission) Items() int {
+	n := 0
+	for i := range s.Operations {
+		n += len(s.Operations[i].Targets)
+	}
+	return n
+}
+
+// Item is one process on one host inside a task.
+type Item struct {
+	Action Action `json:"a"`
+	Spec   int    `json:"s"` // index into the chunk's Specs
+	Target Target `json:"t"`
+}
+
+// Chunk is the unit in which a task travels: items of one cloud area. All
+// items of one process on one host are in one chunk, in request order. Items
+// of a task are numbered through its chunks: the i-th item of a chunk is item
+// First+i of the task.
+type Chunk struct {
+	Cloud CloudArea     `json:"cloud"`
+	First int           `json:"first"`
+	Specs []ProcessSpec `json:"specs"`
+	Items []Item        `json:"items"`
+}
+
+// Spec returns the process spec of the i-th item of the chunk.
+func (c *Chunk) Spec(i int) *ProcessSpec { return &c.Specs[c.Items[i].Spec] }

@@ -1,0 +1,161 @@
+package procfleet
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Number is a task's place in the order of acceptance: microseconds of the
+// store's clock since the Unix epoch, strictly increasing across all
+// dispatchers, and never going back.
+type Number int64
+
+// Time is the moment of acceptance.
+func (n Number) Time() time.Time { return time.UnixMicro(int64(n)).UTC() }
+
+// TaskID returns the id of the task with this number.
+func (n Number) TaskID() TaskID {
+	t := n.Time()
+	return TaskID(fmt.Sprintf("%s%s:%d", taskIDPrefix, t.Format(taskIDTime), t.Nanosecond()/1000))
+}
+
+// TaskID names a task: "GSETASK:<yyyymmddhhmmss>:<microseconds>", in UTC.
+// Callers treat it as opaque.
+type TaskID string
+
+const (
+	taskIDPrefix = "GSETASK:"
+	taskIDTime   = "20060102150405"
+)
+
+// ParseTaskID checks that s has the form of a task id that procfleet made.
+func ParseTaskID(s string) (TaskID, error) {
+	if _, err := TaskID(s).Number(); err != nil {
+		return "", err
+	}
+	return TaskID(s), nil
+}
+
+// Number returns the number that the id was made from.
+func (id TaskID) Number() (Number, error) {
+	malformed := fmt.Errorf("task id %q is not of the form %s<yyyymmddhhmmss>:<microseconds>", clip(string(id)), taskIDPrefix)
+	rest, ok := strings.CutPrefix(string(id), taskIDPrefix)
+	stamp, micros, ok2 := strings.Cut(rest, ":")
+	if !ok || !ok2 {
+		return 0, malformed
+	}
+	t, err := time.ParseInLocation(taskIDTime, stamp, time.UTC)
+	us, err2 := strconv.ParseUint(micros, 10, 64)
+	if err != nil || err2 != nil || us > 999_999 {
+		return 0, malformed
+	}
+	n := Number(t.UnixMicro() + int64(us))
+	if n.TaskID() != id { // leading zeros or signs: not a form that we write
+		return 0, malformed
+	}
+	return n, nil
+}
+
+// TaskState is where a task stands; see the diagram in the package comment.
+type TaskState string
+
+// The states of a task.
+const (
+	TaskAccepted TaskState = "accepted"
+	TaskRunning  TaskState = "running"
+	TaskFinished TaskState = "finished"
+	TaskRejected TaskState = "rejected"
+)
+
+// Done reports whether nothing more is awaited.
+func (s TaskState) Done() bool { return s == TaskFinished || s == TaskRejected }
+
+// Lane is the queue in which a task travels: tasks of at most [SmallTask]
+// items do not wait behind bigger ones.
+type Lane string
+
+// LaneSmall carries small tasks; big ones are spread over the others, so that
+// big tasks which run at the same time share the workers evenly.
+const LaneSmall Lane = "s"
+
+// Limits of a task's parts.
+const (
+	// SmallTask is the most items that a task in [LaneSmall] has.
+	SmallTask = 256
+	// ChunkItems is the most items in a chunk, unless a single process on a
+	// single host has more items than that in one request.
+	ChunkItems = 256
+	// BigLanes is the number of lanes for tasks above SmallTask.
+	BigLanes = 8
+)
+
+// BigLane returns the n-th lane for big tasks; n is taken modulo [BigLanes].
+func BigLane(n uint64) Lane { return Lane("b" + strconv.FormatUint(n%BigLanes, 10)) }
+
+// Lanes returns every lane, the small one first.
+func Lanes() []Lane {
+	lanes := []Lane{LaneSmall}
+	for n := range uint64(BigLanes) {
+		lanes = append(lanes, BigLane(n))
+	}
+	return lanes
+}
+
+// Task is the accepted, stored, queryable execution of one submission.
+type Task struct {
+	ID     TaskID
+	Number Number
+	State  TaskState
+	Lane   Lane
+	Items  int
+	Chunks int
+	// Counts has one entry per item state; they add up to Items, always.
+	Counts Counts
+
+	CreatedAt  time.Time // acceptance, the store's clock
+	Deadline   time.Time // when silent items are given up
+	FinishedAt time.Time // zero while open
+	ExpiresAt  time.Time // when the store forgets the task
+
+	// Dispatched is true once all chunks are known to be queued.
+	Dispatched bool
+	// NotifyPending is true from the task's end until its end was told.
+	NotifyPending bool
+	// RejectReason says why State is TaskRejected.
+	RejectReason string
+
+	Actions     []Action // the distinct actions asked for
+	Dialect     string
+	Application string
+	Business    string
+	Callback    string
+}
+
+// Counts is the number of items in each state.
+type Counts map[State]int
+
+// Open is the number of items without a final result.
+func (c Counts) Open() int { return c[StatePending] + c[StateDelivered] }
+
+// Total is the number of items.
+func (c Counts) Total() int {
+	n := 0
+	for _, v := range c {
+		n += v
+	}
+	return n
+}
+
+// Failed is the number of items for which the caller did not get what was
+// asked for: failed, unreachable, timed out, cancelled or rejected.
+func (c Counts) Failed() int {
+	n := 0
+	for _, s := range States() {
+		if s.Failure() {
+			n += c[s]
+		}
+	}
+	return n
+}
