@@ -1,0 +1,119 @@
+package agentproto
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Header opens every message. Decoders check Type before anything else.
+type Header struct {
+	Type string    `json:"type"`
+	ID   string    `json:"id"` // unique per message; for logs only
+	Sent time.Time `json:"sent"`
+}
+
+// Message types.
+const (
+	TypeCommand       = "procfleet.agent.v1.command"
+	TypeReply         = "procfleet.agent.v1.reply"
+	TypeResults       = "procfleet.agent.v1.results"
+	TypeResend        = "procfleet.agent.v1.resend"
+	TypeResendReply   = "procfleet.agent.v1.resend_reply"
+	TypePresence      = "procfleet.agent.v1.presence"
+	TypePresenceReply = "procfleet.agent.v1.presence_reply"
+)
+
+// Command asks the agent of one host to act on processes. It is sent as a
+// request to [AgentSubject] and answered with a [Reply] as soon as the agent
+// has journalled it; results follow on [ResultSubject].
+type Command struct {
+	Header
+	Task string `json:"task"`
+	Lane string `json:"lane"` // of the results: "s" or "b"
+	Host string `json:"host"` // "<cloud>:<ip>"; another host refuses
+	// Instance is the agent instance that is meant; another one refuses the
+	// whole command. Empty if the sender does not know the instance.
+	Instance string `json:"instance,omitempty"`
+	// AcceptBefore is server time; later the agent must not accept.
+	AcceptBefore time.Time     `json:"accept_before"`
+	Items        []CommandItem `json:"items"`
+	// Specs are encoded [Spec] values; items name them by index.
+	Specs []json.RawMessage `json:"specs"`
+}
+
+// CommandItem is one action on one process.
+type CommandItem struct {
+	Item   int    `json:"item"`
+	Action string `json:"action"`
+	Spec   int    `json:"spec"`
+	// Fence is the task's number; with Item it orders commands for one
+	// process. A lower fence after a higher one is refused as superseded.
+	Fence int64 `json:"fence"`
+}
+
+// Spec is a process spec as agents know it. The sender fills in every
+// default; a zero field means zero.
+type Spec struct {
+	Key        string `json:"key"`
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name,omitempty"`
+	ProcName   string `json:"proc_name"`
+	SetupPath  string `json:"setup_path,omitempty"`
+	PidPath    string `json:"pid_path,omitempty"`
+	ConfigPath string `json:"config_path,omitempty"`
+	LogPath    string `json:"log_path,omitempty"`
+	Account    string `json:"account,omitempty"` // empty is root
+
+	StartCmd       string            `json:"start_cmd,omitempty"`
+	StopCmd        string            `json:"stop_cmd,omitempty"`
+	RestartCmd     string            `json:"restart_cmd,omitempty"`
+	ReloadCmd      string            `json:"reload_cmd,omitempty"`
+	KillCmd        string            `json:"kill_cmd,omitempty"`
+	VersionCmd     string            `json:"version_cmd,omitempty"`
+	HealthCmd      string            `json:"health_cmd,omitempty"`
+	Shell          string            `json:"shell,omitempty"` // sh, bat, ps1; empty is sh
+	Env            map[string]string `json:"env,omitempty"`
+	NoProfile      bool              `json:"no_profile,omitempty"`
+	RestartInPlace bool              `json:"restart_in_place,omitempty"`
+
+	Type              string  `json:"process_type"` // resident, once, periodic
+	OpTimeoutMS       int64   `json:"op_timeout_ms"`
+	StartCheckBeginMS int64   `json:"start_check_begin_ms"`
+	StartCheckEndMS   int64   `json:"start_check_end_ms"`
+	StopCheckMS       int64   `json:"stop_check_ms"`
+	StartRetries      int     `json:"start_retries"`
+	StartIntervalMS   int64   `json:"start_interval_ms"`
+	CycleTimeMS       int64   `json:"cycle_time_ms,omitempty"`
+	Crontab           string  `json:"crontab,omitempty"`
+	Instances         int     `json:"instances,omitempty"`
+	CPULimit          float64 `json:"cpu_limit,omitempty"` // percent of the host
+	MemoryLimit       float64 `json:"memory_limit,omitempty"`
+}
+
+// Reply answers a [Command]. It has one entry per item of the command, or
+// Refused set and no items: then nothing of the command was accepted.
+type Reply struct {
+	Header
+	Instance string `json:"instance"`
+	// Refused says in one word why the whole command was turned away.
+	Refused string      `json:"refused,omitempty"`
+	Message string      `json:"message,omitempty"`
+	Items   []ReplyItem `json:"items,omitempty"`
+}
+
+// Words of [Reply.Refused].
+const (
+	RefusedUndecodable = "undecodable" // not a message this agent reads
+	RefusedHost        = "host"        // meant for another host
+	RefusedInstance    = "instance"    // meant for another instance
+	RefusedExpired     = "expired"     // accept_before has passed
+	RefusedStopping    = "stopping"    // the agent is going away; ask again
+)
+
+// ReplyItem says what became of one command item. With Result set the item
+// is over: it was refused, or it is a repeat whose outcome is known.
+// Otherwise the agent has accepted it and will send a result.
+type ReplyItem struct {
+	Item   int     `json:"item"`
+	Result *Result `json:"result,omitempty"`
+}

@@ -1,0 +1,30 @@
+package agentproto
+
+import "time"
+
+// Presence announces a live agent: on connecting, every 30 s with jitter, and
+// with Leaving set when it goes away in good order. It is sent as a request
+// to [PresenceSubject]; a worker answers with a [PresenceReply] once the
+// store has it. No answer is no error: the next announcement is sent anyway.
+type Presence struct {
+	Header
+	Host     string `json:"host"` // "<cloud>:<ip>"
+	AgentID  string `json:"agent_id,omitempty"`
+	Instance string `json:"instance"` // made together with the data folder
+	Version  string `json:"version"`
+	OS       string `json:"os,omitempty"`
+	Arch     string `json:"arch,omitempty"`
+	// StartedAt is when this agent process began.
+	StartedAt time.Time `json:"started_at"`
+	// Types are the message types that the agent reads.
+	Types      []string `json:"types,omitempty"`
+	Supervised int      `json:"supervised"` // how many processes it keeps alive
+	Leaving    bool     `json:"leaving,omitempty"`
+}
+
+// PresenceReply tells the agent the server's time. With the round trip as
+// error bound the agent learns by how much its own clock is off.
+type PresenceReply struct {
+	Header
+	ServerTime time.Time `json:"server_time"`
+}

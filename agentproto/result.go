@@ -1,0 +1,111 @@
+package agentproto
+
+import "time"
+
+// Results carries final results of one task from one host. It is published
+// to [ResultSubject] and kept by the agent until the stream acknowledged it.
+type Results struct {
+	Header
+	Task     string   `json:"task"`
+	Host     string   `json:"host"`
+	Instance string   `json:"instance"`
+	Results  []Result `json:"results"`
+}
+
+// Result is the final outcome of one command item.
+type Result struct {
+	Item int `json:"item"`
+	// Code is a published GSE code, Reason its word: succeeded,
+	// already_running, not_running, command_failed, check_failed, refused.
+	Code     int      `json:"code"`
+	Reason   string   `json:"reason"`
+	Message  string   `json:"message"` // exactly "success" for code 0
+	Warnings []string `json:"warnings,omitempty"`
+	Status   *Status  `json:"status,omitempty"`
+
+	AcceptedAt time.Time `json:"accepted_at,omitzero"`
+	StartedAt  time.Time `json:"started_at,omitzero"`
+	FinishedAt time.Time `json:"finished_at,omitzero"`
+}
+
+// Reasons of a [Result].
+const (
+	ReasonSucceeded      = "succeeded"
+	ReasonAlreadyRunning = "already_running"
+	ReasonNotRunning     = "not_running"
+	ReasonCommandFailed  = "command_failed"
+	ReasonCheckFailed    = "check_failed"
+	ReasonRefused        = "refused"
+)
+
+// Codes of a [Result].
+const (
+	CodeSuccess        = 0
+	CodeAgentAbnormal  = 117
+	CodeAlreadyRunning = 828
+	CodeNotRunning     = 829
+	CodeUnknownAction  = 832
+	CodeCheckFailed    = 836
+	CodeFailed         = 65535
+)
+
+// Bounds of a result, in bytes; agents cut to them, keeping valid UTF-8.
+const (
+	MaxMessage = 4 << 10
+	MaxResult  = 16 << 10
+)
+
+// Status is what the agent saw of a process.
+type Status struct {
+	At         time.Time `json:"at"`
+	UTCOffset  int       `json:"utc_offset_s"`
+	Running    bool      `json:"running"`
+	Supervised bool      `json:"supervised"`
+	Phase      string    `json:"phase,omitempty"`
+	AgentID    string    `json:"agent_id,omitempty"`
+
+	PID           int       `json:"pid,omitempty"`
+	Command       string    `json:"command,omitempty"`
+	Stat          string    `json:"stat,omitempty"`
+	Threads       int       `json:"threads,omitempty"`
+	StartedAt     time.Time `json:"started_at,omitzero"`
+	ElapsedMS     int64     `json:"elapsed_ms,omitempty"`
+	UserMS        int64     `json:"user_ms,omitempty"`
+	SystemMS      int64     `json:"system_ms,omitempty"`
+	CPU           float64   `json:"cpu,omitempty"`         // percent of the host
+	CPUAverage    float64   `json:"cpu_average,omitempty"` // percent of the host, over its life
+	MemoryBytes   int64     `json:"memory_bytes,omitempty"`
+	MemoryPercent float64   `json:"memory_percent,omitempty"`
+	HostFreeKB    int64     `json:"host_free_kb,omitempty"`
+
+	Version string `json:"version,omitempty"`
+	Health  string `json:"health,omitempty"`
+
+	RegisteredAt  time.Time `json:"registered_at,omitzero"`
+	LastStartedAt time.Time `json:"last_started_at,omitzero"`
+	Failures      int       `json:"failures,omitempty"`
+	NextRetryAt   time.Time `json:"next_retry_at,omitzero"`
+	Evidence      string    `json:"evidence,omitempty"`
+}
+
+// Resend asks an agent, as a request to [AgentSubject], to publish the
+// results of these items again. It is answered with a [ResendReply].
+type Resend struct {
+	Header
+	Task     string `json:"task"`
+	Lane     string `json:"lane"`
+	Host     string `json:"host"`
+	Instance string `json:"instance,omitempty"`
+	Items    []int  `json:"items"`
+}
+
+// ResendReply sorts the items of a [Resend] by what the agent knows.
+type ResendReply struct {
+	Header
+	Instance string `json:"instance"`
+	Refused  string `json:"refused,omitempty"` // words of [Reply.Refused]
+	Message  string `json:"message,omitempty"`
+	Running  []int  `json:"running,omitempty"` // accepted, not over
+	Sent     []int  `json:"sent,omitempty"`    // over; the results are being published again
+	Unknown  []int  `json:"unknown,omitempty"` // never accepted by this instance
+}

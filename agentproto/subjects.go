@@ -1,0 +1,56 @@
+package agentproto
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// HostToken writes an address as one subject token: '.' and ':' become '-'.
+//
+//	10.0.0.1 → 10-0-0-1     fd00::1 → fd00--1
+func HostToken(addr netip.Addr) string {
+	return strings.NewReplacer(".", "-", ":", "-").Replace(addr.String())
+}
+
+// AgentSubject is where the agent of a host takes commands.
+//
+//	procfleet.agent.0.10-0-0-1
+func AgentSubject(cloud int64, addr netip.Addr) string {
+	return "procfleet.agent." + strconv.FormatInt(cloud, 10) + "." + HostToken(addr)
+}
+
+// AgentQueue is the queue group in which an agent subscribes to its subject.
+const AgentQueue = "agent"
+
+// PresenceSubject is where the agents of a cloud area announce themselves.
+//
+//	procfleet.presence.0
+func PresenceSubject(cloud int64) string {
+	return "procfleet.presence." + strconv.FormatInt(cloud, 10)
+}
+
+// PresenceAll matches every cloud area's presence subject.
+const PresenceAll = "procfleet.presence.*"
+
+// ResultSubject is where agents publish results (JetStream).
+//
+//	procfleet.result.s.0
+func ResultSubject(lane string, cloud int64) string {
+	return "procfleet.result." + lane + "." + strconv.FormatInt(cloud, 10)
+}
+
+// ResultsOfLane matches the result subjects of a lane in every cloud area.
+//
+//	procfleet.result.s.*
+func ResultsOfLane(lane string) string { return "procfleet.result." + lane + ".*" }
+
+// ValidLane reports an error unless lane is one subject token of lower-case
+// letters and digits.
+func ValidLane(lane string) error {
+	if lane == "" || strings.Trim(lane, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
+		return fmt.Errorf("lane %q is not a word of lower-case letters and digits", lane)
+	}
+	return nil
+}
