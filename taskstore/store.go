@@ -1,0 +1,268 @@
+// Package taskstore is the contract of the task store, the truth about tasks.
+// Implementations are boltstore (one machine) and redisstore (many); the
+// suite in storetest says what both must do.
+//
+// All moments are by the store's own clock ([Clock.Now]), so that dispatchers,
+// workers and sweeps agree however wrong their machines' clocks are. Every
+// method is safe for concurrent use, returns when ctx ends, and either has
+// its whole effect or none. A method that answers [ErrUnavailable] may have
+// had its effect; all methods may be repeated.
+package taskstore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/procfleet/procfleet"
+)
+
+// Errors of a store.
+var (
+	// ErrNotFound means that there is no such task, or no longer.
+	ErrNotFound = errors.New("taskstore: no such task")
+	// ErrConflict means that the idempotency key was used with another body.
+	ErrConflict = errors.New("taskstore: the idempotency key was used for another request")
+	// ErrUnavailable means that the store cannot be asked now or takes no
+	// more: unreachable, loading, read-only, out of memory. Try again later.
+	ErrUnavailable = errors.New("taskstore: unavailable")
+)
+
+// Draft is a submission ready to become a task.
+type Draft struct {
+	Chunks []procfleet.Chunk
+	Lane   procfleet.Lane
+	// Timeout is from acceptance to the deadline, Retention from the deadline
+	// to the moment when the store forgets everything about the task.
+	Timeout   time.Duration
+	Retention time.Duration
+
+	Actions     []procfleet.Action
+	Dialect     string
+	Application string
+	Business    string
+	Callback    string
+
+	// IdempotencyKey, if not empty, makes a repeat by the same application
+	// find the task of the first request; BodyHash tells a repeat from
+	// another request under the same key.
+	IdempotencyKey string
+	BodyHash       string
+}
+
+// Acceptance is what a dispatcher does. The order Create, publish every
+// chunk, Dispatched makes the store the outbox: until Dispatched the sweep
+// publishes what a dead dispatcher left.
+type Acceptance interface {
+	// Create stores a task in state accepted, with its number, its chunks and
+	// its visit in the sweep index. If the draft's idempotency key already
+	// has a task that was not rejected, it returns that one and created is
+	// false, or ErrConflict if the body was another. A key whose task was
+	// rejected, or was never written because its dispatcher died, is free:
+	// the latter continues with the id that the key remembers. The key is
+	// remembered as long as the task.
+	Create(ctx context.Context, d Draft) (t procfleet.Task, created bool, err error)
+	// Dispatched notes that every chunk is queued; sequences[i] is the
+	// position of chunk i in the stream (see [Duties.Republished]).
+	Dispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64) error
+	// Reject ends a task of which nothing was begun: every item becomes
+	// rejected, with reason as message, and NotifyPending is not set. It
+	// answers false, and changes nothing, if a chunk was begun: then the task
+	// is accepted. Rejecting again answers true.
+	Reject(ctx context.Context, id procfleet.TaskID, reason string) (rejected bool, err error)
+}
+
+// Gate is the store's answer to a worker that wants to deliver a chunk.
+type Gate string
+
+// The answers of [Delivery.Begin].
+const (
+	GateOpen     Gate = "open"     // deliver the pending items
+	GateGone     Gate = "gone"     // no such task or chunk, or forgotten
+	GateRejected Gate = "rejected" // the task was rejected
+	GateOverdue  Gate = "overdue"  // the deadline has passed
+	GateFinished Gate = "finished" // every item of the chunk has a final result, or the chunk is done
+)
+
+// Begun is what a worker needs to deliver a chunk. Only Gate and Now are set
+// unless Gate is open.
+type Begun struct {
+	Gate  Gate
+	Now   time.Time
+	Task  procfleet.Task
+	Chunk procfleet.Chunk
+	// Open lists the items of the chunk without a final result, as indexes
+	// into Chunk.Items, ascending.
+	Open []int
+	// FirstBegun is when this chunk was begun for the first time; equal to
+	// Now if this is it.
+	FirstBegun time.Time
+}
+
+// Batch is results of one task.
+type Batch struct {
+	Task    procfleet.TaskID
+	Results []procfleet.Result
+}
+
+// Recorded says what a [Batch] changed.
+type Recorded struct {
+	// Known is false if the task is not, or no longer, there.
+	Known bool
+	// Applied counts results that became their item's result; the others
+	// were repeats, of no higher rank, or of items the task does not have.
+	Applied int
+	// Completed is true for exactly one batch of a task: the one that made
+	// the last open item final. The same step set NotifyPending.
+	Completed bool
+}
+
+// Delivery is what a worker does with chunks and results.
+type Delivery interface {
+	// Begin asks whether a chunk may be delivered; the first Begin of a task
+	// moves it to running and excludes Reject.
+	Begin(ctx context.Context, id procfleet.TaskID, chunk int) (Begun, error)
+	// Delivered moves items (indexes in the task) of a chunk from pending to
+	// delivered; items in another state stay as they are. With done the
+	// chunk needs no further delivery: each of its items was accepted,
+	// refused or recorded.
+	Delivered(ctx context.Context, id procfleet.TaskID, chunk int, items []int, done bool) error
+	// Record applies results by rank: a higher [procfleet.Rank] replaces a
+	// lower one once (marked Late if it replaced a final one), an equal or
+	// lower one changes nothing; state, counters and result move together.
+	// The answer has one entry per batch. A task that was rejected takes no
+	// results. Content beyond [procfleet.MaxResult] is cut.
+	Record(ctx context.Context, batches []Batch) ([]Recorded, error)
+}
+
+// TaskQuery selects tasks for a list, newest first.
+type TaskQuery struct {
+	Before procfleet.Number // exclusive; 0 begins with the newest
+	Limit  int              // 1 to 1000
+}
+
+// ResultQuery selects items of one task in the order of [procfleet.States],
+// failures first, and by index within a state.
+type ResultQuery struct {
+	State  procfleet.State // only this state; empty for all
+	Cursor string          // from the page before; empty begins
+	Limit  int             // 1 to 1000
+}
+
+// Queries is what is read for callers. A page costs what it shows, not what
+// the task is; counters are one read.
+type Queries interface {
+	Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error)
+	// Tasks returns tasks in descending order of number.
+	Tasks(ctx context.Context, q TaskQuery) ([]procfleet.Task, error)
+	// Chunk returns all items of one chunk with where they stand; a whole
+	// result map is read chunk by chunk. Items of a rejected task are
+	// rejected. ErrNotFound if the task has no such chunk.
+	Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error)
+	// Results returns a page and the cursor of the next; next is empty after
+	// the last. While a task runs, items move between states, so a walk over
+	// all pages may miss or repeat those that moved. A cursor that this
+	// store did not make is an error that wraps ErrCursor.
+	Results(ctx context.Context, id procfleet.TaskID, q ResultQuery) (page []procfleet.ItemResult, next string, err error)
+}
+
+// ErrCursor means that a page cursor is not one that the store made.
+var ErrCursor = errors.New("taskstore: cursor not understood")
+
+// SweepShards is the number of parts of the sweep index; each is visited
+// under a lease of its own.
+const SweepShards = 16
+
+// ChunkDuty is a chunk that is not done.
+type ChunkDuty struct {
+	Chunk    int
+	Sequence uint64    // in the stream when last published; 0 if never noted
+	Begun    time.Time // first begun; zero if never
+}
+
+// Duties is what the sweep does: every task that is open, or finished but not
+// yet told, has a visit in the index.
+type Duties interface {
+	// Lease takes or renews a named lease for holder and reports whether
+	// holder has it. It ends by itself after ttl.
+	Lease(ctx context.Context, name, holder string, ttl time.Duration) (held bool, err error)
+	// Release gives a lease back if holder has it.
+	Release(ctx context.Context, name, holder string) error
+	// Due returns up to limit tasks of a shard whose visit is due, the
+	// longest overdue first. Tasks that were never written are among them.
+	Due(ctx context.Context, shard, limit int) ([]procfleet.TaskID, error)
+	// Undone returns the chunks of a task that are not done.
+	Undone(ctx context.Context, id procfleet.TaskID) ([]ChunkDuty, error)
+	// Republished notes a chunk's new position in the stream.
+	Republished(ctx context.Context, id procfleet.TaskID, chunk int, sequence uint64) error
+	// Revisit sets a task's next visit, after the given time.
+	Revisit(ctx context.Context, id procfleet.TaskID, after time.Duration) error
+	// Settle takes a task out of the sweep index: it is finished and told,
+	// rejected, or gone.
+	Settle(ctx context.Context, id procfleet.TaskID) error
+	// Notified clears NotifyPending.
+	Notified(ctx context.Context, id procfleet.TaskID) error
+}
+
+// PresenceTTL is how long an announcement counts.
+const PresenceTTL = 90 * time.Second
+
+// Announcement is what an agent says of itself.
+type Announcement struct {
+	Host       procfleet.Host
+	AgentID    string
+	Instance   string
+	Version    string
+	OS, Arch   string
+	StartedAt  time.Time // of the agent, by its own clock
+	Supervised int
+	Leaving    bool // the agent goes away: its presence ends now
+}
+
+// Presence is an agent that was heard of within [PresenceTTL].
+type Presence struct {
+	Announcement
+	SeenAt time.Time
+	// Since is when this instance was first heard of, unless another one of
+	// the same host was heard of in between.
+	Since time.Time
+	// Conflict is true while two live instances claim the host: each was
+	// heard of again after the other, within PresenceTTL.
+	Conflict bool
+}
+
+// Hosts keeps what agents announce.
+type Hosts interface {
+	// Announce stores announcements; the last one of a host counts.
+	Announce(ctx context.Context, as []Announcement) error
+	// Presences returns one entry per host, in order; the zero Presence for
+	// hosts without a live agent.
+	Presences(ctx context.Context, hosts []procfleet.Host) ([]Presence, error)
+	// Resolve returns the hosts of agent ids, in order; the zero Host for
+	// ids that no live agent announced.
+	Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Host, error)
+	// HostPage returns up to limit live agents ordered by cloud area and
+	// address text, beginning after the given host (zero begins).
+	HostPage(ctx context.Context, after procfleet.Host, limit int) ([]Presence, error)
+}
+
+// Clock tells the store's time.
+type Clock interface {
+	Now(ctx context.Context) (time.Time, error)
+}
+
+// Store is everything together. Only commands, implementations and the suite
+// mention it; a role asks for the parts that it needs.
+type Store interface {
+	Acceptance
+	Delivery
+	Queries
+	Duties
+	Hosts
+	Clock
+	// Close releases what the store holds; nothing that was confirmed is lost.
+	Close() error
+}
+
+// Shard returns the sweep shard of a task.
+func Shard(n procfleet.Number) int { return int(uint64(n) % SweepShards) }
