@@ -1,0 +1,301 @@
+package procfleet
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Invalid is a problem with one field of a request. Field is the path in the
+// native JSON form, for example "process.alive.op_timeout".
+type Invalid struct {
+	Field   string
+	Problem string
+}
+
+func (e *Invalid) Error() string { return e.Field + ": " + e.Problem }
+
+// In returns err with every [Invalid] in it moved below the given path:
+// In("operations[1]", …) turns "action" into "operations[1].action".
+func In(parent string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		var moved []error
+		for _, e := range many.Unwrap() {
+			moved = append(moved, In(parent, e))
+		}
+		return errors.Join(moved...)
+	}
+	if one, ok := errors.AsType[*Invalid](err); ok {
+		return &Invalid{Field: parent + "." + one.Field, Problem: one.Problem}
+	}
+	return fmt.Errorf("%s: %w", parent, err)
+}
+
+// Bounds of a request.
+const (
+	MaxOpTimeout  = 24 * time.Hour
+	MaxCheck      = time.Hour
+	MaxCycleTime  = 365 * 24 * time.Hour
+	MaxTimeout    = 7 * 24 * time.Hour
+	MaxRetries    = 1000
+	MaxInstances  = 1000
+	MaxKey        = 512      // bytes of a process key
+	MaxCommand    = 32 << 10 // bytes of one control command
+	MaxPath       = 4096
+	MaxLabelBytes = 16 << 10 // of all labels together
+)
+
+// ValidateBounds checks what no caller may exceed: ranges, known words,
+// lengths and text encoding. It does not ask whether the spec is complete
+// enough for an action; see [ProcessSpec.Validate].
+func (s *ProcessSpec) ValidateBounds() error {
+	return errors.Join(
+		s.boundTimes(),
+		s.boundCounts(),
+		s.boundText(),
+		oneOf("alive.type", string(s.Alive.Type), string(Resident), string(Once), string(Periodic)),
+		oneOf("control.shell", string(s.Control.Shell), "", string(ShellSh), string(ShellBat), string(ShellPs1)),
+		s.boundLabels(),
+	)
+}
+
+func (s *ProcessSpec) boundTimes() error {
+	a := &s.Alive
+	errs := []error{
+		within("alive.op_timeout", a.OpTimeout, time.Second, MaxOpTimeout),
+		within("alive.start_check_begin", a.StartCheckBegin, 0, MaxCheck),
+		within("alive.start_check_end", a.StartCheckEnd, 0, MaxCheck),
+		within("alive.stop_check", a.StopCheck, 0, MaxCheck),
+		within("alive.start_interval", a.StartInterval, 10*time.Millisecond, MaxOpTimeout),
+	}
+	if a.CycleTime != 0 {
+		errs = append(errs, within("alive.cycle_time", a.CycleTime, time.Second, MaxCycleTime))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *ProcessSpec) boundCounts() error {
+	return errors.Join(
+		between("alive.start_retries", s.Alive.StartRetries, MaxRetries),
+		between("alive.instances", s.Alive.Instances, MaxInstances),
+		percent("limits.cpu", s.Limits.CPU),
+		percent("limits.memory", s.Limits.Memory),
+	)
+}
+
+func (s *ProcessSpec) boundText() error {
+	var errs []error
+	check := func(field, text string, limit int) {
+		switch {
+		case len(text) > limit:
+			errs = append(errs, &Invalid{field, fmt.Sprintf("is %d bytes long, at most %d are allowed", len(text), limit)})
+		case !utf8.ValidString(text):
+			errs = append(errs, &Invalid{field, "is not valid UTF-8"})
+		case strings.ContainsRune(text, 0):
+			errs = append(errs, &Invalid{field, "contains a NUL character"})
+		}
+	}
+	for _, f := range s.words() {
+		check(f.name, f.text, MaxKey)
+	}
+	for _, f := range s.paths() {
+		check(f.name, f.text, MaxPath)
+	}
+	for _, f := range s.commands() {
+		check(f.name, f.text, MaxCommand)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Control.Environment)) {
+		check("control.env", name+"="+s.Control.Environment[name], MaxCommand)
+	}
+	return errors.Join(errs...)
+}
+
+// textField is a text of a spec under its JSON name.
+type textField struct{ name, text string }
+
+func (s *ProcessSpec) words() []textField {
+	return []textField{
+		{"namespace", s.Namespace},
+		{"name", s.Name},
+		{"value_key", s.ValueKey},
+		{"proc_name", s.ProcName},
+		{"account", s.Account},
+		{"func_id", s.FuncID},
+		{"instance_id", s.InstanceID},
+		{"contact", s.Contact},
+	}
+}
+
+func (s *ProcessSpec) paths() []textField {
+	return []textField{
+		{"setup_path", s.SetupPath},
+		{"pid_path", s.PidPath},
+		{"config_path", s.ConfigPath},
+		{"log_path", s.LogPath},
+	}
+}
+
+func (s *ProcessSpec) commands() []textField {
+	c := &s.Control
+	return []textField{
+		{"control.start", c.Start},
+		{"control.stop", c.Stop},
+		{"control.restart", c.Restart},
+		{"control.reload", c.Reload},
+		{"control.kill", c.Kill},
+		{"control.version", c.Version},
+		{"control.health", c.Health},
+		{"alive.crontab", s.Alive.Crontab},
+	}
+}
+
+func (s *ProcessSpec) boundLabels() error {
+	size := 0
+	for _, name := range slices.Sorted(maps.Keys(s.Labels)) {
+		value := s.Labels[name]
+		size += len(name) + len(value)
+		if !json.Valid(value) || strings.HasPrefix(string(value), "{") || strings.HasPrefix(string(value), "[") {
+			return &Invalid{"labels", fmt.Sprintf("the value of %q is not a string, number or boolean", clip(name))}
+		}
+	}
+	if size > MaxLabelBytes {
+		return &Invalid{"labels", fmt.Sprintf("are %d bytes long, at most %d are allowed", size, MaxLabelBytes)}
+	}
+	return nil
+}
+
+// Validate checks, beyond [ProcessSpec.ValidateBounds], that the spec is
+// complete enough for action: that it identifies a process, that its paths
+// are absolute, and that a command which nothing can stand in for is there.
+func (s *ProcessSpec) Validate(action Action) error {
+	errs := []error{s.ValidateBounds()}
+	if (s.Namespace == "") != (s.Name == "") {
+		errs = append(errs, &Invalid{"namespace", "namespace and name identify a process together; give both or neither"})
+	}
+	if s.ProcName == "" {
+		errs = append(errs, &Invalid{"proc_name", "is required: the name of the program as the host sees it, for example nginx"})
+	}
+	if s.SetupPath == "" && s.ValueKey == "" && s.Name == "" {
+		errs = append(errs, &Invalid{"setup_path", "is required unless namespace and name, or value_key, identify the process"})
+	}
+	for _, f := range []textField{{"setup_path", s.SetupPath}, {"pid_path", s.PidPath}} {
+		if f.text != "" && !absolute(f.text) {
+			errs = append(errs, &Invalid{f.name, fmt.Sprintf("%q is not an absolute path", clip(f.text))})
+		}
+	}
+	if missing := s.MissingCommand(action); missing != "" {
+		errs = append(errs, &Invalid{missing, fmt.Sprintf("is required for %s: nothing can stand in for it", action)})
+	}
+	return errors.Join(errs...)
+}
+
+// MissingCommand returns the field of the control command that action needs
+// and the spec lacks, or "". Stop, restart and kill have built-in ways.
+func (s *ProcessSpec) MissingCommand(action Action) string {
+	switch action {
+	case ActionStart, ActionSupervise:
+		if s.Control.Start == "" {
+			return "control.start"
+		}
+	case ActionReload:
+		if s.Control.Reload == "" {
+			return "control.reload"
+		}
+	case ActionRestart:
+		if s.Control.Restart == "" && s.Control.Start == "" {
+			return "control.restart"
+		}
+	case ActionStop, ActionKill, ActionStatus, ActionRelease:
+	}
+	return ""
+}
+
+// Validate checks an operation strictly; published dialects that must let
+// single processes fail on their own use [ProcessSpec.ValidateBounds].
+func (o *Operation) Validate() error {
+	var errs []error
+	if !o.Action.Known() {
+		errs = append(errs, &Invalid{"action", fmt.Sprintf("%q is unknown; choose one of %s", clip(string(o.Action)), wordList())})
+	}
+	errs = append(errs, In("process", o.Process.Validate(o.Action)))
+	if len(o.Targets) == 0 {
+		errs = append(errs, &Invalid{"hosts", "is empty; name at least one host as <cloud>:<ip>, for example 0:10.0.0.1"})
+	}
+	return errors.Join(errs...)
+}
+
+// Validate checks what belongs to the submission as a whole; its operations
+// are checked by [Operation.Validate] or by their dialect.
+func (s *Submission) Validate() error {
+	var errs []error
+	if len(s.Operations) == 0 {
+		errs = append(errs, &Invalid{"operations", "is empty; give at least one operation"})
+	}
+	if s.Timeout != 0 {
+		errs = append(errs, within("timeout", Duration(s.Timeout), time.Second, MaxTimeout))
+	}
+	if s.Callback != "" {
+		u, err := url.Parse(s.Callback)
+		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+			errs = append(errs, &Invalid{"callback", "is not an http or https URL"})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func wordList() string {
+	words := make([]string, 0, len(actions))
+	for _, a := range actions {
+		words = append(words, string(a))
+	}
+	return strings.Join(words, ", ")
+}
+
+var windowsPath = regexp.MustCompile(`^(?:[A-Za-z]:[\\/]|\\\\)`)
+
+// absolute reports whether p is absolute on some system: the server does not
+// know which one the host runs.
+func absolute(p string) bool { return path.IsAbs(p) || windowsPath.MatchString(p) }
+
+func within(field string, d Duration, low, high time.Duration) error {
+	if d.Std() >= low && d.Std() <= high {
+		return nil
+	}
+	return &Invalid{field, fmt.Sprintf("%s is out of range: %s to %s", d, low, high)}
+}
+
+func between(field string, n, high int) error {
+	if n >= 0 && n <= high {
+		return nil
+	}
+	return &Invalid{field, fmt.Sprintf("%d is out of range: 0 to %d", n, high)}
+}
+
+// percent accepts values above 100: they mean "never".
+func percent(field string, v float64) error {
+	if v >= 0 && !math.IsInf(v, 0) {
+		return nil
+	}
+	return &Invalid{field, fmt.Sprintf("%v is not a percentage of 0 or more", v)}
+}
+
+func oneOf(field, word string, words ...string) error {
+	for _, w := range words {
+		if w == word {
+			return nil
+		}
+	}
+	return &Invalid{field, fmt.Sprintf("%q is unknown; choose one of %s", clip(word), strings.Join(words, ", "))}
+}
