@@ -117,3 +117,15 @@ type ReplyItem struct {
 	Item   int     `json:"item"`
 	Result *Result `json:"result,omitempty"`
 }
+
+// Actions of a [CommandItem].
+const (
+	ActionStart     = "start"
+	ActionStop      = "stop"
+	ActionStatus    = "status"
+	ActionSupervise = "supervise"
+	ActionRelease   = "release"
+	ActionRestart   = "restart"
+	ActionReload    = "reload"
+	ActionKill      = "kill"
+)
