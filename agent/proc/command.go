@@ -1,0 +1,150 @@
+package proc
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Shell is the language of a control command.
+type Shell string
+
+// The shells a spec can name. Only ShellSh runs on Linux.
+const (
+	ShellSh  Shell = "sh"
+	ShellBat Shell = "bat"
+	ShellPS1 Shell = "ps1"
+)
+
+const (
+	// MaxLine is the longest command line, in bytes.
+	MaxLine = 32 << 10
+
+	// OutputTail is how much of the output a result carries, in bytes.
+	OutputTail = 4 << 10
+
+	// defaultPath is what login programs give every user.
+	defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+)
+
+// Command is one control command to run. Nothing of the agent's environment
+// reaches it.
+type Command struct {
+	Shell   Shell             // "" = ShellSh
+	Line    string            // given to the shell as it is
+	Dir     string            // working directory, absolute: the setup path
+	Account string            // user it runs as; "" = the agent's own
+	Env     map[string]string // added to and replacing the account's basic environment
+
+	// LoginProfile reads /etc/profile and the account's own profile first, as
+	// `su -` would.
+	LoginProfile bool
+
+	// OutputPath is the file that receives stdout and stderr. It is created or
+	// emptied, and belongs to the account. A file and not a pipe: a daemon keeps
+	// its output open, and a pipe would block or kill it later.
+	OutputPath string
+
+	Key string // value of KeyMark in the environment
+	Op  string // value of OpMark
+
+	Lang string // LANG; "" = C.UTF-8
+
+	// Timeout ends the command's whole process group (SIGTERM, SIGKILL after
+	// KillGrace). 0 = never: the caller decides, which it must when the group
+	// may hold a main process that has to live.
+	Timeout time.Duration
+}
+
+// KillGrace is how long a command may react to SIGTERM after its Timeout.
+const KillGrace = 3 * time.Second
+
+// check finds what is wrong with a command without looking at the host. Its
+// messages name the field.
+func (c Command) check() error {
+	switch {
+	case c.Line == "":
+		return fmt.Errorf("command is empty")
+	case len(c.Line) > MaxLine:
+		return fmt.Errorf("command has %d bytes, more than %d", len(c.Line), MaxLine)
+	case strings.Contains(c.Line, "\x00"):
+		return fmt.Errorf("command contains a NUL byte")
+	case !filepath.IsAbs(c.Dir):
+		return fmt.Errorf("setup_path %q is not absolute", c.Dir)
+	case !filepath.IsAbs(c.OutputPath):
+		return fmt.Errorf("output file %q is not absolute", c.OutputPath)
+	}
+	for name, value := range c.Env {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
+			return fmt.Errorf("env: %q is not a valid variable", name)
+		}
+	}
+	return nil
+}
+
+// environment builds the command's environment from nothing. The marks cannot
+// be replaced: they are how strays are found.
+func (c Command) environment(account Account, timezone string) []string {
+	vars := map[string]string{
+		"PATH": defaultPath, "HOME": account.Home, "USER": account.Name, "LOGNAME": account.Name,
+		"SHELL": account.Shell, "LANG": "C.UTF-8",
+	}
+	if c.Lang != "" {
+		vars["LANG"] = c.Lang
+	}
+	if timezone != "" {
+		vars["TZ"] = timezone
+	}
+	for name, value := range c.Env {
+		vars[name] = value
+	}
+	if c.Key != "" {
+		vars[KeyMark] = c.Key
+	}
+	if c.Op != "" {
+		vars[OpMark] = c.Op
+	}
+	env := make([]string, 0, len(vars))
+	for name, value := range vars {
+		env = append(env, name+"="+value)
+	}
+	slices.Sort(env)
+	return env
+}
+
+// Result is how a command ended.
+type Result struct {
+	ExitCode int            // -1 when a signal ended it
+	Signal   syscall.Signal // 0 when it exited
+	TimedOut bool           // Command.Timeout passed
+	Elapsed  time.Duration
+	Output   string // end of the output, at most OutputTail bytes of valid UTF-8
+	Hint     string // what an exit of 126 or 127 means here; "" otherwise
+
+	// OutputHeld says that some process, usually the daemon just started, still
+	// holds the output file open: keep its name and trim it (see [TrimOutput]).
+	OutputHeld bool
+}
+
+// OK reports whether the command exited with 0 by itself.
+func (r Result) OK() bool { return r.ExitCode == 0 && r.Signal == 0 && !r.TimedOut }
+
+// String says how it ended, for messages: "exit=127 (not found: …)".
+func (r Result) String() string {
+	var s string
+	switch {
+	case r.TimedOut:
+		s = fmt.Sprintf("timeout=%s", r.Elapsed.Round(time.Second))
+	case r.Signal != 0:
+		s = fmt.Sprintf("signal=%s", signalName(r.Signal))
+	default:
+		s = fmt.Sprintf("exit=%d", r.ExitCode)
+	}
+	if r.Hint != "" {
+		s += " (" + r.Hint + ")"
+	}
+	return s
+}

@@ -1,0 +1,122 @@
+package proc
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Describe reads the facts of a process. prev is the sample of an earlier
+// Describe of the same process; with the zero Sample, CPUPercent is the average
+// since the start. It does not wait. A process that ended gives ErrGone.
+func Describe(id Identity, host Host, prev Sample) (Facts, error) {
+	st, err := statOf(id)
+	if err != nil {
+		return Facts{}, fmt.Errorf("describe %s: %w", id, err)
+	}
+	now, err := sinceBoot()
+	if err != nil {
+		return Facts{}, err
+	}
+	elapsed := max(0, now-ticks(st.Start))
+	f := Facts{
+		Identity: id, Name: st.Comm, State: string(st.State), Threads: st.Threads,
+		UserTime: ticks(st.UTime), SystemTime: ticks(st.STime),
+		RSS:     st.RSS(),
+		Elapsed: elapsed.Truncate(time.Second), StartedAt: time.Now().Add(-elapsed),
+		Sample:        Sample{Identity: id, CPU: st.CPU(), At: now},
+		CPUPercentAll: percentOfHost(st.CPU(), elapsed, host.CPUs),
+	}
+	f.CPUPercent, f.CPUIsAverage = f.CPUPercentAll, true
+	if prev.Identity == id && now > prev.At {
+		f.CPUPercent, f.CPUIsAverage = percentOfHost(st.CPU()-prev.CPU, now-prev.At, host.CPUs), false
+	}
+	if host.MemTotal > 0 {
+		f.RSSPercent = float64(f.RSS) / float64(host.MemTotal) * 100
+	}
+	if exe := readLink(id.PID, "exe"); exe != "" {
+		f.Name = filepath.Base(exe)
+	}
+	if args, err := readArgs(id.PID); err == nil {
+		f.Cmdline = firstBytes(strings.Join(args, " "), MaxFactsCmdline)
+	}
+	return f, nil
+}
+
+// firstBytes cuts a text to at most limit bytes of valid UTF-8.
+func firstBytes(text string, limit int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	return strings.ToValidUTF8(text[:min(limit, len(text))], "")
+}
+
+// RSS is the resident memory in bytes, shared pages included.
+func (st Stat) RSS() int64 { return st.RSSPages * int64(os.Getpagesize()) }
+
+// ReadHost reads the host's facts.
+func ReadHost() (Host, error) {
+	boot, err := bootID()
+	if err != nil {
+		return Host{}, err
+	}
+	up, err := sinceBoot()
+	if err != nil {
+		return Host{}, err
+	}
+	meminfo, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return Host{}, fmt.Errorf("read the memory size: %w", err)
+	}
+	zone, offset := time.Now().Zone()
+	return Host{
+		BootID: boot, Uptime: up, CPUs: onlineCPUs(),
+		MemTotal: meminfoKB(meminfo, "MemTotal:") << 10, MemAvailable: meminfoKB(meminfo, "MemAvailable:"),
+		Timezone: zone, UTCOffset: time.Duration(offset) * time.Second,
+	}, nil
+}
+
+func meminfoKB(meminfo []byte, name string) int64 {
+	for line := range bytes.Lines(meminfo) {
+		fields := bytes.Fields(line)
+		if len(fields) >= 2 && string(fields[0]) == name {
+			kb, err := strconv.ParseInt(string(fields[1]), 10, 64)
+			if err == nil {
+				return kb
+			}
+		}
+	}
+	return 0
+}
+
+// onlineCPUs counts the host's CPUs, not those that the agent may run on.
+func onlineCPUs() int {
+	text, err := os.ReadFile("/sys/devices/system/cpu/online")
+	if err == nil {
+		if n := countCPUs(strings.TrimSpace(string(text))); n > 0 {
+			return n
+		}
+	}
+	return runtime.NumCPU()
+}
+
+// countCPUs counts a list such as "0-3,8,10-11"; 0 when it is malformed.
+func countCPUs(list string) int {
+	count := 0
+	for part := range strings.SplitSeq(list, ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		from, err1 := strconv.Atoi(first)
+		to, err2 := strconv.Atoi(last)
+		if err1 != nil || err2 != nil || to < from {
+			return 0
+		}
+		count += to - from + 1
+	}
+	return count
+}

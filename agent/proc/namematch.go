@@ -1,0 +1,157 @@
+package proc
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// commLen is how much of a name the kernel keeps in comm.
+const commLen = 15
+
+// matchesName reports whether a process shows one of the names: as its
+// executable, as argv[0], as the script that an interpreter runs, as the
+// kernel's name, or as a word of a virtual machine's command line (a Java main
+// class or jar). comm is the kernel's name.
+func matchesName(p Process, comm string, names []string) bool {
+	for _, name := range names {
+		if name == "" {
+			continue
+		}
+		if p.Exe != "" && filepath.Base(p.Exe) == name {
+			return true
+		}
+		if len(p.Args) > 0 && filepath.Base(p.Args[0]) == name {
+			return true
+		}
+		if comm == name || len(name) > commLen && comm == name[:commLen] {
+			return true
+		}
+		if matchesArgs(p, name) {
+			return true
+		}
+	}
+	return false
+}
+
+func matchesArgs(p Process, name string) bool {
+	if len(p.Args) < 2 {
+		return false
+	}
+	interpreter := filepath.Base(p.Exe)
+	if p.Exe == "" {
+		interpreter = strings.TrimPrefix(filepath.Base(p.Args[0]), "-")
+	}
+	switch {
+	case isScriptHost(interpreter):
+		return slices.Contains(scripts(p.Args), name)
+	case isVirtualMachine(interpreter):
+		return slices.ContainsFunc(p.Args[1:], func(arg string) bool { return mentions(arg, name) })
+	}
+	return false
+}
+
+// isScriptHost knows interpreters by the letters of their name, since versions
+// are part of it: python3.12, ruby2.7, lua5.4.
+func isScriptHost(name string) bool {
+	stem := strings.TrimRight(name, "0123456789.-")
+	return slices.Contains([]string{
+		"sh", "bash", "dash", "ash", "zsh", "ksh", "busybox", "python", "pypy", "perl", "ruby", "node", "nodejs",
+		"php", "lua", "luajit", "tclsh", "expect", "Rscript", "pwsh", "env", "deno", "bun",
+	}, stem)
+}
+
+func isVirtualMachine(name string) bool {
+	return slices.Contains([]string{"java", "dotnet", "mono", "beam.smp", "erl"}, name)
+}
+
+// scripts returns the base names among argv[1..3] that may be the script, up
+// to inline code: `sh -c ./app` talks about app but is a shell. After -m comes
+// a Python module.
+func scripts(args []string) []string {
+	var found []string
+	for _, arg := range args[1:min(len(args), 4)] {
+		if arg == "-c" || arg == "-e" || arg == "-lc" {
+			break
+		}
+		if !strings.HasPrefix(arg, "-") {
+			found = append(found, filepath.Base(arg))
+		}
+	}
+	return found
+}
+
+// mentions reports whether a word names the program: a path element, a jar
+// with or without its suffix, a main class with or without its package.
+func mentions(arg, name string) bool {
+	if strings.HasPrefix(arg, "-") && !strings.Contains(arg, "=") {
+		return false
+	}
+	if _, value, ok := strings.Cut(arg, "="); ok {
+		arg = value
+	}
+	if arg == name || strings.HasSuffix(arg, "."+name) && !strings.Contains(arg, "/") {
+		return true
+	}
+	for element := range strings.SplitSeq(arg, "/") {
+		if element == name || element == name+".jar" || element == name+".dll" {
+			return true
+		}
+	}
+	return false
+}
+
+// placement says what the paths of a process tell about belonging to a setup
+// path.
+type placement int
+
+const (
+	placeNeutral placement = iota // nothing: unreadable, or a place shared by everything
+	placeInside                   // executable, working directory or script lies under the setup path
+	placeMixed                    // the executable lies in a foreign place, the working directory says nothing
+	placeForeign                  // executable and working directory lie in foreign places
+)
+
+// place judges a process against a setup path with symbolic links resolved.
+// Executables of the system and the working directory "/" are neutral: a
+// daemon from a package, or an interpreter, has them whomever it serves.
+func place(p Process, setup string) placement {
+	if setup == "" {
+		return placeNeutral
+	}
+	if under(p.Exe, setup) || under(p.Cwd, setup) || scriptUnder(p, setup) {
+		return placeInside
+	}
+	foreignExe := p.Exe != "" && !systemPath(p.Exe)
+	foreignCwd := p.Cwd != "" && p.Cwd != "/" && !systemPath(p.Cwd)
+	switch {
+	case foreignExe && foreignCwd:
+		return placeForeign
+	case foreignExe:
+		return placeMixed
+	}
+	return placeNeutral
+}
+
+func scriptUnder(p Process, setup string) bool {
+	if len(p.Args) < 2 || !isScriptHost(filepath.Base(p.Exe)) && !isVirtualMachine(filepath.Base(p.Exe)) {
+		return false
+	}
+	return slices.ContainsFunc(p.Args[1:], func(arg string) bool { return under(arg, setup) })
+}
+
+func under(path, dir string) bool {
+	if path == "" || dir == "" {
+		return false
+	}
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
+
+func systemPath(path string) bool {
+	for _, dir := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/snap", "/nix"} {
+		if under(path, dir) && !under(path, "/usr/local") {
+			return true
+		}
+	}
+	return false
+}

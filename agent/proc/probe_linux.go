@@ -1,0 +1,283 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Finder answers whether the process of a target runs. It is safe for
+// concurrent use.
+type Finder struct {
+	accounts *Accounts
+	files    *fileReader
+}
+
+// NewFinder returns a finder that resolves accounts through accounts.
+func NewFinder(accounts *Accounts) *Finder {
+	return &Finder{accounts: accounts, files: newFileReader()}
+}
+
+// Find looks for the target's process: the known identity first, then the
+// process that the pid file names, then a search by executable and setup path.
+// It returns within about 2 s even when the pid file lies on a file system that
+// hangs, plus at most 5 s the first time an account must be asked from the
+// network.
+func (f *Finder) Find(ctx context.Context, t Target) Probe {
+	look := &search{target: t, uid: -1}
+	var err error
+	if look.boot, err = bootID(); err != nil {
+		return Probe{Verdict: Uncertain, Evidence: err.Error()}
+	}
+	if p, ok := look.known(); ok {
+		return Probe{Verdict: Running, Procs: []Process{p}, Evidence: fmt.Sprintf("known process pid %d still runs", p.PID)}
+	}
+	if t.SetupPath == "" && t.PidPath == "" {
+		return Probe{Verdict: Stopped, Evidence: "the known process is gone, and neither setup path nor pid file tell where to look"}
+	}
+	if t.Account != "" {
+		account, err := f.accounts.Lookup(ctx, t.Account)
+		if err == nil {
+			look.uid = int(account.UID)
+		}
+	}
+	look.files = f.files.read(ctx, t.SetupPath, t.PidPath)
+	return look.probe()
+}
+
+// search is the state of one Find.
+type search struct {
+	target Target
+	boot   string
+	uid    int // of the account; -1 = any
+	files  files
+	mine   map[int]bool // the agent and its ancestors
+}
+
+func (s *search) known() (Process, bool) {
+	st, err := statOf(s.target.Known)
+	if err != nil {
+		return Process{}, false
+	}
+	p, err := look(s.boot, st)
+	return p, err == nil
+}
+
+func (s *search) probe() Probe {
+	s.mine = agentLine()
+	var named judgement
+	if s.files.pid != 0 {
+		named = s.judgePid(s.files.pid)
+		if named.verdict != Stopped {
+			return named.probe(s.target.PidPath)
+		}
+	} else if s.target.PidPath != "" {
+		named.reason = fmt.Sprintf("no usable pid file %s: %v", s.target.PidPath, s.files.err)
+	}
+	return s.discover(named)
+}
+
+// judgement is what looking at one pid gave.
+type judgement struct {
+	verdict Verdict
+	process Process
+	alias   string
+	reason  string
+}
+
+func (j judgement) probe(pidPath string) Probe {
+	p := Probe{Verdict: j.verdict, Evidence: j.reason, UsedPidFile: true, Alias: j.alias}
+	if j.verdict == Running {
+		p.Procs = []Process{j.process}
+		p.Evidence = fmt.Sprintf("pid file %s names pid %d: %s", pidPath, j.process.PID, j.reason)
+	}
+	return p
+}
+
+// judgePid decides whether the pid from the pid file is the target's process.
+func (s *search) judgePid(pid int) judgement {
+	stale := func(format string, args ...any) judgement {
+		return judgement{verdict: Stopped, reason: fmt.Sprintf("stale pid file %s: pid %d ", s.target.PidPath, pid) +
+			fmt.Sprintf(format, args...)}
+	}
+	if s.mine[pid] {
+		return stale("is the agent or an ancestor of it")
+	}
+	st, err := readStat(pid)
+	switch {
+	case errors.Is(err, ErrGone) && hiddenPid(pid):
+		return judgement{reason: fmt.Sprintf("pid %d of pid file %s exists but /proc hides it from uid %d", pid, s.target.PidPath, os.Geteuid())}
+	case errors.Is(err, ErrGone):
+		return stale("does not exist")
+	case err != nil:
+		return judgement{reason: fmt.Sprintf("pid %d of pid file %s: %v", pid, s.target.PidPath, err)}
+	case dead(st.State):
+		return stale("is a zombie")
+	case st.PPID == 2:
+		return stale("is a kernel thread (%s)", st.Comm)
+	}
+	p, err := look(s.boot, st)
+	if err != nil {
+		return stale("is not a process: %v", err)
+	}
+	if s.excluded(p) {
+		return stale("is a running command of the agent")
+	}
+	return s.judge(p, st.Comm, stale)
+}
+
+// hiddenPid tells a pid that does not exist from one that /proc hides
+// (hidepid=2).
+func hiddenPid(pid int) bool { return errors.Is(unix.Kill(pid, 0), unix.EPERM) }
+
+func (s *search) excluded(p Process) bool { return s.target.Exclude != nil && s.target.Exclude(p) }
+
+func (s *search) judge(p Process, comm string, stale func(string, ...any) judgement) judgement {
+	running := func(reason string) judgement { return judgement{verdict: Running, process: p, reason: reason} }
+	if !matchesName(p, comm, s.names()) {
+		return s.judgeStranger(p, comm, stale)
+	}
+	where := place(p, s.files.setup)
+	uidMatches := s.uid < 0 || p.UID < 0 || p.UID == s.uid
+	switch {
+	case where == placeInside:
+		return running("name and setup path match")
+	case s.startedByUs(p):
+		return running("name matches and it was started by the start command")
+	case where == placeForeign:
+		return stale("is another %s: it runs %s in %s as uid %d", s.target.ProcName, p.Exe, p.Cwd, p.UID)
+	case s.olderThan(p):
+		return stale("is another %s: it started after the pid file was written", s.target.ProcName)
+	case where == placeMixed, !uidMatches:
+		return judgement{reason: fmt.Sprintf("pid file %s names pid %d, a %s that runs %s in %s as uid %d: it may or may not be ours",
+			s.target.PidPath, p.PID, s.target.ProcName, p.Exe, p.Cwd, p.UID)}
+	}
+	return running("name matches")
+}
+
+// judgeStranger decides about a process without a matching name.
+func (s *search) judgeStranger(p Process, comm string, stale func(string, ...any) judgement) judgement {
+	if s.startedByUs(p) {
+		return judgement{verdict: Running, process: p, alias: p.Name, reason: "the start command started it, and it calls itself " + p.Name}
+	}
+	// Without its executable only the kernel's name was compared. A process of
+	// our own user is always readable, so this is somebody else's unless the
+	// account says otherwise.
+	if p.Exe == "" && (s.uid < 0 || p.UID == s.uid) {
+		return judgement{reason: fmt.Sprintf("pid file %s names pid %d (%s), whose executable uid %d may not read",
+			s.target.PidPath, p.PID, comm, os.Geteuid())}
+	}
+	return stale("is %s (%s), not %s", p.Name, strings.Join(p.Args, " "), s.target.ProcName)
+}
+
+func (s *search) names() []string { return append([]string{s.target.ProcName}, s.target.Aliases...) }
+
+// clockSlack is how far file times may lie behind the clock: file systems
+// round down to as much as 2 s.
+const clockSlack = 2 * time.Second
+
+// startedByUs reports whether process and pid file are both not older than the
+// start command.
+func (s *search) startedByUs(p Process) bool {
+	t := s.target
+	if t.StartedAfter == 0 || t.PidFileAfter.IsZero() {
+		return false
+	}
+	return p.Start >= t.StartedAfter && !s.files.written.Before(t.PidFileAfter.Add(-clockSlack))
+}
+
+// olderThan reports whether the pid file was written before the process
+// started, as is the case when the pid was reused. It compares wall clocks,
+// so it only ever decides where nothing better does.
+func (s *search) olderThan(p Process) bool {
+	started, err := startTime(p.Identity)
+	return err == nil && s.files.written.Before(started.Add(-clockSlack))
+}
+
+// startTime is when a process started, on the wall clock of now.
+func startTime(id Identity) (time.Time, error) {
+	up, err := sinceBoot()
+	if err != nil {
+		return time.Time{}, err
+	}
+	return time.Now().Add(ticks(id.Start) - up), nil
+}
+
+// discover searches the host. It never matches on a bare name: executable or
+// working directory must lie under the setup path, and the user must be right.
+func (s *search) discover(named judgement) Probe {
+	table, err := ReadTable()
+	if err != nil {
+		return Probe{Verdict: Uncertain, Evidence: err.Error()}
+	}
+	found, unreadable := s.candidates(table)
+	probe := Probe{Verdict: Stopped, Evidence: named.reason, StalePidFile: s.files.pid != 0}
+	switch {
+	case len(found) > 0:
+		probe.Verdict, probe.Procs = Running, found
+		probe.Evidence = joinReasons(named.reason, fmt.Sprintf("found pid %d (%s) by name and setup path", found[0].PID, found[0].Exe))
+	case s.files.blocked():
+		probe.Verdict = Uncertain
+	case unreadable > 0:
+		probe.Verdict = Uncertain
+		probe.Evidence = joinReasons(named.reason, fmt.Sprintf("pid %d has the name and user, but its paths are not readable", unreadable))
+	case named.reason == "":
+		probe.Evidence = fmt.Sprintf("no %s runs under %s", s.target.ProcName, s.files.setup)
+	}
+	return probe
+}
+
+// candidates returns the matching processes, parents before their children,
+// and the pid of one that would match if its paths were readable.
+func (s *search) candidates(table *Table) (found []Process, unreadable int) {
+	if s.files.setup == "" || s.target.ProcName == "" {
+		return nil, 0
+	}
+	for _, st := range table.stats {
+		if dead(st.State) || st.PID <= 2 || st.PPID == 2 || s.mine[st.PID] {
+			continue
+		}
+		exe, cwd := readLink(st.PID, "exe"), readLink(st.PID, "cwd")
+		hidden := exe == "" && cwd == ""
+		if !hidden && !under(exe, s.files.setup) && !under(cwd, s.files.setup) {
+			continue // cheap test first: most processes of a host end here
+		}
+		p, err := look(s.boot, st)
+		if err != nil || !matchesName(p, st.Comm, s.names()) || s.uid >= 0 && p.UID != s.uid || s.excluded(p) {
+			continue
+		}
+		if hidden {
+			unreadable = st.PID
+			continue
+		}
+		found = append(found, p)
+	}
+	slices.SortFunc(found, func(a, b Process) int { return mainFirst(a, b) })
+	return found, unreadable
+}
+
+// mainFirst orders a parent before its children, and otherwise by start.
+func mainFirst(a, b Process) int {
+	switch {
+	case a.PID == b.PPID:
+		return -1
+	case b.PID == a.PPID:
+		return 1
+	case a.Start != b.Start:
+		if a.Start < b.Start {
+			return -1
+		}
+		return 1
+	}
+	return a.PID - b.PID
+}
+
+func joinReasons(reasons ...string) string {
+	return strings.Join(slices.DeleteFunc(reasons, func(r string) bool { return r == "" }), "; ")
+}

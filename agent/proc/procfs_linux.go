@@ -1,0 +1,230 @@
+package proc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxCmdline bounds what is read of a command line or environment, in bytes.
+const (
+	maxCmdline = 32 << 10
+	maxEnviron = 256 << 10
+)
+
+// bootID is constant as long as this program runs, so it is read once.
+var bootID = sync.OnceValues(func() (string, error) {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("read the boot id: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
+})
+
+// NowTicks is the present moment on the scale of Identity.Start.
+func NowTicks() (uint64, error) {
+	now, err := sinceBoot()
+	return uint64(now / (time.Second / TicksPerSecond)), err
+}
+
+// sinceBoot counts suspended time as well, as process start times do.
+func sinceBoot() (time.Duration, error) {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		return 0, fmt.Errorf("read the boot clock: %w", err)
+	}
+	return time.Duration(ts.Nano()), nil
+}
+
+// readStat reads /proc/PID/stat with three system calls and one allocation: it
+// is what the agent does most often. A missing process gives ErrGone.
+func readStat(pid int) (Stat, error) {
+	var buf [1024]byte
+	n, err := readSmall("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
+	if err != nil {
+		return Stat{}, goneOr(err)
+	}
+	return parseStat(buf[:n])
+}
+
+func readSmall(path string, buf []byte) (int, error) {
+	fd, err := retryEINTR(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	return retryEINTR(func() (int, error) { return unix.Read(fd, buf) })
+}
+
+func retryEINTR(call func() (int, error)) (int, error) {
+	for {
+		n, err := call()
+		if err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
+// goneOr turns the errors by which /proc says "no such process" into ErrGone.
+func goneOr(err error) error {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
+		return ErrGone
+	}
+	return err
+}
+
+// readBounded reads at most limit bytes: kernel files report size 0, and a
+// process chooses how long its command line is.
+func readBounded(path string, limit int) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	buf := make([]byte, 0, 4096)
+	for len(buf) < limit {
+		if len(buf) == cap(buf) {
+			buf = append(buf, 0)[:len(buf)]
+		}
+		n, err := f.Read(buf[len(buf):min(cap(buf), limit)])
+		buf = buf[:len(buf)+n]
+		if n == 0 || err != nil {
+			break
+		}
+	}
+	return buf, nil
+}
+
+func readArgs(pid int) ([]string, error) {
+	text, err := readBounded(procPath(pid, "cmdline"), maxCmdline)
+	if err != nil {
+		return nil, err
+	}
+	text = bytes.TrimRight(text, "\x00")
+	if len(text) == 0 {
+		return nil, nil
+	}
+	return strings.Split(string(text), "\x00"), nil
+}
+
+// readStatus returns the thread group and the effective user of a pid.
+func readStatus(pid int) (tgid, uid int, err error) {
+	text, err := readBounded(procPath(pid, "status"), 4<<10)
+	if err != nil {
+		return 0, -1, goneOr(err)
+	}
+	tgid, uid = -1, -1
+	for line := range bytes.Lines(text) {
+		fields := bytes.Fields(line)
+		switch {
+		case len(fields) >= 2 && string(fields[0]) == "Tgid:":
+			tgid, err = strconv.Atoi(string(fields[1]))
+		case len(fields) >= 3 && string(fields[0]) == "Uid:":
+			uid, err = strconv.Atoi(string(fields[2]))
+		}
+		if err != nil {
+			return 0, -1, fmt.Errorf("status of pid %d: %w", pid, err)
+		}
+	}
+	return tgid, uid, nil
+}
+
+// readLink reads /proc/PID/exe or cwd. The kernel appends " (deleted)" once
+// the file is unlinked or replaced, as every upgrade does.
+func readLink(pid int, name string) string {
+	path, err := os.Readlink(procPath(pid, name))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(path, " (deleted)")
+}
+
+func procPath(pid int, name string) string {
+	return "/proc/" + strconv.Itoa(pid) + "/" + name
+}
+
+// Identify returns the identity of a live process. A pid that does not exist,
+// a zombie and the id of a mere thread give ErrGone.
+func Identify(pid int) (Identity, error) {
+	boot, err := bootID()
+	if err != nil {
+		return Identity{}, err
+	}
+	st, err := readStat(pid)
+	if err != nil {
+		return Identity{}, fmt.Errorf("identify pid %d: %w", pid, err)
+	}
+	tgid, _, err := readStatus(pid)
+	if err != nil {
+		return Identity{}, fmt.Errorf("identify pid %d: %w", pid, err)
+	}
+	if tgid != pid || dead(st.State) {
+		return Identity{}, fmt.Errorf("identify pid %d: %w", pid, ErrGone)
+	}
+	return Identity{BootID: boot, PID: pid, Start: st.Start}, nil
+}
+
+// Alive reports whether the identified process still runs. Zombies do not.
+func Alive(id Identity) bool {
+	_, err := statOf(id)
+	return err == nil
+}
+
+// statOf reads the numbers of exactly the identified process; ErrGone when it
+// ended or when the pid belongs to another one.
+func statOf(id Identity) (Stat, error) {
+	boot, err := bootID()
+	if err != nil {
+		return Stat{}, err
+	}
+	if id.BootID != boot || id.PID <= 0 {
+		return Stat{}, ErrGone
+	}
+	st, err := readStat(id.PID)
+	if err != nil {
+		return Stat{}, err
+	}
+	if st.Start != id.Start || dead(st.State) {
+		return Stat{}, ErrGone
+	}
+	return st, nil
+}
+
+// look reads everything about one process that finding it needs. Unreadable
+// parts stay empty, for the caller to judge.
+func look(boot string, st Stat) (Process, error) {
+	tgid, uid, err := readStatus(st.PID)
+	if err != nil {
+		return Process{}, err
+	}
+	if tgid != st.PID {
+		return Process{}, fmt.Errorf("it is a thread of pid %d", tgid)
+	}
+	p := processOf(boot, st)
+	p.UID = uid
+	p.Exe, p.Cwd = readLink(st.PID, "exe"), readLink(st.PID, "cwd")
+	if p.Exe != "" {
+		p.Name = filepath.Base(p.Exe)
+	}
+	p.Args, err = readArgs(st.PID)
+	if err != nil && errors.Is(goneOr(err), ErrGone) {
+		return Process{}, ErrGone
+	}
+	return p, nil
+}
+
+func processOf(boot string, st Stat) Process {
+	return Process{
+		Identity: Identity{BootID: boot, PID: st.PID, Start: st.Start},
+		PPID:     st.PPID, PGID: st.PGID, Session: st.Session,
+		UID: -1, State: st.State, Name: st.Comm,
+	}
+}

@@ -1,0 +1,84 @@
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Signal sends sig to exactly the identified process and never to a later
+// holder of its pid. A process that is gone is no error: the caller wanted to
+// influence something that has ended. A refusal names both users.
+func Signal(id Identity, sig syscall.Signal) error {
+	if id.PID <= 1 || id.PID == os.Getpid() {
+		return fmt.Errorf("signal pid %d: refused, it is never a managed process", id.PID)
+	}
+	fd, err := openPidfd(id)
+	switch {
+	case errors.Is(err, ErrGone):
+		return nil
+	case errors.Is(err, errNoPidfd):
+		err = signalByPid(id, sig)
+	case err != nil:
+		return err
+	default:
+		err = unix.PidfdSendSignal(fd, sig, nil, 0)
+		unix.Close(fd)
+	}
+	return explainSignal(id, err)
+}
+
+// errNoPidfd says that this kernel, or its system call filter, has no pidfd.
+var errNoPidfd = errors.New("pidfd is not available")
+
+// openPidfd binds a descriptor to the identified process: the start time is
+// read before and after, so the descriptor cannot belong to a successor.
+func openPidfd(id Identity) (int, error) {
+	if _, err := statOf(id); err != nil {
+		return -1, err
+	}
+	fd, err := unix.PidfdOpen(id.PID, 0)
+	switch {
+	case err == nil:
+	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
+		return -1, errNoPidfd
+	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL):
+		// EINVAL is also what a process that is just ending can give.
+		if _, err := statOf(id); err != nil {
+			return -1, err
+		}
+		return -1, errNoPidfd
+	default:
+		return -1, fmt.Errorf("open a pidfd of %s: %w", id, err)
+	}
+	if _, err := statOf(id); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// signalByPid is for kernels without pidfd (before 5.3): it verifies
+// immediately before kill, which leaves a gap of microseconds.
+func signalByPid(id Identity, sig syscall.Signal) error {
+	if _, err := statOf(id); err != nil {
+		return unix.ESRCH
+	}
+	return unix.Kill(id.PID, sig)
+}
+
+func explainSignal(id Identity, err error) error {
+	switch {
+	case err == nil, errors.Is(err, unix.ESRCH):
+		return nil
+	case errors.Is(err, unix.EPERM):
+		_, uid, _ := readStatus(id.PID)
+		return fmt.Errorf("not permitted to signal pid %d: it runs as uid %d, the agent as uid %d: %w",
+			id.PID, uid, os.Geteuid(), err)
+	default:
+		return fmt.Errorf("signal pid %d: %w", id.PID, err)
+	}
+}

@@ -1,0 +1,75 @@
+package proc
+
+import "time"
+
+// Verdict is what a probe concluded.
+type Verdict int
+
+const (
+	// Uncertain means that the truth could not be read (permissions, a hanging
+	// file system) or contradicts itself. Callers neither signal nor start.
+	Uncertain Verdict = iota
+	// Stopped means that no process of the target runs.
+	Stopped
+	// Running means that Probe.Procs are the target's processes.
+	Running
+)
+
+func (v Verdict) String() string {
+	switch v {
+	case Uncertain:
+		return "uncertain"
+	case Stopped:
+		return "stopped"
+	case Running:
+		return "running"
+	}
+	return "invalid"
+}
+
+// Target describes the process to look for.
+//
+// With neither SetupPath nor PidPath a bare name proves nothing, so only Known
+// counts and everything else is Stopped.
+type Target struct {
+	ProcName  string
+	SetupPath string // absolute directory; "" = none
+	PidPath   string // absolute file; "" = none
+	Account   string // "" = any user
+
+	// Known is the identity found earlier; while it lives, it is the answer.
+	Known Identity
+
+	// StartedAfter and PidFileAfter describe the start command that has just
+	// run. A process that is not older than StartedAfter ([NowTicks] taken
+	// before the command), named by a pid file that is not older than
+	// PidFileAfter, is accepted under any name. Both zero = no such evidence.
+	StartedAfter uint64
+	PidFileAfter time.Time
+
+	// Aliases are further executable names learnt from Probe.Alias.
+	Aliases []string
+
+	// Exclude reports processes that must never be taken for the target, such
+	// as the agent's own running commands. nil = none.
+	Exclude func(Process) bool
+}
+
+// Probe is the answer to one look at a target.
+type Probe struct {
+	Verdict  Verdict
+	Procs    []Process // Running: at least one, the main process first
+	Evidence string    // one line for people: what was seen, why it was accepted or rejected
+
+	// Alias is the executable name of a process that was accepted on the
+	// evidence of the start command alone; keep it in Target.Aliases.
+	Alias string
+
+	// UsedPidFile says that the pid file named the process. False on Running
+	// means that the known identity or the search found it.
+	UsedPidFile bool
+
+	// StalePidFile says that the pid file is readable and names no process of
+	// this target, so that it may be moved out of the way of a start.
+	StalePidFile bool
+}

@@ -1,0 +1,17 @@
+package proc
+
+// KillScope says which processes besides the descendants of the root belong to
+// a tree, and which never do.
+type KillScope struct {
+	// Key is the value of the KeyMark environment variable that strays carry:
+	// what left the tree by setsid and a double fork. "" = do not look.
+	Key string
+
+	// Protected reports pids that must survive, such as the processes of other
+	// keys and the agent's own commands. Their descendants survive too, and a
+	// session with one of them is not killed as a session. The agent, its
+	// ancestors and pid 1 are always protected. nil = no others.
+	Protected func(pid int) bool
+}
+
+func (s KillScope) protects(pid int) bool { return s.Protected != nil && s.Protected(pid) }

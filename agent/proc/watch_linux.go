@@ -1,0 +1,214 @@
+package proc
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// pollPeriod is how often identities without a pidfd are looked at.
+const pollPeriod = time.Second
+
+// Watcher tells when processes end. One goroutine waits for all of them in
+// epoll, which costs nothing while nothing happens and notices a death within
+// milliseconds. Processes that cannot have a pidfd are polled every second.
+type Watcher struct {
+	poll  bool // never use pidfd
+	epoll int
+	wake  int // eventfd that ends the epoll goroutine
+	quit  chan struct{}
+	done  sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	next    uint64
+	watched map[uint64]watched
+}
+
+type watched struct {
+	id    Identity
+	pidfd int // -1 = polled
+	died  func(Identity)
+}
+
+// NewWatcher starts a watcher; its goroutines end in Close. Polling forces the
+// way of kernels without pidfd (before 5.3), which notices a death within 1 s.
+func NewWatcher(polling bool) (*Watcher, error) {
+	w := &Watcher{poll: polling, quit: make(chan struct{}), watched: map[uint64]watched{}}
+	var err error
+	if w.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("watch processes: create an epoll: %w", err)
+	}
+	if w.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		unix.Close(w.epoll)
+		return nil, fmt.Errorf("watch processes: create an eventfd: %w", err)
+	}
+	if err := w.register(w.wake, 0); err != nil {
+		unix.Close(w.epoll)
+		unix.Close(w.wake)
+		return nil, fmt.Errorf("watch processes: %w", err)
+	}
+	w.done.Go(w.waitEvents)
+	w.done.Go(w.pollAll)
+	return w, nil
+}
+
+// Add watches a process. At its death died is called once, in a goroutine of
+// the watcher: it must not block and must not call Close. Add returns ErrGone
+// (and never calls died) when the process is gone already. The returned
+// function ends the watch; died may still be running when it returns.
+func (w *Watcher) Add(id Identity, died func(Identity)) (stop func(), err error) {
+	pidfd, err := w.open(id)
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: %w", id, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		closePidfd(pidfd)
+		return nil, fmt.Errorf("watch %s: the watcher is closed", id)
+	}
+	w.next++
+	slot := w.next
+	if pidfd >= 0 {
+		if err := w.register(pidfd, slot); err != nil {
+			closePidfd(pidfd)
+			return nil, fmt.Errorf("watch %s: %w", id, err)
+		}
+	}
+	w.watched[slot] = watched{id: id, pidfd: pidfd, died: died}
+	return func() { w.remove(slot) }, nil
+}
+
+func (w *Watcher) open(id Identity) (pidfd int, err error) {
+	if !w.poll {
+		pidfd, err = openPidfd(id)
+		if !errors.Is(err, errNoPidfd) {
+			return pidfd, err
+		}
+	}
+	_, err = statOf(id)
+	return -1, err
+}
+
+// register uses the slot, which is never reused, as the event's data: an event
+// that was already under way when its watch ended then finds nobody.
+func (w *Watcher) register(fd int, slot uint64) error {
+	event := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT}
+	event.Fd, event.Pad = int32(uint32(slot)), int32(uint32(slot>>32))
+	if err := unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, fd, &event); err != nil {
+		return fmt.Errorf("add to epoll: %w", err)
+	}
+	return nil
+}
+
+func slotOf(event unix.EpollEvent) uint64 {
+	return uint64(uint32(event.Fd)) | uint64(uint32(event.Pad))<<32
+}
+
+// remove ends a watch and reports whether it still existed. Closing the pidfd
+// takes it out of the epoll.
+func (w *Watcher) remove(slot uint64) (watched, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	entry, ok := w.watched[slot]
+	if ok {
+		delete(w.watched, slot)
+		closePidfd(entry.pidfd)
+	}
+	return entry, ok
+}
+
+func (w *Watcher) notify(slot uint64) {
+	if entry, ok := w.remove(slot); ok {
+		entry.died(entry.id)
+	}
+}
+
+func (w *Watcher) waitEvents() {
+	var events [64]unix.EpollEvent
+	for {
+		n, err := retryEINTR(func() (int, error) { return unix.EpollWait(w.epoll, events[:], -1) })
+		if err != nil {
+			return // only a closed epoll can fail
+		}
+		for _, event := range events[:n] {
+			slot := slotOf(event)
+			if slot == 0 {
+				return
+			}
+			w.notify(slot)
+		}
+	}
+}
+
+func (w *Watcher) pollAll() {
+	tick := time.NewTicker(pollPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-w.quit:
+			return
+		case <-tick.C:
+		}
+		for slot, id := range w.polled() {
+			if _, err := statOf(id); errors.Is(err, ErrGone) {
+				w.notify(slot)
+			}
+		}
+	}
+}
+
+func (w *Watcher) polled() map[uint64]Identity {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	polled := map[uint64]Identity{}
+	for slot, entry := range w.watched {
+		if entry.pidfd < 0 {
+			polled[slot] = entry.id
+		}
+	}
+	return polled
+}
+
+// Close ends all watches and waits for the watcher's goroutines. A second
+// Close does nothing.
+func (w *Watcher) Close() error {
+	w.mu.Lock()
+	if w.closed {
+		w.mu.Unlock()
+		return nil
+	}
+	w.closed = true
+	w.mu.Unlock()
+	close(w.quit)
+	one := binary.NativeEndian.AppendUint64(nil, 1)
+	if _, err := unix.Write(w.wake, one); err != nil {
+		return fmt.Errorf("stop watching processes: %w", err)
+	}
+	w.done.Wait()
+	for slot := range w.slots() {
+		w.remove(slot)
+	}
+	return errors.Join(unix.Close(w.epoll), unix.Close(w.wake))
+}
+
+func (w *Watcher) slots() map[uint64]watched {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	slots := make(map[uint64]watched, len(w.watched))
+	for slot, entry := range w.watched {
+		slots[slot] = entry
+	}
+	return slots
+}
+
+func closePidfd(fd int) {
+	if fd >= 0 {
+		unix.Close(fd)
+	}
+}
