@@ -55,7 +55,7 @@ type Draft struct {
 // publishes what a dead dispatcher left.
 type Acceptance interface {
 	// Create stores a task in state accepted, with its number, its chunks and
-	// its visit in the sweep index. If the draft's idempotency key already
+	// its visit in the sweep index, due after [FirstVisit]. If the draft's idempotency key already
 	// has a task that was not rejected, it returns that one and created is
 	// false, or ErrConflict if the body was another. A key whose task was
 	// rejected, or was never written because its dispatcher died, is free:
@@ -172,6 +172,10 @@ var ErrCursor = errors.New("taskstore: cursor not understood")
 // SweepShards is the number of parts of the sweep index; each is visited
 // under a lease of its own.
 const SweepShards = 16
+
+// FirstVisit is how long after its acceptance the sweep first looks at a task:
+// by then its dispatcher has published every chunk, or is dead.
+const FirstVisit = 10 * time.Second
 
 // ChunkDuty is a chunk that is not done.
 type ChunkDuty struct {

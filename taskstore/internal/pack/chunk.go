@@ -1,0 +1,127 @@
+package pack
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+
+	"github.com/procfleet/procfleet"
+)
+
+// The layout of a packed chunk, whose first byte is chunkVersion:
+//
+//	version | fields: specs as JSON, cloud area, first, n | n × end of item | items
+//
+// The ends let one item be read without the others, which is what a page of
+// results needs: it shows a few items of many chunks.
+const chunkVersion = 1
+
+// Chunk packs a chunk.
+func Chunk(c *procfleet.Chunk) ([]byte, error) {
+	specs, err := json.Marshal(c.Specs)
+	if err != nil {
+		return nil, fmt.Errorf("pack: specs of a chunk: %w", err)
+	}
+	head := fields{}
+	raw, cloud, first, n := string(specs), c.Cloud, c.First, len(c.Items)
+	head.chunk(&raw, &cloud, &first, &n)
+	ends := make([]byte, 0, 4*len(c.Items))
+	items := fields{}
+	for i := range c.Items {
+		items.item(&c.Items[i])
+		ends = binary.LittleEndian.AppendUint32(ends, uint32(len(items.out)))
+	}
+	out := make([]byte, 0, 1+len(head.out)+len(ends)+len(items.out))
+	out = append(out, chunkVersion)
+	out = append(out, head.out...)
+	out = append(out, ends...)
+	return append(out, items.out...), nil
+}
+
+func (f *fields) chunk(specs *string, cloud *procfleet.CloudArea, first, n *int) {
+	text(f, specs)
+	num(f, cloud)
+	num(f, first)
+	num(f, n)
+}
+
+func (f *fields) item(it *procfleet.Item) {
+	text(f, &it.Action)
+	num(f, &it.Spec)
+	num(f, &it.Target.Host.Cloud)
+	f.addr(&it.Target.Host.Addr)
+	text(f, &it.Target.AgentID)
+	text(f, &it.Target.Label)
+}
+
+// ReadChunk reads what [Chunk] packed.
+func ReadChunk(data []byte) (procfleet.Chunk, error) {
+	v, err := OpenChunk(data)
+	if err != nil {
+		return procfleet.Chunk{}, err
+	}
+	c := procfleet.Chunk{Cloud: v.Cloud, First: v.First, Specs: v.Specs, Items: make([]procfleet.Item, v.Len())}
+	for i := range c.Items {
+		if c.Items[i], err = v.Item(i); err != nil {
+			return procfleet.Chunk{}, err
+		}
+	}
+	return c, nil
+}
+
+// View reads single items of a packed chunk. The specs are shared by all items
+// that it hands out.
+type View struct {
+	Cloud procfleet.CloudArea
+	First int
+	Specs []procfleet.ProcessSpec
+
+	n     int
+	ends  string
+	items string
+}
+
+// OpenChunk opens a packed chunk; data may be reused afterwards.
+func OpenChunk(data []byte) (*View, error) {
+	if len(data) == 0 || data[0] != chunkVersion {
+		return nil, errDamaged
+	}
+	f := fields{reading: true, in: string(data[1:])}
+	var v View
+	var specs string
+	f.chunk(&specs, &v.Cloud, &v.First, &v.n)
+	if f.err != nil || v.First < 0 || v.n < 0 || v.n > len(f.in)/4 {
+		return nil, errDamaged
+	}
+	if err := json.Unmarshal([]byte(specs), &v.Specs); err != nil {
+		return nil, fmt.Errorf("pack: specs of a chunk: %w", err)
+	}
+	v.ends, v.items = f.in[:4*v.n], f.in[4*v.n:]
+	return &v, nil
+}
+
+// Len is the number of items.
+func (v *View) Len() int { return v.n }
+
+// Item reads the i-th item of the chunk; i must be below Len.
+func (v *View) Item(i int) (procfleet.Item, error) {
+	begin, end := uint32(0), v.end(i)
+	if i > 0 {
+		begin = v.end(i - 1)
+	}
+	if begin > end || uint64(end) > uint64(len(v.items)) {
+		return procfleet.Item{}, errDamaged
+	}
+	f := fields{reading: true, in: v.items[begin:end]}
+	var it procfleet.Item
+	f.item(&it)
+	if it.Spec < 0 || it.Spec >= len(v.Specs) {
+		return procfleet.Item{}, errDamaged
+	}
+	return it, f.err
+}
+
+func (v *View) end(i int) uint32 {
+	e := v.ends[4*i:]
+	return uint32(e[0]) | uint32(e[1])<<8 | uint32(e[2])<<16 | uint32(e[3])<<24
+}

@@ -1,0 +1,155 @@
+package pack
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"net/netip"
+	"time"
+)
+
+var errDamaged = errors.New("pack: stored bytes are cut short or damaged")
+
+// fields writes or reads the fields of a value, one after the other. One list
+// of calls serves both directions, so that they cannot drift apart. A list may
+// grow at its end only: fields missing at the end are read as zero.
+type fields struct {
+	reading bool
+	out     []byte
+	in      string // reading from a string lets text be shared instead of copied
+	err     error
+}
+
+func (f *fields) uint(v *uint64) {
+	if !f.reading {
+		f.out = binary.AppendUvarint(f.out, *v)
+		return
+	}
+	*v = 0
+	if f.in == "" {
+		return
+	}
+	n := 0
+	if *v, n = binary.Uvarint([]byte(f.in[:min(len(f.in), binary.MaxVarintLen64)])); n <= 0 {
+		f.fail()
+		return
+	}
+	f.in = f.in[n:]
+}
+
+func (f *fields) fail() {
+	f.err = errDamaged
+	f.in = ""
+}
+
+// num is a signed number in zigzag form.
+func num[T ~int | ~int64](f *fields, v *T) {
+	u := uint64(*v<<1) ^ uint64(int64(*v)>>63)
+	f.uint(&u)
+	if f.reading {
+		*v = T(int64(u>>1) ^ -int64(u&1))
+	}
+}
+
+func (f *fields) bool(v *bool) {
+	var u uint64
+	if *v {
+		u = 1
+	}
+	f.uint(&u)
+	*v = u == 1
+}
+
+func (f *fields) float(v *float64) {
+	u := math.Float64bits(*v)
+	f.uint(&u)
+	*v = math.Float64frombits(u)
+}
+
+// text is a string of any type, with its length before it.
+func text[T ~string](f *fields, v *T) {
+	n := uint64(len(*v))
+	f.uint(&n)
+	if !f.reading {
+		f.out = append(f.out, *v...)
+		return
+	}
+	if n > uint64(len(f.in)) {
+		f.fail()
+		n = 0
+	}
+	*v = T(f.in[:n])
+	f.in = f.in[n:]
+}
+
+func (f *fields) texts(v *[]string) {
+	n := uint64(len(*v))
+	f.uint(&n)
+	if f.reading {
+		if n > uint64(len(f.in)) { // each takes a byte at least
+			f.fail()
+			n = 0
+		}
+		*v = nil
+		if n > 0 {
+			*v = make([]string, n)
+		}
+	}
+	for i := range *v {
+		text(f, &(*v)[i])
+	}
+}
+
+var zeroSeconds = time.Time{}.Unix()
+
+// time keeps nanoseconds and the zero time, and reads in UTC.
+func (f *fields) time(v *time.Time) {
+	sec, nsec := v.Unix()-zeroSeconds, int64(v.Nanosecond())
+	num(f, &sec)
+	num(f, &nsec)
+	switch {
+	case !f.reading:
+	case sec == 0 && nsec == 0:
+		*v = time.Time{}
+	default:
+		*v = time.Unix(sec+zeroSeconds, nsec).UTC()
+	}
+}
+
+func (f *fields) addr(v *netip.Addr) {
+	var raw string
+	if !f.reading {
+		raw = string(v.AsSlice()) // no zones: hosts have none
+	}
+	text(f, &raw)
+	if !f.reading {
+		return
+	}
+	*v = netip.Addr{}
+	if raw == "" {
+		return
+	}
+	addr, ok := netip.AddrFromSlice([]byte(raw))
+	if !ok {
+		f.fail()
+		return
+	}
+	*v = addr
+}
+
+// part writes or reads a nested list with its length before it, so that it can
+// grow at its end too.
+func (f *fields) part(list func(*fields)) {
+	inner := fields{reading: f.reading}
+	if f.reading {
+		text(f, &inner.in)
+		list(&inner)
+		if inner.err != nil {
+			f.fail()
+		}
+		return
+	}
+	list(&inner)
+	raw := string(inner.out)
+	text(f, &raw)
+}

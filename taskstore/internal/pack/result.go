@@ -1,0 +1,148 @@
+package pack
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"github.com/procfleet/procfleet"
+)
+
+const resultVersion = 1
+
+// Result packs a result. Bound it first.
+func Result(r *procfleet.Result) []byte {
+	f := fields{out: make([]byte, 0, 256+len(r.Message))}
+	f.out = append(f.out, resultVersion)
+	f.result(r)
+	return f.out
+}
+
+// ReadResult reads what [Result] packed; data may be reused afterwards.
+func ReadResult(data []byte) (procfleet.Result, error) {
+	var r procfleet.Result
+	if len(data) == 0 || data[0] != resultVersion {
+		return r, errDamaged
+	}
+	f := fields{reading: true, in: string(data[1:])}
+	f.result(&r)
+	return r, f.err
+}
+
+func (f *fields) result(r *procfleet.Result) {
+	num(f, &r.Item)
+	num(f, &r.Code)
+	text(f, &r.Reason)
+	num(f, &r.Rank)
+	f.bool(&r.Late)
+	text(f, &r.Message)
+	f.texts(&r.Warnings)
+	f.time(&r.AcceptedAt)
+	f.time(&r.StartedAt)
+	f.time(&r.FinishedAt)
+	seen := r.Status != nil
+	f.bool(&seen)
+	if !seen {
+		return
+	}
+	if f.reading {
+		r.Status = new(procfleet.ProcessStatus)
+	}
+	f.part(func(f *fields) { f.status(r.Status) })
+}
+
+func (f *fields) status(s *procfleet.ProcessStatus) {
+	f.time(&s.At)
+	num(f, &s.UTCOffset)
+	f.bool(&s.Running)
+	f.bool(&s.Supervised)
+	text(f, &s.Phase)
+	text(f, &s.AgentID)
+	num(f, &s.PID)
+	text(f, &s.Command)
+	text(f, &s.Stat)
+	num(f, &s.Threads)
+	f.time(&s.StartedAt)
+	num(f, &s.ElapsedMS)
+	num(f, &s.UserMS)
+	num(f, &s.SystemMS)
+	f.float(&s.CPU)
+	f.float(&s.CPUAverage)
+	num(f, &s.MemoryBytes)
+	f.float(&s.MemoryPercent)
+	num(f, &s.HostFreeKB)
+	text(f, &s.Version)
+	text(f, &s.Health)
+	f.time(&s.RegisteredAt)
+	f.time(&s.LastStartedAt)
+	num(f, &s.Failures)
+	f.time(&s.NextRetryAt)
+	text(f, &s.Evidence)
+}
+
+// Bound returns r with its text valid UTF-8, its message within
+// [procfleet.MaxMessage] and, packed, all of it within [procfleet.MaxResult].
+// What r points to is left as it is.
+func Bound(r procfleet.Result) procfleet.Result {
+	r.Message = cut(r.Message, procfleet.MaxMessage)
+	r = limit(r, procfleet.MaxResult)
+	if len(Result(&r)) > procfleet.MaxResult {
+		// Eleven texts share what the message and the numbers leave.
+		r = limit(r, (procfleet.MaxResult-procfleet.MaxMessage-1<<10)/11)
+	}
+	return r
+}
+
+// limit cuts each text but the message to n bytes, and all warnings together
+// to 3 × n.
+func limit(r procfleet.Result, n int) procfleet.Result {
+	r.Reason = procfleet.Reason(cut(string(r.Reason), n))
+	r.Warnings = limitWarnings(r.Warnings, 3*n)
+	if r.Status == nil {
+		return r
+	}
+	s := *r.Status
+	for _, t := range []*string{&s.Phase, &s.AgentID, &s.Command, &s.Stat, &s.Version, &s.Health, &s.Evidence} {
+		*t = cut(*t, n)
+	}
+	r.Status = &s
+	return r
+}
+
+func limitWarnings(warnings []string, total int) []string {
+	var kept []string
+	for _, w := range warnings {
+		const overhead = 4 // of a text's length, so that many empty ones end too
+		if total <= overhead {
+			break
+		}
+		w = cut(w, total-overhead)
+		total -= len(w) + overhead
+		kept = append(kept, w)
+	}
+	return kept
+}
+
+// cut makes s valid UTF-8 of at most n bytes, never splitting a character.
+func cut(s string, n int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// Rejection is the result of every item of a rejected task; it is made when
+// it is asked for, nothing is stored for each item.
+func Rejection(t *procfleet.Task, item int) procfleet.Result {
+	return procfleet.Result{
+		Item:       item,
+		Code:       procfleet.CodeFailed,
+		Reason:     procfleet.ReasonRejected,
+		Rank:       procfleet.RankServer,
+		Message:    t.RejectReason,
+		FinishedAt: t.FinishedAt,
+	}
+}
