@@ -1,0 +1,238 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/tracecontext"
+)
+
+// Errors of publishing.
+var (
+	// ErrFull means that the stream takes no more; what is in it must be
+	// worked off first.
+	ErrFull = errors.New("bus: stream is full")
+	// ErrAway means that JetStream did not acknowledge in time; the message
+	// may or may not be in the stream.
+	ErrAway = errors.New("bus: JetStream does not answer")
+)
+
+// Bus publishes and reads on the streams that [Ensure] made. It is safe for
+// concurrent use.
+type Bus struct{ js jetstream.JetStream }
+
+// New returns the bus on js, which must give up on asynchronous publishes
+// that are never acknowledged (see natsconn.JetStream).
+func New(js jetstream.JetStream) *Bus { return &Bus{js: js} }
+
+// ChunkRef names a chunk that waits for delivery.
+type ChunkRef struct {
+	Task  procfleet.TaskID    `json:"task"`
+	Chunk int                 `json:"chunk"`
+	Lane  procfleet.Lane      `json:"lane"`
+	Cloud procfleet.CloudArea `json:"cloud"`
+}
+
+// PublishChunks queues chunks and returns when every one is acknowledged:
+// sequences[i] is the position of refs[i]. The round distinguishes later
+// publications of the same chunk from a repeat of this one, which the stream
+// drops: "0" at acceptance, another one whenever a chunk is published again.
+// On error, which wraps [ErrFull] or [ErrAway] where it is one of those, some
+// of the chunks may be queued. The trace of ctx travels along.
+func (b *Bus) PublishChunks(ctx context.Context, refs []ChunkRef, round string) (sequences []uint64, err error) {
+	futures := make([]jetstream.PubAckFuture, len(refs))
+	for i, ref := range refs {
+		msg, err := ref.message(ctx, round)
+		if err != nil {
+			return nil, err
+		}
+		if futures[i], err = b.js.PublishMsgAsync(msg); err != nil {
+			return nil, publishError("queue chunks", err)
+		}
+	}
+	sequences = make([]uint64, len(refs))
+	for i, future := range futures {
+		select {
+		case ack := <-future.Ok():
+			sequences[i] = ack.Sequence
+		case err := <-future.Err():
+			return nil, publishError("queue chunks", err)
+		case <-ctx.Done():
+			return nil, publishError("queue chunks", context.Cause(ctx))
+		}
+	}
+	return sequences, nil
+}
+
+func (r ChunkRef) message(ctx context.Context, round string) (*nats.Msg, error) {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encode chunk reference: %w", err)
+	}
+	msg := &nats.Msg{Subject: opsSubject(r.Lane, r.Cloud), Data: data, Header: nats.Header{}}
+	msg.Header.Set(jetstream.MsgIDHeader, string(r.Task)+"/"+strconv.Itoa(r.Chunk)+"/"+round)
+	tracecontext.Inject(ctx, msg.Header)
+	return msg, nil
+}
+
+const maxChunkRef = 1 << 10 // bytes; ours have about 90
+
+// DecodeChunkRef reads a message of [StreamOps]. It never panics.
+func DecodeChunkRef(data []byte) (ChunkRef, error) {
+	if len(data) > maxChunkRef {
+		return ChunkRef{}, fmt.Errorf("bus: chunk reference of %d bytes is over the limit of %d", len(data), maxChunkRef)
+	}
+	var ref ChunkRef
+	if err := json.Unmarshal(data, &ref); err != nil {
+		return ChunkRef{}, fmt.Errorf("bus: chunk reference: %w", err)
+	}
+	if _, err := procfleet.ParseTaskID(string(ref.Task)); err != nil {
+		return ChunkRef{}, fmt.Errorf("bus: chunk reference: %w", err)
+	}
+	switch {
+	case ref.Chunk < 0:
+		return ChunkRef{}, fmt.Errorf("bus: chunk reference: chunk %d is negative", ref.Chunk)
+	case ref.Cloud < 0:
+		return ChunkRef{}, fmt.Errorf("bus: chunk reference: cloud area %d is negative", ref.Cloud)
+	case !slices.Contains(procfleet.Lanes(), ref.Lane):
+		return ChunkRef{}, fmt.Errorf("bus: chunk reference: unknown lane %q", ref.Lane)
+	}
+	return ref, nil
+}
+
+// Queued reports whether a position of [StreamOps] still holds a message. If
+// the stream was lost and made anew, another chunk may hold the position for
+// a while; ask again later.
+func (b *Bus) Queued(ctx context.Context, sequence uint64) (bool, error) {
+	if sequence == 0 {
+		return false, nil
+	}
+	stream, err := b.js.Stream(ctx, StreamOps)
+	if err != nil {
+		return false, publishError("look into "+StreamOps, err)
+	}
+	_, err = stream.GetMsg(ctx, sequence)
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return false, nil
+	}
+	return false, publishError("look into "+StreamOps, err)
+}
+
+// TaskFinished is the event that tells the end of a task. Consumers may see
+// it more than once, with the same Event.
+type TaskFinished struct {
+	Event       string                  `json:"event"` // "<task>/finished"
+	Task        procfleet.TaskID        `json:"task"`
+	State       procfleet.TaskState     `json:"state"`
+	Counts      map[procfleet.State]int `json:"counts"`
+	CreatedAt   time.Time               `json:"created_at"`
+	FinishedAt  time.Time               `json:"finished_at,omitzero"`
+	Dialect     string                  `json:"dialect,omitempty"`
+	Application string                  `json:"application,omitempty"`
+	Business    string                  `json:"business,omitempty"`
+}
+
+// FinishedEvent returns the event for a task that is over.
+func FinishedEvent(t procfleet.Task) TaskFinished {
+	return TaskFinished{
+		Event: string(t.ID) + "/finished", Task: t.ID, State: t.State, Counts: t.Counts,
+		CreatedAt: t.CreatedAt, FinishedAt: t.FinishedAt,
+		Dialect: t.Dialect, Application: t.Application, Business: t.Business,
+	}
+}
+
+// TaskFinished publishes the event and returns when it is acknowledged.
+func (b *Bus) TaskFinished(ctx context.Context, e TaskFinished) error {
+	data, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("encode event %s: %w", e.Event, err)
+	}
+	msg := &nats.Msg{Subject: subjectFinished, Data: data, Header: nats.Header{}}
+	msg.Header.Set(jetstream.MsgIDHeader, e.Event)
+	tracecontext.Inject(ctx, msg.Header)
+	if _, err := b.js.PublishMsg(ctx, msg); err != nil {
+		return publishError("publish event "+e.Event, err)
+	}
+	return nil
+}
+
+// DeliverConsumer returns the consumer of a lane's chunk references.
+func (b *Bus) DeliverConsumer(ctx context.Context, lane procfleet.Lane) (jetstream.Consumer, error) {
+	return b.consumer(ctx, StreamOps, deliverName(lane))
+}
+
+// CollectConsumer returns the consumer of results; lane is "s" or "b".
+func (b *Bus) CollectConsumer(ctx context.Context, lane string) (jetstream.Consumer, error) {
+	return b.consumer(ctx, StreamResults, collectName(lane))
+}
+
+func (b *Bus) consumer(ctx context.Context, stream, name string) (jetstream.Consumer, error) {
+	consumer, err := b.js.Consumer(ctx, stream, name)
+	if err != nil {
+		return nil, fmt.Errorf("open consumer %s of stream %s: %w", name, stream, err)
+	}
+	return consumer, nil
+}
+
+func publishError(doing string, err error) error {
+	switch {
+	case isFull(err):
+		return fmt.Errorf("%s: %w: %w", doing, ErrFull, err)
+	case isAway(err):
+		return fmt.Errorf("%s: %w: %w", doing, ErrAway, err)
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// Error codes by which a JetStream server says that it has no room.
+const (
+	codeAccountResources jetstream.ErrorCode = 10002
+	codeNoResources      jetstream.ErrorCode = 10023
+	codeNoMemory         jetstream.ErrorCode = 10028
+	codeNoStorage        jetstream.ErrorCode = 10047
+	codeStoreFailed      jetstream.ErrorCode = 10077
+)
+
+func isFull(err error) bool {
+	var api *jetstream.APIError
+	if !errors.As(err, &api) {
+		return false
+	}
+	switch api.ErrorCode {
+	case codeAccountResources, codeNoResources, codeNoMemory, codeNoStorage:
+		return true
+	case codeStoreFailed:
+		// One code for every failure of the store; these are its limits.
+		return strings.HasPrefix(api.Description, "maximum ")
+	}
+	return false
+}
+
+func isAway(err error) bool {
+	for _, away := range []error{
+		context.DeadlineExceeded, context.Canceled,
+		nats.ErrTimeout, nats.ErrNoResponders, nats.ErrDisconnected, nats.ErrConnectionClosed,
+		nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded, nats.ErrConnectionDraining,
+		jetstream.ErrNoStreamResponse, jetstream.ErrAsyncPublishTimeout, jetstream.ErrTooManyStalledMsgs,
+		jetstream.ErrJetStreamNotEnabled, jetstream.ErrStreamNotFound,
+	} {
+		if errors.Is(err, away) {
+			return true
+		}
+	}
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.Code == 503 // no leader, JetStream restarting
+}

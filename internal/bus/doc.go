@@ -1,0 +1,12 @@
+// Package bus is the durable transport between dispatchers and workers: three
+// JetStream streams, references to chunks that wait for delivery, and the
+// event that tells the end of a task.
+//
+// A message of [StreamOps] is only a reference to a chunk; the chunk's items
+// live in the task store. So the stream stays small, the sweep can publish
+// again from the store alone, and whoever can publish on the bus cannot change
+// what a chunk orders.
+//
+// The bus loses nothing silently: work queues refuse new messages when full
+// ([ErrFull]) and keep old ones without limit of age.
+package bus

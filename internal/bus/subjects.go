@@ -1,0 +1,41 @@
+package bus
+
+import (
+	"strconv"
+
+	"github.com/procfleet/procfleet"
+)
+
+// subjectFinished is where the end of a task is told.
+const subjectFinished = "procfleet.task.finished"
+
+// Lanes of results: one for small tasks, one for all the others.
+const (
+	resultsSmall = "s"
+	resultsBig   = "b"
+)
+
+// ResultLane returns the lane, "s" or "b", in which the results of a task in
+// the given lane travel.
+func ResultLane(l procfleet.Lane) string {
+	if l == procfleet.LaneSmall {
+		return resultsSmall
+	}
+	return resultsBig
+}
+
+// opsSubject is where a chunk is queued.
+//
+//	procfleet.op.s.0
+func opsSubject(lane procfleet.Lane, cloud procfleet.CloudArea) string {
+	return "procfleet.op." + string(lane) + "." + strconv.FormatInt(int64(cloud), 10)
+}
+
+// opsOfLane matches a lane's chunks in every cloud area.
+//
+//	procfleet.op.s.*
+func opsOfLane(lane procfleet.Lane) string { return "procfleet.op." + string(lane) + ".*" }
+
+func deliverName(lane procfleet.Lane) string { return "deliver-" + string(lane) }
+
+func collectName(lane string) string { return "collect-" + lane }

@@ -1,0 +1,128 @@
+// Package natsconn connects to NATS the way every role of procfleet does:
+// it reconnects for ever, never buffers what it cannot send, and says in the
+// log when it was away. Opening a connection does not need a server to be
+// there already; roles start in any order.
+package natsconn
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/sirupsen/logrus"
+)
+
+const (
+	pingInterval  = 20 * time.Second
+	pingsOut      = 2 // unanswered pings before the connection counts as dead
+	dialTimeout   = 5 * time.Second
+	reconnectWait = 500 * time.Millisecond
+	// Jitter spreads the reconnection of a fleet after a broker restart.
+	reconnectJitter    = 500 * time.Millisecond
+	reconnectJitterTLS = 2 * time.Second
+	drainTimeout       = 10 * time.Second
+	// ackTimeout ends an asynchronous publish that nobody acknowledged, so
+	// that what waits for it does not stay in memory for ever.
+	ackTimeout = 5 * time.Second
+	// maxPending bounds asynchronous publishes that await acknowledgement.
+	maxPending = 16 << 10
+)
+
+// Config says where to connect. Only URL or InProcess is required.
+type Config struct {
+	// URL lists servers, separated by commas: "nats://10.0.0.1:4222".
+	URL string
+	// InProcess, if set, replaces URL by a server in this process.
+	InProcess nats.InProcessConnProvider
+	// Name is shown by the server's monitoring; for example "worker".
+	Name string
+	// Credentials is a NATS credentials file, CA a file of certificates to
+	// trust beside the system's; both may be empty.
+	Credentials string
+	CA          string
+	// InboxPrefix is the first tokens of reply subjects; default "_INBOX".
+	InboxPrefix string
+	// OnReconnect, if set, is called after each reconnection (not after the
+	// first connection). It must not block.
+	OnReconnect func()
+	// Log takes connection events; required.
+	Log logrus.FieldLogger
+}
+
+// Connect returns a connection that heals itself until it is closed. It
+// returns at once even if no server answers: the first connection is then
+// still being tried. Publishing while away fails instead of being buffered.
+func Connect(cfg Config) (*nats.Conn, error) {
+	if cfg.Log == nil {
+		return nil, errors.New("natsconn: Config.Log is missing")
+	}
+	nc, err := nats.Connect(cfg.URL, cfg.options()...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to NATS at %q: %w", cfg.URL, err)
+	}
+	return nc, nil
+}
+
+func (cfg *Config) options() []nats.Option {
+	log := cfg.Log.WithField("component", "nats")
+	opts := []nats.Option{
+		nats.Name(cfg.Name),
+		nats.Timeout(dialTimeout),
+		nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(reconnectWait),
+		nats.ReconnectJitter(reconnectJitter, reconnectJitterTLS),
+		nats.ReconnectBufSize(-1),
+		nats.PingInterval(pingInterval),
+		nats.MaxPingsOutstanding(pingsOut),
+		nats.DrainTimeout(drainTimeout),
+		nats.ConnectHandler(func(nc *nats.Conn) {
+			log.WithField("server", nc.ConnectedUrlRedacted()).Info("connected")
+		}),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil { // nil is our own Close or Drain
+				log.WithError(err).Warn("connection lost, reconnecting")
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			log.WithField("server", nc.ConnectedUrlRedacted()).Info("reconnected")
+			if cfg.OnReconnect != nil {
+				cfg.OnReconnect()
+			}
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			entry := log.WithError(err)
+			if sub != nil {
+				entry = entry.WithField("subject", sub.Subject)
+			}
+			entry.Warn("asynchronous error")
+		}),
+	}
+	if cfg.InProcess != nil {
+		opts = append(opts, nats.InProcessServer(cfg.InProcess))
+	}
+	if cfg.Credentials != "" {
+		opts = append(opts, nats.UserCredentials(cfg.Credentials))
+	}
+	if cfg.CA != "" {
+		opts = append(opts, nats.RootCAs(cfg.CA))
+	}
+	if cfg.InboxPrefix != "" {
+		opts = append(opts, nats.CustomInboxPrefix(cfg.InboxPrefix))
+	}
+	return opts
+}
+
+// JetStream returns the JetStream context of nc with bounded asynchronous
+// publishing: an acknowledgement that does not come within 5 s is an error.
+func JetStream(nc *nats.Conn) (jetstream.JetStream, error) {
+	js, err := jetstream.New(nc,
+		jetstream.WithPublishAsyncTimeout(ackTimeout),
+		jetstream.WithPublishAsyncMaxPending(maxPending))
+	if err != nil {
+		return nil, fmt.Errorf("open JetStream: %w", err)
+	}
+	return js, nil
+}

@@ -1,0 +1,144 @@
+// Package natsembed runs a NATS server with JetStream inside this process: for
+// `procfleet up`, for tests, and stand-alone for benchmarks. It is the only
+// package that links the server.
+//
+// What JetStream acknowledged has been written to its files, so it survives a
+// SIGKILL of this process: the page cache belongs to the kernel. Only a power
+// loss or kernel crash can take back the last [syncInterval]; what that
+// loses, the sweep publishes again from the task store.
+package natsembed
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/sirupsen/logrus"
+)
+
+const (
+	syncInterval = 10 * time.Second
+	// readyTimeout bounds the start, which reads every stream from disk.
+	readyTimeout = 60 * time.Second
+)
+
+// Config of an embedded server.
+type Config struct {
+	// StoreDir is the folder for JetStream's files; required.
+	StoreDir string
+	// Listen is a "host:port" for other processes; port 0 finds a free one.
+	// Empty is in-process only.
+	Listen string
+	// MaxStore bounds JetStream's files in bytes; 0 is three quarters of the
+	// free disk.
+	MaxStore int64
+	// Log takes the server's notices; required.
+	Log logrus.FieldLogger
+}
+
+// Server is a running server. It implements [nats.InProcessConnProvider].
+type Server struct{ server *server.Server }
+
+// Start starts a server and returns when it takes connections.
+func Start(cfg Config) (*Server, error) {
+	opts, err := cfg.options()
+	if err != nil {
+		return nil, err
+	}
+	ns, err := server.NewServer(opts)
+	if err != nil {
+		return nil, fmt.Errorf("embedded NATS: %w", err)
+	}
+	log := newLogger(cfg.Log)
+	ns.SetLoggerV2(log, false, false, false)
+	go ns.Start() // ends with Shutdown, which waits for it
+	if err := awaitReady(ns, log.fatal); err != nil {
+		ns.Shutdown()
+		ns.WaitForShutdown()
+		return nil, fmt.Errorf("embedded NATS with data in %s: %w", cfg.StoreDir, err)
+	}
+	return &Server{server: ns}, nil
+}
+
+func (cfg Config) options() (*server.Options, error) {
+	if cfg.StoreDir == "" || cfg.Log == nil {
+		return nil, errors.New("natsembed: Config.StoreDir and Config.Log are required")
+	}
+	opts := &server.Options{
+		ServerName:             "procfleet-embedded",
+		JetStream:              true,
+		StoreDir:               cfg.StoreDir,
+		JetStreamMaxStore:      cfg.MaxStore,
+		SyncInterval:           syncInterval,
+		NoSigs:                 true,
+		DisableJetStreamBanner: true,
+		DontListen:             cfg.Listen == "",
+	}
+	if cfg.Listen == "" {
+		return opts, nil
+	}
+	addr, err := freeAddress(cfg.Listen)
+	if err != nil {
+		return nil, err
+	}
+	opts.Host, opts.Port = addr.Addr().String(), int(addr.Port())
+	if opts.Port == 0 {
+		opts.Port = server.RANDOM_PORT
+	}
+	return opts, nil
+}
+
+// freeAddress resolves a listen address and finds out whether it can be had
+// before anything is started, because the server itself only logs that.
+func freeAddress(listen string) (netip.AddrPort, error) {
+	tcp, err := net.ResolveTCPAddr("tcp", listen)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("NATS listen address %q: %w", listen, err)
+	}
+	probe, err := net.ListenTCP("tcp", tcp)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("NATS listen address %q: %w", listen, err)
+	}
+	if err := probe.Close(); err != nil {
+		return netip.AddrPort{}, fmt.Errorf("NATS listen address %q: %w", listen, err)
+	}
+	if tcp.IP == nil {
+		tcp.IP = net.IPv4zero
+	}
+	return tcp.AddrPort(), nil
+}
+
+func awaitReady(ns *server.Server, fatal <-chan string) error {
+	deadline := time.Now().Add(readyTimeout)
+	for time.Now().Before(deadline) {
+		select {
+		case reason := <-fatal:
+			return errors.New(reason)
+		default:
+		}
+		if ns.ReadyForConnections(250 * time.Millisecond) {
+			return nil
+		}
+	}
+	return fmt.Errorf("not ready after %v", readyTimeout)
+}
+
+// ClientURL is where other processes connect; "" when in-process only.
+func (s *Server) ClientURL() string {
+	if s.server.Addr() == nil {
+		return ""
+	}
+	return s.server.ClientURL()
+}
+
+// InProcessConn returns a connection that never touches the network.
+func (s *Server) InProcessConn() (net.Conn, error) { return s.server.InProcessConn() }
+
+// Shutdown stops the server and waits until its files are closed.
+func (s *Server) Shutdown() {
+	s.server.Shutdown()
+	s.server.WaitForShutdown()
+}

@@ -1,0 +1,220 @@
+package testenv
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// built holds the binaries of this test process by package. They are built
+// once, whichever test asks first.
+var built sync.Map // package -> func() (string, error)
+
+// BuildBinary builds a main package of this module, for example
+// "./cmd/procfleet", and returns the path of the binary. With the race
+// detector on in the test it is on in the binary too.
+func BuildBinary(t testing.TB, pkg string) string {
+	t.Helper()
+	once, _ := built.LoadOrStore(pkg, sync.OnceValues(func() (string, error) { return build(pkg) }))
+	path, err := once.(func() (string, error))()
+	if err != nil {
+		t.Fatalf("build %s: %v", pkg, err)
+	}
+	return path
+}
+
+// build leaves the binary in the system's temporary folder under a name of
+// this process: tests of a package share it, so no single test may remove it.
+func build(pkg string) (string, error) {
+	dir, err := os.MkdirTemp("", "procfleet-test-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, filepath.Base(pkg))
+	args := []string{"build", "-o", path}
+	if raceEnabled {
+		args = append(args, "-race")
+	}
+	cmd := exec.Command("go", append(args, pkg)...)
+	cmd.Dir = ModuleRoot()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", errors.New(string(out))
+	}
+	return path, nil
+}
+
+// CleanUp removes what [BuildBinary] left; a package that builds binaries
+// calls it from TestMain after the tests.
+func CleanUp() {
+	built.Range(func(key, once any) bool {
+		if path, err := once.(func() (string, error))(); err == nil {
+			_ = os.RemoveAll(filepath.Dir(path)) // a leftover in the temporary folder harms nobody
+		}
+		built.Delete(key)
+		return true
+	})
+}
+
+// ModuleRoot returns the folder of the module's sources.
+func ModuleRoot() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..")
+}
+
+// Child is a process that a test started. It is killed when the test ends.
+type Child struct {
+	cmd    *exec.Cmd
+	done   chan struct{} // closed when the process has ended and been reaped
+	readWG sync.WaitGroup
+
+	mu    sync.Mutex
+	lines []string
+}
+
+// StartChild starts a program; env entries ("KEY=value") are added to this
+// process's environment. Its output goes to the test's log.
+func StartChild(t testing.TB, env []string, path string, args ...string) *Child {
+	t.Helper()
+	c := &Child{cmd: exec.Command(path, args...), done: make(chan struct{})}
+	c.cmd.Env = append(os.Environ(), env...)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.cmd.Stdout, c.cmd.Stderr = w, w
+	if err := c.cmd.Start(); err != nil {
+		t.Fatalf("start %s: %v", path, err)
+	}
+	w.Close()
+	go func() {
+		_ = c.cmd.Wait() // the exit status is read from ProcessState
+		close(c.done)
+	}()
+	c.readWG.Go(func() { c.read(t, r) })
+	t.Cleanup(func() {
+		c.Kill()
+		r.Close() // grandchildren may still hold the other end
+		c.readWG.Wait()
+	})
+	return c
+}
+
+func (c *Child) read(t testing.TB, r io.Reader) {
+	name := filepath.Base(c.cmd.Path)
+	scanner := bufio.NewScanner(r)
+	scanner.Buffer(nil, 1<<20)
+	for scanner.Scan() {
+		t.Logf("%s[%d]: %s", name, c.cmd.Process.Pid, scanner.Text())
+		c.mu.Lock()
+		c.lines = append(c.lines, scanner.Text())
+		c.mu.Unlock()
+	}
+}
+
+// PID of the process.
+func (c *Child) PID() int { return c.cmd.Process.Pid }
+
+// Kill sends SIGKILL and waits until the process is gone; it may be repeated.
+func (c *Child) Kill() {
+	_ = c.cmd.Process.Kill() // an error means that it is gone already
+	<-c.done
+}
+
+// Signal sends a signal; a process that is gone takes none.
+func (c *Child) Signal(s syscall.Signal) { _ = c.cmd.Process.Signal(s) }
+
+// Done is closed when the process has ended.
+func (c *Child) Done() <-chan struct{} { return c.done }
+
+// Wait waits for the process to end and returns its exit code, -1 if a signal
+// ended it. It fails the test after timeout.
+func (c *Child) Wait(t testing.TB, timeout time.Duration) int {
+	t.Helper()
+	select {
+	case <-c.done:
+		return c.cmd.ProcessState.ExitCode()
+	case <-time.After(timeout):
+		t.Fatalf("%s did not end within %v", c.cmd.Path, timeout)
+		return 0
+	}
+}
+
+// Output returns what the process has written so far, both streams together.
+func (c *Child) Output() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return strings.Join(c.lines, "\n")
+}
+
+// WaitOutput waits until the output contains text and returns the first line
+// that does. It fails the test at once when the process ends without it.
+func (c *Child) WaitOutput(t testing.TB, timeout time.Duration, text string) string {
+	t.Helper()
+	var found string
+	seen := func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, line := range c.lines {
+			if strings.Contains(line, text) {
+				found = line
+				return true
+			}
+		}
+		return false
+	}
+	Eventually(t, timeout, func() bool {
+		if seen() {
+			return true
+		}
+		select {
+		case <-c.done:
+			c.readWG.Wait()
+			if !seen() {
+				t.Fatalf("%s ended before it wrote %q", c.cmd.Path, text)
+			}
+			return true
+		default:
+			return false
+		}
+	}, "output of "+filepath.Base(c.cmd.Path)+" has "+text)
+	return found
+}
+
+// WaitHTTP waits until a GET of url answers 200.
+func (c *Child) WaitHTTP(t testing.TB, timeout time.Duration, url string) {
+	t.Helper()
+	Eventually(t, timeout, func() bool {
+		select {
+		case <-c.done:
+			t.Fatalf("%s ended before %s answered", c.cmd.Path, url)
+		default:
+		}
+		return answers(t.Context(), url)
+	}, url+" answers 200")
+}
+
+func answers(ctx context.Context, url string) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}

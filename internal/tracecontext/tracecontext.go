@@ -1,0 +1,38 @@
+// Package tracecontext carries the W3C trace context through NATS headers. It
+// uses only the API half of OpenTelemetry, so that agents can pass a trace on
+// without linking an SDK or an exporter.
+package tracecontext
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/propagation"
+)
+
+// Inject writes the trace of ctx into h; without a trace it writes nothing.
+func Inject(ctx context.Context, h nats.Header) {
+	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(http.Header(h)))
+}
+
+// Extract returns ctx with the trace that h carries, or ctx itself if h
+// carries none that can be read.
+func Extract(ctx context.Context, h nats.Header) context.Context {
+	return propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(http.Header(h)))
+}
+
+// Text returns the trace of ctx as one traceparent line, for places that keep
+// a trace beyond a message, and "" without a trace.
+func Text(ctx context.Context) string {
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	return carrier.Get(traceparent)
+}
+
+// FromText returns ctx with the trace that [Text] wrote.
+func FromText(ctx context.Context, text string) context.Context {
+	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{traceparent: text})
+}
+
+const traceparent = "traceparent"

@@ -1,0 +1,63 @@
+package tracecontext_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/procfleet/procfleet/internal/tracecontext"
+)
+
+func sample(t *testing.T) (context.Context, trace.SpanContext) {
+	t.Helper()
+	id, err := trace.TraceIDFromHex("4bf92f3577b34da6a3ce929d0e0e4736")
+	if err != nil {
+		t.Fatal(err)
+	}
+	span := trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: id, SpanID: trace.SpanID{1, 2, 3}, TraceFlags: trace.FlagsSampled, Remote: true,
+	})
+	return trace.ContextWithSpanContext(t.Context(), span), span
+}
+
+func TestTraceSurvivesTheHeader(t *testing.T) {
+	t.Parallel()
+	ctx, want := sample(t)
+	h := nats.Header{}
+	tracecontext.Inject(ctx, h)
+	got := trace.SpanContextFromContext(tracecontext.Extract(t.Context(), h))
+	if !got.Equal(want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestTraceSurvivesAsText(t *testing.T) {
+	t.Parallel()
+	ctx, want := sample(t)
+	got := trace.SpanContextFromContext(tracecontext.FromText(t.Context(), tracecontext.Text(ctx)))
+	if !got.Equal(want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestWithoutTraceNothingIsWritten(t *testing.T) {
+	t.Parallel()
+	h := nats.Header{}
+	tracecontext.Inject(t.Context(), h)
+	if len(h) != 0 {
+		t.Errorf("headers %v, want none", h)
+	}
+	if text := tracecontext.Text(t.Context()); text != "" {
+		t.Errorf("text %q, want none", text)
+	}
+}
+
+func TestUnreadableTraceIsIgnored(t *testing.T) {
+	t.Parallel()
+	ctx := tracecontext.Extract(t.Context(), nats.Header{"Traceparent": {"00-nonsense"}})
+	if trace.SpanContextFromContext(ctx).IsValid() {
+		t.Error("a trace was made from nonsense")
+	}
+}
