@@ -153,8 +153,7 @@ func usableShell(shell string) string {
 // groups than the account has would fail later and elsewhere, so no answer is
 // an error.
 func groupsOf(ctx context.Context, account Account) ([]uint32, error) {
-	args := []string{"-G", account.Name}
-	text, err := askHost(ctx, "id", args...)
+	text, err := askHost(ctx, "id", "-G", account.Name)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}

@@ -1,6 +1,9 @@
 package proc
 
-import "time"
+import (
+	"os"
+	"time"
+)
 
 // MaxFactsCmdline bounds Facts.Cmdline, in bytes.
 const MaxFactsCmdline = 4 << 10
@@ -62,3 +65,6 @@ func percentOfHost(cpu, elapsed time.Duration, cpus int) float64 {
 
 // CPU is the process's CPU time.
 func (st Stat) CPU() time.Duration { return ticks(st.UTime) + ticks(st.STime) }
+
+// RSS is the resident memory in bytes, shared pages included.
+func (st Stat) RSS() int64 { return st.RSSPages * int64(os.Getpagesize()) }

@@ -54,8 +54,19 @@ func firstBytes(text string, limit int) string {
 	return strings.ToValidUTF8(text[:min(limit, len(text))], "")
 }
 
-// RSS is the resident memory in bytes, shared pages included.
-func (st Stat) RSS() int64 { return st.RSSPages * int64(os.Getpagesize()) }
+// PSS is the process's proportional share of resident memory in bytes: pages
+// shared by n processes count 1/n. It costs far more than RSS; use it to
+// confirm a limit that the sum over a tree of processes exceeds.
+func PSS(id Identity) (int64, error) {
+	text, err := os.ReadFile(procPath(id.PID, "smaps_rollup"))
+	if err != nil {
+		return 0, fmt.Errorf("shared memory of %s: %w", id, goneOr(err))
+	}
+	if !Alive(id) {
+		return 0, fmt.Errorf("shared memory of %s: %w", id, ErrGone)
+	}
+	return kilobytes(text, "Pss:") << 10, nil
+}
 
 // ReadHost reads the host's facts.
 func ReadHost() (Host, error) {
@@ -74,13 +85,14 @@ func ReadHost() (Host, error) {
 	zone, offset := time.Now().Zone()
 	return Host{
 		BootID: boot, Uptime: up, CPUs: onlineCPUs(),
-		MemTotal: meminfoKB(meminfo, "MemTotal:") << 10, MemAvailable: meminfoKB(meminfo, "MemAvailable:"),
+		MemTotal: kilobytes(meminfo, "MemTotal:") << 10, MemAvailable: kilobytes(meminfo, "MemAvailable:"),
 		Timezone: zone, UTCOffset: time.Duration(offset) * time.Second,
 	}, nil
 }
 
-func meminfoKB(meminfo []byte, name string) int64 {
-	for line := range bytes.Lines(meminfo) {
+// kilobytes finds the value of a line such as "MemTotal:  1024 kB"; 0 when absent.
+func kilobytes(text []byte, name string) int64 {
+	for line := range bytes.Lines(text) {
 		fields := bytes.Fields(line)
 		if len(fields) >= 2 && string(fields[0]) == name {
 			kb, err := strconv.ParseInt(string(fields[1]), 10, 64)

@@ -1,29 +1,17 @@
 package proc
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// fileTimeout bounds the reading of a pid file: it may lie on a network file
-// system whose server is gone, and such a read cannot be interrupted.
-const fileTimeout = 2 * time.Second
-
-// maxStuckReads bounds the goroutines that hanging file systems may hold.
-const maxStuckReads = 64
-
-var (
-	errFileBlocked = errors.New("the file system did not answer within 2s")
-	errNoPidFile   = errors.New("it does not exist")
-)
+var errNoPidFile = errors.New("it does not exist")
 
 // files is what a target's paths say, read under the watchdog.
 type files struct {
@@ -38,69 +26,6 @@ type files struct {
 func (f files) blocked() bool {
 	return f.err != nil && (errors.Is(f.err, errFileBlocked) || errors.Is(f.err, os.ErrPermission) ||
 		errors.Is(f.err, unix.EIO) || errors.Is(f.err, unix.ESTALE))
-}
-
-// fileReader reads files that may hang. A read that outlives the watchdog is
-// abandoned, and until it ends its path is answered with errFileBlocked at once,
-// so that each path holds at most one goroutine.
-type fileReader struct {
-	slots chan struct{}
-
-	mu    sync.Mutex
-	stuck map[string]bool
-}
-
-func newFileReader() *fileReader {
-	return &fileReader{slots: make(chan struct{}, maxStuckReads), stuck: map[string]bool{}}
-}
-
-func (r *fileReader) read(ctx context.Context, setupPath, pidPath string) files {
-	ctx, cancel := context.WithTimeout(ctx, fileTimeout)
-	defer cancel()
-	key := setupPath + "\x00" + pidPath
-	if r.isStuck(key) {
-		return files{setup: filepath.Clean(setupPath), err: errFileBlocked}
-	}
-	select {
-	case r.slots <- struct{}{}:
-	case <-ctx.Done():
-		return files{setup: filepath.Clean(setupPath), err: errFileBlocked}
-	}
-	answer := make(chan files, 1)
-	go func() {
-		defer func() { <-r.slots }()
-		answer <- readFiles(setupPath, pidPath)
-		r.setStuck(key, false)
-	}()
-	select {
-	case got := <-answer:
-		return got
-	case <-ctx.Done():
-	}
-	r.setStuck(key, true)
-	select {
-	case got := <-answer: // it ended while it was being declared stuck
-		r.setStuck(key, false)
-		return got
-	default:
-		return files{setup: filepath.Clean(setupPath), err: errFileBlocked}
-	}
-}
-
-func (r *fileReader) isStuck(key string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.stuck[key]
-}
-
-func (r *fileReader) setStuck(key string, stuck bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if stuck {
-		r.stuck[key] = true
-	} else {
-		delete(r.stuck, key)
-	}
 }
 
 func readFiles(setupPath, pidPath string) files {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -16,12 +17,12 @@ import (
 // concurrent use.
 type Finder struct {
 	accounts *Accounts
-	files    *fileReader
+	watchdog *watchdog
 }
 
 // NewFinder returns a finder that resolves accounts through accounts.
 func NewFinder(accounts *Accounts) *Finder {
-	return &Finder{accounts: accounts, files: newFileReader()}
+	return &Finder{accounts: accounts, watchdog: newWatchdog()}
 }
 
 // Find looks for the target's process: the known identity first, then the
@@ -30,25 +31,31 @@ func NewFinder(accounts *Accounts) *Finder {
 // hangs, plus at most 5 s the first time an account must be asked from the
 // network.
 func (f *Finder) Find(ctx context.Context, t Target) Probe {
-	look := &search{target: t, uid: -1}
+	s := &search{target: t, uid: -1}
 	var err error
-	if look.boot, err = bootID(); err != nil {
+	if s.boot, err = bootID(); err != nil {
 		return Probe{Verdict: Uncertain, Evidence: err.Error()}
 	}
-	if p, ok := look.known(); ok {
+	if p, ok := s.known(); ok {
 		return Probe{Verdict: Running, Procs: []Process{p}, Evidence: fmt.Sprintf("known process pid %d still runs", p.PID)}
 	}
 	if t.SetupPath == "" && t.PidPath == "" {
 		return Probe{Verdict: Stopped, Evidence: "the known process is gone, and neither setup path nor pid file tell where to look"}
 	}
 	if t.Account != "" {
-		account, err := f.accounts.Lookup(ctx, t.Account)
-		if err == nil {
-			look.uid = int(account.UID)
+		// No process can belong to an account that does not exist; an account
+		// that cannot be asked leaves the user out of the comparison.
+		if account, err := f.accounts.Lookup(ctx, t.Account); err == nil {
+			s.uid = int(account.UID)
 		}
 	}
-	look.files = f.files.read(ctx, t.SetupPath, t.PidPath)
-	return look.probe()
+	s.files, err = guard(ctx, f.watchdog, t.SetupPath+"\x00"+t.PidPath, func() files {
+		return readFiles(t.SetupPath, t.PidPath)
+	})
+	if err != nil {
+		s.files = files{setup: filepath.Clean(t.SetupPath), err: err}
+	}
+	return s.probe()
 }
 
 // search is the state of one Find.
@@ -119,7 +126,7 @@ func (s *search) judgePid(pid int) judgement {
 		return judgement{reason: fmt.Sprintf("pid %d of pid file %s: %v", pid, s.target.PidPath, err)}
 	case dead(st.State):
 		return stale("is a zombie")
-	case st.PPID == 2:
+	case st.Kernel:
 		return stale("is a kernel thread (%s)", st.Comm)
 	}
 	p, err := look(s.boot, st)
@@ -240,7 +247,7 @@ func (s *search) candidates(table *Table) (found []Process, unreadable int) {
 		return nil, 0
 	}
 	for _, st := range table.stats {
-		if dead(st.State) || st.PID <= 2 || st.PPID == 2 || s.mine[st.PID] {
+		if dead(st.State) || st.PID == 1 || st.Kernel || s.mine[st.PID] {
 			continue
 		}
 		exe, cwd := readLink(st.PID, "exe"), readLink(st.PID, "cwd")
@@ -258,7 +265,7 @@ func (s *search) candidates(table *Table) (found []Process, unreadable int) {
 		}
 		found = append(found, p)
 	}
-	slices.SortFunc(found, func(a, b Process) int { return mainFirst(a, b) })
+	slices.SortFunc(found, mainFirst)
 	return found, unreadable
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 // Runner starts control commands.
 type Runner struct {
 	accounts *Accounts
+	watchdog *watchdog
 	timezone string
 }
 
@@ -28,7 +30,7 @@ func NewRunner(accounts *Accounts) (*Runner, error) {
 			return nil, fmt.Errorf("keep open files from commands: %w", err)
 		}
 	}
-	return &Runner{accounts: accounts, timezone: os.Getenv("TZ")}, nil
+	return &Runner{accounts: accounts, watchdog: newWatchdog(), timezone: os.Getenv("TZ")}, nil
 }
 
 // closeOnExec does on kernels before 5.11 what close_range does.
@@ -127,7 +129,13 @@ func (r *Runner) prepare(ctx context.Context, c Command) (Account, error) {
 	if uid := os.Geteuid(); uid != 0 && int(account.UID) != uid {
 		return Account{}, fmt.Errorf("cannot switch to %s: agent runs as %s", account.Name, r.ownName(ctx))
 	}
-	return account, checkDir(c.Dir)
+	// A directory that hangs must be found out here: in the child it would
+	// block every other start, since a fork blocks its parent until it is done.
+	verdict, err := guard(ctx, r.watchdog, c.Dir, func() error { return checkDir(c.Dir) })
+	if err != nil {
+		return Account{}, fmt.Errorf("setup path %s: %w", c.Dir, err)
+	}
+	return account, verdict
 }
 
 func (r *Runner) ownName(ctx context.Context) string {
@@ -142,6 +150,8 @@ func checkDir(dir string) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return fmt.Errorf("setup path %s does not exist", dir)
+	case errors.Is(err, os.ErrPermission):
+		return nil // root may be barred where the account is not; the start tells
 	case err != nil:
 		return fmt.Errorf("setup path: %w", err)
 	case !info.IsDir():
@@ -263,7 +273,7 @@ func (r *Execution) wait(c Command, cmd *exec.Cmd, out *os.File, started time.Ti
 }
 
 // watch returns when the command has exited; it reports whether its timeout
-// passed before.
+// passed before, and then has ended the whole group.
 func (r *Execution) watch(c Command, log *outputFile, exited <-chan struct{}) (timedOut bool) {
 	var expired <-chan time.Time
 	if c.Timeout > 0 {
@@ -273,6 +283,8 @@ func (r *Execution) watch(c Command, log *outputFile, exited <-chan struct{}) (t
 	}
 	size := time.NewTimer(firstSizeCheck)
 	defer size.Stop()
+	var killers sync.WaitGroup
+	defer killers.Wait()
 	for {
 		select {
 		case <-exited:
@@ -281,22 +293,22 @@ func (r *Execution) watch(c Command, log *outputFile, exited <-chan struct{}) (t
 			size.Reset(log.bound())
 		case <-expired:
 			timedOut, expired = true, nil
-			go r.expire(exited)
+			killers.Go(r.expire)
 		}
 	}
 }
 
-// expire ends the group of a command whose time is up. Whatever survives
-// SIGKILL is in the kernel's hands; the caller sees that Done stays open.
-func (r *Execution) expire(exited <-chan struct{}) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	_ = KillGroup(ctx, r.leader, KillGrace)
-	<-exited
+// expire ends the group of a command whose time is up. What survives SIGKILL
+// sits in the kernel, and the caller sees that Done stays open.
+func (r *Execution) expire() {
+	_ = KillGroup(context.Background(), r.leader, KillGrace)
 }
 
 func (res *Result) setStatus(state *os.ProcessState) {
-	res.ExitCode = state.ExitCode()
+	res.ExitCode = state.ExitCode() // -1 without a state, when somebody else reaped the command
+	if state == nil {
+		return
+	}
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		res.Signal = status.Signal()
 	}

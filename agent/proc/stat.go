@@ -20,6 +20,7 @@ type Stat struct {
 	Threads  int
 	Start    uint64 // ticks since boot
 	RSSPages int64
+	Kernel   bool // a kernel thread
 }
 
 // TicksPerSecond is USER_HZ: the kernel's interface fixes it at 100 on every
@@ -36,6 +37,7 @@ const (
 	fieldPPID    = 1
 	fieldPGID    = 2
 	fieldSession = 3
+	fieldFlags   = 6
 	fieldUTime   = 11
 	fieldSTime   = 12
 	fieldThreads = 17
@@ -43,6 +45,9 @@ const (
 	fieldRSS     = 21
 	statFields   = 22
 )
+
+// flagKernelThread is PF_KTHREAD of the kernel's task flags.
+const flagKernelThread = 0x00200000
 
 // parseStat reads the text of /proc/PID/stat. The name is everything between
 // the first '(' and the last ')', because a program may call itself "a) R (b".
@@ -84,6 +89,10 @@ func (st *Stat) setField(i int, text []byte) (err error) {
 		st.PGID, err = strconv.Atoi(string(text))
 	case fieldSession:
 		st.Session, err = strconv.Atoi(string(text))
+	case fieldFlags:
+		var flags uint64
+		flags, err = strconv.ParseUint(string(text), 10, 64)
+		st.Kernel = flags&flagKernelThread != 0
 	case fieldUTime:
 		st.UTime, err = strconv.ParseUint(string(text), 10, 64)
 	case fieldSTime:

@@ -277,9 +277,7 @@ func KillGroup(ctx context.Context, leader Identity, grace time.Duration, keep .
 	list := func() []Process { return groupBut(leader, keep) }
 	termCtx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	if err := signalAll(list(), syscall.SIGTERM); err != nil {
-		return err
-	}
+	refused := signalAll(list(), syscall.SIGTERM)
 	if len(waitGone(termCtx, list)) == 0 {
 		return nil
 	}
@@ -287,13 +285,13 @@ func KillGroup(ctx context.Context, leader Identity, grace time.Duration, keep .
 	defer cancel()
 	left := waitGone(killCtx, func() []Process {
 		left := list()
-		// Again each time: members may have forked meanwhile. A refusal shows
-		// as a process that is left.
-		_ = signalAll(left, syscall.SIGKILL)
+		// Again each time: members may have forked meanwhile.
+		refused = signalAll(left, syscall.SIGKILL)
 		return left
 	})
 	if len(left) > 0 {
-		return fmt.Errorf("command group %d is still there after SIGKILL: %s", leader.PID, describeAll(left))
+		return errors.Join(refused,
+			fmt.Errorf("command group %d is still there after SIGKILL: %s", leader.PID, describeAll(left)))
 	}
 	return nil
 }

@@ -38,6 +38,9 @@ func Strays(string) ([]Process, error) { return nil, ErrUnsupported }
 // Describe is not available here.
 func Describe(Identity, Host, Sample) (Facts, error) { return Facts{}, ErrUnsupported }
 
+// PSS is not available here.
+func PSS(Identity) (int64, error) { return 0, ErrUnsupported }
+
 // ReadHost is not available here.
 func ReadHost() (Host, error) { return Host{}, ErrUnsupported }
 
