@@ -1,0 +1,37 @@
+// Package journal is the agent's memory of what it was told to do and what
+// became of it, kept on disk so that no operation is run twice or forgotten
+// when the agent or its host dies.
+//
+// An operation is received, then executing, then finished, and at last
+// acknowledged, when the results stream has its result. Each step up to
+// finished is on disk before the method that reports it returns; callers that
+// come together share one fsync. The package also keeps, per process, the
+// highest fence received and the engine's own record of the process.
+//
+// # Files
+//
+// A generation is a pair of files: log-<n> takes the changes, one record each,
+// and snapshot-<n> is everything that held when log-<n> was begun. A record is
+// its length, its CRC-32C and JSON. When a log has grown enough, the next
+// generation is written beside the old one and renamed into place; the one
+// before is kept, and is read when the newest snapshot turns out damaged.
+// Only an index is held in memory, the contents stay in the files.
+//
+// # Damage
+//
+// What was written but never reported durable may be torn by a crash. It is
+// cut off when the journal is opened, after a copy went to journal.bad-<time>.
+// Records that were durable carry proof of it: a later record of another
+// fsync. If such a record is damaged, the journal does not know any more what
+// was run, and [Open] returns [ErrDamaged] and changes no file. A journal that
+// a newer program wrote is [ErrNewerFormat], likewise untouched. The caller
+// can go on with [Unavailable], which refuses everything that would change
+// the host.
+//
+// # Full and failing disks
+//
+// When a write or an fsync fails, nothing of that group of changes has
+// happened. Operations that change something are then refused with code 117,
+// status operations are kept in memory only. After a failed fsync the log is
+// not trusted any more: the next change must first write a new generation.
+package journal

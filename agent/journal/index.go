@@ -1,0 +1,129 @@
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+// index is everything the journal knows, without the contents, which stay in
+// the files.
+type index struct {
+	ops       map[ID]*entry
+	fences    map[string]fenceMark
+	processes map[string]ref
+	accepted  uint64 // counts operations; gives entry.order
+}
+
+// entry is one operation.
+type entry struct {
+	order uint64 // of acceptance
+	hash  uint64 // of what was asked for
+	lane  string
+	trace string
+
+	received  ref // zero for a status operation that is in memory only
+	executing ref // zero until it executes
+	finished  bool
+	// Of a finished operation.
+	done       ref
+	finishedAt time.Time
+	code       int
+	reason     string
+	acked      bool
+	// volatile is the result of a status operation that could not be written.
+	volatile *agentproto.Result
+}
+
+func newIndex() index {
+	return index{ops: map[ID]*entry{}, fences: map[string]fenceMark{}, processes: map[string]ref{}}
+}
+
+// payloadHash tells one operation from another with the same identity.
+func payloadHash(op *Op) (uint64, error) {
+	h := fnv.New64a()
+	err := json.NewEncoder(h).Encode(struct {
+		Action string
+		Fence  int64
+		Spec   *agentproto.Spec
+	}{op.Action, op.Fence, &op.Spec})
+	if err != nil {
+		return 0, fmt.Errorf("encode operation: %w", err)
+	}
+	return h.Sum64(), nil
+}
+
+func (x *index) receive(op *Op, hash uint64, at ref) {
+	x.accepted++
+	x.ops[op.ID] = &entry{order: x.accepted, hash: hash, lane: op.Lane, trace: op.Trace, received: at}
+	if op.mutating() {
+		x.fences[op.Spec.Key] = fenceMark{Key: op.Spec.Key, Fence: op.Fence, Item: op.Item, At: op.AcceptedAt}
+	}
+}
+
+func (x *index) finish(d *done, at ref) {
+	e, ok := x.ops[d.ID]
+	if !ok {
+		x.accepted++
+		e = &entry{order: x.accepted}
+		x.ops[d.ID] = e
+	}
+	e.hash, e.lane, e.trace = d.Hash, d.Lane, d.Trace
+	e.received, e.executing = ref{}, ref{}
+	e.finished, e.done, e.finishedAt, e.code, e.reason = true, at, d.At, d.Code, d.Reason
+}
+
+// apply repeats a record that was read from a file.
+func (x *index) apply(rec *record, at ref) error {
+	switch {
+	case rec.Head != nil, rec.End != nil:
+	case rec.Received != nil:
+		hash, err := payloadHash(rec.Received)
+		if err != nil {
+			return err
+		}
+		x.receive(rec.Received, hash, at)
+	case rec.Executing != nil:
+		if e, ok := x.ops[rec.Executing.ID]; ok && !e.finished {
+			e.executing = at
+		}
+	case rec.Done != nil:
+		x.finish(rec.Done, at)
+	case rec.Acked != nil:
+		for _, id := range rec.Acked {
+			if e, ok := x.ops[id]; ok {
+				e.acked = true
+			}
+		}
+	case rec.Process != nil:
+		if rec.Process.State == nil {
+			delete(x.processes, rec.Process.Key)
+		} else {
+			x.processes[rec.Process.Key] = at
+		}
+	case rec.Fence != nil:
+		x.fences[rec.Fence.Key] = *rec.Fence
+	default:
+		return fmt.Errorf("%w: no known content", errBadRecord)
+	}
+	return nil
+}
+
+// outline is the result of an operation whose details cannot be read.
+func (e *entry) outline(id ID, cause error) agentproto.Result {
+	r := agentproto.Result{Item: id.Item, Code: e.code, Reason: e.reason, FinishedAt: e.finishedAt}
+	if cause == nil {
+		cause = errors.New("record has no result")
+	}
+	note := fmt.Sprintf("details are lost: %v", cause)
+	if e.code == agentproto.CodeSuccess {
+		r.Message, r.Warnings = "success", []string{note}
+	} else {
+		r.Message = note
+	}
+	return r
+}

@@ -1,0 +1,214 @@
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+// ID is the identity of an operation: one item of one task.
+type ID struct {
+	Task string `json:"task"`
+	Item int    `json:"item"`
+}
+
+// Op is one operation as it was accepted.
+type Op struct {
+	ID
+	Lane   string          `json:"lane"` // where its result is published
+	Fence  int64           `json:"fence"`
+	Action string          `json:"action"`
+	Spec   agentproto.Spec `json:"spec"`
+	// AcceptedAt is by this host's clock.
+	AcceptedAt time.Time `json:"accepted_at"`
+	Trace      string    `json:"trace,omitempty"` // traceparent of the command
+}
+
+// mutating reports whether the operation changes anything on the host.
+// Unknown actions count, so that whatever guards changes guards them too.
+func (o *Op) mutating() bool { return o.Action != agentproto.ActionStatus }
+
+// Exec is what is known of an operation's command: before it is spawned
+// without PID, afterwards with it.
+type Exec struct {
+	BootID string    `json:"boot_id"`
+	At     time.Time `json:"at"`
+	PID    int       `json:"pid,omitempty"` // also the process group
+	Start  uint64    `json:"start,omitempty"`
+	// Before is what ran before the command; opaque to the journal.
+	Before json.RawMessage `json:"before,omitempty"`
+}
+
+// Verdict says what Receive made of an operation. The zero Verdict is a new
+// operation that is now in the journal.
+type Verdict struct {
+	Known   bool               // a repeat; still open unless Result is set
+	Result  *agentproto.Result // of a repeat that is over
+	Refused *agentproto.Result // never accepted; this is its result
+}
+
+// OpenOp is an operation that was accepted and is not finished.
+type OpenOp struct {
+	Op
+	Executing bool
+	Exec      Exec // zero unless Executing
+}
+
+// FinishedOp is an operation whose result is not acknowledged yet. The result
+// itself is read with [Journal.Results] when it is needed.
+type FinishedOp struct {
+	ID
+	Lane  string
+	Trace string
+}
+
+// Recovered is what an opened journal held.
+type Recovered struct {
+	Open           []OpenOp     // in the order of acceptance
+	Unacknowledged []FinishedOp // in the order of acceptance
+	Processes      map[string]json.RawMessage
+}
+
+// Errors of [Open] that leave all files as they are.
+var (
+	ErrNewerFormat = errors.New("journal was written by a newer procfleet agent")
+	ErrDamaged     = errors.New("journal is damaged")
+)
+
+var errClosed = errors.New("journal is closed")
+
+// Journal is an open journal. Its methods are safe for concurrent use, wait
+// for the disk, and return errors that say why nothing was changed.
+type Journal struct {
+	dir    string
+	disk   disk
+	limits limits
+	now    func() time.Time
+	log    logrus.FieldLogger
+
+	queueMu sync.Mutex
+	queue   []*change
+
+	// mu guards what follows and is held over disk writes: whoever gets it
+	// writes everything that was queued meanwhile with one fsync.
+	mu         sync.Mutex
+	index      index
+	generation int        // of current
+	base       int        // generation of the snapshot in force; 0 is none
+	current    *segment   // takes the records
+	segments   []*segment // open for reading; current is the last
+	synced     uint64     // fsynced groups so far; the next group carries synced+1
+	rotateAt   int64      // size of current at which the next generation is due
+	// failed is why current must not be written any more; the next change
+	// begins a new generation or fails.
+	failed error
+	// unusable is why the journal never works again.
+	unusable error
+}
+
+// limits bound what is kept.
+type limits struct {
+	retain      time.Duration // of finished operations
+	retainOps   int           // of finished operations
+	rotateBytes int64         // a log below this size is not rotated
+}
+
+func defaultLimits() limits {
+	return limits{retain: 7 * 24 * time.Hour, retainOps: 100_000, rotateBytes: 16 << 20}
+}
+
+// Open opens the journal in dir, which is created if missing, and says what
+// it holds. Only one process may have it open; the caller sees to that.
+func Open(dir string, log logrus.FieldLogger) (*Journal, Recovered, error) {
+	return open(dir, osDisk{}, defaultLimits(), log)
+}
+
+func open(dir string, d disk, l limits, log logrus.FieldLogger) (*Journal, Recovered, error) {
+	j := &Journal{dir: dir, disk: d, limits: l, now: time.Now, log: log, index: newIndex(), rotateAt: l.rotateBytes}
+	if err := j.load(); err != nil {
+		j.closeSegments()
+		return nil, Recovered{}, fmt.Errorf("open journal %s: %w", dir, err)
+	}
+	recovered, err := j.recovered()
+	if err != nil {
+		j.closeSegments()
+		return nil, Recovered{}, fmt.Errorf("open journal %s: %w", dir, err)
+	}
+	return j, recovered, nil
+}
+
+// Unavailable returns a journal that touches no file, refuses every operation
+// that would change the host with cause, and keeps status operations in
+// memory.
+func Unavailable(cause error) *Journal {
+	return &Journal{index: newIndex(), now: time.Now, unusable: cause, disk: osDisk{}, limits: defaultLimits()}
+}
+
+// Close gives the files back. Every change was written when its method
+// returned; later calls fail.
+func (j *Journal) Close() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.unusable = errClosed
+	return j.closeSegments()
+}
+
+func (j *Journal) closeSegments() error {
+	var errs []error
+	for _, s := range j.segments {
+		errs = append(errs, s.file.Close())
+	}
+	j.segments = nil
+	return errors.Join(errs...)
+}
+
+// Result returns what is known of an operation: its result if it is over,
+// open if it is not, known false if this journal never accepted it.
+func (j *Journal) Result(id ID) (r agentproto.Result, open, known bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	e, ok := j.index.ops[id]
+	if !ok {
+		return agentproto.Result{}, false, false
+	}
+	if !e.finished {
+		return agentproto.Result{}, true, true
+	}
+	return j.resultOf(id, e), false, true
+}
+
+// Results returns the results of those of ids that are finished, in the
+// order of ids.
+func (j *Journal) Results(ids []ID) map[ID]agentproto.Result {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	results := make(map[ID]agentproto.Result, len(ids))
+	for _, id := range ids {
+		if e, ok := j.index.ops[id]; ok && e.finished {
+			results[id] = j.resultOf(id, e)
+		}
+	}
+	return results
+}
+
+// resultOf reads a result from disk. Code and reason are in memory, so that
+// even a disk that cannot be read any more does not change an outcome.
+func (j *Journal) resultOf(id ID, e *entry) agentproto.Result {
+	if e.volatile != nil {
+		return *e.volatile
+	}
+	rec, err := e.done.read()
+	if err == nil && rec.Done != nil {
+		var r agentproto.Result
+		if err = json.Unmarshal(rec.Done.Result, &r); err == nil {
+			return r
+		}
+	}
+	return e.outline(id, err)
+}

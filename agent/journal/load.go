@@ -1,0 +1,297 @@
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// load reads the newest generation, or the one before it if a snapshot is
+// damaged, and makes the journal ready to take changes.
+func (j *Journal) load() error {
+	if err := j.disk.MkdirAll(j.dir); err != nil {
+		return err
+	}
+	names, err := j.disk.List(j.dir)
+	if err != nil {
+		return err
+	}
+	logs, snapshots := generations(names, logPrefix), generations(names, snapshotPrefix)
+	if len(logs) == 0 && len(snapshots) == 0 {
+		return j.beginFirst()
+	}
+	if err := j.refuseNewer(logs, snapshots); err != nil {
+		return err
+	}
+	if len(logs) == 0 || logs[0] == 1 {
+		snapshots = append([]int{0}, snapshots...) // the first log follows nothing
+	}
+	err = fmt.Errorf("%w: no snapshot that the logs follow", ErrDamaged)
+	for _, base := range slices.Backward(snapshots) {
+		if err = j.loadFrom(base, logs); err == nil || !errors.Is(err, ErrDamaged) {
+			j.base = base
+			return err
+		}
+		j.log.WithError(err).WithField("generation", base).Error("journal generation is damaged, trying the one before")
+		_ = j.closeSegments() // they were only read
+	}
+	return fmt.Errorf("%w. Nothing was changed. Look which processes run on this host, "+
+		"then move the folder away and restart the agent to begin a new journal", err)
+}
+
+// generations returns the sorted numbers of the files with a prefix.
+func generations(names []string, prefix string) []int {
+	var found []int
+	for _, name := range names {
+		if n, ok := generationOf(name, prefix); ok {
+			found = append(found, n)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+func (j *Journal) beginFirst() error {
+	s, err := j.newLog(1)
+	if err != nil {
+		return err
+	}
+	j.segments = append(j.segments, s)
+	j.current, j.generation = s, 1
+	j.synced++
+	return nil
+}
+
+// refuseNewer looks at the head of every file before anything is taken from
+// any of them.
+func (j *Journal) refuseNewer(logs, snapshots []int) error {
+	var names []string
+	for _, n := range logs {
+		names = append(names, j.path(logPrefix, n))
+	}
+	for _, n := range snapshots {
+		names = append(names, j.path(snapshotPrefix, n))
+	}
+	for _, name := range names {
+		f, err := j.disk.Open(name, os.O_RDONLY)
+		if err != nil {
+			return err
+		}
+		payload, err := readFrame(io.NewSectionReader(f, 0, maxRecord))
+		f.Close()
+		if err != nil {
+			continue // torn or damaged: judged when it is read
+		}
+		var rec record
+		if json.Unmarshal(payload, &rec) == nil && rec.Head != nil && rec.Head.Format > format {
+			return fmt.Errorf("%w: %s has format %d, this program reads %d. Nothing was changed. Install the newer version again",
+				ErrNewerFormat, name, rec.Head.Format, format)
+		}
+	}
+	return nil
+}
+
+// loadFrom builds the index from a snapshot and all logs from it on.
+func (j *Journal) loadFrom(base int, logs []int) error {
+	j.index, j.synced = newIndex(), 0
+	if base > 0 {
+		if err := j.loadSnapshot(base); err != nil {
+			return err
+		}
+	}
+	from, next := slices.Index(logs, max(base, 1)), max(base, 1)
+	if from < 0 {
+		return fmt.Errorf("%w: %s is missing", ErrDamaged, j.path(logPrefix, next))
+	}
+	for i, n := range logs[from:] {
+		if n != next {
+			return fmt.Errorf("%w: %s is missing", ErrDamaged, j.path(logPrefix, next))
+		}
+		next++
+		if err := j.loadLog(n, from+i == len(logs)-1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (j *Journal) loadSnapshot(generation int) error {
+	s, err := j.openSegment(j.path(snapshotPrefix, generation), os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	records, whole := 0, false
+	s.size, err = j.replay(s, func(rec *record) error {
+		if whole {
+			return fmt.Errorf("%w: records after the end", errBadRecord)
+		}
+		if rec.End != nil {
+			whole = rec.End.Records == records
+		}
+		records++
+		return nil
+	})
+	if err == nil && !whole {
+		err = fmt.Errorf("%w: incomplete", errBadRecord)
+	}
+	if errors.Is(err, errBadRecord) {
+		return fmt.Errorf("%w: %s: %w", ErrDamaged, s.name, err)
+	}
+	return err
+}
+
+// replay applies all valid records of a segment to the index.
+func (j *Journal) replay(s *segment, also func(*record) error) (int64, error) {
+	info, err := s.file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return scan(io.NewSectionReader(s.file, 0, info.Size()), func(rec *record, off int64, size int) error {
+		if err := also(rec); err != nil {
+			return err
+		}
+		j.synced = max(j.synced, rec.Group)
+		return j.index.apply(rec, ref{segment: s, off: off, size: size})
+	})
+}
+
+func (j *Journal) loadLog(generation int, last bool) error {
+	flag := os.O_RDONLY
+	if last {
+		flag = os.O_RDWR
+	}
+	s, err := j.openSegment(j.path(logPrefix, generation), flag)
+	if err != nil {
+		return err
+	}
+	var bad error
+	s.size, bad = j.replay(s, func(*record) error { return nil })
+	if bad != nil && !errors.Is(bad, errBadRecord) {
+		return bad
+	}
+	if bad != nil {
+		if err := j.judgeTail(s, bad); err != nil {
+			return err
+		}
+	}
+	if !last {
+		return nil
+	}
+	j.current, j.generation = s, generation
+	if bad != nil {
+		if err := j.cutTail(s, bad); err != nil {
+			return err
+		}
+	}
+	if s.size == 0 { // the crash came before the head was written
+		return j.begin(s, generation)
+	}
+	// What was read is acted upon, so it must be durable even if the program
+	// that wrote it died before its fsync.
+	return s.file.Sync()
+}
+
+// judgeTail tells a tail that was never durable from damage. The records of
+// one group, and those written without an fsync before it, may be torn
+// together and in any order; a group after that one was only written once the
+// torn one was durable.
+func (j *Journal) judgeTail(s *segment, bad error) error {
+	tail, err := readTail(s)
+	if err != nil {
+		return err
+	}
+	if laterGroup(tail, j.synced+1) {
+		return fmt.Errorf("%w: %s %w, and valid records follow", ErrDamaged, s.name, bad)
+	}
+	return nil
+}
+
+func readTail(s *segment) ([]byte, error) {
+	info, err := s.file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.NewSectionReader(s.file, s.size, info.Size()-s.size))
+}
+
+// cutTail keeps a copy of what was torn and truncates the log to its valid
+// records.
+func (j *Journal) cutTail(s *segment, bad error) error {
+	tail, err := readTail(s)
+	if err != nil {
+		return err
+	}
+	fields := j.log.WithError(bad).WithField("bytes", len(tail))
+	copied := filepath.Join(j.dir, badPrefix+j.now().UTC().Format("20060102T150405.000000000"))
+	if err := j.keepCopy(copied, tail); err != nil {
+		// A full disk must not keep the agent from starting; the bytes were
+		// never reported durable.
+		fields = fields.WithField("copy_error", err.Error())
+	} else {
+		fields = fields.WithField("copy", copied)
+	}
+	fields.Warn("journal ended in a torn write, cut off")
+	if err := s.file.Truncate(s.size); err != nil {
+		return err
+	}
+	return s.file.Sync()
+}
+
+func (j *Journal) keepCopy(name string, data []byte) error {
+	f, err := j.disk.Open(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(data, 0)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// recovered reads back what the agent has to go on with.
+func (j *Journal) recovered() (Recovered, error) {
+	r := Recovered{Processes: make(map[string]json.RawMessage, len(j.index.processes))}
+	for key, at := range j.index.processes {
+		rec, err := at.read()
+		if err != nil {
+			return Recovered{}, err
+		}
+		r.Processes[key] = rec.Process.State
+	}
+	for _, id := range j.index.inOrder() {
+		e := j.index.ops[id]
+		switch {
+		case !e.finished:
+			op, err := e.readOpen()
+			if err != nil {
+				return Recovered{}, err
+			}
+			r.Open = append(r.Open, op)
+		case !e.acked:
+			r.Unacknowledged = append(r.Unacknowledged, FinishedOp{ID: id, Lane: e.lane, Trace: e.trace})
+		}
+	}
+	return r, nil
+}
+
+func (e *entry) readOpen() (OpenOp, error) {
+	rec, err := e.received.read()
+	if err != nil {
+		return OpenOp{}, err
+	}
+	op := OpenOp{Op: *rec.Received}
+	if e.executing.zero() {
+		return op, nil
+	}
+	if rec, err = e.executing.read(); err != nil {
+		return OpenOp{}, err
+	}
+	op.Executing, op.Exec = true, rec.Executing.Exec
+	return op, nil
+}
+
+// cutoff is the moment before which finished operations are forgotten.
+func (j *Journal) cutoff() time.Time { return j.now().Add(-j.limits.retain) }

@@ -1,0 +1,195 @@
+package journal
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"time"
+)
+
+// format is the version of the files. It rises when an older program would
+// misread them.
+const format = 1
+
+// maxRecord bounds the JSON of a record, in bytes. A message is at most 1 MiB,
+// so no operation comes near it.
+const maxRecord = 4 << 20
+
+// frameHeader is the length of what precedes the JSON of a record: its length
+// and its CRC-32C, both little endian.
+const frameHeader = 8
+
+// errBadRecord is wrapped when bytes are not a whole, unharmed record.
+var errBadRecord = errors.New("not a valid record")
+
+// record is one entry of a file. Beside Group exactly one field is set.
+type record struct {
+	// Group numbers the fsync that made the record durable. It must stay the
+	// first field: a search for later groups looks for its text.
+	Group uint64 `json:"n"`
+
+	Head *head `json:"head,omitempty"` // first record of every file
+	// Of logs and snapshots.
+	Received  *Op       `json:"received,omitempty"`
+	Executing *execMark `json:"executing,omitempty"`
+	Done      *done     `json:"done,omitempty"`
+	Acked     []ID      `json:"acked,omitempty"`
+	Process   *process  `json:"process,omitempty"`
+	// Of snapshots only: a log's fences follow from what was received.
+	Fence *fenceMark `json:"fence,omitempty"`
+	End   *end       `json:"end,omitempty"` // last record of every snapshot
+}
+
+type head struct {
+	Format     int `json:"format"`
+	Generation int `json:"generation"`
+}
+
+type execMark struct {
+	ID
+	Exec Exec `json:"exec"`
+}
+
+// done stands alone: once it is there, the received record is not needed.
+type done struct {
+	ID
+	Lane   string          `json:"lane"`
+	Trace  string          `json:"trace,omitempty"`
+	Hash   uint64          `json:"hash"`
+	At     time.Time       `json:"at"`
+	Code   int             `json:"code"`
+	Reason string          `json:"reason"`
+	Result json.RawMessage `json:"result"`
+}
+
+type process struct {
+	Key   string          `json:"key"`
+	State json.RawMessage `json:"state,omitempty"` // empty: forgotten
+}
+
+type fenceMark struct {
+	Key   string    `json:"key"`
+	Fence int64     `json:"fence"`
+	Item  int       `json:"item"`
+	At    time.Time `json:"at"`
+}
+
+// after reports whether the mark is newer than (fence, item).
+func (m fenceMark) after(fence int64, item int) bool {
+	return fence < m.Fence || fence == m.Fence && item < m.Item
+}
+
+type end struct {
+	Records int `json:"records"` // before this one
+}
+
+func castagnoli(payload []byte) uint32 {
+	return crc32.Checksum(payload, crc32.MakeTable(crc32.Castagnoli))
+}
+
+// appendFrame appends a record's JSON with its length and checksum.
+func appendFrame(buf, payload []byte) []byte {
+	buf = binary.LittleEndian.AppendUint32(buf, uint32(len(payload)))
+	buf = binary.LittleEndian.AppendUint32(buf, castagnoli(payload))
+	return append(buf, payload...)
+}
+
+// encodeRecord returns the JSON of a record.
+func encodeRecord(r *record) ([]byte, error) {
+	payload, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encode record: %w", err)
+	}
+	if len(payload) > maxRecord {
+		return nil, fmt.Errorf("record of %d bytes is over the limit of %d", len(payload), maxRecord)
+	}
+	return payload, nil
+}
+
+// decodeRecord reads the JSON of a record.
+func decodeRecord(payload []byte) (*record, error) {
+	var r record
+	if err := json.Unmarshal(payload, &r); err != nil {
+		return nil, fmt.Errorf("%w: %w", errBadRecord, err)
+	}
+	return &r, nil
+}
+
+// readFrame reads one record's JSON. It returns io.EOF at the clean end of r
+// and errBadRecord when what follows is not a whole, unharmed record.
+func readFrame(r io.Reader) ([]byte, error) {
+	var header [frameHeader]byte
+	if _, err := io.ReadFull(r, header[:]); err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil, fmt.Errorf("%w: cut short", errBadRecord)
+		}
+		return nil, err
+	}
+	size := binary.LittleEndian.Uint32(header[:])
+	if size < 2 || size > maxRecord {
+		return nil, fmt.Errorf("%w: length %d", errBadRecord, size)
+	}
+	payload, err := io.ReadAll(io.LimitReader(r, int64(size)))
+	if err != nil {
+		return nil, err
+	}
+	if len(payload) != int(size) {
+		return nil, fmt.Errorf("%w: cut short", errBadRecord)
+	}
+	if castagnoli(payload) != binary.LittleEndian.Uint32(header[4:]) {
+		return nil, fmt.Errorf("%w: checksum differs", errBadRecord)
+	}
+	return payload, nil
+}
+
+// scan calls each for the records of r in turn, with the offset and size of
+// their JSON. It returns the offset behind the last valid record, and an
+// errBadRecord if r does not end there.
+func scan(r io.Reader, each func(rec *record, off int64, size int) error) (int64, error) {
+	in := bufio.NewReaderSize(r, 64<<10)
+	for off := int64(0); ; {
+		payload, err := readFrame(in)
+		if errors.Is(err, io.EOF) {
+			return off, nil
+		}
+		if err != nil {
+			return off, fmt.Errorf("at offset %d: %w", off, err)
+		}
+		rec, err := decodeRecord(payload)
+		if err != nil {
+			return off, fmt.Errorf("at offset %d: %w", off, err)
+		}
+		if err := each(rec, off+frameHeader, len(payload)); err != nil {
+			return off, fmt.Errorf("at offset %d: %w", off, err)
+		}
+		off += frameHeader + int64(len(payload))
+	}
+}
+
+// laterGroup reports whether data holds, at any offset, a valid record of a
+// group after the given one.
+func laterGroup(data []byte, group uint64) bool {
+	marker := []byte(`{"n":`)
+	for from := 0; ; from++ {
+		i := bytes.Index(data[from:], marker)
+		if i < 0 {
+			return false
+		}
+		from += i
+		if from < frameHeader {
+			continue
+		}
+		payload, err := readFrame(bytes.NewReader(data[from-frameHeader:]))
+		if err != nil {
+			continue
+		}
+		if rec, err := decodeRecord(payload); err == nil && rec.Group > group {
+			return true
+		}
+	}
+}

@@ -1,0 +1,287 @@
+package journal
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// rotateWhenDue begins the next generation because the log has grown. Failing
+// to is no loss: the log goes on, and the next attempt comes when it has
+// grown again.
+func (j *Journal) rotateWhenDue() {
+	if err := j.rotate(); err != nil {
+		j.rotateAt = j.current.size + j.limits.rotateBytes
+		j.log.WithError(err).Warn("journal could not begin a new generation, the log goes on")
+	}
+}
+
+// rotate writes everything known into the snapshot of a new generation and
+// goes on with its empty log. On error nothing has changed.
+//
+// The order matters. The new log is durable before the snapshot gets its
+// name, so a snapshot always has the log that follows it; a log without
+// snapshot is read as the continuation of the log before. From the rename on
+// only the new log may be written: a restart would read nothing else.
+func (j *Journal) rotate() error {
+	if err := j.disk.MkdirAll(j.dir); err != nil {
+		return err
+	}
+	next := j.generation + 1
+	log, err := j.newLog(next)
+	if err != nil {
+		return fmt.Errorf("new log: %w", err)
+	}
+	snapshot, moved, err := j.writeSnapshot(next)
+	if err != nil {
+		return errors.Join(fmt.Errorf("new snapshot: %w", err), log.file.Close())
+	}
+	if err := j.disk.Rename(snapshot.name, j.path(snapshotPrefix, next)); err != nil {
+		return errors.Join(fmt.Errorf("new snapshot: %w", err), snapshot.file.Close(), log.file.Close())
+	}
+	snapshot.name = j.path(snapshotPrefix, next)
+	before := j.base
+	moved.takeOver(&j.index)
+	_ = j.closeSegments() // nothing refers to them any more
+	j.segments = []*segment{snapshot, log}
+	j.current, j.generation, j.base, j.failed = log, next, next, nil
+	j.synced++
+	j.rotateAt = max(j.limits.rotateBytes, snapshot.size)
+
+	if err := j.disk.SyncDir(j.dir); err != nil {
+		// The rename may not survive a power cut; then the generation before
+		// and both logs hold the same. It must stay until the next rotation.
+		j.log.WithError(err).Warn("journal folder could not be synced, old generations stay")
+		return nil
+	}
+	j.prune(before)
+	return nil
+}
+
+// prune removes the files of generations before oldest, and left-overs.
+func (j *Journal) prune(oldest int) {
+	names, err := j.disk.List(j.dir)
+	if err != nil {
+		return // left-overs are harmless, the next rotation tries again
+	}
+	for _, name := range names {
+		old := strings.HasSuffix(name, tmpSuffix)
+		for _, prefix := range []string{logPrefix, snapshotPrefix} {
+			n, ok := generationOf(name, prefix)
+			old = old || ok && n < oldest
+		}
+		path := filepath.Join(j.dir, name)
+		if strings.HasPrefix(name, badPrefix) {
+			info, err := j.disk.Stat(path)
+			old = err == nil && info.ModTime().Before(j.cutoff())
+		}
+		if old {
+			_ = j.disk.Remove(path) // as above
+		}
+	}
+}
+
+// inOrder returns the operations in the order of acceptance.
+func (x *index) inOrder() []ID {
+	ids := make([]ID, 0, len(x.ops))
+	for id := range x.ops {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b ID) int {
+		if x.ops[a].order < x.ops[b].order {
+			return -1
+		}
+		return 1
+	})
+	return ids
+}
+
+// moves is how the index must change when a snapshot comes into force.
+type moves struct {
+	refs      []func()
+	processes map[string]ref
+	forgotten []ID
+	fences    map[string]fenceMark
+}
+
+func (m *moves) takeOver(x *index) {
+	for _, move := range m.refs {
+		move()
+	}
+	for _, id := range m.forgotten {
+		delete(x.ops, id)
+	}
+	x.processes, x.fences = m.processes, m.fences
+}
+
+// snapshotWriter copies what holds into a new file.
+type snapshotWriter struct {
+	segment *segment
+	out     *bufio.Writer
+	group   uint64
+	records int
+	moves   moves
+}
+
+func (w *snapshotWriter) add(rec *record) error {
+	rec.Group = w.group
+	payload, err := encodeRecord(rec)
+	if err != nil {
+		return err
+	}
+	_, err = w.copy(payload)
+	return err
+}
+
+func (w *snapshotWriter) copy(payload []byte) (ref, error) {
+	at := ref{segment: w.segment, off: w.segment.size + frameHeader, size: len(payload)}
+	n, err := w.out.Write(appendFrame(nil, payload))
+	w.segment.size += int64(n)
+	w.records++
+	return at, err
+}
+
+// move copies the record that *from points to, and later makes it point to
+// the copy.
+func (w *snapshotWriter) move(from *ref) error {
+	payload, err := from.payload()
+	if err != nil {
+		return err
+	}
+	at, err := w.copy(payload)
+	w.moves.refs = append(w.moves.refs, func() { *from = at })
+	return err
+}
+
+// writeSnapshot writes a generation's snapshot under a temporary name,
+// durable but not yet in force.
+func (j *Journal) writeSnapshot(generation int) (*segment, *moves, error) {
+	name := j.path(snapshotPrefix, generation) + tmpSuffix
+	f, err := j.disk.Open(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
+	if err != nil {
+		return nil, nil, err
+	}
+	w := &snapshotWriter{
+		segment: &segment{file: f, name: name},
+		out:     bufio.NewWriterSize(io.NewOffsetWriter(f, 0), 256<<10),
+		group:   j.synced,
+		moves:   moves{processes: map[string]ref{}, fences: map[string]fenceMark{}},
+	}
+	if err := j.fillSnapshot(w, generation); err != nil {
+		return nil, nil, errors.Join(err, f.Close(), j.disk.Remove(name))
+	}
+	return w.segment, &w.moves, nil
+}
+
+func (j *Journal) fillSnapshot(w *snapshotWriter, generation int) error {
+	if err := w.add(&record{Head: &head{Format: format, Generation: generation}}); err != nil {
+		return err
+	}
+	for _, part := range []func(*snapshotWriter) error{j.writeFences, j.writeProcesses, j.writeOps} {
+		if err := part(w); err != nil {
+			return err
+		}
+	}
+	if err := w.add(&record{End: &end{Records: w.records}}); err != nil {
+		return err
+	}
+	if err := w.out.Flush(); err != nil {
+		return err
+	}
+	return w.segment.file.Sync()
+}
+
+// writeFences leaves out fences of processes that nobody named for as long as
+// operations are kept: a command so old is refused because it has expired.
+func (j *Journal) writeFences(w *snapshotWriter) error {
+	cutoff := j.cutoff()
+	for key, mark := range j.index.fences {
+		if _, kept := j.index.processes[key]; !kept && mark.At.Before(cutoff) {
+			continue
+		}
+		if err := w.add(&record{Fence: &mark}); err != nil {
+			return err
+		}
+		w.moves.fences[key] = mark
+	}
+	return nil
+}
+
+func (j *Journal) writeProcesses(w *snapshotWriter) error {
+	for key, at := range j.index.processes {
+		payload, err := at.payload()
+		if err != nil {
+			return err
+		}
+		if w.moves.processes[key], err = w.copy(payload); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ackedPerRecord bounds the size of one record of acknowledgements.
+const ackedPerRecord = 1000
+
+func (j *Journal) writeOps(w *snapshotWriter) error {
+	ids := j.index.inOrder()
+	surplus := j.surplus(ids)
+	var acked []ID
+	for _, id := range ids {
+		e := j.index.ops[id]
+		if surplus[id] {
+			w.moves.forgotten = append(w.moves.forgotten, id)
+			continue
+		}
+		if err := j.writeOp(w, id, e); err != nil {
+			return err
+		}
+		if e.acked {
+			acked = append(acked, id)
+		}
+	}
+	for chunk := range slices.Chunk(acked, ackedPerRecord) {
+		if err := w.add(&record{Acked: chunk}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (j *Journal) writeOp(w *snapshotWriter, id ID, e *entry) error {
+	switch {
+	case e.volatile != nil, e.received.zero() && !e.finished:
+		return nil // in memory only
+	case e.finished:
+		return w.move(&e.done)
+	}
+	if err := w.move(&e.received); err != nil {
+		return fmt.Errorf("operation %s/%d: %w", id.Task, id.Item, err)
+	}
+	if e.executing.zero() {
+		return nil
+	}
+	return w.move(&e.executing)
+}
+
+// surplus says which finished operations are not kept any longer. What is
+// open or unacknowledged is always kept.
+func (j *Journal) surplus(ids []ID) map[ID]bool {
+	surplus := map[ID]bool{}
+	cutoff, kept := j.cutoff(), 0
+	for _, id := range slices.Backward(ids) {
+		e := j.index.ops[id]
+		if !e.finished || !e.acked {
+			continue
+		}
+		if kept++; kept > j.limits.retainOps || e.finishedAt.Before(cutoff) {
+			surplus[id] = true
+		}
+	}
+	return surplus
+}

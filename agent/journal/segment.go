@@ -1,0 +1,108 @@
+package journal
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// segment is one open file of the journal.
+type segment struct {
+	file file
+	name string // full path
+	size int64  // up to here it holds valid records
+}
+
+// ref is where a record's JSON stands.
+type ref struct {
+	segment *segment
+	off     int64
+	size    int
+}
+
+func (r ref) zero() bool { return r.segment == nil }
+
+// payload reads the JSON again and checks that it still is what was written.
+func (r ref) payload() ([]byte, error) {
+	payload, err := readFrame(io.NewSectionReader(r.segment.file, r.off-frameHeader, int64(frameHeader+r.size)))
+	if err != nil {
+		return nil, fmt.Errorf("read %s at offset %d: %w", r.segment.name, r.off, err)
+	}
+	return payload, nil
+}
+
+func (r ref) read() (*record, error) {
+	payload, err := r.payload()
+	if err != nil {
+		return nil, err
+	}
+	return decodeRecord(payload)
+}
+
+const (
+	logPrefix      = "log-"
+	snapshotPrefix = "snapshot-"
+	badPrefix      = "journal.bad-"
+	tmpSuffix      = ".tmp"
+)
+
+func (j *Journal) path(prefix string, generation int) string {
+	return filepath.Join(j.dir, fmt.Sprintf("%s%06d", prefix, generation))
+}
+
+// generationOf returns the number in a file's name, false if it has none.
+func generationOf(name, prefix string) (int, bool) {
+	text, ok := strings.CutPrefix(name, prefix)
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.Atoi(text)
+	return n, err == nil && n > 0
+}
+
+// openSegment opens a file of the journal and keeps it open for reading.
+func (j *Journal) openSegment(name string, flag int) (*segment, error) {
+	f, err := j.disk.Open(name, flag)
+	if err != nil {
+		return nil, err
+	}
+	s := &segment{file: f, name: name}
+	j.segments = append(j.segments, s)
+	return s, nil
+}
+
+// newLog makes the empty log of a generation: durable, with its head, but not
+// yet in use.
+func (j *Journal) newLog(generation int) (*segment, error) {
+	name := j.path(logPrefix, generation)
+	f, err := j.disk.Open(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
+	if err != nil {
+		return nil, err
+	}
+	s := &segment{file: f, name: name}
+	if err := j.begin(s, generation); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// begin writes the head of an empty log.
+func (j *Journal) begin(s *segment, generation int) error {
+	payload, err := encodeRecord(&record{Group: j.synced + 1, Head: &head{Format: format, Generation: generation}})
+	if err != nil {
+		return err
+	}
+	frame := appendFrame(nil, payload)
+	if _, err := s.file.WriteAt(frame, 0); err != nil {
+		return err
+	}
+	if err := s.file.Sync(); err != nil {
+		return err
+	}
+	s.size = int64(len(frame))
+	return j.disk.SyncDir(j.dir)
+}

@@ -1,0 +1,264 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+// Receive takes new operations into the journal and says of each what it is.
+// New ones are durable when Receive returns. For one process, an operation
+// that changes something and is older by fence and item than one received
+// before is refused as superseded.
+//
+// While the disk fails, operations that change something are refused with
+// code 117 and status operations are accepted in memory. An error means that
+// nothing was accepted.
+func (j *Journal) Receive(ops []Op) ([]Verdict, error) {
+	hashes := make([]uint64, len(ops))
+	for i := range ops {
+		var err error
+		if hashes[i], err = payloadHash(&ops[i]); err != nil {
+			return nil, err
+		}
+	}
+	var verdicts []Verdict
+	err := j.do(&change{
+		stage: func(g *group) (err error) {
+			verdicts, err = j.receive(g, ops, hashes)
+			return err
+		},
+		withoutDisk: func(cause error) error {
+			verdicts = j.receiveInMemory(ops, hashes, cause)
+			return nil
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	j.attachResults(ops, verdicts)
+	return verdicts, nil
+}
+
+func (j *Journal) receive(g *group, ops []Op, hashes []uint64) ([]Verdict, error) {
+	verdicts := make([]Verdict, len(ops))
+	for i := range ops {
+		op := &ops[i]
+		if verdicts[i] = j.judge(op, hashes[i]); verdicts[i] != (Verdict{}) {
+			continue
+		}
+		at, err := g.add(&record{Received: op})
+		if err != nil {
+			verdicts[i].Refused = refusal(op, agentproto.CodeFailed, err.Error())
+			continue
+		}
+		fence, fenced := j.index.fences[op.Spec.Key]
+		j.index.receive(op, hashes[i], at)
+		g.sync = true
+		g.onFailure(func() {
+			delete(j.index.ops, op.ID)
+			if fenced {
+				j.index.fences[op.Spec.Key] = fence
+			} else {
+				delete(j.index.fences, op.Spec.Key)
+			}
+		})
+	}
+	return verdicts, nil
+}
+
+func (j *Journal) receiveInMemory(ops []Op, hashes []uint64, cause error) []Verdict {
+	verdicts := make([]Verdict, len(ops))
+	for i := range ops {
+		op := &ops[i]
+		if verdicts[i] = j.judge(op, hashes[i]); verdicts[i] != (Verdict{}) {
+			continue
+		}
+		if op.mutating() {
+			verdicts[i].Refused = refusal(op, agentproto.CodeAgentAbnormal, cause.Error())
+			continue
+		}
+		j.index.receive(op, hashes[i], ref{})
+	}
+	return verdicts
+}
+
+// judge returns the zero Verdict for a new operation.
+func (j *Journal) judge(op *Op, hash uint64) Verdict {
+	if e, ok := j.index.ops[op.ID]; ok {
+		if e.hash != hash {
+			return Verdict{Refused: refusal(op, agentproto.CodeFailed, "operation id reused with another content")}
+		}
+		return Verdict{Known: true}
+	}
+	if op.mutating() && j.index.fences[op.Spec.Key].after(op.Fence, op.Item) {
+		return Verdict{Refused: refusal(op, agentproto.CodeFailed, "superseded by a later command for this process")}
+	}
+	return Verdict{}
+}
+
+// attachResults completes the verdicts on repeats that are over.
+func (j *Journal) attachResults(ops []Op, verdicts []Verdict) {
+	for i := range verdicts {
+		if !verdicts[i].Known {
+			continue
+		}
+		if r, open, known := j.Result(ops[i].ID); known && !open {
+			verdicts[i].Result = &r
+		}
+	}
+}
+
+func refusal(op *Op, code int, why string) *agentproto.Result {
+	return &agentproto.Result{
+		Item: op.Item, Code: code, Reason: agentproto.ReasonRefused,
+		Message: op.Action + ": " + why, AcceptedAt: op.AcceptedAt, FinishedAt: op.AcceptedAt,
+	}
+}
+
+// Execute notes that an operation's command is about to be spawned (PID 0) or
+// was spawned. It is durable on return; on error the command must not be
+// spawned.
+func (j *Journal) Execute(id ID, e Exec) error {
+	return j.do(&change{stage: func(g *group) error {
+		entry, err := j.openEntry(id)
+		if err != nil {
+			return err
+		}
+		at, err := g.add(&record{Executing: &execMark{ID: id, Exec: e}})
+		if err != nil {
+			return err
+		}
+		was := entry.executing
+		entry.executing = at
+		g.sync = true
+		g.onFailure(func() { entry.executing = was })
+		return nil
+	}})
+}
+
+// Finish notes the result of an operation, cut to the bounds of a result. It
+// is durable on return; only then may it be published. The first result of an
+// operation stands: another one changes nothing and is no error.
+func (j *Journal) Finish(id ID, r agentproto.Result) error {
+	r = r.Bounded()
+	body, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encode result: %w", err)
+	}
+	return j.do(&change{
+		stage: func(g *group) error { return j.finish(g, id, &r, body) },
+		withoutDisk: func(cause error) error {
+			e, ok := j.index.ops[id]
+			if !ok || e.finished || !e.received.zero() {
+				return cause
+			}
+			e.finished, e.volatile, e.finishedAt = true, &r, j.now()
+			return nil
+		},
+	})
+}
+
+func (j *Journal) finish(g *group, id ID, r *agentproto.Result, body []byte) error {
+	e, err := j.openEntry(id)
+	if errors.Is(err, errFinished) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	d := &done{
+		ID: id, Lane: e.lane, Trace: e.trace, Hash: e.hash, At: j.now().UTC(),
+		Code: r.Code, Reason: r.Reason, Result: body,
+	}
+	at, err := g.add(&record{Done: d})
+	if err != nil {
+		return err
+	}
+	was := *e
+	j.index.finish(d, at)
+	g.sync = true
+	g.onFailure(func() { *e = was })
+	return nil
+}
+
+var errFinished = errors.New("operation is finished")
+
+func (j *Journal) openEntry(id ID) (*entry, error) {
+	e, ok := j.index.ops[id]
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("operation %s/%d was never received", id.Task, id.Item)
+	case e.finished:
+		return nil, fmt.Errorf("%w: %s/%d", errFinished, id.Task, id.Item)
+	}
+	return e, nil
+}
+
+// Acknowledge notes that the results stream has the results of ids. It is
+// written without an fsync: forgetting it costs a repeated publication.
+func (j *Journal) Acknowledge(ids []ID) error {
+	return j.do(&change{stage: func(g *group) error {
+		acked := make([]ID, 0, len(ids))
+		for _, id := range ids {
+			e, ok := j.index.ops[id]
+			if !ok || !e.finished || e.acked {
+				continue
+			}
+			if e.volatile != nil {
+				delete(j.index.ops, id) // a repeated status operation just looks again
+				continue
+			}
+			e.acked = true
+			g.onFailure(func() { e.acked = false })
+			acked = append(acked, id)
+		}
+		if len(acked) == 0 {
+			return nil
+		}
+		_, err := g.add(&record{Acked: acked})
+		return err
+	}, withoutDisk: func(cause error) error {
+		for _, id := range ids {
+			if e, ok := j.index.ops[id]; ok && e.volatile != nil {
+				delete(j.index.ops, id)
+			}
+		}
+		return cause
+	}})
+}
+
+// SaveProcess keeps the engine's record of a process, durable on return. An
+// empty state, or JSON's null, forgets the process.
+func (j *Journal) SaveProcess(key string, state json.RawMessage) error {
+	if bytes.Equal(state, []byte("null")) {
+		state = nil
+	}
+	return j.do(&change{stage: func(g *group) error {
+		was, known := j.index.processes[key]
+		if len(state) == 0 && !known {
+			return nil
+		}
+		at, err := g.add(&record{Process: &process{Key: key, State: state}})
+		if err != nil {
+			return err
+		}
+		if len(state) == 0 {
+			delete(j.index.processes, key)
+		} else {
+			j.index.processes[key] = at
+		}
+		g.sync = true
+		g.onFailure(func() {
+			if known {
+				j.index.processes[key] = was
+			} else {
+				delete(j.index.processes, key)
+			}
+		})
+		return nil
+	}})
+}

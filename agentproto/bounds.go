@@ -1,0 +1,57 @@
+package agentproto
+
+import (
+	"encoding/json"
+	"strings"
+	"unicode/utf8"
+)
+
+// Bounded returns the result cut to [MaxMessage] and [MaxResult] with valid
+// UTF-8 everywhere: the message keeps its beginning, and where a result as a
+// whole is too large, first its long texts are shortened, then the warnings
+// are left out.
+func (r Result) Bounded() Result {
+	r.Message = clip(r.Message, MaxMessage)
+	if r.encodedSize() <= MaxResult {
+		return r
+	}
+	if r.Status != nil {
+		short := *r.Status
+		for _, text := range []*string{&short.Command, &short.Version, &short.Health, &short.Evidence, &short.Phase, &short.Stat, &short.AgentID} {
+			*text = clip(*text, 512)
+		}
+		r.Status = &short
+	}
+	if r.encodedSize() <= MaxResult {
+		return r
+	}
+	r.Warnings = []string{"warnings left out: the result was too large"}
+	if r.encodedSize() > MaxResult { // control characters take six bytes each
+		r.Message = clip(r.Message, MaxMessage/4)
+	}
+	return r
+}
+
+func (r *Result) encodedSize() int {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return MaxResult + 1
+	}
+	return len(data)
+}
+
+// clip cuts s to at most limit bytes of valid UTF-8.
+func clip(s string, limit int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= limit {
+		return s
+	}
+	s = s[:limit]
+	for len(s) > 0 {
+		if r, size := utf8.DecodeLastRuneInString(s); r != utf8.RuneError || size != 1 {
+			return s
+		}
+		s = s[:len(s)-1]
+	}
+	return s
+}
