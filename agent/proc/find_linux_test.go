@@ -1,0 +1,337 @@
+package proc
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// setup is one setup path with its pid file.
+type setup struct {
+	dir     string
+	pidPath string
+}
+
+func newSetup(t *testing.T) setup {
+	t.Helper()
+	dir := t.TempDir()
+	return setup{dir: dir, pidPath: filepath.Join(dir, "app.pid")}
+}
+
+func (s setup) target(name string) Target {
+	return Target{ProcName: name, SetupPath: s.dir, PidPath: s.pidPath}
+}
+
+func (s setup) writePid(t *testing.T, text string) {
+	t.Helper()
+	if err := os.WriteFile(s.pidPath, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func find(t *testing.T, target Target) Probe {
+	t.Helper()
+	return NewFinder(NewAccounts()).Find(t.Context(), target)
+}
+
+func wantProbe(t *testing.T, got Probe, verdict Verdict, evidence string) {
+	t.Helper()
+	if got.Verdict != verdict || !strings.Contains(got.Evidence, evidence) {
+		t.Fatalf("got %s (%s), want %s with %q in the evidence", got.Verdict, got.Evidence, verdict, evidence)
+	}
+}
+
+func TestF00PidFileNamesTheProcess(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t)
+	h := spawn(t, program(t, s.dir, "app"), s.dir, "sleep")
+	s.writePid(t, strconv.Itoa(h.id.PID)+"\n")
+	got := find(t, s.target("app"))
+	wantProbe(t, got, Running, "name and setup path match")
+	if !got.UsedPidFile || got.Procs[0].Identity != h.id {
+		t.Fatalf("got %+v, want the process %v by its pid file", got, h.id)
+	}
+}
+
+func TestF01StalePidFileNamesAnotherProgram(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t)
+	other := t.TempDir()
+	h := spawn(t, program(t, other, "other"), other, "sleep")
+	s.writePid(t, strconv.Itoa(h.id.PID))
+	got := find(t, s.target("app"))
+	wantProbe(t, got, Stopped, "stale pid file")
+	if !got.StalePidFile || len(got.Procs) != 0 {
+		t.Fatalf("got %+v, want a stale pid file and no process", got)
+	}
+}
+
+func TestF02StalePidFileNamesSameProgramElsewhere(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t)
+	other := t.TempDir()
+	h := spawn(t, program(t, other, "app"), other, "sleep")
+	s.writePid(t, strconv.Itoa(h.id.PID))
+	wantProbe(t, find(t, s.target("app")), Stopped, "is another app")
+
+	rooted := spawn(t, program(t, other, "app2"), "/", "sleep")
+	s.writePid(t, strconv.Itoa(rooted.id.PID))
+	wantProbe(t, find(t, s.target("app2")), Uncertain, "may or may not be ours")
+}
+
+func TestF04PidFileMissingButProcessAlive(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t)
+	h := spawn(t, program(t, s.dir, "app"), "/", "sleep")
+	got := find(t, s.target("app"))
+	wantProbe(t, got, Running, "does not exist")
+	if got.UsedPidFile || got.Procs[0].Identity != h.id {
+		t.Fatalf("got %+v, want %v by search", got, h.id)
+	}
+	target := s.target("app")
+	target.Known = h.id
+	wantProbe(t, find(t, target), Running, "known process")
+	target.Exclude = func(p Process) bool { return p.PID == h.id.PID }
+	target.Known = Identity{}
+	wantProbe(t, find(t, target), Stopped, "does not exist")
+}
+
+func TestF03ReusedPidIsNotTheKnownProcess(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	h := spawn(t, program(t, dir, "app"), dir, "sleep")
+	reused := h.id
+	reused.Start--
+	otherBoot := h.id
+	otherBoot.BootID = "another boot"
+	for _, id := range []Identity{reused, otherBoot} {
+		wantProbe(t, find(t, Target{ProcName: "app", Known: id}), Stopped, "gone")
+		if Alive(id) {
+			t.Errorf("%v is alive", id)
+		}
+		if err := Signal(id, syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+	}
+	if !Alive(h.id) {
+		t.Fatal("the successor was signalled")
+	}
+}
+
+func TestF07UnusablePidFiles(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "\n \n", "garbage", "abc 12", "-1", "0", "1", "99999999999", "4194305", "12.5"} {
+		s := newSetup(t)
+		s.writePid(t, text)
+		got := find(t, s.target("app"))
+		wantProbe(t, got, Stopped, "no usable pid file")
+		if got.StalePidFile {
+			t.Errorf("%q: an unusable file is no proof of staleness", text)
+		}
+	}
+	s := newSetup(t)
+	for _, pid := range []int{os.Getpid(), os.Getppid()} {
+		s.writePid(t, strconv.Itoa(pid))
+		target := s.target(filepath.Base(os.Args[0]))
+		target.SetupPath = ""
+		wantProbe(t, find(t, target), Stopped, "stale pid file")
+	}
+}
+
+func TestF08ParsePidFile(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{
+		"4437": 4437, "4437\r\n": 4437, "\xef\xbb\xbf4437\n": 4437, "4437 nginx master\n": 4437,
+		"\n\n 4437\n5000\n": 4437, "4437\x00\x00": 4437, "4437\t\n": 4437,
+	} {
+		if got, err := parsePidFile([]byte(text)); err != nil || got != want {
+			t.Errorf("%q: got %d, %v; want %d", text, got, err, want)
+		}
+	}
+}
+
+func TestF09OddPidFilesAreReadSafely(t *testing.T) {
+	t.Parallel()
+	for name, create := range map[string]func(path string) error{
+		"fifo":      func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"directory": func(path string) error { return os.Mkdir(path, 0o700) },
+		"loop":      func(path string) error { return os.Symlink(path, path) },
+		"device":    func(path string) error { return os.Symlink("/dev/zero", path) },
+		"huge":      func(path string) error { return sparse(path, 2<<30) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSetup(t)
+			if err := create(s.pidPath); err != nil {
+				t.Fatal(err)
+			}
+			wantProbe(t, find(t, s.target("app")), Stopped, "no usable pid file")
+		})
+	}
+}
+
+func sparse(path string, size int64) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Truncate(size)
+}
+
+func TestF09HangingFileSystemDoesNotBlock(t *testing.T) {
+	t.Parallel()
+	w := newWatchdog()
+	release := make(chan struct{})
+	hang := func() int { <-release; return 1 }
+	if _, err := guard(t.Context(), w, "key", hang); err != errFileBlocked {
+		t.Fatalf("got %v, want %v", err, errFileBlocked)
+	}
+	began := time.Now()
+	for range 1000 {
+		if _, err := guard(t.Context(), w, "key", hang); err != errFileBlocked {
+			t.Fatalf("got %v, want %v", err, errFileBlocked)
+		}
+	}
+	if time.Since(began) > fileTimeout {
+		t.Error("a path that is known to hang was waited for again")
+	}
+	if got, err := guard(t.Context(), w, "other", func() int { return 2 }); got != 2 || err != nil {
+		t.Errorf("another path: got %d, %v", got, err)
+	}
+	close(release)
+	eventually(t, "the path answers again", func() bool {
+		got, err := guard(t.Context(), w, "key", hang)
+		return got == 1 && err == nil
+	})
+}
+
+func TestF10UnreadablePidFileIsUncertain(t *testing.T) {
+	t.Parallel()
+	blocked := files{err: os.ErrPermission}
+	if !blocked.blocked() {
+		t.Fatal("a pid file without permission must not count as missing")
+	}
+	s := &search{target: Target{ProcName: "app", PidPath: "/run/app.pid"}, uid: -1, files: blocked}
+	if got := s.probe(); got.Verdict != Uncertain {
+		t.Fatalf("got %+v, want uncertain", got)
+	}
+}
+
+func TestF11ThreadIDIsRejected(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t)
+	h := spawn(t, program(t, s.dir, "app"), t.TempDir(), "thread")
+	s.writePid(t, strconv.Itoa(h.ready))
+	got := NewFinder(NewAccounts()).Find(t.Context(), Target{ProcName: "app", PidPath: s.pidPath})
+	wantProbe(t, got, Stopped, "is a thread of pid "+strconv.Itoa(h.id.PID))
+	if _, err := Identify(h.ready); err == nil {
+		t.Error("a thread id got an identity")
+	}
+}
+
+func TestF57ZombieIsDead(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t)
+	h := spawn(t, program(t, s.dir, "app"), t.TempDir(), "zombie-parent")
+	s.writePid(t, strconv.Itoa(h.ready))
+	got := find(t, Target{ProcName: "app", PidPath: s.pidPath})
+	wantProbe(t, got, Stopped, "zombie")
+}
+
+func TestF59StoppedProcessIsRunning(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t)
+	h := spawn(t, program(t, s.dir, "app"), s.dir, "sleep")
+	s.writePid(t, strconv.Itoa(h.id.PID))
+	if err := Signal(h.id, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the process is in state T", func() bool {
+		got := find(t, s.target("app"))
+		return got.Verdict == Running && got.Procs[0].State == 'T'
+	})
+}
+
+func TestF60ReplacedExecutable(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t)
+	path := program(t, s.dir, "app")
+	h := spawn(t, path, "/", "sleep")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	s.writePid(t, strconv.Itoa(h.id.PID))
+	wantProbe(t, find(t, s.target("app")), Running, "name and setup path match")
+	if err := os.Remove(s.pidPath); err != nil {
+		t.Fatal(err)
+	}
+	wantProbe(t, find(t, s.target("app")), Running, "found pid")
+}
+
+func TestF61OddNames(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"a-program-with-a-long-name", "with spaces", "a) R (b", "服务进程"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSetup(t)
+			h := spawn(t, program(t, s.dir, name), s.dir, "sleep")
+			s.writePid(t, strconv.Itoa(h.id.PID))
+			wantProbe(t, find(t, s.target(name)), Running, "match")
+			if err := os.Remove(s.pidPath); err != nil {
+				t.Fatal(err)
+			}
+			wantProbe(t, find(t, s.target(name)), Running, "found pid")
+		})
+	}
+}
+
+func TestF62RenamedProcess(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t)
+	other := t.TempDir()
+	before, err := NowTicks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	h := spawn(t, program(t, other, "wrapped"), other, "rename")
+	s.writePid(t, strconv.Itoa(h.id.PID))
+	target := s.target("app")
+	wantProbe(t, find(t, target), Stopped, "stale")
+
+	target.StartedAfter, target.PidFileAfter = before, began
+	got := find(t, target)
+	wantProbe(t, got, Running, "calls itself wrapped")
+	if got.Alias != "wrapped" {
+		t.Fatalf("got alias %q, want wrapped", got.Alias)
+	}
+	target.StartedAfter = h.id.Start + 1
+	wantProbe(t, find(t, target), Stopped, "stale")
+}
+
+func TestBareNameProvesNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	spawn(t, program(t, dir, "app"), dir, "sleep")
+	wantProbe(t, find(t, Target{ProcName: "app"}), Stopped, "neither setup path nor pid file")
+	elsewhere := newSetup(t)
+	wantProbe(t, find(t, Target{ProcName: "app", SetupPath: elsewhere.dir}), Stopped, "no app runs under")
+}
+
+func TestSetupPathThroughSymlink(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t)
+	link := filepath.Join(t.TempDir(), "current")
+	if err := os.Symlink(s.dir, link); err != nil {
+		t.Fatal(err)
+	}
+	spawn(t, program(t, s.dir, "app"), s.dir, "sleep")
+	wantProbe(t, find(t, Target{ProcName: "app", SetupPath: link}), Running, "found pid")
+}

@@ -1,0 +1,292 @@
+package proc
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// scenarioVar makes the test binary play a managed program instead of testing.
+// Its value is the scenario, with an argument after '='.
+const scenarioVar = "PROCFLEET_PROC_HELPER"
+
+// deadMan ends every helper, whatever happens to its test.
+const deadMan = 60 * time.Second
+
+func TestMain(m *testing.M) {
+	scenario, ok := os.LookupEnv(scenarioVar)
+	if !ok {
+		os.Exit(m.Run())
+	}
+	time.AfterFunc(deadMan, func() { os.Exit(99) })
+	name, arg, _ := strings.Cut(scenario, "=")
+	play, ok := scenarios[name]
+	if !ok {
+		fmt.Fprintln(os.Stderr, "unknown scenario", name)
+		os.Exit(98)
+	}
+	play(arg)
+}
+
+var scenarios = map[string]func(arg string){
+	"sleep":         func(string) { ready(os.Getpid()); hang() },
+	"ignore-term":   func(string) { signal.Ignore(syscall.SIGTERM); ready(os.Getpid()); hang() },
+	"thread":        playThread,
+	"zombie-parent": playZombieParent,
+	"workers":       playWorkers,
+	"bomb":          playBomb,
+	"rename":        playRename,
+	"daemon":        playDaemon,
+	"hold":          playHold,
+	"spew":          playSpew,
+	"limits":        playLimits,
+}
+
+// ready tells the test one number on the first line of stdout.
+func ready(n int) { fmt.Println(n) }
+
+func hang() { select {} }
+
+// again starts this program once more with another scenario.
+func again(scenario string, attr *syscall.SysProcAttr) *exec.Cmd {
+	cmd := exec.CommandContext(context.Background(), os.Args[0])
+	cmd.Env = append(os.Environ(), scenarioVar+"="+scenario)
+	cmd.SysProcAttr = attr
+	return cmd
+}
+
+func playThread(string) {
+	runtime.LockOSThread()
+	tids := make(chan int)
+	go func() {
+		runtime.LockOSThread()
+		tids <- unix.Gettid()
+		hang()
+	}()
+	ready(<-tids)
+	hang()
+}
+
+func playZombieParent(string) {
+	child := again("exit", nil) // an unknown scenario ends at once
+	must(child.Start())
+	for {
+		if st, err := readStat(child.Process.Pid); err == nil && st.State == 'Z' {
+			break
+		}
+		runtime.Gosched()
+	}
+	ready(child.Process.Pid)
+	hang()
+}
+
+// playWorkers starts n workers, every second one in a session of its own.
+func playWorkers(arg string) {
+	n, err := strconv.Atoi(arg)
+	must(err)
+	for i := range n {
+		must(again("sleep", &syscall.SysProcAttr{Setsid: i%2 == 1}).Start())
+	}
+	ready(os.Getpid())
+	hang()
+}
+
+// playBomb replaces itself again and again, always leaving a child behind.
+func playBomb(arg string) {
+	generation, err := strconv.Atoi(arg)
+	must(err)
+	if generation == 0 {
+		ready(os.Getpid())
+	}
+	for i := 0; i < 3 && generation < 200; i++ {
+		_ = again(fmt.Sprintf("bomb=%d", generation+1), nil).Start()
+		runtime.Gosched()
+	}
+	hang()
+}
+
+func playRename(string) {
+	runtime.LockOSThread()
+	must(os.WriteFile("/proc/self/comm", []byte("other"), 0o600))
+	ready(os.Getpid())
+	hang()
+}
+
+// playDaemon does what a start script does: it leaves a daemon in its own
+// session behind, which writes the pid file given as argument.
+func playDaemon(pidFile string) {
+	cmd := again("sleep", &syscall.SysProcAttr{Setsid: true})
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	must(cmd.Start())
+	must(os.WriteFile(pidFile, []byte(strconv.Itoa(cmd.Process.Pid)+"\n"), 0o600))
+}
+
+// playHold is a daemon that keeps its stdout: it writes 10 MB once the file
+// "go" exists, and then creates the file "written".
+func playHold(dir string) {
+	if !strings.HasPrefix(dir, "child:") {
+		cmd := again("hold=child:"+dir, &syscall.SysProcAttr{Setsid: true})
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		must(cmd.Start())
+		ready(cmd.Process.Pid)
+		return
+	}
+	dir = strings.TrimPrefix(dir, "child:")
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go")); err == nil {
+			break
+		}
+		runtime.Gosched()
+	}
+	_, err := io.CopyN(os.Stdout, endless{}, 10<<20)
+	must(err)
+	must(os.WriteFile(filepath.Join(dir, "written"), nil, 0o600))
+	hang()
+}
+
+func playSpew(arg string) {
+	n, err := strconv.ParseInt(arg, 10, 64)
+	must(err)
+	_, err = io.CopyN(os.Stdout, endless{}, n)
+	must(err)
+	fmt.Println("the end")
+}
+
+// playLimits runs `ulimit -n` through a runner under a lowered soft limit.
+func playLimits(dir string) {
+	runner, err := NewRunner(NewAccounts())
+	must(err)
+	c := Command{Line: "ulimit -n", Dir: dir, OutputPath: filepath.Join(dir, "limits.out")}
+	running, err := runner.Start(context.Background(), c)
+	must(err)
+	<-running.Done()
+	fmt.Print(running.Result().Output)
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = "0123456789abcde\n"[i%16]
+	}
+	return len(p), nil
+}
+
+func must(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(97)
+	}
+}
+
+// program puts the test binary under a name into a directory, so that a
+// process started from it looks like a managed program.
+func program(t testing.TB, dir, name string) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, name)
+	if os.Link(self, path) == nil {
+		return path
+	}
+	data, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o755); err != nil { //nolint:gosec // a program must be executable
+		t.Fatal(err)
+	}
+	return path
+}
+
+// helper is one running program of a test.
+type helper struct {
+	cmd   *exec.Cmd
+	id    Identity
+	ready int // the number that the scenario told
+}
+
+// spawn starts a program with a scenario in its own session and waits until it
+// is ready. It is killed and reaped at the end of the test.
+func spawn(t testing.TB, path, dir, scenario string) *helper {
+	t.Helper()
+	cmd := exec.CommandContext(context.Background(), path)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), scenarioVar+"="+scenario, KeyMark+"="+t.Name())
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	cmd.Stdout = write
+	err = cmd.Start()
+	write.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { endMarked(t); _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	h := &helper{cmd: cmd}
+	if _, err := fmt.Fscan(read, &h.ready); err != nil {
+		t.Fatalf("scenario %s did not get ready: %v", scenario, err)
+	}
+	if h.id, err = Identify(cmd.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// endMarked kills what the test's processes left behind.
+func endMarked(t testing.TB) {
+	strays, err := Strays(t.Name())
+	if err != nil {
+		t.Error(err)
+	}
+	for _, p := range strays {
+		if p.PID != os.Getpid() {
+			_ = Signal(p.Identity, syscall.SIGKILL)
+		}
+	}
+}
+
+// eventually polls a condition; it fails the test after ten seconds.
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(10 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("not within 10 s: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// needRoot skips what only root can check; the suite of record runs as root.
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("NOT CHECKED: switching accounts needs root; run this suite as root")
+	}
+}
