@@ -24,9 +24,9 @@ const (
 	defaultOpsBytes     = 1 << 30
 	defaultResultsBytes = 4 << 30
 	defaultEventsBytes  = 256 << 20
-	// leastBytes is the smallest stream that a small JetStream account is
-	// asked for before giving up.
-	leastBytes = 1 << 20
+	// smallestShare divides the sizes for the smallest JetStream that is
+	// good for anything: 4, 16 and 1 MiB.
+	smallestShare = 256
 
 	defaultAckWait = 10 * time.Second
 	eventsAge      = 7 * 24 * time.Hour
@@ -41,8 +41,8 @@ const (
 type Options struct {
 	// Replicas of each stream and consumer; default 1.
 	Replicas int
-	// Sizes in bytes; default 1 GiB, 4 GiB and 256 MiB, halved as often as a
-	// smaller JetStream account makes necessary.
+	// Sizes in bytes; default 1 GiB, 4 GiB and 256 MiB, less where JetStream
+	// has no such room.
 	OpsMaxBytes, ResultsMaxBytes, EventsMaxBytes int64
 	// AckWait is how long a consumer may work on a message without a sign of
 	// progress before another gets it; default 10 s.
@@ -52,10 +52,12 @@ type Options struct {
 // Ensure creates or updates the streams and their durable consumers. It may
 // run in many processes at once and may be repeated.
 func Ensure(ctx context.Context, js jetstream.JetStream, o Options) error {
-	for _, cfg := range streams(o) {
-		if err := ensureStream(ctx, js, cfg); err != nil {
-			return fmt.Errorf("prepare stream %s: %w", cfg.Name, err)
-		}
+	err := ensureStreams(ctx, js, o, 1)
+	for share := int64(2); isFull(err) && share <= smallestShare; share *= 2 {
+		err = ensureStreams(ctx, js, o, share)
+	}
+	if err != nil {
+		return err
 	}
 	for _, lane := range procfleet.Lanes() {
 		if err := ensureConsumer(ctx, js, StreamOps, deliverName(lane), opsOfLane(lane), o); err != nil {
@@ -65,6 +67,17 @@ func Ensure(ctx context.Context, js jetstream.JetStream, o Options) error {
 	for _, lane := range []string{resultsSmall, resultsBig} {
 		if err := ensureConsumer(ctx, js, StreamResults, collectName(lane), agentproto.ResultsOfLane(lane), o); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// ensureStreams gives each stream without a size of its own one share'th of
+// its default.
+func ensureStreams(ctx context.Context, js jetstream.JetStream, o Options, share int64) error {
+	for _, cfg := range streams(o) {
+		if err := ensureStream(ctx, js, cfg, share); err != nil {
+			return fmt.Errorf("prepare stream %s: %w", cfg.Name, err)
 		}
 	}
 	return nil
@@ -88,47 +101,42 @@ func streams(o Options) []jetstream.StreamConfig {
 
 // ensureStream looks again when another process created the stream meanwhile
 // with another size; then that size counts.
-func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) error {
+func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig, share int64) error {
 	for {
 		existing, err := js.Stream(ctx, want.Name)
 		switch {
 		case err == nil:
-			return updateStream(ctx, js, existing.CachedInfo().Config, want)
+			return updateStream(ctx, js, existing.CachedInfo(), want, share)
 		case !errors.Is(err, jetstream.ErrStreamNotFound):
 			return err
 		}
-		err = createStream(ctx, js, want)
+		fresh := want
+		fresh.Replicas = cmp.Or(want.Replicas, 1)
+		fresh.MaxBytes = cmp.Or(want.MaxBytes, defaultBytes(want.Name)/share)
+		_, err = js.CreateStream(ctx, fresh)
 		if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return err
 		}
 	}
 }
 
-func updateStream(ctx context.Context, js jetstream.JetStream, have, want jetstream.StreamConfig) error {
-	if have.Retention != want.Retention || have.Storage != want.Storage {
+func updateStream(ctx context.Context, js jetstream.JetStream, have *jetstream.StreamInfo, want jetstream.StreamConfig, share int64) error {
+	next := have.Config // keeps what an operator tuned: placement, compression, description
+	if next.Retention != want.Retention || next.Storage != want.Storage {
 		return fmt.Errorf("there is a stream of this name that is not procfleet's own (retention %v, storage %v; need %v, %v): remove it, or connect procfleet to another NATS account",
-			have.Retention, have.Storage, want.Retention, want.Storage)
+			next.Retention, next.Storage, want.Retention, want.Storage)
 	}
-	next := have // keeps what an operator tuned: placement, compression, description
 	next.Subjects, next.Discard, next.MaxAge = want.Subjects, want.Discard, want.MaxAge
 	next.Duplicates = want.Duplicates
-	next.MaxBytes = cmp.Or(want.MaxBytes, have.MaxBytes)
-	next.Replicas = cmp.Or(want.Replicas, have.Replicas)
+	next.Replicas = cmp.Or(want.Replicas, next.Replicas)
+	switch {
+	case want.MaxBytes != 0:
+		next.MaxBytes = want.MaxBytes
+	case share > 1 && have.State.Msgs == 0: // shrinking a stream would drop what it holds
+		next.MaxBytes = min(next.MaxBytes, defaultBytes(want.Name)/share)
+	}
 	_, err := js.UpdateStream(ctx, next)
 	return err
-}
-
-func createStream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) error {
-	want.Replicas = cmp.Or(want.Replicas, 1)
-	given := want.MaxBytes != 0
-	want.MaxBytes = cmp.Or(want.MaxBytes, defaultBytes(want.Name))
-	for {
-		_, err := js.CreateStream(ctx, want)
-		if given || want.MaxBytes/2 < leastBytes || !isFull(err) {
-			return err
-		}
-		want.MaxBytes /= 2
-	}
 }
 
 func defaultBytes(stream string) int64 {

@@ -108,7 +108,8 @@ func freeAddress(listen string) (netip.AddrPort, error) {
 	if tcp.IP == nil {
 		tcp.IP = net.IPv4zero
 	}
-	return tcp.AddrPort(), nil
+	addr := tcp.AddrPort()
+	return netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port()), nil
 }
 
 func awaitReady(ns *server.Server, fatal <-chan string) error {

@@ -74,9 +74,9 @@ func ModuleRoot() string {
 
 // Child is a process that a test started. It is killed when the test ends.
 type Child struct {
-	cmd    *exec.Cmd
-	done   chan struct{} // closed when the process has ended and been reaped
-	readWG sync.WaitGroup
+	cmd  *exec.Cmd
+	done chan struct{} // closed when the process has ended and been reaped
+	read chan struct{} // closed when its output has been read to the end
 
 	mu    sync.Mutex
 	lines []string
@@ -86,7 +86,7 @@ type Child struct {
 // process's environment. Its output goes to the test's log.
 func StartChild(t testing.TB, env []string, path string, args ...string) *Child {
 	t.Helper()
-	c := &Child{cmd: exec.Command(path, args...), done: make(chan struct{})}
+	c := &Child{cmd: exec.Command(path, args...), done: make(chan struct{}), read: make(chan struct{})}
 	c.cmd.Env = append(os.Environ(), env...)
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -101,16 +101,17 @@ func StartChild(t testing.TB, env []string, path string, args ...string) *Child 
 		_ = c.cmd.Wait() // the exit status is read from ProcessState
 		close(c.done)
 	}()
-	c.readWG.Go(func() { c.read(t, r) })
+	go c.follow(t, r)
 	t.Cleanup(func() {
 		c.Kill()
 		r.Close() // grandchildren may still hold the other end
-		c.readWG.Wait()
+		<-c.read
 	})
 	return c
 }
 
-func (c *Child) read(t testing.TB, r io.Reader) {
+func (c *Child) follow(t testing.TB, r io.Reader) {
+	defer close(c.read)
 	name := filepath.Base(c.cmd.Path)
 	scanner := bufio.NewScanner(r)
 	scanner.Buffer(nil, 1<<20)
@@ -158,7 +159,7 @@ func (c *Child) Output() string {
 }
 
 // WaitOutput waits until the output contains text and returns the first line
-// that does. It fails the test at once when the process ends without it.
+// that does. It fails the test when the process ends without it.
 func (c *Child) WaitOutput(t testing.TB, timeout time.Duration, text string) string {
 	t.Helper()
 	var found string
@@ -178,8 +179,7 @@ func (c *Child) WaitOutput(t testing.TB, timeout time.Duration, text string) str
 			return true
 		}
 		select {
-		case <-c.done:
-			c.readWG.Wait()
+		case <-c.read: // there will be no more
 			if !seen() {
 				t.Fatalf("%s ended before it wrote %q", c.cmd.Path, text)
 			}

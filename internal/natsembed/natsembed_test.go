@@ -1,0 +1,116 @@
+package natsembed_test
+
+import (
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/procfleet/procfleet/internal/natsconn"
+	"github.com/procfleet/procfleet/internal/natsembed"
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// storeVariable makes this test binary a server on that folder, to be killed.
+const storeVariable = "PROCFLEET_TEST_STORE"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(storeVariable); dir != "" {
+		serve(dir)
+	}
+	os.Exit(m.Run())
+}
+
+func serve(dir string) {
+	server, err := natsembed.Start(natsembed.Config{StoreDir: dir, Listen: "127.0.0.1:0", Log: testenv.Silent()})
+	if err != nil {
+		os.Stdout.WriteString("error " + err.Error() + "\n")
+		os.Exit(1)
+	}
+	os.Stdout.WriteString("url " + server.ClientURL() + "\n")
+	select {} // until the test kills it
+}
+
+func open(t *testing.T, url string) jetstream.JetStream {
+	t.Helper()
+	js, err := natsconn.JetStream(testenv.Connect(t, url))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+func TestAcknowledgedMessagesSurviveSIGKILL(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const messages = 500
+	child := testenv.StartChild(t, []string{storeVariable + "=" + dir}, self)
+	js := open(t, strings.TrimPrefix(child.WaitOutput(t, 30*time.Second, "url "), "url "))
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}); err != nil {
+		t.Fatal(err)
+	}
+	for range messages {
+		if _, err := js.Publish(t.Context(), "s", []byte("payload")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	child.Kill()
+
+	child = testenv.StartChild(t, []string{storeVariable + "=" + dir}, self)
+	js = open(t, strings.TrimPrefix(child.WaitOutput(t, 30*time.Second, "url "), "url "))
+	var stream jetstream.Stream
+	testenv.Eventually(t, 10*time.Second, func() bool {
+		stream, err = js.Stream(t.Context(), "S")
+		return err == nil
+	}, "the stream is there again")
+	if n := stream.CachedInfo().State.Msgs; n != messages {
+		t.Errorf("%d messages after the kill, want %d", n, messages)
+	}
+}
+
+func TestInProcessServerListensNowhere(t *testing.T) {
+	t.Parallel()
+	server, err := natsembed.Start(natsembed.Config{StoreDir: t.TempDir(), Log: testenv.Log(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Shutdown)
+	if url := server.ClientURL(); url != "" {
+		t.Errorf("client URL %q, want none", url)
+	}
+	nc, err := natsconn.Connect(natsconn.Config{InProcess: server, Name: t.Name(), Log: testenv.Log(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if err := nc.FlushTimeout(5 * time.Second); err != nil {
+		t.Errorf("in-process connection: %v", err)
+	}
+}
+
+func TestAnAddressInUseIsAnErrorThatNamesIt(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, err = natsembed.Start(natsembed.Config{StoreDir: t.TempDir(), Listen: l.Addr().String(), Log: testenv.Log(t)})
+	if err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
+		t.Errorf("error %v, want one that names %v", err, l.Addr())
+	}
+}
+
+func TestMissingFieldsAreRefused(t *testing.T) {
+	t.Parallel()
+	if _, err := natsembed.Start(natsembed.Config{}); err == nil {
+		t.Error("a server without a store folder was started")
+	}
+}

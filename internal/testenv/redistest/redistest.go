@@ -1,0 +1,183 @@
+// Package redistest gives tests real Redis servers of their own, which they
+// may kill and start again. Only tests import it.
+package redistest
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+const (
+	startTimeout = 10 * time.Second
+	probeTimeout = time.Second
+)
+
+// Server is a redis-server that belongs to one test, on loopback, with every
+// write on disk before it is answered (appendfsync always) in the test's
+// temporary folder. It ends with the test.
+type Server struct {
+	// Addr is the same over all restarts.
+	Addr string
+
+	binary string
+	dir    string
+	args   []string
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when cmd has ended
+}
+
+// Start starts a server; args are added to its command line, for example
+// "--maxmemory", "8mb". Without a redis-server on this machine the test is
+// skipped, but fails in CI and where PROCFLEET_REQUIRE names redis.
+func Start(t testing.TB, args ...string) *Server {
+	t.Helper()
+	s := &Server{binary: binary(t), dir: t.TempDir(), args: args}
+	t.Cleanup(func() { s.Stop(t) })
+	// Another process may take the port between the choice and the start.
+	for attempt := 1; ; attempt++ {
+		s.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+		err := s.start()
+		if err == nil {
+			return s
+		}
+		if attempt == 3 {
+			t.Fatalf("start redis-server: %v", err)
+		}
+	}
+}
+
+func binary(t testing.TB) string {
+	t.Helper()
+	path, err := exec.LookPath("redis-server")
+	if err == nil {
+		return path
+	}
+	const missing = "redis-server is not installed; install it with \"apt-get install redis-server\" or \"brew install redis\""
+	if os.Getenv("CI") == "true" || strings.Contains(os.Getenv("PROCFLEET_REQUIRE"), "redis") {
+		t.Fatal(missing)
+	}
+	t.Skip(missing)
+	return ""
+}
+
+// URL is where clients connect to.
+func (s *Server) URL() string { return "redis://" + s.Addr }
+
+// Stop kills the server with SIGKILL and waits until it is gone. Stopping a
+// stopped server does nothing.
+func (s *Server) Stop(t testing.TB) {
+	t.Helper()
+	if s.cmd == nil {
+		return
+	}
+	if err := s.cmd.Process.Kill(); err != nil {
+		t.Logf("kill redis-server: %v", err)
+	}
+	<-s.exited
+	s.cmd = nil
+}
+
+// Restart kills the server if it runs, and starts it at the same address with
+// the data that it left.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	s.Stop(t)
+	if err := s.start(); err != nil {
+		t.Fatalf("start redis-server again: %v", err)
+	}
+}
+
+// start returns when the server answers.
+func (s *Server) start() error {
+	host, port, err := net.SplitHostPort(s.Addr)
+	if err != nil {
+		return err
+	}
+	log := filepath.Join(s.dir, "redis.log")
+	args := []string{
+		"--bind", host, "--port", port, "--dir", s.dir, "--logfile", log, "--save", "",
+		"--appendonly", "yes", "--appendfsync", "always",
+	}
+	cmd := exec.Command(s.binary, append(args, s.args...)...)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	exited := make(chan struct{})
+	go func() {
+		defer close(exited)
+		_ = cmd.Wait() // it ends by a signal; whoever waits for exited knows why
+	}()
+	s.cmd, s.exited = cmd, exited
+	if s.ready() {
+		return nil
+	}
+	_ = cmd.Process.Kill() // an error means that it is gone already
+	<-exited
+	s.cmd = nil
+	said, err := os.ReadFile(log)
+	return fmt.Errorf("not ready: %s (%v)", said, err)
+}
+
+// ready waits until the server answers or has ended.
+func (s *Server) ready() bool {
+	ticker := time.NewTicker(2 * time.Millisecond)
+	defer ticker.Stop()
+	timeout := time.NewTimer(startTimeout)
+	defer timeout.Stop()
+	for !s.pong() {
+		select {
+		case <-s.exited:
+			return false
+		case <-timeout.C:
+			return false
+		case <-ticker.C:
+		}
+	}
+	return true
+}
+
+// pong reports whether the server takes commands: while it loads its data it
+// answers a PING with an error.
+func (s *Server) pong() bool {
+	answer, err := s.ask("PING")
+	return err == nil && strings.HasPrefix(answer, "+PONG")
+}
+
+// ask sends one inline command on a connection of its own and returns the
+// answer: the line of a simple one, the content of a bulk string.
+func (s *Server) ask(command string) (string, error) {
+	conn, err := net.DialTimeout("tcp", s.Addr, probeTimeout)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(probeTimeout)); err != nil {
+		return "", err
+	}
+	if _, err := conn.Write([]byte(command + "\r\n")); err != nil {
+		return "", err
+	}
+	answer := bufio.NewReader(conn)
+	line, err := answer.ReadString('\n')
+	if err != nil || line[0] != '$' {
+		return line, err
+	}
+	size, err := strconv.Atoi(strings.TrimSpace(line[1:]))
+	if err != nil {
+		return "", fmt.Errorf("answer %q to %s: %w", line, command, err)
+	}
+	bulk := make([]byte, max(size, 0))
+	_, err = io.ReadFull(answer, bulk)
+	return string(bulk), err
+}
