@@ -1,0 +1,155 @@
+package journal
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+// killedFolder makes the test binary a writer that reports on standard output
+// what the journal called durable, until it is killed.
+const killedFolder = "JOURNAL_TEST_WRITE_UNTIL_KILLED"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(killedFolder); dir != "" {
+		writeUntilKilled(dir)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func writeUntilKilled(dir string) {
+	small := defaultLimits()
+	small.rotateBytes = 64 << 10 // be killed in rotations too
+	j, _, err := open(dir, osDisk{}, small, quiet())
+	if err != nil {
+		fmt.Println("error", err)
+		return
+	}
+	var out sync.Mutex
+	report := func(what string, id ID) {
+		out.Lock()
+		defer out.Unlock()
+		fmt.Println(what, id.Task, id.Item)
+	}
+	var writers sync.WaitGroup
+	for w := range 4 {
+		writers.Go(func() {
+			// The parent kills long before; the bound keeps a forgotten writer
+			// from filling the disk.
+			for i := range 100_000 {
+				op := startOp(fmt.Sprint("w", w), i)
+				if _, err := j.Receive([]Op{op}); err != nil {
+					return
+				}
+				report("received", op.ID)
+				if i%3 == 0 {
+					continue
+				}
+				if j.Finish(op.ID, success(i)) != nil {
+					return
+				}
+				report("finished", op.ID)
+				if i%3 == 1 && j.Acknowledge([]ID{op.ID}) != nil {
+					return
+				}
+			}
+		})
+	}
+	writers.Wait()
+}
+
+func TestKilledWriterLosesNothingThatWasDurable(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for round := range 4 {
+		received, finished := writeAndKill(t, dir, 400+300*round)
+		j, r, err := Open(dir, quiet())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id := range received {
+			result, open, known := j.Result(id)
+			switch {
+			case !known:
+				t.Fatalf("round %d: %v was received and is lost", round, id)
+			case finished[id] && (open || result.Message != "success"):
+				t.Fatalf("round %d: %v was finished; now open %v, result %+v", round, id, open, result)
+			}
+		}
+		if len(r.Open) < len(received)/4 {
+			t.Fatalf("round %d: only %d open operations", round, len(r.Open))
+		}
+		j.Close()
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// writeAndKill runs a writer, kills it after it reported the given number of
+// durable steps, and returns what it reported.
+func writeAndKill(t *testing.T, dir string, steps int) (received, finished map[ID]bool) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	writer := exec.Command(self)
+	writer.Env = append(os.Environ(), killedFolder+"="+dir)
+	out, err := writer.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writer.Start(); err != nil {
+		t.Fatal(err)
+	}
+	received, finished = map[ID]bool{}, map[ID]bool{}
+	lines := bufio.NewScanner(out)
+	for n := 0; lines.Scan(); n++ {
+		if n == steps {
+			if err := writer.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var what string
+		var id ID
+		if _, err := fmt.Sscan(lines.Text(), &what, &id.Task, &id.Item); err != nil {
+			if strings.HasPrefix(lines.Text(), "error") {
+				t.Fatal(lines.Text())
+			}
+			continue // the last line may be torn
+		}
+		received[id] = true
+		if what == "finished" {
+			finished[id] = true
+		}
+	}
+	if err := writer.Wait(); err == nil {
+		t.Fatal("the writer ended by itself")
+	}
+	if len(received) < steps/4 {
+		t.Fatalf("the writer reported only %d operations", len(received))
+	}
+	return received, finished
+}
+
+func TestHugeContentIsRefusedAlone(t *testing.T) {
+	t.Parallel()
+	j, _ := mustOpen(t, t.TempDir())
+	huge := startOp("huge", 0)
+	huge.Spec.StartCmd = strings.Repeat("x", maxRecord)
+	v := receive(t, j, huge, startOp("small", 0))
+	if v[0].Refused == nil || v[0].Refused.Code != agentproto.CodeFailed {
+		t.Errorf("huge: %+v", v[0])
+	}
+	if v[1] != (Verdict{}) {
+		t.Errorf("small: %+v", v[1])
+	}
+}
