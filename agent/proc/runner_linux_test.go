@@ -1,0 +1,450 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+// shop is a directory to run commands in, open to every account.
+type shop struct {
+	dir    string
+	runner *Runner
+}
+
+func newShop(t *testing.T) shop {
+	t.Helper()
+	runner, err := NewRunner(NewAccounts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { endMarked(t); _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // other accounts must enter
+		t.Fatal(err)
+	}
+	return shop{dir: dir, runner: runner}
+}
+
+func (s shop) command(t *testing.T, line string) Command {
+	t.Helper()
+	return Command{
+		Line: line, Dir: s.dir, OutputPath: filepath.Join(t.TempDir(), "op.out"),
+		Key: t.Name(), Op: "op-1", Timeout: 20 * time.Second,
+	}
+}
+
+func (s shop) write(t *testing.T, name, text string, mode os.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func start(t *testing.T, s shop, c Command) *Execution {
+	t.Helper()
+	running, err := s.runner.Start(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return running
+}
+
+func run(t *testing.T, s shop, c Command) Result {
+	t.Helper()
+	running := start(t, s, c)
+	<-running.Done()
+	return running.Result()
+}
+
+// playing makes a command's program play a scenario.
+func playing(c Command, scenario string) Command {
+	c.Env = map[string]string{scenarioVar: scenario}
+	return c
+}
+
+func TestCommandRunsInItsOwnGroup(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	running := start(t, s, s.command(t, `echo "out $PWD"; echo err >&2; exit 3`))
+	<-running.Done()
+	got := running.Result()
+	if got.ExitCode != 3 || got.Output != "out "+s.dir+"\nerr\n" || got.OK() || got.String() != "exit=3" {
+		t.Fatalf("got %+v", got)
+	}
+	running = start(t, s, s.command(t, "exec sleep 50"))
+	members, err := GroupMembers(running.Identity())
+	if err != nil || len(members) != 1 || members[0].Session != running.Identity().PID {
+		t.Fatalf("group: %v, %v; want one that leads a session", members, err)
+	}
+	if err := KillGroup(t.Context(), running.Identity(), time.Second); err != nil {
+		t.Fatal(err)
+	}
+	<-running.Done()
+	if got := running.Result(); got.Signal != syscall.SIGTERM || got.String() != "signal=SIGTERM" {
+		t.Errorf("got %+v, want SIGTERM", got)
+	}
+}
+
+func TestF12TimeoutEndsTheWholeGroup(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	c := s.command(t, `trap '' TERM; sleep 50 & sleep 50`)
+	c.Timeout = 100 * time.Millisecond
+	running := start(t, s, c)
+	<-running.Done()
+	if got := running.Result(); !got.TimedOut || got.OK() {
+		t.Fatalf("got %+v, want a timeout", got)
+	}
+	if left, err := GroupMembers(running.Identity()); err != nil || len(left) > 0 {
+		t.Errorf("left over: %v, %v", left, err)
+	}
+}
+
+func TestF13HungCommandWithDaemonUp(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	program(t, s.dir, "app")
+	pidFile := filepath.Join(s.dir, "app.pid")
+	running := start(t, s, playing(s.command(t, "./app; sleep 50"), "daemon="+pidFile))
+	target := Target{ProcName: "app", SetupPath: s.dir, PidPath: pidFile}
+	var daemon Identity
+	eventually(t, "the daemon runs", func() bool {
+		got := find(t, target)
+		if got.Verdict == Running && got.UsedPidFile {
+			daemon = got.Procs[0].Identity
+		}
+		return !daemon.IsZero()
+	})
+	if err := KillGroup(t.Context(), running.Identity(), time.Second, daemon); err != nil {
+		t.Fatal(err)
+	}
+	<-running.Done()
+	if !Alive(daemon) {
+		t.Error("the daemon was killed with the command")
+	}
+}
+
+func TestF14ForegroundProgramIsTheLeader(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	program(t, s.dir, "app")
+	running := start(t, s, playing(s.command(t, "exec ./app"), "sleep"))
+	eventually(t, "the shell became the program", func() bool {
+		got := find(t, Target{ProcName: "app", SetupPath: s.dir})
+		return got.Verdict == Running && got.Procs[0].Identity == running.Identity()
+	})
+	if err := KillGroup(t.Context(), running.Identity(), 0, running.Identity()); err != nil {
+		t.Fatal(err)
+	}
+	if !Alive(running.Identity()) {
+		t.Error("an excluded leader was killed")
+	}
+}
+
+func TestF15DaemonKeepsItsOutput(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	program(t, s.dir, "app")
+	c := playing(s.command(t, "./app"), "hold="+s.dir)
+	got := run(t, s, c)
+	if !got.OK() || !got.OutputHeld {
+		t.Fatalf("got %+v, want success with the output still held", got)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(got.Output))
+	if err != nil {
+		t.Fatal(err)
+	}
+	daemon, err := Identify(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.write(t, "go", "", 0o600)
+	eventually(t, "the daemon wrote 10 MB", func() bool {
+		_, err := os.Stat(filepath.Join(s.dir, "written"))
+		return err == nil
+	})
+	if !Alive(daemon) {
+		t.Fatal("the daemon died of its output")
+	}
+	if trimmed, err := TrimOutput(c.OutputPath, 20<<20); err != nil || trimmed {
+		t.Errorf("below the limit: trimmed %t, %v", trimmed, err)
+	}
+	if trimmed, err := TrimOutput(c.OutputPath, 1<<20); err != nil || !trimmed {
+		t.Errorf("above the limit: trimmed %t, %v", trimmed, err)
+	}
+	if err := Signal(daemon, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the output is free", func() bool { return !OutputHeld(c.OutputPath) })
+}
+
+func TestF16OutputIsBounded(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	program(t, s.dir, "app")
+	c := playing(s.command(t, "./app"), "spew="+strconv.Itoa(256<<20))
+	got := run(t, s, c)
+	if !got.OK() || len(got.Output) != OutputTail || !strings.HasSuffix(got.Output, "abcde\nthe end\n") {
+		t.Fatalf("got %+v with %d bytes of output", got, len(got.Output))
+	}
+	info, err := os.Stat(c.OutputPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Size() > 128<<20 {
+		t.Errorf("the file has %d bytes after 256 MB of output", info.Size())
+	}
+}
+
+func TestF17OutputIsValidText(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"\xff\xfeok\x00\x01\x1b[1m": "\uFFFDok[1m", "\xc4\xe3\xba\xc3": "\uFFFD", "进程\n": "进程\n", "": "",
+	} {
+		if got := cleanText([]byte(text), OutputTail); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+	long := strings.Repeat("进", OutputTail)
+	got := cleanText([]byte(long)[len(long)-OutputTail:], OutputTail)
+	if !utf8.ValidString(got) || len(got) > OutputTail || strings.Contains(got, "\uFFFD") {
+		t.Errorf("a cut character is shown: %.12q (%d bytes)", got, len(got))
+	}
+}
+
+func TestEnvironmentIsBuiltFromNothing(t *testing.T) {
+	t.Setenv("NATS_PASSWORD", "secret") // therefore not parallel
+	s := newShop(t)
+	c := s.command(t, "exec env")
+	c.Env = map[string]string{"JAVA_HOME": "/opt/java", KeyMark: "forged"}
+	got := run(t, s, c)
+	for _, want := range []string{"PATH=" + defaultPath, "LANG=C.UTF-8", "JAVA_HOME=/opt/java", KeyMark + "=" + t.Name(), OpMark + "=op-1", "HOME=", "USER=", "LOGNAME=", "SHELL="} {
+		if !strings.Contains(got.Output, want) {
+			t.Errorf("no %s in:\n%s", want, got.Output)
+		}
+	}
+	if strings.Contains(got.Output, "secret") || strings.Contains(got.Output, "forged") {
+		t.Errorf("leaked:\n%s", got.Output)
+	}
+}
+
+func TestF70CommandHasNoInputAndNoOpenFiles(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	got := run(t, s, s.command(t, `cat; umask; ls /proc/self/fd | wc -l; cat /proc/self/oom_score_adj; nice`))
+	if got.Output != "0022\n4\n0\n0\n" {
+		t.Fatalf("got %q, want umask 0022, stdin, stdout, stderr and the listed directory, no adjustments", got.Output)
+	}
+}
+
+func TestF65OpenFilesLimitIsTheAgentsOwn(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := program(t, dir, "app")
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "ulimit -Sn 512; exec "+path)
+	cmd.Env = append(os.Environ(), scenarioVar+"=limits="+dir)
+	out, err := cmd.CombinedOutput()
+	if err != nil || string(out) != "512\n" {
+		t.Fatalf("got %q, %v; want the limit from before Go raised it", out, err)
+	}
+}
+
+func TestF64UnknownAccount(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	for _, name := range []string{"no-such-user", "-r", "root:x"} {
+		c := s.command(t, "touch ran")
+		c.Account = name
+		_, err := s.runner.Start(t.Context(), c)
+		if !errors.Is(err, ErrNoAccount) || !strings.Contains(err.Error(), strconv.Quote(name)) {
+			t.Errorf("got %v, want no such account with the name", err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, "ran")); err == nil {
+		t.Error("a command ran")
+	}
+}
+
+func TestF65AccountIsSwitchedCompletely(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	s := newShop(t)
+	want, err := exec.CommandContext(t.Context(), "id", "nobody").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := s.command(t, `id; echo "$HOME $USER $LOGNAME $SHELL"; pwd; umask; echo reopened >>/dev/stdout`)
+	c.Account = "nobody"
+	got := run(t, s, c)
+	expected := string(want) + "/nonexistent nobody nobody /bin/sh\n" + s.dir + "\n0022\nreopened\n"
+	if got.Output != expected {
+		t.Fatalf("got %q, want %q", got.Output, expected)
+	}
+}
+
+func TestF66NonRootAgentCannotSwitch(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	if os.Geteuid() != 0 {
+		c := s.command(t, "true")
+		c.Account = "root"
+		if _, err := s.runner.Start(t.Context(), c); err == nil || !strings.Contains(err.Error(), "cannot switch to root") {
+			t.Fatalf("got %v, want a refusal", err)
+		}
+		return
+	}
+	// As root, the same test runs again as another user.
+	path := program(t, s.dir, "proctest")
+	c := s.command(t, path+" -test.run '^TestF66' -test.v")
+	c.Account, c.Key = "nobody", "outer" // the inner test ends what carries its own name
+	if got := run(t, s, c); !got.OK() || !strings.Contains(got.Output, "PASS: TestF66") {
+		t.Fatalf("got %+v", got)
+	}
+}
+
+func TestF67SetupPathProblems(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.write(t, "file", "", 0o600)
+	for dir, want := range map[string]string{
+		filepath.Join(s.dir, "none"): "does not exist",
+		filepath.Join(s.dir, "file"): "is not a directory",
+		"relative":                   "not absolute",
+	} {
+		c := s.command(t, "true")
+		c.Dir = dir
+		if _, err := s.runner.Start(t.Context(), c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", dir, err, want)
+		}
+	}
+}
+
+func TestF67SetupPathClosedToTheAccount(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	s := newShop(t)
+	private := filepath.Join(s.dir, "private")
+	if err := os.MkdirAll(filepath.Join(private, "app"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c := s.command(t, "true")
+	c.Dir, c.Account = filepath.Join(private, "app"), "nobody"
+	_, err := s.runner.Start(t.Context(), c)
+	if err == nil || !strings.Contains(err.Error(), "account nobody: "+private+" has mode 0700") {
+		t.Fatalf("got %v, want the directory that bars the way", err)
+	}
+}
+
+func TestF68ProgramsThatCannotRun(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.write(t, "plain", "echo plain runs\n", 0o700)
+	s.write(t, "crlf", "#!/bin/sh\r\necho x\r\n", 0o700)
+	s.write(t, "noexec", "#!/bin/sh\necho x\n", 0o600)
+	for line, want := range map[string]string{
+		"./plain": "exit=0", "./crlf": "Windows line ends", "./noexec": "exit=126 (not executable: ", "./none": "exit=127 (not found: ",
+	} {
+		if got := run(t, s, s.command(t, line)); !strings.Contains(got.String(), want) {
+			t.Errorf("%s: got %s with output %q, want %q", line, got, got.Output, want)
+		}
+	}
+}
+
+func TestF68ProgramBeingWrittenIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.write(t, "app", "#!/bin/sh\necho new\n", 0o700)
+	writer, err := os.OpenFile(filepath.Join(s.dir, "app"), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	c := s.command(t, "./app")
+	if got := run(t, s, c); !strings.Contains(got.String(), "is being written") {
+		t.Errorf("held for writing: got %s with output %q", got, got.Output)
+	}
+	closed := time.AfterFunc(busyWait/5, func() { writer.Close() })
+	defer closed.Stop()
+	if got := run(t, s, c); got.Output != "new\n" {
+		t.Errorf("after the writer closed: got %+v", got)
+	}
+}
+
+func TestF69LoginProfile(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	s := newShop(t)
+	for profile, want := range map[string]string{
+		"echo hello; export FROM_PROFILE=yes": "hello\nran yes\n",
+		"exit 3":                              "",
+	} {
+		s.write(t, ".profile", profile+"\n", 0o600)
+		c := s.command(t, `echo "ran $FROM_PROFILE"`)
+		c.LoginProfile, c.Env = true, map[string]string{"HOME": s.dir}
+		got := run(t, s, c)
+		if got.Output != want || want == "" && got.ExitCode != 3 {
+			t.Errorf("%s: got %+v, want output %q", profile, got, want)
+		}
+	}
+}
+
+func TestBadCommands(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	for want, change := range map[string]func(*Command){
+		`shell: "bat" commands do not run on Linux`: func(c *Command) { c.Shell = ShellBat },
+		`shell: "ps1" commands do not run on Linux`: func(c *Command) { c.Shell = ShellPS1 },
+		"command is empty":                          func(c *Command) { c.Line = "" },
+		"more than 32768":                           func(c *Command) { c.Line = strings.Repeat("x", MaxLine+1) },
+		"NUL":                                       func(c *Command) { c.Line = "a\x00" },
+		"not a valid variable":                      func(c *Command) { c.Env = map[string]string{"A=B": ""} },
+		"output file":                               func(c *Command) { c.OutputPath = "/none/x" },
+	} {
+		c := s.command(t, "true")
+		change(&c)
+		if _, err := s.runner.Start(t.Context(), c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+func TestF97LineIsExecutedLiterally(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	got := run(t, s, s.command(t, "printf '%s\\n' \"$0\" 'a  b' \"ü\" '$x;|&'\n# comment\necho \"$(echo last)\""))
+	if !strings.HasSuffix(got.Output, "a  b\nü\n$x;|&\nlast\n") {
+		t.Fatalf("got %q", got.Output)
+	}
+}
+
+func TestAccountsAreRemembered(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	accounts := NewAccounts()
+	accounts.now = func() time.Time { return now }
+	own, err := accounts.Lookup(t.Context(), "")
+	if err != nil || int(own.UID) != os.Geteuid() {
+		t.Fatalf("got %+v, %v; want the agent's own account", own, err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if again, err := accounts.Lookup(gone, ""); err != nil || again.Name != own.Name {
+		t.Errorf("within the time: got %+v, %v", again, err)
+	}
+	now = now.Add(accountTTL)
+	if _, err := accounts.Lookup(gone, ""); err == nil {
+		t.Error("after the time the host was not asked")
+	}
+}
