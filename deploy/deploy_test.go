@@ -1,0 +1,204 @@
+// Package deploy_test parses, builds or starts every file of this folder, so
+// that none of them rots.
+package deploy_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"sigs.k8s.io/yaml"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// require ends the test if a program is missing: as a failure where the
+// environment promised it, else as a skip that says what is missing.
+func require(t *testing.T, program string) {
+	t.Helper()
+	if _, err := exec.LookPath(program); err == nil {
+		return
+	}
+	if strings.Contains(os.Getenv("PROCFLEET_REQUIRE"), strings.TrimSuffix(program, "-compose")) {
+		t.Fatalf("%s is required here and missing", program)
+	}
+	t.Skipf("%s is not installed", program)
+}
+
+type service struct {
+	Image   string   `json:"image"`
+	Command []string `json:"command"`
+	Ports   []string `json:"ports"`
+}
+
+func TestComposeFileKeepsEverythingOnLoopback(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("../docker-compose.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Services map[string]service `json:"services"`
+	}
+	if err := yaml.Unmarshal(data, &file); err != nil {
+		t.Fatal(err)
+	}
+	roles := map[string]int{}
+	for name, s := range file.Services {
+		roles[strings.TrimRight(name, "-0123456789")]++
+		for _, port := range s.Ports {
+			if !strings.HasPrefix(port, "127.0.0.1:") {
+				t.Errorf("service %s publishes %s; ports belong on 127.0.0.1", name, port)
+			}
+		}
+	}
+	for role, n := range map[string]int{"nats": 1, "redis": 1, "dispatcher": 2, "worker": 3, "agent": 3} {
+		if roles[role] != n {
+			t.Errorf("%d services of role %s, want %d", roles[role], role, n)
+		}
+	}
+}
+
+// TestComposeCommandsAreOnesThatTheBinariesKnow asks each binary for help
+// with the file's own flags, which fails for a flag that does not exist.
+func TestComposeCommandsAreOnesThatTheBinariesKnow(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("../docker-compose.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Services map[string]service `json:"services"`
+	}
+	if err := yaml.Unmarshal(data, &file); err != nil {
+		t.Fatal(err)
+	}
+	binaries := map[string]string{"procfleet:latest": "./cmd/procfleet", "procfleet-agent:latest": "./cmd/procfleet-agent"}
+	checked := 0
+	for name, s := range file.Services {
+		pkg, ours := binaries[s.Image]
+		if !ours {
+			continue
+		}
+		checked++
+		args := append(append([]string{}, s.Command...), "--help")
+		if out, err := exec.Command(testenv.BuildBinary(t, pkg), args...).CombinedOutput(); err != nil {
+			t.Errorf("service %s: %v\n%s", name, err, out)
+		}
+	}
+	if checked != 8 {
+		t.Errorf("%d services run our binaries, want 8", checked)
+	}
+}
+
+func TestComposeToolReadsTheFile(t *testing.T) {
+	t.Parallel()
+	require(t, "docker-compose")
+	cmd := exec.Command("docker-compose", "config", "-q")
+	cmd.Dir = ".."
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("docker-compose config: %v\n%s", err, out)
+	}
+}
+
+func TestImagesAreBuiltFromTheBinaries(t *testing.T) {
+	t.Parallel()
+	require(t, "docker")
+	if out, err := exec.Command("docker", "version").CombinedOutput(); err != nil {
+		if strings.Contains(os.Getenv("PROCFLEET_REQUIRE"), "docker") {
+			t.Fatalf("docker does not answer: %s", out)
+		}
+		t.Skip("docker does not answer")
+	}
+	root := t.TempDir()
+	build := exec.Command("go", "build", "-o", filepath.Join(root, "bin")+"/", "./cmd/...")
+	build.Dir, build.Env = testenv.ModuleRoot(), append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, name := range []string{"deploy/Dockerfile", ".dockerignore"} {
+		data, err := os.ReadFile(filepath.Join("..", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		to := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, data, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	suffix := ":test-" + strconv.Itoa(os.Getpid())
+	for target, command := range map[string][]string{"server": {"version"}, "agent": {"--version"}} {
+		image := "procfleet-" + target + suffix
+		args := []string{"build", "-q", "-f", "deploy/Dockerfile", "--target", target, "--build-arg", "AGENT_BASE=scratch", "-t", image, "."}
+		cmd := exec.Command("docker", args...)
+		cmd.Dir = root
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("build %s: %v\n%s", target, err, out)
+			continue
+		}
+		t.Cleanup(func() { _ = exec.Command("docker", "rmi", "-f", image).Run() }) // a leftover image harms nobody
+		if out, err := exec.Command("docker", append([]string{"run", "--rm", "--network", "none", image}, command...)...).CombinedOutput(); err != nil {
+			t.Errorf("run %s: %v\n%s", target, err, out)
+		}
+	}
+}
+
+func TestNATSReadsItsConfiguration(t *testing.T) {
+	t.Parallel()
+	options, err := server.ProcessConfigFile("nats.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !options.JetStream || options.MaxPayload < 1<<20 {
+		t.Errorf("JetStream %v, max_payload %d", options.JetStream, options.MaxPayload)
+	}
+}
+
+func TestRedisMayNotEvict(t *testing.T) {
+	t.Parallel()
+	require(t, "redis-server")
+	data, err := os.ReadFile("redis.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	conf := strings.Replace(string(data), "dir /data", "dir "+dir, 1) + "\nbind 127.0.0.1\nport " + strconv.Itoa(testenv.FreePort(t)) + "\n"
+	path := filepath.Join(dir, "redis.conf")
+	if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	child := testenv.StartChild(t, nil, "redis-server", path)
+	child.WaitOutput(t, 30e9, "Ready to accept connections")
+	if !strings.Contains(conf, "maxmemory-policy noeviction") {
+		t.Error("redis.conf lets Redis evict tasks")
+	}
+}
+
+// TestAgentUnitLeavesProcessesAlone: with any other KillMode a restart of the
+// agent would kill everything that it supervises.
+func TestAgentUnitLeavesProcessesAlone(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("procfleet-agent.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unit := string(data)
+	for _, line := range []string{
+		"KillMode=process", "Restart=always", "RestartSec=2", "StartLimitIntervalSec=0", "Delegate=yes",
+		"OOMPolicy=continue", "TasksMax=infinity", "LimitNOFILE=1048576", "OOMScoreAdjust=-500",
+	} {
+		if !strings.Contains(unit, "\n"+line+"\n") {
+			t.Errorf("the unit lacks %s", line)
+		}
+	}
+	for _, word := range []string{"PrivateTmp", "Protect", "MemoryMax", "NoNewPrivileges"} {
+		if strings.Contains(unit, word) {
+			t.Errorf("the unit sets %s, which would reach every supervised process", word)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+//go:build linux
+
+// Package e2e tests procfleet from outside: the built binaries, a real NATS
+// server and a real Redis as processes that can be killed, real agents and
+// real supervised processes. Nothing here knows a package of the roles.
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet/internal/crashpoint"
+	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/internal/testenv/redistest"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	testenv.CleanUp()
+	os.Exit(code)
+}
+
+// startTimeout is how long a program may take to be ready, on a busy machine
+// and with the race detector on.
+const startTimeout = 60 * time.Second
+
+// fleet is a whole system of separate processes, without dispatchers and
+// workers until a test starts them.
+type fleet struct {
+	t        *testing.T
+	root     *fleet // of the whole test, when this is a part's view
+	broker   *broker
+	redis    *redistest.Server
+	agents   []*agent
+	procs    *procs
+	programs struct{ procfleet, agent string }
+}
+
+// newFleet starts NATS, Redis and agents, and returns when all agents have
+// asked to be known.
+func newFleet(t *testing.T, agents int) *fleet {
+	t.Helper()
+	f := &fleet{t: t, broker: startBroker(t), redis: redistest.Start(t), procs: newProcs(t)}
+	f.root = f
+	f.programs.procfleet = testenv.BuildBinary(t, "./cmd/procfleet")
+	f.programs.agent = testenv.BuildBinary(t, "./cmd/procfleet-agent")
+	for i := range agents {
+		f.agents = append(f.agents, &agent{fleet: f, ip: fmt.Sprintf("10.99.0.%d", i+1), data: t.TempDir()})
+	}
+	for _, a := range f.agents {
+		a.start()
+	}
+	for _, a := range f.agents {
+		a.waitReady()
+	}
+	return f
+}
+
+func crashAt(point string) []string {
+	if point == "" {
+		return nil
+	}
+	return []string{crashpoint.Variable + "=" + point}
+}
+
+// broker is a nats-server of its own, built from its module.
+type broker struct {
+	t     *testing.T
+	child *testenv.Child
+	args  []string
+	URL   string
+	addr  string
+}
+
+func startBroker(t *testing.T) *broker {
+	t.Helper()
+	port := strconv.Itoa(testenv.FreePort(t))
+	b := &broker{t: t, addr: net.JoinHostPort("127.0.0.1", port)}
+	b.URL = "nats://" + b.addr
+	b.args = []string{"-a", "127.0.0.1", "-p", port, "-js", "-sd", t.TempDir()}
+	b.Start()
+	return b
+}
+
+// Start starts the server, again after [broker.Kill] on the same data.
+func (b *broker) Start() {
+	b.t.Helper()
+	b.child = testenv.StartChild(b.t, nil, testenv.BuildBinary(b.t, "github.com/nats-io/nats-server/v2"), b.args...)
+	testenv.Eventually(b.t, startTimeout, func() bool {
+		conn, err := net.DialTimeout("tcp", b.addr, time.Second)
+		if err != nil {
+			return false
+		}
+		conn.Close()
+		return true
+	}, "NATS listens")
+}
+
+// Kill ends the server by SIGKILL.
+func (b *broker) Kill() { b.child.Kill() }
+
+// agent is a procfleet-agent process with a data folder that outlives it.
+type agent struct {
+	fleet *fleet
+	ip    string
+	data  string
+	child *testenv.Child
+}
+
+func (a *agent) host() string { return "0:" + a.ip }
+
+func (a *agent) start(env ...string) {
+	a.fleet.t.Helper()
+	a.child = testenv.StartChild(a.fleet.t, env, a.fleet.programs.agent,
+		"--nats", a.fleet.broker.URL, "--cloud", "0", "--ip", a.ip, "--data", a.data)
+}
+
+func (a *agent) waitReady() {
+	a.fleet.t.Helper()
+	a.child.WaitOutput(a.fleet.t, startTimeout, "taking commands")
+}
+
+// dispatcher starts a dispatcher and waits until it answers. Its URL is the
+// returned client's.
+func (f *fleet) dispatcher(crash string) (*testenv.Child, *client) {
+	f.t.Helper()
+	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(f.t)))
+	child := testenv.StartChild(f.t, crashAt(crash), f.programs.procfleet,
+		"dispatcher", "--http", addr, "--nats", f.broker.URL, "--redis", f.redis.URL())
+	child.WaitHTTP(f.t, startTimeout, "http://"+addr+"/healthz")
+	return child, &client{t: f.t, url: "http://" + addr}
+}
+
+// worker starts a worker.
+func (f *fleet) worker(crash string) *testenv.Child {
+	f.t.Helper()
+	return testenv.StartChild(f.t, crashAt(crash), f.programs.procfleet,
+		"worker", "--nats", f.broker.URL, "--redis", f.redis.URL())
+}
+
+// hosts of the first n agents.
+func (f *fleet) hosts(n int) []string {
+	var hosts []string
+	for _, a := range f.agents[:n] {
+		hosts = append(hosts, a.host())
+	}
+	return hosts
+}
+
+// waitKnown waits until the dispatcher shows n hosts.
+func (f *fleet) waitKnown(c *client, n int) {
+	f.t.Helper()
+	testenv.Eventually(f.t, startTimeout, func() bool { return len(c.hosts()) >= n }, fmt.Sprintf("%d hosts are known", n))
+}
+
+// tempFile returns a path in a new folder of the test's.
+func tempFile(t *testing.T, name string) string { return filepath.Join(t.TempDir(), name) }

@@ -1,0 +1,224 @@
+//go:build linux
+
+package e2e
+
+import (
+	"net/http"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+const (
+	killHosts   = 20
+	killPerHost = 5
+)
+
+// TestKilledAtTheBadMoment kills each role where it hurts, in the middle of
+// tasks of 100 processes on 20 agents. Whatever died: every item has one
+// final result that names what really is, the counters add up at every poll,
+// each start command ran exactly once, and the end was told.
+func TestKilledAtTheBadMoment(t *testing.T) {
+	f := newFleet(t, killHosts)
+	_, c := f.dispatcher("")
+	keeper := f.worker("") // stores the first announcements
+	f.waitKnown(c, killHosts)
+	keeper.Signal(syscall.SIGTERM)
+	keeper.Wait(t, startTimeout)
+
+	for _, point := range []string{"dispatcher_stored", "dispatcher_published"} {
+		t.Run(point, func(t *testing.T) { f.with(t).killDispatcher(point) })
+	}
+	for _, point := range []string{
+		"worker_begun", "worker_delivering", "worker_before_done", "worker_after_done",
+		"worker_before_record", "worker_after_record", "worker_before_event",
+	} {
+		t.Run(point, func(t *testing.T) { f.with(t).killWorker(c.with(t), point) })
+	}
+	for _, point := range []string{"received", "after_spawn", "before_done", "after_done", "after_publish"} {
+		t.Run("agent_"+point, func(t *testing.T) { f.with(t).killAgents(c.with(t), point) })
+	}
+	t.Run("agent_before_exec", func(t *testing.T) { f.with(t).killAgentsBeforeExec(c.with(t)) })
+	t.Run("nats", func(t *testing.T) {
+		f := f.with(t)
+		f.killServer(c.with(t), func() { f.broker.Kill(); f.broker.Start() })
+	})
+	t.Run("redis", func(t *testing.T) {
+		f := f.with(t)
+		f.killServer(c.with(t), func() { f.redis.Stop(f.t); f.redis.Restart(f.t) })
+	})
+}
+
+// with returns the same fleet for a subtest, which then owns what it starts.
+func (f *fleet) with(t *testing.T) *fleet {
+	sub := *f
+	sub.t = t
+	sub.agents = slices.Clone(f.agents)
+	return &sub
+}
+
+func (c *client) with(t *testing.T) *client { return &client{t: t, url: c.url} }
+
+func (f *fleet) killDispatcher(point string) {
+	f.worker("")
+	dying, first := f.dispatcher(point)
+	_, second := f.dispatcher("")
+	all := f.procs.grid(f.hosts(killHosts), killPerHost, "dsp"+point[len(point)-6:])
+	body := operation("start", all)
+
+	if status, data, ok := first.call(http.MethodPost, "/v1/tasks", "key-"+point, body); ok {
+		f.t.Fatalf("the dispatcher answered %d %s and should have died at %s", status, data, point)
+	}
+	dying.Wait(f.t, startTimeout)
+	status, data, ok := second.call(http.MethodPost, "/v1/tasks", "key-"+point, body)
+	if !ok || status != http.StatusCreated {
+		f.t.Fatalf("the repeat at another dispatcher: %d %s", status, data)
+	}
+	id := taskID(f.t, data)
+	second.wait(id)
+	f.verifyStarted(second, id, all)
+	f.killAll(second, all)
+}
+
+func (f *fleet) killWorker(c *client, point string) {
+	dying := f.worker(point)
+	all := f.procs.grid(f.hosts(killHosts), killPerHost, "w"+point[len("worker_"):])
+	id := c.submit(operation("start", all))
+	dying.Wait(f.t, finishTimeout)
+	f.worker("")
+	c.wait(id)
+	f.verifyStarted(c, id, all)
+	f.killAll(c, all)
+}
+
+// killAgents makes every fourth agent die at a point, and brings it back.
+func (f *fleet) killAgents(c *client, point string) {
+	f.worker("")
+	victims := f.crashEveryFourth(point)
+	all := f.procs.grid(f.hosts(killHosts), killPerHost, "a"+point)
+	id := c.submit(operation("start", all))
+	f.bringBack(victims)
+	c.wait(id)
+	f.verifyStarted(c, id, all)
+	f.killAll(c, all)
+}
+
+// killAgentsBeforeExec is the one moment at which a command may end without
+// having run: the agent had noted that it was about to run it. Then it must
+// not run at all, and the result must say so.
+func (f *fleet) killAgentsBeforeExec(c *client) {
+	f.worker("")
+	victims := f.crashEveryFourth("before_exec")
+	all := f.procs.grid(f.hosts(killHosts), killPerHost, "abexec")
+	id := c.submit(operation("start", all))
+	f.bringBack(victims)
+	c.wait(id)
+	for _, r := range c.results(id, len(all)) {
+		p := find(f.t, all, r)
+		switch {
+		case r.State == "succeeded" && p.starts() == 1 && p.pid() != 0:
+		case r.State == "failed" && p.starts() == 0 && p.pid() == 0:
+		default:
+			f.t.Errorf("%s on %s: %s %q, but the start command ran %d times and the pid is %d",
+				r.Name, r.Host, r.State, r.Message, p.starts(), p.pid())
+		}
+	}
+	f.waitFinishedEvent(id)
+	f.killAll(c, all)
+}
+
+func (f *fleet) crashEveryFourth(point string) []*agent {
+	var victims []*agent
+	for i := 0; i < len(f.agents); i += 4 {
+		a := f.agents[i]
+		a.child.Signal(syscall.SIGTERM)
+		a.child.Wait(f.t, startTimeout)
+		a.fleet = f
+		a.start(crashAt(point)...)
+		a.waitReady()
+		victims = append(victims, a)
+	}
+	return victims
+}
+
+func (f *fleet) bringBack(victims []*agent) {
+	for _, a := range victims {
+		a.child.Wait(f.t, finishTimeout)
+		a.start()
+	}
+	// The agents belong to the whole test, not to this part of it.
+	f.t.Cleanup(func() {
+		for _, a := range victims {
+			a.fleet = f.root
+			a.start()
+			a.waitReady()
+		}
+	})
+}
+
+func (f *fleet) killServer(c *client, kill func()) {
+	f.worker("")
+	all := f.procs.grid(f.hosts(killHosts), killPerHost, "srv"+f.t.Name()[len(f.t.Name())-4:])
+	id := c.submit(operation("start", all))
+	testenv.Eventually(f.t, finishTimeout, func() bool {
+		done := 0
+		for _, p := range all {
+			done += p.starts()
+		}
+		return done >= len(all)/10
+	}, "a tenth of the start commands ran")
+	kill()
+	c.wait(id)
+	f.verifyStarted(c, id, all)
+	f.killAll(c, all)
+}
+
+// verifyStarted checks a finished task that started processes: each result
+// says succeeded and names the pid that really runs, and each start command
+// ran exactly once.
+func (f *fleet) verifyStarted(c *client, id string, all []proc) {
+	f.t.Helper()
+	results := c.results(id, len(all))
+	for _, r := range results {
+		p := find(f.t, all, r)
+		switch {
+		case r.State != "succeeded" || r.Code != 0 || r.Message != "success":
+			f.t.Errorf("%s on %s: %s %d %q", r.Name, r.Host, r.State, r.Code, r.Message)
+		case r.Status == nil || r.Status.PID != p.pid() || p.pid() == 0:
+			f.t.Errorf("%s on %s: the result says %+v, the pid is %d", r.Name, r.Host, r.Status, p.pid())
+		case p.starts() != 1:
+			f.t.Errorf("%s on %s: the start command ran %d times", r.Name, r.Host, p.starts())
+		case len(p.running()) != 1:
+			f.t.Errorf("%s on %s: running as %v", r.Name, r.Host, p.running())
+		}
+	}
+	f.waitFinishedEvent(id)
+}
+
+// killAll ends the processes of a part, so that the next one has the machine
+// for itself; the outcome is part of the test.
+func (f *fleet) killAll(c *client, all []proc) {
+	f.t.Helper()
+	id := c.submit(operation("kill", all))
+	if end := c.wait(id); end.Counts["succeeded"] != len(all) {
+		f.t.Errorf("kill: %v, want all %d succeeded", end.Counts, len(all))
+	}
+	for _, p := range all {
+		if pids := p.running(); len(pids) != 0 {
+			f.t.Errorf("%s on %s still runs after kill: %v", p.name, p.host, pids)
+		}
+	}
+}
+
+func find(t *testing.T, all []proc, r result) proc {
+	t.Helper()
+	for _, p := range all {
+		if p.host == r.Host && p.name == r.Name {
+			return p
+		}
+	}
+	t.Fatalf("a result for %s on %s was never asked for", r.Name, r.Host)
+	return proc{}
+}

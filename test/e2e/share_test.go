@@ -1,0 +1,149 @@
+//go:build linux
+
+package e2e
+
+import (
+	"net"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// TestWorkersShareATaskAndOneDies: two, then four workers share one task;
+// killing one in the middle delays, and does nothing else.
+func TestWorkersShareATaskAndOneDies(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 0)
+	_, c := f.dispatcher("")
+	first := f.worker("")
+	f.worker("")
+	f.simulate(2000, "100ms")
+	f.waitKnown(c, 1000)
+	body := map[string]any{"action": "status", "process": simulatedSpec(), "hosts": simulatedHosts(2000)}
+
+	id := c.submit(body)
+	testenv.Eventually(t, finishTimeout, func() bool { return c.task(id).Counts["pending"] < 2000 }, "delivery has begun")
+	first.Kill()
+	f.worker("")
+	f.worker("")
+	f.worker("")
+	if end := c.wait(id); end.Counts["succeeded"] != 2000 {
+		t.Errorf("after a worker died: %v", end.Counts)
+	}
+	id = c.submit(body)
+	if end := c.wait(id); end.Counts["succeeded"] != 2000 {
+		t.Errorf("with four workers: %v", end.Counts)
+	}
+	f.waitFinishedEvent(id)
+}
+
+// TestHostsWithoutAgentAre117: 300 of 1,000 hosts have no agent.
+func TestHostsWithoutAgentAre117(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 0)
+	_, c := f.dispatcher("")
+	f.worker("")
+	f.simulate(700, "0s")
+	f.waitKnown(c, 700)
+	id := c.submit(map[string]any{"action": "status", "process": simulatedSpec(), "hosts": simulatedHosts(1000)})
+	end := c.wait(id)
+	if end.Counts["succeeded"] != 700 || end.Counts["unreachable"] != 300 {
+		t.Fatalf("counts %v, want 700 succeeded and 300 unreachable", end.Counts)
+	}
+	for _, r := range c.results(id, 1000) {
+		if r.State == "unreachable" && (r.Code != 117 || r.Message == "") {
+			t.Errorf("%s: %d %q", r.Host, r.Code, r.Message)
+		}
+	}
+}
+
+// TestFrozenAgentDoesNotDoWhatWasGivenUp: the agent is stopped while the
+// command waits for it, the server gives the host up, and the agent wakes.
+func TestFrozenAgentDoesNotDoWhatWasGivenUp(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	_, c := f.dispatcher("")
+	f.worker("")
+	f.waitKnown(c, 2)
+	frozen, awake := f.agents[0], f.agents[1]
+	frozen.child.Signal(syscall.SIGSTOP)
+	all := []proc{f.procs.new(frozen.host(), "frozen"), f.procs.new(awake.host(), "awake")}
+	id := c.submit(operation("start", all))
+	end := c.wait(id)
+	if end.Counts["unreachable"] != 1 || end.Counts["succeeded"] != 1 {
+		t.Fatalf("counts %v, want one unreachable and one succeeded", end.Counts)
+	}
+	frozen.child.Signal(syscall.SIGCONT)
+
+	// The agent is back in order when it does something new; by then it has
+	// read, and refused, what waited for it.
+	again := []proc{f.procs.new(frozen.host(), "afterwards")}
+	if end := c.wait(c.submit(operation("start", again))); end.Counts["succeeded"] != 1 {
+		t.Fatalf("after waking: %v", end.Counts)
+	}
+	if all[0].starts() != 0 {
+		t.Error("the frozen agent ran a command that had been given up")
+	}
+	for _, r := range c.results(id, 2) {
+		if r.Host == frozen.host() && r.State != "unreachable" {
+			t.Errorf("the result of the frozen host became %s %q", r.State, r.Message)
+		}
+	}
+}
+
+// TestOvertakenStopDoesNotUndoALaterStart: the worker that holds the stop
+// dies; the start, accepted later, arrives first.
+func TestOvertakenStopDoesNotUndoALaterStart(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1)
+	_, c := f.dispatcher("")
+	keeper := f.worker("")
+	f.waitKnown(c, 1)
+	p := f.procs.new(f.agents[0].host(), "overtaken")
+	if end := c.wait(c.submit(operation("start", []proc{p}))); end.Counts["succeeded"] != 1 {
+		t.Fatalf("start: %v", end.Counts)
+	}
+	keeper.Signal(syscall.SIGTERM)
+	keeper.Wait(t, startTimeout)
+
+	dying := f.worker("worker_begun")
+	stop := c.submit(operation("stop", []proc{p}))
+	dying.Wait(t, finishTimeout)
+	start := c.submit(operation("start", []proc{p}))
+	f.worker("")
+	if end := c.wait(start); end.Counts["unchanged"] != 1 {
+		t.Fatalf("the later start: %v, want unchanged: it was running", end.Counts)
+	}
+	c.wait(stop)
+	r := c.results(stop, 1)[0]
+	if r.State != "failed" || r.Code != 65535 {
+		t.Errorf("the overtaken stop: %s %d %q, want refused as superseded", r.State, r.Code, r.Message)
+	}
+	if p.pid() == 0 || p.starts() != 1 {
+		t.Errorf("the process: pid %d, %d starts; the overtaken stop undid the start", p.pid(), p.starts())
+	}
+}
+
+// simulate starts agents that answer everything with succeeded; agent i is
+// host 10.(i>>16).(i>>8&255).(i&255).
+func (f *fleet) simulate(agents int, latency string) {
+	f.t.Helper()
+	child := testenv.StartChild(f.t, nil, f.programs.procfleet, "simulate", "--agents", strconv.Itoa(agents),
+		"--cloud", "0", "--latency", latency, "--nats", f.broker.URL)
+	child.WaitOutput(f.t, startTimeout, "ready "+strconv.Itoa(agents))
+}
+
+func simulatedHosts(n int) []string {
+	hosts := make([]string, n)
+	for i := range hosts {
+		hosts[i] = "0:" + net.IPv4(10, byte(i>>16), byte(i>>8), byte(i)).String()
+	}
+	return hosts
+}
+
+func simulatedSpec() map[string]any {
+	return map[string]any{"namespace": "e2e", "name": "sim", "proc_name": "sim", "setup_path": "/opt/sim",
+		"control": map[string]any{"start": "./start.sh"}, "alive": map[string]any{"op_timeout": "10s"}}
+}

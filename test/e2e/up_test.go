@@ -1,0 +1,130 @@
+//go:build linux
+
+package e2e
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// up is the whole system in one process.
+type up struct {
+	t       *testing.T
+	program string
+	args    []string
+	child   *testenv.Child
+	c       *client
+	data    string
+}
+
+func newUp(t *testing.T, extra ...string) *up {
+	t.Helper()
+	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+	u := &up{t: t, program: testenv.BuildBinary(t, "./cmd/procfleet"), data: tempFile(t, "data")}
+	u.args = append([]string{"up", "--http", addr, "--data", u.data}, extra...)
+	u.c = &client{t: t, url: "http://" + addr}
+	return u
+}
+
+func (u *up) start() {
+	u.t.Helper()
+	u.child = testenv.StartChild(u.t, nil, u.program, u.args...)
+	u.child.WaitHTTP(u.t, startTimeout, u.c.url+"/readyz")
+}
+
+// TestUpKilledInTheMiddleOfATask: the one process that is everything is
+// killed while start commands run; started again, the task finishes and no
+// command ran twice.
+func TestUpKilledInTheMiddleOfATask(t *testing.T) {
+	t.Parallel()
+	u := newUp(t)
+	u.start()
+	procs := newProcs(t)
+	all := procs.grid([]string{"0:127.0.0.1"}, 30, "up")
+	id := u.c.submit(operation("start", all))
+	testenv.Eventually(t, finishTimeout, func() bool {
+		ran := 0
+		for _, p := range all {
+			ran += p.starts()
+		}
+		return ran >= 5
+	}, "some start commands ran")
+	u.child.Kill()
+	u.start()
+	u.c.wait(id)
+	for _, r := range u.c.results(id, len(all)) {
+		p := find(t, all, r)
+		truth := r.State == "succeeded" && p.starts() == 1 && p.pid() != 0 ||
+			r.State == "failed" && p.starts() <= 1 && p.pid() == 0
+		if !truth {
+			t.Errorf("%s: %s %q, but %d starts and pid %d", r.Name, r.State, r.Message, p.starts(), p.pid())
+		}
+	}
+
+	// Supervision goes on: what dies comes back.
+	victim := all[len(all)-1]
+	before := victim.pid()
+	if before == 0 {
+		t.Fatalf("%s does not run", victim.name)
+	}
+	if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, finishTimeout, func() bool { p := victim.pid(); return p != 0 && p != before }, "the killed process came back")
+
+	// Ctrl-C ends the system and leaves the processes alone; started again,
+	// it finds them.
+	u.child.Signal(syscall.SIGINT)
+	if code := u.child.Wait(t, startTimeout); code != 0 {
+		t.Errorf("Ctrl-C: exit code %d, want 0", code)
+	}
+	after := victim.pid()
+	if after == 0 {
+		t.Fatal("Ctrl-C took the supervised process with it")
+	}
+	u.start()
+	status := u.c.submit(operation("status", []proc{victim}))
+	u.c.wait(status)
+	if r := u.c.results(status, 1)[0]; r.Status == nil || r.Status.PID != after || !r.Status.Supervised {
+		t.Errorf("after another start: %+v, want pid %d, supervised", r.Status, after)
+	}
+	if end := u.c.wait(u.c.submit(operation("kill", all))); end.Counts["failed"] != 0 {
+		t.Errorf("kill: %v", end.Counts)
+	}
+}
+
+// TestDemoShowsARealProcessSurvive is the newcomer's first command.
+func TestDemoShowsARealProcessSurvive(t *testing.T) {
+	t.Parallel()
+	u := newUp(t, "--demo")
+	u.child = testenv.StartChild(t, nil, u.program, u.args...)
+	pid := regexp.MustCompile(`pid (\d+)`)
+	u.child.WaitOutput(t, finishTimeout, "curl")
+	line := u.child.WaitOutput(t, finishTimeout, "brought it back")
+	found := pid.FindStringSubmatch(line)
+	if found == nil {
+		t.Fatalf("no new pid in %q", line)
+	}
+	exe, err := os.Readlink(filepath.Join("/proc", found[1], "exe"))
+	if err != nil {
+		t.Fatalf("the new pid %s is not a process: %v", found[1], err)
+	}
+	n, _ := strconv.Atoi(found[1])
+	t.Cleanup(func() { _ = syscall.Kill(n, syscall.SIGKILL) })
+	t.Logf("the sample is %s", exe)
+	u.child.WaitHTTP(t, startTimeout, u.c.url+"/healthz")
+	u.child.Signal(syscall.SIGINT)
+	if code := u.child.Wait(t, startTimeout); code != 0 {
+		t.Errorf("Ctrl-C: exit code %d, want 0", code)
+	}
+	if _, err := os.Stat(filepath.Join("/proc", found[1])); err != nil {
+		t.Error("Ctrl-C took the sample with it")
+	}
+}
