@@ -235,6 +235,23 @@ func TestFailedFsyncIsNotTrustedLater(t *testing.T) {
 	}
 }
 
+func TestRefusedOperationStaysRefusedAfterACrash(t *testing.T) {
+	t.Parallel()
+	d, dir := &faultyDisk{torn: 1}, t.TempDir()
+	j, _, err := open(dir, d, defaultLimits(), quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.fail(1, 1, syscall.ENOSPC) // everything was written, and yet it failed
+	if v := receive(t, j, startOp("refused", 0)); v[0].Refused == nil {
+		t.Fatal("accepted although the write failed")
+	}
+	j.Close()
+	if _, r := mustOpen(t, dir); len(r.Open) != 0 {
+		t.Errorf("the refused operation is open: %+v", r.Open)
+	}
+}
+
 func TestFolderRemovedUnderTheRunningAgent(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "journal")
