@@ -1,0 +1,267 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+func hostChecks() []Check {
+	return []Check{
+		{Name: "presences are answered in order", Fn: presencesInOrder},
+		{Name: "a presence ends", Fn: presenceEnds, Needs: Needs{Advance: true}},
+		{Name: "since is of the instance", Fn: sinceOfInstance, Needs: Needs{Advance: true}},
+		{Name: "two live instances are a conflict", Fn: conflictABA},
+		{Name: "a conflict ends with one of the two", Fn: conflictEnds, Needs: Needs{Advance: true}},
+		{Name: "an instance that comes back after the other is gone is no conflict", Fn: noConflictWithDead, Needs: Needs{Advance: true}},
+		{Name: "leaving ends a presence", Fn: leavingEnds},
+		{Name: "leaving of a former instance ends nothing", Fn: formerLeaves},
+		{Name: "agent ids resolve to hosts", Fn: agentsResolve},
+		{Name: "agent ids of the silent do not resolve", Fn: silentDoNotResolve, Needs: Needs{Advance: true}},
+		{Name: "host pages are in order", Fn: hostPagesInOrder},
+		{Name: "host pages show the living", Fn: hostPagesLive, Needs: Needs{Advance: true}},
+	}
+}
+
+func announcement(h procfleet.Host, instance string) taskstore.Announcement {
+	return taskstore.Announcement{
+		Host: h, AgentID: "agent-" + h.String(), Instance: instance, Version: "1.0.0", OS: "linux", Arch: "amd64",
+		StartedAt: time.Date(2026, 7, 1, 0, 0, 0, 0, time.UTC), Supervised: 4,
+	}
+}
+
+func announce(ctx context.Context, t T, s taskstore.Store, as ...taskstore.Announcement) {
+	t.Helper()
+	must(t, s.Announce(ctx, as), "announce")
+}
+
+func presence(ctx context.Context, t T, s taskstore.Store, h procfleet.Host) taskstore.Presence {
+	t.Helper()
+	ps, err := s.Presences(ctx, []procfleet.Host{h})
+	must(t, err, "presences")
+	if len(ps) != 1 {
+		t.Fatalf("%d presences of one host", len(ps))
+	}
+	return ps[0]
+}
+
+func presencesInOrder(ctx context.Context, t T, s Subject) {
+	a, b, c := host(0, 1), host(5, 1), host(0, 2)
+	announce(ctx, t, s, announcement(a, "ia"), announcement(b, "ib"))
+	got, err := s.Presences(ctx, []procfleet.Host{b, c, a, b, {}})
+	must(t, err, "presences")
+	if len(got) != 5 {
+		t.Fatalf("%d presences of 5 hosts", len(got))
+	}
+	for i, want := range []taskstore.Announcement{announcement(b, "ib"), {}, announcement(a, "ia"), announcement(b, "ib"), {}} {
+		equal(t, "announcement", got[i].Announcement, want)
+		if got[i].Conflict || got[i].SeenAt.IsZero() != want.Host.IsZero() || !got[i].Since.Equal(got[i].SeenAt) {
+			t.Errorf("presence %d is %+v", i, got[i])
+		}
+	}
+	changed := announcement(a, "ia")
+	changed.Supervised, changed.Version = 9, "1.0.1"
+	announce(ctx, t, s, announcement(a, "ia"), changed)
+	equal(t, "last announcement", presence(ctx, t, s, a).Announcement, changed)
+	if ps, err := s.Presences(ctx, nil); err != nil || len(ps) != 0 {
+		t.Errorf("presences of no host: %v, %v", ps, err)
+	}
+}
+
+func presenceEnds(ctx context.Context, t T, s Subject) {
+	h := host(0, 1)
+	announce(ctx, t, s, announcement(h, "i"))
+	s.Advance(taskstore.PresenceTTL - 10*time.Second)
+	equal(t, "host while it counts", presence(ctx, t, s, h).Host, h)
+	announce(ctx, t, s, announcement(h, "i"))
+	s.Advance(taskstore.PresenceTTL - 10*time.Second)
+	equal(t, "host after it was announced again", presence(ctx, t, s, h).Host, h)
+	s.Advance(11 * time.Second)
+	equal(t, "presence after its time", presence(ctx, t, s, h), taskstore.Presence{})
+}
+
+func sinceOfInstance(ctx context.Context, t T, s Subject) {
+	h := host(0, 1)
+	announce(ctx, t, s, announcement(h, "i1"))
+	first := presence(ctx, t, s, h)
+	s.Advance(30 * time.Second)
+	announce(ctx, t, s, announcement(h, "i1"))
+	again := presence(ctx, t, s, h)
+	if !again.Since.Equal(first.Since) || again.SeenAt.Sub(first.SeenAt) < 30*time.Second {
+		t.Errorf("announced at %v and again: since %v, seen %v", first.SeenAt, again.Since, again.SeenAt)
+	}
+	s.Advance(30 * time.Second)
+	announce(ctx, t, s, announcement(h, "i2"))
+	other := presence(ctx, t, s, h)
+	if other.Instance != "i2" || !other.Since.Equal(other.SeenAt) || other.Since.Sub(first.Since) < 60*time.Second || other.Conflict {
+		t.Errorf("new instance: %+v", other)
+	}
+}
+
+func conflictABA(ctx context.Context, t T, s Subject) {
+	h := host(0, 1)
+	for i, step := range []struct {
+		instance string
+		conflict bool
+	}{{"a", false}, {"a", false}, {"b", false}, {"b", false}, {"a", true}, {"a", true}, {"b", true}, {"a", true}} {
+		announce(ctx, t, s, announcement(h, step.instance))
+		p := presence(ctx, t, s, h)
+		if p.Conflict != step.conflict || p.Instance != step.instance {
+			t.Errorf("step %d: instance %s, conflict %v; want %s, %v", i, p.Instance, p.Conflict, step.instance, step.conflict)
+		}
+	}
+	// Three that take turns are not fewer than two.
+	g := host(0, 2)
+	for _, instance := range []string{"a", "b", "c", "a"} {
+		announce(ctx, t, s, announcement(g, instance))
+	}
+	equal(t, "conflict of three", presence(ctx, t, s, g).Conflict, true)
+	announce(ctx, t, s, announcement(host(0, 3), "a"))
+	equal(t, "conflict of another host", presence(ctx, t, s, host(0, 3)).Conflict, false)
+}
+
+func conflictEnds(ctx context.Context, t T, s Subject) {
+	h := host(0, 1)
+	announce(ctx, t, s, announcement(h, "a"), announcement(h, "b"), announcement(h, "a"))
+	s.Advance(taskstore.PresenceTTL / 2)
+	announce(ctx, t, s, announcement(h, "a"))
+	equal(t, "conflict while both live", presence(ctx, t, s, h).Conflict, true)
+	s.Advance(taskstore.PresenceTTL/2 + time.Second)
+	equal(t, "conflict after one is silent", presence(ctx, t, s, h).Conflict, false)
+	announce(ctx, t, s, announcement(h, "a"))
+	equal(t, "conflict when the other speaks", presence(ctx, t, s, h).Conflict, false)
+}
+
+func noConflictWithDead(ctx context.Context, t T, s Subject) {
+	h := host(0, 1)
+	announce(ctx, t, s, announcement(h, "a"), announcement(h, "b"))
+	s.Advance(taskstore.PresenceTTL + time.Second)
+	announce(ctx, t, s, announcement(h, "a"))
+	equal(t, "conflict", presence(ctx, t, s, h).Conflict, false)
+}
+
+func leavingEnds(ctx context.Context, t T, s Subject) {
+	h := host(0, 1)
+	announce(ctx, t, s, announcement(h, "a"))
+	bye := announcement(h, "a")
+	bye.Leaving = true
+	announce(ctx, t, s, bye, bye)
+	equal(t, "presence", presence(ctx, t, s, h), taskstore.Presence{})
+	resolved(ctx, t, s, map[string]procfleet.Host{bye.AgentID: {}})
+	equal(t, "hosts", hostWalk(ctx, t, s, 10), []procfleet.Host{})
+	announce(ctx, t, s, announcement(h, "a"))
+	equal(t, "instance after it came back", presence(ctx, t, s, h).Instance, "a")
+}
+
+func formerLeaves(ctx context.Context, t T, s Subject) {
+	h := host(0, 1)
+	bye := announcement(h, "a")
+	bye.Leaving = true
+	announce(ctx, t, s, announcement(h, "a"), announcement(h, "b"), bye)
+	p := presence(ctx, t, s, h)
+	if p.Instance != "b" || p.Conflict {
+		t.Errorf("after the former instance left: %+v", p)
+	}
+	resolved(ctx, t, s, map[string]procfleet.Host{bye.AgentID: h})
+}
+
+func resolved(ctx context.Context, t T, s taskstore.Store, want map[string]procfleet.Host) {
+	t.Helper()
+	for id, h := range want {
+		got, err := s.Resolve(ctx, []string{id})
+		must(t, err, "resolve")
+		equal(t, "host of "+id, got, []procfleet.Host{h})
+	}
+}
+
+func agentsResolve(ctx context.Context, t T, s Subject) {
+	a, b := host(0, 1), host(7, 1)
+	nameless := announcement(host(0, 3), "i")
+	nameless.AgentID = ""
+	announce(ctx, t, s, announcement(a, "i"), announcement(b, "i"), nameless)
+	idA, idB := announcement(a, "").AgentID, announcement(b, "").AgentID
+	got, err := s.Resolve(ctx, []string{idB, "unheard of", "", idA, idB})
+	must(t, err, "resolve")
+	equal(t, "hosts", got, []procfleet.Host{b, {}, {}, a, b})
+	// The agent moves to another address.
+	moved := announcement(host(0, 9), "i")
+	moved.AgentID = idA
+	announce(ctx, t, s, moved)
+	resolved(ctx, t, s, map[string]procfleet.Host{idA: host(0, 9)})
+	// The agent of a host gets another id.
+	renamed := announcement(b, "i2")
+	renamed.AgentID = "new"
+	announce(ctx, t, s, renamed)
+	resolved(ctx, t, s, map[string]procfleet.Host{"new": b, idB: {}})
+}
+
+func silentDoNotResolve(ctx context.Context, t T, s Subject) {
+	h := host(0, 1)
+	announce(ctx, t, s, announcement(h, "i"))
+	s.Advance(taskstore.PresenceTTL + time.Second)
+	resolved(ctx, t, s, map[string]procfleet.Host{announcement(h, "").AgentID: {}})
+}
+
+func hostWalk(ctx context.Context, t T, s taskstore.Store, limit int) []procfleet.Host {
+	t.Helper()
+	var hosts []procfleet.Host
+	after := procfleet.Host{}
+	for {
+		page, err := s.HostPage(ctx, after, limit)
+		must(t, err, "host page")
+		if len(page) > limit {
+			t.Fatalf("a page of at most %d has %d hosts", limit, len(page))
+		}
+		for _, p := range page {
+			hosts = append(hosts, p.Host)
+			after = p.Host
+		}
+		if len(page) < limit {
+			return hosts
+		}
+		if len(hosts) > 10_000 {
+			t.Fatalf("the walk over all hosts does not end")
+		}
+	}
+}
+
+func hostPagesInOrder(ctx context.Context, t T, s Subject) {
+	var want []procfleet.Host
+	// By cloud area as a number, then by the text of the address.
+	for _, text := range []string{
+		"0:10.0.0.1", "0:10.0.0.10", "0:10.0.0.2", "0:9.9.9.9", "0:fd00::1", "0:fd00::1:0", "2:10.0.0.1", "2:2001:db8::1",
+		"10:10.0.0.1", "300:::1", "5000000000:10.0.0.1",
+	} {
+		h, err := procfleet.ParseHost(text)
+		must(t, err, "parse host")
+		want = append(want, h)
+	}
+	for i := range want {
+		announce(ctx, t, s, announcement(want[(i*7)%len(want)], fmt.Sprintf("i%d", i)))
+	}
+	for _, limit := range []int{1, 2, 5, 1000} {
+		equal(t, "hosts", hostWalk(ctx, t, s, limit), want)
+	}
+	// The walk may begin after a host that is not, or no longer, there.
+	page, err := s.HostPage(ctx, host(1, 0), 1)
+	must(t, err, "host page")
+	if len(page) != 1 || page[0].Host != want[6] {
+		t.Errorf("page after an absent host is %+v", page)
+	}
+	if len(page) == 1 {
+		equal(t, "presence on a page", page[0], presence(ctx, t, s, want[6]))
+	}
+}
+
+func hostPagesLive(ctx context.Context, t T, s Subject) {
+	for i := range 20 {
+		announce(ctx, t, s, announcement(host(0, i), "i"))
+	}
+	s.Advance(taskstore.PresenceTTL / 2)
+	announce(ctx, t, s, announcement(host(0, 19), "i"), announcement(host(0, 3), "i"))
+	s.Advance(taskstore.PresenceTTL/2 + time.Second)
+	equal(t, "live hosts", hostWalk(ctx, t, s, 1), []procfleet.Host{host(0, 19), host(0, 3)})
+}
