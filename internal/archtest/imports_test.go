@@ -1,0 +1,214 @@
+package archtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/procfleet/procfleet"
+
+// allowed says for every package which others of this module its non-test
+// code may import. "" is the root package, the vocabulary.
+var allowed = map[string][]string{
+	"":           {},
+	"agentproto": {},
+
+	"taskstore":               {""},
+	"taskstore/internal/pack": {"", "taskstore"},
+	"taskstore/storetest":     {"", "taskstore", "taskstore/internal/pack"},
+	"taskstore/boltstore":     {"", "taskstore", "taskstore/internal/pack"},
+	"taskstore/redisstore":    {"", "taskstore", "taskstore/internal/pack"},
+
+	"dispatcher/dialect": {""},
+	"dispatcher":         {"", "dispatcher/dialect", "taskstore", "internal/bus", "internal/telemetry", "internal/tracecontext"},
+	"worker":             {"", "agentproto", "taskstore", "internal/bus", "internal/telemetry", "internal/tracecontext"},
+
+	"agent/proc":      {},
+	"agent/supervise": {},
+	"agent/journal":   {"agentproto"},
+	"agent/operate":   {"agentproto", "agent/journal", "agent/proc", "agent/supervise"},
+	"agent":           {"agentproto", "agent/journal", "agent/operate", "agent/proc", "internal/tracecontext"},
+
+	"internal/archtest":          {},
+	"internal/bus":               {"", "agentproto", "internal/tracecontext"},
+	"internal/crashpoint":        {},
+	"internal/lifecycle":         {},
+	"internal/natsconn":          {},
+	"internal/natsembed":         {},
+	"internal/telemetry":         {},
+	"internal/tracecontext":      {},
+	"internal/testenv":           {"internal/bus", "internal/natsconn", "internal/natsembed"},
+	"internal/testenv/redistest": {"internal/testenv"},
+
+	// The commands choose the implementations and may import everything but
+	// what is for tests.
+	"cmd/procfleet":         {everything},
+	"cmd/procfleet-agent":   {"cmd/internal/agentcmd"},
+	"cmd/internal/agentcmd": {"agent", "internal/crashpoint", "internal/lifecycle", "internal/natsconn"},
+}
+
+const everything = "*"
+
+// forTests may be imported by test code alone, and by each other.
+var forTests = []string{"taskstore/storetest", "internal/testenv", "internal/testenv/redistest"}
+
+// thirdParty says which packages may import a library directly.
+var thirdParty = map[string][]string{
+	"github.com/redis/go-redis":                  {"taskstore/redisstore", "internal/testenv/redistest", "cmd/procfleet"},
+	"go.etcd.io/bbolt":                           {"taskstore/boltstore"},
+	"github.com/nats-io/nats-server":             {"internal/natsembed"},
+	"github.com/spf13/cobra":                     {"cmd/procfleet", "cmd/procfleet-agent", "cmd/internal/agentcmd"},
+	"github.com/prometheus":                      {"internal/telemetry"},
+	"go.opentelemetry.io/otel/sdk":               {"internal/telemetry"},
+	"go.opentelemetry.io/otel/exporters":         {"internal/telemetry"},
+	"github.com/shirou/gopsutil":                 {"agent/proc"},
+	"github.com/nats-io/nats.go":                 {"agent", "worker", "dispatcher", "internal/bus", "internal/natsconn", "internal/tracecontext", "internal/testenv", "cmd/procfleet", "cmd/internal/agentcmd"},
+	"github.com/nats-io/nats.go/jetstream":       {"agent", "worker", "internal/bus", "internal/natsconn", "internal/testenv", "cmd/procfleet", "cmd/internal/agentcmd"},
+	"github.com/procfleet/procfleet/agent/":      {"agent", "agent/operate"},
+	"github.com/procfleet/procfleet/dispatcher/": {"dispatcher", "cmd/procfleet"},
+}
+
+// absentFromAgent must not be linked into the binary that runs on every host.
+var absentFromAgent = []string{
+	"github.com/redis/go-redis", "github.com/nats-io/nats-server", "go.etcd.io/bbolt", "github.com/prometheus",
+	"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters",
+	module + "/dispatcher", module + "/worker", module + "/taskstore", module + "/internal/telemetry",
+}
+
+type listedPackage struct {
+	ImportPath   string
+	Imports      []string
+	TestImports  []string
+	XTestImports []string
+}
+
+// list runs `go list` over the module; packages of a folder that is being
+// written and does not build yet are listed all the same.
+func list(t *testing.T, args ...string) []listedPackage {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-e", "-json=ImportPath,Imports,TestImports,XTestImports"}, args...)...)
+	cmd.Dir = filepath.Join("..", "..")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.String())
+	}
+	var packages []listedPackage
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listedPackage
+		switch err := decoder.Decode(&p); {
+		case errors.Is(err, io.EOF):
+			return packages
+		case err != nil:
+			t.Fatal(err)
+		}
+		packages = append(packages, p)
+	}
+}
+
+// short returns the package's name in the table, and whether it is ours.
+func short(path string) (string, bool) {
+	if path == module {
+		return "", true
+	}
+	return strings.CutPrefix(path, module+"/")
+}
+
+func TestPackagesImportOnlyWhatTheTableAllows(t *testing.T) {
+	t.Parallel()
+	for _, p := range list(t, "./...") {
+		name, _ := short(p.ImportPath)
+		if onlyTests(p) {
+			continue
+		}
+		may, listed := allowed[name]
+		if !listed {
+			t.Errorf("package %q is not in the table: decide what it may import", name)
+			continue
+		}
+		for _, path := range p.Imports {
+			imported, ours := short(path)
+			if !ours || slices.Contains(may, imported) {
+				continue
+			}
+			if slices.Contains(may, everything) && !slices.Contains(forTests, imported) {
+				continue
+			}
+			t.Errorf("package %q must not import %q", name, imported)
+		}
+	}
+}
+
+// onlyTests reports whether a folder has nothing but tests, which may import
+// what they like.
+func onlyTests(p listedPackage) bool {
+	return len(p.Imports) == 0 && len(p.TestImports)+len(p.XTestImports) > 0 && allowed[strings.TrimPrefix(p.ImportPath, module+"/")] == nil
+}
+
+func TestEveryRuleHasItsPackage(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for _, p := range list(t, "./...") {
+		name, _ := short(p.ImportPath)
+		names = append(names, name)
+	}
+	for name, may := range allowed {
+		for _, wanted := range append([]string{name}, may...) {
+			if wanted != everything && !slices.Contains(names, wanted) {
+				t.Errorf("the table names %q, which does not exist", wanted)
+			}
+		}
+	}
+}
+
+func TestLibrariesAreImportedOnlyWhereTheyBelong(t *testing.T) {
+	t.Parallel()
+	for _, p := range list(t, "./...") {
+		name, _ := short(p.ImportPath)
+		for _, imported := range p.Imports {
+			for library, may := range thirdParty {
+				if under(imported, library) && !slices.Contains(may, name) {
+					t.Errorf("package %q must not import %s", name, imported)
+				}
+			}
+		}
+	}
+}
+
+func under(path, library string) bool {
+	return path == library || strings.HasPrefix(path, strings.TrimSuffix(library, "/")+"/")
+}
+
+// The agent's binary is built for hosts of every kind, so its graph is checked
+// for each.
+func TestTheAgentBinaryStaysLean(t *testing.T) {
+	t.Parallel()
+	for _, goos := range []string{"linux", "darwin", "windows"} {
+		t.Run(goos, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.Command("go", "list", "-deps", "./cmd/procfleet-agent")
+			cmd.Dir = filepath.Join("..", "..")
+			cmd.Env = append(os.Environ(), "GOOS="+goos, "CGO_ENABLED=0")
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("go list: %v\n%s", err, out)
+			}
+			for path := range strings.FieldsSeq(string(out)) {
+				for _, library := range absentFromAgent {
+					if under(path, library) {
+						t.Errorf("cmd/procfleet-agent links %s", path)
+					}
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,116 @@
+// Package lifecycle runs the parts of a program together: the first that ends
+// ends all, in the reverse of the order in which they were added.
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+)
+
+// Group is a set of named parts. Add them in the order in which they depend
+// on each other; the last added is stopped first. The zero Group is not
+// usable; see [NewGroup].
+type Group struct {
+	log         logrus.FieldLogger
+	stopTimeout time.Duration
+	actors      []*actor
+}
+
+type actor struct {
+	name   string
+	run    func(context.Context) error
+	cancel context.CancelFunc
+	done   chan struct{} // closed after err is set
+	err    error
+}
+
+// NewGroup returns an empty group whose parts have stopTimeout, together, to
+// end once the group stops.
+func NewGroup(log logrus.FieldLogger, stopTimeout time.Duration) *Group {
+	return &Group{log: log.WithField("component", "lifecycle"), stopTimeout: stopTimeout}
+}
+
+// Add adds a part. Its run blocks until ctx ends and then returns nil, or
+// returns the error that makes going on pointless.
+func (g *Group) Add(name string, run func(ctx context.Context) error) {
+	g.actors = append(g.actors, &actor{name: name, run: run, done: make(chan struct{})})
+}
+
+// Run starts every part and blocks until all have ended. They end when ctx
+// does, or when one of them ends by itself. It returns nil if ctx ended and
+// every part ended well and in time. Parts that do not end in time are named
+// in the error and left behind.
+func (g *Group) Run(ctx context.Context) error {
+	first := make(chan *actor, len(g.actors))
+	for _, a := range g.actors {
+		// Parts outlive ctx: each is told to stop in its turn.
+		actorCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		a.cancel = cancel
+		go func() {
+			a.err = a.run(actorCtx)
+			close(a.done)
+			first <- a
+		}()
+	}
+	var cause error
+	select {
+	case <-ctx.Done():
+		g.log.Info("stopping")
+	case a := <-first:
+		cause = endedEarly(a)
+		g.log.WithField("part", a.name).WithError(cause).Error("a part ended, stopping the others")
+	}
+	return errors.Join(cause, g.stop(cause))
+}
+
+func endedEarly(a *actor) error {
+	if a.err == nil {
+		return fmt.Errorf("%s ended by itself", a.name)
+	}
+	return fmt.Errorf("%s: %w", a.name, a.err)
+}
+
+// stop ends the parts in reverse order and returns what went wrong with
+// those that are not the cause of the stop.
+func (g *Group) stop(cause error) error {
+	timeout := time.NewTimer(g.stopTimeout)
+	defer timeout.Stop()
+	var errs []error
+	var stuck []string
+	for i := len(g.actors) - 1; i >= 0; i-- {
+		a := g.actors[i]
+		a.cancel()
+		if len(stuck) > 0 { // the time is over: only see who is done
+			if !ended(a) {
+				stuck = append(stuck, a.name)
+			}
+			continue
+		}
+		select {
+		case <-a.done:
+			if a.err != nil && !errors.Is(cause, a.err) {
+				errs = append(errs, fmt.Errorf("%s: %w", a.name, a.err))
+			}
+		case <-timeout.C:
+			stuck = append(stuck, a.name)
+		}
+	}
+	if len(stuck) > 0 {
+		errs = append(errs, fmt.Errorf("not stopped within %v: %s", g.stopTimeout, strings.Join(stuck, ", ")))
+	}
+	return errors.Join(errs...)
+}
+
+func ended(a *actor) bool {
+	select {
+	case <-a.done:
+		return true
+	default:
+		return false
+	}
+}
