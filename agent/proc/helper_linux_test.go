@@ -59,6 +59,15 @@ func ready(n int) { fmt.Println(n) }
 
 func hang() { select {} }
 
+// await polls inside a helper, which the dead man ends in any case.
+func await(condition func() bool) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		<-tick.C
+	}
+}
+
 // again starts this program once more with another scenario.
 func again(scenario string, attr *syscall.SysProcAttr) *exec.Cmd {
 	cmd := exec.CommandContext(context.Background(), os.Args[0])
@@ -82,12 +91,10 @@ func playThread(string) {
 func playZombieParent(string) {
 	child := again("exit", nil) // an unknown scenario ends at once
 	must(child.Start())
-	for {
-		if st, err := readStat(child.Process.Pid); err == nil && st.State == 'Z' {
-			break
-		}
-		runtime.Gosched()
-	}
+	await(func() bool {
+		st, err := readStat(child.Process.Pid)
+		return err == nil && st.State == 'Z'
+	})
 	ready(child.Process.Pid)
 	hang()
 }
@@ -112,7 +119,6 @@ func playBomb(arg string) {
 	}
 	for i := 0; i < 3 && generation < 200; i++ {
 		_ = again(fmt.Sprintf("bomb=%d", generation+1), nil).Start()
-		runtime.Gosched()
 	}
 	hang()
 }
@@ -144,12 +150,10 @@ func playHold(dir string) {
 		return
 	}
 	dir = strings.TrimPrefix(dir, "child:")
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go")); err == nil {
-			break
-		}
-		runtime.Gosched()
-	}
+	await(func() bool {
+		_, err := os.Stat(filepath.Join(dir, "go"))
+		return err == nil
+	})
 	_, err := io.CopyN(os.Stdout, endless{}, 10<<20)
 	must(err)
 	must(os.WriteFile(filepath.Join(dir, "written"), nil, 0o600))

@@ -25,7 +25,7 @@ type files struct {
 // read and useless.
 func (f files) blocked() bool {
 	return f.err != nil && (errors.Is(f.err, errFileBlocked) || errors.Is(f.err, os.ErrPermission) ||
-		errors.Is(f.err, unix.EIO) || errors.Is(f.err, unix.ESTALE))
+		errors.Is(f.err, unix.EIO) || errors.Is(f.err, unix.ESTALE) || exhausted(f.err))
 }
 
 func readFiles(setupPath, pidPath string) files {

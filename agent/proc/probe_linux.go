@@ -36,8 +36,11 @@ func (f *Finder) Find(ctx context.Context, t Target) Probe {
 	if s.boot, err = bootID(); err != nil {
 		return Probe{Verdict: Uncertain, Evidence: err.Error()}
 	}
-	if p, ok := s.known(); ok {
+	switch p, err := s.known(); {
+	case err == nil:
 		return Probe{Verdict: Running, Procs: []Process{p}, Evidence: fmt.Sprintf("known process pid %d still runs", p.PID)}
+	case !errors.Is(err, ErrGone):
+		return Probe{Verdict: Uncertain, Evidence: fmt.Sprintf("known process pid %d: %v", t.Known.PID, err)}
 	}
 	if t.SetupPath == "" && t.PidPath == "" {
 		return Probe{Verdict: Stopped, Evidence: "the known process is gone, and neither setup path nor pid file tell where to look"}
@@ -67,13 +70,12 @@ type search struct {
 	mine   map[int]bool // the agent and its ancestors
 }
 
-func (s *search) known() (Process, bool) {
+func (s *search) known() (Process, error) {
 	st, err := statOf(s.target.Known)
 	if err != nil {
-		return Process{}, false
+		return Process{}, err
 	}
-	p, err := look(s.boot, st)
-	return p, err == nil
+	return look(s.boot, st)
 }
 
 func (s *search) probe() Probe {

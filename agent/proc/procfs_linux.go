@@ -172,10 +172,18 @@ func Identify(pid int) (Identity, error) {
 	return Identity{BootID: boot, PID: pid, Start: st.Start}, nil
 }
 
-// Alive reports whether the identified process still runs. Zombies do not.
+// Alive reports whether the identified process still runs. Zombies do not. When
+// it cannot be told, say because the agent has no file descriptors left, the
+// answer is yes: nobody must take a process for stopped without proof.
 func Alive(id Identity) bool {
 	_, err := statOf(id)
-	return err == nil
+	return !errors.Is(err, ErrGone)
+}
+
+// exhausted reports whether an error is about the agent's or the host's
+// resources, and so tells nothing about the process that was looked at.
+func exhausted(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
 }
 
 // statOf reads the numbers of exactly the identified process; ErrGone when it

@@ -7,7 +7,7 @@ import (
 )
 
 // ReadTable reads the numbers of every process of the host, about 5 µs each.
-// Processes that end meanwhile are left out.
+// Processes that end meanwhile, or that /proc does not show, are left out.
 func ReadTable() (*Table, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -28,7 +28,11 @@ func ReadTable() (*Table, error) {
 		if err != nil {
 			continue
 		}
-		if st, err := readStat(pid); err == nil {
+		st, err := readStat(pid)
+		if exhausted(err) {
+			return nil, fmt.Errorf("read pid %d: %w", pid, err)
+		}
+		if err == nil {
 			table.stats = append(table.stats, st)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -309,9 +308,10 @@ func groupBut(leader Identity, keep []Identity) []Process {
 			spared[st.PID] = true
 		}
 	}
+	mine := agentLine()
 	var members []Stat
 	for _, st := range table.group(leader) {
-		if !spared[st.PID] && st.PID != os.Getpid() {
+		if !spared[st.PID] && !mine[st.PID] {
 			members = append(members, st)
 		}
 	}

@@ -87,9 +87,10 @@ func (w *Watcher) Add(id Identity, died func(Identity)) (stop func(), err error)
 func (w *Watcher) open(id Identity) (pidfd int, err error) {
 	if !w.poll {
 		pidfd, err = openPidfd(id)
-		if !errors.Is(err, errNoPidfd) {
+		if err == nil || errors.Is(err, ErrGone) {
 			return pidfd, err
 		}
+		// No pidfd here, or no descriptors left: polling needs none.
 	}
 	_, err = statOf(id)
 	return -1, err
