@@ -2,6 +2,7 @@ package proc
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -98,9 +99,7 @@ func (c Command) environment(account Account, timezone string) []string {
 	if timezone != "" {
 		vars["TZ"] = timezone
 	}
-	for name, value := range c.Env {
-		vars[name] = value
-	}
+	maps.Copy(vars, c.Env)
 	if c.Key != "" {
 		vars[KeyMark] = c.Key
 	}

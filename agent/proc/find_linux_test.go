@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -190,12 +191,12 @@ func TestF09HangingFileSystemDoesNotBlock(t *testing.T) {
 	w := newWatchdog()
 	release := make(chan struct{})
 	hang := func() int { <-release; return 1 }
-	if _, err := guard(t.Context(), w, "key", hang); err != errFileBlocked {
+	if _, err := guard(t.Context(), w, "key", hang); !errors.Is(err, errFileBlocked) {
 		t.Fatalf("got %v, want %v", err, errFileBlocked)
 	}
 	began := time.Now()
 	for range 1000 {
-		if _, err := guard(t.Context(), w, "key", hang); err != errFileBlocked {
+		if _, err := guard(t.Context(), w, "key", hang); !errors.Is(err, errFileBlocked) {
 			t.Fatalf("got %v, want %v", err, errFileBlocked)
 		}
 	}

@@ -197,7 +197,7 @@ func must(err error) {
 
 // program puts the test binary under a name into a directory, so that a
 // process started from it looks like a managed program.
-func program(t testing.TB, dir, name string) string {
+func program(t *testing.T, dir, name string) string {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -214,7 +214,7 @@ func program(t testing.TB, dir, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, data, 0o755); err != nil { //nolint:gosec // a program must be executable
+	if err := os.WriteFile(path, data, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -229,7 +229,7 @@ type helper struct {
 
 // spawn starts a program with a scenario in its own session and waits until it
 // is ready. It is killed and reaped at the end of the test.
-func spawn(t testing.TB, path, dir, scenario string) *helper {
+func spawn(t *testing.T, path, dir, scenario string) *helper {
 	t.Helper()
 	cmd := exec.CommandContext(context.Background(), path)
 	cmd.Dir = dir
@@ -259,7 +259,8 @@ func spawn(t testing.TB, path, dir, scenario string) *helper {
 }
 
 // endMarked kills what the test's processes left behind.
-func endMarked(t testing.TB) {
+func endMarked(t *testing.T) {
+	t.Helper()
 	strays, err := Strays(t.Name())
 	if err != nil {
 		t.Error(err)
@@ -272,7 +273,7 @@ func endMarked(t testing.TB) {
 }
 
 // eventually polls a condition; it fails the test after ten seconds.
-func eventually(t testing.TB, what string, condition func() bool) {
+func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(10 * time.Second)
 	defer deadline.Stop()

@@ -32,8 +32,8 @@ func readFiles(setupPath, pidPath string) files {
 	var got files
 	if setupPath != "" {
 		got.setup = filepath.Clean(setupPath)
-		if real, err := filepath.EvalSymlinks(setupPath); err == nil {
-			got.setup = real
+		if resolved, err := filepath.EvalSymlinks(setupPath); err == nil {
+			got.setup = resolved
 		}
 	}
 	if pidPath == "" {

@@ -60,14 +60,18 @@ func readSmall(path string, buf []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer unix.Close(fd)
+	defer closeFD(fd)
 	return retryEINTR(func() (int, error) { return unix.Read(fd, buf) })
 }
+
+// closeFD closes a descriptor that nothing was written to, so that there is
+// no error worth telling.
+func closeFD(fd int) { _ = unix.Close(fd) }
 
 func retryEINTR(call func() (int, error)) (int, error) {
 	for {
 		n, err := call()
-		if err != unix.EINTR {
+		if !errors.Is(err, unix.EINTR) {
 			return n, err
 		}
 	}

@@ -26,12 +26,12 @@ func newShop(t *testing.T) shop {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "proc")
+	dir, err := os.MkdirTemp("", "proc") //nolint:usetesting // t.TempDir lies under a directory closed to other accounts
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { endMarked(t); _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // other accounts must enter
+	if err := os.Chmod(dir, 0o755); err != nil { // other accounts must enter
 		t.Fatal(err)
 	}
 	return shop{dir: dir, runner: runner}

@@ -26,7 +26,7 @@ func Signal(id Identity, sig syscall.Signal) error {
 		return err
 	default:
 		err = unix.PidfdSendSignal(fd, sig, nil, 0)
-		unix.Close(fd)
+		closeFD(fd)
 	}
 	return explainSignal(id, err)
 }
@@ -55,7 +55,7 @@ func openPidfd(id Identity) (int, error) {
 		return -1, fmt.Errorf("open a pidfd of %s: %w", id, err)
 	}
 	if _, err := statOf(id); err != nil {
-		unix.Close(fd)
+		closeFD(fd)
 		return -1, err
 	}
 	return fd, nil

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -14,9 +13,6 @@ const (
 	// maxKillRounds and maxKillTime end the chase after a fork bomb.
 	maxKillRounds = 5
 	maxKillTime   = 2 * time.Second
-
-	// killPoll is how often a killed tree is looked at until it is gone.
-	killPoll = 20 * time.Millisecond
 )
 
 // KillTree kills the root with everything that belongs to it: descendants,
@@ -31,26 +27,10 @@ func KillTree(ctx context.Context, root Identity, scope KillScope) ([]Process, e
 	ctx, cancel := context.WithTimeout(ctx, maxKillTime)
 	defer cancel()
 	hunt := &hunt{root: root, scope: scope, members: map[Identity]Process{}}
-	if err := hunt.checkRoot(); err != nil {
-		return nil, err
+	if err := hunt.run(ctx); err != nil {
+		return hunt.killed(), fmt.Errorf("kill the tree of pid %d: %w", root.PID, err)
 	}
-	for round := 0; ; round++ {
-		err := hunt.freeze(ctx)
-		// A frozen tree is always killed, even when time is up: a stopped
-		// process that nobody continues would be worse than either.
-		err = errors.Join(err, hunt.kill())
-		left := hunt.waitGone(ctx)
-		if err != nil {
-			return hunt.killed(), fmt.Errorf("kill the tree of pid %d: %w", root.PID, err)
-		}
-		if len(left) == 0 && !hunt.grow() {
-			return hunt.killed(), nil
-		}
-		if ctx.Err() != nil || round+1 == maxKillRounds {
-			return hunt.killed(), fmt.Errorf("kill the tree of pid %d: still there after SIGKILL: %s",
-				root.PID, describeAll(left))
-		}
-	}
+	return hunt.killed(), nil
 }
 
 // hunt is the state of one KillTree.
@@ -62,18 +42,37 @@ type hunt struct {
 	fresh   []Identity // members not yet stopped
 }
 
-func (h *hunt) checkRoot() error {
+func (h *hunt) run(ctx context.Context) error {
 	if h.root.PID <= 1 || agentLine()[h.root.PID] {
-		return fmt.Errorf("kill the tree of pid %d: refused, the agent runs in it", h.root.PID)
+		return errors.New("refused, the agent runs in it")
 	}
-	return nil
+	for range maxKillRounds {
+		// A frozen tree is always killed, even when freezing failed or time is
+		// up: a stopped process that nobody continues would be worse.
+		if err := errors.Join(h.freeze(ctx), h.kill()); err != nil {
+			return err
+		}
+		left := h.waitGone(ctx)
+		more, err := h.grow()
+		if err != nil {
+			return err
+		}
+		if len(left) == 0 && !more {
+			return nil
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return fmt.Errorf("still there after SIGKILL: %s", describeAll(h.killed()))
 }
 
 // freeze stops members until a look at the host shows no new one.
 func (h *hunt) freeze(ctx context.Context) error {
-	for range maxKillRounds {
-		if !h.grow() || ctx.Err() != nil {
-			break
+	for round := 0; round < maxKillRounds && ctx.Err() == nil; round++ {
+		more, err := h.grow()
+		if err != nil || !more {
+			return err
 		}
 		for _, id := range h.fresh {
 			if err := Signal(id, syscall.SIGSTOP); err != nil {
@@ -85,11 +84,11 @@ func (h *hunt) freeze(ctx context.Context) error {
 	return nil
 }
 
-// grow looks at the host and adds new members; it reports whether there were any.
-func (h *hunt) grow() bool {
+// grow looks at the host and adds new members; it reports whether there are any.
+func (h *hunt) grow() (bool, error) {
 	table, err := ReadTable()
 	if err != nil {
-		return false
+		return false, err
 	}
 	for _, st := range table.members(h.seeds(table), h.scope) {
 		id := table.identity(st)
@@ -99,7 +98,7 @@ func (h *hunt) grow() bool {
 			h.fresh = append(h.fresh, id)
 		}
 	}
-	return len(h.fresh) > 0
+	return len(h.fresh) > 0, nil
 }
 
 // seeds are the rows from which the tree is closed: root, earlier members,
@@ -151,16 +150,18 @@ func (h *hunt) kill() error {
 	return errors.Join(errs...)
 }
 
+// waitGone waits for the members that are known, and returns those that stay.
 func (h *hunt) waitGone(ctx context.Context) []Process {
-	return waitGone(ctx, func() []Process {
+	left, _ := waitGone(ctx, func() ([]Process, error) {
 		var left []Process
 		for _, id := range h.order {
 			if Alive(id) {
 				left = append(left, h.members[id])
 			}
 		}
-		return left
+		return left, nil
 	})
+	return left
 }
 
 func (h *hunt) killed() []Process {
@@ -237,118 +238,4 @@ func hasMark(pid int, name, value string) bool {
 		}
 	}
 	return false
-}
-
-// GroupMembers returns the live processes of the process group that the
-// identified command leads or led. A leader whose pid was reused has none.
-func GroupMembers(leader Identity) ([]Process, error) {
-	table, err := ReadTable()
-	if err != nil {
-		return nil, err
-	}
-	return table.processes(table.group(leader)), nil
-}
-
-func (t *Table) group(leader Identity) []Stat {
-	if leader.IsZero() || leader.BootID != t.boot {
-		return nil
-	}
-	var members []Stat
-	for _, st := range t.stats {
-		if st.PID == leader.PID && st.Start != leader.Start {
-			return nil
-		}
-		if st.PGID == leader.PID && st.Start >= leader.Start && !dead(st.State) {
-			members = append(members, st)
-		}
-	}
-	return members
-}
-
-// KillGroup ends the process group of a command: SIGTERM, and SIGKILL for what
-// is left after grace. Processes in keep are spared with all their descendants:
-// they are main processes that the command has just started. It needs no
-// relation to the processes, so it also ends a command of an earlier agent.
-//
-// It blocks until the group is gone, at most grace + 2 s and not beyond ctx;
-// the error names what is left.
-func KillGroup(ctx context.Context, leader Identity, grace time.Duration, keep ...Identity) error {
-	list := func() []Process { return groupBut(leader, keep) }
-	termCtx, cancel := context.WithTimeout(ctx, grace)
-	defer cancel()
-	refused := signalAll(list(), syscall.SIGTERM)
-	if len(waitGone(termCtx, list)) == 0 {
-		return nil
-	}
-	killCtx, cancel := context.WithTimeout(ctx, maxKillTime)
-	defer cancel()
-	left := waitGone(killCtx, func() []Process {
-		left := list()
-		// Again each time: members may have forked meanwhile.
-		refused = signalAll(left, syscall.SIGKILL)
-		return left
-	})
-	if len(left) > 0 {
-		return errors.Join(refused,
-			fmt.Errorf("command group %d is still there after SIGKILL: %s", leader.PID, describeAll(left)))
-	}
-	return nil
-}
-
-// groupBut lists the group without the kept processes and what descends from
-// them. A table that cannot be read gives nobody, so that nobody is signalled.
-func groupBut(leader Identity, keep []Identity) []Process {
-	table, err := ReadTable()
-	if err != nil {
-		return nil
-	}
-	spared := map[int]bool{}
-	for _, id := range keep {
-		for _, st := range table.Tree(id) {
-			spared[st.PID] = true
-		}
-	}
-	mine := agentLine()
-	var members []Stat
-	for _, st := range table.group(leader) {
-		if !spared[st.PID] && !mine[st.PID] {
-			members = append(members, st)
-		}
-	}
-	return table.processes(members)
-}
-
-func signalAll(processes []Process, sig syscall.Signal) error {
-	var errs []error
-	for _, p := range processes {
-		errs = append(errs, Signal(p.Identity, sig))
-	}
-	return errors.Join(errs...)
-}
-
-// waitGone calls list until it is empty or ctx ends, and returns the last list.
-func waitGone(ctx context.Context, list func() []Process) []Process {
-	tick := time.NewTicker(killPoll)
-	defer tick.Stop()
-	for {
-		left := list()
-		if len(left) == 0 {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return list()
-		case <-tick.C:
-		}
-	}
-}
-
-func describeAll(processes []Process) string {
-	var names []string
-	for _, p := range processes {
-		if st, err := statOf(p.Identity); err == nil {
-			names = append(names, fmt.Sprintf("pid %d (%s, state %c)", st.PID, st.Comm, st.State))
-		}
-	}
-	return strings.Join(names, ", ")
 }

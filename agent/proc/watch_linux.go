@@ -35,6 +35,12 @@ type watched struct {
 	died  func(Identity)
 }
 
+func (e watched) close() {
+	if e.pidfd >= 0 {
+		closeFD(e.pidfd)
+	}
+}
+
 // NewWatcher starts a watcher; its goroutines end in Close. Polling forces the
 // way of kernels without pidfd (before 5.3), which notices a death within 1 s.
 func NewWatcher(polling bool) (*Watcher, error) {
@@ -44,12 +50,12 @@ func NewWatcher(polling bool) (*Watcher, error) {
 		return nil, fmt.Errorf("watch processes: create an epoll: %w", err)
 	}
 	if w.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		unix.Close(w.epoll)
+		closeFD(w.epoll)
 		return nil, fmt.Errorf("watch processes: create an eventfd: %w", err)
 	}
 	if err := w.register(w.wake, 0); err != nil {
-		unix.Close(w.epoll)
-		unix.Close(w.wake)
+		closeFD(w.epoll)
+		closeFD(w.wake)
 		return nil, fmt.Errorf("watch processes: %w", err)
 	}
 	w.done.Go(w.waitEvents)
@@ -68,19 +74,20 @@ func (w *Watcher) Add(id Identity, died func(Identity)) (stop func(), err error)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	entry := watched{id: id, pidfd: pidfd, died: died}
 	if w.closed {
-		closePidfd(pidfd)
+		entry.close()
 		return nil, fmt.Errorf("watch %s: the watcher is closed", id)
 	}
 	w.next++
 	slot := w.next
 	if pidfd >= 0 {
 		if err := w.register(pidfd, slot); err != nil {
-			closePidfd(pidfd)
+			entry.close()
 			return nil, fmt.Errorf("watch %s: %w", id, err)
 		}
 	}
-	w.watched[slot] = watched{id: id, pidfd: pidfd, died: died}
+	w.watched[slot] = entry
 	return func() { w.remove(slot) }, nil
 }
 
@@ -119,7 +126,7 @@ func (w *Watcher) remove(slot uint64) (watched, bool) {
 	entry, ok := w.watched[slot]
 	if ok {
 		delete(w.watched, slot)
-		closePidfd(entry.pidfd)
+		entry.close()
 	}
 	return entry, ok
 }
@@ -192,24 +199,11 @@ func (w *Watcher) Close() error {
 		return fmt.Errorf("stop watching processes: %w", err)
 	}
 	w.done.Wait()
-	for slot := range w.slots() {
-		w.remove(slot)
-	}
-	return errors.Join(unix.Close(w.epoll), unix.Close(w.wake))
-}
-
-func (w *Watcher) slots() map[uint64]watched {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	slots := make(map[uint64]watched, len(w.watched))
-	for slot, entry := range w.watched {
-		slots[slot] = entry
+	for _, entry := range w.watched {
+		entry.close()
 	}
-	return slots
-}
-
-func closePidfd(fd int) {
-	if fd >= 0 {
-		unix.Close(fd)
-	}
+	clear(w.watched)
+	return errors.Join(unix.Close(w.epoll), unix.Close(w.wake))
 }

@@ -1,0 +1,133 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// killPoll is how often something killed is looked at until it is gone.
+const killPoll = 20 * time.Millisecond
+
+// GroupMembers returns the live processes of the process group that the
+// identified command leads or led. A leader whose pid was reused has none.
+func GroupMembers(leader Identity) ([]Process, error) {
+	table, err := ReadTable()
+	if err != nil {
+		return nil, err
+	}
+	return table.processes(table.group(leader)), nil
+}
+
+func (t *Table) group(leader Identity) []Stat {
+	if leader.IsZero() || leader.BootID != t.boot {
+		return nil
+	}
+	var members []Stat
+	for _, st := range t.stats {
+		if st.PID == leader.PID && st.Start != leader.Start {
+			return nil
+		}
+		if st.PGID == leader.PID && st.Start >= leader.Start && !dead(st.State) {
+			members = append(members, st)
+		}
+	}
+	return members
+}
+
+// KillGroup ends the process group of a command: SIGTERM, and SIGKILL for what
+// is left after grace. Processes in keep are spared with all their descendants:
+// they are main processes that the command has just started. It needs no
+// relation to the processes, so it also ends a command of an earlier agent.
+//
+// It blocks until the group is gone, at most grace + 2 s and not beyond ctx;
+// the error names what is left.
+func KillGroup(ctx context.Context, leader Identity, grace time.Duration, keep ...Identity) error {
+	members, err := groupBut(leader, keep)
+	if err != nil {
+		return err
+	}
+	// A refusal is told by those who are left in the end.
+	_ = signalAll(members, syscall.SIGTERM)
+	termCtx, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	left, err := waitGone(termCtx, func() ([]Process, error) { return groupBut(leader, keep) })
+	if err != nil || len(left) == 0 {
+		return err
+	}
+	killCtx, cancel := context.WithTimeout(ctx, maxKillTime)
+	defer cancel()
+	var refused error
+	left, err = waitGone(killCtx, func() ([]Process, error) {
+		members, err := groupBut(leader, keep)
+		refused = signalAll(members, syscall.SIGKILL) // again each time: members may have forked
+		return members, err
+	})
+	if err != nil || len(left) == 0 {
+		return err
+	}
+	return errors.Join(refused,
+		fmt.Errorf("command group %d is still there after SIGKILL: %s", leader.PID, describeAll(left)))
+}
+
+// groupBut lists the group without the kept processes and what descends from
+// them.
+func groupBut(leader Identity, keep []Identity) ([]Process, error) {
+	table, err := ReadTable()
+	if err != nil {
+		return nil, err
+	}
+	spared := map[int]bool{}
+	for _, id := range keep {
+		for _, st := range table.Tree(id) {
+			spared[st.PID] = true
+		}
+	}
+	mine := agentLine()
+	var members []Stat
+	for _, st := range table.group(leader) {
+		if !spared[st.PID] && !mine[st.PID] {
+			members = append(members, st)
+		}
+	}
+	return table.processes(members), nil
+}
+
+func signalAll(processes []Process, sig syscall.Signal) error {
+	var errs []error
+	for _, p := range processes {
+		errs = append(errs, Signal(p.Identity, sig))
+	}
+	return errors.Join(errs...)
+}
+
+// waitGone calls list until it is empty, fails, or ctx ends, and returns the
+// last list.
+func waitGone(ctx context.Context, list func() ([]Process, error)) ([]Process, error) {
+	tick := time.NewTicker(killPoll)
+	defer tick.Stop()
+	for {
+		left, err := list()
+		if err != nil || len(left) == 0 {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return list()
+		case <-tick.C:
+		}
+	}
+}
+
+func describeAll(processes []Process) string {
+	var names []string
+	for _, p := range processes {
+		if st, err := statOf(p.Identity); err == nil {
+			names = append(names, fmt.Sprintf("pid %d (%s, state %c)", st.PID, st.Comm, st.State))
+		}
+	}
+	return strings.Join(names, ", ")
+}
