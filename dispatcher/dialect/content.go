@@ -1,0 +1,170 @@
+package dialect
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/procfleet/procfleet"
+)
+
+// content is what the published result maps show of a process. Status answers
+// with process; every other action with value, and with process beside it
+// when the agent looked.
+type content struct {
+	IP      string `json:"ip,omitempty"`
+	AgentID string `json:"bk_agent_id,omitempty"`
+	// UTCTime is the host's local time, in spite of its name; UTCTime2 is UTC.
+	UTCTime  string `json:"utctime,omitempty"`
+	UTCTime2 string `json:"utctime2,omitempty"`
+	Timezone *int   `json:"timezone,omitempty"` // hours east of UTC
+
+	Value   []contentValue   `json:"value,omitempty"`
+	Process []contentProcess `json:"process,omitempty"`
+	Ext     *contentExt      `json:"ext,omitempty"`
+}
+
+type contentValue struct {
+	FuncID     string `json:"funcID"`
+	InstanceID string `json:"instanceID"`
+	ProcName   string `json:"procName"`
+	SetupPath  string `json:"setupPath"`
+	Result     string `json:"result"`
+	IsAuto     *bool  `json:"isAuto,omitempty"`
+	AgentID    string `json:"bk_agent_id,omitempty"`
+}
+
+type contentProcess struct {
+	ProcName string            `json:"procname"`
+	Instance []contentInstance `json:"instance"`
+}
+
+type contentInstance struct {
+	Cmdline       string  `json:"cmdline"`
+	ProcessName   string  `json:"processName"`
+	Version       string  `json:"version"`
+	Health        string  `json:"health"`
+	IsAuto        bool    `json:"isAuto"`
+	CPUUsage      float64 `json:"cpuUsage"`
+	CPUUsageAve   float64 `json:"cpuUsageAve"`
+	PhyMemUsage   float64 `json:"phyMemUsage"`
+	UsePhyMem     int64   `json:"usePhyMem"` // bytes
+	DiskSize      int64   `json:"diskSize"`
+	PID           int     `json:"pid"`
+	StartTime     string  `json:"startTime"`
+	Stat          string  `json:"stat"`
+	UTime         string  `json:"utime"` // seconds
+	STime         string  `json:"stime"` // seconds
+	FreeVMem      string  `json:"freeVMem"`
+	ThreadCount   int     `json:"threadCount"`
+	ElapsedTime   int64   `json:"elapsedTime"` // seconds
+	RegisterTime  int64   `json:"register_time"`
+	LastStartTime int64   `json:"last_start_time"`
+	ReportTime    int64   `json:"report_time"`
+}
+
+// contentExt is what the published shape has no place for.
+type contentExt struct {
+	Warnings    []string  `json:"warnings,omitempty"`
+	State       string    `json:"state,omitempty"`
+	Failures    int       `json:"failures,omitempty"`
+	NextRetryAt time.Time `json:"nextRetryAt,omitzero"`
+	Evidence    string    `json:"evidence,omitempty"`
+}
+
+// contentOf describes a finished item; message is what its entry says.
+func contentOf(it *procfleet.ItemResult, message string) *content {
+	c := &content{Ext: extOf(it)}
+	status := it.Result.Status
+	agentID := it.Item.Target.AgentID
+	if status != nil {
+		if agentID == "" {
+			agentID = status.AgentID
+		}
+		c.look(it, agentID)
+	}
+	if it.Item.Action != procfleet.ActionStatus || status == nil {
+		v := contentValue{
+			FuncID: it.Spec.FuncID, InstanceID: it.Spec.InstanceID,
+			ProcName: it.Spec.ProcName, SetupPath: it.Spec.SetupPath,
+			Result: message, AgentID: agentID,
+		}
+		if status != nil {
+			v.IsAuto = &status.Supervised
+		}
+		c.Value = []contentValue{v}
+	}
+	return c
+}
+
+// look adds what the agent saw.
+func (c *content) look(it *procfleet.ItemResult, agentID string) {
+	const layout = "2006-01-02 15:04:05"
+	status := it.Result.Status
+	local := time.FixedZone("host", status.UTCOffset)
+	timezone := status.UTCOffset / 3600
+	if !it.Item.Target.Host.IsZero() {
+		c.IP = it.Item.Target.Host.Addr.String()
+	}
+	c.AgentID = agentID
+	c.UTCTime = status.At.In(local).Format(layout)
+	c.UTCTime2 = status.At.UTC().Format(layout)
+	c.Timezone = &timezone
+	instance := contentInstance{
+		ProcessName:   it.Spec.ProcName,
+		Version:       status.Version,
+		Health:        status.Health,
+		IsAuto:        status.Supervised,
+		DiskSize:      -1,
+		PID:           -1, // callers take 0 for a running process
+		UTime:         "0",
+		STime:         "0",
+		FreeVMem:      "0",
+		RegisterTime:  unix(status.RegisteredAt),
+		LastStartTime: unix(status.LastStartedAt),
+		ReportTime:    unix(status.At),
+	}
+	if status.Running {
+		instance.running(status, local, layout)
+	}
+	c.Process = []contentProcess{{ProcName: it.Spec.ProcName, Instance: []contentInstance{instance}}}
+}
+
+func (i *contentInstance) running(status *procfleet.ProcessStatus, local *time.Location, layout string) {
+	if status.PID > 0 {
+		i.PID = status.PID
+	}
+	i.Cmdline = status.Command
+	i.CPUUsage = status.CPU
+	i.CPUUsageAve = status.CPUAverage
+	i.PhyMemUsage = status.MemoryPercent
+	i.UsePhyMem = status.MemoryBytes
+	i.Stat = status.Stat
+	i.UTime = strconv.FormatInt(status.UserMS/1000, 10)
+	i.STime = strconv.FormatInt(status.SystemMS/1000, 10)
+	i.FreeVMem = strconv.FormatInt(status.HostFreeKB, 10)
+	i.ThreadCount = status.Threads
+	i.ElapsedTime = status.ElapsedMS / 1000
+	if !status.StartedAt.IsZero() {
+		i.StartTime = status.StartedAt.In(local).Format(layout)
+	}
+}
+
+// extOf returns nil if there is nothing to add.
+func extOf(it *procfleet.ItemResult) *contentExt {
+	ext := contentExt{Warnings: it.Result.Warnings}
+	if s := it.Result.Status; s != nil {
+		ext.State, ext.Failures, ext.NextRetryAt, ext.Evidence = s.Phase, s.Failures, s.NextRetryAt, s.Evidence
+	}
+	if len(ext.Warnings) == 0 && ext.State == "" && ext.Failures == 0 && ext.NextRetryAt.IsZero() && ext.Evidence == "" {
+		return nil
+	}
+	return &ext
+}
+
+// unix is the time in whole seconds, 0 for the zero time.
+func unix(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.Unix()
+}

@@ -1,0 +1,159 @@
+// Package dialect holds the published JSON shapes in which callers speak to
+// procfleet. A [Dialect] is data plus pure functions: it turns a request into
+// a [procfleet.Submission] or a query, and what came of it into an answer. It
+// sees neither the network nor the task store, so every shape can be tested
+// with two files: what came in, and what must go out.
+//
+// To add a dialect, write one file that builds it, name it in [All], and give
+// it a folder of fixtures in testdata.
+package dialect
+
+import (
+	"io"
+	"iter"
+	"net/url"
+	"time"
+
+	"github.com/procfleet/procfleet"
+)
+
+// All returns every dialect.
+func All() []Dialect {
+	return []Dialect{gse(), job(), native()}
+}
+
+// Dialect is one published API: its calls, and how it words a failure.
+type Dialect struct {
+	// Name is the folder of fixtures and the first part of a call's full name.
+	Name string
+	// Prefixes are the path prefixes under which a path that no call has is
+	// answered with this dialect's [NoRoute].
+	Prefixes []string
+	Calls    []Call
+	// Fail words a failure.
+	Fail func(f *Failure, requestID string) Reply
+}
+
+// Call is one endpoint of a dialect.
+type Call struct {
+	// Name is unique among all calls of all dialects. For calls that accept
+	// operations it becomes the task's dialect.
+	Name string
+	// Paths are http.ServeMux path patterns; a wildcard is called "id".
+	Paths   []string
+	Methods []string
+	// Use is what the call is for: [Accept], [Outcomes], [ShowTask],
+	// [ListTasks], [ListResults] or [ListHosts].
+	Use Use
+}
+
+// Use is what a call is for. The types below are all there are.
+type Use interface{ use() }
+
+// Accept is the use of calls that make a task.
+type Accept struct {
+	// Decode fills everything but Submission.Dialect. The error is a
+	// [*Failure] that names the field in the dialect's own words.
+	Decode func(r *Request) (procfleet.Submission, error)
+	Encode func(id procfleet.TaskID, requestID string) Reply
+}
+
+// Outcomes is the use of calls that answer with all results of a task at
+// once. The chunks come one by one, and all items of one process on one host
+// are in one of them; the encoder writes as it reads, whatever the task's
+// size, and returns the first error of either side.
+type Outcomes struct {
+	Decode func(r *Request) (procfleet.TaskID, error)
+	Encode func(w io.Writer, requestID string, chunks iter.Seq2[[]procfleet.ItemResult, error]) error
+}
+
+// ShowTask is the use of calls that answer with one task.
+type ShowTask struct {
+	Decode func(r *Request) (procfleet.TaskID, error)
+	Encode func(t *procfleet.Task) Reply
+}
+
+// ListTasks is the use of calls that page through tasks, newest first.
+type ListTasks struct {
+	Decode func(r *Request) (TaskPage, error)
+	Encode func(p TaskPage, tasks []procfleet.Task) Reply
+}
+
+// TaskPage asks for up to Limit tasks older than Before; 0 begins with the newest.
+type TaskPage struct {
+	Before procfleet.Number
+	Limit  int
+}
+
+// ListResults is the use of calls that page through the results of a task.
+type ListResults struct {
+	Decode func(r *Request) (ResultPage, error)
+	Encode func(items []procfleet.ItemResult, next string) Reply
+}
+
+// ResultPage asks for up to Limit results; an empty State means every state.
+type ResultPage struct {
+	Task   procfleet.TaskID
+	State  procfleet.State
+	Cursor string
+	Limit  int
+}
+
+// ListHosts is the use of calls that page through the hosts with a live agent.
+type ListHosts struct {
+	Decode func(r *Request) (HostPage, error)
+	Encode func(p HostPage, agents []Agent) Reply
+}
+
+// HostPage asks for up to Limit hosts after the given one; zero begins.
+type HostPage struct {
+	After procfleet.Host
+	Limit int
+}
+
+// Agent is a live agent as callers see it.
+type Agent struct {
+	Host       procfleet.Host `json:"host"`
+	AgentID    string         `json:"agent_id"`
+	Instance   string         `json:"instance"`
+	Version    string         `json:"version"`
+	OS         string         `json:"os"`
+	Arch       string         `json:"arch"`
+	StartedAt  time.Time      `json:"started_at"`
+	SeenAt     time.Time      `json:"seen_at"`
+	Supervised int            `json:"supervised"`
+	Conflict   bool           `json:"conflict"`
+}
+
+func (Accept) use()      {}
+func (Outcomes) use()    {}
+func (ShowTask) use()    {}
+func (ListTasks) use()   {}
+func (ListResults) use() {}
+func (ListHosts) use()   {}
+
+// Request is what a dialect may know of an HTTP request.
+type Request struct {
+	Method string
+	ID     string // the path's wildcard
+	Query  url.Values
+	Body   []byte
+	// Authorization and BkapiAuthorization are the headers Authorization and
+	// X-Bkapi-Authorization.
+	Authorization      string
+	BkapiAuthorization string
+}
+
+// Reply is a short answer: the HTTP status, the Location header if any, and a
+// body to be written as JSON.
+type Reply struct {
+	Status   int
+	Location string
+	Body     any
+}
+
+// JSON is the body as it goes out, ended by a newline.
+func (r Reply) JSON() ([]byte, error) {
+	body, err := appendJSON(nil, r.Body)
+	return append(body, '\n'), err
+}

@@ -1,0 +1,153 @@
+package dialect
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+
+	"github.com/procfleet/procfleet"
+)
+
+// The ESB is the gateway through which the published GSE and Job calls are
+// reached. It gives them their paths, their envelope, their credentials and
+// the answers to what never gets as far as a component.
+
+// esbPrefixes are where the ESB's components live: behind its usual front,
+// and at its own root.
+func esbPrefixes() []string { return []string{"/api/c/compapi/", "/c/compapi/"} }
+
+// esbPaths returns every path of one component call; the ESB does not
+// distinguish a trailing slash.
+func esbPaths(calls ...string) []string {
+	var paths []string
+	for _, prefix := range esbPrefixes() {
+		for _, call := range calls {
+			paths = append(paths, prefix+call, prefix+call+"/{$}")
+		}
+	}
+	return paths
+}
+
+func esbMethods() []string { return []string{http.MethodGet, http.MethodPost} }
+
+// envelope is around every answer.
+type envelope struct {
+	Result    bool   `json:"result"`
+	Code      int    `json:"code"`
+	Message   string `json:"message"`
+	Data      any    `json:"data"`
+	RequestID string `json:"request_id,omitempty"`
+	// JobRequestID is the second id that answers of the Job calls carry.
+	JobRequestID string `json:"job_request_id,omitempty"`
+}
+
+// notFoundBody is the one ESB answer that has no code.
+type notFoundBody struct {
+	Result  bool   `json:"result"`
+	Data    any    `json:"data"`
+	Message string `json:"message"`
+}
+
+// Codes of the ESB itself.
+const (
+	esbAbnormal   = 1306000 // what is wrong is none of the cases below
+	esbBackend    = 1306201 // the system behind the ESB does not answer
+	esbParameters = 1306406
+)
+
+// esbError is how a dialect behind the ESB words one kind of failure.
+type esbError struct {
+	status int
+	code   int
+	prefix string // comes before the field and the problem
+}
+
+// esbFail answers a failure from a dialect's table; idField is the member of
+// data that carries a task id.
+func esbFail(table map[Kind]esbError, idField string) func(*Failure, string) Reply {
+	return func(f *Failure, requestID string) Reply {
+		if f.Kind == NoRoute || f.Kind == BadMethod {
+			return Reply{Status: http.StatusNotFound, Body: notFoundBody{Message: "The content does not exist"}}
+		}
+		e, ok := table[f.Kind]
+		if !ok {
+			e = table[Internal]
+		}
+		body := envelope{Code: e.code, Message: e.prefix + f.Error(), RequestID: requestID}
+		if f.Kind == BadHeader {
+			body.RequestID = "" // the ESB fails on this header before it gives a request its id
+		}
+		if f.Kind == OutcomeUnknown && f.Task != "" {
+			body.Data = map[string]procfleet.TaskID{idField: f.Task}
+		}
+		return Reply{Status: e.status, Body: body}
+	}
+}
+
+// credentials are the parameters by which an application names itself when it
+// sends no X-Bkapi-Authorization header. Secrets are not looked at here.
+type credentials struct {
+	BkAppCode json.RawMessage `json:"bk_app_code"`
+	AppCode   json.RawMessage `json:"app_code"`
+}
+
+func (c *credentials) own() *credentials { return c }
+
+// esbParams is a wire struct with credentials in it.
+type esbParams interface{ own() *credentials }
+
+// decodeESB reads a call's parameters, from the query string of a GET and from
+// the body of a POST, and returns the application that calls.
+func decodeESB(r *Request, into esbParams) (application string, err error) {
+	body := r.Body
+	switch {
+	case r.Method == http.MethodGet:
+		body, err = formObject(r.Query)
+	case !isObject(body):
+		// The ESB takes anything else for form data; what is no form has no
+		// parameters.
+		form, _ := url.ParseQuery(string(body))
+		body, err = formObject(form)
+	}
+	if err != nil {
+		return "", err
+	}
+	if err := decodeObject(body, into); err != nil {
+		if f, ok := errors.AsType[*Failure](err); ok && f.Kind == Malformed {
+			f.Problem = "Request JSON string is wrong in format, which cannot be analyzed. " + f.Problem
+		}
+		return "", err
+	}
+	return callingApplication(r, into.own())
+}
+
+// formObject writes a form as a JSON object of strings.
+func formObject(form url.Values) ([]byte, error) {
+	flat := make(map[string]string, len(form))
+	for name := range form {
+		flat[name] = form.Get(name)
+	}
+	return json.Marshal(flat)
+}
+
+// callingApplication returns the calling application: the header's if there is one,
+// even if it names none, else the parameters'.
+func callingApplication(r *Request, c *credentials) (string, error) {
+	if r.BkapiAuthorization != "" {
+		c = new(credentials)
+		if err := json.Unmarshal([]byte(r.BkapiAuthorization), c); err != nil {
+			return "", &Failure{
+				Kind:    BadHeader,
+				Problem: "Parameters error, request header X-Bkapi-Authorization is not a valid JSON format string",
+			}
+		}
+	}
+	for _, code := range []json.RawMessage{c.BkAppCode, c.AppCode} {
+		var text string
+		if json.Unmarshal(code, &text) == nil && text != "" {
+			return text, nil
+		}
+	}
+	return "", nil
+}
