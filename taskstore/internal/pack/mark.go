@@ -97,7 +97,7 @@ func (m Mark) Rank() procfleet.Rank {
 // ReplacedBy reports whether r becomes the result of an item that has mark m,
 // and whether it is then late.
 func (m Mark) ReplacedBy(r *procfleet.Result) (replaced, late bool) {
-	replaced = r.Reason != "" && r.Rank > m.Rank()
+	replaced = r.Reason != "" && min(r.Rank, procfleet.RankAgent) > m.Rank()
 	return replaced, replaced && m.Rank() > procfleet.RankNone
 }
 

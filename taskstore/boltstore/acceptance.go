@@ -1,0 +1,190 @@
+package boltstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/internal/pack"
+)
+
+// Create stores a task. A task and its idempotency key are written in one
+// step, so a key whose task was never written does not occur here.
+func (s *Store) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	packed, items, err := packChunks(d.Chunks)
+	if err != nil {
+		return procfleet.Task{}, false, err
+	}
+	type made struct {
+		task    procfleet.Task
+		created bool
+	}
+	m, err := update(ctx, s, func(t *tx) (made, error) {
+		found, err := t.keyed(d)
+		if err != nil || found != nil {
+			return made{task: taskOf(found)}, err
+		}
+		r, err := t.newTask(d, items)
+		if err != nil {
+			return made{}, err
+		}
+		return made{task: taskOf(r), created: true}, t.putNew(r, d, packed)
+	})
+	return m.task, m.created, err
+}
+
+// taskOf returns the task of a record; the zero Task for nil. Nothing of it
+// is shared.
+func taskOf(r *taskRecord) procfleet.Task {
+	if r == nil {
+		return procfleet.Task{}
+	}
+	task := r.Task
+	task.Counts = maps.Clone(task.Counts)
+	task.Actions = slices.Clone(task.Actions)
+	return task
+}
+
+// packChunks packs outside the transaction, which all writers share.
+func packChunks(chunks []procfleet.Chunk) (packed [][]byte, items int, err error) {
+	for i := range chunks {
+		if chunks[i].First != items {
+			return nil, 0, fmt.Errorf("boltstore: chunk %d begins with item %d, want %d", i, chunks[i].First, items)
+		}
+		raw, err := pack.Chunk(&chunks[i])
+		if err != nil {
+			return nil, 0, err
+		}
+		packed = append(packed, raw)
+		items += len(chunks[i].Items)
+	}
+	return packed, items, nil
+}
+
+// keyed returns the task that the draft's idempotency key already has; nil if
+// the key is free.
+func (t *tx) keyed(d taskstore.Draft) (*taskRecord, error) {
+	if d.IdempotencyKey == "" {
+		return nil, nil
+	}
+	var k keyRecord
+	found, err := t.get(bucketKeys, digest(d.Application, d.IdempotencyKey), &k)
+	if err != nil || !found {
+		return nil, err
+	}
+	r, err := t.task(k.Task.TaskID())
+	switch {
+	case errors.Is(err, taskstore.ErrNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case r.State == procfleet.TaskRejected:
+		return nil, nil
+	case k.BodyHash != d.BodyHash:
+		return nil, taskstore.ErrConflict
+	}
+	return r, nil
+}
+
+// newTask gives the draft a number and makes its record.
+func (t *tx) newTask(d taskstore.Draft, items int) (*taskRecord, error) {
+	n, err := t.nextNumber()
+	if err != nil {
+		return nil, err
+	}
+	deadline := t.now.Add(d.Timeout)
+	r := &taskRecord{Task: procfleet.Task{
+		ID: n.TaskID(), Number: n, State: procfleet.TaskAccepted, Lane: d.Lane,
+		Items: items, Chunks: len(d.Chunks), Counts: procfleet.Counts{},
+		CreatedAt: t.now, Deadline: deadline, ExpiresAt: deadline.Add(d.Retention),
+		Actions: d.Actions, Dialect: d.Dialect, Application: d.Application, Business: d.Business, Callback: d.Callback,
+	}}
+	for _, s := range procfleet.States() {
+		r.Counts[s] = 0
+	}
+	r.Counts[procfleet.StatePending] = items
+	if d.IdempotencyKey != "" {
+		r.Key = digest(d.Application, d.IdempotencyKey)
+	}
+	return r, nil
+}
+
+// nextNumber is the time, or one more than the last number if the clock has
+// not passed that.
+func (t *tx) nextNumber() (procfleet.Number, error) {
+	meta := t.Bucket(bucketMeta)
+	n := uint64(t.now.UnixMicro())
+	if last := meta.Get(keyNumber); last != nil {
+		n = max(n, binary.BigEndian.Uint64(last)+1)
+	}
+	return procfleet.Number(n), meta.Put(keyNumber, number8(n))
+}
+
+// putNew writes everything of a new task.
+func (t *tx) putNew(r *taskRecord, d taskstore.Draft, packed [][]byte) error {
+	for c, raw := range packed {
+		chunk := &d.Chunks[c]
+		l := leg{First: chunk.First, Marks: bytes.Repeat([]byte{byte(pack.Pending)}, len(chunk.Items))}
+		if err := t.Bucket(bucketChunks).Put(partKey(r.Number, c), raw); err != nil {
+			return err
+		}
+		if err := t.put(bucketLegs, partKey(r.Number, c), &l); err != nil {
+			return err
+		}
+	}
+	if r.Key != nil {
+		if err := t.put(bucketKeys, r.Key, keyRecord{Task: r.Number, BodyHash: d.BodyHash}); err != nil {
+			return err
+		}
+	}
+	if err := t.Bucket(bucketExpiry).Put(momentKey(r.ExpiresAt, r.Number), nil); err != nil {
+		return err
+	}
+	if err := t.visit(r, t.now.Add(taskstore.FirstVisit)); err != nil {
+		return err
+	}
+	return t.putTask(r)
+}
+
+// Dispatched notes that every chunk is queued.
+func (s *Store) Dispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64) error {
+	return change(ctx, s, func(t *tx) error {
+		r, err := t.task(id)
+		if err != nil {
+			return err
+		}
+		ls := t.legs(r)
+		for c, sequence := range sequences[:min(len(sequences), r.Chunks)] {
+			l, err := ls.leg(c)
+			if err != nil {
+				return err
+			}
+			l.Sequence = sequence
+			ls.dirty[c] = true
+		}
+		r.Dispatched = true
+		return ls.save()
+	})
+}
+
+// Reject ends a task of which nothing was begun.
+func (s *Store) Reject(ctx context.Context, id procfleet.TaskID, reason string) (bool, error) {
+	return update(ctx, s, func(t *tx) (bool, error) {
+		r, err := t.task(id)
+		if err != nil || r.State != procfleet.TaskAccepted {
+			return err == nil && r.State == procfleet.TaskRejected, err
+		}
+		// The marks stay as they are: that every item is rejected is said by
+		// the task.
+		r.State, r.RejectReason, r.FinishedAt = procfleet.TaskRejected, reason, t.now
+		r.Counts[procfleet.StateRejected] = r.Items
+		r.Counts[procfleet.StatePending], r.Counts[procfleet.StateDelivered] = 0, 0
+		return true, t.putTask(r)
+	})
+}

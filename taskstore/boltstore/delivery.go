@@ -1,0 +1,149 @@
+package boltstore
+
+import (
+	"context"
+	"errors"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/internal/pack"
+)
+
+// Begin asks whether a chunk may be delivered.
+func (s *Store) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
+	return update(ctx, s, func(t *tx) (taskstore.Begun, error) {
+		b, err := t.begin(id, chunk)
+		if errors.Is(err, taskstore.ErrNotFound) {
+			return taskstore.Begun{Gate: taskstore.GateGone, Now: t.now}, nil
+		}
+		return b, err
+	})
+}
+
+func (t *tx) begin(id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
+	r, err := t.task(id)
+	if err != nil {
+		return taskstore.Begun{}, err
+	}
+	ls := t.legs(r)
+	l, err := ls.leg(chunk)
+	if err != nil {
+		return taskstore.Begun{}, err
+	}
+	b := taskstore.Begun{Gate: t.gate(r, l), Now: t.now}
+	if b.Gate != taskstore.GateOpen {
+		return b, nil
+	}
+	if l.Begun.IsZero() {
+		l.Begun, r.State = t.now, procfleet.TaskRunning
+		ls.dirty[chunk] = true
+		if err := ls.save(); err != nil {
+			return taskstore.Begun{}, err
+		}
+	}
+	b.Task, b.Open, b.FirstBegun = taskOf(r), l.open(), l.Begun
+	b.Chunk, err = pack.ReadChunk(t.Bucket(bucketChunks).Get(partKey(r.Number, chunk)))
+	return b, err
+}
+
+func (t *tx) gate(r *taskRecord, l *leg) taskstore.Gate {
+	switch {
+	case r.State == procfleet.TaskRejected:
+		return taskstore.GateRejected
+	case l.Done, len(l.open()) == 0:
+		return taskstore.GateFinished
+	case !t.now.Before(r.Deadline):
+		return taskstore.GateOverdue
+	}
+	return taskstore.GateOpen
+}
+
+// Delivered moves items of a chunk from pending to delivered.
+func (s *Store) Delivered(ctx context.Context, id procfleet.TaskID, chunk int, items []int, done bool) error {
+	return change(ctx, s, func(t *tx) error {
+		r, err := t.task(id)
+		if err != nil || r.State == procfleet.TaskRejected {
+			return err
+		}
+		ls := t.legs(r)
+		l, err := ls.leg(chunk)
+		if err != nil {
+			return err
+		}
+		for _, item := range items {
+			i := item - l.First
+			if i >= 0 && i < len(l.Marks) && pack.Mark(l.Marks[i]) == pack.Pending {
+				ls.mark(chunk, i, pack.Delivered)
+			}
+		}
+		l.Done = l.Done || done
+		ls.dirty[chunk] = true
+		return ls.save()
+	})
+}
+
+// Record applies results by rank.
+func (s *Store) Record(ctx context.Context, batches []taskstore.Batch) ([]taskstore.Recorded, error) {
+	return update(ctx, s, func(t *tx) ([]taskstore.Recorded, error) {
+		out := make([]taskstore.Recorded, len(batches))
+		for i, b := range batches {
+			var err error
+			if out[i], err = t.record(b); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	})
+}
+
+func (t *tx) record(b taskstore.Batch) (taskstore.Recorded, error) {
+	r, err := t.task(b.Task)
+	if errors.Is(err, taskstore.ErrNotFound) {
+		return taskstore.Recorded{}, nil
+	}
+	if err != nil || r.State == procfleet.TaskRejected {
+		return taskstore.Recorded{Known: err == nil}, err
+	}
+	out := taskstore.Recorded{Known: true}
+	ls := t.legs(r)
+	for i := range b.Results {
+		applied, err := ls.apply(b.Results[i])
+		if err != nil {
+			return taskstore.Recorded{}, err
+		}
+		if applied {
+			out.Applied++
+		}
+	}
+	if out.Applied == 0 {
+		return out, nil
+	}
+	switch {
+	case r.Counts.Open() == 0 && r.State != procfleet.TaskFinished:
+		r.State, r.FinishedAt, r.NotifyPending = procfleet.TaskFinished, t.now, true
+		out.Completed = true
+	case r.State == procfleet.TaskAccepted:
+		r.State = procfleet.TaskRunning // it has a result, so it is too late to reject it
+	}
+	return out, ls.save()
+}
+
+// apply makes a result its item's result if the rank allows it.
+func (ls *legs) apply(result procfleet.Result) (applied bool, err error) {
+	if result.Item < 0 || result.Item >= ls.task.Items {
+		return false, nil
+	}
+	chunk, l, err := ls.holding(result.Item)
+	if err != nil {
+		return false, err
+	}
+	i := result.Item - l.First
+	replaced, late := pack.Mark(l.Marks[i]).ReplacedBy(&result)
+	if !replaced {
+		return false, nil
+	}
+	result = pack.Bound(result)
+	result.Late = late
+	ls.mark(chunk, i, pack.MarkOf(&result))
+	return true, ls.t.Bucket(bucketResults).Put(partKey(ls.task.Number, result.Item), pack.Result(&result))
+}

@@ -1,0 +1,142 @@
+package boltstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"math/rand/v2"
+	"time"
+
+	"github.com/procfleet/procfleet"
+)
+
+const (
+	// purgeEvery is how often expired tasks and silent hosts are looked for.
+	// They are invisible from their moment on; this only frees their room.
+	purgeEvery = 30 * time.Second
+	// purgeStep bounds the keys that one step removes or looks at, so that
+	// other writers hardly notice.
+	purgeStep = 1000
+)
+
+// purgeForever purges until ctx ends.
+func (s *Store) purgeForever(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(purgeEvery + rand.N(purgeEvery/10)):
+		}
+		if err := s.purge(ctx); err != nil && ctx.Err() == nil {
+			s.log.WithError(err).Error("expired tasks cannot be removed")
+		}
+	}
+}
+
+// purge removes everything that has expired by now.
+func (s *Store) purge(ctx context.Context) error {
+	for more := true; more; {
+		var err error
+		if more, err = update(ctx, s, (*tx).purgeTask); err != nil {
+			return err
+		}
+	}
+	for from := []byte{}; from != nil; {
+		var err error
+		if from, err = update(ctx, s, func(t *tx) ([]byte, error) { return t.purgeHosts(from) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// purgeTask removes a part of the task that expired first and reports whether
+// there may be more to do. The entry in the index goes last, so that a task
+// half removed is found again.
+func (t *tx) purgeTask() (more bool, err error) {
+	index := t.Bucket(bucketExpiry)
+	key, _ := index.Cursor().First()
+	if key == nil || int64(binary.BigEndian.Uint64(key)) > t.now.UnixMicro() {
+		return false, nil
+	}
+	key = bytes.Clone(key)
+	n := procfleet.Number(binary.BigEndian.Uint64(key[8:]))
+	if err := t.forgetTask(n); err != nil {
+		return false, err
+	}
+	left := purgeStep
+	for _, bucket := range [][]byte{bucketChunks, bucketLegs, bucketResults} {
+		if left, err = t.deletePrefix(bucket, taskKey(n), left); err != nil {
+			return false, err
+		}
+	}
+	if left > 0 {
+		err = index.Delete(key)
+	}
+	return true, err
+}
+
+// forgetTask removes a task's record with what names it elsewhere.
+func (t *tx) forgetTask(n procfleet.Number) error {
+	r, err := t.taskNumbered(n)
+	if err != nil || r == nil {
+		return err
+	}
+	if err := t.visit(r, time.Time{}); err != nil {
+		return err
+	}
+	var k keyRecord
+	found, err := t.get(bucketKeys, r.Key, &k)
+	if err != nil {
+		return err
+	}
+	if found && k.Task == n { // else the key has a newer task
+		if err := t.Bucket(bucketKeys).Delete(r.Key); err != nil {
+			return err
+		}
+	}
+	return t.Bucket(bucketTasks).Delete(taskKey(n))
+}
+
+// deletePrefix removes up to limit keys that begin with prefix and returns
+// what is left of limit.
+func (t *tx) deletePrefix(bucket, prefix []byte, limit int) (left int, err error) {
+	b := t.Bucket(bucket)
+	var keys [][]byte
+	c := b.Cursor()
+	for key, _ := c.Seek(prefix); bytes.HasPrefix(key, prefix) && len(keys) < limit; key, _ = c.Next() {
+		keys = append(keys, bytes.Clone(key))
+	}
+	for _, key := range keys {
+		if err := b.Delete(key); err != nil {
+			return 0, err
+		}
+	}
+	return limit - len(keys), nil
+}
+
+// purgeHosts removes the silent ones among the hosts from a key on and returns
+// the key to go on with; nil after the last host.
+func (t *tx) purgeHosts(from []byte) ([]byte, error) {
+	c := t.Bucket(bucketHosts).Cursor()
+	silent := map[string]string{}
+	looked := 0
+	key, _ := c.Seek(from)
+	for ; key != nil && looked < purgeStep; key, _ = c.Next() {
+		r, err := t.host(key)
+		if err != nil {
+			return nil, err
+		}
+		if r != nil && !alive(r.SeenAt, t.now) {
+			silent[string(key)] = r.Last.AgentID
+		}
+		looked++
+	}
+	next := bytes.Clone(key)
+	for host, agentID := range silent {
+		if err := t.forgetHost([]byte(host), agentID); err != nil {
+			return nil, err
+		}
+	}
+	return next, nil
+}

@@ -1,0 +1,161 @@
+package boltstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/internal/pack"
+)
+
+// Task returns a task.
+func (s *Store) Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error) {
+	return view(ctx, s, func(t *tx) (procfleet.Task, error) {
+		r, err := t.task(id)
+		if err != nil {
+			return procfleet.Task{}, err
+		}
+		return r.Task, nil
+	})
+}
+
+// Tasks returns tasks in descending order of number.
+func (s *Store) Tasks(ctx context.Context, q taskstore.TaskQuery) ([]procfleet.Task, error) {
+	return view(ctx, s, func(t *tx) ([]procfleet.Task, error) {
+		c := t.Bucket(bucketTasks).Cursor()
+		key, _ := c.Last()
+		if q.Before > 0 {
+			if found, _ := c.Seek(taskKey(q.Before)); found != nil {
+				key, _ = c.Prev()
+			}
+		}
+		var tasks []procfleet.Task
+		for ; key != nil && len(tasks) < pack.Limit(q.Limit); key, _ = c.Prev() {
+			r, err := t.taskNumbered(procfleet.Number(binary.BigEndian.Uint64(key)))
+			if err != nil {
+				return nil, err
+			}
+			if r != nil && t.now.Before(r.ExpiresAt) {
+				tasks = append(tasks, r.Task)
+			}
+		}
+		return tasks, nil
+	})
+}
+
+// Chunk returns all items of one chunk with where they stand.
+func (s *Store) Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error) {
+	return view(ctx, s, func(t *tx) ([]procfleet.ItemResult, error) {
+		r, err := t.task(id)
+		if err != nil {
+			return nil, err
+		}
+		rd := &reader{legs: t.legs(r), views: map[int]*pack.View{}}
+		l, err := rd.leg(chunk)
+		if err != nil {
+			return nil, err
+		}
+		items := make([]procfleet.ItemResult, len(l.Marks))
+		for i := range items {
+			if items[i], err = rd.item(l.First + i); err != nil {
+				return nil, err
+			}
+		}
+		return items, nil
+	})
+}
+
+// Results returns a page of items, failures first.
+func (s *Store) Results(ctx context.Context, id procfleet.TaskID, q taskstore.ResultQuery) ([]procfleet.ItemResult, string, error) {
+	type page struct {
+		items []procfleet.ItemResult
+		next  string
+	}
+	p, err := view(ctx, s, func(t *tx) (page, error) {
+		r, err := t.task(id)
+		if err != nil {
+			return page{}, err
+		}
+		rd := &reader{legs: t.legs(r), views: map[int]*pack.View{}}
+		marks, err := rd.marks()
+		if err != nil {
+			return page{}, err
+		}
+		picked, next, err := pack.Page(marks, q)
+		if err != nil {
+			return page{}, err
+		}
+		p := page{items: make([]procfleet.ItemResult, len(picked)), next: next}
+		for i, item := range picked {
+			if p.items[i], err = rd.item(item); err != nil {
+				return page{}, err
+			}
+		}
+		return p, nil
+	})
+	return p.items, p.next, err
+}
+
+// reader puts items together from their chunks, marks and results.
+type reader struct {
+	*legs
+	views map[int]*pack.View
+}
+
+// marks returns the marks of the whole task.
+func (rd *reader) marks() ([]byte, error) {
+	if rd.task.State == procfleet.TaskRejected {
+		return bytes.Repeat([]byte{byte(pack.Rejected)}, rd.task.Items), nil
+	}
+	all, err := rd.all()
+	if err != nil {
+		return nil, err
+	}
+	marks := make([]byte, 0, rd.task.Items)
+	for _, l := range all {
+		marks = append(marks, l.Marks...)
+	}
+	return marks, nil
+}
+
+func (rd *reader) view(chunk int) (*pack.View, error) {
+	if v := rd.views[chunk]; v != nil {
+		return v, nil
+	}
+	v, err := pack.OpenChunk(rd.t.Bucket(bucketChunks).Get(partKey(rd.task.Number, chunk)))
+	if err != nil {
+		return nil, err
+	}
+	rd.views[chunk] = v
+	return v, nil
+}
+
+// item returns one item of the task, which must have it.
+func (rd *reader) item(index int) (procfleet.ItemResult, error) {
+	chunk, l, err := rd.holding(index)
+	if err != nil {
+		return procfleet.ItemResult{}, err
+	}
+	v, err := rd.view(chunk)
+	if err != nil {
+		return procfleet.ItemResult{}, err
+	}
+	item, err := v.Item(index - l.First)
+	if err != nil {
+		return procfleet.ItemResult{}, err
+	}
+	out := procfleet.ItemResult{Index: index, Item: item, Spec: &v.Specs[item.Spec]}
+	mark := pack.Mark(l.Marks[index-l.First])
+	switch {
+	case rd.task.State == procfleet.TaskRejected:
+		out.State, out.Result = procfleet.StateRejected, pack.Rejection(&rd.task.Task, index)
+	case mark.Open():
+		out.State = mark.State()
+	default:
+		out.State = mark.State()
+		out.Result, err = pack.ReadResult(rd.t.Bucket(bucketResults).Get(partKey(rd.task.Number, index)))
+	}
+	return out, err
+}
