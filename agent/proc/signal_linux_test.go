@@ -167,6 +167,22 @@ func TestKillTreeSparesProtectedBranch(t *testing.T) {
 	}
 }
 
+func TestKillTreeTellsWhenTheRootIsProtected(t *testing.T) {
+	t.Parallel()
+	h := spawn(t, program(t, t.TempDir(), "app"), t.TempDir(), "workers=1")
+	eventually(t, "the worker runs", func() bool { return len(treeOf(t, h.id)) == 2 })
+	scope := KillScope{Protected: func(pid int) bool { return pid == h.id.PID }}
+	if killed, err := KillTree(t.Context(), h.id, scope); err == nil || len(killed) > 0 || !Alive(h.id) {
+		t.Fatalf("killed %v, %v", killed, err)
+	}
+	// A worker whose protected parent still runs can be killed by itself.
+	worker := treeOf(t, h.id)[1]
+	root := Identity{BootID: h.id.BootID, PID: worker.PID, Start: worker.Start}
+	if _, err := KillTree(t.Context(), root, scope); err != nil || Alive(root) || !Alive(h.id) {
+		t.Fatalf("worker alive: %t, parent alive: %t, %v", Alive(root), Alive(h.id), err)
+	}
+}
+
 func TestKillTreeRefusesTheAgentsAncestors(t *testing.T) {
 	t.Parallel()
 	parent, err := Identify(os.Getppid())

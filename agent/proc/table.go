@@ -15,14 +15,15 @@ func (t *Table) Tree(root Identity) []Stat {
 	}
 	for _, st := range t.stats {
 		if st.PID == root.PID && st.Start == root.Start && !dead(st.State) {
-			return t.closure([]Stat{st})
+			return t.closure([]Stat{st}, 0)
 		}
 	}
 	return nil
 }
 
-// closure adds to the seeds everything that descends from them.
-func (t *Table) closure(seeds []Stat) []Stat {
+// closure adds to the seeds everything that descends from them, but not the
+// barrier (a pid, 0 = none) and what is only reached through it.
+func (t *Table) closure(seeds []Stat, barrier int) []Stat {
 	children := make(map[int][]Stat, len(t.stats))
 	for _, st := range t.stats {
 		children[st.PPID] = append(children[st.PPID], st)
@@ -31,7 +32,7 @@ func (t *Table) closure(seeds []Stat) []Stat {
 	var tree []Stat
 	for queue := seeds; len(queue) > 0; queue = queue[1:] {
 		st := queue[0]
-		if seen[st.PID] {
+		if seen[st.PID] || st.PID == barrier {
 			continue
 		}
 		seen[st.PID] = true

@@ -18,8 +18,8 @@ const (
 // KillTree kills the root with everything that belongs to it: descendants,
 // members of the root's session and marked strays (see [KillScope]). The tree
 // is frozen with SIGSTOP until no new member turns up and only then killed, so
-// that it cannot fork ahead of the killer. The root may be gone already; its
-// session and strays are killed then.
+// that it cannot fork ahead of the killer. The root may be gone already: then
+// only marked strays are left to find.
 //
 // It blocks until all are gone, at most 2 s and not beyond ctx, and returns the
 // processes it killed. The error names what is left.
@@ -58,13 +58,21 @@ func (h *hunt) run(ctx context.Context) error {
 			return err
 		}
 		if len(left) == 0 && !more {
-			return nil
+			return h.checkRoot()
 		}
 		if ctx.Err() != nil {
 			break
 		}
 	}
 	return fmt.Errorf("still there after SIGKILL: %s", describeAll(h.killed()))
+}
+
+// checkRoot tells a finished hunt from one that was not allowed to begin.
+func (h *hunt) checkRoot() error {
+	if Alive(h.root) {
+		return fmt.Errorf("%s is protected", h.root)
+	}
+	return nil
 }
 
 // freeze stops members until a look at the host shows no new one.
@@ -90,9 +98,11 @@ func (h *hunt) grow() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for _, st := range table.members(h.seeds(table), h.scope) {
+	mine, spared := agentLine(), h.spared(table)
+	for _, st := range table.closure(h.seeds(table), 0) {
 		id := table.identity(st)
-		if _, known := h.members[id]; !known {
+		_, known := h.members[id]
+		if !known && st.PID > 1 && !mine[st.PID] && !spared[st.PID] && !dead(st.State) {
 			h.members[id] = processOf(table.boot, st)
 			h.order = append(h.order, id)
 			h.fresh = append(h.fresh, id)
@@ -120,21 +130,38 @@ func (h *hunt) seeds(table *Table) []Stat {
 	return seeds
 }
 
-// session returns the session to kill as a whole, 0 when there is none. A root
-// that is gone can only have left members behind if it led the session, since
-// the kernel does not reuse a pid that still names one.
+// spared are the protected processes with all their descendants. A root that
+// descends from one, like a program started by a command that still runs, is
+// not spared for that.
+func (h *hunt) spared(table *Table) map[int]bool {
+	spared := map[int]bool{}
+	for _, st := range table.stats {
+		if !h.scope.protects(st.PID) {
+			continue
+		}
+		barrier := h.root.PID
+		if st.PID == barrier {
+			barrier = 0
+		}
+		for _, below := range table.closure([]Stat{st}, barrier) {
+			spared[below.PID] = true
+		}
+	}
+	return spared
+}
+
+// session returns the session to kill as a whole, 0 when there is none. Once
+// the root is gone nothing proves any more whose session bears its number.
 func (h *hunt) session(table *Table) int {
-	session := h.root.PID
+	session := 0
 	for _, st := range table.stats {
 		if table.identity(st) == h.root {
 			session = st.Session
-		} else if st.PID == h.root.PID {
-			return 0 // the pid was reused
 		}
 	}
-	ancestors := agentLine()
+	mine := agentLine()
 	for _, st := range table.stats {
-		if st.Session == session && (st.PID == 1 || ancestors[st.PID] || h.scope.protects(st.PID)) {
+		if st.Session == session && (st.PID == 1 || mine[st.PID] || h.scope.protects(st.PID)) {
 			return 0
 		}
 	}
@@ -170,43 +197,6 @@ func (h *hunt) killed() []Process {
 		killed = append(killed, h.members[id])
 	}
 	return killed
-}
-
-// members closes the seeds over their descendants and leaves out what is
-// protected, together with everything below it.
-func (t *Table) members(seeds []Stat, scope KillScope) []Stat {
-	ancestors := agentLine()
-	spare := map[int]bool{}
-	for _, st := range t.stats {
-		if st.PID == 1 || scope.protects(st.PID) {
-			spare[st.PID] = true
-		}
-	}
-	spared := map[int]bool{}
-	for pid := range spare {
-		if pid == 1 {
-			continue // everything descends from it
-		}
-		for _, st := range t.closure(t.rows(pid)) {
-			spared[st.PID] = true
-		}
-	}
-	var members []Stat
-	for _, st := range t.closure(seeds) {
-		if st.PID > 1 && !ancestors[st.PID] && !spared[st.PID] && !dead(st.State) {
-			members = append(members, st)
-		}
-	}
-	return members
-}
-
-func (t *Table) rows(pid int) []Stat {
-	for _, st := range t.stats {
-		if st.PID == pid {
-			return []Stat{st}
-		}
-	}
-	return nil
 }
 
 // Strays returns the live processes that carry the mark of a key, wherever
