@@ -1,0 +1,221 @@
+package dispatcher
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/procfleet/procfleet"
+)
+
+// chunkBytes bounds the specs and items of a chunk, roughly: one process on
+// one host may exceed it by itself.
+const chunkBytes = 512 << 10
+
+// itemBytes is about what an item costs beside its spec and its labels.
+const itemBytes = 64
+
+// plan is a submission cut for delivery.
+type plan struct {
+	chunks  []procfleet.Chunk
+	actions []procfleet.Action // the distinct ones, in request order
+	items   int
+	// longest is how long the busiest host may need for all its items.
+	longest budget
+}
+
+// place is where items queue up behind each other: one host, or one name that
+// leads to no host.
+type place struct {
+	host  procfleet.Host
+	label string // only without a host
+	agent string // only without a host
+}
+
+// hostWork is what one request wants from one place, in request order.
+type hostWork struct {
+	place place
+	items []plannedItem
+}
+
+type plannedItem struct {
+	procfleet.Item
+	key string // of the process
+}
+
+// cut divides operations into chunks of one cloud area each. All items of one
+// process on one host come into one chunk, in request order, and so do all
+// items of one host where they fit. A host that one operation names twice in
+// the same way counts once.
+func cut(operations []procfleet.Operation) (*plan, error) {
+	specs, err := distinctSpecs(operations)
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{}
+	c := cutter{specs: specs, open: make(map[area]*openChunk)}
+	for _, w := range c.byHost(operations) {
+		p.longest = max(p.longest, c.budget(w))
+		c.addHost(w)
+	}
+	for _, chunk := range c.chunks {
+		chunk.First = p.items
+		p.items += len(chunk.Items)
+		p.chunks = append(p.chunks, *chunk)
+	}
+	p.actions = distinctActions(operations)
+	return p, nil
+}
+
+// specTable knows each distinct spec once.
+type specTable struct {
+	specs []*procfleet.ProcessSpec
+	sizes []int
+	of    []int // operation → spec
+}
+
+func distinctSpecs(operations []procfleet.Operation) (*specTable, error) {
+	t := &specTable{of: make([]int, len(operations))}
+	seen := make(map[string]int, len(operations))
+	for i := range operations {
+		text, err := json.Marshal(&operations[i].Process)
+		if err != nil {
+			return nil, fmt.Errorf("encode the process spec of operation %d: %w", i, err)
+		}
+		at, ok := seen[string(text)]
+		if !ok {
+			at = len(t.specs)
+			seen[string(text)] = at
+			t.specs = append(t.specs, &operations[i].Process)
+			t.sizes = append(t.sizes, len(text))
+		}
+		t.of[i] = at
+	}
+	return t, nil
+}
+
+func distinctActions(operations []procfleet.Operation) []procfleet.Action {
+	var actions []procfleet.Action
+	seen := make(map[procfleet.Action]bool)
+	for i := range operations {
+		if a := operations[i].Action; !seen[a] {
+			seen[a] = true
+			actions = append(actions, a)
+		}
+	}
+	return actions
+}
+
+// area is a chunk's destination. Items that lead to no host need no
+// destination and travel by themselves in cloud area 0.
+type area struct {
+	cloud   procfleet.CloudArea
+	nowhere bool
+}
+
+// cutter fills one open chunk per area.
+type cutter struct {
+	specs  *specTable
+	chunks []*procfleet.Chunk // in the order in which they were opened
+	open   map[area]*openChunk
+}
+
+// openChunk is a chunk that still takes items.
+type openChunk struct {
+	*procfleet.Chunk
+	size  int         // bytes
+	specs map[int]int // spec → index in the chunk
+}
+
+// byHost sorts items by place, in the order of first mention.
+func (c *cutter) byHost(operations []procfleet.Operation) []*hostWork {
+	var works []*hostWork
+	at := make(map[place]*hostWork)
+	for i := range operations {
+		o := &operations[i]
+		key := o.Process.Key()
+		named := make(map[procfleet.Target]bool, len(o.Targets))
+		for _, t := range o.Targets {
+			if named[t] {
+				continue
+			}
+			named[t] = true
+			where := place{host: t.Host}
+			if t.Host.IsZero() {
+				where.label, where.agent = t.Label, t.AgentID
+			}
+			w := at[where]
+			if w == nil {
+				w = &hostWork{place: where}
+				at[where] = w
+				works = append(works, w)
+			}
+			w.items = append(w.items, plannedItem{procfleet.Item{Action: o.Action, Spec: c.specs.of[i], Target: t}, key})
+		}
+	}
+	return works
+}
+
+// addHost puts the items of one place into one chunk, or, if they are too
+// many or too big for one, the items of each process.
+func (c *cutter) addHost(w *hostWork) {
+	if len(w.items) <= procfleet.ChunkItems && c.bytes(w.items, nil) <= chunkBytes {
+		c.add(w.place, w.items)
+		return
+	}
+	var keys []string
+	byKey := make(map[string][]plannedItem)
+	for _, it := range w.items {
+		if byKey[it.key] == nil {
+			keys = append(keys, it.key)
+		}
+		byKey[it.key] = append(byKey[it.key], it)
+	}
+	for _, key := range keys {
+		c.add(w.place, byKey[key])
+	}
+}
+
+// add puts items that must stay together into the open chunk of their area,
+// or into a new one if they do not fit.
+func (c *cutter) add(where place, items []plannedItem) {
+	a := area{cloud: where.host.Cloud, nowhere: where.host.IsZero()}
+	chunk := c.open[a]
+	if chunk == nil || len(chunk.Items)+len(items) > procfleet.ChunkItems ||
+		chunk.size+c.bytes(items, chunk.specs) > chunkBytes {
+		chunk = &openChunk{Chunk: &procfleet.Chunk{Cloud: a.cloud}, specs: make(map[int]int)}
+		c.chunks = append(c.chunks, chunk.Chunk)
+		c.open[a] = chunk
+	}
+	chunk.size += c.bytes(items, chunk.specs)
+	for _, it := range items {
+		local, ok := chunk.specs[it.Spec]
+		if !ok {
+			local = len(chunk.Specs)
+			chunk.specs[it.Spec] = local
+			chunk.Specs = append(chunk.Specs, *c.specs.specs[it.Spec])
+		}
+		item := it.Item
+		item.Spec = local
+		chunk.Items = append(chunk.Items, item)
+	}
+}
+
+// bytes is what items would add to a chunk that has the given specs.
+func (c *cutter) bytes(items []plannedItem, there map[int]int) int {
+	n := 0
+	var counted map[int]bool
+	for i, it := range items {
+		n += itemBytes + len(it.Target.Label) + len(it.Target.AgentID)
+		if _, ok := there[it.Spec]; ok || counted[it.Spec] {
+			continue
+		}
+		n += c.specs.sizes[it.Spec]
+		if counted == nil && i+1 < len(items) {
+			counted = make(map[int]bool)
+		}
+		if counted != nil {
+			counted[it.Spec] = true
+		}
+	}
+	return n
+}

@@ -1,0 +1,109 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+)
+
+// Store is what a dispatcher needs of a task store.
+type Store interface {
+	Acceptance
+	Queries
+}
+
+// Dispatcher serves the published APIs.
+type Dispatcher struct {
+	cfg     Config
+	log     logrus.FieldLogger
+	handler http.Handler
+}
+
+// New returns a dispatcher that keeps tasks in store and queues them on queue.
+// Zero fields of cfg have their defaults.
+func New(cfg Config, store Store, queue Queue) (*Dispatcher, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	log := cfg.Log.WithField("component", "dispatcher")
+	measures, err := newMeasures(cfg.Meter)
+	if err != nil {
+		return nil, err
+	}
+	a := &api{
+		cfg:       cfg,
+		log:       log,
+		submitter: newSubmitter(store, queue, cfg),
+		store:     store,
+		measures:  measures,
+		bigBodies: make(chan struct{}, cfg.Limits.BigBodies),
+	}
+	return &Dispatcher{cfg: cfg, log: log, handler: a.handler(dialect.All())}, nil
+}
+
+// Handler serves every path of the dispatcher without listening.
+func (d *Dispatcher) Handler() http.Handler { return d.handler }
+
+// Run listens and serves until ctx ends; then it takes no more connections,
+// and returns when the requests under way are answered or Timeouts.Drain has
+// passed. It returns nil after an orderly end.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", d.cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("dispatcher: %w; choose another address if it is in use", err)
+	}
+	server := d.server()
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	d.log.WithField("address", listener.Addr().String()).Info("listening")
+	if d.cfg.Listening != nil {
+		d.cfg.Listening(listener.Addr())
+	}
+	select {
+	case err := <-served:
+		return fmt.Errorf("dispatcher: serve: %w", err)
+	case <-ctx.Done():
+	}
+	err = d.drain(ctx, server)
+	<-served
+	return err
+}
+
+func (d *Dispatcher) server() *http.Server {
+	handler := d.handler
+	if host, _, _ := net.SplitHostPort(d.cfg.Listen); loopback(host) {
+		handler = onlyLoopbackNames(handler)
+	}
+	return &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: d.cfg.Timeouts.Header,
+		ReadTimeout:       d.cfg.Timeouts.Read,
+		WriteTimeout:      d.cfg.Timeouts.Write,
+		IdleTimeout:       d.cfg.Timeouts.Idle,
+		MaxHeaderBytes:    128 << 10,
+	}
+}
+
+// drain ends the server; requests that outlast the time for it are cut off.
+func (d *Dispatcher) drain(ctx context.Context, server *http.Server) error {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.Timeouts.Drain)
+	defer cancel()
+	err := server.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		d.log.WithField("elapsed_ms", time.Since(start).Milliseconds()).Warn("requests cut off at the end of draining")
+		err = server.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("dispatcher: stop serving: %w", err)
+	}
+	return nil
+}

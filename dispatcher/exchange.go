@@ -1,0 +1,333 @@
+package dispatcher
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/sirupsen/logrus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// requestIDHeader names a request; the caller's own is given back.
+const requestIDHeader = "X-Bkapi-Request-Id"
+
+// Bounds of headers that are kept or given back.
+const (
+	maxRequestID      = 128
+	maxIdempotencyKey = 255
+)
+
+// exchange is one request and its answer.
+type exchange struct {
+	api     *api
+	dialect *dialect.Dialect
+	call    *dialect.Call // nil if there is none for the path and method
+	w       *statusWriter
+	r       *http.Request
+	span    trace.Span
+	id      string // 32 hexadecimal digits
+	start   time.Time
+}
+
+// begin gives the request its id and its span. It must be followed by end.
+func (a *api) begin(d *dialect.Dialect, call *dialect.Call, w http.ResponseWriter, r *http.Request) *exchange {
+	random := uuid.New()
+	e := &exchange{
+		api: a, dialect: d, call: call, w: &statusWriter{ResponseWriter: w},
+		id: hex.EncodeToString(random[:]), start: time.Now(),
+	}
+	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	ctx, e.span = a.cfg.Tracer.Start(ctx, "HTTP "+e.name(), trace.WithSpanKind(trace.SpanKindServer))
+	e.r = r.WithContext(ctx)
+	given := r.Header.Get(requestIDHeader)
+	if given == "" || len(given) > maxRequestID {
+		given = e.id
+	}
+	e.w.Header().Set(requestIDHeader, given)
+	return e
+}
+
+// name is the call's, or "<dialect>.none".
+func (e *exchange) name() string {
+	if e.call == nil {
+		return e.dialect.Name + ".none"
+	}
+	return e.call.Name
+}
+
+// end is deferred: it keeps a panic from the other requests, and closes the
+// books on this one.
+func (e *exchange) end() {
+	cause := recover()
+	if cause != nil && cause != http.ErrAbortHandler { //nolint:errorlint // recover returns the value itself
+		e.log().WithField("panic", fmt.Sprint(cause)).WithField("stack", string(debug.Stack())).Error("request panicked")
+		if e.w.status == 0 {
+			e.fail(&dialect.Failure{Kind: dialect.Internal, Problem: "internal error, request " + e.id})
+			cause = nil
+		} else {
+			cause = http.ErrAbortHandler // the answer is cut: say so by cutting the connection
+		}
+	}
+	e.span.SetAttributes(attribute.Int("http.response.status_code", e.w.status))
+	e.span.End()
+	e.api.measures.request(e.r.Context(), e.name(), e.w.status, time.Since(e.start))
+	e.log().WithFields(logrus.Fields{
+		"method": e.r.Method, "path": e.r.URL.Path, "status": e.w.status, "elapsed_ms": time.Since(e.start).Milliseconds(),
+	}).Debug("request answered")
+	if cause != nil {
+		panic(cause)
+	}
+}
+
+func (e *exchange) log() logrus.FieldLogger {
+	return e.api.log.WithFields(logrus.Fields{"request": e.id, "dialect": e.name()})
+}
+
+// serve reads the request and does what its call is for.
+func (e *exchange) serve() {
+	release, err := e.room()
+	if err != nil {
+		e.fail(err)
+		return
+	}
+	defer release()
+	in, err := e.request()
+	if err != nil {
+		e.fail(err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(e.r.Context(), e.api.cfg.Timeouts.Query)
+	defer cancel()
+	switch use := e.call.Use.(type) {
+	case dialect.Accept:
+		err = e.accept(ctx, use, in)
+	case dialect.Outcomes:
+		err = e.outcomes(ctx, use, in)
+	case dialect.ShowTask:
+		err = e.showTask(ctx, use, in)
+	case dialect.ListTasks:
+		err = e.listTasks(ctx, use, in)
+	case dialect.ListResults:
+		err = e.listResults(ctx, use, in)
+	case dialect.ListHosts:
+		err = e.listHosts(ctx, use, in)
+	}
+	if err != nil {
+		e.fail(err)
+	}
+}
+
+// room waits until a big body may be read; release gives the room back.
+func (e *exchange) room() (release func(), err error) {
+	const big = 1 << 20
+	if length := e.r.ContentLength; length >= 0 && length <= big {
+		return func() {}, nil
+	}
+	select {
+	case e.api.bigBodies <- struct{}{}:
+		return func() { <-e.api.bigBodies }, nil
+	case <-e.r.Context().Done():
+		return nil, context.Cause(e.r.Context())
+	}
+}
+
+// request reads what a dialect may know of the request.
+func (e *exchange) request() (*dialect.Request, error) {
+	limit := e.api.cfg.Limits.Body
+	body, err := io.ReadAll(http.MaxBytesReader(e.w, e.r.Body, limit))
+	if _, over := errors.AsType[*http.MaxBytesError](err); over {
+		return nil, &dialect.Failure{
+			Kind: dialect.TooLarge, Field: "body", Problem: fmt.Sprintf("is larger than %d bytes; divide the request", limit),
+		}
+	}
+	if err != nil {
+		return nil, &dialect.Failure{Kind: dialect.Malformed, Field: "body", Problem: "ends too early"}
+	}
+	return &dialect.Request{
+		Method:             e.r.Method,
+		ID:                 e.r.PathValue("id"),
+		Query:              e.r.URL.Query(),
+		Body:               body,
+		Authorization:      e.r.Header.Get("Authorization"),
+		BkapiAuthorization: e.r.Header.Get("X-Bkapi-Authorization"),
+	}, nil
+}
+
+func (e *exchange) accept(ctx context.Context, use dialect.Accept, in *dialect.Request) error {
+	key := e.r.Header.Get("Idempotency-Key")
+	if len(key) > maxIdempotencyKey {
+		return &dialect.Failure{
+			Kind: dialect.InvalidField, Field: "Idempotency-Key", Problem: fmt.Sprintf("is longer than %d bytes", maxIdempotencyKey),
+		}
+	}
+	sub, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	in.Body = nil // the submission has all of it; big ones need the memory
+	sub.Dialect = e.call.Name
+	task, err := e.api.submitter.submit(ctx, sub, key)
+	if err != nil {
+		return err
+	}
+	e.api.measures.accepted(ctx, e.call.Name, task.Items)
+	e.log().WithFields(logrus.Fields{
+		"task": task.ID, "application": sub.Application, "items": task.Items, "elapsed_ms": time.Since(e.start).Milliseconds(),
+	}).Info("task accepted")
+	e.reply(use.Encode(task.ID, e.id))
+	return nil
+}
+
+// outcomes answers with a whole result map, written as it is read. What fails
+// after the beginning can only be told by cutting the connection.
+func (e *exchange) outcomes(ctx context.Context, use dialect.Outcomes, in *dialect.Request) error {
+	id, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	chunks, err := outcomes(ctx, e.api.store, id)
+	if err != nil {
+		return about(id, err)
+	}
+	e.header(http.StatusOK)
+	out := bufio.NewWriterSize(e.w, 64<<10)
+	err = use.Encode(out, e.id, chunks)
+	if err == nil {
+		err = out.Flush()
+	}
+	if err != nil {
+		e.log().WithField("task", id).WithError(err).Warn("answer cut off")
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
+
+func (e *exchange) showTask(ctx context.Context, use dialect.ShowTask, in *dialect.Request) error {
+	id, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	task, err := e.api.store.Task(ctx, id)
+	if err != nil {
+		return about(id, err)
+	}
+	e.reply(use.Encode(&task))
+	return nil
+}
+
+func (e *exchange) listTasks(ctx context.Context, use dialect.ListTasks, in *dialect.Request) error {
+	page, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	tasks, err := e.api.store.Tasks(ctx, taskstore.TaskQuery{Before: page.Before, Limit: page.Limit})
+	if err != nil {
+		return err
+	}
+	e.reply(use.Encode(page, tasks))
+	return nil
+}
+
+func (e *exchange) listResults(ctx context.Context, use dialect.ListResults, in *dialect.Request) error {
+	page, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	items, next, err := e.api.store.Results(ctx, page.Task, taskstore.ResultQuery{
+		State: page.State, Cursor: page.Cursor, Limit: page.Limit,
+	})
+	if err != nil {
+		return about(page.Task, err)
+	}
+	e.reply(use.Encode(items, next))
+	return nil
+}
+
+func (e *exchange) listHosts(ctx context.Context, use dialect.ListHosts, in *dialect.Request) error {
+	page, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	found, err := e.api.store.HostPage(ctx, page.After, page.Limit)
+	if err != nil {
+		return err
+	}
+	agents := make([]dialect.Agent, 0, len(found))
+	for _, p := range found {
+		agents = append(agents, dialect.Agent{
+			Host: p.Host, AgentID: p.AgentID, Instance: p.Instance, Version: p.Version, OS: p.OS, Arch: p.Arch,
+			StartedAt: p.StartedAt, SeenAt: p.SeenAt, Supervised: p.Supervised, Conflict: p.Conflict,
+		})
+	}
+	e.reply(use.Encode(page, agents))
+	return nil
+}
+
+// fail answers with an error in the dialect's form. What is our fault is
+// logged; the caller gets the request's id to ask with.
+func (e *exchange) fail(err error) {
+	f := failure(err)
+	switch f.Kind {
+	case dialect.Internal:
+		e.log().WithError(err).Error("request failed")
+		f = &dialect.Failure{Kind: dialect.Internal, Problem: "internal error, request " + e.id}
+	case dialect.Unavailable, dialect.OutcomeUnknown:
+		e.log().WithField("task", f.Task).WithError(err).Warn("request turned away")
+	default:
+	}
+	if f.RetryAfter > 0 {
+		e.w.Header().Set("Retry-After", strconv.Itoa(int(f.RetryAfter.Seconds())))
+	}
+	e.reply(e.dialect.Fail(f, e.id))
+}
+
+func (e *exchange) reply(reply dialect.Reply) {
+	body, err := reply.JSON()
+	if err != nil {
+		panic(fmt.Errorf("encode an answer of %s: %w", e.name(), err)) // a bug in the dialect: the barrier answers
+	}
+	if reply.Location != "" {
+		e.w.Header().Set("Location", reply.Location)
+	}
+	e.header(reply.Status)
+	_, _ = e.w.Write(body) // the caller went away: there is nobody to tell
+}
+
+func (e *exchange) header(status int) {
+	e.w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	e.w.Header().Set("Cache-Control", "no-store")
+	e.w.Header().Set("X-Content-Type-Options", "nosniff")
+	e.w.WriteHeader(status)
+}
+
+// about adds the task to an error of the store.
+func about(id procfleet.TaskID, err error) error { return fmt.Errorf("task %s: %w", id, err) }
+
+// statusWriter remembers the status that was written; 0 if none was.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController find the writer's other abilities.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

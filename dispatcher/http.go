@@ -1,0 +1,100 @@
+package dispatcher
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+)
+
+// api is everything that is the same for all endpoints.
+type api struct {
+	cfg       Config
+	log       logrus.FieldLogger
+	submitter *submitter
+	store     Queries
+	measures  *measures
+	// bigBodies has room for the big bodies that may be in memory at once.
+	bigBodies chan struct{}
+}
+
+// handler routes the calls of the dialects and the paths of operation.
+func (a *api) handler(dialects []dialect.Dialect) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") })
+	mux.HandleFunc("GET /readyz", a.ready)
+	if a.cfg.Metrics != nil {
+		mux.Handle("GET /metrics", a.cfg.Metrics)
+	}
+	for i := range dialects {
+		d := &dialects[i]
+		for path, calls := range byPath(d) {
+			mux.Handle(path, a.endpoint(d, calls))
+		}
+		for _, prefix := range d.Prefixes {
+			mux.Handle(prefix, a.endpoint(d, nil))
+		}
+	}
+	return refuseForeignPages(mux)
+}
+
+// byPath collects the calls that share a path.
+func byPath(d *dialect.Dialect) map[string][]dialect.Call {
+	paths := make(map[string][]dialect.Call)
+	for _, call := range d.Calls {
+		for _, path := range call.Paths {
+			paths[path] = append(paths[path], call)
+		}
+	}
+	return paths
+}
+
+// endpoint serves the calls of one path, or, without calls, the answer that
+// there is no such path.
+func (a *api) endpoint(d *dialect.Dialect, calls []dialect.Call) http.Handler {
+	byMethod := make(map[string]*dialect.Call)
+	for i := range calls {
+		for _, method := range calls[i].Methods {
+			byMethod[method] = &calls[i]
+		}
+	}
+	allowed := strings.Join(slices.Sorted(maps.Keys(byMethod)), ", ")
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		e := a.begin(d, byMethod[r.Method], w, r)
+		defer e.end()
+		switch {
+		case len(byMethod) == 0:
+			e.fail(&dialect.Failure{Kind: dialect.NoRoute, Problem: "there is no path " + r.URL.Path})
+		case e.call == nil:
+			w.Header().Set("Allow", allowed)
+			e.fail(&dialect.Failure{Kind: dialect.BadMethod, Problem: r.Method + " is not allowed here; use " + allowed})
+		default:
+			e.serve()
+		}
+	})
+}
+
+// ready answers /readyz.
+func (a *api) ready(w http.ResponseWriter, r *http.Request) {
+	if a.cfg.Ready != nil {
+		ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
+		defer cancel()
+		if err := a.cfg.Ready(ctx); err != nil {
+			plain(w, http.StatusServiceUnavailable, "not ready: "+err.Error())
+			return
+		}
+	}
+	plain(w, http.StatusOK, "ready")
+}
+
+func plain(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(text + "\n")) // the caller went away: there is nobody to tell
+}

@@ -1,0 +1,260 @@
+package dispatcher
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// Acceptance is what accepting needs of a task store.
+type Acceptance interface {
+	taskstore.Acceptance
+	Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Host, error)
+	Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error)
+}
+
+// Queue takes chunks that wait for delivery; see [bus.Bus.PublishChunks].
+type Queue interface {
+	PublishChunks(ctx context.Context, refs []bus.ChunkRef, round string) (sequences []uint64, err error)
+}
+
+// errNotQueued means that a task was taken back because its chunks could not
+// be queued.
+var errNotQueued = errors.New("the task was not queued")
+
+// firstRound is the round of publications at acceptance; a repeat publishes
+// in the same round, so that the stream drops what it has.
+const firstRound = "0"
+
+// TooManyItems refuses a submission above [Limits].Items.
+type TooManyItems struct{ Items, Limit int }
+
+func (e *TooManyItems) Error() string {
+	return fmt.Sprintf("%d processes on hosts in one request, at most %d are allowed; divide the request", e.Items, e.Limit)
+}
+
+// OutcomeUnknown is the answer when neither acceptance nor rejection could be
+// made sure: the task may run. Task is empty if not even the id is known.
+type OutcomeUnknown struct {
+	Task procfleet.TaskID
+	Err  error
+}
+
+func (e *OutcomeUnknown) Error() string {
+	if e.Task == "" {
+		return fmt.Sprintf("whether the task was accepted is unknown: %v", e.Err)
+	}
+	return fmt.Sprintf("whether task %s was accepted is unknown: %v", e.Task, e.Err)
+}
+
+func (e *OutcomeUnknown) Unwrap() error { return e.Err }
+
+// submitter accepts submissions. It is safe for concurrent use.
+type submitter struct {
+	store    Acceptance
+	queue    Queue
+	cfg      Config
+	bigLanes atomic.Uint64
+}
+
+func newSubmitter(store Acceptance, queue Queue, cfg Config) *submitter {
+	s := &submitter{store: store, queue: queue, cfg: cfg}
+	s.bigLanes.Store(rand.Uint64()) // dispatchers that start together do not all begin with one lane
+	return s
+}
+
+// submit makes a task of a submission and returns when it is durable: stored,
+// queued, and noted as queued. With an idempotency key, a repeat by the same
+// application returns the task of the first request.
+//
+// [*OutcomeUnknown] means what it says; after any other error nothing was and
+// nothing will be done.
+func (s *submitter) submit(ctx context.Context, sub procfleet.Submission, key string) (procfleet.Task, error) {
+	if n := sub.Items(); n > s.cfg.Limits.Items {
+		return procfleet.Task{}, &TooManyItems{Items: n, Limit: s.cfg.Limits.Items}
+	}
+	draft, err := s.draft(ctx, sub, key)
+	if err != nil {
+		return procfleet.Task{}, err
+	}
+	if err := context.Cause(ctx); err != nil {
+		return procfleet.Task{}, fmt.Errorf("the caller went away: %w", err)
+	}
+	// From here on the task may exist, so the steps go on without the caller.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Timeouts.Accept)
+	defer cancel()
+	task, created, err := s.store.Create(ctx, draft)
+	switch {
+	case errors.Is(err, taskstore.ErrConflict):
+		return task, err
+	case err != nil:
+		return task, s.createFailed(ctx, task.ID, err)
+	}
+	s.cfg.Reached(PointStored)
+	if created {
+		return task, s.dispatch(ctx, task.ID, chunkRefs(task.ID, draft))
+	}
+	return task, s.again(ctx, task)
+}
+
+// draft resolves agent ids, cuts the submission and says when it is overdue.
+func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, key string) (taskstore.Draft, error) {
+	var hash string
+	if key != "" {
+		var err error
+		if hash, err = bodyHash(sub); err != nil { // before agent ids become hosts: those may move
+			return taskstore.Draft{}, err
+		}
+	}
+	if err := s.resolve(ctx, sub.Operations); err != nil {
+		return taskstore.Draft{}, err
+	}
+	p, err := cut(sub.Operations)
+	if err != nil {
+		return taskstore.Draft{}, err
+	}
+	return taskstore.Draft{
+		Chunks:         p.chunks,
+		Lane:           s.lane(p.items),
+		Timeout:        timeout(sub.Timeout, p.longest, s.cfg.Slack),
+		Retention:      s.cfg.Retention,
+		Actions:        p.actions,
+		Dialect:        sub.Dialect,
+		Application:    sub.Application,
+		Business:       sub.Business,
+		Callback:       sub.Callback,
+		IdempotencyKey: key,
+		BodyHash:       hash,
+	}, nil
+}
+
+// bodyHash tells submissions apart by what they ask for, not by how their
+// bytes are arranged. Credentials are no part of a submission.
+func bodyHash(sub procfleet.Submission) (string, error) {
+	text, err := json.Marshal(sub)
+	if err != nil {
+		return "", fmt.Errorf("encode the submission: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// resolve fills in the hosts of targets that name an agent. An agent that
+// nobody announced leaves the target without a host.
+func (s *submitter) resolve(ctx context.Context, operations []procfleet.Operation) error {
+	var ids []string
+	var at []*procfleet.Target
+	for i := range operations {
+		for j := range operations[i].Targets {
+			if t := &operations[i].Targets[j]; t.Host.IsZero() && t.AgentID != "" {
+				ids = append(ids, t.AgentID)
+				at = append(at, t)
+			}
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	hosts, err := s.store.Resolve(ctx, ids)
+	if err != nil {
+		return fmt.Errorf("look up agents: %w", err)
+	}
+	for i, t := range at {
+		t.Host = hosts[i]
+	}
+	return nil
+}
+
+func (s *submitter) lane(items int) procfleet.Lane {
+	if items <= procfleet.SmallTask {
+		return procfleet.LaneSmall
+	}
+	return procfleet.BigLane(s.bigLanes.Add(1))
+}
+
+func chunkRefs(id procfleet.TaskID, draft taskstore.Draft) []bus.ChunkRef {
+	refs := make([]bus.ChunkRef, len(draft.Chunks))
+	for i := range draft.Chunks {
+		refs[i] = bus.ChunkRef{Task: id, Chunk: i, Lane: draft.Lane, Cloud: draft.Chunks[i].Cloud}
+	}
+	return refs
+}
+
+// createFailed handles a store that did not confirm a task. It may be there
+// all the same, and then the sweep would run it.
+func (s *submitter) createFailed(ctx context.Context, id procfleet.TaskID, err error) error {
+	err = fmt.Errorf("store the task: %w", err)
+	if id != "" {
+		return s.withdraw(ctx, id, err)
+	}
+	return &OutcomeUnknown{Err: err}
+}
+
+// dispatch queues the chunks of a new task and notes it; what fails is taken back.
+func (s *submitter) dispatch(ctx context.Context, id procfleet.TaskID, refs []bus.ChunkRef) error {
+	if err := s.publish(ctx, id, refs); err != nil {
+		return s.withdraw(ctx, id, err)
+	}
+	return nil
+}
+
+func (s *submitter) publish(ctx context.Context, id procfleet.TaskID, refs []bus.ChunkRef) error {
+	sequences, err := s.queue.PublishChunks(ctx, refs, firstRound)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errNotQueued, err)
+	}
+	s.cfg.Reached(PointPublished)
+	if err := s.store.Dispatched(ctx, id, sequences); err != nil {
+		return fmt.Errorf("%w: note that it is: %w", errNotQueued, err)
+	}
+	return nil
+}
+
+// withdraw takes a failed acceptance back. It returns nil if the task was
+// begun meanwhile: then it is accepted, and the sweep completes what is
+// missing.
+func (s *submitter) withdraw(ctx context.Context, id procfleet.TaskID, cause error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Timeouts.Accept)
+	defer cancel()
+	rejected, err := s.store.Reject(ctx, id, "the task could not be queued")
+	switch {
+	case err != nil:
+		return &OutcomeUnknown{Task: id, Err: errors.Join(cause, fmt.Errorf("take it back: %w", err))}
+	case rejected:
+		return cause
+	}
+	return nil
+}
+
+// again answers a repeat with the task of the first request, and queues it if
+// the first dispatcher did not get that far. The first one may still be at
+// work or may have answered, so nothing is taken back here.
+func (s *submitter) again(ctx context.Context, task procfleet.Task) error {
+	if task.Dispatched || task.State != procfleet.TaskAccepted {
+		return nil
+	}
+	refs := make([]bus.ChunkRef, task.Chunks)
+	for i := range refs {
+		items, err := s.store.Chunk(ctx, task.ID, i)
+		if err != nil {
+			return &OutcomeUnknown{Task: task.ID, Err: fmt.Errorf("read chunk %d: %w", i, err)}
+		}
+		refs[i] = bus.ChunkRef{Task: task.ID, Chunk: i, Lane: task.Lane}
+		if len(items) > 0 {
+			refs[i].Cloud = items[0].Item.Target.Host.Cloud
+		}
+	}
+	if err := s.publish(ctx, task.ID, refs); err != nil {
+		return &OutcomeUnknown{Task: task.ID, Err: err}
+	}
+	return nil
+}
