@@ -1,0 +1,316 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/proc"
+	"github.com/procfleet/procfleet/agent/supervise"
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+const (
+	// lookLimit bounds the looks at a time: one may search the whole host.
+	lookLimit = 16
+
+	// sweepParts spreads one sweep over its period.
+	sweepParts = 5
+)
+
+// Engine carries out operations and keeps processes alive. Make it with [New],
+// call [Engine.Recover] once, then [Engine.Submit]; [Engine.Stop] ends it.
+type Engine struct {
+	Config
+	bootID  string
+	finder  *proc.Finder
+	runner  *proc.Runner
+	watcher *proc.Watcher
+
+	commandSlots slots
+	startSlots   slots
+	lookSlots    slots
+	groups       *groups
+	owners       *owners
+	outputs      *outputs
+	gauges       *gauges
+	drain        *drain
+
+	// life ends with Stop. It is a field because operations are handed over
+	// without waiting for them: no caller's context lives as long as they do.
+	life   context.Context //nolint:containedctx // see above
+	cancel context.CancelFunc
+	work   sync.WaitGroup // everything but the actors' loops
+	loops  sync.WaitGroup // the actors'
+
+	mu         sync.Mutex
+	actors     map[string]*actor
+	stopped    bool
+	supervised int
+}
+
+// New returns a running engine that knows no process yet.
+func New(cfg Config) (*Engine, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("operate: %w", err)
+	}
+	host, err := proc.ReadHost()
+	if err != nil {
+		return nil, fmt.Errorf("operate: %w", err)
+	}
+	accounts := proc.NewAccounts()
+	runner, err := proc.NewRunner(accounts)
+	if err != nil {
+		return nil, fmt.Errorf("operate: %w", err)
+	}
+	watcher, err := proc.NewWatcher(false)
+	if err != nil {
+		return nil, fmt.Errorf("operate: %w", err)
+	}
+	e := &Engine{
+		Config: cfg, bootID: host.BootID, finder: proc.NewFinder(accounts), runner: runner, watcher: watcher,
+		commandSlots: make(slots, cfg.CommandLimit), startSlots: make(slots, cfg.StartLimit), lookSlots: make(slots, lookLimit),
+		groups: &groups{pgids: map[int]bool{}}, owners: &owners{byKey: map[string]proc.Identity{}},
+		outputs: newOutputs(cfg.RunDir, cfg.Log), gauges: newGauges(), drain: newDrain(),
+		actors: map[string]*actor{},
+	}
+	e.life, e.cancel = context.WithCancel(context.Background())
+	e.work.Go(e.sweep)
+	e.work.Go(e.trimOutputs)
+	return e, nil
+}
+
+// Submit takes over an operation that is durable already. It does not wait;
+// the result goes to Config.Finished. After Stop operations are left to the
+// next agent process.
+func (e *Engine) Submit(op journal.Op) { e.submit(order{op: op}) }
+
+func (e *Engine) submit(o order) {
+	op := o.op
+	if _, known := actionNames[op.Action]; !known {
+		v := refused(fmt.Sprintf("unknown action %q", op.Action))
+		v.code = agentproto.CodeUnknownAction
+		e.turnAway(e.life, op, v)
+		return
+	}
+	if err := checkSpec(op.Action, &op.Spec); err != nil {
+		e.turnAway(e.life, op, refused("bad spec: "+strings.ReplaceAll(err.Error(), "\n", "; ")))
+		return
+	}
+	if op.Action == agentproto.ActionStatus {
+		e.answer(op)
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.stopped {
+		e.actor(op.Spec.Key).mailbox.put(submission{order: o})
+	}
+}
+
+// actor returns the actor of a key, which it starts if there is none. The
+// caller holds e.mu.
+func (e *Engine) actor(key string) *actor {
+	a, ok := e.actors[key]
+	if !ok {
+		a = newActor(e, key)
+		e.run(a)
+	}
+	return a
+}
+
+func (e *Engine) run(a *actor) {
+	e.actors[a.key] = a
+	e.loops.Go(func() { a.loop(e.life) })
+}
+
+// retire forgets an actor unless something has just come in for it.
+func (e *Engine) retire(a *actor) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !a.mailbox.closeIfEmpty() {
+		return false
+	}
+	delete(e.actors, a.key)
+	return true
+}
+
+func (e *Engine) snapshotOf(key string) *snapshot {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if a, ok := e.actors[key]; ok {
+		return a.snapshot.Load()
+	}
+	return &snapshot{}
+}
+
+// beside runs fn in a goroutine that Stop waits for, or not at all after Stop.
+func (e *Engine) beside(fn func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.stopped {
+		e.work.Go(fn)
+	}
+}
+
+// turnAway ends an operation that is not carried out.
+func (e *Engine) turnAway(ctx context.Context, op journal.Op, v verdict) {
+	e.beside(func() {
+		result := e.result(op, v, time.Now().UTC())
+		if v.code == agentproto.CodeFailed {
+			r := e.observer(op)
+			r.look(ctx)
+			result.Status = e.snapshotOf(op.Spec.Key).status(r.facts())
+		}
+		e.finish(ctx, op, result)
+	})
+}
+
+// answer ends a status operation. It waits for no other operation.
+func (e *Engine) answer(op journal.Op) {
+	e.beside(func() {
+		started := time.Now().UTC()
+		r := e.observer(op)
+		v := succeeded()
+		if r.look(e.life); r.seen.Verdict == proc.Uncertain {
+			v = abnormal("state uncertain: " + r.seen.Evidence)
+		}
+		if e.life.Err() != nil {
+			return
+		}
+		result := e.result(op, v, started)
+		if v.code == agentproto.CodeSuccess {
+			result.Status = e.snapshotOf(op.Spec.Key).status(r.facts())
+		}
+		e.finish(e.life, op, result)
+	})
+}
+
+// observer is a run that only looks, with what is known of the key.
+func (e *Engine) observer(op journal.Op) *run {
+	r := &run{engine: e, op: op, name: actionNames[op.Action]}
+	if s := e.snapshotOf(op.Spec.Key); !s.kept || sameProgram(&s.spec, &op.Spec) {
+		r.known = s.known
+	}
+	return r
+}
+
+func (e *Engine) result(op journal.Op, v verdict, started time.Time) agentproto.Result {
+	return agentproto.Result{
+		Item: op.Item, Code: v.code, Reason: v.reason, Message: v.text(actionNames[op.Action]),
+		AcceptedAt: op.AcceptedAt, StartedAt: started, FinishedAt: time.Now().UTC(),
+	}
+}
+
+// finish makes a result durable, however long that takes, and tells it.
+func (e *Engine) finish(ctx context.Context, op journal.Op, result agentproto.Result) {
+	if result.Status != nil {
+		result.Status.AgentID = e.AgentID
+	}
+	e.Crash(CrashBeforeDone)
+	log := e.Log.WithField("task", op.Task).WithField("item", op.Item)
+	for attempt := 0; ; attempt++ {
+		err := e.Ledger.Finish(op.ID, result)
+		if err == nil {
+			break
+		}
+		if attempt == 0 {
+			log.WithError(err).Error("result is held back until the journal takes it")
+		}
+		if !pause(ctx, e.Timing.JournalRetry) {
+			return
+		}
+	}
+	e.Crash(CrashAfterDone)
+	e.Finished(op, result)
+}
+
+// find looks for a process when there is room for one more look.
+func (e *Engine) find(ctx context.Context, t proc.Target) proc.Probe {
+	if !e.lookSlots.take(ctx) {
+		return proc.Probe{Verdict: proc.Uncertain, Evidence: "the agent is stopping"}
+	}
+	defer e.lookSlots.give()
+	return e.finder.Find(ctx, t)
+}
+
+// Supervised is the number of processes that are kept alive.
+func (e *Engine) Supervised() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.supervised
+}
+
+func (e *Engine) countSupervised(up bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if up {
+		e.supervised++
+	} else {
+		e.supervised--
+	}
+}
+
+// sweep reminds every actor once in a period to look at its process, a part
+// of them at a time.
+func (e *Engine) sweep() {
+	tick := time.NewTicker(e.Timing.Sweep / sweepParts)
+	defer tick.Stop()
+	for part := uint32(0); ; part++ {
+		select {
+		case <-e.life.Done():
+			return
+		case <-tick.C:
+		}
+		if part%sweepParts == 0 {
+			e.gauges.prune()
+		}
+		e.mu.Lock()
+		for key, a := range e.actors {
+			if partOf(key) == part%sweepParts {
+				a.mailbox.put(supervise.Swept{})
+			}
+		}
+		e.mu.Unlock()
+	}
+}
+
+func partOf(key string) uint32 {
+	h := fnv.New32a()
+	h.Write([]byte(key))
+	return h.Sum32() % sweepParts
+}
+
+func (e *Engine) trimOutputs() {
+	tick := time.NewTicker(e.Timing.TrimOutputs)
+	defer tick.Stop()
+	for {
+		select {
+		case <-e.life.Done():
+			return
+		case <-tick.C:
+			e.outputs.trim()
+		}
+	}
+}
+
+// Stop ends the engine: no operation begins any more, and those under way have
+// Timing.Drain, and ctx, to end. What runs then is left alone, as all managed
+// processes are; the journal has it for the next agent process.
+func (e *Engine) Stop(ctx context.Context) {
+	e.drain.wait(ctx, e.Timing.Drain)
+	e.mu.Lock()
+	e.stopped = true
+	e.mu.Unlock()
+	e.cancel()
+	e.loops.Wait()
+	e.work.Wait()
+	if err := e.watcher.Close(); err != nil {
+		e.Log.WithError(err).Warn("process watcher did not close")
+	}
+}

@@ -1,0 +1,50 @@
+package operate
+
+import "sync"
+
+// mailbox hands messages to one goroutine. Putting never blocks: whoever has
+// news must not wait for a process's goroutine. What may pile up is bounded by
+// what sends it: 32 waiting operations, and one timer, look and death each.
+type mailbox struct {
+	mu       sync.Mutex
+	messages []message
+	closed   bool
+	arrived  chan struct{} // capacity 1
+}
+
+// message is anything that a process's goroutine reacts to.
+type message any
+
+func newMailbox() *mailbox { return &mailbox{arrived: make(chan struct{}, 1)} }
+
+// put reports false when nobody reads any more.
+func (m *mailbox) put(msg message) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return false
+	}
+	m.messages = append(m.messages, msg)
+	select {
+	case m.arrived <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// take empties the mailbox.
+func (m *mailbox) take() []message {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	messages := m.messages
+	m.messages = nil
+	return messages
+}
+
+// closeIfEmpty closes the mailbox unless a message waits.
+func (m *mailbox) closeIfEmpty() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = m.closed || len(m.messages) == 0
+	return m.closed
+}

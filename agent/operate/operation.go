@@ -1,0 +1,116 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/procfleet/procfleet/agent/proc"
+	"github.com/procfleet/procfleet/agent/supervise"
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+// carryOut runs an operation to its end. It reports false when the engine
+// ended first: the operation stays open then.
+func (r *run) carryOut(ctx context.Context, o order) (ended, bool) {
+	started := time.Now().UTC()
+	v := r.attempt(ctx, o)
+	if v.class == supervise.Interrupted {
+		return ended{}, false
+	}
+	done := ended{
+		id:      opID(r.op.ID),
+		outcome: supervise.Outcome{Class: v.class, Sight: r.sight(), Main: supervise.Identity(r.main())},
+		result:  r.engine.result(r.op, v, started),
+		aliases: r.known.aliases,
+	}
+	if v.code != agentproto.CodeAgentAbnormal {
+		done.facts = r.facts()
+		if startsProcess(r.op.Action) {
+			r.warnings = append(r.warnings, unenforced(&r.op.Spec)...)
+		}
+	}
+	done.result.Warnings = clipAll(r.warnings)
+	return done, true
+}
+
+// clipAll keeps warnings, which may quote commands, to a part of a result.
+func clipAll(warnings []string) []string {
+	const room = agentproto.MaxMessage
+	used := 0
+	for i, w := range warnings {
+		warnings[i] = clip(w)
+		if used += len(warnings[i]); used > room {
+			return append(warnings[:i:i], "further warnings were cut off")
+		}
+	}
+	return warnings
+}
+
+// attempt is the operation itself. A fault in it must not take the agent down.
+func (r *run) attempt(ctx context.Context, o order) (v verdict) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			r.engine.Log.WithField("process", r.op.Spec.Key).WithField("error", fmt.Sprint(cause)).
+				WithField("stack", string(debug.Stack())).Error("operation panicked")
+			r.seen = proc.Probe{Verdict: proc.Uncertain}
+			v = abnormal(fmt.Sprintf("internal error: %v", cause))
+		}
+	}()
+	if o.interrupted != nil {
+		return r.takeUp(ctx, *o.interrupted)
+	}
+	switch r.op.Action {
+	case agentproto.ActionStart:
+		return r.start(ctx)
+	case agentproto.ActionStop:
+		return r.stop(ctx)
+	case agentproto.ActionRestart:
+		return r.restart(ctx)
+	case agentproto.ActionReload:
+		return r.reload(ctx)
+	case agentproto.ActionKill:
+		return r.kill(ctx)
+	case agentproto.ActionSupervise:
+		return r.register(ctx)
+	case agentproto.ActionRelease:
+		return r.release(ctx)
+	}
+	return abnormal(fmt.Sprintf("action %q has no procedure", r.op.Action))
+}
+
+// autoStart brings a supervised process up again, unless it runs. It ends
+// early when way does, as soon as no command of it is under way.
+func (r *run) autoStart(ctx, way context.Context) (msg autoStarted) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			r.engine.Log.WithField("process", r.op.Spec.Key).WithField("error", fmt.Sprint(cause)).
+				WithField("stack", string(debug.Stack())).Error("automatic start panicked")
+			msg = autoStarted{outcome: supervise.Outcome{Class: supervise.Failed, Sight: supervise.Doubt}}
+		}
+	}()
+	if !r.engine.startSlots.take(way) {
+		return autoStarted{outcome: supervise.Outcome{Class: supervise.Interrupted, Sight: supervise.Doubt}}
+	}
+	defer r.engine.startSlots.give()
+	v, ran := r.ensure(ctx, way)
+	return autoStarted{
+		outcome: supervise.Outcome{Class: v.class, Sight: r.sight(), Main: supervise.Identity(r.main())},
+		aliases: r.known.aliases, ran: ran, trouble: v.message,
+	}
+}
+
+// ensure reports as well whether it had to run a command.
+func (r *run) ensure(ctx, way context.Context) (v verdict, ran bool) {
+	if bad := r.ready(way); bad != nil {
+		return *bad, false
+	}
+	if r.main().IsZero() {
+		return r.bringUp(ctx, way, startLine(&r.op.Spec), proc.Identity{}), true
+	}
+	if bad := r.claim(); bad != nil {
+		return *bad, false
+	}
+	return succeeded(), false
+}

@@ -1,0 +1,130 @@
+package operate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/proc"
+	"github.com/procfleet/procfleet/agent/supervise"
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+// Recover takes over what an earlier agent process left. It runs no command:
+// processes are looked for and adopted; operations that had begun are judged
+// by what is there now; those that had not are carried out, unless their time
+// has passed. Call it once, before Submit.
+func (e *Engine) Recover(left journal.Recovered) {
+	if err := e.outputs.adopt(); err != nil {
+		e.Log.WithError(err).Warn("output files of earlier commands are not looked after")
+	}
+	for key, text := range left.Processes {
+		e.adopt(key, text)
+	}
+	for _, open := range left.Open {
+		switch {
+		case open.Executing:
+			e.submit(order{op: open.Op, interrupted: &open.Exec})
+		case time.Since(open.AcceptedAt) <= budget(&open.Spec):
+			e.submit(order{op: open.Op})
+		default:
+			e.turnAway(e.life, open.Op, refused("agent restarted, not executed: too old"))
+		}
+	}
+}
+
+func (e *Engine) adopt(key string, text json.RawMessage) {
+	a := newActor(e, key)
+	if err := a.restore(text); err != nil {
+		e.Log.WithError(err).WithField("process", key).Error("process is not supervised any more: its record cannot be read")
+		return
+	}
+	e.owners.settle(proc.Identity(a.state.Main), key)
+	a.publish()
+	a.mailbox.put(supervise.Recovered{})
+	if a.state.Desired == supervise.Up {
+		e.countSupervised(true)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.run(a)
+}
+
+// takeUp judges an operation that an earlier agent process had begun. Whether
+// its command was run at all is not known, so it is never run again: only what
+// is there now counts.
+func (r *run) takeUp(ctx context.Context, exec journal.Exec) verdict {
+	var was before
+	if err := json.Unmarshal(exec.Before, &was); err != nil {
+		r.warn("what ran before the operation is not known: %v", err)
+	}
+	if !r.outlast(ctx, exec) {
+		return interrupted()
+	}
+	r.warn("recovered after the agent restarted during the operation")
+	switch r.op.Action {
+	case agentproto.ActionStart, agentproto.ActionRestart:
+		return r.takeUpStart(ctx, was, exec)
+	case agentproto.ActionStop, agentproto.ActionKill:
+		return r.takeUpStop(ctx)
+	}
+	r.look(ctx)
+	return commandFailed("interrupted by agent restart, outcome unknown")
+}
+
+// outlast waits for the command of the earlier agent process to end, at most
+// the rest of its time, and ends it then.
+func (r *run) outlast(ctx context.Context, exec journal.Exec) bool {
+	leader := proc.Identity{BootID: exec.BootID, PID: exec.PID, Start: exec.Start}
+	r.group = exec.PID
+	if exec.PID != 0 {
+		r.engine.groups.add(exec.PID)
+		defer r.engine.groups.remove(exec.PID)
+	}
+	deadline := exec.At.Add(opTimeout(&r.op.Spec))
+	for proc.Alive(leader) {
+		if r.look(ctx); startsProcess(r.op.Action) && r.inCommand(proc.Identity{}) {
+			return ctx.Err() == nil
+		}
+		if time.Now().After(deadline) {
+			r.endRest(ctx, leader)
+			break
+		}
+		if !pause(ctx, r.engine.Timing.WindowPoll) {
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}
+
+func (r *run) endRest(ctx context.Context, leader proc.Identity) {
+	if err := proc.KillGroup(ctx, leader, r.engine.Timing.KillGrace, r.identities()...); err != nil {
+		r.warn("hung command: %v", err)
+	}
+}
+
+func (r *run) takeUpStart(ctx context.Context, was before, exec journal.Exec) verdict {
+	r.began, r.beganTicks = exec.At, was.Ticks
+	replaced := was.Main
+	if r.op.Spec.RestartInPlace {
+		replaced = proc.Identity{}
+	}
+	v := r.window(ctx, replaced, "")
+	if v.class == supervise.Failed && r.seen.Verdict == proc.Stopped {
+		return commandFailed("agent restarted during operation; process not running", r.seen.Evidence)
+	}
+	return v
+}
+
+func (r *run) takeUpStop(ctx context.Context) verdict {
+	if bad := r.ready(ctx); bad != nil {
+		return *bad
+	}
+	v := r.gone(ctx, r.identities(), ms(r.op.Spec.StopCheckMS), "")
+	if main := r.main(); v.class == supervise.Failed && !main.IsZero() {
+		return checkFailed(fmt.Sprintf("interrupted by agent restart; still running pid %d", main.PID))
+	}
+	return v
+}

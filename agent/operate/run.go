@@ -1,0 +1,146 @@
+package operate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/proc"
+	"github.com/procfleet/procfleet/agent/supervise"
+)
+
+// knowledge is what a process's goroutine hands to work that it starts.
+type knowledge struct {
+	main    proc.Identity // as last verified; zero = none
+	last    proc.Identity // the one before, if main is gone
+	aliases []string      // names under which the program was seen
+}
+
+// run is one piece of work on a process: an operation or an automatic start.
+// It belongs to the goroutine that carries it out.
+type run struct {
+	engine *Engine
+	op     journal.Op // of an automatic start: only Action and Spec
+	name   string     // opens the messages
+	auto   bool       // an automatic start; nothing of it is journalled
+	known  knowledge
+
+	seen     proc.Probe // the latest look
+	warnings []string
+	evidence []string // what else was noticed
+
+	// began and beganTicks are taken before a command that brings the process
+	// up: what is younger was started by it.
+	began      time.Time
+	beganTicks uint64
+	group      int // process group of that command; its members may be the process
+}
+
+func (r *run) warn(format string, args ...any) {
+	r.warnings = append(r.warnings, fmt.Sprintf(format, args...))
+}
+
+// look finds the process.
+func (r *run) look(ctx context.Context) proc.Probe {
+	spec := &r.op.Spec
+	r.seen = r.engine.find(ctx, proc.Target{
+		ProcName: spec.ProcName, SetupPath: spec.SetupPath, PidPath: spec.PidPath, Account: spec.Account,
+		Known: r.known.main, StartedAfter: r.beganTicks, PidFileAfter: r.began, Aliases: r.known.aliases,
+		Exclude: r.engine.groups.excluding(r.group),
+	})
+	if r.seen.Alias != "" {
+		r.known.aliases = append(r.known.aliases, r.seen.Alias)
+	}
+	return r.seen
+}
+
+// main is the process that the latest look found; zero when there is none.
+func (r *run) main() proc.Identity {
+	if r.seen.Verdict != proc.Running || len(r.seen.Procs) == 0 {
+		return proc.Identity{}
+	}
+	return r.seen.Procs[0].Identity
+}
+
+// sight is what the latest look means to the process's machine.
+func (r *run) sight() supervise.Sight {
+	switch r.seen.Verdict {
+	case proc.Running:
+		return supervise.Alive
+	case proc.Stopped:
+		return supervise.Gone
+	case proc.Uncertain:
+	}
+	return supervise.Doubt
+}
+
+// ready looks at the process and refuses to go on when the truth is not known
+// or the process is another key's.
+func (r *run) ready(ctx context.Context) *verdict {
+	r.look(ctx)
+	if ctx.Err() != nil {
+		v := interrupted()
+		return &v
+	}
+	if r.seen.Verdict == proc.Uncertain {
+		v := refused("state uncertain: " + r.seen.Evidence)
+		return &v
+	}
+	return r.contested(r.engine.owners.of(r.main()))
+}
+
+// claim makes the process that was found this key's own, unless another key
+// has it.
+func (r *run) claim() *verdict {
+	return r.contested(r.engine.owners.claim(r.main(), r.op.Spec.Key))
+}
+
+func (r *run) contested(owner string) *verdict {
+	if owner == "" || owner == r.op.Spec.Key {
+		return nil
+	}
+	v := refused(fmt.Sprintf("pid %d belongs to key %s", r.main().PID, owner))
+	// It is not ours, whatever it is.
+	r.seen = proc.Probe{Verdict: proc.Uncertain, Evidence: v.message}
+	return &v
+}
+
+// before is what [journal.Exec] keeps for the agent that finds the operation
+// interrupted.
+type before struct {
+	Main  proc.Identity `json:"main"`
+	Ticks uint64        `json:"ticks,omitempty"`
+}
+
+// execute makes durable that the operation acts now; command is what it has
+// spawned, zero before.
+func (r *run) execute(was, command proc.Identity) *verdict {
+	if r.auto {
+		return nil
+	}
+	note, err := json.Marshal(before{Main: was, Ticks: r.beganTicks})
+	if err == nil {
+		err = r.engine.Ledger.Execute(r.op.ID, journal.Exec{
+			BootID: r.engine.bootID, At: time.Now().UTC(), PID: command.PID, Start: command.Start, Before: note,
+		})
+	}
+	if err != nil {
+		v := abnormal(err.Error())
+		return &v
+	}
+	return nil
+}
+
+// pause waits; it reports false when ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,181 @@
+package operate
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/procfleet/procfleet/agent/proc"
+	"github.com/procfleet/procfleet/agent/supervise"
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+// resident is the process type that is kept alive. Processes of every other
+// type that gets past checkSpec are started and left to end.
+const resident = "resident"
+
+// actionNames are the words that open messages, by action; an action without
+// one is unknown. They are the operations' names in the published APIs.
+var actionNames = map[string]string{
+	agentproto.ActionStart:     "start",
+	agentproto.ActionStop:      "stop",
+	agentproto.ActionStatus:    "status",
+	agentproto.ActionSupervise: "register",
+	agentproto.ActionRelease:   "unregister",
+	agentproto.ActionRestart:   "restart",
+	agentproto.ActionReload:    "reload",
+	agentproto.ActionKill:      "kill",
+}
+
+// Bounds of a spec's times.
+const (
+	maxOpTimeout = 24 * time.Hour
+	maxCheck     = time.Hour
+	maxKey       = 512 // bytes
+)
+
+// checkSpec finds what in a spec keeps the action from being carried out. Its
+// messages name the field. Only actions that begin or extend the life of a
+// process look at how it is meant to live.
+func checkSpec(action string, s *agentproto.Spec) error {
+	err := errors.Join(checkIdentity(s), checkTimes(s))
+	if err == nil && startsProcess(action) {
+		err = checkLife(s)
+	}
+	if err == nil {
+		err = checkCommands(action, s)
+	}
+	return err
+}
+
+func startsProcess(action string) bool {
+	return action == agentproto.ActionStart || action == agentproto.ActionSupervise || action == agentproto.ActionRestart
+}
+
+func checkIdentity(s *agentproto.Spec) error {
+	switch {
+	case s.Key == "" || len(s.Key) > maxKey:
+		return fmt.Errorf("key has %d bytes, not 1 to %d", len(s.Key), maxKey)
+	case s.ProcName == "":
+		return errors.New("proc_name is empty")
+	case s.SetupPath != "" && !filepath.IsAbs(s.SetupPath):
+		return fmt.Errorf("setup_path %q is not absolute", s.SetupPath)
+	case s.PidPath != "" && !filepath.IsAbs(s.PidPath):
+		return fmt.Errorf("pid_path %q is not absolute", s.PidPath)
+	}
+	return nil
+}
+
+func checkTimes(s *agentproto.Spec) error {
+	if s.OpTimeoutMS < 1 || s.OpTimeoutMS > maxOpTimeout.Milliseconds() {
+		return fmt.Errorf("op_timeout_ms %d is not 1 to %d", s.OpTimeoutMS, maxOpTimeout.Milliseconds())
+	}
+	for _, check := range []struct {
+		field string
+		ms    int64
+	}{
+		{"start_check_begin_ms", s.StartCheckBeginMS},
+		{"start_check_end_ms", s.StartCheckEndMS},
+		{"stop_check_ms", s.StopCheckMS},
+	} {
+		if check.ms < 0 || check.ms > maxCheck.Milliseconds() {
+			return fmt.Errorf("%s %d is not 0 to %d", check.field, check.ms, maxCheck.Milliseconds())
+		}
+	}
+	return nil
+}
+
+// checkLife refuses what this agent cannot do for a process that it starts or
+// keeps alive.
+func checkLife(s *agentproto.Spec) error {
+	switch {
+	case s.CycleTimeMS != 0:
+		return fmt.Errorf("cycle_time_ms %d: this agent runs nothing by schedule", s.CycleTimeMS)
+	case s.Crontab != "":
+		return fmt.Errorf("crontab %q: this agent runs nothing by schedule", s.Crontab)
+	case s.Instances > 1:
+		return fmt.Errorf("instances %d: this agent manages one process for each key", s.Instances)
+	case s.Shell != "" && s.Shell != string(proc.ShellSh):
+		return fmt.Errorf("shell %q: only sh runs on this host", s.Shell)
+	case s.StartRetries < 0:
+		return fmt.Errorf("start_retries %d is negative", s.StartRetries)
+	case s.Type == resident && s.StartIntervalMS < 1:
+		return fmt.Errorf("start_interval_ms %d is not at least 1", s.StartIntervalMS)
+	}
+	return nil
+}
+
+func checkCommands(action string, s *agentproto.Spec) error {
+	switch {
+	case (action == agentproto.ActionStart || action == agentproto.ActionSupervise) && s.StartCmd == "":
+		return fmt.Errorf("start_cmd is empty, and %s needs it", actionNames[action])
+	case action == agentproto.ActionRestart && s.RestartCmd == "" && s.StartCmd == "":
+		return errors.New("restart_cmd and start_cmd are empty, and restart needs one of them")
+	case action == agentproto.ActionReload && s.ReloadCmd == "":
+		return errors.New("reload_cmd is empty, and reload needs it")
+	}
+	return nil
+}
+
+// unenforced says which fields of a spec are kept and have no effect.
+func unenforced(s *agentproto.Spec) []string {
+	var warnings []string
+	if s.CPULimit > 0 {
+		warnings = append(warnings, "limits.cpu is stored but not enforced by this agent")
+	}
+	if s.MemoryLimit > 0 {
+		warnings = append(warnings, "limits.memory is stored but not enforced by this agent")
+	}
+	return warnings
+}
+
+func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+func opTimeout(s *agentproto.Spec) time.Duration { return ms(s.OpTimeoutMS) }
+
+// startWindow is when, after the start command, the process must be there. An
+// end before the begin counts as the begin.
+func startWindow(s *agentproto.Spec) (begin, end time.Duration) {
+	return ms(s.StartCheckBeginMS), ms(max(s.StartCheckBeginMS, s.StartCheckEndMS))
+}
+
+// budget is how long an operation may take all in all.
+func budget(s *agentproto.Spec) time.Duration {
+	_, end := startWindow(s)
+	return 2*opTimeout(s) + end + ms(s.StopCheckMS)
+}
+
+// startLine is the command that brings a process up. A process that was
+// registered by a restart may have only the restart command.
+func startLine(s *agentproto.Spec) string {
+	if s.StartCmd == "" {
+		return s.RestartCmd
+	}
+	return s.StartCmd
+}
+
+func policyOf(s *agentproto.Spec, t Timing) supervise.Policy {
+	interval := ms(s.StartIntervalMS)
+	return supervise.Policy{
+		Resident: s.Type == resident, Retries: s.StartRetries, Interval: interval,
+		MaxDelay: t.MaxDelay, StableAfter: max(10*interval, t.StableAfter), RecoverDelay: t.RecoverDelay,
+	}
+}
+
+// sameProgram reports whether two specs describe the same program, so that
+// the process found by one is the other's.
+func sameProgram(a, b *agentproto.Spec) bool {
+	return a.ProcName == b.ProcName && a.Account == b.Account &&
+		filepath.Clean(a.SetupPath) == filepath.Clean(b.SetupPath) &&
+		filepath.Clean(a.PidPath) == filepath.Clean(b.PidPath)
+}
+
+// markOf is the value of the environment mark of a key's processes: keys may
+// hold bytes that an environment cannot.
+func markOf(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:8])
+}

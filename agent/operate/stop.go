@@ -1,0 +1,193 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/procfleet/procfleet/agent/proc"
+)
+
+func (r *run) stop(ctx context.Context) verdict {
+	if bad := r.ready(ctx); bad != nil {
+		return *bad
+	}
+	if r.main().IsZero() {
+		return notRunning()
+	}
+	return r.takeDown(ctx)
+}
+
+// takeDown ends the process that runs by the stop command, or without one by
+// SIGTERM to the main process.
+func (r *run) takeDown(ctx context.Context) verdict {
+	spec := &r.op.Spec
+	if spec.StopCmd != "" {
+		return r.endBy(ctx, spec.StopCmd, ms(spec.StopCheckMS))
+	}
+	main := r.main()
+	if bad := r.execute(main, proc.Identity{}); bad != nil {
+		return *bad
+	}
+	r.engine.Crash(CrashBeforeExec)
+	if err := proc.Signal(main, syscall.SIGTERM); err != nil {
+		return commandFailed(err.Error())
+	}
+	return r.gone(ctx, r.identities(), opTimeout(spec), "")
+}
+
+func (r *run) kill(ctx context.Context) verdict {
+	if bad := r.ready(ctx); bad != nil {
+		return *bad
+	}
+	main := r.main()
+	switch {
+	case main.IsZero():
+		return r.killStrays(ctx)
+	case r.op.Spec.KillCmd != "":
+		return r.endBy(ctx, r.op.Spec.KillCmd, r.engine.Timing.KillWait)
+	}
+	if bad := r.execute(main, proc.Identity{}); bad != nil {
+		return *bad
+	}
+	r.engine.Crash(CrashBeforeExec)
+	var trouble []string
+	ids := r.identities()
+	for _, id := range ids {
+		if _, err := proc.KillTree(ctx, id, r.killScope()); err != nil {
+			trouble = append(trouble, err.Error())
+		}
+	}
+	return r.gone(ctx, ids, r.engine.Timing.KillWait, strings.Join(trouble, "; "))
+}
+
+// killStrays ends what a process that is gone has left behind. They carry the
+// mark of the key, and the process they came from is known.
+func (r *run) killStrays(ctx context.Context) verdict {
+	strays := r.strays()
+	if r.known.last.IsZero() || strays == "" {
+		return notRunning()
+	}
+	if bad := r.execute(r.known.last, proc.Identity{}); bad != nil {
+		return *bad
+	}
+	if _, err := proc.KillTree(ctx, r.known.last, r.killScope()); err != nil {
+		return checkFailed(err.Error())
+	}
+	r.warn("process was not running; killed what it left behind: %s", strays)
+	return succeeded()
+}
+
+func (r *run) killScope() proc.KillScope {
+	key := r.op.Spec.Key
+	return proc.KillScope{Key: markOf(key), Protected: func(pid int) bool {
+		return r.engine.groups.has(pid) || r.engine.owners.otherHas(pid, key)
+	}}
+}
+
+// endBy runs a command that ends the process and gives it time to go.
+func (r *run) endBy(ctx context.Context, line string, wait time.Duration) verdict {
+	ids := r.identities()
+	trouble, bad := r.complete(ctx, line, r.main())
+	if bad != nil {
+		return *bad
+	}
+	return r.gone(ctx, ids, wait, trouble)
+}
+
+func (r *run) identities() []proc.Identity {
+	var ids []proc.Identity
+	for _, p := range r.seen.Procs {
+		ids = append(ids, p.Identity)
+	}
+	return ids
+}
+
+// gone waits until the processes and any successor are gone. trouble is how
+// the command that should have ended them failed; the goal counts more.
+func (r *run) gone(ctx context.Context, ids []proc.Identity, wait time.Duration, trouble string) verdict {
+	deadline := time.Now().Add(wait)
+	for {
+		// The time is read before the look, so that the last look is a late one.
+		late := time.Now().After(deadline)
+		if !anyAlive(ids) {
+			if r.look(ctx); r.seen.Verdict == proc.Stopped {
+				return r.wentAway(trouble)
+			}
+		}
+		if late {
+			return r.stayed(ctx, ids, wait, trouble)
+		}
+		if !pause(ctx, r.engine.Timing.StopPoll) {
+			return interrupted()
+		}
+	}
+}
+
+func (r *run) wentAway(trouble string) verdict {
+	if trouble != "" {
+		r.warn("process is gone, but: %s", trouble)
+	}
+	if strays := r.strays(); strays != "" {
+		r.warn("left behind by the process: %s", strays)
+	}
+	return succeeded()
+}
+
+func (r *run) stayed(ctx context.Context, ids []proc.Identity, wait time.Duration, trouble string) verdict {
+	r.look(ctx)
+	still := "still running pid " + pidList(ids)
+	if main := r.main(); !main.IsZero() && !anyAlive(ids) {
+		still = fmt.Sprintf("still running pid %d, which took the place of pid %s", main.PID, pidList(ids))
+	}
+	if trouble != "" {
+		return commandFailed(trouble, still)
+	}
+	return checkFailed(fmt.Sprintf("%s after %s", still, wait))
+}
+
+// strays lists the pids that the process left behind; "" when there are none
+// or they cannot be listed.
+func (r *run) strays() string {
+	found, err := proc.Strays(markOf(r.op.Spec.Key))
+	if err != nil {
+		return ""
+	}
+	var pids []string
+	for _, p := range found {
+		if !r.engine.groups.has(p.PGID) {
+			pids = append(pids, strconv.Itoa(p.PID))
+		}
+	}
+	if len(pids) == 0 {
+		return ""
+	}
+	return "pid " + strings.Join(pids, ", ")
+}
+
+func anyAlive(ids []proc.Identity) bool {
+	for _, id := range ids {
+		if proc.Alive(id) {
+			return true
+		}
+	}
+	return false
+}
+
+// pidList names those of the processes that live, or all when none does.
+func pidList(ids []proc.Identity) string {
+	var alive, all []string
+	for _, id := range ids {
+		all = append(all, strconv.Itoa(id.PID))
+		if proc.Alive(id) {
+			alive = append(alive, strconv.Itoa(id.PID))
+		}
+	}
+	if len(alive) == 0 {
+		alive = all
+	}
+	return strings.Join(alive, ", ")
+}

@@ -1,0 +1,95 @@
+package operate
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/procfleet/procfleet/agent/supervise"
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+// verdict is how an operation ended.
+type verdict struct {
+	class   supervise.Class
+	code    int
+	reason  string
+	message string // without the operation's name; empty for code 0
+}
+
+func succeeded() verdict {
+	return verdict{class: supervise.Done, code: agentproto.CodeSuccess, reason: agentproto.ReasonSucceeded}
+}
+
+func alreadyRunning(pid int) verdict {
+	return verdict{
+		class: supervise.Already, code: agentproto.CodeAlreadyRunning, reason: agentproto.ReasonAlreadyRunning,
+		message: fmt.Sprintf("process is already running, pid %d", pid),
+	}
+}
+
+func notRunning() verdict {
+	return verdict{
+		class: supervise.Already, code: agentproto.CodeNotRunning, reason: agentproto.ReasonNotRunning,
+		message: "process is not running",
+	}
+}
+
+// commandFailed says that a command could not be run or did not do its work.
+func commandFailed(parts ...string) verdict {
+	return failure(agentproto.CodeFailed, agentproto.ReasonCommandFailed, parts)
+}
+
+// checkFailed says that the command ran and the process is not as it should be.
+func checkFailed(parts ...string) verdict {
+	return failure(agentproto.CodeCheckFailed, agentproto.ReasonCheckFailed, parts)
+}
+
+// refused says that nothing was tried.
+func refused(parts ...string) verdict {
+	return failure(agentproto.CodeFailed, agentproto.ReasonRefused, parts)
+}
+
+// abnormal says that the agent itself cannot work.
+func abnormal(parts ...string) verdict {
+	return failure(agentproto.CodeAgentAbnormal, agentproto.ReasonRefused, parts)
+}
+
+// interrupted is the end of work that gave way; it makes no result.
+func interrupted() verdict { return verdict{class: supervise.Interrupted} }
+
+func failure(code int, reason string, parts []string) verdict {
+	return verdict{class: supervise.Failed, code: code, reason: reason, message: join(parts...)}
+}
+
+// join makes one message of its parts, leaving out empty ones.
+func join(parts ...string) string {
+	var text []string
+	for _, part := range parts {
+		if part != "" {
+			text = append(text, part)
+		}
+	}
+	return strings.Join(text, "; ")
+}
+
+// text is the message of a result: "success", or the operation's name with
+// what went wrong.
+func (v verdict) text(name string) string {
+	switch v.code {
+	case agentproto.CodeSuccess:
+		return "success"
+	case agentproto.CodeUnknownAction:
+		return clip(v.message)
+	}
+	return clip(name + ": " + v.message)
+}
+
+// clip cuts a message to the length that a result may have. The end goes: what
+// stands there is command output, whose own end was chosen to fit.
+func clip(message string) string {
+	message = strings.ToValidUTF8(message, "\uFFFD")
+	if len(message) <= agentproto.MaxMessage {
+		return message
+	}
+	return strings.ToValidUTF8(message[:agentproto.MaxMessage], "")
+}
