@@ -15,14 +15,15 @@ const MaxMessageBytes = 1 << 20
 // one asked for.
 var ErrType = errors.New("agentproto: unexpected message type")
 
-// message is every type that begins with a [Header].
-type message interface{ messageType() string }
+// Message is a pointer to any of the message structs: those that begin with a
+// [Header].
+type Message interface{ messageType() string }
 
 func (h *Header) messageType() string { return h.Type }
 
 // Decode reads a message of the wanted type into m, a pointer to one of the
 // message structs. It never panics; unknown fields are ignored.
-func Decode(data []byte, want string, m message) error {
+func Decode(data []byte, want string, m Message) error {
 	if len(data) > MaxMessageBytes {
 		return fmt.Errorf("agentproto: message of %d bytes is over the limit of %d", len(data), MaxMessageBytes)
 	}
@@ -51,7 +52,7 @@ func PeekType(data []byte) (string, error) {
 }
 
 // Encode writes a message.
-func Encode(m message) ([]byte, error) {
+func Encode(m Message) ([]byte, error) {
 	data, err := json.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("agentproto: encode %s: %w", m.messageType(), err)
