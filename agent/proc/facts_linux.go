@@ -39,7 +39,7 @@ func Describe(id Identity, host Host, prev Sample) (Facts, error) {
 	if host.MemTotal > 0 {
 		f.RSSPercent = float64(f.RSS) / float64(host.MemTotal) * 100
 	}
-	if exe := readLink(id.PID, "exe"); exe != "" {
+	if exe, err := readLink(id.PID, "exe"); err == nil {
 		f.Name = filepath.Base(exe)
 	}
 	if args, err := readArgs(id.PID); err == nil {

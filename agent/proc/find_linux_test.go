@@ -326,6 +326,35 @@ func TestBareNameProvesNothing(t *testing.T) {
 	wantProbe(t, find(t, Target{ProcName: "app", SetupPath: elsewhere.dir}), Stopped, "no app runs under")
 }
 
+func TestSearchPutsTheMasterFirst(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t)
+	h := spawn(t, program(t, s.dir, "app"), s.dir, "workers=3")
+	eventually(t, "master and workers are found", func() bool {
+		got := find(t, s.target("app"))
+		return got.Verdict == Running && len(got.Procs) == 4 && got.Procs[0].Identity == h.id
+	})
+}
+
+func TestF63ForeignProcessIsUncertainWithoutRoot(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t)
+	s.writePid(t, strconv.Itoa(os.Getpid()))
+	hidden := &search{target: s.target("app"), boot: "boot", uid: 77}
+	stale := func(string, ...any) judgement { return judgement{verdict: Stopped} }
+	// Neither executable nor working directory could be read.
+	if got := hidden.judge(Process{UID: 77}, "wrapper", stale); got.verdict != Uncertain {
+		t.Errorf("user of the account: got %+v, want uncertain", got)
+	}
+	if got := hidden.judge(Process{UID: 78}, "wrapper", stale); got.verdict != Stopped {
+		t.Errorf("another user: got %+v, want stopped", got)
+	}
+	hidden.files.written = time.Now().Add(time.Hour)
+	if got := hidden.judge(Process{UID: 77}, "app", stale); got.verdict != Running {
+		t.Errorf("kernel's name and user match: got %+v, want running", got)
+	}
+}
+
 func TestSetupPathThroughSymlink(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)

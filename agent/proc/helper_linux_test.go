@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 )
 
@@ -28,7 +29,8 @@ const deadMan = 60 * time.Second
 func TestMain(m *testing.M) {
 	scenario, ok := os.LookupEnv(scenarioVar)
 	if !ok {
-		os.Exit(m.Run())
+		goleak.VerifyTestMain(m)
+		return
 	}
 	time.AfterFunc(deadMan, func() { os.Exit(99) })
 	name, arg, _ := strings.Cut(scenario, "=")

@@ -132,7 +132,12 @@ func (s *search) judgePid(pid int) judgement {
 		return stale("is a kernel thread (%s)", st.Comm)
 	}
 	p, err := look(s.boot, st)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrGone):
+		return stale("has just ended")
+	case exhausted(err):
+		return judgement{reason: fmt.Sprintf("pid %d of pid file %s: %v", pid, s.target.PidPath, err)}
+	case err != nil:
 		return stale("is not a process: %v", err)
 	}
 	if s.excluded(p) {
@@ -252,8 +257,9 @@ func (s *search) candidates(table *Table) (found []Process, unreadable int) {
 		if dead(st.State) || st.PID == 1 || st.Kernel || s.mine[st.PID] {
 			continue
 		}
-		exe, cwd := readLink(st.PID, "exe"), readLink(st.PID, "cwd")
-		hidden := exe == "" && cwd == ""
+		exe, exeErr := readLink(st.PID, "exe")
+		cwd, cwdErr := readLink(st.PID, "cwd")
+		hidden := errors.Is(exeErr, os.ErrPermission) && errors.Is(cwdErr, os.ErrPermission)
 		if !hidden && !under(exe, s.files.setup) && !under(cwd, s.files.setup) {
 			continue // cheap test first: most processes of a host end here
 		}

@@ -110,7 +110,7 @@ func readBounded(path string, limit int) ([]byte, error) {
 func readArgs(pid int) ([]string, error) {
 	text, err := readBounded(procPath(pid, "cmdline"), maxCmdline)
 	if err != nil {
-		return nil, err
+		return nil, goneOr(err)
 	}
 	text = bytes.TrimRight(text, "\x00")
 	if len(text) == 0 {
@@ -142,13 +142,11 @@ func readStatus(pid int) (tgid, uid int, err error) {
 }
 
 // readLink reads /proc/PID/exe or cwd. The kernel appends " (deleted)" once
-// the file is unlinked or replaced, as every upgrade does.
-func readLink(pid int, name string) string {
+// the file is unlinked or replaced, as every upgrade does. ErrGone means that
+// the process is ending: it has given its files back, but still has a number.
+func readLink(pid int, name string) (string, error) {
 	path, err := os.Readlink(procPath(pid, name))
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSuffix(path, " (deleted)")
+	return strings.TrimSuffix(path, " (deleted)"), goneOr(err)
 }
 
 func procPath(pid int, name string) string {
@@ -222,13 +220,15 @@ func look(boot string, st Stat) (Process, error) {
 	}
 	p := processOf(boot, st)
 	p.UID = uid
-	p.Exe, p.Cwd = readLink(st.PID, "exe"), readLink(st.PID, "cwd")
+	var exeErr, cwdErr, argsErr error
+	p.Exe, exeErr = readLink(st.PID, "exe")
+	p.Cwd, cwdErr = readLink(st.PID, "cwd")
+	p.Args, argsErr = readArgs(st.PID)
+	if errors.Is(exeErr, ErrGone) || errors.Is(cwdErr, ErrGone) || errors.Is(argsErr, ErrGone) {
+		return Process{}, ErrGone
+	}
 	if p.Exe != "" {
 		p.Name = filepath.Base(p.Exe)
-	}
-	p.Args, err = readArgs(st.PID)
-	if err != nil && errors.Is(goneOr(err), ErrGone) {
-		return Process{}, ErrGone
 	}
 	return p, nil
 }

@@ -68,9 +68,10 @@ func run(t *testing.T, s shop, c Command) Result {
 	return running.Result()
 }
 
-// playing makes a command's program play a scenario.
+// playing makes a command's program play a scenario. A program built for
+// coverage would complain on its output without a place for its data.
 func playing(c Command, scenario string) Command {
-	c.Env = map[string]string{scenarioVar: scenario}
+	c.Env = map[string]string{scenarioVar: scenario, "GOCOVERDIR": filepath.Dir(c.OutputPath)}
 	return c
 }
 
