@@ -3,6 +3,7 @@ package proc
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -352,6 +353,24 @@ func TestF63ForeignProcessIsUncertainWithoutRoot(t *testing.T) {
 	hidden.files.written = time.Now().Add(time.Hour)
 	if got := hidden.judge(Process{UID: 77}, "app", stale); got.verdict != Running {
 		t.Errorf("kernel's name and user match: got %+v, want running", got)
+	}
+}
+
+func TestF63HiddenProcessIsUncertain(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	s := newShop(t)
+	h := spawn(t, program(t, s.dir, "app"), s.dir, "sleep")
+	s.write(t, "app.pid", strconv.Itoa(h.id.PID), 0o644)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(s.dir, "app"))
+	cmd.Env = append(os.Environ(), scenarioVar+"=find="+filepath.Join(s.dir, "app.pid"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
+	out, err := cmd.CombinedOutput()
+	if strings.Contains(string(out), "operation not permitted") || errors.Is(err, unix.EPERM) {
+		t.Skipf("NOT CHECKED: mounting /proc needs CAP_SYS_ADMIN: %v %s", err, out)
+	}
+	if err != nil || !strings.HasPrefix(string(out), "uncertain: pid "+strconv.Itoa(h.id.PID)) {
+		t.Fatalf("got %q, %v; want uncertain", out, err)
 	}
 }
 

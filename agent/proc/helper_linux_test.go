@@ -54,6 +54,7 @@ var scenarios = map[string]func(arg string){
 	"hold":          playHold,
 	"spew":          playSpew,
 	"limits":        playLimits,
+	"find":          playFind,
 }
 
 // ready tells the test one number on the first line of stdout.
@@ -179,6 +180,18 @@ func playLimits(dir string) {
 	must(err)
 	<-running.Done()
 	fmt.Print(running.Result().Output)
+}
+
+// playFind tells what an agent without root sees of the pid file's process
+// while /proc hides other users' processes.
+func playFind(pidPath string) {
+	must(unix.Mount("proc", "/proc", "proc", 0, "hidepid=2"))
+	must(syscall.Setgroups(nil))
+	must(syscall.Setgid(65534))
+	must(syscall.Setuid(65534))
+	target := Target{ProcName: "app", SetupPath: filepath.Dir(pidPath), PidPath: pidPath}
+	got := NewFinder(NewAccounts()).Find(context.Background(), target)
+	fmt.Printf("%s: %s\n", got.Verdict, got.Evidence)
 }
 
 type endless struct{}

@@ -384,7 +384,6 @@ func TestF68ProgramBeingWrittenIsWaitedFor(t *testing.T) {
 }
 
 func TestF69LoginProfile(t *testing.T) {
-	needRoot(t)
 	t.Parallel()
 	s := newShop(t)
 	for profile, want := range map[string]string{
