@@ -1,0 +1,65 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Check asks every server whether it is fit to keep tasks: Redis 6.2 or
+// later, and no eviction, because a server that evicts keys when its memory
+// is full forgets tasks that were accepted. A server that does not let itself
+// be asked is only warned about.
+func (s *Store) Check(ctx context.Context) error {
+	return s.persist(ctx, func(ctx context.Context) error {
+		if cluster, ok := s.client.(*redis.ClusterClient); ok {
+			return cluster.ForEachMaster(ctx, func(ctx context.Context, server *redis.Client) error {
+				return s.checkServer(ctx, server)
+			})
+		}
+		return s.checkServer(ctx, s.client)
+	})
+}
+
+func (s *Store) checkServer(ctx context.Context, server redis.Cmdable) error {
+	info, err := server.Info(ctx).Result()
+	var refused redis.Error
+	if errors.As(err, &refused) && classify(err) == faultForGood {
+		s.log.WithError(err).Warn("cannot check the version and the maxmemory-policy of Redis; it must be noeviction")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if v := field(info, "redis_version"); !atLeast(v, 6, 2) {
+		return fmt.Errorf("redis %s is too old; 6.2 or later is needed", v)
+	}
+	if policy := field(info, "maxmemory_policy"); policy != "" && policy != "noeviction" {
+		return fmt.Errorf("redis would evict tasks: its maxmemory-policy is %s; set it to noeviction", policy)
+	}
+	return nil
+}
+
+// field reads one line of what INFO answers.
+func field(info, name string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+func atLeast(version string, major, minor int) bool {
+	parts := strings.SplitN(version, ".", 3)
+	if len(parts) < 2 {
+		return true // a fork with a scheme of its own
+	}
+	a, errA := strconv.Atoi(parts[0])
+	b, errB := strconv.Atoi(parts[1])
+	return errA != nil || errB != nil || a > major || a == major && b >= minor
+}

@@ -1,0 +1,456 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/internal/pack"
+)
+
+// luaTick allots the next number: the time, or one more than the last number
+// where the clock stood still or went back. What the caller has seen counts
+// as allotted even if a fail-over lost it.
+const luaTick = luaNow + `
+local function tick(clock, seen)
+  local time = now()
+  local last = math.max(tonumber(redis.call('GET', clock) or 0), tonumber(seen))
+  local number = math.max(time, last + 1)
+  redis.call('SET', clock, text(number))
+  return text(number), text(time)
+end
+`
+
+// tickScript allots a number.
+//
+// KEYS[1] clock
+// ARGV[1] highest number that the caller has seen
+// Returns {number, microseconds of the store's clock}.
+var tickScript = redis.NewScript(luaTick + `
+local number, time = tick(KEYS[1], ARGV[1])
+return {number, time}
+`)
+
+// enrolScript puts a task into the indexes, allotting its number if it has
+// none, and drops from the list what has expired.
+//
+// KEYS[1] clock
+// KEYS[2] tasks
+// KEYS[3] expiries
+// KEYS[4..19] sweep, one for each shard
+// ARGV[1] highest number that the caller has seen
+// ARGV[2] the task's number, or "" to allot one
+// ARGV[3] microseconds until the first visit
+// ARGV[4] milliseconds until the task expires
+// ARGV[5] the task's shard, or the number of shards if ARGV[2] is ""
+// Returns {number, microseconds of the store's clock}.
+var enrolScript = redis.NewScript(luaTick + `
+local number, time = ARGV[2], text(now())
+local shard = tonumber(ARGV[5])
+if number == '' then
+  number, time = tick(KEYS[1], ARGV[1])
+  shard = tonumber(number) % shard
+end
+local expires = math.floor(tonumber(time) / 1000) + tonumber(ARGV[4])
+local sweep = KEYS[4 + shard]
+redis.call('ZADD', sweep, 'NX', text(tonumber(time) + tonumber(ARGV[3])), number)
+redis.call('ZADD', KEYS[2], number, number)
+redis.call('ZADD', KEYS[3], text(expires), number)
+for _, key in ipairs({sweep, KEYS[2], KEYS[3]}) do
+  if redis.call('PTTL', key) < tonumber(ARGV[4]) then redis.call('PEXPIREAT', key, text(expires)) end
+end
+local past = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', text(math.floor(tonumber(time) / 1000)), 'LIMIT', 0, 100)
+if #past > 0 then
+  redis.call('ZREM', KEYS[2], unpack(past))
+  redis.call('ZREM', KEYS[3], unpack(past))
+end
+return {number, time}
+`)
+
+// claimScript makes an idempotency key point to another number if it points
+// where the caller thinks.
+//
+// KEYS[1] request
+// ARGV[1] the number that the caller read, 0 for none
+// ARGV[2] the number that the caller wants
+// ARGV[3] when the record expires, in milliseconds since the epoch
+// Returns the number that is there now.
+var claimScript = redis.NewScript(`
+local has = redis.call('GET', KEYS[1]) or '0'
+if has ~= ARGV[1] then return has end
+redis.call('SET', KEYS[1], ARGV[2], 'PXAT', ARGV[3])
+return ARGV[2]
+`)
+
+// stageScript writes chunks of a task that is too big for one call, before
+// its head makes them a task. Of several makers of one id the last to begin
+// has the writer key; the others learn that they were overtaken.
+//
+// KEYS[1] head
+// KEYS[2] writer
+// KEYS[3..] chunks
+// ARGV[1] maker
+// ARGV[2] when all expires, in milliseconds since the epoch
+// ARGV[3] "first" in the maker's first call
+// ARGV[4..] packed chunks, in the order of KEYS
+// Returns "staged", "overtaken" or "exists".
+var stageScript = redis.NewScript(`
+if redis.call('EXISTS', KEYS[1]) == 1 then return 'exists' end
+if ARGV[3] == 'first' then
+  redis.call('SET', KEYS[2], ARGV[1], 'PXAT', ARGV[2])
+elseif redis.call('GET', KEYS[2]) ~= ARGV[1] then
+  return 'overtaken'
+end
+for i = 3, #KEYS do redis.call('SET', KEYS[i], ARGV[i + 1], 'PXAT', ARGV[2]) end
+return 'staged'
+`)
+
+// abandonScript gives back the room of chunks that will not become a task.
+//
+// KEYS[1] head
+// KEYS[2] writer
+// KEYS[3..] chunks
+// ARGV[1] maker
+// Returns the number of keys that it removed.
+var abandonScript = redis.NewScript(`
+if redis.call('EXISTS', KEYS[1]) == 1 or redis.call('GET', KEYS[2]) ~= ARGV[1] then return 0 end
+local removed = 0
+for i = 2, #KEYS do removed = removed + redis.call('UNLINK', KEYS[i]) end
+return removed
+`)
+
+// createScript makes a task: the last chunks, the marks, and the head without
+// which nothing of it counts.
+//
+// KEYS[1] head
+// KEYS[2] writer
+// KEYS[3] marks
+// KEYS[4..] chunks
+// ARGV[1] maker
+// ARGV[2] when all expires, in milliseconds since the epoch
+// ARGV[3] "staged" if other chunks were written before
+// ARGV[4] number of items
+// ARGV[5] mark of a pending item
+// ARGV[6..] packed chunks, in the order of KEYS, then fields and values of the head
+// Returns "created" (also if this maker did it before), "exists" or "overtaken".
+var createScript = redis.NewScript(`
+local there = redis.call('HGET', KEYS[1], 'maker')
+if there then return there == ARGV[1] and 'created' or 'exists' end
+if ARGV[3] == 'staged' and redis.call('GET', KEYS[2]) ~= ARGV[1] then return 'overtaken' end
+local at = 6
+for i = 4, #KEYS do
+  redis.call('SET', KEYS[i], ARGV[at], 'PXAT', ARGV[2])
+  at = at + 1
+end
+redis.call('SET', KEYS[3], string.rep(ARGV[5], tonumber(ARGV[4])), 'PXAT', ARGV[2])
+redis.call('HSET', KEYS[1], 'maker', ARGV[1], unpack(ARGV, at))
+redis.call('PEXPIREAT', KEYS[1], ARGV[2])
+if ARGV[3] == 'staged' then redis.call('DEL', KEYS[2]) end
+return 'created'
+`)
+
+// errOvertaken is for a maker whose id another one makes at the same time.
+var errOvertaken = errors.New("the task is being made by another dispatcher at the same time")
+
+// Create stores the task in two steps: its entry in the indexes, then the
+// task. With an idempotency key the record of the key comes before both, so
+// that whoever repeats the request finds the id that was chosen.
+func (s *Store) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	m := &maker{store: s, draft: &d, nonce: uuid.NewString()}
+	t, created, err := m.create(ctx)
+	if err != nil {
+		return procfleet.Task{}, false, fmt.Errorf("create a task: %w", err)
+	}
+	return t, created, nil
+}
+
+// maker makes one task.
+type maker struct {
+	store *Store
+	draft *taskstore.Draft
+	nonce string
+}
+
+func (m *maker) create(ctx context.Context) (procfleet.Task, bool, error) {
+	for {
+		n, now, err := m.number(ctx)
+		var existing *foundTask
+		if errors.As(err, &existing) {
+			return existing.task, false, nil
+		}
+		if err != nil {
+			return procfleet.Task{}, false, err
+		}
+		t := m.task(n, now)
+		switch answer, err := m.write(ctx, &t); {
+		case err != nil:
+			return procfleet.Task{}, false, err
+		case answer == "created":
+			return t, true, nil
+		case answer == "overtaken":
+			return procfleet.Task{}, false, fmt.Errorf("%w: %w", taskstore.ErrUnavailable, errOvertaken)
+		}
+		// It exists: with a key the next round finds it; without one the
+		// number was given twice, which a clock that lost its end can do.
+	}
+}
+
+// foundTask says that the request was made before.
+type foundTask struct{ task procfleet.Task }
+
+func (*foundTask) Error() string { return "the request was made before" }
+
+// number returns the number for the task and the time of its acceptance, with
+// the task's entry in the indexes and the idempotency record made; or a
+// [foundTask].
+func (m *maker) number(ctx context.Context) (procfleet.Number, time.Time, error) {
+	if m.draft.IdempotencyKey == "" {
+		return m.store.enrol(ctx, 0, m.lifetime())
+	}
+	fresh, now, err := m.store.tick(ctx)
+	if err != nil {
+		return 0, time.Time{}, err
+	}
+	n, err := m.claim(ctx, fresh, now.Add(m.lifetime()))
+	if err != nil {
+		return 0, time.Time{}, err
+	}
+	_, _, err = m.store.enrol(ctx, n, m.lifetime())
+	return n, now, err
+}
+
+func (m *maker) lifetime() time.Duration { return m.draft.Timeout + m.draft.Retention }
+
+// claim makes the idempotency key point to a number: a fresh one, or the one
+// that the key has if its task was never written.
+func (m *maker) claim(ctx context.Context, fresh procfleet.Number, expires time.Time) (procfleet.Number, error) {
+	read, want := procfleet.Number(0), fresh
+	for {
+		has, err := m.store.claim(ctx, m.draft, read, want, expires)
+		if err != nil || has == want {
+			return want, err
+		}
+		free, err := m.free(ctx, has)
+		if err != nil {
+			return 0, err
+		}
+		read, want = has, has
+		if free {
+			want = fresh
+		}
+	}
+}
+
+// free looks at the task that an idempotency key points to. It answers true
+// if the key may point to another one, false if the task is to be made under
+// its number, and a [foundTask] if it is the one that the caller wants.
+func (m *maker) free(ctx context.Context, has procfleet.Number) (bool, error) {
+	t, body, err := m.store.taskAndBody(ctx, has.TaskID())
+	switch {
+	case errors.Is(err, taskstore.ErrNotFound):
+		return false, nil
+	case err != nil:
+		return false, err
+	case t.State == procfleet.TaskRejected:
+		return true, nil
+	case body != m.draft.BodyHash:
+		return false, taskstore.ErrConflict
+	}
+	return false, &foundTask{task: t}
+}
+
+func (m *maker) task(n procfleet.Number, now time.Time) procfleet.Task {
+	d := m.draft
+	t := procfleet.Task{
+		ID: n.TaskID(), Number: n, State: procfleet.TaskAccepted, Lane: d.Lane, Chunks: len(d.Chunks),
+		CreatedAt: now, Deadline: now.Add(d.Timeout), ExpiresAt: now.Add(m.lifetime()),
+		Actions: d.Actions, Dialect: d.Dialect, Application: d.Application, Business: d.Business, Callback: d.Callback,
+		Counts: make(procfleet.Counts, len(procfleet.States())),
+	}
+	for i := range d.Chunks {
+		t.Items += len(d.Chunks[i].Items)
+	}
+	for _, s := range procfleet.States() {
+		t.Counts[s] = 0
+	}
+	t.Counts[procfleet.StatePending] = t.Items
+	return t
+}
+
+// write writes the chunks and the head, and returns what [createScript]
+// answers. Chunks that did not become a task are removed again.
+func (m *maker) write(ctx context.Context, t *procfleet.Task) (answer string, err error) {
+	groups, err := group(m.draft.Chunks)
+	if err != nil {
+		return "", err
+	}
+	last := len(groups) - 1
+	for i, g := range groups[:last] {
+		c := m.stageCall(t, g, i == 0)
+		if err = m.store.run(ctx, c); err == nil {
+			answer, err = c.cmd.Text()
+		}
+		if err != nil {
+			m.abandon(ctx, t, groups[:i+1])
+			return "", err
+		}
+		if answer != "staged" {
+			return answer, nil
+		}
+	}
+	c, err := m.createCall(t, groups[last], last > 0)
+	if err != nil {
+		return "", err
+	}
+	if err = m.store.runDurably(ctx, c); err != nil {
+		m.abandon(ctx, t, groups[:last])
+		return "", err
+	}
+	return c.cmd.Text()
+}
+
+func (m *maker) stageCall(t *procfleet.Task, g chunkGroup, first bool) *call {
+	keys := m.store.keys.task(t.ID)
+	turn := "next"
+	if first {
+		turn = "first"
+	}
+	return &call{
+		script: stageScript,
+		keys:   append([]string{keys.head(), keys.writer()}, g.keys(keys)...),
+		args:   append([]any{m.nonce, expiry(t.ExpiresAt), turn}, g.packed...),
+	}
+}
+
+func (m *maker) createCall(t *procfleet.Task, g chunkGroup, staged bool) (*call, error) {
+	keys := m.store.keys.task(t.ID)
+	fields, err := newHead(t, m.draft)
+	if err != nil {
+		return nil, err
+	}
+	before := ""
+	if staged {
+		before = "staged"
+	}
+	args := append([]any{m.nonce, expiry(t.ExpiresAt), before, t.Items, string(rune(pack.Pending))}, g.packed...)
+	return &call{
+		script: createScript,
+		keys:   append([]string{keys.head(), keys.writer(), keys.marks()}, g.keys(keys)...),
+		args:   append(args, fields...),
+	}, nil
+}
+
+// abandon makes one attempt to give the room of staged chunks back at once
+// instead of when they expire; a server that is full needs it.
+func (m *maker) abandon(ctx context.Context, t *procfleet.Task, groups []chunkGroup) {
+	if len(groups) == 0 {
+		return
+	}
+	keys := m.store.keys.task(t.ID)
+	c := &call{script: abandonScript, keys: []string{keys.head(), keys.writer()}, args: []any{m.nonce}}
+	for _, g := range groups {
+		c.keys = append(c.keys, g.keys(keys)...)
+	}
+	if err := m.store.run(ctx, c); err != nil {
+		m.store.log.WithField("task", t.ID).WithError(err).Warn("chunks of a task that was not made stay until they expire")
+	}
+}
+
+// chunkGroup is consecutive packed chunks that travel in one call.
+type chunkGroup struct {
+	first  int
+	packed []any
+	bytes  int
+}
+
+func (g *chunkGroup) keys(t taskKeys) []string {
+	keys := make([]string, len(g.packed))
+	for i := range keys {
+		keys[i] = t.chunk(g.first + i)
+	}
+	return keys
+}
+
+// group packs the chunks into groups of about a mebibyte, so that no call
+// holds Redis up for long; there is one group at least.
+func group(chunks []procfleet.Chunk) ([]chunkGroup, error) {
+	const enough = 1 << 20
+	groups := []chunkGroup{{}}
+	for i := range chunks {
+		packed, err := pack.Chunk(&chunks[i])
+		if err != nil {
+			return nil, err
+		}
+		g := &groups[len(groups)-1]
+		if len(g.packed) > 0 && g.bytes+len(packed) > enough {
+			groups = append(groups, chunkGroup{first: i})
+			g = &groups[len(groups)-1]
+		}
+		g.packed = append(g.packed, packed)
+		g.bytes += len(packed)
+	}
+	return groups, nil
+}
+
+// tick allots a number.
+func (s *Store) tick(ctx context.Context) (procfleet.Number, time.Time, error) {
+	return s.allot(ctx, &call{script: tickScript, keys: []string{s.keys.clock()}, args: []any{s.highest.Load()}})
+}
+
+// enrol puts a task into the indexes; a zero number is allotted.
+func (s *Store) enrol(ctx context.Context, n procfleet.Number, lifetime time.Duration) (procfleet.Number, time.Time, error) {
+	given, shard := "", taskstore.SweepShards
+	if n != 0 {
+		given, shard = strconv.FormatInt(int64(n), 10), taskstore.Shard(n)
+	}
+	return s.allot(ctx, &call{
+		script: enrolScript,
+		keys:   s.keys.index(),
+		args:   []any{s.highest.Load(), given, taskstore.FirstVisit.Microseconds(), lifetime.Milliseconds(), shard},
+	})
+}
+
+// allot runs a call that answers {number, time}.
+func (s *Store) allot(ctx context.Context, c *call) (procfleet.Number, time.Time, error) {
+	if err := s.run(ctx, c); err != nil {
+		return 0, time.Time{}, err
+	}
+	answer, err := c.cmd.Int64Slice()
+	if err != nil || len(answer) != 2 {
+		return 0, time.Time{}, fmt.Errorf("%w: number and time: %w", errDamaged, err)
+	}
+	s.raise(answer[0])
+	return procfleet.Number(answer[0]), moment(answer[1]), nil
+}
+
+// raise notes the highest number seen.
+func (s *Store) raise(n int64) {
+	for {
+		seen := s.highest.Load()
+		if n <= seen || s.highest.CompareAndSwap(seen, n) {
+			return
+		}
+	}
+}
+
+// claim makes the draft's idempotency key point to want if it points to read,
+// and returns where it points to then; zero is nowhere.
+func (s *Store) claim(ctx context.Context, d *taskstore.Draft, read, want procfleet.Number, expires time.Time) (procfleet.Number, error) {
+	c := &call{
+		script: claimScript,
+		keys:   []string{s.keys.request(d.Application, d.IdempotencyKey)},
+		args:   []any{int64(read), int64(want), expiry(expires)},
+	}
+	if err := s.run(ctx, c); err != nil {
+		return 0, err
+	}
+	n, err := c.number()
+	return procfleet.Number(n), err
+}

@@ -1,0 +1,193 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// leaseScript takes or renews a lease.
+//
+// KEYS[1] lease
+// ARGV[1] holder
+// ARGV[2] milliseconds
+// Returns 1 if the holder has it now, else 0.
+var leaseScript = redis.NewScript(`
+local holder = redis.call('GET', KEYS[1])
+if holder and holder ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+`)
+
+// releaseScript gives a lease back.
+//
+// KEYS[1] lease
+// ARGV[1] holder
+// Returns 1 if the holder had it, else 0.
+var releaseScript = redis.NewScript(`
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+return redis.call('DEL', KEYS[1])
+`)
+
+// dueScript finds the tasks whose visit is due.
+//
+// KEYS[1] sweep
+// ARGV[1] how many at most
+// Returns their numbers, the longest overdue first.
+var dueScript = redis.NewScript(luaNow + `
+return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', text(now()), 'LIMIT', 0, ARGV[1])
+`)
+
+// undoneScript lists the chunks that are not done.
+//
+// KEYS[1] head
+// Returns {chunk, position in the stream or "", first begun or ""} for each,
+// one after the other, or {-1} if there is no such task.
+var undoneScript = redis.NewScript(`
+local chunks = redis.call('HGET', KEYS[1], 'chunks')
+if not chunks then return {-1} end
+local list = {}
+for k = 0, chunks - 1 do
+  local d = redis.call('HMGET', KEYS[1], 'done:' .. k, 'sequence:' .. k, 'begun:' .. k)
+  if not d[1] then
+    list[#list + 1] = k
+    list[#list + 1] = d[2] or ''
+    list[#list + 1] = d[3] or ''
+  end
+end
+return list
+`)
+
+// republishedScript notes where a chunk is in the stream.
+//
+// KEYS[1] head
+// ARGV[1] number of the chunk
+// ARGV[2] position
+// Returns 1, or 0 if there is no such task.
+var republishedScript = redis.NewScript(`
+if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+redis.call('HSET', KEYS[1], 'sequence:' .. ARGV[1], ARGV[2])
+return 1
+`)
+
+// revisitScript moves a visit that is in the index.
+//
+// KEYS[1] sweep
+// ARGV[1] the task's number
+// ARGV[2] microseconds from now
+// Returns 1.
+var revisitScript = redis.NewScript(luaNow + `
+redis.call('ZADD', KEYS[1], 'XX', text(now() + ARGV[2]), ARGV[1])
+return 1
+`)
+
+// notifiedScript notes that the end of a task was told.
+//
+// KEYS[1] head
+// Returns 1, or 0 if there is no such task.
+var notifiedScript = redis.NewScript(`
+if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+redis.call('HDEL', KEYS[1], 'notify')
+return 1
+`)
+
+// Lease is by the clock of the server that keeps the lease.
+func (s *Store) Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error) {
+	c := &call{script: leaseScript, keys: []string{s.keys.lease(name)}, args: []any{holder, max(ttl.Milliseconds(), 1)}}
+	if err := s.run(ctx, c); err != nil {
+		return false, fmt.Errorf("lease %s: %w", name, err)
+	}
+	n, err := c.number()
+	return n == 1, err
+}
+
+// Release gives a lease back.
+func (s *Store) Release(ctx context.Context, name, holder string) error {
+	c := &call{script: releaseScript, keys: []string{s.keys.lease(name)}, args: []any{holder}}
+	if err := s.run(ctx, c); err != nil {
+		return fmt.Errorf("release lease %s: %w", name, err)
+	}
+	return nil
+}
+
+// Due reads one shard of the index.
+func (s *Store) Due(ctx context.Context, shard, limit int) ([]procfleet.TaskID, error) {
+	c := &call{script: dueScript, keys: []string{s.keys.sweep(shard)}, args: []any{limit}}
+	if err := s.run(ctx, c); err != nil {
+		return nil, fmt.Errorf("due visits of shard %d: %w", shard, err)
+	}
+	members, err := c.cmd.StringSlice()
+	if err != nil {
+		return nil, fmt.Errorf("due visits of shard %d: %w", shard, err)
+	}
+	return taskIDs(members)
+}
+
+// Undone lists the chunks of a task that are not done.
+func (s *Store) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.ChunkDuty, error) {
+	if _, err := number(id); err != nil {
+		return nil, err
+	}
+	c := &call{script: undoneScript, keys: []string{s.keys.task(id).head()}}
+	if err := s.run(ctx, c); err != nil {
+		return nil, fmt.Errorf("undone chunks of task %s: %w", id, err)
+	}
+	values, err := c.cmd.Slice()
+	if err != nil || len(values)%3 != 0 {
+		return nil, fmt.Errorf("undone chunks of task %s: %w", id, missing(err))
+	}
+	h := head{values: values}
+	duties := make([]taskstore.ChunkDuty, 0, len(values)/3)
+	for len(h.values) > 0 {
+		n, ok := h.values[0].(int64)
+		if !ok {
+			return nil, fmt.Errorf("%w: undone chunks of task %s", errDamaged, id)
+		}
+		h.values = h.values[1:]
+		duties = append(duties, taskstore.ChunkDuty{Chunk: int(n), Sequence: uint64(h.int()), Begun: moment(h.int())})
+	}
+	return duties, nil
+}
+
+// Republished notes a chunk's new position in the stream.
+func (s *Store) Republished(ctx context.Context, id procfleet.TaskID, chunk int, sequence uint64) error {
+	return s.change(ctx, id, "note as published again", republishedScript, chunk, sequence)
+}
+
+// Revisit moves the task's visit; one that was settled stays out.
+func (s *Store) Revisit(ctx context.Context, id procfleet.TaskID, after time.Duration) error {
+	n, err := number(id)
+	if err != nil {
+		return err
+	}
+	c := &call{script: revisitScript, keys: []string{s.keys.sweep(taskstore.Shard(n))}, args: []any{int64(n), after.Microseconds()}}
+	if err := s.run(ctx, c); err != nil {
+		return fmt.Errorf("set the next visit of task %s: %w", id, err)
+	}
+	return nil
+}
+
+// Settle takes a task out of the sweep index.
+func (s *Store) Settle(ctx context.Context, id procfleet.TaskID) error {
+	n, err := number(id)
+	if err != nil {
+		return err
+	}
+	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		pipe.ZRem(ctx, s.keys.sweep(taskstore.Shard(n)), strconv.FormatInt(int64(n), 10))
+	}); err != nil {
+		return fmt.Errorf("settle task %s: %w", id, err)
+	}
+	return nil
+}
+
+// Notified clears NotifyPending.
+func (s *Store) Notified(ctx context.Context, id procfleet.TaskID) error {
+	return s.change(ctx, id, "note as told", notifiedScript)
+}

@@ -1,0 +1,68 @@
+package redisstore
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// fault is what an error of Redis means for the one who asked.
+type fault int
+
+const (
+	// faultForGood is not cured by asking again.
+	faultForGood fault = iota
+	// faultPassing is: Redis is away, starts, fails over or moves slots.
+	faultPassing
+	// faultScripts means that the server lost its scripts, by a restart.
+	faultScripts
+	// faultFull means that the server takes no writes until someone makes
+	// room; asking again at once only adds load.
+	faultFull
+)
+
+// passing and full are how the errors begin. Before Redis 7 the error of a
+// command inside a script is wrapped in other text, hence the minus sign.
+var (
+	passing = []string{
+		"LOADING", "READONLY", "TRYAGAIN", "MOVED", "ASK", "CLUSTERDOWN",
+		"MASTERDOWN", "NOREPLICAS", "BUSY", "ERR max number of clients",
+	}
+	full = []string{"OOM", "MISCONF"}
+)
+
+func classify(err error) fault {
+	var answer redis.Error
+	switch {
+	case errors.Is(err, redis.ErrClosed), errors.Is(err, taskstore.ErrUnavailable):
+		return faultForGood
+	case !errors.As(err, &answer):
+		return faultPassing // the network's word: refused, reset, timed out
+	case redis.HasErrorPrefix(err, "NOSCRIPT"):
+		return faultScripts
+	case says(answer, full):
+		return faultFull
+	case says(answer, passing):
+		return faultPassing
+	}
+	return faultForGood
+}
+
+// redirected reports whether err says that a slot is elsewhere.
+func redirected(err error) bool {
+	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") ||
+		redis.HasErrorPrefix(err, "CLUSTERDOWN") || redis.HasErrorPrefix(err, "READONLY")
+}
+
+func says(err redis.Error, kinds []string) bool {
+	message := err.Error()
+	for _, kind := range kinds {
+		if strings.HasPrefix(message, kind) || strings.Contains(message, "-"+kind+" ") {
+			return true
+		}
+	}
+	return false
+}

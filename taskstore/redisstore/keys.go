@@ -1,0 +1,71 @@
+package redisstore
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// resultBlock is how many items share one hash of results.
+const resultBlock = 1000
+
+// keyspace builds every key; what each key holds is in the package comment.
+// The text in braces decides the slot of a key in a cluster.
+type keyspace struct{ prefix string }
+
+// taskKeys builds the keys of one task, all in one slot.
+type taskKeys struct{ base string }
+
+func (k keyspace) task(id procfleet.TaskID) taskKeys {
+	return taskKeys{base: k.prefix + "{" + string(id) + "}:"}
+}
+
+func (t taskKeys) head() string           { return t.base + "head" }
+func (t taskKeys) marks() string          { return t.base + "marks" }
+func (t taskKeys) writer() string         { return t.base + "writer" }
+func (t taskKeys) chunk(n int) string     { return t.base + "chunk:" + strconv.Itoa(n) }
+func (t taskKeys) results(n int) string   { return t.base + "results:" + strconv.Itoa(n) }
+func (t taskKeys) resultsOf(i int) string { return t.results(i / resultBlock) }
+
+func (k keyspace) clock() string    { return k.prefix + "{index}:clock" }
+func (k keyspace) tasks() string    { return k.prefix + "{index}:tasks" }
+func (k keyspace) expiries() string { return k.prefix + "{index}:expiries" }
+
+func (k keyspace) sweep(shard int) string {
+	return k.prefix + "{index}:sweep:" + strconv.Itoa(shard)
+}
+
+// index returns the keys that [enrolScript] declares.
+func (k keyspace) index() []string {
+	keys := []string{k.clock(), k.tasks(), k.expiries()}
+	for shard := range taskstore.SweepShards {
+		keys = append(keys, k.sweep(shard))
+	}
+	return keys
+}
+
+// request is the key of an idempotency record. What callers send is hashed,
+// so that no text of theirs becomes part of a key.
+func (k keyspace) request(application, key string) string {
+	sum := sha256.Sum256([]byte(strconv.Itoa(len(application)) + ":" + application + key))
+	return k.prefix + "request:" + hex.EncodeToString(sum[:])
+}
+
+func (k keyspace) lease(name string) string { return k.prefix + "lease:" + name }
+
+func (k keyspace) clouds() string { return k.prefix + "clouds" }
+
+// presenceKeys builds the keys of what the agents of one cloud area announced.
+type presenceKeys struct{ base string }
+
+func (k keyspace) presence(cloud procfleet.CloudArea) presenceKeys {
+	return presenceKeys{base: k.prefix + "{presence:" + strconv.FormatInt(int64(cloud), 10) + "}:"}
+}
+
+func (p presenceKeys) hosts() string  { return p.base + "hosts" }
+func (p presenceKeys) seen() string   { return p.base + "seen" }
+func (p presenceKeys) order() string  { return p.base + "order" }
+func (p presenceKeys) agents() string { return p.base + "agents" }

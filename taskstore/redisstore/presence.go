@@ -1,0 +1,351 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// announceScript keeps what agents of one cloud area say. A host's entry has
+// a head of fixed width that the script reads and writes (see [sighting]) and
+// then the announcement as it came, which it does not look into.
+//
+// KEYS[1] hosts
+// KEYS[2] seen
+// KEYS[3] order
+// KEYS[4] agents
+// ARGV[1] microseconds for which an announcement counts
+// ARGV[2..] for each announcement: address, "leaving" or "", instance
+// (16 letters), agent id, packed announcement
+// Returns the number of entries that it dropped as too old.
+var announceScript = redis.NewScript(luaNow + `
+local time, ttl = now(), tonumber(ARGV[1])
+local none = string.rep('0', 16)
+local function stamp(n) return string.format('%016.0f', n) end
+
+local function forget(addr, entry)
+  local idLength = tonumber(string.sub(entry, 82, 86))
+  local id = string.sub(entry, 87, 86 + idLength)
+  if redis.call('HGET', KEYS[4], id) == addr then redis.call('HDEL', KEYS[4], id) end
+  redis.call('HDEL', KEYS[1], addr)
+  redis.call('ZREM', KEYS[2], addr)
+  redis.call('ZREM', KEYS[3], addr)
+end
+
+local function leave(addr, entry, instance)
+  if not entry then return end
+  if string.sub(entry, 33, 48) == instance then
+    forget(addr, entry)
+  elseif string.sub(entry, 49, 64) == instance then
+    redis.call('HSET', KEYS[1], addr, string.sub(entry, 1, 48) .. none .. none .. '0' .. string.sub(entry, 82))
+  end
+end
+
+local function hear(addr, entry, instance, id, packed)
+  local since, rival, rivalSeen, both = stamp(time), none, none, '0'
+  if entry and tonumber(string.sub(entry, 1, 16)) > time - ttl then
+    local last = string.sub(entry, 33, 48)
+    rival, rivalSeen, both = string.sub(entry, 49, 64), string.sub(entry, 65, 80), string.sub(entry, 81, 81)
+    if last == instance then
+      since = string.sub(entry, 17, 32)
+    else
+      both = (rival == instance and tonumber(rivalSeen) > time - ttl) and '1' or '0'
+      rival, rivalSeen = last, string.sub(entry, 1, 16)
+    end
+  end
+  local oldLength = entry and tonumber(string.sub(entry, 82, 86)) or 0
+  local old = entry and string.sub(entry, 87, 86 + oldLength) or ''
+  if old ~= id and old ~= '' and redis.call('HGET', KEYS[4], old) == addr then redis.call('HDEL', KEYS[4], old) end
+  if id ~= '' then redis.call('HSET', KEYS[4], id, addr) end
+  redis.call('HSET', KEYS[1], addr,
+    stamp(time) .. since .. instance .. rival .. rivalSeen .. both .. string.format('%05d', #id) .. id .. packed)
+  redis.call('ZADD', KEYS[2], text(time), addr)
+  if not entry then redis.call('ZADD', KEYS[3], 0, addr) end
+end
+
+for i = 2, #ARGV, 5 do
+  local addr = ARGV[i]
+  local entry = redis.call('HGET', KEYS[1], addr)
+  if ARGV[i + 1] == 'leaving' then
+    leave(addr, entry, ARGV[i + 2])
+  else
+    hear(addr, entry, ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
+  end
+end
+
+local past = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(time - ttl), 'LIMIT', 0, 100)
+for _, addr in ipairs(past) do
+  local entry = redis.call('HGET', KEYS[1], addr)
+  if entry then forget(addr, entry) else redis.call('ZREM', KEYS[2], addr) end
+end
+for _, key in ipairs(KEYS) do redis.call('PEXPIREAT', key, text(math.ceil((time + 2 * ttl) / 1000))) end
+return #past
+`)
+
+// areasScript notes that agents of cloud areas were heard of, and forgets the
+// areas that were not.
+//
+// KEYS[1] clouds
+// ARGV[1] microseconds for which an announcement counts
+// ARGV[2..] cloud areas
+// Returns 1.
+var areasScript = redis.NewScript(luaNow + `
+local time, ttl = now(), tonumber(ARGV[1])
+for i = 2, #ARGV do redis.call('ZADD', KEYS[1], text(time), ARGV[i]) end
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', text(time - 2 * ttl))
+redis.call('PEXPIREAT', KEYS[1], text(math.ceil((time + 2 * ttl) / 1000)))
+return 1
+`)
+
+// liveAreasScript lists the cloud areas of which an agent was heard.
+//
+// KEYS[1] clouds
+// ARGV[1] microseconds for which an announcement counts
+// Returns their numbers.
+var liveAreasScript = redis.NewScript(luaNow + `
+return redis.call('ZRANGEBYSCORE', KEYS[1], text(now() - 2 * ARGV[1]), '+inf')
+`)
+
+// maxAgentID bounds the agent id that is kept, in bytes.
+const maxAgentID = 1 << 10
+
+var presenceTTL = taskstore.PresenceTTL.Microseconds()
+
+// Announce is one round trip, with one script call for each cloud area.
+func (s *Store) Announce(ctx context.Context, as []taskstore.Announcement) error {
+	if len(as) == 0 {
+		return nil
+	}
+	areas := &call{script: areasScript, keys: []string{s.keys.clouds()}, args: []any{presenceTTL}}
+	calls := []*call{areas}
+	byCloud := make(map[procfleet.CloudArea]*call)
+	for i := range as {
+		a := &as[i]
+		if len(a.AgentID) > maxAgentID {
+			return fmt.Errorf("host %s announces an agent id of %d bytes; %d are allowed", a.Host, len(a.AgentID), maxAgentID)
+		}
+		c := byCloud[a.Host.Cloud]
+		if c == nil {
+			keys := s.keys.presence(a.Host.Cloud)
+			c = &call{script: announceScript, keys: []string{keys.hosts(), keys.seen(), keys.order(), keys.agents()}, args: []any{presenceTTL}}
+			byCloud[a.Host.Cloud] = c
+			calls = append(calls, c)
+			areas.args = append(areas.args, int64(a.Host.Cloud))
+		}
+		leaving := ""
+		if a.Leaving {
+			leaving = "leaving"
+		}
+		c.args = append(c.args, a.Host.Addr.String(), leaving, instanceKey(a.Instance), a.AgentID, packAnnouncement(a))
+	}
+	if err := s.run(ctx, calls...); err != nil {
+		return fmt.Errorf("keep announcements: %w", err)
+	}
+	return nil
+}
+
+// instanceKey gives every instance id, whatever its form, the width that the
+// head of an entry has room for.
+func instanceKey(instance string) string {
+	sum := sha256.Sum256([]byte(instance))
+	return hex.EncodeToString(sum[:8])
+}
+
+// Presences is one round trip, with one HMGET for each cloud area.
+func (s *Store) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error) {
+	if len(hosts) == 0 {
+		return nil, nil
+	}
+	type area struct {
+		places []int
+		addrs  []string
+		answer *redis.SliceCmd
+	}
+	areas := make(map[procfleet.CloudArea]*area)
+	for i, h := range hosts {
+		a := areas[h.Cloud]
+		if a == nil {
+			a = new(area)
+			areas[h.Cloud] = a
+		}
+		a.places = append(a.places, i)
+		a.addrs = append(a.addrs, h.Addr.String())
+	}
+	now, err := s.readAt(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		for cloud, a := range areas {
+			a.answer = pipe.HMGet(ctx, s.keys.presence(cloud).hosts(), a.addrs...)
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read presences: %w", err)
+	}
+	list := make([]taskstore.Presence, len(hosts))
+	for _, a := range areas {
+		for i, v := range a.answer.Val() {
+			place := a.places[i]
+			if list[place], err = readPresence(hosts[place], v, now); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return list, nil
+}
+
+// readAt is read together with the store's time.
+func (s *Store) readAt(ctx context.Context, add func(context.Context, redis.Pipeliner)) (time.Time, error) {
+	c := s.nowCall()
+	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		c.cmd = c.script.EvalSha(ctx, pipe, c.keys)
+		add(ctx, pipe)
+	}); err != nil {
+		return time.Time{}, err
+	}
+	return c.moment()
+}
+
+// Resolve asks every cloud area for the ids, and then whether the hosts that
+// they name are there: the index may be behind.
+func (s *Store) Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Host, error) {
+	if len(agentIDs) == 0 {
+		return nil, nil
+	}
+	clouds, err := s.liveAreas(ctx)
+	if err != nil || len(clouds) == 0 {
+		return make([]procfleet.Host, len(agentIDs)), err
+	}
+	answers := make([]*redis.SliceCmd, len(clouds))
+	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		for i, cloud := range clouds {
+			answers[i] = pipe.HMGet(ctx, s.keys.presence(cloud).agents(), agentIDs...)
+		}
+	}); err != nil {
+		return nil, fmt.Errorf("resolve agent ids: %w", err)
+	}
+	var places []int
+	var candidates []procfleet.Host
+	for i, cloud := range clouds {
+		for place, v := range answers[i].Val() {
+			addr, ok := v.(string)
+			if !ok {
+				continue
+			}
+			host, err := procfleet.NewHost(cloud, addr)
+			if err != nil {
+				return nil, fmt.Errorf("%w: host of agent id %.80q: %w", errDamaged, agentIDs[place], err)
+			}
+			places, candidates = append(places, place), append(candidates, host)
+		}
+	}
+	return s.confirm(ctx, agentIDs, places, candidates)
+}
+
+// confirm picks for each agent id the candidate that was heard of last under
+// this id; candidates[i] is one for agentIDs[places[i]].
+func (s *Store) confirm(ctx context.Context, agentIDs []string, places []int, candidates []procfleet.Host) ([]procfleet.Host, error) {
+	present, err := s.Presences(ctx, candidates)
+	if err != nil {
+		return nil, err
+	}
+	hosts := make([]procfleet.Host, len(agentIDs))
+	seen := make([]time.Time, len(agentIDs))
+	for i, p := range present {
+		place := places[i]
+		if p.AgentID == agentIDs[place] && p.SeenAt.After(seen[place]) {
+			hosts[place], seen[place] = p.Host, p.SeenAt
+		}
+	}
+	return hosts, nil
+}
+
+// liveAreas lists the cloud areas that have agents, ascending.
+func (s *Store) liveAreas(ctx context.Context) ([]procfleet.CloudArea, error) {
+	c := &call{script: liveAreasScript, keys: []string{s.keys.clouds()}, args: []any{presenceTTL}}
+	if err := s.run(ctx, c); err != nil {
+		return nil, fmt.Errorf("list cloud areas: %w", err)
+	}
+	members, err := c.cmd.StringSlice()
+	if err != nil {
+		return nil, fmt.Errorf("list cloud areas: %w", err)
+	}
+	clouds := make([]procfleet.CloudArea, len(members))
+	for i, m := range members {
+		n, err := strconv.ParseInt(m, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%w: cloud area %.40q", errDamaged, m)
+		}
+		clouds[i] = procfleet.CloudArea(n)
+	}
+	slices.SortFunc(clouds, cmp.Compare)
+	return clouds, nil
+}
+
+// HostPage walks through the order of each cloud area.
+func (s *Store) HostPage(ctx context.Context, after procfleet.Host, limit int) ([]taskstore.Presence, error) {
+	clouds, err := s.liveAreas(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var page []taskstore.Presence
+	for _, cloud := range clouds {
+		if cloud < after.Cloud {
+			continue
+		}
+		begin := "-"
+		if cloud == after.Cloud && !after.IsZero() {
+			begin = "(" + after.Addr.String()
+		}
+		rest, err := s.hostsOf(ctx, cloud, begin, limit-len(page))
+		if err != nil {
+			return nil, err
+		}
+		if page = append(page, rest...); len(page) >= limit {
+			break
+		}
+	}
+	return page, nil
+}
+
+// hostsOf returns up to limit live hosts of one cloud area; begin is where, as
+// ZRANGEBYLEX wants it.
+func (s *Store) hostsOf(ctx context.Context, cloud procfleet.CloudArea, begin string, limit int) ([]taskstore.Presence, error) {
+	var page []taskstore.Presence
+	for len(page) < limit {
+		var addrs *redis.StringSliceCmd
+		if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+			addrs = pipe.ZRangeByLex(ctx, s.keys.presence(cloud).order(), &redis.ZRangeBy{Min: begin, Max: "+", Count: int64(limit)})
+		}); err != nil {
+			return nil, fmt.Errorf("list hosts: %w", err)
+		}
+		if len(addrs.Val()) == 0 {
+			break
+		}
+		hosts := make([]procfleet.Host, len(addrs.Val()))
+		for i, addr := range addrs.Val() {
+			var err error
+			if hosts[i], err = procfleet.NewHost(cloud, addr); err != nil {
+				return nil, fmt.Errorf("%w: address of a host: %w", errDamaged, err)
+			}
+			begin = "(" + addr
+		}
+		present, err := s.Presences(ctx, hosts)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range present {
+			if !p.Host.IsZero() && len(page) < limit {
+				page = append(page, p)
+			}
+		}
+	}
+	return page, nil
+}

@@ -1,0 +1,173 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/internal/pack"
+)
+
+// A stored result is one of these letters and then what [pack.Result] made.
+// Only the script knows whether a result is late.
+const (
+	inTime = "-"
+	late   = "+"
+)
+
+// recordScript applies results by rank. The marks decide: for each block of
+// results it reads the marks of that block once, writes the results that
+// apply in one HSET and the changed marks back in runs, so that a result
+// costs far less than a command of its own.
+//
+// KEYS[1] head
+// KEYS[2] marks
+// KEYS[3..] blocks of results
+// ARGV[1] marks of the results, ascending by item
+// ARGV[2] their ranks, a digit each
+// ARGV[3] items in a block
+// ARGV[4..] for each block: the number of its first item, how many results
+// follow, and for each result its item and its stored form, not late
+// Returns {1 if the task is known, applied, 1 if this completed the task}.
+var recordScript = redis.NewScript(luaNow + luaWriteMarks + `
+local h = redis.call('HMGET', KEYS[1], 'state', 'expires', 'n:p', 'n:d')
+if not h[1] then return {0, 0, 0} end
+if h[1] == 'rejected' then return {1, 0, 0} end
+local newMarks, ranks, size = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local byte, sub = string.byte, string.sub
+local delta, applied, at, n = {}, 0, 4, 0
+
+for k = 3, #KEYS do
+  local base, count = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
+  local old = redis.call('GETRANGE', KEYS[2], base, base + size - 1)
+  local put, places, bytes = {}, {}, {}
+  local lastPlace, lastMark
+  at = at + 2
+  for i = 1, count do
+    n = n + 1
+    local item, value = ARGV[at], ARGV[at + 1]
+    at = at + 2
+    local place = item - base + 1
+    local mark = place == lastPlace and lastMark or byte(old, place)
+    local rank = 2
+    if mark == 112 or mark == 100 then rank = 0 elseif mark and mark < 97 then rank = 1 end
+    if mark and byte(ranks, n) - 48 > rank then
+      local new = byte(newMarks, n)
+      if rank > 0 then value = '+' .. sub(value, 2) end
+      put[#put + 1] = item
+      put[#put + 1] = value
+      if place ~= lastPlace then places[#places + 1] = place end
+      bytes[#places] = sub(newMarks, n, n)
+      if mark < 97 then mark = mark + 32 end
+      delta[mark] = (delta[mark] or 0) - 1
+      lastPlace, lastMark = place, new
+      if new < 97 then new = new + 32 end
+      delta[new] = (delta[new] or 0) + 1
+      applied = applied + 1
+    end
+  end
+  if #put > 0 then
+    local fresh = redis.call('EXISTS', KEYS[k]) == 0
+    redis.call('HSET', KEYS[k], unpack(put))
+    if fresh then redis.call('PEXPIREAT', KEYS[k], math.floor(h[2] / 1000)) end
+    writeMarks(KEYS[2], base, old, places, bytes)
+  end
+end
+
+if applied == 0 then return {1, 0, 0} end
+for mark, d in pairs(delta) do
+  if d ~= 0 then redis.call('HINCRBY', KEYS[1], 'n:' .. string.char(mark), d) end
+end
+if h[1] == 'finished' then return {1, applied, 0} end
+local open = (h[3] or 0) + (h[4] or 0) + (delta[112] or 0) + (delta[100] or 0)
+if open > 0 then
+  if h[1] == 'accepted' then redis.call('HSET', KEYS[1], 'state', 'running') end
+  return {1, applied, 0}
+end
+redis.call('HSET', KEYS[1], 'state', 'finished', 'finished', text(now()), 'notify', 1)
+return {1, applied, 1}
+`)
+
+// Record is one script call for each batch, all in one round trip.
+func (s *Store) Record(ctx context.Context, batches []taskstore.Batch) ([]taskstore.Recorded, error) {
+	calls := make([]*call, 0, len(batches))
+	answers := make([]*call, len(batches))
+	for i := range batches {
+		if _, err := number(batches[i].Task); err != nil {
+			continue // such a task is not known
+		}
+		answers[i] = s.recordCall(&batches[i])
+		calls = append(calls, answers[i])
+	}
+	if len(calls) > 0 {
+		if err := s.runDurably(ctx, calls...); err != nil {
+			return nil, fmt.Errorf("record results: %w", err)
+		}
+	}
+	recorded := make([]taskstore.Recorded, len(batches))
+	for i, c := range answers {
+		if c == nil {
+			continue
+		}
+		answer, err := c.cmd.Int64Slice()
+		if err != nil || len(answer) != 3 {
+			return nil, fmt.Errorf("%w: answer of record: %w", errDamaged, err)
+		}
+		recorded[i] = taskstore.Recorded{Known: answer[0] == 1, Applied: int(answer[1]), Completed: answer[2] == 1}
+	}
+	return recorded, nil
+}
+
+// recordCall orders the results by item, so that each block of results and
+// its marks are touched once. Results that can never apply stay out.
+func (s *Store) recordCall(b *taskstore.Batch) *call {
+	results := make([]*procfleet.Result, 0, len(b.Results))
+	for i := range b.Results {
+		if r := &b.Results[i]; r.Item >= 0 && r.Reason != "" && r.Rank > procfleet.RankNone {
+			results = append(results, r)
+		}
+	}
+	slices.SortStableFunc(results, func(a, b *procfleet.Result) int { return cmp.Compare(a.Item, b.Item) })
+
+	keys := s.keys.task(b.Task)
+	c := &call{script: recordScript, keys: []string{keys.head(), keys.marks()}}
+	marks, ranks := make([]byte, len(results)), make([]byte, len(results))
+	c.args = append(make([]any, 0, 3+3*len(results)), marks, ranks, resultBlock)
+	for begin := 0; begin < len(results); {
+		block := results[begin].Item / resultBlock
+		end := begin
+		for end < len(results) && results[end].Item/resultBlock == block {
+			end++
+		}
+		c.keys = append(c.keys, keys.results(block))
+		c.args = append(c.args, block*resultBlock, end-begin)
+		for i := begin; i < end; i++ {
+			marks[i], ranks[i] = byte(pack.MarkOf(results[i])), byte('0'+results[i].Rank)
+			c.args = append(c.args, results[i].Item, stored(results[i]))
+		}
+		begin = end
+	}
+	return c
+}
+
+// stored is a result as it is stored when it is not late.
+func stored(r *procfleet.Result) []byte {
+	bounded := pack.Bound(*r)
+	bounded.Late = false
+	return append([]byte(inTime), pack.Result(&bounded)...)
+}
+
+// readStored reads a stored result.
+func readStored(text string) (procfleet.Result, error) {
+	if text == "" {
+		return procfleet.Result{}, fmt.Errorf("%w: a result", errDamaged)
+	}
+	r, err := pack.ReadResult([]byte(text[1:]))
+	r.Late = text[:1] == late
+	return r, err
+}

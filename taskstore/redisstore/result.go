@@ -1,0 +1,253 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/internal/pack"
+)
+
+// marksWindow is how many marks one command reads.
+const marksWindow = 64 << 10
+
+// chunkWindow is how many chunks one round trip of a page reads.
+const chunkWindow = 64
+
+// layout is a task and where its chunks begin.
+type layout struct {
+	task   procfleet.Task
+	firsts []int
+}
+
+// readLayout makes a layout from the values of [layoutFields].
+func readLayout(id procfleet.TaskID, values []any) (layout, error) {
+	t, err := readHead(id, values)
+	if err != nil {
+		return layout{}, err
+	}
+	last := head{values: values[len(values)-1:]}
+	list, err := firsts(last.text())
+	if err == nil && len(list) != t.Chunks+1 {
+		err = fmt.Errorf("%w: directory of task %s", errDamaged, id)
+	}
+	return layout{task: t, firsts: list}, err
+}
+
+func layoutFields() []string { return append(taskFields(), directoryField) }
+
+// chunkOf returns the number of the chunk that has the item.
+func (l *layout) chunkOf(item int) int {
+	n, begins := slices.BinarySearch(l.firsts, item)
+	if begins {
+		return n
+	}
+	return n - 1
+}
+
+// Chunk is two round trips: the chunk, then its marks and results.
+func (s *Store) Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error) {
+	if _, err := number(id); err != nil {
+		return nil, err
+	}
+	keys := s.keys.task(id)
+	var fields *redis.SliceCmd
+	var packed *redis.StringCmd
+	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		fields = pipe.HMGet(ctx, keys.head(), layoutFields()...)
+		packed = pipe.Get(ctx, keys.chunk(chunk))
+	}); err != nil {
+		return nil, fmt.Errorf("read chunk %d of task %s: %w", chunk, id, err)
+	}
+	l, err := readLayout(id, fields.Val())
+	if err != nil {
+		return nil, fmt.Errorf("read chunk %d of task %s: %w", chunk, id, err)
+	}
+	if chunk < 0 || chunk >= l.task.Chunks || packed.Val() == "" {
+		return nil, fmt.Errorf("read chunk %d of task %s: %w", chunk, id, taskstore.ErrNotFound)
+	}
+	view, err := pack.OpenChunk([]byte(packed.Val()))
+	if err != nil {
+		return nil, fmt.Errorf("read chunk %d of task %s: %w", chunk, id, err)
+	}
+	items := make([]int, view.Len())
+	for i := range items {
+		items[i] = view.First + i
+	}
+	var marks *redis.StringCmd
+	results, err := s.results(ctx, id, items, func(ctx context.Context, pipe redis.Pipeliner) {
+		marks = pipe.GetRange(ctx, keys.marks(), int64(view.First), int64(view.First+view.Len()-1))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read chunk %d of task %s: %w", chunk, id, err)
+	}
+	if len(marks.Val()) != len(items) {
+		return nil, fmt.Errorf("read chunk %d of task %s: %w", chunk, id, taskstore.ErrNotFound) // it expired meanwhile
+	}
+	rows := make([]procfleet.ItemResult, len(items))
+	for i, item := range items {
+		if rows[i], err = row(&l.task, view, item, pack.Mark(marks.Val()[i]), results[i]); err != nil {
+			return nil, fmt.Errorf("read chunk %d of task %s: %w", chunk, id, err)
+		}
+	}
+	return rows, nil
+}
+
+// row puts an item together. The result may be younger than the mark, so it
+// has the last word on a final state.
+func row(t *procfleet.Task, view *pack.View, item int, mark pack.Mark, result string) (procfleet.ItemResult, error) {
+	it, err := view.Item(item - view.First)
+	if err != nil {
+		return procfleet.ItemResult{}, err
+	}
+	r := procfleet.ItemResult{Index: item, Item: it, Spec: &view.Specs[it.Spec], State: mark.State()}
+	switch {
+	case r.State == procfleet.StateRejected && result == "":
+		r.Result = pack.Rejection(t, item)
+	case r.State.Final():
+		if r.Result, err = readStored(result); err != nil {
+			return procfleet.ItemResult{}, fmt.Errorf("result of item %d: %w", item, err)
+		}
+		r.State = r.Result.State()
+	}
+	return r, nil
+}
+
+// results reads the stored results of items, ascending or not, in one round
+// trip together with what also adds; "" where there is none.
+func (s *Store) results(ctx context.Context, id procfleet.TaskID, items []int, also func(context.Context, redis.Pipeliner)) ([]string, error) {
+	type part struct {
+		places []int
+		fields []string
+		answer *redis.SliceCmd
+	}
+	parts := make(map[string]*part)
+	keys := s.keys.task(id)
+	for i, item := range items {
+		key := keys.resultsOf(item)
+		p := parts[key]
+		if p == nil {
+			p = new(part)
+			parts[key] = p
+		}
+		p.places = append(p.places, i)
+		p.fields = append(p.fields, strconv.Itoa(item))
+	}
+	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		also(ctx, pipe)
+		for key, p := range parts {
+			p.answer = pipe.HMGet(ctx, key, p.fields...)
+		}
+	}); err != nil {
+		return nil, err
+	}
+	results := make([]string, len(items))
+	for _, p := range parts {
+		for i, v := range p.answer.Val() {
+			results[p.places[i]], _ = v.(string)
+		}
+	}
+	return results, nil
+}
+
+// Results reads the marks of the task, a byte for each item, and then only
+// the chunks and results of what the page shows.
+func (s *Store) Results(ctx context.Context, id procfleet.TaskID, q taskstore.ResultQuery) ([]procfleet.ItemResult, string, error) {
+	if _, err := number(id); err != nil {
+		return nil, "", err
+	}
+	l, marks, err := s.marks(ctx, id)
+	if err != nil {
+		return nil, "", fmt.Errorf("read results of task %s: %w", id, err)
+	}
+	items, next, err := pack.Page(marks, q)
+	if err != nil {
+		return nil, "", err
+	}
+	views, err := s.views(ctx, &l, items)
+	if err != nil {
+		return nil, "", fmt.Errorf("read results of task %s: %w", id, err)
+	}
+	results, err := s.results(ctx, id, items, func(context.Context, redis.Pipeliner) {})
+	if err != nil {
+		return nil, "", fmt.Errorf("read results of task %s: %w", id, err)
+	}
+	rows := make([]procfleet.ItemResult, len(items))
+	for i, item := range items {
+		if rows[i], err = row(&l.task, views[l.chunkOf(item)], item, pack.Mark(marks[item]), results[i]); err != nil {
+			return nil, "", fmt.Errorf("read results of task %s: %w", id, err)
+		}
+	}
+	return rows, next, nil
+}
+
+// marks reads all marks of a task, the first window together with the head.
+func (s *Store) marks(ctx context.Context, id procfleet.TaskID) (layout, []byte, error) {
+	keys := s.keys.task(id)
+	var fields *redis.SliceCmd
+	var window *redis.StringCmd
+	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		fields = pipe.HMGet(ctx, keys.head(), layoutFields()...)
+		window = pipe.GetRange(ctx, keys.marks(), 0, marksWindow-1)
+	}); err != nil {
+		return layout{}, nil, err
+	}
+	l, err := readLayout(id, fields.Val())
+	if err != nil {
+		return layout{}, nil, err
+	}
+	marks := []byte(window.Val())
+	for len(marks) < l.task.Items {
+		begin := int64(len(marks))
+		if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+			window = pipe.GetRange(ctx, keys.marks(), begin, begin+marksWindow-1)
+		}); err != nil {
+			return layout{}, nil, err
+		}
+		if window.Val() == "" {
+			return layout{}, nil, taskstore.ErrNotFound // it expired meanwhile
+		}
+		marks = append(marks, window.Val()...)
+	}
+	return l, marks, nil
+}
+
+// views opens the chunks that have the items, by chunk number.
+func (s *Store) views(ctx context.Context, l *layout, items []int) (map[int]*pack.View, error) {
+	views := make(map[int]*pack.View)
+	var wanted []int
+	for _, item := range items {
+		n := l.chunkOf(item)
+		if _, known := views[n]; !known {
+			views[n] = nil
+			wanted = append(wanted, n)
+		}
+	}
+	keys := s.keys.task(l.task.ID)
+	for window := range slices.Chunk(wanted, chunkWindow) {
+		answers := make([]*redis.StringCmd, len(window))
+		if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+			for i, n := range window {
+				answers[i] = pipe.Get(ctx, keys.chunk(n))
+			}
+		}); err != nil {
+			return nil, err
+		}
+		for i, n := range window {
+			if answers[i].Val() == "" {
+				return nil, taskstore.ErrNotFound // it expired meanwhile
+			}
+			view, err := pack.OpenChunk([]byte(answers[i].Val()))
+			if err != nil {
+				return nil, fmt.Errorf("chunk %d: %w", n, err)
+			}
+			views[n] = view
+		}
+	}
+	return views, nil
+}

@@ -1,0 +1,158 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+var _ taskstore.Store = (*Store)(nil)
+
+// Options say which Redis, and how careful to be.
+type Options struct {
+	// URL is redis://[user:password@]host:port[/db], or rediss:// for TLS.
+	// With ?master_name=NAME the host is a Sentinel; with ?addr=HOST:PORT for
+	// further nodes, or ?cluster=true, it is a node of a cluster. The other
+	// parameters are go-redis's own, for example pool_size.
+	URL string
+	// Prefix begins every key; default "pf:".
+	Prefix string
+	// WaitReplicas is how many replicas must have a creation, a rejection or
+	// a batch of results before it is confirmed; 0, the default, waits for
+	// none. WaitTimeout bounds the wait; default 1 s.
+	WaitReplicas int
+	WaitTimeout  time.Duration
+	// Patience is how long a call retries while Redis is away, starts, fails
+	// over or moves slots, before it answers [taskstore.ErrUnavailable];
+	// default 5 s.
+	Patience time.Duration
+	// Log is required.
+	Log logrus.FieldLogger
+}
+
+// Store keeps tasks in Redis. Make it with [Open].
+type Store struct {
+	client redis.UniversalClient
+	keys   keyspace
+	opt    Options
+	log    logrus.FieldLogger
+	// highest is the highest number that this store was given. It is sent
+	// along when the next one is asked for, so that the clock key does not go
+	// back for those who saw its lost end.
+	highest atomic.Int64
+}
+
+// Open connects to Redis and checks that it is fit to keep tasks, see
+// [Store.Check]. It returns when ctx ends, and [taskstore.ErrUnavailable] if
+// Redis could not be asked within [Options.Patience].
+func Open(ctx context.Context, opt Options) (*Store, error) {
+	if opt.Prefix == "" {
+		opt.Prefix = "pf:"
+	}
+	if opt.WaitTimeout == 0 {
+		opt.WaitTimeout = time.Second
+	}
+	if opt.Patience == 0 {
+		opt.Patience = 5 * time.Second
+	}
+	client, err := connect(opt.URL)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		client: client,
+		keys:   keyspace{prefix: opt.Prefix},
+		opt:    opt,
+		log:    opt.Log.WithField("component", "redisstore"),
+	}
+	if err := s.Check(ctx); err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	if err := s.persist(ctx, s.loadScripts); err != nil {
+		return nil, errors.Join(fmt.Errorf("load scripts: %w", err), client.Close())
+	}
+	return s, nil
+}
+
+// Close ends the connections.
+func (s *Store) Close() error { return s.client.Close() }
+
+// connect makes the client that the URL asks for; it dials nothing yet. The
+// client's own retries are switched off, because they know less than
+// [Store.persist] about what may be repeated and for how long.
+func connect(rawURL string) (redis.UniversalClient, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, fmt.Errorf("redis URL: %w; write for example redis://127.0.0.1:6379", err)
+	}
+	query := u.Query()
+	switch {
+	case query.Has("master_name"):
+		opt, err := redis.ParseFailoverURL(rawURL)
+		if err != nil {
+			return nil, fmt.Errorf("redis URL: %w", err)
+		}
+		opt.MaxRetries, opt.DialerRetries, opt.ContextTimeoutEnabled = -1, 1, true
+		return redis.NewFailoverClient(opt), nil
+	case query.Has("addr"), query.Has("cluster"):
+		query.Del("cluster") // ours; go-redis refuses what it does not know
+		u.RawQuery = query.Encode()
+		opt, err := redis.ParseClusterURL(u.String())
+		if err != nil {
+			return nil, fmt.Errorf("redis URL: %w", err)
+		}
+		opt.DialerRetries, opt.ContextTimeoutEnabled = 1, true
+		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		return redis.NewClusterClient(opt), nil
+	}
+	opt, err := redis.ParseURL(rawURL)
+	if err != nil {
+		return nil, fmt.Errorf("redis URL: %w; write for example redis://127.0.0.1:6379", err)
+	}
+	opt.MaxRetries, opt.DialerRetries, opt.ContextTimeoutEnabled = -1, 1, true
+	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return redis.NewClient(opt), nil
+}
+
+// nowScript tells the time of the clock key's server.
+//
+// KEYS[1] clock; only its place matters
+// Returns microseconds since the Unix epoch.
+var nowScript = redis.NewScript(luaNow + `return now()`)
+
+// luaNow is the store's clock in microseconds, and how a number that big is
+// written: Lua's own way would round it.
+const luaNow = `
+local function now() local t = redis.call('TIME') return t[1] * 1000000 + t[2] end
+local function text(n) return string.format('%.0f', n) end
+`
+
+// Now is the time of the server that keeps the clock key.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	c := s.nowCall()
+	if err := s.run(ctx, c); err != nil {
+		return time.Time{}, fmt.Errorf("ask for the time: %w", err)
+	}
+	return c.moment()
+}
+
+func (s *Store) nowCall() *call {
+	return &call{script: nowScript, keys: []string{s.keys.clock()}}
+}
+
+func moment(us int64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return procfleet.Number(us).Time()
+}
