@@ -1,0 +1,174 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/operate"
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+// Agent is a configured agent. It does nothing before Run.
+type Agent struct {
+	cfg       Config
+	newEngine func(operate.Config) (engine, error)
+}
+
+// engine is the part of an [operate.Engine] that the agent drives.
+type engine interface {
+	Recover(journal.Recovered)
+	Submit(journal.Op)
+	Supervised() int
+	Stop(context.Context)
+}
+
+// identity is who the agent says it is.
+type identity struct {
+	cloud    int64
+	host     string // "<cloud>:<ip>"
+	instance string
+}
+
+// Bounds of stopping.
+const (
+	flushTimeout = 5 * time.Second // for results that are ready
+	leaveTimeout = 2 * time.Second // for the last announcement
+)
+
+// New checks the configuration. It opens nothing.
+func New(cfg Config) (*Agent, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	cfg.Log = cfg.Log.WithFields(map[string]any{"component": "agent", "host": cfg.host()})
+	return &Agent{cfg: cfg, newEngine: func(c operate.Config) (engine, error) { return operate.New(c) }}, nil
+}
+
+// Run works until ctx ends, then stops in good order and returns nil: no new
+// commands, running ones get [Config.DrainTimeout], results that are ready are
+// published. Supervised processes are left alone. An error says what keeps
+// the agent from working at all: a data folder in use, a disk that cannot be
+// read, a connection that was closed.
+func (a *Agent) Run(ctx context.Context) (err error) {
+	dir, err := a.cfg.absolute(a.cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	data, err := openFolder(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, data.Close()) }()
+	ledger, recovered, err := a.openJournal(data.journal())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ledger.Close()) }()
+
+	s, err := a.newSession(data, ledger)
+	if err != nil {
+		return err
+	}
+	for _, op := range recovered.Unacknowledged {
+		s.reporter.add(op.ID, op.Lane, op.Trace)
+	}
+	s.engine.Recover(recovered)
+	return s.run(ctx)
+}
+
+// openJournal opens the journal. One that cannot be understood leaves the
+// agent at work without it: it says in every answer what is wrong, and
+// changes nothing on the host.
+func (a *Agent) openJournal(dir string) (*journal.Journal, journal.Recovered, error) {
+	ledger, recovered, err := journal.Open(dir, a.cfg.Log)
+	if errors.Is(err, journal.ErrDamaged) || errors.Is(err, journal.ErrNewerFormat) {
+		a.cfg.Log.WithError(err).Error("journal cannot be used: nothing is supervised, every change is refused")
+		return journal.Unavailable(err), journal.Recovered{}, nil
+	}
+	return ledger, recovered, err
+}
+
+// session is one run of an agent.
+type session struct {
+	cfg       Config
+	engine    engine
+	intake    *intake
+	reporter  *reporter
+	announcer *announcer
+}
+
+func (a *Agent) newSession(data *folder, ledger *journal.Journal) (*session, error) {
+	self := identity{cloud: a.cfg.Cloud, host: a.cfg.host(), instance: data.instance}
+	stream, err := jetstream.New(a.cfg.Conn)
+	if err != nil {
+		return nil, fmt.Errorf("open JetStream: %w", err)
+	}
+	s := &session{cfg: a.cfg}
+	servers := newClock()
+	s.reporter = newReporter(stream, ledger, servers, self, &s.cfg)
+	s.engine, err = a.newEngine(operate.Config{
+		Ledger: ledger, Log: a.cfg.Log, AgentID: a.cfg.AgentID, RunDir: data.run(), CommandLimit: a.cfg.CommandLimit,
+		Crash: a.cfg.Crash,
+		Finished: func(op journal.Op, _ agentproto.Result) {
+			s.reporter.add(op.ID, op.Lane, op.Trace)
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.intake = &intake{
+		ledger: ledger, engine: s.engine, reporter: s.reporter, clock: servers, self: self,
+		subject: a.cfg.subject(), crash: a.cfg.Crash, log: a.cfg.Log,
+	}
+	s.announcer = newAnnouncer(&s.cfg, self, servers, s.engine)
+	return s, nil
+}
+
+func (s *session) run(ctx context.Context) error {
+	sub, err := s.intake.subscribe(s.cfg.Conn)
+	if err != nil {
+		return err
+	}
+	work, stopWork := context.WithCancel(ctx)
+	var workers sync.WaitGroup
+	// The first announcement brings the server's time, by which commands are
+	// judged; meanwhile they wait in the subscription.
+	s.announcer.announceFirst(work)
+	workers.Go(func() { s.announcer.run(work, s.reporter.retryNow) })
+	workers.Go(func() { s.reporter.run(work) })
+	err = s.intake.run(work, sub)
+	stopWork()
+	workers.Wait()
+	s.stop(context.WithoutCancel(ctx), sub)
+	return err
+}
+
+// stop ends everything in the order in which nothing is lost: what comes in
+// is turned away, then what runs gets its time, then results leave.
+func (s *session) stop(ctx context.Context, sub *nats.Subscription) {
+	s.cfg.Log.Info("stopping")
+	s.intake.turnAway(sub)
+	within(ctx, s.cfg.DrainTimeout, s.engine.Stop)
+	within(ctx, flushTimeout, s.reporter.flush)
+	within(ctx, leaveTimeout, s.announcer.leave)
+	s.cfg.Log.WithField("unpublished", s.reporter.waiting()).Info("stopped")
+}
+
+func within(ctx context.Context, limit time.Duration, do func(context.Context)) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	do(ctx)
+}
+
+func newHeader(messageType string) agentproto.Header {
+	return agentproto.Header{Type: messageType, ID: uuid.NewString(), Sent: time.Now().UTC()}
+}

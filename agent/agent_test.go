@@ -1,0 +1,676 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/operate"
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/internal/tracecontext"
+)
+
+const patience = 20 * time.Second
+
+// fakeEngine finishes every operation at once, or when it is let go.
+type fakeEngine struct {
+	cfg  operate.Config
+	hold chan struct{} // nil: at once
+
+	mu        sync.Mutex
+	recovered journal.Recovered
+	submitted []journal.Op
+	stopped   bool
+	running   sync.WaitGroup
+}
+
+func (e *fakeEngine) Recover(r journal.Recovered) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.recovered = r
+}
+
+func (e *fakeEngine) Submit(op journal.Op) {
+	e.mu.Lock()
+	e.submitted = append(e.submitted, op)
+	e.mu.Unlock()
+	if e.hold == nil {
+		e.finish(op)
+		return
+	}
+	e.running.Go(func() {
+		<-e.hold
+		e.finish(op)
+	})
+}
+
+func (e *fakeEngine) finish(op journal.Op) {
+	r := agentproto.Result{
+		Item: op.Item, Reason: agentproto.ReasonSucceeded, Message: "success",
+		AcceptedAt: op.AcceptedAt, FinishedAt: time.Now().UTC(),
+	}
+	if strings.HasPrefix(op.Spec.StartCmd, "print ") {
+		r.Warnings = []string{op.Spec.StartCmd}
+	}
+	if e.cfg.Ledger.Finish(op.ID, r) == nil {
+		e.cfg.Finished(op, r)
+	}
+}
+
+func (e *fakeEngine) Supervised() int { return 3 }
+
+func (e *fakeEngine) Stop(context.Context) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stopped = true
+}
+
+func (e *fakeEngine) ops() []journal.Op {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([]journal.Op(nil), e.submitted...)
+}
+
+// host is an agent on a host of its own, with what a test needs to talk to it.
+type host struct {
+	t      *testing.T
+	conn   *nats.Conn // the test's
+	cfg    Config
+	engine *fakeEngine
+	stop   func() error
+}
+
+var address = netip.MustParseAddr("10.0.0.1")
+
+// newHost returns an agent that is not started yet, on a server of its own.
+func newHost(t *testing.T) (*host, *testenv.NATS) {
+	t.Helper()
+	n := testenv.StartNATS(t)
+	return &host{t: t, conn: n.Conn, cfg: Config{
+		Conn: testenv.Connect(t, n.URL), Addr: address, DataDir: t.TempDir(), Log: testenv.Log(t),
+	}}, n
+}
+
+// start runs the agent and waits until it takes commands. With hold, the
+// engine finishes nothing before hold is closed.
+func (h *host) start(hold chan struct{}) {
+	h.t.Helper()
+	a, err := New(h.cfg)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	a.newEngine = func(c operate.Config) (engine, error) {
+		h.engine = &fakeEngine{cfg: c, hold: hold}
+		return h.engine, nil
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	h.stop = sync.OnceValue(func() error {
+		cancel()
+		return <-done
+	})
+	h.t.Cleanup(func() {
+		if err := h.stop(); err != nil {
+			h.t.Errorf("Run: %v", err)
+		}
+	})
+	h.waitReachable()
+}
+
+func (h *host) waitReachable() {
+	h.t.Helper()
+	probe := &agentproto.Resend{Header: newHeader(agentproto.TypeResend), Lane: "s", Host: h.cfg.host()}
+	testenv.Eventually(h.t, patience, func() bool {
+		data, err := agentproto.Encode(probe)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		_, err = h.conn.Request(h.cfg.subject(), data, time.Second)
+		return err == nil
+	}, "agent takes commands")
+}
+
+// starts is a command to start the processes of the given items.
+func (h *host) starts(task string, items ...int) *agentproto.Command {
+	c := &agentproto.Command{
+		Header: newHeader(agentproto.TypeCommand), Task: task, Lane: "s", Host: h.cfg.host(),
+		AcceptBefore: time.Now().Add(10 * time.Second),
+	}
+	for i, item := range items {
+		spec, err := json.Marshal(agentproto.Spec{Key: fmt.Sprintf("%s/%d", task, item), StartCmd: "true"})
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		c.Specs = append(c.Specs, spec)
+		c.Items = append(c.Items, agentproto.CommandItem{Item: item, Action: agentproto.ActionStart, Spec: i, Fence: 1})
+	}
+	return c
+}
+
+func (h *host) ask(m agentproto.Message, kind string, reply agentproto.Message) {
+	h.t.Helper()
+	data, err := agentproto.Encode(m)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.askRaw(data, kind, reply)
+}
+
+func (h *host) askRaw(data []byte, kind string, reply agentproto.Message) {
+	h.t.Helper()
+	msg, err := h.conn.Request(h.cfg.subject(), data, patience)
+	if err != nil {
+		h.t.Fatalf("no answer: %v", err)
+	}
+	if err := agentproto.Decode(msg.Data, kind, reply); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *host) command(c *agentproto.Command) agentproto.Reply {
+	h.t.Helper()
+	var reply agentproto.Reply
+	h.ask(c, agentproto.TypeReply, &reply)
+	return reply
+}
+
+// answerPresence answers announcements like a worker whose clock is ahead.
+func (h *host) answerPresence(ahead time.Duration, heard func(agentproto.Presence)) {
+	h.t.Helper()
+	sub, err := h.conn.Subscribe(agentproto.PresenceSubject(0), func(m *nats.Msg) {
+		var p agentproto.Presence
+		if err := agentproto.Decode(m.Data, agentproto.TypePresence, &p); err != nil {
+			h.t.Errorf("announcement: %v", err)
+			return
+		}
+		reply, err := agentproto.Encode(&agentproto.PresenceReply{
+			Header: newHeader(agentproto.TypePresenceReply), ServerTime: time.Now().Add(ahead),
+		})
+		if err != nil {
+			h.t.Error(err)
+			return
+		}
+		heard(p)
+		_ = m.Respond(reply) // an agent that hears nothing asks again
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { _ = sub.Unsubscribe() })
+	if err := h.conn.Flush(); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// inbox takes results from the stream.
+type inbox struct {
+	t    *testing.T
+	cons jetstream.Consumer
+}
+
+func newInbox(t *testing.T, n *testenv.NATS) *inbox {
+	t.Helper()
+	// The stream is a work queue: use the consumer that it has.
+	stream, err := n.JS.Stream(t.Context(), bus.StreamResults)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for info := range stream.ListConsumers(t.Context()).Info() {
+		if strings.HasPrefix(info.Config.FilterSubject, "procfleet.result.s.") {
+			cons, err := stream.Consumer(t.Context(), info.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return &inbox{t: t, cons: cons}
+		}
+	}
+	t.Fatal("no consumer of results")
+	return nil
+}
+
+// next returns the next message, or nil if none comes in time.
+func (in *inbox) next(wait time.Duration) (*agentproto.Results, jetstream.Msg) {
+	in.t.Helper()
+	batch, err := in.cons.Fetch(1, jetstream.FetchMaxWait(wait))
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	for msg := range batch.Messages() {
+		var results agentproto.Results
+		if err := agentproto.Decode(msg.Data(), agentproto.TypeResults, &results); err != nil {
+			in.t.Fatal(err)
+		}
+		if err := msg.DoubleAck(in.t.Context()); err != nil {
+			in.t.Fatal(err)
+		}
+		return &results, msg
+	}
+	return nil, nil
+}
+
+// collect waits for the results of n items and returns how often each came.
+func (in *inbox) collect(n int) map[journal.ID]int {
+	in.t.Helper()
+	seen := map[journal.ID]int{}
+	for end := time.Now().Add(patience); len(seen) < n; {
+		if time.Now().After(end) {
+			in.t.Fatalf("%d of %d results came", len(seen), n)
+		}
+		results, _ := in.next(time.Second)
+		if results == nil {
+			continue
+		}
+		for _, r := range results.Results {
+			seen[journal.ID{Task: results.Task, Item: r.Item}]++
+		}
+	}
+	return seen
+}
+
+func TestCommandIsAcceptedCarriedOutAndReported(t *testing.T) {
+	t.Parallel()
+	h, n := newHost(t)
+	h.start(nil)
+	c := h.starts("task", 0, 1)
+	data, err := agentproto.Encode(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	ask := nats.NewMsg(h.cfg.subject())
+	ask.Data = data
+	tracecontext.Inject(tracecontext.FromText(t.Context(), trace), ask.Header)
+	msg, err := h.conn.RequestMsg(ask, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reply agentproto.Reply
+	if err := agentproto.Decode(msg.Data, agentproto.TypeReply, &reply); err != nil {
+		t.Fatal(err)
+	}
+	if reply.Refused != "" || len(reply.Items) != 2 || reply.Items[0].Result != nil || reply.Instance == "" {
+		t.Fatalf("reply %+v", reply)
+	}
+	in := newInbox(t, n)
+	seen := 0
+	for seen < 2 {
+		results, msg := in.next(patience)
+		if results == nil {
+			t.Fatal("no results")
+		}
+		if results.Task != "task" || results.Host != "0:10.0.0.1" || results.Instance != reply.Instance {
+			t.Errorf("results %+v", results)
+		}
+		if got := tracecontext.Text(tracecontext.Extract(t.Context(), msg.Headers())); got != trace {
+			t.Errorf("trace %q, want %q", got, trace)
+		}
+		seen += len(results.Results)
+	}
+	if op := h.engine.ops()[1]; op.Task != "task" || op.Item != 1 || op.Lane != "s" || op.Fence != 1 || op.Spec.Key != "task/1" {
+		t.Errorf("operation %+v", op)
+	}
+}
+
+func TestAcknowledgedResultsAreNotPublishedAgain(t *testing.T) {
+	t.Parallel()
+	h, n := newHost(t)
+	h.start(nil)
+	in := newInbox(t, n)
+	h.command(h.starts("task", 0))
+	in.collect(1)
+	if err := h.stop(); err != nil {
+		t.Fatal(err)
+	}
+	h.start(nil)
+	if u := h.engine.recovered.Unacknowledged; len(u) != 0 {
+		t.Errorf("still unacknowledged: %+v", u)
+	}
+}
+
+func TestRepeatedCommandRunsOnce(t *testing.T) {
+	t.Parallel()
+	h, n := newHost(t)
+	hold := make(chan struct{})
+	h.start(hold)
+	c := h.starts("task", 0)
+	var senders sync.WaitGroup
+	for range 100 {
+		senders.Go(func() {
+			if r := h.command(c); r.Refused != "" || len(r.Items) != 1 || r.Items[0].Result != nil {
+				t.Errorf("reply %+v", r)
+			}
+		})
+	}
+	senders.Wait()
+	if ops := h.engine.ops(); len(ops) != 1 {
+		t.Fatalf("submitted %d times", len(ops))
+	}
+	close(hold)
+	newInbox(t, n).collect(1)
+	for _, restarted := range []bool{false, true} {
+		if restarted {
+			if err := h.stop(); err != nil {
+				t.Fatal(err)
+			}
+			h.start(nil)
+		}
+		r := h.command(c)
+		if len(r.Items) != 1 || r.Items[0].Result == nil || r.Items[0].Result.Message != "success" {
+			t.Errorf("restarted %v: reply %+v", restarted, r)
+		}
+	}
+	if ops := h.engine.ops(); len(ops) != 0 {
+		t.Errorf("ran again after a restart: %+v", ops)
+	}
+}
+
+func TestCommandsThatAreNotAccepted(t *testing.T) {
+	t.Parallel()
+	h, _ := newHost(t)
+	h.start(nil)
+	for word, spoil := range map[string]func(*agentproto.Command){
+		agentproto.RefusedHost:        func(c *agentproto.Command) { c.Host = "0:10.0.0.2" },
+		agentproto.RefusedInstance:    func(c *agentproto.Command) { c.Instance = "another" },
+		agentproto.RefusedExpired:     func(c *agentproto.Command) { c.AcceptBefore = time.Now() },
+		agentproto.RefusedUndecodable: func(c *agentproto.Command) { c.Type = "procfleet.agent.v9.command" },
+	} {
+		c := h.starts("task", 0)
+		spoil(c)
+		if r := h.command(c); r.Refused != word || r.Message == "" || len(r.Items) != 0 {
+			t.Errorf("%s: reply %+v", word, r)
+		}
+	}
+	for _, spoil := range []func(*agentproto.Command){
+		func(c *agentproto.Command) { c.Task = "" },
+		func(c *agentproto.Command) { c.Lane = "a.b" },
+	} {
+		c := h.starts("task", 0)
+		spoil(c)
+		if r := h.command(c); r.Refused != agentproto.RefusedUndecodable {
+			t.Errorf("reply %+v", r)
+		}
+	}
+	for _, text := range []string{"", "{", "[]", "\xff", `{"type":7}`} {
+		var r agentproto.Reply
+		h.askRaw([]byte(text), agentproto.TypeReply, &r)
+		if r.Refused != agentproto.RefusedUndecodable {
+			t.Errorf("%q: reply %+v", text, r)
+		}
+	}
+	if ops := h.engine.ops(); len(ops) != 0 {
+		t.Errorf("carried out: %+v", ops)
+	}
+}
+
+func TestBadItemsFailAlone(t *testing.T) {
+	t.Parallel()
+	h, _ := newHost(t)
+	h.start(nil)
+	c := h.starts("task", 0, 1, 2, 3)
+	c.Items[0].Spec = 9
+	c.Specs[1] = json.RawMessage(`{"key":7}`)
+	c.Specs[2] = json.RawMessage(`{}`)
+	c.Items = append(c.Items, c.Items[3]) // named twice
+	r := h.command(c)
+	if len(r.Items) != 4 {
+		t.Fatalf("reply %+v", r)
+	}
+	for i, item := range r.Items {
+		if i == 3 {
+			if item.Result != nil {
+				t.Errorf("good item: %+v", item.Result)
+			}
+			continue
+		}
+		if item.Result == nil || item.Result.Code != agentproto.CodeFailed || !strings.HasPrefix(item.Result.Message, "start: bad spec: ") {
+			t.Errorf("item %d: %+v", i, item.Result)
+		}
+	}
+	if ops := h.engine.ops(); len(ops) != 1 {
+		t.Errorf("carried out: %+v", ops)
+	}
+}
+
+func TestUnacknowledgedResultsArePublishedAfterARestart(t *testing.T) {
+	t.Parallel()
+	h, n := newHost(t)
+	if err := n.JS.DeleteStream(t.Context(), bus.StreamResults); err != nil {
+		t.Fatal(err)
+	}
+	h.start(nil)
+	h.command(h.starts("task", 0, 1, 2))
+	if err := h.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := bus.Ensure(t.Context(), n.JS, bus.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	h.start(nil)
+	newInbox(t, n).collect(3)
+}
+
+func TestResendSortsWhatTheAgentKnows(t *testing.T) {
+	t.Parallel()
+	h, n := newHost(t)
+	hold := make(chan struct{})
+	h.start(hold)
+	in := newInbox(t, n)
+	h.command(h.starts("task", 0))
+	close(hold)
+	in.collect(1)
+	h.engine.running.Wait()
+	h.engine.hold = make(chan struct{})
+	defer close(h.engine.hold)
+	h.command(h.starts("task", 1))
+
+	ask := &agentproto.Resend{
+		Header: newHeader(agentproto.TypeResend), Task: "task", Lane: "s", Host: h.cfg.host(), Items: []int{0, 1, 2},
+	}
+	var r agentproto.ResendReply
+	h.ask(ask, agentproto.TypeResendReply, &r)
+	if fmt.Sprint(r.Sent, r.Running, r.Unknown) != "[0] [1] [2]" {
+		t.Errorf("reply %+v", r)
+	}
+	if again := in.collect(1); again[journal.ID{Task: "task", Item: 0}] != 1 {
+		t.Errorf("published again: %v", again)
+	}
+	ask.Instance = "another"
+	var refused agentproto.ResendReply
+	h.ask(ask, agentproto.TypeResendReply, &refused)
+	if refused.Refused != agentproto.RefusedInstance {
+		t.Errorf("reply %+v", refused)
+	}
+}
+
+func TestAnswersLargerThanAMessageArePublishedInstead(t *testing.T) {
+	t.Parallel()
+	h, n := newHost(t)
+	h.start(nil)
+	in := newInbox(t, n)
+	const items = 100
+	var numbers []int
+	for i := range items {
+		numbers = append(numbers, i)
+	}
+	c := h.starts("task", numbers...)
+	for i := range c.Specs {
+		spec, err := json.Marshal(agentproto.Spec{Key: fmt.Sprint(i), StartCmd: "print " + strings.Repeat("x", 9<<10)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Specs[i] = spec
+	}
+	h.command(c)
+	in.collect(items)
+	r := h.command(c)
+	answered := 0
+	for _, item := range r.Items {
+		if item.Result != nil {
+			answered++
+		}
+	}
+	if answered == 0 || answered == items {
+		t.Fatalf("%d of %d results are in the reply", answered, items)
+	}
+	in.collect(items - answered)
+}
+
+func TestBurstIsAnsweredByOneGoroutine(t *testing.T) {
+	t.Parallel()
+	h, n := newHost(t)
+	h.cfg.Log = testenv.Silent()
+	h.start(nil)
+	const commands = 5000
+	replies := make(chan *nats.Msg, commands)
+	reply := h.conn.NewInbox()
+	sub, err := h.conn.ChanSubscribe(reply, replies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	for i := range commands {
+		data, err := agentproto.Encode(h.starts("task", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.conn.PublishRequest(h.cfg.subject(), reply, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	timeout := time.After(patience)
+	for i := range commands {
+		select {
+		case <-replies:
+		case <-timeout:
+			t.Fatalf("%d of %d were answered", i, commands)
+		}
+	}
+	newInbox(t, n).collect(commands)
+}
+
+func TestJournalThatCannotBeUsedIsSaidInEveryAnswer(t *testing.T) {
+	t.Parallel()
+	h, n := newHost(t)
+	writeNewerJournal(t, h.cfg.DataDir)
+	h.start(nil)
+	c := h.starts("task", 0, 1)
+	c.Items[1].Action = agentproto.ActionStatus
+	r := h.command(c)
+	if got := r.Items[0].Result; got == nil || got.Code != agentproto.CodeAgentAbnormal || !strings.Contains(got.Message, "newer") {
+		t.Errorf("start: %+v", got)
+	}
+	if r.Items[1].Result != nil {
+		t.Errorf("status: %+v", r.Items[1].Result)
+	}
+	newInbox(t, n).collect(1)
+}
+
+func TestStoppingAgentTurnsAwayAndLeaves(t *testing.T) {
+	t.Parallel()
+	h, n := newHost(t)
+	left := make(chan agentproto.Presence, 1)
+	h.answerPresence(0, func(p agentproto.Presence) {
+		if p.Leaving {
+			left <- p
+		}
+	})
+	h.start(nil)
+	h.command(h.starts("task", 0))
+	if err := h.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if !h.engine.stopped {
+		t.Error("the engine was not stopped")
+	}
+	select {
+	case p := <-left:
+		if p.Host != "0:10.0.0.1" || p.Instance == "" || p.Supervised != 3 {
+			t.Errorf("presence %+v", p)
+		}
+	case <-time.After(patience):
+		t.Error("leaving was not announced")
+	}
+	newInbox(t, n).collect(1) // what was finished left before the agent
+	if _, err := h.conn.Request(h.cfg.subject(), []byte("{}"), time.Second); err == nil {
+		t.Error("a stopped agent answers")
+	}
+}
+
+func TestCrashPointsAreReachedInOrder(t *testing.T) {
+	t.Parallel()
+	h, n := newHost(t)
+	var mu sync.Mutex
+	var points []string
+	h.cfg.Crash = func(point string) {
+		mu.Lock()
+		defer mu.Unlock()
+		points = append(points, point)
+	}
+	h.start(nil)
+	h.command(h.starts("task", 0))
+	newInbox(t, n).collect(1)
+	testenv.Eventually(t, patience, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return fmt.Sprint(points) == "[received after_publish]"
+	}, "both points are passed")
+}
+
+func TestExpiryIsJudgedByTheServersClock(t *testing.T) {
+	t.Parallel()
+	h, n := newHost(t)
+	h.answerPresence(time.Hour, func(agentproto.Presence) {})
+	h.start(nil)
+	late := h.starts("late", 0) // by the agent's own clock it has seconds left
+	if r := h.command(late); r.Refused != agentproto.RefusedExpired {
+		t.Errorf("reply %+v", r)
+	}
+	c := h.starts("task", 0)
+	c.AcceptBefore = time.Now().Add(time.Hour + 10*time.Second)
+	if r := h.command(c); r.Refused != "" {
+		t.Errorf("reply %+v", r)
+	}
+	results, _ := newInbox(t, n).next(patience)
+	if results == nil {
+		t.Fatal("no results")
+	}
+	if at := results.Results[0].AcceptedAt; time.Until(at) < 50*time.Minute {
+		t.Errorf("accepted at %v, which is not the server's time", at)
+	}
+}
+
+func TestAnnouncementsComeUntilAWorkerAnswers(t *testing.T) {
+	t.Parallel()
+	h, _ := newHost(t)
+	h.cfg.PresenceInterval = 50 * time.Millisecond
+	h.start(nil)
+	heard := make(chan agentproto.Presence, 100)
+	h.answerPresence(0, func(p agentproto.Presence) {
+		select {
+		case heard <- p:
+		default:
+		}
+	})
+	for range 3 {
+		select {
+		case p := <-heard:
+			if p.Host != "0:10.0.0.1" || p.Instance == "" || p.Leaving || len(p.Types) != 2 || p.StartedAt.IsZero() {
+				t.Errorf("presence %+v", p)
+			}
+		case <-time.After(patience):
+			t.Fatal("no announcement")
+		}
+	}
+}

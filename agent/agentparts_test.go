@@ -1,0 +1,156 @@
+package agent
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// writeNewerJournal leaves a journal of a later format in a data folder.
+func writeNewerJournal(t *testing.T, data string) {
+	t.Helper()
+	dir := filepath.Join(data, "journal")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	body := []byte(`{"n":1,"head":{"format":99,"generation":1}}`)
+	frame := binary.LittleEndian.AppendUint32(nil, uint32(len(body)))
+	frame = binary.LittleEndian.AppendUint32(frame, crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
+	if err := os.WriteFile(filepath.Join(dir, "log-000001"), append(frame, body...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestConfigNamesEverythingThatIsWrong(t *testing.T) {
+	t.Parallel()
+	err := Config{Cloud: -1, CommandLimit: -1}.WithDefaults().Validate()
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, part := range []string{"--nats (Config.Conn)", "--cloud (Config.Cloud)", "--ip (Config.Addr)", "--data (Config.DataDir)", "--command-limit (Config.CommandLimit)", "Config.Log"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error does not name %s: %v", part, err)
+		}
+	}
+	good := Config{Conn: &nats.Conn{}, Addr: netip.MustParseAddr("::ffff:10.0.0.1"), DataDir: "x", Log: testenv.Silent()}.WithDefaults()
+	if err := good.Validate(); err != nil {
+		t.Error(err)
+	}
+	if good.host() != "0:10.0.0.1" {
+		t.Errorf("host %q", good.host())
+	}
+	for _, ip := range []string{"0.0.0.0", "224.0.0.1", "fe80::1%eth0"} {
+		bad := good
+		bad.Addr = netip.MustParseAddr(ip)
+		if bad.Validate() == nil {
+			t.Errorf("%s is accepted as a host", ip)
+		}
+	}
+}
+
+func TestDataFolderBelongsToOneAgent(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	first, err := openFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openFolder(dir); err == nil || !strings.Contains(err.Error(), "in use by another procfleet agent (pid ") {
+		t.Errorf("second agent: %v", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := openFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if again.instance != first.instance {
+		t.Error("the instance id did not stay")
+	}
+	other, err := openFolder(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if other.instance == first.instance {
+		t.Error("two folders have the same instance id")
+	}
+}
+
+func TestSpoiledInstanceIDIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "instance"), []byte("not an id\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openFolder(dir); err == nil || !strings.Contains(err.Error(), "holds no instance id") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestClockJudgesByTheServersTime(t *testing.T) {
+	t.Parallel()
+	now := reading{wall: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), monotonic: time.Hour}
+	c := &clock{read: func() reading { return now }}
+	if !c.surelyBefore(now.wall.Add(time.Second)) || c.surelyBefore(now.wall) {
+		t.Error("without the server's time the local clock must do")
+	}
+	const ahead = time.Hour // of the server
+	c.observe(now.ago(200*time.Millisecond), now, now.wall.Add(ahead-100*time.Millisecond))
+	if got := c.offset(); got != ahead {
+		t.Errorf("offset %v", got)
+	}
+	// The round trip leaves 100 ms of doubt.
+	server := now.wall.Add(ahead)
+	if !c.surelyBefore(server.Add(150 * time.Millisecond)) {
+		t.Error("surely in time, refused")
+	}
+	if c.surelyBefore(server.Add(50 * time.Millisecond)) {
+		t.Error("perhaps late, accepted")
+	}
+	// A slower answer does not replace a better one.
+	c.observe(now.ago(4*time.Second), now, now.wall)
+	if got := c.offset(); got != ahead {
+		t.Errorf("offset after a slow answer %v", got)
+	}
+	// Unless the wall clock was set meanwhile.
+	now.wall = now.wall.Add(time.Minute)
+	c.observe(now.ago(4*time.Second), now, server.Add(-2*time.Second))
+	if got := c.offset(); got != ahead-time.Minute {
+		t.Errorf("offset after the clock was set %v", got)
+	}
+}
+
+func (r reading) ago(d time.Duration) reading {
+	return reading{wall: r.wall.Add(-d), monotonic: r.monotonic - d}
+}
+
+func TestClockCountsTimeThatEitherLocalClockMissed(t *testing.T) {
+	t.Parallel()
+	start := reading{wall: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), monotonic: time.Hour}
+	for what, now := range map[string]reading{
+		"a paused machine":      {wall: start.wall.Add(time.Minute), monotonic: start.monotonic},
+		"a clock set back":      {wall: start.wall.Add(-time.Hour), monotonic: start.monotonic + time.Minute},
+		"time that just passes": {wall: start.wall.Add(time.Minute), monotonic: start.monotonic + time.Minute},
+	} {
+		c := &clock{read: func() reading { return now }}
+		c.observe(start, start, start.wall)
+		if c.surelyBefore(start.wall.Add(59 * time.Second)) {
+			t.Errorf("%s: a command that expired a second ago was accepted", what)
+		}
+		if !c.surelyBefore(start.wall.Add(61 * time.Second)) {
+			t.Errorf("%s: a command that is valid for a second was refused", what)
+		}
+	}
+}

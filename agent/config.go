@@ -1,0 +1,114 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+// Config is what an agent needs. Conn, Addr, DataDir and Log are required.
+type Config struct {
+	// Conn is a connection that reconnects for ever; it need not be connected
+	// yet. It stays the caller's, who closes it after Run has returned.
+	Conn *nats.Conn
+
+	Cloud   int64      // cloud area; default 0
+	Addr    netip.Addr // address of this host in its cloud area
+	AgentID string     // another name for this host; may be empty
+	Version string     // announced to the servers; default "unknown"
+
+	// DataDir is made if it is missing; relative to the working directory.
+	DataDir string
+	// CommandLimit is how many control commands run at a time; default 64.
+	CommandLimit int
+	// PresenceInterval is the time between announcements, give or take a
+	// tenth; default 30 s. Servers forget an agent after 90 s.
+	PresenceInterval time.Duration
+	// DrainTimeout is how long running commands may take to end when the agent
+	// stops; later they are left to themselves. Default 10 s.
+	DrainTimeout time.Duration
+
+	Log logrus.FieldLogger
+
+	// Crash is told each point that an operation passes, for tests that kill
+	// the agent there: received, before_exec, after_spawn, before_done,
+	// after_done, after_publish. May be nil.
+	Crash func(point string)
+}
+
+// Points of [Config.Crash] in this package; the others are agent/operate's.
+const (
+	CrashReceived     = "received"      // journalled, not answered
+	CrashAfterPublish = "after_publish" // the stream has the result, the journal does not know
+)
+
+// WithDefaults returns a copy with every default filled in.
+func (c Config) WithDefaults() Config {
+	if c.Version == "" {
+		c.Version = "unknown"
+	}
+	if c.CommandLimit == 0 {
+		c.CommandLimit = 64
+	}
+	if c.PresenceInterval == 0 {
+		c.PresenceInterval = 30 * time.Second
+	}
+	if c.DrainTimeout == 0 {
+		c.DrainTimeout = 10 * time.Second
+	}
+	if c.Crash == nil {
+		c.Crash = func(string) {}
+	}
+	c.Addr = c.Addr.Unmap()
+	return c
+}
+
+// Validate reports everything that is wrong, each with the flag and the field.
+func (c Config) Validate() error {
+	var errs []error
+	if c.Conn == nil {
+		errs = append(errs, errors.New("--nats (Config.Conn): a connection is required"))
+	}
+	if c.Cloud < 0 {
+		errs = append(errs, fmt.Errorf("--cloud (Config.Cloud): cloud area %d is negative", c.Cloud))
+	}
+	switch {
+	case !c.Addr.IsValid():
+		errs = append(errs, errors.New("--ip (Config.Addr): the host's address is required, for example --ip 10.0.0.1"))
+	case c.Addr.Zone() != "", c.Addr.IsUnspecified(), c.Addr.IsMulticast():
+		errs = append(errs, fmt.Errorf("--ip (Config.Addr): %s is not the address of one host", c.Addr))
+	}
+	if c.DataDir == "" {
+		errs = append(errs, errors.New("--data (Config.DataDir): a data folder is required, for example --data /var/lib/procfleet-agent"))
+	}
+	if c.CommandLimit < 1 {
+		errs = append(errs, fmt.Errorf("--command-limit (Config.CommandLimit): %d is below 1", c.CommandLimit))
+	}
+	if c.PresenceInterval < 0 || c.DrainTimeout < 0 {
+		errs = append(errs, errors.New("Config.PresenceInterval and Config.DrainTimeout must not be negative"))
+	}
+	if c.Log == nil {
+		errs = append(errs, errors.New("Config.Log: a logger is required"))
+	}
+	return errors.Join(errs...)
+}
+
+// host is the agent's own name, as messages carry it.
+func (c *Config) host() string { return fmt.Sprintf("%d:%s", c.Cloud, c.Addr) }
+
+func (c *Config) subject() string { return agentproto.AgentSubject(c.Cloud, c.Addr) }
+
+func (c *Config) absolute(dir string) (string, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("--data (Config.DataDir): %w", err)
+	}
+	return abs, nil
+}

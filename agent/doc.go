@@ -1,0 +1,14 @@
+// Package agent is the program on a host: it takes commands from workers,
+// journals them, has them carried out, and reports what became of them.
+//
+// A command is answered as soon as it is in the journal; its results follow
+// on their own and are kept until the results stream has acknowledged them.
+// Nothing of this depends on the connection: while NATS is away, operations
+// go on and results wait.
+//
+// The data folder belongs to one running agent (a lock sees to it) and holds
+// the instance id, the journal and the output of commands. A new folder is a
+// new instance, of which the servers know that it remembers nothing.
+//
+// Carrying out is agent/operate's part, remembering is agent/journal's.
+package agent

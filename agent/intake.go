@@ -1,0 +1,358 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/tracecontext"
+)
+
+// Bounds of what waits in the subscription. Beyond them messages are dropped;
+// whoever sent them asks again.
+const (
+	pendingMessages = 8192
+	pendingBytes    = 64 << 20
+)
+
+// Bounds of what is taken from it at a time, to share one fsync.
+const (
+	batchMessages = 256
+	batchBytes    = 8 << 20
+)
+
+// replyBytes bounds the results in one reply, well below what NATS takes.
+const replyBytes = 512 << 10
+
+// intake takes commands and requests to send results again. One goroutine
+// does all of it, so that operations reach the engine in the order in which
+// the journal judged their fences.
+type intake struct {
+	ledger   ledger
+	engine   engine
+	reporter *reporter
+	clock    *clock
+	self     identity
+	subject  string
+	crash    func(point string)
+	log      logrus.FieldLogger
+}
+
+// ledger is the part of the journal that takes operations in.
+type ledger interface {
+	Receive([]journal.Op) ([]journal.Verdict, error)
+	Result(journal.ID) (r agentproto.Result, open, known bool)
+}
+
+func (in *intake) subscribe(conn *nats.Conn) (*nats.Subscription, error) {
+	sub, err := conn.QueueSubscribeSync(in.subject, agentproto.AgentQueue)
+	if err != nil {
+		return nil, fmt.Errorf("subscribe to %s: %w", in.subject, err)
+	}
+	if err := sub.SetPendingLimits(pendingMessages, pendingBytes); err != nil {
+		return nil, fmt.Errorf("bound the subscription to %s: %w", in.subject, err)
+	}
+	return sub, nil
+}
+
+// run handles messages until ctx ends or the connection is closed for good.
+func (in *intake) run(ctx context.Context, sub *nats.Subscription) error {
+	for {
+		first, err := sub.NextMsgWithContext(ctx)
+		switch {
+		case ctx.Err() != nil:
+			if first != nil {
+				in.refuse(first, agentproto.RefusedStopping, "the agent is stopping")
+			}
+			return nil
+		case errors.Is(err, nats.ErrSlowConsumer):
+			in.log.WithError(err).Warn("too many commands at once, some were dropped and will be asked for again")
+		case err != nil:
+			return fmt.Errorf("wait for commands on %s: %w", in.subject, err)
+		default:
+			in.handle(ctx, in.batch(sub, first))
+		}
+	}
+}
+
+// batch adds to first what else waits already.
+func (in *intake) batch(sub *nats.Subscription, first *nats.Msg) []*nats.Msg {
+	batch, size := []*nats.Msg{first}, len(first.Data)
+	for len(batch) < batchMessages && size < batchBytes {
+		if waiting, _, err := sub.Pending(); err != nil || waiting == 0 {
+			break
+		}
+		msg, err := sub.NextMsg(time.Millisecond) // it is there
+		if err != nil {
+			break // the next wait reports it
+		}
+		batch = append(batch, msg)
+		size += len(msg.Data)
+	}
+	return batch
+}
+
+// turnAway ends the subscription and tells those who wait that the agent is
+// going, so that they need not wait for a timeout.
+func (in *intake) turnAway(sub *nats.Subscription) {
+	const patience = time.Second
+	if err := sub.Drain(); err != nil {
+		return // the connection is gone, and with it whoever waits
+	}
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		msg, err := sub.NextMsg(patience)
+		if err != nil {
+			return // drained
+		}
+		in.refuse(msg, agentproto.RefusedStopping, "the agent is stopping")
+	}
+}
+
+// command is a message with what became of its items so far.
+type command struct {
+	msg   *nats.Msg
+	body  agentproto.Command
+	items []agentproto.ReplyItem
+	ops   []journal.Op // those that can be received
+	at    []int        // index in items of each op
+}
+
+func (in *intake) handle(ctx context.Context, batch []*nats.Msg) {
+	var commands []*command
+	for _, msg := range batch {
+		kind, err := agentproto.PeekType(msg.Data)
+		switch {
+		case err != nil:
+			in.refuse(msg, agentproto.RefusedUndecodable, err.Error())
+		case kind == agentproto.TypeCommand:
+			if c := in.decode(ctx, msg); c != nil {
+				commands = append(commands, c)
+			}
+		case kind == agentproto.TypeResend:
+			in.resend(msg)
+		default:
+			in.refuse(msg, agentproto.RefusedUndecodable, fmt.Sprintf("message type %q is unknown to this agent", kind))
+		}
+	}
+	if len(commands) > 0 {
+		in.accept(commands)
+	}
+}
+
+// decode reads a command, or refuses it and returns nil.
+func (in *intake) decode(ctx context.Context, msg *nats.Msg) *command {
+	c := &command{msg: msg}
+	if err := agentproto.Decode(msg.Data, agentproto.TypeCommand, &c.body); err != nil {
+		in.refuse(msg, agentproto.RefusedUndecodable, err.Error())
+		return nil
+	}
+	if word, why := in.unacceptable(&c.body); word != "" {
+		in.refuse(msg, word, why)
+		return nil
+	}
+	trace := tracecontext.Text(tracecontext.Extract(ctx, msg.Header))
+	in.unpack(c, trace, time.Now().UTC())
+	return c
+}
+
+// unacceptable says why a whole command is turned away.
+func (in *intake) unacceptable(c *agentproto.Command) (word, why string) {
+	if word, why = in.foreign(c.Host, c.Instance); word != "" {
+		return word, why
+	}
+	if c.Task == "" {
+		return agentproto.RefusedUndecodable, "task is missing"
+	}
+	if err := agentproto.ValidLane(c.Lane); err != nil {
+		return agentproto.RefusedUndecodable, err.Error()
+	}
+	if !in.clock.surelyBefore(c.AcceptBefore) {
+		return agentproto.RefusedExpired, fmt.Sprintf("accept_before %s has passed", c.AcceptBefore.UTC().Format(time.RFC3339Nano))
+	}
+	return "", ""
+}
+
+// foreign says why a message is not meant for this agent.
+func (in *intake) foreign(host, instance string) (word, why string) {
+	switch {
+	case host != in.self.host:
+		return agentproto.RefusedHost, fmt.Sprintf("this is the agent of host %s, not of %q", in.self.host, host)
+	case instance != "" && instance != in.self.instance:
+		return agentproto.RefusedInstance, fmt.Sprintf("this is instance %s, not %q: the agent was installed anew", in.self.instance, instance)
+	}
+	return "", ""
+}
+
+// unpack makes an operation of each item that is sound; the others get their
+// result at once.
+func (in *intake) unpack(c *command, trace string, now time.Time) {
+	specs := make([]agentproto.Spec, len(c.body.Specs))
+	faults := make([]error, len(c.body.Specs))
+	for i, raw := range c.body.Specs {
+		faults[i] = json.Unmarshal(raw, &specs[i])
+		if faults[i] == nil && specs[i].Key == "" {
+			faults[i] = errors.New("key is missing")
+		}
+	}
+	seen := make(map[int]bool, len(c.body.Items))
+	for _, item := range c.body.Items {
+		if seen[item.Item] {
+			continue // the reply has one entry per item
+		}
+		seen[item.Item] = true
+		c.items = append(c.items, agentproto.ReplyItem{Item: item.Item})
+		var fault error
+		if item.Spec < 0 || item.Spec >= len(specs) {
+			fault = fmt.Errorf("there is no spec %d in this command", item.Spec)
+		} else {
+			fault = faults[item.Spec]
+		}
+		if fault != nil {
+			c.items[len(c.items)-1].Result = refused(item, agentproto.CodeFailed, "bad spec: "+fault.Error(), now)
+			continue
+		}
+		c.at = append(c.at, len(c.items)-1)
+		c.ops = append(c.ops, journal.Op{
+			ID: journal.ID{Task: c.body.Task, Item: item.Item}, Lane: c.body.Lane, Fence: item.Fence,
+			Action: item.Action, Spec: specs[item.Spec], AcceptedAt: now, Trace: trace,
+		})
+	}
+}
+
+func refused(item agentproto.CommandItem, code int, why string, now time.Time) *agentproto.Result {
+	r := agentproto.Result{
+		Item: item.Item, Code: code, Reason: agentproto.ReasonRefused, Message: item.Action + ": " + why,
+		AcceptedAt: now, FinishedAt: now,
+	}
+	r = r.Bounded()
+	return &r
+}
+
+// accept journals the operations of all commands at once, answers each
+// command, and then has the new operations carried out.
+func (in *intake) accept(commands []*command) {
+	var ops []journal.Op
+	for _, c := range commands {
+		ops = append(ops, c.ops...)
+	}
+	verdicts, err := in.ledger.Receive(ops)
+	if err != nil {
+		verdicts = unavailable(ops, err)
+	}
+	in.crash(CrashReceived)
+	for _, c := range commands {
+		mine := verdicts[:len(c.ops)]
+		verdicts = verdicts[len(c.ops):]
+		in.answer(c, mine)
+		for i := range c.ops {
+			if mine[i] == (journal.Verdict{}) {
+				in.engine.Submit(c.ops[i])
+			}
+		}
+	}
+}
+
+func unavailable(ops []journal.Op, err error) []journal.Verdict {
+	verdicts := make([]journal.Verdict, len(ops))
+	for i, op := range ops {
+		item := agentproto.CommandItem{Item: op.Item, Action: op.Action}
+		verdicts[i].Refused = refused(item, agentproto.CodeAgentAbnormal, err.Error(), op.AcceptedAt)
+	}
+	return verdicts
+}
+
+// answer replies to a command. Stored results that would make the reply too
+// large are published again instead.
+func (in *intake) answer(c *command, verdicts []journal.Verdict) {
+	size := 0
+	for i, v := range verdicts {
+		reply := &c.items[c.at[i]]
+		reply.Result = v.Refused
+		if v.Result == nil {
+			continue
+		}
+		data, err := json.Marshal(v.Result)
+		if size += len(data); err != nil || size > replyBytes {
+			in.reporter.add(c.ops[i].ID, c.ops[i].Lane, c.ops[i].Trace)
+			continue
+		}
+		reply.Result = v.Result
+	}
+	for _, item := range c.items {
+		if item.Result != nil {
+			in.clock.correct(item.Result)
+		}
+	}
+	in.log.WithFields(logrus.Fields{"task": c.body.Task, "items": len(c.items)}).Debug("command answered")
+	in.respond(c.msg, &agentproto.Reply{
+		Header: newHeader(agentproto.TypeReply), Instance: in.self.instance, Items: c.items,
+	})
+}
+
+// resend publishes the results of finished items again and says what it
+// knows of the others.
+func (in *intake) resend(msg *nats.Msg) {
+	var ask agentproto.Resend
+	reply := &agentproto.ResendReply{Header: newHeader(agentproto.TypeResendReply), Instance: in.self.instance}
+	if err := agentproto.Decode(msg.Data, agentproto.TypeResend, &ask); err != nil {
+		reply.Refused, reply.Message = agentproto.RefusedUndecodable, err.Error()
+	} else if err := agentproto.ValidLane(ask.Lane); err != nil {
+		reply.Refused, reply.Message = agentproto.RefusedUndecodable, err.Error()
+	} else {
+		reply.Refused, reply.Message = in.foreign(ask.Host, ask.Instance)
+	}
+	if reply.Refused == "" {
+		in.sortResend(&ask, reply)
+	}
+	in.respond(msg, reply)
+}
+
+func (in *intake) sortResend(ask *agentproto.Resend, reply *agentproto.ResendReply) {
+	for _, item := range ask.Items {
+		id := journal.ID{Task: ask.Task, Item: item}
+		switch _, open, known := in.ledger.Result(id); {
+		case !known:
+			reply.Unknown = append(reply.Unknown, item)
+		case open:
+			reply.Running = append(reply.Running, item)
+		default:
+			reply.Sent = append(reply.Sent, item)
+			in.reporter.add(id, ask.Lane, "")
+		}
+	}
+}
+
+// refuse turns a whole message away, whatever its type.
+func (in *intake) refuse(msg *nats.Msg, word, why string) {
+	in.log.WithFields(logrus.Fields{"refused": word, "reason": why}).Debug("message refused")
+	if kind, err := agentproto.PeekType(msg.Data); err == nil && kind == agentproto.TypeResend {
+		in.respond(msg, &agentproto.ResendReply{
+			Header: newHeader(agentproto.TypeResendReply), Instance: in.self.instance, Refused: word, Message: why,
+		})
+		return
+	}
+	in.respond(msg, &agentproto.Reply{
+		Header: newHeader(agentproto.TypeReply), Instance: in.self.instance, Refused: word, Message: why,
+	})
+}
+
+// respond answers a message. An answer that is lost is asked for again.
+func (in *intake) respond(msg *nats.Msg, reply agentproto.Message) {
+	if msg.Reply == "" {
+		return // nobody waits
+	}
+	data, err := agentproto.Encode(reply)
+	if err == nil {
+		err = msg.Respond(data)
+	}
+	if err != nil {
+		in.log.WithError(err).Debug("answer was not sent")
+	}
+}

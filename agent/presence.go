@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+// announceTimeout bounds the wait for a worker's answer to an announcement.
+const announceTimeout = 3 * time.Second
+
+// announcer tells the servers that this agent lives, and learns their time
+// from the answers.
+type announcer struct {
+	conn      *nats.Conn
+	cfg       *Config
+	self      identity
+	clock     *clock
+	engine    engine
+	startedAt time.Time
+	log       logrus.FieldLogger
+	ready     bool // the server has the subscription
+}
+
+func newAnnouncer(cfg *Config, self identity, c *clock, e engine) *announcer {
+	return &announcer{conn: cfg.Conn, cfg: cfg, self: self, clock: c, engine: e, startedAt: time.Now().UTC(), log: cfg.Log}
+}
+
+// announceFirst announces once, if the connection is there. It returns after
+// the answer or announceTimeout.
+func (a *announcer) announceFirst(ctx context.Context) {
+	if a.conn.IsConnected() {
+		a.announce(ctx, false)
+	}
+}
+
+// run announces on every connection and at intervals until ctx ends, and
+// calls connected on every connection. While no worker answers it tries more
+// often: a host that nobody has heard of gets no commands.
+func (a *announcer) run(ctx context.Context, connected func()) {
+	changes := a.conn.StatusChanged(nats.CONNECTED)
+	defer a.conn.RemoveStatusListener(changes)
+	const firstPause = 500 * time.Millisecond
+	pause := firstPause
+	for {
+		timer := time.NewTimer(jittered(min(pause, a.cfg.PresenceInterval)))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-changes:
+			timer.Stop()
+			connected()
+			pause = firstPause
+		case <-timer.C:
+		}
+		switch {
+		case !a.conn.IsConnected(): // the change of status wakes this loop
+			pause = a.cfg.PresenceInterval
+		case a.announce(ctx, false):
+			pause = a.cfg.PresenceInterval
+		default:
+			pause *= 2
+		}
+	}
+}
+
+// jittered returns d give or take a tenth.
+func jittered(d time.Duration) time.Duration {
+	return d - d/10 + rand.N(d/5+1)
+}
+
+// leave announces that the agent goes away.
+func (a *announcer) leave(ctx context.Context) {
+	if a.conn.IsConnected() {
+		a.announce(ctx, true)
+	}
+}
+
+// announce sends one announcement and reports whether a worker answered.
+func (a *announcer) announce(ctx context.Context, leaving bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, announceTimeout)
+	defer cancel()
+	if !a.ready {
+		if err := a.conn.FlushWithContext(ctx); err != nil {
+			return false
+		}
+		a.ready = true
+		a.log.WithField("instance", a.self.instance).Info("taking commands")
+	}
+	data, err := agentproto.Encode(a.presence(leaving))
+	if err != nil {
+		a.log.WithError(err).Error("presence cannot be encoded")
+		return false
+	}
+	sent := a.clock.read()
+	msg, err := a.conn.RequestWithContext(ctx, agentproto.PresenceSubject(a.self.cloud), data)
+	answered := a.clock.read()
+	if err != nil {
+		if !errors.Is(err, nats.ErrNoResponders) && ctx.Err() == nil {
+			a.log.WithError(err).Debug("announcement was not answered")
+		}
+		return false
+	}
+	var reply agentproto.PresenceReply
+	if err := agentproto.Decode(msg.Data, agentproto.TypePresenceReply, &reply); err != nil {
+		a.log.WithError(err).Warn("answer to an announcement cannot be read")
+		return false
+	}
+	a.clock.observe(sent, answered, reply.ServerTime)
+	return true
+}
+
+func (a *announcer) presence(leaving bool) *agentproto.Presence {
+	return &agentproto.Presence{
+		Header: newHeader(agentproto.TypePresence),
+		Host:   a.self.host, AgentID: a.cfg.AgentID, Instance: a.self.instance, Version: a.cfg.Version,
+		OS: runtime.GOOS, Arch: runtime.GOARCH, StartedAt: a.startedAt,
+		Types:      []string{agentproto.TypeCommand, agentproto.TypeResend},
+		Supervised: a.engine.Supervised(), Leaving: leaving,
+	}
+}
