@@ -86,7 +86,7 @@ environment, the environment before the file.`,
 	root.PersistentFlags().String("config", "", "YAML file of flag names and values")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError("%w", err) })
 	root.AddCommand(
-		newVersion(), newOp(), newTask(),
+		newOp(), newTask(), newSimulate(), newVersion(),
 	)
 	return root
 }

@@ -3,11 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
-
-	"golang.org/x/term"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/cmd/internal/apiclient"
@@ -26,8 +23,7 @@ type progress struct {
 const plainInterval = time.Second
 
 func newProgress(out io.Writer) *progress {
-	file, ok := out.(*os.File)
-	return &progress{out: out, begun: time.Now(), terminal: ok && term.IsTerminal(int(file.Fd()))}
+	return &progress{out: out, begun: time.Now(), terminal: isTerminal(out)}
 }
 
 func (p *progress) show(t apiclient.Task) {

@@ -23,9 +23,9 @@ const (
 	reconnectJitter    = 500 * time.Millisecond
 	reconnectJitterTLS = 2 * time.Second
 	drainTimeout       = 10 * time.Second
-	// ackTimeout ends an asynchronous publish that nobody acknowledged, so
+	// AckTimeout ends an asynchronous publish that nobody acknowledged, so
 	// that what waits for it does not stay in memory for ever.
-	ackTimeout = 5 * time.Second
+	AckTimeout = 5 * time.Second
 	// maxPending bounds asynchronous publishes that await acknowledgement.
 	maxPending = 16 << 10
 )
@@ -119,7 +119,7 @@ func (cfg *Config) options() []nats.Option {
 // publishing: an acknowledgement that does not come within 5 s is an error.
 func JetStream(nc *nats.Conn) (jetstream.JetStream, error) {
 	js, err := jetstream.New(nc,
-		jetstream.WithPublishAsyncTimeout(ackTimeout),
+		jetstream.WithPublishAsyncTimeout(AckTimeout),
 		jetstream.WithPublishAsyncMaxPending(maxPending))
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)

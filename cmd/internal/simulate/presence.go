@@ -1,0 +1,104 @@
+package simulate
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+const (
+	presenceEvery = 30 * time.Second
+	// burst announcements are sent at a time, a tick apart: 20,000 a second,
+	// which a worker stores without a queue.
+	burst = 200
+	tick  = 10 * time.Millisecond
+	// probeEvery is how often a fleet that no worker has heard yet tries.
+	probeEvery = time.Second
+)
+
+// announce announces every agent, calls Ready, and goes on announcing each
+// agent every 30 s until ctx ends. When the first worker appears only later,
+// all are announced to it at once rather than within the next 30 s.
+func (f *Fleet) announce(ctx context.Context) error {
+	heard := f.probe()
+	if err := f.announceAll(ctx, tick, burst); err != nil {
+		return stopped(ctx, err)
+	}
+	f.cfg.Ready()
+	for !heard {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(probeEvery):
+		}
+		if heard = f.probe(); heard {
+			if err := f.announceAll(ctx, tick, burst); err != nil {
+				return stopped(ctx, err)
+			}
+		}
+	}
+	const bursts = 300 // per round, so that workers see an even stream
+	n := (f.cfg.Agents + bursts - 1) / bursts
+	interval := presenceEvery * time.Duration(n) / time.Duration(f.cfg.Agents)
+	for {
+		if err := f.announceAll(ctx, interval, n); err != nil {
+			return stopped(ctx, err)
+		}
+	}
+}
+
+// stopped turns the error of a fleet that was told to end into none.
+func stopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// announceAll announces n agents every interval until all had their turn.
+// An announcement that cannot be sent is not missed: the next one will be.
+func (f *Fleet) announceAll(ctx context.Context, interval time.Duration, n int) error {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	last := agent(f.cfg.Agents - 1)
+	for a := range last + 1 {
+		data, err := f.presence(a)
+		if err != nil {
+			return err
+		}
+		_ = f.link(a).Publish(agentproto.PresenceSubject(f.cfg.Cloud), data) // see above
+		if (int(a)+1)%n != 0 && a != last {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+	return nil
+}
+
+// probe announces the first agent and reports whether a worker answered.
+func (f *Fleet) probe() bool {
+	data, err := f.presence(0)
+	if err != nil {
+		return false
+	}
+	_, err = f.link(0).Request(agentproto.PresenceSubject(f.cfg.Cloud), data, probeEvery)
+	return err == nil
+}
+
+func (f *Fleet) presence(a agent) ([]byte, error) {
+	return agentproto.Encode(&agentproto.Presence{
+		Header:   agentproto.Header{Type: agentproto.TypePresence, ID: f.instance(a), Sent: time.Now().UTC()},
+		Host:     f.host(a),
+		Instance: f.instance(a),
+		Version:  "simulated",
+		OS:       runtime.GOOS, Arch: runtime.GOARCH,
+		StartedAt: f.started,
+		Types:     []string{agentproto.TypeCommand, agentproto.TypeResend},
+	})
+}

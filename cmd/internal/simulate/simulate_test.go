@@ -1,0 +1,286 @@
+package simulate_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/cmd/internal/simulate"
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	cloud = 3
+	task  = "GSETASK:20260102030405:6"
+)
+
+// start runs a fleet until the end of the test and returns when it is ready.
+func start(t testing.TB, env *testenv.NATS, agents int, latency time.Duration) {
+	t.Helper()
+	ready := make(chan struct{})
+	fleet, err := simulate.New(simulate.Config{
+		Agents: agents, Connections: 2, Cloud: cloud, Latency: latency, URL: env.URL,
+		Log: testenv.Silent(), Ready: func() { close(ready) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- fleet.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("fleet: %v", err)
+		}
+	})
+	select {
+	case <-ready:
+	case <-time.After(30 * time.Second):
+		t.Fatal("not ready")
+	}
+}
+
+func address(i int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+}
+
+func host(i int) string { return fmt.Sprintf("%d:%s", cloud, address(i)) }
+
+func command(i, item int, action string) *agentproto.Command {
+	return &agentproto.Command{
+		Header: agentproto.Header{Type: agentproto.TypeCommand, ID: "1", Sent: time.Now()},
+		Task:   task, Lane: "s", Host: host(i),
+		AcceptBefore: time.Now().Add(10 * time.Second),
+		Items:        []agentproto.CommandItem{{Item: item, Action: action}},
+		Specs:        []json.RawMessage{json.RawMessage(`{"key":"a:b","proc_name":"sleep","start_cmd":"sleep 86400 &","process_type":"resident"}`)},
+	}
+}
+
+func encode(t testing.TB, c *agentproto.Command) []byte {
+	t.Helper()
+	data, err := agentproto.Encode(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func ask(t *testing.T, env *testenv.NATS, i int, data []byte) *nats.Msg {
+	t.Helper()
+	msg, err := env.Conn.Request(agentproto.AgentSubject(cloud, address(i)), data, 10*time.Second)
+	if err != nil {
+		t.Fatalf("agent %d: %v", i, err)
+	}
+	return msg
+}
+
+func askCommand(t *testing.T, env *testenv.NATS, i int, c *agentproto.Command) agentproto.Reply {
+	t.Helper()
+	var reply agentproto.Reply
+	if err := agentproto.Decode(ask(t, env, i, encode(t, c)).Data, agentproto.TypeReply, &reply); err != nil {
+		t.Fatal(err)
+	}
+	return reply
+}
+
+func nextResults(t *testing.T, env *testenv.NATS) agentproto.Results {
+	t.Helper()
+	consumer, err := env.Bus.CollectConsumer(t.Context(), "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg, err := consumer.Next(jetstream.FetchMaxWait(10 * time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := msg.Ack(); err != nil {
+		t.Fatal(err)
+	}
+	var results agentproto.Results
+	if err := agentproto.Decode(msg.Data(), agentproto.TypeResults, &results); err != nil {
+		t.Fatal(err)
+	}
+	return results
+}
+
+func TestACommandIsAcceptedAndSucceeds(t *testing.T) {
+	t.Parallel()
+	env := testenv.StartNATS(t)
+	start(t, env, 300, 0)
+	for _, i := range []int{0, 255, 299} {
+		reply := askCommand(t, env, i, command(i, i, agentproto.ActionStart))
+		if reply.Refused != "" || len(reply.Items) != 1 || reply.Items[0].Item != i || reply.Items[0].Result != nil {
+			t.Fatalf("reply %+v", reply)
+		}
+		got := nextResults(t, env)
+		if got.Host != host(i) || got.Instance != reply.Instance || len(got.Results) != 1 {
+			t.Fatalf("results %+v", got)
+		}
+		if r := got.Results[0]; r.Item != i || r.Reason != agentproto.ReasonSucceeded || r.Message != "success" || r.Status == nil || !r.Status.Running {
+			t.Errorf("result %+v", r)
+		}
+	}
+}
+
+func TestBeyondTheFleetNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	env := testenv.StartNATS(t)
+	start(t, env, 10, 0)
+	_, err := env.Conn.Request(agentproto.AgentSubject(cloud, address(10)), nil, 5*time.Second)
+	if !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("error %v, want no responders", err)
+	}
+}
+
+func TestARepeatIsAnsweredWithTheResult(t *testing.T) {
+	t.Parallel()
+	env := testenv.StartNATS(t)
+	start(t, env, 2, 0)
+	c := command(1, 7, agentproto.ActionStop)
+	askCommand(t, env, 1, c)
+	nextResults(t, env)
+	again := askCommand(t, env, 1, c)
+	if len(again.Items) != 1 || again.Items[0].Result == nil || again.Items[0].Result.Code != agentproto.CodeSuccess {
+		t.Errorf("repeat %+v, want the result", again)
+	}
+}
+
+func TestResultsAreSentAgainWhenAskedFor(t *testing.T) {
+	t.Parallel()
+	env := testenv.StartNATS(t)
+	start(t, env, 2, 0)
+	askCommand(t, env, 1, command(1, 7, agentproto.ActionStart))
+	nextResults(t, env)
+	data, err := agentproto.Encode(&agentproto.Resend{
+		Header: agentproto.Header{Type: agentproto.TypeResend}, Task: task, Lane: "s", Host: host(1), Items: []int{7, 8},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reply agentproto.ResendReply
+	if err := agentproto.Decode(ask(t, env, 1, data).Data, agentproto.TypeResendReply, &reply); err != nil {
+		t.Fatal(err)
+	}
+	if len(reply.Sent) != 1 || reply.Sent[0] != 7 || len(reply.Unknown) != 1 || reply.Unknown[0] != 8 {
+		t.Errorf("reply %+v", reply)
+	}
+	if got := nextResults(t, env); len(got.Results) != 1 || got.Results[0].Item != 7 {
+		t.Errorf("results %+v", got)
+	}
+}
+
+func TestTheLatencyPassesBeforeTheResult(t *testing.T) {
+	t.Parallel()
+	env := testenv.StartNATS(t)
+	const latency = 300 * time.Millisecond
+	start(t, env, 1, latency)
+	askCommand(t, env, 0, command(0, 0, agentproto.ActionStart))
+	r := nextResults(t, env).Results[0]
+	if took := r.FinishedAt.Sub(r.AcceptedAt); took < latency {
+		t.Errorf("took %v, less than %v", took, latency)
+	}
+}
+
+func TestWhatAnAgentWouldRefuseIsRefused(t *testing.T) {
+	t.Parallel()
+	env := testenv.StartNATS(t)
+	start(t, env, 2, 0)
+	for word, change := range map[string]func(*agentproto.Command){
+		agentproto.RefusedHost:     func(c *agentproto.Command) { c.Host = "3:10.0.0.9" },
+		agentproto.RefusedInstance: func(c *agentproto.Command) { c.Instance = "another" },
+		agentproto.RefusedExpired:  func(c *agentproto.Command) { c.AcceptBefore = time.Now().Add(-time.Second) },
+	} {
+		c := command(1, 1, agentproto.ActionStart)
+		change(c)
+		if reply := askCommand(t, env, 1, c); reply.Refused != word {
+			t.Errorf("reply %+v, want refused as %s", reply, word)
+		}
+	}
+	var reply agentproto.Reply
+	garbage := ask(t, env, 1, []byte(`{"type":"`+agentproto.TypeCommand+`","items":7}`))
+	if err := agentproto.Decode(garbage.Data, agentproto.TypeReply, &reply); err != nil || reply.Refused != agentproto.RefusedUndecodable {
+		t.Errorf("reply to garbage %+v, %v", reply, err)
+	}
+}
+
+func TestEveryAgentIsAnnouncedToTheFirstWorker(t *testing.T) {
+	t.Parallel()
+	env := testenv.StartNATS(t)
+	const agents = 450
+	start(t, env, agents, 0) // nobody listens yet
+	heard := make(chan *nats.Msg, 10*agents)
+	sub, err := env.Conn.ChanSubscribe(agentproto.PresenceAll, heard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Unsubscribe()
+	hosts := map[string]bool{}
+	deadline := time.After(20 * time.Second)
+	for len(hosts) < agents {
+		select {
+		case msg := <-heard:
+			if msg.Reply != "" {
+				if err := msg.Respond(nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var p agentproto.Presence
+			if err := agentproto.Decode(msg.Data, agentproto.TypePresence, &p); err != nil {
+				t.Fatal(err)
+			}
+			hosts[p.Host] = true
+		case <-deadline:
+			t.Fatalf("%d of %d agents were announced", len(hosts), agents)
+		}
+	}
+}
+
+func TestImpossibleFleetsAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, cfg := range []simulate.Config{
+		{Agents: 0}, {Agents: simulate.MaxAgents + 1}, {Agents: 1, Connections: -1},
+		{Agents: 1, Cloud: -1}, {Agents: 1, Latency: -1}, {Agents: 1},
+	} {
+		if _, err := simulate.New(cfg); err == nil {
+			t.Errorf("%+v was accepted", cfg)
+		}
+	}
+}
+
+// BenchmarkCommand is one command answered and its result published, with
+// the requester and the server in the same process.
+func BenchmarkCommand(b *testing.B) {
+	env := testenv.StartNATS(b)
+	const agents = 1000
+	start(b, env, agents, 0)
+	inbox := nats.NewInbox()
+	replies := make(chan *nats.Msg, 1024)
+	if _, err := env.Conn.ChanSubscribe(inbox, replies); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	go func() {
+		for i := range b.N {
+			data := encode(b, command(i%agents, i, agentproto.ActionStatus))
+			if err := env.Conn.PublishRequest(agentproto.AgentSubject(cloud, address(i%agents)), inbox, data); err != nil {
+				b.Error(err)
+			}
+		}
+	}()
+	for range b.N {
+		<-replies
+	}
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/procfleet/procfleet/cmd/internal/simulate"
+)
+
+func newSimulate() *cobra.Command {
+	var cfg simulate.Config
+	var logs logFlags
+	cmd := &cobra.Command{
+		Use:   "simulate",
+		Short: "Run many light agents that succeed at everything, for scale tests",
+		Long: `Run many light agents in one process. They speak the real protocol but have no processes: every
+operation succeeds after --latency. Agent i, counted from 0, is host 10.(i>>16).(i>>8&255).(i&255) of
+the cloud area. "ready N" is printed once all N agents listen and were announced.`,
+		Example: "  procfleet simulate --agents 10000 --nats nats://127.0.0.1:4222",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := logs.logger(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			cfg.Log = log
+			cfg.Ready = func() { fmt.Fprintf(cmd.OutOrStdout(), "ready %d\n", cfg.Agents) }
+			fleet, err := simulate.New(cfg)
+			if err != nil {
+				return usageError("%w", err)
+			}
+			return fleet.Run(cmd.Context())
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&cfg.Agents, "agents", 1000, "number of agents")
+	flags.IntVar(&cfg.Connections, "connections", 8, "connections to NATS that the agents share")
+	flags.Int64Var(&cfg.Cloud, "cloud", 0, "cloud area of the agents")
+	flags.DurationVar(&cfg.Latency, "latency", 0*time.Millisecond, "time that every operation takes")
+	natsFlag(flags, &cfg.URL)
+	logs.register(flags)
+	return cmd
+}
