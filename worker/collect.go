@@ -1,0 +1,146 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// collector puts what agents publish into the store, one call for a batch,
+// and acknowledges only what the store has.
+type collector struct {
+	recorder *recorder
+	held     *held
+	metrics  *metrics
+	timing   *Timing
+	max      int // messages in a batch
+	reached  func(string)
+	log      logrus.FieldLogger
+}
+
+// pull asks for messages once and works on them batch by batch as they come.
+// work outlives ctx: it ends what is held after pulling has ended.
+func (c *collector) pull(ctx, work context.Context, consumer jetstream.Consumer) error {
+	pullCtx, cancel := context.WithTimeout(ctx, c.timing.Pull)
+	defer cancel()
+	arriving, err := consumer.Fetch(c.max, jetstream.FetchContext(pullCtx))
+	if err != nil {
+		return err
+	}
+	for {
+		batch := c.gather(arriving.Messages())
+		if len(batch) == 0 {
+			break
+		}
+		if err := c.collect(work, batch); err != nil {
+			return err
+		}
+	}
+	if pullCtx.Err() != nil {
+		return nil
+	}
+	return arriving.Error()
+}
+
+// gather returns what arrives within a short time of the first message; none
+// if nothing more will.
+func (c *collector) gather(arriving <-chan jetstream.Msg) []jetstream.Msg {
+	first, open := <-arriving
+	if !open {
+		return nil
+	}
+	batch := append(make([]jetstream.Msg, 0, c.max), first)
+	timer := time.NewTimer(c.timing.CollectLinger)
+	defer timer.Stop()
+	for len(batch) < c.max {
+		select {
+		case msg, open := <-arriving:
+			if !open {
+				return batch
+			}
+			batch = append(batch, msg)
+		case <-timer.C:
+			return batch
+		}
+	}
+	return batch
+}
+
+// collect stores a batch and acknowledges it. An error leaves its messages to
+// come again, to whichever worker asks next.
+func (c *collector) collect(ctx context.Context, msgs []jetstream.Msg) error {
+	c.held.add(msgs...)
+	defer c.held.remove(msgs...)
+	c.reached(PointCollecting)
+	batches, good := c.decode(msgs)
+	if len(batches) > 0 {
+		if _, err := c.recorder.record(ctx, batches...); err != nil {
+			return err
+		}
+	}
+	for i := range batches {
+		c.metrics.batch.Record(ctx, int64(len(batches[i].Results)))
+	}
+	c.reached(PointCollected)
+	for _, msg := range good {
+		if err := msg.Ack(); err != nil {
+			return fmt.Errorf("acknowledge results: %w", err) // stored; a repeat changes nothing
+		}
+	}
+	return nil
+}
+
+// decode groups the results of a batch by task. Messages that say nothing
+// are terminated: they would say nothing next time either.
+func (c *collector) decode(msgs []jetstream.Msg) (batches []taskstore.Batch, good []jetstream.Msg) {
+	at := make(map[procfleet.TaskID]int)
+	good = make([]jetstream.Msg, 0, len(msgs))
+	for _, msg := range msgs {
+		id, results, err := decodeResults(msg.Data(), msg.Subject())
+		if err != nil {
+			c.log.WithError(err).WithField("subject", msg.Subject()).Error("results dropped")
+			if err := msg.TermWithReason("not results"); err != nil {
+				c.log.WithError(err).Warn("results not terminated")
+			}
+			continue
+		}
+		good = append(good, msg)
+		n, known := at[id]
+		if !known {
+			n = len(batches)
+			at[id] = n
+			batches = append(batches, taskstore.Batch{Task: id})
+		}
+		batches[n].Results = append(batches[n].Results, results...)
+	}
+	return batches, good
+}
+
+func decodeResults(data []byte, subject string) (procfleet.TaskID, []procfleet.Result, error) {
+	var message agentproto.Results
+	if err := agentproto.Decode(data, agentproto.TypeResults, &message); err != nil {
+		return "", nil, err
+	}
+	id, err := procfleet.ParseTaskID(message.Task)
+	if err != nil {
+		return "", nil, err
+	}
+	if _, err := hostFromWire(message.Host, subject); err != nil {
+		return "", nil, err
+	}
+	results := make([]procfleet.Result, len(message.Results))
+	for i := range message.Results {
+		if message.Results[i].Item < 0 {
+			return "", nil, fmt.Errorf("result of item %d of task %s", message.Results[i].Item, id)
+		}
+		results[i] = agentResult(&message.Results[i])
+	}
+	return id, results, nil
+}

@@ -1,0 +1,416 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/tracecontext"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// delivery is one begun chunk on its way to the agents of its hosts. One
+// goroutine owns it: that of [deliverer.deliver].
+type delivery struct {
+	*deliverer
+	ref   bus.ChunkRef
+	begun *taskstore.Begun
+	place *place
+	log   logrus.FieldLogger
+
+	header   nats.Header // trace context of the commands; nil without a trace
+	commands *commands
+	asking   *asking
+	hosts    []*hostAsk // not settled ones; nil where settled
+	open     int        // how many are not settled
+	started  time.Time
+	wake     time.Time // when the earliest host is to be looked at
+
+	// What the store is yet to be told.
+	accepted []int // items of the task
+	results  []procfleet.Result
+}
+
+// Ends of a delivery without every host having answered.
+var (
+	errOverdue  = errors.New("the task's deadline has passed")
+	errDraining = errors.New("this worker is stopping")
+)
+
+func (d *deliverer) newDelivery(ctx context.Context, ref bus.ChunkRef, begun *taskstore.Begun, at *place) (*delivery, error) {
+	commands, err := newCommands(&begun.Task, &begun.Chunk)
+	if err != nil {
+		return nil, err
+	}
+	dl := &delivery{
+		deliverer: d, ref: ref, begun: begun, place: at, commands: commands,
+		log:     d.log.WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk}),
+		started: d.clock.now(),
+	}
+	header := nats.Header{}
+	if tracecontext.Inject(ctx, header); len(header) > 0 {
+		dl.header = header
+	}
+	dl.group()
+	begun.Chunk.Specs = nil // encoded; from here on only that form is needed
+	return dl, nil
+}
+
+// group sorts the open items by host. An item without a host ends here: it
+// names an agent that nobody announced.
+func (dl *delivery) group() {
+	byHost := make(map[procfleet.Host]*hostAsk, len(dl.begun.Open))
+	for _, i := range dl.begun.Open {
+		target := &dl.begun.Chunk.Items[i].Target
+		if target.Host.IsZero() {
+			dl.end(i, procfleet.CodeAgentAbnormal, procfleet.ReasonUnreachable, unknownTarget(target))
+			continue
+		}
+		h := byHost[target.Host]
+		if h == nil {
+			h = newHostAsk(len(dl.hosts), target.Host)
+			byHost[target.Host] = h
+			dl.hosts = append(dl.hosts, h)
+		}
+		h.todo = append(h.todo, i)
+	}
+	dl.open = len(dl.hosts)
+}
+
+// run asks until every host has answered or was given up, and tells the store
+// as it goes. Everything is told when it returns nil.
+func (dl *delivery) run(ctx context.Context) error {
+	// Late answers to earlier tries count too: room for all of them.
+	dl.asking = dl.asker.begin((len(dl.timing.AskAgain) + 2) * len(dl.hosts))
+	defer dl.asking.end()
+	if err := dl.lookAt(ctx, dl.hosts); err != nil {
+		return err
+	}
+	dl.endReinstalledSinceBegun()
+	dl.askAll()
+	dl.reached(PointAsked)
+	if err := dl.gather(ctx); err != nil {
+		return err
+	}
+	dl.reached(PointBeforeDone)
+	return dl.tell(ctx, true)
+}
+
+func (dl *delivery) askAll() {
+	now := dl.clock.now()
+	for _, h := range dl.hosts {
+		if h != nil {
+			dl.ask(h, now)
+		}
+	}
+	dl.schedule(now)
+}
+
+// gather takes answers and wakes up for hosts that are due, until none is open.
+func (dl *delivery) gather(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var set time.Time // what the timer is set to
+	for dl.open > 0 {
+		if !dl.wake.Equal(set) {
+			set = dl.wake
+			timer.Reset(max(0, set.Sub(dl.clock.now())))
+		}
+		select {
+		case a := <-dl.asking.answers:
+			dl.answered(a)
+		case <-timer.C:
+			if err := dl.tend(ctx); err != nil {
+				return err
+			}
+			set = time.Time{}
+		case <-dl.place.parkedStop():
+			return errDraining
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// wakeSlack lets hosts that are due within it share one round.
+const wakeSlack = 20 * time.Millisecond
+
+// tend looks at the hosts that are due: tells the store what is known, steps
+// aside if it takes long, refreshes presence, then asks again or gives up.
+func (dl *delivery) tend(ctx context.Context) error {
+	now := dl.clock.now()
+	if !now.Before(dl.begun.Task.Deadline) {
+		return errOverdue
+	}
+	if err := dl.tell(ctx, false); err != nil {
+		return err
+	}
+	if now.Sub(dl.started) >= dl.timing.StepAside && dl.place.stepAside() {
+		dl.slim()
+	}
+	var due []*hostAsk
+	for _, h := range dl.hosts {
+		if h != nil && h.again.Before(now.Add(wakeSlack)) {
+			due = append(due, h)
+		}
+	}
+	if err := dl.lookAt(ctx, due); err != nil {
+		return err
+	}
+	now = dl.clock.now()
+	for _, h := range due {
+		dl.tendHost(h, now)
+	}
+	dl.schedule(now)
+	return nil
+}
+
+func (dl *delivery) tendHost(h *hostAsk, now time.Time) {
+	lost := h.quiet > 0 && (!dl.link.connected() || dl.link.reconnected().After(h.askedAt))
+	switch {
+	case h.settled():
+		return
+	case lost: // not the host's silence but this worker's own
+		h.quiet = 0
+		h.unanswered = true
+		if !dl.link.connected() {
+			h.again = now.Add(jitter(dl.timing.NobodyAgain))
+			return
+		}
+	case h.silent(now, dl.timing):
+		dl.giveUp(h, procfleet.CodeAgentAbnormal, procfleet.ReasonUnreachable, h.silentMessage())
+		return
+	case h.quiet > 0:
+		h.unanswered = true
+	}
+	dl.ask(h, now)
+}
+
+// schedule sets the next wake: the earliest host, or stepping aside.
+func (dl *delivery) schedule(now time.Time) {
+	dl.wake = dl.begun.Task.Deadline
+	if aside := dl.started.Add(dl.timing.StepAside); now.Before(aside) && aside.Before(dl.wake) {
+		dl.wake = aside
+	}
+	for _, h := range dl.hosts {
+		if h != nil && h.again.Before(dl.wake) {
+			dl.wake = h.again
+		}
+	}
+}
+
+func (dl *delivery) wakeBy(t time.Time) {
+	if dl.wake.IsZero() || t.Before(dl.wake) {
+		dl.wake = t
+	}
+}
+
+// slim lets go of what hosts that have answered needed.
+func (dl *delivery) slim() {
+	left := make([]*hostAsk, 0, dl.open)
+	for _, h := range dl.hosts {
+		if h != nil {
+			left = append(left, h)
+		}
+	}
+	dl.commands.keepOnly(left)
+}
+
+// ask sends the next part of what a host has to do.
+func (dl *delivery) ask(h *hostAsk, now time.Time) {
+	h.part = dl.commands.fit(h.todo)
+	h.try++
+	acceptBefore := now.Add(dl.timing.AcceptWindow)
+	if acceptBefore.After(dl.begun.Task.Deadline) {
+		acceptBefore = dl.begun.Task.Deadline
+	}
+	id := dl.asking.replySubject(h.index, h.try)
+	data, err := dl.commands.encode(h, h.todo[:h.part], id, now, acceptBefore)
+	if err != nil {
+		dl.giveUp(h, procfleet.CodeFailed, procfleet.ReasonRefused, err.Error())
+		return
+	}
+	if err := dl.asking.send(h.index, h.try, h.subject, dl.header, data); err != nil {
+		dl.log.WithError(err).WithField("host", h.name).Warn("command not sent, will try again")
+		h.again = now.Add(jitter(dl.timing.NobodyAgain))
+	} else {
+		h.asked(now, acceptBefore, dl.timing)
+	}
+	dl.wakeBy(h.again)
+}
+
+func (dl *delivery) answered(a answer) {
+	if a.host >= len(dl.hosts) || dl.hosts[a.host] == nil {
+		return
+	}
+	h := dl.hosts[a.host]
+	now := dl.clock.now()
+	if a.nobody {
+		if a.try == h.try && !h.hadNobody(now, dl.link.reconnected(), dl.timing) {
+			dl.giveUp(h, procfleet.CodeAgentAbnormal, procfleet.ReasonUnreachable, h.nobodyMessage(now, dl.timing))
+			return
+		}
+		dl.wakeBy(h.again)
+		return
+	}
+	var reply agentproto.Reply
+	if err := agentproto.Decode(a.data, agentproto.TypeReply, &reply); err != nil {
+		dl.log.WithError(err).WithField("host", h.name).Warn("agent's answer not understood, treated as silence")
+		return
+	}
+	if reply.Refused != "" {
+		dl.refused(h, a.try, &reply, now)
+		return
+	}
+	dl.taken(h, &reply, now)
+}
+
+// refused handles a command that was turned away as a whole. A refusal of an
+// earlier try says nothing about the current one.
+func (dl *delivery) refused(h *hostAsk, try int, reply *agentproto.Reply, now time.Time) {
+	if try != h.try {
+		return
+	}
+	if h.wasRefused(reply.Refused, now, dl.timing) {
+		dl.wakeBy(h.again)
+		return
+	}
+	dl.giveUp(h, procfleet.CodeFailed, procfleet.ReasonRefused, h.refusedMessage(reply.Refused, reply.Message))
+}
+
+// taken handles an answer item by item; it counts for whichever try it came.
+func (dl *delivery) taken(h *hostAsk, reply *agentproto.Reply, now time.Time) {
+	for n := range reply.Items {
+		item := &reply.Items[n]
+		if !h.answered(item.Item - dl.begun.Chunk.First) {
+			continue
+		}
+		if item.Result == nil {
+			dl.accepted = append(dl.accepted, item.Item)
+			continue
+		}
+		result := agentResult(item.Result)
+		result.Item = item.Item
+		dl.results = append(dl.results, result)
+	}
+	switch {
+	case h.settled():
+		dl.settle(h)
+	case h.part == 0:
+		h.nextPart()
+		dl.ask(h, now)
+	}
+}
+
+func (dl *delivery) settle(h *hostAsk) {
+	if dl.hosts[h.index] != nil {
+		dl.hosts[h.index] = nil
+		dl.open--
+	}
+}
+
+// end makes the result of one item of the chunk.
+func (dl *delivery) end(i int, code procfleet.Code, reason procfleet.Reason, message string) {
+	dl.results = append(dl.results, serverResult(dl.begun.Chunk.First+i, code, reason, message, dl.clock.now()))
+}
+
+// giveUp ends all that a host has not answered for.
+func (dl *delivery) giveUp(h *hostAsk, code procfleet.Code, reason procfleet.Reason, message string) {
+	for _, i := range h.todo {
+		dl.end(i, code, reason, message)
+	}
+	h.todo, h.part = nil, 0
+	dl.settle(h)
+}
+
+// endMutating ends the items of a host that would change something there.
+func (dl *delivery) endMutating(h *hostAsk, reason procfleet.Reason, message string) {
+	h.todo = slices.DeleteFunc(h.todo, func(i int) bool {
+		mutating := dl.begun.Chunk.Items[i].Action.Mutating()
+		if mutating {
+			dl.end(i, procfleet.CodeFailed, reason, message)
+		}
+		return mutating
+	})
+	h.part = 0
+	if h.settled() {
+		dl.settle(h)
+	}
+}
+
+// lookAt refreshes what is known of the agents of hosts, and ends what two
+// claimants of a host or a new instance make unanswerable.
+func (dl *delivery) lookAt(ctx context.Context, asks []*hostAsk) error {
+	if len(asks) == 0 {
+		return nil
+	}
+	hosts := make([]procfleet.Host, len(asks))
+	for i, h := range asks {
+		hosts[i] = h.host
+	}
+	var presences []taskstore.Presence
+	err := dl.timing.untilStored(ctx, func(ctx context.Context) (err error) {
+		presences, err = dl.store.Presences(ctx, hosts)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("look up the agents of %d hosts: %w", len(hosts), err)
+	}
+	for i, h := range asks {
+		replaced := h.seen(&presences[i])
+		switch {
+		case h.conflict:
+			dl.endMutating(h, procfleet.ReasonRefused, h.conflictMessage())
+		case replaced && (h.unanswered || h.quiet > 0):
+			dl.endMutating(h, procfleet.ReasonCommandFailed, h.reinstalledMessage())
+		}
+	}
+	return nil
+}
+
+// endReinstalledSinceBegun is for a chunk that was begun before: an earlier
+// worker may have given it to an instance that is no more, which took what it
+// did with it.
+func (dl *delivery) endReinstalledSinceBegun() {
+	if !dl.begun.FirstBegun.Before(dl.begun.Now) {
+		return
+	}
+	for _, h := range dl.hosts {
+		if h != nil && h.fresh && h.since.After(dl.begun.FirstBegun) {
+			dl.endMutating(h, procfleet.ReasonCommandFailed, h.reinstalledMessage())
+		}
+	}
+}
+
+// tell stores results and deliveries, in this order, so that a worker killed
+// in between leaves a chunk that is not done.
+func (dl *delivery) tell(ctx context.Context, done bool) error {
+	if len(dl.results) > 0 {
+		if _, err := dl.recorder.recordOf(ctx, dl.ref.Task, dl.results); err != nil {
+			return err
+		}
+		dl.results = nil
+	}
+	if !done && len(dl.accepted) == 0 {
+		return nil
+	}
+	err := dl.timing.untilStored(ctx, func(ctx context.Context) error {
+		return dl.store.Delivered(ctx, dl.ref.Task, dl.ref.Chunk, dl.accepted, done)
+	})
+	if err != nil {
+		return fmt.Errorf("note %d items of chunk %s/%d as delivered: %w",
+			len(dl.accepted), dl.ref.Task, dl.ref.Chunk, err)
+	}
+	dl.metrics.delivered.Add(ctx, int64(len(dl.accepted)))
+	dl.accepted = nil
+	return nil
+}

@@ -1,0 +1,25 @@
+// Package worker is the role between the task store and the agents. It is
+// stateless; any number of workers share the work.
+//
+//   - deliver takes chunk references from the bus, asks the store what is
+//     still open, and asks the agent of every host to accept its items;
+//   - collect puts the results that agents publish into the store, in batches;
+//   - sweep heals what was lost on the way and ends what is overdue;
+//   - notify tells the end of a task, by event and by callback;
+//   - presence keeps in the store which agents are alive.
+//
+// # One chunk
+//
+//	reference ──Begin──► open ──ask every host──► accepted | refused | nobody | silence
+//	                      │                          │           │        │        │
+//	                      └─ not open: ack, drop     delivered   record   grace    ask again
+//	                                                                               until accept_before
+//
+// When every item was accepted, refused or recorded: Record, Delivered with
+// done, acknowledge, in this order. A worker that dies in between leaves a
+// chunk that another one begins again; the store and the agents' journals
+// make the repeat harmless.
+//
+// Memory is bounded by what is pulled: chunks and items in flight, chunks that
+// step aside because hosts are slow to answer, one batch of results per lane.
+package worker

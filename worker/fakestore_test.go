@@ -1,0 +1,436 @@
+package worker_test
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// fakeStore keeps tasks in maps. Unlike a real store it can be switched away,
+// and its contents can be set to what a crash would have left.
+type fakeStore struct {
+	mu        sync.Mutex
+	away      bool
+	last      procfleet.Number
+	tasks     map[procfleet.TaskID]*fakeTask
+	visits    map[procfleet.TaskID]time.Time
+	presences map[procfleet.Host]taskstore.Presence
+	leases    map[string]string
+	calls     map[string]int
+}
+
+type fakeTask struct {
+	task    procfleet.Task
+	chunks  []procfleet.Chunk
+	done    []bool
+	begun   []time.Time
+	seqs    []uint64
+	states  []procfleet.State
+	results []procfleet.Result
+}
+
+func newFakeStore() *fakeStore {
+	return &fakeStore{
+		tasks: map[procfleet.TaskID]*fakeTask{}, visits: map[procfleet.TaskID]time.Time{},
+		presences: map[procfleet.Host]taskstore.Presence{}, leases: map[string]string{}, calls: map[string]int{},
+	}
+}
+
+// create stores a task as a dispatcher would have.
+func (s *fakeStore) create(lane procfleet.Lane, timeout time.Duration, chunks ...procfleet.Chunk) procfleet.Task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now().UTC()
+	s.last = max(s.last+1, procfleet.Number(now.UnixMicro()))
+	f := &fakeTask{chunks: chunks, done: make([]bool, len(chunks)), begun: make([]time.Time, len(chunks)), seqs: make([]uint64, len(chunks))}
+	for i := range chunks {
+		f.chunks[i].First = len(f.states)
+		for range chunks[i].Items {
+			f.states = append(f.states, procfleet.StatePending)
+		}
+	}
+	f.results = make([]procfleet.Result, len(f.states))
+	f.task = procfleet.Task{
+		ID: s.last.TaskID(), Number: s.last, State: procfleet.TaskAccepted, Lane: lane,
+		Items: len(f.states), Chunks: len(chunks),
+		CreatedAt: now, Deadline: now.Add(timeout), ExpiresAt: now.Add(timeout + time.Hour),
+	}
+	s.tasks[f.task.ID] = f
+	s.visits[f.task.ID] = now
+	return f.task
+}
+
+// change edits a stored task.
+func (s *fakeStore) change(id procfleet.TaskID, edit func(*fakeTask)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	edit(s.tasks[id])
+}
+
+func (s *fakeStore) setAway(away bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = away
+}
+
+func (s *fakeStore) called(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls[name]
+}
+
+// result returns an item's state and result.
+func (s *fakeStore) result(id procfleet.TaskID, item int) (procfleet.State, procfleet.Result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tasks[id].states[item], s.tasks[id].results[item]
+}
+
+func (s *fakeStore) settled(id procfleet.TaskID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, open := s.visits[id]
+	return !open
+}
+
+// enter counts a call and locks; the caller unlocks unless it failed.
+func (s *fakeStore) enter(name string) error {
+	s.mu.Lock()
+	s.calls[name]++
+	if s.away {
+		s.mu.Unlock()
+		return taskstore.ErrUnavailable
+	}
+	return nil
+}
+
+func (s *fakeStore) Begin(_ context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
+	if err := s.enter("Begin"); err != nil {
+		return taskstore.Begun{}, err
+	}
+	defer s.mu.Unlock()
+	now := time.Now().UTC()
+	b := taskstore.Begun{Now: now, Gate: taskstore.GateGone}
+	f := s.tasks[id]
+	if f == nil || chunk >= len(f.chunks) {
+		return b, nil
+	}
+	c := f.chunks[chunk]
+	for i := range c.Items {
+		if !f.states[c.First+i].Final() {
+			b.Open = append(b.Open, i)
+		}
+	}
+	switch {
+	case f.task.State == procfleet.TaskRejected:
+		b.Gate = taskstore.GateRejected
+	case len(b.Open) == 0, f.done[chunk]:
+		b.Gate = taskstore.GateFinished
+	case now.After(f.task.Deadline):
+		b.Gate = taskstore.GateOverdue
+	default:
+		if f.begun[chunk].IsZero() {
+			f.begun[chunk] = now
+		}
+		f.task.State = procfleet.TaskRunning
+		b.Gate, b.Task, b.Chunk, b.FirstBegun = taskstore.GateOpen, s.view(f), c, f.begun[chunk]
+		b.Chunk.Specs = slices.Clone(c.Specs)
+		return b, nil
+	}
+	b.Open = nil
+	return b, nil
+}
+
+func (s *fakeStore) Delivered(_ context.Context, id procfleet.TaskID, chunk int, items []int, done bool) error {
+	if err := s.enter("Delivered"); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	f := s.tasks[id]
+	if f == nil {
+		return taskstore.ErrNotFound
+	}
+	for _, i := range items {
+		if f.states[i] == procfleet.StatePending {
+			f.states[i] = procfleet.StateDelivered
+		}
+	}
+	f.done[chunk] = f.done[chunk] || done
+	return nil
+}
+
+func (s *fakeStore) Record(_ context.Context, batches []taskstore.Batch) ([]taskstore.Recorded, error) {
+	if err := s.enter("Record"); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	recorded := make([]taskstore.Recorded, len(batches))
+	for i, b := range batches {
+		f := s.tasks[b.Task]
+		if f == nil {
+			continue
+		}
+		recorded[i].Known = true
+		open := f.open()
+		for _, r := range b.Results {
+			if f.apply(r) {
+				recorded[i].Applied++
+			}
+		}
+		if open > 0 && f.open() == 0 {
+			recorded[i].Completed = true
+			f.task.State, f.task.NotifyPending, f.task.FinishedAt = procfleet.TaskFinished, true, time.Now().UTC()
+		}
+	}
+	return recorded, nil
+}
+
+func (f *fakeTask) open() int {
+	n := 0
+	for _, state := range f.states {
+		if !state.Final() {
+			n++
+		}
+	}
+	return n
+}
+
+func (f *fakeTask) apply(r procfleet.Result) bool {
+	if r.Item >= len(f.results) || r.Rank <= f.results[r.Item].Rank {
+		return false
+	}
+	r.Late = f.states[r.Item].Final()
+	f.results[r.Item], f.states[r.Item] = r, r.State()
+	return true
+}
+
+func (s *fakeStore) view(f *fakeTask) procfleet.Task {
+	task := f.task
+	task.Counts = procfleet.Counts{}
+	for _, state := range f.states {
+		task.Counts[state]++
+	}
+	return task
+}
+
+func (s *fakeStore) Task(_ context.Context, id procfleet.TaskID) (procfleet.Task, error) {
+	if err := s.enter("Task"); err != nil {
+		return procfleet.Task{}, err
+	}
+	defer s.mu.Unlock()
+	if f := s.tasks[id]; f != nil {
+		return s.view(f), nil
+	}
+	return procfleet.Task{}, taskstore.ErrNotFound
+}
+
+func (f *fakeTask) items(chunk int) []procfleet.ItemResult {
+	c := &f.chunks[chunk]
+	items := make([]procfleet.ItemResult, len(c.Items))
+	for i := range c.Items {
+		items[i] = procfleet.ItemResult{
+			Index: c.First + i, Item: c.Items[i], Spec: c.Spec(i),
+			State: f.states[c.First+i], Result: f.results[c.First+i],
+		}
+	}
+	return items
+}
+
+func (s *fakeStore) Chunk(_ context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error) {
+	if err := s.enter("Chunk"); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	if f := s.tasks[id]; f != nil && chunk < len(f.chunks) {
+		return f.items(chunk), nil
+	}
+	return nil, taskstore.ErrNotFound
+}
+
+func (s *fakeStore) Results(_ context.Context, id procfleet.TaskID, q taskstore.ResultQuery) ([]procfleet.ItemResult, string, error) {
+	if err := s.enter("Results"); err != nil {
+		return nil, "", err
+	}
+	defer s.mu.Unlock()
+	f := s.tasks[id]
+	if f == nil {
+		return nil, "", taskstore.ErrNotFound
+	}
+	after := -1
+	if q.Cursor != "" {
+		after, _ = strconv.Atoi(q.Cursor)
+	}
+	var page []procfleet.ItemResult
+	for chunk := range f.chunks {
+		for _, item := range f.items(chunk) {
+			if item.State != q.State || item.Index <= after {
+				continue
+			}
+			if len(page) == q.Limit {
+				return page, strconv.Itoa(page[len(page)-1].Index), nil
+			}
+			page = append(page, item)
+		}
+	}
+	return page, "", nil
+}
+
+func (s *fakeStore) Dispatched(_ context.Context, id procfleet.TaskID, sequences []uint64) error {
+	if err := s.enter("Dispatched"); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	s.tasks[id].task.Dispatched = true
+	s.tasks[id].seqs = sequences
+	return nil
+}
+
+func (s *fakeStore) Lease(_ context.Context, name, holder string, _ time.Duration) (bool, error) {
+	if err := s.enter("Lease"); err != nil {
+		return false, err
+	}
+	defer s.mu.Unlock()
+	if other := s.leases[name]; other != "" && other != holder {
+		return false, nil
+	}
+	s.leases[name] = holder
+	return true, nil
+}
+
+func (s *fakeStore) Release(_ context.Context, name, holder string) error {
+	if err := s.enter("Release"); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	if s.leases[name] == holder {
+		delete(s.leases, name)
+	}
+	return nil
+}
+
+func (s *fakeStore) Due(_ context.Context, shard, limit int) ([]procfleet.TaskID, error) {
+	if err := s.enter("Due"); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	var due []procfleet.TaskID
+	for id, visit := range s.visits {
+		number, err := id.Number()
+		if err == nil && taskstore.Shard(number) == shard && !time.Now().Before(visit) && len(due) < limit {
+			due = append(due, id)
+		}
+	}
+	return due, nil
+}
+
+func (s *fakeStore) Undone(_ context.Context, id procfleet.TaskID) ([]taskstore.ChunkDuty, error) {
+	if err := s.enter("Undone"); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	f := s.tasks[id]
+	if f == nil {
+		return nil, taskstore.ErrNotFound
+	}
+	var duties []taskstore.ChunkDuty
+	for i, done := range f.done {
+		if !done {
+			duties = append(duties, taskstore.ChunkDuty{Chunk: i, Sequence: f.seqs[i], Begun: f.begun[i]})
+		}
+	}
+	return duties, nil
+}
+
+func (s *fakeStore) Republished(_ context.Context, id procfleet.TaskID, chunk int, sequence uint64) error {
+	if err := s.enter("Republished"); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	s.tasks[id].seqs[chunk] = sequence
+	return nil
+}
+
+func (s *fakeStore) Revisit(_ context.Context, id procfleet.TaskID, after time.Duration) error {
+	if err := s.enter("Revisit"); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	s.visits[id] = time.Now().Add(after)
+	return nil
+}
+
+func (s *fakeStore) Settle(_ context.Context, id procfleet.TaskID) error {
+	if err := s.enter("Settle"); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	delete(s.visits, id)
+	return nil
+}
+
+func (s *fakeStore) Notified(_ context.Context, id procfleet.TaskID) error {
+	if err := s.enter("Notified"); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	s.tasks[id].task.NotifyPending = false
+	return nil
+}
+
+func (s *fakeStore) Announce(_ context.Context, as []taskstore.Announcement) error {
+	if err := s.enter("Announce"); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	for _, a := range as {
+		now := time.Now().UTC()
+		p := taskstore.Presence{Announcement: a, SeenAt: now, Since: now}
+		if old, known := s.presences[a.Host]; known && old.Instance == a.Instance {
+			p.Since = old.Since
+		}
+		s.presences[a.Host] = p
+		if a.Leaving {
+			delete(s.presences, a.Host)
+		}
+	}
+	return nil
+}
+
+// present sets what the store says of a host's agent.
+func (s *fakeStore) present(host procfleet.Host, instance string, edit ...func(*taskstore.Presence)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := taskstore.Presence{
+		Announcement: taskstore.Announcement{Host: host, Instance: instance},
+		SeenAt:       time.Now(), Since: time.Now().Add(-time.Hour),
+	}
+	for _, e := range edit {
+		e(&p)
+	}
+	s.presences[host] = p
+}
+
+func (s *fakeStore) Presences(_ context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error) {
+	if err := s.enter("Presences"); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	ps := make([]taskstore.Presence, len(hosts))
+	for i, h := range hosts {
+		ps[i] = s.presences[h]
+	}
+	return ps, nil
+}
+
+func (s *fakeStore) Now(context.Context) (time.Time, error) {
+	if err := s.enter("Now"); err != nil {
+		return time.Time{}, err
+	}
+	defer s.mu.Unlock()
+	return time.Now().UTC(), nil
+}

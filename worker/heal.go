@@ -1,0 +1,130 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// heal does for an open task what a lost process or message left undone.
+func (sh *shard) heal(ctx context.Context, task *procfleet.Task, now time.Time) error {
+	age := now.Sub(task.CreatedAt)
+	if !task.Dispatched {
+		if age < sh.timing.DispatchAfter {
+			return nil
+		}
+		return sh.dispatch(ctx, task, now)
+	}
+	if age >= sh.timing.RequeueAfter {
+		if err := sh.requeue(ctx, task, now); err != nil {
+			return err
+		}
+	}
+	if age >= sh.timing.ChaseAfter && task.Counts[procfleet.StateDelivered] > 0 {
+		return sh.chase(ctx, task, onlyLost(task, now))
+	}
+	return nil
+}
+
+// round names a publication by the sweep, so that the stream does not take it
+// for a repeat of an earlier one.
+func round(now time.Time) string { return strconv.FormatInt(now.UnixMilli(), 10) }
+
+// dispatch finishes what the task's dispatcher began.
+func (sh *shard) dispatch(ctx context.Context, task *procfleet.Task, now time.Time) error {
+	undone, err := sh.store.Undone(ctx, task.ID)
+	if err != nil {
+		return fmt.Errorf("list chunks: %w", err)
+	}
+	sequences, err := sh.publish(ctx, task, undone, now)
+	if err != nil {
+		return err
+	}
+	all := make([]uint64, task.Chunks)
+	for i, duty := range undone {
+		all[duty.Chunk] = sequences[i]
+	}
+	if err := sh.store.Dispatched(ctx, task.ID, all); err != nil {
+		return fmt.Errorf("note as dispatched: %w", err)
+	}
+	sh.metrics.sweep(ctx, "dispatch", 1)
+	sh.log.WithField("task", task.ID).Info("task published that its dispatcher left")
+	return nil
+}
+
+// maxRequeue bounds the chunks of one task that one visit looks for.
+const maxRequeue = 256
+
+// requeue publishes again the chunks that are neither done nor queued.
+func (sh *shard) requeue(ctx context.Context, task *procfleet.Task, now time.Time) error {
+	undone, err := sh.store.Undone(ctx, task.ID)
+	if err != nil {
+		return fmt.Errorf("list chunks: %w", err)
+	}
+	if len(undone) > maxRequeue { // another part each time
+		rand.Shuffle(len(undone), func(i, j int) { undone[i], undone[j] = undone[j], undone[i] })
+		undone = undone[:maxRequeue]
+	}
+	var lost []taskstore.ChunkDuty
+	for _, duty := range undone {
+		queued, err := sh.bus.Queued(ctx, duty.Sequence)
+		if err != nil {
+			return fmt.Errorf("look for chunk %d: %w", duty.Chunk, err)
+		}
+		if !queued {
+			lost = append(lost, duty)
+		}
+	}
+	if len(lost) == 0 {
+		return nil
+	}
+	sequences, err := sh.publish(ctx, task, lost, now)
+	if err != nil {
+		return err
+	}
+	for i, duty := range lost {
+		if err := sh.store.Republished(ctx, task.ID, duty.Chunk, sequences[i]); err != nil {
+			return fmt.Errorf("note chunk %d as published again: %w", duty.Chunk, err)
+		}
+	}
+	sh.metrics.sweep(ctx, "requeue", len(lost))
+	sh.log.WithField("task", task.ID).WithField("chunks", len(lost)).Info("chunks published again that the stream had lost")
+	return nil
+}
+
+func (sh *shard) publish(ctx context.Context, task *procfleet.Task, duties []taskstore.ChunkDuty, now time.Time) ([]uint64, error) {
+	refs := make([]bus.ChunkRef, len(duties))
+	for i, duty := range duties {
+		cloud, err := sh.cloud(ctx, task.ID, duty.Chunk)
+		if err != nil {
+			return nil, err
+		}
+		refs[i] = bus.ChunkRef{Task: task.ID, Chunk: duty.Chunk, Lane: task.Lane, Cloud: cloud}
+	}
+	sequences, err := sh.bus.PublishChunks(ctx, refs, round(now))
+	if errors.Is(err, bus.ErrFull) {
+		return nil, fmt.Errorf("%d chunks wait for room in the stream: %w", len(refs), err)
+	}
+	return sequences, err
+}
+
+// cloud is the cloud area of a chunk: that of its hosts.
+func (sh *shard) cloud(ctx context.Context, id procfleet.TaskID, chunk int) (procfleet.CloudArea, error) {
+	items, err := sh.store.Chunk(ctx, id, chunk)
+	if err != nil {
+		return 0, fmt.Errorf("read chunk %d: %w", chunk, err)
+	}
+	for i := range items {
+		if host := items[i].Item.Target.Host; !host.IsZero() {
+			return host.Cloud, nil
+		}
+	}
+	return 0, nil
+}

@@ -1,0 +1,204 @@
+package worker
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// hostAsk is where one host of a chunk stands: which items it still has to
+// answer for, and when it is asked next. All moments are store time.
+//
+//	ask ──accepted or results──► next part ──none left──► settled
+//	 │ ▲
+//	 │ ├──silence──── after 2 s and 5 s; unreachable once the last accept_before is over
+//	 │ ├──nobody───── once more after 1 s, or every 2 s while there is grace; then unreachable
+//	 │ └──refused──── expired, stopping, instance: again; host, undecodable: failed
+//	 └──conflict, reinstalled──► the mutating items end
+type hostAsk struct {
+	index   int
+	host    procfleet.Host
+	name    string // host as text
+	subject string
+
+	todo []int // open items, indexes into the chunk, in request order
+	part int   // how many of todo are in the current command
+
+	instance string // last one heard of; empty if none ever was
+	since    time.Time
+	fresh    bool // an agent announced itself lately
+	conflict bool
+
+	try          int       // number of the current request
+	askedAt      time.Time // when it was sent
+	acceptBefore time.Time
+	again        time.Time // when to look at this host again
+	quiet        int       // requests in a row without any answer
+	unanswered   bool      // some request of this part had no answer: it may have been taken
+	nobodySince  time.Time // first "no responders" in a row
+	nobody       int       // how many in a row
+	refusals     int
+	stopping     bool // the agent said that it goes away, so one may come back
+}
+
+func newHostAsk(index int, host procfleet.Host) *hostAsk {
+	return &hostAsk{
+		index: index, host: host, name: host.String(),
+		subject: agentproto.AgentSubject(int64(host.Cloud), host.Addr),
+	}
+}
+
+func (h *hostAsk) settled() bool { return len(h.todo) == 0 }
+
+// seen takes what the store knows of the host's agent and reports whether a
+// new instance took the place of the one that was asked.
+func (h *hostAsk) seen(p *taskstore.Presence) (replaced bool) {
+	h.fresh = !p.Host.IsZero()
+	h.conflict = p.Conflict
+	if !h.fresh {
+		return false // a retry still goes to the instance first asked
+	}
+	replaced = h.instance != "" && p.Instance != h.instance
+	h.instance, h.since = p.Instance, p.Since
+	if h.conflict {
+		h.instance = "" // whichever of the two gets a status request may answer it
+	}
+	return replaced
+}
+
+// asked notes a request that was sent.
+func (h *hostAsk) asked(now, acceptBefore time.Time, t *Timing) {
+	h.askedAt, h.acceptBefore = now, acceptBefore
+	h.quiet++
+	if h.quiet <= len(t.AskAgain) {
+		h.again = now.Add(t.AskAgain[h.quiet-1])
+		return
+	}
+	h.again = acceptBefore.Add(t.AcceptMargin)
+}
+
+// silent reports whether the host was asked as often as it is and all of the
+// requests are past their accept_before.
+func (h *hostAsk) silent(now time.Time, t *Timing) bool {
+	return h.quiet > len(t.AskAgain) && !now.Before(h.acceptBefore.Add(t.AcceptMargin))
+}
+
+// hadNobody notes that nobody listened and reports whether to ask again, at
+// h.again. reconnected is when this worker itself last came back to the bus.
+func (h *hostAsk) hadNobody(now, reconnected time.Time, t *Timing) bool {
+	h.quiet = 0
+	h.nobody++
+	if h.nobody == 1 {
+		h.nobodySince = now
+	}
+	var until time.Time
+	if h.fresh || h.stopping {
+		until = h.nobodySince.Add(t.Grace)
+	}
+	if !reconnected.IsZero() {
+		until = later(until, reconnected.Add(t.ReconnectGrace))
+	}
+	switch {
+	case now.Before(until):
+		h.again = now.Add(min(t.GraceAgain, until.Sub(now)))
+	case h.nobody == 1:
+		h.again = now.Add(t.NobodyAgain)
+	default:
+		return false
+	}
+	return true
+}
+
+// maxRefusals is how often a refusal that may pass is taken before it counts.
+const maxRefusals = 5
+
+// wasRefused notes a refusal of the whole command and reports whether to ask
+// again, at h.again.
+func (h *hostAsk) wasRefused(word string, now time.Time, t *Timing) bool {
+	h.quiet, h.nobody = 0, 0
+	h.refusals++
+	switch word {
+	case agentproto.RefusedStopping:
+		if !h.stopping {
+			h.stopping, h.nobodySince = true, now
+		}
+		h.again = now.Add(min(t.GraceAgain, t.NobodyAgain))
+		return now.Before(h.nobodySince.Add(t.Grace))
+	case agentproto.RefusedExpired, agentproto.RefusedInstance:
+		h.again = now.Add(time.Duration(h.refusals) * t.RefusedAgain)
+		return h.refusals < maxRefusals
+	}
+	return false
+}
+
+// answered takes an item out of the current part and reports whether it was
+// there.
+func (h *hostAsk) answered(item int) bool {
+	at := slices.Index(h.todo[:h.part], item)
+	if at < 0 {
+		return false
+	}
+	h.todo = slices.Delete(h.todo, at, at+1)
+	h.part--
+	return true
+}
+
+// nextPart forgets the troubles of the part before.
+func (h *hostAsk) nextPart() {
+	h.quiet, h.nobody, h.refusals, h.unanswered = 0, 0, 0, false
+}
+
+// Messages of results that the server makes: which host, what was tried, what
+// to do.
+
+func unknownTarget(t *procfleet.Target) string {
+	if t.AgentID != "" {
+		return fmt.Sprintf("no agent with id %q has announced itself: check the id, or start the agent on its host", cut(t.AgentID, maxWord))
+	}
+	return "neither an address nor an agent id was given for this item: name the host"
+}
+
+func (h *hostAsk) nobodyMessage(now time.Time, t *Timing) string {
+	if waited := now.Sub(h.nobodySince); waited > 2*t.NobodyAgain {
+		return fmt.Sprintf("no agent of host %s is connected; asked %d times in %v: check procfleet-agent on the host and its way to NATS",
+			h.name, h.nobody, waited.Round(time.Second))
+	}
+	return fmt.Sprintf("no agent of host %s is connected; asked twice: start procfleet-agent on the host", h.name)
+}
+
+func (h *hostAsk) silentMessage() string {
+	return fmt.Sprintf("agent of host %s is connected but did not answer %d requests: look whether the host hangs, then repeat", h.name, h.quiet)
+}
+
+func (h *hostAsk) refusedMessage(word, message string) string {
+	text := fmt.Sprintf("agent of host %s refused the command (%s)", h.name, cut(word, maxWord))
+	if message != "" {
+		text += ": " + message
+	}
+	switch word {
+	case agentproto.RefusedExpired:
+		text += "; it arrived too late every time: check the host's clock and its way to NATS"
+	case agentproto.RefusedInstance:
+		text += "; another agent instance answers than the one that is announced: see that one agent runs on the host"
+	}
+	return text
+}
+
+func (h *hostAsk) conflictMessage() string {
+	return fmt.Sprintf("two agents claim host %s: stop one", h.name)
+}
+
+func (h *hostAsk) reinstalledMessage() string {
+	return fmt.Sprintf("agent of host %s was reinstalled, outcome unknown: look with a status, then repeat if needed", h.name)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,103 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/sirupsen/logrus"
+)
+
+// lanes pulls chunk references. The small lane and the big ones have a share
+// each, so that neither waits for the other.
+type lanes struct {
+	deliverer  *deliverer
+	small, big *share
+	// work is the lifetime of deliveries. It outlasts that of pulling, so
+	// that what was pulled can be finished.
+	work       context.Context
+	deliveries sync.WaitGroup
+}
+
+// maxFetch bounds one request for chunk references.
+const maxFetch = 64
+
+// pullSmall takes places first and asks for as many chunks: a chunk that was
+// pulled never waits, so waiting never looks like failed deliveries.
+func (l *lanes) pullSmall(ctx context.Context, consumer jetstream.Consumer) error {
+	first, err := l.small.enter(ctx)
+	if err != nil {
+		return nil // ctx has ended
+	}
+	places := []*place{first}
+	for len(places) < maxFetch {
+		next := l.small.tryEnter()
+		if next == nil {
+			break
+		}
+		places = append(places, next)
+	}
+	defer func() {
+		for _, p := range places {
+			p.leave()
+		}
+	}()
+	return fetch(ctx, consumer, len(places), l.deliverer.timing.Pull, func(msg jetstream.Msg) {
+		at := places[0]
+		places = places[1:]
+		l.deliveries.Go(func() { l.deliverer.deliver(l.work, msg, at) })
+	})
+}
+
+// pullBig holds one chunk of its lane ahead and waits in line for a place, so
+// that lanes with work take turns and idle ones take no place.
+func (l *lanes) pullBig(ctx context.Context, consumer jetstream.Consumer) error {
+	return fetch(ctx, consumer, 1, l.deliverer.timing.Pull, func(msg jetstream.Msg) {
+		l.deliverer.held.add(msg)
+		at, err := l.big.enter(ctx)
+		if err != nil {
+			l.deliverer.held.remove(msg)
+			l.deliverer.answer(msg, msg.Nak())
+			return
+		}
+		l.deliveries.Go(func() { l.deliverer.deliver(l.work, msg, at) })
+	})
+}
+
+// fetch asks for up to n messages and hands each over as it arrives, until
+// all came or wait is over.
+func fetch(ctx context.Context, consumer jetstream.Consumer, n int, wait time.Duration, handle func(jetstream.Msg)) error {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	batch, err := consumer.Fetch(n, jetstream.FetchContext(ctx))
+	if err != nil {
+		return err
+	}
+	for msg := range batch.Messages() {
+		handle(msg)
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return batch.Error()
+}
+
+// repeat calls step until ctx ends. After an error it waits, longer each time.
+func repeat(ctx context.Context, t *Timing, log logrus.FieldLogger, step func(context.Context) error) {
+	wait := backoff{least: t.RetryMin, most: t.RetryMax}
+	for ctx.Err() == nil {
+		err := step(ctx)
+		if err == nil {
+			wait.reset()
+			continue
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		log.WithError(err).Warn("bus away, will try again")
+		if wait.wait(ctx) != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// recorder stores results, for as long as the store is away, and has the end
+// of tasks told that they complete.
+type recorder struct {
+	store    Store
+	timing   *Timing
+	finished *notifier
+	metrics  *metrics
+}
+
+// record returns how many of the results became their item's.
+func (r *recorder) record(ctx context.Context, batches ...taskstore.Batch) (applied int, err error) {
+	began := time.Now()
+	var recorded []taskstore.Recorded
+	err = r.timing.untilStored(ctx, func(ctx context.Context) (err error) {
+		recorded, err = r.store.Record(ctx, batches)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("record results of %d tasks: %w", len(batches), err)
+	}
+	r.metrics.storeTime(ctx, "record", began)
+	for i := range recorded {
+		applied += recorded[i].Applied
+		r.metrics.serverResults(ctx, batches[i].Results)
+		if recorded[i].Completed {
+			r.finished.soon(batches[i].Task)
+		}
+	}
+	r.metrics.recorded.Add(ctx, int64(applied))
+	return applied, nil
+}
+
+// recordOf is record for results of one task.
+func (r *recorder) recordOf(ctx context.Context, id procfleet.TaskID, results []procfleet.Result) (applied int, err error) {
+	return r.record(ctx, taskstore.Batch{Task: id, Results: results})
+}

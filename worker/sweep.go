@@ -1,0 +1,215 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// sweeper visits every open task now and then, heals what was lost on the
+// way, and ends what is overdue. Whatever it does may be done twice: a lease
+// saves work, correctness does not rest on it.
+type sweeper struct {
+	id       string
+	store    Store
+	bus      *bus.Bus
+	asker    *asker
+	clock    *clock
+	recorder *recorder
+	notifier *notifier
+	metrics  *metrics
+	timing   *Timing
+	limit    int // visits per shard and round
+	log      logrus.FieldLogger
+}
+
+// shard is one part of the sweep index as one worker sees it. The goroutine
+// of [sweeper.runShard] owns it.
+type shard struct {
+	*sweeper
+	number  int
+	leased  time.Time                      // last renewed; zero without lease
+	until   time.Time                      // when the lease is given up so that another may have it
+	overdue map[procfleet.TaskID]time.Time // when agents got their last call
+	cursors map[procfleet.TaskID]string    // where asking for lost results goes on
+}
+
+// run sweeps until ctx ends. work outlives it, to give leases back.
+func (s *sweeper) run(ctx, work context.Context) {
+	var shards sync.WaitGroup
+	for n := range taskstore.SweepShards {
+		shards.Go(func() { s.runShard(ctx, work, n) })
+	}
+	shards.Wait()
+}
+
+func (s *sweeper) runShard(ctx, work context.Context, number int) {
+	sh := &shard{sweeper: s, number: number,
+		overdue: map[procfleet.TaskID]time.Time{}, cursors: map[procfleet.TaskID]string{}}
+	// Workers and shards that start together spread over the round.
+	next := time.Duration(rand.Int64N(int64(s.timing.SweepRound)))
+	for pause(ctx, next) == nil {
+		next = jitter(s.timing.SweepRound)
+		if err := sh.round(ctx); err != nil && ctx.Err() == nil {
+			s.log.WithError(err).WithField("shard", number).Warn("sweep round cut short")
+			next = jitter(s.timing.RetryMax)
+		}
+	}
+	if !sh.leased.IsZero() {
+		sh.release(work)
+	}
+}
+
+func (sh *shard) leaseName() string { return "sweep/" + strconv.Itoa(sh.number) }
+
+// round visits the due tasks of the shard, if this worker has its lease.
+func (sh *shard) round(ctx context.Context) error {
+	held, err := sh.lease(ctx)
+	if err != nil || !held {
+		return err
+	}
+	due, err := sh.store.Due(ctx, sh.number, sh.limit)
+	if err != nil {
+		return fmt.Errorf("list due tasks: %w", err)
+	}
+	for _, id := range due {
+		if err := sh.visitSafely(ctx, id); err != nil {
+			if ctx.Err() != nil || storeAway(err) {
+				return err
+			}
+			// One task's trouble must not keep the others waiting.
+			sh.log.WithError(err).WithField("task", id).Error("visit failed, will come again")
+			if err := sh.store.Revisit(ctx, id, jitter(sh.timing.RevisitMax)); err != nil {
+				return fmt.Errorf("postpone task %s: %w", id, err)
+			}
+		}
+		if _, err := sh.lease(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lease reports whether this worker may sweep the shard now. A lease is
+// renewed at a third of its life, and given up after a term, so that workers
+// which came later get their share.
+func (sh *shard) lease(ctx context.Context) (bool, error) {
+	now := time.Now()
+	switch {
+	case !sh.leased.IsZero() && now.After(sh.until):
+		sh.release(ctx)
+		return false, nil
+	case !sh.leased.IsZero() && now.Sub(sh.leased) < sh.timing.LeaseTTL/3:
+		return true, nil
+	}
+	held, err := sh.store.Lease(ctx, sh.leaseName(), sh.id, sh.timing.LeaseTTL)
+	if err != nil {
+		sh.leased = time.Time{}
+		return false, fmt.Errorf("lease shard %d: %w", sh.number, err)
+	}
+	if !held {
+		sh.forget()
+		return false, nil
+	}
+	if sh.leased.IsZero() {
+		sh.until = now.Add(sh.timing.LeaseTerm/2 + time.Duration(rand.Int64N(int64(sh.timing.LeaseTerm))))
+	}
+	sh.leased = now
+	return true, nil
+}
+
+func (sh *shard) release(ctx context.Context) {
+	if err := sh.store.Release(ctx, sh.leaseName(), sh.id); err != nil {
+		sh.log.WithError(err).WithField("shard", sh.number).Warn("lease not given back, it will end by itself")
+	}
+	sh.forget()
+}
+
+func (sh *shard) forget() {
+	sh.leased = time.Time{}
+	clear(sh.overdue)
+	clear(sh.cursors)
+}
+
+// visitSafely turns a panic over one task into an error.
+func (sh *shard) visitSafely(ctx context.Context, id procfleet.TaskID) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v", r)
+		}
+	}()
+	return sh.visit(ctx, id)
+}
+
+// visit does what a task needs now and sets its next visit.
+func (sh *shard) visit(ctx context.Context, id procfleet.TaskID) error {
+	task, err := sh.store.Task(ctx, id)
+	switch {
+	case errors.Is(err, taskstore.ErrNotFound):
+		return sh.ghost(ctx, id)
+	case err != nil:
+		return fmt.Errorf("read task: %w", err)
+	case task.State.Done():
+		return sh.done(ctx, &task)
+	}
+	now := sh.clock.now()
+	if now.After(task.Deadline) {
+		return sh.giveUp(ctx, &task, now)
+	}
+	if err := sh.heal(ctx, &task, now); err != nil {
+		return err
+	}
+	// Bounded by the deadline, so that an overdue task ends at once.
+	age := now.Sub(task.CreatedAt)
+	next := min(max(age/4, sh.timing.RevisitMin), sh.timing.RevisitMax, task.Deadline.Sub(now)+time.Millisecond)
+	return sh.revisit(ctx, id, next)
+}
+
+func (sh *shard) revisit(ctx context.Context, id procfleet.TaskID, after time.Duration) error {
+	if err := sh.store.Revisit(ctx, id, jitter(after)); err != nil {
+		return fmt.Errorf("set the next visit: %w", err)
+	}
+	return nil
+}
+
+func (sh *shard) settle(ctx context.Context, id procfleet.TaskID) error {
+	delete(sh.overdue, id)
+	delete(sh.cursors, id)
+	if err := sh.store.Settle(ctx, id); err != nil {
+		return fmt.Errorf("settle: %w", err)
+	}
+	return nil
+}
+
+// ghost handles an index entry without a task: it expired, or its dispatcher
+// died before writing it, or is just about to.
+func (sh *shard) ghost(ctx context.Context, id procfleet.TaskID) error {
+	number, err := id.Number()
+	if err == nil && sh.clock.now().Sub(number.Time()) < sh.timing.GhostAge {
+		return sh.revisit(ctx, id, sh.timing.RevisitMin)
+	}
+	sh.metrics.sweep(ctx, "forget", 1)
+	return sh.settle(ctx, id)
+}
+
+// done tells the end of a task that is still to be told.
+func (sh *shard) done(ctx context.Context, task *procfleet.Task) error {
+	if task.State == procfleet.TaskFinished && task.NotifyPending {
+		sh.metrics.sweep(ctx, "notify", 1)
+		if err := sh.notifier.tell(ctx, task); err != nil {
+			sh.log.WithError(err).WithField("task", task.ID).Warn("task's end not told yet, will try again")
+			return sh.revisit(ctx, task.ID, sh.notifier.callbackPause(task))
+		}
+	}
+	return sh.settle(ctx, task.ID)
+}

@@ -1,0 +1,176 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/bus"
+)
+
+// Worker delivers chunks, collects results and sweeps. Make one with [New].
+type Worker struct {
+	cfg      Config
+	clock    *clock
+	link     *link
+	held     *held
+	asker    *asker
+	deliver  *deliverer
+	collect  *collector
+	sweep    *sweeper
+	notify   *notifier
+	presence *presence
+	room     *parkingRoom
+	log      logrus.FieldLogger
+
+	pulling atomic.Int32 // pull loops that found their consumer
+}
+
+// New returns a worker that does nothing until [Worker.Run].
+func New(cfg Config) (*Worker, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	room := &parkingRoom{free: semaphore.NewWeighted(int64(cfg.Limits.Parked))}
+	m, err := newMetrics(cfg.Meter, room)
+	if err != nil {
+		return nil, fmt.Errorf("worker: metrics: %w", err)
+	}
+	w := &Worker{cfg: cfg, room: room, log: cfg.Log.WithField("component", "worker")}
+	w.clock = &clock{store: cfg.Store, every: cfg.Timing.ClockSync, log: w.log}
+	w.link = &link{conn: cfg.Conn, clock: w.clock}
+	w.held = newHeld(cfg.Timing.AckWait)
+	w.asker = newAsker(cfg.Conn)
+	w.notify = newNotifier(&w.cfg, w.clock, m)
+	rec := &recorder{store: cfg.Store, timing: &w.cfg.Timing, finished: w.notify, metrics: m}
+	w.deliver = &deliverer{
+		store: cfg.Store, asker: w.asker, clock: w.clock, link: w.link, held: w.held,
+		recorder: rec, metrics: m, timing: &w.cfg.Timing, reached: cfg.Reached, log: w.log.WithField("component", "worker.deliver"),
+	}
+	w.collect = &collector{
+		recorder: rec, held: w.held, metrics: m, timing: &w.cfg.Timing, max: cfg.Limits.CollectMax,
+		reached: cfg.Reached, log: w.log.WithField("component", "worker.collect"),
+	}
+	w.sweep = &sweeper{
+		id: cfg.ID, store: cfg.Store, bus: cfg.Bus, asker: w.asker, clock: w.clock, recorder: rec, notifier: w.notify,
+		metrics: m, timing: &w.cfg.Timing, limit: cfg.Limits.SweepTasks, log: w.log.WithField("component", "worker.sweep"),
+	}
+	w.presence = &presence{
+		conn: cfg.Conn, store: cfg.Store, clock: w.clock, timing: &w.cfg.Timing, log: w.log.WithField("component", "worker.presence"),
+	}
+	return w, nil
+}
+
+// pullLoops is how many consumers a worker pulls from.
+func pullLoops() int32 { return int32(len(procfleet.Lanes()) + len(resultLanes)) }
+
+var resultLanes = [...]string{bus.ResultLane(procfleet.LaneSmall), bus.ResultLane(procfleet.BigLane(0))}
+
+// Ready reports whether the worker takes work: it is connected and pulls from
+// every lane.
+func (w *Worker) Ready() bool {
+	return w.cfg.Conn.IsConnected() && w.pulling.Load() == pullLoops()
+}
+
+// errDrainTimeout is the cause when Run stops waiting for what it holds.
+var errDrainTimeout = errors.New("worker: stopped before everything in hand was finished")
+
+// Run works until ctx ends. Then it stops pulling, finishes what it holds
+// within Timing.Drain, gives the rest back to the queue, and returns nil.
+// While the bus or the store is away it waits for them to come back. Run may
+// be called once.
+func (w *Worker) Run(ctx context.Context) error {
+	if err := w.asker.start(); err != nil {
+		return err
+	}
+	defer w.asker.stop()
+	if err := w.presence.start(); err != nil {
+		return err
+	}
+	defer w.presence.stop()
+	defer w.notify.http.CloseIdleConnections()
+	w.room.leave = ctx.Done()
+
+	// Two lifetimes: pulling ends with ctx, work on what was pulled goes on.
+	work, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer abandon(nil)
+	var services sync.WaitGroup
+	defer services.Wait()
+	over, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	for _, service := range []func(context.Context){w.clock.run, w.link.run, w.held.run} {
+		services.Go(func() { service(over) })
+	}
+	services.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-over.Done():
+		}
+		if pause(over, w.cfg.Timing.Drain) == nil {
+			abandon(errDrainTimeout)
+		}
+	})
+	w.work(ctx, work)
+	return nil
+}
+
+// work pulls until ctx ends and returns when all that was pulled is finished,
+// or work has ended.
+func (w *Worker) work(ctx, work context.Context) {
+	var pulling, telling sync.WaitGroup
+	nothingMore := make(chan struct{})
+	for range w.cfg.Limits.Notifiers {
+		telling.Go(func() { w.notify.run(work, nothingMore) })
+	}
+	l := &lanes{
+		deliverer: w.deliver, work: work,
+		small: newShare(w.cfg.Limits.SmallChunks, w.cfg.Limits.Items, w.room),
+		big:   newShare(w.cfg.Limits.BigChunks, w.cfg.Limits.Items, w.room),
+	}
+	for _, lane := range procfleet.Lanes() {
+		pull := l.pullBig
+		if lane == procfleet.LaneSmall {
+			pull = l.pullSmall
+		}
+		pulling.Go(func() {
+			w.pull(ctx, func(ctx context.Context) (jetstream.Consumer, error) { return w.cfg.Bus.DeliverConsumer(ctx, lane) }, pull)
+		})
+	}
+	for _, lane := range resultLanes {
+		pulling.Go(func() {
+			w.pull(ctx, func(ctx context.Context) (jetstream.Consumer, error) { return w.cfg.Bus.CollectConsumer(ctx, lane) },
+				func(ctx context.Context, c jetstream.Consumer) error { return w.collect.pull(ctx, work, c) })
+		})
+	}
+	pulling.Go(func() { w.presence.run(ctx) })
+	pulling.Go(func() { w.sweep.run(ctx, work) })
+	pulling.Wait()
+	l.deliveries.Wait()
+	close(nothingMore)
+	telling.Wait()
+}
+
+// pull opens a consumer and pulls from it until ctx ends.
+func (w *Worker) pull(ctx context.Context, open func(context.Context) (jetstream.Consumer, error), pull func(context.Context, jetstream.Consumer) error) {
+	var consumer jetstream.Consumer
+	repeat(ctx, &w.cfg.Timing, w.log, func(ctx context.Context) (err error) {
+		if consumer == nil {
+			if consumer, err = open(ctx); err != nil {
+				return err
+			}
+			w.pulling.Add(1)
+		}
+		return pull(ctx, consumer)
+	})
+	if consumer != nil {
+		w.pulling.Add(-1)
+	}
+}
