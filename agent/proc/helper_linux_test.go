@@ -113,14 +113,18 @@ func playWorkers(arg string) {
 	hang()
 }
 
-// playBomb replaces itself again and again, always leaving a child behind.
+// bombGenerations bounds the bomb to 2^7 - 1 processes, should it get away.
+const bombGenerations = 6
+
+// playBomb is a process whose children have children, all of them while the
+// test tries to kill them.
 func playBomb(arg string) {
 	generation, err := strconv.Atoi(arg)
 	must(err)
 	if generation == 0 {
 		ready(os.Getpid())
 	}
-	for i := 0; i < 3 && generation < 200; i++ {
+	for i := 0; i < 2 && generation < bombGenerations; i++ {
 		_ = again(fmt.Sprintf("bomb=%d", generation+1), nil).Start()
 	}
 	hang()

@@ -45,8 +45,8 @@ func openPidfd(id Identity) (int, error) {
 	case err == nil:
 	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
 		return -1, errNoPidfd
-	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL):
-		// EINVAL is also what a process that is just ending can give.
+	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
+		// A process that is just ending can give any of them.
 		if _, err := statOf(id); err != nil {
 			return -1, err
 		}

@@ -49,21 +49,29 @@ func (h *hunt) run(ctx context.Context) error {
 	for range maxKillRounds {
 		// A frozen tree is always killed, even when freezing failed or time is
 		// up: a stopped process that nobody continues would be worse.
-		if err := errors.Join(h.freeze(ctx), h.kill()); err != nil {
-			return err
+		blind := h.freeze(ctx)
+		refused := signalAll(h.killed(), syscall.SIGKILL)
+		if blind != nil {
+			return errors.Join(blind, refused)
 		}
+		h.fresh = nil
 		left := h.waitGone(ctx)
 		more, err := h.grow()
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if len(left) == 0 && !more {
+		case len(left) == 0 && !more:
 			return h.checkRoot()
-		}
-		if ctx.Err() != nil {
-			break
+		case refused != nil:
+			return refused
+		case ctx.Err() != nil:
+			return h.survivors()
 		}
 	}
+	return h.survivors()
+}
+
+func (h *hunt) survivors() error {
 	return fmt.Errorf("still there after SIGKILL: %s", describeAll(h.killed()))
 }
 
@@ -83,9 +91,9 @@ func (h *hunt) freeze(ctx context.Context) error {
 			return err
 		}
 		for _, id := range h.fresh {
-			if err := Signal(id, syscall.SIGSTOP); err != nil {
-				return err
-			}
+			// A refusal must not keep the others from being stopped; it comes
+			// again with the kill, and is told then.
+			_ = Signal(id, syscall.SIGSTOP)
 		}
 		h.fresh = nil
 	}
@@ -166,15 +174,6 @@ func (h *hunt) session(table *Table) int {
 		}
 	}
 	return session
-}
-
-func (h *hunt) kill() error {
-	var errs []error
-	for _, id := range h.order {
-		errs = append(errs, Signal(id, syscall.SIGKILL))
-	}
-	h.fresh = nil
-	return errors.Join(errs...)
 }
 
 // waitGone waits for the members that are known, and returns those that stay.
