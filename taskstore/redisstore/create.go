@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -271,7 +272,7 @@ func (m *maker) task(n procfleet.Number, now time.Time) procfleet.Task {
 	t := procfleet.Task{
 		ID: n.TaskID(), Number: n, State: procfleet.TaskAccepted, Lane: d.Lane, Chunks: len(d.Chunks),
 		CreatedAt: now, Deadline: now.Add(d.Timeout), ExpiresAt: now.Add(m.lifetime()),
-		Actions: d.Actions, Dialect: d.Dialect, Application: d.Application, Business: d.Business, Callback: d.Callback,
+		Actions: slices.Clone(d.Actions), Dialect: d.Dialect, Application: d.Application, Business: d.Business, Callback: d.Callback,
 		Counts: make(procfleet.Counts, len(procfleet.States())),
 	}
 	for i := range d.Chunks {

@@ -12,6 +12,15 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
+// luaItemsOf finds in a [directory] the first item of chunk k and the first
+// that is past it; the latter is nil if there is no such chunk.
+const luaItemsOf = `
+local function itemsOf(directory, k)
+  local at = k * 8
+  return tonumber(string.sub(directory, at + 1, at + 8)), tonumber(string.sub(directory, at + 9, at + 16))
+end
+`
+
 // beginScript is the gate of delivery. It judges by the clock of the server
 // that has the task, and opens with all that a worker needs.
 //
@@ -19,15 +28,13 @@ import (
 // KEYS[2] marks
 // KEYS[3] chunk
 // ARGV[1] number of the chunk
-// ARGV[2] width of an entry of the directory
-// ARGV[3..] fields of the head to return
+// ARGV[2..] fields of the head to return
 // Returns {gate, now} or {"open", now, first begun, marks, chunk, {fields}}.
-var beginScript = redis.NewScript(luaNow + `
-local k, width, time = ARGV[1], tonumber(ARGV[2]), now()
+var beginScript = redis.NewScript(luaNow + luaItemsOf + `
+local k, time = ARGV[1], now()
 local h = redis.call('HMGET', KEYS[1], 'state', 'deadline', 'directory', 'done:' .. k)
 if not h[1] then return {'gone', text(time)} end
-local at = tonumber(k) * width
-local first, past = tonumber(string.sub(h[3], at + 1, at + width)), tonumber(string.sub(h[3], at + width + 1, at + 2 * width))
+local first, past = itemsOf(h[3], k)
 if not past then return {'gone', text(time)} end
 if h[1] == 'rejected' then return {'rejected', text(time)} end
 local marks = redis.call('GETRANGE', KEYS[2], first, past - 1)
@@ -38,7 +45,7 @@ if not chunk then return {'gone', text(time)} end
 if h[1] == 'accepted' then redis.call('HSET', KEYS[1], 'state', 'running') end
 redis.call('HSETNX', KEYS[1], 'begun:' .. k, text(time))
 local begun = redis.call('HGET', KEYS[1], 'begun:' .. k)
-return {'open', text(time), begun, marks, chunk, redis.call('HMGET', KEYS[1], unpack(ARGV, 3))}
+return {'open', text(time), begun, marks, chunk, redis.call('HMGET', KEYS[1], unpack(ARGV, 2))}
 `)
 
 // luaWriteMarks writes marks back in runs: marks that are close to each other
@@ -72,26 +79,27 @@ end
 // ARGV[2] "done" if the chunk needs no further delivery
 // ARGV[3..] items, ascending and each once
 // Returns 1, or 0 if there is no such task.
-var deliveredScript = redis.NewScript(luaWriteMarks + `
-local state = redis.call('HGET', KEYS[1], 'state')
-if not state then return 0 end
+var deliveredScript = redis.NewScript(luaItemsOf + luaWriteMarks + `
+local h = redis.call('HMGET', KEYS[1], 'state', 'directory')
+if not h[1] then return 0 end
+local first, past = itemsOf(h[2], ARGV[1])
+if not past then return 1 end
 if ARGV[2] == 'done' then redis.call('HSET', KEYS[1], 'done:' .. ARGV[1], 1) end
 if #ARGV < 3 then return 1 end
-local base = tonumber(ARGV[3])
-local old = redis.call('GETRANGE', KEYS[2], base, ARGV[#ARGV])
+local old = redis.call('GETRANGE', KEYS[2], first, past - 1)
 local places, bytes = {}, {}
 for i = 3, #ARGV do
-  local place = ARGV[i] - base + 1
-  if string.byte(old, place) == 112 then
+  local place = ARGV[i] - first + 1
+  if place > 0 and string.byte(old, place) == 112 then
     places[#places + 1] = place
     bytes[#bytes + 1] = 'd'
   end
 end
 if #places == 0 then return 1 end
-writeMarks(KEYS[2], base, old, places, bytes)
+writeMarks(KEYS[2], first, old, places, bytes)
 redis.call('HINCRBY', KEYS[1], 'n:p', -#places)
 redis.call('HINCRBY', KEYS[1], 'n:d', #places)
-if state == 'accepted' then redis.call('HSET', KEYS[1], 'state', 'running') end
+if h[1] == 'accepted' then redis.call('HSET', KEYS[1], 'state', 'running') end
 return 1
 `)
 
@@ -105,7 +113,7 @@ func (s *Store) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (task
 	c := &call{
 		script: beginScript,
 		keys:   []string{keys.head(), keys.marks(), keys.chunk(chunk)},
-		args:   []any{chunk, entry},
+		args:   []any{chunk},
 	}
 	for _, f := range taskFields() {
 		c.args = append(c.args, f)
@@ -152,15 +160,16 @@ func (s *Store) Delivered(ctx context.Context, id procfleet.TaskID, chunk int, i
 	if _, err := number(id); err != nil {
 		return err
 	}
+	if chunk < 0 {
+		return fmt.Errorf("note items of task %s as delivered: %w: chunk %d", id, taskstore.ErrNotFound, chunk)
+	}
 	keys := s.keys.task(id)
 	c := &call{script: deliveredScript, keys: []string{keys.head(), keys.marks()}, args: []any{chunk, ""}}
 	if done {
 		c.args[1] = "done"
 	}
 	for _, i := range slices.Compact(slices.Sorted(slices.Values(items))) {
-		if i >= 0 {
-			c.args = append(c.args, i)
-		}
+		c.args = append(c.args, i)
 	}
 	if err := s.run(ctx, c); err != nil {
 		return fmt.Errorf("note items of task %s as delivered: %w", id, err)

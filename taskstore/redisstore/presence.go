@@ -17,8 +17,8 @@ import (
 )
 
 // announceScript keeps what agents of one cloud area say. A host's entry has
-// a head of fixed width that the script reads and writes (see [sighting]) and
-// then the announcement as it came, which it does not look into.
+// a head that the script reads and writes (see [readEntry]) and then the
+// announcement as it came, which it does not look into.
 //
 // KEYS[1] hosts
 // KEYS[2] seen
@@ -29,48 +29,67 @@ import (
 // (16 letters), agent id, packed announcement
 // Returns the number of entries that it dropped as too old.
 var announceScript = redis.NewScript(luaNow + `
-local time, ttl = now(), tonumber(ARGV[1])
+local time, ttl, sub = now(), tonumber(ARGV[1]), string.sub
 local none = string.rep('0', 16)
 local function stamp(n) return string.format('%016.0f', n) end
+local function alive(seen) return tonumber(seen) > time - ttl end
+-- where the agent id begins, with its length
+local function rest(entry) return 66 + 32 * tonumber(sub(entry, 65, 65)) end
+local function agentOf(entry)
+  local at = rest(entry)
+  return sub(entry, at + 5, at + 4 + tonumber(sub(entry, at, at + 4)))
+end
+local function unresolve(addr, id)
+  if redis.call('HGET', KEYS[4], id) == addr then redis.call('HDEL', KEYS[4], id) end
+end
 
 local function forget(addr, entry)
-  local idLength = tonumber(string.sub(entry, 82, 86))
-  local id = string.sub(entry, 87, 86 + idLength)
-  if redis.call('HGET', KEYS[4], id) == addr then redis.call('HDEL', KEYS[4], id) end
+  unresolve(addr, agentOf(entry))
   redis.call('HDEL', KEYS[1], addr)
   redis.call('ZREM', KEYS[2], addr)
   redis.call('ZREM', KEYS[3], addr)
 end
 
+-- the living others but for one instance, and whether that was among them
+local function others(entry, instance)
+  local list, found = {}, false
+  for at = 66, rest(entry) - 1, 32 do
+    if alive(sub(entry, at + 16, at + 31)) then
+      if sub(entry, at, at + 15) == instance then found = true else list[#list + 1] = sub(entry, at, at + 31) end
+    end
+  end
+  return list, found
+end
+
 local function leave(addr, entry, instance)
   if not entry then return end
-  if string.sub(entry, 33, 48) == instance then
-    forget(addr, entry)
-  elseif string.sub(entry, 49, 64) == instance then
-    redis.call('HSET', KEYS[1], addr, string.sub(entry, 1, 48) .. none .. none .. '0' .. string.sub(entry, 82))
-  end
+  if sub(entry, 33, 48) == instance then return forget(addr, entry) end
+  local list = others(entry, instance)
+  local conflict = #list > 0 and sub(entry, 49, 64) or none
+  redis.call('HSET', KEYS[1], addr, sub(entry, 1, 48) .. conflict .. #list .. table.concat(list) .. sub(entry, rest(entry)))
+end
+
+-- what is known of the host's instances now: the head after the first stamp
+local function hearOf(entry, instance)
+  if not entry or not alive(sub(entry, 1, 16)) then return stamp(time) .. instance .. none .. '0' end
+  if sub(entry, 33, 48) == instance then return sub(entry, 17, rest(entry) - 1) end
+  local list, returned = others(entry, instance)
+  local conflict = sub(entry, 49, 64)
+  if returned then conflict = stamp(tonumber(sub(entry, 1, 16)) + ttl) end
+  list[#list + 1] = sub(entry, 33, 48) .. sub(entry, 1, 16)
+  if #list > 8 then table.remove(list, 1) end
+  return stamp(time) .. instance .. conflict .. #list .. table.concat(list)
 end
 
 local function hear(addr, entry, instance, id, packed)
-  local since, rival, rivalSeen, both = stamp(time), none, none, '0'
-  if entry and tonumber(string.sub(entry, 1, 16)) > time - ttl then
-    local last = string.sub(entry, 33, 48)
-    rival, rivalSeen, both = string.sub(entry, 49, 64), string.sub(entry, 65, 80), string.sub(entry, 81, 81)
-    if last == instance then
-      since = string.sub(entry, 17, 32)
-    else
-      both = (rival == instance and tonumber(rivalSeen) > time - ttl) and '1' or '0'
-      rival, rivalSeen = last, string.sub(entry, 1, 16)
-    end
+  if not entry then
+    redis.call('ZADD', KEYS[3], 0, addr)
+  elseif agentOf(entry) ~= id then
+    unresolve(addr, agentOf(entry))
   end
-  local oldLength = entry and tonumber(string.sub(entry, 82, 86)) or 0
-  local old = entry and string.sub(entry, 87, 86 + oldLength) or ''
-  if old ~= id and old ~= '' and redis.call('HGET', KEYS[4], old) == addr then redis.call('HDEL', KEYS[4], old) end
   if id ~= '' then redis.call('HSET', KEYS[4], id, addr) end
-  redis.call('HSET', KEYS[1], addr,
-    stamp(time) .. since .. instance .. rival .. rivalSeen .. both .. string.format('%05d', #id) .. id .. packed)
+  redis.call('HSET', KEYS[1], addr, stamp(time) .. hearOf(entry, instance) .. string.format('%05d', #id) .. id .. packed)
   redis.call('ZADD', KEYS[2], text(time), addr)
-  if not entry then redis.call('ZADD', KEYS[3], 0, addr) end
 end
 
 for i = 2, #ARGV, 5 do

@@ -10,16 +10,18 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// sighting is the head of a host's entry, all of fixed width: three moments
-// in microseconds of 16 digits and two instances of 16 letters, in the order
+// The head of a host's entry, as the announcing script writes it: moments in
+// microseconds as 16 digits, instances as 16 letters.
 //
-//	seen | since | instance | rival | rival seen | both
+//	seen | since | instance | conflict until | n | n × (other instance | its seen)
 //
-// The rival is the other instance that was last heard of, and both is "1" once
-// either was heard of again after the other. The agent id (with its length as
-// five digits) and the packed announcement follow.
+// The others are the living instances that were heard of before the last one,
+// at most eight; a conflict begins when one of them is heard of again. The
+// agent id, with its length before it, and the packed announcement follow.
 const (
-	sightingWidth = 81
+	stampWidth    = 16
+	countAt       = 4 * stampWidth
+	otherWidth    = 2 * stampWidth
 	idLengthWidth = 5
 )
 
@@ -38,27 +40,32 @@ func readPresence(host procfleet.Host, value any, now time.Time) (taskstore.Pres
 }
 
 func readEntry(host procfleet.Host, entry string, oldest time.Time) (taskstore.Presence, error) {
-	if len(entry) < sightingWidth+idLengthWidth {
+	if len(entry) <= countAt {
 		return taskstore.Presence{}, errDamaged
 	}
-	seen, err := stamp(entry[:16])
+	seen, err := stamp(entry[:stampWidth])
 	if err != nil || !seen.After(oldest) {
 		return taskstore.Presence{}, err
 	}
-	since, err := stamp(entry[16:32])
+	since, err := stamp(entry[stampWidth : 2*stampWidth])
 	if err != nil {
 		return taskstore.Presence{}, err
 	}
-	rivalSeen, err := stamp(entry[64:80])
+	conflictUntil, err := stamp(entry[3*stampWidth : 4*stampWidth])
 	if err != nil {
 		return taskstore.Presence{}, err
 	}
-	rest := entry[sightingWidth:]
-	idLength, err := strconv.Atoi(rest[:idLengthWidth])
-	if rest = rest[idLengthWidth:]; err != nil || idLength > len(rest) {
+	idAt := countAt + 1 + otherWidth*int(entry[countAt]-'0')
+	if len(entry) < idAt+idLengthWidth {
 		return taskstore.Presence{}, errDamaged
 	}
-	p := taskstore.Presence{SeenAt: seen, Since: since, Conflict: entry[80] == '1' && rivalSeen.After(oldest)}
+	rest := entry[idAt+idLengthWidth:]
+	idLength, err := strconv.Atoi(entry[idAt : idAt+idLengthWidth])
+	if err != nil || idLength > len(rest) {
+		return taskstore.Presence{}, errDamaged
+	}
+	p := taskstore.Presence{SeenAt: seen, Since: since}
+	p.Conflict = conflictUntil.After(oldest.Add(taskstore.PresenceTTL))
 	p.Host, p.AgentID = host, rest[:idLength]
 	return p, readAnnouncement(rest[idLength:], &p.Announcement)
 }

@@ -33,8 +33,12 @@ type Server struct {
 	binary string
 	dir    string
 	args   []string
+	env    []string // added to the environment
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when cmd has ended
+
+	clock string        // file of the clock, see Advance
+	ahead time.Duration // what it says
 }
 
 // Start starts a server; args are added to its command line, for example
@@ -42,14 +46,22 @@ type Server struct {
 // skipped, but fails in CI and where PROCFLEET_REQUIRE names redis.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
-	s := &Server{binary: binary(t), dir: t.TempDir(), args: args}
+	s := &Server{args: args}
+	s.begin(t)
+	return s
+}
+
+// begin starts the server for the first time.
+func (s *Server) begin(t testing.TB) {
+	t.Helper()
+	s.binary, s.dir = lookUp(t), t.TempDir()
 	t.Cleanup(func() { s.Stop(t) })
 	// Another process may take the port between the choice and the start.
 	for attempt := 1; ; attempt++ {
 		s.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
 		err := s.start()
 		if err == nil {
-			return s
+			return
 		}
 		if attempt == 3 {
 			t.Fatalf("start redis-server: %v", err)
@@ -57,7 +69,7 @@ func Start(t testing.TB, args ...string) *Server {
 	}
 }
 
-func binary(t testing.TB) string {
+func lookUp(t testing.TB) string {
 	t.Helper()
 	path, err := exec.LookPath("redis-server")
 	if err == nil {
@@ -110,6 +122,7 @@ func (s *Server) start() error {
 		"--appendonly", "yes", "--appendfsync", "always",
 	}
 	cmd := exec.Command(s.binary, append(args, s.args...)...)
+	cmd.Env = append(os.Environ(), s.env...)
 	if err := cmd.Start(); err != nil {
 		return err
 	}
