@@ -116,7 +116,7 @@ func (a *Agent) newSession(data *folder, ledger *journal.Journal) (*session, err
 	servers := newClock()
 	s.reporter = newReporter(stream, ledger, servers, self, &s.cfg)
 	s.engine, err = a.newEngine(operate.Config{
-		Ledger: ledger, Log: a.cfg.Log, AgentID: a.cfg.AgentID, RunDir: data.run(), CommandLimit: a.cfg.CommandLimit,
+		Ledger: ledger, Log: a.cfg.Log, AgentID: a.cfg.AgentID, RunDir: data.run(),
 		Crash: a.cfg.Crash,
 		Finished: func(op journal.Op, _ agentproto.Result) {
 			s.reporter.add(op.ID, op.Lane, op.Trace)

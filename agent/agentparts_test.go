@@ -32,11 +32,11 @@ func writeNewerJournal(t *testing.T, data string) {
 
 func TestConfigNamesEverythingThatIsWrong(t *testing.T) {
 	t.Parallel()
-	err := Config{Cloud: -1, CommandLimit: -1}.WithDefaults().Validate()
+	err := Config{Cloud: -1}.WithDefaults().Validate()
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, part := range []string{"--nats (Config.Conn)", "--cloud (Config.Cloud)", "--ip (Config.Addr)", "--data (Config.DataDir)", "--command-limit (Config.CommandLimit)", "Config.Log"} {
+	for _, part := range []string{"--nats (Config.Conn)", "--cloud (Config.Cloud)", "--ip (Config.Addr)", "--data (Config.DataDir)", "Config.Log"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("error does not name %s: %v", part, err)
 		}

@@ -26,8 +26,6 @@ type Config struct {
 
 	// DataDir is made if it is missing; relative to the working directory.
 	DataDir string
-	// CommandLimit is how many control commands run at a time; default 64.
-	CommandLimit int
 	// PresenceInterval is the time between announcements, give or take a
 	// tenth; default 30 s. Servers forget an agent after 90 s.
 	PresenceInterval time.Duration
@@ -53,9 +51,6 @@ const (
 func (c Config) WithDefaults() Config {
 	if c.Version == "" {
 		c.Version = "unknown"
-	}
-	if c.CommandLimit == 0 {
-		c.CommandLimit = 64
 	}
 	if c.PresenceInterval == 0 {
 		c.PresenceInterval = 30 * time.Second
@@ -87,9 +82,6 @@ func (c Config) Validate() error {
 	}
 	if c.DataDir == "" {
 		errs = append(errs, errors.New("--data (Config.DataDir): a data folder is required, for example --data /var/lib/procfleet-agent"))
-	}
-	if c.CommandLimit < 1 {
-		errs = append(errs, fmt.Errorf("--command-limit (Config.CommandLimit): %d is below 1", c.CommandLimit))
 	}
 	if c.PresenceInterval < 0 || c.DrainTimeout < 0 {
 		errs = append(errs, errors.New("Config.PresenceInterval and Config.DrainTimeout must not be negative"))
