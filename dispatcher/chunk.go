@@ -7,8 +7,8 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// chunkBytes bounds the specs and items of a chunk, roughly: one process on
-// one host may exceed it by itself.
+// chunkBytes bounds the specs and items of a chunk, roughly: many items of one
+// process on one host may exceed it, a single spec may not.
 const chunkBytes = 512 << 10
 
 // itemBytes is about what an item costs beside its spec and its labels.
@@ -80,6 +80,9 @@ func distinctSpecs(operations []procfleet.Operation) (*specTable, error) {
 		text, err := json.Marshal(&operations[i].Process)
 		if err != nil {
 			return nil, fmt.Errorf("encode the process spec of operation %d: %w", i, err)
+		}
+		if len(text) > chunkBytes {
+			return nil, &TooLarge{fmt.Sprintf("the process spec of operation %d is %d bytes long, at most %d are allowed", i, len(text), chunkBytes)}
 		}
 		at, ok := seen[string(text)]
 		if !ok {

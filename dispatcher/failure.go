@@ -29,20 +29,20 @@ func failure(err error) *dialect.Failure {
 		}
 		return &dialect.Failure{Kind: dialect.OutcomeUnknown, Problem: problem, Task: unknown.Task, RetryAfter: retryAway}
 	}
-	if many, ok := errors.AsType[*TooManyItems](err); ok {
-		return &dialect.Failure{Kind: dialect.TooLarge, Problem: many.Error()}
+	if large, ok := errors.AsType[*TooLarge](err); ok {
+		return &dialect.Failure{Kind: dialect.TooLarge, Problem: large.Problem}
 	}
 	switch {
+	case errors.Is(err, bus.ErrFull):
+		return &dialect.Failure{Kind: dialect.Unavailable, Problem: "the queue is full; nothing was accepted, try again later", RetryAfter: retryFull}
+	case errors.Is(err, errNotQueued):
+		return &dialect.Failure{Kind: dialect.Unavailable, Problem: "the queue cannot be reached; nothing was accepted, try again later", RetryAfter: retryAway}
 	case errors.Is(err, taskstore.ErrNotFound):
 		return &dialect.Failure{Kind: dialect.NotFound, Problem: "there is no such task, or no longer"}
 	case errors.Is(err, taskstore.ErrCursor):
 		return &dialect.Failure{Kind: dialect.InvalidField, Field: "cursor", Problem: "is not the next of a page before"}
 	case errors.Is(err, taskstore.ErrConflict):
 		return &dialect.Failure{Kind: dialect.Conflict, Field: "Idempotency-Key", Problem: "was used for another request"}
-	case errors.Is(err, bus.ErrFull):
-		return &dialect.Failure{Kind: dialect.Unavailable, Problem: "the queue is full; nothing was accepted, try again later", RetryAfter: retryFull}
-	case errors.Is(err, errNotQueued):
-		return &dialect.Failure{Kind: dialect.Unavailable, Problem: "the queue cannot be reached; nothing was accepted, try again later", RetryAfter: retryAway}
 	case errors.Is(err, taskstore.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return &dialect.Failure{Kind: dialect.Unavailable, Problem: "the task store cannot be asked now; try again later", RetryAfter: retryAway}
 	}

@@ -35,12 +35,10 @@ var errNotQueued = errors.New("the task was not queued")
 // in the same round, so that the stream drops what it has.
 const firstRound = "0"
 
-// TooManyItems refuses a submission above [Limits].Items.
-type TooManyItems struct{ Items, Limit int }
+// TooLarge refuses a submission that costs more than is allowed.
+type TooLarge struct{ Problem string }
 
-func (e *TooManyItems) Error() string {
-	return fmt.Sprintf("%d processes on hosts in one request, at most %d are allowed; divide the request", e.Items, e.Limit)
-}
+func (e *TooLarge) Error() string { return e.Problem }
 
 // OutcomeUnknown is the answer when neither acceptance nor rejection could be
 // made sure: the task may run. Task is empty if not even the id is known.
@@ -80,7 +78,8 @@ func newSubmitter(store Acceptance, queue Queue, cfg Config) *submitter {
 // nothing will be done.
 func (s *submitter) submit(ctx context.Context, sub procfleet.Submission, key string) (procfleet.Task, error) {
 	if n := sub.Items(); n > s.cfg.Limits.Items {
-		return procfleet.Task{}, &TooManyItems{Items: n, Limit: s.cfg.Limits.Items}
+		return procfleet.Task{}, &TooLarge{fmt.Sprintf(
+			"%d processes on hosts in one request, at most %d are allowed; divide the request", n, s.cfg.Limits.Items)}
 	}
 	draft, err := s.draft(ctx, sub, key)
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -38,12 +40,19 @@ func decodeError(err error, field string) error {
 		return nil
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return invalid(join(field, wrong.Field), "is a JSON %s where %s is expected", wrong.Value, expected(wrong))
+		return invalid(join(field, jsonPath(wrong.Field)), "is a JSON %s where %s is expected", wrong.Value, expected(wrong))
 	}
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return &Failure{Kind: Malformed, Field: field, Problem: syntax.Error()}
 	}
 	return invalid(field, "%s", err.Error())
+}
+
+// jsonPath drops the names of embedded structs, which encoding/json mixes into
+// a field's path. They are Go names, in camel case; published names are not.
+func jsonPath(field string) string {
+	parts := strings.Split(field, ".")
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part != strings.ToLower(part) }), ".")
 }
 
 // expected says in JSON's words what a field should have been.

@@ -145,9 +145,13 @@ func callingApplication(r *Request, c *credentials) (string, error) {
 	}
 	for _, code := range []json.RawMessage{c.BkAppCode, c.AppCode} {
 		var text string
-		if json.Unmarshal(code, &text) == nil && text != "" {
-			return text, nil
+		if json.Unmarshal(code, &text) != nil || text == "" {
+			continue
 		}
+		if len(text) > procfleet.MaxKey {
+			return "", invalid("bk_app_code", "is longer than %d bytes", procfleet.MaxKey)
+		}
+		return text, nil
 	}
 	return "", nil
 }

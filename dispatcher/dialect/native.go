@@ -3,6 +3,7 @@ package dialect
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -107,10 +108,19 @@ func decodeNativeTask(r *Request) (procfleet.Submission, error) {
 		}
 		s.Timeout = timeout.Std()
 	}
-	if err := s.Validate(); err != nil {
+	err = errors.Join(s.Validate(), tooLong("business", s.Business, procfleet.MaxKey), tooLong("callback", s.Callback, procfleet.MaxPath))
+	if err != nil {
 		return procfleet.Submission{}, refused(err, same)
 	}
 	return s, nil
+}
+
+// tooLong is the problem with a text above its limit in bytes, or nil.
+func tooLong(field, text string, limit int) error {
+	if len(text) <= limit {
+		return nil
+	}
+	return &procfleet.Invalid{Field: field, Problem: fmt.Sprintf("is longer than %d bytes", limit)}
 }
 
 // same is the name function of a dialect that uses the vocabulary's own words.
@@ -121,6 +131,9 @@ func same(field string) string { return field }
 func nativeApplication(r *Request) (string, error) {
 	if token, ok := strings.CutPrefix(r.Authorization, "Bearer "); ok {
 		code, _, _ := strings.Cut(strings.TrimSpace(token), ".")
+		if len(code) > procfleet.MaxKey {
+			return "", invalid("Authorization", "names an application of more than %d bytes", procfleet.MaxKey)
+		}
 		return code, nil
 	}
 	return callingApplication(r, new(credentials))
@@ -157,7 +170,7 @@ func (p *nativeOperation) operation(prefix string) (procfleet.Operation, error) 
 		if err != nil {
 			return o, invalid(prefix+"hosts["+strconv.Itoa(i)+"]", "%s", err.Error())
 		}
-		o.Targets = append(o.Targets, labelled(host, text))
+		o.Targets = append(o.Targets, procfleet.Target{Host: host})
 	}
 	for i, id := range p.Agents {
 		if id == "" {

@@ -1,0 +1,277 @@
+package dialect
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/procfleet/procfleet"
+)
+
+// accepting returns the Accept of a call.
+func accepting(t testing.TB, name string) Accept {
+	t.Helper()
+	for _, d := range All() {
+		for _, call := range d.Calls {
+			if use, ok := call.Use.(Accept); ok && call.Name == name {
+				return use
+			}
+		}
+	}
+	t.Fatalf("no call %s accepts operations", name)
+	return Accept{}
+}
+
+func decode(t *testing.T, call, body string) procfleet.Submission {
+	t.Helper()
+	s, err := accepting(t, call).Decode(&Request{Method: http.MethodPost, Body: []byte(body)})
+	if err != nil {
+		t.Fatalf("%s: %v", call, err)
+	}
+	return s
+}
+
+// The law: one operation, said in every shape that can say it, is the same
+// operation. Shapes differ in what identifies a process, so identity is set
+// aside.
+func TestOneOperationIsTheSameInEveryShape(t *testing.T) {
+	t.Parallel()
+	const (
+		gseOp = `{"meta":{"namespace":"ns","name":"web"},"op_type":7,"hosts":[{"ip":"10.0.0.1","bk_cloud_id":0},{"ip":"fd00::1","bk_cloud_id":3}],
+			"spec":{"identity":{"proc_name":"nginx","setup_path":"/srv","pid_path":"/srv/p.pid","config_path":"/etc/n","log_path":"/log","user":"www"},
+			"control":{"start_cmd":"a","stop_cmd":"b","restart_cmd":"c","reload_cmd":"d","kill_cmd":"e"},"resource":{"cpu":50,"mem":30.0},
+			"alive_monitor_policy":{"auto_type":1,"start_check_secs":7,"op_timeout":20}}}`
+		jobOp = `{"bk_biz_id":1,"op_type":7,"process_infos":[{"proc_name":"nginx","setup_path":"/srv","pid_path":"/srv/p.pid","cfg_path":"/etc/n","log_path":"/log",
+			"account":"www","start_cmd":"a","stop_cmd":"b","restart_cmd":"c","reload_cmd":"d","kill_cmd":"e","cpu_lmt":50,"mem_lmt":30,"type":1,
+			"start_check_begin_time":7,"start_check_end_time":7,"op_timeout":20,"ip_list":[{"ip":"10.0.0.1","bk_cloud_id":0},{"ip":"fd00::1","bk_cloud_id":3}]}]}`
+		nativeOp = `{"action":"restart","hosts":["0:10.0.0.1","3:fd00::1"],"process":{"namespace":"ns","name":"web","proc_name":"nginx","setup_path":"/srv",
+			"pid_path":"/srv/p.pid","config_path":"/etc/n","log_path":"/log","account":"www","control":{"start":"a","stop":"b","restart":"c","reload":"d","kill":"e"},
+			"limits":{"cpu":50,"memory":30},"alive":{"start_check_begin":"7s","start_check_end":7,"op_timeout":"20s"}}}`
+	)
+	want := decode(t, "native", nativeOp).Operations
+	for call, body := range map[string]string{
+		"gse.operate_proc_multi": `{"proc_operate_req":[` + gseOp + `]}`,
+		"gse.operate_proc_v2":    gseOp,
+		"job.operate_process":    jobOp,
+	} {
+		got := decode(t, call, body).Operations
+		if diff := cmp.Diff(plainText(t, want), plainText(t, got)); diff != "" {
+			t.Errorf("%s (-native +%s):\n%s", call, call, diff)
+		}
+	}
+}
+
+// plainText writes operations without identities.
+func plainText(t *testing.T, ops []procfleet.Operation) string {
+	t.Helper()
+	for i := range ops {
+		ops[i].Process.Namespace, ops[i].Process.Name = "", ""
+	}
+	text, err := json.MarshalIndent(ops, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestEveryActionAndProcessTypeHasANumber(t *testing.T) {
+	t.Parallel()
+	for i, n := range []int{0, 1, 2, 3, 4, 7, 8, 9} {
+		if got := opAction(n); got != procfleet.Actions()[i] {
+			t.Errorf("op_type %d is %s, want %s", n, got, procfleet.Actions()[i])
+		}
+	}
+	for _, n := range []int{-1, 5, 6, 10} {
+		if got := opAction(n); got.Known() {
+			t.Errorf("op_type %d is %s, want an unknown action", n, got)
+		}
+	}
+	numbers := make(map[procfleet.ProcessType]bool)
+	for _, processType := range autoTypes {
+		numbers[processType] = true
+	}
+	for _, want := range []procfleet.ProcessType{procfleet.Periodic, procfleet.Resident, procfleet.Once} {
+		if !numbers[want] {
+			t.Errorf("no auto_type means %s", want)
+		}
+	}
+}
+
+func TestEveryDialectWordsEveryFailure(t *testing.T) {
+	t.Parallel()
+	for _, d := range All() {
+		for kind := Internal; kind <= OutcomeUnknown; kind++ {
+			reply := d.Fail(&Failure{Kind: kind, Field: "f", Problem: "p", Task: testTask}, testRequestID)
+			text, err := reply.JSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var body map[string]any
+			if err := json.Unmarshal(text, &body); err != nil {
+				t.Fatalf("%s kind %d: %v in %s", d.Name, kind, err, text)
+			}
+			if reply.Status < 400 && body["code"] == 0.0 {
+				t.Errorf("%s kind %d looks like a success: %d %s", d.Name, kind, reply.Status, text)
+			}
+			if (reply.Status == http.StatusInternalServerError) != (kind == Internal) {
+				t.Errorf("%s kind %d has status %d; only internal failures are 500", d.Name, kind, reply.Status)
+			}
+			if kind == OutcomeUnknown && !strings.Contains(string(text), string(testTask)) {
+				t.Errorf("%s does not say which task is unknown: %s", d.Name, text)
+			}
+		}
+	}
+}
+
+func TestCallNamesAndPathsAreUnique(t *testing.T) {
+	t.Parallel()
+	seen := make(map[string]bool)
+	for _, d := range All() {
+		for _, call := range d.Calls {
+			keys := []string{call.Name}
+			for _, path := range call.Paths {
+				for _, method := range call.Methods {
+					keys = append(keys, method+" "+path)
+				}
+			}
+			for _, key := range keys {
+				if seen[key] {
+					t.Errorf("%s is there twice", key)
+				}
+				seen[key] = true
+			}
+		}
+	}
+}
+
+func TestBadBodiesAreRefusedByEveryAcceptingCall(t *testing.T) {
+	t.Parallel()
+	deep := strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000)
+	bodies := map[string]string{
+		"nothing":        "",
+		"an array":       "[]",
+		"a string":       `"x"`,
+		"an open object": "{",
+		"deep nesting":   deep,
+		"deep arrays":    `{"x":` + strings.Repeat("[", 1_000_000),
+		"bad UTF-8":      "{\"meta\":{\"namespace\":\"\xff\xfe\"}}",
+		"two values":     "{} {}",
+		"null members":   `{"proc_operate_req":null,"meta":null,"process_infos":null,"operations":null}`,
+		"huge number":    `{"op_type":1e400,"bk_biz_id":1,"action":"start"}`,
+	}
+	for _, d := range All() {
+		for _, call := range d.Calls {
+			use, ok := call.Use.(Accept)
+			if !ok {
+				continue
+			}
+			for name, body := range bodies {
+				_, err := use.Decode(&Request{Method: http.MethodPost, Body: []byte(body)})
+				f, ok := errors.AsType[*Failure](err)
+				if !ok || f.Kind == Internal {
+					t.Errorf("%s with %s: %v, want a failure of the caller", call.Name, name, err)
+				}
+			}
+		}
+	}
+}
+
+func TestBracketsInStringsAreNoDepth(t *testing.T) {
+	t.Parallel()
+	body := `{"bk_gse_taskid":"` + strings.Repeat(`[{\"`, 100) + `"}`
+	if tooDeep([]byte(body)) {
+		t.Error("brackets in a string counted as nesting")
+	}
+	if tooDeep([]byte(strings.Repeat("[", maxDepth))) || !tooDeep([]byte(strings.Repeat("[", maxDepth+1))) {
+		t.Errorf("the limit is not %d", maxDepth)
+	}
+}
+
+// FuzzDecode feeds every call. No input may panic; what is refused is refused
+// with a failure; what an accepting call lets through is within bounds.
+func FuzzDecode(f *testing.F) {
+	for _, body := range []string{
+		`{"proc_operate_req":[{"meta":{"namespace":"n","name":"m","labels":{"a":1}},"op_type":0,"hosts":[{"ip":"10.0.0.1","bk_cloud_id":0}],"spec":{"identity":{"proc_name":"p","setup_path":"/s"}}}]}`,
+		`{"meta":{"namespace":"n","name":"m"},"op_type":9,"agent_id_list":["a","0:10.0.0.1"],"spec":{"identity":{"proc_name":"p","setup_path":"/s"},"monitor_policy":{"auto_type":2}}}`,
+		`{"bk_biz_id":1,"op_type":1,"process_infos":[{"setup_path":"/s","proc_name":"p","pid_path":"/p","ip_list":[{"bk_cloud_id":0,"ip":"::1"}]}]}`,
+		`{"action":"stop","process":{"proc_name":"p","setup_path":"/s","alive":{"op_timeout":"3s"}},"hosts":["0:10.0.0.1"],"timeout":9}`,
+		`{"task_id":"GSETASK:20261121053522:123456","bk_gse_taskid":"x","bk_scope_type":"biz","bk_scope_id":"1"}`,
+	} {
+		f.Add([]byte(body), "limit=3&state=failed", `{"bk_app_code":"x"}`)
+	}
+	f.Fuzz(func(t *testing.T, body []byte, query, header string) {
+		for _, d := range All() {
+			for _, call := range d.Calls {
+				for _, method := range call.Methods {
+					r := &Request{Method: method, Body: body, ID: query, BkapiAuthorization: header, Authorization: header}
+					r.Query = map[string][]string{"limit": {query}, "cursor": {header}, "task_id": {query}}
+					checkDecode(t, call, r)
+				}
+			}
+		}
+	})
+}
+
+func checkDecode(t *testing.T, call Call, r *Request) {
+	var err error
+	switch use := call.Use.(type) {
+	case Accept:
+		var s procfleet.Submission
+		if s, err = use.Decode(r); err == nil {
+			checkAccepted(t, call.Name, s)
+		}
+	case Outcomes:
+		_, err = use.Decode(r)
+	case ShowTask:
+		_, err = use.Decode(r)
+	case ListTasks:
+		_, err = use.Decode(r)
+	case ListResults:
+		_, err = use.Decode(r)
+	case ListHosts:
+		_, err = use.Decode(r)
+	}
+	if err == nil {
+		return
+	}
+	if f, ok := errors.AsType[*Failure](err); !ok || f.Kind == Internal {
+		t.Fatalf("%s refused with %T %v, want a failure of the caller", call.Name, err, err)
+	}
+}
+
+func checkAccepted(t *testing.T, call string, s procfleet.Submission) {
+	if err := s.Validate(); err != nil {
+		t.Fatalf("%s let through: %v", call, err)
+	}
+	for _, o := range s.Operations {
+		if err := o.Process.ValidateBounds(); err != nil {
+			t.Fatalf("%s let through: %v", call, err)
+		}
+		if len(o.Targets) == 0 {
+			t.Fatalf("%s let an operation without hosts through", call)
+		}
+	}
+	if _, err := json.Marshal(s); err != nil {
+		t.Fatalf("%s made something that does not encode: %v", call, err)
+	}
+}
+
+func BenchmarkDecodeTenThousandHosts(b *testing.B) {
+	hosts := make([]string, 10_000)
+	for i := range hosts {
+		hosts[i] = fmt.Sprintf(`{"ip":"10.0.%d.%d","bk_cloud_id":0}`, i>>8, i&255)
+	}
+	body := []byte(`{"meta":{"namespace":"n","name":"m"},"op_type":2,"hosts":[` + strings.Join(hosts, ",") +
+		`],"spec":{"identity":{"proc_name":"p","setup_path":"/s"}}}`)
+	use := accepting(b, "gse.operate_proc_v2")
+	for b.Loop() {
+		if _, err := use.Decode(&Request{Method: http.MethodPost, Body: body}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

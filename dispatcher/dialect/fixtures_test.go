@@ -1,0 +1,277 @@
+package dialect
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"iter"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/procfleet/procfleet"
+)
+
+var update = flag.Bool("update", false, "rewrite what the fixtures expect")
+
+const (
+	testTask      procfleet.TaskID = "GSETASK:20261121053522:123456"
+	testRequestID                  = "0123456789abcdef0123456789abcdef"
+)
+
+// A fixture is a folder testdata/<dialect>/<case> with what comes in:
+//
+//	request.json   the call, method, query, headers and body
+//	results.json   items, for calls that answer with results
+//	tasks.json     tasks, for calls that answer with tasks
+//	hosts.json     agents, for calls that answer with hosts
+//
+// and what must come of it, rewritten by -update:
+//
+//	decoded.json   the submission or query; absent if it must be refused
+//	response.json  status, location and body
+type fixture struct {
+	dir     string
+	request fixtureRequest
+}
+
+type fixtureRequest struct {
+	Call               string          `json:"call"`
+	Method             string          `json:"method"`
+	ID                 string          `json:"id"`
+	Query              string          `json:"query"`
+	Authorization      string          `json:"authorization"`
+	BkapiAuthorization string          `json:"bkapi_authorization"`
+	Body               json.RawMessage `json:"body"`
+	Text               string          `json:"text"` // instead of a body that is JSON
+}
+
+func (f *fixtureRequest) request(t *testing.T) *Request {
+	query, err := url.ParseQuery(f.Query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := []byte(f.Body)
+	if f.Text != "" {
+		body = []byte(f.Text)
+	}
+	return &Request{
+		Method: f.Method, ID: f.ID, Query: query, Body: body,
+		Authorization: f.Authorization, BkapiAuthorization: f.BkapiAuthorization,
+	}
+}
+
+func TestEveryDialectDoesWhatItsFixturesSay(t *testing.T) {
+	t.Parallel()
+	for _, d := range All() {
+		t.Run(d.Name, func(t *testing.T) {
+			t.Parallel()
+			used := make(map[string]bool)
+			for _, f := range fixtures(t, d.Name) {
+				used[f.request.Call] = true
+				t.Run(filepath.Base(f.dir), func(t *testing.T) { f.check(t, d) })
+			}
+			for _, call := range d.Calls {
+				if !used[call.Name] {
+					t.Errorf("no fixture uses %s: add one in testdata/%s", call.Name, d.Name)
+				}
+			}
+		})
+	}
+}
+
+func fixtures(t *testing.T, name string) []fixture {
+	t.Helper()
+	requests, err := filepath.Glob(filepath.Join("testdata", name, "*", "request.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []fixture
+	for _, path := range requests {
+		f := fixture{dir: filepath.Dir(path)}
+		f.read(t, "request.json", &f.request)
+		found = append(found, f)
+	}
+	return found
+}
+
+func (f *fixture) read(t *testing.T, name string, into any) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(f.dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		t.Fatalf("%s/%s: %v", f.dir, name, err)
+	}
+}
+
+func (f *fixture) check(t *testing.T, d Dialect) {
+	for _, call := range d.Calls {
+		if call.Name != f.request.Call {
+			continue
+		}
+		decoded, reply, err := f.run(t, call)
+		if err != nil {
+			failure, ok := errors.AsType[*Failure](err)
+			if !ok {
+				t.Fatalf("refused with %T, want *Failure: %v", err, err)
+			}
+			decoded, reply = nil, d.Fail(failure, testRequestID)
+		}
+		f.compare(t, "decoded.json", decoded)
+		f.compare(t, "response.json", map[string]any{"status": reply.Status, "location": reply.Location, "body": reply.Body})
+		return
+	}
+	t.Fatalf("there is no call %q", f.request.Call)
+}
+
+// run decodes the request and encodes the answer to it.
+func (f *fixture) run(t *testing.T, call Call) (decoded any, reply Reply, err error) {
+	r := f.request.request(t)
+	switch use := call.Use.(type) {
+	case Accept:
+		decoded, err = use.Decode(r)
+		return decoded, use.Encode(testTask, testRequestID), err
+	case Outcomes:
+		if decoded, err = use.Decode(r); err != nil {
+			return nil, Reply{}, err
+		}
+		var out bytes.Buffer
+		if err := use.Encode(&out, testRequestID, f.items(t)); err != nil {
+			t.Fatal(err)
+		}
+		return decoded, Reply{Status: 200, Body: json.RawMessage(out.Bytes())}, nil
+	case ShowTask:
+		var tasks []procfleet.Task
+		f.read(t, "tasks.json", &tasks)
+		decoded, err = use.Decode(r)
+		return decoded, use.Encode(&tasks[0]), err
+	case ListTasks:
+		var tasks []procfleet.Task
+		f.read(t, "tasks.json", &tasks)
+		page, err := use.Decode(r)
+		return page, use.Encode(page, tasks), err
+	case ListResults:
+		var all []procfleet.ItemResult
+		for chunk := range f.items(t) {
+			all = append(all, chunk...)
+		}
+		page, err := use.Decode(r)
+		return page, use.Encode(all, "more"), err
+	case ListHosts:
+		var agents []Agent
+		f.read(t, "hosts.json", &agents)
+		page, err := use.Decode(r)
+		return page, use.Encode(page, agents), err
+	}
+	t.Fatalf("%s has a use that fixtures do not know: %T", call.Name, call.Use)
+	return nil, Reply{}, nil
+}
+
+// items reads results.json: specs, and chunks of items that refer to them.
+func (f *fixture) items(t *testing.T) iter.Seq2[[]procfleet.ItemResult, error] {
+	t.Helper()
+	var from struct {
+		Specs  []procfleet.ProcessSpec `json:"specs"`
+		Chunks [][]struct {
+			procfleet.Item
+			State  procfleet.State  `json:"state"`
+			Result procfleet.Result `json:"result"`
+		} `json:"chunks"`
+	}
+	f.read(t, "results.json", &from)
+	return func(yield func([]procfleet.ItemResult, error) bool) {
+		n := 0
+		for _, chunk := range from.Chunks {
+			var items []procfleet.ItemResult
+			for _, it := range chunk {
+				items = append(items, procfleet.ItemResult{
+					Index: n, Item: it.Item, Spec: &from.Specs[it.Spec], State: it.State, Result: it.Result,
+				})
+				n++
+			}
+			if !yield(items, nil) {
+				return
+			}
+		}
+	}
+}
+
+// compare checks a value against a golden file, or writes it. A nil value has
+// no file.
+func (f *fixture) compare(t *testing.T, name string, value any) {
+	t.Helper()
+	path := filepath.Join(f.dir, name)
+	var got []byte
+	if value != nil {
+		var err error
+		if got, err = appendJSON(nil, value); err != nil {
+			t.Fatal(err)
+		}
+		var pretty bytes.Buffer
+		if err := json.Indent(&pretty, got, "", "  "); err != nil {
+			t.Fatal(err)
+		}
+		got = append(pretty.Bytes(), '\n')
+	}
+	if *update {
+		f.rewrite(t, path, got)
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil && !(value == nil && errors.Is(err, os.ErrNotExist)) {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
+
+func (f *fixture) rewrite(t *testing.T, path string, got []byte) {
+	t.Helper()
+	var err error
+	if got == nil {
+		if err = os.Remove(path); errors.Is(err, os.ErrNotExist) {
+			err = nil
+		}
+	} else {
+		err = os.WriteFile(path, got, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAnEncoderStopsAtTheFirstErrorOfEitherSide(t *testing.T) {
+	t.Parallel()
+	away := errors.New("store is away")
+	broken := func(yield func([]procfleet.ItemResult, error) bool) {
+		if yield([]procfleet.ItemResult{{Spec: &procfleet.ProcessSpec{Name: "n"}}}, nil) {
+			yield(nil, away)
+		}
+	}
+	for _, d := range All() {
+		for _, call := range d.Calls {
+			use, ok := call.Use.(Outcomes)
+			if !ok {
+				continue
+			}
+			if err := use.Encode(io.Discard, testRequestID, broken); !errors.Is(err, away) {
+				t.Errorf("%s: store error became %v", call.Name, err)
+			}
+			if err := use.Encode(closedWriter{}, testRequestID, broken); !errors.Is(err, io.ErrClosedPipe) {
+				t.Errorf("%s: write error became %v", call.Name, err)
+			}
+		}
+	}
+}
+
+type closedWriter struct{}
+
+func (closedWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
