@@ -1,0 +1,381 @@
+package operate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/proc"
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+// patience is how long a test waits for what should take far less.
+const patience = 20 * time.Second
+
+// ledger is a journal in memory that survives its engine.
+type ledger struct {
+	mu        sync.Mutex
+	order     []journal.ID
+	ops       map[journal.ID]journal.Op
+	execs     map[journal.ID]journal.Exec
+	results   map[journal.ID]agentproto.Result
+	finishes  map[journal.ID]int
+	processes map[string]json.RawMessage
+	broken    error // what every change fails with
+}
+
+func newLedger() *ledger {
+	return &ledger{
+		ops: map[journal.ID]journal.Op{}, execs: map[journal.ID]journal.Exec{},
+		results: map[journal.ID]agentproto.Result{}, finishes: map[journal.ID]int{},
+		processes: map[string]json.RawMessage{},
+	}
+}
+
+func (l *ledger) receive(op journal.Op) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ops[op.ID] = op
+	l.order = append(l.order, op.ID)
+}
+
+func (l *ledger) setBroken(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.broken = err
+}
+
+func (l *ledger) Execute(id journal.ID, e journal.Exec) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.broken == nil {
+		l.execs[id] = e
+	}
+	return l.broken
+}
+
+func (l *ledger) Finish(id journal.ID, r agentproto.Result) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.broken == nil {
+		l.results[id] = r
+		l.finishes[id]++
+	}
+	return l.broken
+}
+
+func (l *ledger) SaveProcess(key string, record json.RawMessage) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.broken != nil {
+		return l.broken
+	}
+	if record == nil {
+		delete(l.processes, key)
+	} else {
+		l.processes[key] = record
+	}
+	return nil
+}
+
+// recovered is what the next agent process reads.
+func (l *ledger) recovered() journal.Recovered {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	rec := journal.Recovered{Processes: maps.Clone(l.processes)}
+	for _, id := range l.order {
+		if _, over := l.results[id]; over {
+			continue
+		}
+		exec, executing := l.execs[id]
+		rec.Open = append(rec.Open, journal.OpenOp{Op: l.ops[id], Executing: executing, Exec: exec})
+	}
+	return rec
+}
+
+// rig is an engine with short times and the programs it manages.
+type rig struct {
+	t      *testing.T
+	cfg    Config
+	engine *Engine
+	ledger *ledger
+	dir    string // setup path of the process
+	other  []string
+
+	mu      sync.Mutex
+	results map[journal.ID]agentproto.Result
+	arrived chan struct{}
+	next    int
+}
+
+func newRig(t *testing.T, change ...func(*Config)) *rig {
+	t.Helper()
+	g := &rig{
+		t: t, ledger: newLedger(), dir: t.TempDir(),
+		results: map[journal.ID]agentproto.Result{}, arrived: make(chan struct{}, 1),
+	}
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	g.cfg = Config{
+		Ledger: g.ledger, Log: log, RunDir: t.TempDir(), AgentID: "agent-1", Finished: g.finished,
+		Timing: Timing{
+			Sweep: 200 * time.Millisecond, StopPoll: 20 * time.Millisecond, WindowPoll: 20 * time.Millisecond,
+			Settle: 150 * time.Millisecond, ForegroundAfter: 300 * time.Millisecond, KillWait: 3 * time.Second,
+			ReloadWait: 200 * time.Millisecond, KillGrace: 300 * time.Millisecond, RecoverDelay: 50 * time.Millisecond,
+			JournalRetry: 20 * time.Millisecond, TrimOutputs: 100 * time.Millisecond,
+		},
+	}
+	for _, fn := range change {
+		fn(&g.cfg)
+	}
+	install(t, g.dir, demoName)
+	g.open()
+	t.Cleanup(g.close)
+	return g
+}
+
+// install copies the test binary under the name of a managed program.
+func install(t *testing.T, dir, name string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, name)
+	if os.Link(self, path) == nil {
+		return
+	}
+	text, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, text, 0o755); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+}
+
+func (g *rig) open() {
+	g.t.Helper()
+	engine, err := New(g.cfg)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	engine.Recover(g.ledger.recovered())
+	g.engine = engine
+}
+
+// crash ends the engine as a SIGKILL would: what is under way is left.
+func (g *rig) crash() {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	g.engine.Stop(ended)
+}
+
+func (g *rig) close() {
+	g.crash()
+	for _, key := range append(g.other, g.spec().Key) {
+		strays, err := proc.Strays(markOf(key))
+		if err != nil {
+			g.t.Error(err)
+		}
+		for _, p := range strays {
+			if err := proc.Signal(p.Identity, syscall.SIGKILL); err != nil {
+				g.t.Error(err)
+			}
+		}
+		g.eventually("all processes of the test are gone", func() bool {
+			left, err := proc.Strays(markOf(key))
+			return err == nil && len(left) == 0
+		})
+	}
+}
+
+func (g *rig) finished(op journal.Op, r agentproto.Result) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.results[op.ID] = r
+	select {
+	case g.arrived <- struct{}{}:
+	default:
+	}
+}
+
+// spec is a resident daemon that writes a pid file at once and counts its
+// starts in a file.
+func (g *rig) spec(change ...func(*agentproto.Spec)) agentproto.Spec {
+	s := agentproto.Spec{
+		Key: g.dir, ProcName: demoName, SetupPath: g.dir, PidPath: filepath.Join(g.dir, "demo.pid"),
+		StartCmd: daemon("-pid demo.pid"), NoProfile: true, Type: resident, OpTimeoutMS: 5_000,
+		StartCheckBeginMS: 200, StartCheckEndMS: 300, StopCheckMS: 2_000, StartRetries: 4, StartIntervalMS: 100,
+	}
+	for _, fn := range change {
+		fn(&s)
+	}
+	return s
+}
+
+// daemon is a start command that puts a demo in the background and counts.
+func daemon(args string) string {
+	return "echo >>starts; setsid ./demo " + args + " >/dev/null 2>&1 </dev/null &"
+}
+
+func (g *rig) starts() int {
+	text, err := os.ReadFile(filepath.Join(g.dir, "starts"))
+	if err != nil {
+		return 0
+	}
+	return strings.Count(string(text), "\n")
+}
+
+// submit hands an operation over and returns its identity.
+func (g *rig) submit(action string, spec agentproto.Spec) journal.ID {
+	g.mu.Lock()
+	g.next++
+	id := journal.ID{Task: "GSETASK:1:" + strconv.Itoa(g.next), Item: 0}
+	fence := int64(g.next)
+	g.mu.Unlock()
+	op := journal.Op{ID: id, Lane: "s", Fence: fence, Action: action, Spec: spec, AcceptedAt: time.Now().UTC()}
+	g.ledger.receive(op)
+	g.engine.Submit(op)
+	return id
+}
+
+func (g *rig) result(id journal.ID) agentproto.Result {
+	g.t.Helper()
+	deadline := time.After(patience)
+	for {
+		g.mu.Lock()
+		r, ok := g.results[id]
+		g.mu.Unlock()
+		if ok {
+			return r
+		}
+		select {
+		case <-g.arrived:
+		case <-time.After(20 * time.Millisecond): // another waiter may have had the signal
+		case <-deadline:
+			g.t.Fatalf("no result of %v", id)
+		}
+	}
+}
+
+func (g *rig) do(action string, spec agentproto.Spec) agentproto.Result {
+	g.t.Helper()
+	return g.result(g.submit(action, spec))
+}
+
+// want does an operation and checks its code and the beginning of its message.
+func (g *rig) want(action string, spec agentproto.Spec, code int, message string) agentproto.Result {
+	g.t.Helper()
+	return g.check(g.do(action, spec), code, message)
+}
+
+func (g *rig) check(r agentproto.Result, code int, message string) agentproto.Result {
+	g.t.Helper()
+	if r.Code != code || !strings.HasPrefix(r.Message, message) || code == 0 && r.Message != "success" {
+		g.t.Fatalf("result is %d %q (%s, warnings %q), want %d %q", r.Code, r.Message, evidence(r), r.Warnings, code, message)
+	}
+	wantStatus := code != agentproto.CodeAgentAbnormal && code != agentproto.CodeUnknownAction
+	if (r.Status != nil) != wantStatus {
+		g.t.Fatalf("result %d has status %v", code, r.Status)
+	}
+	return r
+}
+
+func evidence(r agentproto.Result) string {
+	if r.Status == nil {
+		return "no status"
+	}
+	return fmt.Sprintf("pid %d %s: %s", r.Status.PID, r.Status.Phase, r.Status.Evidence)
+}
+
+func (g *rig) warned(r agentproto.Result, part string) {
+	g.t.Helper()
+	if !slices.ContainsFunc(r.Warnings, func(w string) bool { return strings.Contains(w, part) }) {
+		g.t.Fatalf("warnings are %q, want one with %q", r.Warnings, part)
+	}
+}
+
+func (g *rig) says(r agentproto.Result, part string) {
+	g.t.Helper()
+	if !strings.Contains(r.Message, part) {
+		g.t.Fatalf("message is %q, want it to contain %q", r.Message, part)
+	}
+}
+
+func (g *rig) status(spec agentproto.Spec) agentproto.Status {
+	g.t.Helper()
+	r := g.do("status", spec)
+	if r.Status == nil {
+		g.t.Fatalf("status has no facts: %d %s", r.Code, r.Message)
+	}
+	return *r.Status
+}
+
+// becomes waits until the status is as wanted.
+func (g *rig) becomes(spec agentproto.Spec, what string, is func(agentproto.Status) bool) agentproto.Status {
+	g.t.Helper()
+	var last agentproto.Status
+	g.eventually(what, func() bool {
+		last = g.status(spec)
+		return is(last)
+	})
+	return last
+}
+
+func (g *rig) eventually(what string, is func() bool) {
+	g.t.Helper()
+	deadline := time.Now().Add(patience)
+	for !is() {
+		if time.Now().After(deadline) {
+			g.t.Fatalf("waited %s in vain: %s", patience, what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// running are the demo processes of the rig's key.
+func (g *rig) running() []int {
+	g.t.Helper()
+	strays, err := proc.Strays(markOf(g.dir))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	var pids []int
+	for _, p := range strays {
+		if id, err := proc.Identify(p.PID); err == nil && id == p.Identity && isDemo(p.PID) {
+			pids = append(pids, p.PID)
+		}
+	}
+	return pids
+}
+
+func isDemo(pid int) bool {
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	return err == nil && filepath.Base(strings.TrimSuffix(exe, " (deleted)")) == demoName
+}
+
+func sigkill(t *testing.T, pid int) {
+	t.Helper()
+	id, err := proc.Identify(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := proc.Signal(id, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,528 @@
+package operate
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet/agent/proc"
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+func TestStartVerifiesAndSupervises(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	r := g.want("start", g.spec(), 0, "success")
+	s := r.Status
+	if !s.Running || !s.Supervised || s.Phase != "running" || s.PID < 2 || s.AgentID != "agent-1" || s.RegisteredAt.IsZero() ||
+		s.LastStartedAt.IsZero() || s.MemoryBytes == 0 || !strings.Contains(s.Command, "-pid") {
+		t.Fatalf("status is %+v", s)
+	}
+	if g.engine.Supervised() != 1 {
+		t.Fatalf("%d supervised, want 1", g.engine.Supervised())
+	}
+	if r.Item != 0 || r.Reason != "succeeded" || r.AcceptedAt.IsZero() || r.StartedAt.IsZero() || r.FinishedAt.IsZero() {
+		t.Fatalf("result is %+v", r)
+	}
+}
+
+func TestF04StartWithoutPidFileFindsTheProcess(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	pid := g.want("start", g.spec(), 0, "").Status.PID
+	if err := os.Remove(g.spec().PidPath); err != nil {
+		t.Fatal(err)
+	}
+	r := g.want("start", g.spec(), 828, fmt.Sprintf("start: process is already running, pid %d", pid))
+	if r.Status.PID != pid || g.starts() != 1 {
+		t.Fatalf("pid %d after %d starts, want %d after 1", r.Status.PID, g.starts(), pid)
+	}
+}
+
+func TestF05LatePidFileWithinTheWindow(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	g.want("start", g.spec(func(s *agentproto.Spec) {
+		s.StartCmd = daemon("-pid demo.pid -late 400ms")
+		s.StartCheckBeginMS, s.StartCheckEndMS = 800, 800
+	}), 0, "")
+}
+
+func TestF06ProcessAppearsAfterTheWindow(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	spec := g.spec(func(s *agentproto.Spec) {
+		s.StartCmd = "echo >>starts; (sleep 1; exec setsid ./demo -pid demo.pid) >/dev/null 2>&1 </dev/null &"
+		s.StartCheckBeginMS, s.StartCheckEndMS = 100, 100
+	})
+	r := g.want("start", spec, 836, "start: post-check: no process within 100ms")
+	if r.Status.Supervised {
+		t.Fatal("a failed start must not register")
+	}
+	g.becomes(spec, "the late process runs", func(s agentproto.Status) bool { return s.Running })
+	g.want("start", spec, 828, "start:")
+}
+
+func TestF12HungStartCommandIsEnded(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	r := g.want("start", g.spec(func(s *agentproto.Spec) {
+		s.StartCmd, s.OpTimeoutMS = "echo begun; sleep 100 & sleep 100", 500
+	}), 65535, "start: command timed out; timeout=500ms")
+	g.says(r, "output tail: begun")
+	left, err := proc.Strays(markOf(g.dir))
+	if err != nil || len(left) != 0 {
+		t.Fatalf("left behind: %v %v", left, err)
+	}
+}
+
+func TestF13HungStartCommandWithTheDaemonUp(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	r := g.want("start", g.spec(func(s *agentproto.Spec) {
+		s.StartCmd, s.OpTimeoutMS = daemon("-pid demo.pid")+" sleep 100", 700
+	}), 65535, "start: command timed out")
+	g.says(r, fmt.Sprintf("process is running, pid %d, not registered", r.Status.PID))
+	if !r.Status.Running || r.Status.Supervised {
+		t.Fatalf("status is %+v, want running and not supervised", r.Status)
+	}
+}
+
+func TestF14ForegroundStartCommand(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	spec := g.spec(func(s *agentproto.Spec) { s.StartCmd = "echo >>starts; exec ./demo -pid demo.pid" })
+	r := g.want("start", spec, 0, "")
+	g.warned(r, "runs in foreground")
+	sigkill(t, r.Status.PID)
+	g.becomes(spec, "it is started again", func(s agentproto.Status) bool {
+		return s.Running && s.PID != r.Status.PID && s.Phase == "running"
+	})
+	g.want("stop", spec, 0, "")
+}
+
+func TestF15DaemonThatKeepsItsOutputOpenSurvives(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	spec := g.spec(func(s *agentproto.Spec) { s.StartCmd = "echo >>starts; setsid ./demo -pid demo.pid &" })
+	r := g.want("start", spec, 0, "")
+	held, err := filepath.Glob(filepath.Join(g.cfg.RunDir, "op-*.out"))
+	if err != nil || len(held) != 1 {
+		t.Fatalf("output files are %v %v, want the one that the daemon holds", held, err)
+	}
+	g.want("stop", spec, 0, "")
+	g.eventually("the output file is removed", func() bool {
+		_, err := os.Stat(held[0])
+		return errors.Is(err, os.ErrNotExist)
+	})
+	if s := g.status(spec); s.Running || s.PID != 0 || r.Status.PID == 0 {
+		t.Fatalf("status is %+v after the stop", s)
+	}
+}
+
+func TestF18ProcessThatDiesInTheWindow(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	began := time.Now()
+	r := g.want("start", g.spec(func(s *agentproto.Spec) {
+		s.StartCmd = daemon("-pid demo.pid -life 300ms")
+		s.StartCheckBeginMS, s.StartCheckEndMS = 200, 15_000
+	}), 836, "start: post-check: process ended within the start window")
+	if took := time.Since(began); took > 10*time.Second {
+		t.Fatalf("took %s, want an early failure", took)
+	}
+	if r.Status.Supervised {
+		t.Fatal("a failed start must not register")
+	}
+}
+
+func TestF19FailedStartCommandWithTheProcessAlive(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	r := g.want("start", g.spec(func(s *agentproto.Spec) {
+		s.StartCmd = daemon("-pid demo.pid") + " while [ ! -s demo.pid ]; do sleep 0.02; done; echo oops; exit 3"
+	}), 65535, "start: command failed; exit=3; process is running, pid ")
+	g.says(r, "not registered; output tail: oops")
+	if r.Status.Supervised || !r.Status.Running {
+		t.Fatalf("status is %+v", r.Status)
+	}
+}
+
+func TestF21HandoverWithinTheWindow(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	r := g.want("start", g.spec(func(s *agentproto.Spec) {
+		s.StartCmd = daemon("-pid demo.pid -handover")
+		s.StartCheckBeginMS, s.StartCheckEndMS = 500, 800
+	}), 0, "")
+	g.eventually("only the reported process is left", func() bool {
+		pids := g.running()
+		return len(pids) == 1 && pids[0] == r.Status.PID
+	})
+}
+
+func TestF22StartOfARunningProcessRunsNothing(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	g.want("start", g.spec(func(s *agentproto.Spec) { s.Type = "once" }), 0, "")
+	r := g.want("start", g.spec(), 828, "start: process is already running")
+	if g.starts() != 1 || !r.Status.Supervised || r.Reason != "already_running" {
+		t.Fatalf("%d starts, status %+v", g.starts(), r.Status)
+	}
+	sigkill(t, r.Status.PID)
+	g.becomes(g.spec(), "the adopted process is started again", func(s agentproto.Status) bool {
+		return s.Running && s.PID != r.Status.PID
+	})
+}
+
+func TestF24TwoStartsAtOnce(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	first, second := g.submit("start", g.spec()), g.submit("start", g.spec())
+	g.check(g.result(first), 0, "")
+	g.check(g.result(second), 828, "start:")
+	if pids := g.running(); len(pids) != 1 || g.starts() != 1 {
+		t.Fatalf("running %v after %d starts", pids, g.starts())
+	}
+}
+
+func TestF26StopOfAProcessThatIgnoresIt(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	spec := g.spec(func(s *agentproto.Spec) {
+		s.StartCmd, s.StopCmd, s.StopCheckMS = daemon("-pid demo.pid -ignore-term"), "kill $(cat demo.pid)", 300
+	})
+	pid := g.want("start", spec, 0, "").Status.PID
+	r := g.want("stop", spec, 836, fmt.Sprintf("stop: still running pid %d after 300ms", pid))
+	if !r.Status.Supervised || r.Status.Phase != "running" {
+		t.Fatalf("status is %+v, want as before", r.Status)
+	}
+	r = g.want("kill", spec, 0, "")
+	if r.Status.Supervised || r.Status.Running || len(g.running()) != 0 {
+		t.Fatalf("status is %+v with %v running", r.Status, g.running())
+	}
+}
+
+func TestBuiltinStop(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	spec := g.spec()
+	g.want("start", spec, 0, "")
+	if r := g.want("stop", spec, 0, ""); r.Status.Supervised || r.Status.Phase != "stopped" {
+		t.Fatalf("status is %+v", r.Status)
+	}
+	spec.StartCmd, spec.OpTimeoutMS = daemon("-pid demo.pid -ignore-term"), 500
+	g.want("start", spec, 0, "")
+	g.want("stop", spec, 836, "stop: still running pid")
+}
+
+func TestF29ChildrenThatSurviveTheMainProcess(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	spec := g.spec(func(s *agentproto.Spec) {
+		s.StartCmd = "echo >>starts; setsid sleep 100 >/dev/null 2>&1 & setsid ./demo -pid demo.pid >/dev/null 2>&1 </dev/null &"
+	})
+	g.want("start", spec, 0, "")
+	r := g.want("stop", spec, 0, "")
+	g.warned(r, "left behind by the process: pid")
+	r = g.want("kill", spec, 0, "")
+	g.warned(r, "killed what it left behind")
+	left, err := proc.Strays(markOf(g.dir))
+	if err != nil || len(left) != 0 {
+		t.Fatalf("left behind: %v %v", left, err)
+	}
+	g.want("kill", spec, 829, "kill: process is not running")
+}
+
+func TestF30StopAndKillOfADeadProcess(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	if r := g.want("stop", g.spec(), 829, "stop: process is not running"); r.Status.Supervised || r.Reason != "not_running" {
+		t.Fatalf("result is %+v", r)
+	}
+	g.want("kill", g.spec(), 829, "kill: process is not running")
+}
+
+func TestF31StopInBackoffAndFatal(t *testing.T) {
+	t.Parallel()
+	for _, phase := range []string{"backoff", "fatal"} {
+		t.Run(phase, func(t *testing.T) {
+			t.Parallel()
+			g := newRig(t)
+			spec := g.spec(func(s *agentproto.Spec) {
+				if s.StartIntervalMS = 60_000; phase == "fatal" {
+					s.StartRetries = 0
+				}
+			})
+			sigkill(t, g.want("start", spec, 0, "").Status.PID)
+			s := g.becomes(spec, phase, func(s agentproto.Status) bool { return s.Phase == phase })
+			if !s.Supervised || s.Failures != 1 || s.NextRetryAt.IsZero() == (phase == "backoff") {
+				t.Fatalf("status is %+v", s)
+			}
+			if r := g.want("stop", spec, 829, "stop:"); r.Status.Supervised || r.Status.Phase != "stopped" {
+				t.Fatalf("status is %+v", r.Status)
+			}
+			if g.starts() != 1 || g.engine.Supervised() != 0 {
+				t.Fatalf("%d starts, %d supervised", g.starts(), g.engine.Supervised())
+			}
+		})
+	}
+}
+
+func TestF32FailedStopCommandThatReachesItsGoal(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	spec := g.spec(func(s *agentproto.Spec) { s.StopCmd = "kill $(cat demo.pid); echo sorry; exit 7" })
+	g.want("start", spec, 0, "")
+	r := g.want("stop", spec, 0, "success")
+	g.warned(r, "exit=7")
+	g.warned(r, "sorry")
+}
+
+func TestFailedStopCommandThatDoesNot(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	spec := g.spec(func(s *agentproto.Spec) { s.StopCmd, s.StopCheckMS = "exit 7", 100 })
+	g.want("start", spec, 0, "")
+	r := g.want("stop", spec, 65535, "stop: command failed; exit=7; still running pid")
+	if !r.Status.Supervised {
+		t.Fatal("a failed stop must not end supervision")
+	}
+}
+
+func TestF33StopWaitsForTheProcess(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	spec := g.spec(func(s *agentproto.Spec) {
+		s.StartCmd, s.StopCmd = daemon("-pid demo.pid -linger 800ms"), "kill $(cat demo.pid)"
+	})
+	g.want("start", spec, 0, "")
+	r := g.want("stop", spec, 0, "")
+	if took := r.FinishedAt.Sub(r.StartedAt); took < 700*time.Millisecond {
+		t.Fatalf("took %s, want the process's time to end", took)
+	}
+}
+
+func TestF34RestartMustReplaceTheProcess(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	spec := g.spec(func(s *agentproto.Spec) { s.RestartCmd = "true" })
+	pid := g.want("start", spec, 0, "").Status.PID
+	g.want("restart", spec, 836, fmt.Sprintf("restart: process was not replaced, pid %d", pid))
+	spec.RestartInPlace = true
+	if r := g.want("restart", spec, 0, ""); r.Status.PID != pid {
+		t.Fatalf("pid is %d, want %d", r.Status.PID, pid)
+	}
+	spec.RestartCmd, spec.RestartInPlace = "kill $(cat demo.pid); "+spec.StartCmd, false
+	if r := g.want("restart", spec, 0, ""); r.Status.PID == pid || !r.Status.Supervised {
+		t.Fatalf("status is %+v", r.Status)
+	}
+}
+
+func TestF35RestartStartsAndRegisters(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	spec := g.spec()
+	first := g.want("restart", spec, 0, "").Status
+	if !first.Running || !first.Supervised {
+		t.Fatalf("status is %+v", first)
+	}
+	second := g.want("restart", spec, 0, "").Status
+	if second.PID == first.PID || g.starts() != 2 || len(g.running()) != 1 {
+		t.Fatalf("pid %d then %d, %d starts, %v running", first.PID, second.PID, g.starts(), g.running())
+	}
+}
+
+func TestF36ReloadThatKillsTheProcess(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	spec := g.spec(func(s *agentproto.Spec) { s.ReloadCmd = "true" })
+	pid := g.want("start", spec, 0, "").Status.PID
+	if r := g.want("reload", spec, 0, ""); r.Status.PID != pid {
+		t.Fatalf("pid is %d, want %d", r.Status.PID, pid)
+	}
+	spec.ReloadCmd = "kill -9 $(cat demo.pid)"
+	r := g.want("reload", spec, 836, "reload: process died")
+	if !r.Status.Supervised || r.Status.Phase != "backoff" {
+		t.Fatalf("status is %+v", r.Status)
+	}
+	g.becomes(spec, "it is started again", func(s agentproto.Status) bool { return s.Running })
+	spec.ReloadCmd = "exit 4"
+	g.want("reload", spec, 65535, "reload: command failed; exit=4")
+}
+
+func TestF37SuperviseIsIdempotentAndStarts(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	spec := g.spec(func(s *agentproto.Spec) { s.CPULimit, s.MemoryLimit = 50, 50 })
+	r := g.want("supervise", spec, 0, "")
+	g.warned(r, "limits.cpu is stored but not enforced")
+	g.warned(r, "limits.memory is stored but not enforced")
+	if !r.Status.Supervised || r.Status.Running {
+		t.Fatalf("status is %+v", r.Status)
+	}
+	g.want("supervise", spec, 0, "")
+	g.becomes(spec, "it is started", func(s agentproto.Status) bool { return s.Running && s.Supervised })
+	if g.starts() != 1 {
+		t.Fatalf("%d starts, want 1", g.starts())
+	}
+}
+
+func TestF38Release(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	g.want("release", g.spec(), 0, "")
+	pid := g.want("start", g.spec(), 0, "").Status.PID
+	r := g.want("release", g.spec(), 0, "")
+	if r.Status.Supervised || r.Status.PID != pid || g.engine.Supervised() != 0 {
+		t.Fatalf("status is %+v", r.Status)
+	}
+	sigkill(t, pid)
+	g.becomes(g.spec(), "it is gone", func(s agentproto.Status) bool { return !s.Running && s.Phase == "stopped" })
+	if g.starts() != 1 {
+		t.Fatalf("%d starts, want 1", g.starts())
+	}
+}
+
+func TestF39UnknownAction(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	if r := g.want("explode", g.spec(), 832, `unknown action "explode"`); r.Reason != "refused" {
+		t.Fatalf("reason is %q", r.Reason)
+	}
+}
+
+func TestF57ZombieCountsAsDead(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	install(t, g.dir, keeperName)
+	spec := g.spec(func(s *agentproto.Spec) {
+		s.StartCmd = "echo >>starts; setsid ./keeper -pid demo.pid >/dev/null 2>&1 </dev/null &"
+		s.StartIntervalMS = 60_000
+	})
+	pid := g.want("start", spec, 0, "").Status.PID
+	sigkill(t, pid)
+	g.becomes(spec, "its death is noticed", func(s agentproto.Status) bool { return s.Phase == "backoff" && !s.Running })
+	if err := syscall.Kill(pid, 0); err != nil {
+		t.Fatalf("pid %d is no zombie: %v", pid, err)
+	}
+	g.want("stop", spec, 829, "stop:")
+}
+
+func TestF85OneShotThatEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*agentproto.Spec){
+		"once":                      func(s *agentproto.Spec) { s.Type = "once" },
+		"periodic without schedule": func(s *agentproto.Spec) { s.Type = "periodic" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newRig(t)
+			spec := g.spec(change, func(s *agentproto.Spec) { s.StartCmd = "echo >>starts" })
+			r := g.want("start", spec, 0, "")
+			if r.Status.Running || r.Status.Supervised || r.Status.PID != 0 {
+				t.Fatalf("status is %+v", r.Status)
+			}
+			spec.StartCmd = "exit 5"
+			g.want("start", spec, 65535, "start: command failed; exit=5")
+		})
+	}
+}
+
+func TestF87TwoKeysWithOneProcess(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	pid := g.want("start", g.spec(), 0, "").Status.PID
+	second := g.spec(func(s *agentproto.Spec) { s.Key = "ns:other" })
+	for action, name := range map[string]string{"start": "start", "stop": "stop", "supervise": "register", "kill": "kill"} {
+		r := g.want(action, second, 65535, fmt.Sprintf("%s: pid %d belongs to key %s", name, pid, g.dir))
+		if r.Status.Supervised {
+			t.Fatalf("status is %+v", r.Status)
+		}
+	}
+	if s := g.status(second); s.PID != pid {
+		t.Fatalf("status of the second key shows pid %d, want %d", s.PID, pid)
+	}
+}
+
+func TestF97CommandIsGivenToTheShellAsItIs(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	g.want("start", g.spec(func(s *agentproto.Spec) {
+		s.Type, s.StartCmd = "once", "printf '%s' '$(x) \"ü\"; é\n' >out"
+	}), 0, "")
+	text, err := os.ReadFile(filepath.Join(g.dir, "out"))
+	if err != nil || string(text) != "$(x) \"ü\"; é\n" {
+		t.Fatalf("wrote %q, %v", text, err)
+	}
+}
+
+func TestF100StatusDuringALongStart(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	spec := g.spec(func(s *agentproto.Spec) { s.StartCmd, s.OpTimeoutMS = "echo >>starts; sleep 100", 2_000 })
+	id := g.submit("start", spec)
+	g.eventually("the command runs", func() bool { return g.starts() == 1 })
+	s := g.status(spec)
+	if s.Phase != "starting" || !strings.Contains(s.Evidence, "busy: start") {
+		t.Fatalf("status is %+v", s)
+	}
+	g.mu.Lock()
+	_, over := g.results[id]
+	g.mu.Unlock()
+	if over {
+		t.Fatal("the start was over before the status")
+	}
+	g.check(g.result(id), 65535, "start: command timed out")
+}
+
+func TestStalePidFileIsMovedAside(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	spec := g.spec(func(s *agentproto.Spec) { s.StartCmd = "[ ! -e demo.pid ] && " + s.StartCmd })
+	if err := os.WriteFile(spec.PidPath, []byte("4194303\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g.want("start", spec, 0, "")
+	if moved, err := filepath.Glob(spec.PidPath + ".stale-*"); err != nil || len(moved) != 1 {
+		t.Fatalf("moved files are %v, %v", moved, err)
+	}
+}
+
+func TestJournalThatFailsKeepsEverythingFromHappening(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	g.ledger.setBroken(errors.New("journal unavailable: disk is full"))
+	id := g.submit("start", g.spec())
+	g.eventually("the result is held back", func() bool { return g.engine.snapshotOf(g.dir).phase != "unknown" })
+	if g.starts() != 0 {
+		t.Fatal("a command ran without being in the journal")
+	}
+	g.ledger.setBroken(nil)
+	g.check(g.result(id), 117, "start: journal unavailable: disk is full")
+	g.want("start", g.spec(), 0, "")
+}
+
+func TestF96PanicInOneKeyLeavesTheRest(t *testing.T) {
+	t.Parallel()
+	panics := make(chan struct{}, 1)
+	panics <- struct{}{}
+	g := newRig(t, func(c *Config) {
+		c.Crash = func(point string) {
+			if point == CrashBeforeExec {
+				select {
+				case <-panics:
+					panic("test")
+				default:
+				}
+			}
+		}
+	})
+	g.want("start", g.spec(), 117, "start: internal error: test")
+	g.want("start", g.spec(), 0, "")
+}
