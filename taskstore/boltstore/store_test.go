@@ -1,6 +1,8 @@
 package boltstore_test
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -59,4 +61,10 @@ func TestContract(t *testing.T) {
 
 func BenchmarkStore(b *testing.B) { storetest.RunBenchmarks(b, harness()) }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if path := os.Getenv(victimFile); path != "" {
+		fmt.Fprintln(os.Stderr, "victim ended:", victim(path))
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}

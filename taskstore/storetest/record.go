@@ -89,7 +89,7 @@ func repeatChangesNothing(ctx context.Context, t T, s Subject) {
 		equal(t, "repeated record", record(ctx, t, s, task.ID, rs...), taskstore.Recorded{Known: true})
 	}
 	equal(t, "task", look(ctx, t, s, task.ID), wantTask)
-	equal(t, "items", items(ctx, t, s, task), wantItems)
+	equalItems(t, "items", items(ctx, t, s, task), wantItems)
 	other := create(ctx, t, s, Draft(2))
 	equal(t, "a batch that repeats itself", record(ctx, t, s, other.ID, append(succeeded(0), rs[0], rs[0])...), taskstore.Recorded{Known: true, Applied: 1})
 	audit(ctx, t, s, other.ID)
@@ -280,7 +280,7 @@ func hugeContentCut(ctx context.Context, t T, s Subject) {
 	got := all[0].Result
 	total := len(got.Message) + len(strings.Join(got.Warnings, "")) + len(got.Status.Command)
 	if len(got.Message) > procfleet.MaxMessage || total > procfleet.MaxResult || len(got.Message) < procfleet.MaxMessage-utf8.UTFMax {
-		t.Errorf("message of %d bytes, content of %d", len(got.Message), total)
+		t.Fatalf("message of %d bytes, content of %d", len(got.Message), total)
 	}
 	for _, text := range []string{got.Message, got.Status.Command, strings.Join(got.Warnings, ""), all[1].Result.Message} {
 		if !utf8.ValidString(text) {

@@ -51,7 +51,7 @@ func pagesInOrder(ctx context.Context, t T, s Subject) {
 		return cmp.Or(cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)), cmp.Compare(a.Index, b.Index))
 	})
 	for _, limit := range []int{1, 7, 256, 600, 1000} {
-		equal(t, "all pages", pages(ctx, t, s, task.ID, taskstore.ResultQuery{Limit: limit}), want)
+		equalItems(t, "all pages", pages(ctx, t, s, task.ID, taskstore.ResultQuery{Limit: limit}), want)
 	}
 	open := create(ctx, t, s, Draft(3))
 	must(t, s.Delivered(ctx, open.ID, 0, []int{2}, false), "delivered")

@@ -31,6 +31,8 @@ type Harness struct {
 	// draft's idempotency key, remembered with the id that is returned, but
 	// no task. Nil: Create is one step, that cannot happen.
 	Orphan func(t testing.TB, s taskstore.Store, d taskstore.Draft) procfleet.TaskID
+	// Patience is how long a check waits for what must come; default 15 s.
+	Patience time.Duration
 }
 
 // Subject is the store of one check, with its capabilities.
@@ -39,6 +41,8 @@ type Subject struct {
 	Reopen  func() taskstore.Store
 	Advance func(d time.Duration)
 	Orphan  func(d taskstore.Draft) procfleet.TaskID
+
+	patience time.Duration
 }
 
 // T is the part of [testing.T] that checks use, so that the suite itself can
@@ -116,7 +120,10 @@ func (h Harness) capabilities() Subject {
 func (h Harness) Subject(t testing.TB) Subject {
 	t.Helper()
 	store := h.Open(t)
-	s := Subject{Store: store}
+	s := Subject{Store: store, patience: h.Patience}
+	if s.patience == 0 {
+		s.patience = 15 * time.Second
+	}
 	if h.Reopen != nil {
 		s.Reopen = func() taskstore.Store { store = h.Reopen(t, store); return store }
 	}

@@ -1,0 +1,542 @@
+package storetest_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// Each of these stores breaks one promise and is right otherwise.
+
+type forgetfulTask struct{ taskstore.Store }
+
+func (s forgetfulTask) Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error) {
+	t, err := s.Store.Task(ctx, id)
+	t.Business = ""
+	return t, err
+}
+
+type sharing struct {
+	taskstore.Store
+	seen *sync.Map
+}
+
+func (s sharing) Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error) {
+	t, err := s.Store.Task(ctx, id)
+	if old, again := s.seen.LoadOrStore(id, t); err == nil && again {
+		return old.(procfleet.Task), nil
+	}
+	return t, err
+}
+
+type coarseNumbers struct{ taskstore.Store }
+
+func (s coarseNumbers) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	t, created, err := s.Store.Create(ctx, d)
+	t.Number -= t.Number % 1_000_000
+	return t, created, err
+}
+
+type wallClockNumbers struct{ taskstore.Store }
+
+func (s wallClockNumbers) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	t, created, err := s.Store.Create(ctx, d)
+	t.Number = procfleet.Number(t.CreatedAt.UnixMicro())
+	return t, created, err
+}
+
+type notIdempotent struct{ taskstore.Store }
+
+func (s notIdempotent) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	d.IdempotencyKey = ""
+	return s.Store.Create(ctx, d)
+}
+
+type bodyBlind struct{ taskstore.Store }
+
+func (s bodyBlind) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	d.BodyHash = ""
+	return s.Store.Create(ctx, d)
+}
+
+type keysOfAll struct{ taskstore.Store }
+
+func (s keysOfAll) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	d.IdempotencyKey, d.Application = d.Application+d.IdempotencyKey, ""
+	return s.Store.Create(ctx, d)
+}
+
+type keyHoarding struct {
+	taskstore.Store
+	first *sync.Map
+}
+
+func (s keyHoarding) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	if t, ok := s.first.Load(d.IdempotencyKey); ok {
+		return t.(procfleet.Task), false, nil
+	}
+	t, created, err := s.Store.Create(ctx, d)
+	s.first.Store(d.IdempotencyKey, t)
+	return t, created, err
+}
+
+type neverDispatched struct{ taskstore.Store }
+
+func (s neverDispatched) Dispatched(context.Context, procfleet.TaskID, []uint64) error { return nil }
+
+type oldestFirst struct{ taskstore.Store }
+
+func (s oldestFirst) Tasks(ctx context.Context, q taskstore.TaskQuery) ([]procfleet.Task, error) {
+	ts, err := s.Store.Tasks(ctx, q)
+	slices.Reverse(ts)
+	return ts, err
+}
+
+type neverExpiring struct{ taskstore.Store }
+
+func (s neverExpiring) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	d.Retention += time.Hour
+	return s.Store.Create(ctx, d)
+}
+
+type neverOverdue struct{ taskstore.Store }
+
+func (s neverOverdue) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	d.Timeout += time.Hour
+	return s.Store.Create(ctx, d)
+}
+
+type inventing struct{ taskstore.Store }
+
+func (s inventing) Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error) {
+	t, err := s.Store.Task(ctx, id)
+	if errors.Is(err, taskstore.ErrNotFound) {
+		return procfleet.Task{ID: id}, nil
+	}
+	return t, err
+}
+
+type rejectingBegun struct{ taskstore.Store }
+
+func (s rejectingBegun) Reject(ctx context.Context, id procfleet.TaskID, reason string) (bool, error) {
+	_, err := s.Store.Reject(ctx, id, reason)
+	return err == nil, err
+}
+
+type reasonless struct{ taskstore.Store }
+
+func (s reasonless) Reject(ctx context.Context, id procfleet.TaskID, _ string) (bool, error) {
+	return s.Store.Reject(ctx, id, "")
+}
+
+// gateBlind opens one kind of gate.
+type gateBlind struct {
+	taskstore.Store
+	gate taskstore.Gate
+}
+
+func (s gateBlind) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
+	b, err := s.Store.Begin(ctx, id, chunk)
+	if b.Gate == s.gate {
+		b.Gate = taskstore.GateOpen
+	}
+	return b, err
+}
+
+type allOpen struct{ taskstore.Store }
+
+func (s allOpen) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
+	b, err := s.Store.Begin(ctx, id, chunk)
+	b.Open = nil
+	for i := range b.Chunk.Items {
+		b.Open = append(b.Open, i)
+	}
+	return b, err
+}
+
+type alwaysFirst struct{ taskstore.Store }
+
+func (s alwaysFirst) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
+	b, err := s.Store.Begin(ctx, id, chunk)
+	b.FirstBegun = b.Now
+	return b, err
+}
+
+func (s alwaysFirst) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.ChunkDuty, error) {
+	ds, err := s.Store.Undone(ctx, id)
+	for i := range ds {
+		ds[i].Begun = time.Time{}
+	}
+	return ds, err
+}
+
+type undelivering struct{ taskstore.Store }
+
+func (s undelivering) Delivered(ctx context.Context, id procfleet.TaskID, chunk int, _ []int, done bool) error {
+	return s.Store.Delivered(ctx, id, chunk, nil, done)
+}
+
+type neverDone struct{ taskstore.Store }
+
+func (s neverDone) Delivered(ctx context.Context, id procfleet.TaskID, chunk int, items []int, _ bool) error {
+	return s.Store.Delivered(ctx, id, chunk, items, false)
+}
+
+// lastWins lets every result replace the one before, whatever the rank, and
+// keeps it uncut.
+type lastWins struct {
+	taskstore.Store
+	last *sync.Map
+}
+
+type itemOf struct {
+	task procfleet.TaskID
+	item int
+}
+
+func (s lastWins) Record(ctx context.Context, bs []taskstore.Batch) ([]taskstore.Recorded, error) {
+	for _, b := range bs {
+		for _, r := range b.Results {
+			s.last.Store(itemOf{b.Task, r.Item}, r)
+		}
+	}
+	return s.Store.Record(ctx, bs)
+}
+
+func (s lastWins) Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error) {
+	items, err := s.Store.Chunk(ctx, id, chunk)
+	for i := range items {
+		if r, ok := s.last.Load(itemOf{id, items[i].Index}); ok {
+			items[i].Result = r.(procfleet.Result)
+		}
+	}
+	return items, err
+}
+
+type countingRepeats struct{ taskstore.Store }
+
+func (s countingRepeats) Record(ctx context.Context, bs []taskstore.Batch) ([]taskstore.Recorded, error) {
+	out, err := s.Store.Record(ctx, bs)
+	for i := range out {
+		out[i].Applied = len(bs[i].Results)
+	}
+	return out, err
+}
+
+type doubleCompleting struct{ taskstore.Store }
+
+func (s doubleCompleting) Record(ctx context.Context, bs []taskstore.Batch) ([]taskstore.Recorded, error) {
+	out, err := s.Store.Record(ctx, bs)
+	for i := range out {
+		t, err := s.Task(ctx, bs[i].Task)
+		out[i].Completed = err == nil && t.State == procfleet.TaskFinished
+	}
+	return out, err
+}
+
+// driftingCounts forgets to take late results from where they were.
+type driftingCounts struct{ taskstore.Store }
+
+func (s driftingCounts) Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error) {
+	t, err := s.Store.Task(ctx, id)
+	if t.State == procfleet.TaskFinished {
+		t.Counts[procfleet.StateTimedOut]++
+	}
+	return t, err
+}
+
+// staleCounts moves counters in another step than the state.
+type staleCounts struct {
+	taskstore.Store
+	before *sync.Map
+}
+
+func (s staleCounts) Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error) {
+	t, err := s.Store.Task(ctx, id)
+	if old, ok := s.before.Swap(id, t.Counts); ok && err == nil {
+		t.Counts = old.(procfleet.Counts)
+	}
+	return t, err
+}
+
+type shuffledAnswers struct{ taskstore.Store }
+
+func (s shuffledAnswers) Record(ctx context.Context, bs []taskstore.Batch) ([]taskstore.Recorded, error) {
+	out, err := s.Store.Record(ctx, bs)
+	slices.Reverse(out)
+	return out, err
+}
+
+type statusless struct{ taskstore.Store }
+
+func (s statusless) Record(ctx context.Context, bs []taskstore.Batch) ([]taskstore.Recorded, error) {
+	for _, b := range bs {
+		for i := range b.Results {
+			b.Results[i].Status = nil
+		}
+	}
+	return s.Store.Record(ctx, bs)
+}
+
+type small struct{ taskstore.Store }
+
+func (s small) Record(ctx context.Context, bs []taskstore.Batch) ([]taskstore.Recorded, error) {
+	for i := range bs {
+		bs[i].Results = slices.DeleteFunc(bs[i].Results, func(r procfleet.Result) bool { return r.Item > 5000 })
+	}
+	return s.Store.Record(ctx, bs)
+}
+
+type goodNewsFirst struct{ taskstore.Store }
+
+func (s goodNewsFirst) Results(ctx context.Context, id procfleet.TaskID, q taskstore.ResultQuery) ([]procfleet.ItemResult, string, error) {
+	page, next, err := s.Store.Results(ctx, id, q)
+	slices.Reverse(page)
+	return page, next, err
+}
+
+type filterBlind struct{ taskstore.Store }
+
+func (s filterBlind) Results(ctx context.Context, id procfleet.TaskID, q taskstore.ResultQuery) ([]procfleet.ItemResult, string, error) {
+	q.State = ""
+	return s.Store.Results(ctx, id, q)
+}
+
+type cursorForgiving struct{ taskstore.Store }
+
+func (s cursorForgiving) Results(ctx context.Context, id procfleet.TaskID, q taskstore.ResultQuery) ([]procfleet.ItemResult, string, error) {
+	page, next, err := s.Store.Results(ctx, id, q)
+	if errors.Is(err, taskstore.ErrCursor) {
+		q.Cursor = ""
+		return s.Store.Results(ctx, id, q)
+	}
+	return page, next, err
+}
+
+type oneSpec struct{ taskstore.Store }
+
+func (s oneSpec) Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error) {
+	items, err := s.Store.Chunk(ctx, id, chunk)
+	for i := range items {
+		items[i].Spec = items[0].Spec
+	}
+	return items, err
+}
+
+type neverDue struct{ taskstore.Store }
+
+func (s neverDue) Due(context.Context, int, int) ([]procfleet.TaskID, error) { return nil, nil }
+
+type latestDueFirst struct{ taskstore.Store }
+
+func (s latestDueFirst) Due(ctx context.Context, shard, limit int) ([]procfleet.TaskID, error) {
+	ids, err := s.Store.Due(ctx, shard, limit)
+	slices.Reverse(ids)
+	return ids, err
+}
+
+type impatient struct{ taskstore.Store }
+
+func (s impatient) Revisit(ctx context.Context, id procfleet.TaskID, _ time.Duration) error {
+	return s.Store.Revisit(ctx, id, 0)
+}
+
+type unsettling struct{ taskstore.Store }
+
+func (s unsettling) Settle(context.Context, procfleet.TaskID) error { return nil }
+
+type neverRepublished struct{ taskstore.Store }
+
+func (s neverRepublished) Republished(context.Context, procfleet.TaskID, int, uint64) error {
+	return nil
+}
+
+type leasingToAll struct{ taskstore.Store }
+
+func (s leasingToAll) Lease(context.Context, string, string, time.Duration) (bool, error) {
+	return true, nil
+}
+
+type leasingForever struct{ taskstore.Store }
+
+func (s leasingForever) Lease(ctx context.Context, name, holder string, _ time.Duration) (bool, error) {
+	return s.Store.Lease(ctx, name, holder, 24*time.Hour)
+}
+
+type neverRenewing struct {
+	taskstore.Store
+	holder *sync.Map
+}
+
+func (s neverRenewing) Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error) {
+	if old, _ := s.holder.Load(name); old == holder {
+		return true, nil
+	}
+	held, err := s.Store.Lease(ctx, name, holder, ttl)
+	if held {
+		s.holder.Store(name, holder)
+	}
+	return held, err
+}
+
+type shuffledPresences struct{ taskstore.Store }
+
+func (s shuffledPresences) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error) {
+	ps, err := s.Store.Presences(ctx, hosts)
+	slices.Reverse(ps)
+	return ps, err
+}
+
+// immortal keeps answering with what it once heard.
+type immortal struct {
+	taskstore.Store
+	seen *sync.Map
+}
+
+func (s immortal) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error) {
+	ps, err := s.Store.Presences(ctx, hosts)
+	for i := range ps {
+		if !ps[i].Host.IsZero() {
+			s.seen.Store(ps[i].Host, ps[i])
+		} else if old, ok := s.seen.Load(hosts[i]); ok {
+			ps[i] = old.(taskstore.Presence)
+		}
+	}
+	return ps, err
+}
+
+func (s immortal) Announce(ctx context.Context, as []taskstore.Announcement) error {
+	for _, a := range as {
+		s.seen.Store(a.AgentID, a.Host)
+	}
+	return s.Store.Announce(ctx, as)
+}
+
+func (s immortal) Resolve(_ context.Context, ids []string) ([]procfleet.Host, error) {
+	out := make([]procfleet.Host, len(ids))
+	for i, id := range ids {
+		if h, ok := s.seen.Load(id); ok {
+			out[i] = h.(procfleet.Host)
+		}
+	}
+	return out, nil
+}
+
+func (s immortal) HostPage(context.Context, procfleet.Host, int) ([]taskstore.Presence, error) {
+	var page []taskstore.Presence
+	s.seen.Range(func(_, h any) bool {
+		if h, ok := h.(procfleet.Host); ok {
+			page = append(page, taskstore.Presence{Announcement: taskstore.Announcement{Host: h}})
+		}
+		return len(page) == 0
+	})
+	return page, nil
+}
+
+type alwaysNew struct{ taskstore.Store }
+
+func (s alwaysNew) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error) {
+	ps, err := s.Store.Presences(ctx, hosts)
+	for i := range ps {
+		ps[i].Since = ps[i].SeenAt
+	}
+	return ps, err
+}
+
+// conflicting answers every presence with the same word on conflict once two
+// instances were heard of.
+type conflicting struct {
+	taskstore.Store
+	answer    bool
+	instances *sync.Map
+}
+
+func (s conflicting) Announce(ctx context.Context, as []taskstore.Announcement) error {
+	for _, a := range as {
+		if old, ok := s.instances.Swap(a.Host, a.Instance); ok && old != a.Instance {
+			s.instances.Store(a.Host.String(), true)
+		}
+	}
+	return s.Store.Announce(ctx, as)
+}
+
+func (s conflicting) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error) {
+	ps, err := s.Store.Presences(ctx, hosts)
+	for i := range ps {
+		_, two := s.instances.Load(hosts[i].String())
+		ps[i].Conflict = two && s.answer
+	}
+	return ps, err
+}
+
+type neverLeaving struct{ taskstore.Store }
+
+func (s neverLeaving) Announce(ctx context.Context, as []taskstore.Announcement) error {
+	for i := range as {
+		as[i].Leaving = false
+	}
+	return s.Store.Announce(ctx, as)
+}
+
+// farewellBlind lets any instance end the presence of its host.
+type farewellBlind struct{ taskstore.Store }
+
+func (s farewellBlind) Announce(ctx context.Context, as []taskstore.Announcement) error {
+	for _, a := range as {
+		if a.Leaving {
+			ps, err := s.Presences(ctx, []procfleet.Host{a.Host})
+			if err != nil {
+				return err
+			}
+			a.Instance = ps[0].Instance
+		}
+		if err := s.Store.Announce(ctx, []taskstore.Announcement{a}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type firstAddressOnly struct {
+	taskstore.Store
+	first *sync.Map
+}
+
+func (s firstAddressOnly) Resolve(ctx context.Context, ids []string) ([]procfleet.Host, error) {
+	hosts, err := s.Store.Resolve(ctx, ids)
+	for i := range hosts {
+		if old, ok := s.first.LoadOrStore(ids[i], hosts[i]); ok {
+			hosts[i] = old.(procfleet.Host)
+		}
+	}
+	return hosts, err
+}
+
+type skippingHosts struct{ taskstore.Store }
+
+func (s skippingHosts) HostPage(ctx context.Context, after procfleet.Host, limit int) ([]taskstore.Presence, error) {
+	ps, err := s.Store.HostPage(ctx, after, limit+1)
+	if len(ps) > limit {
+		ps = ps[1:]
+	}
+	return ps, err
+}
+
+type deaf struct{ taskstore.Store }
+
+func (s deaf) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	return s.Store.Create(context.WithoutCancel(ctx), d)
+}
+
+type stopped struct{ taskstore.Store }
+
+func (s stopped) Now(context.Context) (time.Time, error) { return time.Unix(1, 0), nil }
+
+type neverNotified struct{ taskstore.Store }
+
+func (s neverNotified) Notified(context.Context, procfleet.TaskID) error { return nil }

@@ -1,0 +1,189 @@
+package storetest_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/boltstore"
+	"github.com/procfleet/procfleet/taskstore/storetest"
+)
+
+// harness makes boltstores, each wrapped by wrap. Reopening loses everything,
+// and an orphaned key is never written: two more promises broken.
+func harness(wrap wrap) storetest.Harness {
+	var ahead atomic.Int64
+	open := func(t testing.TB) taskstore.Store {
+		s, err := boltstore.Open(filepath.Join(t.TempDir(), "tasks.db"), boltstore.Options{
+			Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return wrap(s)
+	}
+	return storetest.Harness{
+		Open:    open,
+		Reopen:  func(t testing.TB, _ taskstore.Store) taskstore.Store { return open(t) },
+		Advance: func(_ testing.TB, _ taskstore.Store, d time.Duration) { ahead.Add(int64(d)) },
+		Orphan: func(testing.TB, taskstore.Store, taskstore.Draft) procfleet.TaskID {
+			return procfleet.Number(1e15).TaskID()
+		},
+		Patience: 50 * time.Millisecond,
+	}
+}
+
+func sound(s taskstore.Store) taskstore.Store { return s }
+
+type (
+	store = taskstore.Store
+	wrap  = func(s store) store
+	// defect breaks a store; checks are those that must notice.
+	defect struct {
+		wrap   wrap
+		checks []string
+	}
+)
+
+func defects() map[string]defect {
+	by := func(w wrap, checks ...string) defect { return defect{w, checks} }
+	return map[string]defect{
+		"reopening loses everything": by(sound, "what was confirmed survives"),
+		"orphaned keys are lost":     by(sound, "a key whose task was never written continues with its id"),
+		"forgets the business":       by(func(s store) store { return forgetfulTask{s} }, "create keeps all it is given"),
+		"shares what it returns": by(func(s store) store { return sharing{s, new(sync.Map)} },
+			"a task read is a copy"),
+		"numbers of a second":           by(func(s store) store { return coarseNumbers{s} }, "numbers strictly increase"),
+		"numbers follow the clock":      by(func(s store) store { return wallClockNumbers{s} }, "numbers increase when the clock goes back"),
+		"create is not idempotent":      by(func(s store) store { return notIdempotent{s} }, "a repeat finds the first task", "simultaneous repeats make one task"),
+		"any body will do":              by(func(s store) store { return bodyBlind{s} }, "a used key with another body is a conflict"),
+		"keys are of all applications":  by(func(s store) store { return keysOfAll{s} }, "keys belong to an application"),
+		"keys are never free":           by(func(s store) store { return keyHoarding{s, new(sync.Map)} }, "a rejected task frees its key", "a forgotten task frees its key"),
+		"dispatched is forgotten":       by(func(s store) store { return neverDispatched{s} }, "dispatched is noted"),
+		"tasks are listed oldest first": by(func(s store) store { return oldestFirst{s} }, "tasks are listed newest first"),
+		"nothing expires":               by(func(s store) store { return neverExpiring{s} }, "an expired task is gone"),
+		"nothing is overdue":            by(func(s store) store { return neverOverdue{s} }, "begin of an overdue task"),
+		"unknown tasks are found":       by(func(s store) store { return inventing{s} }, "an unknown task is not found"),
+		"rejects what was begun":        by(func(s store) store { return rejectingBegun{s} }, "a begun task cannot be rejected", "a finished task cannot be rejected"),
+		"rejects without reason":        by(func(s store) store { return reasonless{s} }, "reject ends a task of which nothing was begun"),
+		"begins what was rejected":      by(func(s store) store { return gateBlind{s, taskstore.GateRejected} }, "reject and first begin exclude each other", "reject ends a task of which nothing was begun"),
+		"begins what is finished":       by(func(s store) store { return gateBlind{s, taskstore.GateFinished} }, "begin of a finished chunk", "begin of a done chunk"),
+		"begins what is not there":      by(func(s store) store { return gateBlind{s, taskstore.GateGone} }, "begin of a chunk that is not there"),
+		"begins what is overdue":        by(func(s store) store { return gateBlind{s, taskstore.GateOverdue} }, "begin of an overdue task"),
+		"every item is open":            by(func(s store) store { return allOpen{s} }, "begin gives the chunk and its open items"),
+		"every begin is the first":      by(func(s store) store { return alwaysFirst{s} }, "first begun stays", "undone names when a chunk was begun"),
+		"nothing is delivered":          by(func(s store) store { return undelivering{s} }, "delivered moves pending items only"),
+		"nothing is done":               by(func(s store) store { return neverDone{s} }, "begin of a done chunk", "undone chunks"),
+		"the last result wins":          by(func(s store) store { return lastWins{s, new(sync.Map)} }, "a higher rank replaces a lower one once", "huge content is cut"),
+		"repeats are counted":           by(func(s store) store { return countingRepeats{s} }, "a repeat changes nothing", "simultaneous repeats count once", "results of items that the task does not have are ignored"),
+		"several complete":              by(func(s store) store { return doubleCompleting{s} }, "one caller completes", "a late result does not complete again", "simultaneous repeats count once"),
+		"notified is forgotten":         by(func(s store) store { return neverNotified{s} }, "a late result does not complete again"),
+		"counters drift":                by(func(s store) store { return driftingCounts{s} }, "counters add up at every moment", "a repeat changes nothing", "one caller completes"),
+		"counters lag behind":           by(func(s store) store { return staleCounts{s, new(sync.Map)} }, "counters add up at every moment"),
+		"answers are out of order":      by(func(s store) store { return shuffledAnswers{s} }, "batches are answered one by one"),
+		"status is not kept":            by(func(s store) store { return statusless{s} }, "a result is kept whole"),
+		"no more than 5000 items":       by(func(s store) store { return small{s} }, "a large task"),
+		"good news first":               by(func(s store) store { return goodNewsFirst{s} }, "pages show every item once, failures first"),
+		"pages are not filtered":        by(func(s store) store { return filterBlind{s} }, "pages of one state"),
+		"any cursor will do":            by(func(s store) store { return cursorForgiving{s} }, "a foreign cursor is refused"),
+		"all items have one spec":       by(func(s store) store { return oneSpec{s} }, "a chunk shows its items"),
+		"nothing is due":                by(func(s store) store { return neverDue{s} }, "a new task is due after its first visit"),
+		"latest due first":              by(func(s store) store { return latestDueFirst{s} }, "due tasks come longest overdue first"),
+		"revisits at once":              by(func(s store) store { return impatient{s} }, "revisit postpones"),
+		"settles nothing":               by(func(s store) store { return unsettling{s} }, "a settled task is not due"),
+		"republished is forgotten":      by(func(s store) store { return neverRepublished{s} }, "undone chunks"),
+		"a lease is for all":            by(func(s store) store { return leasingToAll{s} }, "a lease has one holder", "one of many gets a lease"),
+		"a lease is forever":            by(func(s store) store { return leasingForever{s} }, "a lease ends by itself"),
+		"a lease is not renewed":        by(func(s store) store { return neverRenewing{s, new(sync.Map)} }, "a renewed lease lasts"),
+		"presences are out of order":    by(func(s store) store { return shuffledPresences{s} }, "presences are answered in order"),
+		"agents never die":              by(func(s store) store { return immortal{s, new(sync.Map)} }, "a presence ends", "agent ids of the silent do not resolve", "host pages show the living"),
+		"instances are always new":      by(func(s store) store { return alwaysNew{s} }, "since is of the instance"),
+		"conflicts are not seen":        by(func(s store) store { return conflicting{s, false, new(sync.Map)} }, "two live instances are a conflict", "a conflict ends with one of the two"),
+		"any second instance conflicts": by(func(s store) store { return conflicting{s, true, new(sync.Map)} }, "two live instances are a conflict", "a conflict ends with one of the two", "an instance that comes back after the other is gone is no conflict"),
+		"leaving is not heard":          by(func(s store) store { return neverLeaving{s} }, "leaving ends a presence"),
+		"whoever leaves, the host is off": by(func(s store) store { return farewellBlind{s} },
+			"leaving of a former instance ends nothing"),
+		"agents do not move":      by(func(s store) store { return firstAddressOnly{s, new(sync.Map)} }, "agent ids resolve to hosts"),
+		"host pages skip":         by(func(s store) store { return skippingHosts{s} }, "host pages are in order"),
+		"cancelling is not heard": by(func(s store) store { return deaf{s} }, "calls end with their context"),
+		"the clock stands":        by(func(s store) store { return stopped{s} }, "the clock goes on"),
+	}
+}
+
+func TestEveryCheckNoticesABrokenStore(t *testing.T) {
+	t.Parallel()
+	checks := map[string]storetest.Check{}
+	for _, c := range storetest.Checks() {
+		if _, twice := checks[c.Name]; twice {
+			t.Errorf("two checks are called %q", c.Name)
+		}
+		checks[c.Name] = c
+	}
+	proven := map[string]bool{}
+	for name, d := range defects() {
+		for _, check := range d.checks {
+			c, ok := checks[check]
+			if !ok {
+				t.Errorf("there is no check %q", check)
+				continue
+			}
+			proven[check] = true
+			t.Run(name+"/"+check, func(t *testing.T) {
+				t.Parallel()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				err := c.Err(ctx, harness(d.wrap).Subject(t))
+				if err == nil || errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("a store that is broken (%s) was not found out: %v", name, err)
+				}
+			})
+		}
+	}
+	for _, c := range storetest.Checks() {
+		if !proven[c.Name] {
+			t.Errorf("no broken store proves that %q can fail", c.Name)
+		}
+	}
+}
+
+func TestASoundStorePasses(t *testing.T) {
+	t.Parallel()
+	h := harness(sound)
+	h.Reopen, h.Orphan, h.Patience = nil, nil, 0
+	for _, c := range storetest.Checks() {
+		if !c.Runnable(storetest.Subject{Advance: func(time.Duration) {}}) {
+			continue
+		}
+		if err := c.Err(t.Context(), h.Subject(t)); err != nil {
+			t.Errorf("%s: %v", c.Name, err)
+		}
+	}
+}
+
+func TestFailingFailsOnce(t *testing.T) {
+	t.Parallel()
+	s := storetest.Failing(harness(sound).Open(t), 2)
+	var failed []bool
+	for range 4 {
+		_, err := s.Now(t.Context())
+		if err != nil && !errors.Is(err, taskstore.ErrUnavailable) {
+			t.Error(err)
+		}
+		failed = append(failed, err != nil)
+	}
+	if !slices.Equal(failed, []bool{false, true, false, false}) {
+		t.Errorf("failed calls: %v", failed)
+	}
+}
