@@ -14,9 +14,6 @@ import (
 type lanes struct {
 	deliverer  *deliverer
 	small, big *share
-	// work is the lifetime of deliveries. It outlasts that of pulling, so
-	// that what was pulled can be finished.
-	work       context.Context
 	deliveries sync.WaitGroup
 }
 
@@ -24,8 +21,9 @@ type lanes struct {
 const maxFetch = 64
 
 // pullSmall takes places first and asks for as many chunks: a chunk that was
-// pulled never waits, so waiting never looks like failed deliveries.
-func (l *lanes) pullSmall(ctx context.Context, consumer jetstream.Consumer) error {
+// pulled never waits, so waiting never looks like failed deliveries. The
+// deliveries have the lifetime of work, which outlasts pulling.
+func (l *lanes) pullSmall(ctx, work context.Context, consumer jetstream.Consumer) error {
 	first, err := l.small.enter(ctx)
 	if err != nil {
 		return nil // ctx has ended
@@ -46,13 +44,13 @@ func (l *lanes) pullSmall(ctx context.Context, consumer jetstream.Consumer) erro
 	return fetch(ctx, consumer, len(places), l.deliverer.timing.Pull, func(msg jetstream.Msg) {
 		at := places[0]
 		places = places[1:]
-		l.deliveries.Go(func() { l.deliverer.deliver(l.work, msg, at) })
+		l.deliveries.Go(func() { l.deliverer.deliver(work, msg, at) })
 	})
 }
 
 // pullBig holds one chunk of its lane ahead and waits in line for a place, so
 // that lanes with work take turns and idle ones take no place.
-func (l *lanes) pullBig(ctx context.Context, consumer jetstream.Consumer) error {
+func (l *lanes) pullBig(ctx, work context.Context, consumer jetstream.Consumer) error {
 	return fetch(ctx, consumer, 1, l.deliverer.timing.Pull, func(msg jetstream.Msg) {
 		l.deliverer.held.add(msg)
 		at, err := l.big.enter(ctx)
@@ -61,7 +59,7 @@ func (l *lanes) pullBig(ctx context.Context, consumer jetstream.Consumer) error 
 			l.deliverer.answer(msg, msg.Nak())
 			return
 		}
-		l.deliveries.Go(func() { l.deliverer.deliver(l.work, msg, at) })
+		l.deliveries.Go(func() { l.deliverer.deliver(work, msg, at) })
 	})
 }
 

@@ -131,24 +131,21 @@ func (w *Worker) work(ctx, work context.Context) {
 		telling.Go(func() { w.notify.run(work, nothingMore) })
 	}
 	l := &lanes{
-		deliverer: w.deliver, work: work,
-		small: newShare(w.cfg.Limits.SmallChunks, w.cfg.Limits.Items, w.room),
-		big:   newShare(w.cfg.Limits.BigChunks, w.cfg.Limits.Items, w.room),
+		deliverer: w.deliver,
+		small:     newShare(w.cfg.Limits.SmallChunks, w.cfg.Limits.Items, w.room),
+		big:       newShare(w.cfg.Limits.BigChunks, w.cfg.Limits.Items, w.room),
 	}
 	for _, lane := range procfleet.Lanes() {
 		pull := l.pullBig
 		if lane == procfleet.LaneSmall {
 			pull = l.pullSmall
 		}
-		pulling.Go(func() {
-			w.pull(ctx, func(ctx context.Context) (jetstream.Consumer, error) { return w.cfg.Bus.DeliverConsumer(ctx, lane) }, pull)
-		})
+		open := func(ctx context.Context) (jetstream.Consumer, error) { return w.cfg.Bus.DeliverConsumer(ctx, lane) }
+		pulling.Go(func() { w.pull(ctx, work, open, pull) })
 	}
 	for _, lane := range resultLanes {
-		pulling.Go(func() {
-			w.pull(ctx, func(ctx context.Context) (jetstream.Consumer, error) { return w.cfg.Bus.CollectConsumer(ctx, lane) },
-				func(ctx context.Context, c jetstream.Consumer) error { return w.collect.pull(ctx, work, c) })
-		})
+		open := func(ctx context.Context) (jetstream.Consumer, error) { return w.cfg.Bus.CollectConsumer(ctx, lane) }
+		pulling.Go(func() { w.pull(ctx, work, open, w.collect.pull) })
 	}
 	pulling.Go(func() { w.presence.run(ctx) })
 	pulling.Go(func() { w.sweep.run(ctx, work) })
@@ -158,8 +155,14 @@ func (w *Worker) work(ctx, work context.Context) {
 	telling.Wait()
 }
 
+type (
+	openFunc func(context.Context) (jetstream.Consumer, error)
+	// pullFunc asks a consumer once; work is the lifetime of what came.
+	pullFunc func(ctx, work context.Context, consumer jetstream.Consumer) error
+)
+
 // pull opens a consumer and pulls from it until ctx ends.
-func (w *Worker) pull(ctx context.Context, open func(context.Context) (jetstream.Consumer, error), pull func(context.Context, jetstream.Consumer) error) {
+func (w *Worker) pull(ctx, work context.Context, open openFunc, pull pullFunc) {
 	var consumer jetstream.Consumer
 	repeat(ctx, &w.cfg.Timing, w.log, func(ctx context.Context) (err error) {
 		if consumer == nil {
@@ -168,7 +171,7 @@ func (w *Worker) pull(ctx context.Context, open func(context.Context) (jetstream
 			}
 			w.pulling.Add(1)
 		}
-		return pull(ctx, consumer)
+		return pull(ctx, work, consumer)
 	})
 	if consumer != nil {
 		w.pulling.Add(-1)

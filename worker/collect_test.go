@@ -1,0 +1,97 @@
+package worker_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/bus"
+)
+
+func TestResultsAreStoredInBatches(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	const n = 300
+	id := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, hosts(n)...)).ID
+	for item, h := range hosts(n) {
+		data, err := agentproto.Encode(&agentproto.Results{
+			Header: agentproto.Header{Type: agentproto.TypeResults}, Task: string(id), Host: h.String(),
+			Results: []agentproto.Result{succeeded(item)},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.JS.PublishAsync(agentproto.ResultSubject("s", 0), data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for item := range n {
+		e.waitState(id, item, procfleet.StateSucceeded)
+	}
+	if calls := e.store.called("Record"); calls > n/4 {
+		t.Errorf("%d results took %d calls to the store", n, calls)
+	}
+	e.eventually(func() bool { return e.queued(bus.StreamResults) == 0 }, "all are acknowledged")
+}
+
+func TestResultsFromAnotherCloudAreaAreDropped(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	id := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1))).ID
+	data, err := agentproto.Encode(&agentproto.Results{
+		Header: agentproto.Header{Type: agentproto.TypeResults}, Task: string(id), Host: host(1).String(),
+		Results: []agentproto.Result{succeeded(0)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.JS.Publish(t.Context(), agentproto.ResultSubject("s", 7), data); err != nil {
+		t.Fatal(err)
+	}
+	e.eventually(func() bool { return e.queued(bus.StreamResults) == 0 }, "message is terminated")
+	if state := e.state(id, 0); state.Final() {
+		t.Errorf("item is %s", state)
+	}
+}
+
+func TestAnnouncementsAreStoredAndAnswered(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	announce := func(leaving bool) agentproto.PresenceReply {
+		t.Helper()
+		data, err := agentproto.Encode(&agentproto.Presence{
+			Header: agentproto.Header{Type: agentproto.TypePresence}, Host: host(1).String(),
+			AgentID: "a1", Instance: "i1", Version: "v1", Leaving: leaving,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		msg, err := e.Conn.Request(agentproto.PresenceSubject(0), data, patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var reply agentproto.PresenceReply
+		if err := agentproto.Decode(msg.Data, agentproto.TypePresenceReply, &reply); err != nil {
+			t.Fatal(err)
+		}
+		return reply
+	}
+	if off := time.Since(announce(false).ServerTime).Abs(); off > patience {
+		t.Errorf("server time is off by %v", off)
+	}
+	if ps, err := e.store.Presences(t.Context(), hosts(1)); err != nil || ps[0].Instance != "i1" || ps[0].AgentID != "a1" {
+		t.Errorf("presence is %+v, %v", ps, err)
+	}
+	announce(true)
+	if ps, err := e.store.Presences(t.Context(), hosts(1)); err != nil || !ps[0].Host.IsZero() {
+		t.Errorf("after leaving: %+v, %v", ps, err)
+	}
+	// What is no announcement does not stop the next one.
+	for _, text := range []string{"", "{", `{"type":"procfleet.agent.v1.presence","host":"7:10.0.0.1","instance":"x"}`} {
+		if err := e.Conn.Publish(agentproto.PresenceSubject(0), []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	announce(false)
+}

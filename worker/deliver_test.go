@@ -1,0 +1,458 @@
+package worker_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/worker"
+)
+
+func TestAcceptedItemsAreDeliveredAndTheChunkLeavesTheQueue(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	var agents []*fakeAgent
+	for _, h := range hosts(3) {
+		agents = append(agents, e.agent(h, accept))
+	}
+	id := e.submit(time.Minute, chunk(procfleet.ActionStart, hosts(3)...))
+	for item := range 3 {
+		e.waitState(id, item, procfleet.StateDelivered)
+	}
+	e.eventually(func() bool { return e.queued(bus.StreamOps) == 0 }, "chunk is acknowledged")
+
+	command := agents[1].got()[0]
+	if len(agents[1].got()) != 1 || command.Instance != agents[1].instance || command.Host != host(2).String() || command.Lane != "s" {
+		t.Errorf("host 2 got %+v, want one command for its own instance", command)
+	}
+	if want := (agentproto.CommandItem{Item: 1, Action: "start", Fence: int64(mustNumber(t, id))}); command.Items[0] != want {
+		t.Errorf("item is %+v, want %+v", command.Items[0], want)
+	}
+	if until := time.Until(command.AcceptBefore); until > quick().AcceptWindow {
+		t.Errorf("accept_before is %v ahead", until)
+	}
+}
+
+func mustNumber(t *testing.T, id procfleet.TaskID) procfleet.Number {
+	t.Helper()
+	n, err := id.Number()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestAcceptBeforeNeverPassesTheDeadline(t *testing.T) {
+	t.Parallel()
+	e := start(t, func(c *worker.Config) { c.Timing.AcceptWindow = 10 * time.Second })
+	a := e.agent(host(1), silent)
+	task := e.store.create(procfleet.LaneSmall, 2*time.Second, chunk(procfleet.ActionStart, host(1)))
+	e.queue(task)
+	e.eventually(func() bool { return a.asked() > 0 }, "agent is asked")
+	if got := a.got()[0].AcceptBefore; got.After(task.Deadline) {
+		t.Errorf("accept_before %v is after the deadline %v", got, task.Deadline)
+	}
+}
+
+func TestARepeatWithAResultIsTheAgentsOwnWord(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	e.agent(host(1), func(_ int, c *agentproto.Command) *agentproto.Reply {
+		r := succeeded(c.Items[0].Item)
+		return &agentproto.Reply{Items: []agentproto.ReplyItem{{Item: r.Item, Result: &r}}}
+	})
+	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
+	if r := e.waitState(id, 0, procfleet.StateSucceeded); r.Rank != procfleet.RankAgent || r.Message != "success" {
+		t.Errorf("result is %+v", r)
+	}
+	e.eventually(func() bool { return e.store.settled(id) }, "the end is told")
+}
+
+func TestAWholeRefusal(t *testing.T) {
+	t.Parallel()
+	for _, word := range []string{agentproto.RefusedHost, agentproto.RefusedUndecodable, "some new word"} {
+		t.Run(word+" ends the items", func(t *testing.T) {
+			t.Parallel()
+			e := start(t)
+			a := e.agent(host(1), refuse(word, "not mine"))
+			id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
+			r := e.waitState(id, 0, procfleet.StateFailed)
+			if r.Reason != procfleet.ReasonRefused || r.Rank != procfleet.RankServer || !strings.Contains(r.Message, "not mine") {
+				t.Errorf("result is %+v", r)
+			}
+			if a.asked() != 1 {
+				t.Errorf("agent was asked %d times", a.asked())
+			}
+		})
+	}
+	for _, word := range []string{agentproto.RefusedExpired, agentproto.RefusedStopping, agentproto.RefusedInstance} {
+		t.Run(word+" is asked again", func(t *testing.T) {
+			t.Parallel()
+			e := start(t)
+			e.agent(host(1), func(n int, c *agentproto.Command) *agentproto.Reply {
+				if n == 0 {
+					return &agentproto.Reply{Refused: word}
+				}
+				return accept(n, c)
+			})
+			id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
+			e.waitState(id, 0, procfleet.StateDelivered)
+		})
+	}
+	t.Run("expired every time ends the items", func(t *testing.T) {
+		t.Parallel()
+		e := start(t)
+		e.agent(host(1), refuse(agentproto.RefusedExpired, ""))
+		id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
+		if r := e.waitState(id, 0, procfleet.StateFailed); !strings.Contains(r.Message, "clock") {
+			t.Errorf("message %q does not say where to look", r.Message)
+		}
+	})
+}
+
+func TestARefusedInstanceIsReplacedByTheOneThatIsAnnounced(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	a := e.agent(host(1), func(n int, c *agentproto.Command) *agentproto.Reply {
+		if c.Instance != "new" {
+			e.store.present(host(1), "new")
+			return &agentproto.Reply{Refused: agentproto.RefusedInstance}
+		}
+		return accept(n, c)
+	})
+	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
+	e.waitState(id, 0, procfleet.StateDelivered)
+	if got := a.got()[1].Instance; got != "new" {
+		t.Errorf("second command is for instance %q", got)
+	}
+}
+
+func TestHostsWithoutAgentAreUnreachableSoon(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	e.agent(host(1), accept)
+	c := chunk(procfleet.ActionStart, hosts(2)...)
+	c.Items = append(c.Items, procfleet.Item{Action: procfleet.ActionStart, Target: procfleet.Target{AgentID: "nobody-7"}})
+	id := e.submit(time.Minute, c)
+	e.waitState(id, 0, procfleet.StateDelivered)
+	r := e.waitState(id, 1, procfleet.StateUnreachable)
+	if r.Code != procfleet.CodeAgentAbnormal || r.Rank != procfleet.RankServer || !strings.Contains(r.Message, host(2).String()) {
+		t.Errorf("result is %+v", r)
+	}
+	if r := e.waitState(id, 2, procfleet.StateUnreachable); !strings.Contains(r.Message, "nobody-7") {
+		t.Errorf("message %q does not name the agent", r.Message)
+	}
+}
+
+func TestAnAgentThatComesWithinTheGraceGetsItsCommand(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	e.agent(host(1), accept)
+	e.store.present(host(2), "i2") // announced a moment ago, now reconnecting
+	first := e.submit(time.Minute, chunk(procfleet.ActionStart, host(2)))
+	e.eventually(func() bool { return e.store.called("Presences") > 3 }, "the host is in grace")
+	second := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
+	e.waitState(second, 0, procfleet.StateDelivered)
+	if state := e.state(first, 0); state != procfleet.StatePending {
+		t.Fatalf("item is %s during the grace", state)
+	}
+	(&fakeAgent{t: t, conn: e.Conn, host: host(2), reply: accept}).listen()
+	e.waitState(first, 0, procfleet.StateDelivered)
+}
+
+func TestTheGraceEndsWithThePresence(t *testing.T) {
+	t.Parallel()
+	e := start(t, func(c *worker.Config) { c.Timing.Grace = time.Hour })
+	e.store.present(host(1), "i1")
+	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
+	e.eventually(func() bool { return e.store.called("Presences") > 3 }, "the host is in grace")
+	e.store.present(host(1), "i1", func(p *taskstore.Presence) { *p = taskstore.Presence{} })
+	if r := e.waitState(id, 0, procfleet.StateUnreachable); !strings.Contains(r.Message, "asked") {
+		t.Errorf("message is %q", r.Message)
+	}
+}
+
+// Chunks in grace must not hold up the lane: with one place, the second chunk
+// passes only if the first steps aside. With no room to step aside it waits.
+func TestChunksInGraceStepAside(t *testing.T) {
+	t.Parallel()
+	e := start(t, func(c *worker.Config) { c.Limits.SmallChunks, c.Limits.Parked = 1, 1 })
+	e.agent(host(1), accept)
+	e.store.present(host(2), "i2")
+	e.store.present(host(3), "i3")
+	first := e.submit(time.Minute, chunk(procfleet.ActionStart, host(2)))
+	passing := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
+	e.waitState(passing, 0, procfleet.StateDelivered)
+
+	e.submit(time.Minute, chunk(procfleet.ActionStart, host(3))) // holds the place: the room is full
+	e.eventually(func() bool { return e.store.called("Begin") == 3 }, "third chunk has the place")
+	waiting := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
+	(&fakeAgent{t: t, conn: e.Conn, host: host(2), reply: accept}).listen()
+	e.waitState(first, 0, procfleet.StateDelivered) // makes room for the third
+	e.waitState(waiting, 0, procfleet.StateDelivered)
+}
+
+func TestSilenceBecomesUnreachableOnlyAfterTheLastAcceptBefore(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	a := e.agent(host(1), silent)
+	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
+	r := e.waitState(id, 0, procfleet.StateUnreachable)
+	commands := a.got()
+	if len(commands) != 3 {
+		t.Fatalf("agent was asked %d times", len(commands))
+	}
+	for _, c := range commands {
+		if !r.FinishedAt.After(c.AcceptBefore) {
+			t.Errorf("given up at %v, while the agent might accept until %v", r.FinishedAt, c.AcceptBefore)
+		}
+	}
+	// The thawed agent's own word counts after all, once.
+	e.publish(id, host(1), succeeded(0))
+	if late := e.waitState(id, 0, procfleet.StateSucceeded); !late.Late {
+		t.Error("result is not marked late")
+	}
+}
+
+func TestALateAnswerToAnEarlierRequestCounts(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	e.store.present(host(1), "i1")
+	var first *nats.Msg
+	asked := 0
+	sub, err := e.Conn.Subscribe(agentproto.AgentSubject(0, host(1).Addr), func(msg *nats.Msg) {
+		if asked++; first == nil {
+			first = msg
+		}
+		if asked < 3 {
+			return
+		}
+		reply := agentproto.Reply{Header: agentproto.Header{Type: agentproto.TypeReply}, Items: []agentproto.ReplyItem{{Item: 0}}}
+		data, err := agentproto.Encode(&reply)
+		if err == nil {
+			err = first.Respond(data)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Unsubscribe()
+	if err := e.Conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
+	e.waitState(id, 0, procfleet.StateDelivered)
+}
+
+func TestTwoAgentsOfOneHostChangeNothing(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	a := e.agent(host(1), accept)
+	e.store.present(host(1), "i1", conflict)
+	c := chunk(procfleet.ActionStart, host(1), host(1))
+	c.Items[1].Action = procfleet.ActionStatus
+	id := e.submit(time.Minute, c)
+	r := e.waitState(id, 0, procfleet.StateFailed)
+	if r.Reason != procfleet.ReasonRefused || !strings.Contains(r.Message, "two agents claim host") {
+		t.Errorf("result is %+v", r)
+	}
+	e.waitState(id, 1, procfleet.StateDelivered)
+	if got := a.got(); len(got) != 1 || len(got[0].Items) != 1 || got[0].Items[0].Action != "status" {
+		t.Errorf("agent got %+v, want the status alone", got)
+	}
+}
+
+func TestAReinstalledAgentIsNotGivenWhatItsPredecessorMayHaveTaken(t *testing.T) {
+	t.Parallel()
+	t.Run("chunk begun before", func(t *testing.T) {
+		t.Parallel()
+		e := start(t)
+		a := e.agent(host(1), accept)
+		e.store.present(host(1), "new", func(p *taskstore.Presence) { p.Since = time.Now() })
+		c := chunk(procfleet.ActionStart, host(1), host(1))
+		c.Items[1].Action = procfleet.ActionStatus
+		task := e.store.create(procfleet.LaneSmall, time.Minute, c)
+		e.store.change(task.ID, func(f *fakeTask) { f.begun[0] = time.Now().Add(-time.Second) })
+		e.queue(task)
+		r := e.waitState(task.ID, 0, procfleet.StateFailed)
+		if r.Code != procfleet.CodeFailed || r.Reason != procfleet.ReasonCommandFailed || !strings.Contains(r.Message, "reinstalled, outcome unknown") {
+			t.Errorf("result is %+v", r)
+		}
+		e.waitState(task.ID, 1, procfleet.StateDelivered)
+		if got := a.got(); len(got) != 1 || got[0].Items[0].Action != "status" {
+			t.Errorf("agent got %+v, want the status alone", got)
+		}
+	})
+	t.Run("replaced after a silent request", func(t *testing.T) {
+		t.Parallel()
+		e := start(t)
+		a := e.agent(host(1), nil)
+		a.reply = func(n int, c *agentproto.Command) *agentproto.Reply {
+			e.store.present(host(1), "new", sinceNow)
+			return nil
+		}
+		id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
+		if r := e.waitState(id, 0, procfleet.StateFailed); !strings.Contains(r.Message, "reinstalled") {
+			t.Errorf("result is %+v", r)
+		}
+		if a.asked() != 1 {
+			t.Errorf("the new instance was asked too: %d commands", a.asked())
+		}
+	})
+}
+
+func TestManyItemsOfOneHostGoInPartsOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	inFlight := make(chan struct{}, 1)
+	a := e.agent(host(1), func(n int, c *agentproto.Command) *agentproto.Reply {
+		select {
+		case inFlight <- struct{}{}:
+		default:
+			t.Error("a part was sent before the one before it was answered")
+		}
+		<-inFlight
+		return accept(n, c)
+	})
+	const n = 600
+	same := make([]procfleet.Host, n)
+	for i := range same {
+		same[i] = host(1)
+	}
+	c := chunk(procfleet.ActionStatus, same...)
+	second := c.Specs[0]
+	second.Name = "other"
+	c.Specs = append(c.Specs, second)
+	for i := range c.Items {
+		c.Items[i].Spec = i % 2
+	}
+	id := e.submit(time.Minute, c)
+	e.waitState(id, n-1, procfleet.StateDelivered)
+	next := 0
+	for _, command := range a.got() {
+		if len(command.Items) > 256 || len(command.Specs) != 2 {
+			t.Errorf("command has %d items and %d specs", len(command.Items), len(command.Specs))
+		}
+		for _, item := range command.Items {
+			if item.Item != next || !strings.Contains(string(command.Specs[item.Spec]), fmt.Sprintf("%q", []string{"app", "other"}[next%2])) {
+				t.Fatalf("item %d came where %d was due, with spec %s", item.Item, next, command.Specs[item.Spec])
+			}
+			next++
+		}
+	}
+}
+
+func TestAWorkerWaitsForItsStore(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	e.agent(host(1), accept)
+	task := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1)))
+	e.queue(task)
+	e.waitState(task.ID, 0, procfleet.StateDelivered)
+
+	e.store.setAway(true)
+	e.publish(task.ID, host(1), succeeded(0))
+	second := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1)))
+	if _, err := e.Bus.PublishChunks(t.Context(), []bus.ChunkRef{{Task: second.ID, Lane: procfleet.LaneSmall}}, "0"); err != nil {
+		t.Fatal(err)
+	}
+	before := e.store.called("Begin")
+	e.eventually(func() bool { return e.store.called("Begin") > before+3 && e.store.called("Record") > 3 }, "worker keeps trying")
+	if e.queued(bus.StreamResults) != 1 || e.queued(bus.StreamOps) != 1 {
+		t.Error("something was acknowledged that the store does not have")
+	}
+	e.store.setAway(false)
+	e.waitState(task.ID, 0, procfleet.StateSucceeded)
+	e.waitState(second.ID, 0, procfleet.StateDelivered)
+	e.eventually(func() bool { return e.queued(bus.StreamResults) == 0 }, "results are acknowledged")
+}
+
+func TestClosedGatesAreAcknowledgedAndDropped(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	a := e.agent(host(1), accept)
+	rejected := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1)))
+	e.store.change(rejected.ID, func(f *fakeTask) { f.task.State = procfleet.TaskRejected })
+	e.queue(rejected)
+	gone := bus.ChunkRef{Task: procfleet.Number(1).TaskID(), Lane: procfleet.BigLane(3)}
+	if _, err := e.Bus.PublishChunks(t.Context(), []bus.ChunkRef{gone}, "0"); err != nil {
+		t.Fatal(err)
+	}
+	e.eventually(func() bool { return e.store.called("Begin") >= 2 && e.queued(bus.StreamOps) == 0 }, "both are dropped")
+	if a.asked() != 0 {
+		t.Error("an agent was asked")
+	}
+}
+
+func TestWhatCannotBeReadIsTerminated(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	for _, subject := range []string{"procfleet.op.s.0", "procfleet.op.b1.0", "procfleet.result.s.0", "procfleet.result.b.0"} {
+		if _, err := e.JS.Publish(t.Context(), subject, []byte(`{"task":7}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.eventually(func() bool { return e.queued(bus.StreamOps) == 0 && e.queued(bus.StreamResults) == 0 }, "all are gone")
+}
+
+func TestAPoisonedChunkIsIsolated(t *testing.T) {
+	t.Parallel()
+	e := start(t, func(c *worker.Config) {
+		c.Reached = func(point string) {
+			if point == worker.PointBegun {
+				panic("poison")
+			}
+		}
+	})
+	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
+	r := e.waitState(id, 0, procfleet.StateFailed)
+	if r.Rank != procfleet.RankServer || !strings.Contains(r.Message, "outcome unknown") {
+		t.Errorf("result is %+v", r)
+	}
+	e.eventually(func() bool { return e.queued(bus.StreamOps) == 0 }, "chunk is gone")
+}
+
+func TestAStoppedWorkerGivesParkedChunksBack(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	e.store.present(host(1), "i1")
+	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
+	e.eventually(func() bool { return e.store.called("Presences") > 4 }, "the chunk is in grace")
+	e.stop()
+	e.agent(host(1), accept)
+	e.startWorker() // AckWait is longer than this test's patience would like
+	e.waitState(id, 0, procfleet.StateDelivered)
+}
+
+func TestBigAndSmallTasksShareAWorker(t *testing.T) {
+	t.Parallel()
+	e := start(t, func(c *worker.Config) { c.Limits.BigChunks = 2 })
+	for _, h := range hosts(20) {
+		e.agent(h, accept)
+	}
+	var ids []procfleet.TaskID
+	for n := range uint64(4) {
+		chunks := make([]procfleet.Chunk, 5)
+		for i := range chunks {
+			chunks[i] = chunk(procfleet.ActionStatus, hosts(20)...)
+		}
+		task := e.store.create(procfleet.BigLane(n), time.Minute, chunks...)
+		e.queue(task)
+		ids = append(ids, task.ID)
+	}
+	ids = append(ids, e.submit(time.Minute, chunk(procfleet.ActionStatus, host(1))))
+	for _, id := range ids {
+		e.waitState(id, 0, procfleet.StateDelivered)
+	}
+	e.eventually(func() bool { return e.queued(bus.StreamOps) == 0 }, "all chunks are done")
+}
