@@ -157,9 +157,6 @@ if ARGV[3] == 'staged' then redis.call('DEL', KEYS[2]) end
 return 'created'
 `)
 
-// errOvertaken is for a maker whose id another one makes at the same time.
-var errOvertaken = errors.New("the task is being made by another dispatcher at the same time")
-
 // Create stores the task in two steps: its entry in the indexes, then the
 // task. With an idempotency key the record of the key comes before both, so
 // that whoever repeats the request finds the id that was chosen.
@@ -179,8 +176,12 @@ type maker struct {
 	nonce string
 }
 
+// makeAttempts is how often a maker that was overtaken by another one of the
+// same id looks again, for about two seconds altogether.
+const makeAttempts = 12
+
 func (m *maker) create(ctx context.Context) (procfleet.Task, bool, error) {
-	for {
+	for attempt := range makeAttempts {
 		n, now, err := m.number(ctx)
 		var existing *foundTask
 		if errors.As(err, &existing) {
@@ -190,17 +191,19 @@ func (m *maker) create(ctx context.Context) (procfleet.Task, bool, error) {
 			return procfleet.Task{}, false, err
 		}
 		t := m.task(n, now)
-		switch answer, err := m.write(ctx, &t); {
+		answer, err := m.write(ctx, &t)
+		switch {
 		case err != nil:
 			return procfleet.Task{}, false, err
 		case answer == "created":
 			return t, true, nil
-		case answer == "overtaken":
-			return procfleet.Task{}, false, fmt.Errorf("%w: %w", taskstore.ErrUnavailable, errOvertaken)
+		case answer == "overtaken" && !pause(ctx, attempt):
+			return procfleet.Task{}, false, ctx.Err()
 		}
-		// It exists: with a key the next round finds it; without one the
-		// number was given twice, which a clock that lost its end can do.
+		// If it exists, then with a key the next round finds it; without one
+		// the number was given twice, which a clock that lost its end can do.
 	}
+	return procfleet.Task{}, false, fmt.Errorf("%w: other dispatchers make the same task again and again", taskstore.ErrUnavailable)
 }
 
 // foundTask says that the request was made before.

@@ -1,0 +1,460 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/internal/testenv/redistest"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/redisstore"
+	"github.com/procfleet/procfleet/taskstore/storetest"
+)
+
+// raw is a client that looks at the server behind the store's back.
+func raw(t *testing.T, server *redistest.Server) *redis.Client {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{Addr: server.Addr})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func impatient(t *testing.T, server *redistest.Server) *redisstore.Store {
+	t.Helper()
+	return open(t, redisstore.Options{URL: server.URL(), Patience: 300 * time.Millisecond})
+}
+
+func create(t *testing.T, s taskstore.Store, d taskstore.Draft) procfleet.Task {
+	t.Helper()
+	task, created, err := s.Create(t.Context(), d)
+	if err != nil || !created {
+		t.Fatalf("create: created %v, %v", created, err)
+	}
+	return task
+}
+
+func agentResults(begin, end int) []procfleet.Result {
+	var rs []procfleet.Result
+	for i := begin; i < end; i++ {
+		rs = append(rs, procfleet.Result{Item: i, Reason: procfleet.ReasonSucceeded, Rank: procfleet.RankAgent, Message: "success"})
+	}
+	return rs
+}
+
+func record(t *testing.T, s taskstore.Store, id procfleet.TaskID, rs []procfleet.Result) taskstore.Recorded {
+	t.Helper()
+	out, err := s.Record(t.Context(), []taskstore.Batch{{Task: id, Results: rs}})
+	if err != nil {
+		t.Fatalf("record: %v", err)
+	}
+	return out[0]
+}
+
+// mustBeUnavailable fails unless call says so, and soon.
+func mustBeUnavailable(t *testing.T, what string, call func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := call(ctx); !errors.Is(err, taskstore.ErrUnavailable) {
+		t.Errorf("%s: %v, want ErrUnavailable", what, err)
+	}
+}
+
+func keys(t *testing.T, c *redis.Client, pattern string) []string {
+	t.Helper()
+	var all []string
+	scan := c.Scan(t.Context(), 0, pattern, 1000).Iterator()
+	for scan.Next(t.Context()) {
+		all = append(all, scan.Val())
+	}
+	if err := scan.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// use leaves a key of every kind.
+func use(t *testing.T, s taskstore.Store) procfleet.Task {
+	t.Helper()
+	d := storetest.Draft(2500)
+	d.IdempotencyKey, d.BodyHash = "key", "body"
+	task := create(t, s, d)
+	if b, err := s.Begin(t.Context(), task.ID, 0); err != nil || b.Gate != taskstore.GateOpen {
+		t.Fatalf("begin: %s, %v", b.Gate, err)
+	}
+	record(t, s, task.ID, agentResults(0, 2500))
+	if _, err := s.Lease(t.Context(), "sweep", "worker", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Announce(t.Context(), []taskstore.Announcement{{Host: d.Chunks[0].Items[0].Target.Host, AgentID: "a", Instance: "i"}}); err != nil {
+		t.Fatal(err)
+	}
+	return task
+}
+
+func TestEveryKeyButTheClockExpires(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	task := use(t, open(t, redisstore.Options{URL: server.URL(), Prefix: "fleet:"}))
+	c := raw(t, server)
+	all := keys(t, c, "*")
+	if len(all) < 20 {
+		t.Errorf("only %d keys: %v", len(all), all)
+	}
+	for _, key := range all {
+		ttl, err := c.PTTL(t.Context(), key).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(key, "fleet:") {
+			t.Errorf("key %s is without the prefix", key)
+		}
+		if ttl < 0 != (key == "fleet:{index}:clock") {
+			t.Errorf("key %s ends in %v", key, ttl)
+		}
+		if at := time.Now().Add(ttl); strings.Contains(key, string(task.ID)) && at.Sub(task.ExpiresAt).Abs() > time.Minute {
+			t.Errorf("key %s ends at %v, the task at %v", key, at, task.ExpiresAt)
+		}
+	}
+}
+
+func TestATaskIsOneSlot(t *testing.T) {
+	t.Parallel()
+	server := redistest.StartCluster(t, 1)[0]
+	task := use(t, open(t, redisstore.Options{URL: server.URL() + "?cluster=true"}))
+	c := raw(t, server)
+	slots := make(map[int64][]string)
+	for _, key := range keys(t, c, "*"+string(task.ID)+"*") {
+		slot, err := c.ClusterKeySlot(t.Context(), key).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		slots[slot] = append(slots[slot], key)
+	}
+	if len(slots) != 1 {
+		t.Errorf("keys of one task are in %d slots: %v", len(slots), slots)
+	}
+}
+
+func TestWhatWasConfirmedSurvivesAKillAtAnyMoment(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: server.URL(), Patience: 20 * time.Second})
+	big := create(t, s, storetest.Draft(5000))
+
+	var created []procfleet.Task
+	var writers sync.WaitGroup
+	enough := make(chan struct{})
+	writers.Go(func() {
+		defer close(enough)
+		for i := range 300 {
+			task, _, err := s.Create(t.Context(), storetest.Draft(1))
+			if err != nil {
+				t.Errorf("create: %v", err)
+				return
+			}
+			if created = append(created, task); i == 100 {
+				enough <- struct{}{}
+			}
+		}
+	})
+	applied := 0
+	writers.Go(func() {
+		for at := 0; at < 5000; at += 10 {
+			out, err := s.Record(t.Context(), []taskstore.Batch{{Task: big.ID, Results: agentResults(at, at+10)}})
+			if err != nil {
+				t.Errorf("record: %v", err)
+				return
+			}
+			applied += out[0].Applied
+		}
+	})
+	<-enough
+	server.Restart(t)
+	<-enough
+	writers.Wait()
+	for _, task := range created {
+		if got, err := s.Task(t.Context(), task.ID); err != nil || got.Items != 1 {
+			t.Errorf("task %s, which was confirmed: %v", task.ID, err)
+		}
+	}
+	got, err := s.Task(t.Context(), big.ID)
+	if err != nil || got.Counts[procfleet.StateSucceeded] != 5000 || got.State != procfleet.TaskFinished {
+		t.Errorf("after every result was confirmed the task is %+v, %v", got, err)
+	}
+	// A batch that was repeated because its answer was lost counts as a repeat.
+	if applied < 5000-10 || applied > 5000 {
+		t.Errorf("%d results were applied", applied)
+	}
+}
+
+func TestUnavailableServerIsSaidInTimeAndRiddenOut(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := impatient(t, server)
+	task := create(t, s, storetest.Draft(3))
+	server.Stop(t)
+	mustBeUnavailable(t, "create", func(ctx context.Context) error {
+		_, _, err := s.Create(ctx, storetest.Draft(1))
+		return err
+	})
+	mustBeUnavailable(t, "task", func(ctx context.Context) error {
+		_, err := s.Task(ctx, task.ID)
+		return err
+	})
+	mustBeUnavailable(t, "open", func(ctx context.Context) error {
+		_, err := redisstore.Open(ctx, redisstore.Options{URL: server.URL(), Patience: 100 * time.Millisecond, Log: testenv.Log(t)})
+		return err
+	})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(nil)
+	if _, err := s.Task(ctx, task.ID); !errors.Is(err, context.Canceled) {
+		t.Errorf("a call that was cancelled: %v", err)
+	}
+	server.Restart(t) // which also forgets the scripts
+	if got := record(t, s, task.ID, agentResults(0, 3)); !got.Completed {
+		t.Errorf("after the restart: %+v", got)
+	}
+}
+
+func TestForgottenScriptsAreLoadedAgain(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: server.URL()})
+	task := create(t, s, storetest.Draft(3))
+	for range 3 {
+		if err := raw(t, server).ScriptFlush(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		out, err := s.Record(t.Context(), []taskstore.Batch{
+			{Task: task.ID, Results: agentResults(0, 1)}, {Task: task.ID, Results: agentResults(1, 2)},
+		})
+		if err != nil || !out[0].Known || !out[1].Known {
+			t.Fatalf("record: %+v, %v", out, err)
+		}
+	}
+}
+
+func TestReadOnlyServerIsUnavailable(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := impatient(t, server)
+	create(t, s, storetest.Draft(1))
+	c := raw(t, server)
+	if err := c.SlaveOf(t.Context(), "127.0.0.1", strconv.Itoa(testenv.FreePort(t))).Err(); err != nil {
+		t.Fatal(err)
+	}
+	mustBeUnavailable(t, "create", func(ctx context.Context) error {
+		_, _, err := s.Create(ctx, storetest.Draft(1))
+		return err
+	})
+	if err := c.SlaveOf(t.Context(), "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
+	create(t, s, storetest.Draft(1))
+}
+
+// limitMemory lets the server take about spare more bytes; below zero it
+// takes none.
+func limitMemory(t *testing.T, c *redis.Client, spare int64) {
+	t.Helper()
+	info, err := c.InfoMap(t.Context(), "memory").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	used, err := strconv.ParseInt(info["Memory"]["used_memory"], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.ConfigSet(t.Context(), "maxmemory", strconv.FormatInt(used+spare, 10)).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFullServerIsUnavailableAndNothingIsHalfDone(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: server.URL(), Patience: time.Hour}) // a full server is not waited for
+	c := raw(t, server)
+	task := create(t, s, storetest.Draft(600))
+	before := len(keys(t, c, "*"))
+
+	limitMemory(t, c, -1)
+	mustBeUnavailable(t, "create", func(ctx context.Context) error {
+		_, _, err := s.Create(ctx, storetest.Draft(600))
+		return err
+	})
+	mustBeUnavailable(t, "record", func(ctx context.Context) error {
+		_, err := s.Record(ctx, []taskstore.Batch{{Task: task.ID, Results: agentResults(0, 600)}})
+		return err
+	})
+	if got := len(keys(t, c, "*")); got != before {
+		t.Errorf("%d keys became %d", before, got)
+	}
+	if got, err := s.Task(t.Context(), task.ID); err != nil || got.Counts[procfleet.StatePending] != 600 {
+		t.Errorf("the task is %+v, %v", got, err)
+	}
+
+	// A task of several mebibytes finds no room in the middle.
+	limitMemory(t, c, 6<<20)
+	mustBeUnavailable(t, "create of a big task", func(ctx context.Context) error {
+		_, _, err := s.Create(ctx, storetest.Draft(300_000))
+		return err
+	})
+	if left := keys(t, c, "*:chunk:*"); len(left) != 3 {
+		t.Errorf("%d chunks are left, want the 3 of the task that is there", len(left))
+	}
+	if err := c.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got := record(t, s, task.ID, agentResults(0, 600)); got.Applied != 600 || !got.Completed {
+		t.Errorf("with room again: %+v", got)
+	}
+	tasks, err := s.Tasks(t.Context(), taskstore.TaskQuery{Limit: 10})
+	if err != nil || len(tasks) != 1 {
+		t.Errorf("%d tasks, %v; want the one that was confirmed", len(tasks), err)
+	}
+}
+
+func TestNumbersGoForwardWhateverBecomesOfTheClockKey(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: server.URL()})
+	c := raw(t, server)
+	now, err := s.Now(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ahead := now.Add(time.Hour).UnixMicro()
+	if err := c.Set(t.Context(), "pf:{index}:clock", ahead, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	first := create(t, s, storetest.Draft(1))
+	if int64(first.Number) != ahead+1 {
+		t.Errorf("number %d follows %d", first.Number, ahead)
+	}
+	if first.CreatedAt.Sub(now).Abs() > time.Minute {
+		t.Errorf("created at %v, by a clock that says %v", first.CreatedAt, now)
+	}
+	if err := c.Del(t.Context(), "pf:{index}:clock").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if second := create(t, s, storetest.Draft(1)); second.Number <= first.Number {
+		t.Errorf("number %d came after %d", second.Number, first.Number)
+	}
+	// Another dispatcher, which has not seen these numbers, is given one
+	// that is taken, and goes on to the next.
+	taken := create(t, s, storetest.Draft(1))
+	if err := c.Set(t.Context(), "pf:{index}:clock", int64(taken.Number)-1, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if third := create(t, open(t, redisstore.Options{URL: server.URL()}), storetest.Draft(1)); third.Number <= taken.Number {
+		t.Errorf("number %d came after %d", third.Number, taken.Number)
+	}
+}
+
+func TestBigTaskIsMadeByOneOfMany(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: server.URL()})
+	var mu sync.Mutex
+	var makers sync.WaitGroup
+	ids, made := make(map[procfleet.TaskID]bool), 0
+	for range 4 {
+		makers.Go(func() {
+			d := storetest.Draft(100_000) // several calls
+			d.IdempotencyKey, d.BodyHash = "key", "body"
+			task, created, err := s.Create(t.Context(), d)
+			if err != nil {
+				t.Errorf("create: %v", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			ids[task.ID] = true
+			if created {
+				made++
+			}
+		})
+	}
+	makers.Wait()
+	if len(ids) != 1 || made != 1 {
+		t.Errorf("%d tasks, %d times made", len(ids), made)
+	}
+	if left := keys(t, raw(t, server), "*:writer"); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestWaitingForReplicas(t *testing.T) {
+	t.Parallel()
+	master := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: master.URL(), WaitReplicas: 1, WaitTimeout: 5 * time.Second})
+	alone := open(t, redisstore.Options{URL: master.URL(), WaitReplicas: 1, WaitTimeout: 20 * time.Millisecond})
+	mustBeUnavailable(t, "create without a replica", func(ctx context.Context) error {
+		_, _, err := alone.Create(ctx, storetest.Draft(1))
+		return err
+	})
+	host, port, err := net.SplitHostPort(master.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replica := redistest.Start(t, "--replicaof", fmt.Sprintf("%s %s", host, port))
+	// The first calls wait until the replica has caught up.
+	var task procfleet.Task
+	testenv.Eventually(t, 20*time.Second, func() bool {
+		var err error
+		task, _, err = s.Create(t.Context(), storetest.Draft(3))
+		return err == nil
+	}, "the replica confirms a task")
+	if got := record(t, s, task.ID, agentResults(0, 3)); got.Applied != 3 {
+		t.Errorf("record: %+v", got)
+	}
+	master.Stop(t)
+	promoted := raw(t, replica)
+	if err := promoted.SlaveOf(t.Context(), "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := open(t, redisstore.Options{URL: replica.URL()}).Task(t.Context(), task.ID)
+	if err != nil || got.State != procfleet.TaskFinished {
+		t.Errorf("after the fail-over the task is %+v, %v", got, err)
+	}
+}
+
+func TestServerThatEvictsIsRefused(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
+	_, err := redisstore.Open(t.Context(), redisstore.Options{URL: server.URL(), Log: testenv.Log(t)})
+	if err == nil || !strings.Contains(err.Error(), "noeviction") {
+		t.Errorf("open: %v", err)
+	}
+}
+
+func TestServerThatCannotBeCheckedIsWarnedAbout(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	if err := raw(t, server).Do(t.Context(), "ACL", "SETUSER", "limited", "on", ">secret", "~*", "+@all", "-info").Err(); err != nil {
+		t.Fatal(err)
+	}
+	log, hook := logtest.NewNullLogger()
+	s, err := redisstore.Open(t.Context(), redisstore.Options{URL: "redis://limited:secret@" + server.Addr, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if e := hook.LastEntry(); e == nil || e.Level != logrus.WarnLevel {
+		t.Errorf("last log entry is %+v", e)
+	}
+	create(t, s, storetest.Draft(1))
+}
