@@ -43,16 +43,31 @@ func (e *fakeEngine) Recover(r journal.Recovered) {
 
 func (e *fakeEngine) Submit(op journal.Op) {
 	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.submitted = append(e.submitted, op)
-	e.mu.Unlock()
-	if e.hold == nil {
+	hold := e.hold
+	if hold == nil {
 		e.finish(op)
 		return
 	}
 	e.running.Go(func() {
-		<-e.hold
+		<-hold
 		e.finish(op)
 	})
+}
+
+// waitFor waits until n operations were submitted: the answer to a command
+// comes before.
+func (e *fakeEngine) waitFor(t *testing.T, n int) {
+	t.Helper()
+	testenv.Eventually(t, patience, func() bool { return len(e.ops()) >= n }, "operations are submitted")
+}
+
+// holdNext makes the next operations wait.
+func (e *fakeEngine) holdNext(hold chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.hold = hold
 }
 
 func (e *fakeEngine) finish(op journal.Op) {
@@ -114,19 +129,27 @@ func (h *host) start(hold chan struct{}) {
 		h.engine = &fakeEngine{cfg: c, hold: hold}
 		return h.engine, nil
 	}
+	h.stop = runAgent(h.t, a)
+	h.waitReachable()
+}
+
+// runAgent runs an agent until the test ends or the returned function is
+// called, which returns what Run returned.
+func runAgent(t *testing.T, a *Agent) (stop func() error) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()
-	h.stop = sync.OnceValue(func() error {
+	stop = sync.OnceValue(func() error {
 		cancel()
 		return <-done
 	})
-	h.t.Cleanup(func() {
-		if err := h.stop(); err != nil {
-			h.t.Errorf("Run: %v", err)
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Errorf("Run: %v", err)
 		}
 	})
-	h.waitReachable()
+	return stop
 }
 
 func (h *host) waitReachable() {
@@ -240,24 +263,42 @@ func newInbox(t *testing.T, n *testenv.NATS) *inbox {
 	return nil
 }
 
-// next returns the next message, or nil if none comes in time.
-func (in *inbox) next(wait time.Duration) (*agentproto.Results, jetstream.Msg) {
+// message is one message of results.
+type message struct {
+	agentproto.Results
+	trace string
+}
+
+// take returns up to limit messages, as many as come within wait.
+func (in *inbox) take(limit int, wait time.Duration) []message {
 	in.t.Helper()
-	batch, err := in.cons.Fetch(1, jetstream.FetchMaxWait(wait))
+	batch, err := in.cons.Fetch(limit, jetstream.FetchMaxWait(wait))
 	if err != nil {
 		in.t.Fatal(err)
 	}
+	var messages []message
 	for msg := range batch.Messages() {
-		var results agentproto.Results
-		if err := agentproto.Decode(msg.Data(), agentproto.TypeResults, &results); err != nil {
+		var m message
+		if err := agentproto.Decode(msg.Data(), agentproto.TypeResults, &m.Results); err != nil {
 			in.t.Fatal(err)
 		}
-		if err := msg.DoubleAck(in.t.Context()); err != nil {
+		if err := msg.Ack(); err != nil {
 			in.t.Fatal(err)
 		}
-		return &results, msg
+		m.trace = tracecontext.Text(tracecontext.Extract(in.t.Context(), msg.Headers()))
+		messages = append(messages, m)
 	}
-	return nil, nil
+	return messages
+}
+
+// next waits for a message.
+func (in *inbox) next() message {
+	in.t.Helper()
+	messages := in.take(1, patience)
+	if len(messages) == 0 {
+		in.t.Fatal("no results came")
+	}
+	return messages[0]
 }
 
 // collect waits for the results of n items and returns how often each came.
@@ -268,12 +309,10 @@ func (in *inbox) collect(n int) map[journal.ID]int {
 		if time.Now().After(end) {
 			in.t.Fatalf("%d of %d results came", len(seen), n)
 		}
-		results, _ := in.next(time.Second)
-		if results == nil {
-			continue
-		}
-		for _, r := range results.Results {
-			seen[journal.ID{Task: results.Task, Item: r.Item}]++
+		for _, m := range in.take(500, 100*time.Millisecond) {
+			for _, r := range m.Results.Results {
+				seen[journal.ID{Task: m.Task, Item: r.Item}]++
+			}
 		}
 	}
 	return seen
@@ -306,18 +345,16 @@ func TestCommandIsAcceptedCarriedOutAndReported(t *testing.T) {
 	in := newInbox(t, n)
 	seen := 0
 	for seen < 2 {
-		results, msg := in.next(patience)
-		if results == nil {
-			t.Fatal("no results")
-		}
+		results := in.next()
 		if results.Task != "task" || results.Host != "0:10.0.0.1" || results.Instance != reply.Instance {
 			t.Errorf("results %+v", results)
 		}
-		if got := tracecontext.Text(tracecontext.Extract(t.Context(), msg.Headers())); got != trace {
-			t.Errorf("trace %q, want %q", got, trace)
+		if results.trace != trace {
+			t.Errorf("trace %q, want %q", results.trace, trace)
 		}
-		seen += len(results.Results)
+		seen += len(results.Results.Results)
 	}
+	h.engine.waitFor(t, 2)
 	if op := h.engine.ops()[1]; op.Task != "task" || op.Item != 1 || op.Lane != "s" || op.Fence != 1 || op.Spec.Key != "task/1" {
 		t.Errorf("operation %+v", op)
 	}
@@ -354,6 +391,7 @@ func TestRepeatedCommandRunsOnce(t *testing.T) {
 		})
 	}
 	senders.Wait()
+	h.engine.waitFor(t, 1)
 	if ops := h.engine.ops(); len(ops) != 1 {
 		t.Fatalf("submitted %d times", len(ops))
 	}
@@ -438,6 +476,7 @@ func TestBadItemsFailAlone(t *testing.T) {
 			t.Errorf("item %d: %+v", i, item.Result)
 		}
 	}
+	h.engine.waitFor(t, 1)
 	if ops := h.engine.ops(); len(ops) != 1 {
 		t.Errorf("carried out: %+v", ops)
 	}
@@ -471,8 +510,9 @@ func TestResendSortsWhatTheAgentKnows(t *testing.T) {
 	close(hold)
 	in.collect(1)
 	h.engine.running.Wait()
-	h.engine.hold = make(chan struct{})
-	defer close(h.engine.hold)
+	again := make(chan struct{})
+	defer close(again)
+	h.engine.holdNext(again)
 	h.command(h.starts("task", 1))
 
 	ask := &agentproto.Resend{
@@ -642,11 +682,8 @@ func TestExpiryIsJudgedByTheServersClock(t *testing.T) {
 	if r := h.command(c); r.Refused != "" {
 		t.Errorf("reply %+v", r)
 	}
-	results, _ := newInbox(t, n).next(patience)
-	if results == nil {
-		t.Fatal("no results")
-	}
-	if at := results.Results[0].AcceptedAt; time.Until(at) < 50*time.Minute {
+	results := newInbox(t, n).next()
+	if at := results.Results.Results[0].AcceptedAt; time.Until(at) < 50*time.Minute {
 		t.Errorf("accepted at %v, which is not the server's time", at)
 	}
 }

@@ -1,0 +1,102 @@
+package agent
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/natsconn"
+	"github.com/procfleet/procfleet/internal/natsembed"
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+func TestResultsOfAnOutageArriveOnceAfterIt(t *testing.T) {
+	t.Parallel()
+	broker := natsembed.Config{
+		StoreDir: t.TempDir(), Listen: fmt.Sprint("127.0.0.1:", testenv.FreePort(t)), MaxStore: 1 << 30, Log: testenv.Silent(),
+	}
+	server, err := natsembed.Start(broker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { server.Shutdown() }()
+	n := &testenv.NATS{Conn: testenv.Connect(t, server.ClientURL())}
+	if n.JS, err = natsconn.JetStream(n.Conn); err != nil {
+		t.Fatal(err)
+	}
+	if err := bus.Ensure(t.Context(), n.JS, bus.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	h := &host{t: t, conn: n.Conn, cfg: Config{
+		Conn: testenv.Connect(t, server.ClientURL()), Addr: address, DataDir: t.TempDir(), Log: testenv.Log(t),
+	}}
+	hold := make(chan struct{})
+	h.start(hold)
+	h.command(h.starts("task", 0, 1, 2))
+	h.engine.waitFor(t, 3)
+
+	server.Shutdown()
+	testenv.Eventually(t, patience, func() bool { return !h.cfg.Conn.IsConnected() }, "connection is lost")
+	close(hold)
+	h.engine.running.Wait() // the operations end while the broker is away
+	if server, err = natsembed.Start(broker); err != nil {
+		t.Fatal(err)
+	}
+	h.waitReachable()
+	for id, times := range newInbox(t, n).collect(3) {
+		if times != 1 {
+			t.Errorf("%v came %d times", id, times)
+		}
+	}
+	if r := h.command(h.starts("task", 0, 1, 2)); len(r.Items) != 3 || r.Items[0].Result == nil {
+		t.Errorf("reply %+v", r)
+	}
+}
+
+func TestConnectionClosedForGoodEndsTheAgent(t *testing.T) {
+	t.Parallel()
+	h, _ := newHost(t)
+	a, err := New(h.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- a.Run(t.Context()) }()
+	h.waitReachable()
+	h.cfg.Conn.Close()
+	select {
+	case err := <-done:
+		if err == nil || !strings.Contains(err.Error(), "connection closed") {
+			t.Errorf("Run: %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("the agent goes on without a connection")
+	}
+}
+
+func TestRealEngineAnswersStatus(t *testing.T) {
+	t.Parallel()
+	h, n := newHost(t)
+	a, err := New(h.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runAgent(t, a)
+	h.waitReachable()
+	c := h.starts("task", 0, 1)
+	c.Items[0].Action = agentproto.ActionStatus
+	c.Items[1].Action = "juggle"
+	h.command(c)
+	in, codes := newInbox(t, n), map[int]int{}
+	for len(codes) < 2 {
+		for _, r := range in.next().Results.Results {
+			codes[r.Item] = r.Code
+		}
+	}
+	if codes[1] != agentproto.CodeUnknownAction {
+		t.Errorf("codes by item: %v", codes)
+	}
+}
