@@ -1,0 +1,110 @@
+package dispatcher
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/boltstore"
+)
+
+// openStore returns an empty store that ends with the test.
+func openStore(t *testing.T) *boltstore.Store {
+	t.Helper()
+	store, err := boltstore.Open(filepath.Join(t.TempDir(), "store"), boltstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
+}
+
+// fakeQueue takes chunks, or refuses them with err.
+type fakeQueue struct {
+	mu        sync.Mutex
+	err       error
+	onPublish func()
+	published [][]bus.ChunkRef
+}
+
+func (q *fakeQueue) PublishChunks(_ context.Context, refs []bus.ChunkRef, _ string) ([]uint64, error) {
+	if q.onPublish != nil {
+		q.onPublish()
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.err != nil {
+		return nil, q.err
+	}
+	q.published = append(q.published, refs)
+	return make([]uint64, len(refs)), nil
+}
+
+func (q *fakeQueue) fail(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.err = err
+}
+
+func (q *fakeQueue) rounds() [][]bus.ChunkRef {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.published
+}
+
+// brokenStore is a store of which single steps fail.
+type brokenStore struct {
+	*boltstore.Store
+	create, dispatched, reject, resolve error
+	chunk                               func(n int) error
+}
+
+func (s *brokenStore) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	if s.create != nil {
+		return procfleet.Task{}, false, s.create
+	}
+	return s.Store.Create(ctx, d)
+}
+
+func (s *brokenStore) Dispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64) error {
+	if s.dispatched != nil {
+		return s.dispatched
+	}
+	return s.Store.Dispatched(ctx, id, sequences)
+}
+
+func (s *brokenStore) Reject(ctx context.Context, id procfleet.TaskID, reason string) (bool, error) {
+	if s.reject != nil {
+		return false, s.reject
+	}
+	return s.Store.Reject(ctx, id, reason)
+}
+
+func (s *brokenStore) Resolve(ctx context.Context, ids []string) ([]procfleet.Host, error) {
+	if s.resolve != nil {
+		return nil, s.resolve
+	}
+	return s.Store.Resolve(ctx, ids)
+}
+
+func (s *brokenStore) Chunk(ctx context.Context, id procfleet.TaskID, n int) ([]procfleet.ItemResult, error) {
+	if s.chunk != nil {
+		if err := s.chunk(n); err != nil {
+			return nil, err
+		}
+	}
+	return s.Store.Chunk(ctx, id, n)
+}
+
+func testConfig(t *testing.T) Config {
+	return Config{Log: testenv.Log(t)}
+}

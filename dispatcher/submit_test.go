@@ -1,0 +1,255 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+func submission(t *testing.T, action procfleet.Action, hosts int) procfleet.Submission {
+	o := procfleet.Operation{Action: action, Process: spec("web")}
+	for i := range hosts {
+		o.Targets = append(o.Targets, procfleet.Target{Host: host(t, fmt.Sprintf("0:10.0.%d.%d", i>>8, i&255))})
+	}
+	return procfleet.Submission{Operations: []procfleet.Operation{o}, Dialect: "test", Application: "app"}
+}
+
+func testSubmitter(t *testing.T, store Acceptance, queue Queue) *submitter {
+	return newSubmitter(store, queue, testConfig(t).WithDefaults())
+}
+
+func TestAcceptedMeansStoredQueuedAndNoted(t *testing.T) {
+	t.Parallel()
+	store, queue := openStore(t), &fakeQueue{}
+	task, err := testSubmitter(t, store, queue).submit(t.Context(), submission(t, procfleet.ActionStart, 600), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, err := store.Task(t.Context(), task.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !stored.Dispatched || stored.State != procfleet.TaskAccepted || stored.Items != 600 {
+		t.Errorf("stored task is %+v", stored)
+	}
+	if stored.Lane == procfleet.LaneSmall {
+		t.Error("600 items travel in the lane for small tasks")
+	}
+	refs := queue.rounds()[0]
+	if len(refs) != stored.Chunks {
+		t.Fatalf("%d chunks queued, %d stored", len(refs), stored.Chunks)
+	}
+	for i, ref := range refs {
+		if want := (bus.ChunkRef{Task: task.ID, Chunk: i, Lane: stored.Lane}); ref != want {
+			t.Errorf("chunk %d queued as %+v, want %+v", i, ref, want)
+		}
+	}
+}
+
+func TestWhatCannotBeQueuedIsTakenBack(t *testing.T) {
+	t.Parallel()
+	for name, cause := range map[string]error{"full": bus.ErrFull, "away": bus.ErrAway, "other": errors.New("unheard of")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store, queue := openStore(t), &fakeQueue{err: cause}
+			_, err := testSubmitter(t, store, queue).submit(t.Context(), submission(t, procfleet.ActionStart, 1), "")
+			if !errors.Is(err, cause) {
+				t.Fatalf("answered %v, want %v", err, cause)
+			}
+			onlyTask(t, store, procfleet.TaskRejected)
+		})
+	}
+}
+
+func onlyTask(t *testing.T, store taskstore.Queries, want procfleet.TaskState) procfleet.Task {
+	t.Helper()
+	tasks, err := store.Tasks(t.Context(), taskstore.TaskQuery{Limit: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(tasks) != 1 || tasks[0].State != want {
+		t.Fatalf("tasks are %+v, want one that is %s", tasks, want)
+	}
+	return tasks[0]
+}
+
+func TestANoteThatFailsTakesTheTaskBackAsWell(t *testing.T) {
+	t.Parallel()
+	store := &brokenStore{Store: openStore(t), dispatched: taskstore.ErrUnavailable}
+	_, err := testSubmitter(t, store, &fakeQueue{}).submit(t.Context(), submission(t, procfleet.ActionStart, 1), "")
+	if !errors.Is(err, errNotQueued) {
+		t.Fatalf("answered %v", err)
+	}
+	onlyTask(t, store, procfleet.TaskRejected)
+}
+
+func TestATaskThatWasBegunIsAcceptedWhateverFailed(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	queue := &fakeQueue{err: bus.ErrAway}
+	queue.onPublish = func() { // a worker is faster than the acknowledgement that got lost
+		if _, err := store.Begin(t.Context(), onlyTask(t, store, procfleet.TaskAccepted).ID, 0); err != nil {
+			t.Error(err)
+		}
+	}
+	task, err := testSubmitter(t, store, queue).submit(t.Context(), submission(t, procfleet.ActionStart, 1), "")
+	if err != nil {
+		t.Fatalf("answered %v", err)
+	}
+	if got := onlyTask(t, store, procfleet.TaskRunning); got.ID != task.ID {
+		t.Errorf("answered %s, the running task is %s", task.ID, got.ID)
+	}
+}
+
+func TestWhenNothingIsSureTheAnswerSaysSoWithTheID(t *testing.T) {
+	t.Parallel()
+	store := &brokenStore{Store: openStore(t), reject: taskstore.ErrUnavailable}
+	_, err := testSubmitter(t, store, &fakeQueue{err: bus.ErrAway}).submit(t.Context(), submission(t, procfleet.ActionStart, 1), "")
+	unknown, ok := errors.AsType[*OutcomeUnknown](err)
+	if !ok {
+		t.Fatalf("answered %v", err)
+	}
+	if task := onlyTask(t, store, procfleet.TaskAccepted); unknown.Task != task.ID {
+		t.Errorf("the answer names %q, the task is %s", unknown.Task, task.ID)
+	}
+	store.create = taskstore.ErrUnavailable
+	_, err = testSubmitter(t, store, &fakeQueue{}).submit(t.Context(), submission(t, procfleet.ActionStart, 1), "")
+	if unknown, ok := errors.AsType[*OutcomeUnknown](err); !ok || unknown.Task != "" {
+		t.Errorf("a store that did not confirm: %v", err)
+	}
+}
+
+func TestARepeatIsTheSameTask(t *testing.T) {
+	t.Parallel()
+	store, queue := openStore(t), &fakeQueue{}
+	first, err := testSubmitter(t, store, queue).submit(t.Context(), submission(t, procfleet.ActionStart, 3), "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := testSubmitter(t, store, queue).submit(t.Context(), submission(t, procfleet.ActionStart, 3), "key")
+	if err != nil || again.ID != first.ID {
+		t.Errorf("the repeat is task %s, %v; the first was %s", again.ID, err, first.ID)
+	}
+	if n := len(queue.rounds()); n != 1 {
+		t.Errorf("queued %d times", n)
+	}
+	_, err = testSubmitter(t, store, queue).submit(t.Context(), submission(t, procfleet.ActionStop, 3), "key")
+	if !errors.Is(err, taskstore.ErrConflict) {
+		t.Errorf("another request under the key: %v", err)
+	}
+	other := submission(t, procfleet.ActionStop, 3)
+	other.Application = "other"
+	if task, err := testSubmitter(t, store, queue).submit(t.Context(), other, "key"); err != nil || task.ID == first.ID {
+		t.Errorf("another application's key: task %s, %v", task.ID, err)
+	}
+}
+
+func TestARepeatQueuesWhatADeadDispatcherLeft(t *testing.T) {
+	t.Parallel()
+	store, queue := openStore(t), &fakeQueue{}
+	sub := submission(t, procfleet.ActionStart, 300)
+	sub.Operations[0].Targets[299].Host = host(t, "7:10.9.9.9")
+	dead := testSubmitter(t, store, queue)
+	draft, err := dead.draft(t.Context(), sub, "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, _, err := store.Create(t.Context(), draft)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task, err := testSubmitter(t, store, queue).submit(t.Context(), sub, "key")
+	if err != nil || task.ID != left.ID {
+		t.Fatalf("the repeat is task %s, %v; want %s", task.ID, err, left.ID)
+	}
+	refs := queue.rounds()[0]
+	if len(refs) != len(draft.Chunks) {
+		t.Fatalf("%d chunks queued, want %d", len(refs), len(draft.Chunks))
+	}
+	for i, ref := range refs {
+		if want := chunkRefs(left.ID, draft)[i]; ref != want {
+			t.Errorf("chunk %d queued as %+v, want %+v", i, ref, want)
+		}
+	}
+	if stored, err := store.Task(t.Context(), left.ID); err != nil || !stored.Dispatched {
+		t.Errorf("after the repeat: %+v, %v", stored, err)
+	}
+}
+
+func TestARepeatTakesNothingBack(t *testing.T) {
+	t.Parallel()
+	store, queue := openStore(t), &fakeQueue{err: bus.ErrAway}
+	sub := submission(t, procfleet.ActionStart, 1)
+	s := testSubmitter(t, store, queue)
+	draft, err := s.draft(t.Context(), sub, "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, _, err := store.Create(t.Context(), draft)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.submit(t.Context(), sub, "key")
+	if unknown, ok := errors.AsType[*OutcomeUnknown](err); !ok || unknown.Task != left.ID {
+		t.Errorf("answered %v", err)
+	}
+	onlyTask(t, store, procfleet.TaskAccepted)
+}
+
+func TestAcceptanceGoesOnWhenTheCallerGoesAway(t *testing.T) {
+	t.Parallel()
+	store, queue := openStore(t), &fakeQueue{}
+	ctx, hangUp := context.WithCancel(t.Context())
+	queue.onPublish = hangUp
+	task, err := testSubmitter(t, store, queue).submit(ctx, submission(t, procfleet.ActionStart, 1), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stored, err := store.Task(t.Context(), task.ID); err != nil || !stored.Dispatched {
+		t.Errorf("the task is %+v, %v", stored, err)
+	}
+	if _, err := testSubmitter(t, store, queue).submit(ctx, submission(t, procfleet.ActionStart, 1), ""); !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller who had gone before: %v", err)
+	}
+}
+
+func TestAgentsBecomeHostsAtAcceptance(t *testing.T) {
+	t.Parallel()
+	store, queue := openStore(t), &fakeQueue{}
+	err := store.Announce(t.Context(), []taskstore.Announcement{{Host: host(t, "4:10.0.0.1"), AgentID: "known", Instance: "i"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub := submission(t, procfleet.ActionStart, 1)
+	sub.Operations[0].Targets = []procfleet.Target{{AgentID: "known", Label: "known"}, {AgentID: "unknown", Label: "unknown"}}
+	task, err := testSubmitter(t, store, queue).submit(t.Context(), sub, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range []string{"4:10.0.0.1", ""} {
+		items, err := store.Chunk(t.Context(), task.ID, n)
+		if err != nil || len(items) != 1 || items[0].Item.Target.Host.String() != want {
+			t.Errorf("chunk %d is %+v, %v; want host %q", n, items, err, want)
+		}
+	}
+}
+
+func TestBigTasksTakeTurnsInTheLanes(t *testing.T) {
+	t.Parallel()
+	s := testSubmitter(t, openStore(t), &fakeQueue{})
+	lanes := make(map[procfleet.Lane]bool)
+	for range procfleet.BigLanes {
+		lanes[s.lane(procfleet.SmallTask+1)] = true
+	}
+	if len(lanes) != procfleet.BigLanes || lanes[procfleet.LaneSmall] {
+		t.Errorf("%d big tasks in a row travel in %v", procfleet.BigLanes, lanes)
+	}
+	if got := s.lane(procfleet.SmallTask); got != procfleet.LaneSmall {
+		t.Errorf("a task of %d items travels in lane %s", procfleet.SmallTask, got)
+	}
+}
