@@ -1,0 +1,279 @@
+package agentproto
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The files under testdata/v1 are one folder per release, recorded once and
+// never edited: hosts run last year's agent.
+
+// record writes the folder of a new release: go test ./agentproto -record v0.2
+var record = flag.String("record", "", "release whose messages to record in testdata/v1")
+
+const messageTypes = 7
+
+// newMessage returns an empty message for a type, nil for an unknown one.
+func newMessage(kind string) Message {
+	switch kind {
+	case TypeCommand:
+		return &Command{}
+	case TypeReply:
+		return &Reply{}
+	case TypeResults:
+		return &Results{}
+	case TypeResend:
+		return &Resend{}
+	case TypeResendReply:
+		return &ResendReply{}
+	case TypePresence:
+		return &Presence{}
+	case TypePresenceReply:
+		return &PresenceReply{}
+	}
+	return nil
+}
+
+// samples returns one message of each type with every field set.
+func samples(t testing.TB) []Message {
+	t.Helper()
+	at := time.Date(2026, 11, 21, 8, 0, 0, 123456000, time.UTC)
+	header := func(kind string) Header {
+		return Header{Type: kind, ID: "7d5fa1f6-8f0e-4a53-9f43-1b2f0a4f3a11", Sent: at}
+	}
+	const task, instance = "GSETASK:20261121080000:123456", "0b7a3c1e-55a1-4c7e-8a5c-6f4e7f0c2d19"
+	spec := fullSpec()
+	raw, err := json.Marshal(&spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	result := fullResult(at)
+	return []Message{
+		&Command{
+			Header: header(TypeCommand), Task: task, Lane: "s", Host: "0:10.0.0.1", Instance: instance, AcceptBefore: at.Add(10 * time.Second),
+			Items: []CommandItem{{Item: 3, Action: ActionStart, Spec: 0, Fence: 1763712000123456}, {Item: 4, Action: ActionStatus, Spec: 0, Fence: 1763712000123456}},
+			Specs: []json.RawMessage{raw},
+		},
+		&Reply{
+			Header: header(TypeReply), Instance: instance, Refused: RefusedExpired, Message: "accept_before has passed",
+			Items: []ReplyItem{{Item: 3}, {Item: 4, Result: &result}},
+		},
+		&Results{Header: header(TypeResults), Task: task, Host: "0:10.0.0.1", Instance: instance, Results: []Result{result}},
+		&Resend{Header: header(TypeResend), Task: task, Lane: "b", Host: "3:fd00::1", Instance: instance, Items: []int{1, 2, 3}},
+		&ResendReply{
+			Header: header(TypeResendReply), Instance: instance, Refused: RefusedInstance, Message: "another instance",
+			Running: []int{1}, Sent: []int{2}, Unknown: []int{3},
+		},
+		&Presence{
+			Header: header(TypePresence), Host: "0:10.0.0.1", AgentID: "agent-7", Instance: instance, Version: "0.1.0", OS: "linux", Arch: "amd64",
+			StartedAt: at, Types: []string{TypeCommand, TypeResend}, Supervised: 12, Leaving: true,
+		},
+		&PresenceReply{Header: header(TypePresenceReply), ServerTime: at},
+	}
+}
+
+func fullSpec() Spec {
+	return Spec{
+		Key: "shop:web", Namespace: "shop", Name: "web", ProcName: "java", SetupPath: "/opt/web", PidPath: "/opt/web/run/web.pid",
+		ConfigPath: "/opt/web/etc", LogPath: "/opt/web/log", Account: "web",
+		StartCmd: "./start.sh", StopCmd: "./stop.sh", RestartCmd: "./restart.sh", ReloadCmd: "./reload.sh", KillCmd: "./kill.sh",
+		VersionCmd: "./version.sh", HealthCmd: "./health.sh", Shell: "sh", Env: map[string]string{"LANG": "C.UTF-8"},
+		NoProfile: true, RestartInPlace: true,
+		Type: "resident", OpTimeoutMS: 60_000, StartCheckBeginMS: 5_000, StartCheckEndMS: 9_000, StopCheckMS: 5_000,
+		StartRetries: 4, StartIntervalMS: 10_000, CycleTimeMS: 3_600_000, Crontab: "0 3 * * *", Instances: 2, CPULimit: 50, MemoryLimit: 25.5,
+	}
+}
+
+func fullResult(at time.Time) Result {
+	return Result{
+		Item: 4, Code: CodeCheckFailed, Reason: ReasonCheckFailed, Message: "start: process not found; exit=0", Warnings: []string{"limits are not enforced"},
+		Status: &Status{
+			At: at, UTCOffset: 28_800, Running: true, Supervised: true, Phase: "running", AgentID: "agent-7",
+			PID: 4711, Command: "java -jar web.jar", Stat: "S", Threads: 31, StartedAt: at, ElapsedMS: 1_500, UserMS: 900, SystemMS: 100,
+			CPU: 12.5, CPUAverage: 3.25, MemoryBytes: 1 << 30, MemoryPercent: 6.5, HostFreeKB: 8 << 20,
+			Version: "2.1", Health: "ok", RegisteredAt: at, LastStartedAt: at, Failures: 2, NextRetryAt: at, Evidence: "pid file is stale",
+		},
+		AcceptedAt: at, StartedAt: at, FinishedAt: at,
+	}
+}
+
+func TestSamplesLeaveNoFieldOut(t *testing.T) {
+	t.Parallel()
+	all := samples(t)
+	if len(all) != messageTypes {
+		t.Errorf("%d samples, %d message types", len(all), messageTypes)
+	}
+	for _, m := range all {
+		requireFull(t, m.messageType(), reflect.ValueOf(m).Elem())
+	}
+	requireFull(t, "spec", reflect.ValueOf(fullSpec()))
+	requireFull(t, "result", reflect.ValueOf(fullResult(time.Unix(1, 0))))
+}
+
+// requireFull fails for fields that are zero, which a fixture would not hold.
+func requireFull(t *testing.T, path string, v reflect.Value) {
+	t.Helper()
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			requireFull(t, path, v.Elem())
+			return
+		}
+	case reflect.Struct:
+		if _, isTime := v.Interface().(time.Time); !isTime {
+			for i := range v.NumField() {
+				requireFull(t, path+"."+v.Type().Field(i).Name, v.Field(i))
+			}
+			return
+		}
+	}
+	if v.IsZero() {
+		t.Errorf("%s is not set", path)
+	}
+}
+
+func TestRecordRelease(t *testing.T) {
+	if *record == "" {
+		return
+	}
+	dir := filepath.Join("testdata", "v1", *record)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range samples(t) {
+		data, err := Encode(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var pretty bytes.Buffer
+		if err := json.Indent(&pretty, data, "", "  "); err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimPrefix(m.messageType(), "procfleet.agent.v1.") + ".json"
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) // never over an old one
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pretty.WriteTo(f); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestRecordedMessagesKeepTheirMeaning decodes the messages of every release
+// and encodes them again: nothing may be lost or change.
+func TestRecordedMessagesKeepTheirMeaning(t *testing.T) {
+	t.Parallel()
+	releases, err := os.ReadDir(filepath.Join("testdata", "v1"))
+	if err != nil || len(releases) == 0 {
+		t.Fatalf("no recorded releases: %v", err)
+	}
+	for _, release := range releases {
+		files, err := filepath.Glob(filepath.Join("testdata", "v1", release.Name(), "*.json"))
+		if err != nil || len(files) < messageTypes {
+			t.Fatalf("%s: %d messages, %v", release.Name(), len(files), err)
+		}
+		for _, file := range files {
+			t.Run(filepath.Join(release.Name(), filepath.Base(file)), func(t *testing.T) {
+				t.Parallel()
+				data, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				m := decodeAny(t, data)
+				again, err := Encode(m)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(meaning(t, data), meaning(t, again)); diff != "" {
+					t.Errorf("changed (-recorded +now):\n%s", diff)
+				}
+				if c, ok := m.(*Command); ok {
+					requireSpec(t, c.Specs[0])
+				}
+			})
+		}
+	}
+}
+
+func decodeAny(t *testing.T, data []byte) Message {
+	t.Helper()
+	kind, err := PeekType(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMessage(kind)
+	if m == nil {
+		t.Fatalf("unknown type %q", kind)
+	}
+	if err := Decode(data, kind, m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func requireSpec(t *testing.T, raw json.RawMessage) {
+	t.Helper()
+	var spec Spec
+	if err := json.Unmarshal(raw, &spec); err != nil {
+		t.Fatal(err)
+	}
+	again, err := json.Marshal(&spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(meaning(t, raw), meaning(t, again)); diff != "" {
+		t.Errorf("spec changed (-recorded +now):\n%s", diff)
+	}
+}
+
+func meaning(t *testing.T, data []byte) any {
+	t.Helper()
+	var v any
+	if err := json.Unmarshal(data, &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func TestFieldsOfLaterVersionsAreIgnored(t *testing.T) {
+	t.Parallel()
+	for _, m := range samples(t) {
+		data, err := Encode(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		later := append([]byte(`{"from_the_future":{"deep":[1,2]},`), data[1:]...)
+		if diff := cmp.Diff(m, decodeAny(t, later)); diff != "" {
+			t.Errorf("%s (-sent +read):\n%s", m.messageType(), diff)
+		}
+	}
+}
+
+func TestMessagesOfOtherTypesAreRefused(t *testing.T) {
+	t.Parallel()
+	err := Decode([]byte(`{"type":"procfleet.agent.v2.command"}`), TypeCommand, &Command{})
+	if !errors.Is(err, ErrType) {
+		t.Errorf("got %v", err)
+	}
+	big := append([]byte(`{"type":"`), bytes.Repeat([]byte("x"), MaxMessageBytes)...)
+	if Decode(big, TypeCommand, &Command{}) == nil {
+		t.Error("Decode reads messages over the limit")
+	}
+	if _, err := PeekType(big); err == nil {
+		t.Error("PeekType reads messages over the limit")
+	}
+}

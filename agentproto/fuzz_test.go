@@ -1,0 +1,111 @@
+package agentproto
+
+import (
+	"encoding/json"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// fuzzDecode checks that decoding one type never panics, and that what it
+// reads is read the same after it was encoded again.
+func fuzzDecode(f *testing.F, kind string) {
+	for _, m := range samples(f) {
+		if m.messageType() != kind {
+			continue
+		}
+		data, err := Encode(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Add([]byte(`{"type":"` + kind + `"}`))
+	f.Add([]byte(`{"type":"` + kind + `","items":null,"results":[{}],"specs":[null]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m := newMessage(kind)
+		if Decode(data, kind, m) != nil {
+			return
+		}
+		if got, err := PeekType(data); err != nil || got != kind {
+			t.Fatalf("decoded, but peeked %q, %v", got, err)
+		}
+		again, err := Encode(m)
+		if err != nil {
+			return // a moment outside of what RFC 3339 can write
+		}
+		if len(again) > MaxMessageBytes {
+			return // escapes made it longer
+		}
+		m2 := newMessage(kind)
+		if err := Decode(again, kind, m2); err != nil {
+			t.Fatalf("own encoding is refused: %v\n%s", err, again)
+		}
+		third, err := Encode(m2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(again), string(third)); diff != "" {
+			t.Fatalf("meaning changed:\n%s", diff)
+		}
+	})
+}
+
+func FuzzDecodeCommand(f *testing.F)       { fuzzDecode(f, TypeCommand) }
+func FuzzDecodeReply(f *testing.F)         { fuzzDecode(f, TypeReply) }
+func FuzzDecodeResults(f *testing.F)       { fuzzDecode(f, TypeResults) }
+func FuzzDecodeResend(f *testing.F)        { fuzzDecode(f, TypeResend) }
+func FuzzDecodeResendReply(f *testing.F)   { fuzzDecode(f, TypeResendReply) }
+func FuzzDecodePresence(f *testing.F)      { fuzzDecode(f, TypePresence) }
+func FuzzDecodePresenceReply(f *testing.F) { fuzzDecode(f, TypePresenceReply) }
+
+func FuzzPeekType(f *testing.F) {
+	f.Add([]byte(`{"type":"procfleet.agent.v1.command","items":[`))
+	f.Add([]byte(`[]`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if kind, err := PeekType(data); err != nil && kind != "" {
+			t.Fatalf("type %q and error %v", kind, err)
+		}
+	})
+}
+
+func FuzzAuthFromHeader(f *testing.F) {
+	f.Add("key", "3", "bWFj")
+	f.Add("", "-1", "")
+	f.Fuzz(func(t *testing.T, key, generation, mac string) {
+		a, err := AuthFromHeader(map[string][]string{headerKeyID: {key}, headerGeneration: {generation}, headerMAC: {mac}})
+		if err != nil {
+			return
+		}
+		header := map[string][]string{}
+		a.SetHeader(header)
+		if back, err := AuthFromHeader(header); err != nil || back != a {
+			t.Fatalf("%+v became %+v, %v", a, back, err)
+		}
+	})
+}
+
+func FuzzBounded(f *testing.F) {
+	f.Add("short", "text", 3)
+	f.Add("\xff\xfe", "\x00\x01", 20_000)
+	f.Fuzz(func(t *testing.T, message, text string, times int) {
+		times = max(0, min(times, 20_000))
+		r := Result{Message: message, Status: &Status{}}
+		for range times {
+			r.Warnings = append(r.Warnings, "w")
+			if len(r.Status.Evidence) < 64<<10 {
+				r.Status.Evidence += text
+				r.Message += message
+			}
+		}
+		b := r.Bounded()
+		if !utf8.ValidString(b.Message) || len(b.Message) > MaxMessage {
+			t.Fatalf("message of %d bytes, valid %v", len(b.Message), utf8.ValidString(b.Message))
+		}
+		data, err := json.Marshal(&b)
+		if err != nil || len(data) > MaxResult {
+			t.Fatalf("result of %d bytes, %v", len(data), err)
+		}
+	})
+}

@@ -1,0 +1,109 @@
+package agentproto
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestSubjects(t *testing.T) {
+	t.Parallel()
+	for got, want := range map[string]string{
+		HostToken(netip.MustParseAddr("10.0.0.1")):           "10-0-0-1",
+		HostToken(netip.MustParseAddr("fd00::1")):            "fd00--1",
+		HostToken(netip.MustParseAddr("FD00:0:0:0:0:0:0:1")): "fd00--1",
+		AgentSubject(0, netip.MustParseAddr("10.0.0.1")):     "procfleet.agent.0.10-0-0-1",
+		AgentSubject(7, netip.MustParseAddr("fd00::a:1")):    "procfleet.agent.7.fd00--a-1",
+		PresenceSubject(7):    "procfleet.presence.7",
+		PresenceAll:           "procfleet.presence.*",
+		ResultSubject("s", 0): "procfleet.result.s.0",
+		ResultsOfLane("b"):    "procfleet.result.b.*",
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestSubjectsHaveFixedNumbersOfTokens(t *testing.T) {
+	t.Parallel()
+	for _, ip := range []string{"10.0.0.1", "fd00::1", "::1", "2001:db8::ffff:10.0.0.1"} {
+		subject := AgentSubject(3, netip.MustParseAddr(ip))
+		if n := strings.Count(subject, "."); n != 3 {
+			t.Errorf("%s: %q has %d tokens, want 4", ip, subject, n+1)
+		}
+		if strings.ContainsAny(subject, " *>:%") {
+			t.Errorf("%s: %q", ip, subject)
+		}
+	}
+}
+
+func TestLanes(t *testing.T) {
+	t.Parallel()
+	for _, lane := range []string{"s", "b", "lane2"} {
+		if err := ValidLane(lane); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, lane := range []string{"", "a.b", "S", "*", ">", "a b"} {
+		if ValidLane(lane) == nil {
+			t.Errorf("lane %q is accepted", lane)
+		}
+	}
+}
+
+func TestAuthTravelsInHeaders(t *testing.T) {
+	t.Parallel()
+	header := map[string][]string{}
+	Auth{}.SetHeader(header)
+	if len(header) != 0 {
+		t.Errorf("an unsigned message has headers %v", header)
+	}
+	if a, err := AuthFromHeader(nil); err != nil || a != (Auth{}) {
+		t.Errorf("no headers: %+v, %v", a, err)
+	}
+	want := Auth{KeyID: "2026-11", Generation: 3, MAC: "bWFj"}
+	want.SetHeader(header)
+	got, err := AuthFromHeader(header)
+	if err != nil || got != want {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for _, generation := range []string{"x", "-1", "1.5", " 1"} {
+		header[headerGeneration] = []string{generation}
+		if _, err := AuthFromHeader(header); err == nil {
+			t.Errorf("generation %q is accepted", generation)
+		}
+	}
+}
+
+func TestBoundedLeavesSmallResultsAlone(t *testing.T) {
+	t.Parallel()
+	want := fullResult(time.Unix(1, 0).UTC())
+	if diff := cmp.Diff(want, want.Bounded()); diff != "" {
+		t.Errorf("changed (-want +got):\n%s", diff)
+	}
+}
+
+func TestBoundedCutsAndDoesNotTouchTheOriginal(t *testing.T) {
+	t.Parallel()
+	r := fullResult(time.Unix(1, 0).UTC())
+	r.Message = strings.Repeat("é", MaxMessage)
+	r.Status.Evidence = strings.Repeat("\x01", MaxResult)
+	r.Warnings = []string{strings.Repeat("w", MaxResult)}
+	b := r.Bounded()
+	if len(b.Message) > MaxMessage || !strings.HasPrefix(b.Message, "éé") || strings.ContainsRune(b.Message, '\uFFFD') {
+		t.Errorf("message of %d bytes ends in %q", len(b.Message), b.Message[len(b.Message)-8:])
+	}
+	if b.encodedSize() > MaxResult {
+		t.Errorf("%d bytes", b.encodedSize())
+	}
+	if b.Code != r.Code || b.Reason != r.Reason || b.Status.PID != r.Status.PID {
+		t.Error("facts were cut")
+	}
+	if len(r.Status.Evidence) != MaxResult || len(r.Warnings[0]) != MaxResult {
+		t.Error("the original was cut")
+	}
+}
