@@ -1,0 +1,611 @@
+package dispatcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+const (
+	multiPath  = "/api/c/compapi/v2/gse/operate_proc_multi/"
+	v2Path     = "/api/c/compapi/v2/gse/operate_proc_v2/"
+	resultPath = "/api/c/compapi/v2/gse/get_proc_operate_result_v2/"
+	jobPath    = "/api/c/compapi/v2/job/operate_process/"
+	jobGetPath = "/api/c/compapi/v2/job/get_proc_result/"
+	nativePath = "/v1/tasks"
+)
+
+// door is a dispatcher behind a real HTTP server.
+type door struct {
+	t     *testing.T
+	url   string
+	store taskstore.Queries
+}
+
+func openDoor(t *testing.T, cfg Config, store Store, queue Queue) *door {
+	t.Helper()
+	d, err := New(cfg, store, queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(d.Handler())
+	t.Cleanup(server.Close)
+	return &door{t: t, url: server.URL, store: store}
+}
+
+// answer is what came back.
+type answer struct {
+	status int
+	header http.Header
+	text   string
+	body   map[string]any
+}
+
+func (d *door) call(method, path, body string, header ...string) answer {
+	d.t.Helper()
+	r, err := http.NewRequestWithContext(d.t.Context(), method, d.url+path, strings.NewReader(body))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	a := answer{status: resp.StatusCode, header: resp.Header, text: string(text)}
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
+		if err := json.Unmarshal(text, &a.body); err != nil {
+			d.t.Fatalf("%s %s answered %q: %v", method, path, text, err)
+		}
+	}
+	return a
+}
+
+// tasks is how many tasks there are.
+func (d *door) tasks() int {
+	d.t.Helper()
+	tasks, err := d.store.Tasks(d.t.Context(), taskstore.TaskQuery{Limit: 1000})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return len(tasks)
+}
+
+func gseBody(op int, hosts ...string) string {
+	var list []string
+	for _, h := range hosts {
+		list = append(list, fmt.Sprintf(`{"ip":%q,"bk_cloud_id":0}`, h))
+	}
+	return fmt.Sprintf(`{"meta":{"namespace":"ns","name":"web"},"op_type":%d,"hosts":[%s],
+		"spec":{"identity":{"proc_name":"nginx","setup_path":"/srv"}}}`, op, strings.Join(list, ","))
+}
+
+func jobBody(ip string) string {
+	return fmt.Sprintf(`{"bk_biz_id":1,"op_type":2,"process_infos":[{"setup_path":"/srv","proc_name":"nginx","pid_path":"/srv/p.pid",
+		"ip_list":[{"bk_cloud_id":0,"ip":%q}]}]}`, ip)
+}
+
+func nativeBody(host string) string {
+	return fmt.Sprintf(`{"action":"status","process":{"namespace":"ns","name":"web","proc_name":"nginx"},"hosts":[%q]}`, host)
+}
+
+// Every shape says whether it accepted in its own way.
+var shapes = []struct {
+	name     string
+	path     string
+	good     string
+	id       func(answer) any
+	conflict func(answer) bool
+}{
+	{"multi", multiPath, `{"proc_operate_req":[` + gseBody(2, "10.0.0.1") + `]}`, esbID("task_id"), esbCode(1306406)},
+	{"v2", v2Path, gseBody(2, "10.0.0.1"), esbID("task_id"), esbCode(1306406)},
+	{"job", jobPath, jobBody("10.0.0.1"), esbID("bk_gse_taskid"), esbCode(1241002)},
+	{"native", nativePath, nativeBody("0:10.0.0.1"), func(a answer) any { return a.body["id"] }, nativeCode(409, "conflict")},
+}
+
+func esbID(field string) func(answer) any {
+	return func(a answer) any {
+		data, _ := a.body["data"].(map[string]any)
+		return data[field]
+	}
+}
+
+// esbCode says whether an answer is a failure of the given code.
+func esbCode(code float64) func(answer) bool {
+	return func(a answer) bool {
+		data, there := a.body["data"]
+		return a.status == http.StatusOK && a.body["result"] == false && a.body["code"] == code && there && data == nil &&
+			a.body["message"] != ""
+	}
+}
+
+func nativeCode(status int, code string) func(answer) bool {
+	return func(a answer) bool {
+		problem, _ := a.body["error"].(map[string]any)
+		return a.status == status && problem["code"] == code && problem["message"] != ""
+	}
+}
+
+func TestEveryShapeAcceptsAndShowsTheSameTaskAgain(t *testing.T) {
+	t.Parallel()
+	nats := testenv.StartNATS(t)
+	d := openDoor(t, testConfig(t), openStore(t), nats.Bus)
+	for n, shape := range shapes {
+		first := d.call(http.MethodPost, shape.path, shape.good, "Idempotency-Key", "k-"+shape.name)
+		id, _ := shape.id(first).(string)
+		if _, err := procfleet.ParseTaskID(id); err != nil {
+			t.Fatalf("%s: %d %s", shape.name, first.status, first.text)
+		}
+		again := d.call(http.MethodPost, shape.path, " "+strings.Replace(shape.good, "{", "{\"unknown\":[{}],", 1), "Idempotency-Key", "k-"+shape.name)
+		if shape.id(again) != id {
+			t.Errorf("%s: the repeat with other bytes is %s, want %s", shape.name, again.text, id)
+		}
+		other := d.call(http.MethodPost, shape.path, strings.Replace(shape.good, "10.0.0.1", "10.0.0.2", 1), "Idempotency-Key", "k-"+shape.name)
+		if !shape.conflict(other) {
+			t.Errorf("%s: another request under the key: %d %s", shape.name, other.status, other.text)
+		}
+		if got := d.tasks(); got != n+1 {
+			t.Errorf("%s: %d tasks, want %d", shape.name, got, n+1)
+		}
+		shown := d.call(http.MethodGet, "/v1/tasks/"+id, "")
+		if shown.status != http.StatusOK || shown.body["id"] != id || shown.body["items"] != 1.0 || shown.body["state"] != "accepted" {
+			t.Errorf("%s: shown as %d %s", shape.name, shown.status, shown.text)
+		}
+	}
+}
+
+func TestKeysAreThereAtTheFirstPoll(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	id := esbID("task_id")(d.call(http.MethodPost, v2Path, gseBody(0, "10.0.0.1", "10.0.0.2", "10.0.0.1", "")))
+	poll := d.call(http.MethodPost, resultPath, fmt.Sprintf(`{"task_id":%q}`, id))
+	data, _ := poll.body["data"].(map[string]any)
+	if len(data) != 3 {
+		t.Fatalf("keys are %v, want one for each host and one without address", data)
+	}
+	for _, key := range []string{"0:10.0.0.1:ns:web", "0:10.0.0.2:ns:web", "0::ns:web"} {
+		entry, _ := data[key].(map[string]any)
+		if entry["error_code"] != 115.0 || entry["error_msg"] != "handling" || entry["content"] != "" {
+			t.Errorf("%s is %v", key, entry)
+		}
+	}
+	byGET := d.call(http.MethodGet, strings.TrimSuffix(resultPath, "/")+"?task_id="+fmt.Sprint(id), "")
+	if byGET.status != http.StatusOK || byGET.body["result"] != true {
+		t.Errorf("by GET: %d %s", byGET.status, byGET.text)
+	}
+	job := d.call(http.MethodGet, jobGetPath+"?bk_biz_id=1&bk_gse_taskid="+fmt.Sprint(id), "")
+	if data, _ := job.body["data"].(map[string]any); data["status"] != 115.0 {
+		t.Errorf("by Job: %d %s", job.status, job.text)
+	}
+}
+
+func TestEveryPathOfTheESBLeadsToTheCall(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	for _, path := range []string{
+		"/api/c/compapi/v2/gse/operate_proc_v2/", "/api/c/compapi/v2/gse/operate_proc_v2",
+		"/c/compapi/v2/gse/operate_proc_v2/", "/c/compapi/v2/gse/operate_proc_v2",
+	} {
+		if a := d.call(http.MethodPost, path, gseBody(2, "10.0.0.1")); a.body["result"] != true {
+			t.Errorf("%s: %d %s", path, a.status, a.text)
+		}
+	}
+	for _, path := range []string{"/api/c/compapi/v2/jobv3/operate_process", "/c/compapi/v2/job/operate_process/"} {
+		if a := d.call(http.MethodPost, path, jobBody("10.0.0.1")); a.body["result"] != true {
+			t.Errorf("%s: %d %s", path, a.status, a.text)
+		}
+	}
+}
+
+func TestUnknownPathsAndMethods(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	for _, c := range []struct{ method, path string }{
+		{http.MethodPost, "/api/c/compapi/v2/gse/no_such_call/"},
+		{http.MethodGet, "/c/compapi/"},
+		{http.MethodPut, v2Path},
+		{http.MethodDelete, jobGetPath},
+	} {
+		a := d.call(c.method, c.path, "")
+		if _, coded := a.body["code"]; a.status != http.StatusNotFound || coded || a.body["message"] != "The content does not exist" {
+			t.Errorf("%s %s: %d %s", c.method, c.path, a.status, a.text)
+		}
+	}
+	if a := d.call(http.MethodGet, "/v2/tasks", ""); !nativeCode(404, "not_found")(a) {
+		t.Errorf("an unknown path: %d %s", a.status, a.text)
+	}
+	if a := d.call(http.MethodDelete, nativePath, ""); !nativeCode(405, "method_not_allowed")(a) || a.header.Get("Allow") != "GET, POST" {
+		t.Errorf("an unknown method: %d %v %s", a.status, a.header, a.text)
+	}
+}
+
+func TestBadInputIsTheCallersAndLeavesNoTask(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	cfg.Limits.Body = 1 << 20
+	cfg.Limits.Items = 1000
+	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	many := make([]string, 1001)
+	for i := range many {
+		many[i] = fmt.Sprintf("10.0.%d.%d", i>>8, i&255)
+	}
+	deep := strings.Repeat(`{"a":`, 50_000) + "1" + strings.Repeat("}", 50_000)
+	huge := `{"x":"` + strings.Repeat("x", 1<<20) + `"}`
+	bad, abnormal, job := esbCode(1306406), esbCode(1306000), esbCode(1241002)
+	wrong, large := nativeCode(400, "invalid_request"), nativeCode(413, "too_large")
+	multi := func(item string) string { return `{"proc_operate_req":[` + item + `]}` }
+	swap := func(body, old, new string) string {
+		if !strings.Contains(body, old) {
+			t.Fatalf("%s is not in %s", old, body)
+		}
+		return strings.Replace(body, old, new, 1)
+	}
+	gse, jobGood, native := gseBody(2, "10.0.0.1"), jobBody("10.0.0.1"), nativeBody("0:10.0.0.1")
+	for _, c := range []struct {
+		name, path, body string
+		want             func(answer) bool
+	}{
+		{"empty body", multiPath, "", bad},
+		{"empty body", v2Path, "", bad},
+		{"empty body", jobPath, "", job},
+		{"empty body", nativePath, "", wrong},
+		{"malformed", multiPath, `{"proc_operate_req":`, abnormal},
+		{"malformed", jobPath, `{]`, abnormal},
+		{"malformed", nativePath, `{]`, wrong},
+		{"not an object", v2Path, `[1]`, bad},
+		{"not an object", nativePath, `[1]`, wrong},
+		{"deep nesting", multiPath, deep, bad},
+		{"deep nesting", jobPath, deep, job},
+		{"deep nesting", nativePath, deep, wrong},
+		{"invalid UTF-8", v2Path, swap(gse, "web", "w\xffb"), bad},
+		{"invalid UTF-8", jobPath, swap(jobGood, "nginx", "\xc3\x28"), job},
+		{"invalid UTF-8", nativePath, swap(native, "web", "\xf0\x28"), wrong},
+		{"over the body limit", multiPath, huge, bad},
+		{"over the body limit", jobPath, huge, job},
+		{"over the body limit", nativePath, huge, large},
+		{"over the item limit", v2Path, gseBody(2, many...), bad},
+		{"over the item limit", nativePath, swap(native, `"0:10.0.0.1"`, `"0:`+strings.Join(many, `","0:`)+`"`), large},
+		{"wrong type", multiPath, `{"proc_operate_req":{}}`, bad},
+		{"wrong type", multiPath, multi(swap(gse, `"op_type":2`, `"op_type":"2"`)), bad},
+		{"wrong type", v2Path, swap(gse, `"bk_cloud_id":0`, `"bk_cloud_id":"0"`), bad},
+		{"wrong type", v2Path, swap(gse, `"op_type":2`, `"op_type":2.5`), bad},
+		{"wrong type", v2Path, swap(gse, `"op_type":2`, `"op_type":99999999999999999999`), bad},
+		{"wrong type", jobPath, swap(jobGood, `"bk_biz_id":1`, `"bk_biz_id":{}`), job},
+		{"wrong type", jobPath, swap(jobGood, `"/srv"`, `7`), job},
+		{"wrong type", nativePath, swap(native, `"status"`, `7`), wrong},
+		{"wrong type", nativePath, swap(native, `["0:10.0.0.1"]`, `"0:10.0.0.1"`), wrong},
+		{"missing field", multiPath, multi(swap(gse, `"namespace":"ns",`, ``)), bad},
+		{"missing field", v2Path, swap(gse, `"op_type":2,`, ``), bad},
+		{"missing field", v2Path, swap(gse, `"proc_name":"nginx",`, ``), bad},
+		{"missing field", v2Path, swap(gse, `"spec"`, `"spek"`), bad},
+		{"missing field", jobPath, swap(jobGood, `"bk_biz_id":1,`, ``), job},
+		{"missing field", jobPath, swap(jobGood, `"pid_path":"/srv/p.pid",`, ``), job},
+		{"missing field", nativePath, swap(native, `"proc_name":"nginx"`, `"x":1`), wrong},
+		{"null required", multiPath, `{"proc_operate_req":[null]}`, bad},
+		{"null required", v2Path, swap(gse, `"op_type":2`, `"op_type":null`), bad},
+		{"null required", jobPath, `{"bk_biz_id":1,"op_type":2,"process_infos":[null]}`, job},
+		{"null required", nativePath, `{"operations":[null]}`, wrong},
+		{"empty array", multiPath, `{"proc_operate_req":[]}`, bad},
+		{"empty array", v2Path, gseBody(2), bad},
+		{"empty array", jobPath, `{"bk_biz_id":1,"op_type":2,"process_infos":[]}`, job},
+		{"empty array", nativePath, `{"operations":[]}`, wrong},
+		{"bad address", v2Path, gseBody(2, "10.0.0.1", "10.0.0"), bad},
+		{"bad address", v2Path, gseBody(2, "fe80::1%eth0"), bad},
+		{"bad address", v2Path, gseBody(2, "0.0.0.0"), bad},
+		{"bad address", jobPath, jobBody("localhost"), job},
+		{"bad address", nativePath, nativeBody("10.0.0.1"), wrong},
+		{"bad address", nativePath, nativeBody("-1:10.0.0.1"), wrong},
+		{"negative cloud", v2Path, swap(gse, `"bk_cloud_id":0`, `"bk_cloud_id":-1`), bad},
+		{"unknown action", nativePath, swap(native, `"status"`, `"explode"`), wrong},
+		{"a NUL in a name", v2Path, swap(gse, `"web"`, `"w\u0000b"`), bad},
+		{"a result without id", resultPath, `{}`, bad},
+		{"a result of no task", resultPath, `{"task_id":"GSETASK:20200318203203:57196"}`, bad},
+		{"a result of no task", jobGetPath, `{"bk_biz_id":1,"bk_gse_taskid":"GSETASK:20200318203203:57196"}`, job},
+		{"a result of anything", resultPath, `{"task_id":"' OR 1=1"}`, bad},
+	} {
+		if a := d.call(http.MethodPost, c.path, c.body); !c.want(a) {
+			t.Errorf("%s to %s: %d %s", c.name, c.path, a.status, a.text)
+		}
+	}
+	for path, want := range map[string]func(answer) bool{
+		"/v1/tasks/GSETASK:20200318203203:57196":         nativeCode(404, "not_found"),
+		"/v1/tasks/x":                                    nativeCode(404, "not_found"),
+		"/v1/tasks/GSETASK:20200318203203:57196/results": nativeCode(404, "not_found"),
+		"/v1/tasks?limit=0":                              wrong,
+		"/v1/tasks?cursor=7":                             wrong,
+		"/v1/hosts?limit=x":                              wrong,
+		"/v1/hosts?after=x":                              wrong,
+	} {
+		if a := d.call(http.MethodGet, path, ""); !want(a) {
+			t.Errorf("GET %s: %d %s", path, a.status, a.text)
+		}
+	}
+	if n := d.tasks(); n != 0 {
+		t.Errorf("%d tasks were made of bad input", n)
+	}
+}
+
+func TestWhatIsUnusualButAllowedIsAccepted(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	for name, c := range map[string]struct{ path, body string }{
+		"unknown op_type":        {v2Path, gseBody(6, "10.0.0.1")},
+		"unknown Job op_type":    {jobPath, strings.Replace(jobBody("10.0.0.1"), `"op_type":2`, `"op_type":5`, 1)},
+		"the same host twice":    {v2Path, gseBody(2, "10.0.0.1", "10.0.0.1")},
+		"null optionals":         {v2Path, strings.Replace(gseBody(2, "10.0.0.1"), `"spec":{`, `"spec":{"control":null,"resource":null,"monitor_policy":null,`, 1)},
+		"no command":             {v2Path, gseBody(0, "10.0.0.1")},
+		"no host with address":   {v2Path, gseBody(2, "")},
+		"unknown native members": {nativePath, strings.Replace(nativeBody("0:10.0.0.1"), `{`, `{"what":{"is":["this"]},`, 1)},
+	} {
+		a := d.call(http.MethodPost, c.path, c.body)
+		if a.body["result"] != true && a.status != http.StatusCreated {
+			t.Errorf("%s: %d %s", name, a.status, a.text)
+		}
+	}
+}
+
+func TestBusyMeans503AndRetryAfterInEveryShape(t *testing.T) {
+	t.Parallel()
+	store := &brokenStore{Store: openStore(t)}
+	queue := &fakeQueue{}
+	d := openDoor(t, testConfig(t), store, queue)
+	check := func(when string, mention string) {
+		t.Helper()
+		for _, shape := range shapes {
+			a := d.call(http.MethodPost, shape.path, shape.good)
+			if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" || a.body == nil || !strings.Contains(a.text, mention) {
+				t.Errorf("%s when %s: %d %v %s", shape.name, when, a.status, a.header, a.text)
+			}
+		}
+	}
+	queue.fail(bus.ErrFull)
+	check("the queue is full", "full")
+	queue.fail(bus.ErrAway)
+	check("the queue is away", "cannot be reached")
+	store.reject = taskstore.ErrUnavailable
+	check("nothing is sure", "GSETASK:")
+	store.create = taskstore.ErrUnavailable
+	check("the store is away", "unknown")
+}
+
+func TestABrokenStoreIsTheCallersToRetryOnEveryQuery(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	d := openDoor(t, testConfig(t), &brokenStore{Store: store, chunk: func(int) error { return taskstore.ErrUnavailable }}, &fakeQueue{})
+	id := esbID("task_id")(d.call(http.MethodPost, v2Path, gseBody(2, "10.0.0.1")))
+	a := d.call(http.MethodPost, resultPath, fmt.Sprintf(`{"task_id":%q}`, id))
+	if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" || a.body["result"] != false {
+		t.Errorf("%d %v %s", a.status, a.header, a.text)
+	}
+}
+
+func TestAResultMapIsCutWhenTheStoreGoesAwayInTheMiddle(t *testing.T) {
+	t.Parallel()
+	store := &brokenStore{Store: openStore(t)}
+	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	hosts := make([]string, 5000)
+	for i := range hosts {
+		hosts[i] = fmt.Sprintf("10.0.%d.%d", i>>8, i&255)
+	}
+	id := esbID("task_id")(d.call(http.MethodPost, v2Path, gseBody(2, hosts...)))
+	query := fmt.Sprintf("%s?task_id=%s", resultPath, id)
+	whole := d.call(http.MethodGet, query, "")
+	if data, _ := whole.body["data"].(map[string]any); len(data) != len(hosts) {
+		t.Fatalf("%d keys, want %d", len(data), len(hosts))
+	}
+	store.chunk = func(n int) error {
+		if n > 15 {
+			return taskstore.ErrUnavailable
+		}
+		return nil
+	}
+	resp, err := http.Get(d.url + query)
+	if err != nil {
+		return // cut before the header: as good
+	}
+	defer resp.Body.Close()
+	if text, err := io.ReadAll(resp.Body); err == nil {
+		t.Errorf("half a map of %d bytes looks whole", len(text))
+	}
+}
+
+func TestRequestIDs(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	a := d.call(http.MethodPost, v2Path, "{}", "X-Bkapi-Request-Id", "from-the-gateway")
+	id, _ := a.body["request_id"].(string)
+	if len(id) != 32 || strings.Trim(id, "0123456789abcdef") != "" {
+		t.Errorf("request_id is %q", id)
+	}
+	if got := a.header.Get("X-Bkapi-Request-Id"); got != "from-the-gateway" {
+		t.Errorf("the caller's id came back as %q", got)
+	}
+	if b := d.call(http.MethodPost, v2Path, "{}"); b.body["request_id"] == id || b.header.Get("X-Bkapi-Request-Id") != b.body["request_id"] {
+		t.Errorf("the next request has %v", b.body["request_id"])
+	}
+	bad := d.call(http.MethodPost, v2Path, gseBody(2, "10.0.0.1"), "X-Bkapi-Authorization", "{")
+	if _, there := bad.body["request_id"]; there || bad.body["code"] != 1306406.0 {
+		t.Errorf("an unreadable header: %s", bad.text)
+	}
+}
+
+func TestPagesOfTasksResultsAndHosts(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	var announced []taskstore.Announcement
+	for i := range 3 {
+		a := d.call(http.MethodPost, v2Path, gseBody(2, "10.0.0.1", "10.0.0.2", "10.0.0.3"))
+		if a.body["result"] != true {
+			t.Fatal(a.text)
+		}
+		announced = append(announced, taskstore.Announcement{Host: host(t, fmt.Sprintf("0:10.0.0.%d", i+1)), Instance: "i"})
+	}
+	if err := store.Announce(t.Context(), announced); err != nil {
+		t.Fatal(err)
+	}
+	tasks := d.walk("/v1/tasks", "tasks", "cursor")
+	if len(tasks) != 3 {
+		t.Fatalf("%d tasks, want 3", len(tasks))
+	}
+	if results := d.walk(fmt.Sprintf("/v1/tasks/%s/results", tasks[0]["id"]), "results", "cursor"); len(results) != 3 {
+		t.Errorf("%d results, want 3", len(results))
+	}
+	hosts := d.walk("/v1/hosts", "hosts", "after")
+	if len(hosts) != 3 || hosts[2]["host"] != "0:10.0.0.3" {
+		t.Errorf("hosts are %v", hosts)
+	}
+}
+
+// walk reads all pages of two.
+func (d *door) walk(path, list, cursor string) []map[string]any {
+	d.t.Helper()
+	var all []map[string]any
+	for next := ""; ; {
+		a := d.call(http.MethodGet, fmt.Sprintf("%s?limit=2&%s=%s", path, cursor, next), "")
+		page, _ := a.body[list].([]any)
+		for _, row := range page {
+			all = append(all, row.(map[string]any))
+		}
+		if next, _ = a.body["next"].(string); next == "" || a.status != http.StatusOK || len(all) > 100 {
+			return all
+		}
+	}
+}
+
+func TestHealthReadinessAndMetrics(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	cfg.Ready = func(context.Context) error { return errors.New("the worker is not there yet") }
+	cfg.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "numbers") })
+	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	if a := d.call(http.MethodGet, "/healthz", ""); a.status != http.StatusOK {
+		t.Errorf("healthz: %d", a.status)
+	}
+	if a := d.call(http.MethodGet, "/readyz", ""); a.status != http.StatusServiceUnavailable || !strings.Contains(a.text, "worker") {
+		t.Errorf("readyz: %d %s", a.status, a.text)
+	}
+	if a := d.call(http.MethodGet, "/metrics", ""); a.text != "numbers" {
+		t.Errorf("metrics: %s", a.text)
+	}
+}
+
+func TestForeignWebPagesAreRefused(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	a := d.call(http.MethodPost, v2Path, gseBody(2, "10.0.0.1"), "Origin", "http://evil.example", "Content-Type", "text/plain")
+	if a.status != http.StatusForbidden || d.tasks() != 0 {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+}
+
+func TestAPanicIsOneAnswerAndNotTheEnd(t *testing.T) {
+	t.Parallel()
+	store := &brokenStore{Store: openStore(t), chunk: func(int) error { panic("a bug") }}
+	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	id := esbID("task_id")(d.call(http.MethodPost, v2Path, gseBody(2, "10.0.0.1")))
+	a := d.call(http.MethodGet, fmt.Sprintf("%s?task_id=%s", resultPath, id), "")
+	if a.status != http.StatusInternalServerError || a.body["code"] != 1306000.0 || strings.Contains(a.text, "a bug") {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	if a := d.call(http.MethodGet, "/healthz", ""); a.status != http.StatusOK {
+		t.Errorf("afterwards: %d", a.status)
+	}
+}
+
+func TestOnlyLoopbackIsOpenToAll(t *testing.T) {
+	t.Parallel()
+	for listen, allowed := range map[string]bool{
+		"127.0.0.1:0": true, "localhost:0": true, "[::1]:0": true, "127.8.8.8:1": true,
+		"0.0.0.0:0": false, ":0": false, "[::]:0": false, "10.0.0.1:80": false, "example.com:80": false, "127.0.0.1": false,
+	} {
+		_, err := New(Config{Listen: listen, Log: testenv.Log(t)}, openStore(t), &fakeQueue{})
+		if (err == nil) != allowed {
+			t.Errorf("%s: %v", listen, err)
+		}
+	}
+	if _, err := New(Config{Listen: "0.0.0.0:0", AllowUnauthenticated: true, Log: testenv.Log(t)}, openStore(t), &fakeQueue{}); err != nil {
+		t.Errorf("allowed by name: %v", err)
+	}
+}
+
+func TestRunFinishesWhatItHasBegunAndEnds(t *testing.T) {
+	t.Parallel()
+	queue := &fakeQueue{}
+	inside, goOn := make(chan struct{}), make(chan struct{})
+	queue.onPublish = func() { close(inside); <-goOn }
+	bound := make(chan net.Addr, 1)
+	cfg := testConfig(t)
+	cfg.Listen = "127.0.0.1:0"
+	cfg.Listening = func(a net.Addr) { bound <- a }
+	store := openStore(t)
+	d, err := New(cfg, store, queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	front := &door{t: t, url: "http://" + (<-bound).String(), store: store}
+
+	if a := front.call(http.MethodGet, "/healthz", ""); a.status != http.StatusOK {
+		t.Fatalf("healthz: %d", a.status)
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		defer close(answered) // a call that cannot be made fails the test and answers nothing
+		answered <- front.call(http.MethodPost, v2Path, gseBody(2, "10.0.0.1"))
+	}()
+	<-inside
+	stop()
+	testenv.Eventually(t, 5*time.Second, func() bool {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(front.url, "http://"))
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	}, "no new connections")
+	close(goOn)
+	if a := <-answered; a.body["result"] != true {
+		t.Errorf("the request under way: %d %s", a.status, a.text)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("Run ended with %v", err)
+	}
+}
+
+func TestALoopbackDispatcherHasNoOtherName(t *testing.T) {
+	t.Parallel()
+	handler := onlyLoopbackNames(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for name, want := range map[string]int{
+		"127.0.0.1:8080": 200, "localhost": 200, "[::1]:8080": 200, "[::1]": 200, "evil.example:8080": 403, "": 403,
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Host = name
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("host %q: %d, want %d", name, w.Code, want)
+		}
+	}
+}
