@@ -106,6 +106,6 @@ type ResendReply struct {
 	Refused  string `json:"refused,omitempty"` // words of [Reply.Refused]
 	Message  string `json:"message,omitempty"`
 	Running  []int  `json:"running,omitempty"` // accepted, not over
-	Sent     []int  `json:"sent,omitempty"`    // over; the results are being published again
+	Sent     []int  `json:"resent,omitempty"`  // over; the results are being published again
 	Unknown  []int  `json:"unknown,omitempty"` // never accepted by this instance
 }
