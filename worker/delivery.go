@@ -175,22 +175,22 @@ func (dl *delivery) tend(ctx context.Context) error {
 }
 
 func (dl *delivery) tendHost(h *hostAsk, now time.Time) {
-	lost := h.quiet > 0 && (!dl.link.connected() || dl.link.reconnected().After(h.askedAt))
+	away := !dl.link.connected()
 	switch {
 	case h.settled():
 		return
-	case lost: // not the host's silence but this worker's own
-		h.quiet = 0
-		h.unanswered = true
-		if !dl.link.connected() {
-			h.again = now.Add(jitter(dl.timing.NobodyAgain))
-			return
-		}
+	case h.quiet > 0 && (away || dl.link.reconnected().After(h.askedAt)):
+		// Not the host's silence but this worker's own.
+		h.quiet, h.unanswered = 0, true
 	case h.silent(now, dl.timing):
 		dl.giveUp(h, procfleet.CodeAgentAbnormal, procfleet.ReasonUnreachable, h.silentMessage())
 		return
 	case h.quiet > 0:
 		h.unanswered = true
+	}
+	if away {
+		h.again = now.Add(jitter(dl.timing.NobodyAgain))
+		return
 	}
 	dl.ask(h, now)
 }

@@ -81,21 +81,26 @@ func fetch(ctx context.Context, consumer jetstream.Consumer, n int, wait time.Du
 	return batch.Error()
 }
 
-// repeat calls step until ctx ends. After an error it waits, longer each time.
+// repeat calls step until ctx ends. After an error it waits, longer each time;
+// only the first of a row is logged.
 func repeat(ctx context.Context, t *Timing, log logrus.FieldLogger, step func(context.Context) error) {
 	wait := backoff{least: t.RetryMin, most: t.RetryMax}
+	failing := false
 	for ctx.Err() == nil {
 		err := step(ctx)
-		if err == nil {
+		switch {
+		case err == nil && failing:
+			log.Info("pulling again")
+			failing = false
 			wait.reset()
-			continue
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		log.WithError(err).Warn("bus away, will try again")
-		if wait.wait(ctx) != nil {
-			return
+		case err != nil && ctx.Err() == nil:
+			if !failing {
+				log.WithError(err).Warn("nothing can be pulled, will keep trying")
+			}
+			failing = true
+			if wait.wait(ctx) != nil {
+				return
+			}
 		}
 	}
 }

@@ -84,7 +84,7 @@ func (sh *shard) round(ctx context.Context) error {
 	}
 	for _, id := range due {
 		if err := sh.visitSafely(ctx, id); err != nil {
-			if ctx.Err() != nil || storeAway(err) {
+			if ctx.Err() != nil || storeAway(err) || errors.Is(err, bus.ErrAway) {
 				return err
 			}
 			// One task's trouble must not keep the others waiting.

@@ -141,11 +141,11 @@ func (w *Worker) work(ctx, work context.Context) {
 			pull = l.pullSmall
 		}
 		open := func(ctx context.Context) (jetstream.Consumer, error) { return w.cfg.Bus.DeliverConsumer(ctx, lane) }
-		pulling.Go(func() { w.pull(ctx, work, open, pull) })
+		pulling.Go(func() { w.pull(ctx, work, "deliver-"+string(lane), open, pull) })
 	}
 	for _, lane := range resultLanes {
 		open := func(ctx context.Context) (jetstream.Consumer, error) { return w.cfg.Bus.CollectConsumer(ctx, lane) }
-		pulling.Go(func() { w.pull(ctx, work, open, w.collect.pull) })
+		pulling.Go(func() { w.pull(ctx, work, "collect-"+lane, open, w.collect.pull) })
 	}
 	pulling.Go(func() { w.presence.run(ctx) })
 	pulling.Go(func() { w.sweep.run(ctx, work) })
@@ -161,10 +161,10 @@ type (
 	pullFunc func(ctx, work context.Context, consumer jetstream.Consumer) error
 )
 
-// pull opens a consumer and pulls from it until ctx ends.
-func (w *Worker) pull(ctx, work context.Context, open openFunc, pull pullFunc) {
+// pull opens a consumer and pulls from it until ctx ends. The name is for logs.
+func (w *Worker) pull(ctx, work context.Context, name string, open openFunc, pull pullFunc) {
 	var consumer jetstream.Consumer
-	repeat(ctx, &w.cfg.Timing, w.log, func(ctx context.Context) (err error) {
+	repeat(ctx, &w.cfg.Timing, w.log.WithField("consumer", name), func(ctx context.Context) (err error) {
 		if consumer == nil {
 			if consumer, err = open(ctx); err != nil {
 				return err
