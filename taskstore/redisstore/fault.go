@@ -24,16 +24,6 @@ const (
 	faultFull
 )
 
-// passing and full are how the errors begin. Before Redis 7 the error of a
-// command inside a script is wrapped in other text, hence the minus sign.
-var (
-	passing = []string{
-		"LOADING", "READONLY", "TRYAGAIN", "MOVED", "ASK", "CLUSTERDOWN",
-		"MASTERDOWN", "NOREPLICAS", "BUSY", "ERR max number of clients",
-	}
-	full = []string{"OOM", "MISCONF"}
-)
-
 func classify(err error) fault {
 	var answer redis.Error
 	switch {
@@ -43,9 +33,10 @@ func classify(err error) fault {
 		return faultPassing // the network's word: refused, reset, timed out
 	case redis.HasErrorPrefix(err, "NOSCRIPT"):
 		return faultScripts
-	case says(answer, full):
+	case says(answer, "OOM", "MISCONF"):
 		return faultFull
-	case says(answer, passing):
+	case says(answer, "LOADING", "READONLY", "TRYAGAIN", "MOVED", "ASK", "CLUSTERDOWN",
+		"MASTERDOWN", "NOREPLICAS", "BUSY", "ERR max number of clients"):
 		return faultPassing
 	}
 	return faultForGood
@@ -53,11 +44,14 @@ func classify(err error) fault {
 
 // redirected reports whether err says that a slot is elsewhere.
 func redirected(err error) bool {
-	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") ||
-		redis.HasErrorPrefix(err, "CLUSTERDOWN") || redis.HasErrorPrefix(err, "READONLY")
+	var answer redis.Error
+	return errors.As(err, &answer) && says(answer, "MOVED", "ASK", "CLUSTERDOWN", "READONLY")
 }
 
-func says(err redis.Error, kinds []string) bool {
+// says reports whether err is of one of the kinds, which are how errors begin.
+// Before Redis 7 the error of a command inside a script comes wrapped in other
+// text, with a minus sign before it.
+func says(err redis.Error, kinds ...string) bool {
 	message := err.Error()
 	for _, kind := range kinds {
 		if strings.HasPrefix(message, kind) || strings.Contains(message, "-"+kind+" ") {

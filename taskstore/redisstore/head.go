@@ -15,14 +15,6 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// headFields are the fields of a task's head that make a [procfleet.Task], in
-// the order in which [readHead] takes them; the counters follow, one for each
-// state.
-var headFields = []string{
-	"state", "lane", "items", "chunks", "created", "deadline", "expires",
-	"finished", "dispatched", "notify", "reason", "about",
-}
-
 // directoryField holds where each chunk begins, see [directory]; bodyField
 // the hash of the request's body.
 const (
@@ -33,9 +25,13 @@ const (
 // countField is the counter of a state: "n:" and the small letter of its mark.
 func countField(s procfleet.State) string { return "n:" + pack.Marks(s)[:1] }
 
-// taskFields returns every field that [readHead] needs.
+// taskFields returns the fields of a head that make a [procfleet.Task], in the
+// order in which [readHead] takes them.
 func taskFields() []string {
-	fields := append([]string(nil), headFields...)
+	fields := []string{
+		"state", "lane", "items", "chunks", "created", "deadline", "expires",
+		"finished", "dispatched", "notify", "reason", "about",
+	}
 	for _, s := range procfleet.States() {
 		fields = append(fields, countField(s))
 	}

@@ -135,10 +135,12 @@ var liveAreasScript = redis.NewScript(luaNow + `
 return redis.call('ZRANGEBYSCORE', KEYS[1], text(now() - 2 * ARGV[1]), '+inf')
 `)
 
-// maxAgentID bounds the agent id that is kept, in bytes.
-const maxAgentID = 1 << 10
-
-var presenceTTL = taskstore.PresenceTTL.Microseconds()
+const (
+	// maxAgentID bounds the agent id that is kept, in bytes.
+	maxAgentID = 1 << 10
+	// presenceTTL is how scripts are told [taskstore.PresenceTTL].
+	presenceTTL = int64(taskstore.PresenceTTL / time.Microsecond)
+)
 
 // Announce is one round trip, with one script call for each cloud area.
 func (s *Store) Announce(ctx context.Context, as []taskstore.Announcement) error {

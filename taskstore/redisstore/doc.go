@@ -1,0 +1,75 @@
+// Package redisstore keeps tasks in Redis: one server, a server with replicas
+// under Sentinel, or a cluster; version 6.2 or later, with appendonly
+// persistence and maxmemory-policy noeviction.
+//
+// # Layout
+//
+// Every key begins with the prefix, "pf:" by default. All keys of a task have
+// its id as hash tag, so a task is one slot and a script on it is one step:
+//
+//	{<id>}:head         hash: state, times, counters by state (n:<mark>), and for
+//	                    each chunk k as far as it got: sequence:<k> in the
+//	                    stream, begun:<k>, done:<k>
+//	{<id>}:marks        string, one byte for each item: its state and whose word
+//	                    that is; it decides whether a result applies
+//	{<id>}:chunk:<k>    the packed items of a chunk, written once
+//	{<id>}:results:<n>  hash, the packed results of items n × 1000 and up
+//	{<id>}:writer       who writes the chunks of a big task, until its head is there
+//
+// A task of 100,000 items is some 400 keys when it is made and has no field for
+// an item until that item has a result. Nothing reads a big key whole: marks
+// are read in windows, results by field.
+//
+// What belongs to no single task:
+//
+//	{index}:clock              the last number that was allotted
+//	{index}:tasks              sorted set of numbers, for lists
+//	{index}:expiries           sorted set of the same numbers by when they expire
+//	{index}:sweep:<shard>      sorted set of numbers by when the sweep visits them
+//	request:<hash>             idempotency key of an application: the task's number
+//	lease:<name>               holder of a lease
+//	clouds                     sorted set of cloud areas by when they were heard of
+//	{presence:<cloud>}:hosts   hash: address to what its agent said
+//	{presence:<cloud>}:seen    sorted set of addresses by when they were heard of
+//	{presence:<cloud>}:order   sorted set of addresses by their text
+//	{presence:<cloud>}:agents  hash: agent id to address
+//
+// Every key but the clock gets its end in the script that makes it: those of a
+// task when the task expires, those of an index when the last of its tasks
+// does. A script that finds no head writes nothing, so a task that is gone does
+// not come back in parts.
+//
+// # Order of writes
+//
+// Creating a task is: allot the number and, if there is an idempotency key,
+// point it there; enter the number into the indexes; write the chunks; write
+// the head. Before the head there is no task, and whatever was left by a
+// dispatcher that died is either found by the repeat of the request, or by the
+// sweep, or expires. Every call can be repeated, so a lost answer is asked for
+// again; what cannot be answered within [Options.Patience] is
+// [taskstore.ErrUnavailable].
+//
+// # What a fail-over may lose
+//
+// Redis replicates after it has answered. When a replica takes over, the last
+// moments of the old server may be missing: a task that was just accepted, a
+// rejection, results. With [Options.WaitReplicas] creations, rejections and
+// results are confirmed only when so many replicas have them; they are then
+// lost only together with those replicas, or if a replica is promoted that was
+// not among them. Begin, Delivered, Dispatched, positions in the stream, visits
+// and announcements do not wait, because losing one costs a repetition: a chunk
+// is delivered again to agents that remember it, or published again, or an
+// agent announces itself again. One thing more is possible: a Begin is lost
+// and the task rejected afterwards, though an agent has begun; its results are
+// then refused.
+//
+// Numbers go forward all the same. The clock key that lost its end continues
+// from the time, and every store sends along the highest number that it was
+// given. Only a server whose clock is behind and a dispatcher that has seen
+// nothing can meet a number that was given before; if its task is still there,
+// the dispatcher finds it and takes the next.
+//
+// In a cluster the servers' clocks judge deadlines of the tasks that they have,
+// so they must be kept together (NTP); the store's answers to [Store.Now] and
+// all presence go by the clock of the server that has the key in question.
+package redisstore
