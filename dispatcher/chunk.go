@@ -53,7 +53,9 @@ func cut(operations []procfleet.Operation) (*plan, error) {
 	}
 	p := &plan{}
 	c := cutter{specs: specs, open: make(map[area]*openChunk)}
-	for _, w := range c.byHost(operations) {
+	works := c.byHost(operations)
+	for i := range works {
+		w := &works[i]
 		p.longest = max(p.longest, c.budget(w))
 		c.addHost(w)
 	}
@@ -130,29 +132,34 @@ type openChunk struct {
 }
 
 // byHost sorts items by place, in the order of first mention.
-func (c *cutter) byHost(operations []procfleet.Operation) []*hostWork {
-	var works []*hostWork
-	at := make(map[place]*hostWork)
+func (c *cutter) byHost(operations []procfleet.Operation) []hostWork {
+	most := 0
+	for i := range operations {
+		most = max(most, len(operations[i].Targets))
+	}
+	works := make([]hostWork, 0, most)
+	at := make(map[place]int, most)
+	named := make(map[procfleet.Target]struct{}, most)
 	for i := range operations {
 		o := &operations[i]
 		key := o.Process.Key()
-		named := make(map[procfleet.Target]bool, len(o.Targets))
+		clear(named)
 		for _, t := range o.Targets {
-			if named[t] {
+			if _, again := named[t]; again {
 				continue
 			}
-			named[t] = true
+			named[t] = struct{}{}
 			where := place{host: t.Host}
 			if t.Host.IsZero() {
 				where.label, where.agent = t.Label, t.AgentID
 			}
-			w := at[where]
-			if w == nil {
-				w = &hostWork{place: where}
-				at[where] = w
-				works = append(works, w)
+			n, known := at[where]
+			if !known {
+				n = len(works)
+				at[where] = n
+				works = append(works, hostWork{place: where})
 			}
-			w.items = append(w.items, plannedItem{procfleet.Item{Action: o.Action, Spec: c.specs.of[i], Target: t}, key})
+			works[n].items = append(works[n].items, plannedItem{procfleet.Item{Action: o.Action, Spec: c.specs.of[i], Target: t}, key})
 		}
 	}
 	return works
