@@ -34,6 +34,8 @@ type actor struct {
 	last    proc.Identity // the process before state.Main
 	saved   json.RawMessage
 
+	starting journal.Exec // command of the automatic start under way; zero = none
+
 	registeredAt time.Time
 	startedAt    time.Time
 	retryAt      time.Time
@@ -72,6 +74,9 @@ type (
 		aliases []string
 	}
 
+	// autoSpawned is the command of an automatic start.
+	autoSpawned struct{ exec journal.Exec }
+
 	// autoStarted is the end of an automatic start.
 	autoStarted struct {
 		outcome supervise.Outcome
@@ -84,7 +89,7 @@ type (
 func newActor(e *Engine, key string) *actor {
 	a := &actor{
 		engine: e, key: key, mailbox: newMailbox(), ops: map[string]order{},
-		log:   e.Log.WithField("process", key),
+		log:   e.cfg.Log.WithField("process", key),
 		state: supervise.State{Desired: supervise.None, Phase: supervise.Unknown},
 	}
 	a.publish()
@@ -142,6 +147,9 @@ func (a *actor) handle(ctx context.Context, msg message) {
 		if msg.event.Gen != a.lookGen {
 			a.look(ctx, a.lookGen)
 		}
+	case autoSpawned:
+		a.starting = msg.exec
+		a.trySave()
 	case autoStarted:
 		a.autoStarted(ctx, msg)
 	case supervise.Event:
@@ -152,6 +160,7 @@ func (a *actor) handle(ctx context.Context, msg message) {
 func (a *actor) autoStarted(ctx context.Context, msg autoStarted) {
 	a.giveWay()
 	defer a.engine.drain.end()
+	a.starting = journal.Exec{}
 	a.learn(msg.aliases)
 	entry := a.log.WithField("pid", msg.outcome.Main.PID)
 	switch {
@@ -170,7 +179,7 @@ func (a *actor) machineOp(op journal.Op) supervise.Op {
 	action := supervise.Action(op.Action)
 	return supervise.Op{
 		ID: opID(op.ID), Action: action, Fence: op.Fence, Item: op.Item,
-		Policy: policyOf(&op.Spec, a.engine.Timing),
+		Policy: policyOf(&op.Spec, a.engine.cfg.Timing),
 	}
 }
 
@@ -245,9 +254,7 @@ func (a *actor) perform(ctx context.Context, effect supervise.Effect, done *ende
 	case supervise.Keep:
 		a.keep(effect.ID, done)
 	case supervise.Save:
-		if err := a.save(); err != nil {
-			a.log.WithError(err).Error("process record was not saved")
-		}
+		a.trySave()
 	case supervise.AutoStart:
 		a.autoStart(ctx)
 	case supervise.GiveWay:
@@ -302,13 +309,21 @@ func (a *actor) end(ctx context.Context, id string, done *ended) {
 	a.engine.drain.end()
 }
 
+// trySave goes on without the record when it cannot be written: supervision
+// must not stop because a disk is full, and the next change tries again.
+func (a *actor) trySave() {
+	if err := a.save(); err != nil {
+		a.log.WithError(err).Error("process record was not saved")
+	}
+}
+
 // save writes the record if it changed.
 func (a *actor) save() error {
 	text, err := a.encode()
 	if err != nil || bytes.Equal(text, a.saved) {
 		return err
 	}
-	if err := a.engine.Ledger.SaveProcess(a.key, text); err != nil {
+	if err := a.engine.cfg.Ledger.SaveProcess(a.key, text); err != nil {
 		return err
 	}
 	a.saved = text
@@ -331,7 +346,8 @@ func (a *actor) autoStart(ctx context.Context) {
 	way, cancel := context.WithCancel(ctx)
 	a.giveWay = cancel
 	r := a.newRun(journal.Op{Action: agentproto.ActionStart, Spec: a.spec})
-	r.auto = true
+	r.auto, r.left = true, a.starting
+	r.started = func(exec journal.Exec) { a.mailbox.put(autoSpawned{exec: exec}) }
 	a.engine.work.Go(func() { a.mailbox.put(r.autoStart(ctx, way)) })
 }
 
@@ -365,6 +381,11 @@ func (a *actor) look(ctx context.Context, gen int) {
 		return
 	}
 	a.looking = true
+	// Nearly every look ends here, for the price of reading one small file.
+	if main := a.state.Main; proc.Alive(proc.Identity(main)) {
+		a.mailbox.put(looked{event: supervise.Observed{Gen: gen, Sight: supervise.Alive, Main: main}})
+		return
+	}
 	r := a.newRun(journal.Op{Spec: a.spec})
 	r.op.Spec.Key = a.key
 	a.engine.work.Go(func() {

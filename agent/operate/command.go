@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -37,11 +38,11 @@ func (r *run) spawn(ctx context.Context, line string, was proc.Identity) (*comma
 		r.engine.commandSlots.give()
 		return nil, bad
 	}
-	r.engine.Crash(CrashBeforeExec)
+	r.engine.cfg.Crash(CrashBeforeExec)
 	spec := &r.op.Spec
 	output := r.engine.outputs.path(r)
 	exec, err := r.engine.runner.Start(ctx, proc.Command{
-		Shell: proc.Shell(spec.Shell), Line: line, Dir: spec.SetupPath, Account: spec.Account, Env: spec.Env,
+		Shell: proc.Shell(spec.Shell), Line: line, Dir: cmp.Or(spec.SetupPath, "/"), Account: spec.Account, Env: spec.Env,
 		LoginProfile: !spec.NoProfile, OutputPath: output, Key: markOf(spec.Key), Op: opMark(r),
 	})
 	if err != nil {
@@ -53,7 +54,7 @@ func (r *run) spawn(ctx context.Context, line string, was proc.Identity) (*comma
 		}
 		return nil, &v
 	}
-	r.engine.Crash(CrashAfterSpawn)
+	r.engine.cfg.Crash(CrashAfterSpawn)
 	return r.spawned(exec, output, was), nil
 }
 
@@ -86,7 +87,7 @@ func (r *run) await(ctx context.Context, c *command, accept func(ran time.Durati
 	started := time.Now()
 	timeout := time.NewTimer(opTimeout(&r.op.Spec))
 	defer timeout.Stop()
-	poll := time.NewTicker(r.engine.Timing.WindowPoll)
+	poll := time.NewTicker(r.engine.cfg.Timing.WindowPoll)
 	defer poll.Stop()
 	for {
 		select {
@@ -110,14 +111,14 @@ func (r *run) endGroup(ctx context.Context, c *command) {
 	if main := r.main(); !main.IsZero() {
 		keep = append(keep, main)
 	}
-	if err := proc.KillGroup(ctx, c.exec.Identity(), r.engine.Timing.KillGrace, keep...); err != nil {
+	if err := proc.KillGroup(ctx, c.exec.Identity(), r.engine.cfg.Timing.KillGrace, keep...); err != nil {
 		r.warn("hung command: %v", err)
 	}
 	// Its end was just waited for; the rest is reaping, unless the leader is
 	// the process that was spared or cannot be killed.
 	select {
 	case <-c.exec.Done():
-	case <-time.After(r.engine.Timing.Settle):
+	case <-time.After(r.engine.cfg.Timing.Settle):
 	case <-ctx.Done():
 	}
 }

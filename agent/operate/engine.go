@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"github.com/procfleet/procfleet/agent/journal"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agent/supervise"
@@ -25,11 +27,8 @@ const (
 // Engine carries out operations and keeps processes alive. Make it with [New],
 // call [Engine.Recover] once, then [Engine.Submit]; [Engine.Stop] ends it.
 type Engine struct {
-	Config
-	bootID  string
-	finder  *proc.Finder
-	runner  *proc.Runner
-	watcher *proc.Watcher
+	cfg Config
+	system
 
 	commandSlots slots
 	startSlots   slots
@@ -53,29 +52,45 @@ type Engine struct {
 	supervised int
 }
 
+// system is this host's processes, as the engine gets at them.
+type system struct {
+	bootID  string
+	finder  *proc.Finder
+	runner  *proc.Runner
+	watcher *proc.Watcher
+}
+
+func openSystem() (system, error) {
+	host, err := proc.ReadHost()
+	if err != nil {
+		return system{}, err
+	}
+	accounts := proc.NewAccounts()
+	runner, err := proc.NewRunner(accounts)
+	if err != nil {
+		return system{}, err
+	}
+	watcher, err := proc.NewWatcher(false)
+	if err != nil {
+		return system{}, err
+	}
+	return system{bootID: host.BootID, finder: proc.NewFinder(accounts), runner: runner, watcher: watcher}, nil
+}
+
 // New returns a running engine that knows no process yet.
 func New(cfg Config) (*Engine, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("operate: %w", err)
 	}
-	host, err := proc.ReadHost()
-	if err != nil {
-		return nil, fmt.Errorf("operate: %w", err)
-	}
-	accounts := proc.NewAccounts()
-	runner, err := proc.NewRunner(accounts)
-	if err != nil {
-		return nil, fmt.Errorf("operate: %w", err)
-	}
-	watcher, err := proc.NewWatcher(false)
+	system, err := openSystem()
 	if err != nil {
 		return nil, fmt.Errorf("operate: %w", err)
 	}
 	e := &Engine{
-		Config: cfg, bootID: host.BootID, finder: proc.NewFinder(accounts), runner: runner, watcher: watcher,
+		cfg: cfg, system: system,
 		commandSlots: make(slots, cfg.CommandLimit), startSlots: make(slots, cfg.StartLimit), lookSlots: make(slots, lookLimit),
-		groups: &groups{pgids: map[int]bool{}}, owners: &owners{byKey: map[string]proc.Identity{}},
+		groups: &groups{pgids: map[int]bool{}}, owners: newOwners(),
 		outputs: newOutputs(cfg.RunDir, cfg.Log), gauges: newGauges(), drain: newDrain(),
 		actors: map[string]*actor{},
 	}
@@ -210,24 +225,28 @@ func (e *Engine) result(op journal.Op, v verdict, started time.Time) agentproto.
 // finish makes a result durable, however long that takes, and tells it.
 func (e *Engine) finish(ctx context.Context, op journal.Op, result agentproto.Result) {
 	if result.Status != nil {
-		result.Status.AgentID = e.AgentID
+		result.Status.AgentID = e.cfg.AgentID
 	}
-	e.Crash(CrashBeforeDone)
-	log := e.Log.WithField("task", op.Task).WithField("item", op.Item)
+	fit(&result)
+	e.cfg.Crash(CrashBeforeDone)
+	log := e.cfg.Log.WithFields(logrus.Fields{
+		"task": op.Task, "item": op.Item, "process": op.Spec.Key, "action": op.Action, "code": result.Code,
+	})
 	for attempt := 0; ; attempt++ {
-		err := e.Ledger.Finish(op.ID, result)
+		err := e.cfg.Ledger.Finish(op.ID, result)
 		if err == nil {
 			break
 		}
 		if attempt == 0 {
 			log.WithError(err).Error("result is held back until the journal takes it")
 		}
-		if !pause(ctx, e.Timing.JournalRetry) {
+		if !pause(ctx, e.cfg.Timing.JournalRetry) {
 			return
 		}
 	}
-	e.Crash(CrashAfterDone)
-	e.Finished(op, result)
+	log.Info("operation finished")
+	e.cfg.Crash(CrashAfterDone)
+	e.cfg.Finished(op, result)
 }
 
 // find looks for a process when there is room for one more look.
@@ -259,7 +278,7 @@ func (e *Engine) countSupervised(up bool) {
 // sweep reminds every actor once in a period to look at its process, a part
 // of them at a time.
 func (e *Engine) sweep() {
-	tick := time.NewTicker(e.Timing.Sweep / sweepParts)
+	tick := time.NewTicker(e.cfg.Timing.Sweep / sweepParts)
 	defer tick.Stop()
 	for part := uint32(0); ; part++ {
 		select {
@@ -287,7 +306,7 @@ func partOf(key string) uint32 {
 }
 
 func (e *Engine) trimOutputs() {
-	tick := time.NewTicker(e.Timing.TrimOutputs)
+	tick := time.NewTicker(e.cfg.Timing.TrimOutputs)
 	defer tick.Stop()
 	for {
 		select {
@@ -303,7 +322,7 @@ func (e *Engine) trimOutputs() {
 // Timing.Drain, and ctx, to end. What runs then is left alone, as all managed
 // processes are; the journal has it for the next agent process.
 func (e *Engine) Stop(ctx context.Context) {
-	e.drain.wait(ctx, e.Timing.Drain)
+	e.drain.wait(ctx, e.cfg.Timing.Drain)
 	e.mu.Lock()
 	e.stopped = true
 	e.mu.Unlock()
@@ -311,6 +330,6 @@ func (e *Engine) Stop(ctx context.Context) {
 	e.loops.Wait()
 	e.work.Wait()
 	if err := e.watcher.Close(); err != nil {
-		e.Log.WithError(err).Warn("process watcher did not close")
+		e.cfg.Log.WithError(err).Warn("process watcher did not close")
 	}
 }

@@ -36,6 +36,7 @@ type ledger struct {
 	finishes  map[journal.ID]int
 	processes map[string]json.RawMessage
 	broken    error // what every change fails with
+	failed    int   // changes that failed
 }
 
 func newLedger() *ledger {
@@ -62,20 +63,24 @@ func (l *ledger) setBroken(err error) {
 func (l *ledger) Execute(id journal.ID, e journal.Exec) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.broken == nil {
-		l.execs[id] = e
+	if l.broken != nil {
+		l.failed++
+		return l.broken
 	}
-	return l.broken
+	l.execs[id] = e
+	return nil
 }
 
 func (l *ledger) Finish(id journal.ID, r agentproto.Result) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.broken == nil {
-		l.results[id] = r
-		l.finishes[id]++
+	if l.broken != nil {
+		l.failed++
+		return l.broken
 	}
-	return l.broken
+	l.results[id] = r
+	l.finishes[id]++
+	return nil
 }
 
 func (l *ledger) SaveProcess(key string, record json.RawMessage) error {
@@ -134,7 +139,7 @@ func newRig(t *testing.T, change ...func(*Config)) *rig {
 		Ledger: g.ledger, Log: log, RunDir: t.TempDir(), AgentID: "agent-1", Finished: g.finished,
 		Timing: Timing{
 			Sweep: 200 * time.Millisecond, StopPoll: 20 * time.Millisecond, WindowPoll: 20 * time.Millisecond,
-			Settle: 150 * time.Millisecond, ForegroundAfter: 300 * time.Millisecond, KillWait: 3 * time.Second,
+			Settle: time.Second, ForegroundAfter: 300 * time.Millisecond, KillWait: 3 * time.Second,
 			ReloadWait: 200 * time.Millisecond, KillGrace: 300 * time.Millisecond, RecoverDelay: 50 * time.Millisecond,
 			JournalRetry: 20 * time.Millisecond, TrimOutputs: 100 * time.Millisecond,
 		},

@@ -31,28 +31,15 @@ func (r *run) carryOut(ctx context.Context, o order) (ended, bool) {
 			r.warnings = append(r.warnings, unenforced(&r.op.Spec)...)
 		}
 	}
-	done.result.Warnings = clipAll(r.warnings)
+	done.result.Warnings = clipAll(r.warnings, agentproto.MaxMessage)
 	return done, true
-}
-
-// clipAll keeps warnings, which may quote commands, to a part of a result.
-func clipAll(warnings []string) []string {
-	const room = agentproto.MaxMessage
-	used := 0
-	for i, w := range warnings {
-		warnings[i] = clip(w)
-		if used += len(warnings[i]); used > room {
-			return append(warnings[:i:i], "further warnings were cut off")
-		}
-	}
-	return warnings
 }
 
 // attempt is the operation itself. A fault in it must not take the agent down.
 func (r *run) attempt(ctx context.Context, o order) (v verdict) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			r.engine.Log.WithField("process", r.op.Spec.Key).WithField("error", fmt.Sprint(cause)).
+			r.engine.cfg.Log.WithField("process", r.op.Spec.Key).WithField("error", fmt.Sprint(cause)).
 				WithField("stack", string(debug.Stack())).Error("operation panicked")
 			r.seen = proc.Probe{Verdict: proc.Uncertain}
 			v = abnormal(fmt.Sprintf("internal error: %v", cause))
@@ -85,7 +72,7 @@ func (r *run) attempt(ctx context.Context, o order) (v verdict) {
 func (r *run) autoStart(ctx, way context.Context) (msg autoStarted) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			r.engine.Log.WithField("process", r.op.Spec.Key).WithField("error", fmt.Sprint(cause)).
+			r.engine.cfg.Log.WithField("process", r.op.Spec.Key).WithField("error", fmt.Sprint(cause)).
 				WithField("stack", string(debug.Stack())).Error("automatic start panicked")
 			msg = autoStarted{outcome: supervise.Outcome{Class: supervise.Failed, Sight: supervise.Doubt}}
 		}
@@ -103,6 +90,9 @@ func (r *run) autoStart(ctx, way context.Context) (msg autoStarted) {
 
 // ensure reports as well whether it had to run a command.
 func (r *run) ensure(ctx, way context.Context) (v verdict, ran bool) {
+	if v, up := r.awaitLeft(ctx, way); up {
+		return v, false
+	}
 	if bad := r.ready(way); bad != nil {
 		return *bad, false
 	}
@@ -113,4 +103,18 @@ func (r *run) ensure(ctx, way context.Context) (v verdict, ran bool) {
 		return *bad, false
 	}
 	return succeeded(), false
+}
+
+// awaitLeft lets a start command that an earlier agent process had begun end,
+// and gives its process the time to come up: a second one beside it could make
+// two processes. It reports false when the process has to be started.
+func (r *run) awaitLeft(ctx, way context.Context) (verdict, bool) {
+	if !proc.Alive(leaderOf(r.left)) {
+		return verdict{}, false
+	}
+	if !r.outlast(ctx, r.left) {
+		return interrupted(), true
+	}
+	v := r.window(way, proc.Identity{}, "")
+	return v, v.class != supervise.Failed
 }

@@ -9,27 +9,20 @@ import (
 // owners says which key a process belongs to, so that two keys that describe
 // the same process by mistake do not fight over it. A key has one process.
 type owners struct {
-	mu    sync.Mutex
-	byKey map[string]proc.Identity
+	mu        sync.Mutex
+	byKey     map[string]proc.Identity
+	byProcess map[proc.Identity]string
+}
+
+func newOwners() *owners {
+	return &owners{byKey: map[string]proc.Identity{}, byProcess: map[proc.Identity]string{}}
 }
 
 // of returns the key that has the process, "" if none has.
 func (o *owners) of(id proc.Identity) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.find(id)
-}
-
-func (o *owners) find(id proc.Identity) string {
-	if id.IsZero() {
-		return ""
-	}
-	for key, owned := range o.byKey {
-		if owned == id {
-			return key
-		}
-	}
-	return ""
+	return o.byProcess[id]
 }
 
 // claim gives the process to key unless another key has it, and returns who
@@ -37,24 +30,28 @@ func (o *owners) find(id proc.Identity) string {
 func (o *owners) claim(id proc.Identity, key string) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if owner := o.find(id); owner != "" {
+	if owner := o.byProcess[id]; owner != "" {
 		return owner
 	}
-	if !id.IsZero() {
-		o.byKey[key] = id
-	}
+	o.give(id, key)
 	return key
 }
 
-// settle makes id the one process of key; the zero identity takes it away.
+// settle makes id the one process of key, unless another key has it; the zero
+// identity takes away what key had.
 func (o *owners) settle(id proc.Identity, key string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	switch {
-	case id.IsZero():
-		delete(o.byKey, key)
-	case o.find(id) == "":
-		o.byKey[key] = id
+	if owner := o.byProcess[id]; owner == "" || owner == key {
+		o.give(id, key)
+	}
+}
+
+func (o *owners) give(id proc.Identity, key string) {
+	delete(o.byProcess, o.byKey[key])
+	delete(o.byKey, key)
+	if !id.IsZero() {
+		o.byKey[key], o.byProcess[id] = id, key
 	}
 }
 
@@ -62,8 +59,8 @@ func (o *owners) settle(id proc.Identity, key string) {
 func (o *owners) otherHas(pid int, key string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for owner, id := range o.byKey {
-		if owner != key && id.PID == pid {
+	for id, owner := range o.byProcess {
+		if id.PID == pid && owner != key {
 			return true
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/procfleet/procfleet/agent/journal"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agent/supervise"
 	"github.com/procfleet/procfleet/agentproto"
@@ -23,6 +24,7 @@ type record struct {
 	Proven       bool              `json:"proven,omitempty"`
 	RegisteredAt time.Time         `json:"registered_at,omitzero"`
 	StartedAt    time.Time         `json:"started_at,omitzero"`
+	Starting     journal.Exec      `json:"starting,omitzero"` // of an automatic start under way
 }
 
 // encode is nil for a process of which nothing needs to be kept.
@@ -33,7 +35,7 @@ func (a *actor) encode() (json.RawMessage, error) {
 	text, err := json.Marshal(record{
 		Spec: a.spec, Desired: a.state.Desired, Phase: a.state.Phase, Main: proc.Identity(a.state.Main), Last: a.last,
 		Aliases: a.aliases, Failures: a.state.Failures, Proven: a.state.Proven,
-		RegisteredAt: a.registeredAt, StartedAt: a.startedAt,
+		RegisteredAt: a.registeredAt, StartedAt: a.startedAt, Starting: a.starting,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encode the record of process %s: %w", a.key, err)
@@ -49,10 +51,10 @@ func (a *actor) restore(text json.RawMessage) error {
 	}
 	a.saved = text
 	a.spec, a.last, a.aliases = rec.Spec, rec.Last, rec.Aliases
-	a.registeredAt, a.startedAt = rec.RegisteredAt, rec.StartedAt
+	a.registeredAt, a.startedAt, a.starting = rec.RegisteredAt, rec.StartedAt, rec.Starting
 	a.state = supervise.State{
 		Desired: rec.Desired, Phase: rec.Phase, Main: supervise.Identity(rec.Main), Failures: rec.Failures,
-		Proven: rec.Proven, Kept: true, Policy: policyOf(&rec.Spec, a.engine.Timing),
+		Proven: rec.Proven, Kept: true, Policy: policyOf(&rec.Spec, a.engine.cfg.Timing),
 	}
 	return nil
 }

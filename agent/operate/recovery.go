@@ -18,7 +18,7 @@ import (
 // has passed. Call it once, before Submit.
 func (e *Engine) Recover(left journal.Recovered) {
 	if err := e.outputs.adopt(); err != nil {
-		e.Log.WithError(err).Warn("output files of earlier commands are not looked after")
+		e.cfg.Log.WithError(err).Warn("output files of earlier commands are not looked after")
 	}
 	for key, text := range left.Processes {
 		e.adopt(key, text)
@@ -38,7 +38,7 @@ func (e *Engine) Recover(left journal.Recovered) {
 func (e *Engine) adopt(key string, text json.RawMessage) {
 	a := newActor(e, key)
 	if err := a.restore(text); err != nil {
-		e.Log.WithError(err).WithField("process", key).Error("process is not supervised any more: its record cannot be read")
+		e.cfg.Log.WithError(err).WithField("process", key).Error("process is not supervised any more: its record cannot be read")
 		return
 	}
 	e.owners.settle(proc.Identity(a.state.Main), key)
@@ -77,7 +77,7 @@ func (r *run) takeUp(ctx context.Context, exec journal.Exec) verdict {
 // outlast waits for the command of the earlier agent process to end, at most
 // the rest of its time, and ends it then.
 func (r *run) outlast(ctx context.Context, exec journal.Exec) bool {
-	leader := proc.Identity{BootID: exec.BootID, PID: exec.PID, Start: exec.Start}
+	leader := leaderOf(exec)
 	r.group = exec.PID
 	if exec.PID != 0 {
 		r.engine.groups.add(exec.PID)
@@ -92,15 +92,19 @@ func (r *run) outlast(ctx context.Context, exec journal.Exec) bool {
 			r.endRest(ctx, leader)
 			break
 		}
-		if !pause(ctx, r.engine.Timing.WindowPoll) {
+		if !pause(ctx, r.engine.cfg.Timing.WindowPoll) {
 			return false
 		}
 	}
 	return ctx.Err() == nil
 }
 
+func leaderOf(exec journal.Exec) proc.Identity {
+	return proc.Identity{BootID: exec.BootID, PID: exec.PID, Start: exec.Start}
+}
+
 func (r *run) endRest(ctx context.Context, leader proc.Identity) {
-	if err := proc.KillGroup(ctx, leader, r.engine.Timing.KillGrace, r.identities()...); err != nil {
+	if err := proc.KillGroup(ctx, leader, r.engine.cfg.Timing.KillGrace, r.identities()...); err != nil {
 		r.warn("hung command: %v", err)
 	}
 }

@@ -46,10 +46,10 @@ func (r *run) reload(ctx context.Context) verdict {
 		return commandFailed(trouble)
 	}
 	begin, _ := startWindow(&r.op.Spec)
-	if !pause(ctx, min(begin, r.engine.Timing.ReloadWait)) {
+	if !pause(ctx, min(begin, r.engine.cfg.Timing.ReloadWait)) {
 		return interrupted()
 	}
-	if r.look(ctx); r.seen.Verdict == proc.Stopped && !was.IsZero() && !pause(ctx, r.engine.Timing.Settle) {
+	if r.look(ctx); r.seen.Verdict == proc.Stopped && !was.IsZero() && !pause(ctx, r.engine.cfg.Timing.Settle) {
 		return interrupted()
 	}
 	switch r.look(ctx); {

@@ -27,6 +27,11 @@ type run struct {
 	auto   bool       // an automatic start; nothing of it is journalled
 	known  knowledge
 
+	// Of an automatic start: what an earlier agent process had begun, and who
+	// is told what this one begins. There is no operation that keeps it.
+	left    journal.Exec
+	started func(journal.Exec)
+
 	seen     proc.Probe // the latest look
 	warnings []string
 	evidence []string // what else was noticed
@@ -117,14 +122,14 @@ type before struct {
 // execute makes durable that the operation acts now; command is what it has
 // spawned, zero before.
 func (r *run) execute(was, command proc.Identity) *verdict {
+	exec := journal.Exec{BootID: r.engine.bootID, At: time.Now().UTC(), PID: command.PID, Start: command.Start}
 	if r.auto {
+		r.started(exec)
 		return nil
 	}
-	note, err := json.Marshal(before{Main: was, Ticks: r.beganTicks})
-	if err == nil {
-		err = r.engine.Ledger.Execute(r.op.ID, journal.Exec{
-			BootID: r.engine.bootID, At: time.Now().UTC(), PID: command.PID, Start: command.Start, Before: note,
-		})
+	var err error
+	if exec.Before, err = json.Marshal(before{Main: was, Ticks: r.beganTicks}); err == nil {
+		err = r.engine.cfg.Ledger.Execute(r.op.ID, exec)
 	}
 	if err != nil {
 		v := abnormal(err.Error())

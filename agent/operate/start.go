@@ -93,7 +93,7 @@ func (r *run) moveStalePidFile(was proc.Identity) *verdict {
 // window is over.
 func (r *run) foreground(ctx context.Context, ran time.Duration, was proc.Identity) bool {
 	_, end := startWindow(&r.op.Spec)
-	if ran < max(end, r.engine.Timing.ForegroundAfter) {
+	if ran < max(end, r.engine.cfg.Timing.ForegroundAfter) {
 		return false
 	}
 	r.look(ctx)
@@ -105,7 +105,7 @@ func (r *run) foreground(ctx context.Context, ran time.Duration, was proc.Identi
 func (r *run) inCommand(was proc.Identity) bool {
 	main := r.main()
 	return !main.IsZero() && main != was && r.seen.Procs[0].PGID == r.group &&
-		lasted(main, r.engine.Timing.Settle)
+		lasted(main, r.engine.cfg.Timing.Settle)
 }
 
 func (r *run) acceptForeground() verdict {

@@ -71,10 +71,10 @@ func (s *snapshot) status(f facts) *agentproto.Status {
 		At: f.at, UTCOffset: int(f.host.UTCOffset / time.Second), Running: f.running, Supervised: s.supervised,
 		Phase: string(s.phaseOf(f.running)), HostFreeKB: f.host.MemAvailable,
 		RegisteredAt: s.registeredAt, LastStartedAt: s.startedAt, Failures: s.failures, NextRetryAt: s.retryAt,
-		Evidence: clip(join(f.evidence...)),
+		Evidence: clip(join(f.evidence...), agentproto.MaxMessage),
 	}
 	if s.busy != "" {
-		st.Evidence = clip(join("busy: "+s.busy, st.Evidence))
+		st.Evidence = clip(join("busy: "+s.busy, st.Evidence), agentproto.MaxMessage)
 	}
 	if !f.running {
 		return st

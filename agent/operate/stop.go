@@ -2,6 +2,7 @@ package operate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -32,7 +33,7 @@ func (r *run) takeDown(ctx context.Context) verdict {
 	if bad := r.execute(main, proc.Identity{}); bad != nil {
 		return *bad
 	}
-	r.engine.Crash(CrashBeforeExec)
+	r.engine.cfg.Crash(CrashBeforeExec)
 	if err := proc.Signal(main, syscall.SIGTERM); err != nil {
 		return commandFailed(err.Error())
 	}
@@ -48,20 +49,24 @@ func (r *run) kill(ctx context.Context) verdict {
 	case main.IsZero():
 		return r.killStrays(ctx)
 	case r.op.Spec.KillCmd != "":
-		return r.endBy(ctx, r.op.Spec.KillCmd, r.engine.Timing.KillWait)
+		return r.endBy(ctx, r.op.Spec.KillCmd, r.engine.cfg.Timing.KillWait)
 	}
 	if bad := r.execute(main, proc.Identity{}); bad != nil {
 		return *bad
 	}
-	r.engine.Crash(CrashBeforeExec)
+	r.engine.cfg.Crash(CrashBeforeExec)
 	var trouble []string
 	ids := r.identities()
 	for _, id := range ids {
-		if _, err := proc.KillTree(ctx, id, r.killScope()); err != nil {
+		_, err := proc.KillTree(ctx, id, r.killScope())
+		switch {
+		case errors.Is(err, syscall.EPERM):
 			trouble = append(trouble, err.Error())
+		case err != nil: // it may only take longer to go
+			r.evidence = append(r.evidence, err.Error())
 		}
 	}
-	return r.gone(ctx, ids, r.engine.Timing.KillWait, strings.Join(trouble, "; "))
+	return r.gone(ctx, ids, r.engine.cfg.Timing.KillWait, join(trouble...))
 }
 
 // killStrays ends what a process that is gone has left behind. They carry the
@@ -121,7 +126,7 @@ func (r *run) gone(ctx context.Context, ids []proc.Identity, wait time.Duration,
 		if late {
 			return r.stayed(ctx, ids, wait, trouble)
 		}
-		if !pause(ctx, r.engine.Timing.StopPoll) {
+		if !pause(ctx, r.engine.cfg.Timing.StopPoll) {
 			return interrupted()
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,7 +32,7 @@ func TestDeadProcessIsStartedAgain(t *testing.T) {
 	}
 }
 
-func TestF20ProcessThatDiesRightAfterTheWindow(t *testing.T) {
+func TestProcessThatDiesRightAfterTheWindow(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	spec := g.spec(func(s *agentproto.Spec) { s.StartCmd, s.StartIntervalMS = daemon("-pid demo.pid -life 700ms"), 60_000 })
@@ -39,7 +40,7 @@ func TestF20ProcessThatDiesRightAfterTheWindow(t *testing.T) {
 	g.becomes(spec, "its death counts", func(s agentproto.Status) bool { return s.Phase == "backoff" && s.Failures == 1 })
 }
 
-func TestF79CrashLoopIsGivenUpAndSurvivesTheAgent(t *testing.T) {
+func TestCrashLoopIsGivenUpAndSurvivesTheAgent(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	spec := g.spec(func(s *agentproto.Spec) {
@@ -62,7 +63,7 @@ func TestF79CrashLoopIsGivenUpAndSurvivesTheAgent(t *testing.T) {
 	g.want("start", spec, 0, "")
 }
 
-func TestF82ProcessStartedByHandIsAdopted(t *testing.T) {
+func TestProcessStartedByHandIsAdopted(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	spec := g.spec(func(s *agentproto.Spec) { s.StartIntervalMS = 60_000 })
@@ -76,7 +77,7 @@ func TestF82ProcessStartedByHandIsAdopted(t *testing.T) {
 	g.want("stop", spec, 0, "")
 }
 
-func TestF83ReplacedProcessIsAdopted(t *testing.T) {
+func TestReplacedProcessIsAdopted(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	spec := g.spec(func(s *agentproto.Spec) { s.StartIntervalMS = 60_000 })
@@ -133,7 +134,7 @@ func TestOperationDuringAnAutomaticStartWaitsForItsCommandOnly(t *testing.T) {
 	g.eventually("nothing runs", func() bool { return len(g.running()) == 0 })
 }
 
-func TestF25RandomStartsAndStops(t *testing.T) {
+func TestRandomStartsAndStops(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	spec := g.spec(func(s *agentproto.Spec) { s.StartCheckBeginMS, s.StartCheckEndMS, s.StartIntervalMS = 0, 0, 20 })
@@ -193,7 +194,7 @@ func TestCommandAndStartLimits(t *testing.T) {
 	}
 }
 
-func TestF42AndF43Adoption(t *testing.T) {
+func TestAdoption(t *testing.T) {
 	t.Parallel()
 	const count, dead = 20, 3
 	g := newRig(t)
@@ -250,7 +251,7 @@ func die(at string) func(*Config) {
 	}
 }
 
-func TestF40CrashAtEveryPointOfAStart(t *testing.T) {
+func TestCrashAtEveryPointOfAStart(t *testing.T) {
 	t.Parallel()
 	for point, want := range map[string]struct {
 		code, starts int
@@ -294,7 +295,7 @@ func TestF40CrashAtEveryPointOfAStart(t *testing.T) {
 	}
 }
 
-func TestF41DaemonComesUpWhileTheAgentIsDown(t *testing.T) {
+func TestDaemonComesUpWhileTheAgentIsDown(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	spec := g.spec(func(s *agentproto.Spec) {
@@ -406,4 +407,25 @@ func TestStopLeavesProcessesAloneAndWaitsForOperations(t *testing.T) {
 		t.Fatalf("%v running, want one", g.running())
 	}
 	g.open()
+}
+
+func TestAgentRestartDuringAnAutomaticStart(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	spec := g.spec(func(s *agentproto.Spec) {
+		s.StartCmd = "echo >>starts; if [ $(wc -l <starts) -gt 1 ]; then sleep 1; fi; setsid ./demo -pid demo.pid >/dev/null 2>&1 </dev/null &"
+		s.StartIntervalMS = 20
+	})
+	sigkill(t, g.want("start", spec, 0, "").Status.PID)
+	g.eventually("it is being started again", func() bool {
+		g.ledger.mu.Lock()
+		defer g.ledger.mu.Unlock()
+		return g.starts() == 2 && strings.Contains(string(g.ledger.processes[spec.Key]), `"starting":{"boot_id"`)
+	})
+	g.crash()
+	g.open()
+	g.becomes(spec, "it runs", func(s agentproto.Status) bool { return s.Phase == "running" })
+	if g.starts() != 2 || len(g.running()) != 1 {
+		t.Fatalf("%d starts, %v running", g.starts(), g.running())
+	}
 }

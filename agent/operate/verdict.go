@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -79,17 +80,45 @@ func (v verdict) text(name string) string {
 	case agentproto.CodeSuccess:
 		return "success"
 	case agentproto.CodeUnknownAction:
-		return clip(v.message)
+		return clip(v.message, agentproto.MaxMessage)
 	}
-	return clip(name + ": " + v.message)
+	return clip(name+": "+v.message, agentproto.MaxMessage)
 }
 
-// clip cuts a message to the length that a result may have. The end goes: what
-// stands there is command output, whose own end was chosen to fit.
-func clip(message string) string {
-	message = strings.ToValidUTF8(message, "\uFFFD")
-	if len(message) <= agentproto.MaxMessage {
-		return message
+// fit shortens what explains a result until the whole is no longer than
+// results may be; what was decided stays.
+func fit(r *agentproto.Result) {
+	const brief = 256 // bytes, of each text that is cut
+	for _, shorten := range []func(){
+		func() { r.Warnings = clipAll(r.Warnings, brief) },
+		func() {
+			if r.Status != nil {
+				r.Status.Evidence, r.Status.Command = clip(r.Status.Evidence, brief), clip(r.Status.Command, brief)
+			}
+		},
+		func() { r.Message = clip(r.Message, 4*brief) },
+	} {
+		if text, err := json.Marshal(r); err == nil && len(text) <= agentproto.MaxResult {
+			return
+		}
+		shorten()
 	}
-	return strings.ToValidUTF8(message[:agentproto.MaxMessage], "")
+}
+
+// clipAll keeps as many texts as fit into limit bytes.
+func clipAll(texts []string, limit int) []string {
+	used := 0
+	for i, text := range texts {
+		if used += len(text); used > limit {
+			return append(texts[:i:i], clip(text, max(0, limit-used+len(text))), "further warnings were cut off")
+		}
+	}
+	return texts
+}
+
+// clip cuts a text to limit bytes of valid UTF-8. The end goes: what stands
+// there is command output, whose own end was chosen to fit.
+func clip(text string, limit int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	return strings.ToValidUTF8(text[:min(limit, len(text))], "")
 }

@@ -43,7 +43,7 @@ func (s *sighting) note(id proc.Identity, now time.Time) {
 // process that has to be replaced, tail the command's output.
 func (r *run) window(ctx context.Context, was proc.Identity, tail string) verdict {
 	begin, end := startWindow(&r.op.Spec)
-	settle := r.engine.Timing.Settle
+	settle := r.engine.cfg.Timing.Settle
 	opened := time.Now()
 	var s sighting
 	for {
@@ -90,7 +90,7 @@ func (r *run) lookFresh(ctx context.Context) {
 // windowPoll spaces the looks: until begin they only observe, and a look
 // without a pid file searches the whole host.
 func (r *run) windowPoll(begin, passed time.Duration) time.Duration {
-	poll := r.engine.Timing.WindowPoll
+	poll := r.engine.cfg.Timing.WindowPoll
 	switch {
 	case passed < begin:
 		return max(poll/4, min(4*poll, begin-passed))
