@@ -27,14 +27,48 @@ func outcomes(ctx context.Context, store Queries, id procfleet.TaskID) (iter.Seq
 		return nil, err
 	}
 	return func(yield func([]procfleet.ItemResult, error) bool) {
+		ctx, stop := context.WithCancel(ctx)
+		rest := readAhead(ctx, store, task)
+		defer func() {
+			stop()
+			for range rest { // until the reader has ended
+			}
+		}()
 		if !yield(first, nil) {
 			return
 		}
-		for i := 1; i < task.Chunks; i++ {
-			items, err := store.Chunk(ctx, id, i)
-			if !yield(items, err) || err != nil {
+		for next := range rest {
+			if !yield(next.items, next.err) || next.err != nil {
 				return
 			}
 		}
 	}, nil
+}
+
+// chunkRead is one chunk as it was read.
+type chunkRead struct {
+	items []procfleet.ItemResult
+	err   error
+}
+
+// readAhead reads the chunks of a task after the first, one further than was
+// taken, so that reading and rendering overlap. It closes the channel after
+// the last one, after an error, or when ctx ends.
+func readAhead(ctx context.Context, store Queries, task procfleet.Task) <-chan chunkRead {
+	rest := make(chan chunkRead)
+	go func() {
+		defer close(rest)
+		for i := 1; i < task.Chunks; i++ {
+			items, err := store.Chunk(ctx, task.ID, i)
+			select {
+			case rest <- chunkRead{items, err}:
+			case <-ctx.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return rest
 }
