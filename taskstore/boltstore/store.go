@@ -141,15 +141,22 @@ func view[T any](ctx context.Context, s *Store, fn func(t *tx) (T, error)) (T, e
 	return v, nil
 }
 
-// ours reports whether err is an answer of the contract rather than trouble
-// with the file.
-func ours(err error) bool {
-	return errors.Is(err, taskstore.ErrNotFound) || errors.Is(err, taskstore.ErrConflict) || errors.Is(err, taskstore.ErrCursor)
+// clean reports whether err is an answer of the contract, or of a context that
+// ended, rather than trouble with the file.
+func clean(err error) bool {
+	for _, answer := range []error{
+		taskstore.ErrNotFound, taskstore.ErrConflict, taskstore.ErrCursor, context.Canceled, context.DeadlineExceeded,
+	} {
+		if errors.Is(err, answer) {
+			return true
+		}
+	}
+	return false
 }
 
 // outward makes trouble with the file (closed, disk full) unavailability.
 func outward(err error) error {
-	if err == nil || ours(err) || errors.Is(err, taskstore.ErrUnavailable) {
+	if err == nil || clean(err) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", taskstore.ErrUnavailable, err)

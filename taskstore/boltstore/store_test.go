@@ -22,17 +22,17 @@ type movable struct {
 	ahead *atomic.Int64
 }
 
-func open(t testing.TB, path string, ahead *atomic.Int64) movable {
-	t.Helper()
+func open(tb testing.TB, path string, ahead *atomic.Int64) movable {
+	tb.Helper()
 	s, err := boltstore.Open(path, boltstore.Options{
 		Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := s.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return movable{Store: s, path: path, ahead: ahead}
@@ -40,15 +40,17 @@ func open(t testing.TB, path string, ahead *atomic.Int64) movable {
 
 func harness() storetest.Harness {
 	return storetest.Harness{
-		Open: func(t testing.TB) taskstore.Store {
-			return open(t, filepath.Join(t.TempDir(), "tasks.db"), new(atomic.Int64))
+		Open: func(tb testing.TB) taskstore.Store {
+			tb.Helper()
+			return open(tb, filepath.Join(tb.TempDir(), "tasks.db"), new(atomic.Int64))
 		},
-		Reopen: func(t testing.TB, old taskstore.Store) taskstore.Store {
+		Reopen: func(tb testing.TB, old taskstore.Store) taskstore.Store {
+			tb.Helper()
 			m := old.(movable)
 			if err := m.Close(); err != nil {
-				t.Error(err)
+				tb.Error(err)
 			}
-			return open(t, m.path, m.ahead)
+			return open(tb, m.path, m.ahead)
 		},
 		Advance: func(_ testing.TB, s taskstore.Store, d time.Duration) { s.(movable).ahead.Add(int64(d)) },
 	}

@@ -16,9 +16,8 @@ const groupLimit = 128
 
 // job is one change. run may be called again if its transaction was rolled
 // back on account of another job; it writes nothing if it answers with an
-// error of the contract.
+// error that clean knows.
 type job struct {
-	ctx    context.Context // of the caller: a change that nobody awaits any more is not begun
 	run    func(t *tx) error
 	err    error
 	answer chan error
@@ -32,8 +31,13 @@ func update[T any](ctx context.Context, s *Store, fn func(t *tx) (T, error)) (T,
 		return none, err
 	}
 	j := &job{
-		ctx:    ctx,
-		run:    func(t *tx) (err error) { v, err = fn(t); return err },
+		run: func(t *tx) (err error) {
+			if err := ctx.Err(); err != nil {
+				return err // nobody awaits it any more
+			}
+			v, err = fn(t)
+			return err
+		},
 		answer: make(chan error, 1),
 	}
 	select {
@@ -93,10 +97,7 @@ func (s *Store) commit(group []*job) {
 		failed := -1
 		err := s.db.Update(func(b *bbolt.Tx) error {
 			for i, j := range group {
-				if j.err = j.ctx.Err(); j.err != nil {
-					continue
-				}
-				if j.err = j.run(&tx{Tx: b, now: s.now()}); j.err != nil && !ours(j.err) {
+				if j.err = j.run(&tx{Tx: b, now: s.now()}); j.err != nil && !clean(j.err) {
 					failed = i
 					return j.err
 				}

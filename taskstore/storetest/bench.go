@@ -12,43 +12,28 @@ import (
 
 // RunBenchmarks measures what a fan-out to 10,000 hosts asks of a store.
 func RunBenchmarks(b *testing.B, h Harness) {
-	const n = 10_000
+	b.Helper()
 	for _, bench := range []struct {
 		name string
 		fn   func(ctx context.Context, b *testing.B, s taskstore.Store)
 	}{
-		{"create 1", func(ctx context.Context, b *testing.B, s taskstore.Store) {
-			for b.Loop() {
-				create(ctx, b, s, Draft(1))
-			}
-		}},
-		{"create 10000", func(ctx context.Context, b *testing.B, s taskstore.Store) {
-			d := Draft(n)
-			for b.Loop() {
-				create(ctx, b, s, d)
-			}
-		}},
+		{"create 1", benchCreate(1)},
+		{"create 10000", benchCreate(10_000)},
 		{"begin and done 10000", benchBegin},
 		{"record 10000 in batches of 500", benchRecord},
-		{"task", func(ctx context.Context, b *testing.B, s taskstore.Store) {
-			task := mixed(ctx, b, s, n)
-			for b.Loop() {
-				look(ctx, b, s, task.ID)
-			}
-		}},
-		{"page of 1000", func(ctx context.Context, b *testing.B, s taskstore.Store) {
-			task := mixed(ctx, b, s, n)
-			for b.Loop() {
-				_, _, err := s.Results(ctx, task.ID, taskstore.ResultQuery{Limit: 1000})
-				must(b, err, "results")
-			}
-		}},
-		{"all chunks of 10000", func(ctx context.Context, b *testing.B, s taskstore.Store) {
-			task := mixed(ctx, b, s, n)
-			for b.Loop() {
-				items(ctx, b, s, task)
-			}
-		}},
+		{"task", benchRead(func(ctx context.Context, b *testing.B, s taskstore.Store, task procfleet.Task) {
+			b.Helper()
+			look(ctx, b, s, task.ID)
+		})},
+		{"page of 1000", benchRead(func(ctx context.Context, b *testing.B, s taskstore.Store, task procfleet.Task) {
+			b.Helper()
+			_, _, err := s.Results(ctx, task.ID, taskstore.ResultQuery{Limit: 1000})
+			must(b, err, "results")
+		})},
+		{"all chunks of 10000", benchRead(func(ctx context.Context, b *testing.B, s taskstore.Store, task procfleet.Task) {
+			b.Helper()
+			items(ctx, b, s, task)
+		})},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -57,7 +42,29 @@ func RunBenchmarks(b *testing.B, h Harness) {
 	}
 }
 
+func benchCreate(n int) func(context.Context, *testing.B, taskstore.Store) {
+	return func(ctx context.Context, b *testing.B, s taskstore.Store) {
+		b.Helper()
+		d := Draft(n)
+		for b.Loop() {
+			create(ctx, b, s, d)
+		}
+	}
+}
+
+// benchRead measures a read of a finished task of 10,000 items.
+func benchRead(read func(context.Context, *testing.B, taskstore.Store, procfleet.Task)) func(context.Context, *testing.B, taskstore.Store) {
+	return func(ctx context.Context, b *testing.B, s taskstore.Store) {
+		b.Helper()
+		task := mixed(ctx, b, s, 10_000)
+		for b.Loop() {
+			read(ctx, b, s, task)
+		}
+	}
+}
+
 func benchBegin(ctx context.Context, b *testing.B, s taskstore.Store) {
+	b.Helper()
 	d := Draft(10_000)
 	for b.Loop() {
 		b.StopTimer()
@@ -77,6 +84,7 @@ func benchBegin(ctx context.Context, b *testing.B, s taskstore.Store) {
 }
 
 func benchRecord(ctx context.Context, b *testing.B, s taskstore.Store) {
+	b.Helper()
 	d := Draft(10_000)
 	var rs []procfleet.Result
 	for i := range 10_000 {

@@ -186,17 +186,7 @@ func countersAlwaysAddUp(ctx context.Context, t T, s Subject) {
 	}()
 	together(6, func(w int) {
 		for at := 0; at < n; at += 10 {
-			var err error
-			switch some := upTo(at + 10)[at:]; {
-			case w%3 == 0:
-				err = s.Delivered(ctx, task.ID, at/procfleet.ChunkItems, some, false)
-			case w%3 == 1:
-				_, err = s.Record(ctx, []taskstore.Batch{{Task: task.ID, Results: succeeded(some[w:]...)}})
-			default:
-				_, err = s.Record(ctx, []taskstore.Batch{{Task: task.ID, Results: []procfleet.Result{
-					serverResult(some[0], procfleet.ReasonTimedOut), serverResult(some[7], procfleet.ReasonUnreachable)}}})
-			}
-			if err != nil {
+			if err := moveSome(ctx, s, task.ID, w, at); err != nil {
 				t.Errorf("write: %v", err)
 			}
 		}
@@ -206,6 +196,22 @@ func countersAlwaysAddUp(ctx context.Context, t T, s Subject) {
 	<-polled
 	equal(t, "counters", look(ctx, t, s, task.ID).Counts, counts(n, procfleet.StateSucceeded))
 	audit(ctx, t, s, task.ID)
+}
+
+// moveSome is what writer w does with the ten items from at on.
+func moveSome(ctx context.Context, s taskstore.Store, id procfleet.TaskID, w, at int) error {
+	some := upTo(at + 10)[at:]
+	b := taskstore.Batch{Task: id}
+	switch w % 3 {
+	case 0:
+		return s.Delivered(ctx, id, at/procfleet.ChunkItems, some, false)
+	case 1:
+		b.Results = succeeded(some[w:]...)
+	default:
+		b.Results = []procfleet.Result{serverResult(some[0], procfleet.ReasonTimedOut), serverResult(some[7], procfleet.ReasonUnreachable)}
+	}
+	_, err := s.Record(ctx, []taskstore.Batch{b})
+	return err
 }
 
 func batchesAnswered(ctx context.Context, t T, s Subject) {

@@ -155,6 +155,12 @@ func begin(ctx context.Context, t T, s taskstore.Store, id procfleet.TaskID, chu
 	t.Helper()
 	b, err := s.Begin(ctx, id, chunk)
 	must(t, err, "begin")
+	if b.Now.IsZero() {
+		t.Errorf("begin does not say when it was")
+	}
+	if b.Gate != taskstore.GateOpen {
+		equal(t, "what is behind a gate that is not open", b, taskstore.Begun{Gate: b.Gate, Now: b.Now})
+	}
 	return b
 }
 

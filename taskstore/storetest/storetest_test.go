@@ -20,23 +20,24 @@ import (
 // and an orphaned key is never written: two more promises broken.
 func harness(wrap wrap) storetest.Harness {
 	var ahead atomic.Int64
-	open := func(t testing.TB) taskstore.Store {
-		s, err := boltstore.Open(filepath.Join(t.TempDir(), "tasks.db"), boltstore.Options{
+	open := func(tb testing.TB) taskstore.Store {
+		tb.Helper()
+		s, err := boltstore.Open(filepath.Join(tb.TempDir(), "tasks.db"), boltstore.Options{
 			Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
 		})
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
-		t.Cleanup(func() {
+		tb.Cleanup(func() {
 			if err := s.Close(); err != nil {
-				t.Error(err)
+				tb.Error(err)
 			}
 		})
 		return wrap(s)
 	}
 	return storetest.Harness{
 		Open:    open,
-		Reopen:  func(t testing.TB, _ taskstore.Store) taskstore.Store { return open(t) },
+		Reopen:  func(tb testing.TB, _ taskstore.Store) taskstore.Store { tb.Helper(); return open(tb) },
 		Advance: func(_ testing.TB, _ taskstore.Store, d time.Duration) { ahead.Add(int64(d)) },
 		Orphan: func(testing.TB, taskstore.Store, taskstore.Draft) procfleet.TaskID {
 			return procfleet.Number(1e15).TaskID()
@@ -56,6 +57,8 @@ type (
 		checks []string
 	}
 )
+
+const modelCheck = "any order of calls does what a plain model does"
 
 func defects() map[string]defect {
 	by := func(w wrap, checks ...string) defect { return defect{w, checks} }
@@ -78,7 +81,7 @@ func defects() map[string]defect {
 		"unknown tasks are found":       by(func(s store) store { return inventing{s} }, "an unknown task is not found"),
 		"rejects what was begun":        by(func(s store) store { return rejectingBegun{s} }, "a begun task cannot be rejected", "a finished task cannot be rejected"),
 		"rejects without reason":        by(func(s store) store { return reasonless{s} }, "reject ends a task of which nothing was begun"),
-		"begins what was rejected":      by(func(s store) store { return gateBlind{s, taskstore.GateRejected} }, "reject and first begin exclude each other", "reject ends a task of which nothing was begun"),
+		"begins what was rejected":      by(func(s store) store { return gateBlind{s, taskstore.GateRejected} }, "reject and first begin exclude each other", "reject ends a task of which nothing was begun", modelCheck),
 		"begins what is finished":       by(func(s store) store { return gateBlind{s, taskstore.GateFinished} }, "begin of a finished chunk", "begin of a done chunk"),
 		"begins what is not there":      by(func(s store) store { return gateBlind{s, taskstore.GateGone} }, "begin of a chunk that is not there"),
 		"begins what is overdue":        by(func(s store) store { return gateBlind{s, taskstore.GateOverdue} }, "begin of an overdue task"),
@@ -86,9 +89,9 @@ func defects() map[string]defect {
 		"every begin is the first":      by(func(s store) store { return alwaysFirst{s} }, "first begun stays", "undone names when a chunk was begun"),
 		"nothing is delivered":          by(func(s store) store { return undelivering{s} }, "delivered moves pending items only"),
 		"nothing is done":               by(func(s store) store { return neverDone{s} }, "begin of a done chunk", "undone chunks"),
-		"the last result wins":          by(func(s store) store { return lastWins{s, new(sync.Map)} }, "a higher rank replaces a lower one once", "huge content is cut"),
+		"the last result wins":          by(func(s store) store { return lastWins{s, new(sync.Map)} }, "a higher rank replaces a lower one once", "huge content is cut", modelCheck),
 		"repeats are counted":           by(func(s store) store { return countingRepeats{s} }, "a repeat changes nothing", "simultaneous repeats count once", "results of items that the task does not have are ignored"),
-		"several complete":              by(func(s store) store { return doubleCompleting{s} }, "one caller completes", "a late result does not complete again", "simultaneous repeats count once"),
+		"several complete":              by(func(s store) store { return doubleCompleting{s} }, "one caller completes", "a late result does not complete again", "simultaneous repeats count once", modelCheck),
 		"notified is forgotten":         by(func(s store) store { return neverNotified{s} }, "a late result does not complete again"),
 		"counters drift":                by(func(s store) store { return driftingCounts{s} }, "counters add up at every moment", "a repeat changes nothing", "one caller completes"),
 		"counters lag behind":           by(func(s store) store { return staleCounts{s, new(sync.Map)} }, "counters add up at every moment"),

@@ -76,7 +76,7 @@ func Checks() []Check {
 	var all []Check
 	for _, part := range [][]Check{
 		acceptanceChecks(), rejectionChecks(), deliveryChecks(), recordChecks(),
-		resultChecks(), dutyChecks(), leaseChecks(), hostChecks(), storeChecks(),
+		resultChecks(), dutyChecks(), leaseChecks(), hostChecks(), storeChecks(), modelChecks(),
 	} {
 		all = append(all, part...)
 	}
@@ -117,21 +117,21 @@ func (h Harness) capabilities() Subject {
 }
 
 // Subject opens a store for one check.
-func (h Harness) Subject(t testing.TB) Subject {
-	t.Helper()
-	store := h.Open(t)
+func (h Harness) Subject(tb testing.TB) Subject {
+	tb.Helper()
+	store := h.Open(tb)
 	s := Subject{Store: store, patience: h.Patience}
 	if s.patience == 0 {
 		s.patience = 15 * time.Second
 	}
 	if h.Reopen != nil {
-		s.Reopen = func() taskstore.Store { store = h.Reopen(t, store); return store }
+		s.Reopen = func() taskstore.Store { store = h.Reopen(tb, store); return store }
 	}
 	if h.Advance != nil {
-		s.Advance = func(d time.Duration) { h.Advance(t, store, d) }
+		s.Advance = func(d time.Duration) { h.Advance(tb, store, d) }
 	}
 	if h.Orphan != nil {
-		s.Orphan = func(d taskstore.Draft) procfleet.TaskID { return h.Orphan(t, store, d) }
+		s.Orphan = func(d taskstore.Draft) procfleet.TaskID { return h.Orphan(tb, store, d) }
 	}
 	return s
 }

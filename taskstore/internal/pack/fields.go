@@ -29,12 +29,12 @@ func (f *fields) uint(v *uint64) {
 	if f.in == "" {
 		return
 	}
-	n := 0
-	if *v, n = binary.Uvarint([]byte(f.in[:min(len(f.in), binary.MaxVarintLen64)])); n <= 0 {
+	u, n := binary.Uvarint([]byte(f.in[:min(len(f.in), binary.MaxVarintLen64)]))
+	if n <= 0 {
 		f.fail()
 		return
 	}
-	f.in = f.in[n:]
+	*v, f.in = u, f.in[n:]
 }
 
 func (f *fields) fail() {

@@ -60,22 +60,22 @@ func MarkOf(r *procfleet.Result) Mark {
 // that its item is delivered rather than forgotten.
 func (m Mark) State() procfleet.State {
 	const lower = 'a' - 'A'
-	switch m | lower {
-	case Delivered:
+	switch byte(m) | lower {
+	case 'd':
 		return procfleet.StateDelivered
-	case Succeeded:
+	case 's':
 		return procfleet.StateSucceeded
-	case Unchanged:
+	case 'u':
 		return procfleet.StateUnchanged
-	case Failed:
+	case 'f':
 		return procfleet.StateFailed
-	case Unreachable | lower:
+	case 'x':
 		return procfleet.StateUnreachable
-	case TimedOut | lower:
+	case 't':
 		return procfleet.StateTimedOut
-	case Cancelled:
+	case 'c':
 		return procfleet.StateCancelled
-	case Rejected:
+	case 'r':
 		return procfleet.StateRejected
 	}
 	return procfleet.StatePending

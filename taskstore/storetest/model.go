@@ -1,0 +1,216 @@
+package storetest
+
+import (
+	"context"
+	"math/rand/v2"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+func modelChecks() []Check {
+	return []Check{{Name: "any order of calls does what a plain model does", Fn: agreesWithModel}}
+}
+
+// modelItems is enough for two chunks, the second much smaller.
+const modelItems = procfleet.ChunkItems + 4
+
+// model is one task as the contract describes it, in the plainest way.
+type model struct {
+	task    procfleet.Task
+	states  []procfleet.State
+	results []procfleet.Result
+	begun   []bool
+	done    []bool
+	visited bool // by Begin or Record, so that it cannot be rejected
+}
+
+func newModel(task procfleet.Task) *model {
+	m := &model{
+		task: task, states: make([]procfleet.State, task.Items), results: make([]procfleet.Result, task.Items),
+		begun: make([]bool, task.Chunks), done: make([]bool, task.Chunks),
+	}
+	for i := range m.states {
+		m.states[i] = procfleet.StatePending
+	}
+	return m
+}
+
+func (m *model) rejected() bool { return m.task.State == procfleet.TaskRejected }
+
+// move sets the state of an item and keeps the counters in step.
+func (m *model) move(item int, state procfleet.State) {
+	m.task.Counts[m.states[item]]--
+	m.task.Counts[state]++
+	m.states[item] = state
+}
+
+func (m *model) chunkOpen(chunk int) bool {
+	last := min((chunk+1)*procfleet.ChunkItems, m.task.Items)
+	for _, s := range m.states[chunk*procfleet.ChunkItems : last] {
+		if !s.Final() {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *model) begin(chunk int) taskstore.Gate {
+	switch {
+	case m.rejected():
+		return taskstore.GateRejected
+	case m.done[chunk], !m.chunkOpen(chunk):
+		return taskstore.GateFinished
+	}
+	m.begun[chunk], m.visited, m.task.State = true, true, procfleet.TaskRunning
+	return taskstore.GateOpen
+}
+
+func (m *model) deliver(chunk int, items []int, done bool) {
+	if m.rejected() {
+		return
+	}
+	for _, i := range items {
+		if i/procfleet.ChunkItems == chunk && m.states[i] == procfleet.StatePending {
+			m.move(i, procfleet.StateDelivered)
+		}
+	}
+	m.done[chunk] = m.done[chunk] || done
+}
+
+func (m *model) record(rs []procfleet.Result) taskstore.Recorded {
+	out := taskstore.Recorded{Known: true}
+	if m.rejected() {
+		return out
+	}
+	open := m.task.Counts.Open()
+	for _, r := range rs {
+		old := m.results[r.Item]
+		if r.Rank <= old.Rank || old.Reason == procfleet.ReasonCancelled {
+			continue
+		}
+		r.Late = old.Reason != ""
+		m.results[r.Item] = r
+		m.move(r.Item, r.State())
+		out.Applied++
+	}
+	if open > 0 && m.task.Counts.Open() == 0 {
+		m.task.State, m.task.NotifyPending, out.Completed = procfleet.TaskFinished, true, true
+	}
+	m.visited = m.visited || out.Applied > 0
+	return out
+}
+
+func (m *model) reject(reason string) bool {
+	if m.rejected() || m.visited {
+		return m.rejected()
+	}
+	m.task.State, m.task.RejectReason = procfleet.TaskRejected, reason
+	for i := range m.states {
+		m.move(i, procfleet.StateRejected)
+	}
+	return true
+}
+
+// agreesWithModel makes random calls of a store and of the model and compares
+// what they answer and what is then there.
+func agreesWithModel(ctx context.Context, t T, s Subject) {
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	for round := range 12 {
+		m := newModel(create(ctx, t, s, Draft(modelItems)))
+		// A few items only, so that calls meet.
+		few := []int{0, 1, 255, 256, 257, 258, 259}
+		if round%2 == 0 { // the others are over, so that the task finishes
+			var rest []procfleet.Result
+			for i := 2; i < 255; i++ {
+				rest = append(rest, agentResult(i, procfleet.ReasonSucceeded))
+			}
+			equal(t, "result of the others", record(ctx, t, s, m.task.ID, rest...), m.record(rest))
+		}
+		for range 60 {
+			if !step(ctx, t, s, m, random, few) {
+				t.Fatalf("the calls were those of seed %d", seed)
+			}
+		}
+		if !agree(ctx, t, s, m) {
+			t.Fatalf("the calls were those of seed %d", seed)
+		}
+	}
+}
+
+func step(ctx context.Context, t T, s Subject, m *model, random *rand.Rand, few []int) bool {
+	t.Helper()
+	id, chunk := m.task.ID, random.IntN(2)
+	some := func() []int {
+		var items []int
+		for range random.IntN(4) {
+			items = append(items, few[random.IntN(len(few))])
+		}
+		return items
+	}
+	switch random.IntN(12) {
+	case 0, 1:
+		return equal(t, "gate", begin(ctx, t, s, id, chunk).Gate, m.begin(chunk))
+	case 2, 3:
+		items, done := some(), random.IntN(10) == 0
+		if !m.begun[chunk] {
+			break // nobody delivers what was not begun
+		}
+		must(t, s.Delivered(ctx, id, chunk, items, done), "delivered")
+		m.deliver(chunk, items, done)
+	case 4:
+		return equal(t, "rejected", reject(ctx, t, s, id, "full"), m.reject("full"))
+	case 5:
+		must(t, s.Notified(ctx, id), "notified")
+		m.task.NotifyPending = false
+	default:
+		rs := randomResults(random, some())
+		want := m.record(rs)
+		got := record(ctx, t, s, id, rs...)
+		got.Known = got.Known || m.rejected() // of a rejected task either may be said
+		return equal(t, "recorded", got, want)
+	}
+	return true
+}
+
+func randomResults(random *rand.Rand, items []int) []procfleet.Result {
+	agents := []procfleet.Reason{procfleet.ReasonSucceeded, procfleet.ReasonNotRunning, procfleet.ReasonCommandFailed, procfleet.ReasonRefused}
+	servers := []procfleet.Reason{procfleet.ReasonUnreachable, procfleet.ReasonTimedOut, procfleet.ReasonRefused, procfleet.ReasonCancelled}
+	var rs []procfleet.Result
+	for _, i := range items {
+		if random.IntN(2) == 0 {
+			rs = append(rs, agentResult(i, agents[random.IntN(len(agents))]))
+		} else {
+			rs = append(rs, serverResult(i, servers[random.IntN(len(servers))]))
+		}
+	}
+	return rs
+}
+
+// agree compares everything that can be read of the task with the model.
+func agree(ctx context.Context, t T, s Subject, m *model) bool {
+	t.Helper()
+	got := look(ctx, t, s, m.task.ID)
+	if got.State.Done() == got.FinishedAt.IsZero() {
+		t.Errorf("a task that is %s ended at %v", got.State, got.FinishedAt)
+	}
+	m.task.FinishedAt = got.FinishedAt
+	if m.task.State == procfleet.TaskAccepted && m.visited && got.State == procfleet.TaskRunning {
+		m.task.State = got.State // it has a result but was never begun: both words are true
+	}
+	same := equal(t, "task", got, m.task)
+	for i, it := range items(ctx, t, s, got) {
+		if !same {
+			break
+		}
+		same = equal(t, "state of an item", it.State, m.states[i])
+		if same && !m.rejected() {
+			same = equal(t, "result of an item", it.Result, m.results[i])
+		}
+	}
+	if same {
+		audit(ctx, t, s, got.ID)
+	}
+	return same
+}
