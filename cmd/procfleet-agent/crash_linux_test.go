@@ -1,0 +1,105 @@
+package main
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// TestAgentKilledAtEveryPointOfAnOperation kills the agent at each point,
+// starts it again and delivers the command again, as a worker would: the
+// start command ran at most once, and every result that anybody hears is the
+// same and true.
+func TestAgentKilledAtEveryPointOfAnOperation(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{"received", "before_exec", "after_spawn", "before_done", "after_done", "after_publish"} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			h, s := newHost(t), newSleeper(t)
+			h.start(point)
+			c := s.command("task", agentproto.ActionStart, 1)
+			if answered, _ := h.deliver(c); answered == (point == "received") {
+				t.Errorf("answered %v", answered)
+			}
+			select {
+			case <-h.child.Done():
+			case <-time.After(patience):
+				t.Fatal("the agent did not reach the point")
+			}
+
+			h.start("")
+			_, results := h.deliver(c)
+			results = append(results, h.published(time.Second)...)
+			for _, r := range results[1:] {
+				if diff := cmp.Diff(results[0].Message, r.Message); diff != "" || r.Code != results[0].Code {
+					t.Errorf("two outcomes: %+v and %+v", results[0], r)
+				}
+			}
+			r := results[0]
+			t.Logf("code %d: %s", r.Code, r.Message)
+			if n := s.started(); n > 1 {
+				t.Errorf("the start command ran %d times", n)
+			}
+			if running := s.process() != 0; running != (r.Code == agentproto.CodeSuccess) {
+				t.Errorf("running %v, result %d: %s", running, r.Code, r.Message)
+			}
+			// A repeat is answered with the same.
+			if _, again := h.deliver(c); len(again) != 1 || again[0].Code != r.Code {
+				t.Errorf("repeat: %+v", again)
+			}
+		})
+	}
+}
+
+func TestAgentLeavesProcessesAloneAndFindsThemAgain(t *testing.T) {
+	t.Parallel()
+	h, s := newHost(t), newSleeper(t)
+	h.start("")
+	h.deliver(s.command("start", agentproto.ActionStart, 1))
+	if r := h.published(100 * time.Millisecond)[0]; r.Code != agentproto.CodeSuccess {
+		t.Fatalf("start: %+v", r)
+	}
+	pid := s.process()
+	h.child.Signal(syscall.SIGTERM)
+	if code := h.child.Wait(t, patience); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if s.process() != pid {
+		t.Fatal("the process did not outlive the agent")
+	}
+	h.start("")
+	h.deliver(s.command("status", agentproto.ActionStatus, 2))
+	r := h.published(100 * time.Millisecond)[0]
+	if r.Status == nil || r.Status.PID != pid || !r.Status.Supervised {
+		t.Errorf("status after the restart: %+v", r.Status)
+	}
+	h.deliver(s.command("stop", agentproto.ActionStop, 3))
+	if r := h.published(100 * time.Millisecond)[0]; r.Code != agentproto.CodeSuccess || s.process() != 0 {
+		t.Errorf("stop: %+v", r)
+	}
+	if n := s.started(); n != 1 {
+		t.Errorf("the start command ran %d times", n)
+	}
+}
+
+func TestSecondAgentIsRefused(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.start("")
+	second := testenv.StartChild(t, nil, h.program, "--nats", h.nats.URL, "--ip", "10.0.0.2", "--data", h.data)
+	if code := second.Wait(t, patience); code != exitFailed {
+		t.Errorf("exit code %d", code)
+	}
+	testenv.Eventually(t, patience, func() bool {
+		return strings.Contains(second.Output(), "in use by another procfleet agent")
+	}, "the second agent says why it ended")
+	if answered, _ := h.deliver(newSleeper(t).command("look", agentproto.ActionStatus, 1)); !answered {
+		t.Error("the first agent does not answer any more")
+	}
+}

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/crashpoint"
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+const patience = 30 * time.Second
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	testenv.CleanUp()
+	os.Exit(code)
+}
+
+// host is one agent program with a broker of its own.
+type host struct {
+	t       *testing.T
+	nats    *testenv.NATS
+	results jetstream.Consumer
+	program string
+	data    string
+	child   *testenv.Child
+}
+
+const hostName = "0:10.0.0.1"
+
+var subject = agentproto.AgentSubject(0, netip.MustParseAddr("10.0.0.1"))
+
+func newHost(t *testing.T) *host {
+	t.Helper()
+	h := &host{t: t, nats: testenv.StartNATS(t), program: testenv.BuildBinary(t, "./cmd/procfleet-agent"), data: t.TempDir()}
+	stream, err := h.nats.JS.Stream(t.Context(), bus.StreamResults)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for info := range stream.ListConsumers(t.Context()).Info() {
+		if info.Config.FilterSubject == agentproto.ResultsOfLane("s") {
+			if h.results, err = stream.Consumer(t.Context(), info.Name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if h.results == nil {
+		t.Fatal("no consumer of results")
+	}
+	return h
+}
+
+// start runs the agent, which kills itself at the crash point if there is one.
+func (h *host) start(crash string) {
+	h.t.Helper()
+	var env []string
+	if crash != "" {
+		env = append(env, crashpoint.Variable+"="+crash)
+	}
+	h.child = testenv.StartChild(h.t, env, h.program,
+		"--nats", h.nats.URL, "--cloud", "0", "--ip", "10.0.0.1", "--data", h.data)
+	h.child.WaitOutput(h.t, patience, "taking commands")
+}
+
+// deliver sends a command like a worker does, again and again until the agent
+// answers or is gone, and returns the results that the answer holds.
+func (h *host) deliver(c *agentproto.Command) (answered bool, results []agentproto.Result) {
+	h.t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		c.AcceptBefore = time.Now().Add(10 * time.Second)
+		data, err := agentproto.Encode(c)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		msg, err := h.nats.Conn.Request(subject, data, time.Second)
+		if err != nil {
+			select {
+			case <-h.child.Done():
+				return false, nil
+			default:
+				continue
+			}
+		}
+		var reply agentproto.Reply
+		if err := agentproto.Decode(msg.Data, agentproto.TypeReply, &reply); err != nil {
+			h.t.Fatal(err)
+		}
+		if reply.Refused != "" {
+			h.t.Fatalf("refused: %s, %s", reply.Refused, reply.Message)
+		}
+		for _, item := range reply.Items {
+			if item.Result != nil {
+				results = append(results, *item.Result)
+			}
+		}
+		return true, results
+	}
+	h.t.Fatal("the agent neither answers nor ends")
+	return false, nil
+}
+
+// published returns the results that come within wait, at least one.
+func (h *host) published(wait time.Duration) []agentproto.Result {
+	h.t.Helper()
+	var results []agentproto.Result
+	for end := time.Now().Add(patience); ; {
+		batch, err := h.results.Fetch(10, jetstream.FetchMaxWait(wait))
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		before := len(results)
+		for msg := range batch.Messages() {
+			var m agentproto.Results
+			if err := agentproto.Decode(msg.Data(), agentproto.TypeResults, &m); err != nil {
+				h.t.Fatal(err)
+			}
+			results = append(results, m.Results...)
+			if err := msg.Ack(); err != nil {
+				h.t.Fatal(err)
+			}
+		}
+		if len(results) > 0 && len(results) == before {
+			return results
+		}
+		if time.Now().After(end) {
+			h.t.Fatal("no results were published")
+		}
+	}
+}
+
+// sleeper is a daemon whose start leaves one line per run in a file.
+type sleeper struct {
+	t    *testing.T
+	runs string
+	pid  string
+	spec agentproto.Spec
+}
+
+func newSleeper(t *testing.T) *sleeper {
+	t.Helper()
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	s := &sleeper{t: t, runs: filepath.Join(dir, "runs"), pid: filepath.Join(dir, "sleeper.pid")}
+	s.spec = agentproto.Spec{
+		Key: dir, ProcName: "sleep", SetupPath: dir, PidPath: s.pid, Account: me.Username, NoProfile: true, Type: "resident",
+		StartCmd:    fmt.Sprintf("echo run >> %s; setsid sleep 600 >/dev/null 2>&1 </dev/null & echo $! > %s", s.runs, s.pid),
+		OpTimeoutMS: 10_000, StartCheckBeginMS: 300, StartCheckEndMS: 300, StopCheckMS: 2_000, StartRetries: 2, StartIntervalMS: 1_000,
+		Instances: 1,
+	}
+	t.Cleanup(s.kill)
+	return s
+}
+
+// process returns the daemon's pid, 0 if it does not run.
+func (s *sleeper) process() int {
+	text, err := os.ReadFile(s.pid)
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0
+	}
+	// A zombie is over, even where nobody collects it.
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil || !strings.Contains(string(stat), " (sleep) ") || strings.Contains(string(stat), " (sleep) Z") {
+		return 0
+	}
+	return pid
+}
+
+func (s *sleeper) kill() {
+	if pid := s.process(); pid != 0 {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			s.t.Error(err)
+		}
+	}
+}
+
+// started is how often the start command ran.
+func (s *sleeper) started() int {
+	data, err := os.ReadFile(s.runs)
+	if err != nil {
+		return 0
+	}
+	return strings.Count(string(data), "run\n")
+}
+
+// command is an action on the daemon as item 0 of a task.
+func (s *sleeper) command(task, action string, fence int64) *agentproto.Command {
+	spec, err := json.Marshal(&s.spec)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return &agentproto.Command{
+		Header: agentproto.Header{Type: agentproto.TypeCommand, ID: task, Sent: time.Now()}, Task: task, Lane: "s", Host: hostName,
+		Items: []agentproto.CommandItem{{Action: action, Fence: fence}}, Specs: []json.RawMessage{spec},
+	}
+}
