@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -33,20 +35,20 @@ func New(cfg Config, store Store, queue Queue) (*Dispatcher, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	log := cfg.Log.WithField("component", "dispatcher")
+	logger := cfg.Log.WithField("component", "dispatcher")
 	measures, err := newMeasures(cfg.Meter)
 	if err != nil {
 		return nil, err
 	}
 	a := &api{
 		cfg:       cfg,
-		log:       log,
+		log:       logger,
 		submitter: newSubmitter(store, queue, cfg),
 		store:     store,
 		measures:  measures,
 		bigBodies: make(chan struct{}, cfg.Limits.BigBodies),
 	}
-	return &Dispatcher{cfg: cfg, log: log, handler: a.handler(dialect.All())}, nil
+	return &Dispatcher{cfg: cfg, log: logger, handler: a.handler(dialect.All())}, nil
 }
 
 // Handler serves every path of the dispatcher without listening.
@@ -89,7 +91,17 @@ func (d *Dispatcher) server() *http.Server {
 		WriteTimeout:      d.cfg.Timeouts.Write,
 		IdleTimeout:       d.cfg.Timeouts.Idle,
 		MaxHeaderBytes:    128 << 10,
+		ErrorLog:          log.New(connectionErrors{d.log}, "", 0),
 	}
+}
+
+// connectionErrors takes what net/http has to say of single connections,
+// which callers cause and nobody needs to act on.
+type connectionErrors struct{ log logrus.FieldLogger }
+
+func (c connectionErrors) Write(line []byte) (int, error) {
+	c.log.WithField("error", strings.TrimSpace(string(line))).Debug("connection failed")
+	return len(line), nil
 }
 
 // drain ends the server; requests that outlast the time for it are cut off.

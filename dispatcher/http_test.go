@@ -1,17 +1,13 @@
 package dispatcher
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/bus"
@@ -239,131 +235,6 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	}
 }
 
-func TestBadInputIsTheCallersAndLeavesNoTask(t *testing.T) {
-	t.Parallel()
-	cfg := testConfig(t)
-	cfg.Limits.Body = 1 << 20
-	cfg.Limits.Items = 1000
-	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
-	many := make([]string, 1001)
-	for i := range many {
-		many[i] = fmt.Sprintf("10.0.%d.%d", i>>8, i&255)
-	}
-	deep := strings.Repeat(`{"a":`, 50_000) + "1" + strings.Repeat("}", 50_000)
-	huge := `{"x":"` + strings.Repeat("x", 1<<20) + `"}`
-	bad, abnormal, job := esbCode(1306406), esbCode(1306000), esbCode(1241002)
-	wrong, large := nativeCode(400, "invalid_request"), nativeCode(413, "too_large")
-	multi := func(item string) string { return `{"proc_operate_req":[` + item + `]}` }
-	swap := func(body, old, new string) string {
-		if !strings.Contains(body, old) {
-			t.Fatalf("%s is not in %s", old, body)
-		}
-		return strings.Replace(body, old, new, 1)
-	}
-	gse, jobGood, native := gseBody(2, "10.0.0.1"), jobBody("10.0.0.1"), nativeBody("0:10.0.0.1")
-	for _, c := range []struct {
-		name, path, body string
-		want             func(answer) bool
-	}{
-		{"empty body", multiPath, "", bad},
-		{"empty body", v2Path, "", bad},
-		{"empty body", jobPath, "", job},
-		{"empty body", nativePath, "", wrong},
-		{"malformed", multiPath, `{"proc_operate_req":`, abnormal},
-		{"malformed", jobPath, `{]`, abnormal},
-		{"malformed", nativePath, `{]`, wrong},
-		{"not an object", v2Path, `[1]`, bad},
-		{"not an object", nativePath, `[1]`, wrong},
-		{"deep nesting", multiPath, deep, bad},
-		{"deep nesting", jobPath, deep, job},
-		{"deep nesting", nativePath, deep, wrong},
-		{"invalid UTF-8", v2Path, swap(gse, "web", "w\xffb"), bad},
-		{"invalid UTF-8", jobPath, swap(jobGood, "nginx", "\xc3\x28"), job},
-		{"invalid UTF-8", nativePath, swap(native, "web", "\xf0\x28"), wrong},
-		{"over the body limit", multiPath, huge, bad},
-		{"over the body limit", jobPath, huge, job},
-		{"over the body limit", nativePath, huge, large},
-		{"over the item limit", v2Path, gseBody(2, many...), bad},
-		{"over the item limit", nativePath, swap(native, `"0:10.0.0.1"`, `"0:`+strings.Join(many, `","0:`)+`"`), large},
-		{"wrong type", multiPath, `{"proc_operate_req":{}}`, bad},
-		{"wrong type", multiPath, multi(swap(gse, `"op_type":2`, `"op_type":"2"`)), bad},
-		{"wrong type", v2Path, swap(gse, `"bk_cloud_id":0`, `"bk_cloud_id":"0"`), bad},
-		{"wrong type", v2Path, swap(gse, `"op_type":2`, `"op_type":2.5`), bad},
-		{"wrong type", v2Path, swap(gse, `"op_type":2`, `"op_type":99999999999999999999`), bad},
-		{"wrong type", jobPath, swap(jobGood, `"bk_biz_id":1`, `"bk_biz_id":{}`), job},
-		{"wrong type", jobPath, swap(jobGood, `"/srv"`, `7`), job},
-		{"wrong type", nativePath, swap(native, `"status"`, `7`), wrong},
-		{"wrong type", nativePath, swap(native, `["0:10.0.0.1"]`, `"0:10.0.0.1"`), wrong},
-		{"missing field", multiPath, multi(swap(gse, `"namespace":"ns",`, ``)), bad},
-		{"missing field", v2Path, swap(gse, `"op_type":2,`, ``), bad},
-		{"missing field", v2Path, swap(gse, `"proc_name":"nginx",`, ``), bad},
-		{"missing field", v2Path, swap(gse, `"spec"`, `"spek"`), bad},
-		{"missing field", jobPath, swap(jobGood, `"bk_biz_id":1,`, ``), job},
-		{"missing field", jobPath, swap(jobGood, `"pid_path":"/srv/p.pid",`, ``), job},
-		{"missing field", nativePath, swap(native, `"proc_name":"nginx"`, `"x":1`), wrong},
-		{"null required", multiPath, `{"proc_operate_req":[null]}`, bad},
-		{"null required", v2Path, swap(gse, `"op_type":2`, `"op_type":null`), bad},
-		{"null required", jobPath, `{"bk_biz_id":1,"op_type":2,"process_infos":[null]}`, job},
-		{"null required", nativePath, `{"operations":[null]}`, wrong},
-		{"empty array", multiPath, `{"proc_operate_req":[]}`, bad},
-		{"empty array", v2Path, gseBody(2), bad},
-		{"empty array", jobPath, `{"bk_biz_id":1,"op_type":2,"process_infos":[]}`, job},
-		{"empty array", nativePath, `{"operations":[]}`, wrong},
-		{"bad address", v2Path, gseBody(2, "10.0.0.1", "10.0.0"), bad},
-		{"bad address", v2Path, gseBody(2, "fe80::1%eth0"), bad},
-		{"bad address", v2Path, gseBody(2, "0.0.0.0"), bad},
-		{"bad address", jobPath, jobBody("localhost"), job},
-		{"bad address", nativePath, nativeBody("10.0.0.1"), wrong},
-		{"bad address", nativePath, nativeBody("-1:10.0.0.1"), wrong},
-		{"negative cloud", v2Path, swap(gse, `"bk_cloud_id":0`, `"bk_cloud_id":-1`), bad},
-		{"unknown action", nativePath, swap(native, `"status"`, `"explode"`), wrong},
-		{"a NUL in a name", v2Path, swap(gse, `"web"`, `"w\u0000b"`), bad},
-		{"a result without id", resultPath, `{}`, bad},
-		{"a result of no task", resultPath, `{"task_id":"GSETASK:20200318203203:57196"}`, bad},
-		{"a result of no task", jobGetPath, `{"bk_biz_id":1,"bk_gse_taskid":"GSETASK:20200318203203:57196"}`, job},
-		{"a result of anything", resultPath, `{"task_id":"' OR 1=1"}`, bad},
-	} {
-		if a := d.call(http.MethodPost, c.path, c.body); !c.want(a) {
-			t.Errorf("%s to %s: %d %s", c.name, c.path, a.status, a.text)
-		}
-	}
-	for path, want := range map[string]func(answer) bool{
-		"/v1/tasks/GSETASK:20200318203203:57196":         nativeCode(404, "not_found"),
-		"/v1/tasks/x":                                    nativeCode(404, "not_found"),
-		"/v1/tasks/GSETASK:20200318203203:57196/results": nativeCode(404, "not_found"),
-		"/v1/tasks?limit=0":                              wrong,
-		"/v1/tasks?cursor=7":                             wrong,
-		"/v1/hosts?limit=x":                              wrong,
-		"/v1/hosts?after=x":                              wrong,
-	} {
-		if a := d.call(http.MethodGet, path, ""); !want(a) {
-			t.Errorf("GET %s: %d %s", path, a.status, a.text)
-		}
-	}
-	if n := d.tasks(); n != 0 {
-		t.Errorf("%d tasks were made of bad input", n)
-	}
-}
-
-func TestWhatIsUnusualButAllowedIsAccepted(t *testing.T) {
-	t.Parallel()
-	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
-	for name, c := range map[string]struct{ path, body string }{
-		"unknown op_type":        {v2Path, gseBody(6, "10.0.0.1")},
-		"unknown Job op_type":    {jobPath, strings.Replace(jobBody("10.0.0.1"), `"op_type":2`, `"op_type":5`, 1)},
-		"the same host twice":    {v2Path, gseBody(2, "10.0.0.1", "10.0.0.1")},
-		"null optionals":         {v2Path, strings.Replace(gseBody(2, "10.0.0.1"), `"spec":{`, `"spec":{"control":null,"resource":null,"monitor_policy":null,`, 1)},
-		"no command":             {v2Path, gseBody(0, "10.0.0.1")},
-		"no host with address":   {v2Path, gseBody(2, "")},
-		"unknown native members": {nativePath, strings.Replace(nativeBody("0:10.0.0.1"), `{`, `{"what":{"is":["this"]},`, 1)},
-	} {
-		a := d.call(http.MethodPost, c.path, c.body)
-		if a.body["result"] != true && a.status != http.StatusCreated {
-			t.Errorf("%s: %d %s", name, a.status, a.text)
-		}
-	}
-}
-
 func TestBusyMeans503AndRetryAfterInEveryShape(t *testing.T) {
 	t.Parallel()
 	store := &brokenStore{Store: openStore(t)}
@@ -493,32 +364,6 @@ func (d *door) walk(path, list, cursor string) []map[string]any {
 	}
 }
 
-func TestHealthReadinessAndMetrics(t *testing.T) {
-	t.Parallel()
-	cfg := testConfig(t)
-	cfg.Ready = func(context.Context) error { return errors.New("the worker is not there yet") }
-	cfg.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "numbers") })
-	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
-	if a := d.call(http.MethodGet, "/healthz", ""); a.status != http.StatusOK {
-		t.Errorf("healthz: %d", a.status)
-	}
-	if a := d.call(http.MethodGet, "/readyz", ""); a.status != http.StatusServiceUnavailable || !strings.Contains(a.text, "worker") {
-		t.Errorf("readyz: %d %s", a.status, a.text)
-	}
-	if a := d.call(http.MethodGet, "/metrics", ""); a.text != "numbers" {
-		t.Errorf("metrics: %s", a.text)
-	}
-}
-
-func TestForeignWebPagesAreRefused(t *testing.T) {
-	t.Parallel()
-	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
-	a := d.call(http.MethodPost, v2Path, gseBody(2, "10.0.0.1"), "Origin", "http://evil.example", "Content-Type", "text/plain")
-	if a.status != http.StatusForbidden || d.tasks() != 0 {
-		t.Errorf("%d %s", a.status, a.text)
-	}
-}
-
 func TestAPanicIsOneAnswerAndNotTheEnd(t *testing.T) {
 	t.Parallel()
 	store := &brokenStore{Store: openStore(t), chunk: func(int) error { panic("a bug") }}
@@ -530,82 +375,5 @@ func TestAPanicIsOneAnswerAndNotTheEnd(t *testing.T) {
 	}
 	if a := d.call(http.MethodGet, "/healthz", ""); a.status != http.StatusOK {
 		t.Errorf("afterwards: %d", a.status)
-	}
-}
-
-func TestOnlyLoopbackIsOpenToAll(t *testing.T) {
-	t.Parallel()
-	for listen, allowed := range map[string]bool{
-		"127.0.0.1:0": true, "localhost:0": true, "[::1]:0": true, "127.8.8.8:1": true,
-		"0.0.0.0:0": false, ":0": false, "[::]:0": false, "10.0.0.1:80": false, "example.com:80": false, "127.0.0.1": false,
-	} {
-		_, err := New(Config{Listen: listen, Log: testenv.Log(t)}, openStore(t), &fakeQueue{})
-		if (err == nil) != allowed {
-			t.Errorf("%s: %v", listen, err)
-		}
-	}
-	if _, err := New(Config{Listen: "0.0.0.0:0", AllowUnauthenticated: true, Log: testenv.Log(t)}, openStore(t), &fakeQueue{}); err != nil {
-		t.Errorf("allowed by name: %v", err)
-	}
-}
-
-func TestRunFinishesWhatItHasBegunAndEnds(t *testing.T) {
-	t.Parallel()
-	queue := &fakeQueue{}
-	inside, goOn := make(chan struct{}), make(chan struct{})
-	queue.onPublish = func() { close(inside); <-goOn }
-	bound := make(chan net.Addr, 1)
-	cfg := testConfig(t)
-	cfg.Listen = "127.0.0.1:0"
-	cfg.Listening = func(a net.Addr) { bound <- a }
-	store := openStore(t)
-	d, err := New(cfg, store, queue)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- d.Run(ctx) }()
-	front := &door{t: t, url: "http://" + (<-bound).String(), store: store}
-
-	if a := front.call(http.MethodGet, "/healthz", ""); a.status != http.StatusOK {
-		t.Fatalf("healthz: %d", a.status)
-	}
-	answered := make(chan answer, 1)
-	go func() {
-		defer close(answered) // a call that cannot be made fails the test and answers nothing
-		answered <- front.call(http.MethodPost, v2Path, gseBody(2, "10.0.0.1"))
-	}()
-	<-inside
-	stop()
-	testenv.Eventually(t, 5*time.Second, func() bool {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(front.url, "http://"))
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err != nil
-	}, "no new connections")
-	close(goOn)
-	if a := <-answered; a.body["result"] != true {
-		t.Errorf("the request under way: %d %s", a.status, a.text)
-	}
-	if err := <-ended; err != nil {
-		t.Errorf("Run ended with %v", err)
-	}
-}
-
-func TestALoopbackDispatcherHasNoOtherName(t *testing.T) {
-	t.Parallel()
-	handler := onlyLoopbackNames(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	for name, want := range map[string]int{
-		"127.0.0.1:8080": 200, "localhost": 200, "[::1]:8080": 200, "[::1]": 200, "evil.example:8080": 403, "": 403,
-	} {
-		r := httptest.NewRequest(http.MethodGet, "/", nil)
-		r.Host = name
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, r)
-		if w.Code != want {
-			t.Errorf("host %q: %d, want %d", name, w.Code, want)
-		}
 	}
 }

@@ -1,0 +1,132 @@
+package dispatcher
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// maxIdempotencyKey bounds what the store must remember of a key.
+const maxIdempotencyKey = 255
+
+// accept makes a task of the request.
+func (e *exchange) accept(ctx context.Context, use dialect.Accept, in *dialect.Request) error {
+	key := e.r.Header.Get("Idempotency-Key")
+	if len(key) > maxIdempotencyKey {
+		return &dialect.Failure{
+			Kind: dialect.InvalidField, Field: "Idempotency-Key", Problem: fmt.Sprintf("is longer than %d bytes", maxIdempotencyKey),
+		}
+	}
+	sub, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	in.Body = nil // the submission has all of it; big ones need the memory
+	sub.Dialect = e.call.Name
+	task, err := e.api.submitter.submit(ctx, sub, key)
+	if err != nil {
+		return err
+	}
+	e.api.measures.accepted(ctx, e.call.Name, task.Items)
+	e.log().WithFields(logrus.Fields{
+		"task": task.ID, "application": sub.Application, "items": task.Items, "elapsed_ms": time.Since(e.start).Milliseconds(),
+	}).Info("task accepted")
+	e.reply(use.Encode(task.ID, e.id))
+	return nil
+}
+
+// outcomes answers with a whole result map, written as it is read. What fails
+// after the beginning can only be told by cutting the connection.
+func (e *exchange) outcomes(ctx context.Context, use dialect.Outcomes, in *dialect.Request) error {
+	id, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	chunks, err := outcomes(ctx, e.api.store, id)
+	if err != nil {
+		return about(id, err)
+	}
+	e.header(http.StatusOK)
+	out := bufio.NewWriterSize(e.w, 64<<10)
+	err = use.Encode(out, e.id, chunks)
+	if err == nil {
+		err = out.Flush()
+	}
+	if err != nil {
+		e.log().WithField("task", id).WithError(err).Warn("answer cut off")
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
+
+func (e *exchange) showTask(ctx context.Context, use dialect.ShowTask, in *dialect.Request) error {
+	id, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	task, err := e.api.store.Task(ctx, id)
+	if err != nil {
+		return about(id, err)
+	}
+	e.reply(use.Encode(&task))
+	return nil
+}
+
+func (e *exchange) listTasks(ctx context.Context, use dialect.ListTasks, in *dialect.Request) error {
+	page, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	tasks, err := e.api.store.Tasks(ctx, taskstore.TaskQuery{Before: page.Before, Limit: page.Limit})
+	if err != nil {
+		return err
+	}
+	e.reply(use.Encode(page, tasks))
+	return nil
+}
+
+func (e *exchange) listResults(ctx context.Context, use dialect.ListResults, in *dialect.Request) error {
+	page, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	items, next, err := e.api.store.Results(ctx, page.Task, taskstore.ResultQuery{
+		State: page.State, Cursor: page.Cursor, Limit: page.Limit,
+	})
+	if err != nil {
+		return about(page.Task, err)
+	}
+	e.reply(use.Encode(items, next))
+	return nil
+}
+
+func (e *exchange) listHosts(ctx context.Context, use dialect.ListHosts, in *dialect.Request) error {
+	page, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	found, err := e.api.store.HostPage(ctx, page.After, page.Limit)
+	if err != nil {
+		return err
+	}
+	agents := make([]dialect.Agent, 0, len(found))
+	for _, p := range found {
+		agents = append(agents, dialect.Agent{
+			Host: p.Host, AgentID: p.AgentID, Instance: p.Instance, Version: p.Version, OS: p.OS, Arch: p.Arch,
+			StartedAt: p.StartedAt, SeenAt: p.SeenAt, Supervised: p.Supervised, Conflict: p.Conflict,
+		})
+	}
+	e.reply(use.Encode(page, agents))
+	return nil
+}
+
+// about adds the task to an error of the store.
+func about(id procfleet.TaskID, err error) error { return fmt.Errorf("task %s: %w", id, err) }

@@ -1,0 +1,118 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+func TestOnlyLoopbackIsOpenToAll(t *testing.T) {
+	t.Parallel()
+	for listen, allowed := range map[string]bool{
+		"127.0.0.1:0": true, "localhost:0": true, "[::1]:0": true, "127.8.8.8:1": true,
+		"0.0.0.0:0": false, ":0": false, "[::]:0": false, "10.0.0.1:80": false, "example.com:80": false, "127.0.0.1": false,
+	} {
+		_, err := New(Config{Listen: listen, Log: testenv.Log(t)}, openStore(t), &fakeQueue{})
+		if (err == nil) != allowed {
+			t.Errorf("%s: %v", listen, err)
+		}
+	}
+	if _, err := New(Config{Listen: "0.0.0.0:0", AllowUnauthenticated: true, Log: testenv.Log(t)}, openStore(t), &fakeQueue{}); err != nil {
+		t.Errorf("allowed by name: %v", err)
+	}
+}
+
+func TestRunFinishesWhatItHasBegunAndEnds(t *testing.T) {
+	t.Parallel()
+	queue := &fakeQueue{}
+	inside, goOn := make(chan struct{}), make(chan struct{})
+	queue.onPublish = func() { close(inside); <-goOn }
+	bound := make(chan net.Addr, 1)
+	cfg := testConfig(t)
+	cfg.Listen = "127.0.0.1:0"
+	cfg.Listening = func(a net.Addr) { bound <- a }
+	store := openStore(t)
+	d, err := New(cfg, store, queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	front := &door{t: t, url: "http://" + (<-bound).String(), store: store}
+
+	if a := front.call(http.MethodGet, "/healthz", ""); a.status != http.StatusOK {
+		t.Fatalf("healthz: %d", a.status)
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		defer close(answered) // a call that cannot be made fails the test and answers nothing
+		answered <- front.call(http.MethodPost, v2Path, gseBody(2, "10.0.0.1"))
+	}()
+	<-inside
+	stop()
+	testenv.Eventually(t, 5*time.Second, func() bool {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(front.url, "http://"))
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	}, "no new connections")
+	close(goOn)
+	if a := <-answered; a.body["result"] != true {
+		t.Errorf("the request under way: %d %s", a.status, a.text)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("Run ended with %v", err)
+	}
+}
+
+func TestALoopbackDispatcherHasNoOtherName(t *testing.T) {
+	t.Parallel()
+	handler := onlyLoopbackNames(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for name, want := range map[string]int{
+		"127.0.0.1:8080": 200, "localhost": 200, "[::1]:8080": 200, "[::1]": 200, "evil.example:8080": 403, "": 403,
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Host = name
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("host %q: %d, want %d", name, w.Code, want)
+		}
+	}
+}
+
+func TestForeignWebPagesAreRefused(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	a := d.call(http.MethodPost, v2Path, gseBody(2, "10.0.0.1"), "Origin", "http://evil.example", "Content-Type", "text/plain")
+	if a.status != http.StatusForbidden || d.tasks() != 0 {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+}
+
+func TestHealthReadinessAndMetrics(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	cfg.Ready = func(context.Context) error { return errors.New("the worker is not there yet") }
+	cfg.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "numbers") })
+	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	if a := d.call(http.MethodGet, "/healthz", ""); a.status != http.StatusOK {
+		t.Errorf("healthz: %d", a.status)
+	}
+	if a := d.call(http.MethodGet, "/readyz", ""); a.status != http.StatusServiceUnavailable || !strings.Contains(a.text, "worker") {
+		t.Errorf("readyz: %d %s", a.status, a.text)
+	}
+	if a := d.call(http.MethodGet, "/metrics", ""); a.text != "numbers" {
+		t.Errorf("metrics: %s", a.text)
+	}
+}
