@@ -121,12 +121,15 @@ func agreesWithModel(ctx context.Context, t T, s Subject) {
 		m := newModel(create(ctx, t, s, Draft(modelItems)))
 		// A few items only, so that calls meet.
 		few := []int{0, 1, 255, 256, 257, 258, 259}
-		if round%2 == 0 { // the others are over, so that the task finishes
+		switch round % 3 {
+		case 0: // the others are over, so that the task finishes
 			var rest []procfleet.Result
 			for i := 2; i < 255; i++ {
 				rest = append(rest, agentResult(i, procfleet.ReasonSucceeded))
 			}
 			equal(t, "result of the others", record(ctx, t, s, m.task.ID, rest...), m.record(rest))
+		case 1:
+			equal(t, "rejected", reject(ctx, t, s, m.task.ID, "full"), m.reject("full"))
 		}
 		for range 60 {
 			if !step(ctx, t, s, m, random, few) {
