@@ -67,7 +67,7 @@ func (c Clock) Start(t testing.TB, args ...string) *Server {
 	if err := os.WriteFile(file, make([]byte, 8), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{args: args, clock: file, env: []string{"LD_PRELOAD=" + c.library, "REDISTEST_CLOCK=" + file}}
+	s := &Server{args: durable(args), clock: file, env: []string{"LD_PRELOAD=" + c.library, "REDISTEST_CLOCK=" + file}}
 	s.begin(t)
 	return s
 }

@@ -16,14 +16,15 @@ const slots = 16384
 // needs Redis 7.
 func StartCluster(t testing.TB, n int) []*Server {
 	t.Helper()
-	nodes := make([]*Server, n)
+	nodes, buses := make([]*Server, n), make([]string, n)
 	for i := range nodes {
-		nodes[i] = Start(t, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(testenv.FreePort(t)))
+		buses[i] = strconv.Itoa(testenv.FreePort(t))
+		nodes[i] = Start(t, "--cluster-enabled", "yes", "--cluster-port", buses[i])
 		nodes[i].must(t, fmt.Sprintf("CLUSTER ADDSLOTSRANGE %d %d", i*slots/n, (i+1)*slots/n-1))
 		nodes[i].must(t, fmt.Sprintf("CLUSTER SET-CONFIG-EPOCH %d", i+1))
 	}
 	for _, node := range nodes[1:] {
-		node.must(t, "CLUSTER MEET 127.0.0.1 "+nodes[0].port()+" "+nodes[0].args[3])
+		node.must(t, "CLUSTER MEET 127.0.0.1 "+nodes[0].port()+" "+buses[0])
 	}
 	for _, node := range nodes {
 		testenv.Eventually(t, startTimeout, func() bool { return node.complete(n) }, "the cluster's nodes know each other")

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -46,9 +47,15 @@ type Server struct {
 // skipped, but fails in CI and where PROCFLEET_REQUIRE names redis.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
-	s := &Server{args: args}
+	s := &Server{args: durable(args)}
 	s.begin(t)
 	return s
+}
+
+// durable puts what makes a server keep everything before args, which may
+// say otherwise.
+func durable(args []string) []string {
+	return append([]string{"--save", "", "--appendonly", "yes", "--appendfsync", "always"}, args...)
 }
 
 // begin starts the server for the first time.
@@ -117,11 +124,8 @@ func (s *Server) start() error {
 		return err
 	}
 	log := filepath.Join(s.dir, "redis.log")
-	args := []string{
-		"--bind", host, "--port", port, "--dir", s.dir, "--logfile", log, "--save", "",
-		"--appendonly", "yes", "--appendfsync", "always",
-	}
-	cmd := exec.Command(s.binary, append(args, s.args...)...)
+	args := append(slices.Clone(s.args), "--bind", host, "--port", port, "--dir", s.dir, "--logfile", log)
+	cmd := exec.Command(s.binary, args...)
 	cmd.Env = append(os.Environ(), s.env...)
 	if err := cmd.Start(); err != nil {
 		return err

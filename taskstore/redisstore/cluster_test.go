@@ -1,0 +1,144 @@
+package redisstore_test
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/internal/testenv/redistest"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/redisstore"
+	"github.com/procfleet/procfleet/taskstore/storetest"
+)
+
+// migration moves one slot from one node of a cluster to another, key by key.
+type migration struct {
+	from, to *redis.Client
+	slot     int64
+	toAddr   string
+}
+
+// beginMigration finds who has the slot of a key and prepares both nodes.
+func beginMigration(t *testing.T, nodes []*redistest.Server, key string) *migration {
+	t.Helper()
+	m := &migration{from: raw(t, nodes[0]), to: raw(t, nodes[1]), toAddr: nodes[1].Addr}
+	slot, err := m.from.ClusterKeySlot(t.Context(), key).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.slot = slot
+	if m.from.Exists(t.Context(), key).Err() != nil { // it says MOVED
+		m.from, m.to, m.toAddr = m.to, m.from, nodes[0].Addr
+	}
+	do(t, m.to, "CLUSTER", "SETSLOT", slot, "IMPORTING", nodeID(t, m.from))
+	do(t, m.from, "CLUSTER", "SETSLOT", slot, "MIGRATING", nodeID(t, m.to))
+	return m
+}
+
+func (m *migration) move(t *testing.T, keys ...string) {
+	t.Helper()
+	host, port, err := net.SplitHostPort(m.toAddr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keys {
+		do(t, m.from, "MIGRATE", host, port, key, 0, 5000)
+	}
+}
+
+func (m *migration) rest(t *testing.T) []string {
+	t.Helper()
+	keys, err := m.from.ClusterGetKeysInSlot(t.Context(), int(m.slot), 1000).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+func (m *migration) finish(t *testing.T) {
+	t.Helper()
+	m.move(t, m.rest(t)...)
+	id := nodeID(t, m.to)
+	do(t, m.to, "CLUSTER", "SETSLOT", m.slot, "NODE", id)
+	do(t, m.from, "CLUSTER", "SETSLOT", m.slot, "NODE", id)
+}
+
+func do(t *testing.T, c *redis.Client, args ...any) {
+	t.Helper()
+	if err := c.Do(t.Context(), args...).Err(); err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+}
+
+func nodeID(t *testing.T, c *redis.Client) string {
+	t.Helper()
+	id, err := c.Do(t.Context(), "CLUSTER", "MYID").Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// refusals counts the errors of a kind that a server has answered.
+func refusals(t *testing.T, c *redis.Client, kind string) string {
+	t.Helper()
+	stats, err := c.Info(t.Context(), "errorstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, count, _ := strings.Cut(stats, "errorstat_"+kind+":count=")
+	count, _, _ = strings.Cut(count, "\r\n")
+	return count
+}
+
+func TestSlotThatMovesIsRiddenOut(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartCluster(t, 2)
+	s := open(t, redisstore.Options{URL: nodes[0].URL() + "?addr=" + nodes[1].Addr, Patience: 30 * time.Second})
+	task := create(t, s, storetest.Draft(600))
+	head := "pf:{" + string(task.ID) + "}:head"
+	m := beginMigration(t, nodes, head)
+	m.move(t, head) // now no node has all keys that a script needs
+
+	done := make(chan error, 1)
+	go func() {
+		out, err := s.Record(t.Context(), []taskstore.Batch{{Task: task.ID, Results: agentResults(0, 600)}})
+		if err == nil && (out[0].Applied != 600 || !out[0].Completed) {
+			t.Errorf("record: %+v", out[0])
+		}
+		done <- err
+	}()
+	testenv.Eventually(t, 20*time.Second, func() bool { return refusals(t, m.from, "TRYAGAIN") != "" }, "the slot is found half way")
+	m.finish(t)
+	if err := <-done; err != nil {
+		t.Errorf("record while the slot moved: %v", err)
+	}
+	got, err := s.Task(t.Context(), task.ID)
+	if err != nil || got.State != procfleet.TaskFinished {
+		t.Errorf("the task is %+v, %v", got, err)
+	}
+}
+
+func TestWaitingForReplicasInACluster(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartCluster(t, 2)
+	url := nodes[0].URL() + "?addr=" + nodes[1].Addr
+	// No node has a replica, so whoever waits for one is told that none came.
+	s := open(t, redisstore.Options{URL: url, WaitReplicas: 1, WaitTimeout: 10 * time.Millisecond})
+	sure := open(t, redisstore.Options{URL: url})
+	batches := make([]taskstore.Batch, 8)
+	for i := range batches {
+		batches[i] = taskstore.Batch{Task: create(t, sure, storetest.Draft(1)).ID, Results: agentResults(0, 1)}
+	}
+	if _, err := s.Record(t.Context(), batches); err == nil || !strings.Contains(err.Error(), "0 of 1 replicas") {
+		t.Errorf("record: %v", err)
+	}
+	if _, _, err := s.Create(t.Context(), storetest.Draft(1)); err == nil || !strings.Contains(err.Error(), "0 of 1 replicas") {
+		t.Errorf("create: %v", err)
+	}
+}
