@@ -37,7 +37,7 @@ func isCommand(data []byte) bool {
 }
 
 // accept answers a command and queues its results.
-func (l *link) accept(a agent, data []byte) ([]byte, error) {
+func (l *link) accept(a *agent, data []byte) ([]byte, error) {
 	now := time.Now().UTC()
 	var c command
 	if err := json.Unmarshal(data, &c); err != nil {
@@ -46,14 +46,14 @@ func (l *link) accept(a agent, data []byte) ([]byte, error) {
 	if word := l.refusal(a, &c, now); word != "" {
 		return l.refuse(a, word, "refused by a simulated agent")
 	}
-	reply := agentproto.Reply{Header: l.header(agentproto.TypeReply), Instance: l.fleet.instance(a)}
+	reply := agentproto.Reply{Header: l.header(agentproto.TypeReply), Instance: a.instance}
 	reply.Items = make([]agentproto.ReplyItem, len(c.Items))
 	fresh := c
 	fresh.Items = nil
 	for i, item := range c.Items {
 		reply.Items[i].Item = item.Item
 		if at, known := l.memory.recall(c.Task, item.Item); known {
-			if !at.Add(l.fleet.cfg.Latency).After(now) {
+			if !at.Add(l.cfg.Latency).After(now) {
 				reply.Items[i].Result = result(item.Item, item.Action, at, now)
 			}
 			continue
@@ -68,11 +68,11 @@ func (l *link) accept(a agent, data []byte) ([]byte, error) {
 }
 
 // refusal says why an agent would turn the whole command away; "" if not.
-func (l *link) refusal(a agent, c *command, now time.Time) string {
+func (l *link) refusal(a *agent, c *command, now time.Time) string {
 	switch {
-	case c.Host != l.fleet.host(a):
+	case c.Host != a.host:
 		return agentproto.RefusedHost
-	case c.Instance != "" && c.Instance != l.fleet.instance(a):
+	case c.Instance != "" && c.Instance != a.instance:
 		return agentproto.RefusedInstance
 	case now.After(c.AcceptBefore):
 		return agentproto.RefusedExpired
@@ -80,27 +80,27 @@ func (l *link) refusal(a agent, c *command, now time.Time) string {
 	return ""
 }
 
-func (l *link) refuse(a agent, word, message string) ([]byte, error) {
+func (l *link) refuse(a *agent, word, message string) ([]byte, error) {
 	return agentproto.Encode(&agentproto.Reply{
-		Header: l.header(agentproto.TypeReply), Instance: l.fleet.instance(a), Refused: word, Message: message,
+		Header: l.header(agentproto.TypeReply), Instance: a.instance, Refused: word, Message: message,
 	})
 }
 
 // resend answers which of the items it knows and publishes their results.
-func (l *link) resend(a agent, data []byte) ([]byte, error) {
+func (l *link) resend(a *agent, data []byte) ([]byte, error) {
 	var r agentproto.Resend
 	if err := agentproto.Decode(data, agentproto.TypeResend, &r); err != nil {
 		return nil, err
 	}
 	now := time.Now().UTC()
-	reply := agentproto.ResendReply{Header: l.header(agentproto.TypeResendReply), Instance: l.fleet.instance(a)}
+	reply := agentproto.ResendReply{Header: l.header(agentproto.TypeResendReply), Instance: a.instance}
 	again := outcome{command: &command{Task: r.Task, Lane: r.Lane}, agent: a, at: now}
 	for _, item := range r.Items {
 		at, known := l.memory.recall(r.Task, item)
 		switch {
 		case !known:
 			reply.Unknown = append(reply.Unknown, item)
-		case at.Add(l.fleet.cfg.Latency).After(now):
+		case at.Add(l.cfg.Latency).After(now):
 			reply.Running = append(reply.Running, item)
 		default:
 			reply.Sent = append(reply.Sent, item)
@@ -119,7 +119,7 @@ func (l *link) results(o outcome) ([]byte, error) {
 	now := time.Now().UTC()
 	m := agentproto.Results{
 		Header: l.header(agentproto.TypeResults), Task: o.command.Task,
-		Host: l.fleet.host(o.agent), Instance: l.fleet.instance(o.agent),
+		Host: o.agent.host, Instance: o.agent.instance,
 		Results: make([]agentproto.Result, len(o.command.Items)),
 	}
 	for i, item := range o.command.Items {

@@ -26,10 +26,10 @@ const (
 // link is one connection and the agents that share it. Its run owns memory
 // and due; only unsent is shared with the connection's callbacks.
 type link struct {
-	fleet    *Fleet
+	cfg      Config
 	conn     *nats.Conn
 	log      logrus.FieldLogger
-	agents   map[string]agent // by subject; read-only once subscribed
+	agents   map[string]*agent // by subject; read-only once subscribed
 	commands chan *nats.Msg
 	memory   *memory
 	due      []outcome // results that wait for their time, the earliest first
@@ -42,15 +42,15 @@ type link struct {
 // outcome is a result that is to be published at its time.
 type outcome struct {
 	command  *command
-	agent    agent
+	agent    *agent
 	accepted time.Time
 	at       time.Time
 }
 
-func newLink(f *Fleet, conn *nats.Conn) *link {
+func newLink(cfg Config, conn *nats.Conn) *link {
 	return &link{
-		fleet: f, conn: conn, log: f.cfg.Log.WithField("component", "simulate"),
-		agents: make(map[string]agent), commands: make(chan *nats.Msg, commandQueue), memory: newMemory(),
+		cfg: cfg, conn: conn, log: cfg.Log.WithField("component", "simulate"),
+		agents: make(map[string]*agent), commands: make(chan *nats.Msg, commandQueue), memory: newMemory(),
 	}
 }
 
@@ -64,7 +64,7 @@ func (l *link) listening(ctx context.Context) error {
 		l.log.WithError(err).Warn("waiting for NATS")
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("connect to NATS at %q: %w", l.fleet.cfg.URL, err)
+			return fmt.Errorf("connect to NATS at %q: %w", l.cfg.URL, err)
 		case <-time.After(retryEvery):
 		}
 	}
@@ -116,14 +116,14 @@ func (l *link) take(msg *nats.Msg) {
 		err = msg.Respond(reply)
 	}
 	if err != nil {
-		l.log.WithError(err).WithField("host", l.fleet.host(a)).Warn("command not answered")
+		l.log.WithError(err).WithField("host", a.host).Warn("command not answered")
 	}
 }
 
 // later queues a result; the latency is the same for all, so the queue stays
 // in order of time.
 func (l *link) later(o outcome) {
-	o.at = o.accepted.Add(l.fleet.cfg.Latency)
+	o.at = o.accepted.Add(l.cfg.Latency)
 	l.due = append(l.due, o)
 }
 
@@ -133,7 +133,7 @@ func (l *link) publish(js jetstream.JetStream, o outcome) {
 		l.log.WithError(err).Error("result not encoded")
 		return
 	}
-	l.send(js, &nats.Msg{Subject: agentproto.ResultSubject(o.command.Lane, l.fleet.cfg.Cloud), Data: data})
+	l.send(js, &nats.Msg{Subject: agentproto.ResultSubject(o.command.Lane, l.cfg.Cloud), Data: data})
 }
 
 func (l *link) send(js jetstream.JetStream, msg *nats.Msg) {

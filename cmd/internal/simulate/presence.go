@@ -62,14 +62,14 @@ func stopped(ctx context.Context, err error) error {
 func (f *Fleet) announceAll(ctx context.Context, interval time.Duration, n int) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
-	last := agent(f.cfg.Agents - 1)
-	for a := range last + 1 {
+	for i := range f.agents {
+		a := &f.agents[i]
 		data, err := f.presence(a)
 		if err != nil {
 			return err
 		}
-		_ = f.link(a).Publish(agentproto.PresenceSubject(f.cfg.Cloud), data) // see above
-		if (int(a)+1)%n != 0 && a != last {
+		_ = a.conn.Publish(agentproto.PresenceSubject(f.cfg.Cloud), data) // see above
+		if (i+1)%n != 0 && i+1 < len(f.agents) {
 			continue
 		}
 		select {
@@ -83,19 +83,20 @@ func (f *Fleet) announceAll(ctx context.Context, interval time.Duration, n int) 
 
 // probe announces the first agent and reports whether a worker answered.
 func (f *Fleet) probe() bool {
-	data, err := f.presence(0)
+	first := &f.agents[0]
+	data, err := f.presence(first)
 	if err != nil {
 		return false
 	}
-	_, err = f.link(0).Request(agentproto.PresenceSubject(f.cfg.Cloud), data, probeEvery)
+	_, err = first.conn.Request(agentproto.PresenceSubject(f.cfg.Cloud), data, probeEvery)
 	return err == nil
 }
 
-func (f *Fleet) presence(a agent) ([]byte, error) {
+func (f *Fleet) presence(a *agent) ([]byte, error) {
 	return agentproto.Encode(&agentproto.Presence{
-		Header:   agentproto.Header{Type: agentproto.TypePresence, ID: f.instance(a), Sent: time.Now().UTC()},
-		Host:     f.host(a),
-		Instance: f.instance(a),
+		Header:   agentproto.Header{Type: agentproto.TypePresence, ID: a.instance, Sent: time.Now().UTC()},
+		Host:     a.host,
+		Instance: a.instance,
 		Version:  "simulated",
 		OS:       runtime.GOOS, Arch: runtime.GOARCH,
 		StartedAt: f.started,

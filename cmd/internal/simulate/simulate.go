@@ -40,6 +40,7 @@ type Config struct {
 type Fleet struct {
 	cfg     Config
 	started time.Time
+	agents  []agent
 	links   []*link
 }
 
@@ -64,6 +65,7 @@ func New(cfg Config) (*Fleet, error) {
 // Run connects, subscribes, announces and answers until ctx ends.
 func (f *Fleet) Run(ctx context.Context) error {
 	f.started = time.Now()
+	f.agents = make([]agent, f.cfg.Agents)
 	defer func() {
 		for _, l := range f.links {
 			l.conn.Close()
@@ -91,12 +93,18 @@ func (f *Fleet) Run(ctx context.Context) error {
 	return f.announce(ctx)
 }
 
-// agent is the number of a simulated agent.
-type agent int
+// agent is one simulated agent. Its texts are made once: they are part of
+// every message.
+type agent struct {
+	subject  string
+	host     string
+	instance string // another one in every run, as its memory is
+	conn     *nats.Conn
+}
 
-// addr of agent i is 10.(i>>16).(i>>8&255).(i&255).
-func (a agent) addr() netip.Addr {
-	return netip.AddrFrom4([4]byte{10, byte(a >> 16), byte(a >> 8), byte(a)})
+// address of agent i is 10.(i>>16).(i>>8&255).(i&255).
+func address(i int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
 }
 
 // open connects link n and subscribes its agents: every Connections-th.
@@ -105,25 +113,20 @@ func (f *Fleet) open(n int) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := newLink(f, conn)
-	for a := n; a < f.cfg.Agents; a += f.cfg.Connections {
-		subject := agentproto.AgentSubject(f.cfg.Cloud, agent(a).addr())
-		if _, err := conn.ChanQueueSubscribe(subject, agentproto.AgentQueue, l.commands); err != nil {
-			conn.Close()
-			return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
+	l := newLink(f.cfg, conn)
+	for i := n; i < f.cfg.Agents; i += f.cfg.Connections {
+		a := &f.agents[i]
+		*a = agent{
+			subject:  agentproto.AgentSubject(f.cfg.Cloud, address(i)),
+			host:     fmt.Sprintf("%d:%s", f.cfg.Cloud, address(i)),
+			instance: fmt.Sprintf("sim-%d-%d", f.started.UnixNano(), i),
+			conn:     conn,
 		}
-		l.agents[subject] = agent(a)
+		if _, err := conn.ChanQueueSubscribe(a.subject, agentproto.AgentQueue, l.commands); err != nil {
+			conn.Close()
+			return nil, fmt.Errorf("subscribe to %s: %w", a.subject, err)
+		}
+		l.agents[a.subject] = a
 	}
 	return l, nil
 }
-
-func (f *Fleet) host(a agent) string {
-	return fmt.Sprintf("%d:%s", f.cfg.Cloud, a.addr())
-}
-
-// instance of an agent; it is another one in every run, as its memory is.
-func (f *Fleet) instance(a agent) string {
-	return fmt.Sprintf("sim-%d-%d", f.started.UnixNano(), a)
-}
-
-func (f *Fleet) link(a agent) *nats.Conn { return f.links[int(a)%len(f.links)].conn }

@@ -266,7 +266,7 @@ func BenchmarkCommand(b *testing.B) {
 	const agents = 1000
 	start(b, env, agents, 0)
 	inbox := nats.NewInbox()
-	replies := make(chan *nats.Msg, 1024)
+	replies := make(chan *nats.Msg, b.N) // NATS drops what does not fit
 	if _, err := env.Conn.ChanSubscribe(inbox, replies); err != nil {
 		b.Fatal(err)
 	}
