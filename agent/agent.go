@@ -74,15 +74,20 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, ledger.Close()) }()
 
-	s, err := a.newSession(data, ledger)
+	// From here on commands wait for the agent instead of finding nobody.
+	sub, err := subscribe(a.cfg.Conn, a.cfg.subject())
 	if err != nil {
 		return err
+	}
+	s, err := a.newSession(data, ledger)
+	if err != nil {
+		return errors.Join(err, sub.Unsubscribe())
 	}
 	for _, op := range recovered.Unacknowledged {
 		s.reporter.add(op.ID, op.Lane, op.Trace)
 	}
 	s.engine.Recover(recovered)
-	return s.run(ctx)
+	return s.run(ctx, sub)
 }
 
 // openJournal opens the journal. One that cannot be understood leaves the
@@ -127,17 +132,13 @@ func (a *Agent) newSession(data *folder, ledger *journal.Journal) (*session, err
 	}
 	s.intake = &intake{
 		ledger: ledger, engine: s.engine, reporter: s.reporter, clock: servers, self: self,
-		subject: a.cfg.subject(), crash: a.cfg.Crash, log: a.cfg.Log,
+		crash: a.cfg.Crash, log: a.cfg.Log,
 	}
 	s.announcer = newAnnouncer(&s.cfg, self, servers, s.engine)
 	return s, nil
 }
 
-func (s *session) run(ctx context.Context) error {
-	sub, err := s.intake.subscribe(s.cfg.Conn)
-	if err != nil {
-		return err
-	}
+func (s *session) run(ctx context.Context, sub *nats.Subscription) error {
 	work, stopWork := context.WithCancel(ctx)
 	var workers sync.WaitGroup
 	// The first announcement brings the server's time, by which commands are
@@ -145,7 +146,7 @@ func (s *session) run(ctx context.Context) error {
 	s.announcer.announceFirst(work)
 	workers.Go(func() { s.announcer.run(work, s.reporter.retryNow) })
 	workers.Go(func() { s.reporter.run(work) })
-	err = s.intake.run(work, sub)
+	err := s.intake.run(work, sub)
 	stopWork()
 	workers.Wait()
 	s.stop(context.WithoutCancel(ctx), sub)

@@ -711,3 +711,27 @@ func TestAnnouncementsComeUntilAWorkerAnswers(t *testing.T) {
 		}
 	}
 }
+
+func TestCommandThatExpiresWhileItIsWrittenDownIsNotCarriedOut(t *testing.T) {
+	t.Parallel()
+	h, n := newHost(t)
+	expiry := time.Now().Add(time.Second)
+	h.cfg.Crash = func(point string) {
+		if point == CrashReceived { // the agent is frozen here
+			<-time.After(time.Until(expiry))
+		}
+	}
+	h.start(nil)
+	c := h.starts("task", 0)
+	c.AcceptBefore = expiry
+	r := h.command(c)
+	if len(r.Items) != 1 || r.Items[0].Result == nil || !strings.Contains(r.Items[0].Result.Message, "not executed") {
+		t.Errorf("reply %+v", r)
+	}
+	if ops := h.engine.ops(); len(ops) != 0 {
+		t.Errorf("carried out: %+v", ops)
+	}
+	if got := newInbox(t, n).next().Results.Results[0]; got.Reason != agentproto.ReasonRefused {
+		t.Errorf("published %+v", got)
+	}
+}

@@ -40,7 +40,6 @@ type intake struct {
 	reporter *reporter
 	clock    *clock
 	self     identity
-	subject  string
 	crash    func(point string)
 	log      logrus.FieldLogger
 }
@@ -48,16 +47,17 @@ type intake struct {
 // ledger is the part of the journal that takes operations in.
 type ledger interface {
 	Receive([]journal.Op) ([]journal.Verdict, error)
+	Finish(journal.ID, agentproto.Result) error
 	Result(journal.ID) (r agentproto.Result, open, known bool)
 }
 
-func (in *intake) subscribe(conn *nats.Conn) (*nats.Subscription, error) {
-	sub, err := conn.QueueSubscribeSync(in.subject, agentproto.AgentQueue)
+func subscribe(conn *nats.Conn, subject string) (*nats.Subscription, error) {
+	sub, err := conn.QueueSubscribeSync(subject, agentproto.AgentQueue)
 	if err != nil {
-		return nil, fmt.Errorf("subscribe to %s: %w", in.subject, err)
+		return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
 	}
 	if err := sub.SetPendingLimits(pendingMessages, pendingBytes); err != nil {
-		return nil, fmt.Errorf("bound the subscription to %s: %w", in.subject, err)
+		return nil, fmt.Errorf("bound the subscription to %s: %w", subject, err)
 	}
 	return sub, nil
 }
@@ -75,7 +75,7 @@ func (in *intake) run(ctx context.Context, sub *nats.Subscription) error {
 		case errors.Is(err, nats.ErrSlowConsumer):
 			in.log.WithError(err).Warn("too many commands at once, some were dropped and will be asked for again")
 		case err != nil:
-			return fmt.Errorf("wait for commands on %s: %w", in.subject, err)
+			return fmt.Errorf("wait for commands on %s: %w", sub.Subject, err)
 		default:
 			in.handle(ctx, in.batch(sub, first))
 		}
@@ -250,12 +250,34 @@ func (in *intake) accept(commands []*command) {
 	for _, c := range commands {
 		mine := verdicts[:len(c.ops)]
 		verdicts = verdicts[len(c.ops):]
+		if !in.clock.surelyBefore(c.body.AcceptBefore) {
+			in.giveUp(c, mine)
+		}
 		in.answer(c, mine)
 		for i := range c.ops {
 			if mine[i] == (journal.Verdict{}) {
 				in.engine.Submit(c.ops[i])
 			}
 		}
+	}
+}
+
+// giveUp ends new operations of a command that expired while it was written
+// down, on a slow disk or because the agent was frozen: whoever sent it may
+// have given it up.
+func (in *intake) giveUp(c *command, verdicts []journal.Verdict) {
+	for i, op := range c.ops {
+		if verdicts[i] != (journal.Verdict{}) {
+			continue
+		}
+		item := agentproto.CommandItem{Item: op.Item, Action: op.Action}
+		r := refused(item, agentproto.CodeFailed, "expired while it was being accepted, not executed", op.AcceptedAt)
+		verdicts[i].Refused = r
+		if err := in.ledger.Finish(op.ID, *r); err != nil {
+			in.log.WithError(err).WithFields(logrus.Fields{"task": op.Task, "item": op.Item}).Warn("expiry was not written down")
+			continue
+		}
+		in.reporter.add(op.ID, op.Lane, op.Trace)
 	}
 }
 

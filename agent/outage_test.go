@@ -33,10 +33,15 @@ func TestResultsOfAnOutageArriveOnceAfterIt(t *testing.T) {
 	h := &host{t: t, conn: n.Conn, cfg: Config{
 		Conn: testenv.Connect(t, server.ClientURL()), Addr: address, DataDir: t.TempDir(), Log: testenv.Log(t),
 	}}
+	announced := make(chan struct{}, 100)
+	h.answerPresence(0, func(agentproto.Presence) { announced <- struct{}{} })
 	hold := make(chan struct{})
 	h.start(hold)
 	h.command(h.starts("task", 0, 1, 2))
 	h.engine.waitFor(t, 3)
+	for len(announced) > 0 {
+		<-announced
+	}
 
 	server.Shutdown()
 	testenv.Eventually(t, patience, func() bool { return !h.cfg.Conn.IsConnected() }, "connection is lost")
@@ -46,6 +51,11 @@ func TestResultsOfAnOutageArriveOnceAfterIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.waitReachable()
+	select {
+	case <-announced: // long before the interval is over
+	case <-time.After(patience):
+		t.Error("the agent did not announce itself on the new connection")
+	}
 	for id, times := range newInbox(t, n).collect(3) {
 		if times != 1 {
 			t.Errorf("%v came %d times", id, times)
