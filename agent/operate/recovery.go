@@ -115,7 +115,7 @@ func (r *run) takeUpStart(ctx context.Context, was before, exec journal.Exec) ve
 	if r.op.Spec.RestartInPlace {
 		replaced = proc.Identity{}
 	}
-	v := r.window(ctx, replaced, "")
+	v := r.window(ctx, ctx, replaced, "")
 	if v.class == supervise.Failed && r.seen.Verdict == proc.Stopped {
 		return commandFailed("agent restarted during operation; process not running", r.seen.Evidence)
 	}

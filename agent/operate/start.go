@@ -27,8 +27,8 @@ func (r *run) start(ctx context.Context) verdict {
 
 // bringUp runs a command that ends with the process running and verifies that
 // it does. was is the process that has to be replaced; zero = none. The end of
-// way ends the waiting before and after the command, but not for it, since
-// nobody may run a second one beside it.
+// way ends the waiting before the command, and the one after it as soon as the
+// process is seen, but not the one for it: nobody may run a second one beside.
 func (r *run) bringUp(ctx, way context.Context, line string, was proc.Identity) verdict {
 	stale := r.seen.StalePidFile
 	if bad := r.mark(); bad != nil {
@@ -58,7 +58,7 @@ func (r *run) bringUp(ctx, way context.Context, line string, was proc.Identity) 
 		r.look(ctx)
 		return commandFailed("command failed", result.String(), r.runningText(was), c.tail())
 	}
-	return r.window(way, was, c.tail())
+	return r.window(ctx, way, was, c.tail())
 }
 
 // mark notes the moment before the command.

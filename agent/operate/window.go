@@ -41,7 +41,10 @@ func (s *sighting) note(id proc.Identity, now time.Time) {
 
 // window watches the process come up after its command ended well. was is the
 // process that has to be replaced, tail the command's output.
-func (r *run) window(ctx context.Context, was proc.Identity, tail string) verdict {
+//
+// Once way has ended, seeing the process is enough. Not seeing it is not: what
+// comes next, a stop for instance, would miss a process that is just coming up.
+func (r *run) window(ctx, way context.Context, was proc.Identity, tail string) verdict {
 	begin, end := startWindow(&r.op.Spec)
 	settle := r.engine.cfg.Timing.Settle
 	opened := time.Now()
@@ -56,7 +59,7 @@ func (r *run) window(ctx context.Context, was proc.Identity, tail string) verdic
 		s.note(id, now)
 		passed := now.Sub(opened)
 		switch {
-		case ctx.Err() != nil:
+		case ctx.Err() != nil, way.Err() != nil && !id.IsZero():
 			return interrupted()
 		case passed >= end && !id.IsZero() && lasted(id, min(settle, end-begin)):
 			if bad := r.claim(); bad != nil {
