@@ -1,0 +1,45 @@
+package dialect
+
+import (
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Every request in the API's documentation is one that its call accepts.
+func TestDocumentedRequestsAreAccepted(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples := regexp.MustCompile("(?s)<!-- call: (\\S+) -->\n```json\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	shown := make(map[string]bool)
+	for _, example := range examples {
+		call, body := example[1], example[2]
+		shown[call] = true
+		if _, err := accepting(t, call).Decode(&Request{Method: http.MethodPost, Body: []byte(body)}); err != nil {
+			t.Errorf("%s: %v in\n%s", call, err, body)
+		}
+	}
+	for _, call := range []string{"native", "gse.operate_proc_multi", "job.operate_process"} {
+		if !shown[call] {
+			t.Errorf("no example of %s", call)
+		}
+	}
+	for _, d := range All() {
+		for _, call := range d.Calls {
+			path, _, _ := strings.Cut(call.Name, ".")
+			if path == "native" {
+				path = call.Paths[0]
+			} else {
+				path = strings.TrimPrefix(call.Name, d.Name+".")
+			}
+			if !strings.Contains(string(text), path) {
+				t.Errorf("%s is not documented", call.Name)
+			}
+		}
+	}
+}
