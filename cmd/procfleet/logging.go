@@ -43,3 +43,13 @@ func isTerminal(out io.Writer) bool {
 func natsFlag(flags *pflag.FlagSet, url *string) {
 	flags.StringVar(url, "nats", "nats://127.0.0.1:4222", "URL of NATS; several, separated by commas, of a cluster")
 }
+
+func redisFlag(flags *pflag.FlagSet, url *string) {
+	flags.StringVar(url, "redis", "redis://127.0.0.1:6379/0", "URL of Redis; also Sentinel and Cluster, see docs")
+}
+
+func httpFlags(flags *pflag.FlagSet, listen *string, allowUnauthenticated *bool) {
+	flags.StringVar(listen, "http", "127.0.0.1:8080", "address to listen on for HTTP")
+	flags.BoolVar(allowUnauthenticated, "allow-unauthenticated", false,
+		"listen off loopback although callers are not authenticated; for test networks only")
+}

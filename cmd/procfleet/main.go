@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/procfleet/procfleet/cmd/internal/agentcmd"
 	"github.com/procfleet/procfleet/internal/lifecycle"
 )
 
@@ -86,6 +87,7 @@ environment, the environment before the file.`,
 	root.PersistentFlags().String("config", "", "YAML file of flag names and values")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError("%w", err) })
 	root.AddCommand(
+		newDispatcher(), newWorker(), agentcmd.New(version),
 		newOp(), newTask(), newSimulate(), newVersion(),
 	)
 	return root
