@@ -17,10 +17,11 @@ import (
 // Create stores a task. A task and its idempotency key are written in one
 // step, so a key whose task was never written does not occur here.
 func (s *Store) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
-	packed, items, err := packChunks(d.Chunks)
+	packed, err := packChunks(d.Chunks)
 	if err != nil {
 		return procfleet.Task{}, false, err
 	}
+	d.Chunks, d.Actions = nil, slices.Clone(d.Actions)
 	type made struct {
 		task    procfleet.Task
 		created bool
@@ -30,11 +31,11 @@ func (s *Store) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, 
 		if err != nil || found != nil {
 			return made{task: taskOf(found)}, err
 		}
-		r, err := t.newTask(d, items)
+		r, err := t.newTask(d, packed)
 		if err != nil {
 			return made{}, err
 		}
-		return made{task: taskOf(r), created: true}, t.putNew(r, d, packed)
+		return made{task: taskOf(r), created: true}, t.putNew(r, d.BodyHash, packed)
 	})
 	return m.task, m.created, err
 }
@@ -51,20 +52,30 @@ func taskOf(r *taskRecord) procfleet.Task {
 	return task
 }
 
+// packedChunk is a chunk as it is stored, with its leg.
+type packedChunk struct {
+	raw []byte
+	leg leg
+}
+
 // packChunks packs outside the transaction, which all writers share.
-func packChunks(chunks []procfleet.Chunk) (packed [][]byte, items int, err error) {
+func packChunks(chunks []procfleet.Chunk) ([]packedChunk, error) {
+	packed := make([]packedChunk, len(chunks))
+	first := 0
 	for i := range chunks {
-		if chunks[i].First != items {
-			return nil, 0, fmt.Errorf("boltstore: chunk %d begins with item %d, want %d", i, chunks[i].First, items)
+		c := &chunks[i]
+		if c.First != first {
+			return nil, fmt.Errorf("boltstore: chunk %d begins with item %d, want %d", i, c.First, first)
 		}
-		raw, err := pack.Chunk(&chunks[i])
+		raw, err := pack.Chunk(c)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
-		packed = append(packed, raw)
-		items += len(chunks[i].Items)
+		marks := bytes.Repeat([]byte{byte(pack.Pending)}, len(c.Items))
+		packed[i] = packedChunk{raw: raw, leg: leg{First: first, Marks: marks}}
+		first += len(c.Items)
 	}
-	return packed, items, nil
+	return packed, nil
 }
 
 // keyed returns the task that the draft's idempotency key already has; nil if
@@ -93,15 +104,19 @@ func (t *tx) keyed(d taskstore.Draft) (*taskRecord, error) {
 }
 
 // newTask gives the draft a number and makes its record.
-func (t *tx) newTask(d taskstore.Draft, items int) (*taskRecord, error) {
+func (t *tx) newTask(d taskstore.Draft, packed []packedChunk) (*taskRecord, error) {
 	n, err := t.nextNumber()
 	if err != nil {
 		return nil, err
 	}
+	items := 0
+	for i := range packed {
+		items += len(packed[i].leg.Marks)
+	}
 	deadline := t.now.Add(d.Timeout)
 	r := &taskRecord{Task: procfleet.Task{
 		ID: n.TaskID(), Number: n, State: procfleet.TaskAccepted, Lane: d.Lane,
-		Items: items, Chunks: len(d.Chunks), Counts: procfleet.Counts{},
+		Items: items, Chunks: len(packed), Counts: procfleet.Counts{},
 		CreatedAt: t.now, Deadline: deadline, ExpiresAt: deadline.Add(d.Retention),
 		Actions: d.Actions, Dialect: d.Dialect, Application: d.Application, Business: d.Business, Callback: d.Callback,
 	}}
@@ -127,19 +142,17 @@ func (t *tx) nextNumber() (procfleet.Number, error) {
 }
 
 // putNew writes everything of a new task.
-func (t *tx) putNew(r *taskRecord, d taskstore.Draft, packed [][]byte) error {
-	for c, raw := range packed {
-		chunk := &d.Chunks[c]
-		l := leg{First: chunk.First, Marks: bytes.Repeat([]byte{byte(pack.Pending)}, len(chunk.Items))}
-		if err := t.Bucket(bucketChunks).Put(partKey(r.Number, c), raw); err != nil {
+func (t *tx) putNew(r *taskRecord, bodyHash string, packed []packedChunk) error {
+	for c, p := range packed {
+		if err := t.Bucket(bucketChunks).Put(partKey(r.Number, c), p.raw); err != nil {
 			return err
 		}
-		if err := t.put(bucketLegs, partKey(r.Number, c), &l); err != nil {
+		if err := t.put(bucketLegs, partKey(r.Number, c), &p.leg); err != nil {
 			return err
 		}
 	}
 	if r.Key != nil {
-		if err := t.put(bucketKeys, r.Key, keyRecord{Task: r.Number, BodyHash: d.BodyHash}); err != nil {
+		if err := t.put(bucketKeys, r.Key, keyRecord{Task: r.Number, BodyHash: bodyHash}); err != nil {
 			return err
 		}
 	}
@@ -154,6 +167,7 @@ func (t *tx) putNew(r *taskRecord, d taskstore.Draft, packed [][]byte) error {
 
 // Dispatched notes that every chunk is queued.
 func (s *Store) Dispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64) error {
+	sequences = slices.Clone(sequences)
 	return change(ctx, s, func(t *tx) error {
 		r, err := t.task(id)
 		if err != nil {

@@ -3,6 +3,7 @@ package boltstore
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/taskstore"
@@ -60,6 +61,7 @@ func (t *tx) gate(r *taskRecord, l *leg) taskstore.Gate {
 
 // Delivered moves items of a chunk from pending to delivered.
 func (s *Store) Delivered(ctx context.Context, id procfleet.TaskID, chunk int, items []int, done bool) error {
+	items = slices.Clone(items)
 	return change(ctx, s, func(t *tx) error {
 		r, err := t.task(id)
 		if err != nil || r.State == procfleet.TaskRejected {
@@ -84,6 +86,7 @@ func (s *Store) Delivered(ctx context.Context, id procfleet.TaskID, chunk int, i
 
 // Record applies results by rank.
 func (s *Store) Record(ctx context.Context, batches []taskstore.Batch) ([]taskstore.Recorded, error) {
+	batches = bound(batches)
 	return update(ctx, s, func(t *tx) ([]taskstore.Recorded, error) {
 		out := make([]taskstore.Recorded, len(batches))
 		for i, b := range batches {
@@ -94,6 +97,18 @@ func (s *Store) Record(ctx context.Context, batches []taskstore.Batch) ([]taskst
 		}
 		return out, nil
 	})
+}
+
+// bound returns a copy of the batches with every result within its bounds.
+func bound(batches []taskstore.Batch) []taskstore.Batch {
+	out := make([]taskstore.Batch, len(batches))
+	for i, b := range batches {
+		out[i] = taskstore.Batch{Task: b.Task, Results: make([]procfleet.Result, len(b.Results))}
+		for j, r := range b.Results {
+			out[i].Results[j] = pack.Bound(r)
+		}
+	}
+	return out
 }
 
 func (t *tx) record(b taskstore.Batch) (taskstore.Recorded, error) {
@@ -142,7 +157,6 @@ func (ls *legs) apply(result procfleet.Result) (applied bool, err error) {
 	if !replaced {
 		return false, nil
 	}
-	result = pack.Bound(result)
 	result.Late = late
 	ls.mark(chunk, i, pack.MarkOf(&result))
 	return true, ls.t.Bucket(bucketResults).Put(partKey(ls.task.Number, result.Item), pack.Result(&result))

@@ -95,6 +95,7 @@ func (t *tx) host(key []byte) (*hostRecord, error) {
 
 // Announce stores announcements.
 func (s *Store) Announce(ctx context.Context, as []taskstore.Announcement) error {
+	as = slices.Clone(as)
 	return change(ctx, s, func(t *tx) error {
 		for _, a := range as {
 			if err := t.announce(a); err != nil {

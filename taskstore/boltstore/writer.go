@@ -24,7 +24,8 @@ type job struct {
 }
 
 // update has the writer run fn and returns when its effect is on disk. If ctx
-// ends first, fn has its whole effect or none.
+// ends first, fn has its whole effect or none, and may still be at it when
+// update returns: it must own whatever it reads.
 func update[T any](ctx context.Context, s *Store, fn func(t *tx) (T, error)) (T, error) {
 	var v, none T
 	if err := ctx.Err(); err != nil {

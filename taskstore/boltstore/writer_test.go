@@ -142,6 +142,22 @@ func TestAFileInUseIsRefused(t *testing.T) {
 	}
 }
 
+func TestAFileOfALaterFormatIsRefused(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tasks.db")
+	s, err := Open(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := func(t *tx) error { return t.Bucket(bucketMeta).Put(keyFormat, number8(format+1)) }
+	if err := errors.Join(change(t.Context(), s, later), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Open(path, Options{}); err == nil {
+		t.Error("a file of a later format was opened", s.Close())
+	}
+}
+
 func TestPurgeLeavesNothingOfWhatExpired(t *testing.T) {
 	t.Parallel()
 	var ahead atomic.Int64
