@@ -52,8 +52,8 @@ type Config struct {
 
 // Points at which [Config].Reached is called.
 const (
-	PointStored    = "dispatcher_stored"    // the task is stored, nothing queued
-	PointPublished = "dispatcher_published" // every chunk is queued, nothing noted
+	PointStored    = "dispatcher.stored"    // the task is stored, nothing queued
+	PointPublished = "dispatcher.published" // every chunk is queued, nothing noted
 )
 
 // Limits bound what one request may cost.

@@ -5,6 +5,7 @@ package e2e
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -28,12 +29,12 @@ func TestKilledAtTheBadMoment(t *testing.T) {
 	keeper.Signal(syscall.SIGTERM)
 	keeper.Wait(t, startTimeout)
 
-	for _, point := range []string{"dispatcher_stored", "dispatcher_published"} {
+	for _, point := range []string{"dispatcher.stored", "dispatcher.published"} {
 		t.Run(point, func(t *testing.T) { f.with(t).killDispatcher(point) })
 	}
 	for _, point := range []string{
-		"worker_begun", "worker_delivering", "worker_before_done", "worker_after_done",
-		"worker_before_record", "worker_after_record", "worker_before_event",
+		"worker.begun", "worker.asked", "worker.before-done", "worker.after-done",
+		"worker.collecting", "worker.collected", "worker.before-notify",
 	} {
 		t.Run(point, func(t *testing.T) { f.with(t).killWorker(c.with(t), point) })
 	}
@@ -65,7 +66,7 @@ func (f *fleet) killDispatcher(point string) {
 	f.worker("")
 	dying, first := f.dispatcher(point)
 	_, second := f.dispatcher("")
-	all := f.procs.grid(f.hosts(killHosts), killPerHost, "dsp"+point[len(point)-6:])
+	all := f.procs.grid(f.hosts(killHosts), killPerHost, word(point))
 	body := operation("start", all)
 
 	if status, data, ok := first.call(http.MethodPost, "/v1/tasks", "key-"+point, body); ok {
@@ -84,7 +85,7 @@ func (f *fleet) killDispatcher(point string) {
 
 func (f *fleet) killWorker(c *client, point string) {
 	dying := f.worker(point)
-	all := f.procs.grid(f.hosts(killHosts), killPerHost, "w"+point[len("worker_"):])
+	all := f.procs.grid(f.hosts(killHosts), killPerHost, word(point))
 	id := c.submit(operation("start", all))
 	dying.Wait(f.t, finishTimeout)
 	f.worker("")
@@ -97,7 +98,7 @@ func (f *fleet) killWorker(c *client, point string) {
 func (f *fleet) killAgents(c *client, point string) {
 	f.worker("")
 	victims := f.crashEveryFourth(point)
-	all := f.procs.grid(f.hosts(killHosts), killPerHost, "a"+point)
+	all := f.procs.grid(f.hosts(killHosts), killPerHost, "agent"+word(point))
 	id := c.submit(operation("start", all))
 	f.bringBack(victims)
 	c.wait(id)
@@ -160,7 +161,7 @@ func (f *fleet) bringBack(victims []*agent) {
 
 func (f *fleet) killServer(c *client, kill func()) {
 	f.worker("")
-	all := f.procs.grid(f.hosts(killHosts), killPerHost, "srv"+f.t.Name()[len(f.t.Name())-4:])
+	all := f.procs.grid(f.hosts(killHosts), killPerHost, word(f.t.Name()))
 	id := c.submit(operation("start", all))
 	testenv.Eventually(f.t, finishTimeout, func() bool {
 		done := 0
@@ -210,6 +211,16 @@ func (f *fleet) killAll(c *client, all []proc) {
 			f.t.Errorf("%s on %s still runs after kill: %v", p.name, p.host, pids)
 		}
 	}
+}
+
+// word makes a process name of a part's name.
+func word(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' {
+			return r
+		}
+		return -1
+	}, name[max(0, len(name)-12):])
 }
 
 func find(t *testing.T, all []proc, r result) proc {

@@ -108,7 +108,7 @@ func TestOvertakenStopDoesNotUndoALaterStart(t *testing.T) {
 	keeper.Signal(syscall.SIGTERM)
 	keeper.Wait(t, startTimeout)
 
-	dying := f.worker("worker_begun")
+	dying := f.worker("worker.begun")
 	stop := c.submit(operation("stop", []proc{p}))
 	dying.Wait(t, finishTimeout)
 	start := c.submit(operation("start", []proc{p}))
