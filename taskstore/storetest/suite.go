@@ -75,7 +75,7 @@ func (c Check) Runnable(s Subject) bool {
 func Checks() []Check {
 	var all []Check
 	for _, part := range [][]Check{
-		acceptanceChecks(), rejectionChecks(), deliveryChecks(), recordChecks(),
+		acceptanceChecks(), idempotencyChecks(), absenceChecks(), rejectionChecks(), deliveryChecks(), recordChecks(),
 		resultChecks(), dutyChecks(), leaseChecks(), hostChecks(), storeChecks(), modelChecks(),
 	} {
 		all = append(all, part...)

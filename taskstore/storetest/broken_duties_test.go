@@ -1,0 +1,224 @@
+package storetest_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+type neverDue struct{ taskstore.Store }
+
+func (s neverDue) Due(context.Context, int, int) ([]procfleet.TaskID, error) { return nil, nil }
+
+type latestDueFirst struct{ taskstore.Store }
+
+func (s latestDueFirst) Due(ctx context.Context, shard, limit int) ([]procfleet.TaskID, error) {
+	ids, err := s.Store.Due(ctx, shard, limit)
+	slices.Reverse(ids)
+	return ids, err
+}
+
+type impatient struct{ taskstore.Store }
+
+func (s impatient) Revisit(ctx context.Context, id procfleet.TaskID, _ time.Duration) error {
+	return s.Store.Revisit(ctx, id, 0)
+}
+
+type unsettling struct{ taskstore.Store }
+
+func (s unsettling) Settle(context.Context, procfleet.TaskID) error { return nil }
+
+type neverRepublished struct{ taskstore.Store }
+
+func (s neverRepublished) Republished(context.Context, procfleet.TaskID, int, uint64) error {
+	return nil
+}
+
+type leasingToAll struct{ taskstore.Store }
+
+func (s leasingToAll) Lease(context.Context, string, string, time.Duration) (bool, error) {
+	return true, nil
+}
+
+type leasingForever struct{ taskstore.Store }
+
+func (s leasingForever) Lease(ctx context.Context, name, holder string, _ time.Duration) (bool, error) {
+	return s.Store.Lease(ctx, name, holder, 24*time.Hour)
+}
+
+type neverRenewing struct {
+	taskstore.Store
+	holder *sync.Map
+}
+
+func (s neverRenewing) Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error) {
+	if old, _ := s.holder.Load(name); old == holder {
+		return true, nil
+	}
+	held, err := s.Store.Lease(ctx, name, holder, ttl)
+	if held {
+		s.holder.Store(name, holder)
+	}
+	return held, err
+}
+
+type shuffledPresences struct{ taskstore.Store }
+
+func (s shuffledPresences) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error) {
+	ps, err := s.Store.Presences(ctx, hosts)
+	slices.Reverse(ps)
+	return ps, err
+}
+
+// immortal keeps answering with what it once heard.
+type immortal struct {
+	taskstore.Store
+	seen *sync.Map
+}
+
+func (s immortal) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error) {
+	ps, err := s.Store.Presences(ctx, hosts)
+	for i := range ps {
+		if !ps[i].Host.IsZero() {
+			s.seen.Store(ps[i].Host, ps[i])
+		} else if old, ok := s.seen.Load(hosts[i]); ok {
+			ps[i] = old.(taskstore.Presence)
+		}
+	}
+	return ps, err
+}
+
+func (s immortal) Announce(ctx context.Context, as []taskstore.Announcement) error {
+	for _, a := range as {
+		s.seen.Store(a.AgentID, a.Host)
+	}
+	return s.Store.Announce(ctx, as)
+}
+
+func (s immortal) Resolve(_ context.Context, ids []string) ([]procfleet.Host, error) {
+	out := make([]procfleet.Host, len(ids))
+	for i, id := range ids {
+		if h, ok := s.seen.Load(id); ok {
+			out[i] = h.(procfleet.Host)
+		}
+	}
+	return out, nil
+}
+
+func (s immortal) HostPage(context.Context, procfleet.Host, int) ([]taskstore.Presence, error) {
+	var page []taskstore.Presence
+	s.seen.Range(func(_, h any) bool {
+		if h, ok := h.(procfleet.Host); ok {
+			page = append(page, taskstore.Presence{Announcement: taskstore.Announcement{Host: h}})
+		}
+		return len(page) == 0
+	})
+	return page, nil
+}
+
+type alwaysNew struct{ taskstore.Store }
+
+func (s alwaysNew) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error) {
+	ps, err := s.Store.Presences(ctx, hosts)
+	for i := range ps {
+		ps[i].Since = ps[i].SeenAt
+	}
+	return ps, err
+}
+
+// conflicting answers every presence with the same word on conflict once two
+// instances were heard of.
+type conflicting struct {
+	taskstore.Store
+	answer    bool
+	instances *sync.Map
+}
+
+func (s conflicting) Announce(ctx context.Context, as []taskstore.Announcement) error {
+	for _, a := range as {
+		if old, ok := s.instances.Swap(a.Host, a.Instance); ok && old != a.Instance {
+			s.instances.Store(a.Host.String(), true)
+		}
+	}
+	return s.Store.Announce(ctx, as)
+}
+
+func (s conflicting) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error) {
+	ps, err := s.Store.Presences(ctx, hosts)
+	for i := range ps {
+		_, two := s.instances.Load(hosts[i].String())
+		ps[i].Conflict = two && s.answer
+	}
+	return ps, err
+}
+
+type neverLeaving struct{ taskstore.Store }
+
+func (s neverLeaving) Announce(ctx context.Context, as []taskstore.Announcement) error {
+	for i := range as {
+		as[i].Leaving = false
+	}
+	return s.Store.Announce(ctx, as)
+}
+
+// farewellBlind lets any instance end the presence of its host.
+type farewellBlind struct{ taskstore.Store }
+
+func (s farewellBlind) Announce(ctx context.Context, as []taskstore.Announcement) error {
+	for _, a := range as {
+		if a.Leaving {
+			ps, err := s.Presences(ctx, []procfleet.Host{a.Host})
+			if err != nil {
+				return err
+			}
+			a.Instance = ps[0].Instance
+		}
+		if err := s.Store.Announce(ctx, []taskstore.Announcement{a}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type firstAddressOnly struct {
+	taskstore.Store
+	first *sync.Map
+}
+
+func (s firstAddressOnly) Resolve(ctx context.Context, ids []string) ([]procfleet.Host, error) {
+	hosts, err := s.Store.Resolve(ctx, ids)
+	for i := range hosts {
+		if old, ok := s.first.LoadOrStore(ids[i], hosts[i]); ok {
+			hosts[i] = old.(procfleet.Host)
+		}
+	}
+	return hosts, err
+}
+
+type skippingHosts struct{ taskstore.Store }
+
+func (s skippingHosts) HostPage(ctx context.Context, after procfleet.Host, limit int) ([]taskstore.Presence, error) {
+	ps, err := s.Store.HostPage(ctx, after, limit+1)
+	if len(ps) > limit {
+		ps = ps[1:]
+	}
+	return ps, err
+}
+
+type deaf struct{ taskstore.Store }
+
+func (s deaf) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	return s.Store.Create(context.WithoutCancel(ctx), d)
+}
+
+type stopped struct{ taskstore.Store }
+
+func (s stopped) Now(context.Context) (time.Time, error) { return time.Unix(1, 0), nil }
+
+type neverNotified struct{ taskstore.Store }
+
+func (s neverNotified) Notified(context.Context, procfleet.TaskID) error { return nil }
