@@ -82,7 +82,7 @@ func (j *Journal) refuseNewer(logs, snapshots []int) error {
 		if err != nil {
 			return err
 		}
-		payload, err := readFrame(io.NewSectionReader(f, 0, maxRecord))
+		payload, err := readFrame(io.NewSectionReader(f, 0, frameHeader+maxRecord), nil)
 		f.Close()
 		if err != nil {
 			continue // torn or damaged: judged when it is read

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"slices"
 	"time"
 )
 
@@ -120,9 +121,10 @@ func decodeRecord(payload []byte) (*record, error) {
 	return &r, nil
 }
 
-// readFrame reads one record's JSON. It returns io.EOF at the clean end of r
-// and errBadRecord when what follows is not a whole, unharmed record.
-func readFrame(r io.Reader) ([]byte, error) {
+// readFrame reads one record's JSON, into buf if that is large enough. It
+// returns io.EOF at the clean end of r and errBadRecord when what follows is
+// not a whole, unharmed record.
+func readFrame(r io.Reader, buf []byte) ([]byte, error) {
 	var header [frameHeader]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
@@ -134,12 +136,12 @@ func readFrame(r io.Reader) ([]byte, error) {
 	if size < 2 || size > maxRecord {
 		return nil, fmt.Errorf("%w: length %d", errBadRecord, size)
 	}
-	payload, err := io.ReadAll(io.LimitReader(r, int64(size)))
-	if err != nil {
+	payload := slices.Grow(buf[:0], int(size))[:size]
+	if _, err := io.ReadFull(r, payload); err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil, fmt.Errorf("%w: cut short", errBadRecord)
+		}
 		return nil, err
-	}
-	if len(payload) != int(size) {
-		return nil, fmt.Errorf("%w: cut short", errBadRecord)
 	}
 	if castagnoli(payload) != binary.LittleEndian.Uint32(header[4:]) {
 		return nil, fmt.Errorf("%w: checksum differs", errBadRecord)
@@ -152,8 +154,10 @@ func readFrame(r io.Reader) ([]byte, error) {
 // errBadRecord if r does not end there.
 func scan(r io.Reader, each func(rec *record, off int64, size int) error) (int64, error) {
 	in := bufio.NewReaderSize(r, 64<<10)
+	var payload []byte
 	for off := int64(0); ; {
-		payload, err := readFrame(in)
+		var err error
+		payload, err = readFrame(in, payload) // decoding copies what it keeps
 		if errors.Is(err, io.EOF) {
 			return off, nil
 		}
@@ -184,7 +188,7 @@ func laterGroup(data []byte, group uint64) bool {
 		if from < frameHeader {
 			continue
 		}
-		payload, err := readFrame(bytes.NewReader(data[from-frameHeader:]))
+		payload, err := readFrame(bytes.NewReader(data[from-frameHeader:]), nil)
 		if err != nil {
 			continue
 		}

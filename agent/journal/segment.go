@@ -1,8 +1,8 @@
 package journal
 
 import (
+	"bytes"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -27,7 +27,12 @@ func (r ref) zero() bool { return r.segment == nil }
 
 // payload reads the JSON again and checks that it still is what was written.
 func (r ref) payload() ([]byte, error) {
-	payload, err := readFrame(io.NewSectionReader(r.segment.file, r.off-frameHeader, int64(frameHeader+r.size)))
+	frame := make([]byte, frameHeader+r.size)
+	_, err := r.segment.file.ReadAt(frame, r.off-frameHeader)
+	if err != nil {
+		return nil, fmt.Errorf("read %s at offset %d: %w", r.segment.name, r.off, err)
+	}
+	payload, err := readFrame(bytes.NewReader(frame), nil)
 	if err != nil {
 		return nil, fmt.Errorf("read %s at offset %d: %w", r.segment.name, r.off, err)
 	}

@@ -103,3 +103,43 @@ func TestSecondAgentIsRefused(t *testing.T) {
 		t.Error("the first agent does not answer any more")
 	}
 }
+
+func TestFrozenAgentDoesNotRunWhatWasGivenUp(t *testing.T) {
+	t.Parallel()
+	h, s := newHost(t), newSleeper(t)
+	h.start("")
+	h.child.Signal(syscall.SIGSTOP)
+	c := s.command("given-up", agentproto.ActionStart, 1)
+	c.AcceptBefore = time.Now().Add(time.Second)
+	data, err := agentproto.Encode(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers, err := h.nats.Conn.SubscribeSync(h.nats.Conn.NewInbox())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.nats.Conn.PublishRequest(subject, answers.Subject, data); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, patience, func() bool { return time.Now().After(c.AcceptBefore) }, "the command expires")
+	h.child.Signal(syscall.SIGCONT)
+	msg, err := answers.NextMsg(patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reply agentproto.Reply
+	if err := agentproto.Decode(msg.Data, agentproto.TypeReply, &reply); err != nil {
+		t.Fatal(err)
+	}
+	if reply.Refused != agentproto.RefusedExpired {
+		t.Errorf("reply %+v", reply)
+	}
+	// What comes later is carried out after what came before: had it been
+	// accepted, it would have run by the time this one is answered.
+	h.deliver(s.command("next", agentproto.ActionStatus, 2))
+	h.published(100 * time.Millisecond)
+	if n := s.started(); n != 0 {
+		t.Errorf("the start command ran %d times", n)
+	}
+}
