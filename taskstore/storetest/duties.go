@@ -13,6 +13,7 @@ import (
 func dutyChecks() []Check {
 	return []Check{
 		{Name: "a new task is due after its first visit", Fn: newTaskIsDue, Needs: Needs{Advance: true}},
+		{Name: "a task that was never written is due", Fn: orphanIsDue, Needs: Needs{Advance: true, Orphan: true}},
 		{Name: "due tasks come longest overdue first", Fn: dueInOrder},
 		{Name: "revisit postpones", Fn: revisitPostpones},
 		{Name: "a settled task is not due", Fn: settledNotDue},
@@ -46,6 +47,18 @@ func newTaskIsDue(ctx context.Context, t T, s Subject) {
 	s.Advance(taskstore.FirstVisit)
 	equal(t, "due after the first visit's time", due(ctx, t, s, taskstore.Shard(task.Number), 10), []procfleet.TaskID{task.ID})
 	equal(t, "due in all shards", dueEverywhere(ctx, t, s), []procfleet.TaskID{task.ID})
+}
+
+func orphanIsDue(ctx context.Context, t T, s Subject) {
+	id := s.Orphan(keyed("k", "body"))
+	s.Advance(taskstore.FirstVisit)
+	equal(t, "due", dueEverywhere(ctx, t, s), []procfleet.TaskID{id})
+	must(t, s.Settle(ctx, id), "settle")
+	equal(t, "due when it was settled", dueEverywhere(ctx, t, s), []procfleet.TaskID{})
+	// Its dispatcher was not dead, or the caller repeats.
+	equal(t, "id", create(ctx, t, s, keyed("k", "body")).ID, id)
+	s.Advance(taskstore.FirstVisit)
+	equal(t, "due when it was written after all", dueEverywhere(ctx, t, s), []procfleet.TaskID{id})
 }
 
 // inShard creates tasks until n of them are of shard 0; numbers are moments,
