@@ -94,13 +94,5 @@ func patiently(ctx context.Context, log logrus.FieldLogger, what string, try fun
 }
 
 func away(err error) bool {
-	for _, temporary := range []error{
-		taskstore.ErrUnavailable, bus.ErrAway, context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders,
-		nats.ErrDisconnected, nats.ErrConnectionReconnecting, jetstream.ErrJetStreamNotEnabled,
-	} {
-		if errors.Is(err, temporary) {
-			return true
-		}
-	}
-	return false
+	return errors.Is(err, taskstore.ErrUnavailable) || errors.Is(err, bus.ErrAway)
 }

@@ -172,6 +172,9 @@ func TestWithoutAServerPublishingFailsAsAway(t *testing.T) {
 	if err := env.Bus.TaskFinished(ctx, bus.TaskFinished{Event: "x"}); !errors.Is(err, bus.ErrAway) {
 		t.Errorf("publish event: %v, want ErrAway", err)
 	}
+	if err := bus.Ensure(ctx, env.JS, bus.Options{}); !errors.Is(err, bus.ErrAway) {
+		t.Errorf("ensure: %v, want ErrAway", err)
+	}
 	if _, err := env.Bus.Queued(ctx, 1); !errors.Is(err, bus.ErrAway) {
 		t.Errorf("look into the stream: %v, want ErrAway", err)
 	}

@@ -50,8 +50,16 @@ type Options struct {
 }
 
 // Ensure creates or updates the streams and their durable consumers. It may
-// run in many processes at once and may be repeated.
+// run in many processes at once and may be repeated. The error wraps [ErrAway]
+// if it is worth trying again, [ErrFull] if there is no room for streams.
 func Ensure(ctx context.Context, js jetstream.JetStream, o Options) error {
+	if err := ensureAll(ctx, js, o); err != nil {
+		return publishError("prepare the bus", err)
+	}
+	return nil
+}
+
+func ensureAll(ctx context.Context, js jetstream.JetStream, o Options) error {
 	err := ensureStreams(ctx, js, o, 1)
 	for share := int64(2); isFull(err) && share <= smallestShare; share *= 2 {
 		err = ensureStreams(ctx, js, o, share)
