@@ -222,8 +222,12 @@ func (c Config) Validate() error {
 		field string
 		value int
 	}{
-		{"SmallChunks", c.Limits.SmallChunks}, {"BigChunks", c.Limits.BigChunks}, {"Items", c.Limits.Items},
-		{"Parked", c.Limits.Parked}, {"CollectMax", c.Limits.CollectMax}, {"SweepTasks", c.Limits.SweepTasks},
+		{"SmallChunks", c.Limits.SmallChunks},
+		{"BigChunks", c.Limits.BigChunks},
+		{"Items", c.Limits.Items},
+		{"Parked", c.Limits.Parked},
+		{"CollectMax", c.Limits.CollectMax},
+		{"SweepTasks", c.Limits.SweepTasks},
 		{"Notifiers", c.Limits.Notifiers},
 	} {
 		if l.value < 1 {

@@ -24,8 +24,8 @@ func fill(v reflect.Value, n *int) {
 			v.Set(reflect.ValueOf(time.Unix(int64(*n), 0).UTC()))
 			return
 		}
-		for i := range v.NumField() {
-			fill(v.Field(i), n)
+		for _, field := range v.Fields() {
+			fill(field, n)
 		}
 	case reflect.String:
 		v.SetString("text " + string(rune('a'+*n%26)))
@@ -74,10 +74,9 @@ func TestASpecReachesAgentsWhole(t *testing.T) {
 	if diff := cmp.Diff(wireSpec(&spec), wire); diff != "" {
 		t.Errorf("JSON changed it:\n%s", diff)
 	}
-	v := reflect.ValueOf(wire)
-	for i := range v.NumField() {
-		if v.Field(i).IsZero() {
-			t.Errorf("field %s is not filled in", v.Type().Field(i).Name)
+	for field, value := range reflect.ValueOf(wire).Fields() {
+		if value.IsZero() {
+			t.Errorf("field %s is not filled in", field.Name)
 		}
 	}
 	if wire.Key != spec.Key() || wire.StartCmd != spec.Control.Start || wire.OpTimeoutMS != spec.Alive.OpTimeout.Std().Milliseconds() {

@@ -45,7 +45,7 @@ type env struct {
 func quick() worker.Timing {
 	const ms = time.Millisecond
 	return worker.Timing{
-		AcceptWindow: 400 * ms, AcceptMargin: 50 * ms, AskAgain: [2]time.Duration{60 * ms, 60 * ms},
+		AcceptWindow: time.Second, AcceptMargin: 50 * ms, AskAgain: [2]time.Duration{300 * ms, 300 * ms},
 		NobodyAgain: 50 * ms, RefusedAgain: 20 * ms, Grace: 5 * time.Second, ReconnectGrace: time.Second, GraceAgain: 50 * ms,
 		StepAside: 100 * ms, Pull: 500 * ms, AckWait: 10 * time.Second, RetryMin: 5 * ms, RetryMax: 50 * ms,
 		SweepRound: 20 * ms, LeaseTTL: time.Second, LeaseTerm: 10 * time.Second,

@@ -107,7 +107,7 @@ func TestTheClockPrefersPreciseLooks(t *testing.T) {
 	if c.look != good {
 		t.Error("a look with a long round trip replaced a precise one")
 	}
-	if off := c.now().Sub(time.Now()); off < time.Hour-time.Minute {
+	if off := time.Until(c.now()); off < time.Hour-time.Minute {
 		t.Errorf("clock is %v ahead, the store's an hour", off)
 	}
 	old := look{local: local.Add(2 * lookAge), store: local, error: time.Second}

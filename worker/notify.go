@@ -146,9 +146,8 @@ func (n *notifier) call(ctx context.Context, task *procfleet.Task, event *bus.Ta
 	request.Header.Set("Idempotency-Key", event.Event)
 	response, err := n.http.Do(request)
 	if err != nil {
-		var whole *url.Error // it repeats the URL, which may hold a secret
-		if errors.As(err, &whole) {
-			err = whole.Err
+		if whole, ok := errors.AsType[*url.Error](err); ok {
+			err = whole.Err // whole repeats the URL, which may hold a secret
 		}
 		return fmt.Errorf("callback to %s: %w", target.Host, err)
 	}

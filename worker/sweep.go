@@ -54,8 +54,10 @@ func (s *sweeper) run(ctx, work context.Context) {
 }
 
 func (s *sweeper) runShard(ctx, work context.Context, number int) {
-	sh := &shard{sweeper: s, number: number,
-		overdue: map[procfleet.TaskID]time.Time{}, cursors: map[procfleet.TaskID]string{}}
+	sh := &shard{
+		sweeper: s, number: number,
+		overdue: map[procfleet.TaskID]time.Time{}, cursors: map[procfleet.TaskID]string{},
+	}
 	// Workers and shards that start together spread over the round.
 	next := time.Duration(rand.Int64N(int64(s.timing.SweepRound)))
 	for pause(ctx, next) == nil {
@@ -93,7 +95,7 @@ func (sh *shard) round(ctx context.Context) error {
 				return fmt.Errorf("postpone task %s: %w", id, err)
 			}
 		}
-		if _, err := sh.lease(ctx); err != nil {
+		if held, err := sh.lease(ctx); err != nil || !held {
 			return err
 		}
 	}

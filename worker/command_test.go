@@ -1,0 +1,66 @@
+package worker
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+// What is written by hand must read as the message that it is meant to be,
+// whatever the texts in it, with no field left out.
+func TestCommandsReadAsWritten(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		task := procfleet.Task{ID: "GSETASK:20260101000000:1", Number: 77, Lane: procfleet.BigLane(3)}
+		chunk := procfleet.Chunk{First: rapid.IntRange(0, 1<<20).Draw(t, "first"), Specs: make([]procfleet.ProcessSpec, 4)}
+		for i := range chunk.Specs {
+			chunk.Specs[i].Control.Start = rapid.String().Draw(t, "start command")
+		}
+		var items []int
+		for i := range rapid.IntRange(1, 8).Draw(t, "items") {
+			items = append(items, i)
+			chunk.Items = append(chunk.Items, procfleet.Item{
+				Action: procfleet.Action(rapid.String().Draw(t, "action")),
+				Spec:   rapid.IntRange(0, len(chunk.Specs)-1).Draw(t, "spec"),
+			})
+		}
+		commands, err := newCommands(&task, &chunk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		host := hostAsk{name: "0:10.0.0.1", instance: rapid.String().Draw(t, "instance")}
+		now := time.Unix(rapid.Int64Range(0, 1<<32).Draw(t, "now"), 5).UTC()
+		data := commands.encode(&host, items, "id", now, now.Add(time.Second))
+
+		var got agentproto.Command
+		if err := agentproto.Decode(data, agentproto.TypeCommand, &got); err != nil {
+			t.Fatalf("%v in %s", err, data)
+		}
+		want := agentproto.Command{
+			Header: agentproto.Header{Type: agentproto.TypeCommand, ID: "id", Sent: now},
+			Task:   string(task.ID), Lane: "b", Host: host.name, Instance: host.instance, AcceptBefore: now.Add(time.Second),
+			Items: got.Items, Specs: got.Specs,
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatal(diff)
+		}
+		for n, item := range got.Items {
+			want := agentproto.CommandItem{Item: chunk.First + n, Action: string(chunk.Items[n].Action), Spec: item.Spec, Fence: 77}
+			if item != want || string(got.Specs[item.Spec]) != string(commands.specs[chunk.Items[n].Spec]) {
+				t.Fatalf("item %d is %+v with spec %s", n, item, got.Specs[item.Spec])
+			}
+		}
+		whole, err := agentproto.Encode(&got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(whole), string(data)); diff != "" {
+			t.Fatalf("differs from the encoder's:\n%s", diff)
+		}
+	})
+}
