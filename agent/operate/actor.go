@@ -306,6 +306,7 @@ func (a *actor) end(ctx context.Context, id string, done *ended) {
 		result.Status = a.snapshot.Load().status(done.facts)
 	}
 	a.engine.finish(ctx, order.op, result)
+	a.trySave() // again, in case the journal came back only now
 	a.engine.drain.end()
 }
 

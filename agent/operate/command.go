@@ -22,9 +22,9 @@ const (
 
 // command is a control command under way.
 type command struct {
-	exec    *proc.Execution
-	output  string
-	release func()
+	exec    *proc.Execution // nil until it is spawned
+	output  string          // file
+	release func()          // gives back what the command took; to be called once it is of no concern any more
 }
 
 // spawn runs a command line as soon as there is room for one more command.
@@ -34,43 +34,55 @@ func (r *run) spawn(ctx context.Context, line string, was proc.Identity) (*comma
 		v := interrupted()
 		return nil, &v
 	}
+	c, handedOver := r.newCommand(), false
+	defer func() {
+		if !handedOver {
+			c.release()
+		}
+	}()
 	if bad := r.execute(was, proc.Identity{}); bad != nil {
-		r.engine.commandSlots.give()
 		return nil, bad
 	}
 	r.engine.cfg.Crash(CrashBeforeExec)
-	spec := &r.op.Spec
-	output := r.engine.outputs.path(r)
-	exec, err := r.engine.runner.Start(ctx, proc.Command{
-		Shell: proc.Shell(spec.Shell), Line: line, Dir: cmp.Or(spec.SetupPath, "/"), Account: spec.Account, Env: spec.Env,
-		LoginProfile: !spec.NoProfile, OutputPath: output, Key: markOf(spec.Key), Op: opMark(r),
-	})
+	exec, err := r.engine.runner.Start(ctx, r.command(line, c.output))
 	if err != nil {
-		r.engine.commandSlots.give()
-		r.engine.outputs.keep(output)
 		v := commandFailed(err.Error())
 		if ctx.Err() != nil {
 			v = interrupted()
 		}
 		return nil, &v
 	}
+	c.exec = exec
+	r.engine.groups.add(exec.Identity().PID)
 	r.engine.cfg.Crash(CrashAfterSpawn)
-	return r.spawned(exec, output, was), nil
-}
-
-func (r *run) spawned(exec *proc.Execution, output string, was proc.Identity) *command {
-	leader := exec.Identity()
-	r.engine.groups.add(leader.PID)
-	if bad := r.execute(was, leader); bad != nil {
+	if bad := r.execute(was, exec.Identity()); bad != nil {
 		// It runs already, and that it may run is durable: an agent that
 		// finds the operation interrupted only knows less about it.
 		r.warn("the command's pid was not recorded: %s", bad.message)
 	}
-	return &command{exec: exec, output: output, release: sync.OnceFunc(func() {
-		r.engine.groups.remove(leader.PID)
+	handedOver = true
+	return c, nil
+}
+
+// newCommand is a command that has its slot and is not spawned yet.
+func (r *run) newCommand() *command {
+	c := &command{output: r.engine.outputs.path(r)}
+	c.release = sync.OnceFunc(func() {
+		if c.exec != nil {
+			r.engine.groups.remove(c.exec.Identity().PID)
+		}
 		r.engine.commandSlots.give()
-		r.engine.outputs.keep(output)
-	})}
+		r.engine.outputs.keep(c.output)
+	})
+	return c
+}
+
+func (r *run) command(line, output string) proc.Command {
+	spec := &r.op.Spec
+	return proc.Command{
+		Shell: proc.Shell(spec.Shell), Line: line, Dir: cmp.Or(spec.SetupPath, "/"), Account: spec.Account, Env: spec.Env,
+		LoginProfile: !spec.NoProfile, OutputPath: output, Key: markOf(spec.Key), Op: opMark(r),
+	}
 }
 
 func opMark(r *run) string {

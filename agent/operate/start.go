@@ -79,7 +79,7 @@ func (r *run) moveStalePidFile(was proc.Identity) *verdict {
 		return bad
 	}
 	path := r.op.Spec.PidPath
-	aside := path + ".stale-" + markOf(opMark(r))
+	aside := path + ".stale" // one name, so that they do not pile up
 	if err := os.Rename(path, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		r.warn("stale pid file was not moved: %v", err)
 		return nil
