@@ -22,6 +22,8 @@ type backends struct {
 	js    jetstream.JetStream
 	bus   *bus.Bus
 	store taskstore.Store
+	// natsConfig opens further connections to the same servers.
+	natsConfig natsconn.Config
 }
 
 // connectBus connects to NATS and waits, until ctx ends, for the streams to be
@@ -41,7 +43,7 @@ func connectBus(ctx context.Context, cfg natsconn.Config) (*backends, error) {
 		conn.Close()
 		return nil, fmt.Errorf("prepare the streams at %s: %w", cfg.URL, err)
 	}
-	return &backends{conn: conn, js: js, bus: bus.New(js)}, nil
+	return &backends{conn: conn, js: js, bus: bus.New(js), natsConfig: cfg}, nil
 }
 
 // openRedis adds the Redis store, for which it waits until ctx ends.

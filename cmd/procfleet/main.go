@@ -11,10 +11,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/procfleet/procfleet/cmd/internal/agentcmd"
+	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/internal/lifecycle"
 )
 
@@ -37,7 +39,7 @@ func main() {
 }
 
 // errUsage is wrapped by errors of how the command was called.
-var errUsage = errors.New("see --help")
+var errUsage = agentcmd.ErrUsage
 
 // errHostsFailed ends `op --wait` when the task is finished but not every
 // host did what was asked; the output has said so already.
@@ -58,6 +60,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 0
 	case errors.Is(err, errHostsFailed):
 		return exitHostsFailed
+	}
+	if errors.Is(err, syscall.EADDRINUSE) {
+		err = fmt.Errorf("%w (is another procfleet running? end it, or give another address)", err)
 	}
 	fmt.Fprintln(stderr, "procfleet:", err)
 	if errors.Is(err, errUsage) {
@@ -81,14 +86,19 @@ environment, the environment before the file.`,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return fillFlags(cmd) },
-		RunE:              nameACommand,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := settings.Fill(cmd); err != nil {
+				return usageError("%w", err)
+			}
+			return nil
+		},
+		RunE: nameACommand,
 	}
-	root.PersistentFlags().String("config", "", "YAML file of flag names and values")
+	root.PersistentFlags().String(settings.Flag, "", "YAML file of flag names and values")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError("%w", err) })
 	root.AddCommand(
-		newDispatcher(), newWorker(), agentcmd.New(version),
-		newOp(), newTask(), newSimulate(), newVersion(),
+		newUp(), newDispatcher(), newWorker(), agentcmd.New(version),
+		newOp(), newTask(), newSimulate(), newVersion(), newDemoProcess(),
 	)
 	return root
 }

@@ -1,0 +1,164 @@
+// Package demo shows a newcomer, through the public HTTP API alone, what
+// procfleet does: it has a sample process started on this host, kills it, and
+// waits for the agent to bring it back.
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/cmd/internal/apiclient"
+)
+
+const (
+	pollEvery = 100 * time.Millisecond
+	// patience is how long the agent may take to bring the process back; it
+	// needs about a second.
+	patience = 60 * time.Second
+)
+
+// Config of a demo; every field is required.
+type Config struct {
+	Client *apiclient.Client
+	Server string // URL, for the lines that a user can copy
+	Host   string // "<cloud>:<ip>" of this machine's agent
+	Dir    string // for the sample process; made if it is missing
+	Out    io.Writer
+}
+
+// show is one demo.
+type show struct {
+	Config
+	spec json.RawMessage
+}
+
+// Run shows the demo. It leaves the sample process running.
+func Run(ctx context.Context, cfg Config) error {
+	spec, err := prepare(cfg.Dir)
+	if err != nil {
+		return fmt.Errorf("prepare the sample process in %s: %w", cfg.Dir, err)
+	}
+	s := &show{Config: cfg, spec: spec}
+	s.say("\ndemo: POST /v1/tasks asks for a start of a sample process on %s", cfg.Host)
+	result, err := s.operate(ctx, procfleet.ActionStart, s.progress)
+	if err != nil {
+		return err
+	}
+	if err := s.verified(ctx, result); err != nil {
+		return err
+	}
+	if err := s.survive(ctx, result.Status.PID); err != nil {
+		return err
+	}
+	s.say("\nThe system stays up; Ctrl-C ends it and leaves the sample process alone.\n  stop the sample: procfleet op stop --host %s -f %s --server %s --wait",
+		cfg.Host, filepath.Join(cfg.Dir, specFile), cfg.Server)
+	return nil
+}
+
+func (s *show) say(format string, args ...any) { fmt.Fprintf(s.Out, format+"\n", args...) }
+
+// progress tells the id of a task and each state that its host goes through.
+func (s *show) progress(id string, r *apiclient.Result) {
+	if r == nil {
+		s.say("  accepted as %s", id)
+		return
+	}
+	s.say("  %s  %s", r.Host, r.State)
+}
+
+// operate submits an action for the one host and returns its final result.
+// seen, if not nil, is told the task's id (with a nil result) and every
+// change of state.
+func (s *show) operate(ctx context.Context, action procfleet.Action, seen func(id string, r *apiclient.Result)) (apiclient.Result, error) {
+	id, err := s.Client.Submit(ctx, apiclient.Submission{
+		Action: action, Process: s.spec, Hosts: []string{s.Host},
+	}, uuid.NewString())
+	if err != nil {
+		return apiclient.Result{}, err
+	}
+	if seen == nil {
+		seen = func(string, *apiclient.Result) {}
+	} else {
+		seen(id, nil)
+		defer s.say("  ask again with: curl -s %s/v1/tasks/%s/results", s.Server, id)
+	}
+	var last procfleet.State
+	for {
+		page, err := s.Client.Results(ctx, id, apiclient.Page{})
+		if err != nil {
+			return apiclient.Result{}, err
+		}
+		if len(page.Results) != 1 {
+			return apiclient.Result{}, fmt.Errorf("task %s has %d results, want 1", id, len(page.Results))
+		}
+		r := page.Results[0]
+		if r.State != last {
+			last = r.State
+			seen(id, &r)
+		}
+		if r.State.Final() {
+			return r, nil
+		}
+		select {
+		case <-ctx.Done():
+			return apiclient.Result{}, context.Cause(ctx)
+		case <-time.After(pollEvery):
+		}
+	}
+}
+
+// verified tells the outcome of the start. A sample that was running already
+// is as good as a started one.
+func (s *show) verified(ctx context.Context, r apiclient.Result) error {
+	switch {
+	case r.Status == nil || !r.Status.Running:
+		return fmt.Errorf("start on %s: code %d: %s", r.Host, r.Code, r.Message)
+	case r.Code == procfleet.CodeAlreadyRunning:
+		s.say("  verified: %s already running (code %d), pid %d", r.Key, r.Code, r.Status.PID)
+	default:
+		s.say("  verified: %s running (code %d), pid %d", r.Key, r.Code, r.Status.PID)
+	}
+	if r.Status.Supervised {
+		return nil
+	}
+	_, err := s.operate(ctx, procfleet.ActionSupervise, nil)
+	return err
+}
+
+// survive kills the sample and waits for its successor.
+func (s *show) survive(ctx context.Context, pid int) error {
+	process, err := os.FindProcess(pid)
+	if err != nil {
+		return err
+	}
+	s.say("\ndemo: kill -9 %d, as if the process had crashed", pid)
+	if err := process.Kill(); err != nil {
+		return fmt.Errorf("kill the sample process %d: %w", pid, err)
+	}
+	killed := time.Now()
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the agent did not bring the process back within %v", patience))
+	defer cancel()
+	for {
+		r, err := s.operate(ctx, procfleet.ActionStatus, nil)
+		if err != nil {
+			return err
+		}
+		if r.Status != nil && r.Status.Running && r.Status.PID != pid {
+			s.say("  the agent has brought it back after %.1fs: new pid %d", time.Since(killed).Seconds(), r.Status.PID)
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pollEvery):
+		}
+	}
+}

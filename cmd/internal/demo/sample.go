@@ -1,0 +1,114 @@
+package demo
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/procfleet/procfleet"
+)
+
+// Files of the sample process.
+const (
+	program  = "procfleet-demo"
+	pidFile  = "demo.pid"
+	specFile = "spec.yaml"
+)
+
+const startScript = `#!/bin/sh
+# Starts the sample process in the background; it writes its own pid.
+./` + program + ` demo-process --pid-file ` + pidFile + ` </dev/null >>demo.log 2>&1 &
+`
+
+const stopScript = `#!/bin/sh
+kill "$(cat ` + pidFile + `)"
+`
+
+// prepare writes the sample's files and returns its process spec.
+func prepare(dir string) (json.RawMessage, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := placeProgram(filepath.Join(dir, program)); err != nil {
+		return nil, err
+	}
+	spec, err := json.Marshal(sampleSpec(dir))
+	if err != nil {
+		return nil, err
+	}
+	readable, err := yaml.JSONToYAML(spec)
+	if err != nil {
+		return nil, err
+	}
+	return spec, errors.Join(
+		os.WriteFile(filepath.Join(dir, "start.sh"), []byte(startScript), 0o700),
+		os.WriteFile(filepath.Join(dir, "stop.sh"), []byte(stopScript), 0o700),
+		os.WriteFile(filepath.Join(dir, specFile), readable, 0o600),
+	)
+}
+
+func sampleSpec(dir string) procfleet.ProcessSpec {
+	spec := procfleet.DefaultSpec()
+	spec.Namespace, spec.Name = "demo", "sample"
+	spec.ProcName = program
+	spec.SetupPath, spec.PidPath = dir, filepath.Join(dir, pidFile)
+	spec.Control.Start, spec.Control.Stop = "./start.sh", "./stop.sh"
+	spec.Control.NoProfile = true
+	spec.Alive.OpTimeout = procfleet.Seconds(10)
+	spec.Alive.StartCheckBegin = procfleet.Duration(300 * time.Millisecond)
+	spec.Alive.StartCheckEnd = procfleet.Duration(500 * time.Millisecond)
+	spec.Alive.StartInterval = procfleet.Duration(500 * time.Millisecond)
+	if me, err := user.Current(); err == nil {
+		spec.Account = me.Username // else root's, which only root's agent may use
+	}
+	return spec
+}
+
+// placeProgram puts this program's binary at path, under the name by which
+// the sample is known. `go run` removes its binary when it ends, a link does
+// not go with it. What is there already may be running and stays.
+func placeProgram(path string) error {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if err := os.Link(self, path); err == nil {
+		return nil
+	}
+	return copyFile(self, path) // another file system
+}
+
+func copyFile(from, to string) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	part := to + ".part"
+	out, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o700)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		return errors.Join(fmt.Errorf("copy %s: %w", from, err), out.Close())
+	}
+	if err := out.Close(); err != nil {
+		return err
+	}
+	return os.Rename(part, to)
+}

@@ -1,0 +1,51 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// lockFolder makes a data folder and keeps other procfleets out of it until
+// unlock is called or this process ends, however it ends.
+func lockFolder(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("--data: %w", err)
+	}
+	name := filepath.Join(dir, "lock")
+	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600) // close-on-exec
+	if err != nil {
+		return nil, fmt.Errorf("--data: %w", err)
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		defer file.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("data folder %s is in use by another procfleet (process %s holds %s): end that one, or give this one another folder with --data", dir, holder(file), name)
+		}
+		return nil, fmt.Errorf("lock %s: %w", name, err)
+	}
+	// The pid is for whoever is refused; the lock itself does not need it.
+	if err := errors.Join(file.Truncate(0), writePID(file)); err != nil {
+		return nil, errors.Join(fmt.Errorf("write %s: %w", name, err), file.Close())
+	}
+	return func() { file.Close() }, nil
+}
+
+func writePID(file *os.File) error {
+	_, err := fmt.Fprintln(file, os.Getpid())
+	return err
+}
+
+func holder(file *os.File) string {
+	text, err := io.ReadAll(io.LimitReader(file, 32))
+	if pid := strings.TrimSpace(string(text)); err == nil && pid != "" {
+		return pid
+	}
+	return "unknown"
+}

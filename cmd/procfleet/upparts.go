@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/agent"
+	"github.com/procfleet/procfleet/cmd/internal/apiclient"
+	"github.com/procfleet/procfleet/cmd/internal/demo"
+	"github.com/procfleet/procfleet/internal/crashpoint"
+	"github.com/procfleet/procfleet/internal/lifecycle"
+	"github.com/procfleet/procfleet/internal/natsconn"
+	"github.com/procfleet/procfleet/internal/natsembed"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/worker"
+)
+
+// upFlags are the flags of `up`.
+type upFlags struct {
+	http, data, nats, redis, natsListen string
+	agent, allowUnauthenticated, demo   bool
+	logs                                logFlags
+}
+
+func (f *upFlags) register(flags *pflag.FlagSet) {
+	httpFlags(flags, &f.http, &f.allowUnauthenticated)
+	flags.StringVar(&f.data, "data", "procfleet-data", "folder for everything that must survive")
+	flags.StringVar(&f.nats, "nats", "", "URL of NATS instead of the embedded one")
+	flags.StringVar(&f.redis, "redis", "", "URL of Redis instead of the embedded store")
+	flags.StringVar(&f.natsListen, "nats-listen", "", "address on which the embedded NATS lets other agents join, for example 127.0.0.1:4222")
+	flags.BoolVar(&f.agent, "agent", true, "run an agent for this host")
+	flags.BoolVar(&f.demo, "demo", false, "also operate a sample process and show how it survives")
+	f.logs.register(flags)
+}
+
+// logger returns the logger; a demo is easier to follow without the log of
+// every state change, unless the user asked for it.
+func (f *upFlags) logger(cmd *cobra.Command) (*logrus.Logger, error) {
+	if f.demo && !cmd.Flags().Changed("log-level") {
+		f.logs.level = "warn"
+	}
+	return f.logs.logger(cmd.ErrOrStderr())
+}
+
+// supported is whether an agent can work on this machine.
+const supported = runtime.GOOS == "linux"
+
+// guard refuses what would expose the hosts or cannot work.
+func (f *upFlags) guard(log logrus.FieldLogger) error {
+	switch {
+	case f.nats != "" && f.natsListen != "":
+		return usageError("--nats-listen is for the embedded NATS; it does not go together with --nats")
+	case f.demo && (!f.agent || !supported):
+		return usageError("--demo needs the agent of this host, and supervision needs Linux (this is %s)", runtime.GOOS)
+	}
+	if err := refuseExposed("--http", f.http, f.allowUnauthenticated); err != nil {
+		return err
+	}
+	if f.natsListen != "" {
+		if err := refuseExposed("--nats-listen", f.natsListen, f.allowUnauthenticated); err != nil {
+			return err
+		}
+	}
+	if f.allowUnauthenticated {
+		log.Warn("--allow-unauthenticated: whoever reaches this machine's ports can run commands on every host")
+	}
+	if f.agent && !supported {
+		f.agent = false
+		log.WithField("os", runtime.GOOS).Warn("supervision needs Linux: going on without an agent for this host")
+	}
+	return nil
+}
+
+// refuseExposed refuses addresses that others than this machine can reach.
+func refuseExposed(flag, address string, allow bool) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return usageError("%s: %q is not of the form host:port, for example 127.0.0.1:8080", flag, address)
+	}
+	ip, err := netip.ParseAddr(host)
+	if allow || host == "localhost" || (err == nil && ip.Unmap().IsLoopback()) {
+		return nil
+	}
+	return usageError("%s %s is not on loopback, and nobody is authenticated: whoever reaches it could run commands on every host. "+
+		"Listen on 127.0.0.1, or give --allow-unauthenticated on a test network", flag, address)
+}
+
+// open starts or connects to the bus and the store; closeAll undoes it.
+func (f *upFlags) open(ctx context.Context, log logrus.FieldLogger) (back *backends, closeAll func(), err error) {
+	var server *natsembed.Server
+	cfg := natsconn.Config{URL: f.nats, Name: "up", Log: log}
+	if f.nats == "" {
+		if server, err = natsembed.Start(natsembed.Config{StoreDir: filepath.Join(f.data, "nats"), Listen: f.natsListen, Log: log}); err != nil {
+			return nil, nil, err
+		}
+		cfg.InProcess = server
+	}
+	shutdown := func() {
+		if server != nil {
+			server.Shutdown()
+		}
+	}
+	if back, err = connectBus(ctx, cfg); err != nil {
+		shutdown()
+		return nil, nil, err
+	}
+	if err := f.openStore(ctx, back, log); err != nil {
+		back.close(log)
+		shutdown()
+		return nil, nil, err
+	}
+	return back, func() { back.close(log); shutdown() }, nil
+}
+
+// thisHost is the host of the agent that `up` runs.
+func thisHost() procfleet.Host {
+	return procfleet.Host{Addr: netip.AddrFrom4([4]byte{127, 0, 0, 1})}
+}
+
+// addAgent adds the agent of this host with a connection of its own, as on
+// any other host.
+func (f *upFlags) addAgent(group *lifecycle.Group, back *backends, log logrus.FieldLogger) error {
+	if !f.agent {
+		return nil
+	}
+	cfg := back.natsConfig
+	cfg.Name = "agent " + thisHost().String()
+	conn, err := natsconn.Connect(cfg)
+	if err != nil {
+		return err
+	}
+	a, err := agent.New(agent.Config{
+		Conn: conn, Addr: thisHost().Addr, Version: version, DataDir: filepath.Join(f.data, "agent"),
+		Log: log, Crash: crashpoint.FromEnv(),
+	})
+	if err != nil {
+		conn.Close()
+		return err
+	}
+	group.Add("agent", func(ctx context.Context) error {
+		defer conn.Close()
+		return a.Run(ctx)
+	})
+	return nil
+}
+
+// ready is what /readyz asks: the store and the bus answer, the worker pulls,
+// and the agent was heard of since the start.
+func (f *upFlags) ready(ctx context.Context, back *backends, w *worker.Worker, started time.Time) error {
+	if err := back.ready(ctx); err != nil {
+		return err
+	}
+	if !w.Ready() {
+		return errors.New("the worker does not pull from every lane yet")
+	}
+	return f.agentAnnounced(ctx, back.store, started)
+}
+
+func (f *upFlags) agentAnnounced(ctx context.Context, store taskstore.Hosts, since time.Time) error {
+	if !f.agent {
+		return nil
+	}
+	seen, err := store.Presences(ctx, []procfleet.Host{thisHost()})
+	if err != nil {
+		return err
+	}
+	if seen[0].SeenAt.Before(since) {
+		return errors.New("the agent was not announced yet")
+	}
+	return nil
+}
+
+// greet waits until the system is ready, says where it is, and shows the
+// demo if asked to. A demo that fails leaves the system up.
+func (f *upFlags) greet(ctx context.Context, out io.Writer, listening <-chan net.Addr, ready func(context.Context) error, log logrus.FieldLogger) error {
+	var url string
+	select {
+	case addr := <-listening:
+		url = "http://" + addr.String()
+	case <-ctx.Done():
+		return nil
+	}
+	if !untilReady(ctx, ready) {
+		return nil
+	}
+	fmt.Fprintf(out, "procfleet is ready at %s\n  try: curl -s %s/v1/hosts\n", url, url)
+	if f.demo {
+		if err := f.showDemo(ctx, out, url); err != nil && ctx.Err() == nil {
+			log.WithError(err).Error("the demo did not succeed")
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func untilReady(ctx context.Context, ready func(context.Context) error) bool {
+	const pause = 20 * time.Millisecond
+	for ready(ctx) != nil {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(pause):
+		}
+	}
+	return true
+}
+
+func (f *upFlags) showDemo(ctx context.Context, out io.Writer, url string) error {
+	client, err := apiclient.New(url)
+	if err != nil {
+		return err
+	}
+	return demo.Run(ctx, demo.Config{
+		Client: client, Server: url, Host: thisHost().String(), Dir: filepath.Join(f.data, "demo"), Out: out,
+	})
+}
