@@ -1,11 +1,14 @@
 package worker_test
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/natsembed"
@@ -79,4 +82,91 @@ func TestABrokerRestartFailsNoHost(t *testing.T) {
 	e.waitState(before, 1, procfleet.StateDelivered)
 	e.waitState(late.ID, 0, procfleet.StateDelivered)
 	e.eventually(func() bool { return e.queued(bus.StreamOps) == 0 }, "chunks are done")
+}
+
+// A worker may die anywhere. Whoever comes after it finishes the task: every
+// item has its agent's result, and the end is told.
+func TestAnotherWorkerFinishesWhatADeadOneLeft(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{
+		worker.PointBegun, worker.PointAsked, worker.PointBeforeDone, worker.PointAfterDone,
+		worker.PointCollecting, worker.PointCollected, worker.PointBeforeNotify,
+	} {
+		t.Run("dead at "+point, func(t *testing.T) {
+			t.Parallel()
+			e, _, _ := startRestartable(t)
+			e.stop()
+			died := make(chan struct{})
+			e.mortal(point, died)
+			id := e.honestTask(3)
+			select {
+			case <-died:
+			case <-time.After(patience):
+				t.Fatal("point not reached")
+			}
+			e.startWorker(func(c *worker.Config) { c.Timing.AckWait = time.Second })
+			for item := range 3 {
+				if r := e.waitState(id, item, procfleet.StateSucceeded); r.Late {
+					t.Errorf("item %d was given up meanwhile", item)
+				}
+			}
+			e.eventually(func() bool { return e.store.settled(id) }, "the end is told")
+			e.eventually(func() bool { return e.queued(bus.StreamOps)+e.queued(bus.StreamResults) == 0 }, "nothing is left over")
+			if e.queued(bus.StreamEvents) == 0 {
+				t.Error("there is no event")
+			}
+		})
+	}
+}
+
+// mortal runs a worker that is cut off and stands still when it reaches a point.
+func (e *env) mortal(point string, died chan<- struct{}) {
+	e.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	conn := testenv.Connect(e.t, e.URL)
+	grave := make(chan struct{})
+	var once sync.Once
+	cfg := worker.Config{Conn: conn, Bus: e.Bus, Store: e.store, Log: testenv.Silent(), Timing: quick()}
+	cfg.Reached = func(reached string) {
+		if reached != point {
+			return
+		}
+		once.Do(func() {
+			conn.Close()
+			cancel()
+			close(died)
+		})
+		<-grave
+	}
+	w, err := worker.New(cfg)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	e.t.Cleanup(func() {
+		cancel()
+		close(grave)
+		if err := <-ended; err != nil {
+			e.t.Error(err)
+		}
+	})
+	e.eventually(w.Ready, "worker is ready")
+}
+
+// honestTask starts agents that accept, publish their result, and answer
+// repeats with it, and a task for them.
+func (e *env) honestTask(n int) procfleet.TaskID {
+	e.t.Helper()
+	for _, h := range hosts(n) {
+		e.agent(h, func(n int, c *agentproto.Command) *agentproto.Reply {
+			if n == 0 {
+				e.publish(procfleet.TaskID(c.Task), h, succeeded(c.Items[0].Item))
+				return accept(n, c)
+			}
+			r := succeeded(c.Items[0].Item)
+			return &agentproto.Reply{Items: []agentproto.ReplyItem{{Item: r.Item, Result: &r}}}
+		})
+	}
+	return e.submit(time.Minute, chunk(procfleet.ActionStart, hosts(n)...))
 }
