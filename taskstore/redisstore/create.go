@@ -133,27 +133,30 @@ return removed
 // KEYS[1] head
 // KEYS[2] writer
 // KEYS[3] marks
-// KEYS[4..] chunks
+// KEYS[4..] chunks to write, then those that were staged
 // ARGV[1] maker
 // ARGV[2] when all expires, in milliseconds since the epoch
-// ARGV[3] "staged" if other chunks were written before
+// ARGV[3] number of staged chunks; a fail-over may have lost some
 // ARGV[4] number of items
 // ARGV[5] mark of a pending item
-// ARGV[6..] packed chunks, in the order of KEYS, then fields and values of the head
+// ARGV[6..] packed chunks to write, then fields and values of the head
 // Returns "created" (also if this maker did it before), "exists" or "overtaken".
 var createScript = redis.NewScript(`
 local there = redis.call('HGET', KEYS[1], 'maker')
 if there then return there == ARGV[1] and 'created' or 'exists' end
-if ARGV[3] == 'staged' and redis.call('GET', KEYS[2]) ~= ARGV[1] then return 'overtaken' end
-local at = 6
-for i = 4, #KEYS do
+local at, staged = 6, tonumber(ARGV[3])
+if staged > 0 then
+  if redis.call('GET', KEYS[2]) ~= ARGV[1] then return 'overtaken' end
+  if redis.call('EXISTS', unpack(KEYS, #KEYS - staged + 1)) < staged then return 'overtaken' end
+end
+for i = 4, #KEYS - staged do
   redis.call('SET', KEYS[i], ARGV[at], 'PXAT', ARGV[2])
   at = at + 1
 end
 redis.call('SET', KEYS[3], string.rep(ARGV[5], tonumber(ARGV[4])), 'PXAT', ARGV[2])
 redis.call('HSET', KEYS[1], 'maker', ARGV[1], unpack(ARGV, at))
 redis.call('PEXPIREAT', KEYS[1], ARGV[2])
-if ARGV[3] == 'staged' then redis.call('DEL', KEYS[2]) end
+if staged > 0 then redis.call('DEL', KEYS[2]) end
 return 'created'
 `)
 
@@ -309,7 +312,7 @@ func (m *maker) write(ctx context.Context, t *procfleet.Task) (answer string, er
 			return answer, nil
 		}
 	}
-	c, err := m.createCall(t, groups[last], last > 0)
+	c, err := m.createCall(t, groups)
 	if err != nil {
 		return "", err
 	}
@@ -333,22 +336,22 @@ func (m *maker) stageCall(t *procfleet.Task, g chunkGroup, first bool) *call {
 	}
 }
 
-func (m *maker) createCall(t *procfleet.Task, g chunkGroup, staged bool) (*call, error) {
+// createCall writes the last group and makes a task of it and the others.
+func (m *maker) createCall(t *procfleet.Task, groups []chunkGroup) (*call, error) {
 	keys := m.store.keys.task(t.ID)
 	fields, err := newHead(t, m.draft)
 	if err != nil {
 		return nil, err
 	}
-	before := ""
-	if staged {
-		before = "staged"
+	last := len(groups) - 1
+	g := groups[last]
+	c := &call{script: createScript, keys: append([]string{keys.head(), keys.writer(), keys.marks()}, g.keys(keys)...)}
+	for _, staged := range groups[:last] {
+		c.keys = append(c.keys, staged.keys(keys)...)
 	}
-	args := append([]any{m.nonce, expiry(t.ExpiresAt), before, t.Items, string(rune(pack.Pending))}, g.packed...)
-	return &call{
-		script: createScript,
-		keys:   append([]string{keys.head(), keys.writer(), keys.marks()}, g.keys(keys)...),
-		args:   append(args, fields...),
-	}, nil
+	c.args = append([]any{m.nonce, expiry(t.ExpiresAt), g.first, t.Items, string(rune(pack.Pending))}, g.packed...)
+	c.args = append(c.args, fields...)
+	return c, nil
 }
 
 // abandon makes one attempt to give the room of staged chunks back at once
@@ -405,27 +408,33 @@ func group(chunks []procfleet.Chunk) ([]chunkGroup, error) {
 
 // tick allots a number.
 func (s *Store) tick(ctx context.Context) (procfleet.Number, time.Time, error) {
-	return s.allot(ctx, &call{script: tickScript, keys: []string{s.keys.clock()}, args: []any{s.highest.Load()}})
+	c := &call{script: tickScript, keys: []string{s.keys.clock()}, args: []any{s.highest.Load()}}
+	if err := s.run(ctx, c); err != nil {
+		return 0, time.Time{}, err
+	}
+	return s.allotted(c)
 }
 
-// enrol puts a task into the indexes; a zero number is allotted.
+// enrol puts a task into the indexes; a zero number is allotted. It is as
+// durable as the task: one that is missing in the index would never end.
 func (s *Store) enrol(ctx context.Context, n procfleet.Number, lifetime time.Duration) (procfleet.Number, time.Time, error) {
 	given, shard := "", taskstore.SweepShards
 	if n != 0 {
 		given, shard = strconv.FormatInt(int64(n), 10), taskstore.Shard(n)
 	}
-	return s.allot(ctx, &call{
+	c := &call{
 		script: enrolScript,
 		keys:   s.keys.index(),
 		args:   []any{s.highest.Load(), given, taskstore.FirstVisit.Microseconds(), lifetime.Milliseconds(), shard},
-	})
-}
-
-// allot runs a call that answers {number, time}.
-func (s *Store) allot(ctx context.Context, c *call) (procfleet.Number, time.Time, error) {
-	if err := s.run(ctx, c); err != nil {
+	}
+	if err := s.runDurably(ctx, c); err != nil {
 		return 0, time.Time{}, err
 	}
+	return s.allotted(c)
+}
+
+// allotted reads the answer {number, time}.
+func (s *Store) allotted(c *call) (procfleet.Number, time.Time, error) {
 	answer, err := c.cmd.Int64Slice()
 	if err != nil || len(answer) != 2 {
 		return 0, time.Time{}, fmt.Errorf("%w: number and time: %w", errDamaged, err)
@@ -452,7 +461,7 @@ func (s *Store) claim(ctx context.Context, d *taskstore.Draft, read, want procfl
 		keys:   []string{s.keys.request(d.Application, d.IdempotencyKey)},
 		args:   []any{int64(read), int64(want), expiry(expires)},
 	}
-	if err := s.run(ctx, c); err != nil {
+	if err := s.runDurably(ctx, c); err != nil {
 		return 0, err
 	}
 	n, err := c.number()

@@ -53,15 +53,17 @@
 //
 // Redis replicates after it has answered. When a replica takes over, the last
 // moments of the old server may be missing: a task that was just accepted, a
-// rejection, results. With [Options.WaitReplicas] creations, rejections and
-// results are confirmed only when so many replicas have them; they are then
-// lost only together with those replicas, or if a replica is promoted that was
-// not among them. Begin, Delivered, Dispatched, positions in the stream, visits
-// and announcements do not wait, because losing one costs a repetition: a chunk
-// is delivered again to agents that remember it, or published again, or an
-// agent announces itself again. One thing more is possible: a Begin is lost
-// and the task rejected afterwards, though an agent has begun; its results are
-// then refused.
+// rejection, results. With [Options.WaitReplicas] creations (index entry and
+// idempotency key included), rejections and results are confirmed only when so
+// many replicas have them; they are then lost only together with those
+// replicas, or if a replica is promoted that was not among them.
+//
+// Begin, Delivered, Dispatched, positions in the stream, visits and
+// announcements do not wait, because losing one costs a repetition: a chunk is
+// delivered again to agents that remember it, or published again, or an agent
+// announces itself again. One thing more is possible: a Begin is lost and the
+// task rejected afterwards, though an agent has begun; its results are then
+// refused.
 //
 // Numbers go forward all the same. The clock key that lost its end continues
 // from the time, and every store sends along the highest number that it was
@@ -70,6 +72,6 @@
 // the dispatcher finds it and takes the next.
 //
 // In a cluster the servers' clocks judge deadlines of the tasks that they have,
-// so they must be kept together (NTP); the store's answers to [Store.Now] and
-// all presence go by the clock of the server that has the key in question.
+// and stamp the announcements that they keep; [Store.Now] is the time of the
+// one that has the clock key. So they must be kept together, by NTP.
 package redisstore

@@ -142,18 +142,18 @@ const (
 	presenceTTL = int64(taskstore.PresenceTTL / time.Microsecond)
 )
 
-// Announce is one round trip, with one script call for each cloud area.
+// Announce is one round trip, with one script call for each cloud area. An
+// announcement that cannot be kept is left out, so that one agent's does not
+// hold up the others'.
 func (s *Store) Announce(ctx context.Context, as []taskstore.Announcement) error {
-	if len(as) == 0 {
-		return nil
-	}
 	areas := &call{script: areasScript, keys: []string{s.keys.clouds()}, args: []any{presenceTTL}}
 	calls := []*call{areas}
 	byCloud := make(map[procfleet.CloudArea]*call)
 	for i := range as {
 		a := &as[i]
-		if len(a.AgentID) > maxAgentID {
-			return fmt.Errorf("host %s announces an agent id of %d bytes; %d are allowed", a.Host, len(a.AgentID), maxAgentID)
+		if a.Host.IsZero() || len(a.AgentID) > maxAgentID {
+			s.log.WithField("host", a.Host).Warn("announcement ignored: it has no host, or its agent id is too long")
+			continue
 		}
 		c := byCloud[a.Host.Cloud]
 		if c == nil {
@@ -168,6 +168,9 @@ func (s *Store) Announce(ctx context.Context, as []taskstore.Announcement) error
 			leaving = "leaving"
 		}
 		c.args = append(c.args, a.Host.Addr.String(), leaving, instanceKey(a.Instance), a.AgentID, packAnnouncement(a))
+	}
+	if len(byCloud) == 0 {
+		return nil
 	}
 	if err := s.run(ctx, calls...); err != nil {
 		return fmt.Errorf("keep announcements: %w", err)

@@ -55,44 +55,59 @@ func (s *Store) Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]pr
 	if _, err := number(id); err != nil {
 		return nil, err
 	}
+	t, view, err := s.openChunk(ctx, id, chunk)
+	if err != nil {
+		return nil, fmt.Errorf("read chunk %d of task %s: %w", chunk, id, err)
+	}
+	rows, err := s.rows(ctx, &t, view)
+	if err != nil {
+		return nil, fmt.Errorf("read chunk %d of task %s: %w", chunk, id, err)
+	}
+	return rows, nil
+}
+
+// openChunk reads a chunk and its task.
+func (s *Store) openChunk(ctx context.Context, id procfleet.TaskID, chunk int) (procfleet.Task, *pack.View, error) {
 	keys := s.keys.task(id)
 	var fields *redis.SliceCmd
 	var packed *redis.StringCmd
 	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
-		fields = pipe.HMGet(ctx, keys.head(), layoutFields()...)
+		fields = pipe.HMGet(ctx, keys.head(), taskFields()...)
 		packed = pipe.Get(ctx, keys.chunk(chunk))
 	}); err != nil {
-		return nil, fmt.Errorf("read chunk %d of task %s: %w", chunk, id, err)
+		return procfleet.Task{}, nil, err
 	}
-	l, err := readLayout(id, fields.Val())
+	t, err := readHead(id, fields.Val())
 	if err != nil {
-		return nil, fmt.Errorf("read chunk %d of task %s: %w", chunk, id, err)
+		return procfleet.Task{}, nil, err
 	}
-	if chunk < 0 || chunk >= l.task.Chunks || packed.Val() == "" {
-		return nil, fmt.Errorf("read chunk %d of task %s: %w", chunk, id, taskstore.ErrNotFound)
+	if chunk < 0 || chunk >= t.Chunks || packed.Val() == "" {
+		return procfleet.Task{}, nil, taskstore.ErrNotFound
 	}
 	view, err := pack.OpenChunk([]byte(packed.Val()))
-	if err != nil {
-		return nil, fmt.Errorf("read chunk %d of task %s: %w", chunk, id, err)
-	}
+	return t, view, err
+}
+
+// rows reads the marks and results of all items of a chunk.
+func (s *Store) rows(ctx context.Context, t *procfleet.Task, view *pack.View) ([]procfleet.ItemResult, error) {
 	items := make([]int, view.Len())
 	for i := range items {
 		items[i] = view.First + i
 	}
 	var marks *redis.StringCmd
-	results, err := s.results(ctx, id, items, func(ctx context.Context, pipe redis.Pipeliner) {
-		marks = pipe.GetRange(ctx, keys.marks(), int64(view.First), int64(view.First+view.Len()-1))
+	results, err := s.results(ctx, t.ID, items, func(ctx context.Context, pipe redis.Pipeliner) {
+		marks = pipe.GetRange(ctx, s.keys.task(t.ID).marks(), int64(view.First), int64(view.First+view.Len()-1))
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read chunk %d of task %s: %w", chunk, id, err)
+		return nil, err
 	}
 	if len(marks.Val()) != len(items) {
-		return nil, fmt.Errorf("read chunk %d of task %s: %w", chunk, id, taskstore.ErrNotFound) // it expired meanwhile
+		return nil, taskstore.ErrNotFound // it expired meanwhile
 	}
 	rows := make([]procfleet.ItemResult, len(items))
 	for i, item := range items {
-		if rows[i], err = row(&l.task, view, item, pack.Mark(marks.Val()[i]), results[i]); err != nil {
-			return nil, fmt.Errorf("read chunk %d of task %s: %w", chunk, id, err)
+		if rows[i], err = row(t, view, item, pack.Mark(marks.Val()[i]), results[i]); err != nil {
+			return nil, err
 		}
 	}
 	return rows, nil
@@ -169,21 +184,30 @@ func (s *Store) Results(ctx context.Context, id procfleet.TaskID, q taskstore.Re
 	if err != nil {
 		return nil, "", err
 	}
-	views, err := s.views(ctx, &l, items)
+	rows, err := s.page(ctx, &l, marks, items)
 	if err != nil {
 		return nil, "", fmt.Errorf("read results of task %s: %w", id, err)
 	}
-	results, err := s.results(ctx, id, items, func(context.Context, redis.Pipeliner) {})
+	return rows, next, nil
+}
+
+// page reads items from anywhere in a task.
+func (s *Store) page(ctx context.Context, l *layout, marks []byte, items []int) ([]procfleet.ItemResult, error) {
+	views, err := s.views(ctx, l, items)
 	if err != nil {
-		return nil, "", fmt.Errorf("read results of task %s: %w", id, err)
+		return nil, err
+	}
+	results, err := s.results(ctx, l.task.ID, items, func(context.Context, redis.Pipeliner) {})
+	if err != nil {
+		return nil, err
 	}
 	rows := make([]procfleet.ItemResult, len(items))
 	for i, item := range items {
 		if rows[i], err = row(&l.task, views[l.chunkOf(item)], item, pack.Mark(marks[item]), results[i]); err != nil {
-			return nil, "", fmt.Errorf("read results of task %s: %w", id, err)
+			return nil, err
 		}
 	}
-	return rows, next, nil
+	return rows, nil
 }
 
 // marks reads all marks of a task, the first window together with the head.

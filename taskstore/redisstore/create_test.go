@@ -1,0 +1,97 @@
+package redisstore
+
+import (
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/internal/testenv/redistest"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/storetest"
+)
+
+// slowMaker writes a task in steps, so that makers of one id can be interleaved.
+type slowMaker struct {
+	*maker
+	task   procfleet.Task
+	groups []chunkGroup
+}
+
+func newSlowMaker(t *testing.T, s *Store, nonce string, n procfleet.Number) *slowMaker {
+	t.Helper()
+	d := storetest.Draft(100_000)
+	m := &slowMaker{maker: &maker{store: s, draft: &d, nonce: nonce}}
+	m.task = m.maker.task(n, time.Now())
+	groups, err := group(d.Chunks)
+	if err != nil || len(groups) < 3 {
+		t.Fatalf("%d groups, %v", len(groups), err)
+	}
+	m.groups = groups
+	return m
+}
+
+func (m *slowMaker) stage(t *testing.T, i int, want string) {
+	t.Helper()
+	m.expect(t, m.stageCall(&m.task, m.groups[i], i == 0), want)
+}
+
+func (m *slowMaker) finish(t *testing.T, want string) {
+	t.Helper()
+	c, err := m.createCall(&m.task, m.groups)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.expect(t, c, want)
+}
+
+func (m *slowMaker) expect(t *testing.T, c *call, want string) {
+	t.Helper()
+	if err := m.store.run(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := c.cmd.Text(); answer != want || err != nil {
+		t.Fatalf("maker %s: %q, %v; want %q", m.nonce, answer, err, want)
+	}
+}
+
+func TestChunksOfTwoMakersAreNotMixed(t *testing.T) {
+	t.Parallel()
+	s, err := Open(t.Context(), Options{URL: redistest.Start(t).URL(), Log: testenv.Log(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	n, _, err := s.tick(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := newSlowMaker(t, s, "first", n), newSlowMaker(t, s, "second", n)
+	first.stage(t, 0, "staged")
+	second.stage(t, 0, "staged")
+	first.stage(t, 1, "overtaken")
+	first.finish(t, "overtaken")
+	for i := 1; i < len(second.groups)-1; i++ {
+		second.stage(t, i, "staged")
+	}
+	lost := s.keys.task(second.task.ID).chunk(1)
+	if err := s.client.Rename(t.Context(), lost, lost+":lost").Err(); err != nil {
+		t.Fatal(err)
+	}
+	second.finish(t, "overtaken") // by a fail-over
+	if err := s.client.Rename(t.Context(), lost+":lost", lost).Err(); err != nil {
+		t.Fatal(err)
+	}
+	first.abandon(t.Context(), &first.task, first.groups) // not its own any more
+	second.finish(t, "created")
+	second.finish(t, "created") // as if the answer had been lost
+	first.stage(t, 0, "exists")
+	first.finish(t, "exists")
+	last := second.task.Chunks - 1
+	if b, err := s.Begin(t.Context(), second.task.ID, last); err != nil || b.Gate != taskstore.GateOpen {
+		t.Errorf("begin of the last chunk: %s, %v", b.Gate, err)
+	}
+	if b, err := s.Begin(t.Context(), second.task.ID, 0); err != nil || b.Gate != taskstore.GateOpen {
+		t.Errorf("begin of the first chunk: %s, %v", b.Gate, err)
+	}
+}
