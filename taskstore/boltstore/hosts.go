@@ -177,9 +177,7 @@ func (s *Store) Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Hos
 			if err != nil {
 				return nil, err
 			}
-			if p := r.presence(t.now); p.AgentID == id {
-				out[i] = p.Host
-			}
+			out[i] = r.presence(t.now).Host
 		}
 		return out, nil
 	})

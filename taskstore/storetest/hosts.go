@@ -141,6 +141,15 @@ func noConflictWithDead(ctx context.Context, t T, s Subject) {
 	s.Advance(taskstore.PresenceTTL + time.Second)
 	announce(ctx, t, s, announcement(h, "a"))
 	equal(t, "conflict", presence(ctx, t, s, h).Conflict, false)
+
+	// The same while the other one lives: the first was silent for too long.
+	g := host(0, 2)
+	announce(ctx, t, s, announcement(g, "a"), announcement(g, "b"))
+	s.Advance(taskstore.PresenceTTL / 2)
+	announce(ctx, t, s, announcement(g, "b"))
+	s.Advance(taskstore.PresenceTTL/2 + time.Second)
+	announce(ctx, t, s, announcement(g, "a"))
+	equal(t, "conflict with one that was silent for too long", presence(ctx, t, s, g).Conflict, false)
 }
 
 func leavingEnds(ctx context.Context, t T, s Subject) {
