@@ -124,6 +124,8 @@ func row(t *procfleet.Task, view *pack.View, item int, mark pack.Mark, result st
 	switch {
 	case r.State == procfleet.StateRejected && result == "":
 		r.Result = pack.Rejection(t, item)
+	case r.State.Final() && result == "":
+		return procfleet.ItemResult{}, taskstore.ErrNotFound // it expired meanwhile
 	case r.State.Final():
 		if r.Result, err = readStored(result); err != nil {
 			return procfleet.ItemResult{}, fmt.Errorf("result of item %d: %w", item, err)
