@@ -59,11 +59,7 @@ func New(cfg Config) (*Agent, error) {
 // the agent from working at all: a data folder in use, a disk that cannot be
 // read, a connection that was closed.
 func (a *Agent) Run(ctx context.Context) (err error) {
-	dir, err := a.cfg.absolute(a.cfg.DataDir)
-	if err != nil {
-		return err
-	}
-	data, err := openFolder(dir)
+	data, err := openFolder(a.cfg.DataDir)
 	if err != nil {
 		return err
 	}

@@ -67,6 +67,9 @@ func TestDataFolderBelongsToOneAgent(t *testing.T) {
 	if _, err := openFolder(dir); err == nil || !strings.Contains(err.Error(), "in use by another procfleet agent (pid ") {
 		t.Errorf("second agent: %v", err)
 	}
+	if err := os.Mkdir(first.journal(), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -88,9 +91,29 @@ func TestDataFolderBelongsToOneAgent(t *testing.T) {
 	}
 }
 
+func TestInstanceIDDoesNotOutliveTheJournal(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	seen := map[string]bool{}
+	for range 3 { // each time as if the journal had been moved away
+		f, err := openFolder(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[f.instance] = true
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(seen) != 3 {
+		t.Errorf("an agent that remembers nothing keeps its instance id: %v", seen)
+	}
+}
+
 func TestSpoiledInstanceIDIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
+	writeNewerJournal(t, dir)
 	if err := os.WriteFile(filepath.Join(dir, "instance"), []byte("not an id\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -96,11 +95,3 @@ func (c Config) Validate() error {
 func (c *Config) host() string { return fmt.Sprintf("%d:%s", c.Cloud, c.Addr) }
 
 func (c *Config) subject() string { return agentproto.AgentSubject(c.Cloud, c.Addr) }
-
-func (c *Config) absolute(dir string) (string, error) {
-	abs, err := filepath.Abs(dir)
-	if err != nil {
-		return "", fmt.Errorf("--data (Config.DataDir): %w", err)
-	}
-	return abs, nil
-}

@@ -24,6 +24,10 @@ type folder struct {
 // openFolder makes the folder if it is missing and locks it against other
 // agents. Programs that the agent runs do not inherit the lock.
 func openFolder(dir string) (*folder, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
 	for _, d := range []string{dir, filepath.Join(dir, "run")} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("data folder: %w", err)
@@ -34,7 +38,7 @@ func openFolder(dir string) (*folder, error) {
 		return nil, fmt.Errorf("data folder %s: %w", dir, err)
 	}
 	f := &folder{dir: dir, lock: lock}
-	if f.instance, err = instanceID(dir); err != nil {
+	if f.instance, err = f.instanceID(); err != nil {
 		return nil, errors.Join(fmt.Errorf("data folder %s: %w", dir, err), f.Close())
 	}
 	return f, nil
@@ -79,14 +83,18 @@ func holder(f *os.File) string {
 	return "pid unknown"
 }
 
-// instanceID reads the folder's instance id, or makes one. An unreadable one
-// is an error and not replaced: a new id would tell the servers that nothing
-// is remembered here.
-func instanceID(dir string) (string, error) {
-	name := filepath.Join(dir, "instance")
+// instanceID reads the folder's instance id, or makes one. The id stands for
+// what is remembered here, so it does not outlive the journal. One that
+// cannot be read is an error and not replaced: servers would take it for a
+// loss of everything.
+func (f *folder) instanceID() (string, error) {
+	name := filepath.Join(f.dir, "instance")
+	if _, err := os.Stat(f.journal()); errors.Is(err, fs.ErrNotExist) {
+		return newInstanceID(f.dir, name)
+	}
 	data, err := os.ReadFile(filepath.Clean(name))
 	if errors.Is(err, fs.ErrNotExist) {
-		return newInstanceID(dir, name)
+		return newInstanceID(f.dir, name)
 	}
 	if err != nil {
 		return "", err

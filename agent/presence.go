@@ -55,8 +55,11 @@ func (a *announcer) run(ctx context.Context, connected func()) {
 		case <-ctx.Done():
 			timer.Stop()
 			return
-		case <-changes:
+		case _, open := <-changes:
 			timer.Stop()
+			if !open { // the connection is closed for good
+				return
+			}
 			connected()
 			pause = firstPause
 		case <-timer.C:
