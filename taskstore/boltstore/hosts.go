@@ -93,9 +93,9 @@ func (t *tx) host(key []byte) (*hostRecord, error) {
 	return &r, nil
 }
 
-// Announce stores announcements.
+// Announce stores announcements; one without a host is left out.
 func (s *Store) Announce(ctx context.Context, as []taskstore.Announcement) error {
-	as = slices.Clone(as)
+	as = slices.DeleteFunc(slices.Clone(as), func(a taskstore.Announcement) bool { return a.Host.IsZero() })
 	return change(ctx, s, func(t *tx) error {
 		for _, a := range as {
 			if err := t.announce(a); err != nil {

@@ -50,7 +50,8 @@ func presence(ctx context.Context, t T, s taskstore.Store, h procfleet.Host) tas
 
 func presencesInOrder(ctx context.Context, t T, s Subject) {
 	a, b, c := host(0, 1), host(5, 1), host(0, 2)
-	announce(ctx, t, s, announcement(a, "ia"), announcement(b, "ib"))
+	nobody := announcement(procfleet.Host{}, "in") // must not keep the others out
+	announce(ctx, t, s, announcement(a, "ia"), nobody, announcement(b, "ib"))
 	got, err := s.Presences(ctx, []procfleet.Host{b, c, a, b, {}})
 	must(t, err, "presences")
 	if len(got) != 5 {
