@@ -36,8 +36,8 @@ func (w *world) step(t *rapid.T, e Event) {
 			if before.Desired != Up {
 				t.Fatalf("automatic start while the process is wanted %q", before.Desired)
 			}
-			if before.Phase != Backoff {
-				t.Fatalf("automatic start in phase %q", before.Phase)
+			if fired, ok := e.(Fired); !ok || before.Phase != Backoff || fired.Gen != before.Gen {
+				t.Fatalf("automatic start by %#v in phase %q, generation %d", e, before.Phase, before.Gen)
 			}
 		case End:
 			w.end(t, effect.ID)

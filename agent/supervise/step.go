@@ -258,7 +258,7 @@ func (m *machine) gone(failed bool) {
 		m.Phase = Fatal
 		return
 	}
-	if proven && m.Failures == 1 {
+	if proven && failed {
 		m.arm(0) // a death after a long run is no loop
 		return
 	}
@@ -312,7 +312,7 @@ func (m *machine) swept() {
 }
 
 func (m *machine) fired(e Fired) {
-	if e.Gen != m.Gen || m.Work != Idle || !m.supervised() {
+	if e.Gen != m.Gen {
 		return
 	}
 	switch {

@@ -138,6 +138,29 @@ func TestDeathAfterLongRunIsRetriedAtOnce(t *testing.T) {
 	}
 }
 
+func TestProofOutlastsOperationsAndNotTheProcess(t *testing.T) {
+	t.Parallel()
+	st := tell(t).running()
+	st.on(Fired{StableTimer, st.s.Gen}).submit(Reload, resident).finish(Done, Alive, first).dies()
+	if got := st.armed().Delay; got != 0 {
+		t.Fatalf("delay is %v, want none: the process had proven itself", got)
+	}
+	st = tell(t).running()
+	st.on(Fired{StableTimer, st.s.Gen}).submit(Restart, resident).finish(Done, Alive, second).dies()
+	if got := st.armed().Delay; got != resident.Interval {
+		t.Fatalf("delay is %v, want %v: the new process had proven nothing", got, resident.Interval)
+	}
+}
+
+func TestWhatOneSpecShowsSaysNothingAboutAnother(t *testing.T) {
+	t.Parallel()
+	st := tell(t).running().submit(Start, resident)
+	st.on(Finished{ID: "2", Outcome: Outcome{Class: Failed, Sight: Gone, Other: true}}).
+		is(Up, Running, 0).emits(Look{st.s.Gen})
+	st.submit(Start, resident).on(Finished{ID: "3", Outcome: Outcome{Class: Done, Sight: Alive, Main: second, Other: true}}).
+		is(Up, Running, 0).emits(Keep{"3"}).emits(Watch{second})
+}
+
 func TestSuccessorIsAdoptedWithoutFailure(t *testing.T) {
 	t.Parallel()
 	st := tell(t).running().on(Died{first}).is(Up, Exited, 0)
@@ -244,9 +267,14 @@ func TestRecovery(t *testing.T) {
 	quick := resident
 	quick.Interval = time.Second
 	st = tell(t).submit(Start, quick).finish(Done, Alive, first).on(Recovered{})
-	st.on(Observed{Gen: st.s.Gen, Sight: Gone}).is(Up, Backoff, 1)
+	st.on(Observed{Gen: st.s.Gen, Sight: Gone}).is(Up, Backoff, 1).emits(Watch{})
 	if got := st.armed().Delay; got != resident.RecoverDelay {
 		t.Fatalf("delay after the agent's start is %v, want %v", got, resident.RecoverDelay)
+	}
+	st.retry().on(AutoStarted{Outcome{Class: Done, Sight: Alive, Main: second}})
+	st.on(Fired{StableTimer, st.s.Gen}).dies()
+	if got := st.armed().Delay; got != 0 {
+		t.Fatalf("delay long after the agent's start is %v, want none", got)
 	}
 
 	st = tell(t).running().dies().on(Recovered{})
