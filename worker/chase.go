@@ -155,7 +155,7 @@ func (sh *shard) askResend(ctx context.Context, task *procfleet.Task, hosts []*c
 		}
 		waiting++
 	}
-	timer := time.NewTimer(sh.timing.ResendWait)
+	timer := time.NewTimer(sh.timing.Sweep.ResendWait)
 	defer timer.Stop()
 	var unknown []unknownItems
 	for ; waiting > 0; waiting-- {

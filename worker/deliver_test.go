@@ -35,7 +35,7 @@ func TestAcceptedItemsAreDeliveredAndTheChunkLeavesTheQueue(t *testing.T) {
 	if want := (agentproto.CommandItem{Item: 1, Action: "start", Fence: int64(mustNumber(t, id))}); command.Items[0] != want {
 		t.Errorf("item is %+v, want %+v", command.Items[0], want)
 	}
-	if until := time.Until(command.AcceptBefore); until > quick().AcceptWindow {
+	if until := time.Until(command.AcceptBefore); until > quick().Ask.AcceptWindow {
 		t.Errorf("accept_before is %v ahead", until)
 	}
 }
@@ -51,7 +51,7 @@ func mustNumber(t *testing.T, id procfleet.TaskID) procfleet.Number {
 
 func TestAcceptBeforeNeverPassesTheDeadline(t *testing.T) {
 	t.Parallel()
-	e := start(t, func(c *worker.Config) { c.Timing.AcceptWindow = 10 * time.Second })
+	e := start(t, func(c *worker.Config) { c.Timing.Ask.AcceptWindow = 10 * time.Second })
 	a := e.agent(host(1), silent)
 	task := e.store.create(procfleet.LaneSmall, 2*time.Second, chunk(procfleet.ActionStart, host(1)))
 	e.queue(task)
@@ -169,7 +169,7 @@ func TestAnAgentThatComesWithinTheGraceGetsItsCommand(t *testing.T) {
 
 func TestTheGraceEndsWithThePresence(t *testing.T) {
 	t.Parallel()
-	e := start(t, func(c *worker.Config) { c.Timing.Grace = time.Hour })
+	e := start(t, func(c *worker.Config) { c.Timing.Ask.Grace = time.Hour })
 	e.store.present(host(1), "i1")
 	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
 	e.eventually(func() bool { return e.store.called("Presences") > 3 }, "the host is in grace")

@@ -89,7 +89,7 @@ func (dl *delivery) group() {
 // as it goes. Everything is told when it returns nil.
 func (dl *delivery) run(ctx context.Context) error {
 	// Late answers to earlier tries count too: room for all of them.
-	dl.asking = dl.asker.begin((len(dl.timing.AskAgain) + 2) * len(dl.hosts))
+	dl.asking = dl.asker.begin((len(dl.timing.Ask.Again) + 2) * len(dl.hosts))
 	defer dl.asking.end()
 	if err := dl.lookAt(ctx, dl.hosts); err != nil {
 		return err
@@ -154,7 +154,7 @@ func (dl *delivery) tend(ctx context.Context) error {
 	if err := dl.tell(ctx, false); err != nil {
 		return err
 	}
-	if now.Sub(dl.started) >= dl.timing.StepAside && dl.place.stepAside() {
+	if now.Sub(dl.started) >= dl.timing.Ask.StepAside && dl.place.stepAside() {
 		dl.slim()
 	}
 	var due []*hostAsk
@@ -182,14 +182,14 @@ func (dl *delivery) tendHost(h *hostAsk, now time.Time) {
 	case h.quiet > 0 && (away || dl.link.reconnected().After(h.askedAt)):
 		// Not the host's silence but this worker's own.
 		h.quiet, h.unanswered = 0, true
-	case h.silent(now, dl.timing):
+	case h.silent(now, &dl.timing.Ask):
 		dl.giveUp(h, procfleet.CodeAgentAbnormal, procfleet.ReasonUnreachable, h.silentMessage())
 		return
 	case h.quiet > 0:
 		h.unanswered = true
 	}
 	if away {
-		h.again = now.Add(jitter(dl.timing.NobodyAgain))
+		h.again = now.Add(jitter(dl.timing.Ask.NobodyAgain))
 		return
 	}
 	dl.ask(h, now)
@@ -198,7 +198,7 @@ func (dl *delivery) tendHost(h *hostAsk, now time.Time) {
 // schedule sets the next wake: the earliest host, or stepping aside.
 func (dl *delivery) schedule(now time.Time) {
 	dl.wake = dl.begun.Task.Deadline
-	if aside := dl.started.Add(dl.timing.StepAside); now.Before(aside) && aside.Before(dl.wake) {
+	if aside := dl.started.Add(dl.timing.Ask.StepAside); now.Before(aside) && aside.Before(dl.wake) {
 		dl.wake = aside
 	}
 	for _, h := range dl.hosts {
@@ -229,7 +229,7 @@ func (dl *delivery) slim() {
 func (dl *delivery) ask(h *hostAsk, now time.Time) {
 	h.part = dl.commands.fit(h.todo)
 	h.try++
-	acceptBefore := now.Add(dl.timing.AcceptWindow)
+	acceptBefore := now.Add(dl.timing.Ask.AcceptWindow)
 	if acceptBefore.After(dl.begun.Task.Deadline) {
 		acceptBefore = dl.begun.Task.Deadline
 	}
@@ -237,9 +237,9 @@ func (dl *delivery) ask(h *hostAsk, now time.Time) {
 	data := dl.commands.encode(h, h.todo[:h.part], id, now, acceptBefore)
 	if err := dl.asking.send(h.index, h.try, h.subject, dl.header, data); err != nil {
 		dl.log.WithError(err).WithField("host", h.name).Warn("command not sent, will try again")
-		h.again = now.Add(jitter(dl.timing.NobodyAgain))
+		h.again = now.Add(jitter(dl.timing.Ask.NobodyAgain))
 	} else {
-		h.asked(now, acceptBefore, dl.timing)
+		h.asked(now, acceptBefore, &dl.timing.Ask)
 	}
 	dl.wakeBy(h.again)
 }
@@ -251,8 +251,8 @@ func (dl *delivery) answered(a answer) {
 	h := dl.hosts[a.host]
 	now := dl.clock.now()
 	if a.nobody {
-		if a.try == h.try && !h.hadNobody(now, dl.link.reconnected(), dl.timing) {
-			dl.giveUp(h, procfleet.CodeAgentAbnormal, procfleet.ReasonUnreachable, h.nobodyMessage(now, dl.timing))
+		if a.try == h.try && !h.hadNobody(now, dl.link.reconnected(), &dl.timing.Ask) {
+			dl.giveUp(h, procfleet.CodeAgentAbnormal, procfleet.ReasonUnreachable, h.nobodyMessage(now, &dl.timing.Ask))
 			return
 		}
 		dl.wakeBy(h.again)
@@ -276,7 +276,7 @@ func (dl *delivery) refused(h *hostAsk, try int, reply *agentproto.Reply, now ti
 	if try != h.try {
 		return
 	}
-	if h.wasRefused(reply.Refused, now, dl.timing) {
+	if h.wasRefused(reply.Refused, now, &dl.timing.Ask) {
 		dl.wakeBy(h.again)
 		return
 	}

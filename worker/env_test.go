@@ -45,12 +45,17 @@ type env struct {
 func quick() worker.Timing {
 	const ms = time.Millisecond
 	return worker.Timing{
-		AcceptWindow: time.Second, AcceptMargin: 50 * ms, AskAgain: [2]time.Duration{300 * ms, 300 * ms},
-		NobodyAgain: 50 * ms, RefusedAgain: 20 * ms, Grace: 5 * time.Second, ReconnectGrace: time.Second, GraceAgain: 50 * ms,
-		StepAside: 100 * ms, Pull: 500 * ms, AckWait: 10 * time.Second, RetryMin: 5 * ms, RetryMax: 50 * ms,
-		SweepRound: 20 * ms, LeaseTTL: time.Second, LeaseTerm: 10 * time.Second,
-		DispatchAfter: 100 * ms, RequeueAfter: 100 * ms, ChaseAfter: 200 * ms, ResendWait: 200 * ms, LastCall: 150 * ms,
-		RevisitMin: 50 * ms, RevisitMax: 200 * ms, GhostAge: 300 * ms, Callback: time.Second, Drain: 5 * time.Second,
+		Ask: worker.AskTiming{
+			AcceptWindow: time.Second, AcceptMargin: 50 * ms, Again: [2]time.Duration{300 * ms, 300 * ms},
+			NobodyAgain: 50 * ms, RefusedAgain: 20 * ms, StepAside: 100 * ms,
+			Grace: 5 * time.Second, ReconnectGrace: time.Second, GraceAgain: 50 * ms,
+		},
+		Sweep: worker.SweepTiming{
+			Round: 20 * ms, LeaseTTL: time.Second, LeaseTerm: 10 * time.Second,
+			DispatchAfter: 100 * ms, RequeueAfter: 100 * ms, ChaseAfter: 200 * ms, ResendWait: 200 * ms, LastCall: 150 * ms,
+			RevisitMin: 50 * ms, RevisitMax: 200 * ms, GhostAge: 300 * ms,
+		},
+		Pull: 500 * ms, RetryMin: 5 * ms, RetryMax: 50 * ms, Callback: time.Second, Drain: 5 * time.Second,
 	}
 }
 

@@ -17,17 +17,17 @@ import (
 func (sh *shard) heal(ctx context.Context, task *procfleet.Task, now time.Time) error {
 	age := now.Sub(task.CreatedAt)
 	if !task.Dispatched {
-		if age < sh.timing.DispatchAfter {
+		if age < sh.timing.Sweep.DispatchAfter {
 			return nil
 		}
 		return sh.dispatch(ctx, task, now)
 	}
-	if age >= sh.timing.RequeueAfter {
+	if age >= sh.timing.Sweep.RequeueAfter {
 		if err := sh.requeue(ctx, task, now); err != nil {
 			return err
 		}
 	}
-	if age >= sh.timing.ChaseAfter && task.Counts[procfleet.StateDelivered] > 0 {
+	if age >= sh.timing.Sweep.ChaseAfter && task.Counts[procfleet.StateDelivered] > 0 {
 		return sh.chase(ctx, task, onlyLost(task, now))
 	}
 	return nil

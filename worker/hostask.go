@@ -71,11 +71,11 @@ func (h *hostAsk) seen(p *taskstore.Presence) (replaced bool) {
 }
 
 // asked notes a request that was sent.
-func (h *hostAsk) asked(now, acceptBefore time.Time, t *Timing) {
+func (h *hostAsk) asked(now, acceptBefore time.Time, t *AskTiming) {
 	h.askedAt, h.acceptBefore = now, acceptBefore
 	h.quiet++
-	if h.quiet <= len(t.AskAgain) {
-		h.again = now.Add(t.AskAgain[h.quiet-1])
+	if h.quiet <= len(t.Again) {
+		h.again = now.Add(t.Again[h.quiet-1])
 		return
 	}
 	h.again = acceptBefore.Add(t.AcceptMargin)
@@ -83,13 +83,13 @@ func (h *hostAsk) asked(now, acceptBefore time.Time, t *Timing) {
 
 // silent reports whether the host was asked as often as it is and all of the
 // requests are past their accept_before.
-func (h *hostAsk) silent(now time.Time, t *Timing) bool {
-	return h.quiet > len(t.AskAgain) && !now.Before(h.acceptBefore.Add(t.AcceptMargin))
+func (h *hostAsk) silent(now time.Time, t *AskTiming) bool {
+	return h.quiet > len(t.Again) && !now.Before(h.acceptBefore.Add(t.AcceptMargin))
 }
 
 // hadNobody notes that nobody listened and reports whether to ask again, at
 // h.again. reconnected is when this worker itself last came back to the bus.
-func (h *hostAsk) hadNobody(now, reconnected time.Time, t *Timing) bool {
+func (h *hostAsk) hadNobody(now, reconnected time.Time, t *AskTiming) bool {
 	h.quiet = 0
 	h.nobody++
 	if h.nobody == 1 {
@@ -118,7 +118,7 @@ const maxRefusals = 5
 
 // wasRefused notes a refusal of the whole command and reports whether to ask
 // again, at h.again.
-func (h *hostAsk) wasRefused(word string, now time.Time, t *Timing) bool {
+func (h *hostAsk) wasRefused(word string, now time.Time, t *AskTiming) bool {
 	h.quiet, h.nobody = 0, 0
 	h.refusals++
 	switch word {
@@ -162,7 +162,7 @@ func unknownTarget(t *procfleet.Target) string {
 	return "neither an address nor an agent id was given for this item: name the host"
 }
 
-func (h *hostAsk) nobodyMessage(now time.Time, t *Timing) string {
+func (h *hostAsk) nobodyMessage(now time.Time, t *AskTiming) string {
 	if waited := now.Sub(h.nobodySince); waited > 2*t.NobodyAgain {
 		return fmt.Sprintf("no agent of host %s is connected; asked %d times in %v: check procfleet-agent on the host and its way to NATS",
 			h.name, h.nobody, waited.Round(time.Second))

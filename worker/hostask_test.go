@@ -10,13 +10,13 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-func newTestAsk(t *testing.T) (*hostAsk, *Timing, time.Time) {
+func newTestAsk(t *testing.T) (*hostAsk, *AskTiming, time.Time) {
 	t.Helper()
 	host, err := procfleet.NewHost(0, "10.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	timing := Timing{}.withDefaults()
+	timing := AskTiming{}.withDefaults()
 	return newHostAsk(0, host), &timing, time.Unix(1_000_000, 0)
 }
 
@@ -119,7 +119,7 @@ func TestTheClockPrefersPreciseLooks(t *testing.T) {
 
 func TestConfigNamesWhatIsMissing(t *testing.T) {
 	t.Parallel()
-	_, err := New(Config{Limits: Limits{Parked: -1}, Timing: Timing{AcceptWindow: time.Minute}})
+	_, err := New(Config{Limits: Limits{Parked: -1}, Timing: Timing{Ask: AskTiming{AcceptWindow: time.Minute}}})
 	if err == nil {
 		t.Fatal("an empty Config is accepted")
 	}

@@ -163,5 +163,5 @@ func (n *notifier) call(ctx context.Context, task *procfleet.Task, event *bus.Ta
 // with the time since the task's end.
 func (n *notifier) callbackPause(task *procfleet.Task) time.Duration {
 	since := n.clock.now().Sub(task.FinishedAt)
-	return min(max(since/2, n.timing.RevisitMin), n.timing.RevisitMax)
+	return min(max(since/2, n.timing.Sweep.RevisitMin), n.timing.Sweep.RevisitMax)
 }

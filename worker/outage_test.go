@@ -51,7 +51,7 @@ func startRestartable(t *testing.T, edit ...func(*worker.Config)) (e *env, down,
 // called unreachable for that, not even one whose presence has run out.
 func TestABrokerRestartFailsNoHost(t *testing.T) {
 	t.Parallel()
-	e, down, up := startRestartable(t, func(c *worker.Config) { c.Timing.ReconnectGrace = 30 * time.Second })
+	e, down, up := startRestartable(t, func(c *worker.Config) { c.Timing.Ask.ReconnectGrace = 30 * time.Second })
 	silentOne := e.agent(host(1), silent)
 	e.store.present(host(2), "i2")
 	before := e.submit(time.Minute, chunk(procfleet.ActionStart, hosts(2)...))

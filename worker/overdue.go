@@ -21,9 +21,9 @@ func (sh *shard) giveUp(ctx context.Context, task *procfleet.Task, now time.Time
 		if sh.cursors[task.ID] == "" { // everybody was asked
 			sh.overdue[task.ID] = now
 		}
-		return sh.revisit(ctx, task.ID, sh.timing.LastCall)
+		return sh.revisit(ctx, task.ID, sh.timing.Sweep.LastCall)
 	}
-	if left := sh.timing.LastCall - now.Sub(called); known && left > 0 {
+	if left := sh.timing.Sweep.LastCall - now.Sub(called); known && left > 0 {
 		return sh.revisit(ctx, task.ID, left)
 	}
 	for _, state := range []procfleet.State{procfleet.StateDelivered, procfleet.StatePending} {
@@ -32,7 +32,7 @@ func (sh *shard) giveUp(ctx context.Context, task *procfleet.Task, now time.Time
 		}
 	}
 	// Completing the task had its end told; the next visit makes sure of it.
-	return sh.revisit(ctx, task.ID, sh.timing.RevisitMin)
+	return sh.revisit(ctx, task.ID, sh.timing.Sweep.RevisitMin)
 }
 
 // endAll gives every item in an open state its server-made end.

@@ -59,9 +59,9 @@ func (s *sweeper) runShard(ctx, work context.Context, number int) {
 		overdue: map[procfleet.TaskID]time.Time{}, cursors: map[procfleet.TaskID]string{},
 	}
 	// Workers and shards that start together spread over the round.
-	next := time.Duration(rand.Int64N(int64(s.timing.SweepRound)))
+	next := time.Duration(rand.Int64N(int64(s.timing.Sweep.Round)))
 	for pause(ctx, next) == nil {
-		next = jitter(s.timing.SweepRound)
+		next = jitter(s.timing.Sweep.Round)
 		if err := sh.round(ctx); err != nil && ctx.Err() == nil {
 			s.log.WithError(err).WithField("shard", number).Warn("sweep round cut short")
 			next = jitter(s.timing.RetryMax)
@@ -91,7 +91,7 @@ func (sh *shard) round(ctx context.Context) error {
 			}
 			// One task's trouble must not keep the others waiting.
 			sh.log.WithError(err).WithField("task", id).Error("visit failed, will come again")
-			if err := sh.store.Revisit(ctx, id, jitter(sh.timing.RevisitMax)); err != nil {
+			if err := sh.store.Revisit(ctx, id, jitter(sh.timing.Sweep.RevisitMax)); err != nil {
 				return fmt.Errorf("postpone task %s: %w", id, err)
 			}
 		}
@@ -111,10 +111,10 @@ func (sh *shard) lease(ctx context.Context) (bool, error) {
 	case !sh.leased.IsZero() && now.After(sh.until):
 		sh.release(ctx)
 		return false, nil
-	case !sh.leased.IsZero() && now.Sub(sh.leased) < sh.timing.LeaseTTL/3:
+	case !sh.leased.IsZero() && now.Sub(sh.leased) < sh.timing.Sweep.LeaseTTL/3:
 		return true, nil
 	}
-	held, err := sh.store.Lease(ctx, sh.leaseName(), sh.id, sh.timing.LeaseTTL)
+	held, err := sh.store.Lease(ctx, sh.leaseName(), sh.id, sh.timing.Sweep.LeaseTTL)
 	if err != nil {
 		sh.leased = time.Time{}
 		return false, fmt.Errorf("lease shard %d: %w", sh.number, err)
@@ -124,7 +124,7 @@ func (sh *shard) lease(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	if sh.leased.IsZero() {
-		sh.until = now.Add(sh.timing.LeaseTerm/2 + time.Duration(rand.Int64N(int64(sh.timing.LeaseTerm))))
+		sh.until = now.Add(sh.timing.Sweep.LeaseTerm/2 + time.Duration(rand.Int64N(int64(sh.timing.Sweep.LeaseTerm))))
 	}
 	sh.leased = now
 	return true, nil
@@ -173,7 +173,7 @@ func (sh *shard) visit(ctx context.Context, id procfleet.TaskID) error {
 	}
 	// Bounded by the deadline, so that an overdue task ends at once.
 	age := now.Sub(task.CreatedAt)
-	next := min(max(age/4, sh.timing.RevisitMin), sh.timing.RevisitMax, task.Deadline.Sub(now)+time.Millisecond)
+	next := min(max(age/4, sh.timing.Sweep.RevisitMin), sh.timing.Sweep.RevisitMax, task.Deadline.Sub(now)+time.Millisecond)
 	return sh.revisit(ctx, id, next)
 }
 
@@ -197,8 +197,8 @@ func (sh *shard) settle(ctx context.Context, id procfleet.TaskID) error {
 // died before writing it, or is just about to.
 func (sh *shard) ghost(ctx context.Context, id procfleet.TaskID) error {
 	number, err := id.Number()
-	if err == nil && sh.clock.now().Sub(number.Time()) < sh.timing.GhostAge {
-		return sh.revisit(ctx, id, sh.timing.RevisitMin)
+	if err == nil && sh.clock.now().Sub(number.Time()) < sh.timing.Sweep.GhostAge {
+		return sh.revisit(ctx, id, sh.timing.Sweep.RevisitMin)
 	}
 	sh.metrics.sweep(ctx, "forget", 1)
 	return sh.settle(ctx, id)

@@ -163,7 +163,7 @@ func TestTheSweepForgetsWhatIsNoTask(t *testing.T) {
 
 func TestWorkersShareTheShards(t *testing.T) {
 	t.Parallel()
-	term := func(c *worker.Config) { c.Timing.LeaseTerm = 50 * time.Millisecond }
+	term := func(c *worker.Config) { c.Timing.Sweep.LeaseTerm = 50 * time.Millisecond }
 	e := start(t, term, func(c *worker.Config) { c.ID = "one" })
 	e.eventually(func() bool { return e.store.holds("one") == taskstore.SweepShards }, "one worker has them all")
 	_, stop := e.startWorker(term, func(c *worker.Config) { c.ID = "two" })
