@@ -18,6 +18,7 @@ type world struct {
 	verified  map[Identity]bool
 	fence     int64
 	pid       int
+	looks     []int   // every look ever asked for: any may end late
 	armed     []Fired // every timer ever armed: any may fire late, and even twice
 }
 
@@ -48,12 +49,17 @@ func (w *world) step(t *rapid.T, e Event) {
 			if effect.Main != (Identity{}) && w.s.Desired != Up {
 				t.Fatalf("watch of %v while wanted %q", effect.Main, w.s.Desired)
 			}
+		case Look:
+			w.looks = append(w.looks, effect.Gen)
 		case Arm:
 			if effect.Gen > w.s.Gen {
 				t.Fatalf("timer of generation %d in generation %d", effect.Gen, w.s.Gen)
 			}
 			w.armed = append(w.armed, Fired{effect.Timer, effect.Gen})
 		}
+	}
+	if o, ok := e.(Observed); ok && len(effects) > 0 && (before.Work != Idle || o.Gen != before.Gen) {
+		t.Fatalf("look of generation %d acts in generation %d with work %d", o.Gen, before.Gen, before.Work)
 	}
 	w.check(t)
 }
@@ -131,9 +137,11 @@ func TestInvariants(t *testing.T) {
 				}
 			},
 			"observe": func(t *rapid.T) {
-				sight := rapid.SampledFrom([]Sight{Gone, Alive, Doubt}).Draw(t, "sight")
-				gen := w.s.Gen - rapid.IntRange(0, 1).Draw(t, "late")
-				w.step(t, Observed{Gen: gen, Sight: sight, Main: w.seen(t, sight)})
+				if len(w.looks) > 0 {
+					gen := rapid.SampledFrom(w.looks).Draw(t, "look")
+					sight := rapid.SampledFrom([]Sight{Gone, Alive, Doubt}).Draw(t, "sight")
+					w.step(t, Observed{Gen: gen, Sight: sight, Main: w.seen(t, sight)})
+				}
 			},
 			"die": func(t *rapid.T) { w.step(t, Died{w.s.Main}) },
 			"fire": func(t *rapid.T) {

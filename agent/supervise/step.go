@@ -284,7 +284,7 @@ func (m *machine) died(main Identity) {
 }
 
 func (m *machine) observed(e Observed) {
-	if m.Work != Idle || e.Gen != m.Gen {
+	if e.Gen != m.Gen {
 		return
 	}
 	o := Outcome{Sight: e.Sight, Main: e.Main}

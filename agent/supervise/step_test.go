@@ -219,7 +219,12 @@ func TestFailedStartOfSupervisedProcessBacksOff(t *testing.T) {
 
 func TestSupervisedButNotRunningStartsAfterOneInterval(t *testing.T) {
 	t.Parallel()
-	st := tell(t).submit(Supervise, resident).finish(Done, Gone, Identity{}).is(Up, Backoff, 0)
+	st := tell(t).running()
+	st.on(Fired{StableTimer, st.s.Gen}).submit(Supervise, resident).finish(Done, Gone, Identity{}).is(Up, Backoff, 0)
+	if got := st.armed().Delay; got != resident.Interval {
+		t.Fatalf("delay is %v, want %v", got, resident.Interval)
+	}
+	st = tell(t).submit(Supervise, resident).finish(Done, Gone, Identity{}).is(Up, Backoff, 0)
 	if got := st.armed().Delay; got != resident.Interval {
 		t.Fatalf("delay is %v, want %v", got, resident.Interval)
 	}
