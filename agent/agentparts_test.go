@@ -77,7 +77,7 @@ func TestDataFolderBelongsToOneAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer again.Close()
+	t.Cleanup(func() { closeFolder(t, again) })
 	if again.instance != first.instance {
 		t.Error("the instance id did not stay")
 	}
@@ -85,9 +85,16 @@ func TestDataFolderBelongsToOneAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer other.Close()
+	t.Cleanup(func() { closeFolder(t, other) })
 	if other.instance == first.instance {
 		t.Error("two folders have the same instance id")
+	}
+}
+
+func closeFolder(t *testing.T, f *folder) {
+	t.Helper()
+	if err := f.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -101,9 +108,7 @@ func TestInstanceIDDoesNotOutliveTheJournal(t *testing.T) {
 			t.Fatal(err)
 		}
 		seen[f.instance] = true
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
+		closeFolder(t, f)
 	}
 	if len(seen) != 3 {
 		t.Errorf("an agent that remembers nothing keeps its instance id: %v", seen)

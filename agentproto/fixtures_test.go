@@ -45,8 +45,8 @@ func newMessage(kind string) Message {
 }
 
 // samples returns one message of each type with every field set.
-func samples(t testing.TB) []Message {
-	t.Helper()
+func samples(tb testing.TB) []Message {
+	tb.Helper()
 	at := time.Date(2026, 11, 21, 8, 0, 0, 123456000, time.UTC)
 	header := func(kind string) Header {
 		return Header{Type: kind, ID: "7d5fa1f6-8f0e-4a53-9f43-1b2f0a4f3a11", Sent: at}
@@ -55,7 +55,7 @@ func samples(t testing.TB) []Message {
 	spec := fullSpec()
 	raw, err := json.Marshal(&spec)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	result := fullResult(at)
 	return []Message{
@@ -123,19 +123,15 @@ func TestSamplesLeaveNoFieldOut(t *testing.T) {
 // requireFull fails for fields that are zero, which a fixture would not hold.
 func requireFull(t *testing.T, path string, v reflect.Value) {
 	t.Helper()
-	switch v.Kind() {
-	case reflect.Pointer:
-		if !v.IsNil() {
-			requireFull(t, path, v.Elem())
-			return
+	if v.Kind() == reflect.Pointer && !v.IsNil() {
+		requireFull(t, path, v.Elem())
+		return
+	}
+	if _, isTime := reflect.TypeAssert[time.Time](v); v.Kind() == reflect.Struct && !isTime {
+		for i := range v.NumField() {
+			requireFull(t, path+"."+v.Type().Field(i).Name, v.Field(i))
 		}
-	case reflect.Struct:
-		if _, isTime := v.Interface().(time.Time); !isTime {
-			for i := range v.NumField() {
-				requireFull(t, path+"."+v.Type().Field(i).Name, v.Field(i))
-			}
-			return
-		}
+		return
 	}
 	if v.IsZero() {
 		t.Errorf("%s is not set", path)

@@ -11,6 +11,7 @@ import (
 // fuzzDecode checks that decoding one type never panics, and that what it
 // reads is read the same after it was encoded again.
 func fuzzDecode(f *testing.F, kind string) {
+	f.Helper()
 	for _, m := range samples(f) {
 		if m.messageType() != kind {
 			continue

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 )
 
 // change is what one caller wants written.
@@ -44,8 +45,8 @@ func (g *group) add(rec *record) (ref, error) {
 func (g *group) onFailure(undo func()) { g.undo = append(g.undo, undo) }
 
 func (g *group) rollback() {
-	for i := len(g.undo) - 1; i >= 0; i-- {
-		g.undo[i]()
+	for _, undo := range slices.Backward(g.undo) {
+		undo()
 	}
 }
 

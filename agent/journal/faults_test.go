@@ -125,13 +125,14 @@ func TestDiskFailsAtEveryCall(t *testing.T) {
 }
 
 func walkThroughFailure(t *testing.T, d *faultyDisk, breakIt func()) {
+	t.Helper()
 	dir := t.TempDir()
 	// A tiny log lets the failing calls meet rotation too.
 	j, _, err := open(dir, d, limits{retain: defaultLimits().retain, retainOps: 100, rotateBytes: 1500}, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer j.Close()
+	t.Cleanup(func() { _ = j.Close() }) // again, should the test end early
 	breakIt()
 	accepted, finished := map[ID]bool{}, map[ID]bool{}
 	one := func(i int) {
@@ -159,7 +160,7 @@ func walkThroughFailure(t *testing.T, d *faultyDisk, breakIt func()) {
 	if !finished[ID{"t", 100}] {
 		t.Error("journal does not work again although the disk does")
 	}
-	j.Close()
+	mustClose(t, j)
 
 	j, r := mustOpen(t, dir)
 	seen := map[ID]bool{}
@@ -195,7 +196,7 @@ func TestRotationThatFailsChangesNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer j.Close()
+			t.Cleanup(func() { _ = j.Close() }) // again, should the test end early
 			receive(t, j, startOp("before", 0))
 			d.fail(n, 100, syscall.ENOSPC)
 			j.mu.Lock()
@@ -204,7 +205,7 @@ func TestRotationThatFailsChangesNothing(t *testing.T) {
 			d.heal()
 			t.Logf("rotate: %v", err)
 			receive(t, j, startOp("after", 0))
-			j.Close()
+			mustClose(t, j)
 			if _, r := mustOpen(t, dir); len(r.Open) != 2 {
 				t.Errorf("%d of 2 operations are left", len(r.Open))
 			}
@@ -219,8 +220,8 @@ func TestFailedFsyncIsNotTrustedLater(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer j.Close()
-	d.fail(2, 1, syscall.EIO) // the write works, its fsync does not
+	t.Cleanup(func() { _ = j.Close() }) // again, should the test end early
+	d.fail(2, 1, syscall.EIO)           // the write works, its fsync does not
 	if v := receive(t, j, startOp("lost", 0)); v[0].Refused == nil {
 		t.Fatal("accepted without a durable record")
 	}
@@ -229,7 +230,7 @@ func TestFailedFsyncIsNotTrustedLater(t *testing.T) {
 	if j.generation == before {
 		t.Error("the log is written again after its fsync failed")
 	}
-	j.Close()
+	mustClose(t, j)
 	if _, r := mustOpen(t, dir); len(r.Open) != 1 || r.Open[0].Task != "next" {
 		t.Errorf("open operations: %+v", r.Open)
 	}
@@ -246,7 +247,7 @@ func TestRefusedOperationStaysRefusedAfterACrash(t *testing.T) {
 	if v := receive(t, j, startOp("refused", 0)); v[0].Refused == nil {
 		t.Fatal("accepted although the write failed")
 	}
-	j.Close()
+	mustClose(t, j)
 	if _, r := mustOpen(t, dir); len(r.Open) != 0 {
 		t.Errorf("the refused operation is open: %+v", r.Open)
 	}
@@ -264,7 +265,7 @@ func TestFolderRemovedUnderTheRunningAgent(t *testing.T) {
 		t.Fatal("accepted into a deleted file")
 	}
 	receive(t, j, startOp("after", 0))
-	j.Close()
+	mustClose(t, j)
 	_, r := mustOpen(t, dir)
 	if len(r.Open) != 2 || r.Open[0].Task != "before" || r.Open[1].Task != "after" {
 		t.Errorf("open operations: %+v", r.Open)
@@ -274,6 +275,7 @@ func TestFolderRemovedUnderTheRunningAgent(t *testing.T) {
 // logOf returns a closed journal's only log and the offsets at which its
 // groups begin.
 func logOf(t *testing.T, operations int) (data []byte, groups []int64) {
+	t.Helper()
 	dir := t.TempDir()
 	j, _ := mustOpen(t, dir)
 	for i := range operations {
@@ -281,7 +283,7 @@ func logOf(t *testing.T, operations int) (data []byte, groups []int64) {
 		receive(t, j, startOp("t", i))
 	}
 	groups = append(groups, j.current.size)
-	j.Close()
+	mustClose(t, j)
 	data, err := os.ReadFile(filepath.Join(dir, "log-000001"))
 	if err != nil {
 		t.Fatal(err)
@@ -291,10 +293,7 @@ func logOf(t *testing.T, operations int) (data []byte, groups []int64) {
 
 func openLog(t *testing.T, data []byte) (Recovered, string, error) {
 	t.Helper()
-	dir, err := os.MkdirTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "log-000001"), data, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -302,12 +301,12 @@ func openLog(t *testing.T, data []byte) (Recovered, string, error) {
 	if err == nil {
 		// It must take more, and still have all of it when opened again.
 		receive(t, j, startOp("more", 0))
-		j.Close()
+		mustClose(t, j)
 		again, r2, err := Open(dir, quiet())
 		if err != nil {
 			t.Fatal(err)
 		}
-		again.Close()
+		mustClose(t, again)
 		if len(r2.Open) != len(r.Open)+1 {
 			t.Fatalf("%d operations after the cut, then %d", len(r.Open), len(r2.Open))
 		}
@@ -380,7 +379,7 @@ func TestGroupTornInAnyOrderIsCutOff(t *testing.T) {
 		ops[i] = startOp("torn", i)
 	}
 	receive(t, j, ops...)
-	j.Close()
+	mustClose(t, j)
 	name := filepath.Join(dir, "log-000001")
 	f, err := os.OpenFile(name, os.O_WRONLY, 0)
 	if err != nil {
@@ -416,7 +415,7 @@ func FuzzScan(f *testing.F) {
 			}
 			return
 		}
-		defer j.Close()
+		t.Cleanup(func() { _ = j.Close() }) // again, should the test end early
 		if v, err := j.Receive([]Op{startOp("new", 0)}); err != nil || v[0].Refused != nil {
 			t.Fatalf("opened, but takes nothing: %+v, %v", v, err)
 		}

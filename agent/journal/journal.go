@@ -131,13 +131,13 @@ func Open(dir string, log logrus.FieldLogger) (*Journal, Recovered, error) {
 
 func open(dir string, d disk, l limits, log logrus.FieldLogger) (*Journal, Recovered, error) {
 	j := &Journal{dir: dir, disk: d, limits: l, now: time.Now, log: log, index: newIndex(), rotateAt: l.rotateBytes}
-	if err := j.load(); err != nil {
-		j.closeSegments()
-		return nil, Recovered{}, fmt.Errorf("open journal %s: %w", dir, err)
+	err := j.load()
+	var recovered Recovered
+	if err == nil {
+		recovered, err = j.recovered()
 	}
-	recovered, err := j.recovered()
 	if err != nil {
-		j.closeSegments()
+		_ = j.closeSegments() // nothing was left unwritten
 		return nil, Recovered{}, fmt.Errorf("open journal %s: %w", dir, err)
 	}
 	return j, recovered, nil

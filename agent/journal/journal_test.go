@@ -24,14 +24,21 @@ func quiet() logrus.FieldLogger {
 	return log
 }
 
-func mustOpen(t testing.TB, dir string) (*Journal, Recovered) {
-	t.Helper()
+func mustOpen(tb testing.TB, dir string) (*Journal, Recovered) {
+	tb.Helper()
 	j, r, err := Open(dir, quiet())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { j.Close() })
+	tb.Cleanup(func() { mustClose(tb, j) })
 	return j, r
+}
+
+func mustClose(tb testing.TB, j *Journal) {
+	tb.Helper()
+	if err := j.Close(); err != nil {
+		tb.Error(err)
+	}
 }
 
 // startOp is a start of its own process.
@@ -47,19 +54,19 @@ func success(item int) agentproto.Result {
 	return agentproto.Result{Item: item, Reason: agentproto.ReasonSucceeded, Message: "success"}
 }
 
-func receive(t testing.TB, j *Journal, ops ...Op) []Verdict {
-	t.Helper()
+func receive(tb testing.TB, j *Journal, ops ...Op) []Verdict {
+	tb.Helper()
 	v, err := j.Receive(ops)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return v
 }
 
-func finish(t testing.TB, j *Journal, id ID) {
-	t.Helper()
+func finish(tb testing.TB, j *Journal, id ID) {
+	tb.Helper()
 	if err := j.Finish(id, success(id.Item)); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
@@ -105,7 +112,7 @@ func TestOperationIsRememberedThroughAllItsSteps(t *testing.T) {
 			}
 			j.mu.Unlock()
 		}
-		j.Close()
+		mustClose(t, j)
 		var got Recovered
 		j, got = mustOpen(t, dir)
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -184,7 +191,7 @@ func TestFenceOrdersCommandsOfOneProcess(t *testing.T) {
 	receive(t, j, command("new", 20, 1, agentproto.ActionStart))
 	for _, reopened := range []bool{false, true} {
 		if reopened {
-			j.Close()
+			mustClose(t, j)
 			j, _ = mustOpen(t, dir)
 		}
 		v := receive(t, j,
@@ -259,7 +266,7 @@ func TestLogIsRotatedAndOldOperationsForgotten(t *testing.T) {
 	if len(names) > 4 {
 		t.Errorf("more than two generations are kept: %v", names)
 	}
-	j.Close()
+	mustClose(t, j)
 	j, r := mustOpen(t, dir)
 	if len(r.Open) != 1 || r.Open[0].ID != stuck.ID {
 		t.Errorf("open operations: %+v", r.Open)
@@ -308,7 +315,7 @@ func TestDamagedSnapshotIsReplacedByTheGenerationBefore(t *testing.T) {
 	}
 	receive(t, j, startOp("t", 3))
 	newest := j.path(snapshotPrefix, j.generation)
-	j.Close()
+	mustClose(t, j)
 	data, err := os.ReadFile(newest)
 	if err != nil {
 		t.Fatal(err)
@@ -377,7 +384,7 @@ func TestUnavailableJournalStillAnswersStatus(t *testing.T) {
 func TestClosedJournalRefuses(t *testing.T) {
 	t.Parallel()
 	j, _ := mustOpen(t, t.TempDir())
-	j.Close()
+	mustClose(t, j)
 	if _, err := j.Receive([]Op{startOp("t", 0)}); err == nil {
 		t.Fatal("no error")
 	}

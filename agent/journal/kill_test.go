@@ -86,7 +86,7 @@ func TestKilledWriterLosesNothingThatWasDurable(t *testing.T) {
 		if len(r.Open) < len(received)/4 {
 			t.Fatalf("round %d: only %d open operations", round, len(r.Open))
 		}
-		j.Close()
+		mustClose(t, j)
 		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
 		}

@@ -83,7 +83,7 @@ func (j *Journal) refuseNewer(logs, snapshots []int) error {
 			return err
 		}
 		payload, err := readFrame(io.NewSectionReader(f, 0, frameHeader+maxRecord), nil)
-		f.Close()
+		_ = f.Close() // it was only read
 		if err != nil {
 			continue // torn or damaged: judged when it is read
 		}

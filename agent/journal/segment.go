@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -89,8 +90,7 @@ func (j *Journal) newLog(generation int) (*segment, error) {
 	}
 	s := &segment{file: f, name: name}
 	if err := j.begin(s, generation); err != nil {
-		f.Close()
-		return nil, err
+		return nil, errors.Join(err, f.Close())
 	}
 	return s, nil
 }

@@ -27,9 +27,9 @@ func (j *Journal) Receive(ops []Op) ([]Verdict, error) {
 	}
 	var verdicts []Verdict
 	err := j.do(&change{
-		stage: func(g *group) (err error) {
-			verdicts, err = j.receive(g, ops, hashes)
-			return err
+		stage: func(g *group) error {
+			verdicts = j.receive(g, ops, hashes)
+			return nil
 		},
 		withoutDisk: func(cause error) error {
 			verdicts = j.receiveInMemory(ops, hashes, cause)
@@ -43,7 +43,7 @@ func (j *Journal) Receive(ops []Op) ([]Verdict, error) {
 	return verdicts, nil
 }
 
-func (j *Journal) receive(g *group, ops []Op, hashes []uint64) ([]Verdict, error) {
+func (j *Journal) receive(g *group, ops []Op, hashes []uint64) []Verdict {
 	verdicts := make([]Verdict, len(ops))
 	for i := range ops {
 		op := &ops[i]
@@ -67,7 +67,7 @@ func (j *Journal) receive(g *group, ops []Op, hashes []uint64) ([]Verdict, error
 			}
 		})
 	}
-	return verdicts, nil
+	return verdicts
 }
 
 func (j *Journal) receiveInMemory(ops []Op, hashes []uint64, cause error) []Verdict {
