@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -61,9 +60,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case errors.Is(err, errHostsFailed):
 		return exitHostsFailed
 	}
-	if errors.Is(err, syscall.EADDRINUSE) {
-		err = fmt.Errorf("%w (is another procfleet running? end it, or give another address)", err)
-	}
 	fmt.Fprintln(stderr, "procfleet:", err)
 	if errors.Is(err, errUsage) {
 		return exitUsage
@@ -98,7 +94,7 @@ environment, the environment before the file.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError("%w", err) })
 	root.AddCommand(
 		newUp(), newDispatcher(), newWorker(), agentcmd.New(version),
-		newOp(), newTask(), newSimulate(), newVersion(), newDemoProcess(),
+		newOp(), newTask(), newSimulate(), newBench(), newVersion(), newDemoProcess(), newNATSServer(),
 	)
 	return root
 }

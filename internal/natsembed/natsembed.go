@@ -100,7 +100,7 @@ func freeAddress(listen string) (netip.AddrPort, error) {
 	}
 	probe, err := net.ListenTCP("tcp", tcp)
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("NATS listen address %q: %w", listen, err)
+		return netip.AddrPort{}, fmt.Errorf("NATS listen address %q: %w; choose another address if it is in use", listen, err)
 	}
 	if err := probe.Close(); err != nil {
 		return netip.AddrPort{}, fmt.Errorf("NATS listen address %q: %w", listen, err)

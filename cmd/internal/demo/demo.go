@@ -20,6 +20,8 @@ import (
 
 const (
 	pollEvery = 100 * time.Millisecond
+	// lookEvery is between two status operations; each is a task of its own.
+	lookEvery = 500 * time.Millisecond
 	// patience is how long the agent may take to bring the process back; it
 	// needs about a second.
 	patience = 60 * time.Second
@@ -158,7 +160,7 @@ func (s *show) survive(ctx context.Context, pid int) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(pollEvery):
+		case <-time.After(lookEvery):
 		}
 	}
 }

@@ -102,8 +102,8 @@ type agent struct {
 	conn     *nats.Conn
 }
 
-// address of agent i is 10.(i>>16).(i>>8&255).(i&255).
-func address(i int) netip.Addr {
+// Address of agent i is 10.(i>>16).(i>>8&255).(i&255).
+func Address(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
 }
 
@@ -117,8 +117,8 @@ func (f *Fleet) open(n int) (*link, error) {
 	for i := n; i < f.cfg.Agents; i += f.cfg.Connections {
 		a := &f.agents[i]
 		*a = agent{
-			subject:  agentproto.AgentSubject(f.cfg.Cloud, address(i)),
-			host:     fmt.Sprintf("%d:%s", f.cfg.Cloud, address(i)),
+			subject:  agentproto.AgentSubject(f.cfg.Cloud, Address(i)),
+			host:     fmt.Sprintf("%d:%s", f.cfg.Cloud, Address(i)),
 			instance: fmt.Sprintf("sim-%d-%d", f.started.UnixNano(), i),
 			conn:     conn,
 		}

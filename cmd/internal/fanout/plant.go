@@ -1,0 +1,155 @@
+package fanout
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	startTimeout = 2 * time.Minute // 100,000 agents take a while to announce
+	stopTimeout  = 10 * time.Second
+)
+
+// plant is the folder and the processes of one benchmark.
+type plant struct {
+	program  string // this binary
+	dir      string
+	children []*child
+}
+
+func newPlant() (*plant, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "procfleet-bench-")
+	if err != nil {
+		return nil, err
+	}
+	return &plant{program: program, dir: dir}, nil
+}
+
+// close stops what still runs and removes the folder.
+func (p *plant) close() error {
+	for i := len(p.children) - 1; i >= 0; i-- {
+		p.children[i].stop()
+	}
+	return os.RemoveAll(p.dir)
+}
+
+// startServers starts NATS and Redis, both keeping everything on disk.
+func (p *plant) startServers(ctx context.Context) (nats, redis string, err error) {
+	line, err := p.start(ctx, "nats", p.program, []string{"nats-server", "--listen", "127.0.0.1:0", "--data", filepath.Join(p.dir, "nats"), "--log-level", "warn"}, "url ")
+	if err != nil {
+		return "", "", err
+	}
+	port, err := freePort()
+	if err != nil {
+		return "", "", err
+	}
+	_, err = p.start(ctx, "redis", "redis-server", []string{
+		"--bind", "127.0.0.1", "--port", port, "--dir", p.dir, "--save", "",
+		"--appendonly", "yes", "--appendfsync", "everysec", "--maxmemory-policy", "noeviction",
+	}, "Ready to accept connections")
+	if err != nil {
+		return "", "", fmt.Errorf("%w (--start needs redis-server; give --redis and --nats to use running servers)", err)
+	}
+	return strings.TrimPrefix(line, "url "), "redis://127.0.0.1:" + port + "/0", nil
+}
+
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port), nil
+}
+
+// child is a process of the benchmark.
+type child struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+// start starts a process and returns the line of its standard output that
+// contains ready; with ready empty it does not wait. Errors go to a file of
+// the folder, whose end is part of the error if the process gives up.
+func (p *plant) start(ctx context.Context, name, program string, args []string, ready string) (string, error) {
+	logName := filepath.Join(p.dir, name+".log")
+	logFile, err := os.Create(logName)
+	if err != nil {
+		return "", err
+	}
+	defer logFile.Close()
+	c := &child{cmd: exec.Command(program, args...), done: make(chan struct{})}
+	c.cmd.Stderr = logFile
+	stdout, err := c.cmd.StdoutPipe()
+	if err != nil {
+		return "", err
+	}
+	if err := c.cmd.Start(); err != nil {
+		return "", fmt.Errorf("start %s: %w", name, err)
+	}
+	p.children = append(p.children, c)
+	lines := make(chan string, 1)
+	go c.follow(stdout, ready, lines)
+	if ready == "" {
+		return "", nil
+	}
+	select {
+	case line := <-lines:
+		return line, nil
+	case <-c.done:
+		return "", fmt.Errorf("%s ended at its start: %s", name, tail(logName))
+	case <-time.After(startTimeout):
+		return "", fmt.Errorf("%s was not ready within %v: %s", name, startTimeout, tail(logName))
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+// follow reads the output to its end, then reaps the process.
+func (c *child) follow(stdout io.Reader, ready string, lines chan<- string) {
+	defer close(c.done)
+	scanner := bufio.NewScanner(stdout)
+	for scanner.Scan() {
+		if ready != "" && strings.Contains(scanner.Text(), ready) {
+			select {
+			case lines <- scanner.Text():
+			default: // only the first counts
+			}
+		}
+	}
+	_ = c.cmd.Wait() // that it ended is all that matters
+}
+
+func (c *child) stop() {
+	_ = c.cmd.Process.Signal(syscall.SIGTERM) // an error means that it is gone
+	select {
+	case <-c.done:
+	case <-time.After(stopTimeout):
+		_ = c.cmd.Process.Kill()
+		<-c.done
+	}
+}
+
+func tail(name string) string {
+	const shown = 600
+	data, err := os.ReadFile(name)
+	if err != nil || len(data) == 0 {
+		return errors.Join(errors.New("it wrote nothing"), err).Error()
+	}
+	return strings.TrimSpace(string(data[max(0, len(data)-shown):]))
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/procfleet/procfleet/internal/natsembed"
+)
+
+// newNATSServer is the embedded NATS as a process of its own, for benchmarks
+// on machines without a nats-server.
+func newNATSServer() *cobra.Command {
+	var cfg natsembed.Config
+	var logs logFlags
+	cmd := &cobra.Command{
+		Use:     "nats-server",
+		Short:   "The embedded NATS as a process of its own",
+		Example: "  procfleet nats-server --listen 127.0.0.1:4222 --data nats-data",
+		Hidden:  true,
+		Args:    usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := refuseExposed("--listen", cfg.Listen, false); err != nil {
+				return err
+			}
+			log, err := logs.logger(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			cfg.Log = log
+			server, err := natsembed.Start(cfg)
+			if err != nil {
+				return err
+			}
+			defer server.Shutdown()
+			fmt.Fprintln(cmd.OutOrStdout(), "url", server.ClientURL())
+			<-cmd.Context().Done()
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&cfg.Listen, "listen", "127.0.0.1:4222", "address to listen on; port 0 finds a free one")
+	cmd.Flags().StringVar(&cfg.StoreDir, "data", "nats-data", "folder for JetStream's files")
+	logs.register(cmd.Flags())
+	return cmd
+}
