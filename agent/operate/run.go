@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/procfleet/procfleet/agent/journal"
@@ -56,7 +57,8 @@ func (r *run) look(ctx context.Context) proc.Probe {
 		Exclude: r.engine.groups.excluding(r.group),
 	})
 	if r.seen.Alias != "" {
-		r.known.aliases = append(r.known.aliases, r.seen.Alias)
+		// Others hold the same list.
+		r.known.aliases = append(slices.Clip(r.known.aliases), r.seen.Alias)
 	}
 	return r.seen
 }

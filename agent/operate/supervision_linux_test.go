@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -167,62 +168,94 @@ func TestRandomStartsAndStops(t *testing.T) {
 	}
 }
 
-func TestCommandAndStartLimits(t *testing.T) {
-	t.Parallel()
-	g := newRig(t, func(c *Config) { c.CommandLimit = 2 })
+// counted is a command that notes how many of its kind run at the time.
+const counted = "mkdir ../running.$$; ls -d ../running.* | wc -l >>../parallel; sleep 0.1; rmdir ../running.$$;"
+
+// specs are daemons with a folder each below the rig's.
+func (g *rig) specs(count int) []agentproto.Spec {
+	g.t.Helper()
+	var specs []agentproto.Spec
+	for i := range count {
+		dir := filepath.Join(g.dir, fmt.Sprint("p", i))
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			g.t.Fatal(err)
+		}
+		install(g.t, dir, demoName)
+		g.other = append(g.other, dir)
+		specs = append(specs, g.spec(func(s *agentproto.Spec) {
+			s.Key, s.SetupPath, s.PidPath = dir, dir, filepath.Join(dir, "demo.pid")
+			s.StartCmd = "echo >>../starts; setsid ./demo -pid demo.pid >/dev/null 2>&1 </dev/null &"
+		}))
+	}
+	return specs
+}
+
+// startAll starts all at once and returns their pids.
+func (g *rig) startAll(specs []agentproto.Spec) []int {
+	g.t.Helper()
 	var ids []journal.ID
-	for i := range 6 {
-		spec := g.spec(func(s *agentproto.Spec) {
-			s.Key, s.Type, s.PidPath = fmt.Sprint("key", i), "once", ""
-			s.StartCmd = "mkdir running.$$; ls -d running.* | wc -l >>parallel; sleep 0.1; rmdir running.$$"
-			s.StartCheckBeginMS, s.StartCheckEndMS = 0, 0
-		})
-		g.other = append(g.other, spec.Key)
+	for _, spec := range specs {
 		ids = append(ids, g.submit("start", spec))
 	}
+	var pids []int
 	for _, id := range ids {
-		g.check(g.result(id), 0, "")
+		pids = append(pids, g.check(g.result(id), 0, "").Status.PID)
 	}
+	return pids
+}
+
+// parallel fails if more than limit counted commands ran at a time.
+func (g *rig) parallel(limit int) {
+	g.t.Helper()
 	text, err := os.ReadFile(filepath.Join(g.dir, "parallel"))
 	if err != nil {
-		t.Fatal(err)
+		g.t.Fatal(err)
 	}
-	for _, n := range []byte(text) {
-		if n > '2' {
-			t.Fatalf("commands at a time: %q, want at most 2", text)
+	for field := range strings.FieldsSeq(string(text)) {
+		if n, err := strconv.Atoi(field); err != nil || n > limit {
+			g.t.Fatalf("commands at a time were %q, want at most %d", text, limit)
 		}
 	}
+}
+
+func TestCommandLimit(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, func(c *Config) { c.CommandLimit = 2 })
+	specs := g.specs(6)
+	for i := range specs {
+		specs[i].Type, specs[i].StartCmd, specs[i].PidPath = "once", counted, ""
+	}
+	g.startAll(specs)
+	g.parallel(2)
+}
+
+func TestStartLimit(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, func(c *Config) { c.StartLimit = 2 })
+	specs := g.specs(6)
+	pids := g.startAll(specs)
+	for i := range specs {
+		specs[i].StartCmd = counted + specs[i].StartCmd
+	}
+	for i, spec := range specs {
+		g.want("supervise", spec, 0, "")
+		sigkill(t, pids[i])
+	}
+	for i, spec := range specs {
+		g.becomes(spec, "it runs again", func(s agentproto.Status) bool { return s.Phase == "running" && s.PID != pids[i] })
+	}
+	g.parallel(2)
 }
 
 func TestAdoption(t *testing.T) {
 	t.Parallel()
 	const count, dead = 20, 3
 	g := newRig(t)
-	var specs []agentproto.Spec
-	pids := map[string]int{}
-	for i := range count {
-		dir := filepath.Join(g.dir, fmt.Sprint("p", i))
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		install(t, dir, demoName)
-		spec := g.spec(func(s *agentproto.Spec) {
-			s.Key, s.SetupPath, s.PidPath = dir, dir, filepath.Join(dir, "demo.pid")
-			s.StartCmd = "echo >>../starts; setsid ./demo -pid demo.pid >/dev/null 2>&1 </dev/null &"
-		})
-		g.other = append(g.other, dir)
-		specs = append(specs, spec)
-	}
-	var ids []journal.ID
-	for _, spec := range specs {
-		ids = append(ids, g.submit("start", spec))
-	}
-	for i, id := range ids {
-		pids[specs[i].Key] = g.check(g.result(id), 0, "").Status.PID
-	}
+	specs := g.specs(count)
+	pids := g.startAll(specs)
 	g.crash()
-	for _, spec := range specs[:dead] {
-		sigkill(t, pids[spec.Key])
+	for _, pid := range pids[:dead] {
+		sigkill(t, pid)
 	}
 	g.open()
 	if n := g.engine.Supervised(); n != count {
@@ -230,8 +263,8 @@ func TestAdoption(t *testing.T) {
 	}
 	for i, spec := range specs {
 		s := g.becomes(spec, "it runs", func(s agentproto.Status) bool { return s.Running && s.Phase == "running" && s.Supervised })
-		if died := i < dead; (s.PID != pids[spec.Key]) != died {
-			t.Errorf("process %d has pid %d after the agent's restart, %d before", i, s.PID, pids[spec.Key])
+		if died := i < dead; (s.PID != pids[i]) != died {
+			t.Errorf("process %d has pid %d after the agent's restart, %d before", i, s.PID, pids[i])
 		}
 	}
 	if g.starts() != count+dead {

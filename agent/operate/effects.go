@@ -1,0 +1,209 @@
+package operate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/proc"
+	"github.com/procfleet/procfleet/agent/supervise"
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+func (a *actor) perform(ctx context.Context, effect supervise.Effect, done *ended) {
+	switch effect := effect.(type) {
+	case supervise.Perform:
+		a.begin(ctx, a.ops[effect.Op.ID])
+	case supervise.Refuse:
+		a.refuse(ctx, effect)
+	case supervise.End:
+		a.end(ctx, effect.ID, done)
+	case supervise.Keep:
+		a.keep(effect.ID, done)
+	case supervise.Save:
+		a.trySave()
+	case supervise.AutoStart:
+		a.autoStart(ctx)
+	case supervise.GiveWay:
+		a.giveWay()
+	case supervise.Look:
+		a.look(ctx, effect.Gen)
+	case supervise.Watch:
+		a.watch(proc.Identity(effect.Main))
+	case supervise.Arm:
+		a.arm(effect)
+	}
+}
+
+func (a *actor) refuse(ctx context.Context, effect supervise.Refuse) {
+	order := a.ops[effect.ID]
+	delete(a.ops, effect.ID)
+	v := refused("queue full: too many operations wait for this process")
+	if effect.Why == supervise.Superseded {
+		v = refused("superseded by a later command for this process")
+	}
+	a.engine.turnAway(ctx, order.op, v)
+}
+
+// keep makes the spec of an operation that reached its goal the process's own.
+func (a *actor) keep(id string, done *ended) {
+	spec := a.ops[id].op.Spec
+	if a.state.Kept && !sameProgram(&a.spec, &spec) {
+		a.aliases = nil
+		if proc.Alive(a.last) && a.last != proc.Identity(a.state.Main) {
+			done.result.Warnings = append(done.result.Warnings,
+				fmt.Sprintf("pid %d of the spec before still runs and is not supervised any more", a.last.PID))
+		}
+	}
+	a.spec = spec
+	if done.result.Code == agentproto.CodeSuccess && a.ops[id].op.Action != agentproto.ActionSupervise {
+		a.startedAt = time.Now().UTC()
+	}
+}
+
+// end completes the result with what the machine decided and makes it durable.
+// It does not return before that has worked, since whatever comes next must
+// not be known before it; only the end of the engine ends the attempts.
+func (a *actor) end(ctx context.Context, id string, done *ended) {
+	order := a.ops[id]
+	delete(a.ops, id)
+	result := done.result
+	if done.facts.shown {
+		a.publish()
+		result.Status = a.snapshot.Load().status(done.facts)
+	}
+	a.engine.finish(ctx, order.op, result)
+	a.trySave() // again, in case the journal came back only now
+	a.engine.drain.end()
+}
+
+// trySave goes on without the record when it cannot be written: supervision
+// must not stop because a disk is full, and the next change tries again.
+func (a *actor) trySave() {
+	if err := a.save(); err != nil {
+		a.log.WithError(err).Error("process record was not saved")
+	}
+}
+
+// save writes the record if it changed.
+func (a *actor) save() error {
+	text, err := a.encode()
+	if err != nil || bytes.Equal(text, a.saved) {
+		return err
+	}
+	if err := a.engine.cfg.Ledger.SaveProcess(a.key, text); err != nil {
+		return err
+	}
+	a.saved = text
+	return nil
+}
+
+// know is what work on the given spec may rely on. What is known of another
+// program of the same key says nothing about this one.
+func (a *actor) know(spec *agentproto.Spec) knowledge {
+	if a.state.Kept && !sameProgram(&a.spec, spec) {
+		return knowledge{}
+	}
+	return knowledge{main: proc.Identity(a.state.Main), last: a.last, aliases: a.aliases}
+}
+
+func (a *actor) autoStart(ctx context.Context) {
+	if !a.engine.drain.begin() {
+		return
+	}
+	way, cancel := context.WithCancel(ctx)
+	a.giveWay = cancel
+	r := a.newRun(journal.Op{Action: agentproto.ActionStart, Spec: a.spec})
+	r.auto, r.left = true, a.starting
+	r.started = func(exec journal.Exec) { a.mailbox.put(autoSpawned{exec: exec}) }
+	a.engine.work.Go(func() { a.mailbox.put(r.autoStart(ctx, way)) })
+}
+
+func (a *actor) newRun(op journal.Op) *run {
+	return &run{engine: a.engine, op: op, name: actionNames[op.Action], known: a.know(&op.Spec)}
+}
+
+// begin carries out an operation beside the goroutine.
+func (a *actor) begin(ctx context.Context, o order) {
+	if !a.engine.drain.begin() {
+		return // it stays open in the journal
+	}
+	r := a.newRun(o.op)
+	other := a.state.Kept && !sameProgram(&a.spec, &o.op.Spec)
+	a.engine.work.Go(func() {
+		done, ok := r.carryOut(ctx, o)
+		if !ok {
+			a.engine.drain.end()
+			return
+		}
+		done.outcome.Other = other
+		a.mailbox.put(done)
+	})
+}
+
+// look looks at the process beside the goroutine, since a look may take
+// seconds. One at a time is enough: a request meanwhile makes another follow.
+func (a *actor) look(ctx context.Context, gen int) {
+	a.lookGen = gen
+	if a.looking {
+		return
+	}
+	a.looking = true
+	r := a.newRun(journal.Op{Spec: a.spec})
+	r.op.Spec.Key = a.key
+	a.engine.work.Go(func() {
+		event := supervise.Observed{Gen: gen}
+		if r.look(ctx); r.contested(a.engine.owners.of(r.main())) == nil {
+			event.Main = supervise.Identity(r.main())
+		}
+		event.Sight = r.sight()
+		a.mailbox.put(looked{event: event, aliases: r.known.aliases})
+	})
+}
+
+func (a *actor) watch(id proc.Identity) {
+	a.stopWatching()
+	if id.IsZero() {
+		return
+	}
+	stop, err := a.engine.watcher.Add(id, func(id proc.Identity) {
+		a.mailbox.put(supervise.Died{Main: supervise.Identity(id)})
+	})
+	switch {
+	case errors.Is(err, proc.ErrGone):
+		a.mailbox.put(supervise.Died{Main: supervise.Identity(id)})
+	case err != nil:
+		a.log.WithError(err).Warn("process is not watched, only looked at from time to time")
+	default:
+		a.unwatch = stop
+	}
+}
+
+func (a *actor) stopWatching() {
+	if a.unwatch != nil {
+		a.unwatch()
+		a.unwatch = nil
+	}
+}
+
+func (a *actor) arm(effect supervise.Arm) {
+	a.disarm()
+	delay := effect.Delay
+	if effect.Timer == supervise.RetryTimer {
+		delay = supervise.Jitter(delay, rand.Float64()) //nolint:gosec // spreads load, guards nothing
+		a.retryAt = time.Now().Add(delay).UTC()
+	}
+	a.timer = time.AfterFunc(delay, func() {
+		a.mailbox.put(supervise.Fired{Timer: effect.Timer, Gen: effect.Gen})
+	})
+}
+
+func (a *actor) disarm() {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}
