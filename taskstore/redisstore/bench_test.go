@@ -21,23 +21,27 @@ import (
 
 // quick is a server that writes to disk once a second, as one in production
 // does.
-func quick(b testing.TB) *redistest.Server {
-	return redistest.Start(b, "--appendfsync", "everysec")
+func quick(tb testing.TB) *redistest.Server {
+	tb.Helper()
+	return redistest.Start(tb, "--appendfsync", "everysec")
 }
 
-func openQuietly(b testing.TB, server *redistest.Server) *redisstore.Store {
-	b.Helper()
-	s, err := redisstore.Open(b.Context(), redisstore.Options{URL: server.URL(), Log: testenv.Silent()})
+func openQuietly(tb testing.TB, server *redistest.Server) *redisstore.Store {
+	tb.Helper()
+	s, err := redisstore.Open(tb.Context(), redisstore.Options{URL: server.URL(), Log: testenv.Silent()})
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
-	b.Cleanup(func() { _ = s.Close() })
+	tb.Cleanup(func() { _ = s.Close() })
 	return s
 }
 
 func BenchmarkStore(b *testing.B) {
 	storetest.RunBenchmarks(b, storetest.Harness{
-		Open: func(t testing.TB) taskstore.Store { return openQuietly(t, quick(t)) },
+		Open: func(tb testing.TB) taskstore.Store {
+			tb.Helper()
+			return openQuietly(tb, quick(tb))
+		},
 	})
 }
 

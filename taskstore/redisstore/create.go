@@ -102,6 +102,7 @@ type maker struct {
 	store *Store
 	draft *taskstore.Draft
 	nonce string
+	found *procfleet.Task // the task that the same request made before
 }
 
 // makeAttempts is how often a maker that was overtaken by another one of the
@@ -111,12 +112,11 @@ const makeAttempts = 12
 func (m *maker) create(ctx context.Context) (procfleet.Task, bool, error) {
 	for attempt := range makeAttempts {
 		n, now, err := m.number(ctx)
-		var existing *foundTask
-		if errors.As(err, &existing) {
-			return existing.task, false, nil
-		}
 		if err != nil {
 			return procfleet.Task{}, false, err
+		}
+		if m.found != nil {
+			return *m.found, false, nil
 		}
 		t := m.task(n, now)
 		answer, err := m.write(ctx, &t)
@@ -134,14 +134,9 @@ func (m *maker) create(ctx context.Context) (procfleet.Task, bool, error) {
 	return procfleet.Task{}, false, fmt.Errorf("%w: other dispatchers make the same task again and again", taskstore.ErrUnavailable)
 }
 
-// foundTask says that the request was made before.
-type foundTask struct{ task procfleet.Task }
-
-func (*foundTask) Error() string { return "the request was made before" }
-
 // number returns the number for the task and the time of its acceptance, with
-// the task's entry in the indexes and the idempotency record made; or a
-// [foundTask].
+// the task's entry in the indexes and the idempotency record made; none if
+// the request's task was found.
 func (m *maker) number(ctx context.Context) (procfleet.Number, time.Time, error) {
 	if m.draft.IdempotencyKey == "" {
 		return m.store.enrol(ctx, 0, m.lifetime())
@@ -151,7 +146,7 @@ func (m *maker) number(ctx context.Context) (procfleet.Number, time.Time, error)
 		return 0, time.Time{}, err
 	}
 	n, err := m.claim(ctx, fresh, now.Add(m.lifetime()))
-	if err != nil {
+	if err != nil || m.found != nil {
 		return 0, time.Time{}, err
 	}
 	_, _, err = m.store.enrol(ctx, n, m.lifetime())
@@ -161,7 +156,8 @@ func (m *maker) number(ctx context.Context) (procfleet.Number, time.Time, error)
 func (m *maker) lifetime() time.Duration { return m.draft.Timeout + m.draft.Retention }
 
 // claim makes the idempotency key point to a number: a fresh one, or the one
-// that the key has if its task was never written.
+// that the key has if its task was never written. It stops when it finds the
+// request's task.
 func (m *maker) claim(ctx context.Context, fresh procfleet.Number, expires time.Time) (procfleet.Number, error) {
 	read, want := procfleet.Number(0), fresh
 	for {
@@ -170,7 +166,7 @@ func (m *maker) claim(ctx context.Context, fresh procfleet.Number, expires time.
 			return want, err
 		}
 		free, err := m.free(ctx, has)
-		if err != nil {
+		if err != nil || m.found != nil {
 			return 0, err
 		}
 		read, want = has, has
@@ -181,8 +177,8 @@ func (m *maker) claim(ctx context.Context, fresh procfleet.Number, expires time.
 }
 
 // free looks at the task that an idempotency key points to. It answers true
-// if the key may point to another one, false if the task is to be made under
-// its number, and a [foundTask] if it is the one that the caller wants.
+// if the key may point to another one, and false if the task is to be made
+// under its number or is the one that the request made before, found.
 func (m *maker) free(ctx context.Context, has procfleet.Number) (bool, error) {
 	t, body, err := m.store.taskAndBody(ctx, has.TaskID())
 	switch {
@@ -195,7 +191,8 @@ func (m *maker) free(ctx context.Context, has procfleet.Number) (bool, error) {
 	case body != m.draft.BodyHash:
 		return false, taskstore.ErrConflict
 	}
-	return false, &foundTask{task: t}
+	m.found = &t
+	return false, nil
 }
 
 func (m *maker) task(n procfleet.Number, now time.Time) procfleet.Task {

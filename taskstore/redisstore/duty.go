@@ -177,7 +177,7 @@ func (s *Store) Revisit(ctx context.Context, id procfleet.TaskID, after time.Dur
 func (s *Store) Settle(ctx context.Context, id procfleet.TaskID) error {
 	n, err := number(id)
 	if err != nil {
-		return nil // what is no id is not in the index
+		return nil //nolint:nilerr // what is no id is not in the index
 	}
 	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 		pipe.ZRem(ctx, s.keys.sweep(taskstore.Shard(n)), strconv.FormatInt(int64(n), 10))

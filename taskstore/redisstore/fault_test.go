@@ -253,14 +253,14 @@ func TestReadOnlyServerIsUnavailable(t *testing.T) {
 	s := impatient(t, server)
 	create(t, s, storetest.Draft(1))
 	c := raw(t, server)
-	if err := c.SlaveOf(t.Context(), "127.0.0.1", strconv.Itoa(testenv.FreePort(t))).Err(); err != nil {
+	if err := c.ReplicaOf(t.Context(), "127.0.0.1", strconv.Itoa(testenv.FreePort(t))).Err(); err != nil {
 		t.Fatal(err)
 	}
 	mustBeUnavailable(t, "create", func(ctx context.Context) error {
 		_, _, err := s.Create(ctx, storetest.Draft(1))
 		return err
 	})
-	if err := c.SlaveOf(t.Context(), "NO", "ONE").Err(); err != nil {
+	if err := c.ReplicaOf(t.Context(), "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
 	}
 	create(t, s, storetest.Draft(1))
@@ -423,7 +423,7 @@ func TestWaitingForReplicas(t *testing.T) {
 	}
 	master.Stop(t)
 	promoted := raw(t, replica)
-	if err := promoted.SlaveOf(t.Context(), "NO", "ONE").Err(); err != nil {
+	if err := promoted.ReplicaOf(t.Context(), "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
 	}
 	got, err := open(t, redisstore.Options{URL: replica.URL()}).Task(t.Context(), task.ID)
@@ -452,7 +452,7 @@ func TestServerThatCannotBeCheckedIsWarnedAbout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	t.Cleanup(func() { _ = s.Close() })
 	if e := hook.LastEntry(); e == nil || e.Level != logrus.WarnLevel {
 		t.Errorf("last log entry is %+v", e)
 	}

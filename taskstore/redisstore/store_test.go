@@ -20,29 +20,29 @@ type onServer struct {
 	server *redistest.Server
 }
 
-func open(t testing.TB, opt redisstore.Options) *redisstore.Store {
-	t.Helper()
-	opt.Log = testenv.Log(t)
-	s, err := redisstore.Open(t.Context(), opt)
+func open(tb testing.TB, opt redisstore.Options) *redisstore.Store {
+	tb.Helper()
+	opt.Log = testenv.Log(tb)
+	s, err := redisstore.Open(tb.Context(), opt)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.Close() }) // a test may have closed it
+	tb.Cleanup(func() { _ = s.Close() }) // a test may have closed it
 	return s
 }
 
-func openOn(t testing.TB, server *redistest.Server) onServer {
-	t.Helper()
-	return onServer{Store: open(t, redisstore.Options{URL: server.URL()}), server: server}
+func openOn(tb testing.TB, server *redistest.Server) onServer {
+	tb.Helper()
+	return onServer{Store: open(tb, redisstore.Options{URL: server.URL()}), server: server}
 }
 
-func orphan(t testing.TB, s taskstore.Store, d taskstore.Draft) procfleet.TaskID {
-	t.Helper()
+func orphan(tb testing.TB, s taskstore.Store, d taskstore.Draft) procfleet.TaskID {
+	tb.Helper()
 	id, err := s.(interface {
 		Orphan(context.Context, taskstore.Draft) (procfleet.TaskID, error)
-	}).Orphan(t.Context(), d)
+	}).Orphan(tb.Context(), d)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return id
 }
@@ -50,18 +50,28 @@ func orphan(t testing.TB, s taskstore.Store, d taskstore.Draft) procfleet.TaskID
 func TestStandalone(t *testing.T) {
 	t.Parallel()
 	h := storetest.Harness{
-		Open: func(t testing.TB) taskstore.Store { return openOn(t, redistest.Start(t)) },
-		Reopen: func(t testing.TB, old taskstore.Store) taskstore.Store {
+		Open: func(tb testing.TB) taskstore.Store {
+			tb.Helper()
+			return openOn(tb, redistest.Start(tb))
+		},
+		Reopen: func(tb testing.TB, old taskstore.Store) taskstore.Store {
+			tb.Helper()
 			server := old.(onServer).server
-			server.Restart(t)
-			return openOn(t, server)
+			server.Restart(tb)
+			return openOn(tb, server)
 		},
 		Orphan: orphan,
 	}
 	if runtime.GOOS == "linux" {
 		clock := redistest.BuildClock(t)
-		h.Open = func(t testing.TB) taskstore.Store { return openOn(t, clock.Start(t)) }
-		h.Advance = func(t testing.TB, s taskstore.Store, d time.Duration) { s.(onServer).server.Advance(t, d) }
+		h.Open = func(tb testing.TB) taskstore.Store {
+			tb.Helper()
+			return openOn(tb, clock.Start(tb))
+		}
+		h.Advance = func(tb testing.TB, s taskstore.Store, d time.Duration) {
+			tb.Helper()
+			s.(onServer).server.Advance(tb, d)
+		}
 	}
 	storetest.Run(t, h)
 }
@@ -72,8 +82,9 @@ func TestCluster(t *testing.T) {
 	url := nodes[0].URL() + "?addr=" + nodes[1].Addr + "&addr=" + nodes[2].Addr
 	storetest.Run(t, storetest.Harness{
 		// The checks share the cluster; each has keys of its own.
-		Open: func(t testing.TB) taskstore.Store {
-			return open(t, redisstore.Options{URL: url, Prefix: t.Name() + ":"})
+		Open: func(tb testing.TB) taskstore.Store {
+			tb.Helper()
+			return open(tb, redisstore.Options{URL: url, Prefix: tb.Name() + ":"})
 		},
 		Orphan: orphan,
 	})

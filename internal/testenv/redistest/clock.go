@@ -47,42 +47,42 @@ int gettimeofday(struct timeval *restrict tv, void *restrict tz) {
 type Clock struct{ library string }
 
 // BuildClock builds the clock; one is enough for all servers of a test.
-func BuildClock(t testing.TB) Clock {
-	t.Helper()
-	dir := t.TempDir()
+func BuildClock(tb testing.TB) Clock {
+	tb.Helper()
+	dir := tb.TempDir()
 	source, library := filepath.Join(dir, "clock.c"), filepath.Join(dir, "clock.so")
 	if err := os.WriteFile(source, []byte(clockSource), 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if out, err := exec.Command("cc", "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
-		t.Fatalf("build a movable clock with the C compiler: %v\n%s", err, out)
+		tb.Fatalf("build a movable clock with the C compiler: %v\n%s", err, out)
 	}
 	return Clock{library: library}
 }
 
 // Start is [Start] with a clock for [Server.Advance].
-func (c Clock) Start(t testing.TB, args ...string) *Server {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "clock")
+func (c Clock) Start(tb testing.TB, args ...string) *Server {
+	tb.Helper()
+	file := filepath.Join(tb.TempDir(), "clock")
 	if err := os.WriteFile(file, make([]byte, 8), 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	s := &Server{args: durable(args), clock: file, env: []string{"LD_PRELOAD=" + c.library, "REDISTEST_CLOCK=" + file}}
-	s.begin(t)
+	s.begin(tb)
 	return s
 }
 
 // Advance moves the clock of a server that a [Clock] started, also backwards.
-func (s *Server) Advance(t testing.TB, d time.Duration) {
-	t.Helper()
+func (s *Server) Advance(tb testing.TB, d time.Duration) {
+	tb.Helper()
 	s.ahead += d
 	f, err := os.OpenFile(s.clock, os.O_WRONLY, 0)
 	if err != nil {
-		t.Fatalf("move the clock of redis-server: %v", err)
+		tb.Fatalf("move the clock of redis-server: %v", err)
 	}
 	defer f.Close()
 	// In place: the server has this file mapped.
 	if _, err := f.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(s.ahead.Microseconds())), 0); err != nil {
-		t.Fatalf("move the clock of redis-server: %v", err)
+		tb.Fatalf("move the clock of redis-server: %v", err)
 	}
 }

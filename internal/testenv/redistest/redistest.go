@@ -45,10 +45,10 @@ type Server struct {
 // Start starts a server; args are added to its command line, for example
 // "--maxmemory", "8mb". Without a redis-server on this machine the test is
 // skipped, but fails in CI and where PROCFLEET_REQUIRE names redis.
-func Start(t testing.TB, args ...string) *Server {
-	t.Helper()
+func Start(tb testing.TB, args ...string) *Server {
+	tb.Helper()
 	s := &Server{args: durable(args)}
-	s.begin(t)
+	s.begin(tb)
 	return s
 }
 
@@ -59,34 +59,34 @@ func durable(args []string) []string {
 }
 
 // begin starts the server for the first time.
-func (s *Server) begin(t testing.TB) {
-	t.Helper()
-	s.binary, s.dir = lookUp(t), t.TempDir()
-	t.Cleanup(func() { s.Stop(t) })
+func (s *Server) begin(tb testing.TB) {
+	tb.Helper()
+	s.binary, s.dir = lookUp(tb), tb.TempDir()
+	tb.Cleanup(func() { s.Stop(tb) })
 	// Another process may take the port between the choice and the start.
 	for attempt := 1; ; attempt++ {
-		s.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+		s.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(tb)))
 		err := s.start()
 		if err == nil {
 			return
 		}
 		if attempt == 3 {
-			t.Fatalf("start redis-server: %v", err)
+			tb.Fatalf("start redis-server: %v", err)
 		}
 	}
 }
 
-func lookUp(t testing.TB) string {
-	t.Helper()
+func lookUp(tb testing.TB) string {
+	tb.Helper()
 	path, err := exec.LookPath("redis-server")
 	if err == nil {
 		return path
 	}
 	const missing = "redis-server is not installed; install it with \"apt-get install redis-server\" or \"brew install redis\""
 	if os.Getenv("CI") == "true" || strings.Contains(os.Getenv("PROCFLEET_REQUIRE"), "redis") {
-		t.Fatal(missing)
+		tb.Fatal(missing)
 	}
-	t.Skip(missing)
+	tb.Skip(missing)
 	return ""
 }
 
@@ -95,13 +95,13 @@ func (s *Server) URL() string { return "redis://" + s.Addr }
 
 // Stop kills the server with SIGKILL and waits until it is gone. Stopping a
 // stopped server does nothing.
-func (s *Server) Stop(t testing.TB) {
-	t.Helper()
+func (s *Server) Stop(tb testing.TB) {
+	tb.Helper()
 	if s.cmd == nil {
 		return
 	}
 	if err := s.cmd.Process.Kill(); err != nil {
-		t.Logf("kill redis-server: %v", err)
+		tb.Logf("kill redis-server: %v", err)
 	}
 	<-s.exited
 	s.cmd = nil
@@ -109,11 +109,11 @@ func (s *Server) Stop(t testing.TB) {
 
 // Restart kills the server if it runs, and starts it at the same address with
 // the data that it left.
-func (s *Server) Restart(t testing.TB) {
-	t.Helper()
-	s.Stop(t)
+func (s *Server) Restart(tb testing.TB) {
+	tb.Helper()
+	s.Stop(tb)
 	if err := s.start(); err != nil {
-		t.Fatalf("start redis-server again: %v", err)
+		tb.Fatalf("start redis-server again: %v", err)
 	}
 }
 
@@ -143,7 +143,10 @@ func (s *Server) start() error {
 	<-exited
 	s.cmd = nil
 	said, err := os.ReadFile(log)
-	return fmt.Errorf("not ready: %s (%v)", said, err)
+	if err != nil {
+		return fmt.Errorf("not ready, and its log: %w", err)
+	}
+	return fmt.Errorf("not ready: %s", said)
 }
 
 // ready waits until the server answers or has ended.
@@ -178,7 +181,7 @@ func (s *Server) ask(command string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }() // the answer is all that counts
 	if err := conn.SetDeadline(time.Now().Add(probeTimeout)); err != nil {
 		return "", err
 	}

@@ -14,21 +14,28 @@ import (
 // StartSentinel starts a Sentinel that watches a master under a name and puts
 // a replica in its place soon after it is gone. It returns when it knows as
 // many replicas as are given.
-func StartSentinel(t testing.TB, name string, master *Server, replicas int) *Server {
-	t.Helper()
+func StartSentinel(tb testing.TB, name string, master *Server, replicas int) *Server {
+	tb.Helper()
 	host, port, err := net.SplitHostPort(master.Addr)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	config := filepath.Join(t.TempDir(), "sentinel.conf") // Sentinel writes into it
+	// Sentinel asks a master for its replicas when it begins, and then every
+	// ten seconds; it shall find them the first time.
+	connected := fmt.Sprintf("connected_slaves:%d", replicas)
+	testenv.Eventually(tb, startTimeout, func() bool {
+		info, err := master.ask("INFO replication")
+		return err == nil && strings.Contains(info, connected)
+	}, "the replicas are connected")
+	config := filepath.Join(tb.TempDir(), "sentinel.conf") // Sentinel writes into it
 	text := fmt.Sprintf("sentinel monitor %[1]s %s %s 1\nsentinel down-after-milliseconds %[1]s 300\nsentinel failover-timeout %[1]s 3000\n", name, host, port)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	s := &Server{args: []string{config, "--sentinel"}}
-	s.begin(t)
+	s.begin(tb)
 	known := fmt.Sprintf("slaves=%d", replicas)
-	testenv.Eventually(t, startTimeout, func() bool {
+	testenv.Eventually(tb, 3*startTimeout, func() bool {
 		info, err := s.ask("INFO sentinel")
 		return err == nil && strings.Contains(info, known)
 	}, "Sentinel knows the replicas")
