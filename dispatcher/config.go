@@ -60,7 +60,7 @@ const (
 type Limits struct {
 	Body      int64 // bytes of a request body; default 40 MiB
 	Items     int   // processes times hosts in one request; default 200,000
-	BigBodies int   // bodies above 1 MiB that are worked on at once; default 8
+	BigBodies int   // bodies above 1 MiB that are worked on at once; default 4
 }
 
 // Timeouts bound how long anything is waited for.
@@ -82,7 +82,7 @@ func (c Config) WithDefaults() Config {
 	orDefault(&c.Listen, "127.0.0.1:8080")
 	orDefault(&c.Limits.Body, 40<<20)
 	orDefault(&c.Limits.Items, 200_000)
-	orDefault(&c.Limits.BigBodies, 8)
+	orDefault(&c.Limits.BigBodies, 4)
 	orDefault(&c.Timeouts.Header, 10*time.Second)
 	orDefault(&c.Timeouts.Read, time.Minute)
 	orDefault(&c.Timeouts.Write, 5*time.Minute)

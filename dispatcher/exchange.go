@@ -1,9 +1,9 @@
 package dispatcher
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -142,15 +142,9 @@ func (e *exchange) room() (release func(), err error) {
 
 // request reads what a dialect may know of the request.
 func (e *exchange) request() (*dialect.Request, error) {
-	limit := e.api.cfg.Limits.Body
-	body, err := io.ReadAll(http.MaxBytesReader(e.w, e.r.Body, limit))
-	if _, over := errors.AsType[*http.MaxBytesError](err); over {
-		return nil, &dialect.Failure{
-			Kind: dialect.TooLarge, Field: "body", Problem: fmt.Sprintf("is larger than %d bytes; divide the request", limit),
-		}
-	}
+	body, err := e.body()
 	if err != nil {
-		return nil, &dialect.Failure{Kind: dialect.Malformed, Field: "body", Problem: "ends too early"}
+		return nil, err
 	}
 	return &dialect.Request{
 		Method:             e.r.Method,
@@ -162,6 +156,38 @@ func (e *exchange) request() (*dialect.Request, error) {
 	}, nil
 }
 
+// body reads the request's body.
+func (e *exchange) body() ([]byte, error) {
+	limit := e.api.cfg.Limits.Body
+	over := &dialect.Failure{
+		Kind: dialect.TooLarge, Field: "body", Problem: fmt.Sprintf("is larger than %d bytes; divide the request", limit),
+	}
+	if e.r.ContentLength > limit {
+		e.skip(2 * limit)
+		return nil, over
+	}
+	var body bytes.Buffer
+	body.Grow(int(max(e.r.ContentLength, 0)) + bytes.MinRead)
+	n, err := body.ReadFrom(io.LimitReader(e.r.Body, limit+1))
+	switch {
+	case err != nil:
+		return nil, &dialect.Failure{Kind: dialect.Malformed, Field: "body", Problem: "ends too early"}
+	case n > limit:
+		e.skip(2 * limit)
+		return nil, over
+	}
+	return body.Bytes(), nil
+}
+
+// skip reads on for a while without keeping anything: many callers look for
+// an answer only after they have sent everything.
+func (e *exchange) skip(most int64) {
+	if e.r.Header.Get("Expect") != "" {
+		return // this caller waits with its body until it is asked for
+	}
+	_, _ = io.CopyN(io.Discard, e.r.Body, most) // the answer is the same however this ends
+}
+
 // fail answers with an error in the dialect's form. What is our fault is
 // logged; the caller gets the request's id to ask with.
 func (e *exchange) fail(err error) {
@@ -170,8 +196,12 @@ func (e *exchange) fail(err error) {
 	case dialect.Internal:
 		e.log().WithError(err).Error("request failed")
 		f = &dialect.Failure{Kind: dialect.Internal, Problem: "internal error, request " + e.id}
-	case dialect.Unavailable, dialect.OutcomeUnknown:
-		e.log().WithField("task", f.Task).WithError(err).Warn("request turned away")
+	case dialect.OutcomeUnknown:
+		e.log().WithField("task", f.Task).WithError(err).Warn("acceptance unknown")
+	case dialect.Unavailable:
+		if e.api.turnedAway.due(e.start) { // while something is away, every request would say so
+			e.log().WithError(err).Warn("requests turned away")
+		}
 	default:
 	}
 	if f.RetryAfter > 0 {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -21,7 +22,17 @@ type api struct {
 	store     Queries
 	measures  *measures
 	// bigBodies has room for the big bodies that may be in memory at once.
-	bigBodies chan struct{}
+	bigBodies  chan struct{}
+	turnedAway oncePerSecond
+}
+
+// oncePerSecond keeps a message that repeats itself from filling the log.
+type oncePerSecond struct{ last atomic.Int64 }
+
+// due reports whether the message may be written now.
+func (o *oncePerSecond) due(now time.Time) bool {
+	last := o.last.Load()
+	return now.UnixNano()-last >= int64(time.Second) && o.last.CompareAndSwap(last, now.UnixNano())
 }
 
 // handler routes the calls of the dialects and the paths of operation.

@@ -50,31 +50,36 @@ type answer struct {
 	body   map[string]any
 }
 
+// call may be used from any goroutine: what goes wrong fails the test, and is
+// the zero answer.
 func (d *door) call(method, path, body string, header ...string) answer {
 	d.t.Helper()
+	a, err := d.try(method, path, body, header)
+	if err != nil {
+		d.t.Errorf("%s %s: %v in %q", method, path, err, a.text)
+	}
+	return a
+}
+
+func (d *door) try(method, path, body string, header []string) (answer, error) {
 	r, err := http.NewRequestWithContext(d.t.Context(), method, d.url+path, strings.NewReader(body))
 	if err != nil {
-		d.t.Fatal(err)
+		return answer{}, err
 	}
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
-		d.t.Fatal(err)
+		return answer{}, err
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		d.t.Fatal(err)
-	}
 	a := answer{status: resp.StatusCode, header: resp.Header, text: string(text)}
-	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
-		if err := json.Unmarshal(text, &a.body); err != nil {
-			d.t.Fatalf("%s %s answered %q: %v", method, path, text, err)
-		}
+	if err == nil && strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
+		err = json.Unmarshal(text, &a.body)
 	}
-	return a
+	return a, err
 }
 
 // tasks is how many tasks there are.
@@ -375,5 +380,31 @@ func TestAPanicIsOneAnswerAndNotTheEnd(t *testing.T) {
 	}
 	if a := d.call(http.MethodGet, "/healthz", ""); a.status != http.StatusOK {
 		t.Errorf("afterwards: %d", a.status)
+	}
+}
+
+func TestRepeatsAtTheSameMomentAreOneTaskQueuedOnce(t *testing.T) {
+	t.Parallel()
+	nats, store := testenv.StartNATS(t), openStore(t)
+	doors := []*door{openDoor(t, testConfig(t), store, nats.Bus), openDoor(t, testConfig(t), store, nats.Bus)}
+	answers := make(chan answer, 16)
+	for i := range cap(answers) {
+		go func() {
+			answers <- doors[i%2].call(http.MethodPost, v2Path, gseBody(2, "10.0.0.1"), "Idempotency-Key", "k")
+		}()
+	}
+	ids := make(map[any]bool)
+	for range cap(answers) {
+		ids[esbID("task_id")(<-answers)] = true
+	}
+	if len(ids) != 1 || ids[nil] {
+		t.Errorf("the answers name %v", ids)
+	}
+	stream, err := nats.JS.Stream(t.Context(), bus.StreamOps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := stream.CachedInfo().State.Msgs; n != 1 || doors[0].tasks() != 1 {
+		t.Errorf("%d chunks queued, %d tasks", n, doors[0].tasks())
 	}
 }

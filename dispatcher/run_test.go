@@ -1,8 +1,10 @@
 package dispatcher
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -11,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/procfleet/procfleet/internal/telemetry"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
@@ -53,10 +56,7 @@ func TestRunFinishesWhatItHasBegunAndEnds(t *testing.T) {
 		t.Fatalf("healthz: %d", a.status)
 	}
 	answered := make(chan answer, 1)
-	go func() {
-		defer close(answered) // a call that cannot be made fails the test and answers nothing
-		answered <- front.call(http.MethodPost, v2Path, gseBody(2, "10.0.0.1"))
-	}()
+	go func() { answered <- front.call(http.MethodPost, v2Path, gseBody(2, "10.0.0.1")) }()
 	<-inside
 	stop()
 	testenv.Eventually(t, 5*time.Second, func() bool {
@@ -114,5 +114,71 @@ func TestHealthReadinessAndMetrics(t *testing.T) {
 	}
 	if a := d.call(http.MethodGet, "/metrics", ""); a.text != "numbers" {
 		t.Errorf("metrics: %s", a.text)
+	}
+}
+
+// Many clients write a whole body before they read: they too must see why it
+// was refused.
+func TestACallerWhoSendsTooMuchCanReadTheAnswer(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	cfg.Limits.Body = 8 << 20
+	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	const size = 12 << 20
+	for name, framing := range map[string]struct {
+		header, before, after string
+	}{
+		"with a length":    {header: fmt.Sprintf("Content-Length: %d", size)},
+		"without a length": {header: "Transfer-Encoding: chunked", before: fmt.Sprintf("%x\r\n", size), after: "\r\n0\r\n\r\n"},
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(d.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		head := "POST " + v2Path + " HTTP/1.1\r\nHost: 127.0.0.1\r\n" + framing.header + "\r\n\r\n" + framing.before
+		if _, err := io.WriteString(conn, head+strings.Repeat("x", size)+framing.after); err != nil {
+			t.Fatalf("%s: send: %v", name, err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("%s: read: %v", name, err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(text), "1306406") {
+			t.Errorf("%s: %d %s %v", name, resp.StatusCode, text, err)
+		}
+	}
+}
+
+func TestAccountsAreInTheMetrics(t *testing.T) {
+	t.Parallel()
+	metrics, err := telemetry.NewMetrics()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := testConfig(t)
+	cfg.Meter, cfg.Metrics = metrics.Meter("dispatcher"), metrics.Handler()
+	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	d.call(http.MethodPost, v2Path, gseBody(2, "10.0.0.1", "10.0.0.2"))
+	d.call(http.MethodDelete, nativePath, "")
+	text := d.call(http.MethodGet, "/metrics", "").text
+	for _, want := range []string{
+		`procfleet_dispatcher_accepted_tasks_total{dialect="gse.operate_proc_v2"} 1`,
+		`procfleet_dispatcher_accepted_items_total{dialect="gse.operate_proc_v2"} 2`,
+		`procfleet_dispatcher_request_seconds_count{dialect="native.none",status="405"} 1`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s is not in\n%s", want, text)
+		}
+	}
+}
+
+func TestARepeatedMessageIsWrittenOncePerSecond(t *testing.T) {
+	t.Parallel()
+	var o oncePerSecond
+	now := time.Now()
+	if !o.due(now) || o.due(now.Add(time.Millisecond)) || !o.due(now.Add(time.Second)) {
+		t.Error("not once per second")
 	}
 }
