@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/cmd/internal/apiclient"
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	testenv.CleanUp()
+	os.Exit(code)
+}
+
+func task(state string, items, failed, succeeded int) apiclient.Task {
+	return apiclient.Task{State: state, Items: items, Counts: procfleet.Counts{
+		procfleet.StateFailed: failed, procfleet.StateSucceeded: succeeded, procfleet.StatePending: items - failed - succeeded,
+	}}
+}
+
+// call runs the command in this process.
+func call(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, err bytes.Buffer
+	code = run(t.Context(), args, &out, &err)
+	return code, out.String(), err.String()
+}
+
+func TestEveryCommandShowsAnExample(t *testing.T) {
+	t.Parallel()
+	var visit func(*cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		if cmd.Name() == "help" || cmd.Name() == "completion" {
+			return
+		}
+		path := strings.Fields(cmd.CommandPath())[1:]
+		code, stdout, _ := call(t, append(path, "--help")...)
+		if code != 0 || !strings.Contains(stdout, "Examples:\n  procfleet") {
+			t.Errorf("%v --help: exit %d, no example in\n%s", path, code, stdout)
+		}
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	visit(newRoot())
+}
+
+func TestWrongUsageEndsWith2AndPointsToHelp(t *testing.T) {
+	t.Parallel()
+	const host = "--host=0:10.0.0.1"
+	for name, args := range map[string][]string{
+		"no command":             {},
+		"unknown command":        {"fly"},
+		"unknown flag":           {"up", "--fast"},
+		"unexpected argument":    {"up", "now"},
+		"bad value of a flag":    {"simulate", "--agents", "many"},
+		"task without a verb":    {"task"},
+		"op without an action":   {"op"},
+		"unknown action":         {"op", "explode", host, "-f", "main.go"},
+		"op without a spec":      {"op", "start", host},
+		"a spec that is missing": {"op", "start", host, "-f", "nowhere.yaml"},
+		"op without hosts":       {"op", "start", "-f", "testdata/spec.yaml"},
+		"a bad host":             {"op", "start", "--host", "10.0.0.1", "-f", "testdata/spec.yaml"},
+		"a misspelt spec":        {"op", "start", host, "-f", "testdata/misspelt.yaml"},
+		"a bad server":           {"task", "list", "--server", "localhost"},
+		"a bad state":            {"task", "results", "x", "--state", "sad"},
+		"off loopback":           {"up", "--http", "0.0.0.0:8080"},
+		"no host part":           {"up", "--http", ":8080"},
+		"NATS off loopback":      {"up", "--nats-listen", "0.0.0.0:4222"},
+		"two kinds of NATS":      {"up", "--nats", "nats://x", "--nats-listen", "127.0.0.1:4222"},
+		"demo without an agent":  {"up", "--demo", "--agent=false"},
+		"a bad log level":        {"up", "--log-level", "loud"},
+		"dispatcher exposed":     {"dispatcher", "--http", "10.1.2.3:80"},
+		"agent without address":  {"agent"},
+		"an impossible fleet":    {"simulate", "--agents", "0"},
+		"a bench of nothing":     {"bench", "fanout", "--runs", "0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			code, _, stderr := call(t, args...)
+			if code != exitUsage || !strings.Contains(stderr, "--help") {
+				t.Errorf("procfleet %v: exit %d, want %d; %s", args, code, exitUsage, stderr)
+			}
+		})
+	}
+}
+
+func TestAMisspeltKeyOfASpecIsNamed(t *testing.T) {
+	t.Parallel()
+	_, _, stderr := call(t, "op", "start", "--host=0:10.0.0.1", "-f", "testdata/misspelt.yaml")
+	if !strings.Contains(stderr, "proc_nam") {
+		t.Errorf("%s", stderr)
+	}
+}
+
+func TestRefusalToListenSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"up", "--http", "0.0.0.0:8080"}, {"up", "--nats-listen", "[::]:4222"}, {"dispatcher", "--http", "0.0.0.0:8080"},
+	} {
+		_, _, stderr := call(t, args...)
+		if !strings.Contains(stderr, "127.0.0.1") || !strings.Contains(stderr, "--allow-unauthenticated") {
+			t.Errorf("%v: %s", args, stderr)
+		}
+	}
+}
+
+func TestWithoutAServerTheErrorSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	code, _, stderr := call(t, "task", "list", "--server", "http://127.0.0.1:1")
+	if code != exitFailed || !strings.Contains(stderr, "procfleet up") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+}
+
+// The environment belongs to the process, so this test is not parallel.
+func TestFlagsComeFromTheEnvironmentToo(t *testing.T) {
+	t.Setenv("PROCFLEET_SERVER", "http://127.0.0.1:1")
+	if _, _, stderr := call(t, "task", "list"); !strings.Contains(stderr, "127.0.0.1:1:") {
+		t.Errorf("the variable was not used: %s", stderr)
+	}
+	t.Setenv("PROCFLEET_LIMIT", "many")
+	if code, _, stderr := call(t, "task", "list"); code != exitUsage || !strings.Contains(stderr, "PROCFLEET_LIMIT") {
+		t.Errorf("exit %d, the variable is not named: %s", code, stderr)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	if code, stdout, _ := call(t, "version"); code != 0 || !strings.HasPrefix(stdout, "procfleet ") {
+		t.Errorf("exit %d, %q", code, stdout)
+	}
+}
+
+func TestHostsFileHasCommentsAndEachHostOnce(t *testing.T) {
+	t.Parallel()
+	cmd := newOp()
+	cmd.SetIn(strings.NewReader("# the fleet\n0:10.0.0.1\n\n0:10.0.0.2 # second\n0:10.0.0.1\n"))
+	f := opFlags{hosts: []string{"3:fd00::1"}, hostsFile: "-"}
+	hosts, err := f.allHosts(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(hosts, " "); got != "3:fd00::1 0:10.0.0.1 0:10.0.0.2" {
+		t.Errorf("hosts %s", got)
+	}
+}
+
+func TestProgressInAPipeIsPlainLines(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	p := newProgress(&out)
+	running := task("running", 10, 1, 6)
+	p.show(running)
+	p.show(running) // nothing new
+	p.show(task("finished", 10, 1, 9))
+	p.end()
+	if got, want := out.String(), "running 7/10: 1 failed, 6 succeeded\nfinished 10/10: 1 failed, 9 succeeded\n"; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestProgressOnATerminalIsABarThatRedrawsItself(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	p := newProgress(&out)
+	p.terminal = true
+	p.show(task("running", 10, 0, 5))
+	p.end()
+	if got := out.String(); !strings.HasPrefix(got, "\r[###############---------------] running 5/10") || !strings.HasSuffix(got, "\n") {
+		t.Errorf("got %q", got)
+	}
+}

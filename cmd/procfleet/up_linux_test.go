@@ -1,0 +1,269 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/cmd/internal/apiclient"
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// startTimeout is generous: a loaded machine with the race detector is slow.
+const startTimeout = 60 * time.Second
+
+// system is a running `procfleet up`.
+type system struct {
+	t      *testing.T
+	binary string
+	data   string
+	*testenv.Child
+	url string
+}
+
+// up starts the system on a free port and waits until it says that it is ready.
+func up(t *testing.T, data string, args ...string) *system {
+	t.Helper()
+	s := &system{t: t, binary: testenv.BuildBinary(t, "./cmd/procfleet"), data: data}
+	args = append([]string{"up", "--http", "127.0.0.1:0", "--data", data, "--log-format", "json"}, args...)
+	s.Child = testenv.StartChild(t, nil, s.binary, args...)
+	line := s.WaitOutput(t, startTimeout, "ready at ")
+	_, s.url, _ = strings.Cut(line, "ready at ")
+	return s
+}
+
+// procfleet runs another command of the binary against the system.
+func (s *system) procfleet(wantCode int, args ...string) (stdout string) {
+	s.t.Helper()
+	cmd := exec.Command(s.binary, append(args, "--server", s.url)...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if cmd.ProcessState == nil {
+		s.t.Fatal(err)
+	}
+	if code := cmd.ProcessState.ExitCode(); code != wantCode {
+		s.t.Fatalf("procfleet %v: exit %d, want %d\n%s%s", args, code, wantCode, out, stderr.String())
+	}
+	return string(out)
+}
+
+// sleeperSpec writes the spec of a process of the test's own.
+func sleeperSpec(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	pidFile := filepath.Join(dir, "sleeper.pid")
+	spec := procfleet.DefaultSpec()
+	spec.Namespace, spec.Name, spec.ProcName = "test", "sleeper", "sleep"
+	spec.SetupPath, spec.PidPath = dir, pidFile
+	spec.Control.Start = "sleep 3600 </dev/null >/dev/null 2>&1 & echo $! > " + pidFile
+	spec.Control.NoProfile = true
+	spec.Alive.StartCheckBegin = procfleet.Duration(100 * time.Millisecond)
+	spec.Alive.StartCheckEnd = procfleet.Duration(200 * time.Millisecond)
+	if me, err := user.Current(); err == nil {
+		spec.Account = me.Username
+	}
+	data, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "spec.json")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { killFrom(pidFile) })
+	return path
+}
+
+// killFrom ends the process whose pid a file has, if it is there.
+func killFrom(pidFile string) {
+	if pid := readPID(pidFile); pid > 1 {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
+	}
+}
+
+func readPID(path string) int {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0
+	}
+	return pid
+}
+
+// alive reports whether a process runs; a zombie that nobody reaps does not.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil || pid <= 1 {
+		return false
+	}
+	afterName := string(stat[strings.LastIndexByte(string(stat), ')')+1:])
+	return !strings.HasPrefix(strings.TrimSpace(afterName), "Z")
+}
+
+func TestUpOperatesARealProcess(t *testing.T) {
+	t.Parallel()
+	s := up(t, t.TempDir())
+	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+		s.WaitHTTP(t, startTimeout, s.url+path)
+	}
+	spec := sleeperSpec(t)
+	out := s.procfleet(0, "op", "start", "--host", "0:127.0.0.1", "-f", spec, "--wait")
+	pid := readPID(filepath.Join(filepath.Dir(spec), "sleeper.pid"))
+	if !alive(pid) || !strings.Contains(out, fmt.Sprintf("running, pid %d, supervised", pid)) {
+		t.Errorf("pid %d, output\n%s", pid, out)
+	}
+	id := regexp.MustCompile(`GSETASK:\d+:\d+`).FindString(out)
+
+	var document struct {
+		Task    apiclient.Task
+		Results []apiclient.Result
+	}
+	// One host has no agent: the whole is a failure, told first.
+	out = s.procfleet(exitHostsFailed, "op", "status", "--host", "0:127.0.0.1,0:10.99.99.99", "-f", spec, "--wait", "--json")
+	if err := json.Unmarshal([]byte(out), &document); err != nil {
+		t.Fatalf("%v in %s", err, out)
+	}
+	if r := document.Results; len(r) != 2 || r[0].Code != procfleet.CodeAgentAbnormal || r[1].Status == nil || r[1].Status.PID != pid {
+		t.Errorf("results %+v", r)
+	}
+
+	if out := s.procfleet(0, "task", "get", id); !strings.Contains(out, "finished") {
+		t.Errorf("task get:\n%s", out)
+	}
+	if out := s.procfleet(0, "task", "list", "--limit", "1"); strings.Contains(out, id) || !strings.Contains(out, "--cursor") {
+		t.Errorf("task list shows more than the newest:\n%s", out)
+	}
+	if out := s.procfleet(0, "task", "results", id); !strings.Contains(out, "test:sleeper") {
+		t.Errorf("task results:\n%s", out)
+	}
+	if out := s.procfleet(0, "task", "watch", id); !strings.Contains(out, "finished 1/1: 1 succeeded") {
+		t.Errorf("task watch:\n%s", out)
+	}
+	s.procfleet(exitFailed, "task", "get", "GSETASK:20200101000000:1")
+	s.procfleet(0, "op", "kill", "--host", "0:127.0.0.1", "-f", spec, "--wait")
+	if alive(pid) {
+		t.Errorf("process %d is alive after kill", pid)
+	}
+}
+
+func TestARepeatedKeyIsTheSameTask(t *testing.T) {
+	t.Parallel()
+	s := up(t, t.TempDir(), "--agent=false")
+	submit := func(action string, code int) string {
+		return s.procfleet(code, "op", action, "--host", "0:10.0.0.1", "-f", "testdata/spec.yaml", "--idempotency-key", "k", "--json")
+	}
+	first, again := submit("status", 0), submit("status", 0)
+	if first != again {
+		t.Errorf("%s and %s", first, again)
+	}
+	submit("stop", exitFailed)
+}
+
+func TestCtrlCLeavesTheProcessAloneAndTheNextStartFindsIt(t *testing.T) {
+	t.Parallel()
+	data, spec := t.TempDir(), sleeperSpec(t)
+	s := up(t, data)
+	s.procfleet(0, "op", "start", "--host", "0:127.0.0.1", "-f", spec, "--wait")
+	pid := readPID(filepath.Join(filepath.Dir(spec), "sleeper.pid"))
+	s.Signal(syscall.SIGINT)
+	if code := s.Wait(t, startTimeout); code != 0 {
+		t.Errorf("exit %d after Ctrl-C, want 0", code)
+	}
+	if !alive(pid) {
+		t.Fatalf("process %d did not survive Ctrl-C", pid)
+	}
+
+	s = up(t, data)
+	out := s.procfleet(0, "op", "start", "--host", "0:127.0.0.1", "-f", spec, "--wait")
+	if !strings.Contains(out, "unchanged") || !strings.Contains(out, fmt.Sprintf("pid %d, supervised", pid)) {
+		t.Errorf("the process was not found again:\n%s", out)
+	}
+	s.procfleet(0, "op", "stop", "--host", "0:127.0.0.1", "-f", spec, "--wait")
+}
+
+func TestASecondUpOnTheSameFolderNamesTheLock(t *testing.T) {
+	t.Parallel()
+	s := up(t, t.TempDir(), "--agent=false")
+	second := testenv.StartChild(t, nil, s.binary, "up", "--http", "127.0.0.1:0", "--data", s.data)
+	if code := second.Wait(t, startTimeout); code != exitFailed {
+		t.Errorf("exit %d, want %d", code, exitFailed)
+	}
+	for _, want := range []string{filepath.Join(s.data, "lock"), strconv.Itoa(s.PID()), "--data"} {
+		second.WaitOutput(t, startTimeout, want)
+	}
+}
+
+func TestAnAddressInUseSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, flag := range []string{"--http", "--nats-listen"} {
+		child := testenv.StartChild(t, nil, testenv.BuildBinary(t, "./cmd/procfleet"),
+			"up", "--http", "127.0.0.1:0", flag, l.Addr().String(), "--data", t.TempDir(), "--agent=false")
+		if code := child.Wait(t, startTimeout); code != exitFailed {
+			t.Errorf("%s: exit %d, want %d", flag, code, exitFailed)
+		}
+		child.WaitOutput(t, startTimeout, "choose another address")
+	}
+}
+
+func TestOtherAgentsJoinThroughNATSListen(t *testing.T) {
+	t.Parallel()
+	listen := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	s := up(t, t.TempDir(), "--agent=false", "--nats-listen", listen)
+	fleet := testenv.StartChild(t, nil, s.binary, "simulate", "--agents", "300", "--nats", "nats://"+listen)
+	fleet.WaitOutput(t, startTimeout, "ready 300")
+	var hosts []string
+	for i := range 300 {
+		hosts = append(hosts, fmt.Sprintf("0:10.0.%d.%d", i>>8, i&255))
+	}
+	out := s.procfleet(0, "op", "status", "--host", strings.Join(hosts, ","), "-f", "testdata/spec.yaml", "--wait")
+	if !strings.Contains(out, "finished 300/300: 300 succeeded") {
+		t.Errorf("output\n%s", out)
+	}
+}
+
+func TestDemoShowsTheSampleSurviveAndFindsItRunning(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	t.Cleanup(func() { killFrom(filepath.Join(data, "demo", "demo.pid")) })
+	s := up(t, data, "--demo")
+	old := s.WaitOutput(t, startTimeout, "running (code 0), pid ")
+	s.WaitOutput(t, startTimeout, "ask again with: curl -s "+s.url+"/v1/tasks/GSETASK:")
+	back := s.WaitOutput(t, startTimeout, "new pid ")
+	pid, before := lastNumber(back), lastNumber(old)
+	if !alive(pid) || pid == before {
+		t.Errorf("pid %d before, %d after", before, pid)
+	}
+	s.Kill()
+
+	s = up(t, data, "--demo")
+	if line := s.WaitOutput(t, startTimeout, "already running (code 828), pid "); lastNumber(line) != pid {
+		t.Errorf("%q, want pid %d", line, pid)
+	}
+	s.WaitOutput(t, startTimeout, "The system stays up")
+	s.procfleet(0, "op", "stop", "--host", "0:127.0.0.1", "-f", filepath.Join(data, "demo", "spec.yaml"), "--wait")
+}
+
+func lastNumber(line string) int {
+	n, _ := strconv.Atoi(line[strings.LastIndexByte(line, ' ')+1:])
+	return n
+}
