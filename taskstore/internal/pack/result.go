@@ -85,11 +85,25 @@ func (f *fields) status(s *procfleet.ProcessStatus) {
 func Bound(r procfleet.Result) procfleet.Result {
 	r.Message = cut(r.Message, procfleet.MaxMessage)
 	r = limit(r, procfleet.MaxResult)
-	if len(Result(&r)) > procfleet.MaxResult {
+	if mayExceed(&r, procfleet.MaxResult) && len(Result(&r)) > procfleet.MaxResult {
 		// Eleven texts share what the message and the numbers leave.
 		r = limit(r, (procfleet.MaxResult-procfleet.MaxMessage-1<<10)/11)
 	}
 	return r
+}
+
+// mayExceed reports whether r, packed, could be more than n bytes. It looks at
+// the texts only, so that an ordinary result is not packed just to be measured.
+func mayExceed(r *procfleet.Result, n int) bool {
+	const numbers, length = 1 << 10, 4 // more than all numbers, and than one text's length, take
+	size := numbers + len(r.Reason) + len(r.Message)
+	for _, w := range r.Warnings {
+		size += length + len(w)
+	}
+	if s := r.Status; s != nil {
+		size += len(s.Phase) + len(s.AgentID) + len(s.Command) + len(s.Stat) + len(s.Version) + len(s.Health) + len(s.Evidence)
+	}
+	return size > n
 }
 
 // limit cuts each text but the message to n bytes, and all warnings together
