@@ -12,10 +12,10 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// Recover takes over what an earlier agent process left. It runs no command:
-// processes are looked for and adopted; operations that had begun are judged
-// by what is there now; those that had not are carried out, unless their time
-// has passed. Call it once, before Submit.
+// Recover takes over what an earlier agent process left. Processes are looked
+// for and adopted without running anything; operations that had begun are
+// judged by what is there now and never run again; those that had not begun
+// are carried out, unless their time has passed. Call it once, before Submit.
 func (e *Engine) Recover(left journal.Recovered) {
 	if err := e.outputs.adopt(); err != nil {
 		e.cfg.Log.WithError(err).Warn("output files of earlier commands are not looked after")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet/agent/proc"
+	"github.com/procfleet/procfleet/agentproto"
 )
 
 func (r *run) start(ctx context.Context) verdict {
@@ -112,7 +113,11 @@ func (r *run) acceptForeground() verdict {
 	if bad := r.claim(); bad != nil {
 		return *bad
 	}
-	r.warn("start_cmd runs in foreground")
+	field := "start_cmd"
+	if r.op.Action == agentproto.ActionRestart && r.op.Spec.RestartCmd != "" || r.op.Spec.StartCmd == "" {
+		field = "restart_cmd"
+	}
+	r.warn("%s runs in foreground", field)
 	return succeeded()
 }
 

@@ -462,3 +462,47 @@ func TestAgentRestartDuringAnAutomaticStart(t *testing.T) {
 		t.Fatalf("%d starts, %v running", g.starts(), g.running())
 	}
 }
+
+func TestProgramThatRunsUnderAnotherName(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	spec := g.spec(func(s *agentproto.Spec) { s.ProcName = "server" })
+	pid := g.want("start", spec, 0, "").Status.PID
+	g.want("start", spec, 828, "start:")
+	g.crash()
+	g.open()
+	g.becomes(spec, "it is adopted", func(s agentproto.Status) bool { return s.Phase == "running" && s.PID == pid })
+	sigkill(t, pid)
+	g.becomes(spec, "it runs again", func(s agentproto.Status) bool { return s.Phase == "running" && s.PID != pid })
+	g.want("stop", spec, 0, "")
+}
+
+func TestKillCommand(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	spec := g.spec(func(s *agentproto.Spec) { s.KillCmd = "kill -9 $(cat demo.pid)" })
+	g.want("start", spec, 0, "")
+	if r := g.want("kill", spec, 0, ""); r.Status.Supervised || r.Status.Running {
+		t.Fatalf("status is %+v", r.Status)
+	}
+	spec.KillCmd = "exit 3"
+	g.want("start", spec, 0, "")
+	r := g.want("kill", spec, 65535, "kill: command failed; exit=3; still running pid")
+	if r.Status.Supervised {
+		t.Fatal("a process that was to be killed must not be kept alive")
+	}
+}
+
+func TestForegroundProcessOutlivesTheAgent(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	spec := g.spec(func(s *agentproto.Spec) { s.StartCmd = "echo >>starts; exec ./demo -pid demo.pid" })
+	id := g.submit("start", spec)
+	g.eventually("the command runs", func() bool { return len(g.running()) == 1 })
+	pid := g.running()[0]
+	g.crash()
+	g.open()
+	if r := g.check(g.result(id), 0, ""); r.Status.PID != pid || !r.Status.Supervised || g.starts() != 1 {
+		t.Fatalf("status %+v after %d starts, want pid %d", r.Status, g.starts(), pid)
+	}
+}
