@@ -1,0 +1,133 @@
+package worker_test
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/boltstore"
+	"github.com/procfleet/procfleet/worker"
+)
+
+// durable is a worker on a real bus with a real store.
+type durable struct {
+	*env
+	bolt *boltstore.Store
+}
+
+func startDurable(t *testing.T) *durable {
+	t.Helper()
+	store, err := boltstore.Open(filepath.Join(t.TempDir(), "tasks.db"), boltstore.Options{Log: testenv.Log(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	d := &durable{env: &env{NATS: testenv.StartNATS(t), t: t, store: newFakeStore()}, bolt: store}
+	d.startWorker(func(c *worker.Config) { c.Store = store })
+	return d
+}
+
+func (d *durable) announce(a *fakeAgent) {
+	d.t.Helper()
+	err := d.bolt.Announce(d.t.Context(), []taskstore.Announcement{{Host: a.host, Instance: a.instance}})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// accepted stores a task and publishes its chunks unless a test wants a
+// dispatcher that died before.
+func (d *durable) accepted(timeout time.Duration, publish bool, chunks ...procfleet.Chunk) procfleet.TaskID {
+	d.t.Helper()
+	first := 0
+	for i := range chunks {
+		chunks[i].First = first
+		first += len(chunks[i].Items)
+	}
+	task, _, err := d.bolt.Create(d.t.Context(), taskstore.Draft{
+		Chunks: chunks, Lane: procfleet.LaneSmall, Timeout: timeout, Retention: time.Hour,
+	})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if !publish {
+		return task.ID
+	}
+	refs := make([]bus.ChunkRef, task.Chunks)
+	for i := range refs {
+		refs[i] = bus.ChunkRef{Task: task.ID, Chunk: i, Lane: task.Lane}
+	}
+	sequences, err := d.Bus.PublishChunks(d.t.Context(), refs, "0")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if err := d.bolt.Dispatched(d.t.Context(), task.ID, sequences); err != nil {
+		d.t.Fatal(err)
+	}
+	return task.ID
+}
+
+// ended waits until a task is finished and told, and returns it.
+func (d *durable) ended(id procfleet.TaskID) procfleet.Task {
+	d.t.Helper()
+	var task procfleet.Task
+	d.eventually(func() bool {
+		var err error
+		if task, err = d.bolt.Task(d.t.Context(), id); err != nil {
+			d.t.Fatal(err)
+		}
+		return task.State == procfleet.TaskFinished && !task.NotifyPending
+	}, "task is finished and told")
+	return task
+}
+
+func TestWithADurableStore(t *testing.T) {
+	t.Parallel()
+	t.Run("a task finishes", func(t *testing.T) {
+		t.Parallel()
+		d := startDurable(t)
+		for _, h := range hosts(3) {
+			d.announce(d.agent(h, func(n int, c *agentproto.Command) *agentproto.Reply {
+				d.publish(procfleet.TaskID(c.Task), h, succeeded(c.Items[0].Item))
+				return accept(n, c)
+			}))
+		}
+		id := d.accepted(time.Minute, true, chunk(procfleet.ActionStart, hosts(3)...), chunk(procfleet.ActionStatus, hosts(4)...))
+		task := d.ended(id)
+		if task.Counts[procfleet.StateSucceeded] != 6 || task.Counts[procfleet.StateUnreachable] != 1 {
+			t.Errorf("counts are %v", task.Counts)
+		}
+	})
+	t.Run("a task that its dispatcher left is published", func(t *testing.T) {
+		t.Parallel()
+		d := startDurable(t)
+		id := d.accepted(time.Minute, false, chunk(procfleet.ActionStart, host(1)))
+		if task := d.ended(id); task.Counts[procfleet.StateUnreachable] != 1 || !task.Dispatched {
+			t.Errorf("task is %+v", task)
+		}
+	})
+	t.Run("an overdue task ends", func(t *testing.T) {
+		t.Parallel()
+		d := startDurable(t)
+		a := d.agent(host(1), accept)
+		d.announce(a)
+		d.announce(&fakeAgent{host: host(2), instance: "i2"}) // in grace beyond the deadline
+		id := d.accepted(time.Second, true, chunk(procfleet.ActionStart, hosts(2)...))
+		task := d.ended(id)
+		if task.Counts[procfleet.StateTimedOut] != 1 || task.Counts[procfleet.StateUnreachable] != 1 {
+			t.Errorf("counts are %v", task.Counts)
+		}
+		if a.chased() == 0 {
+			t.Error("the agent got no last call")
+		}
+	})
+}
