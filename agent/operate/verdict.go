@@ -37,29 +37,29 @@ func notRunning() verdict {
 
 // commandFailed says that a command could not be run or did not do its work.
 func commandFailed(parts ...string) verdict {
-	return failure(agentproto.CodeFailed, agentproto.ReasonCommandFailed, parts)
+	return failure(supervise.Failed, agentproto.CodeFailed, agentproto.ReasonCommandFailed, parts)
 }
 
 // checkFailed says that the command ran and the process is not as it should be.
 func checkFailed(parts ...string) verdict {
-	return failure(agentproto.CodeCheckFailed, agentproto.ReasonCheckFailed, parts)
+	return failure(supervise.Failed, agentproto.CodeCheckFailed, agentproto.ReasonCheckFailed, parts)
 }
 
 // refused says that nothing was tried.
 func refused(parts ...string) verdict {
-	return failure(agentproto.CodeFailed, agentproto.ReasonRefused, parts)
+	return failure(supervise.Refused, agentproto.CodeFailed, agentproto.ReasonRefused, parts)
 }
 
 // abnormal says that the agent itself cannot work.
 func abnormal(parts ...string) verdict {
-	return failure(agentproto.CodeAgentAbnormal, agentproto.ReasonRefused, parts)
+	return failure(supervise.Refused, agentproto.CodeAgentAbnormal, agentproto.ReasonRefused, parts)
 }
 
 // interrupted is the end of work that gave way; it makes no result.
 func interrupted() verdict { return verdict{class: supervise.Interrupted} }
 
-func failure(code int, reason string, parts []string) verdict {
-	return verdict{class: supervise.Failed, code: code, reason: reason, message: join(parts...)}
+func failure(class supervise.Class, code int, reason string, parts []string) verdict {
+	return verdict{class: class, code: code, reason: reason, message: join(parts...)}
 }
 
 // join makes one message of its parts, leaving out empty ones.

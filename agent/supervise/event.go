@@ -27,6 +27,7 @@ const (
 	Done        Class = iota // the goal is reached
 	Already                  // it was reached before
 	Failed                   // it was not reached
+	Refused                  // nothing was tried
 	Interrupted              // an automatic start gave way to an operation
 )
 

@@ -87,7 +87,7 @@ func (w *world) check(t *rapid.T) {
 
 func (w *world) outcome(t *rapid.T) Outcome {
 	o := Outcome{
-		Class: rapid.SampledFrom([]Class{Done, Already, Failed, Interrupted}).Draw(t, "class"),
+		Class: rapid.SampledFrom([]Class{Done, Already, Failed, Refused, Interrupted}).Draw(t, "class"),
 		Sight: rapid.SampledFrom([]Sight{Unseen, Gone, Alive, Doubt}).Draw(t, "sight"),
 		Other: rapid.Bool().Draw(t, "other"),
 	}

@@ -104,7 +104,7 @@ func (m *machine) finished(e Finished) {
 	m.supersede()
 	m.decide(e.Outcome)
 	if e.Outcome.tells() && (!e.Outcome.Other || m.keeps(e.Outcome)) {
-		m.conclude(e.Outcome, m.attempted())
+		m.conclude(e.Outcome, m.attempted(e.Outcome))
 	} else {
 		m.resume()
 	}
@@ -113,8 +113,8 @@ func (m *machine) finished(e Finished) {
 }
 
 // decide changes what is wanted of the process, by the operation that ended.
-// A failed operation changes nothing, except that a kill says for good that
-// the process is not wanted.
+// A failed operation changes nothing, except that a kill that was tried says
+// for good that the process is not wanted.
 func (m *machine) decide(o Outcome) {
 	reached := o.Class == Done || o.Class == Already
 	switch m.Op.Action {
@@ -128,7 +128,7 @@ func (m *machine) decide(o Outcome) {
 			m.Desired = Down
 		}
 	case Kill:
-		if reached || o.Sight != Unseen {
+		if o.Class != Refused {
 			m.Desired = Down
 		}
 	case Release:
@@ -166,7 +166,9 @@ func (m *machine) want(o Outcome) {
 // attempted reports whether the operation that ended counts as a failed
 // attempt when the process is not there afterwards. Supervising starts
 // nothing itself.
-func (m *machine) attempted() bool { return m.Op.Action != Supervise }
+func (m *machine) attempted(o Outcome) bool {
+	return m.Op.Action != Supervise && o.Class != Refused
+}
 
 // resume goes back to where the process stood before work that did nothing
 // to it.

@@ -188,6 +188,7 @@ func TestFailedStopRestoresSupervisionAndFailedKillDoesNot(t *testing.T) {
 	tell(t).running().submit(Stop, resident).is(Up, Stopping, 0).finish(Failed, Alive, first).
 		is(Up, Running, 0).emits(Watch{first})
 	tell(t).running().submit(Kill, resident).finish(Failed, Alive, first).is(Down, Running, 0)
+	tell(t).running().submit(Kill, resident).finish(Refused, Alive, first).is(Up, Running, 0)
 }
 
 func TestDeathDuringAnOperationIsTheOperations(t *testing.T) {
@@ -215,6 +216,7 @@ func TestAutomaticStartGivesWay(t *testing.T) {
 func TestFailedStartOfSupervisedProcessBacksOff(t *testing.T) {
 	t.Parallel()
 	tell(t).running().dies().submit(Start, resident).finish(Failed, Gone, Identity{}).is(Up, Backoff, 2)
+	tell(t).running().dies().submit(Start, resident).finish(Refused, Gone, Identity{}).is(Up, Backoff, 1)
 }
 
 func TestSupervisedButNotRunningStartsAfterOneInterval(t *testing.T) {
