@@ -21,7 +21,7 @@ const maxIdempotencyKey = 255
 func (e *exchange) accept(ctx context.Context, use dialect.Accept, in *dialect.Request) error {
 	key := e.r.Header.Get("Idempotency-Key")
 	if len(key) > maxIdempotencyKey {
-		return &dialect.Failure{
+		return &dialect.Error{
 			Kind: dialect.InvalidField, Field: "Idempotency-Key", Problem: fmt.Sprintf("is longer than %d bytes", maxIdempotencyKey),
 		}
 	}

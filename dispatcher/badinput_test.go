@@ -22,11 +22,11 @@ func TestBadInputIsTheCallersAndLeavesNoTask(t *testing.T) {
 	bad, abnormal, job := esbCode(1306406), esbCode(1306000), esbCode(1241002)
 	wrong, large := nativeCode(400, "invalid_request"), nativeCode(413, "too_large")
 	multi := func(item string) string { return `{"proc_operate_req":[` + item + `]}` }
-	swap := func(body, old, new string) string {
-		if !strings.Contains(body, old) {
-			t.Fatalf("%s is not in %s", old, body)
+	swap := func(body, before, after string) string {
+		if !strings.Contains(body, before) {
+			t.Fatalf("%s is not in %s", before, body)
 		}
-		return strings.Replace(body, old, new, 1)
+		return strings.Replace(body, before, after, 1)
 	}
 	gse, jobGood, native := gseBody(2, "10.0.0.1"), jobBody("10.0.0.1"), nativeBody("0:10.0.0.1")
 	for _, c := range []struct {

@@ -13,6 +13,7 @@ import (
 )
 
 func tenThousand(b *testing.B) []procfleet.Operation {
+	b.Helper()
 	o := procfleet.Operation{Action: procfleet.ActionStatus, Process: spec("web")}
 	for i := range 10_000 {
 		o.Targets = append(o.Targets, procfleet.Target{Host: host(b, fmt.Sprintf("0:10.0.%d.%d", i>>8, i&255))})
@@ -68,6 +69,7 @@ func BenchmarkResultMapOfTenThousandHosts(b *testing.B) {
 }
 
 func resultCall(b *testing.B) func(io.Writer, string, iter.Seq2[[]procfleet.ItemResult, error]) error {
+	b.Helper()
 	for _, d := range dialect.All() {
 		for _, call := range d.Calls {
 			if use, ok := call.Use.(dialect.Outcomes); ok {

@@ -84,7 +84,7 @@ func distinctSpecs(operations []procfleet.Operation) (*specTable, error) {
 			return nil, fmt.Errorf("encode the process spec of operation %d: %w", i, err)
 		}
 		if len(text) > chunkBytes {
-			return nil, &TooLarge{fmt.Sprintf("the process spec of operation %d is %d bytes long, at most %d are allowed", i, len(text), chunkBytes)}
+			return nil, &TooLargeError{fmt.Sprintf("the process spec of operation %d is %d bytes long, at most %d are allowed", i, len(text), chunkBytes)}
 		}
 		at, ok := seen[string(text)]
 		if !ok {

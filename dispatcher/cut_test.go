@@ -186,7 +186,7 @@ func TestCutBoundsTheBytesOfAChunk(t *testing.T) {
 	huge := spec("huge")
 	huge.Control.Environment = map[string]string{"A": strings.Repeat("x", chunkBytes)}
 	_, err := cut([]procfleet.Operation{{Action: procfleet.ActionStart, Process: huge, Targets: ops[0].Targets}})
-	if _, ok := errors.AsType[*TooLarge](err); !ok {
+	if _, ok := errors.AsType[*TooLargeError](err); !ok {
 		t.Errorf("a spec above the size of a chunk: %v", err)
 	}
 }

@@ -75,7 +75,9 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	err = d.drain(ctx, server)
-	<-served
+	if last := <-served; !errors.Is(last, http.ErrServerClosed) {
+		err = errors.Join(err, fmt.Errorf("dispatcher: serve: %w", last))
+	}
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -68,10 +69,10 @@ func (e *exchange) name() string {
 // books on this one.
 func (e *exchange) end() {
 	cause := recover()
-	if cause != nil && cause != http.ErrAbortHandler {
+	if cause != nil && !aborted(cause) {
 		e.log().WithField("panic", fmt.Sprint(cause)).WithField("stack", string(debug.Stack())).Error("request panicked")
 		if e.w.status == 0 {
-			e.fail(&dialect.Failure{Kind: dialect.Internal, Problem: "internal error, request " + e.id})
+			e.fail(&dialect.Error{Kind: dialect.Internal, Problem: "internal error, request " + e.id})
 			cause = nil
 		} else {
 			cause = http.ErrAbortHandler // the answer is cut: say so by cutting the connection
@@ -86,6 +87,12 @@ func (e *exchange) end() {
 	if cause != nil {
 		panic(cause)
 	}
+}
+
+// aborted reports whether a panic only asks net/http to cut the connection.
+func aborted(cause any) bool {
+	err, ok := cause.(error)
+	return ok && errors.Is(err, http.ErrAbortHandler)
 }
 
 func (e *exchange) log() logrus.FieldLogger {
@@ -159,7 +166,7 @@ func (e *exchange) request() (*dialect.Request, error) {
 // body reads the request's body.
 func (e *exchange) body() ([]byte, error) {
 	limit := e.api.cfg.Limits.Body
-	over := &dialect.Failure{
+	over := &dialect.Error{
 		Kind: dialect.TooLarge, Field: "body", Problem: fmt.Sprintf("is larger than %d bytes; divide the request", limit),
 	}
 	if e.r.ContentLength > limit {
@@ -171,7 +178,7 @@ func (e *exchange) body() ([]byte, error) {
 	n, err := body.ReadFrom(io.LimitReader(e.r.Body, limit+1))
 	switch {
 	case err != nil:
-		return nil, &dialect.Failure{Kind: dialect.Malformed, Field: "body", Problem: "ends too early"}
+		return nil, &dialect.Error{Kind: dialect.Malformed, Field: "body", Problem: "ends too early"}
 	case n > limit:
 		e.skip(2 * limit)
 		return nil, over
@@ -195,7 +202,7 @@ func (e *exchange) fail(err error) {
 	switch f.Kind {
 	case dialect.Internal:
 		e.log().WithError(err).Error("request failed")
-		f = &dialect.Failure{Kind: dialect.Internal, Problem: "internal error, request " + e.id}
+		f = &dialect.Error{Kind: dialect.Internal, Problem: "internal error, request " + e.id}
 	case dialect.OutcomeUnknown:
 		e.log().WithField("task", f.Task).WithError(err).Warn("acceptance unknown")
 	case dialect.Unavailable:

@@ -18,33 +18,33 @@ const (
 
 // failure classifies an error of a use case for the dialects. What nobody
 // foresaw is internal.
-func failure(err error) *dialect.Failure {
-	if f, ok := errors.AsType[*dialect.Failure](err); ok {
+func failure(err error) *dialect.Error {
+	if f, ok := errors.AsType[*dialect.Error](err); ok {
 		return f
 	}
-	if unknown, ok := errors.AsType[*OutcomeUnknown](err); ok {
+	if unknown, ok := errors.AsType[*OutcomeUnknownError](err); ok {
 		problem := "unknown: ask for the task, or repeat with the same Idempotency-Key"
 		if unknown.Task != "" {
 			problem = "unknown whether task " + string(unknown.Task) + " was accepted: ask for it, or repeat with the same Idempotency-Key"
 		}
-		return &dialect.Failure{Kind: dialect.OutcomeUnknown, Problem: problem, Task: unknown.Task, RetryAfter: retryAway}
+		return &dialect.Error{Kind: dialect.OutcomeUnknown, Problem: problem, Task: unknown.Task, RetryAfter: retryAway}
 	}
-	if large, ok := errors.AsType[*TooLarge](err); ok {
-		return &dialect.Failure{Kind: dialect.TooLarge, Problem: large.Problem}
+	if large, ok := errors.AsType[*TooLargeError](err); ok {
+		return &dialect.Error{Kind: dialect.TooLarge, Problem: large.Problem}
 	}
 	switch {
 	case errors.Is(err, bus.ErrFull):
-		return &dialect.Failure{Kind: dialect.Unavailable, Problem: "the queue is full; nothing was accepted, try again later", RetryAfter: retryFull}
+		return &dialect.Error{Kind: dialect.Unavailable, Problem: "the queue is full; nothing was accepted, try again later", RetryAfter: retryFull}
 	case errors.Is(err, errNotQueued):
-		return &dialect.Failure{Kind: dialect.Unavailable, Problem: "the queue cannot be reached; nothing was accepted, try again later", RetryAfter: retryAway}
+		return &dialect.Error{Kind: dialect.Unavailable, Problem: "the queue cannot be reached; nothing was accepted, try again later", RetryAfter: retryAway}
 	case errors.Is(err, taskstore.ErrNotFound):
-		return &dialect.Failure{Kind: dialect.NotFound, Problem: "there is no such task, or no longer"}
+		return &dialect.Error{Kind: dialect.NotFound, Problem: "there is no such task, or no longer"}
 	case errors.Is(err, taskstore.ErrCursor):
-		return &dialect.Failure{Kind: dialect.InvalidField, Field: "cursor", Problem: "is not the next of a page before"}
+		return &dialect.Error{Kind: dialect.InvalidField, Field: "cursor", Problem: "is not the next of a page before"}
 	case errors.Is(err, taskstore.ErrConflict):
-		return &dialect.Failure{Kind: dialect.Conflict, Field: "Idempotency-Key", Problem: "was used for another request"}
+		return &dialect.Error{Kind: dialect.Conflict, Field: "Idempotency-Key", Problem: "was used for another request"}
 	case errors.Is(err, taskstore.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return &dialect.Failure{Kind: dialect.Unavailable, Problem: "the task store cannot be asked now; try again later", RetryAfter: retryAway}
+		return &dialect.Error{Kind: dialect.Unavailable, Problem: "the task store cannot be asked now; try again later", RetryAfter: retryAway}
 	}
-	return &dialect.Failure{Kind: dialect.Internal, Problem: err.Error()}
+	return &dialect.Error{Kind: dialect.Internal, Problem: err.Error()}
 }

@@ -106,5 +106,6 @@ func (s *brokenStore) Chunk(ctx context.Context, id procfleet.TaskID, n int) ([]
 }
 
 func testConfig(t *testing.T) Config {
+	t.Helper()
 	return Config{Log: testenv.Log(t)}
 }

@@ -81,10 +81,10 @@ func (a *api) endpoint(d *dialect.Dialect, calls []dialect.Call) http.Handler {
 		defer e.end()
 		switch {
 		case len(byMethod) == 0:
-			e.fail(&dialect.Failure{Kind: dialect.NoRoute, Problem: "there is no path " + r.URL.Path})
+			e.fail(&dialect.Error{Kind: dialect.NoRoute, Problem: "there is no path " + r.URL.Path})
 		case e.call == nil:
 			w.Header().Set("Allow", allowed)
-			e.fail(&dialect.Failure{Kind: dialect.BadMethod, Problem: r.Method + " is not allowed here; use " + allowed})
+			e.fail(&dialect.Error{Kind: dialect.BadMethod, Problem: r.Method + " is not allowed here; use " + allowed})
 		default:
 			e.serve()
 		}

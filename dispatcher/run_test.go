@@ -135,7 +135,7 @@ func TestACallerWhoSendsTooMuchCanReadTheAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
+		defer closing(t, conn)
 		head := "POST " + v2Path + " HTTP/1.1\r\nHost: 127.0.0.1\r\n" + framing.header + "\r\n\r\n" + framing.before
 		if _, err := io.WriteString(conn, head+strings.Repeat("x", size)+framing.after); err != nil {
 			t.Fatalf("%s: send: %v", name, err)
@@ -144,6 +144,7 @@ func TestACallerWhoSendsTooMuchCanReadTheAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: read: %v", name, err)
 		}
+		defer closing(t, resp.Body)
 		text, err := io.ReadAll(resp.Body)
 		if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(text), "1306406") {
 			t.Errorf("%s: %d %s %v", name, resp.StatusCode, text, err)
@@ -180,5 +181,13 @@ func TestARepeatedMessageIsWrittenOncePerSecond(t *testing.T) {
 	now := time.Now()
 	if !o.due(now) || o.due(now.Add(time.Millisecond)) || !o.due(now.Add(time.Second)) {
 		t.Error("not once per second")
+	}
+}
+
+// closing closes what a test opened.
+func closing(t *testing.T, c io.Closer) {
+	t.Helper()
+	if err := c.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -35,26 +35,26 @@ var errNotQueued = errors.New("the task was not queued")
 // in the same round, so that the stream drops what it has.
 const firstRound = "0"
 
-// TooLarge refuses a submission that costs more than is allowed.
-type TooLarge struct{ Problem string }
+// TooLargeError refuses a submission that costs more than is allowed.
+type TooLargeError struct{ Problem string }
 
-func (e *TooLarge) Error() string { return e.Problem }
+func (e *TooLargeError) Error() string { return e.Problem }
 
-// OutcomeUnknown is the answer when neither acceptance nor rejection could be
+// OutcomeUnknownError is the answer when neither acceptance nor rejection could be
 // made sure: the task may run. Task is empty if not even the id is known.
-type OutcomeUnknown struct {
+type OutcomeUnknownError struct {
 	Task procfleet.TaskID
 	Err  error
 }
 
-func (e *OutcomeUnknown) Error() string {
+func (e *OutcomeUnknownError) Error() string {
 	if e.Task == "" {
 		return fmt.Sprintf("whether the task was accepted is unknown: %v", e.Err)
 	}
 	return fmt.Sprintf("whether task %s was accepted is unknown: %v", e.Task, e.Err)
 }
 
-func (e *OutcomeUnknown) Unwrap() error { return e.Err }
+func (e *OutcomeUnknownError) Unwrap() error { return e.Err }
 
 // submitter accepts submissions. It is safe for concurrent use.
 type submitter struct {
@@ -74,11 +74,11 @@ func newSubmitter(store Acceptance, queue Queue, cfg Config) *submitter {
 // queued, and noted as queued. With an idempotency key, a repeat by the same
 // application returns the task of the first request.
 //
-// [*OutcomeUnknown] means what it says; after any other error nothing was and
+// [*OutcomeUnknownError] means what it says; after any other error nothing was and
 // nothing will be done.
 func (s *submitter) submit(ctx context.Context, sub procfleet.Submission, key string) (procfleet.Task, error) {
 	if n := sub.Items(); n > s.cfg.Limits.Items {
-		return procfleet.Task{}, &TooLarge{fmt.Sprintf(
+		return procfleet.Task{}, &TooLargeError{fmt.Sprintf(
 			"%d processes on hosts in one request, at most %d are allowed; divide the request", n, s.cfg.Limits.Items)}
 	}
 	draft, err := s.draft(ctx, sub, key)
@@ -195,7 +195,7 @@ func (s *submitter) createFailed(ctx context.Context, id procfleet.TaskID, err e
 	if id != "" {
 		return s.withdraw(ctx, id, err)
 	}
-	return &OutcomeUnknown{Err: err}
+	return &OutcomeUnknownError{Err: err}
 }
 
 // dispatch queues the chunks of a new task and notes it; what fails is taken back.
@@ -227,7 +227,7 @@ func (s *submitter) withdraw(ctx context.Context, id procfleet.TaskID, cause err
 	rejected, err := s.store.Reject(ctx, id, "the task could not be queued")
 	switch {
 	case err != nil:
-		return &OutcomeUnknown{Task: id, Err: errors.Join(cause, fmt.Errorf("take it back: %w", err))}
+		return &OutcomeUnknownError{Task: id, Err: errors.Join(cause, fmt.Errorf("take it back: %w", err))}
 	case rejected:
 		return cause
 	}
@@ -245,7 +245,7 @@ func (s *submitter) again(ctx context.Context, task procfleet.Task) error {
 	for i := range refs {
 		items, err := s.store.Chunk(ctx, task.ID, i)
 		if err != nil {
-			return &OutcomeUnknown{Task: task.ID, Err: fmt.Errorf("read chunk %d: %w", i, err)}
+			return &OutcomeUnknownError{Task: task.ID, Err: fmt.Errorf("read chunk %d: %w", i, err)}
 		}
 		refs[i] = bus.ChunkRef{Task: task.ID, Chunk: i, Lane: task.Lane}
 		if len(items) > 0 {
@@ -253,7 +253,7 @@ func (s *submitter) again(ctx context.Context, task procfleet.Task) error {
 		}
 	}
 	if err := s.publish(ctx, task.ID, refs); err != nil {
-		return &OutcomeUnknown{Task: task.ID, Err: err}
+		return &OutcomeUnknownError{Task: task.ID, Err: err}
 	}
 	return nil
 }

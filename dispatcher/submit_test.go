@@ -12,6 +12,7 @@ import (
 )
 
 func submission(t *testing.T, action procfleet.Action, hosts int) procfleet.Submission {
+	t.Helper()
 	o := procfleet.Operation{Action: action, Process: spec("web")}
 	for i := range hosts {
 		o.Targets = append(o.Targets, procfleet.Target{Host: host(t, fmt.Sprintf("0:10.0.%d.%d", i>>8, i&255))})
@@ -20,6 +21,7 @@ func submission(t *testing.T, action procfleet.Action, hosts int) procfleet.Subm
 }
 
 func testSubmitter(t *testing.T, store Acceptance, queue Queue) *submitter {
+	t.Helper()
 	return newSubmitter(store, queue, testConfig(t).WithDefaults())
 }
 
@@ -110,7 +112,7 @@ func TestWhenNothingIsSureTheAnswerSaysSoWithTheID(t *testing.T) {
 	t.Parallel()
 	store := &brokenStore{Store: openStore(t), reject: taskstore.ErrUnavailable}
 	_, err := testSubmitter(t, store, &fakeQueue{err: bus.ErrAway}).submit(t.Context(), submission(t, procfleet.ActionStart, 1), "")
-	unknown, ok := errors.AsType[*OutcomeUnknown](err)
+	unknown, ok := errors.AsType[*OutcomeUnknownError](err)
 	if !ok {
 		t.Fatalf("answered %v", err)
 	}
@@ -119,7 +121,7 @@ func TestWhenNothingIsSureTheAnswerSaysSoWithTheID(t *testing.T) {
 	}
 	store.create = taskstore.ErrUnavailable
 	_, err = testSubmitter(t, store, &fakeQueue{}).submit(t.Context(), submission(t, procfleet.ActionStart, 1), "")
-	if unknown, ok := errors.AsType[*OutcomeUnknown](err); !ok || unknown.Task != "" {
+	if unknown, ok := errors.AsType[*OutcomeUnknownError](err); !ok || unknown.Task != "" {
 		t.Errorf("a store that did not confirm: %v", err)
 	}
 }
@@ -195,7 +197,7 @@ func TestARepeatTakesNothingBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = s.submit(t.Context(), sub, "key")
-	if unknown, ok := errors.AsType[*OutcomeUnknown](err); !ok || unknown.Task != left.ID {
+	if unknown, ok := errors.AsType[*OutcomeUnknownError](err); !ok || unknown.Task != left.ID {
 		t.Errorf("answered %v", err)
 	}
 	onlyTask(t, store, procfleet.TaskAccepted)

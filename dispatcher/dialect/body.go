@@ -25,7 +25,7 @@ func isObject(body []byte) bool {
 // and null leaves a field as it is.
 func decodeObject(body []byte, into any) error {
 	if !utf8.Valid(body) {
-		return &Failure{Kind: InvalidField, Field: "body", Problem: "is not valid UTF-8"}
+		return &Error{Kind: InvalidField, Field: "body", Problem: "is not valid UTF-8"}
 	}
 	if tooDeep(body) {
 		return invalid("body", "nests deeper than %d levels", maxDepth)
@@ -43,7 +43,7 @@ func decodeError(err error, field string) error {
 		return invalid(join(field, jsonPath(wrong.Field)), "is a JSON %s where %s is expected", wrong.Value, expected(wrong))
 	}
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-		return &Failure{Kind: Malformed, Field: field, Problem: syntax.Error()}
+		return &Error{Kind: Malformed, Field: field, Problem: syntax.Error()}
 	}
 	return invalid(field, "%s", err.Error())
 }

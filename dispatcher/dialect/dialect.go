@@ -31,7 +31,7 @@ type Dialect struct {
 	Prefixes []string
 	Calls    []Call
 	// Fail words a failure.
-	Fail func(f *Failure, requestID string) Reply
+	Fail func(f *Error, requestID string) Reply
 }
 
 // Call is one endpoint of a dialect.
@@ -53,7 +53,7 @@ type Use interface{ use() }
 // Accept is the use of calls that make a task.
 type Accept struct {
 	// Decode fills everything but Submission.Dialect. The error is a
-	// [*Failure] that names the field in the dialect's own words.
+	// [*Error] that names the field in the dialect's own words.
 	Decode func(r *Request) (procfleet.Submission, error)
 	Encode func(id procfleet.TaskID, requestID string) Reply
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // accepting returns the Accept of a call.
-func accepting(t testing.TB, name string) Accept {
-	t.Helper()
+func accepting(tb testing.TB, name string) Accept {
+	tb.Helper()
 	for _, d := range All() {
 		for _, call := range d.Calls {
 			if use, ok := call.Use.(Accept); ok && call.Name == name {
@@ -23,7 +23,7 @@ func accepting(t testing.TB, name string) Accept {
 			}
 		}
 	}
-	t.Fatalf("no call %s accepts operations", name)
+	tb.Fatalf("no call %s accepts operations", name)
 	return Accept{}
 }
 
@@ -106,7 +106,7 @@ func TestEveryDialectWordsEveryFailure(t *testing.T) {
 	t.Parallel()
 	for _, d := range All() {
 		for kind := Internal; kind <= OutcomeUnknown; kind++ {
-			reply := d.Fail(&Failure{Kind: kind, Field: "f", Problem: "p", Task: testTask}, testRequestID)
+			reply := d.Fail(&Error{Kind: kind, Field: "f", Problem: "p", Task: testTask}, testRequestID)
 			text, err := reply.JSON()
 			if err != nil {
 				t.Fatal(err)
@@ -172,7 +172,7 @@ func TestBadBodiesAreRefusedByEveryAcceptingCall(t *testing.T) {
 			}
 			for name, body := range bodies {
 				_, err := use.Decode(&Request{Method: http.MethodPost, Body: []byte(body)})
-				f, ok := errors.AsType[*Failure](err)
+				f, ok := errors.AsType[*Error](err)
 				if !ok || f.Kind == Internal {
 					t.Errorf("%s with %s: %v, want a failure of the caller", call.Name, name, err)
 				}
@@ -218,6 +218,7 @@ func FuzzDecode(f *testing.F) {
 }
 
 func checkDecode(t *testing.T, call Call, r *Request) {
+	t.Helper()
 	var err error
 	switch use := call.Use.(type) {
 	case Accept:
@@ -239,12 +240,13 @@ func checkDecode(t *testing.T, call Call, r *Request) {
 	if err == nil {
 		return
 	}
-	if f, ok := errors.AsType[*Failure](err); !ok || f.Kind == Internal {
+	if f, ok := errors.AsType[*Error](err); !ok || f.Kind == Internal {
 		t.Fatalf("%s refused with %T %v, want a failure of the caller", call.Name, err, err)
 	}
 }
 
 func checkAccepted(t *testing.T, call string, s procfleet.Submission) {
+	t.Helper()
 	if err := s.Validate(); err != nil {
 		t.Fatalf("%s let through: %v", call, err)
 	}

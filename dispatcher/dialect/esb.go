@@ -65,8 +65,8 @@ type esbError struct {
 
 // esbFail answers a failure from a dialect's table; idField is the member of
 // data that carries a task id.
-func esbFail(table map[Kind]esbError, idField string) func(*Failure, string) Reply {
-	return func(f *Failure, requestID string) Reply {
+func esbFail(table map[Kind]esbError, idField string) func(*Error, string) Reply {
+	return func(f *Error, requestID string) Reply {
 		if f.Kind == NoRoute || f.Kind == BadMethod {
 			return Reply{Status: http.StatusNotFound, Body: notFoundBody{Message: "The content does not exist"}}
 		}
@@ -114,7 +114,7 @@ func decodeESB(r *Request, into esbParams) (application string, err error) {
 		return "", err
 	}
 	if err := decodeObject(body, into); err != nil {
-		if f, ok := errors.AsType[*Failure](err); ok && f.Kind == Malformed {
+		if f, ok := errors.AsType[*Error](err); ok && f.Kind == Malformed {
 			f.Problem = "Request JSON string is wrong in format, which cannot be analyzed. " + f.Problem
 		}
 		return "", err
@@ -137,7 +137,7 @@ func callingApplication(r *Request, c *credentials) (string, error) {
 	if r.BkapiAuthorization != "" {
 		c = new(credentials)
 		if err := json.Unmarshal([]byte(r.BkapiAuthorization), c); err != nil {
-			return "", &Failure{
+			return "", &Error{
 				Kind:    BadHeader,
 				Problem: "Parameters error, request header X-Bkapi-Authorization is not a valid JSON format string",
 			}

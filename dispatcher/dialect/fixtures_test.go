@@ -20,8 +20,8 @@ import (
 var update = flag.Bool("update", false, "rewrite what the fixtures expect")
 
 const (
-	testTask      procfleet.TaskID = "GSETASK:20261121053522:123456"
-	testRequestID                  = "0123456789abcdef0123456789abcdef"
+	testTask      = procfleet.TaskID("GSETASK:20261121053522:123456")
+	testRequestID = "0123456789abcdef0123456789abcdef"
 )
 
 // A fixture is a folder testdata/<dialect>/<case> with what comes in:
@@ -52,6 +52,7 @@ type fixtureRequest struct {
 }
 
 func (f *fixtureRequest) request(t *testing.T) *Request {
+	t.Helper()
 	query, err := url.ParseQuery(f.Query)
 	if err != nil {
 		t.Fatal(err)
@@ -118,9 +119,9 @@ func (f *fixture) check(t *testing.T, d Dialect) {
 		}
 		decoded, reply, err := f.run(t, call)
 		if err != nil {
-			failure, ok := errors.AsType[*Failure](err)
+			failure, ok := errors.AsType[*Error](err)
 			if !ok {
-				t.Fatalf("refused with %T, want *Failure: %v", err, err)
+				t.Fatalf("refused with %T, want *Error: %v", err, err)
 			}
 			decoded, reply = nil, d.Fail(failure, testRequestID)
 		}
@@ -159,7 +160,10 @@ func (f *fixture) run(t *testing.T, call Call) (decoded any, reply Reply, err er
 		return page, use.Encode(page, tasks), err
 	case ListResults:
 		var all []procfleet.ItemResult
-		for chunk := range f.items(t) {
+		for chunk, err := range f.items(t) {
+			if err != nil {
+				t.Fatal(err)
+			}
 			all = append(all, chunk...)
 		}
 		page, err := use.Decode(r)
@@ -225,7 +229,7 @@ func (f *fixture) compare(t *testing.T, name string, value any) {
 		return
 	}
 	want, err := os.ReadFile(path)
-	if err != nil && !(value == nil && errors.Is(err, os.ErrNotExist)) {
+	if err != nil && (value != nil || !errors.Is(err, os.ErrNotExist)) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {

@@ -102,7 +102,7 @@ func knownTaskID(text, field string) (procfleet.TaskID, error) {
 	}
 	id, err := procfleet.ParseTaskID(text)
 	if err != nil {
-		return "", &Failure{Kind: NotFound, Field: field, Problem: err.Error()}
+		return "", &Error{Kind: NotFound, Field: field, Problem: err.Error()}
 	}
 	return id, nil
 }

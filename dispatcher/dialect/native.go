@@ -57,7 +57,7 @@ var nativeKinds = map[Kind]nativeKind{
 	OutcomeUnknown: {http.StatusServiceUnavailable, "unknown"},
 }
 
-func nativeFail(f *Failure, _ string) Reply {
+func nativeFail(f *Error, _ string) Reply {
 	k, ok := nativeKinds[f.Kind]
 	if !ok {
 		k = nativeKinds[Internal]
@@ -88,7 +88,7 @@ type nativeSubmission struct {
 func decodeNativeTask(r *Request) (procfleet.Submission, error) {
 	var params nativeSubmission
 	if !isObject(r.Body) {
-		return procfleet.Submission{}, &Failure{Kind: Malformed, Field: "body", Problem: "is not a JSON object"}
+		return procfleet.Submission{}, &Error{Kind: Malformed, Field: "body", Problem: "is not a JSON object"}
 	}
 	if err := decodeObject(r.Body, &params); err != nil {
 		return procfleet.Submission{}, err
@@ -141,7 +141,7 @@ func nativeApplication(r *Request) (string, error) {
 
 func (p *nativeSubmission) operations() ([]procfleet.Operation, error) {
 	if p.Operations == nil {
-		o, err := p.nativeOperation.operation("")
+		o, err := p.operation("")
 		return []procfleet.Operation{o}, err
 	}
 	if p.Action != "" || p.Process != nil || p.Hosts != nil || p.Agents != nil {

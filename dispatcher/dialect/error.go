@@ -8,7 +8,7 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// Kind is the class of a [Failure]; each dialect has its own code for it.
+// Kind is the class of an [Error]; each dialect has its own code for it.
 type Kind int
 
 // The kinds of failure.
@@ -38,8 +38,8 @@ const (
 	OutcomeUnknown
 )
 
-// Failure is why a call is not answered as its caller wished.
-type Failure struct {
+// Error is why a call is not answered as its caller wished.
+type Error struct {
 	Kind Kind
 	// Field is what the problem is with, in the words of the dialect; it may
 	// be empty.
@@ -52,28 +52,28 @@ type Failure struct {
 	RetryAfter time.Duration
 }
 
-func (f *Failure) Error() string {
+func (f *Error) Error() string {
 	if f.Field == "" {
 		return f.Problem
 	}
 	return f.Field + ": " + f.Problem
 }
 
-// invalid is a Failure of kind [InvalidField].
-func invalid(field, format string, args ...any) *Failure {
-	return &Failure{Kind: InvalidField, Field: field, Problem: fmt.Sprintf(format, args...)}
+// invalid is an Error of kind [InvalidField].
+func invalid(field, format string, args ...any) *Error {
+	return &Error{Kind: InvalidField, Field: field, Problem: fmt.Sprintf(format, args...)}
 }
 
 // required is the failure for a field that is absent, null or empty.
-func required(field string) *Failure { return invalid(field, "This field is required.") }
+func required(field string) *Error { return invalid(field, "This field is required.") }
 
 // refused turns the errors of the vocabulary's own validation into a failure
 // that names the first field and counts the rest. The name function says what
 // the dialect calls a field of the native form.
-func refused(err error, name func(field string) string) *Failure {
+func refused(err error, name func(field string) string) *Error {
 	problems := invalids(err, nil)
 	if len(problems) == 0 {
-		return &Failure{Kind: InvalidField, Problem: err.Error()}
+		return &Error{Kind: InvalidField, Problem: err.Error()}
 	}
 	f := invalid(name(problems[0].Field), "%s", problems[0].Problem)
 	if more := len(problems) - 1; more > 0 {
