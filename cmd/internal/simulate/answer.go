@@ -46,23 +46,50 @@ func (l *link) accept(a *agent, data []byte) ([]byte, error) {
 	if word := l.refusal(a, &c, now); word != "" {
 		return l.refuse(a, word, "refused by a simulated agent")
 	}
+	if !plain(c.Task) {
+		return l.refuse(a, agentproto.RefusedUndecodable, "task is not an id")
+	}
+	if l.fresh(&c) {
+		for _, item := range c.Items {
+			l.memory.remember(c.Task, item.Item, now)
+		}
+		l.later(outcome{command: &c, agent: a, accepted: now})
+		return appendReply(nil, l.header(agentproto.TypeReply), a.instance, c.Items), nil
+	}
+	return l.answer(a, c, now)
+}
+
+// fresh reports whether every item is new and has an action that succeeds.
+func (l *link) fresh(c *command) bool {
+	for _, item := range c.Items {
+		if _, known := l.memory.recall(c.Task, item.Item); known || !knownAction(item.Action) {
+			return false
+		}
+	}
+	return true
+}
+
+// answer is accept for a command of which something is a repeat or refused.
+func (l *link) answer(a *agent, c command, now time.Time) ([]byte, error) {
 	reply := agentproto.Reply{Header: l.header(agentproto.TypeReply), Instance: a.instance}
 	reply.Items = make([]agentproto.ReplyItem, len(c.Items))
-	fresh := c
-	fresh.Items = nil
+	accepted := c
+	accepted.Items = nil
 	for i, item := range c.Items {
 		reply.Items[i].Item = item.Item
-		if at, known := l.memory.recall(c.Task, item.Item); known {
-			if !at.Add(l.cfg.Latency).After(now) {
-				reply.Items[i].Result = result(item.Item, item.Action, at, now)
-			}
-			continue
+		at, known := l.memory.recall(c.Task, item.Item)
+		switch {
+		case !knownAction(item.Action):
+			reply.Items[i].Result = unknownAction(item, now)
+		case !known:
+			l.memory.remember(c.Task, item.Item, now)
+			accepted.Items = append(accepted.Items, item)
+		case !at.Add(l.cfg.Latency).After(now):
+			reply.Items[i].Result = success(item, at, now)
 		}
-		l.memory.remember(c.Task, item.Item, now)
-		fresh.Items = append(fresh.Items, item)
 	}
-	if len(fresh.Items) > 0 {
-		l.later(outcome{command: &fresh, agent: a, accepted: now})
+	if len(accepted.Items) > 0 {
+		l.later(outcome{command: &accepted, agent: a, accepted: now})
 	}
 	return agentproto.Encode(&reply)
 }
@@ -114,38 +141,40 @@ func (l *link) resend(a *agent, data []byte) ([]byte, error) {
 	return agentproto.Encode(&reply)
 }
 
-// results encodes the results of a command.
-func (l *link) results(o outcome) ([]byte, error) {
-	now := time.Now().UTC()
-	m := agentproto.Results{
-		Header: l.header(agentproto.TypeResults), Task: o.command.Task,
-		Host: o.agent.host, Instance: o.agent.instance,
-		Results: make([]agentproto.Result, len(o.command.Items)),
-	}
-	for i, item := range o.command.Items {
-		m.Results[i] = *result(item.Item, item.Action, o.accepted, now)
-	}
-	return agentproto.Encode(&m)
-}
+// simulatedPID is the pid of every simulated process.
+const simulatedPID = "1000"
 
-// result is the outcome of one item: success, with a status such as a small
-// real process has.
-func result(item int, action string, accepted, now time.Time) *agentproto.Result {
+// success is the outcome of one item, as appendResults writes it.
+func success(item commandItem, accepted, now time.Time) *agentproto.Result {
 	r := &agentproto.Result{
-		Item: item, Code: agentproto.CodeSuccess, Reason: agentproto.ReasonSucceeded, Message: "success",
-		AcceptedAt: accepted, StartedAt: accepted, FinishedAt: now,
+		Item: item.Item, Code: agentproto.CodeSuccess, Reason: agentproto.ReasonSucceeded, Message: "success",
+		Status: &agentproto.Status{At: now, Phase: "stopped"}, AcceptedAt: accepted, FinishedAt: now,
 	}
-	switch action {
-	case agentproto.ActionStart, agentproto.ActionStatus, agentproto.ActionSupervise, agentproto.ActionRestart, agentproto.ActionReload:
-		r.Status = &agentproto.Status{
-			At: now, Running: true, Supervised: true, Phase: "running", PID: 1000 + item,
-			Stat: "S", Threads: 1, StartedAt: accepted, MemoryBytes: 8 << 20,
-		}
-	case agentproto.ActionStop, agentproto.ActionKill, agentproto.ActionRelease:
-		r.Status = &agentproto.Status{At: now, Phase: "stopped"}
-	default:
-		r.Code, r.Reason = agentproto.CodeUnknownAction, agentproto.ReasonRefused
-		r.Message = fmt.Sprintf("unknown action %q", action)
+	if leavesRunning(item.Action) {
+		r.Status = &agentproto.Status{At: now, Running: true, Supervised: true, Phase: "running", PID: 1000}
 	}
 	return r
+}
+
+func unknownAction(item commandItem, now time.Time) *agentproto.Result {
+	return &agentproto.Result{
+		Item: item.Item, Code: agentproto.CodeUnknownAction, Reason: agentproto.ReasonRefused,
+		Message: fmt.Sprintf("unknown action %q", item.Action), AcceptedAt: now, FinishedAt: now,
+	}
+}
+
+func leavesRunning(action string) bool {
+	switch action {
+	case agentproto.ActionStart, agentproto.ActionStatus, agentproto.ActionSupervise, agentproto.ActionRestart, agentproto.ActionReload:
+		return true
+	}
+	return false
+}
+
+func knownAction(action string) bool {
+	switch action {
+	case agentproto.ActionStop, agentproto.ActionKill, agentproto.ActionRelease:
+		return true
+	}
+	return leavesRunning(action)
 }

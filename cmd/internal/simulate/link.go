@@ -1,42 +1,45 @@
 package simulate
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
-	"sync"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/agentproto"
-	"github.com/procfleet/procfleet/internal/natsconn"
 )
 
 const (
-	// commandQueue is how many commands of a link may wait; NATS drops what
-	// is beyond, and the worker asks again.
-	commandQueue = 64 << 10
-	// retryEvery is how soon a result is sent again that was not acknowledged.
+	// queued is how many messages of a link may wait; NATS drops what is
+	// beyond, and the other side repeats it.
+	queued = 64 << 10
+	// retryEvery is how soon a result is sent again that JetStream refused,
+	// ackTimeout when one whose fate is unknown is.
 	retryEvery = time.Second
+	ackTimeout = 5 * time.Second
 )
 
-// link is one connection and the agents that share it. Its run owns memory
-// and due; only unsent is shared with the connection's callbacks.
+// link is one connection and the agents that share it. Its run owns
+// everything that changes.
 type link struct {
 	cfg      Config
 	conn     *nats.Conn
 	log      logrus.FieldLogger
 	agents   map[string]*agent // by subject; read-only once subscribed
 	commands chan *nats.Msg
-	memory   *memory
-	due      []outcome // results that wait for their time, the earliest first
-	sent     int64     // messages, for their ids
+	acks     chan *nats.Msg
+	inbox    string // where acknowledgements arrive, before the result's number
 
-	mu     sync.Mutex
-	unsent []*nats.Msg // results that JetStream did not acknowledge
+	memory  *memory
+	due     []outcome // results that wait for their time, the earliest first
+	unacked map[int64]published
+	number  int64 // of the last message
 }
 
 // outcome is a result that is to be published at its time.
@@ -47,17 +50,29 @@ type outcome struct {
 	at       time.Time
 }
 
-func newLink(cfg Config, conn *nats.Conn) *link {
-	return &link{
+// published is a result that JetStream has not acknowledged.
+type published struct {
+	subject string
+	data    []byte
+	again   time.Time // when to send it again
+}
+
+func newLink(cfg Config, conn *nats.Conn) (*link, error) {
+	l := &link{
 		cfg: cfg, conn: conn, log: cfg.Log.WithField("component", "simulate"),
-		agents: make(map[string]*agent), commands: make(chan *nats.Msg, commandQueue), memory: newMemory(),
+		agents: make(map[string]*agent), memory: newMemory(), unacked: make(map[int64]published),
+		commands: make(chan *nats.Msg, queued), acks: make(chan *nats.Msg, queued), inbox: conn.NewInbox() + ".",
 	}
+	if _, err := conn.ChanSubscribe(l.inbox+"*", l.acks); err != nil {
+		return nil, fmt.Errorf("subscribe to acknowledgements: %w", err)
+	}
+	return l, nil
 }
 
 // listening returns once the server knows every subscription of the link.
 func (l *link) listening(ctx context.Context) error {
 	for {
-		err := l.conn.FlushTimeout(5 * time.Second)
+		err := l.conn.FlushTimeout(ackTimeout)
 		if err == nil {
 			return nil
 		}
@@ -72,12 +87,6 @@ func (l *link) listening(ctx context.Context) error {
 
 // run answers commands and publishes results until ctx ends.
 func (l *link) run(ctx context.Context) {
-	publisher, err := jetstream.New(l.conn, jetstream.WithPublishAsyncMaxPending(commandQueue),
-		jetstream.WithPublishAsyncTimeout(natsconn.AckTimeout), jetstream.WithPublishAsyncErrHandler(l.notAcknowledged))
-	if err != nil {
-		l.log.WithError(err).Error("no JetStream")
-		return
-	}
 	retry := time.NewTicker(retryEvery)
 	defer retry.Stop()
 	next := time.NewTimer(time.Hour)
@@ -88,15 +97,14 @@ func (l *link) run(ctx context.Context) {
 			return
 		case msg := <-l.commands:
 			l.take(msg)
+		case msg := <-l.acks:
+			l.acknowledged(msg)
+			continue
+		case now := <-retry.C:
+			l.publishAgain(now)
 		case <-next.C:
-		case <-retry.C:
-			l.publishAgain(publisher)
 		}
-		for len(l.due) > 0 && !l.due[0].at.After(time.Now()) {
-			l.publish(publisher, l.due[0])
-			l.due = l.due[1:]
-		}
-		if len(l.due) > 0 {
+		if l.publishDue(); len(l.due) > 0 {
 			next.Reset(time.Until(l.due[0].at))
 		}
 	}
@@ -127,41 +135,52 @@ func (l *link) later(o outcome) {
 	l.due = append(l.due, o)
 }
 
-func (l *link) publish(js jetstream.JetStream, o outcome) {
-	data, err := l.results(o)
+func (l *link) publishDue() {
+	now := time.Now().UTC()
+	done := 0
+	for ; done < len(l.due) && !l.due[done].at.After(now); done++ {
+		o := &l.due[done]
+		data := appendResults(nil, l.header(agentproto.TypeResults), o, now)
+		l.publish(l.number, published{subject: agentproto.ResultSubject(o.command.Lane, l.cfg.Cloud), data: data})
+	}
+	l.due = slices.Delete(l.due, 0, done)
+}
+
+// publish sends a result and remembers it until it is acknowledged.
+func (l *link) publish(number int64, p published) {
+	p.again = time.Now().Add(ackTimeout)
+	if err := l.conn.PublishRequest(p.subject, l.inbox+strconv.FormatInt(number, 10), p.data); err != nil {
+		p.again = time.Now().Add(retryEvery)
+	}
+	l.unacked[number] = p
+}
+
+// acknowledged forgets a result that the stream has. Any other answer (the
+// stream is full, or there is none) means that it must be sent again.
+func (l *link) acknowledged(msg *nats.Msg) {
+	number, err := strconv.ParseInt(strings.TrimPrefix(msg.Subject, l.inbox), 10, 64)
 	if err != nil {
-		l.log.WithError(err).Error("result not encoded")
+		return // not one of ours
+	}
+	if len(msg.Data) > 0 && !bytes.Contains(msg.Data, []byte(`"error"`)) {
+		delete(l.unacked, number)
 		return
 	}
-	l.send(js, &nats.Msg{Subject: agentproto.ResultSubject(o.command.Lane, l.cfg.Cloud), Data: data})
-}
-
-func (l *link) send(js jetstream.JetStream, msg *nats.Msg) {
-	if _, err := js.PublishMsgAsync(msg); err != nil {
-		l.keep(msg)
+	if p, waits := l.unacked[number]; waits {
+		p.again = time.Now().Add(retryEvery)
+		l.unacked[number] = p
 	}
 }
 
-func (l *link) notAcknowledged(_ jetstream.JetStream, msg *nats.Msg, _ error) { l.keep(msg) }
-
-// keep puts a result aside until the next retry.
-func (l *link) keep(msg *nats.Msg) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.unsent = append(l.unsent, &nats.Msg{Subject: msg.Subject, Data: msg.Data})
-}
-
-func (l *link) publishAgain(js jetstream.JetStream) {
-	l.mu.Lock()
-	again := l.unsent
-	l.unsent = nil
-	l.mu.Unlock()
-	for _, msg := range again {
-		l.send(js, msg)
+func (l *link) publishAgain(now time.Time) {
+	for number, p := range l.unacked {
+		if now.After(p.again) {
+			l.publish(number, p)
+		}
 	}
 }
 
 func (l *link) header(typ string) agentproto.Header {
-	l.sent++
-	return agentproto.Header{Type: typ, ID: "sim" + strconv.FormatInt(l.sent, 36), Sent: time.Now().UTC()}
+	l.number++
+	return agentproto.Header{Type: typ, ID: "sim" + strconv.FormatInt(l.number, 36), Sent: time.Now().UTC()}
 }

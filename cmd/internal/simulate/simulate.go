@@ -113,7 +113,11 @@ func (f *Fleet) open(n int) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := newLink(f.cfg, conn)
+	l, err := newLink(f.cfg, conn)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
 	for i := n; i < f.cfg.Agents; i += f.cfg.Connections {
 		a := &f.agents[i]
 		*a = agent{

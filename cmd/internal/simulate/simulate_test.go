@@ -15,6 +15,7 @@ import (
 
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/cmd/internal/simulate"
+	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
@@ -154,6 +155,32 @@ func TestARepeatIsAnsweredWithTheResult(t *testing.T) {
 	again := askCommand(t, env, 1, c)
 	if len(again.Items) != 1 || again.Items[0].Result == nil || again.Items[0].Result.Code != agentproto.CodeSuccess {
 		t.Errorf("repeat %+v, want the result", again)
+	}
+}
+
+func TestAnUnknownActionIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	env := testenv.StartNATS(t)
+	start(t, env, 2, 0)
+	reply := askCommand(t, env, 1, command(1, 7, "explode"))
+	if len(reply.Items) != 1 || reply.Items[0].Result == nil || reply.Items[0].Result.Code != agentproto.CodeUnknownAction {
+		t.Errorf("reply %+v, want code %d", reply, agentproto.CodeUnknownAction)
+	}
+}
+
+func TestAResultWaitsForAStreamThatIsAway(t *testing.T) {
+	t.Parallel()
+	env := testenv.StartNATS(t)
+	start(t, env, 2, 0)
+	if err := env.JS.DeleteStream(t.Context(), bus.StreamResults); err != nil {
+		t.Fatal(err)
+	}
+	askCommand(t, env, 1, command(1, 7, agentproto.ActionStart))
+	if err := bus.Ensure(t.Context(), env.JS, bus.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := nextResults(t, env); len(got.Results) != 1 || got.Results[0].Item != 7 {
+		t.Errorf("results %+v", got)
 	}
 }
 

@@ -1,0 +1,81 @@
+package simulate
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+// The two messages that every command takes are written by hand: a simulated
+// fleet shares the machine with what it is there to measure, and this is
+// a fraction of the work. A test holds them to what agentproto writes.
+
+// appendReply appends a [agentproto.Reply] that accepts every item.
+func appendReply(b []byte, h agentproto.Header, instance string, items []commandItem) []byte {
+	b = appendHeader(b, h)
+	b = append(b, `,"instance":"`...)
+	b = append(b, instance...)
+	b = append(b, `","items":[`...)
+	for i, item := range items {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, `{"item":`...)
+		b = strconv.AppendInt(b, int64(item.Item), 10)
+		b = append(b, '}')
+	}
+	return append(b, "]}"...)
+}
+
+// appendResults appends [agentproto.Results] in which every item succeeded.
+func appendResults(b []byte, h agentproto.Header, o *outcome, now time.Time) []byte {
+	b = appendHeader(b, h)
+	b = append(b, `,"task":"`...)
+	b = append(b, o.command.Task...)
+	b = append(b, `","host":"`...)
+	b = append(b, o.agent.host...)
+	b = append(b, `","instance":"`...)
+	b = append(b, o.agent.instance...)
+	b = append(b, `","results":[`...)
+	for i, item := range o.command.Items {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, `{"item":`...)
+		b = strconv.AppendInt(b, int64(item.Item), 10)
+		b = append(b, `,"code":0,"reason":"succeeded","message":"success","status":{"at":"`...)
+		b = now.AppendFormat(b, time.RFC3339Nano)
+		b = append(b, `","utc_offset_s":0,`...)
+		b = append(b, statusText(item.Action)...)
+		b = append(b, `},"accepted_at":"`...)
+		b = o.accepted.AppendFormat(b, time.RFC3339Nano)
+		b = append(b, `","finished_at":"`...)
+		b = now.AppendFormat(b, time.RFC3339Nano)
+		b = append(b, `"}`...)
+	}
+	return append(b, "]}"...)
+}
+
+func appendHeader(b []byte, h agentproto.Header) []byte {
+	b = append(b, `{"type":"`...)
+	b = append(b, h.Type...)
+	b = append(b, `","id":"`...)
+	b = append(b, h.ID...)
+	b = append(b, `","sent":"`...)
+	b = h.Sent.AppendFormat(b, time.RFC3339Nano)
+	return append(b, '"')
+}
+
+func statusText(action string) string {
+	if leavesRunning(action) {
+		return `"running":true,"supervised":true,"phase":"running","pid":` + simulatedPID
+	}
+	return `"running":false,"supervised":false,"phase":"stopped"`
+}
+
+// plain reports whether text can stand in JSON as it is.
+func plain(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' })
+}
