@@ -25,12 +25,15 @@ type collector struct {
 	log      logrus.FieldLogger
 }
 
+// maxCollectBytes bounds what one request for results brings.
+const maxCollectBytes = 8 << 20
+
 // pull asks for messages once and works on them batch by batch as they come.
 // work outlives ctx: it ends what is held after pulling has ended.
 func (c *collector) pull(ctx, work context.Context, consumer jetstream.Consumer) error {
 	pullCtx, cancel := context.WithTimeout(ctx, c.timing.Pull)
 	defer cancel()
-	arriving, err := consumer.Fetch(c.max, jetstream.FetchContext(pullCtx))
+	arriving, err := consumer.Fetch(c.max, jetstream.FetchContext(pullCtx), jetstream.FetchMaxBytes(maxCollectBytes))
 	if err != nil {
 		return err
 	}
@@ -79,6 +82,28 @@ func (c *collector) collect(ctx context.Context, msgs []jetstream.Msg) error {
 	c.held.add(msgs...)
 	defer c.held.remove(msgs...)
 	c.reached(PointCollecting)
+	err := c.store(ctx, msgs)
+	if err == nil || storeAway(err) || ctx.Err() != nil {
+		return err
+	}
+	// The store is there and does not take it: find out which message it is.
+	c.log.WithError(err).WithField("messages", len(msgs)).Error("batch of results not stored, trying one by one")
+	for _, msg := range msgs {
+		if err := c.store(ctx, []jetstream.Msg{msg}); err != nil {
+			c.putOff(msg, err)
+		}
+	}
+	return nil
+}
+
+// store records what the messages say and acknowledges them. A panic over
+// them is an error.
+func (c *collector) store(ctx context.Context, msgs []jetstream.Msg) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v", r)
+		}
+	}()
 	batches, good := c.decode(msgs)
 	if len(batches) > 0 {
 		if _, err := c.recorder.record(ctx, batches...); err != nil {
@@ -90,11 +115,26 @@ func (c *collector) collect(ctx context.Context, msgs []jetstream.Msg) error {
 	}
 	c.reached(PointCollected)
 	for _, msg := range good {
-		if err := msg.Ack(); err != nil {
-			return fmt.Errorf("acknowledge results: %w", err) // stored; a repeat changes nothing
+		if err := msg.Ack(); err != nil { // they are stored; a repeat changes nothing
+			c.log.WithError(err).Warn("results not acknowledged, they will come again")
+			return nil
 		}
 	}
 	return nil
+}
+
+// putOff has a message that cannot be stored come again later, and drops it
+// when it came too often: the sweep ends its items.
+func (c *collector) putOff(msg jetstream.Msg, cause error) {
+	log := c.log.WithError(cause).WithField("subject", msg.Subject())
+	answer := func() error { return msg.NakWithDelay(jitter(c.timing.RetryMax)) }
+	if meta, err := msg.Metadata(); err == nil && meta.NumDelivered > maxDeliveries {
+		log.Error("results dropped, they could not be stored")
+		answer = func() error { return msg.TermWithReason("delivered too often") }
+	}
+	if err := answer(); err != nil {
+		log.WithField("answer", err.Error()).Warn("results not put off, they will come again")
+	}
 }
 
 // decode groups the results of a batch by task. Messages that say nothing

@@ -95,3 +95,19 @@ func TestAnnouncementsAreStoredAndAnswered(t *testing.T) {
 	}
 	announce(false)
 }
+
+// One message that the store does not take must not keep the others out.
+func TestResultsThatCannotBeStoredAreIsolated(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	good := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1))).ID
+	bad := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1))).ID
+	e.store.change(bad, func(f *fakeTask) { f.broken = true })
+	e.publish(bad, host(1), succeeded(0))
+	e.publish(good, host(1), succeeded(0))
+	e.waitState(good, 0, procfleet.StateSucceeded)
+	e.eventually(func() bool { return e.queued(bus.StreamResults) == 0 }, "the bad one is dropped after some tries")
+	if state := e.state(bad, 0); state != procfleet.StatePending {
+		t.Errorf("item of the broken task is %s", state)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/tracecontext"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/worker"
 )
@@ -455,4 +456,33 @@ func TestBigAndSmallTasksShareAWorker(t *testing.T) {
 		e.waitState(id, 0, procfleet.StateDelivered)
 	}
 	e.eventually(func() bool { return e.queued(bus.StreamOps) == 0 }, "all chunks are done")
+}
+
+func TestTheTraceReachesTheAgent(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	e.store.present(host(1), "i1")
+	headers := make(chan nats.Header, 10)
+	sub, err := e.Conn.Subscribe(agentproto.AgentSubject(0, host(1).Addr), func(msg *nats.Msg) { headers <- msg.Header })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Unsubscribe()
+	if err := e.Conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	task := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1)))
+	ref := bus.ChunkRef{Task: task.ID, Lane: procfleet.LaneSmall}
+	if _, err := e.Bus.PublishChunks(tracecontext.FromText(t.Context(), trace), []bus.ChunkRef{ref}, "0"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case header := <-headers:
+		if got := tracecontext.Text(tracecontext.Extract(t.Context(), header)); got != trace {
+			t.Errorf("agent got trace %q, want %q", got, trace)
+		}
+	case <-time.After(patience):
+		t.Fatal("no command came")
+	}
 }

@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"sync"
@@ -32,6 +33,7 @@ type fakeTask struct {
 	seqs    []uint64
 	states  []procfleet.State
 	results []procfleet.Result
+	broken  bool // Record fails
 }
 
 func newFakeStore() *fakeStore {
@@ -169,6 +171,11 @@ func (s *fakeStore) Record(_ context.Context, batches []taskstore.Batch) ([]task
 		return nil, err
 	}
 	defer s.mu.Unlock()
+	for _, b := range batches {
+		if f := s.tasks[b.Task]; f != nil && f.broken {
+			return nil, errors.New("fake: record is damaged")
+		}
+	}
 	recorded := make([]taskstore.Recorded, len(batches))
 	for i, b := range batches {
 		f := s.tasks[b.Task]

@@ -23,6 +23,7 @@ type presence struct {
 
 	sub      *nats.Subscription
 	arriving chan *nats.Msg
+	failing  bool // the last batch was not stored
 }
 
 const (
@@ -116,8 +117,11 @@ func (p *presence) announce(ctx context.Context, batch []heard) {
 	}
 	callCtx, cancel := context.WithTimeoutCause(ctx, p.timing.StoreCall, errStoreSlow)
 	defer cancel()
-	if err := p.store.Announce(callCtx, announcements); err != nil {
+	err := p.store.Announce(callCtx, announcements)
+	if err != nil && !p.failing { // once in a row
 		p.log.WithError(err).WithField("announcements", len(batch)).Warn("announcements not stored, agents will repeat them")
+	}
+	if p.failing = err != nil; p.failing {
 		return
 	}
 	for i := range batch {

@@ -60,12 +60,17 @@ func (s *sweeper) runShard(ctx, work context.Context, number int) {
 	}
 	// Workers and shards that start together spread over the round.
 	next := time.Duration(rand.Int64N(int64(s.timing.Sweep.Round)))
+	failing := false
 	for pause(ctx, next) == nil {
 		next = jitter(s.timing.Sweep.Round)
-		if err := sh.round(ctx); err != nil && ctx.Err() == nil {
-			s.log.WithError(err).WithField("shard", number).Warn("sweep round cut short")
+		err := sh.round(ctx)
+		if err != nil && ctx.Err() == nil {
 			next = jitter(s.timing.RetryMax)
+			if !failing { // once in a row
+				s.log.WithError(err).WithField("shard", number).Warn("sweep round cut short, will keep trying")
+			}
 		}
+		failing = err != nil
 	}
 	if !sh.leased.IsZero() {
 		sh.release(work)
