@@ -2,14 +2,20 @@ package dispatcher
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"iter"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/taskstore"
 )
 
 func tenThousand(b *testing.B) []procfleet.Operation {
@@ -80,3 +86,30 @@ func resultCall(b *testing.B) func(io.Writer, string, iter.Seq2[[]procfleet.Item
 	b.Fatal("no call answers with results")
 	return nil
 }
+
+// BenchmarkAcceptOneHost is one small request from its header to its answer,
+// without the store and the queue.
+func BenchmarkAcceptOneHost(b *testing.B) {
+	d, err := New(Config{Log: testenv.Silent()}, nullStore{}, &fakeQueue{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	body := gseBody(2, "10.0.0.1")
+	for b.Loop() {
+		r := httptest.NewRequest(http.MethodPost, v2Path, strings.NewReader(body))
+		w := httptest.NewRecorder()
+		d.Handler().ServeHTTP(w, r)
+		if w.Code != http.StatusOK {
+			b.Fatal(w.Body)
+		}
+	}
+}
+
+// nullStore accepts everything and keeps nothing.
+type nullStore struct{ Store }
+
+func (nullStore) Create(_ context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	return procfleet.Task{ID: "GSETASK:20261121053522:123456", Items: len(d.Chunks[0].Items)}, true, nil
+}
+
+func (nullStore) Dispatched(context.Context, procfleet.TaskID, []uint64) error { return nil }

@@ -38,20 +38,7 @@ func TestRunFinishesWhatItHasBegunAndEnds(t *testing.T) {
 	queue := &fakeQueue{}
 	inside, goOn := make(chan struct{}), make(chan struct{})
 	queue.onPublish = func() { close(inside); <-goOn }
-	bound := make(chan net.Addr, 1)
-	cfg := testConfig(t)
-	cfg.Listen = "127.0.0.1:0"
-	cfg.Listening = func(a net.Addr) { bound <- a }
-	store := openStore(t)
-	d, err := New(cfg, store, queue)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- d.Run(ctx) }()
-	front := &door{t: t, url: "http://" + (<-bound).String(), store: store}
-
+	front, stop, ended := run(t, testConfig(t), queue)
 	if a := front.call(http.MethodGet, "/healthz", ""); a.status != http.StatusOK {
 		t.Fatalf("healthz: %d", a.status)
 	}
@@ -73,6 +60,48 @@ func TestRunFinishesWhatItHasBegunAndEnds(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("Run ended with %v", err)
 	}
+}
+
+func TestRunEndsAlthoughARequestDoesNot(t *testing.T) {
+	t.Parallel()
+	queue := &fakeQueue{}
+	inside, goOn := make(chan struct{}), make(chan struct{})
+	queue.onPublish = func() { close(inside); <-goOn }
+	cfg := Config{Log: testenv.Silent()} // the request goes on after the test
+	cfg.Timeouts.Drain = time.Millisecond
+	front, stop, ended := run(t, cfg, queue)
+	cut := make(chan error, 1)
+	go func() {
+		_, err := front.try(http.MethodPost, v2Path, gseBody(2, "10.0.0.1"), nil)
+		cut <- err
+	}()
+	<-inside
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("Run ended with %v", err)
+	}
+	if err := <-cut; err == nil {
+		t.Error("the request was answered before it could go on")
+	}
+	close(goOn)
+}
+
+// run runs a dispatcher on a free port. Before the test ends, ended must give
+// what Run returned after stop.
+func run(t *testing.T, cfg Config, queue Queue) (front *door, stop context.CancelFunc, ended <-chan error) {
+	t.Helper()
+	bound := make(chan net.Addr, 1)
+	cfg.Listen = "127.0.0.1:0"
+	cfg.Listening = func(a net.Addr) { bound <- a }
+	store := openStore(t)
+	d, err := New(cfg, store, queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- d.Run(ctx) }()
+	return &door{t: t, url: "http://" + (<-bound).String(), store: store}, stop, done
 }
 
 func TestALoopbackDispatcherHasNoOtherName(t *testing.T) {

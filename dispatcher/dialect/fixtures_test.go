@@ -113,6 +113,7 @@ func (f *fixture) read(t *testing.T, name string, into any) {
 }
 
 func (f *fixture) check(t *testing.T, d Dialect) {
+	t.Helper()
 	for _, call := range d.Calls {
 		if call.Name != f.request.Call {
 			continue
@@ -134,6 +135,7 @@ func (f *fixture) check(t *testing.T, d Dialect) {
 
 // run decodes the request and encodes the answer to it.
 func (f *fixture) run(t *testing.T, call Call) (decoded any, reply Reply, err error) {
+	t.Helper()
 	r := f.request.request(t)
 	switch use := call.Use.(type) {
 	case Accept:
