@@ -105,7 +105,7 @@ func (a *actor) loop(ctx context.Context) {
 		case <-a.mailbox.arrived:
 		}
 		for _, msg := range a.mailbox.take() {
-			a.guarded(ctx, msg)
+			a.guarded(func() { a.handle(ctx, msg) })
 		}
 		if a.forgettable() && a.engine.retire(a) {
 			return
@@ -121,13 +121,13 @@ func (a *actor) forgettable() bool {
 }
 
 // guarded keeps a fault in the handling of one key from ending the agent.
-func (a *actor) guarded(ctx context.Context, msg message) {
+func (a *actor) guarded(do func()) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			a.log.WithField("error", fmt.Sprint(cause)).WithField("stack", string(debug.Stack())).Error("process handling panicked")
 		}
 	}()
-	a.handle(ctx, msg)
+	do()
 }
 
 func (a *actor) handle(ctx context.Context, msg message) {
@@ -136,7 +136,9 @@ func (a *actor) handle(ctx context.Context, msg message) {
 		a.ops[opID(msg.order.op.ID)] = msg.order
 		a.step(ctx, supervise.Submitted{Op: a.machineOp(msg.order.op)}, nil)
 	case ended:
-		a.learn(msg.aliases)
+		if !msg.outcome.Other {
+			a.learn(msg.aliases)
+		}
 		a.step(ctx, supervise.Finished{ID: msg.id, Outcome: msg.outcome}, &msg)
 	case looked:
 		a.looking = false
@@ -196,14 +198,15 @@ func (a *actor) learn(aliases []string) {
 }
 
 // step asks the machine and does what it says. done is the operation that the
-// event ends, if it does.
+// event ends, if it does. A fault in one effect must not keep the others, the
+// next operation among them, from happening: the machine counts on them.
 func (a *actor) step(ctx context.Context, event supervise.Event, done *ended) {
 	was := a.state
 	state, effects := supervise.Step(a.state, event)
 	a.state = state
 	a.note(was)
 	for _, effect := range effects {
-		a.perform(ctx, effect, done)
+		a.guarded(func() { a.perform(ctx, effect, done) })
 		a.publish()
 	}
 	a.publish()

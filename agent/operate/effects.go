@@ -53,7 +53,7 @@ func (a *actor) refuse(ctx context.Context, effect supervise.Refuse) {
 func (a *actor) keep(id string, done *ended) {
 	spec := a.ops[id].op.Spec
 	if a.state.Kept && !sameProgram(&a.spec, &spec) {
-		a.aliases = nil
+		a.aliases = done.aliases
 		if proc.Alive(a.last) && a.last != proc.Identity(a.state.Main) {
 			done.result.Warnings = append(done.result.Warnings,
 				fmt.Sprintf("pid %d of the spec before still runs and is not supervised any more", a.last.PID))
@@ -69,6 +69,7 @@ func (a *actor) keep(id string, done *ended) {
 // It does not return before that has worked, since whatever comes next must
 // not be known before it; only the end of the engine ends the attempts.
 func (a *actor) end(ctx context.Context, id string, done *ended) {
+	defer a.engine.drain.end()
 	order := a.ops[id]
 	delete(a.ops, id)
 	result := done.result
@@ -78,7 +79,6 @@ func (a *actor) end(ctx context.Context, id string, done *ended) {
 	}
 	a.engine.finish(ctx, order.op, result)
 	a.trySave() // again, in case the journal came back only now
-	a.engine.drain.end()
 }
 
 // trySave goes on without the record when it cannot be written: supervision

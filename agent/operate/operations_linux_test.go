@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/procfleet/procfleet/agent/journal"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agentproto"
 )
@@ -548,4 +549,22 @@ func TestPanicGivesBackWhatTheOperationHeld(t *testing.T) {
 	spec := g.spec(func(s *agentproto.Spec) { s.StartCmd, s.Type = "true", "once" })
 	g.want("start", spec, 117, "start: internal error: test")
 	g.want("start", spec, 0, "")
+}
+
+func TestPanicAfterAnOperationLeavesTheNextOne(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, func(c *Config) {
+		finished, broken := c.Finished, true
+		c.Finished = func(op journal.Op, r agentproto.Result) {
+			finished(op, r)
+			if broken {
+				broken = false
+				panic("test")
+			}
+		}
+	})
+	first, second := g.submit("start", g.spec()), g.submit("stop", g.spec())
+	g.check(g.result(first), 0, "")
+	g.check(g.result(second), 0, "")
+	g.engine.Stop(t.Context()) // and nothing keeps it waiting
 }
