@@ -374,6 +374,7 @@ func isDemo(pid int) bool {
 	return err == nil && filepath.Base(strings.TrimSuffix(exe, " (deleted)")) == demoName
 }
 
+// sigkill returns once the process is gone.
 func sigkill(t *testing.T, pid int) {
 	t.Helper()
 	id, err := proc.Identify(pid)
@@ -382,5 +383,10 @@ func sigkill(t *testing.T, pid int) {
 	}
 	if err := proc.Signal(id, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(patience); proc.Alive(id); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s outlives SIGKILL", id)
+		}
 	}
 }
