@@ -214,7 +214,7 @@ func TestAnAddressInUseSaysWhatToDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	t.Cleanup(func() { _ = l.Close() }) // nothing depends on it
 	for _, flag := range []string{"--http", "--nats-listen"} {
 		child := testenv.StartChild(t, nil, testenv.BuildBinary(t, "./cmd/procfleet"),
 			"up", "--http", "127.0.0.1:0", flag, l.Addr().String(), "--data", t.TempDir(), "--agent=false")

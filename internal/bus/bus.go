@@ -211,14 +211,11 @@ func isFull(err error) bool {
 	if !errors.As(err, &api) {
 		return false
 	}
-	switch api.ErrorCode {
-	case codeAccountResources, codeNoResources, codeNoMemory, codeNoStorage:
-		return true
-	case codeStoreFailed:
+	if api.ErrorCode == codeStoreFailed {
 		// One code for every failure of the store; these are its limits.
 		return strings.HasPrefix(api.Description, "maximum ")
 	}
-	return false
+	return slices.Contains([]jetstream.ErrorCode{codeAccountResources, codeNoResources, codeNoMemory, codeNoStorage}, api.ErrorCode)
 }
 
 func isAway(err error) bool {

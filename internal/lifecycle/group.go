@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,8 +83,7 @@ func (g *Group) stop(cause error) error {
 	defer timeout.Stop()
 	var errs []error
 	var stuck []string
-	for i := len(g.actors) - 1; i >= 0; i-- {
-		a := g.actors[i]
+	for _, a := range slices.Backward(g.actors) {
 		a.cancel()
 		if len(stuck) > 0 { // the time is over: only see who is done
 			if !ended(a) {

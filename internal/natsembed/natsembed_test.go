@@ -1,6 +1,7 @@
 package natsembed_test
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -27,10 +28,10 @@ func TestMain(m *testing.M) {
 func serve(dir string) {
 	server, err := natsembed.Start(natsembed.Config{StoreDir: dir, Listen: "127.0.0.1:0", Log: testenv.Silent()})
 	if err != nil {
-		os.Stdout.WriteString("error " + err.Error() + "\n")
+		fmt.Println("error", err)
 		os.Exit(1)
 	}
-	os.Stdout.WriteString("url " + server.ClientURL() + "\n")
+	fmt.Println("url", server.ClientURL())
 	select {} // until the test kills it
 }
 
@@ -101,7 +102,7 @@ func TestAnAddressInUseIsAnErrorThatNamesIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	t.Cleanup(func() { _ = l.Close() }) // nothing depends on it
 	_, err = natsembed.Start(natsembed.Config{StoreDir: t.TempDir(), Listen: l.Addr().String(), Log: testenv.Log(t)})
 	if err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
 		t.Errorf("error %v, want one that names %v", err, l.Addr())

@@ -24,12 +24,12 @@ var built sync.Map // package -> func() (string, error)
 // BuildBinary builds a main package of this module, for example
 // "./cmd/procfleet", and returns the path of the binary. With the race
 // detector on in the test it is on in the binary too.
-func BuildBinary(t testing.TB, pkg string) string {
-	t.Helper()
+func BuildBinary(tb testing.TB, pkg string) string {
+	tb.Helper()
 	once, _ := built.LoadOrStore(pkg, sync.OnceValues(func() (string, error) { return build(pkg) }))
 	path, err := once.(func() (string, error))()
 	if err != nil {
-		t.Fatalf("build %s: %v", pkg, err)
+		tb.Fatalf("build %s: %v", pkg, err)
 	}
 	return path
 }
@@ -84,25 +84,25 @@ type Child struct {
 
 // StartChild starts a program; env entries ("KEY=value") are added to this
 // process's environment. Its output goes to the test's log.
-func StartChild(t testing.TB, env []string, path string, args ...string) *Child {
-	t.Helper()
+func StartChild(tb testing.TB, env []string, path string, args ...string) *Child {
+	tb.Helper()
 	c := &Child{cmd: exec.Command(path, args...), done: make(chan struct{}), read: make(chan struct{})}
 	c.cmd.Env = append(os.Environ(), env...)
 	r, w, err := os.Pipe()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	c.cmd.Stdout, c.cmd.Stderr = w, w
 	if err := c.cmd.Start(); err != nil {
-		t.Fatalf("start %s: %v", path, err)
+		tb.Fatalf("start %s: %v", path, err)
 	}
 	w.Close()
 	go func() {
 		_ = c.cmd.Wait() // the exit status is read from ProcessState
 		close(c.done)
 	}()
-	go c.follow(t, r)
-	t.Cleanup(func() {
+	go c.follow(tb, r)
+	tb.Cleanup(func() {
 		c.Kill()
 		r.Close() // grandchildren may still hold the other end
 		<-c.read
@@ -110,13 +110,14 @@ func StartChild(t testing.TB, env []string, path string, args ...string) *Child 
 	return c
 }
 
-func (c *Child) follow(t testing.TB, r io.Reader) {
+func (c *Child) follow(tb testing.TB, r io.Reader) {
+	tb.Helper()
 	defer close(c.read)
 	name := filepath.Base(c.cmd.Path)
 	scanner := bufio.NewScanner(r)
 	scanner.Buffer(nil, 1<<20)
 	for scanner.Scan() {
-		t.Logf("%s[%d]: %s", name, c.cmd.Process.Pid, scanner.Text())
+		tb.Logf("%s[%d]: %s", name, c.cmd.Process.Pid, scanner.Text())
 		c.mu.Lock()
 		c.lines = append(c.lines, scanner.Text())
 		c.mu.Unlock()
@@ -140,13 +141,13 @@ func (c *Child) Done() <-chan struct{} { return c.done }
 
 // Wait waits for the process to end and returns its exit code, -1 if a signal
 // ended it. It fails the test after timeout.
-func (c *Child) Wait(t testing.TB, timeout time.Duration) int {
-	t.Helper()
+func (c *Child) Wait(tb testing.TB, timeout time.Duration) int {
+	tb.Helper()
 	select {
 	case <-c.done:
 		return c.cmd.ProcessState.ExitCode()
 	case <-time.After(timeout):
-		t.Fatalf("%s did not end within %v", c.cmd.Path, timeout)
+		tb.Fatalf("%s did not end within %v", c.cmd.Path, timeout)
 		return 0
 	}
 }
@@ -160,8 +161,8 @@ func (c *Child) Output() string {
 
 // WaitOutput waits until the output contains text and returns the first line
 // that does. It fails the test when the process ends without it.
-func (c *Child) WaitOutput(t testing.TB, timeout time.Duration, text string) string {
-	t.Helper()
+func (c *Child) WaitOutput(tb testing.TB, timeout time.Duration, text string) string {
+	tb.Helper()
 	var found string
 	seen := func() bool {
 		c.mu.Lock()
@@ -174,14 +175,14 @@ func (c *Child) WaitOutput(t testing.TB, timeout time.Duration, text string) str
 		}
 		return false
 	}
-	Eventually(t, timeout, func() bool {
+	Eventually(tb, timeout, func() bool {
 		if seen() {
 			return true
 		}
 		select {
 		case <-c.read: // there will be no more
 			if !seen() {
-				t.Fatalf("%s ended before it wrote %q", c.cmd.Path, text)
+				tb.Fatalf("%s ended before it wrote %q", c.cmd.Path, text)
 			}
 			return true
 		default:
@@ -192,15 +193,15 @@ func (c *Child) WaitOutput(t testing.TB, timeout time.Duration, text string) str
 }
 
 // WaitHTTP waits until a GET of url answers 200.
-func (c *Child) WaitHTTP(t testing.TB, timeout time.Duration, url string) {
-	t.Helper()
-	Eventually(t, timeout, func() bool {
+func (c *Child) WaitHTTP(tb testing.TB, timeout time.Duration, url string) {
+	tb.Helper()
+	Eventually(tb, timeout, func() bool {
 		select {
 		case <-c.done:
-			t.Fatalf("%s ended before %s answered", c.cmd.Path, url)
+			tb.Fatalf("%s ended before %s answered", c.cmd.Path, url)
 		default:
 		}
-		return answers(t.Context(), url)
+		return answers(tb.Context(), url)
 	}, url+" answers 200")
 }
 

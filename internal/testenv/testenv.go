@@ -29,43 +29,44 @@ type NATS struct {
 
 // StartNATS starts a server on a free loopback port with its data in the
 // test's temporary folder. It ends with the test.
-func StartNATS(t testing.TB) *NATS {
-	t.Helper()
-	log := Log(t)
+func StartNATS(tb testing.TB) *NATS {
+	tb.Helper()
+	log := Log(tb)
 	server, err := natsembed.Start(natsembed.Config{
-		StoreDir: t.TempDir(), Listen: "127.0.0.1:0", MaxStore: 1 << 30, Log: log,
+		StoreDir: tb.TempDir(), Listen: "127.0.0.1:0", MaxStore: 1 << 30, Log: log,
 	})
 	if err != nil {
-		t.Fatalf("start NATS: %v", err)
+		tb.Fatalf("start NATS: %v", err)
 	}
-	t.Cleanup(server.Shutdown)
+	tb.Cleanup(server.Shutdown)
 	n := &NATS{Server: server, URL: server.ClientURL()}
-	n.Conn = Connect(t, n.URL)
+	n.Conn = Connect(tb, n.URL)
 	if n.JS, err = natsconn.JetStream(n.Conn); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	if err := bus.Ensure(t.Context(), n.JS, bus.Options{}); err != nil {
-		t.Fatalf("prepare the streams: %v", err)
+	if err := bus.Ensure(tb.Context(), n.JS, bus.Options{}); err != nil {
+		tb.Fatalf("prepare the streams: %v", err)
 	}
 	n.Bus = bus.New(n.JS)
 	return n
 }
 
 // Connect returns a connection of its own to a server. It ends with the test.
-func Connect(t testing.TB, url string) *nats.Conn {
-	t.Helper()
-	nc, err := natsconn.Connect(natsconn.Config{URL: url, Name: t.Name(), Log: Log(t)})
+func Connect(tb testing.TB, url string) *nats.Conn {
+	tb.Helper()
+	nc, err := natsconn.Connect(natsconn.Config{URL: url, Name: tb.Name(), Log: Log(tb)})
 	if err != nil {
-		t.Fatalf("connect: %v", err)
+		tb.Fatalf("connect: %v", err)
 	}
-	t.Cleanup(nc.Close)
+	tb.Cleanup(nc.Close)
 	return nc
 }
 
 // Log returns a logger that writes to the test's log.
-func Log(t testing.TB) logrus.FieldLogger {
+func Log(tb testing.TB) logrus.FieldLogger {
+	tb.Helper()
 	log := logrus.New()
-	log.SetOutput(t.Output())
+	log.SetOutput(tb.Output())
 	log.SetLevel(logrus.InfoLevel)
 	return log
 }
@@ -79,15 +80,15 @@ func Silent() logrus.FieldLogger {
 
 // Eventually waits until cond holds and fails the test if it does not within
 // timeout; what says what was waited for.
-func Eventually(t testing.TB, timeout time.Duration, cond func() bool, what string) {
-	t.Helper()
+func Eventually(tb testing.TB, timeout time.Duration, cond func() bool, what string) {
+	tb.Helper()
 	const interval = 5 * time.Millisecond
 	deadline := time.Now().Add(timeout)
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for !cond() {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", timeout, what)
+			tb.Fatalf("not within %v: %s", timeout, what)
 		}
 		<-ticker.C
 	}
@@ -95,12 +96,15 @@ func Eventually(t testing.TB, timeout time.Duration, cond func() bool, what stri
 
 // FreePort returns a loopback TCP port that was free a moment ago, for
 // servers that cannot report a port of their own choice.
-func FreePort(t testing.TB) int {
-	t.Helper()
+func FreePort(tb testing.TB) int {
+	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatalf("find a free port: %v", err)
+		tb.Fatalf("find a free port: %v", err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	port := l.Addr().(*net.TCPAddr).Port
+	if err := l.Close(); err != nil {
+		tb.Fatalf("find a free port: %v", err)
+	}
+	return port
 }

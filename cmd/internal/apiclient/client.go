@@ -214,8 +214,7 @@ func (e *Error) Error() string {
 var ErrUnreachable = errors.New("server not reachable")
 
 func worthRepeating(err error) bool {
-	var answer *Error
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[*Error](err); ok {
 		return answer.Status == http.StatusServiceUnavailable
 	}
 	return !errors.Is(err, ErrUnreachable) && !errors.Is(err, context.Canceled)
@@ -258,8 +257,8 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, heade
 }
 
 func (c *Client) explain(err error) error {
-	var op *net.OpError
-	if errors.Is(err, syscall.ECONNREFUSED) || (errors.As(err, &op) && op.Op == "dial") {
+	op, ok := errors.AsType[*net.OpError](err)
+	if errors.Is(err, syscall.ECONNREFUSED) || (ok && op.Op == "dial") {
 		return fmt.Errorf("%w at %s: is `procfleet up` (or a dispatcher) running there? Start it, or name another with --server or PROCFLEET_SERVER", ErrUnreachable, c.base)
 	}
 	return fmt.Errorf("ask %s: %w", c.base, err)

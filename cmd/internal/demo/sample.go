@@ -53,10 +53,14 @@ func prepare(dir string) (json.RawMessage, error) {
 		return nil, err
 	}
 	return spec, errors.Join(
-		os.WriteFile(filepath.Join(dir, "start.sh"), []byte(startScript), 0o700),
-		os.WriteFile(filepath.Join(dir, "stop.sh"), []byte(stopScript), 0o700),
+		writeScript(filepath.Join(dir, "start.sh"), startScript),
+		writeScript(filepath.Join(dir, "stop.sh"), stopScript),
 		os.WriteFile(filepath.Join(dir, specFile), readable, 0o600),
 	)
+}
+
+func writeScript(path, text string) error {
+	return os.WriteFile(path, []byte(text), 0o700) //nolint:gosec // a script must be executable
 }
 
 func sampleSpec(dir string) procfleet.ProcessSpec {
@@ -100,7 +104,7 @@ func copyFile(from, to string) (err error) {
 	}
 	defer in.Close()
 	part := to + ".part"
-	out, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o700)
+	out, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o700) //nolint:gosec // a program must be executable
 	if err != nil {
 		return err
 	}

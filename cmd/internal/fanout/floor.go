@@ -73,7 +73,7 @@ func (b *bare) open(ctx context.Context, cfg Config) (err error) {
 		}
 		b.links = append(b.links, link)
 	}
-	if err := b.respond(ctx); err != nil {
+	if err := b.respond(); err != nil {
 		return err
 	}
 	if b.js, err = natsconn.JetStream(b.conn); err != nil {
@@ -105,7 +105,7 @@ func (b *bare) makeStream(ctx context.Context) error {
 }
 
 // respond subscribes one responder per host.
-func (b *bare) respond(ctx context.Context) error {
+func (b *bare) respond() error {
 	answer := make([]byte, payload)
 	for i := range b.hosts {
 		link := b.links[i%len(b.links)]

@@ -10,7 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -42,8 +42,8 @@ func newPlant() (*plant, error) {
 
 // close stops what still runs and removes the folder.
 func (p *plant) close() error {
-	for i := len(p.children) - 1; i >= 0; i-- {
-		p.children[i].stop()
+	for _, c := range slices.Backward(p.children) {
+		c.stop()
 	}
 	return os.RemoveAll(p.dir)
 }
@@ -54,7 +54,7 @@ func (p *plant) startServers(ctx context.Context) (nats, redis string, err error
 	if err != nil {
 		return "", "", err
 	}
-	port, err := freePort()
+	port, err := freePort(ctx)
 	if err != nil {
 		return "", "", err
 	}
@@ -68,13 +68,13 @@ func (p *plant) startServers(ctx context.Context) (nats, redis string, err error
 	return strings.TrimPrefix(line, "url "), "redis://127.0.0.1:" + port + "/0", nil
 }
 
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func freePort(ctx context.Context) (string, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port), nil
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	return port, errors.Join(err, l.Close())
 }
 
 // child is a process of the benchmark.
@@ -93,7 +93,8 @@ func (p *plant) start(ctx context.Context, name, program string, args []string, 
 		return "", err
 	}
 	defer logFile.Close()
-	c := &child{cmd: exec.Command(program, args...), done: make(chan struct{})}
+	// Not bound to ctx: close stops processes in their own good order.
+	c := &child{cmd: exec.Command(program, args...), done: make(chan struct{})} //nolint:gosec,noctx // this binary or redis-server, see callers
 	c.cmd.Stderr = logFile
 	stdout, err := c.cmd.StdoutPipe()
 	if err != nil {

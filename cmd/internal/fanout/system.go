@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -29,7 +30,7 @@ type system struct {
 }
 
 func startSystem(ctx context.Context, cfg Config, plant *plant, hosts int) (*system, error) {
-	port, err := freePort()
+	port, err := freePort(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -74,8 +75,8 @@ func (s *system) warmUp(ctx context.Context) error {
 }
 
 func (s *system) stop() {
-	for i := len(s.roles) - 1; i >= 0; i-- {
-		s.roles[i].stop()
+	for _, role := range slices.Backward(s.roles) {
+		role.stop()
 	}
 	if s.store != nil {
 		_ = s.store.Close() // it was only read

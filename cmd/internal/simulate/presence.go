@@ -21,64 +21,50 @@ const (
 // announce announces every agent, calls Ready, and goes on announcing each
 // agent every 30 s until ctx ends. When the first worker appears only later,
 // all are announced to it at once rather than within the next 30 s.
-func (f *Fleet) announce(ctx context.Context) error {
+func (f *Fleet) announce(ctx context.Context) {
 	heard := f.probe()
-	if err := f.announceAll(ctx, tick, burst); err != nil {
-		return stopped(ctx, err)
+	if !f.announceAll(ctx, tick, burst) {
+		return
 	}
 	f.cfg.Ready()
 	for !heard {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-time.After(probeEvery):
 		}
-		if heard = f.probe(); heard {
-			if err := f.announceAll(ctx, tick, burst); err != nil {
-				return stopped(ctx, err)
-			}
+		if heard = f.probe(); heard && !f.announceAll(ctx, tick, burst) {
+			return
 		}
 	}
 	const bursts = 300 // per round, so that workers see an even stream
 	n := (f.cfg.Agents + bursts - 1) / bursts
 	interval := presenceEvery * time.Duration(n) / time.Duration(f.cfg.Agents)
-	for {
-		if err := f.announceAll(ctx, interval, n); err != nil {
-			return stopped(ctx, err)
-		}
+	for f.announceAll(ctx, interval, n) {
 	}
 }
 
-// stopped turns the error of a fleet that was told to end into none.
-func stopped(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
-}
-
-// announceAll announces n agents every interval until all had their turn.
-// An announcement that cannot be sent is not missed: the next one will be.
-func (f *Fleet) announceAll(ctx context.Context, interval time.Duration, n int) error {
+// announceAll announces n agents every interval until all had their turn, and
+// reports whether ctx still goes on. An announcement that cannot be sent is
+// not missed: the next one will be.
+func (f *Fleet) announceAll(ctx context.Context, interval time.Duration, n int) bool {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for i := range f.agents {
 		a := &f.agents[i]
-		data, err := f.presence(a)
-		if err != nil {
-			return err
+		if data, err := f.presence(a); err == nil {
+			_ = a.conn.Publish(agentproto.PresenceSubject(f.cfg.Cloud), data) // see above
 		}
-		_ = a.conn.Publish(agentproto.PresenceSubject(f.cfg.Cloud), data) // see above
 		if (i+1)%n != 0 && i+1 < len(f.agents) {
 			continue
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return false
 		case <-ticker.C:
 		}
 	}
-	return nil
+	return true
 }
 
 // probe announces the first agent and reports whether a worker answered.

@@ -27,29 +27,29 @@ const (
 )
 
 // start runs a fleet until the end of the test and returns when it is ready.
-func start(t testing.TB, env *testenv.NATS, agents int, latency time.Duration) {
-	t.Helper()
+func start(tb testing.TB, env *testenv.NATS, agents int, latency time.Duration) {
+	tb.Helper()
 	ready := make(chan struct{})
 	fleet, err := simulate.New(simulate.Config{
 		Agents: agents, Connections: 2, Cloud: cloud, Latency: latency, URL: env.URL,
 		Log: testenv.Silent(), Ready: func() { close(ready) },
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	done := make(chan error, 1)
 	go func() { done <- fleet.Run(ctx) }()
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("fleet: %v", err)
+			tb.Errorf("fleet: %v", err)
 		}
 	})
 	select {
 	case <-ready:
 	case <-time.After(30 * time.Second):
-		t.Fatal("not ready")
+		tb.Fatal("not ready")
 	}
 }
 
@@ -69,11 +69,11 @@ func command(i, item int, action string) *agentproto.Command {
 	}
 }
 
-func encode(t testing.TB, c *agentproto.Command) []byte {
-	t.Helper()
+func encode(tb testing.TB, c *agentproto.Command) []byte {
+	tb.Helper()
 	data, err := agentproto.Encode(c)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return data
 }
