@@ -143,7 +143,7 @@ func (c *collector) decode(msgs []jetstream.Msg) (batches []taskstore.Batch, goo
 	at := make(map[procfleet.TaskID]int)
 	good = make([]jetstream.Msg, 0, len(msgs))
 	for _, msg := range msgs {
-		id, results, err := decodeResults(msg.Data(), msg.Subject())
+		id, results, err := decodeResults(msg.Data(), msg.Subject(), at)
 		if err != nil {
 			c.log.WithError(err).WithField("subject", msg.Subject()).Error("results dropped")
 			if err := msg.TermWithReason("not results"); err != nil {
@@ -163,14 +163,20 @@ func (c *collector) decode(msgs []jetstream.Msg) (batches []taskstore.Batch, goo
 	return batches, good
 }
 
-func decodeResults(data []byte, subject string) (procfleet.TaskID, []procfleet.Result, error) {
-	var message agentproto.Results
-	if err := agentproto.Decode(data, agentproto.TypeResults, &message); err != nil {
-		return "", nil, err
+// decodeResults reads one message; ids in valid need not be checked again.
+func decodeResults(data []byte, subject string, valid map[procfleet.TaskID]int) (procfleet.TaskID, []procfleet.Result, error) {
+	message, read := readResults(data)
+	if !read {
+		message = agentproto.Results{}
+		if err := agentproto.Decode(data, agentproto.TypeResults, &message); err != nil {
+			return "", nil, err
+		}
 	}
-	id, err := procfleet.ParseTaskID(message.Task)
-	if err != nil {
-		return "", nil, err
+	id := procfleet.TaskID(message.Task)
+	if _, known := valid[id]; !known {
+		if _, err := procfleet.ParseTaskID(message.Task); err != nil {
+			return "", nil, err
+		}
 	}
 	if _, err := hostFromWire(message.Host, subject); err != nil {
 		return "", nil, err

@@ -258,10 +258,13 @@ func (dl *delivery) answered(a answer) {
 		dl.wakeBy(h.again)
 		return
 	}
-	var reply agentproto.Reply
-	if err := agentproto.Decode(a.data, agentproto.TypeReply, &reply); err != nil {
-		dl.log.WithError(err).WithField("host", h.name).Warn("agent's answer not understood, treated as silence")
-		return
+	reply, read := readReply(a.data)
+	if !read {
+		reply = agentproto.Reply{}
+		if err := agentproto.Decode(a.data, agentproto.TypeReply, &reply); err != nil {
+			dl.log.WithError(err).WithField("host", h.name).Warn("agent's answer not understood, treated as silence")
+			return
+		}
 	}
 	if reply.Refused != "" {
 		dl.refused(h, a.try, &reply, now)

@@ -3,6 +3,7 @@ package worker
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -144,7 +145,7 @@ func hostFromWire(text, subject string) (procfleet.Host, error) {
 		return procfleet.Host{}, err
 	}
 	area := subject[strings.LastIndexByte(subject, '.')+1:]
-	if want := fmt.Sprint(int64(host.Cloud)); area != want {
+	if area != strconv.FormatInt(int64(host.Cloud), 10) {
 		return procfleet.Host{}, fmt.Errorf("host %s came on subject %s of another cloud area", host, cut(subject, maxWord))
 	}
 	return host, nil

@@ -41,6 +41,9 @@ func fill(v reflect.Value, n *int) {
 		fill(key, n)
 		fill(value, n)
 		v.SetMapIndex(key, value)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), n)
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		fill(v.Index(0), n)
@@ -162,7 +165,7 @@ func TestAReplySubjectLeadsBackToItsRequest(t *testing.T) {
 func FuzzDecodeResults(f *testing.F) {
 	f.Add([]byte(`{"type":"procfleet.agent.v1.results","task":"GSETASK:20260101000000:1","host":"0:10.0.0.1","results":[{"item":1,"code":0,"reason":"succeeded"}]}`), "procfleet.result.s.0")
 	f.Fuzz(func(t *testing.T, data []byte, subject string) {
-		_, results, err := decodeResults(data, subject)
+		_, results, err := decodeResults(data, subject, nil)
 		if err != nil {
 			return
 		}
