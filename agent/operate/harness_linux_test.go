@@ -225,7 +225,9 @@ func (g *rig) spec(change ...func(*agentproto.Spec)) agentproto.Spec {
 	s := agentproto.Spec{
 		Key: g.dir, ProcName: demoName, SetupPath: g.dir, PidPath: filepath.Join(g.dir, "demo.pid"),
 		StartCmd: daemon("-pid demo.pid"), NoProfile: true, Type: resident, OpTimeoutMS: 5_000,
-		StartCheckBeginMS: 200, StartCheckEndMS: 300, StopCheckMS: 2_000, StartRetries: 4, StartIntervalMS: 100,
+		StartCheckBeginMS: 200, StartCheckEndMS: 300, StopCheckMS: 5_000, StartRetries: 4, StartIntervalMS: 100,
+		// A program with the race detector otherwise takes a second to exit.
+		Env: map[string]string{"GORACE": "atexit_sleep_ms=0"},
 	}
 	for _, fn := range change {
 		fn(&s)
