@@ -31,6 +31,10 @@ type Queue interface {
 // be queued.
 var errNotQueued = errors.New("the task was not queued")
 
+// errWithdrawn means that the task which a repeat found was taken back before
+// the repeat could queue it.
+var errWithdrawn = errors.New("the task was taken back")
+
 // firstRound is the round of publications at acceptance; a repeat publishes
 // in the same round, so that the stream drops what it has.
 const firstRound = "0"
@@ -91,6 +95,19 @@ func (s *submitter) submit(ctx context.Context, sub procfleet.Submission, key st
 	// From here on the task may exist, so the steps go on without the caller.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Timeouts.Accept)
 	defer cancel()
+	for {
+		task, err := s.accept(ctx, draft)
+		if !errors.Is(err, errWithdrawn) {
+			return task, err
+		}
+		// The key is free now; whoever comes next makes the task anew.
+	}
+}
+
+// accept stores a draft and queues it, or finds its task and helps to queue
+// that. It returns errWithdrawn if the task was taken back meanwhile by the
+// dispatcher that made it.
+func (s *submitter) accept(ctx context.Context, draft taskstore.Draft) (procfleet.Task, error) {
 	task, created, err := s.store.Create(ctx, draft)
 	switch {
 	case errors.Is(err, taskstore.ErrConflict):
@@ -219,8 +236,8 @@ func (s *submitter) publish(ctx context.Context, id procfleet.TaskID, refs []bus
 }
 
 // withdraw takes a failed acceptance back. It returns nil if the task was
-// begun meanwhile: then it is accepted, and the sweep completes what is
-// missing.
+// begun meanwhile, or queued by a repeat or the sweep: then it is accepted,
+// and the sweep completes what is missing.
 func (s *submitter) withdraw(ctx context.Context, id procfleet.TaskID, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Timeouts.Accept)
 	defer cancel()
@@ -252,7 +269,11 @@ func (s *submitter) again(ctx context.Context, task procfleet.Task) error {
 			refs[i].Cloud = items[0].Item.Target.Host.Cloud
 		}
 	}
-	if err := s.publish(ctx, task.ID, refs); err != nil {
+	err := s.publish(ctx, task.ID, refs)
+	switch {
+	case errors.Is(err, taskstore.ErrRejected):
+		return errWithdrawn
+	case err != nil:
 		return &OutcomeUnknownError{Task: task.ID, Err: err}
 	}
 	return nil

@@ -203,6 +203,55 @@ func TestARepeatTakesNothingBack(t *testing.T) {
 	onlyTask(t, store, procfleet.TaskAccepted)
 }
 
+// The first dispatcher is still trying to queue when a repeat at another one
+// succeeds; when it gives up it must not take back what was answered.
+func TestAGivenUpAcceptanceDoesNotTakeARepeatsTaskBack(t *testing.T) {
+	t.Parallel()
+	store, sub := openStore(t), submission(t, procfleet.ActionStart, 1)
+	var repeated procfleet.Task
+	slow := &fakeQueue{err: bus.ErrAway}
+	slow.onPublish = func() {
+		var err error
+		if repeated, err = testSubmitter(t, store, &fakeQueue{}).submit(t.Context(), sub, "key"); err != nil {
+			t.Errorf("the repeat: %v", err)
+		}
+	}
+	task, err := testSubmitter(t, store, slow).submit(t.Context(), sub, "key")
+	if err != nil || task.ID != repeated.ID {
+		t.Errorf("the first dispatcher answers %s, %v; the repeat was answered %s", task.ID, err, repeated.ID)
+	}
+	onlyTask(t, store, procfleet.TaskAccepted)
+}
+
+// A repeat finds a task, and before it has queued it the first dispatcher
+// takes it back: the repeat makes the task anew.
+func TestARepeatOutlivesTheTaskThatItFound(t *testing.T) {
+	t.Parallel()
+	store, queue := openStore(t), &fakeQueue{}
+	sub := submission(t, procfleet.ActionStart, 1)
+	s := testSubmitter(t, store, queue)
+	draft, err := s.draft(t.Context(), sub, "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, _, err := store.Create(t.Context(), draft)
+	if err != nil {
+		t.Fatal(err)
+	}
+	queue.onPublish = func() {
+		if _, err := store.Reject(t.Context(), left.ID, "the queue was slow"); err != nil {
+			t.Error(err)
+		}
+	}
+	task, err := s.submit(t.Context(), sub, "key")
+	if err != nil || task.ID == left.ID {
+		t.Fatalf("the repeat is task %s, %v; want another than the withdrawn %s", task.ID, err, left.ID)
+	}
+	if stored, err := store.Task(t.Context(), task.ID); err != nil || !stored.Dispatched || stored.State != procfleet.TaskAccepted {
+		t.Errorf("the new task is %+v, %v", stored, err)
+	}
+}
+
 func TestAcceptanceGoesOnWhenTheCallerGoesAway(t *testing.T) {
 	t.Parallel()
 	store, queue := openStore(t), &fakeQueue{}

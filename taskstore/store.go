@@ -21,6 +21,8 @@ import (
 var (
 	// ErrNotFound means that there is no such task, or no longer.
 	ErrNotFound = errors.New("taskstore: no such task")
+	// ErrRejected means that the task was rejected before.
+	ErrRejected = errors.New("taskstore: the task was rejected")
 	// ErrConflict means that the idempotency key was used with another body.
 	ErrConflict = errors.New("taskstore: the idempotency key was used for another request")
 	// ErrUnavailable means that the store cannot be asked now or takes no
@@ -63,12 +65,14 @@ type Acceptance interface {
 	// remembered as long as the task.
 	Create(ctx context.Context, d Draft) (t procfleet.Task, created bool, err error)
 	// Dispatched notes that every chunk is queued; sequences[i] is the
-	// position of chunk i in the stream (see [Duties.Republished]).
+	// position of chunk i in the stream (see [Duties.Republished]). From then
+	// on the task is accepted for good. ErrRejected if it was rejected before.
 	Dispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64) error
 	// Reject ends a task of which nothing was begun: every item becomes
 	// rejected, with reason as message, and NotifyPending is not set. It
-	// answers false, and changes nothing, if a chunk was begun: then the task
-	// is accepted. Rejecting again answers true.
+	// answers false, and changes nothing, if a chunk was begun or the task was
+	// noted as dispatched, by whomever: then it is accepted. Rejecting again
+	// answers true.
 	Reject(ctx context.Context, id procfleet.TaskID, reason string) (rejected bool, err error)
 }
 

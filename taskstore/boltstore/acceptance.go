@@ -173,6 +173,9 @@ func (s *Store) Dispatched(ctx context.Context, id procfleet.TaskID, sequences [
 		if err != nil {
 			return err
 		}
+		if r.State == procfleet.TaskRejected {
+			return taskstore.ErrRejected
+		}
 		ls := t.legs(r)
 		for c, sequence := range sequences[:min(len(sequences), r.Chunks)] {
 			l, err := ls.leg(c)
@@ -191,7 +194,7 @@ func (s *Store) Dispatched(ctx context.Context, id procfleet.TaskID, sequences [
 func (s *Store) Reject(ctx context.Context, id procfleet.TaskID, reason string) (bool, error) {
 	return update(ctx, s, func(t *tx) (bool, error) {
 		r, err := t.task(id)
-		if err != nil || r.State != procfleet.TaskAccepted {
+		if err != nil || r.State != procfleet.TaskAccepted || r.Dispatched {
 			return err == nil && r.State == procfleet.TaskRejected, err
 		}
 		// The marks stay as they are: that every item is rejected is said by

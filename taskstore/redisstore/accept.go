@@ -11,20 +11,22 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// dispatchedScript notes that all chunks are queued.
+// dispatchedScript notes that all chunks are queued, which rules rejection out.
 //
 // KEYS[1] head
 // ARGV[1..] position of each chunk in the stream
-// Returns 1, or 0 if there is no such task.
+// Returns 1, 0 if there is no such task, -1 if it was rejected.
 var dispatchedScript = redis.NewScript(`
-if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+local state = redis.call('HGET', KEYS[1], 'state')
+if not state then return 0 end
+if state == 'rejected' then return -1 end
 redis.call('HSET', KEYS[1], 'dispatched', 1)
 for i, sequence in ipairs(ARGV) do redis.call('HSET', KEYS[1], 'sequence:' .. (i - 1), sequence) end
 return 1
 `)
 
-// rejectScript ends a task of which nothing was begun. The state field is
-// where it and the first begin exclude each other.
+// rejectScript ends a task of which nothing was begun and that was not noted
+// as dispatched. The head is where it and those two exclude each other.
 //
 // KEYS[1] head
 // KEYS[2] marks
@@ -34,10 +36,10 @@ return 1
 // ARGV[4] counter of rejected items
 // Returns 1 if the task is rejected, 0 if not, -1 if there is no such task.
 var rejectScript = redis.NewScript(luaNow + `
-local h = redis.call('HMGET', KEYS[1], 'state', 'items')
+local h = redis.call('HMGET', KEYS[1], 'state', 'items', 'dispatched')
 if not h[1] then return -1 end
 if h[1] == 'rejected' then return 1 end
-if h[1] ~= 'accepted' then return 0 end
+if h[1] ~= 'accepted' or h[3] == '1' then return 0 end
 redis.call('HSET', KEYS[1], 'state', 'rejected', 'reason', ARGV[1], 'finished', text(now()), ARGV[3], 0, ARGV[4], h[2])
 redis.call('SETRANGE', KEYS[2], 0, string.rep(ARGV[2], tonumber(h[2])))
 return 1
@@ -52,7 +54,8 @@ func (s *Store) Dispatched(ctx context.Context, id procfleet.TaskID, sequences [
 	return s.change(ctx, id, "note as dispatched", dispatchedScript, args...)
 }
 
-// change runs a script on a task's head that answers 0 if there is none.
+// change runs a script on a task's head that answers 0 if there is none, and
+// -1 if it may not because the task was rejected.
 func (s *Store) change(ctx context.Context, id procfleet.TaskID, what string, script *redis.Script, args ...any) error {
 	if _, err := number(id); err != nil {
 		return err
@@ -61,8 +64,12 @@ func (s *Store) change(ctx context.Context, id procfleet.TaskID, what string, sc
 	if err := s.run(ctx, c); err != nil {
 		return fmt.Errorf("%s: task %s: %w", what, id, err)
 	}
-	if n, err := c.number(); err != nil || n == 0 {
+	n, err := c.number()
+	switch {
+	case err != nil || n == 0:
 		return fmt.Errorf("%s: task %s: %w", what, id, missing(err))
+	case n < 0:
+		return fmt.Errorf("%s: task %s: %w", what, id, taskstore.ErrRejected)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 
 	"github.com/procfleet/procfleet"
@@ -13,6 +14,7 @@ func rejectionChecks() []Check {
 		{Name: "reject ends a task of which nothing was begun", Fn: rejectEnds},
 		{Name: "a begun task cannot be rejected", Fn: begunNotRejected},
 		{Name: "a finished task cannot be rejected", Fn: finishedNotRejected},
+		{Name: "a dispatched task cannot be rejected, nor a rejected one dispatched", Fn: dispatchedOrRejected},
 		{Name: "reject and first begin exclude each other", Fn: rejectOrBegin},
 	}
 }
@@ -60,6 +62,24 @@ func begunNotRejected(ctx context.Context, t T, s Subject) {
 	}
 	equal(t, "task after the refused reject", look(ctx, t, s, task.ID), before)
 	equal(t, "gate", begin(ctx, t, s, task.ID, 0).Gate, taskstore.GateOpen)
+}
+
+// dispatchedOrRejected is what keeps a task that a second dispatcher answered
+// as accepted from being taken back by the first, whose queue was slow.
+func dispatchedOrRejected(ctx context.Context, t T, s Subject) {
+	accepted, refused := create(ctx, t, s, Draft(2)), create(ctx, t, s, Draft(2))
+	must(t, s.Dispatched(ctx, accepted.ID, []uint64{7}), "dispatched")
+	if reject(ctx, t, s, accepted.ID, "too late") {
+		t.Errorf("a dispatched task was rejected")
+	}
+	equal(t, "state", look(ctx, t, s, accepted.ID).State, procfleet.TaskAccepted)
+	if !reject(ctx, t, s, refused.ID, "the queue is full") {
+		t.Errorf("reject answers false")
+	}
+	if err := s.Dispatched(ctx, refused.ID, []uint64{8}); !errors.Is(err, taskstore.ErrRejected) {
+		t.Errorf("a rejected task was dispatched: %v", err)
+	}
+	equal(t, "dispatched", look(ctx, t, s, refused.ID).Dispatched, false)
 }
 
 func finishedNotRejected(ctx context.Context, t T, s Subject) {

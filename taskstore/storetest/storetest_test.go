@@ -79,7 +79,7 @@ func defects() map[string]defect {
 		"nothing expires":               by(func(s store) store { return neverExpiring{s} }, "an expired task is gone"),
 		"nothing is overdue":            by(func(s store) store { return neverOverdue{s} }, "begin of an overdue task"),
 		"unknown tasks are found":       by(func(s store) store { return inventing{s} }, "an unknown task is not found"),
-		"rejects what was begun":        by(func(s store) store { return rejectingBegun{s} }, "a begun task cannot be rejected", "a finished task cannot be rejected"),
+		"rejects what was begun":        by(func(s store) store { return rejectingBegun{s} }, "a begun task cannot be rejected", "a finished task cannot be rejected", "a dispatched task cannot be rejected, nor a rejected one dispatched"),
 		"rejects without reason":        by(func(s store) store { return reasonless{s} }, "reject ends a task of which nothing was begun"),
 		"begins what was rejected":      by(func(s store) store { return gateBlind{s, taskstore.GateRejected} }, "reject and first begin exclude each other", "reject ends a task of which nothing was begun", modelCheck),
 		"begins what is finished":       by(func(s store) store { return gateBlind{s, taskstore.GateFinished} }, "begin of a finished chunk", "begin of a done chunk"),
