@@ -11,7 +11,13 @@ import (
 //
 //	10.0.0.1 → 10-0-0-1     fd00::1 → fd00--1
 func HostToken(addr netip.Addr) string {
-	return strings.NewReplacer(".", "-", ":", "-").Replace(addr.String())
+	token := []byte(addr.String())
+	for i, c := range token {
+		if c == '.' || c == ':' {
+			token[i] = '-'
+		}
+	}
+	return string(token)
 }
 
 // AgentSubject is where the agent of a host takes commands.
