@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -24,26 +25,61 @@ type backends struct {
 	store taskstore.Store
 	// natsConfig opens further connections to the same servers.
 	natsConfig natsconn.Config
+
+	stopKeeping func() // ends keepStreams and waits for it
 }
 
 // connectBus connects to NATS and waits, until ctx ends, for the streams to be
 // there: roles and servers start in any order.
 func connectBus(ctx context.Context, cfg natsconn.Config) (*backends, error) {
-	conn, err := natsconn.Connect(cfg)
-	if err != nil {
+	b := &backends{natsConfig: cfg}
+	reconnected := make(chan struct{}, 1)
+	cfg.OnReconnect = func() {
+		select {
+		case reconnected <- struct{}{}:
+		default: // one is waiting already
+		}
+	}
+	var err error
+	if b.conn, err = natsconn.Connect(cfg); err != nil {
 		return nil, err
 	}
-	js, err := natsconn.JetStream(conn)
-	if err != nil {
-		conn.Close()
+	if b.js, err = natsconn.JetStream(b.conn); err != nil {
+		b.conn.Close()
 		return nil, err
 	}
-	err = patiently(ctx, cfg.Log, "waiting for NATS", func() error { return bus.Ensure(ctx, js, bus.Options{}) })
-	if err != nil {
-		conn.Close()
+	if err := b.ensure(ctx, cfg.Log); err != nil {
+		b.conn.Close()
 		return nil, fmt.Errorf("prepare the streams at %s: %w", cfg.URL, err)
 	}
-	return &backends{conn: conn, js: js, bus: bus.New(js), natsConfig: cfg}, nil
+	b.bus = bus.New(b.js)
+	b.keepStreams(ctx, reconnected, cfg.Log)
+	return b, nil
+}
+
+func (b *backends) ensure(ctx context.Context, log logrus.FieldLogger) error {
+	return patiently(ctx, log, "waiting for NATS", func() error { return bus.Ensure(ctx, b.js, bus.Options{}) })
+}
+
+// keepStreams prepares the streams again after each reconnection: a broker
+// that lost its disk comes back empty, and the sweep can only publish again
+// into streams that are there.
+func (b *backends) keepStreams(ctx context.Context, reconnected <-chan struct{}, log logrus.FieldLogger) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-reconnected:
+			}
+			if err := b.ensure(ctx, log); err != nil && ctx.Err() == nil {
+				log.WithError(err).Error("streams not prepared after the reconnection")
+			}
+		}
+	})
+	b.stopKeeping = func() { cancel(); wg.Wait() }
 }
 
 // openRedis adds the Redis store, for which it waits until ctx ends.
@@ -59,6 +95,7 @@ func (b *backends) openRedis(ctx context.Context, url string, log logrus.FieldLo
 
 // close releases what is open.
 func (b *backends) close(log logrus.FieldLogger) {
+	b.stopKeeping()
 	if b.store != nil {
 		if err := b.store.Close(); err != nil {
 			log.WithError(err).Warn("store not closed in good order")

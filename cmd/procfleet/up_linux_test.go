@@ -17,6 +17,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/cmd/internal/apiclient"
+	"github.com/procfleet/procfleet/internal/natsembed"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
@@ -237,6 +238,30 @@ func TestOtherAgentsJoinThroughNATSListen(t *testing.T) {
 	}
 	out := s.procfleet(0, "op", "status", "--host", strings.Join(hosts, ","), "-f", "testdata/spec.yaml", "--wait")
 	if !strings.Contains(out, "finished 300/300: 300 succeeded") {
+		t.Errorf("output\n%s", out)
+	}
+}
+
+func TestABusThatLostEverythingIsPreparedAgain(t *testing.T) {
+	t.Parallel()
+	listen := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	startBus := func() *natsembed.Server {
+		server, err := natsembed.Start(natsembed.Config{StoreDir: t.TempDir(), Listen: listen, Log: testenv.Log(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(server.Shutdown)
+		return server
+	}
+	first := startBus()
+	s := up(t, t.TempDir(), "--agent=false", "--nats", "nats://"+listen)
+	fleet := testenv.StartChild(t, nil, s.binary, "simulate", "--agents", "3", "--nats", "nats://"+listen)
+	fleet.WaitOutput(t, startTimeout, "ready 3")
+	first.Shutdown()
+	startBus()
+	s.WaitHTTP(t, startTimeout, s.url+"/readyz")
+	out := s.procfleet(0, "op", "status", "--host", "0:10.0.0.0,0:10.0.0.1,0:10.0.0.2", "-f", "testdata/spec.yaml", "--wait")
+	if !strings.Contains(out, "finished 3/3: 3 succeeded") {
 		t.Errorf("output\n%s", out)
 	}
 }
