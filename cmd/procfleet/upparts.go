@@ -162,8 +162,8 @@ func (f *upFlags) ready(ctx context.Context, back *backends, w *worker.Worker, s
 	if err := back.ready(ctx); err != nil {
 		return err
 	}
-	if !w.Ready() {
-		return errors.New("the worker does not pull from every lane yet")
+	if err := workerReady(w); err != nil {
+		return err
 	}
 	return f.agentAnnounced(ctx, back.store, started)
 }

@@ -2,18 +2,25 @@ package main
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
 	"github.com/procfleet/procfleet/internal/crashpoint"
+	"github.com/procfleet/procfleet/internal/lifecycle"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/telemetry"
 	"github.com/procfleet/procfleet/worker"
 )
 
+// roleStopTimeout bounds the orderly end of a role, which bounds its parts
+// by itself.
+const roleStopTimeout = 30 * time.Second
+
 func newWorker() *cobra.Command {
-	var natsURL, redisURL string
+	var natsURL, redisURL, listen string
 	var logs logFlags
 	cmd := &cobra.Command{
 		Use:     "worker",
@@ -25,17 +32,18 @@ func newWorker() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return runWorker(cmd.Context(), natsURL, redisURL, log)
+			return runWorker(cmd.Context(), natsURL, redisURL, listen, log)
 		},
 	}
 	flags := cmd.Flags()
+	flags.StringVar(&listen, "http", "", "address for /healthz, /readyz and /metrics; empty serves none")
 	natsFlag(flags, &natsURL)
 	redisFlag(flags, &redisURL)
 	logs.register(flags)
 	return cmd
 }
 
-func runWorker(ctx context.Context, natsURL, redisURL string, log logrus.FieldLogger) error {
+func runWorker(ctx context.Context, natsURL, redisURL, listen string, log logrus.FieldLogger) error {
 	metrics, err := telemetry.NewMetrics()
 	if err != nil {
 		return err
@@ -55,5 +63,20 @@ func runWorker(ctx context.Context, natsURL, redisURL string, log logrus.FieldLo
 	if err != nil {
 		return err
 	}
-	return w.Run(ctx)
+	group := lifecycle.NewGroup(log, roleStopTimeout)
+	if listen != "" {
+		o := &observer{address: listen, metrics: metrics.Handler(), ready: func(ctx context.Context) error {
+			return errors.Join(back.ready(ctx), workerReady(w))
+		}}
+		group.Add("http", o.run)
+	}
+	group.Add("worker", w.Run)
+	return group.Run(ctx)
+}
+
+func workerReady(w *worker.Worker) error {
+	if !w.Ready() {
+		return errors.New("the worker does not pull from every lane yet")
+	}
+	return nil
 }

@@ -1,13 +1,30 @@
 package main
 
 import (
+	"fmt"
 	"os/exec"
 	"regexp"
+	"syscall"
 	"testing"
 
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 )
+
+func TestAWorkerCanBeObserved(t *testing.T) {
+	t.Parallel()
+	redis, env := redistest.Start(t), testenv.StartNATS(t)
+	address := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	worker := testenv.StartChild(t, nil, testenv.BuildBinary(t, "./cmd/procfleet"), "worker",
+		"--http", address, "--nats", env.URL, "--redis", "redis://"+redis.Addr+"/0")
+	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+		worker.WaitHTTP(t, startTimeout, "http://"+address+path)
+	}
+	worker.Signal(syscall.SIGTERM)
+	if code := worker.Wait(t, startTimeout); code != 0 {
+		t.Errorf("exit %d after SIGTERM, want 0", code)
+	}
+}
 
 // TestBenchFanout runs dispatcher, worker and simulated agents as separate
 // processes on a real Redis; what it measured is not judged.
