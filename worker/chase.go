@@ -27,7 +27,7 @@ func onlyLost(task *procfleet.Task, now time.Time) lost {
 	}
 }
 
-func every(*procfleet.ItemResult, *taskstore.Presence) bool { return true }
+func everyItem(*procfleet.ItemResult, *taskstore.Presence) bool { return true }
 
 const (
 	chasePage = 1000 // items

@@ -29,6 +29,9 @@ func TestAcceptedItemsAreDeliveredAndTheChunkLeavesTheQueue(t *testing.T) {
 	}
 	e.eventually(func() bool { return e.queued(bus.StreamOps) == 0 }, "chunk is acknowledged")
 
+	if undone, err := e.store.Undone(t.Context(), id); err != nil || len(undone) > 0 {
+		t.Errorf("chunks %v are not done, %v", undone, err)
+	}
 	command := agents[1].got()[0]
 	if len(agents[1].got()) != 1 || command.Instance != agents[1].instance || command.Host != host(2).String() || command.Lane != "s" {
 		t.Errorf("host 2 got %+v, want one command for its own instance", command)

@@ -15,7 +15,7 @@ func (sh *shard) giveUp(ctx context.Context, task *procfleet.Task, now time.Time
 	called, known := sh.overdue[task.ID]
 	if !known && task.Counts[procfleet.StateDelivered] > 0 {
 		delete(sh.cursors, task.ID)
-		if err := sh.chase(ctx, task, every); err != nil {
+		if err := sh.chase(ctx, task, everyItem); err != nil {
 			return err
 		}
 		if sh.cursors[task.ID] == "" { // everybody was asked
