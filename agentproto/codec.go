@@ -1,10 +1,11 @@
 package agentproto
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
+
+	"github.com/go-json-experiment/json"
 )
 
 // MaxMessageBytes is the largest message that is read or written; NATS

@@ -73,8 +73,8 @@ type Spec struct {
 	HealthCmd      string            `json:"health_cmd,omitempty"`
 	Shell          string            `json:"shell,omitempty"` // sh, bat, ps1; empty is sh
 	Env            map[string]string `json:"env,omitempty"`
-	NoProfile      bool              `json:"no_profile,omitempty"`
-	RestartInPlace bool              `json:"restart_in_place,omitempty"`
+	NoProfile      bool              `json:"no_profile,omitzero"`
+	RestartInPlace bool              `json:"restart_in_place,omitzero"`
 
 	Type              string  `json:"process_type"` // resident, once, periodic
 	OpTimeoutMS       int64   `json:"op_timeout_ms"`
@@ -83,11 +83,11 @@ type Spec struct {
 	StopCheckMS       int64   `json:"stop_check_ms"`
 	StartRetries      int     `json:"start_retries"`
 	StartIntervalMS   int64   `json:"start_interval_ms"`
-	CycleTimeMS       int64   `json:"cycle_time_ms,omitempty"`
+	CycleTimeMS       int64   `json:"cycle_time_ms,omitzero"`
 	Crontab           string  `json:"crontab,omitempty"`
-	Instances         int     `json:"instances,omitempty"`
-	CPULimit          float64 `json:"cpu_limit,omitempty"` // percent of the host
-	MemoryLimit       float64 `json:"memory_limit,omitempty"`
+	Instances         int     `json:"instances,omitzero"`
+	CPULimit          float64 `json:"cpu_limit,omitzero"` // percent of the host
+	MemoryLimit       float64 `json:"memory_limit,omitzero"`
 }
 
 // Reply answers a [Command]. It has one entry per item of the command, or

@@ -19,7 +19,7 @@ type Presence struct {
 	// Types are the message types that the agent reads.
 	Types      []string `json:"types,omitempty"`
 	Supervised int      `json:"supervised"` // how many processes it keeps alive
-	Leaving    bool     `json:"leaving,omitempty"`
+	Leaving    bool     `json:"leaving,omitzero"`
 }
 
 // PresenceReply tells the agent the server's time. With the round trip as

@@ -64,26 +64,26 @@ type Status struct {
 	Phase      string    `json:"phase,omitempty"`
 	AgentID    string    `json:"agent_id,omitempty"`
 
-	PID           int       `json:"pid,omitempty"`
+	PID           int       `json:"pid,omitzero"`
 	Command       string    `json:"command,omitempty"`
 	Stat          string    `json:"stat,omitempty"`
-	Threads       int       `json:"threads,omitempty"`
+	Threads       int       `json:"threads,omitzero"`
 	StartedAt     time.Time `json:"started_at,omitzero"`
-	ElapsedMS     int64     `json:"elapsed_ms,omitempty"`
-	UserMS        int64     `json:"user_ms,omitempty"`
-	SystemMS      int64     `json:"system_ms,omitempty"`
-	CPU           float64   `json:"cpu,omitempty"`         // percent of the host
-	CPUAverage    float64   `json:"cpu_average,omitempty"` // percent of the host, over its life
-	MemoryBytes   int64     `json:"memory_bytes,omitempty"`
-	MemoryPercent float64   `json:"memory_percent,omitempty"`
-	HostFreeKB    int64     `json:"host_free_kb,omitempty"`
+	ElapsedMS     int64     `json:"elapsed_ms,omitzero"`
+	UserMS        int64     `json:"user_ms,omitzero"`
+	SystemMS      int64     `json:"system_ms,omitzero"`
+	CPU           float64   `json:"cpu,omitzero"`         // percent of the host
+	CPUAverage    float64   `json:"cpu_average,omitzero"` // percent of the host, over its life
+	MemoryBytes   int64     `json:"memory_bytes,omitzero"`
+	MemoryPercent float64   `json:"memory_percent,omitzero"`
+	HostFreeKB    int64     `json:"host_free_kb,omitzero"`
 
 	Version string `json:"version,omitempty"`
 	Health  string `json:"health,omitempty"`
 
 	RegisteredAt  time.Time `json:"registered_at,omitzero"`
 	LastStartedAt time.Time `json:"last_started_at,omitzero"`
-	Failures      int       `json:"failures,omitempty"`
+	Failures      int       `json:"failures,omitzero"`
 	NextRetryAt   time.Time `json:"next_retry_at,omitzero"`
 	Evidence      string    `json:"evidence,omitempty"`
 }
