@@ -42,8 +42,8 @@ type Config struct {
 
 // Points of [Config.Crash] in this package; the others are agent/operate's.
 const (
-	CrashReceived     = "received"      // journalled, not answered
-	CrashAfterPublish = "after_publish" // the stream has the result, the journal does not know
+	CrashReceived     = "agent.received"      // journalled, not answered
+	CrashAfterPublish = "agent.after-publish" // the stream has the result, the journal does not know
 )
 
 // WithDefaults returns a copy with every default filled in.

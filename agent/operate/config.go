@@ -49,10 +49,10 @@ type Config struct {
 
 // Points of [Config.Crash].
 const (
-	CrashBeforeExec = "before_exec" // the execution is durable, nothing is spawned
-	CrashAfterSpawn = "after_spawn" // the command runs, its identity is not durable
-	CrashBeforeDone = "before_done" // the outcome is known, nobody else knows it
-	CrashAfterDone  = "after_done"  // the result is durable, nobody was told
+	CrashBeforeExec = "agent.before-exec" // the execution is durable, nothing is spawned
+	CrashAfterSpawn = "agent.after-spawn" // the command runs, its identity is not durable
+	CrashBeforeDone = "agent.before-done" // the outcome is known, nobody else knows it
+	CrashAfterDone  = "agent.after-done"  // the result is durable, nobody was told
 )
 
 // Timing holds the engine's own rhythm. Zero fields get the default.

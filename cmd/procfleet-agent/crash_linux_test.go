@@ -18,13 +18,13 @@ import (
 // same and true.
 func TestAgentKilledAtEveryPointOfAnOperation(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{"received", "before_exec", "after_spawn", "before_done", "after_done", "after_publish"} {
+	for _, point := range []string{"agent.received", "agent.before-exec", "agent.after-spawn", "agent.before-done", "agent.after-done", "agent.after-publish"} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			h, s := newHost(t), newSleeper(t)
 			h.start(point)
 			c := s.command("task", agentproto.ActionStart, 1)
-			if answered, _ := h.deliver(c); answered == (point == "received") {
+			if answered, _ := h.deliver(c); answered == (point == "agent.received") {
 				t.Errorf("answered %v", answered)
 			}
 			select {

@@ -38,8 +38,8 @@ func TestKilledAtTheBadMoment(t *testing.T) {
 	} {
 		t.Run(point, func(t *testing.T) { f.with(t).killWorker(c.with(t), point) })
 	}
-	for _, point := range []string{"received", "before_exec", "after_spawn", "before_done", "after_done", "after_publish"} {
-		t.Run("agent_"+point, func(t *testing.T) { f.with(t).killAgents(c.with(t), point) })
+	for _, point := range []string{"agent.received", "agent.before-exec", "agent.after-spawn", "agent.before-done", "agent.after-done", "agent.after-publish"} {
+		t.Run(point, func(t *testing.T) { f.with(t).killAgents(c.with(t), point) })
 	}
 	t.Run("nats", func(t *testing.T) {
 		f := f.with(t)
@@ -99,14 +99,14 @@ func (f *fleet) killWorker(c *client, point string) {
 func (f *fleet) killAgents(c *client, point string) {
 	f.worker("")
 	victims := f.crashEveryFourth(point)
-	all := f.procs.grid(f.hosts(killHosts), killPerHost, "agent"+word(point))
+	all := f.procs.grid(f.hosts(killHosts), killPerHost, word(point))
 	id := c.submit(operation("start", all))
 	for _, a := range victims {
 		a.child.Wait(f.t, finishTimeout)
 		a.start()
 	}
 	c.wait(id)
-	if point == "received" { // nothing had begun: everything must happen
+	if point == "agent.received" { // nothing had begun: everything must happen
 		f.verifyStarted(c, id, all)
 	} else {
 		f.verifyTruth(c, id, all, len(all)*3/4)
