@@ -24,7 +24,7 @@ const observerTimeout = 5 * time.Second // of a request, and of the end
 func (o *observer) run(ctx context.Context) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", o.address)
 	if err != nil {
-		return fmt.Errorf("--http: %w; choose another address if it is in use", err)
+		return fmt.Errorf("--observe: %w; choose another address if it is in use", err)
 	}
 	server := &http.Server{Handler: o.handler(), ReadHeaderTimeout: observerTimeout}
 	served := make(chan error, 1)

@@ -16,7 +16,7 @@ func TestAWorkerCanBeObserved(t *testing.T) {
 	redis, env := redistest.Start(t), testenv.StartNATS(t)
 	address := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 	worker := testenv.StartChild(t, nil, testenv.BuildBinary(t, "./cmd/procfleet"), "worker",
-		"--http", address, "--nats", env.URL, "--redis", "redis://"+redis.Addr+"/0")
+		"--observe", address, "--nats", env.URL, "--redis", "redis://"+redis.Addr+"/0")
 	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
 		worker.WaitHTTP(t, startTimeout, "http://"+address+path)
 	}

@@ -36,7 +36,7 @@ func newWorker() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&listen, "http", "", "address for /healthz, /readyz and /metrics; empty serves none")
+	flags.StringVar(&listen, "observe", "", "address for /healthz, /readyz and /metrics; empty serves none")
 	natsFlag(flags, &natsURL)
 	redisFlag(flags, &redisURL)
 	logs.register(flags)
@@ -68,7 +68,7 @@ func runWorker(ctx context.Context, natsURL, redisURL, listen string, log logrus
 		o := &observer{address: listen, metrics: metrics.Handler(), ready: func(ctx context.Context) error {
 			return errors.Join(back.ready(ctx), workerReady(w))
 		}}
-		group.Add("http", o.run)
+		group.Add("observer", o.run)
 	}
 	group.Add("worker", w.Run)
 	return group.Run(ctx)

@@ -96,7 +96,7 @@ func measure(ctx context.Context, cfg Config, plant *plant, hosts int) ([]sample
 		if s.accept, s.path, err = system.operate(ctx, hosts); err != nil {
 			return nil, fmt.Errorf("path: %w", err)
 		}
-		cfg.Log.WithFields(logrus.Fields{"hosts": hosts, "run": i + 1, "floor": s.floor.sum(), "path": s.path}).Info("measured")
+		cfg.Log.WithFields(logrus.Fields{"hosts": hosts, "run": i + 1, "floor_ms": s.floor.sum().Milliseconds(), "path_ms": s.path.Milliseconds()}).Info("measured")
 	}
 	return samples, nil
 }
