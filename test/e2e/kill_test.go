@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 	"syscall"
@@ -222,7 +223,7 @@ func word(name string) string {
 			return r
 		}
 		return -1
-	}, name[max(0, len(name)-12):])
+	}, path.Base(name))
 }
 
 func find(t *testing.T, all []proc, r result) proc {
