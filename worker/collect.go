@@ -165,12 +165,9 @@ func (c *collector) decode(msgs []jetstream.Msg) (batches []taskstore.Batch, goo
 
 // decodeResults reads one message; ids in valid need not be checked again.
 func decodeResults(data []byte, subject string, valid map[procfleet.TaskID]int) (procfleet.TaskID, []procfleet.Result, error) {
-	message, read := readResults(data)
-	if !read {
-		message = agentproto.Results{}
-		if err := agentproto.Decode(data, agentproto.TypeResults, &message); err != nil {
-			return "", nil, err
-		}
+	var message agentproto.Results
+	if err := agentproto.Decode(data, agentproto.TypeResults, &message); err != nil {
+		return "", nil, err
 	}
 	id := procfleet.TaskID(message.Task)
 	if _, known := valid[id]; !known {

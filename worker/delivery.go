@@ -258,13 +258,10 @@ func (dl *delivery) answered(a answer) {
 		dl.wakeBy(h.again)
 		return
 	}
-	reply, read := readReply(a.data)
-	if !read {
-		reply = agentproto.Reply{}
-		if err := agentproto.Decode(a.data, agentproto.TypeReply, &reply); err != nil {
-			dl.log.WithError(err).WithField("host", h.name).Warn("agent's answer not understood, treated as silence")
-			return
-		}
+	var reply agentproto.Reply
+	if err := agentproto.Decode(a.data, agentproto.TypeReply, &reply); err != nil {
+		dl.log.WithError(err).WithField("host", h.name).Warn("agent's answer not understood, treated as silence")
+		return
 	}
 	if reply.Refused != "" {
 		dl.refused(h, a.try, &reply, now)
