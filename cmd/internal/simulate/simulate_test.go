@@ -277,8 +277,12 @@ func TestEveryAgentIsAnnouncedToTheFirstWorker(t *testing.T) {
 func TestImpossibleFleetsAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []simulate.Config{
-		{Agents: 0}, {Agents: simulate.MaxAgents + 1}, {Agents: 1, Connections: -1},
-		{Agents: 1, Cloud: -1}, {Agents: 1, Latency: -1}, {Agents: 1},
+		{Agents: 0},
+		{Agents: simulate.MaxAgents + 1},
+		{Agents: 1, Connections: -1},
+		{Agents: 1, Cloud: -1},
+		{Agents: 1, Latency: -1},
+		{Agents: 1},
 	} {
 		if _, err := simulate.New(cfg); err == nil {
 			t.Errorf("%+v was accepted", cfg)
