@@ -234,7 +234,11 @@ func (dl *delivery) ask(h *hostAsk, now time.Time) {
 		acceptBefore = dl.begun.Task.Deadline
 	}
 	id := dl.asking.replySubject(h.index, h.try)
-	data := dl.commands.encode(h, h.todo[:h.part], id, now, acceptBefore)
+	data, err := dl.commands.encode(h, h.todo[:h.part], id, now, acceptBefore)
+	if err != nil {
+		dl.giveUp(h, procfleet.CodeFailed, procfleet.ReasonRefused, err.Error())
+		return
+	}
 	if err := dl.asking.send(h.index, h.try, h.subject, dl.header, data); err != nil {
 		dl.log.WithError(err).WithField("host", h.name).Warn("command not sent, will try again")
 		h.again = now.Add(jitter(dl.timing.Ask.NobodyAgain))
