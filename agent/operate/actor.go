@@ -239,10 +239,10 @@ func (a *actor) logPhase(was supervise.Phase) {
 	entry := a.log.WithFields(logrus.Fields{
 		"phase": a.state.Phase, "before": was, "pid": a.state.Main.PID, "failures": a.state.Failures,
 	})
-	switch {
-	case a.state.Phase == supervise.Fatal:
+	switch a.state.Phase {
+	case supervise.Fatal:
 		entry.Error("process is given up")
-	case a.state.Phase == supervise.Exited, a.state.Phase == supervise.Uncertain:
+	case supervise.Exited, supervise.Uncertain:
 		entry.Warn("process changed")
 	default:
 		entry.Debug("process changed")

@@ -91,11 +91,11 @@ func (e *Engine) finish(ctx context.Context, op journal.Op, result agentproto.Re
 			return
 		}
 	}
-	level := logrus.InfoLevel
+	tell := log.Info
 	if op.Action == agentproto.ActionStatus {
-		level = logrus.DebugLevel
+		tell = log.Debug
 	}
-	log.Log(level, "operation finished")
+	tell("operation finished")
 	e.cfg.Crash(CrashAfterDone)
 	e.cfg.Finished(op, result)
 }

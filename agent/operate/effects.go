@@ -194,7 +194,7 @@ func (a *actor) arm(effect supervise.Arm) {
 	a.disarm()
 	delay := effect.Delay
 	if effect.Timer == supervise.RetryTimer {
-		delay = supervise.Jitter(delay, rand.Float64()) //nolint:gosec // spreads load, guards nothing
+		delay = supervise.Jitter(delay, rand.Float64())
 		a.retryAt = time.Now().Add(delay).UTC()
 	}
 	a.timer = time.AfterFunc(delay, func() {

@@ -168,7 +168,7 @@ func install(t *testing.T, dir, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, text, 0o755); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(path, text, 0o755); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -17,19 +17,18 @@ type message any
 
 func newMailbox() *mailbox { return &mailbox{arrived: make(chan struct{}, 1)} }
 
-// put reports false when nobody reads any more.
-func (m *mailbox) put(msg message) bool {
+// put leaves a message, which is dropped when nobody reads any more.
+func (m *mailbox) put(msg message) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
-		return false
+		return
 	}
 	m.messages = append(m.messages, msg)
 	select {
 	case m.arrived <- struct{}{}:
 	default:
 	}
-	return true
 }
 
 // take empties the mailbox.

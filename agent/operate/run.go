@@ -49,7 +49,7 @@ func (r *run) warn(format string, args ...any) {
 }
 
 // look finds the process.
-func (r *run) look(ctx context.Context) proc.Probe {
+func (r *run) look(ctx context.Context) {
 	spec := &r.op.Spec
 	r.seen = r.engine.find(ctx, proc.Target{
 		ProcName: spec.ProcName, SetupPath: spec.SetupPath, PidPath: spec.PidPath, Account: spec.Account,
@@ -60,7 +60,6 @@ func (r *run) look(ctx context.Context) proc.Probe {
 		// Others hold the same list.
 		r.known.aliases = append(slices.Clip(r.known.aliases), r.seen.Alias)
 	}
-	return r.seen
 }
 
 // main is the process that the latest look found; zero when there is none.

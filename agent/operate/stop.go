@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -30,6 +31,9 @@ func (r *run) takeDown(ctx context.Context) verdict {
 		return r.endBy(ctx, spec.StopCmd, ms(spec.StopCheckMS))
 	}
 	main := r.main()
+	if bad := r.unproven("control.stop"); bad != nil {
+		return *bad
+	}
 	if bad := r.execute(main, proc.Identity{}); bad != nil {
 		return *bad
 	}
@@ -51,6 +55,9 @@ func (r *run) kill(ctx context.Context) verdict {
 	case r.op.Spec.KillCmd != "":
 		return r.endBy(ctx, r.op.Spec.KillCmd, r.engine.cfg.Timing.KillWait)
 	}
+	if bad := r.unproven("control.kill"); bad != nil {
+		return *bad
+	}
 	if bad := r.execute(main, proc.Identity{}); bad != nil {
 		return *bad
 	}
@@ -67,6 +74,17 @@ func (r *run) kill(ctx context.Context) verdict {
 		}
 	}
 	return r.gone(ctx, ids, r.engine.cfg.Timing.KillWait, join(trouble...))
+}
+
+// unproven refuses to signal a process that only a search found although the
+// spec names a pid file: it may be somebody else's program of the same name.
+func (r *run) unproven(command string) *verdict {
+	if !r.seen.Searched || r.op.Spec.PidPath == "" {
+		return nil
+	}
+	v := refused(fmt.Sprintf("pid %d has the name and place of this process, but pid file %s does not name it: not signalled; "+
+		"restore the pid file or give %s", r.main().PID, r.op.Spec.PidPath, command))
+	return &v
 }
 
 // killStrays ends what a process that is gone has left behind. They carry the
@@ -174,12 +192,7 @@ func (r *run) strays() string {
 }
 
 func anyAlive(ids []proc.Identity) bool {
-	for _, id := range ids {
-		if proc.Alive(id) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(ids, proc.Alive)
 }
 
 // pidList names those of the processes that live, or all when none does.

@@ -234,7 +234,7 @@ func (s *search) discover(named judgement) Probe {
 	probe := Probe{Verdict: Stopped, Evidence: named.reason, StalePidFile: s.files.pid != 0}
 	switch {
 	case len(found) > 0:
-		probe.Verdict, probe.Procs = Running, found
+		probe.Verdict, probe.Procs, probe.Searched = Running, found, true
 		probe.Evidence = joinReasons(named.reason, fmt.Sprintf("found pid %d (%s) by name and setup path", found[0].PID, found[0].Exe))
 	case s.files.blocked():
 		probe.Verdict = Uncertain
@@ -260,7 +260,7 @@ func (s *search) candidates(table *Table) (found []Process, unreadable int) {
 		exe, exeErr := readLink(st.PID, "exe")
 		cwd, cwdErr := readLink(st.PID, "cwd")
 		hidden := errors.Is(exeErr, os.ErrPermission) && errors.Is(cwdErr, os.ErrPermission)
-		if !hidden && !under(exe, s.files.setup) && !under(cwd, s.files.setup) {
+		if !hidden && !under(exe, s.files.setup) && !s.worksHere(cwd) {
 			continue // cheap test first: most processes of a host end here
 		}
 		p, err := look(s.boot, st)
@@ -275,6 +275,16 @@ func (s *search) candidates(table *Table) (found []Process, unreadable int) {
 	}
 	slices.SortFunc(found, mainFirst)
 	return found, unreadable
+}
+
+// worksHere reports whether a working directory speaks for a process. Where a
+// pid file should have named it, only the setup path itself does: below a
+// setup path like /tmp anybody may work.
+func (s *search) worksHere(cwd string) bool {
+	if s.target.PidPath != "" {
+		return cwd == s.files.setup
+	}
+	return under(cwd, s.files.setup)
 }
 
 // mainFirst orders a parent before its children, and otherwise by start.

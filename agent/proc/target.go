@@ -69,6 +69,12 @@ type Probe struct {
 	// means that the known identity or the search found it.
 	UsedPidFile bool
 
+	// Searched says that neither the known identity nor the pid file named the
+	// process: it was found by its name, place and user. That is enough to
+	// not start another one, and not enough to signal it where a pid file
+	// should have named it.
+	Searched bool
+
 	// StalePidFile says that the pid file is readable and names no process of
 	// this target, so that it may be moved out of the way of a start.
 	StalePidFile bool
