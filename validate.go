@@ -15,16 +15,16 @@ import (
 	"unicode/utf8"
 )
 
-// Invalid is a problem with one field of a request. Field is the path in the
+// FieldError is a problem with one field of a request. Field is the path in the
 // native JSON form, for example "process.alive.op_timeout".
-type Invalid struct {
+type FieldError struct {
 	Field   string
 	Problem string
 }
 
-func (e *Invalid) Error() string { return e.Field + ": " + e.Problem }
+func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
 
-// In returns err with every [Invalid] in it moved below the given path:
+// In returns err with every [FieldError] in it moved below the given path:
 // In("operations[1]", …) turns "action" into "operations[1].action".
 func In(parent string, err error) error {
 	if err == nil {
@@ -37,8 +37,8 @@ func In(parent string, err error) error {
 		}
 		return errors.Join(moved...)
 	}
-	if one, ok := errors.AsType[*Invalid](err); ok {
-		return &Invalid{Field: parent + "." + one.Field, Problem: one.Problem}
+	if one, ok := errors.AsType[*FieldError](err); ok {
+		return &FieldError{Field: parent + "." + one.Field, Problem: one.Problem}
 	}
 	return fmt.Errorf("%s: %w", parent, err)
 }
@@ -100,11 +100,11 @@ func (s *ProcessSpec) boundText() error {
 	check := func(field, text string, limit int) {
 		switch {
 		case len(text) > limit:
-			errs = append(errs, &Invalid{field, fmt.Sprintf("is %d bytes long, at most %d are allowed", len(text), limit)})
+			errs = append(errs, &FieldError{field, fmt.Sprintf("is %d bytes long, at most %d are allowed", len(text), limit)})
 		case !utf8.ValidString(text):
-			errs = append(errs, &Invalid{field, "is not valid UTF-8"})
+			errs = append(errs, &FieldError{field, "is not valid UTF-8"})
 		case strings.ContainsRune(text, 0):
-			errs = append(errs, &Invalid{field, "contains a NUL character"})
+			errs = append(errs, &FieldError{field, "contains a NUL character"})
 		}
 	}
 	for _, f := range s.words() {
@@ -167,11 +167,11 @@ func (s *ProcessSpec) boundLabels() error {
 		value := s.Labels[name]
 		size += len(name) + len(value)
 		if !json.Valid(value) || strings.HasPrefix(string(value), "{") || strings.HasPrefix(string(value), "[") {
-			return &Invalid{"labels", fmt.Sprintf("the value of %q is not a string, number or boolean", clip(name))}
+			return &FieldError{"labels", fmt.Sprintf("the value of %q is not a string, number or boolean", clip(name))}
 		}
 	}
 	if size > MaxLabelBytes {
-		return &Invalid{"labels", fmt.Sprintf("are %d bytes long, at most %d are allowed", size, MaxLabelBytes)}
+		return &FieldError{"labels", fmt.Sprintf("are %d bytes long, at most %d are allowed", size, MaxLabelBytes)}
 	}
 	return nil
 }
@@ -182,21 +182,21 @@ func (s *ProcessSpec) boundLabels() error {
 func (s *ProcessSpec) Validate(action Action) error {
 	errs := []error{s.ValidateBounds()}
 	if (s.Namespace == "") != (s.Name == "") {
-		errs = append(errs, &Invalid{"namespace", "namespace and name identify a process together; give both or neither"})
+		errs = append(errs, &FieldError{"namespace", "namespace and name identify a process together; give both or neither"})
 	}
 	if s.ProcName == "" {
-		errs = append(errs, &Invalid{"proc_name", "is required: the name of the program as the host sees it, for example nginx"})
+		errs = append(errs, &FieldError{"proc_name", "is required: the name of the program as the host sees it, for example nginx"})
 	}
 	if s.SetupPath == "" && s.ValueKey == "" && s.Name == "" {
-		errs = append(errs, &Invalid{"setup_path", "is required unless namespace and name, or value_key, identify the process"})
+		errs = append(errs, &FieldError{"setup_path", "is required unless namespace and name, or value_key, identify the process"})
 	}
 	for _, f := range []textField{{"setup_path", s.SetupPath}, {"pid_path", s.PidPath}} {
 		if f.text != "" && !absolute(f.text) {
-			errs = append(errs, &Invalid{f.name, fmt.Sprintf("%q is not an absolute path", clip(f.text))})
+			errs = append(errs, &FieldError{f.name, fmt.Sprintf("%q is not an absolute path", clip(f.text))})
 		}
 	}
 	if missing := s.MissingCommand(action); missing != "" {
-		errs = append(errs, &Invalid{missing, fmt.Sprintf("is required for %s: nothing can stand in for it", action)})
+		errs = append(errs, &FieldError{missing, fmt.Sprintf("is required for %s: nothing can stand in for it", action)})
 	}
 	return errors.Join(errs...)
 }
@@ -227,11 +227,11 @@ func (s *ProcessSpec) MissingCommand(action Action) string {
 func (o *Operation) Validate() error {
 	var errs []error
 	if !o.Action.Known() {
-		errs = append(errs, &Invalid{"action", fmt.Sprintf("%q is unknown; choose one of %s", clip(string(o.Action)), wordList())})
+		errs = append(errs, &FieldError{"action", fmt.Sprintf("%q is unknown; choose one of %s", clip(string(o.Action)), wordList())})
 	}
 	errs = append(errs, In("process", o.Process.Validate(o.Action)))
 	if len(o.Targets) == 0 {
-		errs = append(errs, &Invalid{"hosts", "is empty; name at least one host as <cloud>:<ip>, for example 0:10.0.0.1"})
+		errs = append(errs, &FieldError{"hosts", "is empty; name at least one host as <cloud>:<ip>, for example 0:10.0.0.1"})
 	}
 	return errors.Join(errs...)
 }
@@ -241,7 +241,7 @@ func (o *Operation) Validate() error {
 func (s *Submission) Validate() error {
 	var errs []error
 	if len(s.Operations) == 0 {
-		errs = append(errs, &Invalid{"operations", "is empty; give at least one operation"})
+		errs = append(errs, &FieldError{"operations", "is empty; give at least one operation"})
 	}
 	if s.Timeout != 0 {
 		errs = append(errs, within("timeout", Duration(s.Timeout), time.Second, MaxTimeout))
@@ -249,7 +249,7 @@ func (s *Submission) Validate() error {
 	if s.Callback != "" {
 		u, err := url.Parse(s.Callback)
 		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-			errs = append(errs, &Invalid{"callback", "is not an http or https URL"})
+			errs = append(errs, &FieldError{"callback", "is not an http or https URL"})
 		}
 	}
 	return errors.Join(errs...)
@@ -273,14 +273,14 @@ func within(field string, d Duration, low, high time.Duration) error {
 	if d.Std() >= low && d.Std() <= high {
 		return nil
 	}
-	return &Invalid{field, fmt.Sprintf("%s is out of range: %s to %s", d, low, high)}
+	return &FieldError{field, fmt.Sprintf("%s is out of range: %s to %s", d, low, high)}
 }
 
 func between(field string, n, high int) error {
 	if n >= 0 && n <= high {
 		return nil
 	}
-	return &Invalid{field, fmt.Sprintf("%d is out of range: 0 to %d", n, high)}
+	return &FieldError{field, fmt.Sprintf("%d is out of range: 0 to %d", n, high)}
 }
 
 // percent accepts values above 100: they mean "never".
@@ -288,14 +288,12 @@ func percent(field string, v float64) error {
 	if v >= 0 && !math.IsInf(v, 0) {
 		return nil
 	}
-	return &Invalid{field, fmt.Sprintf("%v is not a percentage of 0 or more", v)}
+	return &FieldError{field, fmt.Sprintf("%v is not a percentage of 0 or more", v)}
 }
 
 func oneOf(field, word string, words ...string) error {
-	for _, w := range words {
-		if w == word {
-			return nil
-		}
+	if slices.Contains(words, word) {
+		return nil
 	}
-	return &Invalid{field, fmt.Sprintf("%q is unknown; choose one of %s", clip(word), strings.Join(words, ", "))}
+	return &FieldError{field, fmt.Sprintf("%q is unknown; choose one of %s", clip(word), strings.Join(words, ", "))}
 }

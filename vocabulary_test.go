@@ -148,7 +148,7 @@ func TestValidateNamesTheField(t *testing.T) {
 		s := nginx()
 		spoil(&s)
 		err := s.Validate(ActionStart)
-		invalid, ok := errors.AsType[*Invalid](err)
+		invalid, ok := errors.AsType[*FieldError](err)
 		if !ok || invalid.Field != field {
 			t.Errorf("%s: got %v", field, err)
 		}

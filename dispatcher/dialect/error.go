@@ -82,14 +82,14 @@ func refused(err error, name func(field string) string) *Error {
 	return f
 }
 
-func invalids(err error, found []*procfleet.Invalid) []*procfleet.Invalid {
+func invalids(err error, found []*procfleet.FieldError) []*procfleet.FieldError {
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range many.Unwrap() {
 			found = invalids(e, found)
 		}
 		return found
 	}
-	if one, ok := errors.AsType[*procfleet.Invalid](err); ok {
+	if one, ok := errors.AsType[*procfleet.FieldError](err); ok {
 		found = append(found, one)
 	}
 	return found

@@ -120,7 +120,7 @@ func tooLong(field, text string, limit int) error {
 	if len(text) <= limit {
 		return nil
 	}
-	return &procfleet.Invalid{Field: field, Problem: fmt.Sprintf("is longer than %d bytes", limit)}
+	return &procfleet.FieldError{Field: field, Problem: fmt.Sprintf("is longer than %d bytes", limit)}
 }
 
 // same is the name function of a dialect that uses the vocabulary's own words.

@@ -96,8 +96,7 @@ func (b *broker) Start() {
 		if err != nil {
 			return false
 		}
-		conn.Close()
-		return true
+		return conn.Close() == nil
 	}, "NATS listens")
 }
 
