@@ -98,6 +98,9 @@ type Begun struct {
 	// Open lists the items of the chunk without a final result, as indexes
 	// into Chunk.Items, ascending.
 	Open []int
+	// Delivered lists those of Open that an agent has accepted. They may be
+	// asked for again; their result is the agent's to give, or the sweep's.
+	Delivered []int
 	// FirstBegun is when this chunk was begun for the first time; equal to
 	// Now if this is it.
 	FirstBegun time.Time
@@ -212,8 +215,13 @@ type Duties interface {
 	Notified(ctx context.Context, id procfleet.TaskID) error
 }
 
-// PresenceTTL is how long an announcement counts.
-const PresenceTTL = 90 * time.Second
+const (
+	// PresenceTTL is how long an announcement counts.
+	PresenceTTL = 90 * time.Second
+	// InstanceMemory is how long after the end of a host's presence it is
+	// remembered which instance that was, and since when.
+	InstanceMemory = 7 * 24 * time.Hour
+)
 
 // Announcement is what an agent says of itself.
 type Announcement struct {
@@ -224,24 +232,32 @@ type Announcement struct {
 	OS, Arch   string
 	StartedAt  time.Time // of the agent, by its own clock
 	Supervised int
-	Leaving    bool // the agent goes away: its presence ends now
+	// Leaving says that this instance goes away: its presence ends now. It
+	// ends no other instance's.
+	Leaving bool
 }
 
-// Presence is an agent that was heard of within [PresenceTTL].
+// Presence is a live agent: heard of within [PresenceTTL], and not leaving
+// since then.
 type Presence struct {
 	Announcement
 	SeenAt time.Time
 	// Since is when this instance was first heard of, unless another one of
-	// the same host was heard of in between.
+	// the same host was heard of in between. An instance that comes back after
+	// it left or was silent, within [InstanceMemory], is not a new one.
 	Since time.Time
 	// Conflict is true while two live instances claim the host: each was
-	// heard of again after the other, within PresenceTTL.
+	// heard of again after the other, within PresenceTTL. Instances that
+	// follow one another are none, even if the first comes back: an instance
+	// that left or was silent for longer is not live until it is heard of
+	// again, and what it said before does not count.
 	Conflict bool
 }
 
 // Hosts keeps what agents announce.
 type Hosts interface {
-	// Announce stores announcements; the last one of a host counts.
+	// Announce stores announcements; the last one of a host that is not
+	// Leaving counts.
 	Announce(ctx context.Context, as []Announcement) error
 	// Presences returns one entry per host, in order; the zero Presence for
 	// hosts without a live agent.

@@ -42,7 +42,8 @@ func (t *tx) begin(id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
 			return taskstore.Begun{}, err
 		}
 	}
-	b.Task, b.Open, b.FirstBegun = taskOf(r), l.open(), l.Begun
+	b.Task, b.FirstBegun = taskOf(r), l.Begun
+	b.Open, b.Delivered = pack.OpenItems(l.Marks)
 	b.Chunk, err = pack.ReadChunk(t.Bucket(bucketChunks).Get(partKey(r.Number, chunk)))
 	return b, err
 }
@@ -51,7 +52,7 @@ func (t *tx) gate(r *taskRecord, l *leg) taskstore.Gate {
 	switch {
 	case r.State == procfleet.TaskRejected:
 		return taskstore.GateRejected
-	case l.Done, len(l.open()) == 0:
+	case l.Done, !slices.ContainsFunc(l.Marks, openMark):
 		return taskstore.GateFinished
 	case !t.now.Before(r.Deadline):
 		return taskstore.GateOverdue

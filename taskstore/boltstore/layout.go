@@ -57,16 +57,7 @@ type leg struct {
 	Done     bool
 }
 
-// open returns the indexes of the items without a final result.
-func (l *leg) open() []int {
-	var open []int
-	for i, m := range l.Marks {
-		if pack.Mark(m).Open() {
-			open = append(open, i)
-		}
-	}
-	return open
-}
+func openMark(m byte) bool { return pack.Mark(m).Open() }
 
 type keyRecord struct {
 	Task     procfleet.Number

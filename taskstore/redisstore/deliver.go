@@ -139,11 +139,7 @@ func readBegun(id procfleet.TaskID, cmd *redis.Cmd) (taskstore.Begun, error) {
 		return b, nil
 	}
 	b.FirstBegun = moment(h.int())
-	for i, m := range []byte(h.text()) {
-		if pack.Mark(m).Open() {
-			b.Open = append(b.Open, i)
-		}
-	}
+	b.Open, b.Delivered = pack.OpenItems([]byte(h.text()))
 	if b.Chunk, err = pack.ReadChunk([]byte(h.text())); err != nil {
 		return taskstore.Begun{}, err
 	}

@@ -36,7 +36,9 @@ func beginGivesChunk(ctx context.Context, t T, s Subject) {
 
 	must(t, s.Delivered(ctx, task.ID, 1, []int{257}, false), "delivered")
 	record(ctx, t, s, task.ID, agentResult(256, procfleet.ReasonSucceeded), serverResult(258, procfleet.ReasonTimedOut), agentResult(0, procfleet.ReasonSucceeded))
-	equal(t, "open items after two results", begin(ctx, t, s, task.ID, 1).Open, append([]int{1}, upTo(300 - 256)[3:]...))
+	b = begin(ctx, t, s, task.ID, 1)
+	equal(t, "open items after two results", b.Open, append([]int{1}, upTo(300 - 256)[3:]...))
+	equal(t, "delivered items", b.Delivered, []int{1})
 }
 
 func firstBegunStays(ctx context.Context, t T, s Subject) {

@@ -103,3 +103,18 @@ func (m Mark) ReplacedBy(r *procfleet.Result) (replaced, late bool) {
 
 // Open reports whether the item awaits a result.
 func (m Mark) Open() bool { return m.Rank() == procfleet.RankNone }
+
+// OpenItems returns the indexes of the marks that await a result, and those
+// of them that an agent has accepted.
+func OpenItems(marks []byte) (open, delivered []int) {
+	for i, m := range marks {
+		if !Mark(m).Open() {
+			continue
+		}
+		open = append(open, i)
+		if Mark(m) == Delivered {
+			delivered = append(delivered, i)
+		}
+	}
+	return open, delivered
+}
