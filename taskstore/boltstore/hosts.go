@@ -12,69 +12,80 @@ import (
 
 // hostRecord is what was heard of the agents of one host.
 type hostRecord struct {
-	Last   taskstore.Announcement
-	SeenAt time.Time
-	Since  time.Time
-	// Others are the instances that were heard of before the last one.
+	Last  taskstore.Announcement
+	Since time.Time
+	// Until is when the presence of the last one ends or ended.
+	Until time.Time
+	// Others are the instances that were heard of before the last one, by
+	// when that was.
 	Others []sighting
 	// ConflictUntil is when the conflict ends unless it is renewed.
 	ConflictUntil time.Time
 }
 
+// sighting is an instance and when its presence ends.
 type sighting struct {
 	Instance string
-	SeenAt   time.Time
+	Until    time.Time
 }
 
 // othersLimit bounds how many instances of one host are remembered.
 const othersLimit = 8
 
-func alive(seen, now time.Time) bool { return now.Before(seen.Add(taskstore.PresenceTTL)) }
+func (r *hostRecord) alive(now time.Time) bool { return now.Before(r.Until) }
 
-// hear returns the record after an announcement; nil if no agent is left.
-// Whoever was heard of before the last one is older than it, so a record whose
-// last one is silent is empty.
+func (r *hostRecord) forgotten(now time.Time) bool {
+	return !now.Before(r.Until.Add(taskstore.InstanceMemory))
+}
+
+// living returns the instances that are alive, by when they were heard of.
+func (r *hostRecord) living(now time.Time) []sighting {
+	all := append(slices.Clone(r.Others), sighting{Instance: r.Last.Instance, Until: r.Until})
+	return slices.DeleteFunc(all, func(s sighting) bool { return !now.Before(s.Until) })
+}
+
+// hear returns the record after an announcement of an agent that is there.
 func (r *hostRecord) hear(a taskstore.Announcement, now time.Time) *hostRecord {
-	if r == nil || !alive(r.SeenAt, now) {
-		if a.Leaving {
-			return nil
-		}
-		return &hostRecord{Last: a, SeenAt: now, Since: now}
-	}
-	if a.Instance == r.Last.Instance {
-		if a.Leaving {
-			return nil
-		}
-		r.Last, r.SeenAt = a, now
+	until := now.Add(taskstore.PresenceTTL)
+	switch {
+	case r == nil || r.forgotten(now):
+		return &hostRecord{Last: a, Since: now, Until: until}
+	case a.Instance == r.Last.Instance:
+		r.Last, r.Until = a, until
 		return r
 	}
-	r.Others = slices.DeleteFunc(r.Others, func(o sighting) bool { return !alive(o.SeenAt, now) })
-	living := len(r.Others)
-	r.Others = slices.DeleteFunc(r.Others, func(o sighting) bool { return o.Instance == a.Instance })
-	if a.Leaving {
-		if len(r.Others) == 0 {
-			r.ConflictUntil = time.Time{}
+	r.Others = r.living(now)
+	if at := slices.IndexFunc(r.Others, func(o sighting) bool { return o.Instance == a.Instance }); at >= 0 {
+		r.Others = slices.Delete(r.Others, at, at+1)
+		if at < len(r.Others) {
+			// It was heard of, then another one, now it again: both live,
+			// until one of them is silent for long enough.
+			r.ConflictUntil = r.Others[len(r.Others)-1].Until
 		}
-		return r
 	}
-	if len(r.Others) < living {
-		// It was heard of, then the last one, now it again: both live, until
-		// one of them is silent for long enough.
-		r.ConflictUntil = r.SeenAt.Add(taskstore.PresenceTTL)
-	}
-	r.Others = append(r.Others, sighting{Instance: r.Last.Instance, SeenAt: r.SeenAt})
 	r.Others = r.Others[max(0, len(r.Others)-othersLimit):]
-	r.Last, r.SeenAt, r.Since = a, now, now
+	r.Last, r.Since, r.Until = a, now, until
 	return r
+}
+
+// leave notes that an instance goes away.
+func (r *hostRecord) leave(instance string, now time.Time) {
+	r.Others = slices.DeleteFunc(r.Others, func(o sighting) bool { return o.Instance == instance })
+	if instance == r.Last.Instance && r.alive(now) {
+		r.Until = now
+	}
+	if len(r.living(now)) < 2 {
+		r.ConflictUntil = time.Time{}
+	}
 }
 
 // presence is what the record says now; zero if no agent is alive.
 func (r *hostRecord) presence(now time.Time) taskstore.Presence {
-	if r == nil || !alive(r.SeenAt, now) {
+	if r == nil || !r.alive(now) {
 		return taskstore.Presence{}
 	}
 	return taskstore.Presence{
-		Announcement: r.Last, SeenAt: r.SeenAt, Since: r.Since,
+		Announcement: r.Last, SeenAt: r.Until.Add(-taskstore.PresenceTTL), Since: r.Since,
 		Conflict: now.Before(r.ConflictUntil),
 	}
 }
@@ -112,25 +123,24 @@ func (t *tx) announce(a taskstore.Announcement) error {
 	if err != nil {
 		return err
 	}
-	before := ""
-	if r != nil {
-		before = r.Last.AgentID
+	if a.Leaving {
+		if r == nil {
+			return nil
+		}
+		r.leave(a.Instance, t.now)
+		return t.put(bucketHosts, key, r)
 	}
-	r = r.hear(a, t.now)
-	if r == nil {
-		return t.forgetHost(key, before)
-	}
-	if before != r.Last.AgentID {
-		if err := t.forgetAgent(key, before); err != nil {
+	if r != nil && r.Last.AgentID != a.AgentID {
+		if err := t.forgetAgent(key, r.Last.AgentID); err != nil {
 			return err
 		}
 	}
-	if r.Last.AgentID != "" {
-		if err := t.Bucket(bucketAgents).Put(digest(r.Last.AgentID), key); err != nil {
+	if a.AgentID != "" {
+		if err := t.Bucket(bucketAgents).Put(digest(a.AgentID), key); err != nil {
 			return err
 		}
 	}
-	return t.put(bucketHosts, key, r)
+	return t.put(bucketHosts, key, r.hear(a, t.now))
 }
 
 func (t *tx) forgetHost(key []byte, agentID string) error {

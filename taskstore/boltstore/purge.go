@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// purgeEvery is how often expired tasks and silent hosts are looked for.
+	// purgeEvery is how often expired tasks and hosts that were silent for
+	// long are looked for.
 	// They are invisible from their moment on; this only frees their room.
 	purgeEvery = 30 * time.Second
 	// purgeStep bounds the keys that one step removes or looks at, so that
@@ -115,11 +116,12 @@ func (t *tx) deletePrefix(bucket, prefix []byte, limit int) (left int, err error
 	return limit - len(keys), nil
 }
 
-// purgeHosts removes the silent ones among the hosts from a key on and returns
-// the key to go on with; nil after the last host.
+// purgeHosts removes those among the hosts from a key on that are not to be
+// remembered any longer, and returns the key to go on with; nil after the last
+// host.
 func (t *tx) purgeHosts(from []byte) ([]byte, error) {
 	c := t.Bucket(bucketHosts).Cursor()
-	silent := map[string]string{}
+	forgotten := map[string]string{} // key to agent id
 	looked := 0
 	key, _ := c.Seek(from)
 	for ; key != nil && looked < purgeStep; key, _ = c.Next() {
@@ -127,13 +129,13 @@ func (t *tx) purgeHosts(from []byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if r != nil && !alive(r.SeenAt, t.now) {
-			silent[string(key)] = r.Last.AgentID
+		if r != nil && r.forgotten(t.now) {
+			forgotten[string(key)] = r.Last.AgentID
 		}
 		looked++
 	}
 	next := bytes.Clone(key)
-	for host, agentID := range silent {
+	for host, agentID := range forgotten {
 		if err := t.forgetHost([]byte(host), agentID); err != nil {
 			return nil, err
 		}

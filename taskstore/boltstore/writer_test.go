@@ -190,6 +190,10 @@ func TestPurgeLeavesNothingOfWhatExpired(t *testing.T) {
 		t.Errorf("what has not expired was removed, or %v", err)
 	}
 	ahead.Add(int64(time.Hour))
+	if err := s.purge(t.Context()); err != nil || keysIn(t, s, bucketTasks) != 0 || keysIn(t, s, bucketHosts) != 1 {
+		t.Errorf("a silent host was forgotten at once, or a task was not, or %v", err)
+	}
+	ahead.Add(int64(taskstore.InstanceMemory))
 	if err := s.purge(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -18,18 +18,20 @@ import (
 // announcement as it came, which it does not look into.
 //
 // KEYS[1] hosts
-// KEYS[2] seen
+// KEYS[2] live
 // KEYS[3] order
 // KEYS[4] agents
+// KEYS[5] gone
 // ARGV[1] microseconds for which an announcement counts
-// ARGV[2..] for each announcement: address, "leaving" or "", instance
+// ARGV[2] microseconds for which a host is remembered after that
+// ARGV[3..] for each announcement: address, "leaving" or "", instance
 // (16 letters), agent id, packed announcement
 // Returns the number of entries that it dropped as too old.
 var announceScript = redis.NewScript(luaNow + `
-local time, ttl, sub = now(), tonumber(ARGV[1]), string.sub
+local time, ttl, memory, sub = now(), tonumber(ARGV[1]), tonumber(ARGV[2]), string.sub
 local none = string.rep('0', 16)
 local function stamp(n) return string.format('%016.0f', n) end
-local function alive(seen) return tonumber(seen) > time - ttl end
+local function alive(ends) return tonumber(ends) > time end
 -- where the agent id begins, with its length
 local function rest(entry) return 66 + 32 * tonumber(sub(entry, 65, 65)) end
 local function agentOf(entry)
@@ -40,56 +42,66 @@ local function unresolve(addr, id)
   if redis.call('HGET', KEYS[4], id) == addr then redis.call('HDEL', KEYS[4], id) end
 end
 
-local function forget(addr, entry)
+-- takes a host out of what is shown; its entry stays
+local function retire(addr, entry, ends)
   unresolve(addr, agentOf(entry))
-  redis.call('HDEL', KEYS[1], addr)
   redis.call('ZREM', KEYS[2], addr)
   redis.call('ZREM', KEYS[3], addr)
+  redis.call('ZADD', KEYS[5], ends, addr)
 end
 
--- the living others but for one instance, and whether that was among them
-local function others(entry, instance)
-  local list, found = {}, false
-  for at = 66, rest(entry) - 1, 32 do
-    if alive(sub(entry, at + 16, at + 31)) then
-      if sub(entry, at, at + 15) == instance then found = true else list[#list + 1] = sub(entry, at, at + 31) end
-    end
+-- the living instances but for one, by when they were heard of, and whether
+-- that one lives and another was heard of after it
+local function living(entry, instance)
+  local list, found = {}, nil
+  local function look(other, ends)
+    if not alive(ends) then return end
+    if other == instance then found = #list else list[#list + 1] = other .. ends end
   end
-  return list, found
+  for at = 66, rest(entry) - 1, 32 do look(sub(entry, at, at + 15), sub(entry, at + 16, at + 31)) end
+  look(sub(entry, 33, 48), sub(entry, 1, 16))
+  return list, found and found < #list
 end
 
 local function leave(addr, entry, instance)
   if not entry then return end
-  if sub(entry, 33, 48) == instance then return forget(addr, entry) end
-  local list = others(entry, instance)
-  local conflict = #list > 0 and sub(entry, 49, 64) or none
-  redis.call('HSET', KEYS[1], addr, sub(entry, 1, 48) .. conflict .. #list .. table.concat(list) .. sub(entry, rest(entry)))
+  local list = living(entry, instance)
+  local conflict = #list > 1 and sub(entry, 49, 64) or none
+  local ends = sub(entry, 1, 16)
+  if alive(ends) then
+    if sub(entry, 33, 48) == instance then
+      ends = stamp(time)
+      retire(addr, entry, ends)
+    else
+      table.remove(list) -- the last one, which is not among the others
+    end
+  end
+  redis.call('HSET', KEYS[1], addr, ends .. sub(entry, 17, 48) .. conflict .. #list .. table.concat(list) .. sub(entry, rest(entry)))
 end
 
 -- what is known of the host's instances now: the head after the first stamp
 local function hearOf(entry, instance)
-  if not entry or not alive(sub(entry, 1, 16)) then return stamp(time) .. instance .. none .. '0' end
+  if not entry or not alive(sub(entry, 1, 16) + memory) then return stamp(time) .. instance .. none .. '0' end
   if sub(entry, 33, 48) == instance then return sub(entry, 17, rest(entry) - 1) end
-  local list, returned = others(entry, instance)
-  local conflict = sub(entry, 49, 64)
-  if returned then conflict = stamp(tonumber(sub(entry, 1, 16)) + ttl) end
-  list[#list + 1] = sub(entry, 33, 48) .. sub(entry, 1, 16)
+  local list, turns = living(entry, instance)
+  local conflict = turns and sub(list[#list], 17) or sub(entry, 49, 64)
   if #list > 8 then table.remove(list, 1) end
   return stamp(time) .. instance .. conflict .. #list .. table.concat(list)
 end
 
 local function hear(addr, entry, instance, id, packed)
-  if not entry then
+  if not entry or not alive(sub(entry, 1, 16)) then
     redis.call('ZADD', KEYS[3], 0, addr)
-  elseif agentOf(entry) ~= id then
-    unresolve(addr, agentOf(entry))
+    redis.call('ZREM', KEYS[5], addr)
   end
+  if entry and agentOf(entry) ~= id then unresolve(addr, agentOf(entry)) end
   if id ~= '' then redis.call('HSET', KEYS[4], id, addr) end
-  redis.call('HSET', KEYS[1], addr, stamp(time) .. hearOf(entry, instance) .. string.format('%05d', #id) .. id .. packed)
-  redis.call('ZADD', KEYS[2], text(time), addr)
+  local ends = stamp(time + ttl)
+  redis.call('HSET', KEYS[1], addr, ends .. hearOf(entry, instance) .. string.format('%05d', #id) .. id .. packed)
+  redis.call('ZADD', KEYS[2], ends, addr)
 end
 
-for i = 2, #ARGV, 5 do
+for i = 3, #ARGV, 5 do
   local addr = ARGV[i]
   local entry = redis.call('HGET', KEYS[1], addr)
   if ARGV[i + 1] == 'leaving' then
@@ -99,12 +111,16 @@ for i = 2, #ARGV, 5 do
   end
 end
 
-local past = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(time - ttl), 'LIMIT', 0, 100)
-for _, addr in ipairs(past) do
+for _, addr in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(time), 'LIMIT', 0, 100)) do
   local entry = redis.call('HGET', KEYS[1], addr)
-  if entry then forget(addr, entry) else redis.call('ZREM', KEYS[2], addr) end
+  if entry then retire(addr, entry, sub(entry, 1, 16)) else redis.call('ZREM', KEYS[2], addr) end
 end
-for _, key in ipairs(KEYS) do redis.call('PEXPIREAT', key, text(math.ceil((time + 2 * ttl) / 1000))) end
+local past = redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', text(time - memory), 'LIMIT', 0, 100)
+for _, addr in ipairs(past) do
+  redis.call('HDEL', KEYS[1], addr)
+  redis.call('ZREM', KEYS[5], addr)
+end
+for _, key in ipairs(KEYS) do redis.call('PEXPIREAT', key, text(math.ceil((time + 2 * ttl + memory) / 1000))) end
 return #past
 `)
 
@@ -126,8 +142,10 @@ return 1
 const (
 	// maxAgentID bounds the agent id that is kept, in bytes.
 	maxAgentID = 1 << 10
-	// presenceTTL is how scripts are told [taskstore.PresenceTTL].
-	presenceTTL = int64(taskstore.PresenceTTL / time.Microsecond)
+	// presenceTTL and instanceMemory are how scripts are told
+	// [taskstore.PresenceTTL] and [taskstore.InstanceMemory].
+	presenceTTL    = int64(taskstore.PresenceTTL / time.Microsecond)
+	instanceMemory = int64(taskstore.InstanceMemory / time.Microsecond)
 )
 
 // Announce is one round trip, with one script call for each cloud area. An
@@ -145,8 +163,7 @@ func (s *Store) Announce(ctx context.Context, as []taskstore.Announcement) error
 		}
 		c := byCloud[a.Host.Cloud]
 		if c == nil {
-			keys := s.keys.presence(a.Host.Cloud)
-			c = &call{script: announceScript, keys: []string{keys.hosts(), keys.seen(), keys.order(), keys.agents()}, args: []any{presenceTTL}}
+			c = &call{script: announceScript, keys: s.keys.presence(a.Host.Cloud).all(), args: []any{presenceTTL, instanceMemory}}
 			byCloud[a.Host.Cloud] = c
 			calls = append(calls, c)
 			areas.args = append(areas.args, int64(a.Host.Cloud))

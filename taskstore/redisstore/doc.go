@@ -29,15 +29,17 @@
 //	request:<hash>             idempotency key of an application: the task's number
 //	lease:<name>               holder of a lease
 //	clouds                     sorted set of cloud areas by when they were heard of
-//	{presence:<cloud>}:hosts   hash: address to what its agent said
-//	{presence:<cloud>}:seen    sorted set of addresses by when they were heard of
-//	{presence:<cloud>}:order   sorted set of addresses by their text
-//	{presence:<cloud>}:agents  hash: agent id to address
+//	{presence:<cloud>}:hosts   hash: address to what its agent said, live or gone
+//	{presence:<cloud>}:live    sorted set of addresses by when their presence ends
+//	{presence:<cloud>}:order   sorted set of the same addresses by their text
+//	{presence:<cloud>}:agents  hash: agent id to address of the same
+//	{presence:<cloud>}:gone    sorted set of addresses by when their presence ended
 //
 // Every key but the clock gets its end in the script that makes it: those of a
 // task when the task expires, those of an index when the last of its tasks
-// does. A script that finds no head writes nothing, so a task that is gone does
-// not come back in parts.
+// does, those of agents when the last of them is no longer to be remembered. A
+// script that finds no head writes nothing, so a task that is gone does not
+// come back in parts.
 //
 // # Order of writes
 //

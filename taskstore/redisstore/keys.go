@@ -66,6 +66,12 @@ func (k keyspace) presence(cloud procfleet.CloudArea) presenceKeys {
 }
 
 func (p presenceKeys) hosts() string  { return p.base + "hosts" }
-func (p presenceKeys) seen() string   { return p.base + "seen" }
+func (p presenceKeys) live() string   { return p.base + "live" }
 func (p presenceKeys) order() string  { return p.base + "order" }
 func (p presenceKeys) agents() string { return p.base + "agents" }
+func (p presenceKeys) gone() string   { return p.base + "gone" }
+
+// all returns the keys that [announceScript] declares.
+func (p presenceKeys) all() []string {
+	return []string{p.hosts(), p.live(), p.order(), p.agents(), p.gone()}
+}

@@ -13,11 +13,12 @@ import (
 // The head of a host's entry, as the announcing script writes it: moments in
 // microseconds as 16 digits, instances as 16 letters.
 //
-//	seen | since | instance | conflict until | n | n × (other instance | its seen)
+//	until | since | instance | conflict until | n | n × (other instance | its until)
 //
-// The others are the living instances that were heard of before the last one,
-// at most eight; a conflict begins when one of them is heard of again. The
-// agent id, with its length before it, and the packed announcement follow.
+// Until is when the presence of an instance ends or ended. The others are the
+// living instances that were heard of before the last one, in this order, at
+// most eight; a conflict begins when one of them is heard of again after
+// another one that lives. The agent id, with its length before it, and the packed announcement follow.
 const (
 	stampWidth    = 16
 	countAt       = 4 * stampWidth
@@ -32,19 +33,19 @@ func readPresence(host procfleet.Host, value any, now time.Time) (taskstore.Pres
 	if !ok {
 		return taskstore.Presence{}, nil
 	}
-	p, err := readEntry(host, entry, now.Add(-taskstore.PresenceTTL))
+	p, err := readEntry(host, entry, now)
 	if err != nil {
 		return taskstore.Presence{}, fmt.Errorf("presence of host %s: %w", host, err)
 	}
 	return p, nil
 }
 
-func readEntry(host procfleet.Host, entry string, oldest time.Time) (taskstore.Presence, error) {
+func readEntry(host procfleet.Host, entry string, now time.Time) (taskstore.Presence, error) {
 	if len(entry) <= countAt {
 		return taskstore.Presence{}, errDamaged
 	}
-	seen, err := stamp(entry[:stampWidth])
-	if err != nil || !seen.After(oldest) {
+	until, err := stamp(entry[:stampWidth])
+	if err != nil || !until.After(now) {
 		return taskstore.Presence{}, err
 	}
 	since, err := stamp(entry[stampWidth : 2*stampWidth])
@@ -64,8 +65,7 @@ func readEntry(host procfleet.Host, entry string, oldest time.Time) (taskstore.P
 	if err != nil || idLength > len(rest) {
 		return taskstore.Presence{}, errDamaged
 	}
-	p := taskstore.Presence{SeenAt: seen, Since: since}
-	p.Conflict = conflictUntil.After(oldest.Add(taskstore.PresenceTTL))
+	p := taskstore.Presence{SeenAt: until.Add(-taskstore.PresenceTTL), Since: since, Conflict: conflictUntil.After(now)}
 	p.Host, p.AgentID = host, rest[:idLength]
 	return p, readAnnouncement(rest[idLength:], &p.Announcement)
 }

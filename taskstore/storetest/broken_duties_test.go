@@ -130,6 +130,66 @@ func (s alwaysNew) Presences(ctx context.Context, hosts []procfleet.Host) ([]tas
 	return ps, err
 }
 
+// forgetful takes an instance for a new one when it comes back after its
+// presence ended.
+type forgetful struct {
+	taskstore.Store
+	reborn *sync.Map
+}
+
+func (s forgetful) Announce(ctx context.Context, as []taskstore.Announcement) error {
+	for _, a := range as {
+		ps, err := s.Store.Presences(ctx, []procfleet.Host{a.Host})
+		if err != nil {
+			return err
+		}
+		if ps[0].Host.IsZero() {
+			s.reborn.Store(a.Host, true)
+		}
+		if err := s.Store.Announce(ctx, []taskstore.Announcement{a}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s forgetful) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error) {
+	ps, err := s.Store.Presences(ctx, hosts)
+	for i := range ps {
+		if _, ok := s.reborn.Load(hosts[i]); ok {
+			ps[i].Since = ps[i].SeenAt
+		}
+	}
+	return ps, err
+}
+
+// unforgetting remembers forever when it heard of an instance first.
+type unforgetting struct {
+	taskstore.Store
+	first *sync.Map
+}
+
+func (s unforgetting) Announce(ctx context.Context, as []taskstore.Announcement) error {
+	for _, a := range as {
+		now, err := s.Now(ctx)
+		if err != nil {
+			return err
+		}
+		s.first.LoadOrStore(a.Host.String()+a.Instance, now)
+	}
+	return s.Store.Announce(ctx, as)
+}
+
+func (s unforgetting) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error) {
+	ps, err := s.Store.Presences(ctx, hosts)
+	for i := range ps {
+		if first, ok := s.first.Load(hosts[i].String() + ps[i].Instance); ok {
+			ps[i].Since = first.(time.Time)
+		}
+	}
+	return ps, err
+}
+
 // conflicting answers every presence with the same word on conflict once two
 // instances were heard of.
 type conflicting struct {

@@ -14,9 +14,15 @@ func hostChecks() []Check {
 		{Name: "presences are answered in order", Fn: presencesInOrder},
 		{Name: "a presence ends", Fn: presenceEnds, Needs: Needs{Advance: true}},
 		{Name: "since is of the instance", Fn: sinceOfInstance, Needs: Needs{Advance: true}},
+		{Name: "since survives that the instance left", Fn: sinceSurvivesLeaving},
+		{Name: "since survives silence", Fn: sinceSurvivesSilence, Needs: Needs{Advance: true}},
+		{Name: "since is new after another instance", Fn: sinceAfterAnother},
+		{Name: "an instance is forgotten in the end", Fn: instanceForgotten, Needs: Needs{Advance: true}},
 		{Name: "two live instances are a conflict", Fn: conflictABA},
 		{Name: "a conflict ends with one of the two", Fn: conflictEnds, Needs: Needs{Advance: true}},
 		{Name: "an instance that comes back after the other is gone is no conflict", Fn: noConflictWithDead, Needs: Needs{Advance: true}},
+		{Name: "instances that leave for one another are no conflict", Fn: noConflictWithGone},
+		{Name: "a conflict ends when one of the two leaves", Fn: conflictEndsByLeaving},
 		{Name: "leaving ends a presence", Fn: leavingEnds},
 		{Name: "leaving of a former instance ends nothing", Fn: formerLeaves},
 		{Name: "agent ids resolve to hosts", Fn: agentsResolve},
@@ -36,6 +42,13 @@ func announcement(h procfleet.Host, instance string) taskstore.Announcement {
 func announce(ctx context.Context, t T, s taskstore.Store, as ...taskstore.Announcement) {
 	t.Helper()
 	must(t, s.Announce(ctx, as), "announce")
+}
+
+// farewell is what the instance says when it goes away.
+func farewell(h procfleet.Host, instance string) taskstore.Announcement {
+	a := announcement(h, instance)
+	a.Leaving = true
+	return a
 }
 
 func presence(ctx context.Context, t T, s taskstore.Store, h procfleet.Host) taskstore.Presence {
@@ -102,6 +115,68 @@ func sinceOfInstance(ctx context.Context, t T, s Subject) {
 	}
 }
 
+// mustBeSince fails unless the instance is there, first heard of at since; a
+// zero since is when it was heard of last.
+func mustBeSince(t T, p taskstore.Presence, instance string, since time.Time) {
+	t.Helper()
+	if since.IsZero() {
+		since = p.SeenAt
+	} else if !p.SeenAt.After(since) {
+		t.Errorf("seen at %v, and again, at %v", since, p.SeenAt)
+	}
+	if p.Instance != instance || p.Leaving || !p.Since.Equal(since) || p.Conflict {
+		t.Errorf("want instance %s since %v, no conflict: %+v", instance, since, p)
+	}
+}
+
+func sinceSurvivesLeaving(ctx context.Context, t T, s Subject) {
+	h := host(0, 1)
+	announce(ctx, t, s, announcement(h, "a"))
+	first := presence(ctx, t, s, h)
+	for range 2 {
+		announce(ctx, t, s, farewell(h, "a"), farewell(h, "a"))
+		equal(t, "presence", presence(ctx, t, s, h), taskstore.Presence{})
+		announce(ctx, t, s, announcement(h, "a"))
+		mustBeSince(t, presence(ctx, t, s, h), "a", first.Since)
+	}
+	resolved(ctx, t, s, map[string]procfleet.Host{first.AgentID: h})
+	equal(t, "hosts", hostWalk(ctx, t, s, 10), []procfleet.Host{h})
+}
+
+func sinceSurvivesSilence(ctx context.Context, t T, s Subject) {
+	h, busy := host(0, 1), host(0, 2)
+	announce(ctx, t, s, announcement(h, "a"))
+	first := presence(ctx, t, s, h)
+	for _, silence := range []time.Duration{taskstore.PresenceTTL + time.Second, 24 * time.Hour, taskstore.InstanceMemory - time.Hour} {
+		s.Advance(silence)
+		announce(ctx, t, s, announcement(busy, "i")) // which may clear away what has ended
+		equal(t, "presence", presence(ctx, t, s, h), taskstore.Presence{})
+		resolved(ctx, t, s, map[string]procfleet.Host{first.AgentID: {}})
+		equal(t, "hosts", hostWalk(ctx, t, s, 1), []procfleet.Host{busy})
+		announce(ctx, t, s, announcement(h, "a"))
+		mustBeSince(t, presence(ctx, t, s, h), "a", first.Since)
+		resolved(ctx, t, s, map[string]procfleet.Host{first.AgentID: h})
+		equal(t, "hosts", hostWalk(ctx, t, s, 1), []procfleet.Host{h, busy})
+	}
+}
+
+func sinceAfterAnother(ctx context.Context, t T, s Subject) {
+	h := host(0, 1)
+	announce(ctx, t, s, announcement(h, "a"), farewell(h, "a"), announcement(h, "b"))
+	mustBeSince(t, presence(ctx, t, s, h), "b", time.Time{})
+	announce(ctx, t, s, farewell(h, "b"), announcement(h, "a"))
+	mustBeSince(t, presence(ctx, t, s, h), "a", time.Time{})
+}
+
+func instanceForgotten(ctx context.Context, t T, s Subject) {
+	h := host(0, 1)
+	announce(ctx, t, s, announcement(h, "a"))
+	equal(t, "instance", presence(ctx, t, s, h).Instance, "a")
+	s.Advance(taskstore.PresenceTTL + taskstore.InstanceMemory + time.Second)
+	announce(ctx, t, s, announcement(h, "a"))
+	mustBeSince(t, presence(ctx, t, s, h), "a", time.Time{})
+}
+
 func conflictABA(ctx context.Context, t T, s Subject) {
 	h := host(0, 1)
 	for i, step := range []struct {
@@ -153,11 +228,47 @@ func noConflictWithDead(ctx context.Context, t T, s Subject) {
 	equal(t, "conflict with one that was silent for too long", presence(ctx, t, s, g).Conflict, false)
 }
 
+func noConflictWithGone(ctx context.Context, t T, s Subject) {
+	h := host(0, 1)
+	for range 2 {
+		for _, instance := range []string{"a", "b"} {
+			announce(ctx, t, s, announcement(h, instance))
+			equal(t, "conflict", presence(ctx, t, s, h).Conflict, false)
+			announce(ctx, t, s, farewell(h, instance))
+		}
+	}
+	// The first left, and came back while the second was there: that is one
+	// turn, not two.
+	announce(ctx, t, s, announcement(h, "a"), farewell(h, "a"), announcement(h, "b"), announcement(h, "a"))
+	equal(t, "conflict when the first came back", presence(ctx, t, s, h).Conflict, false)
+	announce(ctx, t, s, announcement(h, "b"))
+	equal(t, "conflict when the second goes on", presence(ctx, t, s, h).Conflict, true)
+}
+
+func conflictEndsByLeaving(ctx context.Context, t T, s Subject) {
+	for i, goes := range []string{"a", "b"} { // the last one, the one before
+		h, stays := host(0, i), "b"
+		if goes == "b" {
+			stays = "a"
+		}
+		announce(ctx, t, s, announcement(h, "a"), announcement(h, "b"), announcement(h, "a"))
+		equal(t, "conflict", presence(ctx, t, s, h).Conflict, true)
+		announce(ctx, t, s, farewell(h, goes), announcement(h, stays))
+		p := presence(ctx, t, s, h)
+		if p.Instance != stays || p.Conflict {
+			t.Errorf("after %s left: instance %s, conflict %v", goes, p.Instance, p.Conflict)
+		}
+	}
+	// Of three, two are left to quarrel.
+	h := host(0, 3)
+	announce(ctx, t, s, announcement(h, "a"), announcement(h, "b"), announcement(h, "c"), announcement(h, "a"), farewell(h, "b"))
+	equal(t, "conflict when one of three left", presence(ctx, t, s, h).Conflict, true)
+}
+
 func leavingEnds(ctx context.Context, t T, s Subject) {
 	h := host(0, 1)
 	announce(ctx, t, s, announcement(h, "a"))
-	bye := announcement(h, "a")
-	bye.Leaving = true
+	bye := farewell(h, "a")
 	announce(ctx, t, s, bye, bye)
 	equal(t, "presence", presence(ctx, t, s, h), taskstore.Presence{})
 	resolved(ctx, t, s, map[string]procfleet.Host{bye.AgentID: {}})
@@ -168,9 +279,8 @@ func leavingEnds(ctx context.Context, t T, s Subject) {
 
 func formerLeaves(ctx context.Context, t T, s Subject) {
 	h := host(0, 1)
-	bye := announcement(h, "a")
-	bye.Leaving = true
-	announce(ctx, t, s, announcement(h, "a"), announcement(h, "b"), bye)
+	bye := farewell(h, "a")
+	announce(ctx, t, s, farewell(h, "unheard of"), announcement(h, "a"), announcement(h, "b"), bye, farewell(h, "unheard of"))
 	p := presence(ctx, t, s, h)
 	if p.Instance != "b" || p.Conflict {
 		t.Errorf("after the former instance left: %+v", p)
