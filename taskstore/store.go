@@ -57,12 +57,13 @@ type Draft struct {
 // publishes what a dead dispatcher left.
 type Acceptance interface {
 	// Create stores a task in state accepted, with its number, its chunks and
-	// its visit in the sweep index, due after [FirstVisit]. If the draft's idempotency key already
-	// has a task that was not rejected, it returns that one and created is
-	// false, or ErrConflict if the body was another. A key whose task was
-	// rejected, or was never written because its dispatcher died, is free:
-	// the latter continues with the id that the key remembers. The key is
-	// remembered as long as the task.
+	// its visit in the sweep index, due after [FirstVisitOf] its timeout. If
+	// the draft's idempotency key already has a task that was not rejected, it
+	// returns that one and created is false, or ErrConflict if the body was
+	// another. A key whose task was rejected, or was never written because its
+	// dispatcher died, is free: the latter continues with the id that the key
+	// remembers, with a visit of its own even if the sweep has settled that id
+	// or does so meanwhile. The key is remembered as long as the task.
 	Create(ctx context.Context, d Draft) (t procfleet.Task, created bool, err error)
 	// Dispatched notes that every chunk is queued; sequences[i] is the
 	// position of chunk i in the stream (see [Duties.Republished]). From then
@@ -183,6 +184,11 @@ const SweepShards = 16
 // FirstVisit is how long after its acceptance the sweep first looks at a task:
 // by then its dispatcher has published every chunk, or is dead.
 const FirstVisit = 10 * time.Second
+
+// FirstVisitOf is how long after its acceptance the sweep first looks at a
+// task with the given timeout: [FirstVisit], or at the deadline if that comes
+// before, so that an overdue task ends at once.
+func FirstVisitOf(timeout time.Duration) time.Duration { return min(FirstVisit, timeout) }
 
 // ChunkDuty is a chunk that is not done.
 type ChunkDuty struct {

@@ -159,7 +159,7 @@ func (t *tx) putNew(r *taskRecord, bodyHash string, packed []packedChunk) error 
 	if err := t.Bucket(bucketExpiry).Put(momentKey(r.ExpiresAt, r.Number), nil); err != nil {
 		return err
 	}
-	if err := t.visit(r, t.now.Add(taskstore.FirstVisit)); err != nil {
+	if err := t.visit(r, r.CreatedAt.Add(taskstore.FirstVisitOf(r.Deadline.Sub(r.CreatedAt)))); err != nil {
 		return err
 	}
 	return t.putTask(r)

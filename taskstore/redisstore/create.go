@@ -139,21 +139,22 @@ func (m *maker) create(ctx context.Context) (procfleet.Task, bool, error) {
 // the request's task was found.
 func (m *maker) number(ctx context.Context) (procfleet.Number, time.Time, error) {
 	if m.draft.IdempotencyKey == "" {
-		return m.store.enrol(ctx, 0, m.lifetime())
+		return m.store.enrol(ctx, 0, m.draft)
 	}
 	fresh, now, err := m.store.tick(ctx)
 	if err != nil {
 		return 0, time.Time{}, err
 	}
-	n, err := m.claim(ctx, fresh, now.Add(m.lifetime()))
+	n, err := m.claim(ctx, fresh, now.Add(lifetime(m.draft)))
 	if err != nil || m.found != nil {
 		return 0, time.Time{}, err
 	}
-	_, _, err = m.store.enrol(ctx, n, m.lifetime())
+	_, _, err = m.store.enrol(ctx, n, m.draft)
 	return n, now, err
 }
 
-func (m *maker) lifetime() time.Duration { return m.draft.Timeout + m.draft.Retention }
+// lifetime is from the acceptance of a task to the moment when it is forgotten.
+func lifetime(d *taskstore.Draft) time.Duration { return d.Timeout + d.Retention }
 
 // claim makes the idempotency key point to a number: a fresh one, or the one
 // that the key has if its task was never written. It stops when it finds the
@@ -199,7 +200,7 @@ func (m *maker) task(n procfleet.Number, now time.Time) procfleet.Task {
 	d := m.draft
 	t := procfleet.Task{
 		ID: n.TaskID(), Number: n, State: procfleet.TaskAccepted, Lane: d.Lane, Chunks: len(d.Chunks),
-		CreatedAt: now, Deadline: now.Add(d.Timeout), ExpiresAt: now.Add(m.lifetime()),
+		CreatedAt: now, Deadline: now.Add(d.Timeout), ExpiresAt: now.Add(lifetime(d)),
 		Actions: slices.Clone(d.Actions), Dialect: d.Dialect, Application: d.Application, Business: d.Business, Callback: d.Callback,
 		Counts: make(procfleet.Counts, len(procfleet.States())),
 	}

@@ -97,7 +97,7 @@ func (s *Store) tick(ctx context.Context) (procfleet.Number, time.Time, error) {
 
 // enrol puts a task into the indexes; a zero number is allotted. It is as
 // durable as the task: one that is missing in the index would never end.
-func (s *Store) enrol(ctx context.Context, n procfleet.Number, lifetime time.Duration) (procfleet.Number, time.Time, error) {
+func (s *Store) enrol(ctx context.Context, n procfleet.Number, d *taskstore.Draft) (procfleet.Number, time.Time, error) {
 	given, shard := "", taskstore.SweepShards
 	if n != 0 {
 		given, shard = strconv.FormatInt(int64(n), 10), taskstore.Shard(n)
@@ -105,7 +105,7 @@ func (s *Store) enrol(ctx context.Context, n procfleet.Number, lifetime time.Dur
 	c := &call{
 		script: enrolScript,
 		keys:   s.keys.index(),
-		args:   []any{s.highest.Load(), given, taskstore.FirstVisit.Microseconds(), lifetime.Milliseconds(), shard},
+		args:   []any{s.highest.Load(), given, taskstore.FirstVisitOf(d.Timeout).Microseconds(), lifetime(d).Milliseconds(), shard},
 	}
 	if err := s.runDurably(ctx, c); err != nil {
 		return 0, time.Time{}, err

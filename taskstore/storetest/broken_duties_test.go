@@ -130,6 +130,17 @@ func (s alwaysNew) Presences(ctx context.Context, hosts []procfleet.Host) ([]tas
 	return ps, err
 }
 
+// lateVisitor first visits every task at the same age.
+type lateVisitor struct{ taskstore.Store }
+
+func (s lateVisitor) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	t, created, err := s.Store.Create(ctx, d)
+	if created {
+		err = s.Revisit(ctx, t.ID, taskstore.FirstVisit)
+	}
+	return t, created, err
+}
+
 // forgetful takes an instance for a new one when it comes back after its
 // presence ended.
 type forgetful struct {

@@ -13,6 +13,7 @@ import (
 func dutyChecks() []Check {
 	return []Check{
 		{Name: "a new task is due after its first visit", Fn: newTaskIsDue, Needs: Needs{Advance: true}},
+		{Name: "a new task is due at its deadline if that is before", Fn: shortTaskIsDue, Needs: Needs{Advance: true}},
 		{Name: "a task that was never written is due", Fn: orphanIsDue, Needs: Needs{Advance: true, Orphan: true}},
 		{Name: "due tasks come longest overdue first", Fn: dueInOrder},
 		{Name: "revisit postpones", Fn: revisitPostpones},
@@ -47,6 +48,17 @@ func newTaskIsDue(ctx context.Context, t T, s Subject) {
 	s.Advance(taskstore.FirstVisit)
 	equal(t, "due after the first visit's time", due(ctx, t, s, taskstore.Shard(task.Number), 10), []procfleet.TaskID{task.ID})
 	equal(t, "due in all shards", dueEverywhere(ctx, t, s), []procfleet.TaskID{task.ID})
+}
+
+func shortTaskIsDue(ctx context.Context, t T, s Subject) {
+	plain, again := Draft(1), keyed("k", "body")
+	plain.Timeout, again.Timeout = 2*time.Second, 2*time.Second
+	want := []procfleet.TaskID{create(ctx, t, s, plain).ID, create(ctx, t, s, again).ID}
+	equal(t, "due before the deadline", dueEverywhere(ctx, t, s), []procfleet.TaskID{})
+	s.Advance(2 * time.Second)
+	got := dueEverywhere(ctx, t, s)
+	slices.Sort(got)
+	equal(t, "due at the deadline", got, want)
 }
 
 func orphanIsDue(ctx context.Context, t T, s Subject) {

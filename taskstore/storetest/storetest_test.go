@@ -103,6 +103,7 @@ func defects() map[string]defect {
 		"any cursor will do":            by(func(s store) store { return cursorForgiving{s} }, "a foreign cursor is refused"),
 		"all items have one spec":       by(func(s store) store { return oneSpec{s} }, "a chunk shows its items"),
 		"nothing is due":                by(func(s store) store { return neverDue{s} }, "a new task is due after its first visit"),
+		"first visits know no deadline": by(func(s store) store { return lateVisitor{s} }, "a new task is due at its deadline if that is before"),
 		"latest due first":              by(func(s store) store { return latestDueFirst{s} }, "due tasks come longest overdue first"),
 		"revisits at once":              by(func(s store) store { return impatient{s} }, "revisit postpones"),
 		"settles nothing":               by(func(s store) store { return unsettling{s} }, "a settled task is not due"),
