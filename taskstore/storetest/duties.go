@@ -52,10 +52,10 @@ func newTaskIsDue(ctx context.Context, t T, s Subject) {
 
 func shortTaskIsDue(ctx context.Context, t T, s Subject) {
 	plain, again := Draft(1), keyed("k", "body")
-	plain.Timeout, again.Timeout = 2*time.Second, 2*time.Second
+	plain.Timeout, again.Timeout = taskstore.FirstVisit/2, taskstore.FirstVisit/2
 	want := []procfleet.TaskID{create(ctx, t, s, plain).ID, create(ctx, t, s, again).ID}
 	equal(t, "due before the deadline", dueEverywhere(ctx, t, s), []procfleet.TaskID{})
-	s.Advance(2 * time.Second)
+	s.Advance(taskstore.FirstVisit / 2)
 	got := dueEverywhere(ctx, t, s)
 	slices.Sort(got)
 	equal(t, "due at the deadline", got, want)
