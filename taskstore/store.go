@@ -62,7 +62,8 @@ type Acceptance interface {
 	// returns that one and created is false, or ErrConflict if the body was
 	// another. A key whose task was rejected, or was never written because its
 	// dispatcher died, is free: the latter continues with the id that the key
-	// remembers. The key is remembered as long as the task.
+	// remembers, with a visit of its own even if the sweep has settled that id
+	// or does so meanwhile. The key is remembered as long as the task.
 	Create(ctx context.Context, d Draft) (t procfleet.Task, created bool, err error)
 	// Dispatched notes that every chunk is queued; sequences[i] is the
 	// position of chunk i in the stream (see [Duties.Republished]). From then

@@ -87,7 +87,8 @@ return 'created'
 
 // Create stores the task in two steps: its entry in the indexes, then the
 // task. With an idempotency key the record of the key comes before both, so
-// that whoever repeats the request finds the id that was chosen.
+// that whoever repeats the request finds the id that was chosen. A task that
+// is made by such a repeat is entered once more.
 func (s *Store) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
 	m := &maker{store: s, draft: &d, nonce: uuid.NewString()}
 	t, created, err := m.create(ctx)
@@ -103,6 +104,8 @@ type maker struct {
 	draft *taskstore.Draft
 	nonce string
 	found *procfleet.Task // the task that the same request made before
+	// continued means that the number is older than this request.
+	continued bool
 }
 
 // makeAttempts is how often a maker that was overtaken by another one of the
@@ -124,7 +127,7 @@ func (m *maker) create(ctx context.Context) (procfleet.Task, bool, error) {
 		case err != nil:
 			return procfleet.Task{}, false, err
 		case answer == "created":
-			return t, true, nil
+			return t, true, m.enrolAgain(ctx, n)
 		case answer == "overtaken" && !pause(ctx, attempt):
 			return procfleet.Task{}, false, ctx.Err()
 		}
@@ -149,8 +152,20 @@ func (m *maker) number(ctx context.Context) (procfleet.Number, time.Time, error)
 	if err != nil || m.found != nil {
 		return 0, time.Time{}, err
 	}
+	m.continued = n != fresh
 	_, _, err = m.store.enrol(ctx, n, m.draft)
 	return n, now, err
+}
+
+// enrolAgain is for a task that was just written under an old number: a sweep
+// that looked before may have taken the number out of the index as one whose
+// task will never come.
+func (m *maker) enrolAgain(ctx context.Context, n procfleet.Number) error {
+	if !m.continued {
+		return nil
+	}
+	_, _, err := m.store.enrol(ctx, n, m.draft)
+	return err
 }
 
 // lifetime is from the acceptance of a task to the moment when it is forgotten.

@@ -1,8 +1,12 @@
 package redisstore
 
 import (
+	"context"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/testenv"
@@ -94,4 +98,52 @@ func TestChunksOfTwoMakersAreNotMixed(t *testing.T) {
 	if b, err := s.Begin(t.Context(), second.task.ID, 0); err != nil || b.Gate != taskstore.GateOpen {
 		t.Errorf("begin of the first chunk: %s, %v", b.Gate, err)
 	}
+}
+
+// beforeCreate calls fn before each attempt to write the head of a task.
+type beforeCreate struct{ fn func(context.Context) }
+
+func (beforeCreate) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (beforeCreate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h beforeCreate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if slices.Contains(cmd.Args(), any(createScript.Hash())) {
+			h.fn(ctx)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func TestSweepDoesNotLoseATaskThatContinuesAnId(t *testing.T) {
+	t.Parallel()
+	s, err := Open(t.Context(), Options{URL: redistest.Start(t).URL(), Log: testenv.Log(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	d := storetest.Draft(1)
+	d.IdempotencyKey, d.Timeout = "key", time.Millisecond // due at once
+	id, err := s.Orphan(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settled := false
+	s.client.AddHook(beforeCreate{fn: func(ctx context.Context) {
+		settled = true
+		if err := s.Settle(ctx, id); err != nil {
+			t.Error(err)
+		}
+	}})
+	task, created, err := s.Create(t.Context(), d)
+	if err != nil || !created || task.ID != id || !settled {
+		t.Fatalf("create: %s, created %v, settled %v, %v; want %s", task.ID, created, settled, err, id)
+	}
+	testenv.Eventually(t, 10*time.Second, func() bool {
+		due, err := s.Due(t.Context(), taskstore.Shard(task.Number), 10)
+		return err == nil && slices.Equal(due, []procfleet.TaskID{id})
+	}, "the task is due")
 }

@@ -47,7 +47,9 @@
 // point it there; enter the number into the indexes; write the chunks; write
 // the head. Before the head there is no task, and whatever was left by a
 // dispatcher that died is either found by the repeat of the request, or by the
-// sweep, or expires. Every call can be repeated, so a lost answer is asked for
+// sweep, or expires. The repeat enters the number into the indexes before and
+// after it writes the task, because the sweep drops numbers without a task.
+// Every call can be repeated, so a lost answer is asked for
 // again; what cannot be answered within [Options.Patience] is
 // [taskstore.ErrUnavailable].
 //

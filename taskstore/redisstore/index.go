@@ -36,7 +36,7 @@ return {number, time}
 `)
 
 // enrolScript puts a task into the indexes, allotting its number if it has
-// none, and drops from the list what has expired.
+// none, with its first visit still to come, and drops from the list what has expired.
 //
 // KEYS[1] clock
 // KEYS[2] tasks
@@ -57,7 +57,7 @@ if number == '' then
 end
 local expires = math.floor(tonumber(time) / 1000) + tonumber(ARGV[4])
 local sweep = KEYS[4 + shard]
-redis.call('ZADD', sweep, 'NX', text(tonumber(time) + tonumber(ARGV[3])), number)
+redis.call('ZADD', sweep, text(tonumber(time) + tonumber(ARGV[3])), number)
 redis.call('ZADD', KEYS[2], number, number)
 redis.call('ZADD', KEYS[3], text(expires), number)
 for _, key in ipairs({sweep, KEYS[2], KEYS[3]}) do

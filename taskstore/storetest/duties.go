@@ -15,6 +15,7 @@ func dutyChecks() []Check {
 		{Name: "a new task is due after its first visit", Fn: newTaskIsDue, Needs: Needs{Advance: true}},
 		{Name: "a new task is due at its deadline if that is before", Fn: shortTaskIsDue, Needs: Needs{Advance: true}},
 		{Name: "a task that was never written is due", Fn: orphanIsDue, Needs: Needs{Advance: true, Orphan: true}},
+		{Name: "a task that continues a remembered id has a first visit of its own", Fn: continuedIsDueAnew, Needs: Needs{Advance: true, Orphan: true}},
 		{Name: "due tasks come longest overdue first", Fn: dueInOrder},
 		{Name: "revisit postpones", Fn: revisitPostpones},
 		{Name: "a settled task is not due", Fn: settledNotDue},
@@ -71,6 +72,16 @@ func orphanIsDue(ctx context.Context, t T, s Subject) {
 	equal(t, "id", create(ctx, t, s, keyed("k", "body")).ID, id)
 	s.Advance(taskstore.FirstVisit)
 	equal(t, "due when it was written after all", dueEverywhere(ctx, t, s), []procfleet.TaskID{id})
+}
+
+func continuedIsDueAnew(ctx context.Context, t T, s Subject) {
+	id := s.Orphan(keyed("k", "body"))
+	s.Advance(time.Hour)
+	equal(t, "due before it was written", dueEverywhere(ctx, t, s), []procfleet.TaskID{id})
+	equal(t, "id", create(ctx, t, s, keyed("k", "body")).ID, id)
+	equal(t, "due when it was just written", dueEverywhere(ctx, t, s), []procfleet.TaskID{})
+	s.Advance(taskstore.FirstVisit)
+	equal(t, "due after the first visit's time", dueEverywhere(ctx, t, s), []procfleet.TaskID{id})
 }
 
 // inShard creates tasks until n of them are of shard 0; numbers are moments,

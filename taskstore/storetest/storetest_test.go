@@ -64,8 +64,9 @@ func defects() map[string]defect {
 	by := func(w wrap, checks ...string) defect { return defect{w, checks} }
 	return map[string]defect{
 		"reopening loses everything": by(sound, "what was confirmed survives"),
-		"orphaned keys are lost":     by(sound, "a key whose task was never written continues with its id", "a task that was never written is due"),
-		"forgets the business":       by(func(s store) store { return forgetfulTask{s} }, "create keeps all it is given"),
+		"orphaned keys are lost": by(sound, "a key whose task was never written continues with its id", "a task that was never written is due",
+			"a task that continues a remembered id has a first visit of its own"),
+		"forgets the business": by(func(s store) store { return forgetfulTask{s} }, "create keeps all it is given"),
 		"shares what it returns": by(func(s store) store { return sharing{s, new(sync.Map)} },
 			"a task read is a copy"),
 		"numbers of a second":           by(func(s store) store { return coarseNumbers{s} }, "numbers strictly increase"),
