@@ -90,8 +90,12 @@ func (n *notifier) tellQueued(ctx context.Context, id procfleet.TaskID) {
 }
 
 // tell tells the end of a task unless it was told, and takes the task out of
-// the sweep index. A callback that fails for too long is given up.
+// the sweep index. A callback that fails for too long is given up. A task
+// that is open after all, since its store failed over, is left to the sweep.
 func (n *notifier) tell(ctx context.Context, task *procfleet.Task) error {
+	if !task.State.Done() {
+		return nil
+	}
 	if task.NotifyPending {
 		n.reached(PointBeforeNotify)
 		event := bus.FinishedEvent(*task)
