@@ -12,19 +12,14 @@ import (
 // giveUp ends an overdue task. The agents of silent items get a last call
 // first; what they send is collected as always until the next visit.
 func (sh *shard) giveUp(ctx context.Context, task *procfleet.Task, now time.Time) error {
-	called, known := sh.overdue[task.ID]
-	if !known && task.Counts[procfleet.StateDelivered] > 0 {
-		delete(sh.cursors, task.ID)
-		if err := sh.chase(ctx, task, everyItem); err != nil {
+	if task.Counts[procfleet.StateDelivered] > 0 && now.Sub(task.Deadline) < sh.timing.Sweep.LastCallMax {
+		left, err := sh.lastCall(ctx, task, now)
+		if err != nil {
 			return err
 		}
-		if sh.cursors[task.ID] == "" { // everybody was asked
-			sh.overdue[task.ID] = now
+		if left > 0 {
+			return sh.revisit(ctx, task.ID, left)
 		}
-		return sh.revisit(ctx, task.ID, sh.timing.Sweep.LastCall)
-	}
-	if left := sh.timing.Sweep.LastCall - now.Sub(called); known && left > 0 {
-		return sh.revisit(ctx, task.ID, left)
 	}
 	for _, state := range []procfleet.State{procfleet.StateDelivered, procfleet.StatePending} {
 		if err := sh.endAll(ctx, task, state); err != nil {
@@ -33,6 +28,28 @@ func (sh *shard) giveUp(ctx context.Context, task *procfleet.Task, now time.Time
 	}
 	// Completing the task had its end told; the next visit makes sure of it.
 	return sh.revisit(ctx, task.ID, sh.timing.Sweep.RevisitMin)
+}
+
+// lastCall asks the agents of an overdue task, over as many visits as that
+// takes, and returns how long to wait from now; 0 when the wait is over. What
+// it remembers may be lost with the lease: then it begins again.
+func (sh *shard) lastCall(ctx context.Context, task *procfleet.Task, now time.Time) (time.Duration, error) {
+	called, begun := sh.overdue[task.ID]
+	if !called.IsZero() {
+		return sh.timing.Sweep.LastCall - now.Sub(called), nil
+	}
+	if !begun { // what was asked before the deadline is asked again
+		delete(sh.cursors, task.ID)
+		sh.overdue[task.ID] = time.Time{}
+	}
+	if err := sh.chase(ctx, task, everyItem); err != nil {
+		return 0, err
+	}
+	if sh.cursors[task.ID] != "" {
+		return sh.timing.Sweep.Round, nil
+	}
+	sh.overdue[task.ID] = now
+	return sh.timing.Sweep.LastCall, nil
 }
 
 // endAll gives every item in an open state its server-made end.

@@ -40,7 +40,7 @@ type shard struct {
 	number  int
 	leased  time.Time                      // last renewed; zero without lease
 	until   time.Time                      // when the lease is given up so that another may have it
-	overdue map[procfleet.TaskID]time.Time // when agents got their last call
+	overdue map[procfleet.TaskID]time.Time // when all agents had got their last call; zero until then
 	cursors map[procfleet.TaskID]string    // where asking for lost results goes on
 }
 
@@ -199,10 +199,11 @@ func (sh *shard) settle(ctx context.Context, id procfleet.TaskID) error {
 }
 
 // ghost handles an index entry without a task: it expired, or its dispatcher
-// died before writing it, or is just about to.
+// died before writing it, or is just about to. A number far in the future is
+// of a time when the store's clock was ahead.
 func (sh *shard) ghost(ctx context.Context, id procfleet.TaskID) error {
 	number, err := id.Number()
-	if err == nil && sh.clock.now().Sub(number.Time()) < sh.timing.Sweep.GhostAge {
+	if err == nil && sh.clock.now().Sub(number.Time()).Abs() < sh.timing.Sweep.GhostAge {
 		return sh.revisit(ctx, id, sh.timing.Sweep.RevisitMin)
 	}
 	sh.metrics.sweep(ctx, "forget", 1)

@@ -153,12 +153,16 @@ func TestALastCallIsAnswered(t *testing.T) {
 func TestTheSweepForgetsWhatIsNoTask(t *testing.T) {
 	t.Parallel()
 	e := start(t)
-	ghost := procfleet.Number(time.Now().UnixMicro()).TaskID()
-	if err := e.store.Revisit(t.Context(), ghost, 0); err != nil {
-		t.Fatal(err)
+	young := procfleet.Number(time.Now().UnixMicro()).TaskID()
+	ahead := procfleet.Number(time.Now().Add(time.Hour).UnixMicro()).TaskID() // the store's clock was
+	for _, ghost := range []procfleet.TaskID{young, ahead} {
+		if err := e.store.Revisit(t.Context(), ghost, 0); err != nil {
+			t.Fatal(err)
+		}
 	}
-	e.eventually(func() bool { return e.store.called("Revisit") > 2 }, "a young entry is left alone")
-	e.eventually(func() bool { return e.store.settled(ghost) }, "an old one is forgotten")
+	e.eventually(func() bool { return e.store.called("Revisit") > 3 }, "a young entry is left alone")
+	e.eventually(func() bool { return e.store.settled(young) }, "an old one is forgotten")
+	e.eventually(func() bool { return e.store.settled(ahead) }, "one of the future is forgotten")
 }
 
 func TestWorkersShareTheShards(t *testing.T) {

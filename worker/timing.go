@@ -79,8 +79,10 @@ type SweepTiming struct {
 	ChaseAfter time.Duration
 	// ResendWait bounds one round of asking agents to send results again;
 	// default 1 s. LastCall is how long an overdue task waits for what its
-	// agents were asked to send; default 3 s.
-	ResendWait, LastCall time.Duration
+	// agents were asked to send; default 3 s. LastCallMax is how long after
+	// its deadline a task ends whether or not all agents were asked; default
+	// 30 s.
+	ResendWait, LastCall, LastCallMax time.Duration
 	// RevisitMin and RevisitMax bound the pause between visits to an open
 	// task, which grows with its age; default 2 s and 30 s.
 	RevisitMin, RevisitMax time.Duration
@@ -136,6 +138,7 @@ func (t SweepTiming) withDefaults() SweepTiming {
 		ChaseAfter:    cmp.Or(t.ChaseAfter, 15*s),
 		ResendWait:    cmp.Or(t.ResendWait, s),
 		LastCall:      cmp.Or(t.LastCall, 3*s),
+		LastCallMax:   cmp.Or(t.LastCallMax, 30*s),
 		RevisitMin:    cmp.Or(t.RevisitMin, 2*s),
 		RevisitMax:    cmp.Or(t.RevisitMax, 30*s),
 		GhostAge:      cmp.Or(t.GhostAge, 2*time.Minute),
