@@ -55,6 +55,9 @@ type Store struct {
 // Open connects to Redis and checks that it is fit to keep tasks, see
 // [Store.Check]. It returns when ctx ends, and [taskstore.ErrUnavailable] if
 // Redis could not be asked within [Options.Patience].
+//
+// go-redis has one logger for the whole process. Open makes that the one of
+// opt, at debug level; of several stores the last to be opened counts.
 func Open(ctx context.Context, opt Options) (*Store, error) {
 	if opt.Prefix == "" {
 		opt.Prefix = "pf:"
@@ -75,6 +78,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 		opt:    opt,
 		log:    opt.Log.WithField("component", "redisstore"),
 	}
+	redis.SetLogger(driverLog{log: s.log})
 	if err := s.Check(ctx); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
