@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"time"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/taskstore"
@@ -13,3 +14,6 @@ func (s *Store) Orphan(ctx context.Context, d taskstore.Draft) (procfleet.TaskID
 	n, _, err := m.number(ctx)
 	return n.TaskID(), err
 }
+
+// SetPatience changes [Options.Patience]; no call may be under way.
+func (s *Store) SetPatience(d time.Duration) { s.opt.Patience = d }

@@ -31,9 +31,13 @@ func raw(t *testing.T, server *redistest.Server) *redis.Client {
 	return c
 }
 
+// impatient is for calls that must fail; others may well take longer than its
+// patience on a machine that is busy.
 func impatient(t *testing.T, server *redistest.Server) *redisstore.Store {
 	t.Helper()
-	return open(t, redisstore.Options{URL: server.URL(), Patience: 300 * time.Millisecond})
+	s := open(t, redisstore.Options{URL: server.URL()})
+	s.SetPatience(300 * time.Millisecond)
+	return s
 }
 
 func create(t *testing.T, s taskstore.Store, d taskstore.Draft) procfleet.Task {
@@ -203,15 +207,15 @@ func TestWhatWasConfirmedSurvivesAKillAtAnyMoment(t *testing.T) {
 func TestUnavailableServerIsSaidInTimeAndRiddenOut(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s := impatient(t, server)
+	s, hasty := open(t, redisstore.Options{URL: server.URL(), Patience: 30 * time.Second}), impatient(t, server)
 	task := create(t, s, storetest.Draft(3))
 	server.Stop(t)
 	mustBeUnavailable(t, "create", func(ctx context.Context) error {
-		_, _, err := s.Create(ctx, storetest.Draft(1))
+		_, _, err := hasty.Create(ctx, storetest.Draft(1))
 		return err
 	})
 	mustBeUnavailable(t, "task", func(ctx context.Context) error {
-		_, err := s.Task(ctx, task.ID)
+		_, err := hasty.Task(ctx, task.ID)
 		return err
 	})
 	mustBeUnavailable(t, "open", func(ctx context.Context) error {
@@ -250,14 +254,14 @@ func TestForgottenScriptsAreLoadedAgain(t *testing.T) {
 func TestReadOnlyServerIsUnavailable(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s := impatient(t, server)
+	s, hasty := open(t, redisstore.Options{URL: server.URL(), Patience: 30 * time.Second}), impatient(t, server)
 	create(t, s, storetest.Draft(1))
 	c := raw(t, server)
 	if err := c.ReplicaOf(t.Context(), "127.0.0.1", strconv.Itoa(testenv.FreePort(t))).Err(); err != nil {
 		t.Fatal(err)
 	}
 	mustBeUnavailable(t, "create", func(ctx context.Context) error {
-		_, _, err := s.Create(ctx, storetest.Draft(1))
+		_, _, err := hasty.Create(ctx, storetest.Draft(1))
 		return err
 	})
 	if err := c.ReplicaOf(t.Context(), "NO", "ONE").Err(); err != nil {
@@ -397,9 +401,16 @@ func TestBigTaskIsMadeByOneOfMany(t *testing.T) {
 	}
 }
 
+// startMaster starts a server that gives a replica its data at once, instead of
+// waiting some seconds for more replicas that ask.
+func startMaster(t *testing.T) *redistest.Server {
+	t.Helper()
+	return redistest.Start(t, "--repl-diskless-sync-delay", "0")
+}
+
 func TestWaitingForReplicas(t *testing.T) {
 	t.Parallel()
-	master := redistest.Start(t)
+	master := startMaster(t)
 	s := open(t, redisstore.Options{URL: master.URL(), WaitReplicas: 1, WaitTimeout: 5 * time.Second})
 	alone := open(t, redisstore.Options{URL: master.URL(), WaitReplicas: 1, WaitTimeout: 20 * time.Millisecond})
 	mustBeUnavailable(t, "create without a replica", func(ctx context.Context) error {

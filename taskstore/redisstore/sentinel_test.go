@@ -13,7 +13,7 @@ import (
 
 func TestFailOverBySentinelLosesNothingThatWaited(t *testing.T) {
 	t.Parallel()
-	master := redistest.Start(t)
+	master := startMaster(t)
 	replica := redistest.Start(t, "--replicaof", strings.Replace(master.Addr, ":", " ", 1))
 	sentinel := redistest.StartSentinel(t, "fleet", master, 1)
 	s := open(t, redisstore.Options{
