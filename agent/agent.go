@@ -93,7 +93,7 @@ func (a *Agent) openJournal(dir string) (*journal.Journal, journal.Recovered, er
 	ledger, recovered, err := journal.Open(dir, a.cfg.Log)
 	if errors.Is(err, journal.ErrDamaged) || errors.Is(err, journal.ErrNewerFormat) {
 		a.cfg.Log.WithError(err).Error("journal cannot be used: nothing is supervised, every change is refused")
-		return journal.Unavailable(err), journal.Recovered{}, nil
+		return journal.Unavailable(err, a.cfg.Log), journal.Recovered{}, nil
 	}
 	return ledger, recovered, err
 }
@@ -118,7 +118,7 @@ func (a *Agent) newSession(data *folder, ledger *journal.Journal) (*session, err
 	s.reporter = newReporter(stream, ledger, servers, self, &s.cfg)
 	s.engine, err = a.newEngine(operate.Config{
 		Ledger: ledger, Log: a.cfg.Log, AgentID: a.cfg.AgentID, RunDir: data.run(),
-		Crash: a.cfg.Crash,
+		InTime: servers.surelyBefore, Crash: a.cfg.Crash,
 		Finished: func(op journal.Op, _ agentproto.Result) {
 			s.reporter.add(op.ID, op.Lane, op.Trace)
 		},

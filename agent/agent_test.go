@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -667,7 +668,7 @@ func TestCrashPointsAreReachedInOrder(t *testing.T) {
 	testenv.Eventually(t, patience, func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return fmt.Sprint(points) == "[received after_publish]"
+		return slices.Equal(points, []string{CrashReceived, CrashAfterPublish})
 	}, "both points are passed")
 }
 
@@ -688,6 +689,23 @@ func TestExpiryIsJudgedByTheServersClock(t *testing.T) {
 	results := newInbox(t, n).next()
 	if at := results.Results.Results[0].AcceptedAt; time.Until(at) < 50*time.Minute {
 		t.Errorf("accepted at %v, which is not the server's time", at)
+	}
+}
+
+// TestDeadlineOfACommandReachesItsOperations: it is judged when their turn
+// comes, by the server's clock.
+func TestDeadlineOfACommandReachesItsOperations(t *testing.T) {
+	t.Parallel()
+	h, _ := newHost(t)
+	h.answerPresence(time.Hour, func(agentproto.Presence) {})
+	h.start(nil)
+	c := h.starts("task", 0)
+	c.AcceptBefore = time.Now().Add(2 * time.Hour)
+	c.NotAfter = time.Now().Add(time.Minute).UTC()
+	h.command(c)
+	h.engine.waitFor(t, 1)
+	if op := h.engine.ops()[0]; !op.NotAfter.Equal(c.NotAfter) || h.engine.cfg.InTime(op.NotAfter) {
+		t.Errorf("deadline %v of a server that is an hour ahead is not seen as passed", op.NotAfter)
 	}
 }
 

@@ -34,9 +34,9 @@ type Config struct {
 
 	Log logrus.FieldLogger
 
-	// Crash is told each point that an operation passes, for tests that kill
-	// the agent there: received, before_exec, after_spawn, before_done,
-	// after_done, after_publish. May be nil.
+	// Crash is told each point that an operation passes (the Crash constants
+	// here and in agent/operate), for tests that kill the agent there. May be
+	// nil.
 	Crash func(point string)
 }
 

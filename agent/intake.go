@@ -218,7 +218,7 @@ func (in *intake) unpack(c *command, trace string, now time.Time) {
 		c.at = append(c.at, len(c.items)-1)
 		c.ops = append(c.ops, journal.Op{
 			ID: journal.ID{Task: c.body.Task, Item: item.Item}, Lane: c.body.Lane, Fence: item.Fence,
-			Action: item.Action, Spec: specs[item.Spec], AcceptedAt: now, Trace: trace,
+			Action: item.Action, Spec: specs[item.Spec], AcceptedAt: now, NotAfter: c.body.NotAfter, Trace: trace,
 		})
 	}
 }

@@ -35,8 +35,12 @@ type Command struct {
 	// whole command. Empty if the sender does not know the instance.
 	Instance string `json:"instance,omitempty"`
 	// AcceptBefore is server time; later the agent must not accept.
-	AcceptBefore time.Time     `json:"accept_before"`
-	Items        []CommandItem `json:"items"`
+	AcceptBefore time.Time `json:"accept_before"`
+	// NotAfter is server time: the task's deadline. An item that has not begun
+	// by then, say because it waited for another one of its process, is refused
+	// and not carried out. Zero: items wait as long as it takes.
+	NotAfter time.Time     `json:"not_after,omitzero"`
+	Items    []CommandItem `json:"items"`
 	// Specs are encoded [Spec] values; items name them by index.
 	Specs []json.RawMessage `json:"specs"`
 }

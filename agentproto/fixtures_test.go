@@ -60,7 +60,7 @@ func samples(tb testing.TB) []Message {
 	result := fullResult(at)
 	return []Message{
 		&Command{
-			Header: header(TypeCommand), Task: task, Lane: "s", Host: "0:10.0.0.1", Instance: instance, AcceptBefore: at.Add(10 * time.Second),
+			Header: header(TypeCommand), Task: task, Lane: "s", Host: "0:10.0.0.1", Instance: instance, AcceptBefore: at.Add(10 * time.Second), NotAfter: at.Add(time.Hour),
 			Items: []CommandItem{{Item: 3, Action: ActionStart, Spec: 0, Fence: 1763712000123456}, {Item: 4, Action: ActionStatus, Spec: 0, Fence: 1763712000123456}},
 			Specs: []json.RawMessage{raw},
 		},

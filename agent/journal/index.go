@@ -21,10 +21,12 @@ type index struct {
 
 // entry is one operation.
 type entry struct {
-	order uint64 // of acceptance
-	hash  uint64 // of what was asked for
-	lane  string
-	trace string
+	order  uint64 // of acceptance
+	action string // "" of records written before it was kept
+	fence  int64
+	hash   uint64 // of what was asked for
+	lane   string
+	trace  string
 
 	received  ref // zero for a status operation that is in memory only
 	executing ref // zero until it executes
@@ -43,7 +45,14 @@ func newIndex() index {
 	return index{ops: map[ID]*entry{}, fences: map[string]fenceMark{}, processes: map[string]ref{}}
 }
 
-// payloadHash tells one operation from another with the same identity.
+// asksOther reports whether an operation under this entry's identity is another
+// one. The spec does not count: an agent that was upgraded reads fields of it
+// that its predecessor dropped, and the operation is still the same.
+func (e *entry) asksOther(op *Op) bool {
+	return e.action != "" && (e.action != op.Action || e.fence != op.Fence)
+}
+
+// payloadHash is of everything that was asked for, as this program reads it.
 func payloadHash(op *Op) (uint64, error) {
 	h := fnv.New64a()
 	err := json.NewEncoder(h).Encode(struct {
@@ -59,7 +68,9 @@ func payloadHash(op *Op) (uint64, error) {
 
 func (x *index) receive(op *Op, hash uint64, at ref) {
 	x.accepted++
-	x.ops[op.ID] = &entry{order: x.accepted, hash: hash, lane: op.Lane, trace: op.Trace, received: at}
+	x.ops[op.ID] = &entry{
+		order: x.accepted, action: op.Action, fence: op.Fence, hash: hash, lane: op.Lane, trace: op.Trace, received: at,
+	}
 	if op.mutating() {
 		x.fences[op.Spec.Key] = fenceMark{Key: op.Spec.Key, Fence: op.Fence, Item: op.Item, At: op.AcceptedAt}
 	}
@@ -72,7 +83,7 @@ func (x *index) finish(d *done, at ref) {
 		e = &entry{order: x.accepted}
 		x.ops[d.ID] = e
 	}
-	e.hash, e.lane, e.trace = d.Hash, d.Lane, d.Trace
+	e.action, e.fence, e.hash, e.lane, e.trace = d.Action, d.Fence, d.Hash, d.Lane, d.Trace
 	e.received, e.executing = ref{}, ref{}
 	e.finished, e.done, e.finishedAt, e.code, e.reason = true, at, d.At, d.Code, d.Reason
 }

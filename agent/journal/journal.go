@@ -27,7 +27,9 @@ type Op struct {
 	Spec   agentproto.Spec `json:"spec"`
 	// AcceptedAt is by this host's clock.
 	AcceptedAt time.Time `json:"accepted_at"`
-	Trace      string    `json:"trace,omitempty"` // traceparent of the command
+	// NotAfter is by the server's clock: later the operation must not begin.
+	NotAfter time.Time `json:"not_after,omitzero"`
+	Trace    string    `json:"trace,omitempty"` // traceparent of the command
 }
 
 // mutating reports whether the operation changes anything on the host.
@@ -146,8 +148,8 @@ func open(dir string, d disk, l limits, log logrus.FieldLogger) (*Journal, Recov
 // Unavailable returns a journal that touches no file, refuses every operation
 // that would change the host with cause, and keeps status operations in
 // memory.
-func Unavailable(cause error) *Journal {
-	return &Journal{index: newIndex(), now: time.Now, unusable: cause, disk: osDisk{}, limits: defaultLimits()}
+func Unavailable(cause error, log logrus.FieldLogger) *Journal {
+	return &Journal{index: newIndex(), now: time.Now, unusable: cause, disk: osDisk{}, limits: defaultLimits(), log: log}
 }
 
 // Close gives the files back. Every change was written when its method

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/procfleet/procfleet/agentproto"
 )
@@ -149,10 +150,60 @@ func TestRepeatIsAnsweredWithWhatIsKnown(t *testing.T) {
 	if r, _, _ := j.Result(op.ID); r.Code != agentproto.CodeSuccess {
 		t.Fatalf("second result replaced the first: %+v", r)
 	}
-	changed := op
-	changed.Spec.StartCmd = "rm -rf /"
-	if v := receive(t, j, changed); v[0].Refused == nil || !strings.Contains(v[0].Refused.Message, "id reused") {
-		t.Fatalf("same id, other content: %+v", v[0])
+}
+
+// TestUpgradedAgentKeepsTheOutcomeOfAnOperationItReadsDifferently: a later
+// agent knows a field of the spec that its predecessor dropped, so that the
+// repeat of a command no longer looks like the first one.
+func TestUpgradedAgentKeepsTheOutcomeOfAnOperationItReadsDifferently(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	j, _ := mustOpen(t, dir)
+	over, open := startOp("t", 0), startOp("t", 1)
+	receive(t, j, over, open)
+	finish(t, j, over.ID)
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	j, _ = mustOpen(t, dir)
+	log, warned := logtest.NewNullLogger()
+	j.log = log
+	upgraded := func(op Op) Op {
+		op.Spec.Crontab = "0 3 * * *"
+		return op
+	}
+	if v := receive(t, j, upgraded(over), upgraded(open)); !v[0].Known || v[0].Result == nil || v[0].Result.Message != "success" ||
+		!v[1].Known || v[1].Result != nil || v[1].Refused != nil {
+		t.Fatalf("repeats: %+v", v)
+	}
+	if n := len(warned.AllEntries()); n != 2 {
+		t.Fatalf("%d warnings, want 2", n)
+	}
+	if e := warned.LastEntry(); e.Data["received_hash"] == e.Data["repeated_hash"] || e.Data["item"] != 1 {
+		t.Fatalf("warning has %v", e.Data)
+	}
+}
+
+func TestAnotherOperationUnderAKnownIdentityIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	j, _ := mustOpen(t, dir)
+	op := startOp("t", 0)
+	receive(t, j, op)
+	stop, later := op, op
+	stop.Action = agentproto.ActionStop
+	later.Fence++
+	for _, when := range []string{"while open", "when over", "after a restart"} {
+		if v := receive(t, j, stop, later); v[0].Refused == nil || v[1].Refused == nil || !strings.Contains(v[0].Refused.Message, "id reused") {
+			t.Fatalf("%s: %+v", when, v)
+		}
+		finish(t, j, op.ID)
+		if when == "when over" {
+			if err := j.Close(); err != nil {
+				t.Fatal(err)
+			}
+			j, _ = mustOpen(t, dir)
+		}
 	}
 }
 
@@ -356,7 +407,7 @@ func TestNewerFormatIsLeftAlone(t *testing.T) {
 
 func TestUnavailableJournalStillAnswersStatus(t *testing.T) {
 	t.Parallel()
-	j := Unavailable(ErrDamaged)
+	j := Unavailable(ErrDamaged, quiet())
 	look := startOp("t", 1)
 	look.Action = agentproto.ActionStatus
 	v := receive(t, j, startOp("t", 0), look)

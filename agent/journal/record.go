@@ -61,6 +61,8 @@ type done struct {
 	ID
 	Lane   string          `json:"lane"`
 	Trace  string          `json:"trace,omitempty"`
+	Action string          `json:"action,omitempty"`
+	Fence  int64           `json:"fence,omitempty"`
 	Hash   uint64          `json:"hash"`
 	At     time.Time       `json:"at"`
 	Code   int             `json:"code"`

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/sirupsen/logrus"
+
 	"github.com/procfleet/procfleet/agentproto"
 )
 
@@ -89,15 +91,28 @@ func (j *Journal) receiveInMemory(ops []Op, hashes []uint64, cause error) []Verd
 // judge returns the zero Verdict for a new operation.
 func (j *Journal) judge(op *Op, hash uint64) Verdict {
 	if e, ok := j.index.ops[op.ID]; ok {
-		if e.hash != hash {
-			return Verdict{Refused: refusal(op, agentproto.CodeFailed, "operation id reused with another content")}
-		}
-		return Verdict{Known: true}
+		return j.judgeRepeat(op, e, hash)
 	}
 	if op.mutating() && j.index.fences[op.Spec.Key].after(op.Fence, op.Item) {
 		return Verdict{Refused: refusal(op, agentproto.CodeFailed, "superseded by a later command for this process")}
 	}
 	return Verdict{}
+}
+
+// judgeRepeat never lets an operation be executed again, and never puts a
+// refusal in the place of its true outcome because its spec reads differently.
+func (j *Journal) judgeRepeat(op *Op, e *entry, hash uint64) Verdict {
+	if e.asksOther(op) {
+		return Verdict{Refused: refusal(op, agentproto.CodeFailed,
+			fmt.Sprintf("operation id reused: it belongs to %s with fence %d", e.action, e.fence))}
+	}
+	if e.hash != hash {
+		j.log.WithFields(logrus.Fields{
+			"task": op.Task, "item": op.Item, "process": op.Spec.Key, "action": op.Action,
+			"received_hash": fmt.Sprintf("%016x", e.hash), "repeated_hash": fmt.Sprintf("%016x", hash),
+		}).Warn("repeated operation reads differently, the first one counts")
+	}
+	return Verdict{Known: true}
 }
 
 // attachResults completes the verdicts on repeats that are over.
@@ -171,7 +186,7 @@ func (j *Journal) finish(g *group, id ID, r *agentproto.Result, body []byte) err
 		return err
 	}
 	d := &done{
-		ID: id, Lane: e.lane, Trace: e.trace, Hash: e.hash, At: j.now().UTC(),
+		ID: id, Lane: e.lane, Trace: e.trace, Action: e.action, Fence: e.fence, Hash: e.hash, At: j.now().UTC(),
 		Code: r.Code, Reason: r.Reason, Result: body,
 	}
 	at, err := g.add(&record{Done: d})

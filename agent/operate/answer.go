@@ -35,6 +35,10 @@ func (e *Engine) turnAway(ctx context.Context, op journal.Op, v verdict) {
 
 // answer ends a status operation. It waits for no other operation.
 func (e *Engine) answer(op journal.Op) {
+	if e.late(&op) {
+		e.turnAway(e.life, op, expired(&op))
+		return
+	}
 	e.beside(func() {
 		started := time.Now().UTC()
 		r := e.observer(op)

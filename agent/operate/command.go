@@ -40,9 +40,14 @@ func (r *run) spawn(ctx context.Context, line string, was proc.Identity) (*comma
 			c.release()
 		}
 	}()
+	if r.late() { // after waiting for the slot
+		v := expired(&r.op)
+		return nil, &v
+	}
 	if bad := r.execute(was, proc.Identity{}); bad != nil {
 		return nil, bad
 	}
+	r.acted = true
 	r.engine.cfg.Crash(CrashBeforeExec)
 	exec, err := r.engine.runner.Start(ctx, r.command(line, c.output))
 	if err != nil {

@@ -33,6 +33,10 @@ type Config struct {
 	// Finished is told each result once it is durable. It must not block.
 	Finished func(journal.Op, agentproto.Result)
 
+	// InTime reports whether the server's time is still before a deadline; it
+	// must not block. Default: by this host's clock.
+	InTime func(deadline time.Time) bool
+
 	AgentID string // shown in statuses; "" = none
 	RunDir  string // existing folder for the output of commands; absolute
 
@@ -41,9 +45,8 @@ type Config struct {
 
 	Timing Timing
 
-	// Crash is called at named points of an operation, for tests that kill the
-	// agent there: before_exec, after_spawn, before_done, after_done.
-	// nil = nothing.
+	// Crash is called at named points of an operation (the Crash constants), for
+	// tests that kill the agent there. nil = nothing.
 	Crash func(point string)
 }
 
@@ -99,6 +102,9 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.Finished == nil {
 		c.Finished = func(journal.Op, agentproto.Result) {}
+	}
+	if c.InTime == nil {
+		c.InTime = func(deadline time.Time) bool { return time.Now().Before(deadline) }
 	}
 	if c.Crash == nil {
 		c.Crash = func(string) {}

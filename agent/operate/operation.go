@@ -48,6 +48,9 @@ func (r *run) attempt(ctx context.Context, o order) (v verdict) {
 	if o.interrupted != nil {
 		return r.takeUp(ctx, *o.interrupted)
 	}
+	if r.late() {
+		return r.expire(ctx)
+	}
 	switch r.op.Action {
 	case agentproto.ActionStart:
 		return r.start(ctx)
@@ -65,6 +68,15 @@ func (r *run) attempt(ctx context.Context, o order) (v verdict) {
 		return r.release(ctx)
 	}
 	return abnormal(fmt.Sprintf("action %q has no procedure", r.op.Action))
+}
+
+// expire refuses the operation and looks at the process all the same: the
+// process's machine and whoever reads the result learn where it stands.
+func (r *run) expire(ctx context.Context) verdict {
+	if bad := r.ready(ctx); bad != nil && bad.class == supervise.Interrupted {
+		return *bad
+	}
+	return expired(&r.op)
 }
 
 // autoStart brings a supervised process up again, unless it runs. It ends

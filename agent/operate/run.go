@@ -26,6 +26,7 @@ type run struct {
 	op     journal.Op // of an automatic start: only Action and Spec
 	name   string     // opens the messages
 	auto   bool       // an automatic start; nothing of it is journalled
+	acted  bool       // a command was run or a signal sent
 	known  knowledge
 
 	// Of an automatic start: what an earlier agent process had begun, and who
@@ -95,6 +96,15 @@ func (r *run) ready(ctx context.Context) *verdict {
 		return &v
 	}
 	return r.contested(r.engine.owners.of(r.main()))
+}
+
+// late reports whether the operation must not begin any more. One that has
+// acted goes on: half an operation is worse than a late one.
+func (r *run) late() bool { return !r.acted && r.engine.late(&r.op) }
+
+// late reports whether an operation's deadline has passed.
+func (e *Engine) late(op *journal.Op) bool {
+	return !op.NotAfter.IsZero() && !e.cfg.InTime(op.NotAfter)
 }
 
 // claim makes the process that was found this key's own, unless another key

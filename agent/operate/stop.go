@@ -38,6 +38,7 @@ func (r *run) takeDown(ctx context.Context) verdict {
 		return *bad
 	}
 	r.engine.cfg.Crash(CrashBeforeExec)
+	r.acted = true
 	if err := proc.Signal(main, syscall.SIGTERM); err != nil {
 		return commandFailed(err.Error())
 	}

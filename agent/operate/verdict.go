@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
+	"github.com/procfleet/procfleet/agent/journal"
 	"github.com/procfleet/procfleet/agent/supervise"
 	"github.com/procfleet/procfleet/agentproto"
 )
@@ -48,6 +50,11 @@ func checkFailed(parts ...string) verdict {
 // refused says that nothing was tried.
 func refused(parts ...string) verdict {
 	return failure(supervise.Refused, agentproto.CodeFailed, agentproto.ReasonRefused, parts)
+}
+
+// expired says that the operation's turn came too late.
+func expired(op *journal.Op) verdict {
+	return refused("expired, not executed: its turn came after not_after " + op.NotAfter.UTC().Format(time.RFC3339Nano))
 }
 
 // abnormal says that the agent itself cannot work.
