@@ -67,9 +67,7 @@ func TestDataFolderBelongsToOneAgent(t *testing.T) {
 	if _, err := openFolder(dir); err == nil || !strings.Contains(err.Error(), "in use by another procfleet agent (pid ") {
 		t.Errorf("second agent: %v", err)
 	}
-	if err := os.Mkdir(first.journal(), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	writeNewerJournal(t, dir)
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +100,12 @@ func TestInstanceIDDoesNotOutliveTheJournal(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	seen := map[string]bool{}
-	for range 3 { // each time as if the journal had been moved away
+	for _, emptied := range []bool{false, false, true} { // false: the journal folder was moved away
+		if emptied {
+			if err := os.Mkdir(filepath.Join(dir, "journal"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
 		f, err := openFolder(dir)
 		if err != nil {
 			t.Fatal(err)

@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"github.com/google/uuid"
+
+	"github.com/procfleet/procfleet/agent/journal"
 )
 
 // folder is the agent's data on disk, locked.
@@ -89,7 +91,11 @@ func holder(f *os.File) string {
 // loss of everything.
 func (f *folder) instanceID() (string, error) {
 	name := filepath.Join(f.dir, "instance")
-	if _, err := os.Stat(f.journal()); errors.Is(err, fs.ErrNotExist) {
+	remembers, err := journal.Exists(f.journal())
+	if err != nil {
+		return "", err
+	}
+	if !remembers {
 		return newInstanceID(f.dir, name)
 	}
 	data, err := os.ReadFile(filepath.Clean(name))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,6 +43,16 @@ func (j *Journal) load() error {
 	}
 	return fmt.Errorf("%w. Nothing was changed. Look which processes run on this host, "+
 		"then move the folder away and restart the agent to begin a new journal", err)
+}
+
+// Exists reports whether dir holds anything of a journal: a log or a snapshot,
+// whole or damaged. A folder that is missing or emptied does not.
+func Exists(dir string) (bool, error) {
+	names, err := osDisk{}.List(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return len(generations(names, logPrefix)) > 0 || len(generations(names, snapshotPrefix)) > 0, err
 }
 
 // generations returns the sorted numbers of the files with a prefix.
