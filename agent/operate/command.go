@@ -86,7 +86,7 @@ func (r *run) command(line, output string) proc.Command {
 	spec := &r.op.Spec
 	return proc.Command{
 		Shell: proc.Shell(spec.Shell), Line: line, Dir: cmp.Or(spec.SetupPath, "/"), Account: spec.Account, Env: spec.Env,
-		LoginProfile: !spec.NoProfile, OutputPath: output, Key: markOf(spec.Key), Op: opMark(r),
+		LoginProfile: !spec.NoProfile, OutputPath: output, Key: markOf(spec), Op: opMark(r),
 	}
 }
 

@@ -86,7 +86,6 @@ func TestStartWhoseDeadlinePassedBeforeItsCommandHadRoomIsNotExecuted(t *testing
 		s.Key, s.SetupPath = "other", t.TempDir()
 		s.PidPath, s.StartCmd = filepath.Join(s.SetupPath, "demo.pid"), "echo >>starts"
 	})
-	g.other = append(g.other, other.Key)
 	second := g.submitDue("start", other)
 	d.passed.Store(true)
 	g.letGo()

@@ -119,7 +119,6 @@ type rig struct {
 	engine *Engine
 	ledger *ledger
 	dir    string // setup path of the process
-	other  []string
 
 	mu      sync.Mutex
 	results map[journal.ID]agentproto.Result
@@ -192,8 +191,8 @@ func (g *rig) crash() {
 
 func (g *rig) close() {
 	g.crash()
-	for _, key := range append(g.other, g.spec().Key) {
-		strays, err := proc.Strays(markOf(key))
+	for mark := range g.marks() {
+		strays, err := proc.Strays(proc.KillScope{Key: mark})
 		if err != nil {
 			g.t.Error(err)
 		}
@@ -203,10 +202,27 @@ func (g *rig) close() {
 			}
 		}
 		g.eventually("all processes of the test are gone", func() bool {
-			left, err := proc.Strays(markOf(key))
+			left, err := proc.Strays(proc.KillScope{Key: mark})
 			return err == nil && len(left) == 0
 		})
 	}
+}
+
+// mark is that of the rig's own program.
+func (g *rig) mark() string {
+	spec := g.spec()
+	return markOf(&spec)
+}
+
+// marks are those of all programs that the test asked for.
+func (g *rig) marks() map[string]bool {
+	g.ledger.mu.Lock()
+	defer g.ledger.mu.Unlock()
+	marks := map[string]bool{g.mark(): true}
+	for _, op := range g.ledger.ops {
+		marks[markOf(&op.Spec)] = true
+	}
+	return marks
 }
 
 func (g *rig) finished(op journal.Op, r agentproto.Result) {
@@ -358,7 +374,7 @@ func (g *rig) eventually(what string, is func() bool) {
 // running are the demo processes of the rig's key.
 func (g *rig) running() []int {
 	g.t.Helper()
-	strays, err := proc.Strays(markOf(g.dir))
+	strays, err := proc.Strays(proc.KillScope{Key: g.mark()})
 	if err != nil {
 		g.t.Fatal(err)
 	}

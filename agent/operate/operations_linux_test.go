@@ -76,7 +76,7 @@ func TestHungStartCommandIsEnded(t *testing.T) {
 		s.StartCmd, s.OpTimeoutMS = "echo begun; sleep 100 & sleep 100", 500
 	}), 65535, "start: command timed out; timeout=500ms")
 	g.says(r, "output tail: begun")
-	left, err := proc.Strays(markOf(g.dir))
+	left, err := proc.Strays(proc.KillScope{Key: g.mark()})
 	if err != nil || len(left) != 0 {
 		t.Fatalf("left behind: %v %v", left, err)
 	}
@@ -233,11 +233,56 @@ func TestChildrenThatSurviveTheMainProcess(t *testing.T) {
 	g.warned(r, "left behind by the process: pid")
 	r = g.want("kill", spec, 0, "")
 	g.warned(r, "killed what it left behind")
-	left, err := proc.Strays(markOf(g.dir))
+	left, err := proc.Strays(proc.KillScope{Key: g.mark()})
 	if err != nil || len(left) != 0 {
 		t.Fatalf("left behind: %v %v", left, err)
 	}
 	g.want("kill", spec, 829, "kill: process is not running")
+}
+
+// elsewhere is the rig's spec moved to another setup path.
+func elsewhere(t *testing.T, spec agentproto.Spec) agentproto.Spec {
+	t.Helper()
+	spec.SetupPath = t.TempDir()
+	spec.PidPath = filepath.Join(spec.SetupPath, "demo.pid")
+	install(t, spec.SetupPath, demoName)
+	return spec
+}
+
+// TestProgramOfAnotherSetupPathIsNotLeftBehind: one key's spec moves to another
+// setup path while the program in the first one goes on running.
+func TestProgramOfAnotherSetupPathIsNotLeftBehind(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	before := g.want("start", g.spec(), 0, "").Status.PID
+	moved := elsewhere(t, g.spec())
+	g.warned(g.want("start", moved, 0, ""), fmt.Sprintf("pid %d of the spec before still runs", before))
+	if r := g.want("stop", moved, 0, ""); len(r.Warnings) != 0 {
+		t.Fatalf("warnings are %q", r.Warnings)
+	}
+	g.want("kill", moved, 829, "")
+	if s := g.status(g.spec()); !s.Running || s.PID != before {
+		t.Fatalf("status is %+v, want pid %d", s, before)
+	}
+}
+
+// TestProcessOfAnotherKeyIsNotLeftBehind: a start command brings up a second
+// program, which passes for marked, and another key has it.
+func TestProcessOfAnotherKeyIsNotLeftBehind(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	second := elsewhere(t, g.spec())
+	second.Key = "second"
+	g.want("start", g.spec(func(s *agentproto.Spec) {
+		s.StartCmd = "(cd " + second.SetupPath + " && " + daemon("-pid demo.pid") + "); " + daemon("-pid demo.pid")
+	}), 0, "")
+	g.want("start", second, 828, "")
+	if r := g.want("stop", g.spec(), 0, ""); len(r.Warnings) != 0 {
+		t.Fatalf("warnings are %q", r.Warnings)
+	}
+	if s := g.status(second); !s.Running || !s.Supervised {
+		t.Fatalf("status is %+v", s)
+	}
 }
 
 func TestStopAndKillOfADeadProcess(t *testing.T) {

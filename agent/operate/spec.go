@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/procfleet/procfleet/agent/proc"
@@ -173,9 +174,12 @@ func sameProgram(a, b *agentproto.Spec) bool {
 		filepath.Clean(a.PidPath) == filepath.Clean(b.PidPath)
 }
 
-// markOf is the value of the environment mark of a key's processes: keys may
-// hold bytes that an environment cannot.
-func markOf(key string) string {
-	sum := sha256.Sum256([]byte(key))
+// markOf is the value of the environment mark of the program that a key's spec
+// describes (see sameProgram): a key whose spec turns to another setup path has
+// nothing to do with the program that still runs in the one before. It is a
+// hash because keys may hold bytes that an environment cannot.
+func markOf(s *agentproto.Spec) string {
+	identity := []string{s.Key, s.ProcName, s.Account, filepath.Clean(s.SetupPath), filepath.Clean(s.PidPath)}
+	sum := sha256.Sum256([]byte(strings.Join(identity, "\x00")))
 	return hex.EncodeToString(sum[:8])
 }

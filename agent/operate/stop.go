@@ -107,7 +107,7 @@ func (r *run) killStrays(ctx context.Context) verdict {
 
 func (r *run) killScope() proc.KillScope {
 	key := r.op.Spec.Key
-	return proc.KillScope{Key: markOf(key), Protected: func(pid int) bool {
+	return proc.KillScope{Key: markOf(&r.op.Spec), Protected: func(pid int) bool {
 		return r.engine.groups.has(pid) || r.engine.owners.otherHas(pid, key)
 	}}
 }
@@ -176,7 +176,7 @@ func (r *run) stayed(ctx context.Context, ids []proc.Identity, wait time.Duratio
 // strays lists the pids that the process left behind; "" when there are none
 // or they cannot be listed.
 func (r *run) strays() string {
-	found, err := proc.Strays(markOf(r.op.Spec.Key))
+	found, err := proc.Strays(r.killScope())
 	if err != nil {
 		return ""
 	}

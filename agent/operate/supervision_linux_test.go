@@ -103,7 +103,7 @@ func startByHand(t *testing.T, g *rig) int {
 		t.Fatal(err)
 	}
 	exec, err := runner.Start(t.Context(), proc.Command{
-		Line: "setsid ./demo -pid demo.pid >/dev/null 2>&1 </dev/null &", Dir: g.dir, Key: markOf(g.dir),
+		Line: "setsid ./demo -pid demo.pid >/dev/null 2>&1 </dev/null &", Dir: g.dir, Key: g.mark(),
 		OutputPath: filepath.Join(t.TempDir(), "out"),
 	})
 	if err != nil {
@@ -181,7 +181,6 @@ func (g *rig) specs(count int) []agentproto.Spec {
 			g.t.Fatal(err)
 		}
 		install(g.t, dir, demoName)
-		g.other = append(g.other, dir)
 		specs = append(specs, g.spec(func(s *agentproto.Spec) {
 			s.Key, s.SetupPath, s.PidPath = dir, dir, filepath.Join(dir, "demo.pid")
 			s.StartCmd = "echo >>../starts; setsid ./demo -pid demo.pid >/dev/null 2>&1 </dev/null &"

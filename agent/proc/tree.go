@@ -15,3 +15,23 @@ type KillScope struct {
 }
 
 func (s KillScope) protects(pid int) bool { return s.Protected != nil && s.Protected(pid) }
+
+// spared are the protected processes with all their descendants. A root (0 =
+// none) that descends from one, like a program started by a command that still
+// runs, is not spared for that.
+func (s KillScope) spared(table *Table, root int) map[int]bool {
+	spared := map[int]bool{}
+	for _, st := range table.stats {
+		if !s.protects(st.PID) {
+			continue
+		}
+		barrier := root
+		if st.PID == barrier {
+			barrier = 0
+		}
+		for _, below := range table.closure([]Stat{st}, barrier) {
+			spared[below.PID] = true
+		}
+	}
+	return spared
+}

@@ -106,7 +106,7 @@ func (h *hunt) grow() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	mine, spared := agentLine(), h.spared(table)
+	mine, spared := agentLine(), h.scope.spared(table, h.root.PID)
 	for _, st := range table.closure(h.seeds(table), 0) {
 		id := table.identity(st)
 		_, known := h.members[id]
@@ -136,26 +136,6 @@ func (h *hunt) seeds(table *Table) []Stat {
 		}
 	}
 	return seeds
-}
-
-// spared are the protected processes with all their descendants. A root that
-// descends from one, like a program started by a command that still runs, is
-// not spared for that.
-func (h *hunt) spared(table *Table) map[int]bool {
-	spared := map[int]bool{}
-	for _, st := range table.stats {
-		if !h.scope.protects(st.PID) {
-			continue
-		}
-		barrier := h.root.PID
-		if st.PID == barrier {
-			barrier = 0
-		}
-		for _, below := range table.closure([]Stat{st}, barrier) {
-			spared[below.PID] = true
-		}
-	}
-	return spared
 }
 
 // session returns the session to kill as a whole, 0 when there is none. Once
@@ -198,17 +178,18 @@ func (h *hunt) killed() []Process {
 	return killed
 }
 
-// Strays returns the live processes that carry the mark of a key, wherever
-// they hang in the process tree. A mark is evidence, not proof: a program may
-// pass its environment on to something unrelated.
-func Strays(key string) ([]Process, error) {
+// Strays returns the live processes that carry the mark of a scope and are not
+// protected by it, wherever they hang in the process tree. A mark is evidence,
+// not proof: a program may pass its environment on to something unrelated.
+func Strays(scope KillScope) ([]Process, error) {
 	table, err := ReadTable()
 	if err != nil {
 		return nil, err
 	}
+	spared := scope.spared(table, 0)
 	var strays []Process
 	for _, st := range table.stats {
-		if !dead(st.State) && hasMark(st.PID, KeyMark, key) {
+		if !dead(st.State) && !spared[st.PID] && hasMark(st.PID, KeyMark, scope.Key) {
 			strays = append(strays, processOf(table.boot, st))
 		}
 	}

@@ -33,7 +33,7 @@ func KillGroup(context.Context, Identity, time.Duration, ...Identity) error { re
 func GroupMembers(Identity) ([]Process, error) { return nil, ErrUnsupported }
 
 // Strays is not available here.
-func Strays(string) ([]Process, error) { return nil, ErrUnsupported }
+func Strays(KillScope) ([]Process, error) { return nil, ErrUnsupported }
 
 // Describe is not available here.
 func Describe(Identity, Host, Sample) (Facts, error) { return Facts{}, ErrUnsupported }
