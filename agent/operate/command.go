@@ -24,7 +24,8 @@ const (
 type command struct {
 	exec    *proc.Execution // nil until it is spawned
 	output  string          // file
-	release func()          // gives back what the command took; to be called once it is of no concern any more
+	ended   func()          // gives its slot back; what follows the command, a start window above all, needs none
+	release func()          // gives back all that the command took; to be called once it is of no concern any more
 }
 
 // spawn runs a command line as soon as there is room for one more command.
@@ -71,12 +72,12 @@ func (r *run) spawn(ctx context.Context, line string, was proc.Identity) (*comma
 
 // newCommand is a command that has its slot and is not spawned yet.
 func (r *run) newCommand() *command {
-	c := &command{output: r.engine.outputs.path(r)}
+	c := &command{output: r.engine.outputs.path(r), ended: sync.OnceFunc(r.engine.commandSlots.give)}
 	c.release = sync.OnceFunc(func() {
 		if c.exec != nil {
 			r.engine.groups.remove(c.exec.Identity().PID)
 		}
-		r.engine.commandSlots.give()
+		c.ended()
 		r.engine.outputs.keep(c.output)
 	})
 	return c

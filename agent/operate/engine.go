@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// lookLimit bounds the looks at a time: one may search the whole host.
-	lookLimit = 16
+	// lookLimit bounds the looks at a time. Those that search the host wait for
+	// one reading of it together, so that many at a time make a burst cheap.
+	lookLimit = 256
 
 	// sweepParts spreads one sweep over its period.
 	sweepParts = 5

@@ -45,6 +45,18 @@ func TestStartWithoutPidFileFindsTheProcess(t *testing.T) {
 	}
 }
 
+// TestStartsDoNotWaitForEachOthersWindows: a slot is for a command that runs,
+// so a thousand starts with windows of seconds take no thousand windows.
+func TestStartsDoNotWaitForEachOthersWindows(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, func(c *Config) { c.CommandLimit = 1 })
+	first := g.submit("start", g.spec(func(s *agentproto.Spec) { s.StartCheckBeginMS, s.StartCheckEndMS = 60_000, 60_000 }))
+	g.awaitCommand(first)
+	second := elsewhere(t, g.spec())
+	second.Key = "second"
+	g.want("start", second, 0, "")
+}
+
 func TestLatePidFileWithinTheWindow(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)

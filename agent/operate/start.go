@@ -54,6 +54,7 @@ func (r *run) bringUp(ctx, way context.Context, line string, was proc.Identity) 
 	case timedOut:
 		return r.hung(ctx, c, was)
 	case exited:
+		c.ended()
 	}
 	if result := c.exec.Result(); !result.OK() {
 		r.look(ctx)

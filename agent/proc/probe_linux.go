@@ -18,25 +18,27 @@ import (
 type Finder struct {
 	accounts *Accounts
 	watchdog *watchdog
+	surveys  *surveys
 }
 
 // NewFinder returns a finder that resolves accounts through accounts.
 func NewFinder(accounts *Accounts) *Finder {
-	return &Finder{accounts: accounts, watchdog: newWatchdog()}
+	return &Finder{accounts: accounts, watchdog: newWatchdog(), surveys: &surveys{}}
 }
 
 // Find looks for the target's process: the known identity first, then the
-// process that the pid file names, then a search by executable and setup path.
+// process that the pid file names, then a search by executable and setup path,
+// which looks that happen together share.
 // It returns within about 2 s even when the pid file lies on a file system that
 // hangs, plus at most 5 s the first time an account must be asked from the
 // network.
 func (f *Finder) Find(ctx context.Context, t Target) Probe {
-	s := &search{target: t, uid: -1}
+	s := &search{target: t, surveys: f.surveys, uid: -1}
 	var err error
 	if s.boot, err = bootID(); err != nil {
 		return Probe{Verdict: Uncertain, Evidence: err.Error()}
 	}
-	switch p, err := s.known(); {
+	switch p, err := s.known(t.Known); {
 	case err == nil:
 		return Probe{Verdict: Running, Procs: []Process{p}, Evidence: fmt.Sprintf("known process pid %d still runs", p.PID)}
 	case !errors.Is(err, ErrGone):
@@ -63,15 +65,17 @@ func (f *Finder) Find(ctx context.Context, t Target) Probe {
 
 // search is the state of one Find.
 type search struct {
-	target Target
-	boot   string
-	uid    int // of the account; -1 = any
-	files  files
-	mine   map[int]bool // the agent and its ancestors
+	target  Target
+	surveys *surveys
+	boot    string
+	uid     int // of the account; -1 = any
+	files   files
+	mine    map[int]bool // the agent and its ancestors
 }
 
-func (s *search) known() (Process, error) {
-	st, err := statOf(s.target.Known)
+// known looks at a process that was found earlier.
+func (s *search) known(id Identity) (Process, error) {
+	st, err := statOf(id)
 	if err != nil {
 		return Process{}, err
 	}
@@ -226,11 +230,10 @@ func startTime(id Identity) (time.Time, error) {
 // discover searches the host. It never matches on a bare name: executable or
 // working directory must lie under the setup path, and the user must be right.
 func (s *search) discover(named judgement) Probe {
-	table, err := ReadTable()
+	found, unreadable, err := s.candidates()
 	if err != nil {
 		return Probe{Verdict: Uncertain, Evidence: err.Error()}
 	}
-	found, unreadable := s.candidates(table)
 	probe := Probe{Verdict: Stopped, Evidence: named.reason, StalePidFile: s.files.pid != 0}
 	switch {
 	case len(found) > 0:
@@ -249,33 +252,37 @@ func (s *search) discover(named judgement) Probe {
 
 // candidates returns the matching processes, parents before their children,
 // and the pid of one that would match if its paths were readable.
-func (s *search) candidates(table *Table) (found []Process, unreadable int) {
+func (s *search) candidates() (found []Process, unreadable int, err error) {
 	if s.files.setup == "" || s.target.ProcName == "" {
-		return nil, 0
+		return nil, 0, nil
 	}
-	for _, st := range table.stats {
-		if dead(st.State) || st.PID == 1 || st.Kernel || s.mine[st.PID] {
+	rows, err := s.surveys.take()
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, row := range rows {
+		if s.mine[row.PID] || !row.hidden && !s.placed(row.exe, row.cwd) {
+			continue // most processes of a host end here
+		}
+		p, err := s.known(Identity{BootID: s.boot, PID: row.PID, Start: row.Start})
+		if exhausted(err) {
+			return nil, 0, fmt.Errorf("look at pid %d: %w", row.PID, err)
+		}
+		if err != nil || !matchesName(p, row.Comm, s.names()) || s.uid >= 0 && p.UID != s.uid || s.excluded(p) {
 			continue
 		}
-		exe, exeErr := readLink(st.PID, "exe")
-		cwd, cwdErr := readLink(st.PID, "cwd")
-		hidden := errors.Is(exeErr, os.ErrPermission) && errors.Is(cwdErr, os.ErrPermission)
-		if !hidden && !under(exe, s.files.setup) && !s.worksHere(cwd) {
-			continue // cheap test first: most processes of a host end here
-		}
-		p, err := look(s.boot, st)
-		if err != nil || !matchesName(p, st.Comm, s.names()) || s.uid >= 0 && p.UID != s.uid || s.excluded(p) {
-			continue
-		}
-		if hidden {
-			unreadable = st.PID
+		if row.hidden {
+			unreadable = row.PID
 			continue
 		}
 		found = append(found, p)
 	}
 	slices.SortFunc(found, mainFirst)
-	return found, unreadable
+	return found, unreadable, nil
 }
+
+// placed reports whether the paths of a process lie where the target's do.
+func (s *search) placed(exe, cwd string) bool { return under(exe, s.files.setup) || s.worksHere(cwd) }
 
 // worksHere reports whether a working directory speaks for a process. Where a
 // pid file should have named it, only the setup path itself does: below a
