@@ -328,11 +328,12 @@ func (s *fakeStore) Due(_ context.Context, shard, limit int) ([]procfleet.TaskID
 	var due []procfleet.TaskID
 	for id, visit := range s.visits {
 		number, err := id.Number()
-		if err == nil && taskstore.Shard(number) == shard && !time.Now().Before(visit) && len(due) < limit {
+		if err == nil && taskstore.Shard(number) == shard && !time.Now().Before(visit) {
 			due = append(due, id)
 		}
 	}
-	return due, nil
+	slices.SortFunc(due, func(a, b procfleet.TaskID) int { return s.visits[a].Compare(s.visits[b]) })
+	return due[:min(limit, len(due))], nil
 }
 
 func (s *fakeStore) Undone(_ context.Context, id procfleet.TaskID) ([]taskstore.ChunkDuty, error) {
@@ -440,4 +441,11 @@ func (s *fakeStore) Now(context.Context) (time.Time, error) {
 	}
 	defer s.mu.Unlock()
 	return time.Now().UTC(), nil
+}
+
+func (s *fakeStore) remove(id procfleet.TaskID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.tasks, id)
+	delete(s.visits, id)
 }

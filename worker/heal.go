@@ -15,14 +15,14 @@ import (
 
 // heal does for an open task what a lost process or message left undone.
 func (sh *shard) heal(ctx context.Context, task *procfleet.Task, now time.Time) error {
-	age := now.Sub(task.CreatedAt)
+	age, busThere := now.Sub(task.CreatedAt), !now.Before(sh.busAgain)
 	if !task.Dispatched {
-		if age < sh.timing.Sweep.DispatchAfter {
+		if age < sh.timing.Sweep.DispatchAfter || !busThere {
 			return nil
 		}
 		return sh.dispatch(ctx, task, now)
 	}
-	if age >= sh.timing.Sweep.RequeueAfter {
+	if age >= sh.timing.Sweep.RequeueAfter && busThere {
 		if err := sh.requeue(ctx, task, now); err != nil {
 			return err
 		}

@@ -1,15 +1,11 @@
 package worker
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
-	"time"
+	"sync"
 
 	"github.com/sirupsen/logrus"
 
@@ -30,7 +26,11 @@ type notifier struct {
 	timing  *Timing
 	reached func(string)
 	log     logrus.FieldLogger
-	queue   chan procfleet.TaskID
+
+	queue chan procfleet.TaskID
+	mu    sync.Mutex
+	taken map[procfleet.TaskID]bool // queued or being told
+	sent  map[procfleet.TaskID]bool // whose event is out, and only the rest is to be repeated
 }
 
 // notifyQueue is how many ends may wait to be told; more are left to the sweep.
@@ -43,6 +43,7 @@ func newNotifier(cfg *Config, clock *clock, m *metrics) *notifier {
 		store: cfg.Store, bus: cfg.Bus, clock: clock, metrics: m, timing: &cfg.Timing,
 		reached: cfg.Reached, log: cfg.Log.WithField("component", "worker.notify"),
 		queue: make(chan procfleet.TaskID, notifyQueue),
+		taken: map[procfleet.TaskID]bool{}, sent: map[procfleet.TaskID]bool{},
 		http: &http.Client{
 			Transport: transport, Timeout: cfg.Timing.Callback,
 			// The event goes where the caller said and nowhere else.
@@ -51,12 +52,25 @@ func newNotifier(cfg *Config, clock *clock, m *metrics) *notifier {
 	}
 }
 
-// soon has the end of a task told; it never waits.
+// soon has the end of a task told, unless that is about to happen; it never
+// waits.
 func (n *notifier) soon(id procfleet.TaskID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.taken[id] {
+		return
+	}
 	select {
 	case n.queue <- id:
+		n.taken[id] = true
 	default:
 	}
+}
+
+func (n *notifier) leave(id procfleet.TaskID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.taken, id)
 }
 
 // run tells what comes until stop is closed and the queue is empty, or ctx ends.
@@ -77,6 +91,7 @@ func (n *notifier) run(ctx context.Context, stop <-chan struct{}) {
 }
 
 func (n *notifier) tellQueued(ctx context.Context, id procfleet.TaskID) {
+	defer n.leave(id)
 	if ctx.Err() != nil {
 		return
 	}
@@ -97,75 +112,57 @@ func (n *notifier) tell(ctx context.Context, task *procfleet.Task) error {
 		return nil
 	}
 	if task.NotifyPending {
-		n.reached(PointBeforeNotify)
-		event := bus.FinishedEvent(*task)
-		if err := n.bus.TaskFinished(ctx, event); err != nil {
+		if err := n.spread(ctx, task); err != nil {
 			return err
-		}
-		if err := n.call(ctx, task, &event); err != nil {
-			if !n.givesUp(task) {
-				return err
-			}
-			n.log.WithError(err).WithField("task", task.ID).Error("callback given up")
 		}
 		if err := n.store.Notified(ctx, task.ID); err != nil {
 			return fmt.Errorf("note task %s as told: %w", task.ID, err)
 		}
 		n.metrics.told.Add(ctx, 1)
 	}
+	n.forget(task.ID)
 	if err := n.store.Settle(ctx, task.ID); err != nil {
 		return fmt.Errorf("settle task %s: %w", task.ID, err)
 	}
 	return nil
 }
 
-// givesUp reports whether a callback was tried for long enough.
-func (n *notifier) givesUp(task *procfleet.Task) bool {
-	now := n.clock.now()
-	return now.After(task.FinishedAt.Add(n.timing.CallbackFor)) || now.After(task.ExpiresAt)
-}
-
-// maxCallbackAnswer is how much of a callback's answer is read, to be able to
-// use the connection again.
-const maxCallbackAnswer = 4 << 10
-
-// call posts the event to the task's callback, if it has one.
-func (n *notifier) call(ctx context.Context, task *procfleet.Task, event *bus.TaskFinished) error {
-	if task.Callback == "" {
-		return nil
-	}
-	target, err := url.Parse(task.Callback)
-	if err != nil || target.Scheme != "http" && target.Scheme != "https" {
-		return errors.New("callback is not an http or https URL")
-	}
-	body, err := json.Marshal(event)
-	if err != nil {
-		return fmt.Errorf("encode event %s: %w", event.Event, err)
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), bytes.NewReader(body))
-	if err != nil {
-		return fmt.Errorf("callback to %s: %w", target.Host, err)
-	}
-	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("Idempotency-Key", event.Event)
-	response, err := n.http.Do(request)
-	if err != nil {
-		if whole, ok := errors.AsType[*url.Error](err); ok {
-			err = whole.Err // whole repeats the URL, which may hold a secret
+// spread sends the event and makes the callback.
+func (n *notifier) spread(ctx context.Context, task *procfleet.Task) error {
+	n.reached(PointBeforeNotify)
+	event := bus.FinishedEvent(*task)
+	if !n.isSent(task.ID) {
+		if err := n.bus.TaskFinished(ctx, event); err != nil {
+			return err
 		}
-		return fmt.Errorf("callback to %s: %w", target.Host, err)
+		n.noteSent(task.ID)
 	}
-	defer response.Body.Close()
-	_, _ = io.CopyN(io.Discard, response.Body, maxCallbackAnswer) // only the status counts
-	if response.StatusCode/100 != 2 {
-		return fmt.Errorf("callback to %s: answered %s", target.Host, response.Status)
+	if err := n.call(ctx, task, &event); err != nil {
+		if !n.givesUp(task) {
+			return err
+		}
+		n.log.WithError(err).WithField("task", task.ID).Error("callback given up")
 	}
 	return nil
 }
 
-// callbackPause is how long after a failed try the next one comes: it grows
-// with the time since the task's end.
-func (n *notifier) callbackPause(task *procfleet.Task) time.Duration {
-	since := n.clock.now().Sub(task.FinishedAt)
-	return min(max(since/2, n.timing.Sweep.RevisitMin), n.timing.Sweep.RevisitMax)
+func (n *notifier) isSent(id procfleet.TaskID) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.sent[id]
+}
+
+func (n *notifier) noteSent(id procfleet.TaskID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.sent) >= notifyQueue { // ends that other workers went on to tell
+		clear(n.sent)
+	}
+	n.sent[id] = true
+}
+
+func (n *notifier) forget(id procfleet.TaskID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.sent, id)
 }

@@ -2,11 +2,18 @@ package worker_test
 
 import (
 	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/worker"
 )
@@ -45,4 +52,125 @@ func TestATaskWhoseLastResultWasLostStaysWithTheSweep(t *testing.T) {
 	e.eventually(store.lost.Load, "the result is lost")
 	e.waitState(id, 0, procfleet.StateTimedOut)
 	e.eventually(func() bool { return e.store.settled(id) }, "the task ends")
+}
+
+func TestTheEndIsToldByEventAndCallback(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	var calls, events atomic.Int32
+	sub, err := e.Conn.Subscribe("procfleet.task.finished", func(*nats.Msg) { events.Add(1) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Unsubscribe()
+	if err := e.Conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	bodies := make(chan []byte, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		if calls.Add(1) < 3 { // the first tries fail; the sweep repeats
+			http.Redirect(w, r, "/elsewhere", http.StatusFound)
+			return
+		}
+		bodies <- body
+	}))
+	defer server.Close()
+	e.agent(host(1), accept)
+	task := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1)))
+	e.store.change(task.ID, func(f *fakeTask) { f.task.Callback = server.URL + "/told" })
+	e.queue(task)
+	e.waitState(task.ID, 0, procfleet.StateDelivered)
+	e.publish(task.ID, host(1), succeeded(0))
+	var body []byte
+	select {
+	case body = <-bodies:
+	case <-time.After(patience):
+		t.Fatal("callback did not come")
+	}
+	e.eventually(func() bool { return e.store.settled(task.ID) }, "the end is told")
+
+	stream, err := e.JS.Stream(t.Context(), bus.StreamEvents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg, err := stream.GetLastMsgForSubject(t.Context(), "procfleet.task.finished")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told, called bus.TaskFinished
+	if err := json.Unmarshal(msg.Data, &told); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(body, &called); err != nil {
+		t.Fatal(err)
+	}
+	if n := events.Load(); n != 1 {
+		t.Errorf("the event was sent %d times for one callback that was repeated", n)
+	}
+	if told.Event != string(task.ID)+"/finished" || called.Event != told.Event || called.Counts[procfleet.StateSucceeded] != 1 {
+		t.Errorf("event %+v, callback %+v", told, called)
+	}
+}
+
+func TestTheSweepTellsWhatStayedPending(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	e.stop()
+	task := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1)))
+	if _, err := e.store.Record(t.Context(), []taskstore.Batch{{Task: task.ID, Results: []procfleet.Result{
+		{Reason: procfleet.ReasonSucceeded, Rank: procfleet.RankAgent},
+	}}}); err != nil {
+		t.Fatal(err)
+	}
+	e.startWorker()
+	e.eventually(func() bool { return e.store.settled(task.ID) }, "the end is told")
+	if e.queued(bus.StreamEvents) != 1 || e.store.called("Notified") != 1 {
+		t.Error("the event was not sent once")
+	}
+}
+
+func TestACallbackIsGivenUpAfterAWhile(t *testing.T) {
+	t.Parallel()
+	e := start(t, func(c *worker.Config) { c.Timing.CallbackFor = 200 * time.Millisecond })
+	task := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1)))
+	e.store.change(task.ID, func(f *fakeTask) { f.task.Callback = "http://127.0.0.1:1/nobody" })
+	e.queue(task)
+	e.waitState(task.ID, 0, procfleet.StateUnreachable)
+	e.eventually(func() bool { return e.store.settled(task.ID) }, "the callback is given up")
+	if e.store.called("Notified") != 1 {
+		t.Error("the end is not noted as told")
+	}
+}
+
+func TestHangingCallbacksDoNotHoldUpTheSweep(t *testing.T) {
+	t.Parallel()
+	e := start(t, func(c *worker.Config) { c.Timing.Callback, c.Timing.Drain = time.Hour, time.Millisecond })
+	called := make(chan struct{}, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil { // only then its end is seen
+			t.Error(err)
+		}
+		called <- struct{}{}
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	defer e.stop()
+	e.sameShard(func(f *fakeTask) {
+		f.task.State, f.task.NotifyPending, f.task.FinishedAt = procfleet.TaskFinished, true, time.Now()
+		f.task.Callback = server.URL
+	})
+	select {
+	case <-called:
+	case <-time.After(patience):
+		t.Fatal("callback did not come")
+	}
+	overdue := e.sameShard(func(f *fakeTask) { f.task.State, f.task.Deadline = procfleet.TaskRunning, time.Now() })
+	e.waitState(overdue, 0, procfleet.StateUnreachable)
+	if len(called) > 0 {
+		t.Error("a second callback of the task was begun beside the first")
+	}
 }

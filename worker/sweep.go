@@ -42,6 +42,9 @@ type shard struct {
 	until   time.Time                      // when the lease is given up so that another may have it
 	overdue map[procfleet.TaskID]time.Time // when all agents had got their last call; zero until then
 	cursors map[procfleet.TaskID]string    // where asking for lost results goes on
+	// busAgain is when JetStream is asked again after it was away: the tasks
+	// that need it must not make the others wait, each for a timeout.
+	busAgain time.Time
 }
 
 // run sweeps until ctx ends. work outlives it, to give leases back.
@@ -91,13 +94,8 @@ func (sh *shard) round(ctx context.Context) error {
 	}
 	for _, id := range due {
 		if err := sh.visitSafely(ctx, id); err != nil {
-			if ctx.Err() != nil || storeAway(err) || errors.Is(err, bus.ErrAway) {
+			if err := sh.postpone(ctx, id, err); err != nil {
 				return err
-			}
-			// One task's trouble must not keep the others waiting.
-			sh.log.WithError(err).WithField("task", id).Error("visit failed, will come again")
-			if err := sh.store.Revisit(ctx, id, jitter(sh.timing.Sweep.RevisitMax)); err != nil {
-				return fmt.Errorf("postpone task %s: %w", id, err)
 			}
 		}
 		if held, err := sh.lease(ctx); err != nil || !held {
@@ -105,6 +103,25 @@ func (sh *shard) round(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// postpone puts off a task whose visit failed, since one task's trouble must
+// not keep the others waiting. It returns an error if none can be visited.
+func (sh *shard) postpone(ctx context.Context, id procfleet.TaskID, cause error) error {
+	log, after := sh.log.WithError(cause).WithField("task", id), sh.timing.Sweep.RevisitMax
+	switch {
+	case ctx.Err() != nil:
+		return cause
+	case errors.Is(cause, bus.ErrAway): // may wrap what a store that is away answers too
+		after = sh.timing.Sweep.RevisitMin
+		sh.busAgain = sh.clock.now().Add(after)
+		log.Warn("task not healed while JetStream is away, will come again")
+	case storeAway(cause):
+		return cause
+	default:
+		log.Error("visit failed, will come again")
+	}
+	return sh.revisit(ctx, id, after)
 }
 
 // lease reports whether this worker may sweep the shard now. A lease is
@@ -210,14 +227,17 @@ func (sh *shard) ghost(ctx context.Context, id procfleet.TaskID) error {
 	return sh.settle(ctx, id)
 }
 
-// done tells the end of a task that is still to be told.
+// done has the end of a task told that is still to be told. It does not wait
+// for that: callbacks are slow.
 func (sh *shard) done(ctx context.Context, task *procfleet.Task) error {
 	if task.State == procfleet.TaskFinished && task.NotifyPending {
 		sh.metrics.sweep(ctx, "notify", 1)
-		if err := sh.notifier.tell(ctx, task); err != nil {
-			sh.log.WithError(err).WithField("task", task.ID).Warn("task's end not told yet, will try again")
-			return sh.revisit(ctx, task.ID, sh.notifier.callbackPause(task))
+		// First the visit: telling takes the task out of the index.
+		if err := sh.revisit(ctx, task.ID, sh.notifier.callbackPause(task)); err != nil {
+			return err
 		}
+		sh.notifier.soon(task.ID)
+		return nil
 	}
 	return sh.settle(ctx, task.ID)
 }

@@ -1,12 +1,7 @@
 package worker_test
 
 import (
-	"encoding/json"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -191,83 +186,32 @@ func (s *fakeStore) holds(id string) int {
 	return n
 }
 
-func TestTheEndIsToldByEventAndCallback(t *testing.T) {
-	t.Parallel()
-	e := start(t)
-	var calls atomic.Int32
-	bodies := make(chan []byte, 10)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
+// sameShard stores a task of one item in a shard that is the same each time.
+func (e *env) sameShard(edit func(*fakeTask)) procfleet.TaskID {
+	for {
+		task := e.store.create(procfleet.LaneSmall, time.Hour, chunk(procfleet.ActionStart, host(1)))
+		if taskstore.Shard(task.Number) == 3 {
+			e.store.change(task.ID, edit)
+			return task.ID
 		}
-		if calls.Add(1) < 3 { // the first tries fail; the sweep repeats
-			http.Redirect(w, r, "/elsewhere", http.StatusFound)
-			return
-		}
-		bodies <- body
-	}))
-	defer server.Close()
-	e.agent(host(1), accept)
-	task := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1)))
-	e.store.change(task.ID, func(f *fakeTask) { f.task.Callback = server.URL + "/told" })
-	e.queue(task)
-	e.waitState(task.ID, 0, procfleet.StateDelivered)
-	e.publish(task.ID, host(1), succeeded(0))
-	var body []byte
-	select {
-	case body = <-bodies:
-	case <-time.After(patience):
-		t.Fatal("callback did not come")
-	}
-	e.eventually(func() bool { return e.store.settled(task.ID) }, "the end is told")
-
-	stream, err := e.JS.Stream(t.Context(), bus.StreamEvents)
-	if err != nil {
-		t.Fatal(err)
-	}
-	msg, err := stream.GetLastMsgForSubject(t.Context(), "procfleet.task.finished")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var told, called bus.TaskFinished
-	if err := json.Unmarshal(msg.Data, &told); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(body, &called); err != nil {
-		t.Fatal(err)
-	}
-	if told.Event != string(task.ID)+"/finished" || called.Event != told.Event || called.Counts[procfleet.StateSucceeded] != 1 {
-		t.Errorf("event %+v, callback %+v", told, called)
+		e.store.remove(task.ID)
 	}
 }
 
-func TestTheSweepTellsWhatStayedPending(t *testing.T) {
+func TestATaskThatNeedsTheStreamDoesNotHoldUpTheOthersWhileItIsAway(t *testing.T) {
 	t.Parallel()
 	e := start(t)
-	e.stop()
-	task := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1)))
-	if _, err := e.store.Record(t.Context(), []taskstore.Batch{{Task: task.ID, Results: []procfleet.Result{
-		{Reason: procfleet.ReasonSucceeded, Rank: procfleet.RankAgent},
-	}}}); err != nil {
+	if err := e.JS.DeleteStream(t.Context(), bus.StreamOps); err != nil {
 		t.Fatal(err)
 	}
-	e.startWorker()
-	e.eventually(func() bool { return e.store.settled(task.ID) }, "the end is told")
-	if e.queued(bus.StreamEvents) != 1 || e.store.called("Notified") != 1 {
-		t.Error("the event was not sent once")
-	}
-}
-
-func TestACallbackIsGivenUpAfterAWhile(t *testing.T) {
-	t.Parallel()
-	e := start(t, func(c *worker.Config) { c.Timing.CallbackFor = 200 * time.Millisecond })
-	task := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1)))
-	e.store.change(task.ID, func(f *fakeTask) { f.task.Callback = "http://127.0.0.1:1/nobody" })
-	e.queue(task)
-	e.waitState(task.ID, 0, procfleet.StateUnreachable)
-	e.eventually(func() bool { return e.store.settled(task.ID) }, "the callback is given up")
-	if e.store.called("Notified") != 1 {
-		t.Error("the end is not noted as told")
+	first := e.sameShard(func(f *fakeTask) {
+		f.task.State, f.task.Dispatched, f.seqs[0] = procfleet.TaskRunning, true, 7
+		f.task.CreatedAt = time.Now().Add(-time.Minute)
+	})
+	overdue := e.sameShard(func(f *fakeTask) { f.task.State, f.task.Deadline = procfleet.TaskRunning, time.Now() })
+	e.waitState(overdue, 0, procfleet.StateUnreachable)
+	e.eventually(func() bool { return e.store.settled(overdue) }, "the task ends")
+	if state := e.state(first, 0); state != procfleet.StatePending {
+		t.Errorf("the other task's item is %s", state)
 	}
 }

@@ -1,0 +1,67 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/bus"
+)
+
+// givesUp reports whether a callback was tried for long enough.
+func (n *notifier) givesUp(task *procfleet.Task) bool {
+	now := n.clock.now()
+	return now.After(task.FinishedAt.Add(n.timing.CallbackFor)) || now.After(task.ExpiresAt)
+}
+
+// maxCallbackAnswer is how much of a callback's answer is read, to be able to
+// use the connection again.
+const maxCallbackAnswer = 4 << 10
+
+// call posts the event to the task's callback, if it has one.
+func (n *notifier) call(ctx context.Context, task *procfleet.Task, event *bus.TaskFinished) error {
+	if task.Callback == "" {
+		return nil
+	}
+	target, err := url.Parse(task.Callback)
+	if err != nil || target.Scheme != "http" && target.Scheme != "https" {
+		return errors.New("callback is not an http or https URL")
+	}
+	body, err := json.Marshal(event)
+	if err != nil {
+		return fmt.Errorf("encode event %s: %w", event.Event, err)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("callback to %s: %w", target.Host, err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Idempotency-Key", event.Event)
+	response, err := n.http.Do(request)
+	if err != nil {
+		if whole, ok := errors.AsType[*url.Error](err); ok {
+			err = whole.Err // whole repeats the URL, which may hold a secret
+		}
+		return fmt.Errorf("callback to %s: %w", target.Host, err)
+	}
+	defer response.Body.Close()
+	_, _ = io.CopyN(io.Discard, response.Body, maxCallbackAnswer) // only the status counts
+	if response.StatusCode/100 != 2 {
+		return fmt.Errorf("callback to %s: answered %s", target.Host, response.Status)
+	}
+	return nil
+}
+
+// callbackPause is how long after a failed try the next one comes: it grows
+// with the time since the task's end.
+func (n *notifier) callbackPause(task *procfleet.Task) time.Duration {
+	since := n.clock.now().Sub(task.FinishedAt)
+	return min(max(since/2, n.timing.Sweep.RevisitMin), n.timing.Sweep.RevisitMax)
+}
