@@ -167,17 +167,11 @@ func (a *actor) autoStarted(ctx context.Context, msg autoStarted) {
 	defer a.engine.drain.end()
 	a.starting = journal.Exec{}
 	a.learn(msg.aliases)
-	entry := a.log.WithField("pid", msg.outcome.Main.PID)
-	switch {
-	case msg.outcome.Sight == supervise.Alive && msg.ran:
+	if msg.outcome.Sight == supervise.Alive && msg.ran {
 		a.startedAt = time.Now().UTC()
-		entry.Info("process started again")
-	case msg.outcome.Sight == supervise.Alive:
-		entry.Info("process adopted")
-	case msg.trouble != "":
-		a.log.WithField("reason", msg.trouble).Warn("automatic start failed")
 	}
 	a.step(ctx, supervise.AutoStarted{Outcome: msg.outcome}, nil)
+	a.logStart(msg)
 }
 
 func (a *actor) machineOp(op journal.Op) supervise.Op {
@@ -210,6 +204,7 @@ func (a *actor) step(ctx context.Context, event supervise.Event, done *ended) {
 		a.publish()
 	}
 	a.publish()
+	a.logChange(was)
 }
 
 // note follows up on what the step changed.
@@ -229,22 +224,5 @@ func (a *actor) note(was supervise.State) {
 	}
 	if a.state.Phase != supervise.Backoff {
 		a.retryAt = time.Time{}
-	}
-	if a.state.Phase != was.Phase {
-		a.logPhase(was.Phase)
-	}
-}
-
-func (a *actor) logPhase(was supervise.Phase) {
-	entry := a.log.WithFields(logrus.Fields{
-		"phase": a.state.Phase, "before": was, "pid": a.state.Main.PID, "failures": a.state.Failures,
-	})
-	switch a.state.Phase {
-	case supervise.Fatal:
-		entry.Error("process is given up")
-	case supervise.Exited, supervise.Uncertain:
-		entry.Warn("process changed")
-	default:
-		entry.Debug("process changed")
 	}
 }

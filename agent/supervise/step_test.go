@@ -26,7 +26,10 @@ type story struct {
 	fence   int64
 }
 
-func tell(t *testing.T) *story { return &story{t: t, s: State{Phase: Unknown}} }
+func tell(t *testing.T) *story {
+	t.Helper()
+	return &story{t: t, s: State{Phase: Unknown}}
+}
 
 func (st *story) on(e Event) *story {
 	st.s, st.effects = Step(st.s, e)
@@ -106,9 +109,9 @@ func TestStartThatFindsItRunningLeavesTheKeptSpec(t *testing.T) {
 func TestBackoffDoublesAndGivesUp(t *testing.T) {
 	t.Parallel()
 	st := tell(t).running().dies().is(Up, Backoff, 1)
-	for n, want := range []time.Duration{10, 20, 40, 80} {
-		if got := st.armed(); got.Delay != want*time.Second || got.Timer != RetryTimer {
-			t.Fatalf("delay %d is %v, want %v", n+1, got.Delay, want*time.Second)
+	for n, want := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second} {
+		if got := st.armed(); got.Delay != want || got.Timer != RetryTimer {
+			t.Fatalf("delay %d is %v, want %v", n+1, got.Delay, want)
 		}
 		st.retry().is(Up, Starting, n+1).emits(AutoStart{})
 		st.on(AutoStarted{Outcome{Class: Failed, Sight: Gone}})

@@ -1,0 +1,59 @@
+package operate
+
+import (
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet/agent/supervise"
+)
+
+// logChange tells whoever runs the host what became of a process by itself:
+// died (warning), given up (error), back (info). What operations do is in
+// their results. It comes after the step's effects, so that the time of the
+// next start is known.
+func (a *actor) logChange(was supervise.State) {
+	now := &a.state
+	nobody := supervise.Identity{}
+	up, alone := now.Desired == supervise.Up, was.Work == supervise.Idle
+	if now.Phase != was.Phase {
+		a.log.WithFields(logrus.Fields{"phase": now.Phase, "before": was.Phase, "pid": now.Main.PID}).Debug("phase changed")
+	}
+	switch {
+	case up && alone && was.Main != nobody && now.Main == nobody:
+		a.outlook().WithField("pid", was.Main.PID).Warn("supervised process died")
+	case up && was.Work == supervise.Operating && now.Phase == supervise.Backoff:
+		a.outlook().Warn("operation left the supervised process down")
+	case up && alone && now.Phase == supervise.Running && now.Main != was.Main:
+		a.log.WithFields(logrus.Fields{"pid": now.Main.PID, "pid_before": a.last.PID}).Info("supervised process found again")
+	}
+	if now.Phase == supervise.Fatal && was.Phase != supervise.Fatal {
+		a.outlook().WithField("pid", a.last.PID).Error("supervised process given up")
+	}
+	if now.Phase == supervise.Uncertain && was.Phase != supervise.Uncertain {
+		a.log.WithFields(logrus.Fields{"pid": now.Main.PID, "next": "look again"}).Warn("state of the process is uncertain")
+	}
+}
+
+// logStart tells how an automatic start ended.
+func (a *actor) logStart(msg autoStarted) {
+	pid := msg.outcome.Main.PID
+	switch {
+	case msg.outcome.Sight == supervise.Alive && msg.ran:
+		a.log.WithFields(logrus.Fields{"pid": pid, "pid_before": a.last.PID}).Info("supervised process brought back")
+	case msg.outcome.Sight == supervise.Alive:
+		a.log.WithField("pid", pid).Info("supervised process found again")
+	case msg.trouble != "":
+		a.outlook().WithField("reason", msg.trouble).Warn("automatic start failed")
+	}
+}
+
+// outlook is an entry that says what comes next for a process that is down.
+func (a *actor) outlook() *logrus.Entry {
+	fields := logrus.Fields{"failures": a.state.Failures, "retries": a.state.Policy.Retries, "next": "nothing"}
+	if a.state.Phase == supervise.Backoff {
+		fields["next"] = "restart"
+		fields["restart_in"] = max(0, time.Until(a.retryAt)).Round(100 * time.Millisecond).String()
+	}
+	return a.log.WithFields(fields)
+}
