@@ -14,9 +14,9 @@ import (
 // the machine's monotonic clock from the last good look, so a step of the
 // machine's wall clock does not move it.
 type clock struct {
-	store taskstore.Clock
-	every time.Duration
-	log   logrus.FieldLogger
+	store  taskstore.Clock
+	timing *Timing
+	log    logrus.FieldLogger
 
 	mu   sync.RWMutex
 	look look
@@ -24,7 +24,7 @@ type clock struct {
 
 // look is one reading of the store's clock.
 type look struct {
-	local time.Time // with monotonic reading; zero before the first look
+	local time.Time // with monotonic reading
 	store time.Time
 	error time.Duration // at most so far off: half the round trip
 }
@@ -32,29 +32,42 @@ type look struct {
 // lookAge is how long a precise look is preferred to a later, less precise one.
 const lookAge = time.Minute
 
-// now is the store's time; the machine's until the store was asked once.
+// now is the store's time; first must have returned before.
 func (c *clock) now() time.Time {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if c.look.local.IsZero() {
-		return time.Now().UTC()
-	}
 	return c.look.store.Add(time.Since(c.look.local))
 }
 
+// first asks until the store has told its time once, for as long as it is
+// away. It returns ctx's cause if that ends before.
+func (c *clock) first(ctx context.Context) error {
+	wait := backoff{least: c.timing.RetryMin, most: c.timing.RetryMax}
+	for failing := false; ; failing = true {
+		err := c.ask(ctx)
+		if err == nil {
+			return nil
+		}
+		if !failing { // once in a row
+			c.log.WithError(err).Warn("nothing is done before the store's clock is readable, will keep trying")
+		}
+		if err := wait.wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// run looks again and again until ctx ends.
 func (c *clock) run(ctx context.Context) {
-	for {
+	for pause(ctx, jitter(c.timing.ClockSync)) == nil {
 		if err := c.ask(ctx); err != nil && ctx.Err() == nil {
 			c.log.WithError(err).Warn("store's clock not readable")
-		}
-		if pause(ctx, jitter(c.every)) != nil {
-			return
 		}
 	}
 }
 
 func (c *clock) ask(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.every, errStoreSlow)
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timing.StoreCall, errStoreSlow)
 	defer cancel()
 	sent := time.Now()
 	store, err := c.store.Now(ctx)

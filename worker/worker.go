@@ -45,7 +45,7 @@ func New(cfg Config) (*Worker, error) {
 		return nil, fmt.Errorf("worker: metrics: %w", err)
 	}
 	w := &Worker{cfg: cfg, room: room, log: cfg.Log.WithField("component", "worker")}
-	w.clock = &clock{store: cfg.Store, every: cfg.Timing.ClockSync, log: w.log}
+	w.clock = &clock{store: cfg.Store, timing: &w.cfg.Timing, log: w.log}
 	w.link = &link{conn: cfg.Conn, clock: w.clock}
 	w.held = newHeld(cfg.Timing.AckWait)
 	w.asker = newAsker(cfg.Conn)
@@ -85,9 +85,12 @@ var errDrainTimeout = errors.New("worker: stopped before everything in hand was 
 
 // Run works until ctx ends. Then it stops pulling, finishes what it holds
 // within Timing.Drain, gives the rest back to the queue, and returns nil.
-// While the bus or the store is away it waits for them to come back. Run may
-// be called once.
+// While the bus or the store is away it waits for them to come back; it does
+// nothing before it has read the store's clock. Run may be called once.
 func (w *Worker) Run(ctx context.Context) error {
+	if w.clock.first(ctx) != nil {
+		return nil // stopped before there was a store
+	}
 	if err := w.asker.start(); err != nil {
 		return err
 	}
