@@ -171,16 +171,17 @@ func TestAnAgentThatComesWithinTheGraceGetsItsCommand(t *testing.T) {
 	e.waitState(first, 0, procfleet.StateDelivered)
 }
 
-func TestTheGraceEndsWithThePresence(t *testing.T) {
+func TestAnAgentThatRestartsInGoodOrderGetsItsCommand(t *testing.T) {
 	t.Parallel()
-	e := start(t, func(c *worker.Config) { c.Timing.Ask.Grace = time.Hour })
+	e := start(t)
 	e.store.present(host(1), "i1")
 	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
 	e.eventually(func() bool { return e.store.called("Presences") > 3 }, "the host is in grace")
-	e.store.present(host(1), "i1", func(p *taskstore.Presence) { *p = taskstore.Presence{} })
-	if r := e.waitState(id, 0, procfleet.StateUnreachable); !strings.Contains(r.Message, "asked") {
-		t.Errorf("message is %q", r.Message)
-	}
+	e.store.present(host(1), "i1", func(p *taskstore.Presence) { *p = taskstore.Presence{} }) // it said that it leaves
+	seen := e.store.called("Presences")
+	e.eventually(func() bool { return e.store.called("Presences") > seen+3 }, "the host is asked further")
+	e.agent(host(1), accept)
+	e.waitState(id, 0, procfleet.StateDelivered)
 }
 
 // Chunks in grace must not hold up the lane: with one place, the second chunk

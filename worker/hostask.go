@@ -34,15 +34,17 @@ type hostAsk struct {
 	conflict bool
 
 	try          int       // number of the current request
-	askedAt      time.Time // when it was sent
+	firstAsked   time.Time // when this part was first sent; zero before
+	askedAt      time.Time // when the current request was sent
 	acceptBefore time.Time
 	again        time.Time // when to look at this host again
 	quiet        int       // requests in a row without any answer
 	unanswered   bool      // some request of this part had no answer: it may have been taken
-	nobodySince  time.Time // first "no responders" in a row
-	nobody       int       // how many in a row
+	nobodySince  time.Time // first "no responders" or stopping of this part
+	nobody       int       // "no responders" in a row
 	refusals     int
-	stopping     bool // the agent said that it goes away, so one may come back
+	grace        bool // there was an agent lately, or it said that it goes away: one may come back
+	waiting      bool // nobody listens now, and that is borne with
 }
 
 func newHostAsk(index int, host procfleet.Host) *hostAsk {
@@ -62,7 +64,11 @@ func (h *hostAsk) seen(p *taskstore.Presence) (replaced bool) {
 	if !h.fresh {
 		return false // a retry still goes to the instance first asked
 	}
-	replaced = h.instance != "" && p.Instance != h.instance
+	if h.instance == "" { // it was asked without a name, or not yet
+		replaced = !h.firstAsked.IsZero() && p.Since.After(h.firstAsked)
+	} else {
+		replaced = p.Instance != h.instance
+	}
 	h.instance, h.since = p.Instance, p.Since
 	if h.conflict {
 		h.instance = "" // whichever of the two gets a status request may answer it
@@ -73,6 +79,9 @@ func (h *hostAsk) seen(p *taskstore.Presence) (replaced bool) {
 // asked notes a request that was sent.
 func (h *hostAsk) asked(now, acceptBefore time.Time, t *AskTiming) {
 	h.askedAt, h.acceptBefore = now, acceptBefore
+	if h.firstAsked.IsZero() {
+		h.firstAsked = now
+	}
 	h.quiet++
 	if h.quiet <= len(t.Again) {
 		h.again = now.Add(t.Again[h.quiet-1])
@@ -92,18 +101,20 @@ func (h *hostAsk) silent(now time.Time, t *AskTiming) bool {
 func (h *hostAsk) hadNobody(now, reconnected time.Time, t *AskTiming) bool {
 	h.quiet = 0
 	h.nobody++
-	if h.nobody == 1 {
-		h.nobodySince = now
-	}
+	h.troubled(now)
+	// Once there was an agent, its presence may end: one that restarts in good
+	// order says that it leaves.
+	h.grace = h.grace || h.fresh
 	var until time.Time
-	if h.fresh || h.stopping {
+	if h.grace {
 		until = h.nobodySince.Add(t.Grace)
 	}
 	if !reconnected.IsZero() {
 		until = later(until, reconnected.Add(t.ReconnectGrace))
 	}
+	h.waiting = now.Before(until)
 	switch {
-	case now.Before(until):
+	case h.waiting:
 		h.again = now.Add(min(t.GraceAgain, until.Sub(now)))
 	case h.nobody == 1:
 		h.again = now.Add(t.NobodyAgain)
@@ -111,6 +122,14 @@ func (h *hostAsk) hadNobody(now, reconnected time.Time, t *AskTiming) bool {
 		return false
 	}
 	return true
+}
+
+// troubled begins the grace, which an agent that comes and goes does not
+// begin anew.
+func (h *hostAsk) troubled(now time.Time) {
+	if h.nobodySince.IsZero() {
+		h.nobodySince = now
+	}
 }
 
 // maxRefusals is how often a refusal that may pass is taken before it counts.
@@ -123,11 +142,11 @@ func (h *hostAsk) wasRefused(word string, now time.Time, t *AskTiming) bool {
 	h.refusals++
 	switch word {
 	case agentproto.RefusedStopping:
-		if !h.stopping {
-			h.stopping, h.nobodySince = true, now
-		}
+		h.troubled(now)
+		h.grace = true
 		h.again = now.Add(min(t.GraceAgain, t.NobodyAgain))
-		return now.Before(h.nobodySince.Add(t.Grace))
+		h.waiting = now.Before(h.nobodySince.Add(t.Grace))
+		return h.waiting
 	case agentproto.RefusedExpired, agentproto.RefusedInstance:
 		h.again = now.Add(time.Duration(h.refusals) * t.RefusedAgain)
 		return h.refusals < maxRefusals
@@ -149,7 +168,9 @@ func (h *hostAsk) answered(item int) bool {
 
 // nextPart forgets the troubles of the part before.
 func (h *hostAsk) nextPart() {
-	h.quiet, h.nobody, h.refusals, h.unanswered = 0, 0, 0, false
+	h.quiet, h.nobody, h.refusals = 0, 0, 0
+	h.unanswered, h.grace, h.waiting = false, false, false
+	h.firstAsked, h.nobodySince = time.Time{}, time.Time{}
 }
 
 // Messages of results that the server makes: which host, what was tried, what

@@ -129,3 +129,56 @@ func TestConfigNamesWhatIsMissing(t *testing.T) {
 		}
 	}
 }
+
+func TestAnAgentThatLeavesInGoodOrderKeepsItsGrace(t *testing.T) {
+	t.Parallel()
+	h, timing, start := newTestAsk(t)
+	h.fresh = true
+	if !h.hadNobody(start, time.Time{}, timing) {
+		t.Fatal("not asked again")
+	}
+	h.fresh = false // its presence ended
+	if now := start.Add(timing.Grace - time.Second); !h.hadNobody(now, time.Time{}, timing) {
+		t.Errorf("given up %v after it left", now.Sub(start))
+	}
+	if now := start.Add(timing.Grace); h.hadNobody(now, time.Time{}, timing) {
+		t.Error("the grace does not end")
+	}
+}
+
+func TestAnAgentThatRestartsAgainAndAgainIsGivenUp(t *testing.T) {
+	t.Parallel()
+	h, timing, start := newTestAsk(t)
+	h.fresh = true
+	now := start
+	for h.hadNobody(now, time.Time{}, timing) && h.wasRefused(agentproto.RefusedStopping, now.Add(time.Second), timing) {
+		if now = now.Add(2 * time.Second); now.Sub(start) > 2*timing.Grace {
+			t.Fatal("the grace begins anew each time")
+		}
+	}
+	h.nextPart()
+	if !h.wasRefused(agentproto.RefusedStopping, now, timing) {
+		t.Error("the next part has no grace of its own")
+	}
+}
+
+func TestAnInstanceIsNewToAHostThatWasAskedWithoutOne(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		since time.Duration // from the first request
+		want  bool
+	}{{"came after the request", time.Second, true}, {"was there before", -time.Second, false}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			h, timing, start := newTestAsk(t)
+			p := taskstore.Presence{
+				Announcement: taskstore.Announcement{Host: h.host, Instance: "one"}, Since: start.Add(tt.since),
+			}
+			h.asked(start, start.Add(timing.AcceptWindow), timing)
+			if got := h.seen(&p); got != tt.want {
+				t.Errorf("replaced is %v", got)
+			}
+		})
+	}
+}
