@@ -3,7 +3,6 @@ package operate
 import (
 	"fmt"
 	"io"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -17,13 +16,28 @@ import (
 // BenchmarkStatusBurst asks for 5,000 processes in one command, none of which
 // a pid file names, so that the host has to be searched for each.
 func BenchmarkStatusBurst(b *testing.B) {
-	const keys = 5000
+	benchmarkBurst(b, 5000, agentproto.ActionStatus)
+}
+
+// BenchmarkStartBurst starts 500 programs that end at once, each of which is
+// looked for at the end of a window of one second.
+func BenchmarkStartBurst(b *testing.B) {
+	benchmarkBurst(b, 500, agentproto.ActionStart)
+}
+
+func benchmarkBurst(b *testing.B, keys int, action string) {
+	b.Helper()
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	var burst sync.WaitGroup
 	engine, err := New(Config{
 		Ledger: newLedger(), Log: log, RunDir: b.TempDir(),
-		Finished: func(journal.Op, agentproto.Result) { burst.Done() },
+		Finished: func(op journal.Op, r agentproto.Result) {
+			if r.Code != agentproto.CodeSuccess {
+				b.Errorf("%s: %s", op.Spec.Key, r.Message)
+			}
+			burst.Done()
+		},
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -33,19 +47,19 @@ func BenchmarkStatusBurst(b *testing.B) {
 	for task := 0; b.Loop(); task++ {
 		burst.Add(keys)
 		for i := range keys {
-			engine.Submit(statusOp(task, i, dir))
+			engine.Submit(burstOp(action, task, i, dir))
 		}
 		burst.Wait()
 	}
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*keys), "µs/key")
 }
 
-func statusOp(task, item int, dir string) journal.Op {
-	dir = filepath.Join(dir, fmt.Sprint(item))
+func burstOp(action string, task, item int, dir string) journal.Op {
 	return journal.Op{
-		ID: journal.ID{Task: fmt.Sprint(task), Item: item}, Action: agentproto.ActionStatus, AcceptedAt: time.Now(),
+		ID: journal.ID{Task: fmt.Sprint(task), Item: item}, Fence: int64(task), Action: action, AcceptedAt: time.Now(),
 		Spec: agentproto.Spec{
-			Key: dir, ProcName: demoName, SetupPath: dir, PidPath: filepath.Join(dir, "demo.pid"), OpTimeoutMS: 1000,
+			Key: fmt.Sprint(item), ProcName: demoName, SetupPath: dir, StartCmd: "true", NoProfile: true, Type: "once",
+			OpTimeoutMS: 60_000, StartCheckBeginMS: 1000, StartCheckEndMS: 1000,
 		},
 	}
 }
