@@ -192,7 +192,7 @@ func (g *rig) crash() {
 func (g *rig) close() {
 	g.crash()
 	for mark := range g.marks() {
-		strays, err := proc.Strays(proc.KillScope{Key: mark})
+		strays, err := g.engine.finder.Strays(proc.KillScope{Key: mark})
 		if err != nil {
 			g.t.Error(err)
 		}
@@ -202,7 +202,7 @@ func (g *rig) close() {
 			}
 		}
 		g.eventually("all processes of the test are gone", func() bool {
-			left, err := proc.Strays(proc.KillScope{Key: mark})
+			left, err := g.engine.finder.Strays(proc.KillScope{Key: mark})
 			return err == nil && len(left) == 0
 		})
 	}
@@ -374,7 +374,7 @@ func (g *rig) eventually(what string, is func() bool) {
 // running are the demo processes of the rig's key.
 func (g *rig) running() []int {
 	g.t.Helper()
-	strays, err := proc.Strays(proc.KillScope{Key: g.mark()})
+	strays, err := g.engine.finder.Strays(proc.KillScope{Key: g.mark()})
 	if err != nil {
 		g.t.Fatal(err)
 	}

@@ -12,10 +12,11 @@ type owners struct {
 	mu        sync.Mutex
 	byKey     map[string]proc.Identity
 	byProcess map[proc.Identity]string
+	byPID     map[int]string
 }
 
 func newOwners() *owners {
-	return &owners{byKey: map[string]proc.Identity{}, byProcess: map[proc.Identity]string{}}
+	return &owners{byKey: map[string]proc.Identity{}, byProcess: map[proc.Identity]string{}, byPID: map[int]string{}}
 }
 
 // of returns the key that has the process, "" if none has.
@@ -48,10 +49,14 @@ func (o *owners) settle(id proc.Identity, key string) {
 }
 
 func (o *owners) give(id proc.Identity, key string) {
-	delete(o.byProcess, o.byKey[key])
+	before := o.byKey[key]
+	delete(o.byProcess, before)
 	delete(o.byKey, key)
+	if o.byPID[before.PID] == key { // a pid may have been reused by another key's process
+		delete(o.byPID, before.PID)
+	}
 	if !id.IsZero() {
-		o.byKey[key], o.byProcess[id] = id, key
+		o.byKey[key], o.byProcess[id], o.byPID[id.PID] = id, key, key
 	}
 }
 
@@ -59,10 +64,6 @@ func (o *owners) give(id proc.Identity, key string) {
 func (o *owners) otherHas(pid int, key string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for id, owner := range o.byProcess {
-		if id.PID == pid && owner != key {
-			return true
-		}
-	}
-	return false
+	owner := o.byPID[pid]
+	return owner != "" && owner != key
 }

@@ -176,7 +176,7 @@ func (r *run) stayed(ctx context.Context, ids []proc.Identity, wait time.Duratio
 // strays lists the pids that the process left behind; "" when there are none
 // or they cannot be listed.
 func (r *run) strays() string {
-	found, err := proc.Strays(r.killScope())
+	found, err := r.engine.finder.Strays(r.killScope())
 	if err != nil {
 		return ""
 	}

@@ -280,7 +280,7 @@ func spawn(t *testing.T, path, dir, scenario string) *helper {
 // endMarked kills what the test's processes left behind.
 func endMarked(t *testing.T) {
 	t.Helper()
-	strays, err := Strays(KillScope{Key: t.Name()})
+	strays, err := NewFinder(NewAccounts()).Strays(KillScope{Key: t.Name()})
 	if err != nil {
 		t.Error(err)
 	}

@@ -18,12 +18,16 @@ import (
 type Finder struct {
 	accounts *Accounts
 	watchdog *watchdog
-	surveys  *surveys
+	located  *shared[[]located]
+	marks    *shared[marks]
 }
 
 // NewFinder returns a finder that resolves accounts through accounts.
 func NewFinder(accounts *Accounts) *Finder {
-	return &Finder{accounts: accounts, watchdog: newWatchdog(), surveys: &surveys{}}
+	return &Finder{
+		accounts: accounts, watchdog: newWatchdog(),
+		located: &shared[[]located]{read: readLocated}, marks: &shared[marks]{read: readMarks},
+	}
 }
 
 // Find looks for the target's process: the known identity first, then the
@@ -33,7 +37,7 @@ func NewFinder(accounts *Accounts) *Finder {
 // hangs, plus at most 5 s the first time an account must be asked from the
 // network.
 func (f *Finder) Find(ctx context.Context, t Target) Probe {
-	s := &search{target: t, surveys: f.surveys, uid: -1}
+	s := &search{target: t, located: f.located, uid: -1}
 	var err error
 	if s.boot, err = bootID(); err != nil {
 		return Probe{Verdict: Uncertain, Evidence: err.Error()}
@@ -66,7 +70,7 @@ func (f *Finder) Find(ctx context.Context, t Target) Probe {
 // search is the state of one Find.
 type search struct {
 	target  Target
-	surveys *surveys
+	located *shared[[]located]
 	boot    string
 	uid     int // of the account; -1 = any
 	files   files
@@ -256,7 +260,7 @@ func (s *search) candidates() (found []Process, unreadable int, err error) {
 	if s.files.setup == "" || s.target.ProcName == "" {
 		return nil, 0, nil
 	}
-	rows, err := s.surveys.take()
+	rows, err := s.located.take()
 	if err != nil {
 		return nil, 0, err
 	}

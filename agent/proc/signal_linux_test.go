@@ -201,7 +201,7 @@ func TestF28KillTreeOutrunsForkBomb(t *testing.T) {
 	if _, err := KillTree(t.Context(), h.id, KillScope{Key: t.Name()}); err != nil {
 		t.Fatal(err)
 	}
-	strays, err := Strays(KillScope{Key: t.Name()})
+	strays, err := NewFinder(NewAccounts()).Strays(KillScope{Key: t.Name()})
 	if err != nil || len(strays) > 0 {
 		t.Fatalf("left over: %v, %v", strays, err)
 	}

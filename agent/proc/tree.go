@@ -20,18 +20,19 @@ func (s KillScope) protects(pid int) bool { return s.Protected != nil && s.Prote
 // none) that descends from one, like a program started by a command that still
 // runs, is not spared for that.
 func (s KillScope) spared(table *Table, root int) map[int]bool {
-	spared := map[int]bool{}
+	var seeds []Stat
+	barrier := root
 	for _, st := range table.stats {
-		if !s.protects(st.PID) {
-			continue
+		if s.protects(st.PID) {
+			seeds = append(seeds, st)
+			if st.PID == root {
+				barrier = 0
+			}
 		}
-		barrier := root
-		if st.PID == barrier {
-			barrier = 0
-		}
-		for _, below := range table.closure([]Stat{st}, barrier) {
-			spared[below.PID] = true
-		}
+	}
+	spared := map[int]bool{}
+	for _, st := range table.closure(seeds, barrier) {
+		spared[st.PID] = true
 	}
 	return spared
 }

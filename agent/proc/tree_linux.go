@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -131,7 +132,7 @@ func (h *hunt) seeds(table *Table) []Stat {
 		case dead(st.State):
 		case id == h.root, known,
 			session > 0 && st.Session == session && st.Start >= h.root.Start,
-			h.scope.Key != "" && hasMark(st.PID, KeyMark, h.scope.Key):
+			h.scope.Key != "" && markOf(st.PID) == h.scope.Key:
 			seeds = append(seeds, st)
 		}
 	}
@@ -181,31 +182,51 @@ func (h *hunt) killed() []Process {
 // Strays returns the live processes that carry the mark of a scope and are not
 // protected by it, wherever they hang in the process tree. A mark is evidence,
 // not proof: a program may pass its environment on to something unrelated.
-func Strays(scope KillScope) ([]Process, error) {
-	table, err := ReadTable()
+// Calls that happen together share one reading of the host.
+func (f *Finder) Strays(scope KillScope) ([]Process, error) {
+	marked, err := f.marks.take()
 	if err != nil {
 		return nil, err
 	}
-	spared := scope.spared(table, 0)
-	var strays []Process
-	for _, st := range table.stats {
-		if !dead(st.State) && !spared[st.PID] && hasMark(st.PID, KeyMark, scope.Key) {
-			strays = append(strays, processOf(table.boot, st))
-		}
+	stats := marked.byMark[scope.Key]
+	if len(stats) == 0 {
+		return nil, nil
 	}
-	return strays, nil
+	spared := scope.spared(marked.table, 0)
+	return marked.table.processes(slices.DeleteFunc(slices.Clone(stats), func(st Stat) bool { return spared[st.PID] })), nil
 }
 
-func hasMark(pid int, name, value string) bool {
-	environ, err := readBounded(procPath(pid, "environ"), maxEnviron)
+// marks are the live processes of the host by the mark that they carry.
+type marks struct {
+	table  *Table
+	byMark map[string][]Stat
+}
+
+func readMarks() (marks, error) {
+	table, err := ReadTable()
 	if err != nil {
-		return false
+		return marks{}, err
 	}
-	mark := []byte(name + "=" + value)
-	for entry := range bytes.SplitSeq(environ, []byte{0}) {
-		if bytes.Equal(entry, mark) {
-			return true
+	m := marks{table: table, byMark: map[string][]Stat{}}
+	for _, st := range table.stats {
+		if mark := markOf(st.PID); mark != "" && !dead(st.State) {
+			m.byMark[mark] = append(m.byMark[mark], st)
 		}
 	}
-	return false
+	return m, nil
+}
+
+// markOf returns the mark that a process carries, "" if none or if it may not
+// be read.
+func markOf(pid int) string {
+	environ, err := readBounded(procPath(pid, "environ"), maxEnviron)
+	if err != nil {
+		return ""
+	}
+	for entry := range bytes.SplitSeq(environ, []byte{0}) {
+		if mark, ok := bytes.CutPrefix(entry, []byte(KeyMark+"=")); ok {
+			return string(mark)
+		}
+	}
+	return ""
 }

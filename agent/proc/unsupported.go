@@ -32,9 +32,6 @@ func KillGroup(context.Context, Identity, time.Duration, ...Identity) error { re
 // GroupMembers is not available here.
 func GroupMembers(Identity) ([]Process, error) { return nil, ErrUnsupported }
 
-// Strays is not available here.
-func Strays(KillScope) ([]Process, error) { return nil, ErrUnsupported }
-
 // Describe is not available here.
 func Describe(Identity, Host, Sample) (Facts, error) { return Facts{}, ErrUnsupported }
 
@@ -57,6 +54,9 @@ func NewFinder(*Accounts) *Finder { return &Finder{} }
 func (*Finder) Find(context.Context, Target) Probe {
 	return Probe{Verdict: Uncertain, Evidence: ErrUnsupported.Error()}
 }
+
+// Strays is not available here.
+func (*Finder) Strays(KillScope) ([]Process, error) { return nil, ErrUnsupported }
 
 // Watcher is not available here.
 type Watcher struct{}

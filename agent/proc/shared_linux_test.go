@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestLooksThatShareASurveySeeTheHostAsItIs: while others search all the time,
+// TestLooksThatShareAReadingSeeTheHostAsItIs: while others search all the time,
 // a look sees what had begun, and not what had ended, before it.
-func TestLooksThatShareASurveySeeTheHostAsItIs(t *testing.T) {
+func TestLooksThatShareAReadingSeeTheHostAsItIs(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)
 	finder, target := NewFinder(NewAccounts()), Target{ProcName: "app", SetupPath: s.dir}
@@ -38,10 +38,10 @@ func TestLooksThatShareASurveySeeTheHostAsItIs(t *testing.T) {
 	}
 }
 
-func TestSearchesAtTheSameTimeShareSurveys(t *testing.T) {
+func TestSearchesAtTheSameTimeShareReadings(t *testing.T) {
 	t.Parallel()
-	var s surveys
-	held := &survey{done: make(chan struct{})}
+	s := &shared[[]located]{read: readLocated}
+	held := &reading[[]located]{done: make(chan struct{})}
 	s.begin(held) // a reading that is under way
 	const searches = 50
 	var mu sync.Mutex
