@@ -2,10 +2,11 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -76,12 +77,23 @@ func (f *opFlags) run(cmd *cobra.Command, action procfleet.Action) error {
 		Action: action, Process: spec, Hosts: hosts, Timeout: procfleet.Duration(f.timeout),
 	}, f.key)
 	if err != nil {
-		return err
+		return f.howToRepeat(err)
 	}
 	if !f.wait {
 		return f.accepted(cmd, id)
 	}
 	return f.watch(cmd, client, id)
+}
+
+// howToRepeat adds the key to an error after which the task may be there.
+func (f *opFlags) howToRepeat(err error) error {
+	if !errors.Is(err, apiclient.ErrUnknown) {
+		return err
+	}
+	if answer, ok := errors.AsType[*apiclient.Error](err); ok && answer.Task != "" {
+		err = fmt.Errorf("%w; its id would be %s", err, answer.Task)
+	}
+	return fmt.Errorf("%w; repeat the command with --idempotency-key %s, which never makes a second task", err, f.key)
 }
 
 // accepted tells the id to a caller who does not wait.
@@ -99,9 +111,9 @@ func (f *opFlags) watch(cmd *cobra.Command, client *apiclient.Client, id string)
 		out = cmd.ErrOrStderr() // progress must not mix with the document
 	}
 	fmt.Fprintln(out, id)
-	task, err := watchTask(cmd.Context(), client, id, out)
+	task, err := watchTask(cmd, client, id, f.server, out)
 	if err != nil {
-		return fmt.Errorf("%w; the task goes on, follow it with: procfleet task watch %s%s", err, id, serverHint(f.server))
+		return err
 	}
 	if f.json {
 		err = writeTaskJSON(cmd.Context(), cmd.OutOrStdout(), client, task)
@@ -109,7 +121,7 @@ func (f *opFlags) watch(cmd *cobra.Command, client *apiclient.Client, id string)
 		err = writeOutcome(cmd.Context(), out, client, task)
 	}
 	if err != nil {
-		return err
+		return howToFollow(err, id, f.server)
 	}
 	if task.State != string(procfleet.TaskFinished) || task.Counts.Failed() > 0 {
 		return errHostsFailed
@@ -186,9 +198,22 @@ func readHosts(cmd *cobra.Command, path string) ([]string, error) {
 	return hosts, scanner.Err()
 }
 
-func watchTask(ctx context.Context, client *apiclient.Client, id string, out io.Writer) (apiclient.Task, error) {
+// watchTask shows the progress of a task on out until it is finished.
+func watchTask(cmd *cobra.Command, client *apiclient.Client, id, server string, out io.Writer) (apiclient.Task, error) {
 	progress := newProgress(out)
-	task, err := client.Watch(ctx, id, progress.show)
+	task, err := client.Watch(cmd.Context(), id, progress.show, func(err error) {
+		progress.end()
+		fmt.Fprintf(cmd.ErrOrStderr(), "%v; asking again for up to %v\n", err, client.Patience)
+	})
 	progress.end()
-	return task, err
+	return task, howToFollow(err, id, server)
+}
+
+// howToFollow adds to an error how to go on watching a task that it did not
+// touch.
+func howToFollow(err error, id, server string) error {
+	if refusal, ok := errors.AsType[*apiclient.Error](err); err == nil || (ok && refusal.Status < http.StatusInternalServerError) {
+		return err
+	}
+	return fmt.Errorf("%w; the task goes on, follow it with: procfleet task watch %s%s", err, id, serverHint(server))
 }

@@ -181,7 +181,7 @@ func newTaskWatch(f *taskFlags) *cobra.Command {
 			if f.json {
 				out = cmd.ErrOrStderr()
 			}
-			task, err := watchTask(cmd.Context(), client, args[0], out)
+			task, err := watchTask(cmd, client, args[0], f.server, out)
 			if err != nil {
 				return err
 			}

@@ -26,10 +26,16 @@ const (
 	// idempotency key makes the repeats harmless.
 	submitTries = 4
 	retryPause  = time.Second
+	// patience is enough for a server to be restarted, on another machine too.
+	patience = 60 * time.Second
 )
 
 // Client asks one server. It is safe for concurrent use.
 type Client struct {
+	// Patience is how long Watch goes on asking a server that does not
+	// answer; New sets 60 s.
+	Patience time.Duration
+
 	base string
 	http *http.Client
 }
@@ -40,7 +46,7 @@ func New(server string) (*Client, error) {
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return nil, fmt.Errorf("server %q is not a URL like http://127.0.0.1:8080", server)
 	}
-	return &Client{base: strings.TrimRight(server, "/"), http: &http.Client{Timeout: requestTimeout}}, nil
+	return &Client{Patience: patience, base: strings.TrimRight(server, "/"), http: &http.Client{Timeout: requestTimeout}}, nil
 }
 
 // Submission is the body of POST /v1/tasks.
@@ -124,7 +130,7 @@ func (p Page) query() string {
 
 // Submit sends a submission and returns the task's id. While the server is
 // busy or the connection breaks it tries again under the same key, which must
-// not be empty.
+// not be empty. The error wraps [ErrUnknown] if a task may have been made.
 func (c *Client) Submit(ctx context.Context, s Submission, idempotencyKey string) (string, error) {
 	body, err := json.Marshal(s)
 	if err != nil {
@@ -133,17 +139,25 @@ func (c *Client) Submit(ctx context.Context, s Submission, idempotencyKey string
 	var answer struct {
 		ID string `json:"id"`
 	}
+	unknown := false
 	for try := 1; ; try++ {
 		err = c.do(ctx, http.MethodPost, "/v1/tasks", body, http.Header{"Idempotency-Key": {idempotencyKey}}, &answer)
+		unknown = unknown || mayHaveBeenAccepted(err)
 		if err == nil || try == submitTries || !worthRepeating(err) {
-			return answer.ID, err
+			break
 		}
 		select {
 		case <-time.After(retryPause):
+			continue
 		case <-ctx.Done():
-			return "", context.Cause(ctx)
+			err = context.Cause(ctx)
 		}
+		break
 	}
+	if err != nil && unknown && !refused(err) {
+		err = fmt.Errorf("%w (%w)", err, ErrUnknown)
+	}
+	return answer.ID, err
 }
 
 // Task returns a task.
@@ -162,20 +176,28 @@ func (c *Client) Results(ctx context.Context, id string, p Page) (page ResultPag
 }
 
 // Watch polls a task until it is done, telling seen each time, and returns
-// it. It gives up only when ctx ends or the server refuses; while the server
-// is busy or the connection is broken it keeps asking.
-func (c *Client) Watch(ctx context.Context, id string, seen func(Task)) (Task, error) {
+// it. While the server is busy, fails or does not answer it keeps asking, up to
+// c.Patience after the last answer; away is told of each such outage once. It
+// gives up at once when ctx ends or the server refuses.
+func (c *Client) Watch(ctx context.Context, id string, seen func(Task), away func(error)) (Task, error) {
 	const first, slowest = 50 * time.Millisecond, time.Second
+	answered, outage := time.Now(), false
 	for pause := first; ; pause = min(pause*3/2, slowest) {
 		t, err := c.Task(ctx, id)
 		switch {
 		case err == nil:
+			answered, outage = time.Now(), false
 			seen(t)
 			if t.Done() {
 				return t, nil
 			}
-		case !worthRepeating(err):
+		case ctx.Err() != nil:
+			return Task{}, context.Cause(ctx)
+		case refused(err), time.Since(answered) > c.Patience:
 			return Task{}, err
+		case !outage:
+			outage = true
+			away(err)
 		}
 		select {
 		case <-time.After(pause):
@@ -194,6 +216,7 @@ type Error struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 	Field   string `json:"field,omitempty"`
+	Task    string `json:"task,omitempty"` // of an unknown outcome, if the server knows it
 }
 
 func (e *Error) Error() string {
@@ -213,11 +236,30 @@ func (e *Error) Error() string {
 // ErrUnreachable means that no server answers at the address.
 var ErrUnreachable = errors.New("server not reachable")
 
+// ErrUnknown means that a submission may have been accepted or not.
+var ErrUnknown = errors.New("the task may have been accepted or not")
+
+// codeUnknown is how a server says that it does not know what became of a
+// submission.
+const codeUnknown = "unknown"
+
+// refused reports whether the server has said no, which it will say again.
+func refused(err error) bool {
+	answer, ok := errors.AsType[*Error](err)
+	return ok && answer.Status < http.StatusInternalServerError
+}
+
 func worthRepeating(err error) bool {
+	return !refused(err) && !errors.Is(err, ErrUnreachable) && !errors.Is(err, context.Canceled)
+}
+
+// mayHaveBeenAccepted is true of the failures that do not say that nothing
+// was done: the server did not know, or its answer was lost.
+func mayHaveBeenAccepted(err error) bool {
 	if answer, ok := errors.AsType[*Error](err); ok {
-		return answer.Status == http.StatusServiceUnavailable
+		return answer.Code == codeUnknown || answer.Status >= http.StatusInternalServerError && answer.Status != http.StatusServiceUnavailable
 	}
-	return !errors.Is(err, ErrUnreachable) && !errors.Is(err, context.Canceled)
+	return err != nil && !errors.Is(err, ErrUnreachable)
 }
 
 func (c *Client) get(ctx context.Context, path string, into any) error {

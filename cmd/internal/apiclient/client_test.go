@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/cmd/internal/apiclient"
@@ -107,9 +109,60 @@ func TestWatchEndsWhenTheTaskIsDone(t *testing.T) {
 		}
 	})
 	var states []string
-	last, err := client.Watch(t.Context(), "x", func(task apiclient.Task) { states = append(states, task.State) })
-	if err != nil || last.FinishedAt.IsZero() || strings.Join(states, " ") != "running finished" {
-		t.Errorf("%+v after %v, %v", last, states, err)
+	outages := 0
+	last, err := client.Watch(t.Context(), "x", func(task apiclient.Task) { states = append(states, task.State) }, func(error) { outages++ })
+	if err != nil || last.FinishedAt.IsZero() || strings.Join(states, " ") != "running finished" || outages != 1 {
+		t.Errorf("%+v after %v and %d outages, %v", last, states, outages, err)
+	}
+}
+
+func TestWatchSurvivesARestartOfTheServerAndHasAnEnd(t *testing.T) {
+	t.Parallel()
+	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"id":"x","state":"finished"}`)
+	})
+	first := httptest.NewServer(handler)
+	address := first.Listener.Addr().String()
+	first.Close()
+	client, err := apiclient.New("http://" + address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	var second *httptest.Server
+	last, err := client.Watch(ctx, "x", func(apiclient.Task) {}, func(error) {
+		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second = httptest.NewUnstartedServer(handler)
+		_ = second.Listener.Close() // it was to find an address
+		second.Listener = listener
+		second.Start()
+	})
+	if err != nil || !last.Done() {
+		t.Errorf("%+v, %v", last, err)
+	}
+	second.Close()
+	client.Patience = 100 * time.Millisecond
+	if _, err := client.Watch(ctx, "x", func(apiclient.Task) {}, func(error) {}); !errors.Is(err, apiclient.ErrUnreachable) {
+		t.Errorf("without a server: %v", err)
+	}
+}
+
+func TestSubmitSaysWhenATaskMayHaveBeenMade(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]bool{
+		`{"error":{"code":"unknown","message":"m","task":"GSETASK:1:2"}}`: true,
+		`{"error":{"code":"unavailable","message":"m"}}`:                  false,
+	} {
+		client := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, body)
+		})
+		if _, err := client.Submit(t.Context(), apiclient.Submission{}, "k"); err == nil || errors.Is(err, apiclient.ErrUnknown) != want {
+			t.Errorf("%s: %v", body, err)
+		}
 	}
 }
 
