@@ -42,7 +42,7 @@ func connectBus(ctx context.Context, cfg natsconn.Config) (*backends, error) {
 	}
 	var err error
 	if b.conn, err = natsconn.Connect(cfg); err != nil {
-		return nil, err
+		return nil, usageError("--nats: %w", err)
 	}
 	if b.js, err = natsconn.JetStream(b.conn); err != nil {
 		b.conn.Close()
@@ -58,7 +58,24 @@ func connectBus(ctx context.Context, cfg natsconn.Config) (*backends, error) {
 }
 
 func (b *backends) ensure(ctx context.Context, log logrus.FieldLogger) error {
-	return patiently(ctx, log, "waiting for NATS", func() error { return bus.Ensure(ctx, b.js, bus.Options{}) })
+	if err := b.awaitConnection(ctx); err != nil {
+		return err
+	}
+	return patiently(ctx, log, "waiting for JetStream", func() error { return bus.Ensure(ctx, b.js, bus.Options{}) })
+}
+
+// awaitConnection waits for the first connection, or the next one, of which
+// natsconn writes the log.
+func (b *backends) awaitConnection(ctx context.Context) error {
+	const pause = 20 * time.Millisecond
+	for !b.conn.IsConnected() {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+	return nil
 }
 
 // keepStreams prepares the streams again after each reconnection: a broker
@@ -115,21 +132,34 @@ func (b *backends) ready(ctx context.Context) error {
 	return nil
 }
 
-// patiently repeats try while it fails for want of a server.
+// patiently repeats try while it fails for want of a server. It returns the
+// cause of ctx once that has ended.
 func patiently(ctx context.Context, log logrus.FieldLogger, what string, try func() error) error {
 	const pause = time.Second
 	for {
 		err := try()
-		if err == nil || !away(err) || ctx.Err() != nil {
+		if err == nil || !away(err) {
 			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 		log.WithError(err).Warn(what)
 		select {
 		case <-ctx.Done():
-			return err
+			return context.Cause(ctx)
 		case <-time.After(pause):
 		}
 	}
+}
+
+// unlessStopped makes an orderly end of the error with which waiting for
+// servers ended because ctx did.
+func unlessStopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+		return nil
+	}
+	return err
 }
 
 func away(err error) bool {

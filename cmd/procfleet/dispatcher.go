@@ -29,7 +29,7 @@ func newDispatcher() *cobra.Command {
 			if err := cfg.WithDefaults().Validate(); err != nil {
 				return usageError("%w", err)
 			}
-			return runDispatcher(cmd.Context(), cfg, natsURL, redisURL, log)
+			return unlessStopped(cmd.Context(), runDispatcher(cmd.Context(), cfg, natsURL, redisURL, log))
 		},
 	}
 	flags := cmd.Flags()

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -60,6 +62,7 @@ func TestWrongUsageEndsWith2AndPointsToHelp(t *testing.T) {
 		"unknown command":        {"fly"},
 		"unknown flag":           {"up", "--fast"},
 		"unexpected argument":    {"up", "now"},
+		"no URL of NATS":         {"dispatcher", "--http", "127.0.0.1:0", "--nats", "foo://x"},
 		"bad value of a flag":    {"simulate", "--agents", "many"},
 		"task without a verb":    {"task"},
 		"op without an action":   {"op"},
@@ -176,5 +179,21 @@ func TestProgressOnATerminalIsABarThatRedrawsItself(t *testing.T) {
 	p.end()
 	if got := out.String(); !strings.HasPrefix(got, "\r[###############---------------] running 5/10") || !strings.HasSuffix(got, "\n") {
 		t.Errorf("got %q", got)
+	}
+}
+
+func TestARoleThatIsStoppedWhileItWaitsEndsWell(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("received terminated"))
+	for _, args := range [][]string{
+		{"worker", "--nats", "nats://127.0.0.1:1"},
+		{"dispatcher", "--http", "127.0.0.1:0", "--nats", "nats://127.0.0.1:1"},
+		{"up", "--http", "127.0.0.1:0", "--nats", "nats://127.0.0.1:1", "--agent=false", "--data", t.TempDir()},
+	} {
+		var stdout, stderr bytes.Buffer
+		if code := run(ctx, append(args, "--log-level=error"), &stdout, &stderr); code != 0 || stderr.Len() > 0 {
+			t.Errorf("%v: exit %d, %s", args, code, stderr.String())
+		}
 	}
 }

@@ -31,7 +31,7 @@ kill -9. Ctrl-C ends it in good order and leaves supervised processes alone; a s
 		Example: `  procfleet up --demo
   procfleet up --http 127.0.0.1:9000 --data /var/lib/procfleet --redis redis://127.0.0.1:6379/0`,
 		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return unlessStopped(cmd.Context(), f.run(cmd)) },
 	}
 	f.register(cmd.Flags())
 	return cmd

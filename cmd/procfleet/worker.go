@@ -32,7 +32,7 @@ func newWorker() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return runWorker(cmd.Context(), natsURL, redisURL, listen, log)
+			return unlessStopped(cmd.Context(), runWorker(cmd.Context(), natsURL, redisURL, listen, log))
 		},
 	}
 	flags := cmd.Flags()

@@ -7,6 +7,7 @@ package natsconn
 import (
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -53,10 +54,16 @@ type Config struct {
 
 // Connect returns a connection that heals itself until it is closed. It
 // returns at once even if no server answers: the first connection is then
-// still being tried. Publishing while away fails instead of being buffered.
+// still being tried, and the log says why it fails. Publishing while away fails
+// instead of being buffered. An error means that the Config is wrong.
 func Connect(cfg Config) (*nats.Conn, error) {
 	if cfg.Log == nil {
 		return nil, errors.New("natsconn: Config.Log is missing")
+	}
+	if cfg.InProcess == nil {
+		if err := checkURLs(cfg.URL); err != nil {
+			return nil, err
+		}
 	}
 	nc, err := nats.Connect(cfg.URL, cfg.options()...)
 	if err != nil {
@@ -67,9 +74,14 @@ func Connect(cfg Config) (*nats.Conn, error) {
 
 func (cfg *Config) options() []nats.Option {
 	log := cfg.Log.WithField("component", "nats")
+	serverOf := (*nats.Conn).ConnectedUrlRedacted
+	if cfg.InProcess != nil {
+		serverOf = func(*nats.Conn) string { return "in this process" }
+	}
 	opts := []nats.Option{
 		nats.Name(cfg.Name),
 		nats.Timeout(dialTimeout),
+		nats.SetCustomDialer(&dialer{Dialer: net.Dialer{Timeout: dialTimeout}, log: log}),
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait),
@@ -79,7 +91,7 @@ func (cfg *Config) options() []nats.Option {
 		nats.MaxPingsOutstanding(pingsOut),
 		nats.DrainTimeout(drainTimeout),
 		nats.ConnectHandler(func(nc *nats.Conn) {
-			log.WithField("server", nc.ConnectedUrlRedacted()).Info("connected")
+			log.WithField("server", serverOf(nc)).Info("connected")
 		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil { // nil is our own Close or Drain
@@ -87,7 +99,7 @@ func (cfg *Config) options() []nats.Option {
 			}
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
-			log.WithField("server", nc.ConnectedUrlRedacted()).Info("reconnected")
+			log.WithField("server", serverOf(nc)).Info("reconnected")
 			if cfg.OnReconnect != nil {
 				cfg.OnReconnect()
 			}

@@ -2,8 +2,12 @@ package natsconn_test
 
 import (
 	"fmt"
+	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/natsembed"
@@ -54,4 +58,53 @@ func TestMissingLogIsRefused(t *testing.T) {
 	if _, err := natsconn.Connect(natsconn.Config{URL: "nats://127.0.0.1:1"}); err == nil {
 		t.Error("a connection without a log was opened")
 	}
+}
+
+func TestWhatIsNoURLOfNATSIsRefused(t *testing.T) {
+	t.Parallel()
+	for url, good := range map[string]bool{
+		"nats://127.0.0.1:1": true, "127.0.0.1:1": true, "tls://[::1]:1, nats://user:word@127.0.0.1:1": true,
+		"foo://127.0.0.1:1": false, "nats://": false, "": false, "nats://127.0.0.1:1,": false, "nats://a b": false,
+	} {
+		nc, err := natsconn.Connect(natsconn.Config{URL: url, Log: testenv.Silent()})
+		if (err == nil) != good {
+			t.Errorf("%q: %v", url, err)
+		}
+		if err == nil {
+			nc.Close()
+		}
+	}
+}
+
+func TestTheLogSaysWhyAServerIsNotReached(t *testing.T) {
+	t.Parallel()
+	var log lockedBuffer
+	logger := logrus.New()
+	logger.SetOutput(&log)
+	nc, err := natsconn.Connect(natsconn.Config{URL: "nats://127.0.0.1:1", Log: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if text := log.String(); !strings.Contains(text, "127.0.0.1:1") || !strings.Contains(text, "refused") {
+		t.Errorf("log: %s", text)
+	}
+}
+
+// lockedBuffer is a buffer for several goroutines.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
