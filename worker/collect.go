@@ -29,9 +29,10 @@ type collector struct {
 const maxCollectBytes = 8 << 20
 
 // pull asks for messages once and works on them batch by batch as they come.
-// work outlives ctx: it ends what is held after pulling has ended.
+// It goes on when ctx ends, as fetch does. work outlives ctx: it ends what is
+// held after pulling has ended.
 func (c *collector) pull(ctx, work context.Context, consumer jetstream.Consumer) error {
-	pullCtx, cancel := context.WithTimeout(ctx, c.timing.Pull)
+	pullCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timing.Pull)
 	defer cancel()
 	arriving, err := consumer.Fetch(c.max, jetstream.FetchContext(pullCtx), jetstream.FetchMaxBytes(maxCollectBytes))
 	if err != nil {

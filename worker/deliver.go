@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -20,6 +21,7 @@ import (
 // deliverer takes chunk references from the lanes and delivers the chunks.
 type deliverer struct {
 	store    Store
+	bus      *bus.Bus
 	asker    *asker
 	clock    *clock
 	link     *link
@@ -60,8 +62,8 @@ func (d *deliverer) deliver(ctx context.Context, msg jetstream.Msg, at *place) {
 	switch {
 	case err == nil, errors.Is(err, errOverdue), errors.Is(err, taskstore.ErrNotFound):
 		d.answer(msg, msg.Ack())
-	case ctx.Err() != nil, errors.Is(err, errDraining):
-		d.answer(msg, msg.Nak()) // another worker takes it now
+	case ctx.Err() != nil, errors.Is(err, errGiveBack):
+		d.giveBack(ctx, msg)
 	default:
 		d.log.WithError(err).WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk}).Error("chunk not delivered, will come again")
 		d.answer(msg, msg.NakWithDelay(jitter(d.timing.RetryMax)))
@@ -89,8 +91,13 @@ func (d *deliverer) barrier(msg jetstream.Msg) {
 // deliverChunk returns nil when the chunk needs no further delivery.
 func (d *deliverer) deliverChunk(ctx context.Context, ref bus.ChunkRef, at *place) error {
 	begun, err := d.begin(ctx, ref)
-	if err != nil || begun.Gate != taskstore.GateOpen {
+	switch {
+	case err != nil:
 		return err
+	case begun.Gate == taskstore.GateFinished:
+		return d.noteDone(ctx, ref)
+	case begun.Gate != taskstore.GateOpen:
+		return nil
 	}
 	d.reached(PointBegun)
 	if err := at.carry(ctx, len(begun.Open)); err != nil {
@@ -101,7 +108,7 @@ func (d *deliverer) deliverChunk(ctx context.Context, ref bus.ChunkRef, at *plac
 		return err
 	}
 	err = dl.run(ctx)
-	if errors.Is(err, errOverdue) || errors.Is(err, errDraining) {
+	if errors.Is(err, errOverdue) || errors.Is(err, errGiveBack) {
 		err = cmp.Or(dl.tell(ctx, false), err)
 	}
 	if err == nil {
@@ -110,7 +117,17 @@ func (d *deliverer) deliverChunk(ctx context.Context, ref bus.ChunkRef, at *plac
 	return err
 }
 
-// begin asks the gate, for as long as the store is away.
+// noteDone ends a chunk whose items all have their results, as far as nobody
+// did: the sweep would have it delivered again and again.
+func (d *deliverer) noteDone(ctx context.Context, ref bus.ChunkRef) error {
+	return d.timing.untilStored(ctx, func(ctx context.Context) error {
+		return d.store.Delivered(ctx, ref.Task, ref.Chunk, nil, true)
+	})
+}
+
+// begin asks the gate, for as long as the store is away. Only items that no
+// agent has accepted are left in Open: the others are the agents' and, if
+// they are lost there, the sweep's.
 func (d *deliverer) begin(ctx context.Context, ref bus.ChunkRef) (*taskstore.Begun, error) {
 	var begun taskstore.Begun
 	started := time.Now()
@@ -121,12 +138,13 @@ func (d *deliverer) begin(ctx context.Context, ref bus.ChunkRef) (*taskstore.Beg
 	if err != nil {
 		return nil, fmt.Errorf("begin chunk %s/%d: %w", ref.Task, ref.Chunk, err)
 	}
+	begun.Open = slices.DeleteFunc(begun.Open, func(i int) bool { return slices.Contains(begun.Delivered, i) })
 	d.metrics.storeTime(ctx, "begin", started)
 	return &begun, nil
 }
 
-// isolate ends the open items of a chunk that came too often, so that it does
-// not come for ever.
+// isolate ends the items of a chunk that came too often, so that it does not
+// come for ever.
 func (d *deliverer) isolate(ctx context.Context, ref bus.ChunkRef, msg jetstream.Msg) error {
 	log := d.log.WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk})
 	begun, err := d.begin(ctx, ref)
@@ -143,9 +161,7 @@ func (d *deliverer) isolate(ctx context.Context, ref bus.ChunkRef, msg jetstream
 		results[n] = serverResult(begun.Chunk.First+i, procfleet.CodeFailed, procfleet.ReasonCommandFailed, text, d.clock.now())
 	}
 	if _, err = d.recorder.recordOf(ctx, ref.Task, results); err == nil {
-		err = d.timing.untilStored(ctx, func(ctx context.Context) error {
-			return d.store.Delivered(ctx, ref.Task, ref.Chunk, nil, true)
-		})
+		err = d.noteDone(ctx, ref)
 	}
 	if err != nil {
 		log.WithError(err).Error("poisoned chunk not ended, will come again")

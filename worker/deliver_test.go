@@ -185,23 +185,28 @@ func TestAnAgentThatRestartsInGoodOrderGetsItsCommand(t *testing.T) {
 }
 
 // Chunks in grace must not hold up the lane: with one place, the second chunk
-// passes only if the first steps aside. With no room to step aside it waits.
+// passes only if the first steps aside, or goes back to the queue for want of
+// room to step aside.
 func TestChunksInGraceStepAside(t *testing.T) {
 	t.Parallel()
-	e := start(t, func(c *worker.Config) { c.Limits.SmallChunks, c.Limits.Parked = 1, 1 })
+	e := start(t, func(c *worker.Config) {
+		c.Limits.SmallChunks, c.Limits.Parked = 1, 1
+		c.Timing.Ask.Grace = time.Hour
+	})
 	e.agent(host(1), accept)
 	e.store.present(host(2), "i2")
 	e.store.present(host(3), "i3")
-	first := e.submit(time.Minute, chunk(procfleet.ActionStart, host(2)))
-	passing := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
-	e.waitState(passing, 0, procfleet.StateDelivered)
+	parked := e.submit(time.Minute, chunk(procfleet.ActionStart, host(2)))
+	e.waitState(e.submit(time.Minute, chunk(procfleet.ActionStart, host(1))), 0, procfleet.StateDelivered)
 
-	e.submit(time.Minute, chunk(procfleet.ActionStart, host(3))) // holds the place: the room is full
-	e.eventually(func() bool { return e.store.called("Begin") == 3 }, "third chunk has the place")
-	waiting := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
-	(&fakeAgent{t: t, conn: e.Conn, host: host(2), reply: accept}).listen()
-	e.waitState(first, 0, procfleet.StateDelivered) // makes room for the third
-	e.waitState(waiting, 0, procfleet.StateDelivered)
+	noRoom := e.submit(time.Minute, chunk(procfleet.ActionStart, host(3)))
+	e.eventually(func() bool { return e.store.called("Republished") > 8 }, "the chunk goes back many times")
+	e.waitState(e.submit(time.Minute, chunk(procfleet.ActionStart, host(1))), 0, procfleet.StateDelivered)
+
+	for item, h := range map[procfleet.TaskID]procfleet.Host{parked: host(2), noRoom: host(3)} {
+		(&fakeAgent{t: t, conn: e.Conn, host: h, reply: accept}).listen()
+		e.waitState(item, 0, procfleet.StateDelivered)
+	}
 }
 
 func TestSilenceBecomesUnreachableOnlyAfterTheLastAcceptBefore(t *testing.T) {
@@ -410,33 +415,24 @@ func TestWhatCannotBeReadIsTerminated(t *testing.T) {
 	e.eventually(func() bool { return e.queued(bus.StreamOps) == 0 && e.queued(bus.StreamResults) == 0 }, "all are gone")
 }
 
+// poisoned has every delivery panic.
+func poisoned(c *worker.Config) {
+	c.Reached = func(point string) {
+		if point == worker.PointBegun {
+			panic("poison")
+		}
+	}
+}
+
 func TestAPoisonedChunkIsIsolated(t *testing.T) {
 	t.Parallel()
-	e := start(t, func(c *worker.Config) {
-		c.Reached = func(point string) {
-			if point == worker.PointBegun {
-				panic("poison")
-			}
-		}
-	})
+	e := start(t, poisoned)
 	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
 	r := e.waitState(id, 0, procfleet.StateFailed)
 	if r.Rank != procfleet.RankServer || !strings.Contains(r.Message, "outcome unknown") {
 		t.Errorf("result is %+v", r)
 	}
 	e.eventually(func() bool { return e.queued(bus.StreamOps) == 0 }, "chunk is gone")
-}
-
-func TestAStoppedWorkerGivesParkedChunksBack(t *testing.T) {
-	t.Parallel()
-	e := start(t)
-	e.store.present(host(1), "i1")
-	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
-	e.eventually(func() bool { return e.store.called("Presences") > 4 }, "the chunk is in grace")
-	e.stop()
-	e.agent(host(1), accept)
-	e.startWorker() // AckWait is longer than this test's patience would like
-	e.waitState(id, 0, procfleet.StateDelivered)
 }
 
 func TestBigAndSmallTasksShareAWorker(t *testing.T) {

@@ -39,11 +39,9 @@ type delivery struct {
 	results  []procfleet.Result
 }
 
-// Ends of a delivery without every host having answered.
-var (
-	errOverdue  = errors.New("the task's deadline has passed")
-	errDraining = errors.New("this worker is stopping")
-)
+// errOverdue ends a delivery without every host having answered, as does
+// [errGiveBack].
+var errOverdue = errors.New("the task's deadline has passed")
 
 func (d *deliverer) newDelivery(ctx context.Context, ref bus.ChunkRef, begun *taskstore.Begun, at *place) (*delivery, error) {
 	commands, err := newCommands(&begun.Task, &begun.Chunk)
@@ -133,7 +131,7 @@ func (dl *delivery) gather(ctx context.Context) error {
 			}
 			set = time.Time{}
 		case <-dl.place.parkedStop():
-			return errDraining
+			return errGiveBack
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -154,8 +152,10 @@ func (dl *delivery) tend(ctx context.Context) error {
 	if err := dl.tell(ctx, false); err != nil {
 		return err
 	}
-	if now.Sub(dl.started) >= dl.timing.Ask.StepAside && dl.place.stepAside() {
-		dl.slim()
+	if now.Sub(dl.started) >= dl.timing.Ask.StepAside {
+		if err := dl.stepAside(); err != nil {
+			return err
+		}
 	}
 	var due []*hostAsk
 	for _, h := range dl.hosts {
@@ -171,6 +171,19 @@ func (dl *delivery) tend(ctx context.Context) error {
 		dl.tendHost(h, now)
 	}
 	dl.schedule(now)
+	return nil
+}
+
+// stepAside makes way for the next chunk of the lane. A chunk that only waits
+// goes back to the queue if there is no room to wait elsewhere.
+func (dl *delivery) stepAside() error {
+	switch {
+	case dl.place.parked:
+	case dl.place.stepAside():
+		dl.slim()
+	case !slices.ContainsFunc(dl.hosts, func(h *hostAsk) bool { return h != nil && !h.waits() }):
+		return errGiveBack
+	}
 	return nil
 }
 

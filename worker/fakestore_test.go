@@ -127,6 +127,9 @@ func (s *fakeStore) Begin(_ context.Context, id procfleet.TaskID, chunk int) (ta
 		if !f.states[c.First+i].Final() {
 			b.Open = append(b.Open, i)
 		}
+		if f.states[c.First+i] == procfleet.StateDelivered {
+			b.Delivered = append(b.Delivered, i)
+		}
 	}
 	switch {
 	case f.task.State == procfleet.TaskRejected:
@@ -144,7 +147,7 @@ func (s *fakeStore) Begin(_ context.Context, id procfleet.TaskID, chunk int) (ta
 		b.Chunk.Specs = slices.Clone(c.Specs)
 		return b, nil
 	}
-	b.Open = nil
+	b.Open, b.Delivered = nil, nil
 	return b, nil
 }
 

@@ -56,6 +56,9 @@ func newHostAsk(index int, host procfleet.Host) *hostAsk {
 
 func (h *hostAsk) settled() bool { return len(h.todo) == 0 }
 
+// waits reports whether the host is one that may take long.
+func (h *hostAsk) waits() bool { return h.waiting || h.unanswered }
+
 // seen takes what the store knows of the host's agent and reports whether a
 // new instance took the place of the one that was asked.
 func (h *hostAsk) seen(p *taskstore.Presence) (replaced bool) {

@@ -55,8 +55,8 @@ func (l *lanes) pullBig(ctx, work context.Context, consumer jetstream.Consumer) 
 		l.deliverer.held.add(msg)
 		at, err := l.big.enter(ctx)
 		if err != nil {
+			l.deliverer.giveBack(work, msg)
 			l.deliverer.held.remove(msg)
-			l.deliverer.answer(msg, msg.Nak())
 			return
 		}
 		l.deliveries.Go(func() { l.deliverer.deliver(work, msg, at) })
@@ -64,9 +64,10 @@ func (l *lanes) pullBig(ctx, work context.Context, consumer jetstream.Consumer) 
 }
 
 // fetch asks for up to n messages and hands each over as it arrives, until
-// all came or wait is over.
+// all came or wait is over. It goes on when ctx ends: what the server gives to
+// a request that nobody reads is held up for as long as a lost message.
 func fetch(ctx context.Context, consumer jetstream.Consumer, n int, wait time.Duration, handle func(jetstream.Msg)) error {
-	ctx, cancel := context.WithTimeout(ctx, wait)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait)
 	defer cancel()
 	batch, err := consumer.Fetch(n, jetstream.FetchContext(ctx))
 	if err != nil {

@@ -20,9 +20,9 @@ type share struct {
 type parkingRoom struct {
 	free *semaphore.Weighted
 	used atomic.Int64
-	// leave is closed when the worker stops: what is parked goes back to the
-	// queue for another worker.
-	leave <-chan struct{}
+	// leave is closed when the worker pulls no more chunks: what is parked
+	// goes back to the queue for another worker.
+	leave chan struct{}
 }
 
 // place is a chunk's place in a share, or in the parking room once it stepped
@@ -67,10 +67,10 @@ func (p *place) carry(ctx context.Context, n int) error {
 	return nil
 }
 
-// stepAside moves the chunk to the parking room, if there is room, and makes
-// way for the next. It reports whether it did so now.
+// stepAside moves a chunk that is not there yet to the parking room and makes
+// way for the next. It reports false if there is no room.
 func (p *place) stepAside() bool {
-	if p.parked || !p.share.room.free.TryAcquire(1) {
+	if !p.share.room.free.TryAcquire(1) {
 		return false
 	}
 	p.vacate()

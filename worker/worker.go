@@ -39,7 +39,7 @@ func New(cfg Config) (*Worker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	room := &parkingRoom{free: semaphore.NewWeighted(int64(cfg.Limits.Parked))}
+	room := &parkingRoom{free: semaphore.NewWeighted(int64(cfg.Limits.Parked)), leave: make(chan struct{})}
 	m, err := newMetrics(cfg.Meter, room)
 	if err != nil {
 		return nil, fmt.Errorf("worker: metrics: %w", err)
@@ -52,7 +52,7 @@ func New(cfg Config) (*Worker, error) {
 	w.notify = newNotifier(&w.cfg, w.clock, m)
 	rec := &recorder{store: cfg.Store, timing: &w.cfg.Timing, finished: w.notify, metrics: m}
 	w.deliver = &deliverer{
-		store: cfg.Store, asker: w.asker, clock: w.clock, link: w.link, held: w.held,
+		store: cfg.Store, bus: cfg.Bus, asker: w.asker, clock: w.clock, link: w.link, held: w.held,
 		recorder: rec, metrics: m, timing: &w.cfg.Timing, reached: cfg.Reached, log: w.log.WithField("component", "worker.deliver"),
 	}
 	w.collect = &collector{
@@ -83,8 +83,9 @@ func (w *Worker) Ready() bool {
 // errDrainTimeout is the cause when Run stops waiting for what it holds.
 var errDrainTimeout = errors.New("worker: stopped before everything in hand was finished")
 
-// Run works until ctx ends. Then it stops pulling, finishes what it holds
-// within Timing.Drain, gives the rest back to the queue, and returns nil.
+// Run works until ctx ends. Then it stops pulling, for which the requests
+// under way take up to Timing.Pull, finishes what it holds within
+// Timing.Drain, gives the rest back to the queue, and returns nil.
 // While the bus or the store is away it waits for them to come back; it does
 // nothing before it has read the store's clock. Run may be called once.
 func (w *Worker) Run(ctx context.Context) error {
@@ -100,7 +101,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	defer w.presence.stop()
 	defer w.notify.http.CloseIdleConnections()
-	w.room.leave = ctx.Done()
 
 	// Two lifetimes: pulling ends with ctx, work on what was pulled goes on.
 	work, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -128,7 +128,7 @@ func (w *Worker) Run(ctx context.Context) error {
 // work pulls until ctx ends and returns when all that was pulled is finished,
 // or work has ended.
 func (w *Worker) work(ctx, work context.Context) {
-	var pulling, telling sync.WaitGroup
+	var chunks, pulling, telling sync.WaitGroup
 	nothingMore := make(chan struct{})
 	for range w.cfg.Limits.Notifiers {
 		telling.Go(func() { w.notify.run(work, nothingMore) })
@@ -144,7 +144,7 @@ func (w *Worker) work(ctx, work context.Context) {
 			pull = l.pullSmall
 		}
 		open := func(ctx context.Context) (jetstream.Consumer, error) { return w.cfg.Bus.DeliverConsumer(ctx, lane) }
-		pulling.Go(func() { w.pull(ctx, work, "deliver-"+string(lane), open, pull) })
+		chunks.Go(func() { w.pull(ctx, work, "deliver-"+string(lane), open, pull) })
 	}
 	for _, lane := range resultLanes {
 		open := func(ctx context.Context) (jetstream.Consumer, error) { return w.cfg.Bus.CollectConsumer(ctx, lane) }
@@ -152,6 +152,8 @@ func (w *Worker) work(ctx, work context.Context) {
 	}
 	pulling.Go(func() { w.presence.run(ctx) })
 	pulling.Go(func() { w.sweep.run(ctx, work) })
+	chunks.Wait()
+	close(w.room.leave)
 	pulling.Wait()
 	l.deliveries.Wait()
 	close(nothingMore)
