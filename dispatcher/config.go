@@ -26,6 +26,9 @@ type Config struct {
 	// AllowUnauthenticated permits a Listen that is not loopback although
 	// callers are not authenticated.
 	AllowUnauthenticated bool
+	// Listener, if set, is served instead of one that Run binds to Listen,
+	// which still says who can reach it. Run closes it.
+	Listener net.Listener
 	// Listening, if set, is called once with the address that was bound.
 	Listening func(net.Addr)
 

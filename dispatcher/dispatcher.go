@@ -58,9 +58,9 @@ func (d *Dispatcher) Handler() http.Handler { return d.handler }
 // and returns when the requests under way are answered or Timeouts.Drain has
 // passed. It returns nil after an orderly end.
 func (d *Dispatcher) Run(ctx context.Context) error {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", d.cfg.Listen)
+	listener, err := d.listener(ctx)
 	if err != nil {
-		return fmt.Errorf("dispatcher: %w; choose another address if it is in use", err)
+		return fmt.Errorf("dispatcher: %w", err)
 	}
 	server := d.server()
 	served := make(chan error, 1)
@@ -79,6 +79,13 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		err = errors.Join(err, fmt.Errorf("dispatcher: serve: %w", last))
 	}
 	return err
+}
+
+func (d *Dispatcher) listener(ctx context.Context) (net.Listener, error) {
+	if d.cfg.Listener != nil {
+		return d.cfg.Listener, nil
+	}
+	return new(net.ListenConfig).Listen(ctx, "tcp", d.cfg.Listen)
 }
 
 func (d *Dispatcher) server() *http.Server {

@@ -41,6 +41,11 @@ func newDispatcher() *cobra.Command {
 }
 
 func runDispatcher(ctx context.Context, cfg dispatcher.Config, natsURL, redisURL string, log logrus.FieldLogger) error {
+	listener, err := listen(ctx, "--http", cfg.Listen)
+	if err != nil {
+		return err
+	}
+	defer listener.Close() // in case nobody serves it
 	metrics, err := telemetry.NewMetrics()
 	if err != nil {
 		return err
@@ -53,6 +58,7 @@ func runDispatcher(ctx context.Context, cfg dispatcher.Config, natsURL, redisURL
 	if err := back.openRedis(ctx, redisURL, log); err != nil {
 		return err
 	}
+	cfg.Listener = listener
 	cfg.Log, cfg.Meter, cfg.Metrics = log, metrics.Meter("dispatcher"), metrics.Handler()
 	cfg.Ready, cfg.Reached = back.ready, crashpoint.FromEnv()
 	d, err := dispatcher.New(cfg, back.store, back.bus)

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
+	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -195,5 +198,28 @@ func TestARoleThatIsStoppedWhileItWaitsEndsWell(t *testing.T) {
 		if code := run(ctx, append(args, "--log-level=error"), &stdout, &stderr); code != 0 || stderr.Len() > 0 {
 			t.Errorf("%v: exit %d, %s", args, code, stderr.String())
 		}
+	}
+}
+
+func TestAnAddressInUseIsToldBeforeAnythingIsStarted(t *testing.T) {
+	t.Parallel()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() }) // nothing depends on it
+	data := filepath.Join(t.TempDir(), "data")
+	for _, args := range [][]string{
+		{"up", "--data", data, "--nats", "nats://127.0.0.1:1"},
+		{"dispatcher", "--nats", "nats://127.0.0.1:1"},
+	} {
+		code, _, stderr := call(t, append(args, "--http", l.Addr().String())...)
+		want := "procfleet: --http: " + l.Addr().String() + " is in use: choose another address\n"
+		if code != exitFailed || stderr != want {
+			t.Errorf("%v: exit %d, %q, want %q", args, code, stderr, want)
+		}
+	}
+	if _, err := os.Stat(data); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the data folder was made: %v", err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"time"
 )
@@ -22,9 +21,9 @@ type observer struct {
 const observerTimeout = 5 * time.Second // of a request, and of the end
 
 func (o *observer) run(ctx context.Context) error {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", o.address)
+	listener, err := listen(ctx, "--observe", o.address)
 	if err != nil {
-		return fmt.Errorf("--observe: %w; choose another address if it is in use", err)
+		return err
 	}
 	server := &http.Server{Handler: o.handler(), ReadHeaderTimeout: observerTimeout}
 	served := make(chan error, 1)

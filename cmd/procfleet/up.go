@@ -45,6 +45,12 @@ func (f *upFlags) run(cmd *cobra.Command) error {
 	if err := f.guard(log); err != nil {
 		return err
 	}
+	// What can be refused at once comes first, before anything is written.
+	listener, err := listen(cmd.Context(), "--http", f.http)
+	if err != nil {
+		return err
+	}
+	defer listener.Close() // in case nobody serves it
 	unlock, err := lockFolder(f.data)
 	if err != nil {
 		return err
@@ -55,7 +61,7 @@ func (f *upFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	defer closeAll()
-	group, err := f.assemble(cmd, back, log)
+	group, err := f.assemble(cmd, listener, back, log)
 	if err != nil {
 		return err
 	}
@@ -64,7 +70,7 @@ func (f *upFlags) run(cmd *cobra.Command) error {
 
 // assemble makes the roles. They know nothing of each other or of this
 // command; they start in the order in which they need each other.
-func (f *upFlags) assemble(cmd *cobra.Command, back *backends, log logrus.FieldLogger) (*lifecycle.Group, error) {
+func (f *upFlags) assemble(cmd *cobra.Command, listener net.Listener, back *backends, log logrus.FieldLogger) (*lifecycle.Group, error) {
 	metrics, err := telemetry.NewMetrics()
 	if err != nil {
 		return nil, err
@@ -85,12 +91,10 @@ func (f *upFlags) assemble(cmd *cobra.Command, back *backends, log logrus.FieldL
 	if err != nil {
 		return nil, err
 	}
-	listening := make(chan net.Addr, 1)
 	ready := func(ctx context.Context) error { return f.ready(ctx, back, w, started) }
 	d, err := dispatcher.New(dispatcher.Config{
-		Listen: f.http, AllowUnauthenticated: f.allowUnauthenticated,
-		Listening: func(addr net.Addr) { listening <- addr },
-		Ready:     ready, Metrics: metrics.Handler(),
+		Listen: f.http, Listener: listener, AllowUnauthenticated: f.allowUnauthenticated,
+		Ready: ready, Metrics: metrics.Handler(),
 		Log: log, Meter: metrics.Meter("dispatcher"), Reached: crashpoint.FromEnv(),
 	}, back.store, back.bus)
 	if err != nil {
@@ -98,7 +102,7 @@ func (f *upFlags) assemble(cmd *cobra.Command, back *backends, log logrus.FieldL
 	}
 	group.Add("dispatcher", d.Run)
 	group.Add("console", func(ctx context.Context) error {
-		return f.greet(ctx, cmd.OutOrStdout(), listening, ready, log)
+		return f.greet(ctx, cmd.OutOrStdout(), "http://"+listener.Addr().String(), ready, log)
 	})
 	return group, nil
 }

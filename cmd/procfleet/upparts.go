@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
 	"path/filepath"
 	"runtime"
@@ -81,20 +80,6 @@ func (f *upFlags) guard(log logrus.FieldLogger) error {
 		log.WithField("os", runtime.GOOS).Warn("supervision needs Linux: going on without an agent for this host")
 	}
 	return nil
-}
-
-// refuseExposed refuses addresses that others than this machine can reach.
-func refuseExposed(flag, address string, allow bool) error {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return usageError("%s: %q is not of the form host:port, for example 127.0.0.1:8080", flag, address)
-	}
-	ip, err := netip.ParseAddr(host)
-	if allow || host == "localhost" || (err == nil && ip.Unmap().IsLoopback()) {
-		return nil
-	}
-	return usageError("%s %s is not on loopback, and nobody is authenticated: whoever reaches it could run commands on every host. "+
-		"Listen on 127.0.0.1, or give --allow-unauthenticated on a test network", flag, address)
 }
 
 // open starts or connects to the bus and the store; closeAll undoes it.
@@ -184,14 +169,7 @@ func (f *upFlags) agentAnnounced(ctx context.Context, store taskstore.Hosts, sin
 
 // greet waits until the system is ready, says where it is, and shows the
 // demo if asked to. A demo that fails leaves the system up.
-func (f *upFlags) greet(ctx context.Context, out io.Writer, listening <-chan net.Addr, ready func(context.Context) error, log logrus.FieldLogger) error {
-	var url string
-	select {
-	case addr := <-listening:
-		url = "http://" + addr.String()
-	case <-ctx.Done():
-		return nil
-	}
+func (f *upFlags) greet(ctx context.Context, out io.Writer, url string, ready func(context.Context) error, log logrus.FieldLogger) error {
 	if !untilReady(ctx, ready) {
 		return nil
 	}
