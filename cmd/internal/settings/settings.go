@@ -28,7 +28,8 @@ func Variable(flag string) string {
 }
 
 // Fill sets the flags of cmd that were not given. It reports every value that
-// a flag does not take, with its source.
+// a flag does not take, with its source, and every key of the file that no
+// command of this program has.
 func Fill(cmd *cobra.Command) error {
 	var errs []error
 	set := func(flag *pflag.Flag, value, source string) {
@@ -53,11 +54,21 @@ func Fill(cmd *cobra.Command) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		// One file serves every command: a setting of another one is fine.
-		if flag := cmd.Flags().Lookup(name); flag != nil && !flag.Changed {
+		flag := cmd.Flags().Lookup(name)
+		switch {
+		case flag == nil && !known(cmd.Root(), name):
+			errs = append(errs, fmt.Errorf("%s: unknown key %q; the keys are names of flags without the dashes", path, name))
+		case flag != nil && !flag.Changed:
 			set(flag, values[name], path+": "+name)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// known reports whether cmd or one below it has a flag.
+func known(cmd *cobra.Command, flag string) bool {
+	return cmd.Flags().Lookup(flag) != nil || cmd.PersistentFlags().Lookup(flag) != nil ||
+		slices.ContainsFunc(cmd.Commands(), func(sub *cobra.Command) bool { return known(sub, flag) })
 }
 
 // read returns the file's values in the form in which flags take them.
@@ -67,8 +78,8 @@ func read(path string) (map[string]string, error) {
 		return nil, err
 	}
 	var raw map[string]any
-	if err := yaml.Unmarshal(data, &raw); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	if err := yaml.UnmarshalStrict(data, &raw); err != nil {
+		return nil, fmt.Errorf("%s is not a YAML file of flag names and values: %w", path, err)
 	}
 	values := make(map[string]string, len(raw))
 	for name, value := range raw {

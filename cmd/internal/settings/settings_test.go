@@ -18,6 +18,9 @@ func newCommand(t *testing.T, args ...string) *cobra.Command {
 	if err := cmd.ParseFlags(args); err != nil {
 		t.Fatal(err)
 	}
+	root, other := &cobra.Command{Use: "root"}, &cobra.Command{Use: "y"}
+	other.Flags().String("other", "", "")
+	root.AddCommand(cmd, other)
 	return cmd
 }
 
@@ -55,6 +58,18 @@ func TestWrongValuesNameTheirSource(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if err := Fill(newCommand(t, "--cloud-area=1", "--config=/does/not/exist")); err == nil || !strings.Contains(err.Error(), "--config") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestKeysOfNoCommandAreNamed(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, []byte("natts: x\nother: y\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := Fill(newCommand(t, "--config", file))
+	if err == nil || !strings.Contains(err.Error(), `"natts"`) || strings.Contains(err.Error(), "other") {
 		t.Errorf("got %v", err)
 	}
 }
