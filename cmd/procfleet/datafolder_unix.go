@@ -16,12 +16,12 @@ import (
 // unlock is called or this process ends, however it ends.
 func lockFolder(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("--data: %w", err)
+		return nil, fmt.Errorf("data folder %s: %w; name one that you may write to with --data", dir, err)
 	}
 	name := filepath.Join(dir, "lock")
 	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600) // close-on-exec
 	if err != nil {
-		return nil, fmt.Errorf("--data: %w", err)
+		return nil, fmt.Errorf("data folder %s: %w; name one that you may write to with --data", dir, err)
 	}
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		defer file.Close()

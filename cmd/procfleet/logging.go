@@ -45,7 +45,8 @@ func natsFlag(flags *pflag.FlagSet, url *string) {
 }
 
 func redisFlag(flags *pflag.FlagSet, url *string) {
-	flags.StringVar(url, "redis", "redis://127.0.0.1:6379/0", "URL of Redis; also Sentinel and Cluster, see docs")
+	flags.StringVar(url, "redis", "redis://127.0.0.1:6379/0", "URL of Redis: redis://[user:password@]host:port/db, rediss:// for TLS; "+
+		"Sentinel redis://host:26379/0?master_name=NAME&addr=host2:26379; Cluster redis://host:6379?cluster=true&addr=host2:6379")
 }
 
 func httpFlags(flags *pflag.FlagSet, listen *string, allowUnauthenticated *bool) {

@@ -37,7 +37,7 @@ func (f *upFlags) register(flags *pflag.FlagSet) {
 	httpFlags(flags, &f.http, &f.allowUnauthenticated)
 	flags.StringVar(&f.data, "data", "procfleet-data", "folder for everything that must survive")
 	flags.StringVar(&f.nats, "nats", "", "URL of NATS instead of the embedded one")
-	flags.StringVar(&f.redis, "redis", "", "URL of Redis instead of the embedded store")
+	flags.StringVar(&f.redis, "redis", "", "URL of Redis instead of the embedded store, in the forms of procfleet dispatcher --help")
 	flags.StringVar(&f.natsListen, "nats-listen", "", "address on which the embedded NATS lets other agents join, for example 127.0.0.1:4222")
 	flags.BoolVar(&f.agent, "agent", true, "run an agent for this host")
 	flags.BoolVar(&f.demo, "demo", false, "also operate a sample process and show how it survives")
@@ -61,8 +61,10 @@ func (f *upFlags) guard(log logrus.FieldLogger) error {
 	switch {
 	case f.nats != "" && f.natsListen != "":
 		return usageError("--nats-listen is for the embedded NATS; it does not go together with --nats")
-	case f.demo && (!f.agent || !supported):
+	case f.demo && !supported:
 		return usageError("--demo needs the agent of this host, and supervision needs Linux (this is %s)", runtime.GOOS)
+	case f.demo && !f.agent:
+		return usageError("--demo needs the agent of this host: leave out --agent=false")
 	}
 	if err := refuseExposed("--http", f.http, f.allowUnauthenticated); err != nil {
 		return err

@@ -68,6 +68,9 @@ func (f *flags) run(ctx context.Context, version string, logs io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("%w (%w)", err, ErrUsage)
 	}
+	if f.ip == "" {
+		return fmt.Errorf("--ip is required: the address of this host in its cloud area, for example 10.0.0.1 (%w)", ErrUsage)
+	}
 	addr, err := netip.ParseAddr(f.ip)
 	if err != nil {
 		return fmt.Errorf("--ip: %q is neither an IPv4 nor an IPv6 address, for example 10.0.0.1 (%w)", f.ip, ErrUsage)
