@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/cmd/internal/apiclient"
@@ -46,7 +44,7 @@ and ends with exit code 3 when some host failed.`,
 	serverFlag(flags, &f.server)
 	flags.StringSliceVar(&f.hosts, "host", nil, "host as <cloud>:<ip>, for example 0:10.0.0.1; may be repeated")
 	flags.StringVar(&f.hostsFile, "hosts-file", "", "file with one host per line; - reads standard input")
-	flags.StringVarP(&f.specFile, "file", "f", "", "spec of the process, YAML or JSON (required)")
+	flags.StringVarP(&f.specFile, "file", "f", "", "spec of the process, YAML or JSON; - reads standard input (required)")
 	flags.DurationVar(&f.timeout, "timeout", 0, "give up silent hosts after this time instead of the computed one")
 	flags.StringVar(&f.key, "idempotency-key", "", "repeat of an earlier call with this key finds its task (default: a new key)")
 	flags.BoolVar(&f.wait, "wait", false, "show the progress until the task is finished")
@@ -58,7 +56,10 @@ func (f *opFlags) run(cmd *cobra.Command, action procfleet.Action) error {
 	if !action.Known() {
 		return usageError("unknown action %q: use one of %v", action, procfleet.Actions())
 	}
-	spec, err := readSpec(f.specFile)
+	if f.specFile == "-" && f.hostsFile == "-" {
+		return usageError("only one of -f and --hosts-file can be standard input")
+	}
+	spec, err := readSpec(cmd.InOrStdin(), f.specFile, action)
 	if err != nil {
 		return err
 	}
@@ -127,27 +128,6 @@ func (f *opFlags) watch(cmd *cobra.Command, client *apiclient.Client, id string)
 		return errHostsFailed
 	}
 	return nil
-}
-
-// readSpec reads a spec file strictly: a misspelt key is an error here and
-// not a default on the hosts.
-func readSpec(path string) (json.RawMessage, error) {
-	if path == "" {
-		return nil, usageError("-f is missing: name the file with the spec of the process")
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, usageError("-f: %w", err)
-	}
-	var spec procfleet.ProcessSpec
-	if err := yaml.UnmarshalStrict(data, &spec); err != nil {
-		return nil, usageError("-f %s: %w", path, err)
-	}
-	raw, err := yaml.YAMLToJSON(data)
-	if err != nil {
-		return nil, usageError("-f %s: %w", path, err)
-	}
-	return raw, nil
 }
 
 // allHosts are those of --host and of --hosts-file, where '#' begins a

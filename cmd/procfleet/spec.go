@@ -1,0 +1,97 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/procfleet/procfleet"
+)
+
+// readSpec reads a spec file, or stdin for "-", strictly: a misspelt key is
+// an error here and not a default on the hosts. It tells every problem at
+// once that the spec has for action.
+func readSpec(stdin io.Reader, path string, action procfleet.Action) (json.RawMessage, error) {
+	if path == "" {
+		return nil, usageError("-f is missing: name the file with the spec of the process")
+	}
+	data, err := readFileOr(stdin, path)
+	if err != nil {
+		return nil, usageError("-f: %w", err)
+	}
+	raw, err := parseSpec(data, action)
+	if err != nil {
+		return nil, usageError("-f %s: %w", path, err)
+	}
+	return raw, nil
+}
+
+func readFileOr(stdin io.Reader, path string) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(stdin)
+	}
+	return os.ReadFile(path)
+}
+
+func parseSpec(data []byte, action procfleet.Action) (json.RawMessage, error) {
+	if severalDocuments(data) {
+		return nil, errors.New("there is more than one YAML document; one operation is about one process")
+	}
+	raw, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return nil, err
+	}
+	if string(raw) == "null" {
+		return nil, errors.New("there is nothing in it")
+	}
+	spec := procfleet.DefaultSpec()
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&spec); err != nil {
+		return nil, wrongType(err)
+	}
+	if err := spec.Validate(action); err != nil {
+		return nil, errors.New(strings.ReplaceAll("\n"+err.Error(), "\n", "\n  "))
+	}
+	return raw, nil
+}
+
+// wrongType words what encoding/json says of a value of another type.
+func wrongType(err error) error {
+	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	switch {
+	case !ok:
+		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
+	case wrong.Field == "":
+		return fmt.Errorf("it is a %s, not the keys and values of a spec", wrong.Value)
+	}
+	return fmt.Errorf("%s: a %s cannot be used here, write a value of type %s", wrong.Field, wrong.Value, wrong.Type)
+}
+
+// severalDocuments reports whether a YAML text goes on after the end of its
+// first document. The parser ignores the rest; nothing but these marks can
+// stand at the beginning of a line.
+func severalDocuments(data []byte) bool {
+	begun, ended := false, false
+	for line := range strings.Lines(string(data)) {
+		text := strings.TrimSpace(line)
+		mark, rest, _ := strings.Cut(strings.TrimRight(line, "\r\n"), " ")
+		switch {
+		case mark == "---" || mark == "...":
+			ended = begun
+			begun = begun || strings.TrimSpace(rest) != ""
+		case text == "" || strings.HasPrefix(text, "#"):
+		case ended:
+			return true
+		default:
+			begun = true
+		}
+	}
+	return false
+}
