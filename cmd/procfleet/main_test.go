@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -221,5 +222,20 @@ func TestAnAddressInUseIsToldBeforeAnythingIsStarted(t *testing.T) {
 	}
 	if _, err := os.Stat(data); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the data folder was made: %v", err)
+	}
+}
+
+func TestProgressFitsTheTerminal(t *testing.T) {
+	t.Parallel()
+	half := task("running", 10, 0, 5)
+	for width, want := range map[int]string{
+		79: "[###############---------------] running 5/10: 5 succeeded  1.0s",
+		40: "[###---] running 5/10: 5 succeeded  1.0s",
+		30: "running 5/10: 5 succeeded  1.0",
+		0:  "",
+	} {
+		if got := fit(half, time.Second, width); got != want {
+			t.Errorf("%d: %q, want %q", width, got, want)
+		}
 	}
 }

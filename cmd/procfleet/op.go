@@ -119,7 +119,7 @@ func (f *opFlags) watch(cmd *cobra.Command, client *apiclient.Client, id string)
 	if f.json {
 		err = writeTaskJSON(cmd.Context(), cmd.OutOrStdout(), client, task)
 	} else {
-		err = writeOutcome(cmd.Context(), out, client, task)
+		err = writeOutcome(cmd.Context(), out, client, f.server, task)
 	}
 	if err != nil {
 		return howToFollow(err, id, f.server)

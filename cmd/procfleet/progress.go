@@ -3,8 +3,11 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
+
+	"golang.org/x/term"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/cmd/internal/apiclient"
@@ -15,6 +18,7 @@ import (
 type progress struct {
 	out      io.Writer
 	terminal bool
+	width    func() int // of the terminal, in characters
 	begun    time.Time
 	last     string // what was shown
 	lastAt   time.Time
@@ -23,13 +27,27 @@ type progress struct {
 const plainInterval = time.Second
 
 func newProgress(out io.Writer) *progress {
-	return &progress{out: out, begun: time.Now(), terminal: isTerminal(out)}
+	return &progress{
+		out: out, begun: time.Now(), width: func() int { return terminalWidth(out) },
+		// A dumb terminal cannot redraw a line.
+		terminal: isTerminal(out) && os.Getenv("TERM") != "dumb",
+	}
+}
+
+// terminalWidth is asked each time because windows change their size.
+func terminalWidth(out io.Writer) int {
+	if file, ok := out.(*os.File); ok {
+		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
+			return width
+		}
+	}
+	return 80
 }
 
 func (p *progress) show(t apiclient.Task) {
 	if p.terminal {
 		// \x1b[K clears what a longer line before has left.
-		fmt.Fprintf(p.out, "\r%s %s  %.1fs\x1b[K", bar(t), countsText(t), time.Since(p.begun).Seconds())
+		fmt.Fprintf(p.out, "\r%s\x1b[K", fit(t, time.Since(p.begun), p.width()-1))
 		return
 	}
 	text := countsText(t)
@@ -47,8 +65,18 @@ func (p *progress) end() {
 	}
 }
 
-func bar(t apiclient.Task) string {
-	const width = 30
+// fit is the line of a bar in at most width characters: a line that wraps
+// cannot be redrawn. The bar itself goes first.
+func fit(t apiclient.Task, elapsed time.Duration, width int) string {
+	const longest, shortest = 30, 5
+	text := fmt.Sprintf("%s  %.1fs", countsText(t), elapsed.Seconds())
+	if room := min(longest, width-len(text)-len("[] ")); room >= shortest {
+		return bar(t, room) + " " + text
+	}
+	return text[:min(len(text), max(width, 0))]
+}
+
+func bar(t apiclient.Task, width int) string {
 	full := 0
 	if t.Items > 0 {
 		full = width * (t.Items - t.Counts.Open()) / t.Items

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/cmd/internal/apiclient"
@@ -27,29 +29,47 @@ func writeJSON(out io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// writeTaskJSON writes a task together with all its results.
-func writeTaskJSON(ctx context.Context, out io.Writer, client *apiclient.Client, task apiclient.Task) error {
-	document := struct {
-		Task    apiclient.Task     `json:"task"`
-		Results []apiclient.Result `json:"results"`
-	}{Task: task, Results: []apiclient.Result{}}
-	page := apiclient.Page{Limit: pageSize}
+// eachPage asks for all results of a task from page on and gives them to use
+// page by page.
+func eachPage(ctx context.Context, client *apiclient.Client, id string, page apiclient.Page, use func([]apiclient.Result) error) error {
+	page.Limit = pageSize
 	for {
-		got, err := client.Results(ctx, task.ID, page)
+		got, err := client.Results(ctx, id, page)
 		if err != nil {
 			return err
 		}
-		document.Results = append(document.Results, got.Results...)
-		if got.Next == "" {
-			return writeJSON(out, document)
+		if err := use(got.Results); err != nil || got.Next == "" {
+			return err
 		}
 		page.Cursor = got.Next
 	}
 }
 
+// allResults returns every result of a task from page on.
+func allResults(ctx context.Context, client *apiclient.Client, id string, page apiclient.Page) ([]apiclient.Result, error) {
+	all := []apiclient.Result{} // an empty list is [] in JSON
+	err := eachPage(ctx, client, id, page, func(results []apiclient.Result) error {
+		all = append(all, results...)
+		return nil
+	})
+	return all, err
+}
+
+// writeTaskJSON writes a task together with all its results.
+func writeTaskJSON(ctx context.Context, out io.Writer, client *apiclient.Client, task apiclient.Task) error {
+	results, err := allResults(ctx, client, task.ID, apiclient.Page{})
+	if err != nil {
+		return err
+	}
+	return writeJSON(out, struct {
+		Task    apiclient.Task     `json:"task"`
+		Results []apiclient.Result `json:"results"`
+	}{task, results})
+}
+
 // writeOutcome lists the failures of a finished task, and the other hosts
-// too if there are few.
-func writeOutcome(ctx context.Context, out io.Writer, client *apiclient.Client, task apiclient.Task) error {
+// too if there are few. The server is for the command that lists the rest.
+func writeOutcome(ctx context.Context, out io.Writer, client *apiclient.Client, server string, task apiclient.Task) error {
 	wanted := min(task.Counts.Failed(), shownResults)
 	if task.Items <= shownGood {
 		wanted = task.Items
@@ -64,7 +84,7 @@ func writeOutcome(ctx context.Context, out io.Writer, client *apiclient.Client, 
 		}
 	}
 	if wanted < task.Items {
-		_, err := fmt.Fprintf(out, "%d of %d hosts shown; all: procfleet task results %s\n", wanted, task.Items, task.ID)
+		_, err := fmt.Fprintf(out, "%d of %d hosts shown; all: procfleet task results %s%s\n", wanted, task.Items, task.ID, serverHint(server))
 		return err
 	}
 	return nil
@@ -74,12 +94,23 @@ func writeResults(out io.Writer, results []apiclient.Result) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for i := range results {
 		r := &results[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\n", hostText(r), r.Key, r.State, r.Code, detail(r))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\n", oneLine(hostText(r)), oneLine(r.Key), r.State, r.Code, oneLine(detail(r)))
 		for _, warning := range r.Warnings {
-			fmt.Fprintf(table, "\t\t\twarning\t%s\n", warning)
+			fmt.Fprintf(table, "\t\t\twarning\t%s\n", oneLine(warning))
 		}
 	}
 	return table.Flush()
+}
+
+// oneLine makes text fit for a cell of a table: what hosts and callers wrote
+// must neither break its lines nor steer the terminal.
+func oneLine(text string) string {
+	const longest = 240 // characters
+	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+	if cut := []rune(text); len(cut) > longest {
+		return string(cut[:longest-1]) + "…"
+	}
+	return text
 }
 
 func hostText(r *apiclient.Result) string {
@@ -95,22 +126,42 @@ func detail(r *apiclient.Result) string {
 	if r.State.Failure() || r.Status == nil {
 		return r.Message
 	}
-	text := "not running"
-	if r.Status.Running {
-		text = fmt.Sprintf("running, pid %d", r.Status.PID)
-	}
-	if r.Status.Supervised {
-		text += ", supervised"
-	}
+	text := statusText(r.Status)
 	if r.State == procfleet.StateUnchanged {
 		text += " (" + r.Message + ")"
 	}
 	return text
 }
 
+func statusText(s *procfleet.ProcessStatus) string {
+	text := "not running"
+	if s.Running {
+		text = fmt.Sprintf("running, pid %d", s.PID)
+	}
+	if s.Supervised {
+		text += ", supervised"
+	}
+	switch s.Phase {
+	case "fatal":
+		text += ", gave up after " + failures(s.Failures)
+	case "backoff":
+		// By the host's clock, which need not agree with this one.
+		wait := max(s.NextRetryAt.Sub(s.At), 0).Round(time.Second)
+		text += fmt.Sprintf(", next try in %v after %s", wait, failures(s.Failures))
+	}
+	return text
+}
+
+func failures(n int) string {
+	if n == 1 {
+		return "1 failure"
+	}
+	return fmt.Sprintf("%d failures", n)
+}
+
 func writeTask(out io.Writer, t apiclient.Task) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "id\t%s\nstate\t%s\nhosts\t%d\n", t.ID, t.State, t.Items)
+	fmt.Fprintf(table, "id\t%s\nactions\t%s\nstate\t%s\nitems\t%d\n", t.ID, actionsText(t), t.State, t.Items)
 	for _, s := range procfleet.States() {
 		if n := t.Counts[s]; n > 0 {
 			fmt.Fprintf(table, "  %s\t%d\n", s, n)
@@ -122,3 +173,5 @@ func writeTask(out io.Writer, t apiclient.Task) error {
 	}
 	return table.Flush()
 }
+
+func actionsText(t apiclient.Task) string { return strings.Join(t.Actions, ",") }

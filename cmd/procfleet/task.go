@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -99,7 +100,7 @@ func newTaskList(f *taskFlags) *cobra.Command {
 			if f.json {
 				return writeJSON(cmd.OutOrStdout(), list)
 			}
-			return writeTaskList(cmd.OutOrStdout(), list)
+			return writeTaskList(cmd.OutOrStdout(), list, "--limit "+strconv.Itoa(page.Limit)+serverHint(f.server))
 		},
 	}
 	cmd.Flags().IntVar(&page.Limit, "limit", 50, "most tasks to show; 1 to 1000")
@@ -107,22 +108,23 @@ func newTaskList(f *taskFlags) *cobra.Command {
 	return cmd
 }
 
-func writeTaskList(out io.Writer, list apiclient.TaskPage) error {
+// writeTaskList writes a page of tasks; flags are those that ask for the next.
+func writeTaskList(out io.Writer, list apiclient.TaskPage, flags string) error {
 	if len(list.Tasks) == 0 {
 		_, err := fmt.Fprintln(out, "no tasks; submit one with: procfleet op")
 		return err
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tSTATE\tHOSTS\tFAILED\tOPEN\tCREATED")
+	fmt.Fprintln(table, "ID\tACTIONS\tSTATE\tITEMS\tFAILED\tOPEN\tCREATED")
 	for i := range list.Tasks {
 		t := &list.Tasks[i]
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%s\n", t.ID, t.State, t.Items, t.Counts.Failed(), t.Counts.Open(), t.CreatedAt.Format(time.DateTime))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%d\t%s\n", t.ID, actionsText(*t), t.State, t.Items, t.Counts.Failed(), t.Counts.Open(), t.CreatedAt.Format(time.DateTime))
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
 	if list.Next != "" {
-		_, err := fmt.Fprintf(out, "more: procfleet task list --cursor %s\n", list.Next)
+		_, err := fmt.Fprintf(out, "more: procfleet task list --cursor %s %s\n", list.Next, flags)
 		return err
 	}
 	return nil
@@ -146,24 +148,46 @@ func newTaskResults(f *taskFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			results, err := client.Results(cmd.Context(), args[0], page)
-			if err != nil {
-				return err
+			if page.Limit > 0 {
+				return f.resultPage(cmd, client, args[0], page)
 			}
 			if f.json {
-				return writeJSON(cmd.OutOrStdout(), results)
+				all, err := allResults(cmd.Context(), client, args[0], page)
+				if err != nil {
+					return err
+				}
+				return writeJSON(cmd.OutOrStdout(), apiclient.ResultPage{Results: all})
 			}
-			if err := writeResults(cmd.OutOrStdout(), results.Results); err != nil || results.Next == "" {
-				return err
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "more: procfleet task results %s --cursor %s\n", args[0], results.Next)
-			return err
+			return eachPage(cmd.Context(), client, args[0], page, func(results []apiclient.Result) error {
+				return writeResults(cmd.OutOrStdout(), results)
+			})
 		},
 	}
 	cmd.Flags().StringVar(&state, "state", "", "only items in this state, for example failed")
-	cmd.Flags().IntVar(&page.Limit, "limit", 100, "most results to show; 1 to 1000")
+	cmd.Flags().IntVar(&page.Limit, "limit", 0, "most results to show, 1 to 1000 (default: all)")
 	cmd.Flags().StringVar(&page.Cursor, "cursor", "", "continue a list: the next of the page before")
 	return cmd
+}
+
+// resultPage shows one page of results and how to come to the next.
+func (f *taskFlags) resultPage(cmd *cobra.Command, client *apiclient.Client, id string, page apiclient.Page) error {
+	results, err := client.Results(cmd.Context(), id, page)
+	if err != nil {
+		return err
+	}
+	if f.json {
+		return writeJSON(cmd.OutOrStdout(), results)
+	}
+	if err := writeResults(cmd.OutOrStdout(), results.Results); err != nil || results.Next == "" {
+		return err
+	}
+	flags := ""
+	if page.State != "" {
+		flags = " --state " + string(page.State)
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "more: procfleet task results %s --cursor %s --limit %d%s%s\n",
+		id, results.Next, page.Limit, flags, serverHint(f.server))
+	return err
 }
 
 func newTaskWatch(f *taskFlags) *cobra.Command {
@@ -188,7 +212,7 @@ func newTaskWatch(f *taskFlags) *cobra.Command {
 			if f.json {
 				return writeTaskJSON(cmd.Context(), cmd.OutOrStdout(), client, task)
 			}
-			return writeOutcome(cmd.Context(), out, client, task)
+			return writeOutcome(cmd.Context(), out, client, f.server, task)
 		},
 	}
 }

@@ -77,6 +77,8 @@ type Result struct {
 	Item       int                      `json:"item"`
 	Host       string                   `json:"host"`
 	AgentID    string                   `json:"agent_id,omitempty"`
+	Namespace  string                   `json:"namespace,omitempty"`
+	Name       string                   `json:"name,omitempty"`
 	Key        string                   `json:"key"` // of the process
 	Action     procfleet.Action         `json:"action"`
 	State      procfleet.State          `json:"state"`
