@@ -29,6 +29,7 @@ type actor struct {
 	spec    agentproto.Spec  // kept; meaningful if state.Kept
 	aliases []string
 	last    proc.Identity // the process before state.Main
+	aliveAt uint64        // see knowledge
 	saved   json.RawMessage
 
 	starting journal.Exec // command of the automatic start under way; zero = none
@@ -156,7 +157,14 @@ func (a *actor) handle(ctx context.Context, msg message) {
 		// Nearly every sweep ends here, for the price of reading one small file.
 		if a.state.Phase != supervise.Running || !proc.Alive(proc.Identity(a.state.Main)) {
 			a.step(ctx, msg, nil)
+			return
 		}
+		a.seenAlive()
+	case supervise.Died:
+		if msg.Main == a.state.Main {
+			a.seenAlive() // until just now
+		}
+		a.step(ctx, msg, nil)
 	case supervise.Event:
 		a.step(ctx, msg, nil)
 	}
@@ -207,13 +215,34 @@ func (a *actor) step(ctx context.Context, event supervise.Event, done *ended) {
 	a.logChange(was)
 }
 
+// seenAlive notes that the process runs now.
+func (a *actor) seenAlive() {
+	if now, err := proc.NowTicks(); err == nil { // else what was known stands
+		a.aliveAt = now
+	}
+}
+
+// settle tells the other keys whose the process is. The operation that found
+// it may have done so already.
+func (a *actor) settle() {
+	main := proc.Identity(a.state.Main)
+	if main.IsZero() {
+		a.engine.owners.drop(a.key)
+		return
+	}
+	a.seenAlive()
+	if a.state.Kept {
+		a.engine.owners.claim(main, a.key, a.spec.PidPath != "")
+	}
+}
+
 // note follows up on what the step changed.
 func (a *actor) note(was supervise.State) {
 	if a.state.Main != was.Main {
 		if was.Main != (supervise.Identity{}) {
 			a.last = proc.Identity(was.Main)
 		}
-		a.engine.owners.settle(proc.Identity(a.state.Main), a.key)
+		a.settle()
 	}
 	if up := a.state.Desired == supervise.Up; up != (was.Desired == supervise.Up) {
 		a.registeredAt = time.Time{}

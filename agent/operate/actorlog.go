@@ -41,6 +41,8 @@ func (a *actor) logStart(msg autoStarted) {
 	switch {
 	case msg.outcome.Sight == supervise.Alive && msg.ran:
 		a.log.WithFields(logrus.Fields{"pid": pid, "pid_before": a.last.PID}).Info("supervised process brought back")
+	case msg.outcome.Sight == supervise.Alive && pid == 0:
+		a.log.WithField("reason", msg.trouble).Warn("supervised process is not started")
 	case msg.outcome.Sight == supervise.Alive:
 		a.log.WithField("pid", pid).Info("supervised process found again")
 	case msg.trouble != "":

@@ -49,6 +49,7 @@ func (r *run) spawn(ctx context.Context, line string, was proc.Identity) (*comma
 		return nil, bad
 	}
 	r.acted = true
+	r.engine.owners.mark(&r.op.Spec)
 	r.engine.cfg.Crash(CrashBeforeExec)
 	exec, err := r.engine.runner.Start(ctx, r.command(line, c.output))
 	if err != nil {
@@ -86,7 +87,7 @@ func (r *run) newCommand() *command {
 func (r *run) command(line, output string) proc.Command {
 	spec := &r.op.Spec
 	return proc.Command{
-		Shell: proc.Shell(spec.Shell), Line: line, Dir: cmp.Or(spec.SetupPath, "/"), Account: spec.Account, Env: spec.Env,
+		Shell: proc.Shell(spec.Shell), Line: line, Dir: cmp.Or(spec.SetupPath, "/"), Account: accountOf(spec), Env: spec.Env,
 		LoginProfile: !spec.NoProfile, OutputPath: output, Key: markOf(spec), Op: opMark(r),
 	}
 }

@@ -108,7 +108,10 @@ func (a *actor) know(spec *agentproto.Spec) knowledge {
 	if a.state.Kept && !sameProgram(&a.spec, spec) {
 		return knowledge{}
 	}
-	return knowledge{main: proc.Identity(a.state.Main), last: a.last, aliases: a.aliases}
+	if proc.Alive(proc.Identity(a.state.Main)) {
+		a.seenAlive()
+	}
+	return knowledge{main: proc.Identity(a.state.Main), last: a.last, aliases: a.aliases, aliveAt: a.aliveAt}
 }
 
 func (a *actor) autoStart(ctx context.Context) {
@@ -157,7 +160,7 @@ func (a *actor) look(ctx context.Context, gen int) {
 	r.op.Spec.Key = a.key
 	a.engine.work.Go(func() {
 		event := supervise.Observed{Gen: gen}
-		if r.look(ctx); r.contested(a.engine.owners.of(r.main())) == nil {
+		if r.look(ctx); r.contested(a.engine.owners.rival(r.main(), a.key, r.proven())) == nil {
 			event.Main = supervise.Identity(r.main())
 		}
 		event.Sight = r.sight()

@@ -151,6 +151,7 @@ func (e *Engine) retire(a *actor) bool {
 		return false
 	}
 	delete(e.actors, a.key)
+	e.owners.unmark(a.key)
 	return true
 }
 

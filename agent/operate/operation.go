@@ -21,7 +21,7 @@ func (r *run) carryOut(ctx context.Context, o order) (ended, bool) {
 	}
 	done := ended{
 		id:      opID(r.op.ID),
-		outcome: supervise.Outcome{Class: v.class, Sight: r.sight(), Main: supervise.Identity(r.main())},
+		outcome: r.outcome(v.class),
 		result:  r.engine.result(r.op, v, started),
 		aliases: r.known.aliases,
 	}
@@ -95,7 +95,7 @@ func (r *run) autoStart(ctx, way context.Context) (msg autoStarted) {
 	defer r.engine.startSlots.give()
 	v, ran := r.ensure(ctx, way)
 	return autoStarted{
-		outcome: supervise.Outcome{Class: v.class, Sight: r.sight(), Main: supervise.Identity(r.main())},
+		outcome: r.outcome(v.class),
 		aliases: r.known.aliases, ran: ran, trouble: v.message,
 	}
 }
@@ -108,7 +108,12 @@ func (r *run) ensure(ctx, way context.Context) (v verdict, ran bool) {
 	if bad := r.ready(way); bad != nil {
 		return *bad, false
 	}
-	if r.main().IsZero() {
+	switch {
+	case r.lookAlike():
+		v = succeeded()
+		v.message = "not started beside a look-alike: " + r.seen.Evidence
+		return v, false
+	case r.main().IsZero():
 		return r.bringUp(ctx, way, startLine(&r.op.Spec), proc.Identity{}), true
 	}
 	if bad := r.claim(); bad != nil {

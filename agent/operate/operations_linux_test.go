@@ -578,8 +578,8 @@ func TestBadSpecIsTheItemsOwnFailure(t *testing.T) {
 		t.Fatalf("result is %+v", r)
 	}
 	scheduled := g.spec(func(s *agentproto.Spec) { s.CycleTimeMS, s.Instances, s.Shell = 60_000, 3, "bat" })
-	g.want("supervise", scheduled, 65535, "register: bad spec: cycle_time_ms 60000")
-	g.want("reload", g.spec(), 65535, "reload: bad spec: reload_cmd is empty")
+	g.want("supervise", scheduled, 65535, "register: bad spec: alive.cycle_time (cycle_time) 1m0s")
+	g.want("reload", g.spec(), 65535, "reload: bad spec: control.reload (reload_cmd) is empty")
 	pid := g.want("start", g.spec(), 0, "").Status.PID
 	if s := g.status(scheduled); s.PID != pid {
 		t.Fatalf("status shows pid %d, want %d", s.PID, pid)

@@ -41,7 +41,10 @@ func (e *Engine) adopt(key string, text json.RawMessage) {
 		e.cfg.Log.WithError(err).WithField("process", key).Error("process is not supervised any more: its record cannot be read")
 		return
 	}
-	e.owners.settle(proc.Identity(a.state.Main), key)
+	e.owners.mark(&a.spec)
+	if proc.Alive(proc.Identity(a.state.Main)) {
+		a.settle()
+	}
 	a.publish()
 	a.mailbox.put(supervise.Recovered{})
 	if a.state.Desired == supervise.Up {
@@ -104,7 +107,7 @@ func leaderOf(exec journal.Exec) proc.Identity {
 }
 
 func (r *run) endRest(ctx context.Context, leader proc.Identity) {
-	if err := proc.KillGroup(ctx, leader, r.engine.cfg.Timing.KillGrace, r.identities()...); err != nil {
+	if err := proc.KillGroup(ctx, leader, r.engine.cfg.Timing.KillGrace, identities(r.seen.Procs)...); err != nil {
 		r.warn("hung command: %v", err)
 	}
 }
@@ -126,7 +129,7 @@ func (r *run) takeUpStop(ctx context.Context) verdict {
 	if bad := r.ready(ctx); bad != nil {
 		return *bad
 	}
-	v := r.gone(ctx, r.identities(), ms(r.op.Spec.StopCheckMS), "")
+	v := r.gone(ctx, r.seen.Procs, ms(r.op.Spec.StopCheckMS), "")
 	if main := r.main(); v.class == supervise.Failed && !main.IsZero() {
 		return checkFailed(fmt.Sprintf("interrupted by agent restart; still running pid %d", main.PID))
 	}

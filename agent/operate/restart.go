@@ -19,7 +19,7 @@ func (r *run) restart(ctx context.Context) verdict {
 	if spec.RestartCmd != "" {
 		return r.bringUp(ctx, ctx, spec.RestartCmd, was)
 	}
-	if !r.main().IsZero() {
+	if !r.found().IsZero() {
 		if v := r.takeDown(ctx); v.class != supervise.Done {
 			return v
 		}

@@ -17,6 +17,11 @@ type knowledge struct {
 	main    proc.Identity // as last verified; zero = none
 	last    proc.Identity // the one before, if main is gone
 	aliases []string      // names under which the program was seen
+
+	// aliveAt is when main, or else last, was known to run, in clock ticks since
+	// boot; 0 = this agent process has not seen it run. What ran beside it then
+	// is not its successor.
+	aliveAt uint64
 }
 
 // run is one piece of work on a process: an operation or an automatic start.
@@ -52,10 +57,13 @@ func (r *run) warn(format string, args ...any) {
 // look finds the process.
 func (r *run) look(ctx context.Context) {
 	spec := &r.op.Spec
+	if r.engine.owners.rival(r.known.main, spec.Key, spec.PidPath != "") != "" {
+		r.known.main = proc.Identity{} // it turned out to be another's
+	}
 	r.seen = r.engine.find(ctx, proc.Target{
 		ProcName: spec.ProcName, SetupPath: spec.SetupPath, PidPath: spec.PidPath, Account: spec.Account,
 		Known: r.known.main, StartedAfter: r.beganTicks, PidFileAfter: r.began, Aliases: r.known.aliases,
-		Exclude: r.engine.groups.excluding(r.group),
+		Exclude: r.engine.groups.excluding(r.group), Mark: markOf(spec), Foreign: r.foreign,
 	})
 	if r.seen.Alias != "" {
 		// Others hold the same list.
@@ -63,13 +71,48 @@ func (r *run) look(ctx context.Context) {
 	}
 }
 
-// main is the process that the latest look found; zero when there is none.
+// foreign reports processes that the search must not find: those of other
+// keys and, where a pid file tells which process is ours, those that ran
+// beside ours.
+func (r *run) foreign(p proc.Process, mark string) bool {
+	spec, e := &r.op.Spec, r.engine
+	switch {
+	case e.owners.otherHas(p.PID, spec.Key), e.owners.otherInstance(mark, spec):
+		return true
+	case spec.PidPath == "", mark == markOf(spec):
+		return false
+	}
+	return p.BootID == e.bootID && p.Start <= r.known.aliveAt
+}
+
+// main is the key's process as the latest look found it; zero when there is
+// none. Where the spec names a pid file, a process that only has the right name
+// and place is not it (see lookAlike).
 func (r *run) main() proc.Identity {
+	if r.lookAlike() {
+		return proc.Identity{}
+	}
+	return r.found()
+}
+
+// found is the main process or, failing that, the look-alike.
+func (r *run) found() proc.Identity {
 	if r.seen.Verdict != proc.Running || len(r.seen.Procs) == 0 {
 		return proc.Identity{}
 	}
 	return r.seen.Procs[0].Identity
 }
+
+// lookAlike reports whether all that was found has the name and place of the
+// process while the pid file, which should name it, does not. It may be the
+// process or somebody else's: reason enough to not start another one, and not
+// enough to signal it or to keep it alive.
+func (r *run) lookAlike() bool {
+	return r.seen.Verdict == proc.Running && r.seen.Searched && !r.seen.Marked && r.op.Spec.PidPath != ""
+}
+
+// proven reports whether more than a search says that the process is the key's.
+func (r *run) proven() bool { return r.op.Spec.PidPath != "" || r.seen.Marked }
 
 // sight is what the latest look means to the process's machine.
 func (r *run) sight() supervise.Sight {
@@ -81,6 +124,15 @@ func (r *run) sight() supervise.Sight {
 	case proc.Uncertain:
 	}
 	return supervise.Doubt
+}
+
+// outcome is what the process's machine learns from work that ended like this.
+// Work that was refused makes no process the key's.
+func (r *run) outcome(class supervise.Class) supervise.Outcome {
+	if class == supervise.Refused && r.main() != r.known.main {
+		return supervise.Outcome{Class: class}
+	}
+	return supervise.Outcome{Class: class, Sight: r.sight(), Main: supervise.Identity(r.main())}
 }
 
 // ready looks at the process and refuses to go on when the truth is not known
@@ -95,7 +147,7 @@ func (r *run) ready(ctx context.Context) *verdict {
 		v := refused("state uncertain: " + r.seen.Evidence)
 		return &v
 	}
-	return r.contested(r.engine.owners.of(r.main()))
+	return r.contested(r.engine.owners.rival(r.main(), r.op.Spec.Key, r.proven()))
 }
 
 // late reports whether the operation must not begin any more. One that has
@@ -110,14 +162,14 @@ func (e *Engine) late(op *journal.Op) bool {
 // claim makes the process that was found this key's own, unless another key
 // has it.
 func (r *run) claim() *verdict {
-	return r.contested(r.engine.owners.claim(r.main(), r.op.Spec.Key))
+	return r.contested(r.engine.owners.claim(r.main(), r.op.Spec.Key, r.proven()))
 }
 
-func (r *run) contested(owner string) *verdict {
-	if owner == "" || owner == r.op.Spec.Key {
+func (r *run) contested(rival string) *verdict {
+	if rival == "" {
 		return nil
 	}
-	v := refused(fmt.Sprintf("pid %d belongs to key %s", r.main().PID, owner))
+	v := refused(fmt.Sprintf("pid %d belongs to key %s", r.main().PID, rival))
 	// It is not ours, whatever it is.
 	r.seen = proc.Probe{Verdict: proc.Uncertain, Evidence: v.message}
 	return &v

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -72,18 +73,18 @@ func checkIdentity(s *agentproto.Spec) error {
 
 func checkTimes(s *agentproto.Spec) error {
 	if s.OpTimeoutMS < 1 || s.OpTimeoutMS > maxOpTimeout.Milliseconds() {
-		return fmt.Errorf("op_timeout_ms %d is not 1 to %d", s.OpTimeoutMS, maxOpTimeout.Milliseconds())
+		return fmt.Errorf("alive.op_timeout (op_timeout) %s is not above 0 and up to %s", opTimeout(s), maxOpTimeout)
 	}
 	for _, check := range []struct {
 		field string
 		ms    int64
 	}{
-		{"start_check_begin_ms", s.StartCheckBeginMS},
-		{"start_check_end_ms", s.StartCheckEndMS},
-		{"stop_check_ms", s.StopCheckMS},
+		{"alive.start_check_begin (start_check_begin_time, start_check_secs)", s.StartCheckBeginMS},
+		{"alive.start_check_end (start_check_end_time)", s.StartCheckEndMS},
+		{"alive.stop_check (stop_check_secs)", s.StopCheckMS},
 	} {
 		if check.ms < 0 || check.ms > maxCheck.Milliseconds() {
-			return fmt.Errorf("%s %d is not 0 to %d", check.field, check.ms, maxCheck.Milliseconds())
+			return fmt.Errorf("%s %s is not 0 to %s", check.field, ms(check.ms), maxCheck)
 		}
 	}
 	return nil
@@ -94,17 +95,17 @@ func checkTimes(s *agentproto.Spec) error {
 func checkLife(s *agentproto.Spec) error {
 	switch {
 	case s.CycleTimeMS != 0:
-		return fmt.Errorf("cycle_time_ms %d: this agent runs nothing by schedule", s.CycleTimeMS)
+		return fmt.Errorf("alive.cycle_time (cycle_time) %s: this agent runs nothing by schedule", ms(s.CycleTimeMS))
 	case s.Crontab != "":
-		return fmt.Errorf("crontab %q: this agent runs nothing by schedule", s.Crontab)
+		return fmt.Errorf("alive.crontab (crontab_rule) %q: this agent runs nothing by schedule", s.Crontab)
 	case s.Instances > 1:
-		return fmt.Errorf("instances %d: this agent manages one process for each key", s.Instances)
+		return fmt.Errorf("alive.instances (instance_num) %d: this agent manages one process for each key", s.Instances)
 	case s.Shell != "" && s.Shell != string(proc.ShellSh):
-		return fmt.Errorf("shell %q: only sh runs on this host", s.Shell)
+		return fmt.Errorf("control.shell (cmd_shell_ext) %q: only sh runs on this host", s.Shell)
 	case s.StartRetries < 0:
-		return fmt.Errorf("start_retries %d is negative", s.StartRetries)
+		return fmt.Errorf("alive.start_retries (start_retries) %d is negative", s.StartRetries)
 	case s.Type == resident && s.StartIntervalMS < 1:
-		return fmt.Errorf("start_interval_ms %d is not at least 1", s.StartIntervalMS)
+		return fmt.Errorf("alive.start_interval (start_interval) %s is not positive", ms(s.StartIntervalMS))
 	}
 	return nil
 }
@@ -112,11 +113,11 @@ func checkLife(s *agentproto.Spec) error {
 func checkCommands(action string, s *agentproto.Spec) error {
 	switch {
 	case (action == agentproto.ActionStart || action == agentproto.ActionSupervise) && s.StartCmd == "":
-		return fmt.Errorf("start_cmd is empty, and %s needs it", actionNames[action])
+		return fmt.Errorf("control.start (start_cmd) is empty, and %s needs it", actionNames[action])
 	case action == agentproto.ActionRestart && s.RestartCmd == "" && s.StartCmd == "":
-		return errors.New("restart_cmd and start_cmd are empty, and restart needs one of them")
+		return errors.New("control.restart (restart_cmd) and control.start (start_cmd) are empty, and restart needs one of them")
 	case action == agentproto.ActionReload && s.ReloadCmd == "":
-		return errors.New("reload_cmd is empty, and reload needs it")
+		return errors.New("control.reload (reload_cmd) is empty, and reload needs it")
 	}
 	return nil
 }
@@ -166,10 +167,13 @@ func policyOf(s *agentproto.Spec, t Timing) supervise.Policy {
 	}
 }
 
+// accountOf is the user that the spec's commands run as.
+func accountOf(s *agentproto.Spec) string { return cmp.Or(s.Account, proc.DefaultAccount) }
+
 // sameProgram reports whether two specs describe the same program, so that
 // the process found by one is the other's.
 func sameProgram(a, b *agentproto.Spec) bool {
-	return a.ProcName == b.ProcName && a.Account == b.Account &&
+	return a.ProcName == b.ProcName && accountOf(a) == accountOf(b) &&
 		filepath.Clean(a.SetupPath) == filepath.Clean(b.SetupPath) &&
 		filepath.Clean(a.PidPath) == filepath.Clean(b.PidPath)
 }
@@ -179,7 +183,7 @@ func sameProgram(a, b *agentproto.Spec) bool {
 // nothing to do with the program that still runs in the one before. It is a
 // hash because keys may hold bytes that an environment cannot.
 func markOf(s *agentproto.Spec) string {
-	identity := []string{s.Key, s.ProcName, s.Account, filepath.Clean(s.SetupPath), filepath.Clean(s.PidPath)}
+	identity := []string{s.Key, s.ProcName, accountOf(s), filepath.Clean(s.SetupPath), filepath.Clean(s.PidPath)}
 	sum := sha256.Sum256([]byte(strings.Join(identity, "\x00")))
 	return hex.EncodeToString(sum[:8])
 }

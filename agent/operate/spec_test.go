@@ -20,14 +20,14 @@ func goodSpec() agentproto.Spec {
 func TestCheckSpec(t *testing.T) {
 	t.Parallel()
 	for field, change := range map[string]func(*agentproto.Spec){
-		"key":                  func(s *agentproto.Spec) { s.Key = "" },
-		"proc_name":            func(s *agentproto.Spec) { s.ProcName = "" },
-		"setup_path":           func(s *agentproto.Spec) { s.SetupPath = "opt/app" },
-		"pid_path":             func(s *agentproto.Spec) { s.PidPath = "app.pid" },
-		"op_timeout_ms":        func(s *agentproto.Spec) { s.OpTimeoutMS = 0 },
-		"start_check_begin_ms": func(s *agentproto.Spec) { s.StartCheckBeginMS = -1 },
-		"start_check_end_ms":   func(s *agentproto.Spec) { s.StartCheckEndMS = 3_600_001 },
-		"stop_check_ms":        func(s *agentproto.Spec) { s.StopCheckMS = -5 },
+		"key":                    func(s *agentproto.Spec) { s.Key = "" },
+		"proc_name":              func(s *agentproto.Spec) { s.ProcName = "" },
+		"setup_path":             func(s *agentproto.Spec) { s.SetupPath = "opt/app" },
+		"pid_path":               func(s *agentproto.Spec) { s.PidPath = "app.pid" },
+		"(op_timeout)":           func(s *agentproto.Spec) { s.OpTimeoutMS = 0 },
+		"start_check_begin_time": func(s *agentproto.Spec) { s.StartCheckBeginMS = -1 },
+		"start_check_end_time":   func(s *agentproto.Spec) { s.StartCheckEndMS = 3_600_001 },
+		"stop_check_secs":        func(s *agentproto.Spec) { s.StopCheckMS = -5 },
 	} {
 		for action := range actionNames {
 			s := goodSpec()
@@ -48,12 +48,12 @@ func TestCheckSpec(t *testing.T) {
 func TestOnlyActionsThatBringUpLookAtHowTheProcessLives(t *testing.T) {
 	t.Parallel()
 	for field, change := range map[string]func(*agentproto.Spec){
-		"cycle_time_ms":     func(s *agentproto.Spec) { s.CycleTimeMS = 60_000 },
-		"crontab":           func(s *agentproto.Spec) { s.Crontab = "* * * * *" },
-		"instances":         func(s *agentproto.Spec) { s.Instances = 2 },
-		"shell":             func(s *agentproto.Spec) { s.Shell = "bat" },
-		"start_retries":     func(s *agentproto.Spec) { s.StartRetries = -1 },
-		"start_interval_ms": func(s *agentproto.Spec) { s.StartIntervalMS = 0 },
+		"(cycle_time)":     func(s *agentproto.Spec) { s.CycleTimeMS = 60_000 },
+		"crontab_rule":     func(s *agentproto.Spec) { s.Crontab = "* * * * *" },
+		"(instance_num)":   func(s *agentproto.Spec) { s.Instances = 2 },
+		"(cmd_shell_ext)":  func(s *agentproto.Spec) { s.Shell = "bat" },
+		"(start_retries)":  func(s *agentproto.Spec) { s.StartRetries = -1 },
+		"(start_interval)": func(s *agentproto.Spec) { s.StartIntervalMS = 0 },
 	} {
 		for action := range actionNames {
 			s := goodSpec()

@@ -23,6 +23,11 @@ func (r *run) start(ctx context.Context) verdict {
 		r.evidence = append(r.evidence, r.seen.Evidence)
 		return alreadyRunning(main.PID)
 	}
+	if r.lookAlike() {
+		v := alreadyRunning(r.found().PID)
+		v.message = join(v.message, r.seen.Evidence)
+		return v
+	}
 	return r.bringUp(ctx, ctx, startLine(&r.op.Spec), proc.Identity{})
 }
 

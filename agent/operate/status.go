@@ -28,7 +28,7 @@ func (a *actor) publish() {
 	s := &snapshot{
 		phase: a.state.Phase, supervised: a.state.Desired == supervise.Up, failures: a.state.Failures,
 		kept: a.state.Kept, spec: a.spec,
-		known:        knowledge{main: proc.Identity(a.state.Main), last: a.last, aliases: a.aliases},
+		known:        knowledge{main: proc.Identity(a.state.Main), last: a.last, aliases: a.aliases, aliveAt: a.aliveAt},
 		registeredAt: a.registeredAt, startedAt: a.startedAt, retryAt: a.retryAt,
 	}
 	switch a.state.Work {
@@ -58,8 +58,8 @@ func (r *run) facts() facts {
 	if f.host, err = proc.ReadHost(); err != nil {
 		f.evidence = append(f.evidence, err.Error())
 	}
-	if main := r.main(); !main.IsZero() {
-		f.process, err = r.engine.gauges.describe(main, f.host)
+	if id := r.found(); !id.IsZero() {
+		f.process, err = r.engine.gauges.describe(id, f.host)
 		f.running = err == nil
 	}
 	return f

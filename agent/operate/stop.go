@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet/agent/proc"
+	"github.com/procfleet/procfleet/agent/supervise"
 )
 
 func (r *run) stop(ctx context.Context) verdict {
 	if bad := r.ready(ctx); bad != nil {
 		return *bad
 	}
-	if r.main().IsZero() {
+	if r.found().IsZero() {
 		return notRunning()
 	}
 	return r.takeDown(ctx)
@@ -42,7 +43,11 @@ func (r *run) takeDown(ctx context.Context) verdict {
 	if err := proc.Signal(main, syscall.SIGTERM); err != nil {
 		return commandFailed(err.Error())
 	}
-	return r.gone(ctx, r.identities(), opTimeout(spec), "")
+	v := r.gone(ctx, r.seen.Procs, opTimeout(spec), "")
+	if v.class == supervise.Failed {
+		v.message = join(v.message, "SIGTERM did not end it; kill does")
+	}
+	return v
 }
 
 func (r *run) kill(ctx context.Context) verdict {
@@ -51,7 +56,7 @@ func (r *run) kill(ctx context.Context) verdict {
 	}
 	main := r.main()
 	switch {
-	case main.IsZero():
+	case r.found().IsZero():
 		return r.killStrays(ctx)
 	case r.op.Spec.KillCmd != "":
 		return r.endBy(ctx, r.op.Spec.KillCmd, r.engine.cfg.Timing.KillWait)
@@ -64,9 +69,9 @@ func (r *run) kill(ctx context.Context) verdict {
 	}
 	r.engine.cfg.Crash(CrashBeforeExec)
 	var trouble []string
-	ids := r.identities()
-	for _, id := range ids {
-		_, err := proc.KillTree(ctx, id, r.killScope())
+	procs := r.seen.Procs
+	for _, p := range procs {
+		_, err := proc.KillTree(ctx, p.Identity, r.killScope())
 		switch {
 		case errors.Is(err, syscall.EPERM):
 			trouble = append(trouble, err.Error())
@@ -74,17 +79,16 @@ func (r *run) kill(ctx context.Context) verdict {
 			r.evidence = append(r.evidence, err.Error())
 		}
 	}
-	return r.gone(ctx, ids, r.engine.cfg.Timing.KillWait, join(trouble...))
+	return r.gone(ctx, procs, r.engine.cfg.Timing.KillWait, join(trouble...))
 }
 
-// unproven refuses to signal a process that only a search found although the
-// spec names a pid file: it may be somebody else's program of the same name.
+// unproven refuses to signal a look-alike.
 func (r *run) unproven(command string) *verdict {
-	if !r.seen.Searched || r.op.Spec.PidPath == "" {
+	if !r.lookAlike() {
 		return nil
 	}
 	v := refused(fmt.Sprintf("pid %d has the name and place of this process, but pid file %s does not name it: not signalled; "+
-		"restore the pid file or give %s", r.main().PID, r.op.Spec.PidPath, command))
+		"restore the pid file or give %s", r.found().PID, r.op.Spec.PidPath, command))
 	return &v
 }
 
@@ -114,17 +118,17 @@ func (r *run) killScope() proc.KillScope {
 
 // endBy runs a command that ends the process and gives it time to go.
 func (r *run) endBy(ctx context.Context, line string, wait time.Duration) verdict {
-	ids := r.identities()
+	procs := r.seen.Procs
 	trouble, bad := r.complete(ctx, line, r.main())
 	if bad != nil {
 		return *bad
 	}
-	return r.gone(ctx, ids, wait, trouble)
+	return r.gone(ctx, procs, wait, trouble)
 }
 
-func (r *run) identities() []proc.Identity {
+func identities(procs []proc.Process) []proc.Identity {
 	var ids []proc.Identity
-	for _, p := range r.seen.Procs {
+	for _, p := range procs {
 		ids = append(ids, p.Identity)
 	}
 	return ids
@@ -132,13 +136,14 @@ func (r *run) identities() []proc.Identity {
 
 // gone waits until the processes and any successor are gone. trouble is how
 // the command that should have ended them failed; the goal counts more.
-func (r *run) gone(ctx context.Context, ids []proc.Identity, wait time.Duration, trouble string) verdict {
-	deadline := time.Now().Add(wait)
+func (r *run) gone(ctx context.Context, procs []proc.Process, wait time.Duration, trouble string) verdict {
+	deadline, ids := time.Now().Add(wait), identities(procs)
 	for {
 		// The time is read before the look, so that the last look is a late one.
 		late := time.Now().After(deadline)
 		if !anyAlive(ids) {
-			if r.look(ctx); r.seen.Verdict == proc.Stopped {
+			if r.look(ctx); r.seen.Verdict != proc.Uncertain && !r.succeeded(procs) {
+				r.disown()
 				return r.wentAway(trouble)
 			}
 		}
@@ -147,6 +152,32 @@ func (r *run) gone(ctx context.Context, ids []proc.Identity, wait time.Duration,
 		}
 		if !pause(ctx, r.engine.cfg.Timing.StopPoll) {
 			return interrupted()
+		}
+	}
+}
+
+// succeeded reports whether what the look found took the place of processes
+// that are gone: the pid file names it, it descends from our command, or it is
+// younger than they were and of their session.
+func (r *run) succeeded(gone []proc.Process) bool {
+	switch {
+	case r.main().IsZero():
+		return false
+	case !r.seen.Searched, r.seen.Marked, len(gone) == 0:
+		return true
+	}
+	return slices.ContainsFunc(r.seen.Procs, func(p proc.Process) bool {
+		return p.Start >= gone[0].Start && p.Session == gone[0].Session
+	})
+}
+
+// disown makes of a look-alike that goes on after the process has gone what it
+// is, a remark.
+func (r *run) disown() {
+	if id := r.found(); !id.IsZero() {
+		r.seen = proc.Probe{
+			Verdict:  proc.Stopped,
+			Evidence: fmt.Sprintf("pid %d has the name and place of this process and is another one", id.PID),
 		}
 	}
 }

@@ -88,6 +88,9 @@ func (r *run) lookFresh(ctx context.Context) {
 	}
 	r.look(ctx)
 	r.known.main = known
+	if r.main().IsZero() && proc.Alive(known) {
+		r.look(ctx) // no pid file names another
+	}
 }
 
 // windowPoll spaces the looks: until begin they only observe, and a look

@@ -25,6 +25,9 @@ const (
 	accountTTL = 10 * time.Minute
 )
 
+// DefaultAccount runs the commands of a spec that names no account.
+const DefaultAccount = "root"
+
 // Account is a user of this host as a command needs it.
 type Account struct {
 	Name   string

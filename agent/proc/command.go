@@ -37,7 +37,7 @@ type Command struct {
 	Shell   Shell             // "" = ShellSh
 	Line    string            // given to the shell as it is
 	Dir     string            // working directory, absolute: the setup path
-	Account string            // user it runs as; "" = the agent's own
+	Account string            // user it runs as; "" = DefaultAccount
 	Env     map[string]string // added to and replacing the account's basic environment
 
 	// LoginProfile reads /etc/profile and the account's own profile first, as

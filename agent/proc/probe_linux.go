@@ -235,13 +235,14 @@ func startTime(id Identity) (time.Time, error) {
 // working directory must lie under the setup path, and the user must be right.
 func (s *search) discover(named judgement) Probe {
 	found, unreadable, err := s.candidates()
+	found, marked := s.own(found)
 	if err != nil {
 		return Probe{Verdict: Uncertain, Evidence: err.Error()}
 	}
 	probe := Probe{Verdict: Stopped, Evidence: named.reason, StalePidFile: s.files.pid != 0}
 	switch {
 	case len(found) > 0:
-		probe.Verdict, probe.Procs, probe.Searched = Running, found, true
+		probe.Verdict, probe.Procs, probe.Searched, probe.Marked = Running, found, true, marked
 		probe.Evidence = joinReasons(named.reason, fmt.Sprintf("found pid %d (%s) by name and setup path", found[0].PID, found[0].Exe))
 	case s.files.blocked():
 		probe.Verdict = Uncertain
@@ -276,13 +277,42 @@ func (s *search) candidates() (found []Process, unreadable int, err error) {
 			continue
 		}
 		if row.hidden {
-			unreadable = row.PID
+			if !s.foreign(p) {
+				unreadable = row.PID
+			}
 			continue
 		}
 		found = append(found, p)
 	}
 	slices.SortFunc(found, mainFirst)
 	return found, unreadable, nil
+}
+
+// own leaves out what is somebody else's, and returns only what carries the
+// target's mark if anything does.
+func (s *search) own(found []Process) (own []Process, marked bool) {
+	foreign := map[int]bool{}
+	for left := -1; left != len(found); {
+		left = len(found)
+		found = slices.DeleteFunc(found, func(p Process) bool {
+			if s.foreign(p) || foreign[p.PPID] && !s.marked(p) {
+				foreign[p.PID] = true
+			}
+			return foreign[p.PID]
+		})
+	}
+	if slices.ContainsFunc(found, s.marked) {
+		return slices.DeleteFunc(found, func(p Process) bool { return !s.marked(p) }), true
+	}
+	return found, false
+}
+
+func (s *search) foreign(p Process) bool {
+	return s.target.Foreign != nil && s.target.Foreign(p, markOf(p.PID))
+}
+
+func (s *search) marked(p Process) bool {
+	return s.target.Mark != "" && markOf(p.PID) == s.target.Mark
 }
 
 // placed reports whether the paths of a process lie where the target's do.

@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,12 +123,13 @@ func (r *Runner) prepare(ctx context.Context, c Command) (Account, error) {
 	if err := c.check(); err != nil {
 		return Account{}, err
 	}
-	account, err := r.accounts.Lookup(ctx, c.Account)
+	account, err := r.accounts.Lookup(ctx, cmp.Or(c.Account, DefaultAccount))
 	if err != nil {
 		return Account{}, err
 	}
 	if uid := os.Geteuid(); uid != 0 && int(account.UID) != uid {
-		return Account{}, fmt.Errorf("cannot switch to %s: agent runs as %s", account.Name, r.ownName(ctx))
+		return Account{}, fmt.Errorf("cannot switch to %s: agent runs as %s (uid %d); set the account, or run the agent as root",
+			account.Name, r.ownName(ctx), uid)
 	}
 	// A directory that hangs must be found out here: in the child it would
 	// block every other start, since a fork blocks its parent until it is done.
@@ -142,7 +144,7 @@ func (r *Runner) ownName(ctx context.Context) string {
 	if own, err := r.accounts.Lookup(ctx, ""); err == nil {
 		return own.Name
 	}
-	return fmt.Sprintf("uid %d", os.Geteuid())
+	return "a user without a name"
 }
 
 func checkDir(dir string) error {

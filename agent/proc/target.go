@@ -35,7 +35,7 @@ type Target struct {
 	ProcName  string
 	SetupPath string // absolute directory; "" = none
 	PidPath   string // absolute file; "" = none
-	Account   string // "" = any user
+	Account   string // only processes of this user are searched; "" = any
 
 	// Known is the identity found earlier; while it lives, it is the answer.
 	Known Identity
@@ -53,6 +53,15 @@ type Target struct {
 	// Exclude reports processes that must never be taken for the target, such
 	// as the agent's own running commands. nil = none.
 	Exclude func(Process) bool
+
+	// Mark is the value of KeyMark that the target's commands leave with what
+	// they start; "" = none. The search prefers what carries it.
+	Mark string
+
+	// Foreign reports processes known to be somebody else's, given the value of
+	// their KeyMark. The search leaves them out with their children of the same
+	// name; a pid file that names one is heard all the same. nil = none.
+	Foreign func(p Process, mark string) bool
 }
 
 // Probe is the answer to one look at a target.
@@ -74,6 +83,10 @@ type Probe struct {
 	// not start another one, and not enough to signal it where a pid file
 	// should have named it.
 	Searched bool
+
+	// Marked says that what was searched carries Target.Mark: besides having the
+	// name and place, it descends from a command of this target.
+	Marked bool
 
 	// StalePidFile says that the pid file is readable and names no process of
 	// this target, so that it may be moved out of the way of a start.
