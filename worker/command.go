@@ -24,12 +24,15 @@ type commands struct {
 	first int
 	items []procfleet.Item
 	specs []json.RawMessage
+	// deadline of the task: later no item may begin.
+	deadline time.Time
 }
 
 func newCommands(task *procfleet.Task, chunk *procfleet.Chunk) (*commands, error) {
 	c := &commands{
 		task: string(task.ID), lane: bus.ResultLane(task.Lane), fence: int64(task.Number),
 		first: chunk.First, items: chunk.Items, specs: make([]json.RawMessage, len(chunk.Specs)),
+		deadline: task.Deadline,
 	}
 	for i := range chunk.Specs {
 		var err error
@@ -62,7 +65,7 @@ func (c *commands) fit(items []int) int {
 func (c *commands) encode(h *hostAsk, items []int, id string, now, acceptBefore time.Time) ([]byte, error) {
 	command := agentproto.Command{
 		Header: agentproto.Header{Type: agentproto.TypeCommand, ID: id, Sent: now},
-		Task:   c.task, Lane: c.lane, Host: h.name, Instance: h.instance, AcceptBefore: acceptBefore,
+		Task:   c.task, Lane: c.lane, Host: h.name, Instance: h.instance, AcceptBefore: acceptBefore, NotAfter: c.deadline,
 		Items: make([]agentproto.CommandItem, len(items)),
 	}
 	position := make(map[int]int, 1) // from the chunk's specs to the command's

@@ -16,7 +16,10 @@ import (
 func TestCommandsReadAsWritten(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		task := procfleet.Task{ID: "GSETASK:20260101000000:1", Number: 77, Lane: procfleet.BigLane(3)}
+		task := procfleet.Task{
+			ID: "GSETASK:20260101000000:1", Number: 77, Lane: procfleet.BigLane(3),
+			Deadline: time.Date(2026, 1, 1, 0, 5, 0, 0, time.UTC),
+		}
 		chunk := procfleet.Chunk{First: rapid.IntRange(0, 1<<20).Draw(t, "first"), Specs: make([]procfleet.ProcessSpec, 4)}
 		for i := range chunk.Specs {
 			chunk.Specs[i].Control.Start = rapid.String().Draw(t, "start command")
@@ -46,7 +49,7 @@ func TestCommandsReadAsWritten(t *testing.T) {
 		}
 		want := agentproto.Command{
 			Header: agentproto.Header{Type: agentproto.TypeCommand, ID: "id", Sent: now},
-			Task:   string(task.ID), Lane: "b", Host: host.name, Instance: host.instance, AcceptBefore: now.Add(time.Second),
+			Task:   string(task.ID), Lane: "b", Host: host.name, Instance: host.instance, AcceptBefore: now.Add(time.Second), NotAfter: task.Deadline,
 			Items: got.Items, Specs: got.Specs,
 		}
 		if diff := cmp.Diff(want, got); diff != "" {

@@ -63,6 +63,9 @@ func TestAcceptBeforeNeverPassesTheDeadline(t *testing.T) {
 	if got := a.got()[0].AcceptBefore; got.After(task.Deadline) {
 		t.Errorf("accept_before %v is after the deadline %v", got, task.Deadline)
 	}
+	if got := a.got()[0].NotAfter; !got.Equal(task.Deadline) {
+		t.Errorf("not_after is %v, want the deadline %v", got, task.Deadline)
+	}
 }
 
 func TestARepeatWithAResultIsTheAgentsOwnWord(t *testing.T) {
