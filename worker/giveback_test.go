@@ -76,3 +76,17 @@ func TestAFinishedChunkThatWasNotNotedAsDoneIsNoted(t *testing.T) {
 		return err == nil && len(undone) == 1 && undone[0].Chunk == 1
 	}, "the first chunk is done")
 }
+
+// The consumers of this bus have a short AckWait, which nobody told the worker.
+func TestAChunkInGraceIsNotGivenToAnotherWorker(t *testing.T) {
+	t.Parallel()
+	e, _, _ := startRestartable(t)
+	e.store.present(host(1), "i1")
+	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
+	e.eventually(func() bool { return e.store.called("Presences") > 40 }, "the chunk is held for longer than AckWait")
+	e.agent(host(1), accept)
+	e.waitState(id, 0, procfleet.StateDelivered)
+	if n := e.store.called("Begin"); n != 1 {
+		t.Errorf("the chunk was begun %d times", n)
+	}
+}

@@ -43,7 +43,7 @@ func startRestartable(t *testing.T, edit ...func(*worker.Config)) (e *env, down,
 	}
 	n.Bus = bus.New(n.JS)
 	e = &env{NATS: n, t: t, store: newFakeStore()}
-	e.worker, e.stop = e.startWorker(append([]func(*worker.Config){func(c *worker.Config) { c.Timing.AckWait = time.Second }}, edit...)...)
+	e.worker, e.stop = e.startWorker(edit...)
 	return e, down, up
 }
 
@@ -104,7 +104,7 @@ func TestAnotherWorkerFinishesWhatADeadOneLeft(t *testing.T) {
 			case <-time.After(patience):
 				t.Fatal("point not reached")
 			}
-			e.startWorker(func(c *worker.Config) { c.Timing.AckWait = time.Second })
+			e.startWorker()
 			for item := range 3 {
 				if r := e.waitState(id, item, procfleet.StateSucceeded); r.Late {
 					t.Errorf("item %d was given up meanwhile", item)
@@ -126,7 +126,11 @@ func (e *env) mortal(point string, died chan<- struct{}) {
 	conn := testenv.Connect(e.t, e.URL)
 	grave := make(chan struct{})
 	var once sync.Once
-	cfg := worker.Config{Conn: conn, Bus: e.Bus, Store: e.store, Log: testenv.Silent(), Timing: quick()}
+	js, err := natsconn.JetStream(conn)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	cfg := worker.Config{Conn: conn, Bus: bus.New(js), Store: e.store, Log: testenv.Silent(), Timing: quick()}
 	cfg.Reached = func(reached string) {
 		if reached != point {
 			return

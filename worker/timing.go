@@ -14,9 +14,6 @@ type Timing struct {
 	// Pull is how long one request for chunks or results waits at the
 	// server, and so the longest delay after the server was away; default 3 s.
 	Pull time.Duration
-	// AckWait is how long the consumers let a message be without a sign of
-	// progress; it is given every third of that. Default 10 s.
-	AckWait time.Duration
 	// CollectLinger is how long a batch of results waits for more after its
 	// first; default 10 ms. PresenceLinger is the same for announcements;
 	// default 20 ms.
@@ -99,7 +96,6 @@ func (t Timing) withDefaults() Timing {
 	return Timing{
 		Ask: t.Ask.withDefaults(), Sweep: t.Sweep.withDefaults(),
 		Pull:           cmp.Or(t.Pull, 3*s),
-		AckWait:        cmp.Or(t.AckWait, 10*s),
 		CollectLinger:  cmp.Or(t.CollectLinger, 10*ms),
 		PresenceLinger: cmp.Or(t.PresenceLinger, 20*ms),
 		RetryMin:       cmp.Or(t.RetryMin, 50*ms),

@@ -47,7 +47,7 @@ func New(cfg Config) (*Worker, error) {
 	w := &Worker{cfg: cfg, room: room, log: cfg.Log.WithField("component", "worker")}
 	w.clock = &clock{store: cfg.Store, timing: &w.cfg.Timing, log: w.log}
 	w.link = &link{conn: cfg.Conn, clock: w.clock}
-	w.held = newHeld(cfg.Timing.AckWait)
+	w.held = newHeld()
 	w.asker = newAsker(cfg.Conn)
 	w.notify = newNotifier(&w.cfg, w.clock, m)
 	rec := &recorder{store: cfg.Store, timing: &w.cfg.Timing, finished: w.notify, metrics: m}
@@ -174,6 +174,7 @@ func (w *Worker) pull(ctx, work context.Context, name string, open openFunc, pul
 			if consumer, err = open(ctx); err != nil {
 				return err
 			}
+			w.held.within(consumer.CachedInfo().Config.AckWait)
 			w.pulling.Add(1)
 		}
 		return pull(ctx, work, consumer)
