@@ -138,11 +138,13 @@ func patiently(ctx context.Context, log logrus.FieldLogger, what string, try fun
 	const pause = time.Second
 	for {
 		err := try()
-		if err == nil || !away(err) {
-			return err
-		}
-		if ctx.Err() != nil {
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		case !away(err):
+			return err
 		}
 		log.WithError(err).Warn(what)
 		select {

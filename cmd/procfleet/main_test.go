@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -194,6 +197,7 @@ func TestARoleThatIsStoppedWhileItWaitsEndsWell(t *testing.T) {
 		{"worker", "--nats", "nats://127.0.0.1:1"},
 		{"dispatcher", "--http", "127.0.0.1:0", "--nats", "nats://127.0.0.1:1"},
 		{"up", "--http", "127.0.0.1:0", "--nats", "nats://127.0.0.1:1", "--agent=false", "--data", t.TempDir()},
+		{"up", "--http", "127.0.0.1:0", "--redis", "redis://127.0.0.1:1", "--agent=false", "--data", t.TempDir()},
 	} {
 		var stdout, stderr bytes.Buffer
 		if code := run(ctx, append(args, "--log-level=error"), &stdout, &stderr); code != 0 || stderr.Len() > 0 {
@@ -237,5 +241,20 @@ func TestProgressFitsTheTerminal(t *testing.T) {
 		if got := fit(half, time.Second, width); got != want {
 			t.Errorf("%d: %q, want %q", width, got, want)
 		}
+	}
+}
+
+func TestAnUnknownAnswerComesWithTheKeyToRepeatWith(t *testing.T) {
+	t.Parallel()
+	keys := make(chan string, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		keys <- r.Header.Get("Idempotency-Key")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, `{"error":{"code":"unknown","message":"unknown whether task GSETASK:1:2 was accepted","task":"GSETASK:1:2"}}`)
+	}))
+	t.Cleanup(server.Close)
+	code, _, stderr := call(t, "op", "status", "--host=0:10.0.0.1", "-f", "testdata/spec.yaml", "--server", server.URL)
+	if code != exitFailed || !strings.Contains(stderr, "GSETASK:1:2") || !strings.Contains(stderr, "--idempotency-key "+<-keys) {
+		t.Errorf("exit %d, %s", code, stderr)
 	}
 }

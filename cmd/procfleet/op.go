@@ -91,9 +91,6 @@ func (f *opFlags) howToRepeat(err error) error {
 	if !errors.Is(err, apiclient.ErrUnknown) {
 		return err
 	}
-	if answer, ok := errors.AsType[*apiclient.Error](err); ok && answer.Task != "" {
-		err = fmt.Errorf("%w; its id would be %s", err, answer.Task)
-	}
 	return fmt.Errorf("%w; repeat the command with --idempotency-key %s, which never makes a second task", err, f.key)
 }
 

@@ -218,7 +218,6 @@ type Error struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 	Field   string `json:"field,omitempty"`
-	Task    string `json:"task,omitempty"` // of an unknown outcome, if the server knows it
 }
 
 func (e *Error) Error() string {
@@ -226,10 +225,11 @@ func (e *Error) Error() string {
 	if e.Field != "" && !strings.Contains(text, e.Field) {
 		text = e.Field + ": " + text
 	}
-	switch e.Status {
-	case http.StatusServiceUnavailable:
+	switch {
+	case e.Code == codeUnknown: // the text names the task if the server can
+	case e.Status == http.StatusServiceUnavailable:
 		return text + " (the server is busy or a part of it is away; try again, or look at /readyz)"
-	case http.StatusConflict:
+	case e.Status == http.StatusConflict:
 		return text + " (choose another --idempotency-key)"
 	}
 	return text
