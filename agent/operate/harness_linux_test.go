@@ -114,11 +114,12 @@ func (l *ledger) recovered() journal.Recovered {
 
 // rig is an engine with short times and the programs it manages.
 type rig struct {
-	t      *testing.T
-	cfg    Config
-	engine *Engine
-	ledger *ledger
-	dir    string // setup path of the process
+	t       *testing.T
+	cfg     Config
+	engine  *Engine
+	ledger  *ledger
+	dir     string // setup path of the process
+	account string // that runs the tests
 
 	mu      sync.Mutex
 	results map[journal.ID]agentproto.Result
@@ -132,6 +133,11 @@ func newRig(t *testing.T, change ...func(*Config)) *rig {
 		t: t, ledger: newLedger(), dir: t.TempDir(),
 		results: map[journal.ID]agentproto.Result{}, arrived: make(chan struct{}, 1),
 	}
+	own, err := proc.NewAccounts().Lookup(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.account = own.Name
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	g.cfg = Config{
@@ -240,7 +246,7 @@ func (g *rig) finished(op journal.Op, r agentproto.Result) {
 func (g *rig) spec(change ...func(*agentproto.Spec)) agentproto.Spec {
 	s := agentproto.Spec{
 		Key: g.dir, ProcName: demoName, SetupPath: g.dir, PidPath: filepath.Join(g.dir, "demo.pid"),
-		StartCmd: daemon("-pid demo.pid"), NoProfile: true, Type: resident, OpTimeoutMS: 5_000,
+		StartCmd: daemon("-pid demo.pid"), Account: g.account, NoProfile: true, Type: resident, OpTimeoutMS: 5_000,
 		StartCheckBeginMS: 200, StartCheckEndMS: 300, StopCheckMS: 5_000, StartRetries: 4, StartIntervalMS: 100,
 		// A program with the race detector otherwise takes a second to exit.
 		Env: map[string]string{"GORACE": "atexit_sleep_ms=0"},

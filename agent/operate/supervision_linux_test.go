@@ -103,7 +103,7 @@ func startByHand(t *testing.T, g *rig) int {
 		t.Fatal(err)
 	}
 	exec, err := runner.Start(t.Context(), proc.Command{
-		Line: "setsid ./demo -pid demo.pid >/dev/null 2>&1 </dev/null &", Dir: g.dir, Key: g.mark(),
+		Line: "setsid ./demo -pid demo.pid >/dev/null 2>&1 </dev/null &", Dir: g.dir, Key: g.mark(), Account: g.account,
 		OutputPath: filepath.Join(t.TempDir(), "out"),
 	})
 	if err != nil {

@@ -177,9 +177,12 @@ func playSpew(arg string) {
 
 // playLimits runs `ulimit -n` through a runner under a lowered soft limit.
 func playLimits(dir string) {
-	runner, err := NewRunner(NewAccounts())
+	accounts := NewAccounts()
+	runner, err := NewRunner(accounts)
 	must(err)
-	c := Command{Line: "ulimit -n", Dir: dir, OutputPath: filepath.Join(dir, "limits.out")}
+	own, err := accounts.Lookup(context.Background(), "")
+	must(err)
+	c := Command{Line: "ulimit -n", Dir: dir, Account: own.Name, OutputPath: filepath.Join(dir, "limits.out")}
 	running, err := runner.Start(context.Background(), c)
 	must(err)
 	<-running.Done()

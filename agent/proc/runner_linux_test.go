@@ -3,6 +3,7 @@ package proc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,9 +41,19 @@ func newShop(t *testing.T) shop {
 func (s shop) command(t *testing.T, line string) Command {
 	t.Helper()
 	return Command{
-		Line: line, Dir: s.dir, OutputPath: filepath.Join(t.TempDir(), "op.out"),
+		Line: line, Dir: s.dir, Account: ownAccount(t), OutputPath: filepath.Join(t.TempDir(), "op.out"),
 		Key: t.Name(), Op: "op-1", Timeout: 20 * time.Second,
 	}
+}
+
+// ownAccount is the user that runs the tests.
+func ownAccount(t *testing.T) string {
+	t.Helper()
+	own, err := NewAccounts().Lookup(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return own.Name
 }
 
 func (s shop) write(t *testing.T, name, text string, mode os.FileMode) {
@@ -299,10 +310,17 @@ func TestF66NonRootAgentCannotSwitch(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	if os.Geteuid() != 0 {
-		c := s.command(t, "true")
-		c.Account = "root"
-		if _, err := s.runner.Start(t.Context(), c); err == nil || !strings.Contains(err.Error(), "cannot switch to root") {
-			t.Fatalf("got %v, want a refusal", err)
+		want := fmt.Sprintf("cannot switch to root: agent runs as %s (uid %d); set the account, or run the agent as root",
+			ownAccount(t), os.Geteuid())
+		for _, account := range []string{"root", ""} { // none given is root, not whoever the agent is
+			c := s.command(t, "true")
+			c.Account = account
+			if _, err := s.runner.Start(t.Context(), c); err == nil || err.Error() != want {
+				t.Fatalf("account %q: got %v, want %q", account, err, want)
+			}
+		}
+		if got := run(t, s, s.command(t, "true")); !got.OK() {
+			t.Fatalf("own account: got %+v", got)
 		}
 		return
 	}
