@@ -45,7 +45,7 @@ func runDispatcher(ctx context.Context, cfg dispatcher.Config, natsURL, redisURL
 	if err != nil {
 		return err
 	}
-	defer listener.Close() // in case nobody serves it
+	defer func() { _ = listener.Close() }() // in case nobody serves it
 	metrics, err := telemetry.NewMetrics()
 	if err != nil {
 		return err

@@ -50,7 +50,7 @@ func (f *upFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	defer listener.Close() // in case nobody serves it
+	defer func() { _ = listener.Close() }() // in case nobody serves it
 	unlock, err := lockFolder(f.data)
 	if err != nil {
 		return err
