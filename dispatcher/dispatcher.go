@@ -60,7 +60,7 @@ func (d *Dispatcher) Handler() http.Handler { return d.handler }
 func (d *Dispatcher) Run(ctx context.Context) error {
 	listener, err := d.listener(ctx)
 	if err != nil {
-		return fmt.Errorf("dispatcher: %w", err)
+		return fmt.Errorf("serve HTTP: %w", err)
 	}
 	server := d.server()
 	served := make(chan error, 1)
@@ -71,12 +71,12 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	}
 	select {
 	case err := <-served:
-		return fmt.Errorf("dispatcher: serve: %w", err)
+		return fmt.Errorf("serve HTTP: %w", err)
 	case <-ctx.Done():
 	}
 	err = d.drain(ctx, server)
 	if last := <-served; !errors.Is(last, http.ErrServerClosed) {
-		err = errors.Join(err, fmt.Errorf("dispatcher: serve: %w", last))
+		err = errors.Join(err, fmt.Errorf("serve HTTP: %w", last))
 	}
 	return err
 }
@@ -124,7 +124,7 @@ func (d *Dispatcher) drain(ctx context.Context, server *http.Server) error {
 		err = server.Close()
 	}
 	if err != nil {
-		return fmt.Errorf("dispatcher: stop serving: %w", err)
+		return fmt.Errorf("stop serving HTTP: %w", err)
 	}
 	return nil
 }
