@@ -266,3 +266,49 @@ func TestBuiltinStopThatTimesOutPointsToKill(t *testing.T) {
 	g.want("start", spec, 0, "")
 	g.says(g.want("stop", spec, 836, "stop: still running pid"), "kill")
 }
+
+func TestWorkersOfOneInstanceDoNotKeepAnotherFromStarting(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	first := g.instance(1)
+	first.StartCmd = daemon("-worker -pid demo_1.pid")
+	g.want("start", first, 0, "")
+	second := g.instance(2)
+	second.PidPath = "" // nothing but the search finds it
+	g.want("start", second, 0, "")
+	g.want("stop", second, 0, "")
+	if s := g.status(first); !s.Running || !s.Supervised {
+		t.Fatalf("status of the first is %+v", s)
+	}
+}
+
+func TestWorkerThatSurvivesAStopIsLeftBehind(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	spec := g.spec(func(s *agentproto.Spec) { s.StartCmd = daemon("-worker -pid demo.pid") })
+	g.want("start", spec, 0, "")
+	r := g.want("stop", spec, 0, "")
+	g.warned(r, "left behind by the process: pid")
+	if r.Status.Running || r.Status.Supervised {
+		t.Fatalf("status is %+v", r.Status)
+	}
+}
+
+func TestStopThatBringsUpASuccessorFails(t *testing.T) {
+	t.Parallel()
+	for name, withPidFile := range map[string]bool{"pid file": true, "search": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newRig(t)
+			spec := g.spec(func(s *agentproto.Spec) {
+				s.StopCmd = "kill $(cat demo.pid); rm demo.pid; " + daemon("-pid demo.pid") + " while [ ! -s demo.pid ]; do sleep 0.02; done"
+				s.StopCheckMS = 1_000
+				if !withPidFile {
+					s.PidPath = ""
+				}
+			})
+			g.want("start", spec, 0, "")
+			g.says(g.want("stop", spec, 836, "stop: still running pid"), "which took the place of pid")
+		})
+	}
+}

@@ -157,13 +157,15 @@ func (r *run) gone(ctx context.Context, procs []proc.Process, wait time.Duration
 }
 
 // succeeded reports whether what the look found took the place of processes
-// that are gone: the pid file names it, it descends from our command, or it is
-// younger than they were and of their session.
+// that are gone: the pid file names it. Without a pid file it descends from our
+// command, or is younger than they were and of their session.
 func (r *run) succeeded(gone []proc.Process) bool {
 	switch {
 	case r.main().IsZero():
 		return false
-	case !r.seen.Searched, r.seen.Marked, len(gone) == 0:
+	case !r.seen.Searched || r.op.Spec.PidPath != "":
+		return !r.seen.Searched
+	case r.seen.Marked, len(gone) == 0:
 		return true
 	}
 	return slices.ContainsFunc(r.seen.Procs, func(p proc.Process) bool {
@@ -171,13 +173,13 @@ func (r *run) succeeded(gone []proc.Process) bool {
 	})
 }
 
-// disown makes of a look-alike that goes on after the process has gone what it
-// is, a remark.
+// disown makes of what goes on under the name of a process that has gone what
+// it is, a remark.
 func (r *run) disown() {
 	if id := r.found(); !id.IsZero() {
 		r.seen = proc.Probe{
 			Verdict:  proc.Stopped,
-			Evidence: fmt.Sprintf("pid %d has the name and place of this process and is another one", id.PID),
+			Evidence: fmt.Sprintf("pid %d has the name and place of the process that is gone", id.PID),
 		}
 	}
 }
