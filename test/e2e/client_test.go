@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -86,13 +85,10 @@ func (c *client) call(method, path, key string, body any) (status int, answer []
 // get asks until it is answered with 200: the system may be recovering.
 func (c *client) get(path string, into any) {
 	c.t.Helper()
-	var last string
 	testenv.Eventually(c.t, startTimeout, func() bool {
 		status, data, ok := c.call(http.MethodGet, path, "", nil)
-		last = fmt.Sprintf("%d %s", status, data)
 		return ok && status == http.StatusOK && json.Unmarshal(data, into) == nil
 	}, "GET "+path+" answers 200")
-	_ = last
 }
 
 // operation of one action on each process, as one task.

@@ -158,4 +158,7 @@ func (f *fleet) waitKnown(c *client, n int) {
 }
 
 // tempFile returns a path in a new folder of the test's.
-func tempFile(t *testing.T, name string) string { return filepath.Join(t.TempDir(), name) }
+func tempFile(t *testing.T, name string) string {
+	t.Helper()
+	return filepath.Join(t.TempDir(), name)
+}

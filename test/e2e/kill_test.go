@@ -54,13 +54,17 @@ func TestKilledAtTheBadMoment(t *testing.T) {
 
 // with returns the same fleet for a subtest, which then owns what it starts.
 func (f *fleet) with(t *testing.T) *fleet {
+	t.Helper()
 	sub := *f
 	sub.t = t
 	sub.agents = slices.Clone(f.agents)
 	return &sub
 }
 
-func (c *client) with(t *testing.T) *client { return &client{t: t, url: c.url} }
+func (c *client) with(t *testing.T) *client {
+	t.Helper()
+	return &client{t: t, url: c.url}
+}
 
 func (f *fleet) killDispatcher(point string) {
 	f.worker("")

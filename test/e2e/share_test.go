@@ -144,6 +144,8 @@ func simulatedHosts(n int) []string {
 }
 
 func simulatedSpec() map[string]any {
-	return map[string]any{"namespace": "e2e", "name": "sim", "proc_name": "sim", "setup_path": "/opt/sim",
-		"control": map[string]any{"start": "./start.sh"}, "alive": map[string]any{"op_timeout": "10s"}}
+	return map[string]any{
+		"namespace": "e2e", "name": "sim", "proc_name": "sim", "setup_path": "/opt/sim",
+		"control": map[string]any{"start": "./start.sh"}, "alive": map[string]any{"op_timeout": "10s"},
+	}
 }
