@@ -21,6 +21,7 @@ type procs struct {
 }
 
 func newProcs(t *testing.T) *procs {
+	t.Helper()
 	p := &procs{t: t, base: t.TempDir()}
 	t.Cleanup(p.killAll)
 	return p
