@@ -128,3 +128,21 @@ func TestDemoShowsARealProcessSurvive(t *testing.T) {
 		t.Error("Ctrl-C took the sample with it")
 	}
 }
+
+// TestTheExampleSpecWorks follows the README: the spec in docs/examples is
+// operated with the command line.
+func TestTheExampleSpecWorks(t *testing.T) {
+	t.Parallel()
+	u := newUp(t)
+	u.start()
+	spec := filepath.Join(testenv.ModuleRoot(), "docs", "examples", "sleeper.yaml")
+	for _, step := range []struct{ action, says string }{
+		{"start", "succeeded"}, {"status", "running"}, {"restart", "succeeded"}, {"kill", "succeeded"},
+	} {
+		op := testenv.StartChild(t, nil, u.program, "op", step.action, "--host", "0:127.0.0.1", "-f", spec, "--wait", "--server", u.c.url)
+		if code := op.Wait(t, finishTimeout); code != 0 {
+			t.Fatalf("op %s: exit code %d\n%s", step.action, code, op.Output())
+		}
+		op.WaitOutput(t, startTimeout, step.says)
+	}
+}
