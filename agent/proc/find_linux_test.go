@@ -384,3 +384,37 @@ func TestSetupPathThroughSymlink(t *testing.T) {
 	spawn(t, program(t, s.dir, "app"), s.dir, "sleep")
 	wantProbe(t, find(t, Target{ProcName: "app", SetupPath: link}), Running, "found pid")
 }
+
+func TestSearchLeavesOutWhatIsForeignWithItsChildren(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t)
+	h := spawn(t, program(t, s.dir, "app"), s.dir, "workers=3")
+	eventually(t, "master and workers run", func() bool { return len(find(t, s.target("app")).Procs) == 4 })
+	target := s.target("app")
+	target.Foreign = func(p Process, _ string) bool { return p.Identity == h.id }
+	wantProbe(t, find(t, target), Stopped, "no usable pid file")
+	s.writePid(t, strconv.Itoa(h.id.PID)) // the pid file is heard all the same
+	wantProbe(t, find(t, target), Running, "name and setup path match")
+}
+
+func TestSearchPrefersWhatCarriesTheMark(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t)
+	path := program(t, s.dir, "app")
+	plain := exec.CommandContext(t.Context(), path)
+	plain.Dir, plain.Env = s.dir, []string{scenarioVar + "=sleep"}
+	if err := plain.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = plain.Process.Kill(); _ = plain.Wait() })
+	target := s.target("app")
+	target.Mark = t.Name()
+	eventually(t, "it is found without a mark", func() bool {
+		got := find(t, target)
+		return got.Verdict == Running && !got.Marked && got.Procs[0].PID == plain.Process.Pid
+	})
+	h := spawn(t, path, s.dir, "sleep")
+	if got := find(t, target); !got.Marked || len(got.Procs) != 1 || got.Procs[0].Identity != h.id {
+		t.Fatalf("got %+v, want only the marked %v", got, h.id)
+	}
+}
