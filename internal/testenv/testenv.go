@@ -5,7 +5,9 @@ package testenv
 
 import (
 	"io"
+	"math/rand/v2"
 	"net"
+	"strconv"
 	"testing"
 	"time"
 
@@ -94,17 +96,26 @@ func Eventually(tb testing.TB, timeout time.Duration, cond func() bool, what str
 	}
 }
 
+// Ports for servers of tests: below those that systems give to outgoing
+// connections (32768 and up on Linux, 49152 on others), so that a server that
+// was killed finds its port free when it is started again.
+const firstPort, lastPort = 10_000, 30_000
+
 // FreePort returns a loopback TCP port that was free a moment ago, for
-// servers that cannot report a port of their own choice.
+// servers that cannot report a port of their own choice or must keep theirs
+// over a restart.
 func FreePort(tb testing.TB) int {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatalf("find a free port: %v", err)
+	const tries = 100
+	var err error
+	for range tries {
+		port := firstPort + rand.IntN(lastPort-firstPort)
+		var l net.Listener
+		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			l.Close()
+			return port
+		}
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	if err := l.Close(); err != nil {
-		tb.Fatalf("find a free port: %v", err)
-	}
-	return port
+	tb.Fatalf("find a free port: %v", err)
+	return 0
 }
