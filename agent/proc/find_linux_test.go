@@ -49,7 +49,7 @@ func wantProbe(t *testing.T, got Probe, verdict Verdict, evidence string) {
 	}
 }
 
-func TestF00PidFileNamesTheProcess(t *testing.T) {
+func TestPidFileNamesTheProcess(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)
 	h := spawn(t, program(t, s.dir, "app"), s.dir, "sleep")
@@ -61,7 +61,7 @@ func TestF00PidFileNamesTheProcess(t *testing.T) {
 	}
 }
 
-func TestF01StalePidFileNamesAnotherProgram(t *testing.T) {
+func TestStalePidFileNamesAnotherProgram(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)
 	other := t.TempDir()
@@ -74,7 +74,7 @@ func TestF01StalePidFileNamesAnotherProgram(t *testing.T) {
 	}
 }
 
-func TestF02StalePidFileNamesSameProgramElsewhere(t *testing.T) {
+func TestStalePidFileNamesSameProgramElsewhere(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)
 	other := t.TempDir()
@@ -87,7 +87,7 @@ func TestF02StalePidFileNamesSameProgramElsewhere(t *testing.T) {
 	wantProbe(t, find(t, s.target("app2")), Uncertain, "may or may not be ours")
 }
 
-func TestF04PidFileMissingButProcessAlive(t *testing.T) {
+func TestPidFileMissingButProcessAlive(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)
 	h := spawn(t, program(t, s.dir, "app"), "/", "sleep")
@@ -104,7 +104,7 @@ func TestF04PidFileMissingButProcessAlive(t *testing.T) {
 	wantProbe(t, find(t, target), Stopped, "does not exist")
 }
 
-func TestF03ReusedPidIsNotTheKnownProcess(t *testing.T) {
+func TestReusedPidIsNotTheKnownProcess(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	h := spawn(t, program(t, dir, "app"), dir, "sleep")
@@ -126,7 +126,7 @@ func TestF03ReusedPidIsNotTheKnownProcess(t *testing.T) {
 	}
 }
 
-func TestF07UnusablePidFiles(t *testing.T) {
+func TestUnusablePidFiles(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "\n \n", "garbage", "abc 12", "-1", "0", "1", "99999999999", "4194305", "12.5"} {
 		s := newSetup(t)
@@ -146,7 +146,7 @@ func TestF07UnusablePidFiles(t *testing.T) {
 	}
 }
 
-func TestF08ParsePidFile(t *testing.T) {
+func TestParsePidFile(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int{
 		"4437": 4437, "4437\r\n": 4437, "\xef\xbb\xbf4437\n": 4437, "4437 nginx master\n": 4437,
@@ -158,7 +158,7 @@ func TestF08ParsePidFile(t *testing.T) {
 	}
 }
 
-func TestF09OddPidFilesAreReadSafely(t *testing.T) {
+func TestOddPidFilesAreReadSafely(t *testing.T) {
 	t.Parallel()
 	for name, create := range map[string]func(path string) error{
 		"fifo":      func(path string) error { return unix.Mkfifo(path, 0o600) },
@@ -187,7 +187,7 @@ func sparse(path string, size int64) error {
 	return f.Truncate(size)
 }
 
-func TestF09HangingFileSystemDoesNotBlock(t *testing.T) {
+func TestHangingFileSystemDoesNotBlock(t *testing.T) {
 	t.Parallel()
 	w := newWatchdog()
 	release := make(chan struct{})
@@ -214,7 +214,7 @@ func TestF09HangingFileSystemDoesNotBlock(t *testing.T) {
 	})
 }
 
-func TestF10UnreadablePidFileIsUncertain(t *testing.T) {
+func TestUnreadablePidFileIsUncertain(t *testing.T) {
 	t.Parallel()
 	blocked := files{err: os.ErrPermission}
 	if !blocked.blocked() {
@@ -226,7 +226,7 @@ func TestF10UnreadablePidFileIsUncertain(t *testing.T) {
 	}
 }
 
-func TestF11ThreadIDIsRejected(t *testing.T) {
+func TestThreadIDIsRejected(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)
 	h := spawn(t, program(t, s.dir, "app"), t.TempDir(), "thread")
@@ -238,7 +238,7 @@ func TestF11ThreadIDIsRejected(t *testing.T) {
 	}
 }
 
-func TestF57ZombieIsDead(t *testing.T) {
+func TestZombieIsDead(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)
 	h := spawn(t, program(t, s.dir, "app"), t.TempDir(), "zombie-parent")
@@ -247,7 +247,7 @@ func TestF57ZombieIsDead(t *testing.T) {
 	wantProbe(t, got, Stopped, "zombie")
 }
 
-func TestF59StoppedProcessIsRunning(t *testing.T) {
+func TestStoppedProcessIsRunning(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)
 	h := spawn(t, program(t, s.dir, "app"), s.dir, "sleep")
@@ -261,7 +261,7 @@ func TestF59StoppedProcessIsRunning(t *testing.T) {
 	})
 }
 
-func TestF60ReplacedExecutable(t *testing.T) {
+func TestReplacedExecutable(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)
 	path := program(t, s.dir, "app")
@@ -277,7 +277,7 @@ func TestF60ReplacedExecutable(t *testing.T) {
 	wantProbe(t, find(t, s.target("app")), Running, "found pid")
 }
 
-func TestF61OddNames(t *testing.T) {
+func TestOddNames(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"a-program-with-a-long-name", "with spaces", "a) R (b", "服务进程"} {
 		t.Run(name, func(t *testing.T) {
@@ -294,7 +294,7 @@ func TestF61OddNames(t *testing.T) {
 	}
 }
 
-func TestF62RenamedProcess(t *testing.T) {
+func TestRenamedProcess(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)
 	other := t.TempDir()
@@ -337,7 +337,7 @@ func TestSearchPutsTheMasterFirst(t *testing.T) {
 	})
 }
 
-func TestF63ForeignProcessIsUncertainWithoutRoot(t *testing.T) {
+func TestForeignProcessIsUncertainWithoutRoot(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)
 	s.writePid(t, strconv.Itoa(os.Getpid()))
@@ -356,7 +356,7 @@ func TestF63ForeignProcessIsUncertainWithoutRoot(t *testing.T) {
 	}
 }
 
-func TestF63HiddenProcessIsUncertain(t *testing.T) {
+func TestHiddenProcessIsUncertain(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
 	s := newShop(t)

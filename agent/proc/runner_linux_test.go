@@ -109,7 +109,7 @@ func TestCommandRunsInItsOwnGroup(t *testing.T) {
 	}
 }
 
-func TestF12TimeoutEndsTheWholeGroup(t *testing.T) {
+func TestTimeoutEndsTheWholeGroup(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	c := s.command(t, `trap '' TERM; sleep 50 & sleep 50`)
@@ -124,7 +124,7 @@ func TestF12TimeoutEndsTheWholeGroup(t *testing.T) {
 	}
 }
 
-func TestF13HungCommandWithDaemonUp(t *testing.T) {
+func TestHungCommandWithDaemonUp(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	program(t, s.dir, "app")
@@ -148,7 +148,7 @@ func TestF13HungCommandWithDaemonUp(t *testing.T) {
 	}
 }
 
-func TestF14ForegroundProgramIsTheLeader(t *testing.T) {
+func TestForegroundProgramIsTheLeader(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	program(t, s.dir, "app")
@@ -165,7 +165,7 @@ func TestF14ForegroundProgramIsTheLeader(t *testing.T) {
 	}
 }
 
-func TestF15DaemonKeepsItsOutput(t *testing.T) {
+func TestDaemonKeepsItsOutput(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	program(t, s.dir, "app")
@@ -202,7 +202,7 @@ func TestF15DaemonKeepsItsOutput(t *testing.T) {
 	eventually(t, "the output is free", func() bool { return !OutputHeld(c.OutputPath) })
 }
 
-func TestF16OutputIsBounded(t *testing.T) {
+func TestOutputIsBounded(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	program(t, s.dir, "app")
@@ -220,7 +220,7 @@ func TestF16OutputIsBounded(t *testing.T) {
 	}
 }
 
-func TestF17OutputIsValidText(t *testing.T) {
+func TestOutputIsValidText(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"\xff\xfeok\x00\x01\x1b[1m": "\uFFFDok[1m", "\xc4\xe3\xba\xc3": "\uFFFD", "进程\n": "进程\n", "": "",
@@ -252,7 +252,7 @@ func TestEnvironmentIsBuiltFromNothing(t *testing.T) {
 	}
 }
 
-func TestF70CommandHasNoInputAndNoOpenFiles(t *testing.T) {
+func TestCommandHasNoInputAndNoOpenFiles(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	got := run(t, s, s.command(t, `cat; umask; ls /proc/self/fd | wc -l; cat /proc/self/oom_score_adj; nice`))
@@ -261,7 +261,7 @@ func TestF70CommandHasNoInputAndNoOpenFiles(t *testing.T) {
 	}
 }
 
-func TestF65OpenFilesLimitIsTheAgentsOwn(t *testing.T) {
+func TestOpenFilesLimitIsTheAgentsOwn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := program(t, dir, "app")
@@ -273,7 +273,7 @@ func TestF65OpenFilesLimitIsTheAgentsOwn(t *testing.T) {
 	}
 }
 
-func TestF64UnknownAccount(t *testing.T) {
+func TestUnknownAccount(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	for _, name := range []string{"no-such-user", "-r", "root:x"} {
@@ -289,7 +289,7 @@ func TestF64UnknownAccount(t *testing.T) {
 	}
 }
 
-func TestF65AccountIsSwitchedCompletely(t *testing.T) {
+func TestAccountIsSwitchedCompletely(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
 	s := newShop(t)
@@ -306,7 +306,7 @@ func TestF65AccountIsSwitchedCompletely(t *testing.T) {
 	}
 }
 
-func TestF66NonRootAgentCannotSwitch(t *testing.T) {
+func TestNonRootAgentCannotSwitch(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	if os.Geteuid() != 0 {
@@ -326,14 +326,14 @@ func TestF66NonRootAgentCannotSwitch(t *testing.T) {
 	}
 	// As root, the same test runs again as another user.
 	path := program(t, s.dir, "proctest")
-	c := s.command(t, path+" -test.run '^TestF66' -test.v")
+	c := s.command(t, path+" -test.run '^TestNonRootAgent' -test.v")
 	c.Account, c.Key = "nobody", "outer" // the inner test ends what carries its own name
-	if got := run(t, s, c); !got.OK() || !strings.Contains(got.Output, "PASS: TestF66") {
+	if got := run(t, s, c); !got.OK() || !strings.Contains(got.Output, "PASS: TestNonRootAgent") {
 		t.Fatalf("got %+v", got)
 	}
 }
 
-func TestF67SetupPathProblems(t *testing.T) {
+func TestSetupPathProblems(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	s.write(t, "file", "", 0o600)
@@ -350,7 +350,7 @@ func TestF67SetupPathProblems(t *testing.T) {
 	}
 }
 
-func TestF67SetupPathClosedToTheAccount(t *testing.T) {
+func TestSetupPathClosedToTheAccount(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
 	s := newShop(t)
@@ -366,7 +366,7 @@ func TestF67SetupPathClosedToTheAccount(t *testing.T) {
 	}
 }
 
-func TestF68ProgramsThatCannotRun(t *testing.T) {
+func TestProgramsThatCannotRun(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	s.write(t, "plain", "echo plain runs\n", 0o700)
@@ -381,7 +381,7 @@ func TestF68ProgramsThatCannotRun(t *testing.T) {
 	}
 }
 
-func TestF68ProgramBeingWrittenIsWaitedFor(t *testing.T) {
+func TestProgramBeingWrittenIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	s.write(t, "app", "#!/bin/sh\necho new\n", 0o700)
@@ -401,7 +401,7 @@ func TestF68ProgramBeingWrittenIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestF69LoginProfile(t *testing.T) {
+func TestLoginProfile(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	for profile, want := range map[string]string{
@@ -438,7 +438,7 @@ func TestBadCommands(t *testing.T) {
 	}
 }
 
-func TestF97LineIsExecutedLiterally(t *testing.T) {
+func TestLineIsExecutedLiterally(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	got := run(t, s, s.command(t, "printf '%s\\n' \"$0\" 'a  b' \"ü\" '$x;|&'\n# comment\necho \"$(echo last)\""))

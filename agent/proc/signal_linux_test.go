@@ -111,7 +111,7 @@ func TestWatcherCloseEndsWatches(t *testing.T) {
 	}
 }
 
-func TestF26KillTreeEndsWhatIgnoresTerm(t *testing.T) {
+func TestKillTreeEndsWhatIgnoresTerm(t *testing.T) {
 	t.Parallel()
 	h := spawn(t, program(t, t.TempDir(), "app"), t.TempDir(), "ignore-term")
 	if err := Signal(h.id, syscall.SIGTERM); err != nil {
@@ -125,7 +125,7 @@ func TestF26KillTreeEndsWhatIgnoresTerm(t *testing.T) {
 	}
 }
 
-func TestF29KillTreeEndsWorkersAndStrays(t *testing.T) {
+func TestKillTreeEndsWorkersAndStrays(t *testing.T) {
 	t.Parallel()
 	h := spawn(t, program(t, t.TempDir(), "app"), t.TempDir(), "workers=4")
 	bystander := spawn(t, program(t, t.TempDir(), "other"), t.TempDir(), "sleep")
@@ -194,7 +194,7 @@ func TestKillTreeRefusesTheAgentsAncestors(t *testing.T) {
 	}
 }
 
-func TestF28KillTreeOutrunsForkBomb(t *testing.T) {
+func TestKillTreeOutrunsForkBomb(t *testing.T) {
 	t.Parallel()
 	h := spawn(t, program(t, t.TempDir(), "bomb"), t.TempDir(), "bomb=0")
 	eventually(t, "it multiplies", func() bool { return len(treeOf(t, h.id)) > 4 })
