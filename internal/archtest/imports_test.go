@@ -75,7 +75,6 @@ var thirdParty = map[string][]string{
 	"github.com/prometheus":                {"internal/telemetry"},
 	"go.opentelemetry.io/otel/sdk":         {"internal/telemetry"},
 	"go.opentelemetry.io/otel/exporters":   {"internal/telemetry"},
-	"github.com/shirou/gopsutil":           {"agent/proc"},
 	"github.com/nats-io/nats.go":           {"agent", "worker", "internal/bus", "internal/natsconn", "internal/tracecontext", "internal/testenv", "cmd/..."},
 	"github.com/nats-io/nats.go/jetstream": {"agent", "worker", "internal/bus", "internal/natsconn", "internal/testenv", "cmd/..."},
 }
