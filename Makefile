@@ -19,7 +19,9 @@ run: ## the whole system on embedded defaults, at http://127.0.0.1:8080
 	go run ./cmd/procfleet up
 
 test: test/setup ## everything: install what the tests need, then all tests with the race detector
-	PROCFLEET_REQUIRE=$${PROCFLEET_REQUIRE:-redis} go test -race -timeout 20m ./...
+	export PROCFLEET_REQUIRE=$${PROCFLEET_REQUIRE:-redis}; \
+	go test -race -timeout 20m $$(go list ./... | grep -v /test/e2e); \
+	go test -race -timeout 20m ./test/e2e # by itself: it keeps a whole machine busy
 
 test/setup: ## install redis-server where it is missing (apt or brew)
 	@if command -v redis-server >/dev/null; then :; \

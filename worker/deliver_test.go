@@ -160,7 +160,7 @@ func TestHostsWithoutAgentAreUnreachableSoon(t *testing.T) {
 
 func TestAnAgentThatComesWithinTheGraceGetsItsCommand(t *testing.T) {
 	t.Parallel()
-	e := start(t)
+	e := start(t, func(c *worker.Config) { c.Timing.Ask.Grace = time.Minute })
 	e.agent(host(1), accept)
 	e.store.present(host(2), "i2") // announced a moment ago, now reconnecting
 	first := e.submit(time.Minute, chunk(procfleet.ActionStart, host(2)))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/worker"
 )
 
 func TestManyRestartsOfWorkersDoNotIsolateAChunk(t *testing.T) {
@@ -80,7 +81,8 @@ func TestAFinishedChunkThatWasNotNotedAsDoneIsNoted(t *testing.T) {
 // The consumers of this bus have a short AckWait, which nobody told the worker.
 func TestAChunkInGraceIsNotGivenToAnotherWorker(t *testing.T) {
 	t.Parallel()
-	e, _, _ := startRestartable(t)
+	// The grace must outlast a machine that is busy with other tests.
+	e, _, _ := startRestartable(t, func(c *worker.Config) { c.Timing.Ask.Grace = time.Minute })
 	e.store.present(host(1), "i1")
 	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
 	e.eventually(func() bool { return e.store.called("Presences") > 40 }, "the chunk is held for longer than AckWait")
