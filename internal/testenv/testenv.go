@@ -111,8 +111,10 @@ func FreePort(tb testing.TB) int {
 	for range tries {
 		port := firstPort + rand.IntN(lastPort-firstPort)
 		var l net.Listener
-		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
-			l.Close()
+		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err != nil {
+			continue
+		}
+		if err = l.Close(); err == nil {
 			return port
 		}
 	}
