@@ -6,9 +6,11 @@ package tracecontext
 import (
 	"context"
 	"net/http"
+	"strconv"
 
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Inject writes the trace of ctx into h; without a trace it writes nothing.
@@ -28,6 +30,18 @@ func Text(ctx context.Context) string {
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)
 	return carrier.Get(traceparent)
+}
+
+// Has reports whether h carries a trace, and whether that trace is sampled.
+// It costs little, so that it can be asked of every message.
+func Has(h nats.Header) (there, sampled bool) {
+	const length, flags = 55, 53 // of version 00: the flags are the last two digits
+	text := http.Header(h).Get(traceparent)
+	if len(text) < length {
+		return false, false
+	}
+	low, err := strconv.ParseUint(text[flags:length], 16, 8)
+	return err == nil, err == nil && low&uint64(trace.FlagsSampled) != 0
 }
 
 // FromText returns ctx with the trace that [Text] wrote.

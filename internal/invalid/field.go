@@ -1,0 +1,45 @@
+// Package invalid has the error with which a Config says which of its fields
+// is wrong, so that whoever filled it from flags, the environment and a file
+// can say where the value came from.
+package invalid
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Field is what is wrong with one field of a Config.
+type Field struct {
+	Name    string // path in the Config, for example "Limits.Items"
+	Problem error  // begins with the value or a verb, for example "must be at least 1"
+}
+
+// Fieldf returns a [Field] with a formatted problem.
+func Fieldf(name, format string, args ...any) error {
+	return &Field{Name: name, Problem: fmt.Errorf(format, args...)}
+}
+
+func (f *Field) Error() string { return "Config." + f.Name + ": " + f.Problem.Error() }
+
+func (f *Field) Unwrap() error { return f.Problem }
+
+// Fields splits what [errors.Join] has joined into its fields and the rest.
+func Fields(err error) (fields []*Field, rest []error) {
+	if err == nil {
+		return nil, nil
+	}
+	if f, ok := err.(*Field); ok { //nolint:errorlint // what wraps a field says more than the field
+		return []*Field{f}, nil
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // as above
+		for _, each := range joined.Unwrap() {
+			f, r := Fields(each)
+			fields, rest = append(fields, f...), append(rest, r...)
+		}
+		return fields, rest
+	}
+	if f, r := Fields(errors.Unwrap(err)); len(f) > 0 {
+		return f, r
+	}
+	return nil, []error{err}
+}
