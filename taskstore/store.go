@@ -25,6 +25,8 @@ var (
 	ErrRejected = errors.New("taskstore: the task was rejected")
 	// ErrConflict means that the idempotency key was used with another body.
 	ErrConflict = errors.New("taskstore: the idempotency key was used for another request")
+	// ErrExpired means that a task was to be made after its draft's NotAfter.
+	ErrExpired = errors.New("taskstore: it is too late to make the task")
 	// ErrUnavailable means that the store cannot be asked now or takes no
 	// more: unreachable, loading, read-only, out of memory. Try again later.
 	ErrUnavailable = errors.New("taskstore: unavailable")
@@ -44,12 +46,17 @@ type Draft struct {
 	Application string
 	Business    string
 	Callback    string
+	Trace       string // see [procfleet.Task]; at most 64 bytes
 
 	// IdempotencyKey, if not empty, makes a repeat by the same application
 	// find the task of the first request; BodyHash tells a repeat from
 	// another request under the same key.
 	IdempotencyKey string
 	BodyHash       string
+
+	// NotAfter, if not zero, is until when the task may be made. A repeat
+	// finds the task of the first request at any time.
+	NotAfter time.Time
 }
 
 // Acceptance is what a dispatcher does. The order Create, publish every
@@ -63,7 +70,8 @@ type Acceptance interface {
 	// another. A key whose task was rejected, or was never written because its
 	// dispatcher died, is free: the latter continues with the id that the key
 	// remembers, with a visit of its own even if the sweep has settled that id
-	// or does so meanwhile. The key is remembered as long as the task.
+	// or does so meanwhile. The key is remembered as long as the task. After
+	// NotAfter no task is made: ErrExpired.
 	Create(ctx context.Context, d Draft) (t procfleet.Task, created bool, err error)
 	// Dispatched notes that every chunk is queued; sequences[i] is the
 	// position of chunk i in the stream (see [Duties.Republished]). From then

@@ -31,6 +31,9 @@ func (s *Store) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, 
 		if err != nil || found != nil {
 			return made{task: taskOf(found)}, err
 		}
+		if !d.NotAfter.IsZero() && t.now.After(d.NotAfter) {
+			return made{}, taskstore.ErrExpired
+		}
 		r, err := t.newTask(d, packed)
 		if err != nil {
 			return made{}, err
@@ -118,7 +121,7 @@ func (t *tx) newTask(d taskstore.Draft, packed []packedChunk) (*taskRecord, erro
 		ID: n.TaskID(), Number: n, State: procfleet.TaskAccepted, Lane: d.Lane,
 		Items: items, Chunks: len(packed), Counts: procfleet.Counts{},
 		CreatedAt: t.now, Deadline: deadline, ExpiresAt: deadline.Add(d.Retention),
-		Actions: d.Actions, Dialect: d.Dialect, Application: d.Application, Business: d.Business, Callback: d.Callback,
+		Actions: d.Actions, Dialect: d.Dialect, Application: d.Application, Business: d.Business, Callback: d.Callback, Trace: d.Trace,
 	}}
 	for _, s := range procfleet.States() {
 		r.Counts[s] = 0

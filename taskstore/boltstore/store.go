@@ -142,10 +142,12 @@ func view[T any](ctx context.Context, s *Store, fn func(t *tx) (T, error)) (T, e
 }
 
 // clean reports whether err is an answer of the contract, or of a context that
-// ended, rather than trouble with the file.
+// ended, rather than trouble with the file. A change answers so before it
+// writes anything.
 func clean(err error) bool {
 	for _, answer := range []error{
-		taskstore.ErrNotFound, taskstore.ErrConflict, taskstore.ErrCursor, context.Canceled, context.DeadlineExceeded,
+		taskstore.ErrNotFound, taskstore.ErrConflict, taskstore.ErrRejected, taskstore.ErrExpired, taskstore.ErrCursor,
+		context.Canceled, context.DeadlineExceeded,
 	} {
 		if errors.Is(err, answer) {
 			return true

@@ -20,8 +20,16 @@ var dispatchedScript = redis.NewScript(`
 local state = redis.call('HGET', KEYS[1], 'state')
 if not state then return 0 end
 if state == 'rejected' then return -1 end
-redis.call('HSET', KEYS[1], 'dispatched', 1)
-for i, sequence in ipairs(ARGV) do redis.call('HSET', KEYS[1], 'sequence:' .. (i - 1), sequence) end
+local set = {'dispatched', 1}
+for i, sequence in ipairs(ARGV) do
+  set[#set + 1] = 'sequence:' .. (i - 1)
+  set[#set + 1] = sequence
+  if #set > 2000 then
+    redis.call('HSET', KEYS[1], unpack(set))
+    set = {'dispatched', 1}
+  end
+end
+redis.call('HSET', KEYS[1], unpack(set))
 return 1
 `)
 

@@ -2,9 +2,9 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,9 +19,21 @@ type call struct {
 	keys   []string
 	args   []any
 	cmd    *redis.Cmd // the answer, once it was run
+	before *redis.Cmd // the first answer, if it was run again after that
 }
 
 func (c *call) answered() bool { return c.cmd != nil && c.cmd.Err() == nil }
+
+// send queues the call, or runs it. A server that did not know the script is
+// sent its text: it may be one that no list of servers names yet, such as a
+// new node while it is given its first slot.
+func (c *call) send(ctx context.Context, to redis.Scripter) {
+	if c.cmd != nil && redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
+		c.cmd = c.script.Eval(ctx, to, c.keys, c.args...)
+		return
+	}
+	c.cmd = c.script.EvalSha(ctx, to, c.keys, c.args...)
+}
 
 // number is the answer of a script that returns one.
 func (c *call) number() (int64, error) { return c.cmd.Int64() }
@@ -35,35 +47,37 @@ func (c *call) moment() (time.Time, error) {
 // run runs the calls in one round trip. They are independent of each other:
 // in a cluster they go to several servers at once.
 func (s *Store) run(ctx context.Context, calls ...*call) error {
-	return s.persist(ctx, func(ctx context.Context) error {
-		if len(calls) == 1 {
-			c := calls[0]
-			c.cmd = c.script.EvalSha(ctx, s.client, c.keys, c.args...)
-			return c.cmd.Err()
+	return s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		for _, c := range calls {
+			if !c.answered() {
+				c.send(ctx, pipe)
+			}
 		}
-		pipe := s.client.Pipeline()
-		queue(ctx, pipe, calls)
-		return flush(ctx, pipe)
 	})
 }
 
 // runDurably runs the calls and returns when the replicas that
-// [Options.WaitReplicas] asks for have what they did.
+// [Options.WaitReplicas] asks for have what they did. A call whose wait came
+// to nothing is run again, though it was answered: whoever answers the next
+// time may be a replica that was promoted without it.
 func (s *Store) runDurably(ctx context.Context, calls ...*call) error {
 	if s.opt.WaitReplicas == 0 {
 		return s.run(ctx, calls...)
 	}
+	open := calls
 	return s.persist(ctx, func(ctx context.Context) error {
-		groups, err := s.byServer(ctx, calls)
+		groups, err := s.byServer(ctx, open)
 		if err != nil {
 			return err
 		}
+		open = nil
+		var failed error
 		for server, group := range groups {
 			if err := s.runAndWait(ctx, server, group); err != nil {
-				return err
+				open, failed = append(open, group...), err
 			}
 		}
-		return nil
+		return failed
 	})
 }
 
@@ -91,7 +105,13 @@ func (s *Store) byServer(ctx context.Context, calls []*call) (map[*redis.Client]
 
 func (s *Store) runAndWait(ctx context.Context, server *redis.Client, calls []*call) error {
 	pipe := server.Pipeline()
-	queue(ctx, pipe, calls)
+	for _, c := range calls {
+		if c.before == nil && c.answered() {
+			c.before = c.cmd
+		}
+		c.send(ctx, pipe)
+	}
+	pipe.Set(ctx, waitKey(calls[len(calls)-1].keys[0]), "", waitKeyLife)
 	wait := redis.NewIntCmd(ctx, "wait", s.opt.WaitReplicas, s.opt.WaitTimeout.Milliseconds())
 	if err := pipe.Process(ctx, wait); err != nil {
 		return err
@@ -105,34 +125,28 @@ func (s *Store) runAndWait(ctx context.Context, server *redis.Client, calls []*c
 	return nil
 }
 
-// queue adds the calls that have no answer yet.
-func queue(ctx context.Context, pipe redis.Pipeliner, calls []*call) {
-	for _, c := range calls {
-		if !c.answered() {
-			c.cmd = c.script.EvalSha(ctx, pipe, c.keys, c.args...)
-		}
+// waitKeyLife is only to keep the keys from gathering.
+const waitKeyLife = time.Minute
+
+// waitKey is a key in the slot of another one. It is written before each WAIT,
+// which waits for the last write of its connection: a script that finds its
+// work done writes nothing, and what it found may not be on a replica yet.
+func waitKey(key string) string {
+	if end := strings.IndexByte(key, '}'); end >= 0 {
+		return key[:end+1] + ":wait"
 	}
+	return "{" + key + "}:wait"
 }
 
 // read runs plain commands in one round trip; add is called again for each
 // attempt. A missing key is not an error.
-func (s *Store) read(ctx context.Context, add func(ctx context.Context, pipe redis.Pipeliner)) error {
+func (s *Store) read(ctx context.Context, add addFunc) error {
 	return s.persist(ctx, func(ctx context.Context) error {
-		pipe := s.client.Pipeline()
-		add(ctx, pipe)
-		return flush(ctx, pipe)
-	})
-}
-
-// flush sends what a pipeline holds and returns the first error that is one.
-func flush(ctx context.Context, pipe redis.Pipeliner) error {
-	commands, _ := pipe.Exec(ctx) // its error is that of the first command, a missing key included
-	for _, c := range commands {
-		if err := c.Err(); err != nil && !errors.Is(err, redis.Nil) {
-			return err
+		if s.convoy != nil {
+			return s.convoy.send(ctx, add)
 		}
-	}
-	return nil
+		return send(ctx, s.client, add)
+	})
 }
 
 // persist calls attempt until it succeeds, fails for good, or
@@ -158,7 +172,7 @@ func (s *Store) persist(ctx context.Context, attempt func(context.Context) error
 				continue
 			}
 		case faultPassing:
-			s.refresh(bounded, err)
+			s.refresh(bounded)
 		}
 		if !pause(bounded, n) {
 			if ctx.Err() != nil {
@@ -169,9 +183,11 @@ func (s *Store) persist(ctx context.Context, attempt func(context.Context) error
 	}
 }
 
-// refresh makes the client of a cluster look again where the slots are.
-func (s *Store) refresh(ctx context.Context, err error) {
-	if cluster, ok := s.client.(*redis.ClusterClient); ok && redirected(err) {
+// refresh makes the client of a cluster look again where the slots are. By
+// itself it does so every ten seconds, or when it is redirected: a server that
+// is gone redirects nobody.
+func (s *Store) refresh(ctx context.Context) {
+	if cluster, ok := s.client.(*redis.ClusterClient); ok {
 		cluster.ReloadState(ctx)
 	}
 }
@@ -198,7 +214,7 @@ func scripts() []*redis.Script {
 		nowScript, tickScript, enrolScript, claimScript, stageScript, abandonScript,
 		dispatchedScript, rejectScript, beginScript, deliveredScript, recordScript,
 		leaseScript, releaseScript, dueScript, undoneScript, republishedScript,
-		revisitScript, notifiedScript,
+		revisitScript,
 		announceScript, areasScript, liveAreasScript,
 		createScript,
 	}

@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,7 +25,8 @@ type migration struct {
 	toAddr   string
 }
 
-// beginMigration finds who has the slot of a key and prepares both nodes.
+// beginMigration finds which of two nodes has the slot of a key, and prepares
+// both.
 func beginMigration(t *testing.T, nodes []*redistest.Server, key string) *migration {
 	t.Helper()
 	m := &migration{from: raw(t, nodes[0]), to: raw(t, nodes[1]), toAddr: nodes[1].Addr}
@@ -36,9 +38,14 @@ func beginMigration(t *testing.T, nodes []*redistest.Server, key string) *migrat
 	if m.from.Exists(t.Context(), key).Err() != nil { // it says MOVED
 		m.from, m.to, m.toAddr = m.to, m.from, nodes[0].Addr
 	}
-	do(t, m.to, "CLUSTER", "SETSLOT", slot, "IMPORTING", nodeID(t, m.from))
-	do(t, m.from, "CLUSTER", "SETSLOT", slot, "MIGRATING", nodeID(t, m.to))
+	m.begin(t)
 	return m
+}
+
+func (m *migration) begin(t *testing.T) {
+	t.Helper()
+	do(t, m.to, "CLUSTER", "SETSLOT", m.slot, "IMPORTING", nodeID(t, m.from))
+	do(t, m.from, "CLUSTER", "SETSLOT", m.slot, "MIGRATING", nodeID(t, m.to))
 }
 
 func (m *migration) move(t *testing.T, keys ...string) {
@@ -177,4 +184,77 @@ func TestWaitingForReplicasInACluster(t *testing.T) {
 	if _, _, err := s.Create(t.Context(), storetest.Draft(1)); err == nil || !strings.Contains(err.Error(), "0 of 1 replicas") {
 		t.Errorf("create: %v", err)
 	}
+}
+
+func TestNodeThatIsGivenItsFirstSlotLearnsTheScripts(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartCluster(t, 1)
+	s := open(t, redisstore.Options{URL: nodes[0].URL() + "?cluster=true", Patience: 30 * time.Second})
+	task := create(t, s, storetest.Draft(3))
+	added := redistest.Join(t, nodes)
+	m := beginMigration(t, []*redistest.Server{nodes[0], added}, "pf:{"+string(task.ID)+"}:head")
+	m.move(t, m.rest(t)...)
+	// All of it is on a node that no client knows as a master yet.
+	if err := s.Dispatched(t.Context(), task.ID, []uint64{1}); err != nil {
+		t.Errorf("on the new node: %v", err)
+	}
+	m.finish(t)
+	record(t, s, task.ID, agentResults(0, 3))
+}
+
+// TestSlotsThatMoveUnderLoadLoseAndRepeatNothing moves the slots of the index
+// and of tasks that are being worked on, back and forth between two nodes.
+func TestSlotsThatMoveUnderLoadLoseAndRepeatNothing(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartCluster(t, 2)
+	s := open(t, redisstore.Options{URL: nodes[0].URL() + "?addr=" + nodes[1].Addr, Patience: 30 * time.Second})
+	l := startLoad(t, s)
+	l.more(t, 6)
+	for round := range 12 {
+		moved := []string{"pf:{index}:clock"}
+		for _, id := range l.some(4) {
+			moved = append(moved, "pf:{"+string(id)+"}:head")
+		}
+		for i, key := range moved {
+			m := beginMigration(t, nodes, key)
+			for _, k := range m.rest(t) {
+				m.move(t, k)
+				if (i+round)%2 == 0 {
+					<-time.After(time.Millisecond) // the slot is found half way
+				}
+			}
+			m.finish(t)
+		}
+		l.more(t, 2)
+	}
+	for _, node := range nodes {
+		c := raw(t, node)
+		t.Logf("%s refused with ASK %d times, MOVED %d, TRYAGAIN %d", node.Addr, refusals(t, c, "ASK"), refusals(t, c, "MOVED"), refusals(t, c, "TRYAGAIN"))
+	}
+	if refusals(t, raw(t, nodes[0]), "ASK")+refusals(t, raw(t, nodes[1]), "ASK") == 0 {
+		t.Error("no slot was found on its way")
+	}
+	l.audit(t, s, true)
+}
+
+func TestFailOverInAClusterUnderLoadLosesNothingThatWaited(t *testing.T) {
+	t.Parallel()
+	quick := []string{"--cluster-node-timeout", "2000"}
+	masters := redistest.StartCluster(t, 3, quick...)
+	all := slices.Clone(masters)
+	for _, master := range masters {
+		replica := redistest.Join(t, all, quick...)
+		replica.Replicate(t, master)
+		all = append(all, replica)
+	}
+	url := masters[0].URL() + "?addr=" + masters[1].Addr + "&addr=" + masters[2].Addr
+	careful := open(t, redisstore.Options{URL: url, WaitReplicas: 1, WaitTimeout: 10 * time.Second, Patience: 3 * time.Second})
+	// What is promoted has no replica of its own.
+	after := open(t, redisstore.Options{URL: url, Patience: 3 * time.Second})
+	l := startLoad(t, careful)
+	l.more(t, 8)
+	masters[0].Stop(t)
+	l.use(after)
+	l.more(t, 12)
+	l.audit(t, after, false)
 }

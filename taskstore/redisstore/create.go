@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -64,12 +65,15 @@ return removed
 // ARGV[3] number of staged chunks; a fail-over may have lost some
 // ARGV[4] number of items
 // ARGV[5] mark of a pending item
-// ARGV[6..] packed chunks to write, then fields and values of the head
-// Returns "created" (also if this maker did it before), "exists" or "overtaken".
-var createScript = redis.NewScript(`
+// ARGV[6] microseconds of this server's clock after which no task is made, or ""
+// ARGV[7..] packed chunks to write, then fields and values of the head
+// Returns "created" (also if this maker did it before), "exists", "overtaken"
+// or "expired".
+var createScript = redis.NewScript(luaNow + `
 local there = redis.call('HGET', KEYS[1], 'maker')
 if there then return there == ARGV[1] and 'created' or 'exists' end
-local at, staged = 6, tonumber(ARGV[3])
+if ARGV[6] ~= '' and now() > tonumber(ARGV[6]) then return 'expired' end
+local at, staged = 7, tonumber(ARGV[3])
 if staged > 0 then
   if redis.call('GET', KEYS[2]) ~= ARGV[1] then return 'overtaken' end
   if redis.call('EXISTS', unpack(KEYS, #KEYS - staged + 1)) < staged then return 'overtaken' end
@@ -128,6 +132,10 @@ func (m *maker) create(ctx context.Context) (procfleet.Task, bool, error) {
 			return procfleet.Task{}, false, err
 		case answer == "created":
 			return t, true, m.enrolAgain(ctx, n)
+		case answer == "expired":
+			// The request is in the indexes, and maybe under its key. Both
+			// mean nothing without a task, as after a dispatcher's death.
+			return procfleet.Task{}, false, taskstore.ErrExpired
 		case answer == "overtaken" && !pause(ctx, attempt):
 			return procfleet.Task{}, false, ctx.Err()
 		}
@@ -216,7 +224,7 @@ func (m *maker) task(n procfleet.Number, now time.Time) procfleet.Task {
 	t := procfleet.Task{
 		ID: n.TaskID(), Number: n, State: procfleet.TaskAccepted, Lane: d.Lane, Chunks: len(d.Chunks),
 		CreatedAt: now, Deadline: now.Add(d.Timeout), ExpiresAt: now.Add(lifetime(d)),
-		Actions: slices.Clone(d.Actions), Dialect: d.Dialect, Application: d.Application, Business: d.Business, Callback: d.Callback,
+		Actions: slices.Clone(d.Actions), Dialect: d.Dialect, Application: d.Application, Business: d.Business, Callback: d.Callback, Trace: d.Trace,
 		Counts: make(procfleet.Counts, len(procfleet.States())),
 	}
 	for i := range d.Chunks {
@@ -258,7 +266,10 @@ func (m *maker) write(ctx context.Context, t *procfleet.Task) (answer string, er
 		m.abandon(ctx, t, groups[:last])
 		return "", err
 	}
-	return c.cmd.Text()
+	if answer, err = c.cmd.Text(); answer == "expired" {
+		m.abandon(ctx, t, groups[:last])
+	}
+	return answer, err
 }
 
 func (m *maker) stageCall(t *procfleet.Task, g chunkGroup, first bool) *call {
@@ -287,7 +298,11 @@ func (m *maker) createCall(t *procfleet.Task, groups []chunkGroup) (*call, error
 	for _, staged := range groups[:last] {
 		c.keys = append(c.keys, staged.keys(keys)...)
 	}
-	c.args = append([]any{m.nonce, expiry(t.ExpiresAt), g.first, t.Items, string(rune(pack.Pending))}, g.packed...)
+	notAfter := ""
+	if at := m.draft.NotAfter; !at.IsZero() {
+		notAfter = strconv.FormatInt(at.UnixMicro(), 10)
+	}
+	c.args = append([]any{m.nonce, expiry(t.ExpiresAt), g.first, t.Items, string(rune(pack.Pending)), notAfter}, g.packed...)
 	c.args = append(c.args, fields...)
 	return c, nil
 }

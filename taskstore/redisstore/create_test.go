@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -105,16 +106,16 @@ type beforeCreate struct{ fn func(context.Context) }
 
 func (beforeCreate) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (beforeCreate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
+func (beforeCreate) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
-func (h beforeCreate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if slices.Contains(cmd.Args(), any(createScript.Hash())) {
-			h.fn(ctx)
+func (h beforeCreate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, commands []redis.Cmder) error {
+		for _, cmd := range commands {
+			if slices.Contains(cmd.Args(), any(createScript.Hash())) {
+				h.fn(ctx)
+			}
 		}
-		return next(ctx, cmd)
+		return next(ctx, commands)
 	}
 }
 
@@ -146,4 +147,38 @@ func TestSweepDoesNotLoseATaskThatContinuesAnId(t *testing.T) {
 		due, err := s.Due(t.Context(), taskstore.Shard(task.Number), 10)
 		return err == nil && slices.Equal(due, []procfleet.TaskID{id})
 	}, "the task is due")
+}
+
+// A dispatcher may be frozen after it was given a number, while another one
+// finds that the time is up and fails the request. Big drafts are staged.
+func TestNoTaskIsMadeByOneWhoWasFrozenUntilTheTimeWasUp(t *testing.T) {
+	t.Parallel()
+	clock := redistest.BuildClock(t)
+	for _, items := range []int{1, 100_000} {
+		server := clock.Start(t)
+		s, err := Open(t.Context(), Options{URL: server.URL(), Log: testenv.Log(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		now, err := s.Now(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := storetest.Draft(items)
+		d.IdempotencyKey, d.BodyHash, d.NotAfter = "key", "body", now.Add(time.Hour)
+		s.client.AddHook(beforeCreate{fn: func(context.Context) { server.Advance(t, 2*time.Hour) }})
+		if _, created, err := s.Create(t.Context(), d); created || !errors.Is(err, taskstore.ErrExpired) {
+			t.Errorf("%d items, frozen: created %v, %v; want ErrExpired", items, created, err)
+		}
+		d.NotAfter = time.Time{}
+		task, created, err := s.Create(t.Context(), d)
+		if err != nil || !created {
+			t.Fatalf("%d items, no limit: created %v, %v", items, created, err)
+		}
+		d.NotAfter = now
+		if again, created, err := s.Create(t.Context(), d); err != nil || created || again.ID != task.ID {
+			t.Errorf("%d items, a late repeat: %s, created %v, %v; want %s", items, again.ID, created, err, task.ID)
+		}
+	}
 }

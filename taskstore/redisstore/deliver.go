@@ -28,24 +28,27 @@ end
 // KEYS[2] marks
 // KEYS[3] chunk
 // ARGV[1] number of the chunk
-// ARGV[2..] fields of the head to return
+// ARGV[2..] fields of the head to return, of which the first is the state
 // Returns {gate, now} or {"open", now, first begun, marks, chunk, {fields}}.
 var beginScript = redis.NewScript(luaNow + luaItemsOf + `
-local k, time = ARGV[1], now()
-local h = redis.call('HMGET', KEYS[1], 'state', 'deadline', 'directory', 'done:' .. k)
-if not h[1] then return {'gone', text(time)} end
+local k, time = ARGV[1], text(now())
+local h = redis.call('HMGET', KEYS[1], 'begun:' .. k, 'done:' .. k, 'directory', 'deadline', unpack(ARGV, 2))
+local begun, state = h[1], h[5]
+if not state then return {'gone', time} end
 local first, past = itemsOf(h[3], k)
-if not past then return {'gone', text(time)} end
-if h[1] == 'rejected' then return {'rejected', text(time)} end
+if not past then return {'gone', time} end
+if state == 'rejected' then return {'rejected', time} end
 local marks = redis.call('GETRANGE', KEYS[2], first, past - 1)
-if h[4] or not string.find(marks, '[pd]') then return {'finished', text(time)} end
-if time >= tonumber(h[2]) then return {'overdue', text(time)} end
+if h[2] or not string.find(marks, '[pd]') then return {'finished', time} end
+if tonumber(time) >= tonumber(h[4]) then return {'overdue', time} end
 local chunk = redis.call('GET', KEYS[3])
-if not chunk then return {'gone', text(time)} end
-if h[1] == 'accepted' then redis.call('HSET', KEYS[1], 'state', 'running') end
-redis.call('HSETNX', KEYS[1], 'begun:' .. k, text(time))
-local begun = redis.call('HGET', KEYS[1], 'begun:' .. k)
-return {'open', text(time), begun, marks, chunk, redis.call('HMGET', KEYS[1], unpack(ARGV, 2))}
+if not chunk then return {'gone', time} end
+if not begun then
+  begun = time
+  if state == 'accepted' then h[5] = 'running' end
+  redis.call('HSET', KEYS[1], 'state', h[5], 'begun:' .. k, begun)
+end
+return {'open', time, begun, marks, chunk, {unpack(h, 5, 3 + #ARGV)}}
 `)
 
 // luaWriteMarks writes marks back in runs: marks that are close to each other
@@ -80,13 +83,13 @@ end
 // ARGV[3..] items, ascending and each once
 // Returns 1, or 0 if there is no such task.
 var deliveredScript = redis.NewScript(luaItemsOf + luaWriteMarks + `
-local h = redis.call('HMGET', KEYS[1], 'state', 'directory')
+local h = redis.call('HMGET', KEYS[1], 'state', 'directory', 'n:p', 'n:d')
 if not h[1] then return 0 end
 local first, past = itemsOf(h[2], ARGV[1])
 if not past then return 1 end
-if ARGV[2] == 'done' then redis.call('HSET', KEYS[1], 'done:' .. ARGV[1], 1) end
-if #ARGV < 3 then return 1 end
-local old = redis.call('GETRANGE', KEYS[2], first, past - 1)
+local set = {}
+if ARGV[2] == 'done' then set = {'done:' .. ARGV[1], 1} end
+local old = #ARGV > 2 and redis.call('GETRANGE', KEYS[2], first, past - 1) or ''
 local places, bytes = {}, {}
 for i = 3, #ARGV do
   local place = ARGV[i] - first + 1
@@ -95,11 +98,12 @@ for i = 3, #ARGV do
     bytes[#bytes + 1] = 'd'
   end
 end
-if #places == 0 then return 1 end
-writeMarks(KEYS[2], first, old, places, bytes)
-redis.call('HINCRBY', KEYS[1], 'n:p', -#places)
-redis.call('HINCRBY', KEYS[1], 'n:d', #places)
-if h[1] == 'accepted' then redis.call('HSET', KEYS[1], 'state', 'running') end
+if #places > 0 then
+  writeMarks(KEYS[2], first, old, places, bytes)
+  if h[1] == 'accepted' then h[1] = 'running' end
+  for _, v in ipairs({'state', h[1], 'n:p', h[3] - #places, 'n:d', (h[4] or 0) + #places}) do set[#set + 1] = v end
+end
+if #set > 0 then redis.call('HSET', KEYS[1], unpack(set)) end
 return 1
 `)
 

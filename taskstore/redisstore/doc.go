@@ -35,11 +35,14 @@
 //	{presence:<cloud>}:agents  hash: agent id to address of the same
 //	{presence:<cloud>}:gone    sorted set of addresses by when their presence ended
 //
+// With [Options.WaitReplicas] there is for a minute, beside each key that was
+// waited for, one that ends in :wait and has nothing in it.
+//
 // Every key but the clock gets its end in the script that makes it: those of a
 // task when the task expires, those of an index when the last of its tasks
-// does, those of agents when the last of them is no longer to be remembered. A
-// script that finds no head writes nothing, so a task that is gone does not
-// come back in parts.
+// does or up to a minute later, those of agents when the last of them is no
+// longer to be remembered. A script that finds no head writes nothing, so a
+// task that is gone does not come back in parts.
 //
 // # Order of writes
 //

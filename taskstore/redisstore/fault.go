@@ -36,16 +36,11 @@ func classify(err error) fault {
 	case says(answer, "OOM", "MISCONF"):
 		return faultFull
 	case says(answer, "LOADING", "READONLY", "TRYAGAIN", "MOVED", "ASK", "CLUSTERDOWN",
-		"MASTERDOWN", "NOREPLICAS", "BUSY", "ERR max number of clients"):
+		"MASTERDOWN", "NOREPLICAS", "UNBLOCKED", "BUSY", "ERR max number of clients",
+		"ERR WAIT cannot be used with replica"):
 		return faultPassing
 	}
 	return faultForGood
-}
-
-// redirected reports whether err says that a slot is elsewhere.
-func redirected(err error) bool {
-	var answer redis.Error
-	return errors.As(err, &answer) && says(answer, "MOVED", "ASK", "CLUSTERDOWN", "READONLY")
 }
 
 // says reports whether err is of one of the kinds, which are how errors begin.

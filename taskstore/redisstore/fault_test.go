@@ -469,3 +469,31 @@ func TestServerThatCannotBeCheckedIsWarnedAbout(t *testing.T) {
 	}
 	create(t, s, storetest.Draft(1))
 }
+
+// What was confirmed after the backup is gone; what was open in it can be
+// finished by those who still know, and no number comes twice.
+func TestRestoreOfABackupGoesOnFromThere(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	opt := redisstore.Options{URL: server.URL(), Patience: 30 * time.Second}
+	s := open(t, opt)
+	kept := create(t, s, storetest.Draft(3))
+	backup := server.Backup(t)
+	record(t, s, kept.ID, agentResults(0, 3))
+	lost := create(t, s, storetest.Draft(1))
+
+	server.Restore(t, backup)
+	s = open(t, opt)
+	if got, err := s.Task(t.Context(), kept.ID); err != nil || got.Counts[procfleet.StatePending] != 3 {
+		t.Errorf("the task of before the backup is %+v, %v", got, err)
+	}
+	if got := record(t, s, kept.ID, agentResults(0, 3)); got.Applied != 3 || !got.Completed {
+		t.Errorf("results that come again: %+v", got)
+	}
+	if got := record(t, s, lost.ID, agentResults(0, 1)); got.Known {
+		t.Errorf("results of a task that is gone: %+v", got)
+	}
+	if next := create(t, s, storetest.Draft(1)); next.Number <= lost.Number {
+		t.Errorf("number %d came after %d", next.Number, lost.Number)
+	}
+}

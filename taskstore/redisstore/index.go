@@ -55,15 +55,16 @@ if number == '' then
   number, time = tick(KEYS[1], ARGV[1])
   shard = tonumber(number) % shard
 end
-local expires = math.floor(tonumber(time) / 1000) + tonumber(ARGV[4])
+local ms, lifetime = math.floor(time / 1000), tonumber(ARGV[4])
 local sweep = KEYS[4 + shard]
-redis.call('ZADD', sweep, text(tonumber(time) + tonumber(ARGV[3])), number)
+redis.call('ZADD', sweep, text(time + ARGV[3]), number)
 redis.call('ZADD', KEYS[2], number, number)
-redis.call('ZADD', KEYS[3], text(expires), number)
+redis.call('ZADD', KEYS[3], text(ms + lifetime), number)
 for _, key in ipairs({sweep, KEYS[2], KEYS[3]}) do
-  if redis.call('PTTL', key) < tonumber(ARGV[4]) then redis.call('PEXPIREAT', key, text(expires)) end
+  if redis.call('PTTL', key) < lifetime then redis.call('PEXPIREAT', key, text(ms + lifetime + 60000)) end
 end
-local past = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', text(math.floor(tonumber(time) / 1000)), 'LIMIT', 0, 100)
+if shard > 0 then return {number, time} end
+local past = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', text(ms), 'LIMIT', 0, 2000)
 if #past > 0 then
   redis.call('ZREM', KEYS[2], unpack(past))
   redis.call('ZREM', KEYS[3], unpack(past))

@@ -64,15 +64,32 @@ func (s *Store) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskst
 }
 
 // readAt is read together with the store's time.
-func (s *Store) readAt(ctx context.Context, add func(context.Context, redis.Pipeliner)) (time.Time, error) {
+func (s *Store) readAt(ctx context.Context, add addFunc) (time.Time, error) {
+	if s.convoy != nil {
+		return s.readWithTime(ctx, add)
+	}
 	c := s.nowCall()
 	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
-		c.cmd = c.script.EvalSha(ctx, pipe, c.keys)
+		c.send(ctx, pipe)
 		add(ctx, pipe)
 	}); err != nil {
 		return time.Time{}, err
 	}
 	return c.moment()
+}
+
+// readWithTime is readAt for a single server, which needs no script to tell
+// whose time is meant.
+func (s *Store) readWithTime(ctx context.Context, add addFunc) (time.Time, error) {
+	var now *redis.TimeCmd
+	err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		now = pipe.Time(ctx)
+		add(ctx, pipe)
+	})
+	if err != nil {
+		return time.Time{}, err
+	}
+	return now.Val().UTC(), nil
 }
 
 // Resolve asks every cloud area for the ids, and then whether the hosts that

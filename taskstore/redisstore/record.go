@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -34,8 +35,8 @@ const (
 // ARGV[4..] for each block: the number of its first item, how many results
 // follow, and for each result its item and its stored form, not late
 // Returns {1 if the task is known, applied, 1 if this completed the task}.
-var recordScript = redis.NewScript(luaNow + luaWriteMarks + `
-local h = redis.call('HMGET', KEYS[1], 'state', 'expires', 'n:p', 'n:d')
+var recordScript = redis.NewScript(luaNow + luaWriteMarks + luaCounters() + `
+local h = redis.call('HMGET', KEYS[1], 'state', 'expires', unpack(counters))
 if not h[1] then return {0, 0, 0} end
 if h[1] == 'rejected' then return {1, 0, 0} end
 local newMarks, ranks, size = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -72,26 +73,39 @@ for k = 3, #KEYS do
     end
   end
   if #put > 0 then
-    local fresh = redis.call('EXISTS', KEYS[k]) == 0
     redis.call('HSET', KEYS[k], unpack(put))
-    if fresh then redis.call('PEXPIREAT', KEYS[k], math.floor(h[2] / 1000)) end
+    redis.call('PEXPIREAT', KEYS[k], math.floor(h[2] / 1000))
     writeMarks(KEYS[2], base, old, places, bytes)
   end
 end
 
 if applied == 0 then return {1, 0, 0} end
-for mark, d in pairs(delta) do
-  if d ~= 0 then redis.call('HINCRBY', KEYS[1], 'n:' .. string.char(mark), d) end
+local set, open = {}, 0
+for i, counter in ipairs(counters) do
+  local mark = byte(counter, 3)
+  local count = (h[i + 2] or 0) + (delta[mark] or 0)
+  if mark == 112 or mark == 100 then open = open + count end
+  if delta[mark] then
+    set[#set + 1] = counter
+    set[#set + 1] = count
+  end
 end
-if h[1] == 'finished' then return {1, applied, 0} end
-local open = (h[3] or 0) + (h[4] or 0) + (delta[112] or 0) + (delta[100] or 0)
-if open > 0 then
-  if h[1] == 'accepted' then redis.call('HSET', KEYS[1], 'state', 'running') end
-  return {1, applied, 0}
-end
-redis.call('HSET', KEYS[1], 'state', 'finished', 'finished', text(now()), 'notify', 1)
-return {1, applied, 1}
+local over = h[1] == 'finished'
+local ends = open == 0 and not over
+local state = (ends or over) and 'finished' or 'running'
+if ends then set = {'finished', text(now()), 'notify', 1, unpack(set)} end
+redis.call('HSET', KEYS[1], 'state', state, unpack(set))
+return {1, applied, ends and 1 or 0}
 `)
+
+// luaCounters lists the counters of a head.
+func luaCounters() string {
+	quoted := make([]string, 0, len(procfleet.States()))
+	for _, s := range procfleet.States() {
+		quoted = append(quoted, "'"+countField(s)+"'")
+	}
+	return "local counters = {" + strings.Join(quoted, ", ") + "}\n"
+}
 
 // Record is one script call for each batch, all in one round trip.
 func (s *Store) Record(ctx context.Context, batches []taskstore.Batch) ([]taskstore.Recorded, error) {
@@ -114,13 +128,29 @@ func (s *Store) Record(ctx context.Context, batches []taskstore.Batch) ([]taskst
 		if c == nil {
 			continue
 		}
-		answer, err := c.cmd.Int64Slice()
-		if err != nil || len(answer) != 3 {
-			return nil, fmt.Errorf("%w: answer of record: %w", errDamaged, err)
+		var err error
+		if recorded[i], err = readRecorded(c.cmd); err != nil {
+			return nil, err
 		}
-		recorded[i] = taskstore.Recorded{Known: answer[0] == 1, Applied: int(answer[1]), Completed: answer[2] == 1}
+		if c.before == nil {
+			continue
+		}
+		first, err := readRecorded(c.before)
+		if err != nil {
+			return nil, err
+		}
+		recorded[i].Applied = max(recorded[i].Applied, first.Applied)
+		recorded[i].Completed = recorded[i].Completed || first.Completed
 	}
 	return recorded, nil
+}
+
+func readRecorded(cmd *redis.Cmd) (taskstore.Recorded, error) {
+	answer, err := cmd.Int64Slice()
+	if err != nil || len(answer) != 3 {
+		return taskstore.Recorded{}, fmt.Errorf("%w: answer of record: %w", errDamaged, err)
+	}
+	return taskstore.Recorded{Known: answer[0] == 1, Applied: int(answer[1]), Completed: answer[2] == 1}, nil
 }
 
 // recordCall orders the results by item, so that each block of results and

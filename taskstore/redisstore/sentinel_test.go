@@ -1,12 +1,15 @@
 package redisstore_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
+	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/redisstore"
 	"github.com/procfleet/procfleet/taskstore/storetest"
 )
@@ -33,5 +36,66 @@ func TestFailOverBySentinelLosesNothingThatWaited(t *testing.T) {
 	}
 	if next := create(t, alone, storetest.Draft(1)); next.Number <= task.Number {
 		t.Errorf("number %d came after %d", next.Number, task.Number)
+	}
+}
+
+func TestSentinel(t *testing.T) {
+	t.Parallel()
+	master := startMaster(t)
+	redistest.Start(t, "--replicaof", strings.Replace(master.Addr, ":", " ", 1))
+	url := redistest.StartSentinel(t, "fleet", master, 1).URL() + "?master_name=fleet"
+	storetest.Run(t, storetest.Harness{
+		// The checks share the servers; each has keys of its own.
+		Open: func(tb testing.TB) taskstore.Store {
+			tb.Helper()
+			return open(tb, redisstore.Options{URL: url, Prefix: tb.Name() + ":", WaitReplicas: 1, WaitTimeout: 10 * time.Second, Patience: 30 * time.Second})
+		},
+		Orphan: orphan,
+	})
+}
+
+func TestFailOverBySentinelUnderLoadLosesNothingThatWaited(t *testing.T) {
+	t.Parallel()
+	master := startMaster(t)
+	for range 2 {
+		redistest.Start(t, "--replicaof", strings.Replace(master.Addr, ":", " ", 1))
+	}
+	url := redistest.StartSentinel(t, "fleet", master, 2).URL() + "?master_name=fleet"
+	careful := open(t, redisstore.Options{URL: url, WaitReplicas: 2, WaitTimeout: 10 * time.Second, Patience: 3 * time.Second})
+	// What is promoted has the other replica, once that has followed it.
+	after := open(t, redisstore.Options{URL: url, WaitReplicas: 1, WaitTimeout: 10 * time.Second, Patience: 3 * time.Second})
+	l := startLoad(t, careful)
+	l.more(t, 8)
+	master.Stop(t)
+	l.use(after)
+	l.more(t, 12)
+	l.audit(t, after, false)
+}
+
+// What a call finds done may be done on the master alone.
+func TestRepeatOfACallThatWaitedInVainWaitsAgain(t *testing.T) {
+	t.Parallel()
+	master := startMaster(t)
+	replica := redistest.Start(t, "--replicaof", strings.Replace(master.Addr, ":", " ", 1))
+	redistest.StartSentinel(t, "fleet", master, 1) // returns when the replica is there
+	sure := open(t, redisstore.Options{URL: master.URL()})
+	task := create(t, sure, storetest.Draft(3))
+	s := open(t, redisstore.Options{URL: master.URL() + "?wait_replicas=1", WaitTimeout: 50 * time.Millisecond})
+	replica.Freeze(t)
+	for range 3 {
+		_, err := s.Record(t.Context(), []taskstore.Batch{{Task: task.ID, Results: agentResults(0, 3)}})
+		if !errors.Is(err, taskstore.ErrUnavailable) {
+			t.Errorf("record with a replica that does not take it: %v", err)
+		}
+	}
+}
+
+func TestNumberOfReplicasInTheURLMustBeOne(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "-1", "many", "256"} {
+		_, err := redisstore.Open(t.Context(), redisstore.Options{URL: "redis://127.0.0.1:1?wait_replicas=" + text, Log: testenv.Log(t)})
+		if err == nil || !strings.Contains(err.Error(), "wait_replicas") {
+			t.Errorf("%q: %v", text, err)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/invalid"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -22,8 +24,9 @@ var _ taskstore.Store = (*Store)(nil)
 type Options struct {
 	// URL is redis://[user:password@]host:port[/db], or rediss:// for TLS.
 	// With ?master_name=NAME the host is a Sentinel; with ?addr=HOST:PORT for
-	// further nodes, or ?cluster=true, it is a node of a cluster. The other
-	// parameters are go-redis's own, for example pool_size.
+	// further nodes, or ?cluster=true, it is a node of a cluster.
+	// ?wait_replicas=N sets WaitReplicas. The other parameters are go-redis's
+	// own, for example pool_size.
 	URL string
 	// Prefix begins every key; default "pf:".
 	Prefix string
@@ -43,6 +46,7 @@ type Options struct {
 // Store keeps tasks in Redis. Make it with [Open].
 type Store struct {
 	client redis.UniversalClient
+	convoy *convoy // nil in a cluster, where every server has a pace of its own
 	keys   keyspace
 	opt    Options
 	log    logrus.FieldLogger
@@ -50,6 +54,24 @@ type Store struct {
 	// along when the next one is asked for, so that the clock key does not go
 	// back for those who saw its lost end.
 	highest atomic.Int64
+}
+
+// Validate reports everything that is wrong, each with its field. It connects
+// to nothing.
+func (o Options) Validate() error {
+	var errs []error
+	if client, err := connect(o.URL); err != nil {
+		errs = append(errs, invalid.Fieldf("URL", "%w", err))
+	} else {
+		errs = append(errs, client.Close())
+	}
+	if o.WaitReplicas < 0 {
+		errs = append(errs, invalid.Fieldf("WaitReplicas", "%d replicas cannot be waited for", o.WaitReplicas))
+	}
+	if o.WaitTimeout < 0 {
+		errs = append(errs, invalid.Fieldf("WaitTimeout", "%v is negative", o.WaitTimeout))
+	}
+	return errors.Join(errs...)
 }
 
 // Open connects to Redis and checks that it is fit to keep tasks, see
@@ -68,6 +90,9 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	if opt.Patience == 0 {
 		opt.Patience = 5 * time.Second
 	}
+	if err := opt.takeWaitReplicas(); err != nil {
+		return nil, err
+	}
 	client, err := connect(opt.URL)
 	if err != nil {
 		return nil, err
@@ -78,6 +103,9 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 		opt:    opt,
 		log:    opt.Log.WithField("component", "redisstore"),
 	}
+	if single, ok := client.(*redis.Client); ok {
+		s.convoy = &convoy{client: single, longest: opt.Patience}
+	}
 	redis.SetLogger(driverLog{log: s.log})
 	if err := s.Check(ctx); err != nil {
 		return nil, errors.Join(err, client.Close())
@@ -86,6 +114,24 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 		return nil, errors.Join(fmt.Errorf("load scripts: %w", err), client.Close())
 	}
 	return s, nil
+}
+
+// takeWaitReplicas takes what is ours, and unknown to go-redis, out of the URL.
+func (o *Options) takeWaitReplicas() error {
+	const name = "wait_replicas"
+	u, err := url.Parse(o.URL)
+	if err != nil || !u.Query().Has(name) {
+		return nil //nolint:nilerr // connect says what is wrong with the URL
+	}
+	query := u.Query()
+	n, err := strconv.ParseUint(query.Get(name), 10, 8)
+	if err != nil {
+		return fmt.Errorf("redis URL: %s=%.20q: give the number of replicas that must have a task before it is accepted, 0 to 255", name, query.Get(name))
+	}
+	query.Del(name)
+	u.RawQuery = query.Encode()
+	o.URL, o.WaitReplicas = u.String(), int(n)
+	return nil
 }
 
 // Close ends the connections.

@@ -57,6 +57,13 @@ func (s notIdempotent) Create(ctx context.Context, d taskstore.Draft) (procfleet
 	return s.Store.Create(ctx, d)
 }
 
+type timeless struct{ taskstore.Store }
+
+func (s timeless) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	d.NotAfter = time.Time{}
+	return s.Store.Create(ctx, d)
+}
+
 type bodyBlind struct{ taskstore.Store }
 
 func (s bodyBlind) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {

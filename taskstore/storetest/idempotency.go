@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/taskstore"
@@ -18,6 +19,7 @@ func idempotencyChecks() []Check {
 		{Name: "keys belong to an application", Fn: keysPerApplication},
 		{Name: "a rejected task frees its key", Fn: rejectedFreesKey},
 		{Name: "a forgotten task frees its key", Fn: forgottenFreesKey},
+		{Name: "no task is made too late, but one that was made is found", Fn: lateMakesNone},
 		{Name: "a key whose task was never written continues with its id", Fn: orphanContinues, Needs: Needs{Orphan: true}},
 	}
 }
@@ -120,6 +122,25 @@ func forgottenFreesKey(ctx context.Context, t T, s Subject) {
 	})
 	if second.ID == first.ID {
 		t.Errorf("the key of a forgotten task gives its id")
+	}
+}
+
+func lateMakesNone(ctx context.Context, t T, s Subject) {
+	now, err := s.Now(ctx)
+	must(t, err, "now")
+	d := keyed("late", "body")
+	d.NotAfter = now.Add(-time.Second)
+	for range 2 {
+		if _, created, err := s.Create(ctx, d); !errors.Is(err, taskstore.ErrExpired) || errors.Is(err, taskstore.ErrUnavailable) || created {
+			t.Errorf("a second too late: created %v, %v; want ErrExpired", created, err)
+		}
+	}
+	equal(t, "tasks", len(list(ctx, t, s, 100)), 0)
+	d.NotAfter = now.Add(time.Hour)
+	first := create(ctx, t, s, d)
+	d.NotAfter = now.Add(-time.Second)
+	if again, created, err := s.Create(ctx, d); err != nil || created || again.ID != first.ID {
+		t.Errorf("a repeat a second too late: %s, created %v, %v; want %s", again.ID, created, err, first.ID)
 	}
 }
 

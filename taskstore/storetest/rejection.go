@@ -76,7 +76,7 @@ func dispatchedOrRejected(ctx context.Context, t T, s Subject) {
 	if !reject(ctx, t, s, refused.ID, "the queue is full") {
 		t.Errorf("reject answers false")
 	}
-	if err := s.Dispatched(ctx, refused.ID, []uint64{8}); !errors.Is(err, taskstore.ErrRejected) {
+	if err := s.Dispatched(ctx, refused.ID, []uint64{8}); !errors.Is(err, taskstore.ErrRejected) || errors.Is(err, taskstore.ErrUnavailable) {
 		t.Errorf("a rejected task was dispatched: %v", err)
 	}
 	equal(t, "dispatched", look(ctx, t, s, refused.ID).Dispatched, false)

@@ -28,6 +28,7 @@ func Draft(n int) taskstore.Draft {
 		Application: "shop",
 		Business:    "2",
 		Callback:    "http://127.0.0.1/told",
+		Trace:       "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 	}
 	for first := 0; first < n; first += procfleet.ChunkItems {
 		d.Chunks = append(d.Chunks, chunk(first, min(procfleet.ChunkItems, n-first)))

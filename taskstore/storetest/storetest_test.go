@@ -72,6 +72,7 @@ func defects() map[string]defect {
 		"numbers of a second":           by(func(s store) store { return coarseNumbers{s} }, "numbers strictly increase"),
 		"numbers follow the clock":      by(func(s store) store { return wallClockNumbers{s} }, "numbers increase when the clock goes back"),
 		"create is not idempotent":      by(func(s store) store { return notIdempotent{s} }, "a repeat finds the first task", "simultaneous repeats make one task"),
+		"it is never too late":          by(func(s store) store { return timeless{s} }, "no task is made too late, but one that was made is found"),
 		"any body will do":              by(func(s store) store { return bodyBlind{s} }, "a used key with another body is a conflict"),
 		"keys are of all applications":  by(func(s store) store { return keysOfAll{s} }, "keys belong to an application"),
 		"keys are never free":           by(func(s store) store { return keyHoarding{s, new(sync.Map)} }, "a rejected task frees its key", "a forgotten task frees its key"),
