@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,6 +21,10 @@ import (
 type Agent struct {
 	cfg       Config
 	newEngine func(operate.Config) (engine, error)
+	metrics   *metrics
+	// session is the run under way once it has taken over what an earlier
+	// process left; nil before and after.
+	session atomic.Pointer[session]
 }
 
 // engine is the part of an [operate.Engine] that the agent drives.
@@ -27,6 +32,7 @@ type engine interface {
 	Recover(journal.Recovered)
 	Submit(journal.Op)
 	Supervised() int
+	Survey() operate.Survey
 	Stop(context.Context)
 }
 
@@ -50,7 +56,12 @@ func New(cfg Config) (*Agent, error) {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	cfg.Log = cfg.Log.WithFields(map[string]any{"component": "agent", "host": cfg.host()})
-	return &Agent{cfg: cfg, newEngine: func(c operate.Config) (engine, error) { return operate.New(c) }}, nil
+	a := &Agent{cfg: cfg, newEngine: func(c operate.Config) (engine, error) { return operate.New(c) }}
+	var err error
+	if a.metrics, err = newMetrics(cfg.Meter, a); err != nil {
+		return nil, fmt.Errorf("agent: metrics: %w", err)
+	}
+	return a, nil
 }
 
 // Run works until ctx ends, then stops in good order and returns nil: no new
@@ -69,6 +80,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, ledger.Close()) }()
+	ledger.OnWrite(a.metrics.written)
 
 	// From here on commands wait for the agent instead of finding nobody.
 	sub, err := subscribe(a.cfg.Conn, a.cfg.subject())
@@ -83,6 +95,9 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		s.reporter.add(op.ID, op.Lane, op.Trace)
 	}
 	s.engine.Recover(recovered)
+	a.session.Store(s)
+	defer context.AfterFunc(ctx, func() { a.session.Store(nil) })()
+	defer a.session.Store(nil)
 	return s.run(ctx, sub)
 }
 
@@ -101,6 +116,7 @@ func (a *Agent) openJournal(dir string) (*journal.Journal, journal.Recovered, er
 // session is one run of an agent.
 type session struct {
 	cfg       Config
+	ledger    *journal.Journal
 	engine    engine
 	intake    *intake
 	reporter  *reporter
@@ -113,13 +129,15 @@ func (a *Agent) newSession(data *folder, ledger *journal.Journal) (*session, err
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)
 	}
-	s := &session{cfg: a.cfg}
+	s := &session{cfg: a.cfg, ledger: ledger}
 	servers := newClock()
 	s.reporter = newReporter(stream, ledger, servers, self, &s.cfg)
 	s.engine, err = a.newEngine(operate.Config{
 		Ledger: ledger, Log: a.cfg.Log, AgentID: a.cfg.AgentID, RunDir: data.run(),
 		InTime: servers.surelyBefore, Crash: a.cfg.Crash,
-		Finished: func(op journal.Op, _ agentproto.Result) {
+		Restarted: a.metrics.restarted,
+		Finished: func(op journal.Op, r agentproto.Result) {
+			a.metrics.finished(op.Action, r.Code)
 			s.reporter.add(op.ID, op.Lane, op.Trace)
 		},
 	})

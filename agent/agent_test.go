@@ -84,6 +84,10 @@ func (e *fakeEngine) finish(op journal.Op) {
 
 func (e *fakeEngine) Supervised() int { return 3 }
 
+func (e *fakeEngine) Survey() operate.Survey {
+	return operate.Survey{Supervised: map[string]int{"running": 2, "fatal": 1}}
+}
+
 // Stop waits for operations that nothing holds.
 func (e *fakeEngine) Stop(context.Context) {
 	e.mu.Lock()

@@ -36,7 +36,7 @@ func TestConfigNamesEverythingThatIsWrong(t *testing.T) {
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, part := range []string{"--nats (Config.Conn)", "--cloud (Config.Cloud)", "--ip (Config.Addr)", "--data (Config.DataDir)", "Config.Log"} {
+	for _, part := range []string{"Config.Conn", "Config.Cloud", "Config.Addr", "Config.DataDir", "Config.Log"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("error does not name %s: %v", part, err)
 		}

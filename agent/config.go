@@ -8,8 +8,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/sirupsen/logrus"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/invalid"
 )
 
 // Config is what an agent needs. Conn, Addr, DataDir and Log are required.
@@ -33,6 +36,9 @@ type Config struct {
 	DrainTimeout time.Duration
 
 	Log logrus.FieldLogger
+
+	// Meter makes the metrics; default none.
+	Meter metric.Meter
 
 	// Crash is told each point that an operation passes (the Crash constants
 	// here and in agent/operate), for tests that kill the agent there. May be
@@ -60,33 +66,38 @@ func (c Config) WithDefaults() Config {
 	if c.Crash == nil {
 		c.Crash = func(string) {}
 	}
+	if c.Meter == nil {
+		c.Meter = noop.Meter{}
+	}
 	c.Addr = c.Addr.Unmap()
 	return c
 }
 
-// Validate reports everything that is wrong, each with the flag and the field.
+// Validate reports everything that is wrong, each with its field.
 func (c Config) Validate() error {
 	var errs []error
 	if c.Conn == nil {
-		errs = append(errs, errors.New("--nats (Config.Conn): a connection is required"))
+		errs = append(errs, invalid.Fieldf("Conn", "a connection is required"))
 	}
 	if c.Cloud < 0 {
-		errs = append(errs, fmt.Errorf("--cloud (Config.Cloud): cloud area %d is negative", c.Cloud))
+		errs = append(errs, invalid.Fieldf("Cloud", "cloud area %d is negative", c.Cloud))
 	}
 	switch {
 	case !c.Addr.IsValid():
-		errs = append(errs, errors.New("--ip (Config.Addr): the host's address is required, for example --ip 10.0.0.1"))
+		errs = append(errs, invalid.Fieldf("Addr", "the host's address is required, for example 10.0.0.1"))
 	case c.Addr.Zone() != "", c.Addr.IsUnspecified(), c.Addr.IsMulticast():
-		errs = append(errs, fmt.Errorf("--ip (Config.Addr): %s is not the address of one host", c.Addr))
+		errs = append(errs, invalid.Fieldf("Addr", "%s is not the address of one host", c.Addr))
 	}
 	if c.DataDir == "" {
-		errs = append(errs, errors.New("--data (Config.DataDir): a data folder is required, for example --data /var/lib/procfleet-agent"))
+		errs = append(errs, invalid.Fieldf("DataDir", "a data folder is required, for example /var/lib/procfleet-agent"))
 	}
-	if c.PresenceInterval < 0 || c.DrainTimeout < 0 {
-		errs = append(errs, errors.New("Config.PresenceInterval and Config.DrainTimeout must not be negative"))
+	for field, d := range map[string]time.Duration{"PresenceInterval": c.PresenceInterval, "DrainTimeout": c.DrainTimeout} {
+		if d < 0 {
+			errs = append(errs, invalid.Fieldf(field, "%v is negative", d))
+		}
 	}
 	if c.Log == nil {
-		errs = append(errs, errors.New("Config.Log: a logger is required"))
+		errs = append(errs, invalid.Fieldf("Log", "a logger is required"))
 	}
 	return errors.Join(errs...)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -26,7 +27,7 @@ type announcer struct {
 	engine    engine
 	startedAt time.Time
 	log       logrus.FieldLogger
-	ready     bool // the server has the subscription
+	ready     atomic.Bool // the server has the subscription
 }
 
 func newAnnouncer(cfg *Config, self identity, c *clock, e engine) *announcer {
@@ -91,11 +92,11 @@ func (a *announcer) leave(ctx context.Context) {
 func (a *announcer) announce(ctx context.Context, leaving bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, announceTimeout)
 	defer cancel()
-	if !a.ready {
+	if !a.ready.Load() {
 		if err := a.conn.FlushWithContext(ctx); err != nil {
 			return false
 		}
-		a.ready = true
+		a.ready.Store(true)
 		a.log.WithField("instance", a.self.instance).Info("taking commands")
 	}
 	data, err := agentproto.Encode(a.presence(leaving))

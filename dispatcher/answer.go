@@ -5,40 +5,21 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"time"
-
-	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// maxIdempotencyKey bounds what the store must remember of a key.
-const maxIdempotencyKey = 255
-
 // accept makes a task of the request.
 func (e *exchange) accept(ctx context.Context, use dialect.Accept, in *dialect.Request) error {
-	key := e.r.Header.Get("Idempotency-Key")
-	if len(key) > maxIdempotencyKey {
-		return &dialect.Error{
-			Kind: dialect.InvalidField, Field: "Idempotency-Key", Problem: fmt.Sprintf("is longer than %d bytes", maxIdempotencyKey),
-		}
-	}
-	sub, err := use.Decode(in)
+	task, err := e.api.accept(ctx, &acceptance{
+		call: e.call.Name, decode: use.Decode, in: in, start: e.start, log: e.log(),
+		terms: terms{key: e.r.Header.Get(keyHeader)},
+	})
 	if err != nil {
 		return err
 	}
-	in.Body = nil // the submission has all of it; big ones need the memory
-	sub.Dialect = e.call.Name
-	task, err := e.api.submitter.submit(ctx, sub, key)
-	if err != nil {
-		return err
-	}
-	e.api.measures.accepted(ctx, e.call.Name, task.Items)
-	e.log().WithFields(logrus.Fields{
-		"task": task.ID, "application": sub.Application, "items": task.Items, "elapsed_ms": time.Since(e.start).Milliseconds(),
-	}).Info("task accepted")
 	e.reply(use.Encode(task.ID, e.id))
 	return nil
 }

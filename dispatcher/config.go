@@ -3,7 +3,6 @@ package dispatcher
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -16,6 +15,8 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/invalid"
 )
 
 // Config is how a dispatcher listens and what it allows. The zero Config is
@@ -37,6 +38,13 @@ type Config struct {
 	// Metrics serves /metrics; without it there is no such path.
 	Metrics http.Handler
 
+	// Hints, if set, say at once that a watched task changed. Without them
+	// whoever watches hears of it within about 2 s.
+	Hints Hints
+	// Submissions, if set, is where producers publish operations, which are
+	// accepted like those that come over HTTP.
+	Submissions *bus.Bus
+
 	Limits   Limits
 	Timeouts Timeouts
 	// Slack is what a computed deadline adds to the time that the operations
@@ -57,6 +65,7 @@ type Config struct {
 const (
 	PointStored    = "dispatcher.stored"    // the task is stored, nothing queued
 	PointPublished = "dispatcher.published" // every chunk is queued, nothing noted
+	PointSubmitted = "dispatcher.submitted" // a published submission is accepted, not acknowledged
 )
 
 // Limits bound what one request may cost.
@@ -64,6 +73,10 @@ type Limits struct {
 	Body      int64 // bytes of a request body; default 40 MiB
 	Items     int   // processes times hosts in one request; default 200,000
 	BigBodies int   // bodies above 1 MiB that are worked on at once; default 4
+	Watchers  int   // streams of task events at once; default 10,000
+	// Submissions is how many published submissions are worked on at once;
+	// default 8.
+	Submissions int
 }
 
 // Timeouts bound how long anything is waited for.
@@ -76,6 +89,12 @@ type Timeouts struct {
 	// gone away, and then, once more, taking an acceptance back; default 10 s.
 	Accept time.Duration
 	Query  time.Duration // to read the store for one answer; default 60 s
+	// Watcher is how long one event of a stream may take to be taken; a
+	// watcher that is slower is dropped. Default 30 s.
+	Watcher time.Duration
+	// Hold is how long a published submission is kept and tried again while
+	// the store or the queue is away, before it is put off; default 15 s.
+	Hold time.Duration
 	// Drain is how long requests may go on when the dispatcher stops; default 15 s.
 	Drain time.Duration
 }
@@ -86,12 +105,16 @@ func (c Config) WithDefaults() Config {
 	orDefault(&c.Limits.Body, 40<<20)
 	orDefault(&c.Limits.Items, 200_000)
 	orDefault(&c.Limits.BigBodies, 4)
+	orDefault(&c.Limits.Watchers, 10_000)
+	orDefault(&c.Limits.Submissions, 8)
 	orDefault(&c.Timeouts.Header, 10*time.Second)
 	orDefault(&c.Timeouts.Read, time.Minute)
 	orDefault(&c.Timeouts.Write, 5*time.Minute)
 	orDefault(&c.Timeouts.Idle, 2*time.Minute)
 	orDefault(&c.Timeouts.Accept, 10*time.Second)
 	orDefault(&c.Timeouts.Query, time.Minute)
+	orDefault(&c.Timeouts.Watcher, 30*time.Second)
+	orDefault(&c.Timeouts.Hold, 15*time.Second)
 	orDefault(&c.Timeouts.Drain, 15*time.Second)
 	orDefault(&c.Slack, time.Minute)
 	orDefault(&c.Retention, 7*24*time.Hour)
@@ -124,25 +147,29 @@ func (c Config) Validate() error {
 		name  string
 		value int64
 	}{
-		{"limits.body", c.Limits.Body},
-		{"limits.items", int64(c.Limits.Items)},
-		{"limits.big_bodies", int64(c.Limits.BigBodies)},
-		{"timeouts.header", int64(c.Timeouts.Header)},
-		{"timeouts.read", int64(c.Timeouts.Read)},
-		{"timeouts.write", int64(c.Timeouts.Write)},
-		{"timeouts.idle", int64(c.Timeouts.Idle)},
-		{"timeouts.accept", int64(c.Timeouts.Accept)},
-		{"timeouts.query", int64(c.Timeouts.Query)},
-		{"timeouts.drain", int64(c.Timeouts.Drain)},
-		{"slack", int64(c.Slack)},
-		{"retention", int64(c.Retention)},
+		{"Limits.Body", c.Limits.Body},
+		{"Limits.Items", int64(c.Limits.Items)},
+		{"Limits.BigBodies", int64(c.Limits.BigBodies)},
+		{"Limits.Watchers", int64(c.Limits.Watchers)},
+		{"Limits.Submissions", int64(c.Limits.Submissions)},
+		{"Timeouts.Header", int64(c.Timeouts.Header)},
+		{"Timeouts.Read", int64(c.Timeouts.Read)},
+		{"Timeouts.Write", int64(c.Timeouts.Write)},
+		{"Timeouts.Idle", int64(c.Timeouts.Idle)},
+		{"Timeouts.Accept", int64(c.Timeouts.Accept)},
+		{"Timeouts.Query", int64(c.Timeouts.Query)},
+		{"Timeouts.Watcher", int64(c.Timeouts.Watcher)},
+		{"Timeouts.Hold", int64(c.Timeouts.Hold)},
+		{"Timeouts.Drain", int64(c.Timeouts.Drain)},
+		{"Slack", int64(c.Slack)},
+		{"Retention", int64(c.Retention)},
 	} {
 		if n.value < 0 {
-			errs = append(errs, fmt.Errorf("dispatcher: %s is negative", n.name))
+			errs = append(errs, invalid.Fieldf(n.name, "%d is negative", n.value))
 		}
 	}
 	if c.Slack > procfleet.MaxTimeout {
-		errs = append(errs, fmt.Errorf("dispatcher: slack is more than %s, the longest that a task may take", procfleet.MaxTimeout))
+		errs = append(errs, invalid.Fieldf("Slack", "%s is more than %s, the longest that a task may take", c.Slack, procfleet.MaxTimeout))
 	}
 	return errors.Join(errs...)
 }
@@ -150,10 +177,10 @@ func (c Config) Validate() error {
 func (c Config) validateListen() error {
 	host, _, err := net.SplitHostPort(c.Listen)
 	if err != nil {
-		return fmt.Errorf("dispatcher: listen address %q is not of the form host:port, for example 127.0.0.1:8080: %w", c.Listen, err)
+		return invalid.Fieldf("Listen", "%q is not of the form host:port, for example 127.0.0.1:8080: %w", c.Listen, err)
 	}
 	if !loopback(host) && !c.AllowUnauthenticated {
-		return fmt.Errorf("dispatcher: refusing to listen on %s: callers are not authenticated, and whoever reaches this address "+
+		return invalid.Fieldf("Listen", "refusing to listen on %s: callers are not authenticated, and whoever reaches this address "+
 			"could run commands on every host; listen on 127.0.0.1, or give --allow-unauthenticated on a test network", c.Listen)
 	}
 	return nil

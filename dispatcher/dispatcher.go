@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -26,6 +27,8 @@ type Dispatcher struct {
 	cfg     Config
 	log     logrus.FieldLogger
 	handler http.Handler
+	watches *watches
+	intake  *intake // nil without Config.Submissions
 }
 
 // New returns a dispatcher that keeps tasks in store and queues them on queue.
@@ -33,36 +36,54 @@ type Dispatcher struct {
 func New(cfg Config, store Store, queue Queue) (*Dispatcher, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("dispatcher: %w", err)
 	}
 	logger := cfg.Log.WithField("component", "dispatcher")
 	measures, err := newMeasures(cfg.Meter)
 	if err != nil {
 		return nil, err
 	}
+	watchMeasures, err := newWatchMeasures(cfg.Meter)
+	if err != nil {
+		return nil, err
+	}
+	watch := &watched{store, measures, cfg.Tracer}
 	a := &api{
 		cfg:       cfg,
 		log:       logger,
-		submitter: newSubmitter(store, queue, cfg),
-		store:     store,
+		submitter: newSubmitter(watch, &watchedQueue{queue, measures, cfg.Tracer}, cfg),
+		store:     watch,
 		measures:  measures,
+		watches:   newWatches(&cfg, watch, watchMeasures, logger),
 		bigBodies: make(chan struct{}, cfg.Limits.BigBodies),
 	}
-	return &Dispatcher{cfg: cfg, log: logger, handler: a.handler(dialect.All())}, nil
+	d := &Dispatcher{cfg: cfg, log: logger, handler: a.handler(dialect.All()), watches: a.watches}
+	if cfg.Submissions != nil {
+		d.intake = newIntake(a, dialect.All())
+	}
+	return d, nil
 }
 
 // Handler serves every path of the dispatcher without listening.
 func (d *Dispatcher) Handler() http.Handler { return d.handler }
 
-// Run listens and serves until ctx ends; then it takes no more connections,
-// and returns when the requests under way are answered or Timeouts.Drain has
-// passed. It returns nil after an orderly end.
+// Run listens and serves until ctx ends; then it takes no more connections and
+// submissions, ends the streams of those who watch tasks, and returns when the
+// requests under way are answered or Timeouts.Drain has passed. It returns nil
+// after an orderly end. It can be called once.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	listener, err := d.listener(ctx)
 	if err != nil {
 		return fmt.Errorf("serve HTTP: %w", err)
 	}
 	server := d.server()
+	var taking sync.WaitGroup
+	defer taking.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if d.intake != nil {
+		taking.Go(func() { d.intake.run(ctx) })
+	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	d.log.WithField("address", listener.Addr().String()).Info("listening")
@@ -118,11 +139,13 @@ func (d *Dispatcher) drain(ctx context.Context, server *http.Server) error {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.Timeouts.Drain)
 	defer cancel()
+	d.watches.stop()
 	err := server.Shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
 		d.log.WithField("elapsed_ms", time.Since(start).Milliseconds()).Warn("requests cut off at the end of draining")
 		err = server.Close()
 	}
+	d.watches.wait()
 	if err != nil {
 		return fmt.Errorf("stop serving HTTP: %w", err)
 	}

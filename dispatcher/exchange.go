@@ -10,15 +10,16 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/sirupsen/logrus"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/internal/tracecontext"
 )
 
 // requestIDHeader names a request; the caller's own is given back.
@@ -43,12 +44,10 @@ type exchange struct {
 func (a *api) begin(d *dialect.Dialect, call *dialect.Call, w http.ResponseWriter, r *http.Request) *exchange {
 	random := uuid.New()
 	e := &exchange{
-		api: a, dialect: d, call: call, w: &statusWriter{ResponseWriter: w},
+		api: a, dialect: d, call: call, w: &statusWriter{ResponseWriter: w}, r: r,
 		id: hex.EncodeToString(random[:]), start: time.Now(),
 	}
-	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
-	ctx, e.span = a.cfg.Tracer.Start(ctx, "HTTP "+e.name(), trace.WithSpanKind(trace.SpanKindServer))
-	e.r = r.WithContext(ctx)
+	e.trace()
 	given := r.Header.Get(requestIDHeader)
 	if given == "" || len(given) > maxRequestID {
 		given = e.id
@@ -96,12 +95,12 @@ func aborted(cause any) bool {
 }
 
 func (e *exchange) log() logrus.FieldLogger {
-	return e.api.log.WithFields(logrus.Fields{"request": e.id, "dialect": e.name()})
+	return tracecontext.Log(e.r.Context(), e.api.log.WithFields(logrus.Fields{"request": e.id, "dialect": e.name()}))
 }
 
 // serve reads the request and does what its call is for.
 func (e *exchange) serve() {
-	release, err := e.room()
+	release, err := e.api.room(e.r.Context(), e.r.ContentLength)
 	if err != nil {
 		e.fail(err)
 		return
@@ -121,6 +120,9 @@ func (e *exchange) serve() {
 		err = e.outcomes(ctx, use, in)
 	case dialect.ShowTask:
 		err = e.showTask(ctx, use, in)
+	case dialect.Watch:
+		release() // the body was read, and a stream takes long
+		err = e.watch(ctx, use, in)
 	case dialect.ListTasks:
 		err = e.listTasks(ctx, use, in)
 	case dialect.ListResults:
@@ -133,17 +135,18 @@ func (e *exchange) serve() {
 	}
 }
 
-// room waits until a big body may be read; release gives the room back.
-func (e *exchange) room() (release func(), err error) {
+// room waits until a body of the given length, negative if that is not known,
+// may be read; release gives the room back.
+func (a *api) room(ctx context.Context, length int64) (release func(), err error) {
 	const big = 1 << 20
-	if length := e.r.ContentLength; length >= 0 && length <= big {
+	if length >= 0 && length <= big {
 		return func() {}, nil
 	}
 	select {
-	case e.api.bigBodies <- struct{}{}:
-		return func() { <-e.api.bigBodies }, nil
-	case <-e.r.Context().Done():
-		return nil, context.Cause(e.r.Context())
+	case a.bigBodies <- struct{}{}:
+		return sync.OnceFunc(func() { <-a.bigBodies }), nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
 }
 
@@ -160,18 +163,23 @@ func (e *exchange) request() (*dialect.Request, error) {
 		Body:               body,
 		Authorization:      e.r.Header.Get("Authorization"),
 		BkapiAuthorization: e.r.Header.Get("X-Bkapi-Authorization"),
+		LastEventID:        e.r.Header.Get("Last-Event-ID"),
 	}, nil
+}
+
+// tooLarge refuses a body above the limit.
+func tooLarge(limit int64) *dialect.Error {
+	return &dialect.Error{
+		Kind: dialect.TooLarge, Field: "body", Problem: fmt.Sprintf("is larger than %d bytes; divide the request", limit),
+	}
 }
 
 // body reads the request's body.
 func (e *exchange) body() ([]byte, error) {
 	limit := e.api.cfg.Limits.Body
-	over := &dialect.Error{
-		Kind: dialect.TooLarge, Field: "body", Problem: fmt.Sprintf("is larger than %d bytes; divide the request", limit),
-	}
 	if e.r.ContentLength > limit {
 		e.skip(2 * limit)
-		return nil, over
+		return nil, tooLarge(limit)
 	}
 	var body bytes.Buffer
 	body.Grow(int(max(e.r.ContentLength, 0)) + bytes.MinRead)
@@ -181,7 +189,7 @@ func (e *exchange) body() ([]byte, error) {
 		return nil, &dialect.Error{Kind: dialect.Malformed, Field: "body", Problem: "ends too early"}
 	case n > limit:
 		e.skip(2 * limit)
-		return nil, over
+		return nil, tooLarge(limit)
 	}
 	return body.Bytes(), nil
 }
@@ -195,22 +203,9 @@ func (e *exchange) skip(most int64) {
 	_, _ = io.CopyN(io.Discard, e.r.Body, most) // the answer is the same however this ends
 }
 
-// fail answers with an error in the dialect's form. What is our fault is
-// logged; the caller gets the request's id to ask with.
+// fail answers with an error in the dialect's form.
 func (e *exchange) fail(err error) {
-	f := failure(err)
-	switch f.Kind {
-	case dialect.Internal:
-		e.log().WithError(err).Error("request failed")
-		f = &dialect.Error{Kind: dialect.Internal, Problem: "internal error, request " + e.id}
-	case dialect.OutcomeUnknown:
-		e.log().WithField("task", f.Task).WithError(err).Warn("acceptance unknown")
-	case dialect.Unavailable:
-		if e.api.turnedAway.due(e.start) { // while something is away, every request would say so
-			e.log().WithError(err).Warn("requests turned away")
-		}
-	default:
-	}
+	f := e.api.failed(err, e.log(), e.id, e.start)
 	if f.RetryAfter > 0 {
 		e.w.Header().Set("Retry-After", strconv.Itoa(int(f.RetryAfter.Seconds())))
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/taskstore"
@@ -15,6 +17,25 @@ const (
 	retryFull = 5 * time.Second // a queue must be worked off
 	retryAway = 2 * time.Second // a store or a broker must come back
 )
+
+// failed classifies an error and logs what an operator should know. What is
+// our fault stays in the log; the caller gets the request's id to ask with.
+func (a *api) failed(err error, log logrus.FieldLogger, id string, start time.Time) *dialect.Error {
+	f := failure(err)
+	switch f.Kind {
+	case dialect.Internal:
+		log.WithError(err).Error("request failed")
+		return &dialect.Error{Kind: dialect.Internal, Problem: "internal error, request " + id}
+	case dialect.OutcomeUnknown:
+		log.WithField("task", f.Task).WithError(err).Warn("acceptance unknown")
+	case dialect.Unavailable:
+		if a.turnedAway.due(start) { // while something is away, every request would say so
+			log.WithError(err).Warn("requests turned away")
+		}
+	default:
+	}
+	return f
+}
 
 // failure classifies an error of a use case for the dialects. What nobody
 // foresaw is internal.
@@ -43,6 +64,8 @@ func failure(err error) *dialect.Error {
 		return &dialect.Error{Kind: dialect.InvalidField, Field: "cursor", Problem: "is not the next of a page before"}
 	case errors.Is(err, taskstore.ErrConflict):
 		return &dialect.Error{Kind: dialect.Conflict, Field: "Idempotency-Key", Problem: "was used for another request"}
+	case errors.Is(err, taskstore.ErrExpired):
+		return &dialect.Error{Kind: dialect.Expired, Field: notAfterHeader, Problem: "has passed; nothing was done"}
 	case errors.Is(err, taskstore.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return &dialect.Error{Kind: dialect.Unavailable, Problem: "the task store cannot be asked now; try again later", RetryAfter: retryAway}
 	}

@@ -21,6 +21,7 @@ type api struct {
 	submitter *submitter
 	store     Queries
 	measures  *measures
+	watches   *watches
 	// bigBodies has room for the big bodies that may be in memory at once.
 	bigBodies  chan struct{}
 	turnedAway oncePerSecond

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -10,30 +11,53 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// measures is what a dispatcher counts.
+// measures is what a dispatcher counts. No host, task or caller appears in it.
 type measures struct {
 	requests metric.Float64Histogram
 	tasks    metric.Int64Counter
 	items    metric.Int64Counter
+	store    metric.Float64Histogram
+	publish  metric.Float64Histogram
+	// submissions counts published submissions by what became of them.
+	submissions metric.Int64Counter
 }
 
 func newMeasures(meter metric.Meter) (*measures, error) {
 	var m measures
-	var err error
-	if m.requests, err = meter.Float64Histogram("procfleet_dispatcher_request_seconds",
-		metric.WithDescription("Time from a request's header to the end of its answer."),
-		metric.WithExplicitBucketBoundaries(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30)); err != nil {
-		return nil, fmt.Errorf("dispatcher: %w", err)
-	}
-	if m.tasks, err = meter.Int64Counter("procfleet_dispatcher_accepted_tasks",
-		metric.WithDescription("Requests answered with the id of a task, repeats included.")); err != nil {
-		return nil, fmt.Errorf("dispatcher: %w", err)
-	}
-	if m.items, err = meter.Int64Counter("procfleet_dispatcher_accepted_items",
-		metric.WithDescription("Processes on hosts in those tasks.")); err != nil {
-		return nil, fmt.Errorf("dispatcher: %w", err)
+	var errs [6]error
+	m.requests, errs[0] = meter.Float64Histogram("procfleet_dispatcher_request_seconds",
+		metric.WithDescription("Time from a request's header to the end of its answer."), metric.WithUnit("s"),
+		metric.WithExplicitBucketBoundaries(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30))
+	m.tasks, errs[1] = meter.Int64Counter("procfleet_dispatcher_accepted_tasks",
+		metric.WithDescription("Requests answered with the id of a task, repeats included."))
+	m.items, errs[2] = meter.Int64Counter("procfleet_dispatcher_accepted_items",
+		metric.WithDescription("Processes on hosts in those tasks."))
+	m.store, errs[3] = meter.Float64Histogram("procfleet_dispatcher_store_seconds",
+		metric.WithDescription("Time of calls to the task store."), metric.WithUnit("s"),
+		metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5))
+	m.publish, errs[4] = meter.Float64Histogram("procfleet_dispatcher_publish_seconds",
+		metric.WithDescription("Time until JetStream had acknowledged the chunks of a task."), metric.WithUnit("s"),
+		metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5))
+	m.submissions, errs[5] = meter.Int64Counter("procfleet_dispatcher_submissions",
+		metric.WithDescription("Published submissions, by what became of them; put_off is counted each time."))
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, fmt.Errorf("dispatcher: metrics: %w", err)
 	}
 	return &m, nil
+}
+
+// storeTime notes how long a call took.
+func (m *measures) storeTime(ctx context.Context, call string, took time.Duration) {
+	m.store.Record(ctx, took.Seconds(), metric.WithAttributes(attribute.String("call", call)))
+}
+
+func (m *measures) publishTime(ctx context.Context, took time.Duration, err error) {
+	m.publish.Record(ctx, took.Seconds(), metric.WithAttributes(attribute.Bool("ok", err == nil)))
+}
+
+// submitted counts a published submission.
+func (m *measures) submitted(ctx context.Context, o outcome) {
+	m.submissions.Add(ctx, 1, metric.WithAttributes(attribute.String("outcome", string(o))))
 }
 
 func (m *measures) request(ctx context.Context, call string, status int, took time.Duration) {

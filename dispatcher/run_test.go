@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/procfleet/procfleet/internal/telemetry"
+	"github.com/procfleet/procfleet/internal/telemetry/metrics"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
@@ -183,12 +183,12 @@ func TestACallerWhoSendsTooMuchCanReadTheAnswer(t *testing.T) {
 
 func TestAccountsAreInTheMetrics(t *testing.T) {
 	t.Parallel()
-	metrics, err := telemetry.NewMetrics()
+	registry, err := metrics.New()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg := testConfig(t)
-	cfg.Meter, cfg.Metrics = metrics.Meter("dispatcher"), metrics.Handler()
+	cfg.Meter, cfg.Metrics = registry.Meter("dispatcher"), registry.Handler()
 	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
 	d.call(http.MethodPost, v2Path, gseBody(2, "10.0.0.1", "10.0.0.2"))
 	d.call(http.MethodDelete, nativePath, "")

@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
+	"time"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/tracecontext"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -74,18 +76,26 @@ func newSubmitter(store Acceptance, queue Queue, cfg Config) *submitter {
 	return s
 }
 
+// terms are what a caller wants of an acceptance beside the task.
+type terms struct {
+	key      string    // the idempotency key, or ""
+	notAfter time.Time // no task is made later, by the store's clock; zero is no limit
+}
+
 // submit makes a task of a submission and returns when it is durable: stored,
 // queued, and noted as queued. With an idempotency key, a repeat by the same
 // application returns the task of the first request.
 //
 // [*OutcomeUnknownError] means what it says; after any other error nothing was and
 // nothing will be done.
-func (s *submitter) submit(ctx context.Context, sub procfleet.Submission, key string) (procfleet.Task, error) {
+func (s *submitter) submit(ctx context.Context, sub procfleet.Submission, t terms) (task procfleet.Task, err error) {
+	ctx, done := s.traced(ctx, &sub)
+	defer func() { done(&task, err) }()
 	if n := sub.Items(); n > s.cfg.Limits.Items {
 		return procfleet.Task{}, &TooLargeError{fmt.Sprintf(
 			"%d processes on hosts in one request, at most %d are allowed; divide the request", n, s.cfg.Limits.Items)}
 	}
-	draft, err := s.draft(ctx, sub, key)
+	draft, err := s.draft(ctx, sub, t)
 	if err != nil {
 		return procfleet.Task{}, err
 	}
@@ -110,7 +120,7 @@ func (s *submitter) submit(ctx context.Context, sub procfleet.Submission, key st
 func (s *submitter) accept(ctx context.Context, draft taskstore.Draft) (procfleet.Task, error) {
 	task, created, err := s.store.Create(ctx, draft)
 	switch {
-	case errors.Is(err, taskstore.ErrConflict):
+	case errors.Is(err, taskstore.ErrConflict), errors.Is(err, taskstore.ErrExpired):
 		return task, err
 	case err != nil:
 		return task, s.createFailed(ctx, task.ID, err)
@@ -123,9 +133,9 @@ func (s *submitter) accept(ctx context.Context, draft taskstore.Draft) (procflee
 }
 
 // draft resolves agent ids, cuts the submission and says when it is overdue.
-func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, key string) (taskstore.Draft, error) {
+func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms) (taskstore.Draft, error) {
 	var hash string
-	if key != "" {
+	if t.key != "" {
 		var err error
 		if hash, err = bodyHash(sub); err != nil { // before agent ids become hosts: those may move
 			return taskstore.Draft{}, err
@@ -148,8 +158,10 @@ func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, key str
 		Application:    sub.Application,
 		Business:       sub.Business,
 		Callback:       sub.Callback,
-		IdempotencyKey: key,
+		IdempotencyKey: t.key,
 		BodyHash:       hash,
+		NotAfter:       t.notAfter,
+		Trace:          tracecontext.Text(ctx),
 	}, nil
 }
 

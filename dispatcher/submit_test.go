@@ -28,7 +28,7 @@ func testSubmitter(t *testing.T, store Acceptance, queue Queue) *submitter {
 func TestAcceptedMeansStoredQueuedAndNoted(t *testing.T) {
 	t.Parallel()
 	store, queue := openStore(t), &fakeQueue{}
-	task, err := testSubmitter(t, store, queue).submit(t.Context(), submission(t, procfleet.ActionStart, 600), "")
+	task, err := testSubmitter(t, store, queue).submit(t.Context(), submission(t, procfleet.ActionStart, 600), terms{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestWhatCannotBeQueuedIsTakenBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			store, queue := openStore(t), &fakeQueue{err: cause}
-			_, err := testSubmitter(t, store, queue).submit(t.Context(), submission(t, procfleet.ActionStart, 1), "")
+			_, err := testSubmitter(t, store, queue).submit(t.Context(), submission(t, procfleet.ActionStart, 1), terms{})
 			if !errors.Is(err, cause) {
 				t.Fatalf("answered %v, want %v", err, cause)
 			}
@@ -83,7 +83,7 @@ func onlyTask(t *testing.T, store taskstore.Queries, want procfleet.TaskState) p
 func TestANoteThatFailsTakesTheTaskBackAsWell(t *testing.T) {
 	t.Parallel()
 	store := &brokenStore{Store: openStore(t), dispatched: taskstore.ErrUnavailable}
-	_, err := testSubmitter(t, store, &fakeQueue{}).submit(t.Context(), submission(t, procfleet.ActionStart, 1), "")
+	_, err := testSubmitter(t, store, &fakeQueue{}).submit(t.Context(), submission(t, procfleet.ActionStart, 1), terms{})
 	if !errors.Is(err, errNotQueued) {
 		t.Fatalf("answered %v", err)
 	}
@@ -99,7 +99,7 @@ func TestATaskThatWasBegunIsAcceptedWhateverFailed(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	task, err := testSubmitter(t, store, queue).submit(t.Context(), submission(t, procfleet.ActionStart, 1), "")
+	task, err := testSubmitter(t, store, queue).submit(t.Context(), submission(t, procfleet.ActionStart, 1), terms{})
 	if err != nil {
 		t.Fatalf("answered %v", err)
 	}
@@ -111,7 +111,7 @@ func TestATaskThatWasBegunIsAcceptedWhateverFailed(t *testing.T) {
 func TestWhenNothingIsSureTheAnswerSaysSoWithTheID(t *testing.T) {
 	t.Parallel()
 	store := &brokenStore{Store: openStore(t), reject: taskstore.ErrUnavailable}
-	_, err := testSubmitter(t, store, &fakeQueue{err: bus.ErrAway}).submit(t.Context(), submission(t, procfleet.ActionStart, 1), "")
+	_, err := testSubmitter(t, store, &fakeQueue{err: bus.ErrAway}).submit(t.Context(), submission(t, procfleet.ActionStart, 1), terms{})
 	unknown, ok := errors.AsType[*OutcomeUnknownError](err)
 	if !ok {
 		t.Fatalf("answered %v", err)
@@ -120,7 +120,7 @@ func TestWhenNothingIsSureTheAnswerSaysSoWithTheID(t *testing.T) {
 		t.Errorf("the answer names %q, the task is %s", unknown.Task, task.ID)
 	}
 	store.create = taskstore.ErrUnavailable
-	_, err = testSubmitter(t, store, &fakeQueue{}).submit(t.Context(), submission(t, procfleet.ActionStart, 1), "")
+	_, err = testSubmitter(t, store, &fakeQueue{}).submit(t.Context(), submission(t, procfleet.ActionStart, 1), terms{})
 	if unknown, ok := errors.AsType[*OutcomeUnknownError](err); !ok || unknown.Task != "" {
 		t.Errorf("a store that did not confirm: %v", err)
 	}
@@ -129,24 +129,24 @@ func TestWhenNothingIsSureTheAnswerSaysSoWithTheID(t *testing.T) {
 func TestARepeatIsTheSameTask(t *testing.T) {
 	t.Parallel()
 	store, queue := openStore(t), &fakeQueue{}
-	first, err := testSubmitter(t, store, queue).submit(t.Context(), submission(t, procfleet.ActionStart, 3), "key")
+	first, err := testSubmitter(t, store, queue).submit(t.Context(), submission(t, procfleet.ActionStart, 3), terms{key: "key"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := testSubmitter(t, store, queue).submit(t.Context(), submission(t, procfleet.ActionStart, 3), "key")
+	again, err := testSubmitter(t, store, queue).submit(t.Context(), submission(t, procfleet.ActionStart, 3), terms{key: "key"})
 	if err != nil || again.ID != first.ID {
 		t.Errorf("the repeat is task %s, %v; the first was %s", again.ID, err, first.ID)
 	}
 	if n := len(queue.rounds()); n != 1 {
 		t.Errorf("queued %d times", n)
 	}
-	_, err = testSubmitter(t, store, queue).submit(t.Context(), submission(t, procfleet.ActionStop, 3), "key")
+	_, err = testSubmitter(t, store, queue).submit(t.Context(), submission(t, procfleet.ActionStop, 3), terms{key: "key"})
 	if !errors.Is(err, taskstore.ErrConflict) {
 		t.Errorf("another request under the key: %v", err)
 	}
 	other := submission(t, procfleet.ActionStop, 3)
 	other.Application = "other"
-	if task, err := testSubmitter(t, store, queue).submit(t.Context(), other, "key"); err != nil || task.ID == first.ID {
+	if task, err := testSubmitter(t, store, queue).submit(t.Context(), other, terms{key: "key"}); err != nil || task.ID == first.ID {
 		t.Errorf("another application's key: task %s, %v", task.ID, err)
 	}
 }
@@ -157,7 +157,7 @@ func TestARepeatQueuesWhatADeadDispatcherLeft(t *testing.T) {
 	sub := submission(t, procfleet.ActionStart, 300)
 	sub.Operations[0].Targets[299].Host = host(t, "7:10.9.9.9")
 	dead := testSubmitter(t, store, queue)
-	draft, err := dead.draft(t.Context(), sub, "key")
+	draft, err := dead.draft(t.Context(), sub, terms{key: "key"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestARepeatQueuesWhatADeadDispatcherLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	task, err := testSubmitter(t, store, queue).submit(t.Context(), sub, "key")
+	task, err := testSubmitter(t, store, queue).submit(t.Context(), sub, terms{key: "key"})
 	if err != nil || task.ID != left.ID {
 		t.Fatalf("the repeat is task %s, %v; want %s", task.ID, err, left.ID)
 	}
@@ -188,7 +188,7 @@ func TestARepeatTakesNothingBack(t *testing.T) {
 	store, queue := openStore(t), &fakeQueue{err: bus.ErrAway}
 	sub := submission(t, procfleet.ActionStart, 1)
 	s := testSubmitter(t, store, queue)
-	draft, err := s.draft(t.Context(), sub, "key")
+	draft, err := s.draft(t.Context(), sub, terms{key: "key"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestARepeatTakesNothingBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.submit(t.Context(), sub, "key")
+	_, err = s.submit(t.Context(), sub, terms{key: "key"})
 	if unknown, ok := errors.AsType[*OutcomeUnknownError](err); !ok || unknown.Task != left.ID {
 		t.Errorf("answered %v", err)
 	}
@@ -212,11 +212,11 @@ func TestAGivenUpAcceptanceDoesNotTakeARepeatsTaskBack(t *testing.T) {
 	slow := &fakeQueue{err: bus.ErrAway}
 	slow.onPublish = func() {
 		var err error
-		if repeated, err = testSubmitter(t, store, &fakeQueue{}).submit(t.Context(), sub, "key"); err != nil {
+		if repeated, err = testSubmitter(t, store, &fakeQueue{}).submit(t.Context(), sub, terms{key: "key"}); err != nil {
 			t.Errorf("the repeat: %v", err)
 		}
 	}
-	task, err := testSubmitter(t, store, slow).submit(t.Context(), sub, "key")
+	task, err := testSubmitter(t, store, slow).submit(t.Context(), sub, terms{key: "key"})
 	if err != nil || task.ID != repeated.ID {
 		t.Errorf("the first dispatcher answers %s, %v; the repeat was answered %s", task.ID, err, repeated.ID)
 	}
@@ -230,7 +230,7 @@ func TestARepeatOutlivesTheTaskThatItFound(t *testing.T) {
 	store, queue := openStore(t), &fakeQueue{}
 	sub := submission(t, procfleet.ActionStart, 1)
 	s := testSubmitter(t, store, queue)
-	draft, err := s.draft(t.Context(), sub, "key")
+	draft, err := s.draft(t.Context(), sub, terms{key: "key"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func TestARepeatOutlivesTheTaskThatItFound(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	task, err := s.submit(t.Context(), sub, "key")
+	task, err := s.submit(t.Context(), sub, terms{key: "key"})
 	if err != nil || task.ID == left.ID {
 		t.Fatalf("the repeat is task %s, %v; want another than the withdrawn %s", task.ID, err, left.ID)
 	}
@@ -257,14 +257,14 @@ func TestAcceptanceGoesOnWhenTheCallerGoesAway(t *testing.T) {
 	store, queue := openStore(t), &fakeQueue{}
 	ctx, hangUp := context.WithCancel(t.Context())
 	queue.onPublish = hangUp
-	task, err := testSubmitter(t, store, queue).submit(ctx, submission(t, procfleet.ActionStart, 1), "")
+	task, err := testSubmitter(t, store, queue).submit(ctx, submission(t, procfleet.ActionStart, 1), terms{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if stored, err := store.Task(t.Context(), task.ID); err != nil || !stored.Dispatched {
 		t.Errorf("the task is %+v, %v", stored, err)
 	}
-	if _, err := testSubmitter(t, store, queue).submit(ctx, submission(t, procfleet.ActionStart, 1), ""); !errors.Is(err, context.Canceled) {
+	if _, err := testSubmitter(t, store, queue).submit(ctx, submission(t, procfleet.ActionStart, 1), terms{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a caller who had gone before: %v", err)
 	}
 }
@@ -278,7 +278,7 @@ func TestAgentsBecomeHostsAtAcceptance(t *testing.T) {
 	}
 	sub := submission(t, procfleet.ActionStart, 1)
 	sub.Operations[0].Targets = []procfleet.Target{{AgentID: "known", Label: "known"}, {AgentID: "unknown", Label: "unknown"}}
-	task, err := testSubmitter(t, store, queue).submit(t.Context(), sub, "")
+	task, err := testSubmitter(t, store, queue).submit(t.Context(), sub, terms{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,12 @@ import (
 	"net/url"
 	"time"
 
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/tracecontext"
 )
 
 // givesUp reports whether a callback was tried for long enough.
@@ -26,10 +30,15 @@ func (n *notifier) givesUp(task *procfleet.Task) bool {
 const maxCallbackAnswer = 4 << 10
 
 // call posts the event to the task's callback, if it has one.
-func (n *notifier) call(ctx context.Context, task *procfleet.Task, event *bus.TaskFinished) error {
+func (n *notifier) call(ctx context.Context, task *procfleet.Task, event *bus.TaskFinished) (err error) {
 	if task.Callback == "" {
 		return nil
 	}
+	ctx, span := tracecontext.Start(ctx, n.tracer, "task callback", trace.WithSpanKind(trace.SpanKindClient))
+	defer func() {
+		n.metrics.callback(ctx, err)
+		tracecontext.End(span, err)
+	}()
 	target, err := url.Parse(task.Callback)
 	if err != nil || target.Scheme != "http" && target.Scheme != "https" {
 		return errors.New("callback is not an http or https URL")
@@ -44,6 +53,7 @@ func (n *notifier) call(ctx context.Context, task *procfleet.Task, event *bus.Ta
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Idempotency-Key", event.Event)
+	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(request.Header))
 	response, err := n.http.Do(request)
 	if err != nil {
 		if whole, ok := errors.AsType[*url.Error](err); ok {

@@ -74,7 +74,9 @@ func (sh *shard) chasePage(ctx context.Context, task *procfleet.Task, page []pro
 	if err != nil || len(hosts) == 0 {
 		return err
 	}
-	sh.metrics.sweep(ctx, "resend", len(hosts))
+	ctx, span := sh.traceSweep(ctx, task, sweepResend)
+	defer span.End()
+	sh.metrics.sweep(ctx, sweepResend, len(hosts))
 	var results []procfleet.Result
 	for _, unknown := range sh.askResend(ctx, task, hosts) {
 		h := hosts[unknown.host]

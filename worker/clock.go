@@ -16,6 +16,7 @@ import (
 type clock struct {
 	store  taskstore.Clock
 	timing *Timing
+	outage *outage // its end is noted by the sweep
 	log    logrus.FieldLogger
 
 	mu   sync.RWMutex
@@ -61,7 +62,7 @@ func (c *clock) first(ctx context.Context) error {
 func (c *clock) run(ctx context.Context) {
 	for pause(ctx, jitter(c.timing.ClockSync)) == nil {
 		if err := c.ask(ctx); err != nil && ctx.Err() == nil {
-			c.log.WithError(err).Warn("store's clock not readable")
+			c.outage.away(time.Now(), err)
 		}
 	}
 }

@@ -18,10 +18,12 @@ import (
 type collector struct {
 	recorder *recorder
 	held     *held
+	clock    *clock
 	metrics  *metrics
 	timing   *Timing
 	max      int // messages in a batch
 	reached  func(string)
+	traces   *resultTrace
 	log      logrus.FieldLogger
 }
 
@@ -105,18 +107,18 @@ func (c *collector) store(ctx context.Context, msgs []jetstream.Msg) (err error)
 			err = fmt.Errorf("panic: %v", r)
 		}
 	}()
+	taken := time.Now()
 	batches, good := c.decode(msgs)
 	if len(batches) > 0 {
 		if _, err := c.recorder.record(ctx, batches...); err != nil {
 			return err
 		}
 	}
-	for i := range batches {
-		c.metrics.batch.Record(ctx, int64(len(batches[i].Results)))
-	}
+	c.metrics.collected(ctx, batches, c.clock.now())
+	c.traces.recorded(ctx, taken, good)
 	c.reached(PointCollected)
-	for _, msg := range good {
-		if err := msg.Ack(); err != nil { // they are stored; a repeat changes nothing
+	for i := range good {
+		if err := good[i].msg.Ack(); err != nil { // they are stored; a repeat changes nothing
 			c.log.WithError(err).Warn("results not acknowledged, they will come again")
 			return nil
 		}
@@ -138,11 +140,18 @@ func (c *collector) putOff(msg jetstream.Msg, cause error) {
 	}
 }
 
+// arrived is one message of results.
+type arrived struct {
+	msg     jetstream.Msg
+	task    procfleet.TaskID
+	results []procfleet.Result
+}
+
 // decode groups the results of a batch by task. Messages that say nothing
 // are terminated: they would say nothing next time either.
-func (c *collector) decode(msgs []jetstream.Msg) (batches []taskstore.Batch, good []jetstream.Msg) {
+func (c *collector) decode(msgs []jetstream.Msg) (batches []taskstore.Batch, good []arrived) {
 	at := make(map[procfleet.TaskID]int)
-	good = make([]jetstream.Msg, 0, len(msgs))
+	good = make([]arrived, 0, len(msgs))
 	for _, msg := range msgs {
 		id, results, err := decodeResults(msg.Data(), msg.Subject(), at)
 		if err != nil {
@@ -152,7 +161,7 @@ func (c *collector) decode(msgs []jetstream.Msg) (batches []taskstore.Batch, goo
 			}
 			continue
 		}
-		good = append(good, msg)
+		good = append(good, arrived{msg, id, results})
 		n, known := at[id]
 		if !known {
 			n = len(batches)

@@ -4,16 +4,17 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/sirupsen/logrus"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/invalid"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -45,6 +46,9 @@ type Config struct {
 	Log logrus.FieldLogger
 	// Meter makes the metrics; default none.
 	Meter metric.Meter
+	// Tracer makes the spans of this worker, AgentTracer those of what agents
+	// report to it; default none, traces of tasks are passed on all the same.
+	Tracer, AgentTracer trace.Tracer
 	// Reached, if not nil, is told each [Point] as it is passed; tests kill
 	// the process there.
 	Reached func(point string)
@@ -61,7 +65,7 @@ type Limits struct {
 	Parked      int // chunks that stepped aside, waiting for slow hosts; default 256
 	CollectMax  int // messages in one batch of results; default 500
 	SweepTasks  int // visits per shard and round; default 32
-	Notifiers   int // ends of tasks told at a time; default 16
+	Notifiers   int // ends of tasks told at a time; default 64
 }
 
 // WithDefaults returns c with every zero field set.
@@ -89,7 +93,7 @@ func (l Limits) withDefaults() Limits {
 		Parked:      cmp.Or(l.Parked, 256),
 		CollectMax:  cmp.Or(l.CollectMax, 500),
 		SweepTasks:  cmp.Or(l.SweepTasks, 32),
-		Notifiers:   cmp.Or(l.Notifiers, 16),
+		Notifiers:   cmp.Or(l.Notifiers, 64),
 	}
 }
 
@@ -98,7 +102,7 @@ func (c Config) Validate() error {
 	var errs []error
 	missing := func(field string, absent bool) {
 		if absent {
-			errs = append(errs, fmt.Errorf("worker: Config.%s is not set", field))
+			errs = append(errs, invalid.Fieldf(field, "is not set"))
 		}
 	}
 	missing("Conn", c.Conn == nil)
@@ -117,11 +121,11 @@ func (c Config) Validate() error {
 		{"Notifiers", c.Limits.Notifiers},
 	} {
 		if l.value < 1 {
-			errs = append(errs, fmt.Errorf("worker: Config.Limits.%s is %d; it must be at least 1", l.field, l.value))
+			errs = append(errs, invalid.Fieldf("Limits."+l.field, "%d is too small; it must be at least 1", l.value))
 		}
 	}
 	if c.Timing.Ask.AcceptWindow > maxAcceptWindow {
-		errs = append(errs, fmt.Errorf("worker: Config.Timing.Ask.AcceptWindow is %v; it must be at most %v", c.Timing.Ask.AcceptWindow, maxAcceptWindow))
+		errs = append(errs, invalid.Fieldf("Timing.Ask.AcceptWindow", "%v is too long; it must be at most %v", c.Timing.Ask.AcceptWindow, maxAcceptWindow))
 	}
 	return errors.Join(errs...)
 }

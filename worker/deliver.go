@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sirupsen/logrus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/bus"
@@ -28,6 +28,7 @@ type deliverer struct {
 	held     *held
 	recorder *recorder
 	metrics  *metrics
+	tracer   trace.Tracer
 	timing   *Timing
 	reached  func(string)
 	log      logrus.FieldLogger
@@ -53,8 +54,13 @@ func (d *deliverer) deliver(ctx context.Context, msg jetstream.Msg, at *place) {
 		d.answer(msg, msg.TermWithReason("not a chunk reference"))
 		return
 	}
-	ctx = tracecontext.Extract(ctx, msg.Headers())
-	if meta, err := msg.Metadata(); err == nil && meta.NumDelivered > maxDeliveries {
+	attempt := uint64(1)
+	if meta, err := msg.Metadata(); err == nil {
+		attempt = meta.NumDelivered
+	}
+	ctx, span := d.traceChunk(tracecontext.Extract(ctx, msg.Headers()), ref, attempt)
+	defer func() { tracecontext.End(span, err) }()
+	if attempt > maxDeliveries {
 		d.answer(msg, d.isolate(ctx, ref, msg))
 		return
 	}
@@ -65,7 +71,7 @@ func (d *deliverer) deliver(ctx context.Context, msg jetstream.Msg, at *place) {
 	case ctx.Err() != nil, errors.Is(err, errGiveBack):
 		d.giveBack(ctx, msg)
 	default:
-		d.log.WithError(err).WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk}).Error("chunk not delivered, will come again")
+		tracecontext.Log(ctx, d.log).WithError(err).WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk}).Error("chunk not delivered, will come again")
 		d.answer(msg, msg.NakWithDelay(jitter(d.timing.RetryMax)))
 	}
 }
@@ -107,6 +113,7 @@ func (d *deliverer) deliverChunk(ctx context.Context, ref bus.ChunkRef, at *plac
 	if err != nil {
 		return err
 	}
+	defer dl.trace.end()
 	err = dl.run(ctx)
 	if errors.Is(err, errOverdue) || errors.Is(err, errGiveBack) {
 		err = cmp.Or(dl.tell(ctx, false), err)
@@ -130,7 +137,6 @@ func (d *deliverer) noteDone(ctx context.Context, ref bus.ChunkRef) error {
 // they are lost there, the sweep's.
 func (d *deliverer) begin(ctx context.Context, ref bus.ChunkRef) (*taskstore.Begun, error) {
 	var begun taskstore.Begun
-	started := time.Now()
 	err := d.timing.untilStored(ctx, func(ctx context.Context) (err error) {
 		begun, err = d.store.Begin(ctx, ref.Task, ref.Chunk)
 		return err
@@ -139,7 +145,6 @@ func (d *deliverer) begin(ctx context.Context, ref bus.ChunkRef) (*taskstore.Beg
 		return nil, fmt.Errorf("begin chunk %s/%d: %w", ref.Task, ref.Chunk, err)
 	}
 	begun.Open = slices.DeleteFunc(begun.Open, func(i int) bool { return slices.Contains(begun.Delivered, i) })
-	d.metrics.storeTime(ctx, "begin", started)
 	return &begun, nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet"
@@ -26,7 +25,7 @@ type delivery struct {
 	place *place
 	log   logrus.FieldLogger
 
-	header   nats.Header // trace context of the commands; nil without a trace
+	trace    *askTrace
 	commands *commands
 	asking   *asking
 	hosts    []*hostAsk // not settled ones; nil where settled
@@ -50,12 +49,9 @@ func (d *deliverer) newDelivery(ctx context.Context, ref bus.ChunkRef, begun *ta
 	}
 	dl := &delivery{
 		deliverer: d, ref: ref, begun: begun, place: at, commands: commands,
-		log:     d.log.WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk}),
+		log:     tracecontext.Log(ctx, d.log.WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk})),
+		trace:   newAskTrace(ctx, d.tracer, &begun.Task),
 		started: d.clock.now(),
-	}
-	header := nats.Header{}
-	if tracecontext.Inject(ctx, header); len(header) > 0 {
-		dl.header = header
 	}
 	dl.group()
 	begun.Chunk.Specs = nil // encoded; from here on only that form is needed
@@ -196,6 +192,7 @@ func (dl *delivery) tendHost(h *hostAsk, now time.Time) {
 		// Not the host's silence but this worker's own.
 		h.quiet, h.unanswered = 0, true
 	case h.silent(now, &dl.timing.Ask):
+		dl.metrics.trouble(troubleSilent)
 		dl.giveUp(h, procfleet.CodeAgentAbnormal, procfleet.ReasonUnreachable, h.silentMessage())
 		return
 	case h.quiet > 0:
@@ -252,7 +249,7 @@ func (dl *delivery) ask(h *hostAsk, now time.Time) {
 		dl.giveUp(h, procfleet.CodeFailed, procfleet.ReasonRefused, err.Error())
 		return
 	}
-	if err := dl.asking.send(h.index, h.try, h.subject, dl.header, data); err != nil {
+	if err := dl.asking.send(h.index, h.try, h.subject, dl.trace.asking(h, dl.begun.Chunk.Items), data); err != nil {
 		dl.log.WithError(err).WithField("host", h.name).Warn("command not sent, will try again")
 		h.again = now.Add(jitter(dl.timing.Ask.NobodyAgain))
 	} else {
@@ -269,9 +266,11 @@ func (dl *delivery) answered(a answer) {
 	now := dl.clock.now()
 	if a.nobody {
 		if a.try == h.try && !h.hadNobody(now, dl.link.reconnected(), &dl.timing.Ask) {
+			dl.metrics.trouble(troubleNobody)
 			dl.giveUp(h, procfleet.CodeAgentAbnormal, procfleet.ReasonUnreachable, h.nobodyMessage(now, &dl.timing.Ask))
 			return
 		}
+		dl.metrics.trouble(troubleGrace)
 		dl.wakeBy(h.again)
 		return
 	}
@@ -293,6 +292,7 @@ func (dl *delivery) refused(h *hostAsk, try int, reply *agentproto.Reply, now ti
 	if try != h.try {
 		return
 	}
+	dl.metrics.trouble(troubleRefused)
 	if h.wasRefused(reply.Refused, now, &dl.timing.Ask) {
 		dl.wakeBy(h.again)
 		return
@@ -317,6 +317,7 @@ func (dl *delivery) taken(h *hostAsk, reply *agentproto.Reply, now time.Time) {
 	}
 	switch {
 	case h.settled():
+		dl.trace.settled(h)
 		dl.settle(h)
 	case h.part == 0:
 		h.nextPart()
@@ -338,6 +339,7 @@ func (dl *delivery) end(i int, code procfleet.Code, reason procfleet.Reason, mes
 
 // giveUp ends all that a host has not answered for.
 func (dl *delivery) giveUp(h *hostAsk, code procfleet.Code, reason procfleet.Reason, message string) {
+	dl.trace.gaveUp(h, dl.begun.Chunk.Items[h.todo[0]].Action, reason, message)
 	for _, i := range h.todo {
 		dl.end(i, code, reason, message)
 	}
@@ -347,6 +349,7 @@ func (dl *delivery) giveUp(h *hostAsk, code procfleet.Code, reason procfleet.Rea
 
 // endMutating ends the items of a host that would change something there.
 func (dl *delivery) endMutating(h *hostAsk, reason procfleet.Reason, message string) {
+	action := dl.begun.Chunk.Items[h.todo[0]].Action
 	h.todo = slices.DeleteFunc(h.todo, func(i int) bool {
 		mutating := dl.begun.Chunk.Items[i].Action.Mutating()
 		if mutating {
@@ -356,6 +359,7 @@ func (dl *delivery) endMutating(h *hostAsk, reason procfleet.Reason, message str
 	})
 	h.part = 0
 	if h.settled() {
+		dl.trace.gaveUp(h, action, reason, message)
 		dl.settle(h)
 	}
 }
@@ -382,6 +386,7 @@ func (dl *delivery) lookAt(ctx context.Context, asks []*hostAsk) error {
 		replaced := h.seen(&presences[i])
 		switch {
 		case h.conflict:
+			dl.metrics.trouble(troubleConflict)
 			dl.endMutating(h, procfleet.ReasonRefused, h.conflictMessage())
 		case replaced && (h.unanswered || h.quiet > 0):
 			dl.endMutating(h, procfleet.ReasonCommandFailed, h.reinstalledMessage())
@@ -422,6 +427,9 @@ func (dl *delivery) tell(ctx context.Context, done bool) error {
 	if err != nil {
 		return fmt.Errorf("note %d items of chunk %s/%d as delivered: %w",
 			len(dl.accepted), dl.ref.Task, dl.ref.Chunk, err)
+	}
+	if len(dl.accepted) > 0 {
+		dl.recorder.hints.change(dl.ref.Task)
 	}
 	dl.metrics.delivered.Add(ctx, int64(len(dl.accepted)))
 	dl.accepted = nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/tracecontext"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -38,7 +39,9 @@ func (sh *shard) heal(ctx context.Context, task *procfleet.Task, now time.Time) 
 func round(now time.Time) string { return strconv.FormatInt(now.UnixMilli(), 10) }
 
 // dispatch finishes what the task's dispatcher began.
-func (sh *shard) dispatch(ctx context.Context, task *procfleet.Task, now time.Time) error {
+func (sh *shard) dispatch(ctx context.Context, task *procfleet.Task, now time.Time) (err error) {
+	ctx, span := sh.traceSweep(ctx, task, sweepDispatch)
+	defer func() { tracecontext.End(span, err) }()
 	undone, err := sh.store.Undone(ctx, task.ID)
 	if err != nil {
 		return fmt.Errorf("list chunks: %w", err)
@@ -54,7 +57,7 @@ func (sh *shard) dispatch(ctx context.Context, task *procfleet.Task, now time.Ti
 	if err := sh.store.Dispatched(ctx, task.ID, all); err != nil {
 		return fmt.Errorf("note as dispatched: %w", err)
 	}
-	sh.metrics.sweep(ctx, "dispatch", 1)
+	sh.metrics.sweep(ctx, sweepDispatch, 1)
 	sh.log.WithField("task", task.ID).Info("task published that its dispatcher left")
 	return nil
 }
@@ -63,7 +66,7 @@ func (sh *shard) dispatch(ctx context.Context, task *procfleet.Task, now time.Ti
 const maxRequeue = 256
 
 // requeue publishes again the chunks that are neither done nor queued.
-func (sh *shard) requeue(ctx context.Context, task *procfleet.Task, now time.Time) error {
+func (sh *shard) requeue(ctx context.Context, task *procfleet.Task, now time.Time) (err error) {
 	undone, err := sh.store.Undone(ctx, task.ID)
 	if err != nil {
 		return fmt.Errorf("list chunks: %w", err)
@@ -85,6 +88,8 @@ func (sh *shard) requeue(ctx context.Context, task *procfleet.Task, now time.Tim
 	if len(lost) == 0 {
 		return nil
 	}
+	ctx, span := sh.traceSweep(ctx, task, sweepRequeue)
+	defer func() { tracecontext.End(span, err) }()
 	sequences, err := sh.publish(ctx, task, lost, now)
 	if err != nil {
 		return err
@@ -94,7 +99,7 @@ func (sh *shard) requeue(ctx context.Context, task *procfleet.Task, now time.Tim
 			return fmt.Errorf("note chunk %d as published again: %w", duty.Chunk, err)
 		}
 	}
-	sh.metrics.sweep(ctx, "requeue", len(lost))
+	sh.metrics.sweep(ctx, sweepRequeue, len(lost))
 	sh.log.WithField("task", task.ID).WithField("chunks", len(lost)).Info("chunks published again that the stream had lost")
 	return nil
 }

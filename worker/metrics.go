@@ -10,46 +10,119 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
 )
 
-// metrics is what a worker counts. No host appears in it.
+// metrics is what a worker counts. No host or task appears in it.
 type metrics struct {
 	delivered metric.Int64Counter
 	recorded  metric.Int64Counter
+	results   metric.Int64Counter
 	ended     metric.Int64Counter
+	completed metric.Int64Counter
+	troubles  metric.Int64Counter
 	swept     metric.Int64Counter
 	told      metric.Int64Counter
+	callbacks metric.Int64Counter
+	announced metric.Int64Counter
+	lag       metric.Float64Histogram
 	batch     metric.Int64Histogram
 	store     metric.Float64Histogram
+	calls     map[storeCall][]metric.RecordOption // made once: calls are many
 
 	chunks atomic.Int64 // in flight, parked ones included
+	sweeps sweepGauges
+	queues queueGauges
 }
 
-func newMetrics(m metric.Meter, room *parkingRoom) (*metrics, error) {
-	var s metrics
-	var errs [9]error
-	s.delivered, errs[0] = m.Int64Counter("procfleet_worker_items_delivered",
-		metric.WithDescription("Items that an agent accepted."))
-	s.recorded, errs[1] = m.Int64Counter("procfleet_worker_results_recorded",
-		metric.WithDescription("Results that became their item's result."))
-	s.ended, errs[2] = m.Int64Counter("procfleet_worker_server_results",
-		metric.WithDescription("Results made by the server for want of an agent's word, by reason."))
-	s.swept, errs[3] = m.Int64Counter("procfleet_worker_sweep_actions",
-		metric.WithDescription("What the sweep had to do, by action."))
-	s.told, errs[4] = m.Int64Counter("procfleet_worker_tasks_told",
-		metric.WithDescription("Ends of tasks that were told."))
-	s.batch, errs[5] = m.Int64Histogram("procfleet_worker_collect_batch_results",
-		metric.WithDescription("Results in one call to the store."),
-		metric.WithExplicitBucketBoundaries(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000))
-	s.store, errs[6] = m.Float64Histogram("procfleet_worker_store_seconds",
-		metric.WithDescription("Time of calls to the task store, waiting for it included."), metric.WithUnit("s"),
-		metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5))
-	_, errs[7] = m.Int64ObservableGauge("procfleet_worker_chunks_in_flight",
-		metric.WithDescription("Chunks being delivered, parked ones included."), observe(&s.chunks))
-	_, errs[8] = m.Int64ObservableGauge("procfleet_worker_chunks_parked",
-		metric.WithDescription("Chunks that stepped aside for slow hosts."), observe(&room.used))
-	return &s, errors.Join(errs[:]...)
+// Buckets of histograms.
+var (
+	storeBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5}
+	lagBuckets   = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+	batchBuckets = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000}
+)
+
+func newMetrics(meter metric.Meter, room *parkingRoom) (*metrics, error) {
+	m := metrics{calls: map[storeCall][]metric.RecordOption{}}
+	for _, call := range storeCalls {
+		m.calls[call] = []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(attribute.String("call", string(call))))}
+	}
+	errs := m.counters(meter)
+	gauge := func(name, text string, value *atomic.Int64) {
+		_, err := meter.Int64ObservableGauge("procfleet_worker_"+name, metric.WithDescription(text), observe(value))
+		errs = append(errs, err)
+	}
+	gauge("chunks_in_flight", "Chunks being delivered, parked ones included.", &m.chunks)
+	gauge("chunks_parked", "Chunks that stepped aside for slow hosts.", &room.used)
+	histogram := func(to *metric.Float64Histogram, name, text string, buckets []float64) {
+		var err error
+		*to, err = meter.Float64Histogram("procfleet_worker_"+name, metric.WithDescription(text), metric.WithUnit("s"),
+			metric.WithExplicitBucketBoundaries(buckets...))
+		errs = append(errs, err)
+	}
+	histogram(&m.lag, "result_lag_seconds", "From an agent's finish, by its corrected clock, to the result being stored, "+
+		"by the store's clock; of the oldest result in each batch.", lagBuckets)
+	histogram(&m.store, "store_seconds", "Time of calls to the task store.", storeBuckets)
+	var err error
+	m.batch, err = meter.Int64Histogram("procfleet_worker_collect_batch_results",
+		metric.WithDescription("Results of one task in one call to the store."), metric.WithExplicitBucketBoundaries(batchBuckets...))
+	errs = append(errs, err, m.sweeps.register(meter), m.queues.register(meter))
+	return &m, errors.Join(errs...)
 }
+
+func (m *metrics) counters(meter metric.Meter) (errs []error) {
+	for _, c := range []struct {
+		to         *metric.Int64Counter
+		name, text string
+	}{
+		{&m.delivered, "items_delivered", "Items that an agent accepted."},
+		{&m.recorded, "results_recorded", "Results that became their item's result."},
+		{&m.results, "results", "Results of agents and of the server given to the store, by state and reason, repeats included."},
+		{&m.ended, "server_results", "Results made by the server for want of an agent's word, by reason."},
+		{&m.completed, "tasks_completed", "Tasks whose last open item got its result."},
+		{&m.troubles, "host_troubles", "Answers other than a host's acceptance, by trouble."},
+		{&m.swept, "sweep_actions", "What the sweep had to do, by action."},
+		{&m.told, "tasks_told", "Ends of tasks that were told."},
+		{&m.callbacks, "callbacks", "Tries of callbacks, by outcome."},
+		{&m.announced, "announcements", "Announcements of agents, by outcome."},
+	} {
+		var err error
+		*c.to, err = meter.Int64Counter("procfleet_worker_"+c.name, metric.WithDescription(c.text))
+		errs = append(errs, err)
+	}
+	m.begin()
+	return errs
+}
+
+// begin gives every counter its series at once: a rate over a series that
+// begins with its first event does not see that event.
+func (m *metrics) begin() {
+	ctx := context.Background()
+	for _, c := range []metric.Int64Counter{m.delivered, m.recorded, m.completed, m.told} {
+		c.Add(ctx, 0)
+	}
+	each := func(c metric.Int64Counter, label string, values ...string) {
+		for _, value := range values {
+			c.Add(ctx, 0, metric.WithAttributes(attribute.String(label, value)))
+		}
+	}
+	each(m.ended, "reason", string(procfleet.ReasonUnreachable), string(procfleet.ReasonTimedOut),
+		string(procfleet.ReasonRefused), string(procfleet.ReasonCommandFailed))
+	each(m.troubles, "trouble", troubleNobody, troubleGrace, troubleRefused, troubleSilent, troubleConflict)
+	each(m.swept, "action", sweepForget, sweepNotify, sweepDispatch, sweepRequeue, sweepResend, sweepOverdue)
+	each(m.callbacks, "outcome", "ok", "failed")
+	each(m.announced, "outcome", announcedStored, announcedLost, announcedBad)
+}
+
+// Actions of the sweep.
+const (
+	sweepForget   = "forget"   // an entry of the index without a task
+	sweepNotify   = "notify"   // an end that was not told yet
+	sweepDispatch = "dispatch" // a task that its dispatcher did not finish publishing
+	sweepRequeue  = "requeue"  // chunks that the stream had lost
+	sweepResend   = "resend"   // hosts asked for results again
+	sweepOverdue  = "overdue"  // items ended at the deadline
+)
 
 func observe(value *atomic.Int64) metric.Int64ObservableGaugeOption {
 	return metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
@@ -58,9 +131,28 @@ func observe(value *atomic.Int64) metric.Int64ObservableGaugeOption {
 	})
 }
 
-// storeTime notes how long a call took that began at the given moment.
-func (m *metrics) storeTime(ctx context.Context, call string, began time.Time) {
-	m.store.Record(ctx, time.Since(began).Seconds(), metric.WithAttributes(attribute.String("call", call)))
+// storeCall names a call to the store in metrics and spans.
+type storeCall string
+
+const (
+	callBegin     storeCall = "begin"
+	callDelivered storeCall = "delivered"
+	callRecord    storeCall = "record"
+	callTask      storeCall = "task"
+	callResults   storeCall = "results"
+	callPresences storeCall = "presences"
+	callAnnounce  storeCall = "announce"
+	callDue       storeCall = "due"
+	callNotified  storeCall = "notified"
+)
+
+var storeCalls = []storeCall{
+	callBegin, callDelivered, callRecord, callTask, callResults, callPresences, callAnnounce, callDue, callNotified,
+}
+
+// storeTime notes how long a call took.
+func (m *metrics) storeTime(ctx context.Context, call storeCall, took time.Duration) {
+	m.store.Record(ctx, took.Seconds(), m.calls[call]...)
 }
 
 func (m *metrics) sweep(ctx context.Context, action string, n int) {
@@ -69,11 +161,68 @@ func (m *metrics) sweep(ctx context.Context, action string, n int) {
 	}
 }
 
-// serverResults counts the results that the server made.
-func (m *metrics) serverResults(ctx context.Context, results []procfleet.Result) {
+func (m *metrics) callback(ctx context.Context, err error) {
+	outcome := "ok"
+	if err != nil {
+		outcome = "failed"
+	}
+	m.callbacks.Add(ctx, 1, metric.WithAttributes(attribute.String("outcome", outcome)))
+}
+
+// What became of announcements.
+const (
+	announcedStored = "stored"
+	announcedLost   = "not_stored" // agents repeat them
+	announcedBad    = "dropped"    // not understood, or not from where they say
+)
+
+func (m *metrics) announcements(n int, outcome string) {
+	m.announced.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("outcome", outcome)))
+}
+
+// Troubles with hosts.
+const (
+	troubleNobody   = "nobody"   // nobody listens
+	troubleGrace    = "grace"    // nobody listens now, and that is borne with
+	troubleRefused  = "refused"  // the command was turned away as a whole
+	troubleSilent   = "silent"   // no answer to any try
+	troubleConflict = "conflict" // two agents claim the host
+)
+
+// trouble counts an answer that was none, or not the one that was hoped for.
+func (m *metrics) trouble(what string) {
+	m.troubles.Add(context.Background(), 1, metric.WithAttributes(attribute.String("trouble", what)))
+}
+
+// stored counts results that the store was given.
+func (m *metrics) stored(ctx context.Context, results []procfleet.Result) {
+	byReason := make(map[procfleet.Reason]int64, 1)
 	for i := range results {
+		byReason[results[i].Reason]++
 		if results[i].Rank == procfleet.RankServer {
 			m.ended.Add(ctx, 1, metric.WithAttributes(attribute.String("reason", string(results[i].Reason))))
+		}
+	}
+	for reason, n := range byReason {
+		m.results.Add(ctx, n, metric.WithAttributes(
+			attribute.String("state", string(reason.State())), attribute.String("reason", string(reason))))
+	}
+}
+
+// collected counts batches of agents' results that are stored at the given
+// moment of the store's clock.
+func (m *metrics) collected(ctx context.Context, batches []taskstore.Batch, now time.Time) {
+	for i := range batches {
+		results := batches[i].Results
+		m.batch.Record(ctx, int64(len(results)))
+		oldest := now
+		for n := range results {
+			if at := results[n].FinishedAt; !at.IsZero() && at.Before(oldest) {
+				oldest = at
+			}
+		}
+		if len(results) > 0 {
+			m.lag.Record(ctx, now.Sub(oldest).Seconds())
 		}
 	}
 }

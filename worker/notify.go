@@ -8,9 +8,11 @@ import (
 	"sync"
 
 	"github.com/sirupsen/logrus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/tracecontext"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -23,6 +25,7 @@ type notifier struct {
 	clock   *clock
 	http    *http.Client
 	metrics *metrics
+	tracer  trace.Tracer
 	timing  *Timing
 	reached func(string)
 	log     logrus.FieldLogger
@@ -33,14 +36,17 @@ type notifier struct {
 	sent  map[procfleet.TaskID]bool // whose event is out, and only the rest is to be repeated
 }
 
+// maxCallbacks is how many callbacks one receiver gets at a time.
+const maxCallbacks = 16
+
 // notifyQueue is how many ends may wait to be told; more are left to the sweep.
 const notifyQueue = 4096
 
 func newNotifier(cfg *Config, clock *clock, m *metrics) *notifier {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxConnsPerHost = cfg.Limits.Notifiers
+	transport.MaxConnsPerHost = maxCallbacks
 	return &notifier{
-		store: cfg.Store, bus: cfg.Bus, clock: clock, metrics: m, timing: &cfg.Timing,
+		store: cfg.Store, bus: cfg.Bus, clock: clock, metrics: m, tracer: cfg.Tracer, timing: &cfg.Timing,
 		reached: cfg.Reached, log: cfg.Log.WithField("component", "worker.notify"),
 		queue: make(chan procfleet.TaskID, notifyQueue),
 		taken: map[procfleet.TaskID]bool{}, sent: map[procfleet.TaskID]bool{},
@@ -107,11 +113,14 @@ func (n *notifier) tellQueued(ctx context.Context, id procfleet.TaskID) {
 // tell tells the end of a task unless it was told, and takes the task out of
 // the sweep index. A callback that fails for too long is given up. A task
 // that is open after all, since its store failed over, is left to the sweep.
-func (n *notifier) tell(ctx context.Context, task *procfleet.Task) error {
+func (n *notifier) tell(ctx context.Context, task *procfleet.Task) (err error) {
 	if !task.State.Done() {
 		return nil
 	}
 	if task.NotifyPending {
+		var span trace.Span
+		ctx, span = n.traceEnd(ctx, task)
+		defer func() { tracecontext.End(span, err) }()
 		if err := n.spread(ctx, task); err != nil {
 			return err
 		}
@@ -141,7 +150,7 @@ func (n *notifier) spread(ctx context.Context, task *procfleet.Task) error {
 		if !n.givesUp(task) {
 			return err
 		}
-		n.log.WithError(err).WithField("task", task.ID).Error("callback given up")
+		tracecontext.Log(ctx, n.log).WithError(err).WithField("task", task.ID).Error("callback given up")
 	}
 	return nil
 }

@@ -21,6 +21,8 @@ func (sh *shard) giveUp(ctx context.Context, task *procfleet.Task, now time.Time
 			return sh.revisit(ctx, task.ID, left)
 		}
 	}
+	ctx, span := sh.traceSweep(ctx, task, sweepOverdue)
+	defer span.End()
 	for _, state := range []procfleet.State{procfleet.StateDelivered, procfleet.StatePending} {
 		if err := sh.endAll(ctx, task, state); err != nil {
 			return err
@@ -70,7 +72,7 @@ func (sh *shard) endAll(ctx context.Context, task *procfleet.Task, state procfle
 		if err != nil {
 			return err
 		}
-		sh.metrics.sweep(ctx, "overdue", applied)
+		sh.metrics.sweep(ctx, sweepOverdue, applied)
 		// What was applied has left the state, so the next page is the first.
 		if applied == 0 {
 			if cursor = next; cursor == "" {

@@ -15,11 +15,12 @@ import (
 // presence stores what agents announce, in batches, and tells them the time.
 // An announcement that is lost is made again by its agent in 30 s.
 type presence struct {
-	conn   *nats.Conn
-	store  Store
-	clock  *clock
-	timing *Timing
-	log    logrus.FieldLogger
+	conn    *nats.Conn
+	store   Store
+	clock   *clock
+	timing  *Timing
+	metrics *metrics
+	log     logrus.FieldLogger
 
 	sub      *nats.Subscription
 	arriving chan *nats.Msg
@@ -83,6 +84,7 @@ func (p *presence) add(batch []heard, msg *nats.Msg) []heard {
 	a, err := decodePresence(msg.Data, msg.Subject)
 	if err != nil {
 		p.log.WithError(err).WithField("subject", msg.Subject).Warn("announcement dropped")
+		p.metrics.announcements(1, announcedBad)
 		return batch
 	}
 	return append(batch, heard{a, msg.Reply})
@@ -122,8 +124,10 @@ func (p *presence) announce(ctx context.Context, batch []heard) {
 		p.log.WithError(err).WithField("announcements", len(batch)).Warn("announcements not stored, agents will repeat them")
 	}
 	if p.failing = err != nil; p.failing {
+		p.metrics.announcements(len(batch), announcedLost)
 		return
 	}
+	p.metrics.announcements(len(batch), announcedStored)
 	for i := range batch {
 		p.answer(&batch[i])
 	}

@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/taskstore"
@@ -15,12 +14,12 @@ type recorder struct {
 	store    Store
 	timing   *Timing
 	finished *notifier
+	hints    *hints
 	metrics  *metrics
 }
 
 // record returns how many of the results became their item's.
 func (r *recorder) record(ctx context.Context, batches ...taskstore.Batch) (applied int, err error) {
-	began := time.Now()
 	var recorded []taskstore.Recorded
 	err = r.timing.untilStored(ctx, func(ctx context.Context) (err error) {
 		recorded, err = r.store.Record(ctx, batches)
@@ -29,11 +28,12 @@ func (r *recorder) record(ctx context.Context, batches ...taskstore.Batch) (appl
 	if err != nil {
 		return 0, fmt.Errorf("record results of %d tasks: %w", len(batches), err)
 	}
-	r.metrics.storeTime(ctx, "record", began)
 	for i := range recorded {
 		applied += recorded[i].Applied
-		r.metrics.serverResults(ctx, batches[i].Results)
+		r.metrics.stored(ctx, batches[i].Results)
+		r.hints.recorded(batches[i].Task, recorded[i])
 		if recorded[i].Completed {
+			r.metrics.completed.Add(ctx, 1)
 			r.finished.soon(batches[i].Task)
 		}
 	}

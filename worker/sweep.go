@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/bus"
@@ -28,8 +29,10 @@ type sweeper struct {
 	recorder *recorder
 	notifier *notifier
 	metrics  *metrics
+	tracer   trace.Tracer
 	timing   *Timing
 	limit    int // visits per shard and round
+	outage   *outage
 	log      logrus.FieldLogger
 }
 
@@ -66,8 +69,16 @@ func (s *sweeper) runShard(ctx, work context.Context, number int) {
 	failing := false
 	for pause(ctx, next) == nil {
 		next = jitter(s.timing.Sweep.Round)
+		began := time.Now()
 		err := sh.round(ctx)
-		if err != nil && ctx.Err() == nil {
+		switch {
+		case ctx.Err() != nil:
+		case err == nil:
+			s.outage.back(began, time.Now())
+		case storeAway(err):
+			next = jitter(s.timing.RetryMax)
+			s.outage.away(time.Now(), err)
+		default:
 			next = jitter(s.timing.RetryMax)
 			if !failing { // once in a row
 				s.log.WithError(err).WithField("shard", number).Warn("sweep round cut short, will keep trying")
@@ -92,6 +103,7 @@ func (sh *shard) round(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list due tasks: %w", err)
 	}
+	sh.metrics.sweeps.round(sh.number, len(due))
 	for _, id := range due {
 		if err := sh.visitSafely(ctx, id); err != nil {
 			if err := sh.postpone(ctx, id, err); err != nil {
@@ -161,6 +173,7 @@ func (sh *shard) release(ctx context.Context) {
 
 func (sh *shard) forget() {
 	sh.leased = time.Time{}
+	sh.metrics.sweeps.forget(sh.number)
 	clear(sh.overdue)
 	clear(sh.cursors)
 }
@@ -188,6 +201,7 @@ func (sh *shard) visit(ctx context.Context, id procfleet.TaskID) error {
 	}
 	now := sh.clock.now()
 	if now.After(task.Deadline) {
+		sh.metrics.sweeps.overdue(sh.number, now.Sub(task.Deadline))
 		return sh.giveUp(ctx, &task, now)
 	}
 	if err := sh.heal(ctx, &task, now); err != nil {
@@ -223,7 +237,7 @@ func (sh *shard) ghost(ctx context.Context, id procfleet.TaskID) error {
 	if err == nil && sh.clock.now().Sub(number.Time()).Abs() < sh.timing.Sweep.GhostAge {
 		return sh.revisit(ctx, id, sh.timing.Sweep.RevisitMin)
 	}
-	sh.metrics.sweep(ctx, "forget", 1)
+	sh.metrics.sweep(ctx, sweepForget, 1)
 	return sh.settle(ctx, id)
 }
 
@@ -231,7 +245,7 @@ func (sh *shard) ghost(ctx context.Context, id procfleet.TaskID) error {
 // for that: callbacks are slow.
 func (sh *shard) done(ctx context.Context, task *procfleet.Task) error {
 	if task.State == procfleet.TaskFinished && task.NotifyPending {
-		sh.metrics.sweep(ctx, "notify", 1)
+		sh.metrics.sweep(ctx, sweepNotify, 1)
 		// First the visit: telling takes the task out of the index.
 		if err := sh.revisit(ctx, task.ID, sh.notifier.callbackPause(task)); err != nil {
 			return err

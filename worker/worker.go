@@ -26,8 +26,10 @@ type Worker struct {
 	collect  *collector
 	sweep    *sweeper
 	notify   *notifier
+	hints    *hints
 	presence *presence
 	room     *parkingRoom
+	metrics  *metrics
 	log      logrus.FieldLogger
 
 	pulling atomic.Int32 // pull loops that found their consumer
@@ -37,34 +39,38 @@ type Worker struct {
 func New(cfg Config) (*Worker, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("worker: %w", err)
 	}
 	room := &parkingRoom{free: semaphore.NewWeighted(int64(cfg.Limits.Parked)), leave: make(chan struct{})}
 	m, err := newMetrics(cfg.Meter, room)
 	if err != nil {
 		return nil, fmt.Errorf("worker: metrics: %w", err)
 	}
-	w := &Worker{cfg: cfg, room: room, log: cfg.Log.WithField("component", "worker")}
-	w.clock = &clock{store: cfg.Store, timing: &w.cfg.Timing, log: w.log}
+	cfg.Store = &watched{cfg.Store, m, cfg.Tracer}
+	w := &Worker{cfg: cfg, room: room, metrics: m, log: cfg.Log.WithField("component", "worker")}
+	away := &outage{log: w.log}
+	w.clock = &clock{store: cfg.Store, timing: &w.cfg.Timing, outage: away, log: w.log}
 	w.link = &link{conn: cfg.Conn, clock: w.clock}
 	w.held = newHeld()
 	w.asker = newAsker(cfg.Conn)
 	w.notify = newNotifier(&w.cfg, w.clock, m)
-	rec := &recorder{store: cfg.Store, timing: &w.cfg.Timing, finished: w.notify, metrics: m}
+	w.hints = newHints(cfg.Bus.Hint)
+	rec := &recorder{store: cfg.Store, timing: &w.cfg.Timing, finished: w.notify, hints: w.hints, metrics: m}
 	w.deliver = &deliverer{
 		store: cfg.Store, bus: cfg.Bus, asker: w.asker, clock: w.clock, link: w.link, held: w.held,
-		recorder: rec, metrics: m, timing: &w.cfg.Timing, reached: cfg.Reached, log: w.log.WithField("component", "worker.deliver"),
+		recorder: rec, metrics: m, tracer: cfg.Tracer, timing: &w.cfg.Timing, reached: cfg.Reached, log: w.log.WithField("component", "worker.deliver"),
 	}
 	w.collect = &collector{
-		recorder: rec, held: w.held, metrics: m, timing: &w.cfg.Timing, max: cfg.Limits.CollectMax,
+		recorder: rec, held: w.held, clock: w.clock, metrics: m, timing: &w.cfg.Timing, max: cfg.Limits.CollectMax,
 		reached: cfg.Reached, log: w.log.WithField("component", "worker.collect"),
+		traces: newResultTrace(&w.cfg),
 	}
 	w.sweep = &sweeper{
 		id: cfg.ID, store: cfg.Store, bus: cfg.Bus, asker: w.asker, clock: w.clock, recorder: rec, notifier: w.notify,
-		metrics: m, timing: &w.cfg.Timing, limit: cfg.Limits.SweepTasks, log: w.log.WithField("component", "worker.sweep"),
+		metrics: m, tracer: cfg.Tracer, timing: &w.cfg.Timing, limit: cfg.Limits.SweepTasks, outage: away, log: w.log.WithField("component", "worker.sweep"),
 	}
 	w.presence = &presence{
-		conn: cfg.Conn, store: cfg.Store, clock: w.clock, timing: &w.cfg.Timing, log: w.log.WithField("component", "worker.presence"),
+		conn: cfg.Conn, store: cfg.Store, clock: w.clock, timing: &w.cfg.Timing, metrics: m, log: w.log.WithField("component", "worker.presence"),
 	}
 	return w, nil
 }
@@ -109,7 +115,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer services.Wait()
 	over, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	for _, service := range []func(context.Context){w.clock.run, w.link.run, w.held.run} {
+	for _, service := range []func(context.Context){w.clock.run, w.link.run, w.held.run, w.hints.run, w.watchQueues} {
 		services.Go(func() { service(over) })
 	}
 	services.Go(func() {
@@ -124,6 +130,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.work(ctx, work)
 	return nil
 }
+
+func (w *Worker) watchQueues(ctx context.Context) { w.metrics.queues.watch(ctx, w.cfg.Bus) }
 
 // work pulls until ctx ends and returns when all that was pulled is finished,
 // or work has ended.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 )
 
 // change is what one caller wants written.
@@ -25,6 +26,7 @@ type change struct {
 type group struct {
 	journal *Journal
 	buf     []byte
+	records int
 	sync    bool
 	undo    []func()
 }
@@ -39,6 +41,7 @@ func (g *group) add(rec *record) (ref, error) {
 	s := g.journal.current
 	at := ref{segment: s, off: s.size + int64(len(g.buf)) + frameHeader, size: len(payload)}
 	g.buf = appendFrame(g.buf, payload)
+	g.records++
 	return at, nil
 }
 
@@ -75,6 +78,7 @@ func (j *Journal) commit(changes []*change) {
 	if cause == nil {
 		cause = j.write(changes)
 	}
+	j.trouble = cause
 	for _, c := range changes {
 		c.over = true
 		if cause == nil {
@@ -88,6 +92,22 @@ func (j *Journal) commit(changes []*change) {
 	if cause == nil && j.current.size >= j.rotateAt {
 		j.rotateWhenDue()
 	}
+}
+
+// Ready returns nil if changes can be written, else why not. A journal whose
+// latest change was not written tries whether the disk is back.
+func (j *Journal) Ready() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.unusable != nil || j.trouble == nil {
+		return j.unusable
+	}
+	if err := j.rotate(); err != nil {
+		return fmt.Errorf("%w; new generation: %w", j.trouble, err)
+	}
+	j.trouble = nil
+	j.log.WithField("generation", j.generation).Info("journal works again")
+	return nil
 }
 
 // ready reports why nothing can be written now. After a failure it tries to
@@ -115,10 +135,12 @@ func (j *Journal) write(changes []*change) error {
 	if len(g.buf) == 0 {
 		return nil
 	}
-	if err := j.writeOut(g); err != nil {
+	took, err := j.writeOut(g)
+	if err != nil {
 		g.rollback()
 		return err
 	}
+	j.wrote(Write{Records: g.records, Bytes: len(g.buf), Sync: took})
 	j.current.size += int64(len(g.buf))
 	if g.sync {
 		j.synced++
@@ -126,7 +148,8 @@ func (j *Journal) write(changes []*change) error {
 	return nil
 }
 
-func (j *Journal) writeOut(g *group) error {
+// writeOut returns how long the fsync took.
+func (j *Journal) writeOut(g *group) (time.Duration, error) {
 	s := j.current
 	if _, err := s.file.WriteAt(g.buf, s.size); err != nil {
 		// What was written of it must not be taken for valid at the next
@@ -134,12 +157,14 @@ func (j *Journal) writeOut(g *group) error {
 		if cut := errors.Join(s.file.Truncate(s.size), s.file.Sync()); cut != nil {
 			j.failed = fmt.Errorf("%s: %w", s.name, err)
 		}
-		return fmt.Errorf("write %s: %w", s.name, err)
+		return 0, fmt.Errorf("write %s: %w", s.name, err)
 	}
 	if !g.sync {
-		return nil
+		return 0, nil
 	}
+	began := time.Now()
 	err := s.file.Sync()
+	took := time.Since(began)
 	if err == nil {
 		err = j.present(s)
 	}
@@ -148,11 +173,11 @@ func (j *Journal) writeOut(g *group) error {
 		// says nothing about them.
 		j.failed = fmt.Errorf("sync %s: %w", s.name, err)
 		if cut := s.file.Truncate(s.size); cut != nil {
-			return errors.Join(j.failed, cut)
+			return took, errors.Join(j.failed, cut)
 		}
-		return j.failed
+		return took, j.failed
 	}
-	return nil
+	return took, nil
 }
 
 // present reports an error when the file no longer is in the folder: what is

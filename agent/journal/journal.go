@@ -107,12 +107,26 @@ type Journal struct {
 	segments   []*segment // open for reading; current is the last
 	synced     uint64     // fsynced groups so far; the next group carries synced+1
 	rotateAt   int64      // size of current at which the next generation is due
+	wrote      func(Write)
+	// trouble is why the latest change was not written; nil = it was.
+	trouble error
 	// failed is why current must not be written any more; the next change
 	// begins a new generation or fails.
 	failed error
 	// unusable is why the journal never works again.
 	unusable error
 }
+
+// Write is one write to the log, for the changes of all who waited for it.
+type Write struct {
+	Records int
+	Bytes   int
+	Sync    time.Duration // of the fsync; 0 = the write needed none
+}
+
+// OnWrite has fn told each write that succeeded. Call it before anything is
+// written. fn must not block and must not call the journal.
+func (j *Journal) OnWrite(fn func(Write)) { j.wrote = fn }
 
 // limits bound what is kept.
 type limits struct {
@@ -132,7 +146,7 @@ func Open(dir string, log logrus.FieldLogger) (*Journal, Recovered, error) {
 }
 
 func open(dir string, d disk, l limits, log logrus.FieldLogger) (*Journal, Recovered, error) {
-	j := &Journal{dir: dir, disk: d, limits: l, now: time.Now, log: log, index: newIndex(), rotateAt: l.rotateBytes}
+	j := &Journal{dir: dir, disk: d, limits: l, now: time.Now, log: log, index: newIndex(), rotateAt: l.rotateBytes, wrote: func(Write) {}}
 	err := j.load()
 	var recovered Recovered
 	if err == nil {
@@ -149,7 +163,7 @@ func open(dir string, d disk, l limits, log logrus.FieldLogger) (*Journal, Recov
 // that would change the host with cause, and keeps status operations in
 // memory.
 func Unavailable(cause error, log logrus.FieldLogger) *Journal {
-	return &Journal{index: newIndex(), now: time.Now, unusable: cause, disk: osDisk{}, limits: defaultLimits(), log: log}
+	return &Journal{index: newIndex(), now: time.Now, unusable: cause, disk: osDisk{}, limits: defaultLimits(), log: log, wrote: func(Write) {}}
 }
 
 // Close gives the files back. Every change was written when its method

@@ -175,6 +175,9 @@ func (a *actor) autoStarted(ctx context.Context, msg autoStarted) {
 	defer a.engine.drain.end()
 	a.starting = journal.Exec{}
 	a.learn(msg.aliases)
+	if msg.ran {
+		a.engine.cfg.Restarted()
+	}
 	if msg.outcome.Sight == supervise.Alive && msg.ran {
 		a.startedAt = time.Now().UTC()
 	}

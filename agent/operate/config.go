@@ -33,6 +33,10 @@ type Config struct {
 	// Finished is told each result once it is durable. It must not block.
 	Finished func(journal.Op, agentproto.Result)
 
+	// Restarted is told each start command that was run to keep a process
+	// alive. It must not block.
+	Restarted func()
+
 	// InTime reports whether the server's time is still before a deadline; it
 	// must not block. Default: by this host's clock.
 	InTime func(deadline time.Time) bool
@@ -102,6 +106,9 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.Finished == nil {
 		c.Finished = func(journal.Op, agentproto.Result) {}
+	}
+	if c.Restarted == nil {
+		c.Restarted = func() {}
 	}
 	if c.InTime == nil {
 		c.InTime = func(deadline time.Time) bool { return time.Now().Before(deadline) }

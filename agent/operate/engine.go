@@ -180,6 +180,29 @@ func (e *Engine) Supervised() int {
 	return e.supervised
 }
 
+// Survey is how the processes of this host stand.
+type Survey struct {
+	Supervised map[string]int // number in each phase of those that are kept alive
+	Unsettled  int            // nobody has looked at them since the agent started
+}
+
+// Survey waits for no operation.
+func (e *Engine) Survey() Survey {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := Survey{Supervised: map[string]int{}}
+	for _, a := range e.actors {
+		seen := a.snapshot.Load()
+		if seen.supervised {
+			s.Supervised[string(seen.phase)]++
+		}
+		if !seen.settled {
+			s.Unsettled++
+		}
+	}
+	return s
+}
+
 func (e *Engine) countSupervised(up bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

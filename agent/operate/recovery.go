@@ -46,6 +46,7 @@ func (e *Engine) adopt(key string, text json.RawMessage) {
 		a.settle()
 	}
 	a.publish()
+	a.awaitLook()
 	a.mailbox.put(supervise.Recovered{})
 	if a.state.Desired == supervise.Up {
 		e.countSupervised(true)

@@ -14,6 +14,7 @@ import (
 type snapshot struct {
 	phase        supervise.Phase
 	supervised   bool
+	settled      bool // see supervise.State.Settled
 	failures     int
 	busy         string // what is under way; "" = nothing
 	kept         bool
@@ -26,7 +27,7 @@ type snapshot struct {
 
 func (a *actor) publish() {
 	s := &snapshot{
-		phase: a.state.Phase, supervised: a.state.Desired == supervise.Up, failures: a.state.Failures,
+		phase: a.state.Phase, supervised: a.state.Desired == supervise.Up, settled: a.state.Settled(), failures: a.state.Failures,
 		kept: a.state.Kept, spec: a.spec,
 		known:        knowledge{main: proc.Identity(a.state.Main), last: a.last, aliases: a.aliases, aliveAt: a.aliveAt},
 		registeredAt: a.registeredAt, startedAt: a.startedAt, retryAt: a.retryAt,
@@ -39,6 +40,14 @@ func (a *actor) publish() {
 	case supervise.Idle:
 	}
 	a.snapshot.Store(s)
+}
+
+// awaitLook notes, before the loop runs, that nobody has looked at the process
+// yet.
+func (a *actor) awaitLook() {
+	s := *a.snapshot.Load()
+	s.settled = false
+	a.snapshot.Store(&s)
 }
 
 // facts are what one look gave.

@@ -401,14 +401,19 @@ func crashIn(g *rig, action string, spec agentproto.Spec, point string) agentpro
 	g.crash()
 	healthy := g.cfg.Crash
 	die(point)(&g.cfg)
+	dies := g.cfg.Crash
+	var reached atomic.Bool
+	g.cfg.Crash = func(at string) {
+		if at == point {
+			reached.Store(true)
+		}
+		dies(at)
+	}
 	g.open()
 	id := g.submit(action, spec)
-	g.eventually("the operation executes", func() bool {
-		g.ledger.mu.Lock()
-		defer g.ledger.mu.Unlock()
-		_, executing := g.ledger.execs[id]
-		return executing
-	})
+	// That the journal has the operation is not enough: an engine that ends
+	// then may never come to run the command.
+	g.eventually("the operation comes to "+point, reached.Load)
 	g.crash()
 	g.cfg.Crash = healthy
 	g.open()

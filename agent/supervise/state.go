@@ -108,5 +108,9 @@ type State struct {
 	recovering bool  // no look has been concluded since the agent started
 }
 
+// Settled reports that somebody has looked at the process since the agent
+// started, or that looking does not tell.
+func (s State) Settled() bool { return !s.recovering || s.Phase == Uncertain }
+
 // supervised reports whether the process is kept alive.
 func (s State) supervised() bool { return s.Desired == Up }

@@ -71,6 +71,70 @@ type contentExt struct {
 	Evidence    string    `json:"evidence,omitempty"`
 }
 
+// render appends what is declared above.
+func (c *content) render(b rendered) rendered {
+	b = append(b, '{')
+	b = b.given("ip", c.IP).given("bk_agent_id", c.AgentID).given("utctime", c.UTCTime).given("utctime2", c.UTCTime2)
+	if c.Timezone != nil {
+		b = b.number("timezone", int64(*c.Timezone))
+	}
+	if len(c.Value) > 0 {
+		b = append(b.name("value"), '[')
+		for i := range c.Value {
+			b = c.Value[i].render(b.comma())
+		}
+		b = append(b, ']')
+	}
+	if len(c.Process) > 0 {
+		b = append(b.name("process"), '[')
+		for i := range c.Process {
+			b = c.Process[i].render(b.comma())
+		}
+		b = append(b, ']')
+	}
+	if c.Ext != nil {
+		b = c.Ext.render(b.name("ext"))
+	}
+	return append(b, '}')
+}
+
+func (v *contentValue) render(b rendered) rendered {
+	b = append(b, '{')
+	b = b.text("funcID", v.FuncID).text("instanceID", v.InstanceID).text("procName", v.ProcName)
+	b = b.text("setupPath", v.SetupPath).text("result", v.Result)
+	if v.IsAuto != nil {
+		b = b.truth("isAuto", *v.IsAuto)
+	}
+	return append(b.given("bk_agent_id", v.AgentID), '}')
+}
+
+func (p *contentProcess) render(b rendered) rendered {
+	b = append(b, '{')
+	b = append(b.text("procname", p.ProcName).name("instance"), '[')
+	for i := range p.Instance {
+		b = p.Instance[i].render(b.comma())
+	}
+	return append(b, ']', '}')
+}
+
+func (i *contentInstance) render(b rendered) rendered {
+	b = append(b, '{')
+	b = b.text("cmdline", i.Cmdline).text("processName", i.ProcessName).text("version", i.Version).text("health", i.Health)
+	b = b.truth("isAuto", i.IsAuto)
+	b = b.float("cpuUsage", i.CPUUsage).float("cpuUsageAve", i.CPUUsageAve).float("phyMemUsage", i.PhyMemUsage)
+	b = b.number("usePhyMem", i.UsePhyMem).number("diskSize", i.DiskSize).number("pid", int64(i.PID))
+	b = b.text("startTime", i.StartTime).text("stat", i.Stat).text("utime", i.UTime).text("stime", i.STime).text("freeVMem", i.FreeVMem)
+	b = b.number("threadCount", int64(i.ThreadCount)).number("elapsedTime", i.ElapsedTime)
+	b = b.number("register_time", i.RegisterTime).number("last_start_time", i.LastStartTime).number("report_time", i.ReportTime)
+	return append(b, '}')
+}
+
+func (e *contentExt) render(b rendered) rendered {
+	b = append(b, '{')
+	b = b.texts("warnings", e.Warnings).given("state", e.State).nonzero("failures", int64(e.Failures))
+	return append(b.time("nextRetryAt", e.NextRetryAt).given("evidence", e.Evidence), '}')
+}
+
 // contentOf describes a finished item; message is what its entry says.
 func contentOf(it *procfleet.ItemResult, message string) *content {
 	c := &content{Ext: extOf(it)}
@@ -100,14 +164,20 @@ func contentOf(it *procfleet.ItemResult, message string) *content {
 func (c *content) look(it *procfleet.ItemResult, agentID string) {
 	const layout = "2006-01-02 15:04:05"
 	status := it.Result.Status
-	local := time.FixedZone("host", status.UTCOffset)
+	local := time.UTC
+	if status.UTCOffset != 0 {
+		local = time.FixedZone("host", status.UTCOffset)
+	}
 	timezone := status.UTCOffset / 3600
 	if !it.Item.Target.Host.IsZero() {
 		c.IP = it.Item.Target.Host.Addr.String()
 	}
 	c.AgentID = agentID
-	c.UTCTime = status.At.In(local).Format(layout)
 	c.UTCTime2 = status.At.UTC().Format(layout)
+	c.UTCTime = c.UTCTime2
+	if status.UTCOffset != 0 {
+		c.UTCTime = status.At.In(local).Format(layout)
+	}
 	c.Timezone = &timezone
 	instance := contentInstance{
 		ProcessName:   it.Spec.ProcName,

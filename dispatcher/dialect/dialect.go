@@ -43,7 +43,7 @@ type Call struct {
 	Paths   []string
 	Methods []string
 	// Use is what the call is for: [Accept], [Outcomes], [ShowTask],
-	// [ListTasks], [ListResults] or [ListHosts].
+	// [Watch], [ListTasks], [ListResults] or [ListHosts].
 	Use Use
 }
 
@@ -71,6 +71,21 @@ type Outcomes struct {
 type ShowTask struct {
 	Decode func(r *Request) (procfleet.TaskID, error)
 	Encode func(t *procfleet.Task) Reply
+}
+
+// Watch is the use of calls that tell every change of one task until it is
+// over, as server-sent events. Encode is what an event says; its status is
+// not looked at.
+type Watch struct {
+	Decode func(r *Request) (WatchedTask, error)
+	Encode func(t *procfleet.Task) Reply
+}
+
+// WatchedTask asks for what became of a task since LastEventID; an empty or
+// unknown one begins with the task as it stands.
+type WatchedTask struct {
+	Task        procfleet.TaskID
+	LastEventID string
 }
 
 // ListTasks is the use of calls that page through tasks, newest first.
@@ -128,6 +143,7 @@ type Agent struct {
 func (Accept) use()      {}
 func (Outcomes) use()    {}
 func (ShowTask) use()    {}
+func (Watch) use()       {}
 func (ListTasks) use()   {}
 func (ListResults) use() {}
 func (ListHosts) use()   {}
@@ -142,6 +158,7 @@ type Request struct {
 	// X-Bkapi-Authorization.
 	Authorization      string
 	BkapiAuthorization string
+	LastEventID        string // the header of this name
 }
 
 // Reply is a short answer: the HTTP status, the Location header if any, and a
@@ -154,6 +171,9 @@ type Reply struct {
 
 // JSON is the body as it goes out, ended by a newline.
 func (r Reply) JSON() ([]byte, error) {
+	if done, ok := r.Body.(rendered); ok {
+		return append(done, '\n'), nil
+	}
 	body, err := appendJSON(nil, r.Body)
 	return append(body, '\n'), err
 }

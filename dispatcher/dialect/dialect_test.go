@@ -230,6 +230,8 @@ func checkDecode(t *testing.T, call Call, r *Request) {
 		_, err = use.Decode(r)
 	case ShowTask:
 		_, err = use.Decode(r)
+	case Watch:
+		_, err = use.Decode(r)
 	case ListTasks:
 		_, err = use.Decode(r)
 	case ListResults:

@@ -28,6 +28,8 @@ const (
 	NotFound
 	// Conflict: the idempotency key was used for another request.
 	Conflict
+	// Expired: the caller said until when it was to be accepted.
+	Expired
 	// NoRoute: no call has this path.
 	NoRoute
 	// BadMethod: a call has this path, but not this method.
@@ -37,6 +39,9 @@ const (
 	// OutcomeUnknown: a task may or may not have been accepted.
 	OutcomeUnknown
 )
+
+// String is the code word of the native API.
+func (k Kind) String() string { return nativeKindOf(k).code }
 
 // Error is why a call is not answered as its caller wished.
 type Error struct {

@@ -47,6 +47,7 @@ type fixtureRequest struct {
 	Query              string          `json:"query"`
 	Authorization      string          `json:"authorization"`
 	BkapiAuthorization string          `json:"bkapi_authorization"`
+	LastEventID        string          `json:"last_event_id"`
 	Body               json.RawMessage `json:"body"`
 	Text               string          `json:"text"` // instead of a body that is JSON
 }
@@ -63,7 +64,7 @@ func (f *fixtureRequest) request(t *testing.T) *Request {
 	}
 	return &Request{
 		Method: f.Method, ID: f.ID, Query: query, Body: body,
-		Authorization: f.Authorization, BkapiAuthorization: f.BkapiAuthorization,
+		Authorization: f.Authorization, BkapiAuthorization: f.BkapiAuthorization, LastEventID: f.LastEventID,
 	}
 }
 
@@ -151,6 +152,11 @@ func (f *fixture) run(t *testing.T, call Call) (decoded any, reply Reply, err er
 		}
 		return decoded, Reply{Status: 200, Body: json.RawMessage(out.Bytes())}, nil
 	case ShowTask:
+		var tasks []procfleet.Task
+		f.read(t, "tasks.json", &tasks)
+		decoded, err = use.Decode(r)
+		return decoded, use.Encode(&tasks[0]), err
+	case Watch:
 		var tasks []procfleet.Task
 		f.read(t, "tasks.json", &tasks)
 		decoded, err = use.Decode(r)

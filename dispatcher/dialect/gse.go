@@ -22,7 +22,7 @@ func gse() Dialect {
 			Use: Accept{Decode: decode, Encode: gseAccepted},
 		})
 	}
-	outcomes := func(name string, entry func(outcome) any) {
+	outcomes := func(name string, entry func(rendered, *outcome) rendered) {
 		d.Calls = append(d.Calls, Call{
 			Name: "gse." + name, Paths: esbPaths("v2/gse/" + name), Methods: esbMethods(),
 			Use: Outcomes{Decode: decodeGSETaskID, Encode: gseOutcomes(entry)},
@@ -43,6 +43,7 @@ var gseErrors = map[Kind]esbError{
 	TooLarge:       {http.StatusOK, esbParameters, "Parameters error, "},
 	NotFound:       {http.StatusOK, esbParameters, "Parameters error, "},
 	Conflict:       {http.StatusOK, esbParameters, "Parameters error, "},
+	Expired:        {http.StatusOK, esbParameters, "Parameters error, "},
 	Unavailable:    {http.StatusServiceUnavailable, esbBackend, "Component request third-party system [GSE] error: "},
 	OutcomeUnknown: {http.StatusServiceUnavailable, esbBackend, "Component request third-party system [GSE] error: "},
 }

@@ -48,6 +48,7 @@ var jobErrors = map[Kind]esbError{
 	TooLarge:       {http.StatusOK, jobParameters, "Invalid request parameters: "},
 	NotFound:       {http.StatusOK, jobParameters, "Invalid request parameters: "},
 	Conflict:       {http.StatusOK, jobParameters, "Invalid request parameters: "},
+	Expired:        {http.StatusOK, jobParameters, "Invalid request parameters: "},
 	Unavailable:    {http.StatusServiceUnavailable, jobGSEAway, "GSE is not available: "},
 	OutcomeUnknown: {http.StatusServiceUnavailable, jobGSEAway, "GSE is not available: "},
 }
@@ -111,19 +112,14 @@ func decodeJobTaskID(r *Request) (procfleet.TaskID, error) {
 	return knownTaskID(params.TaskID, "bk_gse_taskid")
 }
 
-// jobResult is the entry of Job's result map. Content is an object, or "".
-type jobResult struct {
-	Code    procfleet.Code `json:"error_code"`
-	Message string         `json:"error_msg"`
-	Content any            `json:"content"`
-}
-
-func jobEntry(o outcome) any {
-	r := jobResult{Code: o.code, Message: o.message, Content: ""}
-	if o.content != nil {
-		r.Content = o.content
+// jobEntry appends an entry of Job's result map. Content is an object, or "".
+func jobEntry(b rendered, o *outcome) rendered {
+	b = append(b, '{')
+	b = b.number("error_code", int64(o.code)).text("error_msg", o.message).name("content")
+	if o.content == nil {
+		return append(b, `""}`...)
 	}
-	return r
+	return append(o.content.render(b), '}')
 }
 
 // jobOutcomes writes Job's answer to a poll. The status, which is known only

@@ -23,6 +23,7 @@ func native() Dialect {
 			{Name: "native", Paths: []string{"/v1/tasks"}, Methods: post, Use: Accept{decodeNativeTask, nativeAccepted}},
 			{Name: "native.tasks", Paths: []string{"/v1/tasks"}, Methods: get, Use: ListTasks{decodeTaskPage, nativeTasks}},
 			{Name: "native.task", Paths: []string{"/v1/tasks/{id}"}, Methods: get, Use: ShowTask{decodeNativeTaskID, nativeShowTask}},
+			{Name: "native.events", Paths: []string{"/v1/tasks/{id}/events"}, Methods: get, Use: Watch{decodeNativeWatch, nativeShowTask}},
 			{Name: "native.results", Paths: []string{"/v1/tasks/{id}/results"}, Methods: get, Use: ListResults{decodeResultPage, nativeResults}},
 			{Name: "native.hosts", Paths: []string{"/v1/hosts"}, Methods: get, Use: ListHosts{decodeHostPage, nativeHosts}},
 		},
@@ -53,15 +54,20 @@ var nativeKinds = map[Kind]nativeKind{
 	NoRoute:        {http.StatusNotFound, "not_found"},
 	BadMethod:      {http.StatusMethodNotAllowed, "method_not_allowed"},
 	Conflict:       {http.StatusConflict, "conflict"},
+	Expired:        {http.StatusGone, "expired"},
 	Unavailable:    {http.StatusServiceUnavailable, "unavailable"},
 	OutcomeUnknown: {http.StatusServiceUnavailable, "unknown"},
 }
 
-func nativeFail(f *Error, _ string) Reply {
-	k, ok := nativeKinds[f.Kind]
-	if !ok {
-		k = nativeKinds[Internal]
+func nativeKindOf(k Kind) nativeKind {
+	if known, ok := nativeKinds[k]; ok {
+		return known
 	}
+	return nativeKinds[Internal]
+}
+
+func nativeFail(f *Error, _ string) Reply {
+	k := nativeKindOf(f.Kind)
 	return Reply{Status: k.status, Body: map[string]nativeError{
 		"error": {Code: k.code, Message: f.Error(), Field: f.Field, Task: f.Task},
 	}}

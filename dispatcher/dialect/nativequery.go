@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strconv"
@@ -29,6 +30,13 @@ func pageLimit(r *Request) (int, error) {
 }
 
 func decodeNativeTaskID(r *Request) (procfleet.TaskID, error) { return knownTaskID(r.ID, "id") }
+
+// decodeNativeWatch prefers the header: a browser that comes back sends it
+// with the address it was given in the beginning.
+func decodeNativeWatch(r *Request) (WatchedTask, error) {
+	id, err := decodeNativeTaskID(r)
+	return WatchedTask{Task: id, LastEventID: cmp.Or(r.LastEventID, r.Query.Get("last_event_id"))}, err
+}
 
 func decodeTaskPage(r *Request) (TaskPage, error) {
 	limit, err := pageLimit(r)
@@ -164,15 +172,48 @@ func newNativeResult(it *procfleet.ItemResult) nativeResult {
 	return n
 }
 
-func nativeResults(items []procfleet.ItemResult, next string) Reply {
-	page := struct {
-		Results []nativeResult `json:"results"`
-		Next    string         `json:"next"`
-	}{make([]nativeResult, 0, len(items)), next}
-	for i := range items {
-		page.Results = append(page.Results, newNativeResult(&items[i]))
+// render appends what is declared above.
+func (n *nativeResult) render(b rendered) rendered {
+	b = append(b, '{')
+	b = b.number("item", int64(n.Item)).text("host", n.Host).given("agent_id", n.AgentID)
+	b = b.given("namespace", n.Namespace).given("name", n.Name).text("key", n.Key)
+	b = b.text("action", string(n.Action)).text("state", string(n.State)).number("code", int64(n.Code))
+	b = b.given("reason", string(n.Reason)).text("message", n.Message).texts("warnings", n.Warnings)
+	if n.Status != nil {
+		b = renderStatus(b.name("status"), n.Status)
 	}
-	return Reply{Status: http.StatusOK, Body: page}
+	b = b.time("accepted_at", n.AcceptedAt).time("started_at", n.StartedAt).time("finished_at", n.FinishedAt)
+	if n.Late {
+		b = b.truth("late", true)
+	}
+	return append(b, '}')
+}
+
+func renderStatus(b rendered, s *procfleet.ProcessStatus) rendered {
+	b = append(b, '{')
+	b = b.alwaysTime("at", s.At).number("utc_offset_s", int64(s.UTCOffset))
+	b = b.truth("running", s.Running).truth("supervised", s.Supervised)
+	b = b.given("phase", s.Phase).given("agent_id", s.AgentID)
+	b = b.nonzero("pid", int64(s.PID)).given("command", s.Command).given("stat", s.Stat).nonzero("threads", int64(s.Threads))
+	b = b.time("started_at", s.StartedAt).nonzero("elapsed_ms", s.ElapsedMS)
+	b = b.nonzero("user_ms", s.UserMS).nonzero("system_ms", s.SystemMS)
+	b = b.floatNonzero("cpu", s.CPU).floatNonzero("cpu_average", s.CPUAverage)
+	b = b.nonzero("memory_bytes", s.MemoryBytes).floatNonzero("memory_percent", s.MemoryPercent).nonzero("host_free_kb", s.HostFreeKB)
+	b = b.given("version", s.Version).given("health", s.Health)
+	b = b.time("registered_at", s.RegisteredAt).time("last_started_at", s.LastStartedAt)
+	b = b.nonzero("failures", int64(s.Failures)).time("next_retry_at", s.NextRetryAt).given("evidence", s.Evidence)
+	return append(b, '}')
+}
+
+func nativeResults(items []procfleet.ItemResult, next string) Reply {
+	const each = 512 // bytes, of an ordinary result
+	b := append(make(rendered, 0, each*(len(items)+1)), `{"results":[`...)
+	for i := range items {
+		n := newNativeResult(&items[i])
+		b = n.render(b.comma())
+	}
+	b = append(b, ']')
+	return Reply{Status: http.StatusOK, Body: append(b.text("next", next), '}')}
 }
 
 func nativeHosts(p HostPage, agents []Agent) Reply {

@@ -87,23 +87,23 @@ func resultMessage(it *procfleet.ItemResult, code procfleet.Code) string {
 // writeOutcomes writes the result map, entry by entry as the chunks come, and
 // reports whether an entry in it is still open.
 func writeOutcomes(
-	w io.Writer, chunks iter.Seq2[[]procfleet.ItemResult, error], entry func(outcome) any,
+	w io.Writer, chunks iter.Seq2[[]procfleet.ItemResult, error], entry func(rendered, *outcome) rendered,
 ) (open bool, err error) {
-	buf := []byte{'{'}
+	buf := rendered{'{'}
 	first := true
 	for items, err := range chunks {
 		if err != nil {
 			return false, err
 		}
-		for _, o := range outcomes(items) {
+		found := outcomes(items)
+		for i := range found {
+			o := &found[i]
 			open = open || o.code == procfleet.CodeRunning
 			if !first {
 				buf = append(buf, ',')
 			}
 			first = false
-			if buf, err = appendEntry(buf, o.key, entry(o)); err != nil {
-				return false, err
-			}
+			buf = entry(append(buf.quote(o.key), ':'), o)
 		}
 		if _, err := w.Write(buf); err != nil {
 			return false, err
@@ -114,48 +114,28 @@ func writeOutcomes(
 	return open, err
 }
 
-func appendEntry(buf []byte, key string, value any) ([]byte, error) {
-	buf, err := appendJSON(buf, key)
-	if err != nil {
-		return buf, err
-	}
-	return appendJSON(append(buf, ':'), value)
-}
+// gseEntry appends an entry of GSE's result maps. Content is JSON in a string.
+func gseEntry(b rendered, o *outcome) rendered { return append(gseResult(b, o), '}') }
 
-// The entries of GSE's result maps. Content is JSON in a string.
-type gseResult struct {
-	Code    procfleet.Code `json:"error_code"`
-	Message string         `json:"error_msg"`
-	Content string         `json:"content"`
-}
-
-// gseResultBothNames is the entry of get_proc_operate_result, of which two
+// gseEntryBothNames is the entry of get_proc_operate_result, of which two
 // descriptions with different names were published.
-type gseResultBothNames struct {
-	gseResult
-	OldCode    procfleet.Code `json:"errcode"`
-	OldMessage string         `json:"errmsg"`
+func gseEntryBothNames(b rendered, o *outcome) rendered {
+	b = gseResult(b, o).number("errcode", int64(o.code)).text("errmsg", o.message)
+	return append(b, '}')
 }
 
-func gseEntry(o outcome) any { return newGSEResult(o) }
-
-func gseEntryBothNames(o outcome) any {
-	return gseResultBothNames{newGSEResult(o), o.code, o.message}
-}
-
-func newGSEResult(o outcome) gseResult {
-	r := gseResult{Code: o.code, Message: o.message}
-	if o.content != nil {
-		// A content is strings, numbers and times that were decoded from JSON
-		// before: it always encodes.
-		text, _ := appendJSON(nil, o.content)
-		r.Content = string(text)
+func gseResult(b rendered, o *outcome) rendered {
+	b = append(b, '{')
+	b = b.number("error_code", int64(o.code)).text("error_msg", o.message).name("content")
+	if o.content == nil {
+		return append(b, `""`...)
 	}
-	return r
+	const ordinary = 1 << 10 // bytes, which then need no memory of their own
+	return appendQuoted(b, o.content.render(make(rendered, 0, ordinary)))
 }
 
 // gseOutcomes writes GSE's answer to a poll.
-func gseOutcomes(entry func(outcome) any) func(io.Writer, string, iter.Seq2[[]procfleet.ItemResult, error]) error {
+func gseOutcomes(entry func(rendered, *outcome) rendered) func(io.Writer, string, iter.Seq2[[]procfleet.ItemResult, error]) error {
 	return func(w io.Writer, requestID string, chunks iter.Seq2[[]procfleet.ItemResult, error]) error {
 		head, err := appendJSON([]byte(`{"result":true,"code":0,"message":"success","request_id":`), requestID)
 		if err != nil {

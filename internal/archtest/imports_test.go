@@ -20,44 +20,48 @@ const module = "github.com/procfleet/procfleet"
 var allowed = map[string][]string{
 	"":           {},
 	"agentproto": {},
+	"client":     {""}, // for programs of others: the standard library and the vocabulary
 
 	"taskstore":               {""},
 	"taskstore/internal/pack": {"", "taskstore"},
 	"taskstore/storetest":     {"", "taskstore", "taskstore/internal/pack"},
 	"taskstore/boltstore":     {"", "taskstore", "taskstore/internal/pack"},
-	"taskstore/redisstore":    {"", "taskstore", "taskstore/internal/pack"},
+	"taskstore/redisstore":    {"", "taskstore", "taskstore/internal/pack", "internal/invalid"},
 
 	"dispatcher/dialect": {""},
-	"dispatcher":         {"", "dispatcher/dialect", "taskstore", "internal/bus", "internal/telemetry", "internal/tracecontext"},
-	"worker":             {"", "agentproto", "taskstore", "internal/bus", "internal/telemetry", "internal/tracecontext"},
+	"dispatcher":         {"", "dispatcher/dialect", "taskstore", "internal/bus", "internal/invalid", "internal/tracecontext"},
+	"worker":             {"", "agentproto", "taskstore", "internal/bus", "internal/invalid", "internal/tracecontext"},
 
 	"agent/proc":      {},
 	"agent/supervise": {},
 	"agent/journal":   {"agentproto"},
 	"agent/operate":   {"agentproto", "agent/journal", "agent/proc", "agent/supervise"},
-	"agent":           {"agentproto", "agent/journal", "agent/operate", "agent/proc", "internal/tracecontext"},
+	"agent":           {"agentproto", "agent/journal", "agent/operate", "agent/proc", "internal/invalid", "internal/tracecontext"},
 
 	"internal/archtest":          {},
 	"internal/bus":               {"", "agentproto", "internal/tracecontext"},
 	"internal/crashpoint":        {},
 	"internal/lifecycle":         {},
-	"internal/natsconn":          {},
+	"internal/invalid":           {},
+	"internal/natsconn":          {"internal/invalid"},
 	"internal/natsembed":         {},
-	"internal/telemetry":         {},
+	"internal/telemetry":         {"internal/invalid"},
+	"internal/telemetry/logging": {"internal/invalid"},
+	"internal/telemetry/metrics": {},
 	"internal/tracecontext":      {},
 	"internal/testenv":           {"internal/bus", "internal/natsconn", "internal/natsembed"},
 	"internal/testenv/redistest": {"internal/testenv"},
 
 	// The commands choose the implementations and may import everything but
 	// what is for tests.
-	"cmd/procfleet":          {everything},
-	"cmd/procfleet-agent":    {"cmd/internal/agentcmd", "cmd/internal/settings", "internal/lifecycle"},
-	"cmd/internal/agentcmd":  {"agent", "internal/crashpoint", "internal/natsconn"},
-	"cmd/internal/apiclient": {""},
-	"cmd/internal/demo":      {"", "cmd/internal/apiclient"},
-	"cmd/internal/fanout":    {"", "cmd/internal/apiclient", "cmd/internal/simulate", "internal/natsconn", "taskstore/redisstore"},
-	"cmd/internal/settings":  {},
-	"cmd/internal/simulate":  {"agentproto", "internal/natsconn"},
+	"cmd/procfleet":         {everything},
+	"cmd/procfleet-agent":   {"cmd/internal/agentcmd", "cmd/internal/daemon", "cmd/internal/settings", "internal/lifecycle"},
+	"cmd/internal/agentcmd": {"agent", "cmd/internal/daemon", "cmd/internal/settings", "internal/crashpoint", "internal/natsconn"},
+	"cmd/internal/daemon":   {"cmd/internal/settings", "internal/invalid", "internal/telemetry/logging", "internal/telemetry/metrics"},
+	"cmd/internal/demo":     {"", "client"},
+	"cmd/internal/bench":    {"", "cmd/internal/simulate", "internal/bus", "internal/natsconn", "taskstore/redisstore"},
+	"cmd/internal/settings": {"internal/invalid"},
+	"cmd/internal/simulate": {"agentproto", "internal/natsconn"},
 }
 
 const everything = "*"
@@ -68,22 +72,22 @@ var forTests = []string{"taskstore/storetest", "internal/testenv", "internal/tes
 // thirdParty says which packages may import a library directly; "cmd/..." is
 // every package under cmd.
 var thirdParty = map[string][]string{
-	"github.com/redis/go-redis":            {"taskstore/redisstore", "internal/testenv/redistest", "cmd/internal/fanout"},
+	"github.com/redis/go-redis":            {"taskstore/redisstore", "internal/testenv/redistest", "cmd/internal/bench"},
 	"go.etcd.io/bbolt":                     {"taskstore/boltstore"},
 	"github.com/nats-io/nats-server":       {"internal/natsembed"},
 	"github.com/spf13/cobra":               {"cmd/..."},
-	"github.com/prometheus":                {"internal/telemetry"},
-	"go.opentelemetry.io/otel/sdk":         {"internal/telemetry"},
-	"go.opentelemetry.io/otel/exporters":   {"internal/telemetry"},
+	"github.com/prometheus":                {"internal/telemetry/metrics"},
+	"go.opentelemetry.io/otel/sdk":         {"internal/telemetry/..."},
+	"go.opentelemetry.io/otel/exporters":   {"internal/telemetry/..."},
 	"github.com/nats-io/nats.go":           {"agent", "worker", "internal/bus", "internal/natsconn", "internal/tracecontext", "internal/testenv", "cmd/..."},
 	"github.com/nats-io/nats.go/jetstream": {"agent", "worker", "internal/bus", "internal/natsconn", "internal/testenv", "cmd/..."},
 }
 
 // absentFromAgent must not be linked into the binary that runs on every host.
 var absentFromAgent = []string{
-	"github.com/redis/go-redis", "github.com/nats-io/nats-server", "go.etcd.io/bbolt", "github.com/prometheus",
-	"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters",
-	module + "/dispatcher", module + "/worker", module + "/taskstore", module + "/internal/telemetry",
+	"github.com/redis/go-redis", "github.com/nats-io/nats-server", "go.etcd.io/bbolt",
+	"go.opentelemetry.io/otel/exporters/otlp", "google.golang.org/grpc", "google.golang.org/genproto",
+	module + "/dispatcher", module + "/worker", module + "/taskstore",
 }
 
 type listedPackage struct {

@@ -29,11 +29,14 @@ var (
 
 // Bus publishes and reads on the streams that [Ensure] made. It is safe for
 // concurrent use.
-type Bus struct{ js jetstream.JetStream }
+type Bus struct {
+	js    jetstream.JetStream
+	hints listener
+}
 
 // New returns the bus on js, which must give up on asynchronous publishes
 // that are never acknowledged (see natsconn.JetStream).
-func New(js jetstream.JetStream) *Bus { return &Bus{js: js} }
+func New(js jetstream.JetStream) *Bus { return &Bus{js: js, hints: listener{conn: js.Conn()}} }
 
 // ChunkRef names a chunk that waits for delivery.
 type ChunkRef struct {
@@ -62,16 +65,23 @@ func (b *Bus) PublishChunks(ctx context.Context, refs []ChunkRef, round string) 
 	}
 	sequences = make([]uint64, len(refs))
 	for i, future := range futures {
-		select {
-		case ack := <-future.Ok():
-			sequences[i] = ack.Sequence
-		case err := <-future.Err():
+		if sequences[i], err = acknowledged(ctx, future); err != nil {
 			return nil, publishError("queue chunks", err)
-		case <-ctx.Done():
-			return nil, publishError("queue chunks", context.Cause(ctx))
 		}
 	}
 	return sequences, nil
+}
+
+// acknowledged waits for the position that the stream gave a message.
+func acknowledged(ctx context.Context, future jetstream.PubAckFuture) (sequence uint64, err error) {
+	select {
+	case ack := <-future.Ok():
+		return ack.Sequence, nil
+	case err := <-future.Err():
+		return 0, err
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
 }
 
 func (r ChunkRef) message(ctx context.Context, round string) (*nats.Msg, error) {
@@ -160,10 +170,14 @@ func (b *Bus) TaskFinished(ctx context.Context, e TaskFinished) error {
 	if err != nil {
 		return fmt.Errorf("encode event %s: %w", e.Event, err)
 	}
-	msg := &nats.Msg{Subject: subjectFinished, Data: data, Header: nats.Header{}}
+	msg := &nats.Msg{Subject: SubjectFinished, Data: data, Header: nats.Header{}}
 	msg.Header.Set(jetstream.MsgIDHeader, e.Event)
 	tracecontext.Inject(ctx, msg.Header)
-	if _, err := b.js.PublishMsg(ctx, msg); err != nil {
+	future, err := b.js.PublishMsgAsync(msg)
+	if err == nil {
+		_, err = acknowledged(ctx, future)
+	}
+	if err != nil {
 		return publishError("publish event "+e.Event, err)
 	}
 	return nil

@@ -7,6 +7,11 @@
 // again from the store alone, and whoever can publish on the bus cannot change
 // what a chunk orders.
 //
+// Beside it are the streams of submissions: operations that producers publish
+// instead of making a request, and what of them failed.
+//
 // The bus loses nothing silently: work queues refuse new messages when full
-// ([ErrFull]) and keep old ones without limit of age.
+// ([ErrFull]) and keep old ones without limit of age. Hints that a task changed
+// ([Bus.Hint]) are the exception: they only spare whoever watches a task some
+// waiting, and travel outside the streams.
 package bus

@@ -18,14 +18,21 @@ const (
 	StreamOps     = "PROCFLEET_OPS"     // procfleet.op.<lane>.<cloud>
 	StreamResults = "PROCFLEET_RESULTS" // procfleet.result.<s|b>.<cloud>
 	StreamEvents  = "PROCFLEET_EVENTS"  // procfleet.task.>
+
+	StreamSubmit       = "PROCFLEET_SUBMIT"        // procfleet.submit
+	StreamSubmitFailed = "PROCFLEET_SUBMIT_FAILED" // procfleet.submit.failed
+	StreamSubmitTrials = "PROCFLEET_SUBMIT_TRIALS" // procfleet.submit.trial.*
 )
 
 const (
 	defaultOpsBytes     = 1 << 30
 	defaultResultsBytes = 4 << 30
 	defaultEventsBytes  = 256 << 20
+	defaultSubmitBytes  = 256 << 20
+	defaultFailedBytes  = 128 << 20
+	defaultTrialsBytes  = 16 << 20
 	// smallestShare divides the sizes for the smallest JetStream that is
-	// good for anything: 4, 16 and 1 MiB.
+	// good for anything: 4, 16 and 1 MiB, and 1 MiB and less for submissions.
 	smallestShare = 256
 
 	defaultAckWait = 10 * time.Second
@@ -44,6 +51,9 @@ type Options struct {
 	// Sizes in bytes; default 1 GiB, 4 GiB and 256 MiB, less where JetStream
 	// has no such room.
 	OpsMaxBytes, ResultsMaxBytes, EventsMaxBytes int64
+	// Sizes of what producers published, default 256 MiB, and of what of it
+	// failed, default 128 MiB.
+	SubmitMaxBytes, SubmitFailedMaxBytes int64
 	// AckWait is how long a consumer may work on a message without a sign of
 	// progress before another gets it; default 10 s.
 	AckWait time.Duration
@@ -77,13 +87,13 @@ func ensureAll(ctx context.Context, js jetstream.JetStream, o Options) error {
 			return err
 		}
 	}
-	return nil
+	return ensureConsumer(ctx, js, StreamSubmit, submitConsumer, subjectSubmit, o)
 }
 
 // ensureStreams gives each stream without a size of its own one share'th of
 // its default.
 func ensureStreams(ctx context.Context, js jetstream.JetStream, o Options, share int64) error {
-	for _, cfg := range streams(o) {
+	for _, cfg := range append(streams(o), submissionStreams(o, js.Conn().MaxPayload())...) {
 		if err := ensureStream(ctx, js, cfg, share); err != nil {
 			return fmt.Errorf("prepare stream %s: %w", cfg.Name, err)
 		}
@@ -136,6 +146,9 @@ func updateStream(ctx context.Context, js jetstream.JetStream, have *jetstream.S
 	}
 	next.Subjects, next.Discard, next.MaxAge = want.Subjects, want.Discard, want.MaxAge
 	next.Duplicates = want.Duplicates
+	if want.MaxMsgSize > 0 {
+		next.MaxMsgSize = want.MaxMsgSize
+	}
 	next.Replicas = cmp.Or(want.Replicas, next.Replicas)
 	switch {
 	case want.MaxBytes != 0:
@@ -153,6 +166,12 @@ func defaultBytes(stream string) int64 {
 		return defaultOpsBytes
 	case StreamResults:
 		return defaultResultsBytes
+	case StreamSubmit:
+		return defaultSubmitBytes
+	case StreamSubmitFailed:
+		return defaultFailedBytes
+	case StreamSubmitTrials:
+		return defaultTrialsBytes
 	default:
 		return defaultEventsBytes
 	}
@@ -168,6 +187,9 @@ func ensureConsumer(ctx context.Context, js jetstream.JetStream, stream, name, f
 		// Unlimited: what workers hold is bounded by what they pull, and
 		// chunks that step aside must not stop the others.
 		MaxAckPending: -1,
+	}
+	if stream == StreamSubmit {
+		cfg.MaxAckPending = submitAckPending
 	}
 	if _, err := js.CreateOrUpdateConsumer(ctx, stream, cfg); err != nil {
 		return fmt.Errorf("prepare consumer %s of stream %s: %w", name, stream, err)

@@ -6,8 +6,15 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// subjectFinished is where the end of a task is told.
-const subjectFinished = "procfleet.task.finished"
+// SubjectFinished is where the end of a task is told.
+const SubjectFinished = "procfleet.task.finished"
+
+// hintSubject is where workers hint that a task changed. No stream captures it.
+//
+//	procfleet.progress.1795239322123456
+func hintSubject(n procfleet.Number) string {
+	return "procfleet.progress." + strconv.FormatInt(int64(n), 10)
+}
 
 // Lanes of results: one for small tasks, one for all the others.
 const (

@@ -1,7 +1,6 @@
 package natsconn
 
 import (
-	"fmt"
 	"net"
 	"net/url"
 	"slices"
@@ -9,6 +8,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet/internal/invalid"
 )
 
 // checkURLs refuses what could never be reached. The client library takes any
@@ -21,7 +22,7 @@ func checkURLs(urls string) error {
 		}
 		u, err := url.Parse(server)
 		if err != nil || u.Hostname() == "" || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
-			return fmt.Errorf("%q is not the URL of a NATS server, for example nats://10.0.0.9:4222", server)
+			return invalid.Fieldf("URL", "%q is not the URL of a NATS server, for example nats://10.0.0.9:4222", server)
 		}
 	}
 	return nil

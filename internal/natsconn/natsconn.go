@@ -45,11 +45,22 @@ type Config struct {
 	CA          string
 	// InboxPrefix is the first tokens of reply subjects; default "_INBOX".
 	InboxPrefix string
+	// ReconnectJitter is the time over which connections spread their return
+	// to a server that restarted; at least, and by default, 500 ms (2 s with TLS).
+	ReconnectJitter time.Duration
 	// OnReconnect, if set, is called after each reconnection (not after the
 	// first connection). It must not block.
 	OnReconnect func()
 	// Log takes connection events; required.
 	Log logrus.FieldLogger
+}
+
+// Validate says what is wrong with the addresses. It connects to nothing.
+func (cfg Config) Validate() error {
+	if cfg.InProcess != nil {
+		return nil
+	}
+	return checkURLs(cfg.URL)
 }
 
 // Connect returns a connection that heals itself until it is closed. It
@@ -60,10 +71,8 @@ func Connect(cfg Config) (*nats.Conn, error) {
 	if cfg.Log == nil {
 		return nil, errors.New("natsconn: Config.Log is missing")
 	}
-	if cfg.InProcess == nil {
-		if err := checkURLs(cfg.URL); err != nil {
-			return nil, err
-		}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
 	}
 	nc, err := nats.Connect(cfg.URL, cfg.options()...)
 	if err != nil {
@@ -85,7 +94,7 @@ func (cfg *Config) options() []nats.Option {
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait),
-		nats.ReconnectJitter(reconnectJitter, reconnectJitterTLS),
+		nats.ReconnectJitter(max(reconnectJitter, cfg.ReconnectJitter), max(reconnectJitterTLS, cfg.ReconnectJitter)),
 		nats.ReconnectBufSize(-1),
 		nats.PingInterval(pingInterval),
 		nats.MaxPingsOutstanding(pingsOut),

@@ -1,20 +1,183 @@
+// Package telemetry makes the tracers that cmd hands to the roles and sends their spans. It
+// links the OpenTelemetry tracing SDK, so agents stay away from it; what they
+// need of tracing is in tracecontext. The registry of metrics and the logger,
+// which every binary has, are in metrics and logging.
 package telemetry
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.37.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/procfleet/procfleet/internal/invalid"
 )
 
-// NewTracerProvider returns a provider whose spans carry the service's name.
-// Without exporters spans go nowhere, but their trace still travels with the
-// messages. Shut the provider down when the process ends.
-func NewTracerProvider(service string, exporters ...sdktrace.SpanExporter) *sdktrace.TracerProvider {
-	opts := []sdktrace.TracerProviderOption{
-		sdktrace.WithResource(resource.NewSchemaless(semconv.ServiceName(service))),
+// TraceConfig is where traces go.
+type TraceConfig struct {
+	// URL is the collector's base URL for OTLP over HTTP, for example
+	// http://127.0.0.1:4318; spans go to its /v1/traces. If it is empty,
+	// OTEL_EXPORTER_OTLP_ENDPOINT (or _TRACES_ENDPOINT) counts; without either
+	// nothing is recorded. Headers, certificates and the like are set by the
+	// other OTEL_EXPORTER_OTLP_ variables.
+	URL string
+	// Ratio of the tasks that are traced, 0 to 1, where the caller has not
+	// decided by its own trace.
+	Ratio float64
+	// Service is service.name unless OTEL_SERVICE_NAME or
+	// OTEL_RESOURCE_ATTRIBUTES say something else; Version is service.version.
+	Service, Version string
+
+	Log   logrus.FieldLogger
+	Meter metric.Meter // counts what was exported and what was dropped
+}
+
+// Tracing makes the tracers of a process and sends their spans. A nil Tracing
+// records nothing.
+type Tracing struct {
+	own, agent *sdktrace.TracerProvider
+	log        logrus.FieldLogger
+}
+
+// agentService is the service.name of spans that a worker makes of what
+// agents report: their hosts usually reach no collector.
+const agentService = "procfleet-agent"
+
+// Bounds of what waits for the collector.
+const (
+	maxQueued     = 8192             // spans
+	maxBatch      = 512              // spans in one request
+	exportPause   = time.Second      // between requests while spans come in
+	exportTimeout = 10 * time.Second // of one request, tries included
+	flushTimeout  = 5 * time.Second  // at the end of the process
+)
+
+// Validate reports everything that is wrong, each with its field.
+func (cfg TraceConfig) Validate() error {
+	var errs []error
+	if !(cfg.Ratio >= 0 && cfg.Ratio <= 1) { // nor is NaN a part
+		errs = append(errs, invalid.Fieldf("Ratio", "%v is not a part: give a number from 0 to 1", cfg.Ratio))
 	}
-	for _, e := range exporters {
-		opts = append(opts, sdktrace.WithBatcher(e))
+	if _, _, err := endpoint(cfg.URL); err != nil {
+		errs = append(errs, invalid.Fieldf("URL", "%w", err))
 	}
-	return sdktrace.NewTracerProvider(opts...)
+	return errors.Join(errs...)
+}
+
+// NewTracing returns nil, and no error, if nothing says where traces go. It
+// does not connect: a collector that is away delays nothing. Close must be
+// called at the end of the process.
+func NewTracing(ctx context.Context, cfg TraceConfig) (*Tracing, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("traces: %w", err)
+	}
+	target, wanted, err := endpoint(cfg.URL)
+	if err != nil || !wanted {
+		return nil, err
+	}
+	opts := []otlptracehttp.Option{otlptracehttp.WithTimeout(exportTimeout)}
+	if target != "" {
+		opts = append(opts, otlptracehttp.WithEndpointURL(target))
+	}
+	client, err := otlptracehttp.New(ctx, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("open the trace exporter: %w", err)
+	}
+	gate, err := newGate(client, &cfg)
+	if err != nil {
+		return nil, err
+	}
+	// What libraries have to say of telemetry itself goes the same way.
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(gate.trouble))
+	t := &Tracing{log: cfg.Log}
+	if t.own, err = provider(ctx, gate, cfg.Ratio, semconv.ServiceName(cfg.Service), semconv.ServiceVersion(cfg.Version)); err != nil {
+		return nil, err
+	}
+	// Agents' spans exist only as parts of traces that were decided on.
+	if t.agent, err = provider(ctx, gate, 0); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// endpoint returns the URL that spans are posted to, empty if the standard
+// variables say it.
+func endpoint(base string) (target string, wanted bool, err error) {
+	if base == "" {
+		named := os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
+		disabled := strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none"
+		return "", named && !disabled, nil
+	}
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return "", false, fmt.Errorf("%q is not the URL of a collector: give its base URL, for example http://127.0.0.1:4318", base)
+	}
+	const path = "v1/traces"
+	if !strings.HasSuffix(u.Path, "/"+path) {
+		u = u.JoinPath(path)
+	}
+	return u.String(), true, nil
+}
+
+// provider makes tracers whose spans go through gate. A ratio is for the
+// spans without a parent; every other span does as its parent.
+func provider(ctx context.Context, gate *gate, ratio float64, service ...attribute.KeyValue) (*sdktrace.TracerProvider, error) {
+	own := []resource.Option{resource.WithTelemetrySDK(), resource.WithHost(), resource.WithAttributes(service...), resource.WithFromEnv()}
+	if len(service) == 0 {
+		own = append(own[:0:0], resource.WithTelemetrySDK(), resource.WithFromEnv(),
+			resource.WithAttributes(semconv.ServiceName(agentService)))
+	}
+	res, err := resource.New(ctx, own...)
+	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
+		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
+	return sdktrace.NewTracerProvider(
+		sdktrace.WithResource(res),
+		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(ratio))),
+		sdktrace.WithSpanProcessor(gate),
+	), nil
+}
+
+// Tracer returns the tracer of a component, for example "worker"; nil if
+// nothing is recorded.
+func (t *Tracing) Tracer(component string) trace.Tracer {
+	if t == nil {
+		return nil
+	}
+	return t.own.Tracer(component)
+}
+
+// AgentTracer returns the tracer for what agents did, which is a service of
+// its own in every view of traces; nil if nothing is recorded.
+func (t *Tracing) AgentTracer() trace.Tracer {
+	if t == nil {
+		return nil
+	}
+	return t.agent.Tracer("agent")
+}
+
+// Close sends what waits, for at most 5 s.
+func (t *Tracing) Close() {
+	if t == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	// Both end the same gate, the first with all that waits.
+	if err := errors.Join(t.own.Shutdown(ctx), t.agent.Shutdown(ctx)); err != nil {
+		t.log.WithError(err).Warn("not every span was sent before the end")
+	}
 }

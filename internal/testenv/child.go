@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,28 +27,48 @@ var built sync.Map // package -> func() (string, error)
 // detector on in the test it is on in the binary too.
 func BuildBinary(tb testing.TB, pkg string) string {
 	tb.Helper()
-	once, _ := built.LoadOrStore(pkg, sync.OnceValues(func() (string, error) { return build(pkg) }))
-	path, err := once.(func() (string, error))()
+	path, err := Build(pkg)
 	if err != nil {
 		tb.Fatalf("build %s: %v", pkg, err)
 	}
 	return path
 }
 
+// Build is [BuildBinary] where there is no test, as in examples.
+func Build(pkg string) (path string, err error) {
+	var flags []string
+	if raceEnabled {
+		flags = append(flags, "-race")
+	}
+	return buildOnce(".", pkg, flags...)
+}
+
+// BuildTool builds a program that another module of this repository, in dir,
+// has the version of.
+func BuildTool(tb testing.TB, dir, pkg string) string {
+	tb.Helper()
+	path, err := buildOnce(dir, pkg)
+	if err != nil {
+		tb.Fatalf("build %s: %v", pkg, err)
+	}
+	return path
+}
+
+func buildOnce(dir, pkg string, flags ...string) (path string, err error) {
+	once, _ := built.LoadOrStore(pkg, sync.OnceValues(func() (string, error) { return build(dir, pkg, flags) }))
+	return once.(func() (string, error))()
+}
+
 // build leaves the binary in the system's temporary folder under a name of
 // this process: tests of a package share it, so no single test may remove it.
-func build(pkg string) (string, error) {
+func build(from, pkg string, flags []string) (string, error) {
 	dir, err := os.MkdirTemp("", "procfleet-test-")
 	if err != nil {
 		return "", err
 	}
 	path := filepath.Join(dir, filepath.Base(pkg))
-	args := []string{"build", "-o", path}
-	if raceEnabled {
-		args = append(args, "-race")
-	}
-	cmd := exec.Command("go", append(args, pkg)...)
-	cmd.Dir = ModuleRoot()
+	cmd := exec.Command("go", slices.Concat([]string{"build", "-o", path}, flags, []string{pkg})...)
+	cmd.Dir = filepath.Join(ModuleRoot(), from)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", errors.New(string(out))
 	}

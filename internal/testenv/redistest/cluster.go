@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,24 +13,66 @@ import (
 const slots = 16384
 
 // StartCluster starts a Redis Cluster of n masters without replicas, the
-// slots shared evenly, and returns when each of them finds it complete. It
-// needs Redis 7.
-func StartCluster(tb testing.TB, n int) []*Server {
+// slots shared evenly, and returns when each of them finds it complete; args
+// are added to their command lines. It needs Redis 7.
+func StartCluster(tb testing.TB, n int, args ...string) []*Server {
 	tb.Helper()
-	nodes, buses := make([]*Server, n), make([]string, n)
+	nodes := make([]*Server, n)
 	for i := range nodes {
-		buses[i] = strconv.Itoa(testenv.FreePort(tb))
-		nodes[i] = Start(tb, "--cluster-enabled", "yes", "--cluster-port", buses[i])
+		nodes[i] = startNode(tb, args)
 		nodes[i].must(tb, fmt.Sprintf("CLUSTER ADDSLOTSRANGE %d %d", i*slots/n, (i+1)*slots/n-1))
 		nodes[i].must(tb, fmt.Sprintf("CLUSTER SET-CONFIG-EPOCH %d", i+1))
+		if i > 0 {
+			nodes[i].meet(tb, nodes[0])
+		}
 	}
-	for _, node := range nodes[1:] {
-		node.must(tb, "CLUSTER MEET 127.0.0.1 "+nodes[0].port()+" "+buses[0])
-	}
-	for _, node := range nodes {
-		testenv.Eventually(tb, startTimeout, func() bool { return node.complete(n) }, "the cluster's nodes know each other")
-	}
+	awaitCluster(tb, nodes)
 	return nodes
+}
+
+// Join adds an empty master to a cluster, of which all nodes are given, and
+// returns when all of them know it.
+func Join(tb testing.TB, cluster []*Server, args ...string) *Server {
+	tb.Helper()
+	node := startNode(tb, args)
+	node.meet(tb, cluster[0])
+	awaitCluster(tb, append(slices.Clone(cluster), node))
+	return node
+}
+
+// Replicate makes an empty master the replica of another one, and returns
+// when that one sends it what happens.
+func (s *Server) Replicate(tb testing.TB, master *Server) {
+	tb.Helper()
+	id, err := master.ask("CLUSTER MYID")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s.must(tb, "CLUSTER REPLICATE "+id)
+	testenv.Eventually(tb, 3*startTimeout, func() bool {
+		info, err := master.ask("INFO replication")
+		return err == nil && strings.Contains(info, "state=online")
+	}, "the replica is online")
+}
+
+func startNode(tb testing.TB, args []string) *Server {
+	tb.Helper()
+	bus := strconv.Itoa(testenv.FreePort(tb))
+	s := Start(tb, append([]string{"--cluster-enabled", "yes", "--cluster-port", bus}, args...)...)
+	s.bus = bus
+	return s
+}
+
+func (s *Server) meet(tb testing.TB, other *Server) {
+	tb.Helper()
+	s.must(tb, "CLUSTER MEET 127.0.0.1 "+other.port()+" "+other.bus)
+}
+
+func awaitCluster(tb testing.TB, nodes []*Server) {
+	tb.Helper()
+	for _, node := range nodes {
+		testenv.Eventually(tb, startTimeout, func() bool { return node.complete(len(nodes)) }, "the cluster's nodes know each other")
+	}
 }
 
 func (s *Server) port() string { return s.Addr[strings.LastIndexByte(s.Addr, ':')+1:] }
@@ -43,10 +86,10 @@ func (s *Server) must(tb testing.TB, command string) {
 	}
 }
 
-// complete reports whether the node sees all slots served by n masters.
-func (s *Server) complete(n int) bool {
+// complete reports whether the node sees every slot served and knows so many
+// nodes, itself included.
+func (s *Server) complete(nodes int) bool {
 	info, err := s.ask("CLUSTER INFO")
 	return err == nil && strings.Contains(info, "cluster_state:ok") &&
-		strings.Contains(info, fmt.Sprintf("cluster_size:%d", n)) &&
-		strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d", n))
+		strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r", nodes))
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ type Server struct {
 	// Addr is the same over all restarts.
 	Addr string
 
+	bus    string // port of a cluster's node for the others
 	binary string
 	dir    string
 	args   []string
@@ -83,7 +85,7 @@ func lookUp(tb testing.TB) string {
 		return path
 	}
 	const missing = "redis-server is not installed; install it with \"apt-get install redis-server\" or \"brew install redis\""
-	if os.Getenv("CI") == "true" || strings.Contains(os.Getenv("PROCFLEET_REQUIRE"), "redis") {
+	if testenv.Required("redis") {
 		tb.Fatal(missing)
 	}
 	tb.Skip(missing)
@@ -107,6 +109,15 @@ func (s *Server) Stop(tb testing.TB) {
 	s.cmd = nil
 }
 
+// Freeze stops the server where it is; its connections stay. It thaws only
+// to be killed.
+func (s *Server) Freeze(tb testing.TB) {
+	tb.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		tb.Fatalf("freeze redis-server: %v", err)
+	}
+}
+
 // Restart kills the server if it runs, and starts it at the same address with
 // the data that it left.
 func (s *Server) Restart(tb testing.TB) {
@@ -115,6 +126,27 @@ func (s *Server) Restart(tb testing.TB) {
 	if err := s.start(); err != nil {
 		tb.Fatalf("start redis-server again: %v", err)
 	}
+}
+
+// Backup kills the server, copies its data and starts it again. The copy is
+// for [Server.Restore].
+func (s *Server) Backup(tb testing.TB) string {
+	tb.Helper()
+	s.Stop(tb)
+	copied := filepath.Join(tb.TempDir(), "backup")
+	if err := os.CopyFS(copied, os.DirFS(s.dir)); err != nil {
+		tb.Fatalf("copy the data of redis-server: %v", err)
+	}
+	s.Restart(tb)
+	return copied
+}
+
+// Restore kills the server and starts it with the data of a backup.
+func (s *Server) Restore(tb testing.TB, backup string) {
+	tb.Helper()
+	s.Stop(tb)
+	s.dir = backup
+	s.Restart(tb)
 }
 
 // start returns when the server answers.

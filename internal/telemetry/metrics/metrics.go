@@ -1,4 +1,7 @@
-package telemetry
+// Package metrics is a process's registry of metrics. It links the
+// OpenTelemetry metrics SDK and the Prometheus exporter and nothing that
+// sends anything anywhere, so agents can afford it.
+package metrics
 
 import (
 	"fmt"
@@ -12,29 +15,29 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 )
 
-// Metrics is one process's registry: what the roles measure, and what the Go
+// Registry is one process's registry: what the roles measure, and what the Go
 // runtime and the operating system say of the process.
-type Metrics struct {
+type Registry struct {
 	registry *prometheus.Registry
 	provider *sdkmetric.MeterProvider
 }
 
-// NewMetrics returns an empty registry. Instruments are named
+// New returns an empty registry. Instruments are named
 // procfleet_<role>_<noun>_<unit> and have no per-host label.
-func NewMetrics() (*Metrics, error) {
+func New() (*Registry, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	exporter, err := otelprom.New(otelprom.WithRegisterer(registry), otelprom.WithoutScopeInfo(), otelprom.WithoutTargetInfo())
 	if err != nil {
 		return nil, fmt.Errorf("open the metrics exporter: %w", err)
 	}
-	return &Metrics{registry: registry, provider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter))}, nil
+	return &Registry{registry: registry, provider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter))}, nil
 }
 
 // Meter returns the meter of a component, for example "worker".
-func (m *Metrics) Meter(component string) metric.Meter { return m.provider.Meter(component) }
+func (r *Registry) Meter(component string) metric.Meter { return r.provider.Meter(component) }
 
 // Handler serves the registry in Prometheus' text format.
-func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
+func (r *Registry) Handler() http.Handler {
+	return promhttp.HandlerFor(r.registry, promhttp.HandlerOpts{Registry: r.registry})
 }

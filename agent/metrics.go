@@ -1,0 +1,95 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+// metrics is what an agent counts. No task and no process appears in it, and
+// no host: whoever collects it knows where from.
+type metrics struct {
+	operations metric.Int64Counter
+	restarts   metric.Int64Counter
+	appends    metric.Int64Counter
+	bytes      metric.Int64Counter
+	syncs      metric.Float64Histogram
+}
+
+func newMetrics(m metric.Meter, a *Agent) (*metrics, error) {
+	var s metrics
+	var errs [8]error
+	s.operations, errs[0] = m.Int64Counter("procfleet_agent_operations",
+		metric.WithDescription("Operations that ended after they were accepted in time, by action and outcome code."))
+	s.restarts, errs[1] = m.Int64Counter("procfleet_agent_restarts",
+		metric.WithDescription("Start commands run to keep processes alive."))
+	s.appends, errs[2] = m.Int64Counter("procfleet_agent_journal_appends",
+		metric.WithDescription("Records written to the journal."))
+	s.bytes, errs[3] = m.Int64Counter("procfleet_agent_journal_bytes",
+		metric.WithDescription("Bytes written to the journal."))
+	s.syncs, errs[4] = m.Float64Histogram("procfleet_agent_journal_fsync_seconds",
+		metric.WithDescription("Time until the disk had what was written."), metric.WithUnit("s"),
+		metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5))
+	_, errs[5] = m.Int64ObservableGauge("procfleet_agent_supervised_processes",
+		metric.WithDescription("Processes that are kept alive, by state."), metric.WithInt64Callback(a.observeProcesses))
+	_, errs[6] = m.Int64ObservableGauge("procfleet_agent_results_waiting",
+		metric.WithDescription("Results that the stream has not acknowledged."), metric.WithInt64Callback(a.observeWaiting))
+	_, errs[7] = m.Int64ObservableGauge("procfleet_agent_connected",
+		metric.WithDescription("1 while connected to NATS, else 0."), metric.WithInt64Callback(a.observeConnection))
+	return &s, errors.Join(errs[:]...)
+}
+
+var actions = []string{
+	agentproto.ActionStart, agentproto.ActionStop, agentproto.ActionStatus, agentproto.ActionSupervise,
+	agentproto.ActionRelease, agentproto.ActionRestart, agentproto.ActionReload, agentproto.ActionKill,
+}
+
+// finished counts an operation that ended.
+func (m *metrics) finished(action string, code int) {
+	if !slices.Contains(actions, action) { // it may be anything that somebody sent
+		action = "unknown"
+	}
+	m.operations.Add(context.Background(), 1, metric.WithAttributes(attribute.String("action", action), attribute.Int("code", code)))
+}
+
+func (m *metrics) restarted() { m.restarts.Add(context.Background(), 1) }
+
+func (m *metrics) written(w journal.Write) {
+	ctx := context.Background()
+	m.appends.Add(ctx, int64(w.Records))
+	m.bytes.Add(ctx, int64(w.Bytes))
+	if w.Sync > 0 {
+		m.syncs.Record(ctx, w.Sync.Seconds())
+	}
+}
+
+func (a *Agent) observeProcesses(_ context.Context, o metric.Int64Observer) error {
+	if s := a.session.Load(); s != nil {
+		for state, n := range s.engine.Survey().Supervised {
+			o.Observe(int64(n), metric.WithAttributes(attribute.String("state", state)))
+		}
+	}
+	return nil
+}
+
+func (a *Agent) observeWaiting(_ context.Context, o metric.Int64Observer) error {
+	if s := a.session.Load(); s != nil {
+		o.Observe(int64(s.reporter.waiting()))
+	}
+	return nil
+}
+
+func (a *Agent) observeConnection(_ context.Context, o metric.Int64Observer) error {
+	connected := int64(0)
+	if a.cfg.Conn.IsConnected() {
+		connected = 1
+	}
+	o.Observe(connected)
+	return nil
+}

@@ -1,0 +1,31 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Ready returns nil if the agent takes commands: it has taken over what an
+// earlier process left, its journal can be written, and NATS passes commands
+// on to it. The error names everything that is missing. It may wait for the
+// disk, and writes to it only after an earlier write failed.
+func (a *Agent) Ready() error {
+	s := a.session.Load()
+	if s == nil {
+		return errors.New("the agent does not run: it opens its journal, takes over what an earlier one left, or stops")
+	}
+	var errs []error
+	switch {
+	case !a.cfg.Conn.IsConnected():
+		errs = append(errs, errors.New("not connected to NATS"))
+	case !s.announcer.ready.Load():
+		errs = append(errs, errors.New("NATS has not confirmed the subscription to commands"))
+	}
+	if err := s.ledger.Ready(); err != nil {
+		errs = append(errs, fmt.Errorf("the journal cannot be written: %w", err))
+	}
+	if n := s.engine.Survey().Unsettled; n > 0 {
+		errs = append(errs, fmt.Errorf("%d processes are still looked for after the start", n))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,73 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+)
+
+// keyHeader carries a caller's idempotency key.
+const keyHeader = "Idempotency-Key"
+
+// maxIdempotencyKey bounds what the store must remember of a key.
+const maxIdempotencyKey = 255
+
+// acceptance is a request to make a task, through whichever door it came.
+type acceptance struct {
+	call   string // full name
+	decode func(*dialect.Request) (procfleet.Submission, error)
+	in     *dialect.Request
+	terms  terms // with the caller's key
+	// ownKey takes the place of the key of a caller who gives none.
+	ownKey string
+	start  time.Time
+	log    logrus.FieldLogger
+}
+
+// accept makes a task of a request, or finds the one that was made of it
+// before, and returns when the task is durable.
+func (a *api) accept(ctx context.Context, r *acceptance) (procfleet.Task, error) {
+	if err := checkKey(r.terms.key); err != nil {
+		return procfleet.Task{}, err
+	}
+	sub, err := r.decode(r.in)
+	if err != nil {
+		return procfleet.Task{}, err
+	}
+	r.in.Body = nil // the submission has all of it; big ones need the memory
+	sub.Dialect = r.call
+	terms := r.terms
+	if terms.key == "" {
+		terms.key = r.ownKey
+	}
+	task, err := a.submitter.submit(ctx, sub, terms)
+	if err != nil {
+		return procfleet.Task{}, err
+	}
+	a.measures.accepted(ctx, r.call, task.Items)
+	r.log.WithFields(logrus.Fields{
+		"task": task.ID, "application": sub.Application, "items": task.Items, "elapsed_ms": time.Since(r.start).Milliseconds(),
+	}).Info("task accepted")
+	return task, nil
+}
+
+// checkKey refuses keys that HTTP cannot carry: those are for ourselves.
+func checkKey(key string) error {
+	var problem string
+	switch {
+	case len(key) > maxIdempotencyKey:
+		problem = fmt.Sprintf("is longer than %d bytes", maxIdempotencyKey)
+	case strings.ContainsFunc(key, unicode.IsControl):
+		problem = "has a control character in it"
+	default:
+		return nil
+	}
+	return &dialect.Error{Kind: dialect.InvalidField, Field: keyHeader, Problem: problem}
+}

@@ -1,0 +1,287 @@
+package dispatcher
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/sirupsen/logrus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/tracecontext"
+)
+
+// Headers of a published submission, beside those that a request has too.
+const (
+	dialectHeader  = "Procfleet-Dialect"
+	replyToHeader  = "Procfleet-Reply-To"
+	notAfterHeader = "Procfleet-Not-After"
+	// These two come back with the reply.
+	requestHeader   = "Procfleet-Request-Id"
+	messageIDHeader = "Nats-Msg-Id"
+)
+
+// Headers of the reply.
+const (
+	statusHeader = "Procfleet-Status"
+	taskHeader   = "Procfleet-Task"
+)
+
+// maxEcho bounds what comes back with the reply, in bytes.
+const maxEcho = 1 << 10
+
+// outcome is what became of a published submission.
+type outcome string
+
+const (
+	outcomeAccepted outcome = "accepted"
+	outcomeFailed   outcome = "failed"
+	outcomePutOff   outcome = "put_off"
+)
+
+// codePoisoned is the code of a failure that no request can have.
+const codePoisoned = "poisoned"
+
+// delivery is one delivery of a published submission.
+type delivery struct {
+	in       *intake
+	s        *bus.Submission
+	entrance entrance
+	replyTo  string
+	id       string // 32 hexadecimal digits
+	start    time.Time
+	log      logrus.FieldLogger
+}
+
+// take does what a message asks for, and ends it: accepted, failed or put
+// off. Pulling ends before work does.
+func (in *intake) take(pulling, work context.Context, s *bus.Submission) {
+	defer keep(s)()
+	random := uuid.New()
+	e := &delivery{
+		in: in, s: s, entrance: in.entrances[nativeCall], id: hex.EncodeToString(random[:]), start: time.Now(),
+	}
+	e.log = in.log.WithFields(logrus.Fields{"request": e.id, "submission": s.ID()})
+	ctx, span := in.api.cfg.Tracer.Start(s.Context(work), "NATS submission", trace.WithSpanKind(trace.SpanKindConsumer))
+	defer span.End()
+	e.log = tracecontext.Log(ctx, e.log)
+	o := outcomePutOff
+	defer func() {
+		if cause := recover(); cause != nil {
+			e.log.WithField("panic", fmt.Sprint(cause)).WithField("stack", string(debug.Stack())).Error("submission panicked")
+			e.putOff()
+		}
+		span.SetAttributes(attribute.String("outcome", string(o)))
+		in.api.measures.submitted(ctx, o)
+	}()
+	o = e.decide(ctx, pulling)
+}
+
+// decide tries the message, alone if it came too often.
+func (e *delivery) decide(ctx, pulling context.Context) outcome {
+	done, err := e.in.suspect(pulling, e.s)
+	switch {
+	case errors.Is(err, errPoisoned):
+		_, _, _ = e.read() // where to reply, and in which words
+		e.log.WithError(err).Error("submission poisoned")
+		return e.fail(ctx, codePoisoned, &dialect.Error{Kind: dialect.Internal, Problem: err.Error()})
+	case err != nil:
+		return e.putOff()
+	}
+	ended := false
+	defer func() { done(ended) }()
+	o, broken := e.try(ctx, pulling)
+	ended = !broken
+	return o
+}
+
+// try accepts the message or ends it otherwise. It is broken if the failure
+// is our fault and the message, as far as we know, its cause.
+func (e *delivery) try(ctx, pulling context.Context) (o outcome, broken bool) {
+	task, err := e.patiently(ctx, pulling)
+	if err == nil {
+		e.in.api.cfg.Reached(PointSubmitted)
+		return e.accepted(ctx, task.ID), false
+	}
+	f := e.in.api.failed(err, e.log, e.id, e.start)
+	switch {
+	case f.Kind == dialect.Internal:
+		return e.putOff(), true
+	case f.RetryAfter > 0:
+		return e.putOff(), false
+	}
+	return e.fail(ctx, f.Kind.String(), f), false
+}
+
+// patiently tries for as long as the store or the queue is away and
+// Timeouts.Hold allows, so that a short absence changes no order and counts
+// no delivery.
+func (e *delivery) patiently(ctx, pulling context.Context) (procfleet.Task, error) {
+	wait := leastPause
+	for {
+		task, err := e.accept(ctx)
+		if err == nil || failure(err).RetryAfter == 0 || time.Since(e.start) >= e.in.api.cfg.Timeouts.Hold {
+			return task, err
+		}
+		if !pause(pulling, jitter(wait)) {
+			return task, err
+		}
+		wait = min(2*wait, mostPause)
+	}
+}
+
+// accept makes a task of the message, or finds the one that was made of it.
+func (e *delivery) accept(ctx context.Context) (procfleet.Task, error) {
+	in, t, err := e.read()
+	if err != nil {
+		return procfleet.Task{}, err
+	}
+	release, err := e.in.api.room(ctx, int64(len(e.s.Body)))
+	if err != nil {
+		return procfleet.Task{}, err
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(ctx, e.in.api.cfg.Timeouts.Query)
+	defer cancel()
+	return e.in.api.accept(ctx, &acceptance{
+		call: e.entrance.call, decode: e.entrance.use.Decode, in: in, start: e.start, log: e.log,
+		terms: t, ownKey: placeKey(e.s),
+	})
+}
+
+// placeKey is the idempotency key of a message without one. Callers' keys
+// have no control characters, so none of theirs is like it.
+func placeKey(s *bus.Submission) string { return "\x00submission/" + s.ID() }
+
+// read understands the headers. Where to reply comes first, so that whatever
+// else is wrong can be told there.
+func (e *delivery) read() (*dialect.Request, terms, error) {
+	h := e.s.Header
+	name := h.Get(dialectHeader)
+	if name == "" {
+		name = nativeCall
+	}
+	d, known := e.in.entrances[name]
+	if known {
+		e.entrance = d
+		e.log = e.log.WithField("dialect", name)
+	}
+	if to := h.Get(replyToHeader); to != "" {
+		if err := bus.CheckReplySubject(to); err != nil {
+			return nil, terms{}, invalidHeader(replyToHeader, err.Error())
+		}
+		e.replyTo = to
+	}
+	if !known {
+		return nil, terms{}, invalidHeader(dialectHeader, fmt.Sprintf("%.100q is no call that accepts operations; there are %s", name, e.in.names))
+	}
+	t := terms{key: h.Get(keyHeader)}
+	if text := h.Get(notAfterHeader); text != "" {
+		at, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			return nil, terms{}, invalidHeader(notAfterHeader, fmt.Sprintf("%.100q is not a time like 2026-11-21T05:35:22Z", text))
+		}
+		t.notAfter = at
+	}
+	if limit := e.in.api.cfg.Limits.Body; int64(len(e.s.Body)) > limit {
+		return nil, terms{}, tooLarge(limit)
+	}
+	return &dialect.Request{
+		Method: http.MethodPost, Query: url.Values{}, Body: e.s.Body,
+		Authorization: h.Get("Authorization"), BkapiAuthorization: h.Get("X-Bkapi-Authorization"),
+	}, t, nil
+}
+
+func invalidHeader(name, problem string) *dialect.Error {
+	return &dialect.Error{Kind: dialect.InvalidField, Field: name, Problem: problem}
+}
+
+// accepted tells the producer and removes the message, in this order: one
+// that is not removed comes again and is told again.
+func (e *delivery) accepted(ctx context.Context, task procfleet.TaskID) outcome {
+	e.end(ctx, e.entrance.use.Encode(task, e.id), task)
+	return outcomeAccepted
+}
+
+// fail keeps the message among the failed ones before it is removed.
+func (e *delivery) fail(ctx context.Context, code string, f *dialect.Error) outcome {
+	keeping, cancel := e.timeout(ctx)
+	defer cancel()
+	if err := e.in.bus.SubmissionFailed(keeping, e.s, code, f.Error()); err != nil {
+		if e.in.api.turnedAway.due(time.Now()) {
+			e.log.WithError(err).Warn("failed submissions put off")
+		}
+		return e.putOff()
+	}
+	e.log.WithFields(logrus.Fields{"code": code, "error": f.Error()}).Info("submission failed")
+	e.end(ctx, e.entrance.dialect.Fail(f, e.id), f.Task)
+	return outcomeFailed
+}
+
+// timeout bounds what ends a message, which goes on when work has ended.
+func (e *delivery) timeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), e.in.api.cfg.Timeouts.Accept)
+}
+
+// end replies and removes the message.
+func (e *delivery) end(ctx context.Context, reply dialect.Reply, task procfleet.TaskID) {
+	if err := e.reply(reply, task); err != nil {
+		e.log.WithError(err).Warn("no reply to a submission")
+		if errors.Is(err, bus.ErrAway) {
+			e.later()
+			return
+		}
+	}
+	ctx, cancel := e.timeout(ctx)
+	defer cancel()
+	if err := e.s.Done(ctx); err != nil {
+		e.log.WithError(err).Warn("submission not acknowledged, will come again")
+	}
+}
+
+// reply answers the producer if it said where.
+func (e *delivery) reply(reply dialect.Reply, task procfleet.TaskID) error {
+	if e.replyTo == "" {
+		return nil
+	}
+	body, err := reply.JSON()
+	if err != nil {
+		return fmt.Errorf("encode an answer of %s: %w", e.entrance.call, err)
+	}
+	header := http.Header{}
+	header.Set(statusHeader, strconv.Itoa(reply.Status))
+	if task != "" {
+		header.Set(taskHeader, string(task))
+	}
+	for _, name := range []string{requestHeader, messageIDHeader} {
+		if given := e.s.Header.Get(name); given != "" && len(given) <= maxEcho {
+			header.Set(name, given)
+		}
+	}
+	return e.in.bus.Reply(e.replyTo, header, body)
+}
+
+// putOff has the message come again later.
+func (e *delivery) putOff() outcome {
+	e.later()
+	return outcomePutOff
+}
+
+// later has the message delivered again, after a minute at most.
+func (e *delivery) later() {
+	after := e.in.again << min(e.s.Delivered-1, 6)
+	if err := e.s.PutOff(jitter(min(after, time.Minute))); err != nil {
+		e.log.WithError(err).Debug("submission not given back, will come again")
+	}
+}

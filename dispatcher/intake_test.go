@@ -1,0 +1,551 @@
+package dispatcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/boltstore"
+)
+
+// producer publishes submissions to dispatchers of its own.
+type producer struct {
+	*testenv.NATS
+	t       *testing.T
+	replies *nats.Subscription
+}
+
+// produce starts a broker and, for each of the stores, a dispatcher that
+// takes submissions.
+func produce(t *testing.T, cfg Config, stores ...Store) *producer {
+	t.Helper()
+	p := &producer{NATS: testenv.StartNATS(t), t: t}
+	var err error
+	if p.replies, err = p.Conn.SubscribeSync("answers.>"); err != nil {
+		t.Fatal(err)
+	}
+	for _, store := range stores {
+		p.dispatcher(cfg, store)
+	}
+	return p
+}
+
+// dispatcher starts the intake of a dispatcher; stop ends it.
+func (p *producer) dispatcher(cfg Config, store Store) (stop func()) {
+	p.t.Helper()
+	cfg.Log, cfg.Submissions = testenv.Log(p.t), p.Bus
+	d, err := New(cfg, store, p.Bus)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	d.intake.again = 5 * time.Millisecond
+	ctx, cancel := context.WithCancel(context.WithoutCancel(p.t.Context()))
+	over := make(chan struct{})
+	go func() { defer close(over); d.intake.run(ctx) }()
+	stop = func() { cancel(); <-over }
+	p.t.Cleanup(stop)
+	return stop
+}
+
+// publish sends a submission; header has names and values in turns.
+func (p *producer) publish(body string, header ...string) {
+	p.t.Helper()
+	msg := &nats.Msg{Subject: "procfleet.submit", Data: []byte(body), Header: nats.Header{}}
+	for i := 0; i+1 < len(header); i += 2 {
+		msg.Header[header[i]] = append(msg.Header[header[i]], header[i+1])
+	}
+	if _, err := p.JS.PublishMsg(p.t.Context(), msg); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *producer) reply() *nats.Msg {
+	p.t.Helper()
+	msg, err := p.replies.NextMsg(patience)
+	if err != nil {
+		p.t.Fatalf("no reply: %v", err)
+	}
+	return msg
+}
+
+// ask publishes and returns the reply.
+func (p *producer) ask(body string, header ...string) *nats.Msg {
+	p.t.Helper()
+	p.publish(body, append(header, "Procfleet-Reply-To", "answers.mine")...)
+	return p.reply()
+}
+
+// waiting is how many messages the stream of submissions holds.
+func (p *producer) waiting() uint64 { return p.messages(bus.StreamSubmit) }
+
+func (p *producer) messages(stream string) uint64 {
+	p.t.Helper()
+	s, err := p.JS.Stream(p.t.Context(), stream)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return s.CachedInfo().State.Msgs
+}
+
+// failed waits for the n-th failed submission.
+func (p *producer) failed(n uint64) *jetstream.RawStreamMsg {
+	p.t.Helper()
+	var msg *jetstream.RawStreamMsg
+	testenv.Eventually(p.t, patience, func() bool {
+		stream, err := p.JS.Stream(p.t.Context(), bus.StreamSubmitFailed)
+		if err != nil {
+			return false
+		}
+		msg, err = stream.GetMsg(p.t.Context(), n)
+		return err == nil
+	}, fmt.Sprintf("failed submission %d", n))
+	return msg
+}
+
+func (p *producer) drained() {
+	p.t.Helper()
+	testenv.Eventually(p.t, patience, func() bool { return p.waiting() == 0 }, "every submission is acknowledged")
+}
+
+func taskCount(t *testing.T, store taskstore.Queries) int {
+	t.Helper()
+	tasks, err := store.Tasks(t.Context(), taskstore.TaskQuery{Limit: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(tasks)
+}
+
+// callBodies has a body that each accepting call takes.
+var callBodies = map[string]string{
+	"gse.operate_proc_multi": `{"bk_app_code":"shop","proc_operate_req":[` + gseBody(2, "10.0.0.1", "10.0.0.2") + `]}`,
+	"gse.operate_proc_v2":    gseBody(2, "10.0.0.1"),
+	"job.operate_process":    jobBody("10.0.0.1"),
+	"native":                 nativeBody("0:10.0.0.1"),
+}
+
+// sameOutcome hides what two acceptances of one body may differ in.
+func sameOutcome(t *testing.T, body []byte, id string) string {
+	t.Helper()
+	var fields map[string]any
+	if err := json.Unmarshal(body, &fields); err != nil {
+		t.Fatalf("%v in %s", err, body)
+	}
+	delete(fields, "request_id")
+	delete(fields, "job_request_id")
+	text, err := json.Marshal(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(string(text), id, "ID")
+}
+
+func TestAnEventAndARequestMakeEqualTasks(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	p := produce(t, testConfig(t), store)
+	d := openDoor(t, testConfig(t), store, p.Bus)
+	type view struct {
+		Task   procfleet.Task
+		Chunks [][]procfleet.ItemResult
+	}
+	look := func(id string) view {
+		task, err := store.Task(t.Context(), procfleet.TaskID(id))
+		if err != nil {
+			t.Fatalf("task %q: %v", id, err)
+		}
+		v := view{Task: task}
+		for i := range task.Chunks {
+			items, err := store.Chunk(t.Context(), task.ID, i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			v.Chunks = append(v.Chunks, items)
+		}
+		v.Task.Deadline = v.Task.Deadline.Add(-time.Duration(v.Task.CreatedAt.UnixNano()))
+		v.Task.ExpiresAt = v.Task.ExpiresAt.Add(-time.Duration(v.Task.CreatedAt.UnixNano()))
+		v.Task.ID, v.Task.Number, v.Task.CreatedAt = "", 0, time.Time{}
+		return v
+	}
+	for _, shape := range dialect.All() {
+		for _, call := range shape.Calls {
+			if _, ok := call.Use.(dialect.Accept); !ok {
+				continue
+			}
+			body, ok := callBodies[call.Name]
+			if !ok {
+				t.Errorf("no body for %s", call.Name)
+				continue
+			}
+			path := strings.ReplaceAll(call.Paths[0], "{$}", "")
+			credentials := []string{"X-Bkapi-Authorization", `{"bk_app_code":"till"}`}
+			request := d.call(http.MethodPost, path, body, credentials...)
+			event := p.ask(body, append(credentials, "Procfleet-Dialect", call.Name)...)
+			eventID := event.Header.Get("Procfleet-Task")
+			newest, err := store.Tasks(t.Context(), taskstore.TaskQuery{Limit: 2})
+			if err != nil || len(newest) != 2 || string(newest[0].ID) != eventID {
+				t.Fatalf("%s: tasks %v, %v; the reply names %q: %s", call.Name, newest, err, eventID, event.Data)
+			}
+			requestID := string(newest[1].ID)
+			if diff := cmp.Diff(look(requestID), look(eventID), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+				t.Errorf("%s: task of the request (-) and of the event (+):\n%s", call.Name, diff)
+			}
+			if newest[0].Application != "till" {
+				t.Errorf("%s: the application is %q", call.Name, newest[0].Application)
+			}
+			if got, want := event.Header.Get("Procfleet-Status"), fmt.Sprint(request.status); got != want {
+				t.Errorf("%s: status %s, want %s", call.Name, got, want)
+			}
+			if got, want := sameOutcome(t, event.Data, eventID), sameOutcome(t, []byte(request.text), requestID); got != want {
+				t.Errorf("%s: reply %s, want %s", call.Name, got, want)
+			}
+		}
+	}
+	p.drained()
+}
+
+func TestOneKeyIsOneTaskThroughBothDoors(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	p := produce(t, testConfig(t), store)
+	d := openDoor(t, testConfig(t), store, p.Bus)
+	body := nativeBody("0:10.0.0.1")
+	byHTTP := d.call(http.MethodPost, nativePath, body, "Idempotency-Key", "k")
+	if got := p.ask(" "+body, "idempotency-key", "k").Header.Get("Procfleet-Task"); got != byHTTP.body["id"] {
+		t.Errorf("the event made task %q, the request %q", got, byHTTP.body["id"])
+	}
+	first := p.ask(body, "Idempotency-Key", "other").Header.Get("Procfleet-Task")
+	if again := d.call(http.MethodPost, nativePath, body, "Idempotency-Key", "other"); again.body["id"] != first {
+		t.Errorf("the request made task %q, the event %q", again.body["id"], first)
+	}
+	if n := taskCount(t, store); n != 2 {
+		t.Errorf("%d tasks, want 2", n)
+	}
+	for range 2 { // without a key, each message is one operation
+		p.ask(body)
+	}
+	if n := taskCount(t, store); n != 4 {
+		t.Errorf("%d tasks, want 4", n)
+	}
+}
+
+func TestWhatCannotBeAcceptedIsKeptWithTheReason(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	cfg.Limits.Body, cfg.Limits.Items = 10_000, 2
+	store := openStore(t)
+	p := produce(t, cfg, store)
+	good := nativeBody("0:10.0.0.1")
+	p.ask(good, "Idempotency-Key", "used")
+	many := strings.Replace(good, `["0:10.0.0.1"]`, `["0:10.0.0.1","0:10.0.0.2","0:10.0.0.3"]`, 1)
+	n := uint64(0)
+	for _, c := range []struct {
+		name, body   string
+		header       []string
+		code, reason string
+		status       string
+	}{
+		{"not JSON", `{`, nil, "invalid_request", "unexpected end", "400"},
+		{"nothing", ``, nil, "invalid_request", "not a JSON object", "400"},
+		{"invalid", strings.Replace(good, "status", "dance", 1), nil, "invalid_request", "action", "400"},
+		{"unknown dialect", good, []string{"Procfleet-Dialect", "morse"}, "invalid_request", "gse.operate_proc_multi, gse.operate_proc_v2", "400"},
+		{"a call that only asks", good, []string{"Procfleet-Dialect", "native.tasks"}, "invalid_request", "native.tasks", "400"},
+		{"another dialect's body", good, []string{"Procfleet-Dialect", "gse.operate_proc_v2"}, "invalid_request", "hosts", "200"},
+		{"credentials", good, []string{"X-Bkapi-Authorization", "{"}, "invalid_request", "X-Bkapi-Authorization", "400"},
+		{"too many, and a conflict", many[:len(many)-1] + `,"business":"2"}`, []string{"Idempotency-Key", "used"}, "too_large", "3 processes", "413"},
+		{"conflict", strings.Replace(good, "0.1", "0.2", 1), []string{"Idempotency-Key", "used"}, "conflict", "another request", "409"},
+		{"too many", many, nil, "too_large", "divide", "413"},
+		{"too large", good + strings.Repeat(" ", 10_000), nil, "too_large", "10000 bytes", "413"},
+		{"expired", good, []string{"Procfleet-Not-After", "2001-01-01T00:00:00Z"}, "expired", "Procfleet-Not-After", "410"},
+		{"no time", good, []string{"Procfleet-Not-After", "tomorrow"}, "invalid_request", "tomorrow", "400"},
+		{"long key", good, []string{"Idempotency-Key", strings.Repeat("k", 256)}, "invalid_request", "255", "400"},
+		{"a key of ours", good, []string{"Idempotency-Key", "\x00submission/1.1"}, "invalid_request", "control character", "400"},
+	} {
+		n++
+		reply := p.ask(c.body, append(c.header, "Procfleet-Request-Id", "mine", "Nats-Msg-Id", fmt.Sprint("m", n), "X-Own", "kept")...)
+		failed := p.failed(n)
+		switch {
+		case failed.Header.Get("Procfleet-Error-Code") != c.code || !strings.Contains(failed.Header.Get("Procfleet-Error"), c.reason):
+			t.Errorf("%s: kept as %v, want code %s and a reason with %q", c.name, failed.Header, c.code, c.reason)
+		case string(failed.Data) != c.body || failed.Header.Get("X-Own") != "kept" || failed.Header.Get("Procfleet-Msg-Id") != fmt.Sprint("m", n) ||
+			failed.Header.Get("Procfleet-Sequence") != fmt.Sprint(n+1):
+			t.Errorf("%s: kept as %v %.100s", c.name, failed.Header, failed.Data)
+		case reply.Header.Get("Procfleet-Status") != c.status || reply.Header.Get("Procfleet-Task") != "" ||
+			reply.Header.Get("Procfleet-Request-Id") != "mine" || reply.Header.Get("Nats-Msg-Id") != fmt.Sprint("m", n):
+			t.Errorf("%s: replied %v %s", c.name, reply.Header, reply.Data)
+		case !json.Valid(reply.Data):
+			t.Errorf("%s: replied %s", c.name, reply.Data)
+		}
+	}
+	p.drained()
+	if n := taskCount(t, store); n != 1 {
+		t.Errorf("%d tasks, want only the first", n)
+	}
+}
+
+func TestRepliesReachNothingOfOurs(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	p := produce(t, testConfig(t), store)
+	everything, err := p.Conn.SubscribeSync("procfleet.agent.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := []string{
+		"procfleet.agent.0.10-0-0-1", "procfleet.submit", "procfleet", "PROCFLEET.agent.0.x", "procfleet.>",
+		"$JS.API.STREAM.DELETE.PROCFLEET_OPS", "$SYS.REQ", "a.*", ">", "a b", "a\tb", "a..b", ".a", "a.", strings.Repeat("a", 256), "a\x00b",
+	}
+	for n, subject := range bad {
+		p.publish(nativeBody("0:10.0.0.1"), "Procfleet-Reply-To", subject)
+		failed := p.failed(uint64(n) + 1)
+		if !strings.Contains(failed.Header.Get("Procfleet-Error"), "Procfleet-Reply-To") {
+			t.Errorf("%.40q: %s", subject, failed.Header.Get("Procfleet-Error"))
+		}
+	}
+	p.drained()
+	if err := p.Conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, _ := everything.Pending(); n != 0 || taskCount(t, store) != 0 {
+		t.Errorf("%d messages to agents, %d tasks", n, taskCount(t, store))
+	}
+}
+
+// panicky is a store over which a dispatcher panics for one application.
+type panicky struct {
+	*boltstore.Store
+	tries atomic.Int32
+}
+
+func (s *panicky) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	if d.Application == "poison" {
+		s.tries.Add(1)
+		panic("this one kills")
+	}
+	return s.Store.Create(ctx, d)
+}
+
+func TestAPoisonedMessageIsIsolatedAndTheOthersAreNot(t *testing.T) {
+	t.Parallel()
+	store := &panicky{Store: openStore(t)}
+	p := produce(t, testConfig(t), store)
+	p.publish(nativeBody("0:10.0.0.1"), "Authorization", "Bearer poison.x", "Procfleet-Reply-To", "answers.poison")
+	for range 20 {
+		p.publish(nativeBody("0:10.0.0.1"))
+	}
+	failed := p.failed(1)
+	if got := failed.Header.Get("Procfleet-Error-Code"); got != "poisoned" {
+		t.Errorf("kept as %v", failed.Header)
+	}
+	if reply := p.reply(); reply.Header.Get("Procfleet-Status") != "500" {
+		t.Errorf("replied %v %s", reply.Header, reply.Data)
+	}
+	p.drained()
+	if n := store.tries.Load(); n != trusted+maxTrials {
+		t.Errorf("tried %d times, want %d", n, trusted+maxTrials)
+	}
+	if n := taskCount(t, store); n != 20 {
+		t.Errorf("%d tasks, want 20", n)
+	}
+	if n := p.messages(bus.StreamSubmitFailed); n != 1 {
+		t.Errorf("%d failed, want 1", n)
+	}
+}
+
+// absent is a store that is away until it is told to be there.
+type absent struct {
+	*boltstore.Store
+	there atomic.Bool
+	asked atomic.Int32
+}
+
+func (s *absent) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	if !s.there.Load() {
+		s.asked.Add(1)
+		return procfleet.Task{}, false, taskstore.ErrUnavailable
+	}
+	return s.Store.Create(ctx, d)
+}
+
+// However often a message was put off, that does not count against it.
+func TestNothingIsLostWhileTheStoreIsAway(t *testing.T) {
+	t.Parallel()
+	for name, hold := range map[string]time.Duration{"held": time.Hour, "put off": time.Nanosecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := testConfig(t)
+			cfg.Timeouts.Hold = hold
+			store := &absent{Store: openStore(t)}
+			p := produce(t, cfg, store)
+			for range 10 {
+				p.publish(nativeBody("0:10.0.0.1"))
+			}
+			enough := int32(8)
+			if hold < time.Second {
+				enough = 10 * 2 * (trusted + maxTrials)
+			}
+			testenv.Eventually(t, patience, func() bool { return store.asked.Load() >= enough }, "the store was asked often enough")
+			if n := p.waiting(); n != 10 {
+				t.Errorf("%d messages wait, want 10", n)
+			}
+			store.there.Store(true)
+			p.drained()
+			if n := taskCount(t, store); n != 10 || p.messages(bus.StreamSubmitFailed) != 0 {
+				t.Errorf("%d tasks, %d failed; want 10 and 0", n, p.messages(bus.StreamSubmitFailed))
+			}
+		})
+	}
+}
+
+func TestAMessageThatComesAgainIsTheSameTaskAndToldAgain(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	p := produce(t, testConfig(t))
+	var broke atomic.Int32
+	cfg := testConfig(t)
+	cfg.Reached = func(point string) {
+		if point == PointSubmitted && broke.Add(1) <= 3 {
+			panic("accepted, and not acknowledged")
+		}
+	}
+	p.dispatcher(cfg, store)
+	// By the time it is acknowledged it would be too late to accept it.
+	soon := time.Now().Add(time.Hour).Format(time.RFC3339)
+	reply := p.ask(nativeBody("0:10.0.0.1"), "Procfleet-Not-After", soon)
+	p.drained()
+	task := onlyTask(t, store, procfleet.TaskAccepted)
+	if reply.Header.Get("Procfleet-Task") != string(task.ID) || broke.Load() != 4 {
+		t.Errorf("replied %v after %d deliveries; the task is %s", reply.Header, broke.Load(), task.ID)
+	}
+}
+
+func TestAnAcceptedMessageDoesNotExpire(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	s := testSubmitter(t, store, &fakeQueue{})
+	now, err := store.Now(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := s.submit(t.Context(), submission(t, procfleet.ActionStart, 1), terms{key: "k", notAfter: now.Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	past := terms{key: "k", notAfter: now.Add(-time.Hour)}
+	if again, err := s.submit(t.Context(), submission(t, procfleet.ActionStart, 1), past); err != nil || again.ID != first.ID {
+		t.Errorf("the repeat is %s, %v; want %s", again.ID, err, first.ID)
+	}
+	past.key = "other"
+	if _, err := s.submit(t.Context(), submission(t, procfleet.ActionStart, 1), past); !errors.Is(err, taskstore.ErrExpired) {
+		t.Errorf("too late: %v", err)
+	}
+}
+
+// counting counts the tasks that a dispatcher makes.
+type counting struct {
+	*boltstore.Store
+	made atomic.Int32
+}
+
+func (s *counting) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	s.made.Add(1)
+	return s.Store.Create(ctx, d)
+}
+
+func TestDispatchersShareTheWorkAndOneCanGo(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	one, two := &counting{Store: store}, &counting{Store: store}
+	p := produce(t, testConfig(t))
+	cfg := testConfig(t)
+	cfg.Limits.Submissions = 2
+	stop := p.dispatcher(cfg, one)
+	p.dispatcher(cfg, two)
+	published := 0
+	testenv.Eventually(t, patience, func() bool {
+		for range 20 {
+			p.publish(nativeBody("0:10.0.0.1"))
+		}
+		published += 20
+		p.drained()
+		return one.made.Load() > 0 && two.made.Load() > 0
+	}, "both have made tasks")
+	for range 20 {
+		p.publish(nativeBody("0:10.0.0.1"))
+	}
+	stop()
+	p.drained()
+	if n := taskCount(t, store); n != published+20 {
+		t.Errorf("%d tasks, want %d", n, published+20)
+	}
+}
+
+func TestATraceGoesOnFromTheProducer(t *testing.T) {
+	t.Parallel()
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	p := produce(t, testConfig(t), openStore(t))
+	p.ask(nativeBody("0:10.0.0.1"), "traceparent", parent)
+	stream, err := p.JS.Stream(t.Context(), bus.StreamOps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg, err := stream.GetMsg(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := msg.Header.Get("Traceparent"); !strings.Contains(got, "0af7651916cd43dd8448eb211c80319c") {
+		t.Errorf("the chunk travels with %q in %v", got, msg.Header)
+	}
+}
+
+// A message that cannot be understood costs its producer an answer, and
+// nobody else anything.
+func FuzzSubmission(f *testing.F) {
+	f.Add([]byte(nativeBody("0:10.0.0.1")), "native", "key", "answers.a", "2126-11-21T05:35:22Z", "{}")
+	f.Add([]byte(gseBody(0, "10.0.0.1")), "gse.operate_proc_v2", "", "procfleet.agent.0.x", "", "{")
+	f.Add([]byte("\xff"), "\x00", "\n", "$JS.>", "0000-00-00T00:00:00Z", "Bearer .")
+	store, err := boltstore.Open(f.TempDir()+"/store", boltstore.Options{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = store.Close() })
+	cfg := Config{Log: testenv.Silent(), Submissions: new(bus.Bus)}
+	d, err := New(cfg, store, &fakeQueue{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, body []byte, call, key, replyTo, notAfter, credentials string) {
+		e := &delivery{in: d.intake, entrance: d.intake.entrances[nativeCall], log: testenv.Silent(), start: time.Now(), id: "1", s: &bus.Submission{
+			Body: body, Stored: time.Now(), Header: http.Header{
+				"Procfleet-Dialect": {call}, "Idempotency-Key": {key}, "Procfleet-Reply-To": {replyTo},
+				"Procfleet-Not-After": {notAfter}, "Authorization": {credentials}, "X-Bkapi-Authorization": {credentials},
+			},
+		}}
+		_, err := e.accept(t.Context())
+		if err == nil {
+			return
+		}
+		if failure(err).Kind == dialect.Internal {
+			t.Errorf("%v", err)
+		}
+		if _, err := e.entrance.dialect.Fail(failure(err), e.id).JSON(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,138 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+)
+
+// What a stream consists of beside the text of its events.
+const (
+	streamBegin   = "retry: 2000\n\n" // milliseconds until a client comes back
+	streamAlive   = ": still here\n\n"
+	eventSnapshot = "event: snapshot\n"
+	eventProgress = "event: progress\n"
+	eventEnd      = "event: end\n"
+)
+
+// lastWrite is how long a write may go on when the dispatcher stops.
+const lastWrite = time.Second
+
+// watch answers with the events of a task until it is over; ctx is for the
+// time until the stream begins.
+func (e *exchange) watch(ctx context.Context, use dialect.Watch, in *dialect.Request) error {
+	wanted, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	t, err := e.api.watches.join(topicKey{e.call.Name, wanted.Task}, use.Encode)
+	if err != nil {
+		return about(wanted.Task, err)
+	}
+	defer e.api.watches.leave(t)
+	now, err := t.fresh(ctx)
+	if err != nil {
+		return about(wanted.Task, err)
+	}
+	if now.over && now.id == wanted.LastEventID {
+		e.w.Header().Set("Cache-Control", "no-store")
+		e.w.WriteHeader(http.StatusNoContent) // which tells browsers not to come back
+		return nil
+	}
+	s := &stream{
+		w: e.w, control: http.NewResponseController(e.w), patience: e.api.cfg.Timeouts.Watcher,
+		seen: wanted.LastEventID, resumed: now.id == wanted.LastEventID,
+	}
+	s.begin()
+	err = s.run(e.r.Context(), t)
+	if errors.Is(err, os.ErrDeadlineExceeded) && t.hub.life.Err() == nil {
+		e.api.watches.measures.drop(e.r.Context())
+		e.log().WithField("task", wanted.Task).Warn("watcher dropped, it takes nothing")
+	}
+	return nil // whoever went away can be told nothing
+}
+
+// stream is the answer to one watcher.
+type stream struct {
+	w        http.ResponseWriter
+	control  *http.ResponseController
+	patience time.Duration // with one write
+	seen     string        // the id of the event that the watcher has
+	resumed  bool          // it has one of this task: a snapshot is not needed
+}
+
+// begin sends the header. From here on the time limits of a request do not
+// hold: each write has its own.
+func (s *stream) begin() {
+	// A writer that has no deadlines ends no stream either.
+	_ = s.control.SetReadDeadline(time.Time{})
+	header := s.w.Header()
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Accel-Buffering", "no")
+	header.Set("X-Content-Type-Options", "nosniff")
+	s.w.WriteHeader(http.StatusOK)
+}
+
+// run sends what there is to send until the task is over, nothing more can
+// come, the dispatcher stops, or ctx ends. An error is one of writing.
+func (s *stream) run(ctx context.Context, t *topic) error {
+	if err := s.send(streamBegin, nil); err != nil {
+		return err
+	}
+	// A write that waits for a slow reader must not hold up a dispatcher that stops.
+	hurry := context.AfterFunc(t.hub.life, func() { _ = s.control.SetWriteDeadline(time.Now().Add(lastWrite)) })
+	defer hurry()
+	still := time.NewTicker(t.hub.timing.still)
+	defer still.Stop()
+	for {
+		newest, news, ended := t.newest()
+		if newest.id != s.seen {
+			if err := s.send(s.name(newest), newest.text); err != nil {
+				return err
+			}
+			s.seen, s.resumed = newest.id, true
+		}
+		if newest.over || ended {
+			return nil
+		}
+		select {
+		case <-news:
+		case <-still.C:
+			if err := s.send(streamAlive, nil); err != nil {
+				return err
+			}
+		case <-t.hub.life.Done():
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (s *stream) name(e *event) string {
+	switch {
+	case e.over:
+		return eventEnd
+	case s.resumed:
+		return eventProgress
+	}
+	return eventSnapshot
+}
+
+// send writes and flushes. The deadline stays for what the server writes when
+// the stream ends.
+func (s *stream) send(head string, text []byte) error {
+	_ = s.control.SetWriteDeadline(time.Now().Add(s.patience))
+	if _, err := s.w.Write([]byte(head)); err != nil {
+		return err
+	}
+	if _, err := s.w.Write(text); err != nil {
+		return err
+	}
+	return s.control.Flush()
+}

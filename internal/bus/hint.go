@@ -1,0 +1,116 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/procfleet/procfleet"
+)
+
+// hintOver is the body of the hint that a task is over; all others are empty.
+const hintOver = "over"
+
+// Hint tells whoever follows the task that it changed, or that it is over. It
+// only writes into the connection's buffer, and costs next to nothing when
+// nobody follows. It may be lost; what it hints at is in the task store.
+func (b *Bus) Hint(id procfleet.TaskID, over bool) error {
+	n, err := id.Number()
+	if err != nil {
+		return err
+	}
+	var body []byte
+	if over {
+		body = []byte(hintOver)
+	}
+	if err := b.hints.conn.Publish(hintSubject(n), body); err != nil {
+		return publishError("hint", err)
+	}
+	return nil
+}
+
+// Follow calls hinted for every hint about a task, from one goroutine for all
+// tasks, so hinted must not block. It returns when the server knows, for which
+// it waits up to a second; without a server it returns at once, and hints come
+// when the server is back. The caller calls stop once; hinted is not called
+// afterwards, but for a call that has begun.
+func (b *Bus) Follow(ctx context.Context, id procfleet.TaskID, hinted func(over bool)) (stop func(), err error) {
+	n, err := id.Number()
+	if err != nil {
+		return nil, err
+	}
+	sub, err := b.hints.add(hintSubject(n), hinted)
+	if err != nil {
+		return nil, fmt.Errorf("follow task %s: %w", id, err)
+	}
+	if b.hints.conn.IsConnected() {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_ = b.hints.conn.FlushWithContext(ctx) // late is as good as lost, which followers expect
+	}
+	return func() { b.hints.remove(sub) }, nil
+}
+
+// listener hears the hints of every task that is followed: a subscription for
+// each, but one goroutine for all, which runs while there are any.
+type listener struct {
+	conn *nats.Conn
+
+	mu       sync.Mutex
+	hinted   map[*nats.Subscription]func(over bool)
+	arriving chan *nats.Msg
+	quit     chan struct{}
+}
+
+// hintRoom is how many hints may wait; more are lost.
+const hintRoom = 4096
+
+func (l *listener) add(subject string, hinted func(over bool)) (*nats.Subscription, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.hinted) == 0 {
+		l.arriving, l.quit = make(chan *nats.Msg, hintRoom), make(chan struct{})
+	}
+	sub, err := l.conn.ChanSubscribe(subject, l.arriving)
+	if err != nil {
+		return nil, err
+	}
+	if len(l.hinted) == 0 {
+		l.hinted = make(map[*nats.Subscription]func(bool))
+		go l.run(l.arriving, l.quit)
+	}
+	l.hinted[sub] = hinted
+	return sub, nil
+}
+
+func (l *listener) remove(sub *nats.Subscription) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.hinted, sub)
+	_ = sub.Unsubscribe() // fails when the connection is closed, and the subscription with it
+	if len(l.hinted) == 0 {
+		close(l.quit)
+	}
+}
+
+func (l *listener) run(arriving <-chan *nats.Msg, quit <-chan struct{}) {
+	for {
+		select {
+		case <-quit:
+			return
+		case msg := <-arriving:
+			if hinted := l.of(msg.Sub); hinted != nil {
+				hinted(string(msg.Data) == hintOver)
+			}
+		}
+	}
+}
+
+func (l *listener) of(sub *nats.Subscription) func(over bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.hinted[sub]
+}

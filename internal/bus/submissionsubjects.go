@@ -1,0 +1,81 @@
+package bus
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	subjectSubmit       = "procfleet.submit"
+	subjectSubmitFailed = "procfleet.submit.failed"
+
+	submitConsumer = "dispatchers"
+	// submitAckPending bounds what all dispatchers together hold or have put
+	// off; beyond it nothing is delivered until some of that is finished.
+	submitAckPending = 1024
+
+	failedAge = 7 * 24 * time.Hour
+	// failedDuplicates covers a repeat after the death of a dispatcher and
+	// the start of another.
+	failedDuplicates = 10 * time.Minute
+	trialsAge        = 7 * 24 * time.Hour
+
+	// failedRoom is what the headers of a failure may add to a message.
+	failedRoom = 16 << 10
+	// maxReply bounds a reply subject in bytes.
+	maxReply = 255
+)
+
+// submissionStreams are the streams of what producers publish. A server
+// takes messages of up to payload bytes; what is stored here must fit into a
+// message with the reason of its failure as well.
+func submissionStreams(o Options, payload int64) []jetstream.StreamConfig {
+	submit := jetstream.StreamConfig{
+		Name: StreamSubmit, Subjects: []string{subjectSubmit}, MaxBytes: o.SubmitMaxBytes,
+		Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew,
+		Duplicates: opsDuplicates, Replicas: o.Replicas,
+	}
+	if payload > 2*failedRoom {
+		submit.MaxMsgSize = int32(min(payload-failedRoom, 1<<30))
+	}
+	return []jetstream.StreamConfig{submit, {
+		Name: StreamSubmitFailed, Subjects: []string{subjectSubmitFailed}, MaxBytes: o.SubmitFailedMaxBytes,
+		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: failedAge,
+		Duplicates: failedDuplicates, Replicas: o.Replicas,
+	}, {
+		Name: StreamSubmitTrials, Subjects: []string{"procfleet.submit.trial.*"},
+		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: trialsAge, MaxMsgsPerSubject: 1,
+		Duplicates: noDuplicates, Replicas: o.Replicas,
+	}}
+}
+
+// CheckReplySubject says why a subject that a producer named may not get a
+// reply. Below procfleet. are commands to agents, below $ those to the server:
+// whoever may publish submissions must not reach them through a dispatcher.
+func CheckReplySubject(subject string) error {
+	switch {
+	case len(subject) > maxReply:
+		return fmt.Errorf("is longer than %d bytes", maxReply)
+	case !utf8.ValidString(subject):
+		return errors.New("is not valid UTF-8")
+	case strings.ContainsFunc(subject, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }):
+		return errors.New("has a space in it")
+	case strings.ContainsAny(subject, "*>"):
+		return errors.New("has a wildcard in it")
+	}
+	tokens := strings.Split(subject, ".")
+	if slices.Contains(tokens, "") {
+		return errors.New("has an empty part; a subject is words with dots between them")
+	}
+	if strings.EqualFold(tokens[0], "procfleet") || strings.HasPrefix(tokens[0], "$") {
+		return fmt.Errorf("is below %s, which is not for replies", tokens[0])
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package telemetry
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+)
+
+// gate lets spans into the SDK's batcher as long as there is room, and counts
+// those that are lost, which the batcher does not tell. Ending a span never
+// waits.
+type gate struct {
+	sdktrace.SpanProcessor // the batcher
+	log                    logrus.FieldLogger
+
+	waiting  atomic.Int64 // let in, not handed to the collector yet
+	silent   atomic.Int64 // until when nothing more is logged, Unix nanoseconds
+	lost     atomic.Int64 // since the last line
+	exported metric.Int64Counter
+	dropped  metric.Int64Counter
+}
+
+// Why spans were dropped.
+var (
+	droppedFull  = metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", "full")))
+	droppedError = metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", "refused")))
+)
+
+func newGate(exporter sdktrace.SpanExporter, cfg *TraceConfig) (*gate, error) {
+	g := &gate{log: cfg.Log}
+	var err error
+	if g.exported, err = cfg.Meter.Int64Counter("procfleet_trace_exported_spans",
+		metric.WithDescription("Spans that the collector took.")); err != nil {
+		return nil, fmt.Errorf("trace metrics: %w", err)
+	}
+	if g.dropped, err = cfg.Meter.Int64Counter("procfleet_trace_dropped_spans",
+		metric.WithDescription("Spans that were lost, because too many waited (full) or the collector was away or refused them (refused).")); err != nil {
+		return nil, fmt.Errorf("trace metrics: %w", err)
+	}
+	g.exported.Add(context.Background(), 0)
+	g.dropped.Add(context.Background(), 0, droppedFull)
+	g.dropped.Add(context.Background(), 0, droppedError)
+	g.SpanProcessor = sdktrace.NewBatchSpanProcessor(&sender{exporter, g}, sdktrace.WithMaxQueueSize(maxQueued),
+		sdktrace.WithMaxExportBatchSize(maxBatch), sdktrace.WithBatchTimeout(exportPause), sdktrace.WithExportTimeout(exportTimeout))
+	return g, nil
+}
+
+// OnEnd implements [sdktrace.SpanProcessor].
+func (g *gate) OnEnd(span sdktrace.ReadOnlySpan) {
+	if !span.SpanContext().IsSampled() {
+		return
+	}
+	if g.waiting.Add(1) > maxQueued {
+		g.waiting.Add(-1)
+		g.drop(1, droppedFull, nil)
+		return
+	}
+	g.SpanProcessor.OnEnd(span)
+}
+
+// sender counts what the batcher hands to the collector.
+type sender struct {
+	sdktrace.SpanExporter
+	gate *gate
+}
+
+// ExportSpans implements [sdktrace.SpanExporter].
+func (s *sender) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	err := s.SpanExporter.ExportSpans(ctx, spans)
+	s.gate.waiting.Add(-int64(len(spans)))
+	if err != nil {
+		s.gate.drop(len(spans), droppedError, err)
+		return nil // it is told; the batcher would log it once more
+	}
+	s.gate.exported.Add(context.WithoutCancel(ctx), int64(len(spans)))
+	return nil
+}
+
+// drop counts lost spans.
+func (g *gate) drop(n int, why metric.AddOption, cause error) {
+	g.dropped.Add(context.Background(), int64(n), why)
+	g.lost.Add(int64(n))
+	g.trouble(cause)
+}
+
+// quiet is how long nothing is logged after a line.
+const quiet = time.Minute
+
+// trouble logs what is wrong with telemetry, once in a while.
+func (g *gate) trouble(cause error) {
+	now := time.Now().UnixNano()
+	until := g.silent.Load()
+	if now < until || !g.silent.CompareAndSwap(until, now+int64(quiet)) {
+		return
+	}
+	log := g.log.WithField("dropped", g.lost.Swap(0))
+	if cause != nil {
+		log = log.WithError(cause)
+	}
+	log.Warn("traces are not taken; the work goes on without them")
+}

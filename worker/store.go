@@ -1,0 +1,84 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/tracecontext"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// watched times every call to a store and makes it a span where a task's
+// trace is recorded.
+type watched struct {
+	Store
+	metrics *metrics
+	tracer  trace.Tracer
+}
+
+// call begins a call; done is told its error.
+func (w *watched) call(ctx context.Context, call storeCall) (_ context.Context, done func(error)) {
+	began := time.Now()
+	ctx, span := tracecontext.Start(ctx, w.tracer, "store "+string(call), trace.WithSpanKind(trace.SpanKindClient))
+	return ctx, func(err error) {
+		w.metrics.storeTime(ctx, call, time.Since(began))
+		tracecontext.End(span, err)
+	}
+}
+
+func (w *watched) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (b taskstore.Begun, err error) {
+	ctx, done := w.call(ctx, callBegin)
+	defer func() { done(err) }()
+	return w.Store.Begin(ctx, id, chunk)
+}
+
+func (w *watched) Delivered(ctx context.Context, id procfleet.TaskID, chunk int, items []int, finished bool) (err error) {
+	ctx, done := w.call(ctx, callDelivered)
+	defer func() { done(err) }()
+	return w.Store.Delivered(ctx, id, chunk, items, finished)
+}
+
+func (w *watched) Record(ctx context.Context, batches []taskstore.Batch) (r []taskstore.Recorded, err error) {
+	ctx, done := w.call(ctx, callRecord)
+	defer func() { done(err) }()
+	return w.Store.Record(ctx, batches)
+}
+
+func (w *watched) Task(ctx context.Context, id procfleet.TaskID) (t procfleet.Task, err error) {
+	ctx, done := w.call(ctx, callTask)
+	defer func() { done(err) }()
+	return w.Store.Task(ctx, id)
+}
+
+func (w *watched) Results(ctx context.Context, id procfleet.TaskID, q taskstore.ResultQuery) (page []procfleet.ItemResult, next string, err error) {
+	ctx, done := w.call(ctx, callResults)
+	defer func() { done(err) }()
+	return w.Store.Results(ctx, id, q)
+}
+
+func (w *watched) Presences(ctx context.Context, hosts []procfleet.Host) (ps []taskstore.Presence, err error) {
+	ctx, done := w.call(ctx, callPresences)
+	defer func() { done(err) }()
+	return w.Store.Presences(ctx, hosts)
+}
+
+func (w *watched) Announce(ctx context.Context, as []taskstore.Announcement) (err error) {
+	ctx, done := w.call(ctx, callAnnounce)
+	defer func() { done(err) }()
+	return w.Store.Announce(ctx, as)
+}
+
+func (w *watched) Due(ctx context.Context, shard, limit int) (ids []procfleet.TaskID, err error) {
+	ctx, done := w.call(ctx, callDue)
+	defer func() { done(err) }()
+	return w.Store.Due(ctx, shard, limit)
+}
+
+func (w *watched) Notified(ctx context.Context, id procfleet.TaskID) (err error) {
+	ctx, done := w.call(ctx, callNotified)
+	defer func() { done(err) }()
+	return w.Store.Notified(ctx, id)
+}
