@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/procfleet/procfleet/cmd/internal/agentcmd"
+	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/internal/lifecycle"
 )
@@ -43,7 +44,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 0
 	}
 	fmt.Fprintln(stderr, "procfleet-agent:", err)
-	if errors.Is(err, agentcmd.ErrUsage) {
+	if errors.Is(err, settings.ErrUsage) {
 		return exitUsage
 	}
 	return exitFailed
@@ -61,12 +62,7 @@ Every flag can also be given as an environment variable: --agent-id as PROCFLEET
 or in a YAML file of flag names and values, named by --config. A flag counts before the
 environment, the environment before the file.`
 	cmd.Flags().String(settings.Flag, "", "YAML file of flag names and values")
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w (%w)", err, agentcmd.ErrUsage) })
-	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
-		if err := settings.Fill(cmd); err != nil {
-			return fmt.Errorf("%w (%w)", err, agentcmd.ErrUsage)
-		}
-		return nil
-	}
+	cmd.AddCommand(daemon.Healthcheck("procfleet-agent", "http://127.0.0.1:9090/readyz"))
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w (%w)", err, settings.ErrUsage) })
 	return cmd
 }

@@ -21,6 +21,7 @@ func TestWrongUsageSaysWhatToDo(t *testing.T) {
 		{args: []string{"--ip", "10.0.0.1", "--nats", "nats://a b"}, want: "--nats"},
 		{args: []string{"--nonsense"}, want: "--nonsense"},
 		{args: []string{"surplus"}, want: "surplus"},
+		{args: []string{"healthcheck", "http://127.0.0.1:1/", "surplus"}, want: "one URL"},
 		{env: [2]string{"PROCFLEET_CLOUD", "x"}, want: "PROCFLEET_CLOUD"},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {

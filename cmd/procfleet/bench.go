@@ -1,57 +1,135 @@
 package main
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
-	"github.com/procfleet/procfleet/cmd/internal/fanout"
+	"github.com/procfleet/procfleet/cmd/internal/bench"
+	"github.com/procfleet/procfleet/cmd/internal/daemon"
 )
 
 func newBench() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "bench",
-		Short:   "Measure this machine",
+		Use:   "bench",
+		Short: "Measure this machine",
+		Long: `Measure the system against the floor that this machine's NATS and Redis set, in the same run. Dispatcher,
+worker and agents are processes of this program; NATS and Redis are those of --nats and --redis, which
+should have nothing else to do, or started with --start. Tables are written in Markdown.`,
 		Example: "  procfleet bench fanout --start --hosts 1000,10000",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE:    nameACommand,
 	}
-	cmd.AddCommand(newBenchFanout())
+	cmd.AddCommand(newBenchFanout(), newBenchSmall(), newBenchAccept(), newBenchPoll())
+	return cmd
+}
+
+// measurement is a benchmark with its settings.
+type measurement interface {
+	Validate() error
+	Run(ctx context.Context) (bench.Report, error)
+}
+
+// benchCommand gives a command what all benchmarks share: the flags of cfg,
+// and its run, which is m's.
+func benchCommand(cmd *cobra.Command, runs int, cfg *bench.Config, m measurement) *cobra.Command {
+	var logs daemon.Logs
+	var file string
+	cmd.Args = usageArgs(cobra.NoArgs)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		log, err := logs.Logger(cmd.ErrOrStderr())
+		if err != nil {
+			return usageError("%w", err)
+		}
+		cfg.Log = log
+		if err := m.Validate(); err != nil {
+			return usageError("%w", err)
+		}
+		report, err := m.Run(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if file != "" {
+			if err := report.JSON(file); err != nil {
+				return err
+			}
+		}
+		return report.Markdown(cmd.OutOrStdout())
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&cfg.Runs, "runs", runs, "times that everything is measured; tables show medians")
+	flags.BoolVar(&cfg.Start, "start", false, "start redis-server (from PATH) and NATS for the time of the benchmark")
+	flags.StringVar(&file, "json", "", "file for the tables as JSON")
+	natsFlag(flags, &cfg.NATS)
+	redisFlag(flags, &cfg.Redis)
+	logs.Register(flags)
+	flags.Lookup("log-level").DefValue = "warn"
+	logs.Level = "warn"
 	return cmd
 }
 
 func newBenchFanout() *cobra.Command {
-	var cfg fanout.Config
-	var logs logFlags
-	cmd := &cobra.Command{
+	m := &bench.Fanout{}
+	cmd := benchCommand(&cobra.Command{
 		Use:   "fanout",
-		Short: "Measure one task on many hosts against the floor that NATS and Redis set",
+		Short: "Measure one task on many hosts",
 		Long: `Measure one status task on N simulated hosts, from POST to "finished" in Redis, and, in the same run,
 the floor: N bare NATS request/replies on N subjects, N bare JetStream publishes with a message id,
 N messages pulled and acknowledged in batches, N results through one deduplicating Redis script in
-batches of 500. Dispatcher, worker and agents are processes of this program; NATS and Redis are those
-of --nats and --redis, which should have nothing else to do, or started with --start.`,
+batches of 500.`,
 		Example: `  procfleet bench fanout --start --hosts 1000,10000
+  procfleet bench fanout --start --hosts 5000 --connections 5000
   procfleet bench fanout --nats nats://127.0.0.1:4222 --redis redis://127.0.0.1:6379/0 --runs 9`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := logs.logger(cmd.ErrOrStderr())
-			if err != nil {
-				return err
-			}
-			cfg.Log, cfg.Out = log, cmd.OutOrStdout()
-			if err := cfg.Validate(); err != nil {
-				return usageError("%w", err)
-			}
-			return fanout.Run(cmd.Context(), cfg)
-		},
-	}
+	}, 5, &m.Config, m)
+	cmd.Flags().IntSliceVar(&m.Hosts, "hosts", []int{1000, 10000}, "numbers of hosts, separated by commas")
+	cmd.Flags().IntVar(&m.Connections, "connections", 0, "connections to NATS that the agents share; 0 is 8, more than hosts one each")
+	return cmd
+}
+
+func newBenchSmall() *cobra.Command {
+	m := &bench.Small{}
+	cmd := benchCommand(&cobra.Command{
+		Use:   "small",
+		Short: "Measure tasks on one host each",
+		Long: `Measure how many status tasks on one simulated host each are accepted and finished per second, and how
+long a single one takes while nothing else happens and, with --beside, while a task on many hosts runs.
+The end of a task is when its event arrives, which is sent after the task is finished in Redis.`,
+		Example: `  procfleet bench small --start
+  procfleet bench small --start --tasks 1000 --beside 100000`,
+	}, 3, &m.Config, m)
 	flags := cmd.Flags()
-	flags.IntSliceVar(&cfg.Hosts, "hosts", []int{1000, 10000}, "numbers of hosts, separated by commas")
-	flags.IntVar(&cfg.Runs, "runs", 5, "times that everything is measured; the table shows medians")
-	flags.BoolVar(&cfg.Start, "start", false, "start redis-server (from PATH) and NATS for the time of the benchmark")
-	natsFlag(flags, &cfg.NATS)
-	redisFlag(flags, &cfg.Redis)
-	logs.register(flags)
-	flags.Lookup("log-level").DefValue = "warn"
-	logs.level = "warn"
+	flags.IntVar(&m.Tasks, "tasks", 20000, "tasks of each run")
+	flags.IntVar(&m.InFlight, "in-flight", 256, "tasks between POST and end at a time, each on a connection of its own")
+	flags.IntVar(&m.Agents, "agents", 1000, "simulated agents over which the tasks are spread")
+	flags.IntVar(&m.Samples, "samples", 200, "single tasks whose time is taken")
+	flags.IntVar(&m.Beside, "beside", 0, "hosts of a big task beside which single tasks are measured too")
+	return cmd
+}
+
+func newBenchAccept() *cobra.Command {
+	m := &bench.Accept{}
+	cmd := benchCommand(&cobra.Command{
+		Use:   "accept",
+		Short: "Measure how long accepting takes",
+		Long: `Measure the time from POST to id of status tasks, against the bytes of the request written to Redis and one
+acknowledged JetStream publish for each 256 hosts. The system is idle again before each submission.`,
+		Example: "  procfleet bench accept --start --hosts 1,10000,100000",
+	}, 5, &m.Config, m)
+	cmd.Flags().IntSliceVar(&m.Hosts, "hosts", []int{1, 10000, 100000}, "numbers of hosts, separated by commas")
+	cmd.Flags().IntVar(&m.Samples, "samples", 200, "submissions on one host; those on more are measured --runs times")
+	return cmd
+}
+
+func newBenchPoll() *cobra.Command {
+	m := &bench.Poll{}
+	cmd := benchCommand(&cobra.Command{
+		Use:   "poll",
+		Short: "Measure reading of counters and results",
+		Long: `Measure how long it takes to read the counters, a page of up to 1,000 results, and the whole result map of
+finished tasks, against a bare HTTP server that gets as many bytes from Redis with one GET.`,
+		Example: "  procfleet bench poll --start --items 1,10000,100000",
+	}, 9, &m.Config, m)
+	cmd.Flags().IntSliceVar(&m.Items, "items", []int{1, 10000, 100000}, "sizes of the tasks that are read, separated by commas")
+	cmd.Flags().IntVar(&m.Samples, "samples", 200, "reads of counters and of a page; whole maps are read --runs times")
 	return cmd
 }

@@ -25,14 +25,15 @@ type backends struct {
 	store taskstore.Store
 	// natsConfig opens further connections to the same servers.
 	natsConfig natsconn.Config
+	streams    bus.Options
 
 	stopKeeping func() // ends keepStreams and waits for it
 }
 
 // connectBus connects to NATS and waits, until ctx ends, for the streams to be
 // there: roles and servers start in any order.
-func connectBus(ctx context.Context, cfg natsconn.Config) (*backends, error) {
-	b := &backends{natsConfig: cfg}
+func connectBus(ctx context.Context, cfg natsconn.Config, streams bus.Options) (*backends, error) {
+	b := &backends{natsConfig: cfg, streams: streams}
 	reconnected := make(chan struct{}, 1)
 	cfg.OnReconnect = func() {
 		select {
@@ -42,7 +43,7 @@ func connectBus(ctx context.Context, cfg natsconn.Config) (*backends, error) {
 	}
 	var err error
 	if b.conn, err = natsconn.Connect(cfg); err != nil {
-		return nil, usageError("--nats: %w", err)
+		return nil, fmt.Errorf("--nats: %w", err)
 	}
 	if b.js, err = natsconn.JetStream(b.conn); err != nil {
 		b.conn.Close()
@@ -61,7 +62,7 @@ func (b *backends) ensure(ctx context.Context, log logrus.FieldLogger) error {
 	if err := b.awaitConnection(ctx); err != nil {
 		return err
 	}
-	return patiently(ctx, log, "waiting for JetStream", func() error { return bus.Ensure(ctx, b.js, bus.Options{}) })
+	return patiently(ctx, log, "waiting for JetStream", func() error { return bus.Ensure(ctx, b.js, b.streams) })
 }
 
 // awaitConnection waits for the first connection, or the next one, of which
@@ -100,9 +101,9 @@ func (b *backends) keepStreams(ctx context.Context, reconnected <-chan struct{},
 }
 
 // openRedis adds the Redis store, for which it waits until ctx ends.
-func (b *backends) openRedis(ctx context.Context, url string, log logrus.FieldLogger) error {
-	return patiently(ctx, log, "waiting for Redis", func() error {
-		store, err := redisstore.Open(ctx, redisstore.Options{URL: url, Log: log})
+func (b *backends) openRedis(ctx context.Context, opt redisstore.Options) error {
+	return patiently(ctx, opt.Log, "waiting for Redis", func() error {
+		store, err := redisstore.Open(ctx, opt)
 		if err == nil {
 			b.store = store
 		}
@@ -121,15 +122,16 @@ func (b *backends) close(log logrus.FieldLogger) {
 	b.conn.Close()
 }
 
-// ready is what /readyz of a dispatcher asks.
+// ready is what /readyz of a dispatcher asks. It names everything that is away.
 func (b *backends) ready(ctx context.Context) error {
-	if _, err := b.store.Now(ctx); err != nil {
-		return err
-	}
+	var errs []error
 	if !b.conn.IsConnected() {
-		return errors.New("not connected to NATS")
+		errs = append(errs, errors.New("not connected to NATS"))
 	}
-	return nil
+	if _, err := b.store.Now(ctx); err != nil {
+		errs = append(errs, fmt.Errorf("the task store does not answer: %w", err))
+	}
+	return errors.Join(errs...)
 }
 
 // patiently repeats try while it fails for want of a server. It returns the

@@ -2,68 +2,91 @@ package main
 
 import (
 	"context"
+	"time"
 
-	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
+	"github.com/procfleet/procfleet/cmd/internal/daemon"
+	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/dispatcher"
 	"github.com/procfleet/procfleet/internal/crashpoint"
 	"github.com/procfleet/procfleet/internal/natsconn"
-	"github.com/procfleet/procfleet/internal/telemetry"
 )
 
+// dispatcherFlags are the flags of `dispatcher`.
+type dispatcherFlags struct {
+	daemon.Flags
+	backendFlags
+	doorFlags
+	traces      traceFlags
+	drain       time.Duration
+	submissions bool
+}
+
 func newDispatcher() *cobra.Command {
-	var cfg dispatcher.Config
-	var natsURL, redisURL string
-	var logs logFlags
+	var f dispatcherFlags
 	cmd := &cobra.Command{
 		Use:     "dispatcher",
 		Short:   "Accept operations over HTTP and answer queries; start as many as you like",
 		Example: "  procfleet dispatcher --http 127.0.0.1:8080 --nats nats://127.0.0.1:4222 --redis redis://127.0.0.1:6379/0",
 		Args:    usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := logs.logger(cmd.ErrOrStderr())
-			if err != nil {
-				return err
-			}
-			if err := cfg.WithDefaults().Validate(); err != nil {
-				return usageError("%w", err)
-			}
-			return unlessStopped(cmd.Context(), runDispatcher(cmd.Context(), cfg, natsURL, redisURL, log))
-		},
 	}
 	flags := cmd.Flags()
-	httpFlags(flags, &cfg.Listen, &cfg.AllowUnauthenticated)
-	natsFlag(flags, &natsURL)
-	redisFlag(flags, &redisURL)
-	logs.register(flags)
-	return cmd
+	f.doorFlags.register(flags)
+	natsFlag(flags, &f.nats)
+	redisFlag(flags, &f.redis)
+	f.registerRest(flags)
+	flags.BoolVar(&f.submissions, "submissions", true, "also accept what producers publish on NATS to procfleet.submit")
+	f.traces.register(flags)
+	drainFlag(flags, &f.drain, dispatcher.Config{}.WithDefaults().Timeouts.Drain, "requests")
+	return daemon.Command(cmd, &f.Flags, daemon.Role{
+		Check: f.check,
+		Run:   func(ctx context.Context, p *daemon.Process) error { return unlessStopped(ctx, f.run(ctx, p)) },
+	})
 }
 
-func runDispatcher(ctx context.Context, cfg dispatcher.Config, natsURL, redisURL string, log logrus.FieldLogger) error {
-	listener, err := listen(ctx, "--http", cfg.Listen)
+func (f *dispatcherFlags) check(s *settings.Settings) {
+	f.doorFlags.check(s)
+	f.backendFlags.check(s)
+	f.traces.check(s)
+	s.AtLeast(1, "drain")
+}
+
+func (f *dispatcherFlags) run(ctx context.Context, p *daemon.Process) error {
+	collectLater()
+	listener, err := daemon.Listen(ctx, "--http", f.listen)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = listener.Close() }() // in case nobody serves it
-	metrics, err := telemetry.NewMetrics()
+	with, err := f.traces.open(ctx, "procfleet-dispatcher", p)
 	if err != nil {
 		return err
 	}
-	back, err := connectBus(ctx, natsconn.Config{URL: natsURL, Name: "dispatcher", Log: log})
+	defer with.Close()
+	p.WaitFor("NATS")
+	back, err := connectBus(ctx, natsconn.Config{URL: f.nats, Name: "dispatcher", Log: p.Log}, f.streams())
 	if err != nil {
 		return err
 	}
-	defer back.close(log)
-	if err := back.openRedis(ctx, redisURL, log); err != nil {
+	defer back.close(p.Log)
+	p.WaitFor("Redis")
+	if err := back.openRedis(ctx, f.redisOptions(p.Log)); err != nil {
 		return err
 	}
-	cfg.Listener = listener
-	cfg.Log, cfg.Meter, cfg.Metrics = log, metrics.Meter("dispatcher"), metrics.Handler()
+	cfg := f.config()
+	cfg.Listener, cfg.Timeouts.Drain = listener, f.drain
+	cfg.Log, cfg.Meter, cfg.Metrics = p.Log, p.Metrics.Meter("dispatcher"), p.Metrics.Handler()
+	cfg.Tracer = with.Tracer("dispatcher")
+	cfg.Hints = back.bus
 	cfg.Ready, cfg.Reached = back.ready, crashpoint.FromEnv()
+	if f.submissions {
+		cfg.Submissions = back.bus
+	}
 	d, err := dispatcher.New(cfg, back.store, back.bus)
 	if err != nil {
 		return err
 	}
+	p.ReadyWhen(back.ready)
 	return d.Run(ctx)
 }

@@ -1,8 +1,8 @@
 // Command procfleet operates processes on fleets of hosts. Each file of this
 // package is one subcommand: it translates flags into the Config of the role
 // or client that does the work, runs it, and turns the outcome into an exit
-// code: 0 fine, 1 failed, 2 wrong usage; `op --wait` has 3 when some host
-// failed.
+// code: 0 fine, 1 failed, 2 wrong usage; `op --wait` and `task watch` have 3
+// when some host failed.
 package main
 
 import (
@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/procfleet/procfleet/cmd/internal/agentcmd"
+	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/internal/lifecycle"
 )
@@ -38,10 +39,10 @@ func main() {
 }
 
 // errUsage is wrapped by errors of how the command was called.
-var errUsage = agentcmd.ErrUsage
+var errUsage = settings.ErrUsage
 
-// errHostsFailed ends `op --wait` when the task is finished but not every
-// host did what was asked; the output has said so already.
+// errHostsFailed ends `op --wait` and `task watch` when the task is finished
+// but not every host did what was asked; the output has said so already.
 var errHostsFailed = errors.New("some hosts failed")
 
 func usageError(format string, args ...any) error {
@@ -61,6 +62,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitHostsFailed
 	}
 	fmt.Fprintln(stderr, "procfleet:", err)
+	if text := advice(err); text != "" {
+		fmt.Fprintln(stderr, " ", text)
+	}
 	if errors.Is(err, errUsage) {
 		return exitUsage
 	}
@@ -83,10 +87,7 @@ environment, the environment before the file.`,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			if err := settings.Fill(cmd); err != nil {
-				return usageError("%w", err)
-			}
-			return nil
+			return settings.Fill(cmd)
 		},
 		RunE: nameACommand,
 	}
@@ -95,6 +96,7 @@ environment, the environment before the file.`,
 	root.AddCommand(
 		newUp(), newDispatcher(), newWorker(), agentcmd.New(version),
 		newOp(), newTask(), newSimulate(), newBench(), newVersion(), newDemoProcess(), newNATSServer(),
+		daemon.Healthcheck("procfleet", "http://127.0.0.1:8080/readyz"),
 	)
 	return root
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net"
@@ -18,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/procfleet/procfleet"
-	"github.com/procfleet/procfleet/cmd/internal/apiclient"
+	"github.com/procfleet/procfleet/client"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
@@ -28,8 +29,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func task(state string, items, failed, succeeded int) apiclient.Task {
-	return apiclient.Task{State: state, Items: items, Counts: procfleet.Counts{
+func task(state procfleet.TaskState, items, failed, succeeded int) client.Task {
+	return client.Task{State: state, Items: items, Counts: procfleet.Counts{
 		procfleet.StateFailed: failed, procfleet.StateSucceeded: succeeded, procfleet.StatePending: items - failed - succeeded,
 	}}
 }
@@ -80,6 +81,7 @@ func TestWrongUsageEndsWith2AndPointsToHelp(t *testing.T) {
 		"a bad host":             {"op", "start", "--host", "10.0.0.1", "-f", "testdata/spec.yaml"},
 		"a misspelt spec":        {"op", "start", host, "-f", "testdata/misspelt.yaml"},
 		"a bad server":           {"task", "list", "--server", "localhost"},
+		"a bad token":            {"task", "list", "--token", "a\nb"},
 		"a bad state":            {"task", "results", "x", "--state", "sad"},
 		"off loopback":           {"up", "--http", "0.0.0.0:8080"},
 		"no host part":           {"up", "--http", ":8080"},
@@ -91,6 +93,7 @@ func TestWrongUsageEndsWith2AndPointsToHelp(t *testing.T) {
 		"agent without address":  {"agent"},
 		"an impossible fleet":    {"simulate", "--agents", "0"},
 		"a bench of nothing":     {"bench", "fanout", "--runs", "0"},
+		"no task at a time":      {"bench", "small", "--in-flight", "0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -158,7 +161,7 @@ func TestHostsFileHasCommentsAndEachHostOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(hosts, " "); got != "3:fd00::1 0:10.0.0.1 0:10.0.0.2" {
+	if got := fmt.Sprint(hosts); got != "[3:fd00::1 0:10.0.0.1 0:10.0.0.2]" {
 		t.Errorf("hosts %s", got)
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/internal/natsembed"
 )
 
@@ -12,7 +13,7 @@ import (
 // on machines without a nats-server.
 func newNATSServer() *cobra.Command {
 	var cfg natsembed.Config
-	var logs logFlags
+	var logs daemon.Logs
 	cmd := &cobra.Command{
 		Use:     "nats-server",
 		Short:   "The embedded NATS as a process of its own",
@@ -20,12 +21,12 @@ func newNATSServer() *cobra.Command {
 		Hidden:  true,
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := refuseExposed("--listen", cfg.Listen, false); err != nil {
-				return err
+			if err := daemon.RefuseExposed(cfg.Listen, false); err != nil {
+				return usageError("--listen: %w", err)
 			}
-			log, err := logs.logger(cmd.ErrOrStderr())
+			log, err := logs.Logger(cmd.ErrOrStderr())
 			if err != nil {
-				return err
+				return usageError("%w", err)
 			}
 			cfg.Log = log
 			server, err := natsembed.Start(cfg)
@@ -40,6 +41,6 @@ func newNATSServer() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&cfg.Listen, "listen", "127.0.0.1:4222", "address to listen on; port 0 finds a free one")
 	cmd.Flags().StringVar(&cfg.StoreDir, "data", "nats-data", "folder for JetStream's files")
-	logs.register(cmd.Flags())
+	logs.Register(cmd.Flags())
 	return cmd
 }

@@ -2,27 +2,24 @@ package main
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/procfleet/procfleet"
-	"github.com/procfleet/procfleet/cmd/internal/apiclient"
+	"github.com/procfleet/procfleet/client"
 )
 
 // opFlags are the flags of `op`.
 type opFlags struct {
-	server, specFile, hostsFile, key string
-	hosts                            []string
-	timeout                          time.Duration
-	wait, json                       bool
+	server                   serverFlags
+	specFile, hostsFile, key string
+	hosts                    []string
+	timeout                  time.Duration
+	wait, json               bool
 }
 
 func newOp() *cobra.Command {
@@ -41,7 +38,7 @@ and ends with exit code 3 when some host failed.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, procfleet.Action(args[0])) },
 	}
 	flags := cmd.Flags()
-	serverFlag(flags, &f.server)
+	f.server.register(flags)
 	flags.StringSliceVar(&f.hosts, "host", nil, "host as <cloud>:<ip>, for example 0:10.0.0.1; may be repeated")
 	flags.StringVar(&f.hostsFile, "hosts-file", "", "file with one host per line; - reads standard input")
 	flags.StringVarP(&f.specFile, "file", "f", "", "spec of the process, YAML or JSON; - reads standard input (required)")
@@ -67,69 +64,57 @@ func (f *opFlags) run(cmd *cobra.Command, action procfleet.Action) error {
 	if err != nil {
 		return err
 	}
-	client, err := newClient(f.server)
+	c, err := f.server.client()
 	if err != nil {
 		return err
 	}
-	if f.key == "" {
-		f.key = uuid.NewString()
-	}
-	id, err := client.Submit(cmd.Context(), apiclient.Submission{
-		Action: action, Process: spec, Hosts: hosts, Timeout: procfleet.Duration(f.timeout),
-	}, f.key)
+	id, err := c.Submit(cmd.Context(), client.Submission{
+		Operations:     []client.Operation{{Action: action, Process: spec, Hosts: hosts}},
+		Timeout:        procfleet.Duration(f.timeout),
+		IdempotencyKey: f.key,
+	})
 	if err != nil {
-		return f.howToRepeat(err)
+		return err
 	}
 	if !f.wait {
 		return f.accepted(cmd, id)
 	}
-	return f.watch(cmd, client, id)
-}
-
-// howToRepeat adds the key to an error after which the task may be there.
-func (f *opFlags) howToRepeat(err error) error {
-	if !errors.Is(err, apiclient.ErrUnknown) {
-		return err
-	}
-	return fmt.Errorf("%w; repeat the command with --idempotency-key %s, which never makes a second task", err, f.key)
+	return f.watch(cmd, c, id)
 }
 
 // accepted tells the id to a caller who does not wait.
-func (f *opFlags) accepted(cmd *cobra.Command, id string) error {
+func (f *opFlags) accepted(cmd *cobra.Command, id procfleet.TaskID) error {
 	if f.json {
-		return writeJSON(cmd.OutOrStdout(), map[string]string{"id": id})
+		return writeJSON(cmd.OutOrStdout(), map[string]procfleet.TaskID{"id": id})
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\nfollow it with: procfleet task watch %s%s\n", id, id, serverHint(f.server))
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\nfollow it with: %s\n", id, f.server.watchCommand(id))
 	return err
 }
 
-func (f *opFlags) watch(cmd *cobra.Command, client *apiclient.Client, id string) error {
+func (f *opFlags) watch(cmd *cobra.Command, c *client.Client, id procfleet.TaskID) error {
 	out := cmd.OutOrStdout()
 	if f.json {
 		out = cmd.ErrOrStderr() // progress must not mix with the document
 	}
 	fmt.Fprintln(out, id)
-	task, err := watchTask(cmd, client, id, f.server, out)
+	task, err := f.server.showProgress(cmd, id, out)
 	if err != nil {
 		return err
 	}
 	if f.json {
-		err = writeTaskJSON(cmd.Context(), cmd.OutOrStdout(), client, task)
+		err = writeTaskJSON(cmd.Context(), cmd.OutOrStdout(), c, task)
 	} else {
-		err = writeOutcome(cmd.Context(), out, client, f.server, task)
+		err = writeOutcome(cmd.Context(), out, c, f.server.hint(), task)
 	}
 	if err != nil {
-		return howToFollow(err, id, f.server)
+		return f.server.howToFollow(err, id)
 	}
-	if task.State != string(procfleet.TaskFinished) || task.Counts.Failed() > 0 {
-		return errHostsFailed
-	}
-	return nil
+	return verdict(task)
 }
 
 // allHosts are those of --host and of --hosts-file, where '#' begins a
 // comment, each once.
-func (f *opFlags) allHosts(cmd *cobra.Command) ([]string, error) {
+func (f *opFlags) allHosts(cmd *cobra.Command) ([]procfleet.Host, error) {
 	names := f.hosts
 	if f.hostsFile != "" {
 		more, err := readHosts(cmd, f.hostsFile)
@@ -138,7 +123,7 @@ func (f *opFlags) allHosts(cmd *cobra.Command) ([]string, error) {
 		}
 		names = append(names, more...)
 	}
-	var hosts []string
+	var hosts []procfleet.Host
 	seen := make(map[procfleet.Host]bool, len(names))
 	for _, name := range names {
 		host, err := procfleet.ParseHost(name)
@@ -147,7 +132,7 @@ func (f *opFlags) allHosts(cmd *cobra.Command) ([]string, error) {
 		}
 		if !seen[host] {
 			seen[host] = true
-			hosts = append(hosts, host.String())
+			hosts = append(hosts, host)
 		}
 	}
 	if len(hosts) == 0 {
@@ -173,24 +158,4 @@ func readHosts(cmd *cobra.Command, path string) ([]string, error) {
 		hosts = append(hosts, strings.Fields(line)...)
 	}
 	return hosts, scanner.Err()
-}
-
-// watchTask shows the progress of a task on out until it is finished.
-func watchTask(cmd *cobra.Command, client *apiclient.Client, id, server string, out io.Writer) (apiclient.Task, error) {
-	progress := newProgress(out)
-	task, err := client.Watch(cmd.Context(), id, progress.show, func(err error) {
-		progress.end()
-		fmt.Fprintf(cmd.ErrOrStderr(), "%v; asking again for up to %v\n", err, client.Patience)
-	})
-	progress.end()
-	return task, howToFollow(err, id, server)
-}
-
-// howToFollow adds to an error how to go on watching a task that it did not
-// touch.
-func howToFollow(err error, id, server string) error {
-	if refusal, ok := errors.AsType[*apiclient.Error](err); err == nil || (ok && refusal.Status < http.StatusInternalServerError) {
-		return err
-	}
-	return fmt.Errorf("%w; the task goes on, follow it with: procfleet task watch %s%s", err, id, serverHint(server))
 }

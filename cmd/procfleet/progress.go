@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/procfleet/procfleet"
-	"github.com/procfleet/procfleet/cmd/internal/apiclient"
+	"github.com/procfleet/procfleet/client"
 )
 
 // progress shows how a task goes on: a bar that redraws itself on a terminal,
@@ -44,7 +44,7 @@ func terminalWidth(out io.Writer) int {
 	return 80
 }
 
-func (p *progress) show(t apiclient.Task) {
+func (p *progress) show(t client.Task) {
 	if p.terminal {
 		// \x1b[K clears what a longer line before has left.
 		fmt.Fprintf(p.out, "\r%s\x1b[K", fit(t, time.Since(p.begun), p.width()-1))
@@ -67,7 +67,7 @@ func (p *progress) end() {
 
 // fit is the line of a bar in at most width characters: a line that wraps
 // cannot be redrawn. The bar itself goes first.
-func fit(t apiclient.Task, elapsed time.Duration, width int) string {
+func fit(t client.Task, elapsed time.Duration, width int) string {
 	const longest, shortest = 30, 5
 	text := fmt.Sprintf("%s  %.1fs", countsText(t), elapsed.Seconds())
 	if room := min(longest, width-len(text)-len("[] ")); room >= shortest {
@@ -76,7 +76,7 @@ func fit(t apiclient.Task, elapsed time.Duration, width int) string {
 	return text[:min(len(text), max(width, 0))]
 }
 
-func bar(t apiclient.Task, width int) string {
+func bar(t client.Task, width int) string {
 	full := 0
 	if t.Items > 0 {
 		full = width * (t.Items - t.Counts.Open()) / t.Items
@@ -85,7 +85,7 @@ func bar(t apiclient.Task, width int) string {
 }
 
 // countsText is "finished 7/10: 1 failed, 6 succeeded", failures first.
-func countsText(t apiclient.Task) string {
+func countsText(t client.Task) string {
 	var parts []string
 	for _, s := range procfleet.States() {
 		if n := t.Counts[s]; n > 0 && s.Final() {

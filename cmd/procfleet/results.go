@@ -3,15 +3,17 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode"
 
 	"github.com/procfleet/procfleet"
-	"github.com/procfleet/procfleet/cmd/internal/apiclient"
+	"github.com/procfleet/procfleet/client"
 )
 
 const (
@@ -20,7 +22,7 @@ const (
 	shownResults = 100
 	// shownGood is up to how many hosts those without a failure are listed.
 	shownGood = 20
-	pageSize  = 1000
+	tableRows = 1000
 )
 
 func writeJSON(out io.Writer, v any) error {
@@ -29,68 +31,83 @@ func writeJSON(out io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// eachPage asks for all results of a task from page on and gives them to use
-// page by page.
-func eachPage(ctx context.Context, client *apiclient.Client, id string, page apiclient.Page, use func([]apiclient.Result) error) error {
-	page.Limit = pageSize
-	for {
-		got, err := client.Results(ctx, id, page)
-		if err != nil {
-			return err
-		}
-		if err := use(got.Results); err != nil || got.Next == "" {
-			return err
-		}
-		page.Cursor = got.Next
+// taskList and resultList are the JSON of a list, as the API writes it.
+type (
+	taskList struct {
+		Tasks []client.Task `json:"tasks"`
+		Next  string        `json:"next,omitempty"`
 	}
-}
+	resultList struct {
+		Results []client.Result `json:"results"`
+		Next    string          `json:"next,omitempty"`
+	}
+)
 
-// allResults returns every result of a task from page on.
-func allResults(ctx context.Context, client *apiclient.Client, id string, page apiclient.Page) ([]apiclient.Result, error) {
-	all := []apiclient.Result{} // an empty list is [] in JSON
-	err := eachPage(ctx, client, id, page, func(results []apiclient.Result) error {
-		all = append(all, results...)
-		return nil
-	})
-	return all, err
+// collect returns all results, which are [] in JSON if there are none.
+func collect(results iter.Seq2[client.Result, error]) ([]client.Result, error) {
+	all := []client.Result{}
+	for r, err := range results {
+		if err != nil {
+			return all, err
+		}
+		all = append(all, r)
+	}
+	return all, nil
 }
 
 // writeTaskJSON writes a task together with all its results.
-func writeTaskJSON(ctx context.Context, out io.Writer, client *apiclient.Client, task apiclient.Task) error {
-	results, err := allResults(ctx, client, task.ID, apiclient.Page{})
+func writeTaskJSON(ctx context.Context, out io.Writer, c *client.Client, task client.Task) error {
+	results, err := collect(c.Results(ctx, task.ID, client.Query{}))
 	if err != nil {
 		return err
 	}
 	return writeJSON(out, struct {
-		Task    apiclient.Task     `json:"task"`
-		Results []apiclient.Result `json:"results"`
+		Task    client.Task     `json:"task"`
+		Results []client.Result `json:"results"`
 	}{task, results})
 }
 
 // writeOutcome lists the failures of a finished task, and the other hosts
-// too if there are few. The server is for the command that lists the rest.
-func writeOutcome(ctx context.Context, out io.Writer, client *apiclient.Client, server string, task apiclient.Task) error {
+// too if there are few. The hint is for the command that lists the rest.
+func writeOutcome(ctx context.Context, out io.Writer, c *client.Client, hint string, task client.Task) error {
 	wanted := min(task.Counts.Failed(), shownResults)
 	if task.Items <= shownGood {
 		wanted = task.Items
 	}
 	if wanted > 0 {
-		page, err := client.Results(ctx, task.ID, apiclient.Page{Limit: wanted})
+		page, err := c.ResultPage(ctx, task.ID, client.Query{PageSize: wanted})
 		if err != nil {
 			return err
 		}
-		if err := writeResults(out, page.Results); err != nil {
+		if err := writeResults(out, page.Items); err != nil {
 			return err
 		}
 	}
 	if wanted < task.Items {
-		_, err := fmt.Fprintf(out, "%d of %d hosts shown; all: procfleet task results %s%s\n", wanted, task.Items, task.ID, serverHint(server))
+		_, err := fmt.Fprintf(out, "%d of %d hosts shown; all: procfleet task results %s%s\n", wanted, task.Items, task.ID, hint)
 		return err
 	}
 	return nil
 }
 
-func writeResults(out io.Writer, results []apiclient.Result) error {
+// writeAllResults writes results as they come, a table for each thousand.
+func writeAllResults(out io.Writer, results iter.Seq2[client.Result, error]) error {
+	var rows []client.Result
+	for r, err := range results {
+		if err != nil {
+			return errors.Join(writeResults(out, rows), err)
+		}
+		if rows = append(rows, r); len(rows) == tableRows {
+			if err := writeResults(out, rows); err != nil {
+				return err
+			}
+			rows = rows[:0]
+		}
+	}
+	return writeResults(out, rows)
+}
+
+func writeResults(out io.Writer, results []client.Result) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for i := range results {
 		r := &results[i]
@@ -113,16 +130,16 @@ func oneLine(text string) string {
 	return text
 }
 
-func hostText(r *apiclient.Result) string {
-	if r.Host == "" {
+func hostText(r *client.Result) string {
+	if r.Host.IsZero() {
 		return r.AgentID
 	}
-	return r.Host
+	return r.Host.String()
 }
 
 // detail says what an operator wants to know: what was wrong, or how the
 // process is.
-func detail(r *apiclient.Result) string {
+func detail(r *client.Result) string {
 	if r.State.Failure() || r.Status == nil {
 		return r.Message
 	}
@@ -159,7 +176,7 @@ func failures(n int) string {
 	return fmt.Sprintf("%d failures", n)
 }
 
-func writeTask(out io.Writer, t apiclient.Task) error {
+func writeTask(out io.Writer, t client.Task) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "id\t%s\nactions\t%s\nstate\t%s\nitems\t%d\n", t.ID, actionsText(t), t.State, t.Items)
 	for _, s := range procfleet.States() {
@@ -174,4 +191,10 @@ func writeTask(out io.Writer, t apiclient.Task) error {
 	return table.Flush()
 }
 
-func actionsText(t apiclient.Task) string { return strings.Join(t.Actions, ",") }
+func actionsText(t client.Task) string {
+	names := make([]string, len(t.Actions))
+	for i, action := range t.Actions {
+		names[i] = string(action)
+	}
+	return strings.Join(names, ",")
+}

@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/procfleet/procfleet"
-	"github.com/procfleet/procfleet/cmd/internal/apiclient"
+	"github.com/procfleet/procfleet/client"
 )
 
 func TestTheStateOfSupervisionIsTold(t *testing.T) {
@@ -32,8 +33,8 @@ func TestTheStateOfSupervisionIsTold(t *testing.T) {
 func TestAMessageStaysOnItsLine(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	err := writeResults(&out, []apiclient.Result{{
-		Host: "0:10.0.0.1", Key: "a:b\tc", State: procfleet.StateFailed, Code: 65535,
+	err := writeResults(&out, []client.Result{{
+		Host: procfleet.Host{Addr: netip.MustParseAddr("10.0.0.1")}, Key: "a:b\tc", State: procfleet.StateFailed, Code: 65535,
 		Message: "exit=1; tail:\nfirst\tsecond\r\n\x1b[31mred " + strings.Repeat("x", 1000),
 	}})
 	text := out.String()

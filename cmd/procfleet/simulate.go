@@ -2,32 +2,30 @@ package main
 
 import (
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/simulate"
 )
 
-// gcPercent lets the simulated fleet's heap grow to five times what it keeps.
-const gcPercent = 400
-
 func newSimulate() *cobra.Command {
 	var cfg simulate.Config
-	var logs logFlags
+	var logs daemon.Logs
 	cmd := &cobra.Command{
 		Use:   "simulate",
 		Short: "Run many light agents that succeed at everything, for scale tests",
 		Long: `Run many light agents in one process. They speak the real protocol but have no processes: every
 operation succeeds after --latency. Agent i, counted from 0, is host 10.(i>>16).(i>>8&255).(i&255) of
 the cloud area. "ready N" is printed once all N agents listen and were announced.`,
-		Example: "  procfleet simulate --agents 10000 --nats nats://127.0.0.1:4222",
-		Args:    usageArgs(cobra.NoArgs),
+		Example: `  procfleet simulate --agents 10000 --nats nats://127.0.0.1:4222
+  procfleet simulate --agents 5000 --connections 5000`,
+		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := logs.logger(cmd.ErrOrStderr())
+			log, err := logs.Logger(cmd.ErrOrStderr())
 			if err != nil {
-				return err
+				return usageError("%w", err)
 			}
 			cfg.Log = log
 			cfg.Ready = func() { fmt.Fprintf(cmd.OutOrStdout(), "ready %d\n", cfg.Agents) }
@@ -35,18 +33,16 @@ the cloud area. "ready N" is printed once all N agents listen and were announced
 			if err != nil {
 				return usageError("%w", err)
 			}
-			// A fleet shares the machine with what it is there to measure:
-			// memory is spent to save time.
-			debug.SetGCPercent(gcPercent)
+			collectLater() // a fleet shares the machine with what it is there to measure
 			return fleet.Run(cmd.Context())
 		},
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&cfg.Agents, "agents", 1000, "number of agents")
-	flags.IntVar(&cfg.Connections, "connections", 8, "connections to NATS that the agents share")
+	flags.IntVar(&cfg.Connections, "connections", 8, "connections to NATS that the agents share, at most one each (about 60 KB)")
 	flags.Int64Var(&cfg.Cloud, "cloud", 0, "cloud area of the agents")
 	flags.DurationVar(&cfg.Latency, "latency", 0*time.Millisecond, "time that every operation takes")
 	natsFlag(flags, &cfg.URL)
-	logs.register(flags)
+	logs.Register(flags)
 	return cmd
 }

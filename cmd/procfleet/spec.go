@@ -17,19 +17,18 @@ import (
 // readSpec reads a spec file, or stdin for "-", strictly: a misspelt key is
 // an error here and not a default on the hosts. It tells every problem at
 // once that the spec has for action.
-func readSpec(stdin io.Reader, path string, action procfleet.Action) (json.RawMessage, error) {
+func readSpec(stdin io.Reader, path string, action procfleet.Action) (spec procfleet.ProcessSpec, err error) {
 	if path == "" {
-		return nil, usageError("-f is missing: name the file with the spec of the process")
+		return spec, usageError("-f is missing: name the file with the spec of the process")
 	}
 	data, err := readFileOr(stdin, path)
 	if err != nil {
-		return nil, usageError("-f: %w", err)
+		return spec, usageError("-f: %w", err)
 	}
-	raw, err := parseSpec(data, action)
-	if err != nil {
-		return nil, usageError("-f %s: %w", path, err)
+	if spec, err = parseSpec(data, action); err != nil {
+		return spec, usageError("-f %s: %w", path, err)
 	}
-	return raw, nil
+	return spec, nil
 }
 
 func readFileOr(stdin io.Reader, path string) ([]byte, error) {
@@ -39,27 +38,27 @@ func readFileOr(stdin io.Reader, path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-func parseSpec(data []byte, action procfleet.Action) (json.RawMessage, error) {
+func parseSpec(data []byte, action procfleet.Action) (procfleet.ProcessSpec, error) {
+	spec := procfleet.DefaultSpec()
 	if severalDocuments(data) {
-		return nil, errors.New("there is more than one YAML document; one operation is about one process")
+		return spec, errors.New("there is more than one YAML document; one operation is about one process")
 	}
 	raw, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
-		return nil, err
+		return spec, err
 	}
 	if string(raw) == "null" {
-		return nil, errors.New("there is nothing in it")
+		return spec, errors.New("there is nothing in it")
 	}
-	spec := procfleet.DefaultSpec()
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&spec); err != nil {
-		return nil, wrongType(err)
+		return spec, wrongType(err)
 	}
 	if err := spec.Validate(action); err != nil {
-		return nil, errors.New(strings.ReplaceAll("\n"+err.Error(), "\n", "\n  "))
+		return spec, errors.New(strings.ReplaceAll("\n"+err.Error(), "\n", "\n  "))
 	}
-	return raw, nil
+	return spec, nil
 }
 
 // wrongType words what encoding/json says of a value of another type.

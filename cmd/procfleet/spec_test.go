@@ -55,8 +55,8 @@ func TestEveryProblemOfASpecIsTold(t *testing.T) {
 
 func TestASpecCanComeFromStandardInput(t *testing.T) {
 	t.Parallel()
-	raw, err := readSpec(strings.NewReader(goodSpec), "-", procfleet.ActionStatus)
-	if err != nil || !strings.Contains(string(raw), `"proc_name":"c"`) {
-		t.Errorf("%s, %v", raw, err)
+	spec, err := readSpec(strings.NewReader(goodSpec), "-", procfleet.ActionStatus)
+	if err != nil || spec.ProcName != "c" || spec.Alive != procfleet.DefaultSpec().Alive {
+		t.Errorf("%+v, %v", spec, err)
 	}
 }

@@ -9,37 +9,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/procfleet/procfleet"
-	"github.com/procfleet/procfleet/cmd/internal/apiclient"
+	"github.com/procfleet/procfleet/client"
 )
-
-const defaultServer = "http://127.0.0.1:8080"
-
-func serverFlag(flags *pflag.FlagSet, server *string) {
-	flags.StringVar(server, "server", defaultServer, "URL of a dispatcher")
-}
-
-// serverHint is the flag that makes a suggested command ask the same server.
-func serverHint(server string) string {
-	if server == defaultServer {
-		return ""
-	}
-	return " --server " + server
-}
-
-func newClient(server string) (*apiclient.Client, error) {
-	client, err := apiclient.New(server)
-	if err != nil {
-		return nil, usageError("--server: %w", err)
-	}
-	return client, nil
-}
 
 // taskFlags are the flags that the task commands share.
 type taskFlags struct {
-	server string
+	server serverFlags
 	json   bool
 }
 
@@ -52,7 +29,7 @@ func newTask() *cobra.Command {
 		RunE:    nameACommand,
 	}
 	var f taskFlags
-	serverFlag(cmd.PersistentFlags(), &f.server)
+	f.server.register(cmd.PersistentFlags())
 	cmd.PersistentFlags().BoolVar(&f.json, "json", false, "write JSON")
 	cmd.AddCommand(newTaskGet(&f), newTaskList(&f), newTaskResults(&f), newTaskWatch(&f))
 	return cmd
@@ -65,11 +42,11 @@ func newTaskGet(f *taskFlags) *cobra.Command {
 		Example: "  procfleet task get GSETASK:20260102030405:6789",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := newClient(f.server)
+			c, err := f.server.client()
 			if err != nil {
 				return err
 			}
-			task, err := client.Task(cmd.Context(), args[0])
+			task, err := c.Task(cmd.Context(), procfleet.TaskID(args[0]))
 			if err != nil {
 				return err
 			}
@@ -82,56 +59,56 @@ func newTaskGet(f *taskFlags) *cobra.Command {
 }
 
 func newTaskList(f *taskFlags) *cobra.Command {
-	var page apiclient.Page
+	var query client.Query
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List tasks, newest first",
 		Example: "  procfleet task list --limit 20",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := newClient(f.server)
+			c, err := f.server.client()
 			if err != nil {
 				return err
 			}
-			list, err := client.Tasks(cmd.Context(), page)
+			page, err := c.TaskPage(cmd.Context(), query)
 			if err != nil {
 				return err
 			}
 			if f.json {
-				return writeJSON(cmd.OutOrStdout(), list)
+				return writeJSON(cmd.OutOrStdout(), taskList{page.Items, page.Next})
 			}
-			return writeTaskList(cmd.OutOrStdout(), list, "--limit "+strconv.Itoa(page.Limit)+serverHint(f.server))
+			return writeTaskList(cmd.OutOrStdout(), page, "--limit "+strconv.Itoa(query.PageSize)+f.server.hint())
 		},
 	}
-	cmd.Flags().IntVar(&page.Limit, "limit", 50, "most tasks to show; 1 to 1000")
-	cmd.Flags().StringVar(&page.Cursor, "cursor", "", "continue a list: the next of the page before")
+	cmd.Flags().IntVar(&query.PageSize, "limit", 50, "most tasks to show; 1 to 1000")
+	cmd.Flags().StringVar(&query.Cursor, "cursor", "", "continue a list: the next of the page before")
 	return cmd
 }
 
 // writeTaskList writes a page of tasks; flags are those that ask for the next.
-func writeTaskList(out io.Writer, list apiclient.TaskPage, flags string) error {
-	if len(list.Tasks) == 0 {
+func writeTaskList(out io.Writer, page client.Page[client.Task], flags string) error {
+	if len(page.Items) == 0 {
 		_, err := fmt.Fprintln(out, "no tasks; submit one with: procfleet op")
 		return err
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "ID\tACTIONS\tSTATE\tITEMS\tFAILED\tOPEN\tCREATED")
-	for i := range list.Tasks {
-		t := &list.Tasks[i]
+	for i := range page.Items {
+		t := &page.Items[i]
 		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%d\t%s\n", t.ID, actionsText(*t), t.State, t.Items, t.Counts.Failed(), t.Counts.Open(), t.CreatedAt.Format(time.DateTime))
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	if list.Next != "" {
-		_, err := fmt.Fprintf(out, "more: procfleet task list --cursor %s %s\n", list.Next, flags)
+	if page.Next != "" {
+		_, err := fmt.Fprintf(out, "more: procfleet task list --cursor %s %s\n", page.Next, flags)
 		return err
 	}
 	return nil
 }
 
 func newTaskResults(f *taskFlags) *cobra.Command {
-	var page apiclient.Page
+	var query client.Query
 	var state string
 	cmd := &cobra.Command{
 		Use:   "results ID",
@@ -140,79 +117,57 @@ func newTaskResults(f *taskFlags) *cobra.Command {
   procfleet task results GSETASK:20260102030405:6789 --state failed --json`,
 		Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			page.State = procfleet.State(state)
-			if state != "" && !slices.Contains(procfleet.States(), page.State) {
+			query.State = procfleet.State(state)
+			if state != "" && !slices.Contains(procfleet.States(), query.State) {
 				return usageError("--state %q: use one of %v", state, procfleet.States())
 			}
-			client, err := newClient(f.server)
-			if err != nil {
-				return err
-			}
-			if page.Limit > 0 {
-				return f.resultPage(cmd, client, args[0], page)
-			}
-			if f.json {
-				all, err := allResults(cmd.Context(), client, args[0], page)
-				if err != nil {
-					return err
-				}
-				return writeJSON(cmd.OutOrStdout(), apiclient.ResultPage{Results: all})
-			}
-			return eachPage(cmd.Context(), client, args[0], page, func(results []apiclient.Result) error {
-				return writeResults(cmd.OutOrStdout(), results)
-			})
+			return f.results(cmd, procfleet.TaskID(args[0]), query)
 		},
 	}
 	cmd.Flags().StringVar(&state, "state", "", "only items in this state, for example failed")
-	cmd.Flags().IntVar(&page.Limit, "limit", 0, "most results to show, 1 to 1000 (default: all)")
-	cmd.Flags().StringVar(&page.Cursor, "cursor", "", "continue a list: the next of the page before")
+	cmd.Flags().IntVar(&query.PageSize, "limit", 0, "most results to show, 1 to 1000 (default: all)")
+	cmd.Flags().StringVar(&query.Cursor, "cursor", "", "continue a list: the next of the page before")
 	return cmd
 }
 
+// results shows the results that a query asks for: one page, or all if it
+// has no size.
+func (f *taskFlags) results(cmd *cobra.Command, id procfleet.TaskID, query client.Query) error {
+	c, err := f.server.client()
+	if err != nil {
+		return err
+	}
+	if query.PageSize > 0 {
+		return f.resultPage(cmd, c, id, query)
+	}
+	all := c.Results(cmd.Context(), id, query)
+	if !f.json {
+		return writeAllResults(cmd.OutOrStdout(), all)
+	}
+	results, err := collect(all)
+	if err != nil {
+		return err
+	}
+	return writeJSON(cmd.OutOrStdout(), resultList{Results: results})
+}
+
 // resultPage shows one page of results and how to come to the next.
-func (f *taskFlags) resultPage(cmd *cobra.Command, client *apiclient.Client, id string, page apiclient.Page) error {
-	results, err := client.Results(cmd.Context(), id, page)
+func (f *taskFlags) resultPage(cmd *cobra.Command, c *client.Client, id procfleet.TaskID, query client.Query) error {
+	page, err := c.ResultPage(cmd.Context(), id, query)
 	if err != nil {
 		return err
 	}
 	if f.json {
-		return writeJSON(cmd.OutOrStdout(), results)
+		return writeJSON(cmd.OutOrStdout(), resultList{page.Items, page.Next})
 	}
-	if err := writeResults(cmd.OutOrStdout(), results.Results); err != nil || results.Next == "" {
+	if err := writeResults(cmd.OutOrStdout(), page.Items); err != nil || page.Next == "" {
 		return err
 	}
 	flags := ""
-	if page.State != "" {
-		flags = " --state " + string(page.State)
+	if query.State != "" {
+		flags = " --state " + string(query.State)
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "more: procfleet task results %s --cursor %s --limit %d%s%s\n",
-		id, results.Next, page.Limit, flags, serverHint(f.server))
+		id, page.Next, query.PageSize, flags, f.server.hint())
 	return err
-}
-
-func newTaskWatch(f *taskFlags) *cobra.Command {
-	return &cobra.Command{
-		Use:     "watch ID",
-		Short:   "Show the progress of a task until it is finished",
-		Example: "  procfleet task watch GSETASK:20260102030405:6789",
-		Args:    usageArgs(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := newClient(f.server)
-			if err != nil {
-				return err
-			}
-			out := cmd.OutOrStdout()
-			if f.json {
-				out = cmd.ErrOrStderr()
-			}
-			task, err := watchTask(cmd, client, args[0], f.server, out)
-			if err != nil {
-				return err
-			}
-			if f.json {
-				return writeTaskJSON(cmd.Context(), cmd.OutOrStdout(), client, task)
-			}
-			return writeOutcome(cmd.Context(), out, client, f.server, task)
-		},
-	}
 }

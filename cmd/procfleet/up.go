@@ -2,13 +2,14 @@ package main
 
 import (
 	"context"
+	"io"
 	"net"
 	"path/filepath"
-	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
+	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/dispatcher"
 	"github.com/procfleet/procfleet/internal/crashpoint"
 	"github.com/procfleet/procfleet/internal/lifecycle"
@@ -16,9 +17,6 @@ import (
 	"github.com/procfleet/procfleet/taskstore/boltstore"
 	"github.com/procfleet/procfleet/worker"
 )
-
-// upStopTimeout bounds an orderly end; what runs on hosts runs on anyway.
-const upStopTimeout = 30 * time.Second
 
 func newUp() *cobra.Command {
 	var f upFlags
@@ -31,22 +29,20 @@ kill -9. Ctrl-C ends it in good order and leaves supervised processes alone; a s
 		Example: `  procfleet up --demo
   procfleet up --http 127.0.0.1:9000 --data /var/lib/procfleet --redis redis://127.0.0.1:6379/0`,
 		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return unlessStopped(cmd.Context(), f.run(cmd)) },
 	}
 	f.register(cmd.Flags())
-	return cmd
+	return daemon.Command(cmd, &f.Flags, daemon.Role{
+		Check: f.check,
+		Run: func(ctx context.Context, p *daemon.Process) error {
+			return unlessStopped(ctx, f.run(ctx, p, cmd.OutOrStdout()))
+		},
+	})
 }
 
-func (f *upFlags) run(cmd *cobra.Command) error {
-	log, err := f.logger(cmd)
-	if err != nil {
-		return err
-	}
-	if err := f.guard(log); err != nil {
-		return err
-	}
+func (f *upFlags) run(ctx context.Context, p *daemon.Process, out io.Writer) error {
+	f.warn(p.Log)
 	// What can be refused at once comes first, before anything is written.
-	listener, err := listen(cmd.Context(), "--http", f.http)
+	listener, err := daemon.Listen(ctx, "--http", f.listen)
 	if err != nil {
 		return err
 	}
@@ -56,53 +52,58 @@ func (f *upFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	defer unlock()
-	back, closeAll, err := f.open(cmd.Context(), log)
+	back, closeAll, err := f.open(ctx, p.Log)
 	if err != nil {
 		return err
 	}
 	defer closeAll()
-	group, err := f.assemble(cmd, listener, back, log)
+	with, err := f.traces.open(ctx, "procfleet", p)
 	if err != nil {
 		return err
 	}
-	return group.Run(cmd.Context())
+	defer with.Close()
+	group, err := f.assemble(ctx, p, listener, back, with, out)
+	if err != nil {
+		return err
+	}
+	return group.Run(ctx)
 }
 
 // assemble makes the roles. They know nothing of each other or of this
 // command; they start in the order in which they need each other.
-func (f *upFlags) assemble(cmd *cobra.Command, listener net.Listener, back *backends, log logrus.FieldLogger) (*lifecycle.Group, error) {
-	metrics, err := telemetry.NewMetrics()
-	if err != nil {
-		return nil, err
-	}
+func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener net.Listener, back *backends, with *telemetry.Tracing, out io.Writer) (*lifecycle.Group, error) {
 	w, err := worker.New(worker.Config{
-		Conn: back.conn, Bus: back.bus, Store: back.store, Log: log,
-		Meter: metrics.Meter("worker"), Reached: crashpoint.FromEnv(),
+		Conn: back.conn, Bus: back.bus, Store: back.store, Log: p.Log,
+		Meter: p.Metrics.Meter("worker"), Reached: crashpoint.FromEnv(),
+		Tracer: with.Tracer("worker"), AgentTracer: with.AgentTracer(),
+		Limits: f.limits(), Timing: worker.Timing{Drain: f.drain},
 	})
 	if err != nil {
 		return nil, err
 	}
-	group := lifecycle.NewGroup(log, upStopTimeout)
+	group := lifecycle.NewGroup(p.Log, 2*f.drain+stopTimeout) // worker and agent after each other
 	group.Add("worker", w.Run)
-	if err := f.addAgent(group, back, log); err != nil {
+	if err := f.addAgent(group, back, p); err != nil {
 		return nil, err
 	}
-	started, err := back.store.Now(cmd.Context())
+	started, err := back.store.Now(ctx)
 	if err != nil {
 		return nil, err
 	}
 	ready := func(ctx context.Context) error { return f.ready(ctx, back, w, started) }
-	d, err := dispatcher.New(dispatcher.Config{
-		Listen: f.http, Listener: listener, AllowUnauthenticated: f.allowUnauthenticated,
-		Ready: ready, Metrics: metrics.Handler(),
-		Log: log, Meter: metrics.Meter("dispatcher"), Reached: crashpoint.FromEnv(),
-	}, back.store, back.bus)
+	p.ReadyWhen(ready)
+	cfg := f.doorFlags.config()
+	cfg.Listener, cfg.Hints, cfg.Submissions, cfg.Timeouts.Drain = listener, back.bus, back.bus, f.drain
+	cfg.Log, cfg.Meter, cfg.Metrics = p.Log, p.Metrics.Meter("dispatcher"), p.Metrics.Handler()
+	cfg.Tracer = with.Tracer("dispatcher")
+	cfg.Ready, cfg.Reached = ready, crashpoint.FromEnv()
+	d, err := dispatcher.New(cfg, back.store, back.bus)
 	if err != nil {
 		return nil, err
 	}
 	group.Add("dispatcher", d.Run)
 	group.Add("console", func(ctx context.Context) error {
-		return f.greet(ctx, cmd.OutOrStdout(), "http://"+listener.Addr().String(), ready, log)
+		return f.greet(ctx, out, "http://"+listener.Addr().String(), ready, p.Log)
 	})
 	return group, nil
 }
@@ -110,7 +111,7 @@ func (f *upFlags) assemble(cmd *cobra.Command, listener net.Listener, back *back
 // openStore opens the task store that the flags ask for.
 func (f *upFlags) openStore(ctx context.Context, back *backends, log logrus.FieldLogger) (err error) {
 	if f.redis != "" {
-		return back.openRedis(ctx, f.redis, log)
+		return back.openRedis(ctx, f.redisOptions(log))
 	}
 	back.store, err = boltstore.Open(filepath.Join(f.data, "tasks.db"), boltstore.Options{Log: log})
 	return err

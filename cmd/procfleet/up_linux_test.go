@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet"
-	"github.com/procfleet/procfleet/cmd/internal/apiclient"
+	"github.com/procfleet/procfleet/client"
 	"github.com/procfleet/procfleet/internal/natsembed"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
@@ -131,8 +131,8 @@ func TestUpOperatesARealProcess(t *testing.T) {
 	id := regexp.MustCompile(`GSETASK:\d+:\d+`).FindString(out)
 
 	var document struct {
-		Task    apiclient.Task
-		Results []apiclient.Result
+		Task    client.Task
+		Results []client.Result
 	}
 	// One host has no agent: the whole is a failure, told first.
 	out = s.procfleet(exitHostsFailed, "op", "status", "--host", "0:127.0.0.1,0:10.99.99.99", "-f", spec, "--wait", "--json")

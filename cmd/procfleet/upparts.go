@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agent"
-	"github.com/procfleet/procfleet/cmd/internal/apiclient"
+	"github.com/procfleet/procfleet/client"
+	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/demo"
+	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/internal/crashpoint"
 	"github.com/procfleet/procfleet/internal/lifecycle"
 	"github.com/procfleet/procfleet/internal/natsconn"
@@ -28,52 +29,74 @@ import (
 
 // upFlags are the flags of `up`.
 type upFlags struct {
-	http, data, nats, redis, natsListen string
-	agent, allowUnauthenticated, demo   bool
-	logs                                logFlags
+	daemon.Flags
+	backendFlags
+	doorFlags
+	loadFlags
+	traces           traceFlags
+	drain            time.Duration
+	data, natsListen string
+	agent, demo      bool
 }
 
 func (f *upFlags) register(flags *pflag.FlagSet) {
-	httpFlags(flags, &f.http, &f.allowUnauthenticated)
+	f.doorFlags.register(flags)
 	flags.StringVar(&f.data, "data", "procfleet-data", "folder for everything that must survive")
 	flags.StringVar(&f.nats, "nats", "", "URL of NATS instead of the embedded one")
 	flags.StringVar(&f.redis, "redis", "", "URL of Redis instead of the embedded store, in the forms of procfleet dispatcher --help")
+	f.registerRest(flags)
 	flags.StringVar(&f.natsListen, "nats-listen", "", "address on which the embedded NATS lets other agents join, for example 127.0.0.1:4222")
 	flags.BoolVar(&f.agent, "agent", true, "run an agent for this host")
 	flags.BoolVar(&f.demo, "demo", false, "also operate a sample process and show how it survives")
-	f.logs.register(flags)
-}
-
-// logger returns the logger; a demo is easier to follow without the log of
-// every state change, unless the user asked for it.
-func (f *upFlags) logger(cmd *cobra.Command) (*logrus.Logger, error) {
-	if f.demo && !cmd.Flags().Changed("log-level") {
-		f.logs.level = "warn"
-	}
-	return f.logs.logger(cmd.ErrOrStderr())
+	f.loadFlags.register(flags)
+	f.traces.register(flags)
+	drainFlag(flags, &f.drain, 10*time.Second, "requests, deliveries and operations")
 }
 
 // supported is whether an agent can work on this machine.
 const supported = runtime.GOOS == "linux"
 
-// guard refuses what would expose the hosts or cannot work.
-func (f *upFlags) guard(log logrus.FieldLogger) error {
-	switch {
-	case f.nats != "" && f.natsListen != "":
-		return usageError("--nats-listen is for the embedded NATS; it does not go together with --nats")
-	case f.demo && !supported:
-		return usageError("--demo needs the agent of this host, and supervision needs Linux (this is %s)", runtime.GOOS)
-	case f.demo && !f.agent:
-		return usageError("--demo needs the agent of this host: leave out --agent=false")
+// check refuses what would expose the hosts or cannot work.
+func (f *upFlags) check(s *settings.Settings) {
+	f.doorFlags.check(s)
+	f.backendFlags.check(s)
+	f.loadFlags.check(s)
+	f.traces.check(s)
+	s.AtLeast(1, "drain")
+	if f.data == "" {
+		s.Wrong("data", "a folder is required, for example procfleet-data")
 	}
-	if err := refuseExposed("--http", f.http, f.allowUnauthenticated); err != nil {
-		return err
+	f.checkParts(s)
+	// A demo is easier to follow without the log of every state change, unless
+	// the user asked for it.
+	if f.demo && !s.Given("log-level") {
+		f.Level = "warn"
 	}
+}
+
+// checkParts looks at the parts that can be replaced or left out.
+func (f *upFlags) checkParts(s *settings.Settings) {
 	if f.natsListen != "" {
-		if err := refuseExposed("--nats-listen", f.natsListen, f.allowUnauthenticated); err != nil {
-			return err
+		if err := daemon.RefuseExposed(f.natsListen, f.allowUnauthenticated); err != nil {
+			s.Wrong("nats-listen", "%s", err)
 		}
 	}
+	switch {
+	case f.nats != "" && f.natsListen != "":
+		s.Wrong("nats-listen", "is for the embedded NATS; it does not go together with --nats")
+	case f.nats == "" && f.streamReplicas > 1:
+		s.Wrong("stream-replicas", "%d replicas need a cluster, and the embedded NATS is one server: give --nats as well", f.streamReplicas)
+	}
+	switch {
+	case f.demo && !supported:
+		s.Wrong("demo", "needs the agent of this host, and supervision needs Linux (this is %s)", runtime.GOOS)
+	case f.demo && !f.agent:
+		s.Wrong("demo", "needs the agent of this host: leave out --agent=false")
+	}
+}
+
+// warn says what the user should know of the settings.
+func (f *upFlags) warn(log logrus.FieldLogger) {
 	if f.allowUnauthenticated {
 		log.Warn("--allow-unauthenticated: whoever reaches this machine's ports can run commands on every host")
 	}
@@ -81,7 +104,6 @@ func (f *upFlags) guard(log logrus.FieldLogger) error {
 		f.agent = false
 		log.WithField("os", runtime.GOOS).Warn("supervision needs Linux: going on without an agent for this host")
 	}
-	return nil
 }
 
 // open starts or connects to the bus and the store; closeAll undoes it.
@@ -99,7 +121,7 @@ func (f *upFlags) open(ctx context.Context, log logrus.FieldLogger) (back *backe
 			server.Shutdown()
 		}
 	}
-	if back, err = connectBus(ctx, cfg); err != nil {
+	if back, err = connectBus(ctx, cfg, f.streams()); err != nil {
 		shutdown()
 		return nil, nil, err
 	}
@@ -118,7 +140,7 @@ func thisHost() procfleet.Host {
 
 // addAgent adds the agent of this host with a connection of its own, as on
 // any other host.
-func (f *upFlags) addAgent(group *lifecycle.Group, back *backends, log logrus.FieldLogger) error {
+func (f *upFlags) addAgent(group *lifecycle.Group, back *backends, p *daemon.Process) error {
 	if !f.agent {
 		return nil
 	}
@@ -130,7 +152,7 @@ func (f *upFlags) addAgent(group *lifecycle.Group, back *backends, log logrus.Fi
 	}
 	a, err := agent.New(agent.Config{
 		Conn: conn, Addr: thisHost().Addr, Version: version, DataDir: filepath.Join(f.data, "agent"),
-		Log: log, Crash: crashpoint.FromEnv(),
+		DrainTimeout: f.drain, Log: p.Log, Meter: p.Metrics.Meter("agent"), Crash: crashpoint.FromEnv(),
 	})
 	if err != nil {
 		conn.Close()
@@ -198,11 +220,11 @@ func untilReady(ctx context.Context, ready func(context.Context) error) bool {
 }
 
 func (f *upFlags) showDemo(ctx context.Context, out io.Writer, url string) error {
-	client, err := apiclient.New(url)
+	c, err := client.New(client.Config{URL: url})
 	if err != nil {
 		return err
 	}
 	return demo.Run(ctx, demo.Config{
-		Client: client, Server: url, Host: thisHost().String(), Dir: filepath.Join(f.data, "demo"), Out: out,
+		Client: c, Server: url, Host: thisHost().String(), Dir: filepath.Join(f.data, "demo"), Out: out,
 	})
 }

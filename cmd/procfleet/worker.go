@@ -5,71 +5,85 @@ import (
 	"errors"
 	"time"
 
-	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
+	"github.com/procfleet/procfleet/cmd/internal/daemon"
+	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/internal/crashpoint"
 	"github.com/procfleet/procfleet/internal/lifecycle"
 	"github.com/procfleet/procfleet/internal/natsconn"
-	"github.com/procfleet/procfleet/internal/telemetry"
 	"github.com/procfleet/procfleet/worker"
 )
 
-// roleStopTimeout bounds the orderly end of a role, which bounds its parts
-// by itself.
-const roleStopTimeout = 30 * time.Second
+// stopTimeout bounds the orderly end of a role beyond its --drain: its parts
+// bound theirs by themselves.
+const stopTimeout = 20 * time.Second
+
+// workerFlags are the flags of `worker`.
+type workerFlags struct {
+	daemon.Flags
+	backendFlags
+	loadFlags
+	traces traceFlags
+	drain  time.Duration
+}
 
 func newWorker() *cobra.Command {
-	var natsURL, redisURL, listen string
-	var logs logFlags
+	var f workerFlags
 	cmd := &cobra.Command{
 		Use:     "worker",
 		Short:   "Deliver operations to agents and collect results; start as many as you like",
 		Example: "  procfleet worker --nats nats://127.0.0.1:4222 --redis redis://127.0.0.1:6379/0",
 		Args:    usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := logs.logger(cmd.ErrOrStderr())
-			if err != nil {
-				return err
-			}
-			return unlessStopped(cmd.Context(), runWorker(cmd.Context(), natsURL, redisURL, listen, log))
-		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&listen, "observe", "", "address for /healthz, /readyz and /metrics; empty serves none")
-	natsFlag(flags, &natsURL)
-	redisFlag(flags, &redisURL)
-	logs.register(flags)
-	return cmd
+	natsFlag(flags, &f.nats)
+	redisFlag(flags, &f.redis)
+	f.registerRest(flags)
+	f.traces.register(flags)
+	f.loadFlags.register(flags)
+	drainFlag(flags, &f.drain, worker.Config{}.WithDefaults().Timing.Drain, "deliveries")
+	return daemon.Command(cmd, &f.Flags, daemon.Role{
+		Check: f.check,
+		Run:   func(ctx context.Context, p *daemon.Process) error { return unlessStopped(ctx, f.run(ctx, p)) },
+	})
 }
 
-func runWorker(ctx context.Context, natsURL, redisURL, listen string, log logrus.FieldLogger) error {
-	metrics, err := telemetry.NewMetrics()
+func (f *workerFlags) check(s *settings.Settings) {
+	f.backendFlags.check(s)
+	f.loadFlags.check(s)
+	f.traces.check(s)
+	s.AtLeast(1, "drain")
+}
+
+func (f *workerFlags) run(ctx context.Context, p *daemon.Process) error {
+	collectLater()
+	with, err := f.traces.open(ctx, "procfleet-worker", p)
 	if err != nil {
 		return err
 	}
-	back, err := connectBus(ctx, natsconn.Config{URL: natsURL, Name: "worker", Log: log})
+	defer with.Close()
+	p.WaitFor("NATS")
+	back, err := connectBus(ctx, natsconn.Config{URL: f.nats, Name: "worker", Log: p.Log}, f.streams())
 	if err != nil {
 		return err
 	}
-	defer back.close(log)
-	if err := back.openRedis(ctx, redisURL, log); err != nil {
+	defer back.close(p.Log)
+	p.WaitFor("Redis")
+	if err := back.openRedis(ctx, f.redisOptions(p.Log)); err != nil {
 		return err
 	}
 	w, err := worker.New(worker.Config{
-		Conn: back.conn, Bus: back.bus, Store: back.store, Log: log,
-		Meter: metrics.Meter("worker"), Reached: crashpoint.FromEnv(),
+		Conn: back.conn, Bus: back.bus, Store: back.store, Log: p.Log,
+		Meter: p.Metrics.Meter("worker"), Reached: crashpoint.FromEnv(),
+		Tracer: with.Tracer("worker"), AgentTracer: with.AgentTracer(),
+		Limits: f.limits(), Timing: worker.Timing{Drain: f.drain},
 	})
 	if err != nil {
 		return err
 	}
-	group := lifecycle.NewGroup(log, roleStopTimeout)
-	if listen != "" {
-		o := &observer{address: listen, metrics: metrics.Handler(), ready: func(ctx context.Context) error {
-			return errors.Join(back.ready(ctx), workerReady(w))
-		}}
-		group.Add("observer", o.run)
-	}
+	p.ReadyWhen(func(ctx context.Context) error { return errors.Join(back.ready(ctx), workerReady(w)) })
+	group := lifecycle.NewGroup(p.Log, f.drain+stopTimeout)
 	group.Add("worker", w.Run)
 	return group.Run(ctx)
 }

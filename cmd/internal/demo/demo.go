@@ -5,21 +5,17 @@ package demo
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/procfleet/procfleet"
-	"github.com/procfleet/procfleet/cmd/internal/apiclient"
+	"github.com/procfleet/procfleet/client"
 )
 
 const (
-	pollEvery = 100 * time.Millisecond
 	// lookEvery is between two status operations; each is a task of its own.
 	lookEvery = 500 * time.Millisecond
 	// patience is how long the agent may take to bring the process back; it
@@ -29,7 +25,7 @@ const (
 
 // Config of a demo; every field is required.
 type Config struct {
-	Client *apiclient.Client
+	Client *client.Client
 	Server string // URL, for the lines that a user can copy
 	Host   string // "<cloud>:<ip>" of this machine's agent
 	Dir    string // for the sample process; made if it is missing
@@ -39,7 +35,8 @@ type Config struct {
 // show is one demo.
 type show struct {
 	Config
-	spec json.RawMessage
+	spec procfleet.ProcessSpec
+	host procfleet.Host
 }
 
 // Run shows the demo. It leaves the sample process running.
@@ -48,9 +45,13 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("prepare the sample process in %s: %w", cfg.Dir, err)
 	}
-	s := &show{Config: cfg, spec: spec}
+	host, err := procfleet.ParseHost(cfg.Host)
+	if err != nil {
+		return err
+	}
+	s := &show{Config: cfg, spec: spec, host: host}
 	s.say("\ndemo: POST /v1/tasks asks for a start of a sample process on %s", cfg.Host)
-	result, err := s.operate(ctx, procfleet.ActionStart, s.progress)
+	result, err := s.operate(ctx, procfleet.ActionStart, true)
 	if err != nil {
 		return err
 	}
@@ -67,59 +68,48 @@ func Run(ctx context.Context, cfg Config) error {
 
 func (s *show) say(format string, args ...any) { fmt.Fprintf(s.Out, format+"\n", args...) }
 
-// progress tells the id of a task and each state that its host goes through.
-func (s *show) progress(id string, r *apiclient.Result) {
-	if r == nil {
-		s.say("  accepted as %s", id)
-		return
-	}
-	s.say("  %s  %s", r.Host, r.State)
-}
-
 // operate submits an action for the one host and returns its final result.
-// seen, if not nil, is told the task's id (with a nil result) and every
-// change of state.
-func (s *show) operate(ctx context.Context, action procfleet.Action, seen func(id string, r *apiclient.Result)) (apiclient.Result, error) {
-	id, err := s.Client.Submit(ctx, apiclient.Submission{
-		Action: action, Process: s.spec, Hosts: []string{s.Host},
-	}, uuid.NewString())
+// tell has it say the task's id and each state that the host goes through.
+func (s *show) operate(ctx context.Context, action procfleet.Action, tell bool) (client.Result, error) {
+	id, err := s.Client.Submit(ctx, client.Submission{Operations: []client.Operation{
+		{Action: action, Process: s.spec, Hosts: []procfleet.Host{s.host}},
+	}})
 	if err != nil {
-		return apiclient.Result{}, err
+		return client.Result{}, err
 	}
-	if seen == nil {
-		seen = func(string, *apiclient.Result) {}
-	} else {
-		seen(id, nil)
+	if tell {
+		s.say("  accepted as %s", id)
 		defer s.say("  ask again with: curl -s %s/v1/tasks/%s/results", s.Server, id)
 	}
 	var last procfleet.State
-	for {
-		page, err := s.Client.Results(ctx, id, apiclient.Page{})
+	for task, err := range s.Client.Watch(ctx, id) {
 		if err != nil {
-			return apiclient.Result{}, err
+			return client.Result{}, err
 		}
-		if len(page.Results) != 1 {
-			return apiclient.Result{}, fmt.Errorf("task %s has %d results, want 1", id, len(page.Results))
-		}
-		r := page.Results[0]
-		if r.State != last {
-			last = r.State
-			seen(id, &r)
-		}
-		if r.State.Final() {
-			return r, nil
-		}
-		select {
-		case <-ctx.Done():
-			return apiclient.Result{}, context.Cause(ctx)
-		case <-time.After(pollEvery):
+		if state := stateOfOne(task.Counts); tell && state != last {
+			last = state
+			s.say("  %s  %s", s.host, state)
 		}
 	}
+	for result, err := range s.Client.Results(ctx, id, client.Query{}) {
+		return result, err
+	}
+	return client.Result{}, fmt.Errorf("task %s has no result", id)
+}
+
+// stateOfOne is the state of the item of a task that has only one.
+func stateOfOne(counts procfleet.Counts) procfleet.State {
+	for state, n := range counts {
+		if n > 0 {
+			return state
+		}
+	}
+	return ""
 }
 
 // verified tells the outcome of the start. A sample that was running already
 // is as good as a started one.
-func (s *show) verified(ctx context.Context, r apiclient.Result) error {
+func (s *show) verified(ctx context.Context, r client.Result) error {
 	switch {
 	case r.Status == nil || !r.Status.Running:
 		return fmt.Errorf("start on %s: code %d: %s", r.Host, r.Code, r.Message)
@@ -131,7 +121,7 @@ func (s *show) verified(ctx context.Context, r apiclient.Result) error {
 	if r.Status.Supervised {
 		return nil
 	}
-	_, err := s.operate(ctx, procfleet.ActionSupervise, nil)
+	_, err := s.operate(ctx, procfleet.ActionSupervise, false)
 	return err
 }
 
@@ -149,7 +139,7 @@ func (s *show) survive(ctx context.Context, pid int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the agent did not bring the process back within %v", patience))
 	defer cancel()
 	for {
-		r, err := s.operate(ctx, procfleet.ActionStatus, nil)
+		r, err := s.operate(ctx, procfleet.ActionStatus, false)
 		if err != nil {
 			return err
 		}

@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -33,24 +32,20 @@ kill "$(cat ` + pidFile + `)"
 `
 
 // prepare writes the sample's files and returns its process spec.
-func prepare(dir string) (json.RawMessage, error) {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return nil, err
+func prepare(dir string) (spec procfleet.ProcessSpec, err error) {
+	if dir, err = filepath.Abs(dir); err != nil {
+		return spec, err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
+		return spec, err
 	}
 	if err := placeProgram(filepath.Join(dir, program)); err != nil {
-		return nil, err
+		return spec, err
 	}
-	spec, err := json.Marshal(sampleSpec(dir))
+	spec = sampleSpec(dir)
+	readable, err := yaml.Marshal(spec)
 	if err != nil {
-		return nil, err
-	}
-	readable, err := yaml.JSONToYAML(spec)
-	if err != nil {
-		return nil, err
+		return spec, err
 	}
 	return spec, errors.Join(
 		writeScript(filepath.Join(dir, "start.sh"), startScript),

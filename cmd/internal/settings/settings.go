@@ -1,25 +1,37 @@
 // Package settings gives every flag of a command two more sources: an
 // environment variable and a YAML file. A flag counts before the environment,
-// the environment before the file.
+// the environment before the file. It remembers where each value came from, so
+// that whatever is wrong with one is told together with its place, and all of
+// it at once.
 package settings
 
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"sigs.k8s.io/yaml"
+
+	"github.com/procfleet/procfleet/internal/invalid"
 )
 
 // Flag is the name of the flag that names the file; a command without it has
 // no file.
 const Flag = "config"
+
+// CheckFlag is the name of the flag with which a role only says what it would
+// do.
+const CheckFlag = "check-config"
+
+// ErrUsage is wrapped by errors of how a command was called.
+var ErrUsage = errors.New("see --help")
+
+// onlyTyped are flags that say what to do now. Neither the environment nor
+// the file has them.
+var onlyTyped = []string{"help", "version", CheckFlag}
 
 // Variable returns the environment variable of a flag: nats-listen is
 // PROCFLEET_NATS_LISTEN.
@@ -27,70 +39,142 @@ func Variable(flag string) string {
 	return "PROCFLEET_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// Fill sets the flags of cmd that were not given. It reports every value that
-// a flag does not take, with its source, and every key of the file that no
-// command of this program has.
-func Fill(cmd *cobra.Command) error {
-	var errs []error
-	set := func(flag *pflag.Flag, value, source string) {
-		if err := cmd.Flags().Set(flag.Name, value); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", source, err))
-		}
-	}
-	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+// Settings are the flags of one run of a command with where they came from and
+// what is wrong with them.
+type Settings struct {
+	flags    *pflag.FlagSet
+	root     *cobra.Command
+	places   map[string]place // of the flags that were set
+	wrong    map[string]bool  // flags that have their problem
+	problems []problem
+	unread   bool // there is a file, and what it says is not known
+}
+
+// place is where a value came from.
+type place struct {
+	name string // --nats, PROCFLEET_NATS or procfleet.yaml:7: nats
+	line int    // in the file; 0 = not from there
+}
+
+type problem struct {
+	place
+	text string
+}
+
+// Load sets the flags of cmd that were not given from the environment and the
+// file.
+func Load(cmd *cobra.Command) *Settings {
+	s := &Settings{flags: cmd.Flags(), root: cmd.Root(), places: map[string]place{}, wrong: map[string]bool{}}
+	s.flags.VisitAll(func(flag *pflag.Flag) {
 		name := Variable(flag.Name)
-		if value, there := os.LookupEnv(name); there && !flag.Changed && flag.Name != "help" && flag.Name != "version" {
-			set(flag, value, name)
+		value, there := os.LookupEnv(name)
+		switch {
+		case flag.Changed:
+			s.places[flag.Name] = place{name: "--" + flag.Name}
+		case there && !slices.Contains(onlyTyped, flag.Name):
+			s.set(flag, value, place{name: name})
 		}
 	})
-	file := cmd.Flag(Flag)
-	if file == nil || file.Value.String() == "" {
-		return errors.Join(errs...)
+	if file := s.flags.Lookup(Flag); file != nil && file.Value.String() != "" {
+		s.loadFile(file.Value.String())
 	}
-	path := file.Value.String()
-	values, err := read(path)
-	if err != nil {
-		return fmt.Errorf("--%s: %w", Flag, err)
+	return s
+}
+
+// Fill is [Load] for commands that check nothing else.
+func Fill(cmd *cobra.Command) error { return Load(cmd).Err() }
+
+// Given reports whether anybody set the flag.
+func (s *Settings) Given(flag string) bool { return s.places[flag].name != "" }
+
+func (s *Settings) set(flag *pflag.Flag, value string, at place) {
+	s.places[flag.Name] = at
+	if err := s.flags.Set(flag.Name, value); err != nil {
+		s.Wrong(flag.Name, "%s", wrongType(flag, value, err))
 	}
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		// One file serves every command: a setting of another one is fine.
-		flag := cmd.Flags().Lookup(name)
+}
+
+// wrongType says what a flag does not take, in words for the one who wrote it.
+func wrongType(flag *pflag.Flag, value string, err error) string {
+	what, known := map[string]string{
+		"bool": "neither true nor false", "duration": "not a length of time, for example 30s",
+		"int": "not a whole number", "int64": "not a whole number", "uint": "not a whole number from 0 on",
+	}[flag.Value.Type()]
+	if !known {
+		return err.Error()
+	}
+	return fmt.Sprintf("%q is %s", value, what)
+}
+
+// Wrong says what is wrong with a flag's value. Of one flag the first word
+// counts: what follows from a wrong value is not worth telling.
+func (s *Settings) Wrong(flag, format string, args ...any) {
+	if s.wrong[flag] {
+		return
+	}
+	s.wrong[flag] = true
+	at, set := s.places[flag]
+	if !set {
+		at.name = "--" + flag
+	}
+	s.add(at, fmt.Sprintf(format, args...))
+}
+
+func (s *Settings) add(at place, text string) {
+	s.problems = append(s.problems, problem{place: at, text: withoutSecrets(text)})
+}
+
+// Refused says what a Config does not like. flags has the flag of every field
+// that has one; other fields are not looked at, since they are filled in later.
+func (s *Settings) Refused(err error, flags map[string]string) {
+	fields, rest := invalid.Fields(err)
+	for _, f := range fields {
+		if flag, has := flags[f.Name]; has {
+			s.Wrong(flag, "%s", f.Problem)
+		}
+	}
+	for _, r := range rest {
+		s.add(place{}, r.Error())
+	}
+}
+
+// AtLeast demands a least value of flags that hold whole numbers or lengths of
+// time, which are 0 where a Config would take its default.
+func (s *Settings) AtLeast(least int64, flags ...string) {
+	for _, name := range flags {
+		if value, ok := number(s.flags.Lookup(name)); ok && value < least {
+			s.Wrong(name, "%s is too small", s.flags.Lookup(name).Value)
+		}
+	}
+}
+
+// Unread reports that the file could not be read, so that nothing is known of
+// what its settings would be.
+func (s *Settings) Unread() bool { return s.unread }
+
+// Err returns everything that is wrong in one error, which wraps [ErrUsage]:
+// first what is in the file, in the order of its lines.
+func (s *Settings) Err() error {
+	if len(s.problems) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(s.problems, func(a, b problem) int {
 		switch {
-		case flag == nil && !known(cmd.Root(), name):
-			errs = append(errs, fmt.Errorf("%s: unknown key %q; the keys are names of flags without the dashes", path, name))
-		case flag != nil && !flag.Changed:
-			set(flag, values[name], path+": "+name)
+		case a.line == 0 || b.line == 0:
+			return b.line - a.line // those of the file first
+		default:
+			return a.line - b.line
+		}
+	})
+	lines := make([]string, len(s.problems))
+	for i, p := range s.problems {
+		lines[i] = p.text
+		if p.name != "" {
+			lines[i] = p.name + ": " + p.text
 		}
 	}
-	return errors.Join(errs...)
-}
-
-// known reports whether cmd or one below it has a flag.
-func known(cmd *cobra.Command, flag string) bool {
-	return cmd.Flags().Lookup(flag) != nil || cmd.PersistentFlags().Lookup(flag) != nil ||
-		slices.ContainsFunc(cmd.Commands(), func(sub *cobra.Command) bool { return known(sub, flag) })
-}
-
-// read returns the file's values in the form in which flags take them.
-func read(path string) (map[string]string, error) {
-	data, err := os.ReadFile(filepath.Clean(path))
-	if err != nil {
-		return nil, err
+	if len(lines) == 1 {
+		return fmt.Errorf("%s (%w)", lines[0], ErrUsage)
 	}
-	var raw map[string]any
-	if err := yaml.UnmarshalStrict(data, &raw); err != nil {
-		return nil, fmt.Errorf("%s is not a YAML file of flag names and values: %w", path, err)
-	}
-	values := make(map[string]string, len(raw))
-	for name, value := range raw {
-		if list, ok := value.([]any); ok {
-			words := make([]string, len(list))
-			for i, v := range list {
-				words[i] = fmt.Sprint(v)
-			}
-			value = strings.Join(words, ",")
-		}
-		values[name] = fmt.Sprint(value)
-	}
-	return values, nil
+	return fmt.Errorf("%d settings are wrong (%w):\n%s", len(lines), ErrUsage, strings.Join(lines, "\n"))
 }

@@ -1,20 +1,29 @@
 package settings
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+
+	"github.com/procfleet/procfleet/internal/invalid"
 )
 
 func newCommand(t *testing.T, args ...string) *cobra.Command {
 	t.Helper()
 	cmd := &cobra.Command{Use: "x"}
 	cmd.Flags().String(Flag, "", "")
+	cmd.Flags().Bool(CheckFlag, false, "")
 	cmd.Flags().String("nats", "default", "")
+	cmd.Flags().String("token", "", "")
 	cmd.Flags().Int("cloud-area", 0, "")
+	cmd.Flags().Bool("agent", true, "")
+	cmd.Flags().Duration("drain", time.Second, "")
 	if err := cmd.ParseFlags(args); err != nil {
 		t.Fatal(err)
 	}
@@ -24,11 +33,32 @@ func newCommand(t *testing.T, args ...string) *cobra.Command {
 	return cmd
 }
 
-func TestFlagCountsBeforeEnvironmentBeforeFile(t *testing.T) {
+func writeFile(t *testing.T, text string) string {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(file, []byte("nats: [file, more]\ncloud-area: 3\nother: x\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return file
+}
+
+// loaded returns the settings and, without the folder, what is wrong with them.
+func loaded(t *testing.T, text string, args ...string) (*Settings, string) {
+	t.Helper()
+	file := writeFile(t, text)
+	s := Load(newCommand(t, append(args, "--config", file)...))
+	return s, said(s.Err(), file)
+}
+
+func said(err error, file string) string {
+	if err == nil {
+		return ""
+	}
+	return strings.ReplaceAll(err.Error(), filepath.Dir(file)+"/", "")
+}
+
+func TestFlagCountsBeforeEnvironmentBeforeFile(t *testing.T) {
+	file := writeFile(t, "nats: [file, more]\ncloud-area: 3\nother: x\n")
 	for _, c := range []struct{ flag, env, want string }{
 		{"", "", "file,more"}, {"", "env", "env"}, {"flag", "env", "flag"},
 	} {
@@ -52,24 +82,115 @@ func TestFlagCountsBeforeEnvironmentBeforeFile(t *testing.T) {
 	}
 }
 
-func TestWrongValuesNameTheirSource(t *testing.T) {
-	t.Setenv("PROCFLEET_CLOUD_AREA", "many")
-	if err := Fill(newCommand(t)); err == nil || !strings.Contains(err.Error(), "PROCFLEET_CLOUD_AREA") {
-		t.Errorf("got %v", err)
+func TestEverythingThatIsWrongIsToldAtOnceWithItsPlace(t *testing.T) {
+	t.Setenv("PROCFLEET_AGENT", "perhaps")
+	file := writeFile(t, `# the worker
+nats: nats://user:word@one
+cloud-area: many
+natts: x
+other: fine
+cloud-area: 3
+drain:
+  soft: 3s
+token:
+check-config: true
+`)
+	s := Load(newCommand(t, "--config", file))
+	s.Wrong("nats", "%q is too short", "nats://user:word@one")
+	s.Wrong("cloud-area", "follows from the first mistake")
+	s.Refused(errors.Join(invalid.Fieldf("Conn", "is not there yet"), invalid.Fieldf("Drain", "is wrong too"), errors.New("two of them do not go together")),
+		map[string]string{"Drain": "drain"})
+	want := `9 settings are wrong (see --help):
+config.yaml:2: nats: "nats://xxxxx@one" is too short
+config.yaml:3: cloud-area: "many" is not a whole number
+config.yaml:4: natts: no such setting; did you mean "nats"?
+config.yaml:6: cloud-area: already set on line 3
+config.yaml:7: drain: has settings below it; a setting is a value or a list of values
+config.yaml:9: token: has no value; leave the line out, or write "" for an empty one
+config.yaml:10: check-config: belongs on the command line
+PROCFLEET_AGENT: "perhaps" is neither true nor false
+two of them do not go together`
+	if diff := cmp.Diff(want, said(s.Err(), file)); diff != "" {
+		t.Error(diff)
 	}
-	if err := Fill(newCommand(t, "--cloud-area=1", "--config=/does/not/exist")); err == nil || !strings.Contains(err.Error(), "--config") {
+	if !errors.Is(s.Err(), ErrUsage) {
+		t.Error("it does not count as wrong usage")
+	}
+}
+
+func TestAFileThatCannotBeReadIsNotGuessedAt(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"nats: x\n\t- y\n":           "config.yaml:2: not YAML: ",
+		"nats: x\ncloud: [1, 2\n":    "config.yaml:2: not YAML: ",
+		"- nats\n":                   "config.yaml:1: the file must hold names and values",
+		"nats: x\n---\nnats: y\n":    "a second document begins",
+		"nats: \"no end\nother: 1\n": "not YAML: ",
+		"a: 1\nb: [x\nc: 2\n":        "config.yaml:2: not YAML: ",
+		"a: 1\nb: 2\n   c: 3\n":      "config.yaml:3: not YAML: ",
+	} {
+		s, got := loaded(t, text)
+		if !strings.Contains(got, want) || !s.Unread() {
+			t.Errorf("%q: %s, want %q in it", text, got, want)
+		}
+	}
+	missing := Load(newCommand(t, "--config=/does/not/exist"))
+	if err := missing.Err(); err == nil || !strings.HasPrefix(err.Error(), "--config: ") || !missing.Unread() {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestKeysOfNoCommandAreNamed(t *testing.T) {
+func TestFilesThatSetNothingAreFine(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(file, []byte("natts: x\nother: y\n"), 0o600); err != nil {
+	for _, text := range []string{"", "# nothing\n", "---\n"} {
+		if _, got := loaded(t, text); got != "" {
+			t.Errorf("%q: %s", text, got)
+		}
+	}
+}
+
+func TestASettingThatIsNearlyRightIsNamed(t *testing.T) {
+	t.Parallel()
+	for key, want := range map[string]string{
+		"cloud_area": `did you mean "cloud-area"`, "clud-area": `did you mean "cloud-area"`,
+		"Nats": `did you mean "nats"`, "othre": `did you mean "other"`, "completely-different": "settings are named like flags",
+	} {
+		if _, got := loaded(t, key+": x\n"); !strings.Contains(got, key+": no such setting; "+want) && !strings.Contains(got, want) {
+			t.Errorf("%s: %s", key, got)
+		}
+	}
+}
+
+func TestTheReportShowsPlacesAndNoSecrets(t *testing.T) {
+	t.Setenv("PROCFLEET_TOKEN", "abc")
+	s, wrong := loaded(t, "nats: [\"nats://me:se,cr@et@one:4222\", nats://abc@two, \"redis://three/0?sentinel_password=word&x=1\"]\ncloud-area: 0\n", "--drain=5s")
+	if wrong != "" {
+		t.Fatal(wrong)
+	}
+	var out strings.Builder
+	if err := s.Report(&out); err != nil {
 		t.Fatal(err)
 	}
-	err := Fill(newCommand(t, "--config", file))
-	if err == nil || !strings.Contains(err.Error(), `"natts"`) || strings.Contains(err.Error(), "other") {
-		t.Errorf("got %v", err)
+	fields := strings.Join(strings.Fields(out.String()), " ")
+	for _, want := range []string{
+		"configuration is fine config ", "nats://xxxxx@one:4222,nats://xxxxx@two,redis://three/0?sentinel_password=xxxxx&x=1 (", "config.yaml:1)",
+		"token xxxxx (PROCFLEET_TOKEN)", "drain 5s (--drain)",
+	} {
+		if !strings.Contains(fields, want) {
+			t.Errorf("no %q in\n%s", want, fields)
+		}
+	}
+	if strings.Contains(fields, "cloud-area") {
+		t.Errorf("a default is told:\n%s", fields)
+	}
+}
+
+func TestZeroIsNotTakenForTheDefault(t *testing.T) {
+	t.Parallel()
+	s, _ := loaded(t, "drain: 0s\n")
+	s.AtLeast(1, "drain", "cloud-area")
+	text := s.Err().Error()
+	if !strings.Contains(text, ":1: drain: 0s is too small") || !strings.Contains(text, "--cloud-area: 0 is too small") {
+		t.Errorf("got %s", text)
 	}
 }

@@ -3,7 +3,6 @@ package simulate
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,63 +24,48 @@ const (
 	ackTimeout = 5 * time.Second
 )
 
-// link is one connection and the agents that share it. Its run owns
+// traceHeader is the W3C trace context as Go writes its name.
+const traceHeader = "Traceparent"
+
+// link is a share of the agents and of the connections. Its run owns
 // everything that changes.
 type link struct {
 	cfg      Config
-	conn     *nats.Conn
 	log      logrus.FieldLogger
-	agents   map[string]*agent // by subject; read-only once subscribed
+	agents   map[string]*agent // by subject; read-only
 	commands chan *nats.Msg
 	acks     chan *nats.Msg
-	inbox    string // where acknowledgements arrive, before the result's number
 
 	memory  *memory
 	due     []outcome // results that wait for their time, the earliest first
 	unacked map[int64]published
-	number  int64 // of the last message
+	trace   string // traceparent of the command at hand
+	number  int64  // of the last message
 }
 
 // outcome is a result that is to be published at its time.
 type outcome struct {
 	command  *command
 	agent    *agent
+	trace    string // goes back with the result
 	accepted time.Time
 	at       time.Time
 }
 
 // published is a result that JetStream has not acknowledged.
 type published struct {
+	conn    *connection
 	subject string
+	trace   string
 	data    []byte
 	again   time.Time // when to send it again
 }
 
-func newLink(cfg Config, conn *nats.Conn) (*link, error) {
-	l := &link{
-		cfg: cfg, conn: conn, log: cfg.Log.WithField("component", "simulate"),
+func newLink(cfg Config) *link {
+	return &link{
+		cfg: cfg, log: cfg.Log.WithField("component", "simulate"),
 		agents: make(map[string]*agent), memory: newMemory(), unacked: make(map[int64]published),
-		commands: make(chan *nats.Msg, queued), acks: make(chan *nats.Msg, queued), inbox: conn.NewInbox() + ".",
-	}
-	if _, err := conn.ChanSubscribe(l.inbox+"*", l.acks); err != nil {
-		return nil, fmt.Errorf("subscribe to acknowledgements: %w", err)
-	}
-	return l, nil
-}
-
-// listening returns once the server knows every subscription of the link.
-func (l *link) listening(ctx context.Context) error {
-	for {
-		err := l.conn.FlushTimeout(ackTimeout)
-		if err == nil {
-			return nil
-		}
-		l.log.WithError(err).Warn("waiting for NATS")
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("connect to NATS at %q: %w", l.cfg.URL, err)
-		case <-time.After(retryEvery):
-		}
+		commands: make(chan *nats.Msg, queued), acks: make(chan *nats.Msg, queued),
 	}
 }
 
@@ -115,6 +99,7 @@ func (l *link) take(msg *nats.Msg) {
 	var reply []byte
 	var err error
 	a := l.agents[msg.Subject]
+	l.trace = msg.Header.Get(traceHeader)
 	if isCommand(msg.Data) {
 		reply, err = l.accept(a, msg.Data)
 	} else {
@@ -131,6 +116,7 @@ func (l *link) take(msg *nats.Msg) {
 // later queues a result; the latency is the same for all, so the queue stays
 // in order of time.
 func (l *link) later(o outcome) {
+	o.trace = l.trace
 	o.at = o.accepted.Add(l.cfg.Latency)
 	l.due = append(l.due, o)
 }
@@ -141,7 +127,7 @@ func (l *link) publishDue() {
 	for ; done < len(l.due) && !l.due[done].at.After(now); done++ {
 		o := &l.due[done]
 		data := appendResults(nil, l.header(agentproto.TypeResults), o, now)
-		l.publish(l.number, published{subject: agentproto.ResultSubject(o.command.Lane, l.cfg.Cloud), data: data})
+		l.publish(l.number, published{conn: o.agent.conn, subject: agentproto.ResultSubject(o.command.Lane, l.cfg.Cloud), trace: o.trace, data: data})
 	}
 	l.due = slices.Delete(l.due, 0, done)
 }
@@ -149,7 +135,11 @@ func (l *link) publishDue() {
 // publish sends a result and remembers it until it is acknowledged.
 func (l *link) publish(number int64, p published) {
 	p.again = time.Now().Add(ackTimeout)
-	if err := l.conn.PublishRequest(p.subject, l.inbox+strconv.FormatInt(number, 10), p.data); err != nil {
+	msg := nats.Msg{Subject: p.subject, Reply: p.conn.inbox + strconv.FormatInt(number, 10), Data: p.data}
+	if p.trace != "" {
+		msg.Header = nats.Header{traceHeader: {p.trace}}
+	}
+	if err := p.conn.PublishMsg(&msg); err != nil {
 		p.again = time.Now().Add(retryEvery)
 	}
 	l.unacked[number] = p
@@ -158,7 +148,7 @@ func (l *link) publish(number int64, p published) {
 // acknowledged forgets a result that the stream has. Any other answer (the
 // stream is full, or there is none) means that it must be sent again.
 func (l *link) acknowledged(msg *nats.Msg) {
-	number, err := strconv.ParseInt(strings.TrimPrefix(msg.Subject, l.inbox), 10, 64)
+	number, err := strconv.ParseInt(msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:], 10, 64)
 	if err != nil {
 		return // not one of ours
 	}

@@ -12,12 +12,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/agentproto"
-	"github.com/procfleet/procfleet/internal/natsconn"
 )
+
+// maxLinks is how many links share the work: as many as keep a machine busy.
+const maxLinks = 8
 
 // MaxAgents is how many addresses 10.0.0.0/8 has.
 const MaxAgents = 1 << 24
@@ -25,7 +26,7 @@ const MaxAgents = 1 << 24
 // Config of a simulated fleet.
 type Config struct {
 	Agents      int   // how many; 1 to MaxAgents
-	Connections int   // to NATS, shared by the agents; default 8
+	Connections int   // to NATS, shared by the agents; default 8, at most one each
 	Cloud       int64 // cloud area of all agents
 	// Latency is from the acceptance of a command to its result; default 0.
 	Latency time.Duration
@@ -41,6 +42,7 @@ type Fleet struct {
 	cfg     Config
 	started time.Time
 	agents  []agent
+	conns   []connection
 	links   []*link
 }
 
@@ -65,19 +67,12 @@ func New(cfg Config) (*Fleet, error) {
 // Run connects, subscribes, announces and answers until ctx ends.
 func (f *Fleet) Run(ctx context.Context) error {
 	f.started = time.Now()
-	f.agents = make([]agent, f.cfg.Agents)
+	f.makeAgents()
 	defer func() {
-		for _, l := range f.links {
-			l.conn.Close()
+		for i := range f.conns {
+			f.conns[i].close()
 		}
 	}()
-	for n := range f.cfg.Connections {
-		l, err := f.open(n)
-		if err != nil {
-			return err
-		}
-		f.links = append(f.links, l)
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -85,13 +80,32 @@ func (f *Fleet) Run(ctx context.Context) error {
 	for _, l := range f.links {
 		wg.Go(func() { l.run(ctx) })
 	}
-	for _, l := range f.links {
-		if err := l.listening(ctx); err != nil {
-			return err
-		}
+	if err := f.connect(ctx); err != nil {
+		return err
 	}
 	f.announce(ctx)
 	return nil
+}
+
+// makeAgents makes agents, connections and links: every Connections-th agent
+// shares a connection, every maxLinks-th connection a link.
+func (f *Fleet) makeAgents() {
+	for range min(f.cfg.Connections, maxLinks) {
+		f.links = append(f.links, newLink(f.cfg))
+	}
+	f.conns = make([]connection, f.cfg.Connections)
+	f.agents = make([]agent, f.cfg.Agents)
+	for i := range f.agents {
+		n := i % len(f.conns)
+		a := &f.agents[i]
+		*a = agent{
+			subject:  agentproto.AgentSubject(f.cfg.Cloud, Address(i)),
+			host:     fmt.Sprintf("%d:%s", f.cfg.Cloud, Address(i)),
+			instance: fmt.Sprintf("sim-%d-%d", f.started.UnixNano(), i),
+			conn:     &f.conns[n],
+		}
+		f.links[n%len(f.links)].agents[a.subject] = a
+	}
 }
 
 // agent is one simulated agent. Its texts are made once: they are part of
@@ -100,38 +114,10 @@ type agent struct {
 	subject  string
 	host     string
 	instance string // another one in every run, as its memory is
-	conn     *nats.Conn
+	conn     *connection
 }
 
 // Address of agent i is 10.(i>>16).(i>>8&255).(i&255).
 func Address(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
-}
-
-// open connects link n and subscribes its agents: every Connections-th.
-func (f *Fleet) open(n int) (*link, error) {
-	conn, err := natsconn.Connect(natsconn.Config{URL: f.cfg.URL, Name: fmt.Sprintf("simulate-%d", n), Log: f.cfg.Log})
-	if err != nil {
-		return nil, err
-	}
-	l, err := newLink(f.cfg, conn)
-	if err != nil {
-		conn.Close()
-		return nil, err
-	}
-	for i := n; i < f.cfg.Agents; i += f.cfg.Connections {
-		a := &f.agents[i]
-		*a = agent{
-			subject:  agentproto.AgentSubject(f.cfg.Cloud, Address(i)),
-			host:     fmt.Sprintf("%d:%s", f.cfg.Cloud, Address(i)),
-			instance: fmt.Sprintf("sim-%d-%d", f.started.UnixNano(), i),
-			conn:     conn,
-		}
-		if _, err := conn.ChanQueueSubscribe(a.subject, agentproto.AgentQueue, l.commands); err != nil {
-			conn.Close()
-			return nil, fmt.Errorf("subscribe to %s: %w", a.subject, err)
-		}
-		l.agents[a.subject] = a
-	}
-	return l, nil
 }

@@ -29,9 +29,14 @@ const (
 // start runs a fleet until the end of the test and returns when it is ready.
 func start(tb testing.TB, env *testenv.NATS, agents int, latency time.Duration) {
 	tb.Helper()
+	startOn(tb, env, agents, 2, latency)
+}
+
+func startOn(tb testing.TB, env *testenv.NATS, agents, connections int, latency time.Duration) {
+	tb.Helper()
 	ready := make(chan struct{})
 	fleet, err := simulate.New(simulate.Config{
-		Agents: agents, Connections: 2, Cloud: cloud, Latency: latency, URL: env.URL,
+		Agents: agents, Connections: connections, Cloud: cloud, Latency: latency, URL: env.URL,
 		Log: testenv.Silent(), Ready: func() { close(ready) },
 	})
 	if err != nil {
@@ -131,6 +136,19 @@ func TestACommandIsAcceptedAndSucceeds(t *testing.T) {
 		}
 		if r := got.Results[0]; r.Item != i || r.Reason != agentproto.ReasonSucceeded || r.Message != "success" || r.Status == nil || !r.Status.Running {
 			t.Errorf("result %+v", r)
+		}
+	}
+}
+
+func TestEveryAgentCanHaveAConnectionOfItsOwn(t *testing.T) {
+	t.Parallel()
+	env := testenv.StartNATS(t)
+	const agents = 250
+	startOn(t, env, agents, 1000, 0)
+	for _, i := range []int{0, 9, agents - 1} {
+		askCommand(t, env, i, command(i, i, agentproto.ActionStart))
+		if got := nextResults(t, env); got.Host != host(i) {
+			t.Errorf("results %+v", got)
 		}
 	}
 }

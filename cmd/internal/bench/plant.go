@@ -1,4 +1,4 @@
-package fanout
+package bench
 
 import (
 	"bufio"
@@ -20,6 +20,17 @@ const (
 	startTimeout = 2 * time.Minute // 100,000 agents take a while to announce
 	stopTimeout  = 10 * time.Second
 )
+
+// The processes of a benchmark, in the order of reports.
+const (
+	natsServer  = "nats-server"
+	redisServer = "redis"
+	dispatcher  = "dispatcher"
+	worker      = "worker"
+	agents      = "agents"
+)
+
+func processNames() []string { return []string{natsServer, redisServer, dispatcher, worker, agents} }
 
 // plant is the folder and the processes of one benchmark.
 type plant struct {
@@ -48,9 +59,19 @@ func (p *plant) close() error {
 	return os.RemoveAll(p.dir)
 }
 
+// child returns the latest process of that name; nil if there is none.
+func (p *plant) child(name string) *child {
+	for _, c := range slices.Backward(p.children) {
+		if c.name == name {
+			return c
+		}
+	}
+	return nil
+}
+
 // startServers starts NATS and Redis, both keeping everything on disk.
 func (p *plant) startServers(ctx context.Context) (nats, redis string, err error) {
-	line, err := p.start(ctx, "nats", p.program, []string{"nats-server", "--listen", "127.0.0.1:0", "--data", filepath.Join(p.dir, "nats"), "--log-level", "warn"}, "url ")
+	line, err := p.start(ctx, natsServer, p.program, []string{"nats-server", "--listen", "127.0.0.1:0", "--data", filepath.Join(p.dir, "nats"), "--log-level", "warn"}, "url ")
 	if err != nil {
 		return "", "", err
 	}
@@ -58,7 +79,7 @@ func (p *plant) startServers(ctx context.Context) (nats, redis string, err error
 	if err != nil {
 		return "", "", err
 	}
-	_, err = p.start(ctx, "redis", "redis-server", []string{
+	_, err = p.start(ctx, redisServer, "redis-server", []string{
 		"--bind", "127.0.0.1", "--port", port, "--dir", p.dir, "--save", "",
 		"--appendonly", "yes", "--appendfsync", "everysec", "--maxmemory-policy", "noeviction",
 	}, "Ready to accept connections")
@@ -79,6 +100,7 @@ func freePort(ctx context.Context) (string, error) {
 
 // child is a process of the benchmark.
 type child struct {
+	name string
 	cmd  *exec.Cmd
 	done chan struct{}
 }
@@ -94,7 +116,7 @@ func (p *plant) start(ctx context.Context, name, program string, args []string, 
 	}
 	defer logFile.Close()
 	// Not bound to ctx: close stops processes in their own good order.
-	c := &child{cmd: exec.Command(program, args...), done: make(chan struct{})} //nolint:gosec,noctx // this binary or redis-server, see callers
+	c := &child{name: name, cmd: exec.Command(program, args...), done: make(chan struct{})} //nolint:gosec,noctx // this binary or redis-server, see callers
 	c.cmd.Stderr = logFile
 	stdout, err := c.cmd.StdoutPipe()
 	if err != nil {
@@ -135,6 +157,8 @@ func (c *child) follow(stdout io.Reader, ready string, lines chan<- string) {
 	}
 	_ = c.cmd.Wait() // that it ended is all that matters
 }
+
+func (c *child) pid() int { return c.cmd.Process.Pid }
 
 func (c *child) stop() {
 	_ = c.cmd.Process.Signal(syscall.SIGTERM) // an error means that it is gone

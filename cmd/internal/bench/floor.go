@@ -1,4 +1,4 @@
-package fanout
+package bench
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -22,6 +23,8 @@ const (
 	bareBatch   = 500
 	bareLinks   = 8 // connections of the responders, as simulated agents have
 	payload     = 128
+	barePending = 16 << 10 // publishes without acknowledgement
+	bareQueue   = 64 << 10 // requests that wait for a link's responders; NATS drops what is beyond
 	// patience bounds each part of the floor.
 	patience = 2 * time.Minute
 )
@@ -38,36 +41,28 @@ func (f floor) sum() time.Duration { return f.request + f.publish + f.pull + f.s
 
 // bare measures the floor with nothing of procfleet in between.
 type bare struct {
+	*lab
 	hosts    int
-	conn     *nats.Conn
 	links    []*nats.Conn // the responders'
-	js       jetstream.JetStream
+	async    jetstream.JetStream
+	failed   atomic.Pointer[error] // the latest of the asynchronous publishes
 	consumer jetstream.Consumer
-	redis    redis.UniversalClient
 	round    int
+	closed   chan struct{}
 }
 
-func newBare(ctx context.Context, cfg Config, hosts int) (*bare, error) {
-	b := &bare{hosts: hosts}
-	if err := b.open(ctx, cfg); err != nil {
+func newBare(ctx context.Context, l *lab, hosts int) (*bare, error) {
+	b := &bare{lab: l, hosts: hosts, closed: make(chan struct{})}
+	if err := b.open(ctx); err != nil {
 		b.close()
 		return nil, err
 	}
 	return b, nil
 }
 
-func (b *bare) open(ctx context.Context, cfg Config) (err error) {
-	connect := func() (*nats.Conn, error) {
-		return natsconn.Connect(natsconn.Config{URL: cfg.NATS, Name: "bench", Log: cfg.Log})
-	}
-	if b.conn, err = connect(); err != nil {
-		return err
-	}
-	if err := b.conn.FlushTimeout(patience); err != nil {
-		return fmt.Errorf("no NATS at %s: %w", cfg.NATS, err)
-	}
+func (b *bare) open(ctx context.Context) (err error) {
 	for range bareLinks {
-		link, err := connect()
+		link, err := b.connect()
 		if err != nil {
 			return err
 		}
@@ -76,16 +71,10 @@ func (b *bare) open(ctx context.Context, cfg Config) (err error) {
 	if err := b.respond(); err != nil {
 		return err
 	}
-	if b.js, err = natsconn.JetStream(b.conn); err != nil {
-		return err
-	}
-	options, err := redis.ParseURL(cfg.Redis)
+	b.async, err = jetstream.New(b.conn, jetstream.WithPublishAsyncTimeout(natsconn.AckTimeout), jetstream.WithPublishAsyncMaxPending(barePending),
+		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, _ *nats.Msg, err error) { b.failed.Store(&err) }))
 	if err != nil {
-		return fmt.Errorf("redis URL: %w", err)
-	}
-	b.redis = redis.NewClient(options)
-	if err := b.redis.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("no Redis at %s: %w", options.Addr, err)
+		return err
 	}
 	return b.makeStream(ctx)
 }
@@ -104,17 +93,27 @@ func (b *bare) makeStream(ctx context.Context) error {
 	return err
 }
 
-// respond subscribes one responder per host.
+// respond subscribes one responder per host. Those of a link share
+// a goroutine: with one each, this process was the biggest of all.
 func (b *bare) respond() error {
 	answer := make([]byte, payload)
-	for i := range b.hosts {
-		link := b.links[i%len(b.links)]
-		_, err := link.Subscribe(bareHosts+strconv.Itoa(i), func(msg *nats.Msg) {
-			_ = msg.Respond(answer) // the requester notices what is missing
-		})
-		if err != nil {
-			return err
+	for n, link := range b.links {
+		requests := make(chan *nats.Msg, bareQueue)
+		for i := n; i < b.hosts; i += len(b.links) {
+			if _, err := link.ChanSubscribe(bareHosts+strconv.Itoa(i), requests); err != nil {
+				return err
+			}
 		}
+		go func() {
+			for {
+				select {
+				case msg := <-requests:
+					_ = msg.Respond(answer) // the requester notices what is missing
+				case <-b.closed:
+					return
+				}
+			}
+		}()
 	}
 	for _, link := range b.links {
 		if err := link.FlushTimeout(patience); err != nil {
@@ -125,20 +124,13 @@ func (b *bare) respond() error {
 }
 
 func (b *bare) close() {
+	close(b.closed)
 	for _, link := range b.links {
 		link.Close()
 	}
-	if b.js != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		_ = b.js.DeleteStream(ctx, bareStream) // a leftover is made empty by the next run
-	}
-	if b.redis != nil {
-		_ = b.redis.Close()
-	}
-	if b.conn != nil {
-		b.conn.Close()
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_ = b.js.DeleteStream(ctx, bareStream) // a leftover is made empty by the next run
 }
 
 func (b *bare) measure(ctx context.Context) (f floor, err error) {
@@ -160,9 +152,13 @@ func (b *bare) measure(ctx context.Context) (f floor, err error) {
 
 // request sends one request per host without waiting in between.
 func (b *bare) request(ctx context.Context) error {
-	inbox := nats.NewInbox()
-	replies := make(chan *nats.Msg, b.hosts)
-	sub, err := b.conn.ChanSubscribe(inbox, replies)
+	inbox, all := nats.NewInbox(), make(chan struct{})
+	replies := 0
+	sub, err := b.conn.Subscribe(inbox, func(*nats.Msg) {
+		if replies++; replies == b.hosts {
+			close(all)
+		}
+	})
 	if err != nil {
 		return err
 	}
@@ -172,42 +168,43 @@ func (b *bare) request(ctx context.Context) error {
 			return err
 		}
 	}
-	for range b.hosts {
-		select {
-		case <-replies:
-		case <-ctx.Done():
-			return errors.Join(errors.New("not every request was answered"), ctx.Err(), sub.Unsubscribe())
-		}
+	select {
+	case <-all:
+		return sub.Unsubscribe()
+	case <-ctx.Done():
+		return errors.Join(errors.New("not every request was answered"), ctx.Err(), sub.Unsubscribe())
 	}
-	return sub.Unsubscribe()
 }
 
 func (b *bare) publish(ctx context.Context) error {
 	data := make([]byte, payload)
-	futures := make([]jetstream.PubAckFuture, b.hosts)
-	for i := range futures {
-		id := strconv.Itoa(b.round) + "/" + strconv.Itoa(i) + "/" + strconv.FormatInt(time.Now().UnixNano(), 36)
-		var err error
-		futures[i], err = b.js.PublishAsync(bareSubject, data, jetstream.WithMsgID(id), jetstream.WithStallWait(patience))
-		if err != nil {
+	for i := range b.hosts {
+		if _, err := b.async.PublishAsync(bareSubject, data, jetstream.WithMsgID(b.messageID(i)), jetstream.WithStallWait(patience)); err != nil {
 			return err
 		}
 	}
-	for _, future := range futures {
-		select {
-		case <-future.Ok():
-		case err := <-future.Err():
-			return err
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	select {
+	case <-b.async.PublishAsyncComplete():
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if failed := b.failed.Load(); failed != nil {
+		return *failed
 	}
 	return nil
 }
 
-func (b *bare) pull(ctx context.Context) error {
-	for got := 0; got < b.hosts; {
-		batch, err := b.consumer.Fetch(bareBatch, jetstream.FetchMaxWait(time.Second))
+func (b *bare) messageID(i int) string {
+	return strconv.FormatInt(time.Now().UnixNano(), 36) + "/" + strconv.Itoa(i)
+}
+
+func (b *bare) pull(ctx context.Context) error { return b.pullAll(ctx, b.hosts) }
+
+// pullAll never asks for more than will come: a request that is left open
+// would take messages of the next round with nobody there to acknowledge them.
+func (b *bare) pullAll(ctx context.Context, n int) error {
+	for got := 0; got < n; {
+		batch, err := b.consumer.Fetch(min(bareBatch, n-got), jetstream.FetchMaxWait(time.Second))
 		if err != nil {
 			return err
 		}
@@ -216,9 +213,6 @@ func (b *bare) pull(ctx context.Context) error {
 				return err
 			}
 			got++
-			if got == b.hosts {
-				break // the last batch is not full and would wait for more
-			}
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()

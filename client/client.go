@@ -1,0 +1,120 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Config of a client. Only URL is required.
+type Config struct {
+	// URL of a dispatcher, for example "http://127.0.0.1:8080"; or of several,
+	// separated by commas: when one does not answer the next is asked.
+	URL string
+	// Token is sent as "Authorization: Bearer <Token>": an application's
+	// "<code>.<secret>". Empty sends none.
+	Token string
+	// HTTP makes the requests, with whatever certificates, proxies or tracing
+	// they need; the default is http.DefaultTransport's. Its Timeout is not
+	// applied to Watch, which reads for as long as a task runs.
+	HTTP *http.Client
+	// Timeout is how long one attempt may take, from connecting to the last
+	// byte of the answer; default 60 s. Watch is not bound by it.
+	Timeout time.Duration
+	// Patience is how long a call goes on trying while no server answers, or
+	// answers that it is a matter of time. Zero is for as long as the context
+	// allows; below zero nothing is tried twice, except once at every server.
+	Patience time.Duration
+	// Trouble, if not nil, is told when a call begins to repeat itself, once
+	// for each outage, and with [ErrNoEvents] when Watch resorts to polling. It
+	// is called from the goroutine of the call.
+	Trouble func(error)
+}
+
+const defaultTimeout = 60 * time.Second
+
+// Client asks the dispatchers of one installation. It is safe for concurrent
+// use and holds nothing that must be closed.
+type Client struct {
+	servers  []string // without a slash at the end
+	current  atomic.Int64
+	token    string
+	http     *http.Client
+	streams  *http.Client // the same without a timeout
+	timeout  time.Duration
+	patience time.Duration
+	trouble  func(error)
+}
+
+// New returns a client; it does not connect.
+func New(cfg Config) (*Client, error) {
+	c := &Client{token: cfg.Token, timeout: cfg.Timeout, patience: cfg.Patience, trouble: cfg.Trouble}
+	for text := range strings.SplitSeq(cfg.URL, ",") {
+		server, err := parseServer(strings.TrimSpace(text))
+		if err != nil {
+			return nil, err
+		}
+		c.servers = append(c.servers, server)
+	}
+	if !printable(cfg.Token) {
+		return nil, errors.New("the token has characters that no HTTP header can have")
+	}
+	if c.timeout <= 0 {
+		c.timeout = defaultTimeout
+	}
+	if c.trouble == nil {
+		c.trouble = func(error) {}
+	}
+	c.http = withRedirects(cfg.HTTP)
+	streams := *c.http
+	streams.Timeout = 0
+	c.streams = &streams
+	return c, nil
+}
+
+func parseServer(text string) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		return "", fmt.Errorf("server %q is not a URL like http://127.0.0.1:8080", text)
+	}
+	return strings.TrimRight(text, "/"), nil
+}
+
+// printable reports whether text can be a header's value.
+func printable(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
+// withRedirects returns a copy of the caller's HTTP client that follows
+// redirections only where nothing is lost, unless the caller has a rule.
+func withRedirects(given *http.Client) *http.Client {
+	if given == nil {
+		given = &http.Client{}
+	}
+	own := *given
+	if own.CheckRedirect == nil {
+		own.CheckRedirect = checkRedirect
+	}
+	return &own
+}
+
+// errRedirected is a redirection that is not followed.
+var errRedirected = errors.New("redirection not followed")
+
+func checkRedirect(req *http.Request, via []*http.Request) error {
+	const most = 10
+	last := via[len(via)-1]
+	switch {
+	case len(via) >= most:
+		return fmt.Errorf("%w: this was number %d", errRedirected, most)
+	case req.Method != last.Method:
+		return fmt.Errorf("%w: it would turn the %s into a %s; use the URL that it leads to: %s", errRedirected, last.Method, req.Method, req.URL.Redacted())
+	case last.URL.Scheme == "https" && req.URL.Scheme == "http":
+		return fmt.Errorf("%w: it leads from https to http: %s", errRedirected, req.URL.Redacted())
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/procfleet/procfleet"
+)
+
+// Error is a server's answer to a request that it did not carry out.
+type Error struct {
+	Status int    // of HTTP
+	Code   string // the API's word, for example "invalid_request"; empty if something else answered
+	// Field is what the problem is with, for example "process.proc_name".
+	Field   string
+	Message string
+	// Task is the task that the failure is about, if there is one.
+	Task procfleet.TaskID
+	// RequestID finds the request in the server's log.
+	RequestID string
+	// RetryAfter is when the server wants to be asked again; zero if it did
+	// not say.
+	RetryAfter time.Duration
+}
+
+func (e *Error) Error() string {
+	if e.Field != "" && !strings.Contains(e.Message, e.Field) {
+		return e.Field + ": " + e.Message
+	}
+	return e.Message
+}
+
+// Retryable reports whether the same request may be answered otherwise in a
+// while: the server is busy, or a part of it or on the way to it is away.
+func (e *Error) Retryable() bool {
+	switch e.Status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
+		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
+// The kinds of [Error] that callers tell apart with [errors.Is].
+var (
+	ErrNotFound    = errors.New("no such task") // 404
+	ErrInvalid     = errors.New("invalid request")
+	ErrConflict    = errors.New("the idempotency key was used for another request")
+	ErrDenied      = errors.New("not allowed")
+	ErrUnavailable = errors.New("server unavailable") // what is Retryable
+)
+
+// Is makes an Error one of the kinds.
+func (e *Error) Is(kind error) bool {
+	switch kind {
+	case ErrNotFound:
+		return e.Status == http.StatusNotFound
+	case ErrInvalid:
+		return e.Status == http.StatusBadRequest || e.Status == http.StatusRequestEntityTooLarge
+	case ErrConflict:
+		return e.Status == http.StatusConflict
+	case ErrDenied:
+		return e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden
+	case ErrUnavailable:
+		return e.Retryable()
+	}
+	return false
+}
+
+var (
+	// ErrUnreachable means that no server could be connected to, or that the
+	// connection broke before the answer was complete.
+	ErrUnreachable = errors.New("server not reachable")
+	// ErrBadAnswer means that something answered, but not as procfleet does.
+	ErrBadAnswer = errors.New("this is not an answer of procfleet")
+	// ErrUnknown is what every [UnknownError] is.
+	ErrUnknown = errors.New("the task may have been accepted or not")
+)
+
+// UnknownError ends a Submit that cannot tell whether there is a task now.
+// Submitting the same again with IdempotencyKey finds it or makes it, and
+// never makes a second one.
+type UnknownError struct {
+	IdempotencyKey string
+	// Task is the task's id if the server could name it.
+	Task procfleet.TaskID
+	Err  error
+}
+
+func (e *UnknownError) Error() string { return fmt.Sprintf("%v (%v)", e.Err, ErrUnknown) }
+
+// Unwrap returns the failure and [ErrUnknown].
+func (e *UnknownError) Unwrap() []error { return []error{e.Err, ErrUnknown} }
+
+// connectionError is a failure without an answer.
+type connectionError struct {
+	server string
+	cause  error
+	// unsent is true if the request surely did not reach the server.
+	unsent bool
+}
+
+func (e *connectionError) Error() string {
+	return fmt.Sprintf("%v at %s: %v", ErrUnreachable, e.server, e.cause)
+}
+
+func (e *connectionError) Unwrap() []error { return []error{ErrUnreachable, e.cause} }
+
+// stopped is the end of a caller's context: it reads as its cause.
+type stopped struct {
+	cause, err error
+	last       error // what was wrong when it came; may be nil
+}
+
+func (s *stopped) Error() string {
+	if s.last == nil {
+		return s.cause.Error()
+	}
+	return fmt.Sprintf("%v; the last attempt: %v", s.cause, s.last)
+}
+
+func (s *stopped) Unwrap() []error {
+	if s.last == nil {
+		return []error{s.cause, s.err}
+	}
+	return []error{s.cause, s.err, s.last}
+}
+
+// ended returns the error of a context that has ended.
+func ended(ctx context.Context, last error) error {
+	return &stopped{cause: context.Cause(ctx), err: ctx.Err(), last: last}
+}
+
+// retryable reports whether trying again may help.
+func retryable(err error) bool {
+	if errors.As(err, new(*stopped)) {
+		return false
+	}
+	if answer, ok := errors.AsType[*Error](err); ok {
+		return answer.Retryable()
+	}
+	return errors.Is(err, ErrUnreachable)
+}
+
+// refusal turns an answer that is not a success into an Error.
+func refusal(resp *http.Response, body []byte) *Error {
+	e := &Error{
+		Status: resp.StatusCode, RequestID: resp.Header.Get("X-Bkapi-Request-Id"),
+		RetryAfter: retryAfter(resp.Header.Get("Retry-After")),
+	}
+	var answer struct {
+		Error struct {
+			Code    string           `json:"code"`
+			Message string           `json:"message"`
+			Field   string           `json:"field"`
+			Task    procfleet.TaskID `json:"task"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal(body, &answer); err != nil || answer.Error.Message == "" {
+		e.Message = strings.TrimSpace(fmt.Sprintf("the server answered %d %s %s", resp.StatusCode, http.StatusText(resp.StatusCode), excerpt(body)))
+		return e
+	}
+	e.Code, e.Message, e.Field, e.Task = answer.Error.Code, answer.Error.Message, answer.Error.Field, answer.Error.Task
+	return e
+}
+
+// retryAfter reads the header of that name, seconds or a date.
+func retryAfter(text string) time.Duration {
+	const longest = time.Minute
+	if seconds, err := strconv.Atoi(text); err == nil {
+		return min(time.Duration(max(seconds, 0))*time.Second, longest)
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return min(max(time.Until(at), 0), longest)
+	}
+	return 0
+}
+
+// excerpt makes the beginning of a foreign answer fit for a message.
+func excerpt(body []byte) string {
+	const longest = 200
+	text := strings.ToValidUTF8(string(body[:min(len(body), longest)]), "")
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+}

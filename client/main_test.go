@@ -1,0 +1,30 @@
+package client_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// atEnd is what ends with this package's tests.
+var atEnd []func()
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	for _, end := range atEnd {
+		end()
+	}
+	testenv.CleanUp()
+	// Connections that wait for another request are nobody's forgotten ones.
+	http.DefaultClient.CloseIdleConnections()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}

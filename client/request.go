@@ -1,0 +1,202 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// maxAnswer is the most bytes of one answer that are read; a page of 1000
+// results of the largest size has a quarter of it.
+const maxAnswer = 64 << 20
+
+// request is what goes to a server, whichever it is.
+type request struct {
+	method, path string
+	body         []byte // nil for none
+	key          string // Idempotency-Key; empty for none
+}
+
+func get(path string) request { return request{method: http.MethodGet, path: path} }
+
+// do carries out a request, however often it takes, and decodes the answer.
+func (c *Client) do(ctx context.Context, r request, into any) error {
+	return c.persist(ctx, func(server string) error { return c.attempt(ctx, server, r, into) })
+}
+
+// persist goes from server to server until one answers for good.
+func (c *Client) persist(ctx context.Context, try func(server string) error) error {
+	var o outage
+	for {
+		err := c.round(try)
+		if err == nil || !retryable(err) {
+			return err
+		}
+		if err := c.pause(ctx, &o, err); err != nil {
+			return err
+		}
+	}
+}
+
+// round tries each server once, beginning with the one that answered last.
+func (c *Client) round(try func(server string) error) (err error) {
+	for range c.servers {
+		n := c.current.Load()
+		err = try(c.servers[n])
+		if err == nil || !retryable(err) {
+			return err
+		}
+		c.moveOn(n)
+	}
+	return err
+}
+
+// moveOn makes the server after the n-th the one that is asked first, unless
+// another call has moved on already.
+func (c *Client) moveOn(n int64) {
+	c.current.CompareAndSwap(n, (n+1)%int64(len(c.servers)))
+}
+
+// outage is a time in which nothing was achieved. The zero outage has not
+// begun.
+type outage struct {
+	since time.Time
+	next  time.Duration
+}
+
+const (
+	firstPause   = 100 * time.Millisecond
+	longestPause = 5 * time.Second
+)
+
+// pause waits before the next attempt. It returns an error when there is to
+// be none: the context ended, or the patience.
+func (c *Client) pause(ctx context.Context, o *outage, failure error) error {
+	if ctx.Err() != nil {
+		return ended(ctx, failure)
+	}
+	if c.patience < 0 {
+		return failure
+	}
+	if o.since.IsZero() {
+		o.since, o.next = time.Now(), firstPause
+		c.trouble(failure)
+	}
+	pause := jitter(o.next)
+	o.next = min(o.next*2, longestPause)
+	if answer, ok := errors.AsType[*Error](failure); ok {
+		pause = max(pause, answer.RetryAfter)
+	}
+	if c.patience > 0 {
+		left := c.patience - time.Since(o.since)
+		if left <= 0 {
+			return failure
+		}
+		pause = min(pause, left)
+	}
+	return sleep(ctx, pause, failure)
+}
+
+// sleep waits; last is what was wrong, for the error if the context ends.
+func sleep(ctx context.Context, d time.Duration, last error) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ended(ctx, last)
+	}
+}
+
+// jitter spreads clients that lost the same server at the same moment.
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d+1) }
+
+// attempt sends a request to one server and decodes the answer.
+func (c *Client) attempt(ctx context.Context, server string, r request, into any) error {
+	bounded, cancel := context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("no answer within %v", c.timeout))
+	defer cancel()
+	req, err := c.newRequest(bounded, server, r)
+	if err != nil {
+		return err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return noAnswer(ctx, bounded, server, err)
+	}
+	defer resp.Body.Close()
+	data, err := readAnswer(resp.Body)
+	switch {
+	case errors.Is(err, ErrBadAnswer):
+		return fmt.Errorf("%s%s: %w", server, r.path, err)
+	case err != nil:
+		return noAnswer(ctx, bounded, server, err)
+	case resp.StatusCode/100 != 2:
+		return refusal(resp, data)
+	case into == nil:
+		return nil
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("%s%s: %w: %w", server, r.path, ErrBadAnswer, err)
+	}
+	return nil
+}
+
+func (c *Client) newRequest(ctx context.Context, server string, r request) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, r.method, server+r.path, bytes.NewReader(r.body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("User-Agent", "procfleet-client")
+	req.Header.Set("Accept", "application/json")
+	if r.body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if r.key != "" {
+		req.Header.Set("Idempotency-Key", r.key)
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	return req, nil
+}
+
+// readAnswer reads a body to its end and refuses one that has none.
+func readAnswer(body io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(body, maxAnswer+1))
+	if err == nil && len(data) > maxAnswer {
+		return nil, fmt.Errorf("%w: it is larger than %d MiB", ErrBadAnswer, maxAnswer>>20)
+	}
+	return data, err
+}
+
+// noAnswer words the failure of an exchange that did not come to an answer.
+// The exchange had the context bounded, which was made from the caller's.
+func noAnswer(ctx, bounded context.Context, server string, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return ended(ctx, nil)
+	case bounded.Err() != nil:
+		err = context.Cause(bounded)
+	}
+	if inner, ok := errors.AsType[*url.Error](err); ok {
+		err = inner.Err // the URL is told with the server
+	}
+	_, badCertificate := errors.AsType[*tls.CertificateVerificationError](err)
+	_, notTLS := errors.AsType[tls.RecordHeaderError](err)
+	switch {
+	case errors.Is(err, errRedirected):
+		return fmt.Errorf("%s: %w", server, err)
+	case badCertificate, notTLS: // time does not heal these
+		return fmt.Errorf("%s: %w", server, err)
+	}
+	op, ok := errors.AsType[*net.OpError](err)
+	return &connectionError{server: server, cause: err, unsent: ok && op.Op == "dial"}
+}

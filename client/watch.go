@@ -1,0 +1,282 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"mime"
+	"net/http"
+	"time"
+
+	"github.com/procfleet/procfleet"
+)
+
+const (
+	// beginning is how long a stream may take to begin, which the server does
+	// at once, and silence how long it may say nothing at all later; the server
+	// says something every 15 s.
+	beginning = 15 * time.Second
+	silence   = 45 * time.Second
+	// maxFruitless is how many streams in a row may not begin, while the
+	// server answers otherwise, before Watch resorts to polling.
+	maxFruitless = 3
+	// reconnectAfter is the pause after a stream that broke, if the server did
+	// not say another.
+	reconnectAfter = 2 * time.Second
+
+	firstPoll   = 50 * time.Millisecond
+	slowestPoll = time.Second
+)
+
+// ErrNoEvents is what [Config.Trouble] is told when Watch resorts to polling:
+// the server has no events, or something on the way holds them back.
+var ErrNoEvents = errors.New("no events come through; asking for the task again and again instead")
+
+// Watch yields a task as it is, and then whenever its state or its counters
+// have changed, until it is done: the last task that it yields is, unless
+// there is an error. It reads the server's events, connects again and goes on
+// where it was when the stream breaks or falls silent, and resorts to polling
+// if there are no events to be had. It ends after the first error: a refusal
+// such as [ErrNotFound], the end of ctx, or that of [Config.Patience].
+func (c *Client) Watch(ctx context.Context, id procfleet.TaskID) iter.Seq2[Task, error] {
+	return func(yield func(Task, error) bool) {
+		w := watch{c: c, id: id, yield: yield}
+		if err := w.run(ctx); err != nil && !errors.Is(err, errEnough) {
+			yield(Task{}, err)
+		}
+	}
+}
+
+// Wait returns a task when it is done, whatever became of its items:
+// [Task.Succeeded] tells. It ends with an error for the same reasons as Watch,
+// and then returns the task as it was seen last.
+func (c *Client) Wait(ctx context.Context, id procfleet.TaskID) (Task, error) {
+	var last Task
+	for t, err := range c.Watch(ctx, id) {
+		if err != nil {
+			return last, err
+		}
+		last = t
+	}
+	return last, nil
+}
+
+// errEnough means that there is nothing more to yield: the task is done, or
+// the caller has seen enough.
+var errEnough = errors.New("seen enough")
+
+// watch is one call of Watch.
+type watch struct {
+	c     *Client
+	id    procfleet.TaskID
+	yield func(Task, error) bool
+	last  *Task // what was yielded last
+
+	lastEvent string        // id of the last event
+	reconnect time.Duration // what the server wants; zero if it did not say
+}
+
+func (w *watch) run(ctx context.Context) error {
+	var o outage
+	for fruitless := 0; fruitless < maxFruitless; {
+		fruitful, failure := w.stream(ctx)
+		switch {
+		case errors.Is(failure, errEnough):
+			return nil
+		case ctx.Err() != nil:
+			return ended(ctx, nil)
+		case fruitful:
+			o, fruitless = outage{}, 0
+		default:
+			// Did the server come to its end, the stream, or is there no such task?
+			err := w.look(ctx)
+			switch {
+			case err == nil && !retryable(failure):
+				fruitless = maxFruitless
+				continue
+			case err == nil:
+				o = outage{}
+				fruitless++
+			case !retryable(err):
+				return err
+			default:
+				if err := w.c.pause(ctx, &o, err); err != nil {
+					return err
+				}
+				continue
+			}
+		}
+		if err := sleep(ctx, w.pause(), failure); err != nil {
+			return err
+		}
+	}
+	w.c.trouble(ErrNoEvents)
+	return w.poll(ctx)
+}
+
+func (w *watch) pause() time.Duration {
+	if w.reconnect > 0 {
+		return jitter(w.reconnect)
+	}
+	return jitter(reconnectAfter)
+}
+
+// look asks for the task itself, once.
+func (w *watch) look(ctx context.Context) error {
+	var t Task
+	err := w.c.round(func(server string) error { return w.c.attempt(ctx, server, get(taskPath(w.id)), &t) })
+	if err != nil {
+		return err
+	}
+	return w.see(t)
+}
+
+// see yields a task if it is new.
+func (w *watch) see(t Task) error {
+	if t.ID != w.id {
+		return fmt.Errorf("%w: asked for task %s, told of %q", ErrBadAnswer, w.id, t.ID)
+	}
+	known := w.last != nil && w.last.State == t.State && maps.Equal(w.last.Counts, t.Counts)
+	w.last = &t
+	if !known && !w.yield(t, nil) {
+		return errEnough
+	}
+	if t.Done() {
+		return errEnough
+	}
+	return nil
+}
+
+// stream reads events from one server until the connection ends, and says
+// whether they come through.
+func (w *watch) stream(ctx context.Context) (fruitful bool, err error) {
+	n := w.c.current.Load()
+	fruitful, err = w.read(ctx, w.c.servers[n])
+	if retryable(err) {
+		w.c.moveOn(n)
+	}
+	return fruitful, err
+}
+
+func (w *watch) read(ctx context.Context, server string) (fruitful bool, err error) {
+	bounded, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s := &stream{watchdog: time.AfterFunc(beginning, func() { cancel(errSilent) })}
+	defer s.watchdog.Stop()
+	if err := s.open(ctx, bounded, w, server); err != nil {
+		return false, err
+	}
+	defer s.body.Close()
+	in := newEventReader(s)
+	in.lastID = w.lastEvent
+	for {
+		e, err := in.next()
+		w.lastEvent, w.reconnect = in.lastID, in.retry
+		if err != nil {
+			return s.begun, noAnswer(ctx, bounded, server, err)
+		}
+		if err := w.use(e); err != nil {
+			return s.begun, err
+		}
+		s.begin()
+	}
+}
+
+// use yields the task of an event. Events of other names are of a later
+// version of the server and mean nothing here.
+func (w *watch) use(e event) error {
+	switch e.name {
+	case "snapshot", "progress", "end":
+	default:
+		return nil
+	}
+	var t Task
+	if err := json.Unmarshal(e.data, &t); err != nil {
+		return fmt.Errorf("%w: event %q: %w", ErrBadAnswer, e.name, err)
+	}
+	return w.see(t)
+}
+
+// errSilent ends a stream that says nothing.
+var errSilent = errors.New("the stream of events fell silent")
+
+// stream is the body of a connection. Until it has begun only an event counts
+// as a sign of life, for something on the way may hold them back. A stream that
+// goes on after an event that came through has begun with its first byte: the
+// server says nothing more than that it is still there until the task changes.
+type stream struct {
+	body     io.ReadCloser
+	watchdog *time.Timer
+	resumed  bool
+	begun    bool
+}
+
+func (s *stream) begin() {
+	if !s.begun {
+		s.begun = true
+		s.watchdog.Reset(silence)
+	}
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	n, err := s.body.Read(p)
+	if n > 0 && (s.begun || s.resumed) {
+		s.begun = true
+		s.watchdog.Reset(silence)
+	}
+	return n, err
+}
+
+func (s *stream) open(ctx, bounded context.Context, w *watch, server string) error {
+	req, err := w.c.newRequest(bounded, server, get(taskPath(w.id)+"/events"))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", eventStream)
+	req.Header.Set("Accept-Encoding", "identity") // who compresses also buffers
+	req.Header.Set("Cache-Control", "no-cache")
+	if s.resumed = w.lastEvent != ""; s.resumed {
+		req.Header.Set("Last-Event-ID", w.lastEvent)
+	}
+	resp, err := w.c.streams.Do(req)
+	if err != nil {
+		return noAnswer(ctx, bounded, server, err)
+	}
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // what cannot be parsed is another
+	switch {
+	case resp.StatusCode == http.StatusOK && kind == eventStream:
+		s.body = resp.Body
+		return nil
+	case resp.StatusCode == http.StatusNoContent: // the task was done already
+		err = &connectionError{server: server, cause: io.EOF}
+	case resp.StatusCode/100 == 2:
+		err = fmt.Errorf("%s%s: %w: it is %q and no stream of events", server, req.URL.Path, ErrBadAnswer, kind)
+	default:
+		// Nothing is lost by what cannot be read: the status says it.
+		data, _ := io.ReadAll(io.LimitReader(resp.Body, maxEvent))
+		err = refusal(resp, data)
+	}
+	return errors.Join(err, resp.Body.Close())
+}
+
+const eventStream = "text/event-stream"
+
+// poll asks for the task again and again until it is done.
+func (w *watch) poll(ctx context.Context) error {
+	for pause := firstPoll; ; pause = min(pause*3/2, slowestPoll) {
+		t, err := w.c.Task(ctx, w.id)
+		if err != nil {
+			return err
+		}
+		if err := w.see(t); err != nil {
+			return err
+		}
+		if err := sleep(ctx, pause, nil); err != nil {
+			return err
+		}
+	}
+}

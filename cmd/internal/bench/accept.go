@@ -1,0 +1,184 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/procfleet/procfleet/cmd/internal/simulate"
+)
+
+// Accept measures the time from POST to id.
+type Accept struct {
+	Config
+	Hosts   []int // numbers of hosts
+	Samples int   // tasks on one host; bigger ones are measured Runs times
+}
+
+// Validate reports everything that is wrong.
+func (a Accept) Validate() error {
+	return errors.Join(a.Config.Validate(), atLeast("--samples", a.Samples, 1), checkSizes("--hosts", a.Hosts))
+}
+
+// checkSizes reports sizes of tasks that cannot be.
+func checkSizes(flag string, sizes []int) error {
+	var errs []error
+	if len(sizes) == 0 {
+		errs = append(errs, fmt.Errorf("%s: no number", flag))
+	}
+	for _, n := range sizes {
+		if n < 1 || n > simulate.MaxAgents {
+			errs = append(errs, fmt.Errorf("%s: %d is not from 1 to %d", flag, n, simulate.MaxAgents))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// acceptCase is one kind of submission.
+type acceptCase struct {
+	hosts   int
+	keyed   bool // with an Idempotency-Key
+	samples int
+}
+
+func (c acceptCase) key() string {
+	if c.keyed {
+		return "yes"
+	}
+	return "no"
+}
+
+// accepted is one measured acceptance.
+type accepted struct {
+	redis, queue time.Duration // the floor
+	took         time.Duration
+}
+
+// Run measures.
+func (a Accept) Run(ctx context.Context) (Report, error) {
+	var report Report
+	err := inLab(ctx, a.Config, func(l *lab) error {
+		system, err := startSystem(ctx, l, slices.Max(a.Hosts), 0)
+		if err != nil {
+			return err
+		}
+		defer system.stop()
+		bare, err := newBare(ctx, l, 1)
+		if err != nil {
+			return err
+		}
+		defer bare.close()
+		t := newAcceptTable()
+		for _, c := range a.cases() {
+			samples, err := a.measure(ctx, system, bare, c)
+			if err != nil {
+				return fmt.Errorf("%d hosts: %w", c.hosts, err)
+			}
+			addAccepted(t, c, samples)
+		}
+		report = Report{Machine: l.machine(ctx), Tables: []*Table{t}}
+		return nil
+	})
+	return report, err
+}
+
+func (a Accept) cases() (cases []acceptCase) {
+	for _, hosts := range a.Hosts {
+		c := acceptCase{hosts: hosts, samples: a.Runs}
+		if hosts == 1 {
+			c.samples = a.Samples
+			cases = append(cases, c)
+			c.keyed = true
+		}
+		cases = append(cases, c)
+	}
+	return cases
+}
+
+// measure alternates between the floor and the system, which is idle again
+// before the next submission.
+func (a Accept) measure(ctx context.Context, system *system, bare *bare, c acceptCase) ([]accepted, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	body := manyHosts(c.hosts)
+	samples := make([]accepted, c.samples+1)
+	for i := range samples {
+		s := &samples[i]
+		if err := bare.accept(ctx, body, c.hosts, s); err != nil {
+			return nil, fmt.Errorf("floor: %w", err)
+		}
+		header := ""
+		if c.keyed {
+			header = "Idempotency-Key: " + uuid.NewString() + "\r\n"
+		}
+		begun := time.Now()
+		id, err := system.wire.submit(body, header)
+		if err != nil {
+			return nil, err
+		}
+		s.took = time.Since(begun)
+		if err := system.finishes.await(ctx, id, c.hosts); err != nil {
+			return nil, err
+		}
+	}
+	return samples[1:], nil // the first met cold connections
+}
+
+// chunkItems is how many hosts one queued message stands for.
+const chunkItems = 256
+
+// accept is what an acceptance cannot do without: the request written to
+// Redis, and one acknowledged publish per chunk, all of them at once.
+func (b *bare) accept(ctx context.Context, body []byte, hosts int, s *accepted) error {
+	chunks := (hosts + chunkItems - 1) / chunkItems
+	begun := time.Now()
+	if err := b.redis.Set(ctx, "pf-bench:accept", body, bareExpiry).Err(); err != nil {
+		return err
+	}
+	s.redis = time.Since(begun)
+	data, begun := make([]byte, payload), time.Now()
+	err := together(ctx, chunks, chunks, func(ctx context.Context, _, i int) error {
+		_, err := b.js.Publish(ctx, bareSubject, data, jetstream.WithMsgID(b.messageID(i)))
+		return err
+	})
+	s.queue = time.Since(begun)
+	return errors.Join(err, b.pullAll(ctx, chunks))
+}
+
+const (
+	acceptGoal     = 3.0   // times the floor, of one host
+	acceptBigGoal  = 60.0  // ms
+	acceptBigHosts = 10000 // of so many
+)
+
+func newAcceptTable() *Table {
+	return &Table{
+		Title:   "Accept: POST to id, ms",
+		Columns: []string{"hosts", "Idempotency-Key", "samples", "Redis", "publish", "floor", "median", "p99", "ratio", "goal", "met"},
+		Notes:   []string{"The floor is the bytes of the request written to Redis, and one acknowledged JetStream publish for each 256 hosts, all at once."},
+	}
+}
+
+func addAccepted(t *Table, c acceptCase, samples []accepted) {
+	of := func(column func(*accepted) time.Duration) time.Duration { return medianOf(samples, column) }
+	redis, queue := of(func(s *accepted) time.Duration { return s.redis }), of(func(s *accepted) time.Duration { return s.queue })
+	took := of(func(s *accepted) time.Duration { return s.took })
+	times := make([]time.Duration, len(samples))
+	for i := range samples {
+		times[i] = samples[i].took
+	}
+	goal, met := "", ""
+	switch {
+	case c.hosts == 1 && !c.keyed:
+		goal, met = atMost(ratio(took, redis+queue), acceptGoal, " × floor")
+	case c.hosts == acceptBigHosts:
+		goal, met = atMost(ms(took), acceptBigGoal, " ms")
+	}
+	t.add(c.hosts, c.key(), len(samples), ms(redis), ms(queue), ms(redis+queue),
+		ms(took), ms(quantile(times, 0.99)), ratio(took, redis+queue), goal, met)
+}

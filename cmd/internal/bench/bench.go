@@ -1,0 +1,101 @@
+// Package bench measures the system against the floor that the same machine's
+// NATS and Redis set for what it cannot do without, in the same run. The
+// roles, the servers and the simulated agents are processes of their own, as
+// in production.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet/internal/natsconn"
+)
+
+// Config is what every benchmark needs to know; Log is required.
+type Config struct {
+	// NATS and Redis are URLs; with Start both are started instead.
+	NATS, Redis string
+	Start       bool
+	Runs        int // of which medians are shown; at least 1
+	Log         logrus.FieldLogger
+}
+
+// Validate reports everything that is wrong.
+func (c Config) Validate() error { return atLeast("--runs", c.Runs, 1) }
+
+func atLeast(flag string, value, least int) error {
+	if value < least {
+		return fmt.Errorf("%s: %d is less than %d", flag, value, least)
+	}
+	return nil
+}
+
+// lab is what a benchmark has open: the processes it started, and
+// connections of its own to the servers.
+type lab struct {
+	Config
+	plant *plant
+	conn  *nats.Conn
+	js    jetstream.JetStream
+	redis *redis.Client
+}
+
+// inLab runs do between opening and closing a lab.
+func inLab(ctx context.Context, cfg Config, do func(*lab) error) (err error) {
+	l := &lab{Config: cfg}
+	if l.plant, err = newPlant(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	if err := l.open(ctx); err != nil {
+		return err
+	}
+	return do(l)
+}
+
+func (l *lab) open(ctx context.Context) (err error) {
+	if l.Start {
+		if l.NATS, l.Redis, err = l.plant.startServers(ctx); err != nil {
+			return err
+		}
+	}
+	if l.conn, err = l.connect(); err != nil {
+		return err
+	}
+	if err := l.conn.FlushTimeout(patience); err != nil {
+		return fmt.Errorf("no NATS at %s: %w", l.NATS, err)
+	}
+	if l.js, err = natsconn.JetStream(l.conn); err != nil {
+		return err
+	}
+	options, err := redis.ParseURL(l.Redis)
+	if err != nil {
+		return fmt.Errorf("redis URL: %w", err)
+	}
+	l.redis = redis.NewClient(options)
+	if err := l.redis.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("no Redis at %s: %w", options.Addr, err)
+	}
+	return nil
+}
+
+// connect opens one more connection to NATS.
+func (l *lab) connect() (*nats.Conn, error) {
+	return natsconn.Connect(natsconn.Config{URL: l.NATS, Name: "bench", Log: l.Log})
+}
+
+func (l *lab) close() error {
+	if l.redis != nil {
+		_ = l.redis.Close()
+	}
+	if l.conn != nil {
+		l.conn.Close()
+	}
+	return l.plant.close()
+}

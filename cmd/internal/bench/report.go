@@ -1,0 +1,75 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+)
+
+// Report is what a benchmark found, and where.
+type Report struct {
+	Machine string   `json:"machine"`
+	Tables  []*Table `json:"tables"`
+}
+
+// Markdown writes the report for people.
+func (r *Report) Markdown(out io.Writer) error {
+	if _, err := fmt.Fprintf(out, "%s\n\n", r.Machine); err != nil {
+		return err
+	}
+	for _, t := range r.Tables {
+		if err := t.Markdown(out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// JSON writes the report to a file.
+func (r *Report) JSON(name string) error {
+	data, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(name, append(data, '\n'), 0o600)
+}
+
+// machine says what the figures were measured on.
+func (l *lab) machine(ctx context.Context) string {
+	what := fmt.Sprintf("%s/%s, %d CPUs%s, %s, nats-server %s, Redis %s; medians of %d runs", runtime.GOOS, runtime.GOARCH,
+		runtime.NumCPU(), memory(), runtime.Version(), l.conn.ConnectedServerVersion(), l.redisVersion(ctx), l.Runs)
+	if l.Start {
+		what += "; everything on that machine"
+	}
+	return what
+}
+
+func (l *lab) redisVersion(ctx context.Context) string {
+	for line := range strings.Lines(l.redis.Info(ctx, "server").Val()) {
+		if version, ok := strings.CutPrefix(line, "redis_version:"); ok {
+			return strings.TrimSpace(version)
+		}
+	}
+	return "of unknown version"
+}
+
+// memory is the machine's, if there is a /proc that tells it.
+func memory() string {
+	file, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	for scanner := bufio.NewScanner(file); scanner.Scan(); {
+		var kib int
+		if n, _ := fmt.Sscanf(scanner.Text(), "MemTotal: %d kB", &kib); n == 1 {
+			return fmt.Sprintf(", %.0f GiB", float64(kib)/(1<<20))
+		}
+	}
+	return ""
+}

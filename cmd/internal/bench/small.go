@@ -1,0 +1,236 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet/cmd/internal/simulate"
+)
+
+// Small measures tasks on one host each: how many a second, and how long one
+// takes by itself and beside a big task.
+type Small struct {
+	Config
+	Tasks    int // in each run
+	InFlight int // of them at a time, each on a connection of its own
+	Agents   int // over which they are spread
+	Samples  int // single tasks whose time is taken
+	Beside   int // hosts of the big task; 0 leaves that out
+}
+
+// Validate reports everything that is wrong.
+func (s Small) Validate() error {
+	errs := []error{
+		s.Config.Validate(), atLeast("--tasks", s.Tasks, 1), atLeast("--in-flight", s.InFlight, 1),
+		atLeast("--agents", s.Agents, 1), atLeast("--samples", s.Samples, 1), atLeast("--beside", s.Beside, 0),
+	}
+	if n := max(s.Agents, s.Beside); n > simulate.MaxAgents {
+		errs = append(errs, fmt.Errorf("--agents, --beside: %d is more than %d", n, simulate.MaxAgents))
+	}
+	return errors.Join(errs...)
+}
+
+// smallRun is one measured run of many tasks.
+type smallRun struct {
+	floor smallFloor
+	took  time.Duration // first POST to last end told
+	cpu   map[string]time.Duration
+}
+
+// latencies are the times of single tasks, POST to end told.
+type latencies struct {
+	idle, beside []time.Duration
+	floor        smallFloor // of as many, one at a time
+}
+
+// Run measures.
+func (s Small) Run(ctx context.Context) (Report, error) {
+	var report Report
+	err := inLab(ctx, s.Config, func(l *lab) error {
+		system, err := startSystem(ctx, l, max(s.Agents, s.Beside), 0)
+		if err != nil {
+			return err
+		}
+		defer system.stop()
+		bare, err := newBare(ctx, l, s.Agents)
+		if err != nil {
+			return err
+		}
+		defer bare.close()
+		runs, err := s.throughput(ctx, system, bare)
+		if err != nil {
+			return err
+		}
+		times, err := s.latency(ctx, system, bare)
+		if err != nil {
+			return err
+		}
+		report = Report{Machine: l.machine(ctx), Tables: []*Table{s.rates(runs), s.costs(runs), s.times(&times)}}
+		return nil
+	})
+	return report, err
+}
+
+// throughput alternates between the floor and the system.
+func (s Small) throughput(ctx context.Context, system *system, bare *bare) ([]smallRun, error) {
+	if _, err := s.many(ctx, system, max(s.Tasks/warmUpShare, 1)); err != nil {
+		return nil, fmt.Errorf("warm-up: %w", err)
+	}
+	runs := make([]smallRun, s.Runs)
+	for i := range runs {
+		run, err := &runs[i], error(nil)
+		if run.floor, err = bare.small(ctx, s.Tasks, s.InFlight); err != nil {
+			return nil, fmt.Errorf("floor: %w", err)
+		}
+		before := system.cpu()
+		if run.took, err = s.many(ctx, system, s.Tasks); err != nil {
+			return nil, err
+		}
+		run.cpu = spent(before, system.cpu())
+		s.Log.WithFields(logrus.Fields{"run": i + 1, "floor": int(perSecond(s.Tasks, run.floor.sum())), "tasks": int(perSecond(s.Tasks, run.took))}).Info("measured per second")
+	}
+	return runs, nil
+}
+
+// warmUpShare of the tasks go first, unmeasured: connections are made, heaps
+// find their size.
+const warmUpShare = 10
+
+// many runs n tasks, s.InFlight at a time, each from POST to its end before
+// its submitter begins the next.
+func (s Small) many(ctx context.Context, system *system, n int) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	wires := make([]*wire, min(s.InFlight, n))
+	for i := range wires {
+		var err error
+		if wires[i], err = dial(ctx, system.address); err != nil {
+			return 0, err
+		}
+		defer wires[i].close()
+	}
+	begun := time.Now()
+	err := together(ctx, n, len(wires), func(ctx context.Context, submitter, i int) error {
+		return s.one(ctx, system, wires[submitter], i)
+	})
+	return time.Since(begun), err
+}
+
+// one is a task from POST to its end.
+func (s Small) one(ctx context.Context, system *system, w *wire, i int) error {
+	id, err := w.submit(oneHost(i%s.Agents), "")
+	if err != nil {
+		return err
+	}
+	return system.finishes.await(ctx, id, 1)
+}
+
+func (s Small) latency(ctx context.Context, system *system, bare *bare) (l latencies, err error) {
+	if l.floor, err = bare.small(ctx, s.Samples, 1); err != nil {
+		return l, fmt.Errorf("floor: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for i := range s.Samples {
+		begun := time.Now()
+		if err := s.one(ctx, system, system.wire, i); err != nil {
+			return l, err
+		}
+		l.idle = append(l.idle, time.Since(begun))
+	}
+	if s.Beside == 0 {
+		return l, nil
+	}
+	l.beside, err = s.besideBig(ctx, system)
+	return l, err
+}
+
+// besideBig takes the times of tasks that began while a big task ran. They
+// count too if the big one ended first: else the slowest would be left out.
+func (s Small) besideBig(ctx context.Context, system *system) (times []time.Duration, err error) {
+	submission := manyHosts(s.Beside)
+	for len(times) < s.Samples {
+		id, err := system.wire.submit(submission, "")
+		if err != nil {
+			return nil, fmt.Errorf("big task: %w", err)
+		}
+		over := system.finishes.of(id)
+		for running := true; running; {
+			begun := time.Now()
+			if err := s.one(ctx, system, system.wire, len(times)); err != nil {
+				return nil, fmt.Errorf("beside a big task: %w", err)
+			}
+			times = append(times, time.Since(begun))
+			select {
+			case <-over:
+				running = false
+			default:
+			}
+		}
+	}
+	return times, nil
+}
+
+const (
+	rateGoal   = 4000.0 // tasks a second
+	besideGoal = 5.0    // times the time of a task by itself
+)
+
+func (s Small) rates(runs []smallRun) *Table {
+	t := &Table{
+		Title:   fmt.Sprintf("Small tasks: %s status tasks on one host each, %s in flight, per second", thousands(s.Tasks), thousands(s.InFlight)),
+		Columns: []string{"Redis", "publish", "request/reply", "publish result", "2 pull + ack", "script", "floor", "tasks", "floor / tasks", "goal", "met"},
+		Notes: []string{"From the first POST to the last \"finished\" event, which is sent after the task is finished in Redis. " +
+			"The floor is the sum of its parts: for each task one value written to Redis, one JetStream publish with a message id, one request/reply, one JetStream publish of a result, " +
+			"two messages pulled and acknowledged, one call of a deduplicating script, as many at a time."},
+	}
+	of := func(column func(*smallRun) time.Duration) time.Duration { return medianOf(runs, column) }
+	rate := func(column func(*smallRun) time.Duration) float64 { return perSecond(s.Tasks, of(column)) }
+	floor := of(func(r *smallRun) time.Duration { return r.floor.sum() })
+	took := of(func(r *smallRun) time.Duration { return r.took })
+	goal, met := noLess(perSecond(s.Tasks, took), rateGoal, "/s")
+	t.add(
+		rate(func(r *smallRun) time.Duration { return r.floor.redis }), rate(func(r *smallRun) time.Duration { return r.floor.queue }),
+		rate(func(r *smallRun) time.Duration { return r.floor.request }), rate(func(r *smallRun) time.Duration { return r.floor.result }),
+		rate(func(r *smallRun) time.Duration { return r.floor.pull }), rate(func(r *smallRun) time.Duration { return r.floor.script }),
+		perSecond(s.Tasks, floor), perSecond(s.Tasks, took), ratio(took, floor), goal, met)
+	return t
+}
+
+func (s Small) costs(runs []smallRun) *Table {
+	t := &Table{Title: "Small tasks: processor time of one, user and system, µs (mean)"}
+	row, total := []any{}, 0.0
+	for _, name := range processNames() {
+		var sum time.Duration
+		for _, run := range runs {
+			sum += run.cpu[name]
+		}
+		mean := float64(sum.Microseconds()) / float64(len(runs)*s.Tasks)
+		t.Columns, row, total = append(t.Columns, name), append(row, mean), total+mean
+	}
+	t.Columns = append(t.Columns, "all")
+	t.add(append(row, total)...)
+	return t
+}
+
+func (s Small) times(l *latencies) *Table {
+	t := &Table{
+		Title:   "Small tasks: one at a time, POST to \"finished\" event, ms",
+		Columns: []string{"beside", "samples", "median", "p99", "median to floor", "median to idle", "goal", "met"},
+		Notes:   []string{fmt.Sprintf("The floor, the same primitives one after the other, is %s ms.", text(ms(l.floor.sum())/float64(s.Samples)))},
+	}
+	floor := l.floor.sum() / time.Duration(s.Samples)
+	idle := quantile(l.idle, 0.5)
+	t.add("nothing", len(l.idle), ms(idle), ms(quantile(l.idle, 0.99)), ratio(idle, floor), 1.0, "", "")
+	if len(l.beside) > 0 {
+		beside := quantile(l.beside, 0.5)
+		goal, met := atMost(ratio(beside, idle), besideGoal, " × idle")
+		t.add(fmt.Sprintf("a task on %s hosts", thousands(s.Beside)), len(l.beside), ms(beside), ms(quantile(l.beside, 0.99)),
+			ratio(beside, floor), ratio(beside, idle), goal, met)
+	}
+	return t
+}

@@ -1,0 +1,87 @@
+package bench
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
+)
+
+// smallFloor is what N tasks on one host each cannot do without, each by
+// itself, at the same concurrency.
+type smallFloor struct {
+	redis   time.Duration // N values written to Redis
+	queue   time.Duration // N publishes with a message id, acknowledged
+	request time.Duration // N request/replies
+	result  time.Duration // N publishes, acknowledged
+	pull    time.Duration // 2 N messages pulled in batches and acknowledged
+	script  time.Duration // N results through N calls of a deduplicating script
+}
+
+// accept is the part that comes before the answer to a POST.
+func (f *smallFloor) accept() time.Duration { return f.redis + f.queue }
+
+func (f *smallFloor) sum() time.Duration {
+	return f.redis + f.queue + f.request + f.result + f.pull + f.script
+}
+
+// small measures the floor of n tasks, so many at a time.
+func (b *bare) small(ctx context.Context, n, inFlight int) (f smallFloor, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	b.round++
+	prefix := "pf-bench:" + strconv.Itoa(b.round) + ":"
+	value, data := strings.Repeat("v", 4*payload), make([]byte, payload)
+	script := redis.NewScript(dedup)
+	each := func(do func(ctx context.Context, i int) error) func() error {
+		return func() error {
+			return together(ctx, n, inFlight, func(ctx context.Context, _, i int) error { return do(ctx, i) })
+		}
+	}
+	for _, part := range []struct {
+		into *time.Duration
+		run  func() error
+	}{
+		{&f.redis, each(func(ctx context.Context, i int) error {
+			return b.redis.Set(ctx, prefix+strconv.Itoa(i), value, bareExpiry).Err()
+		})},
+		{&f.queue, each(func(ctx context.Context, i int) error {
+			_, err := b.js.Publish(ctx, bareSubject, data, jetstream.WithMsgID(b.messageID(i)))
+			return err
+		})},
+		{&f.request, each(func(ctx context.Context, i int) error {
+			_, err := b.conn.RequestWithContext(ctx, bareHosts+strconv.Itoa(i%b.hosts), data)
+			return err
+		})},
+		{&f.result, each(func(ctx context.Context, _ int) error {
+			_, err := b.js.Publish(ctx, bareSubject, data)
+			return err
+		})},
+		{&f.pull, func() error { return b.pullAll(ctx, 2*n) }},
+		{&f.script, each(func(ctx context.Context, i int) error {
+			return script.Run(ctx, b.redis, []string{prefix + "r" + strconv.Itoa(i)}, 0, data).Err()
+		})},
+	} {
+		begun := time.Now()
+		if err := part.run(); err != nil {
+			return f, err
+		}
+		*part.into = time.Since(begun)
+	}
+	return f, b.forget(ctx, prefix, n)
+}
+
+// bareExpiry removes what a run that was ended left.
+const bareExpiry = 10 * time.Minute
+
+func (b *bare) forget(ctx context.Context, prefix string, n int) error {
+	pipe := b.redis.Pipeline()
+	for i := range n {
+		pipe.Unlink(ctx, prefix+strconv.Itoa(i), prefix+"r"+strconv.Itoa(i))
+	}
+	_, err := pipe.Exec(ctx)
+	return err
+}

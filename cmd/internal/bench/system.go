@@ -1,0 +1,208 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/cmd/internal/simulate"
+	"github.com/procfleet/procfleet/taskstore/redisstore"
+)
+
+const (
+	readyPause = 50 * time.Millisecond
+	// lookEvery is how often Redis is asked whether a big task is finished.
+	lookEvery = time.Millisecond
+)
+
+// system is a dispatcher, a worker and simulated agents, each a process.
+type system struct {
+	lab      *lab
+	address  string // of the dispatcher
+	agents   int
+	wire     *wire
+	store    *redisstore.Store // to see the end in Redis itself
+	finishes *finishes
+	roles    []*child
+}
+
+// startSystem starts the roles and so many agents over so many connections,
+// 0 for as few as usual, and returns once a task goes through.
+func startSystem(ctx context.Context, l *lab, n, connections int) (*system, error) {
+	port, err := freePort(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &system{lab: l, address: "127.0.0.1:" + port, agents: n}
+	before := len(l.plant.children)
+	err = s.start(ctx, connections)
+	s.roles = l.plant.children[before:]
+	if err != nil {
+		s.stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *system) start(ctx context.Context, connections int) (err error) {
+	plant, servers := s.lab.plant, []string{"--nats", s.lab.NATS, "--redis", s.lab.Redis, "--log-level", "warn"}
+	if _, err := plant.start(ctx, worker, plant.program, append([]string{"worker"}, servers...), ""); err != nil {
+		return err
+	}
+	if _, err := plant.start(ctx, dispatcher, plant.program, append([]string{"dispatcher", "--http", s.address}, servers...), ""); err != nil {
+		return err
+	}
+	fleet := []string{"simulate", "--agents", strconv.Itoa(s.agents), "--nats", s.lab.NATS, "--log-level", "warn"}
+	if connections > 0 {
+		fleet = append(fleet, "--connections", strconv.Itoa(connections))
+	}
+	if _, err := plant.start(ctx, agents, plant.program, fleet, "ready "); err != nil {
+		return err
+	}
+	if s.store, err = redisstore.Open(ctx, redisstore.Options{URL: s.lab.Redis, Log: s.lab.Log}); err != nil {
+		return err
+	}
+	if s.finishes, err = hearFinishes(s.lab.conn); err != nil {
+		return err
+	}
+	return s.warmUp(ctx)
+}
+
+// warmUp waits until a small task goes through.
+func (s *system) warmUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("the system was not ready within %v", startTimeout))
+	defer cancel()
+	for s.ready(ctx) != nil {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(readyPause):
+		}
+	}
+	_, err := s.operate(ctx, oneHost(0))
+	return err
+}
+
+func (s *system) ready(ctx context.Context) (err error) {
+	if s.wire == nil {
+		if s.wire, err = dial(ctx, s.address); err != nil {
+			return err
+		}
+	}
+	if err = s.wire.call(http.MethodGet, "/readyz", "", nil, func(io.Reader) error { return nil }); err != nil {
+		s.wire.close()
+		s.wire = nil
+	}
+	return err
+}
+
+func (s *system) stop() {
+	for _, role := range slices.Backward(s.roles) {
+		role.stop()
+	}
+	if s.wire != nil {
+		s.wire.close()
+	}
+	if s.finishes != nil {
+		s.finishes.stop()
+	}
+	if s.store != nil {
+		_ = s.store.Close() // it was only read
+	}
+}
+
+// submission is the body of a status task.
+func submission(hosts []string) []byte {
+	body, err := json.Marshal(map[string]any{
+		"action":  procfleet.ActionStatus,
+		"process": map[string]string{"namespace": "bench", "name": "sample", "proc_name": "sample"},
+		"hosts":   hosts,
+	})
+	if err != nil {
+		panic(err) // strings can be encoded
+	}
+	return body
+}
+
+// oneHost is a task on agent i, manyHosts one on the first n agents.
+func oneHost(i int) []byte { return submission([]string{host(i)}) }
+
+func manyHosts(n int) []byte {
+	hosts := make([]string, n)
+	for i := range hosts {
+		hosts[i] = host(i)
+	}
+	return submission(hosts)
+}
+
+func host(i int) string { return "0:" + simulate.Address(i).String() }
+
+// operated is how long a task took, from the POST on.
+type operated struct {
+	id     procfleet.TaskID
+	accept time.Duration // to the id
+	path   time.Duration // to finished in Redis
+}
+
+// operate measures one task.
+func (s *system) operate(ctx context.Context, submission []byte) (o operated, err error) {
+	begun := time.Now()
+	if o.id, err = s.wire.submit(submission, ""); err != nil {
+		return o, err
+	}
+	o.accept = time.Since(begun)
+	task, err := s.finished(ctx, o.id)
+	if err != nil {
+		return o, err
+	}
+	o.path = time.Since(begun)
+	if n := task.Counts[procfleet.StateSucceeded]; n != task.Items {
+		return o, fmt.Errorf("task %s: %d of %d hosts succeeded: %v", o.id, n, task.Items, task.Counts)
+	}
+	return o, nil
+}
+
+func (s *system) finished(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("task %s did not finish within %v", id, patience))
+	defer cancel()
+	for {
+		task, err := s.store.Task(ctx, id)
+		if err != nil {
+			return procfleet.Task{}, err
+		}
+		if task.State.Done() {
+			return task, nil
+		}
+		select {
+		case <-ctx.Done():
+			return procfleet.Task{}, context.Cause(ctx)
+		case <-time.After(lookEvery):
+		}
+	}
+}
+
+// cpu is the processor time that each process has used so far.
+func (s *system) cpu() map[string]time.Duration {
+	used := map[string]time.Duration{}
+	for _, name := range processNames() {
+		if c := s.lab.plant.child(name); c != nil {
+			used[name] = cpuTime(c.pid())
+		}
+	}
+	return used
+}
+
+// peak is the most memory that a process had resident.
+func (s *system) peak(name string) int {
+	c := s.lab.plant.child(name)
+	if c == nil {
+		return 0
+	}
+	return peakRSS(c.pid())
+}

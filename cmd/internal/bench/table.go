@@ -1,0 +1,109 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// Table is one table of a report. Cells are strings and numbers.
+type Table struct {
+	Title   string   `json:"title"`
+	Columns []string `json:"columns"`
+	Rows    [][]any  `json:"rows"`
+	Notes   []string `json:"notes,omitempty"`
+}
+
+func (t *Table) add(cells ...any) { t.Rows = append(t.Rows, cells) }
+
+// Markdown writes the table, its columns aligned for readers of the source.
+func (t *Table) Markdown(out io.Writer) error {
+	lines := [][]string{t.Columns}
+	for _, row := range t.Rows {
+		line := make([]string, len(row))
+		for i, cell := range row {
+			line[i] = text(cell)
+		}
+		lines = append(lines, line)
+	}
+	width := make([]int, len(t.Columns))
+	for _, line := range lines {
+		for i, cell := range line {
+			width[i] = max(width[i], len([]rune(cell)), 2)
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "### %s\n\n", t.Title)
+	for n, line := range lines {
+		for i, cell := range line {
+			fmt.Fprintf(&b, "| %*s ", width[i], cell)
+		}
+		b.WriteString("|\n")
+		if n == 0 {
+			for _, w := range width {
+				b.WriteString("| " + strings.Repeat("-", w-1) + ": ")
+			}
+			b.WriteString("|\n")
+		}
+	}
+	for _, note := range t.Notes {
+		fmt.Fprintf(&b, "\n%s\n", note)
+	}
+	b.WriteString("\n")
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// text shows a cell with about three digits that mean something.
+func text(cell any) string {
+	switch v := cell.(type) {
+	case string:
+		return v
+	case int:
+		return thousands(v)
+	case float64:
+		switch {
+		case v < 10:
+			return strconv.FormatFloat(v, 'f', 2, 64)
+		case v < 1000:
+			return strconv.FormatFloat(v, 'f', 1, 64)
+		}
+		return thousands(int(v + 0.5))
+	}
+	return fmt.Sprint(cell)
+}
+
+// thousands writes 12345 as 12,345.
+func thousands(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// verdict says whether a figure is within its goal.
+func verdict(met bool) string {
+	if met {
+		return "yes"
+	}
+	return "**no**"
+}
+
+// atMost and goalAtLeast are the two cells of a goal: what it is, and whether
+// it is met.
+func atMost(figure, goal float64, unit string) (string, string) {
+	return "≤ " + number(goal) + unit, verdict(figure <= goal)
+}
+
+func noLess(figure, goal float64, unit string) (string, string) {
+	return "≥ " + number(goal) + unit, verdict(figure >= goal)
+}
+
+func number(v float64) string {
+	if v == float64(int(v)) {
+		return thousands(int(v))
+	}
+	return strconv.FormatFloat(v, 'f', -1, 64)
+}

@@ -1,0 +1,56 @@
+package bench
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+)
+
+// clockTick is the unit in which Linux tells processor time to programs, on
+// every architecture.
+const clockTick = 10 * time.Millisecond
+
+// cpuTime is the processor time, user and system, that a process has used;
+// 0 where there is no /proc.
+func cpuTime(pid int) time.Duration {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	// The name, second, may contain anything; nothing after it has a ')'.
+	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
+	const user, system = 14 - 3, 15 - 3 // counted from 1, and from the third
+	if len(fields) <= system {
+		return 0
+	}
+	ticks := 0
+	for _, field := range [][]byte{fields[user], fields[system]} {
+		n, err := strconv.Atoi(string(field))
+		if err != nil {
+			return 0
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * clockTick
+}
+
+// peakRSS is the most memory, in bytes, that a process has had resident;
+// 0 where there is no /proc.
+func peakRSS(pid int) int {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, found := bytes.Cut(data, []byte("VmHWM:"))
+	fields := bytes.Fields(rest)
+	if !found || len(fields) == 0 {
+		return 0
+	}
+	kib, err := strconv.Atoi(string(fields[0]))
+	if err != nil {
+		return 0
+	}
+	return kib << 10
+}

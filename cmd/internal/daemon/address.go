@@ -1,0 +1,61 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"syscall"
+)
+
+// checkAddress says what is wrong with an address to listen on.
+func checkAddress(address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("%q is not of the form host:port, for example 127.0.0.1:8080", address)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("%q has no port from 0 to 65535, for example 127.0.0.1:8080", address)
+	}
+	return nil
+}
+
+// OnLoopback reports whether only this machine can reach an address of the
+// form host:port.
+func OnLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || (err == nil && ip.Unmap().IsLoopback())
+}
+
+// RefuseExposed says why a listener on which callers can have commands run may
+// not have this address.
+func RefuseExposed(address string, allow bool) error {
+	if err := checkAddress(address); err != nil {
+		return err
+	}
+	if allow || OnLoopback(address) {
+		return nil
+	}
+	return fmt.Errorf("%s is not on loopback, and nobody is authenticated: whoever reaches it could run commands on every host. "+
+		"Listen on 127.0.0.1, or give --allow-unauthenticated on a test network", address)
+}
+
+// Listen binds the address that a flag gives.
+func Listen(ctx context.Context, flag, address string) (net.Listener, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	switch {
+	case err == nil:
+		return listener, nil
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("%s: %s is in use: choose another address", flag, address)
+	case errors.Is(err, syscall.EACCES):
+		return nil, fmt.Errorf("%s: %s needs rights that this user does not have: choose a port from 1024 on", flag, address)
+	}
+	return nil, fmt.Errorf("%s: %w", flag, err)
+}

@@ -1,0 +1,138 @@
+// Package daemon is what every role is as a process, whatever it does: its
+// settings are checked as a whole before anything begins, it shows whether it
+// works over HTTP, and it tells systemd.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/procfleet/procfleet/cmd/internal/settings"
+	"github.com/procfleet/procfleet/internal/telemetry/metrics"
+)
+
+// Flags are what every role can be told about its process.
+type Flags struct {
+	Logs
+	statusHTTP string
+	pprof      bool
+}
+
+// Role is what a command runs.
+type Role struct {
+	// Check says what is wrong with the settings. It touches nothing: no file
+	// is made, no port bound, no connection opened.
+	Check func(*settings.Settings)
+	// Run works until ctx ends.
+	Run func(context.Context, *Process) error
+}
+
+// Process is what a running role has of its process.
+type Process struct {
+	Log     *logrus.Logger
+	Metrics *metrics.Registry
+
+	ready atomic.Pointer[func(context.Context) error]
+}
+
+// ReadyWhen says what /readyz asks from now on. ready answers within the time
+// that ctx gives it and says what is missing.
+func (p *Process) ReadyWhen(ready func(context.Context) error) { p.ready.Store(&ready) }
+
+// WaitFor says that the role begins its work when a server answers.
+func (p *Process) WaitFor(server string) {
+	p.ReadyWhen(func(context.Context) error { return fmt.Errorf("starting: waiting for %s", server) })
+}
+
+// ask has the role say whether it works. The answer comes when it comes: a
+// role whose parts wait for each other for ever gives none.
+func (p *Process) ask(ctx context.Context) <-chan error {
+	answer := make(chan error, 1)
+	ready := p.ready.Load()
+	if ready == nil {
+		answer <- errors.New("starting")
+		return answer
+	}
+	go func() { answer <- (*ready)(ctx) }()
+	return answer
+}
+
+// Command makes cmd a role's command. The flags of the role itself are there
+// already.
+func Command(cmd *cobra.Command, f *Flags, role Role) *cobra.Command {
+	f.register(cmd.Flags())
+	check := cmd.Flags().Bool(settings.CheckFlag, false, "only say whether the settings are right, and which are not the default; touches nothing")
+	// In place of the parent's, which knows the settings but not the role's
+	// opinion of them.
+	cmd.PersistentPreRunE = func(*cobra.Command, []string) error { return nil }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		s := settings.Load(cmd)
+		if !s.Unread() {
+			f.check(s)
+			role.Check(s)
+		}
+		if err := s.Err(); err != nil {
+			return err
+		}
+		if *check {
+			return s.Report(cmd.OutOrStdout())
+		}
+		log, err := f.Logger(cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		return f.run(cmd.Context(), log, role.Run)
+	}
+	return cmd
+}
+
+func (f *Flags) register(flags *pflag.FlagSet) {
+	f.Register(flags)
+	flags.StringVar(&f.statusHTTP, "status-http", "", "address for /healthz, /readyz and /metrics, which name no host and no task; empty serves none")
+	flags.BoolVar(&f.pprof, "pprof", false, "serve /debug/pprof/ as well on --status-http, which must be on loopback then")
+}
+
+func (f *Flags) check(s *settings.Settings) {
+	f.Check(s)
+	if f.statusHTTP != "" {
+		if err := checkAddress(f.statusHTTP); err != nil {
+			s.Wrong("status-http", "%s", err)
+		}
+	}
+	switch {
+	case !f.pprof:
+	case f.statusHTTP == "":
+		s.Wrong("pprof", "profiles are served on --status-http, which is not given; add for example --status-http 127.0.0.1:9090")
+	case !OnLoopback(f.statusHTTP):
+		s.Wrong("pprof", "profiles show what is in memory, and --status-http %s can be reached from elsewhere; listen on 127.0.0.1 or leave out --pprof", f.statusHTTP)
+	}
+}
+
+// run gives the role its process: the status listener is there from the first
+// moment to the last.
+func (f *Flags) run(ctx context.Context, log *logrus.Logger, role func(context.Context, *Process) error) error {
+	registry, err := metrics.New()
+	if err != nil {
+		return err
+	}
+	p := &Process{Log: log, Metrics: registry}
+	if f.statusHTTP != "" {
+		stop, err := serve(ctx, f.statusHTTP, p.handler(f.pprof), log)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	supervisor, err := fromEnvironment()
+	if err != nil {
+		log.WithError(err).Warn("systemd is not told how this process is")
+	}
+	defer supervisor.keepTold(ctx, p)()
+	return role(ctx, p)
+}

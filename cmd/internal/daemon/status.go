@@ -1,0 +1,74 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/sirupsen/logrus"
+)
+
+const (
+	readyTimeout  = 5 * time.Second // for the answer of /readyz
+	headerTimeout = 5 * time.Second
+	stopTimeout   = 2 * time.Second // for requests under way
+)
+
+// serve listens on an address until stop is called.
+func serve(ctx context.Context, address string, handler http.Handler, log logrus.FieldLogger) (stop func(), err error) {
+	listener, err := Listen(ctx, "--status-http", address)
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.WithError(err).Error("status is not served any more")
+		}
+	}()
+	log.WithField("address", listener.Addr().String()).Info("serving status")
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		if err := server.Shutdown(ctx); err != nil {
+			_ = server.Close() // whoever still reads can ask again
+		}
+		<-ended
+	}, nil
+}
+
+// handler serves what says nothing of hosts or tasks, and so is for everybody
+// who can reach it; profiles only for those on this machine.
+func (p *Process) handler(profiles bool) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+		defer cancel()
+		var err error
+		select {
+		case err = <-p.ask(ctx):
+		case <-ctx.Done():
+			err = errors.New("the role does not answer")
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, "ready\n")
+	})
+	mux.Handle("GET /metrics", p.Metrics.Handler())
+	if profiles {
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
+	return mux
+}

@@ -1,0 +1,151 @@
+package settings
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+)
+
+// loadFile sets the flags that nothing else has set.
+func (s *Settings) loadFile(path string) {
+	root, err := parse(path)
+	if err != nil {
+		s.unread = true
+		s.refuseFile(path, err)
+		return
+	}
+	if root == nil {
+		return // nothing but comments
+	}
+	if root.Kind != yaml.MappingNode {
+		s.unread = true
+		s.add(place{name: at(path, root.Line), line: root.Line}, "the file must hold names and values of settings, one `name: value` on each line")
+		return
+	}
+	first := map[string]int{} // line of each key
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		key, value := root.Content[i], root.Content[i+1]
+		where := place{name: at(path, key.Line) + ": " + key.Value, line: key.Line}
+		if line, twice := first[key.Value]; twice {
+			s.add(where, fmt.Sprintf("already set on line %d", line))
+			continue
+		}
+		first[key.Value] = key.Line
+		s.setFromFile(key.Value, value, where)
+	}
+}
+
+func at(path string, line int) string { return path + ":" + strconv.Itoa(line) }
+
+// setFromFile takes one key. One file serves every command: the setting of
+// another one is fine.
+func (s *Settings) setFromFile(key string, node *yaml.Node, where place) {
+	flag := s.flags.Lookup(key)
+	switch {
+	case slices.Contains(onlyTyped, key) || key == Flag:
+		s.add(where, "belongs on the command line")
+		return
+	case flag == nil && !known(s.root, key):
+		s.add(where, noSuchSetting(s.root, key))
+		return
+	}
+	value, err := text(node)
+	switch {
+	case err != nil:
+		s.add(where, err.Error())
+		s.wrong[key] = true
+	case flag != nil && !flag.Changed:
+		s.set(flag, value, where)
+	}
+}
+
+// text is a value in the form in which flags take it.
+func text(node *yaml.Node) (string, error) {
+	if node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
+	switch {
+	case node.Kind == yaml.SequenceNode:
+		words := make([]string, len(node.Content))
+		for i, each := range node.Content {
+			if each.Kind != yaml.ScalarNode {
+				return "", errors.New("a list of settings has only plain values")
+			}
+			words[i] = each.Value
+		}
+		return strings.Join(words, ","), nil
+	case node.Kind != yaml.ScalarNode:
+		return "", errors.New("has settings below it; a setting is a value or a list of values")
+	case node.Tag == "!!null":
+		return "", errors.New(`has no value; leave the line out, or write "" for an empty one`)
+	}
+	return node.Value, nil
+}
+
+// parse returns the one document of a file, nil if it is empty.
+func parse(path string) (*yaml.Node, error) {
+	data, err := os.ReadFile(filepath.Clean(path))
+	if err != nil {
+		return nil, err
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var document, second yaml.Node
+	switch err := decoder.Decode(&document); {
+	case errors.Is(err, io.EOF):
+		return nil, nil //nolint:nilnil // an empty file sets nothing
+	case err != nil:
+		return nil, err
+	}
+	switch err := decoder.Decode(&second); {
+	case err == nil:
+		return nil, fmt.Errorf("yaml: line %d: a second document begins; settings are in one", second.Line)
+	case !errors.Is(err, io.EOF):
+		return nil, err
+	}
+	root := document.Content[0]
+	if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
+		return nil, nil //nolint:nilnil // as above
+	}
+	return root, nil
+}
+
+var (
+	// inLine is how the library says where it gave up; without a line it is
+	// the first.
+	inLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+	// ofParser are the messages with which it counts lines from 0; those of
+	// its scanner count from 1.
+	ofParser = regexp.MustCompile(`did not find expected (',' or|key|'-' indicator|<document start>|node content)`)
+)
+
+func (s *Settings) refuseFile(path string, err error) {
+	var broken *os.PathError
+	if errors.As(err, &broken) {
+		s.Wrong(Flag, "%s", err)
+		return
+	}
+	line := 1
+	if found := inLine.FindStringSubmatch(err.Error()); found != nil && found[1] != "" {
+		line, _ = strconv.Atoi(found[1]) // it is digits
+		if ofParser.MatchString(err.Error()) {
+			line++
+		}
+	}
+	s.add(place{name: at(path, line), line: line}, "not YAML: "+inLine.ReplaceAllString(err.Error(), ""))
+}
+
+// known reports whether cmd or one below it has a flag.
+func known(cmd *cobra.Command, flag string) bool {
+	return cmd.Flags().Lookup(flag) != nil || cmd.PersistentFlags().Lookup(flag) != nil ||
+		slices.ContainsFunc(cmd.Commands(), func(sub *cobra.Command) bool { return known(sub, flag) })
+}

@@ -1,0 +1,79 @@
+package settings
+
+import (
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Report writes which settings are not the default, and where each comes from.
+func (s *Settings) Report(out io.Writer) error {
+	lines := []string{"configuration is fine"}
+	s.flags.VisitAll(func(flag *pflag.Flag) {
+		at, set := s.places[flag.Name]
+		if !set || flag.Value.String() == flag.DefValue || flag.Name == CheckFlag {
+			return
+		}
+		where := strings.TrimSuffix(at.name, ": "+flag.Name)
+		lines = append(lines, fmt.Sprintf("  %s\t%s\t(%s)", flag.Name, shown(flag), where))
+	})
+	if len(lines) == 1 {
+		lines[0] += "; every setting is the default"
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, strings.Join(lines, "\n"))
+	return table.Flush()
+}
+
+// shown is a flag's value for everybody to read.
+func shown(flag *pflag.Flag) string {
+	if value := flag.Value.String(); value == "" {
+		return `""`
+	}
+	for _, word := range []string{"secret", "password", "token"} {
+		if strings.Contains(flag.Name, word) && flag.Value.Type() == "string" && !strings.HasSuffix(flag.Name, "-file") {
+			return hidden
+		}
+	}
+	// One URL of a list after the other, so that their hosts stay readable.
+	text, rest := "", flag.Value.String()
+	for next := nextURL.FindStringIndex(rest); next != nil; next = nextURL.FindStringIndex(rest) {
+		text, rest = text+withoutSecrets(rest[:next[0]])+",", rest[next[0]+1:]
+	}
+	return text + withoutSecrets(rest)
+}
+
+const hidden = "xxxxx"
+
+var (
+	nextURL = regexp.MustCompile(`,[a-z]+://`)
+	// userInfo is what a URL has before its host. It may hold a password with
+	// any character in it, or be nothing but a token.
+	userInfo = regexp.MustCompile(`://[^\s"]*@`)
+	// secretParameter is a value in a URL's query that is nobody's business.
+	secretParameter = regexp.MustCompile(`(?i)([?&][a-z_]*(?:password|secret|token)=)[^&\s",]*`)
+)
+
+// withoutSecrets takes out of a text what URLs say of whoever uses them.
+func withoutSecrets(text string) string {
+	return secretParameter.ReplaceAllString(userInfo.ReplaceAllString(text, "://"+hidden+"@"), "${1}"+hidden)
+}
+
+// number is the value of a flag that holds a whole number or a length of time.
+func number(flag *pflag.Flag) (int64, bool) {
+	switch flag.Value.Type() {
+	case "int", "int64":
+		n, err := strconv.ParseInt(flag.Value.String(), 10, 64)
+		return n, err == nil
+	case "duration":
+		d, err := time.ParseDuration(flag.Value.String())
+		return int64(d), err == nil
+	}
+	return 0, false
+}

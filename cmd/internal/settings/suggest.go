@@ -1,0 +1,54 @@
+package settings
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// noSuchSetting says so, and names the setting that was probably meant.
+func noSuchSetting(root *cobra.Command, key string) string {
+	word := strings.ToLower(strings.ReplaceAll(strings.TrimLeft(key, "-"), "_", "-"))
+	best, nearest := "", max(2, len(word)/3)+1
+	visit(root, func(flag *pflag.Flag) {
+		if d := distance(word, flag.Name); d < nearest || d == nearest && best != "" && flag.Name < best {
+			best, nearest = flag.Name, d
+		}
+	})
+	if best == "" {
+		return "no such setting; settings are named like flags, without the dashes before them"
+	}
+	return fmt.Sprintf("no such setting; did you mean %q?", best)
+}
+
+// visit calls fn for the flags of cmd and of every command below it.
+func visit(cmd *cobra.Command, fn func(*pflag.Flag)) {
+	cmd.Flags().VisitAll(fn)
+	cmd.PersistentFlags().VisitAll(fn)
+	for _, sub := range cmd.Commands() {
+		visit(sub, fn)
+	}
+}
+
+// distance is the number of letters to add, leave out or change to make b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1) // distances of a's first letters to each beginning of b
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

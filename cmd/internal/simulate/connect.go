@@ -1,0 +1,87 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/natsconn"
+)
+
+const (
+	// connecting is how many connections are being made at a time; a server
+	// has a short queue for those it has not taken yet.
+	connecting = 200
+	// reconnectShare is what each connection adds to the time over which the
+	// fleet spreads its return to a restarted server.
+	reconnectShare = time.Millisecond
+)
+
+// connection is one to NATS and is shared by some agents.
+type connection struct {
+	*nats.Conn
+	inbox string // where acknowledgements arrive, before the result's number
+}
+
+func (c *connection) close() {
+	if c.Conn != nil {
+		c.Close()
+	}
+}
+
+// connect makes every connection and returns when the server knows all
+// subscriptions.
+func (f *Fleet) connect(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(connecting)
+	for n := range f.conns {
+		group.Go(func() error { return f.open(ctx, n) })
+	}
+	return group.Wait()
+}
+
+// open makes connection n and subscribes its agents.
+func (f *Fleet) open(ctx context.Context, n int) (err error) {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	c, l := &f.conns[n], f.links[n%len(f.links)]
+	c.Conn, err = natsconn.Connect(natsconn.Config{
+		URL: f.cfg.URL, Name: fmt.Sprintf("simulate-%d", n), Log: f.cfg.Log,
+		ReconnectJitter: time.Duration(len(f.conns)) * reconnectShare,
+	})
+	if err != nil {
+		return err
+	}
+	c.inbox = c.NewInbox() + "."
+	if _, err := c.ChanSubscribe(c.inbox+"*", l.acks); err != nil {
+		return fmt.Errorf("subscribe to acknowledgements: %w", err)
+	}
+	for i := n; i < len(f.agents); i += len(f.conns) {
+		subject := f.agents[i].subject
+		if _, err := c.ChanQueueSubscribe(subject, agentproto.AgentQueue, l.commands); err != nil {
+			return fmt.Errorf("subscribe to %s: %w", subject, err)
+		}
+	}
+	return f.listening(ctx, c)
+}
+
+// listening returns once the server knows every subscription of c.
+func (f *Fleet) listening(ctx context.Context, c *connection) error {
+	for {
+		err := c.FlushTimeout(ackTimeout)
+		if err == nil {
+			return nil
+		}
+		f.cfg.Log.WithError(err).Warn("waiting for NATS")
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("connect to NATS at %q: %w", f.cfg.URL, err)
+		case <-time.After(retryEvery):
+		}
+	}
+}

@@ -1,0 +1,305 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/internal/testenv/redistest"
+)
+
+// roles are the commands that run until they are told to stop, each with what
+// it needs to be right.
+func roles(t *testing.T) map[string][]string {
+	t.Helper()
+	both, lean := testenv.BuildBinary(t, "./cmd/procfleet"), testenv.BuildBinary(t, "./cmd/procfleet-agent")
+	return map[string][]string{
+		"up": {both, "up"}, "dispatcher": {both, "dispatcher"}, "worker": {both, "worker"},
+		"agent": {both, "agent", "--ip", "10.0.0.1"}, "procfleet-agent": {lean, "--ip", "10.0.0.1"},
+	}
+}
+
+// command runs a command to its end in a folder of its own.
+func command(t *testing.T, words []string, env ...string) (code int, stdout, stderr, dir string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
+	cmd.Dir, cmd.Env = t.TempDir(), append(os.Environ(), env...)
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String(), cmd.Dir
+}
+
+func TestFiveMistakesAreToldInFiveLinesByEveryRole(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "procfleet.yaml")
+	text := "nats: foo://x\nlog-level: loud\nnats-lisen: 1\nstatus-http: nowhere\nlog-level: info\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, words := range roles(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			code, stdout, stderr, dir := command(t, append(slices.Clone(words), "--config", file))
+			if code != exitUsage || stdout != "" {
+				t.Errorf("exit %d, want %d; said %s", code, exitUsage, stdout)
+			}
+			for i, want := range []string{"nats: ", "log-level: \"loud\"", "nats-lisen: no such setting", "status-http: \"nowhere\"", "log-level: already set on line 2"} {
+				if line := fmt.Sprintf("\n%s:%d: %s", file, i+1, want); strings.Count(stderr, line) != 1 {
+					t.Errorf("no line %q in\n%s", line, stderr)
+				}
+			}
+			if n := strings.Count(stderr, "\n"); n != 6 {
+				t.Errorf("%d lines, want the five and one that counts them:\n%s", n, stderr)
+			}
+			untouched(t, dir)
+		})
+	}
+}
+
+func untouched(t *testing.T, dir string) {
+	t.Helper()
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) > 0 {
+		t.Errorf("it left %v (%v)", left, err)
+	}
+}
+
+func TestACheckTouchesNothing(t *testing.T) {
+	t.Parallel()
+	// Whoever binds one of these, or connects to it, would be noticed.
+	busy, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	connected := make(chan struct{}, 10)
+	go func() {
+		for {
+			conn, err := busy.Accept()
+			if err != nil {
+				return // the test is over
+			}
+			connected <- struct{}{}
+			_ = conn.Close() // it has said what it had to say
+		}
+	}()
+	t.Cleanup(func() { _ = busy.Close() }) // nothing depends on it
+	for name, words := range roles(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			words = append(slices.Clone(words), "--check-config", "--status-http", busy.Addr().String(), "--nats", "nats://me:word@"+busy.Addr().String())
+			if strings.HasSuffix(name, "agent") {
+				words = append(words, "--data", "data")
+			}
+			code, stdout, stderr, dir := command(t, words, "PROCFLEET_LOG_FORMAT=json", "PROCFLEET_REDIS=redis://"+busy.Addr().String())
+			if code != 0 || stderr != "" {
+				t.Errorf("exit %d: %s", code, stderr)
+			}
+			shown := strings.Join(strings.Fields(stdout), " ")
+			for _, want := range []string{"configuration is fine", "nats nats://xxxxx@" + busy.Addr().String() + " (--nats)", "log-format json (PROCFLEET_LOG_FORMAT)"} {
+				if !strings.Contains(shown, want) {
+					t.Errorf("no %q in\n%s", want, stdout)
+				}
+			}
+			untouched(t, dir)
+			select {
+			case <-connected:
+				t.Error("it opened a connection")
+			default:
+			}
+		})
+	}
+}
+
+// status asks for a path and returns the HTTP status, 0 without an answer.
+func status(url string) (code int, text string) {
+	client := http.Client{Timeout: 10 * time.Second}
+	resp, err := client.Get(url)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer func() { _ = resp.Body.Close() }() // it was read
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return resp.StatusCode, string(body)
+}
+
+func waitStatus(t *testing.T, url string, want int, word string) {
+	t.Helper()
+	testenv.Eventually(t, startTimeout, func() bool {
+		code, text := status(url)
+		return code == want && strings.Contains(text, word)
+	}, fmt.Sprintf("%s answers %d with %q", url, want, word))
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	return fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+}
+
+func TestReadinessFollowsNATS(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	binary, nats := testenv.BuildBinary(t, "./cmd/procfleet"), freeAddress(t)
+	startNATS := func(data string) *testenv.Child {
+		return testenv.StartChild(t, nil, binary, "nats-server", "--listen", nats, "--data", data)
+	}
+	urls := []string{}
+	common := []string{"--nats", "nats://" + nats}
+	for _, words := range [][]string{
+		{"worker", "--redis", "redis://" + redis.Addr + "/0"}, {"agent", "--ip", "10.0.0.1", "--data", t.TempDir()},
+		{"dispatcher", "--http", "127.0.0.1:0", "--redis", "redis://" + redis.Addr + "/0"},
+	} {
+		address := freeAddress(t)
+		testenv.StartChild(t, nil, binary, append(append(words, common...), "--status-http", address)...)
+		urls = append(urls, "http://"+address)
+	}
+	for _, url := range urls {
+		waitStatus(t, url+"/readyz", http.StatusServiceUnavailable, "NATS")
+		waitStatus(t, url+"/healthz", http.StatusOK, "ok")
+	}
+	data := t.TempDir()
+	server := startNATS(data)
+	for _, url := range urls {
+		waitStatus(t, url+"/readyz", http.StatusOK, "ready")
+	}
+	server.Signal(syscall.SIGTERM)
+	server.Wait(t, startTimeout)
+	for _, url := range urls {
+		waitStatus(t, url+"/readyz", http.StatusServiceUnavailable, "not connected to NATS")
+	}
+	startNATS(data)
+	for _, url := range urls {
+		waitStatus(t, url+"/readyz", http.StatusOK, "ready")
+	}
+	if code, text := status(urls[1] + "/metrics"); code != http.StatusOK || !strings.Contains(text, "procfleet_agent_connected 1") {
+		t.Errorf("metrics of the agent: %d\n%s", code, text)
+	}
+	if code, _ := status(urls[0] + "/debug/pprof/"); code != http.StatusNotFound {
+		t.Errorf("profiles without --pprof: %d", code)
+	}
+}
+
+func TestProfilesAreForThisMachineAlone(t *testing.T) {
+	t.Parallel()
+	for name, words := range roles(t) {
+		for _, refused := range [][]string{{"--pprof"}, {"--pprof", "--status-http", "0.0.0.0:9090"}, {"--pprof", "--status-http", ":9090"}} {
+			code, _, stderr, _ := command(t, append(slices.Clone(words), refused...))
+			if code != exitUsage || !strings.Contains(stderr, "--pprof: profiles") || !strings.Contains(stderr, "127.0.0.1") {
+				t.Errorf("%s %v: exit %d: %s", name, refused, code, stderr)
+			}
+		}
+	}
+	address := freeAddress(t)
+	testenv.StartChild(t, nil, testenv.BuildBinary(t, "./cmd/procfleet-agent"), "--ip", "10.0.0.1", "--data", t.TempDir(),
+		"--nats", "nats://127.0.0.1:1", "--status-http", address, "--pprof")
+	waitStatus(t, "http://"+address+"/debug/pprof/goroutine?debug=1", http.StatusOK, "goroutine profile")
+}
+
+// supervisor is the end of systemd's protocol that a service manager has.
+type supervisor struct {
+	t    *testing.T
+	told chan string // messages in their order
+}
+
+func supervise(t *testing.T, path string) supervisor {
+	t.Helper()
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := supervisor{t, make(chan string, 1000)}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		message := make([]byte, 4096)
+		for {
+			n, err := socket.Read(message)
+			if err != nil {
+				return // the test is over
+			}
+			select {
+			case s.told <- string(message[:n]):
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = socket.Close() // nothing depends on it
+		<-ended
+	})
+	return s
+}
+
+func (s supervisor) waitFor(line string) {
+	s.t.Helper()
+	late := time.After(startTimeout)
+	for {
+		select {
+		case message := <-s.told:
+			if slices.Contains(strings.Split(message, "\n"), line) {
+				return
+			}
+			if strings.Contains(message, "READY=1") {
+				s.t.Fatalf("ready before %s", line)
+			}
+		case <-late:
+			s.t.Fatalf("%s was not told", line)
+		}
+	}
+}
+
+func TestSystemdIsTold(t *testing.T) {
+	t.Parallel()
+	redis, binary, nats := redistest.Start(t), testenv.BuildBinary(t, "./cmd/procfleet"), freeAddress(t)
+	type role struct {
+		supervisor
+		process *testenv.Child
+	}
+	roles := map[string]role{}
+	for name, words := range map[string][]string{
+		"worker": {"--redis", "redis://" + redis.Addr + "/0"}, "agent": {"--ip", "10.0.0.1", "--data", t.TempDir()},
+		"dispatcher": {"--http", "127.0.0.1:0", "--redis", "redis://" + redis.Addr + "/0"},
+	} {
+		path := filepath.Join(t.TempDir(), "notify")
+		if name == "agent" { // @ is how an abstract address is written
+			path = fmt.Sprintf("@procfleet-test-%d-notify", os.Getpid())
+		}
+		env := []string{"NOTIFY_SOCKET=" + path, "WATCHDOG_USEC=400000"}
+		roles[name] = role{supervise(t, path), testenv.StartChild(t, env, binary, append([]string{name, "--nats", "nats://" + nats}, words...)...)}
+	}
+	for _, r := range roles {
+		r.waitFor("WATCHDOG=1") // waiting for NATS is no reason to be restarted
+	}
+	testenv.StartChild(t, nil, binary, "nats-server", "--listen", nats, "--data", t.TempDir())
+	for _, r := range roles {
+		r.waitFor("READY=1")
+		r.waitFor("WATCHDOG=1")
+		r.process.Signal(syscall.SIGTERM)
+	}
+	for name, r := range roles {
+		r.waitFor("STOPPING=1")
+		if code := r.process.Wait(t, startTimeout); code != 0 {
+			t.Errorf("%s: exit %d", name, code)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"io"
+	"os"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/procfleet/procfleet/cmd/internal/settings"
+	"github.com/procfleet/procfleet/dispatcher"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/natsconn"
+	"github.com/procfleet/procfleet/taskstore/redisstore"
+	"github.com/procfleet/procfleet/worker"
+)
+
+func isTerminal(out io.Writer) bool {
+	file, ok := out.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+func natsFlag(flags *pflag.FlagSet, url *string) {
+	flags.StringVar(url, "nats", "nats://127.0.0.1:4222", "URL of NATS; several, separated by commas, of a cluster")
+}
+
+func redisFlag(flags *pflag.FlagSet, url *string) {
+	flags.StringVar(url, "redis", "redis://127.0.0.1:6379/0", "URL of Redis: redis://[user:password@]host:port/db, rediss:// for TLS; "+
+		"Sentinel redis://host:26379/0?master_name=NAME&addr=host2:26379; Cluster redis://host:6379?cluster=true&addr=host2:6379")
+}
+
+// backendFlags say what dispatchers and workers stand on.
+type backendFlags struct {
+	nats, redis    string
+	streamReplicas int
+	waitReplicas   int
+	waitTimeout    time.Duration
+}
+
+// registerRest adds the flags beside the URLs, which not every command
+// describes in the same words.
+func (f *backendFlags) registerRest(flags *pflag.FlagSet) {
+	flags.IntVar(&f.streamReplicas, "stream-replicas", 0, "servers of a NATS cluster that keep each stream, 1 to 5; 0 leaves streams as they are and makes new ones with 1")
+	flags.IntVar(&f.waitReplicas, "redis-wait-replicas", 0, "Redis replicas that must have a new task or a result before it is confirmed; 0 waits for none")
+	flags.DurationVar(&f.waitTimeout, "redis-wait-timeout", time.Second, "longest wait for --redis-wait-replicas; then the call counts as failed")
+}
+
+func (f *backendFlags) check(s *settings.Settings) {
+	if f.nats != "" {
+		s.Refused(natsconn.Config{URL: f.nats}.Validate(), map[string]string{"URL": "nats"})
+	}
+	if f.redis != "" {
+		s.Refused(f.redisOptions(nil).Validate(), map[string]string{
+			"URL": "redis", "WaitReplicas": "redis-wait-replicas", "WaitTimeout": "redis-wait-timeout",
+		})
+	}
+	if f.streamReplicas < 0 || f.streamReplicas > 5 {
+		s.Wrong("stream-replicas", "%d is not a number of replicas from 1 to 5, nor 0", f.streamReplicas)
+	}
+	s.AtLeast(1, "redis-wait-timeout")
+}
+
+func (f *backendFlags) streams() bus.Options { return bus.Options{Replicas: f.streamReplicas} }
+
+func (f *backendFlags) redisOptions(log logrus.FieldLogger) redisstore.Options {
+	return redisstore.Options{URL: f.redis, WaitReplicas: f.waitReplicas, WaitTimeout: f.waitTimeout, Log: log}
+}
+
+// doorFlags are those of a dispatcher's HTTP listener and of what one request
+// may cost.
+type doorFlags struct {
+	listen               string
+	allowUnauthenticated bool
+	maxBody              int64
+	maxItems             int
+	slack, retention     time.Duration
+}
+
+func (f *doorFlags) register(flags *pflag.FlagSet) {
+	d := dispatcher.Config{}.WithDefaults()
+	flags.StringVar(&f.listen, "http", d.Listen, "address to listen on for HTTP")
+	flags.BoolVar(&f.allowUnauthenticated, "allow-unauthenticated", false,
+		"listen off loopback although callers are not authenticated; for test networks only")
+	flags.Int64Var(&f.maxBody, "max-body", d.Limits.Body, "largest body of a request, in bytes")
+	flags.IntVar(&f.maxItems, "max-items", d.Limits.Items, "most processes times hosts of one request")
+	flags.DurationVar(&f.slack, "slack", d.Slack, "time that a task has beyond what its operations themselves may take")
+	flags.DurationVar(&f.retention, "retention", d.Retention, "how long a task is kept after its deadline")
+}
+
+// config returns what the flags say of a dispatcher.
+func (f *doorFlags) config() dispatcher.Config {
+	return dispatcher.Config{
+		Listen: f.listen, AllowUnauthenticated: f.allowUnauthenticated,
+		Limits: dispatcher.Limits{Body: f.maxBody, Items: f.maxItems},
+		Slack:  f.slack, Retention: f.retention,
+	}
+}
+
+func (f *doorFlags) check(s *settings.Settings) {
+	s.AtLeast(1, "max-body", "max-items", "slack", "retention")
+	s.Refused(f.config().WithDefaults().Validate(), map[string]string{
+		"Listen": "http", "Limits.Body": "max-body", "Limits.Items": "max-items", "Slack": "slack", "Retention": "retention",
+	})
+}
+
+// loadFlags bound what a worker holds at a time.
+type loadFlags struct{ smallChunks, bigChunks, items int }
+
+func (f *loadFlags) register(flags *pflag.FlagSet) {
+	d := worker.Config{}.WithDefaults().Limits
+	flags.IntVar(&f.smallChunks, "small-chunks", d.SmallChunks, "chunks of tasks of at most 256 items that a worker delivers at a time")
+	flags.IntVar(&f.bigChunks, "big-chunks", d.BigChunks, "chunks of bigger tasks that a worker delivers at a time")
+	flags.IntVar(&f.items, "max-items-in-hand", d.Items, "items that a worker delivers at a time, of small tasks and of big ones each")
+}
+
+func (f *loadFlags) limits() worker.Limits {
+	return worker.Limits{SmallChunks: f.smallChunks, BigChunks: f.bigChunks, Items: f.items}
+}
+
+func (f *loadFlags) check(s *settings.Settings) {
+	s.AtLeast(1, "small-chunks", "big-chunks", "max-items-in-hand")
+}
+
+func drainFlag(flags *pflag.FlagSet, drain *time.Duration, byDefault time.Duration, what string) {
+	flags.DurationVar(drain, "drain", byDefault, "how long "+what+" may go on when the process is told to stop")
+}

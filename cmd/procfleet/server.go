@@ -1,0 +1,74 @@
+package main
+
+import (
+	"errors"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/procfleet/procfleet/client"
+)
+
+const (
+	defaultServer = "http://127.0.0.1:8080"
+	// askPatience is how long a command that asks something tries again: somebody
+	// is waiting for it.
+	askPatience = 2 * time.Second
+	// watchPatience is how long a command that watches does: long enough for a
+	// server to be restarted, on another machine too.
+	watchPatience = 60 * time.Second
+)
+
+// serverFlags are the flags of every command that asks a server.
+type serverFlags struct{ url, token string }
+
+func (s *serverFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&s.url, "server", defaultServer, "URL of a dispatcher, or of several, separated by commas")
+	flags.StringVar(&s.token, "token", "", "application that asks, as <code>.<secret>; keep it in PROCFLEET_TOKEN")
+}
+
+// hint is the flag that makes a suggested command ask the same server.
+func (s *serverFlags) hint() string {
+	if s.url == defaultServer {
+		return ""
+	}
+	return " --server " + s.url
+}
+
+// client returns a client for questions.
+func (s *serverFlags) client() (*client.Client, error) { return s.connect(askPatience, nil) }
+
+// watcher returns a client for watching; trouble is told of every outage.
+func (s *serverFlags) watcher(trouble func(error)) (*client.Client, error) {
+	return s.connect(watchPatience, trouble)
+}
+
+func (s *serverFlags) connect(patience time.Duration, trouble func(error)) (*client.Client, error) {
+	c, err := client.New(client.Config{URL: s.url, Token: s.token, Patience: patience, Trouble: trouble})
+	if err != nil {
+		return nil, usageError("--server, --token: %w", err)
+	}
+	return c, nil
+}
+
+// advice is what the reader of an error of the client can do about it.
+func advice(err error) string {
+	if doubt, ok := errors.AsType[*client.UnknownError](err); ok {
+		return "repeat the command with --idempotency-key " + doubt.IdempotencyKey + ", which never makes a second task"
+	}
+	for _, kind := range []struct {
+		err    error
+		advice string
+	}{
+		{client.ErrUnreachable, "is `procfleet up` (or a dispatcher) running there? Start it, or name another with --server or PROCFLEET_SERVER"},
+		{client.ErrBadAnswer, "is --server right?"},
+		{client.ErrUnavailable, "the server is busy or a part of it is away: try again, or look at its /readyz"},
+		{client.ErrConflict, "choose another --idempotency-key"},
+		{client.ErrDenied, "name an application that may do this with --token or PROCFLEET_TOKEN"},
+	} {
+		if errors.Is(err, kind.err) {
+			return kind.advice
+		}
+	}
+	return ""
+}

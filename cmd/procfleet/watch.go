@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/client"
+)
+
+func newTaskWatch(f *taskFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "watch ID",
+		Short: "Show the progress of a task until it is finished",
+		Long: `Show the progress of a task until it is finished, and then its results, failures first. With --json
+it writes the task as one line of JSON now and whenever it has changed. Ctrl-C ends the watching and
+leaves the task alone. The exit code is 0 when every host did what was asked, and 3 when some failed.`,
+		Example: `  procfleet task watch GSETASK:20260102030405:6789
+  procfleet task watch GSETASK:20260102030405:6789 --json | jq .counts`,
+		Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.json {
+				return f.watchJSON(cmd, procfleet.TaskID(args[0]))
+			}
+			return f.watch(cmd, procfleet.TaskID(args[0]))
+		},
+	}
+}
+
+func (f *taskFlags) watch(cmd *cobra.Command, id procfleet.TaskID) error {
+	c, err := f.server.client()
+	if err != nil {
+		return err
+	}
+	task, err := f.server.showProgress(cmd, id, cmd.OutOrStdout())
+	if err != nil {
+		return err
+	}
+	if err := writeOutcome(cmd.Context(), cmd.OutOrStdout(), c, f.server.hint(), task); err != nil {
+		return err
+	}
+	return verdict(task)
+}
+
+// watchJSON writes a line for every change.
+func (f *taskFlags) watchJSON(cmd *cobra.Command, id procfleet.TaskID) error {
+	lines := json.NewEncoder(cmd.OutOrStdout())
+	show := func(t client.Task) error { return lines.Encode(t) }
+	task, err := f.server.watch(cmd.Context(), id, show, troubles(cmd.ErrOrStderr()))
+	if err != nil {
+		return err
+	}
+	return verdict(task)
+}
+
+// showProgress shows the progress of a task on out until it is finished.
+func (s *serverFlags) showProgress(cmd *cobra.Command, id procfleet.TaskID, out io.Writer) (client.Task, error) {
+	progress := newProgress(out)
+	defer progress.end()
+	show := func(t client.Task) error { progress.show(t); return nil }
+	tell := troubles(cmd.ErrOrStderr())
+	return s.watch(cmd.Context(), id, show, func(err error) { progress.end(); tell(err) })
+}
+
+// watch gives a task to show, whenever it has changed, until it is finished.
+func (s *serverFlags) watch(ctx context.Context, id procfleet.TaskID, show func(client.Task) error, trouble func(error)) (last client.Task, err error) {
+	c, err := s.watcher(trouble)
+	if err != nil {
+		return last, err
+	}
+	for task, err := range c.Watch(ctx, id) {
+		if err != nil {
+			return last, s.howToFollow(err, id)
+		}
+		if err := show(task); err != nil {
+			return last, err
+		}
+		last = task
+	}
+	return last, nil
+}
+
+// troubles returns what tells a user why nothing happens for a while.
+func troubles(out io.Writer) func(error) {
+	return func(err error) {
+		if !errors.Is(err, client.ErrNoEvents) {
+			err = fmt.Errorf("%w; asking again for up to %v", err, watchPatience)
+		}
+		fmt.Fprintln(out, err)
+	}
+}
+
+// howToFollow adds to an error how to go on watching a task that it did not
+// touch.
+func (s *serverFlags) howToFollow(err error, id procfleet.TaskID) error {
+	if refusal, ok := errors.AsType[*client.Error](err); ok && !refusal.Retryable() {
+		return err
+	}
+	return fmt.Errorf("%w; the task %s goes on, follow it with: %s", err, id, s.watchCommand(id))
+}
+
+func (s *serverFlags) watchCommand(id procfleet.TaskID) string {
+	return fmt.Sprintf("procfleet task watch %s%s", id, s.hint())
+}
+
+// verdict is the end of a command that waited for a task.
+func verdict(task client.Task) error {
+	if !task.Succeeded() {
+		return errHostsFailed
+	}
+	return nil
+}
