@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"testing"
@@ -21,8 +22,9 @@ const finishTimeout = 150 * time.Second
 
 // client speaks the native API as any caller would.
 type client struct {
-	t   *testing.T
-	url string
+	t      *testing.T
+	url    string
+	header http.Header // of every request
 }
 
 type task struct {
@@ -67,6 +69,7 @@ func (c *client) call(method, path, key string, body any) (status int, answer []
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	maps.Copy(req.Header, c.header)
 	if key != "" {
 		req.Header.Set("Idempotency-Key", key)
 	}
@@ -172,6 +175,14 @@ func (c *client) results(id string, items int) []result {
 		c.t.Fatalf("task %s: %d results, want %d", id, len(all), items)
 	}
 	return all
+}
+
+// tasks returns the newest thousand, newest first.
+func (c *client) tasks() []task {
+	c.t.Helper()
+	var page struct{ Tasks []task }
+	c.get("/v1/tasks?limit=1000", &page)
+	return page.Tasks
 }
 
 func (c *client) hosts() []string {

@@ -126,11 +126,11 @@ func (a *agent) waitReady() {
 
 // dispatcher starts a dispatcher and waits until it answers. Its URL is the
 // returned client's.
-func (f *fleet) dispatcher(crash string) (*testenv.Child, *client) {
+func (f *fleet) dispatcher(crash string, args ...string) (*testenv.Child, *client) {
 	f.t.Helper()
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(f.t)))
 	child := testenv.StartChild(f.t, crashAt(crash), f.programs.procfleet,
-		"dispatcher", "--http", addr, "--nats", f.broker.URL, "--redis", f.redis.URL())
+		append([]string{"dispatcher", "--http", addr, "--nats", f.broker.URL, "--redis", f.redis.URL()}, args...)...)
 	child.WaitHTTP(f.t, startTimeout, "http://"+addr+"/healthz")
 	return child, &client{t: f.t, url: "http://" + addr}
 }

@@ -24,8 +24,8 @@ const (
 // each start command ran exactly once, and the end was told.
 func TestKilledAtTheBadMoment(t *testing.T) {
 	f := newFleet(t, killHosts)
-	_, c := f.dispatcher("")
-	keeper := f.worker("") // stores the first announcements
+	_, c := f.dispatcher("", "--submissions=false") // events are for the parts' own
+	keeper := f.worker("")                          // stores the first announcements
 	f.waitKnown(c, killHosts)
 	keeper.Signal(syscall.SIGTERM)
 	keeper.Wait(t, startTimeout)
@@ -33,6 +33,9 @@ func TestKilledAtTheBadMoment(t *testing.T) {
 	for _, point := range []string{"dispatcher.stored", "dispatcher.published"} {
 		t.Run(point, func(t *testing.T) { f.with(t).killDispatcher(point) })
 	}
+	t.Run("dispatcher of events", func(t *testing.T) {
+		f.with(t).killProducing(c.with(t), "dispatcher.stored", "dispatcher.published", "dispatcher.submitted")
+	})
 	for _, point := range []string{
 		"worker.begun", "worker.asked", "worker.before-done", "worker.after-done",
 		"worker.collecting", "worker.collected", "worker.before-notify",

@@ -1,0 +1,76 @@
+//go:build compose
+
+package compose
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// TestComposeFileRidesOutWhatHappensToIt is one test, because starting the
+// file is what takes the time.
+func TestComposeFileRidesOutWhatHappensToIt(t *testing.T) {
+	require(t)
+	f := up(t, buildImages(t))
+	f.wait()
+	a, b := f.doors[0], f.doors[1]
+
+	succeeds := func(samples ...sample) {
+		t.Helper()
+		f.install(samples...)
+		f.succeeded(b, f.submit(a, samples...))
+		f.check(samples...)
+	}
+	succeeds(sample{name: "first"})
+	first := f.submit(a, sample{name: "first"}) // runs already
+
+	t.Log("two of the three workers and a dispatcher are killed in the middle of a task")
+	var slow []sample
+	for i := range 4 {
+		slow = append(slow, sample{name: fmt.Sprintf("slow-%d", i), slow: 4})
+	}
+	f.install(slow...)
+	id := f.submit(a, slow...)
+	for i := range f.hosts {
+		agent := fmt.Sprintf("agent-%d", i+1)
+		testenv.Eventually(t, patience, func() bool {
+			return f.in(agent, "cat "+slow[0].dir()+"/starts 2>/dev/null; true") != "" || pause()
+		}, agent+" has begun")
+	}
+	f.kill("worker-1", "worker-2", "dispatcher-1")
+	f.start("worker-1", "worker-2", "dispatcher-1")
+	f.succeeded(b, id)
+	f.check(slow...)
+	for _, service := range []string{"worker-1", "worker-2", "dispatcher-1"} {
+		testenv.Eventually(t, patience, func() bool { return f.running(service) || pause() }, service+" is back")
+	}
+	f.wait()
+	// The workers that came back have to do it alone.
+	f.kill("worker-3")
+	succeeds(sample{name: "second"})
+	f.start("worker-3")
+
+	for _, service := range []string{"nats", "redis"} {
+		t.Logf("%s is restarted", service)
+		f.compose("restart", service)
+		f.wait()
+		if done := f.finished(a, first); done.Counts["unchanged"] != len(f.hosts) {
+			t.Errorf("after the restart of %s, a task of before is %+v", service, done)
+		}
+		succeeds(sample{name: "after-" + service})
+	}
+}
+
+// succeeded waits for the end of a task of which every item must succeed.
+func (f *fleet) succeeded(door, id string) {
+	f.t.Helper()
+	if done := f.finished(door, id); done.Counts["succeeded"] != done.Items || done.Items == 0 {
+		var why any
+		f.call(door, http.MethodGet, "/v1/tasks/"+url.PathEscape(id)+"/results", nil, &why)
+		f.t.Fatalf("task %s ended with %v of %d items: %v", id, done.Counts, done.Items, why)
+	}
+}

@@ -1,0 +1,255 @@
+//go:build compose
+
+package compose
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// patience is how long anything may take that must happen in the end, on a
+// machine that is busy.
+const patience = 90 * time.Second
+
+// fleet is docker-compose.yml, up.
+type fleet struct {
+	t     *testing.T
+	env   []string
+	hosts []string // of agent-1 and so on
+	doors []string // URLs of the dispatchers
+}
+
+// up starts the file as a project of its own, which goes with the test.
+func up(t *testing.T, made images) *fleet {
+	t.Helper()
+	f := &fleet{t: t}
+	ports := make([]string, 2)
+	for i := range ports {
+		ports[i] = strconv.Itoa(testenv.FreePort(t))
+		f.doors = append(f.doors, "http://127.0.0.1:"+ports[i])
+	}
+	net := fmt.Sprintf("172.31.%d", 100+rand.N(100))
+	for i := range 3 {
+		f.hosts = append(f.hosts, fmt.Sprintf("0:%s.%d", net, 11+i))
+	}
+	f.env = []string{
+		"COMPOSE_PROJECT_NAME=procfleet-test-" + strconv.Itoa(os.Getpid()), "COMPOSE_IGNORE_ORPHANS=true",
+		"PROCFLEET_IMAGE=" + made.server, "PROCFLEET_AGENT_IMAGE=" + made.agent,
+		"PROCFLEET_HTTP_PORT=" + ports[0], "PROCFLEET_HTTP_PORT_2=" + ports[1], "PROCFLEET_NET=" + net,
+	}
+	t.Cleanup(f.down)
+	f.compose("up", "-d")
+	return f
+}
+
+func (f *fleet) compose(args ...string) string {
+	f.t.Helper()
+	out, err := try(f.env, testenv.ModuleRoot(), "docker-compose", args...)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return strings.TrimSpace(out)
+}
+
+// down removes everything, after a failure with what the containers said.
+func (f *fleet) down() {
+	if f.t.Failed() {
+		for _, args := range [][]string{{"ps"}, {"logs", "--no-color", "--tail=80"}} {
+			out, err := try(f.env, testenv.ModuleRoot(), "docker-compose", args...)
+			f.t.Logf("docker-compose %s: %v\n%s", args[0], err, out)
+		}
+	}
+	if _, err := try(f.env, testenv.ModuleRoot(), "docker-compose", "down", "--volumes", "--timeout", "5"); err != nil {
+		f.t.Error(err)
+	}
+}
+
+// container is the id of a service's container.
+func (f *fleet) container(service string) string {
+	f.t.Helper()
+	return f.compose("ps", "-q", service)
+}
+
+// kill ends services by SIGKILL.
+func (f *fleet) kill(services ...string) {
+	f.t.Helper()
+	for _, s := range services {
+		docker(f.t, "kill", "--signal", "KILL", f.container(s))
+	}
+}
+
+func (f *fleet) start(services ...string) {
+	f.t.Helper()
+	f.compose(append([]string{"start"}, services...)...)
+}
+
+// in runs a shell command in a service's container.
+func (f *fleet) in(service, command string) string {
+	f.t.Helper()
+	return docker(f.t, "exec", f.container(service), "/bin/sh", "-c", command)
+}
+
+// running is whether docker has the service running, and healthy if it can
+// tell.
+func (f *fleet) running(service string) bool {
+	state := docker(f.t, "inspect", "--format", "{{.State.Status}} {{with .State.Health}}{{.Status}}{{end}}", f.container(service))
+	return state == "running" || state == "running healthy"
+}
+
+// call makes one request; the status is 0 if nobody answered.
+func (f *fleet) call(door, method, path string, body, into any) int {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(f.t.Context(), 15*time.Second)
+	defer cancel()
+	var reader io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		reader = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, door+path, reader)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+		return 0
+	}
+	return resp.StatusCode
+}
+
+// wait waits until every dispatcher is ready and knows every host.
+func (f *fleet) wait() {
+	f.t.Helper()
+	for _, door := range f.doors {
+		testenv.Eventually(f.t, patience, func() bool {
+			var page struct{ Hosts []struct{ Host string } }
+			if f.call(door, http.MethodGet, "/v1/hosts", nil, &page) != http.StatusOK {
+				return pause()
+			}
+			known := make([]string, len(page.Hosts))
+			for i, h := range page.Hosts {
+				known[i] = h.Host
+			}
+			for _, h := range f.hosts {
+				if !slices.Contains(known, h) {
+					return pause()
+				}
+			}
+			return true
+		}, door+" knows every host")
+	}
+	for _, service := range []string{"redis", "dispatcher-1", "dispatcher-2"} {
+		testenv.Eventually(f.t, patience, func() bool { return f.running(service) || pause() }, service+" is healthy")
+	}
+}
+
+// pause is false, a moment later: a docker command or a request is not to be
+// repeated at once.
+func pause() bool {
+	<-time.After(200 * time.Millisecond)
+	return false
+}
+
+// sample is a process that every host has under this name: a copy of sleep.
+// Its start command notes that it ran, and takes a while.
+type sample struct {
+	name string
+	slow int // seconds that the start takes
+}
+
+func (s sample) dir() string { return "/srv/" + s.name }
+
+func (s sample) spec() map[string]any {
+	return map[string]any{
+		"namespace": "shop", "name": s.name, "proc_name": s.name, "setup_path": s.dir(), "pid_path": s.dir() + "/pid",
+		"control": map[string]any{
+			"start":      fmt.Sprintf("echo ran >> starts; sleep %d; ./%s 3600 & echo $! > pid", s.slow, s.name),
+			"no_profile": true,
+		},
+		"alive": map[string]any{"op_timeout": "60s", "start_check_begin": "200ms", "start_check_end": "500ms"},
+	}
+}
+
+// install puts the samples on every host.
+func (f *fleet) install(samples ...sample) {
+	f.t.Helper()
+	var script strings.Builder
+	for _, s := range samples {
+		fmt.Fprintf(&script, "mkdir -p %s && cp /bin/sleep %s/%s && ", s.dir(), s.dir(), s.name)
+	}
+	for i := range f.hosts {
+		f.in(fmt.Sprintf("agent-%d", i+1), script.String()+"true")
+	}
+}
+
+// submit starts the samples on every host, as one task, and returns its id.
+func (f *fleet) submit(door string, samples ...sample) string {
+	f.t.Helper()
+	var operations []map[string]any
+	for _, s := range samples {
+		operations = append(operations, map[string]any{"action": "start", "process": s.spec(), "hosts": f.hosts})
+	}
+	var answer struct{ ID string }
+	if status := f.call(door, http.MethodPost, "/v1/tasks", map[string]any{"operations": operations}, &answer); status != http.StatusCreated {
+		f.t.Fatalf("POST /v1/tasks at %s: %d", door, status)
+	}
+	return answer.ID
+}
+
+type task struct {
+	State  string
+	Items  int
+	Counts map[string]int
+}
+
+// finished polls the task until it is finished.
+func (f *fleet) finished(door, id string) task {
+	f.t.Helper()
+	var last task
+	testenv.Eventually(f.t, patience, func() bool {
+		var now task
+		if f.call(door, http.MethodGet, "/v1/tasks/"+url.PathEscape(id), nil, &now) != http.StatusOK {
+			return pause()
+		}
+		last = now
+		return last.State == "finished" || pause()
+	}, "task "+id+" is finished")
+	return last
+}
+
+// check looks into the containers: each sample was started once and runs.
+func (f *fleet) check(samples ...sample) {
+	f.t.Helper()
+	for i := range f.hosts {
+		agent := fmt.Sprintf("agent-%d", i+1)
+		for _, s := range samples {
+			if lines := strings.Fields(f.in(agent, "cat "+s.dir()+"/starts")); len(lines) != 1 {
+				f.t.Errorf("%s: %s was started %d times", agent, s.name, len(lines))
+			}
+			if comm := f.in(agent, "cat /proc/$(cat "+s.dir()+"/pid)/comm"); comm != s.name {
+				f.t.Errorf("%s: behind the pid of %s is %q", agent, s.name, comm)
+			}
+		}
+	}
+}

@@ -1,0 +1,100 @@
+//go:build linux
+
+package e2e
+
+import (
+	"encoding/json"
+	"net"
+	"strconv"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// killProducing publishes an event for each point, has a dispatcher die over
+// it there, and lets another one take over what all of them left.
+func (f *fleet) killProducing(c *client, points ...string) {
+	f.worker("")
+	nc, err := nats.Connect(f.broker.URL)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	answers, err := nc.SubscribeSync("answers.>")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	before := len(c.tasks())
+	events := map[string][]proc{}
+	var all []proc
+	for _, point := range points {
+		events[point] = f.procs.grid(f.hosts(killHosts), 2, "event"+word(point))
+		all = append(all, events[point]...)
+		f.publishEvent(js, point, events[point])
+		// It dies of the first event that it gets, so nothing waits for it
+		// to answer requests.
+		dying := testenv.StartChild(f.t, crashAt(point), f.programs.procfleet,
+			"dispatcher", "--http", net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(f.t))),
+			"--nats", f.broker.URL, "--redis", f.redis.URL())
+		if code := dying.Wait(f.t, finishTimeout); code != -1 {
+			f.t.Fatalf("the dispatcher that should have died at %s ended with %d", point, code)
+		}
+	}
+	f.dispatcher("")
+
+	tasks := map[string]string{}
+	for len(tasks) < len(points) {
+		msg, err := answers.NextMsg(finishTimeout)
+		if err != nil {
+			f.t.Fatalf("answers for %v only: %v", tasks, err)
+		}
+		point, id := msg.Header.Get("Procfleet-Request-Id"), taskID(f.t, msg.Data)
+		if known, again := tasks[point]; again && known != id || msg.Header.Get("Procfleet-Task") != id || msg.Header.Get("Procfleet-Status") != "201" {
+			f.t.Fatalf("the answer for %s is %v %s; before it was %s", point, msg.Header, msg.Data, known)
+		}
+		tasks[point] = id
+	}
+	for point, id := range tasks {
+		c.wait(id)
+		f.verifyStarted(c, id, events[point])
+	}
+	testenv.Eventually(f.t, finishTimeout, func() bool { return messages(f.t, js, "PROCFLEET_SUBMIT") == 0 }, "every event is acknowledged")
+	if n := len(c.tasks()) - before; n != len(points) {
+		f.t.Errorf("%d tasks were made of %d events", n, len(points))
+	}
+	if n := messages(f.t, js, "PROCFLEET_SUBMIT_FAILED"); n != 0 {
+		f.t.Errorf("%d events failed", n)
+	}
+	f.killAll(c, all)
+}
+
+// publishEvent publishes the start of processes, without an idempotency key.
+func (f *fleet) publishEvent(js jetstream.JetStream, id string, all []proc) {
+	f.t.Helper()
+	body, err := json.Marshal(operation("start", all))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	msg := &nats.Msg{Subject: "procfleet.submit", Data: body, Header: nats.Header{}}
+	msg.Header.Set("Procfleet-Reply-To", "answers."+id)
+	msg.Header.Set("Procfleet-Request-Id", id)
+	if _, err := js.PublishMsg(f.t.Context(), msg); err != nil {
+		f.t.Fatalf("publish: %v", err)
+	}
+}
+
+func messages(t *testing.T, js jetstream.JetStream, stream string) uint64 {
+	t.Helper()
+	s, err := js.Stream(t.Context(), stream)
+	if err != nil {
+		t.Fatalf("look into %s: %v", stream, err)
+	}
+	return s.CachedInfo().State.Msgs
+}
