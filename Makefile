@@ -35,8 +35,17 @@ test/setup: ## install redis-server where it is missing (apt or brew)
 test/short: ## only what needs no processes of its own
 	go test -short -timeout 5m ./...
 
-bench: build ## fan-out of 1,000 and 10,000 hosts against the floor of this machine
-	bin/procfleet bench fanout --start --hosts 1000,10000
+compose-test: test/setup ## start docker-compose.yml from images built here, break it, and see it recover
+	go vet -tags compose ./test/compose
+	go test -tags compose -count 1 -timeout 10m ./test/compose
+
+bench: build ## every benchmark of the system against the floor of this machine
+	bin/procfleet bench accept --start
+	bin/procfleet bench poll --start
+	bin/procfleet bench small --start --beside 100000
+	bin/procfleet bench fanout --start --hosts 1000,10000 --runs 9
+	bin/procfleet bench fanout --start --hosts 10000,100000 --runs 3
+	bin/procfleet bench fanout --start --hosts 5000 --connections 5000
 
 bench/go: ## the Go benchmarks of every package, once
 	go test -run '^$$' -bench . -benchtime 1x -count $(BENCHSTAT_COUNT) ./...
@@ -65,4 +74,4 @@ ci: test verify lint build ## exactly what CI runs
 clean: ## remove what build made
 	rm -rf bin
 
-.PHONY: help build run test test/setup test/short bench bench/go fuzz lint verify docker ci clean
+.PHONY: help build run test test/setup test/short compose-test bench bench/go fuzz lint verify docker ci clean

@@ -16,9 +16,14 @@ type Number int64
 func (n Number) Time() time.Time { return time.UnixMicro(int64(n)).UTC() }
 
 // TaskID returns the id of the task with this number.
-func (n Number) TaskID() TaskID {
+func (n Number) TaskID() TaskID { return TaskID(n.appendTaskID(make([]byte, 0, taskIDLength))) }
+
+func (n Number) appendTaskID(b []byte) []byte {
 	t := n.Time()
-	return TaskID(fmt.Sprintf("%s%s:%d", taskIDPrefix, t.Format(taskIDTime), t.Nanosecond()/1000))
+	b = append(b, taskIDPrefix...)
+	b = t.AppendFormat(b, taskIDTime)
+	b = append(b, ':')
+	return strconv.AppendInt(b, int64(t.Nanosecond()/1000), 10)
 }
 
 // TaskID names a task: "GSETASK:<yyyymmddhhmmss>:<microseconds>", in UTC.
@@ -28,6 +33,7 @@ type TaskID string
 const (
 	taskIDPrefix = "GSETASK:"
 	taskIDTime   = "20060102150405"
+	taskIDLength = len(taskIDPrefix) + len(taskIDTime) + len(":999999") // at most, in this age
 )
 
 // ParseTaskID checks that s has the form of a task id that procfleet made.
@@ -40,22 +46,25 @@ func ParseTaskID(s string) (TaskID, error) {
 
 // Number returns the number that the id was made from.
 func (id TaskID) Number() (Number, error) {
-	malformed := fmt.Errorf("task id %q is not of the form %s<yyyymmddhhmmss>:<microseconds>", clip(string(id)), taskIDPrefix)
 	rest, ok := strings.CutPrefix(string(id), taskIDPrefix)
 	stamp, micros, ok2 := strings.Cut(rest, ":")
 	if !ok || !ok2 {
-		return 0, malformed
+		return 0, id.malformed()
 	}
 	t, err := time.ParseInLocation(taskIDTime, stamp, time.UTC)
 	us, err2 := strconv.ParseUint(micros, 10, 64)
 	if err != nil || err2 != nil || us > 999_999 {
-		return 0, malformed
+		return 0, id.malformed()
 	}
 	n := Number(t.UnixMicro() + int64(us))
-	if n.TaskID() != id { // leading zeros or signs: not a form that we write
-		return 0, malformed
+	if string(n.appendTaskID(make([]byte, 0, taskIDLength))) != string(id) { // leading zeros or signs: not a form that we write
+		return 0, id.malformed()
 	}
 	return n, nil
+}
+
+func (id TaskID) malformed() error {
+	return fmt.Errorf("task id %q is not of the form %s<yyyymmddhhmmss>:<microseconds>", clip(string(id)), taskIDPrefix)
 }
 
 // TaskState is where a task stands; see the diagram in the package comment.
@@ -131,6 +140,10 @@ type Task struct {
 	Application string
 	Business    string
 	Callback    string
+	// Trace is the W3C traceparent under which the task was accepted, so that
+	// whoever takes the task up, however late, goes on with one trace; empty
+	// without one.
+	Trace string
 }
 
 // Counts is the number of items in each state.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -78,7 +79,10 @@ func TestComposeCommandsAreOnesThatTheBinariesKnow(t *testing.T) {
 	if err := yaml.Unmarshal(data, &file); err != nil {
 		t.Fatal(err)
 	}
-	binaries := map[string]string{"procfleet:latest": "./cmd/procfleet", "procfleet-agent:latest": "./cmd/procfleet-agent"}
+	binaries := map[string]string{
+		"${PROCFLEET_IMAGE:-procfleet:latest}":             "./cmd/procfleet",
+		"${PROCFLEET_AGENT_IMAGE:-procfleet-agent:latest}": "./cmd/procfleet-agent",
+	}
 	checked := 0
 	for name, s := range file.Services {
 		pkg, ours := binaries[s.Image]
@@ -148,14 +152,22 @@ func TestImagesAreBuiltFromTheBinaries(t *testing.T) {
 	}
 }
 
-func TestNATSReadsItsConfiguration(t *testing.T) {
+func TestNATSReadsItsConfigurations(t *testing.T) {
 	t.Parallel()
-	options, err := server.ProcessConfigFile("nats.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !options.JetStream || options.MaxPayload < 1<<20 {
-		t.Errorf("JetStream %v, max_payload %d", options.JetStream, options.MaxPayload)
+	for _, file := range []string{"nats.conf", "nats-cluster.conf", "nats-leaf.conf"} {
+		options, err := server.ProcessConfigFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if options.MaxPayload < 1<<20 {
+			t.Errorf("%s: max_payload %d", file, options.MaxPayload)
+		}
+		if leaf := len(options.LeafNode.Remotes) > 0; options.JetStream == leaf {
+			t.Errorf("%s: JetStream %v, leaf node %v", file, options.JetStream, leaf)
+		}
+		if cluster := file == "nats-cluster.conf"; cluster && (len(options.Routes) != 2 || options.LeafNode.Port == 0) {
+			t.Errorf("%s: %d routes, leaf node port %d", file, len(options.Routes), options.LeafNode.Port)
+		}
 	}
 }
 
@@ -179,6 +191,44 @@ func TestRedisMayNotEvict(t *testing.T) {
 	}
 }
 
+// TestUnitsStandUpToSystemd has systemd read every unit, and looks whether
+// the command in it is one that our binaries know.
+func TestUnitsStandUpToSystemd(t *testing.T) {
+	t.Parallel()
+	require(t, "systemd-analyze")
+	binaries := map[string]string{
+		"/usr/local/bin/procfleet": testenv.BuildBinary(t, "./cmd/procfleet"), "/usr/local/bin/procfleet-agent": testenv.BuildBinary(t, "./cmd/procfleet-agent"),
+	}
+	for _, name := range []string{"procfleet-agent", "procfleet-dispatcher", "procfleet-worker"} {
+		data, err := os.ReadFile(name + ".service")
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := regexp.MustCompile(`(?m)^ExecStart=(\S+)(.*)$`).FindStringSubmatch(string(data))
+		if line == nil || binaries[line[1]] == "" {
+			t.Errorf("%s starts %q", name, line)
+			continue
+		}
+		unit := filepath.Join(t.TempDir(), name+".service")
+		text := strings.Replace(string(data), "ExecStart="+line[1], "ExecStart="+binaries[line[1]], 1)
+		if err := os.WriteFile(unit, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("systemd-analyze", "verify", "--man=no", unit).CombinedOutput(); err != nil || strings.Contains(string(out), name) {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+		args := append(strings.Fields(line[2]), "--help")
+		if out, err := exec.Command(binaries[line[1]], args...).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+		for _, want := range []string{"Type=notify", "TimeoutStartSec=infinity", "Restart=always", "StartLimitIntervalSec=0"} {
+			if !strings.Contains(text, "\n"+want+"\n") {
+				t.Errorf("%s lacks %s", name, want)
+			}
+		}
+	}
+}
+
 // TestAgentUnitLeavesProcessesAlone: with any other KillMode a restart of the
 // agent would kill everything that it supervises.
 func TestAgentUnitLeavesProcessesAlone(t *testing.T) {
@@ -199,6 +249,34 @@ func TestAgentUnitLeavesProcessesAlone(t *testing.T) {
 	for _, word := range []string{"PrivateTmp", "Protect", "MemoryMax", "NoNewPrivileges"} {
 		if strings.Contains(unit, word) {
 			t.Errorf("the unit sets %s, which would reach every supervised process", word)
+		}
+	}
+}
+
+// TestOperatorsAreSentToWhatIsThere: the metrics and files that
+// docs/operations.md names are there.
+func TestOperatorsAreSentToWhatIsThere(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, err := os.ReadFile("../docs/observability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics := regexp.MustCompile(`procfleet_(?:dispatcher|worker|agent)_[a-z_]+`).FindAllString(string(text), -1)
+	if len(metrics) < 10 {
+		t.Errorf("only %d metrics are named", len(metrics))
+	}
+	for _, m := range metrics {
+		if !strings.Contains(string(known), "`"+strings.TrimSuffix(m, "_count")+"`") {
+			t.Errorf("metric %s is not in docs/observability.md", m)
+		}
+	}
+	for _, link := range regexp.MustCompile(`\]\(([^#)]+)`).FindAllStringSubmatch(string(text), -1) {
+		if _, err := os.Stat(filepath.Join("../docs", link[1])); err != nil {
+			t.Error(err)
 		}
 	}
 }
