@@ -88,9 +88,10 @@ func (in *intake) take(pulling, work context.Context, s *bus.Submission) {
 	o = e.decide(ctx, pulling)
 }
 
-// decide tries the message, alone if it came too often.
+// decide accepts the message or ends it otherwise, on trial if it came too
+// often. A panic, here as anywhere, leaves the trial noted.
 func (e *delivery) decide(ctx, pulling context.Context) outcome {
-	done, err := e.in.suspect(pulling, e.s)
+	on, err := e.in.suspect(pulling, e.s, e.id)
 	switch {
 	case errors.Is(err, errPoisoned):
 		_, _, _ = e.read() // where to reply, and in which words
@@ -99,17 +100,38 @@ func (e *delivery) decide(ctx, pulling context.Context) outcome {
 	case err != nil:
 		return e.putOff()
 	}
-	ended := false
-	defer func() { done(ended) }()
-	o, broken := e.try(ctx, pulling)
-	ended = !broken
+	defer on.over()
+	task, err := e.accept(ctx)
+	if away(err) {
+		on.acquit()
+		task, err = e.patiently(ctx, pulling, err)
+	}
+	o, broken := e.conclude(ctx, task, err)
+	if !broken {
+		on.acquit()
+	}
 	return o
 }
 
-// try accepts the message or ends it otherwise. It is broken if the failure
-// is our fault and the message, as far as we know, its cause.
-func (e *delivery) try(ctx, pulling context.Context) (o outcome, broken bool) {
-	task, err := e.patiently(ctx, pulling)
+// away reports whether a failure is that of the store or the queue, and passes.
+func away(err error) bool { return err != nil && failure(err).RetryAfter > 0 }
+
+// patiently tries again for as long as the store or the queue is away and
+// Timeouts.Hold allows, so that a short absence changes no order and counts
+// no delivery. It returns the last error, err if there was no more time.
+func (e *delivery) patiently(ctx, pulling context.Context, err error) (task procfleet.Task, _ error) {
+	wait := leastPause
+	for away(err) && time.Since(e.start) < e.in.api.cfg.Timeouts.Hold && pause(pulling, jitter(wait)) {
+		task, err = e.accept(ctx)
+		wait = min(2*wait, mostPause)
+	}
+	return task, err
+}
+
+// conclude ends the message with what became of it. It is broken if the
+// failure is our fault and the message, as far as we know, its cause: nobody
+// foresaw it, and the store is there.
+func (e *delivery) conclude(ctx context.Context, task procfleet.Task, err error) (o outcome, broken bool) {
 	if err == nil {
 		e.in.api.cfg.Reached(PointSubmitted)
 		return e.accepted(ctx, task.ID), false
@@ -117,28 +139,11 @@ func (e *delivery) try(ctx, pulling context.Context) (o outcome, broken bool) {
 	f := e.in.api.failed(err, e.log, e.id, e.start)
 	switch {
 	case f.Kind == dialect.Internal:
-		return e.putOff(), true
+		return e.putOff(), e.in.storeAnswers(ctx)
 	case f.RetryAfter > 0:
 		return e.putOff(), false
 	}
 	return e.fail(ctx, f.Kind.String(), f), false
-}
-
-// patiently tries for as long as the store or the queue is away and
-// Timeouts.Hold allows, so that a short absence changes no order and counts
-// no delivery.
-func (e *delivery) patiently(ctx, pulling context.Context) (procfleet.Task, error) {
-	wait := leastPause
-	for {
-		task, err := e.accept(ctx)
-		if err == nil || failure(err).RetryAfter == 0 || time.Since(e.start) >= e.in.api.cfg.Timeouts.Hold {
-			return task, err
-		}
-		if !pause(pulling, jitter(wait)) {
-			return task, err
-		}
-		wait = min(2*wait, mostPause)
-	}
 }
 
 // accept makes a task of the message, or finds the one that was made of it.

@@ -14,12 +14,14 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/taskstore"
 )
 
 // Store is what a dispatcher needs of a task store.
 type Store interface {
 	Acceptance
 	Queries
+	taskstore.Clock
 }
 
 // Dispatcher serves the published APIs.
@@ -59,7 +61,7 @@ func New(cfg Config, store Store, queue Queue) (*Dispatcher, error) {
 	}
 	d := &Dispatcher{cfg: cfg, log: logger, handler: a.handler(dialect.All()), watches: a.watches}
 	if cfg.Submissions != nil {
-		d.intake = newIntake(a, dialect.All())
+		d.intake = newIntake(a, store, dialect.All())
 	}
 	return d, nil
 }

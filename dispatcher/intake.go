@@ -12,6 +12,7 @@ import (
 
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/taskstore"
 )
 
 // intake takes what producers publish and makes tasks of it, by the same
@@ -25,6 +26,7 @@ import (
 type intake struct {
 	api       *api
 	bus       *bus.Bus
+	clock     taskstore.Clock     // of the store
 	entrances map[string]entrance // by the name of the call
 	names     string              // of the calls, for people
 	log       logrus.FieldLogger
@@ -46,9 +48,10 @@ type entrance struct {
 // nativeCall is the call of a message that names none.
 const nativeCall = "native"
 
-func newIntake(a *api, dialects []dialect.Dialect) *intake {
+func newIntake(a *api, clock taskstore.Clock, dialects []dialect.Dialect) *intake {
 	in := &intake{
-		api: a, bus: a.cfg.Submissions, entrances: map[string]entrance{}, log: a.log, alone: make(chan struct{}, 1), again: time.Second,
+		api: a, bus: a.cfg.Submissions, clock: clock, entrances: map[string]entrance{}, log: a.log,
+		alone: make(chan struct{}, 1), again: time.Second,
 	}
 	var names []string
 	for i := range dialects {
@@ -168,7 +171,7 @@ func keep(s *bus.Submission) (stop func()) {
 }
 
 // errPoisoned ends a message over which dispatchers died again and again.
-var errPoisoned = errors.New("the dispatcher broke off each time it tried; whether a task was made is not known: look for it before you publish this again")
+var errPoisoned = errors.New("dispatchers broke off each time they tried, for reasons that their logs tell; whether a task was made is not known: look for it before you publish this again")
 
 const (
 	// trusted is how many deliveries of a message need no suspicion.
@@ -177,39 +180,72 @@ const (
 	maxTrials = 3
 )
 
-// suspect decides over a message that was delivered before. Dispatchers die
-// with all that they have in hand, so the messages which came back are tried
-// one by one, each with a note that stays if the dispatcher dies of it. It
-// returns errPoisoned for one that has too many; done is told whether
-// the try came to an end.
-func (in *intake) suspect(ctx context.Context, s *bus.Submission) (done func(ended bool), err error) {
-	if s.Delivered <= trusted {
-		return func(bool) {}, nil
+// trial is the try of one message. If the message was delivered before, the
+// try leaves a note that stays if the dispatcher dies of it.
+type trial struct {
+	// acquit takes the note back: whatever went wrong was not the message's
+	// fault. over ends the trial, with the note if it was not taken back.
+	// Both may be called again.
+	acquit, over func()
+}
+
+// suspect begins the trial of a message. Dispatchers die with all that they
+// have in hand, so the messages which came back are tried one by one. It
+// returns errPoisoned for one that broke off too many dispatchers.
+//
+// While the store is away nothing is noted: no failure, and no death either,
+// then says anything about the message.
+func (in *intake) suspect(ctx context.Context, s *bus.Submission, name string) (trial, error) {
+	nothing := func() {}
+	if s.Delivered <= trusted || !in.storeAnswers(ctx) {
+		return trial{nothing, nothing}, nil
 	}
 	select {
 	case in.alone <- struct{}{}:
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return trial{}, context.Cause(ctx)
 	}
-	leave := func() { <-in.alone }
-	n, err := in.bus.Trials(ctx, s)
+	over := sync.OnceFunc(func() { <-in.alone })
+	note := in.bus.NewTrial(s, name)
+	n, err := note.Before(ctx)
 	if err == nil && n >= maxTrials {
 		err = errPoisoned
 	}
-	if err == nil {
-		err = in.bus.BeginTrial(ctx, s, n+1)
-	}
 	if err != nil {
-		leave()
-		return nil, err
+		over()
+		return trial{}, err
 	}
-	return func(ended bool) {
-		defer leave()
-		if !ended {
+	acquit := sync.OnceFunc(func() { defer over(); in.takeBack(ctx, note) })
+	if err := note.Begin(ctx); err != nil {
+		acquit()
+		return trial{}, err
+	}
+	return trial{acquit, over}, nil
+}
+
+// takeBack tries until the note is gone, for as long as messages are pulled:
+// if it cannot be reached now, that is no reason to hold it against the
+// message.
+func (in *intake) takeBack(pulling context.Context, note *bus.Trial) {
+	end := func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(pulling), in.api.cfg.Timeouts.Accept)
+		defer cancel()
+		return note.End(ctx)
+	}
+	wait := leastPause
+	for err := end(); err != nil; err = end() {
+		if !errors.Is(err, bus.ErrAway) || !pause(pulling, jitter(wait)) {
+			in.log.WithError(err).Warn("a trial that ended stays noted")
 			return
 		}
-		if err := in.bus.EndTrial(ctx, s, n); err != nil {
-			in.log.WithError(err).Warn("a trial that ended stays noted")
-		}
-	}, nil
+		wait = min(2*wait, mostPause)
+	}
+}
+
+// storeAnswers reports whether the store is there at this moment.
+func (in *intake) storeAnswers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, in.api.cfg.Timeouts.Accept)
+	defer cancel()
+	_, err := in.clock.Now(ctx)
+	return err == nil
 }

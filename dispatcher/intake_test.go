@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,6 +21,8 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/natsconn"
+	"github.com/procfleet/procfleet/internal/natsembed"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/boltstore"
@@ -46,11 +50,15 @@ func produce(t *testing.T, cfg Config, stores ...Store) *producer {
 	return p
 }
 
-// dispatcher starts the intake of a dispatcher; stop ends it.
+// dispatcher starts the intake of a dispatcher, on the producer's bus unless
+// cfg has another; stop ends it.
 func (p *producer) dispatcher(cfg Config, store Store) (stop func()) {
 	p.t.Helper()
-	cfg.Log, cfg.Submissions = testenv.Log(p.t), p.Bus
-	d, err := New(cfg, store, p.Bus)
+	cfg.Log = testenv.Log(p.t)
+	if cfg.Submissions == nil {
+		cfg.Submissions = p.Bus
+	}
+	d, err := New(cfg, store, cfg.Submissions)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -61,6 +69,28 @@ func (p *producer) dispatcher(cfg Config, store Store) (stop func()) {
 	stop = func() { cancel(); <-over }
 	p.t.Cleanup(stop)
 	return stop
+}
+
+// mortal starts a dispatcher with a connection of its own. It is killed by
+// the loss of that: whatever it does from then on reaches nobody.
+func (p *producer) mortal(cfg Config, store Store) (kill, stop func()) {
+	p.t.Helper()
+	conn := testenv.Connect(p.t, p.URL)
+	js, err := natsconn.JetStream(conn)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	cfg.Submissions = bus.New(js)
+	return conn.Close, p.dispatcher(cfg, store)
+}
+
+// comesAgainAfter has the server give a message to somebody else after so
+// long without a sign of work on it.
+func (p *producer) comesAgainAfter(wait time.Duration) {
+	p.t.Helper()
+	if err := bus.Ensure(p.t.Context(), p.JS, bus.Options{AckWait: wait}); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 // publish sends a submission; header has names and values in turns.
@@ -327,6 +357,53 @@ func TestRepliesReachNothingOfOurs(t *testing.T) {
 	}
 }
 
+func TestATrialThatEndsWhileNATSIsAwayIsTakenBackAfterwards(t *testing.T) {
+	t.Parallel()
+	where := natsembed.Config{
+		StoreDir: t.TempDir(), MaxStore: 1 << 30, Log: testenv.Log(t),
+		Listen: net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t))),
+	}
+	start := func() *natsembed.Server {
+		server, err := natsembed.Start(where)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(server.Shutdown)
+		return server
+	}
+	server := start()
+	js, err := natsconn.JetStream(testenv.Connect(t, server.ClientURL()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := bus.Ensure(t.Context(), js, bus.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	cfg := testConfig(t)
+	cfg.Submissions = bus.New(js)
+	d, err := New(cfg, openStore(t), cfg.Submissions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &bus.Submission{Sequence: 17, Stored: time.Now(), Delivered: trusted + 1}
+	on, err := d.intake.suspect(t.Context(), s, "mine")
+	if err != nil {
+		t.Fatal(err)
+	}
+	another := cfg.Submissions.NewTrial(s, "another")
+	if n, err := another.Before(t.Context()); n != 1 || err != nil {
+		t.Fatalf("%d trials are noted, %v; want 1", n, err)
+	}
+	server.Shutdown()
+	over := make(chan struct{})
+	go func() { defer close(over); on.acquit() }()
+	start()
+	<-over
+	if n, err := another.Before(t.Context()); n != 0 || err != nil {
+		t.Errorf("%d trials stay noted, %v", n, err)
+	}
+}
+
 // panicky is a store over which a dispatcher panics for one application.
 type panicky struct {
 	*boltstore.Store
@@ -368,19 +445,104 @@ func TestAPoisonedMessageIsIsolatedAndTheOthersAreNot(t *testing.T) {
 	}
 }
 
-// absent is a store that is away until it is told to be there.
+// absent is a store that makes no task until it is told to be there.
 type absent struct {
 	*boltstore.Store
-	there atomic.Bool
-	asked atomic.Int32
+	fails error // ErrUnavailable if nil
+	// clockless is true if nothing else is answered either.
+	clockless bool
+	there     atomic.Bool
+	asked     atomic.Int32
 }
 
 func (s *absent) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
 	if !s.there.Load() {
 		s.asked.Add(1)
-		return procfleet.Task{}, false, taskstore.ErrUnavailable
+		return procfleet.Task{}, false, s.failure()
 	}
 	return s.Store.Create(ctx, d)
+}
+
+func (s *absent) Now(ctx context.Context) (time.Time, error) {
+	if s.clockless && !s.there.Load() {
+		return time.Time{}, s.failure()
+	}
+	return s.Store.Now(ctx)
+}
+
+func (s *absent) failure() error {
+	if s.fails != nil {
+		return s.fails
+	}
+	return taskstore.ErrUnavailable
+}
+
+// absences has the ways in which a store can be away.
+func absences(t *testing.T) map[string]*absent {
+	t.Helper()
+	return map[string]*absent{
+		"takes no writes": {Store: openStore(t)},
+		"answers nothing": {Store: openStore(t), clockless: true},
+		"answers with an error that nobody foresaw": {Store: openStore(t), clockless: true, fails: errors.New("WRONGPASS")},
+	}
+}
+
+func TestDispatchersKilledWhileTheStoreIsAwayPoisonNothing(t *testing.T) {
+	t.Parallel()
+	for name, store := range absences(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := produce(t, testConfig(t))
+			p.comesAgainAfter(200 * time.Millisecond)
+			cfg := testConfig(t)
+			cfg.Timeouts.Hold = time.Hour
+			p.publish(nativeBody("0:10.0.0.1"))
+			for range trusted + maxTrials + 1 {
+				before := store.asked.Load()
+				kill, stop := p.mortal(cfg, store)
+				testenv.Eventually(t, patience, func() bool { return store.asked.Load() >= before+2 }, "the store was asked again")
+				kill()
+				stop()
+			}
+			store.there.Store(true)
+			p.dispatcher(cfg, store)
+			p.drained()
+			if n := taskCount(t, store); n != 1 || p.messages(bus.StreamSubmitFailed) != 0 {
+				t.Errorf("%d tasks, %d failed; want 1 and 0", n, p.messages(bus.StreamSubmitFailed))
+			}
+		})
+	}
+}
+
+// deadly is a store that keeps those who ask it waiting.
+type deadly struct {
+	*boltstore.Store
+	asked atomic.Int32
+	over  chan struct{}
+}
+
+func (s *deadly) Create(context.Context, taskstore.Draft) (procfleet.Task, bool, error) {
+	s.asked.Add(1)
+	<-s.over
+	return procfleet.Task{}, false, errors.New("too late")
+}
+
+func TestAMessageThatKillsDispatchersIsIsolated(t *testing.T) {
+	t.Parallel()
+	store := &deadly{Store: openStore(t), over: make(chan struct{})}
+	defer close(store.over)
+	p := produce(t, testConfig(t))
+	p.comesAgainAfter(200 * time.Millisecond)
+	p.publish(nativeBody("0:10.0.0.1"))
+	for n := range int32(trusted + maxTrials) {
+		kill, _ := p.mortal(testConfig(t), store)
+		testenv.Eventually(t, patience, func() bool { return store.asked.Load() > n }, "the message was tried")
+		kill()
+	}
+	p.dispatcher(testConfig(t), store.Store)
+	if got := p.failed(1).Header.Get("Procfleet-Error-Code"); got != "poisoned" {
+		t.Errorf("kept as %q", got)
+	}
 }
 
 // However often a message was put off, that does not count against it.

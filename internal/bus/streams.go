@@ -21,7 +21,7 @@ const (
 
 	StreamSubmit       = "PROCFLEET_SUBMIT"        // procfleet.submit
 	StreamSubmitFailed = "PROCFLEET_SUBMIT_FAILED" // procfleet.submit.failed
-	StreamSubmitTrials = "PROCFLEET_SUBMIT_TRIALS" // procfleet.submit.trial.*
+	StreamSubmitTrials = "PROCFLEET_SUBMIT_TRIALS" // procfleet.submit.trial.*.*
 )
 
 const (

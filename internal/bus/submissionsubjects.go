@@ -50,8 +50,8 @@ func submissionStreams(o Options, payload int64) []jetstream.StreamConfig {
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: failedAge,
 		Duplicates: failedDuplicates, Replicas: o.Replicas,
 	}, {
-		Name: StreamSubmitTrials, Subjects: []string{"procfleet.submit.trial.*"},
-		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: trialsAge, MaxMsgsPerSubject: 1,
+		Name: StreamSubmitTrials, Subjects: []string{"procfleet.submit.trial.*.*"},
+		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: trialsAge,
 		Duplicates: noDuplicates, Replicas: o.Replicas,
 	}}
 }
