@@ -40,6 +40,6 @@ func (o *outage) back(began, now time.Time) {
 	if o.since.IsZero() || began.Before(o.since) {
 		return
 	}
-	o.log.WithField("away_for", now.Sub(o.since).Round(time.Second).String()).Warn("task store is back")
+	o.log.WithField("away_for", now.Sub(o.since).Round(time.Second).String()).Info("task store is back")
 	o.since = time.Time{}
 }

@@ -86,8 +86,11 @@ func (s *sweeper) runShard(ctx, work context.Context, number int) {
 		}
 		failing = err != nil
 	}
-	if !sh.leased.IsZero() {
-		sh.release(work)
+	if sh.leased.IsZero() {
+		return
+	}
+	if err := sh.release(work); err != nil {
+		s.log.WithError(err).Warn("the lease will end by itself")
 	}
 }
 
@@ -143,8 +146,7 @@ func (sh *shard) lease(ctx context.Context) (bool, error) {
 	now := time.Now()
 	switch {
 	case !sh.leased.IsZero() && now.After(sh.until):
-		sh.release(ctx)
-		return false, nil
+		return false, sh.release(ctx)
 	case !sh.leased.IsZero() && now.Sub(sh.leased) < sh.timing.Sweep.LeaseTTL/3:
 		return true, nil
 	}
@@ -164,11 +166,13 @@ func (sh *shard) lease(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-func (sh *shard) release(ctx context.Context) {
-	if err := sh.store.Release(ctx, sh.leaseName(), sh.id); err != nil {
-		sh.log.WithError(err).WithField("shard", sh.number).Warn("lease not given back, it will end by itself")
-	}
+// release gives the lease back; if that fails it will end by itself.
+func (sh *shard) release(ctx context.Context) error {
 	sh.forget()
+	if err := sh.store.Release(ctx, sh.leaseName(), sh.id); err != nil {
+		return fmt.Errorf("give back the lease of shard %d: %w", sh.number, err)
+	}
+	return nil
 }
 
 func (sh *shard) forget() {

@@ -1,0 +1,42 @@
+package worker_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/sirupsen/logrus/hooks/test"
+
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/worker"
+)
+
+// TestAStoreIsNotCalledBackBeforeItAnswered: a lease that ended meanwhile is
+// given back in vain, which says nothing good of the store.
+func TestAStoreIsNotCalledBackBeforeItAnswered(t *testing.T) {
+	t.Parallel()
+	log, hook := test.NewNullLogger()
+	e := start(t, func(c *worker.Config) {
+		c.ID, c.Log = "one", log
+		c.Timing.Sweep.LeaseTTL, c.Timing.Sweep.LeaseTerm = time.Minute, 300*time.Millisecond
+	})
+	back := func() bool {
+		return slices.ContainsFunc(hook.AllEntries(), func(l *logrus.Entry) bool {
+			return l.Message == "task store is back" && l.Level == logrus.InfoLevel
+		})
+	}
+	e.eventually(func() bool { return e.store.holds("one") == taskstore.SweepShards }, "the worker has every lease")
+	released := e.store.called("Release")
+	e.store.setAway(true)
+	e.eventually(func() bool { return e.store.called("Release") >= released+taskstore.SweepShards }, "every lease is given back in vain")
+	leased := e.store.called("Lease")
+	e.eventually(func() bool { return e.store.called("Lease") >= leased+taskstore.SweepShards }, "the sweep goes on trying")
+	for _, line := range hook.AllEntries() {
+		if line.Message == "task store is back" {
+			t.Fatal("the store was said to be back while it was away")
+		}
+	}
+	e.store.setAway(false)
+	e.eventually(back, "the store is back")
+}
