@@ -3,6 +3,8 @@ package agent
 import (
 	"errors"
 	"fmt"
+
+	"github.com/procfleet/procfleet/internal/natsconn"
 )
 
 // Ready returns nil if the agent takes commands: it has taken over what an
@@ -15,9 +17,10 @@ func (a *Agent) Ready() error {
 		return errors.New("the agent does not run: it opens its journal, takes over what an earlier one left, or stops")
 	}
 	var errs []error
+	away := natsconn.Away(a.cfg.Conn)
 	switch {
-	case !a.cfg.Conn.IsConnected():
-		errs = append(errs, errors.New("not connected to NATS"))
+	case away != nil:
+		errs = append(errs, fmt.Errorf("not connected to NATS: %w", away))
 	case !s.announcer.ready.Load():
 		errs = append(errs, errors.New("NATS has not confirmed the subscription to commands"))
 	}

@@ -30,9 +30,13 @@ type backends struct {
 	stopKeeping func() // ends keepStreams and waits for it
 }
 
+// waiter is told which server is waited for and why it is away, nil if nothing
+// is known yet.
+type waiter func(server string, why error)
+
 // connectBus connects to NATS and waits, until ctx ends, for the streams to be
 // there: roles and servers start in any order.
-func connectBus(ctx context.Context, cfg natsconn.Config, streams bus.Options) (*backends, error) {
+func connectBus(ctx context.Context, cfg natsconn.Config, streams bus.Options, wait waiter) (*backends, error) {
 	b := &backends{natsConfig: cfg, streams: streams}
 	reconnected := make(chan struct{}, 1)
 	cfg.OnReconnect = func() {
@@ -49,7 +53,7 @@ func connectBus(ctx context.Context, cfg natsconn.Config, streams bus.Options) (
 		b.conn.Close()
 		return nil, err
 	}
-	if err := b.ensure(ctx, cfg.Log); err != nil {
+	if err := b.ensure(ctx, cfg.Log, wait); err != nil {
 		b.conn.Close()
 		return nil, fmt.Errorf("prepare the streams at %s: %w", cfg.URL, err)
 	}
@@ -58,25 +62,30 @@ func connectBus(ctx context.Context, cfg natsconn.Config, streams bus.Options) (
 	return b, nil
 }
 
-func (b *backends) ensure(ctx context.Context, log logrus.FieldLogger) error {
-	if err := b.awaitConnection(ctx); err != nil {
+func (b *backends) ensure(ctx context.Context, log logrus.FieldLogger, wait waiter) error {
+	if err := b.awaitConnection(ctx, wait); err != nil {
 		return err
 	}
-	return patiently(ctx, log, "waiting for JetStream", func() error { return bus.Ensure(ctx, b.js, b.streams) })
+	wait("JetStream", nil)
+	return patiently(ctx, log, "JetStream", wait, func() error { return bus.Ensure(ctx, b.js, b.streams) })
 }
 
 // awaitConnection waits for the first connection, or the next one, of which
 // natsconn writes the log.
-func (b *backends) awaitConnection(ctx context.Context) error {
+func (b *backends) awaitConnection(ctx context.Context, wait waiter) error {
 	const pause = 20 * time.Millisecond
-	for !b.conn.IsConnected() {
+	for {
+		away := natsconn.Away(b.conn)
+		if away == nil {
+			return nil
+		}
+		wait("NATS", away)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(pause):
 		}
 	}
-	return nil
 }
 
 // keepStreams prepares the streams again after each reconnection: a broker
@@ -92,7 +101,7 @@ func (b *backends) keepStreams(ctx context.Context, reconnected <-chan struct{},
 				return
 			case <-reconnected:
 			}
-			if err := b.ensure(ctx, log); err != nil && ctx.Err() == nil {
+			if err := b.ensure(ctx, log, func(string, error) {}); err != nil && ctx.Err() == nil {
 				log.WithError(err).Error("streams not prepared after the reconnection")
 			}
 		}
@@ -101,8 +110,9 @@ func (b *backends) keepStreams(ctx context.Context, reconnected <-chan struct{},
 }
 
 // openRedis adds the Redis store, for which it waits until ctx ends.
-func (b *backends) openRedis(ctx context.Context, opt redisstore.Options) error {
-	return patiently(ctx, opt.Log, "waiting for Redis", func() error {
+func (b *backends) openRedis(ctx context.Context, opt redisstore.Options, wait waiter) error {
+	wait("Redis", nil)
+	return patiently(ctx, opt.Log, "Redis", wait, func() error {
 		store, err := redisstore.Open(ctx, opt)
 		if err == nil {
 			b.store = store
@@ -125,8 +135,8 @@ func (b *backends) close(log logrus.FieldLogger) {
 // ready is what /readyz of a dispatcher asks. It names everything that is away.
 func (b *backends) ready(ctx context.Context) error {
 	var errs []error
-	if !b.conn.IsConnected() {
-		errs = append(errs, errors.New("not connected to NATS"))
+	if away := natsconn.Away(b.conn); away != nil {
+		errs = append(errs, fmt.Errorf("not connected to NATS: %w", away))
 	}
 	if _, err := b.store.Now(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("the task store does not answer: %w", err))
@@ -134,10 +144,14 @@ func (b *backends) ready(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// patiently repeats try while it fails for want of a server. It returns the
-// cause of ctx once that has ended.
-func patiently(ctx context.Context, log logrus.FieldLogger, what string, try func() error) error {
+// waitReminder is how often a server that is waited for is mentioned.
+const waitReminder = time.Minute
+
+// patiently repeats try while it fails because a server is away. It returns
+// the cause of ctx once that has ended.
+func patiently(ctx context.Context, log logrus.FieldLogger, server string, wait waiter, try func() error) error {
 	const pause = time.Second
+	var said time.Time
 	for {
 		err := try()
 		switch {
@@ -148,7 +162,11 @@ func patiently(ctx context.Context, log logrus.FieldLogger, what string, try fun
 		case !away(err):
 			return err
 		}
-		log.WithError(err).Warn(what)
+		wait(server, err)
+		if time.Since(said) >= waitReminder {
+			said = time.Now()
+			log.WithError(err).Warn("waiting for " + server)
+		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -302,4 +304,86 @@ func TestSystemdIsTold(t *testing.T) {
 			t.Errorf("%s: exit %d", name, code)
 		}
 	}
+}
+
+// TestARoleThatWaitsForItsServersAnswersAllTheSame: the address of a
+// dispatcher, and of up, is served from the first moment, also while the role
+// takes it over.
+func TestARoleThatWaitsForItsServersAnswersAllTheSame(t *testing.T) {
+	t.Parallel()
+	redis, binary, nats := redistest.Start(t), testenv.BuildBinary(t, "./cmd/procfleet"), freeAddress(t)
+	redis.Stop(t)
+	children, urls := map[string]*testenv.Child{}, map[string]string{}
+	for role, more := range map[string][]string{"dispatcher": nil, "up": {"--agent=false", "--data", t.TempDir()}} {
+		address := freeAddress(t)
+		args := append([]string{role, "--http", address, "--nats", "nats://" + nats, "--redis", redis.URL() + "/0"}, more...)
+		children[role], urls[role] = testenv.StartChild(t, nil, binary, args...), "http://"+address
+	}
+	for role, url := range urls {
+		waitStatus(t, url+"/healthz", http.StatusOK, "ok")
+		waitStatus(t, url+"/readyz", http.StatusServiceUnavailable, "waiting for NATS: dial tcp "+nats)
+		comeAgain(t, role, url)
+	}
+	testenv.StartChild(t, nil, binary, "nats-server", "--listen", nats, "--data", t.TempDir())
+	for _, url := range urls {
+		waitStatus(t, url+"/readyz", http.StatusServiceUnavailable, "waiting for Redis")
+		waitStatus(t, url+"/readyz", http.StatusServiceUnavailable, redis.Addr+": connect: connection refused")
+	}
+	stopAsking := alwaysAnswered(t, urls["dispatcher"]+"/healthz")
+	redis.Restart(t)
+	for role, url := range urls {
+		waitStatus(t, url+"/readyz", http.StatusOK, "ready")
+		children[role].WaitOutput(t, startTimeout, `"msg":"ready"`)
+		if line := children[role].WaitOutput(t, startTimeout, `"version":"dev"`); !strings.Contains(line, `"msg":"ready"`) {
+			t.Errorf("%s: the version is in %s", role, line)
+		}
+	}
+	stopAsking()
+
+	redis.Stop(t)
+	for _, url := range urls { // not only that some time was over
+		waitStatus(t, url+"/readyz", http.StatusServiceUnavailable, redis.Addr+": connect: connection refused")
+	}
+}
+
+// comeAgain checks what a caller is told who comes too early.
+func comeAgain(t *testing.T, role, url string) {
+	t.Helper()
+	resp, err := http.Post(url+"/v1/tasks", "application/json", strings.NewReader(strings.Repeat(" ", 5<<20)))
+	if err != nil {
+		t.Fatalf("%s: %v", role, err)
+	}
+	defer func() { _ = resp.Body.Close() }() // it was read
+	var answer struct {
+		Error struct{ Code, Message string } `json:"error"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		t.Errorf("%s: %v", role, err)
+	}
+	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" ||
+		answer.Error.Code != "unavailable" || !strings.Contains(answer.Error.Message, "starting") {
+		t.Errorf("%s: %s, %v, %+v", role, resp.Status, resp.Header, answer)
+	}
+}
+
+// alwaysAnswered asks again and again, each time with a new connection, until
+// stop is called.
+func alwaysAnswered(t *testing.T, url string) (stop func()) {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: startTimeout}
+	ctx, cancel := context.WithCancel(t.Context())
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		for ctx.Err() == nil {
+			resp, err := client.Get(url)
+			if err != nil {
+				t.Errorf("not answered: %v", err)
+				return
+			}
+			if _ = resp.Body.Close(); resp.StatusCode != http.StatusOK {
+				t.Errorf("%s: %s", url, resp.Status)
+			}
+		}
+	})
+	return func() { cancel(); asking.Wait() }
 }

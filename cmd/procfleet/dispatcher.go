@@ -40,8 +40,9 @@ func newDispatcher() *cobra.Command {
 	f.traces.register(flags)
 	drainFlag(flags, &f.drain, dispatcher.Config{}.WithDefaults().Timeouts.Drain, "requests")
 	return daemon.Command(cmd, &f.Flags, daemon.Role{
-		Check: f.check,
-		Run:   func(ctx context.Context, p *daemon.Process) error { return unlessStopped(ctx, f.run(ctx, p)) },
+		Version: version,
+		Check:   f.check,
+		Run:     func(ctx context.Context, p *daemon.Process) error { return unlessStopped(ctx, f.run(ctx, p)) },
 	})
 }
 
@@ -59,19 +60,19 @@ func (f *dispatcherFlags) run(ctx context.Context, p *daemon.Process) error {
 		return err
 	}
 	defer func() { _ = listener.Close() }() // in case nobody serves it
+	handOver := p.Meanwhile(listener)
+	defer handOver()
 	with, err := f.traces.open(ctx, "procfleet-dispatcher", p)
 	if err != nil {
 		return err
 	}
 	defer with.Close()
-	p.WaitFor("NATS")
-	back, err := connectBus(ctx, natsconn.Config{URL: f.nats, Name: "dispatcher", Log: p.Log}, f.streams())
+	back, err := connectBus(ctx, natsconn.Config{URL: f.nats, Name: "dispatcher", Log: p.Log}, f.streams(), p.WaitFor)
 	if err != nil {
 		return err
 	}
 	defer back.close(p.Log)
-	p.WaitFor("Redis")
-	if err := back.openRedis(ctx, f.redisOptions(p.Log)); err != nil {
+	if err := back.openRedis(ctx, f.redisOptions(p.Log), p.WaitFor); err != nil {
 		return err
 	}
 	cfg := f.config()
@@ -79,7 +80,7 @@ func (f *dispatcherFlags) run(ctx context.Context, p *daemon.Process) error {
 	cfg.Log, cfg.Meter, cfg.Metrics = p.Log, p.Metrics.Meter("dispatcher"), p.Metrics.Handler()
 	cfg.Tracer = with.Tracer("dispatcher")
 	cfg.Hints = back.bus
-	cfg.Ready, cfg.Reached = back.ready, crashpoint.FromEnv()
+	cfg.Ready, cfg.Reached = p.Ready, crashpoint.FromEnv()
 	if f.submissions {
 		cfg.Submissions = back.bus
 	}
@@ -88,5 +89,6 @@ func (f *dispatcherFlags) run(ctx context.Context, p *daemon.Process) error {
 		return err
 	}
 	p.ReadyWhen(back.ready)
+	handOver()
 	return d.Run(ctx)
 }

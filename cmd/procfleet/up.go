@@ -6,7 +6,6 @@ import (
 	"net"
 	"path/filepath"
 
-	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
@@ -32,7 +31,8 @@ kill -9. Ctrl-C ends it in good order and leaves supervised processes alone; a s
 	}
 	f.register(cmd.Flags())
 	return daemon.Command(cmd, &f.Flags, daemon.Role{
-		Check: f.check,
+		Version: version,
+		Check:   f.check,
 		Run: func(ctx context.Context, p *daemon.Process) error {
 			return unlessStopped(ctx, f.run(ctx, p, cmd.OutOrStdout()))
 		},
@@ -52,7 +52,9 @@ func (f *upFlags) run(ctx context.Context, p *daemon.Process, out io.Writer) err
 		return err
 	}
 	defer unlock()
-	back, closeAll, err := f.open(ctx, p.Log)
+	handOver := p.Meanwhile(listener)
+	defer handOver()
+	back, closeAll, err := f.open(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -66,6 +68,7 @@ func (f *upFlags) run(ctx context.Context, p *daemon.Process, out io.Writer) err
 	if err != nil {
 		return err
 	}
+	handOver()
 	return group.Run(ctx)
 }
 
@@ -96,7 +99,7 @@ func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener net.
 	cfg.Listener, cfg.Hints, cfg.Submissions, cfg.Timeouts.Drain = listener, back.bus, back.bus, f.drain
 	cfg.Log, cfg.Meter, cfg.Metrics = p.Log, p.Metrics.Meter("dispatcher"), p.Metrics.Handler()
 	cfg.Tracer = with.Tracer("dispatcher")
-	cfg.Ready, cfg.Reached = ready, crashpoint.FromEnv()
+	cfg.Ready, cfg.Reached = p.Ready, crashpoint.FromEnv()
 	d, err := dispatcher.New(cfg, back.store, back.bus)
 	if err != nil {
 		return nil, err
@@ -109,10 +112,10 @@ func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener net.
 }
 
 // openStore opens the task store that the flags ask for.
-func (f *upFlags) openStore(ctx context.Context, back *backends, log logrus.FieldLogger) (err error) {
+func (f *upFlags) openStore(ctx context.Context, back *backends, p *daemon.Process) (err error) {
 	if f.redis != "" {
-		return back.openRedis(ctx, f.redisOptions(log))
+		return back.openRedis(ctx, f.redisOptions(p.Log), p.WaitFor)
 	}
-	back.store, err = boltstore.Open(filepath.Join(f.data, "tasks.db"), boltstore.Options{Log: log})
+	back.store, err = boltstore.Open(filepath.Join(f.data, "tasks.db"), boltstore.Options{Log: p.Log})
 	return err
 }

@@ -107,11 +107,11 @@ func (f *upFlags) warn(log logrus.FieldLogger) {
 }
 
 // open starts or connects to the bus and the store; closeAll undoes it.
-func (f *upFlags) open(ctx context.Context, log logrus.FieldLogger) (back *backends, closeAll func(), err error) {
+func (f *upFlags) open(ctx context.Context, p *daemon.Process) (back *backends, closeAll func(), err error) {
 	var server *natsembed.Server
-	cfg := natsconn.Config{URL: f.nats, Name: "up", Log: log}
+	cfg := natsconn.Config{URL: f.nats, Name: "up", Log: p.Log}
 	if f.nats == "" {
-		if server, err = natsembed.Start(natsembed.Config{StoreDir: filepath.Join(f.data, "nats"), Listen: f.natsListen, Log: log}); err != nil {
+		if server, err = natsembed.Start(natsembed.Config{StoreDir: filepath.Join(f.data, "nats"), Listen: f.natsListen, Log: p.Log}); err != nil {
 			return nil, nil, err
 		}
 		cfg.InProcess = server
@@ -121,16 +121,16 @@ func (f *upFlags) open(ctx context.Context, log logrus.FieldLogger) (back *backe
 			server.Shutdown()
 		}
 	}
-	if back, err = connectBus(ctx, cfg, f.streams()); err != nil {
+	if back, err = connectBus(ctx, cfg, f.streams(), p.WaitFor); err != nil {
 		shutdown()
 		return nil, nil, err
 	}
-	if err := f.openStore(ctx, back, log); err != nil {
-		back.close(log)
+	if err := f.openStore(ctx, back, p); err != nil {
+		back.close(p.Log)
 		shutdown()
 		return nil, nil, err
 	}
-	return back, func() { back.close(log); shutdown() }, nil
+	return back, func() { back.close(p.Log); shutdown() }, nil
 }
 
 // thisHost is the host of the agent that `up` runs.

@@ -44,8 +44,9 @@ func newWorker() *cobra.Command {
 	f.loadFlags.register(flags)
 	drainFlag(flags, &f.drain, worker.Config{}.WithDefaults().Timing.Drain, "deliveries")
 	return daemon.Command(cmd, &f.Flags, daemon.Role{
-		Check: f.check,
-		Run:   func(ctx context.Context, p *daemon.Process) error { return unlessStopped(ctx, f.run(ctx, p)) },
+		Version: version,
+		Check:   f.check,
+		Run:     func(ctx context.Context, p *daemon.Process) error { return unlessStopped(ctx, f.run(ctx, p)) },
 	})
 }
 
@@ -63,14 +64,12 @@ func (f *workerFlags) run(ctx context.Context, p *daemon.Process) error {
 		return err
 	}
 	defer with.Close()
-	p.WaitFor("NATS")
-	back, err := connectBus(ctx, natsconn.Config{URL: f.nats, Name: "worker", Log: p.Log}, f.streams())
+	back, err := connectBus(ctx, natsconn.Config{URL: f.nats, Name: "worker", Log: p.Log}, f.streams(), p.WaitFor)
 	if err != nil {
 		return err
 	}
 	defer back.close(p.Log)
-	p.WaitFor("Redis")
-	if err := back.openRedis(ctx, f.redisOptions(p.Log)); err != nil {
+	if err := back.openRedis(ctx, f.redisOptions(p.Log), p.WaitFor); err != nil {
 		return err
 	}
 	w, err := worker.New(worker.Config{

@@ -36,7 +36,7 @@ var allowed = map[string][]string{
 	"agent/supervise": {},
 	"agent/journal":   {"agentproto"},
 	"agent/operate":   {"agentproto", "agent/journal", "agent/proc", "agent/supervise"},
-	"agent":           {"agentproto", "agent/journal", "agent/operate", "agent/proc", "internal/invalid", "internal/tracecontext"},
+	"agent":           {"agentproto", "agent/journal", "agent/operate", "agent/proc", "internal/invalid", "internal/natsconn", "internal/tracecontext"},
 
 	"internal/archtest":          {},
 	"internal/bus":               {"", "agentproto", "internal/tracecontext"},

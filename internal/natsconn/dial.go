@@ -1,12 +1,17 @@
 package natsconn
 
 import (
+	"cmp"
+	"errors"
 	"net"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/internal/invalid"
@@ -24,31 +29,89 @@ func checkURLs(urls string) error {
 		if err != nil || u.Hostname() == "" || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
 			return invalid.Fieldf("URL", "%q is not the URL of a NATS server, for example nats://10.0.0.9:4222", server)
 		}
+		if _, err := strconv.ParseUint(cmp.Or(u.Port(), "4222"), 10, 16); err != nil {
+			return invalid.Fieldf("URL", "%q has no port from 0 to 65535, for example nats://10.0.0.9:4222", server)
+		}
 	}
 	return nil
 }
 
-// awayInterval is how often a server that stays away is mentioned.
-const awayInterval = 10 * time.Second
+// awayReminder is how often servers that stay away are mentioned.
+const awayReminder = time.Minute
 
-// dialer says in the log why servers are not reached, which the client
-// library keeps to itself while it tries again. A connection dials one
-// server after the other, so nothing here is locked.
+// outage is the time without a server. It says in the log why none is
+// reached, which the client library keeps to itself while it tries again: at
+// once, and then once a minute.
+type outage struct {
+	log logrus.FieldLogger
+
+	mu   sync.Mutex
+	why  error     // nil while there is a connection
+	said time.Time // zero until something was said
+}
+
+var errNotReached = errors.New("no server was reached")
+
+// tell notes a failed attempt; server may be empty.
+func (o *outage) tell(err error, server string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.why = err
+	if time.Since(o.said) < awayReminder {
+		return
+	}
+	o.said = time.Now()
+	log := o.log.WithError(err)
+	if server != "" {
+		log = log.WithField("server", server)
+	}
+	log.Warn("NATS not reached, trying again")
+}
+
+// begins notes that the connection was lost; err is nil if we closed it.
+func (o *outage) begins(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.why = cmp.Or(err, nats.ErrConnectionClosed)
+}
+
+func (o *outage) ends() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.why = nil
+}
+
+func (o *outage) cause() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.why
+}
+
+// dialer tells the outage why a server is not reached.
 type dialer struct {
 	net.Dialer
-	log  logrus.FieldLogger
-	said time.Time // zero after a success
+	away *outage
 }
 
 // Dial implements [nats.CustomDialer].
 func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	conn, err := d.Dialer.Dial(network, address)
-	switch {
-	case err == nil:
-		d.said = time.Time{}
-	case time.Since(d.said) >= awayInterval:
-		d.said = time.Now()
-		d.log.WithError(err).WithField("server", address).Warn("NATS not reached, trying again")
+	if err != nil {
+		d.away.tell(err, address)
 	}
 	return conn, err
+}
+
+// Away says why a connection that [Connect] made does not reach a server; nil
+// if it does. Unlike the connection's own methods it does not wait for an
+// attempt that is under way.
+func Away(nc *nats.Conn) error {
+	d, ours := nc.Opts.CustomDialer.(*dialer)
+	switch {
+	case ours:
+		return d.away.cause()
+	case nc.IsConnected():
+		return nil
+	}
+	return errNotReached
 }

@@ -87,10 +87,11 @@ func (cfg *Config) options() []nats.Option {
 	if cfg.InProcess != nil {
 		serverOf = func(*nats.Conn) string { return "in this process" }
 	}
+	away := &outage{log: log, why: errNotReached}
 	opts := []nats.Option{
 		nats.Name(cfg.Name),
 		nats.Timeout(dialTimeout),
-		nats.SetCustomDialer(&dialer{Dialer: net.Dialer{Timeout: dialTimeout}, log: log}),
+		nats.SetCustomDialer(&dialer{Dialer: net.Dialer{Timeout: dialTimeout}, away: away}),
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait),
@@ -99,21 +100,31 @@ func (cfg *Config) options() []nats.Option {
 		nats.PingInterval(pingInterval),
 		nats.MaxPingsOutstanding(pingsOut),
 		nats.DrainTimeout(drainTimeout),
+		// Credentials may be put right on the server's side.
+		nats.IgnoreAuthErrorAbort(),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { away.tell(err, "") }),
 		nats.ConnectHandler(func(nc *nats.Conn) {
+			away.ends()
 			log.WithField("server", serverOf(nc)).Info("connected")
 		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			away.begins(err)
 			if err != nil { // nil is our own Close or Drain
 				log.WithError(err).Warn("connection lost, reconnecting")
 			}
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
+			away.ends()
 			log.WithField("server", serverOf(nc)).Info("reconnected")
 			if cfg.OnReconnect != nil {
 				cfg.OnReconnect()
 			}
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			if errors.Is(err, nats.ErrAuthorization) { // at every attempt
+				away.tell(err, "")
+				return
+			}
 			entry := log.WithError(err)
 			if sub != nil {
 				entry = entry.WithField("subject", sub.Subject)

@@ -1,9 +1,12 @@
 package natsconn_test
 
 import (
+	"bufio"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,6 +92,44 @@ func TestTheLogSaysWhyAServerIsNotReached(t *testing.T) {
 	if text := log.String(); !strings.Contains(text, "127.0.0.1:1") || !strings.Contains(text, "refused") {
 		t.Errorf("log: %s", text)
 	}
+}
+
+// TestAServerThatRefusesIsTriedAgainAndAwaySaysWhy: its operator may put the
+// credentials right.
+func TestAServerThatRefusesIsTriedAgainAndAwaySaysWhy(t *testing.T) {
+	t.Parallel()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() }) // nothing depends on it
+	var tried atomic.Int64
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return // the test is over
+			}
+			tried.Add(1)
+			refuse(conn)
+		}
+	}()
+	nc, err := natsconn.Connect(natsconn.Config{URL: "nats://me:word@" + listener.Addr().String(), Log: testenv.Log(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	testenv.Eventually(t, 20*time.Second, func() bool { return tried.Load() > 3 }, "it is tried again")
+	if why := natsconn.Away(nc); why == nil || !strings.Contains(strings.ToLower(why.Error()), "authorization violation") {
+		t.Errorf("why it is away: %v", why)
+	}
+}
+
+func refuse(conn net.Conn) {
+	defer conn.Close()
+	_, _ = conn.Write([]byte(`INFO {"server_id":"x","version":"2.11.0","auth_required":true,"max_payload":1048576}` + "\r\n"))
+	_, _ = bufio.NewReader(conn).ReadString('\n') // CONNECT, whatever it says
+	_, _ = conn.Write([]byte("-ERR 'Authorization Violation'\r\n"))
 }
 
 // lockedBuffer is a buffer for several goroutines.

@@ -154,13 +154,14 @@ func (s *Store) read(ctx context.Context, add addFunc) error {
 func (s *Store) persist(ctx context.Context, attempt func(context.Context) error) error {
 	bounded, cancel := context.WithTimeout(ctx, s.opt.Patience)
 	defer cancel()
+	var last error // of the attempt before, which its own end did not cut short
 	for n := 0; ; n++ {
 		err := attempt(bounded)
 		if err == nil {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return ended(ctx, last)
 		}
 		switch classify(err) {
 		case faultForGood:
@@ -176,11 +177,20 @@ func (s *Store) persist(ctx context.Context, attempt func(context.Context) error
 		}
 		if !pause(bounded, n) {
 			if ctx.Err() != nil {
-				return ctx.Err()
+				return ended(ctx, err)
 			}
 			return fmt.Errorf("%w: %w", taskstore.ErrUnavailable, err)
 		}
+		last = err
 	}
+}
+
+// ended is the end of a context with what was wrong until then, if anything.
+func ended(ctx context.Context, last error) error {
+	if last == nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("%w: %w", ctx.Err(), last)
 }
 
 // refresh makes the client of a cluster look again where the slots are. By

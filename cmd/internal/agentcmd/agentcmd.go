@@ -54,7 +54,7 @@ start takes them over. A second signal ends it at once.`,
 	set.StringVar(&f.agentID, "agent-id", "", "another name under which callers know this host")
 	set.StringVar(&f.data, "data", "/var/lib/procfleet-agent", "folder for the agent's journal; belongs to one agent")
 	set.DurationVar(&f.drain, "drain", agent.Config{}.WithDefaults().DrainTimeout, "how long operations may go on when the process is told to stop")
-	return daemon.Command(cmd, &f.Flags, daemon.Role{Check: f.check, Run: f.run})
+	return daemon.Command(cmd, &f.Flags, daemon.Role{Version: version, Check: f.check, Run: f.run})
 }
 
 func (f *agentFlags) check(s *settings.Settings) {

@@ -47,11 +47,11 @@ func RefuseExposed(address string, allow bool) error {
 }
 
 // Listen binds the address that a flag gives.
-func Listen(ctx context.Context, flag, address string) (net.Listener, error) {
+func Listen(ctx context.Context, flag, address string) (*net.TCPListener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	switch {
 	case err == nil:
-		return listener, nil
+		return listener.(*net.TCPListener), nil // as net documents for "tcp"
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("%s: %s is in use: choose another address", flag, address)
 	case errors.Is(err, syscall.EACCES):

@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
@@ -26,6 +28,8 @@ type Flags struct {
 
 // Role is what a command runs.
 type Role struct {
+	// Version is logged when the role is ready.
+	Version string
 	// Check says what is wrong with the settings. It touches nothing: no file
 	// is made, no port bound, no connection opened.
 	Check func(*settings.Settings)
@@ -41,13 +45,39 @@ type Process struct {
 	ready atomic.Pointer[func(context.Context) error]
 }
 
-// ReadyWhen says what /readyz asks from now on. ready answers within the time
-// that ctx gives it and says what is missing.
+// ReadyWhen says what [Process.Ready] asks from now on. ready answers within
+// the time that ctx gives it and says what is missing.
 func (p *Process) ReadyWhen(ready func(context.Context) error) { p.ready.Store(&ready) }
 
-// WaitFor says that the role begins its work when a server answers.
-func (p *Process) WaitFor(server string) {
-	p.ReadyWhen(func(context.Context) error { return fmt.Errorf("starting: waiting for %s", server) })
+// WaitFor says that the role begins its work when a server answers, and why
+// that did not yet; why may be nil.
+func (p *Process) WaitFor(server string, why error) {
+	waiting := fmt.Errorf("starting: waiting for %s", server)
+	if why != nil {
+		waiting = fmt.Errorf("%w: %w", waiting, why)
+	}
+	p.ReadyWhen(func(context.Context) error { return waiting })
+}
+
+// A role's parts have less time to say what is missing than whoever asks waits
+// for it, and the command healthcheck waits longer than that: so it is told
+// what is missing, not that there was no answer.
+const (
+	partsTimeout = 3 * time.Second
+	readyTimeout = 4 * time.Second
+)
+
+// Ready returns nil if the role does its work, else what is missing. It
+// returns within 4 s, or when ctx ends.
+func (p *Process) Ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	select {
+	case err := <-p.ask(ctx):
+		return err
+	case <-ctx.Done():
+		return errors.New("the role does not answer")
+	}
 }
 
 // ask has the role say whether it works. The answer comes when it comes: a
@@ -59,8 +89,31 @@ func (p *Process) ask(ctx context.Context) <-chan error {
 		answer <- errors.New("starting")
 		return answer
 	}
-	go func() { answer <- (*ready)(ctx) }()
+	go func() {
+		ctx, cancel := context.WithTimeout(ctx, partsTimeout)
+		defer cancel()
+		answer <- (*ready)(ctx)
+	}()
 	return answer
+}
+
+// tellReady logs once that the role does its work. What it returns ends that.
+func (p *Process) tellReady(ctx context.Context, version string) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var told sync.WaitGroup
+	told.Go(func() {
+		for p.Ready(ctx) != nil {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(askStarting):
+			}
+		}
+		if ctx.Err() == nil {
+			p.Log.WithField("version", version).Info("ready")
+		}
+	})
+	return func() { cancel(); told.Wait() }
 }
 
 // Command makes cmd a role's command. The flags of the role itself are there
@@ -87,7 +140,7 @@ func Command(cmd *cobra.Command, f *Flags, role Role) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return f.run(cmd.Context(), log, role.Run)
+		return f.run(cmd.Context(), log, role)
 	}
 	return cmd
 }
@@ -116,7 +169,7 @@ func (f *Flags) check(s *settings.Settings) {
 
 // run gives the role its process: the status listener is there from the first
 // moment to the last.
-func (f *Flags) run(ctx context.Context, log *logrus.Logger, role func(context.Context, *Process) error) error {
+func (f *Flags) run(ctx context.Context, log *logrus.Logger, role Role) error {
 	registry, err := metrics.New()
 	if err != nil {
 		return err
@@ -134,5 +187,6 @@ func (f *Flags) run(ctx context.Context, log *logrus.Logger, role func(context.C
 		log.WithError(err).Warn("systemd is not told how this process is")
 	}
 	defer supervisor.keepTold(ctx, p)()
-	return role(ctx, p)
+	defer p.tellReady(ctx, role.Version)()
+	return role.Run(ctx, p)
 }

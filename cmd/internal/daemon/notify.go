@@ -124,10 +124,8 @@ func (s *supervisor) tellDraining(ended <-chan struct{}) {
 // ask returns what the process says of itself, however long it takes: one
 // whose parts wait for each other never answers, and is never called alive.
 func (s *supervisor) ask(ctx context.Context, p *Process) error {
-	asking, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
 	select {
-	case err := <-p.ask(asking):
+	case err := <-p.ask(ctx):
 		return err
 	case <-ctx.Done(): // it is not waited for when the process ends
 		return ctx.Err()

@@ -12,7 +12,6 @@ import (
 )
 
 const (
-	readyTimeout  = 5 * time.Second // for the answer of /readyz
 	headerTimeout = 5 * time.Second
 	stopTimeout   = 2 * time.Second // for requests under way
 )
@@ -46,22 +45,7 @@ func serve(ctx context.Context, address string, handler http.Handler, log logrus
 // who can reach it; profiles only for those on this machine.
 func (p *Process) handler(profiles bool) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
-		defer cancel()
-		var err error
-		select {
-		case err = <-p.ask(ctx):
-		case <-ctx.Done():
-			err = errors.New("the role does not answer")
-		}
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		_, _ = io.WriteString(w, "ready\n")
-	})
+	p.health(mux)
 	mux.Handle("GET /metrics", p.Metrics.Handler())
 	if profiles {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
@@ -71,4 +55,16 @@ func (p *Process) handler(profiles bool) http.Handler {
 		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
 	return mux
+}
+
+// health adds the paths that say how the role is.
+func (p *Process) health(mux *http.ServeMux) {
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if err := p.Ready(r.Context()); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, "ready\n")
+	})
 }
