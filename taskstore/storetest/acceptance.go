@@ -17,6 +17,7 @@ func acceptanceChecks() []Check {
 		{Name: "numbers increase when the clock goes back", Fn: numbersSurviveClock, Needs: Needs{Advance: true}},
 		{Name: "dispatched is noted", Fn: dispatchedIsNoted},
 		{Name: "tasks are listed newest first", Fn: tasksNewestFirst},
+		{Name: "a task has as many chunks as cloud areas", Fn: manyCloudAreas},
 	}
 }
 
@@ -131,6 +132,43 @@ func dispatchedIsNoted(ctx context.Context, t T, s Subject) {
 	undone, err := s.Undone(ctx, task.ID)
 	must(t, err, "undone")
 	equal(t, "undone chunks", undone, want)
+}
+
+// manyCloudAreas takes a task through its life that has one host in each of
+// so many cloud areas that no step gets by with one list of its chunks.
+func manyCloudAreas(ctx context.Context, t T, s Subject) {
+	const areas = 12_000
+	d := Draft(1)
+	small := d.Chunks[0]
+	small.Specs = small.Specs[:1]
+	d.Chunks = make([]procfleet.Chunk, areas)
+	sequences := make([]uint64, areas)
+	for i := range d.Chunks {
+		c := small
+		c.Cloud, c.First = procfleet.CloudArea(i), i
+		c.Items = []procfleet.Item{{Action: procfleet.ActionStart, Target: procfleet.Target{Host: host(c.Cloud, i)}}}
+		d.Chunks[i], sequences[i] = c, uint64(i+1)
+	}
+	task := create(ctx, t, s, d)
+	must(t, s.Dispatched(ctx, task.ID, sequences), "dispatched")
+	for _, c := range []int{0, areas / 2, areas - 1} {
+		equal(t, "chunk", begin(ctx, t, s, task.ID, c).Chunk, d.Chunks[c])
+		must(t, s.Delivered(ctx, task.ID, c, []int{c}, true), "delivered")
+	}
+	left := undone(ctx, t, s, task.ID)
+	equal(t, "number of chunks left", len(left), areas-3)
+	equal(t, "last chunk left", left[len(left)-1], taskstore.ChunkDuty{Chunk: areas - 2, Sequence: areas - 1})
+	equal(t, "results applied", record(ctx, t, s, task.ID, succeeded(upTo(areas)...)...), taskstore.Recorded{Known: true, Applied: areas, Completed: true})
+	equal(t, "pages", len(pages(ctx, t, s, task.ID, taskstore.ResultQuery{Limit: 1000})), areas)
+
+	rejected := create(ctx, t, s, d)
+	if !reject(ctx, t, s, rejected.ID, "full") {
+		t.Errorf("the task was not rejected")
+	}
+	d.Timeout, d.Retention = time.Second, time.Second
+	gone := create(ctx, t, s, d)
+	s.untilGone(ctx, t, gone.ID)
+	goneEverywhere(ctx, t, s, gone.ID)
 }
 
 func list(ctx context.Context, t T, s taskstore.Store, limit int) []procfleet.TaskID {

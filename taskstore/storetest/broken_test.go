@@ -92,6 +92,15 @@ func (s keyHoarding) Create(ctx context.Context, d taskstore.Draft) (procfleet.T
 	return t, created, err
 }
 
+type fewChunks struct{ taskstore.Store }
+
+func (s fewChunks) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	if len(d.Chunks) > 8000 {
+		return procfleet.Task{}, false, errors.New("too many results to unpack")
+	}
+	return s.Store.Create(ctx, d)
+}
+
 type neverDispatched struct{ taskstore.Store }
 
 func (s neverDispatched) Dispatched(context.Context, procfleet.TaskID, []uint64) error { return nil }

@@ -76,6 +76,7 @@ func defects() map[string]defect {
 		"any body will do":              by(func(s store) store { return bodyBlind{s} }, "a used key with another body is a conflict"),
 		"keys are of all applications":  by(func(s store) store { return keysOfAll{s} }, "keys belong to an application"),
 		"keys are never free":           by(func(s store) store { return keyHoarding{s, new(sync.Map)} }, "a rejected task frees its key", "a forgotten task frees its key"),
+		"tasks have few chunks":         by(func(s store) store { return fewChunks{s} }, "a task has as many chunks as cloud areas"),
 		"dispatched is forgotten":       by(func(s store) store { return neverDispatched{s} }, "dispatched is noted"),
 		"tasks are listed oldest first": by(func(s store) store { return oldestFirst{s} }, "tasks are listed newest first"),
 		"nothing expires":               by(func(s store) store { return neverExpiring{s} }, "an expired task is gone"),
