@@ -28,7 +28,8 @@ var (
 	// ErrExpired means that a task was to be made after its draft's NotAfter.
 	ErrExpired = errors.New("taskstore: it is too late to make the task")
 	// ErrUnavailable means that the store cannot be asked now or takes no
-	// more: unreachable, loading, read-only, out of memory. Try again later.
+	// more: unreachable, loading, read-only, out of memory, or it no longer
+	// accepts the password or grants the rights. Try again later.
 	ErrUnavailable = errors.New("taskstore: unavailable")
 )
 

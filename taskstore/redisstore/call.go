@@ -166,7 +166,7 @@ func (s *Store) persist(ctx context.Context, attempt func(context.Context) error
 		switch classify(err) {
 		case faultForGood:
 			return err
-		case faultFull:
+		case faultRefused:
 			return fmt.Errorf("%w: %w", taskstore.ErrUnavailable, err)
 		case faultScripts:
 			if loadErr := s.loadScripts(bounded); loadErr == nil && n == 0 {

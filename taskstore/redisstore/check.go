@@ -28,7 +28,7 @@ func (s *Store) Check(ctx context.Context) error {
 func (s *Store) checkServer(ctx context.Context, server redis.Cmdable) error {
 	info, err := server.Info(ctx).Result()
 	var refused redis.Error
-	if errors.As(err, &refused) && classify(err) == faultForGood {
+	if errors.As(err, &refused) && (classify(err) == faultForGood || says(refused, "NOPERM")) {
 		s.log.WithError(err).Warn("cannot check the version and the maxmemory-policy of Redis; it must be noeviction")
 		return nil
 	}

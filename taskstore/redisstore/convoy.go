@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -99,7 +100,7 @@ func (c *convoy) travel(together []*passenger) {
 		p.add(ctx, pipe)
 		p.commands = pipe.Cmds()[from:]
 	}
-	_, _ = pipe.Exec(ctx) // every command has its own error
+	exec(ctx, pipe)
 	for _, p := range together {
 		p.done <- cmp.Or(p.left, firstError(p.commands))
 	}
@@ -114,8 +115,20 @@ func send(ctx context.Context, client redis.UniversalClient, add addFunc) error 
 
 // flush sends what a pipeline holds and returns the first error that is one.
 func flush(ctx context.Context, pipe redis.Pipeliner) error {
-	commands, _ := pipe.Exec(ctx) // its error is that of the first command, a missing key included
-	return firstError(commands)
+	return firstError(exec(ctx, pipe))
+}
+
+// exec sends what a pipeline holds. Then every command has its own error. The
+// driver leaves all of them without one when a server turns a new connection
+// away, and a command that was never sent would look like a missing key.
+func exec(ctx context.Context, pipe redis.Pipeliner) []redis.Cmder {
+	commands, err := pipe.Exec(ctx)
+	if err != nil && !slices.ContainsFunc(commands, func(c redis.Cmder) bool { return c.Err() != nil }) {
+		for _, c := range commands {
+			c.SetErr(err)
+		}
+	}
+	return commands
 }
 
 func firstError(commands []redis.Cmder) error {

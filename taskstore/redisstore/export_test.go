@@ -17,3 +17,7 @@ func (s *Store) Orphan(ctx context.Context, d taskstore.Draft) (procfleet.TaskID
 
 // SetPatience changes [Options.Patience]; no call may be under way.
 func (s *Store) SetPatience(d time.Duration) { s.opt.Patience = d }
+
+// Passing reports whether an error of the server leads to
+// [taskstore.ErrUnavailable] instead of being final.
+func Passing(err error) bool { return classify(err) != faultForGood }

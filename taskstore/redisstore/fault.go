@@ -19,9 +19,10 @@ const (
 	faultPassing
 	// faultScripts means that the server lost its scripts, by a restart.
 	faultScripts
-	// faultFull means that the server takes no writes until someone makes
-	// room; asking again at once only adds load.
-	faultFull
+	// faultRefused means that the server takes nothing until someone acts:
+	// makes room, or gives this client its rights, back or the new password.
+	// Asking again at once only adds load.
+	faultRefused
 )
 
 func classify(err error) fault {
@@ -33,8 +34,8 @@ func classify(err error) fault {
 		return faultPassing // the network's word: refused, reset, timed out
 	case redis.HasErrorPrefix(err, "NOSCRIPT"):
 		return faultScripts
-	case says(answer, "OOM", "MISCONF"):
-		return faultFull
+	case says(answer, "OOM", "MISCONF", "NOAUTH", "WRONGPASS", "NOPERM"), deniesScript(answer):
+		return faultRefused
 	case says(answer, "LOADING", "READONLY", "TRYAGAIN", "MOVED", "ASK", "CLUSTERDOWN",
 		"MASTERDOWN", "NOREPLICAS", "UNBLOCKED", "BUSY", "ERR max number of clients",
 		"ERR WAIT cannot be used with replica"):
@@ -54,4 +55,10 @@ func says(err redis.Error, kinds ...string) bool {
 		}
 	}
 	return false
+}
+
+// deniesScript reports whether the user may run the script, but not what it
+// does. Only since Redis 7.2 such an answer begins with NOPERM.
+func deniesScript(err redis.Error) bool {
+	return strings.Contains(err.Error(), "The user executing the script can't")
 }

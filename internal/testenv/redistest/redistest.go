@@ -206,6 +206,16 @@ func (s *Server) pong() bool {
 	return err == nil && strings.HasPrefix(answer, "+PONG")
 }
 
+// Do runs a command as the administrator, whose every right it has: no
+// password is set. The words are parted by spaces.
+func (s *Server) Do(tb testing.TB, command string) {
+	tb.Helper()
+	answer, err := s.ask(command)
+	if err != nil || strings.HasPrefix(answer, "-") {
+		tb.Fatalf("%s: %s %v", command, strings.TrimSpace(answer), err)
+	}
+}
+
 // ask sends one inline command on a connection of its own and returns the
 // answer: the line of a simple one, the content of a bulk string.
 func (s *Server) ask(command string) (string, error) {

@@ -1,0 +1,106 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/internal/testenv/redistest"
+	"github.com/procfleet/procfleet/taskstore/redisstore"
+	"github.com/procfleet/procfleet/taskstore/storetest"
+)
+
+// serverSays is an error that a server answered.
+type serverSays string
+
+func (e serverSays) Error() string { return string(e) }
+func (serverSays) RedisError()     {}
+
+var _ redis.Error = serverSays("")
+
+func TestWhichAnswersOfTheServerPass(t *testing.T) {
+	t.Parallel()
+	for message, passing := range map[string]bool{
+		"READONLY You can't write against a read only replica.":                                                             true,
+		"LOADING Redis is loading the dataset in memory":                                                                    true,
+		"CLUSTERDOWN The cluster is down":                                                                                   true,
+		"CLUSTERDOWN Hash slot not served":                                                                                  true,
+		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.":                                  true,
+		"TRYAGAIN Multiple keys request during rehashing of slot":                                                           true,
+		"MOVED 3999 127.0.0.1:6381":                                                                                         true,
+		"ASK 3999 127.0.0.1:6381":                                                                                           true,
+		"NOREPLICAS Not enough good replicas to write.":                                                                     true,
+		"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.":                            true,
+		"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)":                      true,
+		"NOSCRIPT No matching script. Please use EVAL.":                                                                     true,
+		"ERR max number of clients reached":                                                                                 true,
+		"OOM command not allowed when used memory > 'maxmemory'.":                                                           true,
+		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.":                  true,
+		"NOAUTH Authentication required.":                                                                                   true,
+		"WRONGPASS invalid username-password pair or user is disabled.":                                                     true,
+		"NOPERM this user has no permissions to run the 'evalsha' command":                                                  true,
+		"NOPERM User fleet has no permissions to run the 'set' command script: 6fba, on @user_script:1.":                    true,
+		"ERR The user executing the script can't run this command or subcommand script: a8e0, on @user_script:1.":           true,
+		"ERR Error running script (call to f_a8e0): @user_script:1: -READONLY You can't write against a read only replica.": true,
+
+		"WRONGTYPE Operation against a key holding the wrong kind of value":                false,
+		"ERR unknown command 'EVALSHA'":                                                    false,
+		"ERR user_script:11: too many results to unpack script: cac5, on @user_script:11.": false,
+		"CROSSSLOT Keys in request don't hash to the same slot":                            false,
+	} {
+		// go-redis gives what it met on the way to a connection wrapped.
+		for _, err := range []error{serverSays(message), fmt.Errorf("connect: %w", serverSays(message))} {
+			if got := redisstore.Passing(err); got != passing {
+				t.Errorf("%q passes: %v, want %v", err, got, passing)
+			}
+		}
+	}
+}
+
+// asUser opens a store as a user of its own, whose rights a test changes.
+func asUser(t *testing.T, server *redistest.Server) *redisstore.Store {
+	t.Helper()
+	server.Do(t, "ACL SETUSER fleet reset on >secret ~* &* +@all")
+	return open(t, redisstore.Options{URL: strings.Replace(server.URL(), "//", "//fleet:secret@", 1)})
+}
+
+func TestUserThatLosesItsRightsUnderLoadAndGetsThemBackLosesNothing(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := asUser(t, server)
+	l := startLoad(t, s)
+	for name, change := range map[string]struct {
+		lose, regain string
+		reconnect    bool // what is lost counts for new connections
+		says         string
+	}{
+		"commands":            {lose: "-@all", regain: "+@all", says: "NOPERM"},
+		"commands of scripts": {lose: "-hset", regain: "+hset", says: "script"},
+		"keys":                {lose: "resetkeys ~other:*", regain: "resetkeys ~*", says: "NOPERM"},
+		"password":            {lose: "resetpass >changed", regain: ">secret", reconnect: true, says: "WRONGPASS"},
+		"account":             {lose: "off", regain: "on", reconnect: true, says: "WRONGPASS"},
+	} {
+		l.more(t, 3)
+		server.Do(t, "ACL SETUSER fleet "+change.lose)
+		if change.reconnect {
+			server.Do(t, "CLIENT KILL USER fleet")
+		}
+		before := l.refused.Load()
+		testenv.Eventually(t, time.Minute, func() bool { return l.refused.Load() > before+10 }, "calls are refused for want of "+name)
+		mustBeUnavailable(t, "create without "+name, func(ctx context.Context) error {
+			_, _, err := s.Create(ctx, storetest.Draft(1))
+			if err != nil && !strings.Contains(err.Error(), change.says) {
+				t.Errorf("the error does not say %q: %v", change.says, err)
+			}
+			return err
+		})
+		server.Do(t, "ACL SETUSER fleet "+change.regain)
+	}
+	l.more(t, 3)
+	l.audit(t, s, false)
+}

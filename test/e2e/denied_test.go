@@ -1,0 +1,56 @@
+//go:build linux
+
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// TestRedisTurnsItsUserAwayWhileATaskRuns is what a new password does before
+// the roles are told of it, or an administrator who takes too many rights.
+// Whoever asks is told to come again, and why; what was accepted goes on when
+// the rights are back.
+func TestRedisTurnsItsUserAwayWhileATaskRuns(t *testing.T) {
+	f := newFleet(t, 3)
+	f.redis.Do(t, "ACL SETUSER fleet on >secret ~* &* +@all")
+	asFleet := strings.Replace(f.redis.URL(), "//", "//fleet:secret@", 1)
+	_, c := f.dispatcher("", "--redis", asFleet, "--submissions=false")
+	testenv.StartChild(t, nil, f.programs.procfleet, "worker", "--nats", f.broker.URL, "--redis", asFleet)
+	f.waitKnown(c, 3)
+
+	for name, change := range map[string]struct{ lose, regain, why string }{
+		"account":  {"off", "on", "WRONGPASS"},
+		"commands": {"-@write", "+@all", ""}, // the store can still be read
+	} {
+		all := f.procs.grid(f.hosts(3), 10, name)
+		id := c.submit(operation("start", all))
+		testenv.Eventually(t, finishTimeout, func() bool {
+			ran := 0
+			for _, p := range all {
+				ran += p.starts()
+			}
+			return ran > 0
+		}, "a start command ran")
+		f.redis.Do(t, "ACL SETUSER fleet "+change.lose)
+		f.redis.Do(t, "CLIENT KILL USER fleet")
+
+		status, answer, ok := c.call(http.MethodPost, "/v1/tasks", "", operation("status", all[:1]))
+		if !ok || status != http.StatusServiceUnavailable {
+			t.Errorf("POST without %s: %d %s", name, status, answer)
+		}
+		if change.why != "" {
+			status, answer, ok = c.call(http.MethodGet, "/readyz", "", nil)
+			if !ok || status != http.StatusServiceUnavailable || !strings.Contains(string(answer), change.why) {
+				t.Errorf("/readyz without %s: %d %s, want 503 and %q", name, status, answer, change.why)
+			}
+		}
+		f.redis.Do(t, "ACL SETUSER fleet "+change.regain)
+		c.wait(id)
+		f.verifyStarted(c, id, all)
+		f.killAll(c, all)
+	}
+}
