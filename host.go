@@ -63,13 +63,15 @@ func (h Host) IsZero() bool { return h == Host{} }
 
 // String writes the host as "<cloud>:<ip>", and the zero Host as "".
 func (h Host) String() string {
+	return string(h.append(make([]byte, 0, 24)))
+}
+
+func (h Host) append(b []byte) []byte {
 	if h.IsZero() {
-		return ""
+		return b
 	}
-	b := make([]byte, 0, 24)
-	b = strconv.AppendInt(b, int64(h.Cloud), 10)
-	b = append(b, ':')
-	return string(h.Addr.AppendTo(b))
+	b = append(strconv.AppendInt(b, int64(h.Cloud), 10), ':')
+	return h.Addr.AppendTo(b)
 }
 
 // MarshalText writes the host as [Host.String] does.
@@ -107,6 +109,14 @@ func (t Target) Key() string {
 		return t.Label
 	}
 	return t.Host.String()
+}
+
+// AppendKey appends what Key returns.
+func (t Target) AppendKey(b []byte) []byte {
+	if t.Label != "" {
+		return append(b, t.Label...)
+	}
+	return t.Host.append(b)
 }
 
 // clip bounds foreign text that is repeated in a message.

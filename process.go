@@ -129,19 +129,25 @@ func DefaultSpec() ProcessSpec {
 // Key is the identity of the process on its host: "namespace:name", else
 // ValueKey, else SetupPath joined with ProcName by the separator that
 // SetupPath itself uses.
-func (s *ProcessSpec) Key() string {
-	switch {
-	case s.Namespace != "" || s.Name != "":
-		return s.Namespace + ":" + s.Name
-	case s.ValueKey != "":
-		return s.ValueKey
-	case s.SetupPath == "", strings.HasSuffix(s.SetupPath, "/"), strings.HasSuffix(s.SetupPath, `\`):
-		return s.SetupPath + s.ProcName
-	case strings.Contains(s.SetupPath, `\`):
-		return s.SetupPath + `\` + s.ProcName
-	default:
-		return s.SetupPath + "/" + s.ProcName
+func (s *ProcessSpec) Key() string { return string(s.AppendKey(nil)) }
+
+// AppendKey appends what Key returns.
+func (s *ProcessSpec) AppendKey(b []byte) []byte {
+	if s.Namespace != "" || s.Name != "" {
+		return append(append(append(b, s.Namespace...), ':'), s.Name...)
 	}
+	if s.ValueKey != "" {
+		return append(b, s.ValueKey...)
+	}
+	b = append(b, s.SetupPath...)
+	switch {
+	case s.SetupPath == "", strings.HasSuffix(s.SetupPath, "/"), strings.HasSuffix(s.SetupPath, `\`):
+	case strings.Contains(s.SetupPath, `\`):
+		b = append(b, '\\')
+	default:
+		b = append(b, '/')
+	}
+	return append(b, s.ProcName...)
 }
 
 // Budget is the longest that action may take on a responsive host before its

@@ -135,16 +135,30 @@ func (e *contentExt) render(b rendered) rendered {
 	return append(b.time("nextRetryAt", e.NextRetryAt).given("evidence", e.Evidence), '}')
 }
 
-// contentOf describes a finished item; message is what its entry says.
-func contentOf(it *procfleet.ItemResult, message string) *content {
-	c := &content{Ext: extOf(it)}
+// describer makes contents, each in the memory of the one before.
+type describer struct {
+	content  content
+	value    [1]contentValue
+	process  [1]contentProcess
+	instance [1]contentInstance
+	ext      contentExt
+	timezone int
+
+	utc, local, started stamp
+}
+
+// describe describes a finished item; message is what its entry says. The
+// content is good until the next one is made.
+func (d *describer) describe(it *procfleet.ItemResult, message string) *content {
+	d.content = content{}
+	d.extend(it)
 	status := it.Result.Status
 	agentID := it.Item.Target.AgentID
 	if status != nil {
 		if agentID == "" {
 			agentID = status.AgentID
 		}
-		c.look(it, agentID)
+		d.look(it, agentID)
 	}
 	if it.Item.Action != procfleet.ActionStatus || status == nil {
 		v := contentValue{
@@ -155,31 +169,23 @@ func contentOf(it *procfleet.ItemResult, message string) *content {
 		if status != nil {
 			v.IsAuto = &status.Supervised
 		}
-		c.Value = []contentValue{v}
+		d.value[0] = v
+		d.content.Value = d.value[:]
 	}
-	return c
+	return &d.content
 }
 
 // look adds what the agent saw.
-func (c *content) look(it *procfleet.ItemResult, agentID string) {
-	const layout = "2006-01-02 15:04:05"
-	status := it.Result.Status
-	local := time.UTC
-	if status.UTCOffset != 0 {
-		local = time.FixedZone("host", status.UTCOffset)
-	}
-	timezone := status.UTCOffset / 3600
+func (d *describer) look(it *procfleet.ItemResult, agentID string) {
+	c, status := &d.content, it.Result.Status
 	if !it.Item.Target.Host.IsZero() {
 		c.IP = it.Item.Target.Host.Addr.String()
 	}
 	c.AgentID = agentID
-	c.UTCTime2 = status.At.UTC().Format(layout)
-	c.UTCTime = c.UTCTime2
-	if status.UTCOffset != 0 {
-		c.UTCTime = status.At.In(local).Format(layout)
-	}
-	c.Timezone = &timezone
-	instance := contentInstance{
+	c.UTCTime, c.UTCTime2 = d.local.of(status.At, status.UTCOffset), d.utc.of(status.At, 0)
+	d.timezone = status.UTCOffset / 3600
+	c.Timezone = &d.timezone
+	d.instance[0] = contentInstance{
 		ProcessName:   it.Spec.ProcName,
 		Version:       status.Version,
 		Health:        status.Health,
@@ -194,12 +200,16 @@ func (c *content) look(it *procfleet.ItemResult, agentID string) {
 		ReportTime:    unix(status.At),
 	}
 	if status.Running {
-		instance.running(status, local, layout)
+		d.instance[0].running(status)
+		if !status.StartedAt.IsZero() {
+			d.instance[0].StartTime = d.started.of(status.StartedAt, status.UTCOffset)
+		}
 	}
-	c.Process = []contentProcess{{ProcName: it.Spec.ProcName, Instance: []contentInstance{instance}}}
+	d.process[0] = contentProcess{ProcName: it.Spec.ProcName, Instance: d.instance[:]}
+	c.Process = d.process[:]
 }
 
-func (i *contentInstance) running(status *procfleet.ProcessStatus, local *time.Location, layout string) {
+func (i *contentInstance) running(status *procfleet.ProcessStatus) {
 	if status.PID > 0 {
 		i.PID = status.PID
 	}
@@ -214,21 +224,33 @@ func (i *contentInstance) running(status *procfleet.ProcessStatus, local *time.L
 	i.FreeVMem = strconv.FormatInt(status.HostFreeKB, 10)
 	i.ThreadCount = status.Threads
 	i.ElapsedTime = status.ElapsedMS / 1000
-	if !status.StartedAt.IsZero() {
-		i.StartTime = status.StartedAt.In(local).Format(layout)
-	}
 }
 
-// extOf returns nil if there is nothing to add.
-func extOf(it *procfleet.ItemResult) *contentExt {
-	ext := contentExt{Warnings: it.Result.Warnings}
+// stamp writes moments by the clock of a host that is so many seconds ahead of
+// UTC. Many hosts look within the same second, which is then written once.
+type stamp struct {
+	second int64
+	offset int
+	text   string
+}
+
+func (s *stamp) of(t time.Time, offset int) string {
+	if second := t.Unix(); s.text == "" || second != s.second || offset != s.offset {
+		s.second, s.offset = second, offset
+		s.text = time.Unix(second+int64(offset), 0).UTC().Format("2006-01-02 15:04:05")
+	}
+	return s.text
+}
+
+// extend adds what else there is to tell, if anything.
+func (d *describer) extend(it *procfleet.ItemResult) {
+	d.ext = contentExt{Warnings: it.Result.Warnings}
 	if s := it.Result.Status; s != nil {
-		ext.State, ext.Failures, ext.NextRetryAt, ext.Evidence = s.Phase, s.Failures, s.NextRetryAt, s.Evidence
+		d.ext.State, d.ext.Failures, d.ext.NextRetryAt, d.ext.Evidence = s.Phase, s.Failures, s.NextRetryAt, s.Evidence
 	}
-	if len(ext.Warnings) == 0 && ext.State == "" && ext.Failures == 0 && ext.NextRetryAt.IsZero() && ext.Evidence == "" {
-		return nil
+	if e := &d.ext; len(e.Warnings) > 0 || e.State != "" || e.Failures != 0 || !e.NextRetryAt.IsZero() || e.Evidence != "" {
+		d.content.Ext = e
 	}
-	return &ext
 }
 
 // unix is the time in whole seconds, 0 for the zero time.

@@ -22,7 +22,7 @@ func gse() Dialect {
 			Use: Accept{Decode: decode, Encode: gseAccepted},
 		})
 	}
-	outcomes := func(name string, entry func(rendered, *outcome) rendered) {
+	outcomes := func(name string, entry renderEntry) {
 		d.Calls = append(d.Calls, Call{
 			Name: "gse." + name, Paths: esbPaths("v2/gse/" + name), Methods: esbMethods(),
 			Use: Outcomes{Decode: decodeGSETaskID, Encode: gseOutcomes(entry)},

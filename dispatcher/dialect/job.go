@@ -113,13 +113,13 @@ func decodeJobTaskID(r *Request) (procfleet.TaskID, error) {
 }
 
 // jobEntry appends an entry of Job's result map. Content is an object, or "".
-func jobEntry(b rendered, o *outcome) rendered {
+func jobEntry(b rendered, o *outcome, c *content) rendered {
 	b = append(b, '{')
 	b = b.number("error_code", int64(o.code)).text("error_msg", o.message).name("content")
-	if o.content == nil {
+	if c == nil {
 		return append(b, `""}`...)
 	}
-	return append(o.content.render(b), '}')
+	return append(c.render(b), '}')
 }
 
 // jobOutcomes writes Job's answer to a poll. The status, which is known only

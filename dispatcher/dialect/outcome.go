@@ -11,9 +11,9 @@ import (
 // outcome is one entry of the published result maps.
 type outcome struct {
 	key     string
+	item    *procfleet.ItemResult
 	code    procfleet.Code
 	message string
-	content *content // nil is ""
 }
 
 // outcomes returns what the items of one chunk came to, one entry per key in
@@ -22,38 +22,42 @@ type outcome struct {
 func outcomes(items []procfleet.ItemResult) []outcome {
 	found := make([]outcome, 0, len(items))
 	at := make(map[string]int, len(items))
+	var key []byte
 	for i := range items {
-		o := outcomeOf(&items[i])
-		if first, again := at[o.key]; again {
+		it := &items[i]
+		code := resultCode(it)
+		o := outcome{item: it, code: code, message: resultMessage(it, code)}
+		key = appendKey(key[:0], it)
+		if first, again := at[string(key)]; again {
+			o.key = found[first].key
 			found[first] = o
 			continue
 		}
+		o.key = string(key)
 		at[o.key] = len(found)
 		found = append(found, o)
 	}
 	return found
 }
 
-func outcomeOf(it *procfleet.ItemResult) outcome {
-	o := outcome{key: resultKey(it), code: resultCode(it)}
-	o.message = resultMessage(it, o.code)
-	switch o.code {
-	case procfleet.CodeRunning, procfleet.CodeAgentAbnormal, procfleet.CodeUnknownAction:
-		// These codes say that nobody looked at the process.
-	default:
-		o.content = contentOf(it, o.message)
+// appendKey appends the key that callers expect: host first for processes with
+// a namespace and a name, index key first for the others. It depends only on
+// what was asked, so it is the same at every poll and whoever asks.
+func appendKey(b []byte, it *procfleet.ItemResult) []byte {
+	if it.Spec.Namespace != "" || it.Spec.Name != "" {
+		return it.Spec.AppendKey(append(it.Item.Target.AppendKey(b), ':'))
 	}
-	return o
+	return it.Item.Target.AppendKey(append(it.Spec.AppendKey(b), ':'))
 }
 
-// resultKey is the key that callers expect: host first for processes with a
-// namespace and a name, index key first for the others. It depends only on
-// what was asked, so it is the same at every poll and whoever asks.
-func resultKey(it *procfleet.ItemResult) string {
-	if it.Spec.Namespace != "" || it.Spec.Name != "" {
-		return it.Item.Target.Key() + ":" + it.Spec.Key()
+// content returns what the entry shows of the process, made by d; nil is "".
+func (o *outcome) content(d *describer) *content {
+	switch o.code {
+	case procfleet.CodeRunning, procfleet.CodeAgentAbnormal, procfleet.CodeUnknownAction:
+		return nil // these codes say that nobody looked at the process
+	default:
+		return d.describe(o.item, o.message)
 	}
-	return it.Spec.Key() + ":" + it.Item.Target.Key()
 }
 
 func resultCode(it *procfleet.ItemResult) procfleet.Code {
@@ -84,11 +88,15 @@ func resultMessage(it *procfleet.ItemResult, code procfleet.Code) string {
 	return message
 }
 
+// renderEntry appends an entry of a dialect's result map; a nil content is "".
+type renderEntry func(b rendered, o *outcome, c *content) rendered
+
 // writeOutcomes writes the result map, entry by entry as the chunks come, and
 // reports whether an entry in it is still open.
 func writeOutcomes(
-	w io.Writer, chunks iter.Seq2[[]procfleet.ItemResult, error], entry func(rendered, *outcome) rendered,
+	w io.Writer, chunks iter.Seq2[[]procfleet.ItemResult, error], entry renderEntry,
 ) (open bool, err error) {
+	var d describer
 	buf := rendered{'{'}
 	first := true
 	for items, err := range chunks {
@@ -103,7 +111,7 @@ func writeOutcomes(
 				buf = append(buf, ',')
 			}
 			first = false
-			buf = entry(append(buf.quote(o.key), ':'), o)
+			buf = entry(append(buf.quote(o.key), ':'), o, o.content(&d))
 		}
 		if _, err := w.Write(buf); err != nil {
 			return false, err
@@ -115,27 +123,26 @@ func writeOutcomes(
 }
 
 // gseEntry appends an entry of GSE's result maps. Content is JSON in a string.
-func gseEntry(b rendered, o *outcome) rendered { return append(gseResult(b, o), '}') }
+func gseEntry(b rendered, o *outcome, c *content) rendered { return append(gseResult(b, o, c), '}') }
 
 // gseEntryBothNames is the entry of get_proc_operate_result, of which two
 // descriptions with different names were published.
-func gseEntryBothNames(b rendered, o *outcome) rendered {
-	b = gseResult(b, o).number("errcode", int64(o.code)).text("errmsg", o.message)
+func gseEntryBothNames(b rendered, o *outcome, c *content) rendered {
+	b = gseResult(b, o, c).number("errcode", int64(o.code)).text("errmsg", o.message)
 	return append(b, '}')
 }
 
-func gseResult(b rendered, o *outcome) rendered {
+func gseResult(b rendered, o *outcome, c *content) rendered {
 	b = append(b, '{')
 	b = b.number("error_code", int64(o.code)).text("error_msg", o.message).name("content")
-	if o.content == nil {
+	if c == nil {
 		return append(b, `""`...)
 	}
-	const ordinary = 1 << 10 // bytes, which then need no memory of their own
-	return appendQuoted(b, o.content.render(make(rendered, 0, ordinary)))
+	return c.render(b).quoteFrom(len(b))
 }
 
 // gseOutcomes writes GSE's answer to a poll.
-func gseOutcomes(entry func(rendered, *outcome) rendered) func(io.Writer, string, iter.Seq2[[]procfleet.ItemResult, error]) error {
+func gseOutcomes(entry renderEntry) func(io.Writer, string, iter.Seq2[[]procfleet.ItemResult, error]) error {
 	return func(w io.Writer, requestID string, chunks iter.Seq2[[]procfleet.ItemResult, error]) error {
 		head, err := appendJSON([]byte(`{"result":true,"code":0,"message":"success","request_id":`), requestID)
 		if err != nil {

@@ -1,7 +1,9 @@
 package dialect
 
 import (
+	"bytes"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -108,12 +110,10 @@ func (b rendered) texts(name string, list []string) rendered {
 	return append(b, ']')
 }
 
-func (b rendered) quote(s string) rendered { return appendQuoted(b, s) }
-
-// appendQuoted appends s as a JSON string: like encoding/json without HTML
-// escapes, so U+2028 and U+2029, which end lines in old JavaScript, are
-// escaped and invalid UTF-8 is the replacement character's escape.
-func appendQuoted[T ~string | ~[]byte](b rendered, s T) rendered {
+// quote appends s as a JSON string: like encoding/json without HTML escapes,
+// so U+2028 and U+2029, which end lines in old JavaScript, are escaped and
+// invalid UTF-8 is the replacement character's escape.
+func (b rendered) quote(s string) rendered {
 	b = append(b, '"')
 	begin := 0
 	for i := 0; i < len(s); {
@@ -128,7 +128,7 @@ func appendQuoted[T ~string | ~[]byte](b rendered, s T) rendered {
 			begin = i
 			continue
 		}
-		escape, size := escapeOf(string(s[i:min(i+utf8.UTFMax, len(s))]))
+		escape, size := escapeOf(s[i:])
 		if escape != "" {
 			b = append(b, s[begin:i]...)
 			b = append(b, escape...)
@@ -139,6 +139,30 @@ func appendQuoted[T ~string | ~[]byte](b rendered, s T) rendered {
 	b = append(b, s[begin:]...)
 	return append(b, '"')
 }
+
+// quoteFrom makes a JSON string of what was rendered from begin on, in its
+// place. Only two characters of JSON as it is rendered need an escape.
+func (b rendered) quoteFrom(begin int) rendered {
+	end := len(b)
+	longer := 2 + bytes.Count(b[begin:], []byte{'"'}) + bytes.Count(b[begin:], []byte{'\\'})
+	b = slices.Grow(b, longer)[:end+longer]
+	to := len(b) - 1
+	b[to] = '"'
+	// From its end on, so that nothing is overwritten before it was moved. An
+	// escape is written before every character, and overwritten by the next
+	// one where none is needed: a condition would be guessed wrong too often.
+	for i := end - 1; i >= begin; i-- {
+		c := b[i]
+		pair := b[to-2 : to]
+		pair[0], pair[1] = '\\', c
+		to -= 1 + int(escapes[c])
+	}
+	b[begin] = '"'
+	return b
+}
+
+// escapes is how many more characters one takes in a string.
+var escapes = [256]uint8{'"': 1, '\\': 1}
 
 // plain are the bytes that stand for themselves.
 var plain = func() (p [256]bool) {

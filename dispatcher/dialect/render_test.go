@@ -105,6 +105,13 @@ func FuzzRenderedText(f *testing.F) {
 		if got := rendered(nil).quote(s); string(got) != string(want) {
 			t.Errorf("%q is rendered %s, want %s", s, got, want)
 		}
+		inside, err := appendJSON([]byte("before"), string(want))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := rendered("before").quote(s).quoteFrom(len("before")); string(got) != string(inside) {
+			t.Errorf("%q within a text is rendered %s, want %s", s, got, inside)
+		}
 	})
 }
 

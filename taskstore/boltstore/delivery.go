@@ -44,7 +44,7 @@ func (t *tx) begin(id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
 	}
 	b.Task, b.FirstBegun = taskOf(r), l.Begun
 	b.Open, b.Delivered = pack.OpenItems(l.Marks)
-	b.Chunk, err = pack.ReadChunk(t.Bucket(bucketChunks).Get(partKey(r.Number, chunk)))
+	b.Chunk, err = pack.ReadChunk(string(t.Bucket(bucketChunks).Get(partKey(r.Number, chunk))))
 	return b, err
 }
 

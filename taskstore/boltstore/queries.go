@@ -124,7 +124,7 @@ func (rd *reader) view(chunk int) (*pack.View, error) {
 	if v := rd.views[chunk]; v != nil {
 		return v, nil
 	}
-	v, err := pack.OpenChunk(rd.t.Bucket(bucketChunks).Get(partKey(rd.task.Number, chunk)))
+	v, err := pack.OpenChunk(string(rd.t.Bucket(bucketChunks).Get(partKey(rd.task.Number, chunk))))
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func (rd *reader) item(index int) (procfleet.ItemResult, error) {
 		out.State = mark.State()
 	default:
 		out.State = mark.State()
-		out.Result, err = pack.ReadResult(rd.t.Bucket(bucketResults).Get(partKey(rd.task.Number, index)))
+		out.Result, err = pack.ReadResult(string(rd.t.Bucket(bucketResults).Get(partKey(rd.task.Number, index))))
 	}
 	return out, err
 }

@@ -144,7 +144,7 @@ func readBegun(id procfleet.TaskID, cmd *redis.Cmd) (taskstore.Begun, error) {
 	}
 	b.FirstBegun = moment(h.int())
 	b.Open, b.Delivered = pack.OpenItems([]byte(h.text()))
-	if b.Chunk, err = pack.ReadChunk([]byte(h.text())); err != nil {
+	if b.Chunk, err = pack.ReadChunk(h.text()); err != nil {
 		return taskstore.Begun{}, err
 	}
 	fields, ok := values[len(values)-1].([]any)

@@ -194,7 +194,7 @@ func stored(r *procfleet.Result) []byte {
 
 // readStored reads a stored result; text is not empty.
 func readStored(text string) (procfleet.Result, error) {
-	r, err := pack.ReadResult([]byte(text[1:]))
+	r, err := pack.ReadResult(text[1:])
 	r.Late = text[:1] == late
 	return r, err
 }

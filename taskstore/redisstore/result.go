@@ -84,7 +84,7 @@ func (s *Store) openChunk(ctx context.Context, id procfleet.TaskID, chunk int) (
 	if chunk < 0 || chunk >= t.Chunks || packed.Val() == "" {
 		return procfleet.Task{}, nil, taskstore.ErrNotFound
 	}
-	view, err := pack.OpenChunk([]byte(packed.Val()))
+	view, err := pack.OpenChunk(packed.Val())
 	return t, view, err
 }
 
@@ -268,7 +268,7 @@ func (s *Store) views(ctx context.Context, l *layout, items []int) (map[int]*pac
 			if answers[i].Val() == "" {
 				return nil, taskstore.ErrNotFound // it expired meanwhile
 			}
-			view, err := pack.OpenChunk([]byte(answers[i].Val()))
+			view, err := pack.OpenChunk(answers[i].Val())
 			if err != nil {
 				return nil, fmt.Errorf("chunk %d: %w", n, err)
 			}

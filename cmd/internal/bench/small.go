@@ -82,7 +82,8 @@ func (s Small) throughput(ctx context.Context, system *system, bare *bare) ([]sm
 	}
 	runs := make([]smallRun, s.Runs)
 	for i := range runs {
-		run, err := &runs[i], error(nil)
+		run := &runs[i]
+		var err error
 		if run.floor, err = bare.small(ctx, s.Tasks, s.InFlight); err != nil {
 			return nil, fmt.Errorf("floor: %w", err)
 		}

@@ -21,9 +21,6 @@ type smallFloor struct {
 	script  time.Duration // N results through N calls of a deduplicating script
 }
 
-// accept is the part that comes before the answer to a POST.
-func (f *smallFloor) accept() time.Duration { return f.redis + f.queue }
-
 func (f *smallFloor) sum() time.Duration {
 	return f.redis + f.queue + f.request + f.result + f.pull + f.script
 }

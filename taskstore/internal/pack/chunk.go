@@ -55,7 +55,7 @@ func (f *fields) item(it *procfleet.Item) {
 }
 
 // ReadChunk reads what [Chunk] packed.
-func ReadChunk(data []byte) (procfleet.Chunk, error) {
+func ReadChunk(data string) (procfleet.Chunk, error) {
 	v, err := OpenChunk(data)
 	if err != nil {
 		return procfleet.Chunk{}, err
@@ -81,12 +81,12 @@ type View struct {
 	items string
 }
 
-// OpenChunk opens a packed chunk; data may be reused afterwards.
-func OpenChunk(data []byte) (*View, error) {
-	if len(data) == 0 || data[0] != chunkVersion {
+// OpenChunk opens a packed chunk. What is read from it shares its memory.
+func OpenChunk(data string) (*View, error) {
+	if data == "" || data[0] != chunkVersion {
 		return nil, errDamaged
 	}
-	f := fields{reading: true, in: string(data[1:])}
+	f := fields{reading: true, in: data[1:]}
 	var v View
 	var specs string
 	f.chunk(&specs, &v.Cloud, &v.First, &v.n)

@@ -29,6 +29,10 @@ func (f *fields) uint(v *uint64) {
 	if f.in == "" {
 		return
 	}
+	if c := f.in[0]; c < 1<<7 { // as most are
+		*v, f.in = uint64(c), f.in[1:]
+		return
+	}
 	u, n := binary.Uvarint([]byte(f.in[:min(len(f.in), binary.MaxVarintLen64)]))
 	if n <= 0 {
 		f.fail()

@@ -1,7 +1,6 @@
 package pack
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -70,7 +69,7 @@ func TestEveryFieldOfAResultIsKept(t *testing.T) {
 	fill(reflect.ValueOf(&r).Elem(), 3)
 	r.StartedAt = time.Date(1, 2, 3, 4, 5, 6, 7, time.UTC)
 	for _, want := range []procfleet.Result{r, {}, {Item: -1, Code: 65535}} {
-		got, err := ReadResult(Result(&want))
+		got, err := ReadResult(string(Result(&want)))
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("%v\n%s", err, diff)
 		}
@@ -96,7 +95,7 @@ func TestEveryFieldOfAChunkIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := ReadChunk(data)
+	got, err := ReadChunk(string(data))
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(procfleet.Host{})); diff != "" || err != nil {
 		t.Errorf("%v\n%s", err, diff)
 	}
@@ -104,7 +103,7 @@ func TestEveryFieldOfAChunkIsKept(t *testing.T) {
 
 func TestFieldsMissingAtTheEndAreZero(t *testing.T) {
 	t.Parallel()
-	got, err := ReadResult(Result(&procfleet.Result{Item: 4, Code: 7})[:3])
+	got, err := ReadResult(string(Result(&procfleet.Result{Item: 4, Code: 7})[:3]))
 	if err != nil || got.Item != 4 {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -225,8 +224,8 @@ func FuzzReadResult(f *testing.F) {
 	fill(reflect.ValueOf(&r).Elem(), 3)
 	f.Add(Result(&r))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if r, err := ReadResult(data); err == nil {
-			if _, err := ReadResult(Result(&r)); err != nil {
+		if r, err := ReadResult(string(data)); err == nil {
+			if _, err := ReadResult(string(Result(&r))); err != nil {
 				t.Errorf("what was read cannot be written and read again: %v", err)
 			}
 		}
@@ -240,12 +239,8 @@ func FuzzReadChunk(f *testing.F) {
 	}
 	f.Add(data)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		before := bytes.Clone(data)
-		if c, err := ReadChunk(data); err == nil && len(c.Items) > len(data) {
+		if c, err := ReadChunk(string(data)); err == nil && len(c.Items) > len(data) {
 			t.Errorf("%d items from %d bytes", len(c.Items), len(data))
-		}
-		if !bytes.Equal(before, data) {
-			t.Error("reading changed the bytes")
 		}
 	})
 }

@@ -17,13 +17,14 @@ func Result(r *procfleet.Result) []byte {
 	return f.out
 }
 
-// ReadResult reads what [Result] packed; data may be reused afterwards.
-func ReadResult(data []byte) (procfleet.Result, error) {
+// ReadResult reads what [Result] packed; the texts of the result share its
+// memory.
+func ReadResult(data string) (procfleet.Result, error) {
 	var r procfleet.Result
-	if len(data) == 0 || data[0] != resultVersion {
+	if data == "" || data[0] != resultVersion {
 		return r, errDamaged
 	}
-	f := fields{reading: true, in: string(data[1:])}
+	f := fields{reading: true, in: data[1:]}
 	f.result(&r)
 	return r, f.err
 }
