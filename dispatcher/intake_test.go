@@ -329,6 +329,94 @@ func TestWhatCannotBeAcceptedIsKeptWithTheReason(t *testing.T) {
 	}
 }
 
+// tune sets limits of the stream of failed messages, as an operator would.
+func (p *producer) tune(set func(*jetstream.StreamConfig)) {
+	p.t.Helper()
+	stream, err := p.JS.Stream(p.t.Context(), bus.StreamSubmitFailed)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	cfg := stream.CachedInfo().Config
+	set(&cfg)
+	if _, err := p.JS.UpdateStream(p.t.Context(), cfg); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func TestAFailedMessageThatIsTooBigToKeepIsKeptCut(t *testing.T) {
+	t.Parallel()
+	const own = "X-Own"
+	full := int(testenv.StartNATS(t).Conn.MaxPayload()) - 17<<10 // what the stream takes, less some headers
+	for _, c := range []struct {
+		name          string
+		body, headers int
+		tune          func(*jetstream.StreamConfig)
+		cutBody       bool
+		cutHeaders    string
+	}{
+		{name: "a body as big as may be", body: full},
+		{name: "headers as big as may be", body: 100, headers: 65_400, cutHeaders: "cut"},
+		{name: "both", body: full - 65_400, headers: 65_400, cutHeaders: "cut"},
+		{
+			name: "more than the stream's messages may have", body: 20_000, headers: 20_000, cutBody: true, cutHeaders: "cut",
+			tune: func(cfg *jetstream.StreamConfig) { cfg.MaxMsgSize = 10_000 },
+		},
+		{
+			name: "more than the whole stream", body: full, cutBody: true,
+			tune: func(cfg *jetstream.StreamConfig) { cfg.MaxBytes = 64 << 10 },
+		},
+		{
+			name: "hardly room for the reason", body: full - 5000, headers: 5000, cutBody: true, cutHeaders: "cut",
+			tune: func(cfg *jetstream.StreamConfig) { cfg.MaxMsgSize = 2000 },
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			p := produce(t, testConfig(t), openStore(t))
+			if c.tune != nil {
+				p.tune(c.tune)
+			}
+			body := "not JSON" + strings.Repeat(" ", c.body-len("not JSON"))
+			p.publish(body, "Nats-Msg-Id", "mine", own, "kept", "X-Big", strings.Repeat("b", c.headers))
+			failed := p.failed(1)
+			if failed.Header.Get("Procfleet-Error-Code") != "invalid_request" || failed.Header.Get("Procfleet-Error") == "" ||
+				failed.Header.Get("Procfleet-Msg-Id") != "mine" || failed.Header.Get(own) != "kept" {
+				t.Errorf("kept as %.300v", failed.Header)
+			}
+			if got := failed.Header.Get("Procfleet-Headers"); got != c.cutHeaders {
+				t.Errorf("headers are said to be %q, want %q", got, c.cutHeaders)
+			}
+			said := ""
+			if c.cutBody {
+				said = fmt.Sprintf("cut from %d bytes", c.body)
+			}
+			if got := failed.Header.Get("Procfleet-Body"); got != said || !strings.HasPrefix(body, string(failed.Data)) || c.cutBody != (len(failed.Data) < len(body)) {
+				t.Errorf("%d bytes of %d are kept, and said to be %q, want %q", len(failed.Data), len(body), got, said)
+			}
+			p.drained()
+		})
+	}
+}
+
+func TestOldFailedMessagesGiveWayToNewOnes(t *testing.T) {
+	t.Parallel()
+	p := produce(t, testConfig(t), openStore(t))
+	p.tune(func(cfg *jetstream.StreamConfig) { cfg.MaxBytes = 64 << 10 })
+	const published = 50
+	for n := range published {
+		p.publish(fmt.Sprint("not JSON ", n, strings.Repeat(" ", 5000)))
+	}
+	p.drained()
+	stream, err := p.JS.Stream(t.Context(), bus.StreamSubmitFailed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := stream.CachedInfo().State
+	if state.LastSeq != published || state.Msgs < 8 || state.Msgs > 12 {
+		t.Errorf("%d were kept, %d still are; want %d and some 11", state.LastSeq, state.Msgs, published)
+	}
+}
+
 func TestRepliesReachNothingOfOurs(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)

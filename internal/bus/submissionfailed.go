@@ -2,7 +2,8 @@ package bus
 
 import (
 	"context"
-	"errors"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -19,26 +20,29 @@ const (
 	HeaderSequence  = "Procfleet-Sequence"
 	// HeaderMessageID is the Nats-Msg-Id that the submission came with.
 	HeaderMessageID = "Procfleet-Msg-Id"
-	// HeaderBody is "omitted" if the server takes no message that is as big
-	// as the submission with these headers.
-	HeaderBody = "Procfleet-Body"
+	// HeaderBody is "cut from <n> bytes" if only the beginning of the body
+	// fits into the stream, HeaderHeaders "cut" if some headers did not.
+	HeaderBody    = "Procfleet-Body"
+	HeaderHeaders = "Procfleet-Headers"
 )
 
-// maxReason bounds [HeaderError] in bytes.
-const maxReason = 2 << 10
+const (
+	// maxReason and maxKeptID bound HeaderError and HeaderMessageID in bytes.
+	maxReason, maxKeptID = 2 << 10, 1 << 10
+	// maxHeaders bounds the headers of a message in a stream, in bytes.
+	maxHeaders = 64<<10 - 1
+	// storedExtra is more than what a stream keeps of a message beside its
+	// headers and body.
+	storedExtra = 1 << 10
+)
 
 // SubmissionFailed keeps a submission that will not be accepted, with the
-// reason and its code, and returns when that is acknowledged. A repeat is
-// dropped by the stream.
+// reason and its code, and returns when that is acknowledged. What is too big
+// for the stream is cut. A repeat is dropped by the stream.
 func (b *Bus) SubmissionFailed(ctx context.Context, s *Submission, code, reason string) error {
-	msg := &nats.Msg{Subject: subjectSubmitFailed, Header: failedHeader(s), Data: s.Body}
-	msg.Header.Set(HeaderError, headerText(reason, maxReason))
-	msg.Header.Set(HeaderErrorCode, headerText(code, maxReason))
-	_, err := b.js.PublishMsg(ctx, msg)
-	if errors.Is(err, nats.ErrMaxPayload) { // the server's limit sank after the message was stored
-		msg.Data = nil
-		msg.Header.Set(HeaderBody, "omitted")
-		_, err = b.js.PublishMsg(ctx, msg)
+	room, err := b.failedRoom(ctx)
+	if err == nil {
+		_, err = b.js.PublishMsg(ctx, failedMessage(s, code, reason, room))
 	}
 	if err != nil {
 		return publishError("keep failed submission "+s.ID(), err)
@@ -46,28 +50,80 @@ func (b *Bus) SubmissionFailed(ctx context.Context, s *Submission, code, reason 
 	return nil
 }
 
-// failedHeader keeps the headers as they came, but for those that would tell
-// the server what to do with the copy.
-func failedHeader(s *Submission) nats.Header {
-	header := nats.Header{}
-	for name, values := range s.msg.Headers() {
-		if !strings.HasPrefix(strings.ToLower(name), "nats-") {
-			header[name] = values
-		}
+// failedRoom is how many bytes of headers and body [StreamSubmitFailed] keeps
+// of one message. One that is bigger than the whole stream would be
+// acknowledged and be gone at once.
+func (b *Bus) failedRoom(ctx context.Context) (int, error) {
+	stream, err := b.js.Stream(ctx, StreamSubmitFailed)
+	if err != nil {
+		return 0, err
 	}
-	for _, own := range []string{HeaderError, HeaderErrorCode, HeaderSequence, HeaderMessageID, HeaderBody} {
-		for name := range header {
-			if strings.EqualFold(name, own) { // of an earlier failure, published again
-				delete(header, name)
-			}
-		}
+	room, cfg := b.js.Conn().MaxPayload(), stream.CachedInfo().Config
+	if cfg.MaxMsgSize > 0 {
+		room = min(room, int64(cfg.MaxMsgSize))
 	}
+	if cfg.MaxBytes > 0 {
+		room = min(room, cfg.MaxBytes-storedExtra)
+	}
+	return int(max(room, 0)), nil
+}
+
+// failedMessage is what is kept of a submission, of at most room bytes. The
+// reason comes before the headers that came with it, the small ones of those
+// before the big ones, and all of them before the body.
+func failedMessage(s *Submission, code, reason string, room int) *nats.Msg {
+	msg := &nats.Msg{Subject: subjectSubmitFailed, Header: nats.Header{}, Data: s.Body}
+	msg.Header.Set(HeaderError, headerText(reason, min(maxReason, room/4)))
+	msg.Header.Set(HeaderErrorCode, headerText(code, maxReason))
+	msg.Header.Set(HeaderSequence, strconv.FormatUint(s.Sequence, 10))
+	msg.Header.Set(jetstream.MsgIDHeader, "submission/"+s.ID())
 	if id := s.Header.Get(jetstream.MsgIDHeader); id != "" {
-		header.Set(HeaderMessageID, id)
+		msg.Header.Set(HeaderMessageID, headerText(id, min(maxKeptID, room/4)))
 	}
-	header.Set(HeaderSequence, strconv.FormatUint(s.Sequence, 10))
-	header.Set(jetstream.MsgIDHeader, "submission/"+s.ID())
-	return header
+	said := headerBytes(nats.Header{HeaderBody: {bodyCut(s)}, HeaderHeaders: {"cut"}})
+	size := headerBytes(msg.Header)
+	for _, h := range givenHeaders(s) {
+		if size+headerBytes(h) > min(maxHeaders, room)-said {
+			msg.Header.Set(HeaderHeaders, "cut")
+			continue
+		}
+		size += headerBytes(h)
+		maps.Copy(msg.Header, h)
+	}
+	if size+said+len(s.Body) > room {
+		msg.Header.Set(HeaderBody, bodyCut(s))
+		msg.Data = s.Body[:min(len(s.Body), max(0, room-size-said))]
+	}
+	return msg
+}
+
+func bodyCut(s *Submission) string { return "cut from " + strconv.Itoa(len(s.Body)) + " bytes" }
+
+// givenHeaders are the headers as they came, the smallest first, but for those
+// that would tell the server what to do with the copy, and ours of an earlier
+// failure.
+func givenHeaders(s *Submission) []nats.Header {
+	var given []nats.Header
+	ours := []string{HeaderError, HeaderErrorCode, HeaderSequence, HeaderMessageID, HeaderBody, HeaderHeaders}
+	for name, values := range s.msg.Headers() {
+		isOurs := slices.ContainsFunc(ours, func(own string) bool { return strings.EqualFold(name, own) })
+		if !isOurs && !strings.HasPrefix(strings.ToLower(name), "nats-") {
+			given = append(given, nats.Header{name: values})
+		}
+	}
+	slices.SortFunc(given, func(a, b nats.Header) int { return headerBytes(a) - headerBytes(b) })
+	return given
+}
+
+// headerBytes is the size of headers on the wire.
+func headerBytes(h nats.Header) int {
+	n := len("NATS/1.0\r\n\r\n")
+	for name, values := range h {
+		for _, value := range values {
+			n += len(name) + len(": ") + len(value) + len("\r\n")
+		}
+	}
+	return n
 }
 
 // headerText makes one line of valid UTF-8 of a text, of at most so many bytes.
