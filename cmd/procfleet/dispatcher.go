@@ -48,6 +48,7 @@ func newDispatcher() *cobra.Command {
 
 func (f *dispatcherFlags) check(s *settings.Settings) {
 	f.doorFlags.check(s)
+	f.Apart(s, "http", f.listen)
 	f.backendFlags.check(s)
 	f.traces.check(s)
 	s.AtLeast(1, "drain")

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/dispatcher"
 	"github.com/procfleet/procfleet/internal/bus"
@@ -100,6 +101,9 @@ func (f *doorFlags) config() dispatcher.Config {
 
 func (f *doorFlags) check(s *settings.Settings) {
 	s.AtLeast(1, "max-body", "max-items", "slack", "retention")
+	if err := daemon.CheckAddress(f.listen); err != nil {
+		s.Wrong("http", "%s", err)
+	}
 	s.Refused(f.config().WithDefaults().Validate(), map[string]string{
 		"Listen": "http", "Limits.Body": "max-body", "Limits.Items": "max-items", "Slack": "slack", "Retention": "retention",
 	})

@@ -89,8 +89,10 @@ environment, the environment before the file.`,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			return settings.Fill(cmd)
 		},
-		RunE: nameACommand,
+		RunE:    nameACommand,
+		Version: version,
 	}
+	root.SetVersionTemplate(versionLine())
 	root.PersistentFlags().String(settings.Flag, "", "YAML file of flag names and values")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError("%w", err) })
 	root.AddCommand(

@@ -59,6 +59,8 @@ const supported = runtime.GOOS == "linux"
 // check refuses what would expose the hosts or cannot work.
 func (f *upFlags) check(s *settings.Settings) {
 	f.doorFlags.check(s)
+	f.Apart(s, "http", f.listen)
+	f.Apart(s, "nats-listen", f.natsListen)
 	f.backendFlags.check(s)
 	f.loadFlags.check(s)
 	f.traces.check(s)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -71,10 +72,51 @@ func (cfg TraceConfig) Validate() error {
 	if !(cfg.Ratio >= 0 && cfg.Ratio <= 1) { // nor is NaN a part
 		errs = append(errs, invalid.Fieldf("Ratio", "%v is not a part: give a number from 0 to 1", cfg.Ratio))
 	}
-	if _, _, err := endpoint(cfg.URL); err != nil {
+	switch _, wanted, err := endpoint(cfg.URL); {
+	case err != nil:
 		errs = append(errs, invalid.Fieldf("URL", "%w", err))
+	case wanted:
+		errs = append(errs, checkStandardVariables(cfg.URL == ""))
 	}
 	return errors.Join(errs...)
+}
+
+// checkStandardVariables refuses what the exporter would pass over in silence,
+// and then nobody would take the spans.
+func checkStandardVariables(endpoint bool) error {
+	if name, protocol := standard("PROTOCOL"); protocol != "" && protocol != "http/protobuf" {
+		return fmt.Errorf("%s=%q: traces are sent as http/protobuf only; give the collector's port for that, usually 4318, and leave the variable out", name, protocol)
+	}
+	name, target := standard("ENDPOINT")
+	if _, err := collector(target); endpoint && err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// standard returns the variable of OpenTelemetry that says something of how
+// traces are exported; that of traces alone counts first.
+func standard(what string) (name, value string) {
+	name = "OTEL_EXPORTER_OTLP_TRACES_" + what
+	if value = os.Getenv(name); value != "" {
+		return name, value
+	}
+	name = "OTEL_EXPORTER_OTLP_" + what
+	return name, os.Getenv(name)
+}
+
+// collector parses the URL of a collector.
+func collector(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("%q is not the URL of a collector: give its base URL, for example http://127.0.0.1:4318", text)
+	}
+	if port := u.Port(); port != "" {
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+			return nil, fmt.Errorf("%q has no port from 0 to 65535", text)
+		}
+	}
+	return u, nil
 }
 
 // NewTracing returns nil, and no error, if nothing says where traces go. It
@@ -117,13 +159,13 @@ func NewTracing(ctx context.Context, cfg TraceConfig) (*Tracing, error) {
 // variables say it.
 func endpoint(base string) (target string, wanted bool, err error) {
 	if base == "" {
-		named := os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
+		_, named := standard("ENDPOINT")
 		disabled := strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none"
-		return "", named && !disabled, nil
+		return "", named != "" && !disabled, nil
 	}
-	u, err := url.Parse(base)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return "", false, fmt.Errorf("%q is not the URL of a collector: give its base URL, for example http://127.0.0.1:4318", base)
+	u, err := collector(base)
+	if err != nil {
+		return "", false, err
 	}
 	const path = "v1/traces"
 	if !strings.HasSuffix(u.Path, "/"+path) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -60,10 +61,8 @@ type Store struct {
 // to nothing.
 func (o Options) Validate() error {
 	var errs []error
-	if client, err := connect(o.URL); err != nil {
+	if err := o.checkURL(); err != nil {
 		errs = append(errs, invalid.Fieldf("URL", "%w", err))
-	} else {
-		errs = append(errs, client.Close())
 	}
 	if o.WaitReplicas < 0 {
 		errs = append(errs, invalid.Fieldf("WaitReplicas", "%d replicas cannot be waited for", o.WaitReplicas))
@@ -72,6 +71,28 @@ func (o Options) Validate() error {
 		errs = append(errs, invalid.Fieldf("WaitTimeout", "%v is negative", o.WaitTimeout))
 	}
 	return errors.Join(errs...)
+}
+
+func (o Options) checkURL() error {
+	if err := o.takeWaitReplicas(); err != nil {
+		return err
+	}
+	client, err := connect(o.URL)
+	if err != nil {
+		return err
+	}
+	u, err := url.Parse(o.URL)
+	if err != nil {
+		return errors.Join(err, client.Close())
+	}
+	for _, server := range append(u.Query()["addr"], u.Host) {
+		if at := strings.LastIndexByte(server, ':'); at >= 0 && !strings.HasSuffix(server, "]") {
+			if _, err := strconv.ParseUint(server[at+1:], 10, 16); err != nil {
+				return errors.Join(fmt.Errorf("redis URL: %q has no port from 0 to 65535", server), client.Close())
+			}
+		}
+	}
+	return client.Close()
 }
 
 // Open connects to Redis and checks that it is fit to keep tasks, see

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// checkAddress says what is wrong with an address to listen on.
-func checkAddress(address string) error {
+// CheckAddress says what is wrong with an address to listen on.
+func CheckAddress(address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return fmt.Errorf("%q is not of the form host:port, for example 127.0.0.1:8080", address)
@@ -20,6 +20,22 @@ func checkAddress(address string) error {
 		return fmt.Errorf("%q has no port from 0 to 65535, for example 127.0.0.1:8080", address)
 	}
 	return nil
+}
+
+// sameAddress reports whether two listeners of the form host:port would get in
+// each other's way.
+func sameAddress(a, b string) bool {
+	hostA, portA, errA := net.SplitHostPort(a)
+	hostB, portB, errB := net.SplitHostPort(b)
+	if errA != nil || errB != nil || portA != portB || portA == "0" {
+		return false
+	}
+	return hostA == hostB || everyHost(hostA) || everyHost(hostB) || OnLoopback(a) && OnLoopback(b) && (hostA == "localhost" || hostB == "localhost")
+}
+
+func everyHost(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "" || err == nil && ip.IsUnspecified()
 }
 
 // OnLoopback reports whether only this machine can reach an address of the
@@ -36,7 +52,7 @@ func OnLoopback(address string) bool {
 // RefuseExposed says why a listener on which callers can have commands run may
 // not have this address.
 func RefuseExposed(address string, allow bool) error {
-	if err := checkAddress(address); err != nil {
+	if err := CheckAddress(address); err != nil {
 		return err
 	}
 	if allow || OnLoopback(address) {

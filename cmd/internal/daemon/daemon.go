@@ -134,11 +134,15 @@ func Command(cmd *cobra.Command, f *Flags, role Role) *cobra.Command {
 			return err
 		}
 		if *check {
+			s.Warn(cmd.ErrOrStderr())
 			return s.Report(cmd.OutOrStdout())
 		}
 		log, err := f.Logger(cmd.ErrOrStderr())
 		if err != nil {
 			return err
+		}
+		for _, text := range s.Misnamed() {
+			log.Warn(text)
 		}
 		return f.run(cmd.Context(), log, role)
 	}
@@ -154,7 +158,7 @@ func (f *Flags) register(flags *pflag.FlagSet) {
 func (f *Flags) check(s *settings.Settings) {
 	f.Check(s)
 	if f.statusHTTP != "" {
-		if err := checkAddress(f.statusHTTP); err != nil {
+		if err := CheckAddress(f.statusHTTP); err != nil {
 			s.Wrong("status-http", "%s", err)
 		}
 	}
@@ -164,6 +168,14 @@ func (f *Flags) check(s *settings.Settings) {
 		s.Wrong("pprof", "profiles are served on --status-http, which is not given; add for example --status-http 127.0.0.1:9090")
 	case !OnLoopback(f.statusHTTP):
 		s.Wrong("pprof", "profiles show what is in memory, and --status-http %s can be reached from elsewhere; listen on 127.0.0.1 or leave out --pprof", f.statusHTTP)
+	}
+}
+
+// Apart refuses a --status-http that is where the role itself listens, which
+// the given flag says.
+func (f *Flags) Apart(s *settings.Settings, flag, address string) {
+	if f.statusHTTP != "" && sameAddress(f.statusHTTP, address) {
+		s.Wrong("status-http", "%s is taken by --%s %s: choose another port", f.statusHTTP, flag, address)
 	}
 }
 

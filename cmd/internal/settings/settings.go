@@ -8,6 +8,7 @@ package settings
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -33,12 +34,6 @@ var ErrUsage = errors.New("see --help")
 // the file has them.
 var onlyTyped = []string{"help", "version", CheckFlag}
 
-// Variable returns the environment variable of a flag: nats-listen is
-// PROCFLEET_NATS_LISTEN.
-func Variable(flag string) string {
-	return "PROCFLEET_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
-}
-
 // Settings are the flags of one run of a command with where they came from and
 // what is wrong with them.
 type Settings struct {
@@ -62,16 +57,16 @@ type problem struct {
 }
 
 // Load sets the flags of cmd that were not given from the environment and the
-// file.
+// file. A variable that is empty counts as not set.
 func Load(cmd *cobra.Command) *Settings {
 	s := &Settings{flags: cmd.Flags(), root: cmd.Root(), places: map[string]place{}, wrong: map[string]bool{}}
 	s.flags.VisitAll(func(flag *pflag.Flag) {
 		name := Variable(flag.Name)
-		value, there := os.LookupEnv(name)
+		value := os.Getenv(name)
 		switch {
 		case flag.Changed:
 			s.places[flag.Name] = place{name: "--" + flag.Name}
-		case there && !slices.Contains(onlyTyped, flag.Name):
+		case value != "" && !slices.Contains(onlyTyped, flag.Name):
 			s.set(flag, value, place{name: name})
 		}
 	})
@@ -81,8 +76,20 @@ func Load(cmd *cobra.Command) *Settings {
 	return s
 }
 
-// Fill is [Load] for commands that check nothing else.
-func Fill(cmd *cobra.Command) error { return Load(cmd).Err() }
+// Fill is [Load] for commands that check nothing else. It writes what is
+// [Settings.Misnamed] to the command's standard error.
+func Fill(cmd *cobra.Command) error {
+	s := Load(cmd)
+	s.Warn(cmd.ErrOrStderr())
+	return s.Err()
+}
+
+// Warn writes what is [Settings.Misnamed], in a line each.
+func (s *Settings) Warn(out io.Writer) {
+	for _, text := range s.Misnamed() {
+		fmt.Fprintf(out, "%s: warning: %s\n", s.root.Name(), text)
+	}
+}
 
 // Given reports whether anybody set the flag.
 func (s *Settings) Given(flag string) bool { return s.places[flag].name != "" }

@@ -10,17 +10,23 @@ import (
 
 // noSuchSetting says so, and names the setting that was probably meant.
 func noSuchSetting(root *cobra.Command, key string) string {
-	word := strings.ToLower(strings.ReplaceAll(strings.TrimLeft(key, "-"), "_", "-"))
-	best, nearest := "", max(2, len(word)/3)+1
-	visit(root, func(flag *pflag.Flag) {
-		if d := distance(word, flag.Name); d < nearest || d == nearest && best != "" && flag.Name < best {
-			best, nearest = flag.Name, d
-		}
-	})
-	if best == "" {
+	meant := nearest(root, key)
+	if meant == "" {
 		return "no such setting; settings are named like flags, without the dashes before them"
 	}
-	return fmt.Sprintf("no such setting; did you mean %q?", best)
+	return fmt.Sprintf("no such setting; did you mean %q?", meant)
+}
+
+// nearest is the flag whose name is most like a word, "" if none is.
+func nearest(root *cobra.Command, key string) string {
+	word := strings.ToLower(strings.ReplaceAll(strings.TrimLeft(key, "-"), "_", "-"))
+	best, least := "", max(2, len(word)/3)+1
+	visit(root, func(flag *pflag.Flag) {
+		if d := distance(word, flag.Name); d < least || d == least && best != "" && flag.Name < best {
+			best, least = flag.Name, d
+		}
+	})
+	return best
 }
 
 // visit calls fn for the flags of cmd and of every command below it.
