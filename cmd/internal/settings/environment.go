@@ -23,7 +23,9 @@ var notSettings = regexp.MustCompile(`^PROCFLEET_(CRASH_AT|REQUIRE|TEST_.*|PROC_
 	`|_(PORT|PORT_\d+_(TCP|UDP|SCTP)(_.*)?|SERVICE_HOST|SERVICE_PORT(_.*)?)$`)
 
 // Misnamed says of each variable of the environment that is named like a
-// setting and is none of any command, which one was probably meant.
+// setting and is none of any command, which one was probably meant. A program
+// that is one role alone does not know what the others have, and tells only
+// what resembles a setting of its own.
 func (s *Settings) Misnamed() []string {
 	var said []string
 	for _, entry := range os.Environ() {
@@ -36,7 +38,9 @@ func (s *Settings) Misnamed() []string {
 			said = append(said, name+" has no effect: --"+flag+" belongs on the command line")
 		case known(s.root, flag):
 		default:
-			said = append(said, misnamed(name, nearest(s.root, flag)))
+			if meant := nearest(s.root, flag); meant != "" || !s.alone {
+				said = append(said, misnamed(name, meant))
+			}
 		}
 	}
 	slices.Sort(said)

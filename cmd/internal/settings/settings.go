@@ -42,6 +42,7 @@ type Settings struct {
 	places   map[string]place // of the flags that were set
 	wrong    map[string]bool  // flags that have their problem
 	problems []problem
+	alone    bool // the command is the whole program
 	unread   bool // there is a file, and what it says is not known
 }
 
@@ -59,7 +60,7 @@ type problem struct {
 // Load sets the flags of cmd that were not given from the environment and the
 // file. A variable that is empty counts as not set.
 func Load(cmd *cobra.Command) *Settings {
-	s := &Settings{flags: cmd.Flags(), root: cmd.Root(), places: map[string]place{}, wrong: map[string]bool{}}
+	s := &Settings{flags: cmd.Flags(), root: cmd.Root(), alone: cmd == cmd.Root(), places: map[string]place{}, wrong: map[string]bool{}}
 	s.flags.VisitAll(func(flag *pflag.Flag) {
 		name := Variable(flag.Name)
 		value := os.Getenv(name)
