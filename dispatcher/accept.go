@@ -25,7 +25,8 @@ type acceptance struct {
 	decode func(*dialect.Request) (procfleet.Submission, error)
 	in     *dialect.Request
 	terms  terms // with the caller's key
-	// ownKey takes the place of the key of a caller who gives none.
+	// ownKey, if set, takes the place of the key of a caller who gives none;
+	// no other request may have it.
 	ownKey string
 	start  time.Time
 	log    logrus.FieldLogger
@@ -45,7 +46,7 @@ func (a *api) accept(ctx context.Context, r *acceptance) (procfleet.Task, error)
 	sub.Dialect = r.call
 	terms := r.terms
 	if terms.key == "" {
-		terms.key = r.ownKey
+		terms.key, terms.sole = r.ownKey, true
 	}
 	task, err := a.submitter.submit(ctx, sub, terms)
 	if err != nil {

@@ -54,6 +54,11 @@ func produce(t *testing.T, cfg Config, stores ...Store) *producer {
 // cfg has another; stop ends it.
 func (p *producer) dispatcher(cfg Config, store Store) (stop func()) {
 	p.t.Helper()
+	return p.run(p.intake(cfg, store))
+}
+
+func (p *producer) intake(cfg Config, store Store) *intake {
+	p.t.Helper()
 	cfg.Log = testenv.Log(p.t)
 	if cfg.Submissions == nil {
 		cfg.Submissions = p.Bus
@@ -63,9 +68,13 @@ func (p *producer) dispatcher(cfg Config, store Store) (stop func()) {
 		p.t.Fatal(err)
 	}
 	d.intake.again = 5 * time.Millisecond
+	return d.intake
+}
+
+func (p *producer) run(in *intake) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(p.t.Context()))
 	over := make(chan struct{})
-	go func() { defer close(over); d.intake.run(ctx) }()
+	go func() { defer close(over); in.run(ctx) }()
 	stop = func() { cancel(); <-over }
 	p.t.Cleanup(stop)
 	return stop
@@ -682,6 +691,36 @@ func TestAMessageThatComesAgainIsTheSameTaskAndToldAgain(t *testing.T) {
 	task := onlyTask(t, store, procfleet.TaskAccepted)
 	if reply.Header.Get("Procfleet-Task") != string(task.ID) || broke.Load() != 4 {
 		t.Errorf("replied %v after %d deliveries; the task is %s", reply.Header, broke.Load(), task.ID)
+	}
+}
+
+// A producer that gave no key must not hear of a conflict of keys.
+func TestAMessageWithoutAKeyConflictsWithNothing(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	p := produce(t, testConfig(t))
+	var reads atomic.Int32
+	cfg := testConfig(t)
+	cfg.Reached = func(point string) {
+		if point == PointSubmitted && reads.Add(1) == 1 {
+			panic("accepted, and not acknowledged")
+		}
+	}
+	in := p.intake(cfg, store)
+	native := in.entrances[nativeCall]
+	decode := native.use.Decode
+	native.use.Decode = func(r *dialect.Request) (procfleet.Submission, error) {
+		sub, err := decode(r)
+		sub.Business = fmt.Sprint(reads.Load()) // as a newer dispatcher may, after an upgrade
+		return sub, err
+	}
+	in.entrances[nativeCall] = native
+	p.run(in)
+	reply := p.ask(nativeBody("0:10.0.0.1"))
+	p.drained()
+	task := onlyTask(t, store, procfleet.TaskAccepted)
+	if reply.Header.Get("Procfleet-Task") != string(task.ID) || reads.Load() != 2 {
+		t.Errorf("replied %v %s after %d deliveries", reply.Header, reply.Data, reads.Load())
 	}
 }
 

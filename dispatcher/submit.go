@@ -78,7 +78,10 @@ func newSubmitter(store Acceptance, queue Queue, cfg Config) *submitter {
 
 // terms are what a caller wants of an acceptance beside the task.
 type terms struct {
-	key      string    // the idempotency key, or ""
+	key string // the idempotency key, or ""
+	// sole says that the key is of one message, which asks for the same
+	// whenever it comes, even if a newer dispatcher reads it in another way.
+	sole     bool
 	notAfter time.Time // no task is made later, by the store's clock; zero is no limit
 }
 
@@ -135,7 +138,7 @@ func (s *submitter) accept(ctx context.Context, draft taskstore.Draft) (procflee
 // draft resolves agent ids, cuts the submission and says when it is overdue.
 func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms) (taskstore.Draft, error) {
 	var hash string
-	if t.key != "" {
+	if t.key != "" && !t.sole {
 		var err error
 		if hash, err = bodyHash(sub); err != nil { // before agent ids become hosts: those may move
 			return taskstore.Draft{}, err
