@@ -46,7 +46,8 @@ const (
 // Options of the streams. A zero field keeps what an existing stream has and
 // gives a new one the default.
 type Options struct {
-	// Replicas of each stream and consumer; default 1.
+	// Replicas of each stream and consumer; a new stream gets as many as the
+	// others have by default, the first ones 1.
 	Replicas int
 	// Sizes in bytes; default 1 GiB, 4 GiB and 256 MiB, less where JetStream
 	// has no such room.
@@ -129,13 +130,33 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.St
 			return err
 		}
 		fresh := want
-		fresh.Replicas = cmp.Or(want.Replicas, 1)
+		if want.Replicas == 0 {
+			if fresh.Replicas, err = mostReplicas(ctx, js); err != nil {
+				return err
+			}
+		}
 		fresh.MaxBytes = cmp.Or(want.MaxBytes, defaultBytes(want.Name)/share)
 		_, err = js.CreateStream(ctx, fresh)
 		if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return err
 		}
 	}
+}
+
+// mostReplicas is what those of our streams have that are there, so that one
+// which a new release adds is as safe as they are.
+func mostReplicas(ctx context.Context, js jetstream.JetStream) (int, error) {
+	most := 1
+	for _, cfg := range append(streams(Options{}), submissionStreams(Options{}, 0)...) {
+		stream, err := js.Stream(ctx, cfg.Name)
+		switch {
+		case err == nil:
+			most = max(most, stream.CachedInfo().Config.Replicas)
+		case !errors.Is(err, jetstream.ErrStreamNotFound):
+			return 0, err
+		}
+	}
+	return most, nil
 }
 
 func updateStream(ctx context.Context, js jetstream.JetStream, have *jetstream.StreamInfo, want jetstream.StreamConfig, share int64) error {
