@@ -55,16 +55,15 @@ func (c *collector) pull(ctx, work context.Context, consumer jetstream.Consumer)
 	return arriving.Error()
 }
 
-// gather returns what arrives within a short time of the first message; none
-// if nothing more will.
+// gather waits for a message and returns it with what else has arrived; none
+// if nothing more will. A lone result is stored at once, and while a batch is
+// being stored the next one gathers by itself.
 func (c *collector) gather(arriving <-chan jetstream.Msg) []jetstream.Msg {
 	first, open := <-arriving
 	if !open {
 		return nil
 	}
-	batch := append(make([]jetstream.Msg, 0, c.max), first)
-	timer := time.NewTimer(c.timing.CollectLinger)
-	defer timer.Stop()
+	batch := []jetstream.Msg{first}
 	for len(batch) < c.max {
 		select {
 		case msg, open := <-arriving:
@@ -72,7 +71,7 @@ func (c *collector) gather(arriving <-chan jetstream.Msg) []jetstream.Msg {
 				return batch
 			}
 			batch = append(batch, msg)
-		case <-timer.C:
+		default:
 			return batch
 		}
 	}

@@ -9,23 +9,24 @@ import (
 	"github.com/procfleet/procfleet/internal/bus"
 )
 
-func TestResultsAreStoredInBatches(t *testing.T) {
+func TestResultsThatComeWhileOthersAreStoredGoTogether(t *testing.T) {
 	t.Parallel()
 	e := start(t)
 	const n = 300
 	id := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, hosts(n)...)).ID
-	for item, h := range hosts(n) {
-		data, err := agentproto.Encode(&agentproto.Results{
-			Header: agentproto.Header{Type: agentproto.TypeResults}, Task: string(id), Host: h.String(),
-			Results: []agentproto.Result{succeeded(item)},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := e.JS.PublishAsync(agentproto.ResultSubject("s", 0), data); err != nil {
-			t.Fatal(err)
-		}
+	results, err := e.Bus.CollectConsumer(t.Context(), bus.ResultLane(procfleet.LaneSmall))
+	if err != nil {
+		t.Fatal(err)
 	}
+	e.store.change(id, func(*fakeTask) { // and the store is busy meanwhile
+		for item, h := range hosts(n) {
+			e.publish(id, h, succeeded(item))
+		}
+		e.eventually(func() bool {
+			info, err := results.Info(t.Context())
+			return err == nil && info.NumPending == 0
+		}, "the worker has all results")
+	})
 	for item := range n {
 		e.waitState(id, item, procfleet.StateSucceeded)
 	}

@@ -14,10 +14,9 @@ type Timing struct {
 	// Pull is how long one request for chunks or results waits at the
 	// server, and so the longest delay after the server was away; default 3 s.
 	Pull time.Duration
-	// CollectLinger is how long a batch of results waits for more after its
-	// first; default 10 ms. PresenceLinger is the same for announcements;
-	// default 20 ms.
-	CollectLinger, PresenceLinger time.Duration
+	// PresenceLinger is how long a batch of announcements waits for more after
+	// its first; default 20 ms.
+	PresenceLinger time.Duration
 	// RetryMin and RetryMax bound the jittered pause while the store or the
 	// bus is away; default 50 ms and 3 s. StoreCall bounds one call; default 10 s.
 	RetryMin, RetryMax, StoreCall time.Duration
@@ -96,7 +95,6 @@ func (t Timing) withDefaults() Timing {
 	return Timing{
 		Ask: t.Ask.withDefaults(), Sweep: t.Sweep.withDefaults(),
 		Pull:           cmp.Or(t.Pull, 3*s),
-		CollectLinger:  cmp.Or(t.CollectLinger, 10*ms),
 		PresenceLinger: cmp.Or(t.PresenceLinger, 20*ms),
 		RetryMin:       cmp.Or(t.RetryMin, 50*ms),
 		RetryMax:       cmp.Or(t.RetryMax, 3*s),
