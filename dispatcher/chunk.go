@@ -11,6 +11,15 @@ import (
 // process on one host may exceed it, a single spec may not.
 const chunkBytes = 512 << 10
 
+// maxChunks bounds the chunks of a task, which are few but where every host
+// is in a cloud area of its own: all of them must be queued within
+// Timeouts.Accept, or the task is never accepted, however often it is tried.
+const maxChunks = 32 << 10
+
+// maxPlanBytes bounds the specs and items of all chunks. A small request with
+// big specs comes to more if every host needs chunks of its own for them.
+const maxPlanBytes = 512 << 20
+
 // itemBytes is about what an item costs beside its spec and its labels.
 const itemBytes = 64
 
@@ -58,6 +67,12 @@ func cut(operations []procfleet.Operation) (*plan, error) {
 		w := &works[i]
 		p.longest = max(p.longest, c.budget(w))
 		c.addHost(w)
+	}
+	if c.bytesInAll > maxPlanBytes {
+		return nil, &TooLargeError{fmt.Sprintf("the process specs are too big for so many processes on hosts: more than %d MiB for all of them; divide the request", maxPlanBytes>>20)}
+	}
+	if len(c.chunks) > maxChunks {
+		return nil, &TooLargeError{fmt.Sprintf("the hosts are in %d cloud areas, at most %d are allowed in one request; divide the request by areas", len(c.open), maxChunks)}
 	}
 	for _, chunk := range c.chunks {
 		chunk.First = p.items
@@ -122,6 +137,8 @@ type cutter struct {
 	specs  *specTable
 	chunks []*procfleet.Chunk // in the order in which they were opened
 	open   map[area]*openChunk
+	// bytesInAll is the size of all chunks together.
+	bytesInAll int
 }
 
 // openChunk is a chunk that still takes items.
@@ -196,7 +213,9 @@ func (c *cutter) add(where place, items []plannedItem) {
 		c.chunks = append(c.chunks, chunk.Chunk)
 		c.open[a] = chunk
 	}
-	chunk.size += c.bytes(items, chunk.specs)
+	size := c.bytes(items, chunk.specs)
+	chunk.size += size
+	c.bytesInAll += size
 	for _, it := range items {
 		local, ok := chunk.specs[it.Spec]
 		if !ok {

@@ -233,3 +233,31 @@ func TestDeadlineFollowsTheBusiestHost(t *testing.T) {
 		t.Errorf("bounded: %v", got)
 	}
 }
+
+func TestASmallRequestThatComesToVeryMuchIsRefused(t *testing.T) {
+	t.Parallel()
+	var many []procfleet.Target
+	for i := range 2000 {
+		many = append(many, procfleet.Target{Host: host(t, fmt.Sprintf("0:10.0.%d.%d", i/250, i%250))})
+	}
+	big := func(name string) procfleet.Operation {
+		s := spec(name)
+		s.Control.Start = strings.Repeat("x", 300<<10)
+		return procfleet.Operation{Action: procfleet.ActionStart, Process: s, Targets: many}
+	}
+	var areas []procfleet.Target
+	for i := range maxChunks + 1 {
+		areas = append(areas, procfleet.Target{Host: host(t, fmt.Sprintf("%d:10.0.0.1", i))})
+	}
+	for want, operations := range map[string][]procfleet.Operation{
+		"process specs are too big":                       {big("one"), big("two")},
+		fmt.Sprintf("are in %d cloud areas", maxChunks+1): {{Action: procfleet.ActionStatus, Process: spec("p"), Targets: areas}},
+	} {
+		var large *TooLargeError
+		if _, err := cut(operations); !errors.As(err, &large) || !strings.Contains(large.Problem, want) {
+			t.Errorf("%v, want an error that says %q", err, want)
+		}
+	}
+	mustCut(t, []procfleet.Operation{big("one")})
+	mustCut(t, []procfleet.Operation{{Action: procfleet.ActionStatus, Process: spec("p"), Targets: areas[1:]}})
+}

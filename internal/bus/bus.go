@@ -59,7 +59,7 @@ func (b *Bus) PublishChunks(ctx context.Context, refs []ChunkRef, round string) 
 		if err != nil {
 			return nil, err
 		}
-		if futures[i], err = b.js.PublishMsgAsync(msg); err != nil {
+		if futures[i], err = b.js.PublishMsgAsync(msg, jetstream.WithStallWait(stallWait)); err != nil {
 			return nil, publishError("queue chunks", err)
 		}
 	}
@@ -94,6 +94,10 @@ func (r ChunkRef) message(ctx context.Context, round string) (*nats.Msg, error) 
 	tracecontext.Inject(ctx, msg.Header)
 	return msg, nil
 }
+
+// stallWait is how long a publication waits while as many as may be are not
+// acknowledged, which a task of very many chunks brings about by itself.
+const stallWait = 5 * time.Second
 
 const maxChunkRef = 1 << 10 // bytes; ours have about 90
 

@@ -1,0 +1,74 @@
+//go:build linux
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/internal/testenv/redistest"
+)
+
+// inAreas asks for the status of a process on n hosts, each in a cloud area
+// of its own.
+func inAreas(n int) map[string]any {
+	hosts := make([]string, n)
+	for i := range hosts {
+		hosts[i] = fmt.Sprintf("%d:10.99.0.1", i)
+	}
+	return map[string]any{
+		"action": "status", "hosts": hosts,
+		"process": map[string]any{"namespace": "shop", "name": "x", "proc_name": "sleep", "setup_path": "/tmp"},
+	}
+}
+
+// TestAnOperationOverVeryManyAreasIsAcceptedOrRefused makes every host a chunk
+// of its own, through both doors.
+func TestAnOperationOverVeryManyAreasIsAcceptedOrRefused(t *testing.T) {
+	f := &fleet{t: t, broker: startBroker(t), redis: redistest.Start(t)}
+	f.root = f
+	f.programs.procfleet = testenv.BuildBinary(t, "./cmd/procfleet")
+	child, c := f.dispatcher("")
+	child.WaitHTTP(t, startTimeout, c.url+"/readyz")
+	nc, err := nats.Connect(f.broker.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers, err := nc.SubscribeSync("answers.areas")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range map[int]int{20_000: http.StatusCreated, 40_000: http.StatusRequestEntityTooLarge} {
+		body := inAreas(n)
+		if status, data, _ := c.call(http.MethodPost, "/v1/tasks", "", body); status != want {
+			t.Errorf("%d areas over HTTP: %d %s, want %d", n, status, data, want)
+		}
+		text, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		msg := &nats.Msg{Subject: "procfleet.submit", Data: text, Header: nats.Header{"Procfleet-Reply-To": {answers.Subject}}}
+		if _, err := js.PublishMsg(t.Context(), msg); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := answers.NextMsg(finishTimeout)
+		if err != nil {
+			t.Fatalf("%d areas over NATS: %v", n, err)
+		}
+		if got := answer.Header.Get("Procfleet-Status"); got != fmt.Sprint(want) {
+			t.Errorf("%d areas over NATS: %s %s, want %d", n, got, answer.Data, want)
+		}
+	}
+	testenv.Eventually(t, finishTimeout, func() bool { return messages(t, js, "PROCFLEET_SUBMIT") == 0 }, "both messages are acknowledged")
+}
