@@ -39,12 +39,11 @@ compose-test: test/setup ## start docker-compose.yml from images built here, bre
 	go vet -tags compose ./test/compose
 	go test -tags compose -count 1 -timeout 10m ./test/compose
 
-bench: build ## every benchmark of the system against the floor of this machine
-	bin/procfleet bench accept --start
+bench: build ## every benchmark of the system against the floor of this machine, in a few minutes
+	bin/procfleet bench accept --start --hosts 1,10000
 	bin/procfleet bench poll --start
-	bin/procfleet bench small --start --beside 100000
-	bin/procfleet bench fanout --start --hosts 1000,10000 --runs 9
-	bin/procfleet bench fanout --start --hosts 10000,100000 --runs 3
+	bin/procfleet bench small --start --tasks 10000 --beside 100000
+	bin/procfleet bench fanout --start --hosts 1000,10000,100000
 	bin/procfleet bench fanout --start --hosts 5000 --connections 5000
 
 bench/go: ## the Go benchmarks of every package, once

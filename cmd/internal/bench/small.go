@@ -51,28 +51,37 @@ type latencies struct {
 func (s Small) Run(ctx context.Context) (Report, error) {
 	var report Report
 	err := inLab(ctx, s.Config, func(l *lab) error {
-		system, err := startSystem(ctx, l, max(s.Agents, s.Beside), 0)
+		runs, times, err := s.alone(ctx, l)
 		if err != nil {
 			return err
 		}
-		defer system.stop()
-		bare, err := newBare(ctx, l, s.Agents)
-		if err != nil {
-			return err
-		}
-		defer bare.close()
-		runs, err := s.throughput(ctx, system, bare)
-		if err != nil {
-			return err
-		}
-		times, err := s.latency(ctx, system, bare)
-		if err != nil {
-			return err
+		if times.beside, err = s.besideBig(ctx, l); err != nil {
+			return fmt.Errorf("beside a task on %d hosts: %w", s.Beside, err)
 		}
 		report = Report{Machine: l.machine(ctx), Tables: []*Table{s.rates(runs), s.costs(runs), s.times(&times)}}
 		return nil
 	})
 	return report, err
+}
+
+// alone measures what needs only a few agents. The fleet of a big task comes
+// later: its announcements alone keep a small machine busy.
+func (s Small) alone(ctx context.Context, l *lab) (runs []smallRun, times latencies, err error) {
+	system, err := startSystem(ctx, l, s.Agents, 0)
+	if err != nil {
+		return nil, times, err
+	}
+	defer system.stop()
+	bare, err := newBare(ctx, l, s.Agents)
+	if err != nil {
+		return nil, times, err
+	}
+	defer bare.close()
+	if runs, err = s.throughput(ctx, system, bare); err != nil {
+		return nil, times, err
+	}
+	times, err = s.latency(ctx, system, bare)
+	return runs, times, err
 }
 
 // throughput alternates between the floor and the system.
@@ -143,16 +152,22 @@ func (s Small) latency(ctx context.Context, system *system, bare *bare) (l laten
 		}
 		l.idle = append(l.idle, time.Since(begun))
 	}
-	if s.Beside == 0 {
-		return l, nil
-	}
-	l.beside, err = s.besideBig(ctx, system)
-	return l, err
+	return l, nil
 }
 
 // besideBig takes the times of tasks that began while a big task ran. They
 // count too if the big one ended first: else the slowest would be left out.
-func (s Small) besideBig(ctx context.Context, system *system) (times []time.Duration, err error) {
+func (s Small) besideBig(ctx context.Context, l *lab) (times []time.Duration, err error) {
+	if s.Beside == 0 {
+		return nil, nil
+	}
+	system, err := startSystem(ctx, l, max(s.Agents, s.Beside), 0)
+	if err != nil {
+		return nil, err
+	}
+	defer system.stop()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	submission := manyHosts(s.Beside)
 	for len(times) < s.Samples {
 		id, err := system.wire.submit(submission, "")
@@ -163,7 +178,7 @@ func (s Small) besideBig(ctx context.Context, system *system) (times []time.Dura
 		for running := true; running; {
 			begun := time.Now()
 			if err := s.one(ctx, system, system.wire, len(times)); err != nil {
-				return nil, fmt.Errorf("beside a big task: %w", err)
+				return nil, err
 			}
 			times = append(times, time.Since(begun))
 			select {
