@@ -108,7 +108,7 @@ func TestFrozenAgentDoesNotRunWhatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	h, s := newHost(t), newSleeper(t)
 	h.start("")
-	h.child.Signal(syscall.SIGSTOP)
+	h.child.Freeze(t)
 	c := s.command("given-up", agentproto.ActionStart, 1)
 	c.AcceptBefore = time.Now().Add(time.Second)
 	data, err := agentproto.Encode(c)

@@ -2,8 +2,10 @@ package testenv
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -156,6 +158,36 @@ func (c *Child) Kill() {
 
 // Signal sends a signal; a process that is gone takes none.
 func (c *Child) Signal(s syscall.Signal) { _ = c.cmd.Process.Signal(s) }
+
+// Freeze stops the process where it is and waits until it has: kill returns
+// before the threads take notice. SIGCONT thaws it.
+func (c *Child) Freeze(tb testing.TB) {
+	tb.Helper()
+	c.Signal(syscall.SIGSTOP)
+	Eventually(tb, freezeTimeout, func() bool { return stopped(tb, c.PID()) }, c.cmd.Path+" is stopped")
+}
+
+const freezeTimeout = 10 * time.Second
+
+// stopped reports whether every thread of a process is, by Linux's books.
+func stopped(tb testing.TB, pid int) bool {
+	tb.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		tb.Fatalf("no threads of process %d: it has ended, or this is not Linux", pid)
+	}
+	for _, thread := range threads {
+		stat, err := os.ReadFile(thread)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // it ended meanwhile
+		}
+		// The state follows the name, which may have any character in it.
+		if end := bytes.LastIndexByte(stat, ')'); err != nil || !bytes.HasPrefix(stat[end+1:], []byte(" T")) {
+			return false
+		}
+	}
+	return true
+}
 
 // Done is closed when the process has ended.
 func (c *Child) Done() <-chan struct{} { return c.done }

@@ -68,7 +68,7 @@ func TestFrozenAgentDoesNotDoWhatWasGivenUp(t *testing.T) {
 	f.worker("")
 	f.waitKnown(c, 2)
 	frozen, awake := f.agents[0], f.agents[1]
-	frozen.child.Signal(syscall.SIGSTOP)
+	frozen.child.Freeze(t)
 	all := []proc{f.procs.new(frozen.host(), "frozen"), f.procs.new(awake.host(), "awake")}
 	id := c.submit(operation("start", all))
 	end := c.wait(id)
