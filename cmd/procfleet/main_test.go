@@ -353,3 +353,24 @@ func TestAMisspeltVariableIsNamed(t *testing.T) {
 		}
 	}
 }
+
+func TestACommandThatAsksAgainSaysSoOnce(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked++; asked <= 3 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, `{"error":{"code":"unavailable","message":"the server is starting"}}`)
+			return
+		}
+		_, _ = io.WriteString(w, `{"id":"GSETASK:1:2"}`)
+	}))
+	t.Cleanup(server.Close)
+	code, stdout, stderr := call(t, "op", "status", "--host=0:10.0.0.1", "-f", "testdata/spec.yaml", "--server", server.URL)
+	if code != 0 || !strings.Contains(stdout, "GSETASK:1:2") || strings.Contains(stdout, "starting") {
+		t.Errorf("exit %d, %s", code, stdout)
+	}
+	if !strings.Contains(stderr, "the server is starting; asking again for up to 2s\n") || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("said %q", stderr)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/procfleet/procfleet/client"
@@ -35,8 +36,10 @@ func (s *serverFlags) hint() string {
 	return " --server " + s.url
 }
 
-// client returns a client for questions.
-func (s *serverFlags) client() (*client.Client, error) { return s.connect(askPatience, nil) }
+// client returns a client for a command's questions.
+func (s *serverFlags) client(cmd *cobra.Command) (*client.Client, error) {
+	return s.connect(askPatience, troubles(cmd, askPatience))
+}
 
 // watcher returns a client for watching; trouble is told of every outage.
 func (s *serverFlags) watcher(trouble func(error)) (*client.Client, error) {

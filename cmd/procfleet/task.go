@@ -42,7 +42,7 @@ func newTaskGet(f *taskFlags) *cobra.Command {
 		Example: "  procfleet task get GSETASK:20260102030405:6789",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := f.server.client()
+			c, err := f.server.client(cmd)
 			if err != nil {
 				return err
 			}
@@ -66,7 +66,7 @@ func newTaskList(f *taskFlags) *cobra.Command {
 		Example: "  procfleet task list --limit 20",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := f.server.client()
+			c, err := f.server.client(cmd)
 			if err != nil {
 				return err
 			}
@@ -133,7 +133,7 @@ func newTaskResults(f *taskFlags) *cobra.Command {
 // results shows the results that a query asks for: one page, or all if it
 // has no size.
 func (f *taskFlags) results(cmd *cobra.Command, id procfleet.TaskID, query client.Query) error {
-	c, err := f.server.client()
+	c, err := f.server.client(cmd)
 	if err != nil {
 		return err
 	}

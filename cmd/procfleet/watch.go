@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -33,7 +34,7 @@ leaves the task alone. The exit code is 0 when every host did what was asked, an
 }
 
 func (f *taskFlags) watch(cmd *cobra.Command, id procfleet.TaskID) error {
-	c, err := f.server.client()
+	c, err := f.server.client(cmd)
 	if err != nil {
 		return err
 	}
@@ -51,7 +52,7 @@ func (f *taskFlags) watch(cmd *cobra.Command, id procfleet.TaskID) error {
 func (f *taskFlags) watchJSON(cmd *cobra.Command, id procfleet.TaskID) error {
 	lines := json.NewEncoder(cmd.OutOrStdout())
 	show := func(t client.Task) error { return lines.Encode(t) }
-	task, err := f.server.watch(cmd.Context(), id, show, troubles(cmd.ErrOrStderr()))
+	task, err := f.server.watch(cmd.Context(), id, show, troubles(cmd, watchPatience))
 	if err != nil {
 		return err
 	}
@@ -63,7 +64,7 @@ func (s *serverFlags) showProgress(cmd *cobra.Command, id procfleet.TaskID, out 
 	progress := newProgress(out)
 	defer progress.end()
 	show := func(t client.Task) error { progress.show(t); return nil }
-	tell := troubles(cmd.ErrOrStderr())
+	tell := troubles(cmd, watchPatience)
 	return s.watch(cmd.Context(), id, show, func(err error) { progress.end(); tell(err) })
 }
 
@@ -86,12 +87,12 @@ func (s *serverFlags) watch(ctx context.Context, id procfleet.TaskID, show func(
 }
 
 // troubles returns what tells a user why nothing happens for a while.
-func troubles(out io.Writer) func(error) {
+func troubles(cmd *cobra.Command, patience time.Duration) func(error) {
 	return func(err error) {
 		if !errors.Is(err, client.ErrNoEvents) {
-			err = fmt.Errorf("%w; asking again for up to %v", err, watchPatience)
+			err = fmt.Errorf("%w; asking again for up to %v", err, patience)
 		}
-		fmt.Fprintln(out, err)
+		fmt.Fprintln(cmd.ErrOrStderr(), err)
 	}
 }
 
