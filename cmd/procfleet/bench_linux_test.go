@@ -16,7 +16,7 @@ import (
 // TestBenchmarksMeasure runs each benchmark with next to nothing to do, its
 // roles and agents processes of their own on a real NATS and Redis. What was
 // measured is not judged, but must have been measured.
-func TestBenchmarksMeasure(t *testing.T) {
+func TestBenchmarksMeasure(t *testing.T) { //nolint:tparallel // the benchmarks share NATS and Redis
 	t.Parallel()
 	redis, env := redistest.Start(t), testenv.StartNATS(t)
 	program := testenv.BuildBinary(t, "./cmd/procfleet")

@@ -167,7 +167,8 @@ func TestReadinessFollowsNATS(t *testing.T) {
 	urls := []string{}
 	common := []string{"--nats", "nats://" + nats}
 	for _, words := range [][]string{
-		{"worker", "--redis", "redis://" + redis.Addr + "/0"}, {"agent", "--ip", "10.0.0.1", "--data", t.TempDir()},
+		{"worker", "--redis", "redis://" + redis.Addr + "/0"},
+		{"agent", "--ip", "10.0.0.1", "--data", t.TempDir()},
 		{"dispatcher", "--http", "127.0.0.1:0", "--redis", "redis://" + redis.Addr + "/0"},
 	} {
 		address := freeAddress(t)

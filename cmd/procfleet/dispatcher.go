@@ -32,7 +32,7 @@ func newDispatcher() *cobra.Command {
 		Args:    usageArgs(cobra.NoArgs),
 	}
 	flags := cmd.Flags()
-	f.doorFlags.register(flags)
+	f.register(flags)
 	natsFlag(flags, &f.nats)
 	redisFlag(flags, &f.redis)
 	f.registerRest(flags)

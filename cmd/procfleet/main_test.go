@@ -309,7 +309,8 @@ func TestTheCheckTakesWhatTheDocumentationHas(t *testing.T) {
 		{"--redis", "redis://host:6379?cluster=true&addr=host2:6379"},
 		{"--http", "127.0.0.1:0", "--status-http", "127.0.0.1:0"},
 		{"--http", "127.0.0.1:8080", "--status-http", "127.0.0.2:8080"},
-		{"--otlp", "http://127.0.0.1:4318"}, {"--nats", "127.0.0.1"},
+		{"--otlp", "http://127.0.0.1:4318"},
+		{"--nats", "127.0.0.1"},
 	} {
 		if code, said := checkConfig(t, append([]string{"dispatcher"}, args...)...); code != 0 {
 			t.Errorf("%v: exit %d: %s", args, code, said)

@@ -95,7 +95,7 @@ func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener net.
 	}
 	ready := func(ctx context.Context) error { return f.ready(ctx, back, w, started) }
 	p.ReadyWhen(ready)
-	cfg := f.doorFlags.config()
+	cfg := f.config()
 	cfg.Listener, cfg.Hints, cfg.Submissions, cfg.Timeouts.Drain = listener, back.bus, back.bus, f.drain
 	cfg.Log, cfg.Meter, cfg.Metrics = p.Log, p.Metrics.Meter("dispatcher"), p.Metrics.Handler()
 	cfg.Tracer = with.Tracer("dispatcher")

@@ -41,7 +41,7 @@ func newWorker() *cobra.Command {
 	redisFlag(flags, &f.redis)
 	f.registerRest(flags)
 	f.traces.register(flags)
-	f.loadFlags.register(flags)
+	f.register(flags)
 	drainFlag(flags, &f.drain, worker.Config{}.WithDefaults().Timing.Drain, "deliveries")
 	return daemon.Command(cmd, &f.Flags, daemon.Role{
 		Version: version,

@@ -8,30 +8,30 @@ import (
 	"fmt"
 )
 
-// Field is what is wrong with one field of a Config.
-type Field struct {
+// FieldError is what is wrong with one field of a Config.
+type FieldError struct {
 	Name    string // path in the Config, for example "Limits.Items"
 	Problem error  // begins with the value or a verb, for example "must be at least 1"
 }
 
-// Fieldf returns a [Field] with a formatted problem.
+// Fieldf returns a [FieldError] with a formatted problem.
 func Fieldf(name, format string, args ...any) error {
-	return &Field{Name: name, Problem: fmt.Errorf(format, args...)}
+	return &FieldError{Name: name, Problem: fmt.Errorf(format, args...)}
 }
 
-func (f *Field) Error() string { return "Config." + f.Name + ": " + f.Problem.Error() }
+func (f *FieldError) Error() string { return "Config." + f.Name + ": " + f.Problem.Error() }
 
-func (f *Field) Unwrap() error { return f.Problem }
+func (f *FieldError) Unwrap() error { return f.Problem }
 
 // Fields splits what [errors.Join] has joined into its fields and the rest.
-func Fields(err error) (fields []*Field, rest []error) {
+func Fields(err error) (fields []*FieldError, rest []error) {
 	if err == nil {
 		return nil, nil
 	}
-	if f, ok := err.(*Field); ok { //nolint:errorlint // what wraps a field says more than the field
-		return []*Field{f}, nil
+	if f, ok := err.(*FieldError); ok { //nolint:errorlint // what wraps a field says more than the field
+		return []*FieldError{f}, nil
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // as above
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, each := range joined.Unwrap() {
 			f, r := Fields(each)
 			fields, rest = append(fields, f...), append(rest, r...)

@@ -17,7 +17,7 @@ func TestFieldsAreFoundInWhateverJoinsAndWrapsThem(t *testing.T) {
 	if len(fields) != 2 || fields[0].Name != "Limits.Items" || fields[1].Name != "Addr" {
 		t.Errorf("fields %v", fields)
 	}
-	if len(rest) != 1 || rest[0] != other {
+	if len(rest) != 1 || !errors.Is(rest[0], other) {
 		t.Errorf("rest %v", rest)
 	}
 	if text := fields[0].Error(); text != "Config.Limits.Items: is 0" {

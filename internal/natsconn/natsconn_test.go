@@ -126,7 +126,7 @@ func TestAServerThatRefusesIsTriedAgainAndAwaySaysWhy(t *testing.T) {
 }
 
 func refuse(conn net.Conn) {
-	defer conn.Close()
+	defer func() { _ = conn.Close() }() // it has said what it had to say
 	_, _ = conn.Write([]byte(`INFO {"server_id":"x","version":"2.11.0","auth_required":true,"max_payload":1048576}` + "\r\n"))
 	_, _ = bufio.NewReader(conn).ReadString('\n') // CONNECT, whatever it says
 	_, _ = conn.Write([]byte("-ERR 'Authorization Violation'\r\n"))

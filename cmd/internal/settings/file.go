@@ -129,8 +129,7 @@ var (
 )
 
 func (s *Settings) refuseFile(path string, err error) {
-	var broken *os.PathError
-	if errors.As(err, &broken) {
+	if _, broken := errors.AsType[*os.PathError](err); broken {
 		s.Wrong(Flag, "%s", err)
 		return
 	}
