@@ -1,11 +1,11 @@
 package daemon
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 )
@@ -27,29 +27,50 @@ func (p *Process) Meanwhile(listener *net.TCPListener) (handOver func()) {
 	mux.HandleFunc("/", notYet)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, ReadTimeout: meanwhileRead}
 	server.SetKeepAlivesEnabled(false) // the next request is for the role
+	// Whoever is connected is answered first: Shutdown would drop requests that
+	// are just being read.
+	var connections sync.WaitGroup
+	server.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			connections.Add(1)
+		case http.StateClosed:
+			connections.Done()
+		default:
+		}
+	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if err := server.Serve(lent{listener}); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(lent{listener}); !errors.Is(err, net.ErrClosed) {
 			p.Log.WithError(err).Error("nobody is answered before the role is ready")
 		}
 	}()
 	return sync.OnceFunc(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
-		defer cancel()
-		if err := server.Shutdown(ctx); err != nil {
-			_ = server.Close() // whoever still sends is slow, and can ask again
-		}
+		_ = listener.SetDeadline(time.Unix(1, 0)) // as below: fails only if it is closed
 		<-ended
-		_ = listener.SetDeadline(time.Time{}) // fails only if it is closed
+		late := time.AfterFunc(stopTimeout, func() { _ = server.Close() }) // whoever still sends is slow, and can ask again
+		connections.Wait()
+		late.Stop()
+		_ = listener.SetDeadline(time.Time{})
 	})
 }
 
-// lent is a listener that a server gives back when it closes it.
+// lent is a listener that outlives its server, which ends when a deadline is
+// set.
 type lent struct{ *net.TCPListener }
 
-// Close makes Accept return.
-func (l lent) Close() error { return l.SetDeadline(time.Unix(1, 0)) }
+// Accept implements [net.Listener].
+func (l lent) Accept() (net.Conn, error) {
+	conn, err := l.TCPListener.Accept()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, net.ErrClosed // a server would try again after a timeout
+	}
+	return conn, err
+}
+
+// Close leaves the listener open.
+func (l lent) Close() error { return nil }
 
 // notYet is the native API's answer that something is away.
 func notYet(w http.ResponseWriter, r *http.Request) {

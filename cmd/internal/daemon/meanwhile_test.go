@@ -1,0 +1,96 @@
+package daemon
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus/hooks/test"
+)
+
+// TestNobodyIsDroppedWhenARoleTakesItsAddressOver hands a listener over while
+// several callers ask all the time, each time with a new connection.
+func TestNobodyIsDroppedWhenARoleTakesItsAddressOver(t *testing.T) {
+	t.Parallel()
+	log, hook := test.NewNullLogger()
+	p := &Process{Log: log}
+	listener, err := Listen(t.Context(), "--http", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }() // nothing depends on it
+	ctx, stop := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	asked := make(chan struct{})
+	for range 4 {
+		callers.Go(func() {
+			client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+			for ctx.Err() == nil {
+				resp, err := client.Get("http://" + listener.Addr().String() + "/healthz")
+				if err != nil {
+					t.Errorf("not answered: %v", err)
+					return
+				}
+				_ = resp.Body.Close() // only that it came counts
+				select {
+				case asked <- struct{}{}:
+				case <-ctx.Done():
+				}
+			}
+		})
+	}
+	for range 50 {
+		handOver := p.Meanwhile(listener)
+		for range 10 {
+			select {
+			case <-asked:
+			case <-time.After(10 * time.Second):
+				t.Fatal("nobody is answered")
+			}
+		}
+		ended := make(chan struct{})
+		go func() { handOver(); close(ended) }()
+		for over := false; !over; {
+			select {
+			case <-asked: // they go on while it is handed over
+			case <-ended:
+				over = true
+			}
+		}
+	}
+	last := p.Meanwhile(listener)
+	stop()
+	callers.Wait()
+	last()
+	if lines := hook.AllEntries(); len(lines) > 0 {
+		t.Errorf("logged %v", lines)
+	}
+}
+
+// TestACallerWhoSendsNothingDoesNotHoldUpTheRole: browsers connect in advance.
+func TestACallerWhoSendsNothingDoesNotHoldUpTheRole(t *testing.T) {
+	t.Parallel()
+	log, _ := test.NewNullLogger()
+	p := &Process{Log: log}
+	listener, err := Listen(t.Context(), "--http", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }() // nothing depends on it
+	handOver := p.Meanwhile(listener)
+	idle, err := new(net.Dialer).DialContext(t.Context(), "tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = idle.Close() }() // nothing depends on it
+	ended := make(chan struct{})
+	go func() { handOver(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the role waits for a caller who sends nothing")
+	}
+}
