@@ -62,6 +62,9 @@ func New(cfg Config, store Store, queue Queue) (*Dispatcher, error) {
 	d := &Dispatcher{cfg: cfg, log: logger, handler: a.handler(dialect.All()), watches: a.watches}
 	if cfg.Submissions != nil {
 		d.intake = newIntake(a, store, dialect.All())
+		if err := d.intake.depth.register(cfg.Meter); err != nil {
+			return nil, err
+		}
 	}
 	return d, nil
 }

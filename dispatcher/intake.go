@@ -36,6 +36,7 @@ type intake struct {
 	// off once; it doubles with each delivery.
 	again time.Duration
 	said  oncePerSecond
+	depth submitDepth
 }
 
 // entrance is a call through which operations are accepted.
@@ -81,6 +82,7 @@ func (in *intake) run(ctx context.Context) {
 	work, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
 	var taken sync.WaitGroup
+	taken.Go(func() { in.depth.watch(ctx, in.bus) })
 	in.pullAll(ctx, func(s *bus.Submission, leave func()) {
 		taken.Go(func() {
 			defer leave()

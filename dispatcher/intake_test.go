@@ -17,6 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
@@ -405,6 +407,43 @@ func TestAFailedMessageThatIsTooBigToKeepIsKeptCut(t *testing.T) {
 			p.drained()
 		})
 	}
+}
+
+func TestTheDepthOfTheSubmissionsIsMeasured(t *testing.T) {
+	t.Parallel()
+	store := &absent{Store: openStore(t)}
+	cfg := testConfig(t)
+	cfg.Timeouts.Hold = time.Nanosecond // put off ones wait as well
+	reader := sdkmetric.NewManualReader()
+	cfg.Meter = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("dispatcher")
+	p := produce(t, cfg)
+	in := p.intake(cfg, store)
+	p.run(in)
+	for range 3 {
+		p.publish(nativeBody("0:10.0.0.1"))
+	}
+	p.publish("not JSON")
+	p.failed(1)
+	testenv.Eventually(t, patience, func() bool {
+		in.depth.look(t.Context(), p.Bus)
+		return gauge(t, reader, "procfleet_dispatcher_submit_waiting_messages") == 3 && gauge(t, reader, "procfleet_dispatcher_submit_failed_messages") == 1
+	}, "three submissions wait and one failed")
+}
+
+func gauge(t *testing.T, reader *sdkmetric.ManualReader, name string) int64 {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if points, ok := m.Data.(metricdata.Gauge[int64]); ok && m.Name == name && len(points.DataPoints) == 1 {
+				return points.DataPoints[0].Value
+			}
+		}
+	}
+	return -1
 }
 
 func TestOldFailedMessagesGiveWayToNewOnes(t *testing.T) {

@@ -112,6 +112,19 @@ func (s *Submissions) Fetch(n int, wait time.Duration, handle func(*Submission))
 	return nil
 }
 
+// SubmissionCounts returns how many submissions are neither accepted nor
+// failed, and how many failed ones are kept.
+func (b *Bus) SubmissionCounts(ctx context.Context) (waiting, failed uint64, err error) {
+	for name, count := range map[string]*uint64{StreamSubmit: &waiting, StreamSubmitFailed: &failed} {
+		stream, err := b.js.Stream(ctx, name)
+		if err != nil {
+			return 0, 0, publishError("look into "+name, err)
+		}
+		*count = stream.CachedInfo().State.Msgs
+	}
+	return waiting, failed, nil
+}
+
 // Reply sends what became of a submission to the subject that its producer
 // named, which the caller has checked with [CheckReplySubject]. It is on its
 // way before anything that is sent on this bus later.
