@@ -66,6 +66,7 @@ const (
 	PointStored    = "dispatcher.stored"    // the task is stored, nothing queued
 	PointPublished = "dispatcher.published" // every chunk is queued, nothing noted
 	PointSubmitted = "dispatcher.submitted" // a published submission is accepted, not acknowledged
+	PointKept      = "dispatcher.kept"      // a published submission is kept as failed, not acknowledged
 )
 
 // Limits bound what one request may cost.

@@ -229,6 +229,7 @@ func (e *delivery) fail(ctx context.Context, code string, f *dialect.Error) outc
 		}
 		return e.putOff()
 	}
+	e.in.api.cfg.Reached(PointKept)
 	e.log.WithFields(logrus.Fields{"code": code, "error": f.Error()}).Info("submission failed")
 	e.end(ctx, e.entrance.dialect.Fail(f, e.id), f.Task)
 	return outcomeFailed

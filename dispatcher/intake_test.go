@@ -465,6 +465,77 @@ func TestOldFailedMessagesGiveWayToNewOnes(t *testing.T) {
 	}
 }
 
+func TestABrokenBodyFailsInTheWordsOfItsDialect(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	p := produce(t, testConfig(t), store)
+	n := uint64(0)
+	for call, good := range callBodies {
+		for _, body := range []string{good[:len(good)-1], "[" + good + "]", good + "{}", "\xff" + good, "null"} {
+			n++
+			reply := p.ask(body, "Procfleet-Dialect", call)
+			failed := p.failed(n)
+			if failed.Header.Get("Procfleet-Error-Code") != "invalid_request" || string(failed.Data) != body || !json.Valid(reply.Data) || reply.Header.Get("Procfleet-Task") != "" {
+				t.Errorf("%s %.40q: kept as %v, replied %v %s", call, body, failed.Header, reply.Header, reply.Data)
+			}
+		}
+	}
+	p.drained()
+	if n := taskCount(t, store); n != 0 {
+		t.Errorf("%d tasks were made", n)
+	}
+}
+
+func TestAFailedMessageIsKeptOnceIfTheDispatcherDiesBeforeItIsAcknowledged(t *testing.T) {
+	t.Parallel()
+	p := produce(t, testConfig(t))
+	var broke atomic.Int32
+	cfg := testConfig(t)
+	cfg.Reached = func(point string) {
+		if point == PointKept && broke.Add(1) <= 3 {
+			panic("kept, and not acknowledged")
+		}
+	}
+	p.dispatcher(cfg, openStore(t))
+	p.publish("not JSON")
+	p.drained()
+	if n := p.messages(bus.StreamSubmitFailed); n != 1 || broke.Load() != 4 {
+		t.Errorf("kept %d times in %d deliveries, want once in 4", n, broke.Load())
+	}
+}
+
+func TestAnOperationThatIsPublishedAgainIsOneTask(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	p := produce(t, testConfig(t), store, store)
+	for range 5 { // the stream drops them
+		p.publish(nativeBody("0:10.0.0.1"), "Nats-Msg-Id", "mine", "Procfleet-Reply-To", "answers.mine")
+	}
+	first := p.reply().Header.Get("Procfleet-Task")
+	for range 5 { // the task store knows them
+		p.publish(nativeBody("0:10.0.0.2"), "Idempotency-Key", "mine", "Procfleet-Reply-To", "answers.mine")
+	}
+	second := p.reply().Header.Get("Procfleet-Task")
+	for range 4 {
+		if again := p.reply().Header.Get("Procfleet-Task"); again != second || again == first {
+			t.Errorf("the answers name %s and %s, before them was %s", second, again, first)
+		}
+	}
+	p.drained()
+	if n := taskCount(t, store); n != 2 {
+		t.Errorf("%d tasks, want 2", n)
+	}
+}
+
+func TestAMessageWhoseProducerHasGoneIsAccepted(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	p := produce(t, testConfig(t), store)
+	p.publish(nativeBody("0:10.0.0.1"), "Procfleet-Reply-To", "_INBOX.gone.1")
+	p.drained()
+	onlyTask(t, store, procfleet.TaskAccepted)
+}
+
 func TestRepliesReachNothingOfOurs(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
