@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 
 // host is one agent program with a broker of its own.
 type host struct {
-	t       *testing.T
+	t       testing.TB
 	nats    *testenv.NATS
 	results jetstream.Consumer
 	program string
@@ -43,22 +43,22 @@ const hostName = "0:10.0.0.1"
 
 var subject = agentproto.AgentSubject(0, netip.MustParseAddr("10.0.0.1"))
 
-func newHost(t *testing.T) *host {
-	t.Helper()
-	h := &host{t: t, nats: testenv.StartNATS(t), program: testenv.BuildBinary(t, "./cmd/procfleet-agent"), data: t.TempDir()}
-	stream, err := h.nats.JS.Stream(t.Context(), bus.StreamResults)
+func newHost(tb testing.TB) *host {
+	tb.Helper()
+	h := &host{t: tb, nats: testenv.StartNATS(tb), program: testenv.BuildBinary(tb, "./cmd/procfleet-agent"), data: tb.TempDir()}
+	stream, err := h.nats.JS.Stream(tb.Context(), bus.StreamResults)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	for info := range stream.ListConsumers(t.Context()).Info() {
+	for info := range stream.ListConsumers(tb.Context()).Info() {
 		if info.Config.FilterSubject == agentproto.ResultsOfLane("s") {
-			if h.results, err = stream.Consumer(t.Context(), info.Name); err != nil {
-				t.Fatal(err)
+			if h.results, err = stream.Consumer(tb.Context(), info.Name); err != nil {
+				tb.Fatal(err)
 			}
 		}
 	}
 	if h.results == nil {
-		t.Fatal("no consumer of results")
+		tb.Fatal("no consumer of results")
 	}
 	return h
 }
@@ -143,27 +143,27 @@ func (h *host) published(wait time.Duration) []agentproto.Result {
 
 // sleeper is a daemon whose start leaves one line per run in a file.
 type sleeper struct {
-	t    *testing.T
+	t    testing.TB
 	runs string
 	pid  string
 	spec agentproto.Spec
 }
 
-func newSleeper(t *testing.T) *sleeper {
-	t.Helper()
+func newSleeper(tb testing.TB) *sleeper {
+	tb.Helper()
 	me, err := user.Current()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	dir := t.TempDir()
-	s := &sleeper{t: t, runs: filepath.Join(dir, "runs"), pid: filepath.Join(dir, "sleeper.pid")}
+	dir := tb.TempDir()
+	s := &sleeper{t: tb, runs: filepath.Join(dir, "runs"), pid: filepath.Join(dir, "sleeper.pid")}
 	s.spec = agentproto.Spec{
 		Key: dir, ProcName: "sleep", SetupPath: dir, PidPath: s.pid, Account: me.Username, NoProfile: true, Type: "resident",
 		StartCmd:    fmt.Sprintf("echo run >> %s; setsid sleep 600 >/dev/null 2>&1 </dev/null & echo $! > %s", s.runs, s.pid),
 		OpTimeoutMS: 10_000, StartCheckBeginMS: 300, StartCheckEndMS: 300, StopCheckMS: 2_000, StartRetries: 2, StartIntervalMS: 1_000,
 		Instances: 1,
 	}
-	t.Cleanup(s.kill)
+	tb.Cleanup(s.kill)
 	return s
 }
 
