@@ -28,6 +28,8 @@ type Error struct {
 	// RetryAfter is when the server wants to be asked again; zero if it did
 	// not say.
 	RetryAfter time.Duration
+	// foreign is set if something else than procfleet answered.
+	foreign bool
 }
 
 func (e *Error) Error() string {
@@ -50,7 +52,7 @@ func (e *Error) Retryable() bool {
 
 // The kinds of [Error] that callers tell apart with [errors.Is].
 var (
-	ErrNotFound    = errors.New("no such task") // 404
+	ErrNotFound    = errors.New("no such task") // 404 of procfleet itself
 	ErrInvalid     = errors.New("invalid request")
 	ErrConflict    = errors.New("the idempotency key was used for another request")
 	ErrDenied      = errors.New("not allowed")
@@ -61,7 +63,7 @@ var (
 func (e *Error) Is(kind error) bool {
 	switch kind {
 	case ErrNotFound:
-		return e.Status == http.StatusNotFound
+		return e.Status == http.StatusNotFound && !e.foreign // which knows nothing of tasks
 	case ErrInvalid:
 		return e.Status == http.StatusBadRequest || e.Status == http.StatusRequestEntityTooLarge
 	case ErrConflict:
@@ -70,6 +72,8 @@ func (e *Error) Is(kind error) bool {
 		return e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden
 	case ErrUnavailable:
 		return e.Retryable()
+	case ErrBadAnswer:
+		return e.foreign && !e.Retryable() // a proxy says those for a server that is away
 	}
 	return false
 }
@@ -149,8 +153,8 @@ func retryable(err error) bool {
 	return errors.Is(err, ErrUnreachable)
 }
 
-// refusal turns an answer that is not a success into an Error.
-func refusal(resp *http.Response, body []byte) *Error {
+// refusal turns a server's answer that is not a success into an Error.
+func refusal(server string, resp *http.Response, body []byte) *Error {
 	e := &Error{
 		Status: resp.StatusCode, RequestID: resp.Header.Get("X-Bkapi-Request-Id"),
 		RetryAfter: retryAfter(resp.Header.Get("Retry-After")),
@@ -164,7 +168,8 @@ func refusal(resp *http.Response, body []byte) *Error {
 		} `json:"error"`
 	}
 	if err := json.Unmarshal(body, &answer); err != nil || answer.Error.Message == "" {
-		e.Message = strings.TrimSpace(fmt.Sprintf("the server answered %d %s %s", resp.StatusCode, http.StatusText(resp.StatusCode), excerpt(body)))
+		e.foreign = true
+		e.Message = strings.TrimSpace(fmt.Sprintf("%s answered %d %s %s", server, resp.StatusCode, http.StatusText(resp.StatusCode), excerpt(body)))
 		return e
 	}
 	e.Code, e.Message, e.Field, e.Task = answer.Error.Code, answer.Error.Message, answer.Error.Field, answer.Error.Task

@@ -11,7 +11,8 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// Task is where a task stands. Its JSON is the API's.
+// Task is where a task stands. Its JSON is the API's, except that
+// finished_at is left out, and not null, while the task is open.
 type Task struct {
 	ID    procfleet.TaskID    `json:"id"`
 	State procfleet.TaskState `json:"state"`
@@ -27,9 +28,9 @@ type Task struct {
 	ExpiresAt  time.Time `json:"expires_at"` // when the server forgets the task
 
 	RejectReason string `json:"reject_reason,omitempty"`
-	Dialect      string `json:"dialect,omitempty"` // the call that made the task
-	Application  string `json:"application,omitempty"`
-	Business     string `json:"business,omitempty"`
+	Dialect      string `json:"dialect"` // the call that made the task
+	Application  string `json:"application"`
+	Business     string `json:"business"`
 	Callback     string `json:"callback,omitempty"`
 }
 
@@ -102,14 +103,14 @@ type Page[T any] struct {
 	Next  string
 }
 
-// largestPage is the most that a server gives at a time.
-const largestPage = 1000
+// LargestPage is the most that a server gives at a time.
+const LargestPage = 1000
 
 // of returns the query of a path; cursor is what the list calls its cursor.
 func (q Query) of(cursor string) string {
 	size := q.PageSize
 	if size == 0 {
-		size = largestPage
+		size = LargestPage
 	}
 	values := url.Values{"limit": {strconv.Itoa(size)}}
 	if q.State != "" {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/client"
@@ -201,6 +202,52 @@ func TestAForeignErrorIsShownInOneLine(t *testing.T) {
 		_, err := t.client(client.Config{}).Task(t.Context(), id)
 		if err == nil || !strings.Contains(err.Error(), "418") || strings.ContainsAny(err.Error(), "\n\x1b") || len(err.Error()) > 300 {
 			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestA404OfAnotherServerIsNoMissingTask(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *network) {
+		t.serve("proxy", http.NotFound)
+		t.serve("a", func(w http.ResponseWriter, _ *http.Request) {
+			answer(w, http.StatusNotFound, `{"error":{"code":"not_found","message":"there is no such task"}}`)
+		})
+		_, err := t.client(client.Config{URL: "http://proxy"}).Wait(t.Context(), id)
+		if errors.Is(err, client.ErrNotFound) || !errors.Is(err, client.ErrBadAnswer) || !strings.Contains(err.Error(), "http://proxy answered 404") {
+			t.Errorf("a proxy: %v", err)
+		}
+		if _, err := t.client(client.Config{}).Wait(t.Context(), id); !errors.Is(err, client.ErrNotFound) || errors.Is(err, client.ErrBadAnswer) {
+			t.Errorf("a dispatcher: %v", err)
+		}
+	})
+}
+
+func TestAnOutageNamesEveryServer(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *network) {
+		busy := `{"error":{"code":"unavailable","message":"the queue is full"}}`
+		t.serve("busy", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusServiceUnavailable, busy) })
+		_, err := t.client(client.Config{URL: "http://gone,http://busy,http://lost", Patience: -1}).Task(t.Context(), id)
+		for _, want := range []string{"http://gone", "the queue is full", "http://lost"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v does not name %s", err, want)
+			}
+		}
+		if !errors.Is(err, client.ErrUnavailable) || !errors.Is(err, client.ErrUnreachable) {
+			t.Errorf("%v is not of both kinds", err)
+		}
+	})
+}
+
+func TestHTTPSToAServerWithoutTLSIsNotTriedAgain(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *network) {
+		t.serve("a", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "{}") })
+		begun := time.Now()
+		_, err := t.client(client.Config{URL: "https://a", Patience: time.Minute}).Task(t.Context(), id)
+		if took := time.Since(begun); took != 0 || !errors.Is(err, http.ErrSchemeMismatch) {
+			t.Errorf("after %v: %v", took, err)
 		}
 	})
 }

@@ -48,16 +48,23 @@ func (c *Client) persist(ctx context.Context, try func(server string) error) err
 }
 
 // round tries each server once, beginning with the one that answered last.
-func (c *Client) round(try func(server string) error) (err error) {
+// What it returns when none does it says of each.
+func (c *Client) round(try func(server string) error) error {
+	var failures error
 	for range c.servers {
 		n := c.current.Load()
-		err = try(c.servers[n])
-		if err == nil || !retryable(err) {
+		err := try(c.servers[n])
+		switch {
+		case err == nil || !retryable(err):
 			return err
+		case failures == nil:
+			failures = err
+		default:
+			failures = fmt.Errorf("%w; %w", failures, err)
 		}
 		c.moveOn(n)
 	}
-	return err
+	return failures
 }
 
 // moveOn makes the server after the n-th the one that is asked first, unless
@@ -139,7 +146,7 @@ func (c *Client) attempt(ctx context.Context, server string, r request, into any
 	case err != nil:
 		return noAnswer(ctx, bounded, server, err)
 	case resp.StatusCode/100 != 2:
-		return refusal(resp, data)
+		return refusal(server, resp, data)
 	case into == nil:
 		return nil
 	}
@@ -191,6 +198,7 @@ func noAnswer(ctx, bounded context.Context, server string, err error) error {
 	}
 	_, badCertificate := errors.AsType[*tls.CertificateVerificationError](err)
 	_, notTLS := errors.AsType[tls.RecordHeaderError](err)
+	notTLS = notTLS || errors.Is(err, http.ErrSchemeMismatch)
 	switch {
 	case errors.Is(err, errRedirected):
 		return fmt.Errorf("%s: %w", server, err)

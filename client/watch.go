@@ -258,7 +258,7 @@ func (s *stream) open(ctx, bounded context.Context, w *watch, server string) err
 	default:
 		// Nothing is lost by what cannot be read: the status says it.
 		data, _ := io.ReadAll(io.LimitReader(resp.Body, maxEvent))
-		err = refusal(resp, data)
+		err = refusal(server, resp, data)
 	}
 	return errors.Join(err, resp.Body.Close())
 }

@@ -339,7 +339,9 @@ func TestWatchGivesUpWhenPatienceEndsOrTheServerRefuses(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *network) {
 				if test.status != 0 {
-					t.serve("a", func(w http.ResponseWriter, _ *http.Request) { answer(w, test.status, "") })
+					t.serve("a", func(w http.ResponseWriter, _ *http.Request) {
+						answer(w, test.status, `{"error":{"code":"word","message":"no"}}`)
+					})
 				}
 				c := t.client(client.Config{Patience: time.Minute})
 				begun := time.Now()
