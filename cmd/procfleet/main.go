@@ -113,6 +113,17 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
+// exactly wants one argument that is not empty, as an unset variable of a
+// shell is.
+func exactly(name string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 || args[0] == "" {
+			return usageError("give one %s, got %q", name, args)
+		}
+		return nil
+	}
+}
+
 // nameACommand is what a command does that only has subcommands.
 func nameACommand(cmd *cobra.Command, _ []string) error {
 	if err := cmd.Help(); err != nil {

@@ -77,12 +77,17 @@ func TestWrongUsageEndsWith2AndPointsToHelp(t *testing.T) {
 		"unknown action":         {"op", "explode", host, "-f", "main.go"},
 		"op without a spec":      {"op", "start", host},
 		"a spec that is missing": {"op", "start", host, "-f", "nowhere.yaml"},
-		"op without hosts":       {"op", "start", "-f", "testdata/spec.yaml"},
-		"a bad host":             {"op", "start", "--host", "10.0.0.1", "-f", "testdata/spec.yaml"},
+		"op without hosts":       {"op", "status", "-f", "testdata/spec.yaml"},
+		"a bad host":             {"op", "status", "--host", "10.0.0.1", "-f", "testdata/spec.yaml"},
 		"a misspelt spec":        {"op", "start", host, "-f", "testdata/misspelt.yaml"},
 		"a bad server":           {"task", "list", "--server", "localhost"},
 		"a bad token":            {"task", "list", "--token", "a\nb"},
 		"a bad state":            {"task", "results", "x", "--state", "sad"},
+		"an unset variable":      {"task", "watch", ""},
+		"two tasks":              {"task", "get", "x", "y"},
+		"a page of nothing":      {"task", "list", "--limit", "0"},
+		"too large a page":       {"task", "list", "--limit", "1001"},
+		"less than no results":   {"task", "results", "x", "--limit", "-1"},
 		"off loopback":           {"up", "--http", "0.0.0.0:8080"},
 		"no host part":           {"up", "--http", ":8080"},
 		"NATS off loopback":      {"up", "--nats-listen", "0.0.0.0:4222"},
@@ -168,6 +173,18 @@ func TestHostsFileHasCommentsAndEachHostOnce(t *testing.T) {
 	}
 }
 
+func TestAWrongLineOfAHostsFileIsNamed(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "hosts.txt")
+	if err := os.WriteFile(path, []byte("# the fleet\n0:10.0.0.1\n10.0.0.2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, _, stderr := call(t, "op", "status", "-f", "testdata/spec.yaml", "--hosts-file", path)
+	if want := path + `:3: host "10.0.0.2"`; !strings.Contains(stderr, want) {
+		t.Errorf("%q does not name %s", stderr, want)
+	}
+}
+
 func TestProgressInAPipeIsPlainLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -190,6 +207,20 @@ func TestProgressOnATerminalIsABarThatRedrawsItself(t *testing.T) {
 	p.show(task("running", 10, 0, 5))
 	p.end()
 	if got := out.String(); !strings.HasPrefix(got, "\r[###############---------------] running 5/10") || !strings.HasSuffix(got, "\n") {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestAWatchThatShowedNothingLeavesNoEmptyLine(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	p := newProgress(&out)
+	p.terminal = true
+	p.end() // an outage before the first word of the server
+	p.show(task("running", 10, 0, 5))
+	p.end()
+	p.end()
+	if got := out.String(); !strings.HasPrefix(got, "\r[") || strings.Count(got, "\n") != 1 {
 		t.Errorf("got %q", got)
 	}
 }
@@ -240,7 +271,9 @@ func TestProgressFitsTheTerminal(t *testing.T) {
 	for width, want := range map[int]string{
 		79: "[###############---------------] running 5/10: 5 succeeded  1.0s",
 		40: "[###---] running 5/10: 5 succeeded  1.0s",
-		30: "running 5/10: 5 succeeded  1.0",
+		30: "running 5/10: 5 succeeded",
+		24: "running 5/10: 5 succeed…",
+		1:  "…",
 		0:  "",
 	} {
 		if got := fit(half, time.Second, width); got != want {

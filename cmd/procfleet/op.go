@@ -34,7 +34,7 @@ the keys of the native API's "process", in YAML or JSON. With --wait the command
 and ends with exit code 3 when some host failed.`,
 		Example: `  procfleet op start --host 0:10.0.0.1 --host 0:10.0.0.2 -f spec.yaml --wait
   procfleet op status --hosts-file hosts.txt -f spec.yaml --wait --json`,
-		Args: usageArgs(cobra.ExactArgs(1)),
+		Args: exactly("ACTION"),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, procfleet.Action(args[0])) },
 	}
 	flags := cmd.Flags()
@@ -115,21 +115,24 @@ func (f *opFlags) watch(cmd *cobra.Command, c *client.Client, id procfleet.TaskI
 // allHosts are those of --host and of --hosts-file, where '#' begins a
 // comment, each once.
 func (f *opFlags) allHosts(cmd *cobra.Command) ([]procfleet.Host, error) {
-	names := f.hosts
+	var named []procfleet.Host
+	for _, name := range f.hosts {
+		host, err := procfleet.ParseHost(name)
+		if err != nil {
+			return nil, usageError("--host: %w", err)
+		}
+		named = append(named, host)
+	}
 	if f.hostsFile != "" {
 		more, err := readHosts(cmd, f.hostsFile)
 		if err != nil {
 			return nil, usageError("--hosts-file: %w", err)
 		}
-		names = append(names, more...)
+		named = append(named, more...)
 	}
 	var hosts []procfleet.Host
-	seen := make(map[procfleet.Host]bool, len(names))
-	for _, name := range names {
-		host, err := procfleet.ParseHost(name)
-		if err != nil {
-			return nil, usageError("%w", err)
-		}
+	seen := make(map[procfleet.Host]bool, len(named))
+	for _, host := range named {
 		if !seen[host] {
 			seen[host] = true
 			hosts = append(hosts, host)
@@ -141,7 +144,7 @@ func (f *opFlags) allHosts(cmd *cobra.Command) ([]procfleet.Host, error) {
 	return hosts, nil
 }
 
-func readHosts(cmd *cobra.Command, path string) ([]string, error) {
+func readHosts(cmd *cobra.Command, path string) ([]procfleet.Host, error) {
 	in := cmd.InOrStdin()
 	if path != "-" {
 		file, err := os.Open(path)
@@ -151,11 +154,17 @@ func readHosts(cmd *cobra.Command, path string) ([]string, error) {
 		defer file.Close()
 		in = file
 	}
-	var hosts []string
+	var hosts []procfleet.Host
 	scanner := bufio.NewScanner(in)
-	for scanner.Scan() {
+	for number := 1; scanner.Scan(); number++ {
 		line, _, _ := strings.Cut(scanner.Text(), "#")
-		hosts = append(hosts, strings.Fields(line)...)
+		for name := range strings.FieldsSeq(line) {
+			host, err := procfleet.ParseHost(name)
+			if err != nil {
+				return nil, fmt.Errorf("%s:%d: %w", path, number, err)
+			}
+			hosts = append(hosts, host)
+		}
 	}
 	return hosts, scanner.Err()
 }

@@ -20,6 +20,7 @@ type progress struct {
 	terminal bool
 	width    func() int // of the terminal, in characters
 	begun    time.Time
+	open     bool   // a bar was drawn whose line goes on
 	last     string // what was shown
 	lastAt   time.Time
 }
@@ -47,6 +48,7 @@ func terminalWidth(out io.Writer) int {
 func (p *progress) show(t client.Task) {
 	if p.terminal {
 		// \x1b[K clears what a longer line before has left.
+		p.open = true
 		fmt.Fprintf(p.out, "\r%s\x1b[K", fit(t, time.Since(p.begun), p.width()-1))
 		return
 	}
@@ -60,20 +62,31 @@ func (p *progress) show(t client.Task) {
 
 // end leaves the last bar on its line.
 func (p *progress) end() {
-	if p.terminal {
+	if p.open {
+		p.open = false
 		fmt.Fprintln(p.out)
 	}
 }
 
 // fit is the line of a bar in at most width characters: a line that wraps
-// cannot be redrawn. The bar itself goes first.
+// cannot be redrawn. The bar itself goes first, then the time, and what is cut
+// off after that shows it, because the beginning of a number is another one.
 func fit(t client.Task, elapsed time.Duration, width int) string {
 	const longest, shortest = 30, 5
-	text := fmt.Sprintf("%s  %.1fs", countsText(t), elapsed.Seconds())
-	if room := min(longest, width-len(text)-len("[] ")); room >= shortest {
+	counts := countsText(t)
+	text := fmt.Sprintf("%s  %.1fs", counts, elapsed.Seconds())
+	room := min(longest, width-len(text)-len("[] "))
+	switch {
+	case room >= shortest:
 		return bar(t, room) + " " + text
+	case len(text) <= width:
+		return text
+	case len(counts) <= width:
+		return counts
+	case width < 1:
+		return ""
 	}
-	return text[:min(len(text), max(width, 0))]
+	return counts[:width-1] + "…"
 }
 
 func bar(t client.Task, width int) string {

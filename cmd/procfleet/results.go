@@ -35,11 +35,11 @@ func writeJSON(out io.Writer, v any) error {
 type (
 	taskList struct {
 		Tasks []client.Task `json:"tasks"`
-		Next  string        `json:"next,omitempty"`
+		Next  string        `json:"next"`
 	}
 	resultList struct {
 		Results []client.Result `json:"results"`
-		Next    string          `json:"next,omitempty"`
+		Next    string          `json:"next"`
 	}
 )
 
@@ -178,7 +178,19 @@ func failures(n int) string {
 
 func writeTask(out io.Writer, t client.Task) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "id\t%s\nactions\t%s\nstate\t%s\nitems\t%d\n", t.ID, actionsText(t), t.State, t.Items)
+	fmt.Fprintf(table, "id\t%s\nactions\t%s\n", t.ID, actionsText(t))
+	for _, line := range []struct{ name, text string }{
+		{"application", t.Application},
+		{"business", t.Business},
+		{"callback", t.Callback},
+		{"state", string(t.State)},
+		{"reason", t.RejectReason},
+	} {
+		if line.text != "" {
+			fmt.Fprintf(table, "%s\t%s\n", line.name, oneLine(line.text))
+		}
+	}
+	fmt.Fprintf(table, "items\t%d\n", t.Items)
 	for _, s := range procfleet.States() {
 		if n := t.Counts[s]; n > 0 {
 			fmt.Fprintf(table, "  %s\t%d\n", s, n)

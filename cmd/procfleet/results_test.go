@@ -74,3 +74,35 @@ func TestTaskResultsShowsAllOrSaysHowToGoOn(t *testing.T) {
 		t.Errorf("got\n%s\nwant the end\n%s", page, want)
 	}
 }
+
+func TestWhyATaskWasRejectedIsTold(t *testing.T) {
+	t.Parallel()
+	server := tasksOf(t, `{"id":"x","state":"rejected","reject_reason":"the queue\nis full","business":"2"}`)
+	_, stdout, _ := call(t, "task", "get", "x", "--server", server.URL)
+	for _, want := range []string{"reason    the queue is full\n", "business  2\n"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in\n%s", want, stdout)
+		}
+	}
+}
+
+func TestTheLastPageAsJSONHasAnEmptyNextAsTheAPIHas(t *testing.T) {
+	t.Parallel()
+	server := pagesOf(t, 1)
+	_, stdout, _ := call(t, "task", "results", "x", "--json", "--limit", "1", "--server", server.URL)
+	if !strings.Contains(stdout, `"next": ""`) {
+		t.Errorf("%s", stdout)
+	}
+}
+
+func TestAnotherKindOfServerIsNamedWithAdvice(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	_, _, stderr := call(t, "task", "get", "x", "--server", server.URL)
+	for _, want := range []string{server.URL + " answered 404", "is --server right?"} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("no %q in %s", want, stderr)
+		}
+	}
+}

@@ -40,7 +40,7 @@ func newTaskGet(f *taskFlags) *cobra.Command {
 		Use:     "get ID",
 		Short:   "Show where a task stands",
 		Example: "  procfleet task get GSETASK:20260102030405:6789",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    exactly("ID of a task"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := f.server.client(cmd)
 			if err != nil {
@@ -66,6 +66,9 @@ func newTaskList(f *taskFlags) *cobra.Command {
 		Example: "  procfleet task list --limit 20",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkLimit(query.PageSize); err != nil {
+				return err
+			}
 			c, err := f.server.client(cmd)
 			if err != nil {
 				return err
@@ -83,6 +86,13 @@ func newTaskList(f *taskFlags) *cobra.Command {
 	cmd.Flags().IntVar(&query.PageSize, "limit", 50, "most tasks to show; 1 to 1000")
 	cmd.Flags().StringVar(&query.Cursor, "cursor", "", "continue a list: the next of the page before")
 	return cmd
+}
+
+func checkLimit(n int) error {
+	if n < 1 || n > client.LargestPage {
+		return usageError("--limit: %d is not from 1 to %d", n, client.LargestPage)
+	}
+	return nil
 }
 
 // writeTaskList writes a page of tasks; flags are those that ask for the next.
@@ -115,11 +125,16 @@ func newTaskResults(f *taskFlags) *cobra.Command {
 		Short: "Show the results of a task, failures first",
 		Example: `  procfleet task results GSETASK:20260102030405:6789
   procfleet task results GSETASK:20260102030405:6789 --state failed --json`,
-		Args: usageArgs(cobra.ExactArgs(1)),
+		Args: exactly("ID of a task"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			query.State = procfleet.State(state)
 			if state != "" && !slices.Contains(procfleet.States(), query.State) {
 				return usageError("--state %q: use one of %v", state, procfleet.States())
+			}
+			if cmd.Flags().Changed("limit") {
+				if err := checkLimit(query.PageSize); err != nil {
+					return err
+				}
 			}
 			return f.results(cmd, procfleet.TaskID(args[0]), query)
 		},

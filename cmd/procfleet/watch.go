@@ -23,7 +23,7 @@ it writes the task as one line of JSON now and whenever it has changed. Ctrl-C e
 leaves the task alone. The exit code is 0 when every host did what was asked, and 3 when some failed.`,
 		Example: `  procfleet task watch GSETASK:20260102030405:6789
   procfleet task watch GSETASK:20260102030405:6789 --json | jq .counts`,
-		Args: usageArgs(cobra.ExactArgs(1)),
+		Args: exactly("ID of a task"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.json {
 				return f.watchJSON(cmd, procfleet.TaskID(args[0]))
