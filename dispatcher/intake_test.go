@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -444,6 +445,37 @@ func gauge(t *testing.T, reader *sdkmetric.ManualReader, name string) int64 {
 		}
 	}
 	return -1
+}
+
+func TestAFailedMessageIsKeptCutWhenTheServerTakesOnlySmallerOnesNow(t *testing.T) {
+	t.Parallel()
+	program := testenv.BuildBinary(t, "github.com/nats-io/nats-server/v2")
+	config, store, port := t.TempDir()+"/nats.conf", t.TempDir(), testenv.FreePort(t)
+	serve := func(maxPayload int) *testenv.Child {
+		text := fmt.Sprintf("listen: \"127.0.0.1:%d\"\nmax_payload: %d\njetstream { store_dir: %q }\n", port, maxPayload, store)
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return testenv.StartChild(t, nil, program, "-c", config)
+	}
+	server := serve(1 << 20)
+	p := &producer{NATS: &testenv.NATS{URL: fmt.Sprintf("nats://127.0.0.1:%d", port)}, t: t}
+	p.Conn = testenv.Connect(t, p.URL)
+	var err error
+	if p.JS, err = natsconn.JetStream(p.Conn); err != nil {
+		t.Fatal(err)
+	}
+	p.Bus = bus.New(p.JS)
+	testenv.Eventually(t, patience, func() bool { return bus.Ensure(t.Context(), p.JS, bus.Options{}) == nil }, "the streams are there")
+	p.publish(strings.Repeat("x", 900_000), "X-Own", "kept")
+	server.Kill()
+	serve(64 << 10)
+	p.dispatcher(testConfig(t), openStore(t))
+	failed := p.failed(1)
+	if got := failed.Header.Get("Procfleet-Body"); got != "cut from 900000 bytes" || failed.Header.Get("X-Own") != "kept" || len(failed.Data) < 60_000 {
+		t.Errorf("%d bytes are kept as %v", len(failed.Data), failed.Header)
+	}
+	testenv.Eventually(t, patience, func() bool { return p.waiting() == 0 }, "the message is acknowledged")
 }
 
 func TestOldFailedMessagesGiveWayToNewOnes(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -16,10 +17,16 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		testenv.CleanUp()
+		os.Exit(code)
+	}))
+}
 
 // patience is how long a test waits for what must come.
 const patience = 30 * time.Second

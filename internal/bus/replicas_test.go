@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,6 +16,12 @@ import (
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	testenv.CleanUp()
+	os.Exit(code)
+}
 
 // startCluster starts three servers and returns once they keep replicas.
 func startCluster(t *testing.T) jetstream.JetStream {
