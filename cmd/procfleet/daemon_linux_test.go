@@ -176,7 +176,7 @@ func TestReadinessFollowsNATS(t *testing.T) {
 		urls = append(urls, "http://"+address)
 	}
 	for _, url := range urls {
-		waitStatus(t, url+"/readyz", http.StatusServiceUnavailable, "NATS")
+		waitStatus(t, url+"/readyz", http.StatusServiceUnavailable, "NATS: dial tcp "+nats+": connect: connection refused")
 		waitStatus(t, url+"/healthz", http.StatusOK, "ok")
 	}
 	data := t.TempDir()
@@ -290,7 +290,12 @@ func TestSystemdIsTold(t *testing.T) {
 		env := []string{"NOTIFY_SOCKET=" + path, "WATCHDOG_USEC=400000"}
 		roles[name] = role{supervise(t, path), testenv.StartChild(t, env, binary, append([]string{name, "--nats", "nats://" + nats}, words...)...)}
 	}
-	for _, r := range roles {
+	for name, r := range roles {
+		status := "STATUS=not ready: starting: waiting for NATS: dial tcp "
+		if name == "agent" {
+			status = "STATUS=not ready: not connected to NATS: dial tcp "
+		}
+		r.waitFor(status + nats + ": connect: connection refused")
 		r.waitFor("WATCHDOG=1") // waiting for NATS is no reason to be restarted
 	}
 	testenv.StartChild(t, nil, binary, "nats-server", "--listen", nats, "--data", t.TempDir())

@@ -190,7 +190,7 @@ func ended(ctx context.Context, last error) error {
 	if last == nil {
 		return ctx.Err()
 	}
-	return fmt.Errorf("%w: %w", ctx.Err(), last)
+	return fmt.Errorf("%w (%w)", last, ctx.Err())
 }
 
 // refresh makes the client of a cluster look again where the slots are. By

@@ -497,3 +497,18 @@ func TestRestoreOfABackupGoesOnFromThere(t *testing.T) {
 		t.Errorf("number %d came after %d", next.Number, lost.Number)
 	}
 }
+
+// TestACallerWhoseTimeEndsIsToldWhatWasWrong: "context deadline exceeded" says
+// nothing of a Redis that refuses every connection.
+func TestACallerWhoseTimeEndsIsToldWhatWasWrong(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: server.URL()})
+	server.Stop(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := s.Now(ctx)
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("got %v", err)
+	}
+}
