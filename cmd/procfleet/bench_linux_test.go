@@ -2,9 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,22 +17,24 @@ import (
 
 // TestBenchmarksMeasure runs each benchmark with next to nothing to do, its
 // roles and agents processes of their own on a real NATS and Redis. What was
-// measured is not judged, but must have been measured.
-func TestBenchmarksMeasure(t *testing.T) { //nolint:tparallel // the benchmarks share NATS and Redis
+// measured is not judged, but must have been measured, and every ratio must be
+// that of two figures beside it.
+func TestBenchmarksMeasure(t *testing.T) { //nolint:tparallel // subtests share NATS and Redis: one after the other
 	t.Parallel()
 	redis, env := redistest.Start(t), testenv.StartNATS(t)
 	program := testenv.BuildBinary(t, "./cmd/procfleet")
 	for _, tt := range []struct {
 		args   string
 		tables []int // rows of each
+		ratio  ratio // in the first table
 	}{
-		{"fanout --hosts 1,300 --connections 20", []int{2, 2}},
-		{"small --tasks 40 --in-flight 4 --agents 10 --samples 3 --beside 500", []int{1, 1, 2}},
-		{"accept --hosts 1,300 --samples 2", []int{3}},
-		{"poll --items 1,300 --samples 2", []int{6}},
+		{"fanout --hosts 300 --connections 20", []int{1, 1}, ratio{"ratio", "path", "floor"}},
+		{"small --tasks 40 --in-flight 4 --agents 10 --samples 3 --beside 300", []int{1, 1, 2}, ratio{"floor / tasks", "floor", "tasks"}},
+		{"accept --hosts 1,300 --samples 2", []int{3}, ratio{"ratio", "median", "floor"}},
+		{"poll --items 1,300 --samples 2", []int{6}, ratio{"ratio", "median", "floor"}},
 	} {
 		name, _, _ := strings.Cut(tt.args, " ")
-		t.Run(name, func(t *testing.T) { // one after the other: they share NATS and Redis
+		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "report.json")
 			args := append([]string{"bench"}, strings.Fields(tt.args)...)
 			cmd := exec.Command(program, append(args, "--runs", "1", "--json", file, "--nats", env.URL, "--redis", "redis://"+redis.Addr+"/0")...)
@@ -48,7 +52,29 @@ func TestBenchmarksMeasure(t *testing.T) { //nolint:tparallel // the benchmarks 
 					t.Errorf("%q is not in the output:\n%s", table.Title, out)
 				}
 			}
+			tt.ratio.check(t, report.Tables[0])
 		})
+	}
+}
+
+// ratio names three columns: what divided by what it is.
+type ratio struct{ column, of, by string }
+
+func (r ratio) check(t *testing.T, table *bench.Table) {
+	t.Helper()
+	figure := func(row []any, column string) float64 {
+		i := slices.Index(table.Columns, column)
+		if i < 0 {
+			t.Fatalf("%q has no column %q: %q", table.Title, column, table.Columns)
+		}
+		f, _ := row[i].(float64)
+		return f
+	}
+	for _, row := range table.Rows {
+		want := figure(row, r.of) / figure(row, r.by)
+		if got := figure(row, r.column); math.Abs(got/want-1) > 1e-6 {
+			t.Errorf("%q: %s is %v, but %s by %s is %v", table.Title, r.column, got, r.of, r.by, want)
+		}
 	}
 }
 
