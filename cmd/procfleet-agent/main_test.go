@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -44,5 +46,25 @@ func TestVersionIsPrinted(t *testing.T) {
 	var out, errs bytes.Buffer
 	if code := run(t.Context(), []string{"--version"}, &out, &errs); code != 0 || !strings.Contains(out.String(), version) {
 		t.Errorf("exit code %d, said %q %q", code, out.String(), errs.String())
+	}
+}
+
+// The environment belongs to the process, so this test is not parallel.
+func TestAMisspeltSettingIsNamedWithItsPlace(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "agent.yaml")
+	if err := os.WriteFile(file, []byte("ip: 10.0.0.1\nagnet-id: web-1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	code := run(t.Context(), []string{"--config", file}, &out, &errs)
+	if want := file + `:2: agnet-id: no such setting; did you mean "agent-id"?`; code != exitUsage || !strings.Contains(errs.String(), want) {
+		t.Errorf("exit code %d, said %q, want %q in it", code, errs.String(), want)
+	}
+	t.Setenv("PROCFLEET_DRIAN", "3s")
+	t.Setenv("PROCFLEET_REDIS", "redis://10.0.0.4") // of other roles, which may share the environment
+	errs.Reset()
+	code = run(t.Context(), []string{"--ip", "10.0.0.1", "--check-config"}, &out, &errs)
+	if want := "procfleet-agent: warning: PROCFLEET_DRIAN has no effect: there is no such setting; did you mean PROCFLEET_DRAIN?\n"; code != 0 || errs.String() != want {
+		t.Errorf("exit code %d, said %q, want %q", code, errs.String(), want)
 	}
 }
