@@ -24,7 +24,9 @@
 // Every call goes on while no server can be reached, the connection breaks, or
 // the answer says that it is a matter of time ([Error.Retryable]): at the next
 // of the configured servers at once, and when none of them is left, after a
-// pause that grows to some seconds or that the server asked for. It ends with
+// pause that grows to some seconds or that the server asked for. Only Watch
+// always pauses before it connects again, some 2 s, for a server that stops
+// loses all who watch at the same moment. It ends with
 // an answer, with a refusal ([Error]), with its context, or when
 // [Config.Patience] is used up.
 //

@@ -83,11 +83,15 @@ func writeOutcome(ctx context.Context, out io.Writer, c *client.Client, hint str
 			return err
 		}
 	}
-	if wanted < task.Items {
-		_, err := fmt.Fprintf(out, "%d of %d hosts shown; all: procfleet task results %s%s\n", wanted, task.Items, task.ID, hint)
-		return err
+	shown := fmt.Sprintf("%d of %d hosts shown", wanted, task.Items)
+	switch wanted {
+	case task.Items:
+		return nil
+	case 0:
+		shown = "no failures"
 	}
-	return nil
+	_, err := fmt.Fprintf(out, "%s; all: procfleet task results %s%s\n", shown, task.ID, hint)
+	return err
 }
 
 // writeAllResults writes results as they come, a table for each thousand.

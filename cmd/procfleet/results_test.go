@@ -106,3 +106,13 @@ func TestAnotherKindOfServerIsNamedWithAdvice(t *testing.T) {
 		}
 	}
 }
+
+func TestATaskWithoutAFailureIsNotSaidToHaveShownNone(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	done := task("finished", shownGood+1, 0, shownGood+1)
+	done.ID = "x"
+	if err := writeOutcome(t.Context(), &out, nil, "", done); err != nil || out.String() != "no failures; all: procfleet task results x\n" {
+		t.Errorf("%v %q", err, out.String())
+	}
+}
