@@ -64,7 +64,7 @@ func (f *opFlags) run(cmd *cobra.Command, action procfleet.Action) error {
 	if err != nil {
 		return err
 	}
-	c, err := f.server.client(cmd)
+	c, err := f.server.submitter(cmd)
 	if err != nil {
 		return err
 	}

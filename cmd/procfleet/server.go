@@ -15,6 +15,10 @@ const (
 	// askPatience is how long a command that asks something tries again: somebody
 	// is waiting for it.
 	askPatience = 2 * time.Second
+	// askTimeout is how long one server may take over a question before the next
+	// is asked: longer than a dispatcher waits for its task store. A submission
+	// may be large and has the client's own limit.
+	askTimeout = 10 * time.Second
 	// watchPatience is how long a command that watches does: long enough for a
 	// server to be restarted, on another machine too.
 	watchPatience = 60 * time.Second
@@ -38,16 +42,22 @@ func (s *serverFlags) hint() string {
 
 // client returns a client for a command's questions.
 func (s *serverFlags) client(cmd *cobra.Command) (*client.Client, error) {
-	return s.connect(askPatience, troubles(cmd, askPatience))
+	return s.connect(client.Config{Patience: askPatience, Timeout: askTimeout, Trouble: troubles(cmd, askPatience)})
+}
+
+// submitter returns a client for a submission.
+func (s *serverFlags) submitter(cmd *cobra.Command) (*client.Client, error) {
+	return s.connect(client.Config{Patience: askPatience, Trouble: troubles(cmd, askPatience)})
 }
 
 // watcher returns a client for watching; trouble is told of every outage.
 func (s *serverFlags) watcher(trouble func(error)) (*client.Client, error) {
-	return s.connect(watchPatience, trouble)
+	return s.connect(client.Config{Patience: watchPatience, Timeout: askTimeout, Trouble: trouble})
 }
 
-func (s *serverFlags) connect(patience time.Duration, trouble func(error)) (*client.Client, error) {
-	c, err := client.New(client.Config{URL: s.url, Token: s.token, Patience: patience, Trouble: trouble})
+func (s *serverFlags) connect(cfg client.Config) (*client.Client, error) {
+	cfg.URL, cfg.Token = s.url, s.token
+	c, err := client.New(cfg)
 	if err != nil {
 		return nil, usageError("--server, --token: %w", err)
 	}

@@ -99,3 +99,16 @@ func TestAWatchOfNoTaskEndsAtOnce(t *testing.T) {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 }
+
+func TestAFrozenServerDoesNotHoldUpAQuestionForAMinute(t *testing.T) {
+	t.Parallel()
+	frozen := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	t.Cleanup(frozen.Close)
+	well := tasksOf(t, oneUnchanged)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*askTimeout)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	if code := run(ctx, []string{"task", "get", "x", "--server", frozen.URL + "," + well.URL}, &stdout, &stderr); code != 0 {
+		t.Errorf("exit %d, %s", code, stderr.String())
+	}
+}
