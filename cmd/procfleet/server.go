@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,7 +38,7 @@ func (s *serverFlags) hint() string {
 	if s.url == defaultServer {
 		return ""
 	}
-	return " --server " + s.url
+	return " --server " + strings.ReplaceAll(s.url, " ", "") // it is pasted into a shell
 }
 
 // client returns a client for a command's questions.

@@ -112,3 +112,11 @@ func TestAFrozenServerDoesNotHoldUpAQuestionForAMinute(t *testing.T) {
 		t.Errorf("exit %d, %s", code, stderr.String())
 	}
 }
+
+func TestAHintOfSeveralServersCanBePasted(t *testing.T) {
+	t.Parallel()
+	s := serverFlags{url: "http://a:1, http://b:1"}
+	if got, want := s.watchCommand("x"), "procfleet task watch x --server http://a:1,http://b:1"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
