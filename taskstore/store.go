@@ -226,7 +226,8 @@ type Duties interface {
 	// Settle takes a task out of the sweep index: it is finished and told,
 	// rejected, or gone.
 	Settle(ctx context.Context, id procfleet.TaskID) error
-	// Notified clears NotifyPending.
+	// Notified notes that a finished task's end was told: it clears
+	// NotifyPending and takes the task out of the sweep index.
 	Notified(ctx context.Context, id procfleet.TaskID) error
 }
 

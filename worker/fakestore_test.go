@@ -390,6 +390,7 @@ func (s *fakeStore) Notified(_ context.Context, id procfleet.TaskID) error {
 	}
 	defer s.mu.Unlock()
 	s.tasks[id].task.NotifyPending = false
+	delete(s.visits, id)
 	return nil
 }
 

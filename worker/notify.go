@@ -117,22 +117,23 @@ func (n *notifier) tell(ctx context.Context, task *procfleet.Task) (err error) {
 	if !task.State.Done() {
 		return nil
 	}
-	if task.NotifyPending {
-		var span trace.Span
-		ctx, span = n.traceEnd(ctx, task)
-		defer func() { tracecontext.End(span, err) }()
-		if err := n.spread(ctx, task); err != nil {
-			return err
+	if !task.NotifyPending {
+		n.forget(task.ID)
+		if err := n.store.Settle(ctx, task.ID); err != nil {
+			return fmt.Errorf("settle task %s: %w", task.ID, err)
 		}
-		if err := n.store.Notified(ctx, task.ID); err != nil {
-			return fmt.Errorf("note task %s as told: %w", task.ID, err)
-		}
-		n.metrics.told.Add(ctx, 1)
+		return nil
+	}
+	ctx, span := n.traceEnd(ctx, task)
+	defer func() { tracecontext.End(span, err) }()
+	if err := n.spread(ctx, task); err != nil {
+		return err
+	}
+	if err := n.store.Notified(ctx, task.ID); err != nil {
+		return fmt.Errorf("note task %s as told: %w", task.ID, err)
 	}
 	n.forget(task.ID)
-	if err := n.store.Settle(ctx, task.ID); err != nil {
-		return fmt.Errorf("settle task %s: %w", task.ID, err)
-	}
+	n.metrics.told.Add(ctx, 1)
 	return nil
 }
 

@@ -105,14 +105,17 @@ func (s *Store) Republished(ctx context.Context, id procfleet.TaskID, chunk int,
 	})
 }
 
-// Notified clears NotifyPending.
+// Notified clears NotifyPending and settles the task.
 func (s *Store) Notified(ctx context.Context, id procfleet.TaskID) error {
 	return change(ctx, s, func(t *tx) error {
 		r, err := t.task(id)
-		if err != nil || !r.NotifyPending {
+		if err != nil || !r.NotifyPending && r.Visit.IsZero() {
 			return err
 		}
 		r.NotifyPending = false
+		if err := t.visit(r, time.Time{}); err != nil {
+			return err
+		}
 		return t.putTask(r)
 	})
 }

@@ -169,24 +169,42 @@ func (s *Store) Settle(ctx context.Context, id procfleet.TaskID) error {
 	if err != nil {
 		return nil //nolint:nilerr // what is no id is not in the index
 	}
-	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
-		pipe.ZRem(ctx, s.keys.sweep(taskstore.Shard(n)), strconv.FormatInt(int64(n), 10))
-	}); err != nil {
+	if err := s.read(ctx, s.settle(n)); err != nil {
 		return fmt.Errorf("settle task %s: %w", id, err)
 	}
 	return nil
 }
 
-// Notified clears NotifyPending; it needs no script, since it makes nothing.
+func (s *Store) settle(n procfleet.Number) addFunc {
+	return func(ctx context.Context, pipe redis.Pipeliner) {
+		pipe.ZRem(ctx, s.keys.sweep(taskstore.Shard(n)), strconv.FormatInt(int64(n), 10))
+	}
+}
+
+// Notified clears NotifyPending and then settles the task, in this order, so
+// that the sweep sees what broke off in between. One server does both in one
+// round trip, in a cluster the index is on another one. It needs no script,
+// since it makes nothing.
 func (s *Store) Notified(ctx context.Context, id procfleet.TaskID) error {
-	if _, err := number(id); err != nil {
+	n, err := number(id)
+	if err != nil {
 		return err
 	}
 	var there *redis.IntCmd
-	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+	told := func(ctx context.Context, pipe redis.Pipeliner) {
 		pipe.HDel(ctx, s.keys.task(id).head(), "notify")
 		there = pipe.Exists(ctx, s.keys.task(id).head())
-	}); err != nil {
+	}
+	settle := s.settle(n)
+	if s.convoy != nil {
+		err = s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+			told(ctx, pipe)
+			settle(ctx, pipe)
+		})
+	} else if err = s.read(ctx, told); err == nil {
+		err = s.read(ctx, settle)
+	}
+	if err != nil {
 		return fmt.Errorf("note as told: task %s: %w", id, err)
 	}
 	if there.Val() == 0 {

@@ -19,6 +19,7 @@ func dutyChecks() []Check {
 		{Name: "due tasks come longest overdue first", Fn: dueInOrder},
 		{Name: "revisit postpones", Fn: revisitPostpones},
 		{Name: "a settled task is not due", Fn: settledNotDue},
+		{Name: "a task that was told is not due", Fn: toldNotDue},
 		{Name: "undone chunks", Fn: undoneChunks},
 		{Name: "undone names when a chunk was begun", Fn: undoneBegun},
 	}
@@ -140,6 +141,22 @@ func settledNotDue(ctx context.Context, t T, s Subject) {
 	s.pass(ctx, t, time.Minute, "the other task is due", func() bool { return len(dueEverywhere(ctx, t, s)) > 0 })
 	equal(t, "due tasks", dueEverywhere(ctx, t, s), []procfleet.TaskID{kept.ID})
 	equal(t, "state of the settled task", look(ctx, t, s, settled.ID).State, procfleet.TaskAccepted)
+}
+
+func toldNotDue(ctx context.Context, t T, s Subject) {
+	kept, told := create(ctx, t, s, Draft(1)), create(ctx, t, s, Draft(1))
+	for _, id := range []procfleet.TaskID{kept.ID, told.ID} {
+		record(ctx, t, s, id, succeeded(0)...)
+		must(t, s.Revisit(ctx, id, 0), "revisit")
+	}
+	for range 2 {
+		must(t, s.Notified(ctx, told.ID), "notified")
+	}
+	s.pass(ctx, t, time.Minute, "the other task is due", func() bool { return len(dueEverywhere(ctx, t, s)) > 0 })
+	equal(t, "due tasks", dueEverywhere(ctx, t, s), []procfleet.TaskID{kept.ID})
+	if look(ctx, t, s, told.ID).NotifyPending {
+		t.Errorf("the task that was told is to be told")
+	}
 }
 
 func undone(ctx context.Context, t T, s taskstore.Store, id procfleet.TaskID) []taskstore.ChunkDuty {

@@ -95,7 +95,7 @@ func defects() map[string]defect {
 		"the last result wins":          by(func(s store) store { return lastWins{s, new(sync.Map)} }, "a higher rank replaces a lower one once", "huge content is cut", modelCheck),
 		"repeats are counted":           by(func(s store) store { return countingRepeats{s} }, "a repeat changes nothing", "simultaneous repeats count once", "results of items that the task does not have are ignored"),
 		"several complete":              by(func(s store) store { return doubleCompleting{s} }, "one caller completes", "a late result does not complete again", "simultaneous repeats count once", modelCheck),
-		"notified is forgotten":         by(func(s store) store { return neverNotified{s} }, "a late result does not complete again"),
+		"notified is forgotten":         by(func(s store) store { return neverNotified{s} }, "a late result does not complete again", "a task that was told is not due"),
 		"counters drift":                by(func(s store) store { return driftingCounts{s} }, "counters add up at every moment", "a repeat changes nothing", "one caller completes"),
 		"counters lag behind":           by(func(s store) store { return staleCounts{s, new(sync.Map)} }, "counters add up at every moment"),
 		"answers are out of order":      by(func(s store) store { return shuffledAnswers{s} }, "batches are answered one by one"),
