@@ -15,13 +15,13 @@ import (
 	"github.com/procfleet/procfleet/taskstore/storetest"
 )
 
-// serverSays is an error that a server answered.
-type serverSays string
+// answeredError is an error that a server answered.
+type answeredError string
 
-func (e serverSays) Error() string { return string(e) }
-func (serverSays) RedisError()     {}
+func (e answeredError) Error() string { return string(e) }
+func (answeredError) RedisError()     {}
 
-var _ redis.Error = serverSays("")
+var _ redis.Error = answeredError("")
 
 func TestWhichAnswersOfTheServerPass(t *testing.T) {
 	t.Parallel()
@@ -54,7 +54,7 @@ func TestWhichAnswersOfTheServerPass(t *testing.T) {
 		"CROSSSLOT Keys in request don't hash to the same slot":                            false,
 	} {
 		// go-redis gives what it met on the way to a connection wrapped.
-		for _, err := range []error{serverSays(message), fmt.Errorf("connect: %w", serverSays(message))} {
+		for _, err := range []error{answeredError(message), fmt.Errorf("connect: %w", answeredError(message))} {
 			if got := redisstore.Passing(err); got != passing {
 				t.Errorf("%q passes: %v, want %v", err, got, passing)
 			}
