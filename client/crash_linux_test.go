@@ -33,7 +33,7 @@ func TestADispatcherThatDiesBeforeItsAnswerMakesNothingRunTwice(t *testing.T) {
 		t.Helper()
 		address := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 		child := start(crash, "dispatcher", "--http", address, "--redis", redis.URL())
-		child.WaitHTTP(t, startTimeout, "http://"+address+"/healthz")
+		child.WaitHTTP(t, startTimeout, "http://"+address+"/readyz")
 		return child, "http://" + address
 	}
 	start("", "worker", "--redis", redis.URL())

@@ -131,7 +131,7 @@ func (f *fleet) dispatcher(crash string, args ...string) (*testenv.Child, *clien
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(f.t)))
 	child := testenv.StartChild(f.t, crashAt(crash), f.programs.procfleet,
 		append([]string{"dispatcher", "--http", addr, "--nats", f.broker.URL, "--redis", f.redis.URL()}, args...)...)
-	child.WaitHTTP(f.t, startTimeout, "http://"+addr+"/healthz")
+	child.WaitHTTP(f.t, startTimeout, "http://"+addr+"/readyz")
 	return child, &client{t: f.t, url: "http://" + addr}
 }
 

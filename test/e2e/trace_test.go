@@ -21,7 +21,7 @@ func (f *fleet) tracedRoles(flags ...string) (c *client, roles []*testenv.Child)
 	common := append([]string{"--nats", f.broker.URL, "--redis", f.redis.URL()}, flags...)
 	dispatcher := testenv.StartChild(f.t, nil, f.programs.procfleet, append([]string{"dispatcher", "--http", addr}, common...)...)
 	worker := testenv.StartChild(f.t, nil, f.programs.procfleet, append([]string{"worker"}, common...)...)
-	dispatcher.WaitHTTP(f.t, startTimeout, "http://"+addr+"/healthz")
+	dispatcher.WaitHTTP(f.t, startTimeout, "http://"+addr+"/readyz")
 	return &client{t: f.t, url: "http://" + addr}, []*testenv.Child{dispatcher, worker}
 }
 
@@ -205,7 +205,7 @@ func TestTheStandardVariablesSayWhereTracesGo(t *testing.T) {
 	env := []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + into.URL, "OTEL_RESOURCE_ATTRIBUTES=service.name=shop-fleet"}
 	dispatcher := testenv.StartChild(t, env, f.programs.procfleet,
 		"dispatcher", "--http", addr, "--nats", f.broker.URL, "--redis", f.redis.URL())
-	dispatcher.WaitHTTP(t, startTimeout, "http://"+addr+"/healthz")
+	dispatcher.WaitHTTP(t, startTimeout, "http://"+addr+"/readyz")
 	c := &client{t: t, url: "http://" + addr}
 	c.submit(operation("status", f.procs.grid(f.hosts(1), 1, "env")))
 	end(t, []*testenv.Child{dispatcher})

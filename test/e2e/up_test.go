@@ -121,7 +121,7 @@ func TestDemoShowsARealProcessSurvive(t *testing.T) {
 	n, _ := strconv.Atoi(found[1])
 	t.Cleanup(func() { _ = syscall.Kill(n, syscall.SIGKILL) })
 	t.Logf("the sample is %s", exe)
-	u.child.WaitHTTP(t, startTimeout, u.c.url+"/healthz")
+	u.child.WaitHTTP(t, startTimeout, u.c.url+"/readyz")
 	u.child.Signal(syscall.SIGINT)
 	if code := u.child.Wait(t, startTimeout); code != 0 {
 		t.Errorf("Ctrl-C: exit code %d, want 0", code)
