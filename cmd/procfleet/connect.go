@@ -54,8 +54,9 @@ func connectBus(ctx context.Context, cfg natsconn.Config, streams bus.Options, w
 		return nil, err
 	}
 	if err := b.ensure(ctx, cfg.Log, wait); err != nil {
+		server := b.conn.ConnectedUrlRedacted()
 		b.conn.Close()
-		return nil, fmt.Errorf("prepare the streams at %s: %w", cfg.URL, err)
+		return nil, fmt.Errorf("prepare the streams at %q: %w", server, err)
 	}
 	b.bus = bus.New(b.js)
 	b.keepStreams(ctx, reconnected, cfg.Log)

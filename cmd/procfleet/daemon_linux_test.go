@@ -17,6 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 )
@@ -198,6 +201,28 @@ func TestReadinessFollowsNATS(t *testing.T) {
 	}
 	if code, _ := status(urls[0] + "/debug/pprof/"); code != http.StatusNotFound {
 		t.Errorf("profiles without --pprof: %d", code)
+	}
+}
+
+// A role that cannot use the streams ends, and says so on a line that goes to
+// logs.
+func TestPasswordsOfServersAreInNoError(t *testing.T) {
+	t.Parallel()
+	nats, redis := testenv.StartNATS(t), redistest.Start(t)
+	if err := nats.JS.DeleteStream(t.Context(), bus.StreamOps); err != nil {
+		t.Fatal(err)
+	}
+	foreign := jetstream.StreamConfig{Name: bus.StreamOps, Subjects: []string{"procfleet.op.*.*"}, Storage: jetstream.MemoryStorage}
+	if _, err := nats.JS.CreateStream(t.Context(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	url := strings.Replace(nats.URL, "//", "//someone:quite-secret@", 1)
+	binary := testenv.BuildBinary(t, "./cmd/procfleet")
+	for _, role := range []string{"dispatcher", "worker"} {
+		code, _, stderr, _ := command(t, []string{binary, role, "--nats", url, "--redis", redis.URL()})
+		if code != exitFailed || !strings.Contains(stderr, bus.StreamOps) || strings.Contains(stderr, "quite-secret") {
+			t.Errorf("%s: exit %d: %s", role, code, stderr)
+		}
 	}
 }
 

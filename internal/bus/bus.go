@@ -65,15 +65,35 @@ func (b *Bus) PublishChunks(ctx context.Context, refs []ChunkRef, round string) 
 	}
 	sequences = make([]uint64, len(refs))
 	for i, future := range futures {
-		if sequences[i], err = acknowledged(ctx, future); err != nil {
+		if sequences[i], err = b.acknowledged(ctx, future); err != nil {
 			return nil, publishError("queue chunks", err)
 		}
 	}
 	return sequences, nil
 }
 
-// acknowledged waits for the position that the stream gave a message.
-func acknowledged(ctx context.Context, future jetstream.PubAckFuture) (sequence uint64, err error) {
+// acknowledged waits for the position that the stream gave a message. While
+// replicas have not agreed on an earlier one with the same id, of a repeat or
+// a retry, the stream refuses this one; so it is published again.
+func (b *Bus) acknowledged(ctx context.Context, future jetstream.PubAckFuture) (sequence uint64, err error) {
+	const pause, tries = 20 * time.Millisecond, 50
+	for range tries {
+		if sequence, err = acknowledgment(ctx, future); !hasCode(err, codeDuplicateInProcess) {
+			return sequence, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+		if future, err = b.js.PublishMsgAsync(future.Msg()); err != nil {
+			return 0, err
+		}
+	}
+	return acknowledgment(ctx, future)
+}
+
+func acknowledgment(ctx context.Context, future jetstream.PubAckFuture) (sequence uint64, err error) {
 	select {
 	case ack := <-future.Ok():
 		return ack.Sequence, nil
@@ -179,7 +199,7 @@ func (b *Bus) TaskFinished(ctx context.Context, e TaskFinished) error {
 	tracecontext.Inject(ctx, msg.Header)
 	future, err := b.js.PublishMsgAsync(msg)
 	if err == nil {
-		_, err = acknowledged(ctx, future)
+		_, err = b.acknowledged(ctx, future)
 	}
 	if err != nil {
 		return publishError("publish event "+e.Event, err)
@@ -224,16 +244,24 @@ const (
 	codeStoreFailed      jetstream.ErrorCode = 10077
 )
 
+// Error codes by which it says that it is a matter of time.
+const (
+	codeNoPeers            jetstream.ErrorCode = 10005 // too few servers of the cluster are up for the replicas
+	codeDuplicateInProcess jetstream.ErrorCode = 10158
+)
+
 func isFull(err error) bool {
 	var api *jetstream.APIError
-	if !errors.As(err, &api) {
-		return false
-	}
-	if api.ErrorCode == codeStoreFailed {
+	if errors.As(err, &api) && api.ErrorCode == codeStoreFailed {
 		// One code for every failure of the store; these are its limits.
 		return strings.HasPrefix(api.Description, "maximum ")
 	}
-	return slices.Contains([]jetstream.ErrorCode{codeAccountResources, codeNoResources, codeNoMemory, codeNoStorage}, api.ErrorCode)
+	return hasCode(err, codeAccountResources, codeNoResources, codeNoMemory, codeNoStorage)
+}
+
+func hasCode(err error, codes ...jetstream.ErrorCode) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && slices.Contains(codes, api.ErrorCode)
 }
 
 func isAway(err error) bool {
@@ -249,5 +277,6 @@ func isAway(err error) bool {
 		}
 	}
 	var api *jetstream.APIError
-	return errors.As(err, &api) && api.Code == 503 // no leader, JetStream restarting
+	return errors.As(err, &api) && api.Code == 503 || // no leader, JetStream restarting
+		hasCode(err, codeNoPeers, codeDuplicateInProcess)
 }
