@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -79,7 +80,10 @@ func fetch(ctx context.Context, consumer jetstream.Consumer, n int, wait time.Du
 	if ctx.Err() != nil {
 		return nil
 	}
-	return batch.Error()
+	if err := batch.Error(); !errors.Is(err, jetstream.ErrBatchCompleted) { // an end that a cluster may put in words
+		return err
+	}
+	return nil
 }
 
 // repeat calls step until ctx ends. After an error it waits, longer each time;
