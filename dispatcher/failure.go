@@ -27,7 +27,9 @@ func (a *api) failed(err error, log logrus.FieldLogger, id string, start time.Ti
 		log.WithError(err).Error("request failed")
 		return &dialect.Error{Kind: dialect.Internal, Problem: "internal error, request " + id}
 	case dialect.OutcomeUnknown:
-		log.WithField("task", f.Task).WithError(err).Warn("acceptance unknown")
+		if f.Task != "" || a.turnedAway.due(start) { // a task that may run is worth a line, an outage one a second
+			log.WithField("task", f.Task).WithError(err).Warn("acceptance unknown")
+		}
 	case dialect.Unavailable:
 		if a.turnedAway.due(start) { // while something is away, every request would say so
 			log.WithError(err).Warn("requests turned away")
