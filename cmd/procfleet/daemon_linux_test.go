@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -224,6 +225,58 @@ func TestPasswordsOfServersAreInNoError(t *testing.T) {
 			t.Errorf("%s: exit %d: %s", role, code, stderr)
 		}
 	}
+}
+
+// A server says so, for example, to whoever sends a message that is larger
+// than it has come to allow. The client library does not connect again then.
+func TestARoleWhoseConnectionIsEndedForGoodEnds(t *testing.T) {
+	t.Parallel()
+	url := endingNATS(t)
+	redis := redistest.Start(t)
+	for role, words := range roles(t) {
+		switch role {
+		case "up", "agent":
+			continue // of the same parts as the others
+		case "dispatcher":
+			words = append(words, "--http", "127.0.0.1:0", "--redis", redis.URL())
+		case "worker":
+			words = append(words, "--redis", redis.URL())
+		}
+		code, _, stderr, _ := command(t, append(words, "--nats", url))
+		if code != exitFailed || !strings.Contains(stderr, "ended the connection for good: nats: Maximum Payload Violation") {
+			t.Errorf("%s: exit %d: %s", role, code, stderr)
+		}
+	}
+}
+
+// endingNATS greets whoever connects as a NATS server does, and then ends the
+// connection for good.
+func endingNATS(t *testing.T) (url string) {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	serve := func(conn net.Conn) {
+		defer func() { _ = conn.Close() }()
+		fmt.Fprint(conn, `INFO {"server_id":"S","version":"2.11.0","proto":1,"headers":true,"max_payload":1048576}`+"\r\n")
+		for lines := bufio.NewScanner(conn); lines.Scan(); {
+			if lines.Text() == "PING" {
+				fmt.Fprint(conn, "PONG\r\n-ERR 'Maximum Payload Violation'\r\n")
+			}
+		}
+	}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go serve(conn)
+		}
+	}()
+	return "nats://" + listener.Addr().String()
 }
 
 func TestProfilesAreForThisMachineAlone(t *testing.T) {

@@ -111,7 +111,7 @@ func (f *upFlags) warn(log logrus.FieldLogger) {
 // open starts or connects to the bus and the store; closeAll undoes it.
 func (f *upFlags) open(ctx context.Context, p *daemon.Process) (back *backends, closeAll func(), err error) {
 	var server *natsembed.Server
-	cfg := natsconn.Config{URL: f.nats, Name: "up", Log: p.Log}
+	cfg := natsconn.Config{URL: f.nats, Name: "up", OnLost: p.Fail, Log: p.Log}
 	if f.nats == "" {
 		if server, err = natsembed.Start(natsembed.Config{StoreDir: filepath.Join(f.data, "nats"), Listen: f.natsListen, Log: p.Log}); err != nil {
 			return nil, nil, err

@@ -64,7 +64,7 @@ func (f *workerFlags) run(ctx context.Context, p *daemon.Process) error {
 		return err
 	}
 	defer with.Close()
-	back, err := connectBus(ctx, natsconn.Config{URL: f.nats, Name: "worker", Log: p.Log}, f.streams(), p.WaitFor)
+	back, err := connectBus(ctx, natsconn.Config{URL: f.nats, Name: "worker", OnLost: p.Fail, Log: p.Log}, f.streams(), p.WaitFor)
 	if err != nil {
 		return err
 	}

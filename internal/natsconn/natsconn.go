@@ -5,6 +5,7 @@
 package natsconn
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -51,6 +52,11 @@ type Config struct {
 	// OnReconnect, if set, is called after each reconnection (not after the
 	// first connection). It must not block.
 	OnReconnect func()
+	// OnLost, if set, is called if a server ended the connection for good, for
+	// example because a message was larger than it has come to allow: the
+	// client library does not connect again then. It must not block. Closing
+	// the connection oneself calls nothing.
+	OnLost func(error)
 	// Log takes connection events; required.
 	Log logrus.FieldLogger
 }
@@ -109,8 +115,14 @@ func (cfg *Config) options() []nats.Option {
 		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			away.begins(err)
-			if err != nil { // nil is our own Close or Drain
+			if err != nil { // else OnLost tells
 				log.WithError(err).Warn("connection lost, reconnecting")
+			}
+		}),
+		nats.NoCallbacksAfterClientClose(),
+		nats.ClosedHandler(func(nc *nats.Conn) {
+			if cfg.OnLost != nil {
+				cfg.OnLost(fmt.Errorf("the NATS server ended the connection for good: %w", cmp.Or(nc.LastError(), nats.ErrConnectionClosed)))
 			}
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {

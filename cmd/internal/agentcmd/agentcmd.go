@@ -82,7 +82,7 @@ func (f *agentFlags) config() agent.Config {
 func (f *agentFlags) run(ctx context.Context, p *daemon.Process) error {
 	cfg := f.config()
 	conn, err := natsconn.Connect(natsconn.Config{
-		URL: f.nats, Name: fmt.Sprintf("agent %d:%s", f.cloud, cfg.Addr), Log: p.Log,
+		URL: f.nats, Name: fmt.Sprintf("agent %d:%s", f.cloud, cfg.Addr), OnLost: p.Fail, Log: p.Log,
 	})
 	if err != nil {
 		return fmt.Errorf("--nats: %w", err)

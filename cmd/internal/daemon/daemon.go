@@ -43,7 +43,15 @@ type Process struct {
 	Metrics *metrics.Registry
 
 	ready atomic.Pointer[func(context.Context) error]
+	end   context.CancelCauseFunc
 }
+
+// Fail ends the role in good order; its process then ends with err. For what
+// nothing but a new process mends.
+func (p *Process) Fail(err error) { p.end(&failure{err}) }
+
+// failure tells the end that [Process.Fail] brought about from others.
+type failure struct{ error }
 
 // ReadyWhen says what [Process.Ready] asks from now on. ready answers within
 // the time that ctx gives it and says what is missing.
@@ -186,7 +194,9 @@ func (f *Flags) run(ctx context.Context, log *logrus.Logger, role Role) error {
 	if err != nil {
 		return err
 	}
-	p := &Process{Log: log, Metrics: registry}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	p := &Process{Log: log, Metrics: registry, end: end}
 	if f.statusHTTP != "" {
 		stop, err := serve(ctx, f.statusHTTP, p.handler(f.pprof), log)
 		if err != nil {
@@ -200,5 +210,9 @@ func (f *Flags) run(ctx context.Context, log *logrus.Logger, role Role) error {
 	}
 	defer supervisor.keepTold(ctx, p)()
 	defer p.tellReady(ctx, role.Version)()
-	return role.Run(ctx, p)
+	err = role.Run(ctx, p)
+	if failed, ok := errors.AsType[*failure](context.Cause(ctx)); ok {
+		return failed.error // of which the other is a consequence, if there is one
+	}
+	return err
 }
