@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"time"
 
@@ -12,16 +13,12 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// luaTick allots the next number: the time, or one more than the last number
-// where the clock stood still or went back. What the caller has seen counts
-// as allotted even if a fail-over lost it.
-const luaTick = luaNow + `
-local function tick(clock, seen)
-  local time = now()
-  local last = math.max(tonumber(redis.call('GET', clock) or 0), tonumber(seen))
-  local number = math.max(time, last + 1)
-  redis.call('SET', clock, text(number))
-  return text(number), text(time)
+// luaNext is the number that follows: the time, or one more than the last
+// number where the clock stood still or went back. What the caller has seen
+// counts as allotted even if a fail-over lost it.
+const luaNext = luaNow + `
+local function following(clock, seen, time)
+  return math.max(time, (redis.call('GET', clock) or 0) + 1, seen + 1)
 end
 `
 
@@ -30,46 +27,52 @@ end
 // KEYS[1] clock
 // ARGV[1] highest number that the caller has seen
 // Returns {number, microseconds of the store's clock}.
-var tickScript = redis.NewScript(luaTick + `
-local number, time = tick(KEYS[1], ARGV[1])
-return {number, time}
+var tickScript = redis.NewScript(luaNext + `
+local time = now()
+local number = text(following(KEYS[1], ARGV[1], time))
+redis.call('SET', KEYS[1], number)
+return {number, text(time)}
 `)
 
 // enrolScript puts a task into the indexes, allotting its number if it has
-// none, with its first visit still to come, and drops from the list what has expired.
+// none, with its first visit still to come, and drops from the list what has
+// expired. The list and the expiries have the same members, and so one end.
 //
 // KEYS[1] clock
 // KEYS[2] tasks
 // KEYS[3] expiries
-// KEYS[4..19] sweep, one for each shard
+// KEYS[4] sweep, of the task's shard
 // ARGV[1] highest number that the caller has seen
-// ARGV[2] the task's number, or "" to allot one
+// ARGV[2] the task's number, or "" to allot the next one that is of the shard
 // ARGV[3] microseconds until the first visit
 // ARGV[4] milliseconds until the task expires
-// ARGV[5] the task's shard, or the number of shards if ARGV[2] is ""
+// ARGV[5] the task's shard
+// ARGV[6] how many shards there are
 // Returns {number, microseconds of the store's clock}.
-var enrolScript = redis.NewScript(luaTick + `
-local number, time = ARGV[2], text(now())
-local shard = tonumber(ARGV[5])
+var enrolScript = redis.NewScript(luaNext + `
+local time, number = now(), ARGV[2]
 if number == '' then
-  number, time = tick(KEYS[1], ARGV[1])
-  shard = tonumber(number) % shard
+  number = following(KEYS[1], ARGV[1], time)
+  number = text(number + (ARGV[5] - number) % ARGV[6])
+  redis.call('SET', KEYS[1], number)
 end
 local ms, lifetime = math.floor(time / 1000), tonumber(ARGV[4])
-local sweep = KEYS[4 + shard]
-redis.call('ZADD', sweep, text(time + ARGV[3]), number)
+redis.call('ZADD', KEYS[4], text(time + ARGV[3]), number)
 redis.call('ZADD', KEYS[2], number, number)
 redis.call('ZADD', KEYS[3], text(ms + lifetime), number)
-for _, key in ipairs({sweep, KEYS[2], KEYS[3]}) do
-  if redis.call('PTTL', key) < lifetime then redis.call('PEXPIREAT', key, text(ms + lifetime + 60000)) end
+local function last(key, ...)
+  if redis.call('PTTL', key) >= lifetime then return end
+  for _, k in ipairs({key, ...}) do redis.call('PEXPIREAT', k, text(ms + lifetime + 60000)) end
 end
-if shard > 0 then return {number, time} end
+last(KEYS[4])
+last(KEYS[3], KEYS[2])
+if ARGV[5] ~= '0' then return {number, text(time)} end
 local past = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', text(ms), 'LIMIT', 0, 2000)
 if #past > 0 then
   redis.call('ZREM', KEYS[2], unpack(past))
   redis.call('ZREM', KEYS[3], unpack(past))
 end
-return {number, time}
+return {number, text(time)}
 `)
 
 // claimScript makes an idempotency key point to another number if it points
@@ -96,17 +99,22 @@ func (s *Store) tick(ctx context.Context) (procfleet.Number, time.Time, error) {
 	return s.allotted(c)
 }
 
-// enrol puts a task into the indexes; a zero number is allotted. It is as
-// durable as the task: one that is missing in the index would never end.
+// enrol puts a task into the indexes; a zero number is allotted. The shard is
+// chosen before the number, so that its key is known and the only one of the
+// shards' that the script declares. The entry is as durable as the task: one
+// that is missing in the index would never end.
 func (s *Store) enrol(ctx context.Context, n procfleet.Number, d *taskstore.Draft) (procfleet.Number, time.Time, error) {
-	given, shard := "", taskstore.SweepShards
+	given, shard := "", rand.IntN(taskstore.SweepShards)
 	if n != 0 {
 		given, shard = strconv.FormatInt(int64(n), 10), taskstore.Shard(n)
 	}
 	c := &call{
 		script: enrolScript,
-		keys:   s.keys.index(),
-		args:   []any{s.highest.Load(), given, taskstore.FirstVisitOf(d.Timeout).Microseconds(), lifetime(d).Milliseconds(), shard},
+		keys:   []string{s.keys.clock(), s.keys.tasks(), s.keys.expiries(), s.keys.sweep(shard)},
+		args: []any{
+			s.highest.Load(), given, taskstore.FirstVisitOf(d.Timeout).Microseconds(), lifetime(d).Milliseconds(),
+			shard, taskstore.SweepShards,
+		},
 	}
 	if err := s.runDurably(ctx, c); err != nil {
 		return 0, time.Time{}, err

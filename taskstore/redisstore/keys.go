@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"github.com/procfleet/procfleet"
-	"github.com/procfleet/procfleet/taskstore"
 )
 
 // resultBlock is how many items share one hash of results.
@@ -36,15 +35,6 @@ func (k keyspace) expiries() string { return k.prefix + "{index}:expiries" }
 
 func (k keyspace) sweep(shard int) string {
 	return k.prefix + "{index}:sweep:" + strconv.Itoa(shard)
-}
-
-// index returns the keys that [enrolScript] declares.
-func (k keyspace) index() []string {
-	keys := []string{k.clock(), k.tasks(), k.expiries()}
-	for shard := range taskstore.SweepShards {
-		keys = append(keys, k.sweep(shard))
-	}
-	return keys
 }
 
 // request is the key of an idempotency record. What callers send is hashed,
