@@ -115,10 +115,10 @@ func (c *Client) Submit(ctx context.Context, s Submission) (procfleet.TaskID, er
 }
 
 // refused reports whether the server has said no: under the key there is no
-// task, or one of another request.
+// task, or one of another request. A proxy that says no knows nothing of that.
 func refused(err error) bool {
 	answer, ok := errors.AsType[*Error](err)
-	return ok && answer.Status < http.StatusInternalServerError && !answer.Retryable()
+	return ok && !answer.foreign && answer.Status < http.StatusInternalServerError && !answer.Retryable()
 }
 
 // codeUnknown is how a server says that it does not know what became of a

@@ -273,6 +273,26 @@ func TestARefusalAfterALostAnswerIsNoDoubt(t *testing.T) {
 	})
 }
 
+// A proxy that refuses knows nothing of what the server did before.
+func TestAProxysRefusalAfterALostAnswerLeavesTheDoubt(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusForbidden, http.StatusNotFound, http.StatusRequestEntityTooLarge} {
+		inBubble(t, func(t *network) {
+			calls := 0
+			t.serve("a", func(w http.ResponseWriter, _ *http.Request) {
+				if calls++; calls == 1 {
+					cut()
+				}
+				answer(w, status, "<html>")
+			})
+			_, err := t.client(client.Config{}).Submit(t.Context(), statusOperation())
+			if !errors.Is(err, client.ErrBadAnswer) || !errors.Is(err, client.ErrUnknown) || calls != 2 {
+				t.Errorf("%d: after %d calls %v", status, calls, err)
+			}
+		})
+	}
+}
+
 func TestTheEndOfTheContextEndsACall(t *testing.T) {
 	t.Parallel()
 	interrupted := errors.New("received interrupt")

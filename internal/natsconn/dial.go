@@ -20,6 +20,7 @@ import (
 // checkURLs refuses what could never be reached. The client library takes any
 // scheme, and then dials for ever.
 func checkURLs(urls string) error {
+	schemes := map[bool]bool{} // those of WebSocket and others
 	for server := range strings.SplitSeq(urls, ",") {
 		server = strings.TrimSpace(server)
 		if !strings.Contains(server, "://") {
@@ -27,13 +28,31 @@ func checkURLs(urls string) error {
 		}
 		u, err := url.Parse(server)
 		if err != nil || u.Hostname() == "" || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
-			return invalid.Fieldf("URL", "%q is not the URL of a NATS server, for example nats://10.0.0.9:4222", server)
+			return invalid.Fieldf("URL", "%s is not the URL of a NATS server, for example nats://10.0.0.9:4222", shown(server, urls))
 		}
 		if _, err := strconv.ParseUint(cmp.Or(u.Port(), "4222"), 10, 16); err != nil {
-			return invalid.Fieldf("URL", "%q has no port from 0 to 65535, for example nats://10.0.0.9:4222", server)
+			return invalid.Fieldf("URL", "%s has no port from 0 to 65535, for example nats://10.0.0.9:4222", shown(server, urls))
 		}
+		schemes[strings.HasPrefix(u.Scheme, "ws")] = true
+	}
+	if len(schemes) > 1 {
+		return invalid.Fieldf("URL", "WebSocket (ws, wss) and other servers do not go together: give those of one kind")
 	}
 	return nil
+}
+
+// shown is how errors name one of the servers: without its user and password,
+// which end in the middle if there is a comma in them.
+func shown(server, urls string) string {
+	if !strings.Contains(urls, "@") {
+		return strconv.Quote(server)
+	}
+	scheme, rest, _ := strings.Cut(server, "://")
+	host := ""
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		host = rest[at:]
+	}
+	return strconv.Quote(scheme+"://xxxxx"+host) + " (in users and passwords, write special characters like %40 for @)"
 }
 
 // awayReminder is how often servers that stay away are mentioned.

@@ -82,7 +82,7 @@ func Connect(cfg Config) (*nats.Conn, error) {
 	}
 	nc, err := nats.Connect(cfg.URL, cfg.options()...)
 	if err != nil {
-		return nil, fmt.Errorf("connect to NATS at %q: %w", cfg.URL, err)
+		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
 	return nc, nil
 }

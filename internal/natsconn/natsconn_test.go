@@ -68,6 +68,7 @@ func TestWhatIsNoURLOfNATSIsRefused(t *testing.T) {
 	for url, good := range map[string]bool{
 		"nats://127.0.0.1:1": true, "127.0.0.1:1": true, "tls://[::1]:1, nats://user:word@127.0.0.1:1": true,
 		"foo://127.0.0.1:1": false, "nats://": false, "": false, "nats://127.0.0.1:1,": false, "nats://a b": false,
+		"nats://127.0.0.1:1,ws://127.0.0.1:2": false, "ws://127.0.0.1:1,wss://127.0.0.1:2": true,
 	} {
 		nc, err := natsconn.Connect(natsconn.Config{URL: url, Log: testenv.Silent()})
 		if (err == nil) != good {
@@ -148,4 +149,23 @@ func (l *lockedBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
+}
+
+func TestNoErrorShowsAPassword(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{
+		"nats://me:quite secret@127.0.0.1:1", `nats://me:quite"secret@127.0.0.1:1`, "nats://me:quite,secret@127.0.0.1:1",
+		"nats://me:quite%secret@127.0.0.1:1", "me:quite/secret@127.0.0.1:1", "nats://me:quitesecret@127.0.0.1:x",
+		"foo://quitesecret@127.0.0.1:1", "nats://me:quitesecret@127.0.0.1:1,ws://127.0.0.1:2",
+	} {
+		nc, err := natsconn.Connect(natsconn.Config{URL: url, Log: testenv.Silent()})
+		if err == nil {
+			nc.Close()
+			t.Errorf("%s is taken", url)
+			continue
+		}
+		if strings.Contains(err.Error(), "quite") || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
 }

@@ -164,6 +164,9 @@ func (s *Store) Close() error { return s.client.Close() }
 func connect(rawURL string) (redis.UniversalClient, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
+		if strings.Contains(rawURL, "@") { // the error may quote the password
+			err = errors.New("cannot be read; in users and passwords, write special characters like %40 for @")
+		}
 		return nil, fmt.Errorf("redis URL: %w; write for example redis://127.0.0.1:6379", err)
 	}
 	query := u.Query()

@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,4 +89,18 @@ func TestCluster(t *testing.T) {
 		},
 		Orphan: orphan,
 	})
+}
+
+func TestNoErrorShowsThePasswordOfAURL(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{
+		"redis://me:quite secret@127.0.0.1:1", `redis://me:quite"secret@127.0.0.1:1`, "redis://:quite/secret@127.0.0.1:1",
+		"redis://me:quite%secret@127.0.0.1:1", "redis://me:quitesecret@127.0.0.1:x", "redis://me:quitesecret@127.0.0.1/x",
+		"me:quitesecret@127.0.0.1:1", "redis://127.0.0.1:1?sentinel_password=quitesecret",
+	} {
+		err := redisstore.Options{URL: url}.Validate()
+		if err == nil || strings.Contains(err.Error(), "quite") || strings.Contains(err.Error(), "secret@") || strings.Contains(err.Error(), "%se") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
 }

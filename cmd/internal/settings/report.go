@@ -44,9 +44,17 @@ func shown(flag *pflag.Flag) string {
 	// One URL of a list after the other, so that their hosts stay readable.
 	text, rest := "", flag.Value.String()
 	for next := nextURL.FindStringIndex(rest); next != nil; next = nextURL.FindStringIndex(rest) {
-		text, rest = text+withoutSecrets(rest[:next[0]])+",", rest[next[0]+1:]
+		text, rest = text+shownServer(rest[:next[0]])+",", rest[next[0]+1:]
 	}
-	return text + withoutSecrets(rest)
+	return text + shownServer(rest)
+}
+
+// shownServer also knows servers that are written without a scheme.
+func shownServer(text string) string {
+	if at := strings.LastIndexByte(text, '@'); at >= 0 && !strings.Contains(text, "://") {
+		return hidden + text[at:]
+	}
+	return withoutSecrets(text)
 }
 
 const hidden = "xxxxx"
@@ -54,8 +62,8 @@ const hidden = "xxxxx"
 var (
 	nextURL = regexp.MustCompile(`,[a-z]+://`)
 	// userInfo is what a URL has before its host. It may hold a password with
-	// any character in it, or be nothing but a token.
-	userInfo = regexp.MustCompile(`://[^\s"]*@`)
+	// any character in it, spaces and quotes too, or be nothing but a token.
+	userInfo = regexp.MustCompile(`://.*@`)
 	// secretParameter is a value in a URL's query that is nobody's business.
 	secretParameter = regexp.MustCompile(`(?i)([?&][a-z_]*(?:password|secret|token)=)[^&\s",]*`)
 )

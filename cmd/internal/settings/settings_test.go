@@ -96,7 +96,7 @@ token:
 check-config: true
 `)
 	s := Load(newCommand(t, "--config", file))
-	s.Wrong("nats", "%q is too short", "nats://user:word@one")
+	s.Wrong("nats", "%q is too short", `nats://user:wo "rd@one`)
 	s.Wrong("cloud-area", "follows from the first mistake")
 	s.Refused(errors.Join(invalid.Fieldf("Conn", "is not there yet"), invalid.Fieldf("Drain", "is wrong too"), errors.New("two of them do not go together")),
 		map[string]string{"Drain": "drain"})
@@ -182,6 +182,23 @@ func TestTheReportShowsPlacesAndNoSecrets(t *testing.T) {
 	}
 	if strings.Contains(fields, "cloud-area") {
 		t.Errorf("a default is told:\n%s", fields)
+	}
+}
+
+func TestTheReportHidesThePasswordOfAServerWithoutAScheme(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{
+		"me:word@one:4222": "xxxxx@one:4222", "me:word@one,nats://me:word@two": "xxxxx@one,nats://xxxxx@two",
+		"nats://me:word@one,me:word@two": "nats://xxxxx@two", "one,me:word@two": "xxxxx@two",
+	} {
+		s, _ := loaded(t, "", "--nats", given)
+		var out strings.Builder
+		if err := s.Report(&out); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out.String(), " "+want+" ") {
+			t.Errorf("%s: no %s in\n%s", given, want, out.String())
+		}
 	}
 }
 
