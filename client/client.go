@@ -40,7 +40,7 @@ const defaultTimeout = 60 * time.Second
 // Client asks the dispatchers of one installation. It is safe for concurrent
 // use and holds nothing that must be closed.
 type Client struct {
-	servers  []string // without a slash at the end
+	servers  []address
 	current  atomic.Int64
 	token    string
 	http     *http.Client
@@ -55,6 +55,9 @@ func New(cfg Config) (*Client, error) {
 	c := &Client{token: cfg.Token, timeout: cfg.Timeout, patience: cfg.Patience, trouble: cfg.Trouble}
 	for text := range strings.SplitSeq(cfg.URL, ",") {
 		server, err := parseServer(strings.TrimSpace(text))
+		if err != nil && strings.Contains(cfg.URL, "@") { // which would show the password
+			err = errors.New("a server is not a URL like http://127.0.0.1:8080; in users and passwords, write special characters like %40 for @")
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -76,12 +79,24 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-func parseServer(text string) (string, error) {
+// address is the URL of a server, without a slash at the end. Printed, it has
+// no password.
+type address string
+
+func (a address) String() string {
+	u, err := url.Parse(string(a))
+	if err != nil {
+		return "a server" // parseServer has let none like this through
+	}
+	return u.Redacted()
+}
+
+func parseServer(text string) (address, error) {
 	u, err := url.Parse(text)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
 		return "", fmt.Errorf("server %q is not a URL like http://127.0.0.1:8080", text)
 	}
-	return strings.TrimRight(text, "/"), nil
+	return address(strings.TrimRight(text, "/")), nil
 }
 
 // printable reports whether text can be a header's value.

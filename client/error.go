@@ -105,7 +105,7 @@ func (e *UnknownError) Unwrap() []error { return []error{e.Err, ErrUnknown} }
 
 // connectionError is a failure without an answer.
 type connectionError struct {
-	server string
+	server address
 	cause  error
 	// unsent is true if the request surely did not reach the server.
 	unsent bool
@@ -154,7 +154,7 @@ func retryable(err error) bool {
 }
 
 // refusal turns a server's answer that is not a success into an Error.
-func refusal(server string, resp *http.Response, body []byte) *Error {
+func refusal(server address, resp *http.Response, body []byte) *Error {
 	e := &Error{
 		Status: resp.StatusCode, RequestID: resp.Header.Get("X-Bkapi-Request-Id"),
 		RetryAfter: retryAfter(resp.Header.Get("Retry-After")),

@@ -183,7 +183,7 @@ func (c *Client) HostPage(ctx context.Context, q Query) (Page[Agent], error) {
 // Ready asks the servers once and returns nil if one says that all its parts
 // are ready.
 func (c *Client) Ready(ctx context.Context) error {
-	return c.round(func(server string) error { return c.attempt(ctx, server, get("/readyz"), nil) })
+	return c.round(func(server address) error { return c.attempt(ctx, server, get("/readyz"), nil) })
 }
 
 // all goes through the pages of a list.

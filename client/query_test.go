@@ -284,3 +284,28 @@ func TestReadyAsksOnce(t *testing.T) {
 		}
 	})
 }
+
+// A proxy before the servers may want a password, and errors end up in logs.
+func TestNoErrorShowsThePasswordOfAServer(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *network) {
+		const url = "http://me:quite-secret@"
+		t.serve("page", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "<html>") })
+		t.serve("proxy", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusNotFound, "<html>") })
+		for name, want := range map[string]error{"page": client.ErrBadAnswer, "proxy": client.ErrBadAnswer, "gone": client.ErrUnreachable} {
+			c := t.client(client.Config{URL: url + name, Patience: -1})
+			_, submitted := c.Submit(t.Context(), statusOperation())
+			_, watched := c.Wait(t.Context(), "GSETASK:1")
+			for _, err := range []error{submitted, watched} {
+				if !errors.Is(err, want) || strings.Contains(err.Error(), "quite-secret") || !strings.Contains(err.Error(), "@"+name) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		}
+	})
+	for _, url := range []string{"ftp://me:quite-secret@a", "http://me:quite secret@a", "http://me:quite,secret@a", "http://me:quite-secret@a?x"} {
+		if _, err := client.New(client.Config{URL: url}); err == nil || strings.Contains(err.Error(), "quite") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}

@@ -30,11 +30,11 @@ func get(path string) request { return request{method: http.MethodGet, path: pat
 
 // do carries out a request, however often it takes, and decodes the answer.
 func (c *Client) do(ctx context.Context, r request, into any) error {
-	return c.persist(ctx, func(server string) error { return c.attempt(ctx, server, r, into) })
+	return c.persist(ctx, func(server address) error { return c.attempt(ctx, server, r, into) })
 }
 
 // persist goes from server to server until one answers for good.
-func (c *Client) persist(ctx context.Context, try func(server string) error) error {
+func (c *Client) persist(ctx context.Context, try func(server address) error) error {
 	var o outage
 	for {
 		err := c.round(try)
@@ -49,7 +49,7 @@ func (c *Client) persist(ctx context.Context, try func(server string) error) err
 
 // round tries each server once, beginning with the one that answered last.
 // What it returns when none does it says of each.
-func (c *Client) round(try func(server string) error) error {
+func (c *Client) round(try func(server address) error) error {
 	var failures error
 	for range c.servers {
 		n := c.current.Load()
@@ -127,7 +127,7 @@ func sleep(ctx context.Context, d time.Duration, last error) error {
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d+1) }
 
 // attempt sends a request to one server and decodes the answer.
-func (c *Client) attempt(ctx context.Context, server string, r request, into any) error {
+func (c *Client) attempt(ctx context.Context, server address, r request, into any) error {
 	bounded, cancel := context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("no answer within %v", c.timeout))
 	defer cancel()
 	req, err := c.newRequest(bounded, server, r)
@@ -156,8 +156,8 @@ func (c *Client) attempt(ctx context.Context, server string, r request, into any
 	return nil
 }
 
-func (c *Client) newRequest(ctx context.Context, server string, r request) (*http.Request, error) {
-	req, err := http.NewRequestWithContext(ctx, r.method, server+r.path, bytes.NewReader(r.body))
+func (c *Client) newRequest(ctx context.Context, server address, r request) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, r.method, string(server)+r.path, bytes.NewReader(r.body))
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func readAnswer(body io.Reader) ([]byte, error) {
 
 // noAnswer words the failure of an exchange that did not come to an answer.
 // The exchange had the context bounded, which was made from the caller's.
-func noAnswer(ctx, bounded context.Context, server string, err error) error {
+func noAnswer(ctx, bounded context.Context, server address, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return ended(ctx, nil)

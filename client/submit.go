@@ -93,7 +93,7 @@ func (c *Client) Submit(ctx context.Context, s Submission) (procfleet.TaskID, er
 	}
 	unknown := &UnknownError{IdempotencyKey: s.IdempotencyKey}
 	maybe := false
-	err = c.persist(ctx, func(server string) error {
+	err = c.persist(ctx, func(server address) error {
 		if ctx.Err() != nil { // nothing was sent
 			return ended(ctx, nil)
 		}

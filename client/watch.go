@@ -128,7 +128,7 @@ func (w *watch) pause() time.Duration {
 // look asks for the task itself, once.
 func (w *watch) look(ctx context.Context) error {
 	var t Task
-	err := w.c.round(func(server string) error { return w.c.attempt(ctx, server, get(taskPath(w.id)), &t) })
+	err := w.c.round(func(server address) error { return w.c.attempt(ctx, server, get(taskPath(w.id)), &t) })
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (w *watch) stream(ctx context.Context) (fruitful bool, err error) {
 	return fruitful, err
 }
 
-func (w *watch) read(ctx context.Context, server string) (fruitful bool, err error) {
+func (w *watch) read(ctx context.Context, server address) (fruitful bool, err error) {
 	bounded, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s := &stream{watchdog: time.AfterFunc(beginning, func() { cancel(errSilent) })}
@@ -231,7 +231,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (s *stream) open(ctx, bounded context.Context, w *watch, server string) error {
+func (s *stream) open(ctx, bounded context.Context, w *watch, server address) error {
 	req, err := w.c.newRequest(bounded, server, get(taskPath(w.id)+"/events"))
 	if err != nil {
 		return err
