@@ -52,7 +52,7 @@ func (c *collector) pull(ctx, work context.Context, consumer jetstream.Consumer)
 	if pullCtx.Err() != nil {
 		return nil
 	}
-	return arriving.Error()
+	return ending(arriving)
 }
 
 // gather waits for a message and returns it with what else has arrived; none

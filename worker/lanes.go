@@ -80,7 +80,13 @@ func fetch(ctx context.Context, consumer jetstream.Consumer, n int, wait time.Du
 	if ctx.Err() != nil {
 		return nil
 	}
-	if err := batch.Error(); !errors.Is(err, jetstream.ErrBatchCompleted) { // an end that a cluster may put in words
+	return ending(batch)
+}
+
+// ending returns the error that ended a request, if it was one: that a request
+// is complete is what a server may put in words.
+func ending(batch jetstream.MessageBatch) error {
+	if err := batch.Error(); !errors.Is(err, jetstream.ErrBatchCompleted) {
 		return err
 	}
 	return nil
