@@ -227,7 +227,8 @@ type Duties interface {
 	// rejected, or gone.
 	Settle(ctx context.Context, id procfleet.TaskID) error
 	// Notified notes that a finished task's end was told: it clears
-	// NotifyPending and takes the task out of the sweep index.
+	// NotifyPending and takes the task out of the sweep index. A task that is
+	// open after all, since a fail-over lost its end, stays there.
 	Notified(ctx context.Context, id procfleet.TaskID) error
 }
 

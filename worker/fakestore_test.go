@@ -389,8 +389,10 @@ func (s *fakeStore) Notified(_ context.Context, id procfleet.TaskID) error {
 		return err
 	}
 	defer s.mu.Unlock()
-	s.tasks[id].task.NotifyPending = false
-	delete(s.visits, id)
+	if s.tasks[id].task.State == procfleet.TaskFinished {
+		s.tasks[id].task.NotifyPending = false
+		delete(s.visits, id)
+	}
 	return nil
 }
 

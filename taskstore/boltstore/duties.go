@@ -105,11 +105,11 @@ func (s *Store) Republished(ctx context.Context, id procfleet.TaskID, chunk int,
 	})
 }
 
-// Notified clears NotifyPending and settles the task.
+// Notified clears NotifyPending and settles the task if it is finished.
 func (s *Store) Notified(ctx context.Context, id procfleet.TaskID) error {
 	return change(ctx, s, func(t *tx) error {
 		r, err := t.task(id)
-		if err != nil || !r.NotifyPending && r.Visit.IsZero() {
+		if err != nil || r.State != procfleet.TaskFinished || !r.NotifyPending && r.Visit.IsZero() {
 			return err
 		}
 		r.NotifyPending = false

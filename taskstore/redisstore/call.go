@@ -141,12 +141,15 @@ func waitKey(key string) string {
 // read runs plain commands in one round trip; add is called again for each
 // attempt. A missing key is not an error.
 func (s *Store) read(ctx context.Context, add addFunc) error {
-	return s.persist(ctx, func(ctx context.Context) error {
-		if s.convoy != nil {
-			return s.convoy.send(ctx, add)
-		}
-		return send(ctx, s.client, add)
-	})
+	return s.persist(ctx, func(ctx context.Context) error { return s.send(ctx, add) })
+}
+
+// send is one attempt of read.
+func (s *Store) send(ctx context.Context, add addFunc) error {
+	if s.convoy != nil {
+		return s.convoy.send(ctx, add)
+	}
+	return send(ctx, s.client, add)
 }
 
 // persist calls attempt until it succeeds, fails for good, or

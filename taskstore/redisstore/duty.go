@@ -182,32 +182,27 @@ func (s *Store) settle(n procfleet.Number) addFunc {
 }
 
 // Notified clears NotifyPending and then settles the task, in this order, so
-// that the sweep sees what broke off in between. One server does both in one
-// round trip, in a cluster the index is on another one. It needs no script,
-// since it makes nothing.
+// that the sweep sees what broke off in between. Each attempt looks anew
+// whether the task is finished: a fail-over may have lost its end, and then
+// only the sweep can end it. It needs no script, since it makes nothing.
 func (s *Store) Notified(ctx context.Context, id procfleet.TaskID) error {
 	n, err := number(id)
 	if err != nil {
 		return err
 	}
-	var there *redis.IntCmd
-	told := func(ctx context.Context, pipe redis.Pipeliner) {
-		pipe.HDel(ctx, s.keys.task(id).head(), "notify")
-		there = pipe.Exists(ctx, s.keys.task(id).head())
-	}
-	settle := s.settle(n)
-	if s.convoy != nil {
-		err = s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
-			told(ctx, pipe)
-			settle(ctx, pipe)
-		})
-	} else if err = s.read(ctx, told); err == nil {
-		err = s.read(ctx, settle)
-	}
-	if err != nil {
+	var state *redis.StringCmd
+	if err := s.persist(ctx, func(ctx context.Context) error {
+		if err := s.send(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+			pipe.HDel(ctx, s.keys.task(id).head(), "notify")
+			state = pipe.HGet(ctx, s.keys.task(id).head(), "state")
+		}); err != nil || procfleet.TaskState(state.Val()) != procfleet.TaskFinished {
+			return err
+		}
+		return s.send(ctx, s.settle(n))
+	}); err != nil {
 		return fmt.Errorf("note as told: task %s: %w", id, err)
 	}
-	if there.Val() == 0 {
+	if state.Val() == "" {
 		return fmt.Errorf("note as told: task %s: %w", id, taskstore.ErrNotFound)
 	}
 	return nil

@@ -2,6 +2,7 @@ package storetest_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -293,3 +294,9 @@ func (s stopped) Now(context.Context) (time.Time, error) { return time.Unix(1, 0
 type neverNotified struct{ taskstore.Store }
 
 func (s neverNotified) Notified(context.Context, procfleet.TaskID) error { return nil }
+
+type settlesOpen struct{ taskstore.Store }
+
+func (s settlesOpen) Notified(ctx context.Context, id procfleet.TaskID) error {
+	return errors.Join(s.Store.Notified(ctx, id), s.Settle(ctx, id))
+}

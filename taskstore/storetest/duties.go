@@ -20,6 +20,7 @@ func dutyChecks() []Check {
 		{Name: "revisit postpones", Fn: revisitPostpones},
 		{Name: "a settled task is not due", Fn: settledNotDue},
 		{Name: "a task that was told is not due", Fn: toldNotDue},
+		{Name: "a task that is open after all stays due", Fn: openStaysDue},
 		{Name: "undone chunks", Fn: undoneChunks},
 		{Name: "undone names when a chunk was begun", Fn: undoneBegun},
 	}
@@ -157,6 +158,16 @@ func toldNotDue(ctx context.Context, t T, s Subject) {
 	if look(ctx, t, s, told.ID).NotifyPending {
 		t.Errorf("the task that was told is to be told")
 	}
+}
+
+// openStaysDue is what a worker does that told an end which a fail-over has
+// lost since: only the sweep can end the task again.
+func openStaysDue(ctx context.Context, t T, s Subject) {
+	task := create(ctx, t, s, Draft(2))
+	record(ctx, t, s, task.ID, succeeded(0)...)
+	must(t, s.Revisit(ctx, task.ID, 0), "revisit")
+	must(t, s.Notified(ctx, task.ID), "notified")
+	s.pass(ctx, t, time.Second, "the open task is due", func() bool { return slices.Contains(dueEverywhere(ctx, t, s), task.ID) })
 }
 
 func undone(ctx context.Context, t T, s taskstore.Store, id procfleet.TaskID) []taskstore.ChunkDuty {

@@ -96,6 +96,7 @@ func defects() map[string]defect {
 		"repeats are counted":           by(func(s store) store { return countingRepeats{s} }, "a repeat changes nothing", "simultaneous repeats count once", "results of items that the task does not have are ignored"),
 		"several complete":              by(func(s store) store { return doubleCompleting{s} }, "one caller completes", "a late result does not complete again", "simultaneous repeats count once", modelCheck),
 		"notified is forgotten":         by(func(s store) store { return neverNotified{s} }, "a late result does not complete again", "a task that was told is not due"),
+		"open tasks are settled":        by(func(s store) store { return settlesOpen{s} }, "a task that is open after all stays due"),
 		"counters drift":                by(func(s store) store { return driftingCounts{s} }, "counters add up at every moment", "a repeat changes nothing", "one caller completes"),
 		"counters lag behind":           by(func(s store) store { return staleCounts{s, new(sync.Map)} }, "counters add up at every moment"),
 		"answers are out of order":      by(func(s store) store { return shuffledAnswers{s} }, "batches are answered one by one"),
