@@ -30,21 +30,21 @@ const maxRequestID = 128
 
 // exchange is one request and its answer.
 type exchange struct {
-	api     *api
-	dialect *dialect.Dialect
-	call    *dialect.Call // nil if there is none for the path and method
-	w       *statusWriter
-	r       *http.Request
-	span    trace.Span
-	id      string // 32 hexadecimal digits
-	start   time.Time
+	api   *api
+	at    surface
+	call  *dialect.Call // nil if there is none for the path and method
+	w     *statusWriter
+	r     *http.Request
+	span  trace.Span
+	id    string // 32 hexadecimal digits
+	start time.Time
 }
 
 // begin gives the request its id and its span. It must be followed by end.
-func (a *api) begin(d *dialect.Dialect, call *dialect.Call, w http.ResponseWriter, r *http.Request) *exchange {
+func (a *api) begin(at surface, call *dialect.Call, w http.ResponseWriter, r *http.Request) *exchange {
 	random := uuid.New()
 	e := &exchange{
-		api: a, dialect: d, call: call, w: &statusWriter{ResponseWriter: w}, r: r,
+		api: a, at: at, call: call, w: &statusWriter{ResponseWriter: w}, r: r,
 		id: hex.EncodeToString(random[:]), start: time.Now(),
 	}
 	e.trace()
@@ -59,7 +59,7 @@ func (a *api) begin(d *dialect.Dialect, call *dialect.Call, w http.ResponseWrite
 // name is the call's, or "<dialect>.none".
 func (e *exchange) name() string {
 	if e.call == nil {
-		return e.dialect.Name + ".none"
+		return e.at.name + ".none"
 	}
 	return e.call.Name
 }
@@ -209,7 +209,7 @@ func (e *exchange) fail(err error) {
 	if f.RetryAfter > 0 {
 		e.w.Header().Set("Retry-After", strconv.Itoa(int(f.RetryAfter.Seconds())))
 	}
-	e.reply(e.dialect.Fail(f, e.id))
+	e.reply(e.at.fail(f, e.id))
 }
 
 func (e *exchange) reply(reply dialect.Reply) {

@@ -45,21 +45,23 @@ func (a *api) handler(dialects []dialect.Dialect) http.Handler {
 		mux.Handle("GET /metrics", a.cfg.Metrics)
 	}
 	for i := range dialects {
-		d := &dialects[i]
-		for path, calls := range byPath(d) {
-			mux.Handle(path, a.endpoint(d, calls))
-		}
-		for _, prefix := range d.Prefixes {
-			mux.Handle(prefix, a.endpoint(d, nil))
+		for _, family := range dialects[i].Reached() {
+			at := surface{name: dialects[i].Name, fail: family.Fail}
+			for path, calls := range byPath(family.Calls) {
+				mux.Handle(path, a.endpoint(at, calls))
+			}
+			for _, prefix := range family.Prefixes {
+				mux.Handle(prefix, a.endpoint(at, nil))
+			}
 		}
 	}
 	return refuseForeignPages(mux)
 }
 
 // byPath collects the calls that share a path.
-func byPath(d *dialect.Dialect) map[string][]dialect.Call {
+func byPath(calls []dialect.Call) map[string][]dialect.Call {
 	paths := make(map[string][]dialect.Call)
-	for _, call := range d.Calls {
+	for _, call := range calls {
 		for _, path := range call.Paths {
 			paths[path] = append(paths[path], call)
 		}
@@ -67,9 +69,16 @@ func byPath(d *dialect.Dialect) map[string][]dialect.Call {
 	return paths
 }
 
+// surface is where a request came in: the dialect's name, and how failures
+// are worded in the family of its path.
+type surface struct {
+	name string
+	fail func(f *dialect.Error, requestID string) dialect.Reply
+}
+
 // endpoint serves the calls of one path, or, without calls, the answer that
 // there is no such path.
-func (a *api) endpoint(d *dialect.Dialect, calls []dialect.Call) http.Handler {
+func (a *api) endpoint(at surface, calls []dialect.Call) http.Handler {
 	byMethod := make(map[string]*dialect.Call)
 	for i := range calls {
 		for _, method := range calls[i].Methods {
@@ -78,14 +87,18 @@ func (a *api) endpoint(d *dialect.Dialect, calls []dialect.Call) http.Handler {
 	}
 	allowed := strings.Join(slices.Sorted(maps.Keys(byMethod)), ", ")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		e := a.begin(d, byMethod[r.Method], w, r)
+		e := a.begin(at, byMethod[r.Method], w, r)
 		defer e.end()
 		switch {
 		case len(byMethod) == 0:
-			e.fail(&dialect.Error{Kind: dialect.NoRoute, Problem: "there is no path " + r.URL.Path})
+			e.fail(&dialect.Error{
+				Kind: dialect.NoRoute, Problem: "there is no path " + r.URL.Path, Method: r.Method, Path: r.URL.Path,
+			})
 		case e.call == nil:
 			w.Header().Set("Allow", allowed)
-			e.fail(&dialect.Error{Kind: dialect.BadMethod, Problem: r.Method + " is not allowed here; use " + allowed})
+			e.fail(&dialect.Error{
+				Kind: dialect.BadMethod, Problem: r.Method + " is not allowed here; use " + allowed, Method: r.Method, Path: r.URL.Path,
+			})
 		default:
 			e.serve()
 		}

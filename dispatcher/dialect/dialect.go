@@ -32,6 +32,23 @@ type Dialect struct {
 	Calls    []Call
 	// Fail words a failure.
 	Fail func(f *Error, requestID string) Reply
+	// Families are further families of paths that lead to the same calls. A
+	// dialect that is reached in one way only has none.
+	Families []Family
+}
+
+// Family is a family of paths that lead to the calls of a dialect, and how a
+// failure is worded there. Requests and answers are the same in all of them.
+type Family struct {
+	Prefixes []string // as in [Dialect]
+	// Calls are calls of the dialect under the paths and methods of the family.
+	Calls []Call
+	Fail  func(f *Error, requestID string) Reply
+}
+
+// Reached returns all families of paths: the dialect's own, then the further ones.
+func (d *Dialect) Reached() []Family {
+	return append([]Family{{Prefixes: d.Prefixes, Calls: d.Calls, Fail: d.Fail}}, d.Families...)
 }
 
 // Call is one endpoint of a dialect.
@@ -39,7 +56,7 @@ type Call struct {
 	// Name is unique among all calls of all dialects. For calls that accept
 	// operations it becomes the task's dialect.
 	Name string
-	// Paths are http.ServeMux path patterns; a wildcard is called "id".
+	// Paths are http.ServeMux path patterns; only the wildcard "id" is read.
 	Paths   []string
 	Methods []string
 	// Use is what the call is for: [Accept], [Outcomes], [ShowTask],

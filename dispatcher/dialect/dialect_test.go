@@ -105,24 +105,26 @@ func TestEveryActionAndProcessTypeHasANumber(t *testing.T) {
 func TestEveryDialectWordsEveryFailure(t *testing.T) {
 	t.Parallel()
 	for _, d := range All() {
-		for kind := Internal; kind <= OutcomeUnknown; kind++ {
-			reply := d.Fail(&Error{Kind: kind, Field: "f", Problem: "p", Task: testTask}, testRequestID)
-			text, err := reply.JSON()
-			if err != nil {
-				t.Fatal(err)
-			}
-			var body map[string]any
-			if err := json.Unmarshal(text, &body); err != nil {
-				t.Fatalf("%s kind %d: %v in %s", d.Name, kind, err, text)
-			}
-			if reply.Status < 400 && body["code"] == 0.0 {
-				t.Errorf("%s kind %d looks like a success: %d %s", d.Name, kind, reply.Status, text)
-			}
-			if (reply.Status == http.StatusInternalServerError) != (kind == Internal) {
-				t.Errorf("%s kind %d has status %d; only internal failures are 500", d.Name, kind, reply.Status)
-			}
-			if kind == OutcomeUnknown && !strings.Contains(string(text), string(testTask)) {
-				t.Errorf("%s does not say which task is unknown: %s", d.Name, text)
+		for i, family := range d.Reached() {
+			for kind := Internal; kind <= OutcomeUnknown; kind++ {
+				reply := family.Fail(&Error{Kind: kind, Field: "f", Problem: "p", Task: testTask}, testRequestID)
+				text, err := reply.JSON()
+				if err != nil {
+					t.Fatal(err)
+				}
+				var body map[string]any
+				if err := json.Unmarshal(text, &body); err != nil {
+					t.Fatalf("%s %d kind %d: %v in %s", d.Name, i, kind, err, text)
+				}
+				if reply.Status < 400 && body["code"] == 0.0 {
+					t.Errorf("%s %d kind %d looks like a success: %d %s", d.Name, i, kind, reply.Status, text)
+				}
+				if (reply.Status == http.StatusInternalServerError) != (kind == Internal) {
+					t.Errorf("%s %d kind %d has status %d; only internal failures are 500", d.Name, i, kind, reply.Status)
+				}
+				if kind == OutcomeUnknown && !strings.Contains(string(text), string(testTask)) {
+					t.Errorf("%s %d does not say which task is unknown: %s", d.Name, i, text)
+				}
 			}
 		}
 	}
@@ -131,19 +133,21 @@ func TestEveryDialectWordsEveryFailure(t *testing.T) {
 func TestCallNamesAndPathsAreUnique(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]bool)
+	once := func(key string) {
+		if seen[key] {
+			t.Errorf("%s is there twice", key)
+		}
+		seen[key] = true
+	}
 	for _, d := range All() {
-		for _, call := range d.Calls {
-			keys := []string{call.Name}
-			for _, path := range call.Paths {
-				for _, method := range call.Methods {
-					keys = append(keys, method+" "+path)
+		for i, family := range d.Reached() {
+			for _, call := range family.Calls {
+				once(fmt.Sprintf("%s in family %d", call.Name, i))
+				for _, path := range call.Paths {
+					for _, method := range call.Methods {
+						once(method + " " + path)
+					}
 				}
-			}
-			for _, key := range keys {
-				if seen[key] {
-					t.Errorf("%s is there twice", key)
-				}
-				seen[key] = true
 			}
 		}
 	}

@@ -50,6 +50,8 @@ type Error struct {
 	// be empty.
 	Field   string
 	Problem string
+	// Method and Path are what was asked for; only of [NoRoute] and [BadMethod].
+	Method, Path string
 	// Task is the task that the failure is about, if there is one.
 	Task procfleet.TaskID
 	// RetryAfter is when to try again; zero for kinds where trying again

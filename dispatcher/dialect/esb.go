@@ -53,6 +53,7 @@ type notFoundBody struct {
 const (
 	esbAbnormal   = 1306000 // what is wrong is none of the cases below
 	esbBackend    = 1306201 // the system behind the ESB does not answer
+	esbNotFound   = 1306404
 	esbParameters = 1306406
 )
 
@@ -64,14 +65,16 @@ type esbError struct {
 }
 
 // esbFail answers a failure from a dialect's table; idField is the member of
-// data that carries a task id.
+// data that carries a task id. Paths and methods that do not exist need no
+// entry: the ESB itself answers them.
 func esbFail(table map[Kind]esbError, idField string) func(*Error, string) Reply {
 	return func(f *Error, requestID string) Reply {
-		if f.Kind == NoRoute || f.Kind == BadMethod {
-			return Reply{Status: http.StatusNotFound, Body: notFoundBody{Message: "The content does not exist"}}
-		}
 		e, ok := table[f.Kind]
-		if !ok {
+		switch {
+		case ok:
+		case f.Kind == NoRoute, f.Kind == BadMethod:
+			return Reply{Status: http.StatusNotFound, Body: notFoundBody{Message: "The content does not exist"}}
+		default:
 			e = table[Internal]
 		}
 		body := envelope{Code: e.code, Message: e.prefix + f.Error(), RequestID: requestID}
@@ -97,12 +100,13 @@ func (c *credentials) own() *credentials { return c }
 // esbParams is a wire struct with credentials in it.
 type esbParams interface{ own() *credentials }
 
-// decodeESB reads a call's parameters, from the query string of a GET and from
-// the body of a POST, and returns the application that calls.
+// decodeESB reads a call's parameters and returns the application that calls.
+// A GET has them in its query string; with none, as the ESB itself asks the
+// systems behind it, they are in the body like those of any other method.
 func decodeESB(r *Request, into esbParams) (application string, err error) {
 	body := r.Body
 	switch {
-	case r.Method == http.MethodGet:
+	case r.Method == http.MethodGet && (len(r.Query) > 0 || !isObject(body)):
 		body, err = formObject(r.Query)
 	case !isObject(body):
 		// The ESB takes anything else for form data; what is no form has no

@@ -7,6 +7,8 @@ import (
 	"flag"
 	"io"
 	"iter"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -26,7 +28,7 @@ const (
 
 // A fixture is a folder testdata/<dialect>/<case> with what comes in:
 //
-//	request.json   the call, method, query, headers and body
+//	request.json   the call or path, method, query, headers and body
 //	results.json   items, for calls that answer with results
 //	tasks.json     tasks, for calls that answer with tasks
 //	hosts.json     agents, for calls that answer with hosts
@@ -41,7 +43,8 @@ type fixture struct {
 }
 
 type fixtureRequest struct {
-	Call               string          `json:"call"`
+	Call               string          `json:"call"` // under the dialect's own paths
+	Path               string          `json:"path"` // instead of the call
 	Method             string          `json:"method"`
 	ID                 string          `json:"id"`
 	Query              string          `json:"query"`
@@ -74,13 +77,20 @@ func TestEveryDialectDoesWhatItsFixturesSay(t *testing.T) {
 		t.Run(d.Name, func(t *testing.T) {
 			t.Parallel()
 			used := make(map[string]bool)
+			families := make(map[int]bool)
 			for _, f := range fixtures(t, d.Name) {
-				used[f.request.Call] = true
-				t.Run(filepath.Base(f.dir), func(t *testing.T) { f.check(t, d) })
+				at := f.request.place(t, &d)
+				used[at.call.Name], families[at.family] = true, true
+				t.Run(filepath.Base(f.dir), func(t *testing.T) { f.check(t, at) })
 			}
-			for _, call := range d.Calls {
-				if !used[call.Name] {
-					t.Errorf("no fixture uses %s: add one in testdata/%s", call.Name, d.Name)
+			for i, family := range d.Reached() {
+				if !families[i] {
+					t.Errorf("no fixture uses the paths of %v: add one in testdata/%s", family.Prefixes, d.Name)
+				}
+				for _, call := range family.Calls {
+					if !used[call.Name] {
+						t.Errorf("no fixture uses %s: add one in testdata/%s", call.Name, d.Name)
+					}
 				}
 			}
 		})
@@ -113,32 +123,75 @@ func (f *fixture) read(t *testing.T, name string, into any) {
 	}
 }
 
-func (f *fixture) check(t *testing.T, d Dialect) {
+// place is where a request comes to: one of the dialect's families, and the
+// call there; without one, missing says what there is not.
+type place struct {
+	family  int
+	fail    func(*Error, string) Reply
+	call    Call
+	missing Kind
+}
+
+// place finds the call by its name or by the path.
+func (f *fixtureRequest) place(t *testing.T, d *Dialect) place {
 	t.Helper()
-	for _, call := range d.Calls {
-		if call.Name != f.request.Call {
-			continue
-		}
-		decoded, reply, err := f.run(t, call)
-		if err != nil {
-			failure, ok := errors.AsType[*Error](err)
-			if !ok {
-				t.Fatalf("refused with %T, want *Error: %v", err, err)
+	if f.Path == "" {
+		for _, call := range d.Calls {
+			if call.Name == f.Call {
+				return place{fail: d.Fail, call: call}
 			}
-			decoded, reply = nil, d.Fail(failure, testRequestID)
 		}
-		f.compare(t, "decoded.json", decoded)
-		f.compare(t, "response.json", map[string]any{"status": reply.Status, "location": reply.Location, "body": reply.Body})
-		return
+		t.Fatalf("there is no call %q", f.Call)
 	}
-	t.Fatalf("there is no call %q", f.request.Call)
+	mux := http.NewServeMux()
+	at := make(map[string]place) // by method and pattern
+	for i, family := range d.Reached() {
+		for _, call := range family.Calls {
+			for _, path := range call.Paths {
+				for _, method := range call.Methods {
+					at[method+" "+path] = place{family: i, fail: family.Fail, call: call}
+				}
+				at[path] = place{family: i, fail: family.Fail, missing: BadMethod}
+			}
+		}
+		for _, prefix := range family.Prefixes {
+			at[prefix] = place{family: i, fail: family.Fail, missing: NoRoute}
+		}
+	}
+	for pattern := range at {
+		mux.Handle(pattern, http.NotFoundHandler())
+	}
+	_, pattern := mux.Handler(httptest.NewRequestWithContext(t.Context(), f.Method, f.Path, http.NoBody))
+	found, ok := at[pattern]
+	if !ok {
+		t.Fatalf("no family has the path %s", f.Path)
+	}
+	return found
+}
+
+func (f *fixture) check(t *testing.T, at place) {
+	t.Helper()
+	decoded, reply, err := f.run(t, at)
+	if err != nil {
+		failure, ok := errors.AsType[*Error](err)
+		if !ok {
+			t.Fatalf("refused with %T, want *Error: %v", err, err)
+		}
+		decoded, reply = nil, at.fail(failure, testRequestID)
+	}
+	f.compare(t, "decoded.json", decoded)
+	f.compare(t, "response.json", map[string]any{"status": reply.Status, "location": reply.Location, "body": reply.Body})
 }
 
 // run decodes the request and encodes the answer to it.
-func (f *fixture) run(t *testing.T, call Call) (decoded any, reply Reply, err error) {
+func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err error) {
 	t.Helper()
 	r := f.request.request(t)
-	switch use := call.Use.(type) {
+	switch use := at.call.Use.(type) {
+	case nil:
+		return nil, Reply{}, &Error{
+			Kind: at.missing, Problem: "there is no " + f.request.Path, Method: f.request.Method, Path: f.request.Path,
+		}
 	case Accept:
 		decoded, err = use.Decode(r)
 		return decoded, use.Encode(testTask, testRequestID), err
@@ -182,7 +235,7 @@ func (f *fixture) run(t *testing.T, call Call) (decoded any, reply Reply, err er
 		page, err := use.Decode(r)
 		return page, use.Encode(page, agents), err
 	}
-	t.Fatalf("%s has a use that fixtures do not know: %T", call.Name, call.Use)
+	t.Fatalf("%s has a use that fixtures do not know: %T", at.call.Name, at.call.Use)
 	return nil, Reply{}, nil
 }
 

@@ -8,31 +8,65 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// gse is BlueKing GSE's process API behind the ESB: operations that carry
-// their process spec, and the result map that is polled.
+// gse is BlueKing GSE's process API: operations that carry their process spec,
+// and the result map that is polled. Its calls are reached through the ESB,
+// from an ESB that stands in front, and through the API gateway.
 func gse() Dialect {
 	d := Dialect{
 		Name:     "gse",
 		Prefixes: esbPrefixes(),
 		Fail:     esbFail(gseErrors, "task_id"),
 	}
-	accept := func(name string, decode func(*Request) (procfleet.Submission, error)) {
-		d.Calls = append(d.Calls, Call{
-			Name: "gse." + name, Paths: esbPaths("v2/gse/" + name), Methods: esbMethods(),
-			Use: Accept{Decode: decode, Encode: gseAccepted},
-		})
+	backend, gateway := gseBackend(), gseGateway()
+	for _, c := range gseCalls() {
+		call := Call{Name: "gse." + c.name, Use: c.use}
+		if c.esb != "" {
+			d.Calls = append(d.Calls, call.at(esbMethods(), esbPaths("v2/gse/"+c.esb)))
+		}
+		if method, path, ok := strings.Cut(c.backend, " "); ok {
+			backend.Calls = append(backend.Calls, call.at([]string{method}, backendPaths(path)))
+		}
+		if c.gateway != "" {
+			gateway.Calls = append(gateway.Calls, call.at([]string{http.MethodPost}, gatewayPaths(c.gateway)))
+		}
 	}
-	outcomes := func(name string, entry renderEntry) {
-		d.Calls = append(d.Calls, Call{
-			Name: "gse." + name, Paths: esbPaths("v2/gse/" + name), Methods: esbMethods(),
-			Use: Outcomes{Decode: decodeGSETaskID, Encode: gseOutcomes(entry)},
-		})
-	}
-	accept("operate_proc_multi", decodeOperateMulti)
-	accept("operate_proc_v2", decodeOperateV2)
-	outcomes("get_proc_operate_result", gseEntryBothNames)
-	outcomes("get_proc_operate_result_v2", gseEntry)
+	d.Families = []Family{backend, gateway}
 	return d
+}
+
+// gseCall is a call, and where each family of paths has it; "" is nowhere.
+type gseCall struct {
+	name    string
+	esb     string // GET and POST, below v2/gse/
+	backend string // method and path, below /procapi/
+	gateway string // POST, below api/v2/
+	use     Use
+}
+
+// gseCalls are all calls. A new one is a line here.
+func gseCalls() []gseCall {
+	return []gseCall{
+		{"operate_proc_multi", "operate_proc_multi", "POST v2/proc/multioperate", "proc/operate_proc_multi", gseAccept(decodeOperateMulti)},
+		{"operate_proc_v2", "operate_proc_v2", "POST v2/proc/operate", "proc/operate_proc_v2", gseAccept(decodeOperateV2)},
+		{"get_proc_operate_result", "get_proc_operate_result", "GET v1/proc/operate", "", gseResults(gseEntryBothNames)},
+		{"get_proc_operate_result_v2", "get_proc_operate_result_v2", "GET v2/proc/operate", "proc/get_proc_operate_result_v2", gseResults(gseEntry)},
+	}
+}
+
+// at is the call under the given methods and paths.
+func (c Call) at(methods, paths []string) Call {
+	c.Methods, c.Paths = methods, paths
+	return c
+}
+
+// gseAccept is the use of the calls that make a task.
+func gseAccept(decode func(*Request) (procfleet.Submission, error)) Use {
+	return Accept{Decode: decode, Encode: gseAccepted}
+}
+
+// gseResults is the use of the calls that answer with a result map.
+func gseResults(entry renderEntry) Use {
+	return Outcomes{Decode: decodeGSETaskID, Encode: gseOutcomes(entry)}
 }
 
 var gseErrors = map[Kind]esbError{

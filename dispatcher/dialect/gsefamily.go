@@ -1,0 +1,110 @@
+package dialect
+
+import (
+	"maps"
+	"net/http"
+	"strings"
+
+	"github.com/procfleet/procfleet"
+)
+
+// bothSlashes returns the pattern of a path with and without a trailing slash.
+func bothSlashes(path string) []string { return []string{path, path + "/{$}"} }
+
+const backendPrefix = "/procapi/"
+
+// gseBackend is how an ESB that stands in front reaches GSE. Its GETs have a
+// JSON body. It takes any status but 200 for a GSE that is broken, and tells
+// its caller no more than that.
+func gseBackend() Family {
+	table := maps.Clone(gseErrors)
+	table[Malformed] = esbError{http.StatusOK, esbParameters, "Parameters error, "}
+	table[NoRoute] = esbError{http.StatusNotFound, esbNotFound, "Not found, "}
+	table[BadMethod] = esbError{http.StatusMethodNotAllowed, esbNotFound, "Not found, "}
+	return Family{Prefixes: []string{backendPrefix}, Fail: esbFail(table, "task_id")}
+}
+
+func backendPaths(path string) []string { return bothSlashes(backendPrefix + path) }
+
+// gseGateway is how GSE is reached through BlueKing's API gateway, which
+// answers with an HTTP status and a form of its own to what does not get as
+// far as GSE.
+func gseGateway() Family {
+	f := Family{Prefixes: []string{"/api/bk-gse/"}, Fail: gatewayFail}
+	for _, base := range gatewayBases() {
+		if !strings.Contains(base, "{") {
+			f.Prefixes = append(f.Prefixes, base+"api/v2/proc/", base+"api/v2/cluster/")
+		}
+	}
+	return f
+}
+
+// gatewayBases are what clients have for the gateway's address: GSE's stages
+// there, the dispatcher itself, and, where no gateway is known, GSE's place at
+// the ESB.
+func gatewayBases() []string {
+	bases := []string{"/api/bk-gse/{stage}/", "/"}
+	for _, esb := range esbPrefixes() {
+		bases = append(bases, esb+"v2/gse/")
+	}
+	return bases
+}
+
+func gatewayPaths(path string) []string {
+	var paths []string
+	for _, base := range gatewayBases() {
+		paths = append(paths, bothSlashes(base+"api/v2/"+path)...)
+	}
+	return paths
+}
+
+// gatewayBody is the form of the gateway's own failures.
+type gatewayBody struct {
+	Code     int    `json:"code"`
+	CodeName string `json:"code_name"`
+	Message  string `json:"message"`
+	Result   bool   `json:"result"`
+	Data     any    `json:"data"`
+}
+
+// gatewayError is how the gateway words one kind of failure.
+type gatewayError struct {
+	status  int
+	code    int
+	name    string
+	message string
+}
+
+// gatewayErrors are the failures that never get as far as GSE. All others are
+// GSE's answers.
+var gatewayErrors = map[Kind]gatewayError{
+	Internal:       {http.StatusInternalServerError, 1650001, "INTERNAL_SERVER_ERROR", "Internal Server Error"},
+	BadHeader:      {http.StatusBadRequest, 1640001, "INVALID_ARGS", "Parameters error"},
+	TooLarge:       {http.StatusRequestEntityTooLarge, 1641301, "BODY_SIZE_LIMIT_EXCEED", "Request body size too large."},
+	NoRoute:        {http.StatusNotFound, 1640401, "API_NOT_FOUND", "API not found"},
+	BadMethod:      {http.StatusNotFound, 1640401, "API_NOT_FOUND", "API not found"},
+	Unavailable:    {http.StatusServiceUnavailable, 1650300, "SERVICE_UNAVAILABLE", "Service Unavailable"},
+	OutcomeUnknown: {http.StatusServiceUnavailable, 1650300, "SERVICE_UNAVAILABLE", "Service Unavailable"},
+}
+
+func gatewayFail(f *Error, requestID string) Reply {
+	e, own := gatewayErrors[f.Kind]
+	if !own {
+		return Reply{Status: http.StatusOK, Body: envelope{
+			Code: esbParameters, Message: "Parameters error, " + f.Error(), RequestID: requestID,
+		}}
+	}
+	body := gatewayBody{Code: e.code, CodeName: e.name, Message: e.message + " [" + gatewayReason(f) + "]"}
+	if f.Kind == OutcomeUnknown && f.Task != "" {
+		body.Data = map[string]procfleet.TaskID{"task_id": f.Task}
+	}
+	return Reply{Status: e.status, Body: body}
+}
+
+// gatewayReason is what the gateway writes behind a message, in brackets.
+func gatewayReason(f *Error) string {
+	if f.Kind == NoRoute || f.Kind == BadMethod {
+		return `method="` + f.Method + `" path="` + f.Path + `"`
+	}
+	return `reason="` + strings.TrimPrefix(f.Error(), "Parameters error, ") + `"`
+}
