@@ -22,6 +22,9 @@ const (
 	jobPath    = "/api/c/compapi/v2/job/operate_process/"
 	jobGetPath = "/api/c/compapi/v2/job/get_proc_result/"
 	nativePath = "/v1/tasks"
+
+	backendPath = "/procapi/v2/proc/operate"
+	gatewayPath = "/api/bk-gse/prod/api/v2/proc/operate_proc_v2/"
 )
 
 // door is a dispatcher behind a real HTTP server.
@@ -121,6 +124,8 @@ var shapes = []struct {
 	{"multi", multiPath, `{"proc_operate_req":[` + gseBody(2, "10.0.0.1") + `]}`, esbID("task_id"), esbCode(1306406)},
 	{"v2", v2Path, gseBody(2, "10.0.0.1"), esbID("task_id"), esbCode(1306406)},
 	{"job", jobPath, jobBody("10.0.0.1"), esbID("bk_gse_taskid"), esbCode(1241002)},
+	{"backend", backendPath, gseBody(2, "10.0.0.1"), esbID("task_id"), esbCode(1306406)},
+	{"gateway", gatewayPath, gseBody(2, "10.0.0.1"), esbID("task_id"), esbCode(1306406)},
 	{"native", nativePath, nativeBody("0:10.0.0.1"), func(a answer) any { return a.body["id"] }, nativeCode(409, "conflict")},
 }
 
