@@ -146,3 +146,24 @@ func TestKeysRepeatWhatTheCallerSent(t *testing.T) {
 		}
 	}
 }
+
+// TestTwoItemsWithOneKeyAreTwoItemsUnderOneKey: however the host is named, the
+// second item counts and is the one that is shown.
+func TestTwoItemsWithOneKeyAreTwoItemsUnderOneKey(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	item := func(op int, where string) string {
+		return fmt.Sprintf(`{"meta":{"namespace":"ns","name":"web"},"op_type":%d,"spec":{"identity":{"proc_name":"nginx","setup_path":"/srv"}},%s}`, op, where)
+	}
+	for _, again := range []string{`"hosts":[{"ip":"10.0.0.1","bk_cloud_id":0}]`, `"agent_id_list":["0:10.0.0.1"]`} {
+		body := `{"proc_operate_req":[` + item(1, `"hosts":[{"ip":"10.0.0.1","bk_cloud_id":0}]`) + `,` + item(0, again) + `]}`
+		id := esbID("task_id")(d.call(http.MethodPost, "/api/v2/proc/operate_proc_multi", body))
+		if shown := d.call(http.MethodGet, fmt.Sprint("/v1/tasks/", id), ""); shown.body["items"] != 2.0 {
+			t.Errorf("%s: %s, want 2 items", again, shown.text)
+		}
+		poll := d.call(http.MethodPost, resultPath, fmt.Sprintf(`{"task_id":%q}`, id))
+		if data, _ := poll.body["data"].(map[string]any); len(data) != 1 || data["0:10.0.0.1:ns:web"] == nil || strings.Count(poll.text, "ns:web") != 1 {
+			t.Errorf("%s: %s, want one key", again, poll.text)
+		}
+	}
+}

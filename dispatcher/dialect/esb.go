@@ -23,11 +23,14 @@ func esbPaths(calls ...string) []string {
 	var paths []string
 	for _, prefix := range esbPrefixes() {
 		for _, call := range calls {
-			paths = append(paths, prefix+call, prefix+call+"/{$}")
+			paths = append(paths, bothSlashes(prefix+call)...)
 		}
 	}
 	return paths
 }
+
+// bothSlashes returns the patterns of a path without and with a trailing slash.
+func bothSlashes(path string) []string { return []string{path, path + "/{$}"} }
 
 func esbMethods() []string { return []string{http.MethodGet, http.MethodPost} }
 

@@ -8,9 +8,6 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// bothSlashes returns the pattern of a path with and without a trailing slash.
-func bothSlashes(path string) []string { return []string{path, path + "/{$}"} }
-
 const backendPrefix = "/procapi/"
 
 // gseBackend is how an ESB that stands in front reaches GSE. Its GETs have a
