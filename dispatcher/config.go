@@ -80,6 +80,9 @@ type Limits struct {
 	Submissions int
 }
 
+// largestBody is the most that Limits.Body may be, far from the end of numbers.
+const largestBody = 1 << 40
+
 // Timeouts bound how long anything is waited for.
 type Timeouts struct {
 	Header time.Duration // to read the header of a request; default 10 s
@@ -168,6 +171,9 @@ func (c Config) Validate() error {
 		if n.value < 0 {
 			errs = append(errs, invalid.Fieldf(n.name, "%d is negative", n.value))
 		}
+	}
+	if c.Limits.Body > largestBody {
+		errs = append(errs, invalid.Fieldf("Limits.Body", "%d bytes are more than any memory holds: at most %d", c.Limits.Body, int64(largestBody)))
 	}
 	if c.Slack > procfleet.MaxTimeout {
 		errs = append(errs, invalid.Fieldf("Slack", "%s is more than %s, the longest that a task may take", c.Slack, procfleet.MaxTimeout))

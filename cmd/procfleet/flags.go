@@ -35,6 +35,7 @@ func redisFlag(flags *pflag.FlagSet, url *string) {
 // backendFlags say what dispatchers and workers stand on.
 type backendFlags struct {
 	nats, redis    string
+	embedded       bool // an empty URL is a part in this process
 	streamReplicas int
 	waitReplicas   int
 	waitTimeout    time.Duration
@@ -49,10 +50,10 @@ func (f *backendFlags) registerRest(flags *pflag.FlagSet) {
 }
 
 func (f *backendFlags) check(s *settings.Settings) {
-	if f.nats != "" {
+	if f.nats != "" || !f.embedded {
 		s.Refused(natsconn.Config{URL: f.nats}.Validate(), map[string]string{"URL": "nats"})
 	}
-	if f.redis != "" {
+	if f.redis != "" || !f.embedded {
 		s.Refused(f.redisOptions(nil).Validate(), map[string]string{
 			"URL": "redis", "WaitReplicas": "redis-wait-replicas", "WaitTimeout": "redis-wait-timeout",
 		})

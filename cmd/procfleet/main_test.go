@@ -321,6 +321,10 @@ func TestTheCheckRefusesWhatCannotWork(t *testing.T) {
 		"the status where callers go": {[]string{"dispatcher", "--http", "127.0.0.1:8080", "--status-http", "localhost:8080"}, "--status-http: localhost:8080 is taken by --http 127.0.0.1:8080"},
 		"the status on every address": {[]string{"up", "--status-http", ":8080"}, "--status-http: :8080 is taken by --http 127.0.0.1:8080"},
 		"the status where NATS is":    {[]string{"up", "--nats-listen", "127.0.0.1:4222", "--status-http", "127.0.0.1:4222"}, "is taken by --nats-listen"},
+		"an unset variable for NATS":  {[]string{"dispatcher", "--nats", ""}, "--nats: \"nats://\" is not the URL of a NATS server"},
+		"an unset variable for Redis": {[]string{"worker", "--redis", ""}, "--redis: redis URL:"},
+		"replicas of no Redis":        {[]string{"up", "--redis-wait-replicas", "1"}, "--redis-wait-replicas: the embedded store has no replicas"},
+		"a body without an end":       {[]string{"up", "--max-body", "9223372036854775807"}, "--max-body: 9223372036854775807 bytes are more than"},
 		"bad replicas in the URL":     {[]string{"worker", "--redis", "redis://127.0.0.1:6379/0?wait_replicas=many"}, "wait_replicas=\"many\""},
 	} {
 		t.Run(name, func(t *testing.T) {

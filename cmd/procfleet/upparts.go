@@ -40,6 +40,7 @@ type upFlags struct {
 }
 
 func (f *upFlags) register(flags *pflag.FlagSet) {
+	f.embedded = true
 	f.doorFlags.register(flags)
 	flags.StringVar(&f.data, "data", "procfleet-data", "folder for everything that must survive")
 	flags.StringVar(&f.nats, "nats", "", "URL of NATS instead of the embedded one")
@@ -88,6 +89,9 @@ func (f *upFlags) checkParts(s *settings.Settings) {
 		s.Wrong("nats-listen", "is for the embedded NATS; it does not go together with --nats")
 	case f.nats == "" && f.streamReplicas > 1:
 		s.Wrong("stream-replicas", "%d replicas need a cluster, and the embedded NATS is one server: give --nats as well", f.streamReplicas)
+	}
+	if f.redis == "" && f.waitReplicas != 0 {
+		s.Wrong("redis-wait-replicas", "the embedded store has no replicas: give --redis as well, or leave this out")
 	}
 	switch {
 	case f.demo && !supported:
