@@ -91,7 +91,11 @@ func (c *collector) collect(ctx context.Context, msgs []jetstream.Msg) error {
 	// The store is there and does not take it: find out which message it is.
 	c.log.WithError(err).WithField("messages", len(msgs)).Error("batch of results not stored, trying one by one")
 	for _, msg := range msgs {
-		if err := c.store(ctx, []jetstream.Msg{msg}); err != nil {
+		err := c.store(ctx, []jetstream.Msg{msg})
+		if storeAway(err) || ctx.Err() != nil {
+			return err
+		}
+		if err != nil {
 			c.putOff(msg, err)
 		}
 	}
