@@ -231,6 +231,8 @@ func TestARoleThatIsStoppedWhileItWaitsEndsWell(t *testing.T) {
 	cancel(errors.New("received terminated"))
 	for _, args := range [][]string{
 		{"worker", "--nats", "nats://127.0.0.1:1"},
+		{"worker", "--nats", "nats://127.0.0.1:1", "--otlp", "http://127.0.0.1:1"},
+		{"agent", "--nats", "nats://127.0.0.1:1", "--ip", "127.0.0.1", "--data", t.TempDir()},
 		{"dispatcher", "--http", "127.0.0.1:0", "--nats", "nats://127.0.0.1:1"},
 		{"up", "--http", "127.0.0.1:0", "--nats", "nats://127.0.0.1:1", "--agent=false", "--data", t.TempDir()},
 		{"up", "--http", "127.0.0.1:0", "--redis", "redis://127.0.0.1:1", "--agent=false", "--data", t.TempDir()},

@@ -28,7 +28,8 @@ func (f *traceFlags) check(s *settings.Settings) {
 
 // open returns what makes a process's tracers, to be closed at its end.
 func (f *traceFlags) open(ctx context.Context, service string, p *daemon.Process) (*telemetry.Tracing, error) {
-	return telemetry.NewTracing(ctx, telemetry.TraceConfig{
+	// Who is told to stop meanwhile ends in good order at the next step.
+	return telemetry.NewTracing(context.WithoutCancel(ctx), telemetry.TraceConfig{
 		URL: f.url, Ratio: f.ratio, Service: service, Version: version,
 		Log: p.Log.WithField("component", "trace"), Meter: p.Metrics.Meter("trace"),
 	})

@@ -90,7 +90,10 @@ func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener net.
 		return nil, err
 	}
 	started, err := back.store.Now(ctx)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, context.Cause(ctx) // an orderly end, see unlessStopped
+	case err != nil:
 		return nil, err
 	}
 	ready := func(ctx context.Context) error { return f.ready(ctx, back, w, started) }
