@@ -126,10 +126,11 @@ func refused(err error) bool {
 const codeUnknown = "unknown"
 
 // mayBeAccepted is true of the failures that do not say that nothing was
-// done: the server did not know, or its answer was lost.
+// done: the server did not know, or its answer was lost. A proxy answers 503
+// also when it loses the server in the middle.
 func mayBeAccepted(err error) bool {
 	if answer, ok := errors.AsType[*Error](err); ok {
-		busy := answer.Status == http.StatusServiceUnavailable && answer.Code != codeUnknown
+		busy := answer.Status == http.StatusServiceUnavailable && answer.Code != codeUnknown && !answer.foreign
 		return answer.Status >= http.StatusInternalServerError && !busy
 	}
 	if lost, ok := errors.AsType[*connectionError](err); ok {

@@ -217,6 +217,7 @@ func TestPatienceHasAnEnd(t *testing.T) {
 		"no repetition":   {nil, -1, false, client.ErrUnreachable},
 		"busy":            {func(w http.ResponseWriter, _ *http.Request) { answer(w, 503, unavailable) }, time.Minute, false, client.ErrUnavailable},
 		"unknown outcome": {func(w http.ResponseWriter, _ *http.Request) { answer(w, 503, unknown) }, time.Minute, true, client.ErrUnavailable},
+		"a proxy lost it": {func(w http.ResponseWriter, _ *http.Request) { answer(w, 503, "upstream reset before headers") }, time.Minute, true, client.ErrUnavailable},
 		"answers lost":    {func(http.ResponseWriter, *http.Request) { cut() }, time.Minute, true, client.ErrUnreachable},
 	} {
 		t.Run(name, func(t *testing.T) {
