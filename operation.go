@@ -7,6 +7,10 @@ type Operation struct {
 	Action  Action      `json:"action"`
 	Process ProcessSpec `json:"process"`
 	Targets []Target    `json:"targets"`
+	// Registered takes the spec from what is registered for the namespace and
+	// the name of Process, which has nothing else; without targets, on every
+	// host where it is registered.
+	Registered bool `json:"registered,omitempty"`
 }
 
 // Submission is what a caller sends to be accepted as one task.

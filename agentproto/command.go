@@ -21,6 +21,7 @@ const (
 	TypeResendReply   = "procfleet.agent.v1.resend_reply"
 	TypePresence      = "procfleet.agent.v1.presence"
 	TypePresenceReply = "procfleet.agent.v1.presence_reply"
+	TypeProcesses     = "procfleet.agent.v1.processes"
 )
 
 // Command asks the agent of one host to act on processes. It is sent as a

@@ -20,6 +20,9 @@ type Presence struct {
 	Types      []string `json:"types,omitempty"`
 	Supervised int      `json:"supervised"` // how many processes it keeps alive
 	Leaving    bool     `json:"leaving,omitzero"`
+	// CPU and Memory are how much of the host is in use, in percent of all of it.
+	CPU    float64 `json:"cpu,omitzero"`
+	Memory float64 `json:"memory,omitzero"`
 }
 
 // PresenceReply tells the agent the server's time. With the round trip as

@@ -40,6 +40,16 @@ func PresenceSubject(cloud int64) string {
 // PresenceAll matches every cloud area's presence subject.
 const PresenceAll = "procfleet.presence.*"
 
+// ProcessesSubject is where the agents of a cloud area report their processes.
+//
+//	procfleet.processes.0
+func ProcessesSubject(cloud int64) string {
+	return "procfleet.processes." + strconv.FormatInt(cloud, 10)
+}
+
+// ProcessesAll matches every cloud area's subject of process reports.
+const ProcessesAll = "procfleet.processes.*"
+
 // ResultSubject is where agents publish results (JetStream).
 //
 //	procfleet.result.s.0

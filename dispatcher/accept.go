@@ -21,10 +21,11 @@ const maxIdempotencyKey = 255
 
 // acceptance is a request to make a task, through whichever door it came.
 type acceptance struct {
-	call   string // full name
-	decode func(*dialect.Request) (procfleet.Submission, error)
-	in     *dialect.Request
-	terms  terms // with the caller's key
+	call        string // full name
+	credentials func(*dialect.Request) (dialect.Credentials, error)
+	decode      func(*dialect.Request) (procfleet.Submission, error)
+	in          *dialect.Request
+	terms       terms // with the caller's key
 	// ownKey, if set, takes the place of the key of a caller who gives none;
 	// no other request may have it.
 	ownKey string
@@ -38,12 +39,16 @@ func (a *api) accept(ctx context.Context, r *acceptance) (procfleet.Task, error)
 	if err := checkKey(r.terms.key); err != nil {
 		return procfleet.Task{}, err
 	}
+	who, err := r.credentials(r.in)
+	if err != nil {
+		return procfleet.Task{}, err
+	}
 	sub, err := r.decode(r.in)
 	if err != nil {
 		return procfleet.Task{}, err
 	}
 	r.in.Body = nil // the submission has all of it; big ones need the memory
-	sub.Dialect = r.call
+	sub.Dialect, sub.Application = r.call, who.Application
 	terms := r.terms
 	if terms.key == "" {
 		terms.key, terms.sole = r.ownKey, true

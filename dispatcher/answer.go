@@ -14,7 +14,7 @@ import (
 // accept makes a task of the request.
 func (e *exchange) accept(ctx context.Context, use dialect.Accept, in *dialect.Request) error {
 	task, err := e.api.accept(ctx, &acceptance{
-		call: e.call.Name, decode: use.Decode, in: in, start: e.start, log: e.log(),
+		call: e.call.Name, credentials: e.at.credentials, decode: use.Decode, in: in, start: e.start, log: e.log(),
 		terms: terms{key: e.r.Header.Get(keyHeader)},
 	})
 	if err != nil {

@@ -160,7 +160,7 @@ func (e *delivery) accept(ctx context.Context) (procfleet.Task, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.in.api.cfg.Timeouts.Query)
 	defer cancel()
 	return e.in.api.accept(ctx, &acceptance{
-		call: e.entrance.call, decode: e.entrance.use.Decode, in: in, start: e.start, log: e.log,
+		call: e.entrance.call, credentials: e.entrance.family.Credentials, decode: e.entrance.use.Decode, in: in, start: e.start, log: e.log,
 		terms: t, ownKey: placeKey(e.s),
 	})
 }
@@ -231,7 +231,7 @@ func (e *delivery) fail(ctx context.Context, code string, f *dialect.Error) outc
 	}
 	e.in.api.cfg.Reached(PointKept)
 	e.log.WithFields(logrus.Fields{"code": code, "error": f.Error()}).Info("submission failed")
-	e.end(ctx, e.entrance.dialect.Fail(f, e.id), f.Task)
+	e.end(ctx, e.entrance.family.Fail(f, e.id), f.Task)
 	return outcomeFailed
 }
 

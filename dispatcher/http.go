@@ -46,7 +46,7 @@ func (a *api) handler(dialects []dialect.Dialect) http.Handler {
 	}
 	for i := range dialects {
 		for _, family := range dialects[i].Reached() {
-			at := surface{name: dialects[i].Name, fail: family.Fail}
+			at := surface{name: dialects[i].Name, credentials: family.Credentials, fail: family.Fail}
 			for path, calls := range byPath(family.Calls) {
 				mux.Handle(path, a.endpoint(at, calls))
 			}
@@ -69,11 +69,12 @@ func byPath(calls []dialect.Call) map[string][]dialect.Call {
 	return paths
 }
 
-// surface is where a request came in: the dialect's name, and how failures
-// are worded in the family of its path.
+// surface is where a request came in: the dialect's name, and, of the family
+// of its path, where credentials are and how failures are worded.
 type surface struct {
-	name string
-	fail func(f *dialect.Error, requestID string) dialect.Reply
+	name        string
+	credentials func(r *dialect.Request) (dialect.Credentials, error)
+	fail        func(f *dialect.Error, requestID string) dialect.Reply
 }
 
 // endpoint serves the calls of one path, or, without calls, the answer that

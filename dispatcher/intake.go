@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -41,9 +42,9 @@ type intake struct {
 
 // entrance is a call through which operations are accepted.
 type entrance struct {
-	dialect *dialect.Dialect
-	call    string
-	use     dialect.Accept
+	family dialect.Family
+	call   string
+	use    dialect.Accept
 }
 
 // nativeCall is the call of a message that names none.
@@ -54,17 +55,16 @@ func newIntake(a *api, clock taskstore.Clock, dialects []dialect.Dialect) *intak
 		api: a, bus: a.cfg.Submissions, clock: clock, entrances: map[string]entrance{}, log: a.log,
 		alone: make(chan struct{}, 1), again: time.Second,
 	}
-	var names []string
 	for i := range dialects {
-		for _, call := range dialects[i].Calls {
-			if use, ok := call.Use.(dialect.Accept); ok {
-				in.entrances[call.Name] = entrance{&dialects[i], call.Name, use}
-				names = append(names, call.Name)
+		for _, family := range slices.Backward(dialects[i].Reached()) { // a call's first family counts
+			for _, call := range family.Calls {
+				if use, ok := call.Use.(dialect.Accept); ok {
+					in.entrances[call.Name] = entrance{family, call.Name, use}
+				}
 			}
 		}
 	}
-	slices.Sort(names)
-	in.names = strings.Join(names, ", ")
+	in.names = strings.Join(slices.Sorted(maps.Keys(in.entrances)), ", ")
 	return in
 }
 

@@ -975,7 +975,7 @@ func FuzzSubmission(f *testing.F) {
 		if failure(err).Kind == dialect.Internal {
 			t.Errorf("%v", err)
 		}
-		if _, err := e.entrance.dialect.Fail(failure(err), e.id).JSON(); err != nil {
+		if _, err := e.entrance.family.Fail(failure(err), e.id).JSON(); err != nil {
 			t.Error(err)
 		}
 	})

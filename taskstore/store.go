@@ -249,6 +249,8 @@ type Announcement struct {
 	OS, Arch   string
 	StartedAt  time.Time // of the agent, by its own clock
 	Supervised int
+	// CPU and Memory are how much of the host is in use, in percent of all of it.
+	CPU, Memory float64
 	// Leaving says that this instance goes away: its presence ends now. It
 	// ends no other instance's.
 	Leaving bool
@@ -269,6 +271,12 @@ type Presence struct {
 	// that left or was silent for longer is not live until it is heard of
 	// again, and what it said before does not count.
 	Conflict bool
+}
+
+// AgentBinding is an agent id that callers use for a host.
+type AgentBinding struct {
+	AgentID string
+	Host    procfleet.Host
 }
 
 // Hosts keeps what agents announce.

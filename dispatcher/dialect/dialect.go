@@ -30,6 +30,8 @@ type Dialect struct {
 	// answered with this dialect's [NoRoute].
 	Prefixes []string
 	Calls    []Call
+	// Credentials reads who calls. The error is an [*Error].
+	Credentials func(r *Request) (Credentials, error)
 	// Fail words a failure.
 	Fail func(f *Error, requestID string) Reply
 	// Families are further families of paths that lead to the same calls. A
@@ -42,13 +44,14 @@ type Dialect struct {
 type Family struct {
 	Prefixes []string // as in [Dialect]
 	// Calls are calls of the dialect under the paths and methods of the family.
-	Calls []Call
-	Fail  func(f *Error, requestID string) Reply
+	Calls       []Call
+	Credentials func(r *Request) (Credentials, error)
+	Fail        func(f *Error, requestID string) Reply
 }
 
 // Reached returns all families of paths: the dialect's own, then the further ones.
 func (d *Dialect) Reached() []Family {
-	return append([]Family{{Prefixes: d.Prefixes, Calls: d.Calls, Fail: d.Fail}}, d.Families...)
+	return append([]Family{{Prefixes: d.Prefixes, Calls: d.Calls, Credentials: d.Credentials, Fail: d.Fail}}, d.Families...)
 }
 
 // Call is one endpoint of a dialect.
@@ -59,9 +62,7 @@ type Call struct {
 	// Paths are http.ServeMux path patterns; only the wildcard "id" is read.
 	Paths   []string
 	Methods []string
-	// Use is what the call is for: [Accept], [Outcomes], [ShowTask],
-	// [Watch], [ListTasks], [ListResults] or [ListHosts].
-	Use Use
+	Use     Use
 }
 
 // Use is what a call is for. The types below are all there are.
@@ -69,8 +70,8 @@ type Use interface{ use() }
 
 // Accept is the use of calls that make a task.
 type Accept struct {
-	// Decode fills everything but Submission.Dialect. The error is a
-	// [*Error] that names the field in the dialect's own words.
+	// Decode fills everything but Submission.Dialect and Application. The
+	// error is a [*Error] that names the field in the dialect's own words.
 	Decode func(r *Request) (procfleet.Submission, error)
 	Encode func(id procfleet.TaskID, requestID string) Reply
 }

@@ -1,10 +1,8 @@
 package dialect
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
-	"net/url"
 
 	"github.com/procfleet/procfleet"
 )
@@ -91,74 +89,15 @@ func esbFail(table map[Kind]esbError, idField string) func(*Error, string) Reply
 	}
 }
 
-// credentials are the parameters by which an application names itself when it
-// sends no X-Bkapi-Authorization header. Secrets are not looked at here.
-type credentials struct {
-	BkAppCode json.RawMessage `json:"bk_app_code"`
-	AppCode   json.RawMessage `json:"app_code"`
-}
-
-func (c *credentials) own() *credentials { return c }
-
-// esbParams is a wire struct with credentials in it.
-type esbParams interface{ own() *credentials }
-
-// decodeESB reads a call's parameters and returns the application that calls.
-// A GET has them in its query string; with none, as the ESB itself asks the
-// systems behind it, they are in the body like those of any other method.
-func decodeESB(r *Request, into esbParams) (application string, err error) {
-	body := r.Body
-	switch {
-	case r.Method == http.MethodGet && (len(r.Query) > 0 || !isObject(body)):
-		body, err = formObject(r.Query)
-	case !isObject(body):
-		// The ESB takes anything else for form data; what is no form has no
-		// parameters.
-		form, _ := url.ParseQuery(string(body))
-		body, err = formObject(form)
-	}
+// decodeESB reads a call's parameters.
+func decodeESB(r *Request, into any) error {
+	body, err := parameters(r)
 	if err != nil {
-		return "", err
+		return err
 	}
-	if err := decodeObject(body, into); err != nil {
-		if f, ok := errors.AsType[*Error](err); ok && f.Kind == Malformed {
-			f.Problem = "Request JSON string is wrong in format, which cannot be analyzed. " + f.Problem
-		}
-		return "", err
+	err = decodeObject(body, into)
+	if f, ok := errors.AsType[*Error](err); ok && f.Kind == Malformed {
+		f.Problem = "Request JSON string is wrong in format, which cannot be analyzed. " + f.Problem
 	}
-	return callingApplication(r, into.own())
-}
-
-// formObject writes a form as a JSON object of strings.
-func formObject(form url.Values) ([]byte, error) {
-	flat := make(map[string]string, len(form))
-	for name := range form {
-		flat[name] = form.Get(name)
-	}
-	return json.Marshal(flat)
-}
-
-// callingApplication returns the calling application: the header's if there is one,
-// even if it names none, else the parameters'.
-func callingApplication(r *Request, c *credentials) (string, error) {
-	if r.BkapiAuthorization != "" {
-		c = new(credentials)
-		if err := json.Unmarshal([]byte(r.BkapiAuthorization), c); err != nil {
-			return "", &Error{
-				Kind:    BadHeader,
-				Problem: "Parameters error, request header X-Bkapi-Authorization is not a valid JSON format string",
-			}
-		}
-	}
-	for _, code := range []json.RawMessage{c.BkAppCode, c.AppCode} {
-		var text string
-		if json.Unmarshal(code, &text) != nil || text == "" {
-			continue
-		}
-		if len(text) > procfleet.MaxKey {
-			return "", invalid("bk_app_code", "is longer than %d bytes", procfleet.MaxKey)
-		}
-		return text, nil
-	}
-	return "", nil
+	return err
 }

@@ -126,10 +126,11 @@ func (f *fixture) read(t *testing.T, name string, into any) {
 // place is where a request comes to: one of the dialect's families, and the
 // call there; without one, missing says what there is not.
 type place struct {
-	family  int
-	fail    func(*Error, string) Reply
-	call    Call
-	missing Kind
+	family      int
+	credentials func(*Request) (Credentials, error)
+	fail        func(*Error, string) Reply
+	call        Call
+	missing     Kind
 }
 
 // place finds the call by its name or by the path.
@@ -138,7 +139,7 @@ func (f *fixtureRequest) place(t *testing.T, d *Dialect) place {
 	if f.Path == "" {
 		for _, call := range d.Calls {
 			if call.Name == f.Call {
-				return place{fail: d.Fail, call: call}
+				return place{credentials: d.Credentials, fail: d.Fail, call: call}
 			}
 		}
 		t.Fatalf("there is no call %q", f.Call)
@@ -149,7 +150,7 @@ func (f *fixtureRequest) place(t *testing.T, d *Dialect) place {
 		for _, call := range family.Calls {
 			for _, path := range call.Paths {
 				for _, method := range call.Methods {
-					at[method+" "+path] = place{family: i, fail: family.Fail, call: call}
+					at[method+" "+path] = place{family: i, credentials: family.Credentials, fail: family.Fail, call: call}
 				}
 				at[path] = place{family: i, fail: family.Fail, missing: BadMethod}
 			}
@@ -187,14 +188,21 @@ func (f *fixture) check(t *testing.T, at place) {
 func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err error) {
 	t.Helper()
 	r := f.request.request(t)
+	var who Credentials
+	if at.credentials != nil {
+		if who, err = at.credentials(r); err != nil {
+			return nil, Reply{}, err
+		}
+	}
 	switch use := at.call.Use.(type) {
 	case nil:
 		return nil, Reply{}, &Error{
 			Kind: at.missing, Problem: "there is no " + f.request.Path, Method: f.request.Method, Path: f.request.Path,
 		}
 	case Accept:
-		decoded, err = use.Decode(r)
-		return decoded, use.Encode(testTask, testRequestID), err
+		submission, err := use.Decode(r)
+		submission.Application = who.Application
+		return submission, use.Encode(testTask, testRequestID), err
 	case Outcomes:
 		if decoded, err = use.Decode(r); err != nil {
 			return nil, Reply{}, err

@@ -13,9 +13,10 @@ import (
 // from an ESB that stands in front, and through the API gateway.
 func gse() Dialect {
 	d := Dialect{
-		Name:     "gse",
-		Prefixes: esbPrefixes(),
-		Fail:     esbFail(gseErrors, "task_id"),
+		Name:        "gse",
+		Prefixes:    esbPrefixes(),
+		Credentials: esbCredentials,
+		Fail:        esbFail(gseErrors, "task_id"),
 	}
 	backend, gateway := gseBackend(), gseGateway()
 	for _, c := range gseCalls() {
@@ -121,10 +122,9 @@ func gseAccepted(id procfleet.TaskID, requestID string) Reply {
 
 func decodeGSETaskID(r *Request) (procfleet.TaskID, error) {
 	var params struct {
-		credentials
 		TaskID string `json:"task_id"`
 	}
-	if _, err := decodeESB(r, &params); err != nil {
+	if err := decodeESB(r, &params); err != nil {
 		return "", err
 	}
 	return knownTaskID(params.TaskID, "task_id")

@@ -18,7 +18,7 @@ func gseBackend() Family {
 	table[Malformed] = esbError{http.StatusOK, esbParameters, "Parameters error, "}
 	table[NoRoute] = esbError{http.StatusNotFound, esbNotFound, "Not found, "}
 	table[BadMethod] = esbError{http.StatusMethodNotAllowed, esbNotFound, "Not found, "}
-	return Family{Prefixes: []string{backendPrefix}, Fail: esbFail(table, "task_id")}
+	return Family{Prefixes: []string{backendPrefix}, Credentials: esbCredentials, Fail: esbFail(table, "task_id")}
 }
 
 func backendPaths(path string) []string { return bothSlashes(backendPrefix + path) }
@@ -27,7 +27,7 @@ func backendPaths(path string) []string { return bothSlashes(backendPrefix + pat
 // answers with an HTTP status and a form of its own to what does not get as
 // far as GSE.
 func gseGateway() Family {
-	f := Family{Prefixes: []string{"/api/bk-gse/"}, Fail: gatewayFail}
+	f := Family{Prefixes: []string{"/api/bk-gse/"}, Credentials: esbCredentials, Fail: gatewayFail}
 	for _, base := range gatewayBases() {
 		if !strings.Contains(base, "{") {
 			f.Prefixes = append(f.Prefixes, base+"api/v2/proc/", base+"api/v2/cluster/")

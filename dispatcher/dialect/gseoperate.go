@@ -75,17 +75,15 @@ type gsePolicy struct {
 
 func decodeOperateMulti(r *Request) (procfleet.Submission, error) {
 	var params struct {
-		credentials
 		Requests []gseOperate `json:"proc_operate_req"`
 	}
-	application, err := decodeESB(r, &params)
-	if err != nil {
+	if err := decodeESB(r, &params); err != nil {
 		return procfleet.Submission{}, err
 	}
 	if len(params.Requests) == 0 {
 		return procfleet.Submission{}, required("proc_operate_req")
 	}
-	s := procfleet.Submission{Application: application, Operations: make([]procfleet.Operation, 0, len(params.Requests))}
+	s := procfleet.Submission{Operations: make([]procfleet.Operation, 0, len(params.Requests))}
 	for i := range params.Requests {
 		o, err := params.Requests[i].operation("proc_operate_req[" + strconv.Itoa(i) + "].")
 		if err != nil {
@@ -97,19 +95,15 @@ func decodeOperateMulti(r *Request) (procfleet.Submission, error) {
 }
 
 func decodeOperateV2(r *Request) (procfleet.Submission, error) {
-	var params struct {
-		credentials
-		gseOperate
-	}
-	application, err := decodeESB(r, &params)
-	if err != nil {
+	var params gseOperate
+	if err := decodeESB(r, &params); err != nil {
 		return procfleet.Submission{}, err
 	}
 	o, err := params.operation("")
 	if err != nil {
 		return procfleet.Submission{}, err
 	}
-	return procfleet.Submission{Application: application, Operations: []procfleet.Operation{o}}, nil
+	return procfleet.Submission{Operations: []procfleet.Operation{o}}, nil
 }
 
 // operation checks one request and turns it into an operation; prefix is

@@ -14,8 +14,9 @@ import (
 // job is BlueKing Job's wrapper around the process operations.
 func job() Dialect {
 	return Dialect{
-		Name: "job",
-		Fail: esbFail(jobErrors, "bk_gse_taskid"),
+		Name:        "job",
+		Credentials: esbCredentials,
+		Fail:        esbFail(jobErrors, "bk_gse_taskid"),
 		Calls: []Call{
 			{
 				Name: "job.operate_process", Paths: jobPaths("operate_process"), Methods: esbMethods(),
@@ -99,11 +100,10 @@ func jobAccepted(id procfleet.TaskID, requestID string) Reply {
 
 func decodeJobTaskID(r *Request) (procfleet.TaskID, error) {
 	var params struct {
-		credentials
 		jobScope
 		TaskID string `json:"bk_gse_taskid"`
 	}
-	if _, err := decodeESB(r, &params); err != nil {
+	if err := decodeESB(r, &params); err != nil {
 		return "", err
 	}
 	if _, err := params.business(); err != nil {

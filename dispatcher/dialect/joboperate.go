@@ -9,7 +9,6 @@ import (
 
 // jobOperate is the body of operate_process.
 type jobOperate struct {
-	credentials
 	jobScope
 	OpType    *int         `json:"op_type"`
 	Processes []jobProcess `json:"process_infos"`
@@ -49,8 +48,7 @@ type jobHost struct {
 
 func decodeOperateProcess(r *Request) (procfleet.Submission, error) {
 	var params jobOperate
-	application, err := decodeESB(r, &params)
-	if err != nil {
+	if err := decodeESB(r, &params); err != nil {
 		return procfleet.Submission{}, err
 	}
 	business, err := params.business()
@@ -63,7 +61,7 @@ func decodeOperateProcess(r *Request) (procfleet.Submission, error) {
 	case len(params.Processes) == 0:
 		return procfleet.Submission{}, required("process_infos")
 	}
-	s := procfleet.Submission{Application: application, Business: business}
+	s := procfleet.Submission{Business: business}
 	for i := range params.Processes {
 		o, err := params.Processes[i].operation(opAction(*params.OpType), "process_infos["+strconv.Itoa(i)+"].")
 		if err != nil {

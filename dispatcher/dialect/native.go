@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 
 	"github.com/procfleet/procfleet"
 )
@@ -16,9 +15,10 @@ import (
 func native() Dialect {
 	get, post := []string{http.MethodGet}, []string{http.MethodPost}
 	return Dialect{
-		Name:     "native",
-		Prefixes: []string{"/"},
-		Fail:     nativeFail,
+		Name:        "native",
+		Prefixes:    []string{"/"},
+		Credentials: nativeCredentials,
+		Fail:        nativeFail,
 		Calls: []Call{
 			{Name: "native", Paths: []string{"/v1/tasks"}, Methods: post, Use: Accept{decodeNativeTask, nativeAccepted}},
 			{Name: "native.tasks", Paths: []string{"/v1/tasks"}, Methods: get, Use: ListTasks{decodeTaskPage, nativeTasks}},
@@ -99,11 +99,8 @@ func decodeNativeTask(r *Request) (procfleet.Submission, error) {
 	if err := decodeObject(r.Body, &params); err != nil {
 		return procfleet.Submission{}, err
 	}
-	application, err := nativeApplication(r)
-	if err != nil {
-		return procfleet.Submission{}, err
-	}
-	s := procfleet.Submission{Application: application, Business: params.Business, Callback: params.Callback}
+	s := procfleet.Submission{Business: params.Business, Callback: params.Callback}
+	var err error
 	if s.Operations, err = params.operations(); err != nil {
 		return procfleet.Submission{}, err
 	}
@@ -131,19 +128,6 @@ func tooLong(field, text string, limit int) error {
 
 // same is the name function of a dialect that uses the vocabulary's own words.
 func same(field string) string { return field }
-
-// nativeApplication returns the code before the first dot of a bearer token,
-// or what the gateway's header says.
-func nativeApplication(r *Request) (string, error) {
-	if token, ok := strings.CutPrefix(r.Authorization, "Bearer "); ok {
-		code, _, _ := strings.Cut(strings.TrimSpace(token), ".")
-		if len(code) > procfleet.MaxKey {
-			return "", invalid("Authorization", "names an application of more than %d bytes", procfleet.MaxKey)
-		}
-		return code, nil
-	}
-	return callingApplication(r, new(credentials))
-}
 
 func (p *nativeSubmission) operations() ([]procfleet.Operation, error) {
 	if p.Operations == nil {

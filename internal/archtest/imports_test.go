@@ -23,14 +23,16 @@ var allowed = map[string][]string{
 	"client":     {""}, // for programs of others: the standard library and the vocabulary
 
 	"taskstore":               {""},
-	"taskstore/internal/pack": {"", "taskstore"},
+	"taskstore/internal/pack": {"", "catalog", "taskstore"},
 	"taskstore/storetest":     {"", "taskstore", "taskstore/internal/pack"},
-	"taskstore/boltstore":     {"", "taskstore", "taskstore/internal/pack"},
-	"taskstore/redisstore":    {"", "taskstore", "taskstore/internal/pack", "internal/invalid"},
+	"taskstore/boltstore":     {"", "catalog", "taskstore", "taskstore/internal/pack"},
+	"taskstore/redisstore":    {"", "catalog", "taskstore", "taskstore/internal/pack", "internal/invalid"},
 
-	"dispatcher/dialect": {""},
-	"dispatcher":         {"", "dispatcher/dialect", "taskstore", "internal/bus", "internal/invalid", "internal/tracecontext"},
-	"worker":             {"", "agentproto", "taskstore", "internal/bus", "internal/invalid", "internal/tracecontext"},
+	"catalog": {""},
+
+	"dispatcher/dialect": {"", "catalog"},
+	"dispatcher":         {"", "catalog", "dispatcher/dialect", "taskstore", "internal/bus", "internal/invalid", "internal/tracecontext"},
+	"worker":             {"", "agentproto", "catalog", "taskstore", "internal/bus", "internal/invalid", "internal/tracecontext"},
 
 	"agent/proc":      {},
 	"agent/supervise": {},
@@ -67,7 +69,7 @@ var allowed = map[string][]string{
 const everything = "*"
 
 // forTests may be imported by test code alone, and by each other.
-var forTests = []string{"taskstore/storetest", "internal/testenv", "internal/testenv/redistest"}
+var forTests = []string{"catalog/catalogtest", "taskstore/storetest", "internal/testenv", "internal/testenv/redistest"}
 
 // thirdParty says which packages may import a library directly; "cmd/..." is
 // every package under cmd.

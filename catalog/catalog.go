@@ -1,0 +1,163 @@
+// Package catalog is the contract of what the server knows of managed
+// processes apart from tasks: how they are registered, what their agents last
+// reported of them, and how a host's processes are grouped. The task stores
+// implement it; the suite in catalogtest says what they must do.
+//
+// Nothing here expires. Every method is safe for concurrent use, returns when
+// ctx ends, and may be repeated. A store that cannot be asked now answers
+// taskstore.ErrUnavailable; a call over many entries may then have had its
+// effect on some of them.
+package catalog
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/procfleet/procfleet"
+)
+
+// Process is the identity of a managed process on one host. Namespace and
+// Name are opaque texts of at most [procfleet.MaxKey] bytes, and not empty.
+type Process struct {
+	Host      procfleet.Host
+	Namespace string
+	Name      string
+}
+
+// Definition registers one spec, which has a namespace and a name, on hosts.
+type Definition struct {
+	Spec  procfleet.ProcessSpec
+	Hosts []procfleet.Host
+}
+
+// Registration is what was registered for one process on one host. It says
+// what the process is, not whether anything keeps it alive.
+type Registration struct {
+	Process
+	Spec procfleet.ProcessSpec
+	// RegisteredAt is when it was registered first, by the store's clock; a
+	// new spec does not move it.
+	RegisteredAt time.Time
+}
+
+// Registrations keeps specs by host, namespace and name until they are taken
+// away again.
+type Registrations interface {
+	// Register stores definitions. existed[i][j] says whether definition i had
+	// a registration on its host j before. With replace the new spec takes the
+	// old one's place; without, the old one stays.
+	Register(ctx context.Context, ds []Definition, replace bool) (existed [][]bool, err error)
+	// Unregister takes registrations away and says, in order, which were there.
+	Unregister(ctx context.Context, ps []Process) (existed []bool, err error)
+	// Registrations returns one entry per process, in order; nil for those
+	// that are not registered.
+	Registrations(ctx context.Context, ps []Process) ([]*Registration, error)
+	// RegisteredHosts returns up to limit hosts on which a process is
+	// registered, in a fixed order that begins after the given host; zero begins.
+	RegisteredHosts(ctx context.Context, namespace, name string, after procfleet.Host, limit int) ([]procfleet.Host, error)
+}
+
+// Desired is what an agent holds a process to.
+type Desired string
+
+// The desired states.
+const (
+	DesiredNone Desired = "none" // left alone: released, or never supervised
+	DesiredUp   Desired = "up"   // supervised
+	DesiredDown Desired = "down" // stopped or killed on purpose
+)
+
+// ReportedProcess is one process as its agent last reported it.
+type ReportedProcess struct {
+	// Key is [procfleet.ProcessSpec.Key]. Processes that are not identified by
+	// namespace and name have neither.
+	Key       string  `json:"key"`
+	Namespace string  `json:"namespace,omitempty"`
+	Name      string  `json:"name,omitempty"`
+	ProcName  string  `json:"proc_name"`
+	Desired   Desired `json:"desired"`
+	// Status is what the agent saw; it has no command line and no evidence.
+	Status procfleet.ProcessStatus `json:"status"`
+}
+
+// Report is everything that the agent of one host manages, at one moment.
+type Report struct {
+	Host     procfleet.Host
+	AgentID  string
+	Instance string
+	// Number orders the reports of a host: the larger one is newer. Agents use
+	// microseconds of the server's time.
+	Number int64
+	// At is when it was made, by the server's time.
+	At        time.Time
+	Processes []ReportedProcess
+}
+
+// Entry is what is known of one process on one host: its registration, what
+// was reported, or both.
+type Entry struct {
+	Process
+	Registration *Registration    // nil if only reported
+	Reported     *ReportedProcess // nil if only registered
+	ReportedAt   time.Time        // zero if only registered
+	AgentID      string           // as the report says
+}
+
+// Entries joins registrations with what agents report.
+type Entries interface {
+	// Report stores reports, each in the place of the host's last one unless
+	// that is newer. Processes that a new report leaves out are known by their
+	// registration only, or not at all.
+	Report(ctx context.Context, reports []Report) error
+	// Reported returns the last report of each host, in order; the zero Report
+	// for hosts that never reported.
+	Reported(ctx context.Context, hosts []procfleet.Host) ([]Report, error)
+	// Entries returns one entry per process, in order; of what is neither
+	// registered nor reported it has only Process.
+	Entries(ctx context.Context, ps []Process) ([]Entry, error)
+	// EntryPage returns up to limit entries of a namespace, leaving out the
+	// first start, and the number of all. The order is by name, then by host,
+	// and does not depend on what is reported of them.
+	EntryPage(ctx context.Context, namespace string, start, limit int) (page []Entry, total int, err error)
+}
+
+// Group shares a part of a host's resources among the processes of one
+// namespace there.
+type Group struct {
+	ID string `json:"id"`
+	// Limits are in percent of the host; 0 is no limit.
+	CPULimit    float64 `json:"cpu_limit"`
+	MemoryLimit float64 `json:"memory_limit"`
+	// ByLimit chooses who has to go first when the group is over its limit:
+	// without it the process that uses most, with it processes with a large
+	// limit of their own are spared longer.
+	CPUByLimit    bool `json:"cpu_by_limit"`
+	MemoryByLimit bool `json:"memory_by_limit"`
+}
+
+// HostGroups are the groups of one namespace on one host.
+type HostGroups struct {
+	Host      procfleet.Host
+	Namespace string
+	Name      string // of the caller's process, if it was given
+	Labels    map[string]json.RawMessage
+	Groups    []Group
+}
+
+// Groups keeps process groups by host and namespace.
+type Groups interface {
+	// SetGroups stores groups in the place of those of the same host and
+	// namespace; none at all takes them away.
+	SetGroups(ctx context.Context, gs []HostGroups) error
+	// Groups returns one entry per host, in order; without groups it has only
+	// Host and Namespace.
+	Groups(ctx context.Context, namespace string, hosts []procfleet.Host) ([]HostGroups, error)
+}
+
+// Store is everything together.
+type Store interface {
+	Registrations
+	Entries
+	Groups
+}
