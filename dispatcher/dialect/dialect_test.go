@@ -245,6 +245,22 @@ func checkDecode(t *testing.T, call Call, r *Request) {
 		_, err = use.Decode(r)
 	case ListHosts:
 		_, err = use.Decode(r)
+	case Register:
+		_, err = use.Decode(r)
+	case SetGroups:
+		_, err = use.Decode(r)
+	case ShowGroups:
+		_, err = use.Decode(r)
+	case ShowProcesses:
+		_, err = use.Decode(r)
+	case ListProcesses:
+		_, err = use.Decode(r)
+	case ShowAgents:
+		_, err = use.Decode(r)
+	case BindAgents:
+		_, err = use.Decode(r)
+	default:
+		t.Fatalf("%s has a use that is not fuzzed: %T", call.Name, call.Use)
 	}
 	if err == nil {
 		return

@@ -32,6 +32,13 @@ const (
 //	results.json   items, for calls that answer with results
 //	tasks.json     tasks, for calls that answer with tasks
 //	hosts.json     agents, for calls that answer with hosts
+//	outcomes.json  code and message per target, for calls that register or group
+//	groups.json    the groups per target
+//	entries.json   entries, per target or of a page, and the page's total
+//	agents.json    the agent per target, null for none
+//	bound.json     whether each agent id was bound
+//
+// A target in these is taken from the question where it is left out.
 //
 // and what must come of it, rewritten by -update:
 //
@@ -242,6 +249,22 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 		f.read(t, "hosts.json", &agents)
 		page, err := use.Decode(r)
 		return page, use.Encode(page, agents), err
+	case Register:
+		return answer(t, f, r, use.Decode, use.Encode, outcomesFile(func(q *Registering) []procfleet.Target { return q.Targets }))
+	case SetGroups:
+		return answer(t, f, r, use.Decode, use.Encode, outcomesFile(func(q *Grouping) []procfleet.Target { return q.Targets }))
+	case ShowGroups:
+		return answer(t, f, r, use.Decode, use.Encode, groupsFile)
+	case ShowProcesses:
+		return answer(t, f, r, use.Decode, use.Encode, entriesFile)
+	case ListProcesses:
+		return answer(t, f, r, use.Decode, func(q *ProcessPage, p entryPage, id string) Reply {
+			return use.Encode(q, p.Entries, p.Total, id)
+		}, entryPageFile)
+	case ShowAgents:
+		return answer(t, f, r, use.Decode, use.Encode, agentsFile)
+	case BindAgents:
+		return answer(t, f, r, use.Decode, use.Encode, boundFile)
 	}
 	t.Fatalf("%s has a use that fixtures do not know: %T", at.call.Name, at.call.Use)
 	return nil, Reply{}, nil

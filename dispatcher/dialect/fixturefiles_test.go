@@ -1,0 +1,118 @@
+package dialect
+
+import (
+	"testing"
+
+	"github.com/procfleet/procfleet"
+)
+
+// answer decodes a question, reads what the fixture has beside it, and encodes
+// the answer. A question that is refused needs no file.
+func answer[Q, A any](
+	t *testing.T, f *fixture, r *Request,
+	decode func(*Request) (Q, error), encode func(*Q, A, string) Reply, read func(*testing.T, *fixture, *Q) A,
+) (decoded any, reply Reply, err error) {
+	t.Helper()
+	q, err := decode(r)
+	if err != nil {
+		return nil, Reply{}, err
+	}
+	return q, encode(&q, read(t, f, &q), testRequestID), nil
+}
+
+// entryPage is what entries.json has.
+type entryPage struct {
+	Entries []ProcessEntry `json:"entries"`
+	Total   int            `json:"total"` // of a page
+}
+
+func outcomesFile[Q any](asked func(*Q) []procfleet.Target) func(*testing.T, *fixture, *Q) []TargetOutcome {
+	return func(t *testing.T, f *fixture, q *Q) []TargetOutcome {
+		t.Helper()
+		var found []TargetOutcome
+		f.read(t, "outcomes.json", &found)
+		beside(t, asked(q), found, func(o *TargetOutcome) *procfleet.Target { return &o.Target })
+		return found
+	}
+}
+
+func groupsFile(t *testing.T, f *fixture, q *GroupQuery) []TargetGroups {
+	t.Helper()
+	var found []TargetGroups
+	f.read(t, "groups.json", &found)
+	beside(t, q.Targets, found, func(g *TargetGroups) *procfleet.Target { return &g.Target })
+	return found
+}
+
+func entriesFile(t *testing.T, f *fixture, q *ProcessQuery) []ProcessEntry {
+	t.Helper()
+	var found entryPage
+	f.read(t, "entries.json", &found)
+	beside(t, q.Targets, found.Entries, func(e *ProcessEntry) *procfleet.Target { return &e.Target })
+	for i := range found.Entries {
+		found.Entries[i].Namespace, found.Entries[i].Name = q.Namespace, q.Name
+		complete(&found.Entries[i])
+	}
+	return found.Entries
+}
+
+func entryPageFile(t *testing.T, f *fixture, q *ProcessPage) entryPage {
+	t.Helper()
+	var found entryPage
+	f.read(t, "entries.json", &found)
+	for i := range found.Entries {
+		found.Entries[i].Namespace = q.Namespace
+		complete(&found.Entries[i])
+	}
+	return found
+}
+
+// complete says in all of an entry's places which process it is of.
+func complete(e *ProcessEntry) {
+	e.Host = e.Target.Host
+	if e.Registration != nil {
+		e.Registration.Process = e.Process
+	}
+	if e.Reported != nil {
+		e.Reported.Namespace, e.Reported.Name = e.Namespace, e.Name
+	}
+}
+
+func agentsFile(t *testing.T, f *fixture, q *AgentQuery) []TargetAgent {
+	t.Helper()
+	var agents []*Agent
+	f.read(t, "agents.json", &agents)
+	found := make([]TargetAgent, len(agents))
+	for i, agent := range agents {
+		found[i].Agent = agent
+		if agent != nil && i < len(q.Targets) {
+			found[i].Target = q.Targets[i]
+			found[i].Target.Host = agent.Host
+		}
+	}
+	beside(t, q.Targets, found, func(a *TargetAgent) *procfleet.Target { return &a.Target })
+	return found
+}
+
+func boundFile(t *testing.T, f *fixture, q *AgentBinding) []bool {
+	t.Helper()
+	var bound []bool
+	f.read(t, "bound.json", &bound)
+	if len(bound) != len(q.Targets) {
+		t.Fatalf("%d targets are asked for, and %d answered", len(q.Targets), len(bound))
+	}
+	return bound
+}
+
+// beside gives every answer the target of its question, unless it has one.
+func beside[A any](t *testing.T, asked []procfleet.Target, found []A, target func(*A) *procfleet.Target) {
+	t.Helper()
+	if len(found) != len(asked) {
+		t.Fatalf("%d targets are asked for, and %d answered", len(asked), len(found))
+	}
+	for i := range found {
+		if at := target(&found[i]); *at == (procfleet.Target{}) {
+			*at = asked[i]
+		}
+	}
+}
