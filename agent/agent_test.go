@@ -644,7 +644,7 @@ func TestStoppingAgentTurnsAwayAndLeaves(t *testing.T) {
 	}
 	select {
 	case p := <-left:
-		if p.Host != "0:10.0.0.1" || p.Instance == "" || p.Supervised != 3 {
+		if p.Host != "0:10.0.0.1" || p.Instance == "" || p.Supervised != 3 || p.CPU <= 0 || p.Memory <= 0 {
 			t.Errorf("presence %+v", p)
 		}
 	case <-time.After(patience):

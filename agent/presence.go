@@ -26,6 +26,7 @@ type announcer struct {
 	clock     *clock
 	engine    engine
 	startedAt time.Time
+	load      hostLoad
 	log       logrus.FieldLogger
 	ready     atomic.Bool // the server has the subscription
 }
@@ -123,11 +124,13 @@ func (a *announcer) announce(ctx context.Context, leaving bool) bool {
 }
 
 func (a *announcer) presence(leaving bool) *agentproto.Presence {
+	load := a.load.read(a.log)
 	return &agentproto.Presence{
 		Header: newHeader(agentproto.TypePresence),
 		Host:   a.self.host, AgentID: a.cfg.AgentID, Instance: a.self.instance, Version: a.cfg.Version,
 		OS: runtime.GOOS, Arch: runtime.GOARCH, StartedAt: a.startedAt,
 		Types:      []string{agentproto.TypeCommand, agentproto.TypeResend},
 		Supervised: a.engine.Supervised(), Leaving: leaving,
+		CPU: load.CPU, Memory: load.Memory,
 	}
 }

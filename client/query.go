@@ -81,6 +81,9 @@ type Agent struct {
 	StartedAt  time.Time      `json:"started_at"`
 	SeenAt     time.Time      `json:"seen_at"`
 	Supervised int            `json:"supervised"` // number of processes
+	// CPU and Memory are how much of the host is in use, in percent of all of it.
+	CPU    float64 `json:"cpu"`
+	Memory float64 `json:"memory"`
 	// Conflict is true while two agents claim to be this host.
 	Conflict bool `json:"conflict"`
 }

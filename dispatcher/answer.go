@@ -102,7 +102,7 @@ func (e *exchange) listHosts(ctx context.Context, use dialect.ListHosts, in *dia
 	for _, p := range found {
 		agents = append(agents, dialect.Agent{
 			Host: p.Host, AgentID: p.AgentID, Instance: p.Instance, Version: p.Version, OS: p.OS, Arch: p.Arch,
-			StartedAt: p.StartedAt, SeenAt: p.SeenAt, Supervised: p.Supervised, Conflict: p.Conflict,
+			StartedAt: p.StartedAt, SeenAt: p.SeenAt, Supervised: p.Supervised, CPU: p.CPU, Memory: p.Memory, Conflict: p.Conflict,
 		})
 	}
 	e.reply(use.Encode(page, agents))

@@ -63,7 +63,7 @@ func TestAnnouncementsAreStoredAndAnswered(t *testing.T) {
 		t.Helper()
 		data, err := agentproto.Encode(&agentproto.Presence{
 			Header: agentproto.Header{Type: agentproto.TypePresence}, Host: host(1).String(),
-			AgentID: "a1", Instance: "i1", Version: "v1", Leaving: leaving,
+			AgentID: "a1", Instance: "i1", Version: "v1", Leaving: leaving, CPU: 12.5, Memory: 1e9,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -81,7 +81,8 @@ func TestAnnouncementsAreStoredAndAnswered(t *testing.T) {
 	if off := time.Since(announce(false).ServerTime).Abs(); off > patience {
 		t.Errorf("server time is off by %v", off)
 	}
-	if ps, err := e.store.Presences(t.Context(), hosts(1)); err != nil || ps[0].Instance != "i1" || ps[0].AgentID != "a1" {
+	if ps, err := e.store.Presences(t.Context(), hosts(1)); err != nil || ps[0].Instance != "i1" || ps[0].AgentID != "a1" ||
+		ps[0].CPU != 12.5 || ps[0].Memory != 100 {
 		t.Errorf("presence is %+v, %v", ps, err)
 	}
 	announce(true)

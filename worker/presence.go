@@ -106,8 +106,12 @@ func decodePresence(data []byte, subject string) (taskstore.Announcement, error)
 		Host: host, AgentID: message.AgentID, Instance: message.Instance,
 		Version: cut(message.Version, maxWord), OS: cut(message.OS, maxWord), Arch: cut(message.Arch, maxWord),
 		StartedAt: message.StartedAt, Supervised: max(0, message.Supervised), Leaving: message.Leaving,
+		CPU: percent(message.CPU), Memory: percent(message.Memory),
 	}, nil
 }
+
+// percent bounds what an agent says is in use of something.
+func percent(part float64) float64 { return min(max(part, 0), 100) }
 
 func (p *presence) announce(ctx context.Context, batch []heard) {
 	if len(batch) == 0 {

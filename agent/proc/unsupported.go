@@ -41,6 +41,9 @@ func PSS(Identity) (int64, error) { return 0, ErrUnsupported }
 // ReadHost is not available here.
 func ReadHost() (Host, error) { return Host{}, ErrUnsupported }
 
+// ReadCPUTime is not available here.
+func ReadCPUTime() (CPUTime, error) { return CPUTime{}, ErrUnsupported }
+
 // OutputHeld cannot tell here, so that nothing in use is removed.
 func OutputHeld(string) bool { return true }
 

@@ -155,7 +155,10 @@ type Agent struct {
 	StartedAt  time.Time      `json:"started_at"`
 	SeenAt     time.Time      `json:"seen_at"`
 	Supervised int            `json:"supervised"`
-	Conflict   bool           `json:"conflict"`
+	// CPU and Memory are how much of the host is in use, in percent of all of it.
+	CPU      float64 `json:"cpu"`
+	Memory   float64 `json:"memory"`
+	Conflict bool    `json:"conflict"`
 }
 
 func (Accept) use()      {}

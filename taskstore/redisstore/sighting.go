@@ -3,6 +3,7 @@ package redisstore
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -92,7 +93,11 @@ func packAnnouncement(a *taskstore.Announcement) []byte {
 		started = a.StartedAt.UnixNano()
 	}
 	out = binary.AppendVarint(out, started)
-	return binary.AppendVarint(out, int64(a.Supervised))
+	out = binary.AppendVarint(out, int64(a.Supervised))
+	for _, part := range []float64{a.CPU, a.Memory} {
+		out = binary.LittleEndian.AppendUint64(out, math.Float64bits(part))
+	}
+	return out
 }
 
 // readAnnouncement reads what packAnnouncement made. The texts share memory
@@ -109,9 +114,14 @@ func readAnnouncement(packed string, a *taskstore.Announcement) error {
 	if size <= 0 {
 		return errDamaged
 	}
-	supervised, size := binary.Varint([]byte(packed[size:]))
+	packed = packed[size:]
+	supervised, size := binary.Varint([]byte(packed))
 	if size <= 0 {
 		return errDamaged
+	}
+	if load := []byte(packed[size:]); len(load) >= 16 { // not of a worker before 0.3
+		a.CPU = math.Float64frombits(binary.LittleEndian.Uint64(load))
+		a.Memory = math.Float64frombits(binary.LittleEndian.Uint64(load[8:]))
 	}
 	if started != 0 {
 		a.StartedAt = time.Unix(0, started).UTC()
