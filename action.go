@@ -31,6 +31,13 @@ func Actions() []Action { return slices.Clone(actions) }
 // Known reports whether a is one of the eight actions.
 func (a Action) Known() bool { return slices.Contains(actions, a) }
 
+// Registers reports whether an operation with this action, once it is
+// accepted, makes its spec the registered one of its process. What ends
+// something or only looks often comes with half a spec.
+func (a Action) Registers() bool {
+	return a == ActionStart || a == ActionSupervise || a == ActionRestart
+}
+
 // Mutating reports whether a changes anything on the host. Unknown actions
 // count as mutating, so that whatever guards changes guards them too.
 func (a Action) Mutating() bool { return a != ActionStatus }

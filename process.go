@@ -35,6 +35,11 @@ type ProcessSpec struct {
 	FuncID     string `json:"func_id,omitempty"`
 	InstanceID string `json:"instance_id,omitempty"`
 	Contact    string `json:"contact,omitempty"`
+
+	// Unregistered says that there is no spec: an operation took it from what
+	// is registered, and nothing is. Such a spec has only Namespace and Name,
+	// and reaches no host. It is never the caller's to say.
+	Unregistered bool `json:"unregistered,omitempty"`
 }
 
 // Control holds the control commands, run by a shell in SetupPath.

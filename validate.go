@@ -68,6 +68,7 @@ func (s *ProcessSpec) ValidateBounds() error {
 		oneOf("alive.type", string(s.Alive.Type), string(Resident), string(Once), string(Periodic)),
 		oneOf("control.shell", string(s.Control.Shell), "", string(ShellSh), string(ShellBat), string(ShellPs1)),
 		s.boundLabels(),
+		s.boundOwn(),
 	)
 }
 
@@ -120,6 +121,14 @@ func (s *ProcessSpec) boundText() error {
 		check("control.env", name+"="+s.Control.Environment[name], MaxCommand)
 	}
 	return errors.Join(errs...)
+}
+
+// boundOwn refuses what only the server says.
+func (s *ProcessSpec) boundOwn() error {
+	if !s.Unregistered {
+		return nil
+	}
+	return &FieldError{"unregistered", "is not for callers; leave it out"}
 }
 
 // textField is a text of a spec under its JSON name.

@@ -191,3 +191,12 @@ func FuzzParseHost(f *testing.F) {
 		}
 	})
 }
+
+func TestNoCallerSaysThatAProcessIsUnregistered(t *testing.T) {
+	t.Parallel()
+	s := DefaultSpec()
+	s.Namespace, s.Name, s.ProcName, s.Unregistered = "ns", "web", "nginx", true
+	if one, ok := errors.AsType[*FieldError](s.ValidateBounds()); !ok || one.Field != "unregistered" {
+		t.Errorf("ValidateBounds() = %v", s.ValidateBounds())
+	}
+}

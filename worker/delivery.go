@@ -58,14 +58,18 @@ func (d *deliverer) newDelivery(ctx context.Context, ref bus.ChunkRef, begun *ta
 	return dl, nil
 }
 
-// group sorts the open items by host. An item without a host ends here: it
-// names an agent that nobody announced.
+// group sorts the open items by host. Two kinds of items end here: without a
+// host, since nobody announced the agent that they name, and without a spec.
 func (dl *delivery) group() {
 	byHost := make(map[procfleet.Host]*hostAsk, len(dl.begun.Open))
 	for _, i := range dl.begun.Open {
 		target := &dl.begun.Chunk.Items[i].Target
 		if target.Host.IsZero() {
 			dl.end(i, procfleet.CodeAgentAbnormal, procfleet.ReasonUnreachable, unknownTarget(target))
+			continue
+		}
+		if spec := dl.begun.Chunk.Spec(i); spec.Unregistered {
+			dl.results = append(dl.results, unregistered(dl.begun.Chunk.First+i, dl.begun.Chunk.Items[i].Action, spec, dl.clock.now()))
 			continue
 		}
 		h := byHost[target.Host]
@@ -91,6 +95,11 @@ func (dl *delivery) run(ctx context.Context) error {
 	dl.endReinstalledSinceBegun()
 	dl.askAll()
 	dl.reached(PointAsked)
+	if dl.open > 0 && len(dl.results) > 0 { // what ended without being asked need not wait for slow hosts
+		if err := dl.tell(ctx, false); err != nil {
+			return err
+		}
+	}
 	if err := dl.gather(ctx); err != nil {
 		return err
 	}
