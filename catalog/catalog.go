@@ -3,32 +3,76 @@
 // reported of them, and how a host's processes are grouped. The task stores
 // implement it; the suite in catalogtest says what they must do.
 //
-// Nothing here expires. Every method is safe for concurrent use, returns when
-// ctx ends, and may be repeated. A store that cannot be asked now answers
+// Nothing here expires. All moments are in UTC and are kept to the microsecond
+// at least. Every method is safe for concurrent use, returns when ctx ends, and
+// may be repeated. A store that cannot be asked now answers
 // taskstore.ErrUnavailable; a call over many entries may then have had its
-// effect on some of them.
+// effect on some of them. What is returned, and what was given, is the
+// caller's to change.
+//
+// A call that would store something for what is not a [Process], or for a
+// namespace that is none, is refused whole; one that asks for it finds nothing.
 package catalog
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/procfleet/procfleet"
 )
 
 // Process is the identity of a managed process on one host. Namespace and
-// Name are opaque texts of at most [procfleet.MaxKey] bytes, and not empty.
+// Name are opaque texts; see [ValidName].
 type Process struct {
 	Host      procfleet.Host
 	Namespace string
 	Name      string
 }
 
+// Validate reports as [procfleet.FieldError] what keeps p from being a process.
+func (p Process) Validate() error {
+	return errors.Join(validHost(p.Host), validName("namespace", p.Namespace), validName("name", p.Name))
+}
+
+// ValidName reports whether a text can be a namespace or a name: it is UTF-8 of
+// 1 to [procfleet.MaxKey] bytes without a NUL.
+func ValidName(text string) bool { return validName("", text) == nil }
+
+func validName(field, text string) error {
+	switch {
+	case text == "":
+		return &procfleet.FieldError{Field: field, Problem: "is empty"}
+	case len(text) > procfleet.MaxKey:
+		return &procfleet.FieldError{Field: field, Problem: fmt.Sprintf("is %d bytes long, at most %d are allowed", len(text), procfleet.MaxKey)}
+	case !utf8.ValidString(text):
+		return &procfleet.FieldError{Field: field, Problem: "is not valid UTF-8"}
+	case strings.ContainsRune(text, 0):
+		return &procfleet.FieldError{Field: field, Problem: "contains a NUL character"}
+	}
+	return nil
+}
+
+func validHost(h procfleet.Host) error {
+	if h.IsZero() {
+		return &procfleet.FieldError{Field: "host", Problem: "is empty"}
+	}
+	return nil
+}
+
 // Definition registers one spec, which has a namespace and a name, on hosts.
 type Definition struct {
 	Spec  procfleet.ProcessSpec
 	Hosts []procfleet.Host
+}
+
+// Process is what the definition registers on a host.
+func (d Definition) Process(h procfleet.Host) Process {
+	return Process{Host: h, Namespace: d.Spec.Namespace, Name: d.Spec.Name}
 }
 
 // Registration is what was registered for one process on one host. It says
@@ -46,15 +90,18 @@ type Registration struct {
 type Registrations interface {
 	// Register stores definitions. existed[i][j] says whether definition i had
 	// a registration on its host j before. With replace the new spec takes the
-	// old one's place; without, the old one stays.
+	// old one's place; without, the old one stays. A process that is named
+	// more than once is registered as often, in order.
 	Register(ctx context.Context, ds []Definition, replace bool) (existed [][]bool, err error)
-	// Unregister takes registrations away and says, in order, which were there.
+	// Unregister takes registrations away and says, in order, which were
+	// there; a repeat finds nothing.
 	Unregister(ctx context.Context, ps []Process) (existed []bool, err error)
 	// Registrations returns one entry per process, in order; nil for those
 	// that are not registered.
 	Registrations(ctx context.Context, ps []Process) ([]*Registration, error)
 	// RegisteredHosts returns up to limit hosts on which a process is
-	// registered, in a fixed order that begins after the given host; zero begins.
+	// registered, ordered by cloud area and address text, beginning after the
+	// given host, on which it need not be registered; zero begins.
 	RegisteredHosts(ctx context.Context, namespace, name string, after procfleet.Host, limit int) ([]procfleet.Host, error)
 }
 
@@ -100,25 +147,28 @@ type Entry struct {
 	Process
 	Registration *Registration    // nil if only reported
 	Reported     *ReportedProcess // nil if only registered
-	ReportedAt   time.Time        // zero if only registered
-	AgentID      string           // as the report says
+	ReportedAt   time.Time        // when the report was made; zero if only registered
+	AgentID      string           // as the report says; empty if only registered
 }
 
 // Entries joins registrations with what agents report.
 type Entries interface {
 	// Report stores reports, each in the place of the host's last one unless
-	// that is newer. Processes that a new report leaves out are known by their
-	// registration only, or not at all.
+	// that is as new or newer, also within the call; one without a host is left
+	// out. Processes that a new report leaves out are known by their
+	// registration only, or not at all. A reported process whose namespace and
+	// name are not valid is no entry; of two with the same the last is.
 	Report(ctx context.Context, reports []Report) error
-	// Reported returns the last report of each host, in order; the zero Report
-	// for hosts that never reported.
+	// Reported returns the last report of each host, in order, with every
+	// process that is in it; the zero Report for hosts that never reported.
 	Reported(ctx context.Context, hosts []procfleet.Host) ([]Report, error)
 	// Entries returns one entry per process, in order; of what is neither
 	// registered nor reported it has only Process.
 	Entries(ctx context.Context, ps []Process) ([]Entry, error)
 	// EntryPage returns up to limit entries of a namespace, leaving out the
-	// first start, and the number of all. The order is by name, then by host,
-	// and does not depend on what is reported of them.
+	// first start, and the number of all. The order is by the bytes of the
+	// name, then by cloud area and address text, and does not depend on what is
+	// reported of them.
 	EntryPage(ctx context.Context, namespace string, start, limit int) (page []Entry, total int, err error)
 }
 
@@ -145,10 +195,15 @@ type HostGroups struct {
 	Groups    []Group
 }
 
+// Validate reports as [procfleet.FieldError] what keeps g from being stored.
+func (g HostGroups) Validate() error {
+	return errors.Join(validHost(g.Host), validName("namespace", g.Namespace))
+}
+
 // Groups keeps process groups by host and namespace.
 type Groups interface {
 	// SetGroups stores groups in the place of those of the same host and
-	// namespace; none at all takes them away.
+	// namespace, one after the other; none at all takes them away.
 	SetGroups(ctx context.Context, gs []HostGroups) error
 	// Groups returns one entry per host, in order; without groups it has only
 	// Host and Namespace.

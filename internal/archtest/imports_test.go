@@ -28,7 +28,8 @@ var allowed = map[string][]string{
 	"taskstore/boltstore":     {"", "catalog", "taskstore", "taskstore/internal/pack"},
 	"taskstore/redisstore":    {"", "catalog", "taskstore", "taskstore/internal/pack", "internal/invalid"},
 
-	"catalog": {""},
+	"catalog":             {""},
+	"catalog/catalogtest": {"", "catalog", "taskstore", "taskstore/storetest"},
 
 	"dispatcher/dialect": {"", "catalog"},
 	"dispatcher":         {"", "catalog", "dispatcher/dialect", "taskstore", "internal/bus", "internal/invalid", "internal/tracecontext"},

@@ -139,6 +139,11 @@ func (h Harness) Subject(tb testing.TB) Subject {
 // Err runs the check without a test and returns what it found, nil if the
 // store passed.
 func (c Check) Err(ctx context.Context, s Subject) error {
+	return Findings(func(t T) { c.Fn(ctx, t, s) })
+}
+
+// Findings runs fn without a test and returns what it found, nil if nothing.
+func Findings(fn func(t T)) error {
 	f := &findings{}
 	over := make(chan struct{})
 	go func() {
@@ -148,7 +153,7 @@ func (c Check) Err(ctx context.Context, s Subject) error {
 				f.Errorf("panic: %v", p)
 			}
 		}()
-		c.Fn(ctx, f, s)
+		fn(f)
 	}()
 	<-over
 	return errors.Join(f.errs...)

@@ -1,0 +1,345 @@
+package catalogtest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+)
+
+func modelChecks() []Check {
+	return []Check{{Name: "any order of calls does what a plain model does", Fn: agreesWithModel}}
+}
+
+// Model is the contract in its plainest form, in memory. What it returns is
+// shared with it.
+type Model struct {
+	mu         sync.Mutex
+	registered map[catalog.Process]*catalog.Registration
+	reports    map[procfleet.Host]catalog.Report
+	groups     map[catalog.Process]catalog.HostGroups // by host and namespace
+	now        time.Time
+}
+
+// NewModel returns an empty store.
+func NewModel() *Model {
+	return &Model{
+		registered: map[catalog.Process]*catalog.Registration{},
+		reports:    map[procfleet.Host]catalog.Report{},
+		groups:     map[catalog.Process]catalog.HostGroups{},
+		now:        epoch,
+	}
+}
+
+// lock returns what ends the call, or why it must not begin.
+func (m *Model) lock(ctx context.Context) (func(), error) {
+	m.mu.Lock()
+	return m.mu.Unlock, ctx.Err()
+}
+
+// Now is a clock that goes on whenever it is looked at.
+func (m *Model) Now(ctx context.Context) (time.Time, error) {
+	unlock, err := m.lock(ctx)
+	defer unlock()
+	m.now = m.now.Add(time.Microsecond)
+	return m.now, err
+}
+
+// Register stores definitions.
+func (m *Model) Register(ctx context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
+	now, err := m.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range ds {
+		for _, h := range d.Hosts {
+			if err := d.Process(h).Validate(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	existed := make([][]bool, len(ds))
+	for i, d := range ds {
+		existed[i] = make([]bool, len(d.Hosts))
+		for j, h := range d.Hosts {
+			p := d.Process(h)
+			r := catalog.Registration{Process: p, Spec: d.Spec, RegisteredAt: now}
+			if old := m.registered[p]; old != nil {
+				existed[i][j], r.RegisteredAt = true, old.RegisteredAt
+				if !replace {
+					continue
+				}
+			}
+			m.registered[p] = &r
+		}
+	}
+	return existed, nil
+}
+
+// Unregister takes registrations away.
+func (m *Model) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, error) {
+	unlock, err := m.lock(ctx)
+	defer unlock()
+	if err != nil {
+		return nil, err
+	}
+	existed := make([]bool, len(ps))
+	for i, p := range ps {
+		existed[i] = m.registered[p] != nil
+		delete(m.registered, p)
+	}
+	return existed, nil
+}
+
+// Registrations returns one entry per process, in order.
+func (m *Model) Registrations(ctx context.Context, ps []catalog.Process) ([]*catalog.Registration, error) {
+	unlock, err := m.lock(ctx)
+	defer unlock()
+	out := make([]*catalog.Registration, len(ps))
+	for i, p := range ps {
+		out[i] = m.registered[p]
+	}
+	return out, err
+}
+
+// RegisteredHosts returns hosts on which a process is registered.
+func (m *Model) RegisteredHosts(ctx context.Context, namespace, name string, after procfleet.Host, limit int) ([]procfleet.Host, error) {
+	unlock, err := m.lock(ctx)
+	defer unlock()
+	var hs []procfleet.Host
+	for p := range m.registered {
+		if p.Namespace == namespace && p.Name == name && (after.IsZero() || compareHosts(p.Host, after) > 0) {
+			hs = append(hs, p.Host)
+		}
+	}
+	slices.SortFunc(hs, compareHosts)
+	return hs[:min(limit, len(hs))], err
+}
+
+func compareHosts(a, b procfleet.Host) int {
+	return cmp.Or(cmp.Compare(a.Cloud, b.Cloud), cmp.Compare(a.Addr.String(), b.Addr.String()))
+}
+
+// Report stores reports.
+func (m *Model) Report(ctx context.Context, reports []catalog.Report) error {
+	unlock, err := m.lock(ctx)
+	defer unlock()
+	if err != nil {
+		return err
+	}
+	for _, r := range reports {
+		old, known := m.reports[r.Host]
+		if r.Host.IsZero() || known && r.Number <= old.Number {
+			continue
+		}
+		r.Processes = slices.Clone(r.Processes)
+		m.reports[r.Host] = inUTC(r)
+	}
+	return nil
+}
+
+// Reported returns the last report of each host, in order.
+func (m *Model) Reported(ctx context.Context, hs []procfleet.Host) ([]catalog.Report, error) {
+	unlock, err := m.lock(ctx)
+	defer unlock()
+	out := make([]catalog.Report, len(hs))
+	for i, h := range hs {
+		out[i] = m.reports[h]
+	}
+	return out, err
+}
+
+// Entries returns one entry per process, in order.
+func (m *Model) Entries(ctx context.Context, ps []catalog.Process) ([]catalog.Entry, error) {
+	unlock, err := m.lock(ctx)
+	defer unlock()
+	out := make([]catalog.Entry, len(ps))
+	for i, p := range ps {
+		out[i] = m.entry(p)
+	}
+	return out, err
+}
+
+func (m *Model) entry(p catalog.Process) catalog.Entry {
+	e := catalog.Entry{Process: p, Registration: m.registered[p]}
+	r := m.reports[p.Host]
+	for i, one := range slices.Backward(r.Processes) {
+		if one.Namespace == p.Namespace && one.Name == p.Name && p.Validate() == nil {
+			e.Reported, e.ReportedAt, e.AgentID = &r.Processes[i], r.At, r.AgentID
+			break
+		}
+	}
+	return e
+}
+
+// EntryPage returns a page of a namespace.
+func (m *Model) EntryPage(ctx context.Context, namespace string, start, limit int) ([]catalog.Entry, int, error) {
+	unlock, err := m.lock(ctx)
+	defer unlock()
+	known := map[catalog.Process]bool{}
+	for p := range m.registered {
+		known[p] = p.Namespace == namespace
+	}
+	for h, r := range m.reports {
+		for _, one := range r.Processes {
+			p := catalog.Process{Host: h, Namespace: one.Namespace, Name: one.Name}
+			known[p] = p.Namespace == namespace && p.Validate() == nil
+		}
+	}
+	maps.DeleteFunc(known, func(_ catalog.Process, here bool) bool { return !here })
+	all := slices.SortedFunc(maps.Keys(known), func(a, b catalog.Process) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), compareHosts(a.Host, b.Host))
+	})
+	from := min(start, len(all))
+	var page []catalog.Entry
+	for _, p := range all[from:min(from+limit, len(all))] {
+		page = append(page, m.entry(p))
+	}
+	return page, len(all), err
+}
+
+// SetGroups stores groups.
+func (m *Model) SetGroups(ctx context.Context, gs []catalog.HostGroups) error {
+	unlock, err := m.lock(ctx)
+	defer unlock()
+	if err != nil {
+		return err
+	}
+	for _, g := range gs {
+		if err := g.Validate(); err != nil {
+			return err
+		}
+	}
+	for _, g := range gs {
+		key := catalog.Process{Host: g.Host, Namespace: g.Namespace}
+		m.groups[key] = g
+		if len(g.Groups) == 0 {
+			delete(m.groups, key)
+		}
+	}
+	return nil
+}
+
+// Groups returns one entry per host, in order.
+func (m *Model) Groups(ctx context.Context, namespace string, hs []procfleet.Host) ([]catalog.HostGroups, error) {
+	unlock, err := m.lock(ctx)
+	defer unlock()
+	out := make([]catalog.HostGroups, len(hs))
+	for i, h := range hs {
+		g, ok := m.groups[catalog.Process{Host: h, Namespace: namespace}]
+		if !ok {
+			g = catalog.HostGroups{Host: h, Namespace: namespace}
+		}
+		out[i] = g
+	}
+	return out, err
+}
+
+// agreesWithModel makes random calls of a store and of the model and compares
+// what they answer and what is then there.
+func agreesWithModel(ctx context.Context, t T, s Subject) {
+	seed := rand.Uint64()
+	w := &walk{
+		ctx: ctx, t: t, random: rand.New(rand.NewPCG(seed, 0)), both: [2]catalog.Store{s, NewModel()},
+		hosts: []procfleet.Host{host(0, 1), host(0, 2), host(12, 1)}, namespaces: []string{"shop", "mall"}, names: []string{"web", "db", "a:b"},
+	}
+	for n := range 300 {
+		if !w.step(n) || n%20 == 19 && !w.agree() {
+			t.Fatalf("the calls were those of seed %d", seed)
+		}
+	}
+}
+
+// walk makes the same random calls of two stores, few enough processes for
+// the calls to meet.
+type walk struct {
+	ctx        context.Context
+	t          T
+	random     *rand.Rand
+	both       [2]catalog.Store
+	hosts      []procfleet.Host
+	namespaces []string
+	names      []string
+}
+
+func one[E any](w *walk, of []E) E { return of[w.random.IntN(len(of))] }
+
+func some[E any](w *walk, of []E) []E {
+	var out []E
+	for range w.random.IntN(4) {
+		out = append(out, one(w, of))
+	}
+	return out
+}
+
+func (w *walk) processes() []catalog.Process {
+	return processes(some(w, w.hosts), one(w, w.namespaces), one(w, w.names))
+}
+
+func (w *walk) step(n int) bool {
+	w.t.Helper()
+	switch w.random.IntN(6) {
+	case 0, 1:
+		var ds []catalog.Definition
+		for i := range w.random.IntN(3) {
+			ds = append(ds, catalog.Definition{Spec: marked(one(w, w.namespaces), one(w, w.names), fmt.Sprint(n, ".", i)), Hosts: some(w, w.hosts)})
+		}
+		replace := w.random.IntN(2) == 0
+		return w.same("existed", func(s catalog.Store) (any, error) { return s.Register(w.ctx, ds, replace) })
+	case 2:
+		ps := append(w.processes(), w.processes()...)
+		return w.same("existed", func(s catalog.Store) (any, error) { return s.Unregister(w.ctx, ps) })
+	case 3:
+		var gs []catalog.HostGroups
+		for range w.random.IntN(3) {
+			gs = append(gs, groupOf(one(w, w.hosts), one(w, w.namespaces), one(w, []string{"", fmt.Sprint(n)})))
+		}
+		return w.same("set groups", func(s catalog.Store) (any, error) { return nil, s.SetGroups(w.ctx, gs) })
+	default:
+		var rs []catalog.Report
+		for range w.random.IntN(3) {
+			r := report(one(w, w.hosts), n+w.random.IntN(10)-5)
+			for range w.random.IntN(5) {
+				r.Processes = append(r.Processes, running(one(w, w.namespaces), one(w, w.names), n))
+			}
+			rs = append(rs, r)
+		}
+		return w.same("report", func(s catalog.Store) (any, error) { return nil, s.Report(w.ctx, rs) })
+	}
+}
+
+// same makes a call of both and compares the answers.
+func (w *walk) same(what string, call func(s catalog.Store) (any, error)) bool {
+	w.t.Helper()
+	got, err := call(w.both[0])
+	must(w.t, err, what)
+	want, err := call(w.both[1])
+	must(w.t, err, what)
+	return equal(w.t, what, got, want)
+}
+
+// agree compares everything that can be read.
+func (w *walk) agree() bool {
+	w.t.Helper()
+	same := w.same("reports", func(s catalog.Store) (any, error) { return s.Reported(w.ctx, w.hosts) })
+	for _, namespace := range w.namespaces {
+		same = same && w.same("groups", func(s catalog.Store) (any, error) { return s.Groups(w.ctx, namespace, w.hosts) })
+		same = same && w.same("entries", func(s catalog.Store) (any, error) { return stands(entryWalk(w.ctx, w.t, s, namespace, 4)), nil })
+		for _, name := range w.names {
+			same = same && w.same("entries by name", func(s catalog.Store) (any, error) {
+				return stands(entries(w.ctx, w.t, s, processes(w.hosts, namespace, name)...)), nil
+			})
+			same = same && w.same("hosts", func(s catalog.Store) (any, error) { return hostWalk(w.ctx, w.t, s, namespace, name, 2), nil })
+		}
+	}
+	return same
+}

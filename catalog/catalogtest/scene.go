@@ -1,0 +1,261 @@
+package catalogtest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+)
+
+func host(cloud procfleet.CloudArea, n int) procfleet.Host {
+	addr := netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})
+	return procfleet.Host{Cloud: cloud, Addr: addr}
+}
+
+func hosts(n int) []procfleet.Host {
+	hs := make([]procfleet.Host, n)
+	for i := range hs {
+		hs[i] = host(3, i)
+	}
+	return hs
+}
+
+// wideHosts are in the order of the contract: by cloud area as a number, then
+// by the text of the address.
+func wideHosts(t T) []procfleet.Host {
+	t.Helper()
+	var hs []procfleet.Host
+	for _, text := range []string{
+		"0:10.0.0.1", "0:10.0.0.10", "0:10.0.0.2", "0:9.9.9.9", "0:fd00::1", "0:fd00::1:0", "2:10.0.0.1", "2:2001:db8::1",
+		"10:10.0.0.1", "300:::1", "5000000000:10.0.0.1", "9223372036854775807:10.0.0.1",
+	} {
+		h, err := procfleet.ParseHost(text)
+		must(t, err, "parse host")
+		hs = append(hs, h)
+	}
+	return hs
+}
+
+// spec is a spec that has something of everything.
+func spec(namespace, name string) procfleet.ProcessSpec {
+	s := procfleet.DefaultSpec()
+	s.Namespace, s.Name, s.ProcName = namespace, name, "nginx: worker process"
+	s.SetupPath, s.PidPath, s.LogPath = "/usr/local/nginx", "/var/run/nginx.pid", `C:\log`
+	s.Account, s.Contact = "nobody", "ops"
+	s.Control.Start = "./start.sh --name \"<web> & 中文\" | tee log\n"
+	s.Control.Environment = map[string]string{"LANG": "zh_CN.UTF-8", "EMPTY": ""}
+	s.Alive.OpTimeout, s.Alive.Crontab = procfleet.Duration(1500*time.Millisecond), "*/5 * * * *"
+	s.Limits = procfleet.Limits{CPU: 0.1, Memory: 200}
+	s.Labels = labels()
+	return s
+}
+
+// labels have every kind of value that there is.
+func labels() map[string]json.RawMessage {
+	return map[string]json.RawMessage{
+		"text": json.RawMessage(`"front"`), "markup": json.RawMessage(`"<a href='?x&y'> </a>"`), "empty": json.RawMessage(`""`),
+		"escaped": json.RawMessage(`"\u4e2d\/\n"`), "plain": json.RawMessage(`"中文"`),
+		"int": json.RawMessage(`7`), "huge": json.RawMessage(`123456789012345678901234567890`), "decimal": json.RawMessage(`1.50`),
+		"exponent": json.RawMessage(`-1E+400`), "yes": json.RawMessage(`true`), "no": json.RawMessage(`false`), "null": json.RawMessage(`null`),
+		"": json.RawMessage(`0`), "a.b{c}:\"": json.RawMessage(`"d"`),
+	}
+}
+
+func process(h procfleet.Host, namespace, name string) catalog.Process {
+	return catalog.Process{Host: h, Namespace: namespace, Name: name}
+}
+
+// processes are one process on many hosts.
+func processes(hs []procfleet.Host, namespace, name string) []catalog.Process {
+	ps := make([]catalog.Process, len(hs))
+	for i, h := range hs {
+		ps[i] = process(h, namespace, name)
+	}
+	return ps
+}
+
+// marked is a small spec that can be told from others of the same process.
+func marked(namespace, name, mark string) procfleet.ProcessSpec {
+	s := procfleet.DefaultSpec()
+	s.Namespace, s.Name, s.ProcName, s.Contact = namespace, name, name, mark
+	return s
+}
+
+func register(ctx context.Context, t T, s catalog.Store, replace bool, ds ...catalog.Definition) [][]bool {
+	t.Helper()
+	existed, err := s.Register(ctx, ds, replace)
+	must(t, err, "register")
+	if len(existed) != len(ds) {
+		t.Fatalf("register of %d definitions has %d answers", len(ds), len(existed))
+	}
+	for i := range ds {
+		if len(existed[i]) != len(ds[i].Hosts) {
+			t.Fatalf("register on %d hosts has %d answers", len(ds[i].Hosts), len(existed[i]))
+		}
+	}
+	return existed
+}
+
+// registerOn registers a process on hosts with a spec that says mark, and
+// returns what was there.
+func registerOn(ctx context.Context, t T, s catalog.Store, replace bool, namespace, name, mark string, hs ...procfleet.Host) []bool {
+	t.Helper()
+	return register(ctx, t, s, replace, catalog.Definition{Spec: marked(namespace, name, mark), Hosts: hs})[0]
+}
+
+func unregister(ctx context.Context, t T, s catalog.Store, ps ...catalog.Process) []bool {
+	t.Helper()
+	existed, err := s.Unregister(ctx, ps)
+	must(t, err, "unregister")
+	return existed
+}
+
+func registrations(ctx context.Context, t T, s catalog.Store, ps ...catalog.Process) []*catalog.Registration {
+	t.Helper()
+	rs, err := s.Registrations(ctx, ps)
+	must(t, err, "registrations")
+	if len(rs) != len(ps) {
+		t.Fatalf("%d registrations of %d processes", len(rs), len(ps))
+	}
+	return rs
+}
+
+// marks returns what the registered specs say; "" for what is not registered.
+func marks(ctx context.Context, t T, s catalog.Store, ps ...catalog.Process) []string {
+	t.Helper()
+	out := make([]string, len(ps))
+	for i, r := range registrations(ctx, t, s, ps...) {
+		if r != nil {
+			out[i] = r.Spec.Contact
+			equal(t, "process of a registration", r.Process, ps[i])
+		}
+	}
+	return out
+}
+
+// hostWalk reads all hosts of a process, limit at a time.
+func hostWalk(ctx context.Context, t T, s catalog.Store, namespace, name string, limit int) []procfleet.Host {
+	t.Helper()
+	var all []procfleet.Host
+	after := procfleet.Host{}
+	for {
+		page, err := s.RegisteredHosts(ctx, namespace, name, after, limit)
+		must(t, err, "registered hosts")
+		if len(page) > limit {
+			t.Fatalf("a page of at most %d has %d hosts", limit, len(page))
+		}
+		if len(page) == 0 {
+			return all
+		}
+		all = append(all, page...)
+		after = page[len(page)-1]
+		if len(all) > 100_000 {
+			t.Fatalf("the walk over all hosts does not end")
+		}
+	}
+}
+
+// epoch is when the first report of a scene is made.
+var epoch = time.Date(2026, 7, 1, 12, 0, 0, 123456000, time.UTC)
+
+// report is the host's n-th one.
+func report(h procfleet.Host, n int, ps ...catalog.ReportedProcess) catalog.Report {
+	at := epoch.Add(time.Duration(n) * time.Microsecond)
+	return catalog.Report{Host: h, AgentID: "agent-" + h.String(), Instance: "i", Number: at.UnixMicro(), At: at, Processes: ps}
+}
+
+// running is how a process is reported that runs with the pid.
+func running(namespace, name string, pid int) catalog.ReportedProcess {
+	return catalog.ReportedProcess{
+		Key: namespace + ":" + name, Namespace: namespace, Name: name, ProcName: "java", Desired: catalog.DesiredUp,
+		Status: procfleet.ProcessStatus{At: epoch, Running: true, Supervised: true, PID: pid, Phase: "running"},
+	}
+}
+
+func sendReports(ctx context.Context, t T, s catalog.Store, rs ...catalog.Report) {
+	t.Helper()
+	must(t, s.Report(ctx, rs), "report")
+}
+
+func reported(ctx context.Context, t T, s catalog.Store, hs ...procfleet.Host) []catalog.Report {
+	t.Helper()
+	rs, err := s.Reported(ctx, hs)
+	must(t, err, "reported")
+	if len(rs) != len(hs) {
+		t.Fatalf("%d reports of %d hosts", len(rs), len(hs))
+	}
+	return rs
+}
+
+func entries(ctx context.Context, t T, s catalog.Store, ps ...catalog.Process) []catalog.Entry {
+	t.Helper()
+	es, err := s.Entries(ctx, ps)
+	must(t, err, "entries")
+	if len(es) != len(ps) {
+		t.Fatalf("%d entries of %d processes", len(es), len(ps))
+	}
+	return es
+}
+
+func entryPage(ctx context.Context, t T, s catalog.Store, namespace string, start, limit int) ([]catalog.Entry, int) {
+	t.Helper()
+	page, total, err := s.EntryPage(ctx, namespace, start, limit)
+	must(t, err, "entry page")
+	if len(page) != max(0, min(limit, total-start)) {
+		t.Fatalf("a page of at most %d after %d of %d has %d entries", limit, start, total, len(page))
+	}
+	return page, total
+}
+
+// entryWalk reads all entries of a namespace, limit at a time.
+func entryWalk(ctx context.Context, t T, s catalog.Store, namespace string, limit int) []catalog.Entry {
+	t.Helper()
+	var all []catalog.Entry
+	for {
+		page, total := entryPage(ctx, t, s, namespace, len(all), limit)
+		all = append(all, page...)
+		if len(all) >= total {
+			return all
+		}
+	}
+}
+
+// stand says in a word what is known of an entry, and of which process.
+func stand(e catalog.Entry) string {
+	var known []string
+	if e.Registration != nil {
+		known = append(known, "registered "+e.Registration.Spec.Contact)
+	}
+	if e.Reported != nil {
+		known = append(known, fmt.Sprintf("reported %d", e.Reported.Status.PID))
+	}
+	if known == nil {
+		known = []string{"unknown"}
+	}
+	return e.Host.String() + " " + e.Namespace + " " + e.Name + ": " + strings.Join(known, ", ")
+}
+
+func stands(es []catalog.Entry) []string {
+	out := make([]string, len(es))
+	for i, e := range es {
+		out[i] = stand(e)
+	}
+	return out
+}
+
+// shown checks what is known of a namespace, by page, by entry and by number.
+func shown(ctx context.Context, t T, s catalog.Store, namespace string, want ...string) {
+	t.Helper()
+	all := entryWalk(ctx, t, s, namespace, 7)
+	equal(t, "entries of "+namespace, stands(all), want)
+	ps := make([]catalog.Process, len(all))
+	for i := range all {
+		ps[i] = all[i].Process
+	}
+	equal(t, "entries asked for by name", entries(ctx, t, s, ps...), all)
+}

@@ -1,0 +1,131 @@
+// Package catalogtest is the contract of [catalog.Store] as something that
+// runs: every store must pass [Run].
+package catalogtest
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/storetest"
+)
+
+// Store is what is checked; a task store is one.
+type Store interface {
+	catalog.Store
+	taskstore.Clock
+}
+
+// Harness makes the stores that are checked.
+type Harness struct {
+	// Open returns an empty store and closes it when the test ends.
+	Open func(t testing.TB) Store
+	// Reopen ends old as abruptly as it can and returns a store on what was
+	// left. Nil: the store keeps nothing outside its handle.
+	Reopen func(t testing.TB, old Store) Store
+}
+
+// Subject is the store of one check, with its capabilities.
+type Subject struct {
+	Store
+	Reopen func() Store
+}
+
+// T is the part of [testing.T] that checks use.
+type T = storetest.T
+
+// Check is one promise of the contract.
+type Check struct {
+	Name string
+	Fn   func(ctx context.Context, t T, s Subject)
+	// Reopens says that the check is nothing without [Harness.Reopen].
+	Reopens bool
+}
+
+// Err runs the check without a test and returns what it found, nil if the
+// store passed.
+func (c Check) Err(ctx context.Context, s Subject) error {
+	return storetest.Findings(func(t T) { c.Fn(ctx, t, s) })
+}
+
+// Checks returns the whole suite.
+func Checks() []Check {
+	var all []Check
+	for _, part := range [][]Check{registrationChecks(), identityChecks(), reportChecks(), entryChecks(), pageChecks(), groupChecks(), storeChecks(), modelChecks()} {
+		all = append(all, part...)
+	}
+	return all
+}
+
+// checkTime bounds one check, so that a store that hangs is found.
+const checkTime = 2 * time.Minute
+
+// Run checks the stores that h makes, each check with a store of its own.
+func Run(t *testing.T, h Harness) {
+	t.Helper()
+	for _, c := range Checks() {
+		if c.Reopens && h.Reopen == nil {
+			continue
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), checkTime)
+			defer cancel()
+			c.Fn(ctx, t, h.Subject(t))
+		})
+	}
+}
+
+// Subject opens a store for one check.
+func (h Harness) Subject(tb testing.TB) Subject {
+	tb.Helper()
+	store := h.Open(tb)
+	s := Subject{Store: store}
+	if h.Reopen != nil {
+		s.Reopen = func() Store { store = h.Reopen(tb, store); return store }
+	}
+	return s
+}
+
+func must(t T, err error, doing string) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s: %v", doing, err)
+	}
+}
+
+// equal reports whether got is as wanted; if not, the check fails. Moments are
+// equal only if both are in UTC.
+func equal(t T, what string, got, want any) bool {
+	t.Helper()
+	diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateComparable(procfleet.Host{}, time.Time{}))
+	if len(diff) > 4000 {
+		diff = diff[:4000] + "\n…"
+	}
+	if diff != "" {
+		t.Errorf("%s is not as it should be (-want +got):\n%s", what, diff)
+	}
+	return diff == ""
+}
+
+// together runs n calls at the same time and waits for all of them; fn must
+// not end its goroutine (Errorf and return, not Fatalf).
+func together(n int, fn func(i int)) {
+	var wg sync.WaitGroup
+	start := make(chan struct{})
+	for i := range n {
+		wg.Go(func() {
+			<-start
+			fn(i)
+		})
+	}
+	close(start)
+	wg.Wait()
+}
