@@ -179,6 +179,8 @@ var callBodies = map[string]string{
 	"gse.operate_proc_multi": `{"bk_app_code":"shop","proc_operate_req":[` + gseBody(2, "10.0.0.1", "10.0.0.2") + `]}`,
 	"gse.operate_proc_v2":    gseBody(2, "10.0.0.1"),
 	"job.operate_process":    jobBody("10.0.0.1"),
+	"job.operate_proc":       jobBody("10.0.0.1"),
+	"job.manage_proc":        strings.Replace(jobBody("10.0.0.1"), `"proc_name"`, `"proc_owner":"ops","proc_name"`, 1),
 	"native":                 nativeBody("0:10.0.0.1"),
 }
 

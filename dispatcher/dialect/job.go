@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"iter"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -11,28 +12,65 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// job is BlueKing Job's wrapper around the process operations.
+// job is BlueKing Job's wrapper around the process operations. Its calls are
+// reached through the ESB, and by an ESB that stands in front.
 func job() Dialect {
-	return Dialect{
+	d := Dialect{
 		Name:        "job",
 		Credentials: esbCredentials,
 		Fail:        esbFail(jobErrors, "bk_gse_taskid"),
-		Calls: []Call{
-			{
-				Name: "job.operate_process", Paths: jobPaths("operate_process"), Methods: esbMethods(),
-				Use: Accept{Decode: decodeOperateProcess, Encode: jobAccepted},
-			},
-			{
-				Name: "job.get_proc_result", Paths: jobPaths("get_proc_result"), Methods: esbMethods(),
-				Use: Outcomes{Decode: decodeJobTaskID, Encode: jobOutcomes},
-			},
-		},
+	}
+	backend := jobBackend()
+	for _, c := range jobCalls() {
+		call := Call{Name: "job." + c.name, Use: c.use}
+		d.Calls = append(d.Calls, call.at(esbMethods(), jobPaths(c.name)))
+		backend.Calls = append(backend.Calls, call.at([]string{http.MethodPost}, jobBackendPaths(c.name)))
+	}
+	d.Families = []Family{backend}
+	return d
+}
+
+type jobCall struct {
+	name string
+	use  Use
+}
+
+// jobCalls are all calls. A new one is a line here.
+func jobCalls() []jobCall {
+	return []jobCall{
+		{"operate_proc", Accept{Decode: decodeJob[jobScript](opActions), Encode: jobAccepted}},
+		{"operate_process", Accept{Decode: decodeJob[jobProcess](opActions), Encode: jobAccepted}},
+		{"manage_proc", Accept{Decode: decodeJob[jobManaged](manageActions), Encode: jobAccepted}},
+		{"get_proc_result", Outcomes{Decode: decodeJobTaskID, Encode: jobOutcomes}},
 	}
 }
 
-// jobPaths returns every path of a Job call: two generations of documents
-// differ in the name of the system.
+// jobPaths returns every path of a call behind the ESB: two generations of
+// documents differ in the name of the system.
 func jobPaths(name string) []string { return esbPaths("v2/job/"+name, "v2/jobv3/"+name) }
+
+// jobBackend is how an ESB that stands in front reaches Job. It takes any
+// status but 200 for a Job that is broken, and tells its caller no more than
+// that.
+func jobBackend() Family {
+	table := maps.Clone(jobErrors)
+	table[Malformed] = esbError{http.StatusOK, jobParameters, "Invalid request parameters: "}
+	table[NoRoute] = esbError{http.StatusNotFound, jobParameters, "Not found: "}
+	table[BadMethod] = esbError{http.StatusMethodNotAllowed, jobParameters, "Not found: "}
+	// What else lies below /api/v2/ is not Job's.
+	prefixes := []string{"/api/job/v2/job-execute/", "/esb/api/v2/", "/esb/api/v3/"}
+	return Family{Prefixes: prefixes, Credentials: esbCredentials, Fail: esbFail(table, "bk_gse_taskid")}
+}
+
+// jobBackendPaths returns every path that an ESB has had for a call: two
+// generations of the ESB's own, and two of Job's.
+func jobBackendPaths(name string) []string {
+	var paths []string
+	for _, prefix := range []string{"/api/job/v2/job-execute/", "/api/v2/", "/esb/api/v2/", "/esb/api/v3/"} {
+		paths = append(paths, bothSlashes(prefix+name)...)
+	}
+	return paths
+}
 
 // Codes of Job.
 const (

@@ -1,44 +1,80 @@
 package dialect
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/procfleet/procfleet"
 )
 
-// jobOperate is the body of operate_process.
-type jobOperate struct {
-	jobScope
-	OpType    *int         `json:"op_type"`
-	Processes []jobProcess `json:"process_infos"`
+// jobInfo is one element of process_infos; each call has a form of its own.
+type jobInfo interface {
+	// operation checks the element and turns it into an operation; prefix is
+	// where it stands.
+	operation(action procfleet.Action, prefix string) (procfleet.Operation, error)
 }
 
-type jobProcess struct {
-	SetupPath       string    `json:"setup_path"`
-	ProcName        string    `json:"proc_name"`
-	PidPath         string    `json:"pid_path"`
-	ConfigPath      string    `json:"cfg_path"`
-	LogPath         string    `json:"log_path"`
-	Contact         string    `json:"contact"`
-	Start           string    `json:"start_cmd"`
-	Stop            string    `json:"stop_cmd"`
-	Restart         string    `json:"restart_cmd"`
-	Reload          string    `json:"reload_cmd"`
-	Kill            string    `json:"kill_cmd"`
-	FuncID          string    `json:"func_id"`
-	InstanceID      string    `json:"instance_id"`
-	ValueKey        string    `json:"value_key"`
-	Type            int       `json:"type"`
-	CycleTime       int       `json:"cycle_time"`
-	InstanceNum     int       `json:"instance_num"`
-	StartCheckBegin int       `json:"start_check_begin_time"`
-	StartCheckEnd   int       `json:"start_check_end_time"`
-	OpTimeout       int       `json:"op_timeout"`
-	Account         string    `json:"account"`
-	CPULimit        float64   `json:"cpu_lmt"`
-	MemoryLimit     float64   `json:"mem_lmt"`
-	Hosts           []jobHost `json:"ip_list"`
+// decodeJob returns the decoder of a call, given what its op_types mean. Job
+// refuses any other op_type, while GSE lets every host answer it.
+func decodeJob[T jobInfo](actions map[int]procfleet.Action) func(*Request) (procfleet.Submission, error) {
+	return func(r *Request) (procfleet.Submission, error) {
+		var params struct {
+			jobScope
+			OpType    *int `json:"op_type"`
+			Processes []T  `json:"process_infos"`
+		}
+		if err := decodeESB(r, &params); err != nil {
+			return procfleet.Submission{}, err
+		}
+		business, err := params.business()
+		if err != nil {
+			return procfleet.Submission{}, err
+		}
+		action, err := jobAction(params.OpType, actions)
+		if err != nil {
+			return procfleet.Submission{}, err
+		}
+		if len(params.Processes) == 0 {
+			return procfleet.Submission{}, required("process_infos")
+		}
+		s := procfleet.Submission{Business: business}
+		for i, info := range params.Processes {
+			o, err := info.operation(action, "process_infos["+strconv.Itoa(i)+"].")
+			if err != nil {
+				return procfleet.Submission{}, err
+			}
+			s.Operations = append(s.Operations, o)
+		}
+		return s, nil
+	}
+}
+
+func jobAction(op *int, actions map[int]procfleet.Action) (procfleet.Action, error) {
+	if op == nil {
+		return "", required("op_type")
+	}
+	if action, ok := actions[*op]; ok {
+		return action, nil
+	}
+	var known []string
+	for _, n := range slices.Sorted(maps.Keys(actions)) {
+		known = append(known, strconv.Itoa(n))
+	}
+	return "", invalid("op_type", "%d is unknown: there are %s", *op, strings.Join(known, ", "))
+}
+
+// jobTarget is what all calls say of a process.
+type jobTarget struct {
+	SetupPath string    `json:"setup_path"`
+	ProcName  string    `json:"proc_name"`
+	PidPath   string    `json:"pid_path"`
+	Account   string    `json:"account"`
+	Hosts     []jobHost `json:"ip_list"`
+	// A limit may be left out, which is not the same as 0 everywhere.
+	CPULimit    *float64 `json:"cpu_lmt"`
+	MemoryLimit *float64 `json:"mem_lmt"`
 }
 
 type jobHost struct {
@@ -46,33 +82,72 @@ type jobHost struct {
 	IP      string `json:"ip"`
 }
 
-func decodeOperateProcess(r *Request) (procfleet.Submission, error) {
-	var params jobOperate
-	if err := decodeESB(r, &params); err != nil {
-		return procfleet.Submission{}, err
-	}
-	business, err := params.business()
-	if err != nil {
-		return procfleet.Submission{}, err
-	}
+// missing returns the first required field that is not there.
+func (t *jobTarget) missing() string {
 	switch {
-	case params.OpType == nil:
-		return procfleet.Submission{}, required("op_type")
-	case len(params.Processes) == 0:
-		return procfleet.Submission{}, required("process_infos")
+	case blank(t.SetupPath):
+		return "setup_path"
+	case blank(t.ProcName):
+		return "proc_name"
+	case blank(t.PidPath):
+		return "pid_path"
+	case len(t.Hosts) == 0:
+		return "ip_list"
 	}
-	s := procfleet.Submission{Business: business}
-	for i := range params.Processes {
-		o, err := params.Processes[i].operation(opAction(*params.OpType), "process_infos["+strconv.Itoa(i)+"].")
-		if err != nil {
-			return procfleet.Submission{}, err
-		}
-		s.Operations = append(s.Operations, o)
-	}
-	return s, nil
+	return ""
 }
 
-func (p *jobProcess) operation(action procfleet.Action, prefix string) (procfleet.Operation, error) {
+func blank(text string) bool { return strings.TrimSpace(text) == "" }
+
+// spec is the part of a process spec that all calls have.
+func (t *jobTarget) spec() procfleet.ProcessSpec {
+	s := procfleet.DefaultSpec()
+	s.ProcName, s.SetupPath, s.PidPath = t.ProcName, t.SetupPath, t.PidPath
+	if s.Account = strings.TrimSpace(t.Account); s.Account == "" {
+		s.Account = "root"
+	}
+	return s
+}
+
+// on completes an operation on the hosts.
+func (t *jobTarget) on(action procfleet.Action, spec procfleet.ProcessSpec, prefix string) (procfleet.Operation, error) {
+	if err := spec.ValidateBounds(); err != nil {
+		return procfleet.Operation{}, refused(err, func(field string) string { return prefix + jobField(field) })
+	}
+	targets := make([]procfleet.Target, 0, len(t.Hosts))
+	for i, h := range t.Hosts {
+		target, err := addressTarget(h.CloudID, h.IP, prefix+"ip_list", i)
+		if err != nil {
+			return procfleet.Operation{}, err
+		}
+		targets = append(targets, target)
+	}
+	return procfleet.Operation{Action: action, Process: spec, Targets: targets}, nil
+}
+
+// jobProcess is an element of operate_process, which says everything itself.
+type jobProcess struct {
+	jobTarget
+	ConfigPath      string `json:"cfg_path"`
+	LogPath         string `json:"log_path"`
+	Contact         string `json:"contact"`
+	Start           string `json:"start_cmd"`
+	Stop            string `json:"stop_cmd"`
+	Restart         string `json:"restart_cmd"`
+	Reload          string `json:"reload_cmd"`
+	Kill            string `json:"kill_cmd"`
+	FuncID          string `json:"func_id"`
+	InstanceID      string `json:"instance_id"`
+	ValueKey        string `json:"value_key"`
+	Type            int    `json:"type"`
+	CycleTime       int    `json:"cycle_time"`
+	InstanceNum     int    `json:"instance_num"`
+	StartCheckBegin int    `json:"start_check_begin_time"`
+	StartCheckEnd   int    `json:"start_check_end_time"`
+	OpTimeout       int    `json:"op_timeout"`
+}
+
+func (p jobProcess) operation(action procfleet.Action, prefix string) (procfleet.Operation, error) {
 	if missing := p.missing(); missing != "" {
 		return procfleet.Operation{}, required(prefix + missing)
 	}
@@ -80,52 +155,27 @@ func (p *jobProcess) operation(action procfleet.Action, prefix string) (procflee
 	if err != nil {
 		return procfleet.Operation{}, err
 	}
-	if err := spec.ValidateBounds(); err != nil {
-		return procfleet.Operation{}, refused(err, func(field string) string { return prefix + jobField(field) })
-	}
-	targets := make([]procfleet.Target, 0, len(p.Hosts))
-	for i, h := range p.Hosts {
-		t, err := addressTarget(h.CloudID, h.IP, prefix+"ip_list", i)
-		if err != nil {
-			return procfleet.Operation{}, err
-		}
-		targets = append(targets, t)
-	}
-	return procfleet.Operation{Action: action, Process: spec, Targets: targets}, nil
-}
-
-func (p *jobProcess) missing() string {
-	blank := func(text string) bool { return strings.TrimSpace(text) == "" }
-	switch {
-	case blank(p.SetupPath):
-		return "setup_path"
-	case blank(p.ProcName):
-		return "proc_name"
-	case blank(p.PidPath):
-		return "pid_path"
-	case len(p.Hosts) == 0:
-		return "ip_list"
-	}
-	return ""
+	return p.on(action, spec, prefix)
 }
 
 // spec returns the process spec. Job's callers cannot tell absent from zero,
 // so zero is the default for every time.
 func (p *jobProcess) spec(prefix string) (procfleet.ProcessSpec, error) {
-	s := procfleet.DefaultSpec()
+	s := p.jobTarget.spec()
 	processType, ok := autoTypes[p.Type]
 	if !ok {
 		return s, invalid(prefix+"type", "%d is unknown: 0 is periodic, 1 resident, 2 one-shot", p.Type)
 	}
-	s.ValueKey, s.ProcName, s.SetupPath, s.PidPath = p.ValueKey, p.ProcName, p.SetupPath, p.PidPath
-	s.ConfigPath, s.LogPath = p.ConfigPath, p.LogPath
-	if s.Account = strings.TrimSpace(p.Account); s.Account == "" {
-		s.Account = "root"
-	}
+	s.ValueKey, s.ConfigPath, s.LogPath = p.ValueKey, p.ConfigPath, p.LogPath
 	s.Control.Start, s.Control.Stop, s.Control.Restart = p.Start, p.Stop, p.Restart
 	s.Control.Reload, s.Control.Kill = p.Reload, p.Kill
 	s.FuncID, s.InstanceID, s.Contact = p.FuncID, p.InstanceID, p.Contact
-	s.Limits = procfleet.Limits{CPU: p.CPULimit, Memory: p.MemoryLimit}
+	if p.CPULimit != nil {
+		s.Limits.CPU = *p.CPULimit
+	}
+	if p.MemoryLimit != nil {
+		s.Limits.Memory = *p.MemoryLimit
+	}
 
 	a := &s.Alive
 	a.Type = processType
@@ -144,6 +194,14 @@ func (p *jobProcess) spec(prefix string) (procfleet.ProcessSpec, error) {
 	return s, nil
 }
 
+// limitOr is a limit in percent; one that is absent or out of range is the default.
+func limitOr(given *float64, byDefault float64) float64 {
+	if given == nil || *given < 0 || *given > 100 {
+		return byDefault
+	}
+	return *given
+}
+
 // jobFields are the shape's words for the fields of a process spec; fields
 // that are not here have the same name.
 var jobFields = map[string]string{
@@ -153,6 +211,7 @@ var jobFields = map[string]string{
 	"control.restart":         "restart_cmd",
 	"control.reload":          "reload_cmd",
 	"control.kill":            "kill_cmd",
+	"control.shell":           "cmd_shell_ext",
 	"alive.type":              "type",
 	"alive.op_timeout":        "op_timeout",
 	"alive.start_check_begin": "start_check_begin_time",
