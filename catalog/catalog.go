@@ -8,7 +8,7 @@
 // may be repeated. A store that cannot be asked now answers
 // taskstore.ErrUnavailable; a call over many entries may then have had its
 // effect on some of them. What is returned, and what was given, is the
-// caller's to change.
+// caller's to change; the specs of one answer may share labels and environment.
 //
 // A call that would store something for what is not a [Process], or for a
 // namespace that is none, is refused whole; one that asks for it finds nothing.

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -243,4 +244,23 @@ func FuzzReadChunk(f *testing.F) {
 			t.Errorf("%d items from %d bytes", len(c.Items), len(data))
 		}
 	})
+}
+
+func TestEveryFieldOfAReportIsKept(t *testing.T) {
+	t.Parallel()
+	var r catalog.Report
+	fill(reflect.ValueOf(&r).Elem(), 3)
+	packed := string(Report(&r))
+	for _, want := range []catalog.Report{r, {Host: host(1)}} {
+		got, err := ReadReport(want.Host, string(Report(&want)))
+		if diff := cmp.Diff(want, got, cmpopts.EquateComparable(procfleet.Host{})); diff != "" || err != nil {
+			t.Errorf("%v\n%s", err, diff)
+		}
+	}
+	for n := range len(packed) - 1 {
+		got, err := ReadReport(r.Host, packed[:n])
+		if err == nil && len(got.Processes) == len(r.Processes) {
+			t.Errorf("a report cut to %d of %d bytes has all its processes", n, len(packed))
+		}
+	}
 }

@@ -1,0 +1,67 @@
+package pack
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+)
+
+// Spec packs a spec; equal specs have equal bytes. Its labels come back as they
+// are, byte for byte.
+func Spec(s *procfleet.ProcessSpec) ([]byte, error) {
+	raw, err := exactJSON(s)
+	if err != nil {
+		return nil, fmt.Errorf("pack: spec of %s: %w", s.Key(), err)
+	}
+	return raw, nil
+}
+
+// ReadSpec reads what [Spec] packed.
+func ReadSpec(data []byte) (procfleet.ProcessSpec, error) {
+	var s procfleet.ProcessSpec
+	if err := json.Unmarshal(data, &s); err != nil {
+		return s, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return s, nil
+}
+
+// groups is what is kept of [catalog.HostGroups] under its host and namespace.
+type groups struct {
+	Name   string                     `json:"name,omitempty"`
+	Labels map[string]json.RawMessage `json:"labels,omitempty"`
+	Groups []catalog.Group            `json:"groups"`
+}
+
+// Groups packs groups without their host and namespace. Labels come back as
+// they are, byte for byte.
+func Groups(g *catalog.HostGroups) ([]byte, error) {
+	raw, err := exactJSON(groups{Name: g.Name, Labels: g.Labels, Groups: g.Groups})
+	if err != nil {
+		return nil, fmt.Errorf("pack: groups of %s on %s: %w", g.Namespace, g.Host, err)
+	}
+	return raw, nil
+}
+
+// ReadGroups reads what [Groups] packed.
+func ReadGroups(h procfleet.Host, namespace string, data []byte) (catalog.HostGroups, error) {
+	var g groups
+	if err := json.Unmarshal(data, &g); err != nil {
+		return catalog.HostGroups{}, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return catalog.HostGroups{Host: h, Namespace: namespace, Name: g.Name, Labels: g.Labels, Groups: g.Groups}, nil
+}
+
+// exactJSON is JSON that leaves raw values as they are, where [json.Marshal]
+// would escape <, > and & in them.
+func exactJSON(v any) ([]byte, error) {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
+}
