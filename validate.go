@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"net/url"
 	"path"
 	"regexp"
 	"slices"
@@ -98,27 +97,17 @@ func (s *ProcessSpec) boundCounts() error {
 
 func (s *ProcessSpec) boundText() error {
 	var errs []error
-	check := func(field, text string, limit int) {
-		switch {
-		case len(text) > limit:
-			errs = append(errs, &FieldError{field, fmt.Sprintf("is %d bytes long, at most %d are allowed", len(text), limit)})
-		case !utf8.ValidString(text):
-			errs = append(errs, &FieldError{field, "is not valid UTF-8"})
-		case strings.ContainsRune(text, 0):
-			errs = append(errs, &FieldError{field, "contains a NUL character"})
-		}
-	}
 	for _, f := range s.words() {
-		check(f.name, f.text, MaxKey)
+		errs = append(errs, boundText(f, MaxKey))
 	}
 	for _, f := range s.paths() {
-		check(f.name, f.text, MaxPath)
+		errs = append(errs, boundText(f, MaxPath))
 	}
 	for _, f := range s.commands() {
-		check(f.name, f.text, MaxCommand)
+		errs = append(errs, boundText(f, MaxCommand))
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Control.Environment)) {
-		check("control.env", name+"="+s.Control.Environment[name], MaxCommand)
+		errs = append(errs, boundText(textField{"control.env", name + "=" + s.Control.Environment[name]}, MaxCommand))
 	}
 	return errors.Join(errs...)
 }
@@ -129,6 +118,19 @@ func (s *ProcessSpec) boundOwn() error {
 		return nil
 	}
 	return &FieldError{"unregistered", "is not for callers; leave it out"}
+}
+
+// boundText checks a text of at most limit bytes.
+func boundText(f textField, limit int) error {
+	switch {
+	case len(f.text) > limit:
+		return &FieldError{f.name, fmt.Sprintf("is %d bytes long, at most %d are allowed", len(f.text), limit)}
+	case !utf8.ValidString(f.text):
+		return &FieldError{f.name, "is not valid UTF-8"}
+	case strings.ContainsRune(f.text, 0):
+		return &FieldError{f.name, "contains a NUL character"}
+	}
+	return nil
 }
 
 // textField is a text of a spec under its JSON name.
@@ -231,45 +233,16 @@ func (s *ProcessSpec) MissingCommand(action Action) string {
 	return ""
 }
 
-// Validate checks an operation strictly; published dialects that must let
-// single processes fail on their own use [ProcessSpec.ValidateBounds].
-func (o *Operation) Validate() error {
+// ValidateIdentity checks that namespace and name are there and within bounds.
+func (s *ProcessSpec) ValidateIdentity() error {
 	var errs []error
-	if !o.Action.Known() {
-		errs = append(errs, &FieldError{"action", fmt.Sprintf("%q is unknown; choose one of %s", clip(string(o.Action)), wordList())})
-	}
-	errs = append(errs, In("process", o.Process.Validate(o.Action)))
-	if len(o.Targets) == 0 {
-		errs = append(errs, &FieldError{"hosts", "is empty; name at least one host as <cloud>:<ip>, for example 0:10.0.0.1"})
-	}
-	return errors.Join(errs...)
-}
-
-// Validate checks what belongs to the submission as a whole; its operations
-// are checked by [Operation.Validate] or by their dialect.
-func (s *Submission) Validate() error {
-	var errs []error
-	if len(s.Operations) == 0 {
-		errs = append(errs, &FieldError{"operations", "is empty; give at least one operation"})
-	}
-	if s.Timeout != 0 {
-		errs = append(errs, within("timeout", Duration(s.Timeout), time.Second, MaxTimeout))
-	}
-	if s.Callback != "" {
-		u, err := url.Parse(s.Callback)
-		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-			errs = append(errs, &FieldError{"callback", "is not an http or https URL"})
+	for _, f := range []textField{{"namespace", s.Namespace}, {"name", s.Name}} {
+		if f.text == "" {
+			errs = append(errs, &FieldError{f.name, "is required"})
 		}
+		errs = append(errs, boundText(f, MaxKey))
 	}
 	return errors.Join(errs...)
-}
-
-func wordList() string {
-	words := make([]string, 0, len(actions))
-	for _, a := range actions {
-		words = append(words, string(a))
-	}
-	return strings.Join(words, ", ")
 }
 
 var windowsPath = regexp.MustCompile(`^(?:[A-Za-z]:[\\/]|\\\\)`)

@@ -167,6 +167,45 @@ func TestInMovesEveryFieldBelowItsParent(t *testing.T) {
 	}
 }
 
+func TestAnOperationOnWhatIsRegisteredNeedsNothingButItsName(t *testing.T) {
+	t.Parallel()
+	valid := Operation{Action: ActionStart, Registered: true, Process: ProcessSpec{Namespace: "web", Name: "nginx"}}
+	for name, err := range map[string]error{"strict": valid.Validate(), "bounds": valid.ValidateBounds()} {
+		if err != nil {
+			t.Errorf("%s: a valid operation is refused: %v", name, err)
+		}
+	}
+	for field, spoil := range map[string]func(*Operation){
+		"process.namespace": func(o *Operation) { o.Process.Namespace = "" },
+		"process.name":      func(o *Operation) { o.Process.Name = strings.Repeat("x", MaxKey+1) },
+		"process":           func(o *Operation) { o.Process.Control.Start = "./start.sh" },
+		"action":            func(o *Operation) { o.Action = "explode" },
+	} {
+		o := valid
+		spoil(&o)
+		err := o.Validate()
+		if invalid, ok := errors.AsType[*FieldError](err); !ok || invalid.Field != field {
+			t.Errorf("%s: got %v", field, err)
+		}
+		if err := o.ValidateBounds(); (err == nil) != (field == "action") {
+			t.Errorf("%s: bounds say %v", field, err)
+		}
+	}
+}
+
+func TestBoundsLeaveAnOperationThatCannotSucceedToItsHosts(t *testing.T) {
+	t.Parallel()
+	o := Operation{Action: "5", Process: nginx(), Targets: []Target{{Label: "0:"}}}
+	o.Process.SetupPath, o.Process.Control.Start = "bin", ""
+	if err := o.ValidateBounds(); err != nil {
+		t.Error(err)
+	}
+	o.Targets = nil
+	if err := o.ValidateBounds(); err == nil {
+		t.Error("an operation on no host at all passes")
+	}
+}
+
 func TestBudgetCoversEveryPhaseOfAnAction(t *testing.T) {
 	t.Parallel()
 	s := nginx()

@@ -276,11 +276,8 @@ func checkAccepted(t *testing.T, call string, s procfleet.Submission) {
 		t.Fatalf("%s let through: %v", call, err)
 	}
 	for _, o := range s.Operations {
-		if err := o.Process.ValidateBounds(); err != nil {
+		if err := o.ValidateBounds(); err != nil {
 			t.Fatalf("%s let through: %v", call, err)
-		}
-		if len(o.Targets) == 0 {
-			t.Fatalf("%s let an operation without hosts through", call)
 		}
 	}
 	if _, err := json.Marshal(s); err != nil {

@@ -13,7 +13,7 @@ import (
 // native is procfleet's own API: the vocabulary as it is, checked strictly
 // before anything is accepted, with HTTP statuses that mean what they say.
 func native() Dialect {
-	get, post := []string{http.MethodGet}, []string{http.MethodPost}
+	get, post, put := []string{http.MethodGet}, []string{http.MethodPost}, []string{http.MethodPut}
 	return Dialect{
 		Name:        "native",
 		Prefixes:    []string{"/"},
@@ -26,6 +26,15 @@ func native() Dialect {
 			{Name: "native.events", Paths: []string{"/v1/tasks/{id}/events"}, Methods: get, Use: Watch{decodeNativeWatch, nativeShowTask}},
 			{Name: "native.results", Paths: []string{"/v1/tasks/{id}/results"}, Methods: get, Use: ListResults{decodeResultPage, nativeResults}},
 			{Name: "native.hosts", Paths: []string{"/v1/hosts"}, Methods: get, Use: ListHosts{decodeHostPage, nativeHosts}},
+			{Name: "native.register", Paths: []string{"/v1/registrations"}, Methods: put, Use: Register{decodeNativeRegister(RegisterAny), nativeRegistered}},
+			{Name: "native.register_new", Paths: []string{"/v1/registrations"}, Methods: post, Use: Register{decodeNativeRegister(RegisterNew), nativeRegistered}},
+			{Name: "native.unregister", Paths: []string{"/v1/registrations/remove"}, Methods: post, Use: Register{decodeNativeUnregister, nativeRegistered}},
+			{Name: "native.processes", Paths: []string{"/v1/processes"}, Methods: get, Use: ListProcesses{decodeProcessPage, nativeProcessPage}},
+			{Name: "native.process", Paths: []string{"/v1/processes/query"}, Methods: post, Use: ShowProcesses{decodeProcessQuery, nativeShowProcesses}},
+			{Name: "native.set_groups", Paths: []string{"/v1/groups"}, Methods: put, Use: SetGroups{decodeNativeGroups, nativeGrouped}},
+			{Name: "native.groups", Paths: []string{"/v1/groups/query"}, Methods: post, Use: ShowGroups{decodeGroupQuery, nativeShowGroups}},
+			{Name: "native.agents", Paths: []string{"/v1/agents/query"}, Methods: post, Use: ShowAgents{decodeAgentQuery, nativeShowAgents}},
+			{Name: "native.bind_agents", Paths: []string{"/v1/agents/bindings"}, Methods: post, Use: BindAgents{decodeAgentBinding, nativeBound}},
 		},
 	}
 }
@@ -76,16 +85,17 @@ func nativeFail(f *Error, _ string) Reply {
 // nativeOperation is one operation as callers write it. Process is decoded
 // later, over the defaults.
 type nativeOperation struct {
-	Action  procfleet.Action `json:"action"`
-	Process json.RawMessage  `json:"process"`
-	Hosts   []string         `json:"hosts"`
-	Agents  []string         `json:"agents"`
+	nativeTargets
+	Action     procfleet.Action `json:"action"`
+	Process    json.RawMessage  `json:"process"`
+	Registered bool             `json:"registered"`
 }
 
 // nativeSubmission is one operation by itself, or several under operations.
 type nativeSubmission struct {
 	nativeOperation
 	Operations []nativeOperation `json:"operations"`
+	Strict     *bool             `json:"strict"` // nil is true
 	Timeout    json.RawMessage   `json:"timeout"`
 	Business   string            `json:"business"`
 	Callback   string            `json:"callback"`
@@ -93,10 +103,7 @@ type nativeSubmission struct {
 
 func decodeNativeTask(r *Request) (procfleet.Submission, error) {
 	var params nativeSubmission
-	if !isObject(r.Body) {
-		return procfleet.Submission{}, &Error{Kind: Malformed, Field: "body", Problem: "is not a JSON object"}
-	}
-	if err := decodeObject(r.Body, &params); err != nil {
+	if err := decodeNativeBody(r, &params); err != nil {
 		return procfleet.Submission{}, err
 	}
 	s := procfleet.Submission{Business: params.Business, Callback: params.Callback}
@@ -118,6 +125,14 @@ func decodeNativeTask(r *Request) (procfleet.Submission, error) {
 	return s, nil
 }
 
+// decodeNativeBody reads a body that must be a JSON object.
+func decodeNativeBody(r *Request, into any) error {
+	if !isObject(r.Body) {
+		return &Error{Kind: Malformed, Field: "body", Problem: "is not a JSON object"}
+	}
+	return decodeObject(r.Body, into)
+}
+
 // tooLong is the problem with a text above its limit in bytes, or nil.
 func tooLong(field, text string, limit int) error {
 	if len(text) <= limit {
@@ -130,16 +145,20 @@ func tooLong(field, text string, limit int) error {
 func same(field string) string { return field }
 
 func (p *nativeSubmission) operations() ([]procfleet.Operation, error) {
+	check := (*procfleet.Operation).Validate
+	if !strict(p.Strict) {
+		check = (*procfleet.Operation).ValidateBounds
+	}
 	if p.Operations == nil {
-		o, err := p.operation("")
+		o, err := p.operation("", check)
 		return []procfleet.Operation{o}, err
 	}
-	if p.Action != "" || p.Process != nil || p.Hosts != nil || p.Agents != nil {
+	if p.Action != "" || p.Process != nil || p.Registered || p.Hosts != nil || p.Agents != nil {
 		return nil, invalid("operations", "stands beside a single operation; give one or the other")
 	}
 	ops := make([]procfleet.Operation, 0, len(p.Operations))
 	for i := range p.Operations {
-		o, err := p.Operations[i].operation("operations[" + strconv.Itoa(i) + "].")
+		o, err := p.Operations[i].operation("operations["+strconv.Itoa(i)+"].", check)
 		if err != nil {
 			return nil, err
 		}
@@ -148,34 +167,79 @@ func (p *nativeSubmission) operations() ([]procfleet.Operation, error) {
 	return ops, nil
 }
 
-func (p *nativeOperation) operation(prefix string) (procfleet.Operation, error) {
-	o := procfleet.Operation{Action: p.Action, Process: procfleet.DefaultSpec()}
-	if p.Process != nil {
-		if err := json.Unmarshal(p.Process, &o.Process); err != nil {
-			return o, processError(err, p.Process, prefix+"process")
-		}
+// strict reports whether a request is refused for what concerns one process
+// only, and not left to fail on its hosts.
+func strict(given *bool) bool { return given == nil || *given }
+
+// operation reads what stands at prefix and checks it.
+func (p *nativeOperation) operation(prefix string, check func(*procfleet.Operation) error) (procfleet.Operation, error) {
+	o := procfleet.Operation{Action: p.Action, Registered: p.Registered}
+	if !p.Registered {
+		o.Process = procfleet.DefaultSpec()
 	}
-	for i, text := range p.Hosts {
-		host, err := procfleet.ParseHost(text)
-		if err != nil {
-			return o, invalid(prefix+"hosts["+strconv.Itoa(i)+"]", "%s", err.Error())
-		}
-		o.Targets = append(o.Targets, procfleet.Target{Host: host})
-	}
-	for i, id := range p.Agents {
-		if id == "" {
-			return o, invalid(prefix+"agents["+strconv.Itoa(i)+"]", "is empty")
-		}
-	}
-	agents, err := agentTargets(p.Agents, prefix+"agents")
-	if err != nil {
+	var err error
+	if err = decodeProcess(p.Process, &o.Process, prefix+"process"); err != nil {
 		return o, err
 	}
-	o.Targets = append(o.Targets, agents...)
-	if err := o.Validate(); err != nil {
+	if o.Targets, err = p.targets(prefix); err != nil {
+		return o, err
+	}
+	if err := check(&o); err != nil {
 		return o, refused(err, func(field string) string { return prefix + field })
 	}
 	return o, nil
+}
+
+// nativeTargets is how a body names hosts.
+type nativeTargets struct {
+	Hosts  []string `json:"hosts"`
+	Agents []string `json:"agents"`
+}
+
+// targets reads what stands at prefix, hosts before agents.
+func (p *nativeTargets) targets(prefix string) ([]procfleet.Target, error) {
+	var targets []procfleet.Target
+	for i, text := range p.Hosts {
+		host, err := procfleet.ParseHost(text)
+		if err != nil {
+			return nil, invalid(prefix+"hosts["+strconv.Itoa(i)+"]", "%s", err.Error())
+		}
+		targets = append(targets, procfleet.Target{Host: host})
+	}
+	for i, id := range p.Agents {
+		if id == "" {
+			return nil, invalid(prefix+"agents["+strconv.Itoa(i)+"]", "is empty")
+		}
+	}
+	agents, err := agentTargets(p.Agents, prefix+"agents")
+	return append(targets, agents...), err
+}
+
+// some is targets of a call that needs at least one, and takes at most limit;
+// 0 is no limit.
+func (p *nativeTargets) some(limit int) ([]procfleet.Target, error) {
+	targets, err := p.targets("")
+	switch {
+	case err != nil:
+		return nil, err
+	case len(targets) == 0:
+		return nil, invalid("hosts", "is empty; name at least one host as <cloud>:<ip>, for example 0:10.0.0.1")
+	case limit > 0 && len(targets) > limit:
+		return nil, invalid("hosts", "are %d together with agents, at most %d may be asked for at a time", len(targets), limit)
+	}
+	return targets, nil
+}
+
+// decodeProcess reads a process over what is there; raw is nil if the body
+// has none.
+func decodeProcess(raw json.RawMessage, into *procfleet.ProcessSpec, field string) error {
+	if raw == nil {
+		return nil
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return processError(err, raw, field)
+	}
+	return nil
 }
 
 // processError names the field of a process spec that could not be decoded.

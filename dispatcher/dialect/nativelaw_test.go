@@ -1,0 +1,251 @@
+package dialect
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/procfleet/procfleet"
+)
+
+// The law: whatever a published call can ask for, the native API can ask for
+// as well. What every fixture of the other dialects decodes into is written in
+// the native form, decoded again, and must be the same.
+func TestTheNativeFormCanSayWhatEveryDialectSays(t *testing.T) {
+	t.Parallel()
+	said := 0
+	for _, d := range All() {
+		if d.Name == "native" {
+			continue
+		}
+		for _, f := range fixtures(t, d.Name) {
+			at := f.request.place(t, &d)
+			decoded, ok := decodeAsked(t, at.call.Use, f.request.request(t))
+			if !ok {
+				continue
+			}
+			said++
+			t.Run(d.Name+"/"+filepath.Base(f.dir), func(t *testing.T) {
+				t.Parallel()
+				call, r := inNative(t, decoded)
+				again, ok := decodeAsked(t, useOf(t, call), r)
+				if !ok {
+					t.Fatalf("%s refuses %s", call, r.Body)
+				}
+				if diff := cmp.Diff(meaning(t, decoded), meaning(t, again)); diff != "" {
+					t.Errorf("-%s +%s:\n%s", at.call.Name, call, diff)
+				}
+			})
+		}
+	}
+	if said < 10 {
+		t.Errorf("only %d fixtures of other dialects ask for something", said)
+	}
+}
+
+// decodeAsked decodes what a request asks for. It is not ok for requests that
+// are refused, and for those that only name a task.
+func decodeAsked(t *testing.T, use Use, r *Request) (decoded any, ok bool) {
+	t.Helper()
+	var err error
+	switch use := use.(type) {
+	case Accept:
+		decoded, err = use.Decode(r)
+	case Register:
+		decoded, err = use.Decode(r)
+	case SetGroups:
+		decoded, err = use.Decode(r)
+	case ShowGroups:
+		decoded, err = use.Decode(r)
+	case ShowProcesses:
+		decoded, err = use.Decode(r)
+	case ListProcesses:
+		decoded, err = use.Decode(r)
+	case ShowAgents:
+		decoded, err = use.Decode(r)
+	case BindAgents:
+		decoded, err = use.Decode(r)
+	default:
+		return nil, false
+	}
+	if err != nil {
+		if !errors.As(err, new(*Error)) {
+			t.Error(err)
+		}
+		return nil, false
+	}
+	return decoded, true
+}
+
+// useOf returns the use of a call, whose dialect has it under its own paths.
+func useOf(t *testing.T, name string) Use {
+	t.Helper()
+	for _, d := range All() {
+		for _, call := range d.Calls {
+			if call.Name == name {
+				return call.Use
+			}
+		}
+	}
+	t.Fatalf("there is no call %s", name)
+	return nil
+}
+
+// inNative says the same in the native form.
+func inNative(t *testing.T, asked any) (call string, r *Request) {
+	t.Helper()
+	var body map[string]any
+	switch q := asked.(type) {
+	case procfleet.Submission:
+		operations := make([]map[string]any, len(q.Operations))
+		for i := range q.Operations {
+			o := &q.Operations[i]
+			operations[i] = naming(o.Targets, map[string]any{"action": o.Action, "process": o.Process, "registered": o.Registered})
+		}
+		body = map[string]any{"operations": operations, "strict": false, "business": q.Business}
+		if q.Timeout != 0 {
+			body["timeout"] = q.Timeout.String()
+		}
+		call = "native"
+	case Registering:
+		body = naming(q.Targets, map[string]any{"process": q.Process, "strict": false, "business": q.Business})
+		call = map[RegisterMode]string{RegisterNew: "native.register_new", RegisterAny: "native.register", Unregister: "native.unregister"}[q.Mode]
+	case Grouping:
+		body = naming(q.Targets, map[string]any{
+			"namespace": q.Groups.Namespace, "name": q.Groups.Name, "labels": q.Groups.Labels, "groups": q.Groups.Groups, "business": q.Business,
+		})
+		call = "native.set_groups"
+	case GroupQuery:
+		body = naming(q.Targets, map[string]any{"namespace": q.Namespace, "business": q.Business})
+		call = "native.groups"
+	case ProcessQuery:
+		body = naming(q.Targets, map[string]any{"process": map[string]any{"namespace": q.Namespace, "name": q.Name}, "business": q.Business})
+		call = "native.process"
+	case ProcessPage:
+		return "native.processes", &Request{Method: http.MethodGet, Query: url.Values{
+			"namespace": {q.Namespace}, "start": {strconv.Itoa(q.Start)}, "limit": {strconv.Itoa(q.Limit)}, "business": {q.Business},
+		}}
+	case AgentQuery:
+		body = naming(q.Targets, map[string]any{"business": q.Business})
+		call = "native.agents"
+	case AgentBinding:
+		bindings := make([]map[string]any, len(q.Targets))
+		for i, target := range q.Targets {
+			bindings[i] = map[string]any{"host": target.Host, "agent_id": target.AgentID}
+		}
+		body = map[string]any{"bindings": bindings, "business": q.Business}
+		call = "native.bind_agents"
+	default:
+		t.Fatalf("%T has no native form", asked)
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return call, &Request{Method: http.MethodPost, Body: text}
+}
+
+// naming adds targets to a body.
+func naming(targets []procfleet.Target, body map[string]any) map[string]any {
+	hosts, agents := []procfleet.Host{}, []string{}
+	for _, target := range targets {
+		if name, isHost := who(target); isHost {
+			hosts = append(hosts, target.Host)
+		} else {
+			agents = append(agents, name)
+		}
+	}
+	body["hosts"], body["agents"] = hosts, agents
+	return body
+}
+
+// who is the machine that a target names. Where a call names neither an
+// address nor an agent, its words for that stand for an agent that nobody has.
+func who(t procfleet.Target) (name string, isHost bool) {
+	switch {
+	case !t.Host.IsZero():
+		return t.Host.String(), true
+	case t.AgentID != "":
+		return t.AgentID, false
+	}
+	return t.Label, false
+}
+
+// meaning is what a question asks for, however it was said: who is meant and
+// not how that was written, and no difference between what is empty and what
+// is not there.
+func meaning(t *testing.T, asked any) any {
+	t.Helper()
+	if binding, ok := asked.(AgentBinding); ok { // which is about both names of a host
+		for i := range binding.Targets {
+			binding.Targets[i].Label = ""
+		}
+		return binding
+	}
+	text, err := json.Marshal(asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said any
+	if err := json.Unmarshal(text, &said); err != nil {
+		t.Fatal(err)
+	}
+	return essential(said)
+}
+
+func essential(said any) any {
+	switch v := said.(type) {
+	case map[string]any:
+		for name := range maps.Clone(v) {
+			if v[name] = essential(v[name]); v[name] == nil {
+				delete(v, name)
+			}
+		}
+		if targets, ok := v["targets"].([]any); ok {
+			v["targets"] = names(targets)
+		}
+		if v["instances"] == 1.0 { // as 0 and as nothing
+			delete(v, "instances")
+		}
+		if v["shell"] == string(procfleet.ShellSh) {
+			delete(v, "shell")
+		}
+		if len(v) == 0 {
+			return nil
+		}
+	case []any:
+		if len(v) == 0 {
+			return nil
+		}
+		for i := range v {
+			v[i] = essential(v[i])
+		}
+	case string:
+		if v == "" {
+			return nil
+		}
+	}
+	return said
+}
+
+// names are who targets are, hosts first.
+func names(targets []any) []string {
+	var named []string
+	for _, target := range targets {
+		fields, _ := target.(map[string]any)
+		text := func(name string) string { s, _ := fields[name].(string); return s }
+		host, _ := procfleet.ParseHost(text("h")) // no host is the zero one
+		name, isHost := who(procfleet.Target{Host: host, AgentID: text("i"), Label: text("l")})
+		named = append(named, map[bool]string{true: "host ", false: "name "}[isHost]+name)
+	}
+	slices.Sort(named)
+	return named
+}

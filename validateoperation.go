@@ -1,0 +1,78 @@
+package procfleet
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"reflect"
+	"strings"
+	"time"
+)
+
+// Validate checks an operation strictly; callers that must let single
+// processes fail on their own use [Operation.ValidateBounds].
+func (o *Operation) Validate() error {
+	var errs []error
+	if !o.Action.Known() {
+		errs = append(errs, &FieldError{"action", fmt.Sprintf("%q is unknown; choose one of %s", clip(string(o.Action)), wordList())})
+	}
+	if o.Registered {
+		return errors.Join(append(errs, o.validateRegistered())...)
+	}
+	return errors.Join(append(errs, In("process", o.Process.Validate(o.Action)), o.validateTargets())...)
+}
+
+// ValidateBounds checks what not even a caller may exceed who lets single
+// processes fail on their own: bounds, and that there is something to do it
+// on. An unknown action passes.
+func (o *Operation) ValidateBounds() error {
+	if o.Registered {
+		return o.validateRegistered()
+	}
+	return errors.Join(In("process", o.Process.ValidateBounds()), o.validateTargets())
+}
+
+func (o *Operation) validateTargets() error {
+	if len(o.Targets) > 0 {
+		return nil
+	}
+	return &FieldError{"hosts", "is empty; name at least one host as <cloud>:<ip>, for example 0:10.0.0.1"}
+}
+
+// validateRegistered checks that the process has namespace and name and
+// nothing else: a field beside them would have no effect.
+func (o *Operation) validateRegistered() error {
+	name := ProcessSpec{Namespace: o.Process.Namespace, Name: o.Process.Name}
+	errs := []error{In("process", name.ValidateIdentity())}
+	if !reflect.DeepEqual(o.Process, name) {
+		errs = append(errs, &FieldError{"process", "has more than namespace and name; with registered, everything else is as it was registered"})
+	}
+	return errors.Join(errs...)
+}
+
+// Validate checks what belongs to the submission as a whole; its operations
+// are checked by [Operation.Validate] or by their dialect.
+func (s *Submission) Validate() error {
+	var errs []error
+	if len(s.Operations) == 0 {
+		errs = append(errs, &FieldError{"operations", "is empty; give at least one operation"})
+	}
+	if s.Timeout != 0 {
+		errs = append(errs, within("timeout", Duration(s.Timeout), time.Second, MaxTimeout))
+	}
+	if s.Callback != "" {
+		u, err := url.Parse(s.Callback)
+		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+			errs = append(errs, &FieldError{"callback", "is not an http or https URL"})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func wordList() string {
+	words := make([]string, 0, len(actions))
+	for _, a := range actions {
+		words = append(words, string(a))
+	}
+	return strings.Join(words, ", ")
+}
