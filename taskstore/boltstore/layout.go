@@ -30,6 +30,11 @@ var (
 	bucketHosts   = []byte("hosts")   // cloud area, address text → hostRecord
 	bucketAgents  = []byte("agents")  // digest of agent id → key in hosts
 
+	bucketProcesses = []byte("processes") // namespace, name, key in hosts → standing
+	bucketSpecs     = []byte("specs")     // digest of the packed spec → how many registrations have it, packed spec
+	bucketReports   = []byte("reports")   // key in hosts → packed report
+	bucketGroups    = []byte("groups")    // namespace, key in hosts → packed groups
+
 	keyFormat = []byte("format")
 	keyNumber = []byte("number")
 )
@@ -38,6 +43,7 @@ func buckets() [][]byte {
 	return [][]byte{
 		bucketMeta, bucketTasks, bucketChunks, bucketLegs, bucketResults,
 		bucketKeys, bucketVisits, bucketExpiry, bucketHosts, bucketAgents,
+		bucketProcesses, bucketSpecs, bucketReports, bucketGroups,
 	}
 }
 

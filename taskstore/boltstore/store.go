@@ -1,5 +1,5 @@
-// Package boltstore is the task store of one machine: a single file that
-// survives being killed at any moment. It is the contract in its plainest
+// Package boltstore is the task store of one machine, and the catalog beside
+// it: a single file that survives being killed at any moment. It is the contract in its plainest
 // form; what is clever is in redisstore.
 //
 // Every change is one function run by one goroutine, which puts all changes
@@ -20,10 +20,14 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-var _ taskstore.Store = (*Store)(nil)
+var (
+	_ taskstore.Store = (*Store)(nil)
+	_ catalog.Store   = (*Store)(nil)
+)
 
 // Options are what may be different from the ordinary.
 type Options struct {
@@ -40,7 +44,7 @@ const lockTimeout = 3 * time.Second
 // format is the version of the file's layout.
 const format = 1
 
-// Store is a task store in one file.
+// Store is a task store and a catalog in one file.
 type Store struct {
 	db     *bbolt.DB
 	log    logrus.FieldLogger

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/procfleet/procfleet/catalog/catalogtest"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/boltstore"
 	"github.com/procfleet/procfleet/taskstore/storetest"
@@ -59,6 +60,18 @@ func harness() storetest.Harness {
 func TestContract(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, harness())
+}
+
+func TestCatalogContract(t *testing.T) {
+	t.Parallel()
+	tasks := harness()
+	catalogtest.Run(t, catalogtest.Harness{
+		Open: func(tb testing.TB) catalogtest.Store { tb.Helper(); return tasks.Open(tb).(movable) },
+		Reopen: func(tb testing.TB, old catalogtest.Store) catalogtest.Store {
+			tb.Helper()
+			return tasks.Reopen(tb, old.(movable)).(movable)
+		},
+	})
 }
 
 func BenchmarkStore(b *testing.B) { storetest.RunBenchmarks(b, harness()) }

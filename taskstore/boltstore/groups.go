@@ -1,0 +1,68 @@
+package boltstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/taskstore/internal/pack"
+)
+
+func groupsKey(namespace string, h procfleet.Host) []byte {
+	return append(names(namespace), hostKey(h)...)
+}
+
+// SetGroups stores groups in the place of those of the same host and namespace.
+func (s *Store) SetGroups(ctx context.Context, gs []catalog.HostGroups) error {
+	type packed struct{ key, raw []byte } // no raw: to be taken away
+	all := make([]packed, len(gs))
+	for i := range gs {
+		if err := gs[i].Validate(); err != nil {
+			return fmt.Errorf("set groups of %q: %w", gs[i].Host, err)
+		}
+		all[i].key = groupsKey(gs[i].Namespace, gs[i].Host)
+		if len(gs[i].Groups) == 0 {
+			continue
+		}
+		var err error
+		if all[i].raw, err = pack.Groups(&gs[i]); err != nil {
+			return err
+		}
+	}
+	return change(ctx, s, func(t *tx) error {
+		b := t.Bucket(bucketGroups)
+		for _, g := range all {
+			err := b.Delete(g.key)
+			if g.raw != nil {
+				err = b.Put(g.key, g.raw)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Groups returns one entry per host, in order.
+func (s *Store) Groups(ctx context.Context, namespace string, hosts []procfleet.Host) ([]catalog.HostGroups, error) {
+	return view(ctx, s, func(t *tx) ([]catalog.HostGroups, error) {
+		out := make([]catalog.HostGroups, len(hosts))
+		for i, h := range hosts {
+			out[i] = catalog.HostGroups{Host: h, Namespace: namespace}
+			if out[i].Validate() != nil {
+				continue
+			}
+			raw := t.Bucket(bucketGroups).Get(groupsKey(namespace, h))
+			if raw == nil {
+				continue
+			}
+			var err error
+			if out[i], err = pack.ReadGroups(h, namespace, raw); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	})
+}

@@ -1,0 +1,199 @@
+package boltstore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/taskstore/internal/pack"
+)
+
+// standing is what is known of a process: that it is registered, that the last
+// report of its host has it, or both. What is neither has no key.
+type standing struct {
+	reported     bool
+	spec         []byte // its key in bucketSpecs; nil if not registered
+	registeredAt time.Time
+}
+
+func (st standing) registered() bool { return st.spec != nil }
+
+// bytes are: reported, then of what is registered the moment and the spec.
+func (st standing) bytes() []byte {
+	out := []byte{0}
+	if st.reported {
+		out[0] = 1
+	}
+	if st.registered() {
+		out = append(append(out, number8(uint64(st.registeredAt.UnixMicro()))...), st.spec...)
+	}
+	return out
+}
+
+func readStanding(raw []byte) standing {
+	if len(raw) == 0 {
+		return standing{}
+	}
+	st := standing{reported: raw[0] == 1}
+	if len(raw) > 9 {
+		st.registeredAt = time.UnixMicro(int64(binary.BigEndian.Uint64(raw[1:]))).UTC()
+		st.spec = bytes.Clone(raw[9:])
+	}
+	return st
+}
+
+// names begins a key: names have no NUL, so none begins another.
+func names(texts ...string) []byte {
+	var key []byte
+	for _, text := range texts {
+		key = append(append(key, text...), 0)
+	}
+	return key
+}
+
+func processKey(p catalog.Process) []byte {
+	return append(names(p.Namespace, p.Name), hostKey(p.Host)...)
+}
+
+// readHostKey reads what hostKey wrote.
+func readHostKey(key []byte) (procfleet.Host, error) {
+	if len(key) < 8 {
+		return procfleet.Host{}, fmt.Errorf("%x is not the key of a host", key)
+	}
+	addr, err := netip.ParseAddr(string(key[8:]))
+	if err != nil {
+		return procfleet.Host{}, fmt.Errorf("%x is not the key of a host: %w", key, err)
+	}
+	return procfleet.Host{Cloud: procfleet.CloudArea(binary.BigEndian.Uint64(key)), Addr: addr}, nil
+}
+
+// standing returns what is known of a process; nothing of what is none.
+func (t *tx) standing(p catalog.Process) standing {
+	if p.Validate() != nil {
+		return standing{}
+	}
+	return readStanding(t.Bucket(bucketProcesses).Get(processKey(p)))
+}
+
+// setStanding changes what is known under a key and returns what was.
+func (t *tx) setStanding(key []byte, change func(st *standing)) (before standing, err error) {
+	b := t.Bucket(bucketProcesses)
+	raw := b.Get(key)
+	before = readStanding(raw)
+	st := before
+	change(&st)
+	after := st.bytes()
+	switch {
+	case bytes.Equal(raw, after):
+		return before, nil
+	case !st.reported && !st.registered():
+		return before, b.Delete(key)
+	}
+	return before, b.Put(key, after)
+}
+
+// uses counts how registrations come and go, by the key of their spec, so that
+// a spec on 10,000 hosts is written once and counted once.
+type uses map[string]int
+
+// settle writes the counts, adds specs that are new, of packed, and removes
+// those that nothing has any longer.
+func (u uses) settle(t *tx, packed map[string][]byte) error {
+	b := t.Bucket(bucketSpecs)
+	for key, more := range u {
+		raw := b.Get([]byte(key))
+		count, spec := 0, packed[key]
+		if raw != nil {
+			count, spec = int(binary.BigEndian.Uint64(raw)), raw[8:]
+		}
+		var err error
+		switch count += more; {
+		case more == 0: // as it was, also if it was not
+		case count < 0 || spec == nil:
+			err = fmt.Errorf("specs %x: %d registrations, and it is there: %v", key, count, raw != nil)
+		case count == 0:
+			err = b.Delete([]byte(key))
+		default:
+			err = b.Put([]byte(key), append(number8(uint64(count)), spec...))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// catalogReader puts entries together, each spec and report read once.
+type catalogReader struct {
+	t       *tx
+	specs   map[string]procfleet.ProcessSpec
+	reports map[procfleet.Host]*hostReport
+}
+
+// hostReport is a report with the processes in it that are entries.
+type hostReport struct {
+	catalog.Report
+	named map[[2]string]int
+}
+
+func (t *tx) catalog() *catalogReader {
+	return &catalogReader{t: t, specs: map[string]procfleet.ProcessSpec{}, reports: map[procfleet.Host]*hostReport{}}
+}
+
+func (r *catalogReader) registration(p catalog.Process, st standing) (*catalog.Registration, error) {
+	if !st.registered() {
+		return nil, nil
+	}
+	spec, read := r.specs[string(st.spec)]
+	if !read {
+		raw := r.t.Bucket(bucketSpecs).Get(st.spec)
+		if len(raw) < 8 {
+			return nil, fmt.Errorf("specs %x is missing", st.spec)
+		}
+		var err error
+		if spec, err = pack.ReadSpec(raw[8:]); err != nil {
+			return nil, err
+		}
+		r.specs[string(st.spec)] = spec
+	}
+	return &catalog.Registration{Process: p, Spec: spec, RegisteredAt: st.registeredAt}, nil
+}
+
+func (r *catalogReader) report(h procfleet.Host) (*hostReport, error) {
+	if found := r.reports[h]; found != nil {
+		return found, nil
+	}
+	report, err := r.t.report(h, hostKey(h))
+	if err != nil {
+		return nil, err
+	}
+	found := &hostReport{Report: report, named: map[[2]string]int{}}
+	for i := range report.Processes {
+		found.named[[2]string{report.Processes[i].Namespace, report.Processes[i].Name}] = i
+	}
+	r.reports[h] = found
+	return found, nil
+}
+
+func (r *catalogReader) entry(p catalog.Process, st standing) (catalog.Entry, error) {
+	e := catalog.Entry{Process: p}
+	var err error
+	if e.Registration, err = r.registration(p, st); err != nil || !st.reported {
+		return e, err
+	}
+	report, err := r.report(p.Host)
+	if err != nil {
+		return e, err
+	}
+	i, ok := report.named[[2]string{p.Namespace, p.Name}]
+	if !ok {
+		return e, fmt.Errorf("%s is not in the report of %s", p.Name, p.Host)
+	}
+	process := report.Processes[i]
+	e.Reported, e.ReportedAt, e.AgentID = &process, report.At, report.AgentID
+	return e, nil
+}

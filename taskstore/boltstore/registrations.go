@@ -1,0 +1,145 @@
+package boltstore
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/taskstore/internal/pack"
+)
+
+// definition is a [catalog.Definition] as it is stored.
+type definition struct {
+	spec []byte   // its key in bucketSpecs
+	keys [][]byte // in bucketProcesses, one for each host
+}
+
+// packDefinitions packs outside the transaction, which all writers share.
+func packDefinitions(ds []catalog.Definition) (packed []definition, specs map[string][]byte, err error) {
+	packed, specs = make([]definition, len(ds)), map[string][]byte{}
+	for i := range ds {
+		raw, err := pack.Spec(&ds[i].Spec)
+		if err != nil {
+			return nil, nil, err
+		}
+		d := definition{spec: digest(string(raw)), keys: make([][]byte, len(ds[i].Hosts))}
+		for j, h := range ds[i].Hosts {
+			p := ds[i].Process(h)
+			if err := p.Validate(); err != nil {
+				return nil, nil, fmt.Errorf("register a process on %q: %w", h, err)
+			}
+			d.keys[j] = processKey(p)
+		}
+		packed[i], specs[string(d.spec)] = d, raw
+	}
+	return packed, specs, nil
+}
+
+// Register stores definitions.
+func (s *Store) Register(ctx context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
+	packed, specs, err := packDefinitions(ds)
+	if err != nil {
+		return nil, err
+	}
+	return update(ctx, s, func(t *tx) ([][]bool, error) {
+		existed, changed := make([][]bool, len(packed)), uses{}
+		for i, d := range packed {
+			existed[i] = make([]bool, len(d.keys))
+			for j, key := range d.keys {
+				before, err := t.setStanding(key, func(st *standing) { st.register(d.spec, t, replace) })
+				if err != nil {
+					return nil, err
+				}
+				existed[i][j] = before.registered()
+				switch {
+				case !before.registered():
+					changed[string(d.spec)]++
+				case replace:
+					changed[string(before.spec)]--
+					changed[string(d.spec)]++
+				}
+			}
+		}
+		return existed, changed.settle(t, specs)
+	})
+}
+
+func (st *standing) register(spec []byte, t *tx, replace bool) {
+	if !st.registered() {
+		st.spec, st.registeredAt = spec, t.now
+	} else if replace {
+		st.spec = spec
+	}
+}
+
+// Unregister takes registrations away.
+func (s *Store) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, error) {
+	keys := make([][]byte, len(ps)) // nil of what is no process
+	for i, p := range ps {
+		if p.Validate() == nil {
+			keys[i] = processKey(p)
+		}
+	}
+	return update(ctx, s, func(t *tx) ([]bool, error) {
+		existed, changed := make([]bool, len(keys)), uses{}
+		for i, key := range keys {
+			if key == nil {
+				continue
+			}
+			before, err := t.setStanding(key, func(st *standing) { st.spec = nil })
+			if err != nil {
+				return nil, err
+			}
+			if existed[i] = before.registered(); existed[i] {
+				changed[string(before.spec)]--
+			}
+		}
+		return existed, changed.settle(t, nil)
+	})
+}
+
+// Registrations returns one entry per process, in order.
+func (s *Store) Registrations(ctx context.Context, ps []catalog.Process) ([]*catalog.Registration, error) {
+	return view(ctx, s, func(t *tx) ([]*catalog.Registration, error) {
+		out, r := make([]*catalog.Registration, len(ps)), t.catalog()
+		for i, p := range ps {
+			var err error
+			if out[i], err = r.registration(p, t.standing(p)); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	})
+}
+
+// RegisteredHosts returns hosts in the order of hostKey.
+func (s *Store) RegisteredHosts(ctx context.Context, namespace, name string, after procfleet.Host, limit int) ([]procfleet.Host, error) {
+	if !catalog.ValidName(namespace) || !catalog.ValidName(name) {
+		return nil, ctx.Err()
+	}
+	return view(ctx, s, func(t *tx) ([]procfleet.Host, error) {
+		prefix := names(namespace, name)
+		c := t.Bucket(bucketProcesses).Cursor()
+		key, raw := c.Seek(prefix)
+		if !after.IsZero() {
+			last := append(bytes.Clone(prefix), hostKey(after)...)
+			if key, raw = c.Seek(last); bytes.Equal(key, last) {
+				key, raw = c.Next()
+			}
+		}
+		var hosts []procfleet.Host
+		for ; bytes.HasPrefix(key, prefix) && len(hosts) < limit; key, raw = c.Next() {
+			if !readStanding(raw).registered() {
+				continue
+			}
+			h, err := readHostKey(key[len(prefix):])
+			if err != nil {
+				return nil, err
+			}
+			hosts = append(hosts, h)
+		}
+		return hosts, nil
+	})
+}

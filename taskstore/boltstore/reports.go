@@ -1,0 +1,153 @@
+package boltstore
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/taskstore/internal/pack"
+)
+
+// packedReport is a report as it is stored.
+type packedReport struct {
+	host   procfleet.Host
+	key    []byte // in bucketReports
+	number int64
+	raw    []byte
+	named  map[string]bool // the keys in bucketProcesses of what is an entry
+}
+
+// packReport packs outside the transaction, which all writers share.
+func packReport(r *catalog.Report) packedReport {
+	return packedReport{host: r.Host, key: hostKey(r.Host), number: r.Number, raw: pack.Report(r), named: namedIn(r)}
+}
+
+// namedIn returns the keys in bucketProcesses of the entries that a report makes.
+func namedIn(r *catalog.Report) map[string]bool {
+	named := make(map[string]bool, len(r.Processes))
+	for i := range r.Processes {
+		p := catalog.Process{Host: r.Host, Namespace: r.Processes[i].Namespace, Name: r.Processes[i].Name}
+		if p.Validate() == nil {
+			named[string(processKey(p))] = true
+		}
+	}
+	return named
+}
+
+// Report stores reports; one without a host is left out.
+func (s *Store) Report(ctx context.Context, reports []catalog.Report) error {
+	packed := make([]packedReport, 0, len(reports))
+	for i := range reports {
+		if !reports[i].Host.IsZero() {
+			packed = append(packed, packReport(&reports[i]))
+		}
+	}
+	return change(ctx, s, func(t *tx) error {
+		for _, r := range packed {
+			if err := t.takeReport(r); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// takeReport puts a report in the place of an older one. The index is written
+// only for processes that came or went.
+func (t *tx) takeReport(r packedReport) error {
+	old, err := t.report(r.host, r.key)
+	if err != nil {
+		return err
+	}
+	if !old.Host.IsZero() && r.number <= old.Number {
+		return nil
+	}
+	before := namedIn(&old)
+	for key := range before {
+		if !r.named[key] {
+			if _, err := t.setStanding([]byte(key), func(st *standing) { st.reported = false }); err != nil {
+				return err
+			}
+		}
+	}
+	for key := range r.named {
+		if !before[key] {
+			if _, err := t.setStanding([]byte(key), func(st *standing) { st.reported = true }); err != nil {
+				return err
+			}
+		}
+	}
+	return t.Bucket(bucketReports).Put(r.key, r.raw)
+}
+
+// report returns the last report of a host; the zero Report if there is none.
+func (t *tx) report(h procfleet.Host, key []byte) (catalog.Report, error) {
+	raw := t.Bucket(bucketReports).Get(key)
+	if raw == nil {
+		return catalog.Report{}, nil
+	}
+	return pack.ReadReport(h, string(raw))
+}
+
+// Reported returns the last report of each host, in order.
+func (s *Store) Reported(ctx context.Context, hosts []procfleet.Host) ([]catalog.Report, error) {
+	return view(ctx, s, func(t *tx) ([]catalog.Report, error) {
+		out := make([]catalog.Report, len(hosts))
+		for i, h := range hosts {
+			var err error
+			if out[i], err = t.report(h, hostKey(h)); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	})
+}
+
+// Entries returns one entry per process, in order.
+func (s *Store) Entries(ctx context.Context, ps []catalog.Process) ([]catalog.Entry, error) {
+	return view(ctx, s, func(t *tx) ([]catalog.Entry, error) {
+		out, r := make([]catalog.Entry, len(ps)), t.catalog()
+		for i, p := range ps {
+			var err error
+			if out[i], err = r.entry(p, t.standing(p)); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	})
+}
+
+// EntryPage returns entries in the order of their keys. It counts the keys of
+// the namespace by walking over them: there is no counter that could drift.
+func (s *Store) EntryPage(ctx context.Context, namespace string, start, limit int) ([]catalog.Entry, int, error) {
+	if !catalog.ValidName(namespace) {
+		return nil, 0, ctx.Err()
+	}
+	type page struct {
+		entries []catalog.Entry
+		total   int
+	}
+	p, err := view(ctx, s, func(t *tx) (page, error) {
+		var p page
+		prefix, r := names(namespace), t.catalog()
+		c := t.Bucket(bucketProcesses).Cursor()
+		for key, raw := c.Seek(prefix); bytes.HasPrefix(key, prefix); key, raw = c.Next() {
+			if p.total++; p.total <= start || len(p.entries) >= limit {
+				continue
+			}
+			name, host, _ := bytes.Cut(key[len(prefix):], []byte{0})
+			h, err := readHostKey(host)
+			if err != nil {
+				return page{}, err
+			}
+			e, err := r.entry(catalog.Process{Host: h, Namespace: namespace, Name: string(name)}, readStanding(raw))
+			if err != nil {
+				return page{}, err
+			}
+			p.entries = append(p.entries, e)
+		}
+		return p, nil
+	})
+	return p.entries, p.total, err
+}
