@@ -229,6 +229,8 @@ func scripts() []*redis.Script {
 		leaseScript, releaseScript, dueScript, undoneScript, republishedScript,
 		revisitScript,
 		announceScript, areasScript, liveAreasScript,
+		registerScript, unregisterScript, lookupScript, registeredHostsScript,
+		touchScript, settleScript, reportScript, pageScript, groupsScript,
 		createScript,
 	}
 }

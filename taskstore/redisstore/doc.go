@@ -1,6 +1,7 @@
-// Package redisstore keeps tasks in Redis: one server, a server with replicas
-// under Sentinel, or a cluster; version 6.2 or later, with appendonly
-// persistence and maxmemory-policy noeviction.
+// Package redisstore keeps tasks and the catalog of managed processes in
+// Redis: one server, a server with replicas under Sentinel, or a cluster;
+// version 6.2 or later, with appendonly persistence and maxmemory-policy
+// noeviction.
 //
 // # Layout
 //
@@ -35,14 +36,26 @@
 //	{presence:<cloud>}:agents  hash: agent id to address of the same
 //	{presence:<cloud>}:gone    sorted set of addresses by when their presence ended
 //
+// The catalog; h is a hash of the namespace, and a process is written there as
+// its name and its host (see [member]):
+//
+//	{namespace:<h>}:registrations  hash: process to the id of its spec and when it was registered
+//	{namespace:<h>}:specs          hash: id to spec, once for all hosts that have it
+//	{namespace:<h>}:uses           hash: id to how many registrations have it; the last takes the spec with it
+//	{namespace:<h>}:index          sorted set, by bytes, of the processes registered or reported
+//	{namespace:<h>}:doubts         hash: process of which that must be looked at again, to a token
+//	{namespace:<h>}:groups         hash: host to its groups
+//	reports:<cloud>:<shard>        hash: address to the last report of its agent
+//
 // With [Options.WaitReplicas] there is for a minute, beside each key that was
 // waited for, one that ends in :wait and has nothing in it.
 //
-// Every key but the clock gets its end in the script that makes it: those of a
-// task when the task expires, those of an index when the last of its tasks
-// does or up to a minute later, those of agents when the last of them is no
-// longer to be remembered. A script that finds no head writes nothing, so a
-// task that is gone does not come back in parts.
+// Nothing of the catalog expires. Every other key but the clock gets its end in
+// the script that makes it: those of a task when the task expires, those of an
+// index when the last of its tasks does or up to a minute later, those of
+// agents when the last of them is no longer to be remembered. A script that
+// finds no head writes nothing, so a task that is gone does not come back in
+// parts.
 //
 // # Order of writes
 //
@@ -56,6 +69,12 @@
 // again; what cannot be answered within [Options.Patience] is
 // [taskstore.ErrUnavailable].
 //
+// Reports are in other slots than the index of a namespace, so that the work
+// of a big area spreads. A report that names the same processes as the one
+// before does not touch the index. One that names others puts those in doubt,
+// is written, and ends the doubt; an interruption leaves doubts, which the next
+// page that is read settles. See [touchScript].
+//
 // # What a fail-over may lose
 //
 // Redis replicates after it has answered. When a replica takes over, the last
@@ -63,7 +82,10 @@
 // rejection, results. With [Options.WaitReplicas] creations (index entry and
 // idempotency key included), rejections and results are confirmed only when so
 // many replicas have them; they are then lost only together with those
-// replicas, or if a replica is promoted that was not among them.
+// replicas, or if a replica is promoted that was not among them. The same holds
+// for registrations and groups. Reports do not wait: the next one of the host
+// says all. If the index loses what a report that is still there had entered,
+// the host's reports enter it again within an hour.
 //
 // Begin, Delivered, Dispatched, positions in the stream, visits and
 // announcements do not wait, because losing one costs a repetition: a chunk is

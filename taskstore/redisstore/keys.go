@@ -3,6 +3,7 @@ package redisstore
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"hash/crc32"
 	"strconv"
 
 	"github.com/procfleet/procfleet"
@@ -64,4 +65,29 @@ func (p presenceKeys) gone() string   { return p.base + "gone" }
 // all returns the keys that [announceScript] declares.
 func (p presenceKeys) all() []string {
 	return []string{p.hosts(), p.live(), p.order(), p.agents(), p.gone()}
+}
+
+// namespaceKeys builds the keys of what is known of one namespace, all in one
+// slot. The namespace is a caller's text and stands there as its hash.
+type namespaceKeys struct{ base string }
+
+func (k keyspace) namespace(name string) namespaceKeys {
+	sum := sha256.Sum256([]byte(name))
+	return namespaceKeys{base: k.prefix + "{namespace:" + hex.EncodeToString(sum[:16]) + "}:"}
+}
+
+func (n namespaceKeys) registrations() string { return n.base + "registrations" }
+func (n namespaceKeys) specs() string         { return n.base + "specs" }
+func (n namespaceKeys) uses() string          { return n.base + "uses" }
+func (n namespaceKeys) index() string         { return n.base + "index" }
+func (n namespaceKeys) doubts() string        { return n.base + "doubts" }
+func (n namespaceKeys) groups() string        { return n.base + "groups" }
+
+// reportShards is into how many keys, and so slots, the reports of one cloud
+// area are divided: 100,000 hosts are some 100 MB, and a slot moves key by key.
+const reportShards = 16
+
+func (k keyspace) reports(h procfleet.Host) string {
+	shard := crc32.ChecksumIEEE(h.Addr.AsSlice()) % reportShards
+	return k.prefix + "reports:" + strconv.FormatInt(int64(h.Cloud), 10) + ":" + strconv.Itoa(int(shard))
 }

@@ -15,11 +15,15 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/internal/invalid"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-var _ taskstore.Store = (*Store)(nil)
+var (
+	_ taskstore.Store = (*Store)(nil)
+	_ catalog.Store   = (*Store)(nil)
+)
 
 // Options say which Redis, and how careful to be.
 type Options struct {

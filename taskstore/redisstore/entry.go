@@ -1,0 +1,173 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/taskstore/internal/pack"
+)
+
+// pageScript reads a page of the index of one namespace, unless something in
+// the namespace is in doubt.
+//
+// KEYS[1] registrations
+// KEYS[2] specs
+// KEYS[3] index
+// KEYS[4] doubts
+// ARGV[1] how many members to leave out
+// ARGV[2] how many members to answer with at most
+// ARGV[3] how many doubts to answer with at most; 0 to read the page anyhow
+// Returns {what is in doubt, each with its token}, or {nothing, number of all
+// members, the members, for each of them what is registered, ids of specs,
+// these specs}.
+var pageScript = redis.NewScript(luaLookup + `
+local doubts = redis.call('HRANDFIELD', KEYS[4], ARGV[3], 'WITHVALUES')
+if #doubts > 0 then return {doubts} end
+local members, size = {}, tonumber(ARGV[2])
+if size > 0 then members = redis.call('ZRANGE', KEYS[3], ARGV[1], ARGV[1] + size - 1) end
+return {doubts, redis.call('ZCARD', KEYS[3]), members, lookup(members)}
+`)
+
+// settleRounds bounds how often a page is read anew because something is in
+// doubt. In a storm of first reports there is always something.
+const settleRounds = 200
+
+// EntryPage settles what is in doubt in the namespace, so that the number of
+// entries is right, and reads the page in one script call and the reports of
+// its hosts in further round trips, 500 hosts each.
+func (s *Store) EntryPage(ctx context.Context, namespace string, start, limit int) ([]catalog.Entry, int, error) {
+	if !catalog.ValidName(namespace) {
+		return nil, 0, nil
+	}
+	for round := range settleRounds {
+		page, err := s.indexPage(ctx, namespace, start, limit, round+1 == settleRounds)
+		if err != nil {
+			return nil, 0, fmt.Errorf("read entries of a namespace: %w", err)
+		}
+		if len(page.doubts.processes) > 0 {
+			if err := s.settleDoubts(ctx, page.doubts); err != nil {
+				return nil, 0, err
+			}
+			continue
+		}
+		entries, err := s.join(ctx, page.members, page.registrations)
+		if err != nil {
+			return nil, 0, err
+		}
+		unknown := unknownOf(entries)
+		if len(unknown) == 0 || round+1 == settleRounds {
+			return entries, page.total, nil
+		}
+		// Only a fail-over that lost a part, or a report right now, leaves such.
+		if err := s.doubt(ctx, namespace, unknown); err != nil {
+			return nil, 0, err
+		}
+	}
+	return nil, 0, nil // the last round has returned
+}
+
+// indexPage is a page of an index, or what must be settled first.
+type indexPage struct {
+	doubts        doubts
+	total         int
+	members       []catalog.Process
+	registrations []*catalog.Registration
+}
+
+func (s *Store) indexPage(ctx context.Context, namespace string, start, limit int, anyhow bool) (indexPage, error) {
+	atMost := scriptItems
+	if anyhow {
+		atMost = 0
+	}
+	size := 0
+	if limit > 0 {
+		size = pack.Limit(limit)
+	}
+	keys := s.keys.namespace(namespace)
+	c := &call{
+		script: pageScript,
+		keys:   []string{keys.registrations(), keys.specs(), keys.index(), keys.doubts()},
+		args:   []any{max(start, 0), size, atMost},
+	}
+	if err := s.run(ctx, c); err != nil {
+		return indexPage{}, err
+	}
+	answer, err := c.cmd.Slice()
+	if err != nil || len(answer) != 1 && len(answer) != 6 {
+		return indexPage{}, fmt.Errorf("%w: answer about a page: %w", errDamaged, err)
+	}
+	if len(answer) == 1 {
+		d, err := readDoubts(namespace, list(answer[0]))
+		return indexPage{doubts: d}, err
+	}
+	var page indexPage
+	total, _ := answer[1].(int64)
+	page.total = int(total)
+	if page.members, err = readMembers(namespace, list(answer[2])); err != nil {
+		return indexPage{}, err
+	}
+	page.registrations, err = readRegistrations(page.members, answer[3:])
+	return page, err
+}
+
+func readDoubts(namespace string, pairs []any) (doubts, error) {
+	d := doubts{namespace: namespace}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		m, _ := pairs[i].(string)
+		token, _ := pairs[i+1].(string)
+		p, err := readMember(namespace, m)
+		if err != nil {
+			return d, err
+		}
+		d.processes, d.tokens = append(d.processes, p), append(d.tokens, token)
+	}
+	return d, nil
+}
+
+// doubt puts processes in doubt that are in the index and unknown otherwise.
+func (s *Store) doubt(ctx context.Context, namespace string, ps []catalog.Process) error {
+	part := indexPart{namespace: namespace}
+	for _, p := range ps {
+		part.gone = append(part.gone, member(p.Name, p.Host))
+	}
+	return s.run(ctx, part.touch(s, newToken()))
+}
+
+func unknownOf(entries []catalog.Entry) []catalog.Process {
+	var unknown []catalog.Process
+	for i := range entries {
+		if entries[i].Registration == nil && entries[i].Reported == nil {
+			unknown = append(unknown, entries[i].Process)
+		}
+	}
+	return unknown
+}
+
+// Entries is two round trips for 500 hosts.
+func (s *Store) Entries(ctx context.Context, ps []catalog.Process) ([]catalog.Entry, error) {
+	registrations, err := s.Registrations(ctx, ps)
+	if err != nil {
+		return nil, err
+	}
+	return s.join(ctx, ps, registrations)
+}
+
+// join adds what is reported.
+func (s *Store) join(ctx context.Context, ps []catalog.Process, registrations []*catalog.Registration) ([]catalog.Entry, error) {
+	known, err := s.reportsOf(ctx, hostsOf(ps))
+	if err != nil {
+		return nil, err
+	}
+	entries := make([]catalog.Entry, len(ps))
+	for i, p := range ps {
+		entries[i] = catalog.Entry{Process: p, Registration: registrations[i]}
+		report := known[p.Host]
+		if reported := report.find(p); reported != nil {
+			entries[i].Reported, entries[i].ReportedAt, entries[i].AgentID = reported, report.At, report.AgentID
+		}
+	}
+	return entries, nil
+}

@@ -1,0 +1,80 @@
+package redisstore
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+)
+
+// A process of a namespace is written as its name, a NUL, which no name has,
+// and its host; so the bytes of members order by name, then by host. A host is
+// written as a letter for the number of digits of its cloud area, so that
+// areas order as numbers, and then as [procfleet.Host.String] does:
+//
+//	agent<NUL>a0:10.0.0.1
+//	agent<NUL>b12:10.0.0.1
+const nameEnd = "\x00"
+
+func member(name string, h procfleet.Host) string { return name + nameEnd + hostMember(h) }
+
+func hostMember(h procfleet.Host) string {
+	text := h.String()
+	digits := max(strings.IndexByte(text, ':'), 1) // a zero host, which is never stored, has none
+	return string(rune('a'+digits-1)) + text
+}
+
+// readMember reads what member wrote.
+func readMember(namespace, m string) (catalog.Process, error) {
+	name, rest, found := strings.Cut(m, nameEnd)
+	if !found {
+		return catalog.Process{}, fmt.Errorf("%w: index of namespace %.80q has %.80q", errDamaged, namespace, m)
+	}
+	host, err := readHostMember(rest)
+	if err != nil {
+		return catalog.Process{}, fmt.Errorf("index of namespace %.80q: %w", namespace, err)
+	}
+	return catalog.Process{Host: host, Namespace: namespace, Name: name}, nil
+}
+
+func readMembers(namespace string, members []any) ([]catalog.Process, error) {
+	ps := make([]catalog.Process, len(members))
+	for i, m := range members {
+		text, _ := m.(string)
+		var err error
+		if ps[i], err = readMember(namespace, text); err != nil {
+			return nil, err
+		}
+	}
+	return ps, nil
+}
+
+func readHostMember(m string) (procfleet.Host, error) {
+	if m == "" {
+		return procfleet.Host{}, fmt.Errorf("%w: a host is empty", errDamaged)
+	}
+	host, err := procfleet.ParseHost(m[1:])
+	if err != nil {
+		return procfleet.Host{}, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return host, nil
+}
+
+// specID is what a registration has instead of its spec: 16 bytes that follow
+// from the packed spec. In the hash of registrations it is followed by the
+// moment of the first registration.
+const specIDWidth = 16
+
+// registered is a registration as it is stored.
+type registered struct {
+	spec string // its id
+	at   string // microseconds, as 16 digits
+}
+
+func readRegistered(value string) (registered, error) {
+	if len(value) != specIDWidth+stampWidth {
+		return registered{}, fmt.Errorf("%w: registration of %d bytes", errDamaged, len(value))
+	}
+	return registered{spec: value[:specIDWidth], at: value[specIDWidth:]}, nil
+}

@@ -1,0 +1,471 @@
+package redisstore
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+)
+
+// luaUses counts how many registrations of a namespace have a spec. KEYS[2]
+// has the specs and KEYS[3] the counts; store ends what use began.
+const luaUses = `
+local uses, order = {}, {}
+local function use(id, n)
+  if not uses[id] then
+    uses[id] = 0
+    order[#order + 1] = id
+  end
+  uses[id] = uses[id] + n
+end
+local function store(packed)
+  for _, id in ipairs(order) do
+    if uses[id] ~= 0 and redis.call('HINCRBY', KEYS[3], id, uses[id]) <= 0 then
+      redis.call('HDEL', KEYS[3], id)
+      redis.call('HDEL', KEYS[2], id)
+    elseif uses[id] > 0 then
+      redis.call('HSETNX', KEYS[2], id, packed[id])
+    end
+  end
+end
+`
+
+// registerScript registers processes of one namespace.
+//
+// KEYS[1] registrations
+// KEYS[2] specs
+// KEYS[3] uses
+// KEYS[4] index
+// ARGV[1] "replace" or "keep": what becomes of a registration that is there
+// ARGV[2] number of specs; their ids and packed forms follow
+// ARGV[..] members, each with the id of its spec
+// Returns a letter for each member: 1 if it was registered before.
+var registerScript = redis.NewScript(luaNow + luaUses + `
+local replace, specs, packed, existed = ARGV[1] == 'replace', tonumber(ARGV[2]), {}, {}
+local at = string.format('%016.0f', now())
+for i = 3, 2 + 2 * specs, 2 do packed[ARGV[i]] = ARGV[i + 1] end
+for i = 3 + 2 * specs, #ARGV, 2 do
+  local member, id = ARGV[i], ARGV[i + 1]
+  local old = redis.call('HGET', KEYS[1], member)
+  existed[#existed + 1] = old and '1' or '0'
+  if not old then
+    redis.call('HSET', KEYS[1], member, id .. at)
+    redis.call('ZADD', KEYS[4], 0, member)
+    use(id, 1)
+  elseif replace and string.sub(old, 1, 16) ~= id then
+    redis.call('HSET', KEYS[1], member, id .. string.sub(old, 17))
+    use(string.sub(old, 1, 16), -1)
+    use(id, 1)
+  end
+end
+store(packed)
+return table.concat(existed)
+`)
+
+// unregisterScript takes registrations of one namespace away. Whether the
+// index keeps the processes depends on what is reported of them, which is
+// elsewhere, so it is in doubt.
+//
+// KEYS[1] registrations
+// KEYS[2] specs
+// KEYS[3] uses
+// KEYS[4] doubts
+// ARGV[1] token of these doubts
+// ARGV[2..] members
+// Returns a letter for each member: 1 if it was registered.
+var unregisterScript = redis.NewScript(luaUses + `
+local existed = {}
+for i = 2, #ARGV do
+  local old = redis.call('HGET', KEYS[1], ARGV[i])
+  existed[i - 1] = old and '1' or '0'
+  if old then
+    redis.call('HDEL', KEYS[1], ARGV[i])
+    redis.call('HSET', KEYS[4], ARGV[i], ARGV[1])
+    use(string.sub(old, 1, 16), -1)
+  end
+end
+store({})
+return table.concat(existed)
+`)
+
+const (
+	// scriptItems and scriptBytes bound what one script call works on, so that
+	// none holds up Redis for long.
+	scriptItems = 500
+	scriptBytes = 1 << 20
+)
+
+// Register is one round trip, with one script call for at most 500
+// registrations of a namespace. After an answer that was lost on its way the
+// call is repeated, and then what it did itself counts as there before.
+func (s *Store) Register(ctx context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
+	batch := registerBatch{store: s, policy: "keep", open: make(map[string]*registerCall)}
+	if replace {
+		batch.policy = "replace"
+	}
+	existed := make([][]bool, len(ds))
+	for i := range ds {
+		existed[i] = make([]bool, len(ds[i].Hosts))
+		if err := batch.add(&ds[i], existed[i]); err != nil {
+			return nil, fmt.Errorf("register: definition %d: %w", i, err)
+		}
+	}
+	calls := make([]*call, len(batch.calls))
+	for i, r := range batch.calls {
+		calls[i] = r.call(s)
+	}
+	if len(calls) == 0 {
+		return existed, nil
+	}
+	if err := s.runDurably(ctx, calls...); err != nil {
+		return nil, fmt.Errorf("register: %w", err)
+	}
+	for i, r := range batch.calls {
+		if err := readExisted(calls[i], r.existed); err != nil {
+			return nil, fmt.Errorf("register: %w", err)
+		}
+	}
+	return existed, nil
+}
+
+// registerBatch divides definitions into script calls.
+type registerBatch struct {
+	store  *Store
+	policy string
+	calls  []*registerCall
+	open   map[string]*registerCall // by namespace: the last call
+}
+
+type registerCall struct {
+	namespace string
+	policy    string
+	specs     map[string]bool
+	packed    []any // ids of specs, each with the spec
+	members   []any // each with the id of its spec
+	bytes     int
+	existed   []*bool // where the answer for each member belongs
+}
+
+func (b *registerBatch) add(d *catalog.Definition, existed []bool) error {
+	packed, err := packJSON(&d.Spec)
+	if err != nil {
+		return fmt.Errorf("pack the spec: %w", err)
+	}
+	sum := sha256.Sum256(packed)
+	id := string(sum[:specIDWidth])
+	for i, h := range d.Hosts {
+		if err := d.Process(h).Validate(); err != nil {
+			return err
+		}
+		r := b.callFor(d.Spec.Namespace, id, len(packed))
+		if !r.specs[id] {
+			r.specs[id] = true
+			r.packed = append(r.packed, id, packed)
+			r.bytes += len(packed)
+		}
+		m := member(d.Spec.Name, h)
+		r.members = append(r.members, m, id)
+		r.bytes += len(m) + len(id)
+		r.existed = append(r.existed, &existed[i])
+	}
+	return nil
+}
+
+// packJSON keeps the caller's own JSON in v as it is.
+func packJSON(v any) ([]byte, error) {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
+}
+
+// callFor returns the call for one more member whose spec has n bytes.
+func (b *registerBatch) callFor(namespace, id string, n int) *registerCall {
+	r := b.open[namespace]
+	if r != nil && len(r.existed) < scriptItems && (r.specs[id] || r.bytes+n <= scriptBytes) {
+		return r
+	}
+	r = &registerCall{namespace: namespace, policy: b.policy, specs: make(map[string]bool)}
+	b.open[namespace] = r
+	b.calls = append(b.calls, r)
+	return r
+}
+
+func (r *registerCall) call(s *Store) *call {
+	keys := s.keys.namespace(r.namespace)
+	c := &call{script: registerScript, keys: []string{keys.registrations(), keys.specs(), keys.uses(), keys.index()}}
+	c.args = append([]any{r.policy, len(r.specs)}, r.packed...)
+	c.args = append(c.args, r.members...)
+	return c
+}
+
+// readExisted reads the answer of a call about many members, the first one if
+// the call had to be run again until the replicas had it.
+func readExisted(c *call, existed []*bool) error {
+	cmd := c.cmd
+	if c.before != nil {
+		cmd = c.before
+	}
+	letters, err := cmd.Text()
+	if err != nil || len(letters) != len(existed) {
+		return fmt.Errorf("%w: what existed: %w", errDamaged, err)
+	}
+	for i, place := range existed {
+		*place = letters[i] == '1'
+	}
+	return nil
+}
+
+// Unregister is one round trip with one script call for at most 500
+// registrations of a namespace. Then the index drops those of which nothing is
+// reported; if that fails, the next [Store.EntryPage] does it.
+func (s *Store) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, error) {
+	existed := make([]bool, len(ps))
+	token := newToken()
+	parts := byNamespace(ps)
+	calls := make([]*call, len(parts))
+	for i, part := range parts {
+		keys := s.keys.namespace(part.namespace)
+		calls[i] = &call{
+			script: unregisterScript,
+			keys:   []string{keys.registrations(), keys.specs(), keys.uses(), keys.doubts()},
+			args:   append([]any{token}, part.members()...),
+		}
+	}
+	if len(calls) == 0 {
+		return existed, nil
+	}
+	if err := s.runDurably(ctx, calls...); err != nil {
+		return nil, fmt.Errorf("unregister: %w", err)
+	}
+	for i, part := range parts {
+		places := make([]*bool, len(part.places))
+		for j, place := range part.places {
+			places[j] = &existed[place]
+		}
+		if err := readExisted(calls[i], places); err != nil {
+			return nil, fmt.Errorf("unregister: %w", err)
+		}
+	}
+	for _, part := range parts {
+		if err := s.settleDoubts(ctx, part.doubts(existed, token)); err != nil {
+			s.log.WithError(err).Debug("the index keeps what was unregistered until it is asked for")
+			break
+		}
+	}
+	return existed, nil
+}
+
+// namespacePart is processes of one namespace, no more than a script call
+// takes, with their places in what the caller gave.
+type namespacePart struct {
+	namespace string
+	processes []catalog.Process
+	places    []int
+}
+
+func byNamespace(ps []catalog.Process) []*namespacePart {
+	var parts []*namespacePart
+	open := make(map[string]*namespacePart)
+	for i, p := range ps {
+		part := open[p.Namespace]
+		if part == nil || len(part.places) == scriptItems {
+			part = &namespacePart{namespace: p.Namespace}
+			open[p.Namespace] = part
+			parts = append(parts, part)
+		}
+		part.processes, part.places = append(part.processes, p), append(part.places, i)
+	}
+	return parts
+}
+
+func (p *namespacePart) members() []any {
+	members := make([]any, len(p.processes))
+	for i, process := range p.processes {
+		members[i] = member(process.Name, process.Host)
+	}
+	return members
+}
+
+// doubts are what [unregisterScript] put in doubt.
+func (p *namespacePart) doubts(existed []bool, token string) doubts {
+	d := doubts{namespace: p.namespace}
+	for i, process := range p.processes {
+		if existed[p.places[i]] {
+			d.processes, d.tokens = append(d.processes, process), append(d.tokens, token)
+		}
+	}
+	return d
+}
+
+// luaLookup reads registrations. KEYS[1] has them, KEYS[2] the specs. It
+// returns what is stored for each member, the ids of their specs, each once,
+// and these specs.
+const luaLookup = `
+local function lookup(members)
+  if #members == 0 then return {}, {}, {} end
+  local values, ids, seen = redis.call('HMGET', KEYS[1], unpack(members)), {}, {}
+  for i = 1, #members do
+    local id = values[i] and string.sub(values[i], 1, 16)
+    if id and not seen[id] then
+      seen[id] = true
+      ids[#ids + 1] = id
+    end
+  end
+  return values, ids, #ids > 0 and redis.call('HMGET', KEYS[2], unpack(ids)) or {}
+end
+`
+
+// lookupScript reads registrations of one namespace.
+//
+// KEYS[1] registrations
+// KEYS[2] specs
+// ARGV[1..] members
+// Returns {for each member what is stored, ids of specs, these specs}.
+var lookupScript = redis.NewScript(luaLookup + `return {lookup(ARGV)}`)
+
+// Registrations is one round trip.
+func (s *Store) Registrations(ctx context.Context, ps []catalog.Process) ([]*catalog.Registration, error) {
+	found := make([]*catalog.Registration, len(ps))
+	parts := byNamespace(ps)
+	calls := make([]*call, len(parts))
+	for i, part := range parts {
+		keys := s.keys.namespace(part.namespace)
+		calls[i] = &call{script: lookupScript, keys: []string{keys.registrations(), keys.specs()}, args: part.members()}
+	}
+	if len(calls) == 0 {
+		return found, nil
+	}
+	if err := s.run(ctx, calls...); err != nil {
+		return nil, fmt.Errorf("read registrations: %w", err)
+	}
+	for i, part := range parts {
+		answer, err := calls[i].cmd.Slice()
+		if err != nil || len(answer) != 3 {
+			return nil, fmt.Errorf("%w: answer about registrations: %w", errDamaged, err)
+		}
+		list, err := readRegistrations(part.processes, answer)
+		if err != nil {
+			return nil, err
+		}
+		for j, place := range part.places {
+			found[place] = list[j]
+		}
+	}
+	return found, nil
+}
+
+// readRegistrations reads what [luaLookup] returns for processes.
+func readRegistrations(ps []catalog.Process, answer []any) ([]*catalog.Registration, error) {
+	values, ids, packed := list(answer[0]), list(answer[1]), list(answer[2])
+	if len(values) != len(ps) || len(ids) != len(packed) {
+		return nil, fmt.Errorf("%w: answer about registrations", errDamaged)
+	}
+	specs := make(map[string]string, len(ids))
+	for i := range ids {
+		id, okID := ids[i].(string)
+		spec, okSpec := packed[i].(string)
+		if !okID || !okSpec {
+			return nil, fmt.Errorf("%w: a registration's spec is missing", errDamaged)
+		}
+		specs[id] = spec
+	}
+	found := make([]*catalog.Registration, len(ps))
+	for i, v := range values {
+		value, ok := v.(string)
+		if !ok {
+			continue
+		}
+		entry, err := readRegistered(value)
+		if err != nil {
+			return nil, err
+		}
+		r := &catalog.Registration{Process: ps[i]}
+		if r.RegisteredAt, err = stamp(entry.at); err != nil {
+			return nil, err
+		}
+		// Each gets a spec of its own: callers may change what they are given.
+		if err := json.Unmarshal([]byte(specs[entry.spec]), &r.Spec); err != nil {
+			return nil, fmt.Errorf("%w: spec of %.80q on host %s: %w", errDamaged, ps[i].Name, ps[i].Host, err)
+		}
+		found[i] = r
+	}
+	return found, nil
+}
+
+// list reads a part of an answer that has parts; a table that is empty may
+// have become none at all.
+func list(v any) []any {
+	parts, _ := v.([]any)
+	return parts
+}
+
+// registeredHostsScript walks through the hosts of one name.
+//
+// KEYS[1] registrations
+// KEYS[2] index
+// ARGV[1] where to begin, as ZRANGEBYLEX wants it
+// ARGV[2] where to end
+// ARGV[3] how many members to look at
+// Returns {number of members looked at, the last of them, the registered ones}.
+var registeredHostsScript = redis.NewScript(`
+local members = redis.call('ZRANGEBYLEX', KEYS[2], ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[3])
+if #members == 0 then return {0, '', {}} end
+local found = {}
+for i, value in ipairs(redis.call('HMGET', KEYS[1], unpack(members))) do
+  if value then found[#found + 1] = members[i] end
+end
+return {#members, members[#members], found}
+`)
+
+// RegisteredHosts walks through the index, where processes are also that are
+// only reported.
+func (s *Store) RegisteredHosts(ctx context.Context, namespace, name string, after procfleet.Host, limit int) ([]procfleet.Host, error) {
+	if !catalog.ValidName(namespace) || !catalog.ValidName(name) {
+		return nil, nil
+	}
+	const spare = 20 // who is only reported is left out
+	keys := s.keys.namespace(namespace)
+	begin, end := "["+name+nameEnd, "("+name+"\x01"
+	if !after.IsZero() {
+		begin = "(" + member(name, after)
+	}
+	var hosts []procfleet.Host
+	for len(hosts) < limit {
+		looks := min(limit-len(hosts)+spare, scriptItems)
+		c := &call{
+			script: registeredHostsScript, keys: []string{keys.registrations(), keys.index()},
+			args: []any{begin, end, looks},
+		}
+		if err := s.run(ctx, c); err != nil {
+			return nil, fmt.Errorf("read registered hosts: %w", err)
+		}
+		answer, err := c.cmd.Slice()
+		if err != nil || len(answer) != 3 {
+			return nil, fmt.Errorf("%w: answer about registered hosts: %w", errDamaged, err)
+		}
+		found, err := readMembers(namespace, list(answer[2]))
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range found {
+			hosts = append(hosts, p.Host)
+		}
+		looked, _ := answer[0].(int64)
+		last, _ := answer[1].(string)
+		if int(looked) < looks {
+			break
+		}
+		begin = "(" + last
+	}
+	return hosts[:min(len(hosts), max(limit, 0))], nil
+}
