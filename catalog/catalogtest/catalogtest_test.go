@@ -1,22 +1,118 @@
 package catalogtest_test
 
 import (
+	"context"
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/procfleet/procfleet/catalog/catalogtest"
 )
 
-func TestTheModelPasses(t *testing.T) {
+type (
+	store = catalogtest.Store
+	wrap  = func(s store) store
+	// defect breaks a store; checks are those that must notice.
+	defect struct {
+		wrap   wrap
+		checks []string
+	}
+)
+
+// harness makes models, each wrapped by wrap; reopening loses everything.
+func harness(wrap wrap) catalogtest.Harness {
+	open := func(testing.TB) store { return wrap(catalogtest.NewModel()) }
+	return catalogtest.Harness{Open: open, Reopen: func(tb testing.TB, _ store) store { tb.Helper(); return open(tb) }}
+}
+
+func sound(s store) store { return s }
+
+// sharedCheck is what the model itself does not do.
+const sharedCheck = "what is given and returned is not shared"
+
+const modelCheck = "any order of calls does what a plain model does"
+
+func defects() map[string]defect {
+	by := func(w wrap, checks ...string) defect { return defect{w, checks} }
+	return map[string]defect{
+		"reopening loses everything":     by(sound, "what was confirmed survives"),
+		"shares what it keeps":           by(sound, sharedCheck),
+		"labels are lost":                by(func(s store) store { return labelless{s} }, "a registration is kept whole", "groups are kept whole"),
+		"registrations are out of order": by(func(s store) store { return shuffledRegistrations{s} }, "registrations are answered in order"),
+		"always replaces":                by(func(s store) store { return replacing{s, true} }, "without replace a registration stays", "repeats within one call come one after the other", modelCheck),
+		"never replaces":                 by(func(s store) store { return replacing{s, false} }, "with replace the new spec takes the old one's place", modelCheck),
+		"a new spec is a new registration": by(func(s store) store { return renewing{s} },
+			"with replace the new spec takes the old one's place", "a registration is kept whole"),
+		"looks before it registers": by(func(s store) store { return lookingFirst{s} }, "repeats within one call come one after the other"),
+		"nothing was there before":  by(func(s store) store { return firstAlways{s} }, "one of many registers first", "simultaneous writers do not disturb each other", "one call registers 10,000 hosts"),
+		"everything was there":      by(func(s store) store { return thereAlways{s} }, "unregister says what was there", "what is not a process is not found"),
+		"unregisters nothing":       by(func(s store) store { return keeping{s} }, "what was unregistered is new again", "unregister says what was there", "entries join what is registered and what is reported", modelCheck),
+		"no more than 5000 hosts":   by(func(s store) store { return small{s} }, "one call registers 10,000 hosts"),
+		"hosts are ordered as text": by(func(s store) store { return hostsAsText{s} }, "registered hosts are walked in order, each once"),
+		"a walk needs its last host": by(func(s store) store { return lastHostNeeded{s} },
+			"a walk goes on after a host that is unregistered"),
+		"case does not matter":             by(func(s store) store { return caseless{s} }, "processes are told apart by host, namespace and name"),
+		"leaves out what it cannot store":  by(func(s store) store { return lenient{s} }, "what is not a process is refused"),
+		"moments of reports are lost":      by(func(s store) store { return momentless{s} }, "a report is kept whole"),
+		"reports are out of order":         by(func(s store) store { return shuffledReports{s} }, "reports are answered in order"),
+		"the last report counts":           by(func(s store) store { return lastReport{s} }, "a report that is not newer changes nothing", "the newest report of one call counts", "the newest of simultaneous reports counts", modelCheck),
+		"an equal report counts":           by(func(s store) store { return equalReport{s} }, "a report that is not newer changes nothing", "the newest report of one call counts"),
+		"reports are added up":             by(func(s store) store { return addingUp{s} }, "a process that is left out falls back to its registration", "the newest of simultaneous reports counts", modelCheck),
+		"only what has a name is reported": by(func(s store) store { return namedOnly{s} }, "processes without namespace and name are reported, but no entries", "a report is kept whole"),
+		"the first of two is the entry":    by(func(s store) store { return firstOfTwo{s} }, "of two reported processes with the same name the last is the entry"),
+		"entries are out of order":         by(func(s store) store { return shuffledEntries{s} }, "entries are answered in order"),
+		"registered or reported":           by(func(s store) store { return eitherOr{s} }, "entries join what is registered and what is reported", "entries are answered in order"),
+		"entries are ordered by host":      by(func(s store) store { return sortedPages{s, byHost} }, "entry pages are in order of name and host", modelCheck),
+		"reported entries come first":      by(func(s store) store { return sortedPages{s, reportedFirst} }, "the order of entries does not depend on reports", "1,500 entries are paged while reports come in"),
+		"pages begin at their size":        by(func(s store) store { return wholePages{s} }, "entry pages begin anywhere"),
+		"counts to 1000":                   by(func(s store) store { return countingTo1000{s} }, "1,500 entries are paged while reports come in"),
+		"groups are for ever":              by(func(s store) store { return stubborn{s} }, "groups are replaced and taken away", modelCheck),
+		"an address has groups":            by(func(s store) store { return cloudless{s} }, "groups belong to a host and a namespace"),
+		"nothing is too little":            by(func(s store) store { return picky{s} }, "calls about nothing are answered with nothing"),
+		"deaf to its context":              by(func(s store) store { return deaf{s} }, "calls end with their context"),
+	}
+}
+
+func TestBrokenStoresAreFoundOut(t *testing.T) {
 	t.Parallel()
-	h := catalogtest.Harness{
-		Open:   func(testing.TB) catalogtest.Store { return catalogtest.NewModel() },
-		Reopen: func(_ testing.TB, old catalogtest.Store) catalogtest.Store { return old },
+	checks := map[string]catalogtest.Check{}
+	for _, c := range catalogtest.Checks() {
+		checks[c.Name] = c
+	}
+	proven := map[string]bool{}
+	for name, d := range defects() {
+		for _, check := range d.checks {
+			c, ok := checks[check]
+			if !ok {
+				t.Errorf("there is no check %q", check)
+				continue
+			}
+			proven[check] = true
+			t.Run(name+"/"+check, func(t *testing.T) {
+				t.Parallel()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				err := c.Err(ctx, harness(d.wrap).Subject(t))
+				if err == nil || errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("a store that is broken (%s) was not found out: %v", name, err)
+				}
+			})
+		}
 	}
 	for _, c := range catalogtest.Checks() {
-		if c.Name == "what is given and returned is not shared" {
-			continue // the model shares
+		if !proven[c.Name] {
+			t.Errorf("no broken store proves that %q can fail", c.Name)
 		}
-		if err := c.Err(t.Context(), h.Subject(t)); err != nil {
+	}
+}
+
+func TestTheModelPasses(t *testing.T) {
+	t.Parallel()
+	for _, c := range catalogtest.Checks() {
+		if c.Reopens || c.Name == sharedCheck {
+			continue
+		}
+		if err := c.Err(t.Context(), harness(sound).Subject(t)); err != nil {
 			t.Errorf("%s: %v", c.Name, err)
 		}
 	}

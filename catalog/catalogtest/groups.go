@@ -27,8 +27,8 @@ func groups(ctx context.Context, t T, s catalog.Store, namespace string, hs ...p
 	if len(gs) != len(hs) {
 		t.Fatalf("groups of %d hosts have %d answers", len(hs), len(gs))
 	}
-	for i, g := range gs {
-		equal(t, "whose groups", []any{g.Host, g.Namespace}, []any{hs[i], namespace})
+	for i, h := range hs {
+		equal(t, "whose groups", []any{gs[i].Host, gs[i].Namespace}, []any{h, namespace})
 	}
 	return gs
 }

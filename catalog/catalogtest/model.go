@@ -249,11 +249,11 @@ func (m *Model) Groups(ctx context.Context, namespace string, hs []procfleet.Hos
 func agreesWithModel(ctx context.Context, t T, s Subject) {
 	seed := rand.Uint64()
 	w := &walk{
-		ctx: ctx, t: t, random: rand.New(rand.NewPCG(seed, 0)), both: [2]catalog.Store{s, NewModel()},
+		t: t, random: rand.New(rand.NewPCG(seed, 0)), both: [2]catalog.Store{s, NewModel()},
 		hosts: []procfleet.Host{host(0, 1), host(0, 2), host(12, 1)}, namespaces: []string{"shop", "mall"}, names: []string{"web", "db", "a:b"},
 	}
 	for n := range 300 {
-		if !w.step(n) || n%20 == 19 && !w.agree() {
+		if !w.step(ctx, n) || n%20 == 19 && !w.agree(ctx) {
 			t.Fatalf("the calls were those of seed %d", seed)
 		}
 	}
@@ -262,7 +262,6 @@ func agreesWithModel(ctx context.Context, t T, s Subject) {
 // walk makes the same random calls of two stores, few enough processes for
 // the calls to meet.
 type walk struct {
-	ctx        context.Context
 	t          T
 	random     *rand.Rand
 	both       [2]catalog.Store
@@ -285,7 +284,7 @@ func (w *walk) processes() []catalog.Process {
 	return processes(some(w, w.hosts), one(w, w.namespaces), one(w, w.names))
 }
 
-func (w *walk) step(n int) bool {
+func (w *walk) step(ctx context.Context, n int) bool {
 	w.t.Helper()
 	switch w.random.IntN(6) {
 	case 0, 1:
@@ -294,16 +293,16 @@ func (w *walk) step(n int) bool {
 			ds = append(ds, catalog.Definition{Spec: marked(one(w, w.namespaces), one(w, w.names), fmt.Sprint(n, ".", i)), Hosts: some(w, w.hosts)})
 		}
 		replace := w.random.IntN(2) == 0
-		return w.same("existed", func(s catalog.Store) (any, error) { return s.Register(w.ctx, ds, replace) })
+		return w.same("existed", func(s catalog.Store) (any, error) { return s.Register(ctx, ds, replace) })
 	case 2:
 		ps := append(w.processes(), w.processes()...)
-		return w.same("existed", func(s catalog.Store) (any, error) { return s.Unregister(w.ctx, ps) })
+		return w.same("existed", func(s catalog.Store) (any, error) { return s.Unregister(ctx, ps) })
 	case 3:
 		var gs []catalog.HostGroups
 		for range w.random.IntN(3) {
 			gs = append(gs, groupOf(one(w, w.hosts), one(w, w.namespaces), one(w, []string{"", fmt.Sprint(n)})))
 		}
-		return w.same("set groups", func(s catalog.Store) (any, error) { return nil, s.SetGroups(w.ctx, gs) })
+		return w.same("set groups", func(s catalog.Store) (any, error) { return nil, s.SetGroups(ctx, gs) })
 	default:
 		var rs []catalog.Report
 		for range w.random.IntN(3) {
@@ -313,7 +312,7 @@ func (w *walk) step(n int) bool {
 			}
 			rs = append(rs, r)
 		}
-		return w.same("report", func(s catalog.Store) (any, error) { return nil, s.Report(w.ctx, rs) })
+		return w.same("report", func(s catalog.Store) (any, error) { return nil, s.Report(ctx, rs) })
 	}
 }
 
@@ -328,17 +327,17 @@ func (w *walk) same(what string, call func(s catalog.Store) (any, error)) bool {
 }
 
 // agree compares everything that can be read.
-func (w *walk) agree() bool {
+func (w *walk) agree(ctx context.Context) bool {
 	w.t.Helper()
-	same := w.same("reports", func(s catalog.Store) (any, error) { return s.Reported(w.ctx, w.hosts) })
+	same := w.same("reports", func(s catalog.Store) (any, error) { return s.Reported(ctx, w.hosts) })
 	for _, namespace := range w.namespaces {
-		same = same && w.same("groups", func(s catalog.Store) (any, error) { return s.Groups(w.ctx, namespace, w.hosts) })
-		same = same && w.same("entries", func(s catalog.Store) (any, error) { return stands(entryWalk(w.ctx, w.t, s, namespace, 4)), nil })
+		same = same && w.same("groups", func(s catalog.Store) (any, error) { return s.Groups(ctx, namespace, w.hosts) })
+		same = same && w.same("entries", func(s catalog.Store) (any, error) { return stands(entryWalk(ctx, w.t, s, namespace, 4)), nil })
 		for _, name := range w.names {
 			same = same && w.same("entries by name", func(s catalog.Store) (any, error) {
-				return stands(entries(w.ctx, w.t, s, processes(w.hosts, namespace, name)...)), nil
+				return stands(entries(ctx, w.t, s, processes(w.hosts, namespace, name)...)), nil
 			})
-			same = same && w.same("hosts", func(s catalog.Store) (any, error) { return hostWalk(w.ctx, w.t, s, namespace, name, 2), nil })
+			same = same && w.same("hosts", func(s catalog.Store) (any, error) { return hostWalk(ctx, w.t, s, namespace, name, 2), nil })
 		}
 	}
 	return same

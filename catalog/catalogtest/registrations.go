@@ -33,7 +33,7 @@ func registrationWhole(ctx context.Context, t T, s Subject) {
 	h := host(3, 1)
 	before, err := s.Now(ctx)
 	must(t, err, "now")
-	equal(t, "existed", register(ctx, t, s, false, catalog.Definition{Spec: spec("shop", "web"), Hosts: []procfleet.Host{h}}), [][]bool{{false}})
+	equal(t, "existed", register(ctx, t, s, false, catalog.Definition{Spec: wholeSpec(), Hosts: []procfleet.Host{h}}), [][]bool{{false}})
 	after, err := s.Now(ctx)
 	must(t, err, "now")
 	r := registrations(ctx, t, s, process(h, "shop", "web"))[0]
@@ -44,7 +44,7 @@ func registrationWhole(ctx context.Context, t T, s Subject) {
 		t.Errorf("registered at %v, which is not from %v to %v", r.RegisteredAt, before, after)
 	}
 	equal(t, "time zone", r.RegisteredAt, r.RegisteredAt.UTC())
-	want := &catalog.Registration{Process: process(h, "shop", "web"), Spec: spec("shop", "web"), RegisteredAt: r.RegisteredAt}
+	want := &catalog.Registration{Process: process(h, "shop", "web"), Spec: wholeSpec(), RegisteredAt: r.RegisteredAt}
 	equal(t, "registration", r, want)
 	equal(t, "registration of an entry", entries(ctx, t, s, r.Process)[0], catalog.Entry{Process: r.Process, Registration: want})
 }
@@ -149,7 +149,7 @@ func newAgain(ctx context.Context, t T, s Subject) {
 
 func notShared(ctx context.Context, t T, s Subject) {
 	p := process(host(0, 1), "shop", "web")
-	d := catalog.Definition{Spec: spec("shop", "web"), Hosts: []procfleet.Host{p.Host}}
+	d := catalog.Definition{Spec: wholeSpec(), Hosts: []procfleet.Host{p.Host}}
 	sent := report(p.Host, 1, running("shop", "web", 1))
 	register(ctx, t, s, true, d)
 	sendReports(ctx, t, s, sent)
@@ -158,7 +158,7 @@ func notShared(ctx context.Context, t T, s Subject) {
 	d.Spec.Control.Environment["LANG"], d.Hosts[0] = "C", host(9, 9)
 	sent.Processes[0].Status.PID = 99
 	want := entries(ctx, t, s, p)[0]
-	equal(t, "spec", want.Registration.Spec, spec("shop", "web"))
+	equal(t, "spec", want.Registration.Spec, wholeSpec())
 	equal(t, "reported", *want.Reported, running("shop", "web", 1))
 	got := entries(ctx, t, s, p)[0]
 	spoil(map[string][]byte{"text": got.Registration.Spec.Labels["text"]})

@@ -41,10 +41,10 @@ func wideHosts(t T) []procfleet.Host {
 	return hs
 }
 
-// spec is a spec that has something of everything.
-func spec(namespace, name string) procfleet.ProcessSpec {
+// wholeSpec has something of everything; it is of web in shop.
+func wholeSpec() procfleet.ProcessSpec {
 	s := procfleet.DefaultSpec()
-	s.Namespace, s.Name, s.ProcName = namespace, name, "nginx: worker process"
+	s.Namespace, s.Name, s.ProcName = "shop", "web", "nginx: worker process"
 	s.SetupPath, s.PidPath, s.LogPath = "/usr/local/nginx", "/var/run/nginx.pid", `C:\log`
 	s.Account, s.Contact = "nobody", "ops"
 	s.Control.Start = "./start.sh --name \"<web> & 中文\" | tee log\n"
@@ -129,10 +129,11 @@ func registrations(ctx context.Context, t T, s catalog.Store, ps ...catalog.Proc
 func marks(ctx context.Context, t T, s catalog.Store, ps ...catalog.Process) []string {
 	t.Helper()
 	out := make([]string, len(ps))
-	for i, r := range registrations(ctx, t, s, ps...) {
-		if r != nil {
-			out[i] = r.Spec.Contact
-			equal(t, "process of a registration", r.Process, ps[i])
+	rs := registrations(ctx, t, s, ps...)
+	for i, p := range ps {
+		if rs[i] != nil {
+			out[i] = rs[i].Spec.Contact
+			equal(t, "process of a registration", rs[i].Process, p)
 		}
 	}
 	return out

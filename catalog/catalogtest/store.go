@@ -85,7 +85,7 @@ func cancelledContext(ctx context.Context, t T, s Subject) {
 func survivesReopen(ctx context.Context, t T, s Subject) {
 	h, other := host(3, 1), host(3, 2)
 	p := process(h, "shop", "web")
-	register(ctx, t, s, false, catalog.Definition{Spec: spec("shop", "web"), Hosts: []procfleet.Host{h, other}})
+	register(ctx, t, s, false, catalog.Definition{Spec: wholeSpec(), Hosts: []procfleet.Host{h, other}})
 	registerOn(ctx, t, s, false, "shop", "db", "d", h, other)
 	unregister(ctx, t, s, process(h, "shop", "db"))
 	sendReports(ctx, t, s, wholeReport(h), report(other, 7, running("shop", "cache", 7)))

@@ -1,0 +1,359 @@
+package catalogtest_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+)
+
+// Each of these stores breaks one promise and is right otherwise.
+
+type labelless struct{ store }
+
+func (s labelless) Register(ctx context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
+	ds = slices.Clone(ds)
+	for i := range ds {
+		ds[i].Spec.Labels = nil
+	}
+	return s.store.Register(ctx, ds, replace)
+}
+
+func (s labelless) SetGroups(ctx context.Context, gs []catalog.HostGroups) error {
+	gs = slices.Clone(gs)
+	for i := range gs {
+		gs[i].Labels = nil
+	}
+	return s.store.SetGroups(ctx, gs)
+}
+
+type shuffledRegistrations struct{ store }
+
+func (s shuffledRegistrations) Registrations(ctx context.Context, ps []catalog.Process) ([]*catalog.Registration, error) {
+	rs, err := s.store.Registrations(ctx, ps)
+	slices.Reverse(rs)
+	return rs, err
+}
+
+type replacing struct {
+	store
+	always bool
+}
+
+func (s replacing) Register(ctx context.Context, ds []catalog.Definition, _ bool) ([][]bool, error) {
+	return s.store.Register(ctx, ds, s.always)
+}
+
+// renewing has each registration begin when it is looked at.
+type renewing struct{ store }
+
+func (s renewing) Registrations(ctx context.Context, ps []catalog.Process) ([]*catalog.Registration, error) {
+	rs, err := s.store.Registrations(ctx, ps)
+	now, _ := s.Now(ctx)
+	for i, r := range rs {
+		if r != nil {
+			rs[i] = &catalog.Registration{Process: r.Process, Spec: r.Spec, RegisteredAt: now}
+		}
+	}
+	return rs, err
+}
+
+type lookingFirst struct{ store }
+
+func (s lookingFirst) Register(ctx context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
+	var existed [][]bool
+	for _, d := range ds {
+		there := make([]bool, len(d.Hosts))
+		for j, h := range d.Hosts {
+			rs, err := s.Registrations(ctx, []catalog.Process{d.Process(h)})
+			if err != nil {
+				return nil, err
+			}
+			there[j] = rs[0] != nil
+		}
+		existed = append(existed, there)
+	}
+	_, err := s.store.Register(ctx, ds, replace)
+	return existed, err
+}
+
+type firstAlways struct{ store }
+
+func (s firstAlways) Register(ctx context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
+	existed, err := s.store.Register(ctx, ds, replace)
+	for i := range existed {
+		clear(existed[i])
+	}
+	return existed, err
+}
+
+func (s firstAlways) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, error) {
+	existed, err := s.store.Unregister(ctx, ps)
+	clear(existed)
+	return existed, err
+}
+
+type thereAlways struct{ store }
+
+func (s thereAlways) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, error) {
+	_, err := s.store.Unregister(ctx, ps)
+	return slices.Repeat([]bool{true}, len(ps)), err
+}
+
+type keeping struct{ store }
+
+func (s keeping) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, error) {
+	rs, err := s.Registrations(ctx, ps)
+	existed := make([]bool, len(rs))
+	for i, r := range rs {
+		existed[i] = r != nil
+	}
+	return existed, err
+}
+
+var errTooMany = errors.New("too many arguments")
+
+type small struct{ store }
+
+func (s small) Register(ctx context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
+	for _, d := range ds {
+		if len(d.Hosts) > 5000 {
+			return nil, errTooMany
+		}
+	}
+	return s.store.Register(ctx, ds, replace)
+}
+
+type hostsAsText struct{ store }
+
+func (s hostsAsText) RegisteredHosts(ctx context.Context, namespace, name string, after procfleet.Host, limit int) ([]procfleet.Host, error) {
+	hs, err := s.store.RegisteredHosts(ctx, namespace, name, procfleet.Host{}, 1_000_000)
+	slices.SortFunc(hs, func(a, b procfleet.Host) int { return strings.Compare(a.String(), b.String()) })
+	hs = slices.DeleteFunc(hs, func(h procfleet.Host) bool { return h.String() <= after.String() })
+	return hs[:min(limit, len(hs))], err
+}
+
+type lastHostNeeded struct{ store }
+
+func (s lastHostNeeded) RegisteredHosts(ctx context.Context, namespace, name string, after procfleet.Host, limit int) ([]procfleet.Host, error) {
+	if rs, err := s.Registrations(ctx, []catalog.Process{{Host: after, Namespace: namespace, Name: name}}); !after.IsZero() && (err != nil || rs[0] == nil) {
+		return nil, err
+	}
+	return s.store.RegisteredHosts(ctx, namespace, name, after, limit)
+}
+
+type caseless struct{ store }
+
+func (s caseless) Register(ctx context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
+	ds = slices.Clone(ds)
+	for i := range ds {
+		ds[i].Spec.Namespace = strings.ToLower(ds[i].Spec.Namespace)
+	}
+	return s.store.Register(ctx, ds, replace)
+}
+
+func (s caseless) Registrations(ctx context.Context, ps []catalog.Process) ([]*catalog.Registration, error) {
+	rs := make([]*catalog.Registration, len(ps))
+	for i, p := range ps {
+		p.Namespace = strings.ToLower(p.Namespace)
+		found, err := s.store.Registrations(ctx, []catalog.Process{p})
+		if err != nil {
+			return nil, err
+		}
+		if found[0] != nil {
+			rs[i] = &catalog.Registration{Process: ps[i], Spec: found[0].Spec, RegisteredAt: found[0].RegisteredAt}
+		}
+	}
+	return rs, nil
+}
+
+// lenient stores the rest.
+type lenient struct{ store }
+
+func (s lenient) Register(ctx context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
+	ds = slices.DeleteFunc(slices.Clone(ds), func(d catalog.Definition) bool {
+		return slices.ContainsFunc(d.Hosts, func(h procfleet.Host) bool { return d.Process(h).Validate() != nil })
+	})
+	return s.store.Register(ctx, ds, replace)
+}
+
+type momentless struct{ store }
+
+func (s momentless) Report(ctx context.Context, reports []catalog.Report) error {
+	for i := range reports {
+		for j := range reports[i].Processes {
+			reports[i].Processes[j].Status.NextRetryAt = time.Time{}
+		}
+	}
+	return s.store.Report(ctx, reports)
+}
+
+type shuffledReports struct{ store }
+
+func (s shuffledReports) Reported(ctx context.Context, hosts []procfleet.Host) ([]catalog.Report, error) {
+	rs, err := s.store.Reported(ctx, hosts)
+	slices.Reverse(rs)
+	return rs, err
+}
+
+// received counts reports.
+var received atomic.Int64
+
+type lastReport struct{ store }
+
+func (s lastReport) Report(ctx context.Context, reports []catalog.Report) error {
+	reports = slices.Clone(reports)
+	for i := range reports {
+		reports[i].Number = received.Add(1)
+	}
+	return s.store.Report(ctx, reports)
+}
+
+type equalReport struct{ store }
+
+func (s equalReport) Report(ctx context.Context, reports []catalog.Report) error {
+	reports = slices.Clone(reports)
+	for i := range reports {
+		reports[i].Number = reports[i].Number<<10 + received.Add(1)&1023
+	}
+	return s.store.Report(ctx, reports)
+}
+
+// addingUp keeps what a new report leaves out.
+type addingUp struct{ store }
+
+func (s addingUp) Report(ctx context.Context, reports []catalog.Report) error {
+	for _, r := range reports {
+		old, err := s.Reported(ctx, []procfleet.Host{r.Host})
+		if err != nil {
+			return err
+		}
+		r.Processes = append(slices.Clone(old[0].Processes), r.Processes...)
+		if err := s.store.Report(ctx, []catalog.Report{r}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type namedOnly struct{ store }
+
+func (s namedOnly) Report(ctx context.Context, reports []catalog.Report) error {
+	reports = slices.Clone(reports)
+	for i, r := range reports {
+		reports[i].Processes = slices.DeleteFunc(slices.Clone(r.Processes), func(p catalog.ReportedProcess) bool { return p.Name == "" })
+	}
+	return s.store.Report(ctx, reports)
+}
+
+type firstOfTwo struct{ store }
+
+func (s firstOfTwo) EntryPage(ctx context.Context, namespace string, start, limit int) ([]catalog.Entry, int, error) {
+	page, total, err := s.store.EntryPage(ctx, namespace, start, limit)
+	for i := range page {
+		rs, err := s.Reported(ctx, []procfleet.Host{page[i].Host})
+		if err != nil {
+			return nil, 0, err
+		}
+		for j, p := range slices.Backward(rs[0].Processes) {
+			if p.Namespace == namespace && p.Name == page[i].Name {
+				page[i].Reported = &rs[0].Processes[j]
+			}
+		}
+	}
+	return page, total, err
+}
+
+type shuffledEntries struct{ store }
+
+func (s shuffledEntries) Entries(ctx context.Context, ps []catalog.Process) ([]catalog.Entry, error) {
+	es, err := s.store.Entries(ctx, ps)
+	slices.Reverse(es)
+	return es, err
+}
+
+type eitherOr struct{ store }
+
+func (s eitherOr) Entries(ctx context.Context, ps []catalog.Process) ([]catalog.Entry, error) {
+	es, err := s.store.Entries(ctx, ps)
+	for i := range es {
+		if es[i].Registration != nil {
+			es[i].Reported = nil
+		}
+	}
+	return es, err
+}
+
+type sortedPages struct {
+	store
+	compare func(a, b catalog.Entry) int
+}
+
+func byHost(a, b catalog.Entry) int { return a.Host.Addr.Compare(b.Host.Addr) }
+
+func reportedFirst(a, b catalog.Entry) int {
+	switch {
+	case (a.Reported == nil) == (b.Reported == nil):
+		return 0
+	case a.Reported != nil:
+		return -1
+	}
+	return 1
+}
+
+func (s sortedPages) EntryPage(ctx context.Context, namespace string, start, limit int) ([]catalog.Entry, int, error) {
+	all, total, err := s.store.EntryPage(ctx, namespace, 0, 1_000_000)
+	slices.SortStableFunc(all, s.compare)
+	start = min(start, total)
+	return all[start:min(start+limit, total)], total, err
+}
+
+type wholePages struct{ store }
+
+func (s wholePages) EntryPage(ctx context.Context, namespace string, start, limit int) ([]catalog.Entry, int, error) {
+	return s.store.EntryPage(ctx, namespace, start/limit*limit, limit)
+}
+
+type countingTo1000 struct{ store }
+
+func (s countingTo1000) EntryPage(ctx context.Context, namespace string, start, limit int) ([]catalog.Entry, int, error) {
+	page, total, err := s.store.EntryPage(ctx, namespace, start, limit)
+	return page, min(total, 1000), err
+}
+
+type stubborn struct{ store }
+
+func (s stubborn) SetGroups(ctx context.Context, gs []catalog.HostGroups) error {
+	gs = slices.DeleteFunc(slices.Clone(gs), func(g catalog.HostGroups) bool { return len(g.Groups) == 0 })
+	return s.store.SetGroups(ctx, gs)
+}
+
+type cloudless struct{ store }
+
+func (s cloudless) SetGroups(ctx context.Context, gs []catalog.HostGroups) error {
+	gs = slices.Clone(gs)
+	for i := range gs {
+		gs[i].Host.Cloud = 0
+	}
+	return s.store.SetGroups(ctx, gs)
+}
+
+type picky struct{ store }
+
+func (s picky) Report(ctx context.Context, reports []catalog.Report) error {
+	if len(reports) == 0 {
+		return errors.New("wrong number of arguments")
+	}
+	return s.store.Report(ctx, reports)
+}
+
+type deaf struct{ store }
+
+func (s deaf) SetGroups(ctx context.Context, gs []catalog.HostGroups) error {
+	return s.store.SetGroups(context.WithoutCancel(ctx), gs)
+}
