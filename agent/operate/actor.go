@@ -27,6 +27,7 @@ type actor struct {
 	state   supervise.State
 	ops     map[string]order // submitted and not over
 	spec    agentproto.Spec  // kept; meaningful if state.Kept
+	named   names            // by the last operation that ended, if nothing is kept
 	aliases []string
 	last    proc.Identity // the process before state.Main
 	aliveAt uint64        // see knowledge
@@ -36,7 +37,9 @@ type actor struct {
 
 	registeredAt time.Time
 	startedAt    time.Time
+	stoppedAt    time.Time // zero unless wanted down
 	retryAt      time.Time
+	changedAt    time.Time // see snapshot
 
 	timer   *time.Timer
 	unwatch func()
@@ -71,6 +74,10 @@ type (
 		event   supervise.Observed
 		aliases []string
 	}
+
+	// letGo says that there are too many processes that are wanted down, and
+	// this one is the one to forget.
+	letGo struct{}
 
 	// autoSpawned is the command of an automatic start.
 	autoSpawned struct{ exec journal.Exec }
@@ -140,6 +147,7 @@ func (a *actor) handle(ctx context.Context, msg message) {
 		if !msg.outcome.Other {
 			a.learn(msg.aliases)
 		}
+		a.named = namesOf(a.ops[msg.id].op.Spec)
 		a.step(ctx, supervise.Finished{ID: msg.id, Outcome: msg.outcome}, &msg)
 	case looked:
 		a.looking = false
@@ -148,6 +156,8 @@ func (a *actor) handle(ctx context.Context, msg message) {
 		if msg.event.Gen != a.lookGen {
 			a.look(ctx, a.lookGen)
 		}
+	case letGo:
+		a.letGo()
 	case autoSpawned:
 		a.starting = msg.exec
 		a.trySave()
@@ -253,6 +263,13 @@ func (a *actor) note(was supervise.State) {
 			a.registeredAt = time.Now().UTC()
 		}
 		a.engine.countSupervised(up)
+	}
+	if down := a.state.Desired == supervise.Down; down != (was.Desired == supervise.Down) {
+		a.stoppedAt = time.Time{}
+		if down {
+			a.stoppedAt = time.Now().UTC()
+		}
+		a.engine.countDown(a.key, a.stoppedAt)
 	}
 	if a.state.Phase != supervise.Backoff {
 		a.retryAt = time.Time{}

@@ -37,6 +37,10 @@ type Config struct {
 	// alive. It must not block.
 	Restarted func()
 
+	// Changed is told whenever what [Engine.Processes] says of a process becomes
+	// different, figures apart. It must not block and must not call the engine.
+	Changed func()
+
 	// InTime reports whether the server's time is still before a deadline; it
 	// must not block. Default: by this host's clock.
 	InTime func(deadline time.Time) bool
@@ -46,6 +50,9 @@ type Config struct {
 
 	CommandLimit int // commands at a time; default 64
 	StartLimit   int // automatic starts at a time; default 8
+	// DownLimit is how many processes that were stopped or killed are remembered
+	// as such; what was stopped longest ago is forgotten first. Default 4096.
+	DownLimit int
 
 	Timing Timing
 
@@ -110,6 +117,12 @@ func (c Config) WithDefaults() Config {
 	if c.Restarted == nil {
 		c.Restarted = func() {}
 	}
+	if c.Changed == nil {
+		c.Changed = func() {}
+	}
+	if c.DownLimit == 0 {
+		c.DownLimit = 4096
+	}
 	if c.InTime == nil {
 		c.InTime = func(deadline time.Time) bool { return time.Now().Before(deadline) }
 	}
@@ -132,8 +145,8 @@ func (c Config) Validate() error {
 	if !filepath.IsAbs(c.RunDir) {
 		errs = append(errs, fmt.Errorf("run folder %q is not absolute", c.RunDir))
 	}
-	if c.CommandLimit < 1 || c.StartLimit < 1 {
-		errs = append(errs, fmt.Errorf("limits of %d commands and %d automatic starts must be at least 1", c.CommandLimit, c.StartLimit))
+	if c.CommandLimit < 1 || c.StartLimit < 1 || c.DownLimit < 1 {
+		errs = append(errs, fmt.Errorf("limits of %d commands, %d automatic starts and %d stopped processes must be at least 1", c.CommandLimit, c.StartLimit, c.DownLimit))
 	}
 	return errors.Join(errs...)
 }

@@ -47,6 +47,8 @@ type Engine struct {
 
 	mu         sync.Mutex
 	actors     map[string]*actor
+	resting    map[string]resting   // keys without an actor of which something is remembered
+	downs      map[string]time.Time // keys that are wanted down, since when
 	stopped    bool
 	supervised int
 }
@@ -91,7 +93,7 @@ func New(cfg Config) (*Engine, error) {
 		commandSlots: make(slots, cfg.CommandLimit), startSlots: make(slots, cfg.StartLimit), lookSlots: make(slots, lookLimit),
 		groups: &groups{pgids: map[int]bool{}}, owners: newOwners(),
 		outputs: newOutputs(cfg.RunDir, cfg.Log), gauges: newGauges(), drain: newDrain(),
-		actors: map[string]*actor{},
+		actors: map[string]*actor{}, resting: map[string]resting{}, downs: map[string]time.Time{},
 	}
 	e.life, e.cancel = context.WithCancel(context.Background())
 	e.work.Go(e.sweep)
@@ -133,6 +135,10 @@ func (e *Engine) actor(key string) *actor {
 	a, ok := e.actors[key]
 	if !ok {
 		a = newActor(e, key)
+		if left, ok := e.resting[key]; ok {
+			a.wake(left)
+			delete(e.resting, key)
+		}
 		e.run(a)
 	}
 	return a
@@ -152,6 +158,9 @@ func (e *Engine) retire(a *actor) bool {
 	}
 	delete(e.actors, a.key)
 	e.owners.unmark(a.key)
+	if a.state.Desired == supervise.Down {
+		e.resting[a.key] = a.rest()
+	}
 	return true
 }
 
@@ -160,6 +169,9 @@ func (e *Engine) snapshotOf(key string) *snapshot {
 	defer e.mu.Unlock()
 	if a, ok := e.actors[key]; ok {
 		return a.snapshot.Load()
+	}
+	if left, ok := e.resting[key]; ok {
+		return left.snapshot
 	}
 	return &snapshot{}
 }
@@ -193,7 +205,7 @@ func (e *Engine) Survey() Survey {
 	s := Survey{Supervised: map[string]int{}}
 	for _, a := range e.actors {
 		seen := a.snapshot.Load()
-		if seen.supervised {
+		if seen.supervised() {
 			s.Supervised[string(seen.phase)]++
 		}
 		if !seen.settled {

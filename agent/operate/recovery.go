@@ -21,7 +21,7 @@ func (e *Engine) Recover(left journal.Recovered) {
 		e.cfg.Log.WithError(err).Warn("output files of earlier commands are not looked after")
 	}
 	for key, text := range left.Processes {
-		e.adopt(key, text)
+		e.countDown(key, e.adopt(key, text))
 	}
 	for _, open := range left.Open {
 		switch {
@@ -35,13 +35,20 @@ func (e *Engine) Recover(left journal.Recovered) {
 	}
 }
 
-func (e *Engine) adopt(key string, text json.RawMessage) {
+// adopt returns since when the process is wanted down; zero if it is not.
+func (e *Engine) adopt(key string, text json.RawMessage) (down time.Time) {
 	a := newActor(e, key)
 	if err := a.restore(text); err != nil {
-		e.cfg.Log.WithError(err).WithField("process", key).Error("process is not supervised any more: its record cannot be read")
-		return
+		e.cfg.Log.WithError(err).WithField("process", key).Error("process is not looked after any more: its record cannot be read")
+		return time.Time{}
 	}
-	e.owners.mark(&a.spec)
+	if a.state.Desired == supervise.Down && a.forgettable() {
+		e.lay(a)
+		return a.stoppedAt
+	}
+	if a.state.Kept {
+		e.owners.mark(&a.spec)
+	}
 	if proc.Alive(proc.Identity(a.state.Main)) {
 		a.settle()
 	}
@@ -54,6 +61,7 @@ func (e *Engine) adopt(key string, text json.RawMessage) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.run(a)
+	return a.stoppedAt
 }
 
 // takeUp judges an operation that an earlier agent process had begun. Whether

@@ -12,25 +12,31 @@ import (
 // snapshot is what a process's goroutine last published of itself, so that a
 // status never has to wait for it. The zero value is a process never heard of.
 type snapshot struct {
+	desired      supervise.Desired
 	phase        supervise.Phase
-	supervised   bool
 	settled      bool // see supervise.State.Settled
 	failures     int
 	busy         string // what is under way; "" = nothing
 	kept         bool
 	spec         agentproto.Spec
+	names        names
 	known        knowledge
+	changedAt    time.Time // when what is reported of the process did
 	registeredAt time.Time
 	startedAt    time.Time
+	stoppedAt    time.Time
 	retryAt      time.Time
 }
 
+// supervised reports whether the process is kept alive.
+func (s *snapshot) supervised() bool { return s.desired == supervise.Up }
+
 func (a *actor) publish() {
 	s := &snapshot{
-		phase: a.state.Phase, supervised: a.state.Desired == supervise.Up, settled: a.state.Settled(), failures: a.state.Failures,
-		kept: a.state.Kept, spec: a.spec,
+		desired: a.state.Desired, phase: a.state.Phase, settled: a.state.Settled(), failures: a.state.Failures,
+		kept: a.state.Kept, spec: a.spec, names: a.names(), changedAt: a.changedAt,
 		known:        knowledge{main: proc.Identity(a.state.Main), last: a.last, aliases: a.aliases, aliveAt: a.aliveAt},
-		registeredAt: a.registeredAt, startedAt: a.startedAt, retryAt: a.retryAt,
+		registeredAt: a.registeredAt, startedAt: a.startedAt, stoppedAt: a.stoppedAt, retryAt: a.retryAt,
 	}
 	switch a.state.Work {
 	case supervise.Operating:
@@ -38,6 +44,15 @@ func (a *actor) publish() {
 	case supervise.AutoStarting:
 		s.busy = "automatic start"
 	case supervise.Idle:
+	}
+	var was standing
+	if before := a.snapshot.Load(); before != nil {
+		was = before.reported()
+	}
+	if s.reported() != was {
+		a.changedAt = time.Now().UTC()
+		s.changedAt = a.changedAt
+		defer a.engine.cfg.Changed()
 	}
 	a.snapshot.Store(s)
 }
@@ -68,7 +83,7 @@ func (r *run) facts() facts {
 		f.evidence = append(f.evidence, err.Error())
 	}
 	if id := r.found(); !id.IsZero() {
-		f.process, err = r.engine.gauges.describe(id, f.host)
+		f.process, err = r.engine.gauges.describe(id, f.host, proc.Describe)
 		f.running = err == nil
 	}
 	return f
@@ -77,7 +92,7 @@ func (r *run) facts() facts {
 // status shows facts together with what is decided about the process.
 func (s *snapshot) status(f facts) *agentproto.Status {
 	st := &agentproto.Status{
-		At: f.at, UTCOffset: int(f.host.UTCOffset / time.Second), Running: f.running, Supervised: s.supervised,
+		At: f.at, UTCOffset: int(f.host.UTCOffset / time.Second), Running: f.running, Supervised: s.supervised(),
 		Phase: string(s.phaseOf(f.running)), HostFreeKB: f.host.MemAvailable,
 		RegisteredAt: s.registeredAt, LastStartedAt: s.startedAt, Failures: s.failures, NextRetryAt: s.retryAt,
 		Evidence: clip(join(f.evidence...), agentproto.MaxMessage),
@@ -103,7 +118,7 @@ func (s *snapshot) phaseOf(running bool) supervise.Phase {
 	switch {
 	case running && (s.phase == "" || s.phase == supervise.Unknown || s.phase == supervise.Stopped):
 		return supervise.Running
-	case !running && (s.phase == "" || s.phase == supervise.Unknown || s.phase == supervise.Running && !s.supervised):
+	case !running && (s.phase == "" || s.phase == supervise.Unknown || s.phase == supervise.Running && !s.supervised()):
 		return supervise.Stopped
 	case !running && s.phase == supervise.Running:
 		return supervise.Exited
@@ -126,11 +141,12 @@ type mark struct {
 
 func newGauges() *gauges { return &gauges{marks: map[proc.Identity]mark{}} }
 
-func (g *gauges) describe(id proc.Identity, host proc.Host) (proc.Facts, error) {
+// describe reads a process by [proc.Describe] or [proc.Measure].
+func (g *gauges) describe(id proc.Identity, host proc.Host, by func(proc.Identity, proc.Host, proc.Sample) (proc.Facts, error)) (proc.Facts, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m, known := g.marks[id]
-	f, err := proc.Describe(id, host, m.sample)
+	f, err := by(id, host, m.sample)
 	if err != nil {
 		return f, err
 	}

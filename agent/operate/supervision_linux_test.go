@@ -306,7 +306,7 @@ func TestCrashAtEveryPointOfAStart(t *testing.T) {
 			})
 			if point == CrashBeforeDone || point == CrashAfterDone {
 				g.eventually("the process runs", func() bool { return len(g.running()) == 1 })
-				g.eventually("the operation is through", func() bool { return g.engine.snapshotOf(g.dir).supervised })
+				g.eventually("the operation is through", func() bool { return g.engine.snapshotOf(g.dir).supervised() })
 			}
 			g.crash()
 			g.open()

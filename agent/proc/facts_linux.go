@@ -15,6 +15,22 @@ import (
 // Describe of the same process; with the zero Sample, CPUPercent is the average
 // since the start. It does not wait. A process that ended gives ErrGone.
 func Describe(id Identity, host Host, prev Sample) (Facts, error) {
+	f, err := Measure(id, host, prev)
+	if err != nil {
+		return f, err
+	}
+	if exe, err := readLink(id.PID, "exe"); err == nil {
+		f.Name = filepath.Base(exe)
+	}
+	if args, err := readArgs(id.PID); err == nil {
+		f.Cmdline = firstBytes(strings.Join(args, " "), MaxFactsCmdline)
+	}
+	return f, nil
+}
+
+// Measure is Describe for many processes at a time: it reads one small file,
+// and so knows no command line and of the name only what the kernel keeps.
+func Measure(id Identity, host Host, prev Sample) (Facts, error) {
 	st, err := statOf(id)
 	if err != nil {
 		return Facts{}, fmt.Errorf("describe %s: %w", id, err)
@@ -38,12 +54,6 @@ func Describe(id Identity, host Host, prev Sample) (Facts, error) {
 	}
 	if host.MemTotal > 0 {
 		f.RSSPercent = float64(f.RSS) / float64(host.MemTotal) * 100
-	}
-	if exe, err := readLink(id.PID, "exe"); err == nil {
-		f.Name = filepath.Base(exe)
-	}
-	if args, err := readArgs(id.PID); err == nil {
-		f.Cmdline = firstBytes(strings.Join(args, " "), MaxFactsCmdline)
 	}
 	return f, nil
 }

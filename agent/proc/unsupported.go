@@ -35,6 +35,9 @@ func GroupMembers(Identity) ([]Process, error) { return nil, ErrUnsupported }
 // Describe is not available here.
 func Describe(Identity, Host, Sample) (Facts, error) { return Facts{}, ErrUnsupported }
 
+// Measure is not available here.
+func Measure(Identity, Host, Sample) (Facts, error) { return Facts{}, ErrUnsupported }
+
 // PSS is not available here.
 func PSS(Identity) (int64, error) { return 0, ErrUnsupported }
 

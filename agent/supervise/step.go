@@ -153,6 +153,9 @@ func (m *machine) keeps(o Outcome) bool {
 
 func (m *machine) want(o Outcome) {
 	if !m.keeps(o) {
+		if m.Desired == Down { // it runs, as was asked for
+			m.Desired = None
+		}
 		return
 	}
 	m.Kept, m.Policy = true, m.Op.Policy

@@ -186,6 +186,13 @@ func TestStopDropsSupervisionEvenWhenNothingRuns(t *testing.T) {
 	st.on(Fired{RetryTimer, gen}).is(Down, Stopped, 0).emitsNo(AutoStart{})
 }
 
+func TestWhatIsFoundRunningIsNotWantedDownAnyMore(t *testing.T) {
+	t.Parallel()
+	tell(t).submit(Stop, once).finish(Already, Gone, Identity{}).is(Down, Stopped, 0).
+		submit(Start, once).finish(Failed, Gone, Identity{}).is(Down, Stopped, 0).
+		submit(Start, once).finish(Already, Alive, first).is(None, Running, 0)
+}
+
 func TestFailedStopRestoresSupervisionAndFailedKillDoesNot(t *testing.T) {
 	t.Parallel()
 	tell(t).running().submit(Stop, resident).is(Up, Stopping, 0).finish(Failed, Alive, first).
