@@ -33,6 +33,7 @@ type engine interface {
 	Submit(journal.Op)
 	Supervised() int
 	Survey() operate.Survey
+	Processes() []agentproto.ManagedProcess
 	Stop(context.Context)
 }
 
@@ -121,6 +122,7 @@ type session struct {
 	intake    *intake
 	reporter  *reporter
 	announcer *announcer
+	processes *processReporter
 }
 
 func (a *Agent) newSession(data *folder, ledger *journal.Journal) (*session, error) {
@@ -132,10 +134,11 @@ func (a *Agent) newSession(data *folder, ledger *journal.Journal) (*session, err
 	s := &session{cfg: a.cfg, ledger: ledger}
 	servers := newClock()
 	s.reporter = newReporter(stream, ledger, servers, self, &s.cfg)
+	s.processes = newProcessReporter(&s.cfg, self, servers)
 	s.engine, err = a.newEngine(operate.Config{
 		Ledger: ledger, Log: a.cfg.Log, AgentID: a.cfg.AgentID, RunDir: data.run(),
 		InTime: servers.surelyBefore, Crash: a.cfg.Crash,
-		Restarted: a.metrics.restarted,
+		Restarted: a.metrics.restarted, Changed: s.processes.change,
 		Finished: func(op journal.Op, r agentproto.Result) {
 			a.metrics.finished(op.Action, r.Code)
 			s.reporter.add(op.ID, op.Lane, op.Trace)
@@ -144,6 +147,7 @@ func (a *Agent) newSession(data *folder, ledger *journal.Journal) (*session, err
 	if err != nil {
 		return nil, err
 	}
+	s.processes.engine = s.engine
 	s.intake = &intake{
 		ledger: ledger, engine: s.engine, reporter: s.reporter, clock: servers, self: self,
 		crash: a.cfg.Crash, log: a.cfg.Log,
@@ -158,7 +162,13 @@ func (s *session) run(ctx context.Context, sub *nats.Subscription) error {
 	// The first announcement brings the server's time, by which commands are
 	// judged; meanwhile they wait in the subscription.
 	s.announcer.announceFirst(work)
-	workers.Go(func() { s.announcer.run(work, s.reporter.retryNow) })
+	workers.Go(func() {
+		s.announcer.run(work, func() {
+			s.reporter.retryNow()
+			s.processes.change()
+		})
+	})
+	workers.Go(func() { s.processes.run(work) })
 	workers.Go(func() { s.reporter.run(work) })
 	err := s.intake.run(work, sub)
 	stopWork()

@@ -32,6 +32,7 @@ type fakeEngine struct {
 	mu        sync.Mutex
 	recovered journal.Recovered
 	submitted []journal.Op
+	processes []agentproto.ManagedProcess
 	stopped   bool
 	running   sync.WaitGroup
 }
@@ -83,6 +84,20 @@ func (e *fakeEngine) finish(op journal.Op) {
 }
 
 func (e *fakeEngine) Supervised() int { return 3 }
+
+func (e *fakeEngine) Processes() []agentproto.ManagedProcess {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.processes
+}
+
+// manages sets what the engine knows and tells of the change.
+func (e *fakeEngine) manages(ps ...agentproto.ManagedProcess) {
+	e.mu.Lock()
+	e.processes = ps
+	e.mu.Unlock()
+	e.cfg.Changed()
+}
 
 func (e *fakeEngine) Survey() operate.Survey {
 	return operate.Survey{Supervised: map[string]int{"running": 2, "fatal": 1}}

@@ -133,7 +133,7 @@ func TestSpoiledInstanceIDIsNotReplaced(t *testing.T) {
 func TestClockJudgesByTheServersTime(t *testing.T) {
 	t.Parallel()
 	now := reading{wall: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), monotonic: time.Hour}
-	c := &clock{read: func() reading { return now }}
+	c := &clock{known: make(chan struct{}), read: func() reading { return now }}
 	if !c.surelyBefore(now.wall.Add(time.Second)) || c.surelyBefore(now.wall) {
 		t.Error("without the server's time the local clock must do")
 	}
@@ -175,7 +175,7 @@ func TestClockCountsTimeThatEitherLocalClockMissed(t *testing.T) {
 		"a clock set back":      {wall: start.wall.Add(-time.Hour), monotonic: start.monotonic + time.Minute},
 		"time that just passes": {wall: start.wall.Add(time.Minute), monotonic: start.monotonic + time.Minute},
 	} {
-		c := &clock{read: func() reading { return now }}
+		c := &clock{known: make(chan struct{}), read: func() reading { return now }}
 		c.observe(start, start, start.wall)
 		if c.surelyBefore(start.wall.Add(59 * time.Second)) {
 			t.Errorf("%s: a command that expired a second ago was accepted", what)

@@ -13,7 +13,8 @@ import (
 // right: the monotonic one stands still while a virtual machine is paused,
 // the wall clock jumps when it is set.
 type clock struct {
-	read func() reading
+	read  func() reading
+	known chan struct{} // closed once the server's time was heard
 
 	mu     sync.Mutex
 	synced bool
@@ -30,7 +31,7 @@ type reading struct {
 
 func newClock() *clock {
 	start := time.Now()
-	return &clock{read: func() reading {
+	return &clock{known: make(chan struct{}), read: func() reading {
 		now := time.Now()
 		return reading{wall: now.Round(0), monotonic: now.Sub(start)}
 	}}
@@ -54,6 +55,9 @@ func (c *clock) observe(sent, answered reading, server time.Time) {
 	defer c.mu.Unlock()
 	if c.synced && !c.jumped(answered) && bound > c.uncertainty(answered) {
 		return // a slow answer says less than what is known
+	}
+	if !c.synced {
+		close(c.known)
 	}
 	c.synced, c.server, c.at, c.bound = true, server.Add(bound), answered, bound
 }
@@ -81,6 +85,20 @@ func (c *clock) surelyBefore(t time.Time) bool {
 	}
 	wall, monotonic := now.since(c.at)
 	return c.server.Add(max(wall, monotonic) + c.uncertainty(now)).Before(t)
+}
+
+// now is the server's time as far as it is known; before that, the local
+// clock's. It does not jump with the local wall clock: after a pause of the
+// machine it is late until the server's time is heard again.
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.read()
+	if !c.synced {
+		return now.wall
+	}
+	_, monotonic := now.since(c.at)
+	return c.server.Add(monotonic)
 }
 
 // offset is what must be added to a local time to get the server's.

@@ -31,6 +31,9 @@ type Config struct {
 	// PresenceInterval is the time between announcements, give or take a
 	// tenth; default 30 s. Servers forget an agent after 90 s.
 	PresenceInterval time.Duration
+	// ReportInterval is the time between reports of all processes, give or take
+	// a tenth; changes are reported within a second. Default 30 s.
+	ReportInterval time.Duration
 	// DrainTimeout is how long running commands may take to end when the agent
 	// stops; later they are left to themselves. Default 10 s.
 	DrainTimeout time.Duration
@@ -59,6 +62,9 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.PresenceInterval == 0 {
 		c.PresenceInterval = 30 * time.Second
+	}
+	if c.ReportInterval == 0 {
+		c.ReportInterval = 30 * time.Second
 	}
 	if c.DrainTimeout == 0 {
 		c.DrainTimeout = 10 * time.Second
@@ -91,7 +97,9 @@ func (c Config) Validate() error {
 	if c.DataDir == "" {
 		errs = append(errs, invalid.Fieldf("DataDir", "a data folder is required, for example /var/lib/procfleet-agent"))
 	}
-	for field, d := range map[string]time.Duration{"PresenceInterval": c.PresenceInterval, "DrainTimeout": c.DrainTimeout} {
+	for field, d := range map[string]time.Duration{
+		"PresenceInterval": c.PresenceInterval, "ReportInterval": c.ReportInterval, "DrainTimeout": c.DrainTimeout,
+	} {
 		if d < 0 {
 			errs = append(errs, invalid.Fieldf(field, "%v is negative", d))
 		}
