@@ -74,6 +74,10 @@ type Accept struct {
 	// error is a [*Error] that names the field in the dialect's own words.
 	Decode func(r *Request) (procfleet.Submission, error)
 	Encode func(id procfleet.TaskID, requestID string) Reply
+	// Label is the [procfleet.Target.Label] of a host that the caller did not
+	// name, since it asked for all on which a process is registered; nil is
+	// none, as [procfleet.Host.String] writes it.
+	Label func(h procfleet.Host) string
 }
 
 // Outcomes is the use of calls that answer with all results of a task at

@@ -22,7 +22,7 @@ func gse() Dialect {
 	for _, c := range gseCalls() {
 		call := Call{Name: "gse." + c.name, Use: c.use}
 		if c.esb != "" {
-			d.Calls = append(d.Calls, call.at(esbMethods(), esbPaths("v2/gse/"+c.esb)))
+			d.Calls = append(d.Calls, call.at(esbMethods(), esbPaths("v2/gse/"+c.esb, "gse/"+c.esb)))
 		}
 		if method, path, ok := strings.Cut(c.backend, " "); ok {
 			backend.Calls = append(backend.Calls, call.at([]string{method}, backendPaths(path)))
@@ -38,7 +38,7 @@ func gse() Dialect {
 // gseCall is a call, and where each family of paths has it; "" is nowhere.
 type gseCall struct {
 	name    string
-	esb     string // GET and POST, below v2/gse/
+	esb     string // GET and POST, below v2/gse/ and gse/
 	backend string // method and path, below /procapi/
 	gateway string // POST, below api/v2/
 	use     Use
@@ -49,8 +49,22 @@ func gseCalls() []gseCall {
 	return []gseCall{
 		{"operate_proc_multi", "operate_proc_multi", "POST v2/proc/multioperate", "proc/operate_proc_multi", gseAccept(decodeOperateMulti)},
 		{"operate_proc_v2", "operate_proc_v2", "POST v2/proc/operate", "proc/operate_proc_v2", gseAccept(decodeOperateV2)},
+		{"operate_proc", "operate_proc", "POST v1/proc/operate", "", Accept{Decode: decodeOperate, Encode: gseAccepted, Label: gseRegisteredHost}},
 		{"get_proc_operate_result", "get_proc_operate_result", "GET v1/proc/operate", "", gseResults(gseEntryBothNames)},
 		{"get_proc_operate_result_v2", "get_proc_operate_result_v2", "GET v2/proc/operate", "proc/get_proc_operate_result_v2", gseResults(gseEntry)},
+		{"get_proc_status", "get_proc_status", "GET v1/proc/status", "", gseStatus(gseAddressAndSupplier, true)},
+		{"get_proc_status_v2", "get_proc_status_v2", "GET v2/proc/status", "proc/get_proc_status_v2", gseStatus(gseAddress, false)},
+		{"sync_proc_status", "sync_proc_status", "GET v1/proc/syncstatus", "proc/sync_proc_status", ListProcesses{decodeSyncStatus, gseSyncStatus}},
+		{"register_proc_info", "register_proc_info", "POST v1/proc/procinfo", "", gseRegister(decodeRegister)},
+		{"update_proc_info", "update_proc_info", "PUT v1/proc/procinfo", "proc/update_proc_info", gseRegister(decodeUpdate)},
+		{"unregister_proc_info", "unregister_proc_info", "DELETE v1/proc/procinfo", "", gseRegister(decodeUnregister)},
+		{"set_process_group_info", "set_process_group_info", "POST v1/proc/groupinfo", "", SetGroups{decodeSetGroups, gseGroupsSet}},
+		{"get_process_group_info", "get_process_group_info", "GET v1/proc/groupinfo", "", ShowGroups{decodeGetGroups, gseGroups}},
+		{"get_agent_status", "get_agent_status", "", "", ShowAgents{decodeAgentHosts, gseAgentStatus}},
+		{"get_agent_info", "get_agent_info", "", "", ShowAgents{decodeAgentHosts, gseAgentInfo}},
+		{"list_agent_state", "", "", "cluster/list_agent_state", ShowAgents{decodeAgentIDs, gseAgentStates}},
+		{"list_agent_info", "", "", "cluster/list_agent_info", ShowAgents{decodeAgentIDs, gseAgentInfos}},
+		{"upgrade_to_agent_id", "", "", "proc/upgrade_to_agent_id", BindAgents{decodeUpgrade, gseUpgraded}},
 	}
 }
 
@@ -112,12 +126,14 @@ var autoTypes = map[int]procfleet.ProcessType{
 }
 
 func gseAccepted(id procfleet.TaskID, requestID string) Reply {
-	return Reply{Status: http.StatusOK, Body: envelope{
-		Result: true, Message: "success", RequestID: requestID,
-		Data: struct {
-			TaskID procfleet.TaskID `json:"task_id"`
-		}{id},
-	}}
+	return gseAnswer(struct {
+		TaskID procfleet.TaskID `json:"task_id"`
+	}{id}, requestID)
+}
+
+// gseAnswer is an answer with data.
+func gseAnswer(data any, requestID string) Reply {
+	return Reply{Status: http.StatusOK, Body: envelope{Result: true, Message: "success", Data: data, RequestID: requestID}}
 }
 
 func decodeGSETaskID(r *Request) (procfleet.TaskID, error) {

@@ -20,7 +20,7 @@ func native() Dialect {
 		Credentials: nativeCredentials,
 		Fail:        nativeFail,
 		Calls: []Call{
-			{Name: "native", Paths: []string{"/v1/tasks"}, Methods: post, Use: Accept{decodeNativeTask, nativeAccepted}},
+			{Name: "native", Paths: []string{"/v1/tasks"}, Methods: post, Use: Accept{Decode: decodeNativeTask, Encode: nativeAccepted}},
 			{Name: "native.tasks", Paths: []string{"/v1/tasks"}, Methods: get, Use: ListTasks{decodeTaskPage, nativeTasks}},
 			{Name: "native.task", Paths: []string{"/v1/tasks/{id}"}, Methods: get, Use: ShowTask{decodeNativeTaskID, nativeShowTask}},
 			{Name: "native.events", Paths: []string{"/v1/tasks/{id}/events"}, Methods: get, Use: Watch{decodeNativeWatch, nativeShowTask}},

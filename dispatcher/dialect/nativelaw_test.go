@@ -85,13 +85,15 @@ func decodeAsked(t *testing.T, use Use, r *Request) (decoded any, ok bool) {
 	return decoded, true
 }
 
-// useOf returns the use of a call, whose dialect has it under its own paths.
+// useOf returns the use of a call.
 func useOf(t *testing.T, name string) Use {
 	t.Helper()
 	for _, d := range All() {
-		for _, call := range d.Calls {
-			if call.Name == name {
-				return call.Use
+		for _, family := range d.Reached() {
+			for _, call := range family.Calls {
+				if call.Name == name {
+					return call.Use
+				}
 			}
 		}
 	}
@@ -137,9 +139,9 @@ func inNative(t *testing.T, asked any) (call string, r *Request) {
 		body = naming(q.Targets, map[string]any{"business": q.Business})
 		call = "native.agents"
 	case AgentBinding:
-		bindings := make([]map[string]any, len(q.Targets))
-		for i, target := range q.Targets {
-			bindings[i] = map[string]any{"host": target.Host, "agent_id": target.AgentID}
+		var bindings []map[string]any
+		for _, target := range bindable(q) {
+			bindings = append(bindings, map[string]any{"host": target.Host, "agent_id": target.AgentID})
 		}
 		body = map[string]any{"bindings": bindings, "business": q.Business}
 		call = "native.bind_agents"
@@ -179,16 +181,25 @@ func who(t procfleet.Target) (name string, isHost bool) {
 	return t.Label, false
 }
 
+// bindable are both names of each host. A host without an address is never
+// bound: published calls answer just that, and the native one refuses it.
+func bindable(q AgentBinding) []procfleet.Target {
+	var targets []procfleet.Target
+	for _, target := range q.Targets {
+		if target.Label = ""; !target.Host.IsZero() {
+			targets = append(targets, target)
+		}
+	}
+	return targets
+}
+
 // meaning is what a question asks for, however it was said: who is meant and
 // not how that was written, and no difference between what is empty and what
 // is not there.
 func meaning(t *testing.T, asked any) any {
 	t.Helper()
 	if binding, ok := asked.(AgentBinding); ok { // which is about both names of a host
-		for i := range binding.Targets {
-			binding.Targets[i].Label = ""
-		}
-		return binding
+		asked = bindable(binding)
 	}
 	text, err := json.Marshal(asked)
 	if err != nil {

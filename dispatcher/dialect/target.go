@@ -40,7 +40,7 @@ func labelled(host procfleet.Host, label string) procfleet.Target {
 func agentTargets(ids []string, field string) ([]procfleet.Target, error) {
 	targets := make([]procfleet.Target, 0, len(ids))
 	for i, id := range ids {
-		if len(id) > procfleet.MaxKey || strings.ContainsRune(id, 0) {
+		if !possibleKey(id) {
 			return nil, invalid(field+"["+strconv.Itoa(i)+"]", "is not an agent id")
 		}
 		if host, err := procfleet.ParseHost(id); err == nil {
@@ -50,4 +50,9 @@ func agentTargets(ids []string, field string) ([]procfleet.Target, error) {
 		targets = append(targets, procfleet.Target{AgentID: id, Label: id})
 	}
 	return targets, nil
+}
+
+// possibleKey reports whether an agent or a group may have this id.
+func possibleKey(id string) bool {
+	return len(id) <= procfleet.MaxKey && !strings.ContainsRune(id, 0)
 }

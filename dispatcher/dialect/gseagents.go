@@ -1,0 +1,199 @@
+package dialect
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/procfleet/procfleet"
+)
+
+// decodeAgentHosts reads the calls that ask for agents by address.
+func decodeAgentHosts(r *Request) (AgentQuery, error) {
+	var params gseWhere
+	if err := decodeESB(r, &params); err != nil {
+		return AgentQuery{}, err
+	}
+	targets, err := params.asked(gseAddress)
+	return AgentQuery{Targets: targets}, err
+}
+
+// decodeAgentIDs reads the calls that ask for agents by their ids.
+func decodeAgentIDs(r *Request) (AgentQuery, error) {
+	var params gseWhere
+	if err := decodeESB(r, &params); err != nil {
+		return AgentQuery{}, err
+	}
+	if len(params.Agents) == 0 {
+		return AgentQuery{}, required("agent_id_list")
+	}
+	targets, err := params.asked(gseAddress)
+	return AgentQuery{Targets: targets}, err
+}
+
+func gseAgentStatus(q *AgentQuery, found []TargetAgent, requestID string) Reply {
+	return gseAnswer(keyed(q.Targets, procfleet.Target.Key, func(b rendered, i int) rendered {
+		b = gseAgentHost(append(b, '{'), q, found, i)
+		return append(b.number("bk_agent_alive", int64(bit(found[i].Agent != nil))), '}')
+	}), requestID)
+}
+
+// gseAgentInfo has an entry for every host, so that bk-nodeman, which puts the
+// answer of get_agent_status into it, finds them all. There is no parent:
+// agents of another network are reached through the message bus.
+func gseAgentInfo(q *AgentQuery, found []TargetAgent, requestID string) Reply {
+	return gseAnswer(keyed(q.Targets, procfleet.Target.Key, func(b rendered, i int) rendered {
+		version := ""
+		if agent := found[i].Agent; agent != nil {
+			version = publishedVersion(agent.Version)
+		}
+		b = gseAgentHost(append(b, '{'), q, found, i).text("version", version)
+		return append(b.text("parent_ip", "").number("parent_port", 0), '}')
+	}), requestID)
+}
+
+// gseAgentHost appends which host the i-th agent is of.
+func gseAgentHost(b rendered, q *AgentQuery, found []TargetAgent, i int) rendered {
+	h := hostAsked(q.Targets[i], found[i].Target.Host, false)
+	return b.text("ip", h.IP).number("bk_cloud_id", int64(h.CloudID))
+}
+
+// Numbers of the cluster calls. Agents here are live, or nothing is known.
+const (
+	gseAgentRunning  = 2
+	gseAgentNotFound = -2
+	gseAgentMode     = 1  // an agent that is no proxy
+	gseUnknown       = -1 // for what is not known of an agent that is not found
+	// gseNoAgent is the code for when none of the agents is found.
+	gseNoAgent = 1011003
+)
+
+const gseNoAgentMessage = "no live agent has this id"
+
+// gseAgentState is the state of one agent.
+type gseAgentState struct {
+	AgentID    string `json:"bk_agent_id"` // as it was asked for
+	CloudID    int64  `json:"bk_cloud_id"`
+	Version    string `json:"version"`
+	RunMode    int    `json:"run_mode"`
+	StatusCode int    `json:"status_code"`
+}
+
+func agentState(asked procfleet.Target, agent *Agent) gseAgentState {
+	s := gseAgentState{AgentID: asked.AgentID, CloudID: gseUnknown, RunMode: gseUnknown, StatusCode: gseAgentNotFound}
+	if !asked.Host.IsZero() {
+		s.CloudID = int64(asked.Host.Cloud)
+	}
+	if agent != nil {
+		s.CloudID, s.Version = int64(agent.Host.Cloud), publishedVersion(agent.Version)
+		s.RunMode, s.StatusCode = gseAgentMode, gseAgentRunning
+	}
+	return s
+}
+
+func gseAgentStates(q *AgentQuery, found []TargetAgent, requestID string) Reply {
+	states := make([]gseAgentState, 0, len(found))
+	live := false
+	for i := range found {
+		states = append(states, agentState(q.Targets[i], found[i].Agent))
+		live = live || found[i].Agent != nil
+	}
+	if !live {
+		return Reply{Status: http.StatusOK, Body: envelope{
+			Code: gseNoAgent, Message: "none of the " + strconv.Itoa(len(found)) + " agents is found: " + gseNoAgentMessage, RequestID: requestID,
+		}}
+	}
+	return gseAnswer(states, requestID)
+}
+
+// gseAgentDetail is everything that is published of one agent.
+type gseAgentDetail struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+	gseAgentState
+	IP         string  `json:"bk_host_ip"`
+	OS         string  `json:"bk_os_type"`
+	ReportTime int64   `json:"report_time"` // Unix milliseconds
+	ParentIP   string  `json:"parent_ip"`
+	ParentPort int     `json:"parent_port"`
+	CPURate    float64 `json:"cpu_rate"`   // percent of the host
+	MemRate    float64 `json:"mem_rate"`   // percent of the host
+	StartTime  int64   `json:"start_time"` // Unix milliseconds
+	Status     string  `json:"status"`
+	// What an agent was last known to be: the same, of a live one.
+	LastStatusCode int    `json:"last_status_code"`
+	LastStatus     string `json:"last_status"`
+	Remark         string `json:"remark"`
+}
+
+func gseAgentInfos(q *AgentQuery, found []TargetAgent, requestID string) Reply {
+	infos := make([]gseAgentDetail, 0, len(found))
+	for i := range found {
+		infos = append(infos, agentDetail(q.Targets[i], found[i].Agent))
+	}
+	return gseAnswer(infos, requestID)
+}
+
+func agentDetail(asked procfleet.Target, agent *Agent) gseAgentDetail {
+	d := gseAgentDetail{gseAgentState: agentState(asked, agent)}
+	d.LastStatusCode = d.StatusCode
+	if agent == nil {
+		d.Code, d.Message = gseNoAgent, gseNoAgentMessage
+		d.Status, d.LastStatus = "not_found", "not_found"
+		if !asked.Host.IsZero() {
+			d.IP = asked.Host.Addr.String()
+		}
+		return d
+	}
+	d.Message, d.Status, d.LastStatus = "success", "running", "running"
+	d.IP, d.OS = agent.Host.Addr.String(), agent.OS
+	d.ReportTime, d.StartTime = agent.SeenAt.UnixMilli(), agent.StartedAt.UnixMilli()
+	d.CPURate, d.MemRate = agent.CPU, agent.Memory
+	if agent.Conflict {
+		d.Remark = "another agent claims to be this host; neither changes anything until one of them is gone"
+	}
+	return d
+}
+
+func decodeUpgrade(r *Request) (AgentBinding, error) {
+	var params struct {
+		Hosts []gseHost `json:"hosts"`
+	}
+	if err := decodeESB(r, &params); err != nil {
+		return AgentBinding{}, err
+	}
+	if len(params.Hosts) == 0 {
+		return AgentBinding{}, required("hosts")
+	}
+	where := gseWhere{Hosts: params.Hosts}
+	targets, err := where.targets("", gseAddress)
+	if err != nil {
+		return AgentBinding{}, err
+	}
+	for i := range params.Hosts {
+		field, id := "hosts["+strconv.Itoa(i)+"].bk_agent_id", params.Hosts[i].AgentID
+		switch {
+		case id == "":
+			return AgentBinding{}, required(field)
+		case !possibleKey(id):
+			return AgentBinding{}, invalid(field, "is not an agent id")
+		}
+		targets[i].AgentID = id
+	}
+	return AgentBinding{Targets: targets}, nil
+}
+
+// gseUpgraded names the hosts as callers do: bk-nodeman looks them up.
+func gseUpgraded(q *AgentBinding, bound []bool, requestID string) Reply {
+	data := struct {
+		Success []string `json:"success"`
+		Failed  []string `json:"failed"`
+	}{[]string{}, []string{}}
+	for i, t := range q.Targets {
+		if bound[i] {
+			data.Success = append(data.Success, t.Key())
+		} else {
+			data.Failed = append(data.Failed, t.Key())
+		}
+	}
+	return gseAnswer(data, requestID)
+}

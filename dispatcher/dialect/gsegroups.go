@@ -1,0 +1,168 @@
+package dialect
+
+import (
+	"cmp"
+	"strconv"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+)
+
+// gseGroup is a process group as callers write it.
+type gseGroup struct {
+	ID       string            `json:"id"`
+	Resource *gseGroupResource `json:"resource"`
+}
+
+// gseGroupResource has pointers to tell what is absent.
+type gseGroupResource struct {
+	CPULimit     *float64 `json:"cpu_pool_limit"`
+	MemoryLimit  *float64 `json:"mem_pool_limit"`
+	CPUWeight    *int     `json:"cpu_pool_weight"`
+	MemoryWeight *int     `json:"mem_pool_weight"`
+}
+
+func decodeSetGroups(r *Request) (Grouping, error) {
+	var params struct {
+		Meta *gseMeta `json:"meta"`
+		gseWhere
+		Process *struct {
+			Groups []gseGroup `json:"process_group"`
+		} `json:"spec"`
+	}
+	if err := decodeESB(r, &params); err != nil {
+		return Grouping{}, err
+	}
+	missing := cmp.Or(
+		params.Meta.missingNamespace(), absent(params.Process == nil, "spec"),
+		// An empty list takes the groups away.
+		absent(params.Process != nil && params.Process.Groups == nil, "spec.process_group"),
+	)
+	if missing != "" {
+		return Grouping{}, required(missing)
+	}
+	if err := params.Meta.validate(); err != nil {
+		return Grouping{}, err
+	}
+	g := Grouping{Groups: catalog.HostGroups{
+		Namespace: params.Meta.Namespace, Name: params.Meta.Name, Labels: params.Meta.Labels,
+		Groups: make([]catalog.Group, 0, len(params.Process.Groups)),
+	}}
+	seen := make(map[string]bool)
+	for i := range params.Process.Groups {
+		at := "spec.process_group[" + strconv.Itoa(i) + "]."
+		group, err := params.Process.Groups[i].group(at)
+		if err != nil {
+			return Grouping{}, err
+		}
+		if seen[group.ID] {
+			return Grouping{}, invalid(at+"id", "%q is there twice", group.ID)
+		}
+		seen[group.ID] = true
+		g.Groups.Groups = append(g.Groups.Groups, group)
+	}
+	var err error
+	g.Targets, err = params.where(gseAddressAndSupplier)
+	return g, err
+}
+
+// group checks one group; at is where it stands.
+func (g *gseGroup) group(at string) (catalog.Group, error) {
+	res := g.Resource
+	if res == nil {
+		res = &gseGroupResource{}
+	}
+	missing := cmp.Or(
+		absent(g.ID == "", "id"), absent(g.Resource == nil, "resource"),
+		absent(res.CPULimit == nil, "resource.cpu_pool_limit"), absent(res.MemoryLimit == nil, "resource.mem_pool_limit"),
+		absent(res.CPUWeight == nil, "resource.cpu_pool_weight"), absent(res.MemoryWeight == nil, "resource.mem_pool_weight"),
+	)
+	if missing != "" {
+		return catalog.Group{}, required(at + missing)
+	}
+	if !possibleKey(g.ID) {
+		return catalog.Group{}, invalid(at+"id", "is longer than %d bytes, or has a NUL character in it", procfleet.MaxKey)
+	}
+	for _, limit := range []struct {
+		name  string
+		value float64
+	}{{"cpu_pool_limit", *res.CPULimit}, {"mem_pool_limit", *res.MemoryLimit}} {
+		if limit.value < 0 {
+			return catalog.Group{}, invalid(at+"resource."+limit.name, "%v is not a percentage of 0 or more", limit.value)
+		}
+	}
+	for _, weight := range []struct {
+		name  string
+		value int
+	}{{"cpu_pool_weight", *res.CPUWeight}, {"mem_pool_weight", *res.MemoryWeight}} {
+		if weight.value != 0 && weight.value != 1 {
+			return catalog.Group{}, invalid(at+"resource."+weight.name, "%d is neither 0 nor 1", weight.value)
+		}
+	}
+	return catalog.Group{
+		ID: g.ID, CPULimit: *res.CPULimit, MemoryLimit: *res.MemoryLimit,
+		CPUByLimit: *res.CPUWeight == 1, MemoryByLimit: *res.MemoryWeight == 1,
+	}, nil
+}
+
+func gseGroupsSet(q *Grouping, outcomes []TargetOutcome, requestID string) Reply {
+	return gseAnswer(gseTargetOutcomes(q.Targets, outcomes, q.Groups.Namespace), requestID)
+}
+
+func decodeGetGroups(r *Request) (GroupQuery, error) {
+	var params struct {
+		Meta *gseMeta `json:"meta"`
+		gseWhere
+	}
+	if err := decodeESB(r, &params); err != nil {
+		return GroupQuery{}, err
+	}
+	if missing := params.Meta.missingNamespace(); missing != "" {
+		return GroupQuery{}, required(missing)
+	}
+	if err := params.Meta.validate(); err != nil {
+		return GroupQuery{}, err
+	}
+	targets, err := params.asked(gseAddressAndSupplier)
+	return GroupQuery{Namespace: params.Meta.Namespace, Targets: targets}, err
+}
+
+// gseGroupInfo is a group on one host.
+type gseGroupInfo struct {
+	Meta     gseMetaInfo `json:"meta"`
+	Host     gseHostInfo `json:"host"`
+	ID       string      `json:"id"`
+	Resource struct {
+		CPULimit     float64 `json:"cpu_pool_limit"`
+		MemoryLimit  float64 `json:"mem_pool_limit"`
+		CPUWeight    int     `json:"cpu_pool_weight"`
+		MemoryWeight int     `json:"mem_pool_weight"`
+	} `json:"resource"`
+}
+
+func gseGroups(q *GroupQuery, found []TargetGroups, requestID string) Reply {
+	data := struct {
+		Infos []gseGroupInfo `json:"process_group_infos"` // never null
+	}{Infos: []gseGroupInfo{}}
+	for i := range found {
+		on := &found[i].Groups
+		for _, group := range on.Groups {
+			info := gseGroupInfo{
+				Meta: metaInfo(q.Namespace, on.Name, on.Labels),
+				Host: hostAsked(q.Targets[i], found[i].Target.Host, true), ID: group.ID,
+			}
+			info.Resource.CPULimit, info.Resource.MemoryLimit = group.CPULimit, group.MemoryLimit
+			info.Resource.CPUWeight, info.Resource.MemoryWeight = bit(group.CPUByLimit), bit(group.MemoryByLimit)
+			data.Infos = append(data.Infos, info)
+		}
+	}
+	return gseAnswer(data, requestID)
+}
+
+// bit is 1 for true.
+func bit(v bool) int {
+	if v {
+		return 1
+	}
+	return 0
+}

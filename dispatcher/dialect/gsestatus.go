@@ -1,0 +1,215 @@
+package dialect
+
+import (
+	"cmp"
+	"encoding/json"
+	"regexp"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+)
+
+// gseProcInfo is one process on one host, as the status calls show it.
+type gseProcInfo struct {
+	Meta    gseMetaInfo `json:"meta"`
+	Host    gseHostInfo `json:"host"`
+	AgentID string      `json:"bk_agent_id"` // as it was asked for; "" if unknown
+	// Flag is what the agent holds the process to: 1 running, 2 stopped, 0
+	// nothing. Status is what it is: 1 running, 2 stopped, 0 nobody knows.
+	Flag    int    `json:"flag"`
+	Status  int    `json:"status"`
+	IsAuto  bool   `json:"isauto"`
+	Message string `json:"message"`
+	PID     int    `json:"pid"` // -1 unless running
+	Version string `json:"version"`
+	// Times are Unix seconds, 0 if unknown.
+	RegisterTime  int64 `json:"register_time"`
+	LastStartTime int64 `json:"last_start_time"`
+	ReportTime    int64 `json:"report_time"`
+	// Usage is in percent of the whole host.
+	CPUUsage float64 `json:"cpu_usage"`
+	MemUsage float64 `json:"mem_usage"`
+	FD       int     `json:"fd"`   // reserved
+	Disk     int     `json:"disk"` // reserved
+	Net      int     `json:"net"`  // reserved
+}
+
+type gseMetaInfo struct {
+	Namespace string                     `json:"namespace"`
+	Name      string                     `json:"name"`
+	Labels    map[string]json.RawMessage `json:"labels"` // never null
+}
+
+func metaInfo(namespace, name string, labels map[string]json.RawMessage) gseMetaInfo {
+	if labels == nil {
+		labels = map[string]json.RawMessage{}
+	}
+	return gseMetaInfo{Namespace: namespace, Name: name, Labels: labels}
+}
+
+// gseProcInfos is the data of the status calls.
+type gseProcInfos struct {
+	Count     *int          `json:"count,omitempty"` // of a page: how many there are in all
+	ProcInfos []gseProcInfo `json:"proc_infos"`      // never null
+}
+
+// gseStatus is the use of the calls that look up one process; write is how
+// they name hosts.
+func gseStatus(write func(*gseHost) string, supplier bool) Use {
+	return ShowProcesses{
+		Decode: func(r *Request) (ProcessQuery, error) {
+			var params struct {
+				Meta *gseMeta `json:"meta"`
+				gseWhere
+			}
+			if err := decodeESB(r, &params); err != nil {
+				return ProcessQuery{}, err
+			}
+			process, err := params.Meta.process()
+			if err != nil {
+				return ProcessQuery{}, err
+			}
+			targets, err := params.asked(write)
+			return ProcessQuery{Namespace: process.Namespace, Name: process.Name, Targets: targets}, err
+		},
+		Encode: func(q *ProcessQuery, found []ProcessEntry, requestID string) Reply {
+			data := gseProcInfos{ProcInfos: make([]gseProcInfo, 0, len(found))}
+			for i := range found {
+				e := &found[i]
+				if e.Registration == nil && e.Reported == nil {
+					continue
+				}
+				info := procInfo(e)
+				info.Host = hostAsked(q.Targets[i], e.Target.Host, supplier)
+				info.AgentID = cmp.Or(q.Targets[i].AgentID, info.AgentID)
+				data.ProcInfos = append(data.ProcInfos, info)
+			}
+			return gseAnswer(data, requestID)
+		},
+	}
+}
+
+// maxSyncPage is the published limit of a page, and what no limit means.
+const maxSyncPage = 1000
+
+func decodeSyncStatus(r *Request) (ProcessPage, error) {
+	var params struct {
+		Meta *gseMeta `json:"meta"`
+		Page *struct {
+			Start int `json:"start"`
+			Limit int `json:"limit"`
+		} `json:"page"`
+	}
+	if err := decodeESB(r, &params); err != nil {
+		return ProcessPage{}, err
+	}
+	if missing := cmp.Or(params.Meta.missingNamespace(), absent(params.Page == nil, "page")); missing != "" {
+		return ProcessPage{}, required(missing)
+	}
+	if err := params.Meta.validate(); err != nil {
+		return ProcessPage{}, err
+	}
+	switch start, limit := params.Page.Start, params.Page.Limit; {
+	case start < 0:
+		return ProcessPage{}, invalid("page.start", "%d is negative", start)
+	case limit < 0 || limit > maxSyncPage:
+		return ProcessPage{}, invalid("page.limit", "%d is out of range: 1 to %d", limit, maxSyncPage)
+	}
+	return ProcessPage{
+		Namespace: params.Meta.Namespace, Start: params.Page.Start, Limit: cmp.Or(params.Page.Limit, maxSyncPage),
+	}, nil
+}
+
+func gseSyncStatus(_ *ProcessPage, found []ProcessEntry, total int, requestID string) Reply {
+	data := gseProcInfos{Count: &total, ProcInfos: make([]gseProcInfo, 0, len(found))}
+	for i := range found {
+		info := procInfo(&found[i])
+		info.Host = hostAsked(procfleet.Target{Host: found[i].Host}, found[i].Host, false)
+		data.ProcInfos = append(data.ProcInfos, info)
+	}
+	return gseAnswer(data, requestID)
+}
+
+// procInfo is an entry, but for its host.
+func procInfo(e *ProcessEntry) gseProcInfo {
+	info := gseProcInfo{
+		Meta:       metaInfo(e.Namespace, e.Name, nil),
+		AgentID:    cmp.Or(e.Target.AgentID, e.AgentID),
+		PID:        -1, // callers take 0 for a running process
+		ReportTime: unix(e.ReportedAt),
+	}
+	if r := e.Registration; r != nil {
+		info.Meta = metaInfo(e.Namespace, e.Name, r.Spec.Labels)
+		info.RegisterTime = unix(r.RegisteredAt)
+	}
+	if e.Reported != nil {
+		info.reported(e)
+	}
+	info.Message = statusMessage(e)
+	return info
+}
+
+// reported adds what the agent says. What it holds a process to it keeps even
+// while nobody hears of it; how the process is, is only known of a live agent.
+func (info *gseProcInfo) reported(e *ProcessEntry) {
+	status := &e.Reported.Status
+	switch e.Reported.Desired {
+	case catalog.DesiredUp:
+		info.Flag, info.IsAuto = 1, true
+	case catalog.DesiredDown:
+		info.Flag = 2
+	case catalog.DesiredNone:
+	}
+	info.Version = publishedVersion(status.Version)
+	info.LastStartTime = unix(status.LastStartedAt)
+	if info.RegisterTime == 0 {
+		info.RegisterTime = unix(status.RegisteredAt)
+	}
+	switch {
+	case !e.Alive:
+	case !status.Running:
+		info.Status = 2
+	default:
+		info.Status, info.CPUUsage, info.MemUsage = 1, status.CPU, status.MemoryPercent
+		if status.PID > 0 {
+			info.PID = status.PID
+		}
+	}
+}
+
+// statusMessage says why the status is not known, or what is wrong.
+func statusMessage(e *ProcessEntry) string {
+	switch {
+	case !e.Alive && e.Reported == nil:
+		return "registered; there is no live agent on this host"
+	case !e.Alive:
+		return "there is no live agent on this host; its last report is of " + e.ReportedAt.UTC().Format(time.RFC3339)
+	case e.Reported == nil:
+		return "registered; the agent of this host does not manage it"
+	}
+	return ""
+}
+
+var (
+	wholeVersion = regexp.MustCompile(`^[A-Za-z0-9.-]+$`)
+	partVersion  = regexp.MustCompile(`[A-Za-z0-9.-]*[0-9][A-Za-z0-9.-]*`)
+)
+
+// publishedVersion reduces what a version command wrote to what bk-nodeman
+// takes for a version: letters, digits, "." and "-". It does away with blanks
+// itself; of anything else the first word with a digit counts.
+func publishedVersion(text string) string {
+	joined := strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return -1
+		}
+		return r
+	}, text)
+	if wholeVersion.MatchString(joined) {
+		return joined
+	}
+	return partVersion.FindString(text)
+}

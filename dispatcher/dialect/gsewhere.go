@@ -1,0 +1,165 @@
+package dialect
+
+import (
+	"cmp"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/procfleet/procfleet"
+)
+
+// gseMeta says which process is meant.
+type gseMeta struct {
+	Namespace string                     `json:"namespace"`
+	Name      string                     `json:"name"`
+	Labels    map[string]json.RawMessage `json:"labels"`
+}
+
+// missing returns the first field that identifies a process and is not there.
+func (m *gseMeta) missing() string {
+	return cmp.Or(m.missingNamespace(), absent(m != nil && m.Name == "", "meta.name"))
+}
+
+func (m *gseMeta) missingNamespace() string {
+	return cmp.Or(absent(m == nil, "meta"), absent(m != nil && m.Namespace == "", "meta.namespace"))
+}
+
+// process returns the process of a call that has no spec.
+func (m *gseMeta) process() (procfleet.ProcessSpec, error) {
+	if missing := m.missing(); missing != "" {
+		return procfleet.ProcessSpec{}, required(missing)
+	}
+	process := procfleet.ProcessSpec{Namespace: m.Namespace, Name: m.Name}
+	if err := process.ValidateIdentity(); err != nil {
+		return procfleet.ProcessSpec{}, refused(err, metaField)
+	}
+	return process, nil
+}
+
+// validate checks the texts of meta alone.
+func (m *gseMeta) validate() error {
+	s := procfleet.DefaultSpec()
+	s.Namespace, s.Name, s.Labels = m.Namespace, m.Name, m.Labels
+	if err := s.ValidateBounds(); err != nil {
+		return refused(err, metaField)
+	}
+	return nil
+}
+
+func metaField(field string) string { return gseField(field, "") }
+
+// absent returns the field if it is absent.
+func absent(is bool, field string) string {
+	if is {
+		return field
+	}
+	return ""
+}
+
+// gseWhere is how calls name hosts. If both are there, agent ids count.
+type gseWhere struct {
+	Hosts  []gseHost `json:"hosts"`
+	Agents []string  `json:"agent_id_list"`
+}
+
+type gseHost struct {
+	IP         string `json:"ip"`
+	CloudID    *int64 `json:"bk_cloud_id"`
+	SupplierID int64  `json:"bk_supplier_id"`
+	AgentID    string `json:"bk_agent_id"`
+}
+
+// gseAddress and gseAddressAndSupplier are the ways in which keys write a host
+// that has a cloud area.
+func gseAddress(h *gseHost) string { return strconv.FormatInt(*h.CloudID, 10) + ":" + h.IP }
+
+func gseAddressAndSupplier(h *gseHost) string {
+	return strconv.FormatInt(*h.CloudID, 10) + ":" + strconv.FormatInt(h.SupplierID, 10) + ":" + h.IP
+}
+
+// nowhere returns the field that is missing if no host is named.
+func (w *gseWhere) nowhere() string { return absent(len(w.Hosts) == 0 && len(w.Agents) == 0, "hosts") }
+
+// where returns the targets of a call that must have some.
+func (w *gseWhere) where(write func(*gseHost) string) ([]procfleet.Target, error) {
+	if missing := w.nowhere(); missing != "" {
+		return nil, required(missing)
+	}
+	return w.targets("", write)
+}
+
+// targets returns what is named, each under the key that write makes of it;
+// prefix is where the lists stand.
+func (w *gseWhere) targets(prefix string, write func(*gseHost) string) ([]procfleet.Target, error) {
+	if len(w.Agents) > 0 {
+		return agentTargets(w.Agents, prefix+"agent_id_list")
+	}
+	targets := make([]procfleet.Target, 0, len(w.Hosts))
+	for i := range w.Hosts {
+		h := &w.Hosts[i]
+		t, err := addressTarget(h.CloudID, h.IP, prefix+"hosts", i)
+		if err != nil {
+			return nil, err
+		}
+		if t.Host.IsZero() {
+			if t.AgentID = h.AgentID; !possibleKey(h.AgentID) {
+				return nil, invalid(prefix+"hosts["+strconv.Itoa(i)+"].bk_agent_id", "is not an agent id")
+			}
+		}
+		if t.Label = write(h); t.Label == t.Host.String() {
+			t.Label = ""
+		}
+		targets = append(targets, t)
+	}
+	return targets, nil
+}
+
+// asked returns the targets of a question. Those that are named by an agent id
+// keep it even where it is an alias of an address: the answer repeats it.
+func (w *gseWhere) asked(write func(*gseHost) string) ([]procfleet.Target, error) {
+	targets, err := w.where(write)
+	if err != nil {
+		return nil, err
+	}
+	for i := range w.Agents {
+		targets[i].AgentID = w.Agents[i]
+	}
+	return targets, nil
+}
+
+// gseHostInfo is the host of an answer.
+type gseHostInfo struct {
+	IP         string              `json:"ip"`
+	CloudID    procfleet.CloudArea `json:"bk_cloud_id"`
+	SupplierID *int64              `json:"bk_supplier_id,omitempty"`
+}
+
+// hostAsked writes a host as it was asked for, with a supplier if the call has
+// them; host is what was found for it.
+func hostAsked(t procfleet.Target, host procfleet.Host, supplier bool) gseHostInfo {
+	h := gseHostInfo{CloudID: host.Cloud}
+	if !host.IsZero() {
+		h.IP = host.Addr.String()
+	}
+	if supplier {
+		h.SupplierID = new(int64)
+	}
+	cloud, ip, _ := strings.Cut(t.Key(), ":")
+	switch byAgent := byAgentID(t); {
+	case byAgent && t.Host.IsZero():
+		return h
+	case !byAgent && supplier:
+		var id string
+		id, ip, _ = strings.Cut(ip, ":")
+		*h.SupplierID, _ = strconv.ParseInt(id, 10, 64) // we wrote it
+	}
+	area, _ := strconv.ParseInt(cloud, 10, 64) // we wrote it, or it is a host's alias
+	h.CloudID, h.IP = procfleet.CloudArea(area), cmp.Or(ip, h.IP)
+	return h
+}
+
+// byAgentID reports whether a target was named in agent_id_list.
+func byAgentID(t procfleet.Target) bool {
+	return t.AgentID != "" && (t.Label == "" || t.Label == t.AgentID)
+}
