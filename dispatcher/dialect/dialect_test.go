@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,14 +55,54 @@ func TestOneOperationIsTheSameInEveryShape(t *testing.T) {
 			"limits":{"cpu":50,"memory":30},"alive":{"start_check_begin":"7s","start_check_end":7,"op_timeout":"20s"}}}`
 	)
 	want := decode(t, "native", nativeOp).Operations
-	for call, body := range map[string]string{
+	same := map[string]string{
 		"gse.operate_proc_multi": `{"proc_operate_req":[` + gseOp + `]}`,
 		"gse.operate_proc_v2":    gseOp,
 		"job.operate_process":    jobOp,
-	} {
+	}
+	for call, body := range same {
 		got := decode(t, call, body).Operations
 		if diff := cmp.Diff(plainText(t, want), plainText(t, got)); diff != "" {
 			t.Errorf("%s (-native +%s):\n%s", call, call, diff)
+		}
+	}
+	// These can say less. What they say is the same.
+	owned := strings.NewReplacer(`"op_type":7`, `"op_type":1`, `"proc_name"`, `"proc_owner":"me","proc_name"`).Replace(jobOp)
+	less := map[string]struct {
+		body string
+		said func(o *procfleet.Operation)
+	}{
+		"gse.operate_proc": {gseOp, func(o *procfleet.Operation) {
+			o.Process, o.Registered = procfleet.ProcessSpec{}, false
+			for i := range o.Targets {
+				o.Targets[i].Label = "" // with a supplier
+			}
+		}},
+		"job.operate_proc": {jobOp, func(o *procfleet.Operation) { // it makes the commands itself
+			p := &o.Process
+			o.Process = procfleet.ProcessSpec{ProcName: p.ProcName, SetupPath: p.SetupPath, PidPath: p.PidPath, Account: p.Account, Limits: p.Limits}
+		}},
+		"job.manage_proc": {owned, func(o *procfleet.Operation) {
+			o.Action, o.Process.Contact = "", "" // it registers, and knows whom to ask
+		}},
+	}
+	for call, shape := range less {
+		want, got := decode(t, "native", nativeOp).Operations, decode(t, call, shape.body).Operations
+		shape.said(&want[0])
+		shape.said(&got[0])
+		if diff := cmp.Diff(plainText(t, want), plainText(t, got)); diff != "" {
+			t.Errorf("%s (-native +%s):\n%s", call, call, diff)
+		}
+	}
+	for _, d := range All() {
+		for _, family := range d.Reached() {
+			for _, call := range family.Calls {
+				_, all := same[call.Name]
+				_, some := less[call.Name]
+				if _, accepts := call.Use.(Accept); accepts && !all && !some && call.Name != "native" {
+					t.Errorf("nothing is said in the shape of %s", call.Name)
+				}
+			}
 		}
 	}
 }
@@ -77,6 +118,18 @@ func plainText(t *testing.T, ops []procfleet.Operation) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+func TestHostsThatNobodyNamedAreKeyedLikeThoseThatAreNamed(t *testing.T) {
+	t.Parallel()
+	host, err := procfleet.ParseHost("3:fd00::1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := decode(t, "gse.operate_proc", `{"meta":{"namespace":"n","name":"m"},"hosts":[{"ip":"fd00::1","bk_cloud_id":3}]}`)
+	if got, want := accepting(t, "gse.operate_proc").Label(host), named.Operations[0].Targets[0].Key(); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
 }
 
 func TestEveryActionAndProcessTypeHasANumber(t *testing.T) {
@@ -153,7 +206,7 @@ func TestCallNamesAndPathsAreUnique(t *testing.T) {
 	}
 }
 
-func TestBadBodiesAreRefusedByEveryAcceptingCall(t *testing.T) {
+func TestBadBodiesAreRefusedByEveryCallThatTakesOne(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000)
 	bodies := map[string]string{
@@ -169,16 +222,17 @@ func TestBadBodiesAreRefusedByEveryAcceptingCall(t *testing.T) {
 		"huge number":    `{"op_type":1e400,"bk_biz_id":1,"action":"start"}`,
 	}
 	for _, d := range All() {
-		for _, call := range d.Calls {
-			use, ok := call.Use.(Accept)
-			if !ok {
-				continue
-			}
-			for name, body := range bodies {
-				_, err := use.Decode(&Request{Method: http.MethodPost, Body: []byte(body)})
-				f, ok := errors.AsType[*Error](err)
-				if !ok || f.Kind == Internal {
-					t.Errorf("%s with %s: %v, want a failure of the caller", call.Name, name, err)
+		for _, family := range d.Reached() {
+			for _, call := range family.Calls {
+				if !slices.Contains(call.Methods, http.MethodPost) {
+					continue
+				}
+				for name, body := range bodies {
+					err := refusal(t, call, &Request{Method: http.MethodPost, Body: []byte(body)})
+					f, ok := errors.AsType[*Error](err)
+					if !ok || f.Kind == Internal {
+						t.Errorf("%s with %s: %v, want a failure of the caller", call.Name, name, err)
+					}
 				}
 			}
 		}
@@ -204,6 +258,8 @@ func FuzzDecode(f *testing.F) {
 		`{"meta":{"namespace":"n","name":"m"},"op_type":9,"agent_id_list":["a","0:10.0.0.1"],"spec":{"identity":{"proc_name":"p","setup_path":"/s"},"monitor_policy":{"auto_type":2}}}`,
 		`{"bk_biz_id":1,"op_type":1,"process_infos":[{"setup_path":"/s","proc_name":"p","pid_path":"/p","ip_list":[{"bk_cloud_id":0,"ip":"::1"}]}]}`,
 		`{"action":"stop","process":{"proc_name":"p","setup_path":"/s","alive":{"op_timeout":"3s"}},"hosts":["0:10.0.0.1"],"timeout":9}`,
+		`{"meta":{"namespace":"n","name":"m"},"op_type":1,"hosts":[{"ip":"10.0.0.1","bk_cloud_id":0,"bk_supplier_id":3,"bk_agent_id":"a"},{"ip":"","bk_cloud_id":1}],"page":{"start":1,"limit":2},
+			"spec":{"identity":{"proc_name":"p","setup_path":"/s"},"control":{},"resource":{"cpu":1},"monitor_policy":{},"process_group":[{"id":"g","resource":{"cpu_pool_limit":1,"mem_pool_limit":2,"cpu_pool_weight":0,"mem_pool_weight":1}}]}}`,
 		`{"task_id":"GSETASK:20261121053522:123456","bk_gse_taskid":"x","bk_scope_type":"biz","bk_scope_id":"1"}`,
 	} {
 		f.Add([]byte(body), "limit=3&state=failed", `{"bk_app_code":"x"}`)
@@ -226,6 +282,19 @@ func FuzzDecode(f *testing.F) {
 
 func checkDecode(t *testing.T, call Call, r *Request) {
 	t.Helper()
+	err := refusal(t, call, r)
+	if err == nil {
+		return
+	}
+	if f, ok := errors.AsType[*Error](err); !ok || f.Kind == Internal {
+		t.Fatalf("%s refused with %T %v, want a failure of the caller", call.Name, err, err)
+	}
+}
+
+// refusal decodes a request, checks what came of it, and returns why it was
+// refused, if it was.
+func refusal(t *testing.T, call Call, r *Request) error {
+	t.Helper()
 	var err error
 	switch use := call.Use.(type) {
 	case Accept:
@@ -246,27 +315,57 @@ func checkDecode(t *testing.T, call Call, r *Request) {
 	case ListHosts:
 		_, err = use.Decode(r)
 	case Register:
-		_, err = use.Decode(r)
+		var q Registering
+		if q, err = use.Decode(r); err == nil {
+			checkQuestion(t, call.Name, q.Targets, q.Process.ValidateIdentity(), q.Process.Namespace != "")
+		}
 	case SetGroups:
-		_, err = use.Decode(r)
+		var q Grouping
+		if q, err = use.Decode(r); err == nil {
+			checkQuestion(t, call.Name, q.Targets, nil, q.Groups.Namespace != "")
+		}
 	case ShowGroups:
-		_, err = use.Decode(r)
+		var q GroupQuery
+		if q, err = use.Decode(r); err == nil {
+			checkQuestion(t, call.Name, q.Targets, nil, q.Namespace != "")
+		}
 	case ShowProcesses:
-		_, err = use.Decode(r)
+		var q ProcessQuery
+		if q, err = use.Decode(r); err == nil {
+			checkQuestion(t, call.Name, q.Targets, nil, q.Namespace != "" && q.Name != "")
+		}
 	case ListProcesses:
-		_, err = use.Decode(r)
+		var p ProcessPage
+		if p, err = use.Decode(r); err == nil {
+			checkQuestion(t, call.Name, []procfleet.Target{{Label: "all"}}, nil, p.Namespace != "" && p.Start >= 0 && p.Limit >= 1 && p.Limit <= 1000)
+		}
 	case ShowAgents:
-		_, err = use.Decode(r)
+		var q AgentQuery
+		if q, err = use.Decode(r); err == nil {
+			checkQuestion(t, call.Name, q.Targets, nil, true)
+		}
 	case BindAgents:
-		_, err = use.Decode(r)
+		var q AgentBinding
+		if q, err = use.Decode(r); err == nil {
+			checkQuestion(t, call.Name, q.Targets, nil, q.Targets[0].AgentID != "")
+		}
 	default:
 		t.Fatalf("%s has a use that is not fuzzed: %T", call.Name, call.Use)
 	}
-	if err == nil {
-		return
+	return err
+}
+
+// checkQuestion: what gets through asks for something, somewhere, and each
+// place has a key.
+func checkQuestion(t *testing.T, call string, targets []procfleet.Target, invalid error, complete bool) {
+	t.Helper()
+	if invalid != nil || !complete || len(targets) == 0 {
+		t.Fatalf("%s let through: %v, complete %t, %d targets", call, invalid, complete, len(targets))
 	}
-	if f, ok := errors.AsType[*Error](err); !ok || f.Kind == Internal {
-		t.Fatalf("%s refused with %T %v, want a failure of the caller", call.Name, err, err)
+	for _, target := range targets {
+		if target.Key() == "" || len(target.AgentID) > procfleet.MaxKey {
+			t.Fatalf("%s let through: %+v", call, target)
+		}
 	}
 }
 
