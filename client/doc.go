@@ -19,6 +19,10 @@
 // [Client.Results], [Client.Tasks] and [Client.Hosts] iterate over lists of any
 // length, page by page behind the scenes.
 //
+// [Client.Register] keeps what a process is, so that an [Operation] can be on
+// what is registered; [Client.Processes] and [Client.ProcessesOn] say how
+// processes stand without asking their hosts.
+//
 // # What is repeated, and what ends a call
 //
 // Every call goes on while no server can be reached, the connection breaks, or

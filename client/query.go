@@ -92,6 +92,8 @@ type Agent struct {
 type Query struct {
 	// State, for results only, selects the items in this state.
 	State procfleet.State
+	// Business, for processes only, is for whom is asked; see [Targets].
+	Business string
 	// PageSize is how many the server is asked for at a time, 1 to 1000; zero
 	// is 1000.
 	PageSize int

@@ -19,6 +19,10 @@ type Submission struct {
 	// Timeout is from acceptance to the moment when silent hosts are given up,
 	// 1 s to 7 days; zero is what the operations may take, plus 60 s.
 	Timeout procfleet.Duration
+	// Lenient leaves what concerns one operation only to its hosts, where it
+	// fails by itself: an unknown action, a command that is missing, a path that
+	// is not absolute. Otherwise the whole submission is refused.
+	Lenient bool
 	// Business is for whom; kept with the task.
 	Business string
 	// Callback is a URL that is told when the task is finished.
@@ -31,12 +35,17 @@ type Submission struct {
 }
 
 // Operation is one action on one process across a set of hosts. At least one
-// of Hosts and Agents is needed; a host that is named twice counts once.
+// of Hosts and Agents is needed, unless the process is Registered; a host that is
+// named twice counts once.
 type Operation struct {
 	Action procfleet.Action `json:"action"`
 	// Process begins with [procfleet.DefaultSpec]: zero fields are zero.
 	Process procfleet.ProcessSpec `json:"process"`
-	Hosts   []procfleet.Host      `json:"hosts,omitempty"`
+	// Registered takes the process from its registration on each host: Process
+	// has Namespace and Name and nothing else. Without Hosts and Agents, the
+	// operation is on every host where it is registered.
+	Registered bool             `json:"registered,omitempty"`
+	Hosts      []procfleet.Host `json:"hosts,omitempty"`
 	// Agents are ids of agents; one that no live agent has announced ends as
 	// unreachable.
 	Agents []string `json:"agents,omitempty"`
@@ -44,6 +53,7 @@ type Operation struct {
 
 // submissionExtras are the members beside the operations.
 type submissionExtras struct {
+	Strict   *bool              `json:"strict,omitempty"` // nil is true
 	Timeout  procfleet.Duration `json:"timeout,omitempty"`
 	Business string             `json:"business,omitempty"`
 	Callback string             `json:"callback,omitempty"`
@@ -54,6 +64,9 @@ type submissionExtras struct {
 // number.
 func (s Submission) MarshalJSON() ([]byte, error) {
 	extras := submissionExtras{Timeout: s.Timeout, Business: s.Business, Callback: s.Callback}
+	if s.Lenient {
+		extras.Strict = new(bool)
+	}
 	if len(s.Operations) == 1 {
 		return json.Marshal(struct {
 			Operation
