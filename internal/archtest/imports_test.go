@@ -31,8 +31,9 @@ var allowed = map[string][]string{
 	"catalog":             {""},
 	"catalog/catalogtest": {"", "catalog", "taskstore", "taskstore/storetest"},
 
+	"dispatcher/apps":    {""},
 	"dispatcher/dialect": {"", "catalog"},
-	"dispatcher":         {"", "catalog", "dispatcher/dialect", "taskstore", "internal/bus", "internal/invalid", "internal/tracecontext"},
+	"dispatcher":         {"", "catalog", "dispatcher/apps", "dispatcher/dialect", "taskstore", "internal/bus", "internal/invalid", "internal/tracecontext"},
 	"worker":             {"", "agentproto", "catalog", "taskstore", "internal/bus", "internal/invalid", "internal/tracecontext"},
 
 	"agent/proc":      {},

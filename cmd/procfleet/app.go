@@ -1,0 +1,218 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/procfleet/procfleet/dispatcher/apps"
+)
+
+// appFlags are the flags that the app commands share.
+type appFlags struct{ file string }
+
+func newApp() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "app",
+		Short: "Keep the file of the applications that may call",
+		Long: `Keep the file of the applications that may call. A dispatcher, or up, that was given the file with --apps
+reads it again within two seconds after a change.`,
+		Example: "  procfleet app add shop --apps apps.yaml\n  procfleet app list --apps apps.yaml",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE:    nameACommand,
+	}
+	var f appFlags
+	cmd.PersistentFlags().StringVar(&f.file, "apps", "", "file of the applications, in YAML; made if it is missing")
+	cmd.AddCommand(newAppAdd(&f), newAppList(&f), newAppRemove(&f))
+	return cmd
+}
+
+// path is the file that the flag names.
+func (f *appFlags) path() (string, error) {
+	if f.file == "" {
+		return "", usageError("name the file with --apps or PROCFLEET_APPS, for example --apps apps.yaml")
+	}
+	return f.file, nil
+}
+
+// appAddFlags are the flags of `app add`.
+type appAddFlags struct {
+	secret, signingKey  string
+	businesses, actions []string
+	skipUserAuth, signs bool
+}
+
+func newAppAdd(shared *appFlags) *cobra.Command {
+	var f appAddFlags
+	cmd := &cobra.Command{
+		Use:   "add CODE",
+		Short: "Add an application, or replace the one with this code",
+		Long: `Add an application, or replace the one with this code. Without --secret one is made and written to standard
+output, this once: the file keeps only its hash.
+
+Actions are ` + strings.Join(apps.Actions(), ", ") + `.
+Everything that only looks, the results of tasks too, needs status.
+
+Calls that are for no business, such as all of GSE's, and for sets of businesses need --biz '*'.`,
+		Example: `  procfleet app add shop --apps apps.yaml
+  procfleet app add shop --biz 2,3 --actions start,stop,status --apps apps.yaml
+  PROCFLEET_SECRET=… procfleet app add nodeman --skip-user-auth --apps apps.yaml`,
+		Args: exactly("CODE of an application"),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, shared, args[0]) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.secret, "secret", "", "its secret, of printable characters without spaces; better in PROCFLEET_SECRET, where no list of processes shows it")
+	flags.StringSliceVar(&f.businesses, "biz", []string{apps.Everything}, "ids of the businesses that it may act for; * for all, sets, and calls for none")
+	flags.StringSliceVar(&f.actions, "actions", []string{apps.Everything}, "what it may do; * for everything")
+	flags.BoolVar(&f.skipUserAuth, "skip-user-auth", false, "believe its bk_username: it says for whom it calls, without a bk_token")
+	flags.BoolVar(&f.signs, "signing", false, "also make a key for bk_signature, written behind the secret; the file keeps it as it is")
+	flags.StringVar(&f.signingKey, "signing-key", "", "the key for bk_signature, instead of making one; better in PROCFLEET_SIGNING_KEY")
+	return cmd
+}
+
+func (f *appAddFlags) run(cmd *cobra.Command, shared *appFlags, code string) error {
+	path, err := shared.path()
+	if err != nil {
+		return err
+	}
+	secret, a := f.secret, apps.Application{Code: code, SkipUserAuth: f.skipUserAuth, SigningKey: f.signingKey}
+	if secret == "" {
+		secret = apps.NewSecret()
+	}
+	if a.SigningKey == "" && f.signs {
+		a.SigningKey = apps.NewSecret()
+	}
+	if err := f.check(&a, secret); err != nil {
+		return err
+	}
+	a.Secret = apps.Hash(secret)
+	done := "added"
+	err = apps.Update(path, func(file *apps.File) error {
+		if file.Put(a) {
+			done = "replaced"
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("--apps: %w", err)
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s application %s in %s\n", done, code, path)
+	f.tell(cmd, &a, secret)
+	return nil
+}
+
+// check reads the limits into a, and refuses what is wrong.
+func (f *appAddFlags) check(a *apps.Application, secret string) (err error) {
+	if err = apps.CheckCode(a.Code); err != nil {
+		return usageError("%w", err)
+	}
+	if err = apps.CheckSecret(secret); err != nil {
+		return usageError("--secret: %w", err)
+	}
+	if a.SigningKey != "" {
+		if err = apps.CheckSecret(a.SigningKey); err != nil {
+			return usageError("--signing-key: %w", err)
+		}
+	}
+	if a.Businesses, err = apps.ParseBusinesses(trimmed(f.businesses)); err != nil {
+		return usageError("--biz: %w", err)
+	}
+	if a.Actions, err = apps.ParseActions(trimmed(f.actions)); err != nil {
+		return usageError("--actions: %w", err)
+	}
+	return nil
+}
+
+// tell shows what was made, each on a line of standard output of its own, and
+// says on standard error what that is.
+func (f *appAddFlags) tell(cmd *cobra.Command, a *apps.Application, secret string) {
+	out, note := cmd.OutOrStdout(), cmd.ErrOrStderr()
+	if f.secret == "" {
+		fmt.Fprintf(note, "its secret, shown only now; as a token it is %s.<secret>:\n", a.Code)
+		fmt.Fprintln(out, secret)
+	}
+	if f.signs && f.signingKey == "" {
+		fmt.Fprintln(note, "its key for bk_signature, shown only now:")
+		fmt.Fprintln(out, a.SigningKey)
+	}
+	if !a.Actions.Allows(apps.Reading) {
+		fmt.Fprintln(note, "without the action status it cannot read what came of its tasks")
+	}
+}
+
+func trimmed(words []string) []string {
+	out := make([]string, len(words))
+	for i, word := range words {
+		out[i] = strings.TrimSpace(word)
+	}
+	return out
+}
+
+func newAppList(shared *appFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:     "list",
+		Short:   "Show the applications and what each may do",
+		Example: "  procfleet app list --apps apps.yaml",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			path, err := shared.path()
+			if err != nil {
+				return err
+			}
+			file, err := apps.Read(path)
+			if err != nil {
+				return fmt.Errorf("--apps: %w", err)
+			}
+			return writeApps(cmd.OutOrStdout(), file.Applications())
+		},
+	}
+}
+
+func writeApps(out io.Writer, list []apps.Application) error {
+	if len(list) == 0 {
+		_, err := fmt.Fprintln(out, "no applications; add one with: procfleet app add")
+		return err
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "CODE\tBUSINESSES\tACTIONS\tSKIPS USER AUTH\tSIGNS")
+	for i := range list {
+		a := &list[i]
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", a.Code, a.Businesses, a.Actions, yesOrNo(a.SkipUserAuth), yesOrNo(a.SigningKey != ""))
+	}
+	return table.Flush()
+}
+
+func yesOrNo(is bool) string {
+	if is {
+		return "yes"
+	}
+	return "no"
+}
+
+func newAppRemove(shared *appFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:     "remove CODE",
+		Short:   "Remove an application",
+		Example: "  procfleet app remove shop --apps apps.yaml",
+		Args:    exactly("CODE of an application"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			path, err := shared.path()
+			if err != nil {
+				return err
+			}
+			err = apps.Update(path, func(file *apps.File) error {
+				if !file.Remove(args[0]) {
+					return fmt.Errorf("there is no application %.70q in %s", args[0], path)
+				}
+				return nil
+			})
+			if err != nil {
+				return fmt.Errorf("--apps: %w", err)
+			}
+			return nil
+		},
+	}
+}

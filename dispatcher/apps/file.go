@@ -1,0 +1,321 @@
+package apps
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxFile bounds the file; it has room for some 10,000 applications.
+const maxFile = 4 << 20
+
+// heading begins a file that is made.
+const heading = `Applications that may call procfleet; "procfleet app" keeps this file, and a running
+dispatcher reads it again when it changed. Whoever reads it can try out secrets.`
+
+// File is a file of applications: what it says, and the text around it, which
+// stays as it was when an application is put in or taken out.
+type File struct {
+	root yaml.Node
+	apps []Application // in the order of the file
+}
+
+// Applications returns what is in the file, in its order.
+func (f *File) Applications() []Application { return slices.Clone(f.apps) }
+
+// Parse reads the text of a file; name is what its mistakes are told with. The
+// error is of all mistakes, a line for each with its place.
+func Parse(name string, text []byte) (*File, error) {
+	f := &File{}
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	switch err := decoder.Decode(&f.root); {
+	case errors.Is(err, io.EOF):
+		return f, nil // empty, or only comments
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: a second document begins after ---; one is allowed", name)
+	}
+	r := reader{name: name}
+	f.apps = r.applications(f.root.Content[0])
+	if err := errors.Join(r.problems...); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Read reads the file at a path. Files that others may read or change are
+// refused; see [Open].
+func Read(path string) (*File, error) {
+	file, _, err := read(path)
+	return file, err
+}
+
+// read also says of which version of the file that is.
+func read(path string) (*File, os.FileInfo, error) {
+	opened, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil, fmt.Errorf("there is no %s: make it with `procfleet app add CODE --apps %s`: %w", path, path, err)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	defer opened.Close()
+	info, err := opened.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := private(path, info); err != nil {
+		return nil, info, err
+	}
+	text, err := io.ReadAll(io.LimitReader(opened, maxFile+1))
+	switch {
+	case err != nil:
+		return nil, info, err
+	case len(text) > maxFile:
+		return nil, info, fmt.Errorf("%s is larger than %d bytes", path, maxFile)
+	}
+	file, err := Parse(path, text)
+	return file, info, err
+}
+
+// private refuses a file that everybody may read or somebody else may change.
+// A group that reads it is fine: that is how Kubernetes and units hand a file
+// to a user who does not own it.
+func private(path string, info os.FileInfo) error {
+	switch mode := info.Mode(); {
+	case !mode.IsRegular():
+		return fmt.Errorf("%s is no ordinary file", path)
+	case mode.Perm()&0o027 != 0:
+		return fmt.Errorf("%s has mode %04o: it holds secrets, and its mode must be 0600, or 0640 for a group that reads it: chmod 600 %s",
+			path, mode.Perm(), path)
+	}
+	return nil
+}
+
+// reader turns YAML into applications and collects what is wrong.
+type reader struct {
+	name     string
+	problems []error
+}
+
+func (r *reader) wrong(at *yaml.Node, place, format string, args ...any) {
+	if place != "" {
+		format = place + ": " + format
+	}
+	r.problems = append(r.problems, fmt.Errorf("%s:%d: "+format, append([]any{r.name, at.Line}, args...)...))
+}
+
+// members calls fn for every member of a mapping, without those that stand
+// there twice.
+func (r *reader) members(node *yaml.Node, place, what string, fn func(key, value *yaml.Node, place string)) {
+	node = resolved(node)
+	if node.Kind == yaml.ScalarNode && node.Tag == "!!null" {
+		return
+	}
+	if node.Kind != yaml.MappingNode {
+		r.wrong(node, place, "must hold %s", what)
+		return
+	}
+	first := map[string]int{}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		key, value := node.Content[i], resolved(node.Content[i+1])
+		at := strings.TrimPrefix(place+"."+clip(key.Value), ".")
+		if line, twice := first[key.Value]; twice {
+			r.wrong(key, at, "stands already on line %d", line)
+			continue
+		}
+		first[key.Value] = key.Line
+		fn(key, value, at)
+	}
+}
+
+func clip(text string) string {
+	if len(text) > maxCode {
+		return text[:maxCode] + "…"
+	}
+	return text
+}
+
+func resolved(node *yaml.Node) *yaml.Node {
+	if node.Kind == yaml.AliasNode {
+		return node.Alias
+	}
+	return node
+}
+
+const member = "applications"
+
+func (r *reader) applications(root *yaml.Node) (found []Application) {
+	r.members(root, "", "one name: "+member, func(key, value *yaml.Node, place string) {
+		if key.Value != member {
+			r.wrong(key, place, "is not known here; the file has one name: %s", member)
+			return
+		}
+		r.members(value, place, "a code and a body for each application", func(key, value *yaml.Node, place string) {
+			if err := CheckCode(key.Value); err != nil {
+				r.wrong(key, place, "%w", err)
+			}
+			found = append(found, r.application(key, value, place))
+		})
+	})
+	return found
+}
+
+func (r *reader) application(key, body *yaml.Node, place string) Application {
+	a := Application{Code: key.Value, Businesses: NoLimit(), Actions: NoLimit()}
+	r.members(body, place, "the members of an application", func(key, value *yaml.Node, place string) {
+		switch key.Value {
+		case "secret":
+			a.Secret = r.text(value, place)
+		case "signing_key":
+			a.SigningKey = r.text(value, place)
+			if err := CheckSecret(a.SigningKey); err != nil {
+				r.wrong(value, place, "%w", err)
+			}
+		case "businesses":
+			a.Businesses = r.limit(value, place, ParseBusinesses)
+		case "actions":
+			a.Actions = r.limit(value, place, ParseActions)
+		case "skip_user_auth":
+			if value.Tag != "!!bool" {
+				r.wrong(value, place, "is neither true nor false")
+			}
+			a.SkipUserAuth = value.Value == "true"
+		default:
+			r.wrong(key, place, "is not known: an application has secret, signing_key, businesses, actions and skip_user_auth")
+		}
+	})
+	if a.Secret == "" {
+		r.wrong(key, place+".secret", "is missing")
+	} else if _, err := parseHash(a.Secret); err != nil {
+		r.wrong(key, place+".secret", "%w", err)
+	}
+	return a
+}
+
+func (r *reader) text(node *yaml.Node, place string) string {
+	if node.Kind != yaml.ScalarNode || node.Tag == "!!null" {
+		r.wrong(node, place, "must be a text")
+		return ""
+	}
+	return node.Value
+}
+
+// limit reads a list, or one name alone.
+func (r *reader) limit(node *yaml.Node, place string, parse func([]string) (Limit, error)) Limit {
+	var words []string
+	switch node.Kind {
+	case yaml.ScalarNode:
+		words = []string{r.text(node, place)}
+	case yaml.SequenceNode:
+		for i, each := range node.Content {
+			words = append(words, r.text(resolved(each), fmt.Sprintf("%s[%d]", place, i)))
+		}
+	default:
+		r.wrong(node, place, "must be a list, or * for everything")
+		return Limit{}
+	}
+	limit, err := parse(words)
+	if err != nil {
+		r.wrong(node, place, "%w", err)
+	}
+	return limit
+}
+
+// Put puts an application in the place of the one with its code, or at the
+// end; replaced says which.
+func (f *File) Put(a Application) (replaced bool) {
+	list := f.list()
+	body := a.node()
+	if i := f.index(a.Code); i >= 0 {
+		f.apps[i], list.Content[2*i+1] = a, body
+		return true
+	}
+	f.apps = append(f.apps, a)
+	list.Content = append(list.Content, scalar(a.Code), body)
+	list.Style = 0 // an empty list may have been written as {}
+	return false
+}
+
+// Remove takes an application out and says whether it was there.
+func (f *File) Remove(code string) bool {
+	i := f.index(code)
+	if i < 0 {
+		return false
+	}
+	list := f.list()
+	f.apps, list.Content = slices.Delete(f.apps, i, i+1), slices.Delete(list.Content, 2*i, 2*i+2)
+	return true
+}
+
+func (f *File) index(code string) int {
+	return slices.IndexFunc(f.apps, func(a Application) bool { return a.Code == code })
+}
+
+// list is the mapping of the applications, made where there is none.
+func (f *File) list() *yaml.Node {
+	if len(f.root.Content) == 0 {
+		f.root = yaml.Node{Kind: yaml.DocumentNode, HeadComment: heading, Content: []*yaml.Node{{Kind: yaml.MappingNode}}}
+	}
+	root := resolved(f.root.Content[0])
+	if root.Kind != yaml.MappingNode { // null
+		*root = yaml.Node{Kind: yaml.MappingNode}
+	}
+	if len(root.Content) == 0 {
+		root.Content = []*yaml.Node{scalar(member), {Kind: yaml.MappingNode}}
+		root.Style = 0
+	}
+	list := resolved(root.Content[1])
+	if list.Kind != yaml.MappingNode {
+		*list = yaml.Node{Kind: yaml.MappingNode}
+	}
+	return list
+}
+
+// text is the file as it is to be written.
+func (f *File) text() ([]byte, error) {
+	f.list()
+	var out bytes.Buffer
+	encoder := yaml.NewEncoder(&out)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(&f.root); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), encoder.Close()
+}
+
+func (a *Application) node() *yaml.Node {
+	body := &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{scalar("secret"), scalar(a.Secret)}}
+	if a.SigningKey != "" {
+		body.Content = append(body.Content, scalar("signing_key"), scalar(a.SigningKey))
+	}
+	body.Content = append(body.Content, scalar("businesses"), a.Businesses.node(), scalar("actions"), a.Actions.node())
+	if a.SkipUserAuth {
+		body.Content = append(body.Content, scalar("skip_user_auth"), &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: "true"})
+	}
+	return body
+}
+
+func (l Limit) node() *yaml.Node {
+	if l.all {
+		return scalar(Everything)
+	}
+	list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+	for _, word := range l.only {
+		list.Content = append(list.Content, scalar(word))
+	}
+	return list
+}
+
+// scalar is a text, in quotes where it would be read as something else.
+func scalar(text string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
+}
