@@ -1,17 +1,39 @@
 package dialect
 
 import (
+	"cmp"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/procfleet/procfleet"
 )
 
 // Credentials are what a request says of who calls. Nothing of it is verified.
+// What the request does not say is empty.
 type Credentials struct {
-	Application string // its code; "" if the request names none
+	Application string // its code
+	Secret      string
+	Signature   *Signature // in the place of the secret
+	// Token, AccessToken and User say for whom the application calls: by what
+	// a login gave, by what an authorization gave, or by name alone.
+	Token       string
+	AccessToken string
+	User        string
+	// Vouched says that Application and User are the word of an ESB that
+	// stands in front, which counts only if the request comes from there.
+	Vouched bool
+}
+
+// Signature is what proves an application that does not send its secret.
+type Signature struct {
+	Value     string // HMAC-SHA1 of Text, in base64
+	Text      string
+	Nonce     string // a positive number
+	Timestamp string // seconds since the Unix epoch
 }
 
 // parameters returns a call's parameters as a JSON object. A GET has them in
@@ -38,6 +60,39 @@ func formObject(form url.Values) ([]byte, error) {
 	return json.Marshal(flat)
 }
 
+// credentialFields are the credentials as the ESB and the gateway name them.
+type credentialFields struct {
+	BkAppCode   json.RawMessage `json:"bk_app_code"`
+	AppCode     json.RawMessage `json:"app_code"`
+	BkAppSecret json.RawMessage `json:"bk_app_secret"`
+	AppSecret   json.RawMessage `json:"app_secret"`
+	BkToken     json.RawMessage `json:"bk_token"`
+	BkUsername  json.RawMessage `json:"bk_username"`
+	Username    json.RawMessage `json:"username"`
+	AccessToken json.RawMessage `json:"access_token"`
+}
+
+func (f *credentialFields) credentials() Credentials {
+	return Credentials{
+		Application: firstText(f.BkAppCode, f.AppCode),
+		Secret:      firstText(f.BkAppSecret, f.AppSecret),
+		Token:       firstText(f.BkToken),
+		AccessToken: firstText(f.AccessToken),
+		User:        firstText(f.BkUsername, f.Username),
+	}
+}
+
+// firstText is the first of the values that is a text and not empty.
+func firstText(values ...json.RawMessage) string {
+	for _, value := range values {
+		var text string
+		if json.Unmarshal(value, &text) == nil && text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
 // esbCredentials are the header's, if there is one, even if they name nobody,
 // else those among the parameters. Parameters that cannot be read name nobody:
 // the call itself says what is wrong with them.
@@ -45,59 +100,86 @@ func esbCredentials(r *Request) (Credentials, error) {
 	if r.BkapiAuthorization != "" {
 		return bkapiCredentials(r)
 	}
-	given := struct {
-		BkAppCode json.RawMessage `json:"bk_app_code"`
-		AppCode   json.RawMessage `json:"app_code"`
-	}{}
-	body, err := parameters(r)
-	if err != nil || decodeObject(body, &given) != nil {
-		return Credentials{}, nil //nolint:nilerr // see above
+	var given credentialFields
+	if body, err := parameters(r); err == nil && decodeObject(body, &given) != nil {
+		given = credentialFields{}
 	}
-	return applicationOf(given.BkAppCode, given.AppCode)
+	c := given.credentials()
+	c.Application = cmp.Or(c.Application, r.Query.Get("bk_app_code"), r.Query.Get("app_code"))
+	c.Secret = cmp.Or(c.Secret, r.Query.Get("bk_app_secret"), r.Query.Get("app_secret"))
+	c.Token = cmp.Or(c.Token, r.Query.Get("bk_token"))
+	c.AccessToken = cmp.Or(c.AccessToken, r.Query.Get("access_token"))
+	c.User = cmp.Or(c.User, r.Query.Get("bk_username"), r.Query.Get("username"))
+	c.Signature = signature(r)
+	return checkedCode(c, "bk_app_code")
 }
 
 // bkapiCredentials are those of the header X-Bkapi-Authorization.
 func bkapiCredentials(r *Request) (Credentials, error) {
-	given := struct {
-		BkAppCode json.RawMessage `json:"bk_app_code"`
-		AppCode   json.RawMessage `json:"app_code"`
-	}{}
 	if r.BkapiAuthorization == "" {
 		return Credentials{}, nil
 	}
+	var given credentialFields
 	if err := json.Unmarshal([]byte(r.BkapiAuthorization), &given); err != nil {
 		return Credentials{}, &Error{
 			Kind:    BadHeader,
 			Problem: "Parameters error, request header X-Bkapi-Authorization is not a valid JSON format string",
 		}
 	}
-	return applicationOf(given.BkAppCode, given.AppCode)
+	return checkedCode(given.credentials(), "bk_app_code")
 }
 
-func applicationOf(codes ...json.RawMessage) (Credentials, error) {
-	for _, code := range codes {
-		var text string
-		if json.Unmarshal(code, &text) != nil || text == "" {
-			continue
-		}
-		if len(text) > procfleet.MaxKey {
-			return Credentials{}, invalid("bk_app_code", "is longer than %d bytes", procfleet.MaxKey)
-		}
-		return Credentials{Application: text}, nil
+func checkedCode(c Credentials, field string) (Credentials, error) {
+	if len(c.Application) > procfleet.MaxKey {
+		return Credentials{}, invalid(field, "names an application of more than %d bytes", procfleet.MaxKey)
 	}
-	return Credentials{}, nil
+	return c, nil
 }
 
-// nativeCredentials are the code before the first dot of a bearer token, or
-// what the gateway's header says.
-func nativeCredentials(r *Request) (Credentials, error) {
-	token, ok := strings.CutPrefix(r.Authorization, "Bearer ")
-	if !ok {
+// signature is what the ESB's clients sign: the method, the path, and all
+// parameters of the query string in the order of their names as they are
+// without escapes, to which a POST adds its body as data.
+func signature(r *Request) *Signature {
+	value := cmp.Or(r.Query.Get("bk_signature"), r.Query.Get("signature"))
+	if value == "" {
+		return nil
+	}
+	params := make(map[string]string, len(r.Query)+1)
+	for name, values := range r.Query {
+		if name != "bk_signature" && name != "signature" && len(values) > 0 {
+			params[name] = values[len(values)-1]
+		}
+	}
+	if r.Method == http.MethodPost {
+		params["data"] = string(r.Body)
+	}
+	var text strings.Builder
+	text.WriteString(r.Method + r.Path)
+	sign := byte('?')
+	for _, name := range slices.Sorted(maps.Keys(params)) {
+		text.WriteByte(sign)
+		text.WriteString(name + "=" + params[name])
+		sign = '&'
+	}
+	return &Signature{Value: value, Text: text.String(), Nonce: r.Query.Get("bk_nonce"), Timestamp: r.Query.Get("bk_timestamp")}
+}
+
+// backendCredentials are the gateway's header, or what an ESB in front says:
+// it has checked its caller, and passes no secret on.
+func backendCredentials(r *Request) (Credentials, error) {
+	if r.BkapiAuthorization != "" {
 		return bkapiCredentials(r)
 	}
-	code, _, _ := strings.Cut(strings.TrimSpace(token), ".")
-	if len(code) > procfleet.MaxKey {
-		return Credentials{}, invalid("Authorization", "names an application of more than %d bytes", procfleet.MaxKey)
+	return checkedCode(Credentials{Application: r.BkAppCode, User: r.BkUsername, Vouched: r.BkAppCode != ""}, "Bk-App-Code")
+}
+
+// nativeCredentials are those of a bearer token, <code>.<secret>, or what the
+// gateway's header says.
+func nativeCredentials(r *Request) (Credentials, error) {
+	scheme, token, _ := strings.Cut(r.Authorization, " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return bkapiCredentials(r)
 	}
-	return Credentials{Application: code}, nil
+	code, secret, _ := strings.Cut(strings.TrimSpace(token), ".")
+	return checkedCode(Credentials{Application: code, Secret: secret}, "Authorization")
 }

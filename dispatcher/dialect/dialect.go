@@ -32,6 +32,8 @@ type Dialect struct {
 	Calls    []Call
 	// Credentials reads who calls. The error is an [*Error].
 	Credentials func(r *Request) (Credentials, error)
+	// NeedsUser says that an application calls for a user, who must be known.
+	NeedsUser bool
 	// Fail words a failure.
 	Fail func(f *Error, requestID string) Reply
 	// Families are further families of paths that lead to the same calls. A
@@ -46,12 +48,14 @@ type Family struct {
 	// Calls are calls of the dialect under the paths and methods of the family.
 	Calls       []Call
 	Credentials func(r *Request) (Credentials, error)
+	NeedsUser   bool
 	Fail        func(f *Error, requestID string) Reply
 }
 
 // Reached returns all families of paths: the dialect's own, then the further ones.
 func (d *Dialect) Reached() []Family {
-	return append([]Family{{Prefixes: d.Prefixes, Calls: d.Calls, Credentials: d.Credentials, Fail: d.Fail}}, d.Families...)
+	own := Family{Prefixes: d.Prefixes, Calls: d.Calls, Credentials: d.Credentials, NeedsUser: d.NeedsUser, Fail: d.Fail}
+	return append([]Family{own}, d.Families...)
 }
 
 // Call is one endpoint of a dialect.
@@ -176,6 +180,7 @@ func (ListHosts) use()   {}
 // Request is what a dialect may know of an HTTP request.
 type Request struct {
 	Method string
+	Path   string // without escapes; empty for a request that did not come by HTTP
 	ID     string // the path's wildcard
 	Query  url.Values
 	Body   []byte
@@ -183,15 +188,19 @@ type Request struct {
 	// X-Bkapi-Authorization.
 	Authorization      string
 	BkapiAuthorization string
-	LastEventID        string // the header of this name
+	// BkAppCode and BkUsername are the headers by which an ESB in front says
+	// who called it.
+	BkAppCode, BkUsername string
+	LastEventID           string // the header of this name
 }
 
-// Reply is a short answer: the HTTP status, the Location header if any, and a
-// body to be written as JSON.
+// Reply is a short answer: the HTTP status, the headers Location and
+// WWW-Authenticate if any, and a body to be written as JSON.
 type Reply struct {
-	Status   int
-	Location string
-	Body     any
+	Status       int
+	Location     string
+	Authenticate string
+	Body         any
 }
 
 // JSON is the body as it goes out, ended by a newline.

@@ -3,6 +3,7 @@ package dialect
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/procfleet/procfleet"
@@ -38,6 +39,22 @@ const (
 	Unavailable
 	// OutcomeUnknown: a task may or may not have been accepted.
 	OutcomeUnknown
+	// NoApplication: the caller does not say which application it is.
+	NoApplication
+	// NoSecret: it says so, but gives neither a secret nor a signature.
+	NoSecret
+	// UnknownApplication: there is no such application.
+	UnknownApplication
+	// WrongSecret: the secret is not that of the application.
+	WrongSecret
+	// BadSignature: the signature is not one of the application, or of another time.
+	BadSignature
+	// NoUser: the caller does not say for which user, or is not believed.
+	NoUser
+	// BadToken: the user's bk_token does not count.
+	BadToken
+	// Forbidden: the application must not do this.
+	Forbidden
 )
 
 // String is the code word of the native API.
@@ -50,6 +67,10 @@ type Error struct {
 	// be empty.
 	Field   string
 	Problem string
+	// Application is who called, if that is what the failure is about.
+	Application string
+	// Denied is what the application must not do; only of [Forbidden].
+	Denied Denied
 	// Method and Path are what was asked for; only of [NoRoute] and [BadMethod].
 	Method, Path string
 	// Task is the task that the failure is about, if there is one.
@@ -64,6 +85,26 @@ func (f *Error) Error() string {
 		return f.Problem
 	}
 	return f.Field + ": " + f.Problem
+}
+
+// Denied is what an application must not do: some actions, or anything for a
+// business. An empty Business is that of a call which is for none.
+type Denied struct {
+	Actions  []string
+	Business string
+}
+
+// after writes what a dialect says of a kind of failure, and then the details.
+// Words that end with a space go on with them. "{app}" is the application.
+func (f *Error) after(words string) string {
+	words = strings.ReplaceAll(words, "{app}", f.Application)
+	if details := f.Error(); details != "" {
+		if words != "" && !strings.HasSuffix(words, " ") {
+			words += ": "
+		}
+		words += details
+	}
+	return words
 }
 
 // invalid is an Error of kind [InvalidField].

@@ -41,6 +41,8 @@ type envelope struct {
 	RequestID string `json:"request_id,omitempty"`
 	// JobRequestID is the second id that answers of the Job calls carry.
 	JobRequestID string `json:"job_request_id,omitempty"`
+	// Permission is what the caller would need, where a call says that.
+	Permission any `json:"permission,omitempty"`
 }
 
 // notFoundBody is the one ESB answer that has no code.
@@ -52,7 +54,8 @@ type notFoundBody struct {
 
 // Codes of the ESB itself.
 const (
-	esbAbnormal   = 1306000 // what is wrong is none of the cases below
+	esbAbnormal   = 1306000 // what is wrong is none of the cases below; also who calls
+	esbForbidden  = 1306403
 	esbBackend    = 1306201 // the system behind the ESB does not answer
 	esbNotFound   = 1306404
 	esbParameters = 1306406
@@ -62,15 +65,30 @@ const (
 type esbError struct {
 	status int
 	code   int
-	prefix string // comes before the field and the problem
+	prefix string // comes before the field and the problem; see [Error.after]
+}
+
+// esbCallerErrors is what the ESB itself says to callers whom it does not know.
+var esbCallerErrors = map[Kind]esbError{
+	NoApplication:      {http.StatusOK, esbAbnormal, "APP Code [bk_app_code] cannot be empty"},
+	NoSecret:           {http.StatusOK, esbAbnormal, "Signature and APP Secret cannot be empty at the same time"},
+	UnknownApplication: {http.StatusOK, esbAbnormal, "Invalid APP Code [bk_app_code={app}], please confirm if the APP Code has been registered"},
+	WrongSecret:        {http.StatusOK, esbAbnormal, "APP Secret verification failed, please confirm if the APP Secret and APP Code [bk_app_code={app}] match"},
+	BadSignature:       {http.StatusOK, esbAbnormal, "Signature [bk_signature] verification failed, please provide valid parameters and signature"},
+	NoUser:             {http.StatusOK, esbAbnormal, "User authentication failed, please provide a valid user identity, such as bk_token, bk_username"},
+	BadToken:           {http.StatusOK, esbAbnormal, "User authentication failed, please check if the bk_token is valid"},
+	Forbidden:          {http.StatusOK, esbForbidden, "APP permission is insufficient, "},
 }
 
 // esbFail answers a failure from a dialect's table; idField is the member of
 // data that carries a task id. Paths and methods that do not exist need no
-// entry: the ESB itself answers them.
+// entry: the ESB itself answers them, and callers whom it does not know.
 func esbFail(table map[Kind]esbError, idField string) func(*Error, string) Reply {
 	return func(f *Error, requestID string) Reply {
 		e, ok := table[f.Kind]
+		if !ok {
+			e, ok = esbCallerErrors[f.Kind]
+		}
 		switch {
 		case ok:
 		case f.Kind == NoRoute, f.Kind == BadMethod:
@@ -78,12 +96,15 @@ func esbFail(table map[Kind]esbError, idField string) func(*Error, string) Reply
 		default:
 			e = table[Internal]
 		}
-		body := envelope{Code: e.code, Message: e.prefix + f.Error(), RequestID: requestID}
+		body := envelope{Code: e.code, Message: f.after(e.prefix), RequestID: requestID}
 		if f.Kind == BadHeader {
 			body.RequestID = "" // the ESB fails on this header before it gives a request its id
 		}
 		if f.Kind == OutcomeUnknown && f.Task != "" {
 			body.Data = map[string]procfleet.TaskID{idField: f.Task}
+		}
+		if e.code == jobForbidden {
+			body.Permission = permissionFor(&f.Denied)
 		}
 		return Reply{Status: e.status, Body: body}
 	}

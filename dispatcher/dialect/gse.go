@@ -16,6 +16,7 @@ func gse() Dialect {
 		Name:        "gse",
 		Prefixes:    esbPrefixes(),
 		Credentials: esbCredentials,
+		NeedsUser:   true,
 		Fail:        esbFail(gseErrors, "task_id"),
 	}
 	backend, gateway := gseBackend(), gseGateway()

@@ -18,7 +18,7 @@ func gseBackend() Family {
 	table[Malformed] = esbError{http.StatusOK, esbParameters, "Parameters error, "}
 	table[NoRoute] = esbError{http.StatusNotFound, esbNotFound, "Not found, "}
 	table[BadMethod] = esbError{http.StatusMethodNotAllowed, esbNotFound, "Not found, "}
-	return Family{Prefixes: []string{backendPrefix}, Credentials: esbCredentials, Fail: esbFail(table, "task_id")}
+	return Family{Prefixes: []string{backendPrefix}, Credentials: backendCredentials, Fail: esbFail(table, "task_id")}
 }
 
 func backendPaths(path string) []string { return bothSlashes(backendPrefix + path) }
@@ -27,7 +27,7 @@ func backendPaths(path string) []string { return bothSlashes(backendPrefix + pat
 // answers with an HTTP status and a form of its own to what does not get as
 // far as GSE.
 func gseGateway() Family {
-	f := Family{Prefixes: []string{"/api/bk-gse/"}, Credentials: esbCredentials, Fail: gatewayFail}
+	f := Family{Prefixes: []string{"/api/bk-gse/"}, Credentials: esbCredentials, NeedsUser: true, Fail: gatewayFail}
 	for _, base := range gatewayBases() {
 		if !strings.Contains(base, "{") {
 			f.Prefixes = append(f.Prefixes, base+"api/v2/proc/", base+"api/v2/cluster/")
@@ -76,12 +76,34 @@ type gatewayError struct {
 // GSE's answers.
 var gatewayErrors = map[Kind]gatewayError{
 	Internal:       {http.StatusInternalServerError, 1650001, "INTERNAL_SERVER_ERROR", "Internal Server Error"},
-	BadHeader:      {http.StatusBadRequest, 1640001, "INVALID_ARGS", "Parameters error"},
+	BadHeader:      gatewayInvalid,
 	TooLarge:       {http.StatusRequestEntityTooLarge, 1641301, "BODY_SIZE_LIMIT_EXCEED", "Request body size too large."},
 	NoRoute:        {http.StatusNotFound, 1640401, "API_NOT_FOUND", "API not found"},
 	BadMethod:      {http.StatusNotFound, 1640401, "API_NOT_FOUND", "API not found"},
 	Unavailable:    {http.StatusServiceUnavailable, 1650300, "SERVICE_UNAVAILABLE", "Service Unavailable"},
 	OutcomeUnknown: {http.StatusServiceUnavailable, 1650300, "SERVICE_UNAVAILABLE", "Service Unavailable"},
+
+	NoApplication:      gatewayInvalid,
+	NoSecret:           gatewayInvalid,
+	UnknownApplication: gatewayInvalid,
+	WrongSecret:        gatewayInvalid,
+	BadSignature:       gatewayInvalid,
+	NoUser:             gatewayInvalid,
+	BadToken:           gatewayInvalid,
+	Forbidden:          {http.StatusForbidden, 1640301, "APP_NO_PERMISSION", "App has no permission to the resource"},
+}
+
+var gatewayInvalid = gatewayError{http.StatusBadRequest, 1640001, "INVALID_ARGS", "Parameters error"}
+
+// gatewayReasons are the reasons that the gateway has words for.
+var gatewayReasons = map[Kind]string{
+	NoApplication:      "app code cannot be empty",
+	NoSecret:           "please provide bk_app_secret or bk_signature to verify app",
+	UnknownApplication: "bk_app_code or bk_app_secret is incorrect",
+	WrongSecret:        "bk_app_code or bk_app_secret is incorrect",
+	BadSignature:       "bk_app_code or bk_app_secret is incorrect",
+	NoUser:             "user authentication failed, please provide a valid user identity, such as bk_username, bk_token, access_token",
+	BadToken:           "user authentication failed, please check if the bk_token is valid",
 }
 
 func gatewayFail(f *Error, requestID string) Reply {
@@ -103,5 +125,5 @@ func gatewayReason(f *Error) string {
 	if f.Kind == NoRoute || f.Kind == BadMethod {
 		return `method="` + f.Method + `" path="` + f.Path + `"`
 	}
-	return `reason="` + strings.TrimPrefix(f.Error(), "Parameters error, ") + `"`
+	return `reason="` + strings.TrimPrefix(f.after(gatewayReasons[f.Kind]), "Parameters error, ") + `"`
 }

@@ -18,6 +18,7 @@ func job() Dialect {
 	d := Dialect{
 		Name:        "job",
 		Credentials: esbCredentials,
+		NeedsUser:   true,
 		Fail:        esbFail(jobErrors, "bk_gse_taskid"),
 	}
 	backend := jobBackend()
@@ -59,7 +60,7 @@ func jobBackend() Family {
 	table[BadMethod] = esbError{http.StatusMethodNotAllowed, jobParameters, "Not found: "}
 	// What else lies below /api/v2/ is not Job's.
 	prefixes := []string{"/api/job/v2/job-execute/", "/esb/api/v2/", "/esb/api/v3/"}
-	return Family{Prefixes: prefixes, Credentials: esbCredentials, Fail: esbFail(table, "bk_gse_taskid")}
+	return Family{Prefixes: prefixes, Credentials: backendCredentials, Fail: esbFail(table, "bk_gse_taskid")}
 }
 
 // jobBackendPaths returns every path that an ESB has had for a call: two
@@ -77,6 +78,7 @@ const (
 	jobParameters = 1241002
 	jobGSEAway    = 1210001
 	jobInternal   = 1240002
+	jobForbidden  = 9900403
 )
 
 var jobErrors = map[Kind]esbError{
@@ -90,6 +92,7 @@ var jobErrors = map[Kind]esbError{
 	Expired:        {http.StatusOK, jobParameters, "Invalid request parameters: "},
 	Unavailable:    {http.StatusServiceUnavailable, jobGSEAway, "GSE is not available: "},
 	OutcomeUnknown: {http.StatusServiceUnavailable, jobGSEAway, "GSE is not available: "},
+	Forbidden:      {http.StatusOK, jobForbidden, "Permission is insufficient, "},
 }
 
 // jobScope says for which business a call is made, in the old form or the

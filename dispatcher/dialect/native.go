@@ -66,6 +66,28 @@ var nativeKinds = map[Kind]nativeKind{
 	Expired:        {http.StatusGone, "expired"},
 	Unavailable:    {http.StatusServiceUnavailable, "unavailable"},
 	OutcomeUnknown: {http.StatusServiceUnavailable, "unknown"},
+
+	NoApplication:      nativeUnauthenticated,
+	NoSecret:           nativeUnauthenticated,
+	UnknownApplication: nativeUnauthenticated,
+	WrongSecret:        nativeUnauthenticated,
+	BadSignature:       nativeUnauthenticated,
+	NoUser:             nativeUnauthenticated,
+	BadToken:           nativeUnauthenticated,
+	Forbidden:          {http.StatusForbidden, "forbidden"},
+}
+
+var nativeUnauthenticated = nativeKind{http.StatusUnauthorized, "unauthenticated"}
+
+// nativeCallers is what is said to callers who are not known.
+var nativeCallers = map[Kind]string{
+	NoApplication:      "no application is named; send Authorization: Bearer <code>.<secret>",
+	NoSecret:           "there is no secret; send Authorization: Bearer <code>.<secret>",
+	UnknownApplication: "there is no application {app}",
+	WrongSecret:        "the secret is not that of application {app}",
+	BadSignature:       "the signature is not one of application {app}",
+	NoUser:             "no user is named",
+	BadToken:           "the bk_token does not count",
 }
 
 func nativeKindOf(k Kind) nativeKind {
@@ -77,9 +99,16 @@ func nativeKindOf(k Kind) nativeKind {
 
 func nativeFail(f *Error, _ string) Reply {
 	k := nativeKindOf(f.Kind)
-	return Reply{Status: k.status, Body: map[string]nativeError{
-		"error": {Code: k.code, Message: f.Error(), Field: f.Field, Task: f.Task},
+	reply := Reply{Status: k.status, Body: map[string]nativeError{
+		"error": {Code: k.code, Message: f.after(nativeCallers[f.Kind]), Field: f.Field, Task: f.Task},
 	}}
+	if k.status == http.StatusUnauthorized {
+		reply.Authenticate = `Bearer realm="procfleet"`
+		if f.Kind != NoApplication { // something was given, and does not count
+			reply.Authenticate += `, error="invalid_token"`
+		}
+	}
+	return reply
 }
 
 // nativeOperation is one operation as callers write it. Process is decoded

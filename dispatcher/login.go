@@ -1,0 +1,166 @@
+package dispatcher
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	loginTimeout = 3 * time.Second
+	// How long it is remembered whose a token is, and that it is nobody's.
+	loginKept, loginRefusedKept = 60 * time.Second, 5 * time.Second
+	// loginEntries bounds what is remembered, of either kind.
+	loginEntries = 10_000
+	// loginCalls is how many calls of the login server are under way at most.
+	loginCalls = 16
+	maxLogin   = 64 << 10 // bytes of its answer
+	maxToken   = 4 << 10
+)
+
+// errBadToken means that a login server does not know a token.
+var errBadToken = errors.New("the login server does not take it")
+
+// login asks BlueKing's login server whose a bk_token is, and remembers it for
+// a while. It is safe for concurrent use.
+type login struct {
+	url    string
+	client *http.Client
+	calls  chan struct{}
+	now    func() time.Time
+
+	mu            sync.Mutex
+	users, nobody map[tokenKey]*loggedIn // nobody: tokens that do not count
+	asking        map[tokenKey]*loggedIn
+}
+
+// tokenKey is a token's digest: what is remembered opens nothing.
+type tokenKey [sha256.Size]byte
+
+// loggedIn is what came of asking about a token. Its fields are set before
+// done is closed.
+type loggedIn struct {
+	done chan struct{}
+	user string
+	err  error
+	till time.Time
+}
+
+func newLogin(server string) *login {
+	return &login{
+		url: strings.TrimRight(server, "/"), calls: make(chan struct{}, loginCalls), now: time.Now,
+		client: &http.Client{
+			Timeout: loginTimeout,
+			// A login page is no answer.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		users: map[tokenKey]*loggedIn{}, nobody: map[tokenKey]*loggedIn{}, asking: map[tokenKey]*loggedIn{},
+	}
+}
+
+// user returns the user of a token.
+func (l *login) user(ctx context.Context, token string) (string, error) {
+	if len(token) > maxToken {
+		return "", fmt.Errorf("it is longer than %d bytes", maxToken)
+	}
+	known := l.ask(sha256.Sum256([]byte(token)), token)
+	select {
+	case <-known.done:
+		return known.user, known.err
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+// ask returns what is known of a token, or begins to ask, once for all who
+// want to know.
+func (l *login) ask(key tokenKey, token string) *loggedIn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	for _, kept := range []map[tokenKey]*loggedIn{l.users, l.nobody} {
+		if known := kept[key]; known != nil {
+			if now.Before(known.till) {
+				return known
+			}
+			delete(kept, key)
+		}
+	}
+	if asked := l.asking[key]; asked != nil {
+		return asked
+	}
+	asked := &loggedIn{done: make(chan struct{})}
+	l.asking[key] = asked
+	go l.find(key, token, asked) // not for one caller: it goes on when that one goes away
+	return asked
+}
+
+func (l *login) find(key tokenKey, token string, asked *loggedIn) {
+	l.calls <- struct{}{}
+	asked.user, asked.err = l.fetch(token)
+	<-l.calls
+	kept, till := l.users, loginKept
+	if asked.err != nil {
+		kept, till = l.nobody, loginRefusedKept
+	}
+	l.mu.Lock()
+	asked.till = l.now().Add(till)
+	delete(l.asking, key)
+	for other := range kept {
+		if len(kept) < loginEntries {
+			break
+		}
+		delete(kept, other) // any: the order of a map is random
+	}
+	kept[key] = asked
+	l.mu.Unlock()
+	close(asked.done)
+}
+
+// fetch asks the login server. Its errors do not show the token.
+func (l *login) fetch(token string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), loginTimeout)
+	defer cancel()
+	at := l.url + "/accounts/is_login/?bk_token=" + url.QueryEscape(token)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
+	if err != nil {
+		return "", errors.New("the login server's address cannot be used")
+	}
+	response, err := l.client.Do(request)
+	if err != nil {
+		if inner, ok := errors.AsType[*url.Error](err); ok {
+			err = inner.Err // without the address, which has the token
+		}
+		return "", fmt.Errorf("the login server cannot be asked: %w", err)
+	}
+	defer response.Body.Close()
+	var said struct {
+		Result bool `json:"result"`
+		Data   struct {
+			BkUsername string `json:"bk_username"`
+			Username   string `json:"username"`
+		} `json:"data"`
+	}
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxLogin)).Decode(&said); err != nil && !said.Result {
+		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			return "", errBadToken // its data is no object when there is no user
+		}
+		return "", fmt.Errorf("the login server answered %s, and no JSON object", response.Status)
+	}
+	user := said.Data.BkUsername
+	if user == "" {
+		user = said.Data.Username
+	}
+	if !said.Result || user == "" {
+		return "", errBadToken
+	}
+	return user, nil
+}
