@@ -21,11 +21,11 @@ const maxIdempotencyKey = 255
 
 // acceptance is a request to make a task, through whichever door it came.
 type acceptance struct {
-	call        string // full name
-	credentials func(*dialect.Request) (dialect.Credentials, error)
-	decode      func(*dialect.Request) (procfleet.Submission, error)
-	in          *dialect.Request
-	terms       terms // with the caller's key
+	call   string // full name
+	who    caller
+	decode func(*dialect.Request) (procfleet.Submission, error)
+	in     *dialect.Request
+	terms  terms // with the caller's key
 	// ownKey, if set, takes the place of the key of a caller who gives none;
 	// no other request may have it.
 	ownKey string
@@ -39,16 +39,15 @@ func (a *api) accept(ctx context.Context, r *acceptance) (procfleet.Task, error)
 	if err := checkKey(r.terms.key); err != nil {
 		return procfleet.Task{}, err
 	}
-	who, err := r.credentials(r.in)
-	if err != nil {
-		return procfleet.Task{}, err
-	}
 	sub, err := r.decode(r.in)
 	if err != nil {
 		return procfleet.Task{}, err
 	}
+	if err := r.who.maySubmit(&sub); err != nil {
+		return procfleet.Task{}, err
+	}
 	r.in.Body = nil // the submission has all of it; big ones need the memory
-	sub.Dialect, sub.Application = r.call, who.Application
+	sub.Dialect, sub.Application = r.call, r.who.code
 	terms := r.terms
 	if terms.key == "" {
 		terms.key, terms.sole = r.ownKey, true
@@ -59,7 +58,7 @@ func (a *api) accept(ctx context.Context, r *acceptance) (procfleet.Task, error)
 	}
 	a.measures.accepted(ctx, r.call, task.Items)
 	r.log.WithFields(logrus.Fields{
-		"task": task.ID, "application": sub.Application, "items": task.Items, "elapsed_ms": time.Since(r.start).Milliseconds(),
+		"task": task.ID, "application": sub.Application, "user": r.who.user, "items": task.Items, "elapsed_ms": time.Since(r.start).Milliseconds(),
 	}).Info("task accepted")
 	return task, nil
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/dispatcher/apps"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/taskstore"
 )
@@ -14,7 +15,7 @@ import (
 // accept makes a task of the request.
 func (e *exchange) accept(ctx context.Context, use dialect.Accept, in *dialect.Request) error {
 	task, err := e.api.accept(ctx, &acceptance{
-		call: e.call.Name, credentials: e.at.credentials, decode: use.Decode, in: in, start: e.start, log: e.log(),
+		call: e.call.Name, who: e.who, decode: use.Decode, in: in, start: e.start, log: e.log(),
 		terms: terms{key: e.r.Header.Get(keyHeader)},
 	})
 	if err != nil {
@@ -31,7 +32,7 @@ func (e *exchange) outcomes(ctx context.Context, use dialect.Outcomes, in *diale
 	if err != nil {
 		return err
 	}
-	chunks, err := outcomes(ctx, e.api.store, id)
+	chunks, err := outcomes(ctx, e.api.store, id, e.who.mayRead)
 	if err != nil {
 		return about(id, err)
 	}
@@ -57,6 +58,9 @@ func (e *exchange) showTask(ctx context.Context, use dialect.ShowTask, in *diale
 	if err != nil {
 		return about(id, err)
 	}
+	if err := e.who.mayRead(&task); err != nil {
+		return err
+	}
 	e.reply(use.Encode(&task))
 	return nil
 }
@@ -66,11 +70,11 @@ func (e *exchange) listTasks(ctx context.Context, use dialect.ListTasks, in *dia
 	if err != nil {
 		return err
 	}
-	tasks, err := e.api.store.Tasks(ctx, taskstore.TaskQuery{Before: page.Before, Limit: page.Limit})
+	tasks, next, err := e.api.visible(ctx, page, &e.who)
 	if err != nil {
 		return err
 	}
-	e.reply(use.Encode(page, tasks))
+	e.reply(use.Encode(tasks, next))
 	return nil
 }
 
@@ -78,6 +82,15 @@ func (e *exchange) listResults(ctx context.Context, use dialect.ListResults, in 
 	page, err := use.Decode(in)
 	if err != nil {
 		return err
+	}
+	if e.who.app != nil {
+		task, err := e.api.store.Task(ctx, page.Task)
+		if err == nil {
+			err = e.who.mayRead(&task)
+		}
+		if err != nil {
+			return about(page.Task, err)
+		}
 	}
 	items, next, err := e.api.store.Results(ctx, page.Task, taskstore.ResultQuery{
 		State: page.State, Cursor: page.Cursor, Limit: page.Limit,
@@ -92,6 +105,9 @@ func (e *exchange) listResults(ctx context.Context, use dialect.ListResults, in 
 func (e *exchange) listHosts(ctx context.Context, use dialect.ListHosts, in *dialect.Request) error {
 	page, err := use.Decode(in)
 	if err != nil {
+		return err
+	}
+	if err := e.who.may("", apps.Reading); err != nil {
 		return err
 	}
 	found, err := e.api.store.HostPage(ctx, page.After, page.Limit)

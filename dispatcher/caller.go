@@ -27,6 +27,8 @@ type gate struct {
 	login   *login         // nil: no bk_token counts
 	trusted []netip.Prefix // of ESBs in front
 	now     func() time.Time
+
+	measures gateMeasures
 }
 
 // newGate opens the file of applications if there is one.
@@ -204,11 +206,11 @@ func (c *caller) may(business string, actions ...string) error {
 	if c.app == nil || c.app.Covers(business) {
 		return nil
 	}
-	whom := "for business " + business
+	what := "may not act for business " + business
 	if business == "" {
-		whom = "for no business, as this call is, which needs all of them"
+		what = "is limited to some businesses, and a call that is for none needs all of them"
 	}
-	return c.forbidden("may not act "+whom, dialect.Denied{Actions: actions, Business: business})
+	return c.forbidden(what, dialect.Denied{Actions: actions, Business: business})
 }
 
 // mayDo looks at the actions alone.
@@ -234,9 +236,11 @@ func (c *caller) maySubmit(sub *procfleet.Submission) error {
 	if c.app == nil {
 		return nil
 	}
-	actions := make([]string, len(sub.Operations))
+	var actions []string
 	for i := range sub.Operations {
-		actions[i] = string(sub.Operations[i].Action)
+		if action := string(sub.Operations[i].Action); !slices.Contains(actions, action) {
+			actions = append(actions, action)
+		}
 	}
 	return c.may(sub.Business, actions...)
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -27,6 +28,16 @@ type Config struct {
 	// AllowUnauthenticated permits a Listen that is not loopback although
 	// callers are not authenticated.
 	AllowUnauthenticated bool
+	// AppsFile is the file of the applications that may call; see package
+	// apps. With it nobody else may, and Listen need not be loopback. It is
+	// read again while the dispatcher runs.
+	AppsFile string
+	// LoginURL is BlueKing's login server, which is asked whose a bk_token is.
+	// Without it none counts.
+	LoginURL string
+	// TrustedESB is where the ESBs are that stand in front: they need not
+	// prove for which application they call GSE and Job.
+	TrustedESB []netip.Prefix
 	// Listener, if set, is served instead of one that Run binds to Listen,
 	// which still says who can reach it. Run closes it.
 	Listener net.Listener
@@ -146,7 +157,7 @@ func orDefault[T comparable](field *T, value T) {
 
 // Validate says what is wrong with a Config that has its defaults.
 func (c Config) Validate() error {
-	errs := []error{c.validateListen()}
+	errs := []error{c.validateListen(), c.validateCallers()}
 	for _, n := range []struct {
 		name  string
 		value int64
@@ -186,11 +197,29 @@ func (c Config) validateListen() error {
 	if err != nil {
 		return invalid.Fieldf("Listen", "%q is not of the form host:port, for example 127.0.0.1:8080: %w", c.Listen, err)
 	}
-	if !loopback(host) && !c.AllowUnauthenticated {
+	if !loopback(host) && c.AppsFile == "" && !c.AllowUnauthenticated {
 		return invalid.Fieldf("Listen", "refusing to listen on %s: callers are not authenticated, and whoever reaches this address "+
-			"could run commands on every host; listen on 127.0.0.1, or give --allow-unauthenticated on a test network", c.Listen)
+			"could run commands on every host; name the applications that may call with --apps, listen on 127.0.0.1, "+
+			"or give --allow-unauthenticated on a test network", c.Listen)
 	}
 	return nil
+}
+
+// validateCallers refuses what would look as if callers were checked.
+func (c Config) validateCallers() error {
+	var errs []error
+	if c.LoginURL != "" {
+		u, err := url.Parse(c.LoginURL)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			errs = append(errs, invalid.Fieldf("LoginURL", "is no URL like https://login.example.com"))
+		} else if c.AppsFile == "" {
+			errs = append(errs, invalid.Fieldf("LoginURL", "is of no use without --apps: whoever calls is believed"))
+		}
+	}
+	if len(c.TrustedESB) > 0 && c.AppsFile == "" {
+		errs = append(errs, invalid.Fieldf("TrustedESB", "is of no use without --apps: whoever calls is believed"))
+	}
+	return errors.Join(errs...)
 }
 
 // loopback reports whether only this machine can reach a listener on host.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"runtime/debug"
 	"strconv"
@@ -159,8 +160,12 @@ func (e *delivery) accept(ctx context.Context) (procfleet.Task, error) {
 	defer release()
 	ctx, cancel := context.WithTimeout(ctx, e.in.api.cfg.Timeouts.Query)
 	defer cancel()
+	who, err := e.in.api.gate.admit(ctx, &e.entrance.family, in, netip.Addr{})
+	if err != nil {
+		return procfleet.Task{}, err
+	}
 	return e.in.api.accept(ctx, &acceptance{
-		call: e.entrance.call, credentials: e.entrance.family.Credentials, decode: e.entrance.use.Decode, in: in, start: e.start, log: e.log,
+		call: e.entrance.call, who: who, decode: e.entrance.use.Decode, in: in, start: e.start, log: e.log,
 		terms: t, ownKey: placeKey(e.s),
 	})
 }

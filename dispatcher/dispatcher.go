@@ -31,6 +31,7 @@ type Dispatcher struct {
 	handler http.Handler
 	watches *watches
 	intake  *intake // nil without Config.Submissions
+	gate    *gate
 }
 
 // New returns a dispatcher that keeps tasks in store and queues them on queue.
@@ -49,6 +50,13 @@ func New(cfg Config, store Store, queue Queue) (*Dispatcher, error) {
 	if err != nil {
 		return nil, err
 	}
+	gate, err := newGate(&cfg)
+	if err != nil {
+		return nil, fmt.Errorf("dispatcher: %w", err)
+	}
+	if err := gate.measured(cfg.Meter); err != nil {
+		return nil, err
+	}
 	watch := &watched{store, measures, cfg.Tracer}
 	a := &api{
 		cfg:       cfg,
@@ -58,8 +66,9 @@ func New(cfg Config, store Store, queue Queue) (*Dispatcher, error) {
 		measures:  measures,
 		watches:   newWatches(&cfg, watch, watchMeasures, logger),
 		bigBodies: make(chan struct{}, cfg.Limits.BigBodies),
+		gate:      gate,
 	}
-	d := &Dispatcher{cfg: cfg, log: logger, handler: a.handler(dialect.All()), watches: a.watches}
+	d := &Dispatcher{cfg: cfg, log: logger, handler: a.handler(dialect.All()), watches: a.watches, gate: gate}
 	if cfg.Submissions != nil {
 		d.intake = newIntake(a, store, dialect.All())
 		if err := d.intake.depth.register(cfg.Meter); err != nil {
@@ -89,6 +98,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	if d.intake != nil {
 		taking.Go(func() { d.intake.run(ctx) })
 	}
+	taking.Go(func() { d.gate.watch(ctx, d.log) })
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	d.log.WithField("address", listener.Addr().String()).Info("listening")

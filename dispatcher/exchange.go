@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
 	"strconv"
 	"sync"
@@ -36,6 +37,7 @@ type exchange struct {
 	w     *statusWriter
 	r     *http.Request
 	span  trace.Span
+	who   caller // once it is known
 	id    string // 32 hexadecimal digits
 	start time.Time
 }
@@ -113,6 +115,13 @@ func (e *exchange) serve() {
 	}
 	ctx, cancel := context.WithTimeout(e.r.Context(), e.api.cfg.Timeouts.Query)
 	defer cancel()
+	if e.who, err = e.api.gate.admit(ctx, &e.at.family, in, peer(e.r)); err == nil {
+		err = e.who.mayDo(demands(e.call.Use))
+	}
+	if err != nil {
+		e.fail(err)
+		return
+	}
 	switch use := e.call.Use.(type) {
 	case dialect.Accept:
 		err = e.accept(ctx, use, in)
@@ -158,13 +167,25 @@ func (e *exchange) request() (*dialect.Request, error) {
 	}
 	return &dialect.Request{
 		Method:             e.r.Method,
+		Path:               e.r.URL.Path,
 		ID:                 e.r.PathValue("id"),
 		Query:              e.r.URL.Query(),
 		Body:               body,
 		Authorization:      e.r.Header.Get("Authorization"),
 		BkapiAuthorization: e.r.Header.Get("X-Bkapi-Authorization"),
+		BkAppCode:          e.r.Header.Get("Bk-App-Code"),
+		BkUsername:         e.r.Header.Get("Bk-Username"),
 		LastEventID:        e.r.Header.Get("Last-Event-ID"),
 	}, nil
+}
+
+// peer is the address at the other end of the connection; zero if it has none.
+func peer(r *http.Request) netip.Addr {
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return at.Addr()
 }
 
 // tooLarge refuses a body above the limit.
@@ -209,7 +230,7 @@ func (e *exchange) fail(err error) {
 	if f.RetryAfter > 0 {
 		e.w.Header().Set("Retry-After", strconv.Itoa(int(f.RetryAfter.Seconds())))
 	}
-	e.reply(e.at.fail(f, e.id))
+	e.reply(e.at.family.Fail(f, e.id))
 }
 
 func (e *exchange) reply(reply dialect.Reply) {
@@ -219,6 +240,9 @@ func (e *exchange) reply(reply dialect.Reply) {
 	}
 	if reply.Location != "" {
 		e.w.Header().Set("Location", reply.Location)
+	}
+	if reply.Authenticate != "" {
+		e.w.Header().Set("WWW-Authenticate", reply.Authenticate)
 	}
 	e.header(reply.Status)
 	_, _ = e.w.Write(body) // the caller went away: there is nobody to tell

@@ -22,6 +22,7 @@ const (
 // our fault stays in the log; the caller gets the request's id to ask with.
 func (a *api) failed(err error, log logrus.FieldLogger, id string, start time.Time) *dialect.Error {
 	f := failure(err)
+	a.noteRefusal(f, log, start)
 	switch f.Kind {
 	case dialect.Internal:
 		log.WithError(err).Error("request failed")

@@ -24,7 +24,9 @@ type api struct {
 	watches   *watches
 	// bigBodies has room for the big bodies that may be in memory at once.
 	bigBodies  chan struct{}
+	gate       *gate
 	turnedAway oncePerSecond
+	refused    oncePerSecond
 }
 
 // oncePerSecond keeps a message that repeats itself from filling the log.
@@ -46,7 +48,7 @@ func (a *api) handler(dialects []dialect.Dialect) http.Handler {
 	}
 	for i := range dialects {
 		for _, family := range dialects[i].Reached() {
-			at := surface{name: dialects[i].Name, credentials: family.Credentials, fail: family.Fail}
+			at := surface{dialects[i].Name, family}
 			for path, calls := range byPath(family.Calls) {
 				mux.Handle(path, a.endpoint(at, calls))
 			}
@@ -69,12 +71,11 @@ func byPath(calls []dialect.Call) map[string][]dialect.Call {
 	return paths
 }
 
-// surface is where a request came in: the dialect's name, and, of the family
-// of its path, where credentials are and how failures are worded.
+// surface is where a request came in: the dialect's name, and the family of
+// its path.
 type surface struct {
-	name        string
-	credentials func(r *dialect.Request) (dialect.Credentials, error)
-	fail        func(f *dialect.Error, requestID string) dialect.Reply
+	name   string
+	family dialect.Family
 }
 
 // endpoint serves the calls of one path, or, without calls, the answer that

@@ -36,6 +36,7 @@ type login struct {
 	client *http.Client
 	calls  chan struct{}
 	now    func() time.Time
+	asked  func(outcome string) // told of every call: ok, refused or failed
 
 	mu            sync.Mutex
 	users, nobody map[tokenKey]*loggedIn // nobody: tokens that do not count
@@ -56,7 +57,7 @@ type loggedIn struct {
 
 func newLogin(server string) *login {
 	return &login{
-		url: strings.TrimRight(server, "/"), calls: make(chan struct{}, loginCalls), now: time.Now,
+		url: strings.TrimRight(server, "/"), calls: make(chan struct{}, loginCalls), now: time.Now, asked: func(string) {},
 		client: &http.Client{
 			Timeout: loginTimeout,
 			// A login page is no answer.
@@ -107,10 +108,14 @@ func (l *login) find(key tokenKey, token string, asked *loggedIn) {
 	l.calls <- struct{}{}
 	asked.user, asked.err = l.fetch(token)
 	<-l.calls
-	kept, till := l.users, loginKept
+	kept, till, outcome := l.users, loginKept, "ok"
 	if asked.err != nil {
-		kept, till = l.nobody, loginRefusedKept
+		kept, till, outcome = l.nobody, loginRefusedKept, "failed"
 	}
+	if errors.Is(asked.err, errBadToken) {
+		outcome = "refused"
+	}
+	l.asked(outcome)
 	l.mu.Lock()
 	asked.till = l.now().Add(till)
 	delete(l.asking, key)

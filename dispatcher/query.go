@@ -5,6 +5,7 @@ import (
 	"iter"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -16,10 +17,13 @@ type Queries interface {
 
 // outcomes returns the items of a task, chunk by chunk as they are asked for.
 // The first chunk is read at once, so that a store which is away is known
-// before an answer has begun.
-func outcomes(ctx context.Context, store Queries, id procfleet.TaskID) (iter.Seq2[[]procfleet.ItemResult, error], error) {
+// before an answer has begun. A task that may not be read is not.
+func outcomes(ctx context.Context, store Queries, id procfleet.TaskID, may func(*procfleet.Task) error) (iter.Seq2[[]procfleet.ItemResult, error], error) {
 	task, err := store.Task(ctx, id)
 	if err != nil {
+		return nil, err
+	}
+	if err := may(&task); err != nil {
 		return nil, err
 	}
 	first, err := store.Chunk(ctx, id, 0)
@@ -71,4 +75,38 @@ func readAhead(ctx context.Context, store Queries, task procfleet.Task) <-chan c
 		}
 	}()
 	return rest
+}
+
+const (
+	// scanPage is how many tasks are read at once to find those that a caller
+	// sees among others, and scanPages how often for one page of them.
+	scanPage  = 1000
+	scanPages = 5
+)
+
+// visible returns a page of the tasks that a caller sees, and the id after
+// which the next one begins; "" after the last. Where most tasks are other
+// callers' a page may be short, or empty, although there is a next.
+func (a *api) visible(ctx context.Context, page dialect.TaskPage, who *caller) (seen []procfleet.Task, next procfleet.TaskID, err error) {
+	query := taskstore.TaskQuery{Before: page.Before, Limit: page.Limit}
+	for range scanPages {
+		tasks, err := a.store.Tasks(ctx, query)
+		if err != nil {
+			return nil, "", err
+		}
+		for i := range tasks {
+			if !who.sees(&tasks[i]) {
+				continue
+			}
+			if seen = append(seen, tasks[i]); len(seen) == page.Limit {
+				return seen, tasks[i].ID, nil
+			}
+		}
+		if len(tasks) < query.Limit {
+			return seen, "", nil
+		}
+		last := &tasks[len(tasks)-1]
+		query, next = taskstore.TaskQuery{Before: last.Number, Limit: scanPage}, last.ID
+	}
+	return seen, next, nil
 }

@@ -375,8 +375,9 @@ func (t *topic) newest() (last *event, news <-chan struct{}, ended bool) {
 // event is a task at one moment, encoded once for all who watch it.
 type event struct {
 	id   string
-	over bool   // the task is over
-	text []byte // from the id to the empty line
+	made procfleet.Task // without what changes: whose it is
+	over bool           // the task is over
+	text []byte         // from the id to the empty line
 }
 
 // newEvent gives the event an id that is the same at every dispatcher: it is
@@ -389,7 +390,8 @@ func newEvent(task *procfleet.Task, encode encodeTask) (*event, error) {
 	line = bytes.TrimSuffix(line, []byte("\n"))
 	sum := sha256.Sum256(line)
 	id := hex.EncodeToString(sum[:8])
-	return &event{id: id, over: task.State.Done(), text: fmt.Appendf(nil, "id: %s\ndata: %s\n\n", id, line)}, nil
+	made := procfleet.Task{ID: task.ID, Application: task.Application, Business: task.Business}
+	return &event{id: id, made: made, over: task.State.Done(), text: fmt.Appendf(nil, "id: %s\ndata: %s\n\n", id, line)}, nil
 }
 
 // pause waits for d, or until ctx ends: then it is false.

@@ -38,6 +38,9 @@ func (e *exchange) watch(ctx context.Context, use dialect.Watch, in *dialect.Req
 	if err != nil {
 		return about(wanted.Task, err)
 	}
+	if err := e.who.mayRead(&now.made); err != nil {
+		return err
+	}
 	if now.over && now.id == wanted.LastEventID {
 		e.w.Header().Set("Cache-Control", "no-store")
 		e.w.WriteHeader(http.StatusNoContent) // which tells browsers not to come back

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"io"
+	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -12,6 +15,7 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/dispatcher"
+	"github.com/procfleet/procfleet/dispatcher/apps"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/taskstore/redisstore"
@@ -75,6 +79,7 @@ func (f *backendFlags) redisOptions(log logrus.FieldLogger) redisstore.Options {
 type doorFlags struct {
 	listen               string
 	allowUnauthenticated bool
+	apps, login, trusted string
 	maxBody              int64
 	maxItems             int
 	slack, retention     time.Duration
@@ -85,6 +90,9 @@ func (f *doorFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.listen, "http", d.Listen, "address to listen on for HTTP")
 	flags.BoolVar(&f.allowUnauthenticated, "allow-unauthenticated", false,
 		"listen off loopback although callers are not authenticated; for test networks only")
+	flags.StringVar(&f.apps, "apps", "", "file of the applications that may call, which procfleet app keeps; nobody else can then, and --http need not be on loopback")
+	flags.StringVar(&f.login, "login-url", "", "URL of BlueKing's login server, which knows whose a bk_token is; without it none counts")
+	flags.StringVar(&f.trusted, "trusted-esb", "", "addresses or networks, separated by commas, of ESBs in front, which are believed what their header Bk-App-Code says")
 	flags.Int64Var(&f.maxBody, "max-body", d.Limits.Body, "largest body of a request, in bytes")
 	flags.IntVar(&f.maxItems, "max-items", d.Limits.Items, "most processes times hosts of one request")
 	flags.DurationVar(&f.slack, "slack", d.Slack, "time that a task has beyond what its operations themselves may take")
@@ -93,8 +101,10 @@ func (f *doorFlags) register(flags *pflag.FlagSet) {
 
 // config returns what the flags say of a dispatcher.
 func (f *doorFlags) config() dispatcher.Config {
+	trusted, _ := prefixes(f.trusted) // check says what is wrong with them
 	return dispatcher.Config{
 		Listen: f.listen, AllowUnauthenticated: f.allowUnauthenticated,
+		AppsFile: f.apps, LoginURL: f.login, TrustedESB: trusted,
 		Limits: dispatcher.Limits{Body: f.maxBody, Items: f.maxItems},
 		Slack:  f.slack, Retention: f.retention,
 	}
@@ -105,9 +115,38 @@ func (f *doorFlags) check(s *settings.Settings) {
 	if err := daemon.CheckAddress(f.listen); err != nil {
 		s.Wrong("http", "%s", err)
 	}
+	if _, err := prefixes(f.trusted); err != nil {
+		s.Wrong("trusted-esb", "%s", err)
+	}
+	if f.apps != "" {
+		if _, err := apps.Read(f.apps); err != nil {
+			s.Wrong("apps", "%s", err)
+		}
+	}
 	s.Refused(f.config().WithDefaults().Validate(), map[string]string{
-		"Listen": "http", "Limits.Body": "max-body", "Limits.Items": "max-items", "Slack": "slack", "Retention": "retention",
+		"Listen": "http", "LoginURL": "login-url", "TrustedESB": "trusted-esb", "Limits.Body": "max-body", "Limits.Items": "max-items", "Slack": "slack", "Retention": "retention",
 	})
+}
+
+// prefixes reads networks, separated by commas; an address is a network of one.
+func prefixes(texts string) ([]netip.Prefix, error) {
+	var found []netip.Prefix
+	for text := range strings.SplitSeq(texts, ",") {
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
+			addr = addr.Unmap()
+			found = append(found, netip.PrefixFrom(addr, addr.BitLen()))
+			continue
+		}
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no address and no network like 10.0.0.0/24", text)
+		}
+		found = append(found, prefix.Masked())
+	}
+	return found, nil
 }
 
 // loadFlags bound what a worker holds at a time.

@@ -90,6 +90,9 @@ func (f *upFlags) checkParts(s *settings.Settings) {
 	case f.nats == "" && f.streamReplicas > 1:
 		s.Wrong("stream-replicas", "%d replicas need a cluster, and the embedded NATS is one server: give --nats as well", f.streamReplicas)
 	}
+	if f.demo && f.apps != "" {
+		s.Wrong("demo", "calls without being an application: leave out --apps, or the demo")
+	}
 	if f.redis == "" && f.waitReplicas != 0 {
 		s.Wrong("redis-wait-replicas", "the embedded store has no replicas: give --redis as well, or leave this out")
 	}
@@ -203,7 +206,11 @@ func (f *upFlags) greet(ctx context.Context, out io.Writer, url string, ready fu
 	if !untilReady(ctx, ready) {
 		return nil
 	}
-	fmt.Fprintf(out, "procfleet is ready at %s\n  try: curl -s %s/v1/hosts\n", url, url)
+	token := ""
+	if f.apps != "" {
+		token = ` -H "Authorization: Bearer <code>.<secret>"`
+	}
+	fmt.Fprintf(out, "procfleet is ready at %s\n  try: curl -s%s %s/v1/hosts\n", url, token, url)
 	if f.demo {
 		if err := f.showDemo(ctx, out, url); err != nil && ctx.Err() == nil {
 			log.WithError(err).Error("the demo did not succeed")

@@ -117,7 +117,9 @@ type WatchedTask struct {
 // ListTasks is the use of calls that page through tasks, newest first.
 type ListTasks struct {
 	Decode func(r *Request) (TaskPage, error)
-	Encode func(p TaskPage, tasks []procfleet.Task) Reply
+	// Encode is given the task after which the next page begins, "" after
+	// the last one. A page may have fewer than asked for and a next.
+	Encode func(tasks []procfleet.Task, next procfleet.TaskID) Reply
 }
 
 // TaskPage asks for up to Limit tasks older than Before; 0 begins with the newest.

@@ -233,7 +233,7 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 		var tasks []procfleet.Task
 		f.read(t, "tasks.json", &tasks)
 		page, err := use.Decode(r)
-		return page, use.Encode(page, tasks), err
+		return page, use.Encode(tasks, testTask), err
 	case ListResults:
 		var all []procfleet.ItemResult
 		for chunk, err := range f.items(t) {

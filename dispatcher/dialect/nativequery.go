@@ -122,16 +122,13 @@ func nativeShowTask(t *procfleet.Task) Reply {
 	return Reply{Status: http.StatusOK, Body: newNativeTask(t)}
 }
 
-func nativeTasks(p TaskPage, tasks []procfleet.Task) Reply {
+func nativeTasks(tasks []procfleet.Task, next procfleet.TaskID) Reply {
 	page := struct {
 		Tasks []nativeTask     `json:"tasks"`
 		Next  procfleet.TaskID `json:"next"`
-	}{Tasks: make([]nativeTask, 0, len(tasks))}
+	}{Tasks: make([]nativeTask, 0, len(tasks)), Next: next}
 	for i := range tasks {
 		page.Tasks = append(page.Tasks, newNativeTask(&tasks[i]))
-	}
-	if len(tasks) > 0 && len(tasks) == p.Limit {
-		page.Next = tasks[len(tasks)-1].ID
 	}
 	return Reply{Status: http.StatusOK, Body: page}
 }
