@@ -22,6 +22,8 @@ import (
 // KEYS[3] order
 // KEYS[4] agents
 // KEYS[5] gone
+// KEYS[6] bound
+// KEYS[7] names
 // ARGV[1] microseconds for which an announcement counts
 // ARGV[2] microseconds for which a host is remembered after that
 // ARGV[3..] for each announcement: address, "leaving" or "", instance
@@ -37,6 +39,25 @@ local function rest(entry) return 66 + 32 * tonumber(sub(entry, 65, 65)) end
 local function agentOf(entry)
   local at = rest(entry)
   return sub(entry, at + 5, at + 4 + tonumber(sub(entry, at, at + 4)))
+end
+-- an agent that announces another id than before ends the ids that were bound
+-- to its host
+local function unbind(addr, id)
+  local names = redis.call('HGET', KEYS[7], addr)
+  if not names then return end
+  local kept = {}
+  for _, name in ipairs(cjson.decode(names)) do
+    if name == id then
+      kept[1] = name
+    elseif redis.call('HGET', KEYS[6], name) == addr then
+      redis.call('HDEL', KEYS[6], name)
+    end
+  end
+  if #kept > 0 then
+    redis.call('HSET', KEYS[7], addr, cjson.encode(kept))
+  else
+    redis.call('HDEL', KEYS[7], addr)
+  end
 end
 local function unresolve(addr, id)
   if redis.call('HGET', KEYS[4], id) == addr then redis.call('HDEL', KEYS[4], id) end
@@ -95,7 +116,10 @@ local function hear(addr, entry, instance, id, packed)
     redis.call('ZREM', KEYS[5], addr)
   end
   if entry and agentOf(entry) ~= id then unresolve(addr, agentOf(entry)) end
-  if id ~= '' then redis.call('HSET', KEYS[4], id, addr) end
+  if id ~= '' then
+    redis.call('HSET', KEYS[4], id, addr)
+    if not entry or agentOf(entry) ~= id then unbind(addr, id) end
+  end
   local ends = stamp(time + ttl)
   redis.call('HSET', KEYS[1], addr, ends .. hearOf(entry, instance) .. string.format('%05d', #id) .. id .. packed)
   redis.call('ZADD', KEYS[2], ends, addr)
@@ -120,7 +144,7 @@ for _, addr in ipairs(past) do
   redis.call('HDEL', KEYS[1], addr)
   redis.call('ZREM', KEYS[5], addr)
 end
-for _, key in ipairs(KEYS) do redis.call('PEXPIREAT', key, text(math.ceil((time + 2 * ttl + memory) / 1000))) end
+for i = 1, 5 do redis.call('PEXPIREAT', KEYS[i], text(math.ceil((time + 2 * ttl + memory) / 1000))) end
 return #past
 `)
 

@@ -228,7 +228,7 @@ func scripts() []*redis.Script {
 		dispatchedScript, rejectScript, beginScript, deliveredScript, recordScript,
 		leaseScript, releaseScript, dueScript, undoneScript, republishedScript,
 		revisitScript,
-		announceScript, areasScript, liveAreasScript,
+		announceScript, areasScript, liveAreasScript, boundAreasScript, bindScript,
 		registerScript, unregisterScript, lookupScript, registeredHostsScript,
 		touchScript, settleScript, reportScript, pageScript, groupsScript,
 		createScript,

@@ -35,6 +35,9 @@
 //	{presence:<cloud>}:order   sorted set of the same addresses by their text
 //	{presence:<cloud>}:agents  hash: agent id to address of the same
 //	{presence:<cloud>}:gone    sorted set of addresses by when their presence ended
+//	{presence:<cloud>}:bound   hash: agent id that callers use to address
+//	{presence:<cloud>}:names   hash: address to the list of these ids
+//	bound                      set of cloud areas that have such ids
 //
 // The catalog; h is a hash of the namespace, and a process is written there as
 // its name and its host (see [member]):
@@ -50,7 +53,7 @@
 // With [Options.WaitReplicas] there is for a minute, beside each key that was
 // waited for, one that ends in :wait and has nothing in it.
 //
-// Nothing of the catalog expires. Every other key but the clock gets its end in
+// Nothing of the catalog expires, and no bound id does. Every other key but the clock gets its end in
 // the script that makes it: those of a task when the task expires, those of an
 // index when the last of its tasks does or up to a minute later, those of
 // agents when the last of them is no longer to be remembered. A script that

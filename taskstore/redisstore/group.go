@@ -2,13 +2,13 @@ package redisstore
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
 // groupsScript stores the groups of hosts, one after the other.
@@ -44,8 +44,8 @@ func (s *Store) SetGroups(ctx context.Context, gs []catalog.HostGroups) error {
 		packed := []byte{}
 		if len(g.Groups) > 0 {
 			var err error
-			if packed, err = packJSON(g); err != nil {
-				return fmt.Errorf("set groups of host %s: %w", g.Host, err)
+			if packed, err = pack.Groups(g); err != nil {
+				return fmt.Errorf("set groups: %w", err)
 			}
 		}
 		p := open[g.Namespace]
@@ -82,12 +82,13 @@ func (s *Store) Groups(ctx context.Context, namespace string, hosts []procfleet.
 	}
 	gs := make([]catalog.HostGroups, len(hosts))
 	for i, v := range answer.Val() {
-		gs[i] = catalog.HostGroups{Host: hosts[i], Namespace: namespace}
 		packed, ok := v.(string)
 		if !ok {
+			gs[i] = catalog.HostGroups{Host: hosts[i], Namespace: namespace}
 			continue
 		}
-		if err := json.Unmarshal([]byte(packed), &gs[i]); err != nil {
+		var err error
+		if gs[i], err = pack.ReadGroups(hosts[i], namespace, []byte(packed)); err != nil {
 			return nil, fmt.Errorf("%w: groups of host %s: %w", errDamaged, hosts[i], err)
 		}
 	}

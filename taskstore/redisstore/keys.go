@@ -61,11 +61,15 @@ func (p presenceKeys) live() string   { return p.base + "live" }
 func (p presenceKeys) order() string  { return p.base + "order" }
 func (p presenceKeys) agents() string { return p.base + "agents" }
 func (p presenceKeys) gone() string   { return p.base + "gone" }
+func (p presenceKeys) bound() string  { return p.base + "bound" }
+func (p presenceKeys) names() string  { return p.base + "names" }
 
 // all returns the keys that [announceScript] declares.
 func (p presenceKeys) all() []string {
-	return []string{p.hosts(), p.live(), p.order(), p.agents(), p.gone()}
+	return []string{p.hosts(), p.live(), p.order(), p.agents(), p.gone(), p.bound(), p.names()}
 }
+
+func (k keyspace) bound() string { return k.prefix + "bound" }
 
 // namespaceKeys builds the keys of what is known of one namespace, all in one
 // slot. The namespace is a caller's text and stands there as its hash.

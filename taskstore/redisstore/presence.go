@@ -1,11 +1,8 @@
 package redisstore
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -92,12 +89,22 @@ func (s *Store) readWithTime(ctx context.Context, add addFunc) (time.Time, error
 	return now.Val().UTC(), nil
 }
 
-// Resolve asks every cloud area for the ids, and then whether the hosts that
-// they name are there: the index may be behind.
+// Resolve looks for live agents that announced the ids, and where there are
+// none for hosts that the ids are bound to.
 func (s *Store) Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Host, error) {
 	if len(agentIDs) == 0 {
 		return nil, nil
 	}
+	hosts, err := s.resolveLive(ctx, agentIDs)
+	if err != nil {
+		return nil, err
+	}
+	return hosts, s.resolveBound(ctx, agentIDs, hosts)
+}
+
+// resolveLive asks every cloud area for the ids, and then whether the hosts
+// that they name are there: the index may be behind.
+func (s *Store) resolveLive(ctx context.Context, agentIDs []string) ([]procfleet.Host, error) {
 	clouds, err := s.liveAreas(ctx)
 	if err != nil || len(clouds) == 0 {
 		return make([]procfleet.Host, len(agentIDs)), err
@@ -152,20 +159,7 @@ func (s *Store) liveAreas(ctx context.Context) ([]procfleet.CloudArea, error) {
 	if err := s.run(ctx, c); err != nil {
 		return nil, fmt.Errorf("list cloud areas: %w", err)
 	}
-	members, err := c.cmd.StringSlice()
-	if err != nil {
-		return nil, fmt.Errorf("list cloud areas: %w", err)
-	}
-	clouds := make([]procfleet.CloudArea, len(members))
-	for i, m := range members {
-		n, err := strconv.ParseInt(m, 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("%w: cloud area %.40q", errDamaged, m)
-		}
-		clouds[i] = procfleet.CloudArea(n)
-	}
-	slices.SortFunc(clouds, cmp.Compare)
-	return clouds, nil
+	return areasOf(c.cmd.StringSlice())
 }
 
 // HostPage walks through the order of each cloud area.

@@ -1,16 +1,15 @@
 package redisstore
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
 // luaUses counts how many registrations of a namespace have a spec. KEYS[2]
@@ -153,9 +152,9 @@ type registerCall struct {
 }
 
 func (b *registerBatch) add(d *catalog.Definition, existed []bool) error {
-	packed, err := packJSON(&d.Spec)
+	packed, err := pack.Spec(&d.Spec)
 	if err != nil {
-		return fmt.Errorf("pack the spec: %w", err)
+		return err
 	}
 	sum := sha256.Sum256(packed)
 	id := string(sum[:specIDWidth])
@@ -175,17 +174,6 @@ func (b *registerBatch) add(d *catalog.Definition, existed []bool) error {
 		r.existed = append(r.existed, &existed[i])
 	}
 	return nil
-}
-
-// packJSON keeps the caller's own JSON in v as it is.
-func packJSON(v any) ([]byte, error) {
-	var out bytes.Buffer
-	e := json.NewEncoder(&out)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
 // callFor returns the call for one more member whose spec has n bytes.
@@ -394,7 +382,7 @@ func readRegistrations(ps []catalog.Process, answer []any) ([]*catalog.Registrat
 			return nil, err
 		}
 		// Each gets a spec of its own: callers may change what they are given.
-		if err := json.Unmarshal([]byte(specs[entry.spec]), &r.Spec); err != nil {
+		if r.Spec, err = pack.ReadSpec([]byte(specs[entry.spec])); err != nil {
 			return nil, fmt.Errorf("%w: spec of %.80q on host %s: %w", errDamaged, ps[i].Name, ps[i].Host, err)
 		}
 		found[i] = r

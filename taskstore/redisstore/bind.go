@@ -1,0 +1,185 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// boundAreasScript notes that cloud areas have bound ids, before they have.
+//
+// KEYS[1] bound
+// ARGV[1..] cloud areas
+// Returns all that are noted.
+var boundAreasScript = redis.NewScript(`
+redis.call('SADD', KEYS[1], unpack(ARGV))
+return redis.call('SMEMBERS', KEYS[1])
+`)
+
+// bindScript binds agent ids to hosts of one cloud area, and takes away those
+// that are bound to hosts of others.
+//
+// KEYS[1] bound
+// KEYS[2] names
+// ARGV[1..] for each: agent id, address or "" to take it away
+// Returns 1.
+var bindScript = redis.NewScript(`
+local function without(id, addr)
+  local names, kept = redis.call('HGET', KEYS[2], addr), {}
+  for _, name in ipairs(names and cjson.decode(names) or {}) do
+    if name ~= id then kept[#kept + 1] = name end
+  end
+  return kept
+end
+local function keep(addr, names)
+  if #names == 0 then
+    redis.call('HDEL', KEYS[2], addr)
+  else
+    redis.call('HSET', KEYS[2], addr, cjson.encode(names))
+  end
+end
+for i = 1, #ARGV, 2 do
+  local id, addr = ARGV[i], ARGV[i + 1]
+  local old = redis.call('HGET', KEYS[1], id)
+  if old and old ~= addr then
+    keep(old, without(id, old))
+    redis.call('HDEL', KEYS[1], id)
+  end
+  if addr ~= '' then
+    local names = without(id, addr)
+    names[#names + 1] = id
+    while #names > 8 do redis.call('HDEL', KEYS[1], table.remove(names, 1)) end
+    keep(addr, names)
+    redis.call('HSET', KEYS[1], id, addr)
+  end
+end
+return 1
+`)
+
+// Bind is two round trips, the second with one script call for at most 500 ids
+// of a cloud area. A host has at most eight ids; the ninth ends the first.
+func (s *Store) Bind(ctx context.Context, bindings []taskstore.AgentBinding) error {
+	if len(bindings) == 0 {
+		return nil
+	}
+	areas := &call{script: boundAreasScript, keys: []string{s.keys.bound()}}
+	for i, b := range bindings {
+		if err := checkBinding(b); err != nil {
+			return fmt.Errorf("bind agent ids: binding %d: %w", i, err)
+		}
+		if !slices.Contains(areas.args, any(int64(b.Host.Cloud))) {
+			areas.args = append(areas.args, int64(b.Host.Cloud))
+		}
+	}
+	if err := s.runDurably(ctx, areas); err != nil {
+		return fmt.Errorf("bind agent ids: %w", err)
+	}
+	clouds, err := areasOf(areas.cmd.StringSlice())
+	if err != nil {
+		return fmt.Errorf("bind agent ids: %w", err)
+	}
+	var calls []*call
+	for some := range slices.Chunk(bindings, scriptItems) {
+		for _, cloud := range clouds {
+			calls = append(calls, s.bindCall(cloud, some))
+		}
+	}
+	if err := s.runDurably(ctx, calls...); err != nil {
+		return fmt.Errorf("bind agent ids: %w", err)
+	}
+	return nil
+}
+
+func checkBinding(b taskstore.AgentBinding) error {
+	switch {
+	case b.Host.IsZero():
+		return &procfleet.FieldError{Field: "host", Problem: "is empty"}
+	case b.AgentID == "":
+		return &procfleet.FieldError{Field: "agent_id", Problem: "is empty"}
+	case len(b.AgentID) > maxAgentID:
+		return &procfleet.FieldError{Field: "agent_id", Problem: fmt.Sprintf("is %d bytes long, at most %d are allowed", len(b.AgentID), maxAgentID)}
+	}
+	return nil
+}
+
+func (s *Store) bindCall(cloud procfleet.CloudArea, bindings []taskstore.AgentBinding) *call {
+	keys := s.keys.presence(cloud)
+	c := &call{script: bindScript, keys: []string{keys.bound(), keys.names()}}
+	for _, b := range bindings {
+		addr := ""
+		if b.Host.Cloud == cloud {
+			addr = b.Host.Addr.String()
+		}
+		c.args = append(c.args, b.AgentID, addr)
+	}
+	return c
+}
+
+// resolveBound fills in the hosts of ids that no live agent announced but that
+// are bound. Most callers name none, so it is asked for only then.
+func (s *Store) resolveBound(ctx context.Context, agentIDs []string, hosts []procfleet.Host) error {
+	var places []int
+	var open []string
+	for i, h := range hosts {
+		if h.IsZero() && agentIDs[i] != "" {
+			places, open = append(places, i), append(open, agentIDs[i])
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	var members *redis.StringSliceCmd
+	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		members = pipe.SMembers(ctx, s.keys.bound())
+	}); err != nil {
+		return fmt.Errorf("resolve bound agent ids: %w", err)
+	}
+	clouds, err := areasOf(members.Result())
+	if err != nil || len(clouds) == 0 {
+		return err
+	}
+	answers := make([]*redis.SliceCmd, len(clouds))
+	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		for i, cloud := range clouds {
+			answers[i] = pipe.HMGet(ctx, s.keys.presence(cloud).bound(), open...)
+		}
+	}); err != nil {
+		return fmt.Errorf("resolve bound agent ids: %w", err)
+	}
+	for i, cloud := range clouds {
+		for j, v := range answers[i].Val() {
+			addr, ok := v.(string)
+			if !ok {
+				continue
+			}
+			if hosts[places[j]], err = procfleet.NewHost(cloud, addr); err != nil {
+				return fmt.Errorf("%w: host of agent id %.80q: %w", errDamaged, open[j], err)
+			}
+		}
+	}
+	return nil
+}
+
+// areasOf reads cloud areas, ascending.
+func areasOf(members []string, err error) ([]procfleet.CloudArea, error) {
+	if err != nil {
+		return nil, fmt.Errorf("list cloud areas: %w", err)
+	}
+	clouds := make([]procfleet.CloudArea, len(members))
+	for i, m := range members {
+		n, err := strconv.ParseInt(m, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%w: cloud area %.40q", errDamaged, m)
+		}
+		clouds[i] = procfleet.CloudArea(n)
+	}
+	slices.SortFunc(clouds, cmp.Compare)
+	return clouds, nil
+}
