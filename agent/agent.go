@@ -136,7 +136,7 @@ func (a *Agent) newSession(data *folder, ledger *journal.Journal) (*session, err
 	s.reporter = newReporter(stream, ledger, servers, self, &s.cfg)
 	s.processes = newProcessReporter(&s.cfg, self, servers)
 	s.engine, err = a.newEngine(operate.Config{
-		Ledger: ledger, Log: a.cfg.Log, AgentID: a.cfg.AgentID, RunDir: data.run(),
+		Ledger: ledger, Log: a.cfg.Log, AgentID: a.cfg.AgentID, Instance: data.instance, RunDir: data.run(),
 		InTime: servers.surelyBefore, Crash: a.cfg.Crash,
 		Restarted: a.metrics.restarted, Changed: s.processes.change,
 		Finished: func(op journal.Op, r agentproto.Result) {

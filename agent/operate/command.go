@@ -1,7 +1,6 @@
 package operate
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -25,7 +24,8 @@ type command struct {
 	exec    *proc.Execution // nil until it is spawned
 	output  string          // file
 	ended   func()          // gives its slot back; what follows the command, a start window above all, needs none
-	release func()          // gives back all that the command took; to be called once it is of no concern any more
+	over    func()          // does so, and makes its group one like any other
+	release func()          // gives back all that the command took; to be called once nobody asks for its output any more
 }
 
 // spawn runs a command line as soon as there is room for one more command.
@@ -49,9 +49,9 @@ func (r *run) spawn(ctx context.Context, line string, was proc.Identity) (*comma
 		return nil, bad
 	}
 	r.acted = true
-	r.engine.owners.mark(&r.op.Spec)
+	r.engine.owners.mark(r.engine.markOf(&r.op.Spec), &r.op.Spec)
 	r.engine.cfg.Crash(CrashBeforeExec)
-	exec, err := r.engine.runner.Start(ctx, r.command(line, c.output))
+	exec, err := r.engine.runner.Start(ctx, r.commandLine(line, c.output))
 	if err != nil {
 		v := commandFailed(err.Error())
 		if ctx.Err() != nil {
@@ -59,7 +59,7 @@ func (r *run) spawn(ctx context.Context, line string, was proc.Identity) (*comma
 		}
 		return nil, &v
 	}
-	c.exec = exec
+	c.exec, r.command = exec, c
 	r.engine.groups.add(exec.Identity().PID)
 	r.engine.cfg.Crash(CrashAfterSpawn)
 	if bad := r.execute(was, exec.Identity()); bad != nil {
@@ -74,21 +74,24 @@ func (r *run) spawn(ctx context.Context, line string, was proc.Identity) (*comma
 // newCommand is a command that has its slot and is not spawned yet.
 func (r *run) newCommand() *command {
 	c := &command{output: r.engine.outputs.path(r), ended: sync.OnceFunc(r.engine.commandSlots.give)}
-	c.release = sync.OnceFunc(func() {
+	c.over = sync.OnceFunc(func() {
 		if c.exec != nil {
 			r.engine.groups.remove(c.exec.Identity().PID)
 		}
 		c.ended()
+	})
+	c.release = sync.OnceFunc(func() {
+		c.over()
 		r.engine.outputs.keep(c.output)
 	})
 	return c
 }
 
-func (r *run) command(line, output string) proc.Command {
+func (r *run) commandLine(line, output string) proc.Command {
 	spec := &r.op.Spec
 	return proc.Command{
-		Shell: proc.Shell(spec.Shell), Line: line, Dir: cmp.Or(spec.SetupPath, "/"), Account: accountOf(spec), Env: spec.Env,
-		LoginProfile: !spec.NoProfile, OutputPath: output, Key: markOf(spec), Op: opMark(r),
+		Shell: proc.Shell(spec.Shell), Line: line, Dir: spec.SetupPath, Account: accountOf(spec), Env: spec.Env,
+		LoginProfile: !spec.NoProfile, OutputPath: output, Key: r.engine.markOf(spec), Op: opMark(r),
 	}
 }
 
@@ -143,13 +146,22 @@ func (r *run) endGroup(ctx context.Context, c *command) {
 }
 
 // complete runs a command to its end and returns how it failed, "" for
-// success. bad is set when it did not run at all.
-func (r *run) complete(ctx context.Context, line string, was proc.Identity) (trouble string, bad *verdict) {
+// success. bad is set when it did not run at all. The caller calls done when it
+// is done with the command's output.
+func (r *run) complete(ctx context.Context, line string, was proc.Identity) (trouble string, done func(), bad *verdict) {
 	c, bad := r.spawn(ctx, line, was)
 	if bad != nil {
-		return "", bad
+		return "", nil, bad
 	}
-	defer c.release()
+	if trouble, bad = r.finish(ctx, c); bad != nil {
+		c.release()
+		return "", nil, bad
+	}
+	c.over()
+	return trouble, c.release, nil
+}
+
+func (r *run) finish(ctx context.Context, c *command) (trouble string, bad *verdict) {
 	switch r.await(ctx, c, nil) {
 	case left, accepted:
 		v := interrupted()
@@ -170,6 +182,15 @@ func (r *run) timeoutText() string {
 	return fmt.Sprintf("command timed out; timeout=%s", opTimeout(&r.op.Spec))
 }
 
+// tail is what the latest command has written by now, for messages: a script in
+// background says only after its shell has ended what keeps it from its work.
+func (r *run) tail() string {
+	if r.command == nil {
+		return ""
+	}
+	return r.command.tail()
+}
+
 // tail is the end of the command's output, for messages.
 func (c *command) tail() string {
 	select {
@@ -177,7 +198,7 @@ func (c *command) tail() string {
 	default:
 		return ""
 	}
-	if out := c.exec.Result().Output; out != "" {
+	if out := c.exec.Output(); out != "" {
 		return "output tail: " + out
 	}
 	return ""

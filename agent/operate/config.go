@@ -45,8 +45,9 @@ type Config struct {
 	// must not block. Default: by this host's clock.
 	InTime func(deadline time.Time) bool
 
-	AgentID string // shown in statuses; "" = none
-	RunDir  string // existing folder for the output of commands; absolute
+	AgentID  string // shown in statuses; "" = none
+	Instance string // tells this agent from every other one, and stays the same; "" = there is no other on this machine
+	RunDir   string // existing folder for the output of commands; absolute
 
 	CommandLimit int // commands at a time; default 64
 	StartLimit   int // automatic starts at a time; default 8

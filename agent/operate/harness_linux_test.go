@@ -141,7 +141,7 @@ func newRig(t *testing.T, change ...func(*Config)) *rig {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	g.cfg = Config{
-		Ledger: g.ledger, Log: log, RunDir: t.TempDir(), AgentID: "agent-1", Finished: g.finished,
+		Ledger: g.ledger, Log: log, RunDir: t.TempDir(), AgentID: "agent-1", Instance: t.Name(), Finished: g.finished,
 		Timing: Timing{
 			Sweep: 200 * time.Millisecond, StopPoll: 20 * time.Millisecond, WindowPoll: 20 * time.Millisecond,
 			Settle: time.Second, ForegroundAfter: 300 * time.Millisecond, KillWait: 3 * time.Second,
@@ -217,7 +217,7 @@ func (g *rig) close() {
 // mark is that of the rig's own program.
 func (g *rig) mark() string {
 	spec := g.spec()
-	return markOf(&spec)
+	return g.engine.markOf(&spec)
 }
 
 // marks are those of all programs that the test asked for.
@@ -226,7 +226,7 @@ func (g *rig) marks() map[string]bool {
 	defer g.ledger.mu.Unlock()
 	marks := map[string]bool{g.mark(): true}
 	for _, op := range g.ledger.ops {
-		marks[markOf(&op.Spec)] = true
+		marks[g.engine.markOf(&op.Spec)] = true
 	}
 	return marks
 }

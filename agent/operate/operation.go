@@ -132,6 +132,6 @@ func (r *run) awaitLeft(ctx, way context.Context) (verdict, bool) {
 	if !r.outlast(ctx, r.left) {
 		return interrupted(), true
 	}
-	v := r.window(ctx, way, proc.Identity{}, "")
+	v := r.window(ctx, way, proc.Identity{})
 	return v, v.class != supervise.Failed
 }

@@ -577,7 +577,7 @@ func TestBadSpecIsTheItemsOwnFailure(t *testing.T) {
 	if r.Reason != "refused" || r.Status.Running {
 		t.Fatalf("result is %+v", r)
 	}
-	scheduled := g.spec(func(s *agentproto.Spec) { s.CycleTimeMS, s.Instances, s.Shell = 60_000, 3, "bat" })
+	scheduled := g.spec(func(s *agentproto.Spec) { s.Type, s.CycleTimeMS, s.Instances = periodic, 60_000, 3 })
 	g.want("supervise", scheduled, 65535, "register: bad spec: alive.cycle_time (cycle_time) 1m0s")
 	g.want("reload", g.spec(), 65535, "reload: bad spec: control.reload (reload_cmd) is empty")
 	pid := g.want("start", g.spec(), 0, "").Status.PID

@@ -39,7 +39,7 @@ func newOutputs(dir string, log logrus.FieldLogger) *outputs {
 }
 
 func (o *outputs) path(r *run) string {
-	return filepath.Join(o.dir, fmt.Sprintf("op-%s-%d.out", markOf(&r.op.Spec), o.next.Add(1)))
+	return filepath.Join(o.dir, fmt.Sprintf("op-%s-%d.out", r.engine.markOf(&r.op.Spec), o.next.Add(1)))
 }
 
 // keep removes the file of a command that ended, now or when it is not in use

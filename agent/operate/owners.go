@@ -94,11 +94,11 @@ func (o *owners) otherHas(pid int, key string) bool {
 	return owner != "" && owner != key
 }
 
-// mark notes that commands of the spec leave its mark behind.
-func (o *owners) mark(s *agentproto.Spec) {
+// mark notes that commands of the spec leave the mark behind.
+func (o *owners) mark(mark string, s *agentproto.Spec) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.byMark[markOf(s)] = program{key: s.Key, name: s.ProcName, setup: s.SetupPath}
+	o.byMark[mark] = program{key: s.Key, name: s.ProcName, setup: s.SetupPath}
 }
 
 // unmark forgets the marks of a key.

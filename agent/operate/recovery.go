@@ -47,7 +47,7 @@ func (e *Engine) adopt(key string, text json.RawMessage) (down time.Time) {
 		return a.stoppedAt
 	}
 	if a.state.Kept {
-		e.owners.mark(&a.spec)
+		e.owners.mark(e.markOf(&a.spec), &a.spec)
 	}
 	if proc.Alive(proc.Identity(a.state.Main)) {
 		a.settle()
@@ -90,7 +90,7 @@ func (r *run) takeUp(ctx context.Context, exec journal.Exec) verdict {
 // the rest of its time, and ends it then.
 func (r *run) outlast(ctx context.Context, exec journal.Exec) bool {
 	leader := leaderOf(exec)
-	r.group = exec.PID
+	r.leader = leader
 	if exec.PID != 0 {
 		r.engine.groups.add(exec.PID)
 		defer r.engine.groups.remove(exec.PID)
@@ -127,7 +127,7 @@ func (r *run) takeUpStart(ctx context.Context, was before, exec journal.Exec) ve
 	if r.op.Spec.RestartInPlace {
 		replaced = proc.Identity{}
 	}
-	v := r.window(ctx, ctx, replaced, "")
+	v := r.window(ctx, ctx, replaced)
 	if v.class == supervise.Failed && r.seen.Verdict == proc.Stopped {
 		return commandFailed("agent restarted during operation; process not running", r.seen.Evidence)
 	}

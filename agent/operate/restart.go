@@ -37,10 +37,11 @@ func (r *run) reload(ctx context.Context) verdict {
 	if bad := r.mark(); bad != nil {
 		return *bad
 	}
-	trouble, bad := r.complete(ctx, r.op.Spec.ReloadCmd, was)
+	trouble, done, bad := r.complete(ctx, r.op.Spec.ReloadCmd, was)
 	if bad != nil {
 		return *bad
 	}
+	defer done()
 	if trouble != "" {
 		r.look(ctx)
 		return commandFailed(trouble)
@@ -56,7 +57,7 @@ func (r *run) reload(ctx context.Context) verdict {
 	case r.seen.Verdict == proc.Uncertain:
 		return refused("state uncertain: " + r.seen.Evidence)
 	case r.main().IsZero() && !was.IsZero():
-		return checkFailed("process died", r.seen.Evidence)
+		return checkFailed("process died", r.seen.Evidence, r.tail())
 	}
 	return succeeded()
 }

@@ -40,6 +40,7 @@ type run struct {
 	started func(journal.Exec)
 
 	seen     proc.Probe // the latest look
+	command  *command   // the latest command; nil = none
 	warnings []string
 	evidence []string // what else was noticed
 
@@ -47,7 +48,7 @@ type run struct {
 	// up: what is younger was started by it.
 	began      time.Time
 	beganTicks uint64
-	group      int // process group of that command; its members may be the process
+	leader     proc.Identity // of that command; members of its group may be the process
 }
 
 func (r *run) warn(format string, args ...any) {
@@ -63,7 +64,7 @@ func (r *run) look(ctx context.Context) {
 	r.seen = r.engine.find(ctx, proc.Target{
 		ProcName: spec.ProcName, SetupPath: spec.SetupPath, PidPath: spec.PidPath, Account: spec.Account,
 		Known: r.known.main, StartedAfter: r.beganTicks, PidFileAfter: r.began, Aliases: r.known.aliases,
-		Exclude: r.engine.groups.excluding(r.group), Mark: markOf(spec), Foreign: r.foreign,
+		Exclude: r.engine.groups.excluding(r.leader.PID), Mark: r.engine.markOf(spec), Command: r.leader, Foreign: r.foreign,
 	})
 	if r.seen.Alias != "" {
 		// Others hold the same list.
@@ -79,7 +80,7 @@ func (r *run) foreign(p proc.Process, mark string) bool {
 	switch {
 	case e.owners.otherHas(p.PID, spec.Key), e.owners.otherInstance(mark, spec):
 		return true
-	case spec.PidPath == "", mark == markOf(spec):
+	case spec.PidPath == "", mark == e.markOf(spec):
 		return false
 	}
 	return p.BootID == e.bootID && p.Start <= r.known.aliveAt

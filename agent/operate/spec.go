@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -16,8 +17,12 @@ import (
 )
 
 // resident is the process type that is kept alive. Processes of every other
-// type that gets past checkSpec are started and left to end.
-const resident = "resident"
+// type that gets past checkSpec are started and left to end; periodic is the
+// only one that a schedule means anything to.
+const (
+	resident = "resident"
+	periodic = "periodic"
+)
 
 // actionNames are the words that open messages, by action; an action without
 // one is unknown. They are the operations' names in the published APIs.
@@ -40,9 +45,13 @@ const (
 )
 
 // checkSpec finds what in a spec keeps the action from being carried out. Its
-// messages name the field. Only actions that begin or extend the life of a
+// messages name the field. A spec in a language that this host does not run is
+// of no use for any action. Only actions that begin or extend the life of a
 // process look at how it is meant to live.
 func checkSpec(action string, s *agentproto.Spec) error {
+	if err := proc.Shell(s.Shell).RunsOn(runtime.GOOS); err != nil {
+		return fmt.Errorf("control.shell (cmd_shell_ext): %w", err)
+	}
 	err := errors.Join(checkIdentity(s), checkTimes(s))
 	if err == nil && startsProcess(action) {
 		err = checkLife(s)
@@ -94,14 +103,12 @@ func checkTimes(s *agentproto.Spec) error {
 // keeps alive.
 func checkLife(s *agentproto.Spec) error {
 	switch {
-	case s.CycleTimeMS != 0:
+	case s.Type == periodic && s.CycleTimeMS != 0:
 		return fmt.Errorf("alive.cycle_time (cycle_time) %s: this agent runs nothing by schedule", ms(s.CycleTimeMS))
-	case s.Crontab != "":
+	case s.Type == periodic && s.Crontab != "":
 		return fmt.Errorf("alive.crontab (crontab_rule) %q: this agent runs nothing by schedule", s.Crontab)
-	case s.Instances > 1:
+	case s.Type == resident && s.Instances > 1:
 		return fmt.Errorf("alive.instances (instance_num) %d: this agent manages one process for each key", s.Instances)
-	case s.Shell != "" && s.Shell != string(proc.ShellSh):
-		return fmt.Errorf("control.shell (cmd_shell_ext) %q: only sh runs on this host", s.Shell)
 	case s.StartRetries < 0:
 		return fmt.Errorf("alive.start_retries (start_retries) %d is negative", s.StartRetries)
 	case s.Type == resident && s.StartIntervalMS < 1:
@@ -130,6 +137,9 @@ func unenforced(s *agentproto.Spec) []string {
 	}
 	if s.MemoryLimit > 0 {
 		warnings = append(warnings, "limits.memory is stored but not enforced by this agent")
+	}
+	if s.Type != resident && s.Instances > 1 {
+		warnings = append(warnings, fmt.Sprintf("alive.instances (instance_num) %d: the command is run once, and one process is looked at", s.Instances))
 	}
 	return warnings
 }
@@ -182,8 +192,14 @@ func sameProgram(a, b *agentproto.Spec) bool {
 // describes (see sameProgram): a key whose spec turns to another setup path has
 // nothing to do with the program that still runs in the one before. It is a
 // hash because keys may hold bytes that an environment cannot.
-func markOf(s *agentproto.Spec) string {
+//
+// Where nothing else tells which process is meant, the mark is this agent's
+// own: another agent of the same machine may have a process of the same key.
+func (e *Engine) markOf(s *agentproto.Spec) string {
 	identity := []string{s.Key, s.ProcName, accountOf(s), filepath.Clean(s.SetupPath), filepath.Clean(s.PidPath)}
+	if s.SetupPath == "" && s.PidPath == "" {
+		identity = append(identity, e.cfg.Instance)
+	}
 	sum := sha256.Sum256([]byte(strings.Join(identity, "\x00")))
 	return hex.EncodeToString(sum[:8])
 }

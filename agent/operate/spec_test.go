@@ -28,6 +28,7 @@ func TestCheckSpec(t *testing.T) {
 		"start_check_begin_time": func(s *agentproto.Spec) { s.StartCheckBeginMS = -1 },
 		"start_check_end_time":   func(s *agentproto.Spec) { s.StartCheckEndMS = 3_600_001 },
 		"stop_check_secs":        func(s *agentproto.Spec) { s.StopCheckMS = -5 },
+		"(cmd_shell_ext)":        func(s *agentproto.Spec) { s.Shell = "bat" },
 	} {
 		for action := range actionNames {
 			s := goodSpec()
@@ -48,10 +49,9 @@ func TestCheckSpec(t *testing.T) {
 func TestOnlyActionsThatBringUpLookAtHowTheProcessLives(t *testing.T) {
 	t.Parallel()
 	for field, change := range map[string]func(*agentproto.Spec){
-		"(cycle_time)":     func(s *agentproto.Spec) { s.CycleTimeMS = 60_000 },
-		"crontab_rule":     func(s *agentproto.Spec) { s.Crontab = "* * * * *" },
+		"(cycle_time)":     func(s *agentproto.Spec) { s.Type, s.CycleTimeMS = periodic, 60_000 },
+		"crontab_rule":     func(s *agentproto.Spec) { s.Type, s.Crontab = periodic, "* * * * *" },
 		"(instance_num)":   func(s *agentproto.Spec) { s.Instances = 2 },
-		"(cmd_shell_ext)":  func(s *agentproto.Spec) { s.Shell = "bat" },
 		"(start_retries)":  func(s *agentproto.Spec) { s.StartRetries = -1 },
 		"(start_interval)": func(s *agentproto.Spec) { s.StartIntervalMS = 0 },
 	} {

@@ -50,7 +50,7 @@ func (r *run) bringUp(ctx, way context.Context, line string, was proc.Identity) 
 		return *bad
 	}
 	defer c.release()
-	r.group = c.exec.Identity().PID
+	r.leader = c.exec.Identity()
 	switch r.await(ctx, c, func(ran time.Duration) bool { return r.foreground(ctx, ran, was) }) {
 	case left:
 		return interrupted()
@@ -65,7 +65,7 @@ func (r *run) bringUp(ctx, way context.Context, line string, was proc.Identity) 
 		r.look(ctx)
 		return commandFailed("command failed", result.String(), r.runningText(was), c.tail())
 	}
-	return r.window(ctx, way, was, c.tail())
+	return r.window(ctx, way, was)
 }
 
 // mark notes the moment before the command.
@@ -111,7 +111,7 @@ func (r *run) foreground(ctx context.Context, ran time.Duration, was proc.Identi
 // and has lasted.
 func (r *run) inCommand(was proc.Identity) bool {
 	main := r.main()
-	return !main.IsZero() && main != was && r.seen.Procs[0].PGID == r.group &&
+	return !main.IsZero() && main != was && r.seen.Procs[0].PGID == r.leader.PID &&
 		lasted(main, r.engine.cfg.Timing.Settle)
 }
 

@@ -111,7 +111,7 @@ func (r *run) killStrays(ctx context.Context) verdict {
 
 func (r *run) killScope() proc.KillScope {
 	key := r.op.Spec.Key
-	return proc.KillScope{Key: markOf(&r.op.Spec), Protected: func(pid int) bool {
+	return proc.KillScope{Key: r.engine.markOf(&r.op.Spec), Protected: func(pid int) bool {
 		return r.engine.groups.has(pid) || r.engine.owners.otherHas(pid, key)
 	}}
 }
@@ -119,10 +119,11 @@ func (r *run) killScope() proc.KillScope {
 // endBy runs a command that ends the process and gives it time to go.
 func (r *run) endBy(ctx context.Context, line string, wait time.Duration) verdict {
 	procs := r.seen.Procs
-	trouble, bad := r.complete(ctx, line, r.main())
+	trouble, done, bad := r.complete(ctx, line, r.main())
 	if bad != nil {
 		return *bad
 	}
+	defer done()
 	return r.gone(ctx, procs, wait, trouble)
 }
 
@@ -203,7 +204,7 @@ func (r *run) stayed(ctx context.Context, ids []proc.Identity, wait time.Duratio
 	if trouble != "" {
 		return commandFailed(trouble, still)
 	}
-	return checkFailed(fmt.Sprintf("%s after %s", still, wait))
+	return checkFailed(fmt.Sprintf("%s after %s", still, wait), r.tail())
 }
 
 // strays lists the pids that the process left behind; "" when there are none

@@ -40,11 +40,11 @@ func (s *sighting) note(id proc.Identity, now time.Time) {
 }
 
 // window watches the process come up after its command ended well. was is the
-// process that has to be replaced, tail the command's output.
+// process that has to be replaced.
 //
 // Once way has ended, seeing the process is enough. Not seeing it is not: what
 // comes next, a stop for instance, would miss a process that is just coming up.
-func (r *run) window(ctx, way context.Context, was proc.Identity, tail string) verdict {
+func (r *run) window(ctx, way context.Context, was proc.Identity) verdict {
 	begin, end := startWindow(&r.op.Spec)
 	settle := r.engine.cfg.Timing.Settle
 	opened := time.Now()
@@ -67,10 +67,10 @@ func (r *run) window(ctx, way context.Context, was proc.Identity, tail string) v
 			}
 			return succeeded()
 		case s.changes > maxPidChanges:
-			return checkFailed(fmt.Sprintf("post-check: pid changed more than %d times", maxPidChanges), tail)
+			return checkFailed(fmt.Sprintf("post-check: pid changed more than %d times", maxPidChanges), r.tail())
 		case passed >= begin && !s.lost.IsZero() && now.Sub(s.lost) >= settle, passed >= end+2*settle,
 			passed >= end+settle && id.IsZero() && s.lost.IsZero():
-			return r.absent(s, was, tail)
+			return r.absent(s, was)
 		}
 		if !pause(ctx, r.windowPoll(begin, passed)) {
 			return interrupted()
@@ -108,20 +108,20 @@ func (r *run) windowPoll(begin, passed time.Duration) time.Duration {
 
 // absent judges a window at whose end the process was not there. One that is
 // meant to end by itself may have done so.
-func (r *run) absent(s sighting, was proc.Identity, tail string) verdict {
+func (r *run) absent(s sighting, was proc.Identity) verdict {
 	_, end := startWindow(&r.op.Spec)
 	main := r.main()
 	switch {
 	case r.seen.Verdict == proc.Uncertain:
 		return refused("state uncertain: " + r.seen.Evidence)
 	case !main.IsZero() && main == was:
-		return checkFailed(fmt.Sprintf("process was not replaced, pid %d", main.PID), tail)
+		return checkFailed(fmt.Sprintf("process was not replaced, pid %d", main.PID), r.tail())
 	case !main.IsZero():
-		return checkFailed(fmt.Sprintf("post-check: pid %d is not stable", main.PID), tail)
+		return checkFailed(fmt.Sprintf("post-check: pid %d is not stable", main.PID), r.tail())
 	case r.op.Spec.Type != resident && (s.seen || !r.seen.StalePidFile):
 		return succeeded()
 	case s.seen:
-		return checkFailed("post-check: process ended within the start window", r.seen.Evidence, tail)
+		return checkFailed("post-check: process ended within the start window", r.seen.Evidence, r.tail())
 	}
-	return checkFailed(fmt.Sprintf("post-check: no process within %s", end), r.seen.Evidence, tail)
+	return checkFailed(fmt.Sprintf("post-check: no process within %s", end), r.seen.Evidence, r.tail())
 }

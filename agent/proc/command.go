@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -13,12 +14,26 @@ import (
 // Shell is the language of a control command.
 type Shell string
 
-// The shells a spec can name. Only ShellSh runs on Linux.
+// The shells a spec can name; see [Shell.RunsOn].
 const (
 	ShellSh  Shell = "sh"
 	ShellBat Shell = "bat"
 	ShellPS1 Shell = "ps1"
 )
+
+// RunsOn reports why commands in this language do not run on a system, named
+// as in [runtime.GOOS]; nil when they do. "" is [ShellSh].
+func (s Shell) RunsOn(system string) error {
+	switch {
+	case !slices.Contains([]Shell{"", ShellSh, ShellBat, ShellPS1}, s):
+		return fmt.Errorf("%q is no shell that commands can be written for", s)
+	case system != "windows" && (s == ShellBat || s == ShellPS1):
+		return fmt.Errorf("%q runs on Windows only, and this host runs %s: give its commands in sh", s, system)
+	case system == "windows" && (s == "" || s == ShellSh):
+		return errors.New("this Windows host has no shell configured that runs sh: give its commands in bat or ps1")
+	}
+	return nil
+}
 
 const (
 	// MaxLine is the longest command line, in bytes.
@@ -36,7 +51,7 @@ const (
 type Command struct {
 	Shell   Shell             // "" = ShellSh
 	Line    string            // given to the shell as it is
-	Dir     string            // working directory, absolute: the setup path
+	Dir     string            // working directory, absolute: the setup path; "" = the account's home
 	Account string            // user it runs as; "" = DefaultAccount
 	Env     map[string]string // added to and replacing the account's basic environment
 
@@ -73,7 +88,7 @@ func (c Command) check() error {
 		return fmt.Errorf("command has %d bytes, more than %d", len(c.Line), MaxLine)
 	case strings.Contains(c.Line, "\x00"):
 		return fmt.Errorf("command contains a NUL byte")
-	case !filepath.IsAbs(c.Dir):
+	case c.Dir != "" && !filepath.IsAbs(c.Dir):
 		return fmt.Errorf("setup_path %q is not absolute", c.Dir)
 	case !filepath.IsAbs(c.OutputPath):
 		return fmt.Errorf("output file %q is not absolute", c.OutputPath)

@@ -1,7 +1,9 @@
 package proc
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -325,6 +327,56 @@ func TestBareNameProvesNothing(t *testing.T) {
 	wantProbe(t, find(t, Target{ProcName: "app"}), Stopped, "neither setup path nor pid file")
 	elsewhere := newSetup(t)
 	wantProbe(t, find(t, Target{ProcName: "app", SetupPath: elsewhere.dir}), Stopped, "no app runs under")
+}
+
+func TestWithoutPathsOnlyWhatTheTargetStartedCounts(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	app, other := program(t, s.dir, "app"), program(t, s.dir, "other")
+	c := s.command(t, fmt.Sprintf("%s & env -i %s=sleep %s & setsid env -i %s=sleep %s & wait", other, scenarioVar, app, scenarioVar, app))
+	c.Env = map[string]string{scenarioVar: "sleep"}
+	running, err := s.runner.Start(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader := running.Identity()
+	var inSession, outside Identity
+	eventually(t, "all three run", func() bool {
+		members, err := GroupMembers(leader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, err := readLocated()
+		if err != nil {
+			t.Fatal(err)
+		}
+		others := 0
+		for _, row := range rows {
+			id := Identity{BootID: leader.BootID, PID: row.PID, Start: row.Start}
+			switch {
+			case row.exe == other:
+				others++
+			case row.exe == app && row.Session == leader.PID:
+				inSession = id
+			case row.exe == app:
+				outside = id
+			}
+		}
+		return len(members) >= 3 && others == 1 && !inSession.IsZero() && !outside.IsZero()
+	})
+	t.Cleanup(func() { _ = Signal(outside, syscall.SIGKILL); _ = KillGroup(context.Background(), leader, 0) })
+
+	wantProbe(t, find(t, Target{ProcName: "app", Mark: t.Name()}), Stopped, "started for this key")
+	wantProbe(t, find(t, Target{ProcName: "other", Mark: "somebody's"}), Stopped, "started for this key")
+	if got := find(t, Target{ProcName: "other", Mark: t.Name()}); got.Verdict != Running || !got.Marked || len(got.Procs) != 1 {
+		t.Errorf("by its mark: %+v", got)
+	}
+	if got := find(t, Target{ProcName: "app", Command: leader}); got.Verdict != Running || len(got.Procs) != 1 || got.Procs[0].Identity != inSession {
+		t.Errorf("by its session: %+v, want %v", got, inSession)
+	}
+	reused := leader
+	reused.Start--
+	wantProbe(t, find(t, Target{ProcName: "app", Command: reused}), Stopped, "started for this key")
 }
 
 func TestSearchPutsTheMasterFirst(t *testing.T) {

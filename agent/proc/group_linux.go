@@ -38,6 +38,24 @@ func (t *Table) group(leader Identity) []Stat {
 	return members
 }
 
+// session lists the live processes of the session that a command leads or led.
+// Its number is not given to another process while the session has members.
+func (t *Table) session(leader Identity) []Stat {
+	if leader.IsZero() || leader.BootID != t.boot {
+		return nil
+	}
+	var members []Stat
+	for _, st := range t.stats {
+		if st.PID == leader.PID && st.Start != leader.Start {
+			return nil
+		}
+		if st.Session == leader.PID && st.Start >= leader.Start && !dead(st.State) {
+			members = append(members, st)
+		}
+	}
+	return members
+}
+
 // KillGroup ends the process group of a command: SIGTERM, and SIGKILL for what
 // is left after grace. Processes in keep are spared with all their descendants:
 // they are main processes that the command has just started. It needs no

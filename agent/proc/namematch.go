@@ -67,7 +67,8 @@ func isVirtualMachine(name string) bool {
 
 // scripts returns the base names among argv[1..3] that may be the script, up
 // to inline code: `sh -c ./app` talks about app but is a shell. After -m comes
-// a Python module.
+// a Python module. What follows a path are the script's own arguments:
+// `sh ./stop.sh app` is not app.
 func scripts(args []string) []string {
 	var found []string
 	for _, arg := range args[1:min(len(args), 4)] {
@@ -76,6 +77,9 @@ func scripts(args []string) []string {
 		}
 		if !strings.HasPrefix(arg, "-") {
 			found = append(found, filepath.Base(arg))
+		}
+		if !strings.HasPrefix(arg, "-") && strings.Contains(arg, "/") {
+			break
 		}
 	}
 	return found

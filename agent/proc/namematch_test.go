@@ -17,6 +17,8 @@ func TestMatchesName(t *testing.T) {
 		{"app.sh", "/usr/bin/dash", "app.sh", []string{"/bin/sh", "./app.sh"}, true},
 		{"start_long_name.sh", "/usr/bin/dash", "start_long_name", []string{"/bin/sh", "/opt/x/start_long_name.sh"}, true},
 		{"app", "/usr/bin/dash", "sh", []string{"sh", "-c", "./app"}, false},
+		{"app", "/usr/bin/dash", "stop.sh", []string{"/bin/sh", "./stop.sh", "app"}, false},
+		{"app.js", "/usr/bin/node", "node", []string{"node", "--stack-size", "4096", "app.js"}, true},
 		{"app.py", "/usr/bin/python3.12", "python3.12", []string{"python3", "-u", "/opt/app.py", "--port", "1"}, true},
 		{"http.server", "/usr/bin/python3", "python3", []string{"python3", "-m", "http.server"}, true},
 		{"app", "/usr/bin/tail", "tail", []string{"tail", "-f", "/data/app/app"}, false},

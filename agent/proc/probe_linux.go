@@ -31,13 +31,14 @@ func NewFinder(accounts *Accounts) *Finder {
 }
 
 // Find looks for the target's process: the known identity first, then the
-// process that the pid file names, then a search by executable and setup path,
-// which looks that happen together share.
+// process that the pid file names, then a search by executable and setup path
+// or, with neither of these paths, among what the target's commands have
+// started. Looks that happen together share the search.
 // It returns within about 2 s even when the pid file lies on a file system that
 // hangs, plus at most 5 s the first time an account must be asked from the
 // network.
 func (f *Finder) Find(ctx context.Context, t Target) Probe {
-	s := &search{target: t, located: f.located, uid: -1}
+	s := &search{target: t, located: f.located, marks: f.marks, uid: -1}
 	var err error
 	if s.boot, err = bootID(); err != nil {
 		return Probe{Verdict: Uncertain, Evidence: err.Error()}
@@ -49,7 +50,7 @@ func (f *Finder) Find(ctx context.Context, t Target) Probe {
 		return Probe{Verdict: Uncertain, Evidence: fmt.Sprintf("known process pid %d: %v", t.Known.PID, err)}
 	}
 	if t.SetupPath == "" && t.PidPath == "" {
-		return Probe{Verdict: Stopped, Evidence: "the known process is gone, and neither setup path nor pid file tell where to look"}
+		return s.started()
 	}
 	if t.Account != "" {
 		// No process can belong to an account that does not exist; an account
@@ -71,6 +72,7 @@ func (f *Finder) Find(ctx context.Context, t Target) Probe {
 type search struct {
 	target  Target
 	located *shared[[]located]
+	marks   *shared[marks]
 	boot    string
 	uid     int // of the account; -1 = any
 	files   files
@@ -286,6 +288,44 @@ func (s *search) candidates() (found []Process, unreadable int, err error) {
 	}
 	slices.SortFunc(found, mainFirst)
 	return found, unreadable, nil
+}
+
+// started searches what the target's own commands have started.
+func (s *search) started() Probe {
+	marked, err := s.marks.take()
+	if err != nil {
+		return Probe{Verdict: Uncertain, Evidence: err.Error()}
+	}
+	s.mine = agentLine()
+	var found []Process
+	for _, st := range append(marked.of(s.target.Mark), marked.table.session(s.target.Command)...) {
+		p, err := s.known(Identity{BootID: s.boot, PID: st.PID, Start: st.Start})
+		if exhausted(err) {
+			return Probe{Verdict: Uncertain, Evidence: fmt.Sprintf("look at pid %d: %v", st.PID, err)}
+		}
+		if err != nil || s.mine[st.PID] || !matchesName(p, st.Comm, s.names()) || s.excluded(p) || s.foreign(p) {
+			continue
+		}
+		found = append(found, p)
+	}
+	if len(found) == 0 {
+		return Probe{Verdict: Stopped, Evidence: s.untraced()}
+	}
+	slices.SortFunc(found, mainFirst)
+	found = slices.CompactFunc(found, func(a, b Process) bool { return a.Identity == b.Identity })
+	return Probe{
+		Verdict: Running, Procs: found, Searched: true, Marked: true,
+		Evidence: fmt.Sprintf("found pid %d (%s), which a command of this key started", found[0].PID, found[0].Exe),
+	}
+}
+
+// untraced says why nothing was found without a place to look at.
+func (s *search) untraced() string {
+	var gone string
+	if !s.target.Known.IsZero() {
+		gone = "the known process is gone"
+	}
+	return joinReasons(gone, "neither setup path nor pid file tell where to look, and nothing runs that was started for this key and is called "+s.target.ProcName)
 }
 
 // own leaves out what is somebody else's, and returns only what carries the

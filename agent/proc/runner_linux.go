@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -55,6 +56,7 @@ type Execution struct {
 	leader Identity
 	done   chan struct{}
 	result Result
+	output outputFile
 }
 
 // Identity is the command's leader: the shell, or what the shell became.
@@ -67,6 +69,11 @@ func (r *Execution) Done() <-chan struct{} { return r.done }
 // Result is how the command ended. It must not be called before Done is closed.
 func (r *Execution) Result() Result { return r.result }
 
+// Output is the end of the output by now, as in [Result]: what the command has
+// left in background may have written since it ended. It must not be called
+// before Done is closed, and is empty once the file is gone.
+func (r *Execution) Output() string { return r.output.tail(OutputTail) }
+
 // Start runs a command. An error means that nothing was run; it says which
 // field of the spec or which condition of the host is at fault, and wraps the
 // system's error (EAGAIN, ENOMEM and EMFILE mean that the host is out of
@@ -75,7 +82,7 @@ func (r *Execution) Result() Result { return r.result }
 // ctx bounds the preparation only: a command that runs is ended by its Timeout
 // or by KillGroup, and survives the agent.
 func (r *Runner) Start(ctx context.Context, c Command) (*Execution, error) {
-	account, err := r.prepare(ctx, c)
+	account, err := r.prepare(ctx, &c)
 	if err != nil {
 		return nil, err
 	}
@@ -115,10 +122,11 @@ func identifyChild(pid int) (Identity, error) {
 	return Identity{BootID: boot, PID: pid, Start: st.Start}, err
 }
 
-// prepare finds everything that would keep the command from running.
-func (r *Runner) prepare(ctx context.Context, c Command) (Account, error) {
-	if c.Shell != "" && c.Shell != ShellSh {
-		return Account{}, fmt.Errorf("shell: %q commands do not run on Linux", c.Shell)
+// prepare finds everything that would keep the command from running, and the
+// directory to run it in.
+func (r *Runner) prepare(ctx context.Context, c *Command) (Account, error) {
+	if err := c.Shell.RunsOn(runtime.GOOS); err != nil {
+		return Account{}, fmt.Errorf("shell: %w", err)
 	}
 	if err := c.check(); err != nil {
 		return Account{}, err
@@ -131,11 +139,18 @@ func (r *Runner) prepare(ctx context.Context, c Command) (Account, error) {
 		return Account{}, fmt.Errorf("cannot switch to %s: agent runs as %s (uid %d); set the account, or run the agent as root",
 			account.Name, r.ownName(ctx), uid)
 	}
+	inHome := c.Dir == ""
+	if inHome {
+		c.Dir = account.Home
+	}
 	// A directory that hangs must be found out here: in the child it would
 	// block every other start, since a fork blocks its parent until it is done.
 	verdict, err := guard(ctx, r.watchdog, c.Dir, func() error { return checkDir(c.Dir) })
 	if err != nil {
 		return Account{}, fmt.Errorf("setup path %s: %w", c.Dir, err)
+	}
+	if inHome && verdict != nil {
+		c.Dir, verdict = "/", nil // service accounts often have none; login programs do the same
 	}
 	return account, verdict
 }
@@ -264,11 +279,11 @@ func (r *Execution) wait(c Command, cmd *exec.Cmd, out *os.File, started time.Ti
 		// happen, since there are no pipes to copy.
 		_ = cmd.Wait()
 	}()
-	log := outputFile{path: c.OutputPath, file: out}
-	r.result.TimedOut = r.watch(c, &log, exited)
+	r.output = outputFile{path: c.OutputPath, file: out}
+	r.result.TimedOut = r.watch(c, exited)
 	r.result.Elapsed = time.Since(started)
 	r.result.setStatus(cmd.ProcessState)
-	r.result.Output = log.tail(OutputTail)
+	r.result.Output = r.Output()
 	r.result.Hint = hint(c, r.result.ExitCode, r.result.Output)
 	out.Close()
 	r.result.OutputHeld = OutputHeld(c.OutputPath)
@@ -276,7 +291,7 @@ func (r *Execution) wait(c Command, cmd *exec.Cmd, out *os.File, started time.Ti
 
 // watch returns when the command has exited; it reports whether its timeout
 // passed before, and then has ended the whole group.
-func (r *Execution) watch(c Command, log *outputFile, exited <-chan struct{}) (timedOut bool) {
+func (r *Execution) watch(c Command, exited <-chan struct{}) (timedOut bool) {
 	var expired <-chan time.Time
 	if c.Timeout > 0 {
 		timer := time.NewTimer(c.Timeout)
@@ -292,7 +307,7 @@ func (r *Execution) watch(c Command, log *outputFile, exited <-chan struct{}) (t
 		case <-exited:
 			return timedOut
 		case <-size.C:
-			size.Reset(log.bound())
+			size.Reset(r.output.bound())
 		case <-expired:
 			timedOut, expired = true, nil
 			killers.Go(r.expire)

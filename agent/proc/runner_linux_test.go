@@ -418,17 +418,50 @@ func TestLoginProfile(t *testing.T) {
 	}
 }
 
+func TestCommandWithoutADirectoryRunsInTheHomeOfTheAccount(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	account, err := s.runner.accounts.Lookup(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for home, want := range map[string]string{account.Home: account.Home, "/no/such/home": "/"} {
+		account.Home = home
+		s.runner.accounts.known[account.Name] = knownAccount{account: account, until: time.Now().Add(time.Hour)}
+		c := s.command(t, "pwd")
+		c.Dir = ""
+		if got := run(t, s, c); got.Output != want+"\n" {
+			t.Errorf("with home %s: got %+v, want output %q", home, got, want)
+		}
+	}
+}
+
+func TestOutputGoesOnAfterTheCommandHasEnded(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	c := s.command(t, "(while [ ! -e go ]; do sleep 0.02; done; echo late) & echo early")
+	running, err := s.runner.Start(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-running.Done()
+	if got := running.Result().Output; got != "early\n" || !running.Result().OutputHeld {
+		t.Fatalf("got %q, want early", got)
+	}
+	s.write(t, "go", "", 0o644)
+	eventually(t, "what the background wrote is there", func() bool { return running.Output() == "early\nlate\n" })
+}
+
 func TestBadCommands(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	for want, change := range map[string]func(*Command){
-		`shell: "bat" commands do not run on Linux`: func(c *Command) { c.Shell = ShellBat },
-		`shell: "ps1" commands do not run on Linux`: func(c *Command) { c.Shell = ShellPS1 },
-		"command is empty":                          func(c *Command) { c.Line = "" },
-		"more than 32768":                           func(c *Command) { c.Line = strings.Repeat("x", MaxLine+1) },
-		"NUL":                                       func(c *Command) { c.Line = "a\x00" },
-		"not a valid variable":                      func(c *Command) { c.Env = map[string]string{"A=B": ""} },
-		"output file":                               func(c *Command) { c.OutputPath = "/none/x" },
+		`shell: "bat" runs on Windows only`: func(c *Command) { c.Shell = ShellBat },
+		"command is empty":                  func(c *Command) { c.Line = "" },
+		"more than 32768":                   func(c *Command) { c.Line = strings.Repeat("x", MaxLine+1) },
+		"NUL":                               func(c *Command) { c.Line = "a\x00" },
+		"not a valid variable":              func(c *Command) { c.Env = map[string]string{"A=B": ""} },
+		"output file":                       func(c *Command) { c.OutputPath = "/none/x" },
 	} {
 		c := s.command(t, "true")
 		change(&c)

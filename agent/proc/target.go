@@ -29,8 +29,9 @@ func (v Verdict) String() string {
 
 // Target describes the process to look for.
 //
-// With neither SetupPath nor PidPath a bare name proves nothing, so only Known
-// counts and everything else is Stopped.
+// With neither SetupPath nor PidPath a bare name proves nothing: only Known
+// counts, and what has the name and was started by a command of this target,
+// as Mark or Command tell. Everything else is Stopped.
 type Target struct {
 	ProcName  string
 	SetupPath string // absolute directory; "" = none
@@ -58,6 +59,11 @@ type Target struct {
 	// they start; "" = none. The search prefers what carries it.
 	Mark string
 
+	// Command is the leader of the command that has just run; zero = none. What
+	// is in its session descends from it, whatever became of its environment.
+	// It counts with neither SetupPath nor PidPath only.
+	Command Identity
+
 	// Foreign reports processes known to be somebody else's, given the value of
 	// their KeyMark. The search leaves them out with their children of the same
 	// name; a pid file that names one is heard all the same. nil = none.
@@ -84,8 +90,9 @@ type Probe struct {
 	// should have named it.
 	Searched bool
 
-	// Marked says that what was searched carries Target.Mark: besides having the
-	// name and place, it descends from a command of this target.
+	// Marked says that what was searched carries Target.Mark, or is in the
+	// session of Target.Command: besides having the name and place, if there is
+	// one, it descends from a command of this target.
 	Marked bool
 
 	// StalePidFile says that the pid file is readable and names no process of

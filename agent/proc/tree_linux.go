@@ -202,6 +202,14 @@ type marks struct {
 	byMark map[string][]Stat
 }
 
+// of are the processes that carry a mark; nobody carries none.
+func (m marks) of(mark string) []Stat {
+	if mark == "" {
+		return nil
+	}
+	return slices.Clone(m.byMark[mark])
+}
+
 func readMarks() (marks, error) {
 	table, err := ReadTable()
 	if err != nil {

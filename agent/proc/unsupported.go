@@ -95,6 +95,9 @@ func (*Execution) Identity() Identity { return Identity{} }
 // Done is nil here.
 func (*Execution) Done() <-chan struct{} { return nil }
 
+// Output is empty here.
+func (*Execution) Output() string { return "" }
+
 // Result is empty here.
 func (*Execution) Result() Result { return Result{} }
 
