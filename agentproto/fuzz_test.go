@@ -60,6 +60,7 @@ func FuzzDecodeResend(f *testing.F)        { fuzzDecode(f, TypeResend) }
 func FuzzDecodeResendReply(f *testing.F)   { fuzzDecode(f, TypeResendReply) }
 func FuzzDecodePresence(f *testing.F)      { fuzzDecode(f, TypePresence) }
 func FuzzDecodePresenceReply(f *testing.F) { fuzzDecode(f, TypePresenceReply) }
+func FuzzDecodeProcesses(f *testing.F)     { fuzzDecode(f, TypeProcesses) }
 
 func FuzzPeekType(f *testing.F) {
 	f.Add([]byte(`{"type":"procfleet.agent.v1.command","items":[`))

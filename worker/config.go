@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/invalid"
 	"github.com/procfleet/procfleet/taskstore"
@@ -31,6 +32,7 @@ type Store interface {
 	Results(ctx context.Context, id procfleet.TaskID, q taskstore.ResultQuery) (page []procfleet.ItemResult, next string, err error)
 
 	Announce(ctx context.Context, as []taskstore.Announcement) error
+	Report(ctx context.Context, reports []catalog.Report) error
 	Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error)
 }
 

@@ -6,7 +6,8 @@
 //   - collect puts the results that agents publish into the store, in batches;
 //   - sweep heals what was lost on the way and ends what is overdue;
 //   - notify tells the end of a task, by event and by callback;
-//   - presence keeps in the store which agents are alive.
+//   - presence keeps in the store which agents are alive;
+//   - reports keeps in the store how the processes stand that agents manage.
 //
 // # One chunk
 //

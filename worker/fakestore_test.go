@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -23,6 +24,7 @@ type fakeStore struct {
 	presences map[procfleet.Host]taskstore.Presence
 	leases    map[string]string
 	calls     map[string]int
+	reports   map[procfleet.Host]catalog.Report
 }
 
 type fakeTask struct {
@@ -40,6 +42,7 @@ func newFakeStore() *fakeStore {
 	return &fakeStore{
 		tasks: map[procfleet.TaskID]*fakeTask{}, visits: map[procfleet.TaskID]time.Time{},
 		presences: map[procfleet.Host]taskstore.Presence{}, leases: map[string]string{}, calls: map[string]int{},
+		reports: map[procfleet.Host]catalog.Report{},
 	}
 }
 
@@ -413,6 +416,26 @@ func (s *fakeStore) Announce(_ context.Context, as []taskstore.Announcement) err
 		}
 	}
 	return nil
+}
+
+func (s *fakeStore) Report(_ context.Context, reports []catalog.Report) error {
+	if err := s.enter("Report"); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	for _, r := range reports {
+		if r.Number > s.reports[r.Host].Number {
+			s.reports[r.Host] = r
+		}
+	}
+	return nil
+}
+
+// reported is what the agent of a host reported last.
+func (s *fakeStore) reported(host procfleet.Host) catalog.Report {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reports[host]
 }
 
 // present sets what the store says of a host's agent.

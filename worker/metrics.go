@@ -25,6 +25,7 @@ type metrics struct {
 	told      metric.Int64Counter
 	callbacks metric.Int64Counter
 	announced metric.Int64Counter
+	reported  metric.Int64Counter
 	lag       metric.Float64Histogram
 	batch     metric.Int64Histogram
 	store     metric.Float64Histogram
@@ -85,6 +86,7 @@ func (m *metrics) counters(meter metric.Meter) (errs []error) {
 		{&m.told, "tasks_told", "Ends of tasks that were told."},
 		{&m.callbacks, "callbacks", "Tries of callbacks, by outcome."},
 		{&m.announced, "announcements", "Announcements of agents, by outcome."},
+		{&m.reported, "process_reports", "Reports of agents on their processes, by outcome."},
 	} {
 		var err error
 		*c.to, err = meter.Int64Counter("procfleet_worker_"+c.name, metric.WithDescription(c.text))
@@ -112,6 +114,7 @@ func (m *metrics) begin() {
 	each(m.swept, "action", sweepForget, sweepNotify, sweepDispatch, sweepRequeue, sweepResend, sweepOverdue)
 	each(m.callbacks, "outcome", "ok", "failed")
 	each(m.announced, "outcome", announcedStored, announcedLost, announcedBad)
+	each(m.reported, "outcome", reportsStored, reportsLost, reportsBad, reportsOverflowed)
 }
 
 // Actions of the sweep.
@@ -142,12 +145,13 @@ const (
 	callResults   storeCall = "results"
 	callPresences storeCall = "presences"
 	callAnnounce  storeCall = "announce"
+	callReport    storeCall = "report"
 	callDue       storeCall = "due"
 	callNotified  storeCall = "notified"
 )
 
 var storeCalls = []storeCall{
-	callBegin, callDelivered, callRecord, callTask, callResults, callPresences, callAnnounce, callDue, callNotified,
+	callBegin, callDelivered, callRecord, callTask, callResults, callPresences, callAnnounce, callReport, callDue, callNotified,
 }
 
 // storeTime notes how long a call took.
@@ -178,6 +182,18 @@ const (
 
 func (m *metrics) announcements(n int, outcome string) {
 	m.announced.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("outcome", outcome)))
+}
+
+// What became of reports.
+const (
+	reportsStored     = "stored"
+	reportsLost       = "not_stored" // agents make new ones
+	reportsBad        = "dropped"    // not understood, or not from where they say
+	reportsOverflowed = "overflowed" // came faster than the store takes them
+)
+
+func (m *metrics) reports(n int, outcome string) {
+	m.reported.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("outcome", outcome)))
 }
 
 // Troubles with hosts.

@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/internal/tracecontext"
 	"github.com/procfleet/procfleet/taskstore"
 )
@@ -69,6 +70,12 @@ func (w *watched) Announce(ctx context.Context, as []taskstore.Announcement) (er
 	ctx, done := w.call(ctx, callAnnounce)
 	defer func() { done(err) }()
 	return w.Store.Announce(ctx, as)
+}
+
+func (w *watched) Report(ctx context.Context, reports []catalog.Report) (err error) {
+	ctx, done := w.call(ctx, callReport)
+	defer func() { done(err) }()
+	return w.Store.Report(ctx, reports)
 }
 
 func (w *watched) Due(ctx context.Context, shard, limit int) (ids []procfleet.TaskID, err error) {

@@ -17,6 +17,9 @@ type Timing struct {
 	// PresenceLinger is how long a batch of announcements waits for more after
 	// its first; default 20 ms.
 	PresenceLinger time.Duration
+	// ReportLinger is how long a batch of agents' reports waits for more after
+	// its first; default 250 ms.
+	ReportLinger time.Duration
 	// RetryMin and RetryMax bound the jittered pause while the store or the
 	// bus is away; default 50 ms and 3 s. StoreCall bounds one call; default 10 s.
 	RetryMin, RetryMax, StoreCall time.Duration
@@ -96,6 +99,7 @@ func (t Timing) withDefaults() Timing {
 		Ask: t.Ask.withDefaults(), Sweep: t.Sweep.withDefaults(),
 		Pull:           cmp.Or(t.Pull, 3*s),
 		PresenceLinger: cmp.Or(t.PresenceLinger, 20*ms),
+		ReportLinger:   cmp.Or(t.ReportLinger, 250*ms),
 		RetryMin:       cmp.Or(t.RetryMin, 50*ms),
 		RetryMax:       cmp.Or(t.RetryMax, 3*s),
 		StoreCall:      cmp.Or(t.StoreCall, 10*s),

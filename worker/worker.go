@@ -28,6 +28,7 @@ type Worker struct {
 	notify   *notifier
 	hints    *hints
 	presence *presence
+	reports  *reports
 	room     *parkingRoom
 	metrics  *metrics
 	log      logrus.FieldLogger
@@ -72,6 +73,9 @@ func New(cfg Config) (*Worker, error) {
 	w.presence = &presence{
 		conn: cfg.Conn, store: cfg.Store, clock: w.clock, timing: &w.cfg.Timing, metrics: m, log: w.log.WithField("component", "worker.presence"),
 	}
+	w.reports = &reports{
+		conn: cfg.Conn, store: cfg.Store, clock: w.clock, timing: &w.cfg.Timing, metrics: m, log: w.log.WithField("component", "worker.reports"),
+	}
 	return w, nil
 }
 
@@ -106,6 +110,10 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	defer w.presence.stop()
+	if err := w.reports.start(); err != nil {
+		return err
+	}
+	defer w.reports.stop()
 	defer w.notify.http.CloseIdleConnections()
 
 	// Two lifetimes: pulling ends with ctx, work on what was pulled goes on.
@@ -159,6 +167,7 @@ func (w *Worker) work(ctx, work context.Context) {
 		pulling.Go(func() { w.pull(ctx, work, "collect-"+lane, open, w.collect.pull) })
 	}
 	pulling.Go(func() { w.presence.run(ctx) })
+	pulling.Go(func() { w.reports.run(ctx) })
 	pulling.Go(func() { w.sweep.run(ctx, work) })
 	chunks.Wait()
 	close(w.room.leave)

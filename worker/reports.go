@@ -1,0 +1,183 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/catalog"
+)
+
+// reports stores what agents report of their processes, in batches. A report
+// that is lost is followed by the next one of its agent, which says all.
+type reports struct {
+	conn    *nats.Conn
+	store   Store
+	clock   *clock
+	timing  *Timing
+	metrics *metrics
+	log     logrus.FieldLogger
+
+	sub     *nats.Subscription
+	failing bool // the last batch was not stored
+	dropped int  // by the subscription, as far as it was counted
+}
+
+// Bounds of the reports that wait, and of those that go to the store at a time.
+const (
+	reportsRoom       = 32 << 10
+	reportsRoomBytes  = 64 << 20
+	reportsBatch      = 1000
+	reportsBatchBytes = 8 << 20
+)
+
+// reportAhead is how far the number of a report may be ahead of the store's
+// time. More would have it stand for as long as it is ahead.
+const reportAhead = time.Minute
+
+// start subscribes; stop ends it.
+func (r *reports) start() (err error) {
+	// The queue is that of announcements: every report goes to one worker.
+	if r.sub, err = r.conn.QueueSubscribeSync(agentproto.ProcessesAll, presenceQueue); err == nil {
+		err = r.sub.SetPendingLimits(reportsRoom, reportsRoomBytes)
+	}
+	if err != nil {
+		return fmt.Errorf("subscribe to agents' reports: %w", err)
+	}
+	return nil
+}
+
+// stop is for the end of a worker; it fails only when the connection is gone.
+func (r *reports) stop() { _ = r.sub.Unsubscribe() }
+
+// run takes reports until ctx ends.
+func (r *reports) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		first, err := r.sub.NextMsgWithContext(ctx)
+		r.countDropped()
+		switch {
+		case err == nil:
+			r.keep(ctx, r.gather(ctx, first))
+		case ctx.Err() == nil && pause(ctx, r.timing.RetryMin) == nil && !r.sub.IsValid():
+			return // the connection was closed for good
+		}
+	}
+}
+
+// gather decodes reports until a batch is full or no more have come for a
+// while.
+func (r *reports) gather(ctx context.Context, first *nats.Msg) []catalog.Report {
+	ctx, cancel := context.WithTimeout(ctx, r.timing.ReportLinger)
+	defer cancel()
+	var batch []catalog.Report
+	bytes := 0
+	for msg := first; ; {
+		batch = r.add(batch, msg)
+		if bytes += len(msg.Data); len(batch) >= reportsBatch || bytes >= reportsBatchBytes {
+			return batch
+		}
+		var err error
+		if msg, err = r.sub.NextMsgWithContext(ctx); err != nil {
+			return batch
+		}
+	}
+}
+
+func (r *reports) add(batch []catalog.Report, msg *nats.Msg) []catalog.Report {
+	report, err := decodeReport(msg.Data, msg.Subject, r.clock.now())
+	if err != nil {
+		r.log.WithError(err).WithField("subject", msg.Subject).Warn("report dropped")
+		r.metrics.reports(1, reportsBad)
+		return batch
+	}
+	return append(batch, report)
+}
+
+// decodeReport reads a report. Processes without a proper identity are left
+// out, for they cannot be asked for.
+func decodeReport(data []byte, subject string, now time.Time) (catalog.Report, error) {
+	var message agentproto.Processes
+	if err := agentproto.Decode(data, agentproto.TypeProcesses, &message); err != nil {
+		return catalog.Report{}, err
+	}
+	host, err := hostFromWire(message.Host, subject)
+	if err != nil {
+		return catalog.Report{}, err
+	}
+	if message.Instance == "" || len(message.Instance) > maxWord || len(message.AgentID) > maxWord || message.Number <= 0 {
+		return catalog.Report{}, fmt.Errorf("report of host %s: instance and agent id must be at most %d bytes, and there must be an instance and a number", host, maxWord)
+	}
+	number := min(message.Number, now.Add(reportAhead).UnixMicro())
+	report := catalog.Report{
+		Host: host, AgentID: message.AgentID, Instance: message.Instance,
+		Number: number, At: time.UnixMicro(number).UTC(),
+		Processes: make([]catalog.ReportedProcess, 0, len(message.Processes)),
+	}
+	for i := range message.Processes {
+		if p := &message.Processes[i]; identified(p) {
+			report.Processes = append(report.Processes, reportedProcess(p))
+		}
+	}
+	return report, nil
+}
+
+func identified(p *agentproto.ManagedProcess) bool {
+	return p.Key != "" && len(p.Key) <= procfleet.MaxKey && (p.Namespace == "") == (p.Name == "") &&
+		len(p.Namespace) <= procfleet.MaxKey && len(p.Name) <= procfleet.MaxKey
+}
+
+// reportedProcess is what an agent says of a process as the model has it.
+func reportedProcess(p *agentproto.ManagedProcess) catalog.ReportedProcess {
+	r := catalog.ReportedProcess{
+		Key: p.Key, Namespace: p.Namespace, Name: p.Name, ProcName: cut(p.ProcName, procfleet.MaxKey),
+		Desired: catalog.DesiredNone, Status: *processStatus(&p.Status),
+	}
+	switch p.Desired {
+	case agentproto.DesiredUp:
+		r.Desired = catalog.DesiredUp
+	case agentproto.DesiredDown:
+		r.Desired = catalog.DesiredDown
+	}
+	s := &r.Status
+	s.Command, s.Evidence = "", ""
+	for _, word := range []*string{&s.Phase, &s.AgentID, &s.Stat, &s.Version, &s.Health} {
+		if len(*word) > maxWord {
+			*word = cut(*word, maxWord)
+		}
+	}
+	return r
+}
+
+// keep gives a batch to the store.
+func (r *reports) keep(ctx context.Context, batch []catalog.Report) {
+	if len(batch) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, r.timing.StoreCall, errStoreSlow)
+	defer cancel()
+	err := r.store.Report(ctx, batch)
+	if err != nil && !r.failing { // once in a row
+		r.log.WithError(err).WithField("reports", len(batch)).Warn("reports not stored, agents will make new ones")
+	}
+	if r.failing = err != nil; r.failing {
+		r.metrics.reports(len(batch), reportsLost)
+		return
+	}
+	r.metrics.reports(len(batch), reportsStored)
+}
+
+// countDropped counts what came while there was no room.
+func (r *reports) countDropped() {
+	dropped, err := r.sub.Dropped()
+	if err != nil || dropped <= r.dropped {
+		return
+	}
+	r.log.WithField("reports", dropped-r.dropped).Warn("reports dropped: they come faster than the store takes them")
+	r.metrics.reports(dropped-r.dropped, reportsOverflowed)
+	r.dropped = dropped
+}
