@@ -52,7 +52,7 @@ bench/go: ## the Go benchmarks of every package, once
 fuzz: ## every fuzz target for FUZZTIME (30s) each
 	@for pkg in $$(go list ./...); do \
 		for target in $$(go test -list '^Fuzz' "$$pkg" | grep '^Fuzz' || true); do \
-			echo "== $$pkg $$target"; go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg"; \
+			echo "== $$pkg $$target"; go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$$pkg"; \
 		done; \
 	done
 

@@ -45,3 +45,19 @@ func TestDocumentedRequestsAreAccepted(t *testing.T) {
 		}
 	}
 }
+
+// Whoever publishes an operation must name the call whose body it is.
+func TestEveryAcceptingCallIsNamedForProducers(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/producers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range All() {
+		for _, call := range d.Calls {
+			if _, ok := call.Use.(Accept); ok && !strings.Contains(string(text), "`"+call.Name+"`") {
+				t.Errorf("docs/producers.md does not name %s", call.Name)
+			}
+		}
+	}
+}
