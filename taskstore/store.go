@@ -12,6 +12,7 @@ package taskstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/procfleet/procfleet"
@@ -279,6 +280,25 @@ type AgentBinding struct {
 	Host    procfleet.Host
 }
 
+// Bounds of bindings.
+const (
+	MaxAgentID   = 1 << 10 // bytes
+	MaxHostBound = 8       // agent ids bound to one host; one more ends the first
+)
+
+// Validate reports as [procfleet.FieldError] what keeps b from being bound.
+func (b AgentBinding) Validate() error {
+	switch {
+	case b.Host.IsZero():
+		return &procfleet.FieldError{Field: "host", Problem: "is empty"}
+	case b.AgentID == "":
+		return &procfleet.FieldError{Field: "agent_id", Problem: "is empty"}
+	case len(b.AgentID) > MaxAgentID:
+		return &procfleet.FieldError{Field: "agent_id", Problem: fmt.Sprintf("is %d bytes long, at most %d are allowed", len(b.AgentID), MaxAgentID)}
+	}
+	return nil
+}
+
 // Hosts keeps what agents announce.
 type Hosts interface {
 	// Announce stores announcements; the last one of a host that is not
@@ -287,8 +307,14 @@ type Hosts interface {
 	// Presences returns one entry per host, in order; the zero Presence for
 	// hosts without a live agent.
 	Presences(ctx context.Context, hosts []procfleet.Host) ([]Presence, error)
-	// Resolve returns the hosts of agent ids, in order; the zero Host for
-	// ids that no live agent announced.
+	// Bind names agent ids for hosts, or refuses all if one cannot be bound.
+	// A binding ends when the id is bound to another host, and when the host's
+	// agent announces another id than before, which is neither empty nor the
+	// bound one. It does not end by itself.
+	Bind(ctx context.Context, bs []AgentBinding) error
+	// Resolve returns the hosts of agent ids, in order: the host whose live
+	// agent announced the id, else the one to which it is bound, else the zero
+	// Host.
 	Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Host, error)
 	// HostPage returns up to limit live agents ordered by cloud area and
 	// address text, beginning after the given host (zero begins).

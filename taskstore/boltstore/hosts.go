@@ -139,6 +139,11 @@ func (t *tx) announce(a taskstore.Announcement) error {
 		if err := t.Bucket(bucketAgents).Put(digest(a.AgentID), key); err != nil {
 			return err
 		}
+		if r == nil || r.Last.AgentID != a.AgentID {
+			if err := t.unbindOthers(key, digest(a.AgentID)); err != nil {
+				return err
+			}
+		}
 	}
 	return t.put(bucketHosts, key, r.hear(a, t.now))
 }
@@ -179,18 +184,31 @@ func (s *Store) Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Hos
 	return view(ctx, s, func(t *tx) ([]procfleet.Host, error) {
 		out := make([]procfleet.Host, len(agentIDs))
 		for i, id := range agentIDs {
-			key := t.Bucket(bucketAgents).Get(digest(id))
-			if key == nil {
-				continue
-			}
-			r, err := t.host(key)
-			if err != nil {
+			var err error
+			if out[i], err = t.resolve(digest(id)); err != nil {
 				return nil, err
 			}
-			out[i] = r.presence(t.now).Host
 		}
 		return out, nil
 	})
+}
+
+// resolve returns the host whose live agent announced an id, else the one to
+// which it is bound.
+func (t *tx) resolve(id []byte) (procfleet.Host, error) {
+	if key := t.Bucket(bucketAgents).Get(id); key != nil {
+		r, err := t.host(key)
+		if err != nil {
+			return procfleet.Host{}, err
+		}
+		if p := r.presence(t.now); !p.Host.IsZero() {
+			return p.Host, nil
+		}
+	}
+	if key := t.Bucket(bucketBound).Get(id); key != nil {
+		return readHostKey(key)
+	}
+	return procfleet.Host{}, nil
 }
 
 // HostPage returns live agents in the order of hostKey.

@@ -29,6 +29,8 @@ var (
 	bucketExpiry  = []byte("expiry")  // moment, task: what is to be forgotten
 	bucketHosts   = []byte("hosts")   // cloud area, address text → hostRecord
 	bucketAgents  = []byte("agents")  // digest of agent id → key in hosts
+	bucketBound   = []byte("bound")   // digest of agent id → key in hosts, as callers said
+	bucketAliases = []byte("aliases") // key in hosts → digests of agent ids: bound the other way round
 
 	bucketProcesses = []byte("processes") // namespace, name, key in hosts → standing
 	bucketSpecs     = []byte("specs")     // digest of the packed spec → how many registrations have it, packed spec
@@ -42,7 +44,7 @@ var (
 func buckets() [][]byte {
 	return [][]byte{
 		bucketMeta, bucketTasks, bucketChunks, bucketLegs, bucketResults,
-		bucketKeys, bucketVisits, bucketExpiry, bucketHosts, bucketAgents,
+		bucketKeys, bucketVisits, bucketExpiry, bucketHosts, bucketAgents, bucketBound, bucketAliases,
 		bucketProcesses, bucketSpecs, bucketReports, bucketGroups,
 	}
 }

@@ -162,6 +162,13 @@ func (f *failing) Announce(ctx context.Context, as []taskstore.Announcement) err
 	return f.Store.Announce(ctx, as)
 }
 
+func (f *failing) Bind(ctx context.Context, bs []taskstore.AgentBinding) error {
+	if err := f.fail(); err != nil {
+		return err
+	}
+	return f.Store.Bind(ctx, bs)
+}
+
 func (f *failing) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error) {
 	if err := f.fail(); err != nil {
 		return nil, err

@@ -39,6 +39,7 @@ func calls(ctx context.Context, s taskstore.Store, id procfleet.TaskID) map[stri
 	errs["Settle"] = s.Settle(ctx, id)
 	errs["Notified"] = s.Notified(ctx, id)
 	errs["Announce"] = s.Announce(ctx, []taskstore.Announcement{announcement(host(0, 1), "i")})
+	errs["Bind"] = s.Bind(ctx, []taskstore.AgentBinding{binding("a", host(0, 1))})
 	_, errs["Presences"] = s.Presences(ctx, []procfleet.Host{host(0, 1)})
 	_, errs["Resolve"] = s.Resolve(ctx, []string{"a"})
 	_, errs["HostPage"] = s.HostPage(ctx, procfleet.Host{}, 1)
@@ -80,6 +81,7 @@ func survivesReopen(ctx context.Context, t T, s Subject) {
 	rejected := create(ctx, t, s, Draft(1))
 	reject(ctx, t, s, rejected.ID, "full")
 	announce(ctx, t, s, announcement(host(0, 1), "i"))
+	bind(ctx, t, s, binding("bound", host(5, 1)))
 
 	ids := []procfleet.TaskID{rejected.ID, finished.ID, open.ID}
 	want := map[procfleet.TaskID]procfleet.Task{}
@@ -97,6 +99,7 @@ func survivesReopen(ctx context.Context, t T, s Subject) {
 		audit(ctx, t, s, id)
 	}
 	equal(t, "undone chunks", undone(ctx, t, s, open.ID), []taskstore.ChunkDuty{{Sequence: 42, Begun: begun.FirstBegun}})
+	resolved(ctx, t, s, map[string]procfleet.Host{"bound": host(5, 1)})
 	equal(t, "instance", presence(ctx, t, s, host(0, 1)).Instance, "i")
 	s.pass(ctx, t, 0, "the task is due", func() bool { return len(due(ctx, t, s, taskstore.Shard(open.Number), 10)) == 1 })
 	if again, created, err := s.Create(ctx, kept); err != nil || created || again.ID != open.ID {
