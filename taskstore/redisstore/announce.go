@@ -164,8 +164,6 @@ return 1
 `)
 
 const (
-	// maxAgentID bounds the agent id that is kept, in bytes.
-	maxAgentID = 1 << 10
 	// presenceTTL and instanceMemory are how scripts are told
 	// [taskstore.PresenceTTL] and [taskstore.InstanceMemory].
 	presenceTTL    = int64(taskstore.PresenceTTL / time.Microsecond)
@@ -181,7 +179,7 @@ func (s *Store) Announce(ctx context.Context, as []taskstore.Announcement) error
 	byCloud := make(map[procfleet.CloudArea]*call)
 	for i := range as {
 		a := &as[i]
-		if a.Host.IsZero() || len(a.AgentID) > maxAgentID {
+		if a.Host.IsZero() || len(a.AgentID) > taskstore.MaxAgentID {
 			s.log.WithField("host", a.Host).Warn("announcement ignored: it has no host, or its agent id is too long")
 			continue
 		}

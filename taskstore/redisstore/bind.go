@@ -55,7 +55,7 @@ for i = 1, #ARGV, 2 do
   if addr ~= '' then
     local names = without(id, addr)
     names[#names + 1] = id
-    while #names > 8 do redis.call('HDEL', KEYS[1], table.remove(names, 1)) end
+    while #names > ` + strconv.Itoa(taskstore.MaxHostBound) + ` do redis.call('HDEL', KEYS[1], table.remove(names, 1)) end
     keep(addr, names)
     redis.call('HSET', KEYS[1], id, addr)
   end
@@ -64,14 +64,14 @@ return 1
 `)
 
 // Bind is two round trips, the second with one script call for at most 500 ids
-// of a cloud area. A host has at most eight ids; the ninth ends the first.
+// of a cloud area.
 func (s *Store) Bind(ctx context.Context, bindings []taskstore.AgentBinding) error {
 	if len(bindings) == 0 {
 		return nil
 	}
 	areas := &call{script: boundAreasScript, keys: []string{s.keys.bound()}}
 	for i, b := range bindings {
-		if err := checkBinding(b); err != nil {
+		if err := b.Validate(); err != nil {
 			return fmt.Errorf("bind agent ids: binding %d: %w", i, err)
 		}
 		if !slices.Contains(areas.args, any(int64(b.Host.Cloud))) {
@@ -93,18 +93,6 @@ func (s *Store) Bind(ctx context.Context, bindings []taskstore.AgentBinding) err
 	}
 	if err := s.runDurably(ctx, calls...); err != nil {
 		return fmt.Errorf("bind agent ids: %w", err)
-	}
-	return nil
-}
-
-func checkBinding(b taskstore.AgentBinding) error {
-	switch {
-	case b.Host.IsZero():
-		return &procfleet.FieldError{Field: "host", Problem: "is empty"}
-	case b.AgentID == "":
-		return &procfleet.FieldError{Field: "agent_id", Problem: "is empty"}
-	case len(b.AgentID) > maxAgentID:
-		return &procfleet.FieldError{Field: "agent_id", Problem: fmt.Sprintf("is %d bytes long, at most %d are allowed", len(b.AgentID), maxAgentID)}
 	}
 	return nil
 }
