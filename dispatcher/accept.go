@@ -56,11 +56,16 @@ func (a *api) accept(ctx context.Context, r *acceptance) (procfleet.Task, error)
 	if err != nil {
 		return procfleet.Task{}, err
 	}
-	a.measures.accepted(ctx, r.call, task.Items)
-	r.log.WithFields(logrus.Fields{
-		"task": task.ID, "application": sub.Application, "user": r.who.user, "items": task.Items, "elapsed_ms": time.Since(r.start).Milliseconds(),
-	}).Info("task accepted")
+	a.noteAccepted(ctx, &task, r.who, r.log, r.start)
 	return task, nil
+}
+
+// noteAccepted counts and logs a task that was accepted, or found again.
+func (a *api) noteAccepted(ctx context.Context, task *procfleet.Task, who caller, log logrus.FieldLogger, start time.Time) {
+	a.measures.accepted(ctx, task.Dialect, task.Items)
+	log.WithFields(logrus.Fields{
+		"task": task.ID, "application": who.code, "user": who.user, "items": task.Items, "elapsed_ms": time.Since(start).Milliseconds(),
+	}).Info("task accepted")
 }
 
 // checkKey refuses keys that HTTP cannot carry: those are for ourselves.

@@ -16,7 +16,7 @@ import (
 func (e *exchange) accept(ctx context.Context, use dialect.Accept, in *dialect.Request) error {
 	task, err := e.api.accept(ctx, &acceptance{
 		call: e.call.Name, who: e.who, decode: use.Decode, in: in, start: e.start, log: e.log(),
-		terms: terms{key: e.r.Header.Get(keyHeader)},
+		terms: terms{key: e.r.Header.Get(keyHeader), label: use.Label},
 	})
 	if err != nil {
 		return err
@@ -115,14 +115,18 @@ func (e *exchange) listHosts(ctx context.Context, use dialect.ListHosts, in *dia
 		return err
 	}
 	agents := make([]dialect.Agent, 0, len(found))
-	for _, p := range found {
-		agents = append(agents, dialect.Agent{
-			Host: p.Host, AgentID: p.AgentID, Instance: p.Instance, Version: p.Version, OS: p.OS, Arch: p.Arch,
-			StartedAt: p.StartedAt, SeenAt: p.SeenAt, Supervised: p.Supervised, CPU: p.CPU, Memory: p.Memory, Conflict: p.Conflict,
-		})
+	for i := range found {
+		agents = append(agents, agentOf(&found[i]))
 	}
 	e.reply(use.Encode(page, agents))
 	return nil
+}
+
+func agentOf(p *taskstore.Presence) dialect.Agent {
+	return dialect.Agent{
+		Host: p.Host, AgentID: p.AgentID, Instance: p.Instance, Version: p.Version, OS: p.OS, Arch: p.Arch,
+		StartedAt: p.StartedAt, SeenAt: p.SeenAt, Supervised: p.Supervised, CPU: p.CPU, Memory: p.Memory, Conflict: p.Conflict,
+	}
 }
 
 // about adds the task to an error of the store.

@@ -3,8 +3,10 @@ package dispatcher
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
 )
 
 // chunkBytes bounds the specs and items of a chunk, roughly: many items of one
@@ -28,6 +30,8 @@ type plan struct {
 	chunks  []procfleet.Chunk
 	actions []procfleet.Action // the distinct ones, in request order
 	items   int
+	// definitions are the specs that acceptance registers.
+	definitions []catalog.Definition
 	// longest is how long the busiest host may need for all its items.
 	longest budget
 }
@@ -48,7 +52,8 @@ type hostWork struct {
 
 type plannedItem struct {
 	procfleet.Item
-	key string // of the process
+	key       string // of the process
+	registers bool   // its spec becomes the registered one
 }
 
 // cut divides operations into chunks of one cloud area each. All items of one
@@ -80,6 +85,9 @@ func cut(operations []procfleet.Operation) (*plan, error) {
 		p.chunks = append(p.chunks, *chunk)
 	}
 	p.actions = distinctActions(operations)
+	if slices.ContainsFunc(operations, registers) {
+		p.definitions = definitions(specs, works)
+	}
 	return p, nil
 }
 
@@ -159,7 +167,7 @@ func (c *cutter) byHost(operations []procfleet.Operation) []hostWork {
 	named := make(map[procfleet.Target]struct{}, most)
 	for i := range operations {
 		o := &operations[i]
-		key := o.Process.Key()
+		key, fixed := o.Process.Key(), registers(*o)
 		clear(named)
 		for _, t := range o.Targets {
 			if _, again := named[t]; again {
@@ -176,7 +184,9 @@ func (c *cutter) byHost(operations []procfleet.Operation) []hostWork {
 				at[where] = n
 				works = append(works, hostWork{place: where})
 			}
-			works[n].items = append(works[n].items, plannedItem{procfleet.Item{Action: o.Action, Spec: c.specs.of[i], Target: t}, key})
+			works[n].items = append(works[n].items, plannedItem{
+				Item: procfleet.Item{Action: o.Action, Spec: c.specs.of[i], Target: t}, key: key, registers: fixed,
+			})
 		}
 	}
 	return works

@@ -74,10 +74,12 @@ type Config struct {
 
 // Points at which [Config].Reached is called.
 const (
-	PointStored    = "dispatcher.stored"    // the task is stored, nothing queued
-	PointPublished = "dispatcher.published" // every chunk is queued, nothing noted
-	PointSubmitted = "dispatcher.submitted" // a published submission is accepted, not acknowledged
-	PointKept      = "dispatcher.kept"      // a published submission is kept as failed, not acknowledged
+	PointStored     = "dispatcher.stored"     // the task is stored, nothing queued
+	PointRegistered = "dispatcher.registered" // what it says of processes is registered, nothing queued
+	PointPublished  = "dispatcher.published"  // every chunk is queued, nothing noted
+	PointReleased   = "dispatcher.released"   // what is to be unregistered is released, and still registered
+	PointSubmitted  = "dispatcher.submitted"  // a published submission is accepted, not acknowledged
+	PointKept       = "dispatcher.kept"       // a published submission is kept as failed, not acknowledged
 )
 
 // Limits bound what one request may cost.

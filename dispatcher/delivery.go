@@ -196,7 +196,7 @@ func (e *delivery) read() (*dialect.Request, terms, error) {
 	if !known {
 		return nil, terms{}, invalidHeader(dialectHeader, fmt.Sprintf("%.100q is no call that accepts operations; there are %s", name, e.in.names))
 	}
-	t := terms{key: h.Get(keyHeader)}
+	t := terms{key: h.Get(keyHeader), label: e.entrance.use.Label}
 	if text := h.Get(notAfterHeader); text != "" {
 		at, err := time.Parse(time.RFC3339, text)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/taskstore"
 )
@@ -21,7 +22,17 @@ import (
 type Store interface {
 	Acceptance
 	Queries
+	Catalog
 	taskstore.Clock
+	Bind(ctx context.Context, bs []taskstore.AgentBinding) error
+}
+
+// Catalog is what calls that make no task need of a store.
+type Catalog interface {
+	catalog.Registrations
+	catalog.Groups
+	Entries(ctx context.Context, ps []catalog.Process) ([]catalog.Entry, error)
+	EntryPage(ctx context.Context, namespace string, start, limit int) (page []catalog.Entry, total int, err error)
 }
 
 // Dispatcher serves the published APIs.
@@ -37,6 +48,11 @@ type Dispatcher struct {
 // New returns a dispatcher that keeps tasks in store and queues them on queue.
 // Zero fields of cfg have their defaults.
 func New(cfg Config, store Store, queue Queue) (*Dispatcher, error) {
+	return speaking(dialect.All(), cfg, store, queue)
+}
+
+// speaking is [New] with the given dialects.
+func speaking(dialects []dialect.Dialect, cfg Config, store Store, queue Queue) (*Dispatcher, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("dispatcher: %w", err)
@@ -68,9 +84,9 @@ func New(cfg Config, store Store, queue Queue) (*Dispatcher, error) {
 		bigBodies: make(chan struct{}, cfg.Limits.BigBodies),
 		gate:      gate,
 	}
-	d := &Dispatcher{cfg: cfg, log: logger, handler: a.handler(dialect.All()), watches: a.watches, gate: gate}
+	d := &Dispatcher{cfg: cfg, log: logger, handler: a.handler(dialects), watches: a.watches, gate: gate}
 	if cfg.Submissions != nil {
-		d.intake = newIntake(a, store, dialect.All())
+		d.intake = newIntake(a, store, dialects)
 		if err := d.intake.depth.register(cfg.Meter); err != nil {
 			return nil, err
 		}

@@ -138,6 +138,20 @@ func (e *exchange) serve() {
 		err = e.listResults(ctx, use, in)
 	case dialect.ListHosts:
 		err = e.listHosts(ctx, use, in)
+	case dialect.Register:
+		err = e.register(ctx, use, in)
+	case dialect.SetGroups:
+		err = e.setGroups(ctx, use, in)
+	case dialect.ShowGroups:
+		err = e.showGroups(ctx, use, in)
+	case dialect.ShowProcesses:
+		err = e.showProcesses(ctx, use, in)
+	case dialect.ListProcesses:
+		err = e.listProcesses(ctx, use, in)
+	case dialect.ShowAgents:
+		err = e.showAgents(ctx, use, in)
+	case dialect.BindAgents:
+		err = e.bindAgents(ctx, use, in)
 	}
 	if err != nil {
 		e.fail(err)

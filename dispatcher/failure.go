@@ -61,6 +61,8 @@ func failure(err error) *dialect.Error {
 		return &dialect.Error{Kind: dialect.Unavailable, Problem: "the queue is full; nothing was accepted, try again later", RetryAfter: retryFull}
 	case errors.Is(err, errNotQueued):
 		return &dialect.Error{Kind: dialect.Unavailable, Problem: "the queue cannot be reached; nothing was accepted, try again later", RetryAfter: retryAway}
+	case errors.Is(err, errNotRegistered):
+		return &dialect.Error{Kind: dialect.Unavailable, Problem: "what it says of processes could not be registered; nothing was accepted, try again later", RetryAfter: retryAway}
 	case errors.Is(err, taskstore.ErrNotFound):
 		return &dialect.Error{Kind: dialect.NotFound, Problem: "there is no such task, or no longer"}
 	case errors.Is(err, taskstore.ErrCursor):

@@ -7,25 +7,54 @@ import (
 	"testing"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/boltstore"
 )
 
-// openStore returns an empty store that ends with the test.
-func openStore(t *testing.T) *boltstore.Store {
-	t.Helper()
-	store, err := boltstore.Open(filepath.Join(t.TempDir(), "store"), boltstore.Options{})
-	if err != nil {
-		t.Fatal(err)
+// fakeStore is a real store that keeps bindings in memory.
+type fakeStore struct {
+	*boltstore.Store
+	mu    sync.Mutex
+	bound []taskstore.AgentBinding
+}
+
+func (s *fakeStore) Bind(_ context.Context, bs []taskstore.AgentBinding) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bound = append(s.bound, bs...)
+	return nil
+}
+
+func (s *fakeStore) Resolve(ctx context.Context, ids []string) ([]procfleet.Host, error) {
+	hosts, err := s.Store.Resolve(ctx, ids)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range hosts {
+		for _, b := range s.bound {
+			if hosts[i].IsZero() && b.AgentID == ids[i] {
+				hosts[i] = b.Host
+			}
+		}
 	}
-	t.Cleanup(func() {
+	return hosts, err
+}
+
+// openStore returns an empty store that ends with the test.
+func openStore(tb testing.TB) *fakeStore {
+	tb.Helper()
+	store, err := boltstore.Open(filepath.Join(tb.TempDir(), "store"), boltstore.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
 		if err := store.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
-	return store
+	return &fakeStore{Store: store}
 }
 
 // fakeQueue takes chunks, or refuses them with err.
@@ -63,8 +92,9 @@ func (q *fakeQueue) rounds() [][]bus.ChunkRef {
 
 // brokenStore is a store of which single steps fail.
 type brokenStore struct {
-	*boltstore.Store
+	Store
 	create, dispatched, reject, resolve error
+	register, unregister, registrations error
 	chunk                               func(n int) error
 }
 
@@ -94,6 +124,27 @@ func (s *brokenStore) Resolve(ctx context.Context, ids []string) ([]procfleet.Ho
 		return nil, s.resolve
 	}
 	return s.Store.Resolve(ctx, ids)
+}
+
+func (s *brokenStore) Register(ctx context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
+	if s.register != nil {
+		return nil, s.register
+	}
+	return s.Store.Register(ctx, ds, replace)
+}
+
+func (s *brokenStore) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, error) {
+	if s.unregister != nil {
+		return nil, s.unregister
+	}
+	return s.Store.Unregister(ctx, ps)
+}
+
+func (s *brokenStore) Registrations(ctx context.Context, ps []catalog.Process) ([]*catalog.Registration, error) {
+	if s.registrations != nil {
+		return nil, s.registrations
+	}
+	return s.Store.Registrations(ctx, ps)
 }
 
 func (s *brokenStore) Chunk(ctx context.Context, id procfleet.TaskID, n int) ([]procfleet.ItemResult, error) {

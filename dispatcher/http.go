@@ -19,7 +19,7 @@ type api struct {
 	cfg       Config
 	log       logrus.FieldLogger
 	submitter *submitter
-	store     Queries
+	store     Store
 	measures  *measures
 	watches   *watches
 	// bigBodies has room for the big bodies that may be in memory at once.

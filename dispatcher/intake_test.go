@@ -28,7 +28,6 @@ import (
 	"github.com/procfleet/procfleet/internal/natsembed"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/taskstore"
-	"github.com/procfleet/procfleet/taskstore/boltstore"
 )
 
 // producer publishes submissions to dispatchers of its own.
@@ -176,6 +175,7 @@ func taskCount(t *testing.T, store taskstore.Queries) int {
 
 // callBodies has a body that each accepting call takes.
 var callBodies = map[string]string{
+	"gse.operate_proc":       `{"meta":{"namespace":"ns","name":"web"},"op_type":2,"hosts":[{"ip":"10.0.0.1","bk_cloud_id":0,"bk_supplier_id":0}]}`,
 	"gse.operate_proc_multi": `{"bk_app_code":"shop","proc_operate_req":[` + gseBody(2, "10.0.0.1", "10.0.0.2") + `]}`,
 	"gse.operate_proc":       gseBody(2, "10.0.0.1"),
 	"gse.operate_proc_v2":    gseBody(2, "10.0.0.1"),
@@ -648,7 +648,7 @@ func TestATrialThatEndsWhileNATSIsAwayIsTakenBackAfterwards(t *testing.T) {
 
 // panicky is a store over which a dispatcher panics for one application.
 type panicky struct {
-	*boltstore.Store
+	Store
 	tries atomic.Int32
 }
 
@@ -689,7 +689,7 @@ func TestAPoisonedMessageIsIsolatedAndTheOthersAreNot(t *testing.T) {
 
 // absent is a store that makes no task until it is told to be there.
 type absent struct {
-	*boltstore.Store
+	Store
 	fails error // ErrUnavailable if nil
 	// clockless is true if nothing else is answered either.
 	clockless bool
@@ -758,7 +758,7 @@ func TestDispatchersKilledWhileTheStoreIsAwayPoisonNothing(t *testing.T) {
 
 // deadly is a store that keeps those who ask it waiting.
 type deadly struct {
-	*boltstore.Store
+	Store
 	asked atomic.Int32
 	over  chan struct{}
 }
@@ -893,7 +893,7 @@ func TestAnAcceptedMessageDoesNotExpire(t *testing.T) {
 
 // counting counts the tasks that a dispatcher makes.
 type counting struct {
-	*boltstore.Store
+	Store
 	made atomic.Int32
 }
 
@@ -954,13 +954,8 @@ func FuzzSubmission(f *testing.F) {
 	f.Add([]byte(nativeBody("0:10.0.0.1")), "native", "key", "answers.a", "2126-11-21T05:35:22Z", "{}")
 	f.Add([]byte(gseBody(0, "10.0.0.1")), "gse.operate_proc_v2", "", "procfleet.agent.0.x", "", "{")
 	f.Add([]byte("\xff"), "\x00", "\n", "$JS.>", "0000-00-00T00:00:00Z", "Bearer .")
-	store, err := boltstore.Open(f.TempDir()+"/store", boltstore.Options{})
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Cleanup(func() { _ = store.Close() })
 	cfg := Config{Log: testenv.Silent(), Submissions: new(bus.Bus)}
-	d, err := New(cfg, store, &fakeQueue{})
+	d, err := New(cfg, openStore(f), &fakeQueue{})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 type Queries interface {
 	taskstore.Queries
 	HostPage(ctx context.Context, after procfleet.Host, limit int) ([]taskstore.Presence, error)
+	Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error)
 }
 
 // outcomes returns the items of a task, chunk by chunk as they are asked for.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/tracecontext"
 	"github.com/procfleet/procfleet/taskstore"
@@ -20,6 +21,7 @@ import (
 // Acceptance is what accepting needs of a task store.
 type Acceptance interface {
 	taskstore.Acceptance
+	Registry
 	Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Host, error)
 	Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error)
 }
@@ -32,6 +34,10 @@ type Queue interface {
 // errNotQueued means that a task was taken back because its chunks could not
 // be queued.
 var errNotQueued = errors.New("the task was not queued")
+
+// errNotRegistered means that a task was taken back because the specs of its
+// operations could not be registered.
+var errNotRegistered = errors.New("the task was not registered")
 
 // errWithdrawn means that the task which a repeat found was taken back before
 // the repeat could queue it.
@@ -83,10 +89,19 @@ type terms struct {
 	// whenever it comes, even if a newer dispatcher reads it in another way.
 	sole     bool
 	notAfter time.Time // no task is made later, by the store's clock; zero is no limit
+	// label is how the caller's dialect writes a host that only a registration
+	// names; nil is as [procfleet.Host.String].
+	label func(procfleet.Host) string
+}
+
+// drafted is a draft with the specs that go with it into the registry.
+type drafted struct {
+	taskstore.Draft
+	definitions []catalog.Definition
 }
 
 // submit makes a task of a submission and returns when it is durable: stored,
-// queued, and noted as queued. With an idempotency key, a repeat by the same
+// registered, queued, and noted as queued. With an idempotency key, a repeat by the same
 // application returns the task of the first request.
 //
 // [*OutcomeUnknownError] means what it says; after any other error nothing was and
@@ -94,9 +109,8 @@ type terms struct {
 func (s *submitter) submit(ctx context.Context, sub procfleet.Submission, t terms) (task procfleet.Task, err error) {
 	ctx, done := s.traced(ctx, &sub)
 	defer func() { done(&task, err) }()
-	if n := sub.Items(); n > s.cfg.Limits.Items {
-		return procfleet.Task{}, &TooLargeError{fmt.Sprintf(
-			"%d processes on hosts in one request, at most %d are allowed; divide the request", n, s.cfg.Limits.Items)}
+	if err := s.cfg.Limits.items(sub.Items()); err != nil {
+		return procfleet.Task{}, err
 	}
 	draft, err := s.draft(ctx, sub, t)
 	if err != nil {
@@ -117,11 +131,20 @@ func (s *submitter) submit(ctx context.Context, sub procfleet.Submission, t term
 	}
 }
 
-// accept stores a draft and queues it, or finds its task and helps to queue
+// items refuses more of them than one request may have.
+func (l *Limits) items(n int) error {
+	if n <= l.Items {
+		return nil
+	}
+	return &TooLargeError{fmt.Sprintf(
+		"%d processes on hosts in one request, at most %d are allowed; divide the request", n, l.Items)}
+}
+
+// accept stores a draft, registers and queues it, or finds its task and helps to queue
 // that. It returns errWithdrawn if the task was taken back meanwhile by the
 // dispatcher that made it.
-func (s *submitter) accept(ctx context.Context, draft taskstore.Draft) (procfleet.Task, error) {
-	task, created, err := s.store.Create(ctx, draft)
+func (s *submitter) accept(ctx context.Context, draft drafted) (procfleet.Task, error) {
+	task, created, err := s.store.Create(ctx, draft.Draft)
 	switch {
 	case errors.Is(err, taskstore.ErrConflict), errors.Is(err, taskstore.ErrExpired):
 		return task, err
@@ -130,28 +153,33 @@ func (s *submitter) accept(ctx context.Context, draft taskstore.Draft) (procflee
 	}
 	s.cfg.Reached(PointStored)
 	if created {
-		return task, s.dispatch(ctx, task.ID, chunkRefs(task.ID, draft))
+		return task, s.dispatch(ctx, task.ID, draft)
 	}
-	return task, s.again(ctx, task)
+	return task, s.again(ctx, task, draft.definitions)
 }
 
-// draft resolves agent ids, cuts the submission and says when it is overdue.
-func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms) (taskstore.Draft, error) {
+// draft resolves agent ids, fills in registered specs, cuts the submission and
+// says when it is overdue.
+func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms) (drafted, error) {
 	var hash string
 	if t.key != "" && !t.sole {
 		var err error
-		if hash, err = bodyHash(sub); err != nil { // before agent ids become hosts: those may move
-			return taskstore.Draft{}, err
+		if hash, err = bodyHash(sub); err != nil { // as it was sent: agents may move, and registrations change
+			return drafted{}, err
 		}
 	}
 	if err := s.resolve(ctx, sub.Operations); err != nil {
-		return taskstore.Draft{}, err
+		return drafted{}, err
 	}
-	p, err := cut(sub.Operations)
+	operations, err := s.specified(ctx, sub.Operations, t.label)
 	if err != nil {
-		return taskstore.Draft{}, err
+		return drafted{}, err
 	}
-	return taskstore.Draft{
+	p, err := cut(operations)
+	if err != nil {
+		return drafted{}, err
+	}
+	return drafted{definitions: p.definitions, Draft: taskstore.Draft{
 		Chunks:         p.chunks,
 		Lane:           s.lane(p.items),
 		Timeout:        timeout(sub.Timeout, p.longest, s.cfg.Slack),
@@ -165,7 +193,7 @@ func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms
 		BodyHash:       hash,
 		NotAfter:       t.notAfter,
 		Trace:          tracecontext.Text(ctx),
-	}, nil
+	}}, nil
 }
 
 // bodyHash tells submissions apart by what they ask for, not by how their
@@ -179,30 +207,13 @@ func bodyHash(sub procfleet.Submission) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// resolve fills in the hosts of targets that name an agent. An agent that
-// nobody announced leaves the target without a host.
+// resolve fills in the hosts of targets that name an agent.
 func (s *submitter) resolve(ctx context.Context, operations []procfleet.Operation) error {
-	var ids []string
-	var at []*procfleet.Target
+	lists := make([][]procfleet.Target, len(operations))
 	for i := range operations {
-		for j := range operations[i].Targets {
-			if t := &operations[i].Targets[j]; t.Host.IsZero() && t.AgentID != "" {
-				ids = append(ids, t.AgentID)
-				at = append(at, t)
-			}
-		}
+		lists[i] = operations[i].Targets
 	}
-	if len(ids) == 0 {
-		return nil
-	}
-	hosts, err := s.store.Resolve(ctx, ids)
-	if err != nil {
-		return fmt.Errorf("look up agents: %w", err)
-	}
-	for i, t := range at {
-		t.Host = hosts[i]
-	}
-	return nil
+	return resolve(ctx, s.store, lists...)
 }
 
 func (s *submitter) lane(items int) procfleet.Lane {
@@ -212,7 +223,7 @@ func (s *submitter) lane(items int) procfleet.Lane {
 	return procfleet.BigLane(s.bigLanes.Add(1))
 }
 
-func chunkRefs(id procfleet.TaskID, draft taskstore.Draft) []bus.ChunkRef {
+func chunkRefs(id procfleet.TaskID, draft drafted) []bus.ChunkRef {
 	refs := make([]bus.ChunkRef, len(draft.Chunks))
 	for i := range draft.Chunks {
 		refs[i] = bus.ChunkRef{Task: id, Chunk: i, Lane: draft.Lane, Cloud: draft.Chunks[i].Cloud}
@@ -230,10 +241,28 @@ func (s *submitter) createFailed(ctx context.Context, id procfleet.TaskID, err e
 	return &OutcomeUnknownError{Err: err}
 }
 
-// dispatch queues the chunks of a new task and notes it; what fails is taken back.
-func (s *submitter) dispatch(ctx context.Context, id procfleet.TaskID, refs []bus.ChunkRef) error {
-	if err := s.publish(ctx, id, refs); err != nil {
+// dispatch registers what a new task says of processes, queues its chunks and
+// notes it; what fails is taken back.
+func (s *submitter) dispatch(ctx context.Context, id procfleet.TaskID, draft drafted) error {
+	err := s.register(ctx, draft.definitions, true)
+	if err == nil {
+		s.cfg.Reached(PointRegistered)
+		err = s.publish(ctx, id, chunkRefs(id, draft))
+	}
+	if err != nil {
 		return s.withdraw(ctx, id, err)
+	}
+	return nil
+}
+
+// register keeps the specs of accepted operations. A task that is taken back
+// later may leave some of them: what it said of a process is no less true.
+func (s *submitter) register(ctx context.Context, ds []catalog.Definition, replace bool) error {
+	if len(ds) == 0 {
+		return nil
+	}
+	if _, err := s.store.Register(ctx, ds, replace); err != nil {
+		return fmt.Errorf("%w: %w", errNotRegistered, err)
 	}
 	return nil
 }
@@ -266,12 +295,16 @@ func (s *submitter) withdraw(ctx context.Context, id procfleet.TaskID, cause err
 	return nil
 }
 
-// again answers a repeat with the task of the first request, and queues it if
-// the first dispatcher did not get that far. The first one may still be at
-// work or may have answered, so nothing is taken back here.
-func (s *submitter) again(ctx context.Context, task procfleet.Task) error {
+// again answers a repeat with the task of the first request, and registers and
+// queues it if the first dispatcher did not get that far. The first one may
+// still be at work or may have answered, so nothing is taken back here, and
+// what was registered since then is newer and stays.
+func (s *submitter) again(ctx context.Context, task procfleet.Task, definitions []catalog.Definition) error {
 	if task.Dispatched || task.State != procfleet.TaskAccepted {
 		return nil
+	}
+	if err := s.register(ctx, definitions, false); err != nil {
+		return &OutcomeUnknownError{Task: task.ID, Err: err}
 	}
 	refs := make([]bus.ChunkRef, task.Chunks)
 	for i := range refs {

@@ -161,7 +161,7 @@ func TestARepeatQueuesWhatADeadDispatcherLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	left, _, err := store.Create(t.Context(), draft)
+	left, _, err := store.Create(t.Context(), draft.Draft)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestARepeatTakesNothingBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	left, _, err := store.Create(t.Context(), draft)
+	left, _, err := store.Create(t.Context(), draft.Draft)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func TestARepeatOutlivesTheTaskThatItFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	left, _, err := store.Create(t.Context(), draft)
+	left, _, err := store.Create(t.Context(), draft.Draft)
 	if err != nil {
 		t.Fatal(err)
 	}

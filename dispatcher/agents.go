@@ -1,0 +1,76 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+func (e *exchange) showAgents(ctx context.Context, use dialect.ShowAgents, in *dialect.Request) error {
+	q, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	if err := e.find(ctx, q.Business, q.Targets); err != nil {
+		return err
+	}
+	at := hostsOf(q.Targets)
+	presences, err := e.api.store.Presences(ctx, at.hosts)
+	if err != nil {
+		return fmt.Errorf("look up the agents of %d hosts: %w", len(at.hosts), err)
+	}
+	found := make([]dialect.TargetAgent, len(q.Targets))
+	for i, t := range q.Targets {
+		found[i].Target = t
+		if n := at.of[i]; n >= 0 && live(&presences[n]) {
+			agent := agentOf(&presences[n])
+			found[i].Agent = &agent
+		}
+	}
+	e.reply(use.Encode(&q, found, e.id))
+	return nil
+}
+
+// live reports whether there is an agent at all; the zero Presence is none.
+func live(p *taskstore.Presence) bool { return !p.Host.IsZero() }
+
+// bindAgents makes agent ids lead to hosts. An id is believed if the host's
+// agent has it, or has none of its own.
+func (e *exchange) bindAgents(ctx context.Context, use dialect.BindAgents, in *dialect.Request) error {
+	q, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	if err := e.find(ctx, q.Business, q.Targets); err != nil {
+		return err
+	}
+	at := hostsOf(q.Targets)
+	presences, err := e.api.store.Presences(ctx, at.hosts)
+	if err != nil {
+		return fmt.Errorf("look up the agents of %d hosts: %w", len(at.hosts), err)
+	}
+	bound := make([]bool, len(q.Targets))
+	var bindings []taskstore.AgentBinding
+	for i, t := range q.Targets {
+		n := at.of[i]
+		if n < 0 || !live(&presences[n]) || (presences[n].AgentID != "" && presences[n].AgentID != t.AgentID) {
+			continue
+		}
+		bound[i] = true
+		bindings = append(bindings, taskstore.AgentBinding{AgentID: t.AgentID, Host: t.Host})
+	}
+	if len(bindings) > 0 {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.api.cfg.Timeouts.Accept)
+		defer cancel()
+		if err := e.api.store.Bind(ctx, bindings); err != nil {
+			return fmt.Errorf("bind %d agent ids to hosts: %w", len(bindings), err)
+		}
+	}
+	e.log().WithFields(logrus.Fields{"application": e.who.code, "user": e.who.user, "hosts": len(bindings)}).Info("agent ids bound")
+	e.reply(use.Encode(&q, bound, e.id))
+	return nil
+}

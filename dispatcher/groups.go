@@ -1,0 +1,66 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+)
+
+func (e *exchange) setGroups(ctx context.Context, use dialect.SetGroups, in *dialect.Request) error {
+	q, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	if err := e.find(ctx, q.Business, q.Targets); err != nil {
+		return err
+	}
+	at := hostsOf(q.Targets)
+	if len(at.hosts) > 0 {
+		all := make([]catalog.HostGroups, len(at.hosts))
+		for n, host := range at.hosts {
+			all[n] = q.Groups
+			all[n].Host = host
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.api.cfg.Timeouts.Accept)
+		defer cancel()
+		if err := e.api.store.SetGroups(ctx, all); err != nil {
+			return fmt.Errorf("store groups of %s: %w", q.Groups.Namespace, err)
+		}
+	}
+	e.log().WithFields(logrus.Fields{
+		"application": e.who.code, "user": e.who.user, "namespace": q.Groups.Namespace, "groups": len(q.Groups.Groups), "hosts": len(at.hosts),
+	}).Info("process groups changed")
+	e.reply(use.Encode(&q, outcomesOf(q.Targets, at, func(int) (procfleet.Code, string) {
+		return procfleet.CodeSuccess, "success"
+	}), e.id))
+	return nil
+}
+
+func (e *exchange) showGroups(ctx context.Context, use dialect.ShowGroups, in *dialect.Request) error {
+	q, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	if err := e.find(ctx, q.Business, q.Targets); err != nil {
+		return err
+	}
+	at := hostsOf(q.Targets)
+	groups, err := e.api.store.Groups(ctx, q.Namespace, at.hosts)
+	if err != nil {
+		return fmt.Errorf("read groups of %s: %w", q.Namespace, err)
+	}
+	found := make([]dialect.TargetGroups, len(q.Targets))
+	for i, t := range q.Targets {
+		found[i] = dialect.TargetGroups{Target: t, Groups: catalog.HostGroups{Namespace: q.Namespace}}
+		if n := at.of[i]; n >= 0 {
+			found[i].Groups = groups[n]
+		}
+	}
+	e.reply(use.Encode(&q, found, e.id))
+	return nil
+}

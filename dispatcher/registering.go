@@ -1,0 +1,139 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+)
+
+// register keeps what processes are, or takes it away.
+func (e *exchange) register(ctx context.Context, use dialect.Register, in *dialect.Request) error {
+	q, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	if err := e.find(ctx, q.Business, q.Targets); err != nil {
+		return err
+	}
+	at := hostsOf(q.Targets)
+	// What is begun is not left half done because the caller went away.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.api.cfg.Timeouts.Accept)
+	defer cancel()
+	var outcomes []dialect.TargetOutcome
+	if q.Mode == dialect.Unregister {
+		outcomes, err = e.unregister(ctx, &q, at)
+	} else {
+		outcomes, err = e.api.register(ctx, &q, at)
+	}
+	if err != nil {
+		return err
+	}
+	e.log().WithFields(logrus.Fields{
+		"application": e.who.code, "user": e.who.user, "mode": string(q.Mode), "process": q.Process.Key(), "hosts": len(at.hosts),
+	}).Info("registrations changed")
+	e.reply(use.Encode(&q, outcomes, e.id))
+	return nil
+}
+
+func (a *api) register(ctx context.Context, q *dialect.Registering, at *targetHosts) ([]dialect.TargetOutcome, error) {
+	existed := make([]bool, len(at.hosts))
+	if len(at.hosts) > 0 {
+		answer, err := a.store.Register(ctx, []catalog.Definition{{Spec: q.Process, Hosts: at.hosts}}, q.Mode == dialect.RegisterAny)
+		if err != nil {
+			return nil, fmt.Errorf("register %s: %w", q.Process.Key(), err)
+		}
+		existed = answer[0]
+	}
+	return outcomesOf(q.Targets, at, func(n int) (procfleet.Code, string) {
+		if existed[n] && q.Mode == dialect.RegisterNew {
+			return procfleet.CodeRegistered, "Fail to register, for the process info already exists."
+		}
+		return procfleet.CodeSuccess, "success"
+	}), nil
+}
+
+// unregister lets go of a process where it is registered, and then forgets
+// it. In this order: whoever dies in between leaves a registration, and the
+// caller, who was not answered, asks again.
+func (e *exchange) unregister(ctx context.Context, q *dialect.Registering, at *targetHosts) ([]dialect.TargetOutcome, error) {
+	a := e.api
+	ps := at.processes(q.Process.Namespace, q.Process.Name)
+	registered, err := a.store.Registrations(ctx, ps)
+	if err != nil {
+		return nil, fmt.Errorf("look up what is registered for %s: %w", q.Process.Key(), err)
+	}
+	release := procfleet.Operation{Action: procfleet.ActionRelease, Process: q.Process}
+	var there []*catalog.Registration
+	var gone []catalog.Process
+	for n, r := range registered {
+		if r != nil {
+			there, gone = append(there, r), append(gone, ps[n])
+			release.Targets = append(release.Targets, procfleet.Target{Host: ps[n].Host})
+		}
+	}
+	if len(gone) > 0 {
+		if err := e.release(ctx, release, there, procfleet.Submission{
+			Dialect: e.call.Name, Application: e.who.code, Business: q.Business,
+		}); err != nil {
+			return nil, err
+		}
+		a.cfg.Reached(PointReleased)
+		if _, err := a.store.Unregister(ctx, gone); err != nil {
+			return nil, fmt.Errorf("unregister %s: %w", q.Process.Key(), err)
+		}
+	}
+	return outcomesOf(q.Targets, at, func(n int) (procfleet.Code, string) {
+		if registered[n] == nil {
+			return procfleet.CodeNotRunning, "process info not registered"
+		}
+		return procfleet.CodeSuccess, "success"
+	}), nil
+}
+
+// release makes a task of which the caller is not told: what comes of it does
+// not change that the process is no longer registered.
+func (e *exchange) release(ctx context.Context, o procfleet.Operation, registered []*catalog.Registration, sub procfleet.Submission) (err error) {
+	if sub.Operations, err = bySpec(o, registered); err != nil {
+		return err
+	}
+	task, err := e.api.submitter.submit(ctx, sub, terms{})
+	if _, unknown := errors.AsType[*OutcomeUnknownError](err); unknown {
+		e.log().WithError(err).Warn("release unknown")
+		return &dialect.Error{
+			Kind: dialect.Unavailable, Problem: "whether the process was released is unknown, and it is still registered; try again later", RetryAfter: retryAway,
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("release what is no longer registered: %w", err)
+	}
+	e.api.noteAccepted(ctx, &task, e.who, e.log(), e.start)
+	return nil
+}
+
+// outcomesOf makes the outcome of each target: that of its host, or that there
+// is none.
+func outcomesOf(targets []procfleet.Target, at *targetHosts, of func(host int) (procfleet.Code, string)) []dialect.TargetOutcome {
+	outcomes := make([]dialect.TargetOutcome, len(targets))
+	for i, t := range targets {
+		code, message := procfleet.CodeAgentAbnormal, nowhere(t)
+		if n := at.of[i]; n >= 0 {
+			code, message = of(n)
+		}
+		outcomes[i] = dialect.TargetOutcome{Target: t, Code: code, Message: message}
+	}
+	return outcomes
+}
+
+// nowhere says why a target has no host.
+func nowhere(t procfleet.Target) string {
+	if t.AgentID != "" {
+		return fmt.Sprintf("no agent with id %q has announced itself: check the id, or start the agent on its host", t.AgentID)
+	}
+	return "neither an address nor an agent id was given: name the host"
+}

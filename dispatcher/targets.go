@@ -1,0 +1,87 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+)
+
+// resolver knows the hosts of agents.
+type resolver interface {
+	Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Host, error)
+}
+
+// resolve fills in the hosts of targets that name an agent. An agent that
+// nobody announced leaves the target without a host.
+func resolve(ctx context.Context, store resolver, lists ...[]procfleet.Target) error {
+	var ids []string
+	var at []*procfleet.Target
+	for _, targets := range lists {
+		for i := range targets {
+			if t := &targets[i]; t.Host.IsZero() && t.AgentID != "" {
+				ids = append(ids, t.AgentID)
+				at = append(at, t)
+			}
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	hosts, err := store.Resolve(ctx, ids)
+	if err != nil {
+		return fmt.Errorf("look up agents: %w", err)
+	}
+	for i, t := range at {
+		t.Host = hosts[i]
+	}
+	return nil
+}
+
+// find checks whether the caller may do for its business what the call is
+// for, and on how many targets, and finds their hosts.
+func (e *exchange) find(ctx context.Context, business string, targets []procfleet.Target) error {
+	if err := e.who.may(business, demands(e.call.Use)); err != nil {
+		return err
+	}
+	if err := e.api.cfg.Limits.items(len(targets)); err != nil {
+		return err
+	}
+	return resolve(ctx, e.api.store, targets)
+}
+
+// targetHosts are the hosts of targets, each once.
+type targetHosts struct {
+	hosts []procfleet.Host
+	of    []int // target → host; -1 without one
+}
+
+func hostsOf(targets []procfleet.Target) *targetHosts {
+	at := &targetHosts{hosts: make([]procfleet.Host, 0, len(targets)), of: make([]int, len(targets))}
+	known := make(map[procfleet.Host]int, len(targets))
+	for i := range targets {
+		host := targets[i].Host
+		if host.IsZero() {
+			at.of[i] = -1
+			continue
+		}
+		n, there := known[host]
+		if !there {
+			n = len(at.hosts)
+			known[host] = n
+			at.hosts = append(at.hosts, host)
+		}
+		at.of[i] = n
+	}
+	return at
+}
+
+// processes names one process on all hosts.
+func (at *targetHosts) processes(namespace, name string) []catalog.Process {
+	ps := make([]catalog.Process, len(at.hosts))
+	for i, host := range at.hosts {
+		ps[i] = catalog.Process{Host: host, Namespace: namespace, Name: name}
+	}
+	return ps
+}
