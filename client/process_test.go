@@ -60,20 +60,27 @@ func TestCallsAboutProcessesSayWhatTheyWereGiven(t *testing.T) {
 	}{
 		"register": {
 			func(ctx context.Context, c *client.Client) (any, error) { return c.Register(ctx, process, on) },
-			outcomes, asked{"PUT /v1/registrations", web},
+			outcomes,
+			asked{"PUT /v1/registrations", web},
 			`[{"host":"0:10.0.0.1","code":0,"message":"success"},{"host":"","agent_id":"a-2","code":117,"message":"nobody"}]`,
 		},
 		"register new": {
 			func(ctx context.Context, c *client.Client) (any, error) { return c.RegisterNew(ctx, process, on) },
-			outcomes, asked{"POST /v1/registrations", web}, "",
+			outcomes,
+			asked{"POST /v1/registrations", web},
+			"",
 		},
 		"unregister": {
 			func(ctx context.Context, c *client.Client) (any, error) { return c.Unregister(ctx, "shop", "web", on) },
-			outcomes, asked{"POST /v1/registrations/remove", ident}, "",
+			outcomes,
+			asked{"POST /v1/registrations/remove", ident},
+			"",
 		},
 		"processes on hosts": {
 			func(ctx context.Context, c *client.Client) (any, error) { return c.ProcessesOn(ctx, "shop", "web", on) },
-			processes, asked{"POST /v1/processes/query", ident}, "",
+			processes,
+			asked{"POST /v1/processes/query", ident},
+			"",
 		},
 		"processes": {
 			func(ctx context.Context, c *client.Client) (any, error) {
@@ -87,20 +94,25 @@ func TestCallsAboutProcessesSayWhatTheyWereGiven(t *testing.T) {
 				}
 				return page.Items[1], err
 			},
-			processes, asked{"GET /v1/processes?limit=2&start=7&namespace=a%26b&business=2", ""},
+			processes,
+			asked{"GET /v1/processes?limit=2&start=7&namespace=a%26b&business=2", ""},
 			`{"host":"","agent_id":"a-2","alive":false,"namespace":"shop","name":"web","registration":null,"reported":null}`,
 		},
 		"set groups": {
 			func(ctx context.Context, c *client.Client) (any, error) {
 				return c.SetGroups(ctx, client.Grouping{Namespace: "shop", Groups: []client.Group{{ID: "g", CPULimit: 50, CPUByLimit: true}}}, on)
 			},
-			outcomes, asked{"PUT /v1/groups", `{"namespace":"shop","groups":[{"id":"g","cpu_limit":50,"memory_limit":0,"cpu_by_limit":true,"memory_by_limit":false}],` + onText}, "",
+			outcomes,
+			asked{"PUT /v1/groups", `{"namespace":"shop","groups":[{"id":"g","cpu_limit":50,"memory_limit":0,"cpu_by_limit":true,"memory_by_limit":false}],` + onText},
+			"",
 		},
 		"no groups": {
 			func(ctx context.Context, c *client.Client) (any, error) {
 				return c.SetGroups(ctx, client.Grouping{Namespace: "shop"}, on)
 			},
-			outcomes, asked{"PUT /v1/groups", `{"namespace":"shop","groups":[],` + onText}, "",
+			outcomes,
+			asked{"PUT /v1/groups", `{"namespace":"shop","groups":[],` + onText},
+			"",
 		},
 		"groups": {
 			func(ctx context.Context, c *client.Client) (any, error) { return c.GroupsOn(ctx, "shop", on) },
@@ -114,7 +126,8 @@ func TestCallsAboutProcessesSayWhatTheyWereGiven(t *testing.T) {
 				return fmt.Sprint(found[0].Agent.Version, found[1].Agent == nil), err
 			},
 			`{"agents":[{"host":"0:10.0.0.1","agent":{"host":"0:10.0.0.1","agent_id":"a-1","version":"1.0.0"}},{"host":"","agent_id":"a-2","agent":null}]}`,
-			asked{"POST /v1/agents/query", "{" + onText}, `"1.0.0true"`,
+			asked{"POST /v1/agents/query", "{" + onText},
+			`"1.0.0true"`,
 		},
 		"bindings": {
 			func(ctx context.Context, c *client.Client) (any, error) {
