@@ -80,6 +80,19 @@ func TestWrongUsageEndsWith2AndPointsToHelp(t *testing.T) {
 		"op without hosts":       {"op", "status", "-f", "testdata/spec.yaml"},
 		"a bad host":             {"op", "status", "--host", "10.0.0.1", "-f", "testdata/spec.yaml"},
 		"a misspelt spec":        {"op", "start", host, "-f", "testdata/misspelt.yaml"},
+		"two specs":              {"op", "start", "--registered", "-f", "testdata/spec.yaml"},
+		"a nameless process":     {"op", "start", "--registered", "--namespace", "shop"},
+		"a name beside a spec":   {"op", "status", host, "-f", "testdata/spec.yaml", "--name", "web"},
+		"a list of everything":   {"process", "list"},
+		"too large a list":       {"process", "list", "--namespace", "shop", "--limit", "1001"},
+		"a process nowhere":      {"process", "show", "--namespace", "shop", "--name", "web"},
+		"a process, which":       {"process", "show", "--namespace", "shop", host},
+		"registering nothing":    {"registration", "add", host},
+		"registering nowhere":    {"registration", "add", "-f", "testdata/spec.yaml"},
+		"registering no name":    {"registration", "add", host, "-f", "testdata/nameless.yaml"},
+		"two standard inputs":    {"registration", "add", "--hosts-file", "-", "-f", "-"},
+		"removing what":          {"registration", "remove", host},
+		"no hosts in the file":   {"op", "start", "--registered", "--namespace", "a", "--name", "b", "--hosts-file", os.DevNull},
 		"a bad server":           {"task", "list", "--server", "localhost"},
 		"a bad token":            {"task", "list", "--token", "a\nb"},
 		"a bad state":            {"task", "results", "x", "--state", "sad"},
@@ -163,8 +176,8 @@ func TestHostsFileHasCommentsAndEachHostOnce(t *testing.T) {
 	t.Parallel()
 	cmd := newOp()
 	cmd.SetIn(strings.NewReader("# the fleet\n0:10.0.0.1\n\n0:10.0.0.2 # second\n0:10.0.0.1\n"))
-	f := opFlags{hosts: []string{"3:fd00::1"}, hostsFile: "-"}
-	hosts, err := f.allHosts(cmd)
+	f := hostFlags{names: []string{"3:fd00::1"}, file: "-"}
+	hosts, err := f.all(cmd)
 	if err != nil {
 		t.Fatal(err)
 	}

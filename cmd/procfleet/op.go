@@ -1,10 +1,7 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,11 +12,13 @@ import (
 
 // opFlags are the flags of `op`.
 type opFlags struct {
-	server                   serverFlags
-	specFile, hostsFile, key string
-	hosts                    []string
-	timeout                  time.Duration
-	wait, json               bool
+	server        serverFlags
+	hosts         hostFlags
+	process       nameFlags
+	specFile, key string
+	timeout       time.Duration
+	registered    bool
+	wait, json    bool
 }
 
 func newOp() *cobra.Command {
@@ -30,18 +29,21 @@ func newOp() *cobra.Command {
 		Long: `Submit one operation: an action on one process on each of the hosts.
 
 The actions are start, stop, status, supervise, release, restart, reload and kill. The spec file has
-the keys of the native API's "process", in YAML or JSON. With --wait the command shows the progress
-and ends with exit code 3 when some host failed.`,
+the keys of the native API's "process", in YAML or JSON. With --registered the process is as it was
+registered under --namespace and --name; without hosts the operation is wherever it is registered.
+With --wait the command shows the progress and ends with exit code 3 when some host failed.`,
 		Example: `  procfleet op start --host 0:10.0.0.1 --host 0:10.0.0.2 -f spec.yaml --wait
-  procfleet op status --hosts-file hosts.txt -f spec.yaml --wait --json`,
+  procfleet op status --hosts-file hosts.txt -f spec.yaml --wait --json
+  procfleet op restart --registered --namespace shop --name web --wait`,
 		Args: exactly("ACTION"),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, procfleet.Action(args[0])) },
 	}
 	flags := cmd.Flags()
 	f.server.register(flags)
-	flags.StringSliceVar(&f.hosts, "host", nil, "host as <cloud>:<ip>, for example 0:10.0.0.1; may be repeated")
-	flags.StringVar(&f.hostsFile, "hosts-file", "", "file with one host per line; - reads standard input")
-	flags.StringVarP(&f.specFile, "file", "f", "", "spec of the process, YAML or JSON; - reads standard input (required)")
+	f.hosts.register(flags)
+	flags.StringVarP(&f.specFile, "file", "f", "", "spec of the process, YAML or JSON; - reads standard input (required without --registered)")
+	flags.BoolVar(&f.registered, "registered", false, "operate what is registered under --namespace and --name")
+	f.process.register(flags, "required with --registered")
 	flags.DurationVar(&f.timeout, "timeout", 0, "give up silent hosts after this time instead of the computed one")
 	flags.StringVar(&f.key, "idempotency-key", "", "repeat of an earlier call with this key finds its task (default: a new key)")
 	flags.BoolVar(&f.wait, "wait", false, "show the progress until the task is finished")
@@ -53,14 +55,7 @@ func (f *opFlags) run(cmd *cobra.Command, action procfleet.Action) error {
 	if !action.Known() {
 		return usageError("unknown action %q: use one of %v", action, procfleet.Actions())
 	}
-	if f.specFile == "-" && f.hostsFile == "-" {
-		return usageError("only one of -f and --hosts-file can be standard input")
-	}
-	spec, err := readSpec(cmd.InOrStdin(), f.specFile, action)
-	if err != nil {
-		return err
-	}
-	hosts, err := f.allHosts(cmd)
+	operation, err := f.operation(cmd, action)
 	if err != nil {
 		return err
 	}
@@ -69,7 +64,7 @@ func (f *opFlags) run(cmd *cobra.Command, action procfleet.Action) error {
 		return err
 	}
 	id, err := c.Submit(cmd.Context(), client.Submission{
-		Operations:     []client.Operation{{Action: action, Process: spec, Hosts: hosts}},
+		Operations:     []client.Operation{operation},
 		Timeout:        procfleet.Duration(f.timeout),
 		IdempotencyKey: f.key,
 	})
@@ -80,6 +75,41 @@ func (f *opFlags) run(cmd *cobra.Command, action procfleet.Action) error {
 		return f.accepted(cmd, id)
 	}
 	return f.watch(cmd, c, id)
+}
+
+// operation is what the flags ask for.
+func (f *opFlags) operation(cmd *cobra.Command, action procfleet.Action) (o client.Operation, err error) {
+	o = client.Operation{Action: action, Registered: f.registered}
+	if f.registered {
+		if f.specFile != "" {
+			return o, usageError("--registered and -f: the process is as it was registered; give one or the other")
+		}
+		o.Process.Namespace, o.Process.Name = f.process.namespace, f.process.name
+		if err := f.process.check(); err != nil {
+			return o, err
+		}
+		o.Hosts, err = f.hosts.any(cmd)
+		return o, err
+	}
+	if f.process != (nameFlags{}) {
+		return o, usageError("--namespace and --name are for --registered; otherwise the spec file has them")
+	}
+	if err := oneStandardInput(f.specFile, f.hosts.file); err != nil {
+		return o, err
+	}
+	if o.Process, err = readSpec(cmd.InOrStdin(), f.specFile, action); err != nil {
+		return o, err
+	}
+	o.Hosts, err = f.hosts.all(cmd)
+	return o, err
+}
+
+// oneStandardInput refuses to read both files from it.
+func oneStandardInput(specFile, hostsFile string) error {
+	if specFile == "-" && hostsFile == "-" {
+		return usageError("only one of -f and --hosts-file can be standard input")
+	}
+	return nil
 }
 
 // accepted tells the id to a caller who does not wait.
@@ -110,61 +140,4 @@ func (f *opFlags) watch(cmd *cobra.Command, c *client.Client, id procfleet.TaskI
 		return f.server.howToFollow(err, id)
 	}
 	return verdict(task)
-}
-
-// allHosts are those of --host and of --hosts-file, where '#' begins a
-// comment, each once.
-func (f *opFlags) allHosts(cmd *cobra.Command) ([]procfleet.Host, error) {
-	var named []procfleet.Host
-	for _, name := range f.hosts {
-		host, err := procfleet.ParseHost(name)
-		if err != nil {
-			return nil, usageError("--host: %w", err)
-		}
-		named = append(named, host)
-	}
-	if f.hostsFile != "" {
-		more, err := readHosts(cmd, f.hostsFile)
-		if err != nil {
-			return nil, usageError("--hosts-file: %w", err)
-		}
-		named = append(named, more...)
-	}
-	var hosts []procfleet.Host
-	seen := make(map[procfleet.Host]bool, len(named))
-	for _, host := range named {
-		if !seen[host] {
-			seen[host] = true
-			hosts = append(hosts, host)
-		}
-	}
-	if len(hosts) == 0 {
-		return nil, usageError("no hosts: give --host 0:10.0.0.1 or --hosts-file FILE")
-	}
-	return hosts, nil
-}
-
-func readHosts(cmd *cobra.Command, path string) ([]procfleet.Host, error) {
-	in := cmd.InOrStdin()
-	if path != "-" {
-		file, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close()
-		in = file
-	}
-	var hosts []procfleet.Host
-	scanner := bufio.NewScanner(in)
-	for number := 1; scanner.Scan(); number++ {
-		line, _, _ := strings.Cut(scanner.Text(), "#")
-		for name := range strings.FieldsSeq(line) {
-			host, err := procfleet.ParseHost(name)
-			if err != nil {
-				return nil, fmt.Errorf("%s:%d: %w", path, number, err)
-			}
-			hosts = append(hosts, host)
-		}
-	}
-	return hosts, scanner.Err()
 }

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/procfleet/procfleet"
+)
+
+// hostFlags name hosts.
+type hostFlags struct {
+	names []string
+	file  string
+}
+
+func (f *hostFlags) register(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&f.names, "host", nil, "host as <cloud>:<ip>, for example 0:10.0.0.1; may be repeated")
+	flags.StringVar(&f.file, "hosts-file", "", "file with one host per line; - reads standard input")
+}
+
+// all are those of --host and of --hosts-file, where '#' begins a comment,
+// each once; at least one.
+func (f *hostFlags) all(cmd *cobra.Command) ([]procfleet.Host, error) {
+	hosts, err := f.any(cmd)
+	if err == nil && len(hosts) == 0 {
+		err = usageError("no hosts: give --host 0:10.0.0.1 or --hosts-file FILE")
+	}
+	return hosts, err
+}
+
+// any are the same, or none if neither flag is given.
+func (f *hostFlags) any(cmd *cobra.Command) ([]procfleet.Host, error) {
+	var named []procfleet.Host
+	for _, name := range f.names {
+		host, err := procfleet.ParseHost(name)
+		if err != nil {
+			return nil, usageError("--host: %w", err)
+		}
+		named = append(named, host)
+	}
+	if f.file != "" {
+		more, err := readHosts(cmd, f.file)
+		if err != nil {
+			return nil, usageError("--hosts-file: %w", err)
+		}
+		if len(more) == 0 { // nobody means "wherever it is" with that
+			return nil, usageError("--hosts-file: %s names no host", f.file)
+		}
+		named = append(named, more...)
+	}
+	var hosts []procfleet.Host
+	seen := make(map[procfleet.Host]bool, len(named))
+	for _, host := range named {
+		if !seen[host] {
+			seen[host] = true
+			hosts = append(hosts, host)
+		}
+	}
+	return hosts, nil
+}
+
+func readHosts(cmd *cobra.Command, path string) ([]procfleet.Host, error) {
+	in := cmd.InOrStdin()
+	if path != "-" {
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		in = file
+	}
+	var hosts []procfleet.Host
+	scanner := bufio.NewScanner(in)
+	for number := 1; scanner.Scan(); number++ {
+		line, _, _ := strings.Cut(scanner.Text(), "#")
+		for name := range strings.FieldsSeq(line) {
+			host, err := procfleet.ParseHost(name)
+			if err != nil {
+				return nil, fmt.Errorf("%s:%d: %w", path, number, err)
+			}
+			hosts = append(hosts, host)
+		}
+	}
+	return hosts, scanner.Err()
+}

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/procfleet/procfleet/client"
+)
+
+// nameFlags name a process as it is registered.
+type nameFlags struct{ namespace, name string }
+
+// register adds the flags; required says when they are.
+func (f *nameFlags) register(flags *pflag.FlagSet, required string) {
+	flags.StringVar(&f.namespace, "namespace", "", "namespace of the process ("+required+")")
+	flags.StringVar(&f.name, "name", "", "name of the process ("+required+")")
+}
+
+func (f *nameFlags) check() error {
+	if f.namespace == "" || f.name == "" {
+		return usageError("name the process with --namespace and --name")
+	}
+	return nil
+}
+
+// processFlags are the flags that the process commands share.
+type processFlags struct {
+	server serverFlags
+	json   bool
+}
+
+func newProcess() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "process",
+		Short:   "See how processes stand on hosts",
+		Example: "  procfleet process list --namespace shop\n  procfleet process show --namespace shop --name web --host 0:10.0.0.1",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE:    nameACommand,
+	}
+	var f processFlags
+	f.server.register(cmd.PersistentFlags())
+	cmd.PersistentFlags().BoolVar(&f.json, "json", false, "write JSON")
+	cmd.AddCommand(newProcessList(&f), newProcessShow(&f))
+	return cmd
+}
+
+func newProcessList(f *processFlags) *cobra.Command {
+	var namespace string
+	var query client.Query
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List what is registered or reported in a namespace",
+		Long: `List what is registered or reported in a namespace, by name and then by host.
+
+The state is what the host's agent last reported; no host is asked.`,
+		Example: `  procfleet process list --namespace shop
+  procfleet process list --namespace shop --limit 100 --json`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if namespace == "" {
+				return usageError("name the namespace with --namespace")
+			}
+			if cmd.Flags().Changed("limit") {
+				if err := checkLimit(query.PageSize); err != nil {
+					return err
+				}
+			}
+			return f.list(cmd, namespace, query)
+		},
+	}
+	cmd.Flags().StringVar(&namespace, "namespace", "", "namespace of the processes (required)")
+	cmd.Flags().IntVar(&query.PageSize, "limit", 0, "most processes to show, 1 to 1000 (default: all)")
+	cmd.Flags().StringVar(&query.Cursor, "start", "", "continue a list: the next of the page before")
+	return cmd
+}
+
+// processList is the JSON of a list, as the API writes it.
+type processList struct {
+	Processes []client.Process `json:"processes"`
+	Next      string           `json:"next"`
+}
+
+// list shows one page of a namespace, or all of it if the query has no size.
+func (f *processFlags) list(cmd *cobra.Command, namespace string, query client.Query) error {
+	c, err := f.server.client(cmd)
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	if query.PageSize == 0 {
+		all := c.Processes(cmd.Context(), namespace, query)
+		if !f.json {
+			return writeAllProcesses(out, all)
+		}
+		processes := []client.Process{}
+		for p, err := range all {
+			if err != nil {
+				return err
+			}
+			processes = append(processes, p)
+		}
+		return writeJSON(out, processList{Processes: processes})
+	}
+	page, err := c.ProcessPage(cmd.Context(), namespace, query)
+	switch {
+	case err != nil:
+		return err
+	case f.json:
+		return writeJSON(out, processList{page.Items, page.Next})
+	}
+	if err := writeProcesses(out, page.Items); err != nil || page.Next == "" {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "more: procfleet process list --namespace %s --start %s --limit %d%s\n", namespace, page.Next, query.PageSize, f.server.hint())
+	return err
+}
+
+func newProcessShow(f *processFlags) *cobra.Command {
+	var name nameFlags
+	var hosts hostFlags
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Show how one process stands on hosts",
+		Example: `  procfleet process show --namespace shop --name web --host 0:10.0.0.1
+  procfleet process show --namespace shop --name web --hosts-file hosts.txt --json`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := name.check(); err != nil {
+				return err
+			}
+			on, err := hosts.all(cmd)
+			if err != nil {
+				return err
+			}
+			c, err := f.server.client(cmd)
+			if err != nil {
+				return err
+			}
+			found, err := c.ProcessesOn(cmd.Context(), name.namespace, name.name, client.Targets{Hosts: on})
+			if err != nil {
+				return err
+			}
+			if f.json {
+				return writeJSON(cmd.OutOrStdout(), processList{Processes: found})
+			}
+			return writeProcesses(cmd.OutOrStdout(), found)
+		},
+	}
+	name.register(cmd.Flags(), "required")
+	hosts.register(cmd.Flags())
+	return cmd
+}
+
+// writeAllProcesses writes processes as they come, a table for each thousand.
+func writeAllProcesses(out io.Writer, processes iter.Seq2[client.Process, error]) error {
+	var rows []client.Process
+	written := false
+	for p, err := range processes {
+		if err != nil {
+			return errors.Join(writeProcesses(out, rows), err)
+		}
+		if rows = append(rows, p); len(rows) == tableRows {
+			if err := writeProcesses(out, rows); err != nil {
+				return err
+			}
+			rows, written = rows[:0], true
+		}
+	}
+	if len(rows) == 0 && written {
+		return nil
+	}
+	return writeProcesses(out, rows)
+}
+
+func writeProcesses(out io.Writer, processes []client.Process) error {
+	if len(processes) == 0 {
+		_, err := fmt.Fprintln(out, "no processes; register one with: procfleet registration add")
+		return err
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "HOST\tNAME\tREGISTERED\tSTATE")
+	for i := range processes {
+		p := &processes[i]
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", p.Host, oneLine(p.Name), registeredText(p), oneLine(stateText(p)))
+	}
+	return table.Flush()
+}
+
+func registeredText(p *client.Process) string {
+	if p.Registration == nil {
+		return "no"
+	}
+	return "yes"
+}
+
+// stateText says what an operator may believe of a process.
+func stateText(p *client.Process) string {
+	if p.Reported == nil {
+		if p.Alive {
+			return "not known to the agent"
+		}
+		return "no agent"
+	}
+	text := statusText(&p.Reported.Status)
+	if p.Reported.Desired == "down" {
+		text += ", stopped on purpose"
+	}
+	if !p.Alive {
+		text += ", as of " + p.Reported.ReportedAt.Format(time.RFC3339) + "; no agent since"
+	}
+	return text
+}

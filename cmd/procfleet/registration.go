@@ -1,0 +1,139 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/client"
+)
+
+// registrationFlags are the flags that the registration commands share.
+type registrationFlags struct {
+	server serverFlags
+	hosts  hostFlags
+	json   bool
+}
+
+func newRegistration() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "registration",
+		Short: "Keep what processes are, for operations with --registered",
+		Example: `  procfleet registration add -f spec.yaml --host 0:10.0.0.1
+  procfleet registration remove --namespace shop --name web --host 0:10.0.0.1`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: nameACommand,
+	}
+	var f registrationFlags
+	f.server.register(cmd.PersistentFlags())
+	f.hosts.register(cmd.PersistentFlags())
+	cmd.PersistentFlags().BoolVar(&f.json, "json", false, "write JSON")
+	cmd.AddCommand(newRegistrationAdd(&f), newRegistrationRemove(&f))
+	return cmd
+}
+
+func newRegistrationAdd(f *registrationFlags) *cobra.Command {
+	var specFile string
+	var keep bool
+	cmd := &cobra.Command{
+		Use:   "add",
+		Short: "Register a process on hosts, or replace its registration",
+		Long: `Register a process on hosts, or replace its registration.
+
+It starts nothing and keeps nothing alive. The spec file is that of op, with namespace and name. The
+command ends with exit code 3 when some host failed.`,
+		Example: `  procfleet registration add -f spec.yaml --host 0:10.0.0.1 --host 0:10.0.0.2
+  procfleet registration add -f spec.yaml --hosts-file hosts.txt --keep`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := oneStandardInput(specFile, f.hosts.file); err != nil {
+				return err
+			}
+			spec, err := readSpec(cmd.InOrStdin(), specFile, procfleet.ActionStatus) // which needs no command
+			if err != nil {
+				return err
+			}
+			if err := spec.ValidateIdentity(); err != nil {
+				return usageError("-f %s: %w", specFile, err)
+			}
+			return f.run(cmd, func(c *client.Client, on client.Targets) ([]client.Outcome, error) {
+				if keep {
+					return c.RegisterNew(cmd.Context(), spec, on)
+				}
+				return c.Register(cmd.Context(), spec, on)
+			})
+		},
+	}
+	cmd.Flags().StringVarP(&specFile, "file", "f", "", "spec of the process, YAML or JSON; - reads standard input (required)")
+	cmd.Flags().BoolVar(&keep, "keep", false, "leave alone what is registered already")
+	return cmd
+}
+
+func newRegistrationRemove(f *registrationFlags) *cobra.Command {
+	var name nameFlags
+	cmd := &cobra.Command{
+		Use:   "remove",
+		Short: "Take the registration of a process away from hosts",
+		Long: `Take the registration of a process away from hosts, and end its supervision.
+
+The process itself is left alone. The command ends with exit code 3 when some host failed.`,
+		Example: "  procfleet registration remove --namespace shop --name web --host 0:10.0.0.1",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := name.check(); err != nil {
+				return err
+			}
+			return f.run(cmd, func(c *client.Client, on client.Targets) ([]client.Outcome, error) {
+				return c.Unregister(cmd.Context(), name.namespace, name.name, on)
+			})
+		},
+	}
+	name.register(cmd.Flags(), "required")
+	return cmd
+}
+
+// run makes a call for the hosts and shows what came of each.
+func (f *registrationFlags) run(cmd *cobra.Command, call func(*client.Client, client.Targets) ([]client.Outcome, error)) error {
+	hosts, err := f.hosts.all(cmd)
+	if err != nil {
+		return err
+	}
+	c, err := f.server.submitter(cmd)
+	if err != nil {
+		return err
+	}
+	outcomes, err := call(c, client.Targets{Hosts: hosts})
+	if err != nil {
+		return err
+	}
+	if f.json {
+		err = writeJSON(cmd.OutOrStdout(), map[string][]client.Outcome{"results": outcomes})
+	} else {
+		err = writeOutcomes(cmd.OutOrStdout(), outcomes)
+	}
+	if err != nil {
+		return err
+	}
+	for _, o := range outcomes {
+		if o.Code != procfleet.CodeSuccess && !unchanged(o.Code) {
+			return errHostsFailed
+		}
+	}
+	return nil
+}
+
+func writeOutcomes(out io.Writer, outcomes []client.Outcome) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, o := range outcomes {
+		fmt.Fprintf(table, "%s\t%d\t%s\n", o.Host, o.Code, oneLine(o.Message))
+	}
+	return table.Flush()
+}
+
+// unchanged reports whether a code says that a host already was as asked.
+func unchanged(code procfleet.Code) bool {
+	return code == procfleet.CodeRegistered || code == procfleet.CodeNotRunning
+}
