@@ -26,6 +26,9 @@ const victimFile = "PROCFLEET_TEST_VICTIM_FILE"
 // victim writes to the store until it is killed and says on standard output
 // what was confirmed, one line each.
 func victim(path string) error {
+	if round := os.Getenv(victimRound); round != "" {
+		return catalogVictim(path, round)
+	}
 	s, err := boltstore.Open(path, boltstore.Options{})
 	if err != nil {
 		return err
@@ -103,14 +106,14 @@ func TestWhatWasConfirmedSurvivesSIGKILL(t *testing.T) {
 
 // killedAfter starts a victim, kills it after it said n lines, and returns
 // all that it said.
-func killedAfter(t *testing.T, path string, n int) []string {
+func killedAfter(t *testing.T, path string, n int, env ...string) []string {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), exe)
-	cmd.Env = append(os.Environ(), victimFile+"="+path)
+	cmd.Env = append(append(os.Environ(), victimFile+"="+path), env...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
