@@ -14,36 +14,8 @@ import (
 	"github.com/procfleet/procfleet/taskstore/boltstore"
 )
 
-// fakeStore is a real store that keeps bindings in memory.
-type fakeStore struct {
-	*boltstore.Store
-	mu    sync.Mutex
-	bound []taskstore.AgentBinding
-}
-
-func (s *fakeStore) Bind(_ context.Context, bs []taskstore.AgentBinding) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.bound = append(s.bound, bs...)
-	return nil
-}
-
-func (s *fakeStore) Resolve(ctx context.Context, ids []string) ([]procfleet.Host, error) {
-	hosts, err := s.Store.Resolve(ctx, ids)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range hosts {
-		for _, b := range s.bound {
-			if hosts[i].IsZero() && b.AgentID == ids[i] {
-				hosts[i] = b.Host
-			}
-		}
-	}
-	return hosts, err
-}
-
 // openStore returns an empty store that ends with the test.
-func openStore(tb testing.TB) *fakeStore {
+func openStore(tb testing.TB) *boltstore.Store {
 	tb.Helper()
 	store, err := boltstore.Open(filepath.Join(tb.TempDir(), "store"), boltstore.Options{})
 	if err != nil {
@@ -54,7 +26,7 @@ func openStore(tb testing.TB) *fakeStore {
 			tb.Error(err)
 		}
 	})
-	return &fakeStore{Store: store}
+	return store
 }
 
 // fakeQueue takes chunks, or refuses them with err.

@@ -175,7 +175,6 @@ func taskCount(t *testing.T, store taskstore.Queries) int {
 
 // callBodies has a body that each accepting call takes.
 var callBodies = map[string]string{
-	"gse.operate_proc":       `{"meta":{"namespace":"ns","name":"web"},"op_type":2,"hosts":[{"ip":"10.0.0.1","bk_cloud_id":0,"bk_supplier_id":0}]}`,
 	"gse.operate_proc_multi": `{"bk_app_code":"shop","proc_operate_req":[` + gseBody(2, "10.0.0.1", "10.0.0.2") + `]}`,
 	"gse.operate_proc":       gseBody(2, "10.0.0.1"),
 	"gse.operate_proc_v2":    gseBody(2, "10.0.0.1"),

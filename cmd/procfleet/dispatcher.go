@@ -85,7 +85,7 @@ func (f *dispatcherFlags) run(ctx context.Context, p *daemon.Process) error {
 	if f.submissions {
 		cfg.Submissions = back.bus
 	}
-	d, err := dispatcher.New(cfg, withCatalog(back.store), back.bus)
+	d, err := dispatcher.New(cfg, back.store, back.bus)
 	if err != nil {
 		return err
 	}

@@ -103,7 +103,7 @@ func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener net.
 	cfg.Log, cfg.Meter, cfg.Metrics = p.Log, p.Metrics.Meter("dispatcher"), p.Metrics.Handler()
 	cfg.Tracer = with.Tracer("dispatcher")
 	cfg.Ready, cfg.Reached = p.Ready, crashpoint.FromEnv()
-	d, err := dispatcher.New(cfg, withCatalog(back.store), back.bus)
+	d, err := dispatcher.New(cfg, back.store, back.bus)
 	if err != nil {
 		return nil, err
 	}
