@@ -125,7 +125,7 @@ func TestImagesAreBuiltFromTheBinaries(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, name := range []string{"deploy/Dockerfile", ".dockerignore"} {
+	for _, name := range []string{"deploy/Dockerfile", ".dockerignore", "deploy/var/README"} {
 		data, err := os.ReadFile(filepath.Join("..", name))
 		if err != nil {
 			t.Fatal(err)

@@ -44,12 +44,14 @@ func NewSecret() string {
 
 // Hash returns what the file keeps of a secret, in the form
 // $argon2id$v=19$m=KiB,t=passes,p=threads$salt$hash.
-func Hash(secret string) string {
+func Hash(secret string) string { return hashWith(usual, secret) }
+
+func hashWith(c cost, secret string) string {
 	salt := make([]byte, saltBytes)
 	_, _ = rand.Read(salt)
-	key := argon2.IDKey([]byte(secret), salt, usual.passes, usual.memory, usual.threads, hashBytes)
+	key := argon2.IDKey([]byte(secret), salt, c.passes, c.memory, c.threads, hashBytes)
 	return fmt.Sprintf("$%s$v=%d$m=%d,t=%d,p=%d$%s$%s", method, argon2.Version,
-		usual.memory, usual.passes, usual.threads, base64.RawStdEncoding.EncodeToString(salt), base64.RawStdEncoding.EncodeToString(key))
+		c.memory, c.passes, c.threads, base64.RawStdEncoding.EncodeToString(salt), base64.RawStdEncoding.EncodeToString(key))
 }
 
 // hashed is a hash as it was read.

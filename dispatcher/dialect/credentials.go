@@ -94,16 +94,34 @@ func firstText(values ...json.RawMessage) string {
 }
 
 // esbCredentials are the header's, if there is one, even if they name nobody,
-// else those among the parameters. Parameters that cannot be read name nobody:
-// the call itself says what is wrong with them.
+// else those among the parameters. The ESB looks at nobody's credentials
+// before it could read the body.
 func esbCredentials(r *Request) (Credentials, error) {
 	if r.BkapiAuthorization != "" {
 		return bkapiCredentials(r)
 	}
 	var given credentialFields
-	if body, err := parameters(r); err == nil && decodeObject(body, &given) != nil {
+	if err := decodeESB(r, &given); err != nil {
+		return Credentials{}, err
+	}
+	return parameterCredentials(r, &given)
+}
+
+// gatewayCredentials are like the ESB's, but the gateway leaves bodies to the
+// system behind it: one that cannot be read names nobody.
+func gatewayCredentials(r *Request) (Credentials, error) {
+	if r.BkapiAuthorization != "" {
+		return bkapiCredentials(r)
+	}
+	var given credentialFields
+	if decodeESB(r, &given) != nil {
 		given = credentialFields{}
 	}
+	return parameterCredentials(r, &given)
+}
+
+// parameterCredentials are those among the parameters, of which given was read.
+func parameterCredentials(r *Request, given *credentialFields) (Credentials, error) {
 	c := given.credentials()
 	c.Application = cmp.Or(c.Application, r.Query.Get("bk_app_code"), r.Query.Get("app_code"))
 	c.Secret = cmp.Or(c.Secret, r.Query.Get("bk_app_secret"), r.Query.Get("app_secret"))

@@ -18,6 +18,7 @@ func TestComposeFileRidesOutWhatHappensToIt(t *testing.T) {
 	f := up(t, buildImages(t))
 	f.wait()
 	a, b := f.doors[0], f.doors[1]
+	f.refusesStrangers()
 
 	succeeds := func(samples ...sample) {
 		t.Helper()
@@ -62,6 +63,29 @@ func TestComposeFileRidesOutWhatHappensToIt(t *testing.T) {
 			t.Errorf("after the restart of %s, a task of before is %+v", service, done)
 		}
 		succeeds(sample{name: "after-" + service})
+	}
+}
+
+// refusesStrangers: nobody else may call, and an application that is added
+// while the dispatchers run may.
+func (f *fleet) refusesStrangers() {
+	f.t.Helper()
+	mine := f.token
+	defer func() { f.token = mine }()
+	var answer any
+	for _, token := range []string{"", "shop.guess", "late.none"} {
+		f.token = token
+		for _, door := range f.doors {
+			if status := f.call(door, http.MethodGet, "/v1/tasks", nil, &answer); status != http.StatusUnauthorized {
+				f.t.Errorf("a call with token %q is answered %d %v", token, status, answer)
+			}
+		}
+	}
+	f.token = "late." + f.addApplication("late")
+	for _, door := range f.doors {
+		testenv.Eventually(f.t, patience, func() bool {
+			return f.call(door, http.MethodGet, "/v1/tasks", nil, &answer) == http.StatusOK || pause()
+		}, door+" knows the application")
 	}
 }
 

@@ -31,6 +31,7 @@ type fleet struct {
 	env   []string
 	hosts []string // of agent-1 and so on
 	doors []string // URLs of the dispatchers
+	token string   // of an application
 }
 
 // up starts the file as a project of its own, which goes with the test.
@@ -52,6 +53,7 @@ func up(t *testing.T, made images) *fleet {
 		"PROCFLEET_HTTP_PORT=" + ports[0], "PROCFLEET_HTTP_PORT_2=" + ports[1], "PROCFLEET_NET=" + net,
 	}
 	t.Cleanup(f.down)
+	f.token = "shop." + f.addApplication("shop")
 	f.compose("up", "-d")
 	return f
 }
@@ -63,6 +65,20 @@ func (f *fleet) compose(args ...string) string {
 		f.t.Fatal(err)
 	}
 	return strings.TrimSpace(out)
+}
+
+// addApplication makes an application with the command that the file itself
+// names, and returns its secret.
+func (f *fleet) addApplication(code string) string {
+	f.t.Helper()
+	out := f.compose("run", "--rm", "--no-deps", "-T", "dispatcher-1", "app", "add", code)
+	for line := range strings.Lines(out) { // what docker-compose and the command say beside it has spaces
+		if line = strings.TrimSpace(line); len(line) == 43 && !strings.Contains(line, " ") {
+			return line
+		}
+	}
+	f.t.Fatalf("app add wrote no secret:\n%s", out)
+	return ""
 }
 
 // down removes everything, after a failure with what the containers said.
@@ -127,6 +143,7 @@ func (f *fleet) call(door, method, path string, body, into any) int {
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	req.Header.Set("Authorization", "Bearer "+f.token)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return 0

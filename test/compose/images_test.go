@@ -27,7 +27,7 @@ func buildImages(t *testing.T) images {
 
 	root := t.TempDir()
 	goBuild(t, filepath.Join(root, "bin")+"/", "./cmd/...")
-	for _, name := range []string{"deploy/Dockerfile", ".dockerignore"} {
+	for _, name := range []string{"deploy/Dockerfile", ".dockerignore", "deploy/var/README"} {
 		copyFile(t, filepath.Join(testenv.ModuleRoot(), name), filepath.Join(root, name))
 	}
 	base := "procfleet-agent-base" + tag

@@ -1,0 +1,615 @@
+package dispatcher
+
+import (
+	"crypto/hmac"
+	"crypto/sha1"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet/dispatcher/apps"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+)
+
+// appsFile writes applications whose secret is "s3cret" and whose signing key
+// is "k3y":
+//
+//	free     may do everything, and skips the user's login
+//	plain    may do everything
+//	biz      only for businesses 1 and 2
+//	reader   only status
+//	starter  only start
+func appsFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "apps.yaml")
+	hash := apps.Hash("s3cret")
+	err := apps.Update(path, func(f *apps.File) error {
+		for _, a := range []struct {
+			code, businesses, actions string
+			skip                      bool
+		}{{"free", "*", "*", true}, {"plain", "*", "*", false}, {"biz", "1,2", "*", true}, {"reader", "*", "status", true}, {"starter", "*", "start", true}} {
+			businesses, err := apps.ParseBusinesses(strings.Split(a.businesses, ","))
+			if err != nil {
+				return err
+			}
+			actions, err := apps.ParseActions(strings.Split(a.actions, ","))
+			if err != nil {
+				return err
+			}
+			f.Put(apps.Application{Code: a.code, Secret: hash, SigningKey: "k3y", Businesses: businesses, Actions: actions, SkipUserAuth: a.skip})
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func guarded(t *testing.T) Config {
+	t.Helper()
+	cfg := testConfig(t)
+	cfg.AppsFile = appsFile(t)
+	return cfg
+}
+
+// bkapi is the gateway's header.
+func bkapi(members ...string) []string {
+	given := map[string]string{}
+	for i := 0; i+1 < len(members); i += 2 {
+		given[members[i]] = members[i+1]
+	}
+	text, _ := json.Marshal(given)
+	return []string{"X-Bkapi-Authorization", string(text)}
+}
+
+func bearer(token string) []string { return []string{"Authorization", "Bearer " + token} }
+
+const (
+	gseResultV1 = "/api/c/compapi/v2/gse/get_proc_operate_result/"
+	jobBackend  = "/esb/api/v3/operate_process"
+)
+
+// refusal is a failure as one family of paths words it.
+type refusal struct {
+	status  int
+	code    any // a number, or the code word of the native API
+	message string
+}
+
+// is reports whether an answer is this failure in the form of its family.
+func (want refusal) is(a answer) bool {
+	body, code, message := a.body, a.body["code"], a.body["message"]
+	if failure, native := body["error"].(map[string]any); native {
+		code, message = failure["code"], failure["message"]
+	} else if body["result"] != false || body["data"] != nil {
+		return false
+	}
+	if number, is := want.code.(int); is && code != float64(number) || !is && code != want.code {
+		return false
+	}
+	text, _ := message.(string)
+	return a.status == want.status && strings.HasPrefix(text, want.message)
+}
+
+// TestEveryFamilyRefusesStrangersInItsOwnWords is the table of failures: each
+// row on each family of paths.
+func TestEveryFamilyRefusesStrangersInItsOwnWords(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, guarded(t), openStore(t), &fakeQueue{})
+	esb := func(message string) refusal { return refusal{200, 1306000, message} }
+	gateway := func(reason string) refusal { return refusal{400, 1640001, `Parameters error [reason="` + reason} }
+	const (
+		noCode    = "APP Code [bk_app_code] cannot be empty"
+		noSecret  = "Signature and APP Secret cannot be empty at the same time"
+		unknown   = "Invalid APP Code [bk_app_code=nobody], please confirm if the APP Code has been registered"
+		wrong     = "APP Secret verification failed, please confirm if the APP Secret and APP Code [bk_app_code=free] match"
+		noUser    = "User authentication failed, please provide a valid user identity, such as bk_token, bk_username"
+		badToken  = "User authentication failed, please check if the bk_token is valid"
+		incorrect = `bk_app_code or bk_app_secret is incorrect"]`
+		gwNoUser  = "user authentication failed, please provide a valid user identity, such as bk_username, bk_token, access_token"
+		gwToken   = "user authentication failed, please check if the bk_token is valid"
+		badHeader = "Parameters error, request header X-Bkapi-Authorization is not a valid JSON format string"
+	)
+	families := []struct {
+		name, path, body string
+		needsUser        bool
+	}{
+		{"esb", v2Path, gseBody(2, "10.0.0.1"), true},
+		{"job", jobPath, jobBody("10.0.0.1"), true},
+		{"gateway", gatewayPath, gseBody(2, "10.0.0.1"), true},
+		{"backend", backendPath, gseBody(2, "10.0.0.1"), false},
+		{"jobbackend", jobBackend, jobBody("10.0.0.1"), false},
+		{"native", nativePath, nativeBody("0:10.0.0.1"), false},
+	}
+	for _, c := range []struct {
+		name    string
+		header  []string
+		user    bool // the row is of families that need a user
+		esb     refusal
+		gateway refusal
+		native  refusal
+	}{
+		{"nobody", nil, false, esb(noCode), gateway(`app code cannot be empty"]`), refusal{401, "unauthenticated", "no application is named"}},
+		{"empty header", bkapi(), false, esb(noCode), gateway(`app code cannot be empty"]`), refusal{401, "unauthenticated", "no application is named"}},
+		{"no secret", bkapi("bk_app_code", "free"), false, esb(noSecret), gateway(`please provide bk_app_secret or bk_signature to verify app"]`), refusal{401, "unauthenticated", "there is no secret"}},
+		{"unknown", bkapi("bk_app_code", "nobody", "bk_app_secret", "s3cret"), false, esb(unknown), gateway(incorrect), refusal{401, "unauthenticated", "there is no application nobody"}},
+		{"wrong", bkapi("app_code", "free", "app_secret", "guess"), false, esb(wrong), gateway(incorrect), refusal{401, "unauthenticated", "the secret is not that of application free"}},
+		{"no user", bkapi("bk_app_code", "plain", "bk_app_secret", "s3cret"), true, esb(noUser), gateway(gwNoUser), refusal{}},
+		{"a user who is not believed", bkapi("bk_app_code", "plain", "bk_app_secret", "s3cret", "bk_username", "ann"), true, esb(noUser), gateway(gwNoUser), refusal{}},
+		{"an access token", bkapi("bk_app_code", "plain", "bk_app_secret", "s3cret", "access_token", "x"), true, esb(noUser), gateway(gwNoUser), refusal{}},
+		{"a token that nobody knows", bkapi("bk_app_code", "free", "bk_app_secret", "s3cret", "bk_token", "x", "bk_username", "ann"), true, esb(badToken), gateway(gwToken), refusal{}},
+		{"no JSON", []string{"X-Bkapi-Authorization", "free:s3cret"}, false, refusal{200, 1306406, badHeader}, gateway("request header X-Bkapi-Authorization is not a valid JSON"), refusal{400, "invalid_request", badHeader}},
+		{"no object", []string{"X-Bkapi-Authorization", `"free"`}, false, refusal{200, 1306406, badHeader}, gateway("request header X-Bkapi-Authorization is not a valid JSON"), refusal{400, "invalid_request", badHeader}},
+		{"no right", bkapi("bk_app_code", "starter", "bk_app_secret", "s3cret", "bk_username", "ann"), false, refusal{200, 1306403, "APP permission is insufficient, application starter lacks the action status"}, refusal{403, 1640301, "App has no permission to the resource ["}, refusal{403, "forbidden", "application starter lacks the action status"}},
+	} {
+		for _, f := range families {
+			if c.user && !f.needsUser {
+				continue
+			}
+			want := c.esb
+			switch {
+			case f.name == "gateway":
+				want = c.gateway
+			case f.name == "native":
+				want = c.native
+			case strings.HasPrefix(f.name, "job") && c.name == "no right":
+				want = refusal{200, 9900403, "Permission is insufficient, application starter lacks the action status"}
+			}
+			a := d.call(http.MethodPost, f.path, f.body, c.header...)
+			if !want.is(a) {
+				t.Errorf("%s, %s: %d %s, want %+v", f.name, c.name, a.status, a.text, want)
+			}
+			if _, there := a.body["request_id"]; there && want.code == 1306406 {
+				t.Errorf("%s, %s: request_id in %s", f.name, c.name, a.text)
+			}
+			if given := a.header.Get("WWW-Authenticate"); (a.status == http.StatusUnauthorized) != strings.HasPrefix(given, "Bearer") {
+				t.Errorf("%s, %s: WWW-Authenticate %q with status %d", f.name, c.name, given, a.status)
+			}
+			if _, there := a.body["permission"]; there != (want.code == 9900403) {
+				t.Errorf("%s, %s: permission in %s", f.name, c.name, a.text)
+			}
+		}
+	}
+	if n := d.tasks(); n != 0 {
+		t.Errorf("%d tasks were made", n)
+	}
+}
+
+// TestEveryFamilyTakesCredentialsWhereItsClientsPutThem.
+func TestEveryFamilyTakesCredentialsWhereItsClientsPutThem(t *testing.T) {
+	t.Parallel()
+	cfg := guarded(t)
+	cfg.TrustedESB = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	with := func(body, members string) string { return "{" + members + "," + body[1:] }
+	const mine = `"bk_app_code":"free","bk_app_secret":"s3cret","bk_username":"ann"`
+	header := bkapi("bk_app_code", "free", "bk_app_secret", "s3cret", "bk_username", "ann")
+	short := bkapi("app_code", "free", "app_secret", "s3cret", "username", "ann")
+	esb := []string{"Bk-App-Code", "free", "Bk-Username", "ann"}
+	for _, c := range []struct {
+		name, path, body string
+		header           []string
+		id               func(answer) any
+	}{
+		{"body", v2Path, with(gseBody(2, "10.0.0.1"), mine), nil, esbID("task_id")},
+		{"short names", v2Path, with(gseBody(2, "10.0.0.1"), `"app_code":"free","app_secret":"s3cret","username":"ann"`), nil, esbID("task_id")},
+		{"query", v2Path + "?bk_app_code=free&bk_app_secret=s3cret&bk_username=ann", gseBody(2, "10.0.0.1"), nil, esbID("task_id")},
+		{"header", v2Path, gseBody(2, "10.0.0.1"), header, esbID("task_id")},
+		{"header before body", v2Path, with(gseBody(2, "10.0.0.1"), `"bk_app_code":"nobody","bk_app_secret":"x"`), header, esbID("task_id")},
+		{"job", jobPath, with(jobBody("10.0.0.1"), mine), nil, esbID("bk_gse_taskid")},
+		{"gateway", gatewayPath, gseBody(2, "10.0.0.1"), short, esbID("task_id")},
+		{"backend, by an ESB", backendPath, gseBody(2, "10.0.0.1"), esb, esbID("task_id")},
+		{"backend, by itself", backendPath, gseBody(2, "10.0.0.1"), bkapi("bk_app_code", "plain", "bk_app_secret", "s3cret"), esbID("task_id")},
+		{"job backend, by an ESB", jobBackend, jobBody("10.0.0.1"), esb, esbID("bk_gse_taskid")},
+		{"native", nativePath, nativeBody("0:10.0.0.1"), bearer("plain.s3cret"), func(a answer) any { return a.body["id"] }},
+		{"native, by the gateway's header", nativePath, nativeBody("0:10.0.0.1"), bkapi("bk_app_code", "plain", "bk_app_secret", "s3cret"), func(a answer) any { return a.body["id"] }},
+	} {
+		a := d.call(http.MethodPost, c.path, c.body, c.header...)
+		if id, _ := c.id(a).(string); !strings.HasPrefix(id, "GSETASK:") {
+			t.Errorf("%s: %d %s", c.name, a.status, a.text)
+		}
+	}
+	// The ESB reads the body before it asks who calls, the gateway does not.
+	if a := d.call(http.MethodPost, v2Path, "{x"); !(refusal{200, 1306000, "Request JSON string is wrong in format, which cannot be analyzed."}).is(a) {
+		t.Errorf("no JSON at the ESB: %s", a.text)
+	}
+	if a := d.call(http.MethodPost, gatewayPath, "{x"); a.status != http.StatusBadRequest || !strings.Contains(a.text, "app code cannot be empty") {
+		t.Errorf("no JSON at the gateway: %d %s", a.status, a.text)
+	}
+	if a := d.call(http.MethodPost, v2Path, "bk_app_code=free&bk_app_secret=s3cret&bk_username=ann&op_type=2"); a.body["code"] != 1306406.0 {
+		t.Errorf("a form with credentials is no operation: %s", a.text)
+	}
+	// Where a header is, what is elsewhere does not count.
+	a := d.call(http.MethodPost, v2Path, with(gseBody(2, "10.0.0.1"), mine), bkapi("bk_app_code", "free")...)
+	if !(refusal{200, 1306000, "Signature and APP Secret"}).is(a) {
+		t.Errorf("half the credentials in the header, the rest in the body: %s", a.text)
+	}
+	// What is open is open.
+	for _, path := range []string{"/healthz", "/readyz"} {
+		if a := d.call(http.MethodGet, path, ""); a.status != http.StatusOK {
+			t.Errorf("%s: %d", path, a.status)
+		}
+	}
+}
+
+func TestAnESBIsBelievedOnlyFromWhereItIs(t *testing.T) {
+	t.Parallel()
+	cfg := guarded(t)
+	cfg.TrustedESB = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	a := d.call(http.MethodPost, backendPath, gseBody(2, "10.0.0.1"), "Bk-App-Code", "free", "Bk-Username", "ann")
+	if !(refusal{200, 1306000, "Signature and APP Secret cannot be empty at the same time: Bk-App-Code alone counts only"}).is(a) {
+		t.Error(a.text)
+	}
+	// Nor on any other path, wherever it is.
+	cfg.TrustedESB = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	d = openDoor(t, cfg, openStore(t), &fakeQueue{})
+	for _, path := range []string{v2Path, gatewayPath, nativePath} {
+		a := d.call(http.MethodPost, path, gseBody(2, "10.0.0.1"), "Bk-App-Code", "free")
+		if !strings.Contains(a.text, "cannot be empty") && !strings.Contains(a.text, "no application is named") {
+			t.Errorf("%s: %s", path, a.text)
+		}
+	}
+	a = d.call(http.MethodPost, backendPath, gseBody(2, "10.0.0.1"), "Bk-App-Code", "nobody")
+	if !(refusal{200, 1306000, "Invalid APP Code [bk_app_code=nobody]"}).is(a) {
+		t.Error(a.text)
+	}
+}
+
+// signedPath is a path with the parameters of a signature, as the ESB's
+// clients make it.
+func signedPath(path, body, key string, at time.Time, nonce string) string {
+	params := []string{"bk_app_code=free", "bk_nonce=" + nonce, "bk_timestamp=" + strconv.FormatInt(at.Unix(), 10), "bk_username=ann b"}
+	mac := hmac.New(sha1.New, []byte(key))
+	fmt.Fprintf(mac, "POST%s?%s&data=%s", path, strings.Join(params, "&"), body)
+	query := url.Values{"bk_signature": {base64.StdEncoding.EncodeToString(mac.Sum(nil))}}
+	for _, p := range params {
+		name, value, _ := strings.Cut(p, "=")
+		query.Set(name, value)
+	}
+	return path + "?" + query.Encode()
+}
+
+func TestASignatureTakesThePlaceOfTheSecret(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, guarded(t), openStore(t), &fakeQueue{})
+	body, now := gseBody(2, "10.0.0.1"), time.Now()
+	for _, path := range []string{v2Path, gatewayPath} {
+		if a := d.call(http.MethodPost, signedPath(path, body, "k3y", now, "7"), body); a.body["result"] != true {
+			t.Errorf("%s: %s", path, a.text)
+		}
+	}
+	const refused = "Signature [bk_signature] verification failed, please provide valid parameters and signature"
+	for name, c := range map[string]struct{ path, body, want string }{
+		"another key":   {signedPath(v2Path, body, "key", now, "7"), body, refused},
+		"another body":  {signedPath(v2Path, body, "k3y", now, "7"), gseBody(2, "10.0.0.2"), refused},
+		"another path":  {strings.Replace(signedPath(v2Path, body, "k3y", now, "7"), "/api/c", "/c", 1), body, refused},
+		"another query": {signedPath(v2Path, body, "k3y", now, "7") + "&x=y", body, refused},
+		"too old":       {signedPath(v2Path, body, "k3y", now.Add(-302*time.Second), "7"), body, "it has expired"},
+		"too new":       {signedPath(v2Path, body, "k3y", now.Add(400*time.Second), "7"), body, "it is in the future"},
+		"no nonce":      {signedPath(v2Path, body, "k3y", now, ""), body, "Parameter bk_nonce is illegal, it must be a positive integer"},
+		"nonce 0":       {signedPath(v2Path, body, "k3y", now, "0"), body, "Parameter bk_nonce is illegal, it must be a positive integer"},
+	} {
+		a := d.call(http.MethodPost, c.path, c.body)
+		if !(refusal{200, 1306000, refused}).is(a) || !strings.Contains(a.text, c.want) {
+			t.Errorf("%s: %s", name, a.text)
+		}
+	}
+}
+
+func TestALimitedApplicationDoesOnlyWhatItMay(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, guarded(t), openStore(t), &fakeQueue{})
+	native := func(business, action string) string {
+		return fmt.Sprintf(`{"action":%q,"business":%q,"process":{"namespace":"ns","name":"web","proc_name":"nginx","setup_path":"/srv","control":{"start":"./start","stop":"./stop","kill":"./kill"}},"hosts":["0:10.0.0.1"]}`, action, business)
+	}
+	for _, c := range []struct {
+		who, method, path, body string
+		status                  int
+	}{
+		{"biz", "POST", nativePath, native("1", "status"), 201},
+		{"biz", "POST", nativePath, native("3", "status"), 403},
+		{"biz", "POST", nativePath, native("", "status"), 403},
+		{"biz", "POST", nativePath, native("biz_set:1", "status"), 403},
+		{"free", "POST", nativePath, native("biz_set:1", "kill"), 201},
+		{"starter", "POST", nativePath, native("1", "start"), 201},
+		{"starter", "POST", nativePath, native("1", "stop"), 403},
+		{"starter", "GET", nativePath, "", 403},
+		{"reader", "GET", nativePath, "", 200},
+		{"reader", "GET", "/v1/hosts", "", 200},
+		{"biz", "GET", "/v1/hosts", "", 403},
+		{"biz", "GET", nativePath, "", 200},
+	} {
+		if a := d.call(c.method, c.path, c.body, bearer(c.who+".s3cret")...); a.status != c.status {
+			t.Errorf("%s %s %s %s: %d %s, want %d", c.who, c.method, c.path, c.body, a.status, a.text, c.status)
+		}
+	}
+	// Every operation of a submission counts.
+	two := `{"operations":[{"action":"start","process":{"namespace":"n","name":"a","proc_name":"a","setup_path":"/srv","control":{"start":"./a"}},"hosts":["0:10.0.0.1"]},
+		{"action":"stop","process":{"namespace":"n","name":"b","proc_name":"b","setup_path":"/srv","control":{"stop":"./b"}},"hosts":["0:10.0.0.1"]}]}`
+	if a := d.call(http.MethodPost, nativePath, two, bearer("starter.s3cret")...); a.status != http.StatusForbidden || !strings.Contains(a.text, "lacks the action stop") {
+		t.Errorf("start and stop by an application that may start: %d %s", a.status, a.text)
+	}
+	// GSE's calls are for no business, Job's for one.
+	biz := bkapi("bk_app_code", "biz", "bk_app_secret", "s3cret", "bk_username", "ann")
+	if a := d.call(http.MethodPost, v2Path, gseBody(2, "10.0.0.1"), biz...); !(refusal{200, 1306403, "APP permission is insufficient, application biz is limited to some businesses"}).is(a) {
+		t.Error(a.text)
+	}
+	if a := d.call(http.MethodPost, jobPath, jobBody("10.0.0.1"), biz...); a.body["result"] != true {
+		t.Error(a.text)
+	}
+	a := d.call(http.MethodPost, jobPath, strings.Replace(jobBody("10.0.0.1"), `"bk_biz_id":1`, `"bk_biz_id":5`, 1), biz...)
+	permission, _ := json.Marshal(a.body["permission"])
+	if !(refusal{200, 9900403, "Permission is insufficient, application biz may not act for business 5"}).is(a) || !strings.Contains(string(permission), `"id":"5"`) || !strings.Contains(string(permission), `"id":"status"`) {
+		t.Error(a.text)
+	}
+	a = d.call(http.MethodPost, jobPath, strings.Replace(jobBody("10.0.0.1"), `"bk_biz_id":1`, `"bk_scope_type":"biz_set","bk_scope_id":"1"`, 1), biz...)
+	if !(refusal{200, 9900403, "Permission is insufficient, application biz may not act for business biz_set:1"}).is(a) {
+		t.Error(a.text)
+	}
+}
+
+// TestEveryCallRefusesAnApplicationThatMayNothingOfIt calls everything that
+// there is, so that no call is forgotten.
+func TestEveryCallRefusesAnApplicationThatMayNothingOfIt(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	cfg.AppsFile = filepath.Join(t.TempDir(), "apps.yaml")
+	only, err := apps.ParseActions([]string{apps.Catalogue})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = apps.Update(cfg.AppsFile, func(f *apps.File) error {
+		f.Put(apps.Application{Code: "none", Secret: apps.Hash("s3cret"), Businesses: apps.NoLimit(), Actions: only, SkipUserAuth: true})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	header := bkapi("bk_app_code", "none", "bk_app_secret", "s3cret", "bk_username", "ann")
+	calls := 0
+	for _, dia := range dialect.All() {
+		for _, family := range dia.Reached() {
+			for _, call := range family.Calls {
+				if _, makes := call.Use.(dialect.Accept); makes {
+					continue // refused for their actions, in other tests
+				}
+				path := strings.NewReplacer("{$}", "", "{id}", "GSETASK:20260102030405:6", "{stage}", "prod").Replace(call.Paths[0])
+				for _, method := range call.Methods {
+					calls++
+					a := d.call(method, path, "{}", header...)
+					code := a.body["code"]
+					if a.status != http.StatusForbidden && code != 1306403.0 && code != 9900403.0 {
+						t.Errorf("%s %s: %d %s", method, path, a.status, a.text)
+					}
+				}
+			}
+		}
+	}
+	if calls < 10 {
+		t.Errorf("only %d calls were tried", calls)
+	}
+}
+
+func TestATaskIsReadByWhoMadeItAndWhoActsForItsBusiness(t *testing.T) {
+	t.Parallel()
+	cfg := guarded(t)
+	open := testConfig(t)
+	store := openStore(t)
+	d, before := openDoor(t, cfg, store, &fakeQueue{}), openDoor(t, open, store, &fakeQueue{})
+	post := func(who, business string) string {
+		t.Helper()
+		body := fmt.Sprintf(`{"action":"status","business":%q,"process":{"namespace":"ns","name":"web","proc_name":"nginx"},"hosts":["0:10.0.0.1"]}`, business)
+		a := before.call(http.MethodPost, nativePath, body, bearer(who+".x")...)
+		id, _ := a.body["id"].(string)
+		if id == "" {
+			t.Fatal(a.text)
+		}
+		return id
+	}
+	mine, ofOne, ofNone, ofThree := post("biz", "3"), post("other", "1"), post("other", ""), post("other", "3")
+	biz, esb := bearer("biz.s3cret"), bkapi("bk_app_code", "biz", "bk_app_secret", "s3cret", "bk_username", "ann")
+	for id, sees := range map[string]bool{mine: true, ofOne: true, ofNone: false, ofThree: false} {
+		want := http.StatusForbidden
+		if sees {
+			want = http.StatusOK
+		}
+		for _, path := range []string{nativePath + "/" + id, nativePath + "/" + id + "/results"} {
+			if a := d.call(http.MethodGet, path, "", biz...); a.status != want {
+				t.Errorf("%s: %d %s, want %d", path, a.status, a.text, want)
+			}
+			if a := d.call(http.MethodGet, path, "", bearer("plain.s3cret")...); a.status != http.StatusOK {
+				t.Errorf("%s by one who may everything: %d", path, a.status)
+			}
+		}
+		if !sees {
+			if a := d.call(http.MethodGet, nativePath+"/"+id+"/events", "", biz...); a.status != want {
+				t.Errorf("events of %s: %d %s", id, a.status, a.text)
+			}
+		}
+		for _, path := range []string{resultPath, gseResultV1} {
+			a := d.call(http.MethodPost, path, fmt.Sprintf(`{"task_id":%q}`, id), esb...)
+			if a.body["result"] != sees || !sees && a.body["code"] != 1306403.0 {
+				t.Errorf("%s of %s: %s", path, id, a.text)
+			}
+		}
+		a := d.call(http.MethodPost, jobGetPath, fmt.Sprintf(`{"bk_biz_id":1,"bk_gse_taskid":%q}`, id), esb...)
+		if a.body["result"] != sees || !sees && a.body["code"] != 9900403.0 {
+			t.Errorf("Job's result of %s: %s", id, a.text)
+		}
+	}
+	// Pages have what is seen, each once, however small.
+	for _, limit := range []int{1, 2, 100} {
+		var found []string
+		for cursor, pages := "", 0; pages == 0 || cursor != ""; pages++ {
+			a := d.call(http.MethodGet, fmt.Sprintf("%s?limit=%d&cursor=%s", nativePath, limit, cursor), "", biz...)
+			list, _ := a.body["tasks"].([]any)
+			for _, each := range list {
+				found = append(found, fmt.Sprint(each.(map[string]any)["id"]))
+			}
+			if cursor, _ = a.body["next"].(string); len(list) > limit || pages > 10 {
+				t.Fatalf("limit %d: %s", limit, a.text)
+			}
+		}
+		if strings.Join(found, " ") != ofOne+" "+mine {
+			t.Errorf("limit %d: found %v, want %v", limit, found, []string{ofOne, mine})
+		}
+	}
+}
+
+func TestIdempotencyKeysAreEachApplicationsOwn(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, guarded(t), openStore(t), &fakeQueue{})
+	ids := map[any]bool{}
+	for _, who := range []string{"free", "plain", "free", "plain"} {
+		a := d.call(http.MethodPost, nativePath, nativeBody("0:10.0.0.1"), append(bearer(who+".s3cret"), keyHeader, "k")...)
+		ids[a.body["id"]] = true
+	}
+	if len(ids) != 2 || ids[nil] {
+		t.Errorf("two applications with one key made %v", ids)
+	}
+}
+
+func TestSubmissionsOverNATSNeedAnApplicationToo(t *testing.T) {
+	t.Parallel()
+	p := produce(t, guarded(t), openStore(t))
+	with := func(body, members string) string { return "{" + members + "," + body[1:] }
+	for _, c := range []struct {
+		name, body string
+		header     []string
+		status     string
+		text       string
+	}{
+		{"nobody", nativeBody("0:10.0.0.1"), nil, "401", "no application is named"},
+		{"wrong", nativeBody("0:10.0.0.1"), bearer("free.guess"), "401", "the secret is not that of application free"},
+		{"no right", nativeBody("0:10.0.0.1"), bearer("starter.s3cret"), "403", "lacks the action status"},
+		{"good", nativeBody("0:10.0.0.1"), bearer("plain.s3cret"), "201", "GSETASK:"},
+		{"GSE, nobody", gseBody(2, "10.0.0.1"), []string{"Procfleet-Dialect", "gse.operate_proc_v2"}, "200", `"code":1306000`},
+		{"GSE, good", with(gseBody(2, "10.0.0.1"), `"bk_app_code":"free","bk_app_secret":"s3cret","bk_username":"ann"`), []string{"Procfleet-Dialect", "gse.operate_proc_v2"}, "200", "GSETASK:"},
+		{"GSE, an ESB", gseBody(2, "10.0.0.1"), []string{"Procfleet-Dialect", "gse.operate_proc_v2", "Bk-App-Code", "free"}, "200", `"code":1306000`},
+	} {
+		p.publish(c.body, append(c.header, "Procfleet-Reply-To", "answers.x")...)
+		r := p.reply()
+		if r.Header.Get("Procfleet-Status") != c.status || !strings.Contains(string(r.Data), c.text) {
+			t.Errorf("%s: %v %s", c.name, r.Header, r.Data)
+		}
+	}
+}
+
+// loginServer answers as BlueKing's does: the user of the token "tok-<user>".
+func loginServer(t *testing.T) (server *httptest.Server, asked *atomic.Int64) {
+	t.Helper()
+	asked = new(atomic.Int64)
+	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		token := r.URL.Query().Get("bk_token")
+		user, ok := strings.CutPrefix(token, "tok-")
+		switch {
+		case r.Method != http.MethodGet || r.URL.Path != "/accounts/is_login/":
+			http.NotFound(w, r)
+		case token == "page":
+			http.Redirect(w, r, "/login", http.StatusFound)
+		case token == "html":
+			fmt.Fprint(w, "<html>")
+		case !ok:
+			fmt.Fprint(w, `{"result":false,"message":"not logged in","data":""}`)
+		case user == "old":
+			fmt.Fprint(w, `{"result":true,"data":{"username":"old"}}`)
+		default:
+			fmt.Fprintf(w, `{"result":true,"code":0,"data":{"bk_username":%q}}`, user)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server, asked
+}
+
+func TestABkTokenCountsAsTheLoginServerSays(t *testing.T) {
+	t.Parallel()
+	server, asked := loginServer(t)
+	cfg := guarded(t)
+	cfg.LoginURL = server.URL + "/"
+	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	call := func(token string) answer {
+		return d.call(http.MethodPost, v2Path, gseBody(2, "10.0.0.1"), bkapi("bk_app_code", "plain", "bk_app_secret", "s3cret", "bk_token", token)...)
+	}
+	for _, token := range []string{"tok-ann", "tok-old"} {
+		for range 3 {
+			if a := call(token); a.body["result"] != true {
+				t.Errorf("%s: %s", token, a.text)
+			}
+		}
+	}
+	if n := asked.Load(); n != 2 {
+		t.Errorf("the login server was asked %d times about two tokens", n)
+	}
+	for token, why := range map[string]string{
+		"stolen": "please check if the bk_token is valid\"", "page": "answered 302 Found", "html": "and no JSON object", strings.Repeat("x", 5000): "longer than",
+	} {
+		for range 2 {
+			a := call(token)
+			if !(refusal{200, 1306000, "User authentication failed, please check if the bk_token is valid"}).is(a) || !strings.Contains(a.text, why) {
+				t.Errorf("%.10s: %s", token, a.text)
+			}
+		}
+	}
+	if n := asked.Load(); n != 5 {
+		t.Errorf("the login server was asked %d times about five tokens", n)
+	}
+	server.Close()
+	a := call("tok-late")
+	if !strings.Contains(a.text, "the login server cannot be asked") || strings.Contains(a.text, "tok-late") {
+		t.Errorf("without the login server: %s", a.text)
+	}
+	if a := call("tok-ann"); a.body["result"] != true {
+		t.Errorf("a token that is remembered: %s", a.text)
+	}
+}
+
+func TestWhatIsRememberedOfTokensEndsAndHasBounds(t *testing.T) {
+	t.Parallel()
+	server, asked := loginServer(t)
+	l := newLogin(server.URL)
+	now := time.Now()
+	l.now = func() time.Time { return now }
+	ask := func(token string) int64 {
+		before := asked.Load()
+		_, _ = l.user(t.Context(), token)
+		return asked.Load() - before
+	}
+	for _, step := range []struct {
+		token string
+		after time.Duration
+		calls int64
+	}{
+		{"tok-ann", 0, 1}, {"tok-ann", 59 * time.Second, 0}, {"tok-ann", 2 * time.Second, 1},
+		{"bad", 0, 1}, {"bad", 4 * time.Second, 0}, {"bad", 2 * time.Second, 1},
+	} {
+		now = now.Add(step.after)
+		if n := ask(step.token); n != step.calls {
+			t.Errorf("%+v: %d calls", step, n)
+		}
+	}
+	l.mu.Lock()
+	for i := range loginEntries {
+		l.nobody[tokenKey{byte(i), byte(i >> 8)}] = &loggedIn{}
+		l.users[tokenKey{byte(i), byte(i >> 8)}] = &loggedIn{}
+	}
+	l.mu.Unlock()
+	ask("tok-new")
+	ask("bad-new")
+	if len(l.users) > loginEntries || len(l.nobody) > loginEntries {
+		t.Errorf("%d and %d tokens are remembered", len(l.users), len(l.nobody))
+	}
+}
