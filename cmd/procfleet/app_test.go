@@ -1,0 +1,255 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/procfleet/procfleet/dispatcher/apps"
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+func TestAppAddListAndRemoveKeepTheFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "apps.yaml")
+	code, secret, note := call(t, "app", "add", "shop", "--apps", file)
+	secret = strings.TrimSpace(secret)
+	if code != 0 || len(secret) != 43 || !strings.Contains(note, "added application shop") {
+		t.Fatalf("exit %d, %q, %q", code, secret, note)
+	}
+	code, out, note := call(t, "app", "add", "two", "--secret", "given", "--biz", "1, 2", "--actions", "start,stop", "--skip-user-auth", "--signing", "--apps", file)
+	if code != 0 || strings.Contains(out+note, "given") || len(strings.TrimSpace(out)) != 43 || !strings.Contains(note, "without the action status it cannot read") {
+		t.Errorf("exit %d, %q, %q", code, out, note)
+	}
+	key := strings.TrimSpace(out)
+	_, out, _ = call(t, "app", "list", "--apps", file)
+	for _, want := range []string{"shop  *           *           no               no", "two   1,2         start,stop  yes              yes"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("list lacks %q:\n%s", want, out)
+		}
+	}
+	text, err := os.ReadFile(file)
+	if err != nil || strings.Contains(string(text), secret) || strings.Contains(string(text), "given") || !strings.Contains(string(text), key) {
+		t.Errorf("%v\n%s", err, text)
+	}
+	r, err := apps.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for code, secret := range map[string]string{"shop": secret, "two": "given"} {
+		if _, err := r.Verify(t.Context(), code, secret); err != nil {
+			t.Errorf("%s: %v", code, err)
+		}
+	}
+	if code, _, note := call(t, "app", "add", "shop", "--apps", file); code != 0 || !strings.Contains(note, "replaced application shop") {
+		t.Errorf("again: exit %d, %q", code, note)
+	}
+	if code, _, note := call(t, "app", "remove", "shop", "--apps", file); code != 0 {
+		t.Errorf("remove: exit %d, %q", code, note)
+	}
+	if code, _, note := call(t, "app", "remove", "shop", "--apps", file); code != 1 || !strings.Contains(note, `no application "shop"`) {
+		t.Errorf("remove again: exit %d, %q", code, note)
+	}
+}
+
+func TestAppAddRefusesWhatNobodyWouldUnderstand(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "apps.yaml")
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"shop"}, "name the file with --apps"},
+		{[]string{"a.b", "--apps", file}, "letters, digits, - and _"},
+		{[]string{"shop", "--actions", "start,fly", "--apps", file}, "start, stop, status, supervise, release, restart, reload, kill, registration, catalogue, and * for all"},
+		{[]string{"shop", "--actions", "", "--apps", file}, "--actions: names nothing"},
+		{[]string{"shop", "--biz", "1,*", "--apps", file}, "--biz: * stands alone"},
+		{[]string{"shop", "--secret", "two words", "--apps", file}, "--secret: "},
+		{[]string{"--apps", file}, "give one CODE of an application"},
+	} {
+		code, _, note := call(t, append([]string{"app", "add"}, c.args...)...)
+		if code != exitUsage || !strings.Contains(note, c.want) || strings.Contains(note, "two words") {
+			t.Errorf("%v: exit %d, %q", c.args, code, note)
+		}
+	}
+	if _, err := os.Stat(file); !os.IsNotExist(err) {
+		t.Errorf("the file was made: %v", err)
+	}
+}
+
+// TestAKilledAppAddLeavesAWholeFile kills at every moment that it can hit: as
+// soon as the new file is there, or a little later.
+func TestAKilledAppAddLeavesAWholeFile(t *testing.T) {
+	t.Parallel()
+	binary := testenv.BuildBinary(t, "./cmd/procfleet")
+	file := filepath.Join(t.TempDir(), "apps.yaml")
+	const before = 300
+	hash := apps.Hash("x") // the same of all: one is enough to be slow
+	err := apps.Update(file, func(f *apps.File) error {
+		for i := range before {
+			f.Put(apps.Application{Code: fmt.Sprintf("app-%d", i), Secret: hash, Businesses: apps.NoLimit(), Actions: apps.NoLimit()})
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	temporary := filepath.Join(filepath.Dir(file), ".apps.yaml.new")
+	killed := 0
+	for i := range 24 {
+		child := testenv.StartChild(t, nil, binary, "app", "add", fmt.Sprintf("new-%d", i), "--apps", file)
+		over := false
+		for looks := 0; !over; {
+			select {
+			case <-child.Done():
+				over = true
+				continue
+			default:
+			}
+			if _, err := os.Stat(temporary); err == nil {
+				if looks++; looks > i%6 {
+					child.Kill()
+					<-child.Done()
+					killed, over = killed+1, true
+				}
+			}
+		}
+		found, err := apps.Read(file)
+		if err != nil {
+			t.Fatalf("after %d runs: %v", i+1, err)
+		}
+		if n := len(found.Applications()); n < before {
+			t.Fatalf("after %d runs: %d applications", i+1, n)
+		}
+	}
+	if killed == 0 {
+		t.Error("no run was killed while it wrote")
+	}
+	if code, _, note := call(t, "app", "add", "last", "--apps", file); code != 0 {
+		t.Errorf("after the kills: exit %d, %s", code, note)
+	}
+}
+
+// ask calls a dispatcher with a token and returns the status.
+func ask(t *testing.T, url, token string) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode
+}
+
+func metricsOf(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url + "/metrics") //nolint:noctx // ends with the test's system
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestARunningSystemFollowsTheFileOfApplications(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "apps.yaml")
+	binary := testenv.BuildBinary(t, "./cmd/procfleet")
+	app := func(args ...string) (string, error) {
+		out, err := exec.Command(binary, append([]string{"app"}, append(args, "--apps", file)...)...).Output()
+		return strings.TrimSpace(string(out)), err
+	}
+	secret, err := app("add", "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := up(t, t.TempDir(), "--apps", file, "--agent=false")
+	tasks := s.url + "/v1/tasks"
+	if ask(t, tasks, "shop."+secret) != http.StatusOK || ask(t, tasks, "shop.guess") != http.StatusUnauthorized || ask(t, tasks, "late.later") != http.StatusUnauthorized {
+		t.Error("the file was not read at the start")
+	}
+	s.procfleet(0, "task", "list", "--token", "shop."+secret)
+	s.procfleet(1, "task", "list", "--token", "shop.guess")
+
+	if _, err := app("add", "late", "--secret", "later"); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, startTimeout, func() bool { return ask(t, tasks, "late.later") == http.StatusOK }, "the new application is known")
+	good, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("applications: [oops"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, startTimeout, func() bool {
+		return strings.Contains(metricsOf(t, s.url), `procfleet_dispatcher_applications_reads_total{outcome="unusable"`)
+	}, "the broken file is noticed")
+	if ask(t, tasks, "shop."+secret) != http.StatusOK || ask(t, tasks, "late.later") != http.StatusOK {
+		t.Error("a broken file keeps callers out")
+	}
+	s.WaitOutput(t, startTimeout, "applications not read again, those of before stay in force")
+	if _, err := app("remove", "shop"); err == nil {
+		t.Error("a broken file was written over")
+	}
+	if err := os.WriteFile(file, good, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := app("remove", "shop"); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, startTimeout, func() bool { return ask(t, tasks, "shop."+secret) == http.StatusUnauthorized }, "the removed application is refused")
+	if ask(t, tasks, "late.later") != http.StatusOK {
+		t.Error("the other one is refused as well")
+	}
+	for _, want := range []string{"procfleet_dispatcher_applications ", "procfleet_dispatcher_refused_calls_total{", "procfleet_dispatcher_secret_hashes_total"} {
+		if !strings.Contains(strings.ReplaceAll(metricsOf(t, s.url), "applications{", "applications {"), want) {
+			t.Errorf("no metric %s", want)
+		}
+	}
+}
+
+func TestWithApplicationsADispatcherMayBeReachedFromElsewhere(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "apps.yaml")
+	missing := filepath.Join(t.TempDir(), "none.yaml")
+	if code, _, note := call(t, "app", "add", "shop", "--apps", file); code != 0 {
+		t.Fatal(note)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--http", "0.0.0.0:8080", "--apps", file}, 0, ""},
+		{[]string{"--http", "0.0.0.0:8080"}, exitUsage, "--apps"},
+		{[]string{"--apps", missing}, exitUsage, "procfleet app add CODE --apps " + missing},
+		{[]string{"--login-url", "http://login"}, exitUsage, "--login-url: is of no use without --apps"},
+		{[]string{"--apps", file, "--login-url", "login"}, exitUsage, "--login-url: is no URL"},
+		{[]string{"--apps", file, "--login-url", "http://login", "--trusted-esb", "10.0.0.1, 10.1.0.0/16,fd00::/8"}, 0, ""},
+		{[]string{"--apps", file, "--trusted-esb", "10.0.0.0/33"}, exitUsage, `"10.0.0.0/33" is no address and no network`},
+		{[]string{"--trusted-esb", "10.0.0.1"}, exitUsage, "--trusted-esb: is of no use without --apps"},
+	} {
+		for _, role := range []string{"up", "dispatcher"} {
+			code, _, note := call(t, append([]string{role, "--check-config"}, c.args...)...)
+			if code != c.code || !strings.Contains(note, c.want) {
+				t.Errorf("%s %v: exit %d, %q", role, c.args, code, note)
+			}
+		}
+	}
+}
