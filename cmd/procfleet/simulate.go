@@ -17,10 +17,11 @@ func newSimulate() *cobra.Command {
 		Use:   "simulate",
 		Short: "Run many light agents that succeed at everything, for scale tests",
 		Long: `Run many light agents in one process. They speak the real protocol but have no processes: every
-operation succeeds after --latency. Agent i, counted from 0, is host 10.(i>>16).(i>>8&255).(i&255) of
+operation succeeds after --latency. With --processes each reports that many as if it supervised them. Agent i, counted from 0, is host 10.(i>>16).(i>>8&255).(i&255) of
 the cloud area. "ready N" is printed once all N agents listen and were announced.`,
 		Example: `  procfleet simulate --agents 10000 --nats nats://127.0.0.1:4222
-  procfleet simulate --agents 5000 --connections 5000`,
+  procfleet simulate --agents 5000 --connections 5000
+  procfleet simulate --agents 1000 --processes 3`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := logs.Logger(cmd.ErrOrStderr())
@@ -42,6 +43,8 @@ the cloud area. "ready N" is printed once all N agents listen and were announced
 	flags.IntVar(&cfg.Connections, "connections", 8, "connections to NATS that the agents share, at most one each (about 60 KB)")
 	flags.Int64Var(&cfg.Cloud, "cloud", 0, "cloud area of the agents")
 	flags.DurationVar(&cfg.Latency, "latency", 0*time.Millisecond, "time that every operation takes")
+	flags.IntVar(&cfg.Processes, "processes", 0, "number of processes that each agent reports; 0 reports nothing")
+	flags.DurationVar(&cfg.ReportEvery, "report-every", 30*time.Second, "time between two reports of an agent, over which the fleet's are spread")
 	natsFlag(flags, &cfg.URL)
 	logs.Register(flags)
 	return cmd

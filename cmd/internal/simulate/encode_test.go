@@ -75,3 +75,32 @@ func TestMemoryForgetsTheOldest(t *testing.T) {
 		t.Errorf("%d items kept, want %d", len(m.accepted), remembered)
 	}
 }
+
+func TestProcessesByHandAreWhatAgentprotoReads(t *testing.T) {
+	t.Parallel()
+	started := now.Truncate(time.Second)
+	want := agentproto.Processes{
+		Header: agentproto.Header{Type: agentproto.TypeProcesses, ID: "sim1", Sent: now},
+		Host:   "0:10.0.0.1", Instance: "sim-1-2", Number: now.UnixMicro(),
+	}
+	var template []processText
+	for i, name := range []string{"process_0", "process_1"} {
+		template = append(template, newProcessText(i, started))
+		want.Processes = append(want.Processes, agentproto.ManagedProcess{
+			Key: "simulated:" + name, Namespace: "simulated", Name: name, ProcName: "process", Desired: agentproto.DesiredUp,
+			Status: agentproto.Status{
+				At: now, UTCOffset: 28800, Running: true, Supervised: true, Phase: "running", PID: 1000, Stat: "S", Threads: 12,
+				StartedAt: started, ElapsedMS: 86_400_000, UserMS: 123_450, SystemMS: 6_780, CPU: 1.25, CPUAverage: 0.75,
+				MemoryBytes: 128 << 20, MemoryPercent: 1.56, HostFreeKB: 4 << 20, RegisteredAt: started, LastStartedAt: started,
+			},
+		})
+	}
+	data := appendProcesses(nil, want.Header, &agent{host: want.Host, instance: want.Instance}, template)
+	var got agentproto.Processes
+	if err := agentproto.Decode(data, agentproto.TypeProcesses, &got); err != nil {
+		t.Fatalf("%v in %s", err, data)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -37,24 +37,36 @@ func (f *Fleet) announce(ctx context.Context) {
 			return
 		}
 	}
-	const bursts = 300 // per round, so that workers see an even stream
-	n := (f.cfg.Agents + bursts - 1) / bursts
-	interval := presenceEvery * time.Duration(n) / time.Duration(f.cfg.Agents)
+	interval, n := f.even(presenceEvery)
 	for f.announceAll(ctx, interval, n) {
 	}
 }
 
-// announceAll announces n agents every interval until all had their turn, and
-// reports whether ctx still goes on. An announcement that cannot be sent is
+// even says how many agents have to have their turn how often, so that all had
+// it after a round and workers see an even stream.
+func (f *Fleet) even(round time.Duration) (interval time.Duration, n int) {
+	const bursts = 300
+	n = (f.cfg.Agents + bursts - 1) / bursts
+	return round * time.Duration(n) / time.Duration(f.cfg.Agents), n
+}
+
+// announceAll announces every agent. An announcement that cannot be sent is
 // not missed: the next one will be.
 func (f *Fleet) announceAll(ctx context.Context, interval time.Duration, n int) bool {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	for i := range f.agents {
-		a := &f.agents[i]
+	return f.inTurns(ctx, interval, n, func(a *agent) {
 		if data, err := f.presence(a); err == nil {
 			_ = a.conn.Publish(agentproto.PresenceSubject(f.cfg.Cloud), data) // see above
 		}
+	})
+}
+
+// inTurns calls do with n agents every interval until all had their turn, and
+// reports whether ctx still goes on.
+func (f *Fleet) inTurns(ctx context.Context, interval time.Duration, n int, do func(*agent)) bool {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for i := range f.agents {
+		do(&f.agents[i])
 		if (i+1)%n != 0 && i+1 < len(f.agents) {
 			continue
 		}

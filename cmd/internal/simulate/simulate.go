@@ -20,6 +20,9 @@ import (
 // maxLinks is how many links share the work: as many as keep a machine busy.
 const maxLinks = 8
 
+// maxProcesses fit into one report.
+const maxProcesses = 1000
+
 // MaxAgents is how many addresses 10.0.0.0/8 has.
 const MaxAgents = 1 << 24
 
@@ -30,8 +33,12 @@ type Config struct {
 	Cloud       int64 // cloud area of all agents
 	// Latency is from the acceptance of a command to its result; default 0.
 	Latency time.Duration
-	URL     string
-	Log     logrus.FieldLogger
+	// Processes is how many processes each agent reports every ReportEvery;
+	// default 0, with which nothing is reported, and 30 s.
+	Processes   int
+	ReportEvery time.Duration
+	URL         string
+	Log         logrus.FieldLogger
 	// Ready is called once when every agent listens and was announced. An
 	// announcement reaches the store once a worker runs.
 	Ready func()
@@ -49,6 +56,7 @@ type Fleet struct {
 // New returns a fleet that is not connected yet.
 func New(cfg Config) (*Fleet, error) {
 	cfg.Connections = min(cmp.Or(cfg.Connections, 8), max(cfg.Agents, 1))
+	cfg.ReportEvery = cmp.Or(cfg.ReportEvery, 30*time.Second)
 	switch {
 	case cfg.Agents < 1 || cfg.Agents > MaxAgents:
 		return nil, fmt.Errorf("agents: %d is not from 1 to %d", cfg.Agents, MaxAgents)
@@ -58,6 +66,10 @@ func New(cfg Config) (*Fleet, error) {
 		return nil, fmt.Errorf("cloud: %d is negative", cfg.Cloud)
 	case cfg.Latency < 0:
 		return nil, fmt.Errorf("latency: %v is negative", cfg.Latency)
+	case cfg.Processes < 0 || cfg.Processes > maxProcesses:
+		return nil, fmt.Errorf("processes: %d is not from 0 to %d", cfg.Processes, maxProcesses)
+	case cfg.ReportEvery < 0:
+		return nil, fmt.Errorf("report-every: %v is negative", cfg.ReportEvery)
 	case cfg.Log == nil || cfg.Ready == nil:
 		return nil, errors.New("simulate: Config.Log and Config.Ready are required")
 	}
@@ -83,6 +95,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 	if err := f.connect(ctx); err != nil {
 		return err
 	}
+	wg.Go(func() { f.report(ctx) })
 	f.announce(ctx)
 	return nil
 }

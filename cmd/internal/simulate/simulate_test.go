@@ -34,11 +34,14 @@ func start(tb testing.TB, env *testenv.NATS, agents int, latency time.Duration) 
 
 func startOn(tb testing.TB, env *testenv.NATS, agents, connections int, latency time.Duration) {
 	tb.Helper()
+	startWith(tb, simulate.Config{Agents: agents, Connections: connections, Cloud: cloud, Latency: latency, URL: env.URL})
+}
+
+func startWith(tb testing.TB, cfg simulate.Config) {
+	tb.Helper()
 	ready := make(chan struct{})
-	fleet, err := simulate.New(simulate.Config{
-		Agents: agents, Connections: connections, Cloud: cloud, Latency: latency, URL: env.URL,
-		Log: testenv.Silent(), Ready: func() { close(ready) },
-	})
+	cfg.Log, cfg.Ready = testenv.Silent(), func() { close(ready) }
+	fleet, err := simulate.New(cfg)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -331,5 +334,46 @@ func BenchmarkCommand(b *testing.B) {
 	}()
 	for range b.N {
 		<-replies
+	}
+}
+
+func TestEveryAgentReportsItsProcessesAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	env := testenv.StartNATS(t)
+	heard := make(chan *nats.Msg, 10_000)
+	if _, err := env.Conn.ChanSubscribe(agentproto.ProcessesSubject(cloud), heard); err != nil {
+		t.Fatal(err)
+	}
+	if err := env.Conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	const agents = 700
+	startWith(t, simulate.Config{
+		Agents: agents, Connections: 2, Cloud: cloud, URL: env.URL, Processes: 2, ReportEvery: 200 * time.Millisecond,
+	})
+	numbers := map[string]int64{}
+	for again := 0; again < agents; {
+		select {
+		case msg := <-heard:
+			var r agentproto.Processes
+			if err := agentproto.Decode(msg.Data, agentproto.TypeProcesses, &r); err != nil {
+				t.Fatal(err)
+			}
+			if last, known := numbers[r.Host]; known {
+				again++
+				if r.Number <= last {
+					t.Fatalf("%s: number %d after %d", r.Host, r.Number, last)
+				}
+			}
+			if len(r.Processes) != 2 {
+				t.Fatalf("report %+v", r)
+			}
+			numbers[r.Host] = r.Number
+		case <-time.After(30 * time.Second):
+			t.Fatal("no further report")
+		}
+	}
+	if len(numbers) != agents {
+		t.Errorf("%d agents reported", len(numbers))
 	}
 }

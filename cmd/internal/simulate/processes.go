@@ -1,0 +1,69 @@
+package simulate
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+// report has every agent report its processes every ReportEvery until ctx
+// ends, evenly spread over that time.
+func (f *Fleet) report(ctx context.Context) {
+	if f.cfg.Processes == 0 {
+		return
+	}
+	template := f.processTemplate()
+	subject := agentproto.ProcessesSubject(f.cfg.Cloud)
+	interval, n := f.even(f.cfg.ReportEvery)
+	for f.inTurns(ctx, interval, n, func(a *agent) {
+		h := agentproto.Header{Type: agentproto.TypeProcesses, ID: a.instance, Sent: time.Now().UTC()}
+		_ = a.conn.Publish(subject, appendProcesses(nil, h, a, template)) // the next one says all
+	}) {
+	}
+}
+
+// processText is the report of one process before and after the moment of its
+// status.
+type processText struct{ before, after string }
+
+func (f *Fleet) processTemplate() []processText {
+	template := make([]processText, f.cfg.Processes)
+	for i := range template {
+		template[i] = newProcessText(i, f.started.UTC().Truncate(time.Second))
+	}
+	return template
+}
+
+func newProcessText(i int, started time.Time) processText {
+	name, since := "process_"+strconv.Itoa(i), started.Format(time.RFC3339)
+	return processText{
+		before: `{"key":"simulated:` + name + `","namespace":"simulated","name":"` + name + `","proc_name":"process","desired":"up","status":{"at":"`,
+		after: `","utc_offset_s":28800,"running":true,"supervised":true,"phase":"running","pid":` + simulatedPID +
+			`,"stat":"S","threads":12,"started_at":"` + since + `","elapsed_ms":86400000,"user_ms":123450,"system_ms":6780,"cpu":1.25,"cpu_average":0.75` +
+			`,"memory_bytes":134217728,"memory_percent":1.56,"host_free_kb":4194304,"registered_at":"` + since + `","last_started_at":"` + since + `"}}`,
+	}
+}
+
+// appendProcesses appends [agentproto.Processes], numbered by this host's
+// clock.
+func appendProcesses(b []byte, h agentproto.Header, a *agent, template []processText) []byte {
+	b = appendHeader(b, h)
+	b = append(b, `,"host":"`...)
+	b = append(b, a.host...)
+	b = append(b, `","instance":"`...)
+	b = append(b, a.instance...)
+	b = append(b, `","number":`...)
+	b = strconv.AppendInt(b, h.Sent.UnixMicro(), 10)
+	b = append(b, `,"processes":[`...)
+	for i := range template {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, template[i].before...)
+		b = h.Sent.AppendFormat(b, time.RFC3339Nano)
+		b = append(b, template[i].after...)
+	}
+	return append(b, "]}"...)
+}
