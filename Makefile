@@ -45,6 +45,7 @@ bench: build ## every benchmark of the system against the floor of this machine,
 	bin/procfleet bench small --start --tasks 10000 --beside 100000
 	bin/procfleet bench fanout --start --hosts 1000,10000,100000
 	bin/procfleet bench fanout --start --hosts 5000 --connections 5000
+	bin/procfleet bench reports --start --agents 10000 --every 3s --for 10s
 
 bench/go: ## the Go benchmarks of every package, once
 	go test -run '^$$' -bench . -benchtime 1x -count $(BENCHSTAT_COUNT) ./...

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +21,7 @@ should have nothing else to do, or started with --start. Tables are written in M
 		Args:    usageArgs(cobra.NoArgs),
 		RunE:    nameACommand,
 	}
-	cmd.AddCommand(newBenchFanout(), newBenchSmall(), newBenchAccept(), newBenchPoll())
+	cmd.AddCommand(newBenchFanout(), newBenchSmall(), newBenchAccept(), newBenchPoll(), newBenchReports())
 	return cmd
 }
 
@@ -131,5 +132,25 @@ finished tasks, against a bare HTTP server that gets as many bytes from Redis wi
 	}, 9, &m.Config, m)
 	cmd.Flags().IntSliceVar(&m.Items, "items", []int{1, 10000, 100000}, "sizes of the tasks that are read, separated by commas")
 	cmd.Flags().IntVar(&m.Samples, "samples", 200, "reads of counters and of a page; whole maps are read --runs times")
+	return cmd
+}
+
+func newBenchReports() *cobra.Command {
+	m := &bench.Reports{}
+	cmd := benchCommand(&cobra.Command{
+		Use:   "reports",
+		Short: "Measure what agents' reports of their processes cost",
+		Long: `Measure the processor time that worker, Redis and NATS spend on the reports of simulated agents, which is what
+they spend with reports less what they spend without, against bare NATS and Redis that pass on and write as
+many bytes at the same rate. It takes about as long as --every and three times --for, for each run.`,
+		Example: `  procfleet bench reports --start
+  procfleet bench reports --start --agents 10000 --every 3s --for 10s`,
+	}, 1, &m.Config, m)
+	flags := cmd.Flags()
+	flags.IntVar(&m.Agents, "agents", 100000, "simulated agents")
+	flags.IntVar(&m.Processes, "processes", 3, "processes in each report")
+	flags.DurationVar(&m.Every, "every", 30*time.Second, "time between two reports of an agent")
+	flags.DurationVar(&m.For, "for", 30*time.Second, "how long processor time is counted, each time")
+	flags.StringVar(&m.PProf, "pprof", "", "address on loopback where the worker serves its profiles meanwhile")
 	return cmd
 }

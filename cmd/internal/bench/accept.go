@@ -63,7 +63,7 @@ type accepted struct {
 func (a Accept) Run(ctx context.Context) (Report, error) {
 	var report Report
 	err := inLab(ctx, a.Config, func(l *lab) error {
-		system, err := startSystem(ctx, l, slices.Max(a.Hosts), 0)
+		system, err := startSystem(ctx, l, fleet{agents: slices.Max(a.Hosts)})
 		if err != nil {
 			return err
 		}

@@ -61,7 +61,7 @@ func (f Fanout) measure(ctx context.Context, l *lab, hosts int) (out fannedOut, 
 		return out, err
 	}
 	defer bare.close()
-	system, err := startSystem(ctx, l, hosts, f.Connections)
+	system, err := startSystem(ctx, l, fleet{agents: hosts, connections: f.Connections})
 	if err != nil {
 		return out, err
 	}

@@ -45,7 +45,7 @@ type reading struct {
 func (p Poll) Run(ctx context.Context) (Report, error) {
 	var report Report
 	err := inLab(ctx, p.Config, func(l *lab) error {
-		system, err := startSystem(ctx, l, slices.Max(p.Items), 0)
+		system, err := startSystem(ctx, l, fleet{agents: slices.Max(p.Items)})
 		if err != nil {
 			return err
 		}

@@ -67,7 +67,7 @@ func (s Small) Run(ctx context.Context) (Report, error) {
 // alone measures what needs only a few agents. The fleet of a big task comes
 // later: its announcements alone keep a small machine busy.
 func (s Small) alone(ctx context.Context, l *lab) (runs []smallRun, times latencies, err error) {
-	system, err := startSystem(ctx, l, s.Agents, 0)
+	system, err := startSystem(ctx, l, fleet{agents: s.Agents})
 	if err != nil {
 		return nil, times, err
 	}
@@ -161,7 +161,7 @@ func (s Small) besideBig(ctx context.Context, l *lab) (times []time.Duration, er
 	if s.Beside == 0 {
 		return nil, nil
 	}
-	system, err := startSystem(ctx, l, max(s.Agents, s.Beside), 0)
+	system, err := startSystem(ctx, l, fleet{agents: max(s.Agents, s.Beside)})
 	if err != nil {
 		return nil, err
 	}

@@ -32,16 +32,24 @@ type system struct {
 	roles    []*child
 }
 
-// startSystem starts the roles and so many agents over so many connections,
-// 0 for as few as usual, and returns once a task goes through.
-func startSystem(ctx context.Context, l *lab, n, connections int) (*system, error) {
+// fleet says what runs beside the servers.
+type fleet struct {
+	agents      int
+	connections int      // of the agents; 0 for as few as usual
+	more        []string // further flags of the agents
+	worker      []string // further flags of the worker
+}
+
+// startSystem starts the roles and the agents, and returns once a task goes
+// through.
+func startSystem(ctx context.Context, l *lab, f fleet) (*system, error) {
 	port, err := freePort(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &system{lab: l, address: "127.0.0.1:" + port, agents: n}
+	s := &system{lab: l, address: "127.0.0.1:" + port, agents: f.agents}
 	before := len(l.plant.children)
-	err = s.start(ctx, connections)
+	err = s.start(ctx, f)
 	s.roles = l.plant.children[before:]
 	if err != nil {
 		s.stop()
@@ -50,19 +58,15 @@ func startSystem(ctx context.Context, l *lab, n, connections int) (*system, erro
 	return s, nil
 }
 
-func (s *system) start(ctx context.Context, connections int) (err error) {
+func (s *system) start(ctx context.Context, f fleet) (err error) {
 	plant, servers := s.lab.plant, []string{"--nats", s.lab.NATS, "--redis", s.lab.Redis, "--log-level", "warn"}
-	if _, err := plant.start(ctx, worker, plant.program, append([]string{"worker"}, servers...), ""); err != nil {
+	if _, err := plant.start(ctx, worker, plant.program, slices.Concat([]string{"worker"}, servers, f.worker), ""); err != nil {
 		return err
 	}
 	if _, err := plant.start(ctx, dispatcher, plant.program, append([]string{"dispatcher", "--http", s.address}, servers...), ""); err != nil {
 		return err
 	}
-	fleet := []string{"simulate", "--agents", strconv.Itoa(s.agents), "--nats", s.lab.NATS, "--log-level", "warn"}
-	if connections > 0 {
-		fleet = append(fleet, "--connections", strconv.Itoa(connections))
-	}
-	if _, err := plant.start(ctx, agents, plant.program, fleet, "ready "); err != nil {
+	if err := s.startFleet(ctx, f); err != nil {
 		return err
 	}
 	if s.store, err = redisstore.Open(ctx, redisstore.Options{URL: s.lab.Redis, Log: s.lab.Log}); err != nil {
@@ -72,6 +76,21 @@ func (s *system) start(ctx context.Context, connections int) (err error) {
 		return err
 	}
 	return s.warmUp(ctx)
+}
+
+func (s *system) startFleet(ctx context.Context, f fleet) error {
+	args := []string{"simulate", "--agents", strconv.Itoa(f.agents), "--nats", s.lab.NATS, "--log-level", "warn"}
+	if f.connections > 0 {
+		args = append(args, "--connections", strconv.Itoa(f.connections))
+	}
+	_, err := s.lab.plant.start(ctx, agents, s.lab.plant.program, append(args, f.more...), "ready ")
+	return err
+}
+
+// restartFleet puts other agents in the place of those that run.
+func (s *system) restartFleet(ctx context.Context, f fleet) error {
+	s.lab.plant.child(agents).stop()
+	return s.startFleet(ctx, f)
 }
 
 // warmUp waits until a small task goes through.
