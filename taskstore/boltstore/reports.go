@@ -3,6 +3,7 @@ package boltstore
 import (
 	"bytes"
 	"context"
+	"slices"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
@@ -11,28 +12,28 @@ import (
 
 // packedReport is a report as it is stored.
 type packedReport struct {
-	host   procfleet.Host
-	key    []byte // in bucketReports
-	number int64
-	raw    []byte
-	named  map[string]bool // the keys in bucketProcesses of what is an entry
+	host    procfleet.Host
+	number  int64
+	raw     []byte
+	entries []catalog.Process
 }
 
 // packReport packs outside the transaction, which all writers share.
 func packReport(r *catalog.Report) packedReport {
-	return packedReport{host: r.Host, key: hostKey(r.Host), number: r.Number, raw: pack.Report(r), named: namedIn(r)}
+	return packedReport{host: r.Host, number: r.Number, raw: pack.Report(r), entries: entriesOf(r)}
 }
 
-// namedIn returns the keys in bucketProcesses of the entries that a report makes.
-func namedIn(r *catalog.Report) map[string]bool {
-	named := make(map[string]bool, len(r.Processes))
+// entriesOf returns the processes in a report that are entries, as often as
+// they are in it.
+func entriesOf(r *catalog.Report) []catalog.Process {
+	ps := make([]catalog.Process, 0, len(r.Processes))
 	for i := range r.Processes {
 		p := catalog.Process{Host: r.Host, Namespace: r.Processes[i].Namespace, Name: r.Processes[i].Name}
 		if p.Validate() == nil {
-			named[string(processKey(p))] = true
+			ps = append(ps, p)
 		}
 	}
-	return named
+	return ps
 }
 
 // Report stores reports; one without a host is left out.
@@ -53,32 +54,35 @@ func (s *Store) Report(ctx context.Context, reports []catalog.Report) error {
 	})
 }
 
-// takeReport puts a report in the place of an older one. The index is written
-// only for processes that came or went.
+// takeReport puts a report in the place of an older one. The index is left
+// alone if both have the same processes, as most have.
 func (t *tx) takeReport(r packedReport) error {
-	old, err := t.report(r.host, r.key)
+	key := hostKey(r.host)
+	old, err := t.report(r.host, key)
 	if err != nil {
 		return err
 	}
 	if !old.Host.IsZero() && r.number <= old.Number {
 		return nil
 	}
-	before := namedIn(&old)
-	for key := range before {
-		if !r.named[key] {
-			if _, err := t.setStanding([]byte(key), func(st *standing) { st.reported = false }); err != nil {
-				return err
-			}
+	if before := entriesOf(&old); !slices.Equal(before, r.entries) {
+		if err := t.setReported(before, false); err != nil {
+			return err
+		}
+		if err := t.setReported(r.entries, true); err != nil {
+			return err
 		}
 	}
-	for key := range r.named {
-		if !before[key] {
-			if _, err := t.setStanding([]byte(key), func(st *standing) { st.reported = true }); err != nil {
-				return err
-			}
+	return t.Bucket(bucketReports).Put(key, r.raw)
+}
+
+func (t *tx) setReported(ps []catalog.Process, reported bool) error {
+	for _, p := range ps {
+		if _, err := t.setStanding(processKey(p), func(st *standing) { st.reported = reported }); err != nil {
+			return err
 		}
 	}
-	return t.Bucket(bucketReports).Put(r.key, r.raw)
+	return nil
 }
 
 // report returns the last report of a host; the zero Report if there is none.
