@@ -67,8 +67,7 @@ func isVirtualMachine(name string) bool {
 
 // scripts returns the base names among argv[1..3] that may be the script, up
 // to inline code: `sh -c ./app` talks about app but is a shell. After -m comes
-// a Python module. What follows a path are the script's own arguments:
-// `sh ./stop.sh app` is not app.
+// a Python module.
 func scripts(args []string) []string {
 	var found []string
 	for _, arg := range args[1:min(len(args), 4)] {
@@ -78,11 +77,22 @@ func scripts(args []string) []string {
 		if !strings.HasPrefix(arg, "-") {
 			found = append(found, filepath.Base(arg))
 		}
-		if !strings.HasPrefix(arg, "-") && strings.Contains(arg, "/") {
-			break
-		}
 	}
 	return found
+}
+
+// withoutArguments leaves out what a script was given. Some programs are only
+// told by it (`ruby /usr/bin/bundle exec app`), but so is the control script of
+// one: `sh ./stop.sh app`.
+func withoutArguments(p Process) Process {
+	if len(p.Args) == 0 || !isScriptHost(filepath.Base(p.Exe)) {
+		return p
+	}
+	script := slices.IndexFunc(p.Args[1:], func(arg string) bool { return !strings.HasPrefix(arg, "-") && strings.Contains(arg, "/") })
+	if script >= 0 {
+		p.Args = p.Args[:script+2]
+	}
+	return p
 }
 
 // mentions reports whether a word names the program: a path element, a jar

@@ -17,7 +17,6 @@ func TestMatchesName(t *testing.T) {
 		{"app.sh", "/usr/bin/dash", "app.sh", []string{"/bin/sh", "./app.sh"}, true},
 		{"start_long_name.sh", "/usr/bin/dash", "start_long_name", []string{"/bin/sh", "/opt/x/start_long_name.sh"}, true},
 		{"app", "/usr/bin/dash", "sh", []string{"sh", "-c", "./app"}, false},
-		{"app", "/usr/bin/dash", "stop.sh", []string{"/bin/sh", "./stop.sh", "app"}, false},
 		{"app.js", "/usr/bin/node", "node", []string{"node", "--stack-size", "4096", "app.js"}, true},
 		{"app.py", "/usr/bin/python3.12", "python3.12", []string{"python3", "-u", "/opt/app.py", "--port", "1"}, true},
 		{"http.server", "/usr/bin/python3", "python3", []string{"python3", "-m", "http.server"}, true},
@@ -32,6 +31,28 @@ func TestMatchesName(t *testing.T) {
 		p := Process{Exe: test.exe, Args: test.args}
 		if got := matchesName(p, test.comm, []string{test.name}); got != test.want {
 			t.Errorf("%q against %s %q: got %t, want %t", test.name, test.exe, test.args, got, test.want)
+		}
+	}
+}
+
+func TestArgumentsOfAScriptAreNotItsName(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		exe  string
+		args []string
+		want bool
+	}{
+		{"/usr/bin/dash", []string{"/bin/sh", "./stop.sh", "app"}, false},
+		{"/usr/bin/ruby3.2", []string{"ruby", "/usr/bin/bundle", "exec", "app"}, false},
+		{"/usr/bin/dash", []string{"/bin/sh", "-x", "./app"}, true},
+		{"/usr/bin/node", []string{"node", "--stack-size", "4096", "app"}, true},
+		{"/opt/bin/app", []string{"/opt/bin/app", "/etc/app.conf"}, true},
+		{"/usr/lib/jvm/bin/java", []string{"java", "-jar", "/data/lib/x.jar", "app"}, true},
+		{"/usr/bin/dash", nil, false},
+	} {
+		p := Process{Exe: test.exe, Args: test.args}
+		if got := matchesName(withoutArguments(p), "", []string{"app"}); got != test.want {
+			t.Errorf("%s %q: got %t, want %t", test.exe, test.args, got, test.want)
 		}
 	}
 }

@@ -275,7 +275,7 @@ func (s *search) candidates() (found []Process, unreadable int, err error) {
 		if exhausted(err) {
 			return nil, 0, fmt.Errorf("look at pid %d: %w", row.PID, err)
 		}
-		if err != nil || !matchesName(p, row.Comm, s.names()) || s.uid >= 0 && p.UID != s.uid || s.excluded(p) {
+		if err != nil || !s.called(p, row.Comm) || s.uid >= 0 && p.UID != s.uid || s.excluded(p) {
 			continue
 		}
 		if row.hidden {
@@ -288,6 +288,15 @@ func (s *search) candidates() (found []Process, unreadable int, err error) {
 	}
 	slices.SortFunc(found, mainFirst)
 	return found, unreadable, nil
+}
+
+// called reports whether a process that was searched has the name. Where a pid
+// file should have named it, the arguments of a script do not speak for it.
+func (s *search) called(p Process, comm string) bool {
+	if s.target.PidPath != "" {
+		p = withoutArguments(p)
+	}
+	return matchesName(p, comm, s.names())
 }
 
 // started searches what the target's own commands have started.
