@@ -33,6 +33,7 @@ type Store interface {
 
 	Announce(ctx context.Context, as []taskstore.Announcement) error
 	Report(ctx context.Context, reports []catalog.Report) error
+	Register(ctx context.Context, ds []catalog.Definition, replace bool) (existed [][]bool, err error)
 	Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error)
 }
 

@@ -16,15 +16,16 @@ import (
 // fakeStore keeps tasks in maps. Unlike a real store it can be switched away,
 // and its contents can be set to what a crash would have left.
 type fakeStore struct {
-	mu        sync.Mutex
-	away      bool
-	last      procfleet.Number
-	tasks     map[procfleet.TaskID]*fakeTask
-	visits    map[procfleet.TaskID]time.Time
-	presences map[procfleet.Host]taskstore.Presence
-	leases    map[string]string
-	calls     map[string]int
-	reports   map[procfleet.Host]catalog.Report
+	mu         sync.Mutex
+	away       bool
+	last       procfleet.Number
+	tasks      map[procfleet.TaskID]*fakeTask
+	visits     map[procfleet.TaskID]time.Time
+	presences  map[procfleet.Host]taskstore.Presence
+	leases     map[string]string
+	calls      map[string]int
+	reports    map[procfleet.Host]catalog.Report
+	registered map[catalog.Process]procfleet.ProcessSpec
 }
 
 type fakeTask struct {
@@ -42,7 +43,8 @@ func newFakeStore() *fakeStore {
 	return &fakeStore{
 		tasks: map[procfleet.TaskID]*fakeTask{}, visits: map[procfleet.TaskID]time.Time{},
 		presences: map[procfleet.Host]taskstore.Presence{}, leases: map[string]string{}, calls: map[string]int{},
-		reports: map[procfleet.Host]catalog.Report{},
+		reports:    map[procfleet.Host]catalog.Report{},
+		registered: map[catalog.Process]procfleet.ProcessSpec{},
 	}
 }
 
@@ -60,9 +62,17 @@ func (s *fakeStore) create(lane procfleet.Lane, timeout time.Duration, chunks ..
 		}
 	}
 	f.results = make([]procfleet.Result, len(f.states))
+	var actions []procfleet.Action
+	for _, c := range chunks {
+		for _, it := range c.Items {
+			if !slices.Contains(actions, it.Action) {
+				actions = append(actions, it.Action)
+			}
+		}
+	}
 	f.task = procfleet.Task{
 		ID: s.last.TaskID(), Number: s.last, State: procfleet.TaskAccepted, Lane: lane,
-		Items: len(f.states), Chunks: len(chunks),
+		Items: len(f.states), Chunks: len(chunks), Actions: actions,
 		CreatedAt: now, Deadline: now.Add(timeout), ExpiresAt: now.Add(timeout + time.Hour),
 	}
 	s.tasks[f.task.ID] = f
@@ -416,6 +426,39 @@ func (s *fakeStore) Announce(_ context.Context, as []taskstore.Announcement) err
 		}
 	}
 	return nil
+}
+
+// allRegistered are the start commands that are registered.
+func (s *fakeStore) allRegistered() map[catalog.Process]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make(map[catalog.Process]string)
+	for p, spec := range s.registered {
+		all[p] = spec.Control.Start
+	}
+	return all
+}
+
+// Register keeps what is registered first, whatever it is asked to replace.
+func (s *fakeStore) Register(_ context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
+	if err := s.enter("Register"); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	if replace {
+		return nil, errors.New("the sweep replaces nothing")
+	}
+	existed := make([][]bool, len(ds))
+	for i, d := range ds {
+		for _, h := range d.Hosts {
+			p := d.Process(h)
+			_, there := s.registered[p]
+			if existed[i] = append(existed[i], there); !there {
+				s.registered[p] = d.Spec
+			}
+		}
+	}
+	return existed, nil
 }
 
 func (s *fakeStore) Report(_ context.Context, reports []catalog.Report) error {

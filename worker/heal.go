@@ -46,6 +46,9 @@ func (sh *shard) dispatch(ctx context.Context, task *procfleet.Task, now time.Ti
 	if err != nil {
 		return fmt.Errorf("list chunks: %w", err)
 	}
+	if err := sh.register(ctx, task); err != nil {
+		return err
+	}
 	sequences, err := sh.publish(ctx, task, undone, now)
 	if err != nil {
 		return err

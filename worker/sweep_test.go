@@ -1,12 +1,14 @@
 package worker_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/worker"
@@ -23,6 +25,35 @@ func TestTheSweepPublishesWhatADispatcherLeft(t *testing.T) {
 		now, err := e.store.Task(t.Context(), task.ID)
 		return err == nil && now.Dispatched
 	}, "task is noted as dispatched")
+}
+
+// A dispatcher that died between storing and registering leaves both, and what
+// was registered since then is newer.
+func TestTheSweepRegistersWhatADispatcherLeft(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	c := chunk(procfleet.ActionStart, host(1), host(2), host(3), host(3), host(4), host(5))
+	second, unnamed, absent := c.Specs[0], c.Specs[0], procfleet.ProcessSpec{Namespace: "test", Name: "app", Unregistered: true}
+	second.Control.Start, unnamed.Namespace, unnamed.Name = "second", "", ""
+	c.Specs = append(c.Specs, second, unnamed, absent)
+	c.Items[3].Spec = 1                     // asked for last
+	c.Items[4].Spec, c.Items[5].Spec = 2, 3 // neither is a spec to keep
+	app := func(n int) catalog.Process { return catalog.Process{Host: host(n), Namespace: "test", Name: "app"} }
+	newer := c.Specs[0]
+	newer.Control.Start = "newer"
+	if _, err := e.store.Register(t.Context(), []catalog.Definition{{Spec: newer, Hosts: []procfleet.Host{host(1)}}}, false); err != nil {
+		t.Fatal(err)
+	}
+	task := e.store.create(procfleet.LaneSmall, time.Minute, c, chunk(procfleet.ActionStop, host(6)))
+	e.eventually(func() bool {
+		now, err := e.store.Task(t.Context(), task.ID)
+		return err == nil && now.Dispatched
+	}, "task is noted as dispatched")
+	got := e.store.allRegistered()
+	want := map[catalog.Process]string{app(1): "newer", app(2): "", app(3): "second"}
+	if !maps.Equal(got, want) {
+		t.Errorf("registered are %v, want %v", got, want)
+	}
 }
 
 func TestTheSweepPublishesAgainWhatTheStreamLost(t *testing.T) {

@@ -30,7 +30,7 @@ func TestKilledAtTheBadMoment(t *testing.T) {
 	keeper.Signal(syscall.SIGTERM)
 	keeper.Wait(t, startTimeout)
 
-	for _, point := range []string{"dispatcher.stored", "dispatcher.published"} {
+	for _, point := range []string{"dispatcher.stored", "dispatcher.registered", "dispatcher.published"} {
 		t.Run(point, func(t *testing.T) { f.with(t).killDispatcher(point) })
 	}
 	t.Run("dispatcher of events", func(t *testing.T) {
