@@ -25,17 +25,20 @@ const (
 type outputFile struct {
 	path string
 	file *os.File
-	size int64  // at the last check
-	kept []byte // end of what was cut off
+	size int64         // at the last check
+	wait time.Duration // before the next; 0 before the first
+	kept []byte        // end of what was cut off
 }
 
 // bound empties the file when it is too large and returns when to look again:
-// after a second, or earlier when the file grows so fast that it would be far
-// too large by then.
+// soon when it grows fast, else each time after twice as long, up to a second.
+// The first looks may come before a busy host has even begun the command, and
+// must not be followed by a second in which nobody looks.
 func (o *outputFile) bound() time.Duration {
+	o.wait = min(2*max(o.wait, firstSizeCheck/2), maxSizeCheck)
 	info, err := o.file.Stat()
 	if err != nil {
-		return maxSizeCheck
+		return o.wait
 	}
 	grown := info.Size() - o.size
 	o.size = info.Size()
@@ -47,9 +50,9 @@ func (o *outputFile) bound() time.Duration {
 		}
 	}
 	if grown > MaxOutput/64 {
-		return minSizeCheck
+		o.wait = minSizeCheck
 	}
-	return maxSizeCheck
+	return o.wait
 }
 
 // tail returns the last limit bytes of everything written, as valid UTF-8.

@@ -220,6 +220,37 @@ func TestOutputIsBounded(t *testing.T) {
 	}
 }
 
+// A busy host may take a while before the command writes anything.
+func TestOutputIsLookedAtSoonAlthoughNothingWasWrittenAtFirst(t *testing.T) {
+	t.Parallel()
+	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	o := outputFile{path: f.Name(), file: f}
+	passed := firstSizeCheck
+	for range 4 {
+		next := o.bound()
+		if next > passed {
+			t.Fatalf("%v after the start the next look is in %v", passed, next)
+		}
+		passed += next
+	}
+	if _, err := f.Write(make([]byte, MaxOutput/32)); err != nil {
+		t.Fatal(err)
+	}
+	if next := o.bound(); next != minSizeCheck {
+		t.Errorf("next look at what grows fast is in %v", next)
+	}
+	for range 20 {
+		passed = o.bound()
+	}
+	if passed != maxSizeCheck {
+		t.Errorf("what does not grow any more is looked at every %v", passed)
+	}
+}
+
 func TestOutputIsValidText(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
