@@ -7,8 +7,9 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"math/rand/v2"
+	"hash/crc32"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,14 +23,14 @@ import (
 // A stored report has a head that the script reads and then the report as
 // [pack.Report] made it, which the script does not look into:
 //
-//	number, 19 digits | when the index was touched, 16 digits | digest, 16 letters
+//	number, 19 digits | digest, 16 letters
 //
-// The digest is that of the processes that have a namespace and a name.
+// The digest is that of the processes that have a namespace and a name, and of
+// the hour, by [news.hour].
 const (
 	numberWidth = 19
 	digestWidth = 16
-	touchedAt   = numberWidth
-	digestAt    = touchedAt + stampWidth
+	digestAt    = numberWidth
 	packedAt    = digestAt + digestWidth
 )
 
@@ -38,59 +39,46 @@ const (
 // has them already.
 //
 // KEYS[1] reports
-// ARGV[1] microseconds for which the index is trusted
-// ARGV[2] "" if the writer has not touched the index, else microseconds by
-// which that counts as longer ago, so that not all come due at once
-// ARGV[3..] for each report: address, number, digest, the digest that is
-// expected to be there, packed report
+// ARGV[1] "" if the writer has not touched the index, else "touched"
+// ARGV[2..] for each report: address, report with its head, and if the index
+// was touched the digest that is expected to be there; else it is its own
 // Returns for each report that was not written, unless it was too old for the
 // writer's first look: its place and what is there, "old" for one that is as
 // new.
-var reportScript = redis.NewScript(luaNow + `
-local sub = string.sub
-local time, trust, touched = now(), tonumber(ARGV[1]), ARGV[2] ~= ''
-local fresh = string.format('%016.0f', time - (touched and ARGV[2] or 0))
-local none = string.rep('0', 16)
+var reportScript = redis.NewScript(`
+local sub, none, touched = string.sub, string.rep('0', 16), ARGV[1] ~= ''
+local size = touched and 3 or 2
 local addrs, put, open = {}, {}, {}
-for i = 3, #ARGV, 5 do addrs[#addrs + 1] = ARGV[i] end
+for i = 2, #ARGV, size do addrs[#addrs + 1] = ARGV[i] end
+local at = 2
 for n, old in ipairs(redis.call('HMGET', KEYS[1], unpack(addrs))) do
-  local at = 5 * n - 2
-  local stamp, has = fresh, none
-  if old then
-    has = sub(old, 36, 51)
-    if not touched then stamp = sub(old, 20, 35) end
-  end
-  if old and sub(old, 1, 19) >= ARGV[at + 1] then
+  local value = ARGV[at + 1]
+  if old and sub(old, 1, 19) >= sub(value, 1, 19) then
     if touched then
       open[#open + 1] = n - 1
       open[#open + 1] = 'old'
     end
-  elseif has ~= ARGV[at + 3] or not touched and has ~= none and time - stamp > trust then
+  elseif (old and sub(old, 20, 35) or none) ~= (touched and ARGV[at + 2] or sub(value, 20, 35)) then
     open[#open + 1] = n - 1
     open[#open + 1] = old or ''
   else
-    put[#put + 1] = ARGV[at]
-    put[#put + 1] = ARGV[at + 1] .. stamp .. ARGV[at + 2] .. ARGV[at + 4]
+    put[#put + 1] = addrs[n]
+    put[#put + 1] = value
   end
+  at = at + size
 end
 if #put > 0 then redis.call('HSET', KEYS[1], unpack(put)) end
 return open
 `)
 
-const (
-	// indexTrust is after how long a report touches the index though it names
-	// the same processes as before: a fail-over may have lost the index what
-	// the server of the reports still has.
-	indexTrust = time.Hour
-	// reportAttempts is how often a report is tried that others change under
-	// its feet.
-	reportAttempts = 12
-)
+// reportAttempts is how often a report is tried that others change under its
+// feet.
+const reportAttempts = 12
 
 // news is a report on its way.
 type news struct {
 	report   *catalog.Report
-	packed   []byte
+	value    []byte // as it is stored
 	digest   string
 	expected string            // the digest that should be there
 	old      []catalog.Process // what is there names these
@@ -133,11 +121,19 @@ func newest(reports []catalog.Report) []*news {
 		}
 	}
 	for _, n := range list {
-		n.packed = pack.Report(n.report)
-		n.digest = digest(processesOf(n.report))
+		n.digest = digest(processesOf(n.report), n.hour())
 		n.expected = n.digest
+		n.value = append([]byte(numberText(n.report.Number)+n.digest), pack.Report(n.report)...)
 	}
 	return list
+}
+
+// hour makes each host name its processes anew once in an hour of the reports'
+// numbers, not all hosts at once: a fail-over may have lost the index what the
+// server of the reports still has.
+func (n *news) hour() int64 {
+	spread := time.Duration(crc32.ChecksumIEEE(n.report.Host.Addr.AsSlice())) * time.Microsecond // up to 71 minutes
+	return (n.report.Number + spread.Microseconds()) / time.Hour.Microseconds()
 }
 
 // write writes the news where what is there is as expected. It returns those
@@ -184,7 +180,7 @@ func (s *Store) write(ctx context.Context, all []*news, touched string) (changed
 // found notes what is there. A report that cannot be read names nothing that
 // could be taken out of an index; pages find that out.
 func (n *news) found(old string) {
-	n.expected, n.old = digest(nil), nil
+	n.expected, n.old = digest(nil, 0), nil
 	if len(old) < packedAt {
 		return
 	}
@@ -202,8 +198,7 @@ func (s *Store) rewrite(ctx context.Context, changed []*news) ([]*news, error) {
 	if err := s.run(ctx, flux.calls(func(part *indexPart) *call { return part.touch(s, token) })...); err != nil {
 		return nil, err
 	}
-	spread := fmt.Sprint(rand.N(indexTrust / 2).Microseconds())
-	again, written, err := s.write(ctx, changed, spread)
+	again, written, err := s.write(ctx, changed, "touched")
 	if err != nil {
 		return nil, err
 	}
@@ -226,21 +221,24 @@ func (s *Store) byShard(all []*news) []*shardPart {
 	for _, n := range all {
 		key := s.keys.reports(n.report.Host)
 		part := open[key]
-		if part == nil || len(part.news) == scriptItems || part.bytes+len(n.packed) > scriptBytes {
+		if part == nil || len(part.news) == scriptItems || part.bytes+len(n.value) > scriptBytes {
 			part = &shardPart{key: key}
 			open[key] = part
 			parts = append(parts, part)
 		}
-		part.news, part.bytes = append(part.news, n), part.bytes+len(n.packed)
+		part.news, part.bytes = append(part.news, n), part.bytes+len(n.value)
 	}
 	return parts
 }
 
 func (p *shardPart) call(touched string) *call {
-	c := &call{script: reportScript, keys: []string{p.key}, args: make([]any, 0, 2+5*len(p.news))}
-	c.args = append(c.args, indexTrust.Microseconds(), touched)
+	c := &call{script: reportScript, keys: []string{p.key}, args: make([]any, 0, 1+3*len(p.news))}
+	c.args = append(c.args, touched)
 	for _, n := range p.news {
-		c.args = append(c.args, n.report.Host.Addr.String(), numberText(n.report.Number), n.digest, n.expected, n.packed)
+		c.args = append(c.args, n.report.Host.Addr.String(), n.value)
+		if touched != "" {
+			c.args = append(c.args, n.expected)
+		}
 	}
 	return c
 }
@@ -333,13 +331,15 @@ func compareNames(a, b catalog.Process) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// digest tells lists of processes of one host apart; it is all zeros for none.
-func digest(ps []catalog.Process) string {
+// digest tells lists of processes of one host apart, and hours; it is all
+// zeros for no process.
+func digest(ps []catalog.Process, hour int64) string {
 	if len(ps) == 0 {
 		return "0000000000000000"
 	}
 	sum := sha256.New()
 	var length [4]byte
+	sum.Write(strconv.AppendInt(nil, hour, 10))
 	for i := range ps {
 		for _, text := range []string{ps[i].Namespace, ps[i].Name} {
 			binary.LittleEndian.PutUint32(length[:], uint32(len(text)))

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"strings"
@@ -251,7 +252,20 @@ func TestEveryFieldOfAReportIsKept(t *testing.T) {
 	var r catalog.Report
 	fill(reflect.ValueOf(&r).Elem(), 3)
 	packed := string(Report(&r))
-	for _, want := range []catalog.Report{r, {Host: host(1)}} {
+	// What is written short, and what only looks as if it could be.
+	at := time.Date(2026, 7, 1, 12, 0, 0, 123456000, time.UTC)
+	short := catalog.Report{Host: host(1), At: at, Processes: []catalog.ReportedProcess{
+		{Key: "a:b", Namespace: "a", Name: "b", Status: procfleet.ProcessStatus{
+			At: at, StartedAt: at.Add(-time.Hour), RegisteredAt: at.Add(time.Nanosecond), LastStartedAt: at.Add(1e8 * time.Second),
+			NextRetryAt: at.AddDate(5000, 0, 0), CPU: 0.7, CPUAverage: 100.0 / 3, MemoryPercent: math.Copysign(0, -1),
+		}},
+		{Key: "a:c", Namespace: "a", Name: "b", Status: procfleet.ProcessStatus{
+			RegisteredAt: at, LastStartedAt: at, CPU: math.Inf(1), CPUAverage: 1e300, MemoryPercent: -12.3456,
+		}},
+		{Key: ":"},
+		{Key: "k"},
+	}}
+	for _, want := range []catalog.Report{r, {Host: host(1)}, short} {
 		got, err := ReadReport(want.Host, string(Report(&want)))
 		if diff := cmp.Diff(want, got, cmpopts.EquateComparable(procfleet.Host{})); diff != "" || err != nil {
 			t.Errorf("%v\n%s", err, diff)

@@ -1,6 +1,9 @@
 package pack
 
 import (
+	"math"
+	"time"
+
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
 )
@@ -51,15 +54,108 @@ func (f *fields) report(r *catalog.Report) {
 			f.fail()
 			return
 		}
-		f.part(func(f *fields) { f.reported(&r.Processes[i]) })
+		f.part(func(f *fields) { f.reported(r, i) })
 	}
 }
 
-func (f *fields) reported(p *catalog.ReportedProcess) {
-	text(f, &p.Key)
-	text(f, &p.Namespace)
+// reported is small, because every host of a fleet writes one of each of its
+// processes again and again: what mostly follows from something else is only
+// written where it does not.
+func (f *fields) reported(r *catalog.Report, i int) {
+	p, before := &r.Processes[i], ""
+	if i > 0 {
+		before = r.Processes[i-1].Namespace
+	}
+	f.same(&p.Namespace, before)
 	text(f, &p.Name)
+	f.same(&p.Key, p.Namespace+":"+p.Name)
 	text(f, &p.ProcName)
 	text(f, &p.Desired)
-	f.status(&p.Status)
+	f.reportedStatus(r.At, &p.Status)
+}
+
+func (f *fields) reportedStatus(made time.Time, s *procfleet.ProcessStatus) {
+	f.near(&s.At, made)
+	num(f, &s.UTCOffset)
+	f.bool(&s.Running)
+	f.bool(&s.Supervised)
+	text(f, &s.Phase)
+	text(f, &s.AgentID)
+	num(f, &s.PID)
+	text(f, &s.Command)
+	text(f, &s.Stat)
+	num(f, &s.Threads)
+	f.near(&s.StartedAt, made)
+	num(f, &s.ElapsedMS)
+	num(f, &s.UserMS)
+	num(f, &s.SystemMS)
+	f.decimal(&s.CPU)
+	f.decimal(&s.CPUAverage)
+	num(f, &s.MemoryBytes)
+	f.decimal(&s.MemoryPercent)
+	num(f, &s.HostFreeKB)
+	text(f, &s.Version)
+	text(f, &s.Health)
+	f.near(&s.RegisteredAt, s.StartedAt)
+	f.near(&s.LastStartedAt, s.StartedAt)
+	num(f, &s.Failures)
+	f.near(&s.NextRetryAt, made)
+	text(f, &s.Evidence)
+}
+
+// same is a text that mostly is the expected one.
+func (f *fields) same(v *string, expected string) {
+	differs := *v != expected
+	f.bool(&differs)
+	if differs {
+		text(f, v)
+	} else if f.reading {
+		*v = expected
+	}
+}
+
+// near is a moment that mostly is within hours of another one; like
+// [fields.time] it keeps nanoseconds and the zero time.
+func (f *fields) near(v *time.Time, other time.Time) {
+	const zero, microseconds, whole = 0, 1, 2
+	between := v.Round(0).Sub(other.Round(0))
+	form := uint64(whole)
+	switch {
+	case v.IsZero():
+		form = zero
+	case between > -1e6*time.Hour && between < 1e6*time.Hour && between%time.Microsecond == 0:
+		form = microseconds
+	}
+	f.uint(&form)
+	switch form {
+	case zero:
+		if f.reading {
+			*v = time.Time{}
+		}
+	case microseconds:
+		us := between.Microseconds()
+		num(f, &us)
+		if f.reading {
+			*v = other.Add(time.Duration(us) * time.Microsecond).UTC()
+		}
+	default:
+		f.time(v)
+	}
+}
+
+// decimal is a number that mostly has few digits after the point.
+func (f *fields) decimal(v *float64) {
+	const scale = 1e4
+	scaled := math.Round(*v * scale)
+	short := math.Abs(scaled) < 1<<50 && scaled/scale == *v && !math.Signbit(*v)
+	f.bool(&short)
+	if !short {
+		f.float(v)
+		return
+	}
+	n := int64(scaled)
+	num(f, &n)
+	if f.reading {
+		*v = float64(n) / scale
+	}
 }
