@@ -233,7 +233,8 @@ func TestIndexIsRightAfterAStormOfChanges(t *testing.T) {
 	for k := range 6 {
 		reporting.Go(func() {
 			for n := range 150 {
-				h, err := hosts[rand.IntN(len(hosts))], error(nil)
+				h := hosts[rand.IntN(len(hosts))]
+				var err error
 				switch rand.IntN(6) {
 				case 0:
 					_, err = s.Register(t.Context(), definition("a", h), true)

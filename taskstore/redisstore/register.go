@@ -49,20 +49,29 @@ var registerScript = redis.NewScript(luaNow + luaUses + `
 local replace, specs, packed, existed = ARGV[1] == 'replace', tonumber(ARGV[2]), {}, {}
 local at = string.format('%016.0f', now())
 for i = 3, 2 + 2 * specs, 2 do packed[ARGV[i]] = ARGV[i + 1] end
-for i = 3 + 2 * specs, #ARGV, 2 do
-  local member, id = ARGV[i], ARGV[i + 1]
-  local old = redis.call('HGET', KEYS[1], member)
-  existed[#existed + 1] = old and '1' or '0'
+local first, members, put, enter, became = 3 + 2 * specs, {}, {}, {}, {}
+for i = first, #ARGV, 2 do members[#members + 1] = ARGV[i] end
+for i, before in ipairs(redis.call('HMGET', KEYS[1], unpack(members))) do
+  local member, id = members[i], ARGV[first + 2 * i - 1]
+  local old, new = became[member] or before, nil
+  existed[i] = old and '1' or '0'
   if not old then
-    redis.call('HSET', KEYS[1], member, id .. at)
-    redis.call('ZADD', KEYS[4], 0, member)
-    use(id, 1)
+    new = id .. at
+    enter[#enter + 1] = 0
+    enter[#enter + 1] = member
   elseif replace and string.sub(old, 1, 16) ~= id then
-    redis.call('HSET', KEYS[1], member, id .. string.sub(old, 17))
+    new = id .. string.sub(old, 17)
     use(string.sub(old, 1, 16), -1)
+  end
+  if new then
     use(id, 1)
+    became[member] = new
+    put[#put + 1] = member
+    put[#put + 1] = new
   end
 end
+if #put > 0 then redis.call('HSET', KEYS[1], unpack(put)) end
+if #enter > 0 then redis.call('ZADD', KEYS[4], unpack(enter)) end
 store(packed)
 return table.concat(existed)
 `)
@@ -79,15 +88,21 @@ return table.concat(existed)
 // ARGV[2..] members
 // Returns a letter for each member: 1 if it was registered.
 var unregisterScript = redis.NewScript(luaUses + `
-local existed = {}
-for i = 2, #ARGV do
-  local old = redis.call('HGET', KEYS[1], ARGV[i])
-  existed[i - 1] = old and '1' or '0'
-  if old then
-    redis.call('HDEL', KEYS[1], ARGV[i])
-    redis.call('HSET', KEYS[4], ARGV[i], ARGV[1])
+local existed, gone, doubt = {}, {}, {}
+for i, old in ipairs(redis.call('HMGET', KEYS[1], unpack(ARGV, 2))) do
+  local member = ARGV[i + 1]
+  existed[i] = old and not gone[member] and '1' or '0'
+  if existed[i] == '1' then
+    gone[member] = true
+    gone[#gone + 1] = member
+    doubt[#doubt + 1] = member
+    doubt[#doubt + 1] = ARGV[1]
     use(string.sub(old, 1, 16), -1)
   end
+end
+if #gone > 0 then
+  redis.call('HDEL', KEYS[1], unpack(gone))
+  redis.call('HSET', KEYS[4], unpack(doubt))
 end
 store({})
 return table.concat(existed)

@@ -35,9 +35,10 @@ type Options struct {
 	URL string
 	// Prefix begins every key; default "pf:".
 	Prefix string
-	// WaitReplicas is how many replicas must have a creation, a rejection or
-	// a batch of results before it is confirmed; 0, the default, waits for
-	// none. WaitTimeout bounds the wait; default 1 s.
+	// WaitReplicas is how many replicas must have a creation, a rejection, a
+	// batch of results, registrations, groups or bound agent ids before they
+	// are confirmed; 0, the default, waits for none. WaitTimeout bounds the
+	// wait; default 1 s.
 	WaitReplicas int
 	WaitTimeout  time.Duration
 	// Patience is how long a call retries while Redis is away, starts, fails
