@@ -84,8 +84,8 @@ func ask[A any](d *door, call string, question any) A {
 	return in.Answer
 }
 
-// refusal is the kind and the problem of a call that must fail.
-func refusal(d *door, call string, question any) (kind, problem string) {
+// refusedBy is the kind and the problem of a call that must fail.
+func refusedBy(d *door, call string, question any) (kind, problem string) {
 	d.t.Helper()
 	got := d.call(http.MethodPost, "/"+call, text(d.t, question))
 	if got.status != http.StatusTeapot {

@@ -143,7 +143,7 @@ func TestNoCallHasMoreTargetsThanARequestMay(t *testing.T) {
 		"agents":     dialect.AgentQuery{Targets: two},
 		"bind":       dialect.AgentBinding{Targets: two},
 	} {
-		if kind, problem := refusal(d, call, question); kind != "too_large" || !strings.Contains(problem, "at most 1 ") {
+		if kind, problem := refusedBy(d, call, question); kind != "too_large" || !strings.Contains(problem, "at most 1 ") {
 			t.Errorf("%s: %s, %s", call, kind, problem)
 		}
 	}
@@ -197,7 +197,7 @@ func TestWhatCannotBeReleasedStaysRegistered(t *testing.T) {
 			d := openPlainDoor(t, testConfig(t), &store, queue)
 			registered(t, store.Store, commanded("web", "a"), "0:10.0.0.1")
 			q := dialect.Registering{Mode: dialect.Unregister, Process: spec("web"), Targets: targets(t, "0:10.0.0.1")}
-			if kind, problem := refusal(d, "register", q); kind != "unavailable" || !strings.Contains(problem, "try again") {
+			if kind, problem := refusedBy(d, "register", q); kind != "unavailable" || !strings.Contains(problem, "try again") {
 				t.Errorf("%s: %s", kind, problem)
 			}
 			if got := startOf(t, store.Store, "web", "0:10.0.0.1"); got != "a" {

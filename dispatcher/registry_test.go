@@ -131,7 +131,7 @@ func TestWithoutTargetsAndRegistrationsTheCallerIsToldWhichProcess(t *testing.T)
 	store := openStore(t)
 	registered(t, store, spec("other"), "0:10.0.0.1")
 	d := openPlainDoor(t, testConfig(t), store, &fakeQueue{})
-	kind, problem := refusal(d, "operate", byRegistration(procfleet.ActionStart))
+	kind, problem := refusedBy(d, "operate", byRegistration(procfleet.ActionStart))
 	if kind != "invalid_request" || !strings.Contains(problem, `"ns"`) || !strings.Contains(problem, `"web"`) {
 		t.Errorf("%s: %s", kind, problem)
 	}
@@ -170,7 +170,7 @@ func TestARegistryThatIsAwayAcceptsNothing(t *testing.T) {
 		"operate":  byRegistration(procfleet.ActionStart, target(t, "0:10.0.0.1")),
 		"register": dialect.Registering{Mode: dialect.Unregister, Process: spec("web"), Targets: targets(t, "0:10.0.0.1")},
 	} {
-		if kind, problem := refusal(d, call, question); kind != "unavailable" {
+		if kind, problem := refusedBy(d, call, question); kind != "unavailable" {
 			t.Errorf("%s: %s, %s", call, kind, problem)
 		}
 	}
