@@ -66,24 +66,24 @@ func (r *registrar) does(members map[string]any) gseEntry {
 	return entries[r.key]
 }
 
-// shownProcess is what get_proc_status shows of the process.
-type shownProcess struct {
+// registeredInfo is what get_proc_status shows of the process.
+type registeredInfo struct {
 	Flag, Status, PID int
 	IsAuto            bool `json:"isauto"`
 }
 
-func (r *registrar) status() []shownProcess {
+func (r *registrar) status() []registeredInfo {
 	r.t.Helper()
 	var data struct {
-		ProcInfos []shownProcess `json:"proc_infos"`
+		ProcInfos []registeredInfo `json:"proc_infos"`
 	}
 	r.ask(http.MethodPost, gseESB+"get_proc_status/", r.body(here()), &data)
 	return data.ProcInfos
 }
 
-func (r *registrar) waitStatus(want shownProcess) {
+func (r *registrar) waitStatus(want registeredInfo) {
 	r.t.Helper()
-	var got []shownProcess
+	var got []registeredInfo
 	testenv.Eventually(r.t, finishTimeout, func() bool {
 		got = r.status()
 		return len(got) == 1 && got[0] == want
@@ -112,7 +112,7 @@ func TestAProcessIsRegisteredOnceAndThenOnlyNamed(t *testing.T) {
 	if e := r.registers("register_proc_info"); e.Code != 850 {
 		t.Errorf("register again: %+v", e)
 	}
-	r.waitStatus(shownProcess{PID: -1})
+	r.waitStatus(registeredInfo{PID: -1})
 
 	u.child.Kill()
 	u.start()
@@ -120,7 +120,7 @@ func TestAProcessIsRegisteredOnceAndThenOnlyNamed(t *testing.T) {
 		t.Fatalf("start by registration: %+v, pid %d", e, r.p.pid())
 	}
 	pid := r.p.pid()
-	r.waitStatus(shownProcess{Flag: 1, Status: 1, PID: pid, IsAuto: true})
+	r.waitStatus(registeredInfo{Flag: 1, Status: 1, PID: pid, IsAuto: true})
 	checkContent(t, r.does(map[string]any{"op_type": 2}), pid) // on every host where it is registered
 
 	if e := r.registers("unregister_proc_info"); e.Code != 0 {
