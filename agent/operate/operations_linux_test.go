@@ -211,6 +211,10 @@ func TestStopOfAProcessThatIgnoresIt(t *testing.T) {
 		s.StartCmd, s.StopCmd, s.StopCheckMS = daemon("-pid demo.pid -ignore-term"), "kill $(cat demo.pid)", 300
 	})
 	pid := g.want("start", spec, 0, "").Status.PID
+	g.eventually("the program has written its pid file", func() bool {
+		_, err := os.Stat(spec.PidPath)
+		return err == nil
+	})
 	r := g.want("stop", spec, 836, fmt.Sprintf("stop: still running pid %d after 300ms", pid))
 	if !r.Status.Supervised || r.Status.Phase != "running" {
 		t.Fatalf("status is %+v, want as before", r.Status)
