@@ -593,8 +593,12 @@ func TestWhatIsRememberedOfTokensEndsAndHasBounds(t *testing.T) {
 		after time.Duration
 		calls int64
 	}{
-		{"tok-ann", 0, 1}, {"tok-ann", 59 * time.Second, 0}, {"tok-ann", 2 * time.Second, 1},
-		{"bad", 0, 1}, {"bad", 4 * time.Second, 0}, {"bad", 2 * time.Second, 1},
+		{"tok-ann", 0, 1},
+		{"tok-ann", 59 * time.Second, 0},
+		{"tok-ann", 2 * time.Second, 1},
+		{"bad", 0, 1},
+		{"bad", 4 * time.Second, 0},
+		{"bad", 2 * time.Second, 1},
 	} {
 		now = now.Add(step.after)
 		if n := ask(step.token); n != step.calls {

@@ -206,11 +206,11 @@ func (f *upFlags) greet(ctx context.Context, out io.Writer, url string, ready fu
 	if !untilReady(ctx, ready) {
 		return nil
 	}
-	token := ""
+	as := ""
 	if f.apps != "" {
-		token = ` -H "Authorization: Bearer <code>.<secret>"`
+		as = ` -H "Authorization: Bearer <code>.<secret>"`
 	}
-	fmt.Fprintf(out, "procfleet is ready at %s\n  try: curl -s%s %s/v1/hosts\n", url, token, url)
+	fmt.Fprintf(out, "procfleet is ready at %s\n  try: curl -s%s %s/v1/hosts\n", url, as, url)
 	if f.demo {
 		if err := f.showDemo(ctx, out, url); err != nil && ctx.Err() == nil {
 			log.WithError(err).Error("the demo did not succeed")

@@ -134,7 +134,7 @@ func TestChangesAtTheSameTimeAreAllKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "apps.yaml")
 	var all sync.WaitGroup
 	hash := Hash("x")
-	for _, code := range strings.Split("abcdefghijklmnop", "") {
+	for code := range strings.SplitSeq("abcdefghijklmnop", "") {
 		all.Go(func() {
 			err := Update(path, func(f *File) error {
 				f.Put(Application{Code: code, Secret: hash, Businesses: NoLimit(), Actions: NoLimit()})

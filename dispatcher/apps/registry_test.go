@@ -15,21 +15,21 @@ import (
 )
 
 // registryOf opens a file of applications, each with the secret "<code>-secret".
-func registryOf(t testing.TB, codes ...string) (r *Registry, path string, hashes *atomic.Int64) {
-	t.Helper()
-	path = filepath.Join(t.TempDir(), "apps.yaml")
-	write(t, path, codes...)
+func registryOf(tb testing.TB, codes ...string) (r *Registry, path string, hashes *atomic.Int64) {
+	tb.Helper()
+	path = filepath.Join(tb.TempDir(), "apps.yaml")
+	write(tb, path, codes...)
 	r, err := Open(path)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	hashes = new(atomic.Int64)
 	r.Hashed = func() { hashes.Add(1) }
 	return r, path, hashes
 }
 
-func write(t testing.TB, path string, codes ...string) {
-	t.Helper()
+func write(tb testing.TB, path string, codes ...string) {
+	tb.Helper()
 	err := Update(path, func(f *File) error {
 		for _, a := range f.Applications() {
 			f.Remove(a.Code)
@@ -40,7 +40,7 @@ func write(t testing.TB, path string, codes ...string) {
 		return nil
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
@@ -197,8 +197,11 @@ func TestASignatureIsThatOfTheKey(t *testing.T) {
 		code, text, signature string
 		want                  error
 	}{
-		{"a", "text", good, nil}, {"a", "texts", good, ErrWrong}, {"a", "text", "", ErrWrong},
-		{"a", "text", "?", ErrWrong}, {"b", "text", good, ErrUnknown},
+		{"a", "text", good, nil},
+		{"a", "texts", good, ErrWrong},
+		{"a", "text", "", ErrWrong},
+		{"a", "text", "?", ErrWrong},
+		{"b", "text", good, ErrUnknown},
 	} {
 		if _, err := r.VerifySignature(c.code, c.text, c.signature); !errors.Is(err, c.want) {
 			t.Errorf("%+v: %v", c, err)

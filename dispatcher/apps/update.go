@@ -13,8 +13,8 @@ import (
 // the old file or the new one. Updates by several processes come one after
 // the other. If change returns an error nothing is written.
 func Update(path string, change func(*File) error) error {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
 	}
 	folder, err := os.Open(filepath.Dir(path))
 	if err != nil {

@@ -96,7 +96,7 @@ var gatewayErrors = map[Kind]gatewayError{
 var gatewayInvalid = gatewayError{http.StatusBadRequest, 1640001, "INVALID_ARGS", "Parameters error"}
 
 // gatewayReasons are the reasons that the gateway has words for.
-var gatewayReasons = map[Kind]string{
+var gatewayReasons = map[Kind]string{ //nolint:gosec // words about secrets, not secrets
 	NoApplication:      "app code cannot be empty",
 	NoSecret:           "please provide bk_app_secret or bk_signature to verify app",
 	UnknownApplication: "bk_app_code or bk_app_secret is incorrect",

@@ -80,7 +80,7 @@ var nativeKinds = map[Kind]nativeKind{
 var nativeUnauthenticated = nativeKind{http.StatusUnauthorized, "unauthenticated"}
 
 // nativeCallers is what is said to callers who are not known.
-var nativeCallers = map[Kind]string{
+var nativeCallers = map[Kind]string{ //nolint:gosec // words about secrets, not secrets
 	NoApplication:      "no application is named; send Authorization: Bearer <code>.<secret>",
 	NoSecret:           "there is no secret; send Authorization: Bearer <code>.<secret>",
 	UnknownApplication: "there is no application {app}",
