@@ -229,7 +229,10 @@ func TestIndexIsRightAfterAStormOfChanges(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	for range 20 {
-		t.Run("storm", func(t *testing.T) { storm(t, server) })
+		t.Run("storm", func(t *testing.T) {
+			t.Parallel()
+			storm(t, server)
+		})
 	}
 }
 
