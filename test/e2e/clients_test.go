@@ -1,0 +1,249 @@
+//go:build linux
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// Where clients reach GSE; gseESB is the third.
+const (
+	gseGateway = "/api/bk-gse/prod/api/v2/"
+	gseBackend = "/procapi/"
+)
+
+// published is one running system that tests of published clients share. Each
+// of them has namespaces of its own there.
+type published struct {
+	t       *testing.T
+	url     string
+	here    string // the address of the host whose agent has no agent id
+	there   string // that of one whose agent has
+	agentID string // which is this
+	frozen  string // the address of a host for the test that stops its agent
+	freezes *testenv.Child
+}
+
+// TestPublishedClients does what BlueKing's own clients do, each in its own
+// words, and relies on what they rely on.
+func TestPublishedClients(t *testing.T) {
+	t.Parallel()
+	nats := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+	u := newUp(t, "--nats-listen", nats)
+	u.start()
+	e := &published{
+		url: u.c.url, here: "127.0.0.1", there: "10.99.0.1", frozen: "10.99.0.2",
+		agentID: "020000000242010a00002f17521298676503",
+	}
+	agent := func(args ...string) *testenv.Child {
+		return testenv.StartChild(t, nil, testenv.BuildBinary(t, "./cmd/procfleet-agent"),
+			append([]string{"--nats", "nats://" + nats, "--data", t.TempDir()}, args...)...)
+	}
+	agent("--ip", e.there, "--agent-id", e.agentID)
+	e.freezes = agent("--ip", e.frozen)
+	testenv.Eventually(t, startTimeout, func() bool { return len(u.c.hosts()) == 3 }, "all agents are known")
+
+	for name, test := range map[string]func(*published){
+		"bk-nodeman V1 operates plugins":                           nodemanOperatesPlugins,
+		"bk-nodeman V1 installs a one-shot plugin":                 nodemanInstallsOneShot,
+		"bk-nodeman V1 asks for the status of 2000":                nodemanAsksForStatus,
+		"bk-nodeman V2 addresses agents by both kinds of id":       nodemanAddressesAgents,
+		"bk-nodeman V2 upgrades to agent ids":                      nodemanUpgrades,
+		"old bk-nodeman takes the keys from the first poll":        oldNodemanPollsOnce,
+		"GSEKit runs a job":                                        gsekitRunsAJob,
+		"GSEKit checks 1000 instances at once":                     gsekitChecks,
+		"GSEKit pages through 1500 instances":                      gsekitPages,
+		"bk-bscp operates by agent ids":                            bscpOperates,
+		"bk-cmdb 3.2 operates what it registered":                  cmdbOperates,
+		"a supervised process that was killed is shown with a new": killedIsShown,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			mine := *e
+			mine.t = t
+			test(&mine)
+		})
+	}
+}
+
+// gseAt is a client whose calls have paths below base. It names its
+// application in the header alone.
+func gseAt(t *testing.T, url, base, operate, result string) *gseClient {
+	t.Helper()
+	return &gseClient{
+		client: &client{t: t, url: url, header: http.Header{
+			"X-Bkapi-Authorization": {`{"bk_app_code":"client","bk_app_secret":"s","bk_username":"admin"}`},
+		}},
+		operate: base + operate, resultMethod: http.MethodPost, result: base + result,
+	}
+}
+
+// one operates on one key.
+func (c *gseClient) one(key string, body map[string]any) gseEntry {
+	c.t.Helper()
+	_, entries := c.do(body, key)
+	return entries[key]
+}
+
+// multi is the body of operate_proc_multi.
+func multi(items ...map[string]any) map[string]any {
+	return map[string]any{"proc_operate_req": items}
+}
+
+// instance is what clients read of a successful status.
+func (e gseEntry) instance(t *testing.T) (pid int, isAuto bool) {
+	t.Helper()
+	var content struct {
+		Process []struct {
+			Instance []struct {
+				PID    *int  `json:"pid"`
+				IsAuto *bool `json:"isAuto"`
+			} `json:"instance"`
+		} `json:"process"`
+	}
+	err := json.Unmarshal([]byte(e.Content), &content)
+	if err != nil || e.Code != 0 || e.Message != "success" || len(content.Process) != 1 || len(content.Process[0].Instance) != 1 {
+		t.Fatalf("a status is %+v", e)
+	}
+	i := content.Process[0].Instance[0]
+	if i.PID == nil || i.IsAuto == nil || *i.PID == 0 {
+		t.Fatalf("pid or isAuto is missing, or the pid is 0: %+v", e)
+	}
+	return *i.PID, *i.IsAuto
+}
+
+// infos asks for processes, in which everything must be that clients do not
+// check before they read it.
+func (c *gseClient) infos(path string, body map[string]any) []procInfo {
+	c.t.Helper()
+	var data struct {
+		Infos []procInfo `json:"proc_infos"`
+	}
+	c.ask(http.MethodPost, path, body, &data)
+	for _, i := range data.Infos {
+		if i.IsAuto == nil || i.AgentID == nil || i.Host.Cloud == nil || i.Host.IP == "" || i.Meta.Name == "" || i.Status < 0 || i.Status > 2 {
+			c.t.Fatalf("%s: a member is missing or has no meaning: %+v", path, i)
+		}
+	}
+	return data.Infos
+}
+
+// waitShown waits until one process, asked for by itself, is shown as wanted.
+func (c *gseClient) waitShown(path string, body map[string]any, want func() standing, what string) {
+	c.t.Helper()
+	testenv.Eventually(c.t, finishTimeout, func() bool {
+		found := c.infos(path, body)
+		if len(found) != 1 {
+			return false
+		}
+		i := found[0]
+		return standing{flag: i.Flag, status: i.Status, pid: i.PID, auto: *i.IsAuto} == want()
+	}, what)
+}
+
+// hostsV1 and hostsV2 are hosts as the two generations of calls name them.
+func hostsV1(ips ...string) []map[string]any {
+	hosts := hostsV2(ips...)
+	for _, h := range hosts {
+		h["bk_supplier_id"] = 0
+	}
+	return hosts
+}
+
+func hostsV2(ips ...string) []map[string]any {
+	var hosts []map[string]any
+	for _, ip := range ips {
+		hosts = append(hosts, map[string]any{"ip": ip, "bk_cloud_id": 0})
+	}
+	return hosts
+}
+
+// addresses returns n addresses of hosts that nobody has an agent on.
+func addresses(n int) []string {
+	ips := make([]string, n)
+	for i := range ips {
+		ips[i] = fmt.Sprintf("10.98.%d.%d", i/256, i%256)
+	}
+	return ips
+}
+
+// commands are all commands of a sample process, in GSE's words.
+func (p proc) commands() map[string]any {
+	start := p.spec()["control"].(map[string]any)["start"].(string)
+	end := func(signal string) string { return fmt.Sprintf("kill -%s $(cat %s.pid)", signal, p.name) }
+	return map[string]any{
+		"start_cmd": start, "stop_cmd": end("TERM"), "restart_cmd": end("TERM") + " 2>/dev/null; " + start,
+		"reload_cmd": "echo reloaded >> reloads", "kill_cmd": end("KILL"), "version_cmd": "echo 1.2.3", "health_cmd": "",
+	}
+}
+
+// identity is a sample process in GSE's words.
+func (p proc) identity() map[string]any {
+	return map[string]any{
+		"index_key": "", "proc_name": p.name, "setup_path": p.dir, "pid_path": p.dir + "/" + p.name + ".pid", "user": "root",
+	}
+}
+
+// killedIsShown: what the agent does by itself is seen by whoever looks.
+func killedIsShown(e *published) {
+	t := e.t
+	c := gseAt(t, e.url, gseESB, "operate_proc_multi/", "get_proc_operate_result_v2/")
+	p := newProcs(t).new("0:"+e.here, "killed")
+	key := "0:" + e.here + ":e2e:" + p.name
+	item := with(gseOperation(p, 0), map[string]any{"hosts": hostsV2(e.here)}, "alive_monitor_policy")
+	item["spec"].(map[string]any)["alive_monitor_policy"].(map[string]any)["start_interval"] = 1
+	if entry := c.one(key, multi(item)); entry.Code != 0 {
+		t.Fatalf("start: %+v", entry)
+	}
+	question := map[string]any{"meta": map[string]any{"namespace": "e2e", "name": p.name}, "hosts": hostsV2(e.here)}
+	runs := func() standing { return standing{1, 1, p.pid(), true} }
+	c.waitShown(gseESB+"get_proc_status_v2/", question, runs, "it is shown to run")
+	before := p.kill(t)
+	p.comesBack(t, before)
+	c.waitShown(gseESB+"get_proc_status_v2/", question, runs, "it is shown with its new pid")
+	if after := p.pid(); after == before || after == 0 {
+		t.Errorf("it runs as %d, and did as %d", after, before)
+	}
+}
+
+// sortedKeys are the keys of hosts for one process.
+func sortedKeys(targets []string, process string) []string {
+	var keys []string
+	for _, target := range targets {
+		keys = append(keys, target+":"+process)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// prefixed puts a prefix before each text.
+func prefixed(prefix string, texts []string) []string {
+	var all []string
+	for _, text := range texts {
+		all = append(all, prefix+text)
+	}
+	return all
+}
+
+// credentialsInBody moves a client's credentials from the header into a body.
+func credentialsInBody(body map[string]any) map[string]any {
+	body = maps.Clone(body)
+	maps.Copy(body, map[string]any{"bk_app_code": "client", "bk_app_secret": "s", "bk_username": "admin", "bk_supplier_account": "0"})
+	return body
+}
+
+// lastPart splits as Python's rsplit does, once.
+func lastPart(name string) (process, instance string) {
+	i := strings.LastIndex(name, "_")
+	return name[:max(i, 0)], name[i+1:]
+}

@@ -1,0 +1,362 @@
+//go:build linux
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+const nodemanNamespace = "nodeman"
+
+// nodemanItem is one item of bk-nodeman's GseOperateProcService: no labels, a
+// member of its own in it, and the policy under its documented name.
+func nodemanItem(p proc, opType int, where map[string]any) map[string]any {
+	item := map[string]any{
+		"meta":         map[string]any{"namespace": nodemanNamespace, "name": p.name},
+		"op_type":      opType,
+		"nodeman_spec": map[string]any{"process_status_id": 1, "subscription_instance_id": 2},
+		"spec": map[string]any{
+			"identity": p.identity(), "control": p.commands(), "resource": map[string]any{"cpu": 10, "mem": 10.0},
+			"alive_monitor_policy": map[string]any{"auto_type": 1, "start_check_secs": 1, "op_timeout": 20},
+		},
+	}
+	maps.Copy(item, where)
+	return item
+}
+
+// nodemanV1 is bk-nodeman's V1 helper, which polls with the ESB's name for
+// the newer result call.
+func nodemanV1(e *published) *gseClient {
+	return gseAt(e.t, e.url, gseESB, "operate_proc_multi/", "get_proc_operate_result_v2/")
+}
+
+// nodemanBody is a whole request, with what bk-nodeman's own client leaves in it.
+func nodemanBody(items ...map[string]any) map[string]any {
+	body := multi(items...)
+	body["no_request"], body["bk_supplier_account"] = true, "0"
+	return body
+}
+
+func nodemanOperatesPlugins(e *published) {
+	t := e.t
+	c := nodemanV1(e)
+	p := newProcs(t).new("0:"+e.here, "bkmonitorbeat")
+	key := "0:" + e.here + ":nodeman:" + p.name
+	does := func(opType, want int) gseEntry {
+		t.Helper()
+		entry := c.one(key, nodemanBody(nodemanItem(p, opType, map[string]any{"hosts": hostsV2(e.here)})))
+		if entry.Code != want {
+			t.Fatalf("op_type %d: %+v, want %d", opType, entry, want)
+		}
+		return entry
+	}
+	does(4, 0) // of what nobody knows
+	does(0, 0)
+	does(0, 828)
+	before := p.pid()
+	does(8, 0) // its PUSH_CONFIG, of what is supervised already
+	does(3, 0)
+	if pid, isAuto := does(2, 0).instance(t); pid != before || pid != p.pid() || !isAuto {
+		t.Errorf("after the configuration was pushed the status has pid %d, isAuto %t; it runs as %d", pid, isAuto, p.pid())
+	}
+	does(7, 0)
+	if after := p.pid(); after == 0 || after == before || len(p.running()) != 1 {
+		t.Errorf("restarted, it runs as %v", p.running())
+	}
+
+	// One of two hosts is not there: the other has its own outcome.
+	const nobody = "10.98.255.1"
+	_, entries := c.do(nodemanBody(nodemanItem(p, 3, map[string]any{"hosts": hostsV2(e.here, nobody)})),
+		"0:"+nobody+":nodeman:"+p.name, key)
+	if entries[key].Code != 0 || entries["0:"+nobody+":nodeman:"+p.name].Code != 117 {
+		t.Errorf("two hosts: %+v", entries)
+	}
+
+	older := &gseClient{client: &client{t: t, url: e.url}, operate: c.operate, result: c.result, resultMethod: c.resultMethod}
+	var made struct {
+		TaskID string `json:"task_id"`
+	}
+	older.ask(http.MethodPost, older.operate, credentialsInBody(nodemanBody(nodemanItem(p, 1, map[string]any{"hosts": hostsV2(e.here)}))), &made)
+	older.waitOutcome(made.TaskID, key, 0)
+	if pids := p.running(); len(pids) != 0 {
+		t.Errorf("stopped, and %v run", pids)
+	}
+	does(1, 829)
+
+	var unregistered map[string]gseEntry
+	c.ask(http.MethodPost, gseESB+"unregister_proc_info/", map[string]any{
+		"meta": map[string]any{"namespace": nodemanNamespace, "name": "nobody", "labels": map[string]any{"proc_name": "nobody"}}, "hosts": hostsV1(e.here),
+	}, &unregistered)
+	if entry := unregistered["0:0:"+e.here+":nodeman:nobody"]; len(unregistered) != 1 || entry.Code != 829 {
+		t.Errorf("unregister of what is not registered: %+v", unregistered)
+	}
+}
+
+// waitOutcome polls with the raw envelope, in which only a code 1000115 would
+// be special.
+func (c *gseClient) waitOutcome(id, key string, want int) {
+	c.t.Helper()
+	testenv.Eventually(c.t, finishTimeout, func() bool {
+		_, text, _ := c.call(http.MethodPost, c.result, "", credentialsInBody(map[string]any{"task_id": id}))
+		var answer struct {
+			Result  *bool
+			Code    *int
+			Message *string
+			Data    map[string]gseEntry
+		}
+		err := json.Unmarshal(text, &answer)
+		if err != nil || answer.Result == nil || !*answer.Result || answer.Code == nil || *answer.Code != 0 || answer.Message == nil {
+			c.t.Fatalf("a poll is answered with %s", text)
+		}
+		entry, ok := answer.Data[key]
+		if !ok || entry.Code != 115 && entry.Code != want {
+			c.t.Fatalf("a poll is answered with %s, want %d", text, want)
+		}
+		return entry.Code == want
+	}, "the outcome of "+id)
+}
+
+// nodemanInstallsOneShot: a plugin is installed with a restart alone, and then
+// released so that nobody pulls it up again.
+func nodemanInstallsOneShot(e *published) {
+	t := e.t
+	c := nodemanV1(e)
+	p := newProcs(t).new("0:"+e.here, "sub_870_host_1_host_exp002")
+	key := "0:" + e.here + ":nodeman:" + p.name
+	question := map[string]any{"meta": map[string]any{"namespace": nodemanNamespace, "name": p.name}, "hosts": hostsV2(e.here)}
+	for _, step := range []struct {
+		opType int
+		then   func() standing
+	}{
+		{7, func() standing { return standing{1, 1, p.pid(), true} }},
+		{4, func() standing { return standing{0, 1, p.pid(), false} }},
+	} {
+		entry := c.one(key, nodemanBody(nodemanItem(p, step.opType, map[string]any{"hosts": hostsV2(e.here)})))
+		if entry.Code != 0 || p.pid() == 0 || p.starts() != 1 {
+			t.Fatalf("op_type %d: %+v, pid %d after %d starts", step.opType, entry, p.pid(), p.starts())
+		}
+		c.waitShown(gseESB+"get_proc_status/", question, step.then, fmt.Sprintf("it is shown as op_type %d left it", step.opType))
+	}
+	p.kill(t)
+	c.waitShown(gseESB+"get_proc_status/", question, func() standing { return standing{0, 2, -1, false} }, "it is shown dead")
+	if p.starts() != 1 {
+		t.Errorf("released, and started %d times", p.starts())
+	}
+}
+
+// nodemanAsksForStatus: hosts that are registered only, one on which the
+// process runs, and some of which nothing is known. What is found is looked up
+// by the host it has in it.
+func nodemanAsksForStatus(e *published) {
+	t := e.t
+	const name, unknown = "gsecmdline", 100
+	c := nodemanV1(e)
+	p := newProcs(t).new("0:"+e.here, name)
+	asked := append([]string{e.here}, addresses(1999)...)
+	known := len(asked) - unknown
+	var registered map[string]gseEntry
+	c.ask(http.MethodPost, gseESB+"update_proc_info/", map[string]any{
+		"meta":  map[string]any{"namespace": nodemanNamespace, "name": name, "labels": map[string]any{"proc_name": name}},
+		"hosts": hostsV1(asked[:known]...),
+		"spec": map[string]any{
+			"identity": p.identity(), "control": p.commands(), "monitor_policy": map[string]any{"auto_type": 1},
+			"resource": map[string]any{"mem": 10, "cpu": 10},
+		},
+	}, &registered)
+	for key, entry := range registered {
+		if parts := strings.Split(key, ":"); len(registered) != known || entry.Code != 0 || parts[0] != "0" || parts[1] != "0" || !slices.Contains(asked[:known], parts[2]) {
+			t.Fatalf("update_proc_info: %s: %+v of %d", key, entry, len(registered))
+		}
+	}
+	if entry := c.one("0:"+e.here+":nodeman:"+name, nodemanBody(nodemanItem(p, 0, map[string]any{"hosts": hostsV2(e.here)}))); entry.Code != 0 {
+		t.Fatalf("start: %+v", entry)
+	}
+	question := map[string]any{
+		"meta":  map[string]any{"namespace": nodemanNamespace, "name": name, "labels": map[string]any{"proc_name": name}},
+		"hosts": hostsV2(asked...),
+	}
+	testenv.Eventually(t, finishTimeout, func() bool {
+		running := 0
+		byHost := map[string]procInfo{}
+		for _, i := range c.infos(gseESB+"get_proc_status/", question) {
+			byHost[fmt.Sprintf("%d:%s", *i.Host.Cloud, i.Host.IP)] = i
+			if i.Status == 1 {
+				running++
+			}
+		}
+		if len(byHost) != known {
+			t.Fatalf("%d hosts are shown, want %d", len(byHost), known)
+		}
+		for _, ip := range asked[:known] {
+			if i, ok := byHost["0:"+ip]; !ok || i.Meta.Name != name || ip != e.here && (i.Status != 0 || *i.IsAuto) {
+				t.Fatalf("host %s is shown as %+v", ip, i)
+			}
+		}
+		here := byHost["0:"+e.here]
+		return running == 1 && here.Status == 1 && here.PID == p.pid() && *here.IsAuto
+	}, "the one that runs is shown so")
+
+	v2 := maps.Clone(question)
+	delete(v2, "hosts")
+	v2["agent_id_list"] = prefixed("0:", asked)
+	found := map[string]bool{}
+	for _, i := range c.infos(gseGateway+"proc/get_proc_status_v2/", v2) {
+		if *i.AgentID != "0:"+i.Host.IP {
+			t.Fatalf("asked for by an alias, and shown as %+v with %q", i, *i.AgentID)
+		}
+		found[*i.AgentID] = true
+	}
+	if len(found) != known {
+		t.Errorf("V2 shows %d hosts, want %d", len(found), known)
+	}
+}
+
+// nodemanAddressesAgents: what has no agent id is written as an address in the
+// same list, and every answer is looked up by what was sent.
+func nodemanAddressesAgents(e *published) {
+	t := e.t
+	c := gseAt(t, e.url, gseGateway, "proc/operate_proc_multi/", "proc/get_proc_operate_result_v2/")
+	p := newProcs(t).new("0:"+e.there, "processbeat")
+	alias := "0:" + e.here
+	both := map[string]any{"agent_id_list": []string{e.agentID, alias}}
+	keys := sortedKeys([]string{e.agentID, alias}, "nodeman:"+p.name)
+	_, entries := c.do(nodemanBody(nodemanItem(p, 2, both)), keys...)
+	for key, entry := range entries {
+		if pid, isAuto := entry.instance(t); pid != -1 || isAuto {
+			t.Errorf("%s: pid %d, isAuto %t of what nobody started", key, pid, isAuto)
+		}
+	}
+	mine := e.agentID + ":nodeman:" + p.name
+	if entry := c.one(mine, nodemanBody(nodemanItem(p, 0, map[string]any{"agent_id_list": []string{e.agentID}}))); entry.Code != 0 || p.pid() == 0 {
+		t.Fatalf("start by agent id: %+v, pid %d", entry, p.pid())
+	}
+	// The same host by its address, which is another key.
+	again := "0:" + e.there + ":nodeman:" + p.name
+	if entry := c.one(again, nodemanBody(nodemanItem(p, 0, map[string]any{"agent_id_list": []string{"0:" + e.there}}))); entry.Code != 828 {
+		t.Errorf("start by address: %+v, want 828", entry)
+	}
+	question := map[string]any{"meta": map[string]any{"namespace": nodemanNamespace, "name": p.name}, "agent_id_list": []string{e.agentID}}
+	c.waitShown(gseGateway+"proc/get_proc_status_v2/", question, func() standing { return standing{1, 1, p.pid(), true} }, "it runs")
+	if i := c.infos(gseGateway+"proc/get_proc_status_v2/", question)[0]; *i.AgentID != e.agentID || i.Host.IP != e.there || *i.Host.Cloud != 0 {
+		t.Errorf("asked for by agent id, and shown as %+v with %q", i, *i.AgentID)
+	}
+
+	// An id that no agent has fails by itself.
+	nobody := strings.Repeat("0", 36)
+	_, entries = c.do(nodemanBody(nodemanItem(p, 1, map[string]any{"agent_id_list": []string{nobody, e.agentID}})),
+		nobody+":nodeman:"+p.name, mine)
+	if entries[mine].Code != 0 || entries[nobody+":nodeman:"+p.name].Code != 117 {
+		t.Errorf("stop there and at nobody: %+v", entries)
+	}
+
+	// A one-shot that is through when it is looked for: 0 or 836 to bk-nodeman.
+	once := nodemanItem(p, 0, map[string]any{"agent_id_list": []string{e.agentID}})
+	once["meta"] = map[string]any{"namespace": nodemanNamespace, "name": "once"}
+	once["spec"].(map[string]any)["control"] = map[string]any{"start_cmd": "echo once >> once"}
+	once["spec"].(map[string]any)["alive_monitor_policy"] = map[string]any{"auto_type": 2, "start_check_secs": 1}
+	if entry := c.one(e.agentID+":nodeman:once", nodemanBody(once)); entry.Code != 0 && entry.Code != 836 {
+		t.Errorf("a one-shot: %+v", entry)
+	}
+
+	type agentState struct {
+		AgentID string `json:"bk_agent_id"`
+		Version string `json:"version"`
+		Status  int    `json:"status_code"`
+	}
+	var states []agentState
+	c.ask(http.MethodPost, gseGateway+"cluster/list_agent_state/", map[string]any{"agent_id_list": []string{e.agentID, nobody, alias}}, &states)
+	slices.SortFunc(states, func(a, b agentState) int { return strings.Compare(a.AgentID, b.AgentID) })
+	if len(states) != 3 || states[0] != (agentState{nobody, "", -2}) ||
+		states[1].AgentID != e.agentID || states[1].Status != 2 || states[2].AgentID != alias || states[2].Status != 2 {
+		t.Errorf("list_agent_state: %+v", states)
+	}
+	var infos []struct {
+		AgentID string  `json:"bk_agent_id"`
+		Code    *int    `json:"code"`
+		IP      string  `json:"bk_host_ip"`
+		Cloud   *int    `json:"bk_cloud_id"`
+		CPU     float64 `json:"cpu_rate"`
+		Report  int64   `json:"report_time"`
+	}
+	c.ask(http.MethodPost, gseGateway+"cluster/list_agent_info/", map[string]any{"agent_id_list": []string{e.agentID}}, &infos)
+	if len(infos) != 1 || infos[0].AgentID != e.agentID || infos[0].IP != e.there || infos[0].Code == nil || *infos[0].Code != 0 || infos[0].Cloud == nil || infos[0].Report == 0 {
+		t.Errorf("list_agent_info: %+v", infos)
+	}
+}
+
+// nodemanUpgrades binds agent ids to hosts that were known by address, and
+// uses them from then on.
+func nodemanUpgrades(e *published) {
+	t := e.t
+	const base = gseESB + "api/v2/" // where it looks if it is told of no gateway
+	c := gseAt(t, e.url, base, "proc/operate_proc_multi/", "proc/get_proc_operate_result_v2/")
+	const id, nobody = "02000000005254000b3dc91680054235f3a1", "10.98.255.2"
+	host := func(ip, id string) map[string]any {
+		return map[string]any{"ip": ip, "bk_cloud_id": 0, "bk_agent_id": id}
+	}
+	var upgraded struct{ Success, Failed []string }
+	c.ask(http.MethodPost, base+"proc/upgrade_to_agent_id/", map[string]any{"no_request": true, "hosts": []any{
+		host(e.here, id), host(nobody, "nobody"), host(e.there, "not the one that its agent has"),
+	}}, &upgraded)
+	slices.Sort(upgraded.Failed)
+	if !slices.Equal(upgraded.Success, []string{"0:" + e.here}) || !slices.Equal(upgraded.Failed, []string{"0:" + nobody, "0:" + e.there}) {
+		t.Fatalf("upgrade_to_agent_id: %+v", upgraded)
+	}
+	p := newProcs(t).new("0:"+e.here, "upgraded")
+	key := id + ":nodeman:" + p.name
+	if entry := c.one(key, nodemanBody(nodemanItem(p, 0, map[string]any{"agent_id_list": []string{id}}))); entry.Code != 0 || p.pid() == 0 {
+		t.Errorf("start by the new id: %+v, pid %d", entry, p.pid())
+	}
+	question := map[string]any{"meta": map[string]any{"namespace": nodemanNamespace, "name": p.name}, "agent_id_list": []string{id}}
+	c.waitShown(base+"proc/get_proc_status_v2/", question, func() standing { return standing{1, 1, p.pid(), true} }, "it runs")
+	if i := c.infos(base+"proc/get_proc_status_v2/", question)[0]; *i.AgentID != id || i.Host.IP != e.here {
+		t.Errorf("it is shown as %+v with %q", i, *i.AgentID)
+	}
+}
+
+// oldNodemanPollsOnce: a key that the first poll does not have counts as done,
+// so a host that is silent must have its key there.
+func oldNodemanPollsOnce(e *published) {
+	t := e.t
+	c := gseAt(t, e.url, gseESB, "operate_proc/", "get_proc_operate_result/")
+	p := newProcs(t).new("0:"+e.here, "first")
+	meta := map[string]any{"namespace": nodemanNamespace, "name": p.name, "labels": map[string]any{"proc_name": p.name}}
+	hosts := hostsV1(e.here, e.frozen)
+	var registered map[string]gseEntry
+	c.ask(http.MethodPost, gseESB+"update_proc_info/", map[string]any{"meta": meta, "hosts": hosts, "spec": map[string]any{
+		"identity": p.identity(), "control": p.commands(), "monitor_policy": map[string]any{"auto_type": 1, "start_check_secs": 1},
+	}}, &registered)
+
+	e.freezes.Freeze(t)
+	var made struct {
+		TaskID string `json:"task_id"`
+	}
+	c.ask(http.MethodPost, c.operate, map[string]any{"meta": meta, "hosts": hosts, "op_type": 2, "namespace": nodemanNamespace}, &made)
+	entries := c.poll(made.TaskID)
+	keys := prefixed("0:0:", sortedKeys([]string{e.frozen, e.here}, "nodeman:"+p.name))
+	if got := slices.Sorted(maps.Keys(entries)); !slices.Equal(got, slices.Sorted(slices.Values(keys))) {
+		t.Fatalf("the first poll has the keys %q, want %q", got, keys)
+	}
+	silent := "0:0:" + e.frozen + ":nodeman:" + p.name
+	if entry := entries[silent]; entry.Code != 115 || entry.Content != "" {
+		t.Errorf("a host that is silent has %+v", entry)
+	}
+	e.freezes.Signal(syscall.SIGCONT)
+	testenv.Eventually(t, finishTimeout, func() bool {
+		entries = c.poll(made.TaskID)
+		return entries[silent].Code != 115 && entries["0:0:"+e.here+":nodeman:"+p.name].Code != 115
+	}, "both hosts have outcomes")
+	for key, entry := range entries {
+		if pid, isAuto := entry.instance(t); pid != -1 || isAuto {
+			t.Errorf("%s: %+v", key, entry)
+		}
+	}
+}
