@@ -2,7 +2,8 @@
 
 // Package e2e tests procfleet from outside: the built binaries, a real NATS
 // server and a real Redis as processes that can be killed, real agents and
-// real supervised processes. Nothing here knows a package of the roles.
+// real supervised processes. Nothing here knows a package of the roles, but for
+// the list of published calls, each of which must be asked.
 package e2e
 
 import (

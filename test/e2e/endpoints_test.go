@@ -1,0 +1,600 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// route is one way to a call.
+type route struct{ method, path string }
+
+func (r route) String() string { return r.method + " " + r.path }
+
+// scene is a system with a process that runs, under supervision, and the task
+// that started it.
+type scene struct {
+	*client
+	ip   string
+	p    proc
+	task string
+}
+
+// set starts the process on a host whose agent is known, and waits until it is
+// seen to run.
+func set(t *testing.T, c *client, ip string) *scene {
+	t.Helper()
+	s := &scene{client: c, ip: ip, p: newProcs(t).new("0:"+ip, "endpoint")}
+	s.task = c.submit(operation("start", []proc{s.p}))
+	if end := c.wait(s.task); end.Counts["succeeded"] != 1 {
+		t.Fatalf("the process did not start: %v", end.Counts)
+	}
+	testenv.Eventually(t, finishTimeout, func() bool {
+		var data struct {
+			Infos []procInfo `json:"proc_infos"`
+		}
+		s.dataOf(route{http.MethodPost, "/c/compapi/v2/gse/get_proc_status_v2"}, s.gse(nil), &data)
+		return len(data.Infos) == 1 && data.Infos[0].Status == 1
+	}, "the process is reported to run")
+	return s
+}
+
+// as is the scene for a part of the test.
+func (s *scene) as(t *testing.T) *scene {
+	t.Helper()
+	part := *s
+	part.client = &client{t: t, url: s.url, header: s.header}
+	return &part
+}
+
+// hosts are the host in GSE's and Job's words.
+func (s *scene) hosts() []map[string]any { return []map[string]any{{"ip": s.ip, "bk_cloud_id": 0}} }
+
+// gse is a call on the process in GSE's words, with further members.
+func (s *scene) gse(members map[string]any) map[string]any {
+	return body(map[string]any{"meta": map[string]any{"namespace": "e2e", "name": s.p.name}, "hosts": s.hosts()}, members)
+}
+
+// spec is the process as GSE's calls describe it.
+func (s *scene) spec() any {
+	spec := with(gseOperation(s.p, 0), nil, "monitor_policy")["spec"].(map[string]any)
+	spec["resource"] = map[string]any{"cpu": 10, "mem": 10.5}
+	return spec
+}
+
+func (s *scene) job(members map[string]any) map[string]any {
+	return body(map[string]any{"bk_biz_id": 2}, members)
+}
+
+func body(members, more map[string]any) map[string]any {
+	maps.Copy(members, more)
+	return members
+}
+
+// answered is any answer in JSON.
+func (s *scene) answered(r route, body any) (status int, answer map[string]any) {
+	s.t.Helper()
+	status, text, ok := s.call(r.method, r.path, "", body)
+	if !ok || json.Unmarshal(text, &answer) != nil {
+		s.t.Fatalf("%s: %d %s", r, status, text)
+	}
+	return status, answer
+}
+
+var hex32 = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
+// dataOf reads the data of a published call that must succeed, in the envelope
+// that all of them have.
+func (s *scene) dataOf(r route, body, into any) {
+	s.t.Helper()
+	status, answer := s.answered(r, body)
+	id, _ := answer["request_id"].(string)
+	message, isText := answer["message"].(string)
+	if status != http.StatusOK || answer["result"] != true || answer["code"] != 0.0 || !isText || message != "" && message != "success" || !hex32.MatchString(id) {
+		s.t.Fatalf("%s: %d %v", r, status, answer)
+	}
+	s.decode(r, answer["data"], into)
+}
+
+// nativeOf reads a native answer with the given status.
+func (s *scene) nativeOf(r route, body any, want int, into any) {
+	s.t.Helper()
+	status, answer := s.answered(r, body)
+	if status != want {
+		s.t.Fatalf("%s: %d %v, want %d", r, status, answer, want)
+	}
+	s.decode(r, answer, into)
+}
+
+func (s *scene) decode(r route, value, into any) {
+	s.t.Helper()
+	text, err := json.Marshal(value)
+	if err == nil {
+		err = json.Unmarshal(text, into)
+	}
+	if err != nil {
+		s.t.Fatalf("%s: %v in %s", r, err, text)
+	}
+}
+
+// looks makes a status task by a call of GSE, which must find the process
+// under the key.
+func (s *scene) looks(r route, request any, key string) {
+	s.t.Helper()
+	var made struct {
+		TaskID string `json:"task_id"`
+	}
+	s.dataOf(r, request, &made)
+	poll := route{http.MethodPost, "/api/c/compapi/v2/gse/get_proc_operate_result_v2/"}
+	var entries map[string]gseEntry
+	testenv.Eventually(s.t, finishTimeout, func() bool {
+		entries = nil
+		s.dataOf(poll, map[string]any{"task_id": made.TaskID}, &entries)
+		if _, there := entries[key]; !there || len(entries) != 1 {
+			s.t.Fatalf("%s made a task with %v, want the key %s", r, entries, key)
+		}
+		return entries[key].Code != 115
+	}, "the task of "+r.String()+" is over")
+	checkContent(s.t, entries[key], s.p.pid())
+}
+
+// jobLooks makes a task by a call of Job, which must succeed.
+func (s *scene) jobLooks(r route, info map[string]any) {
+	s.t.Helper()
+	info["ip_list"] = s.hosts()
+	var made struct {
+		TaskID string `json:"bk_gse_taskid"`
+	}
+	s.dataOf(r, s.job(map[string]any{"op_type": 2, "process_infos": []any{info}}), &made)
+	poll := route{http.MethodGet, "/api/c/compapi/v2/job/get_proc_result/?bk_biz_id=2&bk_gse_taskid=" + url.QueryEscape(made.TaskID)}
+	testenv.Eventually(s.t, finishTimeout, func() bool { return s.jobPolls(poll, nil, s.p.dir+"/"+s.p.name+":0:"+s.ip) }, "the task of "+r.String()+" is over")
+}
+
+// jobPolls reports whether a task is over; its only entry must be of the
+// process, which runs.
+func (s *scene) jobPolls(r route, request any, key string) (over bool) {
+	s.t.Helper()
+	var data struct {
+		Status int
+		Result map[string]jobEntry
+	}
+	s.dataOf(r, request, &data)
+	e, there := data.Result[key]
+	switch {
+	case !there || len(data.Result) != 1 || (e.Code == 115) != (data.Status == 115):
+		s.t.Fatalf("%s: %+v, want the key %s", r, data, key)
+	case e.Code == 115:
+		return false
+	}
+	var content struct {
+		Process []struct {
+			Instance []struct {
+				PID int `json:"pid"`
+			} `json:"instance"`
+		} `json:"process"`
+	}
+	if err := json.Unmarshal(e.Content, &content); err != nil || e.Code != 0 || len(content.Process) != 1 || content.Process[0].Instance[0].PID != s.p.pid() {
+		s.t.Fatalf("%s: %d %q %s, want pid %d", r, e.Code, e.Message, e.Content, s.p.pid())
+	}
+	return true
+}
+
+// registered is what a call that keeps specs answers for one process.
+func (s *scene) registered(r route, request any, name string, want int) {
+	s.t.Helper()
+	var entries map[string]gseEntry
+	s.dataOf(r, request, &entries)
+	key := fmt.Sprintf("0:0:%s:e2e:%s", s.ip, name)
+	if e, there := entries[key]; !there || len(entries) != 1 || e.Code != want || (want == 0) != (e.Message == "success") {
+		s.t.Fatalf("%s: %+v, want %d for %s", r, entries, want, key)
+	}
+}
+
+// nativeOutcome is the outcome of a native call on the host.
+func (s *scene) nativeOutcome(r route, request any, want int) {
+	s.t.Helper()
+	var answer struct {
+		Results []struct {
+			Host    string
+			Code    int
+			Message string
+		}
+	}
+	s.nativeOf(r, request, http.StatusOK, &answer)
+	if got := answer.Results; len(got) != 1 || got[0].Host != s.p.host || got[0].Code != want || got[0].Message == "" {
+		s.t.Fatalf("%s: %+v, want %d", r, got, want)
+	}
+}
+
+// onHost is a native call on the host, with further members.
+func (s *scene) onHost(members map[string]any) map[string]any {
+	return body(map[string]any{"hosts": []string{s.p.host}}, members)
+}
+
+// other is a process that nobody starts.
+func (s *scene) other(name string) map[string]any {
+	return body(s.p.spec(), map[string]any{"name": name})
+}
+
+// row asks a call by one of its routes and checks what the answer is for.
+type row func(s *scene, r route)
+
+// rows has every call of every dialect.
+func rows() map[string]row {
+	all := map[string]row{}
+	for _, some := range []map[string]row{
+		operateRows(), statusRows(), registerRows(), groupRows(), agentRows(), jobRows(), nativeTaskRows(), nativeProcessRows(),
+	} {
+		maps.Copy(all, some)
+	}
+	return all
+}
+
+func operateRows() map[string]row {
+	results := func(names ...string) row {
+		return func(s *scene, r route) {
+			var entries map[string]map[string]any
+			s.dataOf(r, map[string]any{"task_id": s.task}, &entries)
+			key := "0:" + s.ip + ":e2e:" + s.p.name
+			e := entries[key]
+			content, _ := e["content"].(string)
+			if len(entries) != 1 || len(e) != len(names) || !strings.Contains(content, `"result":"success"`) {
+				s.t.Fatalf("%s: %v, want the members %q under %s", r, entries, names, key)
+			}
+			for _, name := range names {
+				if v := e[name]; name != "content" && v != 0.0 && v != "success" {
+					s.t.Errorf("%s: %s is %v", r, name, v)
+				}
+			}
+		}
+	}
+	return map[string]row{
+		"gse.operate_proc_multi": func(s *scene, r route) {
+			item := body(with(gseOperation(s.p, 2), nil, "alive_monitor_policy"), map[string]any{"hosts": s.hosts()})
+			s.looks(r, map[string]any{"proc_operate_req": []any{item}}, "0:"+s.ip+":e2e:"+s.p.name)
+		},
+		"gse.operate_proc_v2": func(s *scene, r route) {
+			item := body(with(gseOperation(s.p, 2), nil, "monitor_policy"), map[string]any{"agent_id_list": []string{"0:" + s.ip}})
+			s.looks(r, item, "0:"+s.ip+":e2e:"+s.p.name)
+		},
+		"gse.operate_proc": func(s *scene, r route) {
+			s.looks(r, s.gse(map[string]any{"op_type": 2}), "0:0:"+s.ip+":e2e:"+s.p.name)
+		},
+		"gse.get_proc_operate_result":    results("error_code", "error_msg", "content", "errcode", "errmsg"),
+		"gse.get_proc_operate_result_v2": results("error_code", "error_msg", "content"),
+	}
+}
+
+func statusRows() map[string]row {
+	runs := func(s *scene, r route, infos []procInfo) {
+		s.t.Helper()
+		at := slices.IndexFunc(infos, func(i procInfo) bool { return i.Meta.Name == s.p.name })
+		if at < 0 {
+			s.t.Fatalf("%s: %+v", r, infos)
+		}
+		i := infos[at]
+		if i.PID != s.p.pid() || i.Status != 1 || i.Flag != 1 || i.IsAuto == nil || !*i.IsAuto || i.AgentID == nil || i.Host.IP != s.ip || i.Host.Cloud == nil {
+			s.t.Errorf("%s: %+v, want pid %d", r, i, s.p.pid())
+		}
+	}
+	one := func(s *scene, r route) {
+		var data struct {
+			Infos []procInfo `json:"proc_infos"`
+		}
+		s.dataOf(r, s.gse(nil), &data)
+		runs(s, r, data.Infos)
+	}
+	return map[string]row{
+		"gse.get_proc_status":    one,
+		"gse.get_proc_status_v2": one,
+		"gse.sync_proc_status": func(s *scene, r route) {
+			var data struct {
+				Count int
+				Infos []procInfo `json:"proc_infos"`
+			}
+			s.dataOf(r, map[string]any{"meta": map[string]any{"namespace": "e2e"}, "page": map[string]any{"start": 0, "limit": 1000}}, &data)
+			if data.Count < 1 || data.Count != len(data.Infos) {
+				s.t.Errorf("%s: %d entries, and a count of %d", r, len(data.Infos), data.Count)
+			}
+			runs(s, r, data.Infos)
+		},
+	}
+}
+
+func registerRows() map[string]row {
+	named := func(s *scene, name string) map[string]any {
+		return s.gse(map[string]any{"meta": map[string]any{"namespace": "e2e", "name": name}, "spec": s.spec()})
+	}
+	return map[string]row{
+		"gse.register_proc_info": func(s *scene, r route) { s.registered(r, named(s, s.p.name), s.p.name, 850) },
+		"gse.update_proc_info":   func(s *scene, r route) { s.registered(r, named(s, "updated"), "updated", 0) },
+		"gse.unregister_proc_info": func(s *scene, r route) {
+			name := fmt.Sprintf("leaves by %q", r)
+			s.nativeOutcome(route{http.MethodPut, "/v1/registrations"}, s.onHost(map[string]any{"process": s.other(name)}), 0)
+			s.registered(r, named(s, name), name, 0)
+			s.registered(r, named(s, name), name, 829)
+		},
+	}
+}
+
+func groupRows() map[string]row {
+	request := func(s *scene, groups ...map[string]any) map[string]any {
+		return s.gse(map[string]any{"meta": map[string]any{"namespace": "grouped"}, "spec": map[string]any{"process_group": groups}})
+	}
+	group := map[string]any{"id": "g", "resource": map[string]any{
+		"cpu_pool_limit": 12.5, "mem_pool_limit": 20.0, "cpu_pool_weight": 1, "mem_pool_weight": 0,
+	}}
+	return map[string]row{
+		"gse.set_process_group_info": func(s *scene, r route) {
+			var entries map[string]gseEntry
+			s.dataOf(r, request(s, group), &entries)
+			if e, there := entries["0:0:"+s.ip+":grouped"]; !there || len(entries) != 1 || e.Code != 0 || e.Message != "success" {
+				s.t.Errorf("%s: %+v", r, entries)
+			}
+		},
+		"gse.get_process_group_info": func(s *scene, r route) {
+			var set map[string]gseEntry
+			s.dataOf(route{http.MethodPost, "/api/c/compapi/v2/gse/set_process_group_info"}, request(s, group), &set)
+			var data struct {
+				Infos []struct {
+					ID       string
+					Resource map[string]float64
+				} `json:"process_group_infos"`
+			}
+			s.dataOf(r, request(s), &data)
+			if i := data.Infos; len(i) != 1 || i[0].ID != "g" || i[0].Resource["cpu_pool_limit"] != 12.5 || i[0].Resource["cpu_pool_weight"] != 1 {
+				s.t.Errorf("%s: %+v", r, data)
+			}
+		},
+	}
+}
+
+func agentRows() map[string]row {
+	byHost := func(member string, is func(v any) bool) row {
+		return func(s *scene, r route) {
+			var agents map[string]map[string]any
+			s.dataOf(r, map[string]any{"hosts": s.hosts()}, &agents)
+			if a := agents["0:"+s.ip]; len(agents) != 1 || a["ip"] != s.ip || a["bk_cloud_id"] != 0.0 || !is(a[member]) {
+				s.t.Errorf("%s: %v", r, agents)
+			}
+		}
+	}
+	byID := func(s *scene, r route) {
+		var agents []map[string]any
+		s.dataOf(r, map[string]any{"agent_id_list": []string{"0:" + s.ip, "nobody"}}, &agents)
+		if len(agents) != 2 || agents[0]["bk_agent_id"] != "0:"+s.ip || agents[0]["status_code"] != 2.0 || agents[1]["status_code"] != -2.0 {
+			s.t.Errorf("%s: %v", r, agents)
+		}
+	}
+	return map[string]row{
+		"gse.get_agent_status": byHost("bk_agent_alive", func(v any) bool { return v == 1.0 }),
+		"gse.get_agent_info":   byHost("version", func(v any) bool { text, is := v.(string); return is && text != "" }),
+		"gse.list_agent_state": byID,
+		"gse.list_agent_info":  byID,
+		"gse.upgrade_to_agent_id": func(s *scene, r route) {
+			var bound struct{ Success, Failed []string }
+			s.dataOf(r, map[string]any{"hosts": []any{map[string]any{"ip": s.ip, "bk_cloud_id": 0, "bk_agent_id": "02000000005254000b3dc9168005"}}}, &bound)
+			if !slices.Equal(bound.Success, []string{"0:" + s.ip}) || len(bound.Failed) != 0 {
+				s.t.Errorf("%s: %+v", r, bound)
+			}
+		},
+	}
+}
+
+func jobRows() map[string]row {
+	return map[string]row{
+		"job.operate_proc":    func(s *scene, r route) { s.jobLooks(r, s.p.inPlace()) },
+		"job.operate_process": func(s *scene, r route) { s.jobLooks(r, s.p.inPlace()) },
+		// Its op_type 2 lets go of what is supervised under this key, which is none of GSE's.
+		"job.manage_proc": func(s *scene, r route) { s.jobLooks(r, s.p.inPlace()) },
+		"job.get_proc_result": func(s *scene, r route) {
+			if !s.jobPolls(r, s.job(map[string]any{"bk_gse_taskid": s.task}), "0:"+s.ip+":e2e:"+s.p.name) {
+				s.t.Errorf("%s: a finished task is 115", r)
+			}
+		},
+	}
+}
+
+func nativeTaskRows() map[string]row {
+	return map[string]row{
+		"native": func(s *scene, r route) {
+			var made struct{ ID string }
+			s.nativeOf(r, operation("status", []proc{s.p}), http.StatusCreated, &made)
+			s.wait(made.ID)
+			if got := s.results(made.ID, 1)[0]; got.Status == nil || got.Status.PID != s.p.pid() || !got.Status.Supervised {
+				s.t.Errorf("%s: %+v, want pid %d", r, got, s.p.pid())
+			}
+		},
+		"native.tasks": func(s *scene, r route) {
+			var page struct{ Tasks []task }
+			s.nativeOf(route{r.method, r.path + "?limit=1000"}, nil, http.StatusOK, &page)
+			if !slices.ContainsFunc(page.Tasks, func(t task) bool { return t.ID == s.task }) {
+				s.t.Errorf("%s: %d tasks without %s", r, len(page.Tasks), s.task)
+			}
+		},
+		"native.task": func(s *scene, r route) {
+			var shown task
+			s.nativeOf(r, nil, http.StatusOK, &shown)
+			if shown.ID != s.task || shown.State != "finished" || shown.Counts["succeeded"] != 1 {
+				s.t.Errorf("%s: %+v", r, shown)
+			}
+		},
+		"native.events": func(s *scene, r route) {
+			status, text, ok := s.call(r.method, r.path, "", nil)
+			if !ok || status != http.StatusOK || !bytes.Contains(text, []byte(`"state":"finished"`)) || !bytes.Contains(text, []byte("data: {")) {
+				s.t.Errorf("%s: %d %s", r, status, text)
+			}
+		},
+		"native.results": func(s *scene, r route) {
+			var page struct{ Results []result }
+			s.nativeOf(r, nil, http.StatusOK, &page)
+			if got := page.Results; len(got) != 1 || got[0].Code != 0 || got[0].Status == nil || got[0].Status.PID != s.p.pid() {
+				s.t.Errorf("%s: %+v, want pid %d", r, page, s.p.pid())
+			}
+		},
+		"native.hosts": func(s *scene, r route) {
+			var page struct{ Hosts []struct{ Host string } }
+			s.nativeOf(r, nil, http.StatusOK, &page)
+			if len(page.Hosts) != 1 || page.Hosts[0].Host != s.p.host {
+				s.t.Errorf("%s: %+v", r, page)
+			}
+		},
+	}
+}
+
+func nativeProcessRows() map[string]row {
+	type process struct {
+		Host, Name string
+		Reported   *struct {
+			Desired string
+			Status  struct{ PID int }
+		}
+	}
+	runs := func(s *scene, r route, found []process) {
+		s.t.Helper()
+		at := slices.IndexFunc(found, func(p process) bool { return p.Name == s.p.name && p.Host == s.p.host })
+		if at < 0 || found[at].Reported == nil || found[at].Reported.Desired != "up" || found[at].Reported.Status.PID != s.p.pid() {
+			s.t.Errorf("%s: %+v, want pid %d", r, found, s.p.pid())
+		}
+	}
+	group := []any{map[string]any{"id": "g", "cpu_limit": 12.5}}
+	return map[string]row{
+		"native.register": func(s *scene, r route) {
+			s.nativeOutcome(r, s.onHost(map[string]any{"process": s.other("registered")}), 0)
+		},
+		"native.register_new": func(s *scene, r route) {
+			s.nativeOutcome(r, s.onHost(map[string]any{"process": s.p.spec()}), 850)
+		},
+		"native.unregister": func(s *scene, r route) {
+			left := s.onHost(map[string]any{"process": s.other("left")})
+			s.nativeOutcome(route{http.MethodPut, "/v1/registrations"}, left, 0)
+			s.nativeOutcome(r, left, 0)
+			s.nativeOutcome(r, left, 829)
+		},
+		"native.processes": func(s *scene, r route) {
+			var page struct {
+				Processes []process
+				Total     int
+			}
+			s.nativeOf(route{r.method, r.path + "?namespace=e2e&limit=1000"}, nil, http.StatusOK, &page)
+			if page.Total != len(page.Processes) {
+				s.t.Errorf("%s: %d entries, and a total of %d", r, len(page.Processes), page.Total)
+			}
+			runs(s, r, page.Processes)
+		},
+		"native.process": func(s *scene, r route) {
+			var answer struct{ Processes []process }
+			s.nativeOf(r, s.onHost(map[string]any{"process": map[string]any{"namespace": "e2e", "name": s.p.name}}), http.StatusOK, &answer)
+			runs(s, r, answer.Processes)
+		},
+		"native.set_groups": func(s *scene, r route) {
+			s.nativeOutcome(r, s.onHost(map[string]any{"namespace": "set", "groups": group}), 0)
+		},
+		"native.groups": func(s *scene, r route) {
+			s.nativeOutcome(route{http.MethodPut, "/v1/groups"}, s.onHost(map[string]any{"namespace": "shown", "groups": group}), 0)
+			var answer struct {
+				Hosts []struct {
+					Host   string
+					Groups []struct{ ID string }
+				}
+			}
+			s.nativeOf(r, s.onHost(map[string]any{"namespace": "shown"}), http.StatusOK, &answer)
+			if h := answer.Hosts; len(h) != 1 || h[0].Host != s.p.host || len(h[0].Groups) != 1 || h[0].Groups[0].ID != "g" {
+				s.t.Errorf("%s: %+v", r, answer)
+			}
+		},
+		"native.agents": func(s *scene, r route) {
+			var answer struct {
+				Agents []struct {
+					Host  string
+					Agent *struct{ OS string }
+				}
+			}
+			s.nativeOf(r, s.onHost(nil), http.StatusOK, &answer)
+			if a := answer.Agents; len(a) != 1 || a[0].Host != s.p.host || a[0].Agent == nil || a[0].Agent.OS != "linux" {
+				s.t.Errorf("%s: %+v", r, answer)
+			}
+		},
+		"native.bind_agents": func(s *scene, r route) {
+			var answer struct{ Results []struct{ Bound bool } }
+			s.nativeOf(r, map[string]any{"bindings": []any{map[string]any{"host": s.p.host, "agent_id": "02000000005254000b3dc9168005"}}}, http.StatusOK, &answer)
+			if len(answer.Results) != 1 || !answer.Results[0].Bound {
+				s.t.Errorf("%s: %+v", r, answer)
+			}
+		},
+	}
+}
+
+// routes are all ways to the calls of all dialects: every path of every
+// family, by every method.
+func routes(task string) map[string][]route {
+	fill := strings.NewReplacer("{stage}", "prod", "{id}", url.PathEscape(task), "{$}", "")
+	found := map[string][]route{}
+	for _, d := range dialect.All() {
+		for _, family := range d.Reached() {
+			for _, c := range family.Calls {
+				for _, path := range c.Paths {
+					for _, method := range c.Methods {
+						found[c.Name] = append(found[c.Name], route{method, fill.Replace(path)})
+					}
+				}
+			}
+		}
+	}
+	return found
+}
+
+// everyCall asks every call of every dialect by each of its routes.
+func everyCall(t *testing.T, s *scene) {
+	t.Helper()
+	all, ways := rows(), routes(s.task)
+	for name := range all {
+		if len(ways[name]) == 0 {
+			t.Errorf("no dialect has the call %s", name)
+		}
+	}
+	for name, routes := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ask := all[name]
+			if ask == nil {
+				t.Fatal("this call has no row; write one that says what an answer of it is for")
+			}
+			for _, r := range routes {
+				ask(s.as(t), r)
+			}
+		})
+	}
+}
+
+// TestEveryCallByEveryRouteOnOneMachine asks what runs in one process.
+func TestEveryCallByEveryRouteOnOneMachine(t *testing.T) {
+	t.Parallel()
+	u := newUp(t)
+	u.start()
+	testenv.Eventually(t, startTimeout, func() bool { return len(u.c.hosts()) == 1 }, "the agent is known")
+	everyCall(t, set(t, u.c, "127.0.0.1"))
+}
+
+// TestEveryCallByEveryRouteInSeparateRoles asks a dispatcher that shares
+// nothing but NATS and Redis with the worker and the agent.
+func TestEveryCallByEveryRouteInSeparateRoles(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1)
+	_, c := f.dispatcher("")
+	f.worker("")
+	f.waitKnown(c, 1)
+	everyCall(t, set(t, c, f.agents[0].ip))
+}
