@@ -19,6 +19,7 @@ func TestBadInputIsTheCallersAndLeavesNoTask(t *testing.T) {
 	}
 	deep := strings.Repeat(`{"a":`, 50_000) + "1" + strings.Repeat("}", 50_000)
 	huge := `{"x":"` + strings.Repeat("x", 1<<20) + `"}`
+	endless := func(list string) string { return `{"` + list + `":[` + strings.Repeat("{},", 10_000) + "{}]}" }
 	bad, abnormal, job := esbCode(1306406), esbCode(1306000), esbCode(1241002)
 	wrong, large := nativeCode(400, "invalid_request"), nativeCode(413, "too_large")
 	multi := func(item string) string { return `{"proc_operate_req":[` + item + `]}` }
@@ -52,6 +53,9 @@ func TestBadInputIsTheCallersAndLeavesNoTask(t *testing.T) {
 		{"over the body limit", jobPath, huge, job},
 		{"over the body limit", nativePath, huge, large},
 		{"over the item limit", v2Path, gseBody(2, many...), bad},
+		{"elements without end", multiPath, endless("proc_operate_req"), bad},
+		{"elements without end", jobPath, endless("process_infos"), job},
+		{"elements without end", nativePath, endless("operations"), large},
 		{"over the item limit", nativePath, swap(native, `"0:10.0.0.1"`, `"0:`+strings.Join(many, `","0:`)+`"`), large},
 		{"wrong type", multiPath, `{"proc_operate_req":{}}`, bad},
 		{"wrong type", multiPath, multi(swap(gse, `"op_type":2`, `"op_type":"2"`)), bad},

@@ -208,7 +208,7 @@ func (e *delivery) read() (*dialect.Request, terms, error) {
 		return nil, terms{}, tooLarge(limit)
 	}
 	return &dialect.Request{
-		Method: http.MethodPost, Query: url.Values{}, Body: e.s.Body,
+		Method: http.MethodPost, Query: url.Values{}, Body: e.s.Body, MaxItems: e.in.api.cfg.Limits.Items,
 		Authorization: h.Get("Authorization"), BkapiAuthorization: h.Get("X-Bkapi-Authorization"),
 	}, t, nil
 }

@@ -185,6 +185,7 @@ func (e *exchange) request() (*dialect.Request, error) {
 		ID:                 e.r.PathValue("id"),
 		Query:              e.r.URL.Query(),
 		Body:               body,
+		MaxItems:           e.api.cfg.Limits.Items,
 		Authorization:      e.r.Header.Get("Authorization"),
 		BkapiAuthorization: e.r.Header.Get("X-Bkapi-Authorization"),
 		BkAppCode:          e.r.Header.Get("Bk-App-Code"),

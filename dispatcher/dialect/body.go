@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -13,6 +15,10 @@ import (
 // published shape needs seven levels.
 const maxDepth = 64
 
+// maxMembers is how many members one object may have. Labels are the only
+// objects whose size callers choose.
+const maxMembers = 10_000
+
 // isObject reports whether the first character that is not blank opens a JSON
 // object. Clients of the published APIs often send no Content-Type, so this
 // character is what tells JSON from form data.
@@ -21,14 +27,15 @@ func isObject(body []byte) bool {
 	return len(body) > 0 && body[0] == '{'
 }
 
-// decodeObject reads a JSON object into a struct. Unknown fields are ignored,
-// and null leaves a field as it is.
-func decodeObject(body []byte, into any) error {
+// decodeObject reads a JSON object into a struct, for a request of at most so
+// many items; 0 is no limit. Unknown fields are ignored, and null leaves a
+// field as it is.
+func decodeObject(body []byte, into any, items int) error {
 	if !utf8.Valid(body) {
 		return &Error{Kind: InvalidField, Field: "body", Problem: "is not valid UTF-8"}
 	}
-	if tooDeep(body) {
-		return invalid("body", "nests deeper than %d levels", maxDepth)
+	if f := outOfBounds(body, items); f != nil {
+		return f
 	}
 	return decodeError(json.Unmarshal(body, into), "")
 }
@@ -81,10 +88,16 @@ func join(parent, field string) string {
 	return parent + "." + field
 }
 
-// tooDeep looks at nesting without recursion and before anything is decoded,
-// so that no input can grow a stack.
-func tooDeep(body []byte) bool {
-	depth, quoted := 0, false
+// outOfBounds looks at how a body nests and how much there is in it, without
+// recursion and before anything is decoded: no input can grow a stack, and
+// none of "{},{},{}" can become hundreds of times its size in memory.
+func outOfBounds(body []byte, items int) *Error {
+	var (
+		depth, elements int
+		quoted          bool
+		array           [maxDepth + 1]bool // by depth; 0 is outside
+		members         [maxDepth + 1]int  // of the object there
+	)
 	for i := 0; i < len(body); i++ {
 		switch c := body[i]; {
 		case quoted && c == '\\':
@@ -94,14 +107,33 @@ func tooDeep(body []byte) bool {
 		case quoted:
 		case c == '{' || c == '[':
 			if depth++; depth > maxDepth {
-				return true
+				return invalid("body", "nests deeper than %d levels", maxDepth)
 			}
+			array[depth], members[depth] = c == '[', 0
 		case c == '}' || c == ']':
-			depth--
+			depth = max(depth-1, 0)
+		case c == ',' && array[depth]:
+			elements++
+		case c == ',':
+			if members[depth]++; members[depth] >= maxMembers {
+				return invalid("body", "has an object of more than %d members", maxMembers)
+			}
 		}
 	}
-	return false
+	// An item is an element of a list of hosts, and perhaps an operation of
+	// its own.
+	if most := maxElements(items); items > 0 && elements > most {
+		return &Error{
+			Kind: TooLarge, Field: "body",
+			Problem: fmt.Sprintf("has arrays of more than %d elements in all; divide the request", most),
+		}
+	}
+	return nil
 }
+
+// maxElements is how many elements all arrays of a request of so many items
+// may have, with some for what is ignored.
+func maxElements(items int) int { return 2*min(items, math.MaxInt32) + 1000 }
 
 // appendJSON appends v as JSON, with <, > and & as they are: answers are
 // read by people and logs as well, and commands are full of them.

@@ -186,6 +186,9 @@ type Request struct {
 	ID     string // the path's wildcard
 	Query  url.Values
 	Body   []byte
+	// MaxItems is how many items the request may be for; 0 is no limit. A
+	// body in which there is more than so many could need is not decoded.
+	MaxItems int
 	// Authorization and BkapiAuthorization are the headers Authorization and
 	// X-Bkapi-Authorization.
 	Authorization      string

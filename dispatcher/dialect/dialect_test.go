@@ -242,11 +242,44 @@ func TestBadBodiesAreRefusedByEveryCallThatTakesOne(t *testing.T) {
 func TestBracketsInStringsAreNoDepth(t *testing.T) {
 	t.Parallel()
 	body := `{"bk_gse_taskid":"` + strings.Repeat(`[{\"`, 100) + `"}`
-	if tooDeep([]byte(body)) {
-		t.Error("brackets in a string counted as nesting")
+	if f := outOfBounds([]byte(body), 0); f != nil {
+		t.Errorf("brackets in a string counted as nesting: %v", f)
 	}
-	if tooDeep([]byte(strings.Repeat("[", maxDepth))) || !tooDeep([]byte(strings.Repeat("[", maxDepth+1))) {
+	if outOfBounds([]byte(strings.Repeat("[", maxDepth)), 0) != nil || outOfBounds([]byte(strings.Repeat("[", maxDepth+1)), 0) == nil {
 		t.Errorf("the limit is not %d", maxDepth)
+	}
+}
+
+// A body of 40 MiB has room for 14 million elements, each of which becomes an
+// operation of several hundred bytes.
+func TestABodyOfElementsWithoutEndIsRefusedBeforeItIsDecoded(t *testing.T) {
+	t.Parallel()
+	const items = 1000
+	list := func(elements int, element string) string {
+		return "[" + strings.Repeat(element+",", elements-1) + element + "]"
+	}
+	object := func(members int) string {
+		var b strings.Builder
+		for i := range members {
+			fmt.Fprintf(&b, `"%x":[],`, i)
+		}
+		return "{" + b.String() + `"":0}`
+	}
+	for body, want := range map[string]Kind{
+		`{"a":` + list(maxElements(items)+2, "{}") + `}`:               TooLarge,
+		`{"a":[{"b":` + list(maxElements(items), `""`) + `},0,0]}`:     TooLarge,
+		`{"a":` + object(maxMembers) + `}`:                             InvalidField,
+		`{"a":` + object(maxMembers-1) + `,"b":[{},{}]}`:               -1,
+		`{"a":` + list(items, `{"h":["x"],"n":{"a":1,"b":2}}`) + `}`:   -1,
+		`{"a":"` + strings.Repeat(",[{", 10*maxElements(items)) + `"}`: -1,
+	} {
+		got := Kind(-1)
+		if f := outOfBounds([]byte(body), items); f != nil {
+			got = f.Kind
+		}
+		if got != want {
+			t.Errorf("%.40s… of %d bytes: kind %d, want %d", body, len(body), got, want)
+		}
 	}
 }
 

@@ -116,7 +116,7 @@ func decodeESB(r *Request, into any) error {
 	if err != nil {
 		return err
 	}
-	err = decodeObject(body, into)
+	err = decodeObject(body, into, r.MaxItems)
 	if f, ok := errors.AsType[*Error](err); ok && f.Kind == Malformed {
 		f.Problem = "Request JSON string is wrong in format, which cannot be analyzed. " + f.Problem
 	}

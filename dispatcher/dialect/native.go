@@ -159,7 +159,7 @@ func decodeNativeBody(r *Request, into any) error {
 	if !isObject(r.Body) {
 		return &Error{Kind: Malformed, Field: "body", Problem: "is not a JSON object"}
 	}
-	return decodeObject(r.Body, into)
+	return decodeObject(r.Body, into, r.MaxItems)
 }
 
 // tooLong is the problem with a text above its limit in bytes, or nil.
