@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"net/netip"
 	"slices"
@@ -27,6 +28,8 @@ type gate struct {
 	login   *login         // nil: no bk_token counts
 	trusted []netip.Prefix // of ESBs in front
 	now     func() time.Time
+	// signatures are those that came, so that none counts twice.
+	signatures replays
 
 	measures gateMeasures
 }
@@ -102,9 +105,9 @@ const signatureAge = 300 * time.Second
 // signed checks a signature and when it was made.
 func (g *gate) signed(said *dialect.Credentials) (*apps.Application, error) {
 	s := said.Signature
-	problem := ""
+	problem := s.Ambiguous
 	nonce, err := strconv.ParseInt(s.Nonce, 10, 64)
-	if err != nil || nonce <= 0 {
+	if problem == "" && (err != nil || nonce <= 0) {
 		problem = "Parameter bk_nonce is illegal, it must be a positive integer"
 	}
 	seconds, err := strconv.ParseInt(s.Timestamp, 10, 64)
@@ -121,7 +124,11 @@ func (g *gate) signed(said *dialect.Credentials) (*apps.Application, error) {
 	if problem != "" {
 		return nil, &dialect.Error{Kind: dialect.BadSignature, Problem: problem}
 	}
-	return g.apps.VerifySignature(said.Application, s.Text, s.Value)
+	app, err := g.apps.VerifySignature(said.Application, s.Text, s.Value)
+	if err == nil && !g.signatures.first(sha256.Sum256([]byte(app.Code+s.Text)), g.now()) {
+		return nil, &dialect.Error{Kind: dialect.BadSignature, Problem: "this request was made before; sign each with a bk_nonce of its own"}
+	}
+	return app, err
 }
 
 // user finds out for whom an application calls. A name alone is believed of

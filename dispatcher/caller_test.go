@@ -308,6 +308,70 @@ func TestASignatureTakesThePlaceOfTheSecret(t *testing.T) {
 	}
 }
 
+// TestASignedRequestCannotBeMadeIntoAnother changes requests on their way so
+// that the text of the signature stays the same.
+func TestASignedRequestCannotBeMadeIntoAnother(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, guarded(t), openStore(t), &fakeQueue{})
+	body, now := gseBody(2, "10.0.0.1"), time.Now()
+	old := now.Add(-time.Hour)
+	expired := signedPath(v2Path, body, "k3y", old, "7")
+	stamp := strconv.FormatInt(now.Unix(), 10)
+	for name, c := range map[string]struct{ path, want string }{
+		"a fresh time beside the signed one":    {strings.Replace(expired, "?", "?bk_timestamp="+stamp+"&", 1), "each parameter once"},
+		"a fresh time behind the signed one":    {expired + "&bk_timestamp=" + stamp, "each parameter once"},
+		"another user before the signed one":    {strings.Replace(signedPath(v2Path, body, "k3y", now, "8"), "?", "?bk_username=root&", 1), "each parameter once"},
+		"a parameter moved into the one before": {strings.Replace(signedPath(v2Path, body, "k3y", now, "9"), "&bk_nonce=", "%26bk_nonce%3D", 1), "no & in its parameters"},
+		"data beside the body":                  {signedPath(v2Path, body, "k3y", now, "10") + "&data=x", "its data in the body"},
+	} {
+		if a := d.call(http.MethodPost, c.path, body); a.body["code"] != 1306000.0 || !strings.Contains(a.text, c.want) {
+			t.Errorf("%s: %s", name, a.text)
+		}
+	}
+	if n := d.tasks(); n != 0 {
+		t.Errorf("%d tasks were made", n)
+	}
+}
+
+func TestASignedRequestThatIsOverheardIsNotDoneAgain(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, guarded(t), openStore(t), &fakeQueue{})
+	body, now := gseBody(2, "10.0.0.1"), time.Now()
+	path := signedPath(v2Path, body, "k3y", now, "7")
+	if a := d.call(http.MethodPost, path, body); a.body["result"] != true {
+		t.Fatal(a.text)
+	}
+	if a := d.call(http.MethodPost, path, body); a.body["code"] != 1306000.0 || !strings.Contains(a.text, "this request was made before") {
+		t.Errorf("the same again: %s", a.text)
+	}
+	if a := d.call(http.MethodPost, signedPath(v2Path, body, "k3y", now, "8"), body); a.body["result"] != true {
+		t.Errorf("with a nonce of its own: %s", a.text)
+	}
+	if n := d.tasks(); n != 2 {
+		t.Errorf("%d tasks, want 2", n)
+	}
+}
+
+func TestWhatIsRememberedOfSignaturesOutlastsThemAndHasBounds(t *testing.T) {
+	t.Parallel()
+	var s replays
+	now := time.Now()
+	if !s.first([32]byte{1}, now) {
+		t.Error("known before it came")
+	}
+	for _, after := range []time.Duration{0, signatureAge, 2 * signatureAge} {
+		if s.first([32]byte{1}, now.Add(after)) {
+			t.Errorf("forgotten after %s", after)
+		}
+	}
+	for i := range 3 * replaysAtOnce {
+		s.first([32]byte{2, byte(i), byte(i >> 8), byte(i >> 16)}, now)
+	}
+	if n := len(s.newer) + len(s.older); n > 2*replaysAtOnce {
+		t.Errorf("%d are remembered", n)
+	}
+}
+
 func TestALimitedApplicationDoesOnlyWhatItMay(t *testing.T) {
 	t.Parallel()
 	d := openDoor(t, guarded(t), openStore(t), &fakeQueue{})

@@ -34,6 +34,9 @@ type Signature struct {
 	Text      string
 	Nonce     string // a positive number
 	Timestamp string // seconds since the Unix epoch
+	// Ambiguous, if not empty, says why other parameters than those that were
+	// signed have this Text too. Such a signature proves nothing.
+	Ambiguous string
 }
 
 // parameters returns a call's parameters as a JSON object. A GET has them in
@@ -162,13 +165,23 @@ func signature(r *Request) *Signature {
 	if value == "" {
 		return nil
 	}
+	s := &Signature{Value: value, Nonce: r.Query.Get("bk_nonce"), Timestamp: r.Query.Get("bk_timestamp")}
 	params := make(map[string]string, len(r.Query)+1)
 	for name, values := range r.Query {
-		if name != "bk_signature" && name != "signature" && len(values) > 0 {
-			params[name] = values[len(values)-1]
+		switch {
+		case len(values) != 1:
+			s.Ambiguous = "a signed request has each parameter once"
+		case strings.Contains(name+values[0], "&"):
+			s.Ambiguous = "a signed request has no & in its parameters"
+		}
+		if name != "bk_signature" && name != "signature" {
+			params[name] = values[0]
 		}
 	}
 	if r.Method == http.MethodPost {
+		if _, twice := params["data"]; twice {
+			s.Ambiguous = "a signed POST has its data in the body"
+		}
 		params["data"] = string(r.Body)
 	}
 	var text strings.Builder
@@ -179,7 +192,8 @@ func signature(r *Request) *Signature {
 		text.WriteString(name + "=" + params[name])
 		sign = '&'
 	}
-	return &Signature{Value: value, Text: text.String(), Nonce: r.Query.Get("bk_nonce"), Timestamp: r.Query.Get("bk_timestamp")}
+	s.Text = text.String()
+	return s
 }
 
 // backendCredentials are the gateway's header, or what an ESB in front says:
