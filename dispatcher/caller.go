@@ -178,6 +178,20 @@ func notAdmitted(said *dialect.Credentials, err error) error {
 	return f
 }
 
+// stillReads reports whether somebody who was admitted may read a task at
+// this moment: the application may have changed, or be gone.
+func (g *gate) stillReads(who *caller, t *procfleet.Task) bool {
+	if who.app == nil {
+		return true
+	}
+	app, err := g.apps.Application(who.code)
+	if err != nil || app.Secret != who.app.Secret || app.SigningKey != who.app.SigningKey {
+		return false
+	}
+	now := caller{code: who.code, app: app}
+	return now.mayDo(apps.Reading) == nil && now.sees(t)
+}
+
 // refusals are the kinds of failure that tell callers to stay away, as they
 // are counted.
 var refusals = map[dialect.Kind]string{

@@ -19,6 +19,7 @@ import (
 
 	"github.com/procfleet/procfleet/dispatcher/apps"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/internal/testenv"
 )
 
 // appsFile writes applications whose secret is "s3cret" and whose signing key
@@ -531,6 +532,59 @@ func TestATaskIsReadByWhoMadeItAndWhoActsForItsBusiness(t *testing.T) {
 			t.Errorf("limit %d: found %v, want %v", limit, found, []string{ofOne, mine})
 		}
 	}
+}
+
+// TestAnApplicationThatIsRemovedHearsNoMoreOfTasksThatItWatches, nor does one
+// that lost its right to look or its secret; the others do.
+func TestAnApplicationThatIsRemovedHearsNoMoreOfTasksThatItWatches(t *testing.T) {
+	t.Parallel()
+	store, hints := &scriptedStore{task: aTask(1)}, &scriptedHints{}
+	cfg := guarded(t)
+	cfg.Hints = hints
+	d := openWindow(t, cfg, store, nil)
+	watchers := map[string]*viewer{}
+	for _, who := range []string{"free", "plain", "reader"} {
+		watchers[who] = d.view(aTask(0).ID, bearer(who+".s3cret")...)
+		watchers[who].want("snapshot", 1)
+	}
+	testenv.Eventually(t, patience, func() bool { return hints.followers() == 1 }, "the task to be followed")
+	err := apps.Update(cfg.AppsFile, func(f *apps.File) error {
+		f.Remove("plain")
+		for _, a := range f.Applications() {
+			if a.Code == "reader" {
+				a.Actions, _ = apps.ParseActions([]string{"start"})
+				f.Put(a)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := d.gate.apps.Refresh(); !changed || err != nil {
+		t.Fatal(changed, err)
+	}
+	store.set(aTask(4))
+	hints.hint(false)
+	watchers["free"].want("progress", 4)
+	watchers["plain"].wantEnd()
+	watchers["reader"].wantEnd()
+	err = apps.Update(cfg.AppsFile, func(f *apps.File) error {
+		for _, a := range f.Applications() {
+			a.Secret = apps.Hash("new")
+			f.Put(a)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := d.gate.apps.Refresh(); !changed || err != nil {
+		t.Fatal(changed, err)
+	}
+	store.set(aTask(5))
+	hints.hint(false)
+	watchers["free"].wantEnd()
 }
 
 func TestIdempotencyKeysAreEachApplicationsOwn(t *testing.T) {

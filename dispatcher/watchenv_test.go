@@ -133,6 +133,7 @@ func (h *scriptedHints) followers() int {
 type window struct {
 	*door
 	watches *watches
+	gate    *gate
 }
 
 // openWindow lets tasks be read almost only when something is hinted at;
@@ -153,7 +154,7 @@ func openWindow(t *testing.T, cfg Config, store Store, adjust func(*watchTiming)
 		server.Close()
 		d.watches.wait()
 	})
-	return &window{door: &door{t: t, url: server.URL, store: store}, watches: d.watches}
+	return &window{door: &door{t: t, url: server.URL, store: store}, watches: d.watches, gate: d.gate}
 }
 
 // sseEvent is one event as a client reads it.

@@ -49,6 +49,7 @@ func (e *exchange) watch(ctx context.Context, use dialect.Watch, in *dialect.Req
 	s := &stream{
 		w: e.w, control: http.NewResponseController(e.w), patience: e.api.cfg.Timeouts.Watcher,
 		seen: wanted.LastEventID, resumed: now.id == wanted.LastEventID,
+		may: func() bool { return e.api.gate.stillReads(&e.who, &now.made) },
 	}
 	s.begin()
 	err = s.run(e.r.Context(), t)
@@ -66,6 +67,7 @@ type stream struct {
 	patience time.Duration // with one write
 	seen     string        // the id of the event that the watcher has
 	resumed  bool          // it has one of this task: a snapshot is not needed
+	may      func() bool   // asked before anything is sent: the watcher may be let in no longer
 }
 
 // begin sends the header. From here on the time limits of a request do not
@@ -82,7 +84,7 @@ func (s *stream) begin() {
 }
 
 // run sends what there is to send until the task is over, nothing more can
-// come, the dispatcher stops, or ctx ends. An error is one of writing.
+// come, the watcher may not read it any more, the dispatcher stops, or ctx ends. An error is one of writing.
 func (s *stream) run(ctx context.Context, t *topic) error {
 	if err := s.send(streamBegin, nil); err != nil {
 		return err
@@ -94,6 +96,9 @@ func (s *stream) run(ctx context.Context, t *topic) error {
 	defer still.Stop()
 	for {
 		newest, news, ended := t.newest()
+		if !s.may() {
+			return nil // its client comes back, and is told why it is refused
+		}
 		if newest.id != s.seen {
 			if err := s.send(s.name(newest), newest.text); err != nil {
 				return err
