@@ -1,11 +1,15 @@
 package dispatcher
 
 import (
+	"bufio"
+	"context"
 	"crypto/hmac"
 	"crypto/sha1"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -13,6 +17,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -532,6 +537,94 @@ func TestATaskIsReadByWhoMadeItAndWhoActsForItsBusiness(t *testing.T) {
 			t.Errorf("limit %d: found %v, want %v", limit, found, []string{ofOne, mine})
 		}
 	}
+}
+
+// TestWhoIsRefusedForItsHeadersIsRefusedBeforeItsBody sends only headers, and
+// waits with the body until it is asked for.
+func TestWhoIsRefusedForItsHeadersIsRefusedBeforeItsBody(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, guarded(t), openStore(t), &fakeQueue{})
+	for path, header := range map[string]string{
+		nativePath:  "Authorization: Bearer free.guess",
+		backendPath: "Bk-App-Code: free",
+		v2Path:      `X-Bkapi-Authorization: {"bk_app_code":"free","bk_app_secret":"guess"}`,
+		gatewayPath: `X-Bkapi-Authorization: {"bk_app_code":"free","bk_app_secret":"s3cret"}`,
+	} {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(d.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closing(t, conn)
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 40000000\r\n%s\r\n\r\n", path, header)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		if resp.StatusCode == http.StatusContinue || err != nil || strings.Contains(string(text), "GSETASK") {
+			t.Errorf("%s: %d %s %v", path, resp.StatusCode, text, err)
+		}
+	}
+}
+
+// readNotice tells of the first read of a body.
+type readNotice struct {
+	io.ReadCloser
+	read func()
+}
+
+func (b *readNotice) Read(p []byte) (int, error) {
+	b.read()
+	return b.ReadCloser.Read(p)
+}
+
+func TestStrangersWhoSendBigBodiesSlowlyKeepNoOthersWaiting(t *testing.T) {
+	t.Parallel()
+	cfg := guarded(t)
+	cfg.Limits.BigBodies = 1
+	dispatcher, err := New(cfg, openStore(t), &fakeQueue{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reads := make(chan struct{}, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = &readNotice{r.Body, sync.OnceFunc(func() {
+			select {
+			case reads <- struct{}{}:
+			default:
+			}
+		})}
+		dispatcher.Handler().ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	d := &door{t: t, url: server.URL}
+	body, held := io.Pipe()
+	stranger := make(chan struct{})
+	go func() {
+		r, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodPost, d.url+v2Path, body)
+		if err == nil {
+			var resp *http.Response
+			if resp, err = http.DefaultClient.Do(r); err == nil {
+				err = resp.Body.Close()
+			}
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		close(stranger)
+	}()
+	<-reads
+	header := bkapi("bk_app_code", "free", "bk_app_secret", "s3cret", "bk_username", "ann")
+	big := strings.Repeat(" ", bigBody) + gseBody(2, "10.0.0.1")
+	if a := d.call(http.MethodPost, v2Path, big, header...); a.body["result"] != true {
+		t.Errorf("a big body of a caller who is known: %s", a.text)
+	}
+	if a := d.call(http.MethodPost, v2Path, gseBody(2, "10.0.0.1")); a.body["code"] != 1306000.0 {
+		t.Errorf("a small body of a stranger: %s", a.text)
+	}
+	_ = held.Close()
+	<-stranger
 }
 
 // TestAnApplicationThatIsRemovedHearsNoMoreOfTasksThatItWatches, nor does one

@@ -84,10 +84,12 @@ const (
 
 // Limits bound what one request may cost.
 type Limits struct {
-	Body      int64 // bytes of a request body; default 40 MiB
-	Items     int   // processes times hosts in one request; default 200,000
-	BigBodies int   // bodies above 1 MiB that are worked on at once; default 4
-	Watchers  int   // streams of task events at once; default 10,000
+	Body  int64 // bytes of a request body; default 40 MiB
+	Items int   // processes times hosts in one request; default 200,000
+	// BigBodies is how many bodies above 1 MiB are worked on at once, and how
+	// many more whose caller is named nowhere else; default 4.
+	BigBodies int
+	Watchers  int // streams of task events at once; default 10,000
 	// Submissions is how many published submissions are worked on at once;
 	// default 8.
 	Submissions int

@@ -153,7 +153,7 @@ func (e *delivery) accept(ctx context.Context) (procfleet.Task, error) {
 	if err != nil {
 		return procfleet.Task{}, err
 	}
-	release, err := e.in.api.room(ctx, int64(len(e.s.Body)))
+	release, err := roomFor(ctx, int64(len(e.s.Body)), e.in.api.bigBodies)
 	if err != nil {
 		return procfleet.Task{}, err
 	}

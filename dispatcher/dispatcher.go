@@ -82,7 +82,9 @@ func speaking(dialects []dialect.Dialect, cfg Config, store Store, queue Queue) 
 		measures:  measures,
 		watches:   newWatches(&cfg, watch, watchMeasures, logger),
 		bigBodies: make(chan struct{}, cfg.Limits.BigBodies),
-		gate:      gate,
+
+		strangersBodies: make(chan struct{}, cfg.Limits.BigBodies),
+		gate:            gate,
 	}
 	d := &Dispatcher{cfg: cfg, log: logger, handler: a.handler(dialects), watches: a.watches, gate: gate}
 	if cfg.Submissions != nil {

@@ -100,98 +100,110 @@ func (e *exchange) log() logrus.FieldLogger {
 	return tracecontext.Log(e.r.Context(), e.api.log.WithFields(logrus.Fields{"request": e.id, "dialect": e.name()}))
 }
 
-// serve reads the request and does what its call is for.
+// serve finds out who calls, reads the body, and does what the call is for.
+// A caller who is known by headers alone is looked at before its body.
 func (e *exchange) serve() {
-	release, err := e.api.room(e.r.Context(), e.r.ContentLength)
-	if err != nil {
-		e.fail(err)
-		return
+	in := e.request()
+	hidden := e.at.family.CredentialsInBody && in.BkapiAuthorization == ""
+	if !hidden {
+		if err := e.admit(in); err != nil {
+			e.skip(2 * e.api.cfg.Limits.Body)
+			e.fail(err)
+			return
+		}
 	}
+	release, err := e.body(in, hidden && e.api.gate.apps != nil)
 	defer release()
-	in, err := e.request()
-	if err != nil {
-		e.fail(err)
-		return
+	if err == nil && hidden {
+		err = e.admit(in)
 	}
-	ctx, cancel := context.WithTimeout(e.r.Context(), e.api.cfg.Timeouts.Query)
-	defer cancel()
-	if e.who, err = e.api.gate.admit(ctx, &e.at.family, in, peer(e.r)); err == nil {
-		err = e.who.mayDo(demands(e.call.Use))
-	}
-	if err != nil {
-		e.fail(err)
-		return
-	}
-	switch use := e.call.Use.(type) {
-	case dialect.Accept:
-		err = e.accept(ctx, use, in)
-	case dialect.Outcomes:
-		err = e.outcomes(ctx, use, in)
-	case dialect.ShowTask:
-		err = e.showTask(ctx, use, in)
-	case dialect.Watch:
-		release() // the body was read, and a stream takes long
-		err = e.watch(ctx, use, in)
-	case dialect.ListTasks:
-		err = e.listTasks(ctx, use, in)
-	case dialect.ListResults:
-		err = e.listResults(ctx, use, in)
-	case dialect.ListHosts:
-		err = e.listHosts(ctx, use, in)
-	case dialect.Register:
-		err = e.register(ctx, use, in)
-	case dialect.SetGroups:
-		err = e.setGroups(ctx, use, in)
-	case dialect.ShowGroups:
-		err = e.showGroups(ctx, use, in)
-	case dialect.ShowProcesses:
-		err = e.showProcesses(ctx, use, in)
-	case dialect.ListProcesses:
-		err = e.listProcesses(ctx, use, in)
-	case dialect.ShowAgents:
-		err = e.showAgents(ctx, use, in)
-	case dialect.BindAgents:
-		err = e.bindAgents(ctx, use, in)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(e.r.Context(), e.api.cfg.Timeouts.Query)
+		defer cancel()
+		err = e.use(ctx, in, release)
 	}
 	if err != nil {
 		e.fail(err)
 	}
 }
 
-// room waits until a body of the given length, negative if that is not known,
-// may be read; release gives the room back.
-func (a *api) room(ctx context.Context, length int64) (release func(), err error) {
-	const big = 1 << 20
-	if length >= 0 && length <= big {
+// admit finds out who calls, and whether it may call this at all.
+func (e *exchange) admit(in *dialect.Request) (err error) {
+	ctx, cancel := context.WithTimeout(e.r.Context(), e.api.cfg.Timeouts.Query)
+	defer cancel()
+	if e.who, err = e.api.gate.admit(ctx, &e.at.family, in, peer(e.r)); err != nil {
+		return err
+	}
+	return e.who.mayDo(demands(e.call.Use))
+}
+
+// use does what the call is for; release gives the body's room back.
+func (e *exchange) use(ctx context.Context, in *dialect.Request, release func()) error {
+	switch use := e.call.Use.(type) {
+	case dialect.Accept:
+		return e.accept(ctx, use, in)
+	case dialect.Outcomes:
+		return e.outcomes(ctx, use, in)
+	case dialect.ShowTask:
+		return e.showTask(ctx, use, in)
+	case dialect.Watch:
+		release() // the body was read, and a stream takes long
+		return e.watch(ctx, use, in)
+	case dialect.ListTasks:
+		return e.listTasks(ctx, use, in)
+	case dialect.ListResults:
+		return e.listResults(ctx, use, in)
+	case dialect.ListHosts:
+		return e.listHosts(ctx, use, in)
+	case dialect.Register:
+		return e.register(ctx, use, in)
+	case dialect.SetGroups:
+		return e.setGroups(ctx, use, in)
+	case dialect.ShowGroups:
+		return e.showGroups(ctx, use, in)
+	case dialect.ShowProcesses:
+		return e.showProcesses(ctx, use, in)
+	case dialect.ListProcesses:
+		return e.listProcesses(ctx, use, in)
+	case dialect.ShowAgents:
+		return e.showAgents(ctx, use, in)
+	case dialect.BindAgents:
+		return e.bindAgents(ctx, use, in)
+	}
+	return nil
+}
+
+// bigBody is from how many bytes on a body needs room.
+const bigBody = 1 << 20
+
+// roomFor waits until a body of the given length, negative if that is not
+// known, may be in memory; release gives the room back.
+func roomFor(ctx context.Context, length int64, room chan struct{}) (release func(), err error) {
+	if length >= 0 && length <= bigBody {
 		return func() {}, nil
 	}
 	select {
-	case a.bigBodies <- struct{}{}:
-		return sync.OnceFunc(func() { <-a.bigBodies }), nil
+	case room <- struct{}{}:
+		return sync.OnceFunc(func() { <-room }), nil
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return func() {}, context.Cause(ctx)
 	}
 }
 
-// request reads what a dialect may know of the request.
-func (e *exchange) request() (*dialect.Request, error) {
-	body, err := e.body()
-	if err != nil {
-		return nil, err
-	}
+// request is what a dialect may know of the request before the body is read.
+func (e *exchange) request() *dialect.Request {
 	return &dialect.Request{
 		Method:             e.r.Method,
 		Path:               e.r.URL.Path,
 		ID:                 e.r.PathValue("id"),
 		Query:              e.r.URL.Query(),
-		Body:               body,
 		MaxItems:           e.api.cfg.Limits.Items,
 		Authorization:      e.r.Header.Get("Authorization"),
 		BkapiAuthorization: e.r.Header.Get("X-Bkapi-Authorization"),
 		BkAppCode:          e.r.Header.Get("Bk-App-Code"),
 		BkUsername:         e.r.Header.Get("Bk-Username"),
 		LastEventID:        e.r.Header.Get("Last-Event-ID"),
-	}, nil
+	}
 }
 
 // peer is the address at the other end of the connection; zero if it has none.
@@ -210,24 +222,37 @@ func tooLarge(limit int64) *dialect.Error {
 	}
 }
 
-// body reads the request's body.
-func (e *exchange) body() ([]byte, error) {
-	limit := e.api.cfg.Limits.Body
-	if e.r.ContentLength > limit {
+// body reads the request's body into in; release gives its room back. Callers
+// who are not known yet have room of their own: they keep no others waiting,
+// and get memory only for what they sent.
+func (e *exchange) body(in *dialect.Request, unknown bool) (release func(), err error) {
+	limit, length, room := e.api.cfg.Limits.Body, e.r.ContentLength, e.api.bigBodies
+	if length > limit {
 		e.skip(2 * limit)
-		return nil, tooLarge(limit)
+		return func() {}, tooLarge(limit)
 	}
 	var body bytes.Buffer
-	body.Grow(int(max(e.r.ContentLength, 0)) + bytes.MinRead)
+	if unknown {
+		room = e.api.strangersBodies
+	}
+	release, err = roomFor(e.r.Context(), length, room)
+	if err != nil {
+		return release, err
+	}
+	if !unknown {
+		body.Grow(int(max(length, 0)) + bytes.MinRead)
+	}
 	n, err := body.ReadFrom(io.LimitReader(e.r.Body, limit+1))
 	switch {
 	case err != nil:
-		return nil, &dialect.Error{Kind: dialect.Malformed, Field: "body", Problem: "ends too early"}
+		return release, &dialect.Error{Kind: dialect.Malformed, Field: "body", Problem: "ends too early"}
 	case n > limit:
+		release()
 		e.skip(2 * limit)
-		return nil, tooLarge(limit)
+		return release, tooLarge(limit)
 	}
-	return body.Bytes(), nil
+	in.Body = body.Bytes()
+	return release, nil
 }
 
 // skip reads on for a while without keeping anything: many callers look for

@@ -22,8 +22,10 @@ type api struct {
 	store     Store
 	measures  *measures
 	watches   *watches
-	// bigBodies has room for the big bodies that may be in memory at once.
-	bigBodies  chan struct{}
+	// bigBodies has room for the big bodies that may be in memory at once, and
+	// strangersBodies for those of callers who name themselves in them.
+	bigBodies, strangersBodies chan struct{}
+
 	gate       *gate
 	turnedAway oncePerSecond
 	refused    oncePerSecond

@@ -32,6 +32,10 @@ type Dialect struct {
 	Calls    []Call
 	// Credentials reads who calls. The error is an [*Error].
 	Credentials func(r *Request) (Credentials, error)
+	// CredentialsInBody says that Credentials needs the body of a request
+	// without the header X-Bkapi-Authorization. All others are known, or
+	// refused, before their body is read.
+	CredentialsInBody bool
 	// NeedsUser says that an application calls for a user, who must be known.
 	NeedsUser bool
 	// Fail words a failure.
@@ -48,13 +52,16 @@ type Family struct {
 	// Calls are calls of the dialect under the paths and methods of the family.
 	Calls       []Call
 	Credentials func(r *Request) (Credentials, error)
-	NeedsUser   bool
-	Fail        func(f *Error, requestID string) Reply
+	// CredentialsInBody and NeedsUser are as in [Dialect].
+	CredentialsInBody, NeedsUser bool
+	Fail                         func(f *Error, requestID string) Reply
 }
 
 // Reached returns all families of paths: the dialect's own, then the further ones.
 func (d *Dialect) Reached() []Family {
-	own := Family{Prefixes: d.Prefixes, Calls: d.Calls, Credentials: d.Credentials, NeedsUser: d.NeedsUser, Fail: d.Fail}
+	own := Family{
+		Prefixes: d.Prefixes, Calls: d.Calls, Credentials: d.Credentials, CredentialsInBody: d.CredentialsInBody, NeedsUser: d.NeedsUser, Fail: d.Fail,
+	}
 	return append([]Family{own}, d.Families...)
 }
 

@@ -13,11 +13,12 @@ import (
 // from an ESB that stands in front, and through the API gateway.
 func gse() Dialect {
 	d := Dialect{
-		Name:        "gse",
-		Prefixes:    esbPrefixes(),
-		Credentials: esbCredentials,
-		NeedsUser:   true,
-		Fail:        esbFail(gseErrors, "task_id"),
+		Name:              "gse",
+		Prefixes:          esbPrefixes(),
+		Credentials:       esbCredentials,
+		CredentialsInBody: true,
+		NeedsUser:         true,
+		Fail:              esbFail(gseErrors, "task_id"),
 	}
 	backend, gateway := gseBackend(), gseGateway()
 	for _, c := range gseCalls() {

@@ -27,7 +27,7 @@ func backendPaths(path string) []string { return bothSlashes(backendPrefix + pat
 // answers with an HTTP status and a form of its own to what does not get as
 // far as GSE.
 func gseGateway() Family {
-	f := Family{Prefixes: []string{"/api/bk-gse/"}, Credentials: gatewayCredentials, NeedsUser: true, Fail: gatewayFail}
+	f := Family{Prefixes: []string{"/api/bk-gse/"}, Credentials: gatewayCredentials, CredentialsInBody: true, NeedsUser: true, Fail: gatewayFail}
 	for _, base := range gatewayBases() {
 		if !strings.Contains(base, "{") {
 			f.Prefixes = append(f.Prefixes, base+"api/v2/proc/", base+"api/v2/cluster/")

@@ -16,10 +16,11 @@ import (
 // reached through the ESB, and by an ESB that stands in front.
 func job() Dialect {
 	d := Dialect{
-		Name:        "job",
-		Credentials: esbCredentials,
-		NeedsUser:   true,
-		Fail:        esbFail(jobErrors, "bk_gse_taskid"),
+		Name:              "job",
+		Credentials:       esbCredentials,
+		CredentialsInBody: true,
+		NeedsUser:         true,
+		Fail:              esbFail(jobErrors, "bk_gse_taskid"),
 	}
 	backend := jobBackend()
 	for _, c := range jobCalls() {
