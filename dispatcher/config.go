@@ -46,6 +46,8 @@ type Config struct {
 
 	// Ready, if set, is asked by /readyz: nil means ready. It is given 5 s.
 	Ready func(context.Context) error
+	// Version is the build's, as /openapi.json says it; default "dev".
+	Version string
 	// Metrics serves /metrics; without it there is no such path.
 	Metrics http.Handler
 
@@ -121,6 +123,7 @@ type Timeouts struct {
 // WithDefaults returns c with every zero field filled in.
 func (c Config) WithDefaults() Config {
 	orDefault(&c.Listen, "127.0.0.1:8080")
+	orDefault(&c.Version, "dev")
 	orDefault(&c.Limits.Body, 40<<20)
 	orDefault(&c.Limits.Items, 200_000)
 	orDefault(&c.Limits.BigBodies, 4)

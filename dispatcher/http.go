@@ -48,6 +48,7 @@ func (a *api) handler(dialects []dialect.Dialect) http.Handler {
 	if a.cfg.Metrics != nil {
 		mux.Handle("GET /metrics", a.cfg.Metrics)
 	}
+	a.documentation(mux, dialects)
 	for i := range dialects {
 		for _, family := range dialects[i].Reached() {
 			at := surface{dialects[i].Name, family}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/dispatcher/openapi/openapitest"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/taskstore"
@@ -32,6 +33,8 @@ type door struct {
 	t     *testing.T
 	url   string
 	store taskstore.Queries
+	// described is what every answer is checked against; nil if nothing is.
+	described *openapitest.Document
 }
 
 func openDoor(t *testing.T, cfg Config, store Store, queue Queue) *door {
@@ -42,7 +45,7 @@ func openDoor(t *testing.T, cfg Config, store Store, queue Queue) *door {
 	}
 	server := httptest.NewServer(d.Handler())
 	t.Cleanup(server.Close)
-	return &door{t: t, url: server.URL, store: store}
+	return &door{t: t, url: server.URL, store: store, described: description(t)}
 }
 
 // answer is what came back.
@@ -81,6 +84,9 @@ func (d *door) try(method, path, body string, header []string) (answer, error) {
 	a := answer{status: resp.StatusCode, header: resp.Header, text: string(text)}
 	if err == nil && strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
 		err = json.Unmarshal(text, &a.body)
+	}
+	if err == nil && d.described != nil {
+		err = asDescribed(d.described, r, body, &a)
 	}
 	return a, err
 }

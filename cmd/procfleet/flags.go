@@ -107,6 +107,7 @@ func (f *doorFlags) config() dispatcher.Config {
 		AppsFile: f.apps, LoginURL: f.login, TrustedESB: trusted,
 		Limits: dispatcher.Limits{Body: f.maxBody, Items: f.maxItems},
 		Slack:  f.slack, Retention: f.retention,
+		Version: version,
 	}
 }
 

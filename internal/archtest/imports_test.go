@@ -31,10 +31,12 @@ var allowed = map[string][]string{
 	"catalog":             {""},
 	"catalog/catalogtest": {"", "catalog", "taskstore", "taskstore/storetest"},
 
-	"dispatcher/apps":    {""},
-	"dispatcher/dialect": {"", "catalog"},
-	"dispatcher":         {"", "catalog", "dispatcher/apps", "dispatcher/dialect", "taskstore", "internal/bus", "internal/invalid", "internal/tracecontext"},
-	"worker":             {"", "agentproto", "catalog", "taskstore", "internal/bus", "internal/invalid", "internal/tracecontext"},
+	"dispatcher/apps":                {""},
+	"dispatcher/dialect":             {"", "catalog"},
+	"dispatcher/openapi":             {"dispatcher/dialect"},
+	"dispatcher/openapi/openapitest": {},
+	"dispatcher":                     {"", "catalog", "dispatcher/apps", "dispatcher/dialect", "dispatcher/openapi", "taskstore", "internal/bus", "internal/invalid", "internal/tracecontext"},
+	"worker":                         {"", "agentproto", "catalog", "taskstore", "internal/bus", "internal/invalid", "internal/tracecontext"},
 
 	"agent/proc":      {},
 	"agent/supervise": {},
@@ -71,20 +73,21 @@ var allowed = map[string][]string{
 const everything = "*"
 
 // forTests may be imported by test code alone, and by each other.
-var forTests = []string{"catalog/catalogtest", "taskstore/storetest", "internal/testenv", "internal/testenv/redistest"}
+var forTests = []string{"catalog/catalogtest", "dispatcher/openapi/openapitest", "taskstore/storetest", "internal/testenv", "internal/testenv/redistest"}
 
 // thirdParty says which packages may import a library directly; "cmd/..." is
 // every package under cmd.
 var thirdParty = map[string][]string{
-	"github.com/redis/go-redis":            {"taskstore/redisstore", "internal/testenv/redistest", "cmd/internal/bench"},
-	"go.etcd.io/bbolt":                     {"taskstore/boltstore"},
-	"github.com/nats-io/nats-server":       {"internal/natsembed"},
-	"github.com/spf13/cobra":               {"cmd/..."},
-	"github.com/prometheus":                {"internal/telemetry/metrics"},
-	"go.opentelemetry.io/otel/sdk":         {"internal/telemetry/..."},
-	"go.opentelemetry.io/otel/exporters":   {"internal/telemetry/..."},
-	"github.com/nats-io/nats.go":           {"agent", "worker", "internal/bus", "internal/natsconn", "internal/tracecontext", "internal/testenv", "cmd/..."},
-	"github.com/nats-io/nats.go/jetstream": {"agent", "worker", "internal/bus", "internal/natsconn", "internal/testenv", "cmd/..."},
+	"github.com/redis/go-redis":             {"taskstore/redisstore", "internal/testenv/redistest", "cmd/internal/bench"},
+	"go.etcd.io/bbolt":                      {"taskstore/boltstore"},
+	"github.com/santhosh-tekuri/jsonschema": {"dispatcher/openapi/openapitest"},
+	"github.com/nats-io/nats-server":        {"internal/natsembed"},
+	"github.com/spf13/cobra":                {"cmd/..."},
+	"github.com/prometheus":                 {"internal/telemetry/metrics"},
+	"go.opentelemetry.io/otel/sdk":          {"internal/telemetry/..."},
+	"go.opentelemetry.io/otel/exporters":    {"internal/telemetry/..."},
+	"github.com/nats-io/nats.go":            {"agent", "worker", "internal/bus", "internal/natsconn", "internal/tracecontext", "internal/testenv", "cmd/..."},
+	"github.com/nats-io/nats.go/jetstream":  {"agent", "worker", "internal/bus", "internal/natsconn", "internal/testenv", "cmd/..."},
 }
 
 // absentFromAgent must not be linked into the binary that runs on every host.

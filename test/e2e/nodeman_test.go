@@ -32,17 +32,10 @@ func nodemanItem(p proc, opType int, where map[string]any) map[string]any {
 	return item
 }
 
-// nodemanV1 is bk-nodeman's V1 helper: it polls with the ESB's name for the
-// newer result call, and sends headers that mean nothing here.
+// nodemanV1 is bk-nodeman's V1 helper, which polls with the ESB's name for
+// the newer result call.
 func nodemanV1(e *published) *gseClient {
-	c := gseAt(e.t, e.url, gseESB, "operate_proc_multi/", "get_proc_operate_result_v2/")
-	for name, value := range map[string]string{
-		"X-Bkapi-App-Code": "client", "X-Bkapi-App-Secret": "s", "X-Bkapi-User-Name": "admin", "X-Bkapi-Request-Id": "3f2c",
-		"Blueking-Language": "zh-cn", "X-Method-Override": "", "X-Use-Test-Env": "0", "Cookie": "blueking_language=zh-cn",
-	} {
-		c.header.Set(name, value)
-	}
-	return c
+	return gseAt(e.t, e.url, gseESB, "operate_proc_multi/", "get_proc_operate_result_v2/")
 }
 
 // nodemanBody is a whole request, with what bk-nodeman's own client leaves in it.

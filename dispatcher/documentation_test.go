@@ -1,0 +1,84 @@
+package dispatcher
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/dispatcher/openapi"
+	"github.com/procfleet/procfleet/dispatcher/openapi/openapitest"
+)
+
+var describedOnce = sync.OnceValues(func() (*openapitest.Document, error) {
+	api, err := openapi.New(dialect.All(), "test")
+	if err != nil {
+		return nil, err
+	}
+	text, err := api.JSON()
+	if err != nil {
+		return nil, err
+	}
+	return openapitest.Open(text)
+})
+
+// description is the OpenAPI document, against which every door checks the
+// answers that it gives, and the requests that it grants.
+func description(t *testing.T) *openapitest.Document {
+	t.Helper()
+	doc, err := describedOnce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+// asDescribed says what of a request that was granted, or of the answer, is
+// not as described.
+func asDescribed(doc *openapitest.Document, r *http.Request, body string, a *answer) error {
+	operation := doc.Find(r.Method, r.URL.Path)
+	if operation == nil {
+		return nil
+	}
+	granted := a.status < http.StatusMultipleChoices && a.body["result"] != false
+	if granted {
+		if err := operation.CheckRequest(r.URL.Path, r.URL.Query(), r.Header, []byte(body)); err != nil {
+			return err
+		}
+	}
+	return operation.CheckAnswer(a.status, a.header, []byte(a.text))
+}
+
+// Who must say who they are elsewhere can read all the same how to do it.
+func TestTheDescriptionIsOpenToEverybody(t *testing.T) {
+	t.Parallel()
+	cfg := guarded(t)
+	cfg.Version = "1.2.3-test"
+	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	for _, c := range []struct{ path, contentType, has string }{
+		{"/openapi.json", "application/json", `"version":"1.2.3-test"`},
+		{"/docs", "text/html; charset=utf-8", "Version 1.2.3-test."},
+	} {
+		got := d.call(http.MethodGet, c.path, "")
+		if got.status != http.StatusOK || got.header.Get("Content-Type") != c.contentType || !strings.Contains(got.text, c.has) {
+			t.Errorf("%s: %d %s without %s", c.path, got.status, got.header.Get("Content-Type"), c.has)
+		}
+		tag := got.header.Get("ETag")
+		if tag == "" || got.header.Get("Cache-Control") != "no-cache" {
+			t.Errorf("%s: ETag %q, Cache-Control %q", c.path, tag, got.header.Get("Cache-Control"))
+		}
+		if again := d.call(http.MethodGet, c.path, "", "If-None-Match", tag); again.status != http.StatusNotModified || again.text != "" {
+			t.Errorf("%s again: %d %q", c.path, again.status, again.text)
+		}
+		if policy := got.header.Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'none'; style-src 'sha256-") {
+			t.Errorf("%s: Content-Security-Policy %q", c.path, policy)
+		}
+		if wrong := d.call(http.MethodPost, c.path, "{}"); wrong.status == http.StatusOK {
+			t.Errorf("POST %s is answered", c.path)
+		}
+	}
+	if _, err := openapitest.Open([]byte(d.call(http.MethodGet, "/openapi.json", "").text)); err != nil {
+		t.Error(err)
+	}
+}

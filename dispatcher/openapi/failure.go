@@ -1,0 +1,156 @@
+package openapi
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+)
+
+// failureKind is a kind of failure, with an example of what is said of it.
+type failureKind struct {
+	name    string
+	meaning string
+	example dialect.Error
+	// of says which calls can fail so.
+	of func(f *dialect.Family, call *dialect.Call, body bool) bool
+}
+
+// failureKinds are all kinds that a call can fail with. Those of paths and
+// methods that do not exist belong to no call, and what has expired was
+// published on NATS.
+var failureKinds = []failureKind{
+	{"malformed", "the body is not what it claims to be", dialect.Error{Kind: dialect.Malformed, Problem: "unexpected end of JSON input"}, withBody},
+	{"bad_header", "X-Bkapi-Authorization is not JSON", dialect.Error{Kind: dialect.BadHeader, Problem: "Parameters error, request header X-Bkapi-Authorization is not a valid JSON format string"}, everyCall},
+	{"invalid_field", "a parameter is missing, of the wrong type or out of range", dialect.Error{Kind: dialect.InvalidField, Field: "name", Problem: "This field is required."}, everyCall},
+	{"too_large", "the body or the number of items is over the limit", dialect.Error{Kind: dialect.TooLarge, Field: "body", Problem: "is larger than 41943040 bytes; divide the request"}, withBody},
+	{"not_found", "there is no such task, or no longer", dialect.Error{Kind: dialect.NotFound, Problem: "there is no such task, or no longer"}, aboutATask},
+	{"conflict", "the Idempotency-Key was used for another request", dialect.Error{Kind: dialect.Conflict, Field: "Idempotency-Key", Problem: "was used for another request"}, makesATask},
+	{"no_application", "no application is named", dialect.Error{Kind: dialect.NoApplication}, everyCall},
+	{"no_secret", "the application proves itself with nothing", dialect.Error{Kind: dialect.NoSecret, Application: "shop"}, everyCall},
+	{"unknown_application", "there is no such application", dialect.Error{Kind: dialect.UnknownApplication, Application: "shop"}, everyCall},
+	{"wrong_secret", "the secret is another one", dialect.Error{Kind: dialect.WrongSecret, Application: "shop"}, everyCall},
+	{"bad_signature", "the signature is none of the application, or of another time", dialect.Error{Kind: dialect.BadSignature, Application: "shop"}, forAUser},
+	{"no_user", "the application does not say for which user it calls, or is not believed", dialect.Error{Kind: dialect.NoUser, Application: "shop"}, forAUser},
+	{"bad_token", "the user's bk_token does not count", dialect.Error{Kind: dialect.BadToken, Application: "shop"}, forAUser},
+	{"forbidden", "the application must not do this, or not for this business", dialect.Error{
+		Kind: dialect.Forbidden, Problem: "application shop lacks the action stop", Application: "shop", Denied: dialect.Denied{Actions: []string{"stop"}},
+	}, everyCall},
+	{"unavailable", "nothing was done; try again after Retry-After seconds", dialect.Error{Kind: dialect.Unavailable, Problem: "the task store cannot be asked now; try again later"}, everyCall},
+	{"outcome_unknown", "a task may have been accepted: ask for it, or repeat with the same Idempotency-Key", dialect.Error{
+		Kind: dialect.OutcomeUnknown, Problem: "unknown whether task " + exampleTask + " was accepted: ask for it, or repeat with the same Idempotency-Key", Task: exampleTask,
+	}, makesATask},
+	{"internal", "our fault; the message has the request's id", dialect.Error{Kind: dialect.Internal, Problem: "internal error, request 0123456789abcdef0123456789abcdef"}, everyCall},
+}
+
+const (
+	exampleTask      = "GSETASK:20261121053522:123456"
+	exampleRequestID = "0123456789abcdef0123456789abcdef"
+)
+
+func everyCall(*dialect.Family, *dialect.Call, bool) bool         { return true }
+func withBody(_ *dialect.Family, _ *dialect.Call, body bool) bool { return body }
+func forAUser(f *dialect.Family, _ *dialect.Call, _ bool) bool    { return f.NeedsUser }
+func makesATask(_ *dialect.Family, c *dialect.Call, _ bool) bool  { return is[dialect.Accept](c.Use) }
+
+func aboutATask(_ *dialect.Family, c *dialect.Call, _ bool) bool {
+	return is[dialect.Outcomes](c.Use) || is[dialect.ShowTask](c.Use) || is[dialect.Watch](c.Use) || is[dialect.ListResults](c.Use)
+}
+
+func is[T dialect.Use](use dialect.Use) bool {
+	_, ok := use.(T)
+	return ok
+}
+
+// Failure is one way in which a call fails.
+type Failure struct {
+	Status  int
+	Code    string // as it is written in the answer
+	Meaning string
+	kind    string
+	code    any
+	body    any
+}
+
+// failures are what a call can fail with in a family of paths, in the words of
+// the family itself.
+func failures(f *dialect.Family, text *familyText, call *dialect.Call, body bool) ([]Failure, error) {
+	var all []Failure
+	for i := range failureKinds {
+		k := &failureKinds[i]
+		if !k.of(f, call, body) {
+			continue
+		}
+		failure, err := fail(f, text, k)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, failure)
+	}
+	return all, nil
+}
+
+func fail(f *dialect.Family, text *familyText, k *failureKind) (Failure, error) {
+	example := k.example
+	reply := f.Fail(&example, exampleRequestID)
+	body, err := fromJSON(reply.Body)
+	if err != nil {
+		return Failure{}, err
+	}
+	code := body
+	for _, name := range text.Code {
+		o, _ := code.(*object)
+		code = o.get(name)
+	}
+	return Failure{Status: reply.Status, Code: written(code), Meaning: k.meaning, kind: k.name, code: code, body: body}, nil
+}
+
+func written(code any) string {
+	switch code := code.(type) {
+	case string:
+		return code
+	case int:
+		return strconv.Itoa(code)
+	}
+	return ""
+}
+
+// failureSchema is the schema of the failures that have one status.
+func failureSchema(text *familyText, status int, of []Failure) *object {
+	base := text.Failure
+	if status != http.StatusOK && text.OtherFailure != nil {
+		base = text.OtherFailure
+	}
+	var lines []string
+	var codes, examples []any
+	for _, f := range of {
+		lines = append(lines, "* "+f.Code+": "+f.Meaning)
+		if f.code != nil && !slices.Contains(codes, f.code) {
+			codes = append(codes, f.code)
+		}
+		if f.body != nil {
+			examples = append(examples, f.body)
+		}
+	}
+	schema := &object{}
+	if base != nil {
+		schema.set("allOf", []any{base})
+	}
+	if len(codes) > 0 {
+		below := members("enum", codes)
+		for _, name := range slices.Backward(text.Code) {
+			below = members("properties", members(name, below))
+		}
+		schema.set("properties", below.get("properties"))
+	}
+	schema.set("description", strings.Join(lines, "\n"))
+	schema.set("examples", examples)
+	return schema
+}
+
+// missing is the failure for a path that does not exist.
+func missing(path string) *dialect.Error {
+	return &dialect.Error{Kind: dialect.NoRoute, Problem: "there is no path " + path, Method: http.MethodPost, Path: path}
+}

@@ -1,0 +1,295 @@
+// Package openapitest checks in tests that what goes over the wire is what an
+// OpenAPI document says. The schemas are judged by a JSON Schema library, and
+// the document itself by the OpenAPI Initiative's schema of OpenAPI 3.1.
+package openapitest
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+//go:embed oas31-schema.json
+var metaschema []byte
+
+// Document is an OpenAPI document. It may be used from any goroutine.
+type Document struct {
+	root       map[string]any
+	operations []*Operation
+
+	mu       sync.Mutex // of the following
+	compiler *jsonschema.Compiler
+	compiled map[string]*jsonschema.Schema
+}
+
+// Operation is one method of one path.
+type Operation struct {
+	ID, Method, Path string
+	Call             string // the extension x-procfleet-call
+	paths            []string
+	at               string // JSON pointer
+	raw              map[string]any
+	doc              *Document
+}
+
+const (
+	location     = "https://procfleet.example/openapi.json"
+	metaLocation = "https://spec.openapis.org/oas/3.1/schema/2022-10-07"
+)
+
+// Open reads a document and checks that it is valid OpenAPI 3.1, with all its
+// schemas.
+func Open(text []byte) (*Document, error) {
+	root, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	meta, err := jsonschema.UnmarshalJSON(bytes.NewReader(metaschema))
+	if err != nil {
+		return nil, err
+	}
+	d := &Document{compiler: jsonschema.NewCompiler(), compiled: make(map[string]*jsonschema.Schema)}
+	d.compiler.DefaultDraft(jsonschema.Draft2020)
+	d.compiler.AssertFormat()
+	d.compiler.AssertContent()
+	if err := errors.Join(d.compiler.AddResource(metaLocation, meta), d.compiler.AddResource(location, root)); err != nil {
+		return nil, err
+	}
+	shape, err := d.compiler.Compile(metaLocation)
+	if err != nil {
+		return nil, err
+	}
+	if err := shape.Validate(root); err != nil {
+		return nil, fmt.Errorf("the document is not OpenAPI 3.1: %w", err)
+	}
+	d.root, _ = root.(map[string]any)
+	d.readOperations()
+	return d, d.compileAll("", root)
+}
+
+// Operations returns every operation, by path.
+func (d *Document) Operations() []*Operation { return d.operations }
+
+func (d *Document) readOperations() {
+	paths := child(d.root, "paths")
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
+		item := child(paths, path)
+		for _, method := range slices.Sorted(maps.Keys(item)) {
+			o := &Operation{
+				Method: strings.ToUpper(method), Path: path, raw: child(item, method), doc: d,
+				at: "/paths/" + escape(path) + "/" + method, paths: []string{path},
+			}
+			o.ID, _ = o.raw["operationId"].(string)
+			o.Call, _ = o.raw["x-procfleet-call"].(string)
+			also, _ := o.raw["x-procfleet-also"].([]any)
+			for _, other := range also {
+				o.paths = append(o.paths, fmt.Sprint(other))
+			}
+			d.operations = append(d.operations, o)
+		}
+	}
+}
+
+// compileAll compiles whatever stands where a schema must stand.
+func (d *Document) compileAll(at string, value any) error {
+	var errs []error
+	switch value := value.(type) {
+	case map[string]any:
+		for name, below := range value {
+			place := at + "/" + escape(name)
+			if name == "schema" || at == "/components/schemas" {
+				_, err := d.schema(place)
+				errs = append(errs, err)
+				continue
+			}
+			if name != "example" && name != "examples" {
+				errs = append(errs, d.compileAll(place, below))
+			}
+		}
+	case []any:
+		for i, below := range value {
+			errs = append(errs, d.compileAll(at+"/"+strconv.Itoa(i), below))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// schema compiles what is at a JSON pointer.
+func (d *Document) schema(at string) (*jsonschema.Schema, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if known := d.compiled[at]; known != nil {
+		return known, nil
+	}
+	place := url.URL{Fragment: at}
+	s, err := d.compiler.Compile(location + "#" + place.EscapedFragment())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", at, err)
+	}
+	d.compiled[at] = s
+	return s, nil
+}
+
+// Validate checks a JSON text against the schema at a JSON pointer.
+func (d *Document) Validate(at string, text []byte) error {
+	s, err := d.schema(at)
+	if err != nil {
+		return err
+	}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		return fmt.Errorf("%q is not JSON: %w", text, err)
+	}
+	return s.Validate(value)
+}
+
+// Find returns the operation that a request is for; nil if none is described.
+// A slash at the end of the path makes no difference.
+func (d *Document) Find(method, path string) *Operation {
+	var found *Operation
+	most := -1 // literal segments
+	for _, o := range d.operations {
+		if o.Method != method {
+			continue
+		}
+		for _, pattern := range o.paths {
+			if literal, ok := matches(pattern, path); ok && literal > most {
+				found, most = o, literal
+			}
+		}
+	}
+	return found
+}
+
+func matches(pattern, path string) (literal int, ok bool) {
+	wanted, given := segments(pattern), segments(path)
+	if len(wanted) != len(given) {
+		return 0, false
+	}
+	for i := range wanted {
+		switch {
+		case strings.HasPrefix(wanted[i], "{"):
+		case wanted[i] == given[i]:
+			literal++
+		default:
+			return 0, false
+		}
+	}
+	return literal, true
+}
+
+func segments(path string) []string { return strings.Split(strings.Trim(path, "/"), "/") }
+
+// CheckRequest checks a request against its description.
+func (o *Operation) CheckRequest(path string, query url.Values, header http.Header, body []byte) error {
+	var errs []error
+	parameters, _ := o.raw["parameters"].([]any)
+	for i, p := range parameters {
+		parameter, _ := p.(map[string]any)
+		name, _ := parameter["name"].(string)
+		values, there := o.parameter(parameter, path, query, header)
+		if !there {
+			if parameter["required"] == true {
+				errs = append(errs, fmt.Errorf("%s: the parameter %s is missing", o.ID, name))
+			}
+			continue
+		}
+		if err := o.validateText(fmt.Sprintf("%s/parameters/%d/schema", o.at, i), values); err != nil {
+			errs = append(errs, fmt.Errorf("%s: parameter %s: %w", o.ID, name, err))
+		}
+	}
+	if content := child(child(o.raw, "requestBody"), "content"); content != nil {
+		if err := o.doc.Validate(o.at+"/requestBody/content/application~1json/schema", body); err != nil {
+			errs = append(errs, fmt.Errorf("%s: body: %w", o.ID, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// parameter is a parameter's value, and whether the request has it.
+func (o *Operation) parameter(parameter map[string]any, path string, query url.Values, header http.Header) (string, bool) {
+	name, _ := parameter["name"].(string)
+	switch parameter["in"] {
+	case "query":
+		return query.Get(name), query.Get(name) != "" // what is empty counts as not there
+	case "header":
+		return header.Get(name), header.Get(name) != ""
+	}
+	for _, pattern := range o.paths {
+		if _, ok := matches(pattern, path); ok {
+			at := slices.Index(segments(pattern), "{"+name+"}")
+			if at < 0 {
+				return "", true // this way to the call does without
+			}
+			return segments(path)[at], true
+		}
+	}
+	return "", false
+}
+
+// validateText checks a text that stands for a text or for a number.
+func (o *Operation) validateText(at, text string) error {
+	quoted, err := json.Marshal(text)
+	if err != nil {
+		return err
+	}
+	err = o.doc.Validate(at, quoted)
+	if err != nil && json.Valid([]byte(text)) && o.doc.Validate(at, []byte(text)) == nil {
+		return nil
+	}
+	return err
+}
+
+// CheckAnswer checks an answer against its description.
+func (o *Operation) CheckAnswer(status int, header http.Header, body []byte) error {
+	response := child(child(o.raw, "responses"), strconv.Itoa(status))
+	if response == nil {
+		return fmt.Errorf("%s: the status %d is not described; the answer is %s", o.ID, status, body)
+	}
+	var errs []error
+	for name, described := range child(response, "headers") {
+		if described, _ := described.(map[string]any); described["required"] == true && header.Get(name) == "" {
+			errs = append(errs, fmt.Errorf("%s: %d has no header %s", o.ID, status, name))
+		}
+	}
+	kind, _, err := mime.ParseMediaType(header.Get("Content-Type"))
+	content := child(response, "content")
+	switch {
+	case content == nil:
+		if len(body) > 0 {
+			errs = append(errs, fmt.Errorf("%s: %d has a body that is not described: %s", o.ID, status, body))
+		}
+		return errors.Join(errs...)
+	case err != nil || content[kind] == nil:
+		return errors.Join(append(errs, fmt.Errorf("%s: %d has the Content-Type %q, described are %q",
+			o.ID, status, header.Get("Content-Type"), slices.Collect(maps.Keys(content))))...)
+	case kind != "application/json":
+		return errors.Join(errs...)
+	}
+	if err := o.doc.Validate(o.at+"/responses/"+strconv.Itoa(status)+"/content/application~1json/schema", body); err != nil {
+		errs = append(errs, fmt.Errorf("%s: %d: %w\n%s", o.ID, status, err, body))
+	}
+	return errors.Join(errs...)
+}
+
+func child(of map[string]any, name string) map[string]any {
+	below, _ := of[name].(map[string]any)
+	return below
+}
+
+// escape writes a name as a part of a JSON pointer.
+func escape(name string) string {
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+}

@@ -1,0 +1,130 @@
+package openapi
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/html"
+
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+)
+
+// parsed is the page of all dialects, as a browser takes it.
+func parsed(t *testing.T) (*API, *html.Node) {
+	t.Helper()
+	api, _ := document(t)
+	page, err := api.Page()
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := html.Parse(bytes.NewReader(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return api, root
+}
+
+func attribute(n *html.Node, name string) (string, bool) {
+	for _, a := range n.Attr {
+		if a.Key == name {
+			return a.Val, true
+		}
+	}
+	return "", false
+}
+
+func words(n *html.Node) string {
+	var all strings.Builder
+	for d := range n.Descendants() {
+		if d.Type == html.TextNode {
+			all.WriteString(d.Data)
+		}
+	}
+	return all.String()
+}
+
+// A page that fetches nothing works where nothing else can be reached, and
+// tells nobody who reads it.
+func TestThePageFetchesNothing(t *testing.T) {
+	t.Parallel()
+	_, root := parsed(t)
+	for n := range root.Descendants() {
+		switch n.Data {
+		case "script", "link", "img", "iframe", "object", "embed", "form", "base":
+			if n.Type == html.ElementNode {
+				t.Errorf("the page has a <%s>", n.Data)
+			}
+		}
+		for _, a := range n.Attr {
+			switch {
+			case a.Key == "href" && (strings.HasPrefix(a.Val, "#") || a.Val == "/openapi.json"):
+			case a.Key == "href", a.Key == "src", a.Key == "srcset", a.Key == "style", strings.HasPrefix(a.Key, "on"):
+				t.Errorf("<%s %s=%q>", n.Data, a.Key, a.Val)
+			}
+		}
+	}
+	if strings.Contains(pageStyle, "url(") || strings.Contains(pageStyle, "@import") {
+		t.Error("the style fetches something")
+	}
+}
+
+func TestEveryCallHasItsPlaceOnThePage(t *testing.T) {
+	t.Parallel()
+	api, root := parsed(t)
+	anchors := make(map[string]*html.Node)
+	for n := range root.Descendants() {
+		if id, is := attribute(n, "id"); is {
+			if anchors[id] != nil {
+				t.Errorf("two places are called %s", id)
+			}
+			anchors[id] = n
+		}
+	}
+	for n := range root.Descendants() {
+		if to, is := attribute(n, "href"); is && strings.HasPrefix(to, "#") && anchors[to[1:]] == nil {
+			t.Errorf("a link leads to %s, which is nowhere", to)
+		}
+	}
+	for _, d := range dialect.All() {
+		for _, family := range d.Reached() {
+			for _, call := range family.Calls {
+				at := anchors[call.Name]
+				if at == nil {
+					t.Errorf("%s has no place", call.Name)
+					continue
+				}
+				said := words(at.Parent)
+				for _, path := range call.Paths {
+					if !strings.Contains(said, strings.TrimSuffix(path, "/{$}")) {
+						t.Errorf("%s does not show %s", call.Name, path)
+					}
+				}
+			}
+		}
+	}
+	for _, d := range api.Dialects {
+		for _, call := range d.Calls {
+			said := words(anchors[call.Name].Parent)
+			for _, row := range append(call.Request(), call.Answer()...) {
+				if !strings.Contains(said, row.Name) {
+					t.Errorf("%s does not show the member %s", call.Name, row.Name)
+				}
+			}
+			for _, p := range call.Places {
+				for _, f := range p.Failures {
+					if !strings.Contains(said, f.Code) || !strings.Contains(said, f.Meaning) {
+						t.Errorf("%s does not show the failure %s", call.Name, f.kind)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestTextIsNotMarkup(t *testing.T) {
+	t.Parallel()
+	if got, want := string(prose("`<b>` is <i>no</i> markup\n\nnor \"this\"")), "<p><code>&lt;b&gt;</code> is &lt;i&gt;no&lt;/i&gt; markup</p><p>nor &#34;this&#34;</p>"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
