@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
@@ -58,6 +59,11 @@ func (s *submitter) specified(ctx context.Context, operations []procfleet.Operat
 		return operations, nil
 	}
 	return found, s.cfg.Limits.items(items)
+}
+
+// specifying returns the operations that bring their specs along.
+func specifying(operations []procfleet.Operation) []procfleet.Operation {
+	return slices.DeleteFunc(slices.Clone(operations), func(o procfleet.Operation) bool { return o.Registered })
 }
 
 // everywhere returns all hosts on which a process is registered, of which

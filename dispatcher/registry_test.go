@@ -11,6 +11,7 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/boltstore"
 )
 
 // byRegistration is an operation on ns:web with the spec that is registered.
@@ -159,6 +160,66 @@ func TestARepeatByRegistrationIsTheSameTask(t *testing.T) {
 	_, err = s.submit(t.Context(), byRegistration(procfleet.ActionStop), terms{key: "key"})
 	if !errors.Is(err, taskstore.ErrConflict) {
 		t.Errorf("another request under the key: %v", err)
+	}
+}
+
+// A caller who lost the answer gets it from a repeat, also if by then there is
+// nothing, or too much, of which a task could be made.
+func TestARepeatFindsItsTaskWhateverIsRegisteredByNow(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(t *testing.T, store *boltstore.Store)
+		sole   bool
+	}{
+		"nothing is":                            {change: unregisterWeb},
+		"nothing is, and a message comes again": {change: unregisterWeb, sole: true},
+		"more is than a request may have": {change: func(t *testing.T, store *boltstore.Store) {
+			t.Helper()
+			registered(t, store, commanded("web", "a"), "0:10.0.0.2", "0:10.0.0.3")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store, queue := openStore(t), &fakeQueue{}
+			registered(t, store, commanded("web", "a"), "0:10.0.0.1")
+			cfg := testConfig(t).WithDefaults()
+			cfg.Limits.Items = 2
+			s := newSubmitter(store, queue, cfg)
+			dead, err := s.draft(t.Context(), byRegistration(procfleet.ActionStart), terms{key: "key", sole: c.sole})
+			if err != nil {
+				t.Fatal(err)
+			}
+			first, _, err := store.Create(t.Context(), dead.Draft)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.change(t, store)
+			again, err := s.submit(t.Context(), byRegistration(procfleet.ActionStart), terms{key: "key", sole: c.sole})
+			if err != nil || again.ID != first.ID {
+				t.Fatalf("the repeat is task %q, %v; the first was %s", again.ID, err, first.ID)
+			}
+			if stored, err := store.Task(t.Context(), first.ID); err != nil || !stored.Dispatched || len(queue.rounds()) != 1 {
+				t.Errorf("after the repeat: %+v, %v, queued %v", stored, err, queue.rounds())
+			}
+			if _, err := s.submit(t.Context(), byRegistration(procfleet.ActionStart), terms{key: "other", sole: c.sole}); !refuses(err) {
+				t.Errorf("a new request: %v", err)
+			}
+			if c.sole {
+				return
+			}
+			stop := byRegistration(procfleet.ActionStop)
+			if _, err := s.submit(t.Context(), stop, terms{key: "key"}); !errors.Is(err, taskstore.ErrConflict) {
+				t.Errorf("another request under the key: %v", err)
+			}
+		})
+	}
+}
+
+func unregisterWeb(t *testing.T, store *boltstore.Store) {
+	t.Helper()
+	ps := []catalog.Process{{Host: host(t, "0:10.0.0.1"), Namespace: "ns", Name: "web"}}
+	if _, err := store.Unregister(t.Context(), ps); err != nil {
+		t.Fatal(err)
 	}
 }
 

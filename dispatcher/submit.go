@@ -13,6 +13,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/tracecontext"
 	"github.com/procfleet/procfleet/taskstore"
@@ -98,7 +99,13 @@ type terms struct {
 type drafted struct {
 	taskstore.Draft
 	definitions []catalog.Definition
+	// refusal is why no task can be made of the submission now. The draft is
+	// then only good for finding the task of a request that it repeats.
+	refusal error
 }
+
+// never is when a task may be made of a draft that is only for finding one.
+var never = time.Unix(0, 0)
 
 // submit makes a task of a submission and returns when it is durable: stored,
 // registered, queued, and noted as queued. With an idempotency key, a repeat by the same
@@ -146,6 +153,8 @@ func (l *Limits) items(n int) error {
 func (s *submitter) accept(ctx context.Context, draft drafted) (procfleet.Task, error) {
 	task, created, err := s.store.Create(ctx, draft.Draft)
 	switch {
+	case draft.refusal != nil && errors.Is(err, taskstore.ErrExpired):
+		return task, draft.refusal
 	case errors.Is(err, taskstore.ErrConflict), errors.Is(err, taskstore.ErrExpired):
 		return task, err
 	case err != nil:
@@ -159,7 +168,9 @@ func (s *submitter) accept(ctx context.Context, draft drafted) (procfleet.Task, 
 }
 
 // draft resolves agent ids, fills in registered specs, cuts the submission and
-// says when it is overdue.
+// says when it is overdue. What is registered by now may make nothing of a
+// submission of which a task was made before, so with a key that is no error
+// yet.
 func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms) (drafted, error) {
 	var hash string
 	if t.key != "" && !t.sole {
@@ -171,15 +182,21 @@ func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms
 	if err := s.resolve(ctx, sub.Operations); err != nil {
 		return drafted{}, err
 	}
-	operations, err := s.specified(ctx, sub.Operations, t.label)
-	if err != nil {
-		return drafted{}, err
+	operations, refusal := s.specified(ctx, sub.Operations, t.label)
+	if refusal != nil {
+		if t.key == "" || !refuses(refusal) {
+			return drafted{}, refusal
+		}
+		operations, t.notAfter = specifying(sub.Operations), never
 	}
 	p, err := cut(operations)
 	if err != nil {
 		return drafted{}, err
 	}
-	return drafted{definitions: p.definitions, Draft: taskstore.Draft{
+	if refusal != nil {
+		p.chunks = nil
+	}
+	return drafted{definitions: p.definitions, refusal: refusal, Draft: taskstore.Draft{
 		Chunks:         p.chunks,
 		Lane:           s.lane(p.items),
 		Timeout:        timeout(sub.Timeout, p.longest, s.cfg.Slack),
@@ -194,6 +211,13 @@ func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms
 		NotAfter:       t.notAfter,
 		Trace:          tracecontext.Text(ctx),
 	}}, nil
+}
+
+// refuses reports whether an error is about what was asked for.
+func refuses(err error) bool {
+	_, invalid := errors.AsType[*dialect.Error](err)
+	_, large := errors.AsType[*TooLargeError](err)
+	return invalid || large
 }
 
 // bodyHash tells submissions apart by what they ask for, not by how their

@@ -57,7 +57,8 @@ type Draft struct {
 	BodyHash       string
 
 	// NotAfter, if not zero, is until when the task may be made. A repeat
-	// finds the task of the first request at any time.
+	// finds the task of the first request at any time; its draft needs no
+	// chunks for that.
 	NotAfter time.Time
 }
 

@@ -138,9 +138,18 @@ func lateMakesNone(ctx context.Context, t T, s Subject) {
 	equal(t, "tasks", len(list(ctx, t, s, 100)), 0)
 	d.NotAfter = now.Add(time.Hour)
 	first := create(ctx, t, s, d)
-	d.NotAfter = now.Add(-time.Second)
-	if again, created, err := s.Create(ctx, d); err != nil || created || again.ID != first.ID {
-		t.Errorf("a repeat a second too late: %s, created %v, %v; want %s", again.ID, created, err, first.ID)
+	for what, at := range map[string]time.Time{"a second": now.Add(-time.Second), "decades": time.Unix(0, 0)} {
+		if d.NotAfter = at; what == "decades" {
+			d.Chunks = nil // it is only for finding the task
+		}
+		if again, created, err := s.Create(ctx, d); err != nil || created || again.ID != first.ID {
+			t.Errorf("a repeat %s too late: %s, created %v, %v; want %s", what, again.ID, created, err, first.ID)
+		}
+		d.IdempotencyKey = "another " + what
+		if _, created, err := s.Create(ctx, d); !errors.Is(err, taskstore.ErrExpired) || created {
+			t.Errorf("%s too late for another key: created %v, %v; want ErrExpired", what, created, err)
+		}
+		d.IdempotencyKey = "late"
 	}
 }
 
