@@ -112,8 +112,9 @@ func newBenchAccept() *cobra.Command {
 	cmd := benchCommand(&cobra.Command{
 		Use:   "accept",
 		Short: "Measure how long accepting takes",
-		Long: `Measure the time from POST to id of status tasks, against the bytes of the request written to Redis and one
-acknowledged JetStream publish for each 256 hosts. The system is idle again before each submission.`,
+		Long: `Measure the time from POST to id of status tasks, and of starts that register their process, against the bytes of
+the request written to Redis and one acknowledged JetStream publish for each 256 hosts. The system is idle again
+before each submission.`,
 		Example: "  procfleet bench accept --start --hosts 1,10000,100000",
 	}, 5, &m.Config, m)
 	cmd.Flags().IntSliceVar(&m.Hosts, "hosts", []int{1, 10000, 100000}, "numbers of hosts, separated by commas")

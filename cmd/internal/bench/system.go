@@ -136,11 +136,18 @@ func (s *system) stop() {
 	}
 }
 
-// submission is the body of a status task.
-func submission(hosts []string) []byte {
+// sample is the name of the process that is operated.
+const sample = "sample"
+
+// submission is the body of a task.
+func submission(action procfleet.Action, name string, hosts []string) []byte {
+	process := map[string]any{"namespace": "bench", "name": name, "proc_name": sample}
+	if action != procfleet.ActionStatus {
+		process["setup_path"], process["control"] = "/opt/sample", map[string]string{"start": "./start.sh"}
+	}
 	body, err := json.Marshal(map[string]any{
-		"action":  procfleet.ActionStatus,
-		"process": map[string]string{"namespace": "bench", "name": "sample", "proc_name": "sample"},
+		"action":  action,
+		"process": process,
 		"hosts":   hosts,
 	})
 	if err != nil {
@@ -149,15 +156,20 @@ func submission(hosts []string) []byte {
 	return body
 }
 
-// oneHost is a task on agent i, manyHosts one on the first n agents.
-func oneHost(i int) []byte { return submission([]string{host(i)}) }
+// oneHost is a status task on agent i, manyHosts one on the first n agents.
+func oneHost(i int) []byte {
+	return submission(procfleet.ActionStatus, sample, []string{host(i)})
+}
 
-func manyHosts(n int) []byte {
-	hosts := make([]string, n)
-	for i := range hosts {
-		hosts[i] = host(i)
+func manyHosts(n int) []byte { return submission(procfleet.ActionStatus, sample, hosts(n)) }
+
+// hosts are those of the first n agents.
+func hosts(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = host(i)
 	}
-	return submission(hosts)
+	return all
 }
 
 func host(i int) string { return "0:" + simulate.Address(i).String() }
