@@ -68,6 +68,10 @@ func validHost(h procfleet.Host) error {
 type Definition struct {
 	Spec  procfleet.ProcessSpec
 	Hosts []procfleet.Host
+	// Asked is for who is late with it: when it was asked for, by the store's
+	// clock. It replaces no spec that was asked for then or since; zero is now,
+	// and replaces all.
+	Asked time.Time
 }
 
 // Process is what the definition registers on a host.
@@ -90,7 +94,7 @@ type Registration struct {
 type Registrations interface {
 	// Register stores definitions. existed[i][j] says whether definition i had
 	// a registration on its host j before. With replace the new spec takes the
-	// old one's place; without, the old one stays. A process that is named
+	// old one's place, unless it is late; without, the old one stays. A process that is named
 	// more than once is registered as often, in order.
 	Register(ctx context.Context, ds []Definition, replace bool) (existed [][]bool, err error)
 	// Unregister takes registrations away and says, in order, which were

@@ -368,9 +368,10 @@ func TestARepeatPutsNoOldSpecBack(t *testing.T) {
 func TestARepeatRegistersWhatADeadDispatcherLeft(t *testing.T) {
 	t.Parallel()
 	store, queue := openStore(t), &fakeQueue{}
-	sub := submission(t, procfleet.ActionStart, 2)
+	sub := submission(t, procfleet.ActionStart, 3)
 	sub.Operations[0].Process = commanded("web", "mine")
 	s := testSubmitter(t, store, queue)
+	registered(t, store, commanded("web", "older"), "0:10.0.0.0", "0:10.0.0.2")
 	draft, err := s.draft(t.Context(), sub, terms{key: "key"})
 	if err != nil {
 		t.Fatal(err)
@@ -382,7 +383,7 @@ func TestARepeatRegistersWhatADeadDispatcherLeft(t *testing.T) {
 	if _, err := s.submit(t.Context(), sub, terms{key: "key"}); err != nil {
 		t.Fatal(err)
 	}
-	for on, want := range map[string]string{"0:10.0.0.0": "newer", "0:10.0.0.1": "mine"} {
+	for on, want := range map[string]string{"0:10.0.0.0": "newer", "0:10.0.0.1": "mine", "0:10.0.0.2": "mine"} {
 		if got := startOf(t, store, "web", on); got != want {
 			t.Errorf("on %s: %q, want %q", on, got, want)
 		}

@@ -268,7 +268,7 @@ func (s *submitter) createFailed(ctx context.Context, id procfleet.TaskID, err e
 // dispatch registers what a new task says of processes, queues its chunks and
 // notes it; what fails is taken back.
 func (s *submitter) dispatch(ctx context.Context, id procfleet.TaskID, draft drafted) error {
-	err := s.register(ctx, draft.definitions, true)
+	err := s.register(ctx, draft.definitions, time.Time{})
 	if err == nil {
 		s.cfg.Reached(PointRegistered)
 		err = s.publish(ctx, id, chunkRefs(id, draft))
@@ -279,13 +279,17 @@ func (s *submitter) dispatch(ctx context.Context, id procfleet.TaskID, draft dra
 	return nil
 }
 
-// register keeps the specs of accepted operations. A task that is taken back
-// later may leave some of them: what it said of a process is no less true.
-func (s *submitter) register(ctx context.Context, ds []catalog.Definition, replace bool) error {
+// register keeps the specs of operations that were accepted now, if asked is
+// zero, or then. A task that is taken back later may leave some of them: what
+// it said of a process is no less true.
+func (s *submitter) register(ctx context.Context, ds []catalog.Definition, asked time.Time) error {
 	if len(ds) == 0 {
 		return nil
 	}
-	if _, err := s.store.Register(ctx, ds, replace); err != nil {
+	for i := range ds {
+		ds[i].Asked = asked
+	}
+	if _, err := s.store.Register(ctx, ds, true); err != nil {
 		return fmt.Errorf("%w: %w", errNotRegistered, err)
 	}
 	return nil
@@ -327,7 +331,7 @@ func (s *submitter) again(ctx context.Context, task procfleet.Task, definitions 
 	if task.Dispatched || task.State != procfleet.TaskAccepted {
 		return nil
 	}
-	if err := s.register(ctx, definitions, false); err != nil {
+	if err := s.register(ctx, definitions, task.CreatedAt); err != nil {
 		return &OutcomeUnknownError{Task: task.ID, Err: err}
 	}
 	refs := make([]bus.ChunkRef, task.Chunks)

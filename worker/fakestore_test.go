@@ -26,6 +26,7 @@ type fakeStore struct {
 	calls      map[string]int
 	reports    map[procfleet.Host]catalog.Report
 	registered map[catalog.Process]procfleet.ProcessSpec
+	asked      map[catalog.Process]time.Time // for what is registered
 }
 
 type fakeTask struct {
@@ -45,6 +46,7 @@ func newFakeStore() *fakeStore {
 		presences: map[procfleet.Host]taskstore.Presence{}, leases: map[string]string{}, calls: map[string]int{},
 		reports:    map[procfleet.Host]catalog.Report{},
 		registered: map[catalog.Process]procfleet.ProcessSpec{},
+		asked:      map[catalog.Process]time.Time{},
 	}
 }
 
@@ -439,22 +441,22 @@ func (s *fakeStore) allRegistered() map[catalog.Process]string {
 	return all
 }
 
-// Register keeps what is registered first, whatever it is asked to replace.
+// Register keeps what is registered, unless it was asked for before.
 func (s *fakeStore) Register(_ context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
 	if err := s.enter("Register"); err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
-	if replace {
-		return nil, errors.New("the sweep replaces nothing")
+	if !replace {
+		return nil, errors.New("the sweep replaces what is older")
 	}
 	existed := make([][]bool, len(ds))
 	for i, d := range ds {
 		for _, h := range d.Hosts {
 			p := d.Process(h)
 			_, there := s.registered[p]
-			if existed[i] = append(existed[i], there); !there {
-				s.registered[p] = d.Spec
+			if existed[i] = append(existed[i], there); !there || s.asked[p].Before(d.Asked) {
+				s.registered[p], s.asked[p] = d.Spec, d.Asked
 			}
 		}
 	}

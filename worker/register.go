@@ -4,14 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
 )
 
 // register keeps what a task says of its processes, since its dispatcher died,
-// perhaps before it did. What is registered by now is as new or newer, and
-// stays.
+// perhaps before it did. What was asked for since then is newer, and stays.
 func (sh *shard) register(ctx context.Context, task *procfleet.Task) error {
 	if !slices.ContainsFunc(task.Actions, procfleet.Action.Registers) {
 		return nil
@@ -21,20 +21,20 @@ func (sh *shard) register(ctx context.Context, task *procfleet.Task) error {
 		if err != nil {
 			return fmt.Errorf("read chunk %d: %w", chunk, err)
 		}
-		ds := definitions(items)
+		ds := definitions(items, task.CreatedAt)
 		if len(ds) == 0 {
 			continue
 		}
-		if _, err := sh.store.Register(ctx, ds, false); err != nil {
+		if _, err := sh.store.Register(ctx, ds, true); err != nil {
 			return fmt.Errorf("register the processes of chunk %d: %w", chunk, err)
 		}
 	}
 	return nil
 }
 
-// definitions are the specs that items register. The last of several for one
-// process comes first, and so is the one that is kept.
-func definitions(items []procfleet.ItemResult) []catalog.Definition {
+// definitions are the specs that items register, which were asked for then. The
+// last of several for one process comes first, and so is the one that is kept.
+func definitions(items []procfleet.ItemResult, asked time.Time) []catalog.Definition {
 	var ds []catalog.Definition
 	var last *procfleet.ProcessSpec // of ds
 	for _, it := range slices.Backward(items) {
@@ -43,7 +43,7 @@ func definitions(items []procfleet.ItemResult) []catalog.Definition {
 			continue
 		}
 		if spec != last {
-			ds = append(ds, catalog.Definition{Spec: *spec})
+			ds = append(ds, catalog.Definition{Spec: *spec, Asked: asked})
 			last = spec
 		}
 		d := &ds[len(ds)-1]

@@ -27,8 +27,8 @@ func TestTheSweepPublishesWhatADispatcherLeft(t *testing.T) {
 	}, "task is noted as dispatched")
 }
 
-// A dispatcher that died between storing and registering leaves both, and what
-// was registered since then is newer.
+// A dispatcher that died between storing and registering leaves both. What was
+// registered since then is newer, and what was registered before is not.
 func TestTheSweepRegistersWhatADispatcherLeft(t *testing.T) {
 	t.Parallel()
 	e := start(t)
@@ -39,9 +39,12 @@ func TestTheSweepRegistersWhatADispatcherLeft(t *testing.T) {
 	c.Items[3].Spec = 1                     // asked for last
 	c.Items[4].Spec, c.Items[5].Spec = 2, 3 // neither is a spec to keep
 	app := func(n int) catalog.Process { return catalog.Process{Host: host(n), Namespace: "test", Name: "app"} }
-	newer := c.Specs[0]
-	newer.Control.Start = "newer"
-	if _, err := e.store.Register(t.Context(), []catalog.Definition{{Spec: newer, Hosts: []procfleet.Host{host(1)}}}, false); err != nil {
+	older, newer := c.Specs[0], c.Specs[0]
+	older.Control.Start, newer.Control.Start = "older", "newer"
+	if _, err := e.store.Register(t.Context(), []catalog.Definition{
+		{Spec: newer, Hosts: []procfleet.Host{host(1)}, Asked: time.Now().Add(time.Hour)},
+		{Spec: older, Hosts: []procfleet.Host{host(2), host(3)}, Asked: time.Now().Add(-time.Hour)},
+	}, true); err != nil {
 		t.Fatal(err)
 	}
 	task := e.store.create(procfleet.LaneSmall, time.Minute, c, chunk(procfleet.ActionStop, host(6)))

@@ -41,6 +41,7 @@ func defects() map[string]defect {
 		"registrations are out of order": by(func(s store) store { return shuffledRegistrations{s} }, "registrations are answered in order"),
 		"always replaces":                by(func(s store) store { return replacing{s, true} }, "without replace a registration stays", "repeats within one call come one after the other", modelCheck),
 		"never replaces":                 by(func(s store) store { return replacing{s, false} }, "with replace the new spec takes the old one's place", modelCheck),
+		"late is in time":                by(func(s store) store { return hasty{s} }, "who is late replaces only what was asked for before"),
 		"a new spec is a new registration": by(func(s store) store { return renewing{s} },
 			"with replace the new spec takes the old one's place", "a registration is kept whole"),
 		"looks before it registers": by(func(s store) store { return lookingFirst{s} }, "repeats within one call come one after the other"),

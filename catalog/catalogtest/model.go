@@ -23,6 +23,7 @@ func modelChecks() []Check {
 type Model struct {
 	mu         sync.Mutex
 	registered map[catalog.Process]*catalog.Registration
+	asked      map[catalog.Process]time.Time // for what is registered
 	reports    map[procfleet.Host]catalog.Report
 	groups     map[catalog.Process]catalog.HostGroups // by host and namespace
 	now        time.Time
@@ -32,6 +33,7 @@ type Model struct {
 func NewModel() *Model {
 	return &Model{
 		registered: map[catalog.Process]*catalog.Registration{},
+		asked:      map[catalog.Process]time.Time{},
 		reports:    map[procfleet.Host]catalog.Report{},
 		groups:     map[catalog.Process]catalog.HostGroups{},
 		now:        epoch,
@@ -72,14 +74,16 @@ func (m *Model) Register(ctx context.Context, ds []catalog.Definition, replace b
 		existed[i] = make([]bool, len(d.Hosts))
 		for j, h := range d.Hosts {
 			p := d.Process(h)
-			r := catalog.Registration{Process: p, Spec: d.Spec, RegisteredAt: now}
+			r, late := catalog.Registration{Process: p, Spec: d.Spec, RegisteredAt: now}, !d.Asked.IsZero()
 			if old := m.registered[p]; old != nil {
 				existed[i][j], r.RegisteredAt = true, old.RegisteredAt
-				if !replace {
+				if !replace || late && !m.asked[p].Before(d.Asked) {
 					continue
 				}
 			}
-			m.registered[p] = &r
+			if m.registered[p], m.asked[p] = &r, now; late {
+				m.asked[p] = d.Asked
+			}
 		}
 	}
 	return existed, nil

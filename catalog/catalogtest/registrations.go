@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
@@ -17,6 +18,7 @@ func registrationChecks() []Check {
 		{Name: "registrations are answered in order", Fn: registrationsInOrder},
 		{Name: "without replace a registration stays", Fn: registrationStays},
 		{Name: "with replace the new spec takes the old one's place", Fn: registrationReplaced},
+		{Name: "who is late replaces only what was asked for before", Fn: lateReplaces},
 		{Name: "repeats within one call come one after the other", Fn: repeatsWithinCall},
 		{Name: "unregister says what was there", Fn: unregisterSays},
 		{Name: "what was unregistered is new again", Fn: newAgain},
@@ -86,6 +88,50 @@ func registrationReplaced(ctx context.Context, t T, s Subject) {
 	registerOn(ctx, t, s, true, "shop", "web", "third", hs...)
 	registerOn(ctx, t, s, true, "shop", "web", "second", hs[2])
 	equal(t, "specs", marks(ctx, t, s, ps...), []string{"third", "third", "second"})
+}
+
+func lateReplaces(ctx context.Context, t T, s Subject) {
+	a, b := host(0, 1), host(0, 2)
+	ps := processes([]procfleet.Host{a, b}, "shop", "web")
+	pass(ctx, t, s)
+	begin, err := s.Now(ctx)
+	must(t, err, "now")
+	registerOn(ctx, t, s, true, "shop", "web", "old", a)
+	pass(ctx, t, s)
+	asked, err := s.Now(ctx)
+	must(t, err, "now")
+	pass(ctx, t, s)
+	late := func(mark string, at time.Time, on ...procfleet.Host) catalog.Definition {
+		return catalog.Definition{Spec: marked("shop", "web", mark), Hosts: on, Asked: at}
+	}
+	for _, step := range []struct {
+		what    string
+		replace bool
+		ds      []catalog.Definition
+		want    []string
+	}{
+		{"without replace", false, []catalog.Definition{late("kept", asked, a)}, []string{"old", ""}},
+		{"older than what is there", true, []catalog.Definition{late("older", begin.Add(-time.Second), a)}, []string{"old", ""}},
+		{"newer, and the first time", true, []catalog.Definition{late("late", asked, a, b)}, []string{"late", "late"}},
+		{"as old", true, []catalog.Definition{late("as old", asked, a, b)}, []string{"late", "late"}},
+		{"of two, as old, in one call", true, []catalog.Definition{
+			late("first", asked.Add(time.Microsecond), a), late("second", asked.Add(time.Microsecond), a),
+		}, []string{"first", "late"}},
+		{"older than what came late", true, []catalog.Definition{late("between", asked.Add(-time.Microsecond), b)}, []string{"first", "late"}},
+		{"asked for now", true, []catalog.Definition{late("now", time.Time{}, a, b)}, []string{"now", "now"}},
+		{"asked for before that", true, []catalog.Definition{late("before", asked.Add(2*time.Microsecond), a, b)}, []string{"now", "now"}},
+	} {
+		pass(ctx, t, s)
+		register(ctx, t, s, step.replace, step.ds...)
+		equal(t, "specs after one that is "+step.what, marks(ctx, t, s, ps...), step.want)
+	}
+	// The same spec, asked for once more, is newer all the same.
+	again, err := s.Now(ctx)
+	must(t, err, "now")
+	pass(ctx, t, s)
+	registerOn(ctx, t, s, true, "shop", "web", "now", a)
+	register(ctx, t, s, true, late("missed", again, a))
+	equal(t, "specs after the same was asked for again", marks(ctx, t, s, ps...), []string{"now", "now"})
 }
 
 // pass returns when the store's clock has moved.

@@ -18,18 +18,22 @@ type standing struct {
 	reported     bool
 	spec         []byte // its key in bucketSpecs; nil if not registered
 	registeredAt time.Time
+	askedAt      time.Time // for this spec
 }
 
 func (st standing) registered() bool { return st.spec != nil }
 
-// bytes are: reported, then of what is registered the moment and the spec.
+// bytes are: reported, then of what is registered the moments and the spec.
 func (st standing) bytes() []byte {
 	out := []byte{0}
 	if st.reported {
 		out[0] = 1
 	}
 	if st.registered() {
-		out = append(append(out, number8(uint64(st.registeredAt.UnixMicro()))...), st.spec...)
+		for _, at := range []time.Time{st.registeredAt, st.askedAt} {
+			out = append(out, number8(uint64(at.UnixMicro()))...)
+		}
+		out = append(out, st.spec...)
 	}
 	return out
 }
@@ -39,9 +43,11 @@ func readStanding(raw []byte) standing {
 		return standing{}
 	}
 	st := standing{reported: raw[0] == 1}
-	if len(raw) > 9 {
+	const specAt = 1 + 8 + 8
+	if len(raw) > specAt {
 		st.registeredAt = time.UnixMicro(int64(binary.BigEndian.Uint64(raw[1:]))).UTC()
-		st.spec = bytes.Clone(raw[9:])
+		st.askedAt = time.UnixMicro(int64(binary.BigEndian.Uint64(raw[1+8:]))).UTC()
+		st.spec = bytes.Clone(raw[specAt:])
 	}
 	return st
 }

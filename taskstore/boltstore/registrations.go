@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
@@ -12,8 +13,9 @@ import (
 
 // definition is a [catalog.Definition] as it is stored.
 type definition struct {
-	spec []byte   // its key in bucketSpecs
-	keys [][]byte // in bucketProcesses, one for each host
+	spec  []byte    // its key in bucketSpecs
+	asked time.Time // zero is now
+	keys  [][]byte  // in bucketProcesses, one for each host
 }
 
 // packDefinitions packs outside the transaction, which all writers share.
@@ -24,7 +26,7 @@ func packDefinitions(ds []catalog.Definition) (packed []definition, specs map[st
 		if err != nil {
 			return nil, nil, err
 		}
-		d := definition{spec: digest(string(raw)), keys: make([][]byte, len(ds[i].Hosts))}
+		d := definition{spec: digest(string(raw)), asked: ds[i].Asked, keys: make([][]byte, len(ds[i].Hosts))}
 		for j, h := range ds[i].Hosts {
 			p := ds[i].Process(h)
 			if err := p.Validate(); err != nil {
@@ -48,17 +50,17 @@ func (s *Store) Register(ctx context.Context, ds []catalog.Definition, replace b
 		for i, d := range packed {
 			existed[i] = make([]bool, len(d.keys))
 			for j, key := range d.keys {
-				before, err := t.setStanding(key, func(st *standing) { st.register(d.spec, t, replace) })
+				takes := false
+				before, err := t.setStanding(key, func(st *standing) { takes = st.register(&d, t.now, replace) })
 				if err != nil {
 					return nil, err
 				}
 				existed[i][j] = before.registered()
-				switch {
-				case !before.registered():
+				if takes {
 					changed[string(d.spec)]++
-				case replace:
+				}
+				if takes && before.registered() {
 					changed[string(before.spec)]--
-					changed[string(d.spec)]++
 				}
 			}
 		}
@@ -66,12 +68,19 @@ func (s *Store) Register(ctx context.Context, ds []catalog.Definition, replace b
 	})
 }
 
-func (st *standing) register(spec []byte, t *tx, replace bool) {
-	if !st.registered() {
-		st.spec, st.registeredAt = spec, t.now
-	} else if replace {
-		st.spec = spec
+// register takes the definition's spec, or answers false and keeps the one it
+// has.
+func (st *standing) register(d *definition, now time.Time, replace bool) bool {
+	switch {
+	case !st.registered():
+		st.registeredAt = now
+	case !replace, !d.asked.IsZero() && !st.askedAt.Before(d.asked):
+		return false
 	}
+	if st.spec, st.askedAt = d.spec, d.asked; d.asked.IsZero() {
+		st.askedAt = now
+	}
+	return true
 }
 
 // Unregister takes registrations away.

@@ -42,7 +42,7 @@
 // The catalog; h is a hash of the namespace, and a process is written there as
 // its name and its host (see [member]):
 //
-//	{namespace:<h>}:registrations  hash: process to the id of its spec and when it was registered
+//	{namespace:<h>}:registrations  hash: process to the id of its spec, when it was registered, and when that spec was asked for
 //	{namespace:<h>}:specs          hash: id to spec, once for all hosts that have it
 //	{namespace:<h>}:uses           hash: id to how many registrations have it; the last takes the spec with it
 //	{namespace:<h>}:index          sorted set, by bytes, of the processes registered or reported

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
@@ -63,7 +64,7 @@ func readHostMember(m string) (procfleet.Host, error) {
 
 // specID is what a registration has instead of its spec: 16 bytes that follow
 // from the packed spec. In the hash of registrations it is followed by the
-// moment of the first registration.
+// moment of the first registration and the one when the spec was asked for.
 const specIDWidth = 16
 
 // registered is a registration as it is stored.
@@ -72,9 +73,12 @@ type registered struct {
 	at   string // microseconds, as 16 digits
 }
 
+// stampText is a moment as registrations have it; as texts they order as moments do.
+func stampText(at time.Time) string { return fmt.Sprintf("%0*d", stampWidth, at.UnixMicro()) }
+
 func readRegistered(value string) (registered, error) {
-	if len(value) != specIDWidth+stampWidth {
+	if len(value) != specIDWidth+2*stampWidth {
 		return registered{}, fmt.Errorf("%w: registration of %d bytes", errDamaged, len(value))
 	}
-	return registered{spec: value[:specIDWidth], at: value[specIDWidth:]}, nil
+	return registered{spec: value[:specIDWidth], at: value[specIDWidth : specIDWidth+stampWidth]}, nil
 }

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -41,26 +42,28 @@ end
 // KEYS[2] specs
 // KEYS[3] uses
 // KEYS[4] index
-// ARGV[1] "replace" or "keep": what becomes of a registration that is there
-// ARGV[2] number of specs; their ids and packed forms follow
+// ARGV[1] when the specs were asked for; "" is now
+// ARGV[2] specs that were asked for before this moment are replaced
+// ARGV[3] number of specs; their ids and packed forms follow
 // ARGV[..] members, each with the id of its spec
 // Returns a letter for each member: 1 if it was registered before.
 var registerScript = redis.NewScript(luaNow + luaUses + `
-local replace, specs, packed, existed = ARGV[1] == 'replace', tonumber(ARGV[2]), {}, {}
+local specs, packed, existed = tonumber(ARGV[3]), {}, {}
 local at = string.format('%016.0f', now())
-for i = 3, 2 + 2 * specs, 2 do packed[ARGV[i]] = ARGV[i + 1] end
-local first, members, put, enter, became = 3 + 2 * specs, {}, {}, {}, {}
+local asked = ARGV[1] ~= '' and ARGV[1] or at
+for i = 4, 3 + 2 * specs, 2 do packed[ARGV[i]] = ARGV[i + 1] end
+local first, members, put, enter, became = 4 + 2 * specs, {}, {}, {}, {}
 for i = first, #ARGV, 2 do members[#members + 1] = ARGV[i] end
 for i, before in ipairs(redis.call('HMGET', KEYS[1], unpack(members))) do
   local member, id = members[i], ARGV[first + 2 * i - 1]
   local old, new = became[member] or before, nil
   existed[i] = old and '1' or '0'
   if not old then
-    new = id .. at
+    new = id .. at .. asked
     enter[#enter + 1] = 0
     enter[#enter + 1] = member
-  elseif replace and string.sub(old, 1, 16) ~= id then
-    new = id .. string.sub(old, 17)
+  elseif string.sub(old, 33) < ARGV[2] then
+    new = id .. string.sub(old, 17, 32) .. asked
     use(string.sub(old, 1, 16), -1)
   end
   if new then
@@ -119,10 +122,7 @@ const (
 // registrations of a namespace. After an answer that was lost on its way the
 // call is repeated, and then what it did itself counts as there before.
 func (s *Store) Register(ctx context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
-	batch := registerBatch{store: s, policy: "keep", open: make(map[string]*registerCall)}
-	if replace {
-		batch.policy = "replace"
-	}
+	batch := registerBatch{store: s, replace: replace, open: make(map[registerTerms]*registerCall)}
 	existed := make([][]bool, len(ds))
 	for i := range ds {
 		existed[i] = make([]bool, len(ds[i].Hosts))
@@ -150,20 +150,44 @@ func (s *Store) Register(ctx context.Context, ds []catalog.Definition, replace b
 
 // registerBatch divides definitions into script calls.
 type registerBatch struct {
-	store  *Store
-	policy string
-	calls  []*registerCall
-	open   map[string]*registerCall // by namespace: the last call
+	store   *Store
+	replace bool
+	calls   []*registerCall
+	open    map[registerTerms]*registerCall // the last call
+}
+
+// registerTerms are what all registrations of a call have in common; the
+// moments are as [registerScript] wants them.
+type registerTerms struct {
+	namespace string
+	asked     string
+	before    string
 }
 
 type registerCall struct {
-	namespace string
-	policy    string
-	specs     map[string]bool
-	packed    []any // ids of specs, each with the spec
-	members   []any // each with the id of its spec
-	bytes     int
-	existed   []*bool // where the answer for each member belongs
+	registerTerms
+	specs   map[string]bool
+	packed  []any // ids of specs, each with the spec
+	members []any // each with the id of its spec
+	bytes   int
+	existed []*bool // where the answer for each member belongs
+}
+
+// Texts before and after every moment.
+const (
+	beforeAll = ""
+	afterAll  = "~"
+)
+
+func (b *registerBatch) terms(d *catalog.Definition) registerTerms {
+	t := registerTerms{namespace: d.Spec.Namespace, before: beforeAll}
+	if !d.Asked.IsZero() {
+		t.asked = stampText(d.Asked)
+	}
+	if b.replace {
+		t.before = cmp.Or(t.asked, afterAll)
+	}
+	return t
 }
 
 func (b *registerBatch) add(d *catalog.Definition, existed []bool) error {
@@ -172,12 +196,12 @@ func (b *registerBatch) add(d *catalog.Definition, existed []bool) error {
 		return err
 	}
 	sum := sha256.Sum256(packed)
-	id := string(sum[:specIDWidth])
+	id, terms := string(sum[:specIDWidth]), b.terms(d)
 	for i, h := range d.Hosts {
 		if err := d.Process(h).Validate(); err != nil {
 			return err
 		}
-		r := b.callFor(d.Spec.Namespace, id, len(packed))
+		r := b.callFor(terms, id, len(packed))
 		if !r.specs[id] {
 			r.specs[id] = true
 			r.packed = append(r.packed, id, packed)
@@ -192,13 +216,13 @@ func (b *registerBatch) add(d *catalog.Definition, existed []bool) error {
 }
 
 // callFor returns the call for one more member whose spec has n bytes.
-func (b *registerBatch) callFor(namespace, id string, n int) *registerCall {
-	r := b.open[namespace]
+func (b *registerBatch) callFor(terms registerTerms, id string, n int) *registerCall {
+	r := b.open[terms]
 	if r != nil && len(r.existed) < scriptItems && (r.specs[id] || r.bytes+n <= scriptBytes) {
 		return r
 	}
-	r = &registerCall{namespace: namespace, policy: b.policy, specs: make(map[string]bool)}
-	b.open[namespace] = r
+	r = &registerCall{registerTerms: terms, specs: make(map[string]bool)}
+	b.open[terms] = r
 	b.calls = append(b.calls, r)
 	return r
 }
@@ -206,7 +230,7 @@ func (b *registerBatch) callFor(namespace, id string, n int) *registerCall {
 func (r *registerCall) call(s *Store) *call {
 	keys := s.keys.namespace(r.namespace)
 	c := &call{script: registerScript, keys: []string{keys.registrations(), keys.specs(), keys.uses(), keys.index()}}
-	c.args = append([]any{r.policy, len(r.specs)}, r.packed...)
+	c.args = append([]any{r.asked, r.before, len(r.specs)}, r.packed...)
 	c.args = append(c.args, r.members...)
 	return c
 }
