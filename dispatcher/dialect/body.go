@@ -27,6 +27,13 @@ func isObject(body []byte) bool {
 	return len(body) > 0 && body[0] == '{'
 }
 
+// The shortest object in an array that any call takes is a host,
+// {"bk_cloud_id":0}. Shorter ones would become many times their size.
+const (
+	leastObject  = len(`{"bk_cloud_id":0}`)
+	leastObjects = 1000 // are let pass for what is ignored
+)
+
 // decodeObject reads a JSON object into a struct, for a request of at most so
 // many items; 0 is no limit. Unknown fields are ignored, and null leaves a
 // field as it is.
@@ -94,6 +101,7 @@ func join(parent, field string) string {
 func outOfBounds(body []byte, items int) *Error {
 	var (
 		depth, elements int
+		objects         int // among the elements
 		quoted          bool
 		array           [maxDepth + 1]bool // by depth; 0 is outside
 		members         [maxDepth + 1]int  // of the object there
@@ -106,6 +114,9 @@ func outOfBounds(body []byte, items int) *Error {
 			quoted = !quoted
 		case quoted:
 		case c == '{' || c == '[':
+			if c == '{' && array[depth] {
+				objects++
+			}
 			if depth++; depth > maxDepth {
 				return invalid("body", "nests deeper than %d levels", maxDepth)
 			}
@@ -127,6 +138,9 @@ func outOfBounds(body []byte, items int) *Error {
 			Kind: TooLarge, Field: "body",
 			Problem: fmt.Sprintf("has arrays of more than %d elements in all; divide the request", most),
 		}
+	}
+	if objects > leastObjects+len(body)/leastObject {
+		return invalid("body", "has arrays of more objects than can say anything in %d bytes", len(body))
 	}
 	return nil
 }

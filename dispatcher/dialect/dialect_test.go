@@ -266,12 +266,14 @@ func TestABodyOfElementsWithoutEndIsRefusedBeforeItIsDecoded(t *testing.T) {
 		return "{" + b.String() + `"":0}`
 	}
 	for body, want := range map[string]Kind{
-		`{"a":` + list(maxElements(items)+2, "{}") + `}`:               TooLarge,
-		`{"a":[{"b":` + list(maxElements(items), `""`) + `},0,0]}`:     TooLarge,
-		`{"a":` + object(maxMembers) + `}`:                             InvalidField,
-		`{"a":` + object(maxMembers-1) + `,"b":[{},{}]}`:               -1,
-		`{"a":` + list(items, `{"h":["x"],"n":{"a":1,"b":2}}`) + `}`:   -1,
-		`{"a":"` + strings.Repeat(",[{", 10*maxElements(items)) + `"}`: -1,
+		`{"a":` + list(2*leastObjects, "{}") + `}`:                      InvalidField,
+		`{"a":` + list(maxElements(items)+2, `{"bk_cloud_id":0}`) + `}`: TooLarge,
+		`{"a":` + list(maxElements(items)-2, `{"bk_cloud_id":0}`) + `}`: -1,
+		`{"a":[{"b":` + list(maxElements(items), `""`) + `},0,0]}`:      TooLarge,
+		`{"a":` + object(maxMembers) + `}`:                              InvalidField,
+		`{"a":` + object(maxMembers-1) + `,"b":[{},{}]}`:                -1,
+		`{"a":` + list(items, `{"h":["x"],"n":{"a":1,"b":2}}`) + `}`:    -1,
+		`{"a":"` + strings.Repeat(",[{", 10*maxElements(items)) + `"}`:  -1,
 	} {
 		got := Kind(-1)
 		if f := outOfBounds([]byte(body), items); f != nil {
