@@ -142,6 +142,8 @@ func (g *gate) user(ctx context.Context, said *dialect.Credentials, app *apps.Ap
 		switch {
 		case err == nil, ctx.Err() != nil:
 			return user, err
+		case errors.Is(err, errLoginBusy):
+			return "", busy(err)
 		case errors.Is(err, errBadToken):
 			return "", &dialect.Error{Kind: dialect.BadToken}
 		}
@@ -170,12 +172,17 @@ func notAdmitted(said *dialect.Credentials, err error) error {
 	case errors.Is(err, apps.ErrNoSigning):
 		f = &dialect.Error{Kind: dialect.BadSignature, Problem: err.Error()}
 	case errors.Is(err, apps.ErrBusy):
-		return &dialect.Error{Kind: dialect.Unavailable, Problem: err.Error() + "; nothing was done, try again later", RetryAfter: retryAway}
+		return busy(err)
 	default:
 		return err
 	}
 	f.Application = said.Application
 	return f
+}
+
+// busy says that it was not found out who calls.
+func busy(err error) error {
+	return &dialect.Error{Kind: dialect.Unavailable, Problem: err.Error() + "; nothing was done, try again later", RetryAfter: retryAway}
 }
 
 // stillReads reports whether somebody who was admitted may read a task at

@@ -7,6 +7,7 @@ import (
 	"crypto/sha1"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -826,5 +827,41 @@ func TestWhatIsRememberedOfTokensEndsAndHasBounds(t *testing.T) {
 	ask("bad-new")
 	if len(l.users) > loginEntries || len(l.nobody) > loginEntries {
 		t.Errorf("%d and %d tokens are remembered", len(l.users), len(l.nobody))
+	}
+}
+
+// TestTokensThatNobodyWaitsForAreNotPiledUp has callers go away while the
+// login server takes its time.
+func TestTokensThatNobodyWaitsForAreNotPiledUp(t *testing.T) {
+	t.Parallel()
+	held := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		<-held
+		fmt.Fprint(w, `{"result":true,"data":{"bk_username":"ann"}}`)
+	}))
+	t.Cleanup(server.Close)
+	l := newLogin(server.URL)
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	var busy int
+	for i := range 2 * (loginCalls + loginWaiters) {
+		if _, err := l.user(gone, "tok-"+strconv.Itoa(i)); errors.Is(err, errLoginBusy) {
+			busy++
+		}
+	}
+	l.mu.Lock()
+	waiting := len(l.asking)
+	l.mu.Unlock()
+	if busy != loginCalls+loginWaiters || waiting != loginCalls+loginWaiters {
+		t.Errorf("%d were turned away, %d wait", busy, waiting)
+	}
+	close(held)
+	testenv.Eventually(t, patience, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.asking) == 0
+	}, "all who wait to be told")
+	if user, err := l.user(t.Context(), "tok-late"); user != "ann" || err != nil {
+		t.Errorf("afterwards: %q, %v", user, err)
 	}
 }

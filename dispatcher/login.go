@@ -22,12 +22,17 @@ const (
 	loginEntries = 10_000
 	// loginCalls is how many calls of the login server are under way at most.
 	loginCalls = 16
-	maxLogin   = 64 << 10 // bytes of its answer
-	maxToken   = 4 << 10
+	// loginWaiters is how many tokens wait for their call at most.
+	loginWaiters = 256
+	maxLogin     = 64 << 10 // bytes of its answer
+	maxToken     = 4 << 10
 )
 
 // errBadToken means that a login server does not know a token.
 var errBadToken = errors.New("the login server does not take it")
+
+// errLoginBusy means that it was not found out whose a token is.
+var errLoginBusy = errors.New("too many bk_tokens wait to be checked")
 
 // login asks BlueKing's login server whose a bk_token is, and remembers it for
 // a while. It is safe for concurrent use.
@@ -73,6 +78,9 @@ func (l *login) user(ctx context.Context, token string) (string, error) {
 		return "", fmt.Errorf("it is longer than %d bytes", maxToken)
 	}
 	known := l.ask(sha256.Sum256([]byte(token)), token)
+	if known == nil {
+		return "", errLoginBusy
+	}
 	select {
 	case <-known.done:
 		return known.user, known.err
@@ -82,7 +90,7 @@ func (l *login) user(ctx context.Context, token string) (string, error) {
 }
 
 // ask returns what is known of a token, or begins to ask, once for all who
-// want to know.
+// want to know; nil if too many others wait.
 func (l *login) ask(key tokenKey, token string) *loggedIn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,6 +105,9 @@ func (l *login) ask(key tokenKey, token string) *loggedIn {
 	}
 	if asked := l.asking[key]; asked != nil {
 		return asked
+	}
+	if len(l.asking) >= loginCalls+loginWaiters {
+		return nil
 	}
 	asked := &loggedIn{done: make(chan struct{})}
 	l.asking[key] = asked
