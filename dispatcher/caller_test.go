@@ -720,6 +720,23 @@ func TestSubmissionsOverNATSNeedAnApplicationToo(t *testing.T) {
 	}
 }
 
+func TestWhatFailedIsKeptWithoutTheSecretsInItsHeaders(t *testing.T) {
+	t.Parallel()
+	p := produce(t, guarded(t), openStore(t))
+	header := append(bearer("starter.s3cret"), "authorization", "Bearer starter.s3cret", "X-Kept", "yes", "Procfleet-Reply-To", "answers.x")
+	p.publish(nativeBody("0:10.0.0.1"), append(header, bkapi("bk_app_code", "starter", "bk_app_secret", "s3cret")...)...)
+	p.reply()
+	failed := p.failed(1)
+	for name, values := range failed.Header {
+		if strings.Contains(strings.Join(values, " "), "s3cret") {
+			t.Errorf("%s is kept: %q", name, values)
+		}
+	}
+	if failed.Header.Get("X-Kept") != "yes" {
+		t.Errorf("other headers are not kept: %v", failed.Header)
+	}
+}
+
 // loginServer answers as BlueKing's does: the user of the token "tok-<user>".
 func loginServer(t *testing.T) (server *httptest.Server, asked *atomic.Int64) {
 	t.Helper()

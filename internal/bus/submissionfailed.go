@@ -100,14 +100,17 @@ func failedMessage(s *Submission, code, reason string, room int) *nats.Msg {
 func bodyCut(s *Submission) string { return "cut from " + strconv.Itoa(len(s.Body)) + " bytes" }
 
 // givenHeaders are the headers as they came, the smallest first, but for those
-// that would tell the server what to do with the copy, and ours of an earlier
-// failure.
+// that would tell the server what to do with the copy, ours of an earlier
+// failure, and credentials: more people read what failed than who published it.
 func givenHeaders(s *Submission) []nats.Header {
 	var given []nats.Header
-	ours := []string{HeaderError, HeaderErrorCode, HeaderSequence, HeaderMessageID, HeaderBody, HeaderHeaders}
+	dropped := []string{
+		HeaderError, HeaderErrorCode, HeaderSequence, HeaderMessageID, HeaderBody, HeaderHeaders,
+		"Authorization", "X-Bkapi-Authorization",
+	}
 	for name, values := range s.msg.Headers() {
-		isOurs := slices.ContainsFunc(ours, func(own string) bool { return strings.EqualFold(name, own) })
-		if !isOurs && !strings.HasPrefix(strings.ToLower(name), "nats-") {
+		isDropped := slices.ContainsFunc(dropped, func(other string) bool { return strings.EqualFold(name, other) })
+		if !isDropped && !strings.HasPrefix(strings.ToLower(name), "nats-") {
 			given = append(given, nats.Header{name: values})
 		}
 	}
