@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"text/tabwriter"
 
@@ -40,7 +41,8 @@ func (f *appFlags) path() (string, error) {
 
 // appAddFlags are the flags of `app add`.
 type appAddFlags struct {
-	secret, signingKey  string
+	secret, secretFile  string
+	signingKey          string
 	businesses, actions []string
 	skipUserAuth, signs bool
 }
@@ -50,8 +52,8 @@ func newAppAdd(shared *appFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add CODE",
 		Short: "Add an application, or replace the one with this code",
-		Long: `Add an application, or replace the one with this code. Without --secret one is made and written to standard
-output, this once: the file keeps only its hash.
+		Long: `Add an application, or replace the one with this code. Without --secret or --secret-file one is made and
+written to standard output, this once: the file keeps only its hash.
 
 Actions are ` + strings.Join(apps.Actions(), ", ") + `.
 Everything that only looks, the results of tasks too, needs status.
@@ -59,12 +61,13 @@ Everything that only looks, the results of tasks too, needs status.
 Calls that are for no business, such as all of GSE's, and for sets of businesses need --biz '*'.`,
 		Example: `  procfleet app add shop --apps apps.yaml
   procfleet app add shop --biz 2,3 --actions start,stop,status --apps apps.yaml
-  PROCFLEET_SECRET=… procfleet app add nodeman --skip-user-auth --apps apps.yaml`,
+  procfleet app add nodeman --secret-file nodeman.secret --skip-user-auth --apps apps.yaml`,
 		Args: exactly("CODE of an application"),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, shared, args[0]) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.secret, "secret", "", "its secret, of printable characters without spaces; better in PROCFLEET_SECRET, where no list of processes shows it")
+	flags.StringVar(&f.secretFile, "secret-file", "", "file whose first line is its secret; - is standard input")
 	flags.StringSliceVar(&f.businesses, "biz", []string{apps.Everything}, "ids of the businesses that it may act for; * for all, sets, and calls for none")
 	flags.StringSliceVar(&f.actions, "actions", []string{apps.Everything}, "what it may do; * for everything")
 	flags.BoolVar(&f.skipUserAuth, "skip-user-auth", false, "believe its bk_username: it says for whom it calls, without a bk_token")
@@ -78,9 +81,10 @@ func (f *appAddFlags) run(cmd *cobra.Command, shared *appFlags, code string) err
 	if err != nil {
 		return err
 	}
-	secret, a := f.secret, apps.Application{Code: code, SkipUserAuth: f.skipUserAuth, SigningKey: f.signingKey}
-	if secret == "" {
-		secret = apps.NewSecret()
+	a := apps.Application{Code: code, SkipUserAuth: f.skipUserAuth, SigningKey: f.signingKey}
+	secret, err := f.choose(cmd.InOrStdin())
+	if err != nil {
+		return err
 	}
 	if a.SigningKey == "" && f.signs {
 		a.SigningKey = apps.NewSecret()
@@ -102,6 +106,37 @@ func (f *appAddFlags) run(cmd *cobra.Command, shared *appFlags, code string) err
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s application %s in %s\n", done, code, path)
 	f.tell(cmd, &a, secret)
 	return nil
+}
+
+// choose returns the secret that was given, or a new one.
+func (f *appAddFlags) choose(stdin io.Reader) (secret string, err error) {
+	switch {
+	case f.secret != "" && f.secretFile != "":
+		return "", usageError("--secret and --secret-file both give a secret; leave one out")
+	case f.secret != "":
+		return f.secret, nil
+	case f.secretFile == "":
+		return apps.NewSecret(), nil
+	}
+	in := stdin
+	if f.secretFile != "-" {
+		file, err := os.Open(f.secretFile)
+		if err != nil {
+			return "", usageError("--secret-file: %w", err)
+		}
+		defer file.Close()
+		in = file
+	}
+	text, err := io.ReadAll(io.LimitReader(in, 4<<10)) // more than any secret has
+	if err != nil {
+		return "", usageError("--secret-file: %w", err)
+	}
+	secret, _, _ = strings.Cut(string(text), "\n")
+	secret = strings.TrimSuffix(secret, "\r")
+	if err := apps.CheckSecret(secret); err != nil {
+		return "", usageError("--secret-file: %w", err)
+	}
+	return secret, nil
 }
 
 // check reads the limits into a, and refuses what is wrong.
@@ -130,7 +165,7 @@ func (f *appAddFlags) check(a *apps.Application, secret string) (err error) {
 // says on standard error what that is.
 func (f *appAddFlags) tell(cmd *cobra.Command, a *apps.Application, secret string) {
 	out, note := cmd.OutOrStdout(), cmd.ErrOrStderr()
-	if f.secret == "" {
+	if f.secret == "" && f.secretFile == "" {
 		fmt.Fprintf(note, "its secret, shown only now; as a token it is %s.<secret>:\n", a.Code)
 		fmt.Fprintln(out, secret)
 	}

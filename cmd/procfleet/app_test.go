@@ -57,9 +57,40 @@ func TestAppAddListAndRemoveKeepTheFile(t *testing.T) {
 	}
 }
 
+// TestASecretNeedNotStandOnTheCommandLine, where every user of the machine
+// sees it.
+func TestASecretNeedNotStandOnTheCommandLine(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	file, secret := filepath.Join(folder, "apps.yaml"), filepath.Join(folder, "secret")
+	if err := os.WriteFile(secret, []byte("fr0m-a-file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, note := call(t, "app", "add", "filed", "--secret-file", secret, "--apps", file); code != 0 || out != "" {
+		t.Fatalf("exit %d, %q, %q", code, out, note)
+	}
+	piped := exec.CommandContext(t.Context(), testenv.BuildBinary(t, "./cmd/procfleet"), "app", "add", "piped", "--secret-file", "-", "--apps", file)
+	piped.Stdin = strings.NewReader("fr0m-a-pipe\r\n")
+	if out, err := piped.CombinedOutput(); err != nil || strings.Contains(string(out), "fr0m") {
+		t.Fatalf("%v: %s", err, out)
+	}
+	r, err := apps.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for code, secret := range map[string]string{"filed": "fr0m-a-file", "piped": "fr0m-a-pipe"} {
+		if _, err := r.Verify(t.Context(), code, secret); err != nil {
+			t.Errorf("%s: %v", code, err)
+		}
+	}
+}
+
 func TestAppAddRefusesWhatNobodyWouldUnderstand(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "apps.yaml")
+	file, empty := filepath.Join(t.TempDir(), "apps.yaml"), filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args []string
 		want string
@@ -70,6 +101,10 @@ func TestAppAddRefusesWhatNobodyWouldUnderstand(t *testing.T) {
 		{[]string{"shop", "--actions", "", "--apps", file}, "--actions: names nothing"},
 		{[]string{"shop", "--biz", "1,*", "--apps", file}, "--biz: * stands alone"},
 		{[]string{"shop", "--secret", "two words", "--apps", file}, "--secret: "},
+		{[]string{"shop", "--secret", "a", "--secret-file", file, "--apps", file}, "--secret and --secret-file"},
+		{[]string{"shop", "--secret-file", file, "--apps", file}, "--secret-file: open"},
+		{[]string{"shop", "--secret-file", empty, "--apps", file}, "--secret-file: a secret is not empty"},
+		{[]string{"shop", "--secret-file", "/dev/zero", "--apps", file}, "--secret-file: a secret has at most"},
 		{[]string{"--apps", file}, "give one CODE of an application"},
 	} {
 		code, _, note := call(t, append([]string{"app", "add"}, c.args...)...)
@@ -243,6 +278,7 @@ func TestWithApplicationsADispatcherMayBeReachedFromElsewhere(t *testing.T) {
 		{[]string{"--apps", file, "--login-url", "login"}, exitUsage, "--login-url: is no URL"},
 		{[]string{"--apps", file, "--login-url", "http://login", "--trusted-esb", "10.0.0.1, 10.1.0.0/16,fd00::/8"}, 0, ""},
 		{[]string{"--apps", file, "--trusted-esb", "10.0.0.0/33"}, exitUsage, `"10.0.0.0/33" is no address and no network`},
+		{[]string{"--apps", file, "--trusted-esb", "0.0.0.0/0"}, exitUsage, `"0.0.0.0/0" is everybody`},
 		{[]string{"--trusted-esb", "10.0.0.1"}, exitUsage, "--trusted-esb: is of no use without --apps"},
 	} {
 		for _, role := range []string{"up", "dispatcher"} {

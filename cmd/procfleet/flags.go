@@ -145,6 +145,9 @@ func prefixes(texts string) ([]netip.Prefix, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%q is no address and no network like 10.0.0.0/24", text)
 		}
+		if prefix.Bits() == 0 {
+			return nil, fmt.Errorf("%q is everybody: whoever calls could call for any application; name the addresses of the ESBs", text)
+		}
 		found = append(found, prefix.Masked())
 	}
 	return found, nil
