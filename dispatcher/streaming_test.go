@@ -1,0 +1,103 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+)
+
+// slowReader is a caller who takes an answer piece by piece, and looks how far
+// the store was read when a piece comes.
+type slowReader struct {
+	header http.Header
+	piece  func(p []byte)
+}
+
+func (r *slowReader) Header() http.Header         { return r.header }
+func (r *slowReader) WriteHeader(int)             {}
+func (r *slowReader) Write(p []byte) (int, error) { r.piece(p); return len(p), nil }
+
+// chunkCounter counts how often each chunk is read.
+type chunkCounter struct {
+	Store
+	mu   sync.Mutex
+	read []int
+}
+
+func (s *chunkCounter) Chunk(ctx context.Context, id procfleet.TaskID, n int) ([]procfleet.ItemResult, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.read[n]++
+	return s.Store.Chunk(ctx, id, n)
+}
+
+func (s *chunkCounter) chunks() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, times := range s.read {
+		n += times
+	}
+	return n
+}
+
+// TestAResultMapIsStreamedInOnePass: by every call that answers with all
+// results of a task, each chunk is read once, and no more of them are in memory
+// than are about to be sent.
+func TestAResultMapIsStreamedInOnePass(t *testing.T) {
+	t.Parallel()
+	const (
+		chunks = 40
+		// ahead is how many chunks may have been read and not sent: what is
+		// rendered is held until there are 64 KiB of it, which is that of four
+		// chunks without results, and two more are on the way.
+		ahead = 4 + 2
+	)
+	store := &chunkCounter{Store: openStore(t)}
+	dispatcher, err := New(testConfig(t), store, &fakeQueue{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosts := make([]string, chunks*procfleet.ChunkItems)
+	for i := range hosts {
+		hosts[i] = fmt.Sprintf("10.1.%d.%d", i>>8, i&255)
+	}
+	server := httptest.NewServer(dispatcher.Handler())
+	defer server.Close()
+	id := esbID("task_id")((&door{t: t, url: server.URL}).call(http.MethodPost, v2Path, gseBody(2, hosts...)))
+	calls := 0
+	for _, d := range dialect.All() {
+		for _, call := range d.Calls {
+			if _, all := call.Use.(dialect.Outcomes); !all {
+				continue
+			}
+			calls++
+			store.read = make([]int, chunks)
+			items := 0
+			r := httptest.NewRequest(http.MethodPost, call.Paths[0], strings.NewReader(fmt.Sprintf(`{"bk_biz_id":1,"task_id":%q,"bk_gse_taskid":%q}`, id, id)))
+			dispatcher.Handler().ServeHTTP(&slowReader{header: http.Header{}, piece: func(p []byte) {
+				if read := store.chunks(); read > items/procfleet.ChunkItems+ahead {
+					t.Errorf("%s: %d chunks were read when %d entries had been sent", call.Name, read, items)
+				}
+				items += strings.Count(string(p), `"handling","content"`)
+			}}, r)
+			if items < len(hosts)-chunks { // but those that are cut where a piece ends
+				t.Errorf("%s: %d entries, want %d", call.Name, items, len(hosts))
+			}
+			for n, times := range store.read {
+				if times != 1 {
+					t.Errorf("%s read chunk %d %d times", call.Name, n, times)
+				}
+			}
+		}
+	}
+	if calls < 3 {
+		t.Errorf("only %d calls answer with all results", calls)
+	}
+}
