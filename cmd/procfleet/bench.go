@@ -127,12 +127,13 @@ func newBenchPoll() *cobra.Command {
 	cmd := benchCommand(&cobra.Command{
 		Use:   "poll",
 		Short: "Measure reading of counters and results",
-		Long: `Measure how long it takes to read the counters, a page of up to 1,000 results, and the whole result map of
-finished tasks, against a bare HTTP server that gets as many bytes from Redis with one GET.`,
+		Long: `Measure how long it takes to read the counters, a page of up to 1,000 results, and all results of finished
+tasks in each published shape, against a bare HTTP server that gets as many bytes from Redis with one GET
+for each answer; and how much memory the dispatcher has meanwhile.`,
 		Example: "  procfleet bench poll --start --items 1,10000,100000",
 	}, 9, &m.Config, m)
 	cmd.Flags().IntSliceVar(&m.Items, "items", []int{1, 10000, 100000}, "sizes of the tasks that are read, separated by commas")
-	cmd.Flags().IntVar(&m.Samples, "samples", 200, "reads of counters and of a page; whole maps are read --runs times")
+	cmd.Flags().IntVar(&m.Samples, "samples", 200, "reads of counters and of a page; all results are read --runs times")
 	return cmd
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -15,11 +16,12 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// Poll measures reading: counters, a page of results, all results.
+// Poll measures reading: counters, a page of results, and all results in each
+// shape in which they are published.
 type Poll struct {
 	Config
 	Items   []int // sizes of the finished tasks that are read
-	Samples int   // of each small read; whole maps are read Runs times
+	Samples int   // of each small read; all results are read Runs times
 }
 
 // Validate reports everything that is wrong.
@@ -29,16 +31,24 @@ func (p Poll) Validate() error {
 
 // reading is one kind of read of one task.
 type reading struct {
-	what    string
-	items   int // of the task
-	method  string
-	path    string
-	body    []byte
+	what  string
+	items int // of the task
+	first request
+	// next is what is asked after an answer, false after the last; nil is
+	// that there is one answer only.
+	next    func(answer []byte) (request, bool, error)
 	samples int
-	check   func(answer []byte) error
+	check   func(answers [][]byte) error
 
-	bytes       int // of the answer
+	bytes       int // of the answers
+	peak        int // bytes that the dispatcher had resident at most
 	floor, took []time.Duration
+}
+
+// request is one HTTP request; it has a body if method is POST.
+type request struct {
+	method, path string
+	body         []byte
 }
 
 // Run measures.
@@ -64,15 +74,18 @@ func (p Poll) Run(ctx context.Context) (Report, error) {
 			}
 			readings = append(readings, p.readings(task.id, items)...)
 		}
+		// What accepting took is not to be taken for what reading takes.
+		if err := system.freshDispatcher(ctx); err != nil {
+			return err
+		}
 		// Like beside like, whatever the size of the task.
 		slices.SortStableFunc(readings, func(a, b *reading) int { return slices.Index(whats(), a.what) - slices.Index(whats(), b.what) })
 		for _, r := range readings {
-			if err := r.measure(ctx, system.wire, mirror); err != nil {
+			if err := r.measure(ctx, system, mirror); err != nil {
 				return fmt.Errorf("%s of %d items: %w", r.what, r.items, err)
 			}
 		}
 		addReadings(t, readings)
-		t.Notes = append(t.Notes, fmt.Sprintf("The dispatcher's memory was at most %s MiB.", text(float64(system.peak(dispatcher))/(1<<20))))
 		report = Report{Machine: l.machine(ctx), Tables: []*Table{t}}
 		return nil
 	})
@@ -83,38 +96,97 @@ func (p Poll) Run(ctx context.Context) (Report, error) {
 const (
 	counters = "counters"
 	onePage  = "page of results"
-	wholeMap = "whole result map"
+	allPages = "all pages"
+	gseMap   = "GSE result map"
+	gseMapV2 = "GSE v2 result map"
+	jobMap   = "Job result map"
 )
 
-func whats() []string { return []string{counters, onePage, wholeMap} }
+func whats() []string { return []string{counters, onePage, allPages, gseMap, gseMapV2, jobMap} }
 
 const pageItems = 1000
 
 func (p Poll) readings(id procfleet.TaskID, items int) []*reading {
 	path := "/v1/tasks/" + string(id)
-	return []*reading{
-		{what: counters, items: items, method: http.MethodGet, path: path, samples: p.Samples, check: func(answer []byte) error {
-			var task struct {
-				Counts procfleet.Counts `json:"counts"`
+	page := request{http.MethodGet, path + "/results?limit=" + strconv.Itoa(pageItems), nil}
+	all := []*reading{
+		{what: counters, samples: p.Samples, first: request{http.MethodGet, path, nil}, check: checkCounters(items)},
+		{what: onePage, samples: p.Samples, first: page, check: checkPages(min(items, pageItems))},
+		{what: allPages, samples: p.Runs, first: page, next: nextPage(page), check: checkPages(items)},
+	}
+	for _, call := range []struct{ what, path, idField string }{
+		{gseMap, "gse/get_proc_operate_result/", "task_id"},
+		{gseMapV2, "gse/get_proc_operate_result_v2/", "task_id"},
+		{jobMap, "job/get_proc_result/", "bk_gse_taskid"},
+	} {
+		all = append(all, &reading{
+			what: call.what, samples: p.Runs, check: checkMap(items),
+			first: request{http.MethodPost, "/api/c/compapi/v2/" + call.path, []byte(fmt.Sprintf(
+				`{"bk_app_code":"bench","bk_username":"bench","bk_biz_id":1,%q:%q}`, call.idField, id))},
+		})
+	}
+	for _, r := range all {
+		r.items = items
+	}
+	return all
+}
+
+func checkCounters(items int) func([][]byte) error {
+	return func(answers [][]byte) error {
+		var task struct {
+			Counts procfleet.Counts `json:"counts"`
+		}
+		return errors.Join(json.Unmarshal(answers[0], &task), expect(task.Counts[procfleet.StateSucceeded], items))
+	}
+}
+
+// resultsPage is a page of the native list.
+type resultsPage struct {
+	Results []json.RawMessage `json:"results"`
+	Next    string            `json:"next"`
+}
+
+func nextPage(first request) func([]byte) (request, bool, error) {
+	return func(answer []byte) (request, bool, error) {
+		var page resultsPage
+		err := json.Unmarshal(answer, &page)
+		next := first
+		next.path += "&cursor=" + url.QueryEscape(page.Next)
+		return next, page.Next != "", err
+	}
+}
+
+func checkPages(items int) func([][]byte) error {
+	return func(answers [][]byte) error {
+		found := 0
+		for _, answer := range answers {
+			var page resultsPage
+			if err := json.Unmarshal(answer, &page); err != nil {
+				return err
 			}
-			return errors.Join(json.Unmarshal(answer, &task), expect(task.Counts[procfleet.StateSucceeded], items))
-		}},
-		{what: onePage, items: items, method: http.MethodGet, path: path + "/results?limit=" + strconv.Itoa(pageItems), samples: p.Samples, check: func(answer []byte) error {
-			var page struct {
-				Results []json.RawMessage `json:"results"`
+			found += len(page.Results)
+		}
+		return expect(found, items)
+	}
+}
+
+// checkMap checks a result map, which is Job's data.result and GSE's data.
+func checkMap(items int) func([][]byte) error {
+	return func(answers [][]byte) error {
+		var gse struct {
+			Data map[string]json.RawMessage `json:"data"`
+		}
+		if err := json.Unmarshal(answers[0], &gse); err != nil {
+			return err
+		}
+		found := gse.Data
+		if inner, there := found["result"]; there {
+			found = nil
+			if err := json.Unmarshal(inner, &found); err != nil {
+				return err
 			}
-			return errors.Join(json.Unmarshal(answer, &page), expect(len(page.Results), min(items, pageItems)))
-		}},
-		{
-			what: wholeMap, items: items, method: http.MethodPost, path: "/api/c/compapi/v2/gse/get_proc_operate_result/",
-			body:    []byte(`{"bk_app_code":"bench","bk_username":"bench","task_id":"` + string(id) + `"}`),
-			samples: p.Runs, check: func(answer []byte) error {
-				var outcome struct {
-					Data map[string]json.RawMessage `json:"data"`
-				}
-				return errors.Join(json.Unmarshal(answer, &outcome), expect(len(outcome.Data), items))
-			},
-		},
+		}
+		return expect(len(found), items)
 	}
 }
 
@@ -126,48 +198,78 @@ func expect(got, want int) error {
 }
 
 // measure reads alternately from the system and from the mirror of its
-// answer, and throws the bytes away as they come.
-func (r *reading) measure(ctx context.Context, w *wire, m *mirror) error {
-	var answer []byte
-	err := w.call(r.method, r.path, "", r.body, func(body io.Reader) (err error) {
-		answer, err = io.ReadAll(body)
-		return err
-	})
+// answers, and throws the bytes away as they come.
+func (r *reading) measure(ctx context.Context, s *system, m *mirror) error {
+	requests, answers, err := r.follow(s.wire)
 	if err != nil {
 		return err
 	}
-	if err := r.check(answer); err != nil {
+	if err := r.check(answers); err != nil {
 		return err
 	}
-	r.bytes = len(answer)
-	if err := m.hold(ctx, answer); err != nil {
+	mirrored := make([]request, len(answers))
+	for i, answer := range answers {
+		r.bytes += len(answer)
+		mirrored[i] = request{http.MethodGet, "/" + strconv.Itoa(i), nil}
+	}
+	if err := m.hold(ctx, answers); err != nil {
 		return err
 	}
+	s.forgetPeak(dispatcher)
 	for range r.samples {
-		floor, err := timed(m.wire, http.MethodGet, "/", nil)
+		floor, err := timed(m.wire, mirrored)
 		if err != nil {
 			return fmt.Errorf("floor: %w", err)
 		}
-		took, err := timed(w, r.method, r.path, r.body)
+		took, err := timed(s.wire, requests)
 		if err != nil {
 			return err
 		}
 		r.floor, r.took = append(r.floor, floor), append(r.took, took)
 	}
+	r.peak = s.peak(dispatcher)
 	return nil
 }
 
-func timed(w *wire, method, path string, body []byte) (time.Duration, error) {
+// follow asks from the first request to the last.
+func (r *reading) follow(w *wire) (requests []request, answers [][]byte, err error) {
+	ask, more := r.first, true
+	for more {
+		var answer []byte
+		err := w.call(ask.method, ask.path, "", ask.body, func(body io.Reader) (err error) {
+			answer, err = io.ReadAll(body)
+			return err
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		requests, answers = append(requests, ask), append(answers, answer)
+		if more = r.next != nil; more {
+			if ask, more, err = r.next(answer); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return requests, answers, nil
+}
+
+// timed makes requests one after the other.
+func timed(w *wire, requests []request) (time.Duration, error) {
 	begun := time.Now()
-	err := w.call(method, path, "", body, func(answer io.Reader) error {
-		_, err := io.Copy(io.Discard, answer)
-		return err
-	})
-	return time.Since(begun), err
+	for _, r := range requests {
+		err := w.call(r.method, r.path, "", r.body, func(answer io.Reader) error {
+			_, err := io.Copy(io.Discard, answer)
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(begun), nil
 }
 
 // mirror is the floor of a read: a server that gets as many bytes with one
-// GET from Redis and sends them.
+// GET from Redis for each answer and sends them.
 type mirror struct {
 	lab    *lab
 	server *http.Server
@@ -191,17 +293,23 @@ func openMirror(ctx context.Context, l *lab) (*mirror, error) {
 	return m, nil
 }
 
-func (m *mirror) hold(ctx context.Context, answer []byte) error {
-	return m.lab.redis.Set(ctx, mirrorKey, answer, bareExpiry).Err()
+// hold keeps answers; the path of each is its number.
+func (m *mirror) hold(ctx context.Context, answers [][]byte) error {
+	for i, answer := range answers {
+		if err := m.lab.redis.Set(ctx, mirrorKey+"/"+strconv.Itoa(i), answer, bareExpiry).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (m *mirror) answer(w http.ResponseWriter, r *http.Request) {
-	held, err := m.lab.redis.Get(r.Context(), mirrorKey).Bytes()
+	held, err := m.lab.redis.Get(r.Context(), mirrorKey+r.URL.Path).Bytes()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	_, _ = w.Write(held) // the reader notices
+	_, _ = w.Write(held) //nolint:gosec // no browser reads it, and the reader notices what fails
 }
 
 func (m *mirror) close() {
@@ -212,16 +320,20 @@ func (m *mirror) close() {
 const (
 	growthOfCounters = 1.5  // times the counters of the smallest task: one read, whatever the size
 	pageGoal         = 8.0  // ms
-	mapGoal          = 60.0 // ms, of mapItems
+	mapGoal          = 60.0 // ms, of mapItems, in any shape
 	mapItems         = 10000
 )
 
 func newPollTable() *Table {
 	return &Table{
 		Title:   "Poll: reading a finished task, ms",
-		Columns: []string{"what", "items", "KiB", "samples", "floor", "median", "p99", "ratio", "goal", "met"},
-		Notes: []string{"The floor is one HTTP round trip in which a bare server gets as many bytes from Redis with one GET and sends them. " +
-			"Counters are GET /v1/tasks/{id}, a page is of up to 1,000 results, the whole map is get_proc_operate_result."},
+		Columns: []string{"what", "items", "KiB", "samples", "floor", "median", "p99", "ratio", "goal", "met", "dispatcher MiB"},
+		Notes: []string{
+			"The floor is one HTTP round trip for each answer, in which a bare server gets as many bytes from Redis with one GET and sends them. " +
+				"Counters are GET /v1/tasks/{id}, pages are of up to 1,000 results of GET /v1/tasks/{id}/results, and the maps are what " +
+				"get_proc_operate_result, get_proc_operate_result_v2 and Job's get_proc_result answer.",
+			"The dispatcher was started anew before it was read from; MiB are what it had resident at most meanwhile.",
+		},
 	}
 }
 
@@ -234,9 +346,9 @@ func addReadings(t *Table, readings []*reading) {
 			goal, met = atMost(ratio(took, quantile(readings[0].took, 0.5)), growthOfCounters, fmt.Sprintf(" × of %s", thousands(readings[0].items)))
 		case r.what == onePage && r.items >= pageItems:
 			goal, met = atMost(ms(took), pageGoal, " ms")
-		case r.what == wholeMap && r.items == mapItems:
+		case r.items == mapItems && slices.Contains([]string{gseMap, gseMapV2, jobMap}, r.what):
 			goal, met = atMost(ms(took), mapGoal, " ms")
 		}
-		t.add(r.what, r.items, float64(r.bytes)/1024, len(r.took), ms(floor), ms(took), ms(quantile(r.took, 0.99)), ratio(took, floor), goal, met)
+		t.add(r.what, r.items, float64(r.bytes)/1024, len(r.took), ms(floor), ms(took), ms(quantile(r.took, 0.99)), ratio(took, floor), goal, met, float64(r.peak)/(1<<20))
 	}
 }

@@ -59,11 +59,11 @@ func startSystem(ctx context.Context, l *lab, f fleet) (*system, error) {
 }
 
 func (s *system) start(ctx context.Context, f fleet) (err error) {
-	plant, servers := s.lab.plant, []string{"--nats", s.lab.NATS, "--redis", s.lab.Redis, "--log-level", "warn"}
-	if _, err := plant.start(ctx, worker, plant.program, slices.Concat([]string{"worker"}, servers, f.worker), ""); err != nil {
+	plant := s.lab.plant
+	if _, err := plant.start(ctx, worker, plant.program, slices.Concat([]string{"worker"}, s.servers(), f.worker), ""); err != nil {
 		return err
 	}
-	if _, err := plant.start(ctx, dispatcher, plant.program, append([]string{"dispatcher", "--http", s.address}, servers...), ""); err != nil {
+	if err := s.startDispatcher(ctx); err != nil {
 		return err
 	}
 	if err := s.startFleet(ctx, f); err != nil {
@@ -73,6 +73,28 @@ func (s *system) start(ctx context.Context, f fleet) (err error) {
 		return err
 	}
 	if s.finishes, err = hearFinishes(s.lab.conn); err != nil {
+		return err
+	}
+	return s.warmUp(ctx)
+}
+
+// servers are the flags of a role.
+func (s *system) servers() []string {
+	return []string{"--nats", s.lab.NATS, "--redis", s.lab.Redis, "--log-level", "warn"}
+}
+
+func (s *system) startDispatcher(ctx context.Context) error {
+	args := append([]string{"dispatcher", "--http", s.address}, s.servers()...)
+	_, err := s.lab.plant.start(ctx, dispatcher, s.lab.plant.program, args, "")
+	return err
+}
+
+// freshDispatcher puts a new dispatcher in the place of the one that runs.
+func (s *system) freshDispatcher(ctx context.Context) error {
+	s.lab.plant.child(dispatcher).stop()
+	s.wire.close()
+	s.wire = nil
+	if err := s.startDispatcher(ctx); err != nil {
 		return err
 	}
 	return s.warmUp(ctx)
@@ -227,6 +249,13 @@ func (s *system) cpu() map[string]time.Duration {
 		}
 	}
 	return used
+}
+
+// forgetPeak lets [system.peak] begin with what a process has resident now.
+func (s *system) forgetPeak(name string) {
+	if c := s.lab.plant.child(name); c != nil {
+		forgetPeakRSS(c.pid())
+	}
 }
 
 // peak is the most memory that a process had resident.

@@ -54,3 +54,10 @@ func peakRSS(pid int) int {
 	}
 	return kib << 10
 }
+
+// forgetPeakRSS lets [peakRSS] begin anew. Where that cannot be done the peak
+// is that of the process's whole life.
+func forgetPeakRSS(pid int) {
+	const resetPeak = "5"
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte(resetPeak), 0)
+}
