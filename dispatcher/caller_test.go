@@ -237,6 +237,11 @@ func TestEveryFamilyTakesCredentialsWhereItsClientsPutThem(t *testing.T) {
 	if a := d.call(http.MethodPost, v2Path, "bk_app_code=free&bk_app_secret=s3cret&bk_username=ann&op_type=2"); a.body["code"] != 1306406.0 {
 		t.Errorf("a form with credentials is no operation: %s", a.text)
 	}
+	for _, body := range []string{"op_type=2", "[" + with(gseBody(2, "10.0.0.1"), mine) + "]", ""} {
+		if a := d.call(http.MethodPost, v2Path, body); !(refusal{200, 1306000, "APP Code [bk_app_code] cannot be empty"}).is(a) {
+			t.Errorf("a form that names nobody, %q: %s", body, a.text)
+		}
+	}
 	// Where a header is, what is elsewhere does not count.
 	a := d.call(http.MethodPost, v2Path, with(gseBody(2, "10.0.0.1"), mine), bkapi("bk_app_code", "free")...)
 	if !(refusal{200, 1306000, "Signature and APP Secret"}).is(a) {
