@@ -34,9 +34,9 @@ type scene struct {
 
 // set starts the process on a host whose agent is known, and waits until it is
 // seen to run.
-func set(t *testing.T, c *client, ip string) *scene {
+func set(t *testing.T, c *client, procs *procs, ip string) *scene {
 	t.Helper()
-	s := &scene{client: c, ip: ip, p: newProcs(t).new("0:"+ip, "endpoint")}
+	s := &scene{client: c, ip: ip, p: procs.new("0:"+ip, "endpoint")}
 	s.task = c.submit(operation("start", []proc{s.p}))
 	if end := c.wait(s.task); end.Counts["succeeded"] != 1 {
 		t.Fatalf("the process did not start: %v", end.Counts)
@@ -582,10 +582,10 @@ func everyCall(t *testing.T, s *scene) {
 // TestEveryCallByEveryRouteOnOneMachine asks what runs in one process.
 func TestEveryCallByEveryRouteOnOneMachine(t *testing.T) {
 	t.Parallel()
-	u := newUp(t)
+	procs, u := newProcs(t), newUp(t)
 	u.start()
 	testenv.Eventually(t, startTimeout, func() bool { return len(u.c.hosts()) == 1 }, "the agent is known")
-	everyCall(t, set(t, u.c, "127.0.0.1"))
+	everyCall(t, set(t, u.c, procs, "127.0.0.1"))
 }
 
 // TestEveryCallByEveryRouteInSeparateRoles asks a dispatcher that shares
@@ -596,5 +596,5 @@ func TestEveryCallByEveryRouteInSeparateRoles(t *testing.T) {
 	_, c := f.dispatcher("")
 	f.worker("")
 	f.waitKnown(c, 1)
-	everyCall(t, set(t, c, f.agents[0].ip))
+	everyCall(t, set(t, c, f.procs, f.agents[0].ip))
 }

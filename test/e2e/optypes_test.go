@@ -123,9 +123,9 @@ var matrix = map[int][states]after{
 // that nothing is launched twice. The answers have their published shape.
 func TestEveryOpTypeOnAProcessInEveryState(t *testing.T) {
 	t.Parallel()
-	u := newUp(t)
+	procs, u := newProcs(t), newUp(t)
 	u.start()
-	b, procs := batchOn(u), newProcs(t)
+	b := batchOn(u)
 	type cell struct {
 		p  proc
 		op int
@@ -293,9 +293,9 @@ var verbs = map[int]string{
 // the operation, and has what the command wrote.
 func TestOperationsThatFailSayWhatAndWhy(t *testing.T) {
 	t.Parallel()
-	u := newUp(t)
+	procs, u := newProcs(t), newUp(t)
 	u.start()
-	b, procs := batchOn(u), newProcs(t)
+	b := batchOn(u)
 	all := failings()
 	var run []proc
 	var requests []request
@@ -394,9 +394,9 @@ func TestOperatingByARegistrationThatIsNotThere(t *testing.T) {
 // in a while is not running, and does not come back once it was told to stop.
 func TestAStopEndsTheWaitForAnotherStart(t *testing.T) {
 	t.Parallel()
-	u := newUp(t)
+	procs, u := newProcs(t), newUp(t)
 	u.start()
-	b, procs := batchOn(u), newProcs(t)
+	b := batchOn(u)
 	for _, op := range []int{opStop, opKill} {
 		p := procs.new("0:"+b.ip, fmt.Sprintf("waits%d", op))
 		start := p.spec()["control"].(map[string]any)["start"].(string)
