@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -164,6 +165,29 @@ func TestTwoItemsWithOneKeyAreTwoItemsUnderOneKey(t *testing.T) {
 		poll := d.call(http.MethodPost, resultPath, fmt.Sprintf(`{"task_id":%q}`, id))
 		if data, _ := poll.body["data"].(map[string]any); len(data) != 1 || data["0:10.0.0.1:ns:web"] == nil || strings.Count(poll.text, "ns:web") != 1 {
 			t.Errorf("%s: %s, want one key", again, poll.text)
+		}
+	}
+}
+
+func TestAnAddressThatEndsInASlashLeadsToNoRedirect(t *testing.T) {
+	t.Parallel()
+	d, err := New(testConfig(t), openStore(t), &fakeQueue{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]int{
+		"//api/c/compapi/v2/gse/operate_proc_v2/":             http.StatusOK,
+		"/api/c/compapi/v2//gse/operate_proc_v2//":            http.StatusOK,
+		"/api/bk-gse/prod//api/v2/proc/operate_proc_v2":       http.StatusOK,
+		"//procapi/v2/proc/operate":                           http.StatusOK,
+		"//v1/tasks":                                          http.StatusBadRequest,
+		"//api/c/compapi/v2/gse/nothing/":                     http.StatusNotFound,
+		"/v1/tasks/GSETASK%3A20200318203203%3A57196//results": http.StatusMethodNotAllowed,
+	} {
+		w := httptest.NewRecorder()
+		d.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1"+path, strings.NewReader(gseBody(2, "10.0.0.1"))))
+		if w.Code != want {
+			t.Errorf("POST %s: %d %s", path, w.Code, w.Body)
 		}
 	}
 }

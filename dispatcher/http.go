@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -60,8 +61,26 @@ func (a *api) handler(dialects []dialect.Dialect) http.Handler {
 			}
 		}
 	}
-	return refuseForeignPages(mux)
+	return refuseForeignPages(singleSlashes(mux))
 }
+
+// singleSlashes takes several slashes for one, as the servers in front of
+// BlueKing do: clients write "//" where the address they were given ends in a
+// slash, and not all of them follow the redirect that they would get.
+func singleSlashes(next http.Handler) http.Handler {
+	single := func(path string) string { return manySlashes.ReplaceAllString(path, "/") }
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.Path, "//") {
+			at := *r.URL
+			at.Path, at.RawPath = single(at.Path), single(at.RawPath)
+			r = r.WithContext(r.Context()) // a copy
+			r.URL = &at
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+var manySlashes = regexp.MustCompile(`/{2,}`)
 
 // byPath collects the calls that share a path.
 func byPath(calls []dialect.Call) map[string][]dialect.Call {
