@@ -308,9 +308,9 @@ func (d *Dialect) parameters(call *Call, p *Place, inBody bool) []any {
 		all = append(all, parameter)
 	}
 	if !inBody && call.text.Request != nil {
-		all = append(all, d.query(call.text.Request)...)
+		all = append(all, d.query(call.text.Request, call.text.Example.value)...)
 		if credentials := p.Family.text.Credentials; credentials != "" {
-			all = append(all, d.query(ref(credentials))...)
+			all = append(all, d.query(ref(credentials), nil)...)
 		}
 	}
 	if is[dialect.Accept](p.call.Use) {
@@ -323,8 +323,9 @@ func (d *Dialect) parameters(call *Call, p *Place, inBody bool) []any {
 }
 
 // query is what a query string has of a request: all that is neither an object
-// nor a list.
-func (d *Dialect) query(request *object) []any {
+// nor a list. An example of the request gives examples of its parts.
+func (d *Dialect) query(request *object, example any) []any {
+	shown, _ := example.(*object)
 	request = d.resolve(request)
 	var all []any
 	for _, name := range request.at("properties").keys() {
@@ -340,6 +341,9 @@ func (d *Dialect) query(request *object) []any {
 			parameter.set("description", text)
 		}
 		parameter.set("schema", bare(schema))
+		if shown.has(name) {
+			parameter.set("example", shown.get(name))
+		}
 		all = append(all, parameter)
 	}
 	return all

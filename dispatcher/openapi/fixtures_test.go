@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/procfleet/procfleet/dispatcher/dialect"
@@ -17,20 +18,29 @@ import (
 // document is the document of all dialects.
 func document(t *testing.T) (*API, *openapitest.Document) {
 	t.Helper()
-	api, err := New(dialect.All(), "test")
+	made, err := documentOnce()
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := api.JSON()
-	if err != nil {
-		t.Fatal(err)
-	}
-	doc, err := openapitest.Open(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return api, doc
+	return made.api, made.doc
 }
+
+type madeDocument struct {
+	api *API
+	doc *openapitest.Document
+}
+
+var documentOnce = sync.OnceValues(func() (made madeDocument, err error) {
+	if made.api, err = New(dialect.All(), "test"); err != nil {
+		return made, err
+	}
+	text, err := made.api.JSON()
+	if err != nil {
+		return made, err
+	}
+	made.doc, err = openapitest.Open(text)
+	return made, err
+})
 
 // recorded is a fixture of a dialect: a request and the answer to it.
 type recorded struct {

@@ -82,6 +82,7 @@ func (c *client) call(method, path, key string, body any) (status int, answer []
 	if err != nil {
 		return 0, nil, false
 	}
+	asDescribed(c.t, req, resp, data)
 	return resp.StatusCode, data, true
 }
 

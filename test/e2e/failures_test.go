@@ -113,6 +113,7 @@ func (c *client) send(way, body string) (status int, header http.Header, answer 
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	asDescribed(c.t, req, resp, text)
 	return resp.StatusCode, resp.Header, string(text)
 }
 

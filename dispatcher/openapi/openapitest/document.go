@@ -192,6 +192,32 @@ func matches(pattern, path string) (literal int, ok bool) {
 
 func segments(path string) []string { return strings.Split(strings.Trim(path, "/"), "/") }
 
+// TakesBody reports whether a body is described.
+func (o *Operation) TakesBody() bool { return o.raw["requestBody"] != nil }
+
+// Example is a request that the document itself shows: its parameters and its
+// body. What has no example is "shop" if it is required, and else left out.
+func (o *Operation) Example() (query url.Values, body []byte, err error) {
+	query = make(url.Values)
+	parameters, _ := o.raw["parameters"].([]any)
+	for _, p := range parameters {
+		parameter, _ := p.(map[string]any)
+		if name, _ := parameter["name"].(string); parameter["in"] == "query" {
+			switch example, there := parameter["example"]; {
+			case there:
+				query.Set(name, fmt.Sprint(example))
+			case parameter["required"] == true:
+				query.Set(name, "shop")
+			}
+		}
+	}
+	content := child(child(child(o.raw, "requestBody"), "content"), "application/json")
+	if example, there := content["example"]; there {
+		body, err = json.Marshal(example)
+	}
+	return query, body, err
+}
+
 // CheckRequest checks a request against its description.
 func (o *Operation) CheckRequest(path string, query url.Values, header http.Header, body []byte) error {
 	var errs []error

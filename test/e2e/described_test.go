@@ -1,0 +1,143 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/dispatcher/openapi"
+	"github.com/procfleet/procfleet/dispatcher/openapi/openapitest"
+)
+
+var description = sync.OnceValues(func() (*openapitest.Document, error) {
+	api, err := openapi.New(dialect.All(), "test")
+	if err != nil {
+		return nil, err
+	}
+	text, err := api.JSON()
+	if err != nil {
+		return nil, err
+	}
+	return openapitest.Open(text)
+})
+
+// asDescribed checks what went over the wire against the OpenAPI document:
+// every answer, and every request that was granted.
+func asDescribed(t *testing.T, req *http.Request, resp *http.Response, answer []byte) {
+	t.Helper()
+	doc, err := description()
+	if err != nil {
+		t.Fatal(err)
+	}
+	operation := doc.Find(req.Method, req.URL.Path)
+	if operation == nil || resp.Header.Get("X-Bkapi-Request-Id") == "" {
+		return // it does not exist, or the process is there and its dispatcher is not yet
+	}
+	if err := operation.CheckAnswer(resp.StatusCode, resp.Header, answer); err != nil {
+		t.Errorf("%s %s: %v", req.Method, req.URL.Path, err)
+	}
+	var failed struct{ Result *bool }
+	if resp.StatusCode >= http.StatusMultipleChoices || json.Unmarshal(answer, &failed) == nil && failed.Result != nil && !*failed.Result {
+		return
+	}
+	body := io.NopCloser(http.NoBody)
+	if req.GetBody != nil {
+		if body, err = req.GetBody(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sent, err := io.ReadAll(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if req.Method == http.MethodGet && len(sent) > 0 && !operation.TakesBody() {
+		return // the ESB's GETs may have their parameters in a body as well, which nobody needs to know
+	}
+	if err := operation.CheckRequest(req.URL.Path, req.URL.Query(), req.Header, sent); err != nil {
+		t.Errorf("%s %s was granted: %v", req.Method, req.URL.Path, err)
+	}
+}
+
+// TestTheServedDescriptionIsTrue: what the built binary says of itself is
+// valid, and each operation in it, asked with the example that it shows
+// itself, answers as it says there.
+func TestTheServedDescriptionIsTrue(t *testing.T) {
+	t.Parallel()
+	u := newUp(t)
+	u.start()
+	status, text, ok := u.c.call(http.MethodGet, "/openapi.json", "", nil)
+	if !ok || status != http.StatusOK {
+		t.Fatalf("GET /openapi.json: %d", status)
+	}
+	doc, err := openapitest.Open(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := u.c.submit(map[string]any{
+		"action": "status", "hosts": []string{"0:10.0.0.1"},
+		"process": map[string]any{"namespace": "shop", "name": "web", "proc_name": "nginx", "setup_path": "/srv/web"},
+	})
+	asked := make(map[string]bool) // calls
+	for _, o := range doc.Operations() {
+		asked[o.Call] = true
+		u.askAsShown(o, id)
+	}
+	for _, d := range dialect.All() {
+		for _, family := range d.Reached() {
+			for _, call := range family.Calls {
+				if !asked[call.Name] {
+					t.Errorf("%s is not in the document that is served", call.Name)
+				}
+			}
+		}
+	}
+	if status, page, ok := u.c.call(http.MethodGet, "/docs", "", nil); !ok || status != http.StatusOK || !bytes.Contains(page, []byte(`id="gse.operate_proc_multi"`)) {
+		t.Errorf("GET /docs: %d, %d bytes", status, len(page))
+	}
+}
+
+// shownTask is the task of the examples.
+const shownTask = "GSETASK:20261121053522:123456"
+
+// askAsShown sends an operation's own example, about a task that there is.
+func (u *up) askAsShown(o *openapitest.Operation, task string) {
+	u.t.Helper()
+	query, body, err := o.Example()
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	for name := range query {
+		query.Set(name, strings.ReplaceAll(query.Get(name), shownTask, task))
+	}
+	path := strings.NewReplacer("{id}", task, "{stage}", "prod").Replace(o.Path)
+	ctx, cancel := context.WithTimeout(u.t.Context(), finishTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, o.Method, u.c.url+path+"?"+query.Encode(), bytes.NewReader(bytes.ReplaceAll(body, []byte(shownTask), []byte(task))))
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		u.t.Fatalf("%s: %v", o.ID, err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		u.t.Fatalf("%s: %v", o.ID, err)
+	}
+	if err := o.CheckAnswer(resp.StatusCode, resp.Header, answer); err != nil {
+		u.t.Error(err)
+	}
+	failed := bytes.HasPrefix(answer, []byte(`{"result":false`)) && !bytes.Contains(answer, []byte(`"code":1011003`)) // no agent of the example is there
+	if resp.StatusCode >= http.StatusMultipleChoices || failed {
+		u.t.Errorf("%s refuses its own example: %d %s", o.ID, resp.StatusCode, answer)
+	}
+}
