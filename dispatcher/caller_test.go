@@ -568,6 +568,7 @@ func TestWhoIsRefusedForItsHeadersIsRefusedBeforeItsBody(t *testing.T) {
 			t.Fatalf("%s: %v", path, err)
 		}
 		text, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close() // the connection is closed as well
 		if resp.StatusCode == http.StatusContinue || err != nil || strings.Contains(string(text), "GSETASK") {
 			t.Errorf("%s: %d %s %v", path, resp.StatusCode, text, err)
 		}
