@@ -41,7 +41,7 @@ compose-test: test/setup ## start docker-compose.yml from images built here, bre
 
 bench: build ## every benchmark of the system against the floor of this machine, in a few minutes
 	bin/procfleet bench accept --start --hosts 1,10000
-	bin/procfleet bench poll --start --runs 5
+	bin/procfleet bench poll --start --items 1,10000 --runs 5
 	bin/procfleet bench small --start --tasks 10000 --beside 100000
 	bin/procfleet bench fanout --start --hosts 1000,10000,100000
 	bin/procfleet bench fanout --start --hosts 5000 --connections 5000
