@@ -37,7 +37,7 @@ for i = 3, #ARGV do
   doubt[#doubt + 1] = ARGV[i]
   doubt[#doubt + 1] = ARGV[1]
   if i <= count + 2 then
-    enter[#enter + 1] = 0
+    enter[#enter + 1] = '0'
     enter[#enter + 1] = ARGV[i]
   end
 end

@@ -45,22 +45,34 @@ end
 // ARGV[1] when the specs were asked for; "" is now
 // ARGV[2] specs that were asked for before this moment are replaced
 // ARGV[3] number of specs; their ids and packed forms follow
-// ARGV[..] members, each with the id of its spec
+// ARGV[..] runs of members: the id of their spec, how many they are, themselves
 // Returns a letter for each member: 1 if it was registered before.
+//
+// A big task has 10,000 members: what is the same for many members is
+// made once, and the score is a text because Redis writes numbers slowly.
 var registerScript = redis.NewScript(luaNow + luaUses + `
 local specs, packed, existed = tonumber(ARGV[3]), {}, {}
 local at = string.format('%016.0f', now())
 local asked = ARGV[1] ~= '' and ARGV[1] or at
 for i = 4, 3 + 2 * specs, 2 do packed[ARGV[i]] = ARGV[i + 1] end
-local first, members, put, enter, became = 4 + 2 * specs, {}, {}, {}, {}
-for i = first, #ARGV, 2 do members[#members + 1] = ARGV[i] end
+local members, ids, fresh, next = {}, {}, {}, 4 + 2 * specs
+while next < #ARGV do
+  local id, last = ARGV[next], next + 1 + ARGV[next + 1]
+  fresh[id] = id .. at .. asked
+  for i = next + 2, last do
+    members[#members + 1] = ARGV[i]
+    ids[#members] = id
+  end
+  next = last + 1
+end
+local put, enter, became = {}, {}, {}
 for i, before in ipairs(redis.call('HMGET', KEYS[1], unpack(members))) do
-  local member, id = members[i], ARGV[first + 2 * i - 1]
+  local member, id = members[i], ids[i]
   local old, new = became[member] or before, nil
   existed[i] = old and '1' or '0'
   if not old then
-    new = id .. at .. asked
-    enter[#enter + 1] = 0
+    new = fresh[id]
+    enter[#enter + 1] = '0'
     enter[#enter + 1] = member
   elseif string.sub(old, 33) < ARGV[2] then
     new = id .. string.sub(old, 17, 32) .. asked
@@ -168,9 +180,15 @@ type registerCall struct {
 	registerTerms
 	specs   map[string]bool
 	packed  []any // ids of specs, each with the spec
-	members []any // each with the id of its spec
+	runs    []registerRun
 	bytes   int
 	existed []*bool // where the answer for each member belongs
+}
+
+// registerRun is members one after the other that have the same spec.
+type registerRun struct {
+	id      string
+	members []any
 }
 
 // Texts before and after every moment.
@@ -208,8 +226,12 @@ func (b *registerBatch) add(d *catalog.Definition, existed []bool) error {
 			r.bytes += len(packed)
 		}
 		m := member(d.Spec.Name, h)
-		r.members = append(r.members, m, id)
-		r.bytes += len(m) + len(id)
+		if n := len(r.runs); n == 0 || r.runs[n-1].id != id {
+			r.runs = append(r.runs, registerRun{id: id})
+		}
+		run := &r.runs[len(r.runs)-1]
+		run.members = append(run.members, m)
+		r.bytes += len(m)
 		r.existed = append(r.existed, &existed[i])
 	}
 	return nil
@@ -231,7 +253,9 @@ func (r *registerCall) call(s *Store) *call {
 	keys := s.keys.namespace(r.namespace)
 	c := &call{script: registerScript, keys: []string{keys.registrations(), keys.specs(), keys.uses(), keys.index()}}
 	c.args = append([]any{r.asked, r.before, len(r.specs)}, r.packed...)
-	c.args = append(c.args, r.members...)
+	for _, run := range r.runs {
+		c.args = append(append(c.args, run.id, len(run.members)), run.members...)
+	}
 	return c
 }
 

@@ -175,8 +175,10 @@ func newAcceptTable() *Table {
 	return &Table{
 		Title:   "Accept: POST to id, ms",
 		Columns: []string{"hosts", "action", "Idempotency-Key", "samples", "Redis", "publish", "floor", "median", "p99", "ratio", "goal", "met"},
-		Notes: []string{"The floor is the bytes of the request written to Redis, and one acknowledged JetStream publish for each 256 hosts, all at once.",
-			"Each start is of a process that is not registered yet."},
+		Notes: []string{
+			"The floor is the bytes of the request written to Redis, and one acknowledged JetStream publish for each 256 hosts, all at once.",
+			"Each start is of a process that is not registered yet.",
+		},
 	}
 }
 
