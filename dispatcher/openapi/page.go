@@ -214,6 +214,9 @@ func below(prefix string, schema *object) []Row {
 		all = append(all, rowOf(prefix+name, member, contains(schema.list("required"), name)))
 		all = append(all, inside(prefix+name, member)...)
 	}
+	if needed := alternatives(schema); needed != "" {
+		all = append(all, Row{Name: strings.TrimSuffix(prefix, "."), About: needed})
+	}
 	if values := schema.at("additionalProperties"); values != nil {
 		if values.has("properties") || values.has("$ref") {
 			all = append(all, rowOf(prefix+"<key>", values, false))
@@ -225,6 +228,21 @@ func below(prefix string, schema *object) []Row {
 		all = append(all, inside("[]", items)...)
 	}
 	return all
+}
+
+// alternatives says which members do for one another where one of them is needed.
+func alternatives(schema *object) string {
+	var ways []string
+	for _, way := range schema.list("anyOf") {
+		o, _ := way.(*object)
+		if names := texts(o.list("required")); len(names) > 0 {
+			ways = append(ways, "`"+strings.Join(names, "` with `")+"`")
+		}
+	}
+	if len(ways) == 0 {
+		return ""
+	}
+	return "There must be " + strings.Join(ways, " or ") + "."
 }
 
 // inside are the rows below a member.

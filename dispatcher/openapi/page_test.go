@@ -122,6 +122,20 @@ func TestEveryCallHasItsPlaceOnThePage(t *testing.T) {
 	}
 }
 
+// Nobody could know otherwise that one of two members is needed.
+func TestThePageSaysWhichMembersDoForOneAnother(t *testing.T) {
+	t.Parallel()
+	_, root := parsed(t)
+	said := words(root)
+	for _, sentence := range []string{
+		"There must be hosts or agent_id_list.", "There must be bk_biz_id or bk_scope_type with bk_scope_id.",
+	} {
+		if !strings.Contains(said, sentence) {
+			t.Errorf("the page does not say: %s", sentence)
+		}
+	}
+}
+
 func TestTextIsNotMarkup(t *testing.T) {
 	t.Parallel()
 	if got, want := string(prose("`<b>` is <i>no</i> markup\n\nnor \"this\"")), "<p><code>&lt;b&gt;</code> is &lt;i&gt;no&lt;/i&gt; markup</p><p>nor &#34;this&#34;</p>"; got != want {
