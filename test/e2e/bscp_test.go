@@ -60,7 +60,7 @@ type bscpContent struct {
 func bscpOperates(e *published) {
 	t := e.t
 	const biz = 3
-	p := newProcs(t).new("0:"+e.there, "http-server-test1")
+	p := e.procs.new("0:"+e.there, "http-server-test1")
 	c := &client{t: t, url: e.url, header: http.Header{
 		"Content-Type":          {"application/json"},
 		"X-Bkapi-Authorization": {`{"bk_app_code":"bk_bscp","bk_app_secret":"s","bk_username":"admin"}`},

@@ -32,6 +32,7 @@ type published struct {
 	agentID string // which is this
 	frozen  string // the address of a host for the test that stops its agent
 	freezes *testenv.Child
+	procs   *procs // each name is taken once
 }
 
 // TestPublishedClients does what BlueKing's own clients do, each in its own
@@ -39,11 +40,11 @@ type published struct {
 func TestPublishedClients(t *testing.T) {
 	t.Parallel()
 	nats := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
-	u := newUp(t, "--nats-listen", nats)
+	procs, u := newProcs(t), newUp(t, "--nats-listen", nats)
 	u.start()
 	e := &published{
 		url: u.c.url, here: "127.0.0.1", there: "10.99.0.1", frozen: "10.99.0.2",
-		agentID: "020000000242010a00002f17521298676503",
+		agentID: "020000000242010a00002f17521298676503", procs: procs,
 	}
 	agent := func(args ...string) *testenv.Child {
 		return testenv.StartChild(t, nil, testenv.BuildBinary(t, "./cmd/procfleet-agent"),
@@ -69,8 +70,9 @@ func TestPublishedClients(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			mine := *e
-			mine.t = t
+			mine, samples := *e, *e.procs
+			mine.t, samples.t = t, t
+			mine.procs = &samples
 			test(&mine)
 		})
 	}
@@ -198,7 +200,7 @@ func (p proc) identity() map[string]any {
 func killedIsShown(e *published) {
 	t := e.t
 	c := gseAt(t, e.url, gseESB, "operate_proc_multi/", "get_proc_operate_result_v2/")
-	p := newProcs(t).new("0:"+e.here, "killed")
+	p := e.procs.new("0:"+e.here, "killed")
 	key := "0:" + e.here + ":e2e:" + p.name
 	item := with(gseOperation(p, 0), map[string]any{"hosts": hostsV2(e.here)}, "alive_monitor_policy")
 	item["spec"].(map[string]any)["alive_monitor_policy"].(map[string]any)["start_interval"] = 1

@@ -39,10 +39,9 @@ func gsekitRunsAJob(e *published) {
 	t := e.t
 	const biz = 10
 	c := gsekitClient(e)
-	procs := newProcs(t)
 	var all []proc
 	for i := range 4 {
-		all = append(all, procs.new("0:"+e.here, "java_"+strconv.Itoa(i)))
+		all = append(all, e.procs.new("0:"+e.here, "java_"+strconv.Itoa(i)))
 	}
 	key := func(p proc) string { return fmt.Sprintf("0:%s:GSEKIT_BIZ_%d:%s_1", e.here, biz, p.name) }
 	// does runs one operation on some, with commands that are not the sample's.
@@ -122,8 +121,7 @@ func gsekitChecks(e *published) {
 	t := e.t
 	const biz, instances = 11, 1000
 	c := gsekitClient(e)
-	procs := newProcs(t)
-	idle, busy := procs.new("0:"+e.here, "idle"), procs.new("0:"+e.here, "busy")
+	idle, busy := e.procs.new("0:"+e.here, "idle"), e.procs.new("0:"+e.here, "busy")
 	key := func(p proc, instance int) string {
 		return fmt.Sprintf("0:%s:GSEKIT_BIZ_%d:%s_%d", e.here, biz, p.name, instance)
 	}
@@ -161,7 +159,7 @@ func gsekitPages(e *published) {
 	const biz, page = 12, 500
 	c := gsekitClient(e)
 	namespace := fmt.Sprintf("GSEKIT_BIZ_%d", biz)
-	p := newProcs(t).new("0:"+e.here, "web_server")
+	p := e.procs.new("0:"+e.here, "web_server")
 	ips := append([]string{e.here}, addresses(499)...)
 	for instance := 1; instance <= 3; instance++ {
 		item := gsekitItem(p, biz, instance, 0, map[string]any{"start_check_secs": 1}, ips...)

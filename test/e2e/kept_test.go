@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"testing"
@@ -143,9 +144,7 @@ func (k *kept) operates() {
 	k.t.Helper()
 	item := func(opType int, where map[string]any) map[string]any {
 		item := map[string]any{"meta": map[string]any{"namespace": keptNamespace, "name": k.p.name}, "op_type": opType, "spec": k.spec()}
-		for name, value := range where {
-			item[name] = value
-		}
+		maps.Copy(item, where)
 		return item
 	}
 	gateway := gseAt(k.t, k.url, gseGateway, "proc/operate_proc_multi", "proc/get_proc_operate_result_v2")
@@ -176,9 +175,9 @@ func (k *kept) operates() {
 // agent finds the process again.
 func TestWhatClientsToldOutlivesUp(t *testing.T) {
 	t.Parallel()
-	u := newUp(t)
+	procs, u := newProcs(t), newUp(t)
 	u.start()
-	k := &kept{t: t, url: u.c.url, ip: "127.0.0.1", agentID: "agent of up", p: newProcs(t).new("0:127.0.0.1", "kept")}
+	k := &kept{t: t, url: u.c.url, ip: "127.0.0.1", agentID: "agent of up", p: procs.new("0:127.0.0.1", "kept")}
 	k.tell()
 	pid := k.p.pid()
 	u.child.Kill()

@@ -48,7 +48,7 @@ func nodemanBody(items ...map[string]any) map[string]any {
 func nodemanOperatesPlugins(e *published) {
 	t := e.t
 	c := nodemanV1(e)
-	p := newProcs(t).new("0:"+e.here, "bkmonitorbeat")
+	p := e.procs.new("0:"+e.here, "bkmonitorbeat")
 	key := "0:" + e.here + ":nodeman:" + p.name
 	does := func(opType, want int) gseEntry {
 		t.Helper()
@@ -129,7 +129,7 @@ func (c *gseClient) waitOutcome(id, key string, want int) {
 func nodemanInstallsOneShot(e *published) {
 	t := e.t
 	c := nodemanV1(e)
-	p := newProcs(t).new("0:"+e.here, "sub_870_host_1_host_exp002")
+	p := e.procs.new("0:"+e.here, "sub_870_host_1_host_exp002")
 	key := "0:" + e.here + ":nodeman:" + p.name
 	question := map[string]any{"meta": map[string]any{"namespace": nodemanNamespace, "name": p.name}, "hosts": hostsV2(e.here)}
 	for _, step := range []struct {
@@ -159,7 +159,7 @@ func nodemanAsksForStatus(e *published) {
 	t := e.t
 	const name, unknown = "gsecmdline", 100
 	c := nodemanV1(e)
-	p := newProcs(t).new("0:"+e.here, name)
+	p := e.procs.new("0:"+e.here, name)
 	asked := append([]string{e.here}, addresses(1999)...)
 	known := len(asked) - unknown
 	var registered map[string]gseEntry
@@ -224,7 +224,7 @@ func nodemanAsksForStatus(e *published) {
 func nodemanAddressesAgents(e *published) {
 	t := e.t
 	c := gseAt(t, e.url, gseGateway, "proc/operate_proc_multi/", "proc/get_proc_operate_result_v2/")
-	p := newProcs(t).new("0:"+e.there, "processbeat")
+	p := e.procs.new("0:"+e.there, "processbeat")
 	alias := "0:" + e.here
 	both := map[string]any{"agent_id_list": []string{e.agentID, alias}}
 	keys := sortedKeys([]string{e.agentID, alias}, "nodeman:"+p.name)
@@ -310,7 +310,7 @@ func nodemanUpgrades(e *published) {
 	if !slices.Equal(upgraded.Success, []string{"0:" + e.here}) || !slices.Equal(upgraded.Failed, []string{"0:" + nobody, "0:" + e.there}) {
 		t.Fatalf("upgrade_to_agent_id: %+v", upgraded)
 	}
-	p := newProcs(t).new("0:"+e.here, "upgraded")
+	p := e.procs.new("0:"+e.here, "upgraded")
 	key := id + ":nodeman:" + p.name
 	if entry := c.one(key, nodemanBody(nodemanItem(p, 0, map[string]any{"agent_id_list": []string{id}}))); entry.Code != 0 || p.pid() == 0 {
 		t.Errorf("start by the new id: %+v, pid %d", entry, p.pid())
@@ -327,7 +327,7 @@ func nodemanUpgrades(e *published) {
 func oldNodemanPollsOnce(e *published) {
 	t := e.t
 	c := gseAt(t, e.url, gseESB, "operate_proc/", "get_proc_operate_result/")
-	p := newProcs(t).new("0:"+e.here, "first")
+	p := e.procs.new("0:"+e.here, "first")
 	meta := map[string]any{"namespace": nodemanNamespace, "name": p.name, "labels": map[string]any{"proc_name": p.name}}
 	hosts := hostsV1(e.here, e.frozen)
 	var registered map[string]gseEntry

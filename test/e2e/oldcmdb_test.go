@@ -17,7 +17,7 @@ func cmdbOperates(e *published) {
 	t := e.t
 	c := gseAt(t, e.url, gseESB, "operate_proc/", "get_proc_operate_result/")
 	c.header = http.Header{"Content-Type": {"application/json"}, "X-Bkapi-Authorization": c.header["X-Bkapi-Authorization"]}
-	p := newProcs(t).new("0:"+e.here, "nginx")
+	p := e.procs.new("0:"+e.here, "nginx")
 	const namespace = "2.37"
 	key := "0:0:" + e.here + ":" + namespace + ":" + p.name
 	commands := p.commands()
