@@ -15,13 +15,13 @@ func (e *exchange) showAgents(ctx context.Context, use dialect.ShowAgents, in *d
 	if err != nil {
 		return err
 	}
-	if err := e.find(ctx, q.Business, q.Targets); err != nil {
+	at, err := e.find(ctx, q.Business, q.Targets)
+	if err != nil {
 		return err
 	}
-	at := hostsOf(q.Targets)
-	presences, err := e.api.store.Presences(ctx, at.hosts)
+	presences, err := e.api.agentsAt(ctx, at)
 	if err != nil {
-		return fmt.Errorf("look up the agents of %d hosts: %w", len(at.hosts), err)
+		return err
 	}
 	found := make([]dialect.TargetAgent, len(q.Targets))
 	for i, t := range q.Targets {
@@ -35,6 +35,15 @@ func (e *exchange) showAgents(ctx context.Context, use dialect.ShowAgents, in *d
 	return nil
 }
 
+// agentsAt returns who announced itself on each host.
+func (a *api) agentsAt(ctx context.Context, at *targetHosts) ([]taskstore.Presence, error) {
+	presences, err := a.store.Presences(ctx, at.hosts)
+	if err != nil {
+		return nil, fmt.Errorf("look up the agents of %d hosts: %w", len(at.hosts), err)
+	}
+	return presences, nil
+}
+
 // live reports whether there is an agent at all; the zero Presence is none.
 func live(p *taskstore.Presence) bool { return !p.Host.IsZero() }
 
@@ -45,13 +54,13 @@ func (e *exchange) bindAgents(ctx context.Context, use dialect.BindAgents, in *d
 	if err != nil {
 		return err
 	}
-	if err := e.find(ctx, q.Business, q.Targets); err != nil {
+	at, err := e.find(ctx, q.Business, q.Targets)
+	if err != nil {
 		return err
 	}
-	at := hostsOf(q.Targets)
-	presences, err := e.api.store.Presences(ctx, at.hosts)
+	presences, err := e.api.agentsAt(ctx, at)
 	if err != nil {
-		return fmt.Errorf("look up the agents of %d hosts: %w", len(at.hosts), err)
+		return err
 	}
 	bound := make([]bool, len(q.Targets))
 	var bindings []taskstore.AgentBinding

@@ -16,10 +16,10 @@ func (e *exchange) setGroups(ctx context.Context, use dialect.SetGroups, in *dia
 	if err != nil {
 		return err
 	}
-	if err := e.find(ctx, q.Business, q.Targets); err != nil {
+	at, err := e.find(ctx, q.Business, q.Targets)
+	if err != nil {
 		return err
 	}
-	at := hostsOf(q.Targets)
 	if len(at.hosts) > 0 {
 		all := make([]catalog.HostGroups, len(at.hosts))
 		for n, host := range at.hosts {
@@ -46,10 +46,10 @@ func (e *exchange) showGroups(ctx context.Context, use dialect.ShowGroups, in *d
 	if err != nil {
 		return err
 	}
-	if err := e.find(ctx, q.Business, q.Targets); err != nil {
+	at, err := e.find(ctx, q.Business, q.Targets)
+	if err != nil {
 		return err
 	}
-	at := hostsOf(q.Targets)
 	groups, err := e.api.store.Groups(ctx, q.Namespace, at.hosts)
 	if err != nil {
 		return fmt.Errorf("read groups of %s: %w", q.Namespace, err)

@@ -15,10 +15,10 @@ func (e *exchange) showProcesses(ctx context.Context, use dialect.ShowProcesses,
 	if err != nil {
 		return err
 	}
-	if err := e.find(ctx, q.Business, q.Targets); err != nil {
+	at, err := e.find(ctx, q.Business, q.Targets)
+	if err != nil {
 		return err
 	}
-	at := hostsOf(q.Targets)
 	entries, err := e.api.store.Entries(ctx, at.processes(q.Namespace, q.Name))
 	if err != nil {
 		return fmt.Errorf("read entries of %s:%s: %w", q.Namespace, q.Name, err)
@@ -44,7 +44,7 @@ func (e *exchange) listProcesses(ctx context.Context, use dialect.ListProcesses,
 	if err != nil {
 		return err
 	}
-	if err := e.find(ctx, p.Business, nil); err != nil {
+	if _, err := e.find(ctx, p.Business, nil); err != nil {
 		return err
 	}
 	entries, total, err := e.api.store.EntryPage(ctx, p.Namespace, p.Start, p.Limit)
@@ -67,9 +67,9 @@ func (a *api) withAgents(ctx context.Context, entries []catalog.Entry) ([]dialec
 		targets[i].Host = entries[i].Host
 	}
 	at := hostsOf(targets) // a page has many processes of one host
-	presences, err := a.store.Presences(ctx, at.hosts)
+	presences, err := a.agentsAt(ctx, at)
 	if err != nil {
-		return nil, fmt.Errorf("look up the agents of %d hosts: %w", len(at.hosts), err)
+		return nil, err
 	}
 	found := make([]dialect.ProcessEntry, len(entries))
 	for i, entry := range entries {

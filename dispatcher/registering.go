@@ -18,10 +18,10 @@ func (e *exchange) register(ctx context.Context, use dialect.Register, in *diale
 	if err != nil {
 		return err
 	}
-	if err := e.find(ctx, q.Business, q.Targets); err != nil {
+	at, err := e.find(ctx, q.Business, q.Targets)
+	if err != nil {
 		return err
 	}
-	at := hostsOf(q.Targets)
 	// What is begun is not left half done because the caller went away.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.api.cfg.Timeouts.Accept)
 	defer cancel()

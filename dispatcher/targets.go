@@ -40,15 +40,18 @@ func resolve(ctx context.Context, store resolver, lists ...[]procfleet.Target) e
 }
 
 // find checks whether the caller may do for its business what the call is
-// for, and on how many targets, and finds their hosts.
-func (e *exchange) find(ctx context.Context, business string, targets []procfleet.Target) error {
+// for, and on how many targets, and returns their hosts.
+func (e *exchange) find(ctx context.Context, business string, targets []procfleet.Target) (*targetHosts, error) {
 	if err := e.who.may(business, demands(e.call.Use)); err != nil {
-		return err
+		return nil, err
 	}
 	if err := e.api.cfg.Limits.items(len(targets)); err != nil {
-		return err
+		return nil, err
 	}
-	return resolve(ctx, e.api.store, targets)
+	if err := resolve(ctx, e.api.store, targets); err != nil {
+		return nil, err
+	}
+	return hostsOf(targets), nil
 }
 
 // targetHosts are the hosts of targets, each once.
