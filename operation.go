@@ -11,6 +11,9 @@ type Operation struct {
 	// the name of Process, which has nothing else; without targets, on every
 	// host where it is registered.
 	Registered bool `json:"registered,omitempty"`
+	// Selection takes processes and hosts from the catalogue. Beside it there
+	// are neither a process nor targets.
+	Selection *Selection `json:"select,omitempty"`
 }
 
 // Submission is what a caller sends to be accepted as one task.

@@ -19,11 +19,16 @@ type ProcessSpec struct {
 	Labels map[string]json.RawMessage `json:"labels,omitempty"`
 
 	// ProcName is the name of the program as the host sees it ("java").
-	ProcName   string `json:"proc_name"`
-	SetupPath  string `json:"setup_path,omitempty"` // working directory of every command; absolute
-	PidPath    string `json:"pid_path,omitempty"`   // pid file; absolute
-	ConfigPath string `json:"config_path,omitempty"`
-	LogPath    string `json:"log_path,omitempty"`
+	ProcName string `json:"proc_name"`
+	// ArgsPattern is a regular expression (RE2, at most [MaxPath] bytes) that
+	// something in the command line of the process, its arguments joined by
+	// single spaces, must match, to tell it from others of the same program;
+	// empty matches all.
+	ArgsPattern string `json:"args_pattern,omitempty"`
+	SetupPath   string `json:"setup_path,omitempty"` // working directory of every command; absolute
+	PidPath     string `json:"pid_path,omitempty"`   // pid file; absolute
+	ConfigPath  string `json:"config_path,omitempty"`
+	LogPath     string `json:"log_path,omitempty"`
 	// Account runs the commands; empty is root.
 	Account string `json:"account,omitempty"`
 
@@ -59,6 +64,9 @@ type Control struct {
 	NoProfile bool `json:"no_profile,omitempty"`
 	// RestartInPlace accepts a restart that keeps the pid (nginx re-exec).
 	RestartInPlace bool `json:"restart_in_place,omitempty"`
+	// HealthRestart lets three failures of Health in a row end and start the
+	// process again; without, they are told and nothing else.
+	HealthRestart bool `json:"health_restart,omitempty"`
 }
 
 // Shell is the kind of command line that [Control] holds. Empty means sh.
@@ -80,6 +88,10 @@ const (
 	Resident ProcessType = "resident"
 	// Once is started and ends by itself; it is never supervised.
 	Once ProcessType = "once"
+	// Manual processes run until somebody ends them: a start is verified as of
+	// a resident one, and they are never supervised. Older agents take it
+	// for Once.
+	Manual ProcessType = "manual"
 	// Periodic is run by schedule. Without CycleTime and Crontab it is Once.
 	Periodic ProcessType = "periodic"
 )

@@ -64,7 +64,8 @@ func (s *ProcessSpec) ValidateBounds() error {
 		s.boundTimes(),
 		s.boundCounts(),
 		s.boundText(),
-		oneOf("alive.type", string(s.Alive.Type), string(Resident), string(Once), string(Periodic)),
+		s.boundArgsPattern(),
+		oneOf("alive.type", string(s.Alive.Type), string(Resident), string(Once), string(Manual), string(Periodic)),
 		oneOf("control.shell", string(s.Control.Shell), "", string(ShellSh), string(ShellBat), string(ShellPs1)),
 		s.boundLabels(),
 		s.boundOwn(),
@@ -202,7 +203,7 @@ func (s *ProcessSpec) Validate(action Action) error {
 		errs = append(errs, &FieldError{"setup_path", "is required unless namespace and name, or value_key, identify the process"})
 	}
 	for _, f := range []textField{{"setup_path", s.SetupPath}, {"pid_path", s.PidPath}} {
-		if f.text != "" && !absolute(f.text) {
+		if f.text != "" && !IsAbsolutePath(f.text) {
 			errs = append(errs, &FieldError{f.name, fmt.Sprintf("%q is not an absolute path", clip(f.text))})
 		}
 	}
@@ -247,9 +248,12 @@ func (s *ProcessSpec) ValidateIdentity() error {
 
 var windowsPath = regexp.MustCompile(`^(?:[A-Za-z]:[\\/]|\\\\)`)
 
-// absolute reports whether p is absolute on some system: the server does not
-// know which one the host runs.
-func absolute(p string) bool { return path.IsAbs(p) || windowsPath.MatchString(p) }
+// IsAbsolutePath reports whether p is absolute on some system: the server does
+// not know which one the host runs.
+func IsAbsolutePath(p string) bool { return path.IsAbs(p) || IsWindowsPath(p) }
+
+// IsWindowsPath reports whether p is an absolute path of Windows.
+func IsWindowsPath(p string) bool { return windowsPath.MatchString(p) }
 
 func within(field string, d Duration, low, high time.Duration) error {
 	if d.Std() >= low && d.Std() <= high {

@@ -12,21 +12,30 @@ import (
 // Validate checks an operation strictly; callers that must let single
 // processes fail on their own use [Operation.ValidateBounds].
 func (o *Operation) Validate() error {
-	var errs []error
-	if !o.Action.Known() {
-		errs = append(errs, &FieldError{"action", fmt.Sprintf("%q is unknown; choose one of %s", clip(string(o.Action)), wordList())})
+	switch {
+	case o.Selection != nil:
+		return o.validateSelection()
+	case o.Registered:
+		return errors.Join(o.validateAction(), o.validateRegistered())
 	}
-	if o.Registered {
-		return errors.Join(append(errs, o.validateRegistered())...)
+	return errors.Join(o.validateAction(), In("process", o.Process.Validate(o.Action)), o.validateTargets())
+}
+
+func (o *Operation) validateAction() error {
+	if o.Action.Known() {
+		return nil
 	}
-	return errors.Join(append(errs, In("process", o.Process.Validate(o.Action)), o.validateTargets())...)
+	return &FieldError{"action", fmt.Sprintf("%q is unknown; choose one of %s", clip(string(o.Action)), wordList())}
 }
 
 // ValidateBounds checks what not even a caller may exceed who lets single
 // processes fail on their own: bounds, and that there is something to do it
-// on. An unknown action passes.
+// on. An unknown action passes, but not of what is selected in the catalogue.
 func (o *Operation) ValidateBounds() error {
-	if o.Registered {
+	switch {
+	case o.Selection != nil:
+		return o.validateSelection()
+	case o.Registered:
 		return o.validateRegistered()
 	}
 	return errors.Join(In("process", o.Process.ValidateBounds()), o.validateTargets())
@@ -57,6 +66,9 @@ func (s *Submission) Validate() error {
 	if len(s.Operations) == 0 {
 		errs = append(errs, &FieldError{"operations", "is empty; give at least one operation"})
 	}
+	if n := s.selectors(); n > MaxSelectors {
+		errs = append(errs, &FieldError{"operations", fmt.Sprintf("%d of them have select, at most %d may; divide the request", n, MaxSelectors)})
+	}
 	if s.Timeout != 0 {
 		errs = append(errs, within("timeout", Duration(s.Timeout), time.Second, MaxTimeout))
 	}
@@ -67,6 +79,17 @@ func (s *Submission) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// selectors returns how many operations take something from the catalogue.
+func (s *Submission) selectors() int {
+	n := 0
+	for i := range s.Operations {
+		if s.Operations[i].Selection != nil {
+			n++
+		}
+	}
+	return n
 }
 
 func wordList() string {

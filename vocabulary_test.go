@@ -155,6 +155,33 @@ func TestValidateNamesTheField(t *testing.T) {
 	}
 }
 
+func TestArgsPatternIsARegularExpressionOfBoundedSize(t *testing.T) {
+	t.Parallel()
+	for pattern, problem := range map[string]string{
+		"":                             "",
+		"-Dapp=web( |$)":               "",
+		`^\S+ --port 80(80)?\b`:        "",
+		strings.Repeat("x", MaxPath):   "",
+		strings.Repeat("x{1000}", 4):   "",
+		"--port (80":                   `is not a regular expression (RE2): missing closing ): "--port (80"`,
+		`(?<=--port )80`:               "invalid named capture",
+		`(\w+) \1`:                     "invalid escape sequence",
+		"x{1001}":                      "invalid repeat count",
+		strings.Repeat("x{1000}", 5):   "repeats too much: with every {n} written out it has",
+		strings.Repeat("x", MaxPath+1): "is 4097 bytes long",
+		"\xff":                         "is not valid UTF-8",
+		"a\x00b":                       "NUL",
+	} {
+		s := nginx()
+		s.ArgsPattern = pattern
+		err := s.Validate(ActionStart)
+		if invalid, ok := errors.AsType[*FieldError](err); ok != (problem != "") ||
+			ok && (invalid.Field != "args_pattern" || !strings.Contains(invalid.Problem, problem) || len(invalid.Problem) > 500) {
+			t.Errorf("%.40q: got %v, want %q", pattern, err, problem)
+		}
+	}
+}
+
 func TestInMovesEveryFieldBelowItsParent(t *testing.T) {
 	t.Parallel()
 	o := Operation{Action: "explode", Process: nginx()}

@@ -22,6 +22,11 @@ const (
 	TypePresence      = "procfleet.agent.v1.presence"
 	TypePresenceReply = "procfleet.agent.v1.presence_reply"
 	TypeProcesses     = "procfleet.agent.v1.processes"
+	TypeEvent         = "procfleet.agent.v1.event"
+
+	TypeSettingsAsk     = "procfleet.agent.v1.settings"
+	TypeSettingsReply   = "procfleet.agent.v1.settings_reply"
+	TypeSettingsChanged = "procfleet.agent.v1.settings_changed"
 )
 
 // Command asks the agent of one host to act on processes. It is sent as a
@@ -59,15 +64,20 @@ type CommandItem struct {
 // Spec is a process spec as agents know it. The sender fills in every
 // default; a zero field means zero.
 type Spec struct {
-	Key        string `json:"key"`
-	Namespace  string `json:"namespace,omitempty"`
-	Name       string `json:"name,omitempty"`
-	ProcName   string `json:"proc_name"`
-	SetupPath  string `json:"setup_path,omitempty"`
-	PidPath    string `json:"pid_path,omitempty"`
-	ConfigPath string `json:"config_path,omitempty"`
-	LogPath    string `json:"log_path,omitempty"`
-	Account    string `json:"account,omitempty"` // empty is root
+	Key       string `json:"key"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	ProcName  string `json:"proc_name"`
+	// ArgsPattern tells the process from others of the same program: a regular
+	// expression (RE2) that something in its command line, the arguments joined
+	// by single spaces, must match. Empty matches all. Agents older than it do
+	// not look at it.
+	ArgsPattern string `json:"args_pattern,omitempty"`
+	SetupPath   string `json:"setup_path,omitempty"`
+	PidPath     string `json:"pid_path,omitempty"`
+	ConfigPath  string `json:"config_path,omitempty"`
+	LogPath     string `json:"log_path,omitempty"`
+	Account     string `json:"account,omitempty"` // empty is root
 
 	StartCmd       string            `json:"start_cmd,omitempty"`
 	StopCmd        string            `json:"stop_cmd,omitempty"`
@@ -80,8 +90,11 @@ type Spec struct {
 	Env            map[string]string `json:"env,omitempty"`
 	NoProfile      bool              `json:"no_profile,omitzero"`
 	RestartInPlace bool              `json:"restart_in_place,omitzero"`
+	// HealthRestart lets three failures of HealthCmd in a row end and start the
+	// process again; without, they are told and nothing else.
+	HealthRestart bool `json:"health_restart,omitzero"`
 
-	Type              string  `json:"process_type"` // resident, once, periodic
+	Type              string  `json:"process_type"` // resident, once, manual, periodic
 	OpTimeoutMS       int64   `json:"op_timeout_ms"`
 	StartCheckBeginMS int64   `json:"start_check_begin_ms"`
 	StartCheckEndMS   int64   `json:"start_check_end_ms"`

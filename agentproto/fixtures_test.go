@@ -21,7 +21,7 @@ import (
 // record writes the folder of a new release: go test ./agentproto -record v0.2
 var record = flag.String("record", "", "release whose messages to record in testdata/v1")
 
-const messageTypes = 8
+const messageTypes = 12
 
 // newMessage returns an empty message for a type, nil for an unknown one.
 func newMessage(kind string) Message {
@@ -42,6 +42,14 @@ func newMessage(kind string) Message {
 		return &PresenceReply{}
 	case TypeProcesses:
 		return &Processes{}
+	case TypeEvent:
+		return &Event{}
+	case TypeSettingsAsk:
+		return &SettingsAsk{}
+	case TypeSettingsReply:
+		return &SettingsReply{}
+	case TypeSettingsChanged:
+		return &SettingsChanged{}
 	}
 	return nil
 }
@@ -87,16 +95,30 @@ func samples(tb testing.TB) []Message {
 				Key: "shop:web", Namespace: "shop", Name: "web", ProcName: "java", Desired: DesiredUp, Status: *result.Status,
 			}},
 		},
+		&Event{
+			Header: header(TypeEvent), Host: "0:10.0.0.1", AgentID: "agent-7", Instance: instance, At: at, Kind: EventLimitExceeded,
+			Key: "shop:web", Namespace: "shop", Name: "web", ProcName: "java", PID: 4711, Message: "memory of 31 % is over the limit of 25 %",
+			Details: map[string]any{"metric": "memory", "value": 31.25, "limit": 25.0},
+		},
+		&SettingsAsk{Header: header(TypeSettingsAsk), Host: "0:10.0.0.1", Instance: instance},
+		&SettingsReply{
+			Header: header(TypeSettingsReply), Error: "the store is away", ServerTime: at,
+			Settings: Settings{
+				Freezes: []Freeze{{Namespace: "shop", Until: at.Add(time.Hour), Reason: "release 7"}},
+				Groups:  []Group{{Namespace: "shop", ID: "g1", CPULimit: 50, MemoryLimit: 25.5, CPUByLimit: true, MemoryByLimit: true}},
+			},
+		},
+		&SettingsChanged{Header: header(TypeSettingsChanged)},
 	}
 }
 
 func fullSpec() Spec {
 	return Spec{
-		Key: "shop:web", Namespace: "shop", Name: "web", ProcName: "java", SetupPath: "/opt/web", PidPath: "/opt/web/run/web.pid",
+		Key: "shop:web", Namespace: "shop", Name: "web", ProcName: "java", ArgsPattern: "-Dapp=web( |$)", SetupPath: "/opt/web", PidPath: "/opt/web/run/web.pid",
 		ConfigPath: "/opt/web/etc", LogPath: "/opt/web/log", Account: "web",
 		StartCmd: "./start.sh", StopCmd: "./stop.sh", RestartCmd: "./restart.sh", ReloadCmd: "./reload.sh", KillCmd: "./kill.sh",
 		VersionCmd: "./version.sh", HealthCmd: "./health.sh", Shell: "sh", Env: map[string]string{"LANG": "C.UTF-8"},
-		NoProfile: true, RestartInPlace: true,
+		NoProfile: true, RestartInPlace: true, HealthRestart: true,
 		Type: "resident", OpTimeoutMS: 60_000, StartCheckBeginMS: 5_000, StartCheckEndMS: 9_000, StopCheckMS: 5_000,
 		StartRetries: 4, StartIntervalMS: 10_000, CycleTimeMS: 3_600_000, Crontab: "0 3 * * *", Instances: 2, CPULimit: 50, MemoryLimit: 25.5,
 	}
@@ -107,9 +129,10 @@ func fullResult(at time.Time) Result {
 		Item: 4, Code: CodeCheckFailed, Reason: ReasonCheckFailed, Message: "start: process not found; exit=0", Warnings: []string{"limits are not enforced"},
 		Status: &Status{
 			At: at, UTCOffset: 28_800, Running: true, Supervised: true, Phase: "running", AgentID: "agent-7",
-			PID: 4711, Command: "java -jar web.jar", Stat: "S", Threads: 31, StartedAt: at, ElapsedMS: 1_500, UserMS: 900, SystemMS: 100,
+			PID: 4711, PIDs: []int{4711, 4712}, Instances: 2, TreeCPU: 14.5, TreeMemoryBytes: 2 << 30, Command: "java -jar web.jar", Stat: "S", Threads: 31, StartedAt: at, ElapsedMS: 1_500, UserMS: 900, SystemMS: 100,
 			CPU: 12.5, CPUAverage: 3.25, MemoryBytes: 1 << 30, MemoryPercent: 6.5, HostFreeKB: 8 << 20,
-			Version: "2.1", Health: "ok", RegisteredAt: at, LastStartedAt: at, Failures: 2, NextRetryAt: at, Evidence: "pid file is stale",
+			Version: "2.1", Health: "ok", RegisteredAt: at, LastStartedAt: at, Failures: 2, NextRetryAt: at,
+			NextRunAt: at, FrozenUntil: at, Restarts: 7, LastExit: &LastExit{At: at, Known: true, Code: 1, Signal: "SIGKILL", Why: "limit"}, Evidence: "pid file is stale",
 		},
 		AcceptedAt: at, StartedAt: at, FinishedAt: at,
 	}

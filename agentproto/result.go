@@ -64,7 +64,10 @@ type Status struct {
 	Phase      string    `json:"phase,omitempty"`
 	AgentID    string    `json:"agent_id,omitempty"`
 
-	PID           int       `json:"pid,omitzero"`
+	PID int `json:"pid,omitzero"`
+	// PIDs are those of all instances if the spec has several; PID is the first.
+	PIDs          []int     `json:"pids,omitempty"`
+	Instances     int       `json:"instances,omitzero"` // how many the spec wants, if several
 	Command       string    `json:"command,omitempty"`
 	Stat          string    `json:"stat,omitempty"`
 	Threads       int       `json:"threads,omitzero"`
@@ -77,6 +80,10 @@ type Status struct {
 	MemoryBytes   int64     `json:"memory_bytes,omitzero"`
 	MemoryPercent float64   `json:"memory_percent,omitzero"`
 	HostFreeKB    int64     `json:"host_free_kb,omitzero"`
+	// TreeCPU, in percent of the host, and TreeMemoryBytes count descendants
+	// too; only for processes that have limits.
+	TreeCPU         float64 `json:"tree_cpu,omitzero"`
+	TreeMemoryBytes int64   `json:"tree_memory_bytes,omitzero"`
 
 	Version string `json:"version,omitempty"`
 	Health  string `json:"health,omitempty"`
@@ -85,7 +92,22 @@ type Status struct {
 	LastStartedAt time.Time `json:"last_started_at,omitzero"`
 	Failures      int       `json:"failures,omitzero"`
 	NextRetryAt   time.Time `json:"next_retry_at,omitzero"`
-	Evidence      string    `json:"evidence,omitempty"`
+	NextRunAt     time.Time `json:"next_run_at,omitzero"` // of a periodic process
+	FrozenUntil   time.Time `json:"frozen_until,omitzero"`
+	// Restarts is how often it was started to keep it alive since it was registered.
+	Restarts int       `json:"restarts,omitzero"`
+	LastExit *LastExit `json:"last_exit,omitempty"`
+	Evidence string    `json:"evidence,omitempty"`
+}
+
+// LastExit is how the process ended last, as far as that can be known: of a
+// process that is not the agent's child usually only when.
+type LastExit struct {
+	At     time.Time `json:"at"`
+	Known  bool      `json:"known,omitzero"`
+	Code   int       `json:"code,omitzero"`    // Known and no Signal
+	Signal string    `json:"signal,omitempty"` // for example "SIGSEGV"
+	Why    string    `json:"why,omitempty"`    // for example "limit", "out of memory"
 }
 
 // Resend asks an agent, as a request to [AgentSubject], to publish the

@@ -22,16 +22,18 @@ var allowed = map[string][]string{
 	"agentproto": {},
 	"client":     {""}, // for programs of others: the standard library and the vocabulary
 
-	"taskstore":               {""},
-	"taskstore/internal/pack": {"", "catalog", "taskstore"},
-	"taskstore/storetest":     {"", "taskstore", "taskstore/internal/pack"},
-	"taskstore/boltstore":     {"", "catalog", "taskstore", "taskstore/internal/pack"},
-	"taskstore/redisstore":    {"", "catalog", "taskstore", "taskstore/internal/pack", "internal/invalid"},
+	"taskstore":                    {""},
+	"taskstore/internal/pack":      {"", "catalog", "taskstore"},
+	"taskstore/internal/recent":    {"catalog"},
+	"taskstore/internal/templates": {"", "catalog"},
+	"taskstore/storetest":          {"", "taskstore", "taskstore/internal/pack"},
+	"taskstore/boltstore":          {"", "catalog", "taskstore", "taskstore/internal/pack", "taskstore/internal/recent", "taskstore/internal/templates"},
+	"taskstore/redisstore":         {"", "catalog", "taskstore", "taskstore/internal/pack", "taskstore/internal/recent", "taskstore/internal/templates", "internal/invalid"},
 
 	"catalog":             {""},
 	"catalog/catalogtest": {"", "catalog", "taskstore", "taskstore/storetest"},
 
-	"dispatcher/apps":                {""},
+	"dispatcher/apps":                {"", "internal/datafile"},
 	"dispatcher/dialect":             {"", "catalog"},
 	"dispatcher/openapi":             {"dispatcher/dialect"},
 	"dispatcher/openapi/openapitest": {},
@@ -39,14 +41,18 @@ var allowed = map[string][]string{
 	"worker":                         {"", "agentproto", "catalog", "taskstore", "internal/bus", "internal/invalid", "internal/tracecontext"},
 
 	"agent/proc":      {},
+	"agent/limits":    {},
 	"agent/supervise": {},
-	"agent/journal":   {"agentproto"},
-	"agent/operate":   {"agentproto", "agent/journal", "agent/proc", "agent/supervise"},
-	"agent":           {"agentproto", "agent/journal", "agent/operate", "agent/proc", "internal/invalid", "internal/natsconn", "internal/tracecontext"},
+	"agent/journal":   {"agentproto", "internal/datafile"},
+	"agent/local":     {"agentproto"},
+	"agent/hostcheck": {"agent/proc"},
+	"agent/operate":   {"agentproto", "agent/local", "agent/journal", "agent/limits", "agent/proc", "agent/supervise"},
+	"agent":           {"agentproto", "agent/hostcheck", "agent/journal", "agent/local", "agent/operate", "agent/proc", "internal/datafile", "internal/invalid", "internal/natsconn", "internal/tracecontext"},
 
 	"internal/archtest":          {},
 	"internal/bus":               {"", "agentproto", "internal/tracecontext"},
 	"internal/crashpoint":        {},
+	"internal/datafile":          {},
 	"internal/lifecycle":         {},
 	"internal/invalid":           {},
 	"internal/natsconn":          {"internal/invalid"},
@@ -58,14 +64,18 @@ var allowed = map[string][]string{
 	"internal/testenv":           {"internal/bus", "internal/natsconn", "internal/natsembed"},
 	"internal/testenv/redistest": {"internal/testenv"},
 
+	"internal/testenv/agenttest":      {"agentproto", "internal/testenv"},
+	"internal/testenv/agenttest/demo": {},
+	"test/faults/matrix":              {},
+
 	// The commands choose the implementations and may import everything but
 	// what is for tests.
 	"cmd/procfleet":         {everything},
 	"cmd/procfleet-agent":   {"cmd/internal/agentcmd", "cmd/internal/daemon", "cmd/internal/settings", "internal/lifecycle"},
-	"cmd/internal/agentcmd": {"agent", "cmd/internal/daemon", "cmd/internal/settings", "internal/crashpoint", "internal/natsconn"},
+	"cmd/internal/agentcmd": {"agentproto", "agent", "agent/hostcheck", "agent/local", "agent/operate", "cmd/internal/daemon", "cmd/internal/settings", "internal/crashpoint", "internal/natsconn"},
 	"cmd/internal/daemon":   {"cmd/internal/settings", "internal/invalid", "internal/telemetry/logging", "internal/telemetry/metrics"},
 	"cmd/internal/demo":     {"", "client"},
-	"cmd/internal/bench":    {"", "cmd/internal/simulate", "internal/bus", "internal/natsconn", "taskstore/redisstore"},
+	"cmd/internal/bench":    {"", "agent/local", "agentproto", "cmd/internal/simulate", "internal/bus", "internal/natsconn", "taskstore/redisstore"},
 	"cmd/internal/settings": {"internal/invalid"},
 	"cmd/internal/simulate": {"agentproto", "internal/natsconn"},
 }
@@ -73,20 +83,24 @@ var allowed = map[string][]string{
 const everything = "*"
 
 // forTests may be imported by test code alone, and by each other.
-var forTests = []string{"catalog/catalogtest", "dispatcher/openapi/openapitest", "taskstore/storetest", "internal/testenv", "internal/testenv/redistest"}
+var forTests = []string{"catalog/catalogtest", "dispatcher/openapi/openapitest", "taskstore/storetest", "internal/testenv", "internal/testenv/redistest", "internal/testenv/agenttest"}
 
 // thirdParty says which packages may import a library directly; "cmd/..." is
 // every package under cmd.
 var thirdParty = map[string][]string{
+	// As the first process of a container the agent reaps what it did not start,
+	// so whatever starts a program in it must go through agent/proc.
+	"os/exec":                               {"agent/proc", "cmd/internal/bench", "internal/testenv/..."},
 	"github.com/redis/go-redis":             {"taskstore/redisstore", "internal/testenv/redistest", "cmd/internal/bench"},
 	"go.etcd.io/bbolt":                      {"taskstore/boltstore"},
 	"github.com/santhosh-tekuri/jsonschema": {"dispatcher/openapi/openapitest"},
 	"github.com/nats-io/nats-server":        {"internal/natsembed"},
 	"github.com/spf13/cobra":                {"cmd/..."},
+	"github.com/robfig/cron":                {"agent/supervise"},
 	"github.com/prometheus":                 {"internal/telemetry/metrics"},
 	"go.opentelemetry.io/otel/sdk":          {"internal/telemetry/..."},
 	"go.opentelemetry.io/otel/exporters":    {"internal/telemetry/..."},
-	"github.com/nats-io/nats.go":            {"agent", "worker", "internal/bus", "internal/natsconn", "internal/tracecontext", "internal/testenv", "cmd/..."},
+	"github.com/nats-io/nats.go":            {"agent", "worker", "internal/bus", "internal/natsconn", "internal/tracecontext", "internal/testenv", "internal/testenv/agenttest", "cmd/..."},
 	"github.com/nats-io/nats.go/jetstream":  {"agent", "worker", "internal/bus", "internal/natsconn", "internal/testenv", "cmd/..."},
 }
 

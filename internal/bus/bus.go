@@ -32,11 +32,15 @@ var (
 type Bus struct {
 	js    jetstream.JetStream
 	hints listener
+
+	eventReaders chan struct{} // has room for those that read a page of events
 }
 
 // New returns the bus on js, which must give up on asynchronous publishes
 // that are never acknowledged (see natsconn.JetStream).
-func New(js jetstream.JetStream) *Bus { return &Bus{js: js, hints: listener{conn: js.Conn()}} }
+func New(js jetstream.JetStream) *Bus {
+	return &Bus{js: js, hints: listener{conn: js.Conn()}, eventReaders: make(chan struct{}, eventReaders)}
+}
 
 // ChunkRef names a chunk that waits for delivery.
 type ChunkRef struct {

@@ -226,7 +226,7 @@ func TestTheEndOfATaskIsToldOnce(t *testing.T) {
 func TestEnsureFromManyProcessesAtOnce(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)
-	for _, name := range []string{bus.StreamOps, bus.StreamResults, bus.StreamEvents} {
+	for _, name := range []string{bus.StreamOps, bus.StreamResults, bus.StreamEvents, bus.StreamHostEvents} {
 		if err := env.JS.DeleteStream(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}

@@ -19,6 +19,8 @@ const (
 	StreamResults = "PROCFLEET_RESULTS" // procfleet.result.<s|b>.<cloud>
 	StreamEvents  = "PROCFLEET_EVENTS"  // procfleet.task.>
 
+	StreamHostEvents = "PROCFLEET_HOST_EVENTS" // procfleet.event.<cloud>
+
 	StreamSubmit       = "PROCFLEET_SUBMIT"        // procfleet.submit
 	StreamSubmitFailed = "PROCFLEET_SUBMIT_FAILED" // procfleet.submit.failed
 	StreamSubmitTrials = "PROCFLEET_SUBMIT_TRIALS" // procfleet.submit.trial.*.*
@@ -27,12 +29,12 @@ const (
 const (
 	defaultOpsBytes     = 1 << 30
 	defaultResultsBytes = 4 << 30
-	defaultEventsBytes  = 256 << 20
+	defaultEventsBytes  = 256 << 20 // of tasks, and as much of hosts
 	defaultSubmitBytes  = 256 << 20
 	defaultFailedBytes  = 128 << 20
 	defaultTrialsBytes  = 16 << 20
 	// smallestShare divides the sizes for the smallest JetStream that is
-	// good for anything: 4, 16 and 1 MiB, and 1 MiB and less for submissions.
+	// good for anything: 4, 16, 1 and 1 MiB, and 1 MiB and less for submissions.
 	smallestShare = 256
 
 	defaultAckWait = 10 * time.Second
@@ -49,9 +51,9 @@ type Options struct {
 	// Replicas of each stream and consumer; a new stream gets as many as the
 	// others have by default, the first ones 1.
 	Replicas int
-	// Sizes in bytes; default 1 GiB, 4 GiB and 256 MiB, less where JetStream
-	// has no such room.
-	OpsMaxBytes, ResultsMaxBytes, EventsMaxBytes int64
+	// Sizes in bytes; default 1 GiB, 4 GiB, 256 MiB and 256 MiB, less where
+	// JetStream has no such room.
+	OpsMaxBytes, ResultsMaxBytes, EventsMaxBytes, HostEventsMaxBytes int64
 	// Sizes of what producers published, default 256 MiB, and of what of it
 	// failed, default 128 MiB.
 	SubmitMaxBytes, SubmitFailedMaxBytes int64
@@ -113,6 +115,10 @@ func streams(o Options) []jetstream.StreamConfig {
 		Duplicates: noDuplicates, Replicas: o.Replicas,
 	}, {
 		Name: StreamEvents, Subjects: []string{"procfleet.task.>"}, MaxBytes: o.EventsMaxBytes,
+		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: eventsAge,
+		Duplicates: opsDuplicates, Replicas: o.Replicas,
+	}, {
+		Name: StreamHostEvents, Subjects: []string{agentproto.EventsAll}, MaxBytes: o.HostEventsMaxBytes, MaxMsgSize: maxEventMessage + eventHeaders,
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: eventsAge,
 		Duplicates: opsDuplicates, Replicas: o.Replicas,
 	}}

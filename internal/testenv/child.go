@@ -2,10 +2,8 @@ package testenv
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -44,6 +42,10 @@ func Build(pkg string) (path string, err error) {
 	}
 	return buildOnce(".", pkg, flags...)
 }
+
+// BuildPlain is [Build] without the race detector, for helpers of tests that
+// are started often.
+func BuildPlain(pkg string) (path string, err error) { return buildOnce(".", pkg) }
 
 // BuildTool builds a program that another module of this repository, in dir,
 // has the version of.
@@ -109,15 +111,23 @@ type Child struct {
 // process's environment. Its output goes to the test's log.
 func StartChild(tb testing.TB, env []string, path string, args ...string) *Child {
 	tb.Helper()
-	c := &Child{cmd: exec.Command(path, args...), done: make(chan struct{}), read: make(chan struct{})}
-	c.cmd.Env = append(os.Environ(), env...)
+	cmd := exec.Command(path, args...)
+	cmd.Env = append(os.Environ(), env...)
+	return StartCommand(tb, cmd)
+}
+
+// StartCommand is [StartChild] for a command with attributes of its own; its
+// output is set.
+func StartCommand(tb testing.TB, cmd *exec.Cmd) *Child {
+	tb.Helper()
+	c := &Child{cmd: cmd, done: make(chan struct{}), read: make(chan struct{})}
 	r, w, err := os.Pipe()
 	if err != nil {
 		tb.Fatal(err)
 	}
 	c.cmd.Stdout, c.cmd.Stderr = w, w
 	if err := c.cmd.Start(); err != nil {
-		tb.Fatalf("start %s: %v", path, err)
+		tb.Fatalf("start %s: %v", cmd.Path, err)
 	}
 	w.Close()
 	go func() {
@@ -159,36 +169,6 @@ func (c *Child) Kill() {
 // Signal sends a signal; a process that is gone takes none.
 func (c *Child) Signal(s syscall.Signal) { _ = c.cmd.Process.Signal(s) }
 
-// Freeze stops the process where it is and waits until it has: kill returns
-// before the threads take notice. SIGCONT thaws it.
-func (c *Child) Freeze(tb testing.TB) {
-	tb.Helper()
-	c.Signal(syscall.SIGSTOP)
-	Eventually(tb, freezeTimeout, func() bool { return stopped(tb, c.PID()) }, c.cmd.Path+" is stopped")
-}
-
-const freezeTimeout = 10 * time.Second
-
-// stopped reports whether every thread of a process is, by Linux's books.
-func stopped(tb testing.TB, pid int) bool {
-	tb.Helper()
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	if err != nil || len(threads) == 0 {
-		tb.Fatalf("no threads of process %d: it has ended, or this is not Linux", pid)
-	}
-	for _, thread := range threads {
-		stat, err := os.ReadFile(thread)
-		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
-			continue // it ended meanwhile
-		}
-		// The state follows the name, which may have any character in it.
-		if end := bytes.LastIndexByte(stat, ')'); err != nil || !bytes.HasPrefix(stat[end+1:], []byte(" T")) {
-			return false
-		}
-	}
-	return true
-}
-
 // Done is closed when the process has ended.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
@@ -210,6 +190,19 @@ func (c *Child) Output() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return strings.Join(c.lines, "\n")
+}
+
+// WholeOutput waits for the end of what the process writes, which may come a
+// moment after its own, and returns it. It fails the test after timeout, as it
+// does with children of the process that hold its output open.
+func (c *Child) WholeOutput(tb testing.TB, timeout time.Duration) string {
+	tb.Helper()
+	select {
+	case <-c.read:
+	case <-time.After(timeout):
+		tb.Fatalf("the output of %s did not end within %v", c.cmd.Path, timeout)
+	}
+	return c.Output()
 }
 
 // WaitOutput waits until the output contains text and returns the first line

@@ -9,20 +9,39 @@ import (
 )
 
 // Required says whether a test that cannot have the named thing must fail
-// instead of being skipped: in CI, and where PROCFLEET_REQUIRE, names with
-// commas between them, has it.
+// instead of being skipped: where PROCFLEET_REQUIRE, names with commas between
+// them, has it. CI names what can be installed; what the kernel of a machine
+// has or has not, such as "kmsg" and "cgroups", it takes as it is.
 func Required(name string) bool {
-	return os.Getenv("CI") == "true" || slices.Contains(strings.Split(os.Getenv("PROCFLEET_REQUIRE"), ","), name)
+	return slices.Contains(strings.Split(os.Getenv("PROCFLEET_REQUIRE"), ","), name)
 }
 
-// Need skips a test without a program, or fails it where that is [Required].
+// Missing ends a test that cannot have the named thing: as a failure where that
+// is [Required], else as a skip. The message says what is missing, or why.
+func Missing(tb testing.TB, name, format string, args ...any) {
+	tb.Helper()
+	if Required(name) {
+		tb.Fatalf(format, args...)
+	}
+	tb.Skipf(format, args...)
+}
+
+// Need is [Missing] where a program is not here. In CI every program is required.
 func Need(tb testing.TB, program, install string) {
 	tb.Helper()
-	if _, err := exec.LookPath(program); err == nil {
-		return
-	}
-	if Required(program) {
+	_, err := exec.LookPath(program)
+	if err != nil && os.Getenv("CI") == "true" {
 		tb.Fatalf("%s is not here; install it: %s", program, install)
 	}
-	tb.Skipf("%s is not here; install it: %s", program, install)
+	if err != nil {
+		Missing(tb, program, "%s is not here; install it: %s", program, install)
+	}
+}
+
+// NeedRoot is [Missing] for who is not root.
+func NeedRoot(tb testing.TB) {
+	tb.Helper()
+	if os.Geteuid() != 0 {
+		Missing(tb, "root", "this needs root: run the suite as root")
+	}
 }

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -85,10 +84,7 @@ func lookUp(tb testing.TB) string {
 		return path
 	}
 	const missing = "redis-server is not installed; install it with \"apt-get install redis-server\" or \"brew install redis\""
-	if testenv.Required("redis") {
-		tb.Fatal(missing)
-	}
-	tb.Skip(missing)
+	testenv.Missing(tb, "redis", missing)
 	return ""
 }
 
@@ -107,15 +103,6 @@ func (s *Server) Stop(tb testing.TB) {
 	}
 	<-s.exited
 	s.cmd = nil
-}
-
-// Freeze stops the server where it is; its connections stay. It thaws only
-// to be killed.
-func (s *Server) Freeze(tb testing.TB) {
-	tb.Helper()
-	if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		tb.Fatalf("freeze redis-server: %v", err)
-	}
 }
 
 // Restart kills the server if it runs, and starts it at the same address with

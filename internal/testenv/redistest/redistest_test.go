@@ -1,9 +1,7 @@
 package redistest_test
 
 import (
-	"runtime"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -30,31 +28,6 @@ func TestWhatWasConfirmedSurvivesAKill(t *testing.T) {
 	s.Restart(t)
 	if v, err := client(t, s).Get(t.Context(), "key").Result(); err != nil || v != "value" {
 		t.Errorf("%q, %v", v, err)
-	}
-}
-
-func TestClockMoves(t *testing.T) {
-	t.Parallel()
-	if runtime.GOOS != "linux" {
-		t.Skip("the clock of a server can be moved on Linux only")
-	}
-	s := redistest.BuildClock(t).Start(t)
-	c := client(t, s)
-	now := func() time.Time {
-		at, err := c.Time(t.Context()).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return at
-	}
-	before := now()
-	s.Advance(t, time.Hour)
-	if d := now().Sub(before); d < time.Hour || d > time.Hour+time.Minute {
-		t.Errorf("an hour later %v had passed", d)
-	}
-	s.Advance(t, -2*time.Hour)
-	if d := now().Sub(before); d > -50*time.Minute {
-		t.Errorf("two hours back %v had passed", d)
 	}
 }
 

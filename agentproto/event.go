@@ -1,0 +1,66 @@
+package agentproto
+
+import (
+	"strconv"
+	"time"
+)
+
+// Event tells what an agent did or noticed without having been asked to. It is
+// published once to [EventSubject], where a stream keeps it; an agent that
+// cannot reach the stream keeps the latest ones and publishes them later.
+type Event struct {
+	Header
+	Host     string    `json:"host"` // "<cloud>:<ip>"
+	AgentID  string    `json:"agent_id,omitempty"`
+	Instance string    `json:"instance"`
+	At       time.Time `json:"at"`   // server's time, as well as the agent knows it
+	Kind     string    `json:"kind"` // one of the words below
+	// Key, Namespace, Name and ProcName are those of the process that it is
+	// about; empty if it is about the host.
+	Key       string `json:"key,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	ProcName  string `json:"proc_name,omitempty"`
+	PID       int    `json:"pid,omitzero"`
+	Message   string `json:"message"` // a sentence for people
+	// Details are the figures behind the message; which ones depends on Kind.
+	Details map[string]any `json:"details,omitempty"`
+}
+
+// Kinds of an [Event] that is about a process.
+const (
+	EventRestarted        = "restarted"         // it had ended and was started again
+	EventGaveUp           = "gave_up"           // it is not started again until somebody asks, or but for rare attempts
+	EventAdopted          = "adopted"           // somebody else started it; it is looked after
+	EventPIDChanged       = "pid_changed"       // a successor took its place
+	EventTwoMasters       = "two_masters"       // the pid file names another process while the known one lives
+	EventLimitExceeded    = "limit_exceeded"    // it, or its group, was over a limit and has been taken down
+	EventInstancesMissing = "instances_missing" // fewer of its instances run than its spec wants
+	EventHealthFailed     = "health_failed"     // its health command failed several times in a row
+	EventFrozen           = "frozen"            // it is stopped by a signal: neither dead nor at work
+	EventUncertain        = "uncertain"         // the truth about it cannot be read
+	EventOverlap          = "overlap"           // periodic runs were left out because one takes longer than its period
+	EventRunsFailed       = "runs_failed"       // a periodic process failed several times in a row
+	EventQuarantined      = "quarantined"       // faults of the agent with it; it is left alone
+	EventCommandHanging   = "command_hanging"   // a command of it could not be ended
+)
+
+// Kinds of an [Event] that is about the host.
+const (
+	EventJournalDamaged = "journal_damaged" // part of the journal could not be read
+	EventJournalFull    = "journal_full"    // the journal cannot be written
+	EventStartsPaused   = "starts_paused"   // the host had no room for another process; automatic starts wait
+	EventStarved        = "starved"         // the agent did not run for a while
+	EventUnsafeHost     = "unsafe_host"     // something about this host endangers its processes
+	EventTwoAgents      = "two_agents"      // another agent takes commands for this host
+)
+
+// EventSubject is where the agents of a cloud area publish events (JetStream).
+//
+//	procfleet.event.0
+func EventSubject(cloud int64) string {
+	return "procfleet.event." + strconv.FormatInt(cloud, 10)
+}
+
+// EventsAll matches every cloud area's subject of events.
+const EventsAll = "procfleet.event.*"

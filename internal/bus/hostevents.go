@@ -1,0 +1,273 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+// HostEventQuery selects from what agents told, from the beginning on. The zero
+// fields select all.
+type HostEventQuery struct {
+	Host            procfleet.Host
+	Namespace, Kind string
+	// Since leaves out what was received before.
+	Since time.Time
+	// After goes on behind the event of this sequence, which need not be there
+	// any more. One that is beyond the last is of a stream that was lost: the
+	// reading begins anew.
+	After uint64
+	// Newest reads the last ones instead, whatever After is.
+	Newest bool
+	Limit  int // of events; at least 1
+}
+
+// HostEventPage is a part of what agents told, the oldest first. Next is the
+// After of the next page; More says that this can be read at once.
+type HostEventPage struct {
+	Events []procfleet.HostEvent
+	Next   uint64
+	More   bool
+}
+
+const (
+	// eventWindow is how many messages are looked at together, and eventLook
+	// how many for one page: a filter may leave out nearly all of them.
+	// eventFetch of them are in memory at a time.
+	eventWindow = 1000
+	eventLook   = 10 * eventWindow
+	eventFetch  = 200
+	// eventPageBytes bounds the messages of which a page is made.
+	eventPageBytes = 8 << 20
+	// eventWait is how long messages that the stream has may take to come.
+	eventWait = 5 * time.Second
+	// eventReaders is how many pages are read at a time.
+	eventReaders = 8
+	// maxEventMessage bounds one event in bytes, without its headers.
+	maxEventMessage = 64 << 10
+	eventHeaders    = 4 << 10
+)
+
+// HostEvents reads a page. It looks at no more than 10,000 events: of the
+// newest, those before are not found, and a page that goes on may be empty and
+// say that there is more. The error wraps [ErrAway] if it may pass.
+func (b *Bus) HostEvents(ctx context.Context, q HostEventQuery) (HostEventPage, error) {
+	page, err := b.hostEvents(ctx, q)
+	if err != nil {
+		return HostEventPage{}, publishError("read events of hosts", err)
+	}
+	return page, nil
+}
+
+func (b *Bus) hostEvents(ctx context.Context, q HostEventQuery) (HostEventPage, error) {
+	select {
+	case b.eventReaders <- struct{}{}:
+		defer func() { <-b.eventReaders }()
+	case <-ctx.Done():
+		return HostEventPage{}, context.Cause(ctx)
+	}
+	stream, err := b.js.Stream(ctx, StreamHostEvents)
+	if err != nil {
+		return HostEventPage{}, err
+	}
+	r := eventReader{js: b.js, q: q, state: stream.CachedInfo().State}
+	switch {
+	case q.Newest:
+		return r.newest(ctx)
+	case q.After > r.state.LastSeq:
+		r.q.After = 0
+	case q.After > 0:
+		return r.onwards(ctx, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: q.After + 1})
+	case !q.Since.IsZero():
+		return r.onwards(ctx, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &q.Since})
+	}
+	return r.onwards(ctx, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
+}
+
+// eventReader reads one page of a stream that was in the given state.
+type eventReader struct {
+	js    jetstream.JetStream
+	q     HostEventQuery
+	state jetstream.StreamState
+}
+
+// onwards reads from a place on.
+func (r *eventReader) onwards(ctx context.Context, from jetstream.ConsumerConfig) (HostEventPage, error) {
+	page := HostEventPage{Next: r.state.LastSeq}
+	if r.state.Msgs == 0 || r.q.After == r.state.LastSeq {
+		return page, nil
+	}
+	looked, bytes := 0, 0
+	err := r.read(ctx, from, func(m eventMessage) bool {
+		looked++
+		if m.event != nil {
+			page.Events = append(page.Events, *m.event)
+			bytes += m.bytes
+		}
+		if looked == eventLook || len(page.Events) == r.q.Limit || bytes >= eventPageBytes {
+			page.Next, page.More = m.sequence, m.sequence < r.state.LastSeq
+			return false
+		}
+		page.Next = max(page.Next, m.sequence)
+		return true
+	})
+	return page, err
+}
+
+// newest reads windows from the end towards the beginning until there are
+// enough.
+func (r *eventReader) newest(ctx context.Context) (HostEventPage, error) {
+	page := HostEventPage{Next: r.state.LastSeq}
+	first := r.state.FirstSeq
+	if r.state.LastSeq > eventLook {
+		first = max(first, r.state.LastSeq-eventLook+1)
+	}
+	bytes, full := 0, false
+	for end := r.state.LastSeq; r.state.Msgs > 0 && end >= first && len(page.Events) < r.q.Limit && !full; {
+		begin := first
+		if end-first >= eventWindow {
+			begin = end - eventWindow + 1
+		}
+		var window []eventMessage // what is older than the page has room for is let go of at once
+		from := jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: begin}
+		err := r.read(ctx, from, func(m eventMessage) bool {
+			if m.event != nil && m.sequence <= end {
+				window, bytes = append(window, m), bytes+m.bytes
+			}
+			for len(window) > r.q.Limit || bytes > eventPageBytes {
+				bytes -= window[0].bytes
+				window[0].event, window, full = nil, window[1:], true
+			}
+			return m.sequence < end
+		})
+		if err != nil {
+			return HostEventPage{}, err
+		}
+		events := make([]procfleet.HostEvent, 0, len(window)+len(page.Events))
+		for _, m := range window {
+			events = append(events, *m.event)
+		}
+		page.Events = append(events, page.Events...)
+		end = begin - 1
+	}
+	page.Events = page.Events[max(0, len(page.Events)-r.q.Limit):]
+	return page, nil
+}
+
+// eventMessage is a message that was looked at.
+type eventMessage struct {
+	sequence uint64
+	bytes    int
+	event    *procfleet.HostEvent // nil if it is not asked for, or none
+}
+
+// read gives visit every message that the stream has from a place on. It ends
+// when visit says so, or with the last message.
+func (r *eventReader) read(ctx context.Context, from jetstream.ConsumerConfig, visit func(eventMessage) bool) error {
+	from.AckPolicy, from.MemoryStorage, from.Replicas, from.InactiveThreshold = jetstream.AckNonePolicy, true, 1, time.Minute
+	if !r.q.Host.IsZero() {
+		from.FilterSubject = agentproto.EventSubject(int64(r.q.Host.Cloud))
+	}
+	consumer, err := r.js.CreateConsumer(ctx, StreamHostEvents, from)
+	if err != nil {
+		return err
+	}
+	defer r.forget(ctx, consumer.CachedInfo().Name)
+	for pending := consumer.CachedInfo().NumPending; pending > 0; {
+		batch, err := consumer.Fetch(int(min(pending, eventFetch)), jetstream.FetchMaxWait(eventWait))
+		if err != nil {
+			return err
+		}
+		more, came := true, false
+		for msg := range batch.Messages() {
+			came = true
+			if !more {
+				continue // until the batch is at its end
+			}
+			meta, err := msg.Metadata()
+			if err != nil {
+				return err
+			}
+			more, pending = visit(eventMessage{meta.Sequence.Stream, len(msg.Data()), r.wanted(msg, meta)}), meta.NumPending
+		}
+		if err := batch.Error(); err != nil && !errors.Is(err, jetstream.ErrNoMessages) {
+			return err
+		}
+		if !more || ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if !came { // and what did not come must not count as read
+			return fmt.Errorf("%d messages that the stream has did not come within %s: %w", pending, eventWait, context.DeadlineExceeded)
+		}
+	}
+	return nil
+}
+
+// forget removes a consumer, which otherwise ends by itself in a minute.
+func (r *eventReader) forget(ctx context.Context, consumer string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = r.js.DeleteConsumer(ctx, StreamHostEvents, consumer)
+}
+
+// wanted returns the event of a message; nil if it is not asked for, or none.
+func (r *eventReader) wanted(msg jetstream.Msg, meta *jetstream.MsgMetadata) *procfleet.HostEvent {
+	e, err := decodeHostEvent(msg.Data(), msg.Subject())
+	if err != nil {
+		return nil // whoever wrote this was no agent
+	}
+	e.Sequence, e.ReceivedAt = meta.Sequence.Stream, meta.Timestamp.UTC()
+	q := &r.q
+	if !q.Host.IsZero() && e.Host != q.Host || q.Namespace != "" && e.Namespace != q.Namespace || q.Kind != "" && e.Kind != q.Kind {
+		return nil
+	}
+	if e.ReceivedAt.Before(q.Since) {
+		return nil
+	}
+	return &e
+}
+
+// maxEventWord bounds a word of an event in bytes.
+const maxEventWord = 128
+
+// decodeHostEvent reads a message of [StreamHostEvents]. It never panics.
+func decodeHostEvent(data []byte, subject string) (procfleet.HostEvent, error) {
+	var m agentproto.Event
+	if len(data) > maxEventMessage {
+		return procfleet.HostEvent{}, fmt.Errorf("bus: event of %d bytes is over the limit of %d", len(data), maxEventMessage)
+	}
+	if err := agentproto.Decode(data, agentproto.TypeEvent, &m); err != nil {
+		return procfleet.HostEvent{}, err
+	}
+	host, err := procfleet.ParseHost(m.Host)
+	if err != nil {
+		return procfleet.HostEvent{}, fmt.Errorf("bus: event: %w", err)
+	}
+	// The subject is what NATS permissions can enforce.
+	if subject[strings.LastIndexByte(subject, '.')+1:] != strconv.FormatInt(int64(host.Cloud), 10) {
+		return procfleet.HostEvent{}, fmt.Errorf("bus: event of host %s came on subject %.80s of another cloud area", host, subject)
+	}
+	words := []string{m.Kind, m.AgentID, m.Instance}
+	keys := []string{m.Key, m.Namespace, m.Name, m.ProcName}
+	tooLong := func(limit int) func(string) bool { return func(s string) bool { return len(s) > limit } }
+	if m.Kind == "" || slices.ContainsFunc(words, tooLong(maxEventWord)) || slices.ContainsFunc(keys, tooLong(procfleet.MaxKey)) {
+		return procfleet.HostEvent{}, fmt.Errorf("bus: event of host %s has no kind, or a word that is too long", host)
+	}
+	if len(m.Message) > procfleet.MaxMessage {
+		m.Message = strings.ToValidUTF8(m.Message[:procfleet.MaxMessage], "")
+	}
+	return procfleet.HostEvent{
+		At: m.At.UTC(), Host: host, AgentID: m.AgentID, Instance: m.Instance, Kind: m.Kind,
+		Key: m.Key, Namespace: m.Namespace, Name: m.Name, ProcName: m.ProcName, PID: m.PID,
+		Message: m.Message, Details: m.Details,
+	}, nil
+}

@@ -1,0 +1,66 @@
+package datafile
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/windows"
+)
+
+// Lock waits until nobody else holds the lock of a file. It is held until the
+// file is closed or this process ends, however it ends.
+func Lock(f *os.File) error { return lock(f, windows.LOCKFILE_EXCLUSIVE_LOCK) }
+
+// TryLock is Lock without waiting: it returns ErrHeld.
+func TryLock(f *os.File) error {
+	err := lock(f, windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY)
+	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) || errors.Is(err, windows.ERROR_IO_PENDING) {
+		return ErrHeld
+	}
+	return err
+}
+
+// lock locks a byte far behind every content: nobody may read what is locked,
+// and who holds a lock is written in its file.
+func lock(f *os.File, flags uint32) error {
+	place := windows.Overlapped{OffsetHigh: 1 << 30}
+	return windows.LockFileEx(windows.Handle(f.Fd()), flags, 0, 1, 0, &place)
+}
+
+// SyncDir does nothing: the file system keeps its names durable by itself, and
+// a directory cannot be opened to be written.
+func SyncDir(string) error { return nil }
+
+// Open is [os.OpenFile] for a file that can be renamed and removed while it is
+// open. It knows the flags O_RDONLY, O_WRONLY, O_RDWR, O_CREATE, O_EXCL and O_TRUNC.
+func Open(name string, flag int) (*os.File, error) {
+	path, err := windows.UTF16PtrFromString(name)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	access := uint32(windows.GENERIC_READ)
+	if flag&(os.O_RDWR|os.O_WRONLY) != 0 {
+		access |= windows.GENERIC_WRITE
+	}
+	const share = windows.FILE_SHARE_READ | windows.FILE_SHARE_WRITE | windows.FILE_SHARE_DELETE
+	h, err := windows.CreateFile(path, access, share, nil, disposition(flag), windows.FILE_ATTRIBUTE_NORMAL, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(h), name), nil
+}
+
+// disposition says what becomes of a file that is there, or is not.
+func disposition(flag int) uint32 {
+	switch {
+	case flag&(os.O_CREATE|os.O_EXCL) == os.O_CREATE|os.O_EXCL:
+		return windows.CREATE_NEW
+	case flag&(os.O_CREATE|os.O_TRUNC) == os.O_CREATE|os.O_TRUNC:
+		return windows.CREATE_ALWAYS
+	case flag&os.O_CREATE != 0:
+		return windows.OPEN_ALWAYS
+	case flag&os.O_TRUNC != 0:
+		return windows.TRUNCATE_EXISTING
+	}
+	return windows.OPEN_EXISTING
+}

@@ -1,0 +1,4 @@
+// Package agenttest runs the built procfleet-agent against a broker of the
+// test, as servers and hosts would, with programs for it to manage. Only tests
+// import it.
+package agenttest

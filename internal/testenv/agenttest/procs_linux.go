@@ -1,0 +1,88 @@
+package agenttest
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// Env is for everything that belongs to the host: by it the end of the test
+// finds what is left.
+func (h *Host) Env() map[string]string {
+	return map[string]string{markVariable: h.mark, "AGENTTEST_LEASH": h.Data}
+}
+
+// Marked are the live processes that belong to the host, agents apart.
+func (h *Host) Marked() []int {
+	entries, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		h.tb.Error(err)
+	}
+	var pids []int
+	for _, entry := range entries {
+		if pid, err := strconv.Atoi(filepath.Base(entry)); err == nil && h.owns(pid) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// owns reports whether a process lives and belongs to the host.
+func (h *Host) owns(pid int) bool {
+	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	return err == nil && bytes.Contains(env, []byte(markVariable+"="+h.mark+"\x00")) && Alive(pid)
+}
+
+// killAll leaves nothing of the host behind.
+func (h *Host) killAll() {
+	h.tb.Helper()
+	testenv.Eventually(h.tb, Patience, func() bool {
+		left := h.Marked()
+		for _, pid := range left {
+			// Its mark was read a moment ago; pids are not used again that fast.
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		return len(left) == 0
+	}, "no process of the test is left")
+}
+
+// Alive reports whether a process exists and is no zombie.
+func Alive(pid int) bool {
+	state := State(pid)
+	return state != "" && state != "Z" && state != "X"
+}
+
+// State is the letter that the kernel has for a process, "" without one.
+func State(pid int) string {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	_, after, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')'):]), " ")
+	return after[:1]
+}
+
+// End kills a process that a test knows to be its own, and waits until it is
+// gone.
+func (h *Host) End(pid int) {
+	h.tb.Helper()
+	h.Signal(pid, syscall.SIGKILL)
+	testenv.Eventually(h.tb, Patience, func() bool { return !Alive(pid) }, fmt.Sprintf("pid %d is gone", pid))
+}
+
+// Signal sends a signal to a process that a test knows to be its own.
+func (h *Host) Signal(pid int, s syscall.Signal) {
+	h.tb.Helper()
+	if pid < 2 {
+		h.tb.Fatalf("pid %d", pid)
+	}
+	if err := syscall.Kill(pid, s); err != nil {
+		h.tb.Fatal(err)
+	}
+}

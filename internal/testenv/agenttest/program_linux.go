@@ -1,0 +1,194 @@
+package agenttest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// Program is one program that the agent is to manage: the demo (see package
+// demo) in a folder of its own, or whatever the spec is changed to.
+type Program struct {
+	Host *Host
+	Dir  string // setup path
+	Spec agentproto.Spec
+}
+
+// Name is that of the program's file.
+const Name = "demo"
+
+// Program returns a resident daemon that starts well, is stopped by SIGTERM and
+// is started again 100 ms after it died. Its start command adds a line to the
+// file "starts".
+func (h *Host) Program() *Program {
+	h.tb.Helper()
+	p := &Program{Host: h, Dir: h.tb.TempDir()}
+	p.Install(Name)
+	p.Spec = agentproto.Spec{
+		Key: p.Dir, ProcName: Name, SetupPath: p.Dir, PidPath: p.Path("demo.pid"), Account: "root", NoProfile: true,
+		Type: "resident", StartCmd: Daemon("-pid demo.pid"), Env: h.Env(),
+		OpTimeoutMS: Patience.Milliseconds(), StopCheckMS: Patience.Milliseconds(), StartRetries: 4, StartIntervalMS: 100,
+		Instances: 1,
+	}
+	return p
+}
+
+// Sleeper returns a resident daemon that costs nearly nothing, for tests with
+// many of them.
+func (h *Host) Sleeper() *Program {
+	h.tb.Helper()
+	p := h.Program()
+	p.Spec.ProcName = "sleep"
+	p.Spec.StartCmd = "echo start >>starts; setsid sleep 300 </dev/null >/dev/null 2>&1 & echo $! >demo.pid"
+	return p
+}
+
+// Specs are those of several programs.
+func Specs(programs []*Program) []agentproto.Spec {
+	specs := make([]agentproto.Spec, len(programs))
+	for i, p := range programs {
+		specs[i] = p.Spec
+	}
+	return specs
+}
+
+// Daemon is a start command that counts its runs and returns when the demo
+// with these flags is up.
+func Daemon(flags string) string {
+	return "echo start >>starts; exec ./demo -d " + flags + " >/dev/null 2>&1 </dev/null"
+}
+
+// Demo is the program file of the demo.
+func (h *Host) Demo() string {
+	h.tb.Helper()
+	built, err := testenv.BuildPlain("./internal/testenv/agenttest/demo")
+	if err != nil {
+		h.tb.Fatal(err)
+	}
+	return built
+}
+
+// Install puts the demo into the folder once more, under another name.
+func (p *Program) Install(name string) {
+	p.Host.tb.Helper()
+	built := p.Host.Demo()
+	if os.Link(built, p.Path(name)) == nil {
+		return
+	}
+	text, err := os.ReadFile(built)
+	if err != nil {
+		p.Host.tb.Fatal(err)
+	}
+	if err := os.WriteFile(p.Path(name), text, 0o755); err != nil {
+		p.Host.tb.Fatal(err)
+	}
+}
+
+// Path of a file in the program's folder.
+func (p *Program) Path(name string) string { return filepath.Join(p.Dir, name) }
+
+// With is the spec with changes.
+func (p *Program) With(change func(*agentproto.Spec)) agentproto.Spec {
+	s := p.Spec
+	change(&s)
+	return s
+}
+
+// Write makes a file in the program's folder.
+func (p *Program) Write(name, text string) {
+	p.Host.tb.Helper()
+	if err := os.WriteFile(p.Path(name), []byte(text), 0o600); err != nil {
+		p.Host.tb.Fatal(err)
+	}
+}
+
+// Lines counts those of a file in the program's folder; none without the file.
+func (p *Program) Lines(name string) int {
+	p.Host.tb.Helper()
+	text, err := os.ReadFile(p.Path(name))
+	if err != nil && !os.IsNotExist(err) {
+		p.Host.tb.Fatal(err)
+	}
+	return strings.Count(string(text), "\n")
+}
+
+// Starts is how often the start command ran.
+func (p *Program) Starts() int { return p.Lines("starts") }
+
+// PID is what the pid file says, if that process lives and is one of the
+// host's; else 0.
+func (p *Program) PID() int {
+	text, err := os.ReadFile(p.Spec.PidPath)
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || !p.Host.owns(pid) {
+		return 0
+	}
+	return pid
+}
+
+// Running are the live processes that run the program's file.
+func (p *Program) Running() []int {
+	return slices.DeleteFunc(p.Host.Marked(), func(pid int) bool {
+		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+		return err != nil || strings.TrimSuffix(exe, " (deleted)") != p.Path(Name)
+	})
+}
+
+// Spawn starts the program by hand, as an operator would, and waits until it
+// is up. It returns its pid; nobody reaps it but init.
+func (p *Program) Spawn(flags ...string) int {
+	p.Host.tb.Helper()
+	before := p.Running()
+	p.Run("./"+Name, slices.Concat([]string{"-d"}, flags)...)
+	for _, pid := range p.Running() {
+		if !slices.Contains(before, pid) {
+			return pid
+		}
+	}
+	p.Host.tb.Fatal("the program did not come up")
+	return 0
+}
+
+// Run runs a program in the folder to its end.
+func (p *Program) Run(program string, args ...string) {
+	p.Host.tb.Helper()
+	cmd := p.Command(program, args...)
+	if err := cmd.Run(); err != nil {
+		p.Host.tb.Fatalf("%s: %v", program, err)
+	}
+}
+
+// Command is a program with the marks of the host, in the folder.
+func (p *Program) Command(program string, args ...string) *exec.Cmd {
+	cmd := exec.Command(program, args...)
+	cmd.Dir = p.Dir
+	cmd.Env = os.Environ()
+	for name, value := range p.Host.Env() {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	return cmd
+}
+
+// Background starts a command; it is killed and reaped at the end of the test.
+func (p *Program) Background(cmd *exec.Cmd) *exec.Cmd {
+	p.Host.tb.Helper()
+	if err := cmd.Start(); err != nil {
+		p.Host.tb.Fatal(err)
+	}
+	p.Host.tb.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGKILL) // an error means that it is gone already
+		_ = cmd.Wait()
+	})
+	return cmd
+}

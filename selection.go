@@ -1,0 +1,82 @@
+package procfleet
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"reflect"
+)
+
+// Bounds of a [Selection].
+const (
+	MaxSelected  = 1000 // ids, and names of sets and of modules
+	MaxSelectors = 100  // operations of one submission that have a selection
+)
+
+// Selection says by meaning what an operation is for: processes of the
+// catalogue of [Submission.Business], on the hosts of the modules that they are
+// bound to.
+type Selection struct {
+	// Processes are ids in the catalogue, Name a pattern of names as path.Match
+	// has them ("nginx*"); one of the two.
+	Processes []int64 `json:"processes,omitempty"`
+	Name      string  `json:"name,omitempty"`
+	// Sets and Modules leave out what is in no set or module of these names;
+	// none is all.
+	Sets    []string `json:"sets,omitempty"`
+	Modules []string `json:"modules,omitempty"`
+}
+
+// Validate checks a selection as far as that can be done without a catalogue.
+func (s *Selection) Validate() error {
+	var errs []error
+	if (len(s.Processes) == 0) == (s.Name == "") {
+		errs = append(errs, &FieldError{"processes", "say which: processes (ids) or name (a pattern such as nginx*), one of the two"})
+	}
+	if n := len(s.Processes); n > MaxSelected {
+		errs = append(errs, &FieldError{"processes", fmt.Sprintf("are %d, at most %d are allowed", n, MaxSelected)})
+	}
+	for i, id := range s.Processes {
+		if id < 1 {
+			errs = append(errs, &FieldError{fmt.Sprintf("processes[%d]", i), fmt.Sprintf("%d is no id of a process", id)})
+			break
+		}
+	}
+	if _, err := path.Match(s.Name, ""); err != nil {
+		errs = append(errs, &FieldError{"name", fmt.Sprintf("%q is no pattern: a [ needs its ], and a \\ something after it", clip(s.Name))})
+	}
+	errs = append(errs, boundText(textField{"name", s.Name}, MaxKey), boundNames("sets", s.Sets), boundNames("modules", s.Modules))
+	return errors.Join(errs...)
+}
+
+// boundNames checks names of sets or modules.
+func boundNames(field string, names []string) error {
+	if len(names) > MaxSelected {
+		return &FieldError{field, fmt.Sprintf("are %d, at most %d are allowed", len(names), MaxSelected)}
+	}
+	for i, name := range names {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		if name == "" {
+			return &FieldError{at, "is empty"}
+		}
+		if err := boundText(textField{at, name}, MaxKey); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// validateSelection checks an operation that takes everything from the
+// catalogue: what stands beside its selection would have no effect.
+func (o *Operation) validateSelection() error {
+	errs := []error{o.validateAction(), In("select", o.Selection.Validate())}
+	switch {
+	case o.Registered:
+		errs = append(errs, &FieldError{"registered", "stands beside select; give one or the other"})
+	case len(o.Targets) > 0:
+		errs = append(errs, &FieldError{"hosts", "stand beside select, which says the hosts; give one or the other"})
+	case !reflect.DeepEqual(o.Process, ProcessSpec{}):
+		errs = append(errs, &FieldError{"process", "stands beside select, which says the process; give one or the other"})
+	}
+	return errors.Join(errs...)
+}
