@@ -1,17 +1,20 @@
 // Package catalog is the contract of what the server knows of managed
 // processes apart from tasks: how they are registered, what their agents last
-// reported of them, and how a host's processes are grouped. The task stores
-// implement it; the suite in catalogtest says what they must do.
+// reported of them, how a host's processes are grouped, what is frozen, which
+// processes businesses define, and what modules and hosts businesses have. The
+// task stores implement it; the suite in catalogtest says what they must do.
 //
-// Nothing here expires. All moments are in UTC and are kept to the microsecond
+// Nothing here expires but freezes. All moments are in UTC and are kept to the microsecond
 // at least. Every method is safe for concurrent use, returns when ctx ends, and
 // may be repeated. A store that cannot be asked now answers
 // taskstore.ErrUnavailable; a call over many entries may then have had its
 // effect on some of them. What is returned, and what was given, is the
-// caller's to change; the specs of one answer may share labels and environment.
+// caller's to change but for a [Topology]; the specs of one answer may share
+// labels and environment.
 //
-// A call that would store something for what is not a [Process], or for a
-// namespace that is none, is refused whole; one that asks for it finds nothing.
+// A call that would store something for what is not a [Process], for a
+// namespace that is none, or for what is not a [Business], is refused whole; one
+// that asks for it finds nothing.
 package catalog
 
 import (
@@ -36,19 +39,22 @@ type Process struct {
 
 // Validate reports as [procfleet.FieldError] what keeps p from being a process.
 func (p Process) Validate() error {
-	return errors.Join(validHost(p.Host), validName("namespace", p.Namespace), validName("name", p.Name))
+	return errors.Join(validHost("host", p.Host), validName("namespace", p.Namespace), validName("name", p.Name))
 }
 
 // ValidName reports whether a text can be a namespace or a name: it is UTF-8 of
 // 1 to [procfleet.MaxKey] bytes without a NUL.
 func ValidName(text string) bool { return validName("", text) == nil }
 
-func validName(field, text string) error {
+func validName(field, text string) error { return validText(field, text, procfleet.MaxKey) }
+
+// validText refuses what is not UTF-8 of 1 to most bytes without a NUL.
+func validText(field, text string, most int) error {
 	switch {
 	case text == "":
 		return &procfleet.FieldError{Field: field, Problem: "is empty"}
-	case len(text) > procfleet.MaxKey:
-		return &procfleet.FieldError{Field: field, Problem: fmt.Sprintf("is %d bytes long, at most %d are allowed", len(text), procfleet.MaxKey)}
+	case len(text) > most:
+		return &procfleet.FieldError{Field: field, Problem: fmt.Sprintf("is %d bytes long, at most %d are allowed", len(text), most)}
 	case !utf8.ValidString(text):
 		return &procfleet.FieldError{Field: field, Problem: "is not valid UTF-8"}
 	case strings.ContainsRune(text, 0):
@@ -57,9 +63,9 @@ func validName(field, text string) error {
 	return nil
 }
 
-func validHost(h procfleet.Host) error {
+func validHost(field string, h procfleet.Host) error {
 	if h.IsZero() {
-		return &procfleet.FieldError{Field: "host", Problem: "is empty"}
+		return &procfleet.FieldError{Field: field, Problem: "is empty"}
 	}
 	return nil
 }
@@ -201,7 +207,7 @@ type HostGroups struct {
 
 // Validate reports as [procfleet.FieldError] what keeps g from being stored.
 func (g HostGroups) Validate() error {
-	return errors.Join(validHost(g.Host), validName("namespace", g.Namespace))
+	return errors.Join(validHost("host", g.Host), validName("namespace", g.Namespace))
 }
 
 // Groups keeps process groups by host and namespace.
@@ -212,6 +218,9 @@ type Groups interface {
 	// Groups returns one entry per host, in order; without groups it has only
 	// Host and Namespace.
 	Groups(ctx context.Context, namespace string, hosts []procfleet.Host) ([]HostGroups, error)
+	// GroupsOf returns for each host, in order, what was set there for every
+	// namespace, by the bytes of the namespace.
+	GroupsOf(ctx context.Context, hosts []procfleet.Host) ([][]HostGroups, error)
 }
 
 // Store is everything together.
@@ -219,4 +228,7 @@ type Store interface {
 	Registrations
 	Entries
 	Groups
+	Freezes
+	Templates
+	Topologies
 }

@@ -368,3 +368,98 @@ type deaf struct{ store }
 func (s deaf) SetGroups(ctx context.Context, gs []catalog.HostGroups) error {
 	return s.store.SetGroups(context.WithoutCancel(ctx), gs)
 }
+
+// forgetful is about one namespace of a host.
+type forgetful struct{ store }
+
+func (s forgetful) GroupsOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.HostGroups, error) {
+	all, err := s.store.GroupsOf(ctx, hosts)
+	for i := range all {
+		all[i] = all[i][:min(1, len(all[i]))]
+	}
+	return all, err
+}
+
+type silent struct{ store }
+
+func (s silent) Freeze(ctx context.Context, scopes []catalog.Scope, f catalog.Freezing) (time.Time, error) {
+	if f.Validate() == nil {
+		f.Reason = ""
+	}
+	return s.store.Freeze(ctx, scopes, f)
+}
+
+// patient never shortens a freeze.
+type patient struct{ store }
+
+func (s patient) Freeze(ctx context.Context, scopes []catalog.Scope, f catalog.Freezing) (time.Time, error) {
+	for _, scope := range scopes {
+		page, err := s.FreezePage(ctx, catalog.Scope{}, 1)
+		if err != nil {
+			return time.Time{}, err
+		}
+		if len(page) > 0 && page[0].Scope == scope {
+			return page[0].Until, nil
+		}
+	}
+	return s.store.Freeze(ctx, scopes, f)
+}
+
+type eternal struct{ store }
+
+func (s eternal) Freeze(ctx context.Context, scopes []catalog.Scope, f catalog.Freezing) (time.Time, error) {
+	until, err := s.store.Freeze(ctx, scopes, f)
+	if err == nil {
+		f.TTL = catalog.MaxFreeze
+		_, err = s.store.Freeze(ctx, scopes, f)
+	}
+	return until, err
+}
+
+type liftsAlways struct{ store }
+
+func (s liftsAlways) Lift(ctx context.Context, scopes []catalog.Scope) ([]bool, error) {
+	_, err := s.store.Lift(ctx, scopes)
+	return slices.Repeat([]bool{true}, len(scopes)), err
+}
+
+// frozenThrough never lifts anything.
+type frozenThrough struct{ store }
+
+func (s frozenThrough) Lift(ctx context.Context, scopes []catalog.Scope) ([]bool, error) {
+	return make([]bool, len(scopes)), ctx.Err()
+}
+
+type ownOnly struct{ store }
+
+func (s ownOnly) FreezesOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.Freeze, error) {
+	all, err := s.store.FreezesOf(ctx, hosts)
+	for i := range all {
+		all[i] = slices.DeleteFunc(all[i], func(f catalog.Freeze) bool { return f.Host.IsZero() })
+	}
+	return all, err
+}
+
+type freezesAsText struct{ store }
+
+func (s freezesAsText) FreezePage(ctx context.Context, after catalog.Scope, limit int) ([]catalog.Freeze, error) {
+	all, err := s.store.FreezePage(ctx, catalog.Scope{}, 1_000_000)
+	text := func(s catalog.Scope) string { return s.Host.String() + s.Namespace }
+	slices.SortFunc(all, func(a, b catalog.Freeze) int { return strings.Compare(text(a.Scope), text(b.Scope)) })
+	all = slices.DeleteFunc(all, func(f catalog.Freeze) bool { return text(f.Scope) <= text(after) })
+	return all[:min(limit, len(all))], err
+}
+
+type fewFreezes struct{ store }
+
+func (s fewFreezes) Freeze(ctx context.Context, scopes []catalog.Scope, f catalog.Freezing) (time.Time, error) {
+	return s.store.Freeze(ctx, scopes[:min(1000, len(scopes))], f)
+}
+
+// obliging makes the best of what it is given.
+type obliging struct{ store }
+
+func (s obliging) Freeze(ctx context.Context, scopes []catalog.Scope, f catalog.Freezing) (time.Time, error) {
+	f.TTL = min(max(f.TTL, catalog.MinFreeze), catalog.MaxFreeze)
+	return s.store.Freeze(ctx, scopes, f)
+}

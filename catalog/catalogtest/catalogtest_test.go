@@ -3,6 +3,7 @@ package catalogtest_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"testing"
 	"time"
 
@@ -69,6 +70,16 @@ func defects() map[string]defect {
 		"counts to 1000":                   by(func(s store) store { return countingTo1000{s} }, "1,500 entries are paged while reports come in"),
 		"groups are for ever":              by(func(s store) store { return stubborn{s} }, "groups are replaced and taken away", modelCheck),
 		"an address has groups":            by(func(s store) store { return cloudless{s} }, "groups belong to a host and a namespace"),
+		"a host has one namespace":         by(func(s store) store { return forgetful{s} }, "a host has the groups of all its namespaces"),
+		"reasons of freezes are lost":      by(func(s store) store { return silent{s} }, "a freeze is kept whole"),
+		"a freeze is not shortened":        by(func(s store) store { return patient{s} }, "a freeze takes the place of the one before"),
+		"a freeze is for ever":             by(func(s store) store { return eternal{s} }, "a freeze ends by itself"),
+		"everything was frozen":            by(func(s store) store { return liftsAlways{s} }, "lift says what was frozen", modelCheck),
+		"what is frozen stays so":          by(func(s store) store { return frozenThrough{s} }, "lift says what was frozen", modelCheck),
+		"everywhere is nowhere":            by(func(s store) store { return ownOnly{s} }, "a host has its own freezes and those of namespaces everywhere", modelCheck),
+		"freezes are ordered as text":      by(func(s store) store { return freezesAsText{s} }, "freezes are walked in order, each once"),
+		"no more than 1000 freezes":        by(func(s store) store { return fewFreezes{s} }, "one call freezes 2,000 hosts"),
+		"every time will do":               by(func(s store) store { return obliging{s} }, "what cannot be frozen is refused"),
 		"nothing is too little":            by(func(s store) store { return picky{s} }, "calls about nothing are answered with nothing"),
 		"deaf to its context":              by(func(s store) store { return deaf{s} }, "calls end with their context"),
 	}
@@ -80,8 +91,9 @@ func TestBrokenStoresAreFoundOut(t *testing.T) {
 	for _, c := range catalogtest.Checks() {
 		checks[c.Name] = c
 	}
-	proven := map[string]bool{}
-	for name, d := range defects() {
+	proven, all := map[string]bool{}, defects()
+	maps.Copy(all, businessDefects())
+	for name, d := range all {
 		for _, check := range d.checks {
 			c, ok := checks[check]
 			if !ok {

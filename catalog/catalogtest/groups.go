@@ -12,6 +12,7 @@ func groupChecks() []Check {
 		{Name: "groups are kept whole", Fn: groupsWhole},
 		{Name: "groups are replaced and taken away", Fn: groupsReplaced},
 		{Name: "groups belong to a host and a namespace", Fn: groupsToldApart},
+		{Name: "a host has the groups of all its namespaces", Fn: groupsOfHosts},
 	}
 }
 
@@ -112,4 +113,25 @@ func groupsToldApart(ctx context.Context, t T, s Subject) {
 		}
 		equal(t, "groups of "+n, groupIDs(ctx, t, s, n, hs...), want)
 	}
+}
+
+func groupsOf(ctx context.Context, t T, s catalog.Store, hs ...procfleet.Host) [][]catalog.HostGroups {
+	t.Helper()
+	gs, err := s.GroupsOf(ctx, hs)
+	must(t, err, "groups of hosts")
+	if len(gs) != len(hs) {
+		t.Fatalf("groups of %d hosts have %d answers", len(hs), len(gs))
+	}
+	return gs
+}
+
+func groupsOfHosts(ctx context.Context, t T, s Subject) {
+	a, b := host(3, 1), host(3, 10) // one's text begins the other's
+	mall := groupOf(a, "mall", "m")
+	setGroups(ctx, t, s, wholeGroups(a), groupOf(a, "shop:x", "x"), mall, groupOf(b, "shop", "b"))
+	equal(t, "groups of hosts", groupsOf(ctx, t, s, b, host(3, 2), a, b), [][]catalog.HostGroups{
+		{groupOf(b, "shop", "b")}, nil, {mall, wholeGroups(a), groupOf(a, "shop:x", "x")}, {groupOf(b, "shop", "b")},
+	})
+	setGroups(ctx, t, s, groupOf(a, "shop", ""), groupOf(a, "shop:x", ""), groupOf(b, "shop", ""))
+	equal(t, "groups of hosts", groupsOf(ctx, t, s, a, b, procfleet.Host{}), [][]catalog.HostGroups{{mall}, nil, nil})
 }

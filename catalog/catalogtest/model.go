@@ -15,7 +15,10 @@ import (
 )
 
 func modelChecks() []Check {
-	return []Check{{Name: "any order of calls does what a plain model does", Fn: agreesWithModel}}
+	return []Check{
+		{Name: "any order of calls does what a plain model does", Fn: agreesWithModel},
+		{Name: "any order of edits does what a plain model does, and random searches find what a plain search finds", Fn: editsAgreeWithModel},
+	}
 }
 
 // Model is the contract in its plainest form, in memory. What it returns is
@@ -26,6 +29,10 @@ type Model struct {
 	asked      map[catalog.Process]time.Time // for what is registered
 	reports    map[procfleet.Host]catalog.Report
 	groups     map[catalog.Process]catalog.HostGroups // by host and namespace
+	freezes    map[catalog.Scope]catalog.Freeze
+	templates  map[catalog.Business]map[int64]catalog.Template
+	lastID     int64 // of a template
+	topologies map[catalog.Business]*catalog.Topology
 	now        time.Time
 }
 
@@ -36,6 +43,9 @@ func NewModel() *Model {
 		asked:      map[catalog.Process]time.Time{},
 		reports:    map[procfleet.Host]catalog.Report{},
 		groups:     map[catalog.Process]catalog.HostGroups{},
+		freezes:    map[catalog.Scope]catalog.Freeze{},
+		templates:  map[catalog.Business]map[int64]catalog.Template{},
+		topologies: map[catalog.Business]*catalog.Topology{},
 		now:        epoch,
 	}
 }
@@ -50,7 +60,7 @@ func (m *Model) lock(ctx context.Context) (func(), error) {
 func (m *Model) Now(ctx context.Context) (time.Time, error) {
 	unlock, err := m.lock(ctx)
 	defer unlock()
-	m.now = m.now.Add(time.Microsecond)
+	m.now = m.now.Add(time.Millisecond)
 	return m.now, err
 }
 
@@ -248,6 +258,98 @@ func (m *Model) Groups(ctx context.Context, namespace string, hs []procfleet.Hos
 	return out, err
 }
 
+// GroupsOf returns the groups of each host, in order.
+func (m *Model) GroupsOf(ctx context.Context, hs []procfleet.Host) ([][]catalog.HostGroups, error) {
+	unlock, err := m.lock(ctx)
+	defer unlock()
+	out := make([][]catalog.HostGroups, len(hs))
+	for i, h := range hs {
+		for key, g := range m.groups {
+			if key.Host == h {
+				out[i] = append(out[i], g)
+			}
+		}
+		slices.SortFunc(out[i], func(a, b catalog.HostGroups) int { return cmp.Compare(a.Namespace, b.Namespace) })
+	}
+	return out, err
+}
+
+// Freeze freezes each scope.
+func (m *Model) Freeze(ctx context.Context, scopes []catalog.Scope, f catalog.Freezing) (time.Time, error) {
+	now, err := m.Now(ctx)
+	err = cmp.Or(err, f.Validate())
+	for _, scope := range scopes {
+		err = cmp.Or(err, scope.Validate())
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	until := now.Add(f.TTL)
+	for _, scope := range scopes {
+		m.freezes[scope] = catalog.Freeze{Scope: scope, Until: until, Reason: f.Reason, By: f.By}
+	}
+	return until, nil
+}
+
+// Lift ends freezes.
+func (m *Model) Lift(ctx context.Context, scopes []catalog.Scope) ([]bool, error) {
+	unlock, err := m.lock(ctx)
+	defer unlock()
+	if err != nil {
+		return nil, err
+	}
+	existed := make([]bool, len(scopes))
+	for i, scope := range scopes {
+		f, there := m.freezes[scope]
+		existed[i] = there && m.now.Before(f.Until)
+		delete(m.freezes, scope)
+	}
+	return existed, nil
+}
+
+// FreezePage returns freezes in order.
+func (m *Model) FreezePage(ctx context.Context, after catalog.Scope, limit int) ([]catalog.Freeze, error) {
+	unlock, err := m.lock(ctx)
+	defer unlock()
+	page := m.frozen(func(s catalog.Scope) bool { return compareScopes(s, after) > 0 })
+	return page[:min(limit, len(page))], err
+}
+
+// FreezesOf returns the freezes that hold for each host.
+func (m *Model) FreezesOf(ctx context.Context, hs []procfleet.Host) ([][]catalog.Freeze, error) {
+	unlock, err := m.lock(ctx)
+	defer unlock()
+	out := make([][]catalog.Freeze, len(hs))
+	for i, h := range hs {
+		out[i] = m.frozen(func(s catalog.Scope) bool { return s.Host.IsZero() || s.Host == h })
+	}
+	return out, err
+}
+
+// frozen are the freezes of some scopes, in order.
+func (m *Model) frozen(of func(catalog.Scope) bool) []catalog.Freeze {
+	var fs []catalog.Freeze
+	for scope, f := range m.freezes {
+		if m.now.Before(f.Until) && of(scope) {
+			fs = append(fs, f)
+		}
+	}
+	slices.SortFunc(fs, func(a, b catalog.Freeze) int { return compareScopes(a.Scope, b.Scope) })
+	return fs
+}
+
+func compareScopes(a, b catalog.Scope) int {
+	everywhere := func(s catalog.Scope) int {
+		if s.Host.IsZero() {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(everywhere(a), everywhere(b)), compareHosts(a.Host, b.Host), cmp.Compare(a.Namespace, b.Namespace))
+}
+
 // agreesWithModel makes random calls of a store and of the model and compares
 // what they answer and what is then there.
 func agreesWithModel(ctx context.Context, t T, s Subject) {
@@ -288,9 +390,33 @@ func (w *walk) processes() []catalog.Process {
 	return processes(some(w, w.hosts), one(w, w.namespaces), one(w, w.names))
 }
 
+func (w *walk) scopes() []catalog.Scope {
+	var scopes []catalog.Scope
+	for range w.random.IntN(4) {
+		switch h, n := one(w, w.hosts), one(w, w.namespaces); w.random.IntN(3) {
+		case 0:
+			scopes = append(scopes, onHost(h))
+		case 1:
+			scopes = append(scopes, everywhere(n))
+		default:
+			scopes = append(scopes, catalog.Scope{Host: h, Namespace: n})
+		}
+	}
+	return scopes
+}
+
+// untimed are freezes without when they end, which is by each store's clock.
+func untimed(fs []catalog.Freeze) []catalog.Freeze {
+	fs = slices.Clone(fs)
+	for i := range fs {
+		fs[i].Until = time.Time{}
+	}
+	return fs
+}
+
 func (w *walk) step(ctx context.Context, n int) bool {
 	w.t.Helper()
-	switch w.random.IntN(6) {
+	switch w.random.IntN(8) {
 	case 0, 1:
 		var ds []catalog.Definition
 		for i := range w.random.IntN(3) {
@@ -307,6 +433,15 @@ func (w *walk) step(ctx context.Context, n int) bool {
 			gs = append(gs, groupOf(one(w, w.hosts), one(w, w.namespaces), one(w, []string{"", fmt.Sprint(n)})))
 		}
 		return w.same("set groups", func(s catalog.Store) (any, error) { return nil, s.SetGroups(ctx, gs) })
+	case 4:
+		scopes := w.scopes()
+		return w.same("freeze", func(s catalog.Store) (any, error) {
+			_, err := s.Freeze(ctx, scopes, catalog.Freezing{TTL: time.Hour, Reason: fmt.Sprint(n)})
+			return nil, err
+		})
+	case 5:
+		scopes := w.scopes()
+		return w.same("lifted", func(s catalog.Store) (any, error) { return s.Lift(ctx, scopes) })
 	default:
 		var rs []catalog.Report
 		for range w.random.IntN(3) {
@@ -334,6 +469,11 @@ func (w *walk) same(what string, call func(s catalog.Store) (any, error)) bool {
 func (w *walk) agree(ctx context.Context) bool {
 	w.t.Helper()
 	same := w.same("reports", func(s catalog.Store) (any, error) { return s.Reported(ctx, w.hosts) })
+	same = same && w.same("groups of hosts", func(s catalog.Store) (any, error) { return s.GroupsOf(ctx, w.hosts) })
+	same = same && w.same("freezes", func(s catalog.Store) (any, error) { return untimed(freezeWalk(ctx, w.t, s, 3)), nil })
+	for _, h := range w.hosts {
+		same = same && w.same("freezes of a host", func(s catalog.Store) (any, error) { return untimed(freezesOf(ctx, w.t, s, h)[0]), nil })
+	}
 	for _, namespace := range w.namespaces {
 		same = same && w.same("groups", func(s catalog.Store) (any, error) { return s.Groups(ctx, namespace, w.hosts) })
 		same = same && w.same("entries", func(s catalog.Store) (any, error) { return stands(entryWalk(ctx, w.t, s, namespace, 4)), nil })

@@ -210,6 +210,28 @@ func notShared(ctx context.Context, t T, s Subject) {
 	spoil(map[string][]byte{"text": got.Registration.Spec.Labels["text"]})
 	got.Registration.Spec.Control.Environment["LANG"], got.Reported.Status.PID = "C", 99
 	equal(t, "entry after a reader changed its own", entries(ctx, t, s, p)[0], want)
+	templatesNotShared(ctx, t, s)
+}
+
+func templatesNotShared(ctx context.Context, t T, s Subject) {
+	given, place := define("web", "a", "b"), place([]string{"s", "web 2"})
+	id := edit(ctx, t, s, shop, given)[0].ID
+	setTopology(ctx, t, s, shop, place)
+	given.Set[catalog.AttrUser], given.Bind[0] = catalog.Text("spoilt"), "spoilt"
+	place.Sets[0].Modules[0].Hosts[0], place.Sets[0].Name = host(9, 9), "spoilt"
+	want := template(ctx, t, s, shop, id)
+	equal(t, "template", want.Values, catalog.WithDefaults(named("web", nil)))
+	equal(t, "modules", want.Modules, []string{"a", "b"})
+	equal(t, "hosts", topology(ctx, t, s, shop).Sets[0].Modules[0].Hosts, hosts(2))
+	for range 2 {
+		page, _ := search(ctx, t, s, shop, catalog.Search{Limit: 1})
+		page[0].Values[catalog.AttrUser], page[0].Modules[0] = catalog.Text("spoilt"), "spoilt"
+		got := template(ctx, t, s, shop, id)
+		got.Values[catalog.AttrUser], got.Modules[0] = catalog.Text("spoilt"), "spoilt"
+	}
+	equal(t, "template after a reader changed its own", template(ctx, t, s, shop, id).Modules, want.Modules)
+	equal(t, "values after a reader changed its own", template(ctx, t, s, shop, id).Values, catalog.WithDefaults(named("web", nil)))
+	equal(t, "found", found(ctx, t, s, condition(catalog.AttrUser, catalog.Is, catalog.Text("spoilt"))), []string(nil))
 }
 
 func hostsWalked(ctx context.Context, t T, s Subject) {

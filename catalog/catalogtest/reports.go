@@ -33,6 +33,9 @@ func wholeReport(h procfleet.Host) catalog.Report {
 			CPU: 0.1, CPUAverage: 12.345678901234567, MemoryBytes: 1 << 53, MemoryPercent: 1e-9, HostFreeKB: 123456789,
 			Version: "1.2.3-β", Health: "ok\n", RegisteredAt: epoch.Add(-2 * time.Hour).In(east), LastStartedAt: epoch.Add(-3 * time.Hour).In(east),
 			Failures: 3, NextRetryAt: epoch.Add(time.Minute).In(east),
+			PIDs: []int{4711, 4712}, Instances: 3, TreeCPU: 33.3, TreeMemoryBytes: 1 << 54,
+			NextRunAt: epoch.Add(time.Hour).In(east), FrozenUntil: epoch.Add(2 * time.Hour).In(east), Restarts: 9,
+			LastExit: &procfleet.LastExit{At: epoch.Add(-time.Minute).In(east), Known: true, Code: 3, Signal: "SIGTERM", Why: "limit"},
 		},
 	}
 	return catalog.Report{
@@ -50,8 +53,11 @@ func inUTC(r catalog.Report) catalog.Report {
 	r.At = r.At.UTC()
 	for i := range r.Processes {
 		s := &r.Processes[i].Status
-		for _, at := range []*time.Time{&s.At, &s.StartedAt, &s.RegisteredAt, &s.LastStartedAt, &s.NextRetryAt} {
+		for _, at := range []*time.Time{&s.At, &s.StartedAt, &s.RegisteredAt, &s.LastStartedAt, &s.NextRetryAt, &s.NextRunAt, &s.FrozenUntil} {
 			*at = at.UTC()
+		}
+		if s.LastExit != nil {
+			s.LastExit.At = s.LastExit.At.UTC()
 		}
 	}
 	return r

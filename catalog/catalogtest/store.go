@@ -13,6 +13,7 @@ func storeChecks() []Check {
 		{Name: "calls about nothing are answered with nothing", Fn: aboutNothing},
 		{Name: "calls end with their context", Fn: cancelledContext},
 		{Name: "what was confirmed survives", Fn: survivesReopen, Reopens: true},
+		{Name: "the catalogue of a business survives", Fn: businessSurvives, Reopens: true},
 	}
 }
 
@@ -49,6 +50,18 @@ func answers(ctx context.Context, t T, s catalog.Store) map[string]int {
 	count("SetGroups", 0, s.SetGroups(ctx, nil))
 	gs, err := s.Groups(ctx, "shop", nil)
 	count("Groups", len(gs), err)
+	of, err := s.GroupsOf(ctx, nil)
+	count("GroupsOf", len(of), err)
+	_, err = s.Freeze(ctx, nil, wholeFreezing())
+	count("Freeze", 0, err)
+	lifted, err := s.Lift(ctx, nil)
+	count("Lift", len(lifted), err)
+	fs, err := s.FreezesOf(ctx, nil)
+	count("FreezesOf", len(fs), err)
+	done, err := s.EditTemplates(ctx, shop, nil)
+	count("EditTemplates", len(done), err)
+	ts, err := s.Templates(ctx, shop, nil)
+	count("Templates", len(ts), err)
 	return n
 }
 
@@ -67,6 +80,18 @@ func calls(ctx context.Context, s catalog.Store) map[string]error {
 	_, _, errs["EntryPage"] = s.EntryPage(ctx, "shop", 0, 10)
 	errs["SetGroups"] = s.SetGroups(ctx, []catalog.HostGroups{groupOf(h, "shop", "g")})
 	_, errs["Groups"] = s.Groups(ctx, "shop", []procfleet.Host{h})
+	_, errs["GroupsOf"] = s.GroupsOf(ctx, []procfleet.Host{h})
+	_, errs["Freeze"] = s.Freeze(ctx, []catalog.Scope{onHost(h)}, wholeFreezing())
+	_, errs["Lift"] = s.Lift(ctx, []catalog.Scope{onHost(h)})
+	_, errs["FreezePage"] = s.FreezePage(ctx, catalog.Scope{}, 10)
+	_, errs["FreezesOf"] = s.FreezesOf(ctx, []procfleet.Host{h})
+	_, errs["EditTemplates"] = s.EditTemplates(ctx, shop, []catalog.Edit{define("web")})
+	_, errs["DeleteTemplate"] = s.DeleteTemplate(ctx, shop, 1)
+	_, errs["Templates"] = s.Templates(ctx, shop, []int64{1})
+	_, _, errs["SearchTemplates"] = s.SearchTemplates(ctx, shop, catalog.Search{Limit: 1})
+	_, errs["SetTopology"] = s.SetTopology(ctx, shop, place([]string{"s", "web 1"}))
+	_, errs["SetModuleHosts"] = s.SetModuleHosts(ctx, shop, "s", "web", nil)
+	_, errs["Topology"] = s.Topology(ctx, shop)
 	return errs
 }
 
@@ -80,6 +105,9 @@ func cancelledContext(ctx context.Context, t T, s Subject) {
 	}
 	shown(ctx, t, s, "shop")
 	equal(t, "groups", groupIDs(ctx, t, s, "shop", host(0, 1)), [][]string{nil})
+	equal(t, "freezes", freezeWalk(ctx, t, s, 10), []catalog.Freeze(nil))
+	equal(t, "templates", found(ctx, t, s), []string(nil))
+	equal(t, "topology", topology(ctx, t, s, shop), catalog.Topology{})
 }
 
 func survivesReopen(ctx context.Context, t T, s Subject) {
@@ -90,6 +118,10 @@ func survivesReopen(ctx context.Context, t T, s Subject) {
 	unregister(ctx, t, s, process(h, "shop", "db"))
 	sendReports(ctx, t, s, wholeReport(h), report(other, 7, running("shop", "cache", 7)))
 	setGroups(ctx, t, s, wholeGroups(h), groupOf(other, "shop", "g"), groupOf(other, "shop", ""))
+	freeze(ctx, t, s, wholeFreezing(), onHost(h), onHost(other), everywhere("shop"))
+	lift(ctx, t, s, onHost(h))
+	wantFreezes := freezeWalk(ctx, t, s, 10)
+	equal(t, "number of freezes", len(wantFreezes), 2)
 
 	wantEntries, wantReports, wantGroups := entryWalk(ctx, t, s, "shop", 10), reported(ctx, t, s, h, other), groups(ctx, t, s, "shop", h, other)
 	equal(t, "number of entries", len(wantEntries), 4)
@@ -97,6 +129,7 @@ func survivesReopen(ctx context.Context, t T, s Subject) {
 	equal(t, "entries", entryWalk(ctx, t, s, "shop", 10), wantEntries)
 	equal(t, "reports", reported(ctx, t, s, h, other), wantReports)
 	equal(t, "groups", groups(ctx, t, s, "shop", h, other), wantGroups)
+	equal(t, "freezes", freezeWalk(ctx, t, s, 10), wantFreezes)
 	equal(t, "hosts", hostWalk(ctx, t, s, "shop", "web", 10), []procfleet.Host{h, other})
 
 	pass(ctx, t, s)
@@ -113,4 +146,29 @@ func entryOf(es []catalog.Entry, p catalog.Process) catalog.Entry {
 		}
 	}
 	return catalog.Entry{Registration: &catalog.Registration{}}
+}
+
+func businessSurvives(ctx context.Context, t T, s Subject) {
+	ids := idsOf(edit(ctx, t, s, shop, catalog.Edit{Set: wholeValues(), Bind: []string{"web"}}, define("db", "db"), define("gone"), define("last")))
+	edit(ctx, t, s, shop, rename(ids[1], "front"), catalog.Edit{ID: ids[0], Unbind: []string{"web"}, Bind: []string{"a", "b"}})
+	for _, id := range ids[2:] {
+		_, err := s.DeleteTemplate(ctx, shop, id)
+		must(t, err, "delete")
+	}
+	setTopology(ctx, t, s, shop, place([]string{"s", "web 2", "db 1"}))
+	_, err := s.SetModuleHosts(ctx, shop, "s", "db", hosts(3))
+	must(t, err, "set hosts of a module")
+	wantTemplates, wantTopology := templates(ctx, t, s, shop, ids...), topology(ctx, t, s, shop)
+
+	s.Store = s.Reopen()
+	equal(t, "templates", templates(ctx, t, s, shop, ids...), wantTemplates)
+	equal(t, "topology", topology(ctx, t, s, shop), wantTopology)
+	equal(t, "found", found(ctx, t, s, condition(catalog.AttrModule, catalog.In, catalog.Text("db"), catalog.Text("web"))), []string{"front"})
+	isDuplicate(t, "front", refusedEdit[*catalog.DuplicateError](ctx, t, s, "a second front", 0, define("front")), ids[1], catalog.AttrName)
+	again := defined(ctx, t, s, "db", "gone")
+	if again[0] <= ids[3] {
+		t.Errorf("after %v, of which some are deleted, come the ids %v", ids, again)
+	}
+	wantTopology.Version = -1
+	equal(t, "version", setTopology(ctx, t, s, shop, wantTopology), int64(3))
 }

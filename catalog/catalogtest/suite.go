@@ -58,7 +58,7 @@ func (c Check) Err(ctx context.Context, s Subject) error {
 // Checks returns the whole suite.
 func Checks() []Check {
 	var all []Check
-	for _, part := range [][]Check{registrationChecks(), identityChecks(), reportChecks(), entryChecks(), pageChecks(), groupChecks(), storeChecks(), modelChecks()} {
+	for _, part := range [][]Check{registrationChecks(), identityChecks(), reportChecks(), entryChecks(), pageChecks(), groupChecks(), freezeChecks(), templateChecks(), bindingChecks(), searchChecks(), topologyChecks(), storeChecks(), modelChecks()} {
 		all = append(all, part...)
 	}
 	return all
@@ -105,7 +105,7 @@ func must(t T, err error, doing string) {
 // equal only if both are in UTC.
 func equal(t T, what string, got, want any) bool {
 	t.Helper()
-	diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateComparable(procfleet.Host{}, time.Time{}))
+	diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateComparable(procfleet.Host{}, time.Time{}, catalog.Value{}))
 	if len(diff) > 4000 {
 		diff = diff[:4000] + "\n…"
 	}

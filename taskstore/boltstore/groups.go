@@ -1,6 +1,7 @@
 package boltstore
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
@@ -9,8 +10,10 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
+// groupsKey begins, up to the namespace, like no other host's: addresses have
+// no zero byte.
 func groupsKey(namespace string, h procfleet.Host) []byte {
-	return append(names(namespace), hostKey(h)...)
+	return append(append(hostKey(h), 0), namespace...)
 }
 
 // SetGroups stores groups in the place of those of the same host and namespace.
@@ -61,6 +64,25 @@ func (s *Store) Groups(ctx context.Context, namespace string, hosts []procfleet.
 			var err error
 			if out[i], err = pack.ReadGroups(h, namespace, raw); err != nil {
 				return nil, err
+			}
+		}
+		return out, nil
+	})
+}
+
+// GroupsOf returns what was set on each host, in order.
+func (s *Store) GroupsOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.HostGroups, error) {
+	return view(ctx, s, func(t *tx) ([][]catalog.HostGroups, error) {
+		out := make([][]catalog.HostGroups, len(hosts))
+		for i, h := range hosts {
+			prefix := groupsKey("", h)
+			c := t.Bucket(bucketGroups).Cursor()
+			for key, raw := c.Seek(prefix); bytes.HasPrefix(key, prefix); key, raw = c.Next() {
+				g, err := pack.ReadGroups(h, string(key[len(prefix):]), raw)
+				if err != nil {
+					return nil, err
+				}
+				out[i] = append(out[i], g)
 			}
 		}
 		return out, nil

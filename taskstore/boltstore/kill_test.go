@@ -29,6 +29,9 @@ func victim(path string) error {
 	if round := os.Getenv(victimRound); round != "" {
 		return catalogVictim(path, round)
 	}
+	if os.Getenv(victimTemplates) != "" {
+		return templateVictim(path)
+	}
 	s, err := boltstore.Open(path, boltstore.Options{})
 	if err != nil {
 		return err

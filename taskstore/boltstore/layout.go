@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
@@ -35,7 +36,13 @@ var (
 	bucketProcesses = []byte("processes") // namespace, name, key in hosts → standing
 	bucketSpecs     = []byte("specs")     // digest of the packed spec → how many registrations have it, packed spec
 	bucketReports   = []byte("reports")   // key in hosts → packed report
-	bucketGroups    = []byte("groups")    // namespace, key in hosts → packed groups
+	bucketGroups    = []byte("groups")    // key in hosts, 0, namespace → packed groups
+	bucketFreezes   = []byte("freezes")   // see scopeKey → freezeRecord
+
+	bucketTemplates  = []byte("templates")  // business, id → packed template; its sequence is the last id
+	bucketClaims     = []byte("claims")     // business, digest of what is claimed → id of the template
+	bucketRevisions  = []byte("revisions")  // business → how often its templates were changed
+	bucketTopologies = []byte("topologies") // business → version, packed topology
 
 	keyFormat = []byte("format")
 	keyNumber = []byte("number")
@@ -45,7 +52,8 @@ func buckets() [][]byte {
 	return [][]byte{
 		bucketMeta, bucketTasks, bucketChunks, bucketLegs, bucketResults,
 		bucketKeys, bucketVisits, bucketExpiry, bucketHosts, bucketAgents, bucketBound, bucketAliases,
-		bucketProcesses, bucketSpecs, bucketReports, bucketGroups,
+		bucketProcesses, bucketSpecs, bucketReports, bucketGroups, bucketFreezes,
+		bucketTemplates, bucketClaims, bucketRevisions, bucketTopologies,
 	}
 }
 
@@ -75,6 +83,12 @@ type keyRecord struct {
 func number8(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
 func taskKey(n procfleet.Number) []byte { return number8(uint64(n)) }
+
+// businessKey begins no key of another business.
+func businessKey(b catalog.Business) []byte {
+	key := append([]byte{byte(len(b.Account))}, b.Account...)
+	return append(key, number8(uint64(b.ID))...)
+}
 
 // partKey is the key of a chunk or item of a task.
 func partKey(n procfleet.Number, part int) []byte {

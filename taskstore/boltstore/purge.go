@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// purgeEvery is how often expired tasks and hosts that were silent for
-	// long are looked for.
+	// purgeEvery is how often expired tasks, hosts that were silent for long,
+	// and freezes that have ended are looked for.
 	// They are invisible from their moment on; this only frees their room.
 	purgeEvery = 30 * time.Second
 	// purgeStep bounds the keys that one step removes or looks at, so that
@@ -34,18 +34,23 @@ func (s *Store) purgeForever(ctx context.Context) {
 	}
 }
 
-// purge removes everything that has expired by now.
+// purge removes everything that has expired by now, and from memory what is
+// made of the file for businesses that nobody asked about for long.
 func (s *Store) purge(ctx context.Context) error {
+	s.templates.Forget(s.now())
+	s.topologies.Forget(s.now())
 	for more := true; more; {
 		var err error
 		if more, err = update(ctx, s, (*tx).purgeTask); err != nil {
 			return err
 		}
 	}
-	for from := []byte{}; from != nil; {
-		var err error
-		if from, err = update(ctx, s, func(t *tx) ([]byte, error) { return t.purgeHosts(from) }); err != nil {
-			return err
+	for _, part := range []func(t *tx, from []byte) ([]byte, error){(*tx).purgeHosts, (*tx).purgeFreezes} {
+		for from := []byte{}; from != nil; {
+			var err error
+			if from, err = update(ctx, s, func(t *tx) ([]byte, error) { return part(t, from) }); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -4,7 +4,9 @@
 //
 // Every change is one function run by one goroutine, which puts all changes
 // that wait into one transaction of bbolt and answers their callers when it
-// is on disk. Reads see the last committed state and copy what they return.
+// is on disk. Reads see the last committed state and copy what they return,
+// but for topologies, which are shared. To search the templates of a business
+// there is a view of them in memory, see [templateView].
 package boltstore
 
 import (
@@ -20,8 +22,10 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/internal/recent"
 )
 
 var (
@@ -50,6 +54,9 @@ type Store struct {
 	log    logrus.FieldLogger
 	clock  func() time.Time
 	leases leases
+
+	templates  *recent.Businesses[templateView]
+	topologies *recent.Businesses[topologyMemo]
 
 	jobs chan *job
 	stop context.CancelFunc
@@ -82,6 +89,7 @@ func Open(path string, o Options) (*Store, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Store{
 		db: db, log: o.Log.WithField("component", "boltstore"), clock: o.Clock,
+		templates: recent.New(newTemplateView), topologies: recent.New(newTopologyMemo),
 		jobs: make(chan *job), stop: stop, done: ctx.Done(),
 	}
 	s.shut = sync.OnceValue(s.close)
@@ -151,13 +159,19 @@ func view[T any](ctx context.Context, s *Store, fn func(t *tx) (T, error)) (T, e
 func clean(err error) bool {
 	for _, answer := range []error{
 		taskstore.ErrNotFound, taskstore.ErrConflict, taskstore.ErrRejected, taskstore.ErrExpired, taskstore.ErrCursor,
+		catalog.ErrBound, catalog.ErrNoModule,
 		context.Canceled, context.DeadlineExceeded,
 	} {
 		if errors.Is(err, answer) {
 			return true
 		}
 	}
-	return false
+	var (
+		field   *procfleet.FieldError
+		edit    *catalog.EditError
+		version *catalog.VersionError
+	)
+	return errors.As(err, &field) || errors.As(err, &edit) || errors.As(err, &version)
 }
 
 // outward makes trouble with the file (closed, disk full) unavailability.

@@ -62,19 +62,25 @@ func TestContract(t *testing.T) {
 	storetest.Run(t, harness())
 }
 
-func TestCatalogContract(t *testing.T) {
-	t.Parallel()
+func catalogHarness() catalogtest.Harness {
 	tasks := harness()
-	catalogtest.Run(t, catalogtest.Harness{
+	return catalogtest.Harness{
 		Open: func(tb testing.TB) catalogtest.Store { tb.Helper(); return tasks.Open(tb).(movable) },
 		Reopen: func(tb testing.TB, old catalogtest.Store) catalogtest.Store {
 			tb.Helper()
 			return tasks.Reopen(tb, old.(movable)).(movable)
 		},
-	})
+	}
+}
+
+func TestCatalogContract(t *testing.T) {
+	t.Parallel()
+	catalogtest.Run(t, catalogHarness())
 }
 
 func BenchmarkStore(b *testing.B) { storetest.RunBenchmarks(b, harness()) }
+
+func BenchmarkCatalog(b *testing.B) { catalogtest.RunBenchmarks(b, catalogHarness()) }
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(victimFile); path != "" {

@@ -220,6 +220,25 @@ func pause(ctx context.Context, attempt int) bool {
 	}
 }
 
+// competeRounds is how often a change is tried that others are faster than;
+// with the pauses between them that is about twenty seconds.
+const competeRounds = 100
+
+// compete calls attempt until it does not find that others have changed what it
+// read before it could write.
+func compete(ctx context.Context, attempt func() (done bool, err error)) error {
+	for n := range competeRounds {
+		done, err := attempt()
+		if done || err != nil {
+			return err
+		}
+		if !pause(ctx, n) {
+			return ctx.Err()
+		}
+	}
+	return fmt.Errorf("%w: others have changed the same %d times meanwhile", taskstore.ErrUnavailable, competeRounds)
+}
+
 // scripts returns all scripts. The one that makes a task comes last: where it
 // is loaded all others are, see [Store.loadScripts].
 func scripts() []*redis.Script {
@@ -231,6 +250,9 @@ func scripts() []*redis.Script {
 		announceScript, areasScript, liveAreasScript, boundAreasScript, bindScript,
 		registerScript, unregisterScript, lookupScript, registeredHostsScript,
 		touchScript, settleScript, reportScript, pageScript, groupsScript,
+		freezeScript, liftScript, freezePageScript, freezesOfScript,
+		templateIDsScript, templatesScript, changeTemplatesScript, changesScript,
+		setTopologyScript, topologyScript,
 		createScript,
 	}
 }

@@ -10,9 +10,20 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/catalog/catalogtest"
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 	"github.com/procfleet/procfleet/taskstore/redisstore"
 )
+
+func BenchmarkCatalog(b *testing.B) {
+	server := quick(b)
+	another := func(tb testing.TB) catalogtest.Store { tb.Helper(); return openQuietly(tb, server) }
+	catalogtest.RunBenchmarks(b, catalogtest.Harness{
+		Open: another,
+		// Redis goes on: what is new is the process that asks it.
+		Reopen: func(tb testing.TB, _ catalogtest.Store) catalogtest.Store { tb.Helper(); return another(tb) },
+	})
+}
 
 // measured is a store with a look inside its server.
 type measured struct {

@@ -301,6 +301,7 @@ func TestRegistrationsWaitForReplicas(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t) // it has none
 	s := open(t, redisstore.Options{URL: server.URL(), WaitReplicas: 1, WaitTimeout: 10 * time.Millisecond})
+	s.SetPatience(100 * time.Millisecond)
 	h := catalogHosts(t, 1)[0]
 	for name, call := range map[string]func() error{
 		"register":   func() error { _, err := s.Register(t.Context(), definition("a", h), false); return err },
@@ -314,5 +315,6 @@ func TestRegistrationsWaitForReplicas(t *testing.T) {
 			t.Errorf("%s without a replica: %v", name, err)
 		}
 	}
+	s.SetPatience(30 * time.Second)
 	mustNot(t, s.Report(t.Context(), []catalog.Report{reportOf(h, 1, "web")})) // the next report says all
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 	"github.com/procfleet/procfleet/taskstore"
@@ -129,7 +130,7 @@ func TestSlotThatMovesIsRiddenOut(t *testing.T) {
 		done <- err
 	}()
 	// More often than the client tries by itself.
-	testenv.Eventually(t, 20*time.Second, func() bool { return refusals(t, m.from, "TRYAGAIN") > 10 }, "the slot is found half way")
+	testenv.Eventually(t, 30*time.Second, func() bool { return refusals(t, m.from, "TRYAGAIN") > 10 }, "the slot is found half way")
 	m.finish(t)
 	if err := <-done; err != nil {
 		t.Errorf("record while the slot moved: %v", err)
@@ -137,6 +138,35 @@ func TestSlotThatMovesIsRiddenOut(t *testing.T) {
 	got, err := s.Task(t.Context(), task.ID)
 	if err != nil || got.State != procfleet.TaskFinished {
 		t.Errorf("the task is %+v, %v", got, err)
+	}
+}
+
+func TestBusinessWhoseSlotMovesIsRiddenOut(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartCluster(t, 2)
+	s := open(t, redisstore.Options{URL: nodes[0].URL() + "?addr=" + nodes[1].Addr, Patience: 30 * time.Second})
+	ids := editAll(t, s, namedAll(600)...)
+	shows(t, s, "p1x")
+	m := beginMigration(t, nodes, s.BusinessKey(business())+"templates")
+	m.move(t, s.BusinessKey(business())+"claims")
+
+	done := make(chan error, 2)
+	go func() {
+		_, err := s.EditTemplates(t.Context(), business(), []catalog.Edit{rename(ids[0], "p1x"), named("p1x-new")})
+		done <- err
+	}()
+	go func() {
+		_, err := s.DeleteTemplate(t.Context(), business(), ids[1])
+		done <- err
+	}()
+	testenv.Eventually(t, 30*time.Second, func() bool { return refusals(t, m.from, "TRYAGAIN") > 10 }, "the slot is found half way")
+	m.finish(t)
+	for range 2 {
+		mustNot(t, <-done)
+	}
+	shows(t, s, "p1x", "p1x", "p1x-new")
+	if got := len(found(t, s, "")); got != 600 {
+		t.Errorf("found %d processes of 600", got)
 	}
 }
 

@@ -39,7 +39,7 @@
 //	{presence:<cloud>}:names   hash: address to the list of these ids
 //	bound                      set of cloud areas that have such ids
 //
-// The catalog; h is a hash of the namespace, and a process is written there as
+// The catalog; h is a hash of the namespace or the business, and a process is written there as
 // its name and its host (see [member]):
 //
 //	{namespace:<h>}:registrations  hash: process to the id of its spec, when it was registered, and when that spec was asked for
@@ -47,16 +47,27 @@
 //	{namespace:<h>}:uses           hash: id to how many registrations have it; the last takes the spec with it
 //	{namespace:<h>}:index          sorted set, by bytes, of the processes registered or reported
 //	{namespace:<h>}:doubts         hash: process of which that must be looked at again, to a token
-//	{namespace:<h>}:groups         hash: host to its groups
 //	reports:<cloud>:<shard>        hash: address to the last report of its agent
+//	groups:<host>                  hash: namespace to its groups on the host
+//	{freezes}:all                  hash: scope (see [freezeMember]) to when it ends, and the rest
+//	{freezes}:order                sorted set, by bytes, of the same scopes
+//	{freezes}:ends                 sorted set of them by when they end
+//	template-ids                   the last id of a template, of all businesses
+//	{business:<h>}:templates       hash: id to the packed template
+//	{business:<h>}:revisions       sorted set of the same ids by when they were changed
+//	{business:<h>}:deleted         sorted set of ids by when they were deleted, as far back as the writes go
+//	{business:<h>}:claims          hash: what no two templates may share to the id of the one that has it
+//	{business:<h>}:writes          sorted set of tokens of the last writes by when they were done
+//	{business:<h>}:topology        hash: the packed topology, its version, and a mark that no other had
 //
 // With [Options.WaitReplicas] there is for a minute, beside each key that was
 // waited for, one that ends in :wait and has nothing in it.
 //
-// Nothing of the catalog expires, and no bound id does. Every other key but the clock gets its end in
+// Nothing of the catalog but freezes expires, and no bound id does. Every other key but the clock gets its end in
 // the script that makes it: those of a task when the task expires, those of an
 // index when the last of its tasks does or up to a minute later, those of
-// agents when the last of them is no longer to be remembered. A script that
+// agents when the last of them is no longer to be remembered, those of freezes
+// when the last of them ends. A script that
 // finds no head writes nothing, so a task that is gone does not come back in
 // parts.
 //
@@ -86,7 +97,7 @@
 // idempotency key included), rejections and results are confirmed only when so
 // many replicas have them; they are then lost only together with those
 // replicas, or if a replica is promoted that was not among them. The same holds
-// for registrations and groups. Reports do not wait: the next one of the host
+// for registrations, groups, freezes, templates and topologies. Reports do not wait: the next one of the host
 // says all. If the index loses what a report that is still there had entered,
 // the host's reports enter it again within an hour.
 //

@@ -2,11 +2,17 @@ package redisstore
 
 import (
 	"context"
+	"io"
+	"slices"
+	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/internal/recent"
 )
 
 // Orphan does what Create does before it writes the task.
@@ -51,3 +57,62 @@ func (s *Store) NamespaceKey(namespace string) string { return s.keys.namespace(
 
 // Member is how the index has a process.
 func Member(p catalog.Process) string { return member(p.Name, p.Host) }
+
+// BusinessKey is the common beginning of the keys of a business.
+func (s *Store) BusinessKey(b catalog.Business) string { return s.keys.business(b).base }
+
+// LoseWrite lets the next script that changes templates or a topology run and
+// its answer be lost; meanwhile is called before the store notices.
+func (s *Store) LoseWrite(meanwhile func()) {
+	s.client.AddHook(&losingAnswer{meanwhile: meanwhile, of: []any{changeTemplatesScript.Hash(), setTopologyScript.Hash()}})
+}
+
+// LoseChanges does so with the next script that tells what has become of
+// templates.
+func (s *Store) LoseChanges(meanwhile func()) {
+	s.client.AddHook(&losingAnswer{meanwhile: meanwhile, of: []any{changesScript.Hash()}})
+}
+
+type losingAnswer struct {
+	meanwhile func()
+	of        []any // hashes of scripts
+	lost      atomic.Bool
+}
+
+func (*losingAnswer) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (*losingAnswer) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (h *losingAnswer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	isMeant := func(c redis.Cmder) bool { return len(c.Args()) > 1 && slices.Contains(h.of, c.Args()[1]) }
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		if !slices.ContainsFunc(cmds, isMeant) || h.lost.Swap(true) {
+			return err
+		}
+		h.meanwhile()
+		for _, c := range cmds {
+			c.SetErr(io.ErrUnexpectedEOF)
+		}
+		return io.ErrUnexpectedEOF
+	}
+}
+
+// BeforePages calls something before each time that templates are read by id.
+func (s *Store) BeforePages(call func()) { s.client.AddHook(beforePages(call)) }
+
+type beforePages func()
+
+func (beforePages) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (beforePages) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (call beforePages) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return len(c.Args()) > 1 && c.Args()[1] == templatesScript.Hash() }) {
+			call()
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// Forget does what happens when nobody has asked for any business for long.
+func (s *Store) Forget() { s.recalls.Forget(time.Now().Add(recent.For)) }

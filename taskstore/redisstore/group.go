@@ -3,6 +3,8 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -11,10 +13,10 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// groupsScript stores the groups of hosts, one after the other.
+// groupsScript stores the groups of one host, one namespace after the other.
 //
-// KEYS[1] groups of a namespace
-// ARGV[1..] for each: host, its packed groups or "" to take them away
+// KEYS[1] groups of the host
+// ARGV[1..] for each: namespace, its packed groups or "" to take them away
 // Returns 1.
 var groupsScript = redis.NewScript(`
 for i = 1, #ARGV, 2 do
@@ -27,15 +29,10 @@ end
 return 1
 `)
 
-// SetGroups is one round trip with one script call for at most 500 hosts of a
-// namespace.
+// SetGroups is one round trip with a small script call for each host.
 func (s *Store) SetGroups(ctx context.Context, gs []catalog.HostGroups) error {
-	type part struct {
-		*call
-		bytes int
-	}
 	var calls []*call
-	open := make(map[string]*part)
+	open := make(map[procfleet.Host]*call)
 	for i := range gs {
 		g := &gs[i]
 		if err := g.Validate(); err != nil {
@@ -48,13 +45,13 @@ func (s *Store) SetGroups(ctx context.Context, gs []catalog.HostGroups) error {
 				return fmt.Errorf("set groups: %w", err)
 			}
 		}
-		p := open[g.Namespace]
-		if p == nil || len(p.args) >= 2*scriptItems || p.bytes+len(packed) > scriptBytes {
-			p = &part{call: &call{script: groupsScript, keys: []string{s.keys.namespace(g.Namespace).groups()}}}
-			open[g.Namespace] = p
-			calls = append(calls, p.call)
+		c := open[g.Host]
+		if c == nil || len(c.args) >= 2*scriptItems {
+			c = &call{script: groupsScript, keys: []string{s.keys.groups(g.Host)}}
+			open[g.Host] = c
+			calls = append(calls, c)
 		}
-		p.args, p.bytes = append(p.args, hostMember(g.Host), packed), p.bytes+len(packed)
+		c.args = append(c.args, g.Namespace, packed)
 	}
 	if len(calls) == 0 {
 		return nil
@@ -70,27 +67,61 @@ func (s *Store) Groups(ctx context.Context, namespace string, hosts []procfleet.
 	if len(hosts) == 0 {
 		return nil, nil
 	}
-	fields := make([]string, len(hosts))
-	for i, h := range hosts {
-		fields[i] = hostMember(h)
-	}
-	var answer *redis.SliceCmd
+	var answers []*redis.StringCmd
 	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
-		answer = pipe.HMGet(ctx, s.keys.namespace(namespace).groups(), fields...)
+		answers = answers[:0]
+		for _, h := range hosts {
+			answers = append(answers, pipe.HGet(ctx, s.keys.groups(h), namespace))
+		}
 	}); err != nil {
 		return nil, fmt.Errorf("read groups: %w", err)
 	}
 	gs := make([]catalog.HostGroups, len(hosts))
-	for i, v := range answer.Val() {
-		packed, ok := v.(string)
-		if !ok {
+	for i, answer := range answers {
+		if answer.Val() == "" {
 			gs[i] = catalog.HostGroups{Host: hosts[i], Namespace: namespace}
 			continue
 		}
 		var err error
-		if gs[i], err = pack.ReadGroups(hosts[i], namespace, []byte(packed)); err != nil {
-			return nil, fmt.Errorf("%w: groups of host %s: %w", errDamaged, hosts[i], err)
+		if gs[i], err = readGroups(hosts[i], namespace, answer.Val()); err != nil {
+			return nil, err
 		}
 	}
 	return gs, nil
+}
+
+// GroupsOf is one round trip.
+func (s *Store) GroupsOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.HostGroups, error) {
+	if len(hosts) == 0 {
+		return nil, nil
+	}
+	var answers []*redis.MapStringStringCmd
+	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		answers = answers[:0]
+		for _, h := range hosts {
+			answers = append(answers, pipe.HGetAll(ctx, s.keys.groups(h)))
+		}
+	}); err != nil {
+		return nil, fmt.Errorf("read groups: %w", err)
+	}
+	all := make([][]catalog.HostGroups, len(hosts))
+	for i, answer := range answers {
+		byNamespace := answer.Val()
+		for _, namespace := range slices.Sorted(maps.Keys(byNamespace)) {
+			g, err := readGroups(hosts[i], namespace, byNamespace[namespace])
+			if err != nil {
+				return nil, err
+			}
+			all[i] = append(all[i], g)
+		}
+	}
+	return all, nil
+}
+
+func readGroups(h procfleet.Host, namespace, packed string) (catalog.HostGroups, error) {
+	g, err := pack.ReadGroups(h, namespace, []byte(packed))
+	if err != nil {
+		return catalog.HostGroups{}, fmt.Errorf("%w: groups of host %s: %w", errDamaged, h, err)
+	}
+	return g, nil
 }

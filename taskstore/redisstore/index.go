@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -128,15 +129,15 @@ func (s *Store) allotted(c *call) (procfleet.Number, time.Time, error) {
 	if err != nil || len(answer) != 2 {
 		return 0, time.Time{}, fmt.Errorf("%w: number and time: %w", errDamaged, err)
 	}
-	s.raise(answer[0])
+	raise(&s.highest, answer[0])
 	return procfleet.Number(answer[0]), moment(answer[1]), nil
 }
 
 // raise notes the highest number seen.
-func (s *Store) raise(n int64) {
+func raise(highest *atomic.Int64, n int64) {
 	for {
-		seen := s.highest.Load()
-		if n <= seen || s.highest.CompareAndSwap(seen, n) {
+		seen := highest.Load()
+		if n <= seen || highest.CompareAndSwap(seen, n) {
 			return
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
 )
 
 // resultBlock is how many items share one hash of results.
@@ -85,7 +86,32 @@ func (n namespaceKeys) specs() string         { return n.base + "specs" }
 func (n namespaceKeys) uses() string          { return n.base + "uses" }
 func (n namespaceKeys) index() string         { return n.base + "index" }
 func (n namespaceKeys) doubts() string        { return n.base + "doubts" }
-func (n namespaceKeys) groups() string        { return n.base + "groups" }
+
+// businessKeys builds the keys of what one business defines, all in one slot.
+// Accounts are callers' texts and stand there as a hash.
+type businessKeys struct{ base string }
+
+func (k keyspace) business(b catalog.Business) businessKeys {
+	sum := sha256.Sum256([]byte(strconv.FormatInt(b.ID, 10) + ":" + b.Account))
+	return businessKeys{base: k.prefix + "{business:" + hex.EncodeToString(sum[:16]) + "}:"}
+}
+
+func (b businessKeys) templates() string { return b.base + "templates" }
+func (b businessKeys) revisions() string { return b.base + "revisions" }
+func (b businessKeys) deleted() string   { return b.base + "deleted" }
+func (b businessKeys) claims() string    { return b.base + "claims" }
+func (b businessKeys) writes() string    { return b.base + "writes" }
+func (b businessKeys) topology() string  { return b.base + "topology" }
+
+func (k keyspace) templateIDs() string { return k.prefix + "template-ids" }
+
+func (k keyspace) groups(h procfleet.Host) string { return k.prefix + "groups:" + h.String() }
+
+// freezes returns the keys of everything that is frozen, in one slot.
+func (k keyspace) freezes() []string {
+	const base = "{freezes}:"
+	return []string{k.prefix + base + "all", k.prefix + base + "order", k.prefix + base + "ends"}
+}
 
 // reportShards is into how many keys, and so slots, the reports of one cloud
 // area are divided: 100,000 hosts are some 100 MB, and a slot moves key by key.

@@ -63,7 +63,7 @@ func (l *load) use(s taskstore.Store) { l.store.Store(&s) }
 
 // persist makes a call until it succeeds.
 func (l *load) persist(what string, call func(ctx context.Context, s taskstore.Store) error) bool {
-	for until := time.Now().Add(time.Minute); ; {
+	for until := time.Now().Add(5 * time.Minute); ; { // a Sentinel may stand still meanwhile
 		err := call(l.t.Context(), *l.store.Load())
 		if err == nil {
 			return true

@@ -18,6 +18,7 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/internal/invalid"
 	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/internal/recent"
 )
 
 var (
@@ -36,8 +37,8 @@ type Options struct {
 	// Prefix begins every key; default "pf:".
 	Prefix string
 	// WaitReplicas is how many replicas must have a creation, a rejection, a
-	// batch of results, registrations, groups or bound agent ids before they
-	// are confirmed; 0, the default, waits for none. WaitTimeout bounds the
+	// batch of results, registrations, groups, freezes, templates, topologies or
+	// bound agent ids before they are confirmed; 0, the default, waits for none. WaitTimeout bounds the
 	// wait; default 1 s.
 	WaitReplicas int
 	WaitTimeout  time.Duration
@@ -59,7 +60,11 @@ type Store struct {
 	// highest is the highest number that this store was given. It is sent
 	// along when the next one is asked for, so that the clock key does not go
 	// back for those who saw its lost end.
-	highest atomic.Int64
+	highest   atomic.Int64
+	highestID atomic.Int64 // likewise, of templates
+
+	recalls   *recent.Businesses[recall]
+	recallEnd *time.Timer // of the last of them
 }
 
 // Validate reports everything that is wrong, each with its field. It connects
@@ -128,6 +133,8 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 		keys:   keyspace{prefix: opt.Prefix},
 		opt:    opt,
 		log:    opt.Log.WithField("component", "redisstore"),
+
+		recalls: recent.New(func() *recall { return &recall{} }),
 	}
 	if single, ok := client.(*redis.Client); ok {
 		s.convoy = &convoy{client: single, longest: opt.Patience}
@@ -139,6 +146,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	if err := s.persist(ctx, s.loadScripts); err != nil {
 		return nil, errors.Join(fmt.Errorf("load scripts: %w", err), client.Close())
 	}
+	s.recallEnd = time.AfterFunc(recent.For, s.forgetRecalls)
 	return s, nil
 }
 
@@ -161,7 +169,10 @@ func (o *Options) takeWaitReplicas() error {
 }
 
 // Close ends the connections.
-func (s *Store) Close() error { return s.client.Close() }
+func (s *Store) Close() error {
+	s.recallEnd.Stop()
+	return s.client.Close()
+}
 
 // connect makes the client that the URL asks for; it dials nothing yet. The
 // client's own retries are switched off, because they know less than

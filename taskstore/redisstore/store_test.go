@@ -21,9 +21,14 @@ type onServer struct {
 	server *redistest.Server
 }
 
+// open opens a store whose calls, unless the options say otherwise, wait longer
+// for Redis than a busy machine may stand still.
 func open(tb testing.TB, opt redisstore.Options) *redisstore.Store {
 	tb.Helper()
 	opt.Log = testenv.Log(tb)
+	if opt.Patience == 0 {
+		opt.Patience = 30 * time.Second
+	}
 	s, err := redisstore.Open(tb.Context(), opt)
 	if err != nil {
 		tb.Fatal(err)

@@ -165,7 +165,7 @@ func manyCloudAreas(ctx context.Context, t T, s Subject) {
 	if !reject(ctx, t, s, rejected.ID, "full") {
 		t.Errorf("the task was not rejected")
 	}
-	d.Timeout, d.Retention = time.Second, time.Second
+	d.Timeout, d.Retention = 6*time.Second, time.Second // longer than so many chunks take to make
 	gone := create(ctx, t, s, d)
 	s.untilGone(ctx, t, gone.ID)
 	goneEverywhere(ctx, t, s, gone.ID)

@@ -262,6 +262,8 @@ func resultKeptWhole(ctx context.Context, t T, s Subject) {
 		Command: "/usr/bin/web --port 80", Stat: "S", Threads: 12, StartedAt: at.Add(-time.Hour), ElapsedMS: 3600_000,
 		UserMS: 17, SystemMS: 4, CPU: 0.25, CPUAverage: 0.125, MemoryBytes: 1 << 33, MemoryPercent: 50.5, HostFreeKB: 1 << 21,
 		Version: "1.2.3", Health: "ok", RegisteredAt: at, LastStartedAt: at, Failures: 2, NextRetryAt: at.Add(time.Hour), Evidence: "pid file",
+		PIDs: []int{4711, 4712}, Instances: 2, TreeCPU: 1.75, TreeMemoryBytes: 1 << 34, NextRunAt: at.Add(2 * time.Hour),
+		FrozenUntil: at.Add(3 * time.Hour), Restarts: 7, LastExit: &procfleet.LastExit{At: at, Known: true, Code: 9, Signal: "SIGKILL", Why: "limit"},
 	}
 	record(ctx, t, s, task.ID, want)
 	equal(t, "result in the chunk", one(ctx, t, s, task.ID).Result, want)

@@ -48,8 +48,7 @@ func (f *fields) chunk(specs *string, cloud *procfleet.CloudArea, first, n *int)
 func (f *fields) item(it *procfleet.Item) {
 	text(f, &it.Action)
 	num(f, &it.Spec)
-	num(f, &it.Target.Host.Cloud)
-	f.addr(&it.Target.Host.Addr)
+	f.host(&it.Target.Host)
 	text(f, &it.Target.AgentID)
 	text(f, &it.Target.Label)
 }

@@ -6,6 +6,8 @@ import (
 	"math"
 	"net/netip"
 	"time"
+
+	"github.com/procfleet/procfleet"
 )
 
 var errDamaged = errors.New("pack: stored bytes are cut short or damaged")
@@ -87,20 +89,33 @@ func text[T ~string](f *fields, v *T) {
 }
 
 func (f *fields) texts(v *[]string) {
-	n := uint64(len(*v))
-	f.uint(&n)
-	if f.reading {
-		if n > uint64(len(f.in)) { // each takes a byte at least
-			f.fail()
-			n = 0
-		}
-		*v = nil
-		if n > 0 {
-			*v = make([]string, n)
-		}
-	}
+	list(f, v)
 	for i := range *v {
 		text(f, &(*v)[i])
+	}
+}
+
+func nums(f *fields, v *[]int) {
+	list(f, v)
+	for i := range *v {
+		num(f, &(*v)[i])
+	}
+}
+
+// list is the length of a list, which is made when it is read.
+func list[T any](f *fields, v *[]T) {
+	n := uint64(len(*v))
+	f.uint(&n)
+	if !f.reading {
+		return
+	}
+	if n > uint64(len(f.in)) { // each element takes a byte at least
+		f.fail()
+		n = 0
+	}
+	*v = nil
+	if n > 0 {
+		*v = make([]T, n)
 	}
 }
 
@@ -139,6 +154,11 @@ func (f *fields) addr(v *netip.Addr) {
 		return
 	}
 	*v = addr
+}
+
+func (f *fields) host(h *procfleet.Host) {
+	num(f, &h.Cloud)
+	f.addr(&h.Addr)
 }
 
 // part writes or reads a nested list with its length before it, so that it can

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -204,15 +205,16 @@ func TestBoundCutsHugeContentAndKeepsUTF8(t *testing.T) {
 	for i := range r.Warnings {
 		r.Warnings[i] = "é"
 	}
-	for _, text := range []*string{&r.Status.Command, &r.Status.Version, &r.Status.Health, &r.Status.Evidence, &r.Status.Phase, &r.Status.Stat, &r.Status.AgentID} {
+	for _, text := range []*string{&r.Status.Command, &r.Status.Version, &r.Status.Health, &r.Status.Evidence, &r.Status.Phase, &r.Status.Stat, &r.Status.AgentID, &r.Status.LastExit.Signal, &r.Status.LastExit.Why} {
 		*text = huge
 	}
+	r.Status.PIDs = slices.Repeat([]int{math.MinInt}, procfleet.MaxInstances)
 	b := Bound(r)
 	packed := Result(&b)
 	if len(packed) > procfleet.MaxResult || len(b.Message) > procfleet.MaxMessage || !utf8.ValidString(b.Message) || !utf8.ValidString(b.Status.Command) {
 		t.Errorf("packed %d bytes, message %d", len(packed), len(b.Message))
 	}
-	if len(b.Message) < procfleet.MaxMessage-utf8.UTFMax || r.Status.Command != huge {
+	if len(b.Message) < procfleet.MaxMessage-utf8.UTFMax || r.Status.Command != huge || r.Status.LastExit.Why != huge {
 		t.Error("cut too much, or changed the caller's value")
 	}
 	small := procfleet.Result{Message: "fine", Warnings: []string{"w"}}

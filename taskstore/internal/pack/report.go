@@ -101,6 +101,28 @@ func (f *fields) reportedStatus(made time.Time, s *procfleet.ProcessStatus) {
 	num(f, &s.Failures)
 	f.near(&s.NextRetryAt, made)
 	text(f, &s.Evidence)
+	f.uncommon(made, s)
+}
+
+// uncommon is what most processes have nothing of.
+func (f *fields) uncommon(made time.Time, s *procfleet.ProcessStatus) {
+	there := len(s.PIDs) > 0 || s.Instances != 0 || s.TreeCPU != 0 || s.TreeMemoryBytes != 0 ||
+		!s.NextRunAt.IsZero() || !s.FrozenUntil.IsZero() || s.Restarts != 0 || s.LastExit != nil
+	f.bool(&there)
+	if !there {
+		return
+	}
+	nums(f, &s.PIDs)
+	num(f, &s.Instances)
+	f.decimal(&s.TreeCPU)
+	num(f, &s.TreeMemoryBytes)
+	f.near(&s.NextRunAt, made)
+	f.near(&s.FrozenUntil, made)
+	num(f, &s.Restarts)
+	if lastExit(f, &s.LastExit) {
+		f.near(&s.LastExit.At, made)
+		f.lastExit(s.LastExit)
+	}
 }
 
 // same is a text that mostly is the expected one.

@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"encoding/binary"
 	"strings"
 	"unicode/utf8"
 
@@ -78,6 +79,35 @@ func (f *fields) status(s *procfleet.ProcessStatus) {
 	num(f, &s.Failures)
 	f.time(&s.NextRetryAt)
 	text(f, &s.Evidence)
+	nums(f, &s.PIDs)
+	num(f, &s.Instances)
+	f.float(&s.TreeCPU)
+	num(f, &s.TreeMemoryBytes)
+	f.time(&s.NextRunAt)
+	f.time(&s.FrozenUntil)
+	num(f, &s.Restarts)
+	if lastExit(f, &s.LastExit) {
+		f.time(&s.LastExit.At)
+		f.lastExit(s.LastExit)
+	}
+}
+
+// lastExit writes or reads whether there is one, and makes it.
+func lastExit(f *fields, v **procfleet.LastExit) bool {
+	there := *v != nil
+	f.bool(&there)
+	if there && f.reading {
+		*v = new(procfleet.LastExit)
+	}
+	return there
+}
+
+// lastExit is all but the moment.
+func (f *fields) lastExit(e *procfleet.LastExit) {
+	f.bool(&e.Known)
+	num(f, &e.Code)
+	text(f, &e.Signal)
+	text(f, &e.Why)
 }
 
 // Bound returns r with its text valid UTF-8, its message within
@@ -87,8 +117,8 @@ func Bound(r procfleet.Result) procfleet.Result {
 	r.Message = cut(r.Message, procfleet.MaxMessage)
 	r = limit(r, procfleet.MaxResult)
 	if mayExceed(&r, procfleet.MaxResult) && len(Result(&r)) > procfleet.MaxResult {
-		// Eleven texts share what the message and the numbers leave.
-		r = limit(r, (procfleet.MaxResult-procfleet.MaxMessage-1<<10)/11)
+		// Thirteen texts and the pids share what the message and the numbers leave.
+		r = limit(r, (procfleet.MaxResult-procfleet.MaxMessage-1<<10)/14)
 	}
 	return r
 }
@@ -102,13 +132,25 @@ func mayExceed(r *procfleet.Result, n int) bool {
 		size += length + len(w)
 	}
 	if s := r.Status; s != nil {
-		size += len(s.Phase) + len(s.AgentID) + len(s.Command) + len(s.Stat) + len(s.Version) + len(s.Health) + len(s.Evidence)
+		for _, t := range statusTexts(s) {
+			size += len(*t)
+		}
+		size += length + binary.MaxVarintLen64*len(s.PIDs)
 	}
 	return size > n
 }
 
-// limit cuts each text but the message to n bytes, and all warnings together
-// to 3 × n.
+// statusTexts are all texts of s.
+func statusTexts(s *procfleet.ProcessStatus) []*string {
+	texts := []*string{&s.Phase, &s.AgentID, &s.Command, &s.Stat, &s.Version, &s.Health, &s.Evidence}
+	if e := s.LastExit; e != nil {
+		texts = append(texts, &e.Signal, &e.Why)
+	}
+	return texts
+}
+
+// limit cuts each text but the message to n bytes, the pids to as many as
+// surely take no more, and all warnings together to 3 × n.
 func limit(r procfleet.Result, n int) procfleet.Result {
 	r.Reason = procfleet.Reason(cut(string(r.Reason), n))
 	r.Warnings = limitWarnings(r.Warnings, 3*n)
@@ -116,9 +158,14 @@ func limit(r procfleet.Result, n int) procfleet.Result {
 		return r
 	}
 	s := *r.Status
-	for _, t := range []*string{&s.Phase, &s.AgentID, &s.Command, &s.Stat, &s.Version, &s.Health, &s.Evidence} {
+	if s.LastExit != nil {
+		e := *s.LastExit
+		s.LastExit = &e
+	}
+	for _, t := range statusTexts(&s) {
 		*t = cut(*t, n)
 	}
+	s.PIDs = s.PIDs[:min(len(s.PIDs), n/binary.MaxVarintLen64)]
 	r.Status = &s
 	return r
 }

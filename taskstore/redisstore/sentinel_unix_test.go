@@ -1,3 +1,5 @@
+//go:build unix
+
 package redisstore_test
 
 import (
@@ -81,6 +83,7 @@ func TestRepeatOfACallThatWaitedInVainWaitsAgain(t *testing.T) {
 	sure := open(t, redisstore.Options{URL: master.URL()})
 	task := create(t, sure, storetest.Draft(3))
 	s := open(t, redisstore.Options{URL: master.URL() + "?wait_replicas=1", WaitTimeout: 50 * time.Millisecond})
+	s.SetPatience(300 * time.Millisecond)
 	replica.Freeze(t)
 	for range 3 {
 		_, err := s.Record(t.Context(), []taskstore.Batch{{Task: task.ID, Results: agentResults(0, 3)}})
@@ -98,4 +101,23 @@ func TestNumberOfReplicasInTheURLMustBeOne(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
+}
+
+func TestFailOverBySentinelLosesNoTemplateThatWaited(t *testing.T) {
+	t.Parallel()
+	master := startMaster(t)
+	for range 2 {
+		redistest.Start(t, "--replicaof", strings.Replace(master.Addr, ":", " ", 1))
+	}
+	url := redistest.StartSentinel(t, "fleet", master, 2).URL() + "?master_name=fleet"
+	// After each moment in which it could not run, a Sentinel does nothing for
+	// half a minute.
+	opt := redisstore.Options{URL: url, WaitReplicas: 2, WaitTimeout: 10 * time.Second, Patience: 5 * time.Minute}
+	before := open(t, opt)
+	opt.WaitReplicas = 1 // what is promoted has the other replica
+	after := open(t, opt)
+	goOn(t, before, open(t, opt), func() *redisstore.Store {
+		master.Stop(t)
+		return after
+	})
 }

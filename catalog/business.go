@@ -1,0 +1,62 @@
+package catalog
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/procfleet/procfleet"
+)
+
+// DefaultAccount is the account of an installation that serves one supplier.
+const DefaultAccount = "0"
+
+// MaxAccount is the most bytes of an account.
+const MaxAccount = 64
+
+// Business is whose templates and modules they are: a business of one
+// supplier. Those of other accounts are never seen.
+type Business struct {
+	Account string // opaque; see MaxAccount
+	ID      int64  // 1 or more
+}
+
+// Validate reports as [procfleet.FieldError] what keeps b from being a business.
+func (b Business) Validate() error {
+	switch {
+	case b.ID < 1:
+		return &procfleet.FieldError{Field: "business", Problem: fmt.Sprintf("%d is no id of a business: it is 1 or more", b.ID)}
+	case b.Account == "" || len(b.Account) > MaxAccount || !utf8.ValidString(b.Account):
+		return &procfleet.FieldError{Field: "account", Problem: fmt.Sprintf("is not a text of 1 to %d bytes", MaxAccount)}
+	}
+	return nil
+}
+
+// Namespace is the namespace of the processes of a business on hosts: its id,
+// after the account and a dot where that is not [DefaultAccount].
+func (b Business) Namespace() string {
+	id := strconv.FormatInt(b.ID, 10)
+	if b.Account == DefaultAccount {
+		return id
+	}
+	return b.Account + "." + id
+}
+
+// ParseBusiness reads what [Business.Namespace] writes: "2", or "acme.2" for a
+// business of another account than the default. The error is a
+// [procfleet.FieldError].
+func ParseBusiness(namespace string) (Business, error) {
+	b := Business{Account: DefaultAccount}
+	id := namespace
+	if dot := strings.LastIndexByte(namespace, '.'); dot >= 0 {
+		b.Account, id = namespace[:dot], namespace[dot+1:]
+	}
+	n, err := strconv.ParseInt(id, 10, 64)
+	b.ID = n
+	if err != nil || b.Validate() != nil || b.Namespace() != namespace {
+		return Business{}, &procfleet.FieldError{Field: "business", Problem: fmt.Sprintf(
+			"%.80q is not a business of the catalogue: it is a number of 1 or more, for example 2", namespace)}
+	}
+	return b, nil
+}

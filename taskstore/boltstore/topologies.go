@@ -1,0 +1,126 @@
+package boltstore
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/taskstore/internal/pack"
+)
+
+// topologyMemo is a topology that was read before, if any. It holds as long as
+// its version is the one in the file: versions are not given twice.
+type topologyMemo struct {
+	atomic.Pointer[catalog.Topology]
+}
+
+func newTopologyMemo() *topologyMemo { return new(topologyMemo) }
+
+// topologyRecord returns the version of a topology, 0 if there is none, and
+// what is packed of it.
+func (t *tx) topologyRecord(key []byte) (version int64, packed []byte, err error) {
+	raw := t.Bucket(bucketTopologies).Get(key)
+	if raw == nil {
+		return 0, nil, nil
+	}
+	if len(raw) < 8 {
+		return 0, nil, fmt.Errorf("%s %x: cut short", bucketTopologies, key)
+	}
+	return int64(binary.BigEndian.Uint64(raw)), raw[8:], nil
+}
+
+// topology reads a topology unless the memo has it; it does not change the
+// memo, as what is read may never be committed.
+func (t *tx) topology(key []byte, memo *topologyMemo) (*catalog.Topology, error) {
+	version, packed, err := t.topologyRecord(key)
+	if err != nil || version == 0 {
+		return new(catalog.Topology), err
+	}
+	if known := memo.Load(); known != nil && known.Version == version {
+		return known, nil
+	}
+	return pack.ReadTopology(version, string(packed))
+}
+
+// putTopology writes the next version.
+func (t *tx) putTopology(key []byte, version int64, packed []byte) error {
+	return t.Bucket(bucketTopologies).Put(key, append(number8(uint64(version)), packed...))
+}
+
+// SetTopology replaces the whole topology at once.
+func (s *Store) SetTopology(ctx context.Context, b catalog.Business, topology catalog.Topology) (int64, error) {
+	if err := b.Validate(); err != nil {
+		return 0, fmt.Errorf("set topology: %w", err)
+	}
+	if err := topology.Validate(); err != nil {
+		return 0, fmt.Errorf("set topology: %w", err)
+	}
+	key, want, packed := businessKey(b), topology.Version, pack.Topology(&topology)
+	return update(ctx, s, func(t *tx) (int64, error) {
+		have, _, err := t.topologyRecord(key)
+		if err != nil {
+			return 0, err
+		}
+		if want != -1 && want != have {
+			return 0, &catalog.VersionError{Have: have, Want: want}
+		}
+		return have + 1, t.putTopology(key, have+1, packed)
+	})
+}
+
+// SetModuleHosts replaces the hosts of one module.
+func (s *Store) SetModuleHosts(ctx context.Context, b catalog.Business, set, module string, hosts []procfleet.Host) (int64, error) {
+	if err := b.Validate(); err != nil {
+		return 0, fmt.Errorf("set hosts of a module: %w", err)
+	}
+	hosts = slices.Clone(hosts)
+	patch := func(old *catalog.Topology) (next *catalog.Topology, packed []byte, err error) {
+		if next, err = old.WithHosts(set, module, hosts); err != nil {
+			return nil, nil, err
+		}
+		next.Version++
+		return next, pack.Topology(next), nil
+	}
+	// Done outside the transaction, which all writers share, and again in it if
+	// somebody else was faster.
+	seen, err := s.Topology(ctx, b)
+	if err != nil {
+		return 0, err
+	}
+	next, packed, err := patch(seen)
+	if err != nil {
+		return 0, err
+	}
+	key, memo := businessKey(b), s.topologies.Use(b, s.now())
+	return update(ctx, s, func(t *tx) (int64, error) {
+		old, err := t.topology(key, memo)
+		if err != nil {
+			return 0, err
+		}
+		next, packed := next, packed
+		if old.Version != seen.Version {
+			if next, packed, err = patch(old); err != nil {
+				return 0, err
+			}
+		}
+		t.OnCommit(func() { memo.Store(next) })
+		return next.Version, t.putTopology(key, next.Version, packed)
+	})
+}
+
+// Topology returns the topology of a business.
+func (s *Store) Topology(ctx context.Context, b catalog.Business) (*catalog.Topology, error) {
+	if b.Validate() != nil {
+		return new(catalog.Topology), ctx.Err()
+	}
+	memo := s.topologies.Use(b, s.now())
+	topology, err := view(ctx, s, func(t *tx) (*catalog.Topology, error) { return t.topology(businessKey(b), memo) })
+	if err == nil && topology.Version > 0 {
+		memo.Store(topology)
+	}
+	return topology, err
+}

@@ -1,0 +1,86 @@
+package pack
+
+import (
+	"github.com/procfleet/procfleet/catalog"
+)
+
+const templateVersion = 1
+
+// packedAttributes are the attributes in the order in which values are
+// written. The list may grow at its end only.
+var packedAttributes = [...]catalog.Attribute{
+	catalog.AttrName, catalog.AttrDescription, catalog.AttrBindIP, catalog.AttrPort, catalog.AttrProtocol,
+	catalog.AttrFuncID, catalog.AttrFuncName, catalog.AttrWorkPath, catalog.AttrUser, catalog.AttrInstances,
+	catalog.AttrPriority, catalog.AttrTimeout, catalog.AttrStart, catalog.AttrStop, catalog.AttrRestart,
+	catalog.AttrKill, catalog.AttrReload, catalog.AttrPidFile, catalog.AttrAutoStart, catalog.AttrAutoStartGap,
+	catalog.AttrArgsPattern,
+}
+
+// Template packs a template.
+func Template(t *catalog.Template) []byte {
+	f := fields{out: make([]byte, 0, 256)}
+	f.out = append(f.out, templateVersion)
+	f.template(t)
+	return f.out
+}
+
+// ReadTemplate reads what [Template] packed; the texts of the template share
+// its memory.
+func ReadTemplate(data string) (*catalog.Template, error) {
+	if data == "" || data[0] != templateVersion {
+		return nil, errDamaged
+	}
+	t := &catalog.Template{Values: make(map[catalog.Attribute]catalog.Value, len(packedAttributes))}
+	f := fields{reading: true, in: data[1:]}
+	f.template(t)
+	if f.err != nil {
+		return nil, f.err
+	}
+	return t, nil
+}
+
+func (f *fields) template(t *catalog.Template) {
+	num(f, &t.ID)
+	f.time(&t.CreatedAt)
+	f.near(&t.ChangedAt, t.CreatedAt)
+	f.texts(&t.Modules)
+	for _, a := range packedAttributes {
+		v := t.Values[a]
+		f.value(&v)
+		t.Values[a] = v
+	}
+}
+
+// value writes or reads what kind of value it is, then the value.
+func (f *fields) value(v *catalog.Value) {
+	const none, number, words, yes, no = 0, 1, 2, 3, 4
+	form := uint64(none)
+	n, isNumber := v.AsNumber()
+	s, isText := v.AsText()
+	is, isTruth := v.AsTruth()
+	switch {
+	case isNumber:
+		form = number
+	case isText:
+		form = words
+	case isTruth && is:
+		form = yes
+	case isTruth:
+		form = no
+	}
+	f.uint(&form)
+	switch form {
+	case none:
+		*v = catalog.Value{}
+	case number:
+		num(f, &n)
+		*v = catalog.Number(n)
+	case words:
+		text(f, &s)
+		*v = catalog.Text(s)
+	case yes, no:
+		*v = catalog.Truth(form == yes)
+	default:
+		f.fail()
+	}
+}

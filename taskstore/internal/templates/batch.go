@@ -1,0 +1,158 @@
+package templates
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+)
+
+// Batch is what the edits of one call make of templates. It is to be written
+// whole or not at all.
+type Batch struct {
+	Templates []catalog.Template // as they become, in the order of the edits
+	Done      []catalog.Edited
+	// Released are claims that no template of the batch has any more.
+	Released []string
+	// Claimed are claims that a template of the batch did not have. Each must
+	// be free, unless it is moved; if one is not, the answer is [Batch.Taken].
+	Claimed []Claim
+
+	// edits are those that made it.
+	edits []catalog.Edit
+}
+
+// Claim is what a template of a batch has for itself from now on.
+type Claim struct {
+	Text  string
+	Edit  int  // index of the template in the batch
+	Moved bool // from another template of the batch
+}
+
+// Do does edits, which [catalog.ValidateEdits] has passed, to the templates
+// that they are of: old has one for each edit, nil for those that do not exist
+// or are to be made. Each new template takes its id from newID. An error is an
+// [*catalog.EditError].
+func Do(edits []catalog.Edit, old []*catalog.Template, newID func() int64, now time.Time) (*Batch, error) {
+	b := &Batch{Templates: make([]catalog.Template, len(edits)), Done: make([]catalog.Edited, len(edits)), edits: edits}
+	for i, e := range edits {
+		if e.ID != 0 && old[i] == nil {
+			return nil, b.refuse(i, catalog.ErrNoTemplate)
+		}
+		var err error
+		if b.Templates[i], b.Done[i], err = Apply(old[i], e, now); err != nil {
+			return nil, b.refuse(i, err)
+		}
+	}
+	if err := b.claim(old); err != nil {
+		return nil, err
+	}
+	for i, e := range edits {
+		if e.ID == 0 {
+			b.Templates[i].ID = newID()
+			b.Done[i].ID = b.Templates[i].ID
+		}
+	}
+	return b, nil
+}
+
+// Taken is the answer to a batch of which another template has a claim.
+func (b *Batch) Taken(c Claim, by int64) error {
+	return b.refuse(c.Edit, &catalog.DuplicateError{Attributes: claimedBy(c.Text), Of: by})
+}
+
+func (b *Batch) refuse(edit int, err error) error {
+	return &catalog.EditError{Index: edit, ID: b.edits[edit].ID, Err: err}
+}
+
+// claim finds out which claims change hands.
+func (b *Batch) claim(old []*catalog.Template) error {
+	had := map[string]int{}
+	for i, t := range old {
+		for _, text := range claimsOf(t) {
+			had[text] = i
+		}
+	}
+	has := map[string]int{}
+	for i := range b.Templates {
+		for _, text := range Claims(&b.Templates[i]) {
+			from, moved := had[text]
+			if other, twice := has[text]; twice {
+				late := i
+				if moved && from == i { // it is the other that is late
+					late, other = other, i
+				}
+				return b.Taken(Claim{Text: text, Edit: late}, b.edits[other].ID)
+			}
+			has[text] = i
+			if !moved || from != i {
+				b.Claimed = append(b.Claimed, Claim{Text: text, Edit: i, Moved: moved})
+			}
+		}
+	}
+	maps.DeleteFunc(had, func(text string, _ int) bool { _, still := has[text]; return still })
+	b.Released = slices.Sorted(maps.Keys(had))
+	return nil
+}
+
+func claimsOf(t *catalog.Template) []string {
+	if t == nil {
+		return nil
+	}
+	return Claims(t)
+}
+
+// Apply returns what one edit makes of a template, which stays as it is; nil
+// is none, so that the edit makes one, without an id yet.
+func Apply(old *catalog.Template, e catalog.Edit, now time.Time) (catalog.Template, catalog.Edited, error) {
+	now = now.UTC().Truncate(time.Microsecond)
+	var t catalog.Template
+	if old == nil {
+		t = catalog.Template{Values: catalog.WithDefaults(e.Set), CreatedAt: now, ChangedAt: now}
+	} else {
+		t = *old
+		if len(e.Set) > 0 {
+			t.Values = maps.Clone(old.Values)
+			maps.Copy(t.Values, e.Set)
+			t.ChangedAt = now
+		}
+	}
+	done := catalog.Edited{ID: t.ID}
+	t.Modules, done.Bound, done.Unbound = rebind(t.Modules, e)
+	if len(t.Modules) > catalog.MaxBound {
+		return catalog.Template{}, catalog.Edited{}, &procfleet.FieldError{
+			Field: "bind", Problem: fmt.Sprintf("makes it %d modules: at most %d are allowed", len(t.Modules), catalog.MaxBound),
+		}
+	}
+	return t, done, nil
+}
+
+// rebind returns the modules after an edit, and which are new and gone, each
+// in the order of their bytes.
+func rebind(modules []string, e catalog.Edit) (after, bound, unbound []string) {
+	was := make(map[string]bool, len(modules))
+	for _, m := range modules {
+		was[m] = true
+	}
+	for _, m := range e.Bind {
+		if !was[m] {
+			was[m] = true
+			bound = append(bound, m)
+		}
+	}
+	for _, m := range e.Unbind {
+		if was[m] {
+			delete(was, m)
+			unbound = append(unbound, m)
+		}
+	}
+	slices.Sort(bound)
+	slices.Sort(unbound)
+	if bound == nil && unbound == nil {
+		return modules, nil, nil
+	}
+	return slices.Sorted(maps.Keys(was)), bound, unbound
+}

@@ -1,0 +1,191 @@
+package templates
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/procfleet/procfleet/catalog"
+)
+
+// column has the values of one attribute, a cell for each template.
+type column struct {
+	attribute catalog.Attribute
+	cells     []uint32 // numbers of values
+	values    dictionary
+
+	sorted bool     // whether order and rank are kept
+	order  []uint32 // numbers, by their values
+	rank   []uint32 // of each number its place in order
+}
+
+func (c *column) value(t *catalog.Template) catalog.Value {
+	switch c.attribute {
+	case catalog.AttrCreatedAt:
+		return catalog.Number(t.CreatedAt.UnixMicro())
+	case catalog.AttrChangedAt:
+		return catalog.Number(t.ChangedAt.UnixMicro())
+	default:
+		return asCompared(c.attribute, t.Values[c.attribute])
+	}
+}
+
+// asCompared is v, as a text if it is a port.
+func asCompared(a catalog.Attribute, v catalog.Value) catalog.Value {
+	if port, ok := v.AsNumber(); ok && a == catalog.AttrPort {
+		return catalog.Text(strconv.FormatInt(port, 10))
+	}
+	return v
+}
+
+func (c *column) add(t *catalog.Template) {
+	v := c.value(t)
+	if last := len(c.cells) - 1; last >= 0 && c.values.values[c.cells[last]] == v { // as where nobody says anything
+		c.cells = append(c.cells, c.cells[last])
+		return
+	}
+	c.cells = append(c.cells, c.values.add(v))
+}
+
+func (c *column) replace(row int, t *catalog.Template) {
+	c.cells[row] = c.values.add(c.value(t))
+}
+
+func (c *column) arrange(rows spans) { c.cells = arranged(c.cells, rows) }
+
+// settle forgets values that no cell has, if they may be many, and sorts in
+// what is new.
+func (c *column) settle() {
+	if c.values.wasteful(len(c.cells)) {
+		old := c.values.values
+		c.values = dictionary{}
+		for row, n := range c.cells {
+			c.cells[row] = c.values.add(old[n])
+		}
+		c.order = nil
+	}
+	if c.sorted {
+		c.sort()
+	}
+}
+
+// sort brings order and rank up to date, from now on after each change.
+func (c *column) sort() {
+	c.sorted = true
+	known, all := len(c.order), len(c.values.values)
+	if known == all {
+		return
+	}
+	fresh := make([]uint32, 0, all-known)
+	for n := known; n < all; n++ {
+		fresh = append(fresh, uint32(n))
+	}
+	compare := func(a, b uint32) int { return c.values.values[a].Compare(c.values.values[b]) }
+	slices.SortFunc(fresh, compare)
+	c.order = merge(c.order, fresh, compare)
+	c.rank = make([]uint32, all)
+	for place, n := range c.order {
+		c.rank[n] = uint32(place)
+	}
+}
+
+// merge makes one sorted list of two.
+func merge[E any](a, b []E, compare func(a, b E) int) []E {
+	if len(a) == 0 {
+		return b
+	}
+	out := make([]E, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		if compare(a[0], b[0]) <= 0 {
+			out, a = append(out, a[0]), a[1:]
+		} else {
+			out, b = append(out, b[0]), b[1:]
+		}
+	}
+	return append(append(out, a...), b...)
+}
+
+// sortRows returns rows by the values in their cells; those of equal values
+// stay in the order in which they were. The values must be sorted.
+func (c *column) sortRows(rows []int32, descending bool) []int32 {
+	place := func(row int32) int {
+		if place := int(c.rank[c.cells[row]]); !descending {
+			return place
+		}
+		return len(c.rank) - 1 - int(c.rank[c.cells[row]])
+	}
+	next := make([]int32, len(c.rank)+1) // where the next row of a place goes
+	for _, row := range rows {
+		next[place(row)+1]++
+	}
+	for i := 1; i < len(next); i++ {
+		next[i] += next[i-1]
+	}
+	out := make([]int32, len(rows))
+	for _, row := range rows {
+		to := &next[place(row)]
+		out[*to] = row
+		*to++
+	}
+	return out
+}
+
+// test returns whether a row meets c, but for the not of IsNot and NotIn.
+func (c *column) test(cond catalog.Condition) func(row int32) bool {
+	values := slices.Clone(cond.Values)
+	for i := range values {
+		values[i] = asCompared(c.attribute, values[i])
+	}
+	cond.Values = values
+	meets := c.values.meeting(cond)
+	return func(row int32) bool { return meets(c.cells[row]) }
+}
+
+// moduleColumn has the modules of each template.
+type moduleColumn struct {
+	cells [][]uint32 // numbers of names
+	names dictionary
+}
+
+func (c *moduleColumn) numbers(t *catalog.Template) []uint32 {
+	if len(t.Modules) == 0 {
+		return nil
+	}
+	numbers := make([]uint32, len(t.Modules))
+	for i, m := range t.Modules {
+		numbers[i] = c.names.add(catalog.Text(m))
+	}
+	return numbers
+}
+
+func (c *moduleColumn) add(t *catalog.Template) { c.cells = append(c.cells, c.numbers(t)) }
+
+func (c *moduleColumn) replace(row int, t *catalog.Template) {
+	c.cells[row] = c.numbers(t)
+}
+
+func (c *moduleColumn) arrange(rows spans) { c.cells = arranged(c.cells, rows) }
+
+// settle forgets names that no cell has, if they may be many.
+func (c *moduleColumn) settle() {
+	bound := 0
+	for _, numbers := range c.cells {
+		bound += len(numbers)
+	}
+	if !c.names.wasteful(bound) {
+		return
+	}
+	old := c.names.values
+	c.names = dictionary{}
+	for _, numbers := range c.cells {
+		for i, n := range numbers {
+			numbers[i] = c.names.add(old[n])
+		}
+	}
+}
+
+// test returns whether one module of a row meets c, but for the not of IsNot
+// and NotIn.
+func (c *moduleColumn) test(cond catalog.Condition) func(row int32) bool {
+	meets := c.names.meeting(cond)
+	return func(row int32) bool { return slices.ContainsFunc(c.cells[row], meets) }
+}

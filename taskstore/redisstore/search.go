@@ -1,0 +1,339 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/taskstore/internal/pack"
+	"github.com/procfleet/procfleet/taskstore/internal/templates"
+)
+
+// changesScript reads what has become of templates since a write.
+//
+// KEYS[1] templates
+// KEYS[2] revisions
+// KEYS[3] deleted
+// KEYS[4] writes
+// ARGV[1] token of that write, "" for all templates from the beginning
+// ARGV[2] revision after which to go on, "" to begin
+// ARGV[3] how many templates at most
+// ARGV[4] after how many bytes of them to stop
+// Returns {} if it does not know that write, or not all that was deleted since;
+// else {token of the last write, its revision, revision after which to go on or
+// "" at the end, ids of what was deleted, packed templates}. Only the first call
+// about a write answers with what was deleted.
+var changesScript = redis.NewScript(`
+local last = redis.call('ZREVRANGE', KEYS[4], 0, 0, 'WITHSCORES')
+local token, after, deleted = last[1] or '', ARGV[2], {}
+if after == '' and token == ARGV[1] then return {token, last[2] or '0', '', {}, {}} end
+if ARGV[1] ~= '' then
+  local known = redis.call('ZSCORE', KEYS[4], ARGV[1])
+  if not known then return {} end
+  if after == '' then
+    after = known
+    deleted = redis.call('ZRANGEBYSCORE', KEYS[3], '(' .. known, '+inf', 'LIMIT', 0, 10001)
+    if #deleted > 10000 then return {} end
+  end
+end
+if after == '' then after = '0' end
+local ids = redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. after, '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[3])
+local packed, bytes, rest = {}, 0, ''
+for i = 1, #ids, 2 do
+  packed[#packed + 1] = redis.call('HGET', KEYS[1], ids[i]) or ''
+  bytes = bytes + #packed[#packed]
+  if bytes > tonumber(ARGV[4]) or #packed == tonumber(ARGV[3]) then
+    rest = ids[i + 1]
+    break
+  end
+end
+return {token, last[2] or '0', rest, deleted, packed}
+`)
+
+// changes are what has become of templates since a write.
+type changes struct {
+	token    string // of the last write
+	revision int64  // of the last write
+	rest     string // after which revision there may be more
+	deleted  []int64
+	changed  []catalog.Template
+}
+
+// errWriteUnknown means that changes cannot be told apart from the rest.
+var errWriteUnknown = errors.New("redisstore: a write that is too old, or that a fail-over took away")
+
+func (s *Store) changesSince(ctx context.Context, b catalog.Business, token, after string) (changes, error) {
+	keys := s.keys.business(b)
+	c := &call{
+		script: changesScript, keys: []string{keys.templates(), keys.revisions(), keys.deleted(), keys.writes()},
+		args: []any{token, after, scriptItems, scriptBytes},
+	}
+	if err := s.run(ctx, c); err != nil {
+		return changes{}, err
+	}
+	answer, err := c.cmd.Slice()
+	if err == nil && len(answer) == 0 {
+		return changes{}, errWriteUnknown
+	}
+	if err != nil || len(answer) != 5 {
+		return changes{}, fmt.Errorf("%w: answer about changes of processes: %w", errDamaged, err)
+	}
+	return readChanges(answer)
+}
+
+func readChanges(answer []any) (changes, error) {
+	token, _ := answer[0].(string)
+	rest, _ := answer[2].(string)
+	revision, err := readNumber(answer[1])
+	if err != nil {
+		return changes{}, fmt.Errorf("revision of processes: %w", err)
+	}
+	c := changes{token: token, revision: revision, rest: rest}
+	for _, value := range list(answer[3]) {
+		id, err := readNumber(value)
+		if err != nil {
+			return changes{}, fmt.Errorf("id of a process: %w", err)
+		}
+		c.deleted = append(c.deleted, id)
+	}
+	for _, value := range list(answer[4]) {
+		packed, _ := value.(string)
+		t, err := pack.ReadTemplate(packed)
+		if err != nil {
+			return changes{}, fmt.Errorf("read a process: %w", err)
+		}
+		c.changed = append(c.changed, *t)
+	}
+	return c, nil
+}
+
+// readNumber reads a number that a script has answered as text.
+func readNumber(value any) (int64, error) {
+	text, _ := value.(string)
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return n, nil
+}
+
+// knownView is a view that knows of all writes up to one, and maybe of some
+// that came after.
+type knownView struct {
+	*templates.View
+	token    string
+	revision int64
+}
+
+// loading is a view on its way; err may be read when done is closed.
+type loading struct {
+	done chan struct{}
+	err  error
+}
+
+// currentView returns a view of the business that knows of every write that
+// was answered before. That is one round trip if this process has searched the
+// business before and little has changed since.
+func (s *Store) currentView(ctx context.Context, b catalog.Business) (knownView, error) {
+	r := s.recall(b)
+	for {
+		known := r.knownView()
+		if known.View == nil {
+			if err := s.load(ctx, b, r); err != nil {
+				return knownView{}, err
+			}
+			continue
+		}
+		since, err := s.allSince(ctx, b, known.token)
+		if errors.Is(err, errWriteUnknown) {
+			r.forgetView(known.View)
+			continue
+		}
+		if err != nil {
+			return knownView{}, err
+		}
+		if now, ok := r.bringForward(known, since); ok {
+			return now, nil
+		}
+	}
+}
+
+// allSince reads what has become of templates since a write. More than one
+// script call is needed only after hundreds of changes; what the later ones
+// find may be newer than the write that the answer names.
+func (s *Store) allSince(ctx context.Context, b catalog.Business, token string) (changes, error) {
+	all, err := s.changesSince(ctx, b, token, "")
+	for rest := all.rest; rest != "" && err == nil; {
+		var more changes
+		more, err = s.changesSince(ctx, b, token, rest)
+		all.changed, rest = append(all.changed, more.changed...), more.rest
+	}
+	return all, err
+}
+
+// load reads all templates into a view; who comes while another does so waits
+// for him. It does not yet know what was deleted meanwhile.
+func (s *Store) load(ctx context.Context, b catalog.Business, r *recall) error {
+	l, mine := r.beginLoading()
+	if !mine {
+		select {
+		case <-l.done:
+			if errors.Is(l.err, context.Canceled) || errors.Is(l.err, context.DeadlineExceeded) {
+				return ctx.Err() // it was he who gave up
+			}
+			return l.err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	view, err := s.readAll(ctx, b)
+	r.endLoading(l, view, err)
+	return err
+}
+
+func (s *Store) readAll(ctx context.Context, b catalog.Business) (knownView, error) {
+	part, err := s.changesSince(ctx, b, "", "")
+	known := knownView{View: templates.NewView(), token: part.token, revision: part.revision}
+	for err == nil {
+		known.Apply(part.changed, nil)
+		if part.rest == "" {
+			return known, nil
+		}
+		part, err = s.changesSince(ctx, b, "", part.rest)
+	}
+	return knownView{}, err
+}
+
+func (r *recall) knownView() knownView {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.view
+}
+
+// beginLoading returns the loading that is under way, or begins one.
+func (r *recall) beginLoading() (l *loading, begun bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.loading == nil {
+		r.loading, begun = &loading{done: make(chan struct{})}, true
+	}
+	return r.loading, begun
+}
+
+func (r *recall) endLoading(l *loading, view knownView, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.view, r.loading = view, nil
+	l.err = err
+	close(l.done)
+}
+
+// forgetView forgets a view, if nobody has done so before.
+func (r *recall) forgetView(v *templates.View) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.view.View == v {
+		r.view = knownView{}
+	}
+}
+
+// bringForward makes a view know of changes since the write up to which it was
+// known, unless it knows of later ones by now; false means that they must be
+// asked for anew. They must if others brought it forward, but not as far: with a
+// fail-over in between, what they brought may be gone.
+//
+// Changes are later as a whole or not at all: an answer of one script call is
+// what was true at its last write. One of several calls may bring the view
+// single changes of later writes, which those after it bring again.
+func (r *recall) bringForward(known knownView, since changes) (knownView, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.view.View != known.View:
+		return knownView{}, false
+	case since.revision <= r.view.revision:
+		return r.view, true
+	case r.view.token != known.token:
+		return knownView{}, false
+	}
+	r.view.Apply(since.changed, since.deleted)
+	r.view.token, r.view.revision = since.token, since.revision
+	return r.view, true
+}
+
+// searchRounds bounds how often a page is searched anew because something on it
+// has changed before it was read.
+const searchRounds = 5
+
+// SearchTemplates is a round trip to learn what has changed, and one to read
+// the page.
+func (s *Store) SearchTemplates(ctx context.Context, b catalog.Business, q catalog.Search) ([]catalog.Template, int, error) {
+	if err := q.Validate(); err != nil {
+		return nil, 0, fmt.Errorf("search processes: %w", err)
+	}
+	if b.Validate() != nil {
+		return nil, 0, ctx.Err()
+	}
+	for round := 1; ; round++ {
+		view, err := s.currentView(ctx, b)
+		if err != nil {
+			return nil, 0, fmt.Errorf("search processes: %w", err)
+		}
+		ids, total := view.Search(q)
+		page, changed, err := s.templatePage(ctx, b, ids, view.revision)
+		if err != nil {
+			return nil, 0, fmt.Errorf("search processes: %w", err)
+		}
+		if !changed {
+			return page, total, nil
+		}
+		if round == searchRounds {
+			return stillFound(page, q), total, nil
+		}
+	}
+}
+
+// stillFound returns what of a page is found as it is now, in order.
+func stillFound(page []catalog.Template, q catalog.Search) []catalog.Template {
+	now, place := templates.NewView(), make(map[int64]int, len(page))
+	now.Apply(page, nil)
+	for i := range page {
+		place[page[i].ID] = i
+	}
+	q.Start = 0
+	ids, _ := now.Search(q)
+	found := make([]catalog.Template, len(ids))
+	for i, id := range ids {
+		found[i] = page[place[id]]
+	}
+	return found
+}
+
+// templatePage reads templates that a search has found, and whether one of
+// them has changed since a revision.
+func (s *Store) templatePage(ctx context.Context, b catalog.Business, ids []int64, since int64) (page []catalog.Template, changed bool, err error) {
+	if len(ids) == 0 {
+		return nil, false, nil
+	}
+	there, err := s.readTemplates(ctx, b, ids)
+	if err != nil {
+		return nil, false, err
+	}
+	for i, t := range there.templates {
+		if t == nil {
+			changed = true
+			continue
+		}
+		revision, err := readNumber(there.revisions[i])
+		if err != nil {
+			return nil, false, fmt.Errorf("revision of process %d: %w", t.ID, err)
+		}
+		changed = changed || revision > since
+		page = append(page, *t)
+	}
+	return page, changed, nil
+}

@@ -1,0 +1,351 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/taskstore/internal/pack"
+	"github.com/procfleet/procfleet/taskstore/internal/templates"
+)
+
+// What becomes of templates is found out here and then written by a script, if
+// those that were read have not changed meanwhile: each has a revision, which
+// no other change of the business ever had. A revision is the time in
+// microseconds, or one more than the last.
+//
+// Every write has a token, and those of the last are kept. So a write that is
+// repeated because its answer was lost is known to be done; and who knows the
+// templates up to a write can ask what has changed since. If a fail-over took
+// that write away its token is unknown, and he has to read all anew.
+
+// templateIDsScript allots ids.
+//
+// KEYS[1] the last one
+// ARGV[1] the highest that the caller has seen
+// ARGV[2] how many
+// Returns the first of them.
+var templateIDsScript = redis.NewScript(luaNow + `
+local last = math.max(tonumber(redis.call('GET', KEYS[1]) or 0), tonumber(ARGV[1]))
+redis.call('SET', KEYS[1], text(last + ARGV[2]))
+return last + 1
+`)
+
+// templatesScript reads templates.
+//
+// KEYS[1] templates
+// KEYS[2] revisions
+// ARGV[1..] ids, or none
+// Returns {microseconds of the store's clock, for each id the packed template,
+// for each its revision}.
+var templatesScript = redis.NewScript(luaNow + `
+if #ARGV == 0 then return {text(now()), {}, {}} end
+return {text(now()), redis.call('HMGET', KEYS[1], unpack(ARGV)), redis.call('ZMSCORE', KEYS[2], unpack(ARGV))}
+`)
+
+// changeTemplatesScript makes, changes and deletes templates, all or none. It
+// keeps the tokens of the last 1000 writes, and of those of ten minutes, and
+// what was deleted since the first of them.
+//
+// KEYS[1] templates
+// KEYS[2] revisions
+// KEYS[3] deleted
+// KEYS[4] claims
+// KEYS[5] writes
+// ARGV[1] token of this write
+// ARGV[2] how many templates; for each: id, its revision, "" if it is new, and
+// the packed template, "" to delete it
+// ARGV[..] how many claims nobody has any more; they follow
+// ARGV[..] how many claims are new; for each: its text, the id of who has it,
+// and "moved" if it is from another one of these templates
+// Returns {1} when it is done, also by this write before; {0} if a template has
+// another revision; {2, number of a claim, id of who has it}.
+var changeTemplatesScript = redis.NewScript(luaNow + `
+if redis.call('ZSCORE', KEYS[5], ARGV[1]) then return {1} end
+local at = 1
+local function take() at = at + 1 return ARGV[at] end
+local changes, released, claimed = {}, {}, {}
+for i = 1, tonumber(take()) do
+  local id, was, packed = take(), take(), take()
+  if (redis.call('ZSCORE', KEYS[2], id) or '') ~= was then return {0} end
+  if was == '' and redis.call('ZSCORE', KEYS[3], id) then return {0} end
+  changes[i] = {id, packed}
+end
+for i = 1, tonumber(take()) do released[i] = take() end
+for i = 1, tonumber(take()) do
+  local claim, id, moved = take(), take(), take()
+  local other = moved == '' and redis.call('HGET', KEYS[4], claim)
+  if other then return {2, i, tonumber(other)} end
+  claimed[i] = {claim, id}
+end
+
+for _, claim in ipairs(released) do redis.call('HDEL', KEYS[4], claim) end
+for _, claim in ipairs(claimed) do redis.call('HSET', KEYS[4], claim[1], claim[2]) end
+local time, revision = now(), tonumber(redis.call('ZREVRANGE', KEYS[5], 0, 0, 'WITHSCORES')[2] or 0)
+revision = math.max(time, revision + 1)
+for i, change in ipairs(changes) do
+  local id, packed = change[1], change[2]
+  revision = revision + 1
+  if packed == '' then
+    redis.call('HDEL', KEYS[1], id)
+    redis.call('ZREM', KEYS[2], id)
+    redis.call('ZADD', KEYS[3], text(revision), id)
+  else
+    redis.call('HSET', KEYS[1], id, packed)
+    redis.call('ZADD', KEYS[2], text(revision), id)
+  end
+end
+redis.call('ZADD', KEYS[5], text(revision), ARGV[1])
+
+local spare = redis.call('ZCARD', KEYS[5]) - 1000
+local past = spare > 0 and redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', text(time - 600000000), 'LIMIT', 0, math.min(spare, 100)) or {}
+if #past > 0 then
+  redis.call('ZREM', KEYS[5], unpack(past))
+  redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', redis.call('ZRANGE', KEYS[5], 0, 0, 'WITHSCORES')[2])
+end
+return {1}
+`)
+
+// EditTemplates is two round trips if nobody else edits the same templates.
+func (s *Store) EditTemplates(ctx context.Context, b catalog.Business, edits []catalog.Edit) ([]catalog.Edited, error) {
+	if err := errors.Join(b.Validate(), catalog.ValidateEdits(edits)); err != nil {
+		return nil, fmt.Errorf("edit processes: %w", err)
+	}
+	if len(edits) == 0 {
+		return nil, ctx.Err()
+	}
+	var done []catalog.Edited
+	err := compete(ctx, func() (written bool, err error) {
+		done, written, err = s.editOnce(ctx, b, edits)
+		return written, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("edit processes: %w", err)
+	}
+	return done, nil
+}
+
+// editOnce does edits to the templates that it reads, unless others change them
+// before they are written.
+func (s *Store) editOnce(ctx context.Context, b catalog.Business, edits []catalog.Edit) (done []catalog.Edited, written bool, err error) {
+	var ids []int64
+	for _, e := range edits {
+		if e.ID != 0 {
+			ids = append(ids, e.ID)
+		}
+	}
+	there, firstID, err := s.readAndAllot(ctx, b, ids, len(edits)-len(ids))
+	if err != nil {
+		return nil, false, err
+	}
+	old, was := make([]*catalog.Template, len(edits)), make([]string, len(edits))
+	for i, e := range edits {
+		if e.ID != 0 {
+			old[i], was[i] = there.next()
+		}
+	}
+	newID := func() int64 { firstID++; return firstID - 1 }
+	batch, err := templates.Do(edits, old, newID, there.at)
+	if err != nil {
+		return nil, false, err
+	}
+	change := templateChange{released: batch.Released, claimed: batch.Claimed}
+	for i := range batch.Templates {
+		t := &batch.Templates[i]
+		change.add(t.ID, was[i], pack.Template(t))
+	}
+	written, err = s.changeTemplates(ctx, b, &change, batch)
+	return batch.Done, written, err
+}
+
+// DeleteTemplate is two round trips if nobody else edits the template.
+func (s *Store) DeleteTemplate(ctx context.Context, b catalog.Business, id int64) (existed bool, err error) {
+	if b.Validate() != nil {
+		return false, ctx.Err()
+	}
+	err = compete(ctx, func() (bool, error) {
+		there, err := s.readTemplates(ctx, b, []int64{id})
+		if err != nil {
+			return false, err
+		}
+		t, was := there.next()
+		if existed = t != nil; !existed { // any more, if somebody else was faster
+			return true, nil
+		}
+		if len(t.Modules) > 0 {
+			return false, catalog.ErrBound
+		}
+		change := templateChange{released: templates.Claims(t)}
+		change.add(id, was, nil)
+		return s.changeTemplates(ctx, b, &change, nil)
+	})
+	if err != nil {
+		return false, fmt.Errorf("delete process %d: %w", id, err)
+	}
+	return existed, nil
+}
+
+// templateChange is what [changeTemplatesScript] does.
+type templateChange struct {
+	ids      []int64
+	args     []any // of the templates, as the script wants them
+	released []string
+	claimed  []templates.Claim
+}
+
+func (c *templateChange) add(id int64, was string, packed []byte) {
+	c.ids = append(c.ids, id)
+	c.args = append(c.args, id, was, packed)
+}
+
+// changeTemplates reports whether the change is written; it is not if others
+// have changed the templates. The batch says what it means that a claim is
+// taken.
+func (s *Store) changeTemplates(ctx context.Context, b catalog.Business, change *templateChange, batch *templates.Batch) (bool, error) {
+	keys := s.keys.business(b)
+	c := &call{
+		script: changeTemplatesScript,
+		keys:   []string{keys.templates(), keys.revisions(), keys.deleted(), keys.claims(), keys.writes()},
+		args:   append([]any{newToken(), len(change.ids)}, change.args...),
+	}
+	c.args = append(c.args, len(change.released))
+	for _, text := range change.released {
+		c.args = append(c.args, text)
+	}
+	c.args = append(c.args, len(change.claimed))
+	for _, claim := range change.claimed {
+		moved := ""
+		if claim.Moved {
+			moved = "moved"
+		}
+		c.args = append(c.args, claim.Text, change.ids[claim.Edit], moved)
+	}
+	if err := s.runDurably(ctx, c); err != nil {
+		return false, err
+	}
+	answer, err := c.cmd.Int64Slice()
+	switch {
+	case err != nil:
+		return false, err
+	case len(answer) == 1:
+		return answer[0] == 1, nil
+	case len(answer) == 3 && batch != nil && answer[1] >= 1 && int(answer[1]) <= len(change.claimed):
+		return false, batch.Taken(change.claimed[answer[1]-1], answer[2])
+	}
+	return false, fmt.Errorf("%w: answer about processes: %v", errDamaged, answer)
+}
+
+// Templates is one round trip with a script call for each 500 templates.
+func (s *Store) Templates(ctx context.Context, b catalog.Business, ids []int64) ([]*catalog.Template, error) {
+	if len(ids) == 0 {
+		return nil, ctx.Err()
+	}
+	if b.Validate() != nil {
+		return make([]*catalog.Template, len(ids)), ctx.Err()
+	}
+	there, err := s.readTemplates(ctx, b, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read processes: %w", err)
+	}
+	return there.templates, nil
+}
+
+// storedTemplates are templates as they were read, nil where there was none,
+// with their revisions.
+type storedTemplates struct {
+	at        time.Time // before they were read
+	templates []*catalog.Template
+	revisions []string
+}
+
+// next takes the first one out.
+func (st *storedTemplates) next() (t *catalog.Template, revision string) {
+	t, revision = st.templates[0], st.revisions[0]
+	st.templates, st.revisions = st.templates[1:], st.revisions[1:]
+	return t, revision
+}
+
+func (s *Store) readTemplates(ctx context.Context, b catalog.Business, ids []int64) (*storedTemplates, error) {
+	calls := s.readCalls(b, ids)
+	if err := s.run(ctx, calls...); err != nil {
+		return nil, err
+	}
+	return storedIn(calls)
+}
+
+// readAndAllot reads templates and allots n new ids, the first of which it
+// returns. An id that a fail-over took back would be given twice, so they are
+// as durable as what they are for.
+func (s *Store) readAndAllot(ctx context.Context, b catalog.Business, ids []int64, n int) (*storedTemplates, int64, error) {
+	if n == 0 {
+		there, err := s.readTemplates(ctx, b, ids)
+		return there, 0, err
+	}
+	calls := s.readCalls(b, ids)
+	allot := &call{script: templateIDsScript, keys: []string{s.keys.templateIDs()}, args: []any{s.highestID.Load(), n}}
+	if err := s.runDurably(ctx, append([]*call{allot}, calls...)...); err != nil {
+		return nil, 0, err
+	}
+	first, err := allot.number()
+	if err != nil {
+		return nil, 0, err
+	}
+	raise(&s.highestID, first+int64(n)-1)
+	there, err := storedIn(calls)
+	return there, first, err
+}
+
+// readCalls are at least one, which tells the time.
+func (s *Store) readCalls(b catalog.Business, ids []int64) []*call {
+	keys := s.keys.business(b)
+	var calls []*call
+	for begin := 0; begin < len(ids) || begin == 0; begin += scriptItems {
+		c := &call{script: templatesScript, keys: []string{keys.templates(), keys.revisions()}}
+		for _, id := range ids[begin:min(begin+scriptItems, len(ids))] {
+			c.args = append(c.args, id)
+		}
+		calls = append(calls, c)
+	}
+	return calls
+}
+
+// storedIn reads the answers of readCalls.
+func storedIn(calls []*call) (*storedTemplates, error) {
+	st := &storedTemplates{}
+	for _, c := range calls {
+		answer, err := c.cmd.Slice()
+		if err != nil || len(answer) != 3 {
+			return nil, fmt.Errorf("%w: answer about processes: %w", errDamaged, err)
+		}
+		if err := st.add(answer); err != nil {
+			return nil, err
+		}
+	}
+	return st, nil
+}
+
+func (st *storedTemplates) add(answer []any) error {
+	us, err := readNumber(answer[0])
+	if err != nil {
+		return fmt.Errorf("time of an answer about processes: %w", err)
+	}
+	if st.at.IsZero() {
+		st.at = moment(us)
+	}
+	revisions := list(answer[2])
+	for i, value := range list(answer[1]) {
+		var t *catalog.Template
+		if packed, ok := value.(string); ok {
+			if t, err = pack.ReadTemplate(packed); err != nil {
+				return fmt.Errorf("read a process: %w", err)
+			}
+		}
+		revision, _ := revisions[i].(string)
+		st.templates, st.revisions = append(st.templates, t), append(st.revisions, revision)
+	}
+	return nil
+}

@@ -1,0 +1,160 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/taskstore/internal/pack"
+)
+
+// Each topology has a mark, a token that no other ever had. It tells a caller
+// whether what he remembers is what there is, also after a fail-over, when the
+// same version may be of something else; and a repeated call that it was done.
+
+// setTopologyScript replaces a topology.
+//
+// KEYS[1] topology
+// ARGV[1] mark of the new one
+// ARGV[2] version that it replaces; -1 is any
+// ARGV[3] the packed topology
+// Returns {1 if it is there, 0 if there is another version; the version there}.
+var setTopologyScript = redis.NewScript(`
+local there = redis.call('HMGET', KEYS[1], 'mark', 'version')
+local version = tonumber(there[2] or 0)
+if there[1] == ARGV[1] then return {1, version} end
+if ARGV[2] ~= '-1' and tonumber(ARGV[2]) ~= version then return {0, version} end
+version = redis.call('HINCRBY', KEYS[1], 'version', 1)
+redis.call('HSET', KEYS[1], 'mark', ARGV[1], 'packed', ARGV[3])
+return {1, version}
+`)
+
+// topologyScript reads a topology that the caller does not have.
+//
+// KEYS[1] topology
+// ARGV[1] mark of the one that the caller has, "" for none
+// Returns {} if it is that one, {""} if there is none, else {mark, version,
+// packed}.
+var topologyScript = redis.NewScript(`
+local mark = redis.call('HGET', KEYS[1], 'mark')
+if not mark then return {''} end
+if mark == ARGV[1] then return {} end
+return redis.call('HMGET', KEYS[1], 'mark', 'version', 'packed')
+`)
+
+// markedTopology is a topology that was read; nil before.
+type markedTopology struct {
+	*catalog.Topology
+	mark string
+}
+
+// SetTopology is one round trip.
+func (s *Store) SetTopology(ctx context.Context, b catalog.Business, t catalog.Topology) (int64, error) {
+	if err := errors.Join(b.Validate(), t.Validate()); err != nil {
+		return 0, fmt.Errorf("set topology: %w", err)
+	}
+	version, err := s.setTopology(ctx, b, &t)
+	if err != nil {
+		return 0, fmt.Errorf("set topology: %w", err)
+	}
+	return version, nil
+}
+
+func (s *Store) setTopology(ctx context.Context, b catalog.Business, t *catalog.Topology) (int64, error) {
+	c := &call{
+		script: setTopologyScript, keys: []string{s.keys.business(b).topology()},
+		args: []any{newToken(), t.Version, pack.Topology(t)},
+	}
+	if err := s.runDurably(ctx, c); err != nil {
+		return 0, err
+	}
+	answer, err := c.cmd.Int64Slice()
+	if err != nil || len(answer) != 2 {
+		return 0, fmt.Errorf("%w: answer about a topology: %w", errDamaged, err)
+	}
+	if answer[0] == 0 {
+		return 0, &catalog.VersionError{Have: answer[1], Want: t.Version}
+	}
+	return answer[1], nil
+}
+
+// SetModuleHosts is two round trips if nobody else changes the topology.
+func (s *Store) SetModuleHosts(ctx context.Context, b catalog.Business, set, module string, hosts []procfleet.Host) (int64, error) {
+	if err := b.Validate(); err != nil {
+		return 0, fmt.Errorf("set hosts of a module: %w", err)
+	}
+	var version int64
+	err := compete(ctx, func() (bool, error) {
+		t, err := s.Topology(ctx, b)
+		if err != nil {
+			return false, err
+		}
+		if t, err = t.WithHosts(set, module, hosts); err != nil {
+			return false, err
+		}
+		version, err = s.setTopology(ctx, b, t)
+		if _, changed := errors.AsType[*catalog.VersionError](err); changed {
+			return false, nil
+		}
+		return true, err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("set hosts of a module: %w", err)
+	}
+	return version, nil
+}
+
+// Topology is one round trip. It brings the topology along only if this
+// process does not have it.
+func (s *Store) Topology(ctx context.Context, b catalog.Business) (*catalog.Topology, error) {
+	if b.Validate() != nil {
+		return &catalog.Topology{}, ctx.Err()
+	}
+	known := s.recall(b).knownTopology()
+	c := &call{script: topologyScript, keys: []string{s.keys.business(b).topology()}, args: []any{known.mark}}
+	if err := s.run(ctx, c); err != nil {
+		return nil, fmt.Errorf("read topology: %w", err)
+	}
+	answer, err := c.cmd.StringSlice()
+	switch {
+	case err == nil && len(answer) == 0:
+		return known.Topology, nil
+	case err == nil && len(answer) == 1:
+		return &catalog.Topology{}, nil
+	case err != nil || len(answer) != 3:
+		return nil, fmt.Errorf("%w: answer about a topology: %w", errDamaged, err)
+	}
+	return s.readTopology(b, answer)
+}
+
+func (s *Store) readTopology(b catalog.Business, answer []string) (*catalog.Topology, error) {
+	version, err := strconv.ParseInt(answer[1], 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("%w: version of a topology: %w", errDamaged, err)
+	}
+	t, err := pack.ReadTopology(version, answer[2])
+	if err != nil {
+		return nil, fmt.Errorf("read topology: %w", err)
+	}
+	s.recall(b).keepTopology(markedTopology{Topology: t, mark: answer[0]})
+	return t, nil
+}
+
+func (r *recall) knownTopology() markedTopology {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.topology
+}
+
+// keepTopology may keep an older one than there was: the next call finds that
+// by its mark.
+func (r *recall) keepTopology(t markedTopology) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.topology = t
+}
