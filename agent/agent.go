@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,8 +13,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/procfleet/procfleet/agent/hostcheck"
 	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/local"
 	"github.com/procfleet/procfleet/agent/operate"
+	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agentproto"
 )
 
@@ -29,11 +33,13 @@ type Agent struct {
 
 // engine is the part of an [operate.Engine] that the agent drives.
 type engine interface {
+	Apply(agentproto.Settings)
 	Recover(journal.Recovered)
 	Submit(journal.Op)
 	Supervised() int
 	Survey() operate.Survey
 	Processes() []agentproto.ManagedProcess
+	Overview() []local.Process
 	Stop(context.Context)
 }
 
@@ -46,8 +52,9 @@ type identity struct {
 
 // Bounds of stopping.
 const (
-	flushTimeout = 5 * time.Second // for results that are ready
+	flushTimeout = 5 * time.Second // for results that are ready, and events
 	leaveTimeout = 2 * time.Second // for the last announcement
+	unitTimeout  = 5 * time.Second // for systemd to say what unit this is
 )
 
 // New checks the configuration. It opens nothing.
@@ -82,19 +89,22 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, ledger.Close()) }()
 	ledger.OnWrite(a.metrics.written)
+	ledger.OnCrash(a.cfg.Crash)
 
 	// From here on commands wait for the agent instead of finding nobody.
 	sub, err := subscribe(a.cfg.Conn, a.cfg.subject())
 	if err != nil {
 		return err
 	}
-	s, err := a.newSession(data, ledger)
+	s, err := a.newSession(ctx, data, ledger)
 	if err != nil {
 		return errors.Join(err, sub.Unsubscribe())
 	}
+	s.tellOfJournal(recovered)
 	for _, op := range recovered.Unacknowledged {
 		s.reporter.add(op.ID, op.Lane, op.Trace)
 	}
+	s.settings.begin(ctx)
 	s.engine.Recover(recovered)
 	a.session.Store(s)
 	defer context.AfterFunc(ctx, func() { a.session.Store(nil) })()
@@ -117,28 +127,35 @@ func (a *Agent) openJournal(dir string) (*journal.Journal, journal.Recovered, er
 // session is one run of an agent.
 type session struct {
 	cfg       Config
+	self      identity
+	folder    *folder
 	ledger    *journal.Journal
 	engine    engine
 	intake    *intake
 	reporter  *reporter
+	events    *events
+	settings  *settingsKeeper
+	servers   *clock
 	announcer *announcer
 	processes *processReporter
+	unsafe    atomic.Pointer[[]hostcheck.Finding] // nil = not known yet
 }
 
-func (a *Agent) newSession(data *folder, ledger *journal.Journal) (*session, error) {
+func (a *Agent) newSession(ctx context.Context, data *folder, ledger *journal.Journal) (*session, error) {
 	self := identity{cloud: a.cfg.Cloud, host: a.cfg.host(), instance: data.instance}
 	stream, err := jetstream.New(a.cfg.Conn)
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)
 	}
-	s := &session{cfg: a.cfg, ledger: ledger}
 	servers := newClock()
+	s := &session{cfg: a.cfg, self: self, folder: data, ledger: ledger, servers: servers}
 	s.reporter = newReporter(stream, ledger, servers, self, &s.cfg)
+	s.events = newEvents(stream, servers, self, a.metrics, &s.cfg)
 	s.processes = newProcessReporter(&s.cfg, self, servers)
 	s.engine, err = a.newEngine(operate.Config{
 		Ledger: ledger, Log: a.cfg.Log, AgentID: a.cfg.AgentID, Instance: data.instance, RunDir: data.run(),
-		InTime: servers.surelyBefore, Crash: a.cfg.Crash,
-		Restarted: a.metrics.restarted, Changed: s.processes.change,
+		Scopes: endsProcesses(ctx), InTime: servers.surelyBefore, Timing: a.cfg.Timing, Crash: a.cfg.Crash,
+		Restarted: a.metrics.restarted, Changed: s.processes.change, Tell: s.events.tell,
 		Finished: func(op journal.Op, r agentproto.Result) {
 			a.metrics.finished(op.Action, r.Code)
 			s.reporter.add(op.ID, op.Lane, op.Trace)
@@ -148,8 +165,9 @@ func (a *Agent) newSession(data *folder, ledger *journal.Journal) (*session, err
 		return nil, err
 	}
 	s.processes.engine = s.engine
+	s.settings = newSettingsKeeper(&s.cfg, data, self, servers, s.engine)
 	s.intake = &intake{
-		ledger: ledger, engine: s.engine, reporter: s.reporter, clock: servers, self: self,
+		ledger: ledger, engine: s.engine, reporter: s.reporter, settings: s.settings, clock: servers, self: self,
 		crash: a.cfg.Crash, log: a.cfg.Log,
 	}
 	s.announcer = newAnnouncer(&s.cfg, self, servers, s.engine)
@@ -165,11 +183,23 @@ func (s *session) run(ctx context.Context, sub *nats.Subscription) error {
 	workers.Go(func() {
 		s.announcer.run(work, func() {
 			s.reporter.retryNow()
+			s.events.retryNow()
+			s.settings.changed()
 			s.processes.change()
 		})
 	})
 	workers.Go(func() { s.processes.run(work) })
 	workers.Go(func() { s.reporter.run(work) })
+	workers.Go(func() { s.events.run(work) })
+	workers.Go(func() { s.settings.run(work) })
+	workers.Go(func() { s.watchOwnTime(work) })
+	workers.Go(func() { s.watchOthers(work) })
+	workers.Go(func() { s.answerHost(work) })
+	workers.Go(func() { s.keepFolder(work) })
+	if os.Getpid() == 1 {
+		workers.Go(func() { proc.ReapOrphans(work) })
+	}
+	workers.Go(func() { s.checkHost(work) })
 	err := s.intake.run(work, sub)
 	stopWork()
 	workers.Wait()
@@ -183,9 +213,17 @@ func (s *session) stop(ctx context.Context, sub *nats.Subscription) {
 	s.cfg.Log.Info("stopping")
 	s.intake.turnAway(sub)
 	within(ctx, s.cfg.DrainTimeout, s.engine.Stop)
-	within(ctx, flushTimeout, s.reporter.flush)
+	within(ctx, flushTimeout, s.flush)
 	within(ctx, leaveTimeout, s.announcer.leave)
 	s.cfg.Log.WithField("unpublished", s.reporter.waiting()).Info("stopped")
+}
+
+// flush publishes what waits.
+func (s *session) flush(ctx context.Context) {
+	var both sync.WaitGroup
+	both.Go(func() { s.reporter.flush(ctx) })
+	both.Go(func() { s.events.flush(ctx) })
+	both.Wait()
 }
 
 func within(ctx context.Context, limit time.Duration, do func(context.Context)) {

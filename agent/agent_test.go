@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/local"
 	"github.com/procfleet/procfleet/agent/operate"
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/bus"
@@ -33,6 +34,8 @@ type fakeEngine struct {
 	recovered journal.Recovered
 	submitted []journal.Op
 	processes []agentproto.ManagedProcess
+	applied   []agentproto.Settings
+	atStart   int // how many were applied before Recover
 	stopped   bool
 	running   sync.WaitGroup
 }
@@ -40,7 +43,13 @@ type fakeEngine struct {
 func (e *fakeEngine) Recover(r journal.Recovered) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.recovered = r
+	e.recovered, e.atStart = r, len(e.applied)
+}
+
+func (e *fakeEngine) Apply(s agentproto.Settings) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.applied = append(e.applied, s)
 }
 
 func (e *fakeEngine) Submit(op journal.Op) {
@@ -89,6 +98,16 @@ func (e *fakeEngine) Processes() []agentproto.ManagedProcess {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.processes
+}
+
+func (e *fakeEngine) Overview() []local.Process {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all := make([]local.Process, len(e.processes))
+	for i, p := range e.processes {
+		all[i] = local.Process{Key: p.Key}
+	}
+	return all
 }
 
 // manages sets what the engine knows and tells of the change.
@@ -743,7 +762,7 @@ func TestAnnouncementsComeUntilAWorkerAnswers(t *testing.T) {
 	for range 3 {
 		select {
 		case p := <-heard:
-			if p.Host != "0:10.0.0.1" || p.Instance == "" || p.Leaving || len(p.Types) != 2 || p.StartedAt.IsZero() {
+			if p.Host != "0:10.0.0.1" || p.Instance == "" || p.Leaving || len(p.Types) != 3 || p.StartedAt.IsZero() {
 				t.Errorf("presence %+v", p)
 			}
 		case <-time.After(patience):

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/binary"
+	"errors"
 	"hash/crc32"
 	"net/netip"
 	"os"
@@ -183,5 +184,42 @@ func TestClockCountsTimeThatEitherLocalClockMissed(t *testing.T) {
 		if !c.surelyBefore(start.wall.Add(61 * time.Second)) {
 			t.Errorf("%s: a command that is valid for a second was refused", what)
 		}
+	}
+}
+
+func TestDeletedDataFolderIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	f, err := openFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeFolder(t, f) })
+	if again, err := f.restore(); again || err != nil {
+		t.Fatalf("nothing was missing: %v %v", again, err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := f.restore(); !again || err != nil {
+		t.Fatalf("restored %v, %v", again, err)
+	}
+	if _, err := openFolder(dir); err == nil || !strings.Contains(err.Error(), "in use by another procfleet agent (pid ") {
+		t.Errorf("a second agent: %v", err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "instance"))
+	if err != nil || strings.TrimSpace(string(text)) != f.instance {
+		t.Errorf("instance %q (%v), want %s", text, err, f.instance)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	other, err := openFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeFolder(t, other) })
+	if _, err := f.restore(); !errors.Is(err, errInUse) {
+		t.Errorf("the folder of another agent is taken over: %v", err)
 	}
 }

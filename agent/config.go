@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 
+	"github.com/procfleet/procfleet/agent/operate"
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/invalid"
 )
@@ -42,6 +43,10 @@ type Config struct {
 
 	// Meter makes the metrics; default none.
 	Meter metric.Meter
+
+	// Timing is the rhythm in which processes are looked after; zero fields
+	// have their defaults.
+	Timing operate.Timing
 
 	// Crash is told each point that an operation passes (the Crash constants
 	// here and in agent/operate), for tests that kill the agent there. May be

@@ -1,5 +1,3 @@
-//go:build unix
-
 package agent
 
 import (
@@ -9,18 +7,22 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
+	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/internal/datafile"
 )
 
 // folder is the agent's data on disk, locked.
 type folder struct {
 	dir      string
-	lock     *os.File
 	instance string
+
+	mu   sync.Mutex
+	lock *os.File
 }
 
 // openFolder makes the folder if it is missing and locks it against other
@@ -30,16 +32,13 @@ func openFolder(dir string) (*folder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
-	for _, d := range []string{dir, filepath.Join(dir, "run")} {
-		if err := os.MkdirAll(d, 0o700); err != nil {
-			return nil, fmt.Errorf("data folder: %w", err)
-		}
+	f := &folder{dir: dir}
+	if err := f.makeFolders(); err != nil {
+		return nil, err
 	}
-	lock, err := lockFile(filepath.Join(dir, "lock"))
-	if err != nil {
+	if f.lock, err = lockFile(f.lockPath()); err != nil {
 		return nil, fmt.Errorf("data folder %s: %w", dir, err)
 	}
-	f := &folder{dir: dir, lock: lock}
 	if f.instance, err = f.instanceID(); err != nil {
 		return nil, errors.Join(fmt.Errorf("data folder %s: %w", dir, err), f.Close())
 	}
@@ -50,7 +49,14 @@ func (f *folder) journal() string { return filepath.Join(f.dir, "journal") }
 func (f *folder) run() string     { return filepath.Join(f.dir, "run") }
 
 // Close releases the lock.
-func (f *folder) Close() error { return f.lock.Close() }
+func (f *folder) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lock.Close()
+}
+
+// errInUse is wrapped when another agent holds the lock.
+var errInUse = errors.New("in use by another procfleet agent")
 
 // lockFile locks a file until it is closed, and leaves the own pid in it for
 // whoever is refused.
@@ -59,10 +65,10 @@ func lockFile(name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := lockSoon(f); err != nil {
 		defer f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("in use by another procfleet agent (%s); stop it or give this one another --data", holder(f))
+		if errors.Is(err, datafile.ErrHeld) {
+			return nil, fmt.Errorf("%w (%s); stop it or give this one another --data", errInUse, holder(f))
 		}
 		return nil, fmt.Errorf("lock: %w", err)
 	}
@@ -74,6 +80,18 @@ func lockFile(name string) (*os.File, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// lockSoon tries for a moment: what an agent that was killed was about to start
+// holds its open files, the lock among them, until it has become a program.
+func lockSoon(f *os.File) error {
+	const moment, pause = 2 * time.Second, 20 * time.Millisecond
+	for end := time.Now().Add(moment); ; <-time.After(pause) {
+		err := datafile.TryLock(f)
+		if !errors.Is(err, datafile.ErrHeld) || time.Now().After(end) {
+			return err
+		}
+	}
 }
 
 func holder(f *os.File) string {
@@ -90,17 +108,17 @@ func holder(f *os.File) string {
 // cannot be read is an error and not replaced: servers would take it for a
 // loss of everything.
 func (f *folder) instanceID() (string, error) {
-	name := filepath.Join(f.dir, "instance")
+	name := f.instancePath()
 	remembers, err := journal.Exists(f.journal())
 	if err != nil {
 		return "", err
 	}
 	if !remembers {
-		return newInstanceID(f.dir, name)
+		return newInstanceID(name)
 	}
 	data, err := os.ReadFile(filepath.Clean(name))
 	if errors.Is(err, fs.ErrNotExist) {
-		return newInstanceID(f.dir, name)
+		return newInstanceID(name)
 	}
 	if err != nil {
 		return "", err
@@ -112,23 +130,27 @@ func (f *folder) instanceID() (string, error) {
 	return id.String(), nil
 }
 
-func newInstanceID(dir, name string) (string, error) {
+func newInstanceID(name string) (string, error) {
 	id, err := uuid.NewRandom()
 	if err != nil {
 		return "", err
 	}
+	return id.String(), saveInstance(name, id.String())
+}
+
+func saveInstance(name, id string) error { return replaceDurably(name, id+"\n") }
+
+// replaceDurably writes a file so that after a crash it has either the text or
+// what it had before.
+func replaceDurably(name, text string) error {
 	tmp := name + ".tmp"
-	if err := writeDurably(tmp, id.String()+"\n"); err != nil {
-		return "", err
+	if err := writeDurably(tmp, text); err != nil {
+		return err
 	}
 	if err := os.Rename(tmp, name); err != nil {
-		return "", err
+		return err
 	}
-	d, err := os.Open(filepath.Clean(dir))
-	if err != nil {
-		return "", err
-	}
-	return id.String(), errors.Join(d.Sync(), d.Close())
+	return datafile.SyncDir(filepath.Dir(name))
 }
 
 func writeDurably(name, text string) error {

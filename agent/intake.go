@@ -28,13 +28,15 @@ const (
 	batchBytes    = 8 << 20
 )
 
-// intake takes commands and requests to send results again. One goroutine
+// intake takes commands, requests to send results again, and the word that
+// settings changed. One goroutine
 // does all of it, so that operations reach the engine in the order in which
 // the journal judged their fences.
 type intake struct {
 	ledger   ledger
 	engine   engine
 	reporter *reporter
+	settings *settingsKeeper
 	clock    *clock
 	self     identity
 	crash    func(point string)
@@ -134,6 +136,8 @@ func (in *intake) handle(ctx context.Context, batch []*nats.Msg) {
 			}
 		case kind == agentproto.TypeResend:
 			in.resend(msg)
+		case kind == agentproto.TypeSettingsChanged:
+			in.settings.changed()
 		default:
 			in.refuse(msg, agentproto.RefusedUndecodable, fmt.Sprintf("message type %q is unknown to this agent", kind))
 		}

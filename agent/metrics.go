@@ -17,6 +17,8 @@ import (
 type metrics struct {
 	operations metric.Int64Counter
 	restarts   metric.Int64Counter
+	events     metric.Int64Counter
+	lost       metric.Int64Counter
 	appends    metric.Int64Counter
 	bytes      metric.Int64Counter
 	syncs      metric.Float64Histogram
@@ -24,7 +26,7 @@ type metrics struct {
 
 func newMetrics(m metric.Meter, a *Agent) (*metrics, error) {
 	var s metrics
-	var errs [8]error
+	var errs [12]error
 	s.operations, errs[0] = m.Int64Counter("procfleet_agent_operations",
 		metric.WithDescription("Operations that ended after they were accepted in time, by action and outcome code."))
 	s.restarts, errs[1] = m.Int64Counter("procfleet_agent_restarts",
@@ -42,6 +44,14 @@ func newMetrics(m metric.Meter, a *Agent) (*metrics, error) {
 		metric.WithDescription("Results that the stream has not acknowledged."), metric.WithInt64Callback(a.observeWaiting))
 	_, errs[7] = m.Int64ObservableGauge("procfleet_agent_connected",
 		metric.WithDescription("1 while connected to NATS, else 0."), metric.WithInt64Callback(a.observeConnection))
+	s.events, errs[8] = m.Int64Counter("procfleet_agent_events",
+		metric.WithDescription("What the agent did or noticed by itself, by kind; repetitions count."))
+	s.lost, errs[9] = m.Int64Counter("procfleet_agent_events_lost",
+		metric.WithDescription("Events that were dropped because too many waited for the stream."))
+	_, errs[10] = m.Int64ObservableGauge("procfleet_agent_events_waiting",
+		metric.WithDescription("Events that the stream has not acknowledged."), metric.WithInt64Callback(a.observeEvents))
+	_, errs[11] = m.Int64ObservableGauge("procfleet_agent_unsafe_host",
+		metric.WithDescription("Findings about this host that endanger its processes, by check."), metric.WithInt64Callback(a.observeHost))
 	return &s, errors.Join(errs[:]...)
 }
 
@@ -57,6 +67,13 @@ func (m *metrics) finished(action string, code int) {
 	}
 	m.operations.Add(context.Background(), 1, metric.WithAttributes(attribute.String("action", action), attribute.Int("code", code)))
 }
+
+// told counts an event; its kind is one of the words of [agentproto.Event].
+func (m *metrics) told(kind string) {
+	m.events.Add(context.Background(), 1, metric.WithAttributes(attribute.String("kind", kind)))
+}
+
+func (m *metrics) dropped(events int) { m.lost.Add(context.Background(), int64(events)) }
 
 func (m *metrics) restarted() { m.restarts.Add(context.Background(), 1) }
 
@@ -81,6 +98,13 @@ func (a *Agent) observeProcesses(_ context.Context, o metric.Int64Observer) erro
 func (a *Agent) observeWaiting(_ context.Context, o metric.Int64Observer) error {
 	if s := a.session.Load(); s != nil {
 		o.Observe(int64(s.reporter.waiting()))
+	}
+	return nil
+}
+
+func (a *Agent) observeEvents(_ context.Context, o metric.Int64Observer) error {
+	if s := a.session.Load(); s != nil {
+		o.Observe(int64(s.events.pending()))
 	}
 	return nil
 }

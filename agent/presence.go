@@ -129,7 +129,7 @@ func (a *announcer) presence(leaving bool) *agentproto.Presence {
 		Header: newHeader(agentproto.TypePresence),
 		Host:   a.self.host, AgentID: a.cfg.AgentID, Instance: a.self.instance, Version: a.cfg.Version,
 		OS: runtime.GOOS, Arch: runtime.GOARCH, StartedAt: a.startedAt,
-		Types:      []string{agentproto.TypeCommand, agentproto.TypeResend},
+		Types:      []string{agentproto.TypeCommand, agentproto.TypeResend, agentproto.TypeSettingsChanged},
 		Supervised: a.engine.Supervised(), Leaving: leaving,
 		CPU: load.CPU, Memory: load.Memory,
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -26,12 +25,6 @@ const (
 // publishTimeout bounds the wait for the stream's acknowledgement.
 const publishTimeout = 5 * time.Second
 
-// Limits of the back-off while the stream does not take results.
-const (
-	firstRetry = 100 * time.Millisecond
-	lastRetry  = 10 * time.Second
-)
-
 // reporter publishes results until the stream has acknowledged them. Only
 // their names wait in memory, the results wait in the journal, so that a
 // stream that is away for long costs little.
@@ -43,9 +36,8 @@ type reporter struct {
 	crash   func(point string)
 	log     logrus.FieldLogger
 
-	added     chan struct{} // holds a token when something was queued
-	reachable chan struct{} // holds a token when a back-off should end
-	failures  int           // publications in a row; run's and flush's own
+	added   chan struct{} // holds a token when something was queued
+	retries backOff       // run's and flush's own
 
 	mu     sync.Mutex
 	groups map[groupKey][]journal.ID
@@ -64,7 +56,7 @@ type groupKey struct{ task, lane, trace string }
 func newReporter(stream publisher, j *journal.Journal, c *clock, self identity, cfg *Config) *reporter {
 	return &reporter{
 		stream: stream, journal: j, clock: c, self: self, crash: cfg.Crash, log: cfg.Log,
-		added: make(chan struct{}, 1), reachable: make(chan struct{}, 1),
+		added: make(chan struct{}, 1), retries: newBackOff(),
 		groups: map[groupKey][]journal.ID{}, queued: map[journal.ID]struct{}{},
 	}
 }
@@ -89,8 +81,8 @@ func (r *reporter) put(key groupKey, ids ...journal.ID) {
 	r.groups[key] = append(r.groups[key], ids...)
 }
 
-// retryNow ends a back-off, because the connection is back.
-func (r *reporter) retryNow() { signal(r.reachable) }
+// retryNow ends a pause after a failure, because the connection is back.
+func (r *reporter) retryNow() { r.retries.end() }
 
 // signal leaves a token in a channel that holds one.
 func signal(ch chan<- struct{}) {
@@ -157,8 +149,8 @@ func (r *reporter) publishNext(ctx context.Context) {
 		return
 	}
 	r.putBack(key, ids[len(sent):])
-	if r.failures > 0 {
-		r.failures = 0
+	if r.retries.failures > 0 {
+		r.retries.failures = 0
 		r.log.Info("results are taken again")
 	}
 	r.crash(CrashAfterPublish)
@@ -234,25 +226,16 @@ func (r *reporter) collect(ids []journal.ID) ([]agentproto.Result, []journal.ID,
 	return results, ids, nil
 }
 
-// backOff waits after a failure, longer each time, with half of it random so
-// that the agents of a fleet do not come back together.
+// backOff waits after a failure.
 func (r *reporter) backOff(ctx context.Context, cause error) {
 	if ctx.Err() != nil {
 		return
 	}
 	entry := r.log.WithError(cause).WithField("waiting", r.waiting())
-	if r.failures == 0 {
+	if r.retries.failures == 0 {
 		entry.Warn("results are not taken, trying again until they are")
 	} else {
 		entry.Debug("results are still not taken")
 	}
-	delay := min(firstRetry<<min(r.failures, 10), lastRetry)
-	r.failures++
-	timer := time.NewTimer(delay/2 + rand.N(delay/2))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-r.reachable:
-	case <-timer.C:
-	}
+	r.retries.pause(ctx)
 }

@@ -3,7 +3,7 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"slices"
 	"time"
 )
@@ -15,6 +15,9 @@ type change struct {
 	// withoutDisk is called instead when the group could not be written; nil
 	// leaves it at the error.
 	withoutDisk func(cause error) error
+	// urgent says that it belongs to what was begun already: it may use the room
+	// that is set aside.
+	urgent bool
 
 	over bool
 	err  error
@@ -74,11 +77,78 @@ func (j *Journal) do(c *change) error {
 
 // commit settles all changes: each is durable, or has its error.
 func (j *Journal) commit(changes []*change) {
-	cause := j.ready()
-	if cause == nil {
-		cause = j.write(changes)
+	if j.spent != nil {
+		changes = j.urgentWithoutRoom(changes)
 	}
+	cause := j.attempt(changes)
+	if noSpace(cause) {
+		if urgent, rest := apart(changes); len(urgent) > 0 && j.giveRoom(cause) {
+			j.settle(rest, full(cause))
+			changes, cause = urgent, j.attempt(urgent)
+		}
+	}
+	if errors.Is(cause, errVanished) {
+		// Nothing is wrong with the disk: the folder is made again, once.
+		j.log.WithError(cause).Warn("journal is not in its folder any more, it begins anew there")
+		cause = j.attempt(changes)
+	}
+	if noSpace(cause) && !errors.Is(cause, errNoSpace) {
+		cause = full(cause)
+	}
+	j.settle(changes, cause)
+	if cause == nil {
+		cause = j.spent
+	}
+	j.setTrouble(cause)
+	if j.failed == nil && j.unusable == nil && j.current.size >= j.rotateAt {
+		j.rotateWhenDue()
+	}
+}
+
+func (j *Journal) attempt(changes []*change) error {
+	if err := j.ready(); err != nil {
+		return err
+	}
+	return j.write(changes)
+}
+
+// urgentWithoutRoom tries to set room aside again, and if there is none
+// refuses all changes but the urgent ones, which it returns.
+func (j *Journal) urgentWithoutRoom(changes []*change) []*change {
+	urgent, rest := apart(changes)
+	if len(rest) == 0 {
+		return urgent
+	}
+	if err := j.holdRoom(); err != nil {
+		j.settle(rest, err)
+		return urgent
+	}
+	return changes
+}
+
+func apart(changes []*change) (urgent, rest []*change) {
+	for _, c := range changes {
+		if c.urgent {
+			urgent = append(urgent, c)
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	return urgent, rest
+}
+
+// setTrouble notes why changes are not written, and tells when that begins
+// and ends.
+func (j *Journal) setTrouble(cause error) {
+	was := j.trouble
 	j.trouble = cause
+	if (was == nil) != (cause == nil) && !errors.Is(cause, errClosed) {
+		j.troubled(cause)
+	}
+}
+
+// settle tells those who wait for changes how they ended.
+func (j *Journal) settle(changes []*change, cause error) {
 	for _, c := range changes {
 		c.over = true
 		if cause == nil {
@@ -88,9 +158,6 @@ func (j *Journal) commit(changes []*change) {
 		if c.withoutDisk != nil && !errors.Is(cause, errClosed) {
 			c.err = c.withoutDisk(c.err)
 		}
-	}
-	if cause == nil && j.current.size >= j.rotateAt {
-		j.rotateWhenDue()
 	}
 }
 
@@ -102,10 +169,15 @@ func (j *Journal) Ready() error {
 	if j.unusable != nil || j.trouble == nil {
 		return j.unusable
 	}
+	if j.spent != nil {
+		if err := j.holdRoom(); err != nil {
+			return err
+		}
+	}
 	if err := j.rotate(); err != nil {
 		return fmt.Errorf("%w; new generation: %w", j.trouble, err)
 	}
-	j.trouble = nil
+	j.setTrouble(nil)
 	j.log.WithField("generation", j.generation).Info("journal works again")
 	return nil
 }
@@ -180,19 +252,18 @@ func (j *Journal) writeOut(g *group) (time.Duration, error) {
 	return took, nil
 }
 
+// errVanished is wrapped when a file is not where it was.
+var errVanished = errors.New("file has vanished")
+
 // present reports an error when the file no longer is in the folder: what is
 // written to a deleted file is gone with the process.
 func (j *Journal) present(s *segment) error {
-	there, err := j.disk.Stat(s.name)
-	if err != nil {
-		return err
+	same, err := j.disk.Is(s.name, s.file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: %w", errVanished, err)
+	case err == nil && !same:
+		return fmt.Errorf("%w: it was replaced by another", errVanished)
 	}
-	ours, err := s.file.Stat()
-	if err != nil {
-		return err
-	}
-	if !os.SameFile(there, ours) {
-		return errors.New("file was replaced by another")
-	}
-	return nil
+	return err
 }

@@ -2,9 +2,9 @@ package journal
 
 import (
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
+
+	"github.com/procfleet/procfleet/internal/datafile"
 )
 
 // disk is the part of a file system that the journal uses; tests put one that
@@ -13,7 +13,8 @@ type disk interface {
 	MkdirAll(dir string) error
 	List(dir string) ([]string, error)
 	Open(name string, flag int) (file, error)
-	Stat(name string) (fs.FileInfo, error)
+	// Is reports whether name still names the open file f.
+	Is(name string, f file) (bool, error)
 	Rename(from, to string) error
 	Remove(name string) error
 	// SyncDir makes the names in a directory durable.
@@ -25,16 +26,38 @@ type file interface {
 	io.WriterAt
 	Truncate(size int64) error
 	Sync() error
-	Stat() (fs.FileInfo, error)
+	Size() (int64, error)
 	Close() error
 }
 
 type osDisk struct{}
 
-func (osDisk) MkdirAll(dir string) error             { return os.MkdirAll(dir, 0o700) }
-func (osDisk) Stat(name string) (fs.FileInfo, error) { return os.Stat(name) }
-func (osDisk) Rename(from, to string) error          { return os.Rename(from, to) } //nolint:gosec // both are in the journal's own folder
-func (osDisk) Remove(name string) error              { return os.Remove(name) }
+type osFile struct{ *os.File }
+
+func (f osFile) Size() (int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+func (osDisk) MkdirAll(dir string) error    { return os.MkdirAll(dir, 0o700) }
+func (osDisk) Rename(from, to string) error { return os.Rename(from, to) }
+func (osDisk) Remove(name string) error     { return os.Remove(name) }
+
+func (osDisk) Is(name string, f file) (bool, error) {
+	mine, ok := f.(osFile)
+	if !ok {
+		return false, nil
+	}
+	ours, err := mine.Stat()
+	if err != nil {
+		return false, err
+	}
+	there, err := os.Stat(name)
+	return err == nil && os.SameFile(there, ours), err
+}
 
 func (osDisk) List(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
@@ -49,18 +72,11 @@ func (osDisk) List(dir string) ([]string, error) {
 }
 
 func (osDisk) Open(name string, flag int) (file, error) {
-	f, err := os.OpenFile(filepath.Clean(name), flag, 0o600)
+	f, err := datafile.Open(name, flag)
 	if err != nil {
 		return nil, err
 	}
-	return f, nil
+	return osFile{f}, nil
 }
 
-func (osDisk) SyncDir(dir string) error {
-	d, err := os.Open(filepath.Clean(dir))
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
-}
+func (osDisk) SyncDir(dir string) error { return datafile.SyncDir(dir) }

@@ -22,11 +22,18 @@
 // What was written but never reported durable may be torn by a crash. It is
 // cut off when the journal is opened, after a copy went to journal.bad-<time>.
 // Records that were durable carry proof of it: a later record of another
-// fsync. If such a record is damaged, the journal does not know any more what
-// was run, and [Open] returns [ErrDamaged] and changes no file. A journal that
-// a newer program wrote is [ErrNewerFormat], likewise untouched. The caller
-// can go on with [Unavailable], which refuses everything that would change
-// the host.
+// fsync. If such a record is damaged and no older generation holds the same,
+// the journal goes on with whatever is whole, in a new generation, and gives
+// the damaged files the names journal.bad-<time>-<file>. It does not know any
+// more what was run and what is wanted, so it says so in [Recovered.Damage],
+// now and whenever it is opened later; operations that had not begun count as
+// begun; and commands as old as those that it holds are refused, since they
+// may have been executed and forgotten.
+//
+// Of files in which nothing is whole [Open] returns [ErrDamaged], of a journal
+// that a newer program wrote [ErrNewerFormat], and changes none. The caller
+// can go on with [Unavailable], which refuses everything that would change the
+// host.
 //
 // # Full and failing disks
 //

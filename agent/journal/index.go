@@ -17,6 +17,7 @@ type index struct {
 	fences    map[string]fenceMark
 	processes map[string]ref
 	accepted  uint64 // counts operations; gives entry.order
+	damage    *damage
 }
 
 // entry is one operation.
@@ -28,8 +29,9 @@ type entry struct {
 	lane   string
 	trace  string
 
-	received  ref // zero for a status operation that is in memory only
-	executing ref // zero until it executes
+	received  ref  // zero for a status operation that is in memory only
+	executing ref  // zero until it executes
+	doubt     bool // it may have executed although executing is zero
 	finished  bool
 	// Of a finished operation.
 	done       ref
@@ -37,8 +39,10 @@ type entry struct {
 	code       int
 	reason     string
 	acked      bool
-	// volatile is the result of a status operation that could not be written.
+	// volatile is a result that is not on disk: of a status operation that could
+	// not be written, or of an operation that was lost.
 	volatile *agentproto.Result
+	lost     bool // nothing is left of it but that it had begun
 }
 
 func newIndex() index {
@@ -91,7 +95,11 @@ func (x *index) finish(d *done, at ref) {
 // apply repeats a record that was read from a file.
 func (x *index) apply(rec *record, at ref) error {
 	switch {
-	case rec.Head != nil, rec.End != nil:
+	case rec.End != nil:
+	case rec.Head != nil:
+		if rec.Head.Damage != nil {
+			x.damage = rec.Head.Damage
+		}
 	case rec.Received != nil:
 		hash, err := payloadHash(rec.Received)
 		if err != nil {

@@ -75,6 +75,10 @@ type Recovered struct {
 	Open           []OpenOp     // in the order of acceptance
 	Unacknowledged []FinishedOp // in the order of acceptance
 	Processes      map[string]json.RawMessage
+	// Damage is the last one of this journal, nil if there was none. What it
+	// holds may be out of date then: operations and processes may have been
+	// forgotten, or be shown as they were before.
+	Damage *Damage
 }
 
 // Errors of [Open] that leave all files as they are.
@@ -108,8 +112,13 @@ type Journal struct {
 	synced     uint64     // fsynced groups so far; the next group carries synced+1
 	rotateAt   int64      // size of current at which the next generation is due
 	wrote      func(Write)
+	damage     *Damage // found when it was opened
+	aside      bool    // the damaged files have other names
 	// trouble is why the latest change was not written; nil = it was.
-	trouble error
+	trouble  error
+	troubled func(error)
+	crash    func(point string)
+	spent    error // why no room is set aside; nil = there is
 	// failed is why current must not be written any more; the next change
 	// begins a new generation or fails.
 	failed error
@@ -128,15 +137,33 @@ type Write struct {
 // written. fn must not block and must not call the journal.
 func (j *Journal) OnWrite(fn func(Write)) { j.wrote = fn }
 
+// OnTrouble has fn told when changes cannot be written any more, and nil when
+// they can again. Call it before anything is written. fn must not block and
+// must not call the journal.
+func (j *Journal) OnTrouble(fn func(error)) { j.troubled = fn }
+
+// Points of [Journal.OnCrash], each of beginning a new generation.
+const (
+	CrashNewLog       = "journal.new-log"       // its log is there, its snapshot is not
+	CrashSnapshot     = "journal.snapshot"      // its snapshot is written and has no name yet
+	CrashNewSnapshot  = "journal.new-snapshot"  // its snapshot has its name, the folder is not synced
+	CrashBeforePruned = "journal.before-pruned" // it is in force, nothing of before is removed
+)
+
+// OnCrash has fn called at named points, for tests that kill the program there.
+// Call it before anything is written.
+func (j *Journal) OnCrash(fn func(point string)) { j.crash = fn }
+
 // limits bound what is kept.
 type limits struct {
-	retain      time.Duration // of finished operations
-	retainOps   int           // of finished operations
-	rotateBytes int64         // a log below this size is not rotated
+	retain       time.Duration // of finished operations
+	retainOps    int           // of finished operations
+	rotateBytes  int64         // a log below this size is not rotated
+	reserveBytes int64         // set aside for when the disk is full; 0 = none
 }
 
 func defaultLimits() limits {
-	return limits{retain: 7 * 24 * time.Hour, retainOps: 100_000, rotateBytes: 16 << 20}
+	return limits{retain: 7 * 24 * time.Hour, retainOps: 100_000, rotateBytes: 16 << 20, reserveBytes: 1 << 20}
 }
 
 // Open opens the journal in dir, which is created if missing, and says what
@@ -146,7 +173,8 @@ func Open(dir string, log logrus.FieldLogger) (*Journal, Recovered, error) {
 }
 
 func open(dir string, d disk, l limits, log logrus.FieldLogger) (*Journal, Recovered, error) {
-	j := &Journal{dir: dir, disk: d, limits: l, now: time.Now, log: log, index: newIndex(), rotateAt: l.rotateBytes, wrote: func(Write) {}}
+	j := newJournal(l, log)
+	j.dir, j.disk = dir, d
 	err := j.load()
 	var recovered Recovered
 	if err == nil {
@@ -156,6 +184,10 @@ func open(dir string, d disk, l limits, log logrus.FieldLogger) (*Journal, Recov
 		_ = j.closeSegments() // nothing was left unwritten
 		return nil, Recovered{}, fmt.Errorf("open journal %s: %w", dir, err)
 	}
+	if err := j.holdRoom(); err != nil {
+		j.trouble = err
+		log.WithError(err).Error("disk is full, no operations are taken")
+	}
 	return j, recovered, nil
 }
 
@@ -163,7 +195,16 @@ func open(dir string, d disk, l limits, log logrus.FieldLogger) (*Journal, Recov
 // that would change the host with cause, and keeps status operations in
 // memory.
 func Unavailable(cause error, log logrus.FieldLogger) *Journal {
-	return &Journal{index: newIndex(), now: time.Now, unusable: cause, disk: osDisk{}, limits: defaultLimits(), log: log, wrote: func(Write) {}}
+	j := newJournal(defaultLimits(), log)
+	j.unusable = cause
+	return j
+}
+
+func newJournal(l limits, log logrus.FieldLogger) *Journal {
+	return &Journal{
+		disk: osDisk{}, limits: l, now: time.Now, log: log, index: newIndex(), rotateAt: l.rotateBytes,
+		wrote: func(Write) {}, troubled: func(error) {}, crash: func(string) {},
+	}
 }
 
 // Close gives the files back. Every change was written when its method

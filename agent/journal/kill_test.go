@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/crashpoint"
 )
 
 // killedFolder makes the test binary a writer that reports on standard output
@@ -32,6 +33,7 @@ func writeUntilKilled(dir string) {
 		fmt.Println("error", err)
 		return
 	}
+	j.OnCrash(crashpoint.FromEnv())
 	var out sync.Mutex
 	report := func(what string, id ID) {
 		out.Lock()
@@ -63,46 +65,71 @@ func writeUntilKilled(dir string) {
 		})
 	}
 	writers.Wait()
+	fmt.Println("error: the writer ended by itself")
 }
 
 func TestKilledWriterLosesNothingThatWasDurable(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
 	for round := range 4 {
-		received, finished := writeAndKill(t, dir, 400+300*round)
-		j, r, err := Open(dir, quiet())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for id := range received {
-			result, open, known := j.Result(id)
-			switch {
-			case !known:
-				t.Fatalf("round %d: %v was received and is lost", round, id)
-			case finished[id] && (open || result.Message != "success"):
-				t.Fatalf("round %d: %v was finished; now open %v, result %+v", round, id, open, result)
-			}
-		}
-		if len(r.Open) < len(received)/4 {
-			t.Fatalf("round %d: only %d open operations", round, len(r.Open))
-		}
-		mustClose(t, j)
-		if err := os.RemoveAll(dir); err != nil {
-			t.Fatal(err)
+		outliveKill(t, 400+300*round, "")
+	}
+}
+
+// TestWriterKilledInTheMiddleOfAGeneration kills it at each point of beginning
+// one, the first and a later one.
+func TestWriterKilledInTheMiddleOfAGeneration(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{CrashNewLog, CrashSnapshot, CrashNewSnapshot, CrashBeforePruned} {
+		for _, nth := range []string{"", ":3"} {
+			t.Run(point+nth, func(t *testing.T) {
+				t.Parallel()
+				outliveKill(t, 1<<30, point+nth)
+			})
 		}
 	}
 }
 
-// writeAndKill runs a writer, kills it after it reported the given number of
-// durable steps, and returns what it reported.
-func writeAndKill(t *testing.T, dir string, steps int) (received, finished map[ID]bool) {
+// outliveKill lets a writer be killed after a number of steps, or at a point,
+// and looks whether all that it called durable is there.
+func outliveKill(t *testing.T, steps int, point string) {
+	t.Helper()
+	dir := t.TempDir()
+	received, finished := writeAndKill(t, dir, steps, point)
+	j, r, err := Open(dir, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mustClose(t, j)
+	if r.Damage != nil {
+		t.Errorf("a kill is no damage: %+v", r.Damage)
+	}
+	for id := range received {
+		result, open, known := j.Result(id)
+		switch {
+		case !known:
+			t.Fatalf("%v was received and is lost", id)
+		case finished[id] && (open || result.Message != "success"):
+			t.Fatalf("%v was finished; now open %v, result %+v", id, open, result)
+		}
+	}
+	if len(r.Open) < len(received)/4 {
+		t.Fatalf("only %d open operations", len(r.Open))
+	}
+	if v := receive(t, j, startOp("more", 0)); v[0] != (Verdict{}) {
+		t.Errorf("it takes nothing more: %+v", v[0].Refused)
+	}
+}
+
+// writeAndKill runs a writer, which dies at the point, or is killed after it
+// reported the given number of durable steps, and returns what it reported.
+func writeAndKill(t *testing.T, dir string, steps int, point string) (received, finished map[ID]bool) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	writer := exec.Command(self)
-	writer.Env = append(os.Environ(), killedFolder+"="+dir)
+	writer.Env = append(os.Environ(), killedFolder+"="+dir, crashpoint.Variable+"="+point)
 	out, err := writer.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +161,7 @@ func writeAndKill(t *testing.T, dir string, steps int) (received, finished map[I
 	if err := writer.Wait(); err == nil {
 		t.Fatal("the writer ended by itself")
 	}
-	if len(received) < steps/4 {
+	if point == "" && len(received) < steps/4 || len(received) == 0 {
 		t.Fatalf("the writer reported only %d operations", len(received))
 	}
 	return received, finished

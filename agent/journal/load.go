@@ -13,7 +13,8 @@ import (
 )
 
 // load reads the newest generation, or the one before it if a snapshot is
-// damaged, and makes the journal ready to take changes.
+// damaged, or else what is whole of all, and makes the journal ready to take
+// changes.
 func (j *Journal) load() error {
 	if err := j.disk.MkdirAll(j.dir); err != nil {
 		return err
@@ -29,17 +30,21 @@ func (j *Journal) load() error {
 	if err := j.refuseNewer(logs, snapshots); err != nil {
 		return err
 	}
+	bases := snapshots
 	if len(logs) == 0 || logs[0] == 1 {
-		snapshots = append([]int{0}, snapshots...) // the first log follows nothing
+		bases = append([]int{0}, snapshots...) // the first log follows nothing
 	}
 	err = fmt.Errorf("%w: no snapshot that the logs follow", ErrDamaged)
-	for _, base := range slices.Backward(snapshots) {
+	for _, base := range slices.Backward(bases) {
 		if err = j.loadFrom(base, logs); err == nil || !errors.Is(err, ErrDamaged) {
 			j.base = base
 			return err
 		}
 		j.log.WithError(err).WithField("generation", base).Error("journal generation is damaged, trying the one before")
 		_ = j.closeSegments() // they were only read
+	}
+	if err = j.salvage(logs, snapshots, err); err == nil {
+		return nil
 	}
 	return fmt.Errorf("%w. Nothing was changed. Look which processes run on this host, "+
 		"then move the folder away and restart the agent to begin a new journal", err)
@@ -158,11 +163,11 @@ func (j *Journal) loadSnapshot(generation int) error {
 
 // replay applies all valid records of a segment to the index.
 func (j *Journal) replay(s *segment, also func(*record) error) (int64, error) {
-	info, err := s.file.Stat()
+	size, err := s.file.Size()
 	if err != nil {
 		return 0, err
 	}
-	return scan(io.NewSectionReader(s.file, 0, info.Size()), func(rec *record, off int64, size int) error {
+	return scan(io.NewSectionReader(s.file, 0, size), func(rec *record, off int64, size int) error {
 		if err := also(rec); err != nil {
 			return err
 		}
@@ -181,7 +186,12 @@ func (j *Journal) loadLog(generation int, last bool) error {
 		return err
 	}
 	var bad error
-	s.size, bad = j.replay(s, func(*record) error { return nil })
+	s.size, bad = j.replay(s, func(rec *record) error {
+		if rec.Head != nil && rec.Group > j.synced+1 {
+			return fmt.Errorf("%w: %s: groups %d to %d of the log before are missing", ErrDamaged, s.name, j.synced+1, rec.Group-1)
+		}
+		return nil
+	})
 	if bad != nil && !errors.Is(bad, errBadRecord) {
 		return bad
 	}
@@ -219,16 +229,14 @@ func (j *Journal) judgeTail(s *segment, bad error) error {
 	if laterGroup(tail, j.synced+1) {
 		return fmt.Errorf("%w: %s %w, and valid records follow", ErrDamaged, s.name, bad)
 	}
+	if s.size == 0 && len(tail) > longestHead { // the head was durable before anything followed it
+		return fmt.Errorf("%w: %s %w, and more follows", ErrDamaged, s.name, bad)
+	}
 	return nil
 }
 
-func readTail(s *segment) ([]byte, error) {
-	info, err := s.file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(io.NewSectionReader(s.file, s.size, info.Size()-s.size))
-}
+// longestHead bounds the size of a log's first record, in bytes.
+const longestHead = 256
 
 // cutTail keeps a copy of what was torn and truncates the log to its valid
 // records.
@@ -238,7 +246,7 @@ func (j *Journal) cutTail(s *segment, bad error) error {
 		return err
 	}
 	fields := j.log.WithError(bad).WithField("bytes", len(tail))
-	copied := filepath.Join(j.dir, badPrefix+j.now().UTC().Format("20060102T150405.000000000"))
+	copied := filepath.Join(j.dir, badPrefix+j.now().UTC().Format(badTime))
 	if err := j.keepCopy(copied, tail); err != nil {
 		// A full disk must not keep the agent from starting; the bytes were
 		// never reported durable.
@@ -247,6 +255,10 @@ func (j *Journal) cutTail(s *segment, bad error) error {
 		fields = fields.WithField("copy", copied)
 	}
 	fields.Warn("journal ended in a torn write, cut off")
+	if err := j.doubtCut(); err != nil {
+		j.log.WithError(err).Warn("journal cannot be written yet")
+		return nil
+	}
 	if err := s.file.Truncate(s.size); err != nil {
 		return err
 	}
@@ -264,7 +276,10 @@ func (j *Journal) keepCopy(name string, data []byte) error {
 
 // recovered reads back what the agent has to go on with.
 func (j *Journal) recovered() (Recovered, error) {
-	r := Recovered{Processes: make(map[string]json.RawMessage, len(j.index.processes))}
+	r := Recovered{Processes: make(map[string]json.RawMessage, len(j.index.processes)), Damage: j.damage}
+	if r.Damage == nil && j.index.damage != nil {
+		r.Damage = &Damage{ID: j.index.damage.ID}
+	}
 	for key, at := range j.index.processes {
 		rec, err := at.read()
 		if err != nil {
@@ -294,6 +309,10 @@ func (e *entry) readOpen() (OpenOp, error) {
 		return OpenOp{}, err
 	}
 	op := OpenOp{Op: *rec.Received}
+	if e.doubt {
+		op.Executing, op.Exec = true, Exec{At: op.AcceptedAt}
+		return op, nil
+	}
 	if e.executing.zero() {
 		return op, nil
 	}

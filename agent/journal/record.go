@@ -13,9 +13,15 @@ import (
 	"time"
 )
 
-// format is the version of the files. It rises when an older program would
-// misread them.
-const format = 1
+// format is the newest version of the files that this program reads. It rises
+// when an older program would misread them. Files are written as the oldest
+// version that says all: 1, or 2 in a journal that was damaged, because an
+// older program would not know which operations it must not trust.
+const (
+	format        = 2
+	formatSound   = 1
+	formatDamaged = 2
+)
 
 // maxRecord bounds the JSON of a record, in bytes. A message is at most 1 MiB,
 // so no operation comes near it.
@@ -47,8 +53,17 @@ type record struct {
 }
 
 type head struct {
-	Format     int `json:"format"`
-	Generation int `json:"generation"`
+	Format     int     `json:"format"`
+	Generation int     `json:"generation"`
+	Damage     *damage `json:"damage,omitempty"` // the last one
+}
+
+// damage says that records were lost that had been durable.
+type damage struct {
+	ID string `json:"id"`
+	// Fence is the highest that was found: what was received with it or below
+	// may have been forgotten.
+	Fence int64 `json:"fence"`
 }
 
 type execMark struct {
@@ -177,12 +192,14 @@ func scan(r io.Reader, each func(rec *record, off int64, size int) error) (int64
 	}
 }
 
+// recordMarker begins the JSON of every record.
+var recordMarker = []byte(`{"n":`)
+
 // laterGroup reports whether data holds, at any offset, a valid record of a
 // group after the given one.
 func laterGroup(data []byte, group uint64) bool {
-	marker := []byte(`{"n":`)
 	for from := 0; ; from++ {
-		i := bytes.Index(data[from:], marker)
+		i := bytes.Index(data[from:], recordMarker)
 		if i < 0 {
 			return false
 		}

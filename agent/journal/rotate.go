@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -37,10 +38,12 @@ func (j *Journal) rotate() error {
 	if err != nil {
 		return fmt.Errorf("new log: %w", err)
 	}
+	j.crash(CrashNewLog)
 	snapshot, moved, err := j.writeSnapshot(next)
 	if err != nil {
 		return errors.Join(fmt.Errorf("new snapshot: %w", err), log.file.Close())
 	}
+	j.crash(CrashSnapshot)
 	if err := j.disk.Rename(snapshot.name, j.path(snapshotPrefix, next)); err != nil {
 		return errors.Join(fmt.Errorf("new snapshot: %w", err), snapshot.file.Close(), log.file.Close())
 	}
@@ -53,14 +56,31 @@ func (j *Journal) rotate() error {
 	j.synced++
 	j.rotateAt = max(j.limits.rotateBytes, snapshot.size)
 
+	j.crash(CrashNewSnapshot)
 	if err := j.disk.SyncDir(j.dir); err != nil {
 		// The rename may not survive a power cut; then the generation before
 		// and both logs hold the same. It must stay until the next rotation.
 		j.log.WithError(err).Warn("journal folder could not be synced, old generations stay")
 		return nil
 	}
+	j.crash(CrashBeforePruned)
+	j.afterDamage()
+	if j.spent == nil {
+		_ = j.holdRoom() // it is noted, and matters when the disk is needed
+	}
 	j.prune(before)
 	return nil
+}
+
+// afterDamage sets the damaged files aside once nothing of them is needed.
+func (j *Journal) afterDamage() {
+	if j.damage == nil || j.aside {
+		return
+	}
+	if err := j.setAside(j.generation, j.damage.ID); err != nil {
+		j.log.WithError(err).Warn("damaged files of the journal could not be renamed")
+	}
+	j.aside = true
 }
 
 // prune removes the files of generations before oldest, and left-overs.
@@ -77,8 +97,7 @@ func (j *Journal) prune(oldest int) {
 		}
 		path := filepath.Join(j.dir, name)
 		if strings.HasPrefix(name, badPrefix) {
-			info, err := j.disk.Stat(path)
-			old = err == nil && info.ModTime().Before(j.cutoff())
+			old = expired(name, j.cutoff())
 		}
 		if old {
 			_ = j.disk.Remove(path) // as above
@@ -129,13 +148,18 @@ type snapshotWriter struct {
 }
 
 func (w *snapshotWriter) add(rec *record) error {
+	_, err := w.put(rec)
+	return err
+}
+
+// put adds a record and returns where it stands.
+func (w *snapshotWriter) put(rec *record) (ref, error) {
 	rec.Group = w.group
 	payload, err := encodeRecord(rec)
 	if err != nil {
-		return err
+		return ref{}, err
 	}
-	_, err = w.copy(payload)
-	return err
+	return w.copy(payload)
 }
 
 func (w *snapshotWriter) copy(payload []byte) (ref, error) {
@@ -179,7 +203,7 @@ func (j *Journal) writeSnapshot(generation int) (*segment, *moves, error) {
 }
 
 func (j *Journal) fillSnapshot(w *snapshotWriter, generation int) error {
-	if err := w.add(&record{Head: &head{Format: format, Generation: generation}}); err != nil {
+	if err := w.add(&record{Head: j.head(generation)}); err != nil {
 		return err
 	}
 	for _, part := range []func(*snapshotWriter) error{j.writeFences, j.writeProcesses, j.writeOps} {
@@ -255,6 +279,8 @@ func (j *Journal) writeOps(w *snapshotWriter) error {
 
 func (j *Journal) writeOp(w *snapshotWriter, id ID, e *entry) error {
 	switch {
+	case e.lost && e.volatile != nil:
+		return w.putLost(id, e)
 	case e.volatile != nil, e.received.zero() && !e.finished:
 		return nil // in memory only
 	case e.finished:
@@ -263,10 +289,35 @@ func (j *Journal) writeOp(w *snapshotWriter, id ID, e *entry) error {
 	if err := w.move(&e.received); err != nil {
 		return fmt.Errorf("operation %s/%d: %w", id.Task, id.Item, err)
 	}
+	if e.doubt {
+		return w.putDoubt(id, e)
+	}
 	if e.executing.zero() {
 		return nil
 	}
 	return w.move(&e.executing)
+}
+
+// putDoubt has an operation that may have begun begin.
+func (w *snapshotWriter) putDoubt(id ID, e *entry) error {
+	exec, err := e.supposed()
+	if err != nil {
+		return err
+	}
+	at, err := w.put(&record{Executing: &execMark{ID: id, Exec: exec}})
+	w.moves.refs = append(w.moves.refs, func() { e.executing, e.doubt = at, false })
+	return err
+}
+
+// putLost makes the result of an operation that was lost durable.
+func (w *snapshotWriter) putLost(id ID, e *entry) error {
+	body, err := json.Marshal(e.volatile)
+	if err != nil {
+		return fmt.Errorf("encode result: %w", err)
+	}
+	at, err := w.put(&record{Done: &done{ID: id, At: e.finishedAt.UTC(), Code: e.code, Reason: e.reason, Result: body}})
+	w.moves.refs = append(w.moves.refs, func() { e.done, e.volatile, e.executing = at, nil, ref{} })
+	return err
 }
 
 // surplus says which finished operations are not kept any longer. What is

@@ -95,9 +95,17 @@ func (j *Journal) newLog(generation int) (*segment, error) {
 	return s, nil
 }
 
+func (j *Journal) head(generation int) *head {
+	h := &head{Format: formatSound, Generation: generation, Damage: j.index.damage}
+	if h.Damage != nil {
+		h.Format = formatDamaged
+	}
+	return h
+}
+
 // begin writes the head of an empty log.
 func (j *Journal) begin(s *segment, generation int) error {
-	payload, err := encodeRecord(&record{Group: j.synced + 1, Head: &head{Format: format, Generation: generation}})
+	payload, err := encodeRecord(&record{Group: j.synced + 1, Head: j.head(generation)})
 	if err != nil {
 		return err
 	}

@@ -93,8 +93,13 @@ func (j *Journal) judge(op *Op, hash uint64) Verdict {
 	if e, ok := j.index.ops[op.ID]; ok {
 		return j.judgeRepeat(op, e, hash)
 	}
-	if op.mutating() && j.index.fences[op.Spec.Key].after(op.Fence, op.Item) {
+	switch {
+	case !op.mutating():
+	case j.index.fences[op.Spec.Key].after(op.Fence, op.Item):
 		return Verdict{Refused: refusal(op, agentproto.CodeFailed, "superseded by a later command for this process")}
+	case j.index.damage != nil && op.Fence <= j.index.damage.Fence:
+		return Verdict{Refused: refusal(op, agentproto.CodeFailed,
+			"journal was damaged: an operation as old as this one may have been executed before, ask for it anew")}
 	}
 	return Verdict{}
 }
@@ -138,7 +143,7 @@ func refusal(op *Op, code int, why string) *agentproto.Result {
 // was spawned. It is durable on return; on error the command must not be
 // spawned.
 func (j *Journal) Execute(id ID, e Exec) error {
-	return j.do(&change{stage: func(g *group) error {
+	return j.do(&change{urgent: e.PID != 0, stage: func(g *group) error {
 		entry, err := j.openEntry(id)
 		if err != nil {
 			return err
@@ -165,7 +170,8 @@ func (j *Journal) Finish(id ID, r agentproto.Result) error {
 		return fmt.Errorf("encode result: %w", err)
 	}
 	return j.do(&change{
-		stage: func(g *group) error { return j.finish(g, id, &r, body) },
+		urgent: true,
+		stage:  func(g *group) error { return j.finish(g, id, &r, body) },
 		withoutDisk: func(cause error) error {
 			e, ok := j.index.ops[id]
 			if !ok || e.finished || !e.received.zero() {
@@ -252,7 +258,7 @@ func (j *Journal) SaveProcess(key string, state json.RawMessage) error {
 	if bytes.Equal(state, []byte("null")) {
 		state = nil
 	}
-	return j.do(&change{stage: func(g *group) error {
+	return j.do(&change{urgent: true, stage: func(g *group) error {
 		was, known := j.index.processes[key]
 		if len(state) == 0 && !known {
 			return nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -29,23 +28,43 @@ type actor struct {
 	spec    agentproto.Spec  // kept; meaningful if state.Kept
 	named   names            // by the last operation that ended, if nothing is kept
 	aliases []string
+	vouched string        // the journal's damage after which a command said that it is to run; "" = before any
 	last    proc.Identity // the process before state.Main
 	aliveAt uint64        // see knowledge
 	saved   json.RawMessage
 
-	starting journal.Exec // command of the automatic start under way; zero = none
+	starting   journal.Exec // command of the automatic start under way; zero = none
+	death      proc.Death   // the latest that was told
+	lastExit   *agentproto.LastExit
+	takingDown supervise.Why // latest reason
+	condemner  func(takeDownEnd)
+	trouble    string // of the latest automatic start
+
+	schedule schedule
+
+	instances []proc.Identity          // of several; see gathered
+	mates     map[proc.Identity]func() // those of them that are watched, with what ends that
+	missing   int                      // of them, as was told
 
 	registeredAt time.Time
 	startedAt    time.Time
 	stoppedAt    time.Time // zero unless wanted down
 	retryAt      time.Time
+	dueAt        time.Time // since when an automatic start has been waiting for its turn; zero = none has
+	frozenUntil  time.Time // server's time; zero = it is not frozen
 	changedAt    time.Time // see snapshot
+
+	pidFileWritten time.Time // when its content was looked at last
+	checking       bool      // it is being looked at
+	faults         int       // see quarantine
+	booted         bool      // what was restored is of an earlier boot
 
 	timer   *time.Timer
 	unwatch func()
 	giveWay context.CancelFunc // of the automatic start under way
-	looking bool               // a look is under way
-	lookGen int                // the generation that asked for a look last
+	health  health
+	looking bool // a look is under way
+	lookGen int  // the generation that asked for a look last
 
 	snapshot atomic.Pointer[snapshot]
 }
@@ -62,50 +81,71 @@ type (
 
 	// ended is an operation whose result is known.
 	ended struct {
-		id      string
-		outcome supervise.Outcome
-		result  agentproto.Result
-		facts   facts
-		aliases []string
+		instances []proc.Identity
+		id        string
+		outcome   supervise.Outcome
+		result    agentproto.Result
+		facts     facts
+		aliases   []string
+		waited    bool // for a start command that was under way
 	}
 
 	// looked is the end of a look for a generation of the machine.
 	looked struct {
-		event   supervise.Observed
-		aliases []string
+		event     supervise.Observed
+		aliases   []string
+		instances []proc.Identity
 	}
+
+	// died is the end of a process that was watched.
+	died struct{ death proc.Death }
 
 	// letGo says that there are too many processes that are wanted down, and
 	// this one is the one to forget.
 	letGo struct{}
 
-	// autoSpawned is the command of an automatic start.
-	autoSpawned struct{ exec journal.Exec }
+	// autoSpawned is the command of an automatic start. saved is closed once
+	// the next agent process would know of it, or nobody can tell it.
+	autoSpawned struct {
+		exec  journal.Exec
+		saved chan struct{}
+	}
 
 	// autoStarted is the end of an automatic start.
 	autoStarted struct {
+		instances []proc.Identity
+		outcome   supervise.Outcome
+		aliases   []string
+		ran       bool   // a command was run
+		over      bool   // no start command is under way any more
+		trouble   string // why the process is not there
+	}
+
+	// takenDown is the end of a take-down.
+	takenDown struct {
 		outcome supervise.Outcome
-		aliases []string
-		ran     bool   // a command was run
-		trouble string // why the process is not there
+		end     takeDownEnd
 	}
 )
 
 func newActor(e *Engine, key string) *actor {
 	a := &actor{
-		engine: e, key: key, mailbox: newMailbox(), ops: map[string]order{},
+		engine: e, key: key, mailbox: newMailbox(), ops: map[string]order{}, mates: map[proc.Identity]func(){},
 		log:     e.cfg.Log.WithField("process", key),
 		giveWay: func() {},
 		state:   supervise.State{Desired: supervise.None, Phase: supervise.Unknown},
 	}
 	a.publish()
+	a.mailbox.put(freezesChanged{})
 	return a
 }
 
 // loop handles messages until the engine ends or the key is forgotten.
 func (a *actor) loop(ctx context.Context) {
 	defer a.disarm()
+	defer a.schedule.drop()
 	defer a.stopWatching()
+	defer a.stopWatchingMates()
 	for {
 		select {
 		case <-ctx.Done():
@@ -130,69 +170,125 @@ func (a *actor) forgettable() bool {
 
 // guarded keeps a fault in the handling of one key from ending the agent.
 func (a *actor) guarded(do func()) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			a.log.WithField("error", fmt.Sprint(cause)).WithField("stack", string(debug.Stack())).Error("process handling panicked")
-		}
-	}()
+	defer a.engine.rescue(a.key, "process handling", a.fault)
 	do()
 }
 
 func (a *actor) handle(ctx context.Context, msg message) {
+	if a.quarantined() {
+		a.handleQuarantined(ctx, msg)
+		return
+	}
 	switch msg := msg.(type) {
 	case submission:
 		a.ops[opID(msg.order.op.ID)] = msg.order
 		a.step(ctx, supervise.Submitted{Op: a.machineOp(msg.order.op)}, nil)
 	case ended:
-		if !msg.outcome.Other {
-			a.learn(msg.aliases)
-		}
-		a.named = namesOf(a.ops[msg.id].op.Spec)
-		a.step(ctx, supervise.Finished{ID: msg.id, Outcome: msg.outcome}, &msg)
+		a.operated(ctx, msg)
 	case looked:
-		a.looking = false
-		a.learn(msg.aliases)
-		a.step(ctx, msg.event, nil)
-		if msg.event.Gen != a.lookGen {
-			a.look(ctx, a.lookGen)
-		}
+		a.looked(ctx, msg)
 	case letGo:
 		a.letGo()
+	case examined:
+		a.examined(ctx, msg)
 	case autoSpawned:
-		a.starting = msg.exec
-		a.trySave()
+		a.spawned(msg)
 	case autoStarted:
 		a.autoStarted(ctx, msg)
+	case condemned:
+		a.condemn(ctx, msg)
+	case takenDown:
+		a.takenDown(ctx, msg)
+	case freezesChanged:
+		a.refreeze(ctx)
+	case pidFileSeen:
+		a.readPidFile(ctx, msg)
+	case pidFileRead:
+		a.checking = false
+		a.step(ctx, msg.event, nil)
+	case faulted:
+		a.faulted(ctx, msg)
+	case mateDied:
+		a.recount(ctx)
+	case ticking:
+		a.tick(ctx)
 	case supervise.Swept:
-		// Nearly every sweep ends here, for the price of reading one small file.
-		if a.state.Phase != supervise.Running || !proc.Alive(proc.Identity(a.state.Main)) {
-			a.step(ctx, msg, nil)
-			return
-		}
-		a.seenAlive()
-	case supervise.Died:
-		if msg.Main == a.state.Main {
-			a.seenAlive() // until just now
-		}
-		a.step(ctx, msg, nil)
+		a.tick(ctx)
+		a.sweep(ctx)
+	case died:
+		a.died(ctx, msg)
 	case supervise.Event:
 		a.step(ctx, msg, nil)
+	}
+}
+
+// operated takes over what came of an operation.
+func (a *actor) operated(ctx context.Context, msg ended) {
+	if msg.waited {
+		a.starting = journal.Exec{}
+	}
+	if !msg.outcome.Other {
+		a.learn(msg.aliases)
+	}
+	a.named = namesOf(a.ops[msg.id].op.Spec)
+	a.vouch(ctx, &msg)
+	a.step(ctx, supervise.Finished{ID: msg.id, Outcome: msg.outcome}, &msg)
+	if !msg.outcome.Other && msg.facts.shown {
+		a.gathered(msg.instances)
+	}
+}
+
+func (a *actor) died(ctx context.Context, msg died) {
+	a.death = msg.death
+	main := supervise.Identity(msg.death.Identity)
+	if main == a.state.Main {
+		a.seenAlive() // until just now
+	}
+	a.step(ctx, supervise.Died{Main: main}, nil)
+}
+
+// looked takes over what a look has found, and looks again if something
+// happened since it was asked for.
+func (a *actor) looked(ctx context.Context, msg looked) {
+	a.looking = false
+	a.learn(msg.aliases)
+	current := msg.event.Gen == a.state.Gen // else an operation has changed what it saw
+	a.step(ctx, msg.event, nil)
+	if current && msg.event.Sight != supervise.Doubt {
+		a.gathered(msg.instances)
+	}
+	if msg.event.Gen != a.lookGen {
+		a.look(ctx, a.lookGen)
 	}
 }
 
 func (a *actor) autoStarted(ctx context.Context, msg autoStarted) {
 	a.giveWay()
 	defer a.engine.drain.end()
-	a.starting = journal.Exec{}
+	if a.trouble = msg.trouble; msg.over {
+		a.starting = journal.Exec{}
+	}
 	a.learn(msg.aliases)
 	if msg.ran {
+		a.dueAt = time.Time{}
+	}
+	if msg.ran && a.state.Policy.Resident {
 		a.engine.cfg.Restarted()
 	}
-	if msg.outcome.Sight == supervise.Alive && msg.ran {
+	if msg.ran && (msg.outcome.Sight == supervise.Alive || msg.outcome.Class == supervise.Done) {
 		a.startedAt = time.Now().UTC()
 	}
-	a.step(ctx, supervise.AutoStarted{Outcome: msg.outcome}, nil)
+	a.step(ctx, supervise.AutoStarted{Outcome: msg.outcome, Ran: msg.ran}, nil)
+	a.gathered(msg.instances)
 	a.logStart(msg)
+}
+
+// spawned makes durable that a start command runs or is about to: no agent
+// process may run another one beside it.
+func (a *actor) spawned(msg autoSpawned) {
+	defer close(msg.saved)
+	a.starting = msg.exec
+	a.trySave()
 }
 
 func (a *actor) machineOp(op journal.Op) supervise.Op {
@@ -217,7 +313,7 @@ func (a *actor) learn(aliases []string) {
 // next operation among them, from happening: the machine counts on them.
 func (a *actor) step(ctx context.Context, event supervise.Event, done *ended) {
 	was := a.state
-	state, effects := supervise.Step(a.state, event)
+	state, effects := supervise.Step(a.state, a.engine.now(), event)
 	a.state = state
 	a.note(was)
 	for _, effect := range effects {
@@ -235,16 +331,22 @@ func (a *actor) seenAlive() {
 	}
 }
 
-// settle tells the other keys whose the process is. The operation that found
-// it may have done so already.
+// settle takes over which process is the key's.
 func (a *actor) settle() {
-	main := proc.Identity(a.state.Main)
-	if main.IsZero() {
-		a.engine.owners.drop(a.key)
-		return
+	if a.state.Main != (supervise.Identity{}) {
+		a.seenAlive()
 	}
-	a.seenAlive()
-	if a.state.Kept {
+	a.claim()
+}
+
+// claim tells the other keys whose the process is. The operation that found it
+// may have done so already.
+func (a *actor) claim() {
+	main := proc.Identity(a.state.Main)
+	switch {
+	case main.IsZero():
+		a.engine.owners.drop(a.key)
+	case a.state.Kept:
 		a.engine.owners.claim(main, a.key, a.spec.PidPath != "")
 	}
 }
@@ -254,13 +356,17 @@ func (a *actor) note(was supervise.State) {
 	if a.state.Main != was.Main {
 		if was.Main != (supervise.Identity{}) {
 			a.last = proc.Identity(was.Main)
+			a.noteExit(was)
 		}
 		a.settle()
 	}
-	if up := a.state.Desired == supervise.Up; up != (was.Desired == supervise.Up) {
+	up := a.state.Desired == supervise.Up
+	if up != (was.Desired == supervise.Up) {
 		a.registeredAt = time.Time{}
 		if up {
 			a.registeredAt = time.Now().UTC()
+		} else {
+			a.schedule.drop()
 		}
 		a.engine.countSupervised(up)
 	}
@@ -271,7 +377,33 @@ func (a *actor) note(was supervise.State) {
 		}
 		a.engine.countDown(a.key, a.stoppedAt)
 	}
-	if a.state.Phase != supervise.Backoff {
+	if a.state.Phase != supervise.Backoff && a.state.Phase != supervise.Fatal {
 		a.retryAt = time.Time{}
 	}
+	if a.state.Phase == supervise.Running || !up {
+		a.dueAt = time.Time{}
+	}
+}
+
+// noteExit keeps that the process before has ended, how if that was heard, and
+// what ended it if that is known: an operation or a take-down.
+func (a *actor) noteExit(was supervise.State) {
+	if proc.Alive(a.last) {
+		return // another one took its place
+	}
+	exit := &agentproto.LastExit{At: time.Now().UTC()}
+	if a.death.Identity == a.last {
+		exit.Known, exit.Code, exit.Signal = a.death.Known, a.death.Code, a.death.SignalName()
+	}
+	switch was.Work {
+	case supervise.Operating:
+		exit.Why = actionNames[string(was.Op.Action)]
+	case supervise.TakingDown:
+		exit.Why = string(a.takingDown)
+	case supervise.Idle, supervise.AutoStarting:
+		if a.engine.oom.Killed(a.last) {
+			exit.Known, exit.Signal, exit.Why = true, "SIGKILL", "out of memory"
+		}
+	}
+	a.lastExit = exit
 }

@@ -20,6 +20,10 @@ func (a *actor) logChange(was supervise.State) {
 		a.log.WithFields(logrus.Fields{"phase": now.Phase, "before": was.Phase, "pid": now.Main.PID}).Debug("phase changed")
 	}
 	switch {
+	case up && now.Policy.Periodic:
+		if now.Overlaps > was.Overlaps {
+			a.log.WithFields(logrus.Fields{"pid": now.Main.PID, "runs": now.Overlaps}).Warn("run of the periodic process is left out: the one before has not ended")
+		}
 	case up && alone && was.Main != nobody && now.Main == nobody:
 		a.outlook().WithField("pid", was.Main.PID).Warn("supervised process died")
 	case up && was.Work == supervise.Operating && now.Phase == supervise.Backoff:
@@ -39,6 +43,8 @@ func (a *actor) logChange(was supervise.State) {
 func (a *actor) logStart(msg autoStarted) {
 	pid := msg.outcome.Main.PID
 	switch {
+	case a.state.Policy.Periodic:
+		a.logRun(msg)
 	case msg.outcome.Sight == supervise.Alive && msg.ran:
 		a.log.WithFields(logrus.Fields{"pid": pid, "pid_before": a.last.PID}).Info("supervised process brought back")
 	case msg.outcome.Sight == supervise.Alive && pid == 0:
@@ -47,6 +53,17 @@ func (a *actor) logStart(msg autoStarted) {
 		a.log.WithField("pid", pid).Info("supervised process found again")
 	case msg.trouble != "":
 		a.outlook().WithField("reason", msg.trouble).Warn("automatic start failed")
+	}
+}
+
+// logRun tells how a run of a periodic process began, or that it did not.
+func (a *actor) logRun(msg autoStarted) {
+	entry := a.log.WithField("next_run", a.schedule.nextAt.Format(time.RFC3339))
+	switch {
+	case msg.outcome.Class == supervise.Failed, msg.outcome.Class == supervise.Refused:
+		entry.WithFields(logrus.Fields{"failures": a.state.Failures, "reason": msg.trouble}).Warn("run of the periodic process failed")
+	case msg.ran:
+		entry.WithField("pid", msg.outcome.Main.PID).Info("periodic process was run")
 	}
 }
 

@@ -11,26 +11,38 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// beside runs fn in a goroutine that Stop waits for, or not at all after Stop.
-func (e *Engine) beside(fn func()) {
+// beside does work on one key in a goroutine that Stop waits for, or not at all
+// after Stop.
+func (e *Engine) beside(key, what string, fn func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.stopped {
-		e.work.Go(fn)
+	if e.stopped {
+		return
 	}
+	e.work.Go(func() {
+		defer e.rescue(key, what, func(cause string) { e.fault(key, cause) })
+		fn()
+	})
 }
 
 // turnAway ends an operation that is not carried out.
 func (e *Engine) turnAway(ctx context.Context, op journal.Op, v verdict) {
-	e.beside(func() {
+	e.beside(op.Spec.Key, "refusal", func() {
 		result := e.result(op, v, time.Now().UTC())
 		if v.code == agentproto.CodeFailed {
-			r := e.observer(op)
-			r.look(ctx)
-			result.Status = e.snapshotOf(op.Spec.Key).status(r.facts())
+			result.Status = e.statusBeside(ctx, op)
 		}
 		e.finish(ctx, op, result)
 	})
+}
+
+// statusBeside is how the process of an operation that is not carried out
+// stands; nil if the agent fails at that.
+func (e *Engine) statusBeside(ctx context.Context, op journal.Op) (st *agentproto.Status) {
+	defer e.rescue(op.Spec.Key, "refusal", func(cause string) { e.fault(op.Spec.Key, cause) })
+	r := e.observer(op)
+	r.look(ctx)
+	return e.snapshotOf(op.Spec.Key).status(r.facts())
 }
 
 // answer ends a status operation. It waits for no other operation.
@@ -39,22 +51,38 @@ func (e *Engine) answer(op journal.Op) {
 		e.turnAway(e.life, op, expired(&op))
 		return
 	}
-	e.beside(func() {
-		started := time.Now().UTC()
-		r := e.observer(op)
-		v := succeeded()
-		if r.look(e.life); r.seen.Verdict == proc.Uncertain {
-			v = abnormal("state uncertain: " + r.seen.Evidence)
+	e.beside(op.Spec.Key, "status", func() {
+		if result, ok := e.inspect(op); ok {
+			e.finish(e.life, op, result)
 		}
-		if e.life.Err() != nil {
-			return
-		}
-		result := e.result(op, v, started)
-		if v.code == agentproto.CodeSuccess {
-			result.Status = e.snapshotOf(op.Spec.Key).status(r.facts())
-		}
-		e.finish(e.life, op, result)
 	})
+}
+
+// inspect looks at the process. It reports false when the engine ended first.
+func (e *Engine) inspect(op journal.Op) (result agentproto.Result, ok bool) {
+	started := time.Now().UTC()
+	defer e.rescue(op.Spec.Key, "status", func(cause string) {
+		result, ok = e.result(op, abnormal("internal error: "+cause), started), true
+		e.fault(op.Spec.Key, cause)
+	})
+	ctx, cancel := context.WithTimeout(e.life, e.cfg.Timing.Inquiry)
+	defer cancel()
+	r := e.observer(op)
+	v := succeeded()
+	if r.look(e.life); r.seen.Verdict == proc.Uncertain {
+		v = abnormal("state uncertain: " + r.seen.Evidence)
+	}
+	if e.life.Err() != nil {
+		return agentproto.Result{}, false
+	}
+	result = e.result(op, v, started)
+	if v.code == agentproto.CodeSuccess {
+		f := r.facts()
+		r.inquire(ctx, &f)
+		result.Status = e.snapshotOf(op.Spec.Key).status(f)
+		result.FinishedAt = time.Now().UTC()
+	}
+	return result, true
 }
 
 // observer is a run that only looks, with what is known of the key.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet/agent/proc"
+	"github.com/procfleet/procfleet/agent/supervise"
 )
 
 // ending is why waiting for a command is over.
@@ -53,7 +54,10 @@ func (r *run) spawn(ctx context.Context, line string, was proc.Identity) (*comma
 	r.engine.cfg.Crash(CrashBeforeExec)
 	exec, err := r.engine.runner.Start(ctx, r.commandLine(line, c.output))
 	if err != nil {
-		v := commandFailed(err.Error())
+		v := notRun(err)
+		if v.fault == supervise.NoRoom {
+			r.engine.pauseStarts(v.message)
+		}
 		if ctx.Err() != nil {
 			v = interrupted()
 		}
@@ -73,7 +77,7 @@ func (r *run) spawn(ctx context.Context, line string, was proc.Identity) (*comma
 
 // newCommand is a command that has its slot and is not spawned yet.
 func (r *run) newCommand() *command {
-	c := &command{output: r.engine.outputs.path(r), ended: sync.OnceFunc(r.engine.commandSlots.give)}
+	c := &command{output: r.engine.outputs.path(r.engine.markOf(&r.op.Spec)), ended: sync.OnceFunc(r.engine.commandSlots.give)}
 	c.over = sync.OnceFunc(func() {
 		if c.exec != nil {
 			r.engine.groups.remove(c.exec.Identity().PID)
@@ -92,6 +96,7 @@ func (r *run) commandLine(line, output string) proc.Command {
 	return proc.Command{
 		Shell: proc.Shell(spec.Shell), Line: line, Dir: spec.SetupPath, Account: accountOf(spec), Env: spec.Env,
 		LoginProfile: !spec.NoProfile, OutputPath: output, Key: r.engine.markOf(spec), Op: opMark(r),
+		Contained: r.ending,
 	}
 }
 

@@ -41,6 +41,10 @@ type Config struct {
 	// different, figures apart. It must not block and must not call the engine.
 	Changed func()
 
+	// Tell is told what the engine did or noticed without having been asked to;
+	// Kind, the process, Message and Details are filled in. It must not block.
+	Tell func(agentproto.Event)
+
 	// InTime reports whether the server's time is still before a deadline; it
 	// must not block. Default: by this host's clock.
 	InTime func(deadline time.Time) bool
@@ -54,6 +58,10 @@ type Config struct {
 	// DownLimit is how many processes that were stopped or killed are remembered
 	// as such; what was stopped longest ago is forgotten first. Default 4096.
 	DownLimit int
+
+	// Scopes has commands run outside of the unit that the agent is part of,
+	// because that ends with the agent. Where it cannot be, they run in it.
+	Scopes bool
 
 	Timing Timing
 
@@ -82,9 +90,28 @@ type Timing struct {
 	KillGrace       time.Duration // between SIGTERM and SIGKILL of a hung command; default 3 s
 	MaxDelay        time.Duration // longest back-off; default 5 min
 	StableAfter     time.Duration // least time after which failures are forgotten; default 10 min
+	FlapWindow      time.Duration // ten automatic starts within it mean giving up; default 30 min
+	LimitWindow     time.Duration // three take-downs for a limit within it mean giving up; default 1 h
+	ProbeInterval   time.Duration // between the five attempts to start what was given up; default 10 min
+	ProbeFor        time.Duration // how long after giving up they are made at most; default 2 h
+	RivalWait       time.Duration // how long a pid file may name another process while the known one lives before that is told; default 5 s
+	FreezeCheck     time.Duration // how often it is looked for freezes that have ended; default 1 s
+	StartEvery      time.Duration // between automatic starts on the host once StartBurst of them have been used up; default 3 s
+	StartBurst      int           // automatic starts that may come at once; one is gained back in each StartEvery; default 40
+	HostPause       time.Duration // how long automatic starts wait when the host had no room for one; default 30 s
+	BootGrace       time.Duration // how long after the agent started on a host that has booted automatic starts wait at least; default 30 s
+	BootUptime      time.Duration // and how long after the boot; default 1 min
 	RecoverDelay    time.Duration // least back-off right after the agent started, before jitter; default 2.5 s
 	JournalRetry    time.Duration // between attempts to make a result durable; default 1 s
 	Drain           time.Duration // how long Stop waits for operations under way; default 10 s
+	Inquiry         time.Duration // longest time for the commands that tell version and health, and for a status with all that it asks; default 9 s
+	AnswerAge       time.Duration // how long their answers are shown without asking again; default 1 min
+	Health          time.Duration // how often the health of a supervised process is asked for; default 30 s
+	UsageSample     time.Duration // how often processes with limits are measured; default 5 s, thrice that on a host with 10,000 processes
+	UsageWindow     time.Duration // CPU counts as the mean over it; default 1 min
+	UsageArm        time.Duration // how long a process may use what it likes after its start; default 1 min
+	TakeDownGrace   time.Duration // between SIGTERM and SIGKILL of a process over its limit; default 10 s
+	TakeDownSpacing time.Duration // between two take-downs on the host; default 10 s
 	TrimOutputs     time.Duration // how often output files that daemons keep open are trimmed; default 1 min
 }
 
@@ -93,13 +120,23 @@ func (t Timing) withDefaults() Timing {
 		&t.Sweep: 5 * time.Second, &t.StopPoll: 200 * time.Millisecond, &t.WindowPoll: 250 * time.Millisecond,
 		&t.Settle: time.Second, &t.ForegroundAfter: 5 * time.Second, &t.KillWait: 5 * time.Second,
 		&t.ReloadWait: 2 * time.Second, &t.KillGrace: 3 * time.Second, &t.MaxDelay: 5 * time.Minute,
+		&t.FlapWindow: 30 * time.Minute, &t.LimitWindow: time.Hour, &t.ProbeInterval: 10 * time.Minute,
+		&t.FreezeCheck: time.Second, &t.StartEvery: 3 * time.Second, &t.HostPause: 30 * time.Second,
+		&t.BootGrace: 30 * time.Second, &t.BootUptime: time.Minute,
+		&t.ProbeFor: 2 * time.Hour, &t.RivalWait: 5 * time.Second,
 		&t.StableAfter: 10 * time.Minute, &t.RecoverDelay: 2500 * time.Millisecond, &t.JournalRetry: time.Second,
 		&t.Drain: 10 * time.Second, &t.TrimOutputs: time.Minute,
+		&t.UsageSample: 5 * time.Second, &t.UsageWindow: time.Minute, &t.UsageArm: time.Minute,
+		&t.TakeDownGrace: 10 * time.Second, &t.TakeDownSpacing: 10 * time.Second,
+		&t.Inquiry: 9 * time.Second, &t.AnswerAge: time.Minute, &t.Health: 30 * time.Second,
 	}
 	for field, value := range defaults {
 		if *field <= 0 {
 			*field = value
 		}
+	}
+	if t.StartBurst <= 0 {
+		t.StartBurst = 40
 	}
 	return t
 }
@@ -120,6 +157,9 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.Changed == nil {
 		c.Changed = func() {}
+	}
+	if c.Tell == nil {
+		c.Tell = func(agentproto.Event) {}
 	}
 	if c.DownLimit == 0 {
 		c.DownLimit = 4096

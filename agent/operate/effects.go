@@ -30,6 +30,10 @@ func (a *actor) perform(ctx context.Context, effect supervise.Effect, done *ende
 		a.autoStart(ctx)
 	case supervise.GiveWay:
 		a.giveWay()
+	case supervise.TakeDown:
+		a.takeDown(ctx, effect)
+	case supervise.Tell:
+		a.tell(effect)
 	case supervise.Look:
 		a.look(ctx, effect.Gen)
 	case supervise.Watch:
@@ -59,7 +63,10 @@ func (a *actor) keep(id string, done *ended) {
 				fmt.Sprintf("pid %d of the spec before still runs and is not supervised any more", a.last.PID))
 		}
 	}
+	was := a.spec
 	a.spec = spec
+	a.mailbox.put(freezesChanged{}) // its namespace may be another one
+	a.plan(&was)
 	if done.result.Code == agentproto.CodeSuccess && a.ops[id].op.Action != agentproto.ActionSupervise {
 		a.startedAt = time.Now().UTC()
 	}
@@ -70,6 +77,7 @@ func (a *actor) keep(id string, done *ended) {
 // not be known before it; only the end of the engine ends the attempts.
 func (a *actor) end(ctx context.Context, id string, done *ended) {
 	defer a.engine.drain.end()
+	a.claim() // the operation may have taken another program's process
 	order := a.ops[id]
 	delete(a.ops, id)
 	result := done.result
@@ -111,7 +119,7 @@ func (a *actor) know(spec *agentproto.Spec) knowledge {
 	if proc.Alive(proc.Identity(a.state.Main)) {
 		a.seenAlive()
 	}
-	return knowledge{main: proc.Identity(a.state.Main), last: a.last, aliases: a.aliases, aliveAt: a.aliveAt}
+	return knowledge{main: proc.Identity(a.state.Main), last: a.last, mates: a.instances, aliases: a.aliases, aliveAt: a.aliveAt}
 }
 
 func (a *actor) autoStart(ctx context.Context) {
@@ -121,13 +129,36 @@ func (a *actor) autoStart(ctx context.Context) {
 	way, cancel := context.WithCancel(ctx)
 	a.giveWay = cancel
 	r := a.newRun(journal.Op{Action: agentproto.ActionStart, Spec: a.spec})
-	r.auto, r.left = true, a.starting
-	r.started = func(exec journal.Exec) { a.mailbox.put(autoSpawned{exec: exec}) }
+	if a.dueAt.IsZero() {
+		a.dueAt = time.Now()
+	}
+	r.auto, r.left, r.due = true, a.starting, a.dueAt
+	r.started = func(exec journal.Exec) bool {
+		msg := autoSpawned{exec: exec, saved: make(chan struct{})}
+		a.mailbox.put(msg)
+		select {
+		case <-msg.saved:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
 	a.engine.work.Go(func() { a.mailbox.put(r.autoStart(ctx, way)) })
 }
 
 func (a *actor) newRun(op journal.Op) *run {
 	return &run{engine: a.engine, op: op, name: actionNames[op.Action], known: a.know(&op.Spec)}
+}
+
+// leftStart is the wait for a start command that was left under way; nil if
+// there is none.
+func (a *actor) leftStart() *run {
+	if a.starting.At.IsZero() {
+		return nil
+	}
+	r := a.newRun(journal.Op{Action: agentproto.ActionStart, Spec: a.spec})
+	r.auto, r.left = true, a.starting
+	return r
 }
 
 // begin carries out an operation beside the goroutine.
@@ -137,13 +168,18 @@ func (a *actor) begin(ctx context.Context, o order) {
 	}
 	r := a.newRun(o.op)
 	other := a.state.Kept && !sameProgram(&a.spec, &o.op.Spec)
+	left := a.leftStart()
 	a.engine.work.Go(func() {
+		if left != nil && !left.awaitAlone(ctx) {
+			a.engine.drain.end()
+			return
+		}
 		done, ok := r.carryOut(ctx, o)
 		if !ok {
 			a.engine.drain.end()
 			return
 		}
-		done.outcome.Other = other
+		done.outcome.Other, done.waited = other, left != nil
 		a.mailbox.put(done)
 	})
 }
@@ -159,12 +195,16 @@ func (a *actor) look(ctx context.Context, gen int) {
 	r := a.newRun(journal.Op{Spec: a.spec})
 	r.op.Spec.Key = a.key
 	a.engine.work.Go(func() {
-		event := supervise.Observed{Gen: gen}
+		event := supervise.Observed{Gen: gen, Sight: supervise.Doubt}
+		defer a.engine.rescue(a.key, "look", func(cause string) {
+			a.mailbox.put(looked{event: event})
+			a.fault(cause)
+		})
 		if r.look(ctx); r.contested(a.engine.owners.rival(r.main(), a.key, r.proven())) == nil {
 			event.Main = supervise.Identity(r.main())
 		}
 		event.Sight = r.sight()
-		a.mailbox.put(looked{event: event, aliases: r.known.aliases})
+		a.mailbox.put(looked{event: event, aliases: r.known.aliases, instances: r.instances()})
 	})
 }
 
@@ -173,12 +213,12 @@ func (a *actor) watch(id proc.Identity) {
 	if id.IsZero() {
 		return
 	}
-	stop, err := a.engine.watcher.Add(id, func(id proc.Identity) {
-		a.mailbox.put(supervise.Died{Main: supervise.Identity(id)})
+	stop, err := a.engine.watcher.Add(id, func(death proc.Death) {
+		a.mailbox.put(died{death})
 	})
 	switch {
 	case errors.Is(err, proc.ErrGone):
-		a.mailbox.put(supervise.Died{Main: supervise.Identity(id)})
+		a.mailbox.put(died{proc.Death{Identity: id}})
 	case err != nil:
 		a.log.WithError(err).Warn("process is not watched, only looked at from time to time")
 	default:
@@ -197,7 +237,7 @@ func (a *actor) arm(effect supervise.Arm) {
 	a.disarm()
 	delay := effect.Delay
 	if effect.Timer == supervise.RetryTimer {
-		delay = supervise.Jitter(delay, rand.Float64())
+		delay = max(supervise.Jitter(delay, rand.Float64()), effect.Least)
 		a.retryAt = time.Now().Add(delay).UTC()
 	}
 	a.timer = time.AfterFunc(delay, func() {

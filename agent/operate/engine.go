@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/procfleet/procfleet/agent/journal"
@@ -19,6 +20,15 @@ const (
 	// one reading of it together, so that many at a time make a burst cheap.
 	lookLimit = 256
 
+	// runLimit bounds the periodic processes that are being started at a time.
+	// Their commands may take long, and must not keep the dead from being
+	// started again.
+	runLimit = 16
+	manyRuns = 1 << 20 // that may begin at once: how often they come is not the agent's choice
+
+	// scopeTimeout is how long systemd may take to make the first scope.
+	scopeTimeout = 5 * time.Second
+
 	// sweepParts spreads one sweep over its period.
 	sweepParts = 5
 )
@@ -30,13 +40,21 @@ type Engine struct {
 	system
 
 	commandSlots slots
-	startSlots   slots
+	gate         *gate
 	lookSlots    slots
 	groups       *groups
 	owners       *owners
 	outputs      *outputs
 	gauges       *gauges
+	inquiries    *inquiries
+	runs         *gate     // for periodic processes, which come when they are meant to
+	began        time.Time // by this host's clock, at beganAt
+	beganAt      supervise.Moment
 	drain        *drain
+	damage       string // the journal's last one; "" = none
+	limiter      *limiter
+	settings     atomic.Pointer[agentproto.Settings]
+	lastNow      atomic.Uint64 // in clock ticks since boot
 
 	// life ends with Stop. It is a field because operations are handed over
 	// without waiting for them: no caller's context lives as long as they do.
@@ -59,6 +77,7 @@ type system struct {
 	finder  *proc.Finder
 	runner  *proc.Runner
 	watcher *proc.Watcher
+	oom     *proc.OOMLog
 }
 
 func openSystem() (system, error) {
@@ -75,7 +94,7 @@ func openSystem() (system, error) {
 	if err != nil {
 		return system{}, err
 	}
-	return system{bootID: host.BootID, finder: proc.NewFinder(accounts), runner: runner, watcher: watcher}, nil
+	return system{bootID: host.BootID, finder: proc.NewFinder(accounts), runner: runner, watcher: watcher, oom: proc.NewOOMLog()}, nil
 }
 
 // New returns a running engine that knows no process yet.
@@ -88,17 +107,36 @@ func New(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("operate: %w", err)
 	}
+	if cfg.Scopes {
+		if err := useScopes(system.runner); err != nil {
+			cfg.Log.WithError(err).Error("processes end with the agent")
+		}
+	}
 	e := &Engine{
 		cfg: cfg, system: system,
-		commandSlots: make(slots, cfg.CommandLimit), startSlots: make(slots, cfg.StartLimit), lookSlots: make(slots, lookLimit),
+		commandSlots: make(slots, cfg.CommandLimit), lookSlots: make(slots, lookLimit),
+		gate:   newGate(cfg.StartLimit, cfg.Timing.StartBurst, cfg.Timing.StartEvery),
+		runs:   newGate(runLimit, manyRuns, time.Second),
 		groups: &groups{pgids: map[int]bool{}}, owners: newOwners(),
-		outputs: newOutputs(cfg.RunDir, cfg.Log), gauges: newGauges(), drain: newDrain(),
+		outputs: newOutputs(cfg.RunDir, cfg.Log), gauges: newGauges(), inquiries: newInquiries(), drain: newDrain(),
 		actors: map[string]*actor{}, resting: map[string]resting{}, downs: map[string]time.Time{},
 	}
+	e.settings.Store(&agentproto.Settings{})
+	e.began, e.beganAt = time.Now().Round(0), e.now()
 	e.life, e.cancel = context.WithCancel(context.Background())
+	e.limiter = newLimiter(e)
 	e.work.Go(e.sweep)
+	e.work.Go(func() { e.limiter.run(e.life) })
 	e.work.Go(e.trimOutputs)
+	e.work.Go(e.thaw)
 	return e, nil
+}
+
+// useScopes has commands run outside of the agent's unit, if systemd answers.
+func useScopes(r *proc.Runner) error {
+	ctx, cancel := context.WithTimeout(context.Background(), scopeTimeout)
+	defer cancel()
+	return r.UseScopes(ctx)
 }
 
 // Submit takes over an operation that is durable already. It does not wait;
@@ -139,15 +177,13 @@ func (e *Engine) actor(key string) *actor {
 			a.wake(left)
 			delete(e.resting, key)
 		}
-		e.run(a)
+		e.actors[key] = a
+		e.begin(a)
 	}
 	return a
 }
 
-func (e *Engine) run(a *actor) {
-	e.actors[a.key] = a
-	e.loops.Go(func() { a.loop(e.life) })
-}
+func (e *Engine) begin(a *actor) { e.loops.Go(func() { a.loop(e.life) }) }
 
 // retire forgets an actor unless something has just come in for it.
 func (e *Engine) retire(a *actor) bool {
@@ -162,6 +198,25 @@ func (e *Engine) retire(a *actor) bool {
 		e.resting[a.key] = a.rest()
 	}
 	return true
+}
+
+// fault counts a fault of the agent with a key.
+func (e *Engine) fault(key, cause string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if a, ok := e.actors[key]; ok {
+		a.fault(cause)
+	}
+}
+
+// now is the time that the machines count in.
+func (e *Engine) now() supervise.Moment {
+	ticks, err := proc.NowTicks()
+	if err != nil {
+		ticks = e.lastNow.Load() // it stands still, and ends no wait early
+	}
+	e.lastNow.Store(ticks)
+	return supervise.Moment(time.Duration(ticks) * (time.Second / proc.TicksPerSecond))
 }
 
 func (e *Engine) snapshotOf(key string) *snapshot {
@@ -238,11 +293,13 @@ func (e *Engine) sweep() {
 		}
 		if part%sweepParts == 0 {
 			e.gauges.prune()
+			e.oom.Note()
+			e.inquiries.prune()
 		}
 		e.mu.Lock()
 		for key, a := range e.actors {
 			if partOf(key) == part%sweepParts {
-				a.mailbox.put(supervise.Swept{})
+				a.mailbox.remind(supervise.Swept{})
 			}
 		}
 		e.mu.Unlock()
@@ -279,6 +336,7 @@ func (e *Engine) Stop(ctx context.Context) {
 	e.cancel()
 	e.loops.Wait()
 	e.work.Wait()
+	e.oom.Close()
 	if err := e.watcher.Close(); err != nil {
 		e.cfg.Log.WithError(err).Warn("process watcher did not close")
 	}

@@ -24,7 +24,7 @@ import (
 )
 
 // patience is how long a test waits for what should take far less.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // ledger is a journal in memory that survives its engine.
 type ledger struct {
@@ -145,7 +145,7 @@ func newRig(t *testing.T, change ...func(*Config)) *rig {
 		Timing: Timing{
 			Sweep: 200 * time.Millisecond, StopPoll: 20 * time.Millisecond, WindowPoll: 20 * time.Millisecond,
 			Settle: time.Second, ForegroundAfter: 300 * time.Millisecond, KillWait: 3 * time.Second,
-			ReloadWait: 200 * time.Millisecond, KillGrace: 300 * time.Millisecond, RecoverDelay: 50 * time.Millisecond,
+			ReloadWait: 200 * time.Millisecond, KillGrace: 300 * time.Millisecond, TakeDownGrace: 300 * time.Millisecond, RecoverDelay: 50 * time.Millisecond,
 			JournalRetry: 20 * time.Millisecond, TrimOutputs: 100 * time.Millisecond,
 		},
 	}
@@ -178,12 +178,17 @@ func install(t *testing.T, dir, name string) {
 	}
 }
 
-func (g *rig) open() {
+func (g *rig) open() { g.openFrozen(agentproto.Settings{}) }
+
+// openFrozen starts an agent that knows from the beginning what the server
+// wants.
+func (g *rig) openFrozen(s agentproto.Settings) {
 	g.t.Helper()
 	engine, err := New(g.cfg)
 	if err != nil {
 		g.t.Fatal(err)
 	}
+	engine.Apply(s)
 	engine.Recover(g.ledger.recovered())
 	g.engine = engine
 }

@@ -41,7 +41,10 @@ func demo(args []string) int {
 	ignore := flags.Bool("ignore-term", false, "ignore SIGTERM")
 	linger := flags.Duration("linger", 0, "time to end after SIGTERM")
 	worker := flags.Bool("worker", false, "start another demo in an own session that survives this one")
+	heir := flags.String("heir", "", "file that, once it exists, has another demo take over the pid file while this one lives on")
 	handover := flags.Bool("handover", false, "start another demo that takes over, and end")
+	flags.String("tag", "", "nothing but a part of the command line")
+	uses := usageFlags(flags)
 	_ = flags.Parse(args)
 
 	terminate := make(chan os.Signal, 1)
@@ -54,6 +57,7 @@ func demo(args []string) int {
 		time.Sleep(100 * time.Millisecond)
 		return 0
 	}
+	uses.start()
 	time.Sleep(*late)
 	if *pidFile != "" {
 		if err := os.WriteFile(*pidFile, fmt.Appendln(nil, os.Getpid()), 0o600); err != nil {
@@ -70,6 +74,10 @@ func demo(args []string) int {
 		case <-poll:
 			if _, err := os.Stat(here); err != nil {
 				return 0
+			}
+			if _, err := os.Stat(*heir); *heir != "" && err == nil {
+				startDemo("-pid", *pidFile)
+				*heir = ""
 			}
 		case <-terminate:
 			if *ignore {

@@ -15,9 +15,9 @@ import (
 
 // lookAlike starts the rig's program from its setup path as somebody else
 // would: no pid file names it and it carries no mark.
-func (g *rig) lookAlike() proc.Identity {
+func (g *rig) lookAlike(args ...string) proc.Identity {
 	g.t.Helper()
-	cmd := exec.CommandContext(g.t.Context(), filepath.Join(g.dir, demoName))
+	cmd := exec.CommandContext(g.t.Context(), filepath.Join(g.dir, demoName), args...)
 	cmd.Dir, cmd.Env = g.dir, []string{"GORACE=atexit_sleep_ms=0"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -301,7 +301,8 @@ func TestStopThatBringsUpASuccessorFails(t *testing.T) {
 			t.Parallel()
 			g := newRig(t)
 			spec := g.spec(func(s *agentproto.Spec) {
-				s.StopCmd = "kill $(cat demo.pid); rm demo.pid; " + daemon("-pid demo.pid") + " while [ ! -s demo.pid ]; do sleep 0.02; done"
+				s.StartCmd = daemon("-pid demo.pid") + " while [ ! -s demo.pid ]; do sleep 0.02; done"
+				s.StopCmd = "kill $(cat demo.pid); rm demo.pid; " + s.StartCmd
 				s.StopCheckMS = 1_000
 				if !withPidFile {
 					s.PidPath = ""

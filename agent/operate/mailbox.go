@@ -1,10 +1,14 @@
 package operate
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // mailbox hands messages to one goroutine. Putting never blocks: whoever has
 // news must not wait for a process's goroutine. What may pile up is bounded by
-// what sends it: 32 waiting operations, and one timer, look and death each.
+// what sends it: 32 waiting operations, and one timer, look, death and reminder
+// of each kind.
 type mailbox struct {
 	mu       sync.Mutex
 	messages []message
@@ -28,6 +32,17 @@ func (m *mailbox) put(msg message) {
 	select {
 	case m.arrived <- struct{}{}:
 	default:
+	}
+}
+
+// remind leaves a message unless an equal one waits already: a goroutine that
+// waits for a full disk for days must not find one for every few seconds of it.
+func (m *mailbox) remind(msg message) {
+	m.mu.Lock()
+	waits := slices.Contains(m.messages, msg)
+	m.mu.Unlock()
+	if !waits {
+		m.put(msg)
 	}
 }
 

@@ -3,6 +3,7 @@ package operate
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -117,10 +118,25 @@ func (s *snapshot) listed() bool {
 // what is not followed Status.At says when it was seen last.
 func (e *Engine) Processes() []agentproto.ManagedProcess {
 	known := e.snapshots()
-	keys := make([]string, 0, len(known))
-	for key := range known {
-		keys = append(keys, key)
+	host := e.readHost()
+	all := make([]agentproto.ManagedProcess, 0, len(known))
+	for _, key := range inOrder(known) {
+		all = append(all, e.managed(key, known[key], host))
 	}
+	return all
+}
+
+func (e *Engine) readHost() proc.Host {
+	host, err := proc.ReadHost()
+	if err != nil {
+		e.cfg.Log.WithError(err).Debug("figures of processes cannot be related to the host")
+	}
+	return host
+}
+
+// inOrder are the keys of those that are kept alive, then the others.
+func inOrder(known map[string]*snapshot) []string {
+	keys := slices.Collect(maps.Keys(known))
 	slices.SortFunc(keys, func(a, b string) int {
 		if up := known[a].supervised(); up != known[b].supervised() {
 			if up {
@@ -130,15 +146,7 @@ func (e *Engine) Processes() []agentproto.ManagedProcess {
 		}
 		return cmp.Compare(a, b)
 	})
-	host, err := proc.ReadHost()
-	if err != nil {
-		e.cfg.Log.WithError(err).Debug("figures of processes cannot be related to the host")
-	}
-	all := make([]agentproto.ManagedProcess, len(keys))
-	for i, key := range keys {
-		all[i] = e.managed(key, known[key], host)
-	}
-	return all
+	return keys
 }
 
 // snapshots are those of every process that is listed.
@@ -159,10 +167,15 @@ func (e *Engine) snapshots() map[string]*snapshot {
 
 func (e *Engine) managed(key string, s *snapshot, host proc.Host) agentproto.ManagedProcess {
 	f := facts{shown: true, at: time.Now().UTC(), host: host}
+	if s.supervised() && several(&s.spec) { // of others only the main one is followed
+		f.pids, f.wanted = pids(s.known.mates), s.spec.Instances
+	}
 	if main := s.known.main; !main.IsZero() {
 		var err error
 		f.process, err = e.gauges.describe(main, host, proc.Measure)
 		f.running = err == nil
+		f.tree = e.limiter.usageOf(main)
+		f.version, f.health = e.inquiries.known(main)
 	} else if !s.supervised() {
 		f.at = s.changedAt
 	}
@@ -185,10 +198,10 @@ func (e *Engine) managed(key string, s *snapshot, host proc.Host) agentproto.Man
 // digits that mean nothing: an agent may report thousands.
 func brief(s *agentproto.Status) {
 	s.Evidence = ""
-	for _, t := range []*time.Time{&s.At, &s.StartedAt, &s.RegisteredAt, &s.LastStartedAt, &s.NextRetryAt} {
+	for _, t := range []*time.Time{&s.At, &s.StartedAt, &s.RegisteredAt, &s.LastStartedAt, &s.NextRetryAt, &s.NextRunAt} {
 		*t = t.Truncate(time.Millisecond)
 	}
-	for _, percent := range []*float64{&s.CPU, &s.CPUAverage, &s.MemoryPercent} {
+	for _, percent := range []*float64{&s.CPU, &s.CPUAverage, &s.MemoryPercent, &s.TreeCPU} {
 		*percent = math.Round(*percent*100) / 100
 	}
 }

@@ -2,8 +2,9 @@ package operate
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
-	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/procfleet/procfleet/agent/proc"
@@ -21,9 +22,9 @@ func (r *run) carryOut(ctx context.Context, o order) (ended, bool) {
 	}
 	done := ended{
 		id:      opID(r.op.ID),
-		outcome: r.outcome(v.class),
+		outcome: r.outcome(v),
 		result:  r.engine.result(r.op, v, started),
-		aliases: r.known.aliases,
+		aliases: r.known.aliases, instances: r.instances(),
 	}
 	if v.code != agentproto.CodeAgentAbnormal {
 		done.facts = r.facts()
@@ -37,14 +38,11 @@ func (r *run) carryOut(ctx context.Context, o order) (ended, bool) {
 
 // attempt is the operation itself. A fault in it must not take the agent down.
 func (r *run) attempt(ctx context.Context, o order) (v verdict) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			r.engine.cfg.Log.WithField("process", r.op.Spec.Key).WithField("error", fmt.Sprint(cause)).
-				WithField("stack", string(debug.Stack())).Error("operation panicked")
-			r.seen = proc.Probe{Verdict: proc.Uncertain}
-			v = abnormal(fmt.Sprintf("internal error: %v", cause))
-		}
-	}()
+	defer r.engine.rescue(r.op.Spec.Key, "operation", func(cause string) {
+		r.seen = proc.Probe{Verdict: proc.Uncertain}
+		v = abnormal("internal error: " + cause)
+		r.engine.fault(r.op.Spec.Key, cause)
+	})
 	if o.interrupted != nil {
 		return r.takeUp(ctx, *o.interrupted)
 	}
@@ -82,56 +80,117 @@ func (r *run) expire(ctx context.Context) verdict {
 // autoStart brings a supervised process up again, unless it runs. It ends
 // early when way does, as soon as no command of it is under way.
 func (r *run) autoStart(ctx, way context.Context) (msg autoStarted) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			r.engine.cfg.Log.WithField("process", r.op.Spec.Key).WithField("error", fmt.Sprint(cause)).
-				WithField("stack", string(debug.Stack())).Error("automatic start panicked")
-			msg = autoStarted{outcome: supervise.Outcome{Class: supervise.Failed, Sight: supervise.Doubt}}
-		}
-	}()
-	if !r.engine.startSlots.take(way) {
+	defer r.engine.rescue(r.op.Spec.Key, "automatic start", func(cause string) {
+		msg = autoStarted{outcome: supervise.Outcome{Class: supervise.Failed, Sight: supervise.Doubt}}
+		r.engine.fault(r.op.Spec.Key, cause)
+	})
+	gate := r.engine.gate
+	if isPeriodic(&r.op.Spec) {
+		gate = r.engine.runs
+	}
+	if !gate.enter(way, r.due) {
 		return autoStarted{outcome: supervise.Outcome{Class: supervise.Interrupted, Sight: supervise.Doubt}}
 	}
-	defer r.engine.startSlots.give()
-	v, ran := r.ensure(ctx, way)
+	ran := false
+	defer func() { gate.leave(ran) }()
+	v := r.ensure(ctx, way)
+	ran = r.command != nil
 	return autoStarted{
-		outcome: r.outcome(v.class),
-		aliases: r.known.aliases, ran: ran, trouble: v.message,
+		outcome: r.outcome(v), aliases: r.known.aliases, instances: r.instances(), trouble: v.message,
+		ran: ran || r.resumed, over: v.class != supervise.Interrupted || r.startOver(),
 	}
 }
 
-// ensure reports as well whether it had to run a command.
-func (r *run) ensure(ctx, way context.Context) (v verdict, ran bool) {
+// startOver reports whether, though the automatic start was interrupted, no
+// start command is under way and no process is just coming up.
+func (r *run) startOver() bool {
+	switch {
+	case !r.awaited:
+		return false
+	case r.command == nil:
+		return true
+	}
+	select {
+	case <-r.command.exec.Done():
+		return !r.main().IsZero()
+	default:
+		return false
+	}
+}
+
+func (r *run) ensure(ctx, way context.Context) verdict {
 	if v, up := r.awaitLeft(ctx, way); up {
-		return v, false
+		return v
 	}
 	if bad := r.ready(way); bad != nil {
-		return *bad, false
+		return *bad
 	}
 	switch {
 	case r.lookAlike():
-		v = succeeded()
+		v := succeeded()
 		v.message = "not started beside a look-alike: " + r.seen.Evidence
-		return v, false
+		return v
 	case r.main().IsZero():
-		return r.bringUp(ctx, way, startLine(&r.op.Spec), proc.Identity{}), true
+		return r.bringUp(ctx, way, startLine(&r.op.Spec), proc.Identity{})
 	}
 	if bad := r.claim(); bad != nil {
-		return *bad, false
+		return *bad
 	}
-	return succeeded(), false
+	return succeeded()
 }
 
-// awaitLeft lets a start command that an earlier agent process had begun end,
-// and gives its process the time to come up: a second one beside it could make
-// two processes. It reports false when the process has to be started.
+// awaitLeft lets a start command that an earlier automatic start left under way
+// end, and gives its process the time to come up: a second one beside it could
+// make two processes. It reports false when the process has to be started.
 func (r *run) awaitLeft(ctx, way context.Context) (verdict, bool) {
-	if !proc.Alive(leaderOf(r.left)) {
+	left := r.left
+	if left.At.IsZero() || left.BootID != r.engine.bootID {
+		r.awaited = true
 		return verdict{}, false
 	}
-	if !r.outlast(ctx, r.left) {
+	var was before
+	if err := json.Unmarshal(left.Before, &was); err != nil {
+		r.warn("when the start command began is not known: %v", err)
+	}
+	r.began, r.beganTicks = left.At, was.Ticks
+	if !r.outlast(ctx, left) || left.PID == 0 && !r.outlastUnrecorded(ctx, proc.Identity{}) {
 		return interrupted(), true
 	}
 	v := r.window(ctx, way, proc.Identity{})
+	r.awaited = ctx.Err() == nil
+	r.resumed = v.class == supervise.Done
 	return v, v.class != supervise.Failed
+}
+
+// awaitAlone does the same for an operation, which begins as soon as the
+// process is there. It reports false when ctx ended first.
+func (r *run) awaitAlone(ctx context.Context) bool {
+	hurried, hurry := context.WithCancel(ctx)
+	hurry()
+	r.awaitLeft(ctx, hurried)
+	return ctx.Err() == nil
+}
+
+// outlastUnrecorded waits for a start command whose agent ended before it could
+// note the pid: what leads a session, carries the mark of this process and is
+// not the process may be it. It is not ended when its time is up, since that is
+// no proof. was is the process that the command replaces; zero = none.
+func (r *run) outlastUnrecorded(ctx context.Context, was proc.Identity) bool {
+	deadline := r.began.Add(opTimeout(&r.op.Spec))
+	for time.Now().Before(deadline) {
+		if r.look(ctx); !r.main().IsZero() && r.main() != was || !r.commandLeft() {
+			break
+		}
+		if !pause(ctx, r.engine.cfg.Timing.WindowPoll) {
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}
+
+func (r *run) commandLeft() bool {
+	strays, err := r.engine.finder.Strays(r.killScope())
+	return err == nil && slices.ContainsFunc(strays, func(p proc.Process) bool {
+		return p.PID == p.Session && p.Start >= r.beganTicks
+	})
 }

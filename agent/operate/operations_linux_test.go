@@ -225,6 +225,20 @@ func TestStopOfAProcessThatIgnoresIt(t *testing.T) {
 	}
 }
 
+func TestBuiltinStopOfAStoppedProcess(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	pid := g.want("start", g.spec(), 0, "").Status.PID
+	id, err := proc.Identify(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := proc.Signal(id, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	g.want("stop", g.spec(), 0, "")
+}
+
 func TestBuiltinStop(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
@@ -323,7 +337,7 @@ func TestStopInBackoffAndFatal(t *testing.T) {
 			})
 			sigkill(t, g.want("start", spec, 0, "").Status.PID)
 			s := g.becomes(spec, phase, func(s agentproto.Status) bool { return s.Phase == phase })
-			if !s.Supervised || s.Failures != 1 || s.NextRetryAt.IsZero() == (phase == "backoff") {
+			if !s.Supervised || s.Failures != 1 || s.NextRetryAt.IsZero() || s.LastExit == nil {
 				t.Fatalf("status is %+v", s)
 			}
 			if r := g.want("stop", spec, 829, "stop:"); r.Status.Supervised || r.Status.Phase != "stopped" {
@@ -423,8 +437,9 @@ func TestSuperviseIsIdempotentAndStarts(t *testing.T) {
 	g := newRig(t)
 	spec := g.spec(func(s *agentproto.Spec) { s.CPULimit, s.MemoryLimit = 50, 50 })
 	r := g.want("supervise", spec, 0, "")
-	g.warned(r, "limits.cpu is stored but not enforced")
-	g.warned(r, "limits.memory is stored but not enforced")
+	if len(r.Warnings) > 0 {
+		t.Fatalf("warnings are %q", r.Warnings)
+	}
 	if !r.Status.Supervised || r.Status.Running {
 		t.Fatalf("status is %+v", r.Status)
 	}
@@ -494,6 +509,21 @@ func TestOneShotThatEndsAtOnce(t *testing.T) {
 			g.want("start", spec, 65535, "start: command failed; exit=5")
 		})
 	}
+}
+
+func TestManualProcessIsVerifiedAndNotKeptAlive(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	manually := func(s *agentproto.Spec) { s.Type = manual }
+	g.want("start", g.spec(manually, func(s *agentproto.Spec) { s.StartCmd = "true" }), 836, "start: post-check: no process within")
+	spec := g.spec(manually)
+	r := g.want("start", spec, 0, "")
+	if !r.Status.Running || r.Status.Supervised {
+		t.Fatalf("status is %+v", r.Status)
+	}
+	sigkill(t, r.Status.PID)
+	g.want("stop", spec, 829, "stop:")
+	g.want("restart", spec, 0, "")
 }
 
 func TestTwoKeysWithOneProcess(t *testing.T) {
@@ -581,8 +611,8 @@ func TestBadSpecIsTheItemsOwnFailure(t *testing.T) {
 	if r.Reason != "refused" || r.Status.Running {
 		t.Fatalf("result is %+v", r)
 	}
-	scheduled := g.spec(func(s *agentproto.Spec) { s.Type, s.CycleTimeMS, s.Instances = periodic, 60_000, 3 })
-	g.want("supervise", scheduled, 65535, "register: bad spec: alive.cycle_time (cycle_time) 1m0s")
+	scheduled := g.spec(func(s *agentproto.Spec) { s.Type, s.Crontab, s.Instances = periodic, "daily", 3 })
+	g.want("supervise", scheduled, 65535, `register: bad spec: alive.crontab (crontab_rule) "daily"`)
 	g.want("reload", g.spec(), 65535, "reload: bad spec: control.reload (reload_cmd) is empty")
 	pid := g.want("start", g.spec(), 0, "").Status.PID
 	if s := g.status(scheduled); s.PID != pid {
@@ -628,4 +658,25 @@ func TestPanicAfterAnOperationLeavesTheNextOne(t *testing.T) {
 	g.check(g.result(first), 0, "")
 	g.check(g.result(second), 0, "")
 	g.engine.Stop(t.Context()) // and nothing keeps it waiting
+}
+
+// Another program that an operation of the key found is not the key's: the one
+// that is kept alive stays its own.
+func TestOperationForAnotherProgramGivesTheSupervisedOneToNobody(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	spec := g.spec()
+	pid := g.want("start", spec, 0, "").Status.PID
+	elsewhere := &rig{t: t, dir: t.TempDir()}
+	install(t, elsewhere.dir, demoName)
+	elsewhere.lookAlike()
+	other := spec
+	other.SetupPath, other.PidPath = elsewhere.dir, ""
+	g.want("start", other, 828, "start: process is already running")
+	thief := spec
+	thief.Key = "thief"
+	g.want("start", thief, 65535, fmt.Sprintf("start: pid %d belongs to key %s", pid, g.dir))
+	if s := g.status(spec); s.PID != pid || !s.Supervised {
+		t.Fatalf("status is %+v, want pid %d", s, pid)
+	}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/procfleet/procfleet/agent/proc"
 )
 
-// maxOutput is the size, in bytes, at which an output file that a daemon
-// keeps open is emptied.
+// maxOutput is the room, in bytes, at which an output file that a daemon keeps
+// open is emptied.
 const maxOutput = 16 << 20
 
 // outputs looks after the files that receive the output of commands. A daemon
@@ -38,8 +38,12 @@ func newOutputs(dir string, log logrus.FieldLogger) *outputs {
 	return o
 }
 
-func (o *outputs) path(r *run) string {
-	return filepath.Join(o.dir, fmt.Sprintf("op-%s-%d.out", r.engine.markOf(&r.op.Spec), o.next.Add(1)))
+// path is that of a new file for a command with this mark.
+// path also makes the folder again should somebody have deleted it; if that
+// fails, so does opening the file, which says why.
+func (o *outputs) path(mark string) string {
+	_ = os.MkdirAll(o.dir, 0o700)
+	return filepath.Join(o.dir, fmt.Sprintf("op-%s-%d.out", mark, o.next.Add(1)))
 }
 
 // keep removes the file of a command that ended, now or when it is not in use

@@ -16,6 +16,10 @@ type owners struct {
 	byProcess map[proc.Identity]owner
 	byPID     map[int]string
 	byMark    map[string]program
+
+	mates     map[string][]proc.Identity // all processes of a key that has several
+	byMate    map[proc.Identity]string
+	byMatePID map[int]string
 }
 
 // owner is the key that has a process.
@@ -33,6 +37,7 @@ func newOwners() *owners {
 	return &owners{
 		byKey: map[string]proc.Identity{}, byProcess: map[proc.Identity]owner{},
 		byPID: map[int]string{}, byMark: map[string]program{},
+		mates: map[string][]proc.Identity{}, byMate: map[proc.Identity]string{}, byMatePID: map[int]string{},
 	}
 }
 
@@ -45,6 +50,9 @@ func (o *owners) rival(id proc.Identity, key string, proven bool) string {
 }
 
 func (o *owners) against(id proc.Identity, key string, proven bool) string {
+	if mate := o.byMate[id]; mate != "" && mate != key {
+		return mate
+	}
 	if has := o.byProcess[id]; has.key != key && (has.proven || !proven) {
 		return has.key
 	}
@@ -90,8 +98,8 @@ func (o *owners) release(key string) {
 func (o *owners) otherHas(pid int, key string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	owner := o.byPID[pid]
-	return owner != "" && owner != key
+	owner, mate := o.byPID[pid], o.byMatePID[pid]
+	return owner != "" && owner != key || mate != "" && mate != key
 }
 
 // mark notes that commands of the spec leave the mark behind.

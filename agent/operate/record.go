@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -14,18 +15,27 @@ import (
 // record is what is kept on disk of a process: everything that the next agent
 // process needs to take it over.
 type record struct {
-	Spec         agentproto.Spec   `json:"spec"`
-	Desired      supervise.Desired `json:"desired"`
-	Phase        supervise.Phase   `json:"phase"`
-	Main         proc.Identity     `json:"main,omitzero"`
-	Last         proc.Identity     `json:"last,omitzero"`
-	Aliases      []string          `json:"aliases,omitempty"`
-	Failures     int               `json:"failures,omitempty"`
-	Proven       bool              `json:"proven,omitempty"`
-	RegisteredAt time.Time         `json:"registered_at,omitzero"`
-	StartedAt    time.Time         `json:"started_at,omitzero"`
-	StoppedAt    time.Time         `json:"stopped_at,omitzero"`
-	Starting     journal.Exec      `json:"starting,omitzero"` // of an automatic start under way
+	Spec     agentproto.Spec   `json:"spec"`
+	Desired  supervise.Desired `json:"desired"`
+	Phase    supervise.Phase   `json:"phase"`
+	Main     proc.Identity     `json:"main,omitzero"`
+	Last     proc.Identity     `json:"last,omitzero"`
+	Aliases  []string          `json:"aliases,omitempty"`
+	Failures int               `json:"failures,omitempty"`
+	Proven   bool              `json:"proven,omitempty"`
+	Restarts int               `json:"restarts,omitempty"`
+	// Since and History are void after a reboot, which Boot tells.
+	Since        supervise.Moment     `json:"since,omitempty"`
+	History      supervise.History    `json:"history,omitzero"`
+	Boot         string               `json:"boot,omitempty"`
+	LastExit     *agentproto.LastExit `json:"last_exit,omitempty"`
+	RegisteredAt time.Time            `json:"registered_at,omitzero"`
+	StartedAt    time.Time            `json:"started_at,omitzero"`
+	StoppedAt    time.Time            `json:"stopped_at,omitzero"`
+	Starting     journal.Exec         `json:"starting,omitzero"`   // of an automatic start under way
+	Vouched      string               `json:"vouched,omitempty"`   // see actor.vouched
+	Instances    []proc.Identity      `json:"instances,omitempty"` // all of several
+	Rhythm       rhythm               `json:"rhythm,omitzero"`     // of a periodic process
 	// Named says that Spec only names the process: nothing more is kept of one
 	// that was stopped, so that reports go on saying so.
 	Named bool `json:"named,omitempty"`
@@ -48,13 +58,34 @@ func (a *actor) encode() (json.RawMessage, error) {
 // encodeRecord completes a record by what every one has.
 func (a *actor) encodeRecord(rec record) (json.RawMessage, error) {
 	rec.Desired, rec.Phase, rec.Main = a.state.Desired, a.state.Phase, proc.Identity(a.state.Main)
-	rec.Failures, rec.Proven = a.state.Failures, a.state.Proven
+	rec.Failures, rec.Proven, rec.Since = a.state.Failures, a.state.Proven, a.state.Since
+	rec.Restarts, rec.History, rec.Boot, rec.LastExit = a.state.Restarts, a.state.History, a.engine.bootID, a.lastExit
 	rec.RegisteredAt, rec.StartedAt, rec.StoppedAt, rec.Starting = a.registeredAt, a.startedAt, a.stoppedAt, a.starting
+	rec.Vouched = a.vouched
+	rec.Rhythm, rec.Instances = a.schedule.rhythm, a.instances
 	text, err := json.Marshal(rec)
 	if err != nil {
 		return nil, fmt.Errorf("encode the record of process %s: %w", a.key, err)
 	}
 	return text, nil
+}
+
+// otherBoot reports whether the record was made before the host booted last.
+func (r *record) otherBoot(bootID string) bool {
+	boot := cmp.Or(r.Boot, r.Main.BootID, r.Last.BootID)
+	return boot != "" && boot != bootID
+}
+
+// forgetBoot leaves of a record what a boot does not end: what is wanted.
+func (r *record) forgetBoot() {
+	if !r.Main.IsZero() {
+		r.LastExit = &agentproto.LastExit{At: time.Now().UTC(), Why: "reboot"}
+	}
+	r.Main, r.Last, r.Instances, r.Starting = proc.Identity{}, proc.Identity{}, nil, journal.Exec{}
+	r.Failures, r.Proven, r.History = 0, false, supervise.History{}
+	if r.Desired == supervise.Up {
+		r.Phase = supervise.Unknown
+	}
 }
 
 // restore takes over what encode made.
@@ -63,6 +94,9 @@ func (a *actor) restore(text json.RawMessage) error {
 	if err := json.Unmarshal(text, &rec); err != nil {
 		return fmt.Errorf("decode the record of process %s: %w", a.key, err)
 	}
+	if a.booted = rec.otherBoot(a.engine.bootID); a.booted {
+		rec.forgetBoot()
+	}
 	a.saved = text
 	a.last, a.aliases = rec.Last, rec.Aliases
 	if rec.Named {
@@ -70,11 +104,14 @@ func (a *actor) restore(text json.RawMessage) error {
 	} else {
 		a.spec = rec.Spec
 	}
+	a.lastExit = rec.LastExit
 	a.registeredAt, a.startedAt, a.starting = rec.RegisteredAt, rec.StartedAt, rec.Starting
-	a.stoppedAt = rec.StoppedAt
+	a.stoppedAt, a.vouched = rec.StoppedAt, rec.Vouched
+	a.schedule.rhythm, a.instances = rec.Rhythm, rec.Instances
 	a.state = supervise.State{
-		Desired: rec.Desired, Phase: rec.Phase, Main: supervise.Identity(rec.Main), Failures: rec.Failures,
-		Proven: rec.Proven, Kept: !rec.Named, Policy: policyOf(&rec.Spec, a.engine.cfg.Timing),
+		Desired: rec.Desired, Phase: rec.Phase, Main: supervise.Identity(rec.Main), Since: cmp.Or(rec.Since, a.engine.now()), Failures: rec.Failures,
+		Proven: rec.Proven, Restarts: rec.Restarts, History: rec.History, Kept: !rec.Named, Policy: policyOf(&rec.Spec, a.engine.cfg.Timing),
+		Held: a.doubtful(),
 	}
 	return nil
 }

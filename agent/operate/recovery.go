@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/procfleet/procfleet/agent/journal"
@@ -20,9 +21,24 @@ func (e *Engine) Recover(left journal.Recovered) {
 	if err := e.outputs.adopt(); err != nil {
 		e.cfg.Log.WithError(err).Warn("output files of earlier commands are not looked after")
 	}
-	for key, text := range left.Processes {
-		e.countDown(key, e.adopt(key, text))
+	if left.Damage != nil {
+		e.damage = left.Damage.ID
 	}
+	var adopted []*actor
+	for key, text := range left.Processes {
+		a, down := e.adopt(key, text)
+		if a != nil {
+			adopted = append(adopted, a)
+		}
+		e.countDown(key, down)
+	}
+	// Nothing begins before every operation is with its process: what was begun
+	// may still be under way, and an automatic start must not run beside it.
+	defer func() {
+		for _, a := range adopted {
+			e.begin(a)
+		}
+	}()
 	for _, open := range left.Open {
 		switch {
 		case open.Executing:
@@ -35,16 +51,17 @@ func (e *Engine) Recover(left journal.Recovered) {
 	}
 }
 
-// adopt returns since when the process is wanted down; zero if it is not.
-func (e *Engine) adopt(key string, text json.RawMessage) (down time.Time) {
-	a := newActor(e, key)
+// adopt returns an actor that has not begun, nil if the key needs none, and
+// since when the process is wanted down; zero if it is not.
+func (e *Engine) adopt(key string, text json.RawMessage) (a *actor, down time.Time) {
+	a = newActor(e, key)
 	if err := a.restore(text); err != nil {
 		e.cfg.Log.WithError(err).WithField("process", key).Error("process is not looked after any more: its record cannot be read")
-		return time.Time{}
+		return nil, time.Time{}
 	}
 	if a.state.Desired == supervise.Down && a.forgettable() {
 		e.lay(a)
-		return a.stoppedAt
+		return nil, a.stoppedAt
 	}
 	if a.state.Kept {
 		e.owners.mark(e.markOf(&a.spec), &a.spec)
@@ -52,16 +69,31 @@ func (e *Engine) adopt(key string, text json.RawMessage) (down time.Time) {
 	if proc.Alive(proc.Identity(a.state.Main)) {
 		a.settle()
 	}
+	e.owners.keepMates(key, slices.DeleteFunc(slices.Clone(a.instances), func(id proc.Identity) bool { return !proc.Alive(id) }))
+	if a.state.Desired == supervise.Up && isPeriodic(&a.spec) {
+		a.replan()
+	}
 	a.publish()
 	a.awaitLook()
-	a.mailbox.put(supervise.Recovered{})
+	a.mailbox.put(supervise.Recovered{NotBefore: a.notBefore()})
 	if a.state.Desired == supervise.Up {
 		e.countSupervised(true)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.run(a)
-	return a.stoppedAt
+	e.actors[key] = a
+	return a, a.stoppedAt
+}
+
+// notBefore is the first moment of an automatic start: on a host that has just
+// booted, what starts processes at the boot goes first.
+func (a *actor) notBefore() supervise.Moment {
+	t := a.engine.cfg.Timing
+	earliest := supervise.Moment(t.BootUptime)
+	if a.booted {
+		earliest = max(earliest, a.engine.now()+supervise.Moment(t.BootGrace))
+	}
+	return earliest
 }
 
 // takeUp judges an operation that an earlier agent process had begun. Whether
@@ -72,13 +104,16 @@ func (r *run) takeUp(ctx context.Context, exec journal.Exec) verdict {
 	if err := json.Unmarshal(exec.Before, &was); err != nil {
 		r.warn("what ran before the operation is not known: %v", err)
 	}
-	if !r.outlast(ctx, exec) {
+	if startsProcess(r.op.Action) {
+		r.began, r.beganTicks = exec.At, was.Ticks
+	}
+	if !r.outlast(ctx, exec) || r.unrecorded(exec) && !r.outlastUnrecorded(ctx, was.Main) {
 		return interrupted()
 	}
 	r.warn("recovered after the agent restarted during the operation")
 	switch r.op.Action {
 	case agentproto.ActionStart, agentproto.ActionRestart:
-		return r.takeUpStart(ctx, was, exec)
+		return r.takeUpStart(ctx, was)
 	case agentproto.ActionStop, agentproto.ActionKill:
 		return r.takeUpStop(ctx)
 	}
@@ -121,8 +156,13 @@ func (r *run) endRest(ctx context.Context, leader proc.Identity) {
 	}
 }
 
-func (r *run) takeUpStart(ctx context.Context, was before, exec journal.Exec) verdict {
-	r.began, r.beganTicks = exec.At, was.Ticks
+// unrecorded reports whether a start command may be under way though its pid
+// was not noted. Without a time of its beginning none was about to be run.
+func (r *run) unrecorded(exec journal.Exec) bool {
+	return exec.PID == 0 && exec.BootID == r.engine.bootID && r.beganTicks != 0
+}
+
+func (r *run) takeUpStart(ctx context.Context, was before) verdict {
 	replaced := was.Main
 	if r.op.Spec.RestartInPlace {
 		replaced = proc.Identity{}
@@ -137,6 +177,11 @@ func (r *run) takeUpStart(ctx context.Context, was before, exec journal.Exec) ve
 func (r *run) takeUpStop(ctx context.Context) verdict {
 	if bad := r.ready(ctx); bad != nil {
 		return *bad
+	}
+	if main := r.main(); r.op.Action == agentproto.ActionKill && !main.IsZero() {
+		if err := proc.ThawTree(main, r.killScope()); err != nil { // the earlier agent may have stopped it
+			r.warn("%v", err)
+		}
 	}
 	v := r.gone(ctx, r.seen.Procs, ms(r.op.Spec.StopCheckMS), "")
 	if main := r.main(); v.class == supervise.Failed && !main.IsZero() {

@@ -68,7 +68,7 @@ func (r *run) register(ctx context.Context) verdict {
 	if bad := r.ready(ctx); bad != nil {
 		return *bad
 	}
-	if r.op.Spec.Type != resident {
+	if r.op.Spec.Type != resident && !isPeriodic(&r.op.Spec) {
 		r.warn("process_type %s: the process is not kept alive", r.op.Spec.Type)
 	}
 	if r.main().IsZero() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"time"
 
@@ -14,9 +15,10 @@ import (
 
 // knowledge is what a process's goroutine hands to work that it starts.
 type knowledge struct {
-	main    proc.Identity // as last verified; zero = none
-	last    proc.Identity // the one before, if main is gone
-	aliases []string      // names under which the program was seen
+	main    proc.Identity   // as last verified; zero = none
+	last    proc.Identity   // the one before, if main is gone
+	mates   []proc.Identity // all of several, main among them
+	aliases []string        // names under which the program was seen
 
 	// aliveAt is when main, or else last, was known to run, in clock ticks since
 	// boot; 0 = this agent process has not seen it run. What ran beside it then
@@ -37,10 +39,15 @@ type run struct {
 	// Of an automatic start: what an earlier agent process had begun, and who
 	// is told what this one begins. There is no operation that keeps it.
 	left    journal.Exec
-	started func(journal.Exec)
+	started func(journal.Exec) bool // false = the engine ended
+	due     time.Time               // since when it waits for its turn
+	awaited bool                    // what was left is over
+	resumed bool                    // it made the process run
 
-	seen     proc.Probe // the latest look
-	command  *command   // the latest command; nil = none
+	args     *regexp.Regexp // see compile; nil = the spec has no pattern
+	seen     proc.Probe     // the latest look
+	command  *command       // the latest command; nil = none
+	ending   bool           // the command is to end the process: nothing that it starts may outlive it
 	warnings []string
 	evidence []string // what else was noticed
 
@@ -58,18 +65,30 @@ func (r *run) warn(format string, args ...any) {
 // look finds the process.
 func (r *run) look(ctx context.Context) {
 	spec := &r.op.Spec
+	if err := r.compile(); err != nil {
+		r.seen = proc.Probe{Verdict: proc.Uncertain, Evidence: err.Error()}
+		return
+	}
 	if r.engine.owners.rival(r.known.main, spec.Key, spec.PidPath != "") != "" {
 		r.known.main = proc.Identity{} // it turned out to be another's
 	}
 	r.seen = r.engine.find(ctx, proc.Target{
-		ProcName: spec.ProcName, SetupPath: spec.SetupPath, PidPath: spec.PidPath, Account: spec.Account,
-		Known: r.known.main, StartedAfter: r.beganTicks, PidFileAfter: r.began, Aliases: r.known.aliases,
+		ProcName: spec.ProcName, SetupPath: spec.SetupPath, PidPath: spec.PidPath, Account: spec.Account, Args: r.args,
+		Known: r.known.main, Instances: instancesOf(spec), Mates: r.known.mates, StartedAfter: r.beganTicks, PidFileAfter: r.began, Aliases: r.known.aliases,
 		Exclude: r.engine.groups.excluding(r.leader.PID), Mark: r.engine.markOf(spec), Command: r.leader, Foreign: r.foreign,
 	})
 	if r.seen.Alias != "" {
 		// Others hold the same list.
 		r.known.aliases = append(slices.Clip(r.known.aliases), r.seen.Alias)
 	}
+}
+
+// compile compiles, once for all looks, the spec's pattern of command lines.
+func (r *run) compile() (err error) {
+	if r.args == nil {
+		r.args, err = compileArgs(&r.op.Spec)
+	}
+	return err
 }
 
 // foreign reports processes that the search must not find: those of other
@@ -129,11 +148,11 @@ func (r *run) sight() supervise.Sight {
 
 // outcome is what the process's machine learns from work that ended like this.
 // Work that was refused makes no process the key's.
-func (r *run) outcome(class supervise.Class) supervise.Outcome {
-	if class == supervise.Refused && r.main() != r.known.main {
-		return supervise.Outcome{Class: class}
+func (r *run) outcome(v verdict) supervise.Outcome {
+	if v.class == supervise.Refused && r.main() != r.known.main {
+		return supervise.Outcome{Class: v.class}
 	}
-	return supervise.Outcome{Class: class, Sight: r.sight(), Main: supervise.Identity(r.main())}
+	return supervise.Outcome{Class: v.class, Fault: v.fault, Sight: r.sight(), Main: supervise.Identity(r.main())}
 }
 
 // ready looks at the process and refuses to go on when the truth is not known
@@ -187,13 +206,15 @@ type before struct {
 // spawned, zero before.
 func (r *run) execute(was, command proc.Identity) *verdict {
 	exec := journal.Exec{BootID: r.engine.bootID, At: time.Now().UTC(), PID: command.PID, Start: command.Start}
-	if r.auto {
-		r.started(exec)
-		return nil
-	}
 	var err error
-	if exec.Before, err = json.Marshal(before{Main: was, Ticks: r.beganTicks}); err == nil {
+	exec.Before, err = json.Marshal(before{Main: was, Ticks: r.beganTicks})
+	switch {
+	case err != nil:
+	case !r.auto:
 		err = r.engine.cfg.Ledger.Execute(r.op.ID, exec)
+	case r.started != nil && !r.started(exec):
+		v := interrupted()
+		return &v
 	}
 	if err != nil {
 		v := abnormal(err.Error())

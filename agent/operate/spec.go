@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"time"
@@ -16,13 +17,17 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// resident is the process type that is kept alive. Processes of every other
-// type that gets past checkSpec are started and left to end; periodic is the
-// only one that a schedule means anything to.
+// The process types that are told from others. Resident processes are kept
+// alive, manual ones are meant to live on as well. Processes of every other type
+// are started and left to end; periodic ones by schedule, if they have one.
 const (
 	resident = "resident"
+	manual   = "manual"
 	periodic = "periodic"
 )
+
+// lives reports whether a process is meant not to end by itself.
+func lives(s *agentproto.Spec) bool { return s.Type == resident || s.Type == manual }
 
 // actionNames are the words that open messages, by action; an action without
 // one is unknown. They are the operations' names in the published APIs.
@@ -41,7 +46,8 @@ var actionNames = map[string]string{
 const (
 	maxOpTimeout = 24 * time.Hour
 	maxCheck     = time.Hour
-	maxKey       = 512 // bytes
+	maxKey       = 512  // bytes
+	maxPattern   = 4096 // bytes
 )
 
 // checkSpec finds what in a spec keeps the action from being carried out. Its
@@ -49,8 +55,8 @@ const (
 // of no use for any action. Only actions that begin or extend the life of a
 // process look at how it is meant to live.
 func checkSpec(action string, s *agentproto.Spec) error {
-	if err := proc.Shell(s.Shell).RunsOn(runtime.GOOS); err != nil {
-		return fmt.Errorf("control.shell (cmd_shell_ext): %w", err)
+	if err := checkSystem(runtime.GOOS, action, s); err != nil {
+		return err
 	}
 	err := errors.Join(checkIdentity(s), checkTimes(s))
 	if err == nil && startsProcess(action) {
@@ -60,6 +66,19 @@ func checkSpec(action string, s *agentproto.Spec) error {
 		err = checkCommands(action, s)
 	}
 	return err
+}
+
+// checkSystem refuses what cannot be done on a system, named as in
+// [runtime.GOOS].
+func checkSystem(system, action string, s *agentproto.Spec) error {
+	if err := proc.Shell(s.Shell).RunsOn(system); err != nil {
+		return fmt.Errorf("control.shell (cmd_shell_ext): %w", err)
+	}
+	stops := action == agentproto.ActionStop || action == agentproto.ActionRestart && s.RestartCmd == ""
+	if system == "windows" && stops && s.StopCmd == "" {
+		return fmt.Errorf("control.stop (stop_cmd) is empty, and Windows has no SIGTERM to send in its place: give a stop command for %s, or use kill", actionNames[action])
+	}
+	return nil
 }
 
 func startsProcess(action string) bool {
@@ -77,7 +96,24 @@ func checkIdentity(s *agentproto.Spec) error {
 	case s.PidPath != "" && !filepath.IsAbs(s.PidPath):
 		return fmt.Errorf("pid_path %q is not absolute", s.PidPath)
 	}
-	return nil
+	_, err := compileArgs(s)
+	return err
+}
+
+// compileArgs compiles the pattern of a spec for command lines; nil if it has
+// none.
+func compileArgs(s *agentproto.Spec) (*regexp.Regexp, error) {
+	if s.ArgsPattern == "" {
+		return nil, nil
+	}
+	if len(s.ArgsPattern) > maxPattern {
+		return nil, fmt.Errorf("args_pattern has %d bytes, more than %d", len(s.ArgsPattern), maxPattern)
+	}
+	args, err := regexp.Compile(s.ArgsPattern)
+	if err != nil {
+		return nil, fmt.Errorf("args_pattern: %w", err)
+	}
+	return args, nil
 }
 
 func checkTimes(s *agentproto.Spec) error {
@@ -103,16 +139,18 @@ func checkTimes(s *agentproto.Spec) error {
 // keeps alive.
 func checkLife(s *agentproto.Spec) error {
 	switch {
-	case s.Type == periodic && s.CycleTimeMS != 0:
-		return fmt.Errorf("alive.cycle_time (cycle_time) %s: this agent runs nothing by schedule", ms(s.CycleTimeMS))
-	case s.Type == periodic && s.Crontab != "":
-		return fmt.Errorf("alive.crontab (crontab_rule) %q: this agent runs nothing by schedule", s.Crontab)
-	case s.Type == resident && s.Instances > 1:
-		return fmt.Errorf("alive.instances (instance_num) %d: this agent manages one process for each key", s.Instances)
+	case s.Type == periodic && s.CycleTimeMS < 0:
+		return fmt.Errorf("alive.cycle_time (cycle_time) %s is negative", ms(s.CycleTimeMS))
+	case several(s) && s.PidPath == "":
+		return fmt.Errorf("alive.instances (instance_num) %d: needs pid_path, a file with the pid of each in a line of its own", s.Instances)
 	case s.StartRetries < 0:
 		return fmt.Errorf("alive.start_retries (start_retries) %d is negative", s.StartRetries)
 	case s.Type == resident && s.StartIntervalMS < 1:
 		return fmt.Errorf("alive.start_interval (start_interval) %s is not positive", ms(s.StartIntervalMS))
+	case s.Type == periodic && s.Crontab != "":
+		if _, err := supervise.Crontab(s.Crontab); err != nil {
+			return fmt.Errorf("alive.crontab (crontab_rule) %q: %w", s.Crontab, err)
+		}
 	}
 	return nil
 }
@@ -132,13 +170,7 @@ func checkCommands(action string, s *agentproto.Spec) error {
 // unenforced says which fields of a spec are kept and have no effect.
 func unenforced(s *agentproto.Spec) []string {
 	var warnings []string
-	if s.CPULimit > 0 {
-		warnings = append(warnings, "limits.cpu is stored but not enforced by this agent")
-	}
-	if s.MemoryLimit > 0 {
-		warnings = append(warnings, "limits.memory is stored but not enforced by this agent")
-	}
-	if s.Type != resident && s.Instances > 1 {
+	if !lives(s) && s.Instances > 1 {
 		warnings = append(warnings, fmt.Sprintf("alive.instances (instance_num) %d: the command is run once, and one process is looked at", s.Instances))
 	}
 	return warnings
@@ -172,8 +204,10 @@ func startLine(s *agentproto.Spec) string {
 func policyOf(s *agentproto.Spec, t Timing) supervise.Policy {
 	interval := ms(s.StartIntervalMS)
 	return supervise.Policy{
-		Resident: s.Type == resident, Retries: s.StartRetries, Interval: interval,
+		Resident: s.Type == resident, Periodic: isPeriodic(s), Retries: s.StartRetries, Interval: interval,
 		MaxDelay: t.MaxDelay, StableAfter: max(10*interval, t.StableAfter), RecoverDelay: t.RecoverDelay,
+		FlapStarts: 10, FlapWindow: t.FlapWindow, SetupTries: 2, LimitKills: 3, LimitWindow: t.LimitWindow,
+		ProbeInterval: t.ProbeInterval, ProbeTries: 5, ProbeFor: t.ProbeFor, RivalWait: t.RivalWait,
 	}
 }
 
@@ -183,7 +217,7 @@ func accountOf(s *agentproto.Spec) string { return cmp.Or(s.Account, proc.Defaul
 // sameProgram reports whether two specs describe the same program, so that
 // the process found by one is the other's.
 func sameProgram(a, b *agentproto.Spec) bool {
-	return a.ProcName == b.ProcName && accountOf(a) == accountOf(b) &&
+	return a.ProcName == b.ProcName && a.ArgsPattern == b.ArgsPattern && accountOf(a) == accountOf(b) &&
 		filepath.Clean(a.SetupPath) == filepath.Clean(b.SetupPath) &&
 		filepath.Clean(a.PidPath) == filepath.Clean(b.PidPath)
 }
@@ -191,7 +225,9 @@ func sameProgram(a, b *agentproto.Spec) bool {
 // markOf is the value of the environment mark of the program that a key's spec
 // describes (see sameProgram): a key whose spec turns to another setup path has
 // nothing to do with the program that still runs in the one before. It is a
-// hash because keys may hold bytes that an environment cannot.
+// hash because keys may hold bytes that an environment cannot. The pattern of
+// arguments is no part of it: who adds one to a spec, or corrects it, means what
+// runs already, and so must find it.
 //
 // Where nothing else tells which process is meant, the mark is this agent's
 // own: another agent of the same machine may have a process of the same key.

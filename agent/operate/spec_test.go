@@ -24,6 +24,8 @@ func TestCheckSpec(t *testing.T) {
 		"proc_name":              func(s *agentproto.Spec) { s.ProcName = "" },
 		"setup_path":             func(s *agentproto.Spec) { s.SetupPath = "opt/app" },
 		"pid_path":               func(s *agentproto.Spec) { s.PidPath = "app.pid" },
+		"args_pattern: ":         func(s *agentproto.Spec) { s.ArgsPattern = "--port (80" },
+		"args_pattern has":       func(s *agentproto.Spec) { s.ArgsPattern = strings.Repeat("x", maxPattern+1) },
 		"(op_timeout)":           func(s *agentproto.Spec) { s.OpTimeoutMS = 0 },
 		"start_check_begin_time": func(s *agentproto.Spec) { s.StartCheckBeginMS = -1 },
 		"start_check_end_time":   func(s *agentproto.Spec) { s.StartCheckEndMS = 3_600_001 },
@@ -49,9 +51,9 @@ func TestCheckSpec(t *testing.T) {
 func TestOnlyActionsThatBringUpLookAtHowTheProcessLives(t *testing.T) {
 	t.Parallel()
 	for field, change := range map[string]func(*agentproto.Spec){
-		"(cycle_time)":     func(s *agentproto.Spec) { s.Type, s.CycleTimeMS = periodic, 60_000 },
-		"crontab_rule":     func(s *agentproto.Spec) { s.Type, s.Crontab = periodic, "* * * * *" },
-		"(instance_num)":   func(s *agentproto.Spec) { s.Instances = 2 },
+		"(cycle_time)":     func(s *agentproto.Spec) { s.Type, s.CycleTimeMS = periodic, -60_000 },
+		"(crontab_rule)":   func(s *agentproto.Spec) { s.Type, s.Crontab = periodic, "* * *" },
+		"(instance_num)":   func(s *agentproto.Spec) { s.Instances, s.PidPath = 2, "" },
 		"(start_retries)":  func(s *agentproto.Spec) { s.StartRetries = -1 },
 		"(start_interval)": func(s *agentproto.Spec) { s.StartIntervalMS = 0 },
 	} {
@@ -110,5 +112,32 @@ func TestMessagesFitAndAreValid(t *testing.T) {
 	}
 	if strings.ToValidUTF8(text, "") != text {
 		t.Error("message is not valid UTF-8")
+	}
+}
+
+func TestWindowsNeedsAStopCommandAndShellsOfItsOwn(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		action, system       string
+		shell, stop, restart string
+		want                 string // part of the error; "" = it is accepted
+	}{
+		{action: agentproto.ActionStop, system: "linux"},
+		{action: agentproto.ActionStop, system: "windows", shell: "bat", want: "control.stop (stop_cmd) is empty, and Windows has no SIGTERM"},
+		{action: agentproto.ActionStop, system: "windows", shell: "bat", stop: "stop.bat"},
+		{action: agentproto.ActionKill, system: "windows", shell: "bat"},
+		{action: agentproto.ActionStart, system: "windows", shell: "ps1"},
+		{action: agentproto.ActionRestart, system: "windows", shell: "ps1", want: "give a stop command for restart"},
+		{action: agentproto.ActionRestart, system: "windows", shell: "ps1", stop: "stop.ps1"},
+		{action: agentproto.ActionRestart, system: "windows", shell: "ps1", restart: "restart.ps1"},
+		{action: agentproto.ActionStart, system: "windows", want: "cmd_shell_ext"},
+		{action: agentproto.ActionStatus, system: "linux", shell: "ps1", want: "cmd_shell_ext"},
+	} {
+		s := goodSpec()
+		s.Shell, s.StopCmd, s.RestartCmd = test.shell, test.stop, test.restart
+		err := checkSystem(test.system, test.action, &s)
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s on %s: %v, want %q", test.action, test.system, err, test.want)
+		}
 	}
 }

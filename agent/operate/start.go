@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet/agent/proc"
+	"github.com/procfleet/procfleet/agent/supervise"
 	"github.com/procfleet/procfleet/agentproto"
 )
 
@@ -21,7 +22,11 @@ func (r *run) start(ctx context.Context) verdict {
 			return *bad
 		}
 		r.evidence = append(r.evidence, r.seen.Evidence)
-		return alreadyRunning(main.PID)
+		v := alreadyRunning(main.PID)
+		if n := r.count(); n != "" {
+			v.message = fmt.Sprintf("process is already running, pid %s (%s)", pidList(r.instances()), n)
+		}
+		return v
 	}
 	if r.lookAlike() {
 		v := alreadyRunning(r.found().PID)
@@ -63,7 +68,11 @@ func (r *run) bringUp(ctx, way context.Context, line string, was proc.Identity) 
 	}
 	if result := c.exec.Result(); !result.OK() {
 		r.look(ctx)
-		return commandFailed("command failed", result.String(), r.runningText(was), c.tail())
+		v := commandFailed("command failed", result.String(), r.runningText(was), c.tail())
+		if result.Unstartable() {
+			v.fault = supervise.BadSetup
+		}
+		return v
 	}
 	return r.window(ctx, way, was)
 }
@@ -111,7 +120,7 @@ func (r *run) foreground(ctx context.Context, ran time.Duration, was proc.Identi
 // and has lasted.
 func (r *run) inCommand(was proc.Identity) bool {
 	main := r.main()
-	return !main.IsZero() && main != was && r.seen.Procs[0].PGID == r.leader.PID &&
+	return !main.IsZero() && main != was && r.isComplete(was) && r.seen.Procs[0].PGID == r.leader.PID &&
 		lasted(main, r.engine.cfg.Timing.Settle)
 }
 

@@ -15,6 +15,7 @@ type snapshot struct {
 	desired      supervise.Desired
 	phase        supervise.Phase
 	settled      bool // see supervise.State.Settled
+	held         bool // see supervise.State.Held
 	failures     int
 	busy         string // what is under way; "" = nothing
 	kept         bool
@@ -26,6 +27,12 @@ type snapshot struct {
 	startedAt    time.Time
 	stoppedAt    time.Time
 	retryAt      time.Time
+	frozenUntil  time.Time
+	givenUp      string // why; "" = it was not
+	quarantined  bool   // the agent leaves it alone
+	nextRunAt    time.Time
+	restarts     int
+	lastExit     *agentproto.LastExit
 }
 
 // supervised reports whether the process is kept alive.
@@ -33,16 +40,20 @@ func (s *snapshot) supervised() bool { return s.desired == supervise.Up }
 
 func (a *actor) publish() {
 	s := &snapshot{
-		desired: a.state.Desired, phase: a.state.Phase, settled: a.state.Settled(), failures: a.state.Failures,
+		desired: a.state.Desired, phase: a.state.Phase, settled: a.state.Settled(), held: a.state.Held, failures: a.state.Failures,
 		kept: a.state.Kept, spec: a.spec, names: a.names(), changedAt: a.changedAt,
-		known:        knowledge{main: proc.Identity(a.state.Main), last: a.last, aliases: a.aliases, aliveAt: a.aliveAt},
+		known:        knowledge{main: proc.Identity(a.state.Main), last: a.last, mates: a.instances, aliases: a.aliases, aliveAt: a.aliveAt},
 		registeredAt: a.registeredAt, startedAt: a.startedAt, stoppedAt: a.stoppedAt, retryAt: a.retryAt,
+		frozenUntil: a.frozenUntil, nextRunAt: a.schedule.nextAt.Round(time.Millisecond).UTC(),
+		givenUp: a.givenUp(), quarantined: a.quarantined(), restarts: a.state.Restarts, lastExit: a.lastExit,
 	}
 	switch a.state.Work {
 	case supervise.Operating:
 		s.busy = actionNames[string(a.state.Op.Action)]
 	case supervise.AutoStarting:
 		s.busy = "automatic start"
+	case supervise.TakingDown:
+		s.busy = "take-down"
 	case supervise.Idle:
 	}
 	var was standing
@@ -72,6 +83,11 @@ type facts struct {
 	running  bool
 	host     proc.Host
 	process  proc.Facts
+	version  string // what the spec's commands say of the process; "" = not asked
+	health   string
+	pids     []int          // of all instances, if there are several
+	wanted   int            // how many there should be, if several
+	tree     proc.TreeUsage // of the process with all that belongs to it; zero = not measured
 	evidence []string
 }
 
@@ -82,9 +98,14 @@ func (r *run) facts() facts {
 	if f.host, err = proc.ReadHost(); err != nil {
 		f.evidence = append(f.evidence, err.Error())
 	}
+	if several(&r.op.Spec) {
+		f.pids, f.wanted = pids(r.instances()), r.op.Spec.Instances
+	}
 	if id := r.found(); !id.IsZero() {
 		f.process, err = r.engine.gauges.describe(id, f.host, proc.Describe)
 		f.running = err == nil
+		f.version, f.health = r.engine.inquiries.known(id)
+		f.tree = r.engine.limiter.usageOf(id)
 	}
 	return f
 }
@@ -95,20 +116,28 @@ func (s *snapshot) status(f facts) *agentproto.Status {
 		At: f.at, UTCOffset: int(f.host.UTCOffset / time.Second), Running: f.running, Supervised: s.supervised(),
 		Phase: string(s.phaseOf(f.running)), HostFreeKB: f.host.MemAvailable,
 		RegisteredAt: s.registeredAt, LastStartedAt: s.startedAt, Failures: s.failures, NextRetryAt: s.retryAt,
+		FrozenUntil: s.frozenUntil, NextRunAt: s.nextRunAt, Restarts: s.restarts, LastExit: s.lastExit,
 		Evidence: clip(join(f.evidence...), agentproto.MaxMessage),
+	}
+	if s.givenUp != "" {
+		st.Evidence = clip(join("given up: "+s.givenUp, st.Evidence), agentproto.MaxMessage)
 	}
 	if s.busy != "" {
 		st.Evidence = clip(join("busy: "+s.busy, st.Evidence), agentproto.MaxMessage)
 	}
+	st.Instances = f.wanted
 	if !f.running {
 		return st
 	}
+	st.PIDs = f.pids
 	p := f.process
 	st.PID, st.Command, st.Stat, st.Threads = p.Identity.PID, p.Cmdline, p.State, p.Threads
 	st.StartedAt, st.ElapsedMS = p.StartedAt.UTC(), p.Elapsed.Milliseconds()
 	st.UserMS, st.SystemMS = p.UserTime.Milliseconds(), p.SystemTime.Milliseconds()
 	st.CPU, st.CPUAverage = p.CPUPercent, p.CPUPercentAll
 	st.MemoryBytes, st.MemoryPercent = p.RSS, p.RSSPercent
+	st.Version, st.Health = f.version, f.health
+	st.TreeCPU, st.TreeMemoryBytes = f.tree.CPU, f.tree.RSS
 	return st
 }
 

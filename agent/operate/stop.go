@@ -40,8 +40,11 @@ func (r *run) takeDown(ctx context.Context) verdict {
 	}
 	r.engine.cfg.Crash(CrashBeforeExec)
 	r.acted = true
-	if err := proc.Signal(main, syscall.SIGTERM); err != nil {
-		return commandFailed(err.Error())
+	for _, id := range r.all() {
+		// One that is stopped hears of it once it goes on.
+		if err := errors.Join(proc.Signal(id, syscall.SIGTERM), proc.Thaw(id)); err != nil {
+			return commandFailed(err.Error())
+		}
 	}
 	v := r.gone(ctx, r.seen.Procs, opTimeout(spec), "")
 	if v.class == supervise.Failed {
@@ -109,9 +112,11 @@ func (r *run) killStrays(ctx context.Context) verdict {
 	return succeeded()
 }
 
+// killScope is what a kill ends with the process. Programs that arguments tell
+// apart may have been started by one shell, and so be of its session.
 func (r *run) killScope() proc.KillScope {
 	key := r.op.Spec.Key
-	return proc.KillScope{Key: r.engine.markOf(&r.op.Spec), Protected: func(pid int) bool {
+	return proc.KillScope{Key: r.engine.markOf(&r.op.Spec), LedOnly: r.op.Spec.ArgsPattern != "", Protected: func(pid int) bool {
 		return r.engine.groups.has(pid) || r.engine.owners.otherHas(pid, key)
 	}}
 }
@@ -119,7 +124,9 @@ func (r *run) killScope() proc.KillScope {
 // endBy runs a command that ends the process and gives it time to go.
 func (r *run) endBy(ctx context.Context, line string, wait time.Duration) verdict {
 	procs := r.seen.Procs
+	r.ending = true
 	trouble, done, bad := r.complete(ctx, line, r.main())
+	r.ending = false
 	if bad != nil {
 		return *bad
 	}

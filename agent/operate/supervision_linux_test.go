@@ -1,7 +1,9 @@
 package operate
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -9,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -95,7 +98,13 @@ func TestReplacedProcessIsAdopted(t *testing.T) {
 // startByHand starts the program as somebody else would and returns its pid.
 func startByHand(t *testing.T, g *rig) int {
 	t.Helper()
-	if err := os.Remove(g.spec().PidPath); err != nil {
+	// What ran was perhaps killed before it came to write a pid file; what still
+	// runs must not write one later.
+	g.eventually("what runs has written its pid file", func() bool {
+		_, err := os.Stat(g.spec().PidPath)
+		return err == nil || len(g.running()) == 0
+	})
+	if err := os.Remove(g.spec().PidPath); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
 	runner, err := proc.NewRunner(proc.NewAccounts())
@@ -363,6 +372,21 @@ func TestInterruptedOperationsAreJudgedByWhatIsThere(t *testing.T) {
 		g.want("start", g.spec(func(s *agentproto.Spec) { s.StopCheckMS = 100 }), 0, "")
 		r := crashIn(g, "kill", g.spec(func(s *agentproto.Spec) { s.StopCheckMS = 100 }), CrashBeforeExec)
 		g.check(r, 836, "kill: interrupted by agent restart")
+	})
+	t.Run("kill that had stopped it", func(t *testing.T) {
+		t.Parallel()
+		g := newRig(t)
+		spec := g.spec(func(s *agentproto.Spec) { s.StopCheckMS = 100 })
+		pid := g.want("start", spec, 0, "").Status.PID
+		id, err := proc.Identify(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := proc.Signal(id, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		g.check(crashIn(g, "kill", spec, CrashBeforeExec), 836, "kill: interrupted by agent restart")
+		g.becomes(spec, "it goes on", func(s agentproto.Status) bool { return s.Running && s.Stat != "T" })
 	})
 	t.Run("stop that was sent", func(t *testing.T) {
 		t.Parallel()

@@ -2,11 +2,13 @@ package operate
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agent/supervise"
 	"github.com/procfleet/procfleet/agentproto"
 )
@@ -14,6 +16,7 @@ import (
 // verdict is how an operation ended.
 type verdict struct {
 	class   supervise.Class
+	fault   supervise.Fault // of a start
 	code    int
 	reason  string
 	message string // without the operation's name; empty for code 0
@@ -40,6 +43,18 @@ func notRunning() verdict {
 // commandFailed says that a command could not be run or did not do its work.
 func commandFailed(parts ...string) verdict {
 	return failure(supervise.Failed, agentproto.CodeFailed, agentproto.ReasonCommandFailed, parts)
+}
+
+// notRun says that a command could not be run.
+func notRun(err error) verdict {
+	v := commandFailed(err.Error())
+	switch {
+	case errors.Is(err, proc.ErrNoRoom):
+		v.fault = supervise.NoRoom
+	case errors.Is(err, proc.ErrSetup):
+		v.fault = supervise.BadSetup
+	}
+	return v
 }
 
 // checkFailed says that the command ran and the process is not as it should be.

@@ -52,7 +52,7 @@ func (r *run) window(ctx, way context.Context, was proc.Identity) verdict {
 	for {
 		r.lookFresh(ctx)
 		id := r.main()
-		if id == was {
+		if id == was || !r.isComplete(was) {
 			id = proc.Identity{}
 		}
 		now := time.Now()
@@ -82,6 +82,10 @@ func (r *run) window(ctx, way context.Context, was proc.Identity) verdict {
 // which of several is the process: a launcher lives beside the daemon for a
 // moment.
 func (r *run) lookFresh(ctx context.Context) {
+	if several(&r.op.Spec) {
+		r.look(ctx)
+		return
+	}
 	known := r.known.main
 	if r.op.Spec.PidPath != "" {
 		r.known.main = proc.Identity{}
@@ -114,11 +118,13 @@ func (r *run) absent(s sighting, was proc.Identity) verdict {
 	switch {
 	case r.seen.Verdict == proc.Uncertain:
 		return refused("state uncertain: " + r.seen.Evidence)
+	case !r.isComplete(was) && !main.IsZero():
+		return checkFailed(fmt.Sprintf("post-check: %d of %d instances run, pid %s", len(r.instances()), r.op.Spec.Instances, pidList(r.instances())), r.tail())
 	case !main.IsZero() && main == was:
 		return checkFailed(fmt.Sprintf("process was not replaced, pid %d", main.PID), r.tail())
 	case !main.IsZero():
 		return checkFailed(fmt.Sprintf("post-check: pid %d is not stable", main.PID), r.tail())
-	case r.op.Spec.Type != resident && (s.seen || !r.seen.StalePidFile):
+	case !lives(&r.op.Spec) && (s.seen || !r.seen.StalePidFile):
 		return succeeded()
 	case s.seen:
 		return checkFailed("post-check: process ended within the start window", r.seen.Evidence, r.tail())

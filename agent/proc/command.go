@@ -3,7 +3,6 @@ package proc
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -39,11 +38,9 @@ const (
 	// MaxLine is the longest command line, in bytes.
 	MaxLine = 32 << 10
 
-	// OutputTail is how much of the output a result carries, in bytes.
-	OutputTail = 4 << 10
-
-	// defaultPath is what login programs give every user.
-	defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	// OutputTail is how much of the output a result carries, in bytes. It leaves
+	// room for the rest of a message of 4 KiB, which is cut at its end.
+	OutputTail = 3 << 10
 )
 
 // Command is one control command to run. Nothing of the agent's environment
@@ -68,6 +65,11 @@ type Command struct {
 	Op  string // value of OpMark
 
 	Lang string // LANG; "" = C.UTF-8
+
+	// Contained says that nothing which the command starts may outlive it, as of
+	// one that stops a process or asks about it. Windows, which has no process
+	// groups, ends what is left; elsewhere the caller ends its group.
+	Contained bool
 
 	// Timeout ends the command's whole process group (SIGTERM, SIGKILL after
 	// KillGrace). 0 = never: the caller decides, which it must when the group
@@ -101,20 +103,17 @@ func (c Command) check() error {
 	return nil
 }
 
-// environment builds the command's environment from nothing. The marks cannot
-// be replaced: they are how strays are found.
-func (c Command) environment(account Account, timezone string) []string {
-	vars := map[string]string{
-		"PATH": defaultPath, "HOME": account.Home, "USER": account.Name, "LOGNAME": account.Name,
-		"SHELL": account.Shell, "LANG": "C.UTF-8",
+// environment adds to what every command of the account has what the spec and
+// the marks say. The marks cannot be replaced: they are how strays are found.
+func (c Command) environment(basic []string) []string {
+	vars := map[string]string{}
+	for _, entry := range basic {
+		name, value, _ := strings.Cut(entry, "=")
+		vars[variable(name)] = value
 	}
-	if c.Lang != "" {
-		vars["LANG"] = c.Lang
+	for name, value := range c.Env {
+		vars[variable(name)] = value
 	}
-	if timezone != "" {
-		vars["TZ"] = timezone
-	}
-	maps.Copy(vars, c.Env)
 	if c.Key != "" {
 		vars[KeyMark] = c.Key
 	}

@@ -10,6 +10,10 @@
 // again at the moment of use. When the truth cannot be read the answer is
 // [Uncertain], never a guess.
 //
-// Supervising needs Linux. Elsewhere the package compiles, and every function
-// that would touch a process returns [ErrUnsupported].
+// Supervising needs Linux or Windows. Elsewhere the package compiles, and every
+// function that would touch a process returns [ErrUnsupported]. What a system
+// is asked for stands in files named for it; what is made of the answers is the
+// same everywhere. Windows has no SIGTERM, no process groups and no sessions:
+// the process itself can only be ended, and what belongs to a command is what
+// descends from it.
 package proc

@@ -1,7 +1,10 @@
 package proc
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -40,7 +43,7 @@ type Facts struct {
 type Sample struct {
 	Identity Identity
 	CPU      time.Duration // user and system
-	At       time.Duration // since boot
+	At       time.Duration // on the scale of Identity.Start
 }
 
 // Host are facts of this host.
@@ -68,3 +71,56 @@ func (st Stat) CPU() time.Duration { return ticks(st.UTime) + ticks(st.STime) }
 
 // RSS is the resident memory in bytes, shared pages included.
 func (st Stat) RSS() int64 { return st.RSSPages * int64(os.Getpagesize()) }
+
+// Describe reads the facts of a process. prev is the sample of an earlier
+// Describe of the same process; with the zero Sample, CPUPercent is the average
+// since the start. It does not wait. A process that ended gives ErrGone.
+func Describe(id Identity, host Host, prev Sample) (Facts, error) {
+	f, err := Measure(id, host, prev)
+	if err != nil {
+		return f, err
+	}
+	if exe, err := exePath(id.PID); err == nil {
+		f.Name = filepath.Base(exe)
+	}
+	if args, err := readArgs(id.PID); err == nil {
+		f.Cmdline = firstBytes(strings.Join(args, " "), MaxFactsCmdline)
+	}
+	return f, nil
+}
+
+// Measure is Describe for many processes at a time: it reads one small file,
+// and so knows no command line and of the name only what the kernel keeps.
+func Measure(id Identity, host Host, prev Sample) (Facts, error) {
+	st, err := statOf(id)
+	if err != nil {
+		return Facts{}, fmt.Errorf("describe %s: %w", id, err)
+	}
+	now, err := startClock()
+	if err != nil {
+		return Facts{}, err
+	}
+	elapsed := max(0, now-ticks(st.Start))
+	f := Facts{
+		Identity: id, Name: st.Comm, State: string(st.State), Threads: st.Threads,
+		UserTime: ticks(st.UTime), SystemTime: ticks(st.STime),
+		RSS:     st.RSS(),
+		Elapsed: elapsed.Truncate(time.Second), StartedAt: time.Now().Add(-elapsed),
+		Sample:        Sample{Identity: id, CPU: st.CPU(), At: now},
+		CPUPercentAll: percentOfHost(st.CPU(), elapsed, host.CPUs),
+	}
+	f.CPUPercent, f.CPUIsAverage = f.CPUPercentAll, true
+	if prev.Identity == id && now > prev.At {
+		f.CPUPercent, f.CPUIsAverage = percentOfHost(st.CPU()-prev.CPU, now-prev.At, host.CPUs), false
+	}
+	if host.MemTotal > 0 {
+		f.RSSPercent = float64(f.RSS) / float64(host.MemTotal) * 100
+	}
+	return f, nil
+}
+
+// firstBytes cuts a text to at most limit bytes of valid UTF-8.
+func firstBytes(text string, limit int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	return strings.ToValidUTF8(text[:min(limit, len(text))], "")
+}

@@ -4,65 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
 	"time"
 )
-
-// Describe reads the facts of a process. prev is the sample of an earlier
-// Describe of the same process; with the zero Sample, CPUPercent is the average
-// since the start. It does not wait. A process that ended gives ErrGone.
-func Describe(id Identity, host Host, prev Sample) (Facts, error) {
-	f, err := Measure(id, host, prev)
-	if err != nil {
-		return f, err
-	}
-	if exe, err := readLink(id.PID, "exe"); err == nil {
-		f.Name = filepath.Base(exe)
-	}
-	if args, err := readArgs(id.PID); err == nil {
-		f.Cmdline = firstBytes(strings.Join(args, " "), MaxFactsCmdline)
-	}
-	return f, nil
-}
-
-// Measure is Describe for many processes at a time: it reads one small file,
-// and so knows no command line and of the name only what the kernel keeps.
-func Measure(id Identity, host Host, prev Sample) (Facts, error) {
-	st, err := statOf(id)
-	if err != nil {
-		return Facts{}, fmt.Errorf("describe %s: %w", id, err)
-	}
-	now, err := sinceBoot()
-	if err != nil {
-		return Facts{}, err
-	}
-	elapsed := max(0, now-ticks(st.Start))
-	f := Facts{
-		Identity: id, Name: st.Comm, State: string(st.State), Threads: st.Threads,
-		UserTime: ticks(st.UTime), SystemTime: ticks(st.STime),
-		RSS:     st.RSS(),
-		Elapsed: elapsed.Truncate(time.Second), StartedAt: time.Now().Add(-elapsed),
-		Sample:        Sample{Identity: id, CPU: st.CPU(), At: now},
-		CPUPercentAll: percentOfHost(st.CPU(), elapsed, host.CPUs),
-	}
-	f.CPUPercent, f.CPUIsAverage = f.CPUPercentAll, true
-	if prev.Identity == id && now > prev.At {
-		f.CPUPercent, f.CPUIsAverage = percentOfHost(st.CPU()-prev.CPU, now-prev.At, host.CPUs), false
-	}
-	if host.MemTotal > 0 {
-		f.RSSPercent = float64(f.RSS) / float64(host.MemTotal) * 100
-	}
-	return f, nil
-}
-
-// firstBytes cuts a text to at most limit bytes of valid UTF-8.
-func firstBytes(text string, limit int) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	return strings.ToValidUTF8(text[:min(limit, len(text))], "")
-}
 
 // PSS is the process's proportional share of resident memory in bytes: pages
 // shared by n processes count 1/n. It costs far more than RSS; use it to

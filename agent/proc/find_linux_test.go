@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/procfleet/procfleet/internal/testenv"
 	"golang.org/x/sys/unix"
 )
 
@@ -409,7 +410,7 @@ func TestForeignProcessIsUncertainWithoutRoot(t *testing.T) {
 }
 
 func TestHiddenProcessIsUncertain(t *testing.T) {
-	needRoot(t)
+	testenv.NeedRoot(t)
 	t.Parallel()
 	s := newShop(t)
 	h := spawn(t, program(t, s.dir, "app"), s.dir, "sleep")
@@ -419,7 +420,7 @@ func TestHiddenProcessIsUncertain(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
 	out, err := cmd.CombinedOutput()
 	if strings.Contains(string(out), "operation not permitted") || errors.Is(err, unix.EPERM) {
-		t.Skipf("NOT CHECKED: mounting /proc needs CAP_SYS_ADMIN: %v %s", err, out)
+		testenv.Missing(t, "root", "mounting /proc needs CAP_SYS_ADMIN: %v %s", err, out)
 	}
 	if err != nil || !strings.HasPrefix(string(out), "uncertain: pid "+strconv.Itoa(h.id.PID)) {
 		t.Fatalf("got %q, %v; want uncertain", out, err)

@@ -49,12 +49,15 @@ var scenarios = map[string]func(arg string){
 	"zombie-parent": playZombieParent,
 	"workers":       playWorkers,
 	"bomb":          playBomb,
+	"busy":          playBusy,
+	"glutton":       playGlutton,
 	"rename":        playRename,
 	"daemon":        playDaemon,
 	"hold":          playHold,
 	"spew":          playSpew,
 	"limits":        playLimits,
 	"find":          playFind,
+	"first":         playFirst,
 }
 
 // ready tells the test one number on the first line of stdout.
@@ -128,6 +131,14 @@ func playBomb(arg string) {
 		_ = again(fmt.Sprintf("bomb=%d", generation+1), nil).Start()
 	}
 	hang()
+}
+
+// playBusy uses one CPU.
+func playBusy(string) {
+	ready(os.Getpid())
+	for {
+		_ = strings.Repeat("busy", 1000)
+	}
 }
 
 func playRename(string) {
@@ -251,9 +262,16 @@ type helper struct {
 
 // spawn starts a program with a scenario in its own session and waits until it
 // is ready. It is killed and reaped at the end of the test.
-func spawn(t *testing.T, path, dir, scenario string) *helper {
+func spawn(t *testing.T, path, dir, scenario string, args ...string) *helper {
+	t.Helper()
+	return spawnAs(t, append([]string{path}, args...), path, dir, scenario)
+}
+
+// spawnAs is spawn with a command line that need not begin with the path.
+func spawnAs(t *testing.T, commandLine []string, path, dir, scenario string) *helper {
 	t.Helper()
 	cmd := exec.CommandContext(context.Background(), path)
+	cmd.Args = commandLine
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), scenarioVar+"="+scenario, KeyMark+"="+t.Name())
 	cmd.Stderr = os.Stderr
@@ -307,13 +325,5 @@ func eventually(t *testing.T, what string, condition func() bool) {
 			t.Fatalf("not within 10 s: %s", what)
 		case <-tick.C:
 		}
-	}
-}
-
-// needRoot skips what only root can check; the suite of record runs as root.
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("NOT CHECKED: switching accounts needs root; run this suite as root")
 	}
 }

@@ -14,12 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exit codes by which a shell says that it could not run a program.
-const (
-	exitNotExecutable = 126
-	exitNotFound      = 127
-)
-
 // hint explains an exit of 126 or 127 with what stands on the disk.
 func hint(c Command, code int, output string) string {
 	program := programOf(c)

@@ -7,8 +7,8 @@ import (
 
 var (
 	// ErrUnsupported is returned by everything in this package that touches
-	// processes on a system other than Linux.
-	ErrUnsupported = errors.New("supervising processes needs Linux")
+	// processes on a system other than Linux and Windows.
+	ErrUnsupported = errors.New("supervising processes needs Linux or Windows")
 
 	// ErrGone says that the process of an identity does not exist any more:
 	// it ended, is a zombie, or its pid belongs to another process now.
@@ -26,9 +26,9 @@ const (
 // converted to the wall clock moves whenever the clock is set. The zero value
 // means "no process". Identities are compared with ==.
 type Identity struct {
-	BootID string `json:"boot_id"` // kernel's random id of this boot
+	BootID string `json:"boot_id"` // kernel's id of this boot
 	PID    int    `json:"pid"`     // thread group id
-	Start  uint64 `json:"start"`   // start time in clock ticks since boot, as the kernel shows it
+	Start  uint64 `json:"start"`   // start time as the kernel keeps it, in 1/TicksPerSecond: since boot, on Windows since 1970
 }
 
 // IsZero reports whether the identity names no process.

@@ -1,7 +1,6 @@
 package proc
 
 import (
-	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -18,10 +17,10 @@ func matchesName(p Process, comm string, names []string) bool {
 		if name == "" {
 			continue
 		}
-		if p.Exe != "" && filepath.Base(p.Exe) == name {
+		if p.Exe != "" && programName(p.Exe) == plainName(name) {
 			return true
 		}
-		if len(p.Args) > 0 && filepath.Base(p.Args[0]) == name {
+		if len(p.Args) > 0 && programName(p.Args[0]) == plainName(name) {
 			return true
 		}
 		if comm == name || len(name) > commLen && comm == name[:commLen] {
@@ -38,13 +37,13 @@ func matchesArgs(p Process, name string) bool {
 	if len(p.Args) < 2 {
 		return false
 	}
-	interpreter := filepath.Base(p.Exe)
+	interpreter := programName(p.Exe)
 	if p.Exe == "" {
-		interpreter = strings.TrimPrefix(filepath.Base(p.Args[0]), "-")
+		interpreter = strings.TrimPrefix(programName(p.Args[0]), "-")
 	}
 	switch {
 	case isScriptHost(interpreter):
-		return slices.Contains(scripts(p.Args), name)
+		return slices.Contains(scripts(p.Args), plainName(name))
 	case isVirtualMachine(interpreter):
 		return slices.ContainsFunc(p.Args[1:], func(arg string) bool { return mentions(arg, name) })
 	}
@@ -58,11 +57,12 @@ func isScriptHost(name string) bool {
 	return slices.Contains([]string{
 		"sh", "bash", "dash", "ash", "zsh", "ksh", "busybox", "python", "pypy", "perl", "ruby", "node", "nodejs",
 		"php", "lua", "luajit", "tclsh", "expect", "Rscript", "pwsh", "env", "deno", "bun",
+		"cmd", "powershell", "pythonw", "cscript", "wscript",
 	}, stem)
 }
 
 func isVirtualMachine(name string) bool {
-	return slices.Contains([]string{"java", "dotnet", "mono", "beam.smp", "erl"}, name)
+	return slices.Contains([]string{"java", "javaw", "dotnet", "mono", "beam.smp", "erl"}, name)
 }
 
 // scripts returns the base names among argv[1..3] that may be the script, up
@@ -75,7 +75,7 @@ func scripts(args []string) []string {
 			break
 		}
 		if !strings.HasPrefix(arg, "-") {
-			found = append(found, filepath.Base(arg))
+			found = append(found, programName(arg))
 		}
 	}
 	return found
@@ -85,7 +85,7 @@ func scripts(args []string) []string {
 // told by it (`ruby /usr/bin/bundle exec app`), but so is the control script of
 // one: `sh ./stop.sh app`.
 func withoutArguments(p Process) Process {
-	if len(p.Args) == 0 || !isScriptHost(filepath.Base(p.Exe)) {
+	if len(p.Args) == 0 || !isScriptHost(programName(p.Exe)) {
 		return p
 	}
 	script := slices.IndexFunc(p.Args[1:], func(arg string) bool { return !strings.HasPrefix(arg, "-") && strings.Contains(arg, "/") })
@@ -107,7 +107,7 @@ func mentions(arg, name string) bool {
 	if arg == name || strings.HasSuffix(arg, "."+name) && !strings.Contains(arg, "/") {
 		return true
 	}
-	for element := range strings.SplitSeq(arg, "/") {
+	for element := range strings.SplitSeq(plainPath(arg), "/") {
 		if element == name || element == name+".jar" || element == name+".dll" {
 			return true
 		}
@@ -137,7 +137,7 @@ func place(p Process, setup string) placement {
 		return placeInside
 	}
 	foreignExe := p.Exe != "" && !systemPath(p.Exe)
-	foreignCwd := p.Cwd != "" && p.Cwd != "/" && !systemPath(p.Cwd)
+	foreignCwd := p.Cwd != "" && !samePath(p.Cwd, rootDir()) && !systemPath(p.Cwd)
 	switch {
 	case foreignExe && foreignCwd:
 		return placeForeign
@@ -148,7 +148,7 @@ func place(p Process, setup string) placement {
 }
 
 func scriptUnder(p Process, setup string) bool {
-	if len(p.Args) < 2 || !isScriptHost(filepath.Base(p.Exe)) && !isVirtualMachine(filepath.Base(p.Exe)) {
+	if len(p.Args) < 2 || !isScriptHost(programName(p.Exe)) && !isVirtualMachine(programName(p.Exe)) {
 		return false
 	}
 	return slices.ContainsFunc(p.Args[1:], func(arg string) bool { return under(arg, setup) })
@@ -158,14 +158,10 @@ func under(path, dir string) bool {
 	if path == "" || dir == "" {
 		return false
 	}
-	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+	path, dir = plainPath(path), strings.TrimSuffix(plainPath(dir), "/")
+	return path == dir || strings.HasPrefix(path, dir+"/")
 }
 
-func systemPath(path string) bool {
-	for _, dir := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/snap", "/nix"} {
-		if under(path, dir) && !under(path, "/usr/local") {
-			return true
-		}
-	}
-	return false
+func samePath(a, b string) bool {
+	return strings.TrimSuffix(plainPath(a), "/") == strings.TrimSuffix(plainPath(b), "/")
 }

@@ -10,11 +10,16 @@ import (
 )
 
 const (
-	// MaxOutput is the size at which an output file is emptied, in bytes.
+	// MaxOutput is the room, in bytes, that an output file may take before all
+	// but its end goes.
 	MaxOutput = 16 << 20
 
-	// keptOutput is how much of its end is remembered then, in bytes.
+	// keptOutput is how much of the end is kept then, in bytes.
 	keptOutput = 64 << 10
+
+	// maxLength is the length at which an output file is emptied after all: file
+	// systems have a limit, beyond which writing fails.
+	maxLength = 1 << 40
 
 	firstSizeCheck = 20 * time.Millisecond
 	minSizeCheck   = 5 * time.Millisecond
@@ -26,12 +31,13 @@ type outputFile struct {
 	path string
 	file *os.File
 	size int64         // at the last check
-	wait time.Duration // before the next; 0 before the first
+	hole int64         // how much of its beginning takes no room any more
+	wait time.Duration // before the next check; 0 before the first
 	kept []byte        // end of what was cut off
 }
 
-// bound empties the file when it is too large and returns when to look again:
-// soon when it grows fast, else each time after twice as long, up to a second.
+// bound shortens the file when it takes too much room and returns when to look
+// again: soon when it grows fast, else each time after twice as long, up to a second.
 // The first looks may come before a busy host has even begun the command, and
 // must not be followed by a second in which nobody looks.
 func (o *outputFile) bound() time.Duration {
@@ -42,17 +48,31 @@ func (o *outputFile) bound() time.Duration {
 	}
 	grown := info.Size() - o.size
 	o.size = info.Size()
-	if o.size > MaxOutput {
-		o.kept = readEnd(o.path, keptOutput)
-		// Writers append, so they go on at the new end.
-		if o.file.Truncate(0) == nil {
-			o.size = 0
-		}
+	o.hole = min(o.hole, o.size) // somebody else may have emptied it
+	if o.size-o.hole > MaxOutput {
+		o.shorten()
 	}
 	if grown > MaxOutput/64 {
 		o.wait = minSizeCheck
 	}
 	return o.wait
+}
+
+// shorten makes a hole of all but the end of the file. The end stays where it
+// is, so that nothing is lost, however fast it grows meanwhile. Where there are
+// no holes the file is emptied, and what is written between reading its end and
+// that is lost.
+func (o *outputFile) shorten() {
+	old := o.size - keptOutput
+	if o.size < maxLength && punch(o.file, old) == nil {
+		o.hole = old
+		return
+	}
+	o.kept = readEnd(o.path, keptOutput)
+	// Writers append, so they go on at the new end.
+	if os.Truncate(o.path, 0) == nil {
+		o.size, o.hole = 0, 0
+	}
 }
 
 // tail returns the last limit bytes of everything written, as valid UTF-8.
@@ -61,7 +81,7 @@ func (o *outputFile) tail(limit int) string {
 	if missing := limit - len(end); missing > 0 {
 		end = append(o.kept[max(0, len(o.kept)-missing):len(o.kept):len(o.kept)], end...)
 	}
-	return cleanText(end, limit)
+	return cleanText(decodeOutput(end, len(end) == limit), limit)
 }
 
 // readEnd reads the last limit bytes of a file; nothing when it cannot.
@@ -82,7 +102,7 @@ func readEnd(path string, limit int) []byte {
 
 // cleanText makes program output fit for a JSON string and a terminal: valid
 // UTF-8 without control characters other than tab and line feed, at most limit
-// bytes, the end kept. Output in another encoding shows replacement characters.
+// bytes, the end kept. What is in another encoding shows replacement characters.
 func cleanText(text []byte, limit int) string {
 	for len(text) > 0 && !utf8.RuneStart(text[0]) && len(text) > limit-utf8.UTFMax {
 		text = text[1:] // the rest of a character that was cut
@@ -103,8 +123,8 @@ func cleanText(text []byte, limit int) string {
 	return clean
 }
 
-// TrimOutput empties an output file that a daemon still writes to when it is
-// larger than limit bytes, and reports whether it did. Call it about once a
+// TrimOutput empties an output file that a daemon still writes to when it takes
+// more room than limit bytes, and reports whether it did. Call it about once a
 // minute while the daemon lives. A missing file is no error.
 func TrimOutput(path string, limit int64) (bool, error) {
 	info, err := os.Lstat(path)
@@ -114,7 +134,7 @@ func TrimOutput(path string, limit int64) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("trim output: %w", err)
 	}
-	if !info.Mode().IsRegular() || info.Size() <= limit {
+	if !info.Mode().IsRegular() || room(info) <= limit {
 		return false, nil
 	}
 	if err := os.Truncate(path, 0); err != nil {

@@ -3,6 +3,7 @@ package proc
 import (
 	"errors"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,3 +29,25 @@ func tryLease(path string) error {
 	_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
 	return err
 }
+
+// punch makes a hole of the first n bytes of a file: they take no room any more
+// and read as zeros, and the file is as long as before.
+func punch(f *os.File, n int64) error {
+	_, err := retryEINTR(func() (int, error) {
+		return 0, unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, n)
+	})
+	return err
+}
+
+// room is how many bytes of a file system a file takes, holes left out. A file
+// system that sets room aside for what may come counts more than there is.
+func room(info os.FileInfo) int64 {
+	const block = 512 // bytes, whatever the file system counts in
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return min(info.Size(), st.Blocks*block)
+	}
+	return info.Size()
+}
+
+// decodeOutput changes nothing: programs write UTF-8 here, or nobody knows what.
+func decodeOutput(text []byte, _ bool) []byte { return text }

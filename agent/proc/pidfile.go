@@ -2,22 +2,24 @@ package proc
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"time"
 )
 
 // maxPidFile bounds what is read of a pid file, in bytes.
 const maxPidFile = 4 << 10
 
-// maxPid is the largest pid that Linux ever hands out (PID_MAX_LIMIT on 64 bit).
-const maxPid = 1 << 22
-
 // parsePidFile returns the pid in a pid file: the first word of the first line
-// that is not empty. A byte order mark, CR and NUL bytes are tolerated, since
-// they occur in files that programs and people really write.
+// that is not empty. A byte order mark, CR and NUL bytes are tolerated, and
+// UTF-16 with its mark, since they occur in files that programs and people
+// really write.
 func parsePidFile(text []byte) (int, error) {
-	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
-	words := bytes.FieldsFunc(text, func(r rune) bool {
+	words := bytes.FieldsFunc(plainText(text), func(r rune) bool {
 		return r == ' ' || r == '\t' || r == '\r' || r == '\n' || r == 0
 	})
 	if len(words) == 0 {
@@ -31,4 +33,63 @@ func parsePidFile(text []byte) (int, error) {
 		return 0, fmt.Errorf("it names pid %d, which no managed process can have", pid)
 	}
 	return pid, nil
+}
+
+// parsePidLines returns the pids of a pid file that has one in each line. Lines
+// that do not begin with a pid are left out, and so is what comes twice.
+func parsePidLines(text []byte) []int {
+	var pids []int
+	for line := range bytes.FieldsFuncSeq(plainText(text), func(r rune) bool { return r == '\n' || r == '\r' || r == 0 }) {
+		if pid, err := parsePidFile(line); err == nil && !slices.Contains(pids, pid) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// plainText leaves out byte order marks, and the zeros of UTF-16.
+func plainText(text []byte) []byte {
+	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
+	if wide, ok := bytes.CutPrefix(text, []byte("\xff\xfe")); ok {
+		return bytes.ReplaceAll(wide, []byte{0}, nil) // all that counts is ASCII
+	}
+	return text
+}
+
+var errNoPidFile = errors.New("it does not exist")
+
+// files is what a target's paths say, read under the watchdog.
+type files struct {
+	setup   string // setup path with symbolic links resolved
+	pid     int    // 0 = no usable pid
+	pids    []int  // one of each line, where there is one
+	written time.Time
+	err     error // why there is no usable pid
+}
+
+// blocked reports whether the pid file could not be read, as opposed to being
+// read and useless.
+func (f files) blocked() bool {
+	return f.err != nil && (errors.Is(f.err, errFileBlocked) || errors.Is(f.err, os.ErrPermission) ||
+		diskTrouble(f.err) || exhausted(f.err))
+}
+
+func readFiles(setupPath, pidPath string) files {
+	var got files
+	if setupPath != "" {
+		got.setup = filepath.Clean(setupPath)
+		if resolved, err := filepath.EvalSymlinks(setupPath); err == nil {
+			got.setup = resolved
+		}
+	}
+	if pidPath == "" {
+		got.err = errNoPidFile
+		return got
+	}
+	var text []byte
+	if text, got.written, got.err = readPidFile(pidPath); got.err == nil {
+		got.pid, got.err = parsePidFile(text)
+		got.pids = parsePidLines(text)
+	}
+	return got
 }

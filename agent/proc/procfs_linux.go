@@ -14,6 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// TicksPerSecond is USER_HZ: the kernel's interface fixes it at 100 on every
+// architecture that Go supports, whatever rate the kernel itself ticks at.
+const TicksPerSecond = 100
+
 // maxCmdline bounds what is read of a command line or environment, in bytes.
 const (
 	maxCmdline = 32 << 10
@@ -34,6 +38,10 @@ func NowTicks() (uint64, error) {
 	now, err := sinceBoot()
 	return uint64(now / (time.Second / TicksPerSecond)), err
 }
+
+// startClock is the present moment on the scale of Identity.Start, finer than
+// NowTicks.
+func startClock() (time.Duration, error) { return sinceBoot() }
 
 // sinceBoot counts suspended time as well, as process start times do.
 func sinceBoot() (time.Duration, error) {
@@ -149,6 +157,10 @@ func readLink(pid int, name string) (string, error) {
 	return strings.TrimSuffix(path, " (deleted)"), goneOr(err)
 }
 
+func exePath(pid int) (string, error) { return readLink(pid, "exe") }
+
+func workDir(pid int) (string, error) { return readLink(pid, "cwd") }
+
 func procPath(pid int, name string) string {
 	return "/proc/" + strconv.Itoa(pid) + "/" + name
 }
@@ -174,38 +186,10 @@ func Identify(pid int) (Identity, error) {
 	return Identity{BootID: boot, PID: pid, Start: st.Start}, nil
 }
 
-// Alive reports whether the identified process still runs. Zombies do not. When
-// it cannot be told, say because the agent has no file descriptors left, the
-// answer is yes: nobody must take a process for stopped without proof.
-func Alive(id Identity) bool {
-	_, err := statOf(id)
-	return !errors.Is(err, ErrGone)
-}
-
 // exhausted reports whether an error is about the agent's or the host's
 // resources, and so tells nothing about the process that was looked at.
 func exhausted(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
-}
-
-// statOf reads the numbers of exactly the identified process; ErrGone when it
-// ended or when the pid belongs to another one.
-func statOf(id Identity) (Stat, error) {
-	boot, err := bootID()
-	if err != nil {
-		return Stat{}, err
-	}
-	if id.BootID != boot || id.PID <= 0 {
-		return Stat{}, ErrGone
-	}
-	st, err := readStat(id.PID)
-	if err != nil {
-		return Stat{}, err
-	}
-	if st.Start != id.Start || dead(st.State) {
-		return Stat{}, ErrGone
-	}
-	return st, nil
 }
 
 // look reads everything about one process that finding it needs. Unreadable
@@ -221,8 +205,8 @@ func look(boot string, st Stat) (Process, error) {
 	p := processOf(boot, st)
 	p.UID = uid
 	var exeErr, cwdErr, argsErr error
-	p.Exe, exeErr = readLink(st.PID, "exe")
-	p.Cwd, cwdErr = readLink(st.PID, "cwd")
+	p.Exe, exeErr = exePath(st.PID)
+	p.Cwd, cwdErr = workDir(st.PID)
 	p.Args, argsErr = readArgs(st.PID)
 	if errors.Is(exeErr, ErrGone) || errors.Is(cwdErr, ErrGone) || errors.Is(argsErr, ErrGone) {
 		return Process{}, ErrGone
@@ -233,10 +217,30 @@ func look(boot string, st Stat) (Process, error) {
 	return p, nil
 }
 
-func processOf(boot string, st Stat) Process {
-	return Process{
-		Identity: Identity{BootID: boot, PID: st.PID, Start: st.Start},
-		PPID:     st.PPID, PGID: st.PGID, Session: st.Session,
-		UID: -1, State: st.State, Name: st.Comm,
+// hiddenPid tells a pid that does not exist from one that /proc hides
+// (hidepid=2).
+func hiddenPid(pid int) bool { return errors.Is(unix.Kill(pid, 0), unix.EPERM) }
+
+// startTime is when a process started, on the wall clock of now.
+func startTime(id Identity) (time.Time, error) {
+	up, err := sinceBoot()
+	if err != nil {
+		return time.Time{}, err
 	}
+	return time.Now().Add(ticks(id.Start) - up), nil
+}
+
+// markOf returns the mark that a process carries, "" if none or if it may not
+// be read.
+func markOf(pid int) string {
+	environ, err := readBounded(procPath(pid, "environ"), maxEnviron)
+	if err != nil {
+		return ""
+	}
+	for entry := range bytes.SplitSeq(environ, []byte{0}) {
+		if mark, ok := bytes.CutPrefix(entry, []byte(KeyMark+"=")); ok {
+			return string(mark)
+		}
+	}
+	return ""
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/procfleet/procfleet/internal/testenv"
 )
 
 // shop is a directory to run commands in, open to every account.
@@ -215,8 +217,8 @@ func TestOutputIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info.Size() > 128<<20 {
-		t.Errorf("the file has %d bytes after 256 MB of output", info.Size())
+	if room(info) > 128<<20 {
+		t.Errorf("the file takes %d bytes after 256 MB of output", room(info))
 	}
 }
 
@@ -321,7 +323,7 @@ func TestUnknownAccount(t *testing.T) {
 }
 
 func TestAccountIsSwitchedCompletely(t *testing.T) {
-	needRoot(t)
+	testenv.NeedRoot(t)
 	t.Parallel()
 	s := newShop(t)
 	want, err := exec.CommandContext(t.Context(), "id", "nobody").Output()
@@ -382,7 +384,7 @@ func TestSetupPathProblems(t *testing.T) {
 }
 
 func TestSetupPathClosedToTheAccount(t *testing.T) {
-	needRoot(t)
+	testenv.NeedRoot(t)
 	t.Parallel()
 	s := newShop(t)
 	private := filepath.Join(s.dir, "private")

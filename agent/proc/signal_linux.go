@@ -31,6 +31,13 @@ func Signal(id Identity, sig syscall.Signal) error {
 	return explainSignal(id, err)
 }
 
+// freeze keeps a process that is about to be killed from starting others.
+func freeze(id Identity) error { return Signal(id, syscall.SIGSTOP) }
+
+// Thaw lets a process that was stopped by a signal go on, so that it can act on
+// another one.
+func Thaw(id Identity) error { return Signal(id, syscall.SIGCONT) }
+
 // errNoPidfd says that this kernel, or its system call filter, has no pidfd.
 var errNoPidfd = errors.New("pidfd is not available")
 

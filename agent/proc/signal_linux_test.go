@@ -3,6 +3,7 @@ package proc
 import (
 	"context"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -63,11 +64,11 @@ func TestWatcherTellsDeath(t *testing.T) {
 				}
 			}()
 			h := spawn(t, program(t, t.TempDir(), "app"), t.TempDir(), "sleep")
-			died, forgotten := make(chan Identity, 2), make(chan Identity, 2)
-			if _, err := w.Add(h.id, func(id Identity) { died <- id }); err != nil {
+			died, forgotten := make(chan Death, 2), make(chan Death, 2)
+			if _, err := w.Add(h.id, func(d Death) { died <- d }); err != nil {
 				t.Fatal(err)
 			}
-			stop, err := w.Add(h.id, func(id Identity) { forgotten <- id })
+			stop, err := w.Add(h.id, func(d Death) { forgotten <- d })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -76,14 +77,65 @@ func TestWatcherTellsDeath(t *testing.T) {
 			if err := Signal(h.id, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			if got := <-died; got != h.id {
+			got := <-died
+			if got.Identity != h.id {
 				t.Fatalf("got %v, want %v", got, h.id)
 			}
-			if _, err := w.Add(h.id, func(Identity) {}); err == nil {
+			// This test has not waited for its child yet, so the kernel tells.
+			if want := (Exit{Known: true, Signal: syscall.SIGKILL}); got.Exit != want || got.SignalName() != "SIGKILL" {
+				t.Errorf("it ended by %+v, want %+v", got.Exit, want)
+			}
+			if _, err := w.Add(h.id, func(Death) {}); err == nil {
 				t.Error("a process that is gone is watched")
 			}
 			if len(died)+len(forgotten) > 0 {
 				t.Error("told twice, or told after the watch ended")
+			}
+		})
+	}
+}
+
+func TestExitIsReadOfAZombieAndOfWhatWasReaped(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]Exit{
+		"exit 0":        {Known: true},
+		"exit 3":        {Known: true, Code: 3},
+		"kill -SEGV $$": {Known: true, Signal: syscall.SIGSEGV},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.Command("/bin/sh", "-c", "read line; "+name)
+			stdin, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			id, err := Identify(cmd.Process.Pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pidfd, err := openPidfd(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer closeFD(pidfd)
+			if got := howEnded(id, pidfd); got.Known {
+				t.Errorf("while it runs it is said to have ended by %+v", got)
+			}
+			stdin.Close()
+			eventually(t, "it has ended", func() bool { return !Alive(id) })
+			if got := howEnded(id, -1); got != want {
+				t.Errorf("of the zombie it is %+v, want %+v", got, want)
+			}
+			_ = cmd.Wait() // says the same
+			// Whether the kernel tells after that depends on its version.
+			if got := howEnded(id, pidfd); got.Known && got != want {
+				t.Errorf("after that it is %+v, want %+v", got, want)
+			}
+			if got := howEnded(id, -1); got.Known {
+				t.Errorf("without a pidfd it is %+v", got)
 			}
 		})
 	}
@@ -96,7 +148,7 @@ func TestWatcherCloseEndsWatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := spawn(t, program(t, t.TempDir(), "app"), t.TempDir(), "sleep")
-	stop, err := w.Add(h.id, func(Identity) { t.Error("told after Close") })
+	stop, err := w.Add(h.id, func(Death) { t.Error("told after Close") })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +158,7 @@ func TestWatcherCloseEndsWatches(t *testing.T) {
 		}
 	}
 	stop()
-	if _, err := w.Add(h.id, func(Identity) {}); err == nil {
+	if _, err := w.Add(h.id, func(Death) {}); err == nil {
 		t.Error("a closed watcher accepts a watch")
 	}
 }

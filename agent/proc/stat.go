@@ -23,10 +23,6 @@ type Stat struct {
 	Kernel   bool // a kernel thread
 }
 
-// TicksPerSecond is USER_HZ: the kernel's interface fixes it at 100 on every
-// architecture that Go supports, whatever rate the kernel itself ticks at.
-const TicksPerSecond = 100
-
 // dead reports whether the state letter means that nothing runs any more: a
 // zombie still answers kill(pid, 0), but it is a record and not a process.
 func dead(state byte) bool { return state == 'Z' || state == 'X' || state == 'x' }

@@ -39,26 +39,30 @@ func ReadTable() (*Table, error) {
 	return table, nil
 }
 
-// processes turns rows into processes without the expensive parts.
-func (t *Table) processes(stats []Stat) []Process {
-	found := make([]Process, 0, len(stats))
-	for _, st := range stats {
-		found = append(found, processOf(t.boot, st))
-	}
-	return found
+func (t *Table) group(leader Identity) []Stat {
+	return t.led(leader, func(st *Stat) int { return st.PGID })
 }
 
-// agentLine returns the pids of the agent and of its ancestors: signalling one
-// of them would end the agent or what keeps it running.
-func agentLine() map[int]bool {
-	line := map[int]bool{}
-	for pid := os.Getpid(); pid > 0 && !line[pid]; {
-		line[pid] = true
-		st, err := readStat(pid)
-		if err != nil {
-			break
-		}
-		pid = st.PPID
+// session lists the live processes of the session that a command leads or led.
+// Its number is not given to another process while the session has members.
+func (t *Table) session(leader Identity) []Stat {
+	return t.led(leader, func(st *Stat) int { return st.Session })
+}
+
+// led lists the live processes whose number, of a group or a session, is the
+// leader's pid; none if that pid is another process's by now.
+func (t *Table) led(leader Identity, number func(*Stat) int) []Stat {
+	if leader.IsZero() || leader.BootID != t.boot {
+		return nil
 	}
-	return line
+	var members []Stat
+	for _, st := range t.stats {
+		if st.PID == leader.PID && st.Start != leader.Start {
+			return nil
+		}
+		if number(&st) == leader.PID && st.Start >= leader.Start && !dead(st.State) {
+			members = append(members, st)
+		}
+	}
+	return members
 }

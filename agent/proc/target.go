@@ -1,6 +1,9 @@
 package proc
 
-import "time"
+import (
+	"regexp"
+	"time"
+)
 
 // Verdict is what a probe concluded.
 type Verdict int
@@ -38,8 +41,20 @@ type Target struct {
 	PidPath   string // absolute file; "" = none
 	Account   string // only processes of this user are searched; "" = any
 
+	// Args is what something in the command line, the arguments joined by single
+	// spaces, must match beside the name; nil = anything does. At most 32 KiB of
+	// a command line are looked at, 64 KiB on Windows. A program may change its
+	// own: what was accepted once is not asked again.
+	Args *regexp.Regexp
+
 	// Known is the identity found earlier; while it lives, it is the answer.
 	Known Identity
+
+	// Instances is how many processes the program has, if several: then the pid
+	// file names one in each line, and all that live are the answer, with those
+	// of Mates, which were found earlier beside Known.
+	Instances int
+	Mates     []Identity
 
 	// StartedAfter and PidFileAfter describe the start command that has just
 	// run. A process that is not older than StartedAfter ([NowTicks] taken

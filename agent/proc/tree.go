@@ -7,6 +7,10 @@ type KillScope struct {
 	// what left the tree by setsid and a double fork. "" = do not look.
 	Key string
 
+	// LedOnly leaves out the root's session unless the root leads it: whatever
+	// one start script has started shares a session.
+	LedOnly bool
+
 	// Protected reports pids that must survive, such as the processes of other
 	// keys and the agent's own commands. Their descendants survive too, and a
 	// session with one of them is not killed as a session. The agent, its

@@ -1,104 +1,110 @@
-//go:build !linux
+//go:build !linux && !windows
 
 package proc
 
 import (
 	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"syscall"
 	"time"
 )
 
+// TicksPerSecond is the unit of Identity.Start.
+const TicksPerSecond = 100
+
+func unsupported[T any]() (T, error) {
+	var nothing T
+	return nothing, ErrUnsupported
+}
+
 // NowTicks is not available here.
-func NowTicks() (uint64, error) { return 0, ErrUnsupported }
+func NowTicks() (uint64, error) { return unsupported[uint64]() }
 
 // Identify is not available here.
-func Identify(int) (Identity, error) { return Identity{}, ErrUnsupported }
-
-// Alive is not available here and says false.
-func Alive(Identity) bool { return false }
+func Identify(int) (Identity, error) { return unsupported[Identity]() }
 
 // Signal is not available here.
 func Signal(Identity, syscall.Signal) error { return ErrUnsupported }
 
 // ReadTable is not available here.
-func ReadTable() (*Table, error) { return nil, ErrUnsupported }
-
-// KillTree is not available here.
-func KillTree(context.Context, Identity, KillScope) ([]Process, error) { return nil, ErrUnsupported }
-
-// KillGroup is not available here.
-func KillGroup(context.Context, Identity, time.Duration, ...Identity) error { return ErrUnsupported }
-
-// GroupMembers is not available here.
-func GroupMembers(Identity) ([]Process, error) { return nil, ErrUnsupported }
-
-// Describe is not available here.
-func Describe(Identity, Host, Sample) (Facts, error) { return Facts{}, ErrUnsupported }
-
-// Measure is not available here.
-func Measure(Identity, Host, Sample) (Facts, error) { return Facts{}, ErrUnsupported }
+func ReadTable() (*Table, error) { return unsupported[*Table]() }
 
 // PSS is not available here.
-func PSS(Identity) (int64, error) { return 0, ErrUnsupported }
+func PSS(Identity) (int64, error) { return unsupported[int64]() }
 
 // ReadHost is not available here.
-func ReadHost() (Host, error) { return Host{}, ErrUnsupported }
+func ReadHost() (Host, error) { return unsupported[Host]() }
 
 // ReadCPUTime is not available here.
-func ReadCPUTime() (CPUTime, error) { return CPUTime{}, ErrUnsupported }
+func ReadCPUTime() (CPUTime, error) { return unsupported[CPUTime]() }
+
+// ReadCapacity is not available here.
+func ReadCapacity() (Capacity, error) { return unsupported[Capacity]() }
 
 // OutputHeld cannot tell here, so that nothing in use is removed.
 func OutputHeld(string) bool { return true }
-
-// Finder is not available here.
-type Finder struct{}
-
-// NewFinder returns a finder that is always uncertain.
-func NewFinder(*Accounts) *Finder { return &Finder{} }
-
-// Find is always uncertain here.
-func (*Finder) Find(context.Context, Target) Probe {
-	return Probe{Verdict: Uncertain, Evidence: ErrUnsupported.Error()}
-}
-
-// Strays is not available here.
-func (*Finder) Strays(KillScope) ([]Process, error) { return nil, ErrUnsupported }
 
 // Watcher is not available here.
 type Watcher struct{}
 
 // NewWatcher is not available here.
-func NewWatcher(bool) (*Watcher, error) { return nil, ErrUnsupported }
+func NewWatcher(bool) (*Watcher, error) { return unsupported[*Watcher]() }
 
 // Add is not available here.
-func (*Watcher) Add(Identity, func(Identity)) (stop func(), err error) { return nil, ErrUnsupported }
+func (*Watcher) Add(Identity, func(Death)) (stop func(), err error) { return nil, ErrUnsupported }
 
 // Close does nothing.
 func (*Watcher) Close() error { return nil }
 
-// Runner is not available here.
-type Runner struct{}
+func bootID() (string, error)               { return unsupported[string]() }
+func startClock() (time.Duration, error)    { return unsupported[time.Duration]() }
+func startTime(Identity) (time.Time, error) { return unsupported[time.Time]() }
+func readStat(int) (Stat, error)            { return unsupported[Stat]() }
+func look(string, Stat) (Process, error)    { return unsupported[Process]() }
+func exePath(int) (string, error)           { return unsupported[string]() }
+func workDir(int) (string, error)           { return unsupported[string]() }
+func readArgs(int) ([]string, error)        { return unsupported[[]string]() }
+func (*Table) group(Identity) []Stat        { return nil }
+func (*Table) session(Identity) []Stat      { return nil }
+func markOf(int) string                     { return "" }
+func hiddenPid(int) bool                    { return false }
+func exhausted(error) bool                  { return false }
+func diskTrouble(error) bool                { return false }
+func freeze(Identity) error                 { return ErrUnsupported }
 
-// NewRunner returns a runner that refuses every command, so that an agent on
-// this system can answer.
-func NewRunner(*Accounts) (*Runner, error) { return &Runner{}, nil }
+// Thaw is not available.
+func Thaw(Identity) error { return ErrUnsupported }
 
-// Start is not available here.
-func (*Runner) Start(context.Context, Command) (*Execution, error) { return nil, ErrUnsupported }
+const maxPid = 1 << 22
 
-// Execution is a command under way; there is none here.
-type Execution struct{}
+func programName(path string) string { return filepath.Base(path) }
+func plainName(name string) string   { return name }
 
-// Identity names no process.
-func (*Execution) Identity() Identity { return Identity{} }
+func plainPath(path string) string            { return path }
+func uidOf(account Account) int               { return int(account.UID) }
+func systemPath(string) bool                  { return false }
+func decodeOutput(text []byte, _ bool) []byte { return text }
+func signalName(sig syscall.Signal) string    { return sig.String() }
 
-// Done is nil here.
-func (*Execution) Done() <-chan struct{} { return nil }
+func readPidFile(string) (text []byte, written time.Time, err error) {
+	return nil, time.Time{}, ErrUnsupported
+}
 
-// Output is empty here.
-func (*Execution) Output() string { return "" }
+type job struct{}
 
-// Result is empty here.
-func (*Execution) Result() Result { return Result{} }
+func (job) close() {}
 
-func signalName(sig syscall.Signal) string { return sig.String() }
+func keepInherited() error                               { return nil }
+func rootDir() string                                    { return "/" }
+func (*Runner) maySwitch(context.Context, Account) error { return ErrUnsupported }
+func openOutput(string, Account) (*os.File, error)       { return unsupported[*os.File]() }
+func awaitWritten(context.Context, Command) error        { return ErrUnsupported }
+func startIn(*exec.Cmd, Command) (job, error)            { return unsupported[job]() }
+func explainStart(_ Command, _ Account, err error) error { return err }
+func identifyChild(int) (Identity, error)                { return unsupported[Identity]() }
+func hint(Command, int, string) string                   { return "" }
+func (*Runner) command(Command, Account, *os.File) (*exec.Cmd, error) {
+	return unsupported[*exec.Cmd]()
+}

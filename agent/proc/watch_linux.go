@@ -32,7 +32,7 @@ type Watcher struct {
 type watched struct {
 	id    Identity
 	pidfd int // -1 = polled
-	died  func(Identity)
+	died  func(Death)
 }
 
 func (e watched) close() {
@@ -63,11 +63,12 @@ func NewWatcher(polling bool) (*Watcher, error) {
 	return w, nil
 }
 
-// Add watches a process. At its death died is called once, in a goroutine of
+// Add watches a process. At its death died is called once, with how it ended as
+// far as that is known, in a goroutine of
 // the watcher: it must not block and must not call Close. Add returns ErrGone
 // (and never calls died) when the process is gone already. The returned
 // function ends the watch; died may still be running when it returns.
-func (w *Watcher) Add(id Identity, died func(Identity)) (stop func(), err error) {
+func (w *Watcher) Add(id Identity, died func(Death)) (stop func(), err error) {
 	pidfd, err := w.open(id)
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", id, err)
@@ -132,9 +133,22 @@ func (w *Watcher) remove(slot uint64) (watched, bool) {
 }
 
 func (w *Watcher) notify(slot uint64) {
+	exit := w.exit(slot)
 	if entry, ok := w.remove(slot); ok {
-		entry.died(entry.id)
+		entry.died(Death{entry.id, exit})
 	}
+}
+
+// exit must be asked before the watch ends, and with it the pidfd. What it says
+// of a watch that has ended meanwhile is of no use.
+func (w *Watcher) exit(slot uint64) Exit {
+	w.mu.Lock()
+	entry, ok := w.watched[slot]
+	w.mu.Unlock()
+	if !ok {
+		return Exit{}
+	}
+	return howEnded(entry.id, entry.pidfd)
 }
 
 func (w *Watcher) waitEvents() {

@@ -31,9 +31,21 @@ const (
 	Interrupted              // an automatic start gave way to an operation
 )
 
-// Outcome is the end of an operation or of an automatic start.
+// Fault is why a start could not even be tried, where that is not the
+// process's own doing.
+type Fault int
+
+// The faults.
+const (
+	NoFault  Fault = iota
+	BadSetup       // the host is not set up for the process: its account, its folder, its program
+	NoRoom         // the host has no room for another process now
+)
+
+// Outcome is the end of an operation, an automatic start or a take-down.
 type Outcome struct {
 	Class Class
+	Fault Fault // of a start that failed
 	Sight Sight
 	Main  Identity // Sight == Alive: the process
 	// Other says that the operation's spec describes another program than the
@@ -51,7 +63,49 @@ type Finished struct {
 }
 
 // AutoStarted ends an automatic start.
-type AutoStarted struct{ Outcome Outcome }
+type AutoStarted struct {
+	Outcome Outcome
+	Ran     bool // a start command was run
+}
+
+// Why is what makes a process have to go though nobody asked for it.
+type Why string
+
+// The reasons to take a process down.
+const (
+	OverLimit Why = "limit"
+	Unhealthy Why = "health"
+)
+
+// Condemned asks to take exactly this process down. Nothing happens unless it
+// is the one that runs, nothing else is under way and nothing is held: whoever
+// asks does so again later.
+type Condemned struct {
+	Main Identity
+	Why  Why
+}
+
+// TakenDown ends a take-down.
+type TakenDown struct{ Outcome Outcome }
+
+// Hold suspends automatic starts and take-downs until the next Hold with On
+// false; operations are carried out all the same.
+type Hold struct{ On bool }
+
+// Rivalled says whom the pid file names while Main lives; the zero Rival says
+// that it names Main again, or nobody.
+type Rivalled struct {
+	Main, Rival Identity
+	// Kin says that Main is an ancestor or a sibling of Rival: a program that
+	// replaces itself.
+	Kin bool
+}
+
+// Suspended says that Main was stopped by a signal, or goes on.
+type Suspended struct {
+	Main Identity
+	On   bool
+}
 
 // Observed answers [Look].
 type Observed struct {
@@ -66,6 +120,10 @@ type Died struct{ Main Identity }
 // Swept is the regular reminder that catches whatever no event told.
 type Swept struct{}
 
+// Ticked says that it is time for the next run of a periodic process; see
+// [State.Ticks].
+type Ticked struct{}
+
 // Fired is a timer of [Arm] that ran out.
 type Fired struct {
 	Timer Timer
@@ -73,14 +131,23 @@ type Fired struct {
 }
 
 // Recovered opens the life of a state that an earlier agent process left.
-type Recovered struct{}
+type Recovered struct {
+	// NotBefore is when the first automatic start may come.
+	NotBefore Moment
+}
 
 func (Submitted) event()   {}
 func (Finished) event()    {}
 func (AutoStarted) event() {}
+func (Condemned) event()   {}
+func (TakenDown) event()   {}
+func (Hold) event()        {}
+func (Rivalled) event()    {}
+func (Suspended) event()   {}
 func (Observed) event()    {}
 func (Died) event()        {}
 func (Swept) event()       {}
+func (Ticked) event()      {}
 func (Fired) event()       {}
 func (Recovered) event()   {}
 
@@ -90,7 +157,7 @@ type Timer int
 
 // The timers.
 const (
-	RetryTimer  Timer = iota // time for an automatic start
+	RetryTimer  Timer = iota // time for an automatic start, of one given up for a rare attempt
 	StableTimer              // the process has proven itself
 )
 
@@ -131,6 +198,38 @@ type Save struct{}
 // AutoStart starts the process if it does not run; its end is [AutoStarted].
 type AutoStart struct{}
 
+// TakeDown ends exactly this process, whatever that takes; its end is
+// [TakenDown].
+type TakeDown struct {
+	Main Identity
+	Why  Why
+}
+
+// Tell has something told that nobody asked for.
+type Tell struct {
+	News News
+	Main Identity // the process; of one that is gone, the last one
+	// Other is the process before (PIDChanged) or beside it (TwoMasters).
+	Other  Identity
+	Reason Reason // GivenUp: why
+}
+
+// News is what there is to tell.
+type News int
+
+// The news.
+const (
+	Restarted   News = iota // it had ended and was started again
+	GivenUp                 // see Reason
+	Adopted                 // somebody else started it
+	PIDChanged              // a successor took its place
+	TwoMasters              // the pid file goes on naming another process while it lives
+	Frozen                  // it was stopped by a signal
+	Doubtful                // it is uncertain; told once in an hour
+	Overlapping             // runs were left out, since the one before had not ended
+	RunsFailed              // runs failed one after the other
+)
+
 // GiveWay asks an automatic start to end as soon as it can.
 type GiveWay struct{}
 
@@ -145,7 +244,8 @@ type Watch struct{ Main Identity }
 type Arm struct {
 	Timer Timer
 	Gen   int
-	Delay time.Duration
+	Delay time.Duration // of a RetryTimer: to be spread by [Jitter]
+	Least time.Duration // not before that, however it is spread
 }
 
 func (Perform) effect()   {}
@@ -154,6 +254,8 @@ func (End) effect()       {}
 func (Keep) effect()      {}
 func (Save) effect()      {}
 func (AutoStart) effect() {}
+func (TakeDown) effect()  {}
+func (Tell) effect()      {}
 func (GiveWay) effect()   {}
 func (Look) effect()      {}
 func (Watch) effect()     {}

@@ -18,6 +18,7 @@ type world struct {
 	verified  map[Identity]bool
 	fence     int64
 	pid       int
+	now       Moment
 	looks     []int   // every look ever asked for: any may end late
 	armed     []Fired // every timer ever armed: any may fire late, and even twice
 }
@@ -25,7 +26,7 @@ type world struct {
 func (w *world) step(t *rapid.T, e Event) {
 	before := w.s
 	var effects []Effect
-	w.s, effects = Step(w.s, e)
+	w.s, effects = Step(w.s, w.now, e)
 	for _, effect := range effects {
 		switch effect := effect.(type) {
 		case Perform:
@@ -33,12 +34,23 @@ func (w *world) step(t *rapid.T, e Event) {
 			if effect.Main != (Identity{}) && !w.verified[effect.Main] {
 				t.Fatalf("%#v hands over %v, which nobody verified", e, effect.Main)
 			}
+		case TakeDown:
+			w.working++
+			condemned, ok := e.(Condemned)
+			if !ok || before.Held || before.Phase != Running || effect.Main != before.Main || effect.Main != condemned.Main || !w.verified[effect.Main] {
+				t.Fatalf("take-down of %v by %#v in phase %q of %v, held %v", effect.Main, e, before.Phase, before.Main, before.Held)
+			}
 		case AutoStart:
 			w.working++
-			if before.Desired != Up {
-				t.Fatalf("automatic start while the process is wanted %q", before.Desired)
+			if before.Desired != Up || before.Held {
+				t.Fatalf("automatic start while the process is wanted %q, held %v", before.Desired, before.Held)
 			}
-			if fired, ok := e.(Fired); !ok || before.Phase != Backoff || fired.Gen != before.Gen {
+			if _, ok := e.(Ticked); ok && (!before.Policy.Periodic || before.Phase == Running || before.Phase == Uncertain) {
+				t.Fatalf("a tick starts in phase %q, policy %+v", before.Phase, before.Policy)
+			} else if ok {
+				continue
+			}
+			if fired, ok := e.(Fired); !ok || before.Policy.Periodic || before.Phase != Backoff && before.Phase != Fatal || fired.Gen != before.Gen {
 				t.Fatalf("automatic start by %#v in phase %q, generation %d", e, before.Phase, before.Gen)
 			}
 		case End:
@@ -80,6 +92,15 @@ func (w *world) check(t *rapid.T) {
 	if (w.s.Work != Idle) != (w.working == 1) {
 		t.Fatalf("work is %d with %d pieces under way", w.s.Work, w.working)
 	}
+	if w.s.Main != (Identity{}) && !w.verified[w.s.Main] {
+		t.Fatalf("%v is the process, and nobody verified it", w.s.Main)
+	}
+	if (w.s.Phase == Fatal) && w.s.History.GaveUp == "" {
+		t.Fatal("given up without a reason")
+	}
+	if w.s.History.Probes > w.s.Policy.ProbeTries || w.s.History.Probes < 0 {
+		t.Fatalf("%d rare attempts, %d allowed", w.s.History.Probes, w.s.Policy.ProbeTries)
+	}
 	if w.s.Work == Idle && len(w.s.Queue) > 0 {
 		t.Fatalf("idle with %d operations waiting", len(w.s.Queue))
 	}
@@ -88,6 +109,7 @@ func (w *world) check(t *rapid.T) {
 func (w *world) outcome(t *rapid.T) Outcome {
 	o := Outcome{
 		Class: rapid.SampledFrom([]Class{Done, Already, Failed, Refused, Interrupted}).Draw(t, "class"),
+		Fault: rapid.SampledFrom([]Fault{NoFault, BadSetup, NoRoom}).Draw(t, "fault"),
 		Sight: rapid.SampledFrom([]Sight{Unseen, Gone, Alive, Doubt}).Draw(t, "sight"),
 		Other: rapid.Bool().Draw(t, "other"),
 	}
@@ -116,10 +138,15 @@ func TestInvariants(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"submit": func(t *rapid.T) {
 				w.fence += rapid.Int64Range(-2, 3).Draw(t, "fence")
+				kind := rapid.SampledFrom([]string{"resident", "once", "periodic"}).Draw(t, "kind")
 				op := Op{
 					ID: fmt.Sprint(len(w.submitted)), Item: len(w.submitted), Fence: w.fence,
 					Action: rapid.SampledFrom([]Action{Start, Stop, Supervise, Release, Restart, Reload, Kill}).Draw(t, "action"),
-					Policy: Policy{Resident: rapid.Bool().Draw(t, "resident"), Retries: 2, Interval: 1, MaxDelay: time.Minute},
+					Policy: Policy{
+						Resident: kind == "resident", Periodic: kind == "periodic", Retries: 2, Interval: 1, MaxDelay: time.Minute,
+						FlapStarts: 3, FlapWindow: time.Hour, SetupTries: 2, LimitKills: 2, LimitWindow: time.Hour,
+						ProbeInterval: time.Minute, ProbeTries: 2, ProbeFor: time.Hour, RivalWait: time.Second,
+					},
 				}
 				w.submitted[op.ID] = true
 				w.step(t, Submitted{op})
@@ -133,7 +160,31 @@ func TestInvariants(t *testing.T) {
 			"autostarted": func(t *rapid.T) {
 				if w.s.Work == AutoStarting {
 					w.working--
-					w.step(t, AutoStarted{w.outcome(t)})
+					w.step(t, AutoStarted{Outcome: w.outcome(t), Ran: rapid.Bool().Draw(t, "ran")})
+				}
+			},
+			"condemn": func(t *rapid.T) {
+				main := w.s.Main
+				if rapid.Bool().Draw(t, "former") {
+					main = Identity{BootID: "boot", PID: w.pid, Start: uint64(w.pid)}
+				}
+				w.step(t, Condemned{Main: main, Why: rapid.SampledFrom([]Why{OverLimit, Unhealthy}).Draw(t, "why")})
+			},
+			"takendown": func(t *rapid.T) {
+				if w.s.Work == TakingDown {
+					w.working--
+					w.step(t, TakenDown{w.outcome(t)})
+				}
+			},
+			"hold": func(t *rapid.T) { w.step(t, Hold{rapid.Bool().Draw(t, "on")}) },
+			"rival": func(t *rapid.T) {
+				w.step(t, Rivalled{Main: w.s.Main, Rival: w.seen(t, Alive), Kin: rapid.Bool().Draw(t, "kin")})
+			},
+			"suspend": func(t *rapid.T) { w.step(t, Suspended{w.s.Main, rapid.Bool().Draw(t, "on")}) },
+			"wait":    func(t *rapid.T) { w.now += Moment(rapid.Int64Range(0, int64(2*time.Hour)).Draw(t, "time")) },
+			"recover": func(t *rapid.T) {
+				if w.s.Work == Idle {
+					w.step(t, Recovered{NotBefore: w.now + Moment(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "grace"))})
 				}
 			},
 			"observe": func(t *rapid.T) {
@@ -149,14 +200,18 @@ func TestInvariants(t *testing.T) {
 					w.step(t, rapid.SampledFrom(w.armed).Draw(t, "timer"))
 				}
 			},
+			"tick":    func(t *rapid.T) { w.step(t, Ticked{}) },
 			"sweep":   func(t *rapid.T) { w.step(t, Swept{}) },
 			"strange": func(t *rapid.T) { w.step(t, Finished{ID: "nobody"}) },
 		})
 		for w.s.Work != Idle {
 			w.working--
-			if w.s.Work == AutoStarting {
-				w.step(t, AutoStarted{Outcome{Sight: Gone}})
-			} else {
+			switch w.s.Work {
+			case AutoStarting:
+				w.step(t, AutoStarted{Outcome: Outcome{Sight: Gone}})
+			case TakingDown:
+				w.step(t, TakenDown{Outcome{Sight: Gone}})
+			default:
 				w.step(t, Finished{ID: w.s.Op.ID, Outcome: Outcome{Sight: Gone}})
 			}
 		}

@@ -1,5 +1,7 @@
 package supervise
 
+import "time"
+
 // Desired is what the process should be.
 type Desired string
 
@@ -22,10 +24,11 @@ const (
 	Stopping   Phase = "stopping"
 	Restarting Phase = "restarting"
 	Reloading  Phase = "reloading"
-	Exited     Phase = "exited"    // seen to die; a successor is being looked for
-	Backoff    Phase = "backoff"   // waiting for the next automatic start
-	Fatal      Phase = "fatal"     // given up; adopted again should it appear
-	Uncertain  Phase = "uncertain" // the truth cannot be read; nothing is done
+	Exited     Phase = "exited"     // seen to die; a successor is being looked for
+	Backoff    Phase = "backoff"    // waiting for the next automatic start
+	Fatal      Phase = "fatal"      // given up but for rare attempts; adopted again should it appear
+	LimitKill  Phase = "limit_kill" // being taken down though nobody asked for it
+	Uncertain  Phase = "uncertain"  // the truth cannot be read; nothing is done
 )
 
 // Identity names one process for ever; the zero value names none.
@@ -34,6 +37,13 @@ type Identity struct {
 	PID    int
 	Start  uint64
 }
+
+// Moment is a time of this host: what has passed since it booted, the time it
+// slept included. It means nothing after the next boot.
+type Moment time.Duration
+
+// since is what has passed from an earlier moment to t.
+func (t Moment) since(earlier Moment) time.Duration { return time.Duration(t - earlier) }
 
 // Action is what an operation does.
 type Action string
@@ -78,6 +88,7 @@ const (
 	Idle Work = iota
 	Operating
 	AutoStarting
+	TakingDown
 )
 
 // MaxQueue bounds the operations that wait for their turn on one process.
@@ -89,10 +100,14 @@ type State struct {
 	Desired  Desired
 	Phase    Phase
 	Main     Identity // the process as last verified; zero = none known
+	Since    Moment   // since when it is known to be Main
 	Failures int      // consecutive failed attempts to keep it up
 	Proven   bool     // Main has run for Policy.StableAfter
-	Kept     bool     // Policy and a spec are kept for this process
-	Policy   Policy   // of the kept spec
+	Restarts int      // automatic starts that ran a command since it was registered
+	Overlaps int      // runs in a row that were left out, since the one before had not ended
+	History  History
+	Kept     bool   // Policy and a spec are kept for this process
+	Policy   Policy // of the kept spec
 
 	Work  Work
 	Op    Op   // Work == Operating: the one under way; else the last one
@@ -103,9 +118,19 @@ type State struct {
 	// fires late can therefore never act on news it does not know.
 	Gen int
 
-	before     Phase // phase when the work began, to return to if it did nothing
-	doubts     int   // looks in a row that could not tell
-	recovering bool  // no look has been concluded since the agent started
+	Held      bool     // see [Hold]
+	Suspended bool     // Main was stopped by a signal
+	Rival     Identity // living process that the pid file names instead of Main; zero = none
+
+	before     Phase  // phase when the work began, to return to if it did nothing
+	doubts     int    // looks in a row that could not tell
+	recovering bool   // no look has been concluded since the agent started
+	notBefore  Moment // of automatic starts
+	overdue    bool   // a start became due while held, and nothing has happened since
+	taking     Why    // Work == TakingDown
+	rivalSince Moment
+	rivalTold  bool
+	nextDoubt  Moment // when doubt may be told again
 }
 
 // Settled reports that somebody has looked at the process since the agent

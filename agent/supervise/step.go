@@ -9,27 +9,40 @@ import (
 // counts as [Uncertain]; one alone may be a race with its start or end.
 const maxDoubts = 3
 
-// Step applies one event. It is pure: the same arguments give the same answer,
-// and s is not changed. Effects are to be performed in their order.
-func Step(s State, e Event) (State, []Effect) {
-	m := machine{State: s}
+// Step applies one event that happens now. It is pure: the same arguments give
+// the same answer, and s is not changed. Effects are to be performed in their
+// order.
+func Step(s State, now Moment, e Event) (State, []Effect) {
+	m := machine{State: s, now: now}
 	switch e := e.(type) {
 	case Submitted:
 		m.submitted(e.Op)
 	case Finished:
 		m.finished(e)
 	case AutoStarted:
-		m.autoStarted(e.Outcome)
+		m.autoStarted(e)
+	case Condemned:
+		m.condemned(e)
+	case TakenDown:
+		m.takenDown(e.Outcome)
+	case Hold:
+		m.hold(e.On)
+	case Rivalled:
+		m.rivalled(e)
+	case Suspended:
+		m.suspended(e)
 	case Observed:
 		m.observed(e)
 	case Died:
 		m.died(e.Main)
 	case Swept:
 		m.swept()
+	case Ticked:
+		m.ticked()
 	case Fired:
 		m.fired(e)
 	case Recovered:
-		m.recovered()
+		m.recovered(e)
 	}
 	return m.State, m.effects
 }
@@ -37,13 +50,17 @@ func Step(s State, e Event) (State, []Effect) {
 // machine is one step under way.
 type machine struct {
 	State
+	now     Moment
 	effects []Effect
 }
 
 func (m *machine) emit(effects ...Effect) { m.effects = append(m.effects, effects...) }
 
 // supersede makes every timer and look asked for so far void.
-func (m *machine) supersede() { m.Gen++ }
+func (m *machine) supersede() {
+	m.Gen++
+	m.overdue = false
+}
 
 func (m *machine) submitted(op Op) {
 	if m.Op.ID != "" && op.before(m.Op) {
@@ -119,8 +136,10 @@ func (m *machine) decide(o Outcome) {
 	reached := o.Class == Done || o.Class == Already
 	switch m.Op.Action {
 	case Start, Restart, Supervise:
+		if o.Class != Refused && (!o.Other || m.keeps(o)) {
+			m.forgive() // somebody looks after it
+		}
 		if reached {
-			m.Failures = 0
 			m.want(o)
 		}
 	case Stop:
@@ -145,7 +164,7 @@ func (m *machine) decide(o Outcome) {
 func (m *machine) keeps(o Outcome) bool {
 	switch m.Op.Action {
 	case Start, Restart, Supervise:
-		return o.Class == Done || o.Class == Already && m.Op.Policy.Resident && !m.supervised()
+		return o.Class == Done || o.Class == Already && m.Op.Policy.registers() && !m.supervised()
 	case Stop, Kill, Release, Reload:
 	}
 	return false
@@ -159,8 +178,11 @@ func (m *machine) want(o Outcome) {
 		return
 	}
 	m.Kept, m.Policy = true, m.Op.Policy
+	if !m.supervised() {
+		m.Restarts = 0
+	}
 	m.Desired = None
-	if m.Policy.Resident {
+	if m.Policy.registers() {
 		m.Desired = Up
 	}
 	m.emit(Keep{ID: m.Op.ID})
@@ -184,24 +206,30 @@ func (m *machine) resume() {
 	case Backoff:
 		m.retry()
 	case Fatal:
+		m.probeLater()
 	default:
 		m.watchStable()
 		m.emit(Look{Gen: m.Gen})
 	}
 }
 
-func (m *machine) autoStarted(o Outcome) {
+func (m *machine) autoStarted(e AutoStarted) {
 	if m.Work != AutoStarting {
 		return
 	}
+	o := e.Outcome
 	m.Work = Idle
 	m.supersede()
+	if e.Ran && m.Policy.Resident {
+		m.started()
+	}
 	switch {
 	case o.Class == Interrupted && o.Sight != Alive:
-		m.Phase = Backoff
-		m.retry()
+		m.putOff()
 	case o.tells():
-		m.conclude(o, true)
+		m.brought(o, e.Ran)
+		m.setUp(o.Fault)
+		m.conclude(o, o.Fault != NoRoom)
 	default:
 		m.doubt()
 	}
@@ -209,16 +237,47 @@ func (m *machine) autoStarted(o Outcome) {
 	m.next()
 }
 
+// putOff goes back to where the process stood before an automatic start that
+// gave way.
+func (m *machine) putOff() {
+	if m.Phase = m.before; m.Phase == Fatal {
+		m.History.Probes--
+		m.probeLater()
+		return
+	}
+	if m.Policy.Resident {
+		m.retry()
+	}
+}
+
+// brought tells who brought the process back.
+func (m *machine) brought(o Outcome, ran bool) {
+	switch {
+	case o.Sight != Alive:
+	case m.Policy.Periodic && !ran:
+		m.overlap() // it came up late, or somebody else began a run
+	case m.Policy.Periodic:
+	case ran:
+		m.emit(Tell{News: Restarted, Main: o.Main})
+	default:
+		m.succeed(o.Main)
+	}
+}
+
 // doubt leaves the process alone until a look can tell again.
 func (m *machine) doubt() {
 	m.supersede()
 	m.Phase, m.doubts = Uncertain, maxDoubts
+	m.tellDoubt()
 }
 
 // conclude settles the process on what was seen of it. failed says that a
 // missing process is one more failure.
 func (m *machine) conclude(o Outcome, failed bool) {
 	m.doubts = 0
+	if m.Policy.Periodic {
+		failed = failed && o.Class == Failed
+	}
 	if o.Sight == Alive {
 		m.running(o.Main)
 	} else {
@@ -229,13 +288,15 @@ func (m *machine) conclude(o Outcome, failed bool) {
 
 func (m *machine) running(main Identity) {
 	if main != m.Main {
-		m.Proven = false
+		m.Proven, m.Suspended, m.Since = false, false, m.now
+		m.forgetRival()
 	}
 	m.Main, m.Phase = main, Running
 	m.watchStable()
 }
 
-// watchStable watches the process and gives it time to prove itself.
+// watchStable watches the process and gives it the rest of its time to prove
+// itself.
 func (m *machine) watchStable() {
 	if !m.supervised() {
 		m.emit(Watch{})
@@ -243,24 +304,30 @@ func (m *machine) watchStable() {
 	}
 	m.emit(Watch{Main: m.Main})
 	if !m.Proven {
-		m.emit(Arm{Timer: StableTimer, Gen: m.Gen, Delay: m.Policy.StableAfter})
+		m.emit(Arm{Timer: StableTimer, Gen: m.Gen, Delay: max(0, m.Policy.StableAfter-m.now.since(m.Since))})
 	}
 }
 
 func (m *machine) gone(failed bool) {
-	proven := m.Proven
-	m.Main, m.Proven = Identity{}, false
+	proven, last := m.Proven, m.Main
+	m.Main, m.Proven, m.Suspended = Identity{}, false, false
+	m.forgetRival()
 	m.emit(Watch{})
 	if !m.supervised() {
-		m.Phase, m.Failures = Stopped, 0
+		m.Phase = Stopped
+		m.forgive()
+		return
+	}
+	if m.Policy.Periodic {
+		m.await(failed)
 		return
 	}
 	m.Phase = Backoff
 	if failed {
 		m.Failures++
 	}
-	if m.Policy.exhausted(m.Failures) {
-		m.Phase = Fatal
+	if why := m.hopeless(); why != "" {
+		m.giveUp(why, last)
 		return
 	}
 	if proven && failed {
@@ -276,7 +343,8 @@ func (m *machine) arm(delay time.Duration) {
 	if m.recovering {
 		delay = max(delay, m.Policy.RecoverDelay)
 	}
-	m.emit(Arm{Timer: RetryTimer, Gen: m.Gen, Delay: delay})
+	m.History.Due = m.now + Moment(delay)
+	m.emit(Arm{Timer: RetryTimer, Gen: m.Gen, Delay: delay, Least: max(0, m.notBefore.since(m.now))})
 }
 
 func (m *machine) died(main Identity) {
@@ -294,8 +362,11 @@ func (m *machine) observed(e Observed) {
 	}
 	o := Outcome{Sight: e.Sight, Main: e.Main}
 	if !o.tells() {
-		if m.doubts++; m.doubts == maxDoubts {
+		switch m.doubts++; {
+		case m.doubts == maxDoubts:
 			m.doubt()
+		case m.doubts > maxDoubts:
+			m.tellDoubt()
 		}
 		return
 	}
@@ -306,12 +377,15 @@ func (m *machine) observed(e Observed) {
 		return
 	}
 	m.supersede()
+	if o.Sight == Alive {
+		m.succeed(o.Main)
+	}
 	m.conclude(o, m.Main != Identity{})
 	m.emit(Save{})
 }
 
 func (m *machine) swept() {
-	if m.Work == Idle && (m.supervised() || m.Main != Identity{}) {
+	if m.Work == Idle && (m.supervised() && !m.rests() || m.Main != Identity{}) {
 		m.emit(Look{Gen: m.Gen})
 	}
 }
@@ -321,22 +395,38 @@ func (m *machine) fired(e Fired) {
 		return
 	}
 	switch {
-	case e.Timer == RetryTimer && m.Phase == Backoff:
-		m.begin(AutoStarting)
-		m.Phase = Starting
-		m.emit(AutoStart{})
+	case e.Timer == RetryTimer && (m.Phase == Backoff || m.Phase == Fatal && m.mayProbe()):
+		m.due()
 	case e.Timer == StableTimer && m.Phase == Running:
-		m.Failures, m.Proven = 0, true
+		m.proven()
 		m.emit(Save{})
 	}
 }
 
+// due begins an automatic start.
+func (m *machine) due() {
+	if m.Held {
+		m.overdue = true
+		return
+	}
+	if m.Phase == Fatal {
+		m.History.Probes++
+	}
+	m.begin(AutoStarting)
+	m.Phase = Starting
+	m.emit(AutoStart{})
+}
+
 // recovered takes up a state as an earlier agent process left it. What was
 // waiting waits again; whether the process lived on, a look will tell.
-func (m *machine) recovered() {
-	m.recovering = true
-	if m.supervised() && m.Phase == Backoff {
-		m.retry()
+func (m *machine) recovered(e Recovered) {
+	m.recovering, m.notBefore = true, e.NotBefore
+	switch {
+	case !m.supervised():
+	case m.Phase == Backoff:
+		m.arm(m.rest(m.Policy.Delay(m.Failures)))
+	case m.Phase == Fatal && m.mayProbe():
+		m.arm(m.rest(m.Policy.ProbeInterval))
 	}
 	m.emit(Look{Gen: m.Gen})
 }

@@ -24,6 +24,7 @@ type story struct {
 	s       State
 	effects []Effect
 	fence   int64
+	now     Moment
 }
 
 func tell(t *testing.T) *story {
@@ -32,7 +33,13 @@ func tell(t *testing.T) *story {
 }
 
 func (st *story) on(e Event) *story {
-	st.s, st.effects = Step(st.s, e)
+	st.s, st.effects = Step(st.s, st.now, e)
+	return st
+}
+
+// after lets time pass before the next event.
+func (st *story) after(d time.Duration) *story {
+	st.now += Moment(d)
 	return st
 }
 
@@ -54,6 +61,15 @@ func (st *story) dies() *story {
 }
 
 func (st *story) retry() *story { return st.on(Fired{RetryTimer, st.s.Gen}) }
+
+// back ends an automatic start well, failed ends it badly.
+func (st *story) back(main Identity) *story {
+	return st.on(AutoStarted{Ran: true, Outcome: Outcome{Class: Done, Sight: Alive, Main: main}})
+}
+
+func (st *story) failed(fault Fault) *story {
+	return st.on(AutoStarted{Ran: fault == NoFault, Outcome: Outcome{Class: Failed, Fault: fault, Sight: Gone}})
+}
 
 func (st *story) is(d Desired, p Phase, failures int) *story {
 	st.t.Helper()
@@ -114,7 +130,7 @@ func TestBackoffDoublesAndGivesUp(t *testing.T) {
 			t.Fatalf("delay %d is %v, want %v", n+1, got.Delay, want)
 		}
 		st.retry().is(Up, Starting, n+1).emits(AutoStart{})
-		st.on(AutoStarted{Outcome{Class: Failed, Sight: Gone}})
+		st.failed(NoFault)
 	}
 	st.is(Up, Fatal, 5)
 	st.retry().is(Up, Fatal, 5).emitsNo(AutoStart{})
@@ -127,7 +143,7 @@ func TestCrashLoopAfterPassedWindowsGivesUp(t *testing.T) {
 	t.Parallel()
 	st := tell(t).running()
 	for range 4 {
-		st.dies().retry().on(AutoStarted{Outcome{Class: Done, Sight: Alive, Main: first}})
+		st.dies().retry().back(first)
 	}
 	st.dies().is(Up, Fatal, 5)
 }
@@ -219,13 +235,14 @@ func TestAutomaticStartGivesWay(t *testing.T) {
 	t.Parallel()
 	st := tell(t).running().dies().retry()
 	st.submit(Stop, resident).emits(GiveWay{}).is(Up, Starting, 1)
-	st.on(AutoStarted{Outcome{Class: Interrupted, Sight: Gone}}).is(Up, Stopping, 1)
+	st.on(AutoStarted{Outcome: Outcome{Class: Interrupted, Sight: Gone}}).is(Up, Stopping, 1)
 	st.finish(Already, Gone, Identity{}).is(Down, Stopped, 0)
 }
 
-func TestFailedStartOfSupervisedProcessBacksOff(t *testing.T) {
+func TestFailedStartOfSupervisedProcessBacksOffAnew(t *testing.T) {
 	t.Parallel()
-	tell(t).running().dies().submit(Start, resident).finish(Failed, Gone, Identity{}).is(Up, Backoff, 2)
+	tell(t).running().dies().retry().failed(NoFault).is(Up, Backoff, 2).
+		submit(Start, resident).finish(Failed, Gone, Identity{}).is(Up, Backoff, 1)
 	tell(t).running().dies().submit(Start, resident).finish(Refused, Gone, Identity{}).is(Up, Backoff, 1)
 }
 
@@ -288,7 +305,7 @@ func TestRecovery(t *testing.T) {
 	if got := st.armed().Delay; got != resident.RecoverDelay {
 		t.Fatalf("delay after the agent's start is %v, want %v", got, resident.RecoverDelay)
 	}
-	st.retry().on(AutoStarted{Outcome{Class: Done, Sight: Alive, Main: second}})
+	st.retry().back(second)
 	st.on(Fired{StableTimer, st.s.Gen}).dies()
 	if got := st.armed().Delay; got != 0 {
 		t.Fatalf("delay long after the agent's start is %v, want none", got)

@@ -22,40 +22,6 @@ func GroupMembers(leader Identity) ([]Process, error) {
 	return table.processes(table.group(leader)), nil
 }
 
-func (t *Table) group(leader Identity) []Stat {
-	if leader.IsZero() || leader.BootID != t.boot {
-		return nil
-	}
-	var members []Stat
-	for _, st := range t.stats {
-		if st.PID == leader.PID && st.Start != leader.Start {
-			return nil
-		}
-		if st.PGID == leader.PID && st.Start >= leader.Start && !dead(st.State) {
-			members = append(members, st)
-		}
-	}
-	return members
-}
-
-// session lists the live processes of the session that a command leads or led.
-// Its number is not given to another process while the session has members.
-func (t *Table) session(leader Identity) []Stat {
-	if leader.IsZero() || leader.BootID != t.boot {
-		return nil
-	}
-	var members []Stat
-	for _, st := range t.stats {
-		if st.PID == leader.PID && st.Start != leader.Start {
-			return nil
-		}
-		if st.Session == leader.PID && st.Start >= leader.Start && !dead(st.State) {
-			members = append(members, st)
-		}
-	}
-	return members
-}
-
 // KillGroup ends the process group of a command: SIGTERM, and SIGKILL for what
 // is left after grace. Processes in keep are spared with all their descendants:
 // they are main processes that the command has just started. It needs no
@@ -68,8 +34,11 @@ func KillGroup(ctx context.Context, leader Identity, grace time.Duration, keep .
 	if err != nil {
 		return err
 	}
-	// A refusal is told by those who are left in the end.
-	_ = signalAll(members, syscall.SIGTERM)
+	// A refusal is told by those who are left in the end. Where there is no
+	// SIGTERM there is nothing to wait for.
+	if err := signalAll(members, syscall.SIGTERM); errors.Is(err, errors.ErrUnsupported) {
+		grace = 0
+	}
 	termCtx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	left, err := waitGone(termCtx, func() ([]Process, error) { return groupBut(leader, keep) })

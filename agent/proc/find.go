@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Finder answers whether the process of a target runs. It is safe for
@@ -44,6 +42,7 @@ func (f *Finder) Find(ctx context.Context, t Target) Probe {
 		return Probe{Verdict: Uncertain, Evidence: err.Error()}
 	}
 	switch p, err := s.known(t.Known); {
+	case err == nil && t.Instances > 1:
 	case err == nil:
 		return Probe{Verdict: Running, Procs: []Process{p}, Evidence: fmt.Sprintf("known process pid %d still runs", p.PID)}
 	case !errors.Is(err, ErrGone):
@@ -56,7 +55,7 @@ func (f *Finder) Find(ctx context.Context, t Target) Probe {
 		// No process can belong to an account that does not exist; an account
 		// that cannot be asked leaves the user out of the comparison.
 		if account, err := f.accounts.Lookup(ctx, t.Account); err == nil {
-			s.uid = int(account.UID)
+			s.uid = uidOf(account)
 		}
 	}
 	s.files, err = guard(ctx, f.watchdog, t.SetupPath+"\x00"+t.PidPath, func() files {
@@ -64,6 +63,9 @@ func (f *Finder) Find(ctx context.Context, t Target) Probe {
 	})
 	if err != nil {
 		s.files = files{setup: filepath.Clean(t.SetupPath), err: err}
+	}
+	if t.Instances > 1 {
+		return s.several()
 	}
 	return s.probe()
 }
@@ -131,7 +133,7 @@ func (s *search) judgePid(pid int) judgement {
 	st, err := readStat(pid)
 	switch {
 	case errors.Is(err, ErrGone) && hiddenPid(pid):
-		return judgement{reason: fmt.Sprintf("pid %d of pid file %s exists but /proc hides it from uid %d", pid, s.target.PidPath, os.Geteuid())}
+		return judgement{reason: fmt.Sprintf("pid %d of pid file %s exists but is hidden from %s", pid, s.target.PidPath, whoami())}
 	case errors.Is(err, ErrGone):
 		return stale("does not exist")
 	case err != nil:
@@ -156,9 +158,21 @@ func (s *search) judgePid(pid int) judgement {
 	return s.judge(p, st.Comm, stale)
 }
 
-// hiddenPid tells a pid that does not exist from one that /proc hides
-// (hidepid=2).
-func hiddenPid(pid int) bool { return errors.Is(unix.Kill(pid, 0), unix.EPERM) }
+// asUser says who runs a process, if that has a number.
+func asUser(uid int) string {
+	if uid < 0 {
+		return ""
+	}
+	return fmt.Sprintf(" as uid %d", uid)
+}
+
+// whoami says as whom the agent looks at processes.
+func whoami() string {
+	if uid := os.Geteuid(); uid >= 0 {
+		return fmt.Sprintf("uid %d", uid)
+	}
+	return "the agent's account"
+}
 
 func (s *search) excluded(p Process) bool { return s.target.Exclude != nil && s.target.Exclude(p) }
 
@@ -166,6 +180,9 @@ func (s *search) judge(p Process, comm string, stale func(string, ...any) judgem
 	running := func(reason string) judgement { return judgement{verdict: Running, process: p, reason: reason} }
 	if !matchesName(p, comm, s.names()) {
 		return s.judgeStranger(p, comm, stale)
+	}
+	if !s.argsMatch(p) {
+		return s.judgeNamesake(p, stale)
 	}
 	where := place(p, s.files.setup)
 	uidMatches := s.uid < 0 || p.UID < 0 || p.UID == s.uid
@@ -175,12 +192,12 @@ func (s *search) judge(p Process, comm string, stale func(string, ...any) judgem
 	case s.startedByUs(p):
 		return running("name matches and it was started by the start command")
 	case where == placeForeign:
-		return stale("is another %s: it runs %s in %s as uid %d", s.target.ProcName, p.Exe, p.Cwd, p.UID)
+		return stale("is another %s: it runs %s in %s%s", s.target.ProcName, p.Exe, p.Cwd, asUser(p.UID))
 	case s.olderThan(p):
 		return stale("is another %s: it started after the pid file was written", s.target.ProcName)
 	case where == placeMixed, !uidMatches:
-		return judgement{reason: fmt.Sprintf("pid file %s names pid %d, a %s that runs %s in %s as uid %d: it may or may not be ours",
-			s.target.PidPath, p.PID, s.target.ProcName, p.Exe, p.Cwd, p.UID)}
+		return judgement{reason: fmt.Sprintf("pid file %s names pid %d, a %s that runs %s in %s%s: it may or may not be ours",
+			s.target.PidPath, p.PID, s.target.ProcName, p.Exe, p.Cwd, asUser(p.UID))}
 	}
 	return running("name matches")
 }
@@ -194,8 +211,8 @@ func (s *search) judgeStranger(p Process, comm string, stale func(string, ...any
 	// our own user is always readable, so this is somebody else's unless the
 	// account says otherwise.
 	if p.Exe == "" && (s.uid < 0 || p.UID == s.uid) {
-		return judgement{reason: fmt.Sprintf("pid file %s names pid %d (%s), whose executable uid %d may not read",
-			s.target.PidPath, p.PID, comm, os.Geteuid())}
+		return judgement{reason: fmt.Sprintf("pid file %s names pid %d (%s), whose executable %s may not read",
+			s.target.PidPath, p.PID, comm, whoami())}
 	}
 	return stale("is %s (%s), not %s", p.Name, strings.Join(p.Args, " "), s.target.ProcName)
 }
@@ -224,15 +241,6 @@ func (s *search) olderThan(p Process) bool {
 	return err == nil && s.files.written.Before(started.Add(-clockSlack))
 }
 
-// startTime is when a process started, on the wall clock of now.
-func startTime(id Identity) (time.Time, error) {
-	up, err := sinceBoot()
-	if err != nil {
-		return time.Time{}, err
-	}
-	return time.Now().Add(ticks(id.Start) - up), nil
-}
-
 // discover searches the host. It never matches on a bare name: executable or
 // working directory must lie under the setup path, and the user must be right.
 func (s *search) discover(named judgement) Probe {
@@ -250,15 +258,16 @@ func (s *search) discover(named judgement) Probe {
 		probe.Verdict = Uncertain
 	case unreadable > 0:
 		probe.Verdict = Uncertain
-		probe.Evidence = joinReasons(named.reason, fmt.Sprintf("pid %d has the name and user, but its paths are not readable", unreadable))
+		probe.Evidence = joinReasons(named.reason, fmt.Sprintf("pid %d has the name and user, but its paths or its command line cannot be read", unreadable))
 	case named.reason == "":
-		probe.Evidence = fmt.Sprintf("no %s runs under %s", s.target.ProcName, s.files.setup)
+		probe.Evidence = fmt.Sprintf("no %s runs under %s", s.wanted(), s.files.setup)
 	}
 	return probe
 }
 
 // candidates returns the matching processes, parents before their children,
-// and the pid of one that would match if its paths were readable.
+// and the pid of one that would match if its paths and command line were
+// readable.
 func (s *search) candidates() (found []Process, unreadable int, err error) {
 	if s.files.setup == "" || s.target.ProcName == "" {
 		return nil, 0, nil
@@ -278,7 +287,11 @@ func (s *search) candidates() (found []Process, unreadable int, err error) {
 		if err != nil || !s.called(p, row.Comm) || s.uid >= 0 && p.UID != s.uid || s.excluded(p) {
 			continue
 		}
-		if row.hidden {
+		silent := s.silent(p)
+		if !silent && !s.argsMatch(p) {
+			continue
+		}
+		if row.hidden || silent {
 			if !s.foreign(p) {
 				unreadable = row.PID
 			}
@@ -315,7 +328,12 @@ func (s *search) started() Probe {
 		if err != nil || s.mine[st.PID] || !matchesName(p, st.Comm, s.names()) || s.excluded(p) || s.foreign(p) {
 			continue
 		}
-		found = append(found, p)
+		if s.silent(p) {
+			return Probe{Verdict: Uncertain, Evidence: fmt.Sprintf("pid %d was started for this key, and its command line cannot be read", st.PID)}
+		}
+		if s.argsMatch(p) {
+			found = append(found, p)
+		}
 	}
 	if len(found) == 0 {
 		return Probe{Verdict: Stopped, Evidence: s.untraced()}
@@ -334,7 +352,7 @@ func (s *search) untraced() string {
 	if !s.target.Known.IsZero() {
 		gone = "the known process is gone"
 	}
-	return joinReasons(gone, "neither setup path nor pid file tell where to look, and nothing runs that was started for this key and is called "+s.target.ProcName)
+	return joinReasons(gone, "neither setup path nor pid file tell where to look, and nothing runs that was started for this key and is called "+s.wanted())
 }
 
 // own leaves out what is somebody else's, and returns only what carries the
@@ -372,7 +390,7 @@ func (s *search) placed(exe, cwd string) bool { return under(exe, s.files.setup)
 // setup path like /tmp anybody may work.
 func (s *search) worksHere(cwd string) bool {
 	if s.target.PidPath != "" {
-		return cwd == s.files.setup
+		return samePath(cwd, s.files.setup)
 	}
 	return under(cwd, s.files.setup)
 }

@@ -1,7 +1,6 @@
 package proc
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +33,34 @@ func KillTree(ctx context.Context, root Identity, scope KillScope) ([]Process, e
 	return hunt.killed(), nil
 }
 
+// SignalTree sends a signal once to the root and everything that belongs to it,
+// and returns whom it found. Unlike with [KillTree] what forks meanwhile may be
+// missed. The error names who refused.
+func SignalTree(root Identity, scope KillScope, sig syscall.Signal) ([]Process, error) {
+	h := &hunt{root: root, scope: scope, members: map[Identity]Process{}}
+	if err := h.allowed(); err != nil {
+		return nil, fmt.Errorf("signal the tree of pid %d: %w", root.PID, err)
+	}
+	if _, err := h.grow(); err != nil {
+		return nil, fmt.Errorf("signal the tree of pid %d: %w", root.PID, err)
+	}
+	return h.killed(), signalAll(h.killed(), sig)
+}
+
+// ThawTree lets a tree go on that a [KillTree] has stopped whose program ended
+// before it could kill it.
+func ThawTree(root Identity, scope KillScope) error {
+	h := &hunt{root: root, scope: scope, members: map[Identity]Process{}}
+	if err := h.allowed(); err != nil {
+		return fmt.Errorf("let the tree of pid %d go on: %w", root.PID, err)
+	}
+	_, err := h.grow()
+	for _, p := range h.killed() {
+		err = errors.Join(err, Thaw(p.Identity))
+	}
+	return err
+}
+
 // hunt is the state of one KillTree.
 type hunt struct {
 	root    Identity
@@ -43,9 +70,16 @@ type hunt struct {
 	fresh   []Identity // members not yet stopped
 }
 
-func (h *hunt) run(ctx context.Context) error {
+func (h *hunt) allowed() error {
 	if h.root.PID <= 1 || agentLine()[h.root.PID] {
 		return errors.New("refused, the agent runs in it")
+	}
+	return nil
+}
+
+func (h *hunt) run(ctx context.Context) error {
+	if err := h.allowed(); err != nil {
+		return err
 	}
 	for range maxKillRounds {
 		// A frozen tree is always killed, even when freezing failed or time is
@@ -94,7 +128,7 @@ func (h *hunt) freeze(ctx context.Context) error {
 		for _, id := range h.fresh {
 			// A refusal must not keep the others from being stopped; it comes
 			// again with the kill, and is told then.
-			_ = Signal(id, syscall.SIGSTOP)
+			_ = freeze(id)
 		}
 		h.fresh = nil
 	}
@@ -147,6 +181,9 @@ func (h *hunt) session(table *Table) int {
 		if table.identity(st) == h.root {
 			session = st.Session
 		}
+	}
+	if h.scope.LedOnly && session != h.root.PID {
+		return 0
 	}
 	mine := agentLine()
 	for _, st := range table.stats {
@@ -222,19 +259,4 @@ func readMarks() (marks, error) {
 		}
 	}
 	return m, nil
-}
-
-// markOf returns the mark that a process carries, "" if none or if it may not
-// be read.
-func markOf(pid int) string {
-	environ, err := readBounded(procPath(pid, "environ"), maxEnviron)
-	if err != nil {
-		return ""
-	}
-	for entry := range bytes.SplitSeq(environ, []byte{0}) {
-		if mark, ok := bytes.CutPrefix(entry, []byte(KeyMark+"=")); ok {
-			return string(mark)
-		}
-	}
-	return ""
 }

@@ -27,8 +27,8 @@ func readLocated() ([]located, error) {
 		}
 		row := located{Stat: st}
 		var exeErr, cwdErr error
-		row.exe, exeErr = readLink(st.PID, "exe")
-		row.cwd, cwdErr = readLink(st.PID, "cwd")
+		row.exe, exeErr = exePath(st.PID)
+		row.cwd, cwdErr = workDir(st.PID)
 		if err := errors.Join(exeErr, cwdErr); exhausted(err) {
 			return nil, fmt.Errorf("read the paths of pid %d: %w", st.PID, err)
 		}

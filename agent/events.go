@@ -1,0 +1,275 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+const (
+	// eventLimit is how many events wait while the stream is away; beyond it the
+	// oldest go.
+	eventLimit = 1000
+
+	// eventGap is the least time between two events of one kind about one
+	// process. What happens meanwhile is counted and told at its end.
+	eventGap = time.Minute
+
+	// eventBytes bounds one event on the wire; larger ones lose their details.
+	eventBytes = 64 << 10
+)
+
+// Figures that the agent adds to [agentproto.Event.Details].
+const (
+	detailCount = "count"       // how many events of the kind this one stands for
+	detailSince = "since"       // when the first of them was
+	detailLost  = "lost_before" // events that were dropped because too many waited
+)
+
+// events publishes what the agent did or noticed by itself. They wait in
+// memory until the stream has acknowledged them; a new agent process knows
+// nothing of them.
+type events struct {
+	stream  publisher
+	clock   *clock
+	self    identity
+	agentID string
+	metrics *metrics
+	log     logrus.FieldLogger
+
+	added   chan struct{} // holds a token when there is more to do
+	retries backOff       // run's and flush's own
+
+	mu      sync.Mutex
+	waiting []agentproto.Event // the next to publish first; its own message id each
+	recent  map[topic]*repeats
+	lost    int // dropped since the last event that was published
+}
+
+// topic is what an event is about: another one of the same topic within
+// [eventGap] is a repetition. What is said of the host differs in the message.
+type topic struct{ kind, key, message string }
+
+func topicOf(e agentproto.Event) topic {
+	if e.Key == "" {
+		return topic{kind: e.Kind, message: e.Message}
+	}
+	return topic{kind: e.Kind, key: e.Key}
+}
+
+// repeats are the events of a topic since one was queued.
+type repeats struct {
+	end   time.Time // of the gap, by the local monotonic clock
+	count int
+	since time.Time // of the first repetition
+	last  agentproto.Event
+}
+
+func newEvents(stream publisher, c *clock, self identity, m *metrics, cfg *Config) *events {
+	return &events{
+		stream: stream, clock: c, self: self, agentID: cfg.AgentID, metrics: m, log: cfg.Log,
+		added: make(chan struct{}, 1), retries: newBackOff(), recent: map[topic]*repeats{},
+	}
+}
+
+// tell queues an event, of which Kind, Message, Details and what says which
+// process it is about are filled in. It does not block.
+func (e *events) tell(event agentproto.Event) {
+	event.Header = newHeader(agentproto.TypeEvent)
+	event.Host, event.AgentID, event.Instance = e.self.host, e.agentID, e.self.instance
+	event.At = e.clock.now().UTC()
+	event.Details = maps.Clone(event.Details) // the teller may go on using it
+	e.metrics.told(event.Kind)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	defer signal(e.added)
+	about := topicOf(event)
+	if r, ok := e.recent[about]; ok {
+		if r.count == 0 {
+			r.since = event.At
+		}
+		r.count++
+		r.last = event
+		return
+	}
+	e.recent[about] = &repeats{end: time.Now().Add(eventGap)}
+	e.put(event)
+}
+
+// put queues an event; the caller holds e.mu.
+func (e *events) put(event agentproto.Event) {
+	e.waiting = append(e.waiting, event)
+	if drop := len(e.waiting) - eventLimit; drop > 0 {
+		if e.lost == 0 {
+			e.log.Warn("more events wait than are kept, the oldest are dropped")
+		}
+		e.lost += drop
+		e.metrics.dropped(drop)
+		e.waiting = append([]agentproto.Event(nil), e.waiting[drop:]...)
+	}
+}
+
+// settle queues what was repeated in gaps that are over at now, and returns
+// when the next one is; zero if there is none.
+func (e *events) settle(now time.Time) (next time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for about, r := range e.recent {
+		switch {
+		case now.Before(r.end):
+		case r.count == 0:
+			delete(e.recent, about)
+			continue
+		default:
+			e.put(r.told())
+			*r = repeats{end: now.Add(eventGap)}
+		}
+		if next.IsZero() || r.end.Before(next) {
+			next = r.end
+		}
+	}
+	return next
+}
+
+// told is the latest event, standing for all.
+func (r *repeats) told() agentproto.Event {
+	if r.count > 1 {
+		if r.last.Details == nil {
+			r.last.Details = map[string]any{}
+		}
+		r.last.Details[detailCount], r.last.Details[detailSince] = r.count, r.since
+	}
+	return r.last
+}
+
+// pending is how many events are queued.
+func (e *events) pending() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.waiting)
+}
+
+// retryNow ends a pause after a failure, because the connection is back.
+func (e *events) retryNow() { e.retries.end() }
+
+// run publishes until ctx ends.
+func (e *events) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		next := e.settle(time.Now())
+		if e.pending() > 0 {
+			_ = e.publishNext(ctx) // it has waited, and logged why
+			continue
+		}
+		wait := time.NewTimer(time.Until(next))
+		if next.IsZero() {
+			wait.Stop()
+		}
+		select {
+		case <-ctx.Done():
+		case <-e.added:
+		case <-wait.C:
+		}
+		wait.Stop()
+	}
+}
+
+// flush publishes what waits, repetitions included; what is left when ctx ends,
+// or if there is no stream, is lost. It must not run beside run.
+func (e *events) flush(ctx context.Context) {
+	e.settle(time.Now().Add(eventGap))
+	for ctx.Err() == nil && e.pending() > 0 {
+		if errors.Is(e.publishNext(ctx), jetstream.ErrNoStreamResponse) {
+			return
+		}
+	}
+}
+
+// publishNext publishes the oldest event. It waits a while if that fails, and
+// returns why.
+func (e *events) publishNext(ctx context.Context) error {
+	event, lost := e.oldest()
+	msg, err := e.encode(event, lost)
+	if err != nil {
+		e.log.WithError(err).WithField("kind", event.Kind).Error("event cannot be told")
+		e.remove(event.ID, 0)
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	if _, err := e.stream.PublishMsg(limited, msg, jetstream.WithRetryAttempts(0)); err != nil {
+		e.backOff(ctx, err)
+		return err
+	}
+	e.remove(event.ID, lost)
+	if e.retries.failures > 0 {
+		e.retries.failures = 0
+		e.log.WithField("dropped", lost).Info("events are taken again")
+	}
+	return nil
+}
+
+func (e *events) oldest() (event agentproto.Event, lost int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.waiting[0], e.lost
+}
+
+// remove takes an event off the queue, unless it was dropped meanwhile, with
+// the number of lost ones that it told.
+func (e *events) remove(id string, lost int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lost -= lost
+	if len(e.waiting) > 0 && e.waiting[0].ID == id {
+		e.waiting = e.waiting[1:]
+	}
+}
+
+// encode makes a message of an event. Repeats of the message have the same id.
+func (e *events) encode(event agentproto.Event, lost int) (*nats.Msg, error) {
+	if lost > 0 {
+		event.Details = maps.Clone(event.Details)
+		if event.Details == nil {
+			event.Details = map[string]any{}
+		}
+		event.Details[detailLost] = lost
+	}
+	data, err := agentproto.Encode(&event)
+	if err != nil || len(data) > eventBytes {
+		event.Details = nil
+		data, err = agentproto.Encode(&event)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case len(data) > eventBytes:
+		return nil, fmt.Errorf("it has %d bytes, at most %d are told", len(data), eventBytes)
+	}
+	msg := nats.NewMsg(agentproto.EventSubject(e.self.cloud))
+	msg.Header.Set(jetstream.MsgIDHeader, event.ID)
+	msg.Data = data
+	return msg, nil
+}
+
+// backOff waits after a failure.
+func (e *events) backOff(ctx context.Context, cause error) {
+	if ctx.Err() != nil {
+		return
+	}
+	entry := e.log.WithError(cause).WithField("waiting", e.pending())
+	if e.retries.failures == 0 {
+		entry.Warn("events are not taken, trying again until they are")
+	} else {
+		entry.Debug("events are still not taken")
+	}
+	e.retries.pause(ctx)
+}

@@ -1,0 +1,260 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// diary reads the events of a server's stream, which it makes if there is none.
+type diary struct {
+	t    *testing.T
+	cons jetstream.Consumer
+}
+
+func newDiary(t *testing.T, n *testenv.NATS) *diary {
+	t.Helper()
+	name, err := n.JS.StreamNameBySubject(t.Context(), agentproto.EventSubject(0))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		name = "EVENTS_OF_THE_TEST"
+		_, err = n.JS.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{agentproto.EventsAll}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cons, err := n.JS.OrderedConsumer(t.Context(), name, jetstream.OrderedConsumerConfig{FilterSubjects: []string{agentproto.EventSubject(0)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &diary{t: t, cons: cons}
+}
+
+// next waits for an event.
+func (d *diary) next() agentproto.Event {
+	d.t.Helper()
+	msg, err := d.cons.Next(jetstream.FetchMaxWait(patience))
+	if err != nil {
+		d.t.Fatalf("no event came: %v", err)
+	}
+	var e agentproto.Event
+	if err := agentproto.Decode(msg.Data(), agentproto.TypeEvent, &e); err != nil {
+		d.t.Fatal(err)
+	}
+	if got := msg.Headers().Get(jetstream.MsgIDHeader); got != e.ID {
+		d.t.Errorf("message id %q of event %q", got, e.ID)
+	}
+	return e
+}
+
+func TestEventsSayWhereTheyComeFrom(t *testing.T) {
+	t.Parallel()
+	h, n := newHost(t)
+	h.cfg.AgentID = "web-1"
+	const ahead = time.Hour // of the server's clock
+	h.answerPresence(ahead, func(agentproto.Presence) {})
+	d := newDiary(t, n)
+	h.start(nil)
+	before := time.Now()
+	h.engine.cfg.Tell(agentproto.Event{Kind: agentproto.EventGaveUp, Key: "a:web", Namespace: "a", Name: "web", PID: 7, Message: "why"})
+	e := d.next()
+	if e.Kind != agentproto.EventGaveUp || e.Key != "a:web" || e.PID != 7 || e.Message != "why" {
+		t.Errorf("what was told is changed: %+v", e)
+	}
+	if e.Type != agentproto.TypeEvent || e.Host != "0:10.0.0.1" || e.AgentID != "web-1" || e.Instance != h.engine.cfg.Instance {
+		t.Errorf("it does not say where it comes from: %+v", e)
+	}
+	if e.At.Before(before.Add(ahead - time.Minute)) {
+		t.Errorf("at %v, which is not the server's time", e.At)
+	}
+}
+
+func TestEventsAreToldWhenTheAgentStops(t *testing.T) {
+	t.Parallel()
+	h, n := newHost(t)
+	d := newDiary(t, n)
+	h.start(nil)
+	for range 3 { // the second is held back, the third too
+		h.engine.cfg.Tell(agentproto.Event{Kind: agentproto.EventRestarted, Key: "a:web", Message: "again"})
+	}
+	if e := d.next(); e.Details[detailCount] != nil {
+		t.Errorf("the first event says %v", e.Details)
+	}
+	if err := h.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if e := d.next(); e.Details[detailCount] != 2.0 {
+		t.Errorf("the repetitions say %v, want a count of 2", e.Details)
+	}
+}
+
+// stream takes what is published, unless it is away.
+type stream struct {
+	mu       sync.Mutex
+	away     bool
+	messages []*nats.Msg
+}
+
+func (s *stream) PublishMsg(_ context.Context, m *nats.Msg, _ ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.away {
+		return nil, nats.ErrTimeout
+	}
+	s.messages = append(s.messages, m)
+	return &jetstream.PubAck{}, nil
+}
+
+func (s *stream) set(away bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = away
+}
+
+// events decodes what was published.
+func (s *stream) events(t *testing.T) []agentproto.Event {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]agentproto.Event, len(s.messages))
+	for i, m := range s.messages {
+		if err := agentproto.Decode(m.Data, agentproto.TypeEvent, &all[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+func newTestEvents(t *testing.T, s *stream) *events {
+	t.Helper()
+	m, err := newMetrics(noop.Meter{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newEvents(s, newClock(), identity{host: "0:10.0.0.1", instance: "i"}, m, &Config{Log: testenv.Log(t)})
+}
+
+func TestEventsOfAnOutageAreKeptTheLatestOnes(t *testing.T) {
+	t.Parallel()
+	s := &stream{away: true}
+	e := newTestEvents(t, s)
+	const surplus = 5
+	for i := range eventLimit + surplus {
+		e.tell(agentproto.Event{Kind: agentproto.EventGaveUp, Key: fmt.Sprint(i), Message: "gone"})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); e.run(ctx) }()
+	s.set(false)
+	e.retryNow()
+	testenv.Eventually(t, patience, func() bool { return e.pending() == 0 }, "everything is published")
+	cancel()
+	<-done
+	told := s.events(t)
+	if len(told) != eventLimit {
+		t.Fatalf("%d events, want the latest %d", len(told), eventLimit)
+	}
+	for i, event := range told {
+		if want := fmt.Sprint(i + surplus); event.Key != want {
+			t.Fatalf("event %d is that of %s, want %s", i, event.Key, want)
+		}
+	}
+	if got := told[0].Details[detailLost]; got != float64(surplus) {
+		t.Errorf("the first says that %v were dropped, want %d", got, surplus)
+	}
+	if told[1].Details != nil {
+		t.Errorf("the second says %v again", told[1].Details)
+	}
+}
+
+func TestRepeatedEventsAreToldOnceAMinuteWithTheirNumber(t *testing.T) {
+	t.Parallel()
+	s := &stream{}
+	e := newTestEvents(t, s)
+	tell := func(kind, key, message string) {
+		e.tell(agentproto.Event{Kind: kind, Key: key, Message: message, Details: map[string]any{"exit": 1}})
+	}
+	for i := range 4 {
+		tell(agentproto.EventRestarted, "a", fmt.Sprint(i))
+	}
+	tell(agentproto.EventRestarted, "b", "b")
+	tell(agentproto.EventGaveUp, "a", "gave up")
+	tell(agentproto.EventUnsafeHost, "", "one thing")
+	tell(agentproto.EventUnsafeHost, "", "another")
+	if got := e.pending(); got != 5 {
+		t.Errorf("%d events wait, want one of each topic", got)
+	}
+	now := time.Now()
+	if next := e.settle(now); next.Before(now) || next.After(now.Add(eventGap)) {
+		t.Errorf("repetitions are told at %v, it is %v", next, now)
+	}
+	if got := e.pending(); got != 5 {
+		t.Errorf("%d events wait before the minute is over", got)
+	}
+	e.settle(now.Add(eventGap))
+	if got := e.pending(); got != 6 {
+		t.Fatalf("%d events wait after the minute, want the repetitions as one", got)
+	}
+	e.flush(t.Context())
+	told := s.events(t)
+	last := told[len(told)-1]
+	if last.Key != "a" || last.Message != "3" || last.Details[detailCount] != 3.0 || last.Details["exit"] != 1.0 {
+		t.Errorf("the repetitions are told as %+v", last)
+	}
+	// The gap begins anew with what was told, and ends when nothing happens.
+	tell(agentproto.EventRestarted, "a", "5")
+	if got := e.pending(); got != 0 {
+		t.Errorf("%d events wait within the next minute", got)
+	}
+	if next := e.settle(now.Add(2 * eventGap)); next.IsZero() {
+		t.Error("the repetition is forgotten")
+	}
+	if next := e.settle(now.Add(3 * eventGap)); !next.IsZero() || len(e.recent) != 0 {
+		t.Errorf("%d topics are remembered for ever", len(e.recent))
+	}
+}
+
+func TestEventThatCannotBeToldDoesNotHoldUpOthers(t *testing.T) {
+	t.Parallel()
+	s := &stream{}
+	e := newTestEvents(t, s)
+	e.tell(agentproto.Event{Kind: agentproto.EventUncertain, Key: "a", Message: string(make([]byte, eventBytes))})
+	e.tell(agentproto.Event{Kind: agentproto.EventUncertain, Key: "b", Message: "b", Details: map[string]any{"f": func() {}}})
+	e.tell(agentproto.Event{Kind: agentproto.EventUncertain, Key: "c", Message: "c", Details: map[string]any{"f": string(make([]byte, eventBytes))}})
+	e.flush(t.Context())
+	told := s.events(t)
+	if len(told) != 2 || told[0].Key != "b" || told[1].Key != "c" || told[0].Details != nil || told[1].Details != nil {
+		t.Errorf("told %d events, want those of b and c without details", len(told))
+	}
+}
+
+func TestAgentTellsThatItDidNotRun(t *testing.T) {
+	t.Parallel()
+	start := reading{wall: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), monotonic: time.Hour}
+	after := func(wall, monotonic time.Duration) reading {
+		return reading{wall: start.wall.Add(wall), monotonic: start.monotonic + monotonic}
+	}
+	for what, c := range map[string]struct {
+		now  reading
+		want bool
+	}{
+		"in time":                {after(ownTimeTick, ownTimeTick), false},
+		"a little late":          {after(2*ownTimeTick, 2*ownTimeTick), false},
+		"a minute late":          {after(time.Minute, time.Minute), true},
+		"the wall clock was set": {after(time.Hour, ownTimeTick), false},
+	} {
+		idle, got := starved(start, c.now)
+		if got != c.want {
+			t.Errorf("%s: starved %v for %v", what, got, idle)
+		}
+	}
+}

@@ -1,0 +1,14 @@
+package journal
+
+import (
+	"errors"
+
+	"golang.org/x/sys/windows"
+)
+
+// noSpace reports whether an error says that the disk, or what of it may be
+// used, is full.
+func noSpace(err error) bool {
+	return errors.Is(err, errNoSpace) || errors.Is(err, windows.ERROR_DISK_FULL) ||
+		errors.Is(err, windows.ERROR_HANDLE_DISK_FULL) || errors.Is(err, windows.ERROR_DISK_QUOTA_EXCEEDED)
+}

@@ -1,0 +1,28 @@
+package journal
+
+import "testing"
+
+// TestFaultMatrix has the rows of the fault matrix that are about the journal
+// alone.
+func TestFaultMatrix(t *testing.T) {
+	t.Parallel()
+	t.Run("F46_torn_at_every_offset", func(t *testing.T) {
+		t.Parallel()
+		t.Run("last group", TestLogTornAtEveryOffset)
+	})
+	t.Run("F47_flipped_bits", func(t *testing.T) {
+		t.Parallel()
+		t.Run("every bit", everyFlippedBit)
+		t.Run("several places", TestSeveralDamagedPlaces)
+	})
+	t.Run("F50_failed_fsync", func(t *testing.T) {
+		t.Parallel()
+		t.Run("not trusted later", TestFailedFsyncIsNotTrustedLater)
+		t.Run("stays refused", TestRefusedOperationStaysRefusedAfterACrash)
+	})
+	t.Run("F103_newer_format", func(t *testing.T) {
+		t.Parallel()
+		t.Run("left alone", TestNewerFormatIsLeftAlone)
+		t.Run("only statuses", TestUnavailableJournalStillAnswersStatus)
+	})
+}

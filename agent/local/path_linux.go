@@ -1,0 +1,21 @@
+package local
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// onPath calls use with a path of the socket that is short enough: one through
+// its open folder if its own is too long.
+func onPath[T any](path string, use func(string) (T, error)) (result T, err error) {
+	if len(path) <= longestPath {
+		return use(path)
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return result, err
+	}
+	defer dir.Close()
+	return use(fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)))
+}

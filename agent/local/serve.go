@@ -1,0 +1,118 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+)
+
+const (
+	checkInterval = 5 * time.Second  // between looks whether the socket's file is there
+	answerTimeout = 10 * time.Second // for one question and its answer
+	questionBytes = 4 << 10
+	questions     = 4 // at a time; others wait
+)
+
+// Server answers on the socket of one data folder.
+type Server struct {
+	Dir       string           // the data folder, which this process has to itself
+	Agent     func() Agent     // who answers
+	Processes func() []Process // what it knows; may be called by several goroutines
+	Log       logrus.FieldLogger
+}
+
+// Run answers until ctx ends. A socket that cannot be made, or whose file
+// vanishes, is made as soon as that is possible.
+func (s *Server) Run(ctx context.Context) {
+	told := false
+	for ctx.Err() == nil {
+		sock, err := listen(ctx, s.Dir)
+		switch {
+		case err == nil:
+			told = false
+			s.serve(ctx, sock)
+			continue
+		case !told && ctx.Err() == nil:
+			told = true
+			s.Log.WithError(err).Warn("what the agent supervises cannot be asked for on this host")
+		}
+		wait(ctx, checkInterval)
+	}
+}
+
+// serve answers on one socket until ctx ends or the socket's file is gone.
+func (s *Server) serve(ctx context.Context, sock *socket) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var work sync.WaitGroup
+	work.Go(func() {
+		defer cancel()
+		s.accept(ctx, sock)
+	})
+	for ctx.Err() == nil && sock.there() {
+		wait(ctx, checkInterval)
+	}
+	cancel() // whoever is being answered is sent away
+	if err := sock.Close(); err != nil {
+		s.Log.WithError(err).Debug("socket did not close")
+	}
+	work.Wait()
+}
+
+func (s *Server) accept(ctx context.Context, sock *socket) {
+	slots := make(chan struct{}, questions)
+	var work sync.WaitGroup
+	defer work.Wait()
+	for {
+		conn, err := sock.Accept()
+		if err != nil {
+			if ctx.Err() == nil { // else the socket was closed, or is being
+				s.Log.WithError(err).Debug("socket takes no questions, it is made anew")
+				wait(ctx, time.Second)
+			}
+			return
+		}
+		slots <- struct{}{}
+		work.Go(func() {
+			defer func() { <-slots }()
+			defer conn.Close()
+			defer context.AfterFunc(ctx, func() { conn.Close() })()
+			if err := s.answer(conn); err != nil {
+				s.Log.WithError(err).Debug("question on the socket was not answered")
+			}
+		})
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+func (s *Server) answer(conn net.Conn) error {
+	if err := conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
+		return err
+	}
+	var q Question
+	if err := json.NewDecoder(io.LimitReader(conn, questionBytes)).Decode(&q); err != nil {
+		return err
+	}
+	a := Answer{Version: Version, At: time.Now().UTC(), Agent: s.Agent(), Processes: []Process{}}
+	switch {
+	case q.Version != Version:
+		a.Error = fmt.Sprintf("version %d of the question is unknown to this agent, which speaks version %d", q.Version, Version)
+	case q.Ask != AskProcesses:
+		a.Error = fmt.Sprintf("%q cannot be asked of this agent", q.Ask)
+	default:
+		a.Processes = s.Processes()
+	}
+	return json.NewEncoder(conn).Encode(&a)
+}

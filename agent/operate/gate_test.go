@@ -1,0 +1,161 @@
+package operate
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// queue lets starts wait before a gate and notes in which order they pass.
+type queue struct {
+	t     *testing.T
+	g     *gate
+	begin time.Time
+
+	mu     sync.Mutex
+	passed []int
+}
+
+func newQueue(t *testing.T, limit, burst int) *queue {
+	t.Helper()
+	return &queue{t: t, g: newGate(limit, burst, 3*time.Second), begin: time.Now()}
+}
+
+// wait lets a start wait that is due since so many seconds.
+func (q *queue) wait(ctx context.Context, name int) {
+	go func() {
+		if q.g.enter(ctx, q.begin.Add(time.Duration(name)*time.Second)) {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			q.passed = append(q.passed, name)
+		}
+	}()
+	synctest.Wait()
+}
+
+// have fails unless exactly these have passed by now.
+func (q *queue) have(names ...int) {
+	q.t.Helper()
+	synctest.Wait()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !slices.Equal(q.passed, names) {
+		q.t.Fatalf("after %v %v have passed, want %v", time.Since(q.begin), q.passed, names)
+	}
+}
+
+func TestGateLetsABurstThroughAndThenOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, 100, 2)
+		for name := range 5 {
+			q.wait(t.Context(), name)
+		}
+		q.have(0, 1)
+		time.Sleep(2999 * time.Millisecond)
+		q.have(0, 1)
+		time.Sleep(time.Millisecond)
+		q.have(0, 1, 2)
+		time.Sleep(6 * time.Second)
+		q.have(0, 1, 2, 3, 4)
+		time.Sleep(time.Hour) // more than a burst is not saved up
+		for name := 5; name < 9; name++ {
+			q.wait(t.Context(), name)
+		}
+		q.have(0, 1, 2, 3, 4, 5, 6)
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestGateLetsFewThroughAtATime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, 2, 100)
+		for name := range 4 {
+			q.wait(t.Context(), name)
+		}
+		time.Sleep(time.Hour)
+		q.have(0, 1)
+		q.g.leave(true)
+		q.have(0, 1, 2)
+		q.g.leave(true)
+		q.have(0, 1, 2, 3)
+	})
+}
+
+func TestGateTakesBackWhatWasNotUsed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, 100, 1)
+		q.wait(t.Context(), 0)
+		q.wait(t.Context(), 1)
+		q.have(0)
+		q.g.leave(false)
+		q.have(0, 1)
+		q.g.leave(true)
+		q.wait(t.Context(), 2)
+		q.have(0, 1)
+		time.Sleep(3 * time.Second)
+		q.have(0, 1, 2)
+	})
+}
+
+func TestStartThatGaveWayHasItsPlaceAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, 1, 100)
+		q.wait(t.Context(), 0)
+		first, giveWay := context.WithCancel(t.Context())
+		q.wait(first, 1)
+		q.wait(t.Context(), 2)
+		giveWay()
+		synctest.Wait()
+		q.wait(t.Context(), 1)
+		q.g.leave(true)
+		q.have(0, 1)
+		q.g.leave(true)
+		q.have(0, 1, 2)
+	})
+}
+
+func TestStartThatGaveWayTakesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, 1, 2)
+		ended, end := context.WithCancel(t.Context())
+		end()
+		for range 100 {
+			q.wait(ended, 0) // its turn and its end come together
+		}
+		q.mu.Lock()
+		passed := len(q.passed)
+		q.passed = nil
+		q.mu.Unlock()
+		for range passed {
+			q.g.leave(false)
+		}
+		q.wait(t.Context(), 1)
+		q.have(1)
+	})
+}
+
+func TestNothingBeginsDuringAPause(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, 8, 8)
+		if !q.g.pause(30*time.Second) || q.g.pause(30*time.Second) {
+			t.Fatal("the first pause is news, the second one is not")
+		}
+		q.wait(t.Context(), 0)
+		time.Sleep(29 * time.Second)
+		q.have()
+		time.Sleep(time.Second)
+		q.have(0)
+		if !q.g.pause(time.Second) {
+			t.Fatal("a pause after the end of another is news")
+		}
+	})
+}

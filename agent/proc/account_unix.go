@@ -1,0 +1,149 @@
+//go:build unix
+
+package proc
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// DefaultAccount runs the commands of a spec that names no account.
+const DefaultAccount = "root"
+
+// defaultPath is what login programs give every user.
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+func resolveAccount(ctx context.Context, name string) (Account, error) {
+	if strings.ContainsAny(name, ":\n\x00") || strings.HasPrefix(name, "-") {
+		return Account{}, ErrNoAccount
+	}
+	line, err := passwdLine(ctx, name)
+	if err != nil {
+		return Account{}, err
+	}
+	account, err := parsePasswd(line)
+	if err != nil {
+		return Account{}, err
+	}
+	account.Groups, err = groupsOf(ctx, account)
+	return account, err
+}
+
+// passwdLine finds the passwd(5) line of a name, or of the agent's own uid.
+func passwdLine(ctx context.Context, name string) (string, error) {
+	field, want := 0, name
+	if name == "" {
+		field, want = 2, strconv.Itoa(os.Geteuid())
+	}
+	text, err := os.ReadFile("/etc/passwd")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Split(strings.TrimSpace(line), ":")
+		if len(fields) == 7 && fields[field] == want {
+			return strings.Join(fields, ":"), nil
+		}
+	}
+	line, err := askHost(ctx, "getent", "passwd", want)
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	}
+	if err != nil || line == "" {
+		return "", ErrNoAccount
+	}
+	return line, nil
+}
+
+func parsePasswd(line string) (Account, error) {
+	fields := strings.Split(strings.TrimSpace(line), ":")
+	if len(fields) != 7 {
+		return Account{}, fmt.Errorf("unexpected passwd entry with %d fields", len(fields))
+	}
+	uid, err := strconv.ParseUint(fields[2], 10, 32)
+	if err != nil {
+		return Account{}, fmt.Errorf("uid of the passwd entry: %w", err)
+	}
+	gid, err := strconv.ParseUint(fields[3], 10, 32)
+	if err != nil {
+		return Account{}, fmt.Errorf("gid of the passwd entry: %w", err)
+	}
+	return Account{
+		Name: fields[0], UID: uint32(uid), GID: uint32(gid),
+		Home: fields[5], Shell: usableShell(fields[6]),
+	}, nil
+}
+
+// usableShell keeps an account's shell when it is one that understands
+// `-c line`; service accounts have nologin or false.
+func usableShell(shell string) string {
+	if slices.Contains([]string{"sh", "bash", "dash", "ash", "zsh", "ksh"}, path.Base(shell)) {
+		if info, err := os.Stat(shell); err == nil && info.Mode()&0o111 != 0 {
+			return shell
+		}
+	}
+	return "/bin/sh"
+}
+
+// groupsOf asks the host for every group of the account. Running with fewer
+// groups than the account has would fail later and elsewhere, so no answer is
+// an error.
+func groupsOf(ctx context.Context, account Account) ([]uint32, error) {
+	text, err := askHost(ctx, "id", "-G", account.Name)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list its groups: %w", err)
+	}
+	groups := []uint32{account.GID}
+	for word := range strings.FieldsSeq(text) {
+		gid, err := strconv.ParseUint(word, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("list its groups: %w", err)
+		}
+		if !slices.Contains(groups, uint32(gid)) {
+			groups = append(groups, uint32(gid))
+		}
+	}
+	return groups, nil
+}
+
+func (a Account) inGroup(gid uint32) bool { return slices.Contains(a.Groups, gid) }
+
+// askHost runs one of the host's own lookup programs and returns its output
+// without the final newline.
+func askHost(ctx context.Context, program string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // getent and id, no shell; names beginning with "-" are refused before
+	cmd.Env = []string{"PATH=" + defaultPath, "LC_ALL=C"}
+	// These programs do not daemonize; the delay is for one that hangs in the
+	// kernel and cannot be killed.
+	cmd.WaitDelay = time.Second
+	out, err := ours.output(cmd)
+	return strings.TrimRight(string(out), "\n"), err
+}
+
+// basicEnvironment is what every command of an account has in its environment;
+// nothing of the agent's own. lang "" = C.UTF-8, timezone "" = the host's.
+func basicEnvironment(account Account, lang, timezone string) []string {
+	env := []string{
+		"PATH=" + defaultPath, "HOME=" + account.Home, "USER=" + account.Name, "LOGNAME=" + account.Name,
+		"SHELL=" + account.Shell, "LANG=" + cmp.Or(lang, "C.UTF-8"),
+	}
+	if timezone != "" {
+		env = append(env, "TZ="+timezone)
+	}
+	return env
+}
+
+// variable is the name by which an environment knows a variable.
+func variable(name string) string { return name }

@@ -1,0 +1,65 @@
+package proc
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/windows"
+)
+
+// DefaultAccount runs the commands of a spec that names no account: the
+// account that the agent itself runs as.
+const DefaultAccount = ""
+
+// resolveAccount knows the agent's own account alone: Windows runs nothing as
+// another one without its password.
+func resolveAccount(_ context.Context, name string) (Account, error) {
+	token := windows.GetCurrentProcessToken()
+	user, err := token.GetTokenUser()
+	if err != nil {
+		return Account{}, fmt.Errorf("ask for the agent's own account: %w", err)
+	}
+	own, domain, _, err := user.User.Sid.LookupAccount("")
+	if err != nil {
+		return Account{}, fmt.Errorf("ask for the name of the agent's own account: %w", err)
+	}
+	system := user.User.Sid.IsWellKnown(windows.WinLocalSystemSid)
+	if !meansAccount(name, domain, own, system) {
+		return Account{}, fmt.Errorf("cannot switch to %s: agent runs as %s\\%s, and Windows runs nothing as another account without its password; "+
+			"leave the account empty, or run the agent as that account", name, domain, own)
+	}
+	home, err := token.GetUserProfileDirectory()
+	if err != nil {
+		home = rootDir()
+	}
+	return Account{Name: own, Home: home}, nil
+}
+
+func (r *Runner) maySwitch(context.Context, Account) error { return nil } // see resolveAccount
+
+// basicEnvironment is what every program of the account has in its environment;
+// nothing of the agent's own.
+func basicEnvironment(_ Account, lang, timezone string) ([]string, error) {
+	env, err := windows.GetCurrentProcessToken().Environ(false)
+	if err != nil {
+		return nil, fmt.Errorf("ask for the environment of the account: %w", err)
+	}
+	if lang != "" {
+		env = append(env, "LANG="+lang)
+	}
+	if timezone != "" {
+		env = append(env, "TZ="+timezone)
+	}
+	return env, nil
+}
+
+// variable is the name by which an environment knows a variable.
+func variable(name string) string { return strings.ToUpper(name) }
+
+// rootDir is where a command runs whose account has no home.
+func rootDir() string {
+	return cmp.Or(os.Getenv("SystemDrive"), "C:") + `\`
+}

@@ -1,0 +1,72 @@
+package proc
+
+import (
+	"fmt"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// PSS is the process's share of resident memory in bytes: here what it shares
+// with nobody, the private part of it. A process that ended gives ErrGone.
+func PSS(id Identity) (int64, error) {
+	h, err := openSame(id, 0)
+	if err != nil {
+		return 0, fmt.Errorf("private memory of %s: %w", id, err)
+	}
+	defer closeHandle(h)
+	var memory processMemoryCounters
+	memory.size = uint32(unsafe.Sizeof(memory))
+	if err := callBool(procGetProcessMemoryInfo, uintptr(h), uintptr(unsafe.Pointer(&memory)), uintptr(memory.size)); err != nil {
+		return 0, fmt.Errorf("private memory of %s: %w", id, err)
+	}
+	return int64(min(memory.workingSetSize, memory.privateUsage)), nil
+}
+
+// ReadHost reads the host's facts.
+func ReadHost() (Host, error) {
+	boot, err := bootID()
+	if err != nil {
+		return Host{}, err
+	}
+	memory := memoryStatus{}
+	memory.size = uint32(unsafe.Sizeof(memory))
+	if err := callBool(procGlobalMemoryStatusEx, uintptr(unsafe.Pointer(&memory))); err != nil {
+		return Host{}, fmt.Errorf("read the memory size: %w", err)
+	}
+	zone, offset := time.Now().Zone()
+	return Host{
+		BootID: boot, Uptime: windows.DurationSinceBoot(), CPUs: onlineCPUs(),
+		MemTotal: int64(memory.totalPhys), MemAvailable: int64(memory.availPhys >> 10),
+		Timezone: zone, UTCOffset: time.Duration(offset) * time.Second,
+	}, nil
+}
+
+// onlineCPUs counts the host's CPUs, not those that the agent may run on.
+func onlineCPUs() int {
+	if n := windows.GetActiveProcessorCount(windows.ALL_PROCESSOR_GROUPS); n > 0 {
+		return int(n)
+	}
+	return runtime.NumCPU()
+}
+
+// ReadCapacity is all that the host has; a job object around the agent that
+// leaves less is not looked at.
+func ReadCapacity() (Capacity, error) {
+	host, err := ReadHost()
+	return Capacity{CPUs: float64(host.CPUs), Memory: host.MemTotal}, err
+}
+
+// ReadCPUTime reads the time of all CPUs. What Windows calls kernel time has
+// the idle time in it.
+func ReadCPUTime() (CPUTime, error) {
+	var idle, kernel, user windows.Filetime
+	err := callBool(procGetSystemTimes, uintptr(unsafe.Pointer(&idle)), uintptr(unsafe.Pointer(&kernel)), uintptr(unsafe.Pointer(&user)))
+	if err != nil {
+		return CPUTime{}, fmt.Errorf("read the CPU time of the host: %w", err)
+	}
+	total := counted(kernel) + counted(user)
+	return CPUTime{Busy: total - min(counted(idle), total), Total: total}, nil
+}

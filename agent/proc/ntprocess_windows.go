@@ -1,0 +1,287 @@
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// TicksPerSecond is the unit of Identity.Start: Windows counts in 100 ns.
+const TicksPerSecond = 10_000_000
+
+// epoch is 1970 as the kernel counts, from 1601. Start counts from 1970, so
+// that a duration can hold it.
+const epoch = 116444736000000000
+
+// Processes that are no programs.
+const (
+	idlePid   = 0
+	systemPid = 4
+)
+
+// bootID is when the kernel was started, less every change of the clock since:
+// the kernel moves both when the clock is set. It is constant as long as this
+// program runs, so it is read once.
+var bootID = sync.OnceValues(func() (string, error) {
+	// SYSTEM_TIMEOFDAY_INFORMATION; x/sys has only the class.
+	var info struct {
+		BootTime, CurrentTime, TimeZoneBias int64
+		TimeZoneID, Reserved                uint32
+		BootTimeBias, SleepTimeBias         uint64
+	}
+	err := windows.NtQuerySystemInformation(windows.SystemTimeOfDayInformation, unsafe.Pointer(&info), uint32(unsafe.Sizeof(info)), nil)
+	if err != nil {
+		return "", fmt.Errorf("read the time of the boot: %w", err)
+	}
+	return fmt.Sprintf("%x", uint64(info.BootTime)-info.BootTimeBias), nil
+})
+
+// NowTicks is the present moment on the scale of Identity.Start. It moves when
+// the clock is set; a start that was read before does not.
+func NowTicks() (uint64, error) {
+	var now windows.Filetime
+	windows.GetSystemTimePreciseAsFileTime(&now)
+	return sinceEpoch(now), nil
+}
+
+func startClock() (time.Duration, error) {
+	now, err := NowTicks()
+	return ticks(now), err
+}
+
+// startTime is when a process started, on the wall clock of then.
+func startTime(id Identity) (time.Time, error) { return time.Unix(0, int64(ticks(id.Start))), nil }
+
+func sinceEpoch(t windows.Filetime) uint64 { return counted(t) - epoch }
+
+func counted(t windows.Filetime) uint64 {
+	return uint64(t.HighDateTime)<<32 | uint64(t.LowDateTime)
+}
+
+// open returns a handle to a live process. As long as it is held the pid is not
+// given to another. A process that ended, though somebody holds it, is gone.
+func open(pid int, access uint32) (windows.Handle, error) {
+	if pid <= 0 {
+		return 0, ErrGone
+	}
+	h, err := windows.OpenProcess(access|windows.PROCESS_QUERY_LIMITED_INFORMATION|windows.SYNCHRONIZE, false, uint32(pid))
+	switch {
+	case errors.Is(err, windows.ERROR_INVALID_PARAMETER): // no such pid
+		return 0, ErrGone
+	case err != nil:
+		return 0, err
+	}
+	if event, err := windows.WaitForSingleObject(h, 0); err == nil && event == windows.WAIT_OBJECT_0 {
+		closeHandle(h)
+		return 0, ErrGone
+	}
+	return h, nil
+}
+
+// openSame opens exactly the identified process.
+func openSame(id Identity, access uint32) (windows.Handle, error) {
+	boot, err := bootID()
+	if err != nil {
+		return 0, err
+	}
+	if id.BootID != boot {
+		return 0, ErrGone
+	}
+	h, err := open(id.PID, access)
+	if err != nil {
+		return 0, err
+	}
+	times, err := readTimes(h)
+	if err == nil && times.start != id.Start {
+		err = ErrGone
+	}
+	if err != nil {
+		closeHandle(h)
+		return 0, err
+	}
+	return h, nil
+}
+
+// closeHandle closes a handle that nothing was written to, so that there is no
+// error worth telling.
+func closeHandle(h windows.Handle) { _ = windows.CloseHandle(h) }
+
+type times struct{ start, user, system uint64 }
+
+func readTimes(h windows.Handle) (times, error) {
+	var start, exit, kernel, user windows.Filetime
+	if err := windows.GetProcessTimes(h, &start, &exit, &kernel, &user); err != nil {
+		return times{}, fmt.Errorf("read process times: %w", err)
+	}
+	return times{start: sinceEpoch(start), user: counted(user), system: counted(kernel)}, nil
+}
+
+// Identify returns the identity of a live process. A pid that does not exist
+// and the kernel's own give ErrGone.
+func Identify(pid int) (Identity, error) {
+	id, err := identify(pid)
+	if err != nil {
+		return Identity{}, fmt.Errorf("identify pid %d: %w", pid, err)
+	}
+	return id, nil
+}
+
+func identify(pid int) (Identity, error) {
+	boot, err := bootID()
+	if err != nil {
+		return Identity{}, err
+	}
+	if pid == systemPid {
+		return Identity{}, ErrGone
+	}
+	h, err := open(pid, 0)
+	if err != nil {
+		return Identity{}, err
+	}
+	defer closeHandle(h)
+	times, err := readTimes(h)
+	return Identity{BootID: boot, PID: pid, Start: times.start}, err
+}
+
+// readStat reads the numbers of one process. A missing process gives ErrGone.
+func readStat(pid int) (Stat, error) {
+	h, err := open(pid, 0)
+	if err != nil {
+		return Stat{}, err
+	}
+	defer closeHandle(h)
+	times, err := readTimes(h)
+	if err != nil {
+		return Stat{}, err
+	}
+	var basic windows.PROCESS_BASIC_INFORMATION
+	err = windows.NtQueryInformationProcess(h, windows.ProcessBasicInformation, unsafe.Pointer(&basic), uint32(unsafe.Sizeof(basic)), nil)
+	if err != nil {
+		return Stat{}, fmt.Errorf("read pid %d: %w", pid, err)
+	}
+	var memory processMemoryCounters
+	memory.size = uint32(unsafe.Sizeof(memory))
+	if err := callBool(procGetProcessMemoryInfo, uintptr(h), uintptr(unsafe.Pointer(&memory)), uintptr(memory.size)); err != nil {
+		return Stat{}, fmt.Errorf("read the memory of pid %d: %w", pid, err)
+	}
+	st := Stat{
+		PID: pid, PPID: int(basic.InheritedFromUniqueProcessId), PGID: pid, Session: pid, State: 'R', Kernel: pid == systemPid,
+		Start: times.start, UTime: times.user, STime: times.system,
+		RSSPages: int64(memory.workingSetSize) / int64(os.Getpagesize()),
+	}
+	if exe, err := imageOf(h); err == nil {
+		st.Comm = filepath.Base(exe)
+	}
+	if parent, err := identify(st.PPID); err != nil || parent.Start > st.Start {
+		st.PPID = 0 // the parent is gone, and its pid may be another's
+	}
+	return st, nil
+}
+
+// look reads everything about one process that finding it needs. Unreadable
+// parts stay empty, for the caller to judge.
+func look(boot string, st Stat) (Process, error) {
+	p := processOf(boot, st)
+	h, err := openSame(p.Identity, windows.PROCESS_VM_READ|windows.PROCESS_QUERY_INFORMATION)
+	if errors.Is(err, windows.ERROR_ACCESS_DENIED) {
+		h, err = openSame(p.Identity, 0)
+	}
+	if err != nil {
+		return Process{}, err
+	}
+	defer closeHandle(h)
+	if p.Exe, err = imageOf(h); err == nil {
+		p.Name = filepath.Base(p.Exe)
+	}
+	if text, err := readParameters(h); err == nil {
+		p.Cwd, p.Args = text.dir, splitArgs(text.commandLine)
+	}
+	return p, nil
+}
+
+func exePath(pid int) (string, error) {
+	h, err := open(pid, 0)
+	if err != nil {
+		return "", permission(err)
+	}
+	defer closeHandle(h)
+	return imageOf(h)
+}
+
+func workDir(pid int) (string, error) {
+	text, err := parametersOf(pid)
+	return text.dir, permission(err)
+}
+
+func readArgs(pid int) ([]string, error) {
+	text, err := parametersOf(pid)
+	if err != nil {
+		return nil, err
+	}
+	return splitArgs(text.commandLine), nil
+}
+
+// markOf returns the mark that a process carries, "" if none or if it may not
+// be read.
+func markOf(pid int) string {
+	text, err := parametersOf(pid)
+	if err != nil {
+		return ""
+	}
+	for entry := range strings.SplitSeq(text.environment, "\x00") {
+		if mark, ok := strings.CutPrefix(entry, KeyMark+"="); ok {
+			return mark
+		}
+	}
+	return ""
+}
+
+// imageOf is the path of the executable.
+func imageOf(h windows.Handle) (string, error) {
+	buf := make([]uint16, windows.MAX_LONG_PATH)
+	size := uint32(len(buf))
+	if err := windows.QueryFullProcessImageName(h, 0, &buf[0], &size); err != nil {
+		return "", err
+	}
+	return windows.UTF16ToString(buf[:size]), nil
+}
+
+// splitArgs splits as C programs do; a line that cannot be split is one word.
+func splitArgs(line string) []string {
+	if line == "" {
+		return nil
+	}
+	args, err := windows.DecomposeCommandLine(line)
+	if err != nil {
+		return []string{line}
+	}
+	return args
+}
+
+// hiddenPid tells a pid that does not exist from one that may not be looked at.
+func hiddenPid(pid int) bool {
+	_, err := open(pid, 0)
+	return errors.Is(err, windows.ERROR_ACCESS_DENIED)
+}
+
+// permission makes of Windows' refusal what os calls one.
+func permission(err error) error {
+	if errors.Is(err, windows.ERROR_ACCESS_DENIED) {
+		return os.ErrPermission
+	}
+	return err
+}
+
+// exhausted reports whether an error is about the agent's or the host's
+// resources, and so tells nothing about the process that was looked at.
+func exhausted(err error) bool {
+	return errors.Is(err, windows.ERROR_NO_SYSTEM_RESOURCES) || errors.Is(err, windows.ERROR_NOT_ENOUGH_MEMORY) ||
+		errors.Is(err, windows.ERROR_TOO_MANY_OPEN_FILES) || errors.Is(err, windows.ERROR_COMMITMENT_LIMIT)
+}

@@ -1,0 +1,170 @@
+package proc
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// hostPIDs is the inode of the host's own pid namespace, the only one whose
+	// numbers the kernel's log speaks of.
+	hostPIDs = "pid:[4026531836]"
+
+	// maxRecord is more than one record of the kernel's log has, in bytes.
+	maxRecord = 16 << 10
+
+	// maxOOMKills bounds what is remembered of the log.
+	maxOOMKills = 1024
+
+	// countedFor is how long after its counter rose a control group is taken for
+	// the reason of a death.
+	countedFor = 10 * time.Second
+)
+
+// OOMLog tells which processes the kernel ended because memory had run out:
+// those that its log names, or, where the log cannot be read or speaks of other
+// pids, those that end just after the counter of the agent's own control group
+// rose. It is evidence for people, and nothing may depend on it.
+type OOMLog struct {
+	mu    sync.Mutex
+	kmsg  int                   // descriptor of the kernel's log; -1 = none
+	kills map[int]time.Duration // by pid, on the log's clock
+
+	counters []string // files with an oom_kill line
+	counted  int64
+	rose     time.Time
+}
+
+// NewOOMLog opens what there is; Close gives it back.
+func NewOOMLog() *OOMLog {
+	l := &OOMLog{kmsg: -1, kills: map[int]time.Duration{}}
+	if ns, err := os.Readlink("/proc/self/ns/pid"); err == nil && ns == hostPIDs {
+		if fd, err := unix.Open("/dev/kmsg", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err == nil {
+			l.kmsg = fd
+		}
+	}
+	root := os.DirFS("/")
+	for _, dir := range controlDirs(root, "memory") {
+		l.counters = append(l.counters, path.Join(dir, "memory.events"), path.Join(dir, "memory.oom_control"))
+	}
+	l.counted = oomCount(root, l.counters)
+	return l
+}
+
+// Close ends the use of the log.
+func (l *OOMLog) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.kmsg >= 0 {
+		closeFD(l.kmsg)
+		l.kmsg = -1
+	}
+}
+
+// Note has to be called from time to time, so that a counter that rose long ago
+// explains no death of now.
+func (l *OOMLog) Note() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.kmsg < 0 {
+		l.count()
+	}
+}
+
+// Killed reports whether a process that has just ended was ended for want of
+// memory, as far as that can be known.
+func (l *OOMLog) Killed(id Identity) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.kmsg < 0 {
+		l.count()
+		return !l.rose.IsZero() && time.Since(l.rose) < countedFor
+	}
+	l.read()
+	at, named := l.kills[id.PID]
+	return named && at >= startOnLog(id)
+}
+
+// startOnLog is the earliest moment at which the process can have been there, on
+// the clock of the log, which stands still while the host sleeps.
+func startOnLog(id Identity) time.Duration {
+	boot, err := sinceBoot()
+	var awake unix.Timespec
+	if err != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &awake) != nil {
+		return 0
+	}
+	return ticks(id.Start) - (boot - time.Duration(awake.Nano())) - time.Second
+}
+
+// read takes over what the log has had to say since.
+func (l *OOMLog) read() {
+	buf := make([]byte, maxRecord)
+	for {
+		n, err := retryEINTR(func() (int, error) { return unix.Read(l.kmsg, buf) })
+		if errors.Is(err, unix.EPIPE) { // the log was faster; it goes on with what is left
+			continue
+		}
+		if err != nil || n == 0 {
+			return
+		}
+		if pid, at, ok := oomKill(buf[:n]); ok {
+			if len(l.kills) >= maxOOMKills {
+				clear(l.kills)
+			}
+			l.kills[pid] = at
+		}
+	}
+}
+
+// oomKill reads a record such as
+//
+//	3,416,1683479488,-;Memory cgroup out of memory: Killed process 27026 (tail) total-vm:…
+func oomKill(record []byte) (pid int, at time.Duration, ok bool) {
+	head, text, _ := bytes.Cut(record, []byte(";"))
+	_, text, found := bytes.Cut(text, []byte("ut of memory: Killed process "))
+	fields := bytes.Split(head, []byte(","))
+	if !found || len(fields) < 3 {
+		return 0, 0, false
+	}
+	number, _, _ := bytes.Cut(text, []byte(" "))
+	pid, err1 := strconv.Atoi(string(number))
+	us, err2 := strconv.ParseInt(string(fields[2]), 10, 64)
+	return pid, time.Duration(us) * time.Microsecond, err1 == nil && err2 == nil
+}
+
+func (l *OOMLog) count() {
+	if n := oomCount(os.DirFS("/"), l.counters); n != l.counted {
+		if n > l.counted {
+			l.rose = time.Now()
+		}
+		l.counted = n
+	}
+}
+
+// oomCount is the sum of the oom_kill lines of control groups.
+func oomCount(root fs.FS, files []string) int64 {
+	var sum int64
+	for _, name := range files {
+		text, err := fs.ReadFile(root, name)
+		if err != nil {
+			continue
+		}
+		for line := range bytes.Lines(text) {
+			if fields := bytes.Fields(line); len(fields) == 2 && string(fields[0]) == "oom_kill" {
+				n, err := strconv.ParseInt(string(fields[1]), 10, 64)
+				if err == nil {
+					sum += n
+				}
+			}
+		}
+	}
+	return sum
+}

@@ -1,0 +1,54 @@
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/windows"
+)
+
+// readPidFile reads a bounded part of a regular file only: what else a name can
+// stand for, such as a pipe or a device, could hang the agent.
+func readPidFile(path string) (text []byte, written time.Time, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, time.Time{}, explainOpen(err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, time.Time{}, fmt.Errorf("it is not a regular file but %s", info.Mode().Type())
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, time.Time{}, explainOpen(err)
+	}
+	defer f.Close()
+	text, err = io.ReadAll(io.LimitReader(f, maxPidFile))
+	return text, info.ModTime(), err
+}
+
+func explainOpen(err error) error {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return errNoPidFile
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("the agent's user may not read it: %w", os.ErrPermission)
+	}
+	return err
+}
+
+// diskTrouble reports whether the disk or the file server failed, or somebody
+// keeps the file for himself at this moment, and so nothing is known about it.
+func diskTrouble(err error) bool {
+	for _, trouble := range []error{
+		windows.ERROR_SHARING_VIOLATION, windows.ERROR_LOCK_VIOLATION, windows.ERROR_CRC, windows.ERROR_IO_DEVICE,
+		windows.ERROR_NOT_READY, windows.ERROR_BAD_NETPATH, windows.ERROR_NETNAME_DELETED, windows.ERROR_UNEXP_NET_ERR,
+	} {
+		if errors.Is(err, trouble) {
+			return true
+		}
+	}
+	return false
+}

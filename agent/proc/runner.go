@@ -1,0 +1,221 @@
+package proc
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Runner starts control commands.
+type Runner struct {
+	accounts *Accounts
+	watchdog *watchdog
+	timezone string
+	scopes   scopes
+}
+
+// NewRunner returns a runner that resolves accounts through accounts. It keeps
+// the open files that this program inherited from its commands.
+func NewRunner(accounts *Accounts) (*Runner, error) {
+	if err := keepInherited(); err != nil {
+		return nil, fmt.Errorf("keep open files from commands: %w", err)
+	}
+	return &Runner{accounts: accounts, watchdog: newWatchdog(), timezone: os.Getenv("TZ")}, nil
+}
+
+// Execution is a command under way. Its leader is the head of an own session and
+// process group, so Identity serves [GroupMembers] and [KillGroup].
+type Execution struct {
+	leader Identity
+	done   chan struct{}
+	result Result
+	output outputFile
+	job    job
+}
+
+// Identity is the command's leader: the shell, or what the shell became.
+func (r *Execution) Identity() Identity { return r.leader }
+
+// Done is closed when the leader has ended and Result is ready. Processes that
+// it left behind do not delay it.
+func (r *Execution) Done() <-chan struct{} { return r.done }
+
+// Result is how the command ended. It must not be called before Done is closed.
+func (r *Execution) Result() Result { return r.result }
+
+// Output is the end of the output by now, as in [Result]: what the command has
+// left in background may have written since it ended. It must not be called
+// before Done is closed, and is empty once the file is gone.
+func (r *Execution) Output() string { return r.output.tail(OutputTail) }
+
+// Start runs a command. An error means that nothing was run; it says which
+// field of the spec or which condition of the host is at fault, and is
+// ErrNoRoom where a later try may work, ErrSetup where it will not.
+//
+// ctx bounds the preparation only: a command that runs is ended by its Timeout
+// or by KillGroup, and survives the agent.
+func (r *Runner) Start(ctx context.Context, c Command) (*Execution, error) {
+	running, err := r.start(ctx, c)
+	return running, markRoom(err)
+}
+
+func (r *Runner) start(ctx context.Context, c Command) (*Execution, error) {
+	account, err := r.prepare(ctx, &c)
+	if err != nil {
+		return nil, err
+	}
+	out, err := openOutput(c.OutputPath, account)
+	if err != nil {
+		return nil, err
+	}
+	running, err := r.run(ctx, c, account, out)
+	if err != nil {
+		out.Close()
+		return nil, err
+	}
+	return running, nil
+}
+
+func (r *Runner) run(ctx context.Context, c Command, account Account, out *os.File) (*Execution, error) {
+	cmd, err := r.command(c, account, out)
+	if err != nil {
+		return nil, err
+	}
+	if err := awaitWritten(ctx, c); err != nil {
+		return nil, err
+	}
+	started := time.Now()
+	job, err := startIn(cmd, c)
+	if err != nil {
+		return nil, explainStart(c, account, err)
+	}
+	// It cannot be gone before the Wait below: at worst it is a zombie.
+	leader, err := identifyChild(cmd.Process.Pid)
+	if err != nil {
+		job.close()
+		err = errors.Join(fmt.Errorf("command was ended because it could not be identified: %w", err), cmd.Process.Kill())
+		go func() { _ = ours.wait(cmd) }() // nobody wants to know how it ended
+		return nil, err
+	}
+	running := &Execution{leader: leader, done: make(chan struct{}), job: job}
+	go running.wait(c, cmd, out, started)
+	return running, nil
+}
+
+// prepare finds everything that would keep the command from running, and the
+// directory to run it in.
+func (r *Runner) prepare(ctx context.Context, c *Command) (Account, error) {
+	if err := c.Shell.RunsOn(runtime.GOOS); err != nil {
+		return Account{}, fmt.Errorf("shell: %w", err)
+	}
+	if err := c.check(); err != nil {
+		return Account{}, err
+	}
+	account, err := r.accounts.Lookup(ctx, cmp.Or(c.Account, DefaultAccount))
+	if err != nil {
+		return Account{}, err
+	}
+	if err := r.maySwitch(ctx, account); err != nil {
+		return Account{}, markSetup(err)
+	}
+	inHome := c.Dir == ""
+	if inHome {
+		c.Dir = account.Home
+	}
+	// A directory that hangs must be found out here: in the child it would
+	// block every other start, since a fork blocks its parent until it is done.
+	verdict, err := guard(ctx, r.watchdog, c.Dir, func() error { return checkDir(c.Dir) })
+	if err != nil {
+		return Account{}, fmt.Errorf("setup path %s: %w", c.Dir, err)
+	}
+	if inHome && verdict != nil {
+		c.Dir, verdict = rootDir(), nil // service accounts often have none; login programs do the same
+	}
+	return account, verdict
+}
+
+func checkDir(dir string) error {
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return markSetup(fmt.Errorf("setup path %s does not exist", dir))
+	case errors.Is(err, os.ErrPermission):
+		return nil // root may be barred where the account is not; the start tells
+	case err != nil:
+		return fmt.Errorf("setup path: %w", err)
+	case !info.IsDir():
+		return markSetup(fmt.Errorf("setup path %s is not a directory", dir))
+	}
+	return nil
+}
+
+// watch returns when the command has exited; it reports whether its timeout
+// passed before, and then has ended the whole group.
+func (r *Execution) watch(c Command, exited <-chan struct{}) (timedOut bool) {
+	var expired <-chan time.Time
+	if c.Timeout > 0 {
+		timer := time.NewTimer(c.Timeout)
+		defer timer.Stop()
+		expired = timer.C
+	}
+	size := time.NewTimer(firstSizeCheck)
+	defer size.Stop()
+	var killers sync.WaitGroup
+	defer killers.Wait()
+	for {
+		select {
+		case <-exited:
+			return timedOut
+		case <-size.C:
+			size.Reset(r.output.bound())
+		case <-expired:
+			timedOut, expired = true, nil
+			killers.Go(r.expire)
+		}
+	}
+}
+
+// expire ends the group of a command whose time is up. What survives SIGKILL
+// sits in the kernel, and the caller sees that Done stays open.
+func (r *Execution) expire() {
+	_ = KillGroup(context.Background(), r.leader, KillGrace)
+}
+
+// wait owns the command until its leader ends: it reaps it, bounds the output
+// file and enforces the timeout.
+func (r *Execution) wait(c Command, cmd *exec.Cmd, out *os.File, started time.Time) {
+	defer close(r.done)
+	exited := make(chan struct{})
+	go func() {
+		defer close(exited)
+		// The exit status is read from ProcessState; other errors cannot
+		// happen, since there are no pipes to copy.
+		_ = ours.wait(cmd)
+	}()
+	r.output = outputFile{path: c.OutputPath, file: out}
+	r.result.TimedOut = r.watch(c, exited)
+	r.job.close()
+	r.result.Elapsed = time.Since(started)
+	r.result.setStatus(cmd.ProcessState)
+	r.result.Output = r.Output()
+	r.result.Hint = hint(c, r.result.ExitCode, r.result.Output)
+	out.Close()
+	r.result.OutputHeld = OutputHeld(c.OutputPath)
+}
+
+func (res *Result) setStatus(state *os.ProcessState) {
+	res.ExitCode = state.ExitCode() // -1 without a state, when somebody else reaped the command
+	if state == nil {
+		return
+	}
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		res.Signal = status.Signal()
+	}
+}

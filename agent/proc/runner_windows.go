@@ -1,0 +1,201 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// keepInherited does nothing: a program of Windows inherits what it is given.
+func keepInherited() error { return nil }
+
+func (r *Runner) command(c Command, account Account, out *os.File) (*exec.Cmd, error) {
+	system, err := windows.GetSystemDirectory()
+	if err != nil {
+		return nil, fmt.Errorf("find cmd.exe: %w", err)
+	}
+	program, line, err := windowsCommand(c.Shell, system, c.Line)
+	if err != nil {
+		return nil, err
+	}
+	basic, err := basicEnvironment(account, c.Lang, r.timezone)
+	if err != nil {
+		return nil, err
+	}
+	// No context: the command must be able to outlive whatever asked for it.
+	cmd := exec.Command(program) //nolint:noctx,gosec // see above; running the given line is the purpose
+	cmd.Dir, cmd.Env = c.Dir, c.environment(basic)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		CmdLine: line, HideWindow: true,
+		CreationFlags: windows.CREATE_NO_WINDOW | windows.CREATE_NEW_PROCESS_GROUP,
+	}
+	return cmd, nil
+}
+
+// openOutput creates the output file. Two openings: what is opened to be
+// emptied can be written anywhere, and only appending lets it be emptied while
+// it is in use without leaving holes.
+func openOutput(path string, _ Account) (*os.File, error) {
+	for _, flags := range []int{os.O_CREATE | os.O_WRONLY | os.O_TRUNC, os.O_WRONLY | os.O_APPEND} {
+		f, err := os.OpenFile(path, flags, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("create the output file: %w", err)
+		}
+		if flags&os.O_APPEND != 0 {
+			return f, nil
+		}
+		f.Close()
+	}
+	return nil, nil
+}
+
+// job holds a contained command and all that it starts; its end is theirs. The
+// zero job holds nothing.
+type job struct{ handle windows.Handle }
+
+func (j job) close() {
+	if j.handle != 0 {
+		_ = windows.TerminateJobObject(j.handle, killedCode) // closing does it as well, unless somebody inherited the handle
+		closeHandle(j.handle)
+	}
+}
+
+// startIn starts a command: a contained one in a job that ends with it, any
+// other outside of every job that the agent itself may be in, so that a daemon
+// lives on when the agent's service is restarted.
+func startIn(cmd *exec.Cmd, c Command) (job, error) {
+	if c.Contained {
+		return startContained(cmd)
+	}
+	cmd.SysProcAttr.CreationFlags |= windows.CREATE_BREAKAWAY_FROM_JOB
+	err := cmd.Start()
+	if !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
+		return job{}, err
+	}
+	// The agent's own job may not be left. A Cmd starts once.
+	again := *cmd.SysProcAttr
+	again.CreationFlags &^= windows.CREATE_BREAKAWAY_FROM_JOB
+	*cmd = exec.Cmd{Path: cmd.Path, Args: cmd.Args, Env: cmd.Env, Dir: cmd.Dir, Stdout: cmd.Stdout, Stderr: cmd.Stderr, SysProcAttr: &again}
+	return job{}, cmd.Start()
+}
+
+// startContained starts a command that does not run yet, puts it into a job and
+// lets it go, so that nothing it starts can be outside.
+func startContained(cmd *exec.Cmd) (job, error) {
+	handle, err := newJob()
+	if err != nil {
+		return job{}, fmt.Errorf("make a job for the command: %w", err)
+	}
+	cmd.SysProcAttr.CreationFlags |= windows.CREATE_SUSPENDED
+	if err := cmd.Start(); err != nil {
+		closeHandle(handle)
+		return job{}, err
+	}
+	err = assign(handle, cmd.Process.Pid)
+	if err == nil {
+		err = resume(cmd.Process.Pid)
+	}
+	if err != nil {
+		err = fmt.Errorf("put the command into its job: %w", err)
+		err = errors.Join(err, cmd.Process.Kill())
+		closeHandle(handle)
+		_ = cmd.Wait() // it was killed
+		return job{}, err
+	}
+	return job{handle: handle}, nil
+}
+
+// newJob makes a job whose processes end when its last handle is closed, as it
+// is when the agent ends.
+func newJob() (windows.Handle, error) {
+	handle, err := windows.CreateJobObject(nil, nil)
+	if err != nil {
+		return 0, err
+	}
+	var info windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
+	info.BasicLimitInformation.LimitFlags = windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE
+	_, err = windows.SetInformationJobObject(handle, windows.JobObjectExtendedLimitInformation,
+		uintptr(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info)))
+	if err != nil {
+		closeHandle(handle)
+		return 0, err
+	}
+	return handle, nil
+}
+
+func assign(job windows.Handle, pid int) error {
+	h, err := windows.OpenProcess(windows.PROCESS_SET_QUOTA|windows.PROCESS_TERMINATE, false, uint32(pid))
+	if err != nil {
+		return err
+	}
+	defer closeHandle(h)
+	return windows.AssignProcessToJobObject(job, h)
+}
+
+// resume lets the only thread of a process that was started suspended run.
+func resume(pid int) error {
+	snapshot, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPTHREAD, 0)
+	if err != nil {
+		return err
+	}
+	defer closeHandle(snapshot)
+	var entry windows.ThreadEntry32
+	entry.Size = uint32(unsafe.Sizeof(entry))
+	for err = windows.Thread32First(snapshot, &entry); err == nil; err = windows.Thread32Next(snapshot, &entry) {
+		if entry.OwnerProcessID != uint32(pid) {
+			continue
+		}
+		thread, err := windows.OpenThread(windows.THREAD_SUSPEND_RESUME, false, entry.ThreadID)
+		if err != nil {
+			return err
+		}
+		defer closeHandle(thread)
+		_, err = windows.ResumeThread(thread)
+		return err
+	}
+	return fmt.Errorf("find the thread of pid %d: %w", pid, err)
+}
+
+// identifyChild works on a child that may have ended; that it was not waited for
+// keeps its pid.
+func identifyChild(pid int) (Identity, error) {
+	boot, err := bootID()
+	if err != nil {
+		return Identity{}, err
+	}
+	h, err := windows.OpenProcess(windows.PROCESS_QUERY_LIMITED_INFORMATION, false, uint32(pid))
+	if err != nil {
+		return Identity{}, err
+	}
+	defer closeHandle(h)
+	times, err := readTimes(h)
+	return Identity{BootID: boot, PID: pid, Start: times.start}, err
+}
+
+// explainStart turns the bare error of a failed start into the reason.
+func explainStart(c Command, account Account, err error) error {
+	if errors.Is(err, windows.ERROR_ACCESS_DENIED) {
+		return fmt.Errorf("account %s may not enter setup path %s or run the shell: %w", account.Name, c.Dir, err)
+	}
+	return fmt.Errorf("start the command: %w", err)
+}
+
+// awaitWritten does nothing: Windows lets nobody write a program that could be
+// run at the same moment.
+func awaitWritten(context.Context, Command) error { return nil }
+
+// hint explains the exit by which cmd.exe says that there is no such program.
+func hint(c Command, code int, _ string) string {
+	const notFound = 9009
+	if c.Shell == ShellBat && code == notFound {
+		return "not found: the program, or the script, in " + c.Dir
+	}
+	return ""
+}

@@ -1,0 +1,179 @@
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+// Capacity is what there is to share, and what percentages of limits relate to:
+// the host, or the part of it that the agent's own control groups leave to the
+// agent and to all that it starts.
+type Capacity struct {
+	CPUs   float64
+	Memory int64 // bytes
+	// Group says that a control group leaves less than the host has.
+	Group bool
+}
+
+// PercentOf is a part of the capacity's memory, in bytes, in percent of it.
+func (c Capacity) PercentOf(memory int64) float64 {
+	if c.Memory <= 0 {
+		return 0
+	}
+	return float64(memory) / float64(c.Memory) * 100
+}
+
+// TreeUsage is what a process and all that belongs to it use, at one moment.
+type TreeUsage struct {
+	Root      Identity
+	Age       time.Duration // of the root
+	Processes []Identity    // the root first
+
+	// CPU is percent of the capacity since the measurement before; CPUKnown is
+	// false if that did not have the root.
+	CPU      float64
+	CPUKnown bool
+
+	RSS           int64 // bytes, shared pages counted as often as they are shared
+	MemoryPercent float64
+}
+
+// Usage is one measurement of several trees, all by one pass over the host.
+type Usage struct {
+	At        time.Duration // on the scale of Identity.Start
+	Capacity  Capacity
+	Processes int // on the whole host
+	Trees     map[Identity]TreeUsage
+}
+
+// UsageMeter measures trees again and again. It is not safe for concurrent use.
+// The zero value has measured nothing yet.
+type UsageMeter struct {
+	at    time.Duration       // of the latest measurement
+	ticks map[Identity]uint64 // CPU time of every process that was in a tree then
+}
+
+// Measure reads the host once, which takes about 5 µs for each of its
+// processes. Roots that are gone are missing in the answer. A tree ends where
+// the one of another managed process begins, which others tells by its pid.
+//
+// A tree is the root with its descendants and, if it leads a session, that
+// session: workers that lost their parent are still in it. CPU time that ended
+// processes had left behind is not added: whoever lives now is counted from the
+// measurement before, so that no sum ever goes back when a member ends.
+func (m *UsageMeter) Measure(roots []Identity, others func(pid int) bool) (Usage, error) {
+	capacity, err := ReadCapacity()
+	if err != nil {
+		return Usage{}, fmt.Errorf("measure processes: %w", err)
+	}
+	now, err := startClock()
+	if err != nil {
+		return Usage{}, fmt.Errorf("measure processes: %w", err)
+	}
+	table, err := ReadTable()
+	if err != nil {
+		return Usage{}, fmt.Errorf("measure processes: %w", err)
+	}
+	return m.take(table, capacity, now, roots, others), nil
+}
+
+// take accounts one reading of the host.
+func (m *UsageMeter) take(table *Table, capacity Capacity, now time.Duration, roots []Identity, others func(int) bool) Usage {
+	u := Usage{At: now, Capacity: capacity, Processes: len(table.stats), Trees: map[Identity]TreeUsage{}}
+	ticks := map[Identity]uint64{}
+	for root, members := range table.trees(roots, others) {
+		u.Trees[root] = m.account(table, capacity, now, members)
+		for _, st := range members {
+			ticks[table.identity(st)] = st.UTime + st.STime
+		}
+	}
+	m.at, m.ticks = now, ticks
+	return u
+}
+
+// account sums up one tree, whose root comes first.
+func (m *UsageMeter) account(table *Table, capacity Capacity, now time.Duration, members []Stat) TreeUsage {
+	tree := TreeUsage{Root: table.identity(members[0]), Age: max(0, now-ticks(members[0].Start))}
+	_, tree.CPUKnown = m.ticks[tree.Root]
+	tree.CPUKnown = tree.CPUKnown && now > m.at
+	var used uint64
+	for _, st := range members {
+		id := table.identity(st)
+		tree.Processes = append(tree.Processes, id)
+		tree.RSS += st.RSS()
+		used += m.since(id, st.UTime+st.STime)
+	}
+	tree.MemoryPercent = capacity.PercentOf(tree.RSS)
+	if tree.CPUKnown && capacity.CPUs > 0 {
+		tree.CPU = ticks(used).Seconds() / (now - m.at).Seconds() / capacity.CPUs * 100
+	}
+	return tree
+}
+
+// since is the CPU time that a process has used since the measurement before.
+// Of one that was there and in no tree nothing is known.
+func (m *UsageMeter) since(id Identity, now uint64) uint64 {
+	before, known := m.ticks[id]
+	switch {
+	case known:
+		return now - min(before, now)
+	case ticks(id.Start) >= m.at:
+		return now // it began since
+	}
+	return 0
+}
+
+// trees are the live members of each root's tree, the root first.
+func (t *Table) trees(roots []Identity, others func(pid int) bool) map[Identity][]Stat {
+	sessions := map[int][]Stat{}
+	for _, root := range roots {
+		sessions[root.PID] = nil
+	}
+	own := map[Identity]Stat{}
+	for _, st := range t.stats {
+		if dead(st.State) {
+			continue
+		}
+		if session, wanted := sessions[st.Session]; wanted {
+			sessions[st.Session] = append(session, st)
+		}
+		if _, wanted := sessions[st.PID]; wanted {
+			own[t.identity(st)] = st
+		}
+	}
+	families, self, trees := t.families(), os.Getpid(), map[Identity][]Stat{}
+	for _, root := range roots {
+		st, lives := own[root]
+		if !lives {
+			continue
+		}
+		seeds := []Stat{st}
+		if st.Session == st.PID {
+			seeds = append(seeds, sessions[st.PID]...)
+		}
+		trees[root] = families.descend(seeds, func(member Stat) bool {
+			return dead(member.State) || member.PID == self ||
+				member.PID != root.PID && (member.Start < root.Start || others(member.PID))
+		})
+	}
+	return trees
+}
+
+// TreePSS is what processes really use together, in bytes (see [PSS]); those
+// that have ended use nothing.
+func TreePSS(processes []Identity) (int64, error) {
+	var sum int64
+	for _, id := range processes {
+		pss, err := PSS(id)
+		if errors.Is(err, ErrGone) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		sum += pss
+	}
+	return sum, nil
+}

@@ -1,0 +1,149 @@
+package proc
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// Watcher tells when processes end. The system's own thread pool waits for the
+// handles of all of them, which costs nothing while nothing happens.
+type Watcher struct {
+	done sync.WaitGroup // goroutines that tell of a death
+
+	mu      sync.Mutex
+	closed  bool
+	watched map[uintptr]watched
+}
+
+type watched struct {
+	id     Identity
+	handle windows.Handle
+	wait   uintptr // of RegisterWaitForSingleObject
+	died   func(Death)
+}
+
+// close ends the wait, blocking until a callback under way is over, and lets go
+// of the process.
+func (e watched) close() {
+	_ = callBool(procUnregisterWait, e.wait, uintptr(windows.InvalidHandle))
+	closeHandle(e.handle)
+}
+
+// slots says whose watcher a wait belongs to: all that the system hands back is
+// a number. Slots are never used again.
+var slots struct {
+	sync.Mutex
+	last     uintptr
+	watchers map[uintptr]*Watcher
+}
+
+// ended is what the system's threads call. There may be no more than some
+// thousand such functions in a program, so there is one.
+var ended = sync.OnceValue(func() uintptr {
+	return windows.NewCallback(func(slot, _ uintptr) uintptr {
+		slots.Lock()
+		w := slots.watchers[slot]
+		delete(slots.watchers, slot)
+		slots.Unlock()
+		if w != nil {
+			w.done.Go(func() { w.notify(slot) }) // never wait in a thread of the system
+		}
+		return 0
+	})
+})
+
+// NewWatcher starts a watcher. Polling means nothing here.
+func NewWatcher(bool) (*Watcher, error) {
+	return &Watcher{watched: map[uintptr]watched{}}, nil
+}
+
+// Add watches a process. At its death died is called once, in a goroutine of
+// the watcher: it must not block and must not call Close. Add returns ErrGone
+// (and never calls died) when the process is gone already. The returned
+// function ends the watch; died may still be running when it returns.
+func (w *Watcher) Add(id Identity, died func(Death)) (stop func(), err error) {
+	handle, err := openSame(id, 0)
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: %w", id, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		closeHandle(handle)
+		return nil, fmt.Errorf("watch %s: the watcher is closed", id)
+	}
+	slot := w.newSlot()
+	entry := watched{id: id, handle: handle, died: died}
+	if err := register(&entry, slot); err != nil {
+		freeSlot(slot)
+		closeHandle(handle)
+		return nil, fmt.Errorf("watch %s: %w", id, err)
+	}
+	w.watched[slot] = entry
+	return func() { w.remove(slot) }, nil
+}
+
+// register lets the system wait for the process.
+func register(entry *watched, slot uintptr) error {
+	const executeOnlyOnce = 8
+	if err := callBool(procRegisterWait, uintptr(unsafe.Pointer(&entry.wait)), uintptr(entry.handle), ended(), slot,
+		windows.INFINITE, executeOnlyOnce); err != nil {
+		return fmt.Errorf("wait for its end: %w", err)
+	}
+	return nil
+}
+
+func (w *Watcher) newSlot() uintptr {
+	slots.Lock()
+	defer slots.Unlock()
+	slots.last++
+	if slots.watchers == nil {
+		slots.watchers = map[uintptr]*Watcher{}
+	}
+	slots.watchers[slots.last] = w
+	return slots.last
+}
+
+func freeSlot(slot uintptr) {
+	slots.Lock()
+	defer slots.Unlock()
+	delete(slots.watchers, slot)
+}
+
+// remove ends a watch and reports whether it still existed.
+func (w *Watcher) remove(slot uintptr) (watched, bool) {
+	w.mu.Lock()
+	entry, ok := w.watched[slot]
+	delete(w.watched, slot)
+	w.mu.Unlock()
+	if ok {
+		freeSlot(slot)
+		entry.close()
+	}
+	return entry, ok
+}
+
+func (w *Watcher) notify(slot uintptr) {
+	if entry, ok := w.remove(slot); ok {
+		entry.died(Death{Identity: entry.id})
+	}
+}
+
+// Close ends all watches and waits for the watcher's goroutines. A second
+// Close does nothing.
+func (w *Watcher) Close() error {
+	w.mu.Lock()
+	w.closed = true
+	left := w.watched
+	w.watched = map[uintptr]watched{}
+	w.mu.Unlock()
+	for slot, entry := range left {
+		freeSlot(slot)
+		entry.close()
+	}
+	w.done.Wait()
+	return nil
+}

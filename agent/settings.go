@@ -1,0 +1,178 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+const (
+	settingsTimeout  = 5 * time.Second  // for an answer
+	settingsInterval = 10 * time.Minute // between questions, give or take a fifth
+	// firstSettingsRetry is the pause after a question without an answer; it
+	// doubles up to settingsInterval.
+	firstSettingsRetry = 2 * time.Second
+	// spreadQuestions is how long at most an agent waits when all are told at
+	// once that settings changed.
+	spreadQuestions = 2 * time.Second
+)
+
+// settingsKeeper learns what the server wants of this host and hands it to the
+// engine. A copy in the data folder holds while nobody answers, also after a
+// restart.
+type settingsKeeper struct {
+	conn   *nats.Conn
+	self   identity
+	clock  *clock
+	engine engine
+	file   string
+	log    logrus.FieldLogger
+
+	due  chan struct{} // holds a token when a question is to be asked now
+	kept []byte        // what is in the file; empty if nothing is known to be
+}
+
+func newSettingsKeeper(cfg *Config, data *folder, self identity, c *clock, e engine) *settingsKeeper {
+	return &settingsKeeper{
+		conn: cfg.Conn, self: self, clock: c, engine: e, file: filepath.Join(data.dir, "settings.json"), log: cfg.Log,
+		due: make(chan struct{}, 1),
+	}
+}
+
+// changed has a question follow at once. It does not block.
+func (k *settingsKeeper) changed() { signal(k.due) }
+
+// begin applies what is kept, or what is answered if the connection is there
+// and somebody answers within settingsTimeout.
+func (k *settingsKeeper) begin(ctx context.Context) {
+	k.recall()
+	if k.conn.IsConnected() && k.ask(ctx) {
+		return
+	}
+	k.changed()
+}
+
+// run asks until ctx ends: when it is told to, and at intervals.
+func (k *settingsKeeper) run(ctx context.Context) {
+	told, err := k.conn.Subscribe(agentproto.SettingsChangedAll, func(*nats.Msg) {
+		time.AfterFunc(rand.N(spreadQuestions), k.changed)
+	})
+	if err != nil {
+		k.log.WithError(err).Warn("changes of the settings of all hosts are noticed only at intervals")
+	} else {
+		defer told.Unsubscribe()
+	}
+	retry := firstSettingsRetry
+	wait := settingsInterval
+	for {
+		timer := time.NewTimer(wait - wait/5 + rand.N(wait*2/5))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-k.due:
+			timer.Stop()
+		case <-timer.C:
+		}
+		switch {
+		case !k.conn.IsConnected(): // a new connection asks by itself
+			wait = settingsInterval
+		case k.ask(ctx):
+			wait, retry = settingsInterval, firstSettingsRetry
+		default:
+			wait, retry = retry, min(2*retry, settingsInterval)
+		}
+	}
+}
+
+// ask asks once, and reports whether the answer says what holds.
+func (k *settingsKeeper) ask(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
+	defer cancel()
+	data, err := agentproto.Encode(&agentproto.SettingsAsk{
+		Header: newHeader(agentproto.TypeSettingsAsk), Host: k.self.host, Instance: k.self.instance,
+	})
+	if err != nil {
+		k.log.WithError(err).Error("question for settings cannot be encoded")
+		return false
+	}
+	sent := k.clock.read()
+	msg, err := k.conn.RequestWithContext(ctx, agentproto.SettingsSubject(k.self.cloud), data)
+	answered := k.clock.read()
+	if err != nil {
+		k.log.WithError(err).Debug("question for settings was not answered")
+		return false
+	}
+	var reply agentproto.SettingsReply
+	if err := agentproto.Decode(msg.Data, agentproto.TypeSettingsReply, &reply); err != nil {
+		k.log.WithError(err).Warn("settings cannot be read, those before hold on")
+		return false
+	}
+	if !reply.ServerTime.IsZero() {
+		k.clock.observe(sent, answered, reply.ServerTime)
+	}
+	if reply.Error != "" {
+		k.log.WithField("reason", reply.Error).Debug("settings are not known just now, those before hold on")
+		return false
+	}
+	k.engine.Apply(reply.Settings)
+	k.keep(reply.Settings)
+	return true
+}
+
+// keptSettings are the copy in the data folder.
+type keptSettings struct {
+	Format   int                 `json:"format"`
+	Settings agentproto.Settings `json:"settings"`
+}
+
+const settingsFormat = 1
+
+// keep writes down what holds, if it is not what is written there already.
+func (k *settingsKeeper) keep(s agentproto.Settings) {
+	text, err := json.Marshal(keptSettings{Format: settingsFormat, Settings: s})
+	_, gone := os.Stat(k.file) // somebody may have deleted the data folder
+	if err == nil && gone == nil && string(text) == string(k.kept) {
+		return
+	}
+	if err == nil {
+		err = replaceDurably(k.file, string(text))
+	}
+	if err != nil {
+		k.log.WithError(err).Warn("settings hold, but they are not written down: a restart without an answer would not know them")
+		return
+	}
+	k.kept = text
+}
+
+// recall applies what is written down, if anything is.
+func (k *settingsKeeper) recall() {
+	text, err := os.ReadFile(k.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	var kept keptSettings
+	if err == nil {
+		err = json.Unmarshal(text, &kept)
+	}
+	if err == nil && kept.Format != settingsFormat {
+		err = fmt.Errorf("format %d is unknown", kept.Format)
+	}
+	if err != nil {
+		k.log.WithError(err).WithField("file", k.file).Warn("settings that were written down cannot be read: none hold until a worker answers")
+		return
+	}
+	k.kept = text
+	k.engine.Apply(kept.Settings)
+}

@@ -1,0 +1,51 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+const (
+	// ownTimeTick is how often the agent looks whether it runs.
+	ownTimeTick = 5 * time.Second
+
+	// starvedAfter is how much later than it should a look may come before the
+	// agent says that it did not run: stopped by a signal, without CPU, or in
+	// swap. Processes that died meanwhile are seen to late.
+	starvedAfter = 15 * time.Second
+)
+
+// watchOwnTime tells when the agent did not run for a while, until ctx ends.
+func (s *session) watchOwnTime(ctx context.Context) {
+	tick := time.NewTicker(ownTimeTick)
+	defer tick.Stop()
+	last := s.servers.read()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := s.servers.read()
+		if idle, starved := starved(last, now); starved {
+			s.cfg.Log.WithField("for", idle).Warn("the agent did not run for a while")
+			s.events.tell(agentproto.Event{
+				Kind:    agentproto.EventStarved,
+				Message: "the agent did not run for a while; what ended meanwhile is seen to only now",
+				Details: map[string]any{"seconds": idle.Seconds()},
+			})
+		}
+		last = now
+	}
+}
+
+// starved says how long the agent did not run between two looks that should be
+// a tick apart. The monotonic clock decides: the wall clock may have been set,
+// and while a machine is paused its processes do not run either.
+func starved(last, now reading) (idle time.Duration, starved bool) {
+	_, passed := now.since(last)
+	idle = passed - ownTimeTick
+	return idle.Round(time.Second), idle > starvedAfter
+}
