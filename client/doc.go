@@ -21,7 +21,10 @@
 //
 // [Client.Register] keeps what a process is, so that an [Operation] can be on
 // what is registered; [Client.Processes] and [Client.ProcessesOn] say how
-// processes stand without asking their hosts.
+// processes stand without asking their hosts. [Client.Freeze] and
+// [Client.FreezeEverywhere] suspend automatic starts and limits for a while;
+// [Client.Events] and [Client.FollowEvents] yield what agents did or noticed by
+// themselves.
 //
 // # What is repeated, and what ends a call
 //

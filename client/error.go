@@ -55,9 +55,13 @@ var (
 	ErrNotFound    = errors.New("no such task") // 404 of procfleet itself
 	ErrInvalid     = errors.New("invalid request")
 	ErrConflict    = errors.New("the idempotency key was used for another request")
+	ErrVersion     = errors.New("another version is there than was to be replaced")
 	ErrDenied      = errors.New("not allowed")
 	ErrUnavailable = errors.New("server unavailable") // what is Retryable
 )
+
+// versionField is what a conflict about a version is about.
+const versionField = "version"
 
 // Is makes an Error one of the kinds.
 func (e *Error) Is(kind error) bool {
@@ -67,7 +71,9 @@ func (e *Error) Is(kind error) bool {
 	case ErrInvalid:
 		return e.Status == http.StatusBadRequest || e.Status == http.StatusRequestEntityTooLarge
 	case ErrConflict:
-		return e.Status == http.StatusConflict
+		return e.Status == http.StatusConflict && e.Field != versionField
+	case ErrVersion:
+		return e.Status == http.StatusConflict && e.Field == versionField
 	case ErrDenied:
 		return e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden
 	case ErrUnavailable:

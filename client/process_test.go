@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -137,6 +138,54 @@ func TestCallsAboutProcessesSayWhatTheyWereGiven(t *testing.T) {
 			asked{"POST /v1/agents/bindings", `{"bindings":[{"host":"0:10.0.0.1","agent_id":"a-1"},{"host":"0:10.0.0.2","agent_id":"a-2"}],"business":"2"}`},
 			`[{"host":"0:10.0.0.1","agent_id":"a-1","bound":true},{"host":"0:10.0.0.2","agent_id":"a-2"}]`,
 		},
+		"freeze": {
+			func(ctx context.Context, c *client.Client) (any, error) {
+				return c.Freeze(ctx, client.Freezing{Namespace: "shop", TTL: procfleet.Seconds(90), Reason: "release"}, on)
+			},
+			`{"until":"2026-11-21T07:35:22Z",` + outcomes[1:],
+			asked{"PUT /v1/freezes", `{"namespace":"shop","ttl":"1m30s","reason":"release",` + onText},
+			`{"until":"2026-11-21T07:35:22Z","results":[{"host":"0:10.0.0.1","code":0,"message":"success"},{"host":"","agent_id":"a-2","code":117,"message":"nobody"}]}`,
+		},
+		"freeze everywhere": {
+			func(ctx context.Context, c *client.Client) (any, error) {
+				return c.FreezeEverywhere(ctx, client.Freezing{Namespace: "shop", TTL: procfleet.Seconds(1)}, "2")
+			},
+			`{"until":"2026-11-21T07:35:22Z","results":[]}`,
+			asked{"PUT /v1/freezes", `{"namespace":"shop","ttl":"1s","business":"2"}`},
+			"",
+		},
+		"lift": {
+			func(ctx context.Context, c *client.Client) (any, error) { return c.Lift(ctx, "", on) },
+			`{"lifted":1,` + outcomes[1:],
+			asked{"DELETE /v1/freezes", "{" + onText},
+			"",
+		},
+		"lift everywhere": {
+			func(ctx context.Context, c *client.Client) (any, error) { return c.LiftEverywhere(ctx, "shop", "2") },
+			`{"lifted":1,"results":[]}`,
+			asked{"DELETE /v1/freezes", `{"namespace":"shop","business":"2"}`},
+			`{"lifted":1,"results":[]}`,
+		},
+		"freezes": {
+			func(ctx context.Context, c *client.Client) (any, error) {
+				page, err := c.FreezePage(ctx, client.Query{PageSize: 2, Cursor: "0:10.0.0.1/a&b"})
+				if page.Next != "/shop" {
+					t.Errorf("next %q", page.Next)
+				}
+				return page.Items, err
+			},
+			`{"freezes":[{"host":"","namespace":"shop","until":"2026-11-21T07:35:22Z","reason":"r","by":"ci"}],"next":"/shop"}`,
+			asked{"GET /v1/freezes?cursor=0%3A10.0.0.1%2Fa%26b&limit=2", ""},
+			`[{"host":"","namespace":"shop","until":"2026-11-21T07:35:22Z","reason":"r","by":"ci"}]`,
+		},
+		"events": {
+			func(ctx context.Context, c *client.Client) (any, error) {
+				return c.EventPage(ctx, client.EventQuery{Host: hostNumber(1), Kind: "gave_up", After: "7", PageSize: 2})
+			},
+			`{"events":[{"sequence":8,"received_at":"2026-11-21T05:35:23Z","at":"2026-11-21T05:35:22Z","host":"0:10.0.0.1","kind":"gave_up","message":"m"}],"next":"9","more":true}`,
+			asked{"GET /v1/events?after=7&host=0%3A10.0.0.1&kind=gave_up&limit=2", ""},
+			`{"events":[{"sequence":8,"received_at":"2026-11-21T05:35:23Z","at":"2026-11-21T05:35:22Z","host":"0:10.0.0.1","kind":"gave_up","message":"m"}],"next":"9","more":true}`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -257,10 +306,79 @@ func TestAnAnswerThatForgetsAHostIsRefused(t *testing.T) {
 			"groups":    func() error { _, err := c.GroupsOn(t.Context(), "shop", on); return err },
 			"agents":    func() error { _, err := c.AgentsOn(t.Context(), on); return err },
 			"bindings":  func() error { _, err := c.BindAgents(t.Context(), make([]client.Binding, 1), ""); return err },
+			"freeze":    func() error { _, err := c.Freeze(t.Context(), client.Freezing{}, on); return err },
+			"lift":      func() error { _, err := c.Lift(t.Context(), "", on); return err },
 		} {
 			if err := call(); !errors.Is(err, client.ErrBadAnswer) {
 				t.Errorf("%s: %v", name, err)
 			}
+		}
+	})
+}
+
+func TestWhatIsLeftOutIsNotEverywhere(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *network) {
+		calls := t.record(`{"results":[]}`)
+		c := t.client(client.Config{})
+		for name, call := range map[string]func() error{
+			"freeze": func() error {
+				_, err := c.Freeze(t.Context(), client.Freezing{Namespace: "shop"}, client.Targets{})
+				return err
+			},
+			"freeze everywhere": func() error { _, err := c.FreezeEverywhere(t.Context(), client.Freezing{}, ""); return err },
+			"lift":              func() error { _, err := c.Lift(t.Context(), "shop", client.Targets{}); return err },
+			"lift everywhere":   func() error { _, err := c.LiftEverywhere(t.Context(), "", ""); return err },
+		} {
+			if err := call(); err == nil {
+				t.Errorf("%s of nothing is no error", name)
+			}
+		}
+		if len(*calls) > 0 {
+			t.Errorf("asked %v", *calls)
+		}
+	})
+}
+
+func TestEventsAreFollowedFromPageToPage(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *network) {
+		var asked []string
+		t.serve("a", func(w http.ResponseWriter, r *http.Request) {
+			asked = append(asked, r.URL.Query().Get("after"))
+			n := len(asked)
+			answer(w, http.StatusOK, fmt.Sprintf(`{"events":[{"sequence":%d,"host":"0:10.0.0.1","kind":"k","message":""}],"next":"%d","more":%t}`, n, 10*n, n == 1))
+		})
+		c := t.client(client.Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		began, n := time.Now(), 0
+		var ended error
+		for e, err := range c.FollowEvents(ctx, client.EventQuery{}, time.Minute) {
+			if ended = err; err != nil {
+				break
+			}
+			if n++; e.Sequence != uint64(n) {
+				t.Errorf("event %d is %d", n, e.Sequence)
+			}
+			if n == 3 {
+				cancel()
+			}
+		}
+		if diff := cmp.Diff([]string{"", "10", "20"}, asked); diff != "" || !errors.Is(ended, context.Canceled) {
+			t.Errorf("ended with %v\n%s", ended, diff)
+		}
+		if waited := time.Since(began); waited != time.Minute {
+			t.Errorf("waited %v between three pages of which one had more", waited)
+		}
+		n = 0
+		for _, err := range c.Events(t.Context(), client.EventQuery{}) {
+			if n++; err != nil {
+				t.Error(err)
+			}
+		}
+		if n != 1 {
+			t.Errorf("without following there are %d events", n)
 		}
 	})
 }

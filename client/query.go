@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -111,13 +112,11 @@ type Page[T any] struct {
 // LargestPage is the most that a server gives at a time.
 const LargestPage = 1000
 
+func (q Query) size() int { return cmp.Or(q.PageSize, LargestPage) }
+
 // of returns the query of a path; cursor is what the list calls its cursor.
 func (q Query) of(cursor string) string {
-	size := q.PageSize
-	if size == 0 {
-		size = LargestPage
-	}
-	values := url.Values{"limit": {strconv.Itoa(size)}}
+	values := url.Values{"limit": {strconv.Itoa(q.size())}}
 	if q.State != "" {
 		values.Set("state", string(q.State))
 	}

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -23,7 +24,9 @@ const maxAnswer = 64 << 20
 type request struct {
 	method, path string
 	body         []byte // nil for none
+	contentType  string // of the body; empty is JSON
 	key          string // Idempotency-Key; empty for none
+	ifMatch      string // If-Match; empty for none
 }
 
 func get(path string) request { return request{method: http.MethodGet, path: path} }
@@ -164,7 +167,10 @@ func (c *Client) newRequest(ctx context.Context, server address, r request) (*ht
 	req.Header.Set("User-Agent", "procfleet-client")
 	req.Header.Set("Accept", "application/json")
 	if r.body != nil {
-		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Content-Type", cmp.Or(r.contentType, "application/json"))
+	}
+	if r.ifMatch != "" {
+		req.Header.Set("If-Match", r.ifMatch)
 	}
 	if r.key != "" {
 		req.Header.Set("Idempotency-Key", r.key)

@@ -23,7 +23,8 @@ type Submission struct {
 	// fails by itself: an unknown action, a command that is missing, a path that
 	// is not absolute. Otherwise the whole submission is refused.
 	Lenient bool
-	// Business is for whom; kept with the task.
+	// Business is for whom; kept with the task. A Select needs it: it is the id
+	// of a business, after the account and a dot ("acme.2") if that is not "0".
 	Business string
 	// Callback is a URL that is told when the task is finished.
 	Callback string
@@ -35,12 +36,16 @@ type Submission struct {
 }
 
 // Operation is one action on one process across a set of hosts. At least one
-// of Hosts and Agents is needed, unless the process is Registered; a host that is
-// named twice counts once.
+// of Hosts and Agents is needed, unless the process is Registered or there is a
+// Select; a host that is named twice counts once.
 type Operation struct {
 	Action procfleet.Action `json:"action"`
 	// Process begins with [procfleet.DefaultSpec]: zero fields are zero.
-	Process procfleet.ProcessSpec `json:"process"`
+	Process procfleet.ProcessSpec `json:"process,omitzero"`
+	// Select takes processes from the catalogue of the submission's Business,
+	// and all hosts of the modules that they are bound to. Process, Hosts and
+	// Agents are empty then.
+	Select *procfleet.Selection `json:"select,omitempty"`
 	// Registered takes the process from its registration on each host: Process
 	// has Namespace and Name and nothing else. Without Hosts and Agents, the
 	// operation is on every host where it is registered.

@@ -73,7 +73,7 @@ func (e *exchange) bindAgents(ctx context.Context, use dialect.BindAgents, in *d
 		bindings = append(bindings, taskstore.AgentBinding{AgentID: t.AgentID, Host: t.Host})
 	}
 	if len(bindings) > 0 {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.api.cfg.Timeouts.Accept)
+		ctx, cancel := e.undisturbed(ctx)
 		defer cancel()
 		if err := e.api.store.Bind(ctx, bindings); err != nil {
 			return fmt.Errorf("bind %d agent ids to hosts: %w", len(bindings), err)

@@ -14,6 +14,14 @@ import (
 
 // accept makes a task of the request.
 func (e *exchange) accept(ctx context.Context, use dialect.Accept, in *dialect.Request) error {
+	if use.Plan != nil {
+		switch planned, err := dialect.Planned(in); {
+		case err != nil:
+			return err
+		case planned:
+			return e.plan(ctx, use, in)
+		}
+	}
 	task, err := e.api.accept(ctx, &acceptance{
 		call: e.call.Name, who: e.who, decode: use.Decode, in: in, start: e.start, log: e.log(),
 		terms: terms{key: e.r.Header.Get(keyHeader), label: use.Label},

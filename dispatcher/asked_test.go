@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
@@ -41,6 +42,12 @@ func plainDialect() dialect.Dialect {
 				},
 			}),
 			call("agents", dialect.ShowAgents{Decode: asked[dialect.AgentQuery], Encode: told[dialect.AgentQuery, []dialect.TargetAgent]}),
+			call("freeze", dialect.Freeze{Decode: asked[dialect.Freezing], Encode: told[dialect.Freezing, dialect.Frozen]}),
+			call("freezes", dialect.ListFreezes{
+				Decode: asked[dialect.FreezePage],
+				Encode: func(_ dialect.FreezePage, found []catalog.Freeze) dialect.Reply { return answered(found) },
+			}),
+			call("edit", dialect.EditTemplates{Decode: asked[dialect.TemplateEdits], Encode: told[dialect.TemplateEdits, dialect.TemplatesEdited]}),
 			call("bind", dialect.BindAgents{Decode: asked[dialect.AgentBinding], Encode: told[dialect.AgentBinding, []bool]}),
 		},
 	}

@@ -219,8 +219,10 @@ func demands(use dialect.Use) string {
 	switch use.(type) {
 	case dialect.Accept:
 		return ""
-	case dialect.Register, dialect.SetGroups, dialect.BindAgents:
+	case dialect.Register, dialect.SetGroups, dialect.BindAgents, dialect.Freeze:
 		return apps.Registration
+	case dialect.EditTemplates, dialect.DeleteTemplate, dialect.SaveTemplates, dialect.SetTopology, dialect.EditTopology:
+		return apps.Catalogue
 	}
 	return apps.Reading
 }

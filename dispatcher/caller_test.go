@@ -442,19 +442,20 @@ func TestEveryCallRefusesAnApplicationThatMayNothingOfIt(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t)
 	cfg.AppsFile = filepath.Join(t.TempDir(), "apps.yaml")
-	only, err := apps.ParseActions([]string{apps.Catalogue})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = apps.Update(cfg.AppsFile, func(f *apps.File) error {
-		f.Put(apps.Application{Code: "none", Secret: apps.Hash("s3cret"), Businesses: apps.NoLimit(), Actions: only, SkipUserAuth: true})
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
+	for _, action := range []string{apps.Catalogue, apps.Reading} { // which are all that the application of the name may
+		only, err := apps.ParseActions([]string{action})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = apps.Update(cfg.AppsFile, func(f *apps.File) error {
+			f.Put(apps.Application{Code: action, Secret: apps.Hash("s3cret"), Businesses: apps.NoLimit(), Actions: only, SkipUserAuth: true})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
-	header := bkapi("bk_app_code", "none", "bk_app_secret", "s3cret", "bk_username", "ann")
 	calls := 0
 	for _, dia := range dialect.All() {
 		for _, family := range dia.Reached() {
@@ -462,11 +463,17 @@ func TestEveryCallRefusesAnApplicationThatMayNothingOfIt(t *testing.T) {
 				if _, makes := call.Use.(dialect.Accept); makes {
 					continue // refused for their actions, in other tests
 				}
-				path := strings.NewReplacer("{$}", "", "{id}", "GSETASK:20260102030405:6", "{stage}", "prod").Replace(call.Paths[0])
+				who := apps.Catalogue
+				if demands(call.Use) == apps.Catalogue {
+					who = apps.Reading
+				}
+				header := append(bkapi("bk_app_code", who, "bk_app_secret", "s3cret", "bk_username", "ann"), cmdbHeaders()...)
+				path := strings.NewReplacer("{$}", "", "{id}", "GSETASK:20260102030405:6", "{stage}", "prod", "{version}", "v3").Replace(call.Paths[0])
+				path = wildcardNames.ReplaceAllString(path, "7")
 				for _, method := range call.Methods {
 					calls++
 					a := d.call(method, path, "{}", header...)
-					code := a.body["code"]
+					code := a.body["code"] // of published calls whose status is 200
 					if a.status != http.StatusForbidden && code != 1306403.0 && code != 9900403.0 {
 						t.Errorf("%s %s: %d %s", method, path, a.status, a.text)
 					}

@@ -28,3 +28,58 @@ func TestCallsWithoutATaskAreForThoseWhoMay(t *testing.T) {
 		}
 	}
 }
+
+// Freezing is for those who may register, for a business that they act for;
+// what is frozen and what agents told is of all businesses.
+func TestFreezesAndEventsAreForThoseWhoMay(t *testing.T) {
+	t.Parallel()
+	cfg := guarded(t)
+	cfg.Events = &fakeEvents{}
+	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	const (
+		none = `{"namespace":"shop","ttl":"1m"}`
+		of2  = `{"hosts":["0:10.0.0.1"],"ttl":"1m","business":"2"}`
+	)
+	for _, c := range []struct {
+		method, path, body string
+		want               map[string]int
+	}{
+		{http.MethodPut, "/v1/freezes", none, map[string]int{"free": 200, "biz": 403, "reader": 403, "starter": 403, "nobody": 401}},
+		{http.MethodPut, "/v1/freezes", of2, map[string]int{"free": 200, "biz": 200, "reader": 403}},
+		{http.MethodDelete, "/v1/freezes", none, map[string]int{"free": 200, "biz": 403, "reader": 403}},
+		{http.MethodGet, "/v1/freezes", "", map[string]int{"free": 200, "biz": 403, "reader": 200, "starter": 403}},
+		{http.MethodGet, "/v1/events", "", map[string]int{"free": 200, "biz": 403, "reader": 200, "starter": 403}},
+	} {
+		for app, status := range c.want {
+			if got := d.call(c.method, c.path, c.body, bearer(app+".s3cret")...); got.status != status {
+				t.Errorf("%s %s %s by %s: %d %s, want %d", c.method, c.path, c.body, app, got.status, got.text, status)
+			}
+		}
+	}
+}
+
+// Who reads a business's catalogue, or changes it, acts for that business.
+func TestTheCatalogueIsForThoseWhoMay(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, guarded(t), openStore(t), &fakeQueue{})
+	const one = `{"processes":[{"name":"web"}]}`
+	for _, c := range []struct {
+		method, path, body string
+		want               map[string]int
+	}{
+		{http.MethodPut, "/v1/catalogue/2", one, map[string]int{"free": 200, "biz": 200, "reader": 403, "starter": 403, "nobody": 401}},
+		{http.MethodPut, "/v1/catalogue/2?plan=true", one, map[string]int{"biz": 200, "reader": 403}},
+		{http.MethodPut, "/v1/catalogue/3", one, map[string]int{"free": 200, "biz": 403}},
+		{http.MethodPut, "/v1/catalogue/2?account=x", one, map[string]int{"free": 200, "biz": 403}},
+		{http.MethodGet, "/v1/catalogue/2", "", map[string]int{"free": 200, "biz": 200, "reader": 200, "starter": 403}},
+		{http.MethodGet, "/v1/catalogue/3", "", map[string]int{"biz": 403}},
+		{http.MethodGet, "/v1/processes/2/1/status", "", map[string]int{"free": 200, "biz": 200, "reader": 200, "starter": 403}},
+		{http.MethodGet, "/v1/processes/3/1/status", "", map[string]int{"biz": 403}},
+	} {
+		for app, status := range c.want {
+			if got := d.call(c.method, c.path, c.body, bearer(app+".s3cret")...); got.status != status {
+				t.Errorf("%s %s by %s: %d %s, want %d", c.method, c.path, app, got.status, got.text, status)
+			}
+		}
+	}
+}

@@ -54,6 +54,12 @@ type Config struct {
 	// Hints, if set, say at once that a watched task changed. Without them
 	// whoever watches hears of it within about 2 s.
 	Hints Hints
+	// Agents, if set, are told when what holds for their hosts changed. Without
+	// it they hear of it when they ask by themselves, within 12 minutes.
+	Agents Agents
+	// Events, if set, is where what agents told is read; without it that cannot
+	// be asked for.
+	Events HostEvents
 	// Submissions, if set, is where producers publish operations, which are
 	// accepted like those that come over HTTP.
 	Submissions *bus.Bus

@@ -31,6 +31,9 @@ type Store interface {
 type Catalog interface {
 	catalog.Registrations
 	catalog.Groups
+	catalog.Freezes
+	catalog.Templates
+	catalog.Topologies
 	Entries(ctx context.Context, ps []catalog.Process) ([]catalog.Entry, error)
 	EntryPage(ctx context.Context, namespace string, start, limit int) (page []catalog.Entry, total int, err error)
 }

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -9,8 +10,10 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"regexp"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -169,8 +172,40 @@ func (e *exchange) use(ctx context.Context, in *dialect.Request, release func())
 		return e.showAgents(ctx, use, in)
 	case dialect.BindAgents:
 		return e.bindAgents(ctx, use, in)
+	case dialect.Freeze:
+		return e.freeze(ctx, use, in)
+	case dialect.ListFreezes:
+		return e.listFreezes(ctx, use, in)
+	case dialect.ListEvents:
+		return e.listEvents(ctx, use, in)
+	case dialect.EditTemplates:
+		return e.editTemplates(ctx, use, in)
+	case dialect.DeleteTemplate:
+		return e.deleteTemplate(ctx, use, in)
+	case dialect.ShowTemplate:
+		return e.showTemplate(ctx, use, in)
+	case dialect.SaveTemplates:
+		return e.saveTemplates(ctx, use, in)
+	case dialect.ShowDrift:
+		return e.showDrift(ctx, use, in)
+	case dialect.SearchTemplates:
+		return e.searchTemplates(ctx, use, in)
+	case dialect.ShowModules:
+		return e.showModules(ctx, use, in)
+	case dialect.SetTopology:
+		return e.setTopology(ctx, use, in)
+	case dialect.EditTopology:
+		return e.editTopology(ctx, use, in)
+	case dialect.ShowTopology:
+		return e.showTopology(ctx, use, in)
 	}
 	return nil
+}
+
+// undisturbed is the time for what changes something: once begun it is not left
+// half done because the caller went away.
+func (e *exchange) undisturbed(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), e.api.cfg.Timeouts.Accept)
 }
 
 // bigBody is from how many bytes on a body needs room.
@@ -196,15 +231,41 @@ func (e *exchange) request() *dialect.Request {
 		Method:             e.r.Method,
 		Path:               e.r.URL.Path,
 		ID:                 e.r.PathValue("id"),
+		Wildcards:          wildcards(e.r),
 		Query:              e.r.URL.Query(),
 		MaxItems:           e.api.cfg.Limits.Items,
 		Authorization:      e.r.Header.Get("Authorization"),
 		BkapiAuthorization: e.r.Header.Get("X-Bkapi-Authorization"),
 		BkAppCode:          e.r.Header.Get("Bk-App-Code"),
 		BkUsername:         e.r.Header.Get("Bk-Username"),
+		CMDBUser:           underscored(e.r.Header, "BK_USER"),
+		CMDBSupplier:       underscored(e.r.Header, "HTTP_BLUEKING_SUPPLIER_ID"),
 		LastEventID:        e.r.Header.Get("Last-Event-ID"),
+		ContentType:        e.r.Header.Get("Content-Type"),
+		IfMatch:            e.r.Header.Get("If-Match"),
 	}
 }
+
+// underscored is a header whose name has underscores, which some proxies
+// rewrite.
+func underscored(h http.Header, name string) string {
+	return cmp.Or(h.Get(name), h.Get(strings.ReplaceAll(name, "_", "-")))
+}
+
+// wildcards are what the path has for the wildcards of its pattern; nil if that
+// has none.
+func wildcards(r *http.Request) map[string]string {
+	var values map[string]string
+	for _, name := range wildcardNames.FindAllStringSubmatch(r.Pattern, -1) {
+		if values == nil {
+			values = make(map[string]string)
+		}
+		values[name[1]] = r.PathValue(name[1])
+	}
+	return values
+}
+
+var wildcardNames = regexp.MustCompile(`\{(\w+)\}`)
 
 // peer is the address at the other end of the connection; zero if it has none.
 func peer(r *http.Request) netip.Addr {
@@ -267,6 +328,9 @@ func (e *exchange) skip(most int64) {
 // fail answers with an error in the dialect's form.
 func (e *exchange) fail(err error) {
 	f := e.api.failed(err, e.log(), e.id, e.start)
+	if e.call != nil {
+		f.Call = e.call.Name
+	}
 	if f.RetryAfter > 0 {
 		e.w.Header().Set("Retry-After", strconv.Itoa(int(f.RetryAfter.Seconds())))
 	}
@@ -283,6 +347,9 @@ func (e *exchange) reply(reply dialect.Reply) {
 	}
 	if reply.Authenticate != "" {
 		e.w.Header().Set("WWW-Authenticate", reply.Authenticate)
+	}
+	if reply.ETag != "" {
+		e.w.Header().Set("ETag", reply.ETag)
 	}
 	e.header(reply.Status)
 	_, _ = e.w.Write(body) // the caller went away: there is nobody to tell

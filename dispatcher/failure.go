@@ -56,6 +56,12 @@ func failure(err error) *dialect.Error {
 	if large, ok := errors.AsType[*TooLargeError](err); ok {
 		return &dialect.Error{Kind: dialect.TooLarge, Problem: large.Problem}
 	}
+	if f := refusedEdit(err); f != nil {
+		return f
+	}
+	if f := refusedTopology(err); f != nil {
+		return f
+	}
 	switch {
 	case errors.Is(err, bus.ErrFull):
 		return &dialect.Error{Kind: dialect.Unavailable, Problem: "the queue is full; nothing was accepted, try again later", RetryAfter: retryFull}

@@ -26,11 +26,12 @@ func (e *exchange) setGroups(ctx context.Context, use dialect.SetGroups, in *dia
 			all[n] = q.Groups
 			all[n].Host = host
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.api.cfg.Timeouts.Accept)
+		ctx, cancel := e.undisturbed(ctx)
 		defer cancel()
 		if err := e.api.store.SetGroups(ctx, all); err != nil {
 			return fmt.Errorf("store groups of %s: %w", q.Groups.Namespace, err)
 		}
+		e.settingsChanged(at.hosts)
 	}
 	e.log().WithFields(logrus.Fields{
 		"application": e.who.code, "user": e.who.user, "namespace": q.Groups.Namespace, "groups": len(q.Groups.Groups), "hosts": len(at.hosts),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -50,30 +51,47 @@ func (a *api) handler(dialects []dialect.Dialect) http.Handler {
 		mux.Handle("GET /metrics", a.cfg.Metrics)
 	}
 	a.documentation(mux, dialects)
+	front := http.Handler(mux)
 	for i := range dialects {
 		for _, family := range dialects[i].Reached() {
+			into := mux
+			if family.Owns != nil {
+				into = http.NewServeMux()
+				front = owned(family.Owns, into, front)
+			}
 			at := surface{dialects[i].Name, family}
 			for path, calls := range byPath(family.Calls) {
-				mux.Handle(path, a.endpoint(at, calls))
+				into.Handle(path, a.endpoint(at, calls))
 			}
 			for _, prefix := range family.Prefixes {
-				mux.Handle(prefix, a.endpoint(at, nil))
+				into.Handle(prefix, a.endpoint(at, nil))
 			}
 		}
 	}
-	return refuseForeignPages(singleSlashes(mux))
+	return refuseForeignPages(singleSlashes(front))
+}
+
+// owned leads the paths of a family to it, and all others to the rest.
+func owned(owns func(path string) bool, family, rest http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if owns(r.URL.Path) {
+			family.ServeHTTP(w, r)
+			return
+		}
+		rest.ServeHTTP(w, r)
+	})
 }
 
 // singleSlashes takes several slashes for one, as the servers in front of
 // BlueKing do: clients write "//" where the address they were given ends in a
 // slash, and not all of them follow the redirect that they would get.
 func singleSlashes(next http.Handler) http.Handler {
-	single := func(path string) string { return manySlashes.ReplaceAllString(path, "/") }
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.Contains(r.URL.Path, "//") {
+		if escaped := r.URL.EscapedPath(); strings.Contains(escaped, "//") {
 			at := *r.URL
-			at.Path, at.RawPath = single(at.Path), single(at.RawPath)
-			r = r.WithContext(r.Context()) // a copy
+			at.RawPath = manySlashes.ReplaceAllString(escaped, "/") // a slash that is part of a name is escaped, and stays
+			at.Path, _ = url.PathUnescape(at.RawPath)               // which was valid before
+			r = r.WithContext(r.Context())                          // a copy
 			r.URL = &at
 		}
 		next.ServeHTTP(w, r)

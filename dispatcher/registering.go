@@ -22,8 +22,7 @@ func (e *exchange) register(ctx context.Context, use dialect.Register, in *diale
 	if err != nil {
 		return err
 	}
-	// What is begun is not left half done because the caller went away.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.api.cfg.Timeouts.Accept)
+	ctx, cancel := e.undisturbed(ctx)
 	defer cancel()
 	var outcomes []dialect.TargetOutcome
 	if q.Mode == dialect.Unregister {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
@@ -21,53 +20,7 @@ type Registry interface {
 // registeredPage is how many registered hosts are read at once.
 const registeredPage = 1000
 
-// specified returns the operations, with those that take what is registered
-// replaced by one for each spec that they find.
-func (s *submitter) specified(ctx context.Context, operations []procfleet.Operation, label func(procfleet.Host) string) ([]procfleet.Operation, error) {
-	var found []procfleet.Operation
-	items := 0
-	for i := range operations {
-		o := operations[i]
-		if !o.Registered {
-			items += len(o.Targets)
-			if found != nil {
-				found = append(found, o)
-			}
-			continue
-		}
-		if found == nil {
-			found = append(make([]procfleet.Operation, 0, len(operations)), operations[:i]...)
-		}
-		if len(o.Targets) == 0 {
-			var err error
-			if o.Targets, err = s.everywhere(ctx, &o.Process, label); err != nil {
-				return nil, err
-			}
-		}
-		items += len(o.Targets)
-		registered, err := s.registered(ctx, &o.Process, o.Targets)
-		if err != nil {
-			return nil, err
-		}
-		parts, err := bySpec(o, registered)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, parts...)
-	}
-	if found == nil {
-		return operations, nil
-	}
-	return found, s.cfg.Limits.items(items)
-}
-
-// specifying returns the operations that bring their specs along.
-func specifying(operations []procfleet.Operation) []procfleet.Operation {
-	return slices.DeleteFunc(slices.Clone(operations), func(o procfleet.Operation) bool { return o.Registered })
-}
-
-// everywhere returns all hosts on which a process is registered, of which
-// there must be one.
+// everywhere returns all hosts on which a process is registered.
 func (s *submitter) everywhere(ctx context.Context, p *procfleet.ProcessSpec, label func(procfleet.Host) string) ([]procfleet.Target, error) {
 	var targets []procfleet.Target
 	var after procfleet.Host
@@ -91,11 +44,13 @@ func (s *submitter) everywhere(ctx context.Context, p *procfleet.ProcessSpec, la
 		}
 		after = page[len(page)-1]
 	}
-	if len(targets) == 0 {
-		return nil, &dialect.Error{Kind: dialect.InvalidField, Field: "hosts", Problem: fmt.Sprintf(
-			"is empty, and the process with namespace %q and name %q is registered on no host: register it first, or name hosts", p.Namespace, p.Name)}
-	}
 	return targets, nil
+}
+
+// nowhereRegistered refuses to look for such a process.
+func nowhereRegistered(p *procfleet.ProcessSpec) error {
+	return &dialect.Error{Kind: dialect.InvalidField, Field: "hosts", Problem: fmt.Sprintf(
+		"is empty, and the process with namespace %q and name %q is registered on no host: register it first, or name hosts", p.Namespace, p.Name)}
 }
 
 // bySpec divides an operation by what is registered for its targets; nil is

@@ -23,6 +23,7 @@ import (
 type Acceptance interface {
 	taskstore.Acceptance
 	Registry
+	Selectable
 	Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Host, error)
 	Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error)
 }
@@ -93,6 +94,9 @@ type terms struct {
 	// label is how the caller's dialect writes a host that only a registration
 	// names; nil is as [procfleet.Host.String].
 	label func(procfleet.Host) string
+	// unregistered leaves it to whoever submits to register specs, once there
+	// is a task.
+	unregistered bool
 }
 
 // drafted is a draft with the specs that go with it into the registry.
@@ -167,10 +171,10 @@ func (s *submitter) accept(ctx context.Context, draft drafted) (procfleet.Task, 
 	return task, s.again(ctx, task, draft.definitions)
 }
 
-// draft resolves agent ids, fills in registered specs, cuts the submission and
-// says when it is overdue. What is registered by now may make nothing of a
-// submission of which a task was made before, so with a key that is no error
-// yet.
+// draft resolves agent ids, expands what the server has to look up, cuts the
+// submission and says when it is overdue. What is registered or in the catalogue
+// by now may make nothing of a submission of which a task was made before, so
+// with a key that is no error yet.
 func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms) (drafted, error) {
 	var hash string
 	if t.key != "" && !t.sole {
@@ -182,7 +186,7 @@ func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms
 	if err := s.resolve(ctx, sub.Operations); err != nil {
 		return drafted{}, err
 	}
-	operations, refusal := s.specified(ctx, sub.Operations, t.label)
+	operations, refusal := s.specified(ctx, &sub, t.label)
 	if refusal != nil {
 		if t.key == "" || !refuses(refusal) {
 			return drafted{}, refusal
@@ -195,6 +199,9 @@ func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms
 	}
 	if refusal != nil {
 		p.chunks = nil
+	}
+	if t.unregistered {
+		p.definitions = nil
 	}
 	return drafted{definitions: p.definitions, refusal: refusal, Draft: taskstore.Draft{
 		Chunks:         p.chunks,

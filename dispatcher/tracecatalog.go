@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"time"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
@@ -46,6 +47,36 @@ func (w *watched) Groups(ctx context.Context, namespace string, hosts []procflee
 	return w.Store.Groups(ctx, namespace, hosts)
 }
 
+func (w *watched) GroupsOf(ctx context.Context, hosts []procfleet.Host) (gs [][]catalog.HostGroups, err error) {
+	ctx, done := w.call(ctx, "groups_of")
+	defer func() { done(err) }()
+	return w.Store.GroupsOf(ctx, hosts)
+}
+
+func (w *watched) Freeze(ctx context.Context, scopes []catalog.Scope, f catalog.Freezing) (until time.Time, err error) {
+	ctx, done := w.call(ctx, "freeze")
+	defer func() { done(err) }()
+	return w.Store.Freeze(ctx, scopes, f)
+}
+
+func (w *watched) Lift(ctx context.Context, scopes []catalog.Scope) (existed []bool, err error) {
+	ctx, done := w.call(ctx, "lift")
+	defer func() { done(err) }()
+	return w.Store.Lift(ctx, scopes)
+}
+
+func (w *watched) FreezePage(ctx context.Context, after catalog.Scope, limit int) (page []catalog.Freeze, err error) {
+	ctx, done := w.call(ctx, "freeze_page")
+	defer func() { done(err) }()
+	return w.Store.FreezePage(ctx, after, limit)
+}
+
+func (w *watched) FreezesOf(ctx context.Context, hosts []procfleet.Host) (fs [][]catalog.Freeze, err error) {
+	ctx, done := w.call(ctx, "freezes_of")
+	defer func() { done(err) }()
+	return w.Store.FreezesOf(ctx, hosts)
+}
+
 func (w *watched) Entries(ctx context.Context, ps []catalog.Process) (es []catalog.Entry, err error) {
 	ctx, done := w.call(ctx, "entries")
 	defer func() { done(err) }()
@@ -68,4 +99,46 @@ func (w *watched) Bind(ctx context.Context, bs []taskstore.AgentBinding) (err er
 	ctx, done := w.call(ctx, "bind")
 	defer func() { done(err) }()
 	return w.Store.Bind(ctx, bs)
+}
+
+func (w *watched) EditTemplates(ctx context.Context, b catalog.Business, edits []catalog.Edit) (done []catalog.Edited, err error) {
+	ctx, end := w.call(ctx, "edit_templates")
+	defer func() { end(err) }()
+	return w.Store.EditTemplates(ctx, b, edits)
+}
+
+func (w *watched) DeleteTemplate(ctx context.Context, b catalog.Business, id int64) (existed bool, err error) {
+	ctx, done := w.call(ctx, "delete_template")
+	defer func() { done(err) }()
+	return w.Store.DeleteTemplate(ctx, b, id)
+}
+
+func (w *watched) Templates(ctx context.Context, b catalog.Business, ids []int64) (found []*catalog.Template, err error) {
+	ctx, done := w.call(ctx, "templates")
+	defer func() { done(err) }()
+	return w.Store.Templates(ctx, b, ids)
+}
+
+func (w *watched) SearchTemplates(ctx context.Context, b catalog.Business, s catalog.Search) (page []catalog.Template, total int, err error) {
+	ctx, done := w.call(ctx, "search_templates")
+	defer func() { done(err) }()
+	return w.Store.SearchTemplates(ctx, b, s)
+}
+
+func (w *watched) SetTopology(ctx context.Context, b catalog.Business, t catalog.Topology) (version int64, err error) {
+	ctx, done := w.call(ctx, "set_topology")
+	defer func() { done(err) }()
+	return w.Store.SetTopology(ctx, b, t)
+}
+
+func (w *watched) SetModuleHosts(ctx context.Context, b catalog.Business, set, module string, hosts []procfleet.Host) (version int64, err error) {
+	ctx, done := w.call(ctx, "set_module_hosts")
+	defer func() { done(err) }()
+	return w.Store.SetModuleHosts(ctx, b, set, module, hosts)
+}
+
+func (w *watched) Topology(ctx context.Context, b catalog.Business) (t *catalog.Topology, err error) {
+	ctx, done := w.call(ctx, "topology")
+	defer func() { done(err) }()
+	return w.Store.Topology(ctx, b)
 }

@@ -35,6 +35,8 @@ type Store interface {
 	Report(ctx context.Context, reports []catalog.Report) error
 	Register(ctx context.Context, ds []catalog.Definition, replace bool) (existed [][]bool, err error)
 	Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error)
+	FreezesOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.Freeze, error)
+	GroupsOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.HostGroups, error)
 }
 
 // Config is what a worker is made of. Conn, Bus and Store stay the caller's.

@@ -26,12 +26,12 @@ func wireSpec(s *procfleet.ProcessSpec) agentproto.Spec {
 	c, a := &s.Control, &s.Alive
 	return agentproto.Spec{
 		Key: s.Key(), Namespace: s.Namespace, Name: s.Name,
-		ProcName: s.ProcName, SetupPath: s.SetupPath, PidPath: s.PidPath,
+		ProcName: s.ProcName, ArgsPattern: s.ArgsPattern, SetupPath: s.SetupPath, PidPath: s.PidPath,
 		ConfigPath: s.ConfigPath, LogPath: s.LogPath, Account: s.Account,
 
 		StartCmd: c.Start, StopCmd: c.Stop, RestartCmd: c.Restart, ReloadCmd: c.Reload, KillCmd: c.Kill,
 		VersionCmd: c.Version, HealthCmd: c.Health, Shell: string(c.Shell), Env: c.Environment,
-		NoProfile: c.NoProfile, RestartInPlace: c.RestartInPlace,
+		NoProfile: c.NoProfile, RestartInPlace: c.RestartInPlace, HealthRestart: c.HealthRestart,
 
 		Type:              string(a.Type),
 		OpTimeoutMS:       a.OpTimeout.Std().Milliseconds(),
@@ -93,14 +93,25 @@ func processStatus(s *agentproto.Status) *procfleet.ProcessStatus {
 	return &procfleet.ProcessStatus{
 		At: s.At, UTCOffset: s.UTCOffset,
 		Running: s.Running, Supervised: s.Supervised, Phase: s.Phase, AgentID: s.AgentID,
-		PID: s.PID, Command: s.Command, Stat: s.Stat, Threads: s.Threads,
+		PID: s.PID, PIDs: s.PIDs[:min(len(s.PIDs), procfleet.MaxInstances)], Instances: s.Instances,
+		Command: s.Command, Stat: s.Stat, Threads: s.Threads,
 		StartedAt: s.StartedAt, ElapsedMS: s.ElapsedMS, UserMS: s.UserMS, SystemMS: s.SystemMS,
 		CPU: s.CPU, CPUAverage: s.CPUAverage,
 		MemoryBytes: s.MemoryBytes, MemoryPercent: s.MemoryPercent, HostFreeKB: s.HostFreeKB,
+		TreeCPU: s.TreeCPU, TreeMemoryBytes: s.TreeMemoryBytes,
 		Version: s.Version, Health: s.Health,
 		RegisteredAt: s.RegisteredAt, LastStartedAt: s.LastStartedAt,
-		Failures: s.Failures, NextRetryAt: s.NextRetryAt, Evidence: s.Evidence,
+		Failures: s.Failures, NextRetryAt: s.NextRetryAt,
+		NextRunAt: s.NextRunAt, FrozenUntil: s.FrozenUntil, Restarts: s.Restarts, LastExit: lastExit(s.LastExit),
+		Evidence: s.Evidence,
 	}
+}
+
+func lastExit(e *agentproto.LastExit) *procfleet.LastExit {
+	if e == nil {
+		return nil
+	}
+	return &procfleet.LastExit{At: e.At, Known: e.Known, Code: e.Code, Signal: cut(e.Signal, maxWord), Why: cut(e.Why, maxWord)}
 }
 
 // serverResult is a result that the server makes for want of an agent's word.

@@ -27,6 +27,8 @@ type fakeStore struct {
 	reports    map[procfleet.Host]catalog.Report
 	registered map[catalog.Process]procfleet.ProcessSpec
 	asked      map[catalog.Process]time.Time // for what is registered
+	freezes    map[procfleet.Host][]catalog.Freeze
+	groups     map[procfleet.Host][]catalog.HostGroups
 }
 
 type fakeTask struct {
@@ -47,6 +49,8 @@ func newFakeStore() *fakeStore {
 		reports:    map[procfleet.Host]catalog.Report{},
 		registered: map[catalog.Process]procfleet.ProcessSpec{},
 		asked:      map[catalog.Process]time.Time{},
+		freezes:    map[procfleet.Host][]catalog.Freeze{},
+		groups:     map[procfleet.Host][]catalog.HostGroups{},
 	}
 }
 
@@ -474,6 +478,31 @@ func (s *fakeStore) Report(_ context.Context, reports []catalog.Report) error {
 		}
 	}
 	return nil
+}
+
+func (s *fakeStore) FreezesOf(_ context.Context, hosts []procfleet.Host) ([][]catalog.Freeze, error) {
+	if err := s.enter("FreezesOf"); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	return each(hosts, s.freezes), nil
+}
+
+func (s *fakeStore) GroupsOf(_ context.Context, hosts []procfleet.Host) ([][]catalog.HostGroups, error) {
+	if err := s.enter("GroupsOf"); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	return each(hosts, s.groups), nil
+}
+
+// each returns what is known of each host, in order.
+func each[V any](hosts []procfleet.Host, known map[procfleet.Host]V) []V {
+	all := make([]V, len(hosts))
+	for i, h := range hosts {
+		all[i] = known[h]
+	}
+	return all
 }
 
 // reported is what the agent of a host reported last.

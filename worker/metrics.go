@@ -26,6 +26,7 @@ type metrics struct {
 	callbacks metric.Int64Counter
 	announced metric.Int64Counter
 	reported  metric.Int64Counter
+	asked     metric.Int64Counter
 	lag       metric.Float64Histogram
 	batch     metric.Int64Histogram
 	store     metric.Float64Histogram
@@ -87,6 +88,7 @@ func (m *metrics) counters(meter metric.Meter) (errs []error) {
 		{&m.callbacks, "callbacks", "Tries of callbacks, by outcome."},
 		{&m.announced, "announcements", "Announcements of agents, by outcome."},
 		{&m.reported, "process_reports", "Reports of agents on their processes, by outcome."},
+		{&m.asked, "settings_questions", "Questions of agents for what holds for their hosts, by outcome."},
 	} {
 		var err error
 		*c.to, err = meter.Int64Counter("procfleet_worker_"+c.name, metric.WithDescription(c.text))
@@ -115,6 +117,7 @@ func (m *metrics) begin() {
 	each(m.callbacks, "outcome", "ok", "failed")
 	each(m.announced, "outcome", announcedStored, announcedLost, announcedBad)
 	each(m.reported, "outcome", reportsStored, reportsLost, reportsBad, reportsOverflowed)
+	each(m.asked, "outcome", settingsTold, settingsUnknown, settingsLost, settingsBad)
 }
 
 // Actions of the sweep.
@@ -148,10 +151,13 @@ const (
 	callReport    storeCall = "report"
 	callDue       storeCall = "due"
 	callNotified  storeCall = "notified"
+	callFreezesOf storeCall = "freezes_of"
+	callGroupsOf  storeCall = "groups_of"
 )
 
 var storeCalls = []storeCall{
 	callBegin, callDelivered, callRecord, callTask, callResults, callPresences, callAnnounce, callReport, callDue, callNotified,
+	callFreezesOf, callGroupsOf,
 }
 
 // storeTime notes how long a call took.
@@ -194,6 +200,18 @@ const (
 
 func (m *metrics) reports(n int, outcome string) {
 	m.reported.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("outcome", outcome)))
+}
+
+// What became of questions for settings.
+const (
+	settingsTold    = "answered"
+	settingsUnknown = "not_known"    // the store could not be asked; agents keep what they have
+	settingsLost    = "not_answered" // agents ask again
+	settingsBad     = "dropped"      // not understood, or not from where they say
+)
+
+func (m *metrics) settings(outcome string) {
+	m.asked.Add(context.Background(), 1, metric.WithAttributes(attribute.String("outcome", outcome)))
 }
 
 // Troubles with hosts.

@@ -78,6 +78,18 @@ func (w *watched) Report(ctx context.Context, reports []catalog.Report) (err err
 	return w.Store.Report(ctx, reports)
 }
 
+func (w *watched) FreezesOf(ctx context.Context, hosts []procfleet.Host) (fs [][]catalog.Freeze, err error) {
+	ctx, done := w.call(ctx, callFreezesOf)
+	defer func() { done(err) }()
+	return w.Store.FreezesOf(ctx, hosts)
+}
+
+func (w *watched) GroupsOf(ctx context.Context, hosts []procfleet.Host) (gs [][]catalog.HostGroups, err error) {
+	ctx, done := w.call(ctx, callGroupsOf)
+	defer func() { done(err) }()
+	return w.Store.GroupsOf(ctx, hosts)
+}
+
 func (w *watched) Due(ctx context.Context, shard, limit int) (ids []procfleet.TaskID, err error) {
 	ctx, done := w.call(ctx, callDue)
 	defer func() { done(err) }()

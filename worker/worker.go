@@ -29,6 +29,7 @@ type Worker struct {
 	hints    *hints
 	presence *presence
 	reports  *reports
+	settings *settings
 	room     *parkingRoom
 	metrics  *metrics
 	log      logrus.FieldLogger
@@ -76,6 +77,9 @@ func New(cfg Config) (*Worker, error) {
 	w.reports = &reports{
 		conn: cfg.Conn, store: cfg.Store, clock: w.clock, timing: &w.cfg.Timing, metrics: m, log: w.log.WithField("component", "worker.reports"),
 	}
+	w.settings = &settings{
+		conn: cfg.Conn, store: cfg.Store, clock: w.clock, timing: &w.cfg.Timing, metrics: m, log: w.log.WithField("component", "worker.settings"),
+	}
 	return w, nil
 }
 
@@ -114,6 +118,10 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	defer w.reports.stop()
+	if err := w.settings.start(); err != nil {
+		return err
+	}
+	defer w.settings.stop()
 	defer w.notify.http.CloseIdleConnections()
 
 	// Two lifetimes: pulling ends with ctx, work on what was pulled goes on.
@@ -168,6 +176,7 @@ func (w *Worker) work(ctx, work context.Context) {
 	}
 	pulling.Go(func() { w.presence.run(ctx) })
 	pulling.Go(func() { w.reports.run(ctx) })
+	pulling.Go(func() { w.settings.run(ctx) })
 	pulling.Go(func() { w.sweep.run(ctx, work) })
 	chunks.Wait()
 	close(w.room.leave)

@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
 
@@ -90,18 +89,14 @@ func (r *Registry) Len() int { return len(*r.current.Load()) }
 
 // version tells one state of a file from another.
 type version struct {
-	inode   uint64
+	inode   uint64 // 0 where files have none
 	size    int64
 	mode    os.FileMode
 	changed int64 // nanoseconds
 }
 
 func versionOf(info os.FileInfo) version {
-	v := version{size: info.Size(), mode: info.Mode(), changed: info.ModTime().UnixNano()}
-	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
-		v.inode = sys.Ino
-	}
-	return v
+	return version{inode: inodeOf(info), size: info.Size(), mode: info.Mode(), changed: info.ModTime().UnixNano()}
 }
 
 // Refresh reads the file again if it changed since the last call. If what is

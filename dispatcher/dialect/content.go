@@ -69,6 +69,15 @@ type contentExt struct {
 	Failures    int       `json:"failures,omitempty"`
 	NextRetryAt time.Time `json:"nextRetryAt,omitzero"`
 	Evidence    string    `json:"evidence,omitempty"`
+	PIDs        []int     `json:"pids,omitempty"` // of all instances, if there are several
+	Instances   int       `json:"instances,omitempty"`
+	TreeCPU     float64   `json:"treeCpu,omitempty"` // percent of the host, with descendants
+	TreeMem     int64     `json:"treeMem,omitempty"` // bytes, with descendants
+	NextRunAt   time.Time `json:"nextRunAt,omitzero"`
+	FrozenUntil time.Time `json:"frozenUntil,omitzero"`
+	Restarts    int       `json:"restarts,omitempty"`
+
+	LastExit *procfleet.LastExit `json:"lastExit,omitempty"`
 }
 
 // render appends what is declared above.
@@ -132,7 +141,21 @@ func (i *contentInstance) render(b rendered) rendered {
 func (e *contentExt) render(b rendered) rendered {
 	b = append(b, '{')
 	b = b.texts("warnings", e.Warnings).given("state", e.State).nonzero("failures", int64(e.Failures))
-	return append(b.time("nextRetryAt", e.NextRetryAt).given("evidence", e.Evidence), '}')
+	b = b.time("nextRetryAt", e.NextRetryAt).given("evidence", e.Evidence)
+	b = b.numbers("pids", e.PIDs).nonzero("instances", int64(e.Instances))
+	b = b.floatNonzero("treeCpu", e.TreeCPU).nonzero("treeMem", e.TreeMem)
+	b = b.time("nextRunAt", e.NextRunAt).time("frozenUntil", e.FrozenUntil).nonzero("restarts", int64(e.Restarts))
+	if e.LastExit != nil {
+		b = renderLastExit(b.name("lastExit"), e.LastExit)
+	}
+	return append(b, '}')
+}
+
+// empty reports whether there is nothing to tell.
+func (e *contentExt) empty() bool {
+	return len(e.Warnings) == 0 && e.State == "" && e.Failures == 0 && e.NextRetryAt.IsZero() && e.Evidence == "" &&
+		len(e.PIDs) == 0 && e.Instances == 0 && e.TreeCPU == 0 && e.TreeMem == 0 &&
+		e.NextRunAt.IsZero() && e.FrozenUntil.IsZero() && e.Restarts == 0 && e.LastExit == nil
 }
 
 // describer makes contents, each in the memory of the one before.
@@ -246,10 +269,14 @@ func (s *stamp) of(t time.Time, offset int) string {
 func (d *describer) extend(it *procfleet.ItemResult) {
 	d.ext = contentExt{Warnings: it.Result.Warnings}
 	if s := it.Result.Status; s != nil {
-		d.ext.State, d.ext.Failures, d.ext.NextRetryAt, d.ext.Evidence = s.Phase, s.Failures, s.NextRetryAt, s.Evidence
+		d.ext = contentExt{
+			Warnings: it.Result.Warnings, State: s.Phase, Failures: s.Failures, NextRetryAt: s.NextRetryAt, Evidence: s.Evidence,
+			PIDs: s.PIDs, Instances: s.Instances, TreeCPU: s.TreeCPU, TreeMem: s.TreeMemoryBytes,
+			NextRunAt: s.NextRunAt, FrozenUntil: s.FrozenUntil, Restarts: s.Restarts, LastExit: s.LastExit,
+		}
 	}
-	if e := &d.ext; len(e.Warnings) > 0 || e.State != "" || e.Failures != 0 || !e.NextRetryAt.IsZero() || e.Evidence != "" {
-		d.content.Ext = e
+	if !d.ext.empty() {
+		d.content.Ext = &d.ext
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 
 // All returns every dialect.
 func All() []Dialect {
-	return []Dialect{gse(), job(), native()}
+	return []Dialect{gse(), job(), cmdb(), native()}
 }
 
 // Dialect is one published API: its calls, and how it words a failure.
@@ -29,7 +29,10 @@ type Dialect struct {
 	// Prefixes are the path prefixes under which a path that no call has is
 	// answered with this dialect's [NoRoute].
 	Prefixes []string
-	Calls    []Call
+	// Owns, if there is one, tells the dialect's paths from those of all others,
+	// whose patterns may fit them as well.
+	Owns  func(path string) bool
+	Calls []Call
 	// Credentials reads who calls. The error is an [*Error].
 	Credentials func(r *Request) (Credentials, error)
 	// CredentialsInBody says that Credentials needs the body of a request
@@ -48,7 +51,8 @@ type Dialect struct {
 // Family is a family of paths that lead to the calls of a dialect, and how a
 // failure is worded there. Requests and answers are the same in all of them.
 type Family struct {
-	Prefixes []string // as in [Dialect]
+	Prefixes []string // as in [Dialect], and so is Owns
+	Owns     func(path string) bool
 	// Calls are calls of the dialect under the paths and methods of the family.
 	Calls       []Call
 	Credentials func(r *Request) (Credentials, error)
@@ -60,7 +64,7 @@ type Family struct {
 // Reached returns all families of paths: the dialect's own, then the further ones.
 func (d *Dialect) Reached() []Family {
 	own := Family{
-		Prefixes: d.Prefixes, Calls: d.Calls, Credentials: d.Credentials, CredentialsInBody: d.CredentialsInBody, NeedsUser: d.NeedsUser, Fail: d.Fail,
+		Prefixes: d.Prefixes, Owns: d.Owns, Calls: d.Calls, Credentials: d.Credentials, CredentialsInBody: d.CredentialsInBody, NeedsUser: d.NeedsUser, Fail: d.Fail,
 	}
 	return append([]Family{own}, d.Families...)
 }
@@ -70,7 +74,7 @@ type Call struct {
 	// Name is unique among all calls of all dialects. For calls that accept
 	// operations it becomes the task's dialect.
 	Name string
-	// Paths are http.ServeMux path patterns; only the wildcard "id" is read.
+	// Paths are http.ServeMux path patterns.
 	Paths   []string
 	Methods []string
 	Use     Use
@@ -85,6 +89,9 @@ type Accept struct {
 	// error is a [*Error] that names the field in the dialect's own words.
 	Decode func(r *Request) (procfleet.Submission, error)
 	Encode func(id procfleet.TaskID, requestID string) Reply
+	// Plan encodes what would be done of a request that is only to be planned,
+	// see [Planned]; nil for calls that cannot be asked for that.
+	Plan func(p *Plan, requestID string) Reply
 	// Label is the [procfleet.Target.Label] of a host that the caller did not
 	// name, since it asked for all on which a process is registered; nil is
 	// none, as [procfleet.Host.String] writes it.
@@ -190,9 +197,12 @@ func (ListHosts) use()   {}
 type Request struct {
 	Method string
 	Path   string // without escapes; empty for a request that did not come by HTTP
-	ID     string // the path's wildcard
-	Query  url.Values
-	Body   []byte
+	ID     string // the path's wildcard of this name
+	// Wildcards has what stands in the path for each wildcard of its pattern,
+	// without escapes.
+	Wildcards map[string]string
+	Query     url.Values
+	Body      []byte
 	// MaxItems is how many items the request may be for; 0 is no limit. A
 	// body in which there is more than so many could need is not decoded.
 	MaxItems int
@@ -203,15 +213,21 @@ type Request struct {
 	// BkAppCode and BkUsername are the headers by which an ESB in front says
 	// who called it.
 	BkAppCode, BkUsername string
-	LastEventID           string // the header of this name
+	// CMDBUser and CMDBSupplier are the headers BK_USER and
+	// HTTP_BLUEKING_SUPPLIER_ID, also with hyphens, as some proxies write them.
+	CMDBUser, CMDBSupplier string
+	LastEventID            string // the header of this name
+	// ContentType and IfMatch are the headers of these names.
+	ContentType, IfMatch string
 }
 
-// Reply is a short answer: the HTTP status, the headers Location and
-// WWW-Authenticate if any, and a body to be written as JSON.
+// Reply is a short answer: the HTTP status, the headers Location,
+// WWW-Authenticate and ETag if any, and a body to be written as JSON.
 type Reply struct {
 	Status       int
 	Location     string
 	Authenticate string
+	ETag         string
 	Body         any
 }
 

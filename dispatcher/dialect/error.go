@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
 )
 
 // Kind is the class of an [Error]; each dialect has its own code for it.
@@ -25,9 +26,10 @@ const (
 	InvalidField
 	// TooLarge: the body or the number of items is over the limit.
 	TooLarge
-	// NotFound: there is no such task.
+	// NotFound: there is no such task, or no such process in the catalogue.
 	NotFound
-	// Conflict: the idempotency key was used for another request.
+	// Conflict: something stands against it that was there before: the
+	// idempotency key was used for another request, or the name is taken.
 	Conflict
 	// Expired: the caller said until when it was to be accepted.
 	Expired
@@ -73,6 +75,15 @@ type Error struct {
 	Denied Denied
 	// Method and Path are what was asked for; only of [NoRoute] and [BadMethod].
 	Method, Path string
+	// Call is the name of the call that failed, for dialects whose codes depend
+	// on it; "" if there is none for the path and method.
+	Call string
+	// Code is the dialect's own, if whoever made the failure knows a more
+	// precise one than that of the Kind.
+	Code int
+	// Edit is what was wrong with which process, if a catalogue refused to
+	// store it. The Problem says the same in the words of the native API.
+	Edit *catalog.EditError
 	// Task is the task that the failure is about, if there is one.
 	Task procfleet.TaskID
 	// RetryAfter is when to try again; zero for kinds where trying again

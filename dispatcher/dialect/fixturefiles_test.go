@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
 )
 
 // answer decodes a question, reads what the fixture has beside it, and encodes
@@ -20,10 +21,39 @@ func answer[Q, A any](
 	return q, encode(&q, read(t, f, &q), testRequestID), nil
 }
 
+// orFailure is like answer, for answers that may be failures.
+func orFailure[Q, A any](
+	t *testing.T, f *fixture, r *Request,
+	decode func(*Request) (Q, error), encode func(*Q, A, string) (Reply, error), read func(*testing.T, *fixture, *Q) A,
+) (decoded any, reply Reply, err error) {
+	t.Helper()
+	q, err := decode(r)
+	if err != nil {
+		return nil, Reply{}, err
+	}
+	reply, err = encode(&q, read(t, f, &q), testRequestID)
+	return q, reply, err
+}
+
 // entryPage is what entries.json has.
 type entryPage struct {
 	Entries []ProcessEntry `json:"entries"`
 	Total   int            `json:"total"` // of a page
+}
+
+// templatePage is what templates.json has.
+type templatePage struct {
+	Templates []catalog.Template `json:"templates"`
+	Total     int                `json:"total"`
+}
+
+// file reads an answer that is in a file as it is.
+func file[Q, A any](name string) func(*testing.T, *fixture, *Q) A {
+	return func(t *testing.T, f *fixture, _ *Q) (found A) {
+		t.Helper()
+		f.read(t, name, &found)
+		return found
+	}
 }
 
 func outcomesFile[Q any](asked func(*Q) []procfleet.Target) func(*testing.T, *fixture, *Q) []TargetOutcome {
@@ -102,6 +132,16 @@ func boundFile(t *testing.T, f *fixture, q *AgentBinding) []bool {
 		t.Fatalf("%d targets are asked for, and %d answered", len(q.Targets), len(bound))
 	}
 	return bound
+}
+
+func frozenFile(t *testing.T, f *fixture, q *Freezing) Frozen {
+	t.Helper()
+	var done Frozen
+	f.read(t, "frozen.json", &done)
+	if len(done.Outcomes) != len(q.Targets) {
+		t.Fatalf("%d targets are asked for, and %d answered", len(q.Targets), len(done.Outcomes))
+	}
+	return done
 }
 
 // beside gives every answer the target of its question, unless it has one.

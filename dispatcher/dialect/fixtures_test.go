@@ -12,11 +12,13 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
 )
 
 var update = flag.Bool("update", false, "rewrite what the fixtures expect")
@@ -28,7 +30,8 @@ const (
 
 // A fixture is a folder testdata/<dialect>/<case> with what comes in:
 //
-//	request.json   the call or path, method, query, headers and body
+//	request.json   the call or path, method, query, headers and body; of calls
+//	               that have wildcards the path
 //	results.json   items, for calls that answer with results
 //	tasks.json     tasks, for calls that answer with tasks
 //	hosts.json     agents, for calls that answer with hosts
@@ -37,6 +40,17 @@ const (
 //	entries.json   entries, per target or of a page, and the page's total
 //	agents.json    the agent per target, null for none
 //	bound.json     whether each agent id was bound
+//	frozen.json    what came of freezing or lifting
+//	freezes.json   what is frozen
+//	events.json    what agents told
+//	edited.json    what became of the edits of processes in the catalogue
+//	existed.json   whether the process that is deleted was there
+//	template.json  the process of the catalogue, null for none
+//	plan.json      what would be done, for requests that are only planned
+//	topology.json  a topology, or the version that one has now
+//	templates.json a page of the catalogue, and its total
+//	saved.json     what became of processes that were saved by name
+//	drift.json     how a process of the catalogue stands on hosts
 //
 // A target in these is taken from the question where it is left out.
 //
@@ -58,11 +72,16 @@ type fixtureRequest struct {
 	Authorization      string          `json:"authorization"`
 	BkapiAuthorization string          `json:"bkapi_authorization"`
 	LastEventID        string          `json:"last_event_id"`
+	ContentType        string          `json:"content_type"`
+	IfMatch            string          `json:"if_match"`
+	CMDBUser           string          `json:"cmdb_user"`
+	CMDBSupplier       string          `json:"cmdb_supplier"`
 	Body               json.RawMessage `json:"body"`
 	Text               string          `json:"text"` // instead of a body that is JSON
 }
 
-func (f *fixtureRequest) request(t *testing.T) *Request {
+// request is what comes to the place.
+func (f *fixtureRequest) request(t *testing.T, at place) *Request {
 	t.Helper()
 	query, err := url.ParseQuery(f.Query)
 	if err != nil {
@@ -73,8 +92,10 @@ func (f *fixtureRequest) request(t *testing.T) *Request {
 		body = []byte(f.Text)
 	}
 	return &Request{
-		Method: f.Method, ID: f.ID, Query: query, Body: body,
+		Method: f.Method, ID: f.ID, Wildcards: at.wildcards, Query: query, Body: body,
 		Authorization: f.Authorization, BkapiAuthorization: f.BkapiAuthorization, LastEventID: f.LastEventID,
+		ContentType: f.ContentType, IfMatch: f.IfMatch,
+		CMDBUser: f.CMDBUser, CMDBSupplier: f.CMDBSupplier,
 	}
 }
 
@@ -137,6 +158,7 @@ type place struct {
 	credentials func(*Request) (Credentials, error)
 	fail        func(*Error, string) Reply
 	call        Call
+	wildcards   map[string]string
 	missing     Kind
 }
 
@@ -152,27 +174,48 @@ func (f *fixtureRequest) place(t *testing.T, d *Dialect) place {
 		t.Fatalf("there is no call %q", f.Call)
 	}
 	mux := http.NewServeMux()
-	at := make(map[string]place) // by method and pattern
+	var found *place
+	lead := func(pattern string, byMethod map[string]place, otherwise place) {
+		mux.HandleFunc(pattern, func(_ http.ResponseWriter, r *http.Request) {
+			there, ok := byMethod[r.Method]
+			if !ok {
+				there = otherwise
+			}
+			there.wildcards = wildcards(r)
+			found = &there
+		})
+	}
 	for i, family := range d.Reached() {
+		calls := make(map[string]map[string]place) // by path and method
 		for _, call := range family.Calls {
 			for _, path := range call.Paths {
 				for _, method := range call.Methods {
-					at[method+" "+path] = place{family: i, credentials: family.Credentials, fail: family.Fail, call: call}
+					if calls[path] == nil {
+						calls[path] = make(map[string]place)
+					}
+					calls[path][method] = place{family: i, credentials: family.Credentials, fail: family.Fail, call: call}
 				}
-				at[path] = place{family: i, fail: family.Fail, missing: BadMethod}
 			}
 		}
+		for path, byMethod := range calls {
+			lead(path, byMethod, place{family: i, fail: family.Fail, missing: BadMethod})
+		}
 		for _, prefix := range family.Prefixes {
-			at[prefix] = place{family: i, fail: family.Fail, missing: NoRoute}
+			lead(prefix, nil, place{family: i, fail: family.Fail, missing: NoRoute})
 		}
 	}
-	for pattern := range at {
-		mux.Handle(pattern, http.NotFoundHandler())
-	}
-	_, pattern := mux.Handler(httptest.NewRequestWithContext(t.Context(), f.Method, f.Path, http.NoBody))
-	found, ok := at[pattern]
-	if !ok {
+	mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), f.Method, f.Path, http.NoBody))
+	if found == nil {
 		t.Fatalf("no family has the path %s", f.Path)
+	}
+	return *found
+}
+
+// wildcards are what the path has for those of its pattern.
+func wildcards(r *http.Request) map[string]string {
+	found := make(map[string]string)
+	for _, name := range regexp.MustCompile(`\{(\w+)\}`).FindAllStringSubmatch(r.Pattern, -1) {
+		found[name[1]] = r.PathValue(name[1])
 	}
 	return found
 }
@@ -185,6 +228,7 @@ func (f *fixture) check(t *testing.T, at place) {
 		if !ok {
 			t.Fatalf("refused with %T, want *Error: %v", err, err)
 		}
+		failure.Call = at.call.Name
 		decoded, reply = nil, at.fail(failure, testRequestID)
 	}
 	f.compare(t, "decoded.json", decoded)
@@ -194,7 +238,7 @@ func (f *fixture) check(t *testing.T, at place) {
 // run decodes the request and encodes the answer to it.
 func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err error) {
 	t.Helper()
-	r := f.request.request(t)
+	r := f.request.request(t, at)
 	var who Credentials
 	if at.credentials != nil {
 		if who, err = at.credentials(r); err != nil {
@@ -209,6 +253,13 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 	case Accept:
 		submission, err := use.Decode(r)
 		submission.Application = who.Application
+		if planned, refused := f.planned(r, use); refused != nil {
+			return nil, Reply{}, refused
+		} else if planned && err == nil {
+			var p Plan
+			f.read(t, "plan.json", &p)
+			return submission, use.Plan(&p, testRequestID), nil
+		}
 		return submission, use.Encode(testTask, testRequestID), err
 	case Outcomes:
 		if decoded, err = use.Decode(r); err != nil {
@@ -265,9 +316,55 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 		return answer(t, f, r, use.Decode, use.Encode, agentsFile)
 	case BindAgents:
 		return answer(t, f, r, use.Decode, use.Encode, boundFile)
+	case Freeze:
+		return answer(t, f, r, use.Decode, use.Encode, frozenFile)
+	case ListFreezes:
+		var freezes []catalog.Freeze
+		f.read(t, "freezes.json", &freezes)
+		page, err := use.Decode(r)
+		return page, use.Encode(page, freezes), err
+	case SearchTemplates:
+		return answer(t, f, r, use.Decode, func(q *TemplateSearch, p templatePage, id string) Reply {
+			return use.Encode(q, p.Templates, p.Total, id)
+		}, file[TemplateSearch, templatePage]("templates.json"))
+	case SaveTemplates:
+		return answer(t, f, r, use.Decode, use.Encode, file[NamedTemplates, TemplatesSaved]("saved.json"))
+	case ShowDrift:
+		return answer(t, f, r, use.Decode, func(q *DriftQuery, d Drift, id string) Reply {
+			return use.Encode(q, &d, id)
+		}, file[DriftQuery, Drift]("drift.json"))
+	case ListEvents:
+		var found Events
+		f.read(t, "events.json", &found)
+		page, err := use.Decode(r)
+		return page, use.Encode(found), err
+	case SetTopology:
+		return answer(t, f, r, use.Decode, use.Encode, file[TopologyChange, int64]("topology.json"))
+	case EditTopology:
+		return answer(t, f, r, use.Decode, use.Encode, file[TopologyEdit, int64]("topology.json"))
+	case ShowTopology:
+		return answer(t, f, r, use.Decode, use.Encode, file[TopologyQuery, TopologyShown]("topology.json"))
+	case EditTemplates:
+		return answer(t, f, r, use.Decode, use.Encode, file[TemplateEdits, TemplatesEdited]("edited.json"))
+	case DeleteTemplate:
+		return answer(t, f, r, use.Decode, use.Encode, file[TemplateQuery, bool]("existed.json"))
+	case ShowTemplate:
+		return orFailure(t, f, r, use.Decode, use.Encode, file[TemplateQuery, *catalog.Template]("template.json"))
+	case ShowModules:
+		return orFailure(t, f, r, use.Decode, func(q *TemplateQuery, found *catalog.Template, id string) (Reply, error) {
+			return use.Encode(q, found, file[TemplateQuery, *catalog.Topology]("topology.json")(t, f, q), id)
+		}, file[TemplateQuery, *catalog.Template]("template.json"))
 	}
 	t.Fatalf("%s has a use that fixtures do not know: %T", at.call.Name, at.call.Use)
 	return nil, Reply{}, nil
+}
+
+// planned reports whether the request is to be planned, as the server does.
+func (*fixture) planned(r *Request, use Accept) (bool, error) {
+	if use.Plan == nil {
+		return false, nil
+	}
+	return Planned(r)
 }
 
 // items reads results.json: specs, and chunks of items that refer to them.

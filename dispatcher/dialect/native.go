@@ -13,14 +13,15 @@ import (
 // native is procfleet's own API: the vocabulary as it is, checked strictly
 // before anything is accepted, with HTTP statuses that mean what they say.
 func native() Dialect {
-	get, post, put := []string{http.MethodGet}, []string{http.MethodPost}, []string{http.MethodPut}
+	get, post, put, remove := []string{http.MethodGet}, []string{http.MethodPost}, []string{http.MethodPut}, []string{http.MethodDelete}
+	patch := []string{http.MethodPatch}
 	return Dialect{
 		Name:        "native",
 		Prefixes:    []string{"/"},
 		Credentials: nativeCredentials,
 		Fail:        nativeFail,
 		Calls: []Call{
-			{Name: "native", Paths: []string{"/v1/tasks"}, Methods: post, Use: Accept{Decode: decodeNativeTask, Encode: nativeAccepted}},
+			{Name: "native", Paths: []string{"/v1/tasks"}, Methods: post, Use: Accept{Decode: decodeNativeTask, Encode: nativeAccepted, Plan: nativePlan}},
 			{Name: "native.tasks", Paths: []string{"/v1/tasks"}, Methods: get, Use: ListTasks{decodeTaskPage, nativeTasks}},
 			{Name: "native.task", Paths: []string{"/v1/tasks/{id}"}, Methods: get, Use: ShowTask{decodeNativeTaskID, nativeShowTask}},
 			{Name: "native.events", Paths: []string{"/v1/tasks/{id}/events"}, Methods: get, Use: Watch{decodeNativeWatch, nativeShowTask}},
@@ -35,6 +36,16 @@ func native() Dialect {
 			{Name: "native.groups", Paths: []string{"/v1/groups/query"}, Methods: post, Use: ShowGroups{decodeGroupQuery, nativeShowGroups}},
 			{Name: "native.agents", Paths: []string{"/v1/agents/query"}, Methods: post, Use: ShowAgents{decodeAgentQuery, nativeShowAgents}},
 			{Name: "native.bind_agents", Paths: []string{"/v1/agents/bindings"}, Methods: post, Use: BindAgents{decodeAgentBinding, nativeBound}},
+			{Name: "native.freeze", Paths: []string{"/v1/freezes"}, Methods: put, Use: Freeze{decodeNativeFreeze, nativeFrozen}},
+			{Name: "native.lift", Paths: []string{"/v1/freezes"}, Methods: remove, Use: Freeze{decodeNativeLift, nativeLifted}},
+			{Name: "native.freezes", Paths: []string{"/v1/freezes"}, Methods: get, Use: ListFreezes{decodeFreezePage, nativeFreezes}},
+			{Name: "native.catalogue", Paths: []string{"/v1/catalogue/{biz}"}, Methods: get, Use: SearchTemplates{decodeCatalogueSearch, nativeTemplates}},
+			{Name: "native.save_catalogue", Paths: []string{"/v1/catalogue/{biz}"}, Methods: put, Use: SaveTemplates{decodeNamedTemplates, nativeTemplatesSaved}},
+			{Name: "native.drift", Paths: []string{"/v1/processes/{biz}/{id}/status"}, Methods: get, Use: ShowDrift{decodeDriftQuery, nativeDrift}},
+			{Name: "native.host_events", Paths: []string{"/v1/events"}, Methods: get, Use: ListEvents{decodeEventPage, nativeEvents}},
+			{Name: "native.set_topology", Paths: []string{"/v1/topology/{biz}"}, Methods: put, Use: SetTopology{decodeTopology, nativeTopologySet}},
+			{Name: "native.edit_topology", Paths: []string{"/v1/topology/{biz}"}, Methods: patch, Use: EditTopology{decodeTopologyEdit, nativeTopologyEdited}},
+			{Name: "native.topology", Paths: []string{"/v1/topology/{biz}"}, Methods: get, Use: ShowTopology{decodeTopologyQuery, nativeShowTopology}},
 		},
 	}
 }
@@ -112,12 +123,13 @@ func nativeFail(f *Error, _ string) Reply {
 }
 
 // nativeOperation is one operation as callers write it. Process is decoded
-// later, over the defaults.
+// later, over the defaults, and so is Select.
 type nativeOperation struct {
 	nativeTargets
 	Action     procfleet.Action `json:"action"`
 	Process    json.RawMessage  `json:"process"`
 	Registered bool             `json:"registered"`
+	Select     json.RawMessage  `json:"select"`
 }
 
 // nativeSubmission is one operation by itself, or several under operations.
@@ -137,7 +149,7 @@ func decodeNativeTask(r *Request) (procfleet.Submission, error) {
 	}
 	s := procfleet.Submission{Business: params.Business, Callback: params.Callback}
 	var err error
-	if s.Operations, err = params.operations(); err != nil {
+	if err = params.operations(&s); err != nil {
 		return procfleet.Submission{}, err
 	}
 	if params.Timeout != nil {
@@ -173,50 +185,70 @@ func tooLong(field, text string, limit int) error {
 // same is the name function of a dialect that uses the vocabulary's own words.
 func same(field string) string { return field }
 
-func (p *nativeSubmission) operations() ([]procfleet.Operation, error) {
+// operations reads all of them, and with them whose catalogue they are about.
+func (p *nativeSubmission) operations(s *procfleet.Submission) error {
+	written, single := p.Operations, p.Operations == nil
+	switch {
+	case single:
+		written = []nativeOperation{p.nativeOperation}
+	case p.Action != "" || p.Process != nil || p.Registered || p.Select != nil || p.Hosts != nil || p.Agents != nil:
+		return invalid("operations", "stands beside a single operation; give one or the other")
+	}
 	check := (*procfleet.Operation).Validate
 	if !strict(p.Strict) {
 		check = (*procfleet.Operation).ValidateBounds
 	}
-	if p.Operations == nil {
-		o, err := p.operation("", check)
-		return []procfleet.Operation{o}, err
-	}
-	if p.Action != "" || p.Process != nil || p.Registered || p.Hosts != nil || p.Agents != nil {
-		return nil, invalid("operations", "stands beside a single operation; give one or the other")
-	}
-	ops := make([]procfleet.Operation, 0, len(p.Operations))
-	for i := range p.Operations {
-		o, err := p.Operations[i].operation("operations["+strconv.Itoa(i)+"].", check)
-		if err != nil {
-			return nil, err
+	s.Operations = make([]procfleet.Operation, 0, len(written))
+	var accounts []string
+	for i := range written {
+		prefix := "operations[" + strconv.Itoa(i) + "]."
+		if single {
+			prefix = ""
 		}
-		ops = append(ops, o)
+		o, account, err := written[i].operation(prefix, check)
+		if err != nil {
+			return err
+		}
+		if o.Selection != nil {
+			accounts = append(accounts, account)
+		}
+		s.Operations = append(s.Operations, o)
 	}
-	return ops, nil
+	if accounts == nil {
+		return nil
+	}
+	var err error
+	s.Business, err = selecting(p.Business, accounts)
+	return err
 }
 
 // strict reports whether a request is refused for what concerns one process
 // only, and not left to fail on its hosts.
 func strict(given *bool) bool { return given == nil || *given }
 
-// operation reads what stands at prefix and checks it.
-func (p *nativeOperation) operation(prefix string, check func(*procfleet.Operation) error) (procfleet.Operation, error) {
-	o := procfleet.Operation{Action: p.Action, Registered: p.Registered}
-	if !p.Registered {
+// operation reads what stands at prefix and checks it. The account is that of
+// its selection.
+func (p *nativeOperation) operation(prefix string, check func(*procfleet.Operation) error) (o procfleet.Operation, account string, err error) {
+	o = procfleet.Operation{Action: p.Action, Registered: p.Registered}
+	selected, err := selection(p.Select, prefix+"select")
+	switch {
+	case err != nil:
+		return o, "", err
+	case selected != nil:
+		o.Selection, account = &selected.Selection, selected.Account
+	case !p.Registered:
 		o.Process = procfleet.DefaultSpec()
 	}
-	var err error
 	if err = decodeProcess(p.Process, &o.Process, prefix+"process"); err != nil {
-		return o, err
+		return o, "", err
 	}
 	if o.Targets, err = p.targets(prefix); err != nil {
-		return o, err
+		return o, "", err
 	}
 	if err := check(&o); err != nil {
-		return o, refused(err, func(field string) string { return prefix + field })
+		return o, "", refused(err, func(field string) string { return prefix + field })
 	}
-	return o, nil
+	return o, account, nil
 }
 
 // nativeTargets is how a body names hosts.

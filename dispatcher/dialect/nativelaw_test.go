@@ -28,8 +28,8 @@ func TestTheNativeFormCanSayWhatEveryDialectSays(t *testing.T) {
 		}
 		for _, f := range fixtures(t, d.Name) {
 			at := f.request.place(t, &d)
-			decoded, ok := decodeAsked(t, at.call.Use, f.request.request(t))
-			if !ok {
+			decoded, ok := decodeAsked(t, at.call.Use, f.request.request(t, at))
+			if !ok || catalogued(at.call.Use) {
 				continue
 			}
 			said++
@@ -49,6 +49,16 @@ func TestTheNativeFormCanSayWhatEveryDialectSays(t *testing.T) {
 	if said < 10 {
 		t.Errorf("only %d fixtures of other dialects ask for something", said)
 	}
+}
+
+// catalogued reports whether a call is about the catalogue of a business, which
+// the native API reads and saves in another way, by names.
+func catalogued(use Use) bool {
+	switch use.(type) {
+	case EditTemplates, DeleteTemplate, ShowTemplate, SearchTemplates, ShowModules:
+		return true
+	}
+	return false
 }
 
 // decodeAsked decodes what a request asks for. It is not ok for requests that
@@ -72,6 +82,18 @@ func decodeAsked(t *testing.T, use Use, r *Request) (decoded any, ok bool) {
 	case ShowAgents:
 		decoded, err = use.Decode(r)
 	case BindAgents:
+		decoded, err = use.Decode(r)
+	case Freeze:
+		decoded, err = use.Decode(r)
+	case SetTopology:
+		decoded, err = use.Decode(r)
+	case EditTopology:
+		decoded, err = use.Decode(r)
+	case SaveTemplates:
+		decoded, err = use.Decode(r)
+	case EditTemplates:
+		decoded, err = use.Decode(r)
+	case SearchTemplates:
 		decoded, err = use.Decode(r)
 	default:
 		return nil, false

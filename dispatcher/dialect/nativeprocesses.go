@@ -21,12 +21,32 @@ func decodeProcessPage(r *Request) (ProcessPage, error) {
 		return ProcessPage{}, err
 	}
 	p := ProcessPage{Business: r.Query.Get("business"), Namespace: r.Query.Get("namespace"), Limit: limit}
-	if text := r.Query.Get("start"); text != "" {
-		if p.Start, err = strconv.Atoi(text); err != nil || p.Start < 0 || p.Start > maxStart {
-			return ProcessPage{}, invalid("start", "is not a number from 0 to %d", maxStart)
-		}
+	if p.Start, err = pageStart(r); err != nil {
+		return ProcessPage{}, err
 	}
 	return p, checkNamespace(p.Namespace, p.Business)
+}
+
+// pageStart reads the parameter start: how many are left out.
+func pageStart(r *Request) (int, error) {
+	text := r.Query.Get("start")
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > maxStart {
+		return 0, invalid("start", "is not a number from 0 to %d", maxStart)
+	}
+	return n, nil
+}
+
+// nextStart is the start of the page after one, as text, as the other lists
+// have their cursors; empty at the end.
+func nextStart(start, page, total int) string {
+	if next := start + page; page > 0 && next < total && next <= maxStart {
+		return strconv.Itoa(next)
+	}
+	return ""
 }
 
 // checkNamespace checks the namespace and the business of a call that names
@@ -114,16 +134,10 @@ func nativeShowProcesses(_ *ProcessQuery, found []ProcessEntry, _ string) Reply 
 	}{newNativeProcesses(found)}}
 }
 
-// nativeProcessPage has the next start as text, as the other lists have their
-// cursors, and an empty one at the end.
 func nativeProcessPage(p *ProcessPage, found []ProcessEntry, total int, _ string) Reply {
-	page := struct {
+	return Reply{Status: http.StatusOK, Body: struct {
 		Processes []nativeProcess `json:"processes"`
 		Total     int             `json:"total"`
 		Next      string          `json:"next"`
-	}{Processes: newNativeProcesses(found), Total: total}
-	if next := p.Start + len(found); len(found) > 0 && next < total && next <= maxStart {
-		page.Next = strconv.Itoa(next)
-	}
-	return Reply{Status: http.StatusOK, Body: page}
+	}{newNativeProcesses(found), total, nextStart(p.Start, len(found), total)}}
 }

@@ -191,15 +191,30 @@ func renderStatus(b rendered, s *procfleet.ProcessStatus) rendered {
 	b = b.alwaysTime("at", s.At).number("utc_offset_s", int64(s.UTCOffset))
 	b = b.truth("running", s.Running).truth("supervised", s.Supervised)
 	b = b.given("phase", s.Phase).given("agent_id", s.AgentID)
-	b = b.nonzero("pid", int64(s.PID)).given("command", s.Command).given("stat", s.Stat).nonzero("threads", int64(s.Threads))
+	b = b.nonzero("pid", int64(s.PID)).numbers("pids", s.PIDs).nonzero("instances", int64(s.Instances))
+	b = b.given("command", s.Command).given("stat", s.Stat).nonzero("threads", int64(s.Threads))
 	b = b.time("started_at", s.StartedAt).nonzero("elapsed_ms", s.ElapsedMS)
 	b = b.nonzero("user_ms", s.UserMS).nonzero("system_ms", s.SystemMS)
 	b = b.floatNonzero("cpu", s.CPU).floatNonzero("cpu_average", s.CPUAverage)
 	b = b.nonzero("memory_bytes", s.MemoryBytes).floatNonzero("memory_percent", s.MemoryPercent).nonzero("host_free_kb", s.HostFreeKB)
+	b = b.floatNonzero("tree_cpu", s.TreeCPU).nonzero("tree_memory_bytes", s.TreeMemoryBytes)
 	b = b.given("version", s.Version).given("health", s.Health)
 	b = b.time("registered_at", s.RegisteredAt).time("last_started_at", s.LastStartedAt)
-	b = b.nonzero("failures", int64(s.Failures)).time("next_retry_at", s.NextRetryAt).given("evidence", s.Evidence)
-	return append(b, '}')
+	b = b.nonzero("failures", int64(s.Failures)).time("next_retry_at", s.NextRetryAt)
+	b = b.time("next_run_at", s.NextRunAt).time("frozen_until", s.FrozenUntil).nonzero("restarts", int64(s.Restarts))
+	if s.LastExit != nil {
+		b = renderLastExit(b.name("last_exit"), s.LastExit)
+	}
+	return append(b.given("evidence", s.Evidence), '}')
+}
+
+func renderLastExit(b rendered, e *procfleet.LastExit) rendered {
+	b = append(b, '{').alwaysTime("at", e.At)
+	if e.Known {
+		b = b.truth("known", true)
+	}
+	b = b.nonzero("code", int64(e.Code)).given("signal", e.Signal)
+	return append(b.given("why", e.Why), '}')
 }
 
 func nativeResults(items []procfleet.ItemResult, next string) Reply {

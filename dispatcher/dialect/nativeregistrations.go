@@ -80,14 +80,18 @@ type nativeOutcome struct {
 	Message string         `json:"message"`
 }
 
-func nativeOutcomes(outcomes []TargetOutcome) Reply {
+func newNativeOutcomes(outcomes []TargetOutcome) []nativeOutcome {
 	results := make([]nativeOutcome, 0, len(outcomes))
 	for _, o := range outcomes {
 		results = append(results, nativeOutcome{newNativeTarget(o.Target), o.Code, o.Message})
 	}
+	return results
+}
+
+func nativeOutcomes(outcomes []TargetOutcome) Reply {
 	return Reply{Status: http.StatusOK, Body: struct {
 		Results []nativeOutcome `json:"results"`
-	}{results}}
+	}{newNativeOutcomes(outcomes)}}
 }
 
 func nativeRegistered(_ *Registering, outcomes []TargetOutcome, _ string) Reply {

@@ -110,6 +110,18 @@ func (b rendered) texts(name string, list []string) rendered {
 	return append(b, ']')
 }
 
+// numbers leaves out an empty list.
+func (b rendered) numbers(name string, list []int) rendered {
+	if len(list) == 0 {
+		return b
+	}
+	b = append(b.name(name), '[')
+	for _, v := range list {
+		b = strconv.AppendInt(b.comma(), int64(v), 10)
+	}
+	return append(b, ']')
+}
+
 // quote appends s as a JSON string: like encoding/json without HTML escapes,
 // so U+2028 and U+2029, which end lines in old JavaScript, are escaped and
 // invalid UTF-8 is the replacement character's escape.

@@ -16,6 +16,9 @@ var files embed.FS
 type description struct {
 	Title string `yaml:"title"`
 	About string `yaml:"about"`
+	// Wildcards are those of paths, by their names, each with description and
+	// schema.
+	Wildcards *object `yaml:"wildcards"`
 	// Families are in the order of [dialect.Dialect.Reached].
 	Families []familyText `yaml:"families"`
 	// Envelope is the schema of an answer around the data of a call.
@@ -45,17 +48,23 @@ type familyText struct {
 	Failure      *object  `yaml:"failure"`
 	OtherFailure *object  `yaml:"otherFailure"`
 	Code         []string `yaml:"code"`
+	// FailuresByCall says that codes depend on the call.
+	FailuresByCall bool `yaml:"failuresByCall"`
 }
 
 // callText is what the tables of a dialect do not say of a call.
 type callText struct {
 	Summary string `yaml:"summary"`
 	About   string `yaml:"about"`
+	// Wildcards are those that mean something else in this call.
+	Wildcards *object `yaml:"wildcards"`
 	// Parameters are OpenAPI's parameter objects; the wildcards of a path
 	// need none.
 	Parameters []*object `yaml:"parameters"`
 	Request    *object   `yaml:"request"`
-	Example    anyValue  `yaml:"example"`
+	// OtherTypes are those of bodies that say the same, but not as JSON.
+	OtherTypes []string `yaml:"otherTypes"`
+	Example    anyValue `yaml:"example"`
 	// Status of an answer that is no failure; 0 is 200.
 	Status      int     `yaml:"status"`
 	Headers     *object `yaml:"headers"`
@@ -68,7 +77,8 @@ type callText struct {
 	DataExample   anyValue `yaml:"dataExample"`
 	// OtherAnswers are further ones, by status.
 	OtherAnswers *object `yaml:"otherAnswers"`
-	// Failures are codes that only this call has, with what they mean.
+	// Failures are codes that only this call has, with what they mean; or, of
+	// another status than 200, with status and meaning.
 	Failures *object `yaml:"failures"`
 }
 

@@ -51,6 +51,16 @@ func TestEveryCallIsDescribed(t *testing.T) {
 				t.Errorf("%s: %s needs an example of an answer", file, name)
 			}
 		}
+		for _, family := range d.Reached() {
+			for _, call := range family.Calls {
+				own := text.Calls[call.Name]
+				for _, w := range wildcard.FindAllStringSubmatch(call.Paths[0], -1) {
+					if !text.Wildcards.has(w[1]) && !own.Wildcards.has(w[1]) {
+						t.Errorf("%s: say under wildcards what {%s} of %s is", file, w[1], call.Name)
+					}
+				}
+			}
+		}
 		for name := range text.Calls {
 			if !slices.Contains(names, name) {
 				t.Errorf("%s describes %s, which does not exist", file, name)
@@ -145,7 +155,8 @@ func TestExamplesAreAsDescribed(t *testing.T) {
 func checkExamples(t *testing.T, d *Dialect, call *Call, p *Place, o *openapitest.Operation) {
 	t.Helper()
 	if example := call.text.Example.value; example != nil && (o.Method != http.MethodGet || p.Family.text.BodyOfGet) {
-		if err := o.CheckRequest(p.Path, nil, nil, asJSON(t, example)); err != nil {
+		headers := http.Header{"Bk_user": {"admin"}, "Http_blueking_supplier_id": {"0"}}
+		if err := o.CheckRequest(somePath(p.Path), nil, headers, asJSON(t, example)); err != nil {
 			t.Errorf("the example of a request:\n%v", err)
 		}
 	}
@@ -166,6 +177,11 @@ func checkExamples(t *testing.T, d *Dialect, call *Call, p *Place, o *openapites
 			t.Errorf("%s: %v", f.kind, err)
 		}
 	}
+}
+
+// somePath is a path that a pattern fits.
+func somePath(pattern string) string {
+	return wildcard.ReplaceAllString(strings.ReplaceAll(pattern, "{version}", "v3"), "7")
 }
 
 func asJSON(t *testing.T, value any) []byte {
@@ -272,6 +288,9 @@ func TestABrokenRequestIsNoticed(t *testing.T) {
 		{"POST", "/api/bk-gse/prod/api/v2/cluster/list_agent_state", `{"agent_id_list":[]}`},
 		{"POST", "/api/c/compapi/v2/jobv3/manage_proc/", `{"bk_biz_id":2,"op_type":0,"process_infos":[{"proc_name":"n","proc_owner":"o","value_key":"k","ip_list":[{"bk_cloud_id":0,"ip":"10.0.0.1"}]}]}`},
 		{"POST", "/api/job/v2/job-execute/get_proc_result", `{"bk_gse_taskid":"GSETASK:20261121053522:1"}`},
+		{"POST", "/api/v3/proc/0/2", `{"bk_process_name":"n","bk_funcName":"n"}`},
+		{"PUT", "/api/v3/proc/0/2", `{"bk_process_id":"44","bk_process_name":"n"}`},
+		{"POST", "/api/v3/proc/search/0/2", `{"page":{"limit":201}}`},
 	} {
 		o := doc.Find(wrong.method, wrong.path)
 		if o == nil {

@@ -131,9 +131,12 @@ func (d *Dialect) place(f *Family, call *dialect.Call, text *callText) (Place, e
 		if err != nil {
 			return p, fmt.Errorf("%s: the failure %s is no number: %w", call.Name, code, err)
 		}
-		p.Failures = append(p.Failures, Failure{
-			Status: http.StatusOK, Code: code, Meaning: text.Failures.text(code), kind: code, code: n,
-		})
+		failure := Failure{Status: http.StatusOK, Code: code, Meaning: text.Failures.text(code), kind: code, code: n}
+		if own := text.Failures.at(code); own != nil {
+			failure.Status, _ = own.get("status").(int)
+			failure.Meaning = own.text("meaning")
+		}
+		p.Failures = append(p.Failures, failure)
 	}
 	return p, nil
 }
@@ -298,11 +301,8 @@ func (p *Place) elsewhere() string {
 func (d *Dialect) parameters(call *Call, p *Place, inBody bool) []any {
 	var all []any
 	for _, name := range wildcard.FindAllStringSubmatch(p.Path, -1) {
-		meaning, schema := "Any stage of the gateway.", members("type", "string", "default", "prod")
-		if name[1] == "id" {
-			meaning, schema = "The id of the task.", members("type", "string", "examples", []any{exampleTask})
-		}
-		all = append(all, members("name", name[1], "in", "path", "required", true, "description", meaning, "schema", schema))
+		said := d.wildcard(call, name[1])
+		all = append(all, members("name", name[1], "in", "path", "required", true, "description", said.text("description"), "schema", said.at("schema")))
 	}
 	for _, parameter := range call.text.Parameters {
 		all = append(all, parameter)
@@ -320,6 +320,16 @@ func (d *Dialect) parameters(call *Call, p *Place, inBody bool) []any {
 	}
 	return append(all, members("name", "X-Bkapi-Request-Id", "in", "header",
 		"description", "Comes back in the answer.", "schema", members("type", "string", "maxLength", 128)))
+}
+
+// wildcard is what is said of a wildcard of a path: for the call, or for all.
+func (d *Dialect) wildcard(call *Call, name string) *object {
+	for _, of := range []*object{call.text.Wildcards, d.text.Wildcards} {
+		if of.has(name) {
+			return of.at(name)
+		}
+	}
+	return members("schema", members("type", "string"))
 }
 
 // query is what a query string has of a request: all that is neither an object
@@ -358,7 +368,11 @@ func (d *Dialect) body(call *Call, p *Place) *object {
 	if call.text.Example.value != nil {
 		content.set("example", call.text.Example.value)
 	}
-	return members("required", true, "content", members("application/json", content))
+	types := members("application/json", content)
+	for _, other := range call.text.OtherTypes {
+		types.set(other, members("schema", members("type", "string")))
+	}
+	return members("required", true, "content", types)
 }
 
 // responses are the answer and the failures, by status.
@@ -441,7 +455,7 @@ func responseHeaders() *object {
 func (w *writer) failure(d *Dialect, call *Call, p *Place, status int, of []Failure) *object {
 	class := "ask"
 	switch {
-	case call.text.Failures != nil:
+	case call.text.Failures != nil, p.Family.text.FailuresByCall:
 		class = strings.TrimPrefix(call.Name, d.Name+".")
 	case makesATask(nil, p.call, false):
 		class = "make"

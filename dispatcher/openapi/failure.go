@@ -25,9 +25,13 @@ var failureKinds = []failureKind{
 	{"malformed", "the body is not what it claims to be", dialect.Error{Kind: dialect.Malformed, Problem: "unexpected end of JSON input"}, withBody},
 	{"bad_header", "X-Bkapi-Authorization is not JSON", dialect.Error{Kind: dialect.BadHeader, Problem: "Parameters error, request header X-Bkapi-Authorization is not a valid JSON format string"}, everyCall},
 	{"invalid_field", "a parameter is missing, of the wrong type or out of range", dialect.Error{Kind: dialect.InvalidField, Field: "name", Problem: "This field is required."}, everyCall},
-	{"too_large", "the body or the number of items is over the limit", dialect.Error{Kind: dialect.TooLarge, Field: "body", Problem: "is larger than 41943040 bytes; divide the request"}, withBody},
+	{"too_large", "the body or the number of items is over the limit", dialect.Error{Kind: dialect.TooLarge, Field: "body", Problem: "is larger than 41943040 bytes; divide the request"}, mayBeLarge},
 	{"not_found", "there is no such task, or no longer", dialect.Error{Kind: dialect.NotFound, Problem: "there is no such task, or no longer"}, aboutATask},
 	{"conflict", "the Idempotency-Key was used for another request", dialect.Error{Kind: dialect.Conflict, Field: "Idempotency-Key", Problem: "was used for another request"}, makesATask},
+	{"no_module", "there is no such set and module", dialect.Error{Kind: dialect.NotFound, Field: "module", Problem: "there is no such set and module in the topology of the business"}, usedFor[dialect.EditTopology]},
+	{"other_version", "another version is there by now", dialect.Error{Kind: dialect.Conflict, Field: "version", Problem: "the topology has version 5 now, not 4: read it again"}, usedFor[dialect.SetTopology]},
+	{"no_process", "there is no such process in the catalogue", dialect.Error{Kind: dialect.NotFound, Problem: "process 44: there is no such process in the business"}, aboutAProcess},
+	{"stands_against", "what the catalogue has stands against it, such as another process of the name, or a binding", dialect.Error{Kind: dialect.Conflict, Problem: "process 44: process 7 has the same name"}, changesProcesses},
 	{"no_application", "no application is named", dialect.Error{Kind: dialect.NoApplication}, everyCall},
 	{"no_secret", "the application proves itself with nothing", dialect.Error{Kind: dialect.NoSecret, Application: "shop"}, everyCall},
 	{"unknown_application", "there is no such application", dialect.Error{Kind: dialect.UnknownApplication, Application: "shop"}, everyCall},
@@ -55,8 +59,24 @@ func withBody(_ *dialect.Family, _ *dialect.Call, body bool) bool { return body 
 func forAUser(f *dialect.Family, _ *dialect.Call, _ bool) bool    { return f.NeedsUser }
 func makesATask(_ *dialect.Family, c *dialect.Call, _ bool) bool  { return is[dialect.Accept](c.Use) }
 
+// usedFor is every call of one use.
+func usedFor[T dialect.Use](_ *dialect.Family, c *dialect.Call, _ bool) bool { return is[T](c.Use) }
+
 func aboutATask(_ *dialect.Family, c *dialect.Call, _ bool) bool {
 	return is[dialect.Outcomes](c.Use) || is[dialect.ShowTask](c.Use) || is[dialect.Watch](c.Use) || is[dialect.ListResults](c.Use)
+}
+
+func aboutAProcess(_ *dialect.Family, c *dialect.Call, _ bool) bool {
+	return is[dialect.EditTemplates](c.Use) || is[dialect.ShowTemplate](c.Use) || is[dialect.ShowDrift](c.Use)
+}
+
+func changesProcesses(_ *dialect.Family, c *dialect.Call, _ bool) bool {
+	return is[dialect.EditTemplates](c.Use) || is[dialect.DeleteTemplate](c.Use) || is[dialect.SaveTemplates](c.Use)
+}
+
+// mayBeLarge is every call with a body, and one that is for many hosts without.
+func mayBeLarge(_ *dialect.Family, c *dialect.Call, body bool) bool {
+	return body || is[dialect.ShowDrift](c.Use)
 }
 
 func is[T dialect.Use](use dialect.Use) bool {
@@ -83,7 +103,7 @@ func failures(f *dialect.Family, text *familyText, call *dialect.Call, body bool
 		if !k.of(f, call, body) {
 			continue
 		}
-		failure, err := fail(f, text, k)
+		failure, err := fail(f, text, call, k)
 		if err != nil {
 			return nil, err
 		}
@@ -92,8 +112,9 @@ func failures(f *dialect.Family, text *familyText, call *dialect.Call, body bool
 	return all, nil
 }
 
-func fail(f *dialect.Family, text *familyText, k *failureKind) (Failure, error) {
+func fail(f *dialect.Family, text *familyText, call *dialect.Call, k *failureKind) (Failure, error) {
 	example := k.example
+	example.Call = call.Name
 	reply := f.Fail(&example, exampleRequestID)
 	body, err := fromJSON(reply.Body)
 	if err != nil {

@@ -49,6 +49,7 @@ type recorded struct {
 	accepted  bool
 	path      string
 	query     url.Values
+	header    http.Header
 	body      []byte
 	isJSON    bool
 	status    int
@@ -73,6 +74,9 @@ func readFixture(t *testing.T, doc *openapitest.Document, d *dialect.Dialect, fo
 	t.Helper()
 	var request struct {
 		Call, Path, Method, ID, Query, Text string
+		ContentType                         string `json:"content_type"`
+		CMDBUser                            string `json:"cmdb_user"`
+		CMDBSupplier                        string `json:"cmdb_supplier"`
 		Body                                json.RawMessage
 	}
 	var response struct {
@@ -87,6 +91,9 @@ func readFixture(t *testing.T, doc *openapitest.Document, d *dialect.Dialect, fo
 	}
 	r := recorded{
 		name: d.Name + "/" + filepath.Base(folder), path: request.Path, query: query, body: request.Body,
+		header: http.Header{
+			"Content-Type": {request.ContentType}, "Bk_user": {request.CMDBUser}, "Http_blueking_supplier_id": {request.CMDBSupplier},
+		},
 		isJSON: request.Text == "", status: response.Status, answer: response.Body,
 	}
 	if request.Text != "" {
@@ -115,7 +122,7 @@ func read(t *testing.T, path string, into any) {
 
 // header is that of an answer of the dispatcher.
 func header(operation *openapitest.Operation, status int) http.Header {
-	h := http.Header{"Content-Type": {"application/json; charset=utf-8"}, "X-Bkapi-Request-Id": {"x"}, "Location": {"/"}, "Www-Authenticate": {"x"}}
+	h := http.Header{"Content-Type": {"application/json; charset=utf-8"}, "X-Bkapi-Request-Id": {"x"}, "Location": {"/"}, "Www-Authenticate": {"x"}, "Etag": {`"1"`}}
 	if strings.HasPrefix(operation.ID, "native.events.") && status == http.StatusOK {
 		h.Set("Content-Type", "text/event-stream")
 	}
@@ -137,7 +144,7 @@ func TestFixturesAreAsDescribed(t *testing.T) {
 			}
 			if r.accepted {
 				checked[r.operation.Call] = true
-				if err := r.operation.CheckRequest(r.path, r.query, nil, r.body); err != nil {
+				if err := r.operation.CheckRequest(r.path, r.query, r.header, r.body); err != nil {
 					t.Errorf("%s: the request is accepted, but\n%v", r.name, err)
 				}
 			}

@@ -1,0 +1,52 @@
+//go:build unix
+
+package apps
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// openLock opens what to lock while a file of the folder is changed: the folder
+// itself, so that nothing is left behind.
+func openLock(folder string) (*os.File, error) { return os.Open(folder) }
+
+func inodeOf(info os.FileInfo) uint64 {
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+		return sys.Ino
+	}
+	return 0
+}
+
+// belong gives the new file the owner of the old one, and its group's right to
+// read; a file that is made by root belongs to who owns the folder. So root can
+// keep the file of a dispatcher that runs as somebody else.
+func belong(file *os.File, old os.FileInfo) error {
+	like := old
+	if old == nil {
+		var err error
+		if like, err = os.Stat(filepath.Dir(file.Name())); err != nil {
+			return err
+		}
+	}
+	mine, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	from, ok := like.Sys().(*syscall.Stat_t)
+	now, ok2 := mine.Sys().(*syscall.Stat_t)
+	if !ok || !ok2 {
+		return nil
+	}
+	if (from.Uid != now.Uid || from.Gid != now.Gid) && (old != nil || os.Geteuid() == 0) {
+		if err := file.Chown(int(from.Uid), int(from.Gid)); err != nil {
+			return fmt.Errorf("keep its owner: %w", err)
+		}
+	}
+	if old == nil {
+		return nil
+	}
+	return file.Chmod(0o600 | old.Mode().Perm()&0o040)
+}

@@ -1,0 +1,194 @@
+package dialect
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/procfleet/procfleet/catalog"
+)
+
+// maxCMDBPage is the most processes of a page, and how many there are in one
+// that does not say.
+const maxCMDBPage = 200
+
+// cmdbSearch is the body of a search; what is absent has its default.
+type cmdbSearch struct {
+	Page struct {
+		Start int    `json:"start"`
+		Limit int    `json:"limit"` // 0 is maxCMDBPage
+		Sort  string `json:"sort"`
+	} `json:"page"`
+	Fields    []string                   `json:"fields"`
+	Condition map[string]json.RawMessage `json:"condition"`
+}
+
+func decodeCMDBSearch(r *Request) (TemplateSearch, error) {
+	b, err := cmdbBusiness(r, cmdbBadPath)
+	if err != nil {
+		return TemplateSearch{}, err
+	}
+	var params cmdbSearch
+	if err := decodeNativeBody(r, &params); err != nil {
+		return TemplateSearch{}, err
+	}
+	q := TemplateSearch{Business: b, Fields: params.Fields}
+	if err := params.page(&q.Search); err != nil {
+		return TemplateSearch{}, err
+	}
+	if q.Search.Conditions, err = params.conditions(); err != nil {
+		return TemplateSearch{}, err
+	}
+	if err := q.Search.Validate(); err != nil {
+		return TemplateSearch{}, refused(err, func(field string) string { return field })
+	}
+	return q, nil
+}
+
+// page reads which part is asked for, and in which order. A larger page than
+// there is is refused: callers who go on behind what they asked for would miss
+// some.
+func (p *cmdbSearch) page(s *catalog.Search) error {
+	if p.Page.Start < 0 || p.Page.Start > maxStart {
+		return invalid("page.start", "is not a number from 0 to %d", maxStart)
+	}
+	if p.Page.Limit < 0 || p.Page.Limit > maxCMDBPage {
+		return invalid("page.limit", "is not a number from 1 to %d", maxCMDBPage)
+	}
+	s.Start, s.Limit = p.Page.Start, p.Page.Limit
+	if s.Limit == 0 {
+		s.Limit = maxCMDBPage
+	}
+	id, descending := strings.CutPrefix(p.Page.Sort, "-")
+	switch id {
+	case "", cmdbBizID, cmdbAccount: // which are the same for all
+		return nil
+	}
+	attribute, known := cmdbSearchable(id)
+	if !known || attribute == catalog.AttrModule {
+		return invalid("page.sort", "%.80q is no attribute of a process, nor one behind a -", p.Page.Sort)
+	}
+	s.Sort, s.Descending = attribute, descending
+	return nil
+}
+
+// cmdbSearchable finds what processes can be found by.
+func cmdbSearchable(id string) (catalog.Attribute, bool) {
+	switch id {
+	case cmdbProcessID:
+		return catalog.AttrID, true
+	case "bk_module_name":
+		return catalog.AttrModule, true
+	case cmdbCreatedAt:
+		return catalog.AttrCreatedAt, true
+	case cmdbChangedAt:
+		return catalog.AttrChangedAt, true
+	}
+	return cmdbAttributeOf(id)
+}
+
+// conditions reads what must hold. The business and the account are those of
+// the path.
+func (p *cmdbSearch) conditions() ([]catalog.Condition, error) {
+	var all []catalog.Condition
+	for _, id := range slices.Sorted(maps.Keys(p.Condition)) {
+		if id == cmdbBizID || id == cmdbAccount {
+			continue
+		}
+		attribute, known := cmdbSearchable(id)
+		if !known {
+			return nil, invalid("condition", "%.80q is no attribute of a process", id)
+		}
+		found, err := cmdbConditions(attribute, p.Condition[id])
+		if err != nil {
+			return nil, invalid("condition."+id, "%s", err.Error())
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+// cmdbOperators are the comparisons of MongoDB that a condition may have.
+var cmdbOperators = map[string]catalog.Comparison{
+	"$eq": catalog.Is, "$ne": catalog.IsNot, "$in": catalog.In, "$nin": catalog.NotIn,
+	"$gt": catalog.More, "$gte": catalog.AtLeast, "$lt": catalog.Less, "$lte": catalog.AtMost,
+}
+
+// cmdbConditions reads the conditions of one attribute: a value, or an object
+// of operators. A text is a part of the name, but the whole of anything else.
+func cmdbConditions(attribute catalog.Attribute, raw json.RawMessage) ([]catalog.Condition, error) {
+	if !isObject(raw) {
+		v, err := cmdbOperand(attribute, raw)
+		c := catalog.Condition{Attribute: attribute, Comparison: catalog.Is, Values: []catalog.Value{v}}
+		if _, text := v.AsText(); text && attribute == catalog.AttrName {
+			c.Comparison = catalog.Contains
+		}
+		return []catalog.Condition{c}, err
+	}
+	var operators map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &operators); err != nil {
+		return nil, err
+	}
+	var all []catalog.Condition
+	for _, operator := range slices.Sorted(maps.Keys(operators)) {
+		comparison, known := cmdbOperators[operator]
+		if !known {
+			return nil, fmt.Errorf("%.40q is no operator; use one of %s", operator, strings.Join(slices.Sorted(maps.Keys(cmdbOperators)), ", "))
+		}
+		values, err := cmdbOperands(attribute, comparison, operators[operator])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", operator, err)
+		}
+		all = append(all, catalog.Condition{Attribute: attribute, Comparison: comparison, Values: values})
+	}
+	return all, nil
+}
+
+// cmdbOperands reads what an operator compares with: a list, or one value.
+func cmdbOperands(attribute catalog.Attribute, comparison catalog.Comparison, raw json.RawMessage) ([]catalog.Value, error) {
+	list := []json.RawMessage{raw}
+	if comparison == catalog.In || comparison == catalog.NotIn {
+		list = nil
+		if err := json.Unmarshal(raw, &list); err != nil || list == nil {
+			return nil, fmt.Errorf("is not a list")
+		}
+	}
+	values := make([]catalog.Value, len(list))
+	for i := range list {
+		var err error
+		if values[i], err = cmdbOperand(attribute, list[i]); err != nil {
+			return nil, err
+		}
+	}
+	return values, nil
+}
+
+// cmdbOperand reads a value; that of a time is a text, as it is answered.
+func cmdbOperand(attribute catalog.Attribute, raw json.RawMessage) (v catalog.Value, err error) {
+	if err = v.UnmarshalJSON(raw); err != nil {
+		return v, err
+	}
+	text, isText := v.AsText()
+	if !isText || attribute != catalog.AttrCreatedAt && attribute != catalog.AttrChangedAt {
+		return v, nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return v, fmt.Errorf("%.40q is not a time such as 2026-01-31T12:00:00Z", text)
+	}
+	return catalog.Number(at.UnixMicro()), nil
+}
+
+func cmdbFound(q *TemplateSearch, page []catalog.Template, total int, _ string) Reply {
+	rows := make([]map[string]any, len(page))
+	for i := range page {
+		rows[i] = cmdbRow(q.Business, &page[i], q.Fields)
+	}
+	return cmdbAnswer(struct {
+		Count int              `json:"count"`
+		Info  []map[string]any `json:"info"`
+	}{total, rows})
+}

@@ -1,0 +1,29 @@
+package dialect
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// "module" instead of "modules" would operate the processes on the hosts of all
+// modules.
+func TestAMisspeltFilterOfASelectionIsRefused(t *testing.T) {
+	t.Parallel()
+	for text, unknown := range map[string]string{
+		`{"name":"nginx","module":["web"]}`:                                  "module",
+		`{"name":"nginx","set":["s1"],"modules":["web"]}`:                    "set",
+		`{"processes":[1],"ids":null}`:                                       "ids",
+		`{"processes":[1],"sets":["s1"],"modules":["web"],"account":"acme"}`: "",
+		`{"name":"nginx"}`:                                                   "",
+	} {
+		_, err := selection([]byte(text), "select")
+		failure, _ := errors.AsType[*Error](err)
+		switch {
+		case unknown == "" && err != nil:
+			t.Errorf("%s: %v", text, err)
+		case unknown != "" && (failure == nil || failure.Kind != InvalidField || failure.Field != "select" || !strings.Contains(failure.Problem, `"`+unknown+`"`)):
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

@@ -1,0 +1,186 @@
+package dialect
+
+import (
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+)
+
+// maxCells bounds the cells of a table, which may have columns of its own.
+const maxCells = 10 * catalog.MaxPlacements
+
+// readCSV reads a topology with a line for each host of a module. The first
+// line names the columns, in any order; others than those below are ignored. A
+// module without hosts has one line with an empty host, a set without modules
+// one with an empty module as well.
+func (q *TopologyChange) readCSV(r *Request) error {
+	if !utf8.Valid(r.Body) {
+		return &Error{Kind: InvalidField, Field: "body", Problem: "is not valid UTF-8"}
+	}
+	if bytes.Count(r.Body, []byte(",")) > maxCells {
+		return &Error{Kind: TooLarge, Field: "body", Problem: "has more cells than a topology can have"}
+	}
+	lines := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(r.Body, []byte("\ufeff")))) // as spreadsheets begin a file
+	lines.ReuseRecord = true
+	head, err := lines.Read()
+	if err != nil {
+		return notCSV(err)
+	}
+	t := &tabled{sets: make(map[string]int), modules: make(map[[2]string]*tabledModule)}
+	if err := t.header(head); err != nil {
+		return err
+	}
+	for {
+		line, err := lines.Read()
+		if errors.Is(err, io.EOF) {
+			q.Sets = t.topology()
+			return nil
+		}
+		if err != nil {
+			return notCSV(err)
+		}
+		if err := t.line(line); err != nil {
+			number, _ := lines.FieldPos(0)
+			err.Field = fmt.Sprintf("line %d, %s", number, err.Field)
+			return err
+		}
+	}
+}
+
+func notCSV(err error) error {
+	if errors.Is(err, io.EOF) {
+		err = errors.New("there is no line")
+	}
+	return &Error{Kind: Malformed, Field: "body", Problem: "is not CSV: " + err.Error()}
+}
+
+// tabled is a topology that is read line by line.
+type tabled struct {
+	columns struct{ set, module, host, fallback int } // -1: there is none
+	order   []string                                  // of sets
+	sets    map[string]int
+	of      [][]*tabledModule // by set
+	modules map[[2]string]*tabledModule
+	hosts   int // of all modules together
+}
+
+type tabledModule struct {
+	catalog.Module
+	said  bool // what Default is
+	hosts map[procfleet.Host]bool
+}
+
+func (t *tabled) header(names []string) error {
+	column := func(name string) int {
+		return slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(strings.TrimSpace(n), name) })
+	}
+	c := &t.columns
+	c.set, c.module, c.host, c.fallback = column("set"), column("module"), column("host"), column("default")
+	if c.set < 0 || c.module < 0 || c.host < 0 {
+		return invalid("line 1", "does not name the columns: set,module,host or set,module,host,default")
+	}
+	return nil
+}
+
+// line adds one line. The field of an error is the column.
+func (t *tabled) line(cells []string) *Error {
+	cell := func(n int) string { return strings.Clone(strings.TrimSpace(cells[n])) }
+	set, module, host := cell(t.columns.set), cell(t.columns.module), cell(t.columns.host)
+	switch {
+	case set == "":
+		return invalid("set", "is empty")
+	case module == "" && host != "":
+		return invalid("module", "is empty, and there is a host")
+	}
+	m, err := t.module(set, module)
+	if m == nil {
+		return err
+	}
+	if t.columns.fallback >= 0 {
+		if err := m.fallback(cell(t.columns.fallback)); err != nil {
+			return err
+		}
+	}
+	if host != "" {
+		if t.hosts++; t.hosts > catalog.MaxPlacements {
+			return invalid("host", "is one more than the %d that are allowed", catalog.MaxPlacements)
+		}
+		return m.host(host)
+	}
+	return nil
+}
+
+// module is the one of these names, made if there is none yet; nil for a set
+// without one.
+func (t *tabled) module(set, module string) (*tabledModule, *Error) {
+	n, known := t.sets[set]
+	if !known {
+		if n = len(t.order); n == catalog.MaxSets {
+			return nil, invalid("set", "is one more than the %d that are allowed", n)
+		}
+		t.sets[set] = n
+		t.order, t.of = append(t.order, set), append(t.of, nil)
+	}
+	if module == "" {
+		return nil, nil
+	}
+	m := t.modules[[2]string{set, module}]
+	if m == nil {
+		if len(t.modules) == catalog.MaxModules {
+			return nil, invalid("module", "is one more than the %d that are allowed", catalog.MaxModules)
+		}
+		m = &tabledModule{Module: catalog.Module{Name: module}, hosts: make(map[procfleet.Host]bool)}
+		t.modules[[2]string{set, module}] = m
+		t.of[n] = append(t.of[n], m)
+	}
+	return m, nil
+}
+
+// fallback is the module's Default, which may be said in one of its lines.
+func (m *tabledModule) fallback(text string) *Error {
+	if text == "" {
+		return nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return invalid("default", "is not a whole number")
+	}
+	if m.said && n != m.Default {
+		return invalid("default", "is %d, and %d in another line of the module", n, m.Default)
+	}
+	m.Default, m.said = n, true
+	return nil
+}
+
+func (m *tabledModule) host(text string) *Error {
+	host, err := procfleet.ParseHost(text)
+	switch {
+	case err != nil:
+		return invalid("host", "%s", err.Error())
+	case m.hosts[host]:
+		return invalid("host", "%s is in the module already", host)
+	}
+	m.hosts[host] = true
+	m.Hosts = append(m.Hosts, host)
+	return nil
+}
+
+func (t *tabled) topology() []catalog.Set {
+	sets := make([]catalog.Set, len(t.order))
+	for i, name := range t.order {
+		sets[i] = catalog.Set{Name: name, Modules: make([]catalog.Module, len(t.of[i]))}
+		for j, m := range t.of[i] {
+			sets[i].Modules[j] = m.Module
+		}
+	}
+	return sets
+}

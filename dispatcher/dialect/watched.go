@@ -1,0 +1,82 @@
+package dialect
+
+import (
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+)
+
+// The uses of calls about what happens to processes without being asked for:
+// what is suspended, and what agents told.
+
+// Freeze is the use of calls that suspend automatic starts and limits, or let
+// them go on.
+type Freeze struct {
+	Decode func(r *Request) (Freezing, error)
+	Encode func(q *Freezing, done Frozen, requestID string) Reply
+}
+
+// Freezing is what is to be frozen, or lifted: the targets, or a namespace on
+// them; without any targets the namespace everywhere.
+type Freezing struct {
+	Business  string             `json:"business,omitempty"`
+	Lift      bool               `json:"lift,omitempty"`
+	Namespace string             `json:"namespace,omitempty"`
+	Targets   []procfleet.Target `json:"targets,omitempty"`
+	// TTL and Reason are for what is to be frozen.
+	TTL    procfleet.Duration `json:"ttl,omitempty"`
+	Reason string             `json:"reason,omitempty"`
+}
+
+// Everywhere reports whether it is about a namespace on all hosts.
+func (q *Freezing) Everywhere() bool { return len(q.Targets) == 0 }
+
+// Frozen is what came of a [Freezing].
+type Frozen struct {
+	Until    time.Time       `json:"until,omitzero"` // zero if nothing was frozen
+	Lifted   int             `json:"lifted,omitempty"`
+	Outcomes []TargetOutcome `json:"outcomes"` // of each target
+}
+
+// ListFreezes is the use of calls that page through what is frozen.
+type ListFreezes struct {
+	Decode func(r *Request) (FreezePage, error)
+	Encode func(p FreezePage, freezes []catalog.Freeze) Reply
+}
+
+// FreezePage asks for up to Limit freezes after the given one; zero begins.
+type FreezePage struct {
+	After catalog.Scope `json:"after"`
+	Limit int           `json:"limit"`
+}
+
+// ListEvents is the use of calls that page through what agents told.
+type ListEvents struct {
+	Decode func(r *Request) (EventPage, error)
+	Encode func(found Events) Reply
+}
+
+// EventPage asks for up to Limit events behind After, from the beginning with
+// 0; or for the newest. The zero fields select all.
+type EventPage struct {
+	Host      procfleet.Host `json:"host"`
+	Namespace string         `json:"namespace,omitempty"`
+	Kind      string         `json:"kind,omitempty"`
+	Since     time.Time      `json:"since,omitzero"`
+	After     uint64         `json:"after,omitempty"`
+	Newest    bool           `json:"newest,omitempty"`
+	Limit     int            `json:"limit"`
+}
+
+// Events are a page, the oldest first. Next is the After of the next one, and
+// More says that it can be read at once.
+type Events struct {
+	Events []procfleet.HostEvent `json:"events"`
+	Next   uint64                `json:"next"`
+	More   bool                  `json:"more"`
+}
+
+func (Freeze) use()      {}
+func (ListFreezes) use() {}
+func (ListEvents) use()  {}

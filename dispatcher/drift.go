@@ -1,0 +1,216 @@
+package dispatcher
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+)
+
+// driftPage is for how many hosts the store is asked at a time.
+const driftPage = 1000
+
+// showDrift compares a process of the catalogue with what is reported of it.
+func (e *exchange) showDrift(ctx context.Context, use dialect.ShowDrift, in *dialect.Request) error {
+	q, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	t, err := e.template(ctx, &dialect.TemplateQuery{Business: q.Business, ID: q.ID})
+	if err != nil {
+		return err
+	}
+	if t == nil {
+		return &dialect.Error{Kind: dialect.NotFound, Problem: catalog.ErrNoTemplate.Error()}
+	}
+	where, err := e.api.store.Topology(ctx, q.Business)
+	if err != nil {
+		return fmt.Errorf("read the topology of business %s: %w", q.Business.Namespace(), err)
+	}
+	view := newDriftView(t, q.Business, where, q.Modules)
+	if err := e.api.cfg.Limits.items(len(view.on)); err != nil {
+		return err
+	}
+	if err := e.api.compare(ctx, view); err != nil {
+		return err
+	}
+	if view.drift.Elsewhere, err = e.api.elsewhere(ctx, view); err != nil {
+		return err
+	}
+	e.reply(use.Encode(&q, view.result(q.Limit), e.id))
+	return nil
+}
+
+// compare fills in how the process stands on each host.
+func (a *api) compare(ctx context.Context, v *driftView) error {
+	for part := range slices.Chunk(v.on, driftPage) {
+		ps := make([]catalog.Process, len(part))
+		for i := range part {
+			ps[i] = catalog.Process{Host: part[i].Host, Namespace: v.drift.Process.Namespace, Name: v.drift.Process.Name}
+		}
+		entries, err := a.store.Entries(ctx, ps)
+		if err != nil {
+			return fmt.Errorf("read entries of %s: %w", v.drift.Process.Key(), err)
+		}
+		found, err := a.withAgents(ctx, entries)
+		if err != nil {
+			return err
+		}
+		for i := range found {
+			v.add(&part[i], &found[i])
+		}
+	}
+	return nil
+}
+
+// elsewhere are the hosts where the process is registered although no module
+// of theirs has it.
+func (a *api) elsewhere(ctx context.Context, v *driftView) ([]procfleet.Host, error) {
+	var (
+		hosts []procfleet.Host
+		after procfleet.Host
+		p     = &v.drift.Process
+	)
+	for {
+		page, err := a.store.RegisteredHosts(ctx, p.Namespace, p.Name, after, driftPage)
+		if err != nil {
+			return nil, fmt.Errorf("look up where %s is registered: %w", p.Key(), err)
+		}
+		for _, h := range page {
+			if !v.bound[h] {
+				hosts = append(hosts, h)
+			}
+		}
+		if len(page) < driftPage {
+			return hosts, a.cfg.Limits.items(len(hosts))
+		}
+		after = page[len(page)-1]
+	}
+}
+
+// driftView is a comparison while it is made.
+type driftView struct {
+	drift dialect.Drift
+	on    []catalog.Placement     // the hosts that are looked at
+	at    map[string]int          // the drift's modules by their paths
+	bound map[procfleet.Host]bool // of all modules, also those that are not looked at
+}
+
+// newDriftView finds the modules of a process and their hosts. Names of
+// modules leave out others; none is all.
+func newDriftView(t *catalog.Template, b catalog.Business, where *catalog.Topology, only []string) *driftView {
+	v := &driftView{
+		drift: dialect.Drift{ID: t.ID, Process: t.Spec(b), Counts: make(map[dialect.DriftState]int)},
+		at:    make(map[string]int), bound: make(map[procfleet.Host]bool),
+	}
+	byName := where.ModulesByName()
+	var wanted []catalog.PlacedModule
+	for _, name := range t.Modules {
+		modules := byName[name]
+		for _, m := range modules {
+			for _, h := range m.Hosts {
+				v.bound[h] = true
+			}
+		}
+		if len(only) > 0 && !slices.Contains(only, name) {
+			continue
+		}
+		if len(modules) == 0 {
+			v.drift.Missing = append(v.drift.Missing, name)
+		}
+		wanted = append(wanted, modules...)
+	}
+	for _, m := range wanted {
+		v.at[m.Path()] = len(v.drift.Modules)
+		v.drift.Modules = append(v.drift.Modules, dialect.ModuleDrift{
+			Set: m.Set, Module: m.Name, Hosts: len(m.Hosts), Counts: make(map[dialect.DriftState]int),
+		})
+	}
+	v.on = catalog.Placements(wanted)
+	return v
+}
+
+// add compares one host and counts it.
+func (v *driftView) add(p *catalog.Placement, found *dialect.ProcessEntry) {
+	d := &v.drift
+	h := dialect.HostDrift{
+		Host: p.Host, AgentID: found.AgentID, Modules: p.Modules, Remarks: remarks(&d.Process, found),
+		Reported: found.Reported, ReportedAt: found.ReportedAt,
+	}
+	state := h.State()
+	for _, path := range p.Modules {
+		d.Modules[v.at[path]].Counts[state]++
+	}
+	d.Total++
+	d.Counts[state]++
+	d.Hosts = append(d.Hosts, h)
+}
+
+// result sorts the hosts and leaves out those after the first limit.
+func (v *driftView) result(limit int) *dialect.Drift {
+	hosts := v.drift.Hosts
+	runs := func(h *dialect.HostDrift) int {
+		if len(h.Remarks) == 0 {
+			return 1
+		}
+		return 0
+	}
+	slices.SortFunc(hosts, func(a, b dialect.HostDrift) int {
+		if runs(&a) != runs(&b) {
+			return runs(&a) - runs(&b)
+		}
+		return cmp.Or(cmp.Compare(a.Host.Cloud, b.Host.Cloud), a.Host.Addr.Compare(b.Host.Addr))
+	})
+	v.drift.Hosts = hosts[:min(limit, len(hosts))]
+	return &v.drift
+}
+
+// remarks are what differs between a process as it is wanted and what is known
+// of it on a host, in the order of [dialect.DriftStates]. What an agent
+// reported that is gone is not compared: it is old news.
+func remarks(want *procfleet.ProcessSpec, found *dialect.ProcessEntry) []dialect.DriftState {
+	var all []dialect.DriftState
+	differs := found.Registration != nil && !sameSpec(*want, found.Registration.Spec)
+	if !found.Alive {
+		all = append(all, dialect.DriftAgentMissing)
+	} else {
+		if running(found.Reported) < max(want.Alive.Instances, 1) {
+			all = append(all, dialect.DriftDown)
+		}
+		if want.Alive.Type == procfleet.Resident && (found.Reported == nil || !found.Reported.Status.Supervised) {
+			all = append(all, dialect.DriftUnsupervised)
+		}
+		differs = differs || found.Reported != nil && found.Reported.ProcName != "" && found.Reported.ProcName != want.ProcName
+	}
+	if differs {
+		all = append(all, dialect.DriftSpecDiffers)
+	}
+	return all
+}
+
+// running is how many instances were reported to run.
+func running(r *catalog.ReportedProcess) int {
+	if r == nil || !r.Status.Running {
+		return 0
+	}
+	return max(len(r.Status.PIDs), 1)
+}
+
+// sameSpec reports whether two specs say the same; it makes no difference
+// whether what is empty is there.
+func sameSpec(a, b procfleet.ProcessSpec) bool {
+	for _, s := range []*procfleet.ProcessSpec{&a, &b} {
+		if len(s.Labels) == 0 {
+			s.Labels = nil
+		}
+		if len(s.Control.Environment) == 0 {
+			s.Control.Environment = nil
+		}
+	}
+	return reflect.DeepEqual(&a, &b)
+}

@@ -1,0 +1,139 @@
+package dispatcher
+
+import (
+	"context"
+	"slices"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+)
+
+// An operation may leave it to the server what it is about: a process as it is
+// registered, or processes of the catalogue. To expand it is to find that out.
+
+// part is an operation that brings everything along.
+type part struct {
+	procfleet.Operation
+	// Of what was selected in the catalogue: the id there, and for each target
+	// the paths of the modules that have it.
+	id      int64
+	modules [][]string
+}
+
+// newPart makes a part of a process of the catalogue.
+func newPart(action procfleet.Action, id int64, spec procfleet.ProcessSpec, placed []catalog.Placement) part {
+	p := part{
+		Operation: procfleet.Operation{Action: action, Process: spec, Targets: make([]procfleet.Target, len(placed))},
+		id:        id, modules: make([][]string, len(placed)),
+	}
+	for i := range placed {
+		p.Targets[i].Host, p.modules[i] = placed[i].Host, placed[i].Modules
+	}
+	return p
+}
+
+// expansion is what one operation comes to.
+type expansion struct {
+	parts    []part
+	problems []dialect.PlanProblem
+	refusal  error // a [*dialect.Error]; nothing may be done of the submission
+}
+
+// expander expands the operations of one submission.
+type expander struct {
+	submitter *submitter
+	business  string
+	label     func(procfleet.Host) string // see terms
+	catalogue *selector                   // once something is selected
+	items     int                         // so far
+}
+
+// count adds items, and refuses more of them than a request may have.
+func (x *expander) count(items int) error {
+	x.items += items
+	return x.submitter.cfg.Limits.items(x.items)
+}
+
+// expand finds out what an operation is about; field is what it is called in a
+// refusal of what it selects.
+func (x *expander) expand(ctx context.Context, o procfleet.Operation, field string) (expansion, error) {
+	switch {
+	case o.Selection != nil:
+		return x.selected(ctx, &o, field)
+	case o.Registered:
+		return x.registered(ctx, o)
+	}
+	return expansion{parts: []part{{Operation: o}}}, x.count(len(o.Targets))
+}
+
+func (x *expander) selected(ctx context.Context, o *procfleet.Operation, field string) (expansion, error) {
+	if x.catalogue == nil {
+		catalogue, err := newSelector(ctx, x.submitter.store, x.business)
+		if err != nil {
+			return expansion{}, err
+		}
+		x.catalogue = catalogue
+	}
+	found, err := x.catalogue.choose(ctx, o.Action, o.Selection, x.count)
+	if err != nil {
+		return expansion{}, err
+	}
+	return expansion{found.parts, found.problems, found.refusal(field)}, nil
+}
+
+// registered divides an operation into one for each spec that is registered.
+func (x *expander) registered(ctx context.Context, o procfleet.Operation) (e expansion, err error) {
+	s := x.submitter
+	if len(o.Targets) == 0 {
+		if o.Targets, err = s.everywhere(ctx, &o.Process, x.label); err != nil {
+			return e, err
+		}
+		if len(o.Targets) == 0 {
+			return expansion{refusal: nowhereRegistered(&o.Process)}, nil
+		}
+	}
+	if err := x.count(len(o.Targets)); err != nil {
+		return e, err
+	}
+	specs, err := s.registered(ctx, &o.Process, o.Targets)
+	if err != nil {
+		return e, err
+	}
+	operations, err := bySpec(o, specs)
+	for _, each := range operations {
+		e.parts = append(e.parts, part{Operation: each})
+	}
+	return e, err
+}
+
+// indirect reports whether an operation has to be expanded.
+func indirect(o procfleet.Operation) bool { return o.Registered || o.Selection != nil }
+
+// specified returns the operations of a submission, with those that have to be
+// expanded replaced by what they come to.
+func (s *submitter) specified(ctx context.Context, sub *procfleet.Submission, label func(procfleet.Host) string) ([]procfleet.Operation, error) {
+	if !slices.ContainsFunc(sub.Operations, indirect) {
+		return sub.Operations, nil
+	}
+	x := expander{submitter: s, business: sub.Business, label: label}
+	found := make([]procfleet.Operation, 0, len(sub.Operations))
+	for i := range sub.Operations {
+		e, err := x.expand(ctx, sub.Operations[i], selectField(sub, i))
+		if err == nil {
+			err = e.refusal
+		}
+		if err != nil {
+			return nil, err
+		}
+		for j := range e.parts {
+			found = append(found, e.parts[j].Operation)
+		}
+	}
+	return found, nil
+}
+
+// specifying returns the operations that bring everything along.
+func specifying(operations []procfleet.Operation) []procfleet.Operation {
+	return slices.DeleteFunc(slices.Clone(operations), indirect)
+}

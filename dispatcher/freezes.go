@@ -1,0 +1,128 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/dispatcher/apps"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+)
+
+// Agents are told that what holds for their hosts changed: those of some
+// hosts, or of all. It must not block. That they hear of it is not certain.
+type Agents interface {
+	SettingsChanged(hosts []procfleet.Host) error
+}
+
+// freeze suspends automatic starts and limits, or lets them go on.
+func (e *exchange) freeze(ctx context.Context, use dialect.Freeze, in *dialect.Request) error {
+	q, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	at, err := e.find(ctx, q.Business, q.Targets)
+	if err != nil {
+		return err
+	}
+	scopes := at.scopes(q.Namespace)
+	if q.Everywhere() {
+		scopes = []catalog.Scope{{Namespace: q.Namespace}}
+	}
+	ctx, cancel := e.undisturbed(ctx)
+	defer cancel()
+	var done dialect.Frozen
+	switch {
+	case len(scopes) == 0: // agents that nobody knows
+		done.Outcomes = e.frozen(&q, at)
+	case q.Lift:
+		done, err = e.lift(ctx, &q, at, scopes)
+	default:
+		done.Until, err = e.api.store.Freeze(ctx, scopes, catalog.Freezing{TTL: q.TTL.Std(), Reason: q.Reason, By: e.who.name()})
+		done.Outcomes = e.frozen(&q, at)
+	}
+	if err != nil {
+		return fmt.Errorf("freeze, or lift freezes of, %d scopes: %w", len(scopes), err)
+	}
+	if len(scopes) > 0 {
+		e.settingsChanged(at.hosts)
+	}
+	e.log().WithFields(logrus.Fields{
+		"application": e.who.code, "user": e.who.user, "namespace": q.Namespace, "hosts": len(at.hosts), "lift": q.Lift, "ttl": q.TTL.Std().String(), "reason": q.Reason,
+	}).Info("freezes changed")
+	e.reply(use.Encode(&q, done, e.id))
+	return nil
+}
+
+// scopes are the hosts, or a namespace on them.
+func (at *targetHosts) scopes(namespace string) []catalog.Scope {
+	scopes := make([]catalog.Scope, len(at.hosts))
+	for i, host := range at.hosts {
+		scopes[i] = catalog.Scope{Host: host, Namespace: namespace}
+	}
+	return scopes
+}
+
+func (e *exchange) frozen(q *dialect.Freezing, at *targetHosts) []dialect.TargetOutcome {
+	return outcomesOf(q.Targets, at, func(int) (procfleet.Code, string) { return procfleet.CodeSuccess, "success" })
+}
+
+func (e *exchange) lift(ctx context.Context, q *dialect.Freezing, at *targetHosts, scopes []catalog.Scope) (dialect.Frozen, error) {
+	existed, err := e.api.store.Lift(ctx, scopes)
+	if err != nil {
+		return dialect.Frozen{}, err
+	}
+	done := dialect.Frozen{Outcomes: outcomesOf(q.Targets, at, func(n int) (procfleet.Code, string) {
+		if !existed[n] {
+			return procfleet.CodeNotRunning, "nothing was frozen"
+		}
+		return procfleet.CodeSuccess, "success"
+	})}
+	for _, was := range existed {
+		if was {
+			done.Lifted++
+		}
+	}
+	return done, nil
+}
+
+// settingsChanged tells agents, all without any host. Agents that do not hear
+// of it ask within some minutes.
+func (e *exchange) settingsChanged(hosts []procfleet.Host) {
+	if e.api.cfg.Agents == nil {
+		return
+	}
+	if err := e.api.cfg.Agents.SettingsChanged(hosts); err != nil {
+		e.log().WithError(err).WithField("hosts", len(hosts)).Warn("agents not told that their settings changed, they will ask by themselves")
+	}
+}
+
+// name is how the caller is named to others: its application, and for whom it
+// calls.
+func (c *caller) name() string {
+	name := c.code
+	if c.user != "" {
+		name += " (" + c.user + ")"
+	}
+	return strings.ToValidUTF8(name[:min(len(name), catalog.MaxReason)], "")
+}
+
+func (e *exchange) listFreezes(ctx context.Context, use dialect.ListFreezes, in *dialect.Request) error {
+	page, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	if err := e.who.may("", apps.Reading); err != nil {
+		return err
+	}
+	freezes, err := e.api.store.FreezePage(ctx, page.After, page.Limit)
+	if err != nil {
+		return fmt.Errorf("list freezes: %w", err)
+	}
+	e.reply(use.Encode(page, freezes))
+	return nil
+}

@@ -1,0 +1,159 @@
+package dispatcher
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/dispatcher/apps"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+)
+
+// plan answers what would be done of a request to make a task. It shows what
+// reading calls about the business show as well, and needs no more than they.
+func (e *exchange) plan(ctx context.Context, use dialect.Accept, in *dialect.Request) error {
+	sub, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	if err := e.who.may(sub.Business, apps.Reading); err != nil {
+		return err
+	}
+	in.Body = nil // the submission has all of it; big ones need the memory
+	p, err := e.api.plan(ctx, &sub)
+	if err != nil {
+		return err
+	}
+	e.reply(use.Plan(p, e.id))
+	return nil
+}
+
+// plan does what acceptance does before it stores a task.
+func (a *api) plan(ctx context.Context, sub *procfleet.Submission) (*dialect.Plan, error) {
+	s := a.submitter
+	if err := s.cfg.Limits.items(sub.Items()); err != nil {
+		return nil, err
+	}
+	if err := s.resolve(ctx, sub.Operations); err != nil {
+		return nil, err
+	}
+	p := &dialect.Plan{Operations: []dialect.PlannedOperation{}, Problems: []dialect.PlanProblem{}}
+	operations, err := s.planned(ctx, sub, p)
+	if err != nil {
+		return nil, err
+	}
+	cut, err := cut(operations)
+	if err != nil {
+		return nil, err
+	}
+	if p.Refusal == "" {
+		p.Items = cut.items
+	}
+	return p, a.lookForAgents(ctx, p)
+}
+
+// planned expands operations into p, and returns them. Where acceptance stops
+// at the first refusal, a plan shows what becomes of the others.
+func (s *submitter) planned(ctx context.Context, sub *procfleet.Submission, p *dialect.Plan) ([]procfleet.Operation, error) {
+	x := expander{submitter: s, business: sub.Business}
+	var operations []procfleet.Operation
+	for i := range sub.Operations {
+		e, err := x.expand(ctx, sub.Operations[i], selectField(sub, i))
+		if err != nil {
+			return nil, err
+		}
+		if e.refusal != nil && p.Refusal == "" {
+			p.Refusal = e.refusal.Error()
+		}
+		for _, problem := range e.problems {
+			problem.Index = i
+			p.Problems = append(p.Problems, problem)
+		}
+		for j := range e.parts {
+			operations = append(operations, e.parts[j].Operation)
+			p.Operations = append(p.Operations, plannedOperation(i, &e.parts[j]))
+			if e.parts[j].Process.Unregistered {
+				p.Problems = append(p.Problems, notRegistered(i, &e.parts[j]))
+			}
+		}
+	}
+	return operations, nil
+}
+
+func plannedOperation(index int, of *part) dialect.PlannedOperation {
+	o := dialect.PlannedOperation{
+		Index: index, Action: of.Action, ID: of.id, Name: nameOf(&of.Process), Hosts: make([]dialect.PlannedHost, 0, len(of.Targets)),
+	}
+	if !of.Process.Unregistered {
+		o.Process = &of.Process
+	}
+	named := make(map[procfleet.Target]bool, len(of.Targets))
+	for i, t := range of.Targets {
+		if named[t] { // counts once
+			continue
+		}
+		named[t] = true
+		h := dialect.PlannedHost{Host: t.Host, AgentID: t.AgentID}
+		if of.modules != nil {
+			h.Modules = of.modules[i]
+		}
+		o.Hosts = append(o.Hosts, h)
+	}
+	return o
+}
+
+// nameOf is what people call a process.
+func nameOf(s *procfleet.ProcessSpec) string { return cmp.Or(s.Name, s.Key()) }
+
+func notRegistered(index int, of *part) dialect.PlanProblem {
+	return dialect.PlanProblem{Index: index, Reason: dialect.NotRegistered, Name: nameOf(&of.Process), Message: fmt.Sprintf(
+		"is not registered on %d of the hosts, and fails there: register it first", len(of.Targets))}
+}
+
+// lookForAgents finds on which hosts of a plan agents live, and counts hosts.
+func (a *api) lookForAgents(ctx context.Context, p *dialect.Plan) error {
+	var targets []procfleet.Target
+	for i := range p.Operations {
+		for _, h := range p.Operations[i].Hosts {
+			targets = append(targets, procfleet.Target{Host: h.Host})
+		}
+	}
+	at := hostsOf(targets)
+	presences, err := a.agentsAt(ctx, at)
+	if err != nil {
+		return err
+	}
+	p.Hosts = len(at.hosts)
+	for n := range presences {
+		if !live(&presences[n]) {
+			p.WithoutAgent++
+		}
+	}
+	next := 0
+	for i := range p.Operations {
+		o := &p.Operations[i]
+		for j := range o.Hosts {
+			n := at.of[next]
+			next++
+			o.Hosts[j].Alive = n >= 0 && live(&presences[n])
+		}
+		if away := withoutAgent(o.Hosts); away > 0 {
+			p.Problems = append(p.Problems, dialect.PlanProblem{
+				Index: o.Index, Reason: dialect.NoAgent, ID: o.ID, Name: o.Name,
+				Message: fmt.Sprintf("no agent lives on %d of %d hosts: it ends there with code %d", away, len(o.Hosts), procfleet.CodeAgentAbnormal),
+			})
+		}
+	}
+	return nil
+}
+
+func withoutAgent(hosts []dialect.PlannedHost) int {
+	n := 0
+	for i := range hosts {
+		if !hosts[i].Alive {
+			n++
+		}
+	}
+	return n
+}

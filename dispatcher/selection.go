@@ -1,0 +1,305 @@
+package dispatcher
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+)
+
+// Selectable is what accepting needs of a catalogue of processes.
+type Selectable interface {
+	Templates(ctx context.Context, b catalog.Business, ids []int64) ([]*catalog.Template, error)
+	SearchTemplates(ctx context.Context, b catalog.Business, s catalog.Search) (page []catalog.Template, total int, err error)
+	Topology(ctx context.Context, b catalog.Business) (*catalog.Topology, error)
+}
+
+// maxSelected is how many processes the patterns of one submission may match.
+const maxSelected = 10_000
+
+// selector finds what is selected in the catalogue of one business. Its
+// topology is read once, so that a submission never has hosts of two.
+type selector struct {
+	store    Selectable
+	business catalog.Business
+	known    bool // there is a topology
+	modules  map[string][]catalog.PlacedModule
+	sets     map[string]bool
+	room     int // for processes
+}
+
+func newSelector(ctx context.Context, store Selectable, business string) (*selector, error) {
+	b, err := catalog.ParseBusiness(business)
+	if err != nil {
+		return nil, &dialect.Error{Kind: dialect.InvalidField, Problem: err.Error()}
+	}
+	topology, err := store.Topology(ctx, b)
+	if err != nil {
+		return nil, fmt.Errorf("read the topology of business %s: %w", business, err)
+	}
+	c := &selector{
+		store: store, business: b, known: topology.Version > 0,
+		modules: topology.ModulesByName(), sets: make(map[string]bool, len(topology.Sets)), room: maxSelected,
+	}
+	for i := range topology.Sets {
+		c.sets[topology.Sets[i].Name] = true
+	}
+	return c, nil
+}
+
+// selected is what a selection comes to.
+type selected struct {
+	parts    []part
+	problems []dialect.PlanProblem
+}
+
+func (s *selected) add(reason dialect.ProblemReason, t *catalog.Template, format string, args ...any) {
+	p := dialect.PlanProblem{Reason: reason, Message: fmt.Sprintf(format, args...)}
+	if t != nil {
+		p.ID, p.Name = t.ID, t.Name()
+	}
+	s.problems = append(s.problems, p)
+}
+
+// choose finds the processes of a selection and their hosts. count is told how
+// many hosts each of them has, and may refuse so many.
+func (c *selector) choose(ctx context.Context, action procfleet.Action, sel *procfleet.Selection, count func(hosts int) error) (*selected, error) {
+	found := &selected{}
+	asked := filters{sets: nameSet(sel.Sets), modules: nameSet(sel.Modules)}
+	templates, err := c.templates(ctx, sel, found)
+	if err != nil {
+		return nil, err
+	}
+	if c.room -= len(templates); c.room < 0 {
+		return nil, &TooLargeError{fmt.Sprintf("more than %d processes of the catalogue are selected; divide the request", maxSelected)}
+	}
+	c.checkFilters(sel, found)
+	for i := range templates {
+		t := &templates[i]
+		placed := c.placements(t, asked, found)
+		if err := count(len(placed)); err != nil {
+			return nil, err
+		}
+		if len(placed) == 0 {
+			continue
+		}
+		if unfit := t.SpecProblems(c.business, action); len(unfit) > 0 {
+			found.add(dialect.UnfitSpec, t, "%s is not possible: %s", action, strings.Join(unfit, "; "))
+			continue
+		}
+		found.parts = append(found.parts, newPart(action, t.ID, t.Spec(c.business), placed))
+	}
+	return found, nil
+}
+
+// templates returns the processes of a selection: by id in the order of the
+// request, or else by name.
+func (c *selector) templates(ctx context.Context, sel *procfleet.Selection, found *selected) ([]catalog.Template, error) {
+	if sel.Name != "" {
+		all, err := c.matching(ctx, sel.Name)
+		if err == nil && len(all) == 0 {
+			found.add(dialect.UnknownProcess, nil, "no process of business %s has a name that matches %q", c.business.Namespace(), sel.Name)
+		}
+		return all, err
+	}
+	ids := distinct(sel.Processes)
+	known, err := c.store.Templates(ctx, c.business, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read %d processes of business %s: %w", len(ids), c.business.Namespace(), err)
+	}
+	all := make([]catalog.Template, 0, len(ids))
+	for i, t := range known {
+		if t == nil {
+			found.add(dialect.UnknownProcess, &catalog.Template{ID: ids[i]}, "is not in the catalogue of business %s", c.business.Namespace())
+			continue
+		}
+		all = append(all, *t)
+	}
+	return all, nil
+}
+
+// distinct are the ids without repetitions, in their order.
+func distinct(ids []int64) []int64 {
+	seen := make(map[int64]bool, len(ids))
+	return slices.DeleteFunc(slices.Clone(ids), func(id int64) bool {
+		again := seen[id]
+		seen[id] = true
+		return again
+	})
+}
+
+// matching returns the processes whose names match a pattern, by name. It
+// reads them in the order of their ids, each page after the last id of the one
+// before: so what is defined or deleted meanwhile hides none of the others.
+func (c *selector) matching(ctx context.Context, pattern string) ([]catalog.Template, error) {
+	var found []catalog.Template
+	after := int64(0)
+	for {
+		page, total, err := c.store.SearchTemplates(ctx, c.business, catalog.Search{
+			Conditions: append(literally(pattern), catalog.Condition{
+				Attribute: catalog.AttrID, Comparison: catalog.More, Values: []catalog.Value{catalog.Number(after)},
+			}),
+			Limit: catalog.MaxTemplatePage,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("search processes of business %s: %w", c.business.Namespace(), err)
+		}
+		for i := range page {
+			if matches, _ := path.Match(pattern, page[i].Name()); matches { // the pattern was checked
+				found = append(found, page[i])
+			}
+		}
+		// A page may have less than there is: what changed as it was read.
+		if total <= catalog.MaxTemplatePage || len(page) == 0 || len(found) > c.room {
+			break
+		}
+		after = page[len(page)-1].ID
+	}
+	slices.SortFunc(found, func(a, b catalog.Template) int { return cmp.Compare(a.Name(), b.Name()) })
+	return found, nil
+}
+
+// literally is what a search can know of a pattern: the longest text that
+// every match contains.
+func literally(pattern string) []catalog.Condition {
+	if strings.ContainsAny(pattern, `[\`) {
+		return nil
+	}
+	if !strings.ContainsAny(pattern, "*?") {
+		return []catalog.Condition{{Attribute: catalog.AttrName, Comparison: catalog.Is, Values: []catalog.Value{catalog.Text(pattern)}}}
+	}
+	longest := ""
+	for _, text := range strings.FieldsFunc(pattern, func(r rune) bool { return r == '*' || r == '?' }) {
+		if len(text) > len(longest) {
+			longest = text
+		}
+	}
+	if longest == "" {
+		return nil
+	}
+	return []catalog.Condition{{Attribute: catalog.AttrName, Comparison: catalog.Contains, Values: []catalog.Value{catalog.Text(longest)}}}
+}
+
+// checkFilters finds names of sets and modules that there are not.
+func (c *selector) checkFilters(sel *procfleet.Selection, found *selected) {
+	for _, name := range sel.Sets {
+		if !c.sets[name] {
+			found.add(dialect.UnknownSet, nil, "there is no set %q in the topology of business %s", name, c.business.Namespace())
+		}
+	}
+	for _, name := range sel.Modules {
+		if c.modules[name] == nil {
+			found.add(dialect.UnknownModule, nil, "there is no module %q in the topology of business %s", name, c.business.Namespace())
+		}
+	}
+}
+
+// filters are the names that a selection asks for; nil is all.
+type filters struct{ sets, modules map[string]bool }
+
+func nameSet(names []string) map[string]bool {
+	if len(names) == 0 {
+		return nil
+	}
+	set := make(map[string]bool, len(names))
+	for _, name := range names {
+		set[name] = true
+	}
+	return set
+}
+
+// placements returns the hosts of a process's modules that the selection does
+// not leave out, and adds what is in the way of that.
+func (c *selector) placements(t *catalog.Template, asked filters, found *selected) []catalog.Placement {
+	var chosen []catalog.PlacedModule
+	var unknown, empty []string
+	for _, name := range t.Modules {
+		if asked.modules != nil && !asked.modules[name] {
+			continue
+		}
+		if c.modules[name] == nil {
+			unknown = append(unknown, name)
+		}
+		for _, m := range c.modules[name] {
+			if asked.sets != nil && !asked.sets[m.Set] {
+				continue
+			}
+			chosen = append(chosen, m)
+			if len(m.Hosts) == 0 {
+				empty = append(empty, m.Path())
+			}
+		}
+	}
+	switch {
+	case len(t.Modules) == 0:
+		found.add(dialect.NotBound, t, "is bound to no module")
+	case len(unknown) > 0 && !c.known:
+		found.add(dialect.UnknownModule, t, "is bound to %s, and business %s has no topology", several(unknown), c.business.Namespace())
+	case len(unknown) > 0:
+		found.add(dialect.UnknownModule, t, "is bound to %s, which the topology of business %s has not", several(unknown), c.business.Namespace())
+	case len(chosen) == 0:
+		found.add(dialect.FilteredOut, t, "is bound to %s, and the sets and modules asked for leave out all of that", several(t.Modules))
+	}
+	if len(empty) > 0 {
+		found.add(dialect.NoHosts, t, "has no hosts in %s", several(empty))
+	}
+	return catalog.Placements(chosen)
+}
+
+// several names modules, but not all of very many.
+func several(names []string) string {
+	const most = 5
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
+// refusal is why no task is made of a selection, or nil. Nothing is done for
+// the others if one of the processes does not exist or cannot be operated: the
+// caller believes that it can. What is bound nowhere is no mistake.
+func (s *selected) refusal(field string) error {
+	wrong := slices.DeleteFunc(slices.Clone(s.problems), func(p dialect.PlanProblem) bool {
+		return p.Reason != dialect.UnknownProcess && p.Reason != dialect.UnfitSpec
+	})
+	if len(wrong) > 0 {
+		return &dialect.Error{Kind: dialect.InvalidField, Field: field, Problem: inShort(wrong)}
+	}
+	if len(s.parts) == 0 {
+		return &dialect.Error{Kind: dialect.InvalidField, Field: field, Problem: "comes to nothing: " + inShort(s.problems)}
+	}
+	return nil
+}
+
+// inShort words the first problems and counts the others.
+func inShort(problems []dialect.PlanProblem) string {
+	const most = 3
+	var texts []string
+	for i := range problems[:min(most, len(problems))] {
+		p := &problems[i]
+		text := p.Message
+		if p.ID != 0 {
+			text = strings.TrimSuffix(fmt.Sprintf("process %d %s", p.ID, p.Name), " ") + " " + p.Message
+		}
+		texts = append(texts, text)
+	}
+	text := strings.Join(texts, "; ")
+	if more := len(problems) - len(texts); more > 0 {
+		text += fmt.Sprintf(" (and %d more problems, which a plan shows)", more)
+	}
+	return text
+}
+
+// selectField is what the selection of an operation is called.
+func selectField(sub *procfleet.Submission, i int) string {
+	if len(sub.Operations) == 1 {
+		return "select"
+	}
+	return fmt.Sprintf("operations[%d].select", i)
+}

@@ -1,0 +1,149 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/dispatcher/apps"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+)
+
+// saveTries is how often processes are looked up by name again because
+// somebody else made or deleted one of them at the same time.
+const saveTries = 5
+
+// saveTemplates makes processes, or changes those that have the names.
+func (e *exchange) saveTemplates(ctx context.Context, use dialect.SaveTemplates, in *dialect.Request) error {
+	q, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	if err := e.mayFor(q.Business, apps.Catalogue); err != nil {
+		return err
+	}
+	ctx, cancel := e.undisturbed(ctx)
+	defer cancel()
+	done, err := e.saveNamed(ctx, &q)
+	for try := 1; try < saveTries && overtaken(err); try++ {
+		done, err = e.saveNamed(ctx, &q)
+	}
+	if overtaken(err) {
+		return &dialect.Error{
+			Kind: dialect.Unavailable, Problem: "somebody else makes and deletes these processes at the same time; nothing was done, try again later", RetryAfter: retryAway,
+		}
+	}
+	if err != nil {
+		return err
+	}
+	e.reply(use.Encode(&q, done, e.id))
+	return nil
+}
+
+// overtaken reports whether a process has come or gone since its name was
+// looked up.
+func overtaken(err error) bool {
+	duplicate, ok := errors.AsType[*catalog.DuplicateError](err)
+	return ok && slices.Equal(duplicate.Attributes, []catalog.Attribute{catalog.AttrName}) || errors.Is(err, catalog.ErrNoTemplate)
+}
+
+// saveNamed looks the names up and stores what differs.
+func (e *exchange) saveNamed(ctx context.Context, q *dialect.NamedTemplates) (dialect.TemplatesSaved, error) {
+	known, err := e.api.templatesNamed(ctx, q)
+	if err != nil {
+		return dialect.TemplatesSaved{}, err
+	}
+	edits, saved := namedEdits(q.Templates, known)
+	if q.Plan {
+		return dialect.TemplatesSaved{Templates: saved}, nil
+	}
+	edited := make([]catalog.Edited, len(edits))
+	for i := range edits {
+		edited[i].ID = edits[i].ID
+	}
+	if slices.ContainsFunc(saved, func(s dialect.TemplateSaved) bool { return s.Outcome != dialect.SavedSame }) {
+		if edited, err = e.api.store.EditTemplates(ctx, q.Business, edits); err != nil {
+			return dialect.TemplatesSaved{}, fmt.Errorf("save %d processes of business %s: %w", len(edits), q.Business.Namespace(), err)
+		}
+		e.noteEdits(&dialect.TemplateEdits{Business: q.Business, Edits: edits}, edited)
+	}
+	for i := range saved {
+		saved[i].ID = edited[i].ID
+	}
+	// Also what is unchanged: an earlier call may have failed to tell of it.
+	task, err := e.bindingsChanged(ctx, q.Business, edits, edited)
+	if err != nil {
+		return dialect.TemplatesSaved{}, e.untold(err)
+	}
+	return dialect.TemplatesSaved{Templates: saved, Task: task}, nil
+}
+
+// templatesNamed are the business's processes by name, of those that are to
+// be saved.
+func (a *api) templatesNamed(ctx context.Context, q *dialect.NamedTemplates) (map[string]*catalog.Template, error) {
+	names := make([]catalog.Value, len(q.Templates))
+	for i := range q.Templates {
+		names[i] = catalog.Text(q.Templates[i].Name())
+	}
+	found, _, err := a.store.SearchTemplates(ctx, q.Business, catalog.Search{
+		Conditions: []catalog.Condition{{Attribute: catalog.AttrName, Comparison: catalog.In, Values: names}}, Limit: catalog.MaxTemplatePage,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look up %d processes of business %s: %w", len(names), q.Business.Namespace(), err)
+	}
+	known := make(map[string]*catalog.Template, len(found))
+	for i := range found {
+		known[found[i].Name()] = &found[i]
+	}
+	return known, nil
+}
+
+// namedEdits are the edits that make processes what is asked for, and what
+// each does to the process that has its name.
+func namedEdits(wanted []dialect.NamedTemplate, known map[string]*catalog.Template) ([]catalog.Edit, []dialect.TemplateSaved) {
+	edits := make([]catalog.Edit, len(wanted))
+	saved := make([]dialect.TemplateSaved, len(wanted))
+	for i := range wanted {
+		w, is := &wanted[i], known[wanted[i].Name()]
+		if is == nil {
+			edits[i] = catalog.Edit{Set: w.Set, Bind: w.Modules}
+			saved[i].Outcome = dialect.SavedNew
+			continue
+		}
+		edits[i], saved[i].Changes = namedEdit(w, is)
+		saved[i].ID, saved[i].Outcome = is.ID, dialect.SavedSame
+		if len(saved[i].Changes) > 0 {
+			saved[i].Outcome = dialect.SavedChanged
+		}
+	}
+	return edits, saved
+}
+
+// namedEdit makes one process what is asked for, and says which attributes
+// that changes. Modules that it keeps are bound once more: that changes
+// nothing, and lets agents be told again.
+func namedEdit(w *dialect.NamedTemplate, is *catalog.Template) (catalog.Edit, []catalog.Attribute) {
+	edit := catalog.Edit{ID: is.ID, Set: make(map[catalog.Attribute]catalog.Value)}
+	var changes []catalog.Attribute
+	for _, rule := range catalog.AttributeRules() {
+		a := rule.Attribute
+		if v, said := w.Set[a]; said && v != is.Values[a] {
+			edit.Set[a] = v
+			changes = append(changes, a)
+		}
+	}
+	if w.Modules != nil {
+		edit.Bind = w.Modules
+		for _, module := range is.Modules {
+			if !slices.Contains(w.Modules, module) {
+				edit.Unbind = append(edit.Unbind, module)
+			}
+		}
+		if !slices.Equal(w.Modules, is.Modules) {
+			changes = append(changes, catalog.AttrModule)
+		}
+	}
+	return edit, changes
+}

@@ -1,0 +1,221 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/dispatcher/apps"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+)
+
+// setTopology replaces a topology.
+func (e *exchange) setTopology(ctx context.Context, use dialect.SetTopology, in *dialect.Request) error {
+	q, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	if err := e.mayFor(q.Business, apps.Catalogue); err != nil {
+		return err
+	}
+	in.Body = nil // the change has all of it
+	version, err := e.changeTopology(ctx, q.Business, q.Version, func(have *catalog.Topology) catalog.Topology {
+		t := catalog.Topology{AutoRegister: have.AutoRegister, Sets: q.Sets}
+		if q.AutoRegister != nil {
+			t.AutoRegister = *q.AutoRegister
+		}
+		return t
+	})
+	if err != nil {
+		return err
+	}
+	e.reply(use.Encode(&q, version, e.id))
+	return nil
+}
+
+// editTopology replaces the hosts of a module, or says whether processes are
+// registered.
+func (e *exchange) editTopology(ctx context.Context, use dialect.EditTopology, in *dialect.Request) error {
+	q, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	if err := e.mayFor(q.Business, apps.Catalogue); err != nil {
+		return err
+	}
+	var version int64
+	if q.AutoRegister == nil {
+		version, err = e.setModuleHosts(ctx, &q)
+	} else {
+		version, err = e.changeTopology(ctx, q.Business, -1, func(have *catalog.Topology) catalog.Topology {
+			t := *have
+			t.AutoRegister = *q.AutoRegister
+			return t
+		})
+	}
+	if err != nil {
+		return err
+	}
+	e.reply(use.Encode(&q, version, e.id))
+	return nil
+}
+
+func (e *exchange) setModuleHosts(ctx context.Context, q *dialect.TopologyEdit) (int64, error) {
+	ctx, cancel := e.undisturbed(ctx)
+	defer cancel()
+	version, err := e.api.store.SetModuleHosts(ctx, q.Business, q.Set, q.Module, q.Hosts)
+	if err != nil {
+		return 0, fmt.Errorf("store the hosts of a module of business %s: %w", q.Business.Namespace(), err)
+	}
+	e.topologyChanged(q.Business, version)
+	return version, nil
+}
+
+// topologyAttempts is how often a change is made anew of what others have
+// changed meanwhile.
+const topologyAttempts = 10
+
+// changeTopology puts what change makes of the present topology in its place.
+// Nothing that others do meanwhile is undone: with a version that the caller
+// wants it is a [*catalog.VersionError]; without, -1, change is asked again.
+func (e *exchange) changeTopology(ctx context.Context, b catalog.Business, want int64, change func(have *catalog.Topology) catalog.Topology) (int64, error) {
+	ctx, cancel := e.undisturbed(ctx)
+	defer cancel()
+	for attempt := 1; ; attempt++ {
+		have, err := e.api.store.Topology(ctx, b)
+		if err != nil {
+			return 0, fmt.Errorf("read the topology of business %s: %w", b.Namespace(), err)
+		}
+		t := change(have)
+		if t.Version = have.Version; want >= 0 {
+			t.Version = want
+		}
+		version, err := e.api.store.SetTopology(ctx, b, t)
+		switch _, changed := errors.AsType[*catalog.VersionError](err); {
+		case err == nil:
+			e.topologyChanged(b, version)
+			return version, nil
+		case !changed || want >= 0 || attempt == topologyAttempts:
+			return 0, fmt.Errorf("store the topology of business %s: %w", b.Namespace(), err)
+		}
+	}
+}
+
+func (e *exchange) topologyChanged(b catalog.Business, version int64) {
+	e.noteCatalogue(b).WithField("version", version).Info("topology changed")
+}
+
+func (e *exchange) showTopology(ctx context.Context, use dialect.ShowTopology, in *dialect.Request) error {
+	q, err := use.Decode(in)
+	if err != nil {
+		return err
+	}
+	if err := e.mayFor(q.Business, apps.Reading); err != nil {
+		return err
+	}
+	t, err := e.api.store.Topology(ctx, q.Business)
+	if err != nil {
+		return fmt.Errorf("read the topology of business %s: %w", q.Business.Namespace(), err)
+	}
+	shown := dialect.TopologyShown{Topology: t}
+	if !q.WithoutAgents {
+		placed := placedHosts(t)
+		if shown.WithoutAgent, err = e.api.withoutAgent(ctx, placed.hosts); err != nil {
+			return err
+		}
+		// Hosts that are not of the business are told only to those who may list
+		// every host.
+		if e.who.may("", apps.Reading) == nil {
+			if shown.WithoutModule, err = e.api.withoutModule(ctx, placed); err != nil {
+				return err
+			}
+		}
+	}
+	e.reply(use.Encode(&q, shown, e.id))
+	return nil
+}
+
+// placed are the hosts of a topology, each once.
+type placed struct {
+	hosts []procfleet.Host
+	known map[procfleet.Host]bool
+}
+
+func placedHosts(t *catalog.Topology) *placed {
+	p := &placed{known: make(map[procfleet.Host]bool)}
+	for _, s := range t.Sets {
+		for _, m := range s.Modules {
+			for _, host := range m.Hosts {
+				if !p.known[host] {
+					p.known[host] = true
+					p.hosts = append(p.hosts, host)
+				}
+			}
+		}
+	}
+	return p
+}
+
+// hostsAtOnce is for how many hosts a store is asked at a time.
+const hostsAtOnce = 1000
+
+// withoutAgent are the hosts on which no agent lives.
+func (a *api) withoutAgent(ctx context.Context, hosts []procfleet.Host) ([]procfleet.Host, error) {
+	missing := []procfleet.Host{}
+	for len(hosts) > 0 {
+		some := hosts[:min(len(hosts), hostsAtOnce)]
+		hosts = hosts[len(some):]
+		presences, err := a.store.Presences(ctx, some)
+		if err != nil {
+			return nil, fmt.Errorf("look up the agents of %d hosts: %w", len(some), err)
+		}
+		for i := range presences {
+			if !live(&presences[i]) {
+				missing = append(missing, some[i])
+			}
+		}
+	}
+	return missing, nil
+}
+
+// withoutModule are the first of those hosts on which an agent lives and that
+// are not placed.
+func (a *api) withoutModule(ctx context.Context, p *placed) ([]procfleet.Host, error) {
+	found := []procfleet.Host{}
+	var after procfleet.Host
+	for {
+		page, err := a.store.HostPage(ctx, after, hostsAtOnce)
+		if err != nil {
+			return nil, fmt.Errorf("list hosts: %w", err)
+		}
+		for i := range page {
+			if p.known[page[i].Host] {
+				continue
+			}
+			if found = append(found, page[i].Host); len(found) == dialect.MaxUnplaced {
+				return found, nil
+			}
+		}
+		if len(page) < hostsAtOnce {
+			return found, nil
+		}
+		after = page[len(page)-1].Host
+	}
+}
+
+// refusedTopology classifies why a topology is left as it is; nil if err is
+// about something else.
+func refusedTopology(err error) *dialect.Error {
+	if errors.Is(err, catalog.ErrNoModule) {
+		return &dialect.Error{Kind: dialect.NotFound, Field: "module", Problem: catalog.ErrNoModule.Error()}
+	}
+	if version, ok := errors.AsType[*catalog.VersionError](err); ok {
+		return &dialect.Error{Kind: dialect.Conflict, Field: "version", Problem: version.Error()}
+	}
+	if field, ok := errors.AsType[*procfleet.FieldError](err); ok { // which only the store could tell
+		return &dialect.Error{Kind: dialect.InvalidField, Field: field.Field, Problem: field.Problem}
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/catalog"
+)
+
+// settings tells agents what holds for their hosts, in batches. An agent that
+// is not answered asks again.
+type settings struct {
+	conn    *nats.Conn
+	store   Store
+	clock   *clock
+	timing  *Timing
+	metrics *metrics
+	log     logrus.FieldLogger
+
+	sub      *nats.Subscription
+	arriving chan *nats.Msg
+	failing  bool // the last batch could not be looked up
+}
+
+const (
+	settingsRoom  = 32 << 10 // questions waiting: after a change all agents ask within 2 s
+	settingsBatch = 500
+)
+
+// start subscribes; stop ends it.
+func (s *settings) start() error {
+	s.arriving = make(chan *nats.Msg, settingsRoom)
+	sub, err := s.conn.ChanQueueSubscribe(agentproto.SettingsAll, presenceQueue, s.arriving)
+	if err != nil {
+		return fmt.Errorf("subscribe to agents' questions for settings: %w", err)
+	}
+	s.sub = sub
+	return nil
+}
+
+// stop is for the end of a worker; it fails only when the connection is gone.
+func (s *settings) stop() { _ = s.sub.Unsubscribe() }
+
+// run answers until ctx ends.
+func (s *settings) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case first := <-s.arriving:
+			s.answer(ctx, s.gather(first))
+		}
+	}
+}
+
+// asked is a host whose agent asked, and where to answer it.
+type asked struct {
+	host  procfleet.Host
+	reply string
+}
+
+// gather takes what has arrived, without waiting for more.
+func (s *settings) gather(first *nats.Msg) []asked {
+	batch := s.add(nil, first)
+	for len(batch) < settingsBatch {
+		select {
+		case msg := <-s.arriving:
+			batch = s.add(batch, msg)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+func (s *settings) add(batch []asked, msg *nats.Msg) []asked {
+	host, err := decodeSettingsAsk(msg.Data, msg.Subject)
+	if err == nil && msg.Reply == "" {
+		err = errors.New("there is nowhere to answer it")
+	}
+	if err != nil {
+		s.log.WithError(err).WithField("subject", msg.Subject).Warn("question for settings dropped")
+		s.metrics.settings(settingsBad)
+		return batch
+	}
+	return append(batch, asked{host, msg.Reply})
+}
+
+func decodeSettingsAsk(data []byte, subject string) (procfleet.Host, error) {
+	var message agentproto.SettingsAsk
+	if err := agentproto.Decode(data, agentproto.TypeSettingsAsk, &message); err != nil {
+		return procfleet.Host{}, err
+	}
+	return hostFromWire(message.Host, subject)
+}
+
+func (s *settings) answer(ctx context.Context, batch []asked) {
+	if len(batch) == 0 {
+		return
+	}
+	all, err := s.look(ctx, batch)
+	if err != nil && ctx.Err() == nil && !s.failing { // once in a row
+		s.log.WithError(err).WithField("hosts", len(batch)).Warn("settings not read, agents keep those that they have")
+	}
+	s.failing = err != nil
+	for i, a := range batch {
+		reply := agentproto.SettingsReply{}
+		if err != nil {
+			reply.Error = "the store cannot be asked now"
+		} else {
+			reply.Settings = all[i]
+		}
+		s.send(a, &reply)
+	}
+}
+
+// look reads what holds for each host.
+func (s *settings) look(ctx context.Context, batch []asked) ([]agentproto.Settings, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.timing.StoreCall, errStoreSlow)
+	defer cancel()
+	hosts := make([]procfleet.Host, len(batch))
+	for i := range batch {
+		hosts[i] = batch[i].host
+	}
+	freezes, err := s.store.FreezesOf(ctx, hosts)
+	if err != nil {
+		return nil, err
+	}
+	groups, err := s.store.GroupsOf(ctx, hosts)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]agentproto.Settings, len(batch))
+	for i := range batch {
+		all[i] = agentproto.Settings{Freezes: wireFreezes(freezes[i]), Groups: wireGroups(groups[i])}
+	}
+	return all, nil
+}
+
+// wireFreezes shortens reasons, of which agents need none, so that many freezes
+// fit a message.
+func wireFreezes(freezes []catalog.Freeze) []agentproto.Freeze {
+	var wire []agentproto.Freeze
+	for _, f := range freezes {
+		wire = append(wire, agentproto.Freeze{Namespace: f.Namespace, Until: f.Until, Reason: cut(f.Reason, maxWord)})
+	}
+	return wire
+}
+
+func wireGroups(groups []catalog.HostGroups) []agentproto.Group {
+	var wire []agentproto.Group
+	for _, g := range groups {
+		for _, one := range g.Groups {
+			wire = append(wire, agentproto.Group{
+				Namespace: g.Namespace, ID: one.ID, CPULimit: one.CPULimit, MemoryLimit: one.MemoryLimit,
+				CPUByLimit: one.CPUByLimit, MemoryByLimit: one.MemoryByLimit,
+			})
+		}
+	}
+	return wire
+}
+
+// send answers with the store's time at this very moment. What does not fit a
+// message is an error that the agent is told, so that its host keeps what it had.
+func (s *settings) send(to asked, reply *agentproto.SettingsReply) {
+	data, err := s.encode(to, reply)
+	if err == nil && int64(len(data)) > s.conn.MaxPayload() {
+		s.log.WithField("host", to.host.String()).WithField("bytes", len(data)).Error("settings of a host do not fit a message: it has too many groups or freezes")
+		reply.Settings = agentproto.Settings{}
+		reply.Error = fmt.Sprintf("the settings have %d bytes, a message takes %d: there are too many groups or freezes", len(data), s.conn.MaxPayload())
+		data, err = s.encode(to, reply)
+	}
+	if err == nil {
+		err = s.conn.Publish(to.reply, data)
+	}
+	switch {
+	case err != nil:
+		s.log.WithError(err).WithField("host", to.host.String()).Warn("question for settings not answered")
+		s.metrics.settings(settingsLost)
+	case reply.Error != "":
+		s.metrics.settings(settingsUnknown)
+	default:
+		s.metrics.settings(settingsTold)
+	}
+}
+
+func (s *settings) encode(to asked, reply *agentproto.SettingsReply) ([]byte, error) {
+	now := s.clock.now().UTC()
+	reply.Header = agentproto.Header{Type: agentproto.TypeSettingsReply, ID: to.reply, Sent: now}
+	reply.ServerTime = now.Truncate(time.Microsecond)
+	return agentproto.Encode(reply)
+}
