@@ -18,19 +18,6 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// require ends the test if a program is missing: as a failure where the
-// environment promised it, else as a skip that says what is missing.
-func require(t *testing.T, program string) {
-	t.Helper()
-	if _, err := exec.LookPath(program); err == nil {
-		return
-	}
-	if strings.Contains(os.Getenv("PROCFLEET_REQUIRE"), strings.TrimSuffix(program, "-compose")) {
-		t.Fatalf("%s is required here and missing", program)
-	}
-	t.Skipf("%s is not installed", program)
-}
-
 type service struct {
 	Image   string   `json:"image"`
 	Command []string `json:"command"`
@@ -102,7 +89,7 @@ func TestComposeCommandsAreOnesThatTheBinariesKnow(t *testing.T) {
 
 func TestComposeToolReadsTheFile(t *testing.T) {
 	t.Parallel()
-	require(t, "docker-compose")
+	testenv.Need(t, "docker-compose", "apt-get install docker-compose")
 	cmd := exec.Command("docker-compose", "config", "-q")
 	cmd.Dir = ".."
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -112,12 +99,9 @@ func TestComposeToolReadsTheFile(t *testing.T) {
 
 func TestImagesAreBuiltFromTheBinaries(t *testing.T) {
 	t.Parallel()
-	require(t, "docker")
+	testenv.Need(t, "docker", "apt-get install docker")
 	if out, err := exec.Command("docker", "version").CombinedOutput(); err != nil {
-		if strings.Contains(os.Getenv("PROCFLEET_REQUIRE"), "docker") {
-			t.Fatalf("docker does not answer: %s", out)
-		}
-		t.Skip("docker does not answer")
+		testenv.Missing(t, "docker", "docker does not answer: %s", out)
 	}
 	root := t.TempDir()
 	build := exec.Command("go", "build", "-o", filepath.Join(root, "bin")+"/", "./cmd/...")
@@ -173,7 +157,7 @@ func TestNATSReadsItsConfigurations(t *testing.T) {
 
 func TestRedisMayNotEvict(t *testing.T) {
 	t.Parallel()
-	require(t, "redis-server")
+	testenv.Need(t, "redis-server", "apt-get install redis-server")
 	data, err := os.ReadFile("redis.conf")
 	if err != nil {
 		t.Fatal(err)
@@ -195,7 +179,7 @@ func TestRedisMayNotEvict(t *testing.T) {
 // the command in it is one that our binaries know.
 func TestUnitsStandUpToSystemd(t *testing.T) {
 	t.Parallel()
-	require(t, "systemd-analyze")
+	testenv.Need(t, "systemd-analyze", "apt-get install systemd")
 	binaries := map[string]string{
 		"/usr/local/bin/procfleet": testenv.BuildBinary(t, "./cmd/procfleet"), "/usr/local/bin/procfleet-agent": testenv.BuildBinary(t, "./cmd/procfleet-agent"),
 	}

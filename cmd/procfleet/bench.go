@@ -21,7 +21,7 @@ should have nothing else to do, or started with --start. Tables are written in M
 		Args:    usageArgs(cobra.NoArgs),
 		RunE:    nameACommand,
 	}
-	cmd.AddCommand(newBenchFanout(), newBenchSmall(), newBenchAccept(), newBenchPoll(), newBenchReports())
+	cmd.AddCommand(newBenchFanout(), newBenchSmall(), newBenchAccept(), newBenchPoll(), newBenchReports(), newBenchSupervise())
 	return cmd
 }
 
@@ -31,9 +31,19 @@ type measurement interface {
 	Run(ctx context.Context) (bench.Report, error)
 }
 
-// benchCommand gives a command what all benchmarks share: the flags of cfg,
-// and its run, which is m's.
+// benchCommand gives a command what the benchmarks of servers share: the flags
+// of cfg, and its run, which is m's.
 func benchCommand(cmd *cobra.Command, runs int, cfg *bench.Config, m measurement) *cobra.Command {
+	cmd = measureCommand(cmd, runs, cfg, m)
+	flags := cmd.Flags()
+	flags.BoolVar(&cfg.Start, "start", false, "start redis-server (from PATH) and NATS for the time of the benchmark")
+	natsFlag(flags, &cfg.NATS)
+	redisFlag(flags, &cfg.Redis)
+	return cmd
+}
+
+// measureCommand gives a command what all benchmarks share.
+func measureCommand(cmd *cobra.Command, runs int, cfg *bench.Config, m measurement) *cobra.Command {
 	var logs daemon.Logs
 	var file string
 	cmd.Args = usageArgs(cobra.NoArgs)
@@ -59,10 +69,7 @@ func benchCommand(cmd *cobra.Command, runs int, cfg *bench.Config, m measurement
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&cfg.Runs, "runs", runs, "times that everything is measured; tables show medians")
-	flags.BoolVar(&cfg.Start, "start", false, "start redis-server (from PATH) and NATS for the time of the benchmark")
 	flags.StringVar(&file, "json", "", "file for the tables as JSON")
-	natsFlag(flags, &cfg.NATS)
-	redisFlag(flags, &cfg.Redis)
 	logs.Register(flags)
 	flags.Lookup("log-level").DefValue = "warn"
 	logs.Level = "warn"
@@ -152,7 +159,32 @@ many bytes at the same rate. It takes about as long as --every and three times -
 	flags.IntVar(&m.Agents, "agents", 100000, "simulated agents")
 	flags.IntVar(&m.Processes, "processes", 3, "processes in each report")
 	flags.DurationVar(&m.Every, "every", 30*time.Second, "time between two reports of an agent")
-	flags.DurationVar(&m.For, "for", 30*time.Second, "how long processor time is counted, each time")
+	flags.DurationVar(&m.For, "for", 20*time.Second, "how long processor time is counted, each time")
 	flags.StringVar(&m.PProf, "pprof", "", "address on loopback where the worker serves its profiles meanwhile")
+	return cmd
+}
+
+func newBenchSupervise() *cobra.Command {
+	m := &bench.Supervise{}
+	cmd := measureCommand(&cobra.Command{
+		Use:   "supervise",
+		Short: "Measure what supervising processes costs, and how fast it is",
+		Long: `Measure an agent that keeps idle processes alive: its processor time and memory, how soon it knows of a death, how
+soon a killed process is back, how long it takes to find all of them after it was killed itself, and a burst
+of operations; then the same of supervisord where it can do it, and of procfleet up as a whole. The floor is a
+bare wait for a child, and a bare start of the same command. Nothing else is needed: NATS is started for
+the time of the benchmark. Only on Linux.`,
+		Example: `  procfleet bench supervise
+  procfleet bench supervise --agent bin/procfleet-agent --supervisord /usr/bin/supervisord --json supervise.json
+  procfleet bench supervise --processes 20 --up-processes 5 --operations 40 --kills 10 --for 2s --runs 1`,
+	}, 3, &m.Config, m)
+	flags := cmd.Flags()
+	flags.StringVar(&m.Agent, "agent", "", "program of the agent; default: the procfleet-agent beside this program, or else this program")
+	flags.StringVar(&m.Supervisord, "supervisord", "supervisord", "program of supervisord; empty, or not found, leaves it out")
+	flags.IntVar(&m.Processes, "processes", 1000, "processes that are supervised")
+	flags.IntVar(&m.UpProcesses, "up-processes", 300, "processes that procfleet up supervises; 0 leaves it out")
+	flags.IntVar(&m.Operations, "operations", 5000, "operations in a burst")
+	flags.IntVar(&m.Kills, "kills", 100, "processes that are killed to see how soon it is known; at most --processes")
+	flags.DurationVar(&m.For, "for", 20*time.Second, "how long processor time is counted, each time")
 	return cmd
 }

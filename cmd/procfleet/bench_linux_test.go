@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/procfleet/procfleet/cmd/internal/bench"
 	"github.com/procfleet/procfleet/internal/testenv"
@@ -56,6 +58,84 @@ func TestBenchmarksMeasure(t *testing.T) { //nolint:tparallel // subtests share 
 			tt.ratio.check(t, report.Tables[0])
 		})
 	}
+}
+
+// TestSuperviseIsMeasured does the same for what supervises processes, and wants
+// nothing of it left behind.
+func TestSuperviseIsMeasured(t *testing.T) {
+	t.Parallel()
+	program, agent := testenv.BuildBinary(t, "./cmd/procfleet"), testenv.BuildBinary(t, "./cmd/procfleet-agent")
+	tmp, supervisors := t.TempDir(), 0
+	if _, err := exec.LookPath("supervisord"); err == nil {
+		supervisors = 1
+	}
+	file := filepath.Join(t.TempDir(), "report.json")
+	cmd := exec.Command(program, append(strings.Fields(
+		"bench supervise --processes 2 --up-processes 1 --operations 4 --kills 1 --for 100ms --runs 1"), "--agent", agent, "--json", file)...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	report := readReport(t, file)
+	rows := []int{3 + supervisors, 2 + supervisors, 4, 1}
+	if len(report.Tables) != len(rows) {
+		t.Fatalf("%d tables, want %d:\n%s", len(report.Tables), len(rows), out)
+	}
+	for i, table := range report.Tables {
+		checkTable(t, table, rows[i])
+	}
+	nothingLeft(t, tmp)
+}
+
+func TestSuperviseThatIsInterruptedLeavesNothing(t *testing.T) {
+	t.Parallel()
+	program, agent := testenv.BuildBinary(t, "./cmd/procfleet"), testenv.BuildBinary(t, "./cmd/procfleet-agent")
+	tmp := t.TempDir()
+	// Thirty of forty are killed one after the other, which takes far longer
+	// than the rest.
+	cmd := exec.Command(program, append(strings.Fields(
+		"bench supervise --processes 40 --up-processes 0 --operations 4 --kills 1 --for 100ms --runs 30"), "--agent", agent)...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	testenv.Eventually(t, time.Minute, func() bool { return len(workingIn(t, tmp)) >= 30 }, "processes are supervised")
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("it ended by %v, want exit code 1", err)
+	}
+	nothingLeft(t, tmp)
+}
+
+// nothingLeft fails if a benchmark left its folder or a process in tmp behind.
+func nothingLeft(t *testing.T, tmp string) {
+	t.Helper()
+	if left, err := filepath.Glob(filepath.Join(tmp, "procfleet-bench-*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	if left := workingIn(t, tmp); len(left) > 0 {
+		t.Errorf("still working there: %v", left)
+	}
+}
+
+// workingIn are the processes that work in a folder or below.
+func workingIn(t *testing.T, dir string) (pids []string) {
+	t.Helper()
+	folders, err := filepath.Glob("/proc/[0-9]*/cwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cwd := range folders {
+		if at, err := os.Readlink(cwd); err == nil && strings.HasPrefix(at, dir) {
+			pids = append(pids, filepath.Base(filepath.Dir(cwd)))
+		}
+	}
+	return pids
 }
 
 // ratio names three columns: what divided by what it is.

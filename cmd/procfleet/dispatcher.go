@@ -80,7 +80,7 @@ func (f *dispatcherFlags) run(ctx context.Context, p *daemon.Process) error {
 	cfg.Listener, cfg.Timeouts.Drain = listener, f.drain
 	cfg.Log, cfg.Meter, cfg.Metrics = p.Log, p.Metrics.Meter("dispatcher"), p.Metrics.Handler()
 	cfg.Tracer = with.Tracer("dispatcher")
-	cfg.Hints = back.bus
+	cfg.Hints, cfg.Agents, cfg.Events = back.bus, back.bus, back.bus
 	cfg.Ready, cfg.Reached = p.Ready, crashpoint.FromEnv()
 	if f.submissions {
 		cfg.Submissions = back.bus

@@ -15,9 +15,11 @@ type opFlags struct {
 	server        serverFlags
 	hosts         hostFlags
 	process       nameFlags
+	selection     selectionFlags
 	specFile, key string
 	timeout       time.Duration
 	registered    bool
+	plan          bool
 	wait, json    bool
 }
 
@@ -31,19 +33,25 @@ func newOp() *cobra.Command {
 The actions are start, stop, status, supervise, release, restart, reload and kill. The spec file has
 the keys of the native API's "process", in YAML or JSON. With --registered the process is as it was
 registered under --namespace and --name; without hosts the operation is wherever it is registered.
+With --process or --process-id the processes are those of the catalogue of --biz, and the hosts are
+those of the modules that they are bound to, of which --set and --module leave out all others.
+With --plan the command only shows what would be done, and ends with exit code 1 if that is nothing.
 With --wait the command shows the progress and ends with exit code 3 when some host failed.`,
 		Example: `  procfleet op start --host 0:10.0.0.1 --host 0:10.0.0.2 -f spec.yaml --wait
   procfleet op status --hosts-file hosts.txt -f spec.yaml --wait --json
-  procfleet op restart --registered --namespace shop --name web --wait`,
+  procfleet op restart --registered --namespace shop --name web --wait
+  procfleet op restart --biz 2 --process 'nginx*' --module web --plan`,
 		Args: exactly("ACTION"),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, procfleet.Action(args[0])) },
 	}
 	flags := cmd.Flags()
 	f.server.register(flags)
 	f.hosts.register(flags)
-	flags.StringVarP(&f.specFile, "file", "f", "", "spec of the process, YAML or JSON; - reads standard input (required without --registered)")
+	flags.StringVarP(&f.specFile, "file", "f", "", "spec of the process, YAML or JSON; - reads standard input (required without --registered and --process)")
 	flags.BoolVar(&f.registered, "registered", false, "operate what is registered under --namespace and --name")
 	f.process.register(flags, "required with --registered")
+	f.selection.register(flags)
+	flags.BoolVar(&f.plan, "plan", false, "show what would be done, and do nothing")
 	flags.DurationVar(&f.timeout, "timeout", 0, "give up silent hosts after this time instead of the computed one")
 	flags.StringVar(&f.key, "idempotency-key", "", "repeat of an earlier call with this key finds its task (default: a new key)")
 	flags.BoolVar(&f.wait, "wait", false, "show the progress until the task is finished")
@@ -59,15 +67,22 @@ func (f *opFlags) run(cmd *cobra.Command, action procfleet.Action) error {
 	if err != nil {
 		return err
 	}
+	submission := client.Submission{
+		Operations:     []client.Operation{operation},
+		Timeout:        procfleet.Duration(f.timeout),
+		IdempotencyKey: f.key,
+	}
+	if submission.Business, err = f.selection.business(); err != nil {
+		return err
+	}
+	if f.plan {
+		return f.showPlan(cmd, submission)
+	}
 	c, err := f.server.submitter(cmd)
 	if err != nil {
 		return err
 	}
-	id, err := c.Submit(cmd.Context(), client.Submission{
-		Operations:     []client.Operation{operation},
-		Timeout:        procfleet.Duration(f.timeout),
-		IdempotencyKey: f.key,
-	})
+	id, err := c.Submit(cmd.Context(), submission)
 	if err != nil {
 		return err
 	}
@@ -80,6 +95,13 @@ func (f *opFlags) run(cmd *cobra.Command, action procfleet.Action) error {
 // operation is what the flags ask for.
 func (f *opFlags) operation(cmd *cobra.Command, action procfleet.Action) (o client.Operation, err error) {
 	o = client.Operation{Action: action, Registered: f.registered}
+	if f.selection.given(cmd) {
+		if f.registered || f.specFile != "" || f.process != (nameFlags{}) || len(f.hosts.names) > 0 || f.hosts.file != "" {
+			return o, usageError("--process, --process-id, --set and --module say which processes and hosts: they do not go with --registered, --namespace, --name, -f, --host and --hosts-file")
+		}
+		o.Select, err = f.selection.selection()
+		return o, err
+	}
 	if f.registered {
 		if f.specFile != "" {
 			return o, usageError("--registered and -f: the process is as it was registered; give one or the other")

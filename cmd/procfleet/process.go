@@ -38,16 +38,20 @@ type processFlags struct {
 
 func newProcess() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "process",
-		Short:   "See how processes stand on hosts",
-		Example: "  procfleet process list --namespace shop\n  procfleet process show --namespace shop --name web --host 0:10.0.0.1",
-		Args:    usageArgs(cobra.NoArgs),
-		RunE:    nameACommand,
+		Use:   "process",
+		Short: "See how processes stand on hosts, and keep the process catalogue",
+		Example: `  procfleet process list --namespace shop
+  procfleet process show --namespace shop --name web --host 0:10.0.0.1
+  procfleet process status nginx --biz 2
+  procfleet process export --biz 2 > shop.yaml
+  procfleet process import --biz 2 -f shop.yaml`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: nameACommand,
 	}
 	var f processFlags
 	f.server.register(cmd.PersistentFlags())
 	cmd.PersistentFlags().BoolVar(&f.json, "json", false, "write JSON")
-	cmd.AddCommand(newProcessList(&f), newProcessShow(&f))
+	cmd.AddCommand(newProcessList(&f), newProcessShow(&f), newProcessStatus(&f), newProcessExport(&f), newProcessImport(&f))
 	return cmd
 }
 

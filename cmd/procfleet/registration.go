@@ -117,6 +117,11 @@ func (f *registrationFlags) run(cmd *cobra.Command, call func(*client.Client, cl
 	if err != nil {
 		return err
 	}
+	return outcomesVerdict(outcomes)
+}
+
+// outcomesVerdict is the end of a command that tells what came of hosts.
+func outcomesVerdict(outcomes []client.Outcome) error {
 	for _, o := range outcomes {
 		if o.Code != procfleet.CodeSuccess && !unchanged(o.Code) {
 			return errHostsFailed

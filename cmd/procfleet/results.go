@@ -170,6 +170,9 @@ func statusText(s *procfleet.ProcessStatus) string {
 		wait := max(s.NextRetryAt.Sub(s.At), 0).Round(time.Second)
 		text += fmt.Sprintf(", next try in %v after %s", wait, failures(s.Failures))
 	}
+	if left := s.FrozenUntil.Sub(s.At); !s.FrozenUntil.IsZero() && left > 0 {
+		text += fmt.Sprintf(", frozen for %v", left.Round(time.Second))
+	}
 	return text
 }
 

@@ -23,6 +23,8 @@ func TestTheStateOfSupervisionIsTold(t *testing.T) {
 		"not running, supervised, next try in 4s after 1 failure": {
 			Supervised: true, Phase: "backoff", Failures: 1, At: now, NextRetryAt: now.Add(4 * time.Second),
 		},
+		"not running, supervised, frozen for 1h0m0s": {Supervised: true, At: now, FrozenUntil: now.Add(time.Hour)},
+		"running, pid 8": {Running: true, PID: 8, At: now, FrozenUntil: now.Add(-time.Hour)},
 	} {
 		if got := statusText(&status); got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -77,6 +77,7 @@ func advice(err error) string {
 		{client.ErrUnreachable, "is `procfleet up` (or a dispatcher) running there? Start it, or name another with --server or PROCFLEET_SERVER"},
 		{client.ErrBadAnswer, "is --server right?"},
 		{client.ErrUnavailable, "the server is busy or a part of it is away: try again, or look at its /readyz"},
+		{client.ErrVersion, "somebody changed it: show it again, and apply what is to be changed in that"},
 		{client.ErrConflict, "choose another --idempotency-key"},
 		{client.ErrDenied, "name an application that may do this with --token or PROCFLEET_TOKEN"},
 	} {

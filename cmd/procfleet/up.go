@@ -101,6 +101,7 @@ func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener net.
 	cfg := f.config()
 	cfg.Listener, cfg.Hints, cfg.Submissions, cfg.Timeouts.Drain = listener, back.bus, back.bus, f.drain
 	cfg.Log, cfg.Meter, cfg.Metrics = p.Log, p.Metrics.Meter("dispatcher"), p.Metrics.Handler()
+	cfg.Agents, cfg.Events = back.bus, back.bus
 	cfg.Tracer = with.Tracer("dispatcher")
 	cfg.Ready, cfg.Reached = p.Ready, crashpoint.FromEnv()
 	d, err := dispatcher.New(cfg, back.store, back.bus)

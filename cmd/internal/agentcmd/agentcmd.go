@@ -52,8 +52,9 @@ start takes them over. A second signal ends it at once.`,
 	set.Int64Var(&f.cloud, "cloud", 0, "cloud area of this host")
 	set.StringVar(&f.ip, "ip", "", "address of this host in its cloud area; required")
 	set.StringVar(&f.agentID, "agent-id", "", "another name under which callers know this host")
-	set.StringVar(&f.data, "data", "/var/lib/procfleet-agent", "folder for the agent's journal; belongs to one agent")
+	set.StringVar(&f.data, "data", defaultData, "folder for the agent's journal; belongs to one agent")
 	set.DurationVar(&f.drain, "drain", agent.Config{}.WithDefaults().DrainTimeout, "how long operations may go on when the process is told to stop")
+	cmd.AddCommand(newPS(), newCheck())
 	return daemon.Command(cmd, &f.Flags, daemon.Role{Version: version, Check: f.check, Run: f.run})
 }
 
@@ -81,6 +82,10 @@ func (f *agentFlags) config() agent.Config {
 
 func (f *agentFlags) run(ctx context.Context, p *daemon.Process) error {
 	cfg := f.config()
+	timing, err := timingFromEnv()
+	if err != nil {
+		return err
+	}
 	conn, err := natsconn.Connect(natsconn.Config{
 		URL: f.nats, Name: fmt.Sprintf("agent %d:%s", f.cloud, cfg.Addr), OnLost: p.Fail, Log: p.Log,
 	})
@@ -89,6 +94,7 @@ func (f *agentFlags) run(ctx context.Context, p *daemon.Process) error {
 	}
 	defer conn.Close()
 	cfg.Conn, cfg.Log, cfg.Meter, cfg.Crash = conn, p.Log, p.Metrics.Meter("agent"), crashpoint.FromEnv()
+	cfg.Timing = timing
 	a, err := agent.New(cfg)
 	if err != nil {
 		return err

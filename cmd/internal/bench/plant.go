@@ -36,6 +36,7 @@ func processNames() []string { return []string{natsServer, redisServer, dispatch
 type plant struct {
 	program  string // this binary
 	dir      string
+	env      []string // what processes have in their environment beside this program's
 	children []*child
 }
 
@@ -117,7 +118,7 @@ func (p *plant) start(ctx context.Context, name, program string, args []string, 
 	defer logFile.Close()
 	// Not bound to ctx: close stops processes in their own good order.
 	c := &child{name: name, cmd: exec.Command(program, args...), done: make(chan struct{})} //nolint:gosec,noctx // this binary or redis-server, see callers
-	c.cmd.Stderr = logFile
+	c.cmd.Stderr, c.cmd.Env = logFile, append(os.Environ(), p.env...)
 	stdout, err := c.cmd.StdoutPipe()
 	if err != nil {
 		return "", err

@@ -41,12 +41,15 @@ func (r *Report) JSON(name string) error {
 
 // machine says what the figures were measured on.
 func (l *lab) machine(ctx context.Context) string {
-	what := fmt.Sprintf("%s/%s, %d CPUs%s, %s, nats-server %s, Redis %s; medians of %d runs", runtime.GOOS, runtime.GOARCH,
-		runtime.NumCPU(), memory(), runtime.Version(), l.conn.ConnectedServerVersion(), l.redisVersion(ctx), l.Runs)
+	what := fmt.Sprintf("%s, nats-server %s, Redis %s; medians of %d runs", hardware(), l.conn.ConnectedServerVersion(), l.redisVersion(ctx), l.Runs)
 	if l.Start {
 		what += "; everything on that machine"
 	}
 	return what
+}
+
+func hardware() string {
+	return fmt.Sprintf("%s/%s, %d CPUs%s, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), memory(), runtime.Version())
 }
 
 func (l *lab) redisVersion(ctx context.Context) string {

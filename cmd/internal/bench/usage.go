@@ -36,23 +36,30 @@ func cpuTime(pid int) time.Duration {
 	return time.Duration(ticks) * clockTick
 }
 
-// peakRSS is the most memory, in bytes, that a process has had resident;
-// 0 where there is no /proc.
-func peakRSS(pid int) int {
+// peakRSS is the most memory, in bytes, that a process has had resident, and
+// residentSize what it has; 0 where there is no /proc.
+func peakRSS(pid int) int      { return statusFigure(pid, "VmHWM:") << 10 }
+func residentSize(pid int) int { return statusFigure(pid, "VmRSS:") << 10 }
+
+// threads is how many a process has; 0 where there is no /proc.
+func threads(pid int) int { return statusFigure(pid, "Threads:") }
+
+// statusFigure is a number of a process's status; sizes are in KiB.
+func statusFigure(pid int, name string) int {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0
 	}
-	_, rest, found := bytes.Cut(data, []byte("VmHWM:"))
+	_, rest, found := bytes.Cut(data, []byte("\n"+name))
 	fields := bytes.Fields(rest)
 	if !found || len(fields) == 0 {
 		return 0
 	}
-	kib, err := strconv.Atoi(string(fields[0]))
+	n, err := strconv.Atoi(string(fields[0]))
 	if err != nil {
 		return 0
 	}
-	return kib << 10
+	return n
 }
 
 // forgetPeakRSS lets [peakRSS] begin anew. Where that cannot be done the peak

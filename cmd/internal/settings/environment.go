@@ -19,7 +19,7 @@ func Variable(flag string) string {
 // notSettings are variables that others read or set: tests, the compose file,
 // agents for what they start, and Kubernetes for services that are named like
 // us.
-var notSettings = regexp.MustCompile(`^PROCFLEET_(CRASH_AT|REQUIRE|TEST_.*|PROC_HELPER|IMAGE|AGENT_IMAGE|NET|HTTP_PORT_.*|KEY|OP)$` +
+var notSettings = regexp.MustCompile(`^PROCFLEET_(CRASH_AT|AGENT_TIMING|REQUIRE|TEST_.*|PROC_HELPER|IMAGE|AGENT_IMAGE|NET|HTTP_PORT_.*|KEY|OP)$` +
 	`|_(PORT|PORT_\d+_(TCP|UDP|SCTP)(_.*)?|SERVICE_HOST|SERVICE_PORT(_.*)?)$`)
 
 // Misnamed says of each variable of the environment that is named like a

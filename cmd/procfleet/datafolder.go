@@ -1,5 +1,3 @@
-//go:build unix
-
 package main
 
 import (
@@ -9,7 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
+
+	"github.com/procfleet/procfleet/internal/datafile"
 )
 
 // lockFolder makes a data folder and keeps other procfleets out of it until
@@ -23,9 +22,9 @@ func lockFolder(dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("data folder %s: %w; name one that you may write to with --data", dir, err)
 	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := datafile.TryLock(file); err != nil {
 		defer file.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
+		if errors.Is(err, datafile.ErrHeld) {
 			return nil, fmt.Errorf("data folder %s is in use by another procfleet (process %s holds %s): end that one, or give this one another folder with --data", dir, holder(file), name)
 		}
 		return nil, fmt.Errorf("lock %s: %w", name, err)

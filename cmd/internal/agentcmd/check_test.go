@@ -1,0 +1,35 @@
+package agentcmd
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/procfleet/procfleet/agent/hostcheck"
+)
+
+func TestCheckReportsForPeopleAndPrograms(t *testing.T) {
+	t.Parallel()
+	one := []hostcheck.Finding{{Check: hostcheck.KillMode, What: "how it is", Why: "what may happen", Do: "what to do"}}
+	for name, test := range map[string]struct {
+		found    []hostcheck.Finding
+		asJSON   bool
+		says     string
+		failsFor string
+	}{
+		"nothing":           {nil, false, "nothing on this host endangers the agent's processes\n", ""},
+		"nothing as JSON":   {nil, true, "{\n  \"safe\": true,\n  \"findings\": []\n}\n", ""},
+		"something":         {one, false, "kill_mode     how it is\n              why: what may happen\n              do:  what to do\n", "1 thing"},
+		"something as JSON": {one, true, `"safe": false`, "1 thing"},
+		"more":              {append(one, one...), true, `"check": "kill_mode"`, "2 things"},
+	} {
+		var out bytes.Buffer
+		err := report(&out, test.asJSON, test.found)
+		if !strings.Contains(out.String(), test.says) {
+			t.Errorf("%s: said %q", name, out.String())
+		}
+		if (err == nil) != (test.failsFor == "") || err != nil && !strings.HasPrefix(err.Error(), test.failsFor) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package agentcmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/procfleet/procfleet/agent/local"
+	"github.com/procfleet/procfleet/cmd/internal/settings"
+)
+
+// defaultData is the agent's data folder unless it is given another.
+const defaultData = "/var/lib/procfleet-agent"
+
+// localFlags are those of the commands that look at the agent of this host.
+type localFlags struct {
+	data string
+	json bool
+}
+
+// register adds the flags, and lets cmd take them from the environment and the
+// file as well, and nothing else.
+func (f *localFlags) register(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.data, "data", defaultData, "data folder of the agent, or of procfleet up")
+	cmd.Flags().BoolVar(&f.json, "json", false, "write JSON")
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("unexpected argument %q (%w)", args[0], settings.ErrUsage)
+		}
+		return nil
+	}
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if err := settings.Fill(cmd); err != nil {
+			return err
+		}
+		if f.data == "" {
+			return fmt.Errorf("--data is empty (%w)", settings.ErrUsage)
+		}
+		return nil
+	}
+}
+
+// askAgent asks the agent of a data folder, which may be one of `up`, where
+// the agent has a folder of its own.
+func askAgent(ctx context.Context, data string) (local.Answer, error) {
+	a, err := local.Ask(ctx, data)
+	if !errors.Is(err, local.ErrNobody) {
+		return a, err
+	}
+	if a, inner := local.Ask(ctx, filepath.Join(data, "agent")); !errors.Is(inner, local.ErrNobody) {
+		return a, inner
+	}
+	return local.Answer{}, fmt.Errorf("%w; name the agent's data folder with --data", err)
+}
+
+func writeJSON(out io.Writer, v any) error {
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}

@@ -1,0 +1,58 @@
+package agentcmd
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet/agent/operate"
+)
+
+func TestTimingIsReadByFieldNames(t *testing.T) {
+	t.Parallel()
+	got, err := parseTiming("sweep=200ms,stop_poll=20ms,max_delay=2s")
+	want := operate.Timing{Sweep: 200 * time.Millisecond, StopPoll: 20 * time.Millisecond, MaxDelay: 2 * time.Second}
+	if err != nil || got != want {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if got, err := parseTiming(""); err != nil || got != (operate.Timing{}) {
+		t.Errorf("nothing asked for gives %+v, %v", got, err)
+	}
+}
+
+// TestEveryFieldOfTheTimingCanBeSet sees that no field has a type or a name
+// that cannot be written.
+func TestEveryFieldOfTheTimingCanBeSet(t *testing.T) {
+	t.Parallel()
+	for field := range reflect.TypeFor[operate.Timing]().Fields() {
+		value := "3"
+		if field.Type == reflect.TypeFor[time.Duration]() {
+			value = "3ns"
+		}
+		got, err := parseTiming(snakeCase(field.Name) + "=" + value)
+		if err != nil || reflect.ValueOf(got).FieldByIndex(field.Index).Int() != 3 {
+			t.Errorf("%s: got %+v, %v", field.Name, got, err)
+		}
+	}
+}
+
+func TestWrongTimingIsNamed(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"sweeps=1s": `"sweeps" is no field`, "Sweep=1s": `"Sweep" is no field`, "sweep": "sweep: ", "sweep=5": "sweep: ", "sweep=-1s": "sweep: ", "sweep=1s,": `"" is no field`,
+	} {
+		if _, err := parseTiming(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error is %v, want %q in it", text, err, want)
+		}
+	}
+}
+
+func TestFieldNamesAreWrittenInSnakeCase(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"Sweep": "sweep", "StopPoll": "stop_poll", "CPUWindow": "cpu_window", "LimitCPU": "limit_cpu"} {
+		if got := snakeCase(name); got != want {
+			t.Errorf("%s is %s, want %s", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,236 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet/agent/local"
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/natsconn"
+)
+
+// overseer runs one agent and is the server's side of it.
+type overseer struct {
+	*site
+	argv    []string // of the agent, before its flags
+	url     string   // of NATS
+	conn    *nats.Conn
+	results *nats.Subscription
+	status  string // address of the agent's status
+	tasks   int64
+}
+
+var overseen = netip.MustParseAddr("127.0.0.1")
+
+const (
+	agentName    = "agent"
+	itemsAtOnce  = 200 // operations in a command, which must stay below 1 MiB
+	resultsLane  = "s"
+	resultsBytes = 256 << 20 // of results that wait to be counted
+)
+
+// newOverseer starts NATS; the agent is not started yet.
+func newOverseer(ctx context.Context, at *site, argv []string, log logrus.FieldLogger) (o *overseer, err error) {
+	o = &overseer{site: at, argv: argv}
+	line, err := at.start(ctx, natsServer, at.program, []string{"nats-server", "--listen", "127.0.0.1:0", "--data", filepath.Join(at.dir, "nats"), "--log-level", "warn"}, "url ")
+	if err != nil {
+		return nil, err
+	}
+	o.url = line[len("url "):]
+	if o.conn, err = natsconn.Connect(natsconn.Config{URL: o.url, Name: "bench", Log: log}); err != nil {
+		return nil, err
+	}
+	js, err := natsconn.JetStream(o.conn)
+	if err == nil {
+		err = bus.Ensure(ctx, js, bus.Options{})
+	}
+	if err == nil {
+		o.results, err = o.conn.SubscribeSync(agentproto.ResultSubject(resultsLane, 0))
+	}
+	if err == nil {
+		err = o.results.SetPendingLimits(-1, resultsBytes)
+	}
+	if err != nil {
+		o.conn.Close()
+		return nil, err
+	}
+	return o, nil
+}
+
+func (o *overseer) close() { o.conn.Close() }
+
+func (o *overseer) data() string { return filepath.Join(o.dir, agentName) }
+
+// startAgent starts the agent and returns how long it took until it was ready:
+// it has looked for every process that it supervises, and takes commands.
+func (o *overseer) startAgent(ctx context.Context) (time.Duration, error) {
+	port, err := freePort(ctx)
+	if err != nil {
+		return 0, err
+	}
+	o.status = "127.0.0.1:" + port
+	args := append(o.argv[1:len(o.argv):len(o.argv)], "--nats", o.url, "--ip", overseen.String(), "--data", o.data(),
+		"--status-http", o.status, "--log-level", "warn")
+	begun := time.Now()
+	if _, err := o.start(ctx, agentName, o.argv[0], args, ""); err != nil {
+		return 0, err
+	}
+	err = until(ctx, "the agent is ready", time.Millisecond, func() bool { return o.ready(ctx) })
+	if err != nil {
+		return 0, fmt.Errorf("%w: %s", err, tail(filepath.Join(o.dir, agentName+".log")))
+	}
+	return time.Since(begun), nil
+}
+
+func (o *overseer) ready(ctx context.Context) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+o.status+"/readyz", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
+}
+
+func (o *overseer) agent() *child { return o.child(agentName) }
+
+// killAgent kills the agent as a crash would.
+func (o *overseer) killAgent() error {
+	c := o.agent()
+	if err := c.cmd.Process.Kill(); err != nil {
+		return err
+	}
+	<-c.done
+	return nil
+}
+
+// operate has n operations carried out on processes in turn, each in a command
+// of its own or with others, and returns when all results are there.
+func (o *overseer) operate(ctx context.Context, action string, processes []sleeper, n int) (time.Duration, error) {
+	begun := time.Now()
+	for first := 0; first < n; {
+		offset := first % len(processes)
+		size := min(itemsAtOnce, n-first, len(processes)-offset)
+		if err := o.send(ctx, action, processes[offset:offset+size]); err != nil {
+			return 0, err
+		}
+		first += size
+	}
+	if err := o.await(ctx, action, n); err != nil {
+		return 0, err
+	}
+	return time.Since(begun), nil
+}
+
+// send gives the agent one command, which has an operation for each process.
+func (o *overseer) send(ctx context.Context, action string, processes []sleeper) error {
+	o.tasks++
+	c := &agentproto.Command{
+		Header: agentproto.Header{Type: agentproto.TypeCommand, ID: uuid.NewString(), Sent: time.Now().UTC()},
+		Task:   "bench-" + strconv.FormatInt(o.tasks, 10), Lane: resultsLane, Host: "0:" + overseen.String(), AcceptBefore: time.Now().Add(patience),
+	}
+	for i, p := range processes {
+		spec, err := json.Marshal(p.spec(o.account))
+		if err != nil {
+			return err
+		}
+		c.Specs = append(c.Specs, spec)
+		c.Items = append(c.Items, agentproto.CommandItem{Item: i, Action: action, Spec: i, Fence: o.tasks})
+	}
+	data, err := agentproto.Encode(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	msg, err := o.conn.RequestWithContext(ctx, agentproto.AgentSubject(0, overseen), data)
+	if err != nil {
+		return fmt.Errorf("%s: the agent does not answer: %w", action, err)
+	}
+	var reply agentproto.Reply
+	if err := agentproto.Decode(msg.Data, agentproto.TypeReply, &reply); err != nil {
+		return err
+	}
+	if reply.Refused != "" {
+		return fmt.Errorf("%s: refused: %s", action, reply.Message)
+	}
+	for _, item := range reply.Items {
+		if item.Result != nil {
+			return fmt.Errorf("%s: %s", action, item.Result.Message)
+		}
+	}
+	return nil
+}
+
+// await waits for the results of n operations, all of which must be successes.
+func (o *overseer) await(ctx context.Context, action string, n int) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 5*patience, fmt.Errorf("%s: not all of %d results came within %v", action, n, 5*patience))
+	defer cancel()
+	type id struct {
+		task string
+		item int
+	}
+	seen := make(map[id]bool, n)
+	for len(seen) < n {
+		msg, err := o.results.NextMsgWithContext(ctx)
+		if err != nil {
+			return errors.Join(err, context.Cause(ctx))
+		}
+		var m agentproto.Results
+		if err := agentproto.Decode(msg.Data, agentproto.TypeResults, &m); err != nil {
+			return err
+		}
+		for _, r := range m.Results {
+			if r.Code != agentproto.CodeSuccess {
+				return fmt.Errorf("%s: %s", action, r.Message)
+			}
+			seen[id{m.Task, r.Item}] = true
+		}
+	}
+	return nil
+}
+
+// look is what an agent says of its processes.
+func look(ctx context.Context, data string) (map[string]local.Process, error) {
+	a, err := local.Ask(ctx, data)
+	if err != nil {
+		return nil, err
+	}
+	known := make(map[string]local.Process, len(a.Processes))
+	for _, p := range a.Processes {
+		known[p.Key] = p
+	}
+	return known, nil
+}
+
+// running waits until an agent has n processes that run, and returns them.
+func running(ctx context.Context, data string, n int) (map[string]local.Process, error) {
+	var known map[string]local.Process
+	err := until(ctx, fmt.Sprintf("%d processes run", n), 50*time.Millisecond, func() bool {
+		var err error
+		if known, err = look(ctx, data); err != nil || len(known) != n {
+			return false
+		}
+		for _, p := range known {
+			if p.PID == 0 || p.State != "running" {
+				return false
+			}
+		}
+		return true
+	})
+	return known, err
+}

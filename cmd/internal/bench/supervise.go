@@ -1,0 +1,231 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+)
+
+// Supervise measures what it costs to keep processes alive, and how fast that
+// is done.
+type Supervise struct {
+	Config             // NATS, Redis and Start are not used
+	Agent       string // program; "" = the procfleet-agent beside this program, or else this program
+	Supervisord string // program to measure as well; "" = none
+	Processes   int
+	UpProcesses int           // of `procfleet up`; 0 = it is not measured
+	Operations  int           // of a burst
+	Kills       int           // processes that are killed to see how soon it is known
+	For         time.Duration // how long processor time is counted
+}
+
+// Validate reports everything that is wrong.
+func (s Supervise) Validate() error {
+	errs := []error{
+		s.Config.Validate(), atLeast("--processes", s.Processes, 1), atLeast("--up-processes", s.UpProcesses, 0),
+		atLeast("--operations", s.Operations, 1), atLeast("--kills", s.Kills, 1),
+	}
+	const most = 10_000
+	for flag, n := range map[string]int{"--processes": s.Processes, "--up-processes": s.UpProcesses} {
+		if n > most {
+			errs = append(errs, fmt.Errorf("%s: %d is more than %d", flag, n, most))
+		}
+	}
+	if s.Kills+s.Runs > s.Processes {
+		errs = append(errs, fmt.Errorf("--kills and --runs: %d and %d are more than the %d processes, each of which is killed once", s.Kills, s.Runs, s.Processes))
+	}
+	if s.For < 100*time.Millisecond {
+		errs = append(errs, fmt.Errorf("--for: %v is less than 100ms", s.For))
+	}
+	if runtime.GOOS != "linux" {
+		errs = append(errs, fmt.Errorf("supervision needs Linux, this is %s", runtime.GOOS))
+	}
+	return errors.Join(errs...)
+}
+
+// upkeep is what a supervisor costs while nothing happens.
+type upkeep struct {
+	what      string
+	processes int
+	cpu       float64 // of one processor
+	rss       int     // bytes
+	goalCPU   float64 // 0 = none
+	goalRSS   int
+}
+
+// deaths is how soon killed processes are missed, and how soon one is back.
+type deaths struct {
+	what     string
+	detected []time.Duration
+	back     []time.Duration // of one that is killed while nothing else happens
+}
+
+// deed is something that takes its time.
+type deed struct {
+	what    string
+	n       int
+	took    time.Duration
+	threads int           // at most, of the agent; 0 = does not apply
+	floor   time.Duration // 0 = none
+}
+
+// findings are what is measured.
+type findings struct {
+	upkeeps []upkeep
+	deaths  []deaths
+	deeds   []deed
+	program int // bytes of the agent's
+}
+
+// Run measures. Whatever it started is ended when it returns.
+func (s Supervise) Run(ctx context.Context) (report Report, err error) {
+	at, err := newSite()
+	if err != nil {
+		return Report{}, err
+	}
+	defer func() { err = errors.Join(err, at.close()) }()
+	found := &findings{}
+	steps := []struct {
+		what string
+		do   func(context.Context, *site, *findings) error
+	}{{"floor", s.measureBare}, {"agent", s.measureAgent}, {"supervisord", s.measureSupervisord}, {"up", s.measureUp}}
+	for _, step := range steps {
+		if err := step.do(ctx, at, found); err != nil {
+			return Report{}, fmt.Errorf("%s: %w", step.what, err)
+		}
+		s.Log.WithFields(logrus.Fields{"of": step.what}).Info("measured")
+	}
+	return Report{Machine: hardware() + "; everything on that machine", Tables: []*Table{
+		found.upkeepTable(s.For), found.deathsTable(), found.deedsTable(), found.programTable(),
+	}}, nil
+}
+
+// agentProgram is how an agent is started, before its flags.
+func (s Supervise) agentProgram() ([]string, error) {
+	if s.Agent != "" {
+		path, err := exec.LookPath(s.Agent)
+		if err != nil {
+			return nil, fmt.Errorf("--agent: %w", err)
+		}
+		return []string{path}, nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	if path, err := exec.LookPath(filepath.Join(filepath.Dir(self), "procfleet-agent")); err == nil {
+		return []string{path}, nil
+	}
+	return []string{self, "agent"}, nil
+}
+
+// Goals of supervision.
+const (
+	idleGoal    = 25 << 20 // bytes of an agent without processes
+	upGoal      = 0.03     // of a processor, everything in one process
+	programGoal = 20 << 20 // bytes of the agent's program
+)
+
+func (f *findings) upkeepTable(d time.Duration) *Table {
+	t := &Table{
+		Title:   "Idle processes: processor time and memory that supervising them costs",
+		Columns: []string{"program", "processes", "CPU, % of one", "RSS, MiB", "goal", "met"},
+		Notes:   []string{fmt.Sprintf("Processor time is user and system, counted for %v; memory is what is resident after that.", d)},
+	}
+	for _, u := range f.upkeeps {
+		goal, met := "", ""
+		switch {
+		case u.goalCPU > 0:
+			goal, met = atMost(100*u.cpu, 100*u.goalCPU, " %")
+		case u.goalRSS > 0:
+			goal, met = atMost(mib(u.rss), mib(u.goalRSS), " MiB")
+		}
+		processes := "none"
+		if u.processes > 0 {
+			processes = thousands(u.processes)
+		}
+		t.add(u.what, processes, 100*u.cpu, mib(u.rss), goal, met)
+	}
+	return t
+}
+
+func (f *findings) deathsTable() *Table {
+	t := &Table{
+		Title:   "Deaths: from the kill until it is known, and until the process is back",
+		Columns: []string{"program", "kills", "known, median ms", "known, p99 ms", "back, ms"},
+		Notes: []string{"The floor waits for its own child, and starts it by the command that the agent has. An agent looks for a successor " +
+			"and waits start_interval, 1 s here, give or take a fifth, before it starts a process again, its gate for storms of restarts being open (" + openGate + "); supervisord does so in the next turn of a " +
+			"loop that waits for a second. Its log tells milliseconds: its times are rounded up."},
+	}
+	for _, d := range f.deaths {
+		t.add(d.what, len(d.detected), ms(quantile(d.detected, 0.5)), ms(quantile(d.detected, 0.99)), ms(quantile(d.back, 0.5)))
+	}
+	return t
+}
+
+func (f *findings) deedsTable() *Table {
+	t := &Table{
+		Title:   "Adoption and bursts",
+		Columns: []string{"what", "number", "ms", "per second", "floor, ms", "ratio", "most threads"},
+		Notes: []string{"Adoption is from the start of the agent's program, after a SIGKILL, until it has found every process again; each was then " +
+			"the same as before. The floor of reloads is their commands run bare, 64 at a time."},
+	}
+	for _, d := range f.deeds {
+		var floor, times, threads any = "", "", ""
+		if d.floor > 0 {
+			floor, times = ms(d.floor), ratio(d.took, d.floor)
+		}
+		if d.threads > 0 {
+			threads = d.threads
+		}
+		t.add(d.what, d.n, ms(d.took), perSecond(d.n, d.took), floor, times, threads)
+	}
+	return t
+}
+
+func (f *findings) programTable() *Table {
+	t := &Table{Title: "Program", Columns: []string{"program", "MiB", "goal", "met"}}
+	goal, met := atMost(mib(f.program), mib(programGoal), " MiB")
+	t.add("agent", mib(f.program), goal, met)
+	return t
+}
+
+func mib(bytes int) float64 { return float64(bytes) / (1 << 20) }
+
+// idle counts what a process uses for d.
+func idle(ctx context.Context, pid int, d time.Duration) (cpu float64, rss int, err error) {
+	before, begun := cpuTime(pid), time.Now()
+	if err := wait(ctx, d); err != nil {
+		return 0, 0, err
+	}
+	rss = residentSize(pid)
+	if rss == 0 {
+		return 0, 0, errors.New("it has ended")
+	}
+	return float64(cpuTime(pid)-before) / float64(time.Since(begun)), rss, nil
+}
+
+// until waits for a condition, for patience at most.
+func until(ctx context.Context, what string, every time.Duration, done func() bool) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%s: not within %v", what, patience))
+	defer cancel()
+	for !done() {
+		if err := wait(ctx, every); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shortName is what tables call a program.
+func shortName(argv []string) string {
+	return strings.Join(append([]string{filepath.Base(argv[0])}, argv[1:]...), " ")
+}

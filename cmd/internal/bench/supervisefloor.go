@@ -1,0 +1,97 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+)
+
+// bareAtATime is how many bare commands run at a time, as many as an agent's.
+const bareAtATime = 64
+
+// measureBare measures what cannot be done without: to wait for a child, and
+// to run the commands.
+func (s Supervise) measureBare(ctx context.Context, at *site, found *findings) error {
+	d := deaths{what: "floor"}
+	for range s.Kills {
+		took, err := bareWait(ctx)
+		if err != nil {
+			return err
+		}
+		d.detected = append(d.detected, took)
+	}
+	sleepers, err := at.sleepers("bare", s.Runs)
+	if err != nil {
+		return err
+	}
+	for _, p := range sleepers {
+		begun := time.Now()
+		if err := shell(ctx, p.command).Run(); err != nil {
+			return err
+		}
+		d.back = append(d.back, time.Since(begun))
+		if err := kill(p.pid()); err != nil {
+			return err
+		}
+	}
+	found.deaths = append(found.deaths, d)
+	return nil
+}
+
+func shell(ctx context.Context, command string) *exec.Cmd {
+	return exec.CommandContext(ctx, "/bin/sh", "-c", command) //nolint:gosec // commands of this package
+}
+
+// bareWait is the time from the kill of a child until a wait for it returns.
+func bareWait(ctx context.Context) (time.Duration, error) {
+	cmd := exec.CommandContext(ctx, sleeperName, sleeperLife)
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	over := make(chan time.Time, 1)
+	go func() {
+		_ = cmd.Wait() // it was killed
+		over <- time.Now()
+	}()
+	// The wait must have begun before there is something to wait for.
+	if err := wait(ctx, time.Millisecond); err != nil {
+		return 0, err
+	}
+	begun := time.Now()
+	if err := cmd.Process.Signal(os.Kill); err != nil {
+		return 0, err
+	}
+	return (<-over).Sub(begun), nil
+}
+
+// bareCommands is how long n commands take, bareAtATime at a time.
+func bareCommands(ctx context.Context, n int, command string) (time.Duration, error) {
+	begun := time.Now()
+	left := make(chan struct{}, n)
+	for range n {
+		left <- struct{}{}
+	}
+	close(left)
+	var work sync.WaitGroup
+	errs := make(chan error, bareAtATime)
+	for range bareAtATime {
+		work.Go(func() {
+			for range left {
+				if err := shell(ctx, command).Run(); err != nil {
+					errs <- fmt.Errorf("%s: %w", command, err)
+					return
+				}
+			}
+		})
+	}
+	work.Wait()
+	select {
+	case err := <-errs:
+		return 0, err
+	default:
+		return time.Since(begun), nil
+	}
+}

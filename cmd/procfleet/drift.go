@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/procfleet/procfleet/client"
+)
+
+func newProcessStatus(f *processFlags) *cobra.Command {
+	var business businessFlags
+	var query client.DriftQuery
+	cmd := &cobra.Command{
+		Use:   "status PROCESS",
+		Short: "Compare a process of the catalogue with what its hosts report",
+		Long: `Compare a process of the catalogue, by name or id, with what the agents of its modules' hosts
+reported last. No host is asked.
+
+A host is agent_missing (no live agent), down, unsupervised (up, but nothing keeps it alive although
+auto_start is set), spec_differs (registered as something else than the catalogue has) or running: the
+first that applies. The command ends with exit code 3 when something drifted: a host that is not
+running, a module that the topology does not have, or a host elsewhere where it is registered.`,
+		Example: `  procfleet process status nginx --biz 2
+  procfleet process status 44 --biz 2 --module web --json`,
+		Args: exactly("PROCESS"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := business.check(); err != nil {
+				return err
+			}
+			if query.Limit < 0 {
+				return usageError("--limit: %d is less than 0", query.Limit)
+			}
+			return f.status(cmd, business.of, args[0], query)
+		},
+	}
+	business.register(cmd.Flags())
+	cmd.Flags().StringSliceVar(&query.Modules, "module", nil, "only hosts of this module; may be repeated")
+	cmd.Flags().IntVar(&query.Limit, "limit", client.LargestPage, "most hosts to list, those that drifted first; all are counted")
+	return cmd
+}
+
+func (f *processFlags) status(cmd *cobra.Command, b client.Business, process string, query client.DriftQuery) error {
+	c, err := f.server.client(cmd)
+	if err != nil {
+		return err
+	}
+	id, err := catalogueID(cmd.Context(), c, b, process)
+	if err != nil {
+		return err
+	}
+	drift, err := c.Drift(cmd.Context(), b, id, query)
+	if err != nil {
+		return err
+	}
+	for _, name := range query.Modules {
+		there := func(m client.ModuleDrift) bool { return m.Module == name }
+		if !slices.Contains(drift.MissingModules, name) && !slices.ContainsFunc(drift.Modules, there) {
+			return fmt.Errorf("%q is not bound to a module %q", drift.Name, name)
+		}
+	}
+	if f.json {
+		err = writeJSON(cmd.OutOrStdout(), drift)
+	} else {
+		err = writeDrift(cmd.OutOrStdout(), &drift)
+	}
+	if err == nil && drift.Drifted() {
+		err = errHostsFailed
+	}
+	return err
+}
+
+// catalogueID is the id of the process that has a name; a number that is no
+// name is the id itself.
+func catalogueID(ctx context.Context, c *client.Client, b client.Business, process string) (int64, error) {
+	for p, err := range c.Catalogue(ctx, b, client.CatalogueQuery{Name: process, Exact: true, PageSize: 1}) {
+		return p.ID, err
+	}
+	if id, err := strconv.ParseInt(process, 10, 64); err == nil && id > 0 {
+		return id, nil
+	}
+	return 0, fmt.Errorf("business %d has no process %q: see procfleet process export --biz %d", b.ID, process, b.ID)
+}
+
+func writeDrift(out io.Writer, d *client.Drift) error {
+	fmt.Fprintf(out, "%s (process %d): %s\n", oneLine(d.Name), d.ID, driftSummary(d))
+	if len(d.MissingModules) > 0 {
+		fmt.Fprintf(out, "bound to modules that the topology does not have: %s\n", oneLine(strings.Join(d.MissingModules, ", ")))
+	}
+	if len(d.Elsewhere) > 0 {
+		fmt.Fprintf(out, "registered on %d hosts in none of its modules, the first is %s\n", len(d.Elsewhere), d.Elsewhere[0])
+	}
+	if len(d.Modules) > 0 {
+		if err := writeModuleDrift(out, d.Modules); err != nil {
+			return err
+		}
+	}
+	if len(d.Hosts) == 0 {
+		return nil
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\nHOST\tSTATE\tMODULES\tREPORTED")
+	for i := range d.Hosts {
+		h := &d.Hosts[i]
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", h.Host, driftText(h), oneLine(strings.Join(h.Modules, ", ")), oneLine(reportedText(h)))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if more := d.Total - len(d.Hosts); more > 0 {
+		_, err := fmt.Fprintf(out, "and %d more hosts; --limit lists more\n", more)
+		return err
+	}
+	return nil
+}
+
+func driftSummary(d *client.Drift) string {
+	if d.Total == 0 {
+		return "no hosts: it is bound to no module that has any"
+	}
+	parts := []string{fmt.Sprintf("%d of %d hosts running", d.Counts.Running, d.Total)}
+	for _, c := range []struct {
+		n    int
+		what string
+	}{
+		{d.Counts.AgentMissing, "without an agent"}, {d.Counts.Down, "down"}, {d.Counts.Unsupervised, "unsupervised"}, {d.Counts.SpecDiffers, "with another spec"},
+	} {
+		if c.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", c.n, c.what))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func writeModuleDrift(out io.Writer, modules []client.ModuleDrift) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\nMODULE\tHOSTS\tRUNNING\tAGENT_MISSING\tDOWN\tUNSUPERVISED\tSPEC_DIFFERS")
+	for _, m := range modules {
+		c := m.Counts
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%d\t%d\n", oneLine(m.Set+"/"+m.Module), m.Total, c.Running, c.AgentMissing, c.Down, c.Unsupervised, c.SpecDiffers)
+	}
+	return table.Flush()
+}
+
+// driftText is a host's state with what else there is to remark.
+func driftText(h *client.HostDrift) string {
+	if len(h.Remarks) < 2 {
+		return h.State
+	}
+	return strings.Join(h.Remarks, "+")
+}
+
+func reportedText(h *client.HostDrift) string {
+	return stateText(&client.Process{Alive: h.State != "agent_missing", Reported: h.Reported})
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/client"
+)
+
+// followEvery is how often whoever follows events asks for new ones.
+const followEvery = time.Second
+
+// eventFlags are the flags of `events`.
+type eventFlags struct {
+	server       serverFlags
+	host, since  string
+	query        client.EventQuery
+	follow, json bool
+}
+
+func newEvents() *cobra.Command {
+	var f eventFlags
+	cmd := &cobra.Command{
+		Use:   "events",
+		Short: "Show what agents did or noticed without having been asked to",
+		Long: `Show what agents did or noticed without having been asked to, of the last 7 days: processes that were
+started again or given up, were over a limit, have a successor, and what is wrong with hosts.
+
+It shows the newest, or all since a moment. With --follow it goes on with what comes, until Ctrl-C. With
+--json it writes each event as one line of JSON.`,
+		Example: `  procfleet events
+  procfleet events --follow --kind gave_up
+  procfleet events --since 2h --host 0:10.0.0.1 --json`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.complete(cmd); err != nil {
+				return err
+			}
+			return f.show(cmd)
+		},
+	}
+	flags := cmd.Flags()
+	f.server.register(flags)
+	flags.StringVar(&f.host, "host", "", "only of this host, as <cloud>:<ip>")
+	flags.StringVar(&f.query.Namespace, "namespace", "", "only about processes of this namespace")
+	flags.StringVar(&f.query.Kind, "kind", "", "only of this kind, for example gave_up")
+	flags.StringVar(&f.since, "since", "", "all since then: 2h, or a moment like 2026-11-21T05:35:22Z")
+	flags.IntVar(&f.query.PageSize, "limit", 100, "how many of the newest to show, 1 to 1000")
+	flags.BoolVar(&f.follow, "follow", false, "go on with what comes")
+	flags.BoolVar(&f.json, "json", false, "write JSON, an event in each line")
+	return cmd
+}
+
+// complete makes the query.
+func (f *eventFlags) complete(cmd *cobra.Command) (err error) {
+	if f.host != "" {
+		if f.query.Host, err = procfleet.ParseHost(f.host); err != nil {
+			return usageError("--host: %w", err)
+		}
+	}
+	if err := checkLimit(f.query.PageSize); err != nil {
+		return err
+	}
+	if f.since == "" {
+		return nil
+	}
+	if cmd.Flags().Changed("limit") {
+		return usageError("--limit is for the newest events; it does not go together with --since")
+	}
+	f.query.PageSize = 0
+	if ago, err := time.ParseDuration(f.since); err == nil {
+		f.query.Since = time.Now().Add(-ago)
+	} else if f.query.Since, err = time.Parse(time.RFC3339, f.since); err != nil {
+		return usageError("--since: %q is neither a length of time, like 2h, nor a moment, like 2026-11-21T05:35:22Z", f.since)
+	}
+	return nil
+}
+
+func (f *eventFlags) show(cmd *cobra.Command) error {
+	ctx := cmd.Context()
+	c, err := f.server.client(cmd)
+	if f.follow {
+		c, err = f.server.watcher(troubles(cmd, watchPatience))
+	}
+	if err != nil {
+		return err
+	}
+	events := c.Events(ctx, f.query)
+	if f.follow {
+		events = c.FollowEvents(ctx, f.query, followEvery)
+	}
+	write := writeEvent
+	if f.json {
+		write = func(out io.Writer, e *procfleet.HostEvent) error { return json.NewEncoder(out).Encode(e) }
+	}
+	for e, err := range events {
+		if err != nil && f.follow && ctx.Err() != nil {
+			return nil // Ctrl-C is how following ends
+		}
+		if err == nil {
+			err = write(cmd.OutOrStdout(), &e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeEvent writes a line. Events come one by one, so there are no columns.
+func writeEvent(out io.Writer, e *procfleet.HostEvent) error {
+	about := ""
+	if what := cmp.Or(e.Key, e.ProcName); what != "" {
+		about = "  " + oneLine(what)
+	}
+	_, err := fmt.Fprintf(out, "%s  %s  %s%s  %s\n", e.At.Local().Format(time.RFC3339), e.Host, oneLine(e.Kind), about, oneLine(e.Message))
+	return err
+}

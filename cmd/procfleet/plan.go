@@ -1,0 +1,157 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/procfleet/procfleet/client"
+)
+
+// Bounds of a plan for people; all of it is in the JSON.
+const (
+	shownPlanned  = 100 // hosts, those without an agent first
+	shownProblems = 100
+	shownModules  = 5 // of one process
+)
+
+// errNothingPlanned ends `op --plan` when nothing would be done.
+var errNothingPlanned = errors.New("nothing would be done")
+
+// showPlan shows what would be done of a submission.
+func (f *opFlags) showPlan(cmd *cobra.Command, s client.Submission) error {
+	c, err := f.server.client(cmd)
+	if err != nil {
+		return err
+	}
+	p, err := c.Plan(cmd.Context(), s)
+	if err != nil {
+		return err
+	}
+	if f.json {
+		err = writeJSON(cmd.OutOrStdout(), p)
+	} else {
+		err = writePlan(cmd.OutOrStdout(), &p)
+	}
+	switch {
+	case err != nil:
+		return err
+	case p.Refusal != "":
+		return fmt.Errorf("%w: %s", errNothingPlanned, oneLine(p.Refusal))
+	case p.Items == 0:
+		return errNothingPlanned
+	}
+	return nil
+}
+
+// writePlan writes the sums, then the processes, their hosts, and what is in
+// the way.
+func writePlan(out io.Writer, p *client.Plan) error {
+	_, err := fmt.Fprintf(out, "would be done: %d items on %d hosts, %d of them without an agent\n", p.Items, p.Hosts, p.WithoutAgent)
+	if len(p.Operations) > 0 {
+		err = errors.Join(err, writePlannedProcesses(out, p.Operations), writePlannedHosts(out, p.Operations))
+	}
+	if len(p.Problems) > 0 {
+		err = errors.Join(err, writeProblems(out, p.Problems))
+	}
+	return err
+}
+
+func writePlannedProcesses(out io.Writer, operations []client.PlannedOperation) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\nACTION\tPROCESS\tID\tHOSTS\tMODULES")
+	for i := range operations {
+		o := &operations[i]
+		id := ""
+		if o.ProcessID != 0 {
+			id = fmt.Sprint(o.ProcessID)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\n", oneLine(string(o.Action)), oneLine(o.Name), orDash(id), len(o.Hosts), orDash(modulesText(o.Hosts)))
+	}
+	return table.Flush()
+}
+
+// orDash is a text for a column that may be empty.
+func orDash(text string) string { return cmp.Or(oneLine(text), "-") }
+
+// modulesText counts the hosts of each module.
+func modulesText(hosts []client.PlannedHost) string {
+	counts := make(map[string]int)
+	var modules []string
+	for _, h := range hosts {
+		for _, m := range h.Modules {
+			if counts[m]++; counts[m] == 1 {
+				modules = append(modules, m)
+			}
+		}
+	}
+	var texts []string
+	for _, m := range modules[:min(shownModules, len(modules))] {
+		texts = append(texts, fmt.Sprintf("%s (%d)", m, counts[m]))
+	}
+	if more := len(modules) - len(texts); more > 0 {
+		texts = append(texts, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// plannedRow is a host with the process that it is planned for.
+type plannedRow struct {
+	process string
+	client.PlannedHost
+}
+
+func writePlannedHosts(out io.Writer, operations []client.PlannedOperation) error {
+	var dead, alive []plannedRow
+	for i := range operations {
+		for _, h := range operations[i].Hosts {
+			if row := (plannedRow{operations[i].Name, h}); h.Alive {
+				alive = append(alive, row)
+			} else {
+				dead = append(dead, row)
+			}
+		}
+	}
+	rows := slices.Concat(dead, alive)
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\nHOST\tPROCESS\tMODULES\tAGENT")
+	for _, row := range rows[:min(shownPlanned, len(rows))] {
+		host := row.Host.String()
+		if row.Host.IsZero() {
+			host = "agent " + row.AgentID
+		}
+		agent := "yes"
+		if !row.Alive {
+			agent = "none"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", oneLine(host), oneLine(row.process), orDash(strings.Join(row.Modules, ", ")), agent)
+	}
+	if err := table.Flush(); err != nil || len(rows) <= shownPlanned {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "%d of %d shown, those without an agent first; all: --json\n", shownPlanned, len(rows))
+	return err
+}
+
+func writeProblems(out io.Writer, problems []client.PlanProblem) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\nPROBLEM\tPROCESS\tWHY")
+	for _, p := range problems[:min(shownProblems, len(problems))] {
+		process := p.Name
+		if p.ProcessID != 0 {
+			process = fmt.Sprintf("%s (%d)", p.Name, p.ProcessID)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\n", oneLine(p.Reason), orDash(process), oneLine(p.Message))
+	}
+	if err := table.Flush(); err != nil || len(problems) <= shownProblems {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "%d of %d shown; all: --json\n", shownProblems, len(problems))
+	return err
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/procfleet/procfleet"
+)
+
+// selectionFlags select processes in the catalogue of a business.
+type selectionFlags struct {
+	name          string
+	ids           []int64
+	sets, modules []string
+	businessFlags
+}
+
+// selecting are the names of the flags that only make sense together.
+var selecting = []string{"process", "process-id", "set", "module"}
+
+func (f *selectionFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.name, "process", "", "processes of the catalogue of --biz by name; * and ? stand for any text and any character")
+	flags.Int64SliceVar(&f.ids, "process-id", nil, "process of the catalogue of --biz by id; may be repeated")
+	flags.StringArrayVar(&f.sets, "set", nil, "only on hosts of this set; may be repeated")
+	flags.StringArrayVar(&f.modules, "module", nil, "only on hosts of modules of this name; may be repeated")
+	flags.Int64Var(&f.of.ID, "biz", 0, "id of the business that the task is for (required with --process and --process-id)")
+	flags.StringVar(&f.of.Account, "account", "", "account of the supplier whose business it is (default 0)")
+}
+
+// given reports whether something is selected.
+func (f *selectionFlags) given(cmd *cobra.Command) bool {
+	for _, name := range selecting {
+		if cmd.Flags().Changed(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// selection is what the flags select.
+func (f *selectionFlags) selection() (*procfleet.Selection, error) {
+	if (f.name == "") == (len(f.ids) == 0) {
+		return nil, usageError("which processes: give --process NAME or --process-id ID, one of the two")
+	}
+	if err := f.check(); err != nil {
+		return nil, err
+	}
+	return &procfleet.Selection{Processes: f.ids, Name: f.name, Sets: f.sets, Modules: f.modules}, nil
+}
+
+// business is for whom the task is, as the API names it; "" is nobody.
+func (f *selectionFlags) business() (string, error) {
+	switch {
+	case f.of.ID == 0 && f.of.Account == "":
+		return "", nil
+	case f.of.ID < 1:
+		return "", f.check()
+	case f.of.Account == "" || f.of.Account == "0":
+		return strconv.FormatInt(f.of.ID, 10), nil
+	}
+	return f.of.Account + "." + strconv.FormatInt(f.of.ID, 10), nil
+}

@@ -1,0 +1,305 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/procfleet/procfleet/client"
+)
+
+// topologyFlags are the flags that the topology commands share.
+type topologyFlags struct {
+	server   serverFlags
+	business businessFlags
+	format   string // of a file
+	json     bool
+}
+
+func newTopology() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "topology",
+		Short:   "Say which sets, modules and hosts a business has",
+		Example: "  procfleet topology apply --biz 2 -f topology.yaml\n  procfleet topology show --biz 2",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE:    nameACommand,
+	}
+	var f topologyFlags
+	f.server.register(cmd.PersistentFlags())
+	f.business.register(cmd.PersistentFlags())
+	cmd.PersistentFlags().BoolVar(&f.json, "json", false, "write JSON")
+	cmd.AddCommand(newTopologyApply(&f), newTopologyShow(&f))
+	return cmd
+}
+
+// topologyTypes are the content types of the formats of files.
+var topologyTypes = map[string]string{"json": "application/json", "yaml": "application/yaml", "csv": "text/csv"}
+
+// checkFormat checks --format, which may be left out.
+func (f *topologyFlags) checkFormat() error {
+	if f.format != "" && topologyTypes[f.format] == "" {
+		return usageError("--format %q is none of json, yaml and csv", f.format)
+	}
+	return nil
+}
+
+// formatOf is the format of a file.
+func (f *topologyFlags) formatOf(path string) (string, error) {
+	if f.format != "" {
+		return f.format, nil
+	}
+	format := strings.TrimPrefix(strings.ToLower(filepath.Ext(path)), ".")
+	if format == "yml" {
+		format = "yaml"
+	}
+	if topologyTypes[format] == "" {
+		return "", usageError("-f %s: its name does not end in .json, .yaml or .csv; say what it is with --format", path)
+	}
+	return format, nil
+}
+
+func newTopologyApply(f *topologyFlags) *cobra.Command {
+	var file string
+	var version int64
+	var autoRegister bool
+	cmd := &cobra.Command{
+		Use:   "apply",
+		Short: "Replace the topology of a business by that of a file",
+		Long: `Replace the topology of a business by that of a file, at once and as a whole, and tell what changed.
+
+The file is JSON or YAML with sets, their modules and the hosts of those, or CSV with a line for each host under a
+first line "set,module,host" or "set,module,host,default".`,
+		Example: `  procfleet topology apply --biz 2 -f topology.yaml
+  procfleet topology apply --biz 2 -f - --format csv < hosts.csv
+  procfleet topology apply --biz 2 -f topology.yaml --replaces 4
+  procfleet topology apply --biz 2 --auto-register`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			t := client.TopologyText{}
+			if cmd.Flags().Changed("replaces") {
+				t.Version = &version
+			}
+			if cmd.Flags().Changed("auto-register") {
+				t.AutoRegister = &autoRegister
+			}
+			return f.apply(cmd, file, t)
+		},
+	}
+	cmd.Flags().StringVarP(&file, "file", "f", "", "file with the topology; - reads standard input")
+	cmd.Flags().StringVar(&f.format, "format", "", "json, yaml or csv (default: what the name of the file says)")
+	cmd.Flags().Int64Var(&version, "replaces", 0, "apply only in the place of this version; 0 is none yet (default: any)")
+	cmd.Flags().BoolVar(&autoRegister, "auto-register", false, "let agents know of a process when it is bound to a module of theirs (default: as it is)")
+	return cmd
+}
+
+// apply replaces the topology by a file, or, without one, only says whether
+// processes are registered.
+func (f *topologyFlags) apply(cmd *cobra.Command, file string, t client.TopologyText) error {
+	if err := f.business.check(); err != nil {
+		return err
+	}
+	if err := f.checkFormat(); err != nil {
+		return err
+	}
+	switch {
+	case file == "" && t.AutoRegister == nil:
+		return usageError("-f is missing: name the file with the topology")
+	case file == "" && t.Version != nil:
+		return usageError("--replaces is for a file; --auto-register alone is put into whatever there is")
+	case file != "":
+		format, err := f.formatOf(file)
+		if err != nil {
+			return err
+		}
+		if t.Text, err = readFileOr(cmd.InOrStdin(), file); err != nil {
+			return usageError("-f: %w", err)
+		}
+		t.Type = topologyTypes[format]
+	}
+	c, err := f.server.submitter(cmd)
+	if err != nil {
+		return err
+	}
+	before, err := c.BareTopology(cmd.Context(), f.business.of)
+	if err != nil {
+		return err
+	}
+	if file == "" {
+		_, err = c.SetAutoRegister(cmd.Context(), f.business.of, *t.AutoRegister)
+	} else {
+		_, err = c.ReplaceTopology(cmd.Context(), f.business.of, t)
+	}
+	if err != nil {
+		return err
+	}
+	after, err := c.BareTopology(cmd.Context(), f.business.of)
+	if err != nil {
+		return fmt.Errorf("it is applied, but what changed is not known: %w", err)
+	}
+	changes := compareTopologies(&before, &after)
+	if f.json {
+		return writeJSON(cmd.OutOrStdout(), changes)
+	}
+	return writeTopologyChanges(cmd.OutOrStdout(), &changes)
+}
+
+func newTopologyShow(f *topologyFlags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Show the topology of a business, and where agents are missing",
+		Long: `Show the topology of a business: its sets, modules and hosts, hosts of modules on which no agent lives, and hosts with
+an agent that are in no module.
+
+With --format it is written as a file that "procfleet topology apply" reads.`,
+		Example: `  procfleet topology show --biz 2
+  procfleet topology show --biz 2 --format yaml > topology.yaml`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.show(cmd) },
+	}
+	cmd.Flags().StringVar(&f.format, "format", "", "write a file to be applied: json, yaml or csv")
+	return cmd
+}
+
+func (f *topologyFlags) show(cmd *cobra.Command) error {
+	if err := f.business.check(); err != nil {
+		return err
+	}
+	if err := f.checkFormat(); err != nil {
+		return err
+	}
+	if f.format != "" && f.json {
+		return usageError("--json writes everything that is known, and --format a file; give one of them")
+	}
+	c, err := f.server.client(cmd)
+	if err != nil {
+		return err
+	}
+	read := c.Topology
+	if f.format != "" {
+		read = c.BareTopology
+	}
+	t, err := read(cmd.Context(), f.business.of)
+	switch {
+	case err != nil:
+		return err
+	case f.json:
+		return writeJSON(cmd.OutOrStdout(), t)
+	case f.format != "":
+		return writeTopologyFile(cmd.OutOrStdout(), &t, f.format)
+	}
+	return writeTopology(cmd.OutOrStdout(), &t)
+}
+
+// topologyChanges are what became of a topology. Lists are in the order in
+// which modules are shown.
+type topologyChanges struct {
+	Version      int64          `json:"version"`
+	Was          int64          `json:"was"` // 0: there was none
+	AutoRegister bool           `json:"auto_register"`
+	Modules      []moduleChange `json:"modules"` // that are not as they were
+}
+
+// moduleChange is what became of one module.
+type moduleChange struct {
+	Set     string   `json:"set"`
+	Module  string   `json:"module"`
+	What    string   `json:"what"` // added, removed or changed
+	Added   []string `json:"added"`
+	Removed []string `json:"removed"`
+}
+
+// compareTopologies tells modules that came, went, or have other hosts.
+func compareTopologies(before, after *client.Topology) topologyChanges {
+	c := topologyChanges{Version: after.Version, Was: before.Version, AutoRegister: after.AutoRegister, Modules: []moduleChange{}}
+	was, is := modulesOf(before), modulesOf(after)
+	for _, name := range is.order {
+		old, there := was.hosts[name]
+		change := moduleChange{Set: name[0], Module: name[1], What: "changed", Added: without(is.hosts[name], old), Removed: without(old, is.hosts[name])}
+		if !there {
+			change.What = "added"
+		}
+		if !there || len(change.Added)+len(change.Removed) > 0 {
+			c.Modules = append(c.Modules, change)
+		}
+	}
+	for _, name := range was.order {
+		if _, there := is.hosts[name]; !there {
+			c.Modules = append(c.Modules, moduleChange{Set: name[0], Module: name[1], What: "removed", Added: []string{}, Removed: without(was.hosts[name], nil)})
+		}
+	}
+	return c
+}
+
+// modulesByName has the hosts of modules by the names of set and module.
+type modulesByName struct {
+	order [][2]string
+	hosts map[[2]string][]string
+}
+
+func modulesOf(t *client.Topology) modulesByName {
+	m := modulesByName{hosts: make(map[[2]string][]string)}
+	for _, set := range t.Sets {
+		for _, module := range set.Modules {
+			name := [2]string{set.Name, module.Name}
+			m.order = append(m.order, name)
+			hosts := make([]string, len(module.Hosts))
+			for i, host := range module.Hosts {
+				hosts[i] = host.String()
+			}
+			m.hosts[name] = hosts
+		}
+	}
+	return m
+}
+
+// without are the hosts that are not among others.
+func without(hosts, others []string) []string {
+	not := make(map[string]bool, len(others))
+	for _, host := range others {
+		not[host] = true
+	}
+	left := slices.DeleteFunc(slices.Clone(hosts), func(host string) bool { return not[host] })
+	return append([]string{}, left...) // which JSON does not write as null
+}
+
+// shownHosts is how many hosts a line of text names at most.
+const shownHosts = 5
+
+func someHosts(hosts []string) string {
+	if len(hosts) <= shownHosts {
+		return strings.Join(hosts, " ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(hosts[:shownHosts], " "), len(hosts)-shownHosts)
+}
+
+func writeTopologyChanges(out io.Writer, c *topologyChanges) error {
+	state := "binding does not register"
+	if c.AutoRegister {
+		state = "binding registers"
+	}
+	if _, err := fmt.Fprintf(out, "version %d, was %d; %s\n", c.Version, c.Was, state); err != nil {
+		return err
+	}
+	if len(c.Modules) == 0 {
+		_, err := fmt.Fprintln(out, "no module has other hosts than before")
+		return err
+	}
+	for i := range c.Modules {
+		m := &c.Modules[i]
+		line := fmt.Sprintf("%s/%s %s", oneLine(m.Set), oneLine(m.Module), m.What)
+		if n := len(m.Added); n > 0 {
+			line += fmt.Sprintf(", +%d: %s", n, someHosts(m.Added))
+		}
+		if n := len(m.Removed); n > 0 {
+			line += fmt.Sprintf(", -%d: %s", n, someHosts(m.Removed))
+		}
+		if _, err := fmt.Fprintln(out, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/client"
+)
+
+// writeTopologyFile writes a topology so that it can be applied again. It has
+// no version: a file is kept longer than that.
+func writeTopologyFile(out io.Writer, t *client.Topology, format string) error {
+	file := struct {
+		AutoRegister bool                 `json:"auto_register"`
+		Sets         []client.TopologySet `json:"sets"`
+	}{t.AutoRegister, t.Sets}
+	switch format {
+	case "csv":
+		return writeTopologyCSV(out, t)
+	case "yaml":
+		text, err := yaml.Marshal(file)
+		if err == nil {
+			_, err = out.Write(text)
+		}
+		return err
+	}
+	return writeJSON(out, file)
+}
+
+// writeTopologyCSV writes a line for each host, and one for what has none.
+func writeTopologyCSV(out io.Writer, t *client.Topology) error {
+	lines := csv.NewWriter(out)
+	_ = lines.Write([]string{"set", "module", "host", "default"}) // as all below: Error has what went wrong
+	for _, set := range t.Sets {
+		if len(set.Modules) == 0 {
+			_ = lines.Write([]string{set.Name, "", "", ""})
+		}
+		for _, module := range set.Modules {
+			left := strconv.FormatInt(module.Default, 10)
+			if len(module.Hosts) == 0 {
+				_ = lines.Write([]string{set.Name, module.Name, "", left})
+			}
+			for _, host := range module.Hosts {
+				_ = lines.Write([]string{set.Name, module.Name, host.String(), left})
+			}
+		}
+	}
+	lines.Flush()
+	return lines.Error()
+}
+
+// writeTopology writes a table for people.
+func writeTopology(out io.Writer, t *client.Topology) error {
+	if t.Version == 0 {
+		fmt.Fprintln(out, "the business has no topology; make one with: procfleet topology apply")
+	} else if err := writeModules(out, t); err != nil {
+		return err
+	}
+	if t.WithoutModule == nil {
+		return nil
+	}
+	fmt.Fprintf(out, "%d hosts with an agent are in no module%s\n", len(t.WithoutModule), named(t.WithoutModule))
+	return nil
+}
+
+func writeModules(out io.Writer, t *client.Topology) error {
+	missing := make(map[procfleet.Host]bool, len(t.WithoutAgent))
+	for _, host := range t.WithoutAgent {
+		missing[host] = true
+	}
+	fmt.Fprintf(out, "version %d\n", t.Version)
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "SET\tMODULE\tDEFAULT\tHOST\tAGENT")
+	for _, set := range t.Sets {
+		if len(set.Modules) == 0 {
+			fmt.Fprintf(table, "%s\t-\t-\t-\t-\n", oneLine(set.Name))
+		}
+		for _, module := range set.Modules {
+			begin := fmt.Sprintf("%s\t%s\t%d", oneLine(set.Name), oneLine(module.Name), module.Default)
+			if len(module.Hosts) == 0 {
+				fmt.Fprintf(table, "%s\t-\t-\n", begin)
+			}
+			for _, host := range module.Hosts {
+				agent := "yes"
+				if missing[host] {
+					agent = "none"
+				}
+				fmt.Fprintf(table, "%s\t%s\t%s\n", begin, host, agent)
+			}
+		}
+	}
+	return table.Flush()
+}
+
+// named are hosts after a colon, if there are any.
+func named(hosts []procfleet.Host) string {
+	if len(hosts) == 0 {
+		return ""
+	}
+	texts := make([]string, len(hosts))
+	for i, host := range hosts {
+		texts[i] = host.String()
+	}
+	return ": " + someHosts(texts)
+}
