@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/procfleet/procfleet/internal/testenv"
 )
 
 // commandTimeout bounds one docker command; builds of images included.
@@ -45,19 +47,14 @@ func docker(t *testing.T, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// require ends the test without docker: as a failure where the environment
-// promised it, else as a skip.
+// require is [testenv.Missing] without docker.
 func require(t *testing.T) {
 	t.Helper()
 	_, err := try(nil, "", "docker", "version")
 	if err == nil {
 		_, err = try(nil, "", "docker-compose", "version")
 	}
-	if err == nil {
-		return
+	if err != nil {
+		testenv.Missing(t, "docker", "docker and docker-compose are needed: %v", err)
 	}
-	if os.Getenv("CI") == "true" || strings.Contains(os.Getenv("PROCFLEET_REQUIRE"), "docker") {
-		t.Fatalf("docker and docker-compose are required here: %v", err)
-	}
-	t.Skipf("docker and docker-compose are needed: %v", err)
 }

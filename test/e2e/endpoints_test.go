@@ -235,7 +235,7 @@ type row func(s *scene, r route)
 func rows() map[string]row {
 	all := map[string]row{}
 	for _, some := range []map[string]row{
-		operateRows(), statusRows(), registerRows(), groupRows(), agentRows(), jobRows(), nativeTaskRows(), nativeProcessRows(),
+		operateRows(), statusRows(), registerRows(), groupRows(), agentRows(), jobRows(), nativeTaskRows(), nativeProcessRows(), nativeFreezeRows(), nativeCatalogueRows(), nativeTopologyRows(), cmdbRows(),
 	} {
 		maps.Copy(all, some)
 	}
@@ -537,10 +537,183 @@ func nativeProcessRows() map[string]row {
 	}
 }
 
+func nativeFreezeRows() map[string]row {
+	type freeze struct{ Host, Namespace, Reason string }
+	freezes := route{http.MethodPut, "/v1/freezes"}
+	of := func(s *scene, namespace string) map[string]any {
+		return s.onHost(map[string]any{"namespace": namespace})
+	}
+	frozen := func(s *scene, r route, namespace string) {
+		s.t.Helper()
+		s.nativeOutcome(r, body(of(s, namespace), map[string]any{"ttl": "10m", "reason": "release"}), 0)
+	}
+	return map[string]row{
+		"native.freeze": func(s *scene, r route) { frozen(s, r, "frozen") },
+		"native.lift": func(s *scene, r route) {
+			frozen(s, freezes, "lifted")
+			s.nativeOutcome(r, of(s, "lifted"), 0)
+			s.nativeOutcome(r, of(s, "lifted"), 829)
+		},
+		"native.freezes": func(s *scene, r route) {
+			frozen(s, freezes, "listed")
+			var page struct{ Freezes []freeze }
+			s.nativeOf(route{r.method, r.path + "?limit=1000"}, nil, http.StatusOK, &page)
+			if !slices.Contains(page.Freezes, freeze{s.p.host, "listed", "release"}) {
+				s.t.Errorf("%s: %+v", r, page)
+			}
+		},
+		"native.host_events": func(s *scene, r route) {
+			var page struct {
+				Events []struct{ Host, Kind string }
+				Next   string
+			}
+			s.nativeOf(route{r.method, r.path + "?after=0&host=" + s.p.host}, nil, http.StatusOK, &page)
+			for _, e := range page.Events {
+				if e.Host != s.p.host || e.Kind == "" {
+					s.t.Errorf("%s: %+v", r, e)
+				}
+			}
+			if page.Next == "" {
+				s.t.Errorf("%s: there is no next", r)
+			}
+		},
+	}
+}
+
+func nativeCatalogueRows() map[string]row {
+	type process struct {
+		ID      int64
+		Name    string
+		Outcome string
+		Modules []string
+	}
+	catalogue := route{http.MethodPut, "/v1/catalogue/2"}
+	saved := func(s *scene, r route, name string) process {
+		s.t.Helper()
+		var answer struct{ Processes []process }
+		one := map[string]any{"name": name, "work_path": s.p.dir, "modules": []string{"of " + name}}
+		s.nativeOf(r, map[string]any{"processes": []any{one}}, http.StatusOK, &answer)
+		if len(answer.Processes) != 1 || answer.Processes[0].Name != name || answer.Processes[0].Outcome != "created" {
+			s.t.Fatalf("%s: %+v", r, answer)
+		}
+		return answer.Processes[0]
+	}
+	return map[string]row{
+		"native.save_catalogue": func(s *scene, r route) { saved(s, r, "saved") },
+		"native.catalogue": func(s *scene, r route) {
+			made := saved(s, catalogue, "listed")
+			var page struct{ Processes []process }
+			s.nativeOf(route{r.method, r.path + "?exact=true&name=listed"}, nil, http.StatusOK, &page)
+			if len(page.Processes) != 1 || page.Processes[0].ID != made.ID || !slices.Equal(page.Processes[0].Modules, []string{"of listed"}) {
+				s.t.Errorf("%s: %+v", r, page)
+			}
+		},
+		"native.drift": func(s *scene, r route) {
+			made := saved(s, catalogue, "compared")
+			var drift struct {
+				Name    string
+				Missing []string `json:"missing_modules"`
+			}
+			s.nativeOf(route{r.method, fmt.Sprintf("/v1/processes/2/%d/status", made.ID)}, nil, http.StatusOK, &drift)
+			if drift.Name != "compared" || !slices.Equal(drift.Missing, []string{"of compared"}) {
+				s.t.Errorf("%s: %+v", r, drift)
+			}
+		},
+	}
+}
+
+// cmdbRows have a process of their own for each route, whose path still has
+// to name it.
+func cmdbRows() map[string]row {
+	asks := func(s *scene, r route, body string) (a cmdbAnswer, id, detail string) {
+		s.t.Helper()
+		c := &cmdb{t: s.t, url: s.url}
+		id = c.define("0/2", fmt.Sprintf(`{"bk_process_name":%q}`, r))
+		path := strings.NewReplacer("{process}", id, "{module}", "web").Replace(r.path)
+		a = c.must(r.method+" "+path, strings.ReplaceAll(body, "$", id), http.StatusOK, 0)
+		found := c.must("POST search/0/2", `{"condition":{"bk_process_id":`+id+`}}`, http.StatusOK, 0)
+		return a, id, string(found.Data)
+	}
+	changes := func(body, shown string) row {
+		return func(s *scene, r route) {
+			a, _, found := asks(s, r, body)
+			if string(a.Data) != `"success"` || !strings.Contains(found, shown) {
+				s.t.Errorf("%s: %v, and then %s, want %s", r, a, found, shown)
+			}
+		}
+	}
+	tells := func(body string, words ...string) row {
+		return func(s *scene, r route) {
+			a, id, _ := asks(s, r, body)
+			for _, word := range words {
+				if word = strings.ReplaceAll(word, "$", id); !strings.Contains(string(a.Data), word) {
+					s.t.Errorf("%s: %v, want %s", r, a, word)
+				}
+			}
+		}
+	}
+	return map[string]row{
+		"cmdb.create_process": func(s *scene, r route) {
+			a, id, _ := asks(s, r, `{"bk_process_name":"after $"}`)
+			if string(a.Data) != `"success"` || a.ID == 0 || fmt.Sprint(a.ID) == id {
+				s.t.Errorf("%s: %v", r, a)
+			}
+		},
+		"cmdb.search_process":          tells(`{"fields":["bk_process_id"],"condition":{"bk_process_id":$}}`, `{"count":1,"info":[{"bk_process_id":$}]}`),
+		"cmdb.get_process_detail":      tells("", `{"bk_property_id":"bk_func_name","bk_property_name":"功能名称","bk_property_value":"`),
+		"cmdb.delete_process":          changes("", `"count":0`),
+		"cmdb.update_process":          changes(`{"user":"ann"}`, `"user":"ann"`),
+		"cmdb.batch_update_process":    changes(`{"bk_process_id":"$","user":"bob"}`, `"user":"bob"`),
+		"cmdb.get_process_bind_module": tells("", `[`),
+		"cmdb.bind_process_module": func(s *scene, r route) {
+			_, id, _ := asks(s, r, "")
+			(&cmdb{t: s.t, url: s.url}).must("DELETE 0/2/"+id, "", http.StatusInternalServerError, 1108013)
+		},
+		"cmdb.delete_process_module_binding": changes("", `"count":1`),
+	}
+}
+
+// nativeTopologyRows have an account each, so that none changes another's topology.
+func nativeTopologyRows() map[string]row {
+	type version struct{ Version int }
+	apply := func(s *scene, r route, account string) {
+		s.t.Helper()
+		module := map[string]any{"name": "m", "hosts": []string{s.p.host}}
+		sets := []any{map[string]any{"name": "s", "modules": []any{module}}}
+		var made version
+		if s.nativeOf(route{r.method, r.path + "?account=" + account}, map[string]any{"sets": sets}, http.StatusOK, &made); made.Version != 1 {
+			s.t.Errorf("%s: %+v", r, made)
+		}
+	}
+	whole := route{http.MethodPut, "/v1/topology/2"}
+	return map[string]row{
+		"native.set_topology": func(s *scene, r route) { apply(s, r, "set") },
+		"native.edit_topology": func(s *scene, r route) {
+			apply(s, whole, "edited")
+			var made version
+			change := map[string]any{"set": "s", "module": "m", "hosts": []string{}}
+			if s.nativeOf(route{r.method, r.path + "?account=edited"}, change, http.StatusOK, &made); made.Version != 2 {
+				s.t.Errorf("%s: %+v", r, made)
+			}
+		},
+		"native.topology": func(s *scene, r route) {
+			apply(s, whole, "shown")
+			var shown struct {
+				Sets         []struct{ Modules []struct{ Hosts []string } }
+				WithoutAgent []string `json:"without_agent"`
+			}
+			s.nativeOf(route{r.method, r.path + "?account=shown"}, nil, http.StatusOK, &shown)
+			if len(shown.Sets) != 1 || !slices.Equal(shown.Sets[0].Modules[0].Hosts, []string{s.p.host}) || len(shown.WithoutAgent) != 0 {
+				s.t.Errorf("%s: %+v", r, shown)
+			}
+		},
+	}
+}
+
 // routes are all ways to the calls of all dialects: every path of every
 // family, by every method.
 func routes(task string) map[string][]route {
-	fill := strings.NewReplacer("{stage}", "prod", "{id}", url.PathEscape(task), "{$}", "")
+	fill := strings.NewReplacer("{stage}", "prod", "{id}", url.PathEscape(task), "{$}", "", "{version}", "v3", "{account}", "0", "{business}", "2", "{biz}", "2")
 	found := map[string][]route{}
 	for _, d := range dialect.All() {
 		for _, family := range d.Reached() {

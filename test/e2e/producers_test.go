@@ -132,7 +132,7 @@ func (e *examples) natsCommand(t *testing.T) {
 	t.Helper()
 	if !testenv.Required("natscli") {
 		e.skipped = true
-		t.Skip("the nats command is built, from test/natscli, only in CI or with PROCFLEET_REQUIRE=natscli")
+		testenv.Missing(t, "natscli", "the nats command is built, from test/natscli, only in CI or with PROCFLEET_REQUIRE=natscli")
 	}
 	path := testenv.BuildTool(t, "test/natscli", "github.com/nats-io/natscli/nats")
 	e.env = append(e.env, "XDG_CONFIG_HOME="+t.TempDir(), "PATH="+filepath.Dir(path)+":"+os.Getenv("PATH"))

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// maxNotRun is how many rows may stand without a test.
+const maxNotRun = 10
+
+func TestDocumentIsThatOfTheMatrix(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "fault-matrix.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile(`(?m)^\| F(\d+) \| (.*) \| (.*) \| (pass|not run: .+) \| (-|\d+\.\d) \|$`)
+	rows := row.FindAllStringSubmatch(string(text), -1)
+	if len(rows) != len(faults) {
+		t.Fatalf("%d rows, want %d: make fault-matrix writes them", len(rows), len(faults))
+	}
+	notRun := 0
+	for i, f := range faults {
+		if rows[i][1] != fmt.Sprint(f.number) || rows[i][2] != f.text || rows[i][3] != f.level {
+			t.Errorf("row %q is not that of F%d: make fault-matrix writes it", rows[i][0], f.number)
+		}
+		if rows[i][4] != "pass" {
+			notRun++
+		}
+	}
+	if notRun > maxNotRun {
+		t.Errorf("%d rows were not run, at most %d may be", notRun, maxNotRun)
+	}
+}
+
+func TestEveryFaultHasATestOrAReason(t *testing.T) {
+	t.Parallel()
+	tested := map[string]bool{}
+	name := regexp.MustCompile(`"F(\d+)_[a-z0-9_]+"`)
+	for _, folder := range []string{"agent", filepath.Join("test", "faults")} {
+		err := filepath.WalkDir(filepath.Join("..", "..", "..", folder), func(path string, _ os.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			for _, match := range name.FindAllStringSubmatch(string(text), -1) {
+				tested[match[1]] = true
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range faults {
+		if has := tested[fmt.Sprint(f.number)]; has == (f.measured != "") {
+			t.Errorf("F%d has a test: %v, and a reason for none: %q", f.number, has, f.measured)
+		}
+	}
+}

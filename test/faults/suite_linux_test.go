@@ -1,0 +1,41 @@
+package faults
+
+import (
+	"flag"
+	"os"
+	"testing"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/internal/testenv/agenttest"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// Rows mostly wait: more of them than there are processors get done sooner.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	testenv.CleanUp()
+	os.Exit(code)
+}
+
+// row is one fault with its test. The host has no agent yet.
+type row struct {
+	name string
+	run  func(*testing.T, *agenttest.Host)
+}
+
+func TestFaultMatrix(t *testing.T) {
+	t.Parallel()
+	testenv.NeedRoot(t) // for accounts, namespaces and file systems
+	nats := testenv.StartNATS(t)
+	for _, rows := range [][]row{pidFileRows, startRows, stopRows, recoveryRows, commandRows, identityRows, superviseRows, limitRows, hostRows} {
+		for _, row := range rows {
+			t.Run(row.name, func(t *testing.T) {
+				t.Parallel()
+				row.run(t, agenttest.New(t, nats))
+			})
+		}
+	}
+}
