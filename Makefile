@@ -4,24 +4,32 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GOTESTSUM := gotest.tools/gotestsum@v1.13.0
 BENCHSTAT_COUNT ?= 1
 FUZZTIME ?= 30s
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
+
+# A test that fails is run again by itself, and that it failed before stays in the output: these tests kill real
+# processes, and a machine that stalls for seconds should cost one of them a second look, not the whole run. RERUN=0: never.
+RERUN ?= 2
+export PROCFLEET_REQUIRE ?= redis
+RACETEST := go run $(GOTESTSUM) --format standard-quiet --rerun-fails=$(RERUN) --rerun-fails-max-failures=8 --packages
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z/-]*:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
 
 build: ## build both binaries into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+	@test $$(wc -c <bin/procfleet-agent) -le $$((20 << 20)) || { echo "bin/procfleet-agent has more than 20 MiB"; exit 1; }
 
 run: ## the whole system on embedded defaults, at http://127.0.0.1:8080
 	go run ./cmd/procfleet up
 
 test: test/setup ## everything: install what the tests need, then all tests with the race detector
-	export PROCFLEET_REQUIRE=$${PROCFLEET_REQUIRE:-redis}; \
-	go test -race -timeout 20m $$(go list ./... | grep -v /test/e2e); \
-	go test -race -timeout 20m ./test/e2e # by itself: it keeps a whole machine busy
+	$(RACETEST) "$$(go list ./... | grep -v '/test/\(e2e\|faults\)$$' | tr '\n' ' ')" -- -race -timeout 20m
+	go test ./agent/journal # for every byte and bit: the race detector leaves most places of damage out
+	$(RACETEST) './test/faults ./test/e2e' -- -race -timeout 20m -p 1 # one by one: each keeps a whole machine busy
 
 test/setup: ## install redis-server where it is missing (apt or brew)
 	@if command -v redis-server >/dev/null; then :; \
@@ -32,12 +40,18 @@ test/setup: ## install redis-server where it is missing (apt or brew)
 	elif command -v brew >/dev/null; then brew install redis; \
 	else echo "redis-server is missing and neither apt-get nor brew is here: install Redis 6.2 or later" >&2; exit 1; fi
 
-test/short: ## only what needs no processes of its own
-	go test -short -timeout 5m ./...
+test/short: ## the same tests at a glance: without the race detector, and churn for seconds only
+	go test -short -timeout 20m ./...
 
 compose-test: test/setup ## start docker-compose.yml from images built here, break it, and see it recover
 	go vet -tags compose ./test/compose
 	go test -tags compose -count 1 -timeout 10m ./test/compose
+
+fault-matrix: ## make everything go wrong that the fault matrix names, as root, and write docs/fault-matrix.md
+	go test -count 1 -json -run '^TestFaultMatrix$$' ./agent/... ./test/faults | go run ./test/faults/matrix docs/fault-matrix.md
+
+churn: ## 200 programs that are started, stopped and killed at random for two minutes, by an agent that is killed too
+	go test -count 1 -v -run '^TestChurn$$' ./test/faults -churn.for 2m
 
 bench: build ## every benchmark of the system against the floor of this machine, in a few minutes
 	bin/procfleet bench accept --start --hosts 1,10000
@@ -46,6 +60,7 @@ bench: build ## every benchmark of the system against the floor of this machine,
 	bin/procfleet bench fanout --start --hosts 1000,10000,100000
 	bin/procfleet bench fanout --start --hosts 5000 --connections 5000
 	bin/procfleet bench reports --start --agents 10000 --every 3s --for 10s
+	bin/procfleet bench supervise
 
 bench/go: ## the Go benchmarks of every package, once
 	go test -run '^$$' -bench . -benchtime 1x -count $(BENCHSTAT_COUNT) ./...
@@ -57,8 +72,14 @@ fuzz: ## every fuzz target for FUZZTIME (30s) each
 		done; \
 	done
 
-lint: ## golangci-lint, gofmt and vet; also as darwin sees the tree
+lint: ## golangci-lint, gofmt and vet
 	go run $(GOLANGCI) run ./...
+
+cross: ## what other systems see: build, vet and link for them, tests included
+	@for target in windows/amd64 windows/arm64 linux/arm64; do \
+		echo "== $$target"; export CGO_ENABLED=0 GOOS=$${target%/*} GOARCH=$${target#*/}; \
+		go build ./... && go vet ./... && go test -vet off -ldflags '-s -w' -c -o /dev/null ./... >/dev/null || exit 1; \
+	done
 	GOOS=darwin go vet ./...
 
 verify: ## the module file is tidy and the tree is formatted
@@ -69,9 +90,9 @@ docker: build ## build the images procfleet and procfleet-agent
 	docker build -q -f deploy/Dockerfile --target server -t procfleet:latest .
 	docker build -q -f deploy/Dockerfile --target agent -t procfleet-agent:latest .
 
-ci: test verify lint build ## exactly what CI runs
+ci: test verify lint cross build ## exactly what CI runs
 
 clean: ## remove what build made
 	rm -rf bin
 
-.PHONY: help build run test test/setup test/short compose-test bench bench/go fuzz lint verify docker ci clean
+.PHONY: help build run test test/setup test/short compose-test fault-matrix churn bench bench/go fuzz lint cross verify docker ci clean
