@@ -3,7 +3,6 @@ package agentproto
 import (
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/go-json-experiment/json"
 )
@@ -59,51 +58,4 @@ func Encode(m Message) ([]byte, error) {
 		return nil, fmt.Errorf("agentproto: encode %s: %w", m.messageType(), err)
 	}
 	return data, nil
-}
-
-// Auth proves who sent a message: HMAC-SHA256 over the subject and the exact
-// bytes of the body, under a key derived per host and purpose. The zero Auth
-// is an unsigned message.
-type Auth struct {
-	KeyID      string // which fleet key the derivation starts from
-	Generation int    // of the host's derived key; revocation raises it
-	MAC        string // base64
-}
-
-// Names of the headers that carry an [Auth].
-const (
-	headerKeyID      = "Procfleet-Key-Id"
-	headerGeneration = "Procfleet-Key-Generation"
-	headerMAC        = "Procfleet-Mac"
-)
-
-// SetHeader writes a into the headers of a message; the zero Auth writes nothing.
-func (a Auth) SetHeader(h map[string][]string) {
-	if a == (Auth{}) {
-		return
-	}
-	h[headerKeyID] = []string{a.KeyID}
-	h[headerGeneration] = []string{strconv.Itoa(a.Generation)}
-	h[headerMAC] = []string{a.MAC}
-}
-
-// AuthFromHeader reads what [Auth.SetHeader] wrote; absent headers are the
-// zero Auth.
-func AuthFromHeader(h map[string][]string) (Auth, error) {
-	a := Auth{KeyID: first(h[headerKeyID]), MAC: first(h[headerMAC])}
-	if text := first(h[headerGeneration]); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 0 {
-			return Auth{}, fmt.Errorf("agentproto: header %s: %q is not a generation", headerGeneration, text)
-		}
-		a.Generation = n
-	}
-	return a, nil
-}
-
-func first(values []string) string {
-	if len(values) == 0 {
-		return ""
-	}
-	return values[0]
 }

@@ -26,8 +26,8 @@
 //
 // # Authenticity
 //
-// [Auth] travels in message headers, so that a signature covers exactly the
-// bytes of the body: key id, generation and HMAC. The target and the expiry
-// are in the signed body ([Command.Host], [Command.Instance],
-// [Command.AcceptBefore]).
+// Signatures travel in message headers and cover exactly the bytes of the
+// body, the message's type and, of an answer, the id of what it answers. The
+// target and the expiry are in the signed body ([Command.Host],
+// [Command.Instance], [Command.AcceptBefore]).
 package agentproto

@@ -76,22 +76,6 @@ func FuzzPeekType(f *testing.F) {
 	})
 }
 
-func FuzzAuthFromHeader(f *testing.F) {
-	f.Add("key", "3", "bWFj")
-	f.Add("", "-1", "")
-	f.Fuzz(func(t *testing.T, key, generation, mac string) {
-		a, err := AuthFromHeader(map[string][]string{headerKeyID: {key}, headerGeneration: {generation}, headerMAC: {mac}})
-		if err != nil {
-			return
-		}
-		header := map[string][]string{}
-		a.SetHeader(header)
-		if back, err := AuthFromHeader(header); err != nil || back != a {
-			t.Fatalf("%+v became %+v, %v", a, back, err)
-		}
-	})
-}
-
 func FuzzBounded(f *testing.F) {
 	f.Add("short", "text", 3)
 	f.Add("\xff\xfe", "\x00\x01", 20_000)

@@ -55,30 +55,6 @@ func TestLanes(t *testing.T) {
 	}
 }
 
-func TestAuthTravelsInHeaders(t *testing.T) {
-	t.Parallel()
-	header := map[string][]string{}
-	Auth{}.SetHeader(header)
-	if len(header) != 0 {
-		t.Errorf("an unsigned message has headers %v", header)
-	}
-	if a, err := AuthFromHeader(nil); err != nil || a != (Auth{}) {
-		t.Errorf("no headers: %+v, %v", a, err)
-	}
-	want := Auth{KeyID: "2026-11", Generation: 3, MAC: "bWFj"}
-	want.SetHeader(header)
-	got, err := AuthFromHeader(header)
-	if err != nil || got != want {
-		t.Errorf("got %+v, %v", got, err)
-	}
-	for _, generation := range []string{"x", "-1", "1.5", " 1"} {
-		header[headerGeneration] = []string{generation}
-		if _, err := AuthFromHeader(header); err == nil {
-			t.Errorf("generation %q is accepted", generation)
-		}
-	}
-}
-
 func TestBoundedLeavesSmallResultsAlone(t *testing.T) {
 	t.Parallel()
 	want := fullResult(time.Unix(1, 0).UTC())

@@ -37,8 +37,8 @@ var allowed = map[string][]string{
 	"dispatcher/dialect":             {"", "catalog"},
 	"dispatcher/openapi":             {"dispatcher/dialect"},
 	"dispatcher/openapi/openapitest": {},
-	"dispatcher":                     {"", "catalog", "dispatcher/apps", "dispatcher/dialect", "dispatcher/openapi", "taskstore", "internal/bus", "internal/invalid", "internal/tracecontext"},
-	"worker":                         {"", "agentproto", "catalog", "taskstore", "internal/bus", "internal/invalid", "internal/tracecontext"},
+	"dispatcher":                     {"", "catalog", "dispatcher/apps", "dispatcher/dialect", "dispatcher/openapi", "taskstore", "internal/bus", "internal/fleetkey", "internal/invalid", "internal/tracecontext"},
+	"worker":                         {"", "agentproto", "catalog", "taskstore", "internal/bus", "internal/fleetkey", "internal/invalid", "internal/tracecontext"},
 
 	"agent/proc":      {},
 	"agent/limits":    {},
@@ -47,12 +47,13 @@ var allowed = map[string][]string{
 	"agent/local":     {"agentproto"},
 	"agent/hostcheck": {"agent/proc"},
 	"agent/operate":   {"agentproto", "agent/local", "agent/journal", "agent/limits", "agent/proc", "agent/supervise"},
-	"agent":           {"agentproto", "agent/hostcheck", "agent/journal", "agent/local", "agent/operate", "agent/proc", "internal/datafile", "internal/invalid", "internal/natsconn", "internal/tracecontext"},
+	"agent":           {"agentproto", "agent/hostcheck", "agent/journal", "agent/local", "agent/operate", "agent/proc", "internal/datafile", "internal/fleetkey", "internal/invalid", "internal/natsconn", "internal/tracecontext"},
 
 	"internal/archtest":          {},
 	"internal/bus":               {"", "agentproto", "internal/tracecontext"},
 	"internal/crashpoint":        {},
 	"internal/datafile":          {},
+	"internal/fleetkey":          {"internal/datafile"},
 	"internal/lifecycle":         {},
 	"internal/invalid":           {},
 	"internal/natsconn":          {"internal/invalid"},
@@ -72,12 +73,12 @@ var allowed = map[string][]string{
 	// what is for tests.
 	"cmd/procfleet":         {everything},
 	"cmd/procfleet-agent":   {"cmd/internal/agentcmd", "cmd/internal/daemon", "cmd/internal/settings", "internal/lifecycle"},
-	"cmd/internal/agentcmd": {"agentproto", "agent", "agent/hostcheck", "agent/local", "agent/operate", "cmd/internal/daemon", "cmd/internal/settings", "internal/crashpoint", "internal/natsconn"},
+	"cmd/internal/agentcmd": {"agentproto", "agent", "agent/hostcheck", "agent/local", "agent/operate", "cmd/internal/daemon", "cmd/internal/settings", "internal/crashpoint", "internal/fleetkey", "internal/natsconn"},
 	"cmd/internal/daemon":   {"cmd/internal/settings", "internal/invalid", "internal/telemetry/logging", "internal/telemetry/metrics"},
 	"cmd/internal/demo":     {"", "client"},
-	"cmd/internal/bench":    {"", "agent/local", "agentproto", "cmd/internal/simulate", "internal/bus", "internal/natsconn", "taskstore/redisstore"},
+	"cmd/internal/bench":    {"", "agent/local", "agentproto", "cmd/internal/simulate", "internal/bus", "internal/fleetkey", "internal/natsconn", "taskstore/redisstore"},
 	"cmd/internal/settings": {"internal/invalid"},
-	"cmd/internal/simulate": {"agentproto", "internal/natsconn"},
+	"cmd/internal/simulate": {"agentproto", "internal/fleetkey", "internal/natsconn"},
 }
 
 const everything = "*"

@@ -1,0 +1,163 @@
+package fleetkey
+
+import (
+	"errors"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+const host = "3:10.0.0.1"
+
+func ring(t testing.TB, generations map[string]int, ids ...string) *Ring {
+	t.Helper()
+	f := File{Generations: generations}
+	for _, id := range ids {
+		f.Keys = append(f.Keys, Key{ID: id, Secret: testSecrets[id]})
+	}
+	r, err := f.Ring()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+var testSecrets = func() map[string]string {
+	secrets := map[string]string{}
+	for _, id := range []string{"k1", "k2", "k3"} {
+		k, err := NewKey(id)
+		if err != nil {
+			panic(err)
+		}
+		secrets[id] = k.Secret
+	}
+	return secrets
+}()
+
+func message() *Message {
+	return &Message{Purpose: "procfleet.agent.v1.command", Answers: "", Body: []byte(`{"host":"3:10.0.0.1"}`)}
+}
+
+func TestBothSidesBelieveEachOther(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name           string
+		server, agents *Ring
+		want           error
+	}{
+		{"the same key", ring(t, nil, "k1"), ring(t, nil, "k1"), nil},
+		{"another key", ring(t, nil, "k1"), ring(t, nil, "k2"), ErrUnknownKey},
+		{"a replacement has begun at the servers", ring(t, nil, "k2", "k1"), ring(t, nil, "k1"), nil},
+		{"and has reached the host", ring(t, nil, "k2", "k1"), ring(t, nil, "k2", "k1"), nil},
+		{"and is over at the servers", ring(t, nil, "k2"), ring(t, nil, "k2", "k1"), nil},
+		{"and left the host behind", ring(t, nil, "k2"), ring(t, nil, "k1"), ErrUnknownKey},
+		{"the host was revoked", ring(t, map[string]int{host: 1}, "k1"), ring(t, nil, "k1"), ErrUnknownKey},
+		{"and enrolled again", ring(t, map[string]int{host: 1}, "k1"), ring(t, map[string]int{host: 1}, "k1"), nil},
+		{"another host was revoked", ring(t, map[string]int{"3:10.0.0.2": 1}, "k1"), ring(t, nil, "k1"), nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			agent := c.agents.Host(host)
+			down, up := map[string][]string{}, map[string][]string{}
+			c.server.Sign(down, host, message())
+			if err := agent.Verify(down, message()); !errors.Is(err, c.want) {
+				t.Errorf("the agent says %v, want %v", err, c.want)
+			}
+			agent.Sign(up, message())
+			if err := c.server.Verify(up, host, message()); !errors.Is(err, c.want) {
+				t.Errorf("the server says %v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
+func TestWhatIsChangedIsForged(t *testing.T) {
+	t.Parallel()
+	r := ring(t, nil, "k1")
+	signed := map[string][]string{}
+	r.Sign(signed, host, message())
+	for name, m := range map[string]*Message{
+		"body":    {Purpose: message().Purpose, Body: []byte(`{"host":"3:10.0.0.2"}`)},
+		"purpose": {Purpose: "procfleet.agent.v1.resend", Body: message().Body},
+		"answers": {Purpose: message().Purpose, Answers: "another", Body: message().Body},
+		// What moves from one part to the next is another message.
+		"shifted": {Purpose: message().Purpose, Answers: string(message().Body[:1]), Body: message().Body[1:]},
+	} {
+		if err := r.Host(host).Verify(signed, m); !errors.Is(err, ErrForged) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := r.Host("3:10.0.0.2").Verify(signed, message()); !errors.Is(err, ErrForged) {
+		t.Errorf("another host believes it: %v", err)
+	}
+	for _, value := range []string{"", "k1", "k1 0", "k1 0 AAAA", "k1 -1 " + signed[header][0][5:], "k1 00 " + signed[header][0][5:], signed[header][0] + "=", signed[header][0] + " "} {
+		if err := r.Host(host).Verify(map[string][]string{header: {value}}, message()); !errors.Is(err, ErrForged) {
+			t.Errorf("%q: %v", value, err)
+		}
+	}
+	if err := r.Host(host).Verify(nil, message()); !errors.Is(err, ErrUnsigned) {
+		t.Errorf("unsigned: %v", err)
+	}
+}
+
+func TestWithoutKeysNothingIsSignedAndAllIsBelieved(t *testing.T) {
+	t.Parallel()
+	var r *Ring
+	headers := map[string][]string{}
+	r.Sign(headers, host, message())
+	r.Host(host).Sign(headers, message())
+	if len(headers) > 0 {
+		t.Errorf("signed: %v", headers)
+	}
+	if err := errors.Join(r.Verify(nil, host, message()), r.Host(host).Verify(nil, message())); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHostIsKept(t *testing.T) {
+	t.Parallel()
+	r := ring(t, map[string]int{host: 2}, "k2", "k1")
+	text, err := yaml.Marshal(r.Host(host).File())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept HostFile
+	if err := yaml.UnmarshalStrict(text, &kept); err != nil {
+		t.Fatal(err)
+	}
+	again, err := kept.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed := map[string][]string{}
+	r.Sign(signed, host, message())
+	if err := again.Verify(signed, message()); err != nil {
+		t.Error(err)
+	}
+}
+
+func BenchmarkSignAndVerify(b *testing.B) {
+	r, m := ring(b, nil, "k1"), &Message{Purpose: "procfleet.agent.v1.command", Body: make([]byte, 1<<10)}
+	for b.Loop() {
+		headers := map[string][]string{}
+		r.Sign(headers, host, m)
+		if err := r.Verify(headers, host, m); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// FuzzVerify looks for a signature that is believed although nobody made it.
+func FuzzVerify(f *testing.F) {
+	r := ring(f, nil, "k1")
+	signed := map[string][]string{}
+	r.Sign(signed, host, message())
+	f.Add(signed[header][0], "")
+	f.Add("k1 0 ", "k1 1 "+signed[header][0][5:])
+	f.Fuzz(func(t *testing.T, first, second string) {
+		err := r.Verify(map[string][]string{header: {first, second}}, host, message())
+		if err == nil && first != signed[header][0] && second != signed[header][0] {
+			t.Fatalf("%q and %q are believed", first, second)
+		}
+	})
+}

@@ -1,0 +1,145 @@
+package fleetkey
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Bounds of a ring.
+const (
+	// maxKeys is more than a replacement needs, which is two.
+	maxKeys  = 4
+	keyBytes = 32
+)
+
+var idPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,32}$`)
+
+func validID(id string) error {
+	if !idPattern.MatchString(id) {
+		return fmt.Errorf("%q is not the id of a key: 1 to 32 letters, digits, dots, dashes and underscores", id)
+	}
+	return nil
+}
+
+// Ring is the keys of a fleet, the newest first, and the generations of its
+// hosts. It does not change and is safe for concurrent use. The nil Ring signs
+// nothing and believes everything: servers without a fleet key.
+type Ring struct {
+	keys        []Key
+	generations map[string]int
+}
+
+// Key is one key of a fleet.
+type Key struct {
+	ID     string `json:"id"`
+	Secret string `json:"secret"` // base64 of 32 random bytes
+
+	secret []byte
+}
+
+// File is a ring as it is kept: YAML, readable by nobody else.
+type File struct {
+	// Keys are one to four, the newest first.
+	Keys []Key `json:"keys"`
+	// Generations are those of hosts ("<cloud>:<ip>") that were revoked at
+	// least once; all others have 0.
+	Generations map[string]int `json:"generations,omitempty"`
+}
+
+// NewKey makes a key.
+func NewKey(id string) (Key, error) {
+	if err := validID(id); err != nil {
+		return Key{}, err
+	}
+	secret := make([]byte, keyBytes)
+	_, _ = rand.Read(secret) // never fails: it would end the process
+	return Key{ID: id, Secret: base64.StdEncoding.EncodeToString(secret), secret: secret}, nil
+}
+
+// Parse reads a ring's file. The errors name no secret.
+func Parse(text []byte) (*Ring, error) {
+	var f File
+	if err := yaml.UnmarshalStrict(text, &f); err != nil {
+		return nil, errors.New("it is not a file of fleet keys: a list \"keys\" of ids and secrets, and at most \"generations\" beside it")
+	}
+	return f.Ring()
+}
+
+// Ring checks the file.
+func (f *File) Ring() (*Ring, error) {
+	if len(f.Keys) == 0 || len(f.Keys) > maxKeys {
+		return nil, fmt.Errorf("keys: there are %d, it takes 1 to %d", len(f.Keys), maxKeys)
+	}
+	r := &Ring{generations: f.Generations}
+	for i, k := range f.Keys {
+		if err := validID(k.ID); err != nil {
+			return nil, fmt.Errorf("keys[%d].id: %w", i, err)
+		}
+		if slices.ContainsFunc(r.keys, func(other Key) bool { return other.ID == k.ID }) {
+			return nil, fmt.Errorf("keys[%d].id: %q is there twice", i, k.ID)
+		}
+		secret, err := base64.StdEncoding.DecodeString(k.Secret)
+		if err != nil || len(secret) != keyBytes {
+			return nil, fmt.Errorf("keys[%d].secret: it is not the base64 of %d bytes", i, keyBytes)
+		}
+		k.secret = secret
+		r.keys = append(r.keys, k)
+	}
+	for host, generation := range f.Generations {
+		if generation < 0 {
+			return nil, fmt.Errorf("generations: that of %s is negative", host)
+		}
+	}
+	return r, nil
+}
+
+// Host is what the agent of a host ("<cloud>:<ip>") has to hold now; nil of
+// the nil ring.
+func (r *Ring) Host(host string) *Host {
+	if r == nil {
+		return nil
+	}
+	h := &Host{name: host}
+	for i := range r.keys {
+		h.keys = append(h.keys, r.derive(&r.keys[i], host))
+	}
+	return h
+}
+
+func (r *Ring) derive(k *Key, host string) hostKey {
+	return derive(k.secret, k.ID, host, r.generations[host])
+}
+
+// Sign adds the signatures of a message to a host to its headers, one for
+// each key.
+func (r *Ring) Sign(header map[string][]string, host string, m *Message) {
+	if r == nil {
+		return
+	}
+	for i := range r.keys {
+		k := r.derive(&r.keys[i], host)
+		k.sign(header, m)
+	}
+}
+
+// Verify says why a message is not known to be from the agent of a host; nil
+// if it is. The message must be of the type and, if it is an answer, to the
+// message that it is taken for.
+func (r *Ring) Verify(header map[string][]string, host string, m *Message) error {
+	if r == nil {
+		return nil
+	}
+	return verify(header, m, func(id string, generation int) (hostKey, bool) {
+		i := slices.IndexFunc(r.keys, func(k Key) bool { return k.ID == id })
+		if i < 0 || generation != r.generations[host] {
+			return hostKey{}, false
+		}
+		return r.derive(&r.keys[i], host), true
+	})
+}

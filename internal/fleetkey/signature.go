@@ -1,0 +1,134 @@
+package fleetkey
+
+import (
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// header carries one signature per value: "<key id> <generation> <MAC>", the
+// MAC in base64.
+const header = "Procfleet-Signature"
+
+// maxSignatures bounds how many values of the header are looked at; a ring has
+// no more keys.
+const maxSignatures = maxKeys
+
+// Why a message is not believed.
+var (
+	ErrUnsigned = errors.New("the message is not signed")
+	// ErrUnknownKey means that none of its signatures is by a key and
+	// generation that the receiver has: one side was enrolled, revoked or given
+	// another fleet key without the other.
+	ErrUnknownKey = errors.New("the message is signed with a key or generation that is not known here")
+	ErrForged     = errors.New("the signature does not fit the message")
+)
+
+// A Message is what a signature covers.
+type Message struct {
+	// Purpose is the message's type.
+	Purpose string
+	// Answers is the id of the message that this one answers; empty if it
+	// answers none.
+	Answers string
+	Body    []byte
+}
+
+// hostKey is what one fleet key gives for one host.
+type hostKey struct {
+	id         string
+	generation int
+	secret     [sha256.Size]byte
+}
+
+// derive returns the key of a host; lengths before texts keep different
+// inputs different.
+func derive(fleetKey []byte, id, host string, generation int) hostKey {
+	info := binary.BigEndian.AppendUint64([]byte("procfleet host v1"), uint64(len(host)))
+	info = append(info, host...)
+	info = binary.BigEndian.AppendUint64(info, uint64(generation)) //nolint:gosec // never negative
+	k := hostKey{id: id, generation: generation}
+	copy(k.secret[:], expand(fleetKey, info))
+	return k
+}
+
+// expand cannot fail: the length is that of one hash, and keys are as long.
+func expand(key, info []byte) []byte {
+	out, err := hkdf.Expand(sha256.New, key, string(info), sha256.Size)
+	if err != nil {
+		panic("fleetkey: " + err.Error())
+	}
+	return out
+}
+
+func (k *hostKey) mac(m *Message) []byte {
+	info := append([]byte("procfleet message v1"), m.Purpose...)
+	h := hmac.New(sha256.New, expand(k.secret[:], info))
+	var size [8]byte
+	binary.BigEndian.PutUint64(size[:], uint64(len(m.Answers)))
+	h.Write(size[:])
+	h.Write([]byte(m.Answers))
+	h.Write(m.Body)
+	return h.Sum(nil)
+}
+
+func (k *hostKey) sign(h map[string][]string, m *Message) {
+	value := k.id + " " + strconv.Itoa(k.generation) + " " + base64.RawStdEncoding.EncodeToString(k.mac(m))
+	h[header] = append(h[header], value)
+}
+
+// signature is one value of the header.
+type signature struct {
+	id         string
+	generation int
+	mac        []byte
+}
+
+func parseSignature(text string) (signature, error) {
+	parts := strings.Split(text, " ")
+	if len(parts) != 3 || validID(parts[0]) != nil {
+		return signature{}, fmt.Errorf("%w: header %s is not \"<key> <generation> <MAC>\"", ErrForged, header)
+	}
+	generation, err := strconv.Atoi(parts[1])
+	if err != nil || generation < 0 || strconv.Itoa(generation) != parts[1] {
+		return signature{}, fmt.Errorf("%w: header %s has no generation", ErrForged, header)
+	}
+	mac, err := base64.RawStdEncoding.Strict().DecodeString(parts[2])
+	if err != nil || len(mac) != sha256.Size {
+		return signature{}, fmt.Errorf("%w: header %s has no MAC", ErrForged, header)
+	}
+	return signature{parts[0], generation, mac}, nil
+}
+
+// verify looks for a signature by one of the keys. One that is by a known key
+// decides: if it is wrong, the message is forged.
+func verify(h map[string][]string, m *Message, find func(id string, generation int) (hostKey, bool)) error {
+	values := h[header]
+	switch {
+	case len(values) == 0:
+		return ErrUnsigned
+	case len(values) > maxSignatures:
+		return fmt.Errorf("%w: it has %d signatures", ErrForged, len(values))
+	}
+	for _, value := range values {
+		s, err := parseSignature(value)
+		if err != nil {
+			return err
+		}
+		k, known := find(s.id, s.generation)
+		if !known {
+			continue
+		}
+		if !hmac.Equal(k.mac(m), s.mac) {
+			return ErrForged
+		}
+		return nil
+	}
+	return ErrUnknownKey
+}
