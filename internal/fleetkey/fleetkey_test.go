@@ -9,15 +9,15 @@ import (
 
 const host = "3:10.0.0.1"
 
-func ring(t testing.TB, generations map[string]int, ids ...string) *Ring {
-	t.Helper()
+func ring(tb testing.TB, generations map[string]int, ids ...string) *Ring {
+	tb.Helper()
 	f := File{Generations: generations}
 	for _, id := range ids {
 		f.Keys = append(f.Keys, Key{ID: id, Secret: testSecrets[id]})
 	}
 	r, err := f.Ring()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return r
 }
