@@ -140,11 +140,23 @@ type Task struct {
 	Application string
 	Business    string
 	Callback    string
+	Origin      Origin
 	// Trace is the W3C traceparent under which the task was accepted, so that
 	// whoever takes the task up, however late, goes on with one trace; empty
 	// without one.
 	Trace string
 }
+
+// Origin is what the audit log says of who asked for a task, beside the
+// application. Each part may be empty, and has at most [MaxOriginPart] bytes.
+type Origin struct {
+	User    string `json:"u,omitempty"` // for whom the application called
+	Address string `json:"a,omitempty"` // of the connection; empty for a published submission
+	Request string `json:"r,omitempty"` // id of the request, as the logs have it
+}
+
+// MaxOriginPart bounds each part of an [Origin] in bytes.
+const MaxOriginPart = 128
 
 // Counts is the number of items in each state.
 type Counts map[State]int

@@ -48,6 +48,7 @@ type Draft struct {
 	Application string
 	Business    string
 	Callback    string
+	Origin      procfleet.Origin
 	Trace       string // see [procfleet.Task]; at most 64 bytes
 
 	// IdempotencyKey, if not empty, makes a repeat by the same application

@@ -46,6 +46,7 @@ type about struct {
 	Business    string             `json:"b,omitempty"`
 	Callback    string             `json:"c,omitempty"`
 	Trace       string             `json:"t,omitempty"`
+	Origin      procfleet.Origin   `json:"o,omitzero"`
 }
 
 var errDamaged = errors.New("redisstore: a stored value is missing or damaged")
@@ -80,7 +81,7 @@ func readHead(id procfleet.TaskID, values []any) (procfleet.Task, error) {
 		return procfleet.Task{}, fmt.Errorf("%w: head of task %s: %w", errDamaged, id, err)
 	}
 	t.Actions, t.Dialect, t.Application, t.Business, t.Callback = a.Actions, a.Dialect, a.Application, a.Business, a.Callback
-	t.Trace = a.Trace
+	t.Trace, t.Origin = a.Trace, a.Origin
 	for _, s := range procfleet.States() {
 		t.Counts[s] = int(h.int())
 	}
@@ -106,7 +107,7 @@ func (h *head) int() int64 {
 
 // newHead returns the fields and values of a new task's head.
 func newHead(t *procfleet.Task, d *taskstore.Draft) ([]any, error) {
-	text, err := json.Marshal(about{t.Actions, t.Dialect, t.Application, t.Business, t.Callback, t.Trace})
+	text, err := json.Marshal(about{t.Actions, t.Dialect, t.Application, t.Business, t.Callback, t.Trace, t.Origin})
 	if err != nil {
 		return nil, fmt.Errorf("head of task %s: %w", t.ID, err)
 	}

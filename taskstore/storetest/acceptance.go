@@ -41,7 +41,7 @@ func createKeepsAll(ctx context.Context, t T, s Subject) {
 		Counts:    counts(300, procfleet.StatePending),
 		CreatedAt: task.CreatedAt, Deadline: task.CreatedAt.Add(d.Timeout),
 		ExpiresAt: task.CreatedAt.Add(d.Timeout + d.Retention),
-		Actions:   d.Actions, Dialect: d.Dialect, Application: d.Application, Business: d.Business, Callback: d.Callback, Trace: d.Trace,
+		Actions:   d.Actions, Dialect: d.Dialect, Application: d.Application, Business: d.Business, Callback: d.Callback, Origin: d.Origin, Trace: d.Trace,
 	}
 	equal(t, "the new task", task, want)
 	equal(t, "the stored task", look(ctx, t, s, task.ID), want)

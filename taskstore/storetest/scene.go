@@ -28,6 +28,7 @@ func Draft(n int) taskstore.Draft {
 		Application: "shop",
 		Business:    "2",
 		Callback:    "http://127.0.0.1/told",
+		Origin:      procfleet.Origin{User: "admin", Address: "192.0.2.7", Request: "4bf92f3577b34da6a3ce929d0e0e4736"},
 		Trace:       "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 	}
 	for first := 0; first < n; first += procfleet.ChunkItems {
