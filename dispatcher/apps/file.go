@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/procfleet/procfleet/internal/datafile"
 )
 
 // maxFile bounds the file; it has room for some 10,000 applications.
@@ -60,44 +62,15 @@ func Read(path string) (*File, error) {
 
 // read also says of which version of the file that is.
 func read(path string) (*File, os.FileInfo, error) {
-	opened, err := os.Open(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil, fmt.Errorf("there is no %s: make it with `procfleet app add CODE --apps %s`: %w", path, path, err)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	defer opened.Close()
-	info, err := opened.Stat()
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := private(path, info); err != nil {
-		return nil, info, err
-	}
-	text, err := io.ReadAll(io.LimitReader(opened, maxFile+1))
+	text, info, err := datafile.ReadPrivate(path, maxFile)
 	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, nil, fmt.Errorf("there is no %s: make it with `procfleet app add CODE --apps %s`: %w", path, path, err)
 	case err != nil:
 		return nil, info, err
-	case len(text) > maxFile:
-		return nil, info, fmt.Errorf("%s is larger than %d bytes", path, maxFile)
 	}
 	file, err := Parse(path, text)
 	return file, info, err
-}
-
-// private refuses a file that everybody may read or somebody else may change.
-// A group that reads it is fine: that is how Kubernetes and units hand a file
-// to a user who does not own it.
-func private(path string, info os.FileInfo) error {
-	switch mode := info.Mode(); {
-	case !mode.IsRegular():
-		return fmt.Errorf("%s is no ordinary file", path)
-	case mode.Perm()&0o027 != 0:
-		return fmt.Errorf("%s has mode %04o: it holds secrets, and its mode must be 0600, or 0640 for a group that reads it: chmod 600 %s",
-			path, mode.Perm(), path)
-	}
-	return nil
 }
 
 // reader turns YAML into applications and collects what is wrong.

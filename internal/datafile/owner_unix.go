@@ -1,6 +1,6 @@
 //go:build unix
 
-package apps
+package datafile
 
 import (
 	"fmt"
@@ -12,13 +12,6 @@ import (
 // openLock opens what to lock while a file of the folder is changed: the folder
 // itself, so that nothing is left behind.
 func openLock(folder string) (*os.File, error) { return os.Open(folder) }
-
-func inodeOf(info os.FileInfo) uint64 {
-	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
-		return sys.Ino
-	}
-	return 0
-}
 
 // belong gives the new file the owner of the old one, and its group's right to
 // read; a file that is made by root belongs to who owns the folder. So root can

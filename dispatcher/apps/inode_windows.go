@@ -1,0 +1,5 @@
+package apps
+
+import "os"
+
+func inodeOf(os.FileInfo) uint64 { return 0 }

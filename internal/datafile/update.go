@@ -1,0 +1,105 @@
+package datafile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+)
+
+// ReadPrivate reads a file that holds secrets, of at most limit bytes. A file
+// that everybody may read or somebody else may change is refused. The
+// information is of the file that was read, or refused; nil if it could not be
+// opened.
+func ReadPrivate(path string, limit int64) (text []byte, info os.FileInfo, err error) {
+	file, err := os.Open(filepath.Clean(path))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer file.Close()
+	if info, err = file.Stat(); err != nil {
+		return nil, nil, err
+	}
+	if err := private(path, info); err != nil {
+		return nil, info, err
+	}
+	text, err = io.ReadAll(io.LimitReader(file, limit+1))
+	switch {
+	case err != nil:
+		return nil, info, err
+	case int64(len(text)) > limit:
+		return nil, info, fmt.Errorf("%s is larger than %d bytes", path, limit)
+	}
+	return text, info, nil
+}
+
+// private refuses a file that everybody may read or somebody else may change.
+// A group that reads it is fine: that is how Kubernetes and units hand a file
+// to a user who does not own it. Windows has no such modes.
+func private(path string, info os.FileInfo) error {
+	switch mode := info.Mode(); {
+	case !mode.IsRegular():
+		return fmt.Errorf("%s is no ordinary file", path)
+	case mode.Perm()&0o027 != 0 && runtime.GOOS != "windows":
+		return fmt.Errorf("%s has mode %04o: it holds secrets, and its mode must be 0600, or 0640 for a group that reads it: chmod 600 %s",
+			path, mode.Perm(), path)
+	}
+	return nil
+}
+
+// Update changes a file that holds secrets, of at most limit bytes, which is
+// made if it is missing, mode 0600; change gets nil then. Whoever reads it
+// meanwhile, and whoever finds it after a crash, sees the old file or the new
+// one. Updates by several processes come one after the other. If change
+// returns an error nothing is written.
+func Update(path string, limit int64, change func(text []byte) ([]byte, error)) error {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	lock, err := openLock(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := Lock(lock); err != nil {
+		return fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	text, old, err := ReadPrivate(path, limit)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		text, old = nil, nil
+	case err != nil:
+		return err
+	}
+	if text, err = change(text); err != nil {
+		return err
+	}
+	if err := replace(path, text, old); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// replace writes a new file beside the old one and lets it take its place.
+func replace(path string, text []byte, old os.FileInfo) error {
+	// One name, which the lock guards: what a kill leaves is used again.
+	temporary := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
+	if err := os.Remove(temporary); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	err = errors.Join(err, belong(file, old), file.Sync(), file.Close())
+	if err == nil {
+		err = os.Rename(temporary, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(temporary))
+	}
+	return SyncDir(filepath.Dir(path))
+}
