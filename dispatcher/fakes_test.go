@@ -37,6 +37,12 @@ type fakeQueue struct {
 	published [][]bus.ChunkRef
 }
 
+func (q *fakeQueue) QuietestLane(_ context.Context, turn uint64) (procfleet.Lane, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return procfleet.BigLane(turn + 1), q.err
+}
+
 func (q *fakeQueue) PublishChunks(_ context.Context, refs []bus.ChunkRef, _ string) ([]uint64, error) {
 	if q.onPublish != nil {
 		q.onPublish()

@@ -28,8 +28,9 @@ type Acceptance interface {
 	Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error)
 }
 
-// Queue takes chunks that wait for delivery; see [bus.Bus.PublishChunks].
+// Queue takes chunks that wait for delivery; see [bus.Bus].
 type Queue interface {
+	QuietestLane(ctx context.Context, turn uint64) (procfleet.Lane, error)
 	PublishChunks(ctx context.Context, refs []bus.ChunkRef, round string) (sequences []uint64, err error)
 }
 
@@ -205,7 +206,7 @@ func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms
 	}
 	return drafted{definitions: p.definitions, refusal: refusal, Draft: taskstore.Draft{
 		Chunks:         p.chunks,
-		Lane:           s.lane(p.items),
+		Lane:           s.lane(ctx, p.items),
 		Timeout:        timeout(sub.Timeout, p.longest, s.cfg.Slack),
 		Retention:      s.cfg.Retention,
 		Actions:        p.actions,
@@ -247,11 +248,23 @@ func (s *submitter) resolve(ctx context.Context, operations []procfleet.Operatio
 	return resolve(ctx, s.store, lists...)
 }
 
-func (s *submitter) lane(items int) procfleet.Lane {
+// laneWait is how long a big task waits to know which lane is the quietest.
+const laneWait = time.Second
+
+// lane is where a task of so many items travels: a big one where the least
+// waits, whichever dispatcher put it there; in its turn if that cannot be known.
+func (s *submitter) lane(ctx context.Context, items int) procfleet.Lane {
 	if items <= procfleet.SmallTask {
 		return procfleet.LaneSmall
 	}
-	return procfleet.BigLane(s.bigLanes.Add(1))
+	turn := s.bigLanes.Add(1)
+	ctx, cancel := context.WithTimeout(ctx, laneWait)
+	defer cancel()
+	lane, err := s.queue.QuietestLane(ctx, turn)
+	if err != nil {
+		return procfleet.BigLane(turn) // queueing will show what is wrong
+	}
+	return lane
 }
 
 func chunkRefs(id procfleet.TaskID, draft drafted) []bus.ChunkRef {

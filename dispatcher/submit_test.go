@@ -292,15 +292,19 @@ func TestAgentsBecomeHostsAtAcceptance(t *testing.T) {
 
 func TestBigTasksTakeTurnsInTheLanes(t *testing.T) {
 	t.Parallel()
-	s := testSubmitter(t, openStore(t), &fakeQueue{})
-	lanes := make(map[procfleet.Lane]bool)
-	for range procfleet.BigLanes {
-		lanes[s.lane(procfleet.SmallTask+1)] = true
-	}
-	if len(lanes) != procfleet.BigLanes || lanes[procfleet.LaneSmall] {
-		t.Errorf("%d big tasks in a row travel in %v", procfleet.BigLanes, lanes)
-	}
-	if got := s.lane(procfleet.SmallTask); got != procfleet.LaneSmall {
-		t.Errorf("a task of %d items travels in lane %s", procfleet.SmallTask, got)
+	queue := &fakeQueue{}
+	s := testSubmitter(t, openStore(t), queue)
+	for _, failing := range []error{nil, bus.ErrAway} {
+		queue.fail(failing)
+		lanes := make(map[procfleet.Lane]bool)
+		for range procfleet.BigLanes {
+			lanes[s.lane(t.Context(), procfleet.SmallTask+1)] = true
+		}
+		if len(lanes) != procfleet.BigLanes || lanes[procfleet.LaneSmall] {
+			t.Errorf("with %v, %d big tasks in a row travel in %v", failing, procfleet.BigLanes, lanes)
+		}
+		if got := s.lane(t.Context(), procfleet.SmallTask); got != procfleet.LaneSmall {
+			t.Errorf("with %v, a task of %d items travels in lane %s", failing, procfleet.SmallTask, got)
+		}
 	}
 }

@@ -67,7 +67,7 @@ type Limits struct {
 	SmallChunks int // in flight of small tasks; default 128
 	BigChunks   int // in flight of big tasks, all lanes together; default 12
 	Items       int // in flight of each of the two; default 4096
-	Parked      int // chunks that stepped aside, waiting for slow hosts; default 256
+	Parked      int // items of chunks that stepped aside, each counting 16 more; default 65536
 	CollectMax  int // messages in one batch of results; default 500
 	SweepTasks  int // visits per shard and round; default 32
 	Notifiers   int // ends of tasks told at a time; default 64
@@ -95,7 +95,7 @@ func (l Limits) withDefaults() Limits {
 		SmallChunks: cmp.Or(l.SmallChunks, 128),
 		BigChunks:   cmp.Or(l.BigChunks, 12),
 		Items:       cmp.Or(l.Items, 4096),
-		Parked:      cmp.Or(l.Parked, 256),
+		Parked:      cmp.Or(l.Parked, 65536),
 		CollectMax:  cmp.Or(l.CollectMax, 500),
 		SweepTasks:  cmp.Or(l.SweepTasks, 32),
 		Notifiers:   cmp.Or(l.Notifiers, 64),

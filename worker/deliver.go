@@ -64,12 +64,18 @@ func (d *deliverer) deliver(ctx context.Context, msg jetstream.Msg, at *place) {
 		d.answer(msg, d.isolate(ctx, ref, msg))
 		return
 	}
+	if !at.admit(ref.Cloud) {
+		d.putOff(ctx, msg, attempt)
+		return
+	}
 	err = d.deliverChunk(ctx, ref, at)
 	switch {
 	case err == nil, errors.Is(err, errOverdue), errors.Is(err, taskstore.ErrNotFound):
 		d.answer(msg, msg.Ack())
 	case ctx.Err() != nil, errors.Is(err, errGiveBack):
 		d.giveBack(ctx, msg)
+	case errors.Is(err, errNoRoom):
+		d.putOff(ctx, msg, attempt)
 	default:
 		tracecontext.Log(ctx, d.log).WithError(err).WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk}).Error("chunk not delivered, will come again")
 		d.answer(msg, msg.NakWithDelay(jitter(d.timing.RetryMax)))
@@ -115,7 +121,7 @@ func (d *deliverer) deliverChunk(ctx context.Context, ref bus.ChunkRef, at *plac
 	}
 	defer dl.trace.end()
 	err = dl.run(ctx)
-	if errors.Is(err, errOverdue) || errors.Is(err, errGiveBack) {
+	if errors.Is(err, errOverdue) || errors.Is(err, errGiveBack) || errors.Is(err, errNoRoom) {
 		err = cmp.Or(dl.tell(ctx, false), err)
 	}
 	if err == nil {

@@ -30,16 +30,16 @@ type delivery struct {
 	asking   *asking
 	hosts    []*hostAsk // not settled ones; nil where settled
 	open     int        // how many are not settled
-	started  time.Time
-	wake     time.Time // when the earliest host is to be looked at
+	heard    time.Time  // when an agent last answered, or all were first asked
+	wake     time.Time  // when the earliest host is to be looked at
 
 	// What the store is yet to be told.
 	accepted []int // items of the task
 	results  []procfleet.Result
 }
 
-// errOverdue ends a delivery without every host having answered, as does
-// [errGiveBack].
+// errOverdue ends a delivery without every host having answered, as do
+// [errGiveBack] and [errNoRoom].
 var errOverdue = errors.New("the task's deadline has passed")
 
 func (d *deliverer) newDelivery(ctx context.Context, ref bus.ChunkRef, begun *taskstore.Begun, at *place) (*delivery, error) {
@@ -49,9 +49,8 @@ func (d *deliverer) newDelivery(ctx context.Context, ref bus.ChunkRef, begun *ta
 	}
 	dl := &delivery{
 		deliverer: d, ref: ref, begun: begun, place: at, commands: commands,
-		log:     tracecontext.Log(ctx, d.log.WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk})),
-		trace:   newAskTrace(ctx, d.tracer, &begun.Task),
-		started: d.clock.now(),
+		log:   tracecontext.Log(ctx, d.log.WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk})),
+		trace: newAskTrace(ctx, d.tracer, &begun.Task),
 	}
 	dl.group()
 	begun.Chunk.Specs = nil // encoded; from here on only that form is needed
@@ -114,7 +113,8 @@ func (dl *delivery) askAll() {
 			dl.ask(h, now)
 		}
 	}
-	dl.schedule(now)
+	dl.heard = now
+	dl.schedule()
 }
 
 // gather takes answers and wakes up for hosts that are due, until none is open.
@@ -147,26 +147,26 @@ func (dl *delivery) gather(ctx context.Context) error {
 // wakeSlack lets hosts that are due within it share one round.
 const wakeSlack = 20 * time.Millisecond
 
-// tend looks at the hosts that are due: tells the store what is known, steps
-// aside if it takes long, refreshes presence, then asks again or gives up.
+// tend steps aside if no host has answered for a while, and looks at those that
+// are due: tells the store what is known, refreshes presence, then asks again
+// or gives up.
 func (dl *delivery) tend(ctx context.Context) error {
 	now := dl.clock.now()
 	if !now.Before(dl.begun.Task.Deadline) {
 		return errOverdue
 	}
-	if err := dl.tell(ctx, false); err != nil {
-		return err
-	}
-	if now.Sub(dl.started) >= dl.timing.Ask.StepAside {
-		if err := dl.stepAside(); err != nil {
+	due := dl.due(now)
+	aside := !dl.place.parked && !now.Before(dl.heard.Add(dl.timing.Ask.StepAside))
+	if len(due) > 0 || aside {
+		if err := dl.tell(ctx, false); err != nil {
 			return err
 		}
 	}
-	var due []*hostAsk
-	for _, h := range dl.hosts {
-		if h != nil && h.again.Before(now.Add(wakeSlack)) {
-			due = append(due, h)
+	if aside {
+		if !dl.place.stepAside() {
+			return errNoRoom
 		}
+		dl.slim()
 	}
 	if err := dl.lookAt(ctx, due); err != nil {
 		return err
@@ -175,21 +175,17 @@ func (dl *delivery) tend(ctx context.Context) error {
 	for _, h := range due {
 		dl.tendHost(h, now)
 	}
-	dl.schedule(now)
+	dl.schedule()
 	return nil
 }
 
-// stepAside makes way for the next chunk of the lane. A chunk that only waits
-// goes back to the queue if there is no room to wait elsewhere.
-func (dl *delivery) stepAside() error {
-	switch {
-	case dl.place.parked:
-	case dl.place.stepAside():
-		dl.slim()
-	case !slices.ContainsFunc(dl.hosts, func(h *hostAsk) bool { return h != nil && !h.waits() }):
-		return errGiveBack
+func (dl *delivery) due(now time.Time) (due []*hostAsk) {
+	for _, h := range dl.hosts {
+		if h != nil && h.again.Before(now.Add(wakeSlack)) {
+			due = append(due, h)
+		}
 	}
-	return nil
+	return due
 }
 
 func (dl *delivery) tendHost(h *hostAsk, now time.Time) {
@@ -215,14 +211,14 @@ func (dl *delivery) tendHost(h *hostAsk, now time.Time) {
 }
 
 // schedule sets the next wake: the earliest host, or stepping aside.
-func (dl *delivery) schedule(now time.Time) {
+func (dl *delivery) schedule() {
 	dl.wake = dl.begun.Task.Deadline
-	if aside := dl.started.Add(dl.timing.Ask.StepAside); now.Before(aside) && aside.Before(dl.wake) {
-		dl.wake = aside
+	if !dl.place.parked {
+		dl.wakeBy(dl.heard.Add(dl.timing.Ask.StepAside))
 	}
 	for _, h := range dl.hosts {
-		if h != nil && h.again.Before(dl.wake) {
-			dl.wake = h.again
+		if h != nil {
+			dl.wakeBy(h.again)
 		}
 	}
 }
@@ -283,6 +279,7 @@ func (dl *delivery) answered(a answer) {
 		dl.wakeBy(h.again)
 		return
 	}
+	dl.heard = now
 	var reply agentproto.Reply
 	if err := agentproto.Decode(a.data, agentproto.TypeReply, &reply); err != nil {
 		dl.log.WithError(err).WithField("host", h.name).Warn("agent's answer not understood, treated as silence")

@@ -22,5 +22,6 @@
 // make the repeat harmless.
 //
 // Memory is bounded by what is pulled: chunks and items in flight, chunks that
-// step aside because hosts are slow to answer, one batch of results per lane.
+// step aside because hosts are slow to answer, one batch of results per lane. A
+// cloud area whose hosts do not answer has a part of that room, and not more.
 package worker

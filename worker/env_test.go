@@ -47,7 +47,7 @@ func quick() worker.Timing {
 	return worker.Timing{
 		Ask: worker.AskTiming{
 			AcceptWindow: time.Second, AcceptMargin: 50 * ms, Again: [2]time.Duration{300 * ms, 300 * ms},
-			NobodyAgain: 50 * ms, RefusedAgain: 20 * ms, StepAside: 100 * ms,
+			NobodyAgain: 50 * ms, RefusedAgain: 20 * ms, StepAside: 100 * ms, PutOff: 10 * ms,
 			Grace: 5 * time.Second, ReconnectGrace: time.Second, GraceAgain: 50 * ms,
 		},
 		Sweep: worker.SweepTiming{
@@ -142,7 +142,11 @@ func (e *env) queue(task procfleet.Task) {
 	e.t.Helper()
 	refs := make([]bus.ChunkRef, task.Chunks)
 	for i := range refs {
-		refs[i] = bus.ChunkRef{Task: task.ID, Chunk: i, Lane: task.Lane}
+		items, err := e.store.Chunk(e.t.Context(), task.ID, i)
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		refs[i] = bus.ChunkRef{Task: task.ID, Chunk: i, Lane: task.Lane, Cloud: items[0].Item.Target.Host.Cloud}
 	}
 	sequences, err := e.Bus.PublishChunks(e.t.Context(), refs, "0")
 	if err != nil {

@@ -12,9 +12,12 @@ import (
 	"github.com/procfleet/procfleet/internal/tracecontext"
 )
 
-// errGiveBack ends a delivery in good order: the worker stops, or there is no
-// room to wait for what the chunk waits for.
-var errGiveBack = errors.New("the chunk goes back to the queue")
+// errGiveBack ends a delivery in good order since the worker stops; so does
+// errNoRoom, since there is no room to wait for the hosts of the chunk.
+var (
+	errGiveBack = errors.New("the chunk goes back to the queue")
+	errNoRoom   = errors.New("there is no room to wait for the hosts of the chunk")
+)
 
 // giveBackWait bounds giving a chunk back, also when the worker's time is up.
 const giveBackWait = 2 * time.Second
@@ -30,6 +33,17 @@ func (d *deliverer) giveBack(ctx context.Context, msg jetstream.Msg) {
 		return
 	}
 	d.answer(msg, msg.Ack())
+}
+
+// putOff leaves a chunk in the queue for a while, longer each time. Before it
+// came so often that it would be taken for the cause of broken deliveries, it is
+// queued anew, and counts from one again.
+func (d *deliverer) putOff(ctx context.Context, msg jetstream.Msg, attempt uint64) {
+	if attempt >= maxDeliveries-1 {
+		d.giveBack(ctx, msg)
+		return
+	}
+	d.answer(msg, msg.NakWithDelay(jitter(d.timing.Ask.PutOff<<(attempt-1))))
 }
 
 func (d *deliverer) queueAnew(ctx context.Context, data []byte) error {

@@ -44,7 +44,6 @@ type hostAsk struct {
 	nobody       int       // "no responders" in a row
 	refusals     int
 	grace        bool // there was an agent lately, or it said that it goes away: one may come back
-	waiting      bool // nobody listens now, and that is borne with
 }
 
 func newHostAsk(index int, host procfleet.Host) *hostAsk {
@@ -55,9 +54,6 @@ func newHostAsk(index int, host procfleet.Host) *hostAsk {
 }
 
 func (h *hostAsk) settled() bool { return len(h.todo) == 0 }
-
-// waits reports whether the host is one that may take long.
-func (h *hostAsk) waits() bool { return h.waiting || h.unanswered }
 
 // seen takes what the store knows of the host's agent and reports whether a
 // new instance took the place of the one that was asked.
@@ -115,9 +111,8 @@ func (h *hostAsk) hadNobody(now, reconnected time.Time, t *AskTiming) bool {
 	if !reconnected.IsZero() {
 		until = later(until, reconnected.Add(t.ReconnectGrace))
 	}
-	h.waiting = now.Before(until)
 	switch {
-	case h.waiting:
+	case now.Before(until):
 		h.again = now.Add(min(t.GraceAgain, until.Sub(now)))
 	case h.nobody == 1:
 		h.again = now.Add(t.NobodyAgain)
@@ -148,8 +143,7 @@ func (h *hostAsk) wasRefused(word string, now time.Time, t *AskTiming) bool {
 		h.troubled(now)
 		h.grace = true
 		h.again = now.Add(min(t.GraceAgain, t.NobodyAgain))
-		h.waiting = now.Before(h.nobodySince.Add(t.Grace))
-		return h.waiting
+		return now.Before(h.nobodySince.Add(t.Grace))
 	case agentproto.RefusedExpired, agentproto.RefusedInstance:
 		h.again = now.Add(time.Duration(h.refusals) * t.RefusedAgain)
 		return h.refusals < maxRefusals
@@ -172,7 +166,7 @@ func (h *hostAsk) answered(item int) bool {
 // nextPart forgets the troubles of the part before.
 func (h *hostAsk) nextPart() {
 	h.quiet, h.nobody, h.refusals = 0, 0, 0
-	h.unanswered, h.grace, h.waiting = false, false, false
+	h.unanswered, h.grace = false, false
 	h.firstAsked, h.nobodySince = time.Time{}, time.Time{}
 }
 

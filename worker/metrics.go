@@ -55,7 +55,7 @@ func newMetrics(meter metric.Meter, room *parkingRoom) (*metrics, error) {
 		errs = append(errs, err)
 	}
 	gauge("chunks_in_flight", "Chunks being delivered, parked ones included.", &m.chunks)
-	gauge("chunks_parked", "Chunks that stepped aside for slow hosts.", &room.used)
+	gauge("chunks_parked", "Chunks that stepped aside for slow hosts.", &room.parked)
 	histogram := func(to *metric.Float64Histogram, name, text string, buckets []float64) {
 		var err error
 		*to, err = meter.Float64Histogram("procfleet_worker_"+name, metric.WithDescription(text), metric.WithUnit("s"),

@@ -2,9 +2,10 @@ package worker
 
 import (
 	"context"
-	"sync/atomic"
 
 	"golang.org/x/sync/semaphore"
+
+	"github.com/procfleet/procfleet"
 )
 
 // share bounds what is in flight of one kind of lanes. Waiters are served in
@@ -16,21 +17,14 @@ type share struct {
 	room   *parkingRoom
 }
 
-// parkingRoom is for chunks that stepped aside.
-type parkingRoom struct {
-	free *semaphore.Weighted
-	used atomic.Int64
-	// leave is closed when the worker pulls no more chunks: what is parked
-	// goes back to the queue for another worker.
-	leave chan struct{}
-}
-
 // place is a chunk's place in a share, or in the parking room once it stepped
 // aside. One goroutine uses it.
 type place struct {
 	share  *share
-	items  int64
+	cloud  procfleet.CloudArea
+	items  int
 	parked bool
+	scout  bool // see [parkingRoom]
 }
 
 func newShare(chunks, items int, room *parkingRoom) *share {
@@ -57,10 +51,18 @@ func (s *share) tryEnter() *place {
 	return &place{share: s}
 }
 
+// admit tells which area the chunk is of, and reports whether it may be
+// delivered now.
+func (p *place) admit(cloud procfleet.CloudArea) (ok bool) {
+	p.cloud = cloud
+	p.scout, ok = p.share.room.admit(cloud)
+	return ok
+}
+
 // carry waits until n more items may be in flight.
 func (p *place) carry(ctx context.Context, n int) error {
-	weight := int64(min(n, p.share.limit))
-	if err := p.share.items.Acquire(ctx, weight); err != nil {
+	weight := min(n, p.share.limit)
+	if err := p.share.items.Acquire(ctx, int64(weight)); err != nil {
 		return context.Cause(ctx)
 	}
 	p.items = weight
@@ -70,27 +72,29 @@ func (p *place) carry(ctx context.Context, n int) error {
 // stepAside moves a chunk that is not there yet to the parking room and makes
 // way for the next. It reports false if there is no room.
 func (p *place) stepAside() bool {
-	if !p.share.room.free.TryAcquire(1) {
+	if !p.share.room.park(p.cloud, p.items) {
 		return false
 	}
 	p.vacate()
 	p.parked = true
-	p.share.room.used.Add(1)
 	return true
 }
 
 // leave gives the place back.
 func (p *place) leave() {
-	if !p.parked {
-		p.vacate()
+	if p.parked {
+		p.share.room.unpark(p.cloud, p.items)
 		return
 	}
-	p.share.room.used.Add(-1)
-	p.share.room.free.Release(1)
+	p.vacate()
 }
 
 func (p *place) vacate() {
-	p.share.items.Release(p.items)
+	if p.scout {
+		p.share.room.dismiss(p.cloud)
+		p.scout = false
+	}
+	p.share.items.Release(int64(p.items))
 	p.share.chunks.Release(1)
 }
 

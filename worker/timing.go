@@ -56,9 +56,11 @@ type AskTiming struct {
 	// counted from this worker's own reconnection; default 30 s. During both
 	// the host is asked every GraceAgain; default 2 s.
 	Grace, ReconnectGrace, GraceAgain time.Duration
-	// StepAside is when a chunk whose hosts are slow gives up its place in
-	// the lane; default 1 s.
-	StepAside time.Duration
+	// StepAside is for how long no host of a chunk has answered when it gives
+	// up its place in the lane; default 150 ms. PutOff is how long a chunk
+	// that finds no room for its area waits in the queue, longer each time;
+	// default 2 s.
+	StepAside, PutOff time.Duration
 }
 
 // SweepTiming is how open tasks are looked after.
@@ -121,7 +123,8 @@ func (t AskTiming) withDefaults() AskTiming {
 		Grace:          cmp.Or(t.Grace, 45*s),
 		ReconnectGrace: cmp.Or(t.ReconnectGrace, 30*s),
 		GraceAgain:     cmp.Or(t.GraceAgain, 2*s),
-		StepAside:      cmp.Or(t.StepAside, s),
+		StepAside:      cmp.Or(t.StepAside, 150*ms),
+		PutOff:         cmp.Or(t.PutOff, 2*s),
 	}
 }
 

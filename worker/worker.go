@@ -9,7 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sirupsen/logrus"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/bus"
@@ -43,7 +42,7 @@ func New(cfg Config) (*Worker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
-	room := &parkingRoom{free: semaphore.NewWeighted(int64(cfg.Limits.Parked)), leave: make(chan struct{})}
+	room := newParkingRoom(cfg.Limits.Parked)
 	m, err := newMetrics(cfg.Meter, room)
 	if err != nil {
 		return nil, fmt.Errorf("worker: metrics: %w", err)

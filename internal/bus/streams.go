@@ -106,7 +106,7 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, o Options, share
 
 func streams(o Options) []jetstream.StreamConfig {
 	return []jetstream.StreamConfig{{
-		Name: StreamOps, Subjects: []string{"procfleet.op.*.*"}, MaxBytes: o.OpsMaxBytes,
+		Name: StreamOps, Subjects: []string{opsAll}, MaxBytes: o.OpsMaxBytes,
 		Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew,
 		Duplicates: opsDuplicates, Replicas: o.Replicas,
 	}, {

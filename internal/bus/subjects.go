@@ -38,6 +38,9 @@ func opsSubject(lane procfleet.Lane, cloud procfleet.CloudArea) string {
 	return "procfleet.op." + string(lane) + "." + strconv.FormatInt(int64(cloud), 10)
 }
 
+// opsAll matches every chunk.
+const opsAll = "procfleet.op.*.*"
+
 // opsOfLane matches a lane's chunks in every cloud area.
 //
 //	procfleet.op.s.*

@@ -1,0 +1,83 @@
+package worker_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/worker"
+)
+
+// Of an area whose agents do not answer, or are not there, every chunk waits
+// for as long as one may. Neither do tasks of other areas wait with them, nor
+// hosts of that area which do answer.
+func TestAnAreaThatIsAwayHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	for _, lane := range []procfleet.Lane{procfleet.LaneSmall, procfleet.BigLane(0)} {
+		for _, listening := range []bool{true, false} {
+			t.Run(fmt.Sprintf("lane %s listening %v", lane, listening), func(t *testing.T) {
+				t.Parallel()
+				testAreaAway(t, lane, listening)
+			})
+		}
+	}
+}
+
+func testAreaAway(t *testing.T, lane procfleet.Lane, listening bool) {
+	const awayChunks, quickChunks = 24, 8
+	e := start(t, func(c *worker.Config) {
+		c.Limits.SmallChunks, c.Limits.BigChunks, c.Limits.Parked = 4, 4, 60 // three chunks of one host
+		c.Timing.Ask.Again = [2]time.Duration{time.Hour, time.Hour}          // silence
+		c.Timing.Ask.Grace = time.Hour                                       // nobody there
+	})
+	away, answers := cloudHost(7, 1), cloudHost(7, 2)
+	if listening {
+		e.agent(away, silent)
+	} else {
+		e.store.present(away, "i-away")
+	}
+	e.agent(answers, accept)
+	e.agent(host(1), accept)
+	stuck := e.store.create(lane, time.Hour, same(awayChunks, away)...)
+	e.queue(stuck)
+	e.eventually(func() bool { return e.store.called("Begin") > 4 }, "the area that is away takes what it gets")
+
+	quick := e.store.create(lane, time.Hour, same(quickChunks, host(1))...)
+	e.queue(quick)
+	beside := e.store.create(lane, time.Hour, same(1, answers)...)
+	e.queue(beside)
+	for item := range quickChunks {
+		e.waitState(quick.ID, item, procfleet.StateDelivered)
+	}
+	e.waitState(beside.ID, 0, procfleet.StateDelivered)
+	for item := range awayChunks {
+		if state := e.state(stuck.ID, item); state != procfleet.StatePending {
+			t.Errorf("item %d of the area that is away is %s", item, state)
+		}
+	}
+	if listening {
+		return
+	}
+	(&fakeAgent{t: t, conn: e.Conn, host: away, reply: accept}).listen()
+	for item := range awayChunks {
+		e.waitState(stuck.ID, item, procfleet.StateDelivered)
+	}
+}
+
+func cloudHost(cloud procfleet.CloudArea, n int) procfleet.Host {
+	h, err := procfleet.NewHost(cloud, fmt.Sprintf("10.7.0.%d", n))
+	if err != nil {
+		panic(err)
+	}
+	return h
+}
+
+// same is n chunks with the same host in each.
+func same(n int, h procfleet.Host) []procfleet.Chunk {
+	chunks := make([]procfleet.Chunk, n)
+	for i := range chunks {
+		chunks[i] = chunk(procfleet.ActionStatus, h)
+	}
+	return chunks
+}
