@@ -13,6 +13,7 @@ import (
 
 	"github.com/procfleet/procfleet/agent/operate"
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/invalid"
 )
 
@@ -26,6 +27,11 @@ type Config struct {
 	Addr    netip.Addr // address of this host in its cloud area
 	AgentID string     // another name for this host; may be empty
 	Version string     // announced to the servers; default "unknown"
+
+	// Keys returns the keys of this host as they are now, with which the agent
+	// signs and servers are believed; default nil, with which nothing is
+	// signed and everything believed.
+	Keys func() *fleetkey.Host
 
 	// DataDir is made if it is missing; relative to the working directory.
 	DataDir string
@@ -64,6 +70,9 @@ const (
 func (c Config) WithDefaults() Config {
 	if c.Version == "" {
 		c.Version = "unknown"
+	}
+	if c.Keys == nil {
+		c.Keys = func() *fleetkey.Host { return nil }
 	}
 	if c.PresenceInterval == 0 {
 		c.PresenceInterval = 30 * time.Second

@@ -15,6 +15,7 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/invalid"
 	"github.com/procfleet/procfleet/taskstore"
 )
@@ -47,6 +48,10 @@ type Config struct {
 	Conn  *nats.Conn
 	Bus   *bus.Bus
 	Store Store
+	// Keys returns the fleet's keys as they are now, with which commands are
+	// signed and agents believed; default nil, with which nothing is signed
+	// and everything believed.
+	Keys func() *fleetkey.Ring
 	// Log defaults to a logger that writes to standard error.
 	Log logrus.FieldLogger
 	// Meter makes the metrics; default none.
@@ -76,6 +81,9 @@ type Limits struct {
 // WithDefaults returns c with every zero field set.
 func (c Config) WithDefaults() Config {
 	c.ID = cmp.Or(c.ID, uuid.NewString())
+	if c.Keys == nil {
+		c.Keys = func() *fleetkey.Ring { return nil }
+	}
 	if c.Log == nil {
 		c.Log = logrus.New()
 	}

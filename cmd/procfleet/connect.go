@@ -31,6 +31,7 @@ type backends struct {
 	js    jetstream.JetStream
 	bus   *bus.Bus
 	store store
+	keys  ringSource
 	// natsConfig opens further connections to the same servers.
 	natsConfig natsconn.Config
 	streams    bus.Options
@@ -44,8 +45,12 @@ type waiter func(server string, why error)
 
 // connectBus connects to NATS and waits, until ctx ends, for the streams to be
 // there: roles and servers start in any order.
-func connectBus(ctx context.Context, cfg natsconn.Config, streams bus.Options, wait waiter) (*backends, error) {
-	b := &backends{natsConfig: cfg, streams: streams}
+func connectBus(ctx context.Context, cfg natsconn.Config, f *backendFlags, wait waiter) (*backends, error) {
+	keys, err := openFleetKey(ctx, f.fleetKey, cfg.Log)
+	if err != nil {
+		return nil, fmt.Errorf("--fleet-key: %w", err)
+	}
+	b := &backends{natsConfig: cfg, streams: f.streams(), keys: keys}
 	reconnected := make(chan struct{}, 1)
 	cfg.OnReconnect = func() {
 		select {
@@ -53,7 +58,6 @@ func connectBus(ctx context.Context, cfg natsconn.Config, streams bus.Options, w
 		default: // one is waiting already
 		}
 	}
-	var err error
 	if b.conn, err = natsconn.Connect(cfg); err != nil {
 		return nil, fmt.Errorf("--nats: %w", err)
 	}
@@ -67,6 +71,7 @@ func connectBus(ctx context.Context, cfg natsconn.Config, streams bus.Options, w
 		return nil, fmt.Errorf("prepare the streams at %q: %w", server, err)
 	}
 	b.bus = bus.New(b.js)
+	b.bus.Use(keys)
 	b.keepStreams(ctx, reconnected, cfg.Log)
 	return b, nil
 }

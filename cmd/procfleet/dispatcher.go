@@ -68,7 +68,7 @@ func (f *dispatcherFlags) run(ctx context.Context, p *daemon.Process) error {
 		return err
 	}
 	defer with.Close()
-	back, err := connectBus(ctx, natsconn.Config{URL: f.nats, Name: "dispatcher", OnLost: p.Fail, Log: p.Log}, f.streams(), p.WaitFor)
+	back, err := connectBus(ctx, natsconn.Config{URL: f.nats, Name: "dispatcher", OnLost: p.Fail, Log: p.Log}, &f.backendFlags, p.WaitFor)
 	if err != nil {
 		return err
 	}

@@ -39,6 +39,7 @@ func redisFlag(flags *pflag.FlagSet, url *string) {
 // backendFlags say what dispatchers and workers stand on.
 type backendFlags struct {
 	nats, redis    string
+	fleetKey       string
 	embedded       bool // an empty URL is a part in this process
 	streamReplicas int
 	waitReplicas   int
@@ -48,6 +49,7 @@ type backendFlags struct {
 // registerRest adds the flags beside the URLs, which not every command
 // describes in the same words.
 func (f *backendFlags) registerRest(flags *pflag.FlagSet) {
+	fleetKeyFlag(flags, &f.fleetKey)
 	flags.IntVar(&f.streamReplicas, "stream-replicas", 0, "servers of a NATS cluster that keep each stream, 1 to 5; 0 leaves streams as they are and makes new ones with as many as the others have, at first 1")
 	flags.IntVar(&f.waitReplicas, "redis-wait-replicas", 0, "Redis replicas that must have a new task or a result before it is confirmed; 0 waits for none")
 	flags.DurationVar(&f.waitTimeout, "redis-wait-timeout", time.Second, "longest wait for --redis-wait-replicas; then the call counts as failed")
@@ -57,6 +59,7 @@ func (f *backendFlags) check(s *settings.Settings) {
 	if f.nats != "" || !f.embedded {
 		s.Refused(natsconn.Config{URL: f.nats}.Validate(), map[string]string{"URL": "nats"})
 	}
+	checkFleetKey(s, f.fleetKey)
 	if f.redis != "" || !f.embedded {
 		s.Refused(f.redisOptions(nil).Validate(), map[string]string{
 			"URL": "redis", "WaitReplicas": "redis-wait-replicas", "WaitTimeout": "redis-wait-timeout",

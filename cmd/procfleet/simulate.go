@@ -8,11 +8,13 @@ import (
 
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/simulate"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
 func newSimulate() *cobra.Command {
 	var cfg simulate.Config
 	var logs daemon.Logs
+	var keyFile string
 	cmd := &cobra.Command{
 		Use:   "simulate",
 		Short: "Run many light agents that succeed at everything, for scale tests",
@@ -29,6 +31,11 @@ the cloud area. "ready N" is printed once all N agents listen and were announced
 				return usageError("%w", err)
 			}
 			cfg.Log = log
+			if keyFile != "" {
+				if cfg.Keys, err = fleetkey.ReadRing(keyFile); err != nil {
+					return usageError("--fleet-key: %w", err)
+				}
+			}
 			cfg.Ready = func() { fmt.Fprintf(cmd.OutOrStdout(), "ready %d\n", cfg.Agents) }
 			fleet, err := simulate.New(cfg)
 			if err != nil {
@@ -46,6 +53,7 @@ the cloud area. "ready N" is printed once all N agents listen and were announced
 	flags.IntVar(&cfg.Processes, "processes", 0, "number of processes that each agent reports; 0 reports nothing")
 	flags.DurationVar(&cfg.ReportEvery, "report-every", 30*time.Second, "time between two reports of an agent, over which the fleet's are spread")
 	natsFlag(flags, &cfg.URL)
+	flags.StringVar(&keyFile, "fleet-key", "", "file of the fleet's keys, of which every agent gets its own; without it agents sign nothing")
 	logs.Register(flags)
 	return cmd
 }

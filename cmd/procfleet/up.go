@@ -76,7 +76,7 @@ func (f *upFlags) run(ctx context.Context, p *daemon.Process, out io.Writer) err
 // command; they start in the order in which they need each other.
 func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener net.Listener, back *backends, with *telemetry.Tracing, out io.Writer) (*lifecycle.Group, error) {
 	w, err := worker.New(worker.Config{
-		Conn: back.conn, Bus: back.bus, Store: back.store, Log: p.Log,
+		Conn: back.conn, Bus: back.bus, Store: back.store, Keys: back.keys, Log: p.Log,
 		Meter: p.Metrics.Meter("worker"), Reached: crashpoint.FromEnv(),
 		Tracer: with.Tracer("worker"), AgentTracer: with.AgentTracer(),
 		Limits: f.limits(), Timing: worker.Timing{Drain: f.drain},

@@ -20,6 +20,7 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/demo"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/internal/crashpoint"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/lifecycle"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/natsembed"
@@ -117,6 +118,11 @@ func (f *upFlags) warn(log logrus.FieldLogger) {
 
 // open starts or connects to the bus and the store; closeAll undoes it.
 func (f *upFlags) open(ctx context.Context, p *daemon.Process) (back *backends, closeAll func(), err error) {
+	if f.fleetKey == "" {
+		if f.fleetKey, err = fleetKeyIn(f.data); err != nil {
+			return nil, nil, fmt.Errorf("--data: %w", err)
+		}
+	}
 	var server *natsembed.Server
 	cfg := natsconn.Config{URL: f.nats, Name: "up", OnLost: p.Fail, Log: p.Log}
 	if f.nats == "" {
@@ -130,7 +136,7 @@ func (f *upFlags) open(ctx context.Context, p *daemon.Process) (back *backends, 
 			server.Shutdown()
 		}
 	}
-	if back, err = connectBus(ctx, cfg, f.streams(), p.WaitFor); err != nil {
+	if back, err = connectBus(ctx, cfg, &f.backendFlags, p.WaitFor); err != nil {
 		shutdown()
 		return nil, nil, err
 	}
@@ -161,6 +167,7 @@ func (f *upFlags) addAgent(group *lifecycle.Group, back *backends, p *daemon.Pro
 	}
 	a, err := agent.New(agent.Config{
 		Conn: conn, Addr: thisHost().Addr, Version: version, DataDir: filepath.Join(f.data, "agent"),
+		Keys:         func() *fleetkey.Host { return back.keys().Host(thisHost().String()) },
 		DrainTimeout: f.drain, Log: p.Log, Meter: p.Metrics.Meter("agent"), Crash: crashpoint.FromEnv(),
 	})
 	if err != nil {

@@ -64,7 +64,7 @@ func (f *workerFlags) run(ctx context.Context, p *daemon.Process) error {
 		return err
 	}
 	defer with.Close()
-	back, err := connectBus(ctx, natsconn.Config{URL: f.nats, Name: "worker", OnLost: p.Fail, Log: p.Log}, f.streams(), p.WaitFor)
+	back, err := connectBus(ctx, natsconn.Config{URL: f.nats, Name: "worker", OnLost: p.Fail, Log: p.Log}, &f.backendFlags, p.WaitFor)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (f *workerFlags) run(ctx context.Context, p *daemon.Process) error {
 		return err
 	}
 	w, err := worker.New(worker.Config{
-		Conn: back.conn, Bus: back.bus, Store: back.store, Log: p.Log,
+		Conn: back.conn, Bus: back.bus, Store: back.store, Keys: back.keys, Log: p.Log,
 		Meter: p.Metrics.Meter("worker"), Reached: crashpoint.FromEnv(),
 		Tracer: with.Tracer("worker"), AgentTracer: with.AgentTracer(),
 		Limits: f.limits(), Timing: worker.Timing{Drain: f.drain},

@@ -50,7 +50,7 @@ var allowed = map[string][]string{
 	"agent":           {"agentproto", "agent/hostcheck", "agent/journal", "agent/local", "agent/operate", "agent/proc", "internal/datafile", "internal/fleetkey", "internal/invalid", "internal/natsconn", "internal/tracecontext"},
 
 	"internal/archtest":          {},
-	"internal/bus":               {"", "agentproto", "internal/tracecontext"},
+	"internal/bus":               {"", "agentproto", "internal/fleetkey", "internal/tracecontext"},
 	"internal/crashpoint":        {},
 	"internal/datafile":          {},
 	"internal/fleetkey":          {"internal/datafile"},

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/tracecontext"
 )
 
@@ -32,6 +33,7 @@ var (
 type Bus struct {
 	js    jetstream.JetStream
 	hints listener
+	keys  func() *fleetkey.Ring
 
 	eventReaders chan struct{} // has room for those that read a page of events
 }
@@ -39,8 +41,14 @@ type Bus struct {
 // New returns the bus on js, which must give up on asynchronous publishes
 // that are never acknowledged (see natsconn.JetStream).
 func New(js jetstream.JetStream) *Bus {
-	return &Bus{js: js, hints: listener{conn: js.Conn()}, eventReaders: make(chan struct{}, eventReaders)}
+	return &Bus{js: js, hints: listener{conn: js.Conn()}, eventReaders: make(chan struct{}, eventReaders), keys: func() *fleetkey.Ring { return nil }}
 }
+
+// Use has the bus sign what it tells agents, and believe of what they told
+// only what they signed, with the keys of the fleet as keys returns them.
+// Without it nothing is signed and everything believed. It must come before
+// any other call.
+func (b *Bus) Use(keys func() *fleetkey.Ring) { b.keys = keys }
 
 // ChunkRef names a chunk that waits for delivery.
 type ChunkRef struct {

@@ -2,9 +2,11 @@ package fleetkey
 
 import (
 	"encoding/base64"
-	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // Host is what one host's agent signs with and believes. It does not change
@@ -31,6 +33,23 @@ type HostKeyFile struct {
 // Name is the host: "<cloud>:<ip>".
 func (h *Host) Name() string { return h.name }
 
+// Place is the cloud area and the address that the name is made of.
+func (h *Host) Place() (cloud int64, addr netip.Addr, err error) { return parseName(h.name) }
+
+// parseName takes names only in the form in which messages have them, for a
+// key is of the text.
+func parseName(name string) (cloud int64, addr netip.Addr, err error) {
+	area, ip, _ := strings.Cut(name, ":")
+	cloud, err = strconv.ParseInt(area, 10, 64)
+	if err == nil {
+		addr, err = netip.ParseAddr(ip)
+	}
+	if addr = addr.Unmap(); err != nil || cloud < 0 || name != fmt.Sprintf("%d:%s", cloud, addr) {
+		return 0, netip.Addr{}, fmt.Errorf("%q is not of the form <cloud>:<ip>, for example 0:10.0.0.1", name)
+	}
+	return cloud, addr, nil
+}
+
 // File returns what to keep.
 func (h *Host) File() HostFile {
 	f := HostFile{Host: h.name}
@@ -44,9 +63,10 @@ func (h *Host) File() HostFile {
 // Open checks what was kept. The errors name no secret.
 func (f *HostFile) Open() (*Host, error) {
 	h := &Host{name: f.Host}
+	_, _, err := parseName(f.Host)
 	switch {
-	case f.Host == "":
-		return nil, errors.New("host: is missing")
+	case err != nil:
+		return nil, fmt.Errorf("host: %w", err)
 	case len(f.Keys) == 0 || len(f.Keys) > maxKeys:
 		return nil, fmt.Errorf("keys: there are %d, it takes 1 to %d", len(f.Keys), maxKeys)
 	}

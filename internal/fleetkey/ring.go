@@ -92,6 +92,9 @@ func (f *File) Ring() (*Ring, error) {
 		r.keys = append(r.keys, k)
 	}
 	for host, generation := range f.Generations {
+		if _, _, err := parseName(host); err != nil {
+			return nil, fmt.Errorf("generations: %w", err)
+		}
 		if generation < 0 {
 			return nil, fmt.Errorf("generations: that of %s is negative", host)
 		}

@@ -14,19 +14,21 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/internal/crashpoint"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/natsconn"
 )
 
 // agentFlags are what the user said.
 type agentFlags struct {
 	daemon.Flags
-	nats    string
-	cloud   int64
-	ip      string
-	agentID string
-	data    string
-	drain   time.Duration
-	version string
+	nats     string
+	cloud    int64
+	ip       string
+	agentID  string
+	identity string
+	data     string
+	drain    time.Duration
+	version  string
 }
 
 // New returns the command. The version is announced to the servers.
@@ -39,7 +41,8 @@ func New(version string) *cobra.Command {
 
 SIGTERM stops the agent in good order; the processes that it supervises stay as they are, and the next
 start takes them over. A second signal ends it at once.`,
-		Example: "  procfleet-agent --nats nats://10.0.0.9:4222 --cloud 0 --ip 10.0.0.1 --data /var/lib/procfleet-agent",
+		Example: `  procfleet-agent --nats nats://10.0.0.9:4222 --identity /etc/procfleet/identity.yaml
+  procfleet-agent --nats nats://127.0.0.1:4222 --cloud 0 --ip 10.0.0.1 --data /var/lib/procfleet-agent`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return fmt.Errorf("unexpected argument %q (%w)", args[0], settings.ErrUsage)
@@ -50,7 +53,8 @@ start takes them over. A second signal ends it at once.`,
 	set := cmd.Flags()
 	set.StringVar(&f.nats, "nats", "nats://127.0.0.1:4222", "URL of NATS; several, separated by commas, of a cluster")
 	set.Int64Var(&f.cloud, "cloud", 0, "cloud area of this host")
-	set.StringVar(&f.ip, "ip", "", "address of this host in its cloud area; required")
+	set.StringVar(&f.ip, "ip", "", "address of this host in its cloud area; required without --identity")
+	set.StringVar(&f.identity, "identity", "", "file of this host's identity, with which the agent proves who it is and believes only servers that prove they are; it also says --cloud and --ip")
 	set.StringVar(&f.agentID, "agent-id", "", "another name under which callers know this host")
 	set.StringVar(&f.data, "data", defaultData, "folder for the agent's journal; belongs to one agent")
 	set.DurationVar(&f.drain, "drain", agent.Config{}.WithDefaults().DrainTimeout, "how long operations may go on when the process is told to stop")
@@ -59,9 +63,10 @@ start takes them over. A second signal ends it at once.`,
 }
 
 func (f *agentFlags) check(s *settings.Settings) {
+	f.checkIdentity(s)
 	switch _, err := netip.ParseAddr(f.ip); {
 	case f.ip == "":
-		s.Wrong("ip", "is required: the address of this host in its cloud area, for example 10.0.0.1")
+		s.Wrong("ip", "is required: the address of this host in its cloud area, for example 10.0.0.1; or give --identity")
 	case err != nil:
 		s.Wrong("ip", "%q is neither an IPv4 nor an IPv6 address, for example 10.0.0.1", f.ip)
 	}
@@ -70,6 +75,27 @@ func (f *agentFlags) check(s *settings.Settings) {
 	s.Refused(f.config().WithDefaults().Validate(), map[string]string{
 		"Cloud": "cloud", "Addr": "ip", "DataDir": "data", "DrainTimeout": "drain",
 	})
+}
+
+// checkIdentity takes from the identity which host this is.
+func (f *agentFlags) checkIdentity(s *settings.Settings) {
+	if f.identity == "" {
+		return
+	}
+	identity, err := fleetkey.ReadIdentity(f.identity)
+	if err != nil {
+		s.Wrong("identity", "%s", err)
+		return
+	}
+	cloud, addr, err := identity.Host.Place()
+	switch given, _ := netip.ParseAddr(f.ip); {
+	case err != nil:
+		s.Wrong("identity", "%s", err)
+	case f.ip != "" && given.Unmap() != addr, s.Given("cloud") && f.cloud != cloud:
+		s.Wrong("identity", "%s is that of host %s: leave out --cloud and --ip, or give the identity of this host", f.identity, identity.Host.Name())
+	default:
+		f.cloud, f.ip = cloud, addr.String()
+	}
 }
 
 // config is what the flags say of an agent.
@@ -95,6 +121,14 @@ func (f *agentFlags) run(ctx context.Context, p *daemon.Process) error {
 	defer conn.Close()
 	cfg.Conn, cfg.Log, cfg.Meter, cfg.Crash = conn, p.Log, p.Metrics.Meter("agent"), crashpoint.FromEnv()
 	cfg.Timing = timing
+	if f.identity != "" {
+		identity, err := fleetkey.OpenIdentity(f.identity)
+		if err != nil {
+			return fmt.Errorf("--identity: %w", err)
+		}
+		go identity.Watch(ctx, p.Log)
+		cfg.Keys = func() *fleetkey.Host { return identity.Current().Host }
+	}
 	a, err := agent.New(cfg)
 	if err != nil {
 		return err

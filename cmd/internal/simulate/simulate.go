@@ -15,6 +15,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
 // maxLinks is how many links share the work: as many as keep a machine busy.
@@ -38,6 +39,7 @@ type Config struct {
 	Processes   int
 	ReportEvery time.Duration
 	URL         string
+	Keys        *fleetkey.Ring // of which the agents have their keys; nil: they sign nothing
 	Log         logrus.FieldLogger
 	// Ready is called once when every agent listens and was announced. An
 	// announcement reaches the store once a worker runs.

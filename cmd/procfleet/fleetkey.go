@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/pflag"
+
+	"github.com/procfleet/procfleet/cmd/internal/settings"
+	"github.com/procfleet/procfleet/internal/fleetkey"
+)
+
+func fleetKeyFlag(flags *pflag.FlagSet, file *string) {
+	flags.StringVar(file, "fleet-key", "", "file of the fleet's keys: messages to agents are signed, and only agents that hold a key of them are believed")
+}
+
+func checkFleetKey(s *settings.Settings, file string) {
+	if file == "" {
+		return
+	}
+	if _, err := fleetkey.ReadRing(file); err != nil {
+		s.Wrong("fleet-key", "%s", err)
+	}
+}
+
+// ringSource returns the fleet's keys as they are now; nil is none.
+type ringSource func() *fleetkey.Ring
+
+// openFleetKey reads the keys in a file, and again when it changes until ctx
+// ends. Without a file there are none.
+func openFleetKey(ctx context.Context, file string, log logrus.FieldLogger) (ringSource, error) {
+	if file == "" {
+		return func() *fleetkey.Ring { return nil }, nil
+	}
+	ring, err := fleetkey.OpenRing(file)
+	if err != nil {
+		return nil, err
+	}
+	go ring.Watch(ctx, log)
+	return ring.Current, nil
+}
+
+// fleetKeyIn is the file of the keys of a data folder, made if it is missing.
+func fleetKeyIn(folder string) (file string, err error) {
+	file = filepath.Join(folder, "fleet.key")
+	if err := fleetkey.Create(file); err != nil && !errors.Is(err, os.ErrExist) {
+		return "", err
+	}
+	return file, nil
+}

@@ -1,0 +1,54 @@
+package fleetkey
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/procfleet/procfleet/internal/datafile"
+)
+
+// heading begins a ring's file.
+const heading = "# Keys of a procfleet fleet. Whoever reads this file can order every host.\n"
+
+// Text is the file as it is to be written.
+func (f *File) Text() ([]byte, error) {
+	text, err := yaml.Marshal(f)
+	if err != nil {
+		return nil, fmt.Errorf("fleet keys: %w", err)
+	}
+	return append([]byte(heading), text...), nil
+}
+
+// NewKeyID names a key by the moment at which it is made, to the second.
+func NewKeyID(now time.Time) string { return now.UTC().Format("20060102-150405") }
+
+// Create makes a ring's file with one new key and mode 0600. It is there whole
+// or not at all. A file that is there already stays as it is: the error wraps
+// [os.ErrExist].
+func Create(path string) error {
+	key, err := NewKey(NewKeyID(time.Now()))
+	if err != nil {
+		return err
+	}
+	text, err := (&File{Keys: []Key{key}}).Text()
+	if err != nil {
+		return err
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
+		err = os.Link(file.Name(), path) // unlike a rename it replaces nothing
+	}
+	if err = errors.Join(err, os.Remove(file.Name())); err != nil {
+		return err
+	}
+	return datafile.SyncDir(filepath.Dir(path))
+}

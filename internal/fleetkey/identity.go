@@ -1,0 +1,45 @@
+package fleetkey
+
+import (
+	"errors"
+	"fmt"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Identity is what enrolling gives a host: its keys, and what NATS is to know
+// it by.
+type Identity struct {
+	Host *Host // never nil
+	// NATS is the host's user in the form of NATS' own tools, a JWT and a seed
+	// in one text; empty if NATS asks for none.
+	NATS string
+}
+
+// identityFile is an identity as it is kept: YAML, readable by nobody else.
+type identityFile struct {
+	HostFile
+	NATS string `json:"nats,omitempty"`
+}
+
+// Text returns what to keep.
+func (i *Identity) Text() ([]byte, error) {
+	text, err := yaml.Marshal(identityFile{HostFile: i.Host.File(), NATS: i.NATS})
+	if err != nil {
+		return nil, fmt.Errorf("identity of host %s: %w", i.Host.Name(), err)
+	}
+	return text, nil
+}
+
+// ParseIdentity reads what was kept. The errors name no secret.
+func ParseIdentity(text []byte) (*Identity, error) {
+	var kept identityFile
+	if err := yaml.UnmarshalStrict(text, &kept); err != nil {
+		return nil, errors.New("it is not the identity of a host: the names \"host\" and \"keys\", and at most \"nats\" beside them")
+	}
+	host, err := kept.Open()
+	if err != nil {
+		return nil, err
+	}
+	return &Identity{Host: host, NATS: kept.NATS}, nil
+}

@@ -1,0 +1,150 @@
+package fleetkey
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+)
+
+// watchEvery is how often [Watched.Watch] looks at its file.
+const watchEvery = time.Second
+
+// maxFile bounds a file in bytes; a ring's has room for 100,000 generations.
+const maxFile = 4 << 20
+
+// Watched is what a file says, read again when the file changed. It is safe
+// for concurrent use.
+type Watched[T any] struct {
+	path    string
+	parse   func([]byte) (T, error)
+	current atomic.Pointer[T]
+	seen    os.FileInfo // of the last attempt to read; nil if there was no file. Only for Watch.
+}
+
+// OpenRing reads the ring in a file; see [ReadRing].
+func OpenRing(path string) (*Watched[*Ring], error) { return open(path, Parse) }
+
+// OpenIdentity reads the identity in a file; see [ReadIdentity].
+func OpenIdentity(path string) (*Watched[*Identity], error) { return open(path, ParseIdentity) }
+
+// ReadRing reads the ring in a file. A file that everybody may read, or that
+// others than its owner may write, is refused. The errors name no secret.
+func ReadRing(path string) (*Ring, error) {
+	ring, _, err := read(path, Parse)
+	return ring, err
+}
+
+// ReadIdentity reads the identity in a file, as [ReadRing] does a ring.
+func ReadIdentity(path string) (*Identity, error) {
+	identity, _, err := read(path, ParseIdentity)
+	return identity, err
+}
+
+func open[T any](path string, parse func([]byte) (T, error)) (*Watched[T], error) {
+	value, info, err := read(path, parse)
+	if err != nil {
+		return nil, err
+	}
+	w := &Watched[T]{path: path, parse: parse, seen: info}
+	w.current.Store(&value)
+	return w, nil
+}
+
+// Current is what the file said when it could last be used.
+func (w *Watched[T]) Current() T { return *w.current.Load() }
+
+// Watch looks every second whether the file changed and reads it again, until
+// ctx ends. A file that cannot be used is told in the log, once for each
+// change, and what was there before stays in force.
+func (w *Watched[T]) Watch(ctx context.Context, log logrus.FieldLogger) {
+	log = log.WithField("file", w.path)
+	ticker := time.NewTicker(watchEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		switch changed, err := w.refresh(); {
+		case err != nil:
+			log.WithError(err).Error("file of keys cannot be used, what it said before stays in force")
+		case changed:
+			log.Info("file of keys changed and is in force")
+		}
+	}
+}
+
+// refresh reads the file again if it changed since the last call. The error
+// says once for each change why it cannot be used.
+func (w *Watched[T]) refresh() (changed bool, err error) {
+	info, err := os.Stat(w.path)
+	if err != nil {
+		info = nil
+	}
+	if same(info, w.seen) {
+		return false, nil
+	}
+	value, info, err := read(w.path, w.parse)
+	w.seen = info
+	if err != nil {
+		return false, err
+	}
+	w.current.Store(&value)
+	return true, nil
+}
+
+// same reports whether two looks at a file saw the same state of it.
+func same(a, b os.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.Mode() == b.Mode() && a.ModTime().Equal(b.ModTime())
+}
+
+// read also says of which state of the file the value is; nil if there is no
+// file.
+func read[T any](path string, parse func([]byte) (T, error)) (value T, info os.FileInfo, err error) {
+	file, err := os.Open(path) //nolint:gosec // the operator names it
+	if err != nil {
+		return value, nil, err
+	}
+	defer file.Close()
+	if info, err = file.Stat(); err != nil {
+		return value, nil, err
+	}
+	if err := private(path, info); err != nil {
+		return value, info, err
+	}
+	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	switch {
+	case err != nil:
+		return value, info, err
+	case len(text) > maxFile:
+		return value, info, fmt.Errorf("%s is larger than %d bytes", path, maxFile)
+	}
+	if value, err = parse(text); err != nil {
+		return value, info, fmt.Errorf("%s: %w", path, err)
+	}
+	return value, info, nil
+}
+
+// private refuses a file that everybody may read or somebody else may change.
+// A group that reads it is fine: that is how Kubernetes and units hand a file
+// to a user who does not own it. Windows has no such modes.
+func private(path string, info os.FileInfo) error {
+	switch mode := info.Mode(); {
+	case !mode.IsRegular():
+		return fmt.Errorf("%s is no ordinary file", path)
+	case mode.Perm()&0o027 != 0 && runtime.GOOS != "windows":
+		return fmt.Errorf("%s has mode %04o: it holds secrets, and its mode must be 0600, or 0640 for a group that reads it: chmod 600 %s",
+			path, mode.Perm(), path)
+	}
+	return nil
+}
