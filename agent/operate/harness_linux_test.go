@@ -3,6 +3,7 @@ package operate
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -203,18 +204,12 @@ func (g *rig) crash() {
 func (g *rig) close() {
 	g.crash()
 	for mark := range g.marks() {
-		strays, err := g.engine.finder.Strays(proc.KillScope{Key: mark})
-		if err != nil {
-			g.t.Error(err)
-		}
-		for _, p := range strays {
-			if err := proc.Signal(p.Identity, syscall.SIGKILL); err != nil {
-				g.t.Error(err)
-			}
-		}
 		g.eventually("all processes of the test are gone", func() bool {
-			left, err := g.engine.finder.Strays(proc.KillScope{Key: mark})
-			return err == nil && len(left) == 0
+			strays, err := g.engine.finder.Strays(proc.KillScope{Key: mark})
+			for _, p := range strays { // one that forks just now may leave another
+				err = errors.Join(err, proc.Signal(p.Identity, syscall.SIGKILL))
+			}
+			return err == nil && len(strays) == 0
 		})
 	}
 }

@@ -287,6 +287,7 @@ func TestWorkerThatSurvivesAStopIsLeftBehind(t *testing.T) {
 	g := newRig(t)
 	spec := g.spec(func(s *agentproto.Spec) { s.StartCmd = daemon("-worker -pid demo.pid") })
 	g.want("start", spec, 0, "")
+	g.eventually("there is a worker, which is made before the pid file", func() bool { _, err := os.Stat(spec.PidPath); return err == nil })
 	r := g.want("stop", spec, 0, "")
 	g.warned(r, "left behind by the process: pid")
 	if r.Status.Running || r.Status.Supervised {
