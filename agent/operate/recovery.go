@@ -168,6 +168,9 @@ func (r *run) takeUpStart(ctx context.Context, was before) verdict {
 		replaced = proc.Identity{}
 	}
 	v := r.window(ctx, ctx, replaced)
+	if v.class == supervise.Failed && r.seen.Verdict == proc.Stopped && !lives(&r.op.Spec) {
+		return commandFailed("agent restarted during operation; whether the process ran is not known", r.seen.Evidence)
+	}
 	if v.class == supervise.Failed && r.seen.Verdict == proc.Stopped {
 		return commandFailed("agent restarted during operation; process not running", r.seen.Evidence)
 	}

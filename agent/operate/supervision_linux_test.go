@@ -336,6 +336,21 @@ func TestCrashAtEveryPointOfAStart(t *testing.T) {
 	}
 }
 
+// TestProgramThatEndsByItselfWasCutOff: that it is not there says nothing of
+// whether its command ever ran.
+func TestProgramThatEndsByItselfWasCutOff(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{CrashBeforeExec, CrashAfterSpawn} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			g := newRig(t)
+			spec := g.spec(func(s *agentproto.Spec) { s.Type, s.StartCmd, s.PidPath = "once", "echo >>starts", "" })
+			r := crashIn(g, "start", spec, point)
+			g.check(r, 65535, "start: agent restarted during operation; whether the process ran is not known")
+		})
+	}
+}
+
 func TestDaemonComesUpWhileTheAgentIsDown(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)

@@ -111,7 +111,8 @@ func (r *run) windowPoll(begin, passed time.Duration) time.Duration {
 }
 
 // absent judges a window at whose end the process was not there. One that is
-// meant to end by itself may have done so.
+// meant to end by itself may have done so: it has if it was seen, or if its
+// command went well, which is known of the commands of this agent process only.
 func (r *run) absent(s sighting, was proc.Identity) verdict {
 	_, end := startWindow(&r.op.Spec)
 	main := r.main()
@@ -124,7 +125,7 @@ func (r *run) absent(s sighting, was proc.Identity) verdict {
 		return checkFailed(fmt.Sprintf("process was not replaced, pid %d", main.PID), r.tail())
 	case !main.IsZero():
 		return checkFailed(fmt.Sprintf("post-check: pid %d is not stable", main.PID), r.tail())
-	case !lives(&r.op.Spec) && (s.seen || !r.seen.StalePidFile):
+	case !lives(&r.op.Spec) && (s.seen || r.command != nil && !r.seen.StalePidFile):
 		return succeeded()
 	case s.seen:
 		return checkFailed("post-check: process ended within the start window", r.seen.Evidence, r.tail())
