@@ -68,6 +68,7 @@ var allowed = map[string][]string{
 	"internal/testenv/agenttest":      {"agentproto", "internal/testenv"},
 	"internal/testenv/agenttest/demo": {},
 	"test/faults/matrix":              {},
+	"test/cluster/check":              {"", "client"}, // knows the API and nothing behind it
 
 	// The commands choose the implementations and may import everything but
 	// what is for tests.
@@ -101,8 +102,8 @@ var thirdParty = map[string][]string{
 	"github.com/prometheus":                 {"internal/telemetry/metrics"},
 	"go.opentelemetry.io/otel/sdk":          {"internal/telemetry/..."},
 	"go.opentelemetry.io/otel/exporters":    {"internal/telemetry/..."},
-	"github.com/nats-io/nats.go":            {"agent", "worker", "internal/bus", "internal/natsconn", "internal/tracecontext", "internal/testenv", "internal/testenv/agenttest", "cmd/..."},
-	"github.com/nats-io/nats.go/jetstream":  {"agent", "worker", "internal/bus", "internal/natsconn", "internal/testenv", "cmd/..."},
+	"github.com/nats-io/nats.go":            {"agent", "worker", "internal/bus", "internal/natsconn", "internal/tracecontext", "internal/testenv", "internal/testenv/agenttest", "test/cluster/check", "cmd/..."},
+	"github.com/nats-io/nats.go/jetstream":  {"agent", "worker", "internal/bus", "internal/natsconn", "internal/testenv", "test/cluster/check", "cmd/..."},
 }
 
 // absentFromAgent must not be linked into the binary that runs on every host.

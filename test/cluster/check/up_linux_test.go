@@ -1,0 +1,141 @@
+//go:build linux
+
+package check
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	testenv.CleanUp()
+	os.Exit(code)
+}
+
+// patience is how long anything may take that must happen in the end, on a
+// machine that is busy.
+const patience = 60 * time.Second
+
+// TestOneProcessThatIsKilledLosesNothing: the whole system in one process is
+// killed again and again under a load, and everything that it had promised is
+// there.
+func TestOneProcessThatIsKilledLosesNothing(t *testing.T) {
+	t.Parallel()
+	host, err := procfleet.NewHost(0, "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	absent, err := procfleet.NewHost(0, "127.0.0.99")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	t.Cleanup(func() { endResidents(t, folder) })
+	u := newUp(t)
+	u.start()
+	load, err := Start(t.Context(), Config{
+		Run: "up", Seed: 1, Most: 60, Pause: 20 * time.Millisecond,
+		Doors: []string{u.url}, Hosts: []procfleet.Host{host}, Absent: []procfleet.Host{absent},
+		Folder: folder, Marks: func() ([]Mark, error) { return readMarks(host, folder) },
+		Publish: Publisher(testenv.Connect(t, u.nats)), Log: t.Logf,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer load.Stop()
+	for _, ran := range []int{5, 15, 25} {
+		testenv.Eventually(t, patience, func() bool {
+			marks, err := readMarks(host, folder)
+			return err == nil && len(marks) >= ran
+		}, strconv.Itoa(ran)+" start commands ran")
+		u.child.Kill()
+		u.start()
+	}
+	found, err := load.Settle(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(load.Summary())
+	for _, v := range found {
+		t.Error(v)
+	}
+}
+
+// up is the whole system in one process, with its agent.
+type up struct {
+	t         *testing.T
+	program   string
+	args      []string
+	url, nats string
+	child     *testenv.Child
+}
+
+func newUp(t *testing.T) *up {
+	t.Helper()
+	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+	bus := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+	return &up{
+		t: t, program: testenv.BuildBinary(t, "./cmd/procfleet"), url: "http://" + addr, nats: "nats://" + bus,
+		args: []string{"up", "--http", addr, "--nats-listen", bus, "--data", filepath.Join(t.TempDir(), "data")},
+	}
+}
+
+func (u *up) start() {
+	u.t.Helper()
+	u.child = testenv.StartChild(u.t, nil, u.program, u.args...)
+	u.child.WaitHTTP(u.t, patience, u.url+"/readyz")
+}
+
+// readMarks reads the marks of the host that this is.
+func readMarks(host procfleet.Host, folder string) ([]Mark, error) {
+	data, err := os.ReadFile(filepath.Join(folder, MarkFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var marks []Mark
+	for line := range strings.Lines(string(data)) {
+		m, err := ParseMark(host, strings.TrimSuffix(line, "\n"))
+		if err != nil {
+			return nil, err
+		}
+		marks = append(marks, m)
+	}
+	return marks, nil
+}
+
+// endResidents ends the resident processes that the load has left.
+func endResidents(t *testing.T, folder string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "*.pid"))
+	if err != nil {
+		t.Error(err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+		if err != nil {
+			continue // it was about to be written
+		}
+		if comm, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm"); err == nil && string(comm) == "sleep\n" {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // gone already is fine
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package check
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/procfleet/procfleet"
+)
+
+// Rule is a promise that can be broken.
+type Rule string
+
+// The rules.
+const (
+	// RuleAnswer: a submission comes to an answer, and none but a 2xx or "try
+	// again" is the answer to a sound one.
+	RuleAnswer Rule = "every sound submission is accepted in the end"
+	RuleKept   Rule = "an accepted task is there"
+	RuleOneKey Rule = "an idempotency key makes one task"
+	RuleEnds   Rule = "every task ends"
+	RuleItems  Rule = "a task has the items that were asked for"
+	RuleSum    Rule = "counters add up to the number of items"
+	RuleOnward Rule = "a task does not go back"
+	RuleResult Rule = "every item has one final result"
+	RuleFinal  Rule = "the agent's word is final"
+	RuleTwice  Rule = "no start command runs twice"
+	RuleAsked  Rule = "only what was asked for is done"
+	RuleTrue   Rule = "no result names an outcome that did not happen"
+	RuleSilent Rule = "no result is silently missing"
+	RuleStands Rule = "a process stands as the last operation left it"
+)
+
+// Violation is a promise that was broken, with what was seen.
+type Violation struct {
+	Rule Rule
+	Task procfleet.TaskID // empty if it is about none
+	Item int              // in the task; -1 if it is about all of it
+	Host procfleet.Host   // zero if it is about none
+	Text string           // what was seen, and when
+}
+
+func (v Violation) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "broken: %s", v.Rule)
+	if v.Task != "" {
+		fmt.Fprintf(&b, ": task %s", v.Task)
+	}
+	if v.Item >= 0 {
+		fmt.Fprintf(&b, " item %d", v.Item)
+	}
+	if !v.Host.IsZero() {
+		fmt.Fprintf(&b, " host %s", v.Host)
+	}
+	fmt.Fprintf(&b, ": %s", v.Text)
+	return b.String()
+}
+
+// judge collects violations.
+type judge struct {
+	h     *History
+	tasks map[procfleet.TaskID]*Submission
+	found []Violation
+}
+
+func (j *judge) broken(rule Rule, task procfleet.TaskID, format string, args ...any) {
+	j.found = append(j.found, Violation{Rule: rule, Task: task, Item: -1, Text: fmt.Sprintf(format, args...)})
+}
+
+func (j *judge) brokenItem(rule Rule, task procfleet.TaskID, item int, host procfleet.Host, format string, args ...any) {
+	j.found = append(j.found, Violation{Rule: rule, Task: task, Item: item, Host: host, Text: fmt.Sprintf(format, args...)})
+}
+
+// Violations judges a history and the marks of all hosts. It is pure: the same
+// history gives the same violations.
+func (h *History) Violations(marks []Mark) []Violation {
+	j := &judge{h: h, tasks: h.byTask()}
+	j.submissions()
+	for _, s := range h.Submissions {
+		if s.Task == "" {
+			continue
+		}
+		j.looks(s)
+		j.readings(s)
+	}
+	j.marks(marks)
+	j.standings()
+	return j.found
+}
