@@ -24,8 +24,41 @@ func HostToken(addr netip.Addr) string {
 //
 //	procfleet.agent.0.10-0-0-1
 func AgentSubject(cloud int64, addr netip.Addr) string {
-	return "procfleet.agent." + strconv.FormatInt(cloud, 10) + "." + HostToken(addr)
+	return agentPrefix + strconv.FormatInt(cloud, 10) + "." + HostToken(addr)
 }
+
+const (
+	agentPrefix  = "procfleet.agent."
+	answerPrefix = "procfleet.answer."
+)
+
+// AnswerSubject is where the agent whose subject is asked answers a request; id
+// is "<worker>.<request>". It names the host, so that an agent can be allowed
+// to answer for its own host and nowhere else.
+//
+//	procfleet.answer.0.10-0-0-1.1zk3x9.4-0-1
+func AnswerSubject(asked, id string) string {
+	return answerPrefix + strings.TrimPrefix(asked, agentPrefix) + "." + id
+}
+
+// AnswersTo matches the answers of every host to the requests with such ids,
+// "<worker>.*".
+//
+//	procfleet.answer.*.*.1zk3x9.*
+func AnswersTo(ids string) string { return answerPrefix + "*.*." + ids }
+
+// AgentInbox is the prefix of the subjects on which the agent of a host takes
+// answers to what it asks.
+//
+//	_INBOX.0.10-0-0-1
+func AgentInbox(cloud int64, addr netip.Addr) string {
+	return "_INBOX." + strconv.FormatInt(cloud, 10) + "." + HostToken(addr)
+}
+
+// ToAgent reports whether a subject for an answer is one that an agent takes
+// answers on. Nobody else is answered: an agent that is up to something could
+// name any subject, and have it said by whoever answers.
+func ToAgent(reply string) bool { return strings.HasPrefix(reply, "_INBOX.") }
 
 // AgentQueue is the queue group in which an agent subscribes to its subject.
 const AgentQueue = "agent"

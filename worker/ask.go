@@ -3,11 +3,14 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/procfleet/procfleet/agentproto"
 )
 
 // asker sends requests to many agents at once and routes their answers back.
@@ -15,7 +18,7 @@ import (
 // a goroutine for each of thousands of hosts would cost more than the asking.
 type asker struct {
 	conn   *nats.Conn
-	prefix string // of reply subjects: "<inbox>."
+	prefix string // of the ids of requests: a word of this worker, and a dot
 
 	mu   sync.Mutex
 	next uint64
@@ -24,12 +27,12 @@ type asker struct {
 }
 
 func newAsker(conn *nats.Conn) *asker {
-	return &asker{conn: conn, prefix: conn.NewInbox() + ".", open: map[uint64]*asking{}}
+	return &asker{conn: conn, prefix: strconv.FormatUint(rand.Uint64(), 36) + ".", open: map[uint64]*asking{}}
 }
 
 // start subscribes; stop ends it.
 func (a *asker) start() error {
-	sub, err := a.conn.Subscribe(a.prefix+"*", a.route)
+	sub, err := a.conn.Subscribe(agentproto.AnswersTo(a.prefix+"*"), a.route)
 	if err != nil {
 		return fmt.Errorf("subscribe to agents' answers: %w", err)
 	}
@@ -76,7 +79,7 @@ func (q *asking) end() {
 
 // send publishes one request. It does not wait, not even for the network.
 func (q *asking) send(host, try int, subject string, header nats.Header, data []byte) error {
-	msg := nats.Msg{Subject: subject, Reply: q.replySubject(host, try), Header: header, Data: data}
+	msg := nats.Msg{Subject: subject, Reply: agentproto.AnswerSubject(subject, q.replySubject(host, try)), Header: header, Data: data}
 	return q.asker.conn.PublishMsg(&msg)
 }
 
@@ -99,7 +102,7 @@ const (
 )
 
 func (a *asker) route(msg *nats.Msg) {
-	id, got, err := parseReplyToken(strings.TrimPrefix(msg.Subject, a.prefix))
+	id, got, err := parseReplyToken(msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:])
 	if err != nil {
 		return // not a subject that we gave out
 	}

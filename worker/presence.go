@@ -139,7 +139,7 @@ func (p *presence) announce(ctx context.Context, batch []heard) {
 
 // answer tells the agent the store's time at this very moment.
 func (p *presence) answer(h *heard) {
-	if h.reply == "" {
+	if !agentproto.ToAgent(h.reply) {
 		return
 	}
 	now := p.clock.now().UTC()

@@ -82,7 +82,7 @@ func (s *settings) gather(first *nats.Msg) []asked {
 
 func (s *settings) add(batch []asked, msg *nats.Msg) []asked {
 	host, err := decodeSettingsAsk(msg.Data, msg.Subject)
-	if err == nil && msg.Reply == "" {
+	if err == nil && !agentproto.ToAgent(msg.Reply) {
 		err = errors.New("there is nowhere to answer it")
 	}
 	if err != nil {
