@@ -57,7 +57,8 @@ var allowed = map[string][]string{
 	"internal/lifecycle":         {},
 	"internal/invalid":           {},
 	"internal/natsconn":          {"internal/invalid"},
-	"internal/natsembed":         {},
+	"internal/natsauth":          {"agentproto", "internal/datafile"},
+	"internal/natsembed":         {"internal/natsauth"},
 	"internal/telemetry":         {"internal/invalid"},
 	"internal/telemetry/logging": {"internal/invalid"},
 	"internal/telemetry/metrics": {},
@@ -97,6 +98,7 @@ var thirdParty = map[string][]string{
 	"go.etcd.io/bbolt":                      {"taskstore/boltstore"},
 	"github.com/santhosh-tekuri/jsonschema": {"dispatcher/openapi/openapitest"},
 	"github.com/nats-io/nats-server":        {"internal/natsembed"},
+	"github.com/nats-io/jwt":                {"internal/natsauth", "internal/natsembed"},
 	"github.com/spf13/cobra":                {"cmd/..."},
 	"github.com/robfig/cron":                {"agent/supervise"},
 	"github.com/prometheus":                 {"internal/telemetry/metrics"},
@@ -108,7 +110,7 @@ var thirdParty = map[string][]string{
 
 // absentFromAgent must not be linked into the binary that runs on every host.
 var absentFromAgent = []string{
-	"github.com/redis/go-redis", "github.com/nats-io/nats-server", "go.etcd.io/bbolt",
+	"github.com/nats-io/jwt", "github.com/redis/go-redis", "github.com/nats-io/nats-server", "go.etcd.io/bbolt",
 	"go.opentelemetry.io/otel/exporters/otlp", "google.golang.org/grpc", "google.golang.org/genproto",
 	module + "/dispatcher", module + "/worker", module + "/taskstore",
 }

@@ -1,6 +1,7 @@
 package datafile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -53,7 +54,7 @@ func private(path string, info os.FileInfo) error {
 // made if it is missing, mode 0600; change gets nil then. Whoever reads it
 // meanwhile, and whoever finds it after a crash, sees the old file or the new
 // one. Updates by several processes come one after the other. If change
-// returns an error nothing is written.
+// returns an error, or what there was, nothing is written.
 func Update(path string, limit int64, change func(text []byte) ([]byte, error)) error {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
@@ -73,10 +74,11 @@ func Update(path string, limit int64, change func(text []byte) ([]byte, error)) 
 	case err != nil:
 		return err
 	}
-	if text, err = change(text); err != nil {
+	changed, err := change(text)
+	if err != nil || old != nil && bytes.Equal(changed, text) {
 		return err
 	}
-	if err := replace(path, text, old); err != nil {
+	if err := replace(path, changed, old); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil

@@ -17,6 +17,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet/internal/natsauth"
 )
 
 const (
@@ -32,6 +34,9 @@ type Config struct {
 	// Listen is a "host:port" for other processes; port 0 finds a free one.
 	// Empty is in-process only.
 	Listen string
+	// Authority, if set, is whose users may connect, nobody else, in this
+	// process neither; see [Server.SetAccount].
+	Authority *natsauth.Broker
 	// MaxStore bounds JetStream's files in bytes; 0 is three quarters of the
 	// free disk.
 	MaxStore int64
@@ -76,6 +81,9 @@ func (cfg Config) options() (*server.Options, error) {
 		NoSigs:                 true,
 		DisableJetStreamBanner: true,
 		DontListen:             cfg.Listen == "",
+	}
+	if err := trust(opts, cfg.Authority); err != nil {
+		return nil, err
 	}
 	if cfg.Listen == "" {
 		return opts, nil

@@ -1,0 +1,213 @@
+package natsauth
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nkeys"
+	"sigs.k8s.io/yaml"
+
+	"github.com/procfleet/procfleet/internal/datafile"
+)
+
+// Files of an authority's folder, beside those of [Authority.WriteUser].
+const (
+	keysFile = "authority.yaml"
+	// accountFile has the account's token with what is revoked.
+	accountFile = "account.jwt"
+	// BrokerFile is what nats-server includes.
+	BrokerFile = "broker.conf"
+)
+
+const (
+	maxKeysFile = 64 << 10
+	// maxAccount has room for more revocations than a broker takes in one message.
+	maxAccount = 16 << 20
+	secretSize = 32
+)
+
+// Authority makes users. It is safe for concurrent use, by several processes
+// too.
+type Authority struct {
+	dir                       string
+	operator, system, account nkeys.KeyPair
+	signing                   map[Role]nkeys.KeyPair
+	hosts                     []byte // from which hosts' users are derived
+
+	operatorToken, systemToken string
+}
+
+// authorityFile is an authority as it is kept: YAML, readable by nobody else.
+// Keys are seeds in NATS' form.
+type authorityFile struct {
+	Operator string          `json:"operator"`
+	System   string          `json:"system"`
+	Account  string          `json:"account"`
+	Signing  map[Role]string `json:"signing"`
+	Hosts    string          `json:"hosts"` // base64 of 32 random bytes
+	// Tokens of operator and system account never change.
+	OperatorToken string `json:"operator_token"`
+	SystemToken   string `json:"system_token"`
+}
+
+// errExists ends [Create] where there is an authority.
+var errExists = errors.New("there is an authority already; all of its users would be lost with it")
+
+// Create makes an authority in a folder, which is made if it is missing; one
+// that is there is never replaced.
+func Create(dir string) (*Authority, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	file, err := newAuthorityFile()
+	if err != nil {
+		return nil, err
+	}
+	text, err := yaml.Marshal(file)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, keysFile)
+	err = datafile.Update(path, maxKeysFile, func(old []byte) ([]byte, error) {
+		if old != nil {
+			return nil, fmt.Errorf("%s: %w", path, errExists)
+		}
+		return text, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return Open(dir)
+}
+
+// OpenOrCreate opens the authority in a folder, or makes one.
+func OpenOrCreate(dir string) (*Authority, error) {
+	a, err := Create(dir)
+	if errors.Is(err, errExists) {
+		return Open(dir)
+	}
+	return a, err
+}
+
+// Open opens the authority in a folder. What the account is to be in this
+// release is written if it differs from what is there. The errors show no
+// secret.
+func Open(dir string) (*Authority, error) {
+	path := filepath.Join(dir, keysFile)
+	text, _, err := datafile.ReadPrivate(path, maxKeysFile)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("there is no authority in %s: make it with `procfleet nats-auth init --nats-auth %s`: %w", dir, dir, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var file authorityFile
+	if err := yaml.UnmarshalStrict(text, &file); err != nil {
+		return nil, fmt.Errorf("%s is not a file of an authority", path)
+	}
+	a := &Authority{dir: dir}
+	if err := a.read(&file); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return a, a.write(nil)
+}
+
+func newAuthorityFile() (*authorityFile, error) {
+	operator, err := nkeys.CreateOperator()
+	if err != nil {
+		return nil, err
+	}
+	system, err := nkeys.CreateAccount()
+	if err != nil {
+		return nil, err
+	}
+	file := &authorityFile{Operator: seed(operator), System: seed(system), Signing: map[Role]string{}}
+	if file.OperatorToken, file.SystemToken, err = tokens(operator, system); err != nil {
+		return nil, err
+	}
+	seeds := make([]string, 1+len(scoped))
+	for i := range seeds {
+		pair, err := nkeys.CreateAccount()
+		if err != nil {
+			return nil, err
+		}
+		seeds[i] = seed(pair)
+	}
+	file.Account = seeds[0]
+	for i, role := range scoped {
+		file.Signing[role] = seeds[1+i]
+	}
+	secret := make([]byte, secretSize)
+	_, _ = rand.Read(secret) // never fails: it would end the process
+	file.Hosts = base64.StdEncoding.EncodeToString(secret)
+	return file, nil
+}
+
+// tokens are those of an operator and its system account.
+func tokens(operator, system nkeys.KeyPair) (operatorToken, systemToken string, err error) {
+	o := jwt.NewOperatorClaims(public(operator))
+	o.Name, o.SystemAccount = "procfleet", public(system)
+	if operatorToken, err = o.Encode(operator); err != nil {
+		return "", "", err
+	}
+	s := jwt.NewAccountClaims(public(system))
+	s.Name = "SYS"
+	systemToken, err = s.Encode(operator)
+	return operatorToken, systemToken, err
+}
+
+func (a *Authority) read(file *authorityFile) (err error) {
+	if a.operator, err = openSeed("operator", file.Operator, nkeys.PrefixByteOperator); err != nil {
+		return err
+	}
+	if a.system, err = openSeed("system", file.System, nkeys.PrefixByteAccount); err != nil {
+		return err
+	}
+	if a.account, err = openSeed("account", file.Account, nkeys.PrefixByteAccount); err != nil {
+		return err
+	}
+	a.signing = map[Role]nkeys.KeyPair{}
+	for _, role := range scoped {
+		if a.signing[role], err = openSeed("signing."+string(role), file.Signing[role], nkeys.PrefixByteAccount); err != nil {
+			return err
+		}
+	}
+	a.operatorToken, a.systemToken = file.OperatorToken, file.SystemToken
+	a.hosts, err = base64.StdEncoding.DecodeString(file.Hosts)
+	if err != nil || len(a.hosts) != secretSize {
+		return fmt.Errorf("hosts: it is not the base64 of %d bytes", secretSize)
+	}
+	return nil
+}
+
+func openSeed(name, text string, kind nkeys.PrefixByte) (nkeys.KeyPair, error) {
+	found, _, err := nkeys.DecodeSeed([]byte(text))
+	if err != nil || found != kind {
+		return nil, fmt.Errorf("%s: it is not the seed of such a key", name)
+	}
+	return nkeys.FromSeed([]byte(text))
+}
+
+// public is the public form of a key that was made or checked here, which
+// cannot fail.
+func public(pair nkeys.KeyPair) string {
+	key, err := pair.PublicKey()
+	if err != nil {
+		panic("natsauth: " + err.Error())
+	}
+	return key
+}
+
+// seed is the private form of such a key.
+func seed(pair nkeys.KeyPair) string {
+	text, err := pair.Seed()
+	if err != nil {
+		panic("natsauth: " + err.Error())
+	}
+	return string(text)
+}

@@ -1,0 +1,133 @@
+package natsauth
+
+import (
+	"crypto/hkdf"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nkeys"
+
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/datafile"
+)
+
+// HostUser is the user of one host's agent.
+type HostUser struct {
+	Cloud      int64
+	Addr       netip.Addr
+	Generation int // how often the host was revoked
+}
+
+// Name is that of the host, "<cloud>:<ip>".
+func (u *HostUser) name() string { return strconv.FormatInt(u.Cloud, 10) + ":" + u.Addr.String() }
+
+// pair is the user's key.
+func (a *Authority) pair(u *HostUser) (nkeys.KeyPair, error) {
+	name := u.name()
+	info := binary.BigEndian.AppendUint64([]byte("procfleet NATS user v1"), uint64(len(name)))
+	info = append(info, name...)
+	info = binary.BigEndian.AppendUint64(info, uint64(u.Generation)) //nolint:gosec // never negative
+	raw, err := hkdf.Expand(sha256.New, a.hosts, string(info), secretSize)
+	if err != nil {
+		return nil, err
+	}
+	return nkeys.FromRawSeed(nkeys.PrefixByteUser, raw)
+}
+
+// Public is the name under which brokers know the user, for [Authority.Revoke].
+func (a *Authority) Public(u *HostUser) (string, error) {
+	pair, err := a.pair(u)
+	if err != nil {
+		return "", err
+	}
+	return pair.PublicKey()
+}
+
+// Enroll returns credentials of a host's agent in the form of NATS' own tools.
+// They are good for the given time, for ever if it is 0.
+func (a *Authority) Enroll(u *HostUser, valid time.Duration) (credentials string, err error) {
+	pair, err := a.pair(u)
+	if err != nil {
+		return "", err
+	}
+	claims := jwt.NewUserClaims(public(pair))
+	claims.Name = u.name()
+	claims.Tags.Add(
+		fmt.Sprintf("%s:%d", tagCloud, u.Cloud),
+		fmt.Sprintf("%s:%s", tagHost, agentproto.HostToken(u.Addr)),
+	)
+	return a.sign(Agent, claims, pair, valid)
+}
+
+// NewUser returns credentials of a user of a role other than [Agent]. The
+// cloud area is that of a [Leaf].
+func (a *Authority) NewUser(role Role, name string, cloud int64, valid time.Duration) (credentials string, err error) {
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		return "", err
+	}
+	claims := jwt.NewUserClaims(public(pair))
+	claims.Name = name
+	if role == Leaf {
+		claims.Tags.Add(fmt.Sprintf("%s:%d", tagCloud, cloud))
+	}
+	return a.sign(role, claims, pair, valid)
+}
+
+func (a *Authority) sign(role Role, claims *jwt.UserClaims, pair nkeys.KeyPair, valid time.Duration) (string, error) {
+	if valid > 0 {
+		claims.Expires = time.Now().Add(valid).Unix()
+	}
+	signer := a.system
+	if role == Monitor {
+		claims.UserPermissionLimits = permissions(role)
+	} else {
+		signer = a.signing[role]
+		claims.SetScoped(true)
+		claims.IssuerAccount = public(a.account)
+	}
+	token, err := claims.Encode(signer)
+	if err != nil {
+		return "", err
+	}
+	credentials, err := jwt.FormatUserConfig(token, []byte(seed(pair)))
+	return string(credentials), err
+}
+
+// UserPath is where [Authority.WriteUser] keeps the credentials of a role.
+func (a *Authority) UserPath(role Role) string { return filepath.Join(a.dir, string(role)+".creds") }
+
+// WriteUser makes credentials of a role in the folder, unless they are there.
+func (a *Authority) WriteUser(role Role) error {
+	return datafile.Update(a.UserPath(role), maxKeysFile, func(old []byte) ([]byte, error) {
+		if old != nil {
+			return old, nil
+		}
+		credentials, err := a.NewUser(role, string(role), 0, 0)
+		return []byte(credentials), err
+	})
+}
+
+// ParseCredentials returns what credentials say: the user's public name and
+// until when they are good, the zero time if for ever. The errors show no
+// secret.
+func ParseCredentials(text []byte) (user string, until time.Time, err error) {
+	token, err := jwt.ParseDecoratedJWT(text)
+	if err != nil {
+		return "", time.Time{}, fmt.Errorf("there is no token of a NATS user in it: %w", err)
+	}
+	claims, err := jwt.DecodeUserClaims(token)
+	if err != nil {
+		return "", time.Time{}, fmt.Errorf("its token is not that of a NATS user: %w", err)
+	}
+	if claims.Expires > 0 {
+		until = time.Unix(claims.Expires, 0)
+	}
+	return claims.Subject, until, nil
+}
