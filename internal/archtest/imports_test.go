@@ -70,6 +70,8 @@ var allowed = map[string][]string{
 	"internal/testenv/agenttest/demo": {},
 	"test/faults/matrix":              {},
 	"test/cluster/check":              {"", "client"}, // knows the API and nothing behind it
+	"test/internal/images":            {"internal/testenv"},
+	"test/cluster/fleet":              {"internal/testenv", "test/internal/images"},
 
 	// The commands choose the implementations and may import everything but
 	// what is for tests.
@@ -86,14 +88,14 @@ var allowed = map[string][]string{
 const everything = "*"
 
 // forTests may be imported by test code alone, and by each other.
-var forTests = []string{"catalog/catalogtest", "dispatcher/openapi/openapitest", "taskstore/storetest", "internal/testenv", "internal/testenv/redistest", "internal/testenv/agenttest"}
+var forTests = []string{"catalog/catalogtest", "dispatcher/openapi/openapitest", "taskstore/storetest", "internal/testenv", "internal/testenv/redistest", "internal/testenv/agenttest", "test/internal/images", "test/cluster/fleet"}
 
 // thirdParty says which packages may import a library directly; "cmd/..." is
 // every package under cmd.
 var thirdParty = map[string][]string{
 	// As the first process of a container the agent reaps what it did not start,
 	// so whatever starts a program in it must go through agent/proc.
-	"os/exec":                               {"agent/proc", "cmd/internal/bench", "internal/testenv/..."},
+	"os/exec":                               {"agent/proc", "cmd/internal/bench", "internal/testenv/...", "test/..."},
 	"github.com/redis/go-redis":             {"taskstore/redisstore", "internal/testenv/redistest", "cmd/internal/bench"},
 	"go.etcd.io/bbolt":                      {"taskstore/boltstore"},
 	"github.com/santhosh-tekuri/jsonschema": {"dispatcher/openapi/openapitest"},

@@ -9,12 +9,13 @@ import (
 	"testing"
 
 	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/test/internal/images"
 )
 
 // TestComposeFileRidesOutWhatHappensToIt is one test, because starting the
 // file is what takes the time.
 func TestComposeFileRidesOutWhatHappensToIt(t *testing.T) {
-	require(t)
+	images.Require(t, "docker", "docker-compose")
 	f := up(t, buildImages(t))
 	f.wait()
 	a, b := f.doors[0], f.doors[1]

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/test/internal/images"
 )
 
 // patience is how long anything may take that must happen in the end, on a
@@ -35,7 +36,7 @@ type fleet struct {
 }
 
 // up starts the file as a project of its own, which goes with the test.
-func up(t *testing.T, made images) *fleet {
+func up(t *testing.T, with made) *fleet {
 	t.Helper()
 	f := &fleet{t: t}
 	ports := make([]string, 2)
@@ -49,7 +50,7 @@ func up(t *testing.T, made images) *fleet {
 	}
 	f.env = []string{
 		"COMPOSE_PROJECT_NAME=procfleet-test-" + strconv.Itoa(os.Getpid()), "COMPOSE_IGNORE_ORPHANS=true",
-		"PROCFLEET_IMAGE=" + made.server, "PROCFLEET_AGENT_IMAGE=" + made.agent,
+		"PROCFLEET_IMAGE=" + with.server, "PROCFLEET_AGENT_IMAGE=" + with.agent,
 		"PROCFLEET_HTTP_PORT=" + ports[0], "PROCFLEET_HTTP_PORT_2=" + ports[1], "PROCFLEET_NET=" + net,
 	}
 	t.Cleanup(f.down)
@@ -58,9 +59,13 @@ func up(t *testing.T, made images) *fleet {
 	return f
 }
 
+func (f *fleet) try(args ...string) (string, error) {
+	return images.Command{Env: f.env, Dir: testenv.ModuleRoot()}.Run("docker-compose", args...)
+}
+
 func (f *fleet) compose(args ...string) string {
 	f.t.Helper()
-	out, err := try(f.env, testenv.ModuleRoot(), "docker-compose", args...)
+	out, err := f.try(args...)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -85,11 +90,11 @@ func (f *fleet) addApplication(code string) string {
 func (f *fleet) down() {
 	if f.t.Failed() {
 		for _, args := range [][]string{{"ps"}, {"logs", "--no-color", "--tail=80"}} {
-			out, err := try(f.env, testenv.ModuleRoot(), "docker-compose", args...)
+			out, err := f.try(args...)
 			f.t.Logf("docker-compose %s: %v\n%s", args[0], err, out)
 		}
 	}
-	if _, err := try(f.env, testenv.ModuleRoot(), "docker-compose", "down", "--volumes", "--timeout", "5"); err != nil {
+	if _, err := f.try("down", "--volumes", "--timeout", "5"); err != nil {
 		f.t.Error(err)
 	}
 }

@@ -1,0 +1,201 @@
+//go:build linux
+
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// Images are the names of what the nodes run.
+type Images struct{ Server, Agent, NATS, Redis string }
+
+// Config says what a fleet is like. The zero value of everything but Images is
+// the fleet of most tests.
+type Config struct {
+	Images Images
+	// WaitReplicas is --redis-wait-replicas of dispatchers and workers: 0 waits
+	// for none, so that a fail-over may lose what was confirmed.
+	WaitReplicas int
+}
+
+// The fleet has three NATS servers in a cluster, a Redis master with a replica
+// under three Sentinels, two dispatchers, three workers, and six agents in each
+// of two cloud areas, of which the second is a network of its own behind a NATS
+// leaf node.
+const (
+	natsServers   = 3
+	redisServers  = 2
+	sentinels     = 3
+	dispatchers   = 2
+	workers       = 3
+	agentsPerArea = 6
+
+	// FarArea is the cloud area behind the leaf node; the other is 0.
+	FarArea = 2
+)
+
+// Fleet is a procfleet in containers.
+type Fleet struct {
+	name  string // what its containers and networks begin with
+	dir   string // of this machine, with the data of the nodes
+	cfg   Config
+	nodes []*Node
+	near  string // network of everything but the second area's agents
+	far   string // network of the second area
+}
+
+// Start starts a fleet and waits until all of it works. It ends with the test,
+// which then has the ends of its logs if it failed.
+func Start(tb testing.TB, cfg Config) *Fleet {
+	tb.Helper()
+	testenv.NeedRoot(tb)
+	f := &Fleet{name: fmt.Sprintf("pfc-%d-%d", os.Getpid(), rand.N(1000)), dir: tb.TempDir(), cfg: cfg}
+	tb.Cleanup(func() { f.down(tb) })
+	if err := f.layOut(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+	if err := f.startAll(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(tb.Context(), startPatience)
+	defer cancel()
+	if err := f.Settled(ctx); err != nil {
+		tb.Fatal(err)
+	}
+	return f
+}
+
+// startPatience is how long a fleet may take to work, on a busy machine.
+const startPatience = 3 * time.Minute
+
+// Nodes returns the nodes of these kinds, all if none is given, by kind and name.
+func (f *Fleet) Nodes(kinds ...Kind) []*Node {
+	return slices.DeleteFunc(slices.Clone(f.nodes), func(n *Node) bool {
+		return len(kinds) > 0 && !slices.Contains(kinds, n.Kind)
+	})
+}
+
+// Node returns the node of a name, such as "nats-1". There must be one.
+func (f *Fleet) Node(name string) *Node {
+	for _, n := range f.nodes {
+		if n.Name == name {
+			return n
+		}
+	}
+	panic("no node " + name)
+}
+
+// Dispatchers are the URLs of the dispatchers, as this machine reaches them.
+func (f *Fleet) Dispatchers() []string {
+	var urls []string
+	for _, n := range f.Nodes(Dispatcher) {
+		urls = append(urls, "http://"+n.IP+":8080")
+	}
+	return urls
+}
+
+// NATSURLs are the URLs of the NATS servers, as this machine reaches them.
+func (f *Fleet) NATSURLs() []string {
+	var urls []string
+	for _, n := range f.Nodes(NATS) {
+		urls = append(urls, "nats://"+n.IP+":4222")
+	}
+	return urls
+}
+
+// Heal takes back whatever was done to any node.
+func (f *Fleet) Heal() error {
+	return f.each(f.nodes, (*Node).Heal)
+}
+
+// each does something to nodes, some at a time.
+func (f *Fleet) each(nodes []*Node, do func(*Node) error) error {
+	const atATime = 4
+	var (
+		all    sync.WaitGroup
+		places = make(chan struct{}, atATime)
+		failed = make([]error, len(nodes))
+	)
+	for i, n := range nodes {
+		places <- struct{}{}
+		all.Go(func() {
+			defer func() { <-places }()
+			failed[i] = do(n)
+		})
+	}
+	all.Wait()
+	return errors.Join(failed...)
+}
+
+// startAll makes and starts every container, kind by kind: what is needed first
+// comes first, although each waits for what it needs.
+func (f *Fleet) startAll(ctx context.Context) error {
+	for _, kinds := range [][]Kind{{NATS, Redis}, {Leaf, Sentinel}, {Dispatcher, Worker, Agent}} {
+		if err := f.each(f.Nodes(kinds...), func(n *Node) error { return f.run(ctx, n) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// down removes everything, after a failure with what the nodes said.
+func (f *Fleet) down(tb testing.TB) {
+	tb.Helper()
+	ctx := context.WithoutCancel(tb.Context())
+	if tb.Failed() {
+		for _, n := range f.nodes {
+			logs, err := n.Logs(ctx, 40)
+			tb.Logf("%s: %v\n%s", n, err, logs)
+		}
+	}
+	for _, n := range f.nodes {
+		n.faults.delay.close()
+	}
+	err := f.each(f.nodes, func(n *Node) error {
+		_, err := run(ctx, "docker", "rm", "--force", "--volumes", n.container())
+		return err
+	})
+	if err != nil {
+		tb.Log(err)
+	}
+	for _, network := range []string{f.near, f.far} {
+		if network == "" {
+			continue
+		}
+		if _, err := run(ctx, "docker", "network", "rm", network); err != nil {
+			tb.Error(err)
+		}
+	}
+}
+
+// commandTimeout bounds one command; a stop in good order included.
+const commandTimeout = 2 * time.Minute
+
+// run runs a program and returns what it wrote, without the end of the line.
+func run(ctx context.Context, program string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
+	text := strings.TrimSpace(string(out))
+	if err != nil {
+		return text, fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, text)
+	}
+	return text, nil
+}
+
+func (f *Fleet) path(parts ...string) string {
+	return filepath.Join(append([]string{f.dir}, parts...)...)
+}

@@ -1,0 +1,220 @@
+//go:build linux
+
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Settled waits until every node does its work: every /readyz is fine, the
+// streams have their replicas, the Sentinels agree on a master that has its
+// replica, and a dispatcher knows every host. It fails at once if a node is
+// still [Node.Hurt], and says what it waited for when ctx ends.
+func (f *Fleet) Settled(ctx context.Context) error {
+	for _, n := range f.nodes {
+		if n.Hurt() {
+			return fmt.Errorf("%s is not healed", n)
+		}
+	}
+	for {
+		err := errors.Join(f.each(f.nodes, func(n *Node) error { return f.ready(ctx, n) }), f.knowsHosts(ctx))
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the fleet does not settle: %w", err)
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func (f *Fleet) ready(ctx context.Context, n *Node) error {
+	switch n.Kind {
+	case Dispatcher:
+		return answersOK(ctx, "http://"+n.IP+":8080/readyz")
+	case Worker, Agent:
+		return answersOK(ctx, "http://"+n.IP+":9090/readyz")
+	case NATS, Leaf:
+		return answersOK(ctx, "http://"+n.IP+":8222/healthz")
+	case Redis:
+		return f.replicated(ctx, n)
+	case Sentinel:
+		return f.agrees(ctx, n)
+	default:
+		panic("no such kind of node: " + string(n.Kind))
+	}
+}
+
+// Master is the Redis that the Sentinels have made the master, as the first of
+// them that answers knows it.
+func (f *Fleet) Master(ctx context.Context) (*Node, error) {
+	var failed []error
+	for _, s := range f.Nodes(Sentinel) {
+		n, err := f.masterBy(ctx, s)
+		if err == nil {
+			return n, nil
+		}
+		failed = append(failed, err)
+	}
+	return nil, errors.Join(failed...)
+}
+
+func (f *Fleet) masterBy(ctx context.Context, sentinel *Node) (*Node, error) {
+	out, err := redis(ctx, sentinel.IP, "26379", "SENTINEL", "get-master-addr-by-name", masterName)
+	if err != nil {
+		return nil, err
+	}
+	ip, _, _ := strings.Cut(out, "\n")
+	for _, n := range f.Nodes(Redis) {
+		if n.IP == ip {
+			return n, nil
+		}
+	}
+	return nil, fmt.Errorf("%s says that %q is the master", sentinel, out)
+}
+
+// agrees reports whether a Sentinel and the first one name the same master.
+func (f *Fleet) agrees(ctx context.Context, sentinel *Node) error {
+	mine, err := f.masterBy(ctx, sentinel)
+	if err != nil {
+		return err
+	}
+	master, err := f.Master(ctx)
+	if err != nil {
+		return err
+	}
+	if mine != master {
+		return fmt.Errorf("%s takes %s for the master, others %s", sentinel, mine, master)
+	}
+	return nil
+}
+
+// replicated reports whether a Redis is the master and has its replica, or is
+// a replica that follows.
+func (f *Fleet) replicated(ctx context.Context, n *Node) error {
+	master, err := f.Master(ctx)
+	if err != nil {
+		return err
+	}
+	info, err := redis(ctx, n.IP, "6379", "INFO", "replication")
+	if err != nil {
+		return err
+	}
+	want := []string{"role:slave", "master_link_status:up", "master_sync_in_progress:0"}
+	if n == master {
+		want = []string{"role:master", fmt.Sprintf("connected_slaves:%d", redisServers-1), "state=online"}
+	}
+	for _, w := range want {
+		if !strings.Contains(info, w) {
+			return fmt.Errorf("%s has no %s", n, w)
+		}
+	}
+	return nil
+}
+
+// knowsHosts reports whether every host is announced.
+func (f *Fleet) knowsHosts(ctx context.Context) error {
+	var page struct{ Hosts []struct{ Host string } }
+	if err := getJSON(ctx, f.Dispatchers()[0]+"/v1/hosts?limit=1000", &page); err != nil {
+		return err
+	}
+	for _, n := range f.Nodes(Agent) {
+		if !slices.ContainsFunc(page.Hosts, func(h struct{ Host string }) bool { return h.Host == n.Host }) {
+			return fmt.Errorf("%s (%s) is not announced", n, n.Host)
+		}
+	}
+	return nil
+}
+
+// StreamLeader is the NATS server that leads a stream.
+func (f *Fleet) StreamLeader(ctx context.Context, stream string) (*Node, error) {
+	var failed []error
+	for _, n := range f.Nodes(NATS) {
+		leader, err := streamLeader(ctx, n, stream)
+		if err == nil {
+			return f.Node(leader), nil
+		}
+		failed = append(failed, err)
+	}
+	return nil, errors.Join(failed...)
+}
+
+func streamLeader(ctx context.Context, n *Node, stream string) (string, error) {
+	var jsz struct {
+		Accounts []struct {
+			Streams []struct {
+				Name    string
+				Cluster struct{ Leader string }
+			} `json:"stream_detail"`
+		} `json:"account_details"`
+	}
+	if err := getJSON(ctx, "http://"+n.IP+":8222/jsz?streams=true", &jsz); err != nil {
+		return "", err
+	}
+	for _, a := range jsz.Accounts {
+		for _, s := range a.Streams {
+			if s.Name == stream && s.Cluster.Leader != "" {
+				return s.Cluster.Leader, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("%s knows no leader of %s", n, stream)
+}
+
+// redis asks a Redis server or a Sentinel.
+func redis(ctx context.Context, host, port string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	return run(ctx, "redis-cli", append([]string{"-e", "-h", host, "-p", port}, args...)...)
+}
+
+// askTimeout bounds one question to a node.
+const askTimeout = 5 * time.Second
+
+func answersOK(ctx context.Context, url string) error {
+	body, err := get(ctx, url)
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", url, err, strings.TrimSpace(string(body)))
+	}
+	return nil
+}
+
+func getJSON(ctx context.Context, url string, into any) error {
+	body, err := get(ctx, url)
+	if err != nil {
+		return fmt.Errorf("%s: %w", url, err)
+	}
+	return json.Unmarshal(body, into)
+}
+
+// client keeps no connections: the nodes come and go.
+var client = &http.Client{Timeout: askTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
+
+func get(ctx context.Context, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return body, errors.New(resp.Status)
+	}
+	return body, nil
+}

@@ -1,0 +1,137 @@
+package images
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// There reports whether docker has an image.
+func There(image string) bool {
+	_, err := Docker("image", "inspect", image)
+	return err == nil
+}
+
+// Build makes an image of a folder, with more lines for its Dockerfile. It goes
+// with the test.
+func Build(tb testing.TB, name, root string, more ...string) {
+	tb.Helper()
+	file := filepath.Join(tb.TempDir(), "Dockerfile")
+	write(tb, file, []byte("FROM scratch\nCOPY . /\n"+strings.Join(more, "\n")+"\n"), 0o600)
+	build(tb, name, root, "-f", file)
+}
+
+// procfleetFiles are what deploy/Dockerfile takes beside the binaries.
+var procfleetFiles = []string{"deploy/Dockerfile", ".dockerignore", "deploy/var/README"}
+
+// Procfleet makes the images of this module's own binaries, as deploy/Dockerfile
+// says: the server's, and the agent's on a base that has a shell and these
+// programs. All names end in tag, so that nobody's images are replaced. They go
+// with the test.
+func Procfleet(tb testing.TB, tag string, programs ...string) (server, agent string) {
+	tb.Helper()
+	root := tb.TempDir()
+	GoBuild(tb, filepath.Join(root, "bin")+"/", "./cmd/...")
+	for _, name := range procfleetFiles {
+		copyFile(tb, filepath.Join(testenv.ModuleRoot(), name), filepath.Join(root, name))
+	}
+	base := "procfleet-agent-base" + tag
+	Build(tb, base, ProgramsRoot(tb, append([]string{"sh"}, programs...)...))
+	server, agent = "procfleet"+tag, "procfleet-agent"+tag
+	for target, name := range map[string]string{"server": server, "agent": agent} {
+		build(tb, name, root, "-f", filepath.Join(root, "deploy/Dockerfile"), "--target", target, "--build-arg", "AGENT_BASE="+base)
+	}
+	return server, agent
+}
+
+// NATS makes an image of the nats-server that this module's go.mod names.
+func NATS(tb testing.TB, name string) {
+	tb.Helper()
+	root := tb.TempDir()
+	GoBuild(tb, filepath.Join(root, "nats-server"), "github.com/nats-io/nats-server/v2")
+	Build(tb, name, root, `ENTRYPOINT ["/nats-server"]`)
+}
+
+// Redis makes an image of this machine's Redis.
+func Redis(tb testing.TB, name string) {
+	tb.Helper()
+	Build(tb, name, ProgramsRoot(tb, "redis-server", "redis-cli"))
+}
+
+func build(tb testing.TB, name, root string, args ...string) {
+	tb.Helper()
+	tb.Cleanup(func() {
+		if _, err := Docker("rmi", "-f", name); err != nil {
+			tb.Log(err)
+		}
+	})
+	if _, err := Docker(append(append([]string{"build", "-q", "-t", name}, args...), root)...); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// GoBuild builds packages without cgo, so that they run in an empty image.
+func GoBuild(tb testing.TB, to, pkg string) {
+	tb.Helper()
+	c := Command{Env: []string{"CGO_ENABLED=0"}, Dir: testenv.ModuleRoot()}
+	if _, err := c.Run("go", "build", "-trimpath", "-o", to, pkg); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+var library = regexp.MustCompile(`(?m)(/\S+) \(0x`)
+
+// ProgramsRoot is a root folder with programs of this machine, the shared
+// libraries that they need, and the few files that a system is expected to have.
+func ProgramsRoot(tb testing.TB, programs ...string) string {
+	tb.Helper()
+	root := tb.TempDir()
+	for _, program := range programs {
+		path, err := exec.LookPath(program)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		copyFile(tb, path, filepath.Join(root, "bin", program))
+		needs, err := Command{}.Run("ldd", path)
+		if err != nil {
+			tb.Logf("taken as static: %v", err)
+			continue
+		}
+		for _, l := range library.FindAllStringSubmatch(needs, -1) {
+			copyFile(tb, l[1], filepath.Join(root, l[1]))
+		}
+	}
+	for name, text := range map[string]string{"etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "etc/group": "root:x:0:\n"} {
+		write(tb, filepath.Join(root, name), []byte(text), 0o644)
+	}
+	for _, dir := range []string{"root", "tmp", "srv"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return root
+}
+
+func copyFile(tb testing.TB, from, to string) {
+	tb.Helper()
+	data, err := os.ReadFile(from) // through links
+	if err != nil {
+		tb.Fatal(err)
+	}
+	write(tb, to, data, 0o755)
+}
+
+func write(tb testing.TB, path string, data []byte, mode os.FileMode) {
+	tb.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, mode); err != nil {
+		tb.Fatal(err)
+	}
+}
