@@ -165,7 +165,7 @@ func (f *Fleet) natsConfig(n *Node) string {
 	return fmt.Sprintf(`server_name: %s
 listen: 0.0.0.0:4222
 http: 0.0.0.0:8222
-jetstream { store_dir: /data/jetstream, max_memory_store: 64MiB, max_file_store: 4GiB }
+jetstream { store_dir: /data/jetstream, max_memory_store: 64MiB, max_file_store: 16GiB }
 max_payload: 1MiB
 ping_interval: 20s
 ping_max: 2
