@@ -71,6 +71,8 @@ var allowed = map[string][]string{
 	"test/faults/matrix":              {},
 	"test/cluster/check":              {"", "client"}, // knows the API and nothing behind it
 	"test/internal/images":            {"internal/testenv"},
+	"test/compose":                    {},
+	"test/cluster":                    {},
 	"test/cluster/fleet":              {"internal/testenv", "test/internal/images"},
 
 	// The commands choose the implementations and may import everything but
