@@ -21,7 +21,7 @@ should have nothing else to do, or started with --start. Tables are written in M
 		Args:    usageArgs(cobra.NoArgs),
 		RunE:    nameACommand,
 	}
-	cmd.AddCommand(newBenchFanout(), newBenchSmall(), newBenchAccept(), newBenchPoll(), newBenchReports(), newBenchSupervise())
+	cmd.AddCommand(newBenchFanout(), newBenchSmall(), newBenchAccept(), newBenchPoll(), newBenchReports(), newBenchFair(), newBenchWorkers(), newBenchSupervise())
 	return cmd
 }
 
@@ -161,6 +161,41 @@ many bytes at the same rate. It takes about as long as --every and three times -
 	flags.DurationVar(&m.Every, "every", 30*time.Second, "time between two reports of an agent")
 	flags.DurationVar(&m.For, "for", 20*time.Second, "how long processor time is counted, each time")
 	flags.StringVar(&m.PProf, "pprof", "", "address on loopback where the worker serves its profiles meanwhile")
+	return cmd
+}
+
+func newBenchFair() *cobra.Command {
+	m := &bench.Fair{}
+	cmd := benchCommand(&cobra.Command{
+		Use:   "fair",
+		Short: "Measure how tasks get on beside one another",
+		Long: `Measure how evenly big status tasks on the same simulated hosts get on that begin at once, how long a task on one host
+takes meanwhile, and how long a task in one cloud area takes beside one in another area that has no agents, whose agents
+are silent, or whose agents come and go.`,
+		Example: `  procfleet bench fair --start
+  procfleet bench fair --start --tasks 4 --hosts 100000 --area 20000`,
+	}, 3, &m.Config, m)
+	flags := cmd.Flags()
+	flags.IntVar(&m.Tasks, "tasks", 4, "big tasks that begin at once")
+	flags.IntVar(&m.Hosts, "hosts", 100000, "hosts of each of them, on as many simulated agents")
+	flags.IntVar(&m.Samples, "samples", 200, "tasks on one host whose time is taken while nothing else happens")
+	flags.IntVar(&m.Area, "area", 20000, "hosts of the area that is away, and of the tasks beside it")
+	return cmd
+}
+
+func newBenchWorkers() *cobra.Command {
+	m := &bench.Workers{}
+	cmd := benchCommand(&cobra.Command{
+		Use:   "workers",
+		Short: "Measure what more workers bring",
+		Long: `Measure one status task on many simulated hosts with different numbers of workers and with agents that take
+different times, and what processor time each part of the system spends on it.`,
+		Example: "  procfleet bench workers --start --workers 1,2,4 --latency 0s,100ms,1s",
+	}, 5, &m.Config, m)
+	flags := cmd.Flags()
+	flags.IntVar(&m.Hosts, "hosts", 10000, "hosts of the task, on as many simulated agents")
+	flags.IntSliceVar(&m.Workers, "workers", []int{1, 2, 4}, "numbers of workers, separated by commas")
+	flags.DurationSliceVar(&m.Latencies, "latency", []time.Duration{0, 100 * time.Millisecond, time.Second}, "times from acceptance to result, separated by commas")
 	return cmd
 }
 

@@ -194,7 +194,9 @@ func hosts(n int) []string {
 	return all
 }
 
-func host(i int) string { return "0:" + simulate.Address(i).String() }
+func host(i int) string { return hostIn(0, i) }
+
+func hostIn(cloud, i int) string { return strconv.Itoa(cloud) + ":" + simulate.Address(i).String() }
 
 // operated is how long a task took, from the POST on.
 type operated struct {

@@ -1,0 +1,352 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet"
+)
+
+// Fair measures how tasks get on beside one another: big ones that begin at
+// once, single hosts beside them, and those of one cloud area while another
+// one is away.
+type Fair struct {
+	Config
+	Tasks   int // big tasks at once
+	Hosts   int // of each
+	Samples int // single tasks whose time is taken
+	Area    int // hosts of the area that is away, and of the tasks beside it
+}
+
+// Validate reports everything that is wrong.
+func (f Fair) Validate() error {
+	return errors.Join(f.Config.Validate(), atLeast("--tasks", f.Tasks, 2), checkSizes("--hosts", []int{f.Hosts}),
+		atLeast("--samples", f.Samples, 1), checkSizes("--area", []int{f.Area}))
+}
+
+// Run measures.
+func (f Fair) Run(ctx context.Context) (Report, error) {
+	var report Report
+	err := inLab(ctx, f.Config, func(l *lab) error {
+		together, err := f.abreast(ctx, l)
+		if err != nil {
+			return fmt.Errorf("%d tasks at once: %w", f.Tasks, err)
+		}
+		away, err := f.besideAreas(ctx, l)
+		if err != nil {
+			return fmt.Errorf("beside an area that is away: %w", err)
+		}
+		report = Report{Machine: l.machine(ctx), Tables: []*Table{f.shares(together), f.singles(together), f.areas(away)}}
+		return nil
+	})
+	return report, err
+}
+
+// marks are the parts of a task, in percent, at which the others are looked at.
+var marks = [...]int{25, 50, 75}
+
+// abreast is what was seen of tasks that began at once.
+type abreast struct {
+	idle, beside []time.Duration    // of single tasks
+	least        [len(marks)][]int  // items of the slowest task when the first passed a mark, in each run
+	ends         [2][]time.Duration // of the first and of the last task, from the first POST on
+}
+
+func (f Fair) abreast(ctx context.Context, l *lab) (*abreast, error) {
+	s, err := startSystem(ctx, l, fleet{agents: f.Hosts})
+	if err != nil {
+		return nil, err
+	}
+	defer s.stop()
+	a := &abreast{}
+	for range f.Samples {
+		if a.idle, err = f.single(ctx, s, a.idle); err != nil {
+			return nil, err
+		}
+	}
+	for run := range f.Runs {
+		if err := f.race(ctx, s, a); err != nil {
+			return nil, err
+		}
+		l.Log.WithFields(logrus.Fields{"run": run + 1, "last_ms": a.ends[1][run].Milliseconds()}).Info("measured")
+	}
+	return a, nil
+}
+
+// single takes the time of a task on one host.
+func (f Fair) single(ctx context.Context, s *system, times []time.Duration) ([]time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	begun := time.Now()
+	id, err := s.wire.submit(oneHost(len(times)%s.agents), "")
+	if err == nil {
+		err = s.finishes.await(ctx, id, 1)
+	}
+	return append(times, time.Since(begun)), err
+}
+
+// race lets tasks begin at once, looks at all of them until they are finished,
+// and takes the times of single tasks meanwhile.
+func (f Fair) race(ctx context.Context, s *system, a *abreast) error {
+	begun := time.Now()
+	ids, err := f.submitAll(ctx, s)
+	if err != nil {
+		return err
+	}
+	over := make(chan struct{})
+	var watching sync.WaitGroup
+	var failed error
+	watching.Go(func() {
+		defer close(over)
+		failed = f.watch(ctx, s, ids, begun, a)
+	})
+	for running := true; running; {
+		if a.beside, err = f.single(ctx, s, a.beside); err != nil {
+			break
+		}
+		select {
+		case <-over:
+			running = false
+		default:
+		}
+	}
+	watching.Wait()
+	return errors.Join(err, failed)
+}
+
+func (f Fair) submitAll(ctx context.Context, s *system) ([]procfleet.TaskID, error) {
+	wires := make([]*wire, f.Tasks)
+	for i := range wires {
+		var err error
+		if wires[i], err = dial(ctx, s.address); err != nil {
+			return nil, err
+		}
+		defer wires[i].close()
+	}
+	ids, body := make([]procfleet.TaskID, f.Tasks), manyHosts(f.Hosts)
+	err := together(ctx, f.Tasks, f.Tasks, func(_ context.Context, submitter, i int) (err error) {
+		ids[i], err = wires[submitter].submit(body, "")
+		return err
+	})
+	return ids, err
+}
+
+// watch notes where the slowest task is when the first one passes each mark.
+func (f Fair) watch(ctx context.Context, s *system, ids []procfleet.TaskID, begun time.Time, a *abreast) error {
+	const every = 5 * time.Millisecond
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	next, first := 0, time.Duration(0)
+	for {
+		done := make([]int, len(ids))
+		ended := 0
+		for i, id := range ids {
+			task, err := s.store.Task(ctx, id)
+			if err != nil {
+				return err
+			}
+			done[i] = task.Items - task.Counts[procfleet.StatePending] - task.Counts[procfleet.StateDelivered]
+			if task.State.Done() {
+				ended++
+			}
+		}
+		for ; next < len(marks) && slices.Max(done)*100 >= marks[next]*f.Hosts; next++ {
+			a.least[next] = append(a.least[next], slices.Min(done)*100/f.Hosts)
+		}
+		if first == 0 && ended > 0 {
+			first = time.Since(begun)
+		}
+		if ended == len(ids) {
+			a.ends[0], a.ends[1] = append(a.ends[0], first), append(a.ends[1], time.Since(begun))
+			return nil
+		}
+		if err := wait(ctx, every); err != nil {
+			return err
+		}
+	}
+}
+
+const (
+	shareGoal    = 0.75 // of what the first has, when it is half done
+	shareGoalAt  = 50
+	awayGoal     = 1.5 // times the time alone
+	awayArea     = 1   // the cloud area that is away
+	flap         = time.Second
+	awayFleet    = "agents-away"
+	fewestBeside = 3
+)
+
+func (f Fair) shares(a *abreast) *Table {
+	t := &Table{
+		Title:   fmt.Sprintf("Fairness: %d status tasks on the same %s hosts at once", f.Tasks, thousands(f.Hosts)),
+		Columns: []string{"when the first has, %", "the slowest has, %", "worst run, %", "ratio", "goal", "met"},
+		Notes: []string{fmt.Sprintf("The first task was finished after %s ms, the last one after %s ms.",
+			text(ms(quantile(slices.Clone(a.ends[0]), 0.5))), text(ms(quantile(slices.Clone(a.ends[1]), 0.5))))},
+	}
+	for i, mark := range marks {
+		least := slices.Sorted(slices.Values(a.least[i]))
+		median := least[len(least)/2]
+		share := float64(median) / float64(mark)
+		goal, met := "", ""
+		if mark == shareGoalAt {
+			goal, met = noLess(share, shareGoal, " of it")
+		}
+		t.add(mark, median, least[0], share, goal, met)
+	}
+	return t
+}
+
+func (f Fair) singles(a *abreast) *Table {
+	t := &Table{
+		Title:   "Fairness: one host at a time, POST to \"finished\" event, ms",
+		Columns: []string{"beside", "samples", "median", "p99", "ratio", "goal", "met"},
+	}
+	idle, beside := quantile(a.idle, 0.5), quantile(a.beside, 0.5)
+	t.add("nothing", len(a.idle), ms(idle), ms(quantile(a.idle, 0.99)), 1.0, "", "")
+	goal, met := atMost(ratio(beside, idle), besideGoal, " × idle")
+	t.add(fmt.Sprintf("%d tasks on %s hosts", f.Tasks, thousands(f.Hosts)), len(a.beside), ms(beside), ms(quantile(a.beside, 0.99)), ratio(beside, idle), goal, met)
+	return t
+}
+
+// besideAway is the time of a task in one area while another one is away.
+type besideAway struct {
+	how   string
+	times []time.Duration
+}
+
+// besideAreas takes the times of tasks alone and then beside a task in an area
+// that is away in each way that there is.
+func (f Fair) besideAreas(ctx context.Context, l *lab) (all []besideAway, err error) {
+	s, err := startSystem(ctx, l, fleet{agents: f.Area})
+	if err != nil {
+		return nil, err
+	}
+	defer s.stop()
+	for _, c := range []struct {
+		how   string
+		fleet func(*child, <-chan struct{}) // what the area does meanwhile; nil if it has no agents
+		none  bool                          // there is no such task
+	}{
+		{how: "nothing", none: true},
+		{how: "an area without agents"},
+		{how: "an area that is silent", fleet: silence},
+		{how: "an area that flaps", fleet: flapping},
+		{how: "nothing, again", none: true},
+	} {
+		out := besideAway{how: c.how}
+		var away *child
+		if c.fleet != nil {
+			if away, err = f.startAway(ctx, s); err != nil {
+				return nil, err
+			}
+		}
+		if out.times, err = f.besideArea(ctx, s, away, c.fleet, !c.none); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.how, err)
+		}
+		if away != nil {
+			away.stop()
+		}
+		all = append(all, out)
+	}
+	return all, nil
+}
+
+func (f Fair) startAway(ctx context.Context, s *system) (*child, error) {
+	plant := s.lab.plant
+	_, err := plant.start(ctx, awayFleet, plant.program, []string{
+		"simulate", "--agents", strconv.Itoa(f.Area), "--cloud", strconv.Itoa(awayArea), "--nats", s.lab.NATS, "--log-level", "warn",
+	}, "ready ")
+	if err != nil {
+		return nil, err
+	}
+	s.roles = append(s.roles, plant.child(awayFleet))
+	return plant.child(awayFleet), nil
+}
+
+// silence stops the agents of an area, which stay connected; flapping does so
+// and lets them go on, again and again. Both let them go on in the end.
+func silence(c *child, over <-chan struct{}) {
+	_ = c.cmd.Process.Signal(syscall.SIGSTOP) // an error means that it is gone
+	<-over
+	_ = c.cmd.Process.Signal(syscall.SIGCONT)
+}
+
+func flapping(c *child, over <-chan struct{}) {
+	for {
+		for _, signal := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
+			_ = c.cmd.Process.Signal(signal) // as above
+			select {
+			case <-over:
+				_ = c.cmd.Process.Signal(syscall.SIGCONT)
+				return
+			case <-time.After(flap):
+			}
+		}
+	}
+}
+
+// besideArea takes the times of tasks in area 0 while the other area is as it
+// is told to be. Then it lets that area go on, and waits for the end of its task.
+func (f Fair) besideArea(ctx context.Context, s *system, away *child, does func(*child, <-chan struct{}), submit bool) (times []time.Duration, err error) {
+	over := make(chan struct{})
+	var busy sync.WaitGroup
+	if away != nil {
+		busy.Go(func() { does(away, over) })
+	}
+	goOn := sync.OnceFunc(func() {
+		close(over)
+		busy.Wait()
+	})
+	defer goOn()
+	var id procfleet.TaskID
+	if submit {
+		hosts := make([]string, f.Area)
+		for i := range hosts {
+			hosts[i] = hostIn(awayArea, i)
+		}
+		if id, err = s.wire.submit(submission(procfleet.ActionStatus, sample, hosts), ""); err != nil {
+			return nil, err
+		}
+	}
+	quick := manyHosts(f.Area)
+	for range max(f.Runs, fewestBeside) {
+		operated, err := s.operate(ctx, quick)
+		if err != nil {
+			return nil, err
+		}
+		times = append(times, operated.path)
+	}
+	goOn()
+	if submit {
+		_, err = s.finished(ctx, id)
+	}
+	return times, err
+}
+
+func (f Fair) areas(all []besideAway) *Table {
+	t := &Table{
+		Title:   fmt.Sprintf("Fairness: a task on %s hosts beside one on as many of another area, ms", thousands(f.Area)),
+		Columns: []string{"beside", "samples", "median", "worst", "ratio", "goal", "met"},
+		Notes: []string{fmt.Sprintf("Without agents: nobody listens. Silent: all agents are stopped and stay connected. Flapping: they are "+
+			"stopped and go on every %v. The task of the other area begins first.", flap)},
+	}
+	alone := slices.Concat(all[0].times, all[len(all)-1].times)
+	base := quantile(alone, 0.5)
+	for _, out := range all {
+		median := quantile(out.times, 0.5)
+		goal, met := "", ""
+		if out.how != all[0].how && out.how != all[len(all)-1].how {
+			goal, met = atMost(ratio(median, base), awayGoal, " × alone")
+		}
+		t.add(out.how, len(out.times), ms(median), ms(slices.Max(out.times)), ratio(median, base), goal, met)
+	}
+	return t
+}
