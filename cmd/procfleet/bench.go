@@ -37,8 +37,8 @@ func benchCommand(cmd *cobra.Command, runs int, cfg *bench.Config, m measurement
 	cmd = measureCommand(cmd, runs, cfg, m)
 	flags := cmd.Flags()
 	flags.BoolVar(&cfg.Start, "start", false, "start redis-server (from PATH) and NATS for the time of the benchmark")
-	natsFlag(flags, &cfg.NATS)
-	redisFlag(flags, &cfg.Redis)
+	natsFlag(flags, &cfg.NATS, &cfg.NATSTLS)
+	redisFlag(flags, &cfg.Redis, &cfg.RedisTLS)
 	return cmd
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/taskstore"
@@ -42,6 +43,24 @@ type backends struct {
 // waiter is told which server is waited for and why it is away, nil if nothing
 // is known yet.
 type waiter func(server string, why error)
+
+// connect connects a role to the NATS and the Redis that the flags name, and
+// waits for both until ctx ends.
+func (f *backendFlags) connect(ctx context.Context, name string, p *daemon.Process) (*backends, error) {
+	cfg, err := f.natsConfig(name, p)
+	if err != nil {
+		return nil, err
+	}
+	b, err := connectBus(ctx, cfg, f, p.WaitFor)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.openRedis(ctx, b, p); err != nil {
+		b.close(p.Log)
+		return nil, err
+	}
+	return b, nil
+}
 
 // connectBus connects to NATS and waits, until ctx ends, for the streams to be
 // there: roles and servers start in any order.
@@ -124,9 +143,14 @@ func (b *backends) keepStreams(ctx context.Context, reconnected <-chan struct{},
 }
 
 // openRedis adds the Redis store, for which it waits until ctx ends.
-func (b *backends) openRedis(ctx context.Context, opt redisstore.Options, wait waiter) error {
-	wait("Redis", nil)
-	return patiently(ctx, opt.Log, "Redis", wait, func() error {
+func (f *backendFlags) openRedis(ctx context.Context, b *backends, p *daemon.Process) error {
+	opt := f.redisOptions(p.Log)
+	var err error
+	if opt.TLS, err = f.redisTLS.Open(p.Log); err != nil {
+		return err
+	}
+	p.WaitFor("Redis", nil)
+	return patiently(ctx, opt.Log, "Redis", p.WaitFor, func() error {
 		store, err := redisstore.Open(ctx, opt)
 		if err == nil {
 			b.store = store

@@ -10,7 +10,6 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/dispatcher"
 	"github.com/procfleet/procfleet/internal/crashpoint"
-	"github.com/procfleet/procfleet/internal/natsconn"
 )
 
 // dispatcherFlags are the flags of `dispatcher`.
@@ -33,8 +32,8 @@ func newDispatcher() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	f.register(flags)
-	natsFlag(flags, &f.nats)
-	redisFlag(flags, &f.redis)
+	natsFlag(flags, &f.nats, &f.natsTLS)
+	redisFlag(flags, &f.redis, &f.redisTLS)
 	f.registerRest(flags)
 	flags.BoolVar(&f.submissions, "submissions", true, "also accept what producers publish on NATS to procfleet.submit")
 	f.traces.register(flags)
@@ -56,7 +55,7 @@ func (f *dispatcherFlags) check(s *settings.Settings) {
 
 func (f *dispatcherFlags) run(ctx context.Context, p *daemon.Process) error {
 	collectLater()
-	listener, err := daemon.Listen(ctx, "--http", f.listen)
+	listener, err := f.open(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -68,14 +67,11 @@ func (f *dispatcherFlags) run(ctx context.Context, p *daemon.Process) error {
 		return err
 	}
 	defer with.Close()
-	back, err := connectBus(ctx, natsconn.Config{URL: f.nats, Name: "dispatcher", OnLost: p.Fail, Log: p.Log}, &f.backendFlags, p.WaitFor)
+	back, err := f.connect(ctx, "dispatcher", p)
 	if err != nil {
 		return err
 	}
 	defer back.close(p.Log)
-	if err := back.openRedis(ctx, f.redisOptions(p.Log), p.WaitFor); err != nil {
-		return err
-	}
 	cfg := f.config()
 	cfg.Listener, cfg.Timeouts.Drain = listener, f.drain
 	cfg.Log, cfg.Meter, cfg.Metrics = p.Log, p.Metrics.Meter("dispatcher"), p.Metrics.Handler()

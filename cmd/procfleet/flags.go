@@ -14,6 +14,7 @@ import (
 
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
+	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
 	"github.com/procfleet/procfleet/dispatcher"
 	"github.com/procfleet/procfleet/dispatcher/apps"
 	"github.com/procfleet/procfleet/internal/bus"
@@ -27,11 +28,13 @@ func isTerminal(out io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-func natsFlag(flags *pflag.FlagSet, url *string) {
+func natsFlag(flags *pflag.FlagSet, url *string, files *tlsflags.Client) {
 	flags.StringVar(url, "nats", "nats://127.0.0.1:4222", "URL of NATS; several, separated by commas, of a cluster")
+	files.Register(flags, "nats", "NATS")
 }
 
-func redisFlag(flags *pflag.FlagSet, url *string) {
+func redisFlag(flags *pflag.FlagSet, url *string, files *tlsflags.Client) {
+	files.Register(flags, "redis", "Redis")
 	flags.StringVar(url, "redis", "redis://127.0.0.1:6379/0", "URL of Redis: redis://[user:password@]host:port/db, rediss:// for TLS; "+
 		"Sentinel redis://host:26379/0?master_name=NAME&addr=host2:26379; Cluster redis://host:6379?cluster=true&addr=host2:6379")
 }
@@ -40,6 +43,8 @@ func redisFlag(flags *pflag.FlagSet, url *string) {
 type backendFlags struct {
 	nats, redis    string
 	fleetKey       string
+	natsTLS        tlsflags.Client
+	redisTLS       tlsflags.Client
 	embedded       bool // an empty URL is a part in this process
 	streamReplicas int
 	waitReplicas   int
@@ -60,6 +65,11 @@ func (f *backendFlags) check(s *settings.Settings) {
 		s.Refused(natsconn.Config{URL: f.nats}.Validate(), map[string]string{"URL": "nats"})
 	}
 	checkFleetKey(s, f.fleetKey)
+	f.natsTLS.Check(s)
+	f.redisTLS.Check(s)
+	if !f.redisTLS.None() && !strings.HasPrefix(f.redis, "rediss://") {
+		s.Wrong("redis", "is without TLS, and --redis-ca or --redis-cert is given: write rediss:// in place of redis://")
+	}
 	if f.redis != "" || !f.embedded {
 		s.Refused(f.redisOptions(nil).Validate(), map[string]string{
 			"URL": "redis", "WaitReplicas": "redis-wait-replicas", "WaitTimeout": "redis-wait-timeout",
@@ -73,6 +83,12 @@ func (f *backendFlags) check(s *settings.Settings) {
 
 func (f *backendFlags) streams() bus.Options { return bus.Options{Replicas: f.streamReplicas} }
 
+// natsConfig says how a role connects to NATS.
+func (f *backendFlags) natsConfig(name string, p *daemon.Process) (natsconn.Config, error) {
+	files, err := f.natsTLS.Open(p.Log)
+	return natsconn.Config{URL: f.nats, TLS: files, Name: name, OnLost: p.Fail, Log: p.Log}, err
+}
+
 func (f *backendFlags) redisOptions(log logrus.FieldLogger) redisstore.Options {
 	return redisstore.Options{URL: f.redis, WaitReplicas: f.waitReplicas, WaitTimeout: f.waitTimeout, Log: log}
 }
@@ -81,6 +97,7 @@ func (f *backendFlags) redisOptions(log logrus.FieldLogger) redisstore.Options {
 // may cost.
 type doorFlags struct {
 	listen               string
+	listenTLS            tlsflags.Server
 	allowUnauthenticated bool
 	apps, login, trusted string
 	maxBody              int64
@@ -91,6 +108,7 @@ type doorFlags struct {
 func (f *doorFlags) register(flags *pflag.FlagSet) {
 	d := dispatcher.Config{}.WithDefaults()
 	flags.StringVar(&f.listen, "http", d.Listen, "address to listen on for HTTP")
+	f.listenTLS.Register(flags, "http")
 	flags.BoolVar(&f.allowUnauthenticated, "allow-unauthenticated", false,
 		"listen off loopback although callers are not authenticated; for test networks only")
 	flags.StringVar(&f.apps, "apps", "", "file of the applications that may call, which procfleet app keeps; nobody else can then, and --http need not be on loopback")
@@ -119,6 +137,7 @@ func (f *doorFlags) check(s *settings.Settings) {
 	if err := daemon.CheckAddress(f.listen); err != nil {
 		s.Wrong("http", "%s", err)
 	}
+	f.listenTLS.Check(s)
 	if _, err := prefixes(f.trusted); err != nil {
 		s.Wrong("trusted-esb", "%s", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
+	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
 	"github.com/procfleet/procfleet/internal/natsembed"
 )
 
@@ -14,6 +15,7 @@ import (
 func newNATSServer() *cobra.Command {
 	var cfg natsembed.Config
 	var logs daemon.Logs
+	var files tlsflags.Server
 	cmd := &cobra.Command{
 		Use:     "nats-server",
 		Short:   "The embedded NATS as a process of its own",
@@ -29,6 +31,9 @@ func newNATSServer() *cobra.Command {
 				return usageError("%w", err)
 			}
 			cfg.Log = log
+			if cfg.TLS, err = files.Open(log); err != nil {
+				return usageError("%w", err)
+			}
 			server, err := natsembed.Start(cfg)
 			if err != nil {
 				return err
@@ -40,6 +45,7 @@ func newNATSServer() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&cfg.Listen, "listen", "127.0.0.1:4222", "address to listen on; port 0 finds a free one")
+	files.Register(cmd.Flags(), "listen")
 	cmd.Flags().StringVar(&cfg.StoreDir, "data", "nats-data", "folder for JetStream's files")
 	logs.Register(cmd.Flags())
 	return cmd

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"net/http"
 	"strings"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/procfleet/procfleet/client"
+	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
 )
 
 const (
@@ -26,10 +28,14 @@ const (
 )
 
 // serverFlags are the flags of every command that asks a server.
-type serverFlags struct{ url, token string }
+type serverFlags struct {
+	url, token string
+	tls        tlsflags.Client
+}
 
 func (s *serverFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&s.url, "server", defaultServer, "URL of a dispatcher, or of several, separated by commas")
+	s.tls.Register(flags, "server", "a dispatcher")
 	flags.StringVar(&s.token, "token", "", "application that asks, as <code>.<secret>; keep it in PROCFLEET_TOKEN")
 }
 
@@ -38,7 +44,7 @@ func (s *serverFlags) hint() string {
 	if s.url == defaultServer {
 		return ""
 	}
-	return " --server " + strings.ReplaceAll(s.url, " ", "") // it is pasted into a shell
+	return " --server " + strings.ReplaceAll(s.url, " ", "") + s.tls.Given() // it is pasted into a shell
 }
 
 // client returns a client for a command's questions.
@@ -58,11 +64,33 @@ func (s *serverFlags) watcher(trouble func(error)) (*client.Client, error) {
 
 func (s *serverFlags) connect(cfg client.Config) (*client.Client, error) {
 	cfg.URL, cfg.Token = s.url, s.token
+	var err error
+	if cfg.HTTP, err = s.http(); err != nil {
+		return nil, err
+	}
 	c, err := client.New(cfg)
 	if err != nil {
 		return nil, usageError("--server, --token: %w", err)
 	}
 	return c, nil
+}
+
+// http returns what makes requests with the certificates that were given; nil
+// if none was.
+func (s *serverFlags) http() (*http.Client, error) {
+	files, err := s.tls.OpenAtOnce()
+	switch {
+	case err != nil:
+		return nil, usageError("%w", err)
+	case files == nil:
+		return nil, nil
+	}
+	for server := range strings.SplitSeq(s.url, ",") {
+		if !strings.HasPrefix(strings.TrimSpace(server), "https://") {
+			return nil, usageError("--server: with --server-ca or --server-cert every server must be asked by https://")
+		}
+	}
+	return &http.Client{Transport: files.Transport(http.DefaultTransport.(*http.Transport))}, nil
 }
 
 // advice is what the reader of an error of the client can do about it.

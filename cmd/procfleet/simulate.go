@@ -8,6 +8,7 @@ import (
 
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/simulate"
+	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
@@ -15,6 +16,7 @@ func newSimulate() *cobra.Command {
 	var cfg simulate.Config
 	var logs daemon.Logs
 	var keyFile string
+	var natsTLS tlsflags.Client
 	cmd := &cobra.Command{
 		Use:   "simulate",
 		Short: "Run many light agents that succeed at everything, for scale tests",
@@ -36,6 +38,9 @@ the cloud area. "ready N" is printed once all N agents listen and were announced
 					return usageError("--fleet-key: %w", err)
 				}
 			}
+			if cfg.TLS, err = natsTLS.Open(log); err != nil {
+				return usageError("%w", err)
+			}
 			cfg.Ready = func() { fmt.Fprintf(cmd.OutOrStdout(), "ready %d\n", cfg.Agents) }
 			fleet, err := simulate.New(cfg)
 			if err != nil {
@@ -52,7 +57,7 @@ the cloud area. "ready N" is printed once all N agents listen and were announced
 	flags.DurationVar(&cfg.Latency, "latency", 0*time.Millisecond, "time that every operation takes")
 	flags.IntVar(&cfg.Processes, "processes", 0, "number of processes that each agent reports; 0 reports nothing")
 	flags.DurationVar(&cfg.ReportEvery, "report-every", 30*time.Second, "time between two reports of an agent, over which the fleet's are spread")
-	natsFlag(flags, &cfg.URL)
+	natsFlag(flags, &cfg.URL, &natsTLS)
 	flags.StringVar(&keyFile, "fleet-key", "", "file of the fleet's keys, of which every agent gets its own; without it agents sign nothing")
 	logs.Register(flags)
 	return cmd

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"io"
-	"net"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -42,7 +41,7 @@ kill -9. Ctrl-C ends it in good order and leaves supervised processes alone; a s
 func (f *upFlags) run(ctx context.Context, p *daemon.Process, out io.Writer) error {
 	f.warn(p.Log)
 	// What can be refused at once comes first, before anything is written.
-	listener, err := daemon.Listen(ctx, "--http", f.listen)
+	listener, err := f.doorFlags.open(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -74,7 +73,7 @@ func (f *upFlags) run(ctx context.Context, p *daemon.Process, out io.Writer) err
 
 // assemble makes the roles. They know nothing of each other or of this
 // command; they start in the order in which they need each other.
-func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener net.Listener, back *backends, with *telemetry.Tracing, out io.Writer) (*lifecycle.Group, error) {
+func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener *daemon.Listener, back *backends, with *telemetry.Tracing, out io.Writer) (*lifecycle.Group, error) {
 	w, err := worker.New(worker.Config{
 		Conn: back.conn, Bus: back.bus, Store: back.store, Keys: back.keys, Log: p.Log,
 		Meter: p.Metrics.Meter("worker"), Reached: crashpoint.FromEnv(),
@@ -110,7 +109,7 @@ func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener net.
 	}
 	group.Add("dispatcher", d.Run)
 	group.Add("console", func(ctx context.Context) error {
-		return f.greet(ctx, out, "http://"+listener.Addr().String(), ready, p.Log)
+		return f.greet(ctx, out, f.url(listener), ready, p.Log)
 	})
 	return group, nil
 }
@@ -118,7 +117,7 @@ func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener net.
 // openStore opens the task store that the flags ask for.
 func (f *upFlags) openStore(ctx context.Context, back *backends, p *daemon.Process) (err error) {
 	if f.redis != "" {
-		return back.openRedis(ctx, f.redisOptions(p.Log), p.WaitFor)
+		return f.openRedis(ctx, back, p)
 	}
 	back.store, err = boltstore.Open(filepath.Join(f.data, "tasks.db"), boltstore.Options{Log: p.Log})
 	return err

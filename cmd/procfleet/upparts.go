@@ -19,6 +19,7 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/demo"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
+	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
 	"github.com/procfleet/procfleet/internal/crashpoint"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/lifecycle"
@@ -37,6 +38,7 @@ type upFlags struct {
 	traces           traceFlags
 	drain            time.Duration
 	data, natsListen string
+	natsListenTLS    tlsflags.Server
 	agent, demo      bool
 }
 
@@ -45,8 +47,11 @@ func (f *upFlags) register(flags *pflag.FlagSet) {
 	f.doorFlags.register(flags)
 	flags.StringVar(&f.data, "data", "procfleet-data", "folder for everything that must survive")
 	flags.StringVar(&f.nats, "nats", "", "URL of NATS instead of the embedded one")
+	f.natsTLS.Register(flags, "nats", "NATS")
 	flags.StringVar(&f.redis, "redis", "", "URL of Redis instead of the embedded store, in the forms of procfleet dispatcher --help")
+	f.redisTLS.Register(flags, "redis", "Redis")
 	f.registerRest(flags)
+	f.natsListenTLS.Register(flags, "nats-listen")
 	flags.StringVar(&f.natsListen, "nats-listen", "", "address on which the embedded NATS lets other agents join, for example 127.0.0.1:4222")
 	flags.BoolVar(&f.agent, "agent", true, "run an agent for this host")
 	flags.BoolVar(&f.demo, "demo", false, "also operate a sample process and show how it survives")
@@ -71,6 +76,7 @@ func (f *upFlags) check(s *settings.Settings) {
 		s.Wrong("data", "a folder is required, for example procfleet-data")
 	}
 	f.checkParts(s)
+	f.natsListenTLS.Check(s)
 	// A demo is easier to follow without the log of every state change, unless
 	// the user asked for it.
 	if f.demo && !s.Given("log-level") {
@@ -88,6 +94,10 @@ func (f *upFlags) checkParts(s *settings.Settings) {
 	switch {
 	case f.nats != "" && f.natsListen != "":
 		s.Wrong("nats-listen", "is for the embedded NATS; it does not go together with --nats")
+	case f.nats == "" && !f.natsTLS.None():
+		s.Wrong("nats", "--nats-ca and --nats-cert are for other servers than the embedded one: give --nats as well, or --nats-listen-cert")
+	case f.natsListen == "" && !f.natsListenTLS.None():
+		s.Wrong("nats-listen", "is missing beside its certificate, for example 127.0.0.1:4222")
 	case f.nats == "" && f.streamReplicas > 1:
 		s.Wrong("stream-replicas", "%d replicas need a cluster, and the embedded NATS is one server: give --nats as well", f.streamReplicas)
 	}
@@ -124,9 +134,12 @@ func (f *upFlags) open(ctx context.Context, p *daemon.Process) (back *backends, 
 		}
 	}
 	var server *natsembed.Server
-	cfg := natsconn.Config{URL: f.nats, Name: "up", OnLost: p.Fail, Log: p.Log}
+	cfg, err := f.natsConfig("up", p)
+	if err != nil {
+		return nil, nil, err
+	}
 	if f.nats == "" {
-		if server, err = natsembed.Start(natsembed.Config{StoreDir: filepath.Join(f.data, "nats"), Listen: f.natsListen, Log: p.Log}); err != nil {
+		if server, err = f.startNATS(p); err != nil {
 			return nil, nil, err
 		}
 		cfg.InProcess = server
@@ -146,6 +159,15 @@ func (f *upFlags) open(ctx context.Context, p *daemon.Process) (back *backends, 
 		return nil, nil, err
 	}
 	return back, func() { back.close(p.Log); shutdown() }, nil
+}
+
+// startNATS starts the embedded NATS.
+func (f *upFlags) startNATS(p *daemon.Process) (*natsembed.Server, error) {
+	files, err := f.natsListenTLS.Open(p.Log)
+	if err != nil {
+		return nil, err
+	}
+	return natsembed.Start(natsembed.Config{StoreDir: filepath.Join(f.data, "nats"), Listen: f.natsListen, TLS: files, Log: p.Log})
 }
 
 // thisHost is the host of the agent that `up` runs.

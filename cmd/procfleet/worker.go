@@ -11,7 +11,6 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/internal/crashpoint"
 	"github.com/procfleet/procfleet/internal/lifecycle"
-	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/worker"
 )
 
@@ -37,8 +36,8 @@ func newWorker() *cobra.Command {
 		Args:    usageArgs(cobra.NoArgs),
 	}
 	flags := cmd.Flags()
-	natsFlag(flags, &f.nats)
-	redisFlag(flags, &f.redis)
+	natsFlag(flags, &f.nats, &f.natsTLS)
+	redisFlag(flags, &f.redis, &f.redisTLS)
 	f.registerRest(flags)
 	f.traces.register(flags)
 	f.register(flags)
@@ -64,14 +63,11 @@ func (f *workerFlags) run(ctx context.Context, p *daemon.Process) error {
 		return err
 	}
 	defer with.Close()
-	back, err := connectBus(ctx, natsconn.Config{URL: f.nats, Name: "worker", OnLost: p.Fail, Log: p.Log}, &f.backendFlags, p.WaitFor)
+	back, err := f.connect(ctx, "worker", p)
 	if err != nil {
 		return err
 	}
 	defer back.close(p.Log)
-	if err := back.openRedis(ctx, f.redisOptions(p.Log), p.WaitFor); err != nil {
-		return err
-	}
 	w, err := worker.New(worker.Config{
 		Conn: back.conn, Bus: back.bus, Store: back.store, Keys: back.keys, Log: p.Log,
 		Meter: p.Metrics.Meter("worker"), Reached: crashpoint.FromEnv(),

@@ -28,7 +28,7 @@ var allowed = map[string][]string{
 	"taskstore/internal/templates": {"", "catalog"},
 	"taskstore/storetest":          {"", "taskstore", "taskstore/internal/pack"},
 	"taskstore/boltstore":          {"", "catalog", "taskstore", "taskstore/internal/pack", "taskstore/internal/recent", "taskstore/internal/templates"},
-	"taskstore/redisstore":         {"", "catalog", "taskstore", "taskstore/internal/pack", "taskstore/internal/recent", "taskstore/internal/templates", "internal/invalid"},
+	"taskstore/redisstore":         {"", "catalog", "taskstore", "taskstore/internal/pack", "taskstore/internal/recent", "taskstore/internal/templates", "internal/invalid", "internal/tlsfiles"},
 
 	"catalog":             {""},
 	"catalog/catalogtest": {"", "catalog", "taskstore", "taskstore/storetest"},
@@ -56,9 +56,10 @@ var allowed = map[string][]string{
 	"internal/fleetkey":          {"internal/datafile"},
 	"internal/lifecycle":         {},
 	"internal/invalid":           {},
-	"internal/natsconn":          {"internal/invalid"},
+	"internal/natsconn":          {"internal/invalid", "internal/tlsfiles"},
 	"internal/natsauth":          {"agentproto", "internal/datafile"},
 	"internal/natsembed":         {"internal/natsauth"},
+	"internal/tlsfiles":          {"internal/invalid"},
 	"internal/telemetry":         {"internal/invalid"},
 	"internal/telemetry/logging": {"internal/invalid"},
 	"internal/telemetry/metrics": {},
@@ -66,6 +67,7 @@ var allowed = map[string][]string{
 	"internal/testenv":           {"internal/bus", "internal/natsconn", "internal/natsembed"},
 	"internal/testenv/redistest": {"internal/testenv"},
 
+	"internal/testenv/tlstest":        {},
 	"internal/testenv/agenttest":      {"agentproto", "internal/testenv"},
 	"internal/testenv/agenttest/demo": {},
 	"test/faults/matrix":              {},
@@ -79,18 +81,19 @@ var allowed = map[string][]string{
 	// what is for tests.
 	"cmd/procfleet":         {everything},
 	"cmd/procfleet-agent":   {"cmd/internal/agentcmd", "cmd/internal/daemon", "cmd/internal/settings", "internal/lifecycle"},
-	"cmd/internal/agentcmd": {"agentproto", "agent", "agent/hostcheck", "agent/local", "agent/operate", "cmd/internal/daemon", "cmd/internal/settings", "internal/crashpoint", "internal/fleetkey", "internal/natsconn"},
-	"cmd/internal/daemon":   {"cmd/internal/settings", "internal/invalid", "internal/telemetry/logging", "internal/telemetry/metrics"},
+	"cmd/internal/agentcmd": {"agentproto", "agent", "agent/hostcheck", "agent/local", "agent/operate", "cmd/internal/daemon", "cmd/internal/settings", "cmd/internal/tlsflags", "internal/crashpoint", "internal/fleetkey", "internal/natsconn"},
+	"cmd/internal/daemon":   {"cmd/internal/settings", "cmd/internal/tlsflags", "internal/invalid", "internal/telemetry/logging", "internal/telemetry/metrics", "internal/tlsfiles"},
 	"cmd/internal/demo":     {"", "client"},
-	"cmd/internal/bench":    {"", "agent/local", "agentproto", "cmd/internal/simulate", "internal/bus", "internal/fleetkey", "internal/natsconn", "taskstore/redisstore"},
+	"cmd/internal/bench":    {"", "agent/local", "agentproto", "cmd/internal/simulate", "internal/bus", "cmd/internal/tlsflags", "internal/fleetkey", "internal/natsconn", "internal/tlsfiles", "taskstore/redisstore"},
 	"cmd/internal/settings": {"internal/invalid"},
-	"cmd/internal/simulate": {"agentproto", "internal/fleetkey", "internal/natsconn"},
+	"cmd/internal/simulate": {"agentproto", "internal/fleetkey", "internal/natsconn", "internal/tlsfiles"},
+	"cmd/internal/tlsflags": {"cmd/internal/settings", "internal/invalid", "internal/tlsfiles"},
 }
 
 const everything = "*"
 
 // forTests may be imported by test code alone, and by each other.
-var forTests = []string{"catalog/catalogtest", "dispatcher/openapi/openapitest", "taskstore/storetest", "internal/testenv", "internal/testenv/redistest", "internal/testenv/agenttest", "test/internal/images", "test/cluster/fleet"}
+var forTests = []string{"catalog/catalogtest", "dispatcher/openapi/openapitest", "taskstore/storetest", "internal/testenv", "internal/testenv/redistest", "internal/testenv/agenttest", "internal/testenv/tlstest", "test/internal/images", "test/cluster/fleet"}
 
 // thirdParty says which packages may import a library directly; "cmd/..." is
 // every package under cmd.

@@ -6,6 +6,8 @@ package natsconn
 
 import (
 	"cmp"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -14,6 +16,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet/internal/tlsfiles"
 )
 
 const (
@@ -40,10 +44,11 @@ type Config struct {
 	InProcess nats.InProcessConnProvider
 	// Name is shown by the server's monitoring; for example "worker".
 	Name string
-	// Credentials is a NATS credentials file, CA a file of certificates to
-	// trust beside the system's; both may be empty.
+	// Credentials is a NATS credentials file; may be empty.
 	Credentials string
-	CA          string
+	// TLS, if set, is spoken whatever the scheme of URL says, with these
+	// files: a server without it is not talked to. InProcess does without.
+	TLS *tlsfiles.Client
 	// InboxPrefix is the first tokens of reply subjects; default "_INBOX".
 	InboxPrefix string
 	// ReconnectJitter is the time over which connections spread their return
@@ -150,13 +155,26 @@ func (cfg *Config) options() []nats.Option {
 	if cfg.Credentials != "" {
 		opts = append(opts, nats.UserCredentials(cfg.Credentials))
 	}
-	if cfg.CA != "" {
-		opts = append(opts, nats.RootCAs(cfg.CA))
+	if cfg.TLS != nil && cfg.InProcess == nil {
+		opts = append(opts, secure(cfg.TLS))
 	}
 	if cfg.InboxPrefix != "" {
 		opts = append(opts, nats.CustomInboxPrefix(cfg.InboxPrefix))
 	}
 	return opts
+}
+
+// secure has every connection made with what is in the files by then.
+func secure(files *tlsfiles.Client) nats.Option {
+	return func(o *nats.Options) error {
+		o.Secure = true
+		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+		o.RootCAsCB = func() (*x509.CertPool, error) { return files.Config().RootCAs, nil }
+		if len(files.Config().Certificates) > 0 {
+			o.TLSCertCB = func() (tls.Certificate, error) { return files.Config().Certificates[0], nil }
+		}
+		return nil
+	}
 }
 
 // JetStream returns the JetStream context of nc with bounded asynchronous

@@ -9,6 +9,7 @@
 package natsembed
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -25,6 +26,9 @@ const (
 	syncInterval = 10 * time.Second
 	// readyTimeout bounds the start, which reads every stream from disk.
 	readyTimeout = 60 * time.Second
+	// handshakeTimeout is what a client has to finish a TLS handshake; the
+	// server's own 2 s are short for hosts that all come back at once.
+	handshakeTimeout = 10 * time.Second
 )
 
 // Config of an embedded server.
@@ -37,6 +41,8 @@ type Config struct {
 	// Authority, if set, is whose users may connect, nobody else, in this
 	// process neither; see [Server.SetAccount].
 	Authority *natsauth.Broker
+	// TLS, if set, is spoken on Listen and nothing else.
+	TLS *tls.Config
 	// MaxStore bounds JetStream's files in bytes; 0 is three quarters of the
 	// free disk.
 	MaxStore int64
@@ -91,6 +97,10 @@ func (cfg Config) options() (*server.Options, error) {
 	addr, err := freeAddress(cfg.Listen)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.TLS != nil {
+		opts.TLSConfig, opts.TLSTimeout = cfg.TLS, handshakeTimeout.Seconds()
+		opts.TLSVerify = cfg.TLS.ClientAuth == tls.RequireAndVerifyClientCert
 	}
 	opts.Host, opts.Port = addr.Addr().String(), int(addr.Port())
 	if opts.Port == 0 {

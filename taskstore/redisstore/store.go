@@ -17,6 +17,7 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/internal/invalid"
+	"github.com/procfleet/procfleet/internal/tlsfiles"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/internal/recent"
 )
@@ -34,6 +35,10 @@ type Options struct {
 	// ?wait_replicas=N sets WaitReplicas. The other parameters are go-redis's
 	// own, for example pool_size.
 	URL string
+	// TLS says with which files rediss:// is spoken; nil is the system's
+	// certificates and none of our own. Each server, Sentinels too, shows a
+	// certificate for the address at which it is reached.
+	TLS *tlsfiles.Client
 	// Prefix begins every key; default "pf:".
 	Prefix string
 	// WaitReplicas is how many replicas must have a creation, a rejection, a
@@ -87,7 +92,7 @@ func (o Options) checkURL() error {
 	if err := o.takeWaitReplicas(); err != nil {
 		return err
 	}
-	client, err := connect(o.URL)
+	client, err := connect(o.URL, nil)
 	if err != nil {
 		return err
 	}
@@ -124,7 +129,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	if err := opt.takeWaitReplicas(); err != nil {
 		return nil, err
 	}
-	client, err := connect(opt.URL)
+	client, err := connect(opt.URL, opt.TLS)
 	if err != nil {
 		return nil, err
 	}
@@ -174,10 +179,11 @@ func (s *Store) Close() error {
 	return s.client.Close()
 }
 
-// connect makes the client that the URL asks for; it dials nothing yet. The
+// connect makes the client that the URL asks for, with the files for TLS if
+// they are not nil; it dials nothing yet. The
 // client's own retries are switched off, because they know less than
 // [Store.persist] about what may be repeated and for how long.
-func connect(rawURL string) (redis.UniversalClient, error) {
+func connect(rawURL string, files *tlsfiles.Client) (redis.UniversalClient, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		if strings.Contains(rawURL, "@") { // the error may quote the password
@@ -193,6 +199,7 @@ func connect(rawURL string) (redis.UniversalClient, error) {
 			return nil, fmt.Errorf("redis URL: %w", err)
 		}
 		opt.MaxRetries, opt.DialerRetries, opt.ContextTimeoutEnabled = -1, 1, true
+		opt.Dialer = dialer(opt.TLSConfig, files, opt.DialTimeout)
 		return redis.NewFailoverClient(opt), nil
 	case query.Has("addr"), query.Has("cluster"):
 		query.Del("cluster") // ours; go-redis refuses what it does not know
@@ -202,6 +209,7 @@ func connect(rawURL string) (redis.UniversalClient, error) {
 			return nil, fmt.Errorf("redis URL: %w", err)
 		}
 		opt.DialerRetries, opt.ContextTimeoutEnabled = 1, true
+		opt.Dialer = dialer(opt.TLSConfig, files, opt.DialTimeout)
 		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		return redis.NewClusterClient(opt), nil
 	}
@@ -210,6 +218,7 @@ func connect(rawURL string) (redis.UniversalClient, error) {
 		return nil, fmt.Errorf("redis URL: %w; write for example redis://127.0.0.1:6379", err)
 	}
 	opt.MaxRetries, opt.DialerRetries, opt.ContextTimeoutEnabled = -1, 1, true
+	opt.Dialer = dialer(opt.TLSConfig, files, opt.DialTimeout)
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return redis.NewClient(opt), nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/procfleet/procfleet/agent"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
+	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
 	"github.com/procfleet/procfleet/internal/crashpoint"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/natsconn"
@@ -22,6 +23,7 @@ import (
 type agentFlags struct {
 	daemon.Flags
 	nats     string
+	natsTLS  tlsflags.Client
 	cloud    int64
 	ip       string
 	agentID  string
@@ -52,6 +54,7 @@ start takes them over. A second signal ends it at once.`,
 	}
 	set := cmd.Flags()
 	set.StringVar(&f.nats, "nats", "nats://127.0.0.1:4222", "URL of NATS; several, separated by commas, of a cluster")
+	f.natsTLS.Register(set, "nats", "NATS")
 	set.Int64Var(&f.cloud, "cloud", 0, "cloud area of this host")
 	set.StringVar(&f.ip, "ip", "", "address of this host in its cloud area; required without --identity")
 	set.StringVar(&f.identity, "identity", "", "file of this host's identity, with which the agent proves who it is and believes only servers that prove they are; it also says --cloud and --ip")
@@ -72,6 +75,7 @@ func (f *agentFlags) check(s *settings.Settings) {
 	}
 	s.AtLeast(1, "drain")
 	s.Refused(natsconn.Config{URL: f.nats}.Validate(), map[string]string{"URL": "nats"})
+	f.natsTLS.CheckButDates(s) // the processes of this host are kept alive without NATS too
 	s.Refused(f.config().WithDefaults().Validate(), map[string]string{
 		"Cloud": "cloud", "Addr": "ip", "DataDir": "data", "DrainTimeout": "drain",
 	})
@@ -112,8 +116,12 @@ func (f *agentFlags) run(ctx context.Context, p *daemon.Process) error {
 	if err != nil {
 		return err
 	}
+	files, err := f.natsTLS.Open(p.Log)
+	if err != nil {
+		return err
+	}
 	conn, err := natsconn.Connect(natsconn.Config{
-		URL: f.nats, Name: fmt.Sprintf("agent %d:%s", f.cloud, cfg.Addr), OnLost: p.Fail, Log: p.Log,
+		URL: f.nats, TLS: files, Name: fmt.Sprintf("agent %d:%s", f.cloud, cfg.Addr), OnLost: p.Fail, Log: p.Log,
 	})
 	if err != nil {
 		return fmt.Errorf("--nats: %w", err)

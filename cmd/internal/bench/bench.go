@@ -14,7 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/sirupsen/logrus"
 
+	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
 	"github.com/procfleet/procfleet/internal/natsconn"
+	"github.com/procfleet/procfleet/internal/tlsfiles"
 )
 
 // Config is what every benchmark needs to know; Log is required.
@@ -22,12 +24,19 @@ type Config struct {
 	// NATS and Redis are URLs; with Start both are started instead.
 	NATS, Redis string
 	Start       bool
-	Runs        int // of which medians are shown; at least 1
-	Log         logrus.FieldLogger
+	// NATSTLS and RedisTLS are for servers that were not started here.
+	NATSTLS, RedisTLS tlsflags.Client
+	Runs              int // of which medians are shown; at least 1
+	Log               logrus.FieldLogger
 }
 
 // Validate reports everything that is wrong.
-func (c Config) Validate() error { return atLeast("--runs", c.Runs, 1) }
+func (c Config) Validate() error {
+	if c.Start && (!c.NATSTLS.None() || !c.RedisTLS.None()) {
+		return errors.New("--start: what it starts has no TLS; leave the certificates out, or name servers with --nats and --redis")
+	}
+	return atLeast("--runs", c.Runs, 1)
+}
 
 func atLeast(flag string, value, least int) error {
 	if value < least {
@@ -44,6 +53,8 @@ type lab struct {
 	conn  *nats.Conn
 	js    jetstream.JetStream
 	redis *redis.Client
+
+	natsTLS, redisTLS *tlsfiles.Client
 }
 
 // inLab runs do between opening and closing a lab.
@@ -60,6 +71,9 @@ func inLab(ctx context.Context, cfg Config, do func(*lab) error) (err error) {
 }
 
 func (l *lab) open(ctx context.Context) (err error) {
+	if err := l.readFiles(); err != nil {
+		return err
+	}
 	if l.Start {
 		if l.NATS, l.Redis, err = l.plant.startServers(ctx); err != nil {
 			return err
@@ -78,6 +92,9 @@ func (l *lab) open(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("redis URL: %w", err)
 	}
+	if options.TLSConfig != nil && l.redisTLS != nil {
+		options.TLSConfig.RootCAs, options.TLSConfig.Certificates = l.redisTLS.Config().RootCAs, l.redisTLS.Config().Certificates
+	}
 	l.redis = redis.NewClient(options)
 	if err := l.redis.Ping(ctx).Err(); err != nil {
 		return fmt.Errorf("no Redis at %s: %w", options.Addr, err)
@@ -85,9 +102,23 @@ func (l *lab) open(ctx context.Context) (err error) {
 	return nil
 }
 
+// readFiles reads the certificates, and has the processes to come use them.
+func (l *lab) readFiles() (err error) {
+	if l.natsTLS, err = l.NATSTLS.Open(l.Log); err != nil {
+		return err
+	}
+	if l.redisTLS, err = l.RedisTLS.Open(l.Log); err != nil {
+		return err
+	}
+	for of, files := range map[string]tlsfiles.Files{"NATS": l.NATSTLS.Files, "REDIS": l.RedisTLS.Files} {
+		l.plant.env = append(l.plant.env, "PROCFLEET_"+of+"_CA="+files.CA, "PROCFLEET_"+of+"_CERT="+files.Cert, "PROCFLEET_"+of+"_KEY="+files.Key)
+	}
+	return nil
+}
+
 // connect opens one more connection to NATS.
 func (l *lab) connect() (*nats.Conn, error) {
-	return natsconn.Connect(natsconn.Config{URL: l.NATS, Name: "bench", Log: l.Log})
+	return natsconn.Connect(natsconn.Config{URL: l.NATS, TLS: l.natsTLS, Name: "bench", Log: l.Log})
 }
 
 func (l *lab) close() error {

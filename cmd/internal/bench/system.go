@@ -69,7 +69,7 @@ func (s *system) start(ctx context.Context, f fleet) (err error) {
 	if err := s.startFleet(ctx, f); err != nil {
 		return err
 	}
-	if s.store, err = redisstore.Open(ctx, redisstore.Options{URL: s.lab.Redis, Log: s.lab.Log}); err != nil {
+	if s.store, err = redisstore.Open(ctx, redisstore.Options{URL: s.lab.Redis, TLS: s.lab.redisTLS, Log: s.lab.Log}); err != nil {
 		return err
 	}
 	if s.finishes, err = hearFinishes(s.lab.conn); err != nil {

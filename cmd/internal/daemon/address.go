@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -62,12 +63,28 @@ func RefuseExposed(address string, allow bool) error {
 		"Listen on 127.0.0.1, or give --allow-unauthenticated on a test network", address)
 }
 
-// Listen binds the address that a flag gives.
-func Listen(ctx context.Context, flag, address string) (*net.TCPListener, error) {
+// Listener is where a role takes connections.
+type Listener struct {
+	*net.TCPListener
+	tls *tls.Config // nil: they are plain
+}
+
+// Accept implements [net.Listener]. It waits for no handshake.
+func (l *Listener) Accept() (net.Conn, error) {
+	conn, err := l.TCPListener.Accept()
+	if err != nil || l.tls == nil {
+		return conn, err
+	}
+	return tls.Server(conn, l.tls), nil
+}
+
+// Listen binds the address that a flag gives. Connections speak TLS if files
+// are not nil.
+func Listen(ctx context.Context, flag, address string, files *tls.Config) (*Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	switch {
 	case err == nil:
-		return listener.(*net.TCPListener), nil // as net documents for "tcp"
+		return &Listener{listener.(*net.TCPListener), files}, nil // as net documents for "tcp"
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("%s: %s is in use: choose another address", flag, address)
 	case errors.Is(err, syscall.EACCES):

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/procfleet/procfleet/cmd/internal/settings"
+	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
 	"github.com/procfleet/procfleet/internal/telemetry/metrics"
 )
 
@@ -23,6 +24,7 @@ import (
 type Flags struct {
 	Logs
 	statusHTTP string
+	statusTLS  tlsflags.Server
 	pprof      bool
 }
 
@@ -160,6 +162,7 @@ func Command(cmd *cobra.Command, f *Flags, role Role) *cobra.Command {
 func (f *Flags) register(flags *pflag.FlagSet) {
 	f.Register(flags)
 	flags.StringVar(&f.statusHTTP, "status-http", "", "address for /healthz, /readyz and /metrics, which name no host and no task; empty serves none")
+	f.statusTLS.Register(flags, "status-http")
 	flags.BoolVar(&f.pprof, "pprof", false, "serve /debug/pprof/ as well on --status-http, which must be on loopback then")
 }
 
@@ -169,6 +172,10 @@ func (f *Flags) check(s *settings.Settings) {
 		if err := CheckAddress(f.statusHTTP); err != nil {
 			s.Wrong("status-http", "%s", err)
 		}
+	}
+	f.statusTLS.Check(s)
+	if f.statusHTTP == "" && !f.statusTLS.None() {
+		s.Wrong("status-http", "is missing beside its certificate, for example 127.0.0.1:9090")
 	}
 	switch {
 	case !f.pprof:
@@ -198,7 +205,7 @@ func (f *Flags) run(ctx context.Context, log *logrus.Logger, role Role) error {
 	defer end(nil)
 	p := &Process{Log: log, Metrics: registry, end: end}
 	if f.statusHTTP != "" {
-		stop, err := serve(ctx, f.statusHTTP, p.handler(f.pprof), log)
+		stop, err := f.serve(ctx, p.handler(f.pprof), log)
 		if err != nil {
 			return err
 		}

@@ -2,15 +2,19 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/procfleet/procfleet/cmd/internal/settings"
+	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
 )
 
 const healthcheckTimeout = 5 * time.Second
@@ -18,32 +22,67 @@ const healthcheckTimeout = 5 * time.Second
 // Healthcheck is a command for images that have no other program that could
 // ask. byDefault is the URL that it asks unless it is given another, program
 // the name in its example.
+//
+// A server on loopback needs no certificate that is believed, unless a CA is
+// given: it is told no secret, and images have one for another name.
 func Healthcheck(program, byDefault string) *cobra.Command {
-	return &cobra.Command{
-		Use:     "healthcheck [URL]",
-		Short:   "Ask a role whether it is ready; exit code 0 if it is, else 1",
-		Long:    "Ask a role whether it is ready: exit code 0 if the URL (default " + byDefault + ") answers 200 within 5 s, else 1.",
+	var files tlsflags.Client
+	cmd := &cobra.Command{
+		Use:   "healthcheck [URL]",
+		Short: "Ask a role whether it is ready; exit code 0 if it is, else 1",
+		Long: "Ask a role whether it is ready: exit code 0 if the URL (default " + byDefault + ") answers 200 within 5 s, else 1.\n" +
+			"On loopback an https URL may have any certificate, unless --server-ca says which are believed.",
 		Example: "  " + program + " healthcheck " + byDefault,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch len(args) {
-			case 0:
-				return healthcheck(cmd.Context(), byDefault)
-			case 1:
-				return healthcheck(cmd.Context(), args[0])
+			if len(args) > 1 {
+				return fmt.Errorf("healthcheck: one URL, not %d (%w)", len(args), settings.ErrUsage)
 			}
-			return fmt.Errorf("healthcheck: one URL, not %d (%w)", len(args), settings.ErrUsage)
+			url := append(args, byDefault)[0]
+			s := settings.Load(cmd) // procfleet-agent has no command above that did
+			files.Check(s)
+			if err := s.Err(); err != nil {
+				return err
+			}
+			client, err := asking(url, &files)
+			if err != nil {
+				return fmt.Errorf("healthcheck: %w (%w)", err, settings.ErrUsage)
+			}
+			return healthcheck(cmd.Context(), client, url)
 		},
 	}
+	files.Register(cmd.Flags(), "server", "the role")
+	return cmd
 }
 
-func healthcheck(ctx context.Context, url string) error {
+// asking returns what asks the URL.
+func asking(text string, files *tlsflags.Client) (*http.Client, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	client, err := files.OpenAtOnce()
+	if err != nil {
+		return nil, err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	if client != nil {
+		transport.TLSClientConfig = client.Config().Clone()
+	}
+	if files.CA == "" && OnLoopback(net.JoinHostPort(u.Hostname(), u.Port())) {
+		transport.TLSClientConfig.InsecureSkipVerify = true
+	}
+	return &http.Client{Transport: transport}, nil
+}
+
+func healthcheck(ctx context.Context, client *http.Client, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, healthcheckTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return fmt.Errorf("healthcheck: %w (%w)", err, settings.ErrUsage)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ const (
 // the role is, and to everything else that it is to be asked again. handOver
 // ends that and leaves the listener open; it may be called again. Whoever
 // connects in between is answered by the role.
-func (p *Process) Meanwhile(listener *net.TCPListener) (handOver func()) {
+func (p *Process) Meanwhile(listener *Listener) (handOver func()) {
 	mux := http.NewServeMux()
 	p.health(mux)
 	mux.HandleFunc("/", notYet)
@@ -58,11 +58,11 @@ func (p *Process) Meanwhile(listener *net.TCPListener) (handOver func()) {
 
 // lent is a listener that outlives its server, which ends when a deadline is
 // set.
-type lent struct{ *net.TCPListener }
+type lent struct{ *Listener }
 
 // Accept implements [net.Listener].
 func (l lent) Accept() (net.Conn, error) {
-	conn, err := l.TCPListener.Accept()
+	conn, err := l.Listener.Accept()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil, net.ErrClosed // a server would try again after a timeout
 	}

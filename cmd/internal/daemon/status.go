@@ -16,9 +16,13 @@ const (
 	stopTimeout   = 2 * time.Second // for requests under way
 )
 
-// serve listens on an address until stop is called.
-func serve(ctx context.Context, address string, handler http.Handler, log logrus.FieldLogger) (stop func(), err error) {
-	listener, err := Listen(ctx, "--status-http", address)
+// serve listens on the address of --status-http until stop is called.
+func (f *Flags) serve(ctx context.Context, handler http.Handler, log logrus.FieldLogger) (stop func(), err error) {
+	files, err := f.statusTLS.Open(log)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := Listen(ctx, "--status-http", f.statusHTTP, files)
 	if err != nil {
 		return nil, err
 	}

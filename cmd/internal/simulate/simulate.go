@@ -16,6 +16,7 @@ import (
 
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/fleetkey"
+	"github.com/procfleet/procfleet/internal/tlsfiles"
 )
 
 // maxLinks is how many links share the work: as many as keep a machine busy.
@@ -39,7 +40,8 @@ type Config struct {
 	Processes   int
 	ReportEvery time.Duration
 	URL         string
-	Keys        *fleetkey.Ring // of which the agents have their keys; nil: they sign nothing
+	Keys        *fleetkey.Ring   // of which the agents have their keys; nil: they sign nothing
+	TLS         *tlsfiles.Client // nil: what URL says
 	Log         logrus.FieldLogger
 	// Ready is called once when every agent listens and was announced. An
 	// announcement reaches the store once a worker runs.

@@ -1,0 +1,133 @@
+package tlsfiles
+
+import (
+	"crypto/tls"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+)
+
+// lookEvery is how often the files are looked at, when a connection is made.
+const lookEvery = time.Second
+
+// source makes the configuration of what is in the files now.
+type source struct {
+	files Files
+	as    use
+	make  func(*material) *tls.Config
+	log   logrus.FieldLogger
+
+	mu      sync.Mutex
+	looked  time.Time
+	have    *tls.Config
+	of      *material
+	trouble string // why the files were not taken when they were last looked at
+}
+
+// open reads the files for the first time. Dates are not looked at: a peer
+// whose clock is right decides about them.
+func open(files Files, as use, log logrus.FieldLogger, make func(*material) *tls.Config) (*source, error) {
+	read, err := files.read(as)
+	if err != nil {
+		return nil, err
+	}
+	s := &source{files: files, as: as, make: make, log: log.WithField("component", "tls"), looked: time.Now(), of: read, have: make(read)}
+	if err := read.inForce(files, s.looked); err != nil {
+		s.log.WithError(err).Error("a certificate will not be believed")
+	}
+	return s, nil
+}
+
+// config is made of what is in the files, or of what was in them when that
+// could last be used: while they are being replaced, certificate and key do
+// not belong together. It is the same pointer until they change.
+func (s *source) config() *tls.Config {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if now.Sub(s.looked) < lookEvery {
+		return s.have
+	}
+	s.looked = now
+	read, err := s.files.read(s.as)
+	if err == nil && read.digest == s.of.digest {
+		s.trouble = ""
+		return s.have
+	}
+	if err == nil {
+		err = read.inForce(s.files, now)
+	}
+	if err != nil {
+		s.complain(err)
+		return s.have
+	}
+	s.trouble, s.of, s.have = "", read, s.make(read)
+	s.log.WithField("files", s.files.names()).Info("certificates read again")
+	return s.have
+}
+
+// complain says what is wrong with the files, once.
+func (s *source) complain(err error) {
+	if err.Error() != s.trouble {
+		s.trouble = err.Error()
+		s.log.WithError(err).Warn("certificates not read again; those read before stay in use")
+	}
+}
+
+func (f Files) names() []string {
+	var names []string
+	for _, name := range []string{f.CA, f.Cert, f.Key} {
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Client is how a program connects to servers.
+type Client struct{ source *source }
+
+// Client reads the files for the connections of a client; log hears when they
+// change. Dates are no error here, see [Files.ValidateClient].
+func (f Files) Client(log logrus.FieldLogger) (*Client, error) {
+	s, err := open(f, asClient, log, func(m *material) *tls.Config {
+		cfg := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: m.roots}
+		if m.own != nil {
+			cfg.Certificates = []tls.Certificate{*m.own}
+		}
+		return cfg
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Client{s}, nil
+}
+
+// Config is for the next connection, and not to be changed; it has no
+// ServerName. It is the same pointer until the files change.
+func (c *Client) Config() *tls.Config { return c.source.config() }
+
+// Server reads the files for a server's listener; log hears when they change.
+// With a CA, clients need a certificate. It speaks HTTP/1.1 alone where a
+// protocol is negotiated: HTTP's limits count connections.
+func (f Files) Server(log logrus.FieldLogger) (*tls.Config, error) {
+	s, err := open(f, asServer, log, serverConfig)
+	if err != nil {
+		return nil, err
+	}
+	// Its own fields are what others ask it for; connections get config's.
+	outer := s.have.Clone()
+	outer.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.config(), nil }
+	return outer, nil
+}
+
+func serverConfig(m *material) *tls.Config {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, Certificates: []tls.Certificate{*m.own}}
+	if m.roots != nil {
+		cfg.ClientAuth, cfg.ClientCAs = tls.RequireAndVerifyClientCert, m.roots
+		// A session that is resumed is not checked against a CA that has changed.
+		cfg.SessionTicketsDisabled = true
+	}
+	return cfg
+}

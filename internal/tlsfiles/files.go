@@ -1,0 +1,204 @@
+// Package tlsfiles makes TLS configurations of certificates and keys in files,
+// which are read again when they change: whoever renews a certificate only
+// has to put the new one in the place of the old one. Versions below TLS 1.2
+// are never spoken.
+package tlsfiles
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/procfleet/procfleet/internal/invalid"
+)
+
+// ErrNotInForce is wrapped by errors about certificates whose time is over or
+// has not begun. It may be this machine's clock that is wrong.
+var ErrNotInForce = errors.New("not in force")
+
+// Files are what one side of a connection shows and believes, each in PEM.
+type Files struct {
+	// CA holds the certificates of those whose signature is believed. Without
+	// it a client believes the system's, and a server wants no certificate of
+	// its clients.
+	CA string
+	// BesideSystem has a client believe the system's certificates too.
+	BesideSystem bool
+	// Cert is this side's own certificate, followed by those that lead to one
+	// that others believe; Key is its private key. A server needs both, a client
+	// both or neither.
+	Cert, Key string
+}
+
+// use is the side of a connection.
+type use struct {
+	side  string
+	usage x509.ExtKeyUsage
+}
+
+var (
+	asClient = use{"clients", x509.ExtKeyUsageClientAuth}
+	asServer = use{"servers", x509.ExtKeyUsageServerAuth}
+)
+
+// None reports whether nothing is named.
+func (f Files) None() bool { return f.CA == "" && f.Cert == "" && f.Key == "" }
+
+// ValidateClient reads the files and says what is wrong with them for a client,
+// each with its field.
+func (f Files) ValidateClient() error { return f.validate(asClient) }
+
+// ValidateServer is the same for a server. Nothing is wrong if nothing is named.
+func (f Files) ValidateServer() error {
+	if f.Cert == "" && f.Key == "" && f.CA != "" {
+		return invalid.Fieldf("CA", "of clients is of no use without a certificate of this server")
+	}
+	return f.validate(asServer)
+}
+
+func (f Files) validate(as use) error {
+	read, err := f.read(as)
+	if err != nil {
+		return err
+	}
+	return read.inForce(f, time.Now())
+}
+
+// material is what was in the files.
+type material struct {
+	roots  *x509.CertPool // nil: those of the system, or nobody
+	issuer []*x509.Certificate
+	own    *tls.Certificate
+	digest [sha256.Size]byte
+}
+
+func (f Files) read(as use) (*material, error) {
+	var m material
+	hash := sha256.New()
+	ca, errCA := f.readCA(&m)
+	cert, key, errOwn := f.readOwn(&m, as)
+	if err := errors.Join(errCA, errOwn); err != nil {
+		return nil, err
+	}
+	for _, text := range [][]byte{ca, cert, key} {
+		fmt.Fprintf(hash, "%d\n%s", len(text), text)
+	}
+	hash.Sum(m.digest[:0])
+	return &m, nil
+}
+
+func (f Files) readCA(m *material) (text []byte, err error) {
+	if f.CA == "" {
+		return nil, nil
+	}
+	if text, err = os.ReadFile(f.CA); err != nil {
+		return nil, invalid.Fieldf("CA", "%w", err)
+	}
+	if m.issuer, err = certificates(text); err != nil {
+		return nil, invalid.Fieldf("CA", "%q %w", f.CA, err)
+	}
+	m.roots = x509.NewCertPool()
+	if f.BesideSystem {
+		if m.roots, err = x509.SystemCertPool(); err != nil {
+			return nil, fmt.Errorf("certificates of the system: %w", err)
+		}
+	}
+	for _, cert := range m.issuer {
+		m.roots.AddCert(cert)
+	}
+	return text, nil
+}
+
+func (f Files) readOwn(m *material, as use) (cert, key []byte, err error) {
+	switch {
+	case f.Cert == "" && f.Key == "":
+		return nil, nil, nil
+	case f.Cert == "":
+		return nil, nil, invalid.Fieldf("Cert", "is missing beside the key %q", f.Key)
+	case f.Key == "":
+		return nil, nil, invalid.Fieldf("Key", "is missing beside the certificate %q", f.Cert)
+	}
+	if cert, err = os.ReadFile(f.Cert); err != nil {
+		return nil, nil, invalid.Fieldf("Cert", "%w", err)
+	}
+	if key, err = os.ReadFile(f.Key); err != nil {
+		return nil, nil, invalid.Fieldf("Key", "%w", err)
+	}
+	chain, err := certificates(cert)
+	if err != nil {
+		return nil, nil, invalid.Fieldf("Cert", "%q %w", f.Cert, err)
+	}
+	if usages := chain[0].ExtKeyUsage; len(usages) > 0 && !slices.Contains(usages, as.usage) && !slices.Contains(usages, x509.ExtKeyUsageAny) {
+		return nil, nil, invalid.Fieldf("Cert", "%q (%s) is not for %s, by its extended key usage", f.Cert, chain[0].Subject, as.side)
+	}
+	own, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, nil, invalid.Fieldf("Key", "%q %w", f.Key, wrongKey(key, f.Cert, err))
+	}
+	m.own = &own
+	return cert, key, nil
+}
+
+// certificates are those in a text, at least one.
+func certificates(text []byte) ([]*x509.Certificate, error) {
+	var found []*x509.Certificate
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("has a certificate that cannot be read: %w", err)
+		}
+		found = append(found, cert)
+	}
+	if len(found) == 0 {
+		return nil, errors.New("has no certificate in it; it begins with -----BEGIN CERTIFICATE-----")
+	}
+	return found, nil
+}
+
+// wrongKey says why a key is not the one of a certificate. It shows nothing of
+// the key.
+func wrongKey(key []byte, cert string, err error) error {
+	switch {
+	case !bytes.Contains(key, []byte("PRIVATE KEY-----")):
+		return errors.New("has no private key in it; it begins with -----BEGIN PRIVATE KEY-----")
+	case bytes.Contains(key, []byte("ENCRYPTED")):
+		return errors.New("is encrypted, and nobody is here to type its passphrase: write it without one")
+	}
+	return fmt.Errorf("is not the key of the certificate %q: %w", cert, err)
+}
+
+// inForce says which certificates others will not believe because of the time.
+func (m *material) inForce(f Files, now time.Time) error {
+	var errs []error
+	if m.own != nil {
+		if err := inForce(m.own.Leaf, now); err != nil {
+			errs = append(errs, invalid.Fieldf("Cert", "%q (%s) %w", f.Cert, m.own.Leaf.Subject, err))
+		}
+	}
+	if len(m.issuer) > 0 && !slices.ContainsFunc(m.issuer, func(c *x509.Certificate) bool { return inForce(c, now) == nil }) {
+		errs = append(errs, invalid.Fieldf("CA", "%q (%s) %w", f.CA, m.issuer[0].Subject, inForce(m.issuer[0], now)))
+	}
+	return errors.Join(errs...)
+}
+
+func inForce(cert *x509.Certificate, now time.Time) error {
+	switch {
+	case now.After(cert.NotAfter):
+		return fmt.Errorf("is %w any more: it expired at %s, and it is %s", ErrNotInForce, stamp(cert.NotAfter), stamp(now))
+	case now.Before(cert.NotBefore):
+		return fmt.Errorf("is %w yet: it begins at %s, and it is %s", ErrNotInForce, stamp(cert.NotBefore), stamp(now))
+	}
+	return nil
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
