@@ -29,6 +29,7 @@ type acceptance struct {
 	// ownKey, if set, takes the place of the key of a caller who gives none;
 	// no other request may have it.
 	ownKey string
+	origin procfleet.Origin
 	start  time.Time
 	log    logrus.FieldLogger
 }
@@ -49,6 +50,7 @@ func (a *api) accept(ctx context.Context, r *acceptance) (procfleet.Task, error)
 	r.in.Body = nil // the submission has all of it; big ones need the memory
 	sub.Dialect, sub.Application = r.call, r.who.code
 	terms := r.terms
+	terms.origin = r.origin
 	if terms.key == "" {
 		terms.key, terms.sole = r.ownKey, true
 	}

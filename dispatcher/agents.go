@@ -75,6 +75,9 @@ func (e *exchange) bindAgents(ctx context.Context, use dialect.BindAgents, in *d
 	if len(bindings) > 0 {
 		ctx, cancel := e.undisturbed(ctx)
 		defer cancel()
+		if err := e.auditChange(ctx, changeOf("bind agents", q.Business, at.hosts)); err != nil {
+			return err
+		}
 		if err := e.api.store.Bind(ctx, bindings); err != nil {
 			return fmt.Errorf("bind %d agent ids to hosts: %w", len(bindings), err)
 		}

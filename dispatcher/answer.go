@@ -23,7 +23,7 @@ func (e *exchange) accept(ctx context.Context, use dialect.Accept, in *dialect.R
 		}
 	}
 	task, err := e.api.accept(ctx, &acceptance{
-		call: e.call.Name, who: e.who, decode: use.Decode, in: in, start: e.start, log: e.log(),
+		call: e.call.Name, who: e.who, decode: use.Decode, in: in, origin: e.origin(), start: e.start, log: e.log(),
 		terms: terms{key: e.r.Header.Get(keyHeader), label: use.Label},
 	})
 	if err != nil {

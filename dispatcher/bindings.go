@@ -156,7 +156,7 @@ func (u *untoldBindings) add(
 func (e *exchange) tell(ctx context.Context, b catalog.Business, todo *untoldBindings) (procfleet.TaskID, error) {
 	task, err := e.api.submitter.submit(ctx, procfleet.Submission{
 		Operations: todo.operations, Dialect: e.call.Name, Application: e.who.code, Business: b.Namespace(),
-	}, terms{unregistered: true})
+	}, terms{unregistered: true, origin: e.origin()})
 	if err != nil {
 		return "", fmt.Errorf("tell agents what is bound: %w", err)
 	}

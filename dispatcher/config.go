@@ -16,6 +16,7 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/invalid"
 )
@@ -64,6 +65,9 @@ type Config struct {
 	// accepted like those that come over HTTP.
 	Submissions *bus.Bus
 
+	// Audit keeps who asked for what; nil keeps nothing.
+	Audit *audit.Log
+
 	Limits   Limits
 	Timeouts Timeouts
 	// Slack is what a computed deadline adds to the time that the operations
@@ -83,6 +87,7 @@ type Config struct {
 // Points at which [Config].Reached is called.
 const (
 	PointStored     = "dispatcher.stored"     // the task is stored, nothing queued
+	PointAudited    = "dispatcher.audited"    // its record is kept, nothing queued
 	PointRegistered = "dispatcher.registered" // what it says of processes is registered, nothing queued
 	PointPublished  = "dispatcher.published"  // every chunk is queued, nothing noted
 	PointReleased   = "dispatcher.released"   // what is to be unregistered is released, and still registered
@@ -97,10 +102,7 @@ type Limits struct {
 	// BigBodies is how many bodies above 1 MiB are worked on at once, and how
 	// many more whose caller is named nowhere else; default 4.
 	BigBodies int
-	// SmallBodies is how many bytes of smaller bodies are worked on at once, and
-	// how many more of such callers; each counts 4 KiB at least. Default 32 MiB.
-	SmallBodies int64
-	Watchers    int // streams of task events at once; default 10,000
+	Watchers  int // streams of task events at once; default 10,000
 	// Submissions is how many published submissions are worked on at once;
 	// default 8.
 	Submissions int
@@ -136,7 +138,6 @@ func (c Config) WithDefaults() Config {
 	orDefault(&c.Limits.Body, 40<<20)
 	orDefault(&c.Limits.Items, 200_000)
 	orDefault(&c.Limits.BigBodies, 4)
-	orDefault(&c.Limits.SmallBodies, 32<<20)
 	orDefault(&c.Limits.Watchers, 10_000)
 	orDefault(&c.Limits.Submissions, 8)
 	orDefault(&c.Timeouts.Header, 10*time.Second)
@@ -182,7 +183,6 @@ func (c Config) Validate() error {
 		{"Limits.Body", c.Limits.Body},
 		{"Limits.Items", int64(c.Limits.Items)},
 		{"Limits.BigBodies", int64(c.Limits.BigBodies)},
-		{"Limits.SmallBodies", c.Limits.SmallBodies},
 		{"Limits.Watchers", int64(c.Limits.Watchers)},
 		{"Limits.Submissions", int64(c.Limits.Submissions)},
 		{"Timeouts.Header", int64(c.Timeouts.Header)},

@@ -60,6 +60,7 @@ type delivery struct {
 	s        *bus.Submission
 	entrance entrance
 	replyTo  string
+	who      caller // once it is known
 	id       string // 32 hexadecimal digits
 	start    time.Time
 	log      logrus.FieldLogger
@@ -153,20 +154,19 @@ func (e *delivery) accept(ctx context.Context) (procfleet.Task, error) {
 	if err != nil {
 		return procfleet.Task{}, err
 	}
-	release, err := e.in.api.bodies.take(ctx, int64(len(e.s.Body)))
+	release, err := roomFor(ctx, int64(len(e.s.Body)), e.in.api.bigBodies)
 	if err != nil {
 		return procfleet.Task{}, err
 	}
 	defer release()
 	ctx, cancel := context.WithTimeout(ctx, e.in.api.cfg.Timeouts.Query)
 	defer cancel()
-	who, err := e.in.api.gate.admit(ctx, &e.entrance.family, in, netip.Addr{})
-	if err != nil {
+	if e.who, err = e.in.api.gate.admit(ctx, &e.entrance.family, in, netip.Addr{}); err != nil {
 		return procfleet.Task{}, err
 	}
 	return e.in.api.accept(ctx, &acceptance{
-		call: e.entrance.call, who: who, decode: e.entrance.use.Decode, in: in, start: e.start, log: e.log,
-		terms: t, ownKey: placeKey(e.s),
+		call: e.entrance.call, who: e.who, decode: e.entrance.use.Decode, in: in, start: e.start, log: e.log,
+		origin: originOf(&e.who, netip.Addr{}, e.id), terms: t, ownKey: placeKey(e.s),
 	})
 }
 
@@ -235,6 +235,8 @@ func (e *delivery) fail(ctx context.Context, code string, f *dialect.Error) outc
 		return e.putOff()
 	}
 	e.in.api.cfg.Reached(PointKept)
+	f.Call = e.entrance.call
+	e.in.api.auditRefusal(f, e.entrance.use, &e.who, originOf(&e.who, netip.Addr{}, e.id))
 	e.log.WithFields(logrus.Fields{"code": code, "error": f.Error()}).Info("submission failed")
 	e.end(ctx, e.entrance.family.Fail(f, e.id), f.Task)
 	return outcomeFailed

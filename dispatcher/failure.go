@@ -8,6 +8,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/taskstore"
 )
@@ -67,6 +68,8 @@ func failure(err error) *dialect.Error {
 		return &dialect.Error{Kind: dialect.Unavailable, Problem: "the queue is full; nothing was accepted, try again later", RetryAfter: retryFull}
 	case errors.Is(err, errNotQueued):
 		return &dialect.Error{Kind: dialect.Unavailable, Problem: "the queue cannot be reached; nothing was accepted, try again later", RetryAfter: retryAway}
+	case errors.Is(err, audit.ErrNotKept):
+		return &dialect.Error{Kind: dialect.Unavailable, Problem: "the audit log cannot be written; nothing was accepted, try again later", RetryAfter: retryAway}
 	case errors.Is(err, errNotRegistered):
 		return &dialect.Error{Kind: dialect.Unavailable, Problem: "what it says of processes could not be registered; nothing was accepted, try again later", RetryAfter: retryAway}
 	case errors.Is(err, taskstore.ErrNotFound):

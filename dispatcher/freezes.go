@@ -35,6 +35,13 @@ func (e *exchange) freeze(ctx context.Context, use dialect.Freeze, in *dialect.R
 	}
 	ctx, cancel := e.undisturbed(ctx)
 	defer cancel()
+	what := "freeze"
+	if q.Lift {
+		what = "lift freeze"
+	}
+	if err := e.auditChange(ctx, changeOf(what, q.Business, at.hosts, q.Namespace)); err != nil {
+		return err
+	}
 	var done dialect.Frozen
 	switch {
 	case len(scopes) == 0: // agents that nobody knows

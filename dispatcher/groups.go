@@ -28,6 +28,9 @@ func (e *exchange) setGroups(ctx context.Context, use dialect.SetGroups, in *dia
 		}
 		ctx, cancel := e.undisturbed(ctx)
 		defer cancel()
+		if err := e.auditChange(ctx, changeOf("set groups", q.Business, at.hosts, q.Groups.Namespace)); err != nil {
+			return err
+		}
 		if err := e.api.store.SetGroups(ctx, all); err != nil {
 			return fmt.Errorf("store groups of %s: %w", q.Groups.Namespace, err)
 		}

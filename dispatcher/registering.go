@@ -24,6 +24,9 @@ func (e *exchange) register(ctx context.Context, use dialect.Register, in *diale
 	}
 	ctx, cancel := e.undisturbed(ctx)
 	defer cancel()
+	if err := e.auditChange(ctx, changeOf(string(q.Mode), q.Business, at.hosts, q.Process.Key())); err != nil {
+		return err
+	}
 	var outcomes []dialect.TargetOutcome
 	if q.Mode == dialect.Unregister {
 		outcomes, err = e.unregister(ctx, &q, at)
@@ -101,7 +104,7 @@ func (e *exchange) release(ctx context.Context, o procfleet.Operation, registere
 	if sub.Operations, err = bySpec(o, registered); err != nil {
 		return err
 	}
-	task, err := e.api.submitter.submit(ctx, sub, terms{})
+	task, err := e.api.submitter.submit(ctx, sub, terms{origin: e.origin()})
 	if _, unknown := errors.AsType[*OutcomeUnknownError](err); unknown {
 		e.log().WithError(err).Warn("release unknown")
 		return &dialect.Error{

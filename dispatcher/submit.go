@@ -98,6 +98,7 @@ type terms struct {
 	// unregistered leaves it to whoever submits to register specs, once there
 	// is a task.
 	unregistered bool
+	origin       procfleet.Origin
 }
 
 // drafted is a draft with the specs that go with it into the registry.
@@ -167,9 +168,9 @@ func (s *submitter) accept(ctx context.Context, draft drafted) (procfleet.Task, 
 	}
 	s.cfg.Reached(PointStored)
 	if created {
-		return task, s.dispatch(ctx, task.ID, draft)
+		return task, s.dispatch(ctx, &task, draft)
 	}
-	return task, s.again(ctx, task, draft.definitions)
+	return task, s.again(ctx, task, draft)
 }
 
 // draft resolves agent ids, expands what the server has to look up, cuts the
@@ -214,6 +215,7 @@ func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms
 		Application:    sub.Application,
 		Business:       sub.Business,
 		Callback:       sub.Callback,
+		Origin:         t.origin,
 		IdempotencyKey: t.key,
 		BodyHash:       hash,
 		NotAfter:       t.notAfter,
@@ -285,16 +287,21 @@ func (s *submitter) createFailed(ctx context.Context, id procfleet.TaskID, err e
 	return &OutcomeUnknownError{Err: err}
 }
 
-// dispatch registers what a new task says of processes, queues its chunks and
-// notes it; what fails is taken back.
-func (s *submitter) dispatch(ctx context.Context, id procfleet.TaskID, draft drafted) error {
-	err := s.register(ctx, draft.definitions, time.Time{})
+// dispatch has a new task audited, registers what it says of processes, queues
+// its chunks and notes it; what fails is taken back. The record comes first:
+// nothing of the task can be begun before its chunks are queued.
+func (s *submitter) dispatch(ctx context.Context, task *procfleet.Task, draft drafted) error {
+	err := s.audit(ctx, task, draft.Chunks)
+	if err == nil {
+		s.cfg.Reached(PointAudited)
+		err = s.register(ctx, draft.definitions, time.Time{})
+	}
 	if err == nil {
 		s.cfg.Reached(PointRegistered)
-		err = s.publish(ctx, id, chunkRefs(id, draft))
+		err = s.publish(ctx, task.ID, chunkRefs(task.ID, draft))
 	}
 	if err != nil {
-		return s.withdraw(ctx, id, err)
+		return s.withdraw(ctx, task.ID, err)
 	}
 	return nil
 }
@@ -343,15 +350,18 @@ func (s *submitter) withdraw(ctx context.Context, id procfleet.TaskID, cause err
 	return nil
 }
 
-// again answers a repeat with the task of the first request, and registers and
-// queues it if the first dispatcher did not get that far. The first one may
+// again answers a repeat with the task of the first request, and audits, registers
+// and queues it if the first dispatcher did not get that far. The first one may
 // still be at work or may have answered, so nothing is taken back here, and
 // what was registered since then is newer and stays.
-func (s *submitter) again(ctx context.Context, task procfleet.Task, definitions []catalog.Definition) error {
+func (s *submitter) again(ctx context.Context, task procfleet.Task, draft drafted) error {
 	if task.Dispatched || task.State != procfleet.TaskAccepted {
 		return nil
 	}
-	if err := s.register(ctx, definitions, task.CreatedAt); err != nil {
+	if err := s.audit(ctx, &task, draft.Chunks); err != nil {
+		return &OutcomeUnknownError{Task: task.ID, Err: err}
+	}
+	if err := s.register(ctx, draft.definitions, task.CreatedAt); err != nil {
 		return &OutcomeUnknownError{Task: task.ID, Err: err}
 	}
 	refs := make([]bus.ChunkRef, task.Chunks)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/sirupsen/logrus"
 
@@ -30,6 +31,9 @@ func (e *exchange) editTemplates(ctx context.Context, use dialect.EditTemplates,
 	}
 	ctx, cancel := e.undisturbed(ctx)
 	defer cancel()
+	if err := e.auditChange(ctx, editsOf("edit processes", q.Business, q.Edits)); err != nil {
+		return err
+	}
 	edits, err := e.api.store.EditTemplates(ctx, q.Business, q.Edits)
 	if q.IfThere && errors.Is(err, catalog.ErrNoTemplate) {
 		e.reply(use.Encode(&q, dialect.TemplatesEdited{}, e.id))
@@ -86,6 +90,9 @@ func (e *exchange) deleteTemplate(ctx context.Context, use dialect.DeleteTemplat
 	}
 	ctx, cancel := e.undisturbed(ctx)
 	defer cancel()
+	if err := e.auditChange(ctx, changeOf("delete process", q.Business.Namespace(), nil, strconv.FormatInt(q.ID, 10))); err != nil {
+		return err
+	}
 	existed, err := e.api.store.DeleteTemplate(ctx, q.Business, q.ID)
 	if err != nil {
 		return fmt.Errorf("delete process %d of business %s: %w", q.ID, q.Business.Namespace(), err)

@@ -64,6 +64,9 @@ func (e *exchange) saveNamed(ctx context.Context, q *dialect.NamedTemplates) (di
 		edited[i].ID = edits[i].ID
 	}
 	if slices.ContainsFunc(saved, func(s dialect.TemplateSaved) bool { return s.Outcome != dialect.SavedSame }) {
+		if err = e.auditChange(ctx, editsOf("save processes", q.Business, edits)); err != nil {
+			return dialect.TemplatesSaved{}, err
+		}
 		if edited, err = e.api.store.EditTemplates(ctx, q.Business, edits); err != nil {
 			return dialect.TemplatesSaved{}, fmt.Errorf("save %d processes of business %s: %w", len(edits), q.Business.Namespace(), err)
 		}

@@ -21,6 +21,9 @@ func (e *exchange) setTopology(ctx context.Context, use dialect.SetTopology, in 
 		return err
 	}
 	in.Body = nil // the change has all of it
+	if err := e.auditChange(ctx, topologyOf(q.Business, q.Sets)); err != nil {
+		return err
+	}
 	version, err := e.changeTopology(ctx, q.Business, q.Version, func(have *catalog.Topology) catalog.Topology {
 		t := catalog.Topology{AutoRegister: have.AutoRegister, Sets: q.Sets}
 		if q.AutoRegister != nil {
@@ -43,6 +46,9 @@ func (e *exchange) editTopology(ctx context.Context, use dialect.EditTopology, i
 		return err
 	}
 	if err := e.mayFor(q.Business, apps.Catalogue); err != nil {
+		return err
+	}
+	if err := e.auditChange(ctx, topologyEditOf(&q)); err != nil {
 		return err
 	}
 	var version int64

@@ -14,6 +14,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/invalid"
@@ -52,6 +53,8 @@ type Config struct {
 	// signed and agents believed; default nil, with which nothing is signed
 	// and everything believed.
 	Keys func() *fleetkey.Ring
+	// Audit keeps how tasks ended; nil keeps nothing.
+	Audit *audit.Log
 	// Log defaults to a logger that writes to standard error.
 	Log logrus.FieldLogger
 	// Meter makes the metrics; default none.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/tracecontext"
 	"github.com/procfleet/procfleet/taskstore"
@@ -45,6 +46,9 @@ func (sh *shard) dispatch(ctx context.Context, task *procfleet.Task, now time.Ti
 	undone, err := sh.store.Undone(ctx, task.ID)
 	if err != nil {
 		return fmt.Errorf("list chunks: %w", err)
+	}
+	if err := sh.audit.Require(ctx, audit.OfTask(audit.Accepted, task)); err != nil {
+		return err
 	}
 	if err := sh.register(ctx, task); err != nil {
 		return err

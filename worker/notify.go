@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/tracecontext"
 	"github.com/procfleet/procfleet/taskstore"
@@ -22,6 +23,7 @@ import (
 type notifier struct {
 	store   Store
 	bus     *bus.Bus
+	audit   *audit.Log
 	clock   *clock
 	http    *http.Client
 	metrics *metrics
@@ -46,7 +48,7 @@ func newNotifier(cfg *Config, clock *clock, m *metrics) *notifier {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxConnsPerHost = maxCallbacks
 	return &notifier{
-		store: cfg.Store, bus: cfg.Bus, clock: clock, metrics: m, tracer: cfg.Tracer, timing: &cfg.Timing,
+		store: cfg.Store, bus: cfg.Bus, audit: cfg.Audit, clock: clock, metrics: m, tracer: cfg.Tracer, timing: &cfg.Timing,
 		reached: cfg.Reached, log: cfg.Log.WithField("component", "worker.notify"),
 		queue: make(chan procfleet.TaskID, notifyQueue),
 		taken: map[procfleet.TaskID]bool{}, sent: map[procfleet.TaskID]bool{},
@@ -119,6 +121,11 @@ func (n *notifier) tell(ctx context.Context, task *procfleet.Task) (err error) {
 	}
 	if !task.NotifyPending {
 		n.forget(task.ID)
+		if task.State == procfleet.TaskRejected { // else its end was told when it came
+			if err := n.audit.Keep(ctx, audit.OfEnd(task)); err != nil {
+				return err
+			}
+		}
 		if err := n.store.Settle(ctx, task.ID); err != nil {
 			return fmt.Errorf("settle task %s: %w", task.ID, err)
 		}
@@ -137,12 +144,15 @@ func (n *notifier) tell(ctx context.Context, task *procfleet.Task) (err error) {
 	return nil
 }
 
-// spread sends the event and makes the callback.
+// spread sends the event, has the end audited, and makes the callback.
 func (n *notifier) spread(ctx context.Context, task *procfleet.Task) error {
 	n.reached(PointBeforeNotify)
 	event := bus.FinishedEvent(*task)
 	if !n.isSent(task.ID) {
 		if err := n.bus.TaskFinished(ctx, event); err != nil {
+			return err
+		}
+		if err := n.audit.Keep(ctx, audit.OfEnd(task)); err != nil {
 			return err
 		}
 		n.noteSent(task.ID)

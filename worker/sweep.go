@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/taskstore"
 )
@@ -24,6 +25,7 @@ type sweeper struct {
 	id       string
 	store    Store
 	bus      *bus.Bus
+	audit    *audit.Log
 	asker    *asker
 	clock    *clock
 	recorder *recorder

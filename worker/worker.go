@@ -67,7 +67,7 @@ func New(cfg Config) (*Worker, error) {
 		traces: newResultTrace(&w.cfg),
 	}
 	w.sweep = &sweeper{
-		id: cfg.ID, store: cfg.Store, bus: cfg.Bus, asker: w.asker, clock: w.clock, recorder: rec, notifier: w.notify,
+		id: cfg.ID, store: cfg.Store, bus: cfg.Bus, audit: cfg.Audit, asker: w.asker, clock: w.clock, recorder: rec, notifier: w.notify,
 		metrics: m, tracer: cfg.Tracer, timing: &w.cfg.Timing, limit: cfg.Limits.SweepTasks, outage: away, log: w.log.WithField("component", "worker.sweep"),
 	}
 	w.presence = &presence{

@@ -17,6 +17,7 @@ type dispatcherFlags struct {
 	daemon.Flags
 	backendFlags
 	doorFlags
+	audits      auditFlags
 	traces      traceFlags
 	drain       time.Duration
 	submissions bool
@@ -36,6 +37,7 @@ func newDispatcher() *cobra.Command {
 	redisFlag(flags, &f.redis, &f.redisTLS)
 	f.registerRest(flags)
 	flags.BoolVar(&f.submissions, "submissions", true, "also accept what producers publish on NATS to procfleet.submit")
+	f.audits.register(flags)
 	f.traces.register(flags)
 	drainFlag(flags, &f.drain, dispatcher.Config{}.WithDefaults().Timeouts.Drain, "requests")
 	return daemon.Command(cmd, &f.Flags, daemon.Role{
@@ -49,6 +51,7 @@ func (f *dispatcherFlags) check(s *settings.Settings) {
 	f.doorFlags.check(s)
 	f.Apart(s, "http", f.listen)
 	f.backendFlags.check(s)
+	f.audits.check(s)
 	f.traces.check(s)
 	s.AtLeast(1, "drain")
 }
@@ -72,11 +75,16 @@ func (f *dispatcherFlags) run(ctx context.Context, p *daemon.Process) error {
 		return err
 	}
 	defer back.close(p.Log)
+	audits, err := f.audits.open(back.bus, p)
+	if err != nil {
+		return err
+	}
+	defer audits.Close()
 	cfg := f.config()
 	cfg.Listener, cfg.Timeouts.Drain = listener, f.drain
 	cfg.Log, cfg.Meter, cfg.Metrics = p.Log, p.Metrics.Meter("dispatcher"), p.Metrics.Handler()
 	cfg.Tracer = with.Tracer("dispatcher")
-	cfg.Hints, cfg.Agents, cfg.Events = back.bus, back.bus, back.bus
+	cfg.Hints, cfg.Agents, cfg.Events, cfg.Audit = back.bus, back.bus, back.bus, audits
 	cfg.Ready, cfg.Reached = p.Ready, crashpoint.FromEnv()
 	if f.submissions {
 		cfg.Submissions = back.bus

@@ -74,12 +74,8 @@ func (f *eventFlags) complete(cmd *cobra.Command) (err error) {
 		return usageError("--limit is for the newest events; it does not go together with --since")
 	}
 	f.query.PageSize = 0
-	if ago, err := time.ParseDuration(f.since); err == nil {
-		f.query.Since = time.Now().Add(-ago)
-	} else if f.query.Since, err = time.Parse(time.RFC3339, f.since); err != nil {
-		return usageError("--since: %q is neither a length of time, like 2h, nor a moment, like 2026-11-21T05:35:22Z", f.since)
-	}
-	return nil
+	f.query.Since, err = sinceFlag(f.since)
+	return err
 }
 
 func (f *eventFlags) show(cmd *cobra.Command) error {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/dispatcher"
+	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/crashpoint"
 	"github.com/procfleet/procfleet/internal/lifecycle"
 	"github.com/procfleet/procfleet/internal/telemetry"
@@ -63,7 +64,12 @@ func (f *upFlags) run(ctx context.Context, p *daemon.Process, out io.Writer) err
 		return err
 	}
 	defer with.Close()
-	group, err := f.assemble(ctx, p, listener, back, with, out)
+	audits, err := f.audits.open(back.bus, p)
+	if err != nil {
+		return err
+	}
+	defer audits.Close()
+	group, err := f.assemble(ctx, p, listener, back, audits, with, out)
 	if err != nil {
 		return err
 	}
@@ -73,9 +79,9 @@ func (f *upFlags) run(ctx context.Context, p *daemon.Process, out io.Writer) err
 
 // assemble makes the roles. They know nothing of each other or of this
 // command; they start in the order in which they need each other.
-func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener *daemon.Listener, back *backends, with *telemetry.Tracing, out io.Writer) (*lifecycle.Group, error) {
+func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener *daemon.Listener, back *backends, audits *audit.Log, with *telemetry.Tracing, out io.Writer) (*lifecycle.Group, error) {
 	w, err := worker.New(worker.Config{
-		Conn: back.conn, Bus: back.bus, Store: back.store, Keys: back.keys, Log: p.Log,
+		Conn: back.conn, Bus: back.bus, Store: back.store, Keys: back.keys, Audit: audits, Log: p.Log,
 		Meter: p.Metrics.Meter("worker"), Reached: crashpoint.FromEnv(),
 		Tracer: with.Tracer("worker"), AgentTracer: with.AgentTracer(),
 		Limits: f.limits(), Timing: worker.Timing{Drain: f.drain},
@@ -100,7 +106,7 @@ func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener *dae
 	cfg := f.config()
 	cfg.Listener, cfg.Hints, cfg.Submissions, cfg.Timeouts.Drain = listener, back.bus, back.bus, f.drain
 	cfg.Log, cfg.Meter, cfg.Metrics = p.Log, p.Metrics.Meter("dispatcher"), p.Metrics.Handler()
-	cfg.Agents, cfg.Events = back.bus, back.bus
+	cfg.Agents, cfg.Events, cfg.Audit = back.bus, back.bus, audits
 	cfg.Tracer = with.Tracer("dispatcher")
 	cfg.Ready, cfg.Reached = p.Ready, crashpoint.FromEnv()
 	d, err := dispatcher.New(cfg, back.store, back.bus)

@@ -35,6 +35,7 @@ type upFlags struct {
 	backendFlags
 	doorFlags
 	loadFlags
+	audits           auditFlags
 	traces           traceFlags
 	drain            time.Duration
 	data, natsListen string
@@ -56,6 +57,7 @@ func (f *upFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.agent, "agent", true, "run an agent for this host")
 	flags.BoolVar(&f.demo, "demo", false, "also operate a sample process and show how it survives")
 	f.loadFlags.register(flags)
+	f.audits.register(flags)
 	f.traces.register(flags)
 	drainFlag(flags, &f.drain, 10*time.Second, "requests, deliveries and operations")
 }
@@ -70,6 +72,7 @@ func (f *upFlags) check(s *settings.Settings) {
 	f.Apart(s, "nats-listen", f.natsListen)
 	f.backendFlags.check(s)
 	f.loadFlags.check(s)
+	f.audits.check(s)
 	f.traces.check(s)
 	s.AtLeast(1, "drain")
 	if f.data == "" {

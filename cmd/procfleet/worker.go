@@ -23,6 +23,7 @@ type workerFlags struct {
 	daemon.Flags
 	backendFlags
 	loadFlags
+	audits auditFlags
 	traces traceFlags
 	drain  time.Duration
 }
@@ -39,6 +40,7 @@ func newWorker() *cobra.Command {
 	natsFlag(flags, &f.nats, &f.natsTLS)
 	redisFlag(flags, &f.redis, &f.redisTLS)
 	f.registerRest(flags)
+	f.audits.register(flags)
 	f.traces.register(flags)
 	f.register(flags)
 	drainFlag(flags, &f.drain, worker.Config{}.WithDefaults().Timing.Drain, "deliveries")
@@ -52,6 +54,7 @@ func newWorker() *cobra.Command {
 func (f *workerFlags) check(s *settings.Settings) {
 	f.backendFlags.check(s)
 	f.loadFlags.check(s)
+	f.audits.check(s)
 	f.traces.check(s)
 	s.AtLeast(1, "drain")
 }
@@ -68,8 +71,13 @@ func (f *workerFlags) run(ctx context.Context, p *daemon.Process) error {
 		return err
 	}
 	defer back.close(p.Log)
+	audits, err := f.audits.open(back.bus, p)
+	if err != nil {
+		return err
+	}
+	defer audits.Close()
 	w, err := worker.New(worker.Config{
-		Conn: back.conn, Bus: back.bus, Store: back.store, Keys: back.keys, Log: p.Log,
+		Conn: back.conn, Bus: back.bus, Store: back.store, Keys: back.keys, Audit: audits, Log: p.Log,
 		Meter: p.Metrics.Meter("worker"), Reached: crashpoint.FromEnv(),
 		Tracer: with.Tracer("worker"), AgentTracer: with.AgentTracer(),
 		Limits: f.limits(), Timing: worker.Timing{Drain: f.drain},

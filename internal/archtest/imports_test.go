@@ -37,8 +37,8 @@ var allowed = map[string][]string{
 	"dispatcher/dialect":             {"", "catalog"},
 	"dispatcher/openapi":             {"dispatcher/dialect"},
 	"dispatcher/openapi/openapitest": {},
-	"dispatcher":                     {"", "catalog", "dispatcher/apps", "dispatcher/dialect", "dispatcher/openapi", "taskstore", "internal/bus", "internal/fleetkey", "internal/invalid", "internal/tracecontext"},
-	"worker":                         {"", "agentproto", "catalog", "taskstore", "internal/bus", "internal/fleetkey", "internal/invalid", "internal/tracecontext"},
+	"dispatcher":                     {"", "catalog", "dispatcher/apps", "dispatcher/dialect", "dispatcher/openapi", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/invalid", "internal/tracecontext"},
+	"worker":                         {"", "agentproto", "catalog", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/invalid", "internal/tracecontext"},
 
 	"agent/proc":      {},
 	"agent/limits":    {},
@@ -50,7 +50,8 @@ var allowed = map[string][]string{
 	"agent":           {"agentproto", "agent/hostcheck", "agent/journal", "agent/local", "agent/operate", "agent/proc", "internal/datafile", "internal/fleetkey", "internal/invalid", "internal/natsconn", "internal/tracecontext"},
 
 	"internal/archtest":          {},
-	"internal/bus":               {"", "agentproto", "internal/fleetkey", "internal/tracecontext"},
+	"internal/audit":             {"", "internal/datafile"},
+	"internal/bus":               {"", "agentproto", "internal/audit", "internal/fleetkey", "internal/tracecontext"},
 	"internal/crashpoint":        {},
 	"internal/datafile":          {},
 	"internal/fleetkey":          {"internal/datafile"},

@@ -226,7 +226,7 @@ func TestTheEndOfATaskIsToldOnce(t *testing.T) {
 func TestEnsureFromManyProcessesAtOnce(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)
-	for _, name := range []string{bus.StreamOps, bus.StreamResults, bus.StreamEvents, bus.StreamHostEvents} {
+	for _, name := range []string{bus.StreamOps, bus.StreamResults, bus.StreamEvents, bus.StreamHostEvents, bus.StreamAudit} {
 		if err := env.JS.DeleteStream(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}

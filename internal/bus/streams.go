@@ -21,6 +21,8 @@ const (
 
 	StreamHostEvents = "PROCFLEET_HOST_EVENTS" // procfleet.event.<cloud>
 
+	StreamAudit = "PROCFLEET_AUDIT" // procfleet.audit.<event>
+
 	StreamSubmit       = "PROCFLEET_SUBMIT"        // procfleet.submit
 	StreamSubmitFailed = "PROCFLEET_SUBMIT_FAILED" // procfleet.submit.failed
 	StreamSubmitTrials = "PROCFLEET_SUBMIT_TRIALS" // procfleet.submit.trial.*.*
@@ -29,7 +31,7 @@ const (
 const (
 	defaultOpsBytes     = 1 << 30
 	defaultResultsBytes = 4 << 30
-	defaultEventsBytes  = 256 << 20 // of tasks, and as much of hosts
+	defaultEventsBytes  = 256 << 20 // of tasks, as much of hosts, and as much of the audit log
 	defaultSubmitBytes  = 256 << 20
 	defaultFailedBytes  = 128 << 20
 	defaultTrialsBytes  = 16 << 20
@@ -39,6 +41,7 @@ const (
 
 	defaultAckWait = 10 * time.Second
 	eventsAge      = 7 * 24 * time.Hour
+	auditAge       = 30 * 24 * time.Hour
 	opsDuplicates  = 2 * time.Minute
 	// noDuplicates is the least window that a server takes. Results carry no
 	// message id: the store tells repeats apart, however late.
@@ -120,6 +123,10 @@ func streams(o Options) []jetstream.StreamConfig {
 	}, {
 		Name: StreamHostEvents, Subjects: []string{agentproto.EventsAll}, MaxBytes: o.HostEventsMaxBytes, MaxMsgSize: maxEventMessage + eventHeaders,
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: eventsAge,
+		Duplicates: opsDuplicates, Replicas: o.Replicas,
+	}, {
+		Name: StreamAudit, Subjects: []string{auditAll}, MaxMsgSize: maxAuditMessage,
+		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: auditAge,
 		Duplicates: opsDuplicates, Replicas: o.Replicas,
 	}}
 }

@@ -3,17 +3,10 @@
 package cluster
 
 import (
-	"errors"
-	"flag"
 	"fmt"
 	"os"
-	"strings"
 	"testing"
-	"time"
 
-	"github.com/procfleet/procfleet"
-	"github.com/procfleet/procfleet/internal/testenv"
-	"github.com/procfleet/procfleet/test/cluster/check"
 	"github.com/procfleet/procfleet/test/cluster/fleet"
 	"github.com/procfleet/procfleet/test/internal/images"
 )
@@ -29,127 +22,7 @@ func buildImages(t *testing.T) fleet.Images {
 	return made
 }
 
-var (
-	seed   = flag.Uint64("seed", 0, "what the random faults are made from; 0 draws one, and prints it")
-	random = flag.Duration("random", 10*time.Minute, "how long random faults go on")
-	cut    = flag.Bool("cut", false, "only a few scenarios, and a few random faults from a fixed seed")
-	write  = flag.String("write", "", "document to write the table of outcomes to")
-)
-
-// TestCluster is one test, because starting the fleet is what takes the time.
 func TestCluster(t *testing.T) {
 	f := fleet.Start(t, fleet.Config{Images: buildImages(t), WaitReplicas: 1})
-	var outcomes []*outcome
-	add := func(o *outcome, play func(t *testing.T)) {
-		outcomes = append(outcomes, o)
-		if t.Run(o.name, play); o.unsettled {
-			t.Fatal("what follows would say nothing")
-		}
-	}
-	for i, sc := range scenarios {
-		if *cut && !sc.cut {
-			continue
-		}
-		o := &outcome{name: sc.name, story: sc.story}
-		add(o, func(t *testing.T) { o.play(t, f, fmt.Sprintf("s%d", i+1), sc.run) })
-	}
-	rs := randomFaults(f)
-	o := &outcome{name: fmt.Sprintf("random faults, seed %d", rs.schedule.Seed)}
-	add(o, func(t *testing.T) {
-		o.play(t, f, "random", rs.run)
-		o.story = fmt.Sprintf("%d times one or two nodes are killed, paused, cut off, slowed down or restarted", rs.done)
-	})
-	if *write != "" {
-		if err := writeOutcomes(*write, outcomes); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// run does what the scenario is about.
-func (sc *scenario) run(s *stage, load *check.Load) error {
-	if !sc.failsOver {
-		return sc.do(s)
-	}
-	over := load.Failover()
-	defer over()
-	return errors.Join(sc.do(s), s.Heal(), s.settle())
-}
-
-// startLoad begins a load and waits until it has some commands run.
-func startLoad(t *testing.T, f *fleet.Fleet, run string) *check.Load {
-	t.Helper()
-	marks := func() ([]check.Mark, error) { return marksOf(f) }
-	load, err := check.Start(t.Context(), check.Config{
-		Run: run, Seed: 1, Most: 400, Pause: 500 * time.Millisecond, Timeout: 40 * time.Second,
-		Doors: f.Dispatchers(), Hosts: hostsOf(t, f), Absent: absentHosts(t), Folder: fleet.MarkFolder, Marks: marks,
-		Publish: check.Publisher(testenv.Connect(t, strings.Join(f.NATSURLs(), ","))),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	testenv.Eventually(t, time.Minute, func() bool {
-		all, err := marks()
-		if err != nil {
-			t.Fatal(err)
-		}
-		mine := 0
-		for _, m := range all {
-			if strings.HasPrefix(m.Token, run+"-") {
-				mine++
-			}
-		}
-		return mine > 10
-	}, "start commands run")
-	return load
-}
-
-func hostsOf(t *testing.T, f *fleet.Fleet) []procfleet.Host {
-	t.Helper()
-	var hosts []procfleet.Host
-	for _, n := range f.Nodes(fleet.Agent) {
-		h, err := procfleet.ParseHost(n.Host)
-		if err != nil {
-			t.Fatal(err)
-		}
-		hosts = append(hosts, h)
-	}
-	return hosts
-}
-
-// absentHosts are one of each area that nobody announced.
-func absentHosts(t *testing.T) []procfleet.Host {
-	t.Helper()
-	var hosts []procfleet.Host
-	for _, area := range []procfleet.CloudArea{0, fleet.FarArea} {
-		h, err := procfleet.NewHost(area, "192.0.2.1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		hosts = append(hosts, h)
-	}
-	return hosts
-}
-
-// marksOf reads the marks of all hosts.
-func marksOf(f *fleet.Fleet) ([]check.Mark, error) {
-	var marks []check.Mark
-	for _, n := range f.Nodes(fleet.Agent) {
-		host, err := procfleet.ParseHost(n.Host)
-		if err != nil {
-			return nil, err
-		}
-		lines, err := n.Marks(check.MarkFile)
-		if err != nil {
-			return nil, err
-		}
-		for _, line := range lines {
-			m, err := check.ParseMark(host, line)
-			if err != nil {
-				return nil, err
-			}
-			marks = append(marks, m)
-		}
-	}
-	return marks, nil
+	t.Log(f.Dispatchers())
 }

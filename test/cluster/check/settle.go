@@ -194,37 +194,27 @@ func standings(r *Reading) []Standing {
 	return all
 }
 
-// Totals say how much was seen.
-type Totals struct {
-	Submissions, Items int
-	Repeats, TryAgain  int // answers beyond the first of a submission, and those that were no acceptance
-	Looks, Readings    int // of tasks
-}
-
-// Totals counts what was seen until now.
-func (l *Load) Totals() Totals {
-	var t Totals
+// Summary says how much was seen.
+func (l *Load) Summary() string {
+	var text string
 	l.log.edit(func(h *History) {
-		t.Submissions, t.Repeats = len(h.Submissions), len(h.Answers)-len(h.Submissions)
+		items, looks, readings, failed := 0, 0, 0, 0
 		for _, s := range h.Submissions {
-			t.Items += s.items()
+			items += s.items()
 		}
 		for _, all := range h.Looks {
-			t.Looks += len(all)
+			looks += len(all)
 		}
 		for _, all := range h.Readings {
-			t.Readings += len(all)
+			readings += len(all)
 		}
 		for _, a := range h.Answers {
 			if a.Status/100 != 2 {
-				t.TryAgain++
+				failed++
 			}
 		}
+		text = fmt.Sprintf("%d submissions of %d items, answered %d times beyond the first (%d times with \"try again\"), seen in %d looks and %d readings",
+			len(h.Submissions), items, len(h.Answers)-len(h.Submissions), failed, looks, readings)
 	})
-	return t
-}
-
-func (t Totals) String() string {
-	return fmt.Sprintf("%d submissions of %d items, answered %d times beyond the first (%d times with \"try again\"), seen in %d looks and %d readings",
-		t.Submissions, t.Items, t.Repeats, t.TryAgain, t.Looks, t.Readings)
+	return text
 }

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+
+	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
+	"github.com/procfleet/procfleet/internal/audit"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/natsconn"
+)
+
+// auditQuery are the flags of `audit`.
+type auditQuery struct {
+	nats, file, since        string
+	event, application, task string
+	follow, json             bool
+	from                     time.Time
+	out                      io.Writer
+	tls                      tlsflags.Client
+}
+
+func newAudit() *cobra.Command {
+	var q auditQuery
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "Show who asked for what, what was refused, and how tasks ended",
+		Long: `Show the audit log: who asked for what, what was refused, and how tasks ended.
+
+It reads the stream PROCFLEET_AUDIT, for which it needs NATS, or with --file what --audit-log wrote ("-" is
+standard input). With --json it writes each record as it is kept.`,
+		Example: `  procfleet audit --since 1h
+  procfleet audit --event refused --follow
+  procfleet audit --task GSETASK:20261121053522:123456 --json
+  procfleet audit --file /var/log/procfleet/audit.jsonl --app shop`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := q.complete(); err != nil {
+				return err
+			}
+			q.out = cmd.OutOrStdout()
+			return q.show(cmd.Context(), cmd)
+		},
+	}
+	flags := cmd.Flags()
+	natsFlag(flags, &q.nats, &q.tls)
+	flags.StringVar(&q.file, "file", "", "read a file instead of the stream; - is standard input")
+	flags.StringVar(&q.since, "since", "", "only since then: 2h, or a moment like 2026-11-21T05:35:22Z")
+	flags.StringVar(&q.event, "event", "", "only of this kind: accepted, change, refused or finished")
+	flags.StringVar(&q.application, "app", "", "only of this application, or of callers who said to be it")
+	flags.StringVar(&q.task, "task", "", "only about this task")
+	flags.BoolVar(&q.follow, "follow", false, "go on with what comes, until Ctrl-C; not with --file")
+	flags.BoolVar(&q.json, "json", false, "write JSON, a record in each line")
+	return cmd
+}
+
+// complete looks at what was given.
+func (q *auditQuery) complete() (err error) {
+	if q.file != "" && q.follow {
+		return usageError("--follow reads the stream; it does not go together with --file")
+	}
+	known := q.event == ""
+	for _, e := range audit.Events() {
+		known = known || q.event == string(e)
+	}
+	if !known {
+		return usageError("--event: %q is none of accepted, change, refused and finished", q.event)
+	}
+	q.from, err = sinceFlag(q.since)
+	return err
+}
+
+// sinceFlag reads a moment, or how long ago that is; zero if there is none.
+func sinceFlag(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if ago, err := time.ParseDuration(text); err == nil {
+		return time.Now().Add(-ago), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, usageError("--since: %q is neither a length of time, like 2h, nor a moment, like 2026-11-21T05:35:22Z", text)
+	}
+	return at, nil
+}
+
+func (q *auditQuery) show(ctx context.Context, cmd *cobra.Command) error {
+	if q.file != "" {
+		return q.showFile(cmd.InOrStdin())
+	}
+	log := logrus.New()
+	log.SetOutput(io.Discard) // what fails is returned
+	files, err := q.tls.Open(log)
+	if err != nil {
+		return err
+	}
+	conn, err := natsconn.Connect(natsconn.Config{URL: q.nats, TLS: files, Name: "audit", Log: log})
+	if err != nil {
+		return fmt.Errorf("--nats: %w", err)
+	}
+	defer conn.Close()
+	waiting, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	if (&backends{conn: conn}).awaitConnection(waiting, func(string, error) {}) != nil {
+		return fmt.Errorf("NATS at %s does not answer: %w", q.nats, natsconn.Away(conn))
+	}
+	js, err := natsconn.JetStream(conn)
+	if err != nil {
+		return err
+	}
+	err = bus.New(js).ReadAudit(ctx, q.from, q.follow, q.visit)
+	if q.follow && ctx.Err() != nil {
+		return nil // Ctrl-C is how following ends
+	}
+	return err
+}
+
+// showFile shows the lines of a file, which may have been cut by a crash.
+func (q *auditQuery) showFile(in io.Reader) error {
+	if q.file != "-" {
+		f, err := os.Open(filepath.Clean(q.file))
+		if err != nil {
+			return fmt.Errorf("--file: %w", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	lines := bufio.NewReader(in)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 1 {
+			if err := q.visit(line); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("--file: %w", err)
+		}
+	}
+}
+
+// visit shows a record if it is asked for. What is none is passed over.
+func (q *auditQuery) visit(text []byte) error {
+	var r audit.Record
+	if err := json.Unmarshal(text, &r); err != nil || !q.wants(&r) {
+		return nil //nolint:nilerr // half a line that a crash left, or a stranger's message
+	}
+	if q.json {
+		_, err := fmt.Fprintf(q.out, "%s\n", strings.TrimSpace(string(text)))
+		return err
+	}
+	return writeRecord(q.out, &r)
+}
+
+func (q *auditQuery) wants(r *audit.Record) bool {
+	return (q.event == "" || q.event == string(r.Event)) &&
+		(q.application == "" || q.application == r.Application || q.application == r.Claimed) &&
+		(q.task == "" || q.task == string(r.Task)) &&
+		!r.At.Before(q.from)
+}
+
+// writeRecord writes a line. Records come one by one, so there are no columns.
+func writeRecord(out io.Writer, r *audit.Record) error {
+	who := cmp.Or(r.Application, r.Claimed+"?")
+	if r.User != "" {
+		who += " (" + r.User + ")"
+	}
+	if r.Address != "" {
+		who += " from " + r.Address
+	}
+	_, err := fmt.Fprintf(out, "%s  %-8s  %s  %s\n", r.At.Local().Format(time.RFC3339), r.Event, oneLine(who), oneLine(strings.Join(details(r), "  ")))
+	return err
+}
+
+// details are what a record says apart from who and when.
+func details(r *audit.Record) []string {
+	var words []string
+	add := func(format string, value any, there bool) {
+		if there {
+			words = append(words, fmt.Sprintf(format, value))
+		}
+	}
+	add("%s", r.Task, r.Task != "")
+	add("%s", r.State, r.State != "")
+	add("%s", r.Change, r.Change != "")
+	for _, action := range r.Actions {
+		add("%s", action, true)
+	}
+	add("%s", strings.Join(r.Processes, ","), len(r.Processes) > 0)
+	add("on %d hosts", r.Hosts, r.Hosts > 1)
+	add("on %s", strings.Join(r.Targets, ""), r.Hosts == 1)
+	add("%v", r.Counts, len(r.Counts) > 0)
+	add("%s", r.Reason, r.Reason != "")
+	add("at %s", r.Field, r.Field != "")
+	add("for business %s", r.Business, r.Business != "")
+	add("and %d more like it", r.Repeats, r.Repeats > 0)
+	return words
+}

@@ -1,0 +1,145 @@
+package dispatcher
+
+import (
+	"context"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/dispatcher/apps"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/internal/audit"
+)
+
+// origin is who made the request, beside the application.
+func (e *exchange) origin() procfleet.Origin { return originOf(&e.who, peer(e.r), e.id) }
+
+// originOf bounds what is kept of a caller; from is invalid for a published
+// submission.
+func originOf(who *caller, from netip.Addr, request string) procfleet.Origin {
+	o := procfleet.Origin{User: who.user, Request: request}
+	if len(o.User) > procfleet.MaxOriginPart {
+		o.User = strings.ToValidUTF8(o.User[:procfleet.MaxOriginPart], "")
+	}
+	if from.IsValid() {
+		o.Address = from.String()
+	}
+	return o
+}
+
+// audit keeps the record of an accepted task. After an error nothing of the
+// task may be queued.
+func (s *submitter) audit(ctx context.Context, task *procfleet.Task, chunks []procfleet.Chunk) error {
+	if s.cfg.Audit == nil {
+		return nil
+	}
+	r := audit.OfTask(audit.Accepted, task)
+	named := make(map[string]bool)
+	for i := range chunks {
+		c := &chunks[i]
+		for n := range c.Specs {
+			if key := c.Specs[n].Key(); !named[key] {
+				named[key] = true
+				r.AddProcess(key)
+			}
+		}
+		for n := range c.Items { // those of one target follow each other
+			if t := &c.Items[n].Target; n == 0 || *t != c.Items[n-1].Target {
+				r.AddTarget(t)
+			}
+		}
+	}
+	return s.cfg.Audit.Require(ctx, r)
+}
+
+// changeOf is the record of what is about to be changed on hosts, if it is about
+// hosts, and for which processes, or namespaces.
+func changeOf(what, business string, hosts []procfleet.Host, names ...string) audit.Record {
+	r := audit.Record{Change: what, Business: business}
+	for _, host := range hosts {
+		r.AddTarget(&procfleet.Target{Host: host})
+	}
+	for _, name := range names {
+		if name != "" {
+			r.AddProcess(name)
+		}
+	}
+	return r
+}
+
+// editsOf is the record of changes to a business's catalogue.
+func editsOf(what string, b catalog.Business, edits []catalog.Edit) audit.Record {
+	r := audit.Record{Change: what, Business: b.Namespace()}
+	for i := range edits {
+		name := edits[i].Set[catalog.AttrName].String()
+		if edits[i].ID != 0 {
+			name = strconv.FormatInt(edits[i].ID, 10)
+		}
+		r.AddProcess(name)
+	}
+	return r
+}
+
+// auditChange keeps the record of what is about to be changed. After an error
+// it must not be.
+func (e *exchange) auditChange(ctx context.Context, r audit.Record) error {
+	o := e.origin()
+	r.ID, r.Event, r.At = e.id+"/"+string(audit.Change), audit.Change, time.Now().UTC()
+	r.Call, r.Application, r.User, r.Address, r.Request = e.call.Name, e.who.code, o.User, o.Address, o.Request
+	return e.api.cfg.Audit.Require(ctx, r)
+}
+
+// auditRefusal keeps the record of a call that was not done as its caller
+// wished: of those that only read, if its caller must not.
+func (a *api) auditRefusal(f *dialect.Error, use dialect.Use, who *caller, o procfleet.Origin) {
+	reason, away := refusals[f.Kind]
+	switch {
+	case away:
+	case demands(use) == apps.Reading:
+		return
+	default:
+		reason = f.Kind.String()
+	}
+	r := audit.Record{
+		ID: o.Request + "/" + string(audit.Refused), Event: audit.Refused, At: time.Now().UTC(),
+		Call: f.Call, Application: who.code, User: o.User, Address: o.Address, Request: o.Request,
+		Business: f.Denied.Business, Task: f.Task, Reason: reason, Field: f.Field,
+	}
+	for _, action := range f.Denied.Actions {
+		r.Actions = append(r.Actions, procfleet.Action(action))
+	}
+	stranger := who.code == ""
+	if stranger {
+		r.Claimed = f.Application
+	}
+	a.cfg.Audit.Refused(r, stranger)
+}
+
+// topologyOf is the record of a topology that is set, with the hosts of all
+// its modules.
+func topologyOf(b catalog.Business, sets []catalog.Set) audit.Record {
+	r := audit.Record{Change: "set topology", Business: b.Namespace()}
+	for _, s := range sets {
+		for _, m := range s.Modules {
+			for _, host := range m.Hosts {
+				r.AddTarget(&procfleet.Target{Host: host})
+			}
+		}
+	}
+	return r
+}
+
+// topologyEditOf is the record of an edit of a topology.
+func topologyEditOf(q *dialect.TopologyEdit) audit.Record {
+	switch business := q.Business.Namespace(); {
+	case q.AutoRegister == nil:
+		return changeOf("set hosts of module", business, q.Hosts)
+	case *q.AutoRegister:
+		return changeOf("switch auto_register on", business, nil)
+	default:
+		return changeOf("switch auto_register off", business, nil)
+	}
+}

@@ -1,0 +1,254 @@
+package dispatcher
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/internal/audit"
+	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// audited gives a Config an audit log in a file, of which records are read
+// after the log was closed.
+func audited(t *testing.T, cfg *Config, places ...audit.Place) (records func() []audit.Record) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	required := len(places) > 0
+	if !required {
+		file, err := audit.OpenFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		places = append(places, file)
+	}
+	log, err := audit.New(audit.Config{Places: places, Required: required, Log: testenv.Log(t), Meter: metricnoop.Meter{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(log.Close)
+	cfg.Audit = log
+	return func() (all []audit.Record) {
+		log.Note(audit.Record{ID: "end"})
+		testenv.Eventually(t, patience, func() bool {
+			all = nil
+			f, err := os.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			lines := bufio.NewScanner(f)
+			for lines.Scan() {
+				var r audit.Record
+				if json.Unmarshal(lines.Bytes(), &r) != nil {
+					return false // it is just being written
+				}
+				if r.ID == "end" {
+					return true
+				}
+				all = append(all, r)
+			}
+			return false
+		}, "the audit log is written")
+		return all
+	}
+}
+
+// gonePlace has no room for records.
+type gonePlace struct{}
+
+func (gonePlace) Name() string { return "gone" }
+func (gonePlace) Keep(context.Context, []audit.Line, bool) error {
+	return errors.New("no space left on device")
+}
+
+// changing is a call for each use that changes something.
+var changing = map[string]struct{ method, path, body string }{
+	"native": {http.MethodPost, "/v1/tasks", `{"action":"start","process":{"namespace":"shop","name":"web","proc_name":"nginx","control":{"start":"./start.sh --password=hunter2"},
+		"labels":{"l":"hunter2"}},"hosts":["0:10.0.0.1","0:10.0.0.2"],"business":"2"}`},
+	"native.register":       {http.MethodPut, "/v1/registrations", `{"process":{"namespace":"shop","name":"web","proc_name":"nginx","control":{"start":"./start.sh hunter2"}},"hosts":["0:10.0.0.1"]}`},
+	"native.set_groups":     {http.MethodPut, "/v1/groups", `{"namespace":"shop","groups":[],"hosts":["0:10.0.0.1"]}`},
+	"native.bind_agents":    {http.MethodPost, "/v1/agents/bindings", `{"bindings":[{"host":"0:10.0.0.9","agent_id":"a-1"}]}`},
+	"native.freeze":         {http.MethodPut, "/v1/freezes", `{"hosts":["0:10.0.0.1"],"ttl":"2h","reason":"hunter2"}`},
+	"native.lift":           {http.MethodDelete, "/v1/freezes", `{"hosts":["0:10.0.0.1"]}`},
+	"native.save_catalogue": {http.MethodPut, "/v1/catalogue/2", `{"processes":[{"name":"nginx","start_cmd":"./start.sh hunter2"}]}`},
+	"native.set_topology":   {http.MethodPut, "/v1/topology/2", `{"sets":[{"name":"s1","modules":[{"name":"web","default":0,"hosts":["0:10.0.0.1"]}]}]}`},
+	"native.edit_topology":  {http.MethodPatch, "/v1/topology/2", `{"auto_register":true}`},
+	"cmdb.create_process":   {http.MethodPost, "/api/v3/proc/0/2", `{"bk_process_name":"other","start_cmd":"hunter2"}`},
+	"cmdb.delete_process":   {http.MethodDelete, "/api/v3/proc/0/2/44", ``},
+}
+
+// withAgent makes an agent known, so that ids can be bound to its host.
+func withAgent(t *testing.T, store taskstore.Store) {
+	t.Helper()
+	host, err := procfleet.ParseHost("0:10.0.0.9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Announce(t.Context(), []taskstore.Announcement{{Host: host, Instance: "i"}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWhateverChangesSomethingIsAudited(t *testing.T) {
+	t.Parallel()
+	cfg := guarded(t)
+	records := audited(t, &cfg)
+	store := openStore(t)
+	withAgent(t, store)
+	d := openDoor(t, cfg, store, &fakeQueue{})
+	d.described = nil
+	uses := make(map[string]bool)
+	for _, at := range changing {
+		header := append(bkapi("bk_app_code", "free", "bk_app_secret", "s3cret", "bk_username", "ann"), cmdbHeaders()...)
+		a := d.call(at.method, at.path, at.body, header...)
+		if a.status/100 != 2 {
+			t.Errorf("%s %s: %d %s", at.method, at.path, a.status, a.text)
+		}
+	}
+	told := make(map[string]audit.Record)
+	for _, r := range records() {
+		if text, _ := json.Marshal(r); strings.Contains(string(text), "hunter2") || strings.Contains(string(text), "s3cret") {
+			t.Errorf("a secret is in %s", text)
+		}
+		if r.Application != "free" || r.Address != "127.0.0.1" || r.Request == "" || r.At.IsZero() || r.ID == "" {
+			t.Errorf("who is missing in %+v", r)
+		}
+		told[r.Call] = r
+	}
+	for _, dia := range dialect.All() {
+		for _, call := range dia.Calls {
+			if demands(call.Use) == "status" {
+				continue
+			}
+			use := fmt.Sprintf("%T", call.Use)
+			if _, ok := told[call.Name]; ok {
+				uses[use] = true
+			} else if !uses[use] {
+				uses[use] = false
+			}
+		}
+	}
+	for use, was := range uses {
+		if !was {
+			t.Errorf("no call that is a %s was audited; told were %v", use, slices.Sorted(maps.Keys(told)))
+		}
+	}
+	task := told["native"]
+	if task.Event != audit.Accepted || task.Task == "" || task.Hosts != 2 || task.Items != 2 || task.Business != "2" ||
+		!slices.Equal(task.Processes, []string{"shop:web"}) || !slices.Equal(task.Targets, []string{"0:10.0.0.1", "0:10.0.0.2"}) ||
+		!slices.Equal(task.Actions, []procfleet.Action{procfleet.ActionStart}) {
+		t.Errorf("the task's record is %+v", task)
+	}
+	if e := told["native.edit_topology"]; e.Change != "switch auto_register on" {
+		t.Errorf("%+v", e)
+	}
+}
+
+func TestRefusalsAreAuditedWithTheirReasons(t *testing.T) {
+	t.Parallel()
+	cfg := guarded(t)
+	records := audited(t, &cfg)
+	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	body := strings.Replace(nativeBody("0:10.0.0.1"), "status", "stop", 1)
+	for _, call := range []struct {
+		path, body string
+		header     []string
+	}{
+		{"/v1/tasks", body, nil},
+		{"/v1/tasks", body, bearer("free.wrong-s3cret")},
+		{"/v1/tasks", body, bearer("reader.s3cret")},
+		{"/v1/tasks", strings.Replace(body, "stop", "dance", 1), bearer("free.s3cret")},
+		{"/v1/hosts", "", nil},                                            // a stranger who only looks
+		{"/v1/tasks/GSETASK:20260102030405:6", "", bearer("free.s3cret")}, // no such task: nobody was refused
+		{"/v1/nothing", "", nil},
+	} {
+		method := http.MethodGet
+		if call.body != "" {
+			method = http.MethodPost
+		}
+		d.call(method, call.path, call.body, call.header...)
+	}
+	var got []string
+	for _, r := range records() {
+		if r.Event != audit.Refused || r.Request == "" || r.ID != r.Request+"/refused" || r.Address != "127.0.0.1" {
+			t.Errorf("%+v", r)
+		}
+		var actions []string
+		for _, a := range r.Actions {
+			actions = append(actions, string(a))
+		}
+		got = append(got, strings.Join([]string{r.Call, r.Application, r.Claimed, r.Reason, r.Field, strings.Join(actions, ",")}, "|"))
+	}
+	want := []string{
+		"native|||no_application||", "native||free|wrong_secret||", "native|reader||forbidden||stop",
+		"native|free||invalid_request|action|", "native.hosts|||no_application||",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("records\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestNothingIsDoneWithoutItsRecord takes the audit log away: each call that
+// would change something is answered with "try again", and nothing is done.
+func TestNothingIsDoneWithoutItsRecord(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	audited(t, &cfg, gonePlace{})
+	store, queue := openStore(t), &fakeQueue{}
+	withAgent(t, store)
+	d := openDoor(t, cfg, store, queue)
+	for name, at := range changing {
+		a := d.call(at.method, at.path, at.body, cmdbHeaders()...)
+		if strings.HasPrefix(at.path, "/v1") && (a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "") {
+			t.Errorf("%s: %d %s, Retry-After %q", name, a.status, a.text, a.header.Get("Retry-After"))
+		}
+		if a.body["result"] == true {
+			t.Errorf("%s: %s", name, a.text)
+		}
+	}
+	if n := len(queue.rounds()); n != 0 {
+		t.Errorf("%d publications", n)
+	}
+	tasks, err := store.Tasks(t.Context(), taskstore.TaskQuery{Limit: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		if task.State != procfleet.TaskRejected {
+			t.Errorf("%s is %s", task.ID, task.State)
+		}
+	}
+	b := catalog.Business{Account: "0", ID: 2}
+	topology, err := store.Topology(t.Context(), b)
+	if err != nil || len(topology.Sets) != 0 || topology.AutoRegister {
+		t.Errorf("topology %+v, %v", topology, err)
+	}
+	_, templates, err := store.SearchTemplates(t.Context(), b, catalog.Search{Limit: 10})
+	if err != nil || templates != 0 {
+		t.Errorf("%d processes, %v", templates, err)
+	}
+	freezes, err := store.FreezePage(t.Context(), catalog.Scope{}, 10)
+	if err != nil || len(freezes) != 0 {
+		t.Errorf("freezes %v, %v", freezes, err)
+	}
+	_, total, err := store.EntryPage(t.Context(), "shop", 0, 10)
+	if err != nil || total != 0 {
+		t.Errorf("%d registrations, %v", total, err)
+	}
+}

@@ -1,0 +1,116 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/procfleet/procfleet/internal/datafile"
+)
+
+// File keeps records as lines of a file, with mode 0600. Whoever rotates it
+// renames it: with the next record a new one is made under the name.
+type File struct {
+	path string
+	file *os.File // nil until it is opened, and after a failure
+	torn bool     // the file may end within a line
+	buf  []byte
+}
+
+// OpenFile opens a file, or makes it; its folder must be there.
+func OpenFile(path string) (*File, error) {
+	f := &File{path: filepath.Clean(path)}
+	if err := f.open(); err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	return f, nil
+}
+
+// Name implements [Place].
+func (f *File) Name() string { return "file" }
+
+// Keep implements [Place]: all lines are written at once, and then synced if
+// somebody waits for that.
+func (f *File) Keep(_ context.Context, lines []Line, awaited bool) error {
+	if err := f.open(); err != nil {
+		return err
+	}
+	f.buf = f.buf[:0]
+	if f.torn {
+		f.buf = append(f.buf, '\n')
+	}
+	for i := range lines {
+		f.buf = append(append(f.buf, lines[i].JSON...), '\n')
+	}
+	_, err := f.file.Write(f.buf)
+	if err == nil && awaited {
+		err = f.file.Sync()
+	}
+	if err != nil { // a failed sync does not say what of the file is good: look again
+		err = errors.Join(err, f.Close())
+		return err
+	}
+	f.torn = false
+	return nil
+}
+
+// Close closes the file; the next Keep opens it again.
+func (f *File) Close() error {
+	if f.file == nil {
+		return nil
+	}
+	err := f.file.Close()
+	f.file = nil
+	return err
+}
+
+// open opens the file unless the open one still has the name.
+func (f *File) open() error {
+	if f.file != nil {
+		if f.named() {
+			return nil
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+	}
+	file, err := os.OpenFile(f.path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	if f.torn, err = endsTorn(file); err == nil {
+		err = datafile.SyncDir(filepath.Dir(f.path))
+	}
+	if err != nil {
+		return errors.Join(err, file.Close())
+	}
+	f.file = file
+	return nil
+}
+
+// named reports whether the open file is the one under the name.
+func (f *File) named() bool {
+	open, err := f.file.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(f.path)
+	return err == nil && os.SameFile(open, there)
+}
+
+// endsTorn reports whether a file ends within a line, as whoever died while
+// writing leaves it.
+func endsTorn(file *os.File) (bool, error) {
+	info, err := file.Stat()
+	if err != nil || info.Size() == 0 {
+		return false, err
+	}
+	var last [1]byte
+	if _, err := file.ReadAt(last[:], info.Size()-1); err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	return last[0] != '\n', nil
+}

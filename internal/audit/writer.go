@@ -1,0 +1,76 @@
+package audit
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// queued is how many records may wait for a place, batched how many it
+	// gets at a time.
+	queued  = 8192
+	batched = 512
+	// keepTimeout bounds one try at a batch.
+	keepTimeout = 10 * time.Second
+)
+
+// writer gives one place what was handed over, in batches: while one is
+// synced, the next gathers.
+type writer struct {
+	place Place
+	queue chan *entry
+	log   *Log
+	away  bool // the last batch failed
+	said  oncePer
+}
+
+func (w *writer) run() {
+	batch := make([]*entry, 0, batched)
+	lines := make([]Line, 0, batched)
+	for first := range w.queue {
+		batch = append(batch[:0], first)
+		for len(batch) < batched && len(w.queue) > 0 {
+			if e, ok := <-w.queue; ok {
+				batch = append(batch, e)
+			}
+		}
+		lines = lines[:0]
+		awaited := false
+		for _, e := range batch {
+			lines = append(lines, e.Line)
+			awaited = awaited || e.awaited
+		}
+		err := w.keep(lines, awaited)
+		for _, e := range batch {
+			w.settle(e, err)
+		}
+	}
+}
+
+func (w *writer) keep(lines []Line, awaited bool) error {
+	ctx, cancel := context.WithTimeout(context.Background(), keepTimeout)
+	defer cancel()
+	err := w.place.Keep(ctx, lines, awaited)
+	log := w.log.cfg.Log.WithField("place", w.place.Name())
+	switch {
+	case err != nil && w.said.due(time.Now()):
+		log.WithError(err).Error("audit records not kept")
+	case err == nil && w.away:
+		log.Info("audit records are kept again")
+	}
+	w.away = err != nil
+	return err
+}
+
+// settle notes what became of a record in this place. The first place that
+// has it answers for all, the last one that does not tells that it is lost.
+func (w *writer) settle(e *entry, err error) {
+	w.log.counts.record(w.place.Name(), err)
+	if err == nil && !e.durable.Swap(true) {
+		e.kept <- nil
+	}
+	if e.left.Add(-1) == 0 && !e.durable.Load() {
+		w.log.lost(err)
+		e.kept <- err
+	}
+}
