@@ -87,7 +87,7 @@ func TestAWholeRefusal(t *testing.T) {
 	for _, word := range []string{agentproto.RefusedHost, agentproto.RefusedUndecodable, "some new word"} {
 		t.Run(word+" ends the items", func(t *testing.T) {
 			t.Parallel()
-			e := start(t)
+			e := start(t, unswept)
 			a := e.agent(host(1), refuse(word, "not mine"))
 			id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
 			r := e.waitState(id, 0, procfleet.StateFailed)
@@ -308,7 +308,7 @@ func TestAReinstalledAgentIsNotGivenWhatItsPredecessorMayHaveTaken(t *testing.T)
 	})
 	t.Run("replaced after a silent request", func(t *testing.T) {
 		t.Parallel()
-		e := start(t)
+		e := start(t, unswept)
 		a := e.agent(host(1), nil)
 		a.reply = func(n int, c *agentproto.Command) *agentproto.Reply {
 			e.store.present(host(1), "new", sinceNow)

@@ -59,6 +59,12 @@ func quick() worker.Timing {
 	}
 }
 
+// unswept leaves chunks to those who published them, so that none is
+// delivered twice because the test was slow.
+func unswept(cfg *worker.Config) {
+	cfg.Timing.Sweep.DispatchAfter, cfg.Timing.Sweep.RequeueAfter = time.Hour, time.Hour
+}
+
 // start runs a worker; edit changes its configuration.
 func start(t *testing.T, edit ...func(*worker.Config)) *env {
 	t.Helper()
