@@ -43,8 +43,10 @@ type engine interface {
 	Stop(context.Context)
 }
 
-// identity is who the agent says it is.
+// identity is who the agent says it is, and how it proves that.
 type identity struct {
+	*believer
+
 	cloud    int64
 	host     string // "<cloud>:<ip>"
 	instance string
@@ -142,7 +144,10 @@ type session struct {
 }
 
 func (a *Agent) newSession(ctx context.Context, data *folder, ledger *journal.Journal) (*session, error) {
-	self := identity{cloud: a.cfg.Cloud, host: a.cfg.host(), instance: data.instance}
+	self := identity{
+		believer: &believer{keys: a.cfg.Keys, metrics: a.metrics, log: a.cfg.Log},
+		cloud:    a.cfg.Cloud, host: a.cfg.host(), instance: data.instance,
+	}
 	stream, err := jetstream.New(a.cfg.Conn)
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)

@@ -74,7 +74,8 @@ func (in *intake) sortResend(ask *agentproto.Resend, reply *agentproto.ResendRep
 	}
 }
 
-// refuse turns a whole message away, whatever its type.
+// refuse turns a whole message away, whatever its type. The message may be
+// from anybody.
 func (in *intake) refuse(msg *nats.Msg, word, why string) {
 	in.log.WithFields(logrus.Fields{"refused": word, "reason": why}).Debug("message refused")
 	if kind, err := agentproto.PeekType(msg.Data); err == nil && kind == agentproto.TypeResend {
@@ -93,9 +94,10 @@ func (in *intake) respond(msg *nats.Msg, reply agentproto.Message) {
 	if msg.Reply == "" {
 		return // nobody waits
 	}
+	_, id, _ := agentproto.Peek(msg.Data) // what has none is answered all the same
 	data, err := agentproto.Encode(reply)
 	if err == nil {
-		err = msg.Respond(data)
+		err = msg.RespondMsg(in.self.signed("", reply.MessageType(), id, data))
 	}
 	if err != nil {
 		in.log.WithError(err).Debug("answer was not sent")

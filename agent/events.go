@@ -254,9 +254,8 @@ func (e *events) encode(event agentproto.Event, lost int) (*nats.Msg, error) {
 	case len(data) > eventBytes:
 		return nil, fmt.Errorf("it has %d bytes, at most %d are told", len(data), eventBytes)
 	}
-	msg := nats.NewMsg(agentproto.EventSubject(e.self.cloud))
+	msg := e.self.signed(agentproto.EventSubject(e.self.cloud), agentproto.TypeEvent, "", data)
 	msg.Header.Set(jetstream.MsgIDHeader, event.ID)
-	msg.Data = data
 	return msg, nil
 }
 

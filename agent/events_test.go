@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
@@ -140,7 +141,7 @@ func newTestEvents(t *testing.T, s *stream) *events {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newEvents(s, newClock(), identity{host: "0:10.0.0.1", instance: "i"}, m, &Config{Log: testenv.Log(t)})
+	return newEvents(s, newClock(), identity{believer: &believer{keys: func() *fleetkey.Host { return nil }}, host: "0:10.0.0.1", instance: "i"}, m, &Config{Log: testenv.Log(t)})
 }
 
 func TestEventsOfAnOutageAreKeptTheLatestOnes(t *testing.T) {

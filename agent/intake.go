@@ -68,7 +68,7 @@ func (in *intake) run(ctx context.Context, sub *nats.Subscription) error {
 		switch {
 		case ctx.Err() != nil:
 			if first != nil {
-				in.refuse(first, agentproto.RefusedStopping, "the agent is stopping")
+				in.refuseStopping(first)
 			}
 			return nil
 		case errors.Is(err, nats.ErrSlowConsumer):
@@ -110,7 +110,7 @@ func (in *intake) turnAway(sub *nats.Subscription) {
 		if err != nil {
 			return // drained
 		}
-		in.refuse(msg, agentproto.RefusedStopping, "the agent is stopping")
+		in.refuseStopping(msg)
 	}
 }
 
@@ -126,17 +126,15 @@ type command struct {
 func (in *intake) handle(ctx context.Context, batch []*nats.Msg) {
 	var commands []*command
 	for _, msg := range batch {
-		kind, err := agentproto.PeekType(msg.Data)
-		switch {
-		case err != nil:
-			in.refuse(msg, agentproto.RefusedUndecodable, err.Error())
-		case kind == agentproto.TypeCommand:
+		switch kind := in.believed(msg); kind {
+		case "":
+		case agentproto.TypeCommand:
 			if c := in.decode(ctx, msg); c != nil {
 				commands = append(commands, c)
 			}
-		case kind == agentproto.TypeResend:
+		case agentproto.TypeResend:
 			in.resend(msg)
-		case kind == agentproto.TypeSettingsChanged:
+		case agentproto.TypeSettingsChanged:
 			in.settings.changed()
 		default:
 			in.refuse(msg, agentproto.RefusedUndecodable, fmt.Sprintf("message type %q is unknown to this agent", kind))
@@ -144,6 +142,30 @@ func (in *intake) handle(ctx context.Context, batch []*nats.Msg) {
 	}
 	if len(commands) > 0 {
 		in.accept(commands)
+	}
+}
+
+// believed returns the type of a message that is from a server of this fleet;
+// any other is refused.
+func (in *intake) believed(msg *nats.Msg) (messageType string) {
+	messageType, err := agentproto.PeekType(msg.Data)
+	if err == nil && messageType == "" {
+		err = errors.New("it has no type")
+	}
+	if err != nil {
+		in.refuse(msg, agentproto.RefusedUndecodable, err.Error())
+		return ""
+	}
+	if err := in.self.believe(msg, messageType, ""); err != nil {
+		in.refuse(msg, agentproto.RefusedSignature, err.Error())
+		return ""
+	}
+	return messageType
+}
+
+func (in *intake) refuseStopping(msg *nats.Msg) {
+	if in.believed(msg) != "" {
+		in.refuse(msg, agentproto.RefusedStopping, "the agent is stopping")
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/procfleet/procfleet/agent/journal"
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
 // metrics is what an agent counts. No task and no process appears in it, and
@@ -22,11 +23,12 @@ type metrics struct {
 	appends    metric.Int64Counter
 	bytes      metric.Int64Counter
 	syncs      metric.Float64Histogram
+	distrust   metric.Int64Counter
 }
 
 func newMetrics(m metric.Meter, a *Agent) (*metrics, error) {
 	var s metrics
-	var errs [12]error
+	var errs [13]error
 	s.operations, errs[0] = m.Int64Counter("procfleet_agent_operations",
 		metric.WithDescription("Operations that ended after they were accepted in time, by action and outcome code."))
 	s.restarts, errs[1] = m.Int64Counter("procfleet_agent_restarts",
@@ -52,12 +54,29 @@ func newMetrics(m metric.Meter, a *Agent) (*metrics, error) {
 		metric.WithDescription("Events that the stream has not acknowledged."), metric.WithInt64Callback(a.observeEvents))
 	_, errs[11] = m.Int64ObservableGauge("procfleet_agent_unsafe_host",
 		metric.WithDescription("Findings about this host that endanger its processes, by check."), metric.WithInt64Callback(a.observeHost))
+	s.distrust, errs[12] = m.Int64Counter("procfleet_agent_messages_refused",
+		metric.WithDescription("Messages that are not known to be from a server of this fleet, by type and reason."))
 	return &s, errors.Join(errs[:]...)
 }
 
 var actions = []string{
 	agentproto.ActionStart, agentproto.ActionStop, agentproto.ActionStatus, agentproto.ActionSupervise,
 	agentproto.ActionRelease, agentproto.ActionRestart, agentproto.ActionReload, agentproto.ActionKill,
+}
+
+// refused counts a message that is not believed.
+func (m *metrics) refused(messageType string, err error) {
+	if !slices.Contains(taken, messageType) { // it may be anything that somebody sent
+		messageType = "unknown"
+	}
+	m.distrust.Add(context.Background(), 1, metric.WithAttributes(
+		attribute.String("type", agentproto.ShortType(messageType)), attribute.String("reason", fleetkey.Reason(err))))
+}
+
+// taken are the types of messages that an agent takes.
+var taken = []string{
+	agentproto.TypeCommand, agentproto.TypeResend, agentproto.TypeSettingsChanged,
+	agentproto.TypePresenceReply, agentproto.TypeSettingsReply, agentproto.TypeResendReply,
 }
 
 // finished counts an operation that ended.

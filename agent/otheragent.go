@@ -45,16 +45,18 @@ func (s *session) whoAnswers(ctx context.Context) string {
 	}
 	ctx, cancel := context.WithTimeout(ctx, otherAgentTimeout)
 	defer cancel()
-	data, err := agentproto.Encode(&agentproto.Resend{
-		Header: newHeader(agentproto.TypeResend), Lane: "s", Host: s.self.host,
-	})
+	question := agentproto.Resend{Header: newHeader(agentproto.TypeResend), Lane: "s", Host: s.self.host}
+	data, err := agentproto.Encode(&question)
 	if err != nil {
 		s.cfg.Log.WithError(err).Error("question for other agents cannot be encoded")
 		return ""
 	}
-	msg, err := s.cfg.Conn.RequestWithContext(ctx, s.cfg.subject(), data)
+	msg, err := s.cfg.Conn.RequestMsgWithContext(ctx, s.self.signed(s.cfg.subject(), agentproto.TypeResend, "", data))
 	if err != nil {
 		return "" // busy, or not connected any more
+	}
+	if s.self.believe(msg, agentproto.TypeResendReply, question.ID) != nil {
+		return ""
 	}
 	var reply agentproto.ResendReply
 	if err := agentproto.Decode(msg.Data, agentproto.TypeResendReply, &reply); err != nil {

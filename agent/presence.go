@@ -100,33 +100,49 @@ func (a *announcer) announce(ctx context.Context, leaving bool) bool {
 		a.ready.Store(true)
 		a.log.WithField("instance", a.self.instance).Info("taking commands")
 	}
-	data, err := agentproto.Encode(a.presence(leaving))
+	reply := a.ask(ctx, leaving)
+	if reply != nil && reply.Again { // by the local clock it was not of now; by the server's time, which is known now, it is
+		reply = a.ask(ctx, leaving)
+	}
+	return reply != nil && !reply.Again
+}
+
+// ask sends one announcement and learns the server's time from the answer; nil
+// if there is none.
+func (a *announcer) ask(ctx context.Context, leaving bool) *agentproto.PresenceReply {
+	presence := a.presence(leaving)
+	data, err := agentproto.Encode(presence)
 	if err != nil {
 		a.log.WithError(err).Error("presence cannot be encoded")
-		return false
+		return nil
 	}
 	sent := a.clock.read()
-	msg, err := a.conn.RequestWithContext(ctx, agentproto.PresenceSubject(a.self.cloud), data)
+	msg, err := a.conn.RequestMsgWithContext(ctx, a.self.signed(agentproto.PresenceSubject(a.self.cloud), agentproto.TypePresence, "", data))
 	answered := a.clock.read()
 	if err != nil {
 		if !errors.Is(err, nats.ErrNoResponders) && ctx.Err() == nil {
 			a.log.WithError(err).Debug("announcement was not answered")
 		}
-		return false
+		return nil
+	}
+	if a.self.believe(msg, agentproto.TypePresenceReply, presence.ID) != nil {
+		return nil
 	}
 	var reply agentproto.PresenceReply
 	if err := agentproto.Decode(msg.Data, agentproto.TypePresenceReply, &reply); err != nil {
 		a.log.WithError(err).Warn("answer to an announcement cannot be read")
-		return false
+		return nil
 	}
 	a.clock.observe(sent, answered, reply.ServerTime)
-	return true
+	return &reply
 }
 
 func (a *announcer) presence(leaving bool) *agentproto.Presence {
 	load := a.load.read(a.log)
+	header := newHeader(agentproto.TypePresence)
+	header.Sent = a.clock.now().UTC() // servers go by it
 	return &agentproto.Presence{
-		Header: newHeader(agentproto.TypePresence),
+		Header: header,
 		Host:   a.self.host, AgentID: a.cfg.AgentID, Instance: a.self.instance, Version: a.cfg.Version,
 		OS: runtime.GOOS, Arch: runtime.GOARCH, StartedAt: a.startedAt,
 		Types:      []string{agentproto.TypeCommand, agentproto.TypeResend, agentproto.TypeSettingsChanged},

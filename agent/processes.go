@@ -97,7 +97,7 @@ func (p *processReporter) report() {
 	}
 	data, err := p.encode(p.engine.Processes())
 	if err == nil {
-		err = p.conn.Publish(agentproto.ProcessesSubject(p.self.cloud), data)
+		err = p.conn.PublishMsg(p.self.signed(agentproto.ProcessesSubject(p.self.cloud), agentproto.TypeProcesses, "", data))
 	}
 	if err != nil {
 		p.log.WithError(err).Warn("processes are not reported, the next report follows")

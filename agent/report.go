@@ -194,6 +194,7 @@ func (r *reporter) publish(ctx context.Context, key groupKey, ids []journal.ID) 
 	msg := nats.NewMsg(agentproto.ResultSubject(key.lane, r.self.cloud))
 	msg.Data = data
 	tracecontext.Inject(tracecontext.FromText(ctx, key.trace), msg.Header)
+	r.self.sign(msg.Header, agentproto.TypeResults, "", data)
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	if _, err := r.stream.PublishMsg(ctx, msg, jetstream.WithRetryAttempts(0)); err != nil {

@@ -100,18 +100,20 @@ func (k *settingsKeeper) run(ctx context.Context) {
 func (k *settingsKeeper) ask(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
 	defer cancel()
-	data, err := agentproto.Encode(&agentproto.SettingsAsk{
-		Header: newHeader(agentproto.TypeSettingsAsk), Host: k.self.host, Instance: k.self.instance,
-	})
+	question := agentproto.SettingsAsk{Header: newHeader(agentproto.TypeSettingsAsk), Host: k.self.host, Instance: k.self.instance}
+	data, err := agentproto.Encode(&question)
 	if err != nil {
 		k.log.WithError(err).Error("question for settings cannot be encoded")
 		return false
 	}
 	sent := k.clock.read()
-	msg, err := k.conn.RequestWithContext(ctx, agentproto.SettingsSubject(k.self.cloud), data)
+	msg, err := k.conn.RequestMsgWithContext(ctx, k.self.signed(agentproto.SettingsSubject(k.self.cloud), agentproto.TypeSettingsAsk, "", data))
 	answered := k.clock.read()
 	if err != nil {
 		k.log.WithError(err).Debug("question for settings was not answered")
+		return false
+	}
+	if k.self.believe(msg, agentproto.TypeSettingsReply, question.ID) != nil {
 		return false
 	}
 	var reply agentproto.SettingsReply

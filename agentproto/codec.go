@@ -3,6 +3,7 @@ package agentproto
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 )
@@ -17,9 +18,10 @@ var ErrType = errors.New("agentproto: unexpected message type")
 
 // Message is a pointer to any of the message structs: those that begin with a
 // [Header].
-type Message interface{ messageType() string }
+type Message interface{ MessageType() string }
 
-func (h *Header) messageType() string { return h.Type }
+// MessageType is the Type.
+func (h *Header) MessageType() string { return h.Type }
 
 // Decode reads a message of the wanted type into m, a pointer to one of the
 // message structs. It never panics; unknown fields are ignored.
@@ -30,32 +32,45 @@ func Decode(data []byte, want string, m Message) error {
 	if err := json.Unmarshal(data, m); err != nil {
 		return fmt.Errorf("agentproto: decode %s: %w", want, err)
 	}
-	if got := m.messageType(); got != want {
+	if got := m.MessageType(); got != want {
 		return fmt.Errorf("%w: %q, want %q", ErrType, got, want)
 	}
 	return nil
 }
 
+// ShortType is the last word of a message type: "command" of TypeCommand.
+func ShortType(messageType string) string {
+	return messageType[strings.LastIndexByte(messageType, '.')+1:]
+}
+
 // PeekType returns the type of an encoded message without decoding the rest
 // of it into anything.
 func PeekType(data []byte) (string, error) {
+	messageType, _, err := Peek(data)
+	return messageType, err
+}
+
+// Peek returns the type and the id of an encoded message without decoding the
+// rest of it into anything.
+func Peek(data []byte) (messageType, id string, err error) {
 	if len(data) > MaxMessageBytes {
-		return "", fmt.Errorf("agentproto: message of %d bytes is over the limit of %d", len(data), MaxMessageBytes)
+		return "", "", fmt.Errorf("agentproto: message of %d bytes is over the limit of %d", len(data), MaxMessageBytes)
 	}
 	var h struct {
 		Type string `json:"type"`
+		ID   string `json:"id"`
 	}
 	if err := json.Unmarshal(data, &h); err != nil {
-		return "", fmt.Errorf("agentproto: peek: %w", err)
+		return "", "", fmt.Errorf("agentproto: peek: %w", err)
 	}
-	return h.Type, nil
+	return h.Type, h.ID, nil
 }
 
 // Encode writes a message.
 func Encode(m Message) ([]byte, error) {
 	data, err := json.Marshal(m)
 	if err != nil {
-		return nil, fmt.Errorf("agentproto: encode %s: %w", m.messageType(), err)
+		return nil, fmt.Errorf("agentproto: encode %s: %w", m.MessageType(), err)
 	}
 	return data, nil
 }

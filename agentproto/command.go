@@ -126,6 +126,7 @@ const (
 	RefusedInstance    = "instance"    // meant for another instance
 	RefusedExpired     = "expired"     // accept_before has passed
 	RefusedStopping    = "stopping"    // the agent is going away; ask again
+	RefusedSignature   = "signature"   // not known to be from a server of this fleet
 )
 
 // ReplyItem says what became of one command item. With Result set the item

@@ -88,7 +88,7 @@ func samples(tb testing.TB) []Message {
 			Header: header(TypePresence), Host: "0:10.0.0.1", AgentID: "agent-7", Instance: instance, Version: "0.1.0", OS: "linux", Arch: "amd64",
 			StartedAt: at, Types: []string{TypeCommand, TypeResend}, Supervised: 12, Leaving: true, CPU: 12.5, Memory: 40.25,
 		},
-		&PresenceReply{Header: header(TypePresenceReply), ServerTime: at},
+		&PresenceReply{Header: header(TypePresenceReply), ServerTime: at, Again: true},
 		&Processes{
 			Header: header(TypeProcesses), Host: "0:10.0.0.1", AgentID: "agent-7", Instance: instance, Number: 1763712000123456, Omitted: 3,
 			Processes: []ManagedProcess{{
@@ -145,7 +145,7 @@ func TestSamplesLeaveNoFieldOut(t *testing.T) {
 		t.Errorf("%d samples, %d message types", len(all), messageTypes)
 	}
 	for _, m := range all {
-		requireFull(t, m.messageType(), reflect.ValueOf(m).Elem())
+		requireFull(t, m.MessageType(), reflect.ValueOf(m).Elem())
 	}
 	requireFull(t, "spec", reflect.ValueOf(fullSpec()))
 	requireFull(t, "result", reflect.ValueOf(fullResult(time.Unix(1, 0))))
@@ -186,7 +186,7 @@ func TestRecordRelease(t *testing.T) {
 		if err := json.Indent(&pretty, data, "", "  "); err != nil {
 			t.Fatal(err)
 		}
-		name := strings.TrimPrefix(m.messageType(), "procfleet.agent.v1.") + ".json"
+		name := strings.TrimPrefix(m.MessageType(), "procfleet.agent.v1.") + ".json"
 		f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) // never over an old one
 		if err != nil {
 			t.Fatal(err)
@@ -286,7 +286,7 @@ func TestFieldsOfLaterVersionsAreIgnored(t *testing.T) {
 		}
 		later := append([]byte(`{"from_the_future":{"deep":[1,2]},`), data[1:]...)
 		if diff := cmp.Diff(m, decodeAny(t, later)); diff != "" {
-			t.Errorf("%s (-sent +read):\n%s", m.messageType(), diff)
+			t.Errorf("%s (-sent +read):\n%s", m.MessageType(), diff)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 func fuzzDecode(f *testing.F, kind string) {
 	f.Helper()
 	for _, m := range samples(f) {
-		if m.messageType() != kind {
+		if m.MessageType() != kind {
 			continue
 		}
 		data, err := Encode(m)

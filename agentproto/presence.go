@@ -30,4 +30,7 @@ type Presence struct {
 type PresenceReply struct {
 	Header
 	ServerTime time.Time `json:"server_time"`
+	// Again says that the announcement does not count, since by its Sent it is
+	// too old, or from the future: it is to be made again by ServerTime.
+	Again bool `json:"again,omitzero"`
 }

@@ -56,6 +56,7 @@ type asking struct {
 type answer struct {
 	host, try int
 	nobody    bool // the server says that nobody listens on the host's subject
+	header    nats.Header
 	data      []byte
 }
 
@@ -106,7 +107,7 @@ func (a *asker) route(msg *nats.Msg) {
 	if err != nil {
 		return // not a subject that we gave out
 	}
-	got.data = msg.Data
+	got.header, got.data = msg.Header, msg.Data
 	got.nobody = len(msg.Data) == 0 && msg.Header.Get(headerStatus) == statusNobody
 	a.mu.Lock()
 	q := a.open[id]

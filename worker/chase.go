@@ -10,6 +10,7 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -163,7 +164,7 @@ func (sh *shard) askResend(ctx context.Context, task *procfleet.Task, hosts []*c
 	for ; waiting > 0; waiting-- {
 		select {
 		case a := <-asking.answers:
-			if items := unknownOf(&a, hosts); len(items) > 0 {
+			if items := sh.unknownOf(asking, &a, hosts); len(items) > 0 {
 				unknown = append(unknown, unknownItems{a.host, items})
 			}
 		case <-timer.C:
@@ -183,14 +184,19 @@ func (sh *shard) sendResend(asking *asking, i int, task *procfleet.Task, h *chas
 	if err != nil {
 		return err
 	}
-	return asking.send(i, 0, agentproto.AgentSubject(int64(h.host.Cloud), h.host.Addr), nil, data)
+	header := sh.believer.signed(nil, h.host, &fleetkey.Message{Purpose: agentproto.TypeResend, Body: data})
+	return asking.send(i, 0, agentproto.AgentSubject(int64(h.host.Cloud), h.host.Addr), header, data)
 }
 
 // unknownOf returns the items that were asked for and that the agent does not
 // know. A refusal says nothing about them.
-func unknownOf(a *answer, hosts []*chased) []int {
+func (sh *shard) unknownOf(asking *asking, a *answer, hosts []*chased) []int {
+	if a.nobody || a.host >= len(hosts) {
+		return nil
+	}
 	var reply agentproto.ResendReply
-	if a.nobody || a.host >= len(hosts) ||
+	message := fleetkey.Message{Purpose: agentproto.TypeResendReply, Answers: asking.replySubject(a.host, a.try), Body: a.data}
+	if sh.believer.believe(a.header, hosts[a.host].host, &message) != nil ||
 		agentproto.Decode(a.data, agentproto.TypeResendReply, &reply) != nil || reply.Refused != "" {
 		return nil
 	}

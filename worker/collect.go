@@ -10,6 +10,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -17,6 +18,7 @@ import (
 // and acknowledges only what the store has.
 type collector struct {
 	recorder *recorder
+	believer *believer
 	held     *held
 	clock    *clock
 	metrics  *metrics
@@ -156,12 +158,14 @@ func (c *collector) decode(msgs []jetstream.Msg) (batches []taskstore.Batch, goo
 	at := make(map[procfleet.TaskID]int)
 	good = make([]arrived, 0, len(msgs))
 	for _, msg := range msgs {
-		id, results, err := decodeResults(msg.Data(), msg.Subject(), at)
+		id, host, results, err := decodeResults(msg.Data(), msg.Subject(), at)
 		if err != nil {
 			c.log.WithError(err).WithField("subject", msg.Subject()).Error("results dropped")
-			if err := msg.TermWithReason("not results"); err != nil {
-				c.log.WithError(err).Warn("results not terminated")
-			}
+			c.terminate(msg, "not results")
+			continue
+		}
+		if c.believer.believe(msg.Headers(), host, &fleetkey.Message{Purpose: agentproto.TypeResults, Body: msg.Data()}) != nil {
+			c.terminate(msg, "not believed") // the sweep asks the agent for them
 			continue
 		}
 		good = append(good, arrived{msg, id, results})
@@ -176,27 +180,34 @@ func (c *collector) decode(msgs []jetstream.Msg) (batches []taskstore.Batch, goo
 	return batches, good
 }
 
-// decodeResults reads one message; ids in valid need not be checked again.
-func decodeResults(data []byte, subject string, valid map[procfleet.TaskID]int) (procfleet.TaskID, []procfleet.Result, error) {
+func (c *collector) terminate(msg jetstream.Msg, reason string) {
+	if err := msg.TermWithReason(reason); err != nil {
+		c.log.WithError(err).Warn("results not terminated")
+	}
+}
+
+// decodeResults reads one message, which says that it is from the agent of a
+// host; ids in valid need not be checked again.
+func decodeResults(data []byte, subject string, valid map[procfleet.TaskID]int) (id procfleet.TaskID, host procfleet.Host, results []procfleet.Result, err error) {
 	var message agentproto.Results
 	if err := agentproto.Decode(data, agentproto.TypeResults, &message); err != nil {
-		return "", nil, err
+		return "", host, nil, err
 	}
-	id := procfleet.TaskID(message.Task)
+	id = procfleet.TaskID(message.Task)
 	if _, known := valid[id]; !known {
 		if _, err := procfleet.ParseTaskID(message.Task); err != nil {
-			return "", nil, err
+			return "", host, nil, err
 		}
 	}
-	if _, err := hostFromWire(message.Host, subject); err != nil {
-		return "", nil, err
+	if host, err = hostFromWire(message.Host, subject); err != nil {
+		return "", host, nil, err
 	}
-	results := make([]procfleet.Result, len(message.Results))
+	results = make([]procfleet.Result, len(message.Results))
 	for i := range message.Results {
 		if message.Results[i].Item < 0 {
-			return "", nil, fmt.Errorf("result of item %d of task %s", message.Results[i].Item, id)
+			return "", host, nil, fmt.Errorf("result of item %d of task %s", message.Results[i].Item, id)
 		}
 		results[i] = agentResult(&message.Results[i])
 	}
-	return id, results, nil
+	return id, host, results, nil
 }

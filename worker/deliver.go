@@ -23,6 +23,7 @@ type deliverer struct {
 	store    Store
 	bus      *bus.Bus
 	asker    *asker
+	believer *believer
 	clock    *clock
 	link     *link
 	held     *held

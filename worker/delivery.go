@@ -12,6 +12,7 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/tracecontext"
 	"github.com/procfleet/procfleet/taskstore"
 )
@@ -254,7 +255,8 @@ func (dl *delivery) ask(h *hostAsk, now time.Time) {
 		dl.giveUp(h, procfleet.CodeFailed, procfleet.ReasonRefused, err.Error())
 		return
 	}
-	if err := dl.asking.send(h.index, h.try, h.subject, dl.trace.asking(h, dl.begun.Chunk.Items), data); err != nil {
+	header := dl.believer.signed(dl.trace.asking(h, dl.begun.Chunk.Items), h.host, &fleetkey.Message{Purpose: agentproto.TypeCommand, Body: data})
+	if err := dl.asking.send(h.index, h.try, h.subject, header, data); err != nil {
 		dl.log.WithError(err).WithField("host", h.name).Warn("command not sent, will try again")
 		h.again = now.Add(jitter(dl.timing.Ask.NobodyAgain))
 	} else {
@@ -280,6 +282,9 @@ func (dl *delivery) answered(a answer) {
 		return
 	}
 	dl.heard = now
+	if !dl.believes(h, &a) {
+		return
+	}
 	var reply agentproto.Reply
 	if err := agentproto.Decode(a.data, agentproto.TypeReply, &reply); err != nil {
 		dl.log.WithError(err).WithField("host", h.name).Warn("agent's answer not understood, treated as silence")
@@ -292,6 +297,18 @@ func (dl *delivery) answered(a answer) {
 	dl.taken(h, &reply, now)
 }
 
+// believes reports whether an answer is from the agent that was asked. One that
+// is not is treated as silence: the agent may answer yet.
+func (dl *delivery) believes(h *hostAsk, a *answer) bool {
+	err := dl.believer.believe(a.header, h.host, &fleetkey.Message{
+		Purpose: agentproto.TypeReply, Answers: dl.asking.replySubject(a.host, a.try), Body: a.data,
+	})
+	if err != nil {
+		h.disbelieved = err
+	}
+	return err == nil
+}
+
 // refused handles a command that was turned away as a whole. A refusal of an
 // earlier try says nothing about the current one.
 func (dl *delivery) refused(h *hostAsk, try int, reply *agentproto.Reply, now time.Time) {
@@ -301,6 +318,10 @@ func (dl *delivery) refused(h *hostAsk, try int, reply *agentproto.Reply, now ti
 	dl.metrics.trouble(troubleRefused)
 	if h.wasRefused(reply.Refused, now, &dl.timing.Ask) {
 		dl.wakeBy(h.again)
+		return
+	}
+	if reply.Refused == agentproto.RefusedSignature {
+		dl.giveUp(h, procfleet.CodeAgentAbnormal, procfleet.ReasonUnreachable, h.refusedMessage(reply.Refused, reply.Message))
 		return
 	}
 	dl.giveUp(h, procfleet.CodeFailed, procfleet.ReasonRefused, h.refusedMessage(reply.Refused, reply.Message))

@@ -166,7 +166,7 @@ func TestAReplySubjectLeadsBackToItsRequest(t *testing.T) {
 func FuzzDecodeResults(f *testing.F) {
 	f.Add([]byte(`{"type":"procfleet.agent.v1.results","task":"GSETASK:20260101000000:1","host":"0:10.0.0.1","results":[{"item":1,"code":0,"reason":"succeeded"}]}`), "procfleet.result.s.0")
 	f.Fuzz(func(t *testing.T, data []byte, subject string) {
-		_, results, err := decodeResults(data, subject, nil)
+		_, _, results, err := decodeResults(data, subject, nil)
 		if err != nil {
 			return
 		}
@@ -181,7 +181,7 @@ func FuzzDecodeResults(f *testing.F) {
 func FuzzDecodePresence(f *testing.F) {
 	f.Add([]byte(`{"type":"procfleet.agent.v1.presence","host":"0:10.0.0.1","instance":"i"}`), "procfleet.presence.0")
 	f.Fuzz(func(t *testing.T, data []byte, subject string) {
-		a, err := decodePresence(data, subject)
+		_, a, err := decodePresence(data, subject)
 		if err == nil && (a.Host.IsZero() || a.Instance == "") {
 			t.Errorf("announcement %+v got through", a)
 		}

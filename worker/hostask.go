@@ -17,7 +17,7 @@ import (
 //	 │ ▲
 //	 │ ├──silence──── after 2 s and 5 s; unreachable once the last accept_before is over
 //	 │ ├──nobody───── once more after 1 s, or every 2 s while there is grace; then unreachable
-//	 │ └──refused──── expired, stopping, instance: again; host, undecodable: failed
+//	 │ └──refused──── expired, stopping, instance, signature: again; host, undecodable: failed
 //	 └──conflict, reinstalled──► the mutating items end
 type hostAsk struct {
 	index   int
@@ -39,6 +39,7 @@ type hostAsk struct {
 	acceptBefore time.Time
 	again        time.Time // when to look at this host again
 	quiet        int       // requests in a row without any answer
+	disbelieved  error     // why the last answer that was not believed was not; nil if all were
 	unanswered   bool      // some request of this part had no answer: it may have been taken
 	nobodySince  time.Time // first "no responders" or stopping of this part
 	nobody       int       // "no responders" in a row
@@ -144,7 +145,7 @@ func (h *hostAsk) wasRefused(word string, now time.Time, t *AskTiming) bool {
 		h.grace = true
 		h.again = now.Add(min(t.GraceAgain, t.NobodyAgain))
 		return now.Before(h.nobodySince.Add(t.Grace))
-	case agentproto.RefusedExpired, agentproto.RefusedInstance:
+	case agentproto.RefusedExpired, agentproto.RefusedInstance, agentproto.RefusedSignature:
 		h.again = now.Add(time.Duration(h.refusals) * t.RefusedAgain)
 		return h.refusals < maxRefusals
 	}
@@ -189,6 +190,9 @@ func (h *hostAsk) nobodyMessage(now time.Time, t *AskTiming) string {
 }
 
 func (h *hostAsk) silentMessage() string {
+	if h.disbelieved != nil {
+		return fmt.Sprintf("agent of host %s answers, but it is not believed: %v; %s", h.name, h.disbelieved, whatToDo(h.disbelieved))
+	}
 	return fmt.Sprintf("agent of host %s is connected but did not answer %d requests: look whether the host hangs, then repeat", h.name, h.quiet)
 }
 
@@ -202,6 +206,8 @@ func (h *hostAsk) refusedMessage(word, message string) string {
 		text += "; it arrived too late every time: check the host's clock and its way to NATS"
 	case agentproto.RefusedInstance:
 		text += "; another agent instance answers than the one that is announced: see that one agent runs on the host"
+	case agentproto.RefusedSignature:
+		text += "; it does not believe that the command is from this fleet: enroll the host again"
 	}
 	return text
 }

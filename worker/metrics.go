@@ -10,6 +10,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -27,6 +29,7 @@ type metrics struct {
 	announced metric.Int64Counter
 	reported  metric.Int64Counter
 	asked     metric.Int64Counter
+	distrust  metric.Int64Counter
 	lag       metric.Float64Histogram
 	batch     metric.Int64Histogram
 	store     metric.Float64Histogram
@@ -89,6 +92,7 @@ func (m *metrics) counters(meter metric.Meter) (errs []error) {
 		{&m.announced, "announcements", "Announcements of agents, by outcome."},
 		{&m.reported, "process_reports", "Reports of agents on their processes, by outcome."},
 		{&m.asked, "settings_questions", "Questions of agents for what holds for their hosts, by outcome."},
+		{&m.distrust, "messages_refused", "Messages that are not known to be from the agents that they name, by type and reason."},
 	} {
 		var err error
 		*c.to, err = meter.Int64Counter("procfleet_worker_"+c.name, metric.WithDescription(c.text))
@@ -115,9 +119,18 @@ func (m *metrics) begin() {
 	each(m.troubles, "trouble", troubleNobody, troubleGrace, troubleRefused, troubleSilent, troubleConflict)
 	each(m.swept, "action", sweepForget, sweepNotify, sweepDispatch, sweepRequeue, sweepResend, sweepOverdue)
 	each(m.callbacks, "outcome", "ok", "failed")
-	each(m.announced, "outcome", announcedStored, announcedLost, announcedBad)
+	each(m.announced, "outcome", announcedStored, announcedLost, announcedBad, announcedStale)
 	each(m.reported, "outcome", reportsStored, reportsLost, reportsBad, reportsOverflowed)
 	each(m.asked, "outcome", settingsTold, settingsUnknown, settingsLost, settingsBad)
+	for _, messageType := range []string{
+		agentproto.TypeReply, agentproto.TypeResendReply, agentproto.TypeResults,
+		agentproto.TypePresence, agentproto.TypeProcesses, agentproto.TypeSettingsAsk,
+	} {
+		for _, reason := range fleetkey.Reasons() {
+			m.distrust.Add(ctx, 0, metric.WithAttributes(
+				attribute.String("type", agentproto.ShortType(messageType)), attribute.String("reason", reason)))
+		}
+	}
 }
 
 // Actions of the sweep.
@@ -184,6 +197,7 @@ const (
 	announcedStored = "stored"
 	announcedLost   = "not_stored" // agents repeat them
 	announcedBad    = "dropped"    // not understood, or not from where they say
+	announcedStale  = "stale"      // not sent now; agents are told the time and repeat them
 )
 
 func (m *metrics) announcements(n int, outcome string) {
@@ -200,6 +214,12 @@ const (
 
 func (m *metrics) reports(n int, outcome string) {
 	m.reported.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("outcome", outcome)))
+}
+
+// refused counts a message that is not believed.
+func (m *metrics) refused(messageType string, err error) {
+	m.distrust.Add(context.Background(), 1, metric.WithAttributes(
+		attribute.String("type", agentproto.ShortType(messageType)), attribute.String("reason", fleetkey.Reason(err))))
 }
 
 // What became of questions for settings.

@@ -9,18 +9,20 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
 // presence stores what agents announce, in batches, and tells them the time.
 // An announcement that is lost is made again by its agent in 30 s.
 type presence struct {
-	conn    *nats.Conn
-	store   Store
-	clock   *clock
-	timing  *Timing
-	metrics *metrics
-	log     logrus.FieldLogger
+	conn     *nats.Conn
+	store    Store
+	believer *believer
+	clock    *clock
+	timing   *Timing
+	metrics  *metrics
+	log      logrus.FieldLogger
 
 	sub      *nats.Subscription
 	arriving chan *nats.Msg
@@ -62,6 +64,7 @@ func (p *presence) run(ctx context.Context) {
 // heard is an announcement and where to answer it.
 type heard struct {
 	announcement taskstore.Announcement
+	id           string // of the message
 	reply        string
 }
 
@@ -81,28 +84,48 @@ func (p *presence) gather(first *nats.Msg) []heard {
 }
 
 func (p *presence) add(batch []heard, msg *nats.Msg) []heard {
-	a, err := decodePresence(msg.Data, msg.Subject)
+	message, a, err := decodePresence(msg.Data, msg.Subject)
 	if err != nil {
 		p.log.WithError(err).WithField("subject", msg.Subject).Warn("announcement dropped")
 		p.metrics.announcements(1, announcedBad)
 		return batch
 	}
-	return append(batch, heard{a, msg.Reply})
+	if p.believer.believe(msg.Header, a.Host, &fleetkey.Message{Purpose: agentproto.TypePresence, Body: msg.Data}) != nil {
+		p.metrics.announcements(1, announcedBad)
+		return batch
+	}
+	h := heard{a, message.ID, msg.Reply}
+	if !p.fresh(message.Sent) {
+		p.metrics.announcements(1, announcedStale)
+		p.answer(&h, true)
+		return batch
+	}
+	return append(batch, h)
 }
 
-func decodePresence(data []byte, subject string) (taskstore.Announcement, error) {
-	var message agentproto.Presence
+// presenceWindow is by how much the time at which an announcement says that it
+// was sent may differ from the store's. A recorded one that is sent again
+// shows a host as alive that is not, for at most as long.
+const presenceWindow = 30 * time.Second
+
+// fresh reports whether an announcement is of now. Where nothing is signed
+// anybody can write any time into one, so there it is not looked at.
+func (p *presence) fresh(sent time.Time) bool {
+	return !p.believer.signs() || p.clock.now().Sub(sent).Abs() <= presenceWindow
+}
+
+func decodePresence(data []byte, subject string) (message agentproto.Presence, a taskstore.Announcement, err error) {
 	if err := agentproto.Decode(data, agentproto.TypePresence, &message); err != nil {
-		return taskstore.Announcement{}, err
+		return message, taskstore.Announcement{}, err
 	}
 	host, err := hostFromWire(message.Host, subject)
 	if err != nil {
-		return taskstore.Announcement{}, err
+		return message, taskstore.Announcement{}, err
 	}
 	if message.Instance == "" || len(message.Instance) > maxWord || len(message.AgentID) > maxWord {
-		return taskstore.Announcement{}, fmt.Errorf("announcement of host %s: instance and agent id must be at most %d bytes, and there must be an instance", host, maxWord)
+		return message, taskstore.Announcement{}, fmt.Errorf("announcement of host %s: instance and agent id must be at most %d bytes, and there must be an instance", host, maxWord)
 	}
-	return taskstore.Announcement{
+	return message, taskstore.Announcement{
 		Host: host, AgentID: message.AgentID, Instance: message.Instance,
 		Version: cut(message.Version, maxWord), OS: cut(message.OS, maxWord), Arch: cut(message.Arch, maxWord),
 		StartedAt: message.StartedAt, Supervised: max(0, message.Supervised), Leaving: message.Leaving,
@@ -133,22 +156,24 @@ func (p *presence) announce(ctx context.Context, batch []heard) {
 	}
 	p.metrics.announcements(len(batch), announcedStored)
 	for i := range batch {
-		p.answer(&batch[i])
+		p.answer(&batch[i], false)
 	}
 }
 
-// answer tells the agent the store's time at this very moment.
-func (p *presence) answer(h *heard) {
+// answer tells the agent the store's time at this very moment, and whether it
+// is to announce itself again by it.
+func (p *presence) answer(h *heard, again bool) {
 	if !agentproto.ToAgent(h.reply) {
 		return
 	}
 	now := p.clock.now().UTC()
 	data, err := agentproto.Encode(&agentproto.PresenceReply{
 		Header:     agentproto.Header{Type: agentproto.TypePresenceReply, ID: h.reply, Sent: now},
-		ServerTime: now,
+		ServerTime: now, Again: again,
 	})
 	if err == nil {
-		err = p.conn.Publish(h.reply, data)
+		message := fleetkey.Message{Purpose: agentproto.TypePresenceReply, Answers: h.id, Body: data}
+		err = p.conn.PublishMsg(&nats.Msg{Subject: h.reply, Data: data, Header: p.believer.signed(nil, h.announcement.Host, &message)})
 	}
 	if err != nil {
 		p.log.WithError(err).WithField("host", h.announcement.Host.String()).Warn("announcement not answered")

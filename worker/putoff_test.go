@@ -6,11 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -22,8 +24,9 @@ type oftenDelivered struct {
 	dropped bool
 }
 
-func (m *oftenDelivered) Data() []byte    { return m.data }
-func (m *oftenDelivered) Subject() string { return agentproto.ResultSubject("s", 0) }
+func (m *oftenDelivered) Data() []byte         { return m.data }
+func (m *oftenDelivered) Headers() nats.Header { return nil }
+func (m *oftenDelivered) Subject() string      { return agentproto.ResultSubject("s", 0) }
 func (m *oftenDelivered) Metadata() (*jetstream.MsgMetadata, error) {
 	return &jetstream.MsgMetadata{NumDelivered: maxDeliveries + 1}, nil
 }
@@ -65,6 +68,7 @@ func TestResultsAreNotDroppedBecauseTheStoreWentAwayAndTheWorkerStops(t *testing
 	timing := Timing{}.withDefaults()
 	c := &collector{
 		recorder: &recorder{store: &goingAway{stop: stop}, timing: &timing},
+		believer: &believer{keys: func() *fleetkey.Ring { return nil }},
 		held:     newHeld(), timing: &timing, reached: func(string) {}, log: log,
 	}
 	if err := c.collect(ctx, []jetstream.Msg{msg}); err == nil {

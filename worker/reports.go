@@ -11,17 +11,19 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
 // reports stores what agents report of their processes, in batches. A report
 // that is lost is followed by the next one of its agent, which says all.
 type reports struct {
-	conn    *nats.Conn
-	store   Store
-	clock   *clock
-	timing  *Timing
-	metrics *metrics
-	log     logrus.FieldLogger
+	conn     *nats.Conn
+	store    Store
+	believer *believer
+	clock    *clock
+	timing   *Timing
+	metrics  *metrics
+	log      logrus.FieldLogger
 
 	sub     *nats.Subscription
 	failing bool // the last batch was not stored
@@ -92,6 +94,10 @@ func (r *reports) add(batch []catalog.Report, msg *nats.Msg) []catalog.Report {
 	report, err := decodeReport(msg.Data, msg.Subject, r.clock.now())
 	if err != nil {
 		r.log.WithError(err).WithField("subject", msg.Subject).Warn("report dropped")
+		r.metrics.reports(1, reportsBad)
+		return batch
+	}
+	if r.believer.believe(msg.Header, report.Host, &fleetkey.Message{Purpose: agentproto.TypeProcesses, Body: msg.Data}) != nil {
 		r.metrics.reports(1, reportsBad)
 		return batch
 	}

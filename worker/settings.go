@@ -12,17 +12,19 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
 // settings tells agents what holds for their hosts, in batches. An agent that
 // is not answered asks again.
 type settings struct {
-	conn    *nats.Conn
-	store   Store
-	clock   *clock
-	timing  *Timing
-	metrics *metrics
-	log     logrus.FieldLogger
+	conn     *nats.Conn
+	store    Store
+	believer *believer
+	clock    *clock
+	timing   *Timing
+	metrics  *metrics
+	log      logrus.FieldLogger
 
 	sub      *nats.Subscription
 	arriving chan *nats.Msg
@@ -63,6 +65,7 @@ func (s *settings) run(ctx context.Context) {
 // asked is a host whose agent asked, and where to answer it.
 type asked struct {
 	host  procfleet.Host
+	id    string // of the message
 	reply string
 }
 
@@ -81,7 +84,7 @@ func (s *settings) gather(first *nats.Msg) []asked {
 }
 
 func (s *settings) add(batch []asked, msg *nats.Msg) []asked {
-	host, err := decodeSettingsAsk(msg.Data, msg.Subject)
+	message, host, err := decodeSettingsAsk(msg.Data, msg.Subject)
 	if err == nil && !agentproto.ToAgent(msg.Reply) {
 		err = errors.New("there is nowhere to answer it")
 	}
@@ -90,15 +93,18 @@ func (s *settings) add(batch []asked, msg *nats.Msg) []asked {
 		s.metrics.settings(settingsBad)
 		return batch
 	}
-	return append(batch, asked{host, msg.Reply})
+	if s.believer.believe(msg.Header, host, &fleetkey.Message{Purpose: agentproto.TypeSettingsAsk, Body: msg.Data}) != nil {
+		s.metrics.settings(settingsBad)
+		return batch
+	}
+	return append(batch, asked{host, message.ID, msg.Reply})
 }
 
-func decodeSettingsAsk(data []byte, subject string) (procfleet.Host, error) {
-	var message agentproto.SettingsAsk
-	if err := agentproto.Decode(data, agentproto.TypeSettingsAsk, &message); err != nil {
-		return procfleet.Host{}, err
+func decodeSettingsAsk(data []byte, subject string) (message agentproto.SettingsAsk, host procfleet.Host, err error) {
+	if err = agentproto.Decode(data, agentproto.TypeSettingsAsk, &message); err == nil {
+		host, err = hostFromWire(message.Host, subject)
 	}
-	return hostFromWire(message.Host, subject)
+	return message, host, err
 }
 
 func (s *settings) answer(ctx context.Context, batch []asked) {
@@ -171,14 +177,15 @@ func wireGroups(groups []catalog.HostGroups) []agentproto.Group {
 // message is an error that the agent is told, so that its host keeps what it had.
 func (s *settings) send(to asked, reply *agentproto.SettingsReply) {
 	data, err := s.encode(to, reply)
-	if err == nil && int64(len(data)) > s.conn.MaxPayload() {
+	if err == nil && int64(len(data)) > s.conn.MaxPayload()-fleetkey.HeaderRoom {
 		s.log.WithField("host", to.host.String()).WithField("bytes", len(data)).Error("settings of a host do not fit a message: it has too many groups or freezes")
 		reply.Settings = agentproto.Settings{}
 		reply.Error = fmt.Sprintf("the settings have %d bytes, a message takes %d: there are too many groups or freezes", len(data), s.conn.MaxPayload())
 		data, err = s.encode(to, reply)
 	}
 	if err == nil {
-		err = s.conn.Publish(to.reply, data)
+		message := fleetkey.Message{Purpose: agentproto.TypeSettingsReply, Answers: to.id, Body: data}
+		err = s.conn.PublishMsg(&nats.Msg{Subject: to.reply, Data: data, Header: s.believer.signed(nil, to.host, &message)})
 	}
 	switch {
 	case err != nil:

@@ -27,6 +27,7 @@ type sweeper struct {
 	bus      *bus.Bus
 	audit    *audit.Log
 	asker    *asker
+	believer *believer
 	clock    *clock
 	recorder *recorder
 	notifier *notifier

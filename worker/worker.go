@@ -31,6 +31,7 @@ type Worker struct {
 	settings *settings
 	room     *parkingRoom
 	metrics  *metrics
+	believer *believer
 	log      logrus.FieldLogger
 
 	pulling atomic.Int32 // pull loops that found their consumer
@@ -49,6 +50,7 @@ func New(cfg Config) (*Worker, error) {
 	}
 	cfg.Store = &watched{cfg.Store, m, cfg.Tracer}
 	w := &Worker{cfg: cfg, room: room, metrics: m, log: cfg.Log.WithField("component", "worker")}
+	w.believer = &believer{keys: cfg.Keys, metrics: m, log: w.log}
 	away := &outage{log: w.log}
 	w.clock = &clock{store: cfg.Store, timing: &w.cfg.Timing, outage: away, log: w.log}
 	w.link = &link{conn: cfg.Conn, clock: w.clock}
@@ -58,26 +60,26 @@ func New(cfg Config) (*Worker, error) {
 	w.hints = newHints(cfg.Bus.Hint)
 	rec := &recorder{store: cfg.Store, timing: &w.cfg.Timing, finished: w.notify, hints: w.hints, metrics: m}
 	w.deliver = &deliverer{
-		store: cfg.Store, bus: cfg.Bus, asker: w.asker, clock: w.clock, link: w.link, held: w.held,
+		store: cfg.Store, bus: cfg.Bus, asker: w.asker, believer: w.believer, clock: w.clock, link: w.link, held: w.held,
 		recorder: rec, metrics: m, tracer: cfg.Tracer, timing: &w.cfg.Timing, reached: cfg.Reached, log: w.log.WithField("component", "worker.deliver"),
 	}
 	w.collect = &collector{
-		recorder: rec, held: w.held, clock: w.clock, metrics: m, timing: &w.cfg.Timing, max: cfg.Limits.CollectMax,
+		recorder: rec, believer: w.believer, held: w.held, clock: w.clock, metrics: m, timing: &w.cfg.Timing, max: cfg.Limits.CollectMax,
 		reached: cfg.Reached, log: w.log.WithField("component", "worker.collect"),
 		traces: newResultTrace(&w.cfg),
 	}
 	w.sweep = &sweeper{
-		id: cfg.ID, store: cfg.Store, bus: cfg.Bus, audit: cfg.Audit, asker: w.asker, clock: w.clock, recorder: rec, notifier: w.notify,
+		id: cfg.ID, store: cfg.Store, bus: cfg.Bus, audit: cfg.Audit, asker: w.asker, believer: w.believer, clock: w.clock, recorder: rec, notifier: w.notify,
 		metrics: m, tracer: cfg.Tracer, timing: &w.cfg.Timing, limit: cfg.Limits.SweepTasks, outage: away, log: w.log.WithField("component", "worker.sweep"),
 	}
 	w.presence = &presence{
-		conn: cfg.Conn, store: cfg.Store, clock: w.clock, timing: &w.cfg.Timing, metrics: m, log: w.log.WithField("component", "worker.presence"),
+		conn: cfg.Conn, store: cfg.Store, believer: w.believer, clock: w.clock, timing: &w.cfg.Timing, metrics: m, log: w.log.WithField("component", "worker.presence"),
 	}
 	w.reports = &reports{
-		conn: cfg.Conn, store: cfg.Store, clock: w.clock, timing: &w.cfg.Timing, metrics: m, log: w.log.WithField("component", "worker.reports"),
+		conn: cfg.Conn, store: cfg.Store, believer: w.believer, clock: w.clock, timing: &w.cfg.Timing, metrics: m, log: w.log.WithField("component", "worker.reports"),
 	}
 	w.settings = &settings{
-		conn: cfg.Conn, store: cfg.Store, clock: w.clock, timing: &w.cfg.Timing, metrics: m, log: w.log.WithField("component", "worker.settings"),
+		conn: cfg.Conn, store: cfg.Store, believer: w.believer, clock: w.clock, timing: &w.cfg.Timing, metrics: m, log: w.log.WithField("component", "worker.settings"),
 	}
 	return w, nil
 }

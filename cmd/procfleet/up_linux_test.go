@@ -229,8 +229,9 @@ func TestAnAddressInUseSaysWhatToDo(t *testing.T) {
 func TestOtherAgentsJoinThroughNATSListen(t *testing.T) {
 	t.Parallel()
 	listen := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
-	s := up(t, t.TempDir(), "--agent=false", "--nats-listen", listen)
-	fleet := testenv.StartChild(t, nil, s.binary, "simulate", "--agents", "300", "--nats", "nats://"+listen)
+	data := t.TempDir()
+	s := up(t, data, "--agent=false", "--nats-listen", listen)
+	fleet := testenv.StartChild(t, nil, s.binary, "simulate", "--agents", "300", "--nats", "nats://"+listen, "--fleet-key", filepath.Join(data, "fleet.key"))
 	fleet.WaitOutput(t, startTimeout, "ready 300")
 	var hosts []string
 	for i := range 300 {
@@ -254,8 +255,9 @@ func TestABusThatLostEverythingIsPreparedAgain(t *testing.T) {
 		return server
 	}
 	first := startBus()
-	s := up(t, t.TempDir(), "--agent=false", "--nats", "nats://"+listen)
-	fleet := testenv.StartChild(t, nil, s.binary, "simulate", "--agents", "3", "--nats", "nats://"+listen)
+	data := t.TempDir()
+	s := up(t, data, "--agent=false", "--nats", "nats://"+listen)
+	fleet := testenv.StartChild(t, nil, s.binary, "simulate", "--agents", "3", "--nats", "nats://"+listen, "--fleet-key", filepath.Join(data, "fleet.key"))
 	fleet.WaitOutput(t, startTimeout, "ready 3")
 	first.Shutdown()
 	startBus()

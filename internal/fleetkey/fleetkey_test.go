@@ -90,8 +90,8 @@ func TestWhatIsChangedIsForged(t *testing.T) {
 	if err := r.Host("3:10.0.0.2").Verify(signed, message()); !errors.Is(err, ErrForged) {
 		t.Errorf("another host believes it: %v", err)
 	}
-	for _, value := range []string{"", "k1", "k1 0", "k1 0 AAAA", "k1 -1 " + signed[header][0][5:], "k1 00 " + signed[header][0][5:], signed[header][0] + "=", signed[header][0] + " "} {
-		if err := r.Host(host).Verify(map[string][]string{header: {value}}, message()); !errors.Is(err, ErrForged) {
+	for _, value := range []string{"", "k1", "k1 0", "k1 0 AAAA", "k1 -1 " + signed[signatureHeader][0][5:], "k1 00 " + signed[signatureHeader][0][5:], signed[signatureHeader][0] + "=", signed[signatureHeader][0] + " "} {
+		if err := r.Host(host).Verify(map[string][]string{signatureHeader: {value}}, message()); !errors.Is(err, ErrForged) {
 			t.Errorf("%q: %v", value, err)
 		}
 	}
@@ -152,11 +152,11 @@ func FuzzVerify(f *testing.F) {
 	r := ring(f, nil, "k1")
 	signed := map[string][]string{}
 	r.Sign(signed, host, message())
-	f.Add(signed[header][0], "")
-	f.Add("k1 0 ", "k1 1 "+signed[header][0][5:])
+	f.Add(signed[signatureHeader][0], "")
+	f.Add("k1 0 ", "k1 1 "+signed[signatureHeader][0][5:])
 	f.Fuzz(func(t *testing.T, first, second string) {
-		err := r.Verify(map[string][]string{header: {first, second}}, host, message())
-		if err == nil && first != signed[header][0] && second != signed[header][0] {
+		err := r.Verify(map[string][]string{signatureHeader: {first, second}}, host, message())
+		if err == nil && first != signed[signatureHeader][0] && second != signed[signatureHeader][0] {
 			t.Fatalf("%q and %q are believed", first, second)
 		}
 	})

@@ -11,7 +11,7 @@ import (
 
 // Host is what one host's agent signs with and believes. It does not change
 // and is safe for concurrent use. The nil Host signs nothing and believes
-// everything: an agent that was not enrolled.
+// everything that is not signed: an agent that was not enrolled.
 type Host struct {
 	name string
 	keys []hostKey
@@ -103,6 +103,9 @@ func (h *Host) Sign(header map[string][]string, m *Message) {
 // nil if it is. See [Ring.Verify].
 func (h *Host) Verify(header map[string][]string, m *Message) error {
 	if h == nil {
+		if len(header[signatureHeader]) > 0 {
+			return ErrNoKeys
+		}
 		return nil
 	}
 	return verify(header, m, func(id string, generation int) (hostKey, bool) {

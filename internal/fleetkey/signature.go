@@ -12,9 +12,13 @@ import (
 	"strings"
 )
 
-// header carries one signature per value: "<key id> <generation> <MAC>", the
+// signatureHeader carries one signature per value: "<key id> <generation> <MAC>", the
 // MAC in base64.
-const header = "Procfleet-Signature"
+const signatureHeader = "Procfleet-Signature"
+
+// HeaderRoom is more than the headers take, in bytes, that a signature by every
+// key of a ring adds to a message.
+const HeaderRoom = 1 << 10
 
 // maxSignatures bounds how many values of the header are looked at; a ring has
 // no more keys.
@@ -28,7 +32,34 @@ var (
 	// another fleet key without the other.
 	ErrUnknownKey = errors.New("the message is signed with a key or generation that is not known here")
 	ErrForged     = errors.New("the signature does not fit the message")
+	// ErrNoKeys is for an agent that was not enrolled and is addressed by
+	// servers that sign: they would not believe its answer.
+	ErrNoKeys = errors.New("the message is signed, and there are no keys here to verify it with: give the agent its --identity")
 )
+
+// Words for why a message is not believed.
+const (
+	reasonUnsigned   = "unsigned"
+	reasonUnknownKey = "unknown_key"
+	reasonNoKeys     = "no_keys"
+	reasonForged     = "forged"
+)
+
+// Reasons are the words of [Reason] for what a server does not believe.
+func Reasons() []string { return []string{reasonUnsigned, reasonUnknownKey, reasonForged} }
+
+// Reason is a word for why a message is not believed.
+func Reason(err error) string {
+	switch {
+	case errors.Is(err, ErrUnsigned):
+		return reasonUnsigned
+	case errors.Is(err, ErrUnknownKey):
+		return reasonUnknownKey
+	case errors.Is(err, ErrNoKeys):
+		return reasonNoKeys
+	}
+	return reasonForged
+}
 
 // A Message is what a signature covers.
 type Message struct {
@@ -80,7 +111,7 @@ func (k *hostKey) mac(m *Message) []byte {
 
 func (k *hostKey) sign(h map[string][]string, m *Message) {
 	value := k.id + " " + strconv.Itoa(k.generation) + " " + base64.RawStdEncoding.EncodeToString(k.mac(m))
-	h[header] = append(h[header], value)
+	h[signatureHeader] = append(h[signatureHeader], value)
 }
 
 // signature is one value of the header.
@@ -93,15 +124,15 @@ type signature struct {
 func parseSignature(text string) (signature, error) {
 	parts := strings.Split(text, " ")
 	if len(parts) != 3 || validID(parts[0]) != nil {
-		return signature{}, fmt.Errorf("%w: header %s is not \"<key> <generation> <MAC>\"", ErrForged, header)
+		return signature{}, fmt.Errorf("%w: header %s is not \"<key> <generation> <MAC>\"", ErrForged, signatureHeader)
 	}
 	generation, err := strconv.Atoi(parts[1])
 	if err != nil || generation < 0 || strconv.Itoa(generation) != parts[1] {
-		return signature{}, fmt.Errorf("%w: header %s has no generation", ErrForged, header)
+		return signature{}, fmt.Errorf("%w: header %s has no generation", ErrForged, signatureHeader)
 	}
 	mac, err := base64.RawStdEncoding.Strict().DecodeString(parts[2])
 	if err != nil || len(mac) != sha256.Size {
-		return signature{}, fmt.Errorf("%w: header %s has no MAC", ErrForged, header)
+		return signature{}, fmt.Errorf("%w: header %s has no MAC", ErrForged, signatureHeader)
 	}
 	return signature{parts[0], generation, mac}, nil
 }
@@ -109,7 +140,7 @@ func parseSignature(text string) (signature, error) {
 // verify looks for a signature by one of the keys. One that is by a known key
 // decides: if it is wrong, the message is forged.
 func verify(h map[string][]string, m *Message, find func(id string, generation int) (hostKey, bool)) error {
-	values := h[header]
+	values := h[signatureHeader]
 	switch {
 	case len(values) == 0:
 		return ErrUnsigned

@@ -48,7 +48,7 @@ func newBusiness(t *testing.T, args ...string) *business {
 		ip := fmt.Sprintf("127.0.0.%d", 11+i)
 		p := procs.new("0:"+ip, "web")
 		b.hosts = append(b.hosts, p)
-		cmd := exec.Command(testenv.BuildBinary(t, "./cmd/procfleet-agent"), "--nats", "nats://"+nats, "--ip", ip, "--data", t.TempDir())
+		cmd := exec.Command(testenv.BuildBinary(t, "./cmd/procfleet-agent"), "--nats", "nats://"+nats, "--identity", b.keys().identity("0:"+ip), "--data", t.TempDir())
 		cmd.Dir, cmd.Env = p.dir, os.Environ()
 		testenv.StartCommand(t, cmd)
 	}

@@ -46,12 +46,12 @@ func TestPublishedClients(t *testing.T) {
 		url: u.c.url, here: "127.0.0.1", there: "10.99.0.1", frozen: "10.99.0.2",
 		agentID: "020000000242010a00002f17521298676503", procs: procs,
 	}
-	agent := func(args ...string) *testenv.Child {
+	agent := func(ip string, args ...string) *testenv.Child {
 		return testenv.StartChild(t, nil, testenv.BuildBinary(t, "./cmd/procfleet-agent"),
-			append([]string{"--nats", "nats://" + nats, "--data", t.TempDir()}, args...)...)
+			append([]string{"--nats", "nats://" + nats, "--identity", u.keys().identity("0:" + ip), "--data", t.TempDir()}, args...)...)
 	}
-	agent("--ip", e.there, "--agent-id", e.agentID)
-	e.freezes = agent("--ip", e.frozen)
+	agent(e.there, "--agent-id", e.agentID)
+	e.freezes = agent(e.frozen)
 	testenv.Eventually(t, startTimeout, func() bool { return len(u.c.hosts()) == 3 }, "all agents are known")
 
 	for name, test := range map[string]func(*published){

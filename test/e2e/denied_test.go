@@ -19,7 +19,7 @@ func TestRedisTurnsItsUserAwayWhileATaskRuns(t *testing.T) {
 	f.redis.Do(t, "ACL SETUSER fleet on >secret ~* &* +@all")
 	asFleet := strings.Replace(f.redis.URL(), "//", "//fleet:secret@", 1)
 	_, c := f.dispatcher("", "--redis", asFleet, "--submissions=false")
-	testenv.StartChild(t, nil, f.programs.procfleet, "worker", "--nats", f.broker.URL, "--redis", asFleet)
+	testenv.StartChild(t, nil, f.programs.procfleet, "worker", "--nats", f.broker.URL, "--fleet-key", f.keys.file, "--redis", asFleet)
 	f.waitKnown(c, 3)
 
 	for name, change := range map[string]struct{ lose, regain, why string }{

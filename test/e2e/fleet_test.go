@@ -36,6 +36,7 @@ type fleet struct {
 	t        *testing.T
 	root     *fleet // of the whole test, when this is a part's view
 	broker   *broker
+	keys     *keys
 	redis    *redistest.Server
 	agents   []*agent
 	procs    *procs
@@ -46,12 +47,14 @@ type fleet struct {
 // asked to be known.
 func newFleet(t *testing.T, agents int) *fleet {
 	t.Helper()
-	f := &fleet{t: t, broker: startBroker(t), redis: redistest.Start(t), procs: newProcs(t)}
+	f := &fleet{t: t, broker: startBroker(t), keys: newKeys(t), redis: redistest.Start(t), procs: newProcs(t)}
 	f.root = f
 	f.programs.procfleet = testenv.BuildBinary(t, "./cmd/procfleet")
 	f.programs.agent = testenv.BuildBinary(t, "./cmd/procfleet-agent")
 	for i := range agents {
-		f.agents = append(f.agents, &agent{fleet: f, ip: fmt.Sprintf("10.99.0.%d", i+1), data: t.TempDir()})
+		a := &agent{fleet: f, ip: fmt.Sprintf("10.99.0.%d", i+1), data: t.TempDir()}
+		a.identity = f.keys.identity(a.host())
+		f.agents = append(f.agents, a)
 	}
 	for _, a := range f.agents {
 		a.start()
@@ -106,10 +109,11 @@ func (b *broker) Kill() { b.child.Kill() }
 
 // agent is a procfleet-agent process with a data folder that outlives it.
 type agent struct {
-	fleet *fleet
-	ip    string
-	data  string
-	child *testenv.Child
+	fleet    *fleet
+	ip       string
+	data     string
+	identity string // the file
+	child    *testenv.Child
 }
 
 func (a *agent) host() string { return "0:" + a.ip }
@@ -117,7 +121,7 @@ func (a *agent) host() string { return "0:" + a.ip }
 func (a *agent) start(env ...string) {
 	a.fleet.t.Helper()
 	a.child = testenv.StartChild(a.fleet.t, env, a.fleet.programs.agent,
-		"--nats", a.fleet.broker.URL, "--cloud", "0", "--ip", a.ip, "--data", a.data)
+		"--nats", a.fleet.broker.URL, "--identity", a.identity, "--data", a.data)
 }
 
 func (a *agent) waitReady() {
@@ -131,7 +135,7 @@ func (f *fleet) dispatcher(crash string, args ...string) (*testenv.Child, *clien
 	f.t.Helper()
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(f.t)))
 	child := testenv.StartChild(f.t, crashAt(crash), f.programs.procfleet,
-		append([]string{"dispatcher", "--http", addr, "--nats", f.broker.URL, "--redis", f.redis.URL()}, args...)...)
+		append([]string{"dispatcher", "--http", addr, "--nats", f.broker.URL, "--fleet-key", f.keys.file, "--redis", f.redis.URL()}, args...)...)
 	child.WaitHTTP(f.t, startTimeout, "http://"+addr+"/readyz")
 	return child, &client{t: f.t, url: "http://" + addr}
 }
@@ -140,7 +144,7 @@ func (f *fleet) dispatcher(crash string, args ...string) (*testenv.Child, *clien
 func (f *fleet) worker(crash string) *testenv.Child {
 	f.t.Helper()
 	return testenv.StartChild(f.t, crashAt(crash), f.programs.procfleet,
-		"worker", "--nats", f.broker.URL, "--redis", f.redis.URL())
+		"worker", "--nats", f.broker.URL, "--fleet-key", f.keys.file, "--redis", f.redis.URL())
 }
 
 // hosts of the first n agents.

@@ -42,7 +42,7 @@ func (f *fleet) killProducing(c *client, points ...string) {
 		// to answer requests.
 		dying := testenv.StartChild(f.t, crashAt(point), f.programs.procfleet,
 			"dispatcher", "--http", net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(f.t))),
-			"--nats", f.broker.URL, "--redis", f.redis.URL())
+			"--nats", f.broker.URL, "--fleet-key", f.keys.file, "--redis", f.redis.URL())
 		if code := dying.Wait(f.t, finishTimeout); code != -1 {
 			f.t.Fatalf("the dispatcher that should have died at %s ended with %d", point, code)
 		}

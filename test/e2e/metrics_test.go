@@ -95,7 +95,7 @@ func TestEveryMetricIsDocumentedAndNoneNamesAHost(t *testing.T) {
 	f.agents[0].child.WaitHTTP(t, startTimeout, "http://"+onHost+"/readyz")
 	observe := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
-	common := []string{"--nats", f.broker.URL, "--redis", f.redis.URL(), "--otlp", into.URL}
+	common := []string{"--nats", f.broker.URL, "--fleet-key", f.keys.file, "--redis", f.redis.URL(), "--otlp", into.URL}
 	dispatcher := testenv.StartChild(t, nil, f.programs.procfleet, append([]string{"dispatcher", "--http", addr}, common...)...)
 	worker := testenv.StartChild(t, nil, f.programs.procfleet, append([]string{"worker", "--status-http", observe}, common...)...)
 	dispatcher.WaitHTTP(t, startTimeout, "http://"+addr+"/readyz")

@@ -131,7 +131,7 @@ func TestOvertakenStopDoesNotUndoALaterStart(t *testing.T) {
 func (f *fleet) simulate(agents int, latency string) {
 	f.t.Helper()
 	child := testenv.StartChild(f.t, nil, f.programs.procfleet, "simulate", "--agents", strconv.Itoa(agents),
-		"--cloud", "0", "--latency", latency, "--nats", f.broker.URL)
+		"--cloud", "0", "--latency", latency, "--nats", f.broker.URL, "--fleet-key", f.keys.file)
 	child.WaitOutput(f.t, startTimeout, "ready "+strconv.Itoa(agents))
 }
 

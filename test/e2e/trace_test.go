@@ -18,7 +18,7 @@ import (
 func (f *fleet) tracedRoles(flags ...string) (c *client, roles []*testenv.Child) {
 	f.t.Helper()
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(f.t)))
-	common := append([]string{"--nats", f.broker.URL, "--redis", f.redis.URL()}, flags...)
+	common := append([]string{"--nats", f.broker.URL, "--fleet-key", f.keys.file, "--redis", f.redis.URL()}, flags...)
 	dispatcher := testenv.StartChild(f.t, nil, f.programs.procfleet, append([]string{"dispatcher", "--http", addr}, common...)...)
 	worker := testenv.StartChild(f.t, nil, f.programs.procfleet, append([]string{"worker"}, common...)...)
 	dispatcher.WaitHTTP(f.t, startTimeout, "http://"+addr+"/readyz")
@@ -136,7 +136,7 @@ func TestABigTaskHasFewSpans(t *testing.T) {
 	const hosts = 1000
 	f, into := newFleet(t, 0), startCollector(t)
 	c, roles := f.tracedRoles("--otlp", into.URL)
-	agents := testenv.StartChild(t, nil, f.programs.procfleet, "simulate", "--agents", strconv.Itoa(hosts), "--nats", f.broker.URL)
+	agents := testenv.StartChild(t, nil, f.programs.procfleet, "simulate", "--agents", strconv.Itoa(hosts), "--nats", f.broker.URL, "--fleet-key", f.keys.file)
 	agents.WaitOutput(t, startTimeout, "ready")
 	names := make([]string, 0, hosts+20)
 	for i := range hosts + 20 { // the last ones have no agent
@@ -205,7 +205,7 @@ func TestTheStandardVariablesSayWhereTracesGo(t *testing.T) {
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
 	env := []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + into.URL, "OTEL_RESOURCE_ATTRIBUTES=service.name=shop-fleet"}
 	dispatcher := testenv.StartChild(t, env, f.programs.procfleet,
-		"dispatcher", "--http", addr, "--nats", f.broker.URL, "--redis", f.redis.URL())
+		"dispatcher", "--http", addr, "--nats", f.broker.URL, "--fleet-key", f.keys.file, "--redis", f.redis.URL())
 	dispatcher.WaitHTTP(t, startTimeout, "http://"+addr+"/readyz")
 	c := &client{t: t, url: "http://" + addr}
 	c.submit(operation("status", f.procs.grid(f.hosts(1), 1, "env")))

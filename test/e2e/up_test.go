@@ -33,6 +33,9 @@ func newUp(t *testing.T, extra ...string) *up {
 	return u
 }
 
+// keys are those that it made when it was started.
+func (u *up) keys() *keys { return &keys{u.t, filepath.Join(u.data, "fleet.key")} }
+
 func (u *up) start() {
 	u.t.Helper()
 	u.child = testenv.StartChild(u.t, nil, u.program, u.args...)

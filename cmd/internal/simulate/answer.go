@@ -7,12 +7,16 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
 // command is what a simulated agent reads of an [agentproto.Command]: not the
 // specs, which it has no use for.
 type command struct {
+	ID           string        `json:"id"`
 	Task         string        `json:"task"`
 	Lane         string        `json:"lane"`
 	Host         string        `json:"host"`
@@ -37,24 +41,25 @@ func isCommand(data []byte) bool {
 }
 
 // accept answers a command and queues its results.
-func (l *link) accept(a *agent, data []byte) ([]byte, error) {
+func (l *link) accept(a *agent, data []byte) (reply, error) {
 	now := time.Now().UTC()
 	var c command
 	if err := json.Unmarshal(data, &c); err != nil {
-		return l.refuse(a, agentproto.RefusedUndecodable, err.Error())
+		return l.refuse(a, "", agentproto.RefusedUndecodable, err.Error())
 	}
 	if word := l.refusal(a, &c, now); word != "" {
-		return l.refuse(a, word, "refused by a simulated agent")
+		return l.refuse(a, c.ID, word, "refused by a simulated agent")
 	}
 	if !plain(c.Task) {
-		return l.refuse(a, agentproto.RefusedUndecodable, "task is not an id")
+		return l.refuse(a, c.ID, agentproto.RefusedUndecodable, "task is not an id")
 	}
 	if l.fresh(&c) {
 		for _, item := range c.Items {
 			l.memory.remember(c.Task, item.Item, now)
 		}
 		l.later(outcome{command: &c, agent: a, accepted: now})
-		return appendReply(nil, l.header(agentproto.TypeReply), a.instance, c.Items), nil
+		data := appendReply(nil, l.header(agentproto.TypeReply), a.instance, c.Items)
+		return reply{agentproto.TypeReply, c.ID, data}, nil
 	}
 	return l.answer(a, c, now)
 }
@@ -70,28 +75,34 @@ func (l *link) fresh(c *command) bool {
 }
 
 // answer is accept for a command of which something is a repeat or refused.
-func (l *link) answer(a *agent, c command, now time.Time) ([]byte, error) {
-	reply := agentproto.Reply{Header: l.header(agentproto.TypeReply), Instance: a.instance}
-	reply.Items = make([]agentproto.ReplyItem, len(c.Items))
+func (l *link) answer(a *agent, c command, now time.Time) (reply, error) {
+	r := agentproto.Reply{Header: l.header(agentproto.TypeReply), Instance: a.instance}
+	r.Items = make([]agentproto.ReplyItem, len(c.Items))
 	accepted := c
 	accepted.Items = nil
 	for i, item := range c.Items {
-		reply.Items[i].Item = item.Item
+		r.Items[i].Item = item.Item
 		at, known := l.memory.recall(c.Task, item.Item)
 		switch {
 		case !knownAction(item.Action):
-			reply.Items[i].Result = unknownAction(item, now)
+			r.Items[i].Result = unknownAction(item, now)
 		case !known:
 			l.memory.remember(c.Task, item.Item, now)
 			accepted.Items = append(accepted.Items, item)
 		case !at.Add(l.cfg.Latency).After(now):
-			reply.Items[i].Result = success(item, at, now)
+			r.Items[i].Result = success(item, at, now)
 		}
 	}
 	if len(accepted.Items) > 0 {
 		l.later(outcome{command: &accepted, agent: a, accepted: now})
 	}
-	return agentproto.Encode(&reply)
+	return encoded(&r, c.ID)
+}
+
+// encoded is the answer to the message with the given id.
+func encoded(m agentproto.Message, answers string) (reply, error) {
+	data, err := agentproto.Encode(m)
+	return reply{m.MessageType(), answers, data}, err
 }
 
 // refusal says why an agent would turn the whole command away; "" if not.
@@ -107,38 +118,49 @@ func (l *link) refusal(a *agent, c *command, now time.Time) string {
 	return ""
 }
 
-func (l *link) refuse(a *agent, word, message string) ([]byte, error) {
-	return agentproto.Encode(&agentproto.Reply{
+// refuse turns away the message with the given id.
+func (l *link) refuse(a *agent, id, word, message string) (reply, error) {
+	return encoded(&agentproto.Reply{
 		Header: l.header(agentproto.TypeReply), Instance: a.instance, Refused: word, Message: message,
-	})
+	}, id)
 }
 
 // resend answers which of the items it knows and publishes their results.
-func (l *link) resend(a *agent, data []byte) ([]byte, error) {
-	var r agentproto.Resend
-	if err := agentproto.Decode(data, agentproto.TypeResend, &r); err != nil {
-		return nil, err
+func (l *link) resend(a *agent, data []byte) (reply, error) {
+	var ask agentproto.Resend
+	if err := agentproto.Decode(data, agentproto.TypeResend, &ask); err != nil {
+		return reply{}, err
 	}
 	now := time.Now().UTC()
-	reply := agentproto.ResendReply{Header: l.header(agentproto.TypeResendReply), Instance: a.instance}
-	again := outcome{command: &command{Task: r.Task, Lane: r.Lane}, agent: a, at: now}
-	for _, item := range r.Items {
-		at, known := l.memory.recall(r.Task, item)
+	r := agentproto.ResendReply{Header: l.header(agentproto.TypeResendReply), Instance: a.instance}
+	again := outcome{command: &command{Task: ask.Task, Lane: ask.Lane}, agent: a, at: now}
+	for _, item := range ask.Items {
+		at, known := l.memory.recall(ask.Task, item)
 		switch {
 		case !known:
-			reply.Unknown = append(reply.Unknown, item)
+			r.Unknown = append(r.Unknown, item)
 		case at.Add(l.cfg.Latency).After(now):
-			reply.Running = append(reply.Running, item)
+			r.Running = append(r.Running, item)
 		default:
-			reply.Sent = append(reply.Sent, item)
+			r.Sent = append(r.Sent, item)
 			again.accepted = at
 			again.command.Items = append(again.command.Items, commandItem{Item: item, Action: agentproto.ActionStatus})
 		}
 	}
-	if len(reply.Sent) > 0 {
+	if len(r.Sent) > 0 {
 		l.due = slices.Insert(l.due, 0, again)
 	}
-	return agentproto.Encode(&reply)
+	return encoded(&r, ask.ID)
+}
+
+// believe says why a command, or else a resend, is not known to be from a
+// server.
+func (a *agent) believe(msg *nats.Msg, command bool) error {
+	messageType := agentproto.TypeResend
+	if command {
+		messageType = agentproto.TypeCommand
+	}
+	return a.keys.Verify(msg.Header, &fleetkey.Message{Purpose: messageType, Body: msg.Data})
 }
 
 // simulatedPID is the pid of every simulated process.

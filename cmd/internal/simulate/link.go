@@ -54,7 +54,7 @@ type outcome struct {
 
 // published is a result that JetStream has not acknowledged.
 type published struct {
-	conn    *connection
+	agent   *agent
 	subject string
 	trace   string
 	data    []byte
@@ -96,21 +96,30 @@ func (l *link) run(ctx context.Context) {
 
 // take answers one command or request to send again.
 func (l *link) take(msg *nats.Msg) {
-	var reply []byte
-	var err error
 	a := l.agents[msg.Subject]
 	l.trace = msg.Header.Get(traceHeader)
-	if isCommand(msg.Data) {
-		reply, err = l.accept(a, msg.Data)
-	} else {
-		reply, err = l.resend(a, msg.Data)
+	var r reply
+	var err error
+	switch command := isCommand(msg.Data); {
+	case a.believe(msg, command) != nil:
+		r, err = l.refuse(a, "", agentproto.RefusedSignature, "refused by a simulated agent")
+	case command:
+		r, err = l.accept(a, msg.Data)
+	default:
+		r, err = l.resend(a, msg.Data)
 	}
 	if err == nil {
-		err = msg.Respond(reply)
+		err = msg.RespondMsg(a.signed("", r.messageType, r.answers, r.data))
 	}
 	if err != nil {
 		l.log.WithError(err).WithField("host", a.host).Warn("command not answered")
 	}
+}
+
+// reply answers the message with the given id.
+type reply struct {
+	messageType, answers string
+	data                 []byte
 }
 
 // later queues a result; the latency is the same for all, so the queue stays
@@ -127,7 +136,7 @@ func (l *link) publishDue() {
 	for ; done < len(l.due) && !l.due[done].at.After(now); done++ {
 		o := &l.due[done]
 		data := appendResults(nil, l.header(agentproto.TypeResults), o, now)
-		l.publish(l.number, published{conn: o.agent.conn, subject: agentproto.ResultSubject(o.command.Lane, l.cfg.Cloud), trace: o.trace, data: data})
+		l.publish(l.number, published{agent: o.agent, subject: agentproto.ResultSubject(o.command.Lane, l.cfg.Cloud), trace: o.trace, data: data})
 	}
 	l.due = slices.Delete(l.due, 0, done)
 }
@@ -135,11 +144,12 @@ func (l *link) publishDue() {
 // publish sends a result and remembers it until it is acknowledged.
 func (l *link) publish(number int64, p published) {
 	p.again = time.Now().Add(ackTimeout)
-	msg := nats.Msg{Subject: p.subject, Reply: p.conn.inbox + strconv.FormatInt(number, 10), Data: p.data}
+	msg := nats.Msg{Subject: p.subject, Reply: p.agent.conn.inbox + strconv.FormatInt(number, 10), Data: p.data}
 	if p.trace != "" {
 		msg.Header = nats.Header{traceHeader: {p.trace}}
 	}
-	if err := p.conn.PublishMsg(&msg); err != nil {
+	msg.Header = p.agent.sign(msg.Header, agentproto.TypeResults, "", p.data)
+	if err := p.agent.conn.PublishMsg(&msg); err != nil {
 		p.again = time.Now().Add(retryEvery)
 	}
 	l.unacked[number] = p

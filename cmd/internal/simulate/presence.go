@@ -55,7 +55,7 @@ func (f *Fleet) even(round time.Duration) (interval time.Duration, n int) {
 func (f *Fleet) announceAll(ctx context.Context, interval time.Duration, n int) bool {
 	return f.inTurns(ctx, interval, n, func(a *agent) {
 		if data, err := f.presence(a); err == nil {
-			_ = a.conn.Publish(agentproto.PresenceSubject(f.cfg.Cloud), data) // see above
+			_ = a.conn.PublishMsg(a.signed(agentproto.PresenceSubject(f.cfg.Cloud), agentproto.TypePresence, "", data)) // see above
 		}
 	})
 }
@@ -86,7 +86,7 @@ func (f *Fleet) probe() bool {
 	if err != nil {
 		return false
 	}
-	_, err = first.conn.Request(agentproto.PresenceSubject(f.cfg.Cloud), data, probeEvery)
+	_, err = first.conn.RequestMsg(first.signed(agentproto.PresenceSubject(f.cfg.Cloud), agentproto.TypePresence, "", data), probeEvery)
 	return err == nil
 }
 

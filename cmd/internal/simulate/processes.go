@@ -19,7 +19,8 @@ func (f *Fleet) report(ctx context.Context) {
 	interval, n := f.even(f.cfg.ReportEvery)
 	for f.inTurns(ctx, interval, n, func(a *agent) {
 		h := agentproto.Header{Type: agentproto.TypeProcesses, ID: a.instance, Sent: time.Now().UTC()}
-		_ = a.conn.Publish(subject, appendProcesses(nil, h, a, template)) // the next one says all
+		data := appendProcesses(nil, h, a, template)
+		_ = a.conn.PublishMsg(a.signed(subject, agentproto.TypeProcesses, "", data)) // the next one says all
 	}) {
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/agentproto"
@@ -120,6 +121,7 @@ func (f *Fleet) makeAgents() {
 			host:     fmt.Sprintf("%d:%s", f.cfg.Cloud, Address(i)),
 			instance: fmt.Sprintf("sim-%d-%d", f.started.UnixNano(), i),
 			conn:     &f.conns[n],
+			keys:     f.cfg.Keys.Host(fmt.Sprintf("%d:%s", f.cfg.Cloud, Address(i))),
 		}
 		f.links[n%len(f.links)].agents[a.subject] = a
 	}
@@ -132,6 +134,25 @@ type agent struct {
 	host     string
 	instance string // another one in every run, as its memory is
 	conn     *connection
+	keys     *fleetkey.Host
+}
+
+// signed returns a message from the agent with its signatures.
+func (a *agent) signed(subject, messageType, answers string, data []byte) *nats.Msg {
+	return &nats.Msg{Subject: subject, Data: data, Header: a.sign(nil, messageType, answers, data)}
+}
+
+// sign returns the headers of a message from the agent with its signatures
+// added.
+func (a *agent) sign(header nats.Header, messageType, answers string, data []byte) nats.Header {
+	if a.keys == nil {
+		return header
+	}
+	if header == nil {
+		header = make(nats.Header, 1)
+	}
+	a.keys.Sign(header, &fleetkey.Message{Purpose: messageType, Answers: answers, Body: data})
+	return header
 }
 
 // Address of agent i is 10.(i>>16).(i>>8&255).(i&255).
