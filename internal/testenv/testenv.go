@@ -35,7 +35,7 @@ func StartNATS(tb testing.TB) *NATS {
 	tb.Helper()
 	log := Log(tb)
 	server, err := natsembed.Start(natsembed.Config{
-		StoreDir: tb.TempDir(), Listen: "127.0.0.1:0", MaxStore: 1 << 30, Log: log,
+		StoreDir: tb.TempDir(), Listen: "127.0.0.1:0", MaxStore: 2 << 30, Log: log,
 	})
 	if err != nil {
 		tb.Fatalf("start NATS: %v", err)
