@@ -106,6 +106,11 @@ func (e *exchange) log() logrus.FieldLogger {
 // serve finds out who calls, reads the body, and does what the call is for.
 // A caller who is known by headers alone is looked at before its body.
 func (e *exchange) serve() {
+	if err := refuseHeader(e.r.Header); err != nil {
+		e.skip(2 * e.api.cfg.Limits.Body)
+		e.fail(err)
+		return
+	}
 	in := e.request()
 	hidden := e.at.family.CredentialsInBody && in.BkapiAuthorization == ""
 	if !hidden {

@@ -13,7 +13,7 @@ func (f *doorFlags) open(ctx context.Context, p *daemon.Process) (*daemon.Listen
 	if err != nil {
 		return nil, err
 	}
-	return daemon.Listen(ctx, "--http", f.listen, files)
+	return daemon.Listen(ctx, "--http", f.listen, files, f.connections)
 }
 
 // url is where the listener can be reached from this machine.

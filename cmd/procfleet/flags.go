@@ -102,6 +102,7 @@ type doorFlags struct {
 	apps, login, trusted string
 	maxBody              int64
 	maxItems             int
+	connections          int
 	slack, retention     time.Duration
 }
 
@@ -109,6 +110,7 @@ func (f *doorFlags) register(flags *pflag.FlagSet) {
 	d := dispatcher.Config{}.WithDefaults()
 	flags.StringVar(&f.listen, "http", d.Listen, "address to listen on for HTTP")
 	f.listenTLS.Register(flags, "http")
+	flags.IntVar(&f.connections, "http-connections", 20_000, "connections to --http at a time; further ones are closed at once")
 	flags.BoolVar(&f.allowUnauthenticated, "allow-unauthenticated", false,
 		"listen off loopback although callers are not authenticated; for test networks only")
 	flags.StringVar(&f.apps, "apps", "", "file of the applications that may call, which procfleet app keeps; nobody else can then, and --http need not be on loopback")
@@ -133,7 +135,7 @@ func (f *doorFlags) config() dispatcher.Config {
 }
 
 func (f *doorFlags) check(s *settings.Settings) {
-	s.AtLeast(1, "max-body", "max-items", "slack", "retention")
+	s.AtLeast(1, "http-connections", "max-body", "max-items", "slack", "retention")
 	if err := daemon.CheckAddress(f.listen); err != nil {
 		s.Wrong("http", "%s", err)
 	}

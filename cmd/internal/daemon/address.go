@@ -63,28 +63,13 @@ func RefuseExposed(address string, allow bool) error {
 		"Listen on 127.0.0.1, or give --allow-unauthenticated on a test network", address)
 }
 
-// Listener is where a role takes connections.
-type Listener struct {
-	*net.TCPListener
-	tls *tls.Config // nil: they are plain
-}
-
-// Accept implements [net.Listener]. It waits for no handshake.
-func (l *Listener) Accept() (net.Conn, error) {
-	conn, err := l.TCPListener.Accept()
-	if err != nil || l.tls == nil {
-		return conn, err
-	}
-	return tls.Server(conn, l.tls), nil
-}
-
-// Listen binds the address that a flag gives. Connections speak TLS if files
-// are not nil.
-func Listen(ctx context.Context, flag, address string, files *tls.Config) (*Listener, error) {
+// Listen binds the address that a flag gives. At most so many connections are
+// taken at a time; they speak TLS if files are not nil.
+func Listen(ctx context.Context, flag, address string, files *tls.Config, most int) (*Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	switch {
 	case err == nil:
-		return &Listener{listener.(*net.TCPListener), files}, nil // as net documents for "tcp"
+		return &Listener{listener.(*net.TCPListener), files, make(chan struct{}, most)}, nil // as net documents for "tcp"
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("%s: %s is in use: choose another address", flag, address)
 	case errors.Is(err, syscall.EACCES):

@@ -10,12 +10,9 @@ import (
 	"time"
 )
 
-const (
-	meanwhileRead = 10 * time.Second // for one request
-	// meanwhileBody is the most that is read of a request that gets no other
-	// answer: many callers look for one only after they have sent everything.
-	meanwhileBody = 64 << 20
-)
+// meanwhileBody is the most that is read of a request that gets no other
+// answer: many callers look for one only after they have sent everything.
+const meanwhileBody = 64 << 20
 
 // Meanwhile answers on the listener of a role that waits for its servers: how
 // the role is, and to everything else that it is to be asked again. handOver
@@ -25,7 +22,7 @@ func (p *Process) Meanwhile(listener *Listener) (handOver func()) {
 	mux := http.NewServeMux()
 	p.health(mux)
 	mux.HandleFunc("/", notYet)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, ReadTimeout: meanwhileRead}
+	server := newServer(mux, p.Log)
 	server.SetKeepAlivesEnabled(false) // the next request is for the role
 	// Whoever is connected is answered first: Shutdown would drop requests that
 	// are just being read.

@@ -17,7 +17,7 @@ func TestNobodyIsDroppedWhenARoleTakesItsAddressOver(t *testing.T) {
 	t.Parallel()
 	log, hook := test.NewNullLogger()
 	p := &Process{Log: log}
-	listener, err := Listen(t.Context(), "--http", "127.0.0.1:0", nil)
+	listener, err := Listen(t.Context(), "--http", "127.0.0.1:0", nil, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestACallerWhoSendsNothingDoesNotHoldUpTheRole(t *testing.T) {
 	t.Parallel()
 	log, _ := test.NewNullLogger()
 	p := &Process{Log: log}
-	listener, err := Listen(t.Context(), "--http", "127.0.0.1:0", nil)
+	listener, err := Listen(t.Context(), "--http", "127.0.0.1:0", nil, 100)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,16 +4,24 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
 )
 
 const (
-	headerTimeout = 5 * time.Second
-	stopTimeout   = 2 * time.Second // for requests under way
+	headerTimeout  = 5 * time.Second
+	requestTimeout = 10 * time.Second
+	idleTimeout    = 2 * time.Minute
+	statusWrite    = 5 * time.Minute // profiles are asked for over minutes
+	maxHeader      = 16 << 10        // bytes of a request's header
+	// statusConnections are enough for whoever asks how a role is.
+	statusConnections = 256
+	stopTimeout       = 2 * time.Second // for requests under way
 )
 
 // serve listens on the address of --status-http until stop is called.
@@ -22,11 +30,12 @@ func (f *Flags) serve(ctx context.Context, handler http.Handler, log logrus.Fiel
 	if err != nil {
 		return nil, err
 	}
-	listener, err := Listen(ctx, "--status-http", f.statusHTTP, files)
+	listener, err := Listen(ctx, "--status-http", f.statusHTTP, files, statusConnections)
 	if err != nil {
 		return nil, err
 	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout}
+	server := newServer(handler, log)
+	server.WriteTimeout = statusWrite
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -43,6 +52,23 @@ func (f *Flags) serve(ctx context.Context, handler http.Handler, log logrus.Fiel
 		}
 		<-ended
 	}, nil
+}
+
+// newServer bounds what a connection may cost. What net/http has to say of
+// single connections is caused by callers, and nobody needs to act on it.
+func newServer(handler http.Handler, logger logrus.FieldLogger) *http.Server {
+	return &http.Server{
+		Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ErrorLog: log.New(connectionErrors{logger}, "", 0),
+	}
+}
+
+// connectionErrors makes lines of the role's log of net/http's.
+type connectionErrors struct{ log logrus.FieldLogger }
+
+func (c connectionErrors) Write(line []byte) (int, error) {
+	c.log.WithField("error", strings.TrimSpace(string(line))).Debug("connection failed")
+	return len(line), nil
 }
 
 // handler serves what says nothing of hosts or tasks, and so is for everybody
