@@ -1,0 +1,295 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/internal/testenv/redistest"
+	"github.com/procfleet/procfleet/test/cluster/check"
+)
+
+var (
+	fireSeed  = flag.Uint64("fire.seed", 3, "what TestUnderFire makes its load and its schedule from")
+	fireSteps = flag.Int("fire.steps", 3, "how many steps the schedule of TestUnderFire has")
+)
+
+// TestUnderFire has a fleet of processes lose its parts while it works: NATS,
+// Redis with a replica and Sentinel, two dispatchers, two workers and three
+// agents are killed, frozen and restarted, one and two at a time.
+func TestUnderFire(t *testing.T) {
+	t.Parallel()
+	f := newFireFleet(t)
+	load, err := check.Start(t.Context(), f.load())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer load.Stop()
+	schedule := check.NewSchedule(*fireSeed, f.targets(), *fireSteps)
+	t.Log(schedule)
+	for _, step := range schedule.Steps {
+		over := func() {}
+		if step.MayFailOver() {
+			over = load.Failover()
+		}
+		f.play(step)
+		f.settle()
+		over()
+		t.Logf("%s: settled", time.Now().Format(time.TimeOnly))
+	}
+	found, err := load.Settle(t.Context())
+	t.Logf("%s: judged", time.Now().Format(time.TimeOnly))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(load.Summary())
+	for _, v := range found {
+		t.Error(v)
+	}
+}
+
+// fireFleet is a fleet whose parts can be taken away and given back.
+type fireFleet struct {
+	t        *testing.T
+	sentinel *redistest.Server
+	folder   string // of every host, where each has another one
+	parts    []*part
+	doors    []string
+	hosts    []procfleet.Host
+	natsURL  string
+}
+
+// part is one process of the fleet.
+type part struct {
+	check.Node
+	kill, start   func()
+	freeze, thaw  func()
+	restart, heal func()
+	marks         string // folder of an agent's host
+}
+
+func newFireFleet(t *testing.T) *fireFleet {
+	t.Helper()
+	testenv.NeedRoot(t) // for what makes hosts of one
+	f := &fireFleet{t: t, folder: t.TempDir()}
+	b := startBroker(t)
+	f.natsURL = b.URL
+	f.add("nats", check.NATS, b.Start, func() *testenv.Child { return b.child })
+	f.startRedis()
+	program := testenv.BuildBinary(t, "./cmd/procfleet")
+	redisURL := f.sentinel.URL() + "?master_name=fleet"
+	for i := range 2 {
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+		f.doors = append(f.doors, "http://"+addr)
+		f.run(fmt.Sprintf("dispatcher-%d", i+1), check.Dispatcher, program,
+			"dispatcher", "--http", addr, "--nats", b.URL, "--redis", redisURL, "--redis-wait-replicas", "1")
+	}
+	for i := range 2 {
+		f.run(fmt.Sprintf("worker-%d", i+1), check.Worker, program,
+			"worker", "--nats", b.URL, "--redis", redisURL, "--redis-wait-replicas", "1")
+	}
+	for i := range 3 {
+		f.startAgent(i)
+	}
+	f.settle()
+	return f
+}
+
+// run adds a program that is started again with the same arguments.
+func (f *fireFleet) run(name string, kind check.Kind, program string, args ...string) *part {
+	var child *testenv.Child
+	start := func() { child = testenv.StartChild(f.t, nil, program, args...) }
+	start()
+	return f.add(name, kind, start, func() *testenv.Child { return child })
+}
+
+func (f *fireFleet) add(name string, kind check.Kind, start func(), child func() *testenv.Child) *part {
+	p := &part{
+		Node: check.Node{Name: name, Kind: kind}, start: start,
+		kill:   func() { child().Kill() },
+		freeze: func() { child().Signal(syscall.SIGSTOP) },
+		thaw:   func() { child().Signal(syscall.SIGCONT) },
+	}
+	p.restart = func() {
+		child().Signal(syscall.SIGTERM)
+		child().Wait(f.t, startTimeout)
+		start()
+	}
+	f.parts = append(f.parts, p)
+	return p
+}
+
+// startRedis starts a master, its replica, and the Sentinel that changes them.
+func (f *fireFleet) startRedis() {
+	f.t.Helper()
+	master := redistest.Start(f.t)
+	replica := redistest.Start(f.t, "--replicaof", strings.Replace(master.Addr, ":", " ", 1))
+	f.sentinel = redistest.StartSentinel(f.t, "fleet", master, 1)
+	for i, s := range []*redistest.Server{master, replica} {
+		f.parts = append(f.parts, &part{
+			Node: check.Node{Name: fmt.Sprintf("redis-%d", i+1), Kind: check.Redis},
+			kill: func() { s.Stop(f.t) }, start: func() { s.Restart(f.t) }, restart: func() { s.Restart(f.t) },
+			freeze: func() { s.Freeze(f.t) }, thaw: func() { s.Thaw(f.t) },
+		})
+	}
+}
+
+// startAgent starts an agent in a namespace of its own: its processes are not
+// there for others, die with it, and find another folder at the same path.
+func (f *fireFleet) startAgent(n int) {
+	f.t.Helper()
+	host, err := procfleet.NewHost(0, fmt.Sprintf("10.99.1.%d", n+1))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.hosts = append(f.hosts, host)
+	own := f.t.TempDir()
+	_, ip, _ := strings.Cut(host.String(), ":")
+	p := f.run(fmt.Sprintf("agent-%d", n+1), check.Agent, "unshare",
+		"--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", `mount --bind "$1" "$2" && shift 2 && exec "$@"`, "sh", own, f.folder,
+		testenv.BuildBinary(f.t, "./cmd/procfleet-agent"), "--nats", f.natsURL, "--cloud", "0", "--ip", ip, "--data", f.t.TempDir())
+	p.marks = own
+	// What gets the signals is not the agent.
+	p.freeze, p.thaw = p.kill, p.start
+	p.restart = func() { p.kill(); p.start() }
+}
+
+func (f *fireFleet) targets() []check.Node {
+	var nodes []check.Node
+	for _, p := range f.parts {
+		nodes = append(nodes, p.Node)
+	}
+	return nodes
+}
+
+func (f *fireFleet) load() check.Config {
+	absent, err := procfleet.NewHost(0, "10.99.1.99")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return check.Config{
+		Run: "fire", Seed: *fireSeed, Pause: 300 * time.Millisecond, Timeout: 40 * time.Second,
+		Doors: f.doors, Hosts: f.hosts, Absent: []procfleet.Host{absent}, Folder: f.folder, Marks: f.marks,
+		Publish: check.Publisher(testenv.Connect(f.t, f.natsURL)), Log: f.t.Logf,
+	}
+}
+
+// marks reads the marks of all hosts.
+func (f *fireFleet) marks() ([]check.Mark, error) {
+	var marks []check.Mark
+	for i := range f.parts {
+		p := f.parts[i]
+		if p.Kind != check.Agent {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(p.marks, check.MarkFile))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+		host := f.hosts[len(f.hosts)-len(f.parts)+i] // agents are the last parts
+		for line := range strings.Lines(string(data)) {
+			m, err := check.ParseMark(host, strings.TrimSuffix(line, "\n"))
+			if err != nil {
+				return nil, err
+			}
+			marks = append(marks, m)
+		}
+	}
+	return marks, nil
+}
+
+// play does the faults of a step and takes them back. A process has no network
+// of its own: what would be cut off or slowed down is frozen.
+func (f *fireFleet) play(step check.Step) {
+	f.t.Logf("%s: %s", time.Now().Format(time.TimeOnly), step)
+	f.rest(step.After)
+	for _, blow := range step.Blows {
+		p := f.part(blow.Node)
+		switch blow.Fault {
+		case check.Kill:
+			p.kill()
+			p.heal = p.start
+		case check.Restart:
+			p.restart()
+			p.heal = func() {}
+		case check.Pause, check.Cut, check.Delay:
+			p.freeze()
+			p.heal = p.thaw
+		}
+	}
+	f.rest(step.For)
+	for _, blow := range step.Blows {
+		f.part(blow.Node).heal()
+	}
+}
+
+// rest lets the fleet go on for a while: it is the fault's length, nothing
+// that is waited for.
+func (f *fireFleet) rest(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-f.t.Context().Done():
+	}
+}
+
+func (f *fireFleet) part(n check.Node) *part {
+	for _, p := range f.parts {
+		if p.Node == n {
+			return p
+		}
+	}
+	f.t.Fatalf("no part %s", n.Name)
+	return nil
+}
+
+// settle waits until Redis has a replica again and every dispatcher is ready
+// and knows every host.
+func (f *fireFleet) settle() {
+	f.t.Helper()
+	testenv.Eventually(f.t, finishTimeout, func() bool { return f.replicated() || pause() }, "Redis has a replica")
+	for _, door := range f.doors {
+		c := &client{t: f.t, url: door}
+		testenv.Eventually(f.t, finishTimeout, func() bool {
+			status, _, ok := c.call("GET", "/readyz", "", nil)
+			return ok && status == 200 && len(c.hosts()) >= len(f.hosts) || pause()
+		}, door+" is ready and knows every host")
+	}
+}
+
+// replicated reports whether the master that Sentinel names has a replica that
+// has what it has.
+func (f *fireFleet) replicated() bool {
+	ctx, cancel := context.WithTimeout(f.t.Context(), startTimeout)
+	defer cancel()
+	sentinel := redis.NewSentinelClient(&redis.Options{Addr: f.sentinel.Addr})
+	defer func() { _ = sentinel.Close() }() // the answer is all that counts
+	addr, err := sentinel.GetMasterAddrByName(ctx, "fleet").Result()
+	if err != nil {
+		return false
+	}
+	master := redis.NewClient(&redis.Options{Addr: net.JoinHostPort(addr[0], addr[1])})
+	defer func() { _ = master.Close() }()
+	info, err := master.Info(ctx, "replication").Result()
+	return err == nil && strings.Contains(info, "role:master") && strings.Contains(info, "state=online")
+}
+
+// pause is false, a moment later.
+func pause() bool {
+	<-time.After(200 * time.Millisecond)
+	return false
+}
