@@ -1,0 +1,266 @@
+//go:build cluster && linux
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/procfleet/procfleet/test/cluster/fleet"
+)
+
+// scenario is one thing that goes wrong while operations run.
+type scenario struct {
+	name  string
+	story string // what is done, for docs/faults.md
+	// failsOver is whether Redis may fail over because of it.
+	failsOver bool
+	// do breaks the fleet, for as long as it takes. What it leaves broken is
+	// healed after it.
+	do func(s *stage) error
+}
+
+// stage is a fleet under load, and a scenario's way to it.
+type stage struct {
+	*fleet.Fleet
+	ctx context.Context
+}
+
+// hold lets things be as they are for a while.
+func (s *stage) hold(d time.Duration) error {
+	select {
+	case <-s.ctx.Done():
+		return s.ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+const (
+	// short is how long most faults last: long enough for connections and leases
+	// to notice.
+	short = 12 * time.Second
+	// long is longer than a worker may keep a message to itself, and than NATS
+	// takes a silent server for one that is there.
+	long = 30 * time.Second
+)
+
+// scenarios are run in this order on one fleet, which settles in between.
+var scenarios = []scenario{
+	{
+		name: "the leader of the operations stream is killed", story: "SIGKILL of the NATS server that leads `PROCFLEET_OPS`; started again after 12 s",
+		do: func(s *stage) error { return s.leader("PROCFLEET_OPS", (*fleet.Node).Kill, short) },
+	},
+	{
+		name: "the leader of the results stream is paused", story: "the NATS server that leads `PROCFLEET_RESULTS` is frozen for 30 s and goes on",
+		do: func(s *stage) error { return s.leader("PROCFLEET_RESULTS", (*fleet.Node).Pause, long) },
+	},
+	{
+		name: "a NATS server is cut off", story: "one of three NATS servers is out of the network for 30 s",
+		do: func(s *stage) error { return s.during(long, (*fleet.Node).Cut, "nats-2") },
+	},
+	{
+		name: "all NATS servers restart at once", story: "SIGTERM and start of all three NATS servers at the same time",
+		do: func(s *stage) error { return s.all((*fleet.Node).Restart, s.Nodes(fleet.NATS)...) },
+	},
+	{
+		name: "Redis' master is killed", story: "SIGKILL of the master; a Sentinel promotes the replica; the old master comes back after 30 s as its replica", failsOver: true,
+		do: func(s *stage) error { return s.master((*fleet.Node).Kill, long) },
+	},
+	{
+		name: "Redis' master is paused and comes back", story: "the master is frozen for 30 s, meanwhile replaced, and goes on as if it were the master", failsOver: true,
+		do: func(s *stage) error { return s.master((*fleet.Node).Pause, long) },
+	},
+	{
+		name: "Redis' master is cut off with its clients", story: "for 30 s the master reaches dispatchers and workers, but neither its replica nor a Sentinel: two masters, until the old one is demoted", failsOver: true,
+		do: func(s *stage) error {
+			return s.master(func(m *fleet.Node) error { return m.Wall(s.besides(m, fleet.Redis, fleet.Sentinel)...) }, long)
+		},
+	},
+	{
+		name: "Redis' replica is killed", story: "SIGKILL of the replica for 12 s: nothing can be confirmed by two servers", failsOver: true,
+		do: func(s *stage) error { return s.replica((*fleet.Node).Kill, short) },
+	},
+	{
+		name: "a dispatcher is killed", story: "SIGKILL of one dispatcher; started again after 12 s",
+		do: func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "dispatcher-1") },
+	},
+	{
+		name: "both dispatchers are killed one after the other", story: "SIGKILL of the second 6 s after the first; both away for 6 s",
+		do: func(s *stage) error {
+			return errors.Join(s.begin((*fleet.Node).Kill, "dispatcher-1"), s.hold(short/2), s.during(short/2, (*fleet.Node).Kill, "dispatcher-2"))
+		},
+	},
+	{
+		name: "a dispatcher is cut off from NATS", story: "one dispatcher reaches Redis but no NATS server for 30 s",
+		do: func(s *stage) error { return s.wall(long, "dispatcher-1", fleet.NATS) },
+	},
+	{
+		name: "a worker is killed", story: "SIGKILL of one worker; started again after 12 s",
+		do: func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "worker-1") },
+	},
+	{
+		name: "a worker is paused for longer than its messages wait", story: "one worker is frozen for 30 s, three times what a message waits for its acknowledgement, and goes on with what others have done meanwhile",
+		do: func(s *stage) error { return s.during(long, (*fleet.Node).Pause, "worker-1") },
+	},
+	{
+		name: "a worker is cut off from Redis", story: "one worker reaches NATS but no Redis server and no Sentinel for 30 s",
+		do: func(s *stage) error { return s.wall(long, "worker-2", fleet.Redis, fleet.Sentinel) },
+	},
+	{
+		name: "a worker is cut off from NATS", story: "one worker reaches Redis but no NATS server for 30 s",
+		do: func(s *stage) error { return s.wall(long, "worker-3", fleet.NATS) },
+	},
+	{
+		name: "two workers are killed at once", story: "SIGKILL of two of three workers; started again after 12 s",
+		do: func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "worker-1", "worker-3") },
+	},
+	{
+		name: "agents are killed in the middle of commands", story: "SIGKILL of two agents with all processes of their hosts, three times, each in another area",
+		do: func(s *stage) error {
+			for range 3 {
+				if err := s.during(short/4, (*fleet.Node).Kill, "agent-1", "agent-12"); err != nil {
+					return err
+				}
+				if err := errors.Join(s.heal("agent-1", "agent-12"), s.hold(short/4)); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	},
+	{
+		name: "agents are paused", story: "two hosts are frozen for 30 s with all their processes",
+		do: func(s *stage) error { return s.during(long, (*fleet.Node).Pause, "agent-2", "agent-11") },
+	},
+	{
+		name: "a cloud area is away", story: "the leaf node of the second area is out of its network to the middle for 60 s, longer than tasks of the load wait: its hosts are 117, or come back true",
+		do: func(s *stage) error { return s.during(2*long, (*fleet.Node).Cut, "leaf") },
+	},
+	{
+		name: "the leaf node is killed", story: "SIGKILL of the leaf node; started again after 12 s",
+		do: func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "leaf") },
+	},
+	{
+		name: "Redis is slow", story: "for 30 s every packet of both Redis servers takes 200 ms longer, give or take 100 ms",
+		do: func(s *stage) error { return s.during(long, slower(200*time.Millisecond), "redis-1", "redis-2") },
+	},
+	{
+		name: "the way to a cloud area is slow", story: "for 30 s every packet of the leaf node takes 300 ms longer, give or take 150 ms",
+		do: func(s *stage) error { return s.during(long, slower(300*time.Millisecond), "leaf") },
+	},
+	{
+		name: "a NATS server and Redis' master are killed at once", story: "SIGKILL of the NATS server that leads `PROCFLEET_RESULTS` and of Redis' master; both start again after 30 s", failsOver: true,
+		do: func(s *stage) error {
+			return errors.Join(s.leader("PROCFLEET_RESULTS", (*fleet.Node).Kill, 0), s.master((*fleet.Node).Kill, long))
+		},
+	},
+	{
+		name: "an upgrade rolls over everything", story: "SIGTERM and start of every node, one after the other, in the order of [operations.md](operations.md#upgrade); each has to be ready before the next", failsOver: true,
+		do: (*stage).upgrade,
+	},
+	{
+		name: "everything restarts at once", story: "SIGTERM and start of all 24 nodes at the same time", failsOver: true,
+		do: func(s *stage) error { return s.all((*fleet.Node).Restart, s.Nodes()...) },
+	},
+}
+
+// begin does something to nodes and leaves them so.
+func (s *stage) begin(do func(*fleet.Node) error, names ...string) error {
+	var nodes []*fleet.Node
+	for _, name := range names {
+		nodes = append(nodes, s.Node(name))
+	}
+	return s.all(do, nodes...)
+}
+
+// during does something to nodes and leaves it so for a while.
+func (s *stage) during(d time.Duration, do func(*fleet.Node) error, names ...string) error {
+	return errors.Join(s.begin(do, names...), s.hold(d))
+}
+
+func (s *stage) heal(names ...string) error { return s.begin((*fleet.Node).Heal, names...) }
+
+// all does something to nodes at the same time.
+func (s *stage) all(do func(*fleet.Node) error, nodes ...*fleet.Node) error {
+	done := make(chan error)
+	for _, n := range nodes {
+		go func() { done <- do(n) }()
+	}
+	var err error
+	for range nodes {
+		err = errors.Join(err, <-done)
+	}
+	return err
+}
+
+// leader does something to the server that leads a stream.
+func (s *stage) leader(stream string, do func(*fleet.Node) error, d time.Duration) error {
+	n, err := s.StreamLeader(s.ctx, stream)
+	if err != nil {
+		return err
+	}
+	return s.during(d, do, n.Name)
+}
+
+// master does something to Redis' master.
+func (s *stage) master(do func(*fleet.Node) error, d time.Duration) error {
+	n, err := s.Master(s.ctx)
+	if err != nil {
+		return err
+	}
+	return s.during(d, do, n.Name)
+}
+
+// replica does something to the Redis that is not the master.
+func (s *stage) replica(do func(*fleet.Node) error, d time.Duration) error {
+	master, err := s.Master(s.ctx)
+	if err != nil {
+		return err
+	}
+	return s.during(d, do, s.besides(master, fleet.Redis)[0].Name)
+}
+
+// wall cuts a node off from all nodes of some kinds for a while.
+func (s *stage) wall(d time.Duration, name string, kinds ...fleet.Kind) error {
+	return s.during(d, func(n *fleet.Node) error { return n.Wall(s.Nodes(kinds...)...) }, name)
+}
+
+// besides are the nodes of some kinds but one.
+func (s *stage) besides(but *fleet.Node, kinds ...fleet.Kind) []*fleet.Node {
+	var others []*fleet.Node
+	for _, n := range s.Nodes(kinds...) {
+		if n != but {
+			others = append(others, n)
+		}
+	}
+	return others
+}
+
+// slower delays all packets of a node, give or take a half.
+func slower(d time.Duration) func(*fleet.Node) error {
+	return func(n *fleet.Node) error { return n.Delay(d, d/2) }
+}
+
+// upgrade restarts every node, each when the one before is ready.
+func (s *stage) upgrade() error {
+	for _, n := range s.Nodes(fleet.Sentinel, fleet.Redis, fleet.NATS, fleet.Leaf, fleet.Worker, fleet.Dispatcher, fleet.Agent) {
+		if err := n.Restart(); err != nil {
+			return err
+		}
+		if err := s.settle(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle waits until everything works, as long as that may take on a machine
+// that is busy.
+func (s *stage) settle() error {
+	const patience = 3 * time.Minute
+	ctx, cancel := context.WithTimeout(s.ctx, patience)
+	defer cancel()
+	return s.Settled(ctx)
+}
