@@ -17,7 +17,7 @@ export PROCFLEET_REQUIRE ?= redis
 RACETEST := go run $(GOTESTSUM) --format standard-quiet --rerun-fails=$(RERUN) --rerun-fails-max-failures=8 --packages
 
 help: ## list the targets
-	@grep -hE '^[a-z][a-z/-]*:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z][a-z/-]*:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
 
 build: ## build both binaries into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
@@ -46,6 +46,14 @@ test/short: ## the same tests at a glance: without the race detector, and churn 
 compose-test: test/setup ## start docker-compose.yml from images built here, break it, and see it recover
 	go vet -tags compose ./test/compose
 	go test -tags compose -count 1 -timeout 10m ./test/compose
+
+cluster-test: test/setup ## break a whole fleet in containers, by scenarios and at random, and write docs/faults.md (needs root)
+	go vet -tags cluster ./test/cluster
+	go test -tags cluster -count 1 -v -timeout 90m ./test/cluster -write "$(CURDIR)/docs/faults.md" $(if $(SEED),-seed $(SEED))
+
+cluster-test/short: test/setup ## a few of the scenarios, and a few random faults from a fixed seed
+	go vet -tags cluster ./test/cluster
+	go test -tags cluster -count 1 -timeout 15m ./test/cluster -cut
 
 fault-matrix: ## make everything go wrong that the fault matrix names, as root, and write docs/fault-matrix.md
 	go test -count 1 -json -run '^TestFaultMatrix$$' ./agent/... ./test/faults | go run ./test/faults/matrix docs/fault-matrix.md
@@ -95,4 +103,4 @@ ci: test verify lint cross build ## exactly what CI runs
 clean: ## remove what build made
 	rm -rf bin
 
-.PHONY: help build run test test/setup test/short compose-test fault-matrix churn bench bench/go fuzz lint cross verify docker ci clean
+.PHONY: help build run test test/setup test/short compose-test cluster-test cluster-test/short fault-matrix churn bench bench/go fuzz lint cross verify docker ci clean

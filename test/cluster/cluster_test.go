@@ -3,6 +3,8 @@
 package cluster
 
 import (
+	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -27,49 +29,51 @@ func buildImages(t *testing.T) fleet.Images {
 	return made
 }
 
+var (
+	seed   = flag.Uint64("seed", 0, "what the random faults are made from; 0 draws one, and prints it")
+	random = flag.Duration("random", 10*time.Minute, "how long random faults go on")
+	cut    = flag.Bool("cut", false, "only a few scenarios, and a few random faults from a fixed seed")
+	write  = flag.String("write", "", "document to write the table of outcomes to")
+)
+
 // TestCluster is one test, because starting the fleet is what takes the time.
 func TestCluster(t *testing.T) {
 	f := fleet.Start(t, fleet.Config{Images: buildImages(t), WaitReplicas: 1})
+	var outcomes []*outcome
+	add := func(o *outcome, play func(t *testing.T)) {
+		outcomes = append(outcomes, o)
+		if t.Run(o.name, play); o.unsettled {
+			t.Fatal("what follows would say nothing")
+		}
+	}
 	for i, sc := range scenarios {
-		t.Run(sc.name, func(t *testing.T) {
-			play(t, f, fmt.Sprintf("s%d", i+1), &sc)
-		})
+		if *cut && !sc.cut {
+			continue
+		}
+		o := &outcome{name: sc.name, story: sc.story}
+		add(o, func(t *testing.T) { o.play(t, f, fmt.Sprintf("s%d", i+1), sc.run) })
+	}
+	rs := randomFaults(f)
+	o := &outcome{name: fmt.Sprintf("random faults, seed %d", rs.schedule.Seed)}
+	add(o, func(t *testing.T) {
+		o.play(t, f, "random", rs.run)
+		o.story = fmt.Sprintf("%d times one or two nodes are killed, paused, cut off, slowed down or restarted", rs.done)
+	})
+	if *write != "" {
+		if err := writeOutcomes(*write, outcomes); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
-// play runs a scenario under a load of its own, which must come out of it
-// without a violation.
-func play(t *testing.T, f *fleet.Fleet, run string, sc *scenario) {
-	t.Helper()
-	s := &stage{Fleet: f, ctx: t.Context()}
-	load := startLoad(t, f, run)
-	defer load.Stop()
-	over := func() {}
-	if sc.failsOver {
-		over = load.Failover()
+// run does what the scenario is about.
+func (sc *scenario) run(s *stage, load *check.Load) error {
+	if !sc.failsOver {
+		return sc.do(s)
 	}
-	began := time.Now()
-	if err := sc.do(s); err != nil {
-		t.Error(err)
-	}
-	if err := f.Heal(); err != nil {
-		t.Fatal(err)
-	}
-	healed := time.Now()
-	if err := s.settle(); err != nil {
-		t.Fatal(err)
-	}
-	over()
-	settled := time.Now()
-	found, err := load.Settle(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%s; broken for %v, settled after %v, judged after %v", load.Summary(),
-		healed.Sub(began).Round(time.Second), settled.Sub(healed).Round(time.Second), time.Since(settled).Round(time.Second))
-	for _, v := range found {
-		t.Error(v)
-	}
+	over := load.Failover()
+	defer over()
+	return errors.Join(sc.do(s), s.Heal(), s.settle())
 }
 
 // startLoad begins a load and waits until it has some commands run.
@@ -77,7 +81,7 @@ func startLoad(t *testing.T, f *fleet.Fleet, run string) *check.Load {
 	t.Helper()
 	marks := func() ([]check.Mark, error) { return marksOf(f) }
 	load, err := check.Start(t.Context(), check.Config{
-		Run: run, Seed: 1, Most: 200, Pause: 500 * time.Millisecond, Timeout: 40 * time.Second,
+		Run: run, Seed: 1, Most: 400, Pause: 500 * time.Millisecond, Timeout: 40 * time.Second,
 		Doors: f.Dispatchers(), Hosts: hostsOf(t, f), Absent: absentHosts(t), Folder: fleet.MarkFolder, Marks: marks,
 		Publish: check.Publisher(testenv.Connect(t, strings.Join(f.NATSURLs(), ","))),
 	})

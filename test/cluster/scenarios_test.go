@@ -16,6 +16,7 @@ type scenario struct {
 	story string // what is done, for docs/faults.md
 	// failsOver is whether Redis may fail over because of it.
 	failsOver bool
+	cut       bool // whether it is one of the few that are run every time
 	// do breaks the fleet, for as long as it takes. What it leaves broken is
 	// healed after it.
 	do func(s *stage) error
@@ -25,6 +26,7 @@ type scenario struct {
 type stage struct {
 	*fleet.Fleet
 	ctx context.Context
+	log func(format string, args ...any)
 }
 
 // hold lets things be as they are for a while.
@@ -49,7 +51,7 @@ const (
 // scenarios are run in this order on one fleet, which settles in between.
 var scenarios = []scenario{
 	{
-		name: "the leader of the operations stream is killed", story: "SIGKILL of the NATS server that leads `PROCFLEET_OPS`; started again after 12 s",
+		name: "the leader of the operations stream is killed", cut: true, story: "SIGKILL of the NATS server that leads `PROCFLEET_OPS`; started again after 12 s",
 		do: func(s *stage) error { return s.leader("PROCFLEET_OPS", (*fleet.Node).Kill, short) },
 	},
 	{
@@ -69,7 +71,7 @@ var scenarios = []scenario{
 		do: func(s *stage) error { return s.master((*fleet.Node).Kill, long) },
 	},
 	{
-		name: "Redis' master is paused and comes back", story: "the master is frozen for 30 s, meanwhile replaced, and goes on as if it were the master", failsOver: true,
+		name: "Redis' master is paused and comes back", cut: true, story: "the master is frozen for 30 s, meanwhile replaced, and goes on as if it were the master", failsOver: true,
 		do: func(s *stage) error { return s.master((*fleet.Node).Pause, long) },
 	},
 	{
@@ -101,7 +103,7 @@ var scenarios = []scenario{
 		do: func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "worker-1") },
 	},
 	{
-		name: "a worker is paused for longer than its messages wait", story: "one worker is frozen for 30 s, three times what a message waits for its acknowledgement, and goes on with what others have done meanwhile",
+		name: "a worker is paused for longer than its messages wait", cut: true, story: "one worker is frozen for 30 s, three times what a message waits for its acknowledgement, and goes on with what others have done meanwhile",
 		do: func(s *stage) error { return s.during(long, (*fleet.Node).Pause, "worker-1") },
 	},
 	{
@@ -117,7 +119,7 @@ var scenarios = []scenario{
 		do: func(s *stage) error { return s.during(short, (*fleet.Node).Kill, "worker-1", "worker-3") },
 	},
 	{
-		name: "agents are killed in the middle of commands", story: "SIGKILL of two agents with all processes of their hosts, three times, each in another area",
+		name: "agents are killed in the middle of commands", cut: true, story: "SIGKILL of two agents with all processes of their hosts, three times, each in another area",
 		do: func(s *stage) error {
 			for range 3 {
 				if err := s.during(short/4, (*fleet.Node).Kill, "agent-1", "agent-12"); err != nil {

@@ -194,27 +194,37 @@ func standings(r *Reading) []Standing {
 	return all
 }
 
-// Summary says how much was seen.
-func (l *Load) Summary() string {
-	var text string
+// Totals say how much was seen.
+type Totals struct {
+	Submissions, Items int
+	Repeats, TryAgain  int // answers beyond the first of a submission, and those that were no acceptance
+	Looks, Readings    int // of tasks
+}
+
+// Totals counts what was seen until now.
+func (l *Load) Totals() Totals {
+	var t Totals
 	l.log.edit(func(h *History) {
-		items, looks, readings, failed := 0, 0, 0, 0
+		t.Submissions, t.Repeats = len(h.Submissions), len(h.Answers)-len(h.Submissions)
 		for _, s := range h.Submissions {
-			items += s.items()
+			t.Items += s.items()
 		}
 		for _, all := range h.Looks {
-			looks += len(all)
+			t.Looks += len(all)
 		}
 		for _, all := range h.Readings {
-			readings += len(all)
+			t.Readings += len(all)
 		}
 		for _, a := range h.Answers {
 			if a.Status/100 != 2 {
-				failed++
+				t.TryAgain++
 			}
 		}
-		text = fmt.Sprintf("%d submissions of %d items, answered %d times beyond the first (%d times with \"try again\"), seen in %d looks and %d readings",
-			len(h.Submissions), items, len(h.Answers)-len(h.Submissions), failed, looks, readings)
 	})
-	return text
+	return t
+}
+
+func (t Totals) String() string {
+	return fmt.Sprintf("%d submissions of %d items, answered %d times beyond the first (%d times with \"try again\"), seen in %d looks and %d readings",
+		t.Submissions, t.Items, t.Repeats, t.TryAgain, t.Looks, t.Readings)
 }

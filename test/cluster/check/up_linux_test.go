@@ -66,7 +66,7 @@ func TestOneProcessThatIsKilledLosesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Log(load.Summary())
+	t.Log(load.Totals())
 	for _, v := range found {
 		t.Error(v)
 	}

@@ -1,0 +1,84 @@
+//go:build cluster && linux
+
+package cluster
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet/test/cluster/check"
+	"github.com/procfleet/procfleet/test/cluster/fleet"
+)
+
+// outcome is a row of the table of docs/faults.md.
+type outcome struct {
+	name, story string
+	under       check.Totals // the load meanwhile
+	failed      bool
+	unsettled   bool // the fleet did not come back to work
+}
+
+// play breaks the fleet, by do, under a load of its own, which must come out of
+// it without a violation.
+func (o *outcome) play(t *testing.T, f *fleet.Fleet, run string, do func(s *stage, load *check.Load) error) {
+	t.Helper()
+	defer func() { o.failed = t.Failed() }()
+	s := &stage{Fleet: f, ctx: t.Context(), log: t.Logf}
+	load := startLoad(t, f, run)
+	defer load.Stop()
+	began := time.Now()
+	if err := do(s, load); err != nil {
+		t.Error(err)
+	}
+	if err := s.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	healed := time.Now()
+	if err := s.settle(); err != nil {
+		o.unsettled = true
+		t.Fatal(err)
+	}
+	settled := time.Now()
+	found, err := load.Settle(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s; broken for %v, settled after %v, judged after %v", load.Totals(),
+		healed.Sub(began).Round(time.Second), settled.Sub(healed).Round(time.Second), time.Since(settled).Round(time.Second))
+	o.under = load.Totals()
+	for _, v := range found {
+		t.Error(v)
+	}
+}
+
+func (o *outcome) String() string {
+	result := "nothing lost, nothing twice"
+	if o.failed {
+		result = "**failed**"
+	}
+	return fmt.Sprintf("| %s | %s | %d with %d items | %s |", o.name, o.story, o.under.Submissions, o.under.Items, result)
+}
+
+// writeOutcomes puts the table in its place in a document.
+func writeOutcomes(document string, outcomes []*outcome) error {
+	const begin, end = "<!-- outcomes -->\n", "<!-- end of outcomes -->\n"
+	old, err := os.ReadFile(document)
+	if err != nil {
+		return err
+	}
+	before, rest, begun := bytes.Cut(old, []byte(begin))
+	_, after, ended := bytes.Cut(rest, []byte(end))
+	if !begun || !ended {
+		return fmt.Errorf("%s has no place for the outcomes", document)
+	}
+	var table strings.Builder
+	table.WriteString("| scenario | what is done | tasks meanwhile | outcome |\n| --- | --- | --- | --- |\n")
+	for _, o := range outcomes {
+		fmt.Fprintln(&table, o)
+	}
+	return os.WriteFile(document, []byte(string(before)+begin+table.String()+end+string(after)), 0o644)
+}
