@@ -38,32 +38,53 @@ var (
 
 // TestCluster is one test, because starting the fleet is what takes the time.
 func TestCluster(t *testing.T) {
-	f := fleet.Start(t, fleet.Config{Images: buildImages(t), WaitReplicas: 1})
-	var outcomes []*outcome
-	add := func(o *outcome, play func(t *testing.T)) {
-		outcomes = append(outcomes, o)
-		if t.Run(o.name, play); o.unsettled {
-			t.Fatal("what follows would say nothing")
-		}
+	with := buildImages(t)
+	outcomes := withSentinel(t, with)
+	if !*cut {
+		outcomes = append(outcomes, withRedisCluster(t, with)...)
+		outcomes = append(outcomes, withoutConfirmation(t, with)...)
 	}
-	for i, sc := range scenarios {
-		if *cut && !sc.cut {
-			continue
-		}
-		o := &outcome{name: sc.name, story: sc.story}
-		add(o, func(t *testing.T) { o.play(t, f, fmt.Sprintf("s%d", i+1), sc.run) })
-	}
-	rs := randomFaults(f)
-	o := &outcome{name: fmt.Sprintf("random faults, seed %d", rs.schedule.Seed)}
-	add(o, func(t *testing.T) {
-		o.play(t, f, "random", rs.run)
-		o.story = fmt.Sprintf("%d times one or two nodes are killed, paused, cut off, slowed down or restarted", rs.done)
-	})
 	if *write != "" {
 		if err := writeOutcomes(*write, outcomes); err != nil {
 			t.Error(err)
 		}
 	}
+}
+
+// withSentinel runs every scenario, and then random faults.
+func withSentinel(t *testing.T, with fleet.Images) (outcomes []*outcome) {
+	t.Run("Redis with Sentinel", func(t *testing.T) {
+		f := fleet.Start(t, fleet.Config{Images: with, WaitReplicas: 1})
+		for i, sc := range scenarios {
+			if !*cut || sc.cut {
+				o := &outcome{name: sc.name, story: sc.story}
+				outcomes = append(outcomes, o)
+				o.play(t, f, fmt.Sprintf("s%d", i+1), sc.run)
+			}
+		}
+		rs := randomFaults(f)
+		o := &outcome{name: fmt.Sprintf("random faults, seed %d", rs.schedule.Seed)}
+		outcomes = append(outcomes, o)
+		o.play(t, f, "random", rs.run)
+		o.story = fmt.Sprintf("%d times one or two nodes are killed, paused, cut off, slowed down or restarted", rs.done)
+	})
+	return outcomes
+}
+
+// withRedisCluster runs the scenarios that are about Redis alone with Redis as
+// a cluster.
+func withRedisCluster(t *testing.T, with fleet.Images) (outcomes []*outcome) {
+	t.Run("Redis as a cluster", func(t *testing.T) {
+		f := fleet.Start(t, fleet.Config{Images: with, WaitReplicas: 1, RedisCluster: true})
+		for i, sc := range scenarios {
+			if sc.cluster {
+				o := &outcome{name: sc.name + ", of a cluster", story: sc.story}
+				outcomes = append(outcomes, o)
+				o.play(t, f, fmt.Sprintf("c%d", i+1), sc.run)
+			}
+		}
+	})
+	return outcomes
 }
 
 // run does what the scenario is about.

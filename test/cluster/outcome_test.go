@@ -4,11 +4,11 @@ package cluster
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/procfleet/procfleet/test/cluster/check"
 	"github.com/procfleet/procfleet/test/cluster/fleet"
@@ -19,39 +19,36 @@ type outcome struct {
 	name, story string
 	under       check.Totals // the load meanwhile
 	failed      bool
-	unsettled   bool // the fleet did not come back to work
 }
 
-// play breaks the fleet, by do, under a load of its own, which must come out of
-// it without a violation.
+// play is a test of its own: it breaks the fleet, by do, under a load, which
+// must come out of it without a violation.
 func (o *outcome) play(t *testing.T, f *fleet.Fleet, run string, do func(s *stage, load *check.Load) error) {
 	t.Helper()
-	defer func() { o.failed = t.Failed() }()
-	s := &stage{Fleet: f, ctx: t.Context(), log: t.Logf}
-	load := startLoad(t, f, run)
-	defer load.Stop()
-	began := time.Now()
-	if err := do(s, load); err != nil {
-		t.Error(err)
-	}
-	if err := s.Heal(); err != nil {
-		t.Fatal(err)
-	}
-	healed := time.Now()
-	if err := s.settle(); err != nil {
-		o.unsettled = true
-		t.Fatal(err)
-	}
-	settled := time.Now()
-	found, err := load.Settle(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%s; broken for %v, settled after %v, judged after %v", load.Totals(),
-		healed.Sub(began).Round(time.Second), settled.Sub(healed).Round(time.Second), time.Since(settled).Round(time.Second))
-	o.under = load.Totals()
-	for _, v := range found {
-		t.Error(v)
+	settled := false
+	o.failed = !t.Run(o.name, func(t *testing.T) {
+		s := &stage{Fleet: f, ctx: t.Context(), log: t.Logf}
+		load := startLoad(t, f, run)
+		defer load.Stop()
+		if err := do(s, load); err != nil {
+			t.Error(err)
+		}
+		if err := errors.Join(s.Heal(), s.settle()); err != nil {
+			t.Fatal(err)
+		}
+		settled = true
+		found, err := load.Settle(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.under = load.Totals()
+		t.Log(o.under)
+		for _, v := range found {
+			t.Error(v)
+		}
+	})
+	if o.failed && !settled {
+		t.Fatal("what follows would say nothing")
 	}
 }
 

@@ -16,6 +16,7 @@ type scenario struct {
 	story string // what is done, for docs/faults.md
 	// failsOver is whether Redis may fail over because of it.
 	failsOver bool
+	cluster   bool // whether it is run with Redis as a cluster too
 	cut       bool // whether it is one of the few that are run every time
 	// do breaks the fleet, for as long as it takes. What it leaves broken is
 	// healed after it.
@@ -67,11 +68,11 @@ var scenarios = []scenario{
 		do: func(s *stage) error { return s.all((*fleet.Node).Restart, s.Nodes(fleet.NATS)...) },
 	},
 	{
-		name: "Redis' master is killed", story: "SIGKILL of the master; a Sentinel promotes the replica; the old master comes back after 30 s as its replica", failsOver: true,
+		name: "Redis' master is killed", cluster: true, story: "SIGKILL of the master; a Sentinel promotes the replica; the old master comes back after 30 s as its replica", failsOver: true,
 		do: func(s *stage) error { return s.master((*fleet.Node).Kill, long) },
 	},
 	{
-		name: "Redis' master is paused and comes back", cut: true, story: "the master is frozen for 30 s, meanwhile replaced, and goes on as if it were the master", failsOver: true,
+		name: "Redis' master is paused and comes back", cluster: true, cut: true, story: "the master is frozen for 30 s, meanwhile replaced, and goes on as if it were the master", failsOver: true,
 		do: func(s *stage) error { return s.master((*fleet.Node).Pause, long) },
 	},
 	{

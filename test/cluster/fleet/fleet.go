@@ -29,6 +29,9 @@ type Config struct {
 	// WaitReplicas is --redis-wait-replicas of dispatchers and workers: 0 waits
 	// for none, so that a fail-over may lose what was confirmed.
 	WaitReplicas int
+	// RedisCluster is that Redis is a cluster of three masters with a replica
+	// each, without Sentinels.
+	RedisCluster bool
 }
 
 // The fleet has three NATS servers in a cluster, a Redis master with a replica
@@ -38,6 +41,7 @@ type Config struct {
 const (
 	natsServers   = 3
 	redisServers  = 2
+	clusterNodes  = 6 // of Redis as a cluster
 	sentinels     = 3
 	dispatchers   = 2
 	workers       = 3
@@ -146,6 +150,11 @@ func (f *Fleet) startAll(ctx context.Context) error {
 	for _, kinds := range [][]Kind{{NATS, Redis}, {Leaf, Sentinel}, {Dispatcher, Worker, Agent}} {
 		if err := f.each(f.Nodes(kinds...), func(n *Node) error { return f.run(ctx, n) }); err != nil {
 			return err
+		}
+		if f.cfg.RedisCluster && slices.Contains(kinds, Redis) {
+			if err := f.joinCluster(ctx); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -30,8 +30,12 @@ func (f *Fleet) layOut(ctx context.Context) error {
 	}
 	add(NATS, natsServers, 11)
 	f.add("leaf", Leaf, port{f.near, near + ".19"}, port{f.far, far + ".19"})
-	add(Redis, redisServers, 21)
-	add(Sentinel, sentinels, 31)
+	if f.cfg.RedisCluster {
+		add(Redis, clusterNodes, 21)
+	} else {
+		add(Redis, redisServers, 21)
+		add(Sentinel, sentinels, 31)
+	}
 	add(Dispatcher, dispatchers, 41)
 	add(Worker, workers, 51)
 	for i := range 2 * agentsPerArea {
@@ -138,15 +142,24 @@ func (f *Fleet) command(n *Node, data string) (image string, command []string, e
 
 // backends are the flags that dispatchers and workers have in common.
 func (f *Fleet) backends() []string {
-	var also []string
-	for _, n := range f.Nodes(Sentinel)[1:] {
-		also = append(also, "&addr="+n.IP+":26379")
-	}
 	return []string{
 		"--nats=" + strings.Join(f.NATSURLs(), ","), "--stream-replicas=" + fmt.Sprint(natsServers),
-		"--redis=redis://" + f.Nodes(Sentinel)[0].IP + ":26379/0?master_name=" + masterName + strings.Join(also, ""),
-		"--redis-wait-replicas=" + fmt.Sprint(f.cfg.WaitReplicas),
+		"--redis=" + f.redisURL(), "--redis-wait-replicas=" + fmt.Sprint(f.cfg.WaitReplicas),
 	}
+}
+
+func (f *Fleet) redisURL() string {
+	doors, path := f.Nodes(Sentinel), ":26379/0?master_name="+masterName
+	if f.cfg.RedisCluster {
+		doors, path = f.Nodes(Redis), ":6379?cluster=true"
+	}
+	url := "redis://" + doors[0].IP + path
+	_, port, _ := strings.Cut(path, ":")
+	port = port[:strings.IndexAny(port, "/?")]
+	for _, n := range doors[1:] {
+		url += "&addr=" + n.IP + ":" + port
+	}
+	return url
 }
 
 // natsOf are the NATS servers that an agent knows.
@@ -202,7 +215,11 @@ maxmemory-policy noeviction
 appendonly yes
 appendfsync everysec
 `
-	if first := f.Nodes(Redis)[0]; n != first {
+	first := f.Nodes(Redis)[0]
+	switch {
+	case f.cfg.RedisCluster:
+		text += "cluster-enabled yes\ncluster-node-timeout 3000\n"
+	case n != first:
 		text += "replicaof " + first.IP + " 6379\n"
 	}
 	return text
@@ -217,4 +234,17 @@ sentinel monitor %[1]s %[2]s 6379 2
 sentinel down-after-milliseconds %[1]s 3000
 sentinel failover-timeout %[1]s 10000
 `, masterName, f.Nodes(Redis)[0].IP)
+}
+
+// joinCluster makes one cluster of the Redis servers, when all answer.
+func (f *Fleet) joinCluster(ctx context.Context) error {
+	args := []string{"--cluster", "create"}
+	for _, n := range f.Nodes(Redis) {
+		if err := until(ctx, func() error { _, err := redis(ctx, n.IP, redisPort, "PING"); return err }); err != nil {
+			return fmt.Errorf("%s does not answer: %w", n, err)
+		}
+		args = append(args, n.IP+":"+redisPort)
+	}
+	_, err := run(ctx, "redis-cli", append(args, "--cluster-replicas", "1", "--cluster-yes")...)
+	return err
 }

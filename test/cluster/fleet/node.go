@@ -311,6 +311,11 @@ func (n *Node) Marks(file string) ([]string, error) {
 	return strings.FieldsFunc(string(data), func(r rune) bool { return r == '\n' }), nil
 }
 
+// Leave writes a file into an agent's [MarkFolder].
+func (n *Node) Leave(file, text string) error {
+	return os.WriteFile(filepath.Join(n.marks, file), []byte(text), 0o644)
+}
+
 // Logs returns the end of what the node wrote.
 func (n *Node) Logs(ctx context.Context, lines int) (string, error) {
 	return run(ctx, "docker", "logs", "--tail", fmt.Sprint(lines), n.container())

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -24,14 +25,26 @@ func (f *Fleet) Settled(ctx context.Context) error {
 			return fmt.Errorf("%s is not healed", n)
 		}
 	}
+	err := until(ctx, func() error {
+		return errors.Join(f.each(f.nodes, func(n *Node) error { return f.ready(ctx, n) }), f.knowsHosts(ctx))
+	})
+	if err != nil {
+		return fmt.Errorf("the fleet does not settle: %w", err)
+	}
+	return nil
+}
+
+// until repeats a check once a second until it finds nothing, and returns what
+// it found last when ctx ends.
+func until(ctx context.Context, check func() error) error {
 	for {
-		err := errors.Join(f.each(f.nodes, func(n *Node) error { return f.ready(ctx, n) }), f.knowsHosts(ctx))
+		err := check()
 		if err == nil {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the fleet does not settle: %w", err)
+			return err
 		case <-time.After(time.Second):
 		}
 	}
@@ -46,6 +59,9 @@ func (f *Fleet) ready(ctx context.Context, n *Node) error {
 	case NATS, Leaf:
 		return answersOK(ctx, "http://"+n.IP+":8222/healthz")
 	case Redis:
+		if f.cfg.RedisCluster {
+			return clustered(ctx, n)
+		}
 		return f.replicated(ctx, n)
 	case Sentinel:
 		return f.agrees(ctx, n)
@@ -55,9 +71,19 @@ func (f *Fleet) ready(ctx context.Context, n *Node) error {
 }
 
 // Master is the Redis that the Sentinels have made the master, as the first of
-// them that answers knows it.
+// them that answers knows it. Of a cluster it is the first that answers and is
+// one.
 func (f *Fleet) Master(ctx context.Context) (*Node, error) {
 	var failed []error
+	if f.cfg.RedisCluster {
+		for _, n := range f.Nodes(Redis) {
+			info, err := redis(ctx, n.IP, redisPort, "INFO", "replication")
+			if err == nil && strings.Contains(info, "role:master") {
+				return n, nil
+			}
+			failed = append(failed, err)
+		}
+	}
 	for _, s := range f.Nodes(Sentinel) {
 		n, err := f.masterBy(ctx, s)
 		if err == nil {
@@ -105,7 +131,7 @@ func (f *Fleet) replicated(ctx context.Context, n *Node) error {
 	if err != nil {
 		return err
 	}
-	info, err := redis(ctx, n.IP, "6379", "INFO", "replication")
+	info, err := redis(ctx, n.IP, redisPort, "INFO", "replication")
 	if err != nil {
 		return err
 	}
@@ -119,6 +145,67 @@ func (f *Fleet) replicated(ctx context.Context, n *Node) error {
 		}
 	}
 	return nil
+}
+
+// Replicated waits until every replica of Redis has what its master has now.
+func (f *Fleet) Replicated(ctx context.Context) error {
+	master, err := f.Master(ctx)
+	if err != nil {
+		return err
+	}
+	want, err := offset(ctx, master, "master_repl_offset")
+	if err != nil {
+		return err
+	}
+	for _, n := range f.Nodes(Redis) {
+		if n == master {
+			continue
+		}
+		err := until(ctx, func() error {
+			have, err := offset(ctx, n, "slave_repl_offset")
+			if err == nil && have < want {
+				err = fmt.Errorf("%s has %d of %d bytes", n, have, want)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// offset is how far a Redis server is in what its master wrote.
+func offset(ctx context.Context, n *Node, field string) (int, error) {
+	info, err := redis(ctx, n.IP, redisPort, "INFO", "replication")
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(info, field+":")
+	number, _, _ := strings.Cut(rest, "\n")
+	return strconv.Atoi(strings.TrimSpace(number))
+}
+
+// clustered reports whether a node of a Redis cluster finds all of it there,
+// and has or is a replica.
+func clustered(ctx context.Context, n *Node) error {
+	state, err := redis(ctx, n.IP, redisPort, "CLUSTER", "INFO")
+	if err != nil {
+		return err
+	}
+	info, err := redis(ctx, n.IP, redisPort, "INFO", "replication")
+	if err != nil {
+		return err
+	}
+	switch {
+	case !strings.Contains(state, "cluster_state:ok"):
+		return fmt.Errorf("%s does not find the cluster whole", n)
+	case strings.Contains(info, "role:master") && strings.Contains(info, "state=online"),
+		strings.Contains(info, "master_link_status:up"):
+		return nil
+	default:
+		return fmt.Errorf("%s has and is no replica", n)
+	}
 }
 
 // knowsHosts reports whether every host is announced.
@@ -169,6 +256,8 @@ func streamLeader(ctx context.Context, n *Node, stream string) (string, error) {
 	}
 	return "", fmt.Errorf("%s knows no leader of %s", n, stream)
 }
+
+const redisPort = "6379"
 
 // redis asks a Redis server or a Sentinel.
 func redis(ctx context.Context, host, port string, args ...string) (string, error) {
