@@ -179,6 +179,9 @@ type Queries interface {
 	// result map is read chunk by chunk. Items of a rejected task are
 	// rejected. ErrNotFound if the task has no such chunk.
 	Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error)
+	// Owners returns the host of each of the items (indexes in the task); the
+	// zero Host for items that the task does not have.
+	Owners(ctx context.Context, id procfleet.TaskID, items []int) ([]procfleet.Host, error)
 	// Results returns a page and the cursor of the next; next is empty after
 	// the last. While a task runs, items move between states, so a walk over
 	// all pages may miss or repeat those that moved. A cursor that this

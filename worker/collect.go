@@ -19,6 +19,7 @@ import (
 type collector struct {
 	recorder *recorder
 	believer *believer
+	owners   *owners
 	held     *held
 	clock    *clock
 	metrics  *metrics
@@ -113,7 +114,11 @@ func (c *collector) store(ctx context.Context, msgs []jetstream.Msg) (err error)
 		}
 	}()
 	taken := time.Now()
-	batches, good := c.decode(msgs)
+	good := c.decode(msgs)
+	if err := c.keepOwn(ctx, good); err != nil {
+		return err
+	}
+	batches := group(good)
 	if len(batches) > 0 {
 		if _, err := c.recorder.record(ctx, batches...); err != nil {
 			return err
@@ -149,16 +154,17 @@ func (c *collector) putOff(msg jetstream.Msg, cause error) {
 type arrived struct {
 	msg     jetstream.Msg
 	task    procfleet.TaskID
+	host    procfleet.Host // of the agent that sent it
 	results []procfleet.Result
 }
 
-// decode groups the results of a batch by task. Messages that say nothing
-// are terminated: they would say nothing next time either.
-func (c *collector) decode(msgs []jetstream.Msg) (batches []taskstore.Batch, good []arrived) {
-	at := make(map[procfleet.TaskID]int)
-	good = make([]arrived, 0, len(msgs))
+// decode reads the messages of a batch. Those that say nothing, or are not
+// believed, are terminated: they would be the same next time.
+func (c *collector) decode(msgs []jetstream.Msg) []arrived {
+	valid := make(map[procfleet.TaskID]bool)
+	good := make([]arrived, 0, len(msgs))
 	for _, msg := range msgs {
-		id, host, results, err := decodeResults(msg.Data(), msg.Subject(), at)
+		id, host, results, err := decodeResults(msg.Data(), msg.Subject(), valid)
 		if err != nil {
 			c.log.WithError(err).WithField("subject", msg.Subject()).Error("results dropped")
 			c.terminate(msg, "not results")
@@ -168,16 +174,29 @@ func (c *collector) decode(msgs []jetstream.Msg) (batches []taskstore.Batch, goo
 			c.terminate(msg, "not believed") // the sweep asks the agent for them
 			continue
 		}
-		good = append(good, arrived{msg, id, results})
-		n, known := at[id]
+		valid[id] = true
+		good = append(good, arrived{msg, id, host, results})
+	}
+	return good
+}
+
+// group sorts results by task.
+func group(messages []arrived) (batches []taskstore.Batch) {
+	at := make(map[procfleet.TaskID]int)
+	for i := range messages {
+		m := &messages[i]
+		if len(m.results) == 0 {
+			continue
+		}
+		n, known := at[m.task]
 		if !known {
 			n = len(batches)
-			at[id] = n
-			batches = append(batches, taskstore.Batch{Task: id})
+			at[m.task] = n
+			batches = append(batches, taskstore.Batch{Task: m.task})
 		}
-		batches[n].Results = append(batches[n].Results, results...)
+		batches[n].Results = append(batches[n].Results, m.results...)
 	}
-	return batches, good
+	return batches
 }
 
 func (c *collector) terminate(msg jetstream.Msg, reason string) {
@@ -188,13 +207,13 @@ func (c *collector) terminate(msg jetstream.Msg, reason string) {
 
 // decodeResults reads one message, which says that it is from the agent of a
 // host; ids in valid need not be checked again.
-func decodeResults(data []byte, subject string, valid map[procfleet.TaskID]int) (id procfleet.TaskID, host procfleet.Host, results []procfleet.Result, err error) {
+func decodeResults(data []byte, subject string, valid map[procfleet.TaskID]bool) (id procfleet.TaskID, host procfleet.Host, results []procfleet.Result, err error) {
 	var message agentproto.Results
 	if err := agentproto.Decode(data, agentproto.TypeResults, &message); err != nil {
 		return "", host, nil, err
 	}
 	id = procfleet.TaskID(message.Task)
-	if _, known := valid[id]; !known {
+	if !valid[id] {
 		if _, err := procfleet.ParseTaskID(message.Task); err != nil {
 			return "", host, nil, err
 		}

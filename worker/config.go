@@ -31,6 +31,7 @@ type Store interface {
 
 	Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error)
 	Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error)
+	Owners(ctx context.Context, id procfleet.TaskID, items []int) ([]procfleet.Host, error)
 	Results(ctx context.Context, id procfleet.TaskID, q taskstore.ResultQuery) (page []procfleet.ItemResult, next string, err error)
 
 	Announce(ctx context.Context, as []taskstore.Announcement) error

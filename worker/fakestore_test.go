@@ -281,6 +281,28 @@ func (s *fakeStore) Chunk(_ context.Context, id procfleet.TaskID, chunk int) ([]
 	return nil, taskstore.ErrNotFound
 }
 
+func (s *fakeStore) Owners(_ context.Context, id procfleet.TaskID, items []int) ([]procfleet.Host, error) {
+	if err := s.enter("Owners"); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	f := s.tasks[id]
+	if f == nil {
+		return nil, taskstore.ErrNotFound
+	}
+	hosts := make([]procfleet.Host, len(items))
+	for n := range f.chunks {
+		for _, row := range f.items(n) {
+			for i, item := range items {
+				if item == row.Index {
+					hosts[i] = row.Item.Target.Host
+				}
+			}
+		}
+	}
+	return hosts, nil
+}
+
 func (s *fakeStore) Results(_ context.Context, id procfleet.TaskID, q taskstore.ResultQuery) ([]procfleet.ItemResult, string, error) {
 	if err := s.enter("Results"); err != nil {
 		return nil, "", err

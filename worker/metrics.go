@@ -159,6 +159,7 @@ const (
 	callRecord    storeCall = "record"
 	callTask      storeCall = "task"
 	callResults   storeCall = "results"
+	callOwners    storeCall = "owners"
 	callPresences storeCall = "presences"
 	callAnnounce  storeCall = "announce"
 	callReport    storeCall = "report"
@@ -169,7 +170,7 @@ const (
 )
 
 var storeCalls = []storeCall{
-	callBegin, callDelivered, callRecord, callTask, callResults, callPresences, callAnnounce, callReport, callDue, callNotified,
+	callBegin, callDelivered, callRecord, callTask, callResults, callOwners, callPresences, callAnnounce, callReport, callDue, callNotified,
 	callFreezesOf, callGroupsOf,
 }
 

@@ -54,6 +54,12 @@ func (w *watched) Task(ctx context.Context, id procfleet.TaskID) (t procfleet.Ta
 	return w.Store.Task(ctx, id)
 }
 
+func (w *watched) Owners(ctx context.Context, id procfleet.TaskID, items []int) (hosts []procfleet.Host, err error) {
+	ctx, done := w.call(ctx, callOwners)
+	defer func() { done(err) }()
+	return w.Store.Owners(ctx, id, items)
+}
+
 func (w *watched) Results(ctx context.Context, id procfleet.TaskID, q taskstore.ResultQuery) (page []procfleet.ItemResult, next string, err error) {
 	ctx, done := w.call(ctx, callResults)
 	defer func() { done(err) }()

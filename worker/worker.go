@@ -64,7 +64,7 @@ func New(cfg Config) (*Worker, error) {
 		recorder: rec, metrics: m, tracer: cfg.Tracer, timing: &w.cfg.Timing, reached: cfg.Reached, log: w.log.WithField("component", "worker.deliver"),
 	}
 	w.collect = &collector{
-		recorder: rec, believer: w.believer, held: w.held, clock: w.clock, metrics: m, timing: &w.cfg.Timing, max: cfg.Limits.CollectMax,
+		recorder: rec, believer: w.believer, owners: newOwners(cfg.Store, &w.cfg.Timing), held: w.held, clock: w.clock, metrics: m, timing: &w.cfg.Timing, max: cfg.Limits.CollectMax,
 		reached: cfg.Reached, log: w.log.WithField("component", "worker.collect"),
 		traces: newResultTrace(&w.cfg),
 	}

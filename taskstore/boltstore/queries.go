@@ -67,6 +67,41 @@ func (s *Store) Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]pr
 	})
 }
 
+// Owners returns the hosts of items.
+func (s *Store) Owners(ctx context.Context, id procfleet.TaskID, items []int) ([]procfleet.Host, error) {
+	return view(ctx, s, func(t *tx) ([]procfleet.Host, error) {
+		r, err := t.task(id)
+		if err != nil {
+			return nil, err
+		}
+		rd := &reader{legs: t.legs(r), views: map[int]*pack.View{}}
+		hosts := make([]procfleet.Host, len(items))
+		for i, item := range items {
+			if item < 0 || item >= r.Items {
+				continue
+			}
+			if hosts[i], err = rd.owner(item); err != nil {
+				return nil, err
+			}
+		}
+		return hosts, nil
+	})
+}
+
+// owner returns the host of an item of the task, which must have it.
+func (rd *reader) owner(index int) (procfleet.Host, error) {
+	chunk, l, err := rd.holding(index)
+	if err != nil {
+		return procfleet.Host{}, err
+	}
+	v, err := rd.view(chunk)
+	if err != nil {
+		return procfleet.Host{}, err
+	}
+	item, err := v.Item(index - l.First)
+	return item.Target.Host, err
+}
+
 // Results returns a page of items, failures first.
 func (s *Store) Results(ctx context.Context, id procfleet.TaskID, q taskstore.ResultQuery) ([]procfleet.ItemResult, string, error) {
 	type page struct {

@@ -193,6 +193,55 @@ func (s *Store) Results(ctx context.Context, id procfleet.TaskID, q taskstore.Re
 	return rows, next, nil
 }
 
+// Owners is two round trips: where the chunks begin, then those that have the
+// items.
+func (s *Store) Owners(ctx context.Context, id procfleet.TaskID, items []int) ([]procfleet.Host, error) {
+	if _, err := number(id); err != nil {
+		return nil, err
+	}
+	hosts, err := s.owners(ctx, id, items)
+	if err != nil {
+		return nil, fmt.Errorf("read the hosts of %d items of task %s: %w", len(items), id, err)
+	}
+	return hosts, nil
+}
+
+func (s *Store) owners(ctx context.Context, id procfleet.TaskID, items []int) ([]procfleet.Host, error) {
+	var fields *redis.SliceCmd
+	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		fields = pipe.HMGet(ctx, s.keys.task(id).head(), layoutFields()...)
+	}); err != nil {
+		return nil, err
+	}
+	l, err := readLayout(id, fields.Val())
+	if err != nil {
+		return nil, err
+	}
+	var there []int
+	for _, item := range items {
+		if item >= 0 && item < l.task.Items {
+			there = append(there, item)
+		}
+	}
+	views, err := s.views(ctx, &l, there)
+	if err != nil {
+		return nil, err
+	}
+	hosts := make([]procfleet.Host, len(items))
+	for i, item := range items {
+		if item < 0 || item >= l.task.Items {
+			continue
+		}
+		view := views[l.chunkOf(item)]
+		it, err := view.Item(item - view.First)
+		if err != nil {
+			return nil, err
+		}
+		hosts[i] = it.Target.Host
+	}
+	return hosts, nil
+}
+
 // page reads items from anywhere in a task.
 func (s *Store) page(ctx context.Context, l *layout, marks []byte, items []int) ([]procfleet.ItemResult, error) {
 	views, err := s.views(ctx, l, items)

@@ -58,6 +58,8 @@ func goneEverywhere(ctx context.Context, t T, s taskstore.Store, id procfleet.Ta
 	notFound(t, "task", err)
 	_, err = s.Chunk(ctx, id, 0)
 	notFound(t, "chunk", err)
+	_, err = s.Owners(ctx, id, []int{0})
+	notFound(t, "owners", err)
 	_, _, err = s.Results(ctx, id, taskstore.ResultQuery{Limit: 10})
 	notFound(t, "results", err)
 	equal(t, "gate", begin(ctx, t, s, id, 0).Gate, taskstore.GateGone)

@@ -92,6 +92,13 @@ func (f *failing) Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]
 	return f.Store.Chunk(ctx, id, chunk)
 }
 
+func (f *failing) Owners(ctx context.Context, id procfleet.TaskID, items []int) ([]procfleet.Host, error) {
+	if err := f.fail(); err != nil {
+		return nil, err
+	}
+	return f.Store.Owners(ctx, id, items)
+}
+
 func (f *failing) Results(ctx context.Context, id procfleet.TaskID, q taskstore.ResultQuery) ([]procfleet.ItemResult, string, error) {
 	if err := f.fail(); err != nil {
 		return nil, "", err

@@ -16,6 +16,7 @@ func resultChecks() []Check {
 		{Name: "pages of one state", Fn: pagesOfState},
 		{Name: "a foreign cursor is refused", Fn: foreignCursor},
 		{Name: "a chunk shows its items", Fn: chunkShowsItems},
+		{Name: "items have their hosts", Fn: itemsHaveHosts},
 		{Name: "a large task", Fn: largeTask},
 	}
 }
@@ -102,6 +103,22 @@ func chunkShowsItems(ctx context.Context, t T, s Subject) {
 			want.State, want.Result = procfleet.StateFailed, agentResult(257, procfleet.ReasonCheckFailed)
 		}
 		equal(t, "item", it, want)
+	}
+}
+
+func itemsHaveHosts(ctx context.Context, t T, s Subject) {
+	task := create(ctx, t, s, Draft(300))
+	asked := []int{299, 0, 256, 255, 300, -1, 1 << 40, 0}
+	hosts, err := s.Owners(ctx, task.ID, asked)
+	must(t, err, "owners")
+	equal(t, "number of hosts", len(hosts), len(asked))
+	all := items(ctx, t, s, task)
+	for i, item := range asked {
+		want := procfleet.Host{}
+		if item >= 0 && item < len(all) {
+			want = all[item].Item.Target.Host
+		}
+		equal(t, "host of an item", hosts[i], want)
 	}
 }
 

@@ -29,6 +29,7 @@ func calls(ctx context.Context, s taskstore.Store, id procfleet.TaskID) map[stri
 	_, errs["Task"] = s.Task(ctx, id)
 	_, errs["Tasks"] = s.Tasks(ctx, taskstore.TaskQuery{Limit: 1})
 	_, errs["Chunk"] = s.Chunk(ctx, id, 0)
+	_, errs["Owners"] = s.Owners(ctx, id, []int{0})
 	_, _, errs["Results"] = s.Results(ctx, id, taskstore.ResultQuery{Limit: 1})
 	_, errs["Lease"] = s.Lease(ctx, "l", "h", time.Minute)
 	errs["Release"] = s.Release(ctx, "l", "h")

@@ -105,6 +105,7 @@ func defects() map[string]defect {
 		"good news first":               by(func(s store) store { return goodNewsFirst{s} }, "pages show every item once, failures first"),
 		"pages are not filtered":        by(func(s store) store { return filterBlind{s} }, "pages of one state"),
 		"any cursor will do":            by(func(s store) store { return cursorForgiving{s} }, "a foreign cursor is refused"),
+		"an item has another's host":    by(func(s store) store { return wrongOwners{s} }, "items have their hosts"),
 		"all items have one spec":       by(func(s store) store { return oneSpec{s} }, "a chunk shows its items"),
 		"nothing is due":                by(func(s store) store { return neverDue{s} }, "a new task is due after its first visit"),
 		"first visits know no deadline": by(func(s store) store { return lateVisitor{s} }, "a new task is due at its deadline if that is before"),

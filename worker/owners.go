@@ -1,0 +1,141 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/fleetkey"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// owners knows which host's an item is: an agent that proves who it is can
+// speak for its own host, and not for others of the same task. It remembers the
+// last items that were asked for, and is safe for concurrent use.
+type owners struct {
+	store  Store
+	timing *Timing
+
+	mu     sync.Mutex
+	blocks map[block][]procfleet.Host
+	oldest []block // the first one goes first
+}
+
+// block is a run of blockItems items of a task, which are looked up together.
+type block struct {
+	task   procfleet.TaskID
+	number int
+}
+
+const (
+	blockItems = 256
+	// maxBlocks are remembered: room for three tasks of 100,000 items, 10 MiB.
+	maxBlocks = 1200
+)
+
+func newOwners(store Store, timing *Timing) *owners {
+	return &owners{store: store, timing: timing, blocks: map[block][]procfleet.Host{}}
+}
+
+// of returns the host of each result's item; the zero Host where the task has
+// no such item. ErrNotFound if there is no such task, or no longer.
+func (o *owners) of(ctx context.Context, task procfleet.TaskID, results []procfleet.Result) ([]procfleet.Host, error) {
+	found := map[int][]procfleet.Host{}
+	var missing []int
+	o.mu.Lock()
+	for i := range results {
+		n := results[i].Item / blockItems
+		if _, looked := found[n]; looked {
+			continue
+		}
+		found[n] = o.blocks[block{task, n}]
+		if found[n] == nil {
+			missing = append(missing, n)
+		}
+	}
+	o.mu.Unlock()
+	if err := o.look(ctx, task, missing, found); err != nil {
+		return nil, err
+	}
+	hosts := make([]procfleet.Host, len(results))
+	for i := range results {
+		hosts[i] = found[results[i].Item/blockItems][results[i].Item%blockItems]
+	}
+	return hosts, nil
+}
+
+// look adds the missing blocks of a task to those that were found.
+func (o *owners) look(ctx context.Context, task procfleet.TaskID, missing []int, found map[int][]procfleet.Host) error {
+	if len(missing) == 0 {
+		return nil
+	}
+	items := make([]int, 0, len(missing)*blockItems)
+	for _, n := range missing {
+		for i := range blockItems {
+			items = append(items, n*blockItems+i)
+		}
+	}
+	var hosts []procfleet.Host
+	err := o.timing.untilStored(ctx, func(ctx context.Context) (err error) {
+		hosts, err = o.store.Owners(ctx, task, items)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("look up the hosts of items of task %s: %w", task, err)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i, n := range missing {
+		found[n] = hosts[i*blockItems : (i+1)*blockItems]
+		o.remember(block{task, n}, found[n])
+	}
+	return nil
+}
+
+func (o *owners) remember(b block, hosts []procfleet.Host) {
+	if _, known := o.blocks[b]; known {
+		return
+	}
+	if len(o.oldest) == maxBlocks {
+		delete(o.blocks, o.oldest[0])
+		o.oldest = append(o.oldest[:0], o.oldest[1:]...)
+	}
+	o.blocks[b] = hosts
+	o.oldest = append(o.oldest, b)
+}
+
+// keepOwn leaves of each message the results of items of the host that it is
+// from; the others are counted and told.
+func (c *collector) keepOwn(ctx context.Context, messages []arrived) error {
+	if !c.believer.signs() {
+		return nil // anybody may have written which host it is
+	}
+	for i := range messages {
+		m := &messages[i]
+		hosts, err := c.owners.of(ctx, m.task, m.results)
+		if errors.Is(err, taskstore.ErrNotFound) {
+			continue // nothing will be recorded
+		}
+		if err != nil {
+			return err
+		}
+		own := make([]procfleet.Result, 0, len(m.results))
+		for n := range m.results {
+			if hosts[n] == m.host {
+				own = append(own, m.results[n])
+			}
+		}
+		if foreign := len(m.results) - len(own); foreign > 0 {
+			c.believer.metrics.refused(agentproto.TypeResults, fleetkey.ErrForged)
+			c.log.WithFields(logrus.Fields{"host": m.host.String(), "task": m.task, "items": foreign}).
+				Error("results dropped: the items are not this host's; its identity may be in other hands: enroll it again")
+		}
+		m.results = own
+	}
+	return nil
+}
