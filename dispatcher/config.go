@@ -102,7 +102,10 @@ type Limits struct {
 	// BigBodies is how many bodies above 1 MiB are worked on at once, and how
 	// many more whose caller is named nowhere else; default 4.
 	BigBodies int
-	Watchers  int // streams of task events at once; default 10,000
+	// SmallBodies is how many bytes of smaller bodies are worked on at once, and
+	// how many more of such callers; each counts 4 KiB at least. Default 32 MiB.
+	SmallBodies int64
+	Watchers    int // streams of task events at once; default 10,000
 	// Submissions is how many published submissions are worked on at once;
 	// default 8.
 	Submissions int
@@ -138,6 +141,7 @@ func (c Config) WithDefaults() Config {
 	orDefault(&c.Limits.Body, 40<<20)
 	orDefault(&c.Limits.Items, 200_000)
 	orDefault(&c.Limits.BigBodies, 4)
+	orDefault(&c.Limits.SmallBodies, 32<<20)
 	orDefault(&c.Limits.Watchers, 10_000)
 	orDefault(&c.Limits.Submissions, 8)
 	orDefault(&c.Timeouts.Header, 10*time.Second)
@@ -183,6 +187,7 @@ func (c Config) Validate() error {
 		{"Limits.Body", c.Limits.Body},
 		{"Limits.Items", int64(c.Limits.Items)},
 		{"Limits.BigBodies", int64(c.Limits.BigBodies)},
+		{"Limits.SmallBodies", c.Limits.SmallBodies},
 		{"Limits.Watchers", int64(c.Limits.Watchers)},
 		{"Limits.Submissions", int64(c.Limits.Submissions)},
 		{"Timeouts.Header", int64(c.Timeouts.Header)},

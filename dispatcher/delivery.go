@@ -154,7 +154,7 @@ func (e *delivery) accept(ctx context.Context) (procfleet.Task, error) {
 	if err != nil {
 		return procfleet.Task{}, err
 	}
-	release, err := roomFor(ctx, int64(len(e.s.Body)), e.in.api.bigBodies)
+	release, err := e.in.api.bodies.take(ctx, int64(len(e.s.Body)))
 	if err != nil {
 		return procfleet.Task{}, err
 	}

@@ -84,9 +84,9 @@ func speaking(dialects []dialect.Dialect, cfg Config, store Store, queue Queue) 
 		store:     watch,
 		measures:  measures,
 		watches:   newWatches(&cfg, watch, watchMeasures, logger),
-		bigBodies: make(chan struct{}, cfg.Limits.BigBodies),
+		bodies:    newBodies(&cfg.Limits),
 
-		strangersBodies: make(chan struct{}, cfg.Limits.BigBodies),
+		strangersBodies: newBodies(&cfg.Limits),
 		gate:            gate,
 	}
 	d := &Dispatcher{cfg: cfg, log: logger, handler: a.handler(dialects), watches: a.watches, gate: gate}

@@ -14,7 +14,6 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -213,23 +212,6 @@ func (e *exchange) undisturbed(ctx context.Context) (context.Context, context.Ca
 	return context.WithTimeout(context.WithoutCancel(ctx), e.api.cfg.Timeouts.Accept)
 }
 
-// bigBody is from how many bytes on a body needs room.
-const bigBody = 1 << 20
-
-// roomFor waits until a body of the given length, negative if that is not
-// known, may be in memory; release gives the room back.
-func roomFor(ctx context.Context, length int64, room chan struct{}) (release func(), err error) {
-	if length >= 0 && length <= bigBody {
-		return func() {}, nil
-	}
-	select {
-	case room <- struct{}{}:
-		return sync.OnceFunc(func() { <-room }), nil
-	case <-ctx.Done():
-		return func() {}, context.Cause(ctx)
-	}
-}
-
 // request is what a dialect may know of the request before the body is read.
 func (e *exchange) request() *dialect.Request {
 	return &dialect.Request{
@@ -292,18 +274,21 @@ func tooLarge(limit int64) *dialect.Error {
 // who are not known yet have room of their own: they keep no others waiting,
 // and get memory only for what they sent.
 func (e *exchange) body(in *dialect.Request, unknown bool) (release func(), err error) {
-	limit, length, room := e.api.cfg.Limits.Body, e.r.ContentLength, e.api.bigBodies
+	limit, length, room := e.api.cfg.Limits.Body, e.r.ContentLength, &e.api.bodies
 	if length > limit {
 		e.skip(2 * limit)
 		return func() {}, tooLarge(limit)
 	}
 	var body bytes.Buffer
+	release = func() {}
 	if unknown {
-		room = e.api.strangersBodies
+		room = &e.api.strangersBodies
 	}
-	release, err = roomFor(e.r.Context(), length, room)
-	if err != nil {
-		return release, err
+	late := unknown && small(length) // who sends slowly takes room only from when everything is there
+	if !late {
+		if release, err = room.take(e.r.Context(), length); err != nil {
+			return release, err
+		}
 	}
 	if !unknown {
 		body.Grow(int(max(length, 0)) + bytes.MinRead)
@@ -316,6 +301,11 @@ func (e *exchange) body(in *dialect.Request, unknown bool) (release func(), err 
 		release()
 		e.skip(2 * limit)
 		return release, tooLarge(limit)
+	}
+	if late {
+		if release, err = room.take(e.r.Context(), n); err != nil {
+			return release, err
+		}
 	}
 	in.Body = body.Bytes()
 	return release, nil

@@ -24,9 +24,9 @@ type api struct {
 	store     Store
 	measures  *measures
 	watches   *watches
-	// bigBodies has room for the big bodies that may be in memory at once, and
-	// strangersBodies for those of callers who name themselves in them.
-	bigBodies, strangersBodies chan struct{}
+	// bodies has room for what may be worked on at once, and strangersBodies
+	// for that of callers who name themselves in their bodies.
+	bodies, strangersBodies bodies
 
 	gate       *gate
 	turnedAway oncePerSecond
