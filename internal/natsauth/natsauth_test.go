@@ -1,0 +1,415 @@
+package natsauth_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/natsauth"
+	"github.com/procfleet/procfleet/internal/natsconn"
+	"github.com/procfleet/procfleet/internal/natsembed"
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+const patience = 30 * time.Second
+
+// site is a broker that believes one authority, with the streams in place.
+type site struct {
+	t         *testing.T
+	authority *natsauth.Authority
+	server    *natsembed.Server
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	authority, err := natsauth.Create(filepath.Join(t.TempDir(), "nats-auth"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	broker, err := authority.Broker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := natsembed.Start(natsembed.Config{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Authority: broker, Log: testenv.Log(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Shutdown)
+	s := &site{t: t, authority: authority, server: server}
+	js, err := natsconn.JetStream(s.as(natsauth.Server, 0).Conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := bus.Ensure(t.Context(), js, bus.Options{OpsMaxBytes: 1 << 20, ResultsMaxBytes: 1 << 20, EventsMaxBytes: 1 << 20, HostEventsMaxBytes: 1 << 20, SubmitMaxBytes: 1 << 20, SubmitFailedMaxBytes: 1 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// user is a connection and what the broker refused it.
+type user struct {
+	t *testing.T
+	*nats.Conn
+	refused chan error
+}
+
+func (s *site) connect(credentials string, opts ...nats.Option) *user {
+	s.t.Helper()
+	u := &user{t: s.t, refused: make(chan error, 100)}
+	opts = append(opts, nats.UserCredentialBytes([]byte(credentials)), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { u.refused <- err }))
+	conn, err := nats.Connect(s.server.ClientURL(), opts...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(conn.Close)
+	u.Conn = conn
+	return u
+}
+
+func (s *site) as(role natsauth.Role, cloud int64) *user {
+	s.t.Helper()
+	credentials, err := s.authority.NewUser(role, "x", cloud, 0)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return s.connect(credentials)
+}
+
+func hostUser(ip string, generation int) *natsauth.HostUser {
+	return &natsauth.HostUser{Cloud: 3, Addr: netip.MustParseAddr(ip), Generation: generation}
+}
+
+func (s *site) agent(ip string) *user {
+	s.t.Helper()
+	u := hostUser(ip, 0)
+	credentials, err := s.authority.Enroll(u, 0)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return s.connect(credentials, nats.CustomInboxPrefix(agentproto.AgentInbox(u.Cloud, u.Addr)))
+}
+
+// isRefused waits for the broker's word on the last thing that was done.
+func (u *user) isRefused(what string) {
+	u.t.Helper()
+	select {
+	case err := <-u.refused:
+		if !strings.Contains(strings.ToLower(err.Error()), "permissions violation") {
+			u.t.Errorf("%s: %v", what, err)
+		}
+	case <-time.After(patience):
+		u.t.Errorf("%s is not refused", what)
+	}
+}
+
+// isAllowed: the broker has answered everything up to now, and nothing was refused.
+func (u *user) isAllowed(what string) {
+	u.t.Helper()
+	if err := u.FlushTimeout(patience); err != nil {
+		u.t.Fatal(err)
+	}
+	select {
+	case err := <-u.refused:
+		u.t.Errorf("%s: %v", what, err)
+	default:
+	}
+}
+
+func TestAnAgentMayDoItsWork(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	server := s.as(natsauth.Server, 0)
+	for _, ip := range []string{"10.0.0.1", "fd00::1", "::ffff:1"} {
+		agent := s.agent(ip)
+		subject := agentproto.AgentSubject(3, netip.MustParseAddr(ip))
+		answered, err := agent.QueueSubscribe(subject, agentproto.AgentQueue, func(m *nats.Msg) { _ = m.Respond([]byte("done")) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := agent.SubscribeSync(agentproto.SettingsChangedAll); err != nil {
+			t.Fatal(err)
+		}
+		agent.isAllowed("listening")
+
+		answers, err := server.SubscribeSync(agentproto.AnswersTo("w.*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := server.PublishRequest(subject, agentproto.AnswerSubject(subject, "w.1"), []byte("do")); err != nil {
+			t.Fatal(err)
+		}
+		if m, err := answers.NextMsg(patience); err != nil || string(m.Data) != "done" {
+			t.Errorf("%s answers %v, %v", ip, m, err)
+		}
+		if m, err := agent.Request(subject, []byte("who"), patience); err != nil || string(m.Data) != "done" {
+			t.Errorf("%s asks on its own subject: %v, %v", ip, m, err)
+		}
+		js, err := natsconn.JetStream(agent.Conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, subject := range []string{agentproto.ResultSubject("s", 3), agentproto.ResultSubject("b", 3), agentproto.EventSubject(3)} {
+			if _, err := js.Publish(t.Context(), subject, []byte("x")); err != nil {
+				t.Errorf("%s to %s: %v", ip, subject, err)
+			}
+		}
+		for _, subject := range []string{agentproto.PresenceSubject(3), agentproto.ProcessesSubject(3), agentproto.SettingsSubject(3)} {
+			if err := agent.Publish(subject, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		agent.isAllowed("its work")
+		if err := answered.Unsubscribe(); err != nil {
+			t.Fatal(err)
+		}
+		// That nobody listens is heard of at once, through the same wildcard.
+		agent.isAllowed("leaving")
+		if err := server.PublishRequest(subject, agentproto.AnswerSubject(subject, "w.2"), nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := answers.NextMsg(patience); !errors.Is(err, nats.ErrNoResponders) {
+			t.Errorf("%s is gone: %v", ip, err)
+		}
+		if err := answers.Unsubscribe(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAnAgentMayDoNothingElse(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	agent, other := s.agent("10.0.0.1"), "procfleet.agent.3.10-0-0-2"
+	for _, subject := range []string{
+		other, "procfleet.agent.3.*", "procfleet.agent.>", "procfleet.>", ">", "*.>", "procfleet.op.*.*", "procfleet.result.s.3",
+		"procfleet.presence.3", "procfleet.answer.>", "procfleet.task.finished", "procfleet.submit", "_INBOX.>", "_INBOX.3.>", "_INBOX.3.10-0-0-2.>",
+		"$JS.API.>", "$SYS.>", "procfleet.agent.30.10-0-0-1",
+	} {
+		if _, err := agent.SubscribeSync(subject); err != nil {
+			t.Fatal(err)
+		}
+		agent.isRefused("subscribing to " + subject)
+		if _, err := agent.QueueSubscribeSync(subject, agentproto.AgentQueue); err != nil {
+			t.Fatal(err)
+		}
+		agent.isRefused("subscribing to " + subject + " in a queue group")
+	}
+	for _, subject := range []string{
+		other, "procfleet.presence.4", "procfleet.processes.4", "procfleet.settings.4", "procfleet.event.4", "procfleet.result.s.4",
+		"procfleet.answer.3.10-0-0-2.w.1", "procfleet.settingschanged", "procfleet.submit", "procfleet.task.finished", "procfleet.op.s.3",
+		"_INBOX.3.10-0-0-2.x", "_INBOX.x", "$JS.API.STREAM.CREATE.X", "$JS.API.STREAM.DELETE.PROCFLEET_OPS", "$JS.API.STREAM.PURGE.PROCFLEET_OPS",
+		"$JS.API.STREAM.MSG.GET.PROCFLEET_RESULTS", "$JS.API.DIRECT.GET.PROCFLEET_RESULTS", "$JS.API.CONSUMER.MSG.NEXT.PROCFLEET_OPS.deliver-s",
+		"$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.ACK.PROCFLEET_OPS.deliver-s.1.1.1.1.0", "$SYS.REQ.SERVER.PING",
+	} {
+		if err := agent.Publish(subject, []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+		agent.isRefused("publishing to " + subject)
+	}
+}
+
+// TestAnAgentCannotHaveItselfAllowedMore: with a right to answer whoever asks,
+// an agent would ask itself and name the target as the subject for the answer.
+func TestAnAgentCannotHaveItselfAllowedMore(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	agent := s.agent("10.0.0.1")
+	mine := agentproto.AgentSubject(3, netip.MustParseAddr("10.0.0.1"))
+	asked, err := agent.SubscribeSync(mine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const target = "procfleet.agent.3.10-0-0-2"
+	if err := agent.PublishRequest(mine, target, nil); err != nil {
+		t.Fatal(err)
+	}
+	m, err := asked.NextMsg(patience)
+	if err != nil || m.Reply != target {
+		t.Fatal(m, err)
+	}
+	if err := m.Respond([]byte("a command")); err != nil {
+		t.Fatal(err)
+	}
+	agent.isRefused("answering oneself on another's subject")
+}
+
+func TestRolesMayDoWhatTheyAreFor(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	producer := s.as(natsauth.Producer, 0)
+	js, err := natsconn.JetStream(producer.Conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(t.Context(), "procfleet.submit", []byte("{}")); err != nil {
+		t.Error(err)
+	}
+	if err := producer.Publish("procfleet.agent.3.10-0-0-1", nil); err != nil {
+		t.Fatal(err)
+	}
+	producer.isRefused("a command of a producer")
+	monitor := s.as(natsauth.Monitor, 0)
+	if m, err := monitor.Request("$SYS.REQ.SERVER.PING", nil, patience); err != nil || len(m.Data) == 0 {
+		t.Error(m, err)
+	}
+	if err := monitor.Publish("$SYS.REQ.SERVER.X.RELOAD", nil); err != nil {
+		t.Fatal(err)
+	}
+	monitor.isRefused("reloading a server")
+	leaf, err := s.authority.NewUser(natsauth.Leaf, "area", 3, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if conn, err := nats.Connect(s.server.ClientURL(), nats.UserCredentialBytes([]byte(leaf))); err == nil {
+		conn.Close()
+		t.Error("the user of a leaf node connects as a client")
+	}
+}
+
+func TestARevokedUserIsDisconnectedAndTheNextGenerationIsNot(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	agent, other := s.agent("10.0.0.1"), s.agent("10.0.0.2")
+	name, err := s.authority.Public(hostUser("10.0.0.1", 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.authority.Revoke(name); err != nil {
+		t.Fatal(err)
+	}
+	broker, err := s.authority.Broker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.server.SetAccount(broker.Account, broker.Accounts[broker.Account]); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, patience, func() bool { return !agent.IsConnected() }, "the revoked user is disconnected")
+	if !other.IsConnected() {
+		t.Error("another user is disconnected as well")
+	}
+	old, err := s.authority.Enroll(hostUser("10.0.0.1", 0), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if conn, err := nats.Connect(s.server.ClientURL(), nats.UserCredentialBytes([]byte(old))); err == nil {
+		conn.Close()
+		t.Error("a revoked user connects again")
+	}
+	next, err := s.authority.Enroll(hostUser("10.0.0.1", 1), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.connect(next)
+}
+
+func TestOnlyTheAuthoritysUsersConnect(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	another, err := natsauth.Create(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := another.Enroll(hostUser("10.0.0.1", 0), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, opts := range map[string][]nats.Option{"nobody": nil, "a user of another authority": {nats.UserCredentialBytes([]byte(foreign))}} {
+		if conn, err := nats.Connect(s.server.ClientURL(), opts...); err == nil {
+			conn.Close()
+			t.Errorf("%s connects", what)
+		}
+	}
+}
+
+func TestAnAuthorityIsKeptAndNeverReplaced(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first, err := natsauth.Create(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Revoke("UA5KZSYI6SGCXEVMTFKIGSIWT7PMGSXTNMPIQ5OLHBYCVZJPJBFPFGIF"); err != nil {
+		t.Fatal(err)
+	}
+	before := contents(t, dir)
+	if _, err := natsauth.Create(dir); err == nil {
+		t.Error("it is replaced")
+	}
+	again, err := natsauth.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after := contents(t, dir); after != before {
+		t.Errorf("opening it changes it:\n%s\n%s", before, after)
+	}
+	a, err1 := first.Public(hostUser("10.0.0.1", 2))
+	b, err2 := again.Public(hostUser("10.0.0.1", 2))
+	if a != b || err1 != nil || err2 != nil {
+		t.Error("a host has another user now", err1, err2)
+	}
+	if err := os.Chmod(filepath.Join(dir, "authority.yaml"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := natsauth.Open(dir); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+		t.Errorf("a file that everybody may read: %v", err)
+	}
+}
+
+func contents(t *testing.T, dir string) string {
+	t.Helper()
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, f := range files {
+		text, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(&all, f.Name(), string(text))
+	}
+	return all.String()
+}
+
+func TestCredentialsSayUntilWhen(t *testing.T) {
+	t.Parallel()
+	a, err := natsauth.Create(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	credentials, err := a.Enroll(hostUser("10.0.0.1", 0), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user, until, err := natsauth.ParseCredentials([]byte(credentials))
+	if err != nil || user == "" || time.Until(until) > time.Hour || time.Until(until) < 0 {
+		t.Error(user, until, err)
+	}
+	if _, _, err := natsauth.ParseCredentials([]byte("no token")); err == nil {
+		t.Error("what is no token is taken")
+	}
+}
+
+func BenchmarkEnroll(b *testing.B) {
+	a, err := natsauth.Create(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range b.N {
+		u := &natsauth.HostUser{Cloud: 1, Addr: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})}
+		if _, err := a.Enroll(u, 0); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
