@@ -14,6 +14,7 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/redisstore"
@@ -35,6 +36,7 @@ type backends struct {
 	keys  ringSource
 	// natsConfig opens further connections to the same servers.
 	natsConfig natsconn.Config
+	users      *natsauth.Authority // of the embedded NATS; nil if it takes everybody
 	streams    bus.Options
 
 	stopKeeping func() // ends keepStreams and waits for it

@@ -43,6 +43,7 @@ func redisFlag(flags *pflag.FlagSet, url *string, files *tlsflags.Client) {
 type backendFlags struct {
 	nats, redis    string
 	fleetKey       string
+	natsCreds      string
 	natsTLS        tlsflags.Client
 	redisTLS       tlsflags.Client
 	embedded       bool // an empty URL is a part in this process
@@ -55,6 +56,7 @@ type backendFlags struct {
 // describes in the same words.
 func (f *backendFlags) registerRest(flags *pflag.FlagSet) {
 	fleetKeyFlag(flags, &f.fleetKey)
+	natsCredsFlag(flags, &f.natsCreds)
 	flags.IntVar(&f.streamReplicas, "stream-replicas", 0, "servers of a NATS cluster that keep each stream, 1 to 5; 0 leaves streams as they are and makes new ones with as many as the others have, at first 1")
 	flags.IntVar(&f.waitReplicas, "redis-wait-replicas", 0, "Redis replicas that must have a new task or a result before it is confirmed; 0 waits for none")
 	flags.DurationVar(&f.waitTimeout, "redis-wait-timeout", time.Second, "longest wait for --redis-wait-replicas; then the call counts as failed")
@@ -65,6 +67,7 @@ func (f *backendFlags) check(s *settings.Settings) {
 		s.Refused(natsconn.Config{URL: f.nats}.Validate(), map[string]string{"URL": "nats"})
 	}
 	checkFleetKey(s, f.fleetKey)
+	checkNATSCreds(s, f.natsCreds)
 	f.natsTLS.Check(s)
 	f.redisTLS.Check(s)
 	if !f.redisTLS.None() && !strings.HasPrefix(f.redis, "rediss://") {
@@ -86,7 +89,9 @@ func (f *backendFlags) streams() bus.Options { return bus.Options{Replicas: f.st
 // natsConfig says how a role connects to NATS.
 func (f *backendFlags) natsConfig(name string, p *daemon.Process) (natsconn.Config, error) {
 	files, err := f.natsTLS.Open(p.Log)
-	return natsconn.Config{URL: f.nats, TLS: files, Name: name, OnLost: p.Fail, Log: p.Log}, err
+	return natsconn.Config{
+		URL: f.nats, TLS: files, Credentials: natsCredentials(f.natsCreds), Name: name, OnLost: p.Fail, Log: p.Log,
+	}, err
 }
 
 func (f *backendFlags) redisOptions(log logrus.FieldLogger) redisstore.Options {

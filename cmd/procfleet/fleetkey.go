@@ -43,9 +43,15 @@ func openFleetKey(ctx context.Context, file string, log logrus.FieldLogger) (rin
 	return ring.Current, nil
 }
 
+// Names in the data folder of `up`.
+const (
+	fleetKeyName = "fleet.key"
+	natsAuthName = "nats-auth"
+)
+
 // fleetKeyIn is the file of the keys of a data folder, made if it is missing.
 func fleetKeyIn(folder string) (file string, err error) {
-	file = filepath.Join(folder, "fleet.key")
+	file = filepath.Join(folder, fleetKeyName)
 	if err := fleetkey.Create(file); err != nil && !errors.Is(err, os.ErrExist) {
 		return "", err
 	}

@@ -97,7 +97,9 @@ environment, the environment before the file.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError("%w", err) })
 	root.AddCommand(
 		newUp(), newDispatcher(), newWorker(), agentcmd.New(version),
-		newOp(), newTask(), newProcess(), newRegistration(), newFreeze(), newEvents(), newAudit(), newTopology(), newApp(), newSimulate(), newBench(), newVersion(), newDemoProcess(), newNATSServer(),
+		newOp(), newTask(), newProcess(), newRegistration(), newFreeze(), newEvents(), newAudit(), newTopology(),
+		newApp(), newFleetKey(), newNATSAuth(), newEnroll(), newRevoke(),
+		newSimulate(), newBench(), newVersion(), newDemoProcess(), newNATSServer(),
 		daemon.Healthcheck("procfleet", "http://127.0.0.1:8080/readyz"),
 	)
 	return root

@@ -116,7 +116,6 @@ func TestWrongUsageEndsWith2AndPointsToHelp(t *testing.T) {
 		"less than no results":   {"task", "results", "x", "--limit", "-1"},
 		"off loopback":           {"up", "--http", "0.0.0.0:8080"},
 		"no host part":           {"up", "--http", ":8080"},
-		"NATS off loopback":      {"up", "--nats-listen", "0.0.0.0:4222"},
 		"two kinds of NATS":      {"up", "--nats", "nats://x", "--nats-listen", "127.0.0.1:4222"},
 		"demo without an agent":  {"up", "--demo", "--agent=false"},
 		"a bad log level":        {"up", "--log-level", "loud"},
@@ -147,7 +146,7 @@ func TestAMisspeltKeyOfASpecIsNamed(t *testing.T) {
 func TestRefusalToListenSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{"up", "--http", "0.0.0.0:8080"}, {"up", "--nats-listen", "[::]:4222"}, {"dispatcher", "--http", "0.0.0.0:8080"},
+		{"up", "--http", "0.0.0.0:8080"}, {"dispatcher", "--http", "0.0.0.0:8080"},
 	} {
 		_, _, stderr := call(t, args...)
 		if !strings.Contains(stderr, "127.0.0.1") || !strings.Contains(stderr, "--allow-unauthenticated") {

@@ -15,7 +15,7 @@ import (
 func newSimulate() *cobra.Command {
 	var cfg simulate.Config
 	var logs daemon.Logs
-	var keyFile string
+	var keyFile, creds string
 	var natsTLS tlsflags.Client
 	cmd := &cobra.Command{
 		Use:   "simulate",
@@ -41,6 +41,7 @@ the cloud area. "ready N" is printed once all N agents listen and were announced
 			if cfg.TLS, err = natsTLS.Open(log); err != nil {
 				return usageError("%w", err)
 			}
+			cfg.Credentials = natsCredentials(creds)
 			cfg.Ready = func() { fmt.Fprintf(cmd.OutOrStdout(), "ready %d\n", cfg.Agents) }
 			fleet, err := simulate.New(cfg)
 			if err != nil {
@@ -58,6 +59,7 @@ the cloud area. "ready N" is printed once all N agents listen and were announced
 	flags.IntVar(&cfg.Processes, "processes", 0, "number of processes that each agent reports; 0 reports nothing")
 	flags.DurationVar(&cfg.ReportEvery, "report-every", 30*time.Second, "time between two reports of an agent, over which the fleet's are spread")
 	natsFlag(flags, &cfg.URL, &natsTLS)
+	natsCredsFlag(flags, &creds)
 	flags.StringVar(&keyFile, "fleet-key", "", "file of the fleet's keys, of which every agent gets its own; without it agents sign nothing")
 	logs.Register(flags)
 	return cmd

@@ -23,6 +23,7 @@ import (
 	"github.com/procfleet/procfleet/internal/crashpoint"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/lifecycle"
+	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/natsembed"
 	"github.com/procfleet/procfleet/taskstore"
@@ -40,6 +41,7 @@ type upFlags struct {
 	drain            time.Duration
 	data, natsListen string
 	natsListenTLS    tlsflags.Server
+	natsAuth         string
 	agent, demo      bool
 }
 
@@ -54,6 +56,7 @@ func (f *upFlags) register(flags *pflag.FlagSet) {
 	f.registerRest(flags)
 	f.natsListenTLS.Register(flags, "nats-listen")
 	flags.StringVar(&f.natsListen, "nats-listen", "", "address on which the embedded NATS lets other agents join, for example 127.0.0.1:4222")
+	flags.StringVar(&f.natsAuth, "nats-auth", "", "folder of the authority whose NATS users may join, nobody else; off loopback there is always one, by default nats-auth in the data folder")
 	flags.BoolVar(&f.agent, "agent", true, "run an agent for this host")
 	flags.BoolVar(&f.demo, "demo", false, "also operate a sample process and show how it survives")
 	f.loadFlags.register(flags)
@@ -90,13 +93,22 @@ func (f *upFlags) check(s *settings.Settings) {
 // checkParts looks at the parts that can be replaced or left out.
 func (f *upFlags) checkParts(s *settings.Settings) {
 	if f.natsListen != "" {
-		if err := daemon.RefuseExposed(f.natsListen, f.allowUnauthenticated); err != nil {
+		if err := daemon.CheckAddress(f.natsListen); err != nil {
 			s.Wrong("nats-listen", "%s", err)
+		}
+	}
+	if f.natsAuth != "" {
+		if _, err := natsauth.Open(f.natsAuth); err != nil {
+			s.Wrong("nats-auth", "%s", err)
 		}
 	}
 	switch {
 	case f.nats != "" && f.natsListen != "":
 		s.Wrong("nats-listen", "is for the embedded NATS; it does not go together with --nats")
+	case f.nats != "" && f.natsAuth != "":
+		s.Wrong("nats-auth", "is for the embedded NATS: with --nats give --nats-creds")
+	case f.nats == "" && f.natsCreds != "":
+		s.Wrong("nats-creds", "is for other servers than the embedded one: give --nats as well")
 	case f.nats == "" && !f.natsTLS.None():
 		s.Wrong("nats", "--nats-ca and --nats-cert are for other servers than the embedded one: give --nats as well, or --nats-listen-cert")
 	case f.natsListen == "" && !f.natsListenTLS.None():
@@ -141,8 +153,9 @@ func (f *upFlags) open(ctx context.Context, p *daemon.Process) (back *backends, 
 	if err != nil {
 		return nil, nil, err
 	}
+	var users *natsauth.Authority
 	if f.nats == "" {
-		if server, err = f.startNATS(p); err != nil {
+		if server, users, err = f.startNATS(ctx, p); err != nil {
 			return nil, nil, err
 		}
 		cfg.InProcess = server
@@ -152,25 +165,23 @@ func (f *upFlags) open(ctx context.Context, p *daemon.Process) (back *backends, 
 			server.Shutdown()
 		}
 	}
+	if users != nil {
+		if cfg.Credentials, err = serverUser(users); err != nil {
+			shutdown()
+			return nil, nil, err
+		}
+	}
 	if back, err = connectBus(ctx, cfg, &f.backendFlags, p.WaitFor); err != nil {
 		shutdown()
 		return nil, nil, err
 	}
+	back.users = users
 	if err := f.openStore(ctx, back, p); err != nil {
 		back.close(p.Log)
 		shutdown()
 		return nil, nil, err
 	}
 	return back, func() { back.close(p.Log); shutdown() }, nil
-}
-
-// startNATS starts the embedded NATS.
-func (f *upFlags) startNATS(p *daemon.Process) (*natsembed.Server, error) {
-	files, err := f.natsListenTLS.Open(p.Log)
-	if err != nil {
-		return nil, err
-	}
-	return natsembed.Start(natsembed.Config{StoreDir: filepath.Join(f.data, "nats"), Listen: f.natsListen, TLS: files, Log: p.Log})
 }
 
 // thisHost is the host of the agent that `up` runs.
@@ -184,9 +195,7 @@ func (f *upFlags) addAgent(group *lifecycle.Group, back *backends, p *daemon.Pro
 	if !f.agent {
 		return nil
 	}
-	cfg := back.natsConfig
-	cfg.Name = "agent " + thisHost().String()
-	conn, err := natsconn.Connect(cfg)
+	conn, err := natsconn.Connect(agentLink(back))
 	if err != nil {
 		return err
 	}

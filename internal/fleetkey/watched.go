@@ -3,13 +3,13 @@ package fleetkey
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
-	"runtime"
 	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet/internal/datafile"
 )
 
 // watchEvery is how often [Watched.Watch] looks at its file.
@@ -111,40 +111,12 @@ func same(a, b os.FileInfo) bool {
 // read also says of which state of the file the value is; nil if there is no
 // file.
 func read[T any](path string, parse func([]byte) (T, error)) (value T, info os.FileInfo, err error) {
-	file, err := os.Open(path) //nolint:gosec // the operator names it
+	text, info, err := datafile.ReadPrivate(path, maxFile)
 	if err != nil {
-		return value, nil, err
-	}
-	defer file.Close()
-	if info, err = file.Stat(); err != nil {
-		return value, nil, err
-	}
-	if err := private(path, info); err != nil {
 		return value, info, err
-	}
-	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
-	switch {
-	case err != nil:
-		return value, info, err
-	case len(text) > maxFile:
-		return value, info, fmt.Errorf("%s is larger than %d bytes", path, maxFile)
 	}
 	if value, err = parse(text); err != nil {
 		return value, info, fmt.Errorf("%s: %w", path, err)
 	}
 	return value, info, nil
-}
-
-// private refuses a file that everybody may read or somebody else may change.
-// A group that reads it is fine: that is how Kubernetes and units hand a file
-// to a user who does not own it. Windows has no such modes.
-func private(path string, info os.FileInfo) error {
-	switch mode := info.Mode(); {
-	case !mode.IsRegular():
-		return fmt.Errorf("%s is no ordinary file", path)
-	case mode.Perm()&0o027 != 0 && runtime.GOOS != "windows":
-		return fmt.Errorf("%s has mode %04o: it holds secrets, and its mode must be 0600, or 0640 for a group that reads it: chmod 600 %s",
-			path, mode.Perm(), path)
-	}
-	return nil
 }

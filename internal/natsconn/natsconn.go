@@ -44,8 +44,10 @@ type Config struct {
 	InProcess nats.InProcessConnProvider
 	// Name is shown by the server's monitoring; for example "worker".
 	Name string
-	// Credentials is a NATS credentials file; may be empty.
-	Credentials string
+	// Credentials, if set, returns by what the servers are to know us, in the
+	// form of NATS' credentials files; nothing is nobody. It is called for
+	// every attempt to connect, so that it may change what it returns.
+	Credentials func() ([]byte, error)
 	// TLS, if set, is spoken whatever the scheme of URL says, with these
 	// files: a server without it is not talked to. InProcess does without.
 	TLS *tlsfiles.Client
@@ -98,6 +100,7 @@ func (cfg *Config) options() []nats.Option {
 	if cfg.InProcess != nil {
 		serverOf = func(*nats.Conn) string { return "in this process" }
 	}
+	user := &user{credentials: cfg.Credentials}
 	away := &outage{log: log, why: errNotReached}
 	opts := []nats.Option{
 		nats.Name(cfg.Name),
@@ -113,12 +116,13 @@ func (cfg *Config) options() []nats.Option {
 		nats.DrainTimeout(drainTimeout),
 		// Credentials may be put right on the server's side.
 		nats.IgnoreAuthErrorAbort(),
-		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { away.tell(err, "") }),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { away.tell(user.explain(err), "") }),
 		nats.ConnectHandler(func(nc *nats.Conn) {
 			away.ends()
 			log.WithField("server", serverOf(nc)).Info("connected")
 		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			err = user.explain(err)
 			away.begins(err)
 			if err != nil { // else OnLost tells
 				log.WithError(err).Warn("connection lost, reconnecting")
@@ -139,7 +143,7 @@ func (cfg *Config) options() []nats.Option {
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
 			if errors.Is(err, nats.ErrAuthorization) { // at every attempt
-				away.tell(err, "")
+				away.tell(user.explain(err), "")
 				return
 			}
 			entry := log.WithError(err)
@@ -152,8 +156,8 @@ func (cfg *Config) options() []nats.Option {
 	if cfg.InProcess != nil {
 		opts = append(opts, nats.InProcessServer(cfg.InProcess))
 	}
-	if cfg.Credentials != "" {
-		opts = append(opts, nats.UserCredentials(cfg.Credentials))
+	if cfg.Credentials != nil {
+		opts = append(opts, nats.UserJWT(user.token, user.sign))
 	}
 	if cfg.TLS != nil && cfg.InProcess == nil {
 		opts = append(opts, secure(cfg.TLS))

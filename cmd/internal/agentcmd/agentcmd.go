@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/procfleet/procfleet/agent"
+	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
@@ -120,15 +121,10 @@ func (f *agentFlags) run(ctx context.Context, p *daemon.Process) error {
 	if err != nil {
 		return err
 	}
-	conn, err := natsconn.Connect(natsconn.Config{
+	link := natsconn.Config{
 		URL: f.nats, TLS: files, Name: fmt.Sprintf("agent %d:%s", f.cloud, cfg.Addr), OnLost: p.Fail, Log: p.Log,
-	})
-	if err != nil {
-		return fmt.Errorf("--nats: %w", err)
+		InboxPrefix: agentproto.AgentInbox(f.cloud, cfg.Addr),
 	}
-	defer conn.Close()
-	cfg.Conn, cfg.Log, cfg.Meter, cfg.Crash = conn, p.Log, p.Metrics.Meter("agent"), crashpoint.FromEnv()
-	cfg.Timing = timing
 	if f.identity != "" {
 		identity, err := fleetkey.OpenIdentity(f.identity)
 		if err != nil {
@@ -136,7 +132,15 @@ func (f *agentFlags) run(ctx context.Context, p *daemon.Process) error {
 		}
 		go identity.Watch(ctx, p.Log)
 		cfg.Keys = func() *fleetkey.Host { return identity.Current().Host }
+		link.Credentials = func() ([]byte, error) { return []byte(identity.Current().NATS), nil }
 	}
+	conn, err := natsconn.Connect(link)
+	if err != nil {
+		return fmt.Errorf("--nats: %w", err)
+	}
+	defer conn.Close()
+	cfg.Conn, cfg.Log, cfg.Meter, cfg.Crash = conn, p.Log, p.Metrics.Meter("agent"), crashpoint.FromEnv()
+	cfg.Timing = timing
 	a, err := agent.New(cfg)
 	if err != nil {
 		return err

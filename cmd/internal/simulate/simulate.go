@@ -43,6 +43,9 @@ type Config struct {
 	URL         string
 	Keys        *fleetkey.Ring   // of which the agents have their keys; nil: they sign nothing
 	TLS         *tlsfiles.Client // nil: what URL says
+	// Credentials are of a NATS user that may speak for all the agents; see
+	// [natsconn.Config].
+	Credentials func() ([]byte, error)
 	Log         logrus.FieldLogger
 	// Ready is called once when every agent listens and was announced. An
 	// announcement reaches the store once a worker runs.

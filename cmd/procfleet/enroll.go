@@ -1,0 +1,269 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/fleetkey"
+	"github.com/procfleet/procfleet/internal/natsauth"
+)
+
+// fleetFlags name the fleet's keys and its NATS authority.
+type fleetFlags struct{ fleetKey, natsAuth, data string }
+
+func (f *fleetFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.fleetKey, "fleet-key", "", "file of the fleet's keys")
+	natsAuthFlag(flags, &f.natsAuth)
+	flags.StringVar(&f.data, "data", "", "data folder of procfleet up, which has both")
+}
+
+// complete finds in the data folder what is not named.
+func (f *fleetFlags) complete() error {
+	if f.data != "" {
+		if f.fleetKey == "" {
+			f.fleetKey = filepath.Join(f.data, fleetKeyName)
+		}
+		if dir := filepath.Join(f.data, natsAuthName); f.natsAuth == "" && there(dir) {
+			f.natsAuth = dir
+		}
+	}
+	if f.fleetKey == "" {
+		return usageError("name the file of the fleet's keys with --fleet-key, or the data folder of procfleet up with --data")
+	}
+	return nil
+}
+
+func there(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// authority opens the NATS authority; nil if there is none.
+func (f *fleetFlags) authority() (*natsauth.Authority, error) {
+	if f.natsAuth == "" {
+		return nil, nil //nolint:nilnil // NATS users are made elsewhere
+	}
+	return openAuthority(f.natsAuth)
+}
+
+// enrollFlags are the flags of `enroll`.
+type enrollFlags struct {
+	hostFlags
+	fleetFlags
+	out   string
+	valid time.Duration
+}
+
+func newEnroll() *cobra.Command {
+	var f enrollFlags
+	cmd := &cobra.Command{
+		Use:   "enroll",
+		Short: "Make the identities with which hosts' agents join",
+		Long: `Make the identity of each host: the keys with which its agent and the servers know each other's messages,
+and, with --nats-auth, a NATS user that may do no more than this agent needs. It is one file, for
+--identity of the agent, which then needs neither --cloud nor --ip. A host's identity is a secret of that host.
+
+The same call gives the same keys again, so that a lost identity can be replaced; see procfleet revoke for
+one that was stolen.`,
+		Example: `  procfleet enroll --host 3:10.0.0.1 --fleet-key fleet.key --nats-auth nats-auth --out identity.yaml
+  procfleet enroll --hosts-file hosts.txt --out identities/ --fleet-key fleet.key --nats-auth nats-auth
+  procfleet enroll --host 0:10.0.0.2 --data procfleet-data --out identity.yaml`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	flags := cmd.Flags()
+	f.hostFlags.register(flags)
+	f.fleetFlags.register(flags)
+	flags.StringVar(&f.out, "out", "", "folder for the files, named like 3-10-0-0-1.yaml, or, for one host, the file; standard output by default")
+	validFlag(flags, &f.valid)
+	return cmd
+}
+
+func (f *enrollFlags) run(cmd *cobra.Command) error {
+	hosts, err := f.all(cmd)
+	if err != nil {
+		return err
+	}
+	if err := f.complete(); err != nil {
+		return err
+	}
+	if f.valid < 0 {
+		return usageError("--valid: %v is negative", f.valid)
+	}
+	if len(hosts) > 1 && f.out == "" {
+		return usageError("--out: name a folder for the identities of %d hosts", len(hosts))
+	}
+	ring, err := fleetkey.ReadRing(f.fleetKey)
+	if err != nil {
+		return fmt.Errorf("--fleet-key: %w", err)
+	}
+	authority, err := f.authority()
+	if err != nil {
+		return err
+	}
+	if authority == nil {
+		fmt.Fprintln(cmd.ErrOrStderr(), "without --nats-auth the identities have no NATS user")
+	}
+	put := f.writer(cmd, len(hosts))
+	for _, host := range hosts {
+		text, err := identity(host, ring, authority, f.valid)
+		if err == nil {
+			err = put(host, text)
+		}
+		if err != nil {
+			return fmt.Errorf("enroll %s: %w", host, err)
+		}
+	}
+	if f.out != "" {
+		fmt.Fprintf(cmd.ErrOrStderr(), "enrolled %d hosts in %s\n", len(hosts), f.out)
+	}
+	return nil
+}
+
+// identity is what the agent of a host gets.
+func identity(host procfleet.Host, ring *fleetkey.Ring, authority *natsauth.Authority, valid time.Duration) ([]byte, error) {
+	i := fleetkey.Identity{Host: ring.Host(host.String())}
+	if authority != nil {
+		var err error
+		if i.NATS, err = authority.Enroll(hostUser(host, ring.Generation(host.String())), valid); err != nil {
+			return nil, err
+		}
+	}
+	return i.Text()
+}
+
+func hostUser(host procfleet.Host, generation int) *natsauth.HostUser {
+	return &natsauth.HostUser{Cloud: int64(host.Cloud), Addr: host.Addr, Generation: generation}
+}
+
+// writer is where identities go.
+func (f *enrollFlags) writer(cmd *cobra.Command, hosts int) func(procfleet.Host, []byte) error {
+	info, err := os.Stat(f.out)
+	switch {
+	case f.out == "":
+		return func(_ procfleet.Host, text []byte) error {
+			_, err := cmd.OutOrStdout().Write(text)
+			return err
+		}
+	case hosts == 1 && !strings.HasSuffix(f.out, "/") && (err != nil || !info.IsDir()):
+		return func(_ procfleet.Host, text []byte) error { return writeIdentity(f.out, text) }
+	}
+	return func(host procfleet.Host, text []byte) error {
+		if err := os.MkdirAll(f.out, 0o700); err != nil {
+			return err
+		}
+		name := strconv.FormatInt(int64(host.Cloud), 10) + "-" + agentproto.HostToken(host.Addr) + ".yaml"
+		return writeIdentity(filepath.Join(f.out, name), text)
+	}
+}
+
+// writeIdentity writes a file whole or not at all, to which it may still take
+// the system a while: one that a power loss takes can be made again.
+func writeIdentity(path string, text []byte) error {
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	return nil
+}
+
+// revokeFlags are the flags of `revoke`.
+type revokeFlags struct {
+	hostFlags
+	fleetFlags
+	push natsPush
+}
+
+func newRevoke() *cobra.Command {
+	var f revokeFlags
+	cmd := &cobra.Command{
+		Use:   "revoke",
+		Short: "Make hosts' identities worthless",
+		Long: `Make the identities of hosts worthless, for example because one was stolen. Dispatchers and workers refuse
+messages that they sign from the moment at which their --fleet-key file has changed, which they look at
+every second. Brokers that are reached with --nats end the connections at once; procfleet up with this
+data folder does so by itself. Other brokers hear of it with procfleet nats-auth push, or when they start
+with the new broker.conf. Hosts come back with a new identity of procfleet enroll.`,
+		Example: `  procfleet revoke --host 3:10.0.0.1 --fleet-key fleet.key --nats-auth nats-auth --nats nats://10.0.0.9:4222
+  procfleet revoke --host 0:10.0.0.2 --data procfleet-data`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	flags := cmd.Flags()
+	f.hostFlags.register(flags)
+	f.fleetFlags.register(flags)
+	flags.StringVar(&f.push.url, "nats", "", "URL of a NATS server that is told, and tells the others of its cluster")
+	f.push.tls.Register(flags, "nats", "NATS")
+	return cmd
+}
+
+func (f *revokeFlags) run(cmd *cobra.Command) error {
+	hosts, err := f.all(cmd)
+	if err != nil {
+		return err
+	}
+	if err := f.complete(); err != nil {
+		return err
+	}
+	authority, err := f.authority()
+	if err != nil {
+		return err
+	}
+	generations := make([]int, len(hosts))
+	err = fleetkey.Update(f.fleetKey, func(file *fleetkey.File) error {
+		for i, host := range hosts {
+			generations[i] = file.Revoke(host.String())
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("--fleet-key: %w", err)
+	}
+	note := cmd.ErrOrStderr()
+	fmt.Fprintf(note, "revoked the keys of %d hosts in %s: every dispatcher and worker needs this file\n", len(hosts), f.fleetKey)
+	if authority == nil {
+		return nil
+	}
+	if err := revokeUsers(authority, hosts, generations); err != nil {
+		return fmt.Errorf("--nats-auth: %w; call it again", err)
+	}
+	switch {
+	case f.push.url != "":
+		return f.push.run(cmd.Context(), authority, note)
+	case f.data == "":
+		fmt.Fprintln(note, "NATS does not know of it yet: procfleet nats-auth push --nats URL, or give --nats")
+	}
+	return nil
+}
+
+// revokeUsers revokes every NATS user that a host ever had.
+func revokeUsers(authority *natsauth.Authority, hosts []procfleet.Host, generations []int) error {
+	var users []string
+	for i, host := range hosts {
+		for generation := range generations[i] {
+			user, err := authority.Public(hostUser(host, generation))
+			if err != nil {
+				return err
+			}
+			users = append(users, user)
+		}
+	}
+	return authority.Revoke(users...)
+}

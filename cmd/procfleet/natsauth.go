@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/procfleet/procfleet/internal/natsauth"
+)
+
+func newNATSAuth() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "nats-auth",
+		Short: "Keep the authority that makes NATS users with few rights",
+		Long: `Keep the authority that makes NATS users with few rights: a folder of keys, of which brokers know only the
+public part. Users of hosts are made by procfleet enroll and revoked by procfleet revoke.`,
+		Example: `  procfleet nats-auth init --nats-auth nats-auth
+  procfleet nats-auth user leaf --cloud 3 --nats-auth nats-auth > area-3.creds
+  procfleet nats-auth push --nats nats://10.0.0.9:4222 --nats-auth nats-auth`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: nameACommand,
+	}
+	var dir string
+	natsAuthFlag(cmd.PersistentFlags(), &dir)
+	cmd.AddCommand(newNATSAuthInit(&dir), newNATSAuthUser(&dir), newNATSAuthPush(&dir))
+	return cmd
+}
+
+func natsAuthFlag(flags *pflag.FlagSet, dir *string) {
+	flags.StringVar(dir, "nats-auth", "", "folder of the authority that makes NATS users; keep it away from the brokers")
+}
+
+// openAuthority opens the authority that a flag names.
+func openAuthority(dir string) (*natsauth.Authority, error) {
+	if dir == "" {
+		return nil, usageError("name the folder with --nats-auth or PROCFLEET_NATS_AUTH, for example --nats-auth nats-auth")
+	}
+	authority, err := natsauth.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("--nats-auth: %w", err)
+	}
+	return authority, nil
+}
+
+func newNATSAuthInit(dir *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "init",
+		Short: "Make an authority, and what brokers and servers need of it",
+		Long: `Make an authority in a folder, once for a fleet. Beside its keys the folder then has
+  broker.conf    for nats-server to include; it changes with every revocation
+  server.creds   for --nats-creds of dispatchers, workers and simulate
+  monitor.creds  for monitoring and for procfleet nats-auth push`,
+		Example: "  procfleet nats-auth init --nats-auth nats-auth",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if *dir == "" {
+				return usageError("name the folder with --nats-auth or PROCFLEET_NATS_AUTH, for example --nats-auth nats-auth")
+			}
+			authority, err := natsauth.Create(*dir)
+			if err != nil {
+				return fmt.Errorf("--nats-auth: %w", err)
+			}
+			for _, role := range []natsauth.Role{natsauth.Server, natsauth.Monitor} {
+				if err := authority.WriteUser(role); err != nil {
+					return fmt.Errorf("--nats-auth: %w", err)
+				}
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "made an authority in %s: keep its authority.yaml, and away from the brokers\n", *dir)
+			return nil
+		},
+	}
+}
+
+func newNATSAuthUser(dir *string) *cobra.Command {
+	var cloud int64
+	var name string
+	var valid time.Duration
+	cmd := &cobra.Command{
+		Use:   "user ROLE",
+		Short: "Make a NATS user that is no agent",
+		Long: `Write the credentials of a new NATS user to standard output. ROLE is
+  server    dispatchers, workers and programs that stand for many agents
+  producer  may publish operations to procfleet.submit and hear of finished tasks
+  leaf      the NATS server of the cloud area --cloud
+  monitor   asks brokers how they are; sees nothing of the fleet`,
+		Example: `  procfleet nats-auth user leaf --cloud 3 --nats-auth nats-auth > area-3.creds
+  procfleet nats-auth user producer --name deployer --valid 2160h --nats-auth nats-auth > deployer.creds`,
+		Args: exactly("ROLE: server, producer, leaf or monitor"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			authority, err := openAuthority(*dir)
+			if err != nil {
+				return err
+			}
+			role := natsauth.Role(args[0])
+			switch role {
+			case natsauth.Server, natsauth.Producer, natsauth.Leaf, natsauth.Monitor:
+			default:
+				return usageError("%q is no role: there are server, producer, leaf and monitor; procfleet enroll makes those of agents", args[0])
+			}
+			if cloud < 0 || valid < 0 {
+				return usageError("--cloud and --valid are not negative")
+			}
+			if name == "" {
+				name = args[0]
+			}
+			credentials, err := authority.NewUser(role, name, cloud, valid)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprint(cmd.OutOrStdout(), credentials)
+			return err
+		},
+	}
+	flags := cmd.Flags()
+	flags.Int64Var(&cloud, "cloud", 0, "cloud area of a leaf")
+	flags.StringVar(&name, "name", "", "name that brokers show; the role by default")
+	validFlag(flags, &valid)
+	return cmd
+}
+
+func validFlag(flags *pflag.FlagSet, valid *time.Duration) {
+	flags.DurationVar(valid, "valid", 0, "how long NATS takes the user; 0 is until it is revoked")
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+
+	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
+	"github.com/procfleet/procfleet/internal/natsauth"
+	"github.com/procfleet/procfleet/internal/natsconn"
+)
+
+const (
+	// pushPatience is how long brokers have for the connection, and then for
+	// their answers.
+	pushPatience = 10 * time.Second
+	// pushQuiet is how long no further server has to answer for all of them to
+	// be known.
+	pushQuiet = time.Second
+)
+
+func newNATSAuthPush(dir *string) *cobra.Command {
+	var p natsPush
+	cmd := &cobra.Command{
+		Use:   "push",
+		Short: "Tell brokers of revocations, and of what roles may do in this release",
+		Long: `Tell brokers that keep accounts themselves (resolver type full) of the account as it is now: who is revoked,
+and what roles may do in this release. All servers of a cluster hear of it through any one of them, leaf
+nodes each by itself. Revoked users are disconnected at once. A broker that is away hears of it from the others.`,
+		Example: "  procfleet nats-auth push --nats nats://10.0.0.9:4222 --nats-auth nats-auth",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			authority, err := openAuthority(*dir)
+			if err != nil {
+				return err
+			}
+			return p.run(cmd.Context(), authority, cmd.ErrOrStderr())
+		},
+	}
+	natsFlag(cmd.Flags(), &p.url, &p.tls)
+	return cmd
+}
+
+// natsPush brings an account to brokers.
+type natsPush struct {
+	url string
+	tls tlsflags.Client
+}
+
+func (p *natsPush) run(ctx context.Context, authority *natsauth.Authority, out io.Writer) error {
+	broker, err := authority.Broker()
+	if err != nil {
+		return err
+	}
+	conn, err := p.connect(ctx, authority)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	servers, err := gatherFrom(ctx, conn, "$SYS.REQ.SERVER.PING", "", 0)
+	if err != nil {
+		return fmt.Errorf("ask for the servers: %w", err)
+	}
+	told, err := gatherFrom(ctx, conn, "$SYS.REQ.CLAIMS.UPDATE", broker.Accounts[broker.Account], len(servers))
+	if err != nil {
+		return fmt.Errorf("tell the servers of the account: %w", err)
+	}
+	for _, name := range servers {
+		if !slices.Contains(told, name) {
+			return fmt.Errorf("NATS server %s did not take the account: does its configuration have a resolver of type full?", name)
+		}
+	}
+	fmt.Fprintf(out, "%d NATS servers have the account: %s\n", len(told), told)
+	return nil
+}
+
+func (p *natsPush) connect(ctx context.Context, authority *natsauth.Authority) (*nats.Conn, error) {
+	credentials, err := authority.NewUser(natsauth.Monitor, "push", 0, time.Hour)
+	if err != nil {
+		return nil, err
+	}
+	files, err := p.tls.OpenAtOnce()
+	if err != nil {
+		return nil, usageError("%w", err)
+	}
+	log := logrus.New()
+	log.SetOutput(io.Discard) // the error says it
+	conn, err := natsconn.Connect(natsconn.Config{
+		URL: p.url, TLS: files, Name: "nats-auth push", Log: log,
+		Credentials: func() ([]byte, error) { return []byte(credentials), nil },
+	})
+	if err != nil {
+		return nil, usageError("--nats: %w", err)
+	}
+	for end := time.Now().Add(pushPatience); ; {
+		away := natsconn.Away(conn)
+		switch {
+		case away == nil:
+			return conn, nil
+		case ctx.Err() != nil || time.Now().After(end):
+			conn.Close()
+			return nil, fmt.Errorf("NATS at %s: %w", p.url, away)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// sysAnswer is what a server says to a request on the system account.
+type sysAnswer struct {
+	Server struct {
+		Name string `json:"name"`
+	} `json:"server"`
+	Error *struct {
+		Description string `json:"description"`
+	} `json:"error"`
+}
+
+// gatherFrom asks all servers and returns the names of those that answer,
+// when there are as many as expected, or no further one comes.
+func gatherFrom(ctx context.Context, conn *nats.Conn, subject, body string, expected int) ([]string, error) {
+	inbox := conn.NewInbox()
+	sub, err := conn.SubscribeSync(inbox)
+	if err != nil {
+		return nil, err
+	}
+	defer sub.Unsubscribe()
+	if err := conn.PublishRequest(subject, inbox, []byte(body)); err != nil {
+		return nil, err
+	}
+	var names []string
+	wait := pushPatience // for the first
+	for expected == 0 || len(names) < expected {
+		ctx, cancel := context.WithTimeout(ctx, wait)
+		msg, err := sub.NextMsgWithContext(ctx)
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) && expected == 0 && len(names) > 0 {
+			break
+		}
+		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) {
+			return names, nil // who is missing is told by the caller
+		}
+		if err != nil {
+			return nil, err
+		}
+		var answer sysAnswer
+		if err := json.Unmarshal(msg.Data, &answer); err != nil {
+			return nil, fmt.Errorf("a server's answer: %w", err)
+		}
+		if answer.Error != nil {
+			return nil, fmt.Errorf("NATS server %s: %s", answer.Server.Name, answer.Error.Description)
+		}
+		names = append(names, answer.Server.Name)
+		if expected == 0 {
+			wait = pushQuiet
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/cmd/internal/daemon"
+	"github.com/procfleet/procfleet/internal/natsauth"
+	"github.com/procfleet/procfleet/internal/natsconn"
+	"github.com/procfleet/procfleet/internal/natsembed"
+)
+
+// lookAtAccount is how often `up` looks whether somebody was revoked.
+const lookAtAccount = time.Second
+
+// startNATS starts the embedded NATS. The authority is nil if whoever reaches
+// it may join.
+func (f *upFlags) startNATS(ctx context.Context, p *daemon.Process) (*natsembed.Server, *natsauth.Authority, error) {
+	files, err := f.natsListenTLS.Open(p.Log)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg := natsembed.Config{StoreDir: filepath.Join(f.data, "nats"), Listen: f.natsListen, TLS: files, Log: p.Log}
+	authority, err := f.natsAuthority()
+	if err == nil && authority != nil {
+		cfg.Authority, err = authority.Broker()
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	server, err := natsembed.Start(cfg)
+	if err == nil && authority != nil {
+		go keepAccount(ctx, server, authority, cfg.Authority, p.Log)
+	}
+	return server, authority, err
+}
+
+// natsAuthority is whose users may join the embedded NATS; nil if it is open.
+func (f *upFlags) natsAuthority() (*natsauth.Authority, error) {
+	switch {
+	case f.natsAuth != "":
+		return natsauth.Open(f.natsAuth)
+	case f.natsListen == "" || daemon.OnLoopback(f.natsListen) || f.allowUnauthenticated:
+		return nil, nil //nolint:nilnil // as documented
+	}
+	return natsauth.OpenOrCreate(filepath.Join(f.data, natsAuthName))
+}
+
+// keepAccount has the server know of revocations until ctx ends.
+func keepAccount(ctx context.Context, server *natsembed.Server, authority *natsauth.Authority, known *natsauth.Broker, log logrus.FieldLogger) {
+	inForce := known.Accounts[known.Account]
+	ticker := time.NewTicker(lookAtAccount)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		token, err := authority.Account()
+		if err != nil || token == inForce {
+			continue // a file that is away for a moment is looked at again
+		}
+		if err := server.SetAccount(known.Account, token); err != nil {
+			log.WithError(err).Error("changed rights of NATS users are not in force")
+		}
+		inForce = token
+	}
+}
+
+// serverUser is as whom `up` joins its own NATS.
+func serverUser(authority *natsauth.Authority) (func() ([]byte, error), error) {
+	text, err := authority.NewUser(natsauth.Server, "up", 0, 0)
+	return func() ([]byte, error) { return []byte(text), nil }, err
+}
+
+// agentLink is how the agent of this host joins.
+func agentLink(back *backends) natsconn.Config {
+	host := thisHost()
+	cfg := back.natsConfig
+	cfg.Name, cfg.InboxPrefix = "agent "+host.String(), agentproto.AgentInbox(int64(host.Cloud), host.Addr)
+	if back.users != nil {
+		// The user of the present generation, so that revoking this host is not its end.
+		cfg.Credentials = func() ([]byte, error) {
+			text, err := back.users.Enroll(hostUser(host, back.keys().Generation(host.String())), 0)
+			return []byte(text), err
+		}
+	}
+	return cfg
+}

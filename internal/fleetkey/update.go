@@ -1,0 +1,76 @@
+package fleetkey
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/procfleet/procfleet/internal/datafile"
+)
+
+// Update changes a ring's file, which must be there; see [datafile.Update]. If
+// change returns an error, or leaves what would not be a ring, nothing is
+// written. The errors name no secret.
+func Update(path string, change func(*File) error) error {
+	return datafile.Update(path, maxFile, func(text []byte) ([]byte, error) {
+		if text == nil {
+			return nil, fmt.Errorf("there is no %s: make it with `procfleet fleet-key create --fleet-key %s`: %w", path, path, os.ErrNotExist)
+		}
+		var f File
+		if err := yaml.UnmarshalStrict(text, &f); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, errNoRing)
+		}
+		if err := change(&f); err != nil {
+			return nil, err
+		}
+		if _, err := f.Ring(); err != nil {
+			return nil, err
+		}
+		return f.Text()
+	})
+}
+
+// Add makes a key the newest one.
+func (f *File) Add(k Key) { f.Keys = append([]Key{k}, f.Keys...) }
+
+// Remove takes a key out and says whether it was there.
+func (f *File) Remove(id string) bool {
+	for i := range f.Keys {
+		if f.Keys[i].ID == id {
+			f.Keys = append(f.Keys[:i], f.Keys[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// Revoke makes what a host ("<cloud>:<ip>") was given worthless, and returns
+// the generation that counts from now on.
+func (f *File) Revoke(host string) int {
+	if f.Generations == nil {
+		f.Generations = map[string]int{}
+	}
+	f.Generations[host]++
+	return f.Generations[host]
+}
+
+// Generation is how often a host was revoked; 0 of the nil ring.
+func (r *Ring) Generation(host string) int {
+	if r == nil {
+		return 0
+	}
+	return r.generations[host]
+}
+
+// IDs are those of the keys, the newest first.
+func (r *Ring) IDs() []string {
+	var ids []string
+	for i := range r.keys {
+		ids = append(ids, r.keys[i].ID)
+	}
+	return ids
+}
+
+var errNoRing = errors.New("it is not a file of fleet keys")

@@ -1,0 +1,77 @@
+package natsconn
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+)
+
+// user is by whom the servers know us.
+type user struct {
+	credentials func() ([]byte, error) // nil is nobody
+}
+
+// token is the user's, of the credentials as they are now.
+func (u *user) token() (string, error) {
+	text, err := u.credentials()
+	if err != nil || len(text) == 0 {
+		return "", err
+	}
+	return nkeys.ParseDecoratedJWT(text)
+}
+
+// sign proves to a server that the user is ours.
+func (u *user) sign(nonce []byte) ([]byte, error) {
+	text, err := u.credentials()
+	if err != nil || len(text) == 0 {
+		return nil, err
+	}
+	key, err := nkeys.ParseDecoratedNKey(text)
+	if err != nil {
+		return nil, errors.New("there is no key of a NATS user in the credentials")
+	}
+	defer key.Wipe()
+	return key.Sign(nonce)
+}
+
+// explain adds to a server's refusal what to do about it, since the server
+// says the same of every reason.
+func (u *user) explain(err error) error {
+	refused := errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || errors.Is(err, nats.ErrAuthRevoked)
+	if !refused {
+		return err
+	}
+	const again = "put others in their place, no restart is needed"
+	token := ""
+	if u.credentials != nil {
+		token, _ = u.token() // what cannot be read is told as none
+	}
+	switch until := expiry(token); {
+	case token == "":
+		return fmt.Errorf("%w: the server wants to know who we are, and there are no credentials for NATS", err)
+	case !until.IsZero() && time.Now().After(until):
+		return fmt.Errorf("%w: the credentials for NATS were good until %s: %s", err, until.UTC().Format(time.RFC3339), again)
+	}
+	return fmt.Errorf("%w: the credentials for NATS are revoked, or the server does not know who made them: %s", err, again)
+}
+
+// expiry is until when a token is good; the zero time is for ever, or that it
+// cannot be read.
+func expiry(token string) time.Time {
+	_, rest, _ := strings.Cut(token, ".")
+	body, _, _ := strings.Cut(rest, ".")
+	text, err := base64.RawURLEncoding.DecodeString(body)
+	var claims struct {
+		Expires int64 `json:"exp"`
+	}
+	if err != nil || json.Unmarshal(text, &claims) != nil || claims.Expires == 0 {
+		return time.Time{}
+	}
+	return time.Unix(claims.Expires, 0)
+}
