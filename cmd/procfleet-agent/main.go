@@ -15,6 +15,7 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/internal/lifecycle"
+	"github.com/procfleet/procfleet/internal/plaintext"
 )
 
 // version is set by the linker.
@@ -35,6 +36,8 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	// What is on the host does not steer the terminal.
+	stdout, stderr = plaintext.NewWriter(stdout), plaintext.NewWriter(stderr)
 	cmd := newCommand()
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)

@@ -19,12 +19,13 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/apps"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/natsconn"
+	"github.com/procfleet/procfleet/internal/plaintext"
 	"github.com/procfleet/procfleet/taskstore/redisstore"
 	"github.com/procfleet/procfleet/worker"
 )
 
 func isTerminal(out io.Writer) bool {
-	file, ok := out.(*os.File)
+	file, ok := plaintext.Under(out).(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/internal/lifecycle"
+	"github.com/procfleet/procfleet/internal/plaintext"
 )
 
 // version is set by the linker.
@@ -50,6 +51,8 @@ func usageError(format string, args ...any) error {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	// What hosts and servers wrote does not steer the terminal.
+	stdout, stderr = plaintext.NewWriter(stdout), plaintext.NewWriter(stderr)
 	root := newRoot()
 	root.SetArgs(args)
 	root.SetOut(stdout)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/client"
+	"github.com/procfleet/procfleet/internal/plaintext"
 )
 
 // progress shows how a task goes on: a bar that redraws itself on a terminal,
@@ -37,7 +38,7 @@ func newProgress(out io.Writer) *progress {
 
 // terminalWidth is asked each time because windows change their size.
 func terminalWidth(out io.Writer) int {
-	if file, ok := out.(*os.File); ok {
+	if file, ok := plaintext.Under(out).(*os.File); ok {
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
 			return width
 		}
@@ -49,7 +50,7 @@ func (p *progress) show(t client.Task) {
 	if p.terminal {
 		// \x1b[K clears what a longer line before has left.
 		p.open = true
-		fmt.Fprintf(p.out, "\r%s\x1b[K", fit(t, time.Since(p.begun), p.width()-1))
+		fmt.Fprintf(plaintext.Under(p.out), "\r%s\x1b[K", plaintext.Line(fit(t, time.Since(p.begun), p.width()-1)))
 		return
 	}
 	text := countsText(t)

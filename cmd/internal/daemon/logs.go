@@ -10,6 +10,7 @@ import (
 
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/internal/invalid"
+	"github.com/procfleet/procfleet/internal/plaintext"
 	"github.com/procfleet/procfleet/internal/telemetry/logging"
 )
 
@@ -29,7 +30,7 @@ func (l *Logs) Check(s *settings.Settings) {
 
 // Logger returns the process's logger, which writes to out.
 func (l *Logs) Logger(out io.Writer) (*logrus.Logger, error) {
-	cfg := l.config(out)
+	cfg := l.config(plaintext.Under(out)) // log lines are safe by themselves, and may have colours
 	if wrong, _ := invalid.Fields(cfg.Validate()); len(wrong) > 0 {
 		return nil, fmt.Errorf("--log-%s: %w", strings.ToLower(wrong[0].Name), wrong[0].Problem)
 	}

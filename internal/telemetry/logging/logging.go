@@ -51,9 +51,9 @@ func New(cfg Config) (*logrus.Logger, error) {
 	log := logrus.New()
 	log.SetOutput(cfg.Out)
 	log.SetLevel(level)
-	log.SetFormatter(&logrus.JSONFormatter{TimestampFormat: time.RFC3339Nano})
+	log.SetFormatter(safe{&logrus.JSONFormatter{TimestampFormat: time.RFC3339Nano}})
 	if cfg.Format == FormatText {
-		log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true, TimestampFormat: "15:04:05.000"})
+		log.SetFormatter(safe{&logrus.TextFormatter{FullTimestamp: true, TimestampFormat: "15:04:05.000"}})
 	}
 	return log, nil
 }
