@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/procfleet/procfleet/internal/testenv"
@@ -196,14 +195,6 @@ func TestEveryFamilySaysThatGSEIsAway(t *testing.T) {
 	f := newFleet(t, 0)
 	_, c := f.dispatcher("", "--submissions=false")
 	stored := c.submit(json.RawMessage(doors()[len(doors())-1].good))
-	// All at once: without the store each answer takes as long as is waited for it.
-	everywhere := func(ask func(d *door)) {
-		var asked sync.WaitGroup
-		for _, d := range doors() {
-			asked.Go(func() { ask(&d) })
-		}
-		asked.Wait()
-	}
 	comeAgain := func(d *door, what, way, body string) {
 		t.Helper()
 		if header := c.fails(d, what, way, body, d.away); header.Get("Retry-After") == "" {
@@ -212,14 +203,14 @@ func TestEveryFamilySaysThatGSEIsAway(t *testing.T) {
 	}
 	f.broker.Kill()
 	testenv.Eventually(t, finishTimeout, func() bool { status, _, _ := c.send("GET /readyz", ""); return status == http.StatusServiceUnavailable }, "the dispatcher notices that NATS is away")
-	everywhere(func(d *door) {
+	everyDoor(func(d *door) {
 		comeAgain(d, "operating without NATS", d.operate, d.good)
 		if status, _, text := c.send(d.read(stored), d.ask(stored)); status != http.StatusOK || strings.Contains(text, `"result":false`) {
 			t.Errorf("%s, reading without NATS: %d %s", d.name, status, text)
 		}
 	})
 	f.redis.Stop(t)
-	everywhere(func(d *door) {
+	everyDoor(func(d *door) {
 		comeAgain(d, "reading without the store", d.read(stored), d.ask(stored))
 	})
 }

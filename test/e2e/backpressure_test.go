@@ -1,0 +1,193 @@
+//go:build linux
+
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// everyDoor asks all families at once: what lets callers wait lets each of
+// them wait as long.
+func everyDoor(ask func(d *door)) {
+	var asked sync.WaitGroup
+	for _, d := range doors() {
+		asked.Go(func() { ask(&d) })
+	}
+	asked.Wait()
+}
+
+// TestAStoreThatHangsLosesNothing stops Redis while a task runs, so that it
+// neither answers nor hangs up. Every family says come again; what was accepted
+// before, and what may have been accepted meanwhile, ends when it goes on.
+func TestAStoreThatHangsLosesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 3)
+	_, c := f.dispatcher("", "--slack", "10m") // nothing is overdue, however busy the machine
+	f.worker("")
+	f.waitKnown(c, 3)
+	all := f.procs.grid(f.hosts(3), 10, "hangs")
+	id := c.submit(operation("start", all))
+	testenv.Eventually(t, finishTimeout, func() bool { return started(all) > 0 }, "a start command ran")
+
+	f.redis.Freeze(t)
+	everyDoor(func(d *door) {
+		for _, way := range []struct{ what, way, body string }{
+			{"operating", d.operate, d.good}, {"reading", d.read(id), d.ask(id)},
+		} {
+			status, header, text := c.send(way.way, way.body)
+			refused := strings.Contains(text, `"error"`) || strings.Contains(text, `"result":false`)
+			if status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" || !refused {
+				t.Errorf("%s, %s while the store hangs: %d %v %s", d.name, way.what, status, header, text)
+			}
+		}
+	})
+	f.redis.Thaw(t)
+
+	c.wait(id)
+	f.verifyStarted(c, id, all)
+	for _, other := range c.tasks() { // accepted or not: nobody was told
+		if other.State != "rejected" {
+			c.wait(other.ID)
+		}
+	}
+	f.waitKnown(c, 3)
+	f.killAll(c, all)
+}
+
+func started(all []proc) (ran int) {
+	for _, p := range all {
+		ran += p.starts()
+	}
+	return ran
+}
+
+// shrink makes a stream so small that it is soon full.
+func (f *fleet) shrink(stream string, bytes int64) jetstream.JetStream {
+	f.t.Helper()
+	nc, err := nats.Connect(f.broker.URL)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	have, err := js.Stream(f.t.Context(), stream)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	cfg := have.CachedInfo().Config
+	cfg.MaxBytes = bytes
+	if _, err := js.UpdateStream(f.t.Context(), cfg); err != nil {
+		f.t.Fatal(err)
+	}
+	return js
+}
+
+// TestAFullQueueTurnsCallersAway has no worker until the queue is full. Every
+// family says come again, in its own words; what was accepted before is done
+// once there is a worker, what was turned away is not, and there is room again.
+func TestAFullQueueTurnsCallersAway(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 0)
+	_, c := f.dispatcher("", "--submissions=false")
+	f.simulate(20, "0s")
+	f.shrink("PROCFLEET_OPS", 8<<10)
+	body := map[string]any{"action": "status", "process": simulatedSpec(), "hosts": simulatedHosts(20)}
+
+	var accepted []string
+	for {
+		status, data, ok := c.call(http.MethodPost, "/v1/tasks", "", body)
+		if ok && status == http.StatusServiceUnavailable {
+			break
+		}
+		if !ok || status != http.StatusCreated {
+			t.Fatalf("task %d: %d %s", len(accepted), status, data)
+		}
+		accepted = append(accepted, taskID(t, data))
+	}
+	everyDoor(func(d *door) {
+		if header := c.fails(d, "operating with a full queue", d.operate, d.good, d.away); header.Get("Retry-After") == "" {
+			t.Errorf("%s: no Retry-After in %v", d.name, header)
+		}
+	})
+
+	f.worker("")
+	for _, id := range accepted {
+		if end := c.wait(id); end.Counts["succeeded"] != 20 {
+			t.Errorf("an accepted task: %v", end.Counts)
+		}
+	}
+	if end := c.wait(c.submit(body)); end.Counts["succeeded"] != 20 {
+		t.Errorf("a task afterwards: %v", end.Counts)
+	}
+	ran := 0
+	for _, task := range c.tasks() {
+		if task.State != "rejected" {
+			ran++
+		}
+	}
+	if ran != len(accepted)+1 {
+		t.Errorf("%d tasks ran, %d were accepted", ran, len(accepted)+1)
+	}
+}
+
+// TestResultsThatFindNoRoomComeLater stops the worker when agents have begun, and
+// leaves room for a few results only. The agents keep the others.
+func TestResultsThatFindNoRoomComeLater(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 3)
+	_, c := f.dispatcher("", "--submissions=false", "--slack", "10m")
+	worker := f.worker("")
+	f.waitKnown(c, 3)
+	const room = 24 << 10
+	js := f.shrink("PROCFLEET_RESULTS", room)
+	all := f.procs.grid(f.hosts(3), 20, "kept")
+	id := c.submit(operation("start", all))
+	testenv.Eventually(t, finishTimeout, func() bool { return c.task(id).Counts["pending"] == 0 }, "agents accepted everything")
+	worker.Freeze(t)
+	testenv.Eventually(t, finishTimeout, func() bool { return started(all) == len(all) }, "every start command ran")
+	testenv.Eventually(t, finishTimeout, func() bool {
+		stream, err := js.Stream(t.Context(), "PROCFLEET_RESULTS")
+		return err == nil && stream.CachedInfo().State.Bytes > room/2
+	}, "the stream is full, but for what is less than the next message")
+	worker.Signal(syscall.SIGCONT)
+	c.wait(id)
+	f.verifyStarted(c, id, all)
+	f.killAll(c, all)
+}
+
+// TestAWorkerThatLagsIsWaitedFor stops the only worker, so that chunks and
+// results wait for longer than their consumers do.
+func TestAWorkerThatLagsIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 0)
+	_, c := f.dispatcher("", "--submissions=false", "--slack", "10m")
+	worker := f.worker("")
+	f.simulate(600, "100ms")
+	f.waitKnown(c, 600)
+	small := map[string]any{"action": "status", "process": simulatedSpec(), "hosts": simulatedHosts(1)}
+	big := map[string]any{"action": "status", "process": simulatedSpec(), "hosts": simulatedHosts(600)}
+	want := map[string]int{c.submit(big): 600}
+	worker.Freeze(t)
+	for range 100 {
+		want[c.submit(small)] = 1
+	}
+	want[c.submit(big)] = 600
+	worker.Signal(syscall.SIGCONT)
+	for id, items := range want {
+		if end := c.wait(id); end.Counts["succeeded"] != items {
+			t.Errorf("task %s: %v", id, end.Counts)
+		}
+	}
+}
