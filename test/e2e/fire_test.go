@@ -57,7 +57,7 @@ func TestUnderFire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Log(load.Summary())
+	t.Log(load.Totals())
 	for _, v := range found {
 		t.Error(v)
 	}
