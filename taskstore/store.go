@@ -223,7 +223,8 @@ type Duties interface {
 	// Due returns up to limit tasks of a shard whose visit is due, the
 	// longest overdue first. Tasks that were never written are among them.
 	Due(ctx context.Context, shard, limit int) ([]procfleet.TaskID, error)
-	// Undone returns the chunks of a task that are not done.
+	// Undone returns the chunks of a task that are not done, for whoever
+	// publishes them: the task is then as safe as its creation promised.
 	Undone(ctx context.Context, id procfleet.TaskID) ([]ChunkDuty, error)
 	// Republished notes a chunk's new position in the stream.
 	Republished(ctx context.Context, id procfleet.TaskID, chunk int, sequence uint64) error

@@ -104,7 +104,9 @@
 // Begin, Delivered, Dispatched, positions in the stream, visits and
 // announcements do not wait, because losing one costs a repetition: a chunk is
 // delivered again to agents that remember it, or published again, or an agent
-// announces itself again. One thing more is possible: a Begin is lost and the
+// announces itself again. Undone waits, because what it names is published: a
+// task that no replica has could be done, be lost, and be asked for again by the
+// caller, who was never told of it. One thing more is possible: a Begin is lost and the
 // task rejected afterwards, though an agent has begun; its results are then
 // refused.
 //

@@ -119,13 +119,15 @@ func (s *Store) Due(ctx context.Context, shard, limit int) ([]procfleet.TaskID, 
 	return taskIDs(members)
 }
 
-// Undone lists the chunks of a task that are not done.
+// Undone lists the chunks of a task that are not done. What a replica does not
+// have yet must not be published: after a fail-over nobody would know of the
+// task, whoever asked for it would ask again, and it would be done twice.
 func (s *Store) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.ChunkDuty, error) {
 	if _, err := number(id); err != nil {
 		return nil, err
 	}
 	c := &call{script: undoneScript, keys: []string{s.keys.task(id).head()}}
-	if err := s.run(ctx, c); err != nil {
+	if err := s.runDurably(ctx, c); err != nil {
 		return nil, fmt.Errorf("undone chunks of task %s: %w", id, err)
 	}
 	values, err := c.cmd.Slice()

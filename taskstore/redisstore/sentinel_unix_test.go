@@ -93,6 +93,29 @@ func TestRepeatOfACallThatWaitedInVainWaitsAgain(t *testing.T) {
 	}
 }
 
+// TestTaskThatNoReplicaHasIsNotPublished: the replica went away when the task
+// was just written, and its caller was told to come again. If the sweep had it
+// done meanwhile and the master was lost, it would be done a second time for
+// the caller.
+func TestTaskThatNoReplicaHasIsNotPublished(t *testing.T) {
+	t.Parallel()
+	master := startMaster(t)
+	replica := redistest.Start(t, "--replicaof", strings.Replace(master.Addr, ":", " ", 1))
+	redistest.StartSentinel(t, "fleet", master, 1) // returns when the replica is there
+	replica.Freeze(t)
+	task := create(t, open(t, redisstore.Options{URL: master.URL()}), storetest.Draft(3))
+	s := open(t, redisstore.Options{URL: master.URL() + "?wait_replicas=1", WaitTimeout: 50 * time.Millisecond})
+	s.SetPatience(300 * time.Millisecond)
+	if duties, err := s.Undone(t.Context(), task.ID); !errors.Is(err, taskstore.ErrUnavailable) {
+		t.Errorf("the sweep may publish %+v, %v", duties, err)
+	}
+	replica.Thaw(t)
+	testenv.Eventually(t, time.Minute, func() bool {
+		duties, err := s.Undone(t.Context(), task.ID)
+		return err == nil && len(duties) == 1
+	}, "the sweep may publish what the replica has")
+}
+
 func TestNumberOfReplicasInTheURLMustBeOne(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "-1", "many", "256"} {
