@@ -8,10 +8,15 @@ import (
 	"math/rand/v2"
 	"os"
 	"strings"
+
+	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
 // layOut makes the networks and says where each node is.
 func (f *Fleet) layOut(ctx context.Context) error {
+	if err := fleetkey.Create(f.path(keyFile)); err != nil {
+		return err
+	}
 	near, err := f.network(ctx, "near")
 	if err != nil {
 		return err
@@ -89,6 +94,9 @@ func (f *Fleet) run(ctx context.Context, n *Node) error {
 	if n.Kind == Agent {
 		args = append(args, "--init", "--volume", n.marks+":"+MarkFolder)
 	}
+	if err := f.giveKeys(n, data); err != nil {
+		return err
+	}
 	image, command, err := f.command(n, data)
 	if err != nil {
 		return err
@@ -103,6 +111,44 @@ func (f *Fleet) run(ctx context.Context, n *Node) error {
 	}
 	_, err = run(ctx, "docker", "start", n.container())
 	return err
+}
+
+// Files of keys in a node's folder.
+const (
+	keyFile      = "fleet.key"
+	identityFile = "identity.yaml"
+)
+
+// serverUser is the user of the server's image.
+const serverUser = 65532
+
+// giveKeys writes the keys that a node has: dispatchers and workers those of
+// the fleet, an agent its own.
+func (f *Fleet) giveKeys(n *Node, data string) error {
+	switch n.Kind {
+	case Dispatcher, Worker:
+		keys, err := os.ReadFile(f.path(keyFile))
+		if err != nil {
+			return err
+		}
+		file := data + "/" + keyFile
+		if err := os.WriteFile(file, keys, 0o600); err != nil {
+			return err
+		}
+		return os.Chown(file, serverUser, serverUser)
+	case Agent:
+		ring, err := fleetkey.ReadRing(f.path(keyFile))
+		if err != nil {
+			return err
+		}
+		text, err := (&fleetkey.Identity{Host: ring.Host(n.Host)}).Text()
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(data+"/"+identityFile, text, 0o600)
+	default:
+		return nil
+	}
 }
 
 // command is what a node runs: an image, and what follows its name.
@@ -130,9 +176,8 @@ func (f *Fleet) command(n *Node, data string) (image string, command []string, e
 	case Worker:
 		return f.cfg.Images.Server, append([]string{"worker", "--status-http=0.0.0.0:9090"}, f.backends()...), nil
 	case Agent:
-		area, ip, _ := strings.Cut(n.Host, ":")
 		return f.cfg.Images.Agent, []string{
-			"--nats=" + strings.Join(f.natsOf(n), ","), "--cloud=" + area, "--ip=" + ip,
+			"--nats=" + strings.Join(f.natsOf(n), ","), "--identity=/data/" + identityFile,
 			"--data=/data/agent", "--status-http=0.0.0.0:9090",
 		}, nil
 	default:
@@ -144,7 +189,7 @@ func (f *Fleet) command(n *Node, data string) (image string, command []string, e
 func (f *Fleet) backends() []string {
 	return []string{
 		"--nats=" + strings.Join(f.NATSURLs(), ","), "--stream-replicas=" + fmt.Sprint(natsServers),
-		"--redis=" + f.redisURL(), "--redis-wait-replicas=" + fmt.Sprint(f.cfg.WaitReplicas),
+		"--fleet-key=/data/" + keyFile, "--redis=" + f.redisURL(), "--redis-wait-replicas=" + fmt.Sprint(f.cfg.WaitReplicas),
 	}
 }
 
