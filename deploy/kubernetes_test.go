@@ -1,0 +1,399 @@
+package deploy_test
+
+import (
+	"encoding/json"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// object is what these tests look at of a Kubernetes object. That all of it is
+// as Kubernetes wants it, deploycheck has said before.
+type object struct {
+	Kind     string
+	Metadata struct{ Name, Namespace string }
+	Data     map[string]string // of a ConfigMap
+	Spec     struct {
+		Selector    json.RawMessage // of a Service it is only labels
+		PodSelector selector
+		Template    struct {
+			Metadata struct{ Labels, Annotations map[string]string }
+			Spec     pod
+		}
+		Ports   []servicePort
+		Ingress []struct{ Ports []servicePort }
+	}
+}
+
+type selector struct{ MatchLabels map[string]string }
+
+type servicePort struct{ Port, TargetPort any }
+
+type pod struct {
+	Containers                    []container
+	TerminationGracePeriodSeconds int
+	EnableServiceLinks            *bool
+	AutomountServiceAccountToken  *bool
+	SecurityContext               struct {
+		RunAsNonRoot   bool
+		FSGroup        int
+		SeccompProfile struct{ Type string }
+	}
+	TopologySpreadConstraints []struct{ LabelSelector selector }
+	Affinity                  struct {
+		PodAntiAffinity struct {
+			Preferred []struct {
+				PodAffinityTerm struct{ LabelSelector selector }
+			} `json:"preferredDuringSchedulingIgnoredDuringExecution"`
+		}
+	}
+	Volumes []struct {
+		Name      string
+		ConfigMap struct{ Name string }
+		Secret    struct {
+			DefaultMode os.FileMode
+			Items       []struct{ Key, Path string }
+		}
+	}
+}
+
+type container struct {
+	Image         string
+	Command, Args []string
+	Env           []struct {
+		Name, Value string
+	}
+	EnvFrom []struct{ ConfigMapRef struct{ Name string } }
+	Ports   []struct {
+		Name          string
+		ContainerPort int
+	}
+	Resources struct{ Requests, Limits map[string]string }
+	Lifecycle struct {
+		PreStop struct{ Sleep struct{ Seconds int } }
+	}
+	VolumeMounts []struct {
+		Name, MountPath string
+		ReadOnly        bool
+	}
+	SecurityContext struct {
+		AllowPrivilegeEscalation *bool
+		ReadOnlyRootFilesystem   bool
+		Capabilities             struct{ Drop []string }
+	}
+	StartupProbe, ReadinessProbe, LivenessProbe *probe
+}
+
+type probe struct{ HTTPGet struct{ Path, Port string } }
+
+func (c container) probes() []*probe {
+	all := []*probe{c.StartupProbe, c.ReadinessProbe, c.LivenessProbe}
+	return slices.DeleteFunc(all, func(p *probe) bool { return p == nil })
+}
+
+// port returns the number of a container's port.
+func (c container) port(t *testing.T, name string) int {
+	t.Helper()
+	for _, p := range c.Ports {
+		if p.Name == name {
+			return p.ContainerPort
+		}
+	}
+	t.Fatalf("%s has no port %q", c.Image, name)
+	return 0
+}
+
+// deploycheck runs the program that has Kubernetes' and Prometheus' own
+// libraries and reads its answer.
+func deploycheck(t *testing.T, into any, stdin string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(testenv.BuildTool(t, "test/deploycheck", "github.com/procfleet/procfleet/test/deploycheck"), args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var said strings.Builder
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("deploycheck %q: %v\n%s", args, err, &said)
+	}
+	if err := json.Unmarshal(out, into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func manifests(t *testing.T, folder string) []object {
+	t.Helper()
+	var all []object
+	deploycheck(t, &all, "", "manifests", folder)
+	return all
+}
+
+// with returns the objects of a kind, of which there has to be one.
+func with(t *testing.T, all []object, kind string) []object {
+	t.Helper()
+	of := slices.DeleteFunc(slices.Clone(all), func(o object) bool { return o.Kind != kind })
+	if len(of) == 0 {
+		t.Fatalf("there is no %s", kind)
+	}
+	return of
+}
+
+func (o object) chosen(t *testing.T) map[string]string {
+	t.Helper()
+	var s selector
+	into := any(&s)
+	if o.Kind == "Service" {
+		into = &s.MatchLabels
+	}
+	if err := json.Unmarshal(o.Spec.Selector, into); err != nil {
+		t.Fatalf("%s %s: %v", o.Kind, o.Metadata.Name, err)
+	}
+	return s.MatchLabels
+}
+
+// selects reports whether labels have all that is asked for.
+func selects(want, labels map[string]string) bool {
+	for name, value := range want {
+		if labels[name] != value {
+			return false
+		}
+	}
+	return true
+}
+
+func TestKubernetesSelectorsFindThePodsOfOneRole(t *testing.T) {
+	t.Parallel()
+	all := manifests(t, "kubernetes/servers")
+	deployments := with(t, all, "Deployment")
+	for _, d := range deployments {
+		labels := d.Spec.Template.Metadata.Labels
+		choices := []map[string]string{d.chosen(t)}
+		for _, spread := range d.Spec.Template.Spec.TopologySpreadConstraints {
+			choices = append(choices, spread.LabelSelector.MatchLabels)
+		}
+		for _, apart := range d.Spec.Template.Spec.Affinity.PodAntiAffinity.Preferred {
+			choices = append(choices, apart.PodAffinityTerm.LabelSelector.MatchLabels)
+		}
+		for _, budget := range with(t, all, "PodDisruptionBudget") {
+			if budget.Metadata.Name == d.Metadata.Name {
+				choices = append(choices, budget.chosen(t))
+			}
+		}
+		if len(choices) != 4 {
+			t.Errorf("%s: %d selectors for its own pods, want 4", d.Metadata.Name, len(choices))
+		}
+		for _, want := range choices {
+			if !maps.Equal(want, labels) {
+				t.Errorf("%s: %v does not select exactly pods with %v", d.Metadata.Name, want, labels)
+			}
+		}
+	}
+	for _, s := range with(t, all, "Service") {
+		for _, d := range deployments {
+			if found := selects(s.chosen(t), d.Spec.Template.Metadata.Labels); found != (s.Metadata.Name == d.Metadata.Name) {
+				t.Errorf("service %s selects %s: %v", s.Metadata.Name, d.Metadata.Name, found)
+			} else if found {
+				d.Spec.Template.Spec.Containers[0].port(t, s.Spec.Ports[0].TargetPort.(string))
+			}
+		}
+	}
+}
+
+func TestKubernetesNetworkPoliciesOpenPortsThatPodsHave(t *testing.T) {
+	t.Parallel()
+	all := manifests(t, "kubernetes/servers")
+	for _, policy := range with(t, all, "NetworkPolicy") {
+		found := 0
+		for _, d := range with(t, all, "Deployment") {
+			if !selects(policy.Spec.PodSelector.MatchLabels, d.Spec.Template.Metadata.Labels) {
+				continue
+			}
+			found++
+			for _, from := range policy.Spec.Ingress {
+				for _, p := range from.Ports {
+					d.Spec.Template.Spec.Containers[0].port(t, p.Port.(string))
+				}
+			}
+		}
+		if found == 0 {
+			t.Errorf("policy %s is for no pod", policy.Metadata.Name)
+		}
+	}
+}
+
+// TestKubernetesRolesMayDoNothingThatTheyNeedNot has what the strictest of the
+// pod security standards asks for, and what it forgets.
+func TestKubernetesRolesMayDoNothingThatTheyNeedNot(t *testing.T) {
+	t.Parallel()
+	for _, d := range with(t, manifests(t, "kubernetes/servers"), "Deployment") {
+		p := d.Spec.Template.Spec
+		c := p.Containers[0]
+		for what, is := range map[string]bool{
+			"runs as root":                       p.SecurityContext.RunAsNonRoot,
+			"has no seccomp profile":             p.SecurityContext.SeccompProfile.Type == "RuntimeDefault",
+			"has a token for Kubernetes":         p.AutomountServiceAccountToken != nil && !*p.AutomountServiceAccountToken,
+			"has variables of services":          p.EnableServiceLinks != nil && !*p.EnableServiceLinks,
+			"may gain rights":                    c.SecurityContext.AllowPrivilegeEscalation != nil && !*c.SecurityContext.AllowPrivilegeEscalation,
+			"writes into its image":              c.SecurityContext.ReadOnlyRootFilesystem,
+			"keeps capabilities":                 slices.Equal(c.SecurityContext.Capabilities.Drop, []string{"ALL"}),
+			"has no limit of memory":             c.Resources.Limits["memory"] != "",
+			"has a limit of processor time":      c.Resources.Limits["cpu"] == "",
+			"has secrets that everybody reads":   p.Volumes[0].Secret.DefaultMode == 0o440,
+			"cannot read its secrets":            p.SecurityContext.FSGroup != 0,
+			"is killed before it ends by itself": p.TerminationGracePeriodSeconds >= c.Lifecycle.PreStop.Sleep.Seconds+drain(t, c)+20,
+		} {
+			if !is {
+				t.Errorf("%s %s", d.Metadata.Name, what)
+			}
+		}
+	}
+}
+
+// drain is what a role is told of it, in seconds.
+func drain(t *testing.T, c container) int {
+	t.Helper()
+	for _, arg := range c.Args {
+		if value, is := strings.CutPrefix(arg, "--drain="); is {
+			d, err := time.ParseDuration(value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return int(d.Seconds())
+		}
+	}
+	t.Fatalf("%q say nothing of draining", c.Args)
+	return 0
+}
+
+// TestKubernetesRolesStartAndAnswerTheirProbes starts each role as its pod
+// does, with the files of the secret in a folder of the test's own and on
+// other ports.
+func TestKubernetesRolesStartAndAnswerTheirProbes(t *testing.T) {
+	t.Parallel()
+	all := manifests(t, "kubernetes/servers")
+	for _, d := range with(t, all, "Deployment") {
+		t.Run(d.Metadata.Name, func(t *testing.T) {
+			t.Parallel()
+			p := d.Spec.Template.Spec
+			c := p.Containers[0]
+			if c.Image != "procfleet:latest" {
+				t.Fatalf("image %s", c.Image)
+			}
+			binary := testenv.BuildBinary(t, "./cmd/procfleet")
+			env, args := settingsOf(t, all, c), inFolder(c.Args, "/etc/procfleet", secrets(t, binary, p))
+			checked := exec.Command(binary, append(slices.Clone(args), "--check-config")...)
+			checked.Env = append(os.Environ(), env...)
+			if out, err := checked.CombinedOutput(); err != nil || strings.Contains(string(out), "warning") {
+				t.Fatalf("%q: %v\n%s", args, err, out)
+			}
+			local := map[int]string{}
+			for _, port := range c.Ports {
+				local[port.ContainerPort] = net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+				for i := range args {
+					args[i] = strings.Replace(args[i], "=:"+strconv.Itoa(port.ContainerPort), "="+local[port.ContainerPort], 1)
+				}
+			}
+			// A name that does not exist: the role waits, and answers its probes.
+			child := testenv.StartChild(t, append(env, "PROCFLEET_NATS=nats://127.0.0.1:1"), binary, args...)
+			for _, pr := range c.probes() {
+				url := "http://" + local[c.port(t, pr.HTTPGet.Port)] + pr.HTTPGet.Path
+				want := map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusServiceUnavailable}[pr.HTTPGet.Path]
+				testenv.Eventually(t, time.Minute, func() bool { return status(t, url) == want }, url+" answers")
+			}
+			scraped := "http://" + local[atoi(t, d.Spec.Template.Metadata.Annotations["prometheus.io/port"])] + d.Spec.Template.Metadata.Annotations["prometheus.io/path"]
+			if got := status(t, scraped); got != http.StatusOK {
+				t.Errorf("%s: %d", scraped, got)
+			}
+			child.Kill()
+		})
+	}
+}
+
+// status is 0 if nobody answers.
+func status(t *testing.T, url string) int {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		return 0
+	}
+	resp.Body.Close()
+	return resp.StatusCode
+}
+
+func atoi(t *testing.T, text string) int {
+	t.Helper()
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// settingsOf returns the environment of a container.
+func settingsOf(t *testing.T, all []object, c container) []string {
+	t.Helper()
+	var env []string
+	for _, from := range c.EnvFrom {
+		for name, value := range configMap(t, all, from.ConfigMapRef.Name) {
+			env = append(env, name+"="+value)
+		}
+	}
+	for _, e := range c.Env {
+		env = append(env, e.Name+"="+e.Value)
+	}
+	return env
+}
+
+func configMap(t *testing.T, all []object, name string) map[string]string {
+	t.Helper()
+	for _, m := range with(t, all, "ConfigMap") {
+		if m.Metadata.Name == name {
+			return m.Data
+		}
+	}
+	t.Fatalf("there is no ConfigMap %s", name)
+	return nil
+}
+
+// inFolder returns args with another folder in place of one.
+func inFolder(args []string, old, folder string) []string {
+	out := make([]string, len(args))
+	for i, arg := range args {
+		out[i] = strings.Replace(arg, old+"/", folder+"/", 1)
+	}
+	return out
+}
+
+// secrets makes the files that a pod has of its secret, as the pod has them.
+func secrets(t *testing.T, binary string, p pod) (folder string) {
+	t.Helper()
+	folder = t.TempDir()
+	for _, item := range p.Volumes[0].Secret.Items {
+		path := filepath.Join(folder, item.Path)
+		switch item.Key {
+		case "apps.yaml":
+			if out, err := exec.Command(binary, "app", "add", "shop", "--apps", path).CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		case "procfleet.yaml":
+			if err := os.WriteFile(path, []byte("redis: redis://procfleet:secret@127.0.0.1:1/0\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		default:
+			t.Fatalf("nobody says how %s is made", item.Key)
+		}
+		if err := os.Chmod(path, p.Volumes[0].Secret.DefaultMode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
