@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
@@ -43,6 +44,32 @@ func (n *node) set(t *testing.T, name, value string) {
 	}
 }
 
+// enroll makes this node the host 0:10.0.0.1.
+func (n *node) enroll(t *testing.T) (identity string) {
+	t.Helper()
+	identity = filepath.Join(n.root, n.read(t, filepath.Join(n.settings, "PROCFLEET_IDENTITY")))
+	key := filepath.Join(t.TempDir(), "fleet-key.yaml")
+	if err := fleetkey.Create(key); err != nil {
+		t.Fatal(err)
+	}
+	ring, err := fleetkey.ReadRing(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := (&fleetkey.Identity{Host: ring.Host("0:10.0.0.1")}).Text()
+	if err = errors.Join(err, os.MkdirAll(filepath.Dir(identity), 0o755), os.WriteFile(identity, text, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return identity
+}
+
+// command is the installer as the pod runs it, but for where things are.
+func (n *node) command(agent string) *exec.Cmd {
+	cmd := exec.Command("sh", "kubernetes/agents/install.sh", n.settings)
+	cmd.Env = append(os.Environ(), "PATH="+n.path+":"+os.Getenv("PATH"), "NODE_ROOT="+n.root, "AGENT="+agent)
+	return cmd
+}
+
 // install runs the installer until it has nothing left to do, and returns what
 // it asked of systemd.
 func (n *node) install(t *testing.T, agent string) string {
@@ -50,9 +77,7 @@ func (n *node) install(t *testing.T, agent string) string {
 	if err := os.WriteFile(n.asked, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	child := testenv.StartChild(t, []string{
-		"PATH=" + n.path + ":" + os.Getenv("PATH"), "NODE_ROOT=" + n.root, "AGENT=" + agent, "PROCFLEET_IP=10.0.0.1",
-	}, "sh", "kubernetes/agents/install.sh", n.settings)
+	child := testenv.StartCommand(t, n.command(agent))
 	child.WaitOutput(t, time.Minute, "done")
 	child.Signal(15)
 	if code := child.Wait(t, time.Minute); code != 0 {
@@ -76,6 +101,10 @@ func TestInstallerPutsTheAgentOnTheNodeAndRestartsItForChangesAlone(t *testing.T
 	pod := with(t, all, "DaemonSet")[0].Spec.Template.Spec
 	agent := testenv.BuildBinary(t, "./cmd/procfleet-agent")
 	n := newNode(t, configMap(t, all, pod.Volumes[0].ConfigMap.Name))
+	if out, err := n.command(agent).CombinedOutput(); err == nil || !strings.Contains(string(out), "enroll it") {
+		t.Errorf("on a node without an identity: %v\n%s", err, out)
+	}
+	identity := n.enroll(t)
 
 	const begin = "systemctl daemon-reload\nsystemctl enable --quiet procfleet-agent\n"
 	const restarted, left = begin + "systemctl restart --no-block procfleet-agent\n", begin + "systemctl start --no-block procfleet-agent\n"
@@ -91,7 +120,7 @@ func TestInstallerPutsTheAgentOnTheNodeAndRestartsItForChangesAlone(t *testing.T
 		t.Errorf("%v, mode %v", err, info.Mode())
 	}
 	checked := exec.Command(filepath.Join(n.root, "usr/local/bin/procfleet-agent"), "--check-config")
-	checked.Env = append(os.Environ(), strings.Fields(n.read(t, env))...)
+	checked.Env = append(append(os.Environ(), strings.Fields(n.read(t, env))...), "PROCFLEET_IDENTITY="+identity)
 	if out, err := checked.CombinedOutput(); err != nil || strings.Contains(string(out), "warning") {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
@@ -386,6 +387,10 @@ func secrets(t *testing.T, binary string, p pod) (folder string) {
 			}
 		case "procfleet.yaml":
 			if err := os.WriteFile(path, []byte("redis: redis://procfleet:secret@127.0.0.1:1/0\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		case "fleet-key.yaml":
+			if err := fleetkey.Create(path); err != nil {
 				t.Fatal(err)
 			}
 		default:

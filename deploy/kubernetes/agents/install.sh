@@ -21,12 +21,17 @@ put() {
 # on_node runs a command as if it were typed on the node.
 on_node() { nsenter --target 1 --mount --uts --ipc --net --pid -- "$@"; }
 
+identity=$(cat "$1/PROCFLEET_IDENTITY")
+[ -f "$node$identity" ] || {
+  echo "this node has no $identity: enroll it, and put the file there" >&2
+  exit 1
+}
+
 umask 077
 settings=$(mktemp)
 for file in "$1"/*; do
   printf '%s=%s\n' "$(basename "$file")" "$(cat "$file")"
 done >"$settings"
-printf 'PROCFLEET_IP=%s\n' "$PROCFLEET_IP" >>"$settings"
 
 put 755 "${AGENT:-/usr/local/bin/procfleet-agent}" /usr/local/bin/procfleet-agent
 put 644 "$here/procfleet-agent.service" /etc/systemd/system/procfleet-agent.service
