@@ -118,7 +118,7 @@ func (c container) port(t *testing.T, name string) int {
 // libraries and reads its answer.
 func deploycheck(t *testing.T, into any, stdin string, args ...string) {
 	t.Helper()
-	cmd := exec.Command(testenv.BuildTool(t, "test/deploycheck", "github.com/procfleet/procfleet/test/deploycheck"), args...)
+	cmd := exec.Command(testenv.BuildTool(t, "deploy/testdata/deploycheck", "github.com/procfleet/procfleet/deploy/testdata/deploycheck"), args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	var said strings.Builder
 	cmd.Stderr = &said

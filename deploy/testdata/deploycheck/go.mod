@@ -1,4 +1,4 @@
-module github.com/procfleet/procfleet/test/deploycheck
+module github.com/procfleet/procfleet/deploy/testdata/deploycheck
 
 go 1.26.7
 
