@@ -49,9 +49,10 @@ type said struct {
 // run runs a command to its end.
 func run(t *testing.T, args ...string) said {
 	t.Helper()
+	binary := program(t) // building it takes its own time
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program(t), args...)
+	cmd := exec.CommandContext(ctx, binary, args...)
 	var out, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr
 	err := cmd.Run()

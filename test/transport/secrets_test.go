@@ -1,0 +1,172 @@
+//go:build linux
+
+package transport
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/tls"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/internal/testenv/redistest"
+	"github.com/procfleet/procfleet/internal/testenv/tlstest"
+)
+
+// kept is everything that is sent to a collector of traces, unpacked.
+type kept struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (k *kept) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var body io.Reader = r.Body
+	if r.Header.Get("Content-Encoding") == "gzip" {
+		if unpacked, err := gzip.NewReader(r.Body); err == nil {
+			body = unpacked
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, _ = k.text.ReadFrom(body) // what came
+	w.Header().Set("Content-Type", "application/x-protobuf")
+}
+
+func (k *kept) String() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.text.String()
+}
+
+// TestPlantedSecretsAreNowhere runs a system at the most talkative, with a
+// distinctive secret in every place that has one, provokes errors around each,
+// and looks for them in logs, traces, metrics and answers.
+func TestPlantedSecretsAreNowhere(t *testing.T) {
+	t.Parallel()
+	const (
+		redisSecret = "planted-redis-7f3a"
+		natsSecret  = "planted-nats-91cc"
+		appSecret   = "planted-app-secret-d04be2"
+		badSecret   = "planted-wrong-secret-aa18"
+		token       = "planted-bk-token-55e0"
+		envSecret   = "planted-environment-c3f1"
+	)
+	traces := &kept{}
+	collector := httptest.NewServer(traces)
+	t.Cleanup(collector.Close)
+	redis := redistest.Start(t, "--requirepass", "")
+	redis.Do(t, "ACL SETUSER keeper on >"+redisSecret+" ~* &* +@all")
+	secretFile := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secretFile, []byte(appSecret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	apps := filepath.Join(t.TempDir(), "apps.yaml")
+	if got := run(t, "app", "add", "shop", "--skip-user-auth", "--signing", "--secret-file", secretFile, "--apps", apps); got.code != 0 {
+		t.Fatalf("add an application: %+v", got)
+	}
+	ca := tlstest.NewCA(t, "fleet")
+	server := ca.Issue(t, "server")
+	data, door, status := filepath.Join(t.TempDir(), "data"), freeAddress(t), freeAddress(t)
+	broker := freeAddress(t)
+	_, port, _ := strings.Cut(broker, ":")
+	testenv.StartChild(t, nil, testenv.BuildBinary(t, "github.com/nats-io/nats-server/v2"), "-a", "127.0.0.1", "-p", port, "-js", "-sd", t.TempDir(),
+		"--user", "fleet", "--pass", natsSecret).WaitOutput(t, patience, "Server is ready")
+	up := testenv.StartChild(t, nil, program(t), "up", "--http", door, "--http-cert", server.Cert, "--http-key", server.Key, "--status-http", status,
+		"--redis", "redis://keeper:"+redisSecret+"@"+redis.Addr, "--nats", "nats://fleet:"+natsSecret+"@"+broker, "--apps", apps,
+		"--login-url", collector.URL, "--otlp", collector.URL, "--log-level", "debug", "--data", data)
+	up.WaitHTTP(t, patience, "http://"+status+"/readyz")
+	// Wrong passwords, which are as good as right ones to whoever reads them.
+	wrong := testenv.StartChild(t, nil, program(t), "worker", "--log-level", "debug",
+		"--redis", "redis://keeper:"+badSecret+"@"+redis.Addr, "--nats", "nats://fleet:"+badSecret+"@"+broker)
+	wrong.WaitOutput(t, patience, "Authorization Violation")
+
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca.Pool(), MinVersion: tls.VersionTLS12}}}
+	var heard strings.Builder
+	ask := func(method, path, body string, headers ...string) string {
+		req, err := http.NewRequest(method, "https://"+door+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(headers); i += 2 {
+			req.Header.Set(headers[i], headers[i+1])
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		heard.Write(text)
+		return string(text)
+	}
+	right, bad := "Bearer shop."+appSecret, "Bearer shop."+badSecret
+	operation := `{"action":"start","targets":[{"process":{"namespace":"n","name":"p","proc_name":"p","setup_path":"/tmp","env":{"DB_PASSWORD":"` + envSecret + `"},"control":{"start":"false"}},"hosts":["0:127.0.0.1"]}]}`
+	accepted := ask("POST", "/v1/tasks", operation, "Authorization", right, "Content-Type", "application/json")
+	var task struct {
+		ID string `json:"id"`
+	}
+	if err := json.Unmarshal([]byte(accepted), &task); err == nil && task.ID != "" {
+		testenv.Eventually(t, patience, func() bool {
+			return strings.Contains(ask("GET", "/v1/tasks/"+task.ID, "", "Authorization", right), `"finished"`)
+		}, "the task ends")
+		ask("GET", "/v1/tasks/"+task.ID+"/results", "", "Authorization", right)
+	} else {
+		t.Logf("not accepted: %s", accepted)
+	}
+	ask("POST", "/v1/tasks", operation, "Authorization", bad)
+	ask("POST", "/v1/tasks", operation+"{", "Authorization", right)
+	ask("GET", "/v1/nothing?bk_token="+token, "", "Authorization", bad)
+	esb := "/api/c/compapi/v2/gse/get_proc_status/"
+	ask("POST", esb+"?bk_app_code=shop&bk_app_secret="+badSecret, "{}")
+	ask("POST", esb, `{"bk_app_code":"shop","bk_app_secret":"`+appSecret+`","bk_token":"`+token+`"}`)
+	ask("POST", esb, `{"bk_app_code":"shop","bk_app_secret":"`+badSecret+`","bk_token":"`+token+`"`)
+	ask("POST", esb, "{}", "X-Bkapi-Authorization", `{"bk_app_code":"shop","bk_app_secret":"`+badSecret+`"`)
+	ask("GET", "/"+strings.Repeat("x/", 10), "", "Authorization", right)
+	for _, path := range []string{"/metrics", "/readyz", "/openapi.json"} {
+		ask("GET", path, "")
+	}
+	checked := run(t, "worker", "--check-config", "--redis", "redis://keeper:"+redisSecret+"@127.0.0.1:1", "--nats", "nats://fleet:"+natsSecret+"@127.0.0.1:1")
+	refused := run(t, "worker", "--redis", "redis://keeper:"+redisSecret+"@127.0.0.1:x", "--nats", "foo://fleet:"+natsSecret+"@127.0.0.1:1")
+	up.Signal(15) // what is left of the traces comes at the end
+	up.Wait(t, patience)
+
+	secrets := map[string]string{
+		"Redis's password": redisSecret, "NATS's password": natsSecret, "an application's secret": appSecret, "a wrong secret": badSecret,
+		"a user's token": token, "a process's environment": envSecret,
+	}
+	addFile(t, secrets, "the key of TLS", server.Key, 1)
+	if trace := traces.String(); !strings.Contains(trace, "procfleet") {
+		t.Error("no traces came")
+	}
+	for where, text := range map[string]string{
+		"the log": up.WholeOutput(t, patience), "the log of a worker with wrong passwords": wrong.Output(), "answers and metrics": heard.String(),
+		"traces": traces.String(), "--check-config": checked.out + checked.err, "wrong settings": refused.out + refused.err,
+	} {
+		for what, secret := range secrets {
+			if at := strings.Index(text, secret); at >= 0 {
+				t.Errorf("%s is in %s: … %.200q", what, where, text[max(0, at-80):])
+			}
+		}
+	}
+}
+
+// addFile adds a line of a file to the secrets.
+func addFile(t *testing.T, secrets map[string]string, what, name string, line int) {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets[what] = strings.Split(string(text), "\n")[line]
+}
