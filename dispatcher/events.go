@@ -35,6 +35,7 @@ func (e *exchange) listEvents(ctx context.Context, use dialect.ListEvents, in *d
 		}
 		return fmt.Errorf("list events: %w", err)
 	}
+	e.api.measures.eventsRefused(ctx, page.Refused)
 	e.reply(use.Encode(dialect.Events{Events: page.Events, Next: page.Next, More: page.More}))
 	return nil
 }

@@ -20,11 +20,13 @@ type measures struct {
 	publish  metric.Float64Histogram
 	// submissions counts published submissions by what became of them.
 	submissions metric.Int64Counter
+	// distrust counts what is read as an agent's word and is not believed.
+	distrust metric.Int64Counter
 }
 
 func newMeasures(meter metric.Meter) (*measures, error) {
 	var m measures
-	var errs [6]error
+	var errs [7]error
 	m.requests, errs[0] = meter.Float64Histogram("procfleet_dispatcher_request_seconds",
 		metric.WithDescription("Time from a request's header to the end of its answer."), metric.WithUnit("s"),
 		metric.WithExplicitBucketBoundaries(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30))
@@ -40,6 +42,8 @@ func newMeasures(meter metric.Meter) (*measures, error) {
 		metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5))
 	m.submissions, errs[5] = meter.Int64Counter("procfleet_dispatcher_submissions",
 		metric.WithDescription("Published submissions, by what became of them; put_off is counted each time."))
+	m.distrust, errs[6] = meter.Int64Counter("procfleet_dispatcher_events_refused",
+		metric.WithDescription("Events that are not known to be from the hosts that they name, by reason, each time they are read."))
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("dispatcher: metrics: %w", err)
 	}
@@ -53,6 +57,13 @@ func (m *measures) storeTime(ctx context.Context, call string, took time.Duratio
 
 func (m *measures) publishTime(ctx context.Context, took time.Duration, err error) {
 	m.publish.Record(ctx, took.Seconds(), metric.WithAttributes(attribute.Bool("ok", err == nil)))
+}
+
+// eventsRefused counts events that were read and are not shown.
+func (m *measures) eventsRefused(ctx context.Context, byReason map[string]int) {
+	for reason, n := range byReason {
+		m.distrust.Add(ctx, int64(n), metric.WithAttributes(attribute.String("reason", reason)))
+	}
 }
 
 // submitted counts a published submission.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
 // HostEventQuery selects from what agents told, from the beginning on. The zero
@@ -37,6 +38,9 @@ type HostEventPage struct {
 	Events []procfleet.HostEvent
 	Next   uint64
 	More   bool
+	// Refused counts messages that were looked at and are not known to be from
+	// the hosts that they name, by [fleetkey.Reason].
+	Refused map[string]int
 }
 
 const (
@@ -79,25 +83,33 @@ func (b *Bus) hostEvents(ctx context.Context, q HostEventQuery) (HostEventPage, 
 	if err != nil {
 		return HostEventPage{}, err
 	}
-	r := eventReader{js: b.js, q: q, state: stream.CachedInfo().State}
-	switch {
-	case q.Newest:
-		return r.newest(ctx)
-	case q.After > r.state.LastSeq:
-		r.q.After = 0
-	case q.After > 0:
-		return r.onwards(ctx, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: q.After + 1})
-	case !q.Since.IsZero():
-		return r.onwards(ctx, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &q.Since})
-	}
-	return r.onwards(ctx, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
+	r := eventReader{js: b.js, keys: b.keys(), q: q, state: stream.CachedInfo().State, refused: map[string]int{}}
+	page, err := r.page(ctx)
+	page.Refused = r.refused
+	return page, err
 }
 
 // eventReader reads one page of a stream that was in the given state.
 type eventReader struct {
-	js    jetstream.JetStream
-	q     HostEventQuery
-	state jetstream.StreamState
+	js      jetstream.JetStream
+	keys    *fleetkey.Ring
+	q       HostEventQuery
+	state   jetstream.StreamState
+	refused map[string]int
+}
+
+func (r *eventReader) page(ctx context.Context) (HostEventPage, error) {
+	switch {
+	case r.q.Newest:
+		return r.newest(ctx)
+	case r.q.After > r.state.LastSeq:
+		r.q.After = 0
+	case r.q.After > 0:
+		return r.onwards(ctx, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.q.After + 1})
+	case !r.q.Since.IsZero():
+		return r.onwards(ctx, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &r.q.Since})
+	}
+	return r.onwards(ctx, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
 }
 
 // onwards reads from a place on.
@@ -224,6 +236,10 @@ func (r *eventReader) wanted(msg jetstream.Msg, meta *jetstream.MsgMetadata) *pr
 	e, err := decodeHostEvent(msg.Data(), msg.Subject())
 	if err != nil {
 		return nil // whoever wrote this was no agent
+	}
+	if err := r.keys.Verify(msg.Headers(), e.Host.String(), &fleetkey.Message{Purpose: agentproto.TypeEvent, Body: msg.Data()}); err != nil {
+		r.refused[fleetkey.Reason(err)]++
+		return nil
 	}
 	e.Sequence, e.ReceivedAt = meta.Sequence.Stream, meta.Timestamp.UTC()
 	q := &r.q
