@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
@@ -34,6 +36,40 @@ func (k *keys) ring() *fleetkey.Ring {
 	return ring
 }
 
+func (k *keys) content() fleetkey.File {
+	k.t.Helper()
+	var content fleetkey.File
+	text, err := os.ReadFile(k.file)
+	if err == nil {
+		err = yaml.UnmarshalStrict(text, &content)
+	}
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return content
+}
+
+// write replaces the file at once.
+func (k *keys) write(content fleetkey.File) {
+	k.t.Helper()
+	text, err := content.Text()
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	k.replace(k.file, text)
+}
+
+func (k *keys) replace(file string, text []byte) {
+	k.t.Helper()
+	err := os.WriteFile(file+".new", text, 0o600)
+	if err == nil {
+		err = os.Rename(file+".new", file)
+	}
+	if err != nil {
+		k.t.Fatal(err)
+	}
+}
+
 // identity writes the identity that a host has now, and returns its file.
 func (k *keys) identity(host string) string {
 	k.t.Helper()
@@ -46,13 +82,8 @@ func (k *keys) identity(host string) string {
 func (k *keys) enroll(host, file string) {
 	k.t.Helper()
 	text, err := (&fleetkey.Identity{Host: k.ring().Host(host)}).Text()
-	if err == nil {
-		err = os.WriteFile(file+".new", text, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(file+".new", file)
-	}
 	if err != nil {
 		k.t.Fatal(err)
 	}
+	k.replace(file, text)
 }

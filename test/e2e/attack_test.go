@@ -1,0 +1,442 @@
+//go:build linux
+
+package e2e
+
+import (
+	"encoding/json"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/fleetkey"
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// attacker may do everything on the bus, and has heard every message. It has
+// no key.
+type attacker struct {
+	t     *testing.T
+	conn  *nats.Conn
+	js    jetstream.JetStream
+	heard *nats.Subscription
+}
+
+func newAttacker(t *testing.T, url string) *attacker {
+	t.Helper()
+	a := &attacker{t: t, conn: testenv.Connect(t, url)}
+	var err error
+	if a.js, err = jetstream.New(a.conn); err == nil {
+		a.heard, err = a.conn.SubscribeSync("procfleet.>")
+	}
+	if err == nil {
+		err = a.heard.SetPendingLimits(-1, -1)
+	}
+	if err == nil {
+		err = a.conn.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// recorded waits for the next message of a type.
+func (a *attacker) recorded(messageType string) *nats.Msg {
+	a.t.Helper()
+	for {
+		msg, err := a.heard.NextMsg(startTimeout)
+		if err != nil {
+			a.t.Fatalf("no %s was heard: %v", messageType, err)
+		}
+		if kind, err := agentproto.PeekType(msg.Data); err == nil && kind == messageType {
+			return msg
+		}
+	}
+}
+
+// order sends a command to a host's subject and returns what its agent answers.
+func (a *attacker) order(subject string, header nats.Header, data []byte) agentproto.Reply {
+	a.t.Helper()
+	msg, err := a.conn.RequestMsg(&nats.Msg{Subject: subject, Header: header, Data: data}, startTimeout)
+	if err != nil {
+		a.t.Fatalf("nobody answers on %s: %v", subject, err)
+	}
+	var reply agentproto.Reply
+	if err := agentproto.Decode(msg.Data, agentproto.TypeReply, &reply); err != nil {
+		a.t.Fatal(err)
+	}
+	return reply
+}
+
+// publish puts a message into the stream that takes it.
+func (a *attacker) publish(subject string, header nats.Header, data []byte) {
+	a.t.Helper()
+	msg := &nats.Msg{Subject: subject, Header: maps.Clone(header), Data: data}
+	msg.Header.Del(jetstream.MsgIDHeader)
+	if _, err := a.js.PublishMsg(a.t.Context(), msg); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// untilTaken waits until the workers have taken every result.
+func (a *attacker) untilTaken() {
+	a.t.Helper()
+	testenv.Eventually(a.t, startTimeout, func() bool {
+		stream, err := a.js.StreamNameBySubject(a.t.Context(), agentproto.ResultSubject("s", 0))
+		if err != nil {
+			return false
+		}
+		s, err := a.js.Stream(a.t.Context(), stream)
+		return err == nil && s.CachedInfo().State.Msgs == 0
+	}, "the workers have taken every result")
+}
+
+// encode writes a message.
+func encode(t *testing.T, m agentproto.Message) []byte {
+	t.Helper()
+	data, err := agentproto.Encode(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// signedBy returns the headers of a message from a host of the ring.
+func signedBy(ring *fleetkey.Ring, host, messageType string, data []byte) nats.Header {
+	header := nats.Header{}
+	ring.Host(host).Sign(header, &fleetkey.Message{Purpose: messageType, Body: data})
+	return header
+}
+
+func header(messageType string) agentproto.Header {
+	return agentproto.Header{Type: messageType, ID: "attack", Sent: time.Now().UTC()}
+}
+
+// mentions reports whether some file of a folder has the text in it.
+func mentions(t *testing.T, folder, text string) bool {
+	t.Helper()
+	found := false
+	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		found = found || strings.Contains(string(data), text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// TestWhoOwnsTheBusCannotOrderAHost: commands that are forged, changed,
+// redirected or sent again by somebody with every right on the bus run nothing
+// and leave nothing in the journal.
+func TestWhoOwnsTheBusCannotOrderAHost(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	_, c := f.dispatcher("")
+	f.worker("")
+	f.waitKnown(c, 2)
+	thief := newAttacker(t, f.broker.URL)
+	host, other := f.agents[0], f.agents[1]
+	p := f.procs.new(host.host(), "genuine")
+	if done := c.wait(c.submit(operation("start", []proc{p}))); done.Counts["succeeded"] != 1 {
+		t.Fatalf("the start: %v", done.Counts)
+	}
+	command := thief.recorded(agentproto.TypeCommand)
+	once := func(what string) {
+		t.Helper()
+		if n := p.starts(); n != 1 {
+			t.Errorf("%s: the start command ran %d times", what, n)
+		}
+	}
+
+	// Sent again as it is, it is answered with what is known.
+	if reply := thief.order(command.Subject, command.Header, command.Data); reply.Refused == "" && len(reply.Items) != 1 {
+		t.Errorf("the command again: %+v", reply)
+	}
+	once("the command again")
+
+	changed := []byte(strings.ReplaceAll(string(command.Data), "genuine", "forged0"))
+	otherHost := []byte(strings.ReplaceAll(string(command.Data), host.ip, other.ip))
+	otherSubject := strings.ReplaceAll(command.Subject, "10-99-0-1", "10-99-0-2")
+	ownRing := newKeys(t).ring()
+	for what, forged := range map[string]struct {
+		subject string
+		header  nats.Header
+		data    []byte
+	}{
+		"unsigned":                            {command.Subject, nil, changed},
+		"changed":                             {command.Subject, command.Header, changed},
+		"signed with another fleet's key":     {command.Subject, signedBy(ownRing, host.host(), agentproto.TypeCommand, changed), changed},
+		"signed with another host's identity": {command.Subject, signedBy(f.keys.ring(), other.host(), agentproto.TypeCommand, changed), changed},
+		"signed as another message":           {command.Subject, signedBy(f.keys.ring(), host.host(), agentproto.TypeResults, changed), changed},
+		"redirected":                          {otherSubject, command.Header, command.Data},
+		"redirected and changed":              {otherSubject, command.Header, otherHost},
+	} {
+		if reply := thief.order(forged.subject, forged.header, forged.data); reply.Refused != agentproto.RefusedSignature {
+			t.Errorf("%s: answered %+v, want refused as %q", what, reply, agentproto.RefusedSignature)
+		}
+	}
+	for _, a := range f.agents {
+		if mentions(t, a.data, "forged0") {
+			t.Errorf("the journal of %s has a forged command", a.host())
+		}
+	}
+	if mentions(t, other.data, "genuine") {
+		t.Error("the journal has a redirected command")
+	}
+
+	host.child.Kill()
+	host.start()
+	host.waitReady()
+	thief.order(command.Subject, command.Header, command.Data)
+	once("after a restart of the agent")
+	testenv.Eventually(t, startTimeout, func() bool {
+		return thief.order(command.Subject, command.Header, command.Data).Refused == agentproto.RefusedExpired
+	}, "the command is expired")
+	once("after its expiry")
+
+	host.child.Kill()
+	host.data = t.TempDir()
+	host.start()
+	host.waitReady()
+	if reply := thief.order(command.Subject, command.Header, command.Data); reply.Refused != agentproto.RefusedInstance {
+		t.Errorf("a new instance answers %+v, want refused as %q", reply, agentproto.RefusedInstance)
+	}
+	once("at another instance")
+}
+
+// TestWhoOwnsTheBusCannotForgeAnOutcome: an item keeps its state whatever is
+// put among the results, by somebody without a key and by a host that speaks
+// for another one.
+func TestWhoOwnsTheBusCannotForgeAnOutcome(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	_, c := f.dispatcher("")
+	worker := f.worker("")
+	f.waitKnown(c, 2)
+	thief := newAttacker(t, f.broker.URL)
+	host, other := f.agents[0].host(), f.agents[1].host()
+	p := f.procs.new(host, "slow")
+	spec := p.spec()
+	spec["control"].(map[string]any)["start"] = "while [ ! -e go ]; do sleep 0.05; done; " + spec["control"].(map[string]any)["start"].(string)
+	spec["alive"].(map[string]any)["op_timeout"] = "120s"
+	id := c.submit(map[string]any{"action": "start", "process": spec, "hosts": []string{host}})
+	testenv.Eventually(t, startTimeout, func() bool { return c.task(id).Counts["delivered"] == 1 }, "the agent has accepted the start")
+
+	now := time.Now().UTC()
+	forge := func(from string) []byte {
+		return encode(t, &agentproto.Results{Header: header(agentproto.TypeResults), Task: id, Host: from, Instance: "i", Results: []agentproto.Result{{
+			Item: 0, Code: agentproto.CodeFailed, Reason: agentproto.ReasonCommandFailed, Message: "forged", AcceptedAt: now, FinishedAt: now,
+		}}})
+	}
+	subject := agentproto.ResultSubject("s", 0)
+	forged := forge(host)
+	attack := func() {
+		t.Helper()
+		thief.publish(subject, nats.Header{}, forged)
+		thief.publish(subject, signedBy(newKeys(t).ring(), host, agentproto.TypeResults, forged), forged)
+		thief.publish(subject, signedBy(f.keys.ring(), other, agentproto.TypeResults, forged), forged)
+		thief.publish(subject, signedBy(f.keys.ring(), host, agentproto.TypeEvent, forged), forged)
+		own := forge(other) // true in all but whose item it is
+		thief.publish(subject, signedBy(f.keys.ring(), other, agentproto.TypeResults, own), own)
+		thief.untilTaken()
+	}
+	attack()
+	if now := c.task(id); now.State != "running" || now.Counts["delivered"] != 1 {
+		t.Errorf("forged results made it %s with %v", now.State, now.Counts)
+	}
+	worker.WaitOutput(t, startTimeout, "message not believed")
+	worker.WaitOutput(t, startTimeout, "the items are not this host's")
+
+	if err := os.WriteFile(filepath.Join(p.dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	genuine := thief.recorded(agentproto.TypeResults)
+	for !strings.Contains(string(genuine.Data), `"message":"success"`) { // it hears its own as well
+		genuine = thief.recorded(agentproto.TypeResults)
+	}
+	outcome := func() (task, result) {
+		done := c.wait(id)
+		return done, c.results(id, 1)[0]
+	}
+	done, r := outcome()
+	if done.Counts["succeeded"] != 1 || r.Message != "success" || r.Late {
+		t.Fatalf("the start: %v, %+v", done.Counts, r)
+	}
+	attack()
+	thief.publish(subject, genuine.Header, genuine.Data)
+	thief.untilTaken()
+	if after, again := outcome(); after.Counts["succeeded"] != 1 || again.Message != r.Message || again.Late {
+		t.Errorf("afterwards: %v, %+v", after.Counts, again)
+	}
+}
+
+// TestWhoOwnsTheBusCannotSpeakForAHost: what is said of a host that nobody
+// enrolled, or was said by one a while ago, is not believed.
+func TestWhoOwnsTheBusCannotSpeakForAHost(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1)
+	_, c := f.dispatcher("")
+	worker := f.worker("")
+	f.waitKnown(c, 1)
+	thief := newAttacker(t, f.broker.URL)
+	const forged, replayed = "0:10.99.0.77", "0:10.99.0.78"
+	event := func(host, message string) []byte {
+		return encode(t, &agentproto.Event{
+			Header: header(agentproto.TypeEvent), Host: host, Instance: "i", Kind: agentproto.EventUnsafeHost, Message: message,
+		})
+	}
+	untrue, unsigned := event(forged, "forged event"), encode(t, &agentproto.Presence{Header: header(agentproto.TypePresence), Host: forged, Instance: "i"})
+	if err := thief.conn.Publish(agentproto.PresenceSubject(0), unsigned); err != nil {
+		t.Fatal(err)
+	}
+	report := encode(t, &agentproto.Processes{
+		Header: header(agentproto.TypeProcesses), Host: f.agents[0].host(), Instance: "i", Number: time.Now().UnixMicro(),
+		Processes: []agentproto.ManagedProcess{{Key: "e2e:untrue", Namespace: "e2e", Name: "untrue", ProcName: "untrue", Desired: agentproto.DesiredUp}},
+	})
+	if err := thief.conn.Publish(agentproto.ProcessesSubject(0), report); err != nil {
+		t.Fatal(err)
+	}
+	worker.WaitOutput(t, startTimeout, `"host":"`+forged+`"`)
+	worker.WaitOutput(t, startTimeout, `"host":"`+f.agents[0].host()+`"`)
+	truth := event(f.agents[0].host(), "genuine event")
+	thief.publish(agentproto.EventSubject(0), nats.Header{}, untrue)
+	thief.publish(agentproto.EventSubject(0), signedBy(f.keys.ring(), f.agents[0].host(), agentproto.TypeEvent, truth), truth)
+	var events, reported json.RawMessage
+	c.get("/v1/events", &events)
+	if strings.Contains(string(events), "forged event") || !strings.Contains(string(events), "genuine event") {
+		t.Errorf("events: %s", events)
+	}
+	c.get("/v1/processes?namespace=e2e", &reported)
+	if strings.Contains(string(reported), "untrue") {
+		t.Errorf("processes: %s", reported)
+	}
+
+	announce := func(sent time.Time) (again bool) {
+		t.Helper()
+		data := encode(t, &agentproto.Presence{
+			Header: agentproto.Header{Type: agentproto.TypePresence, ID: "recorded", Sent: sent.UTC()}, Host: replayed, Instance: "i",
+		})
+		msg, err := thief.conn.RequestMsg(&nats.Msg{
+			Subject: agentproto.PresenceSubject(0), Data: data, Header: signedBy(f.keys.ring(), replayed, agentproto.TypePresence, data),
+		}, startTimeout)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var reply agentproto.PresenceReply
+		if err := agentproto.Decode(msg.Data, agentproto.TypePresenceReply, &reply); err != nil {
+			t.Fatal(err)
+		}
+		return reply.Again
+	}
+	known := func() bool { return strings.Contains(strings.Join(c.hosts(), " "), replayed) }
+	for _, sent := range []time.Time{time.Now().Add(-10 * time.Minute), time.Now().Add(10 * time.Minute)} {
+		if !announce(sent) || known() {
+			t.Errorf("an announcement of %s counts at %s", sent, time.Now())
+		}
+	}
+	if announce(time.Now()) || !known() {
+		t.Error("one of now does not count")
+	}
+	if strings.Contains(strings.Join(c.hosts(), " "), forged) {
+		t.Errorf("hosts: %v", c.hosts())
+	}
+}
+
+// TestHostsThatAreNotBelievedEndWithWhatToDo: a host that was revoked does
+// nothing and says why, and is well again once it is enrolled again.
+func TestHostsThatAreNotBelievedEndWithWhatToDo(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1)
+	_, c := f.dispatcher("")
+	worker := f.worker("")
+	f.waitKnown(c, 1)
+	host := f.agents[0]
+	content := f.keys.content()
+	content.Generations = map[string]int{host.host(): 1}
+	f.keys.write(content)
+	worker.WaitOutput(t, startTimeout, "file of keys changed")
+	p := f.procs.new(host.host(), "revoked")
+	done := c.wait(c.submit(operation("start", []proc{p})))
+	r := c.results(done.ID, 1)[0]
+	if r.Code != 117 || !strings.Contains(r.Message, "enroll it again") || p.starts() != 0 {
+		t.Errorf("code %d, %q, started %d times", r.Code, r.Message, p.starts())
+	}
+	f.keys.enroll(host.host(), host.identity)
+	host.child.WaitOutput(t, startTimeout, "file of keys changed")
+	if done := c.wait(c.submit(operation("start", []proc{p}))); done.Counts["succeeded"] != 1 || p.starts() != 1 {
+		t.Errorf("enrolled again: %v, started %d times", done.Counts, p.starts())
+	}
+}
+
+// TestTheFleetsKeyIsReplacedWithoutAGap: while tasks go on, a second key is
+// added and the first taken away, one role after the other, and every task
+// succeeds.
+func TestTheFleetsKeyIsReplacedWithoutAGap(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1)
+	atDispatcher, atWorker := f.keys, &keys{t, filepath.Join(t.TempDir(), "worker.key")}
+	atWorker.write(atDispatcher.content())
+	dispatcher, c := f.dispatcher("")
+	f.keys = atWorker
+	worker := f.worker("")
+	f.waitKnown(c, 1)
+	host := f.agents[0]
+
+	slow, quick := f.procs.new(host.host(), "slow"), f.procs.new(host.host(), "quick")
+	spec := slow.spec()
+	spec["control"].(map[string]any)["start"] = "while [ ! -e go ]; do sleep 0.05; done; " + spec["control"].(map[string]any)["start"].(string)
+	spec["alive"].(map[string]any)["op_timeout"] = "300s"
+	running := c.submit(map[string]any{"action": "start", "process": spec, "hosts": []string{host.host()}})
+	testenv.Eventually(t, startTimeout, func() bool { return c.task(running).Counts["delivered"] == 1 }, "the agent has accepted the start")
+	works := func(when string) {
+		t.Helper()
+		if done := c.wait(c.submit(operation("status", []proc{quick}))); done.Counts["succeeded"] != 1 {
+			t.Errorf("%s: %v, %+v", when, done.Counts, c.results(done.ID, 1))
+		}
+	}
+	changes := map[*testenv.Child]int{}
+	inForce := func(at *testenv.Child) {
+		t.Helper()
+		changes[at]++
+		testenv.Eventually(t, startTimeout, func() bool {
+			return strings.Count(at.Output(), "file of keys changed and is in force") == changes[at]
+		}, "the changed file is in force")
+	}
+
+	old := atWorker.content()
+	added, err := fleetkey.NewKey("second")
+	if err != nil {
+		t.Fatal(err)
+	}
+	both, second := fleetkey.File{Keys: append([]fleetkey.Key{added}, old.Keys...)}, fleetkey.File{Keys: []fleetkey.Key{added}}
+	for _, content := range []fleetkey.File{both, second} {
+		atDispatcher.write(content)
+		inForce(dispatcher)
+		works("at the dispatcher")
+		atWorker.write(content)
+		inForce(worker)
+		works("at the worker")
+		atWorker.enroll(host.host(), host.identity)
+		inForce(host.child)
+		works("at the agent")
+	}
+	if err := os.WriteFile(filepath.Join(slow.dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if done := c.wait(running); done.Counts["succeeded"] != 1 || slow.starts() != 1 {
+		t.Errorf("what ran meanwhile: %v, started %d times: %+v", done.Counts, slow.starts(), c.results(running, 1))
+	}
+}
