@@ -15,7 +15,7 @@ const lookEvery = time.Second
 type source struct {
 	files Files
 	as    use
-	make  func(*material) *tls.Config
+	build func(*material) *tls.Config
 	log   logrus.FieldLogger
 
 	mu      sync.Mutex
@@ -27,12 +27,12 @@ type source struct {
 
 // open reads the files for the first time. Dates are not looked at: a peer
 // whose clock is right decides about them.
-func open(files Files, as use, log logrus.FieldLogger, make func(*material) *tls.Config) (*source, error) {
+func open(files Files, as use, log logrus.FieldLogger, build func(*material) *tls.Config) (*source, error) {
 	read, err := files.read(as)
 	if err != nil {
 		return nil, err
 	}
-	s := &source{files: files, as: as, make: make, log: log.WithField("component", "tls"), looked: time.Now(), of: read, have: make(read)}
+	s := &source{files: files, as: as, build: build, log: log.WithField("component", "tls"), looked: time.Now(), of: read, have: build(read)}
 	if err := read.inForce(files, s.looked); err != nil {
 		s.log.WithError(err).Error("a certificate will not be believed")
 	}
@@ -62,7 +62,7 @@ func (s *source) config() *tls.Config {
 		s.complain(err)
 		return s.have
 	}
-	s.trouble, s.of, s.have = "", read, s.make(read)
+	s.trouble, s.of, s.have = "", read, s.build(read)
 	s.log.WithField("files", s.files.names()).Info("certificates read again")
 	return s.have
 }

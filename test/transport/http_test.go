@@ -36,8 +36,10 @@ func startListeners(t *testing.T, extra ...string) listeners {
 	if got := run(t, "app", "add", "esb", "--skip-user-auth", "--apps", apps); got.code != 0 {
 		t.Fatalf("add an application: %+v", got)
 	}
-	l.child = testenv.StartChild(t, nil, program(t), append([]string{"up", "--agent=false", "--http", l.door, "--status-http", l.status, "--apps", apps,
-		"--trusted-esb", "127.0.0.1", "--log-level", "debug", "--data", filepath.Join(t.TempDir(), "data")}, extra...)...)
+	l.child = testenv.StartChild(t, nil, program(t), append([]string{
+		"up", "--agent=false", "--http", l.door, "--status-http", l.status, "--apps", apps,
+		"--trusted-esb", "127.0.0.1", "--log-level", "debug", "--data", filepath.Join(t.TempDir(), "data"),
+	}, extra...)...)
 	l.child.WaitHTTP(t, patience, "http://"+l.door+"/readyz")
 	return l
 }
@@ -72,6 +74,7 @@ func answers(t *testing.T, address, raw string) (statuses []int, all string) {
 			return statuses, string(text)
 		}
 		_, _ = io.Copy(io.Discard, resp.Body) // what is there
+		_ = resp.Body.Close()                 // it is text
 		statuses = append(statuses, resp.StatusCode)
 	}
 }
@@ -306,8 +309,11 @@ func TestConnectionsAreBounded(t *testing.T) {
 		conn := dial(t, l.door)
 		open = append(open, conn)
 		_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n") // it may be closed already
-		if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil && resp.StatusCode == http.StatusOK {
-			taken++
+		if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil {
+			_ = resp.Body.Close() // its status is all that counts
+			if resp.StatusCode == http.StatusOK {
+				taken++
+			}
 		}
 	}
 	// Those who asked whether the system is ready may have one still.

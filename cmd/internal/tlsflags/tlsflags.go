@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"strings"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/pflag"
@@ -68,13 +69,13 @@ func (c *Client) OpenAtOnce() (*tlsfiles.Client, error) {
 
 // Given is how the flags are written that were given, each with a blank before it.
 func (c *Client) Given() string {
-	text := ""
+	var text strings.Builder
 	for _, f := range [][2]string{{"-ca", c.CA}, {"-cert", c.Cert}, {"-key", c.Key}} {
 		if f[1] != "" {
-			text += " --" + c.of + f[0] + " " + f[1]
+			text.WriteString(" --" + c.of + f[0] + " " + f[1])
 		}
 	}
-	return text
+	return text.String()
 }
 
 // Server are the flags of what listens: --http-cert, --http-key and
