@@ -11,10 +11,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"sigs.k8s.io/yaml"
 
+	"github.com/procfleet/procfleet/internal/fleetkey"
+	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
@@ -82,8 +86,8 @@ func TestComposeCommandsAreOnesThatTheBinariesKnow(t *testing.T) {
 			t.Errorf("service %s: %v\n%s", name, err, out)
 		}
 	}
-	if checked != 8 {
-		t.Errorf("%d services run our binaries, want 8", checked)
+	if checked != 9 {
+		t.Errorf("%d services run our binaries, want 9", checked)
 	}
 }
 
@@ -136,10 +140,41 @@ func TestImagesAreBuiltFromTheBinaries(t *testing.T) {
 	}
 }
 
+// natsFile is a configuration with what it includes, in a folder of its own
+// for whatever it keeps.
+func natsFile(t *testing.T, name string, authority *natsauth.Authority) string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broker, err := authority.Broker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	included, err := os.ReadFile(authority.BrokerPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	text := strings.NewReplacer("/data", dir+"/data", "/var/lib/nats", dir+"/data", "0.0.0.0:4222", "127.0.0.1:-1", "account: ACCOUNT", "account: "+broker.Account).Replace(string(data))
+	path := filepath.Join(dir, name)
+	err = errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Mkdir(filepath.Join(dir, "broker"), 0o700),
+		os.WriteFile(filepath.Join(dir, "broker", "broker.conf"), included, 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 func TestNATSReadsItsConfigurations(t *testing.T) {
 	t.Parallel()
+	authority, err := natsauth.Create(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, file := range []string{"nats.conf", "nats-cluster.conf", "nats-leaf.conf"} {
-		options, err := server.ProcessConfigFile(file)
+		options, err := server.ProcessConfigFile(natsFile(t, file, authority))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,6 +187,68 @@ func TestNATSReadsItsConfigurations(t *testing.T) {
 		if cluster := file == "nats-cluster.conf"; cluster && (len(options.Routes) != 2 || options.LeafNode.Port == 0) {
 			t.Errorf("%s: %d routes, leaf node port %d", file, len(options.Routes), options.LeafNode.Port)
 		}
+		if len(options.TrustedOperators) != 1 || options.AccountResolver == nil {
+			t.Errorf("%s believes whoever reaches it", file)
+		}
+	}
+}
+
+// TestNATSHearsOfRevocationsWhileItRuns starts nats.conf and tells it with the
+// command that operators use.
+func TestNATSHearsOfRevocationsWhileItRuns(t *testing.T) {
+	t.Parallel()
+	dir, procfleet := t.TempDir(), testenv.BuildBinary(t, "./cmd/procfleet")
+	run := func(args ...string) string {
+		out, err := exec.Command(procfleet, args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("procfleet %v: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	keys, identities := filepath.Join(dir, "keys"), filepath.Join(dir, "identities")
+	run("enroll", "--create", "--data", keys, "--host", "3:10.0.0.1,3:10.0.0.2", "--out", identities)
+	authority, err := natsauth.Open(filepath.Join(keys, "nats-auth"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	options, err := server.ProcessConfigFile(natsFile(t, "nats.conf", authority))
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.NoSigs, options.NoLog = true, true
+	broker, err := server.NewServer(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go broker.Start()
+	t.Cleanup(func() { broker.Shutdown(); broker.WaitForShutdown() })
+	if !broker.ReadyForConnections(time.Minute) {
+		t.Fatal("it does not start")
+	}
+	agent := func(host string) *nats.Conn {
+		identity, err := fleetkey.ReadIdentity(filepath.Join(identities, host+".yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := nats.Connect(broker.ClientURL(), nats.UserCredentialBytes([]byte(identity.NATS)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(conn.Close)
+		return conn
+	}
+	stolen, other := agent("3-10.0.0.1"), agent("3-10.0.0.2")
+	run("revoke", "--host", "3:10.0.0.1", "--data", keys, "--nats", broker.ClientURL())
+	testenv.Eventually(t, time.Minute, func() bool { return !stolen.IsConnected() }, "the revoked agent is disconnected")
+	if !other.IsConnected() {
+		t.Error("another agent is disconnected as well")
+	}
+	run("enroll", "--data", keys, "--host", "3:10.0.0.1", "--out", identities+"/")
+	if next := agent("3-10.0.0.1"); !next.IsConnected() {
+		t.Error("a host that was enrolled again does not join")
+	}
+	if out := run("nats-auth", "push", "--nats", broker.ClientURL(), "--nats-auth", filepath.Join(keys, "nats-auth")); !strings.Contains(out, "1 NATS servers") {
+		t.Errorf("push says %s", out)
 	}
 }
 

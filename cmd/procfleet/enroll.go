@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/procfleet/procfleet"
-	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/datafile"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/natsauth"
 )
@@ -60,8 +60,9 @@ func (f *fleetFlags) authority() (*natsauth.Authority, error) {
 type enrollFlags struct {
 	hostFlags
 	fleetFlags
-	out   string
-	valid time.Duration
+	out, brokerConf string
+	valid           time.Duration
+	create          bool
 }
 
 func newEnroll() *cobra.Command {
@@ -77,21 +78,27 @@ The same call gives the same keys again, so that a lost identity can be replaced
 one that was stolen.`,
 		Example: `  procfleet enroll --host 3:10.0.0.1 --fleet-key fleet.key --nats-auth nats-auth --out identity.yaml
   procfleet enroll --hosts-file hosts.txt --out identities/ --fleet-key fleet.key --nats-auth nats-auth
-  procfleet enroll --host 0:10.0.0.2 --data procfleet-data --out identity.yaml`,
+  procfleet enroll --host 0:10.0.0.2 --data procfleet-data --out identity.yaml
+  procfleet enroll --create --data fleet --hosts-file hosts.txt --out identities/`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
 	f.hostFlags.register(flags)
 	f.fleetFlags.register(flags)
-	flags.StringVar(&f.out, "out", "", "folder for the files, named like 3-10-0-0-1.yaml, or, for one host, the file; standard output by default")
+	flags.StringVar(&f.out, "out", "", "folder for the files, named like 3-10.0.0.1.yaml, or, for one host, the file; standard output by default")
 	validFlag(flags, &f.valid)
+	flags.BoolVar(&f.create, "create", false, "make the fleet's keys and the authority in --data if they are missing")
+	flags.StringVar(&f.brokerConf, "broker-conf", "", "file to which what brokers include of the authority is copied")
 	return cmd
 }
 
 func (f *enrollFlags) run(cmd *cobra.Command) error {
 	hosts, err := f.all(cmd)
 	if err != nil {
+		return err
+	}
+	if err := f.createKeys(); err != nil {
 		return err
 	}
 	if err := f.complete(); err != nil {
@@ -114,6 +121,9 @@ func (f *enrollFlags) run(cmd *cobra.Command) error {
 	if authority == nil {
 		fmt.Fprintln(cmd.ErrOrStderr(), "without --nats-auth the identities have no NATS user")
 	}
+	if err := f.copyBrokerConf(authority); err != nil {
+		return fmt.Errorf("--broker-conf: %w", err)
+	}
 	put := f.writer(cmd, len(hosts))
 	for _, host := range hosts {
 		text, err := identity(host, ring, authority, f.valid)
@@ -128,6 +138,38 @@ func (f *enrollFlags) run(cmd *cobra.Command) error {
 		fmt.Fprintf(cmd.ErrOrStderr(), "enrolled %d hosts in %s\n", len(hosts), f.out)
 	}
 	return nil
+}
+
+// createKeys makes in the data folder what is missing there.
+func (f *enrollFlags) createKeys() error {
+	switch {
+	case !f.create:
+		return nil
+	case f.data == "":
+		return usageError("--create: name the folder in which to make the keys with --data")
+	}
+	if err := os.MkdirAll(f.data, 0o700); err != nil {
+		return fmt.Errorf("--data: %w", err)
+	}
+	if _, err := fleetKeyIn(f.data); err != nil {
+		return fmt.Errorf("--data: %w", err)
+	}
+	_, err := createAuthority(filepath.Join(f.data, natsAuthName), natsauth.OpenOrCreate)
+	return err
+}
+
+func (f *enrollFlags) copyBrokerConf(authority *natsauth.Authority) error {
+	switch {
+	case f.brokerConf == "":
+		return nil
+	case authority == nil:
+		return usageError("name the authority with --nats-auth")
+	}
+	text, err := os.ReadFile(authority.BrokerPath())
+	if err != nil {
+		return err
+	}
+	return datafile.Update(f.brokerConf, int64(len(text))+1<<20, func([]byte) ([]byte, error) { return text, nil })
 }
 
 // identity is what the agent of a host gets.
@@ -162,7 +204,7 @@ func (f *enrollFlags) writer(cmd *cobra.Command, hosts int) func(procfleet.Host,
 		if err := os.MkdirAll(f.out, 0o700); err != nil {
 			return err
 		}
-		name := strconv.FormatInt(int64(host.Cloud), 10) + "-" + agentproto.HostToken(host.Addr) + ".yaml"
+		name := strconv.FormatInt(int64(host.Cloud), 10) + "-" + strings.ReplaceAll(host.Addr.String(), ":", "-") + ".yaml" // not every system has colons in names
 		return writeIdentity(filepath.Join(f.out, name), text)
 	}
 }

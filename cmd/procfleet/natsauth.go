@@ -58,19 +58,27 @@ func newNATSAuthInit(dir *string) *cobra.Command {
 			if *dir == "" {
 				return usageError("name the folder with --nats-auth or PROCFLEET_NATS_AUTH, for example --nats-auth nats-auth")
 			}
-			authority, err := natsauth.Create(*dir)
-			if err != nil {
-				return fmt.Errorf("--nats-auth: %w", err)
-			}
-			for _, role := range []natsauth.Role{natsauth.Server, natsauth.Monitor} {
-				if err := authority.WriteUser(role); err != nil {
-					return fmt.Errorf("--nats-auth: %w", err)
-				}
+			if _, err := createAuthority(*dir, natsauth.Create); err != nil {
+				return err
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "made an authority in %s: keep its authority.yaml, and away from the brokers\n", *dir)
 			return nil
 		},
 	}
+}
+
+// createAuthority makes an authority with the users of servers and monitoring.
+func createAuthority(dir string, create func(string) (*natsauth.Authority, error)) (*natsauth.Authority, error) {
+	authority, err := create(dir)
+	for _, role := range []natsauth.Role{natsauth.Server, natsauth.Monitor} {
+		if err == nil {
+			err = authority.WriteUser(role)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--nats-auth: %w", err)
+	}
+	return authority, nil
 }
 
 func newNATSAuthUser(dir *string) *cobra.Command {

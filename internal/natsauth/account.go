@@ -15,6 +15,9 @@ import (
 // every revocation.
 func (a *Authority) AccountPath() string { return filepath.Join(a.dir, accountFile) }
 
+// BrokerPath is the file for nats-server to include.
+func (a *Authority) BrokerPath() string { return filepath.Join(a.dir, brokerFile) }
+
 // Account is the account's token: what the roles may do and who is revoked.
 func (a *Authority) Account() (string, error) {
 	text, _, err := datafile.ReadPrivate(a.AccountPath(), maxAccount)
@@ -42,7 +45,7 @@ func (a *Authority) write(change func(*jwt.AccountClaims)) error {
 		return err
 	}
 	conf := a.brokerConf(token)
-	return datafile.Update(filepath.Join(a.dir, BrokerFile), maxAccount, func([]byte) ([]byte, error) { return conf, nil })
+	return datafile.Update(a.BrokerPath(), maxAccount, func([]byte) ([]byte, error) { return conf, nil })
 }
 
 // accountToken is the old token if it says what is to be said: brokers take

@@ -20,8 +20,8 @@ const (
 	keysFile = "authority.yaml"
 	// accountFile has the account's token with what is revoked.
 	accountFile = "account.jwt"
-	// BrokerFile is what nats-server includes.
-	BrokerFile = "broker.conf"
+	// brokerFile is what nats-server includes.
+	brokerFile = "broker.conf"
 )
 
 const (
