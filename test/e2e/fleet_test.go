@@ -141,10 +141,10 @@ func (f *fleet) dispatcher(crash string, args ...string) (*testenv.Child, *clien
 }
 
 // worker starts a worker.
-func (f *fleet) worker(crash string) *testenv.Child {
+func (f *fleet) worker(crash string, args ...string) *testenv.Child {
 	f.t.Helper()
 	return testenv.StartChild(f.t, crashAt(crash), f.programs.procfleet,
-		"worker", "--nats", f.broker.URL, "--fleet-key", f.keys.file, "--redis", f.redis.URL())
+		append([]string{"worker", "--nats", f.broker.URL, "--fleet-key", f.keys.file, "--redis", f.redis.URL()}, args...)...)
 }
 
 // hosts of the first n agents.
