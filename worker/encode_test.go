@@ -236,3 +236,12 @@ func BenchmarkDecodeReport(b *testing.B) {
 		}
 	}
 }
+
+func FuzzDecodeSettingsAsk(f *testing.F) {
+	f.Add([]byte(`{"type":"procfleet.agent.v1.settings","host":"0:10.0.0.1","instance":"i"}`), "procfleet.settings.0")
+	f.Fuzz(func(t *testing.T, data []byte, subject string) {
+		if _, host, err := decodeSettingsAsk(data, subject); err == nil && host.IsZero() {
+			t.Error("a question of no host got through")
+		}
+	})
+}

@@ -25,3 +25,15 @@ func TestPidFileOfSeveralHasOneInEachLine(t *testing.T) {
 		}
 	}
 }
+
+func FuzzPidLines(f *testing.F) {
+	f.Add([]byte("10\r\n20\n"))
+	f.Add([]byte("\xff\xfe1\x000\x00"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, pid := range parsePidLines(text) {
+			if pid < 2 || pid > maxPid {
+				t.Errorf("%q has pid %d", text, pid)
+			}
+		}
+	})
+}

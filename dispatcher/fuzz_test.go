@@ -1,0 +1,74 @@
+package dispatcher
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/procfleet/procfleet/dispatcher/apps"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+)
+
+// answering is a server that answers the same to everything.
+type answering []byte
+
+func (a answering) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Status: "200 OK", Body: io.NopCloser(bytes.NewReader(a))}, nil
+}
+
+// FuzzLogin reads what a login server may answer.
+func FuzzLogin(f *testing.F) {
+	f.Add([]byte(`{"result":true,"data":{"bk_username":"ann"}}`))
+	f.Add([]byte(`{"result":false,"data":[]}`))
+	f.Fuzz(func(t *testing.T, answer []byte) {
+		l := newLogin("http://login.invalid")
+		l.client = &http.Client{Transport: answering(answer)}
+		if user, err := l.fetch("token"); (err == nil) == (user == "") {
+			t.Errorf("%q makes user %q, %v", answer, user, err)
+		}
+	})
+}
+
+// FuzzAdmit gives every family of paths any credentials. Nobody is let in who
+// does not know a secret or a key.
+func FuzzAdmit(f *testing.F) {
+	f.Add(`{"bk_app_code":"shop","bk_app_secret":"x"}`, "", "", "")
+	f.Add("", "Bearer shop.wrong", "", "")
+	f.Add("", "", "bk_app_code=shop&bk_nonce=1&bk_timestamp=1&bk_signature=x", `{"bk_app_code":"shop"}`)
+	cfg := Config{AppsFile: filepath.Join(f.TempDir(), "apps.yaml")}
+	if err := apps.Update(cfg.AppsFile, func(file *apps.File) error {
+		file.Put(apps.Application{Code: "shop", Secret: apps.Hash("s3cret"), SigningKey: "k3y", Businesses: apps.NoLimit(), Actions: apps.NoLimit(), SkipUserAuth: true})
+		return nil
+	}); err != nil {
+		f.Fatal(err)
+	}
+	gate, err := newGate(&cfg)
+	if err == nil {
+		_, err = gate.apps.Verify(f.Context(), "shop", "s3cret") // from now on another is wrong at once
+	}
+	if err != nil {
+		f.Fatal(err)
+	}
+	families := []dialect.Family{}
+	for _, d := range dialect.All() {
+		families = append(families, d.Reached()...)
+	}
+	f.Fuzz(func(t *testing.T, bkapi, authorization, query, body string) {
+		if strings.Contains(bkapi+authorization+query+body, "s3cret") {
+			return
+		}
+		r := httptest.NewRequest(http.MethodPost, "/", http.NoBody)
+		r.URL.RawQuery = query
+		in := &dialect.Request{Method: http.MethodPost, Path: "/", Query: r.URL.Query(), BkapiAuthorization: bkapi, Authorization: authorization, BkAppCode: "shop", Body: []byte(body)}
+		for i := range families {
+			if who, err := gate.admit(t.Context(), &families[i], in, netip.Addr{}); err == nil {
+				t.Errorf("%q, %q, %q, %q got in as %q", bkapi, authorization, query, body, who.code)
+			}
+		}
+	})
+}

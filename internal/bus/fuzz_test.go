@@ -1,0 +1,38 @@
+package bus
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/procfleet/procfleet"
+)
+
+func FuzzDecodeHostEvent(f *testing.F) {
+	f.Add([]byte(`{"type":"procfleet.agent.v1.event","host":"0:10.0.0.1","instance":"i","kind":"gave_up","key":"a:b","message":"m","at":"2026-01-01T00:00:00Z"}`), "procfleet.event.0")
+	f.Fuzz(func(t *testing.T, data []byte, subject string) {
+		e, err := decodeHostEvent(data, subject)
+		if err != nil {
+			return
+		}
+		if e.Host.IsZero() || e.Kind == "" || len(e.Kind) > maxEventWord || len(e.Key) > procfleet.MaxKey || len(e.Message) > procfleet.MaxMessage {
+			t.Errorf("event %+v got through", e)
+		}
+	})
+}
+
+// FuzzCheckReplySubject: no word of a producer leads a reply to an agent or to
+// the server.
+func FuzzCheckReplySubject(f *testing.F) {
+	for _, subject := range []string{"_INBOX.a.b", "procfleet.agent.0.10-0-0-1", "Procfleet.x", "$JS.API.STREAM.DELETE.X", "a..b", "a.>", "a b"} {
+		f.Add(subject)
+	}
+	f.Fuzz(func(t *testing.T, subject string) {
+		if CheckReplySubject(subject) != nil {
+			return
+		}
+		first, _, _ := strings.Cut(strings.ToLower(subject), ".")
+		if first == "procfleet" || first == "" || first[0] == '$' || strings.ContainsAny(subject, "*> \t\r\n") {
+			t.Errorf("%q is allowed", subject)
+		}
+	})
+}
