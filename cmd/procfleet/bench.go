@@ -21,7 +21,7 @@ should have nothing else to do, or started with --start. Tables are written in M
 		Args:    usageArgs(cobra.NoArgs),
 		RunE:    nameACommand,
 	}
-	cmd.AddCommand(newBenchFanout(), newBenchSmall(), newBenchAccept(), newBenchPoll(), newBenchReports(), newBenchFair(), newBenchWorkers(), newBenchSupervise())
+	cmd.AddCommand(newBenchFanout(), newBenchSmall(), newBenchAccept(), newBenchPoll(), newBenchReports(), newBenchFair(), newBenchWorkers(), newBenchPresence(), newBenchSupervise())
 	return cmd
 }
 
@@ -196,6 +196,22 @@ different times, and what processor time each part of the system spends on it.`,
 	flags.IntVar(&m.Hosts, "hosts", 10000, "hosts of the task, on as many simulated agents")
 	flags.IntSliceVar(&m.Workers, "workers", []int{1, 2, 4}, "numbers of workers, separated by commas")
 	flags.DurationSliceVar(&m.Latencies, "latency", []time.Duration{0, 100 * time.Millisecond, time.Second}, "times from acceptance to result, separated by commas")
+	return cmd
+}
+
+func newBenchPresence() *cobra.Command {
+	m := &bench.Presence{}
+	cmd := benchCommand(&cobra.Command{
+		Use:   "presence",
+		Short: "Measure what hosts and open tasks cost that nothing is done with",
+		Long: `Announce hosts to Redis in batches as a worker does, look them up as for a chunk, list them, and look for due tasks
+among open ones as the sweep does. No roles are started; the figures are of single calls, one after the other.`,
+		Example: "  procfleet bench presence --start --hosts 1000000 --areas 50 --tasks 100000",
+	}, 1, &m.Config, m)
+	flags := cmd.Flags()
+	flags.IntVar(&m.Hosts, "hosts", 1000000, "hosts that announce themselves")
+	flags.IntVar(&m.Areas, "areas", 50, "cloud areas over which they are spread")
+	flags.IntVar(&m.Tasks, "tasks", 100000, "open tasks on one host each, of which 1 % become due")
 	return cmd
 }
 

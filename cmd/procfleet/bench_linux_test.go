@@ -36,6 +36,7 @@ func TestBenchmarksMeasure(t *testing.T) { //nolint:tparallel // subtests share 
 		{"poll --items 1,300 --samples 2", []int{12}, ratio{"ratio", "median", "floor"}},
 		{"fair --tasks 2 --hosts 300 --samples 3 --area 300", []int{3, 2, 5}, ratio{"ratio", "the slowest has, %", "when the first has, %"}},
 		{"workers --hosts 300 --workers 1,2 --latency 0s,10ms", []int{4}, ratio{}},
+		{"presence --hosts 1200 --areas 5 --tasks 100", []int{9}, ratio{}},
 		{"reports --agents 300 --every 1s --for 1s", []int{1}, ratio{"ratio", "all CPU", "floor CPU"}},
 	} {
 		name, _, _ := strings.Cut(tt.args, " ")

@@ -1,0 +1,220 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/cmd/internal/simulate"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/redisstore"
+)
+
+// Presence measures what hosts and open tasks cost Redis that nothing is done
+// with: announcements, looking hosts up, listing them, and the sweep. It calls
+// the store as dispatchers and workers do, one call at a time.
+type Presence struct {
+	Config
+	Hosts int
+	Areas int // cloud areas, over which the hosts are spread evenly
+	Tasks int // open tasks
+}
+
+// Validate reports everything that is wrong.
+func (p Presence) Validate() error {
+	return errors.Join(p.Config.Validate(), checkSizes("--hosts", []int{p.Hosts}), atLeast("--areas", p.Areas, 1), atLeast("--tasks", p.Tasks, 1))
+}
+
+// step is one kind of call, made so many times for so many things in all.
+type step struct {
+	what         string
+	calls, units int
+	took, redis  time.Duration // of all; processor time of Redis
+	bytes        int           // that Redis grew by
+}
+
+// standing is a run of the benchmark.
+type standing struct {
+	Presence
+	lab   *lab
+	store *redisstore.Store
+	steps []step
+}
+
+// Run measures.
+func (p Presence) Run(ctx context.Context) (Report, error) {
+	var report Report
+	err := inLab(ctx, p.Config, func(l *lab) error {
+		store, err := redisstore.Open(ctx, redisstore.Options{URL: l.Redis, Log: l.Log})
+		if err != nil {
+			return err
+		}
+		defer store.Close()
+		s := &standing{Presence: p, lab: l, store: store}
+		if err := errors.Join(s.hosts(ctx), s.sweep(ctx)); err != nil {
+			return err
+		}
+		report = Report{Machine: l.machine(ctx), Tables: []*Table{s.table()}}
+		return nil
+	})
+	return report, err
+}
+
+const (
+	presenceCall = 500  // announcements in one call of a worker
+	lookupCall   = 256  // hosts of a chunk
+	listCall     = 1000 // hosts of a page
+	dueCall      = 32   // visits of a shard and round
+	overdueShare = 100  // one of so many tasks is overdue
+)
+
+func (s *standing) hosts(ctx context.Context) error {
+	batches := (s.Hosts + presenceCall - 1) / presenceCall
+	announce := func(ctx context.Context, i int) (int, error) {
+		as := make([]taskstore.Announcement, 0, presenceCall)
+		for n := i * presenceCall; n < min((i+1)*presenceCall, s.Hosts); n++ {
+			as = append(as, s.announcement(n))
+		}
+		return len(as), s.store.Announce(ctx, as)
+	}
+	look := func(ctx context.Context, i int) (int, error) {
+		hosts := make([]procfleet.Host, lookupCall)
+		for n := range hosts {
+			hosts[n] = s.host((i*lookupCall + n) * 7919 % s.Hosts)
+		}
+		_, err := s.store.Presences(ctx, hosts)
+		return lookupCall, err
+	}
+	var after procfleet.Host
+	list := func(ctx context.Context, _ int) (int, error) {
+		page, err := s.store.HostPage(ctx, after, listCall)
+		if len(page) > 0 {
+			after = page[len(page)-1].Host
+		}
+		return len(page), err
+	}
+	again := min(batches, 400)
+	return errors.Join(
+		s.measure(ctx, "announce hosts that are new", batches, announce),
+		s.measure(ctx, "announce hosts again", again, announce),
+		s.measure(ctx, "look hosts up", 1000, look),
+		s.measure(ctx, "list hosts", min(200, (s.Hosts+listCall-1)/listCall), list))
+}
+
+func (s *standing) host(n int) procfleet.Host {
+	h, err := procfleet.NewHost(procfleet.CloudArea(n%s.Areas), simulate.Address(n).String())
+	if err != nil {
+		panic(err) // every one of these addresses is good
+	}
+	return h
+}
+
+func (s *standing) announcement(n int) taskstore.Announcement {
+	return taskstore.Announcement{
+		Host: s.host(n), AgentID: "agent-" + strconv.Itoa(n), Instance: "instance-" + strconv.Itoa(n),
+		Version: "simulated", OS: "linux", Arch: "amd64", StartedAt: time.Unix(1_700_000_000, 0).UTC(),
+	}
+}
+
+// sweep looks for what is due among open tasks of which nothing is, and then
+// among those of which a few are.
+func (s *standing) sweep(ctx context.Context) error {
+	ids := make([]procfleet.TaskID, 0, s.Tasks)
+	spec := procfleet.DefaultSpec()
+	spec.Namespace, spec.Name, spec.ProcName = "bench", sample, sample
+	create := func(ctx context.Context, i int) (int, error) {
+		task, _, err := s.store.Create(ctx, taskstore.Draft{
+			Lane: procfleet.LaneSmall, Timeout: time.Hour, Retention: time.Hour, Actions: []procfleet.Action{procfleet.ActionStatus}, Dialect: "native",
+			Chunks: []procfleet.Chunk{{
+				Specs: []procfleet.ProcessSpec{spec},
+				Items: []procfleet.Item{{Action: procfleet.ActionStatus, Target: procfleet.Target{Host: s.host(i % s.Hosts)}}},
+			}},
+		})
+		ids = append(ids, task.ID)
+		return 1, err
+	}
+	later := func(ctx context.Context, i int) (int, error) { return 1, s.store.Revisit(ctx, ids[i], time.Hour) }
+	due := func(ctx context.Context, i int) (int, error) {
+		_, err := s.store.Due(ctx, i%taskstore.SweepShards, dueCall)
+		return 1, err
+	}
+	overdue := max(1, s.Tasks/overdueShare)
+	settle := func(ctx context.Context, i int) (int, error) {
+		found, err := s.store.Due(ctx, i%taskstore.SweepShards, dueCall)
+		for _, id := range found {
+			if err == nil {
+				err = s.store.Settle(ctx, id)
+			}
+		}
+		return len(found), err
+	}
+	rounds := taskstore.SweepShards * 20
+	return errors.Join(
+		s.measure(ctx, "store tasks on one host", s.Tasks, create),
+		s.measure(ctx, "put a visit off", s.Tasks, later),
+		s.measure(ctx, "look for due tasks, none is", rounds, due),
+		s.measure(ctx, "put a visit forward", overdue, func(ctx context.Context, i int) (int, error) {
+			return 1, s.store.Revisit(ctx, ids[i*(s.Tasks/overdue)], 0)
+		}),
+		s.measure(ctx, "take due tasks, 1 % are", taskstore.SweepShards*(1+overdue/dueCall/taskstore.SweepShards+1), settle))
+}
+
+// measure makes calls one after the other; each tells for how many things it
+// was.
+func (s *standing) measure(ctx context.Context, what string, calls int, call func(ctx context.Context, i int) (int, error)) error {
+	before, used, begun := s.memory(ctx), s.redisTime(), time.Now()
+	out := step{what: what, calls: calls}
+	for i := range calls {
+		n, err := call(ctx, i)
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		out.units += n
+	}
+	out.took, out.redis, out.bytes = time.Since(begun), s.redisTime()-used, max(0, s.memory(ctx)-before)
+	s.steps = append(s.steps, out)
+	s.lab.Log.WithFields(logrus.Fields{"step": what, "took_ms": out.took.Milliseconds(), "units": out.units}).Info("measured")
+	return nil
+}
+
+// memory is what Redis uses for its data; 0 if it does not tell.
+func (s *standing) memory(ctx context.Context) int {
+	for line := range strings.Lines(s.lab.redis.Info(ctx, "memory").Val()) {
+		if text, ok := strings.CutPrefix(line, "used_memory:"); ok {
+			n, _ := strconv.Atoi(strings.TrimSpace(text))
+			return n
+		}
+	}
+	return 0
+}
+
+// redisTime is the processor time of Redis; 0 if it was not started here.
+func (s *standing) redisTime() time.Duration {
+	if c := s.lab.plant.child(redisServer); c != nil {
+		return cpuTime(c.pid())
+	}
+	return 0
+}
+
+func (s *standing) table() *Table {
+	t := &Table{
+		Title:   fmt.Sprintf("Standing: %s hosts in %s cloud areas, %s open tasks", thousands(s.Hosts), thousands(s.Areas), thousands(s.Tasks)),
+		Columns: []string{"what", "calls", "of", "ms each call", "µs each", "Redis CPU, µs each", "bytes each"},
+		Notes: []string{fmt.Sprintf("One call at a time. Announcements come %d in a call, from all areas; %d hosts are looked up at a time, as for a chunk, and "+
+			"%d listed; up to %d due tasks are asked for of one of %d shards. Redis's processor time is known with --start. Bytes are by which used_memory grew.",
+			presenceCall, lookupCall, listCall, dueCall, taskstore.SweepShards)},
+	}
+	for _, step := range s.steps {
+		micros := func(d time.Duration) float64 {
+			return float64(d.Microseconds()) / float64(max(1, step.units))
+		}
+		t.add(step.what, step.calls, step.units, ms(step.took)/float64(step.calls), micros(step.took), micros(step.redis), step.bytes/max(1, step.units))
+	}
+	return t
+}
