@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -65,7 +64,7 @@ func lockFile(name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := lockSoon(f); err != nil {
+	if err := datafile.LockSoon(f); err != nil {
 		defer f.Close()
 		if errors.Is(err, datafile.ErrHeld) {
 			return nil, fmt.Errorf("%w (%s); stop it or give this one another --data", errInUse, holder(f))
@@ -80,18 +79,6 @@ func lockFile(name string) (*os.File, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
-}
-
-// lockSoon tries for a moment: what an agent that was killed was about to start
-// holds its open files, the lock among them, until it has become a program.
-func lockSoon(f *os.File) error {
-	const moment, pause = 2 * time.Second, 20 * time.Millisecond
-	for end := time.Now().Add(moment); ; <-time.After(pause) {
-		err := datafile.TryLock(f)
-		if !errors.Is(err, datafile.ErrHeld) || time.Now().After(end) {
-			return err
-		}
-	}
 }
 
 func holder(f *os.File) string {

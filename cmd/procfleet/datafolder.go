@@ -22,7 +22,7 @@ func lockFolder(dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("data folder %s: %w; name one that you may write to with --data", dir, err)
 	}
-	if err := datafile.TryLock(file); err != nil {
+	if err := datafile.LockSoon(file); err != nil {
 		defer file.Close()
 		if errors.Is(err, datafile.ErrHeld) {
 			return nil, fmt.Errorf("data folder %s is in use by another procfleet (process %s holds %s): end that one, or give this one another folder with --data", dir, holder(file), name)

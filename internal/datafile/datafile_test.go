@@ -45,6 +45,26 @@ func TestLockIsHeldUntilTheFileIsClosed(t *testing.T) {
 	}
 }
 
+func TestLockOfOneWhoGoesIsTakenSoon(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "lock")
+	first, second := open(t, name), open(t, name)
+	if err := datafile.TryLock(first); err != nil {
+		t.Fatal(err)
+	}
+	if err := datafile.LockSoon(second); !errors.Is(err, datafile.ErrHeld) {
+		t.Fatalf("a second lock: %v", err)
+	}
+	got := make(chan error)
+	go func() { got <- datafile.LockSoon(second) }()
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-got; err != nil {
+		t.Fatalf("the lock after the first was closed: %v", err)
+	}
+}
+
 func TestNamesAreMadeDurable(t *testing.T) {
 	t.Parallel()
 	if err := datafile.SyncDir(t.TempDir()); err != nil {
