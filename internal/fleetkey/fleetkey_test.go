@@ -1,7 +1,12 @@
 package fleetkey
 
 import (
+	"bytes"
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/sha256"
 	"errors"
+	"strconv"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -144,6 +149,43 @@ func BenchmarkSignAndVerify(b *testing.B) {
 		if err := r.Verify(headers, host, m); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+func TestExpandIsHKDF(t *testing.T) {
+	t.Parallel()
+	key, info := bytes.Repeat([]byte{7}, 32), []byte("procfleet host v1")
+	want, err := hkdf.Expand(sha256.New, key, string(info), sha256.Size)
+	if got := expand(key, info); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%x, want %x, %v", got, want, err)
+	}
+}
+
+// BenchmarkFloor is what no signature can be cheaper than.
+func BenchmarkFloor(b *testing.B) {
+	key, body := make([]byte, 32), make([]byte, 1<<10)
+	for b.Loop() {
+		for range 2 { // sign and verify
+			h := hmac.New(sha256.New, key)
+			h.Write(body)
+			h.Sum(nil)
+		}
+	}
+}
+
+func TestKeysOfManyHostsAreForgottenAndDerivedAgain(t *testing.T) {
+	t.Parallel()
+	r := ring(t, nil, "k1")
+	headers := map[string][]string{}
+	r.Sign(headers, host, message())
+	for i := range 2*maxYoung + 1 {
+		r.derived.of(strconv.Itoa(i), func() []hostKey { return nil })
+	}
+	if n := len(r.derived.young) + len(r.derived.old); n > 2*maxYoung {
+		t.Errorf("the keys of %d hosts are remembered", n)
+	}
+	if err := r.Verify(headers, host, message()); err != nil {
+		t.Error(err)
 	}
 }
 
