@@ -1,0 +1,102 @@
+package deploy_test
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// anchors returns the links that a page's headings can be reached by.
+func anchors(t *testing.T, page string) []string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, heading := range regexp.MustCompile(`(?m)^##+ (.*)$`).FindAllStringSubmatch(string(text), -1) {
+		words := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+		found = append(found, strings.ReplaceAll(words, " ", "-"))
+	}
+	return found
+}
+
+// metricLabels returns the labels of every metric in docs/observability.md,
+// which the end-to-end tests compare with what a running system shows.
+func metricLabels(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/observability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if cells := strings.Split(line, "|"); len(cells) == 7 {
+			for _, name := range regexp.MustCompile("`(procfleet_[a-z_]+)`").FindAllStringSubmatch(cells[1], -1) {
+				known[name[1]] = cells[3]
+			}
+		}
+	}
+	return known
+}
+
+func TestEveryAlertFiresWhenItShouldAndLeadsToItsRunbook(t *testing.T) {
+	t.Parallel()
+	var alerts []struct {
+		Alert, Expr   string
+		Annotations   map[string]string
+		Fired, Silent bool
+	}
+	deploycheck(t, &alerts, "", "alerts", "prometheus/alerts.yaml", "prometheus/alerts_test.yaml")
+	pages := anchors(t, "../docs/operations.md")
+	var expressions []string
+	for _, a := range alerts {
+		expressions = append(expressions, a.Expr)
+		if !a.Fired || !a.Silent {
+			t.Errorf("the tests of %s show that it fires: %v, that it does not: %v", a.Alert, a.Fired, a.Silent)
+		}
+		page, anchor, _ := strings.Cut(a.Annotations["runbook_url"], "#")
+		if a.Annotations["summary"] == "" || !strings.HasSuffix(page, "/docs/operations.md") || !slices.Contains(pages, anchor) {
+			t.Errorf("%s: summary %q, runbook %s#%s", a.Alert, a.Annotations["summary"], page, anchor)
+		}
+	}
+	mustUseWhatIsThere(t, expressions)
+}
+
+// mustUseWhatIsThere looks whether PromQL names metrics and labels that exist.
+func mustUseWhatIsThere(t *testing.T, expressions []string) {
+	t.Helper()
+	asked, err := json.Marshal(expressions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var used [][]struct {
+		Metric string
+		Labels []string
+	}
+	deploycheck(t, &used, string(asked), "expressions")
+	known := metricLabels(t)
+	for i, of := range used {
+		if len(of) == 0 {
+			t.Errorf("%s uses no metric", expressions[i])
+		}
+		for _, u := range of {
+			name := u.Metric
+			for _, part := range []string{"_bucket", "_sum", "_count"} {
+				name = strings.TrimSuffix(name, part)
+			}
+			labels, there := known[name]
+			if !there {
+				t.Errorf("%s: there is no metric %s", expressions[i], u.Metric)
+			}
+			for _, l := range u.Labels {
+				if l != "le" && !strings.Contains(labels, "`"+l+"`") {
+					t.Errorf("%s: %s has no label %s", expressions[i], u.Metric, l)
+				}
+			}
+		}
+	}
+}
