@@ -18,7 +18,7 @@ import (
 type outcome struct {
 	name, story string
 	under       check.Totals // the load meanwhile
-	failed      bool
+	ran, failed bool         // neither, if it was not asked for
 }
 
 // play is a test of its own: it breaks the fleet, by do, under a load, which
@@ -27,6 +27,7 @@ func (o *outcome) play(t *testing.T, f *fleet.Fleet, run string, do func(s *stag
 	t.Helper()
 	settled := false
 	o.failed = !t.Run(o.name, func(t *testing.T) {
+		o.ran = true
 		s := &stage{Fleet: f, ctx: t.Context(), log: t.Logf}
 		load := startLoad(t, f, run)
 		defer load.Stop()
@@ -75,7 +76,9 @@ func writeOutcomes(document string, outcomes []*outcome) error {
 	var table strings.Builder
 	table.WriteString("| scenario | what is done | tasks meanwhile | outcome |\n| --- | --- | --- | --- |\n")
 	for _, o := range outcomes {
-		fmt.Fprintln(&table, o)
+		if o.ran {
+			fmt.Fprintln(&table, o)
+		}
 	}
 	return os.WriteFile(document, []byte(string(before)+begin+table.String()+end+string(after)), 0o644)
 }
