@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"errors"
 	"net"
 	"slices"
 	"strconv"
@@ -138,6 +139,44 @@ func TestSlotThatMovesIsRiddenOut(t *testing.T) {
 	got, err := s.Task(t.Context(), task.ID)
 	if err != nil || got.State != procfleet.TaskFinished {
 		t.Errorf("the task is %+v, %v", got, err)
+	}
+}
+
+// The server that has a task may be replaced by one that has not heard of its
+// last results, when all of it was told; the index is on another server.
+func TestTaskOfAClusterThatForgetsItsEndAfterItWasToldIsLookedAtAgain(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartCluster(t, 2)
+	s := open(t, redisstore.Options{URL: nodes[0].URL() + "?addr=" + nodes[1].Addr, Patience: 30 * time.Second})
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{nodes[0].Addr, nodes[1].Addr}})
+	t.Cleanup(func() { _ = cluster.Close() })
+	task := create(t, s, storetest.Draft(3))
+	head := "pf:{" + string(task.ID) + "}:head"
+	before, err := cluster.Dump(t.Context(), head).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	record(t, s, task.ID, agentResults(0, 3))
+	if err := s.Notified(t.Context(), task.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := cluster.RestoreReplace(t.Context(), head, time.Hour, before).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Task(t.Context(), task.ID); err != nil || got.State.Done() {
+		t.Fatalf("the task that forgot its end is %+v, %v", got, err)
+	}
+	index := "pf:{index}:sweep:" + strconv.Itoa(taskstore.Shard(task.Number))
+	member := strconv.FormatInt(int64(task.Number), 10)
+	if err := cluster.ZScore(t.Context(), index, member).Err(); err != nil {
+		t.Errorf("its visit: %v", err)
+	}
+	// The sweep settles what is over all the same.
+	if err := s.Settle(t.Context(), task.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := cluster.ZScore(t.Context(), index, member).Err(); !errors.Is(err, redis.Nil) {
+		t.Errorf("its visit after it was settled: %v", err)
 	}
 }
 

@@ -110,11 +110,11 @@
 // task rejected afterwards, though an agent has begun; its results are then
 // refused.
 //
-// In a cluster the index is not on the server that has the task. If that server
-// loses the last results of a task after their end was told, the index no
-// longer has the task, and the sweep never comes to it: it stays open until it
-// expires. [Options.WaitReplicas] prevents that. A single master has both, and
-// its replicas never have the later without the earlier.
+// In a cluster the index is not on the server that has the task. That server
+// may lose the last results of a task after their end was told, which the index
+// remembers. So there a task stays in the index for a minute after that, for the
+// sweep to look whether it is still over. A single master has both, and its
+// replicas never have the later without the earlier.
 //
 // Numbers go forward all the same. The clock key that lost its end continues
 // from the time, and every store sends along the highest number that it was

@@ -183,29 +183,40 @@ func (s *Store) settle(n procfleet.Number) addFunc {
 	}
 }
 
+// secondLook is how long a task of a cluster stays in the index after its end
+// was told: longer than a server takes to be replaced.
+const secondLook = time.Minute
+
 // Notified clears NotifyPending and then settles the task, in this order, so
 // that the sweep sees what broke off in between. Each attempt looks anew
 // whether the task is finished: a fail-over may have lost its end, and then
-// only the sweep can end it. It needs no script, since it makes nothing.
+// only the sweep can end it. In a cluster the index is not on the server of the
+// task, which may yet lose its end while the index does not: there the task
+// stays in it for the sweep to look once more.
 func (s *Store) Notified(ctx context.Context, id procfleet.TaskID) error {
 	n, err := number(id)
 	if err != nil {
 		return err
 	}
+	_, apart := s.client.(*redis.ClusterClient)
 	var state *redis.StringCmd
 	if err := s.persist(ctx, func(ctx context.Context) error {
 		if err := s.send(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 			pipe.HDel(ctx, s.keys.task(id).head(), "notify")
 			state = pipe.HGet(ctx, s.keys.task(id).head(), "state")
-		}); err != nil || procfleet.TaskState(state.Val()) != procfleet.TaskFinished {
+		}); err != nil || procfleet.TaskState(state.Val()) != procfleet.TaskFinished || apart {
 			return err
 		}
 		return s.send(ctx, s.settle(n))
 	}); err != nil {
 		return fmt.Errorf("note as told: task %s: %w", id, err)
 	}
-	if state.Val() == "" {
+	switch {
+	case state.Val() == "":
 		return fmt.Errorf("note as told: task %s: %w", id, taskstore.ErrNotFound)
+	case apart && procfleet.TaskState(state.Val()) == procfleet.TaskFinished:
+		return s.Revisit(ctx, id, secondLook)
+	default:
+		return nil
 	}
-	return nil
 }
