@@ -20,8 +20,9 @@ import (
 // its replica, so that it forgets what it had said.
 func withoutConfirmation(t *testing.T, with fleet.Images) []*outcome {
 	o := &outcome{
-		name:  "a fail-over forgets results that were told, and a task",
-		story: "`--redis-wait-replicas 0`: the replica is cut off from the master, a task ends and another is accepted, and the master is killed for good before the replica has heard of either",
+		name:   "a fail-over forgets results that were told, and a task",
+		story:  "`--redis-wait-replicas 0`: the replica is cut off from the master, a task ends and another is accepted, and the master is killed before the replica has heard of either",
+		result: "the results come again, the task is gone",
 	}
 	o.failed = !t.Run("Redis confirms nothing", func(t *testing.T) {
 		o.ran = true

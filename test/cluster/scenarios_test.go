@@ -16,8 +16,9 @@ type scenario struct {
 	story string // what is done, for docs/faults.md
 	// failsOver is whether Redis may fail over because of it.
 	failsOver bool
-	cluster   bool // whether it is run with Redis as a cluster too
-	cut       bool // whether it is one of the few that are run every time
+	// cluster is the story with Redis as a cluster; empty if it is not run with one.
+	cluster string
+	cut     bool // whether it is one of the few that are run every time
 	// do breaks the fleet, for as long as it takes. What it leaves broken is
 	// healed after it.
 	do func(s *stage) error
@@ -68,11 +69,13 @@ var scenarios = []scenario{
 		do: func(s *stage) error { return s.all((*fleet.Node).Restart, s.Nodes(fleet.NATS)...) },
 	},
 	{
-		name: "Redis' master is killed", cluster: true, story: "SIGKILL of the master; a Sentinel promotes the replica; the old master comes back after 30 s as its replica", failsOver: true,
+		name: "Redis' master is killed", cluster: "SIGKILL of one of three masters; its replica takes over; it comes back after 30 s as a replica",
+		story: "SIGKILL of the master; a Sentinel promotes the replica; the old master comes back after 30 s as its replica", failsOver: true,
 		do: func(s *stage) error { return s.master((*fleet.Node).Kill, long) },
 	},
 	{
-		name: "Redis' master is paused and comes back", cluster: true, cut: true, story: "the master is frozen for 30 s, meanwhile replaced, and goes on as if it were the master", failsOver: true,
+		name: "Redis' master is paused and comes back", cluster: "one of three masters is frozen for 30 s, meanwhile replaced, and goes on as if it were a master",
+		cut: true, story: "the master is frozen for 30 s, meanwhile replaced, and goes on as if it were the master", failsOver: true,
 		do: func(s *stage) error { return s.master((*fleet.Node).Pause, long) },
 	},
 	{
@@ -164,7 +167,7 @@ var scenarios = []scenario{
 		do: (*stage).upgrade,
 	},
 	{
-		name: "everything restarts at once", story: "SIGTERM and start of all 24 nodes at the same time", failsOver: true,
+		name: "everything restarts at once", story: "SIGTERM and start of all 26 nodes at the same time", failsOver: true,
 		do: func(s *stage) error { return s.all((*fleet.Node).Restart, s.Nodes()...) },
 	},
 }
