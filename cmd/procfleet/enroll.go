@@ -154,8 +154,7 @@ func (f *enrollFlags) createKeys() error {
 	if _, err := fleetKeyIn(f.data); err != nil {
 		return fmt.Errorf("--data: %w", err)
 	}
-	_, err := createAuthority(filepath.Join(f.data, natsAuthName), natsauth.OpenOrCreate)
-	return err
+	return createAuthority(filepath.Join(f.data, natsAuthName), natsauth.OpenOrCreate)
 }
 
 func (f *enrollFlags) copyBrokerConf(authority *natsauth.Authority) error {

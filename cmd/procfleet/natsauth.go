@@ -58,7 +58,7 @@ func newNATSAuthInit(dir *string) *cobra.Command {
 			if *dir == "" {
 				return usageError("name the folder with --nats-auth or PROCFLEET_NATS_AUTH, for example --nats-auth nats-auth")
 			}
-			if _, err := createAuthority(*dir, natsauth.Create); err != nil {
+			if err := createAuthority(*dir, natsauth.Create); err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "made an authority in %s: keep its authority.yaml, and away from the brokers\n", *dir)
@@ -68,7 +68,7 @@ func newNATSAuthInit(dir *string) *cobra.Command {
 }
 
 // createAuthority makes an authority with the users of servers and monitoring.
-func createAuthority(dir string, create func(string) (*natsauth.Authority, error)) (*natsauth.Authority, error) {
+func createAuthority(dir string, create func(string) (*natsauth.Authority, error)) error {
 	authority, err := create(dir)
 	for _, role := range []natsauth.Role{natsauth.Server, natsauth.Monitor} {
 		if err == nil {
@@ -76,9 +76,9 @@ func createAuthority(dir string, create func(string) (*natsauth.Authority, error
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("--nats-auth: %w", err)
+		return fmt.Errorf("--nats-auth: %w", err)
 	}
-	return authority, nil
+	return nil
 }
 
 func newNATSAuthUser(dir *string) *cobra.Command {
