@@ -25,6 +25,7 @@ func TestAnAreaThatIsAwayHoldsUpNobody(t *testing.T) {
 }
 
 func testAreaAway(t *testing.T, lane procfleet.Lane, listening bool) {
+	t.Helper()
 	const awayChunks, quickChunks = 24, 8
 	e := start(t, func(c *worker.Config) {
 		c.Limits.SmallChunks, c.Limits.BigChunks, c.Limits.Parked = 4, 4, 60 // three chunks of one host

@@ -55,7 +55,7 @@ func (p Presence) Run(ctx context.Context) (Report, error) {
 		if err != nil {
 			return err
 		}
-		defer store.Close()
+		defer func() { _ = store.Close() }() // nothing of it is kept
 		s := &standing{Presence: p, lab: l, store: store}
 		if err := errors.Join(s.hosts(ctx), s.sweep(ctx)); err != nil {
 			return err
