@@ -56,6 +56,7 @@ func TestCluster(t *testing.T) {
 
 // withSentinel runs every scenario, and then random faults.
 func withSentinel(t *testing.T, with fleet.Images) (outcomes []*outcome) {
+	t.Helper()
 	t.Run("Redis with Sentinel", func(t *testing.T) {
 		f := fleet.Start(t, fleet.Config{Images: with, WaitReplicas: 1})
 		began := time.Now()
@@ -83,6 +84,7 @@ func withSentinel(t *testing.T, with fleet.Images) (outcomes []*outcome) {
 // withRedisCluster runs the scenarios that are about Redis alone with Redis as
 // a cluster.
 func withRedisCluster(t *testing.T, with fleet.Images) (outcomes []*outcome) {
+	t.Helper()
 	t.Run("Redis as a cluster", func(t *testing.T) {
 		f := fleet.Start(t, fleet.Config{Images: with, WaitReplicas: 1, RedisCluster: true})
 		for i, sc := range scenarios {

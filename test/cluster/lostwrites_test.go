@@ -19,6 +19,7 @@ import (
 // withoutConfirmation has Redis fail over in a fleet that does not wait for
 // its replica, so that it forgets what it had said.
 func withoutConfirmation(t *testing.T, with fleet.Images) []*outcome {
+	t.Helper()
 	o := &outcome{
 		name:   "a fail-over forgets results that were told, and a task",
 		story:  "`--redis-wait-replicas 0`: the replica is cut off from the master, a task ends and another is accepted, and the master is killed before the replica has heard of either",

@@ -29,8 +29,8 @@ type delay struct {
 const (
 	queueNumber = 7
 
-	queueSubsystem  = 3 << 8 // NFNL_SUBSYS_QUEUE
-	messagePacket   = queueSubsystem | 0
+	queueSubsystem  = 3 << 8         // NFNL_SUBSYS_QUEUE
+	messagePacket   = queueSubsystem // its first message
 	messageVerdict  = queueSubsystem | 1
 	messageConfig   = queueSubsystem | 2
 	attrPacket      = 1 // NFQA_PACKET_HDR

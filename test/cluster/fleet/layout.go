@@ -194,17 +194,20 @@ func (f *Fleet) backends() []string {
 }
 
 func (f *Fleet) redisURL() string {
-	doors, path := f.Nodes(Sentinel), ":26379/0?master_name="+masterName
+	doors, port, how := f.Nodes(Sentinel), "26379", "/0?master_name="+masterName
 	if f.cfg.RedisCluster {
-		doors, path = f.Nodes(Redis), ":6379?cluster=true"
+		doors, port, how = f.Nodes(Redis), redisPort, "?cluster=true"
 	}
-	url := "redis://" + doors[0].IP + path
-	_, port, _ := strings.Cut(path, ":")
-	port = port[:strings.IndexAny(port, "/?")]
-	for _, n := range doors[1:] {
-		url += "&addr=" + n.IP + ":" + port
+	all := addresses(doors, port)
+	return "redis://" + all[0] + how + "&addr=" + strings.Join(all[1:], "&addr=")
+}
+
+func addresses(nodes []*Node, port string) []string {
+	var all []string
+	for _, n := range nodes {
+		all = append(all, n.IP+":"+port)
 	}
-	return url
+	return all
 }
 
 // natsOf are the NATS servers that an agent knows.
