@@ -41,18 +41,17 @@ kill -9. Ctrl-C ends it in good order and leaves supervised processes alone; a s
 
 func (f *upFlags) run(ctx context.Context, p *daemon.Process, out io.Writer) error {
 	f.warn(p.Log)
-	// The folder comes first: when it is free, so is the address of an earlier
-	// process that was killed.
-	unlock, err := lockFolder(f.data)
-	if err != nil {
-		return err
-	}
-	defer unlock()
+	// What can be refused at once comes first, before anything is written.
 	listener, err := f.doorFlags.open(ctx, p)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = listener.Close() }() // in case nobody serves it
+	unlock, err := lockFolder(f.data)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	handOver := p.Meanwhile(listener)
 	defer handOver()
 	back, closeAll, err := f.open(ctx, p)

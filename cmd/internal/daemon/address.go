@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strconv"
 	"syscall"
+	"time"
 )
 
 // CheckAddress says what is wrong with an address to listen on.
@@ -66,7 +67,7 @@ func RefuseExposed(address string, allow bool) error {
 // Listen binds the address that a flag gives. At most so many connections are
 // taken at a time; they speak TLS if files are not nil.
 func Listen(ctx context.Context, flag, address string, files *tls.Config, most int) (*Listener, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	listener, err := listenSoon(ctx, address)
 	switch {
 	case err == nil:
 		return &Listener{listener.(*net.TCPListener), files, make(chan struct{}, most)}, nil // as net documents for "tcp"
@@ -76,4 +77,21 @@ func Listen(ctx context.Context, flag, address string, files *tls.Config, most i
 		return nil, fmt.Errorf("%s: %s needs rights that this user does not have: choose a port from 1024 on", flag, address)
 	}
 	return nil, fmt.Errorf("%s: %w", flag, err)
+}
+
+// listenSoon tries for a moment: a program that was killed may hold its address
+// a little longer, in what it was about to start; see datafile.LockSoon.
+func listenSoon(ctx context.Context, address string) (net.Listener, error) {
+	const moment, pause = 2 * time.Second, 20 * time.Millisecond
+	for end := time.Now().Add(moment); ; {
+		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(end) {
+			return listener, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(pause):
+		}
+	}
 }
