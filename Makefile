@@ -4,6 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 GOTESTSUM := gotest.tools/gotestsum@v1.13.0
 BENCHSTAT_COUNT ?= 1
 FUZZTIME ?= 30s
@@ -80,6 +81,10 @@ fuzz: ## every fuzz target for FUZZTIME (30s) each
 		done; \
 	done
 
+audit: ## known vulnerabilities and changed modules; where the database cannot be reached it says so and fails
+	go mod verify
+	go run $(GOVULNCHECK) ./...
+
 lint: ## golangci-lint, gofmt and vet
 	go run $(GOLANGCI) run ./...
 
@@ -103,4 +108,4 @@ ci: test verify lint cross build ## exactly what CI runs
 clean: ## remove what build made
 	rm -rf bin
 
-.PHONY: help build run test test/setup test/short compose-test cluster-test cluster-test/short fault-matrix churn bench bench/go fuzz lint cross verify docker ci clean
+.PHONY: help build run test test/setup test/short compose-test cluster-test cluster-test/short fault-matrix churn bench bench/go fuzz audit lint cross verify docker ci clean

@@ -159,14 +159,13 @@ func TestWhoIsNotBelievedIsNotTalkedTo(t *testing.T) {
 		url   string
 		good  bool
 	}{
-		"ours":                           {tlsfiles.Files{CA: ca.File, Cert: person.Cert, Key: person.Key}, mutual, true},
-		"without a certificate":          {tlsfiles.Files{CA: ca.File}, mutual, false},
-		"with a foreign one":             {tlsfiles.Files{CA: ca.File, Cert: stranger.Cert, Key: stranger.Key}, mutual, false},
-		"with one that has expired":      {tlsfiles.Files{CA: ca.File, Cert: late.Cert, Key: late.Key}, mutual, false},
-		"none is asked for":              {tlsfiles.Files{CA: ca.File}, open, true},
-		"the server's CA is not known":   {tlsfiles.Files{CA: foreign.File}, open, false},
-		"the system's do not know it":    {tlsfiles.Files{}, open, false},
-		"nor are they asked beside ours": {tlsfiles.Files{CA: ca.File, BesideSystem: true}, open, true},
+		"ours":                         {tlsfiles.Files{CA: ca.File, Cert: person.Cert, Key: person.Key}, mutual, true},
+		"without a certificate":        {tlsfiles.Files{CA: ca.File}, mutual, false},
+		"with a foreign one":           {tlsfiles.Files{CA: ca.File, Cert: stranger.Cert, Key: stranger.Key}, mutual, false},
+		"with one that has expired":    {tlsfiles.Files{CA: ca.File, Cert: late.Cert, Key: late.Key}, mutual, false},
+		"none is asked for":            {tlsfiles.Files{CA: ca.File}, open, true},
+		"the server's CA is not known": {tlsfiles.Files{CA: foreign.File}, open, false},
+		"the system's do not know it":  {tlsfiles.Files{}, open, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
