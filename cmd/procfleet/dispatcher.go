@@ -51,6 +51,7 @@ func (f *dispatcherFlags) check(s *settings.Settings) {
 	f.doorFlags.check(s)
 	f.Apart(s, "http", f.listen)
 	f.backendFlags.check(s)
+	f.refuseUnsigned(s, f.allowUnauthenticated)
 	f.audits.check(s)
 	f.traces.check(s)
 	s.AtLeast(1, "drain")

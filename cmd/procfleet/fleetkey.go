@@ -11,10 +11,21 @@ import (
 
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/internal/fleetkey"
+	"github.com/procfleet/procfleet/internal/natsconn"
 )
 
 func fleetKeyFlag(flags *pflag.FlagSet, file *string) {
 	flags.StringVar(file, "fleet-key", "", "file of the fleet's keys: messages to agents are signed, and only agents that hold a key of them are believed")
+}
+
+// refuseUnsigned refuses a role without keys on servers that others can reach.
+func (f *backendFlags) refuseUnsigned(s *settings.Settings, allow bool) {
+	if f.fleetKey != "" {
+		return
+	}
+	if err := natsconn.RefuseUnsigned(f.nats, "fleet-key", allow); err != nil {
+		s.Wrong("fleet-key", "%s", err)
+	}
 }
 
 func checkFleetKey(s *settings.Settings, file string) {

@@ -26,6 +26,8 @@ type workerFlags struct {
 	audits auditFlags
 	traces traceFlags
 	drain  time.Duration
+	// allowUnsigned is for NATS off loopback without keys.
+	allowUnsigned bool
 }
 
 func newWorker() *cobra.Command {
@@ -43,6 +45,7 @@ func newWorker() *cobra.Command {
 	f.audits.register(flags)
 	f.traces.register(flags)
 	f.register(flags)
+	flags.BoolVar(&f.allowUnsigned, "allow-unauthenticated", false, "work without --fleet-key although NATS is not on loopback; for test networks only")
 	drainFlag(flags, &f.drain, worker.Config{}.WithDefaults().Timing.Drain, "deliveries")
 	return daemon.Command(cmd, &f.Flags, daemon.Role{
 		Version: version,
@@ -53,6 +56,7 @@ func newWorker() *cobra.Command {
 
 func (f *workerFlags) check(s *settings.Settings) {
 	f.backendFlags.check(s)
+	f.refuseUnsigned(s, f.allowUnsigned)
 	f.loadFlags.check(s)
 	f.audits.check(s)
 	f.traces.check(s)
@@ -60,6 +64,9 @@ func (f *workerFlags) check(s *settings.Settings) {
 }
 
 func (f *workerFlags) run(ctx context.Context, p *daemon.Process) error {
+	if f.allowUnsigned && f.fleetKey == "" {
+		p.Log.Warn("--allow-unauthenticated: messages are not signed, and whoever can publish on NATS can run commands on every host")
+	}
 	collectLater()
 	with, err := f.traces.open(ctx, "procfleet-worker", p)
 	if err != nil {

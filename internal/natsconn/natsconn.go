@@ -11,6 +11,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -74,6 +77,36 @@ func (cfg Config) Validate() error {
 		return nil
 	}
 	return checkURLs(cfg.URL)
+}
+
+// OnLoopback reports whether every one of the servers, separated by commas, is
+// on this machine's loopback.
+func OnLoopback(urls string) bool {
+	for server := range strings.SplitSeq(urls, ",") {
+		_, rest, hasScheme := strings.Cut(strings.TrimSpace(server), "://")
+		if !hasScheme {
+			rest = strings.TrimSpace(server)
+		}
+		u, err := url.Parse("nats://" + rest)
+		if err != nil {
+			return false
+		}
+		addr, err := netip.ParseAddr(u.Hostname())
+		if u.Hostname() != "localhost" && (err != nil || !addr.Unmap().IsLoopback()) {
+			return false
+		}
+	}
+	return true
+}
+
+// RefuseUnsigned says why a role may not use these servers without keys. What
+// is wrong with the addresses themselves [Config.Validate] says.
+func RefuseUnsigned(urls, flag string, allow bool) error {
+	if allow || checkURLs(urls) != nil || OnLoopback(urls) {
+		return nil
+	}
+	return fmt.Errorf("is required, since NATS is not on loopback: without it messages are not signed, and whoever can publish there "+
+		"could run commands on every host. Give --%s, or --allow-unauthenticated on a test network", flag)
 }
 
 // Connect returns a connection that heals itself until it is closed. It

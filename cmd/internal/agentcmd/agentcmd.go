@@ -29,6 +29,7 @@ type agentFlags struct {
 	ip       string
 	agentID  string
 	identity string
+	allow    bool // NATS off loopback without an identity
 	data     string
 	drain    time.Duration
 	version  string
@@ -59,6 +60,7 @@ start takes them over. A second signal ends it at once.`,
 	set.Int64Var(&f.cloud, "cloud", 0, "cloud area of this host")
 	set.StringVar(&f.ip, "ip", "", "address of this host in its cloud area; required without --identity")
 	set.StringVar(&f.identity, "identity", "", "file of this host's identity, with which the agent proves who it is and believes only servers that prove they are; it also says --cloud and --ip")
+	set.BoolVar(&f.allow, "allow-unauthenticated", false, "work without --identity although NATS is not on loopback; for test networks only")
 	set.StringVar(&f.agentID, "agent-id", "", "another name under which callers know this host")
 	set.StringVar(&f.data, "data", defaultData, "folder for the agent's journal; belongs to one agent")
 	set.DurationVar(&f.drain, "drain", agent.Config{}.WithDefaults().DrainTimeout, "how long operations may go on when the process is told to stop")
@@ -85,6 +87,9 @@ func (f *agentFlags) check(s *settings.Settings) {
 // checkIdentity takes from the identity which host this is.
 func (f *agentFlags) checkIdentity(s *settings.Settings) {
 	if f.identity == "" {
+		if err := natsconn.RefuseUnsigned(f.nats, "identity", f.allow); err != nil {
+			s.Wrong("identity", "%s", err)
+		}
 		return
 	}
 	identity, err := fleetkey.ReadIdentity(f.identity)
@@ -124,6 +129,9 @@ func (f *agentFlags) run(ctx context.Context, p *daemon.Process) error {
 	link := natsconn.Config{
 		URL: f.nats, TLS: files, Name: fmt.Sprintf("agent %d:%s", f.cloud, cfg.Addr), OnLost: p.Fail, Log: p.Log,
 		InboxPrefix: agentproto.AgentInbox(f.cloud, cfg.Addr),
+	}
+	if f.allow && f.identity == "" {
+		p.Log.Warn("--allow-unauthenticated: messages are not signed, and whoever can publish on NATS can run commands on this host")
 	}
 	if f.identity != "" {
 		identity, err := fleetkey.OpenIdentity(f.identity)
