@@ -252,26 +252,6 @@ func TestNATSHearsOfRevocationsWhileItRuns(t *testing.T) {
 	}
 }
 
-func TestRedisMayNotEvict(t *testing.T) {
-	t.Parallel()
-	testenv.Need(t, "redis-server", "apt-get install redis-server")
-	data, err := os.ReadFile("redis.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	conf := strings.Replace(string(data), "dir /data", "dir "+dir, 1) + "\nbind 127.0.0.1\nport " + strconv.Itoa(testenv.FreePort(t)) + "\n"
-	path := filepath.Join(dir, "redis.conf")
-	if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	child := testenv.StartChild(t, nil, "redis-server", path)
-	child.WaitOutput(t, 30e9, "Ready to accept connections")
-	if !strings.Contains(conf, "maxmemory-policy noeviction") {
-		t.Error("redis.conf lets Redis evict tasks")
-	}
-}
-
 // TestUnitsStandUpToSystemd has systemd read every unit, and looks whether
 // the command in it is one that our binaries know.
 func TestUnitsStandUpToSystemd(t *testing.T) {
