@@ -35,6 +35,8 @@ func shippedUser(t *testing.T, name string) string {
 
 // TestShippedUserMayDoWhatIsNeededAndNoMore: the suites pass as that user,
 // and use every command that it may run, but for those of connections.
+//
+//nolint:tparallel // what was used is looked at when the suites have ended
 func TestShippedUserMayDoWhatIsNeededAndNoMore(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
