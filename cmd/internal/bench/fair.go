@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -274,18 +273,18 @@ func (f Fair) startAway(ctx context.Context, s *system) (*child, error) {
 // silence stops the agents of an area, which stay connected; flapping does so
 // and lets them go on, again and again. Both let them go on in the end.
 func silence(c *child, over <-chan struct{}) {
-	_ = c.cmd.Process.Signal(syscall.SIGSTOP) // an error means that it is gone
+	c.pause()
 	<-over
-	_ = c.cmd.Process.Signal(syscall.SIGCONT)
+	c.goOn()
 }
 
 func flapping(c *child, over <-chan struct{}) {
 	for {
-		for _, signal := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
-			_ = c.cmd.Process.Signal(signal) // as above
+		for _, turn := range []func(){c.pause, c.goOn} {
+			turn()
 			select {
 			case <-over:
-				_ = c.cmd.Process.Signal(syscall.SIGCONT)
+				c.goOn()
 				return
 			case <-time.After(flap):
 			}

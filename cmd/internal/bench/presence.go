@@ -214,7 +214,11 @@ func (s *standing) table() *Table {
 		micros := func(d time.Duration) float64 {
 			return float64(d.Microseconds()) / float64(max(1, step.units))
 		}
-		t.add(step.what, step.calls, step.units, ms(step.took)/float64(step.calls), micros(step.took), micros(step.redis), step.bytes/max(1, step.units))
+		kept := any("none")
+		if bytes := step.bytes / max(1, step.units); bytes > 0 {
+			kept = bytes
+		}
+		t.add(step.what, step.calls, step.units, ms(step.took)/float64(step.calls), micros(step.took), micros(step.redis), kept)
 	}
 	return t
 }
