@@ -69,7 +69,7 @@ func TestAnEventIsReadAsItsAgentToldIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := bus.HostEventPage{Next: 1, Events: []procfleet.HostEvent{{
+	want := bus.HostEventPage{Next: 1, Refused: map[string]int{}, Events: []procfleet.HostEvent{{
 		Sequence: 1, At: at, Host: h, AgentID: "a-1", Instance: "i", Kind: "limit_exceeded", Key: "shop:web", Namespace: "shop", Name: "web",
 		ProcName: "java", PID: 4711, Message: "memory of 31 %", Details: map[string]any{"value": 31.25},
 	}}}
