@@ -31,7 +31,7 @@ func inAreas(n int) map[string]any {
 // TestAnOperationOverVeryManyAreasIsAcceptedOrRefused makes every host a chunk
 // of its own, through both doors.
 func TestAnOperationOverVeryManyAreasIsAcceptedOrRefused(t *testing.T) {
-	f := &fleet{t: t, broker: startBroker(t), redis: redistest.Start(t)}
+	f := &fleet{t: t, broker: startBroker(t), keys: newKeys(t), redis: redistest.Start(t)}
 	f.root = f
 	f.programs.procfleet = testenv.BuildBinary(t, "./cmd/procfleet")
 	child, c := f.dispatcher("")
