@@ -102,7 +102,8 @@ func OnLoopback(urls string) bool {
 // RefuseUnsigned says why a role may not use these servers without keys. What
 // is wrong with the addresses themselves [Config.Validate] says.
 func RefuseUnsigned(urls, flag string, allow bool) error {
-	if allow || checkURLs(urls) != nil || OnLoopback(urls) {
+	wellFormed := checkURLs(urls) == nil
+	if allow || !wellFormed || OnLoopback(urls) {
 		return nil
 	}
 	return fmt.Errorf("is required, since NATS is not on loopback: without it messages are not signed, and whoever can publish there "+
