@@ -38,29 +38,27 @@ func rights(role Role) (publish, subscribe []string) {
 	const self = cloud + "." + host
 	switch role {
 	case Agent:
-		return []string{
+		publish = []string{
 			"procfleet.presence." + cloud, "procfleet.processes." + cloud, "procfleet.settings." + cloud,
 			"procfleet.event." + cloud, "procfleet.result.*." + cloud,
 			"procfleet.answer." + self + ".>",
 			// whether another agent of this host is there, and the answer
 			"procfleet.agent." + self, "_INBOX." + self + ".>",
-		}, []string{
-			"procfleet.agent." + self, "procfleet.settingschanged", "_INBOX." + self + ".>",
 		}
+		return publish, []string{"procfleet.agent." + self, "procfleet.settingschanged", "_INBOX." + self + ".>"}
 	case Server:
 		return []string{"procfleet.>", "$JS.API.>", "$JS.ACK.>", "_INBOX.>"}, []string{"procfleet.>", "_INBOX.>"}
 	case Producer:
 		return []string{"procfleet.submit", "$JS.API.INFO"}, []string{"procfleet.task.finished", "_INBOX.>"}
 	case Leaf:
-		return []string{
+		publish = []string{
 			"procfleet.presence." + cloud, "procfleet.processes." + cloud, "procfleet.settings." + cloud,
 			"procfleet.event." + cloud, "procfleet.result.*." + cloud, "procfleet.answer." + cloud + ".>",
-		}, []string{
-			"procfleet.agent." + cloud + ".>", "procfleet.settingschanged", "_INBOX." + cloud + ".>",
 		}
+		return publish, []string{"procfleet.agent." + cloud + ".>", "procfleet.settingschanged", "_INBOX." + cloud + ".>"}
 	case Monitor:
-		return []string{"$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.>", "$SYS.REQ.ACCOUNT.>", "$SYS.REQ.CLAIMS.UPDATE"},
-			[]string{"$SYS.>", "_INBOX.>"}
+		publish = []string{"$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.>", "$SYS.REQ.ACCOUNT.>", "$SYS.REQ.CLAIMS.UPDATE"}
+		return publish, []string{"$SYS.>", "_INBOX.>"}
 	}
 	return nil, nil
 }
