@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
@@ -53,13 +54,22 @@ func (s *settings) String() string {
 	return strings.Join(words, "; ")
 }
 
+// fromAgent is a message as the agent of a host signs it.
+func (f *fleet) fromAgent(host, subject, messageType, body string) *nats.Msg {
+	msg := nats.NewMsg(subject)
+	msg.Data = []byte(body)
+	f.keys.ring().Sign(msg.Header, host, &fleetkey.Message{Purpose: messageType, Body: msg.Data})
+	return msg
+}
+
 // askSettings asks what holds for a host as its agent does, until it is
 // answered.
-func askSettings(t *testing.T, nc *nats.Conn, host string) (found settings) {
+func (f *fleet) askSettings(nc *nats.Conn, host string) (found settings) {
+	t := f.t
 	t.Helper()
 	ask := fmt.Sprintf(`{"type":"procfleet.agent.v1.settings","id":"1","sent":%q,"host":%q,"instance":"i"}`, time.Now().UTC().Format(time.RFC3339Nano), host)
 	testenv.Eventually(t, startTimeout, func() bool {
-		msg, err := nc.Request("procfleet.settings.0", []byte(ask), time.Second)
+		msg, err := nc.RequestMsg(f.fromAgent(host, "procfleet.settings.0", "procfleet.agent.v1.settings", ask), time.Second)
 		if err != nil {
 			return false
 		}
@@ -119,7 +129,7 @@ func TestAgentsAreToldWhatIsFrozenAndGrouped(t *testing.T) {
 	do(http.MethodPut, "/v1/freezes", map[string]any{"namespace": "shop", "ttl": "2h", "reason": "everywhere"}, all)
 	do(http.MethodPut, "/v1/groups", map[string]any{"hosts": on, "namespace": "shop", "groups": []any{map[string]any{"id": "g", "cpu_limit": 12.5}}}, one)
 
-	found := askSettings(t, nc, host)
+	found := f.askSettings(nc, host)
 	if got, want := found.String(), "frozen shop: everywhere; frozen : host; group g of shop: 12.5"; got != want {
 		t.Errorf("the agent is told %q, want %q", got, want)
 	}
@@ -130,7 +140,7 @@ func TestAgentsAreToldWhatIsFrozenAndGrouped(t *testing.T) {
 	}
 	do(http.MethodDelete, "/v1/freezes", map[string]any{"hosts": on}, one)
 	do(http.MethodDelete, "/v1/freezes", map[string]any{"namespace": "shop"}, all)
-	found = askSettings(t, nc, host)
+	found = f.askSettings(nc, host)
 	if got, want := found.String(), "group g of shop: 12.5"; got != want {
 		t.Errorf("afterwards the agent is told %q, want %q", got, want)
 	}
@@ -208,7 +218,7 @@ func TestWhatAnAgentTellsIsShownAndFollowed(t *testing.T) {
 		at := time.Now().UTC().Format(time.RFC3339Nano)
 		event := fmt.Sprintf(`{"type":"procfleet.agent.v1.event","id":%q,"sent":%q,"host":"0:10.99.0.5","instance":"i","at":%q,"kind":%q,
 			"key":"shop:web","namespace":"shop","name":"web","pid":7,"message":%q,"details":{"limit":25}}`, message, at, at, kind, message)
-		if _, err := js.Publish(t.Context(), "procfleet.event.0", []byte(event)); err != nil {
+		if _, err := js.PublishMsg(t.Context(), f.fromAgent("0:10.99.0.5", "procfleet.event.0", "procfleet.agent.v1.event", event)); err != nil {
 			t.Fatal(err)
 		}
 	}
