@@ -26,6 +26,7 @@ func newCounts(meter metric.Meter) (*counts, error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("audit: metrics: %w", err)
 	}
+	c.lost.Add(context.Background(), 0) // it is there before it grows
 	return &c, nil
 }
 
