@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	_ "time/tzdata" // zones are there on every system that runs the tests
 
 	"pgregory.net/rapid"
 )
@@ -12,7 +13,7 @@ func zone(t *testing.T, name string) *time.Location {
 	t.Helper()
 	loc, err := time.LoadLocation(name)
 	if err != nil {
-		t.Skipf("this system has no time zones: %v", err)
+		t.Fatal(err)
 	}
 	return loc
 }
