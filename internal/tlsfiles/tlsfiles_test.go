@@ -112,7 +112,7 @@ func TestARenewedCertificateIsShownAndANewCABelievedWithoutARestart(t *testing.T
 	ca := tlstest.NewCA(t, "first")
 	server, person := ca.Issue(t, "server"), ca.Issue(t, "person")
 	believed := filepath.Join(t.TempDir(), "believed.pem")
-	replace(t, believed, ca.File)
+	tlstest.Replace(t, believed, ca.File)
 	url := served(t, tlsfiles.Files{CA: believed, Cert: server.Cert, Key: server.Key})
 	ask := asks(t, tlsfiles.Files{CA: believed, Cert: person.Cert, Key: person.Key})
 	if err := ask(url); err != nil {
@@ -121,30 +121,16 @@ func TestARenewedCertificateIsShownAndANewCABelievedWithoutARestart(t *testing.T
 
 	next := tlstest.NewCA(t, "second")
 	nextServer, nextPerson := next.Issue(t, "server"), next.Issue(t, "person")
-	replace(t, believed, next.File)
+	tlstest.Replace(t, believed, next.File)
 	testenv.Eventually(t, patience, func() bool { return ask(url) != nil }, "the first CA is not believed any more")
-	replace(t, server.Key, nextServer.Key) // a moment in which it is not the certificate's
+	tlstest.Replace(t, server.Key, nextServer.Key) // a moment in which it is not the certificate's
 	if err := ask(url); err == nil {
 		t.Error("the old certificate is believed")
 	}
-	replace(t, server.Cert, nextServer.Cert)
-	replace(t, person.Cert, nextPerson.Cert)
-	replace(t, person.Key, nextPerson.Key)
+	tlstest.Replace(t, server.Cert, nextServer.Cert)
+	tlstest.Replace(t, person.Cert, nextPerson.Cert)
+	tlstest.Replace(t, person.Key, nextPerson.Key)
 	testenv.Eventually(t, patience, func() bool { return ask(url) == nil }, "the renewed certificates are shown and believed")
-}
-
-func replace(t *testing.T, name, by string) {
-	t.Helper()
-	text, err := os.ReadFile(by)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name+".new", text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(name+".new", name); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestWhoIsNotBelievedIsNotTalkedTo(t *testing.T) {

@@ -131,10 +131,10 @@ func TestCertificatesAreRenewedWhileTheSystemRuns(t *testing.T) {
 	next := tlstest.NewCA(t, "second")
 	second := next.Issue(t, "second")
 	renewed := next.Issue(t, "server")
-	replace(t, server.Key, renewed.Key)
+	tlstest.Replace(t, server.Key, renewed.Key)
 	testenv.Eventually(t, patience, func() bool { ask(ca, first); return strings.Contains(up.Output(), "those read before stay in use") }, "half a renewal is told")
-	replace(t, server.Cert, renewed.Cert)
-	replace(t, ca.File, next.File)
+	tlstest.Replace(t, server.Cert, renewed.Cert)
+	tlstest.Replace(t, ca.File, next.File)
 	testenv.Eventually(t, patience, func() bool { return ask(next, second).code == 0 }, "the second certificates count")
 	if got := ask(next, first); got.code == 0 {
 		t.Errorf("the first certificate still counts: %+v", got)
@@ -145,20 +145,6 @@ func TestCertificatesAreRenewedWhileTheSystemRuns(t *testing.T) {
 	case <-old.Done():
 		t.Error("the agent that was connected has ended")
 	default:
-	}
-}
-
-func replace(t *testing.T, name, by string) {
-	t.Helper()
-	text, err := os.ReadFile(by)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name+".new", text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(name+".new", name); err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -123,3 +123,19 @@ func write(tb testing.TB, name, kind string, der []byte) {
 		tb.Fatal(err)
 	}
 }
+
+// Replace puts the content of one file in the place of another at once, as who
+// renews a certificate should.
+func Replace(tb testing.TB, name, by string) {
+	tb.Helper()
+	text, err := os.ReadFile(by)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.WriteFile(name+".new", text, 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.Rename(name+".new", name); err != nil {
+		tb.Fatal(err)
+	}
+}
