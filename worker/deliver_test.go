@@ -126,7 +126,11 @@ func TestAWholeRefusal(t *testing.T) {
 
 func TestARefusedInstanceIsReplacedByTheOneThatIsAnnounced(t *testing.T) {
 	t.Parallel()
-	e := start(t)
+	// An answer that is late would leave it open what the former instance did.
+	e := start(t, unswept, func(cfg *worker.Config) {
+		cfg.Timing.Ask.AcceptWindow = 10 * time.Second
+		cfg.Timing.Ask.Again = [2]time.Duration{9 * time.Second, 9 * time.Second}
+	})
 	a := e.agent(host(1), func(n int, c *agentproto.Command) *agentproto.Reply {
 		if c.Instance != "new" {
 			e.store.present(host(1), "new")
