@@ -11,7 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/test/cluster/check"
 	"github.com/procfleet/procfleet/test/cluster/fleet"
@@ -113,9 +116,9 @@ func startLoad(t *testing.T, f *fleet.Fleet, run string) *check.Load {
 	t.Helper()
 	marks := func() ([]check.Mark, error) { return marksOf(f) }
 	load, err := check.Start(t.Context(), check.Config{
-		Run: run, Seed: 1, Most: 400, Pause: 500 * time.Millisecond, Timeout: 40 * time.Second,
+		Run: run, Seed: 1, Most: 5000, Pause: 500 * time.Millisecond, Timeout: 40 * time.Second,
 		Doors: f.Dispatchers(), Hosts: hostsOf(t, f), Absent: absentHosts(t), Folder: fleet.MarkFolder, Marks: marks,
-		Publish: check.Publisher(testenv.Connect(t, strings.Join(f.NATSURLs(), ","))),
+		Publish: check.Publisher(connect(t, f)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -134,6 +137,19 @@ func startLoad(t *testing.T, f *fleet.Fleet, run string) *check.Load {
 		return mine > 10
 	}, "start commands run")
 	return load
+}
+
+// connect is a connection to NATS as a producer of operations.
+func connect(t *testing.T, f *fleet.Fleet) *nats.Conn {
+	t.Helper()
+	conn, err := natsconn.Connect(natsconn.Config{
+		URL: strings.Join(f.NATSURLs(), ","), Name: t.Name(), Credentials: f.Producer, Log: testenv.Log(t),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	return conn
 }
 
 func hostsOf(t *testing.T, f *fleet.Fleet) []procfleet.Host {

@@ -8,15 +8,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"strings"
-
-	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
-// layOut makes the networks and says where each node is.
+// layOut makes the networks, says where each node is and makes their keys.
 func (f *Fleet) layOut(ctx context.Context) error {
-	if err := fleetkey.Create(f.path(keyFile)); err != nil {
-		return err
-	}
 	near, err := f.network(ctx, "near")
 	if err != nil {
 		return err
@@ -55,7 +50,7 @@ func (f *Fleet) layOut(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return f.makeKeys(ctx)
 }
 
 func (f *Fleet) add(name string, kind Kind, ports ...port) *Node {
@@ -94,13 +89,13 @@ func (f *Fleet) run(ctx context.Context, n *Node) error {
 	if n.Kind == Agent {
 		args = append(args, "--init", "--volume", n.marks+":"+MarkFolder)
 	}
-	if err := f.giveKeys(n, data); err != nil {
+	if err := f.giveKeys(n); err != nil {
 		return err
 	}
-	image, command, err := f.command(n, data)
-	if err != nil {
+	if err := f.configure(n); err != nil {
 		return err
 	}
+	image, command := f.command(n)
 	if _, err := run(ctx, "docker", append(append(args, image), command...)...); err != nil {
 		return err
 	}
@@ -109,77 +104,28 @@ func (f *Fleet) run(ctx context.Context, n *Node) error {
 			return err
 		}
 	}
-	_, err = run(ctx, "docker", "start", n.container())
+	_, err := run(ctx, "docker", "start", n.container())
 	return err
 }
 
-// Files of keys in a node's folder.
-const (
-	keyFile      = "fleet.key"
-	identityFile = "identity.yaml"
-)
-
-// serverUser is the user of the server's image.
-const serverUser = 65532
-
-// giveKeys writes the keys that a node has: dispatchers and workers those of
-// the fleet, an agent its own.
-func (f *Fleet) giveKeys(n *Node, data string) error {
-	switch n.Kind {
-	case Dispatcher, Worker:
-		keys, err := os.ReadFile(f.path(keyFile))
-		if err != nil {
-			return err
-		}
-		file := data + "/" + keyFile
-		if err := os.WriteFile(file, keys, 0o600); err != nil {
-			return err
-		}
-		return os.Chown(file, serverUser, serverUser)
-	case Agent:
-		ring, err := fleetkey.ReadRing(f.path(keyFile))
-		if err != nil {
-			return err
-		}
-		text, err := (&fleetkey.Identity{Host: ring.Host(n.Host)}).Text()
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(data+"/"+identityFile, text, 0o600)
-	default:
-		return nil
-	}
-}
-
 // command is what a node runs: an image, and what follows its name.
-func (f *Fleet) command(n *Node, data string) (image string, command []string, err error) {
-	write := func(name, text string) {
-		if err == nil {
-			err = os.WriteFile(data+"/"+name, []byte(text), 0o666)
-		}
-	}
+func (f *Fleet) command(n *Node) (image string, args []string) {
 	switch n.Kind {
-	case NATS:
-		write("nats.conf", f.natsConfig(n))
-		return f.cfg.Images.NATS, []string{"--config", "/data/nats.conf"}, err
-	case Leaf:
-		write("nats.conf", f.leafConfig())
-		return f.cfg.Images.NATS, []string{"--config", "/data/nats.conf"}, err
+	case NATS, Leaf:
+		return f.cfg.Images.NATS, []string{"--config", "/data/" + natsFile}
 	case Redis:
-		write("redis.conf", f.redisConfig(n))
-		return f.cfg.Images.Redis, []string{"redis-server", "/data/redis.conf"}, err
+		return f.cfg.Images.Redis, []string{"redis-server", "/data/" + redisFile}
 	case Sentinel:
-		write("sentinel.conf", f.sentinelConfig())
-		return f.cfg.Images.Redis, []string{"redis-server", "/data/sentinel.conf", "--sentinel"}, err
+		return f.cfg.Images.Redis, []string{"redis-server", "/data/" + sentinelFile, "--sentinel"}
 	case Dispatcher:
-		return f.cfg.Images.Server, append([]string{"dispatcher", "--http=0.0.0.0:8080", "--allow-unauthenticated"}, f.backends()...), nil
+		return f.cfg.Images.Server, append([]string{"dispatcher", "--http=0.0.0.0:8080", "--allow-unauthenticated"}, f.backends()...)
 	case Worker:
-		return f.cfg.Images.Server, append([]string{"worker", "--status-http=0.0.0.0:9090"}, f.backends()...), nil
+		return f.cfg.Images.Server, append([]string{"worker", "--status-http=0.0.0.0:9090"}, f.backends()...)
 	case Agent:
 		return f.cfg.Images.Agent, []string{
 			"--nats=" + strings.Join(f.natsOf(n), ","), "--identity=/data/" + identityFile,
 			"--data=/data/agent", "--status-http=0.0.0.0:9090",
-		}, nil
+		}
 	default:
 		panic("no such kind of node: " + string(n.Kind))
 	}
@@ -188,7 +134,7 @@ func (f *Fleet) command(n *Node, data string) (image string, command []string, e
 // backends are the flags that dispatchers and workers have in common.
 func (f *Fleet) backends() []string {
 	return []string{
-		"--nats=" + strings.Join(f.NATSURLs(), ","), "--stream-replicas=" + fmt.Sprint(natsServers),
+		"--nats=" + strings.Join(f.NATSURLs(), ","), "--nats-creds=/data/" + serverCreds, "--stream-replicas=" + fmt.Sprint(natsServers),
 		"--fleet-key=/data/" + keyFile, "--redis=" + f.redisURL(), "--redis-wait-replicas=" + fmt.Sprint(f.cfg.WaitReplicas),
 	}
 }
@@ -216,72 +162,6 @@ func (f *Fleet) natsOf(agent *Node) []string {
 		return f.NATSURLs()
 	}
 	return []string{"nats://" + f.Node("leaf").ports[1].ip + ":4222"}
-}
-
-func (f *Fleet) natsConfig(n *Node) string {
-	var routes []string
-	for _, other := range f.Nodes(NATS) {
-		routes = append(routes, fmt.Sprintf("%q", "nats://"+other.IP+":6222"))
-	}
-	return fmt.Sprintf(`server_name: %s
-listen: 0.0.0.0:4222
-http: 0.0.0.0:8222
-jetstream { store_dir: /data/jetstream, max_memory_store: 64MiB, max_file_store: 16GiB }
-max_payload: 1MiB
-ping_interval: 20s
-ping_max: 2
-cluster { name: procfleet, listen: 0.0.0.0:6222, routes: [%s] }
-leafnodes { listen: 0.0.0.0:7422 }
-`, n.Name, strings.Join(routes, ", "))
-}
-
-func (f *Fleet) leafConfig() string {
-	var middle []string
-	for _, n := range f.Nodes(NATS) {
-		middle = append(middle, fmt.Sprintf("%q", "nats-leaf://"+n.IP+":7422"))
-	}
-	return fmt.Sprintf(`server_name: leaf
-listen: 0.0.0.0:4222
-http: 0.0.0.0:8222
-max_payload: 1MiB
-ping_interval: 20s
-ping_max: 2
-leafnodes { remotes: [{ urls: [%s] }] }
-`, strings.Join(middle, ", "))
-}
-
-// masterName is how the Sentinels call the Redis that counts.
-const masterName = "procfleet"
-
-func (f *Fleet) redisConfig(n *Node) string {
-	text := `dir /data
-port 6379
-bind 0.0.0.0
-protected-mode no
-maxmemory 512mb
-maxmemory-policy noeviction
-appendonly yes
-appendfsync everysec
-`
-	first := f.Nodes(Redis)[0]
-	switch {
-	case f.cfg.RedisCluster:
-		text += "cluster-enabled yes\ncluster-node-timeout 3000\n"
-	case n != first:
-		text += "replicaof " + first.IP + " 6379\n"
-	}
-	return text
-}
-
-func (f *Fleet) sentinelConfig() string {
-	return fmt.Sprintf(`dir /data
-port 26379
-bind 0.0.0.0
-protected-mode no
-sentinel monitor %[1]s %[2]s 6379 2
-sentinel down-after-milliseconds %[1]s 3000
-sentinel failover-timeout %[1]s 10000
-`, masterName, f.Nodes(Redis)[0].IP)
 }
 
 // joinCluster makes one cluster of the Redis servers, when all answer.

@@ -1,0 +1,115 @@
+//go:build linux
+
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Files of keys in a node's folder.
+const (
+	keyFile      = "fleet.key"
+	serverCreds  = "server.creds"
+	leafCreds    = "leaf.creds"
+	identityFile = "identity.yaml"
+)
+
+// serverUser is the user of the server's image.
+const serverUser = 65532
+
+// keysDir is the folder of whoever operates the fleet: its keys, the authority
+// of its NATS users and what they made for the nodes. No node has it.
+const keysDir = "keys"
+
+// Operate runs a command of procfleet as who operates the fleet, in whose
+// network it is: in the folder /fleet are fleet.key, nats-auth and identities.
+// It returns what the command wrote.
+func (f *Fleet) Operate(ctx context.Context, args ...string) (string, error) {
+	return run(ctx, "docker", append([]string{
+		"run", "--rm", "--name", f.name + "-operator", "--user", "0:0", "--network", f.near, "--volume", f.path(keysDir) + ":/fleet",
+		f.cfg.Images.Server,
+	}, args...)...)
+}
+
+// makeKeys makes the keys of the fleet and the users of its NATS servers, as
+// docs/operations.md says.
+func (f *Fleet) makeKeys(ctx context.Context) error {
+	if err := os.MkdirAll(f.path(keysDir), 0o700); err != nil {
+		return err
+	}
+	var hosts strings.Builder
+	for _, n := range f.Nodes(Agent) {
+		fmt.Fprintln(&hosts, n.Host)
+	}
+	if err := os.WriteFile(f.path(keysDir, "hosts.txt"), []byte(hosts.String()), 0o600); err != nil {
+		return err
+	}
+	if err := f.enroll(ctx, "--create"); err != nil {
+		return err
+	}
+	for role, file := range map[string]string{"leaf": leafCreds, "producer": producerCreds} {
+		text, err := f.Operate(ctx, "nats-auth", "user", role, "--cloud", fmt.Sprint(FarArea), "--nats-auth", "/fleet/nats-auth")
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(f.path(keysDir, file), []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *Fleet) enroll(ctx context.Context, more ...string) error {
+	_, err := f.Operate(ctx, append([]string{"enroll", "--data", "/fleet", "--hosts-file", "/fleet/hosts.txt", "--out", "/fleet/identities/"}, more...)...)
+	return err
+}
+
+// producerCreds is the NATS user of who submits operations as events.
+const producerCreds = "producer.creds"
+
+// Producer returns the credentials of a NATS user that may submit operations.
+func (f *Fleet) Producer() ([]byte, error) { return os.ReadFile(f.path(keysDir, producerCreds)) }
+
+// giveKeys brings a node what it is to have of the fleet's keys, also while it
+// runs.
+func (f *Fleet) giveKeys(n *Node) error {
+	switch n.Kind {
+	case NATS:
+		return f.give(n, "nats-auth/broker.conf", "broker/broker.conf")
+	case Leaf:
+		return errors.Join(f.give(n, "nats-auth/broker.conf", "broker/broker.conf"), f.give(n, leafCreds, leafCreds))
+	case Dispatcher, Worker:
+		return errors.Join(f.give(n, keyFile, keyFile), f.give(n, "nats-auth/"+serverCreds, serverCreds))
+	case Agent:
+		return f.give(n, "identities/"+strings.ReplaceAll(n.Host, ":", "-")+".yaml", identityFile)
+	default:
+		return nil
+	}
+}
+
+// give copies a file of the fleet's keys to a node's folder, where it takes the
+// place of an earlier one at once.
+func (f *Fleet) give(n *Node, from, to string) error {
+	text, err := os.ReadFile(f.path(keysDir, from))
+	if err != nil {
+		return err
+	}
+	file := f.path(n.Name, "data", to)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(file+".new", text, 0o600); err != nil {
+		return err
+	}
+	if n.Kind == Dispatcher || n.Kind == Worker {
+		if err := os.Chown(file+".new", serverUser, serverUser); err != nil {
+			return err
+		}
+	}
+	return os.Rename(file+".new", file)
+}
