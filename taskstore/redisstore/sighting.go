@@ -63,7 +63,7 @@ func readEntry(host procfleet.Host, entry string, now time.Time) (taskstore.Pres
 	}
 	rest := entry[idAt+idLengthWidth:]
 	idLength, err := strconv.Atoi(entry[idAt : idAt+idLengthWidth])
-	if err != nil || idLength > len(rest) {
+	if err != nil || idLength < 0 || idLength > len(rest) {
 		return taskstore.Presence{}, errDamaged
 	}
 	p := taskstore.Presence{SeenAt: until.Add(-taskstore.PresenceTTL), Since: since, Conflict: conflictUntil.After(now)}

@@ -102,8 +102,12 @@ func OpenChunk(data string) (*View, error) {
 // Len is the number of items.
 func (v *View) Len() int { return v.n }
 
-// Item reads the i-th item of the chunk; i must be below Len.
+// Item reads the i-th item of the chunk. It is an error if there is none: what
+// says which chunk has an item is stored elsewhere.
 func (v *View) Item(i int) (procfleet.Item, error) {
+	if i < 0 || i >= v.n {
+		return procfleet.Item{}, errDamaged
+	}
 	begin, end := uint32(0), v.end(i)
 	if i > 0 {
 		begin = v.end(i - 1)
