@@ -12,9 +12,9 @@
 //   - keys are replaced without a gap: while a ring has two keys, servers sign
 //     with both and believe either, and hosts may have either or both.
 //
-// The key of a message is derived once more from its purpose, which is the
-// message's type, so that no message can be passed off as one of another kind.
-// An answer is bound to the message it answers. Subjects are not signed: a
+// What is signed begins with the message's type and the id of the message that
+// it answers, so that none can be passed off as one of another kind or as the
+// answer to another. Subjects are not signed: a
 // broker may map them, and what must not be redirected (host, instance, time
 // limit) is in the signed body.
 package fleetkey

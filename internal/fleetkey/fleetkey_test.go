@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"strconv"
+	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -95,7 +96,7 @@ func TestWhatIsChangedIsForged(t *testing.T) {
 	if err := r.Host("3:10.0.0.2").Verify(signed, message()); !errors.Is(err, ErrForged) {
 		t.Errorf("another host believes it: %v", err)
 	}
-	for _, value := range []string{"", "k1", "k1 0", "k1 0 AAAA", "k1 -1 " + signed[signatureHeader][0][5:], "k1 00 " + signed[signatureHeader][0][5:], signed[signatureHeader][0] + "=", signed[signatureHeader][0] + " "} {
+	for _, value := range []string{"", "k1", "k1 0", "k1 0 AAAA", "k1 0 " + strings.Repeat("\n", 43), "k1 -1 " + signed[signatureHeader][0][5:], "k1 00 " + signed[signatureHeader][0][5:], signed[signatureHeader][0] + "=", signed[signatureHeader][0] + " "} {
 		if err := r.Host(host).Verify(map[string][]string{signatureHeader: {value}}, message()); !errors.Is(err, ErrForged) {
 			t.Errorf("%q: %v", value, err)
 		}

@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -108,11 +107,5 @@ func (h *Host) Verify(header map[string][]string, m *Message) error {
 		}
 		return nil
 	}
-	return verify(header, m, func(id string, generation int) (hostKey, bool) {
-		i := slices.IndexFunc(h.keys, func(k hostKey) bool { return k.id == id && k.generation == generation })
-		if i < 0 {
-			return hostKey{}, false
-		}
-		return h.keys[i], true
-	})
+	return verify(header, m, h.keys)
 }

@@ -147,5 +147,5 @@ func (r *Ring) Verify(header map[string][]string, host string, m *Message) error
 	if r == nil {
 		return nil
 	}
-	return r.Host(host).Verify(header, m)
+	return verify(header, m, r.hostKeys(host))
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -97,48 +98,65 @@ func expand(key, info []byte) []byte {
 	return h.Sum(nil)
 }
 
-func (k *hostKey) mac(m *Message) []byte {
-	info := append([]byte("procfleet message v1"), m.Purpose...)
-	h := hmac.New(sha256.New, expand(k.secret[:], info))
-	var size [8]byte
-	binary.BigEndian.PutUint64(size[:], uint64(len(m.Answers)))
-	h.Write(size[:])
-	h.Write([]byte(m.Answers))
+// mac is of type, id and body of a message, with lengths before what is of
+// any length but the last.
+func (k *hostKey) mac(m *Message, room []byte) []byte {
+	head := make([]byte, 0, 256)
+	head = append(head, "procfleet message v2"...)
+	for _, part := range []string{m.Purpose, m.Answers} {
+		head = binary.BigEndian.AppendUint64(head, uint64(len(part)))
+		head = append(head, part...)
+	}
+	h := hmac.New(sha256.New, k.secret[:])
+	h.Write(head)
 	h.Write(m.Body)
-	return h.Sum(nil)
+	return h.Sum(room[:0])
 }
 
 func (k *hostKey) sign(h map[string][]string, m *Message) {
-	value := k.id + " " + strconv.Itoa(k.generation) + " " + base64.RawStdEncoding.EncodeToString(k.mac(m))
-	h[signatureHeader] = append(h[signatureHeader], value)
+	var mac [sha256.Size]byte
+	value := make([]byte, 0, len(k.id)+64)
+	value = append(value, k.id...)
+	value = append(value, ' ')
+	value = strconv.AppendInt(value, int64(k.generation), 10)
+	value = append(value, ' ')
+	value = base64.RawStdEncoding.AppendEncode(value, k.mac(m, mac[:]))
+	h[signatureHeader] = append(h[signatureHeader], string(value))
 }
 
 // signature is one value of the header.
 type signature struct {
 	id         string
 	generation int
-	mac        []byte
+	mac        [sha256.Size]byte
 }
 
-func parseSignature(text string) (signature, error) {
-	parts := strings.Split(text, " ")
-	if len(parts) != 3 || validID(parts[0]) != nil {
-		return signature{}, fmt.Errorf("%w: header %s is not \"<key> <generation> <MAC>\"", ErrForged, signatureHeader)
+func parseSignature(text string) (s signature, err error) {
+	id, rest, _ := strings.Cut(text, " ")
+	number, mac, whole := strings.Cut(rest, " ")
+	if !whole || validID(id) != nil {
+		return s, fmt.Errorf("%w: header %s is not \"<key> <generation> <MAC>\"", ErrForged, signatureHeader)
 	}
-	generation, err := strconv.Atoi(parts[1])
-	if err != nil || generation < 0 || strconv.Itoa(generation) != parts[1] {
-		return signature{}, fmt.Errorf("%w: header %s has no generation", ErrForged, signatureHeader)
+	generation, err := strconv.Atoi(number)
+	if err != nil || generation < 0 || strconv.Itoa(generation) != number {
+		return s, fmt.Errorf("%w: header %s has no generation", ErrForged, signatureHeader)
 	}
-	mac, err := base64.RawStdEncoding.Strict().DecodeString(parts[2])
-	if err != nil || len(mac) != sha256.Size {
-		return signature{}, fmt.Errorf("%w: header %s has no MAC", ErrForged, signatureHeader)
+	s.id, s.generation = id, generation
+	if len(mac) != strictBase64.EncodedLen(sha256.Size) {
+		return s, fmt.Errorf("%w: header %s has no MAC", ErrForged, signatureHeader)
 	}
-	return signature{parts[0], generation, mac}, nil
+	if n, err := strictBase64.Decode(s.mac[:], []byte(mac)); err != nil || n != sha256.Size {
+		return s, fmt.Errorf("%w: header %s has no MAC", ErrForged, signatureHeader)
+	}
+	return s, nil
 }
+
+// strictBase64 takes each MAC in one spelling only.
+var strictBase64 = base64.RawStdEncoding.Strict()
 
 // verify looks for a signature by one of the keys. One that is by a known key
 // decides: if it is wrong, the message is forged.
-func verify(h map[string][]string, m *Message, find func(id string, generation int) (hostKey, bool)) error {
+func verify(h map[string][]string, m *Message, keys []hostKey) error {
 	values := h[signatureHeader]
 	switch {
 	case len(values) == 0:
@@ -151,11 +169,12 @@ func verify(h map[string][]string, m *Message, find func(id string, generation i
 		if err != nil {
 			return err
 		}
-		k, known := find(s.id, s.generation)
-		if !known {
+		i := slices.IndexFunc(keys, func(k hostKey) bool { return k.id == s.id && k.generation == s.generation })
+		if i < 0 {
 			continue
 		}
-		if !hmac.Equal(k.mac(m), s.mac) {
+		var mac [sha256.Size]byte
+		if !hmac.Equal(keys[i].mac(m, mac[:]), s.mac[:]) {
 			return ErrForged
 		}
 		return nil
