@@ -72,7 +72,7 @@ func New(cfg Config) (*Client, error) {
 	if c.trouble == nil {
 		c.trouble = func(error) {}
 	}
-	c.http = withRedirects(cfg.HTTP)
+	c.http = c.withRedirects(cfg.HTTP)
 	streams := *c.http
 	streams.Timeout = 0
 	c.streams = &streams
@@ -106,13 +106,13 @@ func printable(text string) bool {
 
 // withRedirects returns a copy of the caller's HTTP client that follows
 // redirections only where nothing is lost, unless the caller has a rule.
-func withRedirects(given *http.Client) *http.Client {
+func (c *Client) withRedirects(given *http.Client) *http.Client {
 	if given == nil {
 		given = &http.Client{}
 	}
 	own := *given
 	if own.CheckRedirect == nil {
-		own.CheckRedirect = checkRedirect
+		own.CheckRedirect = c.checkRedirect
 	}
 	return &own
 }
@@ -120,7 +120,7 @@ func withRedirects(given *http.Client) *http.Client {
 // errRedirected is a redirection that is not followed.
 var errRedirected = errors.New("redirection not followed")
 
-func checkRedirect(req *http.Request, via []*http.Request) error {
+func (c *Client) checkRedirect(req *http.Request, via []*http.Request) error {
 	const most = 10
 	last := via[len(via)-1]
 	switch {
@@ -130,6 +130,17 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 		return fmt.Errorf("%w: it would turn the %s into a %s; use the URL that it leads to: %s", errRedirected, last.Method, req.Method, req.URL.Redacted())
 	case last.URL.Scheme == "https" && req.URL.Scheme == "http":
 		return fmt.Errorf("%w: it leads from https to http: %s", errRedirected, req.URL.Redacted())
+	case c.token != "" && !mayHaveToken(req.URL, via[0].URL):
+		return fmt.Errorf("%w: it leads to another server, which is not to have the token; if that is the right one, use its URL: %s",
+			errRedirected, req.URL.Redacted())
 	}
 	return nil
+}
+
+// mayHaveToken reports whether a URL is on the server that was asked, or on one
+// of the same name that proves it by TLS. The HTTP client itself would give the
+// token to every port of a host, and to the hosts below its name.
+func mayHaveToken(target, asked *url.URL) bool {
+	same := target.Scheme == asked.Scheme && target.Host == asked.Host
+	return same || target.Scheme == "https" && target.Hostname() == asked.Hostname()
 }

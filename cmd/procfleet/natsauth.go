@@ -15,16 +15,17 @@ func newNATSAuth() *cobra.Command {
 		Use:   "nats-auth",
 		Short: "Keep the authority that makes NATS users with few rights",
 		Long: `Keep the authority that makes NATS users with few rights: a folder of keys, of which brokers know only the
-public part. Users of hosts are made by procfleet enroll and revoked by procfleet revoke.`,
+public part. Users of hosts are made by procfleet enroll and revoked by procfleet revoke, all others here.`,
 		Example: `  procfleet nats-auth init --nats-auth nats-auth
   procfleet nats-auth user leaf --cloud 3 --nats-auth nats-auth > area-3.creds
+  procfleet nats-auth revoke --user deployer --nats-auth nats-auth --nats nats://10.0.0.9:4222
   procfleet nats-auth push --nats nats://10.0.0.9:4222 --nats-auth nats-auth`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: nameACommand,
 	}
 	var dir string
 	natsAuthFlag(cmd.PersistentFlags(), &dir)
-	cmd.AddCommand(newNATSAuthInit(&dir), newNATSAuthUser(&dir), newNATSAuthPush(&dir))
+	cmd.AddCommand(newNATSAuthInit(&dir), newNATSAuthUser(&dir), newNATSAuthRevoke(&dir), newNATSAuthPush(&dir))
 	return cmd
 }
 
@@ -51,7 +52,7 @@ func newNATSAuthInit(dir *string) *cobra.Command {
 		Long: `Make an authority in a folder, once for a fleet. Beside its keys the folder then has
   broker.conf    for nats-server to include; it changes with every revocation
   server.creds   for --nats-creds of dispatchers, workers and simulate
-  monitor.creds  for monitoring and for procfleet nats-auth push`,
+  monitor.creds  for monitoring`,
 		Example: "  procfleet nats-auth init --nats-auth nats-auth",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -72,7 +73,7 @@ func createAuthority(dir string, create func(string) (*natsauth.Authority, error
 	authority, err := create(dir)
 	for _, role := range []natsauth.Role{natsauth.Server, natsauth.Monitor} {
 		if err == nil {
-			err = authority.WriteUser(role)
+			_, err = authority.WriteUser(role)
 		}
 	}
 	if err != nil {
@@ -113,7 +114,7 @@ func newNATSAuthUser(dir *string) *cobra.Command {
 			if name == "" {
 				name = args[0]
 			}
-			credentials, err := authority.NewUser(role, name, cloud, valid)
+			credentials, err := authority.KeepUser(role, name, cloud, valid)
 			if err != nil {
 				return err
 			}
@@ -123,7 +124,7 @@ func newNATSAuthUser(dir *string) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.Int64Var(&cloud, "cloud", 0, "cloud area of a leaf")
-	flags.StringVar(&name, "name", "", "name that brokers show; the role by default")
+	flags.StringVar(&name, "name", "", "name that brokers show and by which the user can be revoked; the role by default")
 	validFlag(flags, &valid)
 	return cmd
 }

@@ -83,7 +83,7 @@ func (p *natsPush) run(ctx context.Context, authority *natsauth.Authority, out i
 }
 
 func (p *natsPush) connect(ctx context.Context, authority *natsauth.Authority) (*nats.Conn, error) {
-	credentials, err := authority.NewUser(natsauth.Monitor, "push", 0, time.Hour)
+	credentials, err := authority.NewUser(natsauth.Push, "push", 0, time.Hour)
 	if err != nil {
 		return nil, err
 	}

@@ -30,8 +30,17 @@ type Watched[T any] struct {
 // OpenRing reads the ring in a file; see [ReadRing].
 func OpenRing(path string) (*Watched[*Ring], error) { return open(path, Parse) }
 
-// OpenIdentity reads the identity in a file; see [ReadIdentity].
-func OpenIdentity(path string) (*Watched[*Identity], error) { return open(path, ParseIdentity) }
+// OpenIdentity reads the identity of one host in a file; see [ReadIdentity]. A
+// file that has come to be that of another host cannot be used.
+func OpenIdentity(path, host string) (*Watched[*Identity], error) {
+	return open(path, func(text []byte) (*Identity, error) {
+		identity, err := ParseIdentity(text)
+		if err == nil && identity.Host.Name() != host {
+			return nil, fmt.Errorf("it is the identity of host %s, and this agent is that of %s: give it that of this host, or restart it to be the other", identity.Host.Name(), host)
+		}
+		return identity, err
+	})
+}
 
 // ReadRing reads the ring in a file. A file that everybody may read, or that
 // others than its owner may write, is refused. The errors name no secret.

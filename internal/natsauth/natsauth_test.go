@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats.go"
 
 	"github.com/procfleet/procfleet/agentproto"
@@ -265,6 +266,23 @@ func TestRolesMayDoWhatTheyAreFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	monitor.isRefused("reloading a server")
+	before, err := s.authority.Account()
+	if err != nil {
+		t.Fatal(err)
+	}
+	account := public(t, before)
+	for _, subject := range []string{
+		"$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.CLAIMS.DELETE", "$SYS.REQ.CLAIMS.PACK",
+		"$SYS.REQ.ACCOUNT." + account + ".CLAIMS.UPDATE", "$SYS.ACCOUNT." + account + ".CLAIMS.UPDATE",
+	} {
+		if err := monitor.Publish(subject, []byte(before)); err != nil {
+			t.Fatal(err)
+		}
+		monitor.isRefused("undoing revocations with an older account by " + subject)
+	}
+	if m, err := monitor.Request("$SYS.REQ.ACCOUNT."+account+".CONNZ", nil, patience); err != nil || len(m.Data) == 0 {
+		t.Error(m, err)
+	}
 	leaf, err := s.authority.NewUser(natsauth.Leaf, "area", 3, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -310,6 +328,99 @@ func TestARevokedUserIsDisconnectedAndTheNextGenerationIsNot(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.connect(next)
+}
+
+// public is the public key of an account with this token.
+func public(t *testing.T, token string) string {
+	t.Helper()
+	claims, err := jwt.DecodeAccountClaims(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return claims.Subject
+}
+
+func TestUsersAreFoundByTheirNameTheirKeyAndTheirCredentials(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a, err := natsauth.Create(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep := func(role natsauth.Role, name string, valid time.Duration) (credentials, user string) {
+		t.Helper()
+		credentials, err := a.KeepUser(role, name, 3, valid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		user, _, err = natsauth.ParseCredentials([]byte(credentials))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return credentials, user
+	}
+	first, one := keep(natsauth.Producer, "deployer", time.Hour)
+	_, two := keep(natsauth.Server, "deployer", 0)
+	_, leaf := keep(natsauth.Leaf, "area", 0)
+	monitoring, _ := keep(natsauth.Monitor, "watcher", 0)
+	if a, err = natsauth.Open(dir); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"deployer": one + " " + two, "area": leaf, leaf: leaf} {
+		if users, err := a.UsersCalled(name); err != nil || strings.Join(users, " ") != want {
+			t.Errorf("%s is %v, want %s: %v", name, users, want, err)
+		}
+	}
+	if user, err := a.UserOf([]byte(first)); err != nil || user != one {
+		t.Error(user, err)
+	}
+	if _, err := a.UsersCalled("nobody"); err == nil || !strings.Contains(err.Error(), "there are: area, deployer, watcher") {
+		t.Error(err)
+	}
+	if _, err := a.UsersCalled("watcher"); err == nil || !strings.Contains(err.Error(), "no revocations") {
+		t.Error(err)
+	}
+	host, err := a.Enroll(hostUser("10.0.0.1", 0), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	another, err := natsauth.Create(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := another.NewUser(natsauth.Server, "x", 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for credentials, want := range map[string]string{
+		monitoring: "no revocations", host: "procfleet revoke --host 3:10.0.0.1", foreign: "another authority", "none": "not that of a NATS user",
+	} {
+		if user, err := a.UserOf([]byte(credentials)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s, %v, want %q", user, err, want)
+		}
+	}
+}
+
+func TestWhoExpiredIsForgotten(t *testing.T) {
+	t.Parallel()
+	a, err := natsauth.Create(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // what is remembered later finds the first one expired
+		if _, err := a.KeepUser(natsauth.Producer, "brief", 0, time.Nanosecond); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.KeepUser(natsauth.Producer, "lasting", 0, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if users, err := a.UsersCalled("brief"); err == nil {
+		t.Error(users)
+	}
+	if users, err := a.UsersCalled("lasting"); len(users) != 2 || err != nil {
+		t.Error(users, err)
+	}
 }
 
 func TestOnlyTheAuthoritysUsersConnect(t *testing.T) {

@@ -15,10 +15,17 @@ const (
 	Producer Role = "producer"
 	// Leaf is the NATS server of one cloud area that is a network of its own.
 	Leaf Role = "leaf"
-	// Monitor asks brokers how they are and tells them of a new account. It is
-	// of the system account and sees no message of the fleet.
+	// Monitor asks brokers how they are. It is of the system account, sees no
+	// message of the fleet and changes nothing.
 	Monitor Role = "monitor"
+	// Push tells brokers of a new account. They take an older one as well, and so
+	// whoever may do this can undo revocations.
+	Push Role = "push"
 )
+
+// ofSystem reports whether a role's users are of the system account, which
+// knows no revocations.
+func (r Role) ofSystem() bool { return r == Monitor || r == Push }
 
 // scoped are the roles whose rights are in the account.
 var scoped = []Role{Agent, Server, Producer, Leaf}
@@ -57,8 +64,13 @@ func rights(role Role) (publish, subscribe []string) {
 		}
 		return publish, []string{"procfleet.agent." + cloud + ".>", "procfleet.settingschanged", "_INBOX." + cloud + ".>"}
 	case Monitor:
-		publish = []string{"$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.>", "$SYS.REQ.ACCOUNT.>", "$SYS.REQ.CLAIMS.UPDATE"}
+		publish = []string{"$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.>"}
+		for _, what := range []string{"CONNS", "CONNZ", "INFO", "JSZ", "LEAFZ", "STATZ", "SUBSZ"} {
+			publish = append(publish, "$SYS.REQ.ACCOUNT.*."+what) // CLAIMS.UPDATE is there as well
+		}
 		return publish, []string{"$SYS.>", "_INBOX.>"}
+	case Push:
+		return []string{"$SYS.REQ.SERVER.PING", "$SYS.REQ.CLAIMS.UPDATE"}, []string{"_INBOX.>"}
 	}
 	return nil, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -65,8 +66,8 @@ func (a *Authority) Enroll(u *HostUser, valid time.Duration) (credentials string
 	return a.sign(Agent, claims, pair, valid)
 }
 
-// NewUser returns credentials of a user of a role other than [Agent]. The
-// cloud area is that of a [Leaf].
+// NewUser returns credentials of a user of a role other than [Agent], whom
+// nothing remembers; see [Authority.KeepUser]. The cloud area is that of a [Leaf].
 func (a *Authority) NewUser(role Role, name string, cloud int64, valid time.Duration) (credentials string, err error) {
 	pair, err := nkeys.CreateUser()
 	if err != nil {
@@ -85,7 +86,7 @@ func (a *Authority) sign(role Role, claims *jwt.UserClaims, pair nkeys.KeyPair, 
 		claims.Expires = time.Now().Add(valid).Unix()
 	}
 	signer := a.system
-	if role == Monitor {
+	if role.ofSystem() {
 		claims.UserPermissionLimits = permissions(role)
 	} else {
 		signer = a.signing[role]
@@ -103,15 +104,21 @@ func (a *Authority) sign(role Role, claims *jwt.UserClaims, pair nkeys.KeyPair, 
 // UserPath is where [Authority.WriteUser] keeps the credentials of a role.
 func (a *Authority) UserPath(role Role) string { return filepath.Join(a.dir, string(role)+".creds") }
 
-// WriteUser makes credentials of a role in the folder, unless they are there.
-func (a *Authority) WriteUser(role Role) error {
-	return datafile.Update(a.UserPath(role), maxKeysFile, func(old []byte) ([]byte, error) {
-		if old != nil {
+// WriteUser makes credentials of a role in the folder, unless there are some
+// of a user that is not among the revoked. It reports whether it did.
+func (a *Authority) WriteUser(role Role, revoked ...string) (made bool, err error) {
+	var credentials string
+	err = datafile.Update(a.UserPath(role), maxKeysFile, func(old []byte) (_ []byte, err error) {
+		if user, _, err := ParseCredentials(old); old != nil && (err != nil || !slices.Contains(revoked, user)) {
 			return old, nil
 		}
-		credentials, err := a.NewUser(role, string(role), 0, 0)
+		credentials, err = a.NewUser(role, string(role), 0, 0)
 		return []byte(credentials), err
 	})
+	if err != nil || credentials == "" {
+		return false, err
+	}
+	return true, a.remember(role, string(role), credentials)
 }
 
 // ParseCredentials returns what credentials say: the user's public name and

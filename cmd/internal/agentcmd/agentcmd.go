@@ -134,7 +134,7 @@ func (f *agentFlags) run(ctx context.Context, p *daemon.Process) error {
 		p.Log.Warn("--allow-unauthenticated: messages are not signed, and whoever can publish on NATS can run commands on this host")
 	}
 	if f.identity != "" {
-		identity, err := fleetkey.OpenIdentity(f.identity)
+		identity, err := fleetkey.OpenIdentity(f.identity, fmt.Sprintf("%d:%s", cfg.Cloud, cfg.Addr))
 		if err != nil {
 			return fmt.Errorf("--identity: %w", err)
 		}

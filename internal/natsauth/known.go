@@ -1,0 +1,120 @@
+package natsauth
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nkeys"
+	"sigs.k8s.io/yaml"
+
+	"github.com/procfleet/procfleet/internal/datafile"
+)
+
+// usersFile has what is known of users that are no host's, whose keys nothing
+// else tells. There is no secret in it.
+const usersFile = "users.yaml"
+
+// knownUser is a user that was made, for as long as it is good.
+type knownUser struct {
+	User  string    `json:"user"` // public key
+	Role  Role      `json:"role"`
+	Name  string    `json:"name"`
+	Until time.Time `json:"until,omitzero"` // zero is for ever
+}
+
+// KeepUser is [Authority.NewUser] of a user that can be revoked by its name.
+func (a *Authority) KeepUser(role Role, name string, cloud int64, valid time.Duration) (credentials string, err error) {
+	if credentials, err = a.NewUser(role, name, cloud, valid); err != nil {
+		return "", err
+	}
+	return credentials, a.remember(role, name, credentials)
+}
+
+// remember notes whose credentials these are, and forgets who has expired.
+func (a *Authority) remember(role Role, name, credentials string) error {
+	user, until, err := ParseCredentials([]byte(credentials))
+	if err != nil {
+		return err
+	}
+	return datafile.Update(filepath.Join(a.dir, usersFile), maxAccount, func(old []byte) ([]byte, error) {
+		known, err := parseUsers(old)
+		if err != nil {
+			return nil, err
+		}
+		known = slices.DeleteFunc(known, func(u knownUser) bool { return !u.Until.IsZero() && time.Now().After(u.Until) })
+		return yaml.Marshal(append(known, knownUser{User: user, Role: role, Name: name, Until: until}))
+	})
+}
+
+func parseUsers(text []byte) (known []knownUser, err error) {
+	if err := yaml.UnmarshalStrict(text, &known); err != nil {
+		return nil, fmt.Errorf("%s: %w", usersFile, err)
+	}
+	return known, nil
+}
+
+// errOfSystem ends what would revoke a user of the system account.
+var errOfSystem = errors.New("is of the system account, which has no revocations; it sees nothing of the fleet and changes nothing. Make such users with --valid")
+
+// UsersCalled returns the public keys of the users that were made under a name;
+// a public key is its own name.
+func (a *Authority) UsersCalled(name string) ([]string, error) {
+	if nkeys.IsValidPublicUserKey(name) {
+		return []string{name}, nil
+	}
+	text, _, err := datafile.ReadPrivate(filepath.Join(a.dir, usersFile), maxAccount)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	known, err := parseUsers(text)
+	if err != nil {
+		return nil, err
+	}
+	var users, names []string
+	for _, u := range known {
+		switch {
+		case u.Name == name && u.Role.ofSystem():
+			return nil, fmt.Errorf("%s %w", name, errOfSystem)
+		case u.Name == name:
+			users = append(users, u.User)
+		}
+		names = append(names, u.Name)
+	}
+	if len(users) == 0 {
+		slices.Sort(names)
+		return nil, fmt.Errorf("no user of this authority is called %q; there are: %s. Those of older releases are known by their credentials alone",
+			name, strings.Join(slices.Compact(names), ", "))
+	}
+	return users, nil
+}
+
+// UserOf returns the public key of the user whose credentials these are, if it
+// is one that can be revoked by itself. The errors show no secret.
+func (a *Authority) UserOf(credentials []byte) (string, error) {
+	user, _, err := ParseCredentials(credentials)
+	if err != nil {
+		return "", err
+	}
+	token, err := jwt.ParseDecoratedJWT(credentials)
+	if err != nil {
+		return "", err
+	}
+	claims, err := jwt.DecodeUserClaims(token)
+	switch {
+	case err != nil:
+		return "", err
+	case claims.Issuer == public(a.system):
+		return "", fmt.Errorf("it %w", errOfSystem)
+	case claims.IssuerAccount != public(a.account):
+		return "", errors.New("it was made by another authority")
+	case slices.ContainsFunc(claims.Tags, func(tag string) bool { return strings.HasPrefix(tag, tagHost+":") }):
+		return "", fmt.Errorf("it is the user of host %s, whose keys are to be revoked with it: procfleet revoke --host %s", claims.Name, claims.Name)
+	}
+	return user, nil
+}
