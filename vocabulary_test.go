@@ -57,7 +57,9 @@ func TestTaskIDIsTheNumber(t *testing.T) {
 	if back, err := id.Number(); err != nil || back != n {
 		t.Fatalf("Number() = %d, %v; want %d", back, err, n)
 	}
-	for _, bad := range []string{"", "GSETASK:", "GSETASK:20261121053522:", "GSETASK:20261121053522:01042", "GSETASK:20261121053522:1000000", "GSETASK:20261321053522:1", "TASK:20261121053522:1"} {
+	for _, bad := range []string{"", "GSETASK:", "GSETASK:20261121053522:", "GSETASK:20261121053522:01042", "GSETASK:20261121053522:1000000", "GSETASK:20261321053522:1", "TASK:20261121053522:1",
+		"GSETASK:20260230053522:1", "GSETASK:20261121053560:1", "GSETASK:2026112105352:1", "GSETASK:202611210535220:1", "GSETASK:2026112105352x:1", "GSETASK:20261121053522:+1", "GSETASK:20261121053522:1:1",
+	} {
 		if id, err := ParseTaskID(bad); err == nil {
 			t.Errorf("ParseTaskID(%q) = %q, want an error", bad, id)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -22,6 +23,39 @@ type measures struct {
 	submissions metric.Int64Counter
 	// distrust counts what is read as an agent's word and is not believed.
 	distrust metric.Int64Counter
+
+	storeLabels   labels[string]        // by call of the store
+	dialectLabels labels[string]        // by call of a dialect
+	requestLabels labels[requestLabels] // by call of a dialect and status
+}
+
+type requestLabels struct {
+	call   string
+	status int
+}
+
+// labels keeps the labels of measurements, of which there are few: to make
+// them takes longer than to measure.
+type labels[K comparable] struct {
+	mu    sync.RWMutex
+	known map[K]metric.MeasurementOption
+}
+
+// of returns the labels of a key, which made makes the first time.
+func (l *labels[K]) of(key K, made func() []attribute.KeyValue) metric.MeasurementOption {
+	l.mu.RLock()
+	option := l.known[key]
+	l.mu.RUnlock()
+	if option != nil {
+		return option
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.known == nil {
+		l.known = make(map[K]metric.MeasurementOption)
+	}
+	l.known[key] = metric.WithAttributeSet(attribute.NewSet(made()...))
+	return l.known[key]
 }
 
 func newMeasures(meter metric.Meter) (*measures, error) {
@@ -52,7 +86,9 @@ func newMeasures(meter metric.Meter) (*measures, error) {
 
 // storeTime notes how long a call took.
 func (m *measures) storeTime(ctx context.Context, call string, took time.Duration) {
-	m.store.Record(ctx, took.Seconds(), metric.WithAttributes(attribute.String("call", call)))
+	m.store.Record(ctx, took.Seconds(), m.storeLabels.of(call, func() []attribute.KeyValue {
+		return []attribute.KeyValue{attribute.String("call", call)}
+	}))
 }
 
 func (m *measures) publishTime(ctx context.Context, took time.Duration, err error) {
@@ -72,12 +108,15 @@ func (m *measures) submitted(ctx context.Context, o outcome) {
 }
 
 func (m *measures) request(ctx context.Context, call string, status int, took time.Duration) {
-	m.requests.Record(ctx, took.Seconds(), metric.WithAttributes(
-		attribute.String("dialect", call), attribute.String("status", strconv.Itoa(status))))
+	m.requests.Record(ctx, took.Seconds(), m.requestLabels.of(requestLabels{call, status}, func() []attribute.KeyValue {
+		return []attribute.KeyValue{attribute.String("dialect", call), attribute.String("status", strconv.Itoa(status))}
+	}))
 }
 
 func (m *measures) accepted(ctx context.Context, call string, items int) {
-	labels := metric.WithAttributes(attribute.String("dialect", call))
+	labels := m.dialectLabels.of(call, func() []attribute.KeyValue {
+		return []attribute.KeyValue{attribute.String("dialect", call)}
+	})
 	m.tasks.Add(ctx, 1, labels)
 	m.items.Add(ctx, int64(items), labels)
 }
