@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/datafile"
 )
 
 // folderTick is how often the agent looks whether its data folder is there.
@@ -73,10 +74,15 @@ func (f *folder) restore() (again bool, err error) {
 }
 
 func (f *folder) makeFolders() error {
-	for _, d := range []string{f.dir, f.run()} {
-		if err := os.MkdirAll(d, 0o700); err != nil {
-			return fmt.Errorf("data folder: %w", err)
-		}
+	err := os.MkdirAll(f.dir, 0o700)
+	if err == nil { // what is in the journal is carried out
+		err = datafile.OwnFolder(f.dir)
+	}
+	if err == nil {
+		err = os.MkdirAll(f.run(), 0o700)
+	}
+	if err != nil {
+		return fmt.Errorf("data folder: %w", err)
 	}
 	return nil
 }

@@ -224,10 +224,12 @@ func (s *search) names() []string { return append([]string{s.target.ProcName}, s
 const clockSlack = 2 * time.Second
 
 // startedByUs reports whether process and pid file are both not older than the
-// start command.
+// start command, and the process is of a user that the account can become: an
+// account may write a pid file, and must not have another user's process ended
+// by naming one that has just begun.
 func (s *search) startedByUs(p Process) bool {
 	t := s.target
-	if t.StartedAfter == 0 || t.PidFileAfter.IsZero() {
+	if t.StartedAfter == 0 || t.PidFileAfter.IsZero() || s.uid > 0 && p.UID >= 0 && p.UID != s.uid {
 		return false
 	}
 	return p.Start >= t.StartedAfter && !s.files.written.Before(t.PidFileAfter.Add(-clockSlack))

@@ -26,8 +26,11 @@ func parsePidFile(text []byte) (int, error) {
 		return 0, fmt.Errorf("it is empty")
 	}
 	pid, err := strconv.Atoi(string(words[0]))
-	if err != nil {
-		return 0, fmt.Errorf("it does not begin with a pid: %.20q", words[0])
+	if errors.Is(err, strconv.ErrRange) {
+		return 0, errors.New("it begins with a number that no process can have")
+	}
+	if err != nil { // what it has instead may be a secret: who names the path may not be who may read it
+		return 0, errors.New("it does not begin with a pid")
 	}
 	if pid < 2 || pid > maxPid {
 		return 0, fmt.Errorf("it names pid %d, which no managed process can have", pid)

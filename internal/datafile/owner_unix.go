@@ -13,6 +13,28 @@ import (
 // itself, so that nothing is left behind.
 func openLock(folder string) (*os.File, error) { return os.Open(folder) }
 
+// OwnFolder refuses a folder in which others than this process's user and root
+// may put files. A group may, unless this process is root: many users have a
+// group of their own.
+func OwnFolder(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	own, writable := os.Geteuid(), os.FileMode(0o002)
+	if own == 0 {
+		writable = 0o022
+	}
+	if mode := info.Mode().Perm(); mode&writable != 0 {
+		return fmt.Errorf("%s has mode %04o: who may write there decides what this process does. Look whether somebody did, then chmod 700 %s", dir, mode, dir)
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != own {
+		return fmt.Errorf("%s belongs to uid %d, who so decides what this process does, which is uid %d: take another folder, or look into it and chown %d %s",
+			dir, st.Uid, own, own, dir)
+	}
+	return nil
+}
+
 // belong gives the new file the owner of the old one, and its group's right to
 // read; a file that is made by root belongs to who owns the folder. So root can
 // keep the file of a dispatcher that runs as somebody else.

@@ -180,7 +180,7 @@ func dataFolderGone(t *testing.T, h *agenttest.Host) {
 	s := newSpace(t, false, fmt.Sprintf("mount --bind '%[1]s' '%[1]s'; mount -o remount,bind,ro '%[1]s'", h.Data))
 	h.Wrapper = s.enter
 	h.Launch()
-	if code := h.Agent.Wait(t, agenttest.Patience); code == 0 || !strings.Contains(h.Agent.Output(), "read-only file system") {
+	if code := h.Agent.Wait(t, agenttest.Patience); code == 0 || !strings.Contains(h.Agent.WholeOutput(t, agenttest.Patience), "read-only file system") {
 		t.Errorf("ended with code %d", code)
 	}
 	if p.PID() == 0 || q.PID() == 0 {
