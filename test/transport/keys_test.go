@@ -1,0 +1,180 @@
+//go:build linux
+
+package transport
+
+import (
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/internal/testenv/redistest"
+	"github.com/procfleet/procfleet/internal/testenv/tlstest"
+)
+
+// aKey is what keys look like in the files of a fleet: a seed of NATS, or 32
+// bytes in base64.
+var aKey = regexp.MustCompile(`S[UAO][A-Z2-7]{56}|[A-Za-z0-9+/]{43}=`)
+
+// keysIn returns the keys in all files below a folder, by the file's name.
+func keysIn(t *testing.T, folder string) map[string]string {
+	t.Helper()
+	keys := map[string]string{}
+	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for i, key := range aKey.FindAllString(string(text), -1) {
+			keys[fmt.Sprintf("key %d of %s", i, path)] = key
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+// TestKeysAreNowhere has every role work with keys of all kinds, and then fail
+// over files with damaged, foreign and swapped ones, at the most talkative.
+func TestKeysAreNowhere(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	fleet := func(name string) (data, identity string) {
+		data, identity = filepath.Join(folder, name), filepath.Join(folder, name+".yaml")
+		if got := run(t, "enroll", "--create", "--data", data, "--host", "3:10.0.0.1", "--out", identity); got.code != 0 {
+			t.Fatalf("enroll: %+v", got)
+		}
+		return data, identity
+	}
+	data, identity := fleet("ours")
+	foreign, foreignIdentity := fleet("foreign")
+	ca := tlstest.NewCA(t, "fleet")
+	server := ca.Issue(t, "server")
+	another := tlstest.NewCA(t, "another").Issue(t, "another")
+	secrets := keysIn(t, folder)
+	if len(secrets) < 20 {
+		t.Fatalf("only %d keys in %s: they look otherwise now", len(secrets), folder)
+	}
+	addFile(t, secrets, "the key of TLS", server.Key, 1)
+	addFile(t, secrets, "another key of TLS", another.Key, 1)
+
+	broker := freeAddress(t)
+	conf := filepath.Join(data, "nats-auth", "nats.conf")
+	text := fmt.Sprintf("listen: %q\ninclude broker.conf\nresolver { type: full, dir: %q }\njetstream { store_dir: %q }\n", broker, t.TempDir(), t.TempDir())
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	testenv.StartChild(t, nil, testenv.BuildBinary(t, "github.com/nats-io/nats-server/v2"), "-c", conf).WaitOutput(t, patience, "Server is ready")
+	traces := &kept{}
+	collector := httptest.NewServer(traces)
+	t.Cleanup(collector.Close)
+	redis, door := redistest.Start(t).URL(), freeAddress(t)
+	agentData := filepath.Join(t.TempDir(), "agent")
+	creds := func(data string) string { return filepath.Join(data, "nats-auth", "server.creds") }
+	role := func(name, status, data string, more ...string) []string {
+		args := []string{name, "--nats", "nats://" + broker, "--log-level", "debug", "--status-http", status}
+		if name != "agent" {
+			args = append(args, "--redis", redis, "--nats-creds", creds(data), "--fleet-key", filepath.Join(data, "fleet.key"), "--otlp", collector.URL)
+		}
+		return append(args, more...)
+	}
+	told := map[string]string{}
+	var working []*testenv.Child
+	for _, r := range [][]string{
+		role("dispatcher", freeAddress(t), data, "--http", door, "--http-cert", server.Cert, "--http-key", server.Key),
+		role("worker", freeAddress(t), data),
+		role("agent", freeAddress(t), "", "--identity", identity, "--data", agentData),
+	} {
+		status := r[6]
+		child := testenv.StartChild(t, nil, program(t), r...)
+		child.WaitHTTP(t, patience, "http://"+status+"/readyz")
+		working = append(working, child)
+		resp, err := http.Get("http://" + status + "/metrics") //nolint:noctx // it ends with the test
+		if err != nil {
+			t.Fatal(err)
+		}
+		var metrics strings.Builder
+		if err := resp.Write(&metrics); err != nil {
+			t.Fatal(err)
+		}
+		told["metrics of "+r[0]] = metrics.String()
+	}
+	op := run(t, "op", "status", "--host", "3:10.0.0.1", "--server", "https://"+door, "--server-ca", ca.File, "--wait", "--json",
+		"-f", filepath.Join(testenv.ModuleRoot(), "docs", "examples", "sleeper.yaml"))
+	if op.code != 0 {
+		t.Errorf("op: %+v", op)
+	}
+	told["op"] = op.out + op.err
+
+	// Files that are nearly right: what is wrong is said, what is right in them is not.
+	damaged := filepath.Join(t.TempDir(), "damaged")
+	if err := os.CopyFS(damaged, os.DirFS(data)); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{identity, creds(data), filepath.Join(data, "fleet.key"), filepath.Join(data, "nats-auth", "authority.yaml")} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		target := filepath.Join(damaged, strings.TrimPrefix(file, data))
+		if file == identity {
+			target = filepath.Join(damaged, "identity.yaml")
+		}
+		// A letter less in each key.
+		if err := os.WriteFile(target, aKey.ReplaceAllFunc(text, func(key []byte) []byte { return key[:len(key)-2] }), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for what, args := range map[string][]string{
+		"a damaged identity":   role("agent", freeAddress(t), "", "--identity", filepath.Join(damaged, "identity.yaml"), "--data", t.TempDir()),
+		"a key for another":    role("agent", freeAddress(t), "", "--identity", filepath.Join(data, "fleet.key"), "--data", t.TempDir()),
+		"a damaged fleet key":  role("worker", freeAddress(t), damaged),
+		"swapped files":        role("worker", freeAddress(t), data, "--fleet-key", creds(data)),
+		"a swapped TLS key":    role("dispatcher", freeAddress(t), data, "--http", freeAddress(t), "--http-cert", server.Cert, "--http-key", another.Key),
+		"a key as certificate": role("dispatcher", freeAddress(t), data, "--http", freeAddress(t), "--http-cert", server.Key, "--http-key", server.Key),
+		"a damaged authority":  {"nats-auth", "user", "server", "--nats-auth", filepath.Join(damaged, "nats-auth")},
+		"a swapped authority":  {"nats-auth", "revoke", "--creds", filepath.Join(data, "nats-auth", "authority.yaml"), "--nats-auth", filepath.Join(data, "nats-auth")},
+		"a damaged enrolment":  {"enroll", "--host", "3:10.0.0.2", "--data", damaged},
+	} {
+		got := run(t, args...)
+		if got.code == 0 {
+			t.Errorf("%s: it went well", what)
+		}
+		told[what] = got.out + got.err
+	}
+	// The broker does not know whose credentials these are.
+	for what, args := range map[string][]string{
+		"a foreign server": role("worker", freeAddress(t), foreign),
+		"a foreign agent":  role("agent", freeAddress(t), "", "--identity", foreignIdentity, "--data", t.TempDir()),
+	} {
+		child := testenv.StartChild(t, nil, program(t), args...)
+		child.WaitOutput(t, patience, "Authorization Violation")
+		child.Signal(15)
+		child.Wait(t, patience)
+		told[what] = child.WholeOutput(t, patience)
+	}
+	for i, child := range working {
+		child.Signal(15)
+		child.Wait(t, patience)
+		told[fmt.Sprintf("log %d", i)] = child.WholeOutput(t, patience)
+	}
+	told["traces"] = traces.String()
+	for where, text := range told {
+		for what, secret := range secrets {
+			if strings.Contains(text, secret[:len(secret)-2]) {
+				t.Errorf("%s is in %s", what, where)
+			}
+		}
+	}
+	for what, key := range keysIn(t, agentData) {
+		t.Errorf("the agent keeps %s: %.8s…", what, key)
+	}
+}
