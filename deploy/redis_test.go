@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -48,28 +49,35 @@ func startRedis(t *testing.T, file string, args []string, oldnew ...string) stri
 	return addr
 }
 
-// withPasswords returns the file of users with a password for each, which is
-// its name.
-func withPasswords(t *testing.T) string {
+// redisUsers are the users of redis-users.acl with the passwords that
+// procfleet redis-users made.
+type redisUsers struct{ acl, passwords string }
+
+// withPasswords has passwords made.
+func withPasswords(t *testing.T) redisUsers {
 	t.Helper()
-	text, err := os.ReadFile("redis-users.acl")
+	dir := t.TempDir()
+	u := redisUsers{filepath.Join(dir, "users.acl"), filepath.Join(dir, "passwords")}
+	args := []string{"redis-users", "--rights", "redis-users.acl", "--passwords", u.passwords, "--out", u.acl}
+	if out, err := exec.Command(testenv.BuildBinary(t, "./cmd/procfleet"), args...).CombinedOutput(); err != nil {
+		t.Fatalf("procfleet %q: %v\n%s", args, err, out)
+	}
+	return u
+}
+
+// password of a user.
+func (u redisUsers) password(t *testing.T, user string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(u.passwords, user+".password"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	users := string(text)
-	for _, name := range []string{"procfleet", "replica", "sentinel"} {
-		users = strings.Replace(users, "user "+name+" on", "user "+name+" on >"+name, 1)
-	}
-	file := filepath.Join(t.TempDir(), "users.acl")
-	if err := os.WriteFile(file, []byte(users), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
+	return strings.TrimSpace(string(text))
 }
 
-func client(t *testing.T, addr, user string) *redis.Client {
+func client(t *testing.T, addr, user, password string) *redis.Client {
 	t.Helper()
-	c := redis.NewClient(&redis.Options{Addr: addr, Username: user, Password: user})
+	c := redis.NewClient(&redis.Options{Addr: addr, Username: user, Password: password})
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -79,15 +87,15 @@ func client(t *testing.T, addr, user string) *redis.Client {
 // in the master's place.
 func TestUsersSufficeForReplicasAndSentinel(t *testing.T) {
 	t.Parallel()
-	withUsers := []string{"--masteruser", "replica", "--masterauth", "replica"}
-	useACL := "aclfile " + withPasswords(t)
+	users := withPasswords(t)
+	withUsers := []string{"--masteruser", "replica", "--masterauth", users.password(t, "replica")}
 	start := func(more ...string) string {
-		return startRedis(t, "redis.conf", append(more, withUsers...), "dir /data", "dir "+t.TempDir(), "# aclfile /etc/redis/users.acl", useACL)
+		return startRedis(t, "redis.conf", append(more, withUsers...), "dir /data", "dir "+t.TempDir(), "# aclfile /etc/redis/users.acl", "aclfile "+users.acl)
 	}
 	master := start()
 	replica := start("--replicaof", strings.Replace(master, ":", " ", 1))
 	has := func(addr, part string) func() bool {
-		c := client(t, addr, "procfleet")
+		c := client(t, addr, "worker", users.password(t, "worker"))
 		return func() bool {
 			info, err := c.Info(t.Context()).Result()
 			return err == nil && strings.Contains(info, part)
@@ -97,14 +105,12 @@ func TestUsersSufficeForReplicasAndSentinel(t *testing.T) {
 	if !has(master, "maxmemory_policy:noeviction")() {
 		t.Error("redis.conf lets Redis evict tasks")
 	}
-	if err := client(t, master, "").Ping(t.Context()).Err(); err == nil {
-		t.Error("Redis takes commands of who has no user")
-	}
+	refusesStrangers(t, master, users)
 
 	monitor := strings.Replace(master, ":", " ", 1)
 	sentinel := startRedis(t, "redis-sentinel.conf", []string{"--sentinel"},
-		"10.0.0.4 6379", monitor, "PASSWORD", "sentinel")
-	asked := client(t, sentinel, "")
+		"10.0.0.4 6379", monitor, "PASSWORD", users.password(t, "sentinel"))
+	asked := client(t, sentinel, "", "")
 	testenv.Eventually(t, time.Minute, func() bool {
 		info, err := asked.Info(t.Context(), "sentinel").Result()
 		return err == nil && strings.Contains(info, "status=ok,address="+master+",slaves=1")
@@ -114,4 +120,28 @@ func TestUsersSufficeForReplicasAndSentinel(t *testing.T) {
 	}, "Sentinel begins a fail-over")
 	testenv.Eventually(t, time.Minute, has(replica, "role:master"), "the replica takes over")
 	testenv.Eventually(t, time.Minute, has(master, fmt.Sprintf("master_port:%s", replica[strings.LastIndexByte(replica, ':')+1:])), "the old master follows the new one")
+}
+
+// refusesStrangers: who has no name, a wrong password or another's, is not let
+// in, and health checks may do nothing else.
+func refusesStrangers(t *testing.T, addr string, users redisUsers) {
+	t.Helper()
+	for name, c := range map[string]*redis.Client{
+		"nobody":                        client(t, addr, "", ""),
+		"a worker with a guess":         client(t, addr, "worker", "guess"),
+		"a worker as a dispatcher":      client(t, addr, "dispatcher", users.password(t, "worker")),
+		"the default user":              client(t, addr, "default", users.password(t, "worker")),
+		"the user that all had at once": client(t, addr, "procfleet", users.password(t, "worker")),
+	} {
+		if answer, err := c.Ping(t.Context()).Result(); err == nil {
+			t.Errorf("%s is answered %s", name, answer)
+		}
+	}
+	health := client(t, addr, "health", "none")
+	if err := health.Ping(t.Context()).Err(); err != nil {
+		t.Errorf("a health check: %v", err)
+	}
+	if answer, err := health.Info(t.Context()).Result(); err == nil {
+		t.Errorf("a health check may read more: %s", answer)
+	}
 }

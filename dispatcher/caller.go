@@ -45,7 +45,7 @@ func newGate(cfg *Config) (*gate, error) {
 		g.apps = registry
 	}
 	if cfg.LoginURL != "" {
-		g.login = newLogin(cfg.LoginURL)
+		g.login = newLogin(cfg.LoginURL, cfg.LoginTLS)
 	}
 	return g, nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/invalid"
+	"github.com/procfleet/procfleet/internal/tlsfiles"
 )
 
 // Config is how a dispatcher listens and what it allows. The zero Config is
@@ -36,6 +37,9 @@ type Config struct {
 	// LoginURL is BlueKing's login server, which is asked whose a bk_token is.
 	// Without it none counts.
 	LoginURL string
+	// LoginTLS says with which files it is asked; nil is the system's
+	// certificates and none of our own.
+	LoginTLS *tlsfiles.Client
 	// TrustedESB is where the ESBs are that stand in front: they need not
 	// prove for which application they call GSE and Job.
 	TrustedESB []netip.Prefix

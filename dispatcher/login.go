@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/procfleet/procfleet/internal/tlsfiles"
 )
 
 const (
@@ -60,11 +62,15 @@ type loggedIn struct {
 	till time.Time
 }
 
-func newLogin(server string) *login {
+func newLogin(server string, files *tlsfiles.Client) *login {
+	var transport http.RoundTripper // nil is the default one
+	if files != nil {
+		transport = files.Transport(http.DefaultTransport.(*http.Transport).Clone())
+	}
 	return &login{
 		url: strings.TrimRight(server, "/"), calls: make(chan struct{}, loginCalls), now: time.Now, asked: func(string) {},
 		client: &http.Client{
-			Timeout: loginTimeout,
+			Transport: transport, Timeout: loginTimeout,
 			// A login page is no answer.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},

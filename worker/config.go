@@ -18,6 +18,7 @@ import (
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/invalid"
+	"github.com/procfleet/procfleet/internal/tlsfiles"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -56,6 +57,9 @@ type Config struct {
 	Keys func() *fleetkey.Ring
 	// Audit keeps how tasks ended; nil keeps nothing.
 	Audit *audit.Log
+	// CallbackTLS says with which files callbacks to https URLs are made; nil is
+	// the system's certificates and none of our own.
+	CallbackTLS *tlsfiles.Client
 	// Log defaults to a logger that writes to standard error.
 	Log logrus.FieldLogger
 	// Meter makes the metrics; default none.

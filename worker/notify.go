@@ -45,8 +45,12 @@ const maxCallbacks = 16
 const notifyQueue = 4096
 
 func newNotifier(cfg *Config, clock *clock, m *metrics) *notifier {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxConnsPerHost = maxCallbacks
+	base := http.DefaultTransport.(*http.Transport).Clone()
+	base.MaxConnsPerHost = maxCallbacks
+	var transport http.RoundTripper = base
+	if cfg.CallbackTLS != nil {
+		transport = cfg.CallbackTLS.Transport(base)
+	}
 	return &notifier{
 		store: cfg.Store, bus: cfg.Bus, audit: cfg.Audit, clock: clock, metrics: m, tracer: cfg.Tracer, timing: &cfg.Timing,
 		reached: cfg.Reached, log: cfg.Log.WithField("component", "worker.notify"),

@@ -82,6 +82,9 @@ func (f *dispatcherFlags) run(ctx context.Context, p *daemon.Process) error {
 	}
 	defer audits.Close()
 	cfg := f.config()
+	if cfg.LoginTLS, err = f.loginTLS.Open(p.Log); err != nil {
+		return err
+	}
 	cfg.Listener, cfg.Timeouts.Drain = listener, f.drain
 	cfg.Log, cfg.Meter, cfg.Metrics = p.Log, p.Metrics.Meter("dispatcher"), p.Metrics.Handler()
 	cfg.Tracer = with.Tracer("dispatcher")

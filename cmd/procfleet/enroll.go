@@ -197,26 +197,26 @@ func (f *enrollFlags) writer(cmd *cobra.Command, hosts int) func(procfleet.Host,
 			return err
 		}
 	case hosts == 1 && !strings.HasSuffix(f.out, "/") && (err != nil || !info.IsDir()):
-		return func(_ procfleet.Host, text []byte) error { return writeIdentity(f.out, text) }
+		return func(_ procfleet.Host, text []byte) error { return writeWhole(f.out, text, 0o600) }
 	}
 	return func(host procfleet.Host, text []byte) error {
 		if err := os.MkdirAll(f.out, 0o700); err != nil {
 			return err
 		}
 		name := strconv.FormatInt(int64(host.Cloud), 10) + "-" + strings.ReplaceAll(host.Addr.String(), ":", "-") + ".yaml" // not every system has colons in names
-		return writeIdentity(filepath.Join(f.out, name), text)
+		return writeWhole(filepath.Join(f.out, name), text, 0o600)
 	}
 }
 
-// writeIdentity writes a file whole or not at all, to which it may still take
+// writeWhole writes a file whole or not at all, to which it may still take
 // the system a while: one that a power loss takes can be made again.
-func writeIdentity(path string, text []byte) error {
+func writeWhole(path string, text []byte, mode os.FileMode) error {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
 	if err != nil {
 		return err
 	}
 	_, err = file.Write(text)
-	if err = errors.Join(err, file.Close()); err == nil {
+	if err = errors.Join(err, file.Chmod(mode), file.Close()); err == nil {
 		err = os.Rename(file.Name(), path)
 	}
 	if err != nil {

@@ -46,6 +46,7 @@ type backendFlags struct {
 	fleetKey       string
 	natsCreds      string
 	natsTLS        tlsflags.Client
+	redisPassword  string
 	redisTLS       tlsflags.Client
 	embedded       bool // an empty URL is a part in this process
 	streamReplicas int
@@ -59,6 +60,7 @@ func (f *backendFlags) registerRest(flags *pflag.FlagSet) {
 	fleetKeyFlag(flags, &f.fleetKey)
 	natsCredsFlag(flags, &f.natsCreds)
 	flags.IntVar(&f.streamReplicas, "stream-replicas", 0, "servers of a NATS cluster that keep each stream, 1 to 5; 0 leaves streams as they are and makes new ones with as many as the others have, at first 1")
+	flags.StringVar(&f.redisPassword, "redis-password-file", "", "file whose first line is the password of the user in --redis, which then has none; read again at every connection")
 	flags.IntVar(&f.waitReplicas, "redis-wait-replicas", 0, "Redis replicas that must have a new task or a result before it is confirmed; 0 waits for none")
 	flags.DurationVar(&f.waitTimeout, "redis-wait-timeout", time.Second, "longest wait for --redis-wait-replicas; then the call counts as failed")
 }
@@ -74,6 +76,7 @@ func (f *backendFlags) check(s *settings.Settings) {
 	if !f.redisTLS.None() && !strings.HasPrefix(f.redis, "rediss://") {
 		s.Wrong("redis", "is without TLS, and --redis-ca or --redis-cert is given: write rediss:// in place of redis://")
 	}
+	checkRedisPassword(s, f.redisPassword)
 	if f.redis != "" || !f.embedded {
 		s.Refused(f.redisOptions(nil).Validate(), map[string]string{
 			"URL": "redis", "WaitReplicas": "redis-wait-replicas", "WaitTimeout": "redis-wait-timeout",
@@ -96,7 +99,9 @@ func (f *backendFlags) natsConfig(name string, p *daemon.Process) (natsconn.Conf
 }
 
 func (f *backendFlags) redisOptions(log logrus.FieldLogger) redisstore.Options {
-	return redisstore.Options{URL: f.redis, WaitReplicas: f.waitReplicas, WaitTimeout: f.waitTimeout, Log: log}
+	return redisstore.Options{
+		URL: f.redis, Password: redisPassword(f.redisPassword), WaitReplicas: f.waitReplicas, WaitTimeout: f.waitTimeout, Log: log,
+	}
 }
 
 // doorFlags are those of a dispatcher's HTTP listener and of what one request
@@ -106,6 +111,7 @@ type doorFlags struct {
 	listenTLS            tlsflags.Server
 	allowUnauthenticated bool
 	apps, login, trusted string
+	loginTLS             tlsflags.Client
 	maxBody              int64
 	maxItems             int
 	connections          int
@@ -121,6 +127,7 @@ func (f *doorFlags) register(flags *pflag.FlagSet) {
 		"listen off loopback although callers are not authenticated; for test networks only")
 	flags.StringVar(&f.apps, "apps", "", "file of the applications that may call, which procfleet app keeps; nobody else can then, and --http need not be on loopback")
 	flags.StringVar(&f.login, "login-url", "", "URL of BlueKing's login server, which knows whose a bk_token is; without it none counts")
+	f.loginTLS.Register(flags, "login-url", "the login server")
 	flags.StringVar(&f.trusted, "trusted-esb", "", "addresses or networks, separated by commas, of ESBs in front, which are believed what their header Bk-App-Code says")
 	flags.Int64Var(&f.maxBody, "max-body", d.Limits.Body, "largest body of a request, in bytes")
 	flags.IntVar(&f.maxItems, "max-items", d.Limits.Items, "most processes times hosts of one request")
@@ -146,6 +153,7 @@ func (f *doorFlags) check(s *settings.Settings) {
 		s.Wrong("http", "%s", err)
 	}
 	f.listenTLS.Check(s)
+	f.loginTLS.CheckHTTPS(s, f.login)
 	if _, err := prefixes(f.trusted); err != nil {
 		s.Wrong("trusted-esb", "%s", err)
 	}

@@ -101,7 +101,7 @@ environment, the environment before the file.`,
 	root.AddCommand(
 		newUp(), newDispatcher(), newWorker(), agentcmd.New(version),
 		newOp(), newTask(), newProcess(), newRegistration(), newFreeze(), newEvents(), newAudit(), newTopology(),
-		newApp(), newFleetKey(), newNATSAuth(), newEnroll(), newRevoke(),
+		newApp(), newFleetKey(), newNATSAuth(), newEnroll(), newRevoke(), newRedisUsers(),
 		newSimulate(), newBench(), newVersion(), newDemoProcess(), newNATSServer(),
 		daemon.Healthcheck("procfleet", "http://127.0.0.1:8080/readyz"),
 	)

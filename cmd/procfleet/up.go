@@ -80,8 +80,12 @@ func (f *upFlags) run(ctx context.Context, p *daemon.Process, out io.Writer) err
 // assemble makes the roles. They know nothing of each other or of this
 // command; they start in the order in which they need each other.
 func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener *daemon.Listener, back *backends, audits *audit.Log, with *telemetry.Tracing, out io.Writer) (*lifecycle.Group, error) {
+	callbacks, err := f.callbackTLS.Open(p.Log)
+	if err != nil {
+		return nil, err
+	}
 	w, err := worker.New(worker.Config{
-		Conn: back.conn, Bus: back.bus, Store: back.store, Keys: back.keys, Audit: audits, Log: p.Log,
+		Conn: back.conn, Bus: back.bus, Store: back.store, Keys: back.keys, Audit: audits, CallbackTLS: callbacks, Log: p.Log,
 		Meter: p.Metrics.Meter("worker"), Reached: crashpoint.FromEnv(),
 		Tracer: with.Tracer("worker"), AgentTracer: with.AgentTracer(),
 		Limits: f.limits(), Timing: worker.Timing{Drain: f.drain},
@@ -104,6 +108,9 @@ func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener *dae
 	ready := func(ctx context.Context) error { return f.ready(ctx, back, w, started) }
 	p.ReadyWhen(ready)
 	cfg := f.config()
+	if cfg.LoginTLS, err = f.loginTLS.Open(p.Log); err != nil {
+		return nil, err
+	}
 	cfg.Listener, cfg.Hints, cfg.Submissions, cfg.Timeouts.Drain = listener, back.bus, back.bus, f.drain
 	cfg.Log, cfg.Meter, cfg.Metrics = p.Log, p.Metrics.Meter("dispatcher"), p.Metrics.Handler()
 	cfg.Agents, cfg.Events, cfg.Audit = back.bus, back.bus, audits

@@ -41,6 +41,7 @@ type upFlags struct {
 	drain            time.Duration
 	data, natsListen string
 	natsListenTLS    tlsflags.Server
+	callbackTLS      tlsflags.Client
 	natsAuth         string
 	agent, demo      bool
 }
@@ -60,6 +61,7 @@ func (f *upFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.agent, "agent", true, "run an agent for this host")
 	flags.BoolVar(&f.demo, "demo", false, "also operate a sample process and show how it survives")
 	f.loadFlags.register(flags)
+	callbackFlags(flags, &f.callbackTLS)
 	f.audits.register(flags)
 	f.traces.register(flags)
 	drainFlag(flags, &f.drain, 10*time.Second, "requests, deliveries and operations")
@@ -75,6 +77,7 @@ func (f *upFlags) check(s *settings.Settings) {
 	f.Apart(s, "nats-listen", f.natsListen)
 	f.backendFlags.check(s)
 	f.loadFlags.check(s)
+	f.callbackTLS.Check(s)
 	f.audits.check(s)
 	f.traces.check(s)
 	s.AtLeast(1, "drain")
@@ -118,6 +121,9 @@ func (f *upFlags) checkParts(s *settings.Settings) {
 	}
 	if f.demo && f.apps != "" {
 		s.Wrong("demo", "calls without being an application: leave out --apps, or the demo")
+	}
+	if f.redis == "" && f.redisPassword != "" {
+		s.Wrong("redis-password-file", "the embedded store needs no password: give --redis as well, or leave this out")
 	}
 	if f.redis == "" && f.waitReplicas != 0 {
 		s.Wrong("redis-wait-replicas", "the embedded store has no replicas: give --redis as well, or leave this out")

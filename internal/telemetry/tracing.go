@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"os"
 	"strconv"
@@ -25,6 +26,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/procfleet/procfleet/internal/invalid"
+	"github.com/procfleet/procfleet/internal/tlsfiles"
 )
 
 // TraceConfig is where traces go.
@@ -35,6 +37,9 @@ type TraceConfig struct {
 	// nothing is recorded. Headers, certificates and the like are set by the
 	// other OTEL_EXPORTER_OTLP_ variables.
 	URL string
+	// TLS says with which files the collector of URL is reached; nil leaves it to
+	// the variables.
+	TLS *tlsfiles.Client
 	// Ratio of the tasks that are traced, 0 to 1, where the caller has not
 	// decided by its own trace.
 	Ratio float64
@@ -133,6 +138,10 @@ func NewTracing(ctx context.Context, cfg TraceConfig) (*Tracing, error) {
 	opts := []otlptracehttp.Option{otlptracehttp.WithTimeout(exportTimeout)}
 	if target != "" {
 		opts = append(opts, otlptracehttp.WithEndpointURL(target))
+	}
+	if cfg.TLS != nil {
+		transport := cfg.TLS.Transport(http.DefaultTransport.(*http.Transport).Clone())
+		opts = append(opts, otlptracehttp.WithHTTPClient(&http.Client{Transport: transport, Timeout: exportTimeout}))
 	}
 	client, err := otlptracehttp.New(ctx, opts...)
 	if err != nil {

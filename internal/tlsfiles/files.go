@@ -29,6 +29,9 @@ type Files struct {
 	// it a client believes the system's, and a server wants no certificate of
 	// its clients.
 	CA string
+	// BesideSystem has a client believe the system's certificates as well as
+	// those in CA: it connects to servers of all kinds.
+	BesideSystem bool
 	// Cert is this side's own certificate, followed by those that lead to one
 	// that others believe; Key is its private key. A server needs both, a client
 	// both or neither.
@@ -103,6 +106,11 @@ func (f Files) readCA(m *material) (text []byte, err error) {
 		return nil, invalid.Fieldf("CA", "%q %w", f.CA, err)
 	}
 	m.roots = x509.NewCertPool()
+	if f.BesideSystem {
+		if m.roots, err = x509.SystemCertPool(); err != nil {
+			return nil, fmt.Errorf("certificates of the system: %w", err)
+		}
+	}
 	for _, cert := range m.issuer {
 		m.roots.AddCert(cert)
 	}

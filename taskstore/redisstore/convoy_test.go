@@ -47,7 +47,7 @@ func (g *gate) count() int {
 
 func newConvoy(t *testing.T) (*convoy, *gate) {
 	t.Helper()
-	client, err := connect(redistest.Start(t).URL(), nil)
+	client, err := connect(Options{URL: redistest.Start(t).URL()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,6 +35,9 @@ type Options struct {
 	// ?wait_replicas=N sets WaitReplicas. The other parameters are go-redis's
 	// own, for example pool_size.
 	URL string
+	// Password, if not nil, is asked for the password of the URL's user whenever a
+	// connection is made. Sentinels have one of their own, in the URL.
+	Password func() (string, error)
 	// TLS says with which files rediss:// is spoken; nil is the system's
 	// certificates and none of our own. Each server, Sentinels too, shows a
 	// certificate for the address at which it is reached.
@@ -92,13 +95,16 @@ func (o Options) checkURL() error {
 	if err := o.takeWaitReplicas(); err != nil {
 		return err
 	}
-	client, err := connect(o.URL, nil)
+	client, err := connect(o)
 	if err != nil {
 		return err
 	}
 	u, err := url.Parse(o.URL)
 	if err != nil {
 		return errors.Join(err, client.Close())
+	}
+	if _, given := u.User.Password(); given && o.Password != nil {
+		return errors.Join(errors.New("redis URL: it has a password, and a file of the password is given as well: leave one out"), client.Close())
 	}
 	for _, server := range append(u.Query()["addr"], u.Host) {
 		if at := strings.LastIndexByte(server, ':'); at >= 0 && !strings.HasSuffix(server, "]") {
@@ -129,7 +135,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	if err := opt.takeWaitReplicas(); err != nil {
 		return nil, err
 	}
-	client, err := connect(opt.URL, opt.TLS)
+	client, err := connect(opt)
 	if err != nil {
 		return nil, err
 	}
@@ -179,11 +185,11 @@ func (s *Store) Close() error {
 	return s.client.Close()
 }
 
-// connect makes the client that the URL asks for, with the files for TLS if
-// they are not nil; it dials nothing yet. The
+// connect makes the client that the options ask for; it dials nothing yet. The
 // client's own retries are switched off, because they know less than
 // [Store.persist] about what may be repeated and for how long.
-func connect(rawURL string, files *tlsfiles.Client) (redis.UniversalClient, error) {
+func connect(o Options) (redis.UniversalClient, error) {
+	rawURL, files := o.URL, o.TLS
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		if strings.Contains(rawURL, "@") { // the error may quote the password
@@ -200,6 +206,7 @@ func connect(rawURL string, files *tlsfiles.Client) (redis.UniversalClient, erro
 		}
 		opt.MaxRetries, opt.DialerRetries, opt.ContextTimeoutEnabled = -1, 1, true
 		opt.Dialer = dialer(opt.TLSConfig, files, opt.DialTimeout)
+		opt.CredentialsProviderContext = o.credentials(opt.Username)
 		return redis.NewFailoverClient(opt), nil
 	case query.Has("addr"), query.Has("cluster"):
 		query.Del("cluster") // ours; go-redis refuses what it does not know
@@ -210,6 +217,7 @@ func connect(rawURL string, files *tlsfiles.Client) (redis.UniversalClient, erro
 		}
 		opt.DialerRetries, opt.ContextTimeoutEnabled = 1, true
 		opt.Dialer = dialer(opt.TLSConfig, files, opt.DialTimeout)
+		opt.CredentialsProviderContext = o.credentials(opt.Username)
 		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		return redis.NewClusterClient(opt), nil
 	}
@@ -219,8 +227,20 @@ func connect(rawURL string, files *tlsfiles.Client) (redis.UniversalClient, erro
 	}
 	opt.MaxRetries, opt.DialerRetries, opt.ContextTimeoutEnabled = -1, 1, true
 	opt.Dialer = dialer(opt.TLSConfig, files, opt.DialTimeout)
+	opt.CredentialsProviderContext = o.credentials(opt.Username)
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return redis.NewClient(opt), nil
+}
+
+// credentials asks for the password of a user; nil leaves it to the URL.
+func (o Options) credentials(user string) func(context.Context) (string, string, error) {
+	if o.Password == nil {
+		return nil
+	}
+	return func(context.Context) (string, string, error) {
+		password, err := o.Password()
+		return user, password, err
+	}
 }
 
 // nowScript tells the time of the clock key's server.

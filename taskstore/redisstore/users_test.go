@@ -40,12 +40,16 @@ func shippedUser(t *testing.T, name string) string {
 func TestShippedUserMayDoWhatIsNeededAndNoMore(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	rights := shippedUser(t, "procfleet")
-	server.Do(t, "ACL SETUSER procfleet reset "+rights+" >secret")
-	url := strings.Replace(server.URL(), "//", "//procfleet:secret@", 1)
+	rights := shippedUser(t, "worker")
+	if of := shippedUser(t, "dispatcher"); of != rights {
+		t.Errorf("dispatchers have the rights %s, of which nobody looks whether they need them; workers %s", of, rights)
+	}
+	server.Do(t, "ACL SETUSER worker reset "+rights+" >secret")
+	url := strings.Replace(server.URL(), "//", "//worker@", 1)
 	openAs := func(tb testing.TB) *redisstore.Store {
 		tb.Helper()
-		return open(tb, redisstore.Options{URL: url, Prefix: "pf:" + tb.Name() + ":"})
+		password := func() (string, error) { return "secret", nil }
+		return open(tb, redisstore.Options{URL: url, Password: password, Prefix: "pf:" + tb.Name() + ":"})
 	}
 	t.Run("suites", func(t *testing.T) {
 		storetest.Run(t, storetest.Harness{Open: func(tb testing.TB) taskstore.Store { tb.Helper(); return openAs(tb) }, Orphan: orphan})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/procfleet/procfleet/internal/testenv"
@@ -20,6 +21,7 @@ func TestComposeFileRidesOutWhatHappensToIt(t *testing.T) {
 	f.wait()
 	a, b := f.doors[0], f.doors[1]
 	f.refusesStrangers()
+	f.redisRefusesStrangers()
 
 	succeeds := func(samples ...sample) {
 		t.Helper()
@@ -87,6 +89,21 @@ func (f *fleet) refusesStrangers() {
 		testenv.Eventually(f.t, patience, func() bool {
 			return f.call(door, http.MethodGet, "/v1/tasks", nil, &answer) == http.StatusOK || pause()
 		}, door+" knows the application")
+	}
+}
+
+// redisRefusesStrangers: who has no user of Redis reads and writes nothing.
+func (f *fleet) redisRefusesStrangers() {
+	f.t.Helper()
+	for args, want := range map[string]string{
+		"keys *":            "NOAUTH",
+		"set pf:stranger 1": "NOAUTH",
+		"--user health --pass none --no-auth-warning keys *":  "NOPERM",
+		"--user worker --pass guess --no-auth-warning keys *": "WRONGPASS",
+	} {
+		if said := f.in("redis", "redis-cli "+strings.ReplaceAll(args, "*", "'*'")+" 2>&1; true"); !strings.Contains(said, want) {
+			f.t.Errorf("redis-cli %s is told %q, want %s", args, said, want)
+		}
 	}
 }
 

@@ -167,6 +167,9 @@ func TestWhatIsWrongWithCertificatesIsToldAtTheStart(t *testing.T) {
 		"no address":    {[]string{"up", "--nats-listen-cert", good.Cert, "--nats-listen-key", good.Key}, []string{"--nats-listen"}},
 		"no status":     {[]string{"agent", "--ip", "10.0.0.1", "--status-http-cert", good.Cert, "--status-http-key", good.Key}, []string{"--status-http"}},
 		"not https":     {[]string{"task", "list", "--server-ca", ca.File}, []string{"--server", "https://"}},
+		"no collector":  {[]string{"worker", "--otlp", "http://127.0.0.1:1", "--otlp-ca", ca.File}, []string{"--otlp", "https://"}},
+		"no login":      {[]string{"dispatcher", "--login-url-ca", ca.File}, []string{"--login-url", "https://"}},
+		"called back":   {[]string{"worker", "--callback-cert", good.Cert, "--callback-key", other.Key}, []string{"--callback-key", other.Key, "is not the key of"}},
 		"a person's":    {[]string{"task", "list", "--server", "https://127.0.0.1:1", "--server-cert", expired.Cert, "--server-key", expired.Key}, []string{"--server-cert", "expired at"}},
 	} {
 		t.Run(name, func(t *testing.T) {

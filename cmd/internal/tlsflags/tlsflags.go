@@ -25,14 +25,33 @@ type Client struct {
 
 // Register adds the flags beside the flag of; server is what that flag leads to.
 func (c *Client) Register(flags *pflag.FlagSet, of, server string) {
+	c.register(flags, of, server, "instead of the system's; nothing but TLS is spoken then")
+}
+
+// RegisterForMany adds the flags for servers that no flag names.
+func (c *Client) RegisterForMany(flags *pflag.FlagSet, of, servers string) {
+	c.BesideSystem = true
+	c.register(flags, of, servers, "beside the system's")
+}
+
+func (c *Client) register(flags *pflag.FlagSet, of, server, instead string) {
 	c.of = of
-	flags.StringVar(&c.CA, of+"-ca", "", "file of the certificates that sign those of "+server+", in PEM, instead of the system's; nothing but TLS is spoken then")
+	flags.StringVar(&c.CA, of+"-ca", "", "file of the certificates that sign those of "+server+", in PEM, "+instead)
 	flags.StringVar(&c.Cert, of+"-cert", "", "file of the certificate that "+server+" is shown, in PEM, where it asks for one (mutual TLS)")
 	flags.StringVar(&c.Key, of+"-key", "", "file of that certificate's private key")
 }
 
 // Check says what is wrong with the files.
 func (c *Client) Check(s *settings.Settings) { s.Refused(c.ValidateClient(), c.names()) }
+
+// CheckHTTPS is Check, and says what is wrong with the URL of the flag itself:
+// it has to be one for TLS if files are named.
+func (c *Client) CheckHTTPS(s *settings.Settings, url string) {
+	c.Check(s)
+	if !c.None() && !strings.HasPrefix(url, "https://") {
+		s.Wrong(c.of, "is no https:// URL, and --%[1]s-ca or --%[1]s-cert is given", c.of)
+	}
+}
 
 // CheckButDates is Check for what does part of its work without the server:
 // that the time of a certificate is over is logged when it starts.

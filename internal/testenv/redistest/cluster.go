@@ -17,9 +17,21 @@ const slots = 16384
 // are added to their command lines. It needs Redis 7.
 func StartCluster(tb testing.TB, n int, args ...string) []*Server {
 	tb.Helper()
+	return startCluster(tb, n, func() []string { return args })
+}
+
+// StartTLSCluster is StartCluster with nodes that speak TLS, with each other
+// as with clients.
+func StartTLSCluster(tb testing.TB, n int, files TLS) []*Server {
+	tb.Helper()
+	return startCluster(tb, n, func() []string { return files.Args(tb) })
+}
+
+func startCluster(tb testing.TB, n int, args func() []string) []*Server {
+	tb.Helper()
 	nodes := make([]*Server, n)
 	for i := range nodes {
-		nodes[i] = startNode(tb, args)
+		nodes[i] = startNode(tb, args())
 		nodes[i].must(tb, fmt.Sprintf("CLUSTER ADDSLOTSRANGE %d %d", i*slots/n, (i+1)*slots/n-1))
 		nodes[i].must(tb, fmt.Sprintf("CLUSTER SET-CONFIG-EPOCH %d", i+1))
 		if i > 0 {

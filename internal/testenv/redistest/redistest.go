@@ -30,6 +30,8 @@ const (
 type Server struct {
 	// Addr is the same over all restarts.
 	Addr string
+	// TLSAddr is where it speaks TLS, if it was started with [TLS.Args].
+	TLSAddr string
 
 	bus    string // port of a cluster's node for the others
 	binary string
@@ -63,6 +65,9 @@ func durable(args []string) []string {
 func (s *Server) begin(tb testing.TB) {
 	tb.Helper()
 	s.binary, s.dir = lookUp(tb), tb.TempDir()
+	if at := slices.Index(s.args, tlsPort); at >= 0 {
+		s.TLSAddr = net.JoinHostPort("127.0.0.1", s.args[at+1])
+	}
 	tb.Cleanup(func() { s.Stop(tb) })
 	// Another process may take the port between the choice and the start.
 	for attempt := 1; ; attempt++ {

@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"os"
@@ -13,10 +14,11 @@ import (
 
 // StartSentinel starts a Sentinel that watches a master under a name and puts
 // a replica in its place soon after it is gone. It returns when it knows as
-// many replicas as are given.
-func StartSentinel(tb testing.TB, name string, master *Server, replicas int) *Server {
+// many replicas as are given. A master that speaks TLS it reaches by that, for
+// which it needs args, too.
+func StartSentinel(tb testing.TB, name string, master *Server, replicas int, args ...string) *Server {
 	tb.Helper()
-	host, port, err := net.SplitHostPort(master.Addr)
+	host, port, err := net.SplitHostPort(cmp.Or(master.TLSAddr, master.Addr))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -32,7 +34,7 @@ func StartSentinel(tb testing.TB, name string, master *Server, replicas int) *Se
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		tb.Fatal(err)
 	}
-	s := &Server{args: []string{config, "--sentinel"}}
+	s := &Server{args: append([]string{config, "--sentinel"}, args...)}
 	s.begin(tb)
 	known := fmt.Sprintf("slaves=%d", replicas)
 	testenv.Eventually(tb, 3*startTimeout, func() bool {

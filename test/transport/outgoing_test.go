@@ -1,0 +1,129 @@
+//go:build linux
+
+package transport
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/internal/testenv/tlstest"
+)
+
+// others is who procfleet calls: a login server, a collector of traces and who
+// is called back. It counts calls, and takes only those with a certificate.
+type others struct {
+	url                       string
+	logins, traces, callbacks atomic.Int64
+}
+
+func startOthers(t *testing.T, ca *tlstest.CA) *others {
+	t.Helper()
+	own := ca.Issue(t, "others")
+	pair, err := tls.LoadX509KeyPair(own.Cert, own.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &others{}
+	server := httptest.NewUnstartedServer(o)
+	server.TLS = &tls.Config{
+		Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool(), MinVersion: tls.VersionTLS12,
+	}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	o.url = server.URL
+	return o
+}
+
+func (o *others) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/accounts/is_login/":
+		o.logins.Add(1)
+		fmt.Fprint(w, `{"result": true, "data": {"bk_username": "ada"}}`)
+	case "/v1/traces":
+		o.traces.Add(1)
+		w.Header().Set("Content-Type", "application/x-protobuf")
+	case "/done":
+		o.callbacks.Add(1)
+	default:
+		w.WriteHeader(http.StatusNotFound)
+	}
+}
+
+// calls has a system with these arguments call the others in every way, and
+// returns its door's answer to a user with a token, and what it logged until
+// then.
+func (o *others) calls(t *testing.T, args ...string) (answer string, up *testenv.Child) {
+	t.Helper()
+	secret, apps, door := filepath.Join(t.TempDir(), "secret"), filepath.Join(t.TempDir(), "apps.yaml"), freeAddress(t)
+	if err := os.WriteFile(secret, []byte("correct-horse-battery-staple\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, "app", "add", "shop", "--secret-file", secret, "--apps", apps); got.code != 0 {
+		t.Fatalf("add an application: %+v", got)
+	}
+	up = testenv.StartChild(t, nil, program(t), join([]string{
+		"up", "--http", door, "--apps", apps, "--data", filepath.Join(t.TempDir(), "data"), "--login-url", o.url, "--otlp", o.url,
+	}, args)...)
+	up.WaitHTTP(t, patience, "http://"+door+"/readyz")
+	ask := func(path, header, value, body string) string {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+door+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set(header, value)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		var text strings.Builder
+		if err := resp.Write(&text); err != nil {
+			t.Fatal(err)
+		}
+		return text.String()
+	}
+	accepted := ask("/v1/tasks", "Authorization", "Bearer shop.correct-horse-battery-staple", `{"action":"status","hosts":["0:127.0.0.1"],"callback":"`+o.url+`/done",
+		"process":{"namespace":"n","name":"p","proc_name":"p","setup_path":"/nonexistent"}}`)
+	if !strings.Contains(accepted, "201 Created") {
+		t.Fatalf("the task is answered %s", accepted)
+	}
+	return ask("/api/c/compapi/v2/gse/get_proc_status/", "X-Bkapi-Authorization",
+		`{"bk_app_code":"shop","bk_app_secret":"correct-horse-battery-staple","bk_token":"whose"}`, "{}"), up
+}
+
+// TestWhatIsCalledOverTLSIsCalledWithTheFilesOfItsFlags: the login server, the
+// collector and callbacks, each of which asks for a certificate.
+func TestWhatIsCalledOverTLSIsCalledWithTheFilesOfItsFlags(t *testing.T) {
+	t.Parallel()
+	ca := tlstest.NewCA(t, "others")
+	o, own := startOthers(t, ca), ca.Issue(t, "procfleet")
+	answer, _ := o.calls(t, join(files("login-url", ca, own), files("otlp", ca, own), files("callback", ca, own))...)
+	if o.logins.Load() == 0 || strings.Contains(answer, "bk_token") {
+		t.Errorf("the login server was asked %d times; the answer is %s", o.logins.Load(), answer)
+	}
+	testenv.Eventually(t, patience, func() bool { return o.callbacks.Load() > 0 }, "the end of the task is told")
+	testenv.Eventually(t, patience, func() bool { return o.traces.Load() > 0 }, "traces come")
+}
+
+// TestWhoIsNotKnownIsNotCalledOverTLS: without the flags the same servers are
+// strangers, and get nothing.
+func TestWhoIsNotKnownIsNotCalledOverTLS(t *testing.T) {
+	t.Parallel()
+	o := startOthers(t, tlstest.NewCA(t, "others"))
+	answer, up := o.calls(t)
+	if !strings.Contains(answer, "bk_token") {
+		t.Errorf("with a token that nobody could check the answer is %s", answer)
+	}
+	up.WaitOutput(t, patience, "callback to 127.0.0.1")
+	if o.logins.Load()+o.traces.Load()+o.callbacks.Load() > 0 {
+		t.Error("a server that nobody vouches for was called")
+	}
+}

@@ -1,0 +1,88 @@
+//go:build linux
+
+package transport
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/internal/testenv/redistest"
+	"github.com/procfleet/procfleet/internal/testenv/tlstest"
+)
+
+// startOn starts a system on a Redis that takes only those with a certificate
+// of ca, and returns how a command is called that asks it for one host's
+// process.
+func startOn(t *testing.T, url string, ca *tlstest.CA) (ask func() said) {
+	t.Helper()
+	door := freeAddress(t)
+	args := join([]string{"up", "--http", door, "--redis", url, "--data", t.TempDir()}, files("redis", ca, ca.Issue(t, "up")))
+	up := testenv.StartChild(t, nil, program(t), args...)
+	up.WaitHTTP(t, patience, "http://"+door+"/readyz")
+	spec := someSpec(t)
+	return func() said {
+		return run(t, "op", "status", "--server", "http://"+door, "--host", "0:127.0.0.1", "-f", spec, "--wait")
+	}
+}
+
+// refusesWithoutCertificate: the server at the address is one for TLS, and asks
+// for a certificate.
+func refusesWithoutCertificate(t *testing.T, url string, ca *tlstest.CA) {
+	t.Helper()
+	for name, c := range map[string]struct {
+		args []string
+		says string
+	}{
+		"no certificate":    {[]string{"--redis", url, "--redis-ca", ca.File}, "certificate required"},
+		"the CA is unknown": {[]string{"--redis", url}, "certificate signed by unknown authority"},
+	} {
+		stranger := testenv.StartChild(t, nil, program(t), join([]string{"up", "--http", freeAddress(t), "--agent=false", "--data", t.TempDir()}, c.args)...)
+		stranger.WaitOutput(t, patience, c.says)
+		t.Logf("%s is refused", name)
+		stranger.Kill()
+	}
+}
+
+// TestSentinelAndFailOverOverMutualTLS: Sentinel, master and replica speak
+// nothing else, and a task is accepted and finished before and after the
+// master is gone.
+func TestSentinelAndFailOverOverMutualTLS(t *testing.T) {
+	t.Parallel()
+	ca := tlstest.NewCA(t, "fleet")
+	own := ca.Issue(t, "redis")
+	server := redistest.TLS{CA: ca.File, Cert: own.Cert, Key: own.Key}
+	master := redistest.Start(t, server.Args(t)...)
+	redistest.Start(t, append(server.Args(t), "--replicaof", strings.Replace(master.TLSAddr, ":", " ", 1))...)
+	sentinel := redistest.StartSentinel(t, "fleet", master, 1, server.Args(t)...)
+	url := "rediss://" + sentinel.TLSAddr + "/0?master_name=fleet"
+	ask := startOn(t, url, ca)
+	if got := ask(); got.code != 0 {
+		t.Fatalf("before the fail-over: %+v", got)
+	}
+	refusesWithoutCertificate(t, url, ca)
+
+	master.Stop(t)
+	testenv.Eventually(t, patience, func() bool {
+		got := ask()
+		t.Logf("%+v", got)
+		return got.code == 0
+	}, "a task finishes on the replica that took over")
+}
+
+// TestClusterOverMutualTLS: the nodes of a cluster speak nothing else with each
+// other and with procfleet, which reaches each at its own address.
+func TestClusterOverMutualTLS(t *testing.T) {
+	t.Parallel()
+	ca := tlstest.NewCA(t, "fleet")
+	own := ca.Issue(t, "redis")
+	nodes := redistest.StartTLSCluster(t, 3, redistest.TLS{CA: ca.File, Cert: own.Cert, Key: own.Key})
+	url := "rediss://" + nodes[0].TLSAddr + "?cluster=true"
+	ask := startOn(t, url, ca)
+	for range 8 { // tasks are in slots of all nodes
+		if got := ask(); got.code != 0 {
+			t.Fatalf("%+v", got)
+		}
+	}
+	refusesWithoutCertificate(t, url, ca)
+}
