@@ -16,6 +16,7 @@ import (
 
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/internal/testenv/tlstest"
 )
 
 // object is what these tests look at of a Kubernetes object. That all of it is
@@ -58,13 +59,15 @@ type pod struct {
 			} `json:"preferredDuringSchedulingIgnoredDuringExecution"`
 		}
 	}
-	Volumes []struct {
-		Name      string
-		ConfigMap struct{ Name string }
-		Secret    struct {
-			DefaultMode os.FileMode
-			Items       []struct{ Key, Path string }
-		}
+	Volumes []volume
+}
+
+type volume struct {
+	Name      string
+	ConfigMap struct{ Name string }
+	Secret    struct {
+		DefaultMode os.FileMode
+		Items       []struct{ Key, Path string }
 	}
 }
 
@@ -290,7 +293,11 @@ func TestKubernetesRolesStartAndAnswerTheirProbes(t *testing.T) {
 				t.Fatalf("image %s", c.Image)
 			}
 			binary := testenv.BuildBinary(t, "./cmd/procfleet")
-			env, args := settingsOf(t, all, c), inFolder(c.Args, "/etc/procfleet", secrets(t, binary, p))
+			env := settingsOf(t, all, c)
+			args := expand(c.Args, env)
+			for i, v := range p.Volumes {
+				args = inFolder(args, c.VolumeMounts[i].MountPath, secrets(t, binary, v))
+			}
 			checked := exec.Command(binary, append(slices.Clone(args), "--check-config")...)
 			checked.Env = append(os.Environ(), env...)
 			if out, err := checked.CombinedOutput(); err != nil || strings.Contains(string(out), "warning") {
@@ -365,6 +372,20 @@ func configMap(t *testing.T, all []object, name string) map[string]string {
 	return nil
 }
 
+// expand returns args with the values of variables, as Kubernetes does.
+func expand(args, env []string) []string {
+	var oldnew []string
+	for _, entry := range env {
+		name, value, _ := strings.Cut(entry, "=")
+		oldnew = append(oldnew, "$("+name+")", value)
+	}
+	out := make([]string, len(args))
+	for i, arg := range args {
+		out[i] = strings.NewReplacer(oldnew...).Replace(arg)
+	}
+	return out
+}
+
 // inFolder returns args with another folder in place of one.
 func inFolder(args []string, old, folder string) []string {
 	out := make([]string, len(args))
@@ -374,20 +395,32 @@ func inFolder(args []string, old, folder string) []string {
 	return out
 }
 
-// secrets makes the files that a pod has of its secret, as the pod has them.
-func secrets(t *testing.T, binary string, p pod) (folder string) {
+// secrets makes the files that a pod has of a secret, as the pod has them.
+func secrets(t *testing.T, binary string, v volume) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
-	for _, item := range p.Volumes[0].Secret.Items {
+	ca := tlstest.NewCA(t, "cluster")
+	own := ca.Issue(t, "door")
+	for _, item := range v.Secret.Items {
 		path := filepath.Join(folder, item.Path)
 		switch item.Key {
+		case "ca.pem":
+			copied(t, ca.File, path)
+		case "tls.crt":
+			copied(t, own.Cert, path)
+		case "tls.key":
+			copied(t, own.Key, path)
+		case "server.creds":
+			fleet := t.TempDir()
+			if out, err := exec.Command(binary, "nats-auth", "init", "--nats-auth", filepath.Join(fleet, "nats-auth")).CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			copied(t, filepath.Join(fleet, "nats-auth", "server.creds"), path)
+		case "dispatcher.password", "worker.password":
+			copied(t, filepath.Join(withPasswords(t).passwords, item.Key), path)
 		case "apps.yaml":
 			if out, err := exec.Command(binary, "app", "add", "shop", "--apps", path).CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
-			}
-		case "procfleet.yaml":
-			if err := os.WriteFile(path, []byte("redis: redis://procfleet:secret@127.0.0.1:1/0\n"), 0o600); err != nil {
-				t.Fatal(err)
 			}
 		case "fleet-key.yaml":
 			if err := fleetkey.Create(path); err != nil {
@@ -396,9 +429,20 @@ func secrets(t *testing.T, binary string, p pod) (folder string) {
 		default:
 			t.Fatalf("nobody says how %s is made", item.Key)
 		}
-		if err := os.Chmod(path, p.Volumes[0].Secret.DefaultMode); err != nil {
+		if err := os.Chmod(path, v.Secret.DefaultMode); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return folder
+}
+
+func copied(t *testing.T, from, to string) {
+	t.Helper()
+	text, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(to, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
