@@ -822,7 +822,7 @@ func TestABkTokenCountsAsTheLoginServerSays(t *testing.T) {
 func TestWhatIsRememberedOfTokensEndsAndHasBounds(t *testing.T) {
 	t.Parallel()
 	server, asked := loginServer(t)
-	l := newLogin(server.URL)
+	l := newLogin(server.URL, nil)
 	now := time.Now()
 	l.now = func() time.Time { return now }
 	ask := func(token string) int64 {
@@ -870,7 +870,7 @@ func TestTokensThatNobodyWaitsForAreNotPiledUp(t *testing.T) {
 		fmt.Fprint(w, `{"result":true,"data":{"bk_username":"ann"}}`)
 	}))
 	t.Cleanup(server.Close)
-	l := newLogin(server.URL)
+	l := newLogin(server.URL, nil)
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	var busy int

@@ -26,7 +26,7 @@ func FuzzLogin(f *testing.F) {
 	f.Add([]byte(`{"result":true,"data":{"bk_username":"ann"}}`))
 	f.Add([]byte(`{"result":false,"data":[]}`))
 	f.Fuzz(func(t *testing.T, answer []byte) {
-		l := newLogin("http://login.invalid")
+		l := newLogin("http://login.invalid", nil)
 		l.client = &http.Client{Transport: answering(answer)}
 		if user, err := l.fetch("token"); (err == nil) == (user == "") {
 			t.Errorf("%q makes user %q, %v", answer, user, err)
