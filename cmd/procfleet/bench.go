@@ -16,12 +16,13 @@ func newBench() *cobra.Command {
 		Short: "Measure this machine",
 		Long: `Measure the system against the floor that this machine's NATS and Redis set, in the same run. Dispatcher,
 worker and agents are processes of this program; NATS and Redis are those of --nats and --redis, which
-should have nothing else to do, or started with --start. Tables are written in Markdown.`,
+should have nothing else to do, or started with --start. What --secure turns on there is on for the floor too,
+but for signatures. Tables are written in Markdown.`,
 		Example: "  procfleet bench fanout --start --hosts 1000,10000",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE:    nameACommand,
 	}
-	cmd.AddCommand(newBenchFanout(), newBenchSmall(), newBenchAccept(), newBenchPoll(), newBenchReports(), newBenchFair(), newBenchWorkers(), newBenchPresence(), newBenchSupervise())
+	cmd.AddCommand(newBenchFanout(), newBenchSafety(), newBenchSmall(), newBenchAccept(), newBenchPoll(), newBenchReports(), newBenchFair(), newBenchWorkers(), newBenchPresence(), newBenchSupervise())
 	return cmd
 }
 
@@ -37,7 +38,10 @@ func benchCommand(cmd *cobra.Command, runs int, cfg *bench.Config, m measurement
 	cmd = measureCommand(cmd, runs, cfg, m)
 	flags := cmd.Flags()
 	flags.BoolVar(&cfg.Start, "start", false, "start redis-server (from PATH) and NATS for the time of the benchmark")
+	flags.Var(&cfg.Secure, "secure", "what is on in what --start starts: keys, credentials and tls, separated by commas, or all or none; every table says it")
 	natsFlag(flags, &cfg.NATS, &cfg.NATSTLS)
+	natsCredsFlag(flags, &cfg.NATSCreds)
+	flags.StringVar(&cfg.FleetKey, "fleet-key", "", "file of the fleet's keys, of which the roles and agents that are started have theirs")
 	redisFlag(flags, &cfg.Redis, &cfg.RedisTLS)
 	return cmd
 }
@@ -90,6 +94,21 @@ batches of 500.`,
   procfleet bench fanout --nats nats://127.0.0.1:4222 --redis redis://127.0.0.1:6379/0 --runs 9`,
 	}, 5, &m.Config, m)
 	cmd.Flags().IntSliceVar(&m.Hosts, "hosts", []int{1000, 10000}, "numbers of hosts, separated by commas")
+	cmd.Flags().IntVar(&m.Connections, "connections", 0, "connections to NATS that the agents share; 0 is 8, more than hosts one each")
+	return cmd
+}
+
+func newBenchSafety() *cobra.Command {
+	m := &bench.Safety{}
+	cmd := measureCommand(&cobra.Command{
+		Use:   "safety",
+		Short: "Measure what signatures, credentials and TLS cost",
+		Long: `Measure the task of fanout and its floor in five systems, one after the other: with nothing secure, with every message
+signed, with users that NATS knows, with mutual TLS to NATS and Redis, and with all of it. NATS and Redis (redis-server, from
+PATH) are started for the time of the benchmark.`,
+		Example: "  procfleet bench safety --hosts 10000",
+	}, 5, &m.Config, m)
+	cmd.Flags().IntVar(&m.Hosts, "hosts", 10000, "hosts of the task, on as many simulated agents")
 	cmd.Flags().IntVar(&m.Connections, "connections", 0, "connections to NATS that the agents share; 0 is 8, more than hosts one each")
 	return cmd
 }

@@ -63,6 +63,60 @@ func TestBenchmarksMeasure(t *testing.T) { //nolint:tparallel // subtests share 
 	}
 }
 
+// TestSafetyIsMeasured wants a row of each way to secure a system, and that
+// tables of one that was started say what was on.
+func TestSafetyIsMeasured(t *testing.T) {
+	t.Parallel()
+	redistest.Need(t)
+	program, tmp := testenv.BuildBinary(t, "./cmd/procfleet"), t.TempDir()
+	file := filepath.Join(t.TempDir(), "report.json")
+	run := func(args string) bench.Report {
+		t.Helper()
+		cmd := exec.Command(program, append(strings.Fields(args), "--runs", "1", "--json", file)...)
+		cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", args, err, out)
+		}
+		nothingLeft(t, tmp)
+		return readReport(t, file)
+	}
+	compared := run("bench safety --hosts 300").Tables[0]
+	checkTable(t, compared, 5)
+	ratio{"ratio", "path", "floor"}.check(t, compared)
+	var secure []any
+	for _, row := range compared.Rows {
+		secure = append(secure, row[0])
+	}
+	if want := []any{"none", "keys", "credentials", "tls", "all"}; !slices.Equal(secure, want) {
+		t.Errorf("secure: %v, want %v", secure, want)
+	}
+	for secure, want := range map[string]string{
+		"none": "(without signatures, credentials and TLS)",
+		"all":  "(with signed messages, NATS credentials, TLS to NATS, TLS to Redis)",
+	} {
+		for _, table := range run("bench fair --start --tasks 2 --hosts 300 --samples 3 --area 300 --secure " + secure).Tables {
+			if !strings.HasSuffix(table.Title, want) {
+				t.Errorf("--secure %s: %q does not say %q", secure, table.Title, want)
+			}
+		}
+	}
+}
+
+func TestBenchRefusesToGuessWhatIsSecure(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"--start --fleet-key fleet.key": "--start makes certificates, credentials and keys of its own",
+		"--start --nats-creds a.creds":  "--start makes certificates, credentials and keys of its own",
+		"--secure all":                  "--secure is what --start is to start",
+		"--start --secure al":           `"al" is none of keys, credentials, tls, all and none`,
+	} {
+		code, _, stderr := call(t, append([]string{"bench", "fanout"}, strings.Fields(args)...)...)
+		if code != 2 || !strings.Contains(stderr, want) {
+			t.Errorf("%s: code %d, %q, want %q", args, code, stderr, want)
+		}
+	}
+}
+
 // TestSuperviseIsMeasured does the same for what supervises processes, and wants
 // nothing of it left behind.
 func TestSuperviseIsMeasured(t *testing.T) {
@@ -192,7 +246,7 @@ func checkTable(t *testing.T, table *bench.Table, rows int) {
 		for i, cell := range row {
 			// Processor time comes in coarse units, and of two tiny tasks one is
 			// finished before the other begins.
-			coarse := strings.Contains(table.Columns[i], "CPU") || strings.Contains(table.Title, "processor time") || strings.HasSuffix(table.Title, "at once")
+			coarse := strings.Contains(table.Columns[i], "CPU") || strings.Contains(table.Title, "processor time") || strings.Contains(table.Title, "at once")
 			if figure, ok := cell.(float64); ok && figure <= 0 && !coarse {
 				t.Errorf("%q: %s is %v", table.Title, table.Columns[i], figure)
 			}

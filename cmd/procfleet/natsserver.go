@@ -7,6 +7,7 @@ import (
 
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
+	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsembed"
 )
 
@@ -16,6 +17,7 @@ func newNATSServer() *cobra.Command {
 	var cfg natsembed.Config
 	var logs daemon.Logs
 	var files tlsflags.Server
+	var authority string
 	cmd := &cobra.Command{
 		Use:     "nats-server",
 		Short:   "The embedded NATS as a process of its own",
@@ -34,6 +36,11 @@ func newNATSServer() *cobra.Command {
 			if cfg.TLS, err = files.Open(log); err != nil {
 				return usageError("%w", err)
 			}
+			if authority != "" {
+				if cfg.Authority, err = broker(authority); err != nil {
+					return err
+				}
+			}
 			server, err := natsembed.Start(cfg)
 			if err != nil {
 				return err
@@ -46,7 +53,17 @@ func newNATSServer() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&cfg.Listen, "listen", "127.0.0.1:4222", "address to listen on; port 0 finds a free one")
 	files.Register(cmd.Flags(), "listen")
+	natsAuthFlag(cmd.Flags(), &authority)
 	cmd.Flags().StringVar(&cfg.StoreDir, "data", "nats-data", "folder for JetStream's files")
 	logs.Register(cmd.Flags())
 	return cmd
+}
+
+// broker is what a server has to know of the authority in a folder.
+func broker(dir string) (*natsauth.Broker, error) {
+	authority, err := openAuthority(dir)
+	if err != nil {
+		return nil, err
+	}
+	return authority.Broker()
 }

@@ -6,12 +6,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/procfleet/procfleet/cmd/internal/settings"
-	"github.com/procfleet/procfleet/internal/datafile"
 	"github.com/procfleet/procfleet/internal/natsauth"
 )
-
-// maxCredentials bounds a credentials file in bytes.
-const maxCredentials = 64 << 10
 
 func natsCredsFlag(flags *pflag.FlagSet, file *string) {
 	flags.StringVar(file, "nats-creds", "", "file of the NATS user as whom to connect, which procfleet nats-auth makes; read again at every attempt to connect")
@@ -21,7 +17,7 @@ func checkNATSCreds(s *settings.Settings, file string) {
 	if file == "" {
 		return
 	}
-	text, _, err := datafile.ReadPrivate(file, maxCredentials)
+	text, err := natsauth.ReadCredentials(file)
 	if err != nil {
 		s.Wrong("nats-creds", "%s", err)
 		return
@@ -40,8 +36,5 @@ func natsCredentials(file string) func() ([]byte, error) {
 	if file == "" {
 		return nil
 	}
-	return func() ([]byte, error) {
-		text, _, err := datafile.ReadPrivate(file, maxCredentials)
-		return text, err
-	}
+	return func() ([]byte, error) { return natsauth.ReadCredentials(file) }
 }

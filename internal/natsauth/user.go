@@ -121,6 +121,13 @@ func (a *Authority) WriteUser(role Role, revoked ...string) (made bool, err erro
 	return true, a.remember(role, string(role), credentials)
 }
 
+// ReadCredentials returns what a credentials file says. One that others may
+// read is refused.
+func ReadCredentials(file string) ([]byte, error) {
+	text, _, err := datafile.ReadPrivate(file, maxKeysFile)
+	return text, err
+}
+
 // ParseCredentials returns what credentials say: the user's public name and
 // until when they are good, the zero time if for ever. The errors show no
 // secret.

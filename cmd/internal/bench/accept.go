@@ -93,7 +93,7 @@ func (a Accept) Run(ctx context.Context) (Report, error) {
 			}
 			addAccepted(t, c, samples)
 		}
-		report = Report{Machine: l.machine(ctx), Tables: []*Table{t}}
+		report = l.report(ctx, t)
 		return nil
 	})
 	return report, err

@@ -15,6 +15,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
+	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/tlsfiles"
 )
@@ -24,18 +25,18 @@ type Config struct {
 	// NATS and Redis are URLs; with Start both are started instead.
 	NATS, Redis string
 	Start       bool
-	// NATSTLS and RedisTLS are for servers that were not started here.
-	NATSTLS, RedisTLS tlsflags.Client
-	Runs              int // of which medians are shown; at least 1
-	Log               logrus.FieldLogger
+	Secure      Secure // what is on in what is started
+	// NATSTLS, RedisTLS and the files of NATSCreds and FleetKey are for servers
+	// that were not started here.
+	NATSTLS, RedisTLS   tlsflags.Client
+	NATSCreds, FleetKey string
+	Runs                int // of which medians are shown; at least 1
+	Log                 logrus.FieldLogger
 }
 
 // Validate reports everything that is wrong.
 func (c Config) Validate() error {
-	if c.Start && (!c.NATSTLS.None() || !c.RedisTLS.None()) {
-		return errors.New("--start: what it starts has no TLS; leave the certificates out, or name servers with --nats and --redis")
-	}
-	return atLeast("--runs", c.Runs, 1)
+	return errors.Join(c.checkSecure(), atLeast("--runs", c.Runs, 1))
 }
 
 func atLeast(flag string, value, least int) error {
@@ -55,6 +56,7 @@ type lab struct {
 	redis *redis.Client
 
 	natsTLS, redisTLS *tlsfiles.Client
+	natsAuth          string // folder of the authority of the NATS that was started
 }
 
 // inLab runs do between opening and closing a lab.
@@ -71,13 +73,16 @@ func inLab(ctx context.Context, cfg Config, do func(*lab) error) (err error) {
 }
 
 func (l *lab) open(ctx context.Context) (err error) {
-	if err := l.readFiles(); err != nil {
-		return err
-	}
 	if l.Start {
-		if l.NATS, l.Redis, err = l.plant.startServers(ctx); err != nil {
+		if err := l.secure(); err != nil {
 			return err
 		}
+		if err := l.startServers(ctx); err != nil {
+			return err
+		}
+	}
+	if err := l.readFiles(); err != nil {
+		return err
 	}
 	if l.conn, err = l.connect(); err != nil {
 		return err
@@ -102,23 +107,22 @@ func (l *lab) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// readFiles reads the certificates, and has the processes to come use them.
+// readFiles reads the certificates.
 func (l *lab) readFiles() (err error) {
 	if l.natsTLS, err = l.NATSTLS.Open(l.Log); err != nil {
 		return err
 	}
-	if l.redisTLS, err = l.RedisTLS.Open(l.Log); err != nil {
-		return err
-	}
-	for of, files := range map[string]tlsfiles.Files{"NATS": l.NATSTLS.Files, "REDIS": l.RedisTLS.Files} {
-		l.plant.env = append(l.plant.env, "PROCFLEET_"+of+"_CA="+files.CA, "PROCFLEET_"+of+"_CERT="+files.Cert, "PROCFLEET_"+of+"_KEY="+files.Key)
-	}
-	return nil
+	l.redisTLS, err = l.RedisTLS.Open(l.Log)
+	return err
 }
 
 // connect opens one more connection to NATS.
 func (l *lab) connect() (*nats.Conn, error) {
-	return natsconn.Connect(natsconn.Config{URL: l.NATS, TLS: l.natsTLS, Name: "bench", Log: l.Log})
+	cfg := natsconn.Config{URL: l.NATS, TLS: l.natsTLS, Name: "bench", Log: l.Log}
+	if l.NATSCreds != "" {
+		cfg.Credentials = func() ([]byte, error) { return natsauth.ReadCredentials(l.NATSCreds) }
+	}
+	return natsconn.Connect(cfg)
 }
 
 func (l *lab) close() error {

@@ -43,7 +43,7 @@ func (f Fair) Run(ctx context.Context) (Report, error) {
 		if err != nil {
 			return fmt.Errorf("beside an area that is away: %w", err)
 		}
-		report = Report{Machine: l.machine(ctx), Tables: []*Table{f.shares(together), f.singles(together), f.areas(away)}}
+		report = l.report(ctx, f.shares(together), f.singles(together), f.areas(away))
 		return nil
 	})
 	return report, err
@@ -260,9 +260,8 @@ func (f Fair) besideAreas(ctx context.Context, l *lab) (all []besideAway, err er
 
 func (f Fair) startAway(ctx context.Context, s *system) (*child, error) {
 	plant := s.lab.plant
-	_, err := plant.start(ctx, awayFleet, plant.program, []string{
-		"simulate", "--agents", strconv.Itoa(f.Area), "--cloud", strconv.Itoa(awayArea), "--nats", s.lab.NATS, "--log-level", "warn",
-	}, "ready ")
+	args := []string{"simulate", "--agents", strconv.Itoa(f.Area), "--cloud", strconv.Itoa(awayArea)}
+	_, err := plant.start(ctx, awayFleet, plant.program, append(args, s.lab.natsFlags()...), "ready ")
 	if err != nil {
 		return nil, err
 	}

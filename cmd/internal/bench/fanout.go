@@ -23,7 +23,8 @@ func (f Fanout) Validate() error {
 
 // fanned is one measured run.
 type fanned struct {
-	floor floor
+	floor    floor
+	floorCPU time.Duration // of NATS, Redis and this process
 	operated
 	cpu map[string]time.Duration
 }
@@ -47,7 +48,7 @@ func (f Fanout) Run(ctx context.Context) (Report, error) {
 			}
 			all = append(all, out)
 		}
-		report = Report{Machine: l.machine(ctx), Tables: []*Table{fanTimes(all), fanCost(all)}}
+		report = l.report(ctx, fanTimes(all), fanCost(all))
 		return nil
 	})
 	return report, err
@@ -70,9 +71,11 @@ func (f Fanout) measure(ctx context.Context, l *lab, hosts int) (out fannedOut, 
 	submission := manyHosts(hosts)
 	for i := range out.samples {
 		s := &out.samples[i]
+		floorBefore := system.floorCPU()
 		if s.floor, err = bare.measure(ctx); err != nil {
 			return out, fmt.Errorf("floor: %w", err)
 		}
+		s.floorCPU = system.floorCPU() - floorBefore
 		before := system.cpu()
 		if s.operated, err = system.operate(ctx, submission); err != nil {
 			return out, fmt.Errorf("path: %w", err)
@@ -83,7 +86,27 @@ func (f Fanout) measure(ctx context.Context, l *lab, hosts int) (out fannedOut, 
 	for _, name := range processNames() {
 		out.peak[name] = system.peak(name)
 	}
-	return out, nil
+	idle, err := count(ctx, system, idleFor)
+	out.deduct(idle)
+	return out, err
+}
+
+// idleFor is how long it is counted what agents cost that only announce
+// themselves: at the end, when there is nothing to catch up with.
+const idleFor = 2 * time.Second
+
+// deduct takes from what was used what is used in a second anyway.
+func (out *fannedOut) deduct(idle map[string]time.Duration) {
+	left := func(used, inSecond, in time.Duration) time.Duration {
+		return max(0, used-time.Duration(float64(inSecond)*in.Seconds()))
+	}
+	for i := range out.samples {
+		s := &out.samples[i]
+		s.floorCPU = left(s.floorCPU, idle[natsServer]+idle[redisServer], s.floor.sum())
+		for name := range s.cpu {
+			s.cpu[name] = left(s.cpu[name], idle[name], s.path)
+		}
+	}
 }
 
 const (
@@ -128,29 +151,25 @@ func fanCost(all []fannedOut) *Table {
 	t := &Table{
 		Title:   "Fan-out: what a task costs",
 		Columns: []string{"hosts"},
-		Notes:   []string{"Processor time, user and system, in ms per task (mean); the most memory resident, in MiB, with everything that process had done by then."},
+		Notes:   []string{"Processor time, user and system, in ms per task (mean), less what the agents' announcements take meanwhile; of the floor with NATS and Redis that of its client; the most memory resident, in MiB, with everything that process had done by then."},
 	}
 	for _, name := range processNames() {
 		t.Columns = append(t.Columns, name+" CPU")
 	}
-	t.Columns = append(t.Columns, "all CPU", "dispatcher MiB", "worker MiB", "sum MiB", "agents MiB", "goal", "met")
+	t.Columns = append(t.Columns, "all CPU", "floor CPU", "dispatcher MiB", "worker MiB", "sum MiB", "agents MiB", "goal", "met")
 	for _, out := range all {
 		row, total := []any{out.hosts}, 0.0
 		for _, name := range processNames() {
-			var sum time.Duration
-			for _, s := range out.samples {
-				sum += s.cpu[name]
-			}
-			mean := ms(sum) / float64(len(out.samples))
+			mean := ms(meanOf(out.samples, func(s *fanned) time.Duration { return s.cpu[name] }))
 			row, total = append(row, mean), total+mean
 		}
-		mib := func(name string) float64 { return float64(out.peak[name]) / (1 << 20) }
-		sum := mib(dispatcher) + mib(worker)
+		floor := ms(meanOf(out.samples, func(s *fanned) time.Duration { return s.floorCPU }))
+		sum := mib(out.peak[dispatcher] + out.peak[worker])
 		goal, met := "", ""
 		if out.hosts >= memoryHosts {
 			goal, met = atMost(sum, memoryGoal, " MiB")
 		}
-		t.add(append(row, total, mib(dispatcher), mib(worker), sum, mib(agents), goal, met)...)
+		t.add(append(row, total, floor, mib(out.peak[dispatcher]), mib(out.peak[worker]), sum, mib(out.peak[agents]), goal, met)...)
 	}
 	return t
 }

@@ -17,9 +17,10 @@ import (
 )
 
 const (
-	bareStream  = "PROCFLEET_BENCH"
-	bareSubject = "procfleet-bench.job"
-	bareHosts   = "procfleet-bench.host."
+	bareStream = "PROCFLEET_BENCH"
+	// The subjects are such as the NATS user of servers may use.
+	bareSubject = "procfleet.bench.job"
+	bareHosts   = "procfleet.bench.host."
 	bareBatch   = 500
 	bareLinks   = 8 // connections of the responders, as simulated agents have
 	payload     = 128

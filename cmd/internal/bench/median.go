@@ -20,6 +20,15 @@ func medianOf[S any](samples []S, column func(*S) time.Duration) time.Duration {
 	return quantile(values, 0.5)
 }
 
+// meanOf returns the mean of what column is in each sample.
+func meanOf[S any](samples []S, column func(*S) time.Duration) time.Duration {
+	var sum time.Duration
+	for i := range samples {
+		sum += column(&samples[i])
+	}
+	return sum / time.Duration(len(samples))
+}
+
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 func perSecond(n int, d time.Duration) float64 { return float64(n) / d.Seconds() }

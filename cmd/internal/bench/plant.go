@@ -71,23 +71,37 @@ func (p *plant) child(name string) *child {
 }
 
 // startServers starts NATS and Redis, both keeping everything on disk.
-func (p *plant) startServers(ctx context.Context) (nats, redis string, err error) {
-	line, err := p.start(ctx, natsServer, p.program, []string{"nats-server", "--listen", "127.0.0.1:0", "--data", filepath.Join(p.dir, "nats"), "--log-level", "warn"}, "url ")
+func (l *lab) startServers(ctx context.Context) error {
+	p := l.plant
+	files := l.NATSTLS
+	line, err := p.start(ctx, natsServer, p.program, []string{
+		"nats-server", "--listen", "127.0.0.1:0", "--data", filepath.Join(p.dir, "nats"), "--log-level", "warn",
+		"--nats-auth", l.natsAuth, "--listen-cert", files.Cert, "--listen-key", files.Key, "--listen-client-ca", files.CA,
+	}, "url ")
 	if err != nil {
-		return "", "", err
+		return err
 	}
+	l.NATS = strings.TrimPrefix(line, "url ")
 	port, err := freePort(ctx)
 	if err != nil {
-		return "", "", err
+		return err
 	}
-	_, err = p.start(ctx, redisServer, "redis-server", []string{
-		"--bind", "127.0.0.1", "--port", port, "--dir", p.dir, "--save", "",
+	l.Redis = "redis://127.0.0.1:" + port + "/0"
+	args := []string{
+		"--bind", "127.0.0.1", "--dir", p.dir, "--save", "",
 		"--appendonly", "yes", "--appendfsync", "everysec", "--maxmemory-policy", "noeviction",
-	}, "Ready to accept connections")
-	if err != nil {
-		return "", "", fmt.Errorf("%w (--start needs redis-server; give --redis and --nats to use running servers)", err)
 	}
-	return strings.TrimPrefix(line, "url "), "redis://127.0.0.1:" + port + "/0", nil
+	if files := l.RedisTLS; files.None() {
+		args = append(args, "--port", port)
+	} else {
+		l.Redis = "rediss" + strings.TrimPrefix(l.Redis, "redis")
+		args = append(args, "--port", "0", "--tls-port", port, "--tls-auth-clients", "yes",
+			"--tls-ca-cert-file", files.CA, "--tls-cert-file", files.Cert, "--tls-key-file", files.Key)
+	}
+	if _, err = p.start(ctx, redisServer, "redis-server", args, "Ready to accept connections"); err != nil {
+		return fmt.Errorf("%w (--start needs redis-server; give --redis and --nats to use running servers)", err)
+	}
+	return nil
 }
 
 func freePort(ctx context.Context) (string, error) {

@@ -86,7 +86,7 @@ func (p Poll) Run(ctx context.Context) (Report, error) {
 			}
 		}
 		addReadings(t, readings)
-		report = Report{Machine: l.machine(ctx), Tables: []*Table{t}}
+		report = l.report(ctx, t)
 		return nil
 	})
 	return report, err

@@ -51,7 +51,7 @@ type standing struct {
 func (p Presence) Run(ctx context.Context) (Report, error) {
 	var report Report
 	err := inLab(ctx, p.Config, func(l *lab) error {
-		store, err := redisstore.Open(ctx, redisstore.Options{URL: l.Redis, Log: l.Log})
+		store, err := redisstore.Open(ctx, redisstore.Options{URL: l.Redis, TLS: l.redisTLS, Log: l.Log})
 		if err != nil {
 			return err
 		}
@@ -60,7 +60,7 @@ func (p Presence) Run(ctx context.Context) (Report, error) {
 		if err := errors.Join(s.hosts(ctx), s.sweep(ctx)); err != nil {
 			return err
 		}
-		report = Report{Machine: l.machine(ctx), Tables: []*Table{s.table()}}
+		report = l.report(ctx, s.table())
 		return nil
 	})
 	return report, err

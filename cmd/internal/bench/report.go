@@ -39,6 +39,14 @@ func (r *Report) JSON(name string) error {
 	return os.WriteFile(name, append(data, '\n'), 0o600)
 }
 
+// report returns tables that say what was on while they were measured.
+func (l *lab) report(ctx context.Context, tables ...*Table) Report {
+	for _, t := range tables {
+		t.Title += " (" + l.safety() + ")"
+	}
+	return Report{Machine: l.machine(ctx), Tables: tables}
+}
+
 // machine says what the figures were measured on.
 func (l *lab) machine(ctx context.Context) string {
 	what := fmt.Sprintf("%s, nats-server %s, Redis %s; medians of %d runs", hardware(), l.conn.ConnectedServerVersion(), l.redisVersion(ctx), l.Runs)

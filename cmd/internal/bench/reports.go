@@ -67,7 +67,7 @@ func (r Reports) Run(ctx context.Context) (Report, error) {
 			}
 			l.Log.WithFields(logrus.Fields{"run": i + 1, "worker": runs[i].spent[worker], "redis": runs[i].spent[redisServer]}).Info("measured")
 		}
-		report = Report{Machine: l.machine(ctx), Tables: []*Table{r.table(runs, size, s.peak(worker))}}
+		report = l.report(ctx, r.table(runs, size, s.peak(worker)))
 		return nil
 	})
 	return report, err

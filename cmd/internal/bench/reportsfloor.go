@@ -14,7 +14,7 @@ import (
 const client = "client"
 
 const (
-	bareReports     = "procfleet-bench.report"
+	bareReports     = "procfleet.bench.report"
 	bareReportsKey  = "pf-bench:reports"
 	bareReportsRoom = 64 << 10
 	barePace        = 100 * time.Millisecond // between bursts, as simulated agents have them

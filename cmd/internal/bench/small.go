@@ -58,7 +58,7 @@ func (s Small) Run(ctx context.Context) (Report, error) {
 		if times.beside, err = s.besideBig(ctx, l); err != nil {
 			return fmt.Errorf("beside a task on %d hosts: %w", s.Beside, err)
 		}
-		report = Report{Machine: l.machine(ctx), Tables: []*Table{s.rates(runs), s.costs(runs), s.times(&times)}}
+		report = l.report(ctx, s.rates(runs), s.costs(runs), s.times(&times))
 		return nil
 	})
 	return report, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -80,7 +81,7 @@ func (s *system) start(ctx context.Context, f fleet) (err error) {
 
 // servers are the flags of a role.
 func (s *system) servers() []string {
-	return []string{"--nats", s.lab.NATS, "--redis", s.lab.Redis, "--log-level", "warn"}
+	return slices.Concat(s.lab.natsFlags(), s.lab.redisFlags())
 }
 
 func (s *system) startDispatcher(ctx context.Context) error {
@@ -101,7 +102,7 @@ func (s *system) freshDispatcher(ctx context.Context) error {
 }
 
 func (s *system) startFleet(ctx context.Context, f fleet) error {
-	args := []string{"simulate", "--agents", strconv.Itoa(f.agents), "--nats", s.lab.NATS, "--log-level", "warn"}
+	args := append([]string{"simulate", "--agents", strconv.Itoa(f.agents)}, s.lab.natsFlags()...)
 	if f.connections > 0 {
 		args = append(args, "--connections", strconv.Itoa(f.connections))
 	}
@@ -251,6 +252,13 @@ func (s *system) cpu() map[string]time.Duration {
 		}
 	}
 	return used
+}
+
+// floorCPU is the processor time that NATS, Redis and this process, which is
+// the client of floors, have used so far.
+func (s *system) floorCPU() time.Duration {
+	used := s.cpu()
+	return used[natsServer] + used[redisServer] + cpuTime(os.Getpid())
 }
 
 // forgetPeak lets [system.peak] begin with what a process has resident now.

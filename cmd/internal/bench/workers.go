@@ -57,7 +57,7 @@ func (w Workers) Run(ctx context.Context) (Report, error) {
 				l.Log.WithFields(logrus.Fields{"workers": workers, "latency": latency, "path_ms": out.path.Milliseconds()}).Info("measured")
 			}
 		}
-		report = Report{Machine: l.machine(ctx), Tables: []*Table{w.table(all)}}
+		report = l.report(ctx, w.table(all))
 		return nil
 	})
 	return report, err

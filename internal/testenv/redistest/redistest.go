@@ -82,6 +82,13 @@ func (s *Server) begin(tb testing.TB) {
 	}
 }
 
+// Need is for tests of programs that start a redis-server themselves. Without
+// one on this machine the test is [testenv.Missing].
+func Need(tb testing.TB) {
+	tb.Helper()
+	lookUp(tb)
+}
+
 func lookUp(tb testing.TB) string {
 	tb.Helper()
 	path, err := exec.LookPath("redis-server")

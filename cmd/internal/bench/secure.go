@@ -1,0 +1,143 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/procfleet/procfleet/internal/fleetkey"
+	"github.com/procfleet/procfleet/internal/natsauth"
+)
+
+// Secure is what a fleet in production has, and what --start leaves out unless
+// it is told otherwise. It is the value of a flag.
+type Secure struct {
+	Keys        bool // every message is signed
+	Credentials bool // NATS takes users that it knows, with their rights
+	TLS         bool // mutual, to NATS and to Redis
+}
+
+var secureAll = Secure{Keys: true, Credentials: true, TLS: true}
+
+// Set reads words separated by commas.
+func (s *Secure) Set(text string) error {
+	*s = Secure{}
+	for word := range strings.SplitSeq(text, ",") {
+		switch strings.TrimSpace(word) {
+		case "none", "":
+		case "keys":
+			s.Keys = true
+		case "credentials":
+			s.Credentials = true
+		case "tls":
+			s.TLS = true
+		case "all":
+			*s = secureAll
+		default:
+			return fmt.Errorf("%q is none of keys, credentials, tls, all and none", word)
+		}
+	}
+	return nil
+}
+
+// String is a text that [Secure.Set] reads.
+func (s *Secure) String() string {
+	var words []string
+	for _, part := range []struct {
+		word string
+		on   bool
+	}{{"keys", s.Keys}, {"credentials", s.Credentials}, {"tls", s.TLS}} {
+		if part.on {
+			words = append(words, part.word)
+		}
+	}
+	switch len(words) {
+	case 0:
+		return "none"
+	case 3:
+		return "all"
+	}
+	return strings.Join(words, ",")
+}
+
+// Type is what help calls the value.
+func (s *Secure) Type() string { return "words" }
+
+// secure makes in the lab's folder what the servers and processes to come need
+// for what is to be on.
+func (l *lab) secure() error {
+	if l.Secure.Keys {
+		l.FleetKey = filepath.Join(l.plant.dir, "fleet.key")
+		if err := fleetkey.Create(l.FleetKey); err != nil {
+			return err
+		}
+	}
+	if l.Secure.Credentials {
+		l.natsAuth = filepath.Join(l.plant.dir, "nats-auth")
+		authority, err := natsauth.Create(l.natsAuth)
+		if err != nil {
+			return err
+		}
+		if _, err := authority.WriteUser(natsauth.Server); err != nil {
+			return err
+		}
+		l.NATSCreds = authority.UserPath(natsauth.Server)
+	}
+	if l.Secure.TLS {
+		files, err := makeCertificates(l.plant.dir)
+		if err != nil {
+			return err
+		}
+		l.NATSTLS.Files, l.RedisTLS.Files = files, files
+	}
+	return nil
+}
+
+// safety says what is on, for the title of each table. It is what the servers
+// ask of this program, and the keys without which workers refuse every agent.
+func (l *lab) safety() string {
+	var on []string
+	if l.FleetKey != "" {
+		on = append(on, "signed messages")
+	}
+	if l.conn.AuthRequired() {
+		on = append(on, "NATS credentials")
+	}
+	if _, err := l.conn.TLSConnectionState(); err == nil {
+		on = append(on, "TLS to NATS")
+	}
+	if l.redis.Options().TLSConfig != nil {
+		on = append(on, "TLS to Redis")
+	}
+	if len(on) == 0 {
+		return "without signatures, credentials and TLS"
+	}
+	return "with " + strings.Join(on, ", ")
+}
+
+// natsFlags are those of whatever connects to NATS. Empty ones are given too: no
+// variable of the environment and no file of settings adds to what is on.
+func (l *lab) natsFlags() []string {
+	return []string{
+		"--nats", l.NATS, "--nats-ca", l.NATSTLS.CA, "--nats-cert", l.NATSTLS.Cert, "--nats-key", l.NATSTLS.Key,
+		"--nats-creds", l.NATSCreds, "--fleet-key", l.FleetKey, "--log-level", "warn",
+	}
+}
+
+func (l *lab) redisFlags() []string {
+	return []string{"--redis", l.Redis, "--redis-ca", l.RedisTLS.CA, "--redis-cert", l.RedisTLS.Cert, "--redis-key", l.RedisTLS.Key}
+}
+
+// checkSecure says which settings do not go together.
+func (c *Config) checkSecure() error {
+	named := !c.NATSTLS.None() || !c.RedisTLS.None() || c.NATSCreds != "" || c.FleetKey != ""
+	switch {
+	case c.Start && named:
+		return errors.New("--start makes certificates, credentials and keys of its own, as --secure says: " +
+			"leave --nats-…, --redis-… and --fleet-key out, also as variables, or name servers with --nats and --redis")
+	case !c.Start && c.Secure != Secure{}:
+		return errors.New("--secure is what --start is to start; say how servers that run are reached with --nats-creds, --nats-ca, --redis-ca and --fleet-key")
+	}
+	return nil
+}
