@@ -22,7 +22,6 @@ func TestWhatIsSecureLetsNobodyElseIn(t *testing.T) {
 		t.Errorf("it is %q, want %q", got, want)
 	}
 
-	mutual := l.natsTLS.Config()
 	certificates := nats.ClientCert(l.NATSTLS.Cert, l.NATSTLS.Key)
 	for name, c := range map[string]struct {
 		options []nats.Option
@@ -49,7 +48,8 @@ func TestWhatIsSecureLetsNobodyElseIn(t *testing.T) {
 
 	options := *l.redis.Options()
 	options.MaxRetries = -1
-	options.TLSConfig = mutual.Clone()
+	options.Dialer = nil // it has the certificate
+	options.TLSConfig = l.redisTLS.Config().Clone()
 	options.TLSConfig.Certificates = nil
 	bare := redis.NewClient(&options)
 	defer bare.Close()
