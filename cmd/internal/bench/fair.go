@@ -141,7 +141,7 @@ func (f Fair) submitAll(ctx context.Context, s *system) ([]procfleet.TaskID, err
 // watch notes where the slowest task is when the first one passes each mark.
 func (f Fair) watch(ctx context.Context, s *system, ids []procfleet.TaskID, begun time.Time, a *abreast) error {
 	const every = 5 * time.Millisecond
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(f.Tasks)*patience) // each gets its share of the machine
 	defer cancel()
 	next, first := 0, time.Duration(0)
 	for {
