@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -111,7 +110,7 @@ func (s *Store) runAndWait(ctx context.Context, server *redis.Client, calls []*c
 		}
 		c.send(ctx, pipe)
 	}
-	pipe.Set(ctx, waitKey(calls[len(calls)-1].keys[0]), "", waitKeyLife)
+	pipe.Set(ctx, s.keys.wait(calls[len(calls)-1].keys[0]), "", waitKeyLife)
 	wait := redis.NewIntCmd(ctx, "wait", s.opt.WaitReplicas, s.opt.WaitTimeout.Milliseconds())
 	if err := pipe.Process(ctx, wait); err != nil {
 		return err
@@ -127,16 +126,6 @@ func (s *Store) runAndWait(ctx context.Context, server *redis.Client, calls []*c
 
 // waitKeyLife is only to keep the keys from gathering.
 const waitKeyLife = time.Minute
-
-// waitKey is a key in the slot of another one. It is written before each WAIT,
-// which waits for the last write of its connection: a script that finds its
-// work done writes nothing, and what it found may not be on a replica yet.
-func waitKey(key string) string {
-	if end := strings.IndexByte(key, '}'); end >= 0 {
-		return key[:end+1] + ":wait"
-	}
-	return "{" + key + "}:wait"
-}
 
 // read runs plain commands in one round trip; add is called again for each
 // attempt. A missing key is not an error.

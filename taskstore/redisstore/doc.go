@@ -61,7 +61,7 @@
 //	{business:<h>}:topology        hash: the packed topology, its version, and a mark that no other had
 //
 // With [Options.WaitReplicas] there is for a minute, beside each key that was
-// waited for, one that ends in :wait and has nothing in it.
+// waited for, one that ends in :wait, or is wait:{<key>}, and has nothing in it.
 //
 // Nothing of the catalog but freezes expires, and no bound id does. Every other key but the clock gets its end in
 // the script that makes it: those of a task when the task expires, those of an

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"hash/crc32"
 	"strconv"
+	"strings"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
@@ -30,6 +31,16 @@ func (t taskKeys) writer() string         { return t.base + "writer" }
 func (t taskKeys) chunk(n int) string     { return t.base + "chunk:" + strconv.Itoa(n) }
 func (t taskKeys) results(n int) string   { return t.base + "results:" + strconv.Itoa(n) }
 func (t taskKeys) resultsOf(i int) string { return t.results(i / resultBlock) }
+
+// wait is a key in the slot of another one. It is written before each WAIT,
+// which waits for the last write of its connection: a script that finds its
+// work done writes nothing, and what it found may not be on a replica yet.
+func (k keyspace) wait(key string) string {
+	if end := strings.IndexByte(key, '}'); end >= 0 {
+		return key[:end+1] + ":wait"
+	}
+	return k.prefix + "wait:{" + key + "}" // the right to keys is that to the prefix
+}
 
 func (k keyspace) clock() string    { return k.prefix + "{index}:clock" }
 func (k keyspace) tasks() string    { return k.prefix + "{index}:tasks" }

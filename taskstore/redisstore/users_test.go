@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -84,5 +85,27 @@ func TestShippedUserMayDoWhatIsNeededAndNoMore(t *testing.T) {
 	}
 	for _, entry := range refused {
 		t.Errorf("refused: %v", entry)
+	}
+}
+
+// TestShippedUserMayWaitForReplicas: each key that is written for a wait is
+// one that the user may write.
+func TestShippedUserMayWaitForReplicas(t *testing.T) {
+	t.Parallel()
+	master := startMaster(t)
+	master.Do(t, "ACL SETUSER worker reset "+shippedUser(t, "worker")+" >secret")
+	redistest.Start(t, "--replicaof", strings.Replace(master.Addr, ":", " ", 1))
+	s := open(t, redisstore.Options{
+		URL:          strings.Replace(master.URL(), "//", "//worker:secret@", 1),
+		WaitReplicas: 1, WaitTimeout: 10 * time.Second, Patience: time.Minute,
+	})
+	draft := storetest.Draft(1)
+	draft.IdempotencyKey = "deploy-7"
+	task, _, err := s.Create(t.Context(), draft)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := record(t, s, task.ID, agentResults(0, 1)); got.Applied != 1 {
+		t.Errorf("record: %+v", got)
 	}
 }
