@@ -16,6 +16,7 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/internal/tlsfiles"
 	"github.com/procfleet/procfleet/test/cluster/check"
 	"github.com/procfleet/procfleet/test/cluster/fleet"
 	"github.com/procfleet/procfleet/test/internal/images"
@@ -50,6 +51,7 @@ func TestCluster(t *testing.T) {
 		outcomes = append(outcomes, withRedisCluster(t, with)...)
 		outcomes = append(outcomes, withoutConfirmation(t, with)...)
 	}
+	tell(t, outcomes)
 	if *write != "" {
 		if err := writeOutcomes(*write, outcomes); err != nil {
 			t.Error(err)
@@ -142,8 +144,12 @@ func startLoad(t *testing.T, f *fleet.Fleet, run string) *check.Load {
 // connect is a connection to NATS as a producer of operations.
 func connect(t *testing.T, f *fleet.Fleet) *nats.Conn {
 	t.Helper()
+	ca, err := tlsfiles.Files{CA: f.CA()}.Client(testenv.Log(t))
+	if err != nil {
+		t.Fatal(err)
+	}
 	conn, err := natsconn.Connect(natsconn.Config{
-		URL: strings.Join(f.NATSURLs(), ","), Name: t.Name(), Credentials: f.Producer, Log: testenv.Log(t),
+		URL: strings.Join(f.NATSURLs(), ","), Name: t.Name(), Credentials: f.Producer, TLS: ca, Log: testenv.Log(t),
 	})
 	if err != nil {
 		t.Fatal(err)

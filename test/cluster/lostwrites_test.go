@@ -25,11 +25,14 @@ func withoutConfirmation(t *testing.T, with fleet.Images) []*outcome {
 		story:  "`--redis-wait-replicas 0`: the replica is cut off from the master, a task ends and another is accepted, and the master is killed before the replica has heard of either",
 		result: "the results come again, the task is gone",
 	}
+	began := time.Now()
 	o.failed = !t.Run("Redis confirms nothing", func(t *testing.T) {
 		o.ran = true
 		f := fleet.Start(t, fleet.Config{Images: with})
+		began = time.Now()
 		forgets(t, &stage{Fleet: f, ctx: t.Context(), log: t.Logf}, o)
 	})
+	o.took = time.Since(began)
 	return []*outcome{o}
 }
 

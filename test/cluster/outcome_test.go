@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/procfleet/procfleet/test/cluster/check"
 	"github.com/procfleet/procfleet/test/cluster/fleet"
@@ -20,7 +22,8 @@ type outcome struct {
 	name, story string
 	result      string       // if it was right; default: nothing lost, nothing twice
 	under       check.Totals // the load meanwhile
-	ran, failed bool         // neither, if it was not asked for
+	took        time.Duration
+	ran, failed bool // neither, if it was not asked for
 }
 
 // play is a test of its own: it breaks the fleet, by do, under a load, which
@@ -28,6 +31,7 @@ type outcome struct {
 func (o *outcome) play(t *testing.T, f *fleet.Fleet, run string, do func(s *stage, load *check.Load) error) {
 	t.Helper()
 	settled := false
+	began := time.Now()
 	o.failed = !t.Run(o.name, func(t *testing.T) {
 		o.ran = true
 		s := &stage{Fleet: f, ctx: t.Context(), log: t.Logf}
@@ -50,17 +54,45 @@ func (o *outcome) play(t *testing.T, f *fleet.Fleet, run string, do func(s *stag
 			t.Error(v)
 		}
 	})
+	o.took = time.Since(began)
 	if o.failed && !settled {
 		t.Fatal("what follows would say nothing")
 	}
 }
 
-func (o *outcome) String() string {
-	result := cmp.Or(o.result, "nothing lost, nothing twice")
+func (o *outcome) verdict() string {
 	if o.failed {
-		result = "**failed**"
+		return "**failed**"
 	}
-	return fmt.Sprintf("| %s | %s | %d with %d items | %s |", o.name, o.story, o.under.Submissions, o.under.Items, result)
+	return cmp.Or(o.result, "nothing lost, nothing twice")
+}
+
+// row is that of the table.
+func (o *outcome) row() string {
+	return fmt.Sprintf("| %s | %s | %d with %d items | %s |\n", o.name, o.story, o.under.Submissions, o.under.Items, o.verdict())
+}
+
+// tell logs what came of everything, and how long it took.
+func tell(t *testing.T, outcomes []*outcome) {
+	t.Helper()
+	for _, o := range outcomes {
+		if o.ran {
+			t.Logf("%6s  %s: %s", o.took.Round(time.Second), o.name, o.verdict())
+		}
+	}
+}
+
+// source says what the table is from.
+func source(outcomes []*outcome) (string, error) {
+	commit, err := exec.Command("git", "log", "-1", "--format=%h of %cs").Output()
+	if err != nil {
+		return "", fmt.Errorf("ask git for the commit: %w", err)
+	}
+	var took time.Duration
+	for _, o := range outcomes {
+		took += o.took
+	}
+	return fmt.Sprintf("From a run of commit %s, %.0f minutes without the time to start the fleets.\n\n", bytes.TrimSpace(commit), took.Minutes()), nil
 }
 
 // writeOutcomes puts the table in its place in a document.
@@ -75,11 +107,16 @@ func writeOutcomes(document string, outcomes []*outcome) error {
 	if !begun || !ended {
 		return fmt.Errorf("%s has no place for the outcomes", document)
 	}
+	from, err := source(outcomes)
+	if err != nil {
+		return err
+	}
 	var table strings.Builder
+	table.WriteString(from)
 	table.WriteString("| scenario | what is done | tasks meanwhile | outcome |\n| --- | --- | --- | --- |\n")
 	for _, o := range outcomes {
 		if o.ran {
-			fmt.Fprintln(&table, o)
+			table.WriteString(o.row())
 		}
 	}
 	return os.WriteFile(document, []byte(string(before)+begin+table.String()+end+string(after)), 0o644)

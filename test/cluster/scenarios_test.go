@@ -163,6 +163,16 @@ var scenarios = []scenario{
 		},
 	},
 	{
+		name: "the fleet's key is replaced", story: "a second key for dispatchers and workers, new identities for all agents, the old key removed, 6 s of tasks after each step",
+		do: func(s *stage) error { return s.inTurn(s.AddKey, s.Enroll, s.RemoveKey, s.Enroll) },
+	},
+	{
+		name: "the identities of two hosts are revoked", story: "`procfleet revoke` for a host of each area, in the middle of commands: NATS sends their agents away and nobody believes them; enrolled again after 30 s",
+		do: func(s *stage) error {
+			return errors.Join(s.Revoke(s.ctx, s.Node("agent-3"), s.Node("agent-10")), s.hold(long), s.Enroll(s.ctx))
+		},
+	},
+	{
 		name: "an upgrade rolls over everything", story: "SIGTERM and start of every node, one after the other, in the order of [operations.md](operations.md#upgrade); each has to be ready before the next", failsOver: true,
 		do: (*stage).upgrade,
 	},
@@ -187,6 +197,16 @@ func (s *stage) during(d time.Duration, do func(*fleet.Node) error, names ...str
 }
 
 func (s *stage) heal(names ...string) error { return s.begin((*fleet.Node).Heal, names...) }
+
+// inTurn does one step after the other, with a while after each.
+func (s *stage) inTurn(steps ...func(context.Context) error) error {
+	for _, step := range steps {
+		if err := errors.Join(step(s.ctx), s.hold(short/2)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // all does something to nodes at the same time.
 func (s *stage) all(do func(*fleet.Node) error, nodes ...*fleet.Node) error {

@@ -16,6 +16,9 @@ import (
 	"time"
 )
 
+// day is how long certificates are good: longer than any test.
+const day = 24 * time.Hour
+
 // CA signs certificates.
 type CA struct {
 	// File has its certificate.
@@ -35,7 +38,7 @@ func NewCA(tb testing.TB, name string) *CA {
 	ca := &CA{dir: tb.TempDir(), key: newKey(tb)}
 	template := &x509.Certificate{
 		SerialNumber: serial(tb), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(day), KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &ca.key.PublicKey, ca.key)
 	if err != nil {
@@ -55,6 +58,15 @@ type Option func(*x509.Certificate)
 // Expired ended a minute ago.
 func Expired(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }
 
+// At is good for these addresses too.
+func At(addresses ...string) Option {
+	return func(c *x509.Certificate) {
+		for _, a := range addresses {
+			c.IPAddresses = append(c.IPAddresses, net.ParseIP(a))
+		}
+	}
+}
+
 // ForServers is of no use to a client.
 func ForServers(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }
 
@@ -66,7 +78,7 @@ func (ca *CA) Issue(tb testing.TB, name string, options ...Option) Pair {
 	key := newKey(tb)
 	template := &x509.Certificate{
 		SerialNumber: serial(tb), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(day), KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		DNSNames:    []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 	}

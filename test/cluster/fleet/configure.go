@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,32 +17,36 @@ import (
 const (
 	natsFile     = "nats.conf"
 	redisFile    = "redis.conf"
+	usersFile    = "users.acl"
 	sentinelFile = "sentinel.conf"
 )
 
 // configure writes a node's configuration: that of deploy/, with what each
 // installation has to put in.
 func (f *Fleet) configure(n *Node) error {
-	var file, text string
-	var err error
 	switch n.Kind {
 	case NATS:
-		file = natsFile
-		text, err = f.natsConfig(n)
+		return f.write(n, natsFile, func() (string, error) { return f.natsConfig(n) })
 	case Leaf:
-		file = natsFile
-		text, err = f.leafConfig()
+		return f.write(n, natsFile, f.leafConfig)
 	case Redis:
-		file, text = redisFile, f.redisConfig(n)
+		return errors.Join(
+			f.write(n, redisFile, func() (string, error) { return f.redisConfig(n) }),
+			f.write(n, usersFile, f.redisUsers))
 	case Sentinel:
-		file, text = sentinelFile, f.sentinelConfig()
+		return f.write(n, sentinelFile, f.sentinelConfig)
 	default:
 		return nil
 	}
+}
+
+// write writes a file into a node's folder.
+func (f *Fleet) write(n *Node, name string, text func() (string, error)) error {
+	t, err := text()
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(f.path(n.Name, "data", file), []byte(text), 0o666)
+	return os.WriteFile(f.path(n.Name, "data", name), []byte(t), 0o666)
 }
 
 // edit is a text of a file of deploy/ and what takes its place.
@@ -63,6 +68,10 @@ func deployed(name string, edits ...edit) (string, error) {
 	return text, nil
 }
 
+// natsTLS is for each listener and each connection to another server.
+const natsTLS = `tls { cert_file: "/data/` + certFile + `", key_file: "/data/` + privateFile + `", ca_file: "/data/` + caFile + `" }
+`
+
 func (f *Fleet) natsConfig(n *Node) (string, error) {
 	edits := []edit{
 		{"server_name: procfleet-1", "server_name: " + n.Name},
@@ -76,7 +85,12 @@ func (f *Fleet) natsConfig(n *Node) (string, error) {
 			example++
 		}
 	}
-	return deployed("nats-cluster.conf", edits...)
+	edits = append(edits,
+		edit{"listen: 0.0.0.0:6222", "listen: 0.0.0.0:6222\n  " + natsTLS},
+		edit{"listen: 0.0.0.0:7422", "listen: 0.0.0.0:7422\n  " + natsTLS},
+	)
+	text, err := deployed("nats-cluster.conf", edits...)
+	return text + natsTLS, err
 }
 
 // accountPreloaded is a line of broker.conf.
@@ -94,45 +108,66 @@ func (f *Fleet) leafConfig() (string, error) {
 	edits := []edit{
 		{"server_name: area-3", "server_name: leaf\nhttp: 0.0.0.0:8222"}, // asked from outside of the container
 		{"/var/lib/nats", "/data/nats"},
-		{"account: ACCOUNT", "account: " + string(accounts[len(accounts)-1][1])}, // the last one, as the file says
+		// The account is the last one, as the file says.
+		{"account: ACCOUNT", "account: " + string(accounts[len(accounts)-1][1]) + "\n" + natsTLS},
 		{"/etc/nats/area-3.creds", "/data/" + leafCreds},
 	}
 	for i, n := range f.Nodes(NATS) {
 		edits = append(edits, edit{fmt.Sprintf("nats-%d.example", i+1), n.IP})
 	}
-	return deployed("nats-leaf.conf", edits...)
+	text, err := deployed("nats-leaf.conf", edits...)
+	return text + natsTLS, err
 }
 
 // masterName is how the Sentinels call the Redis that counts.
-const masterName = "procfleet"
+const masterName = "fleet"
 
-func (f *Fleet) redisConfig(n *Node) string {
-	text := `dir /data
-port 6379
-bind 0.0.0.0
-protected-mode no
-maxmemory 512mb
-maxmemory-policy noeviction
-appendonly yes
-appendfsync everysec
-`
+// redisTLS has a Redis server or a Sentinel speak nothing but TLS, with whoever
+// shows a certificate too.
+func redisTLS(port string) string {
+	return fmt.Sprintf(`port 0
+tls-port %s
+tls-cert-file /data/%s
+tls-key-file /data/%s
+tls-ca-cert-file /data/%s
+tls-replication yes
+`, port, certFile, privateFile, caFile)
+}
+
+func (f *Fleet) redisConfig(n *Node) (string, error) {
+	text, err := deployed("redis.conf",
+		edit{"port 6379\n", redisTLS(redisPort)},
+		edit{"maxmemory 4gb", "maxmemory 512mb"},
+		edit{"# aclfile /etc/redis/users.acl", "aclfile /data/" + usersFile + "\nmasteruser replica\nmasterauth " + f.secret},
+	)
 	first := f.Nodes(Redis)[0]
 	switch {
 	case f.cfg.RedisCluster:
-		text += "cluster-enabled yes\ncluster-node-timeout 3000\n"
+		text += "tls-cluster yes\ncluster-enabled yes\ncluster-node-timeout 3000\n"
 	case n != first:
-		text += "replicaof " + first.IP + " 6379\n"
+		text += "replicaof " + first.IP + " " + redisPort + "\n"
 	}
-	return text
+	return text, err
 }
 
-func (f *Fleet) sentinelConfig() string {
-	return fmt.Sprintf(`dir /data
-port 26379
-bind 0.0.0.0
-protected-mode no
-sentinel monitor %[1]s %[2]s 6379 2
-sentinel down-after-milliseconds %[1]s 3000
-sentinel failover-timeout %[1]s 10000
-`, masterName, f.Nodes(Redis)[0].IP)
+// redisUsers are the users of Redis, each with the same password, and one for
+// who looks after the fleet.
+func (f *Fleet) redisUsers() (string, error) {
+	var edits []edit
+	for _, user := range []string{"procfleet", "replica", "sentinel"} {
+		edits = append(edits, edit{"user " + user + " on", "user " + user + " on >" + f.secret})
+	}
+	if f.cfg.RedisCluster { // as docs/operations.md says
+		edits = append(edits, edit{" +script|load\nuser replica", " +script|load +cluster|slots\nuser replica"})
+	}
+	text, err := deployed("redis-users.acl", edits...)
+	return text + "user " + redisOperator + " on >" + f.secret + " ~* &* +@all\n", err
+}
+
+func (f *Fleet) sentinelConfig() (string, error) {
+	return deployed("redis-sentinel.conf",
+		edit{"port 26379\n", redisTLS(sentinelPort)},
+		edit{"10.0.0.4 6379", f.Nodes(Redis)[0].IP + " " + redisPort},
+		edit{"PASSWORD", f.secret},
+	)
 }

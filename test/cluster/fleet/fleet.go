@@ -16,7 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/internal/testenv/tlstest"
 )
 
 // Images are the names of what the nodes run.
@@ -59,6 +62,10 @@ type Fleet struct {
 	nodes []*Node
 	near  string // network of everything but the second area's agents
 	far   string // network of the second area
+
+	ca     *tlstest.CA
+	certs  map[*Node]tlstest.Pair
+	secret string // password of the users of Redis
 }
 
 // Start starts a fleet and waits until all of it works. It ends with the test,
@@ -66,9 +73,13 @@ type Fleet struct {
 func Start(tb testing.TB, cfg Config) *Fleet {
 	tb.Helper()
 	testenv.NeedRoot(tb)
-	f := &Fleet{name: fmt.Sprintf("pfc-%d-%d", os.Getpid(), rand.N(1000)), dir: tb.TempDir(), cfg: cfg}
+	f := &Fleet{name: fmt.Sprintf("pfc-%d-%d", os.Getpid(), rand.N(1000)), dir: tb.TempDir(), cfg: cfg, secret: uuid.NewString()}
 	tb.Cleanup(func() { f.down(tb) })
 	if err := f.layOut(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+	f.certify(tb)
+	if err := f.makeKeys(tb.Context()); err != nil {
 		tb.Fatal(err)
 	}
 	if err := f.startAll(tb.Context()); err != nil {
@@ -115,7 +126,7 @@ func (f *Fleet) Dispatchers() []string {
 func (f *Fleet) NATSURLs() []string {
 	var urls []string
 	for _, n := range f.Nodes(NATS) {
-		urls = append(urls, "nats://"+n.IP+":4222")
+		urls = append(urls, "tls://"+n.IP+":4222")
 	}
 	return urls
 }

@@ -4,11 +4,13 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"testing"
+
+	"github.com/procfleet/procfleet/internal/testenv/tlstest"
 )
 
 // Files of keys in a node's folder.
@@ -19,6 +21,13 @@ const (
 	identityFile = "identity.yaml"
 )
 
+// Files of certificates in a node's folder.
+const (
+	caFile      = "tls/ca.pem"
+	certFile    = "tls/node.pem"
+	privateFile = "tls/node.key"
+)
+
 // serverUser is the user of the server's image.
 const serverUser = 65532
 
@@ -27,7 +36,8 @@ const serverUser = 65532
 const keysDir = "keys"
 
 // Operate runs a command of procfleet as who operates the fleet, in whose
-// network it is: in the folder /fleet are fleet.key, nats-auth and identities.
+// network it is: in the folder /fleet are fleet.key, nats-auth, identities and
+// ca.pem.
 // It returns what the command wrote.
 func (f *Fleet) Operate(ctx context.Context, args ...string) (string, error) {
 	return run(ctx, "docker", append([]string{
@@ -36,10 +46,30 @@ func (f *Fleet) Operate(ctx context.Context, args ...string) (string, error) {
 	}, args...)...)
 }
 
+// certify makes certificates for all nodes at their addresses.
+func (f *Fleet) certify(tb testing.TB) {
+	tb.Helper()
+	f.ca, f.certs = tlstest.NewCA(tb, f.name), map[*Node]tlstest.Pair{}
+	for _, n := range f.nodes {
+		var addresses []string
+		for _, p := range n.ports {
+			addresses = append(addresses, p.ip)
+		}
+		f.certs[n] = f.ca.Issue(tb, n.Name, tlstest.At(addresses...))
+	}
+}
+
 // makeKeys makes the keys of the fleet and the users of its NATS servers, as
 // docs/operations.md says.
 func (f *Fleet) makeKeys(ctx context.Context) error {
 	if err := os.MkdirAll(f.path(keysDir), 0o700); err != nil {
+		return err
+	}
+	authority, err := os.ReadFile(f.ca.File)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(f.path(keysDir, "ca.pem"), authority, 0o600); err != nil {
 		return err
 	}
 	var hosts strings.Builder
@@ -72,30 +102,40 @@ func (f *Fleet) enroll(ctx context.Context, more ...string) error {
 // producerCreds is the NATS user of who submits operations as events.
 const producerCreds = "producer.creds"
 
+// CA is the file of who has signed the certificates of all nodes.
+func (f *Fleet) CA() string { return f.ca.File }
+
 // Producer returns the credentials of a NATS user that may submit operations.
 func (f *Fleet) Producer() ([]byte, error) { return os.ReadFile(f.path(keysDir, producerCreds)) }
 
-// giveKeys brings a node what it is to have of the fleet's keys, also while it
-// runs.
+// giveKeys brings a node what it is to have of the fleet's keys and
+// certificates, also while it runs.
 func (f *Fleet) giveKeys(n *Node) error {
+	files := map[string]string{caFile: f.ca.File, certFile: f.certs[n].Cert, privateFile: f.certs[n].Key}
 	switch n.Kind {
 	case NATS:
-		return f.give(n, "nats-auth/broker.conf", "broker/broker.conf")
+		files["broker/broker.conf"] = f.path(keysDir, "nats-auth/broker.conf")
 	case Leaf:
-		return errors.Join(f.give(n, "nats-auth/broker.conf", "broker/broker.conf"), f.give(n, leafCreds, leafCreds))
+		files["broker/broker.conf"] = f.path(keysDir, "nats-auth/broker.conf")
+		files[leafCreds] = f.path(keysDir, leafCreds)
 	case Dispatcher, Worker:
-		return errors.Join(f.give(n, keyFile, keyFile), f.give(n, "nats-auth/"+serverCreds, serverCreds))
+		files[keyFile] = f.path(keysDir, keyFile)
+		files[serverCreds] = f.path(keysDir, "nats-auth", serverCreds)
 	case Agent:
-		return f.give(n, "identities/"+strings.ReplaceAll(n.Host, ":", "-")+".yaml", identityFile)
-	default:
-		return nil
+		files[identityFile] = f.path(keysDir, "identities", strings.ReplaceAll(n.Host, ":", "-")+".yaml")
 	}
+	for to, from := range files {
+		if err := f.give(n, from, to); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// give copies a file of the fleet's keys to a node's folder, where it takes the
-// place of an earlier one at once.
+// give copies a file to a node's folder, where it takes the place of an earlier
+// one at once.
 func (f *Fleet) give(n *Node, from, to string) error {
-	text, err := os.ReadFile(f.path(keysDir, from))
+	text, err := os.ReadFile(from)
 	if err != nil {
 		return err
 	}

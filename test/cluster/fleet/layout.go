@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 )
 
-// layOut makes the networks, says where each node is and makes their keys.
+// layOut makes the networks and says where each node is.
 func (f *Fleet) layOut(ctx context.Context) error {
 	near, err := f.network(ctx, "near")
 	if err != nil {
@@ -50,7 +51,7 @@ func (f *Fleet) layOut(ctx context.Context) error {
 			return err
 		}
 	}
-	return f.makeKeys(ctx)
+	return nil
 }
 
 func (f *Fleet) add(name string, kind Kind, ports ...port) *Node {
@@ -123,7 +124,7 @@ func (f *Fleet) command(n *Node) (image string, args []string) {
 		return f.cfg.Images.Server, append([]string{"worker", "--status-http=0.0.0.0:9090"}, f.backends()...)
 	case Agent:
 		return f.cfg.Images.Agent, []string{
-			"--nats=" + strings.Join(f.natsOf(n), ","), "--identity=/data/" + identityFile,
+			"--nats=" + strings.Join(f.natsOf(n), ","), "--nats-ca=/data/" + caFile, "--identity=/data/" + identityFile,
 			"--data=/data/agent", "--status-http=0.0.0.0:9090",
 		}
 	default:
@@ -134,18 +135,19 @@ func (f *Fleet) command(n *Node) (image string, args []string) {
 // backends are the flags that dispatchers and workers have in common.
 func (f *Fleet) backends() []string {
 	return []string{
-		"--nats=" + strings.Join(f.NATSURLs(), ","), "--nats-creds=/data/" + serverCreds, "--stream-replicas=" + fmt.Sprint(natsServers),
-		"--fleet-key=/data/" + keyFile, "--redis=" + f.redisURL(), "--redis-wait-replicas=" + fmt.Sprint(f.cfg.WaitReplicas),
+		"--nats=" + strings.Join(f.NATSURLs(), ","), "--nats-ca=/data/" + caFile, "--nats-creds=/data/" + serverCreds, "--stream-replicas=" + fmt.Sprint(natsServers),
+		"--fleet-key=/data/" + keyFile, "--redis=" + f.redisURL(), "--redis-ca=/data/" + caFile, "--redis-cert=/data/" + certFile, "--redis-key=/data/" + privateFile,
+		"--redis-wait-replicas=" + fmt.Sprint(f.cfg.WaitReplicas),
 	}
 }
 
 func (f *Fleet) redisURL() string {
-	doors, port, how := f.Nodes(Sentinel), "26379", "/0?master_name="+masterName
+	doors, port, how, user := f.Nodes(Sentinel), sentinelPort, "/0?master_name="+masterName+"&username=procfleet&password="+f.secret, ""
 	if f.cfg.RedisCluster {
-		doors, port, how = f.Nodes(Redis), redisPort, "?cluster=true"
+		doors, port, how, user = f.Nodes(Redis), redisPort, "?cluster=true", "procfleet:"+f.secret+"@"
 	}
 	all := addresses(doors, port)
-	return "redis://" + all[0] + how + "&addr=" + strings.Join(all[1:], "&addr=")
+	return "rediss://" + user + all[0] + how + "&addr=" + strings.Join(all[1:], "&addr=")
 }
 
 func addresses(nodes []*Node, port string) []string {
@@ -161,18 +163,19 @@ func (f *Fleet) natsOf(agent *Node) []string {
 	if agent.ports[0].network == f.near {
 		return f.NATSURLs()
 	}
-	return []string{"nats://" + f.Node("leaf").ports[1].ip + ":4222"}
+	return []string{"tls://" + f.Node("leaf").ports[1].ip + ":4222"}
 }
 
 // joinCluster makes one cluster of the Redis servers, when all answer.
 func (f *Fleet) joinCluster(ctx context.Context) error {
 	args := []string{"--cluster", "create"}
 	for _, n := range f.Nodes(Redis) {
-		if err := until(ctx, func() error { _, err := redis(ctx, n.IP, redisPort, "PING"); return err }); err != nil {
+		if err := until(ctx, func() error { _, err := f.redis(ctx, n, "PING"); return err }); err != nil {
 			return fmt.Errorf("%s does not answer: %w", n, err)
 		}
 		args = append(args, n.IP+":"+redisPort)
 	}
-	_, err := run(ctx, "redis-cli", append(args, "--cluster-replicas", "1", "--cluster-yes")...)
+	args = slices.Concat(f.redisTLSFlags(f.Nodes(Redis)[0]), f.redisUserFlags(), args, []string{"--cluster-replicas", "1", "--cluster-yes"})
+	_, err := run(ctx, "redis-cli", args...)
 	return err
 }

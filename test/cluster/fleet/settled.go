@@ -60,7 +60,7 @@ func (f *Fleet) ready(ctx context.Context, n *Node) error {
 		return answersOK(ctx, "http://"+n.IP+":8222/healthz")
 	case Redis:
 		if f.cfg.RedisCluster {
-			return clustered(ctx, n)
+			return f.clustered(ctx, n)
 		}
 		return f.replicated(ctx, n)
 	case Sentinel:
@@ -77,7 +77,7 @@ func (f *Fleet) Master(ctx context.Context) (*Node, error) {
 	var failed []error
 	if f.cfg.RedisCluster {
 		for _, n := range f.Nodes(Redis) {
-			info, err := redis(ctx, n.IP, redisPort, "INFO", "replication")
+			info, err := f.redis(ctx, n, "INFO", "replication")
 			if err == nil && strings.Contains(info, "role:master") {
 				return n, nil
 			}
@@ -95,7 +95,7 @@ func (f *Fleet) Master(ctx context.Context) (*Node, error) {
 }
 
 func (f *Fleet) masterBy(ctx context.Context, sentinel *Node) (*Node, error) {
-	out, err := redis(ctx, sentinel.IP, "26379", "SENTINEL", "get-master-addr-by-name", masterName)
+	out, err := f.redis(ctx, sentinel, "SENTINEL", "get-master-addr-by-name", masterName)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func (f *Fleet) replicated(ctx context.Context, n *Node) error {
 	if err != nil {
 		return err
 	}
-	info, err := redis(ctx, n.IP, redisPort, "INFO", "replication")
+	info, err := f.redis(ctx, n, "INFO", "replication")
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (f *Fleet) Replicated(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	want, err := offset(ctx, master, "master_repl_offset")
+	want, err := f.offset(ctx, master, "master_repl_offset")
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (f *Fleet) Replicated(ctx context.Context) error {
 			continue
 		}
 		err := until(ctx, func() error {
-			have, err := offset(ctx, n, "slave_repl_offset")
+			have, err := f.offset(ctx, n, "slave_repl_offset")
 			if err == nil && have < want {
 				err = fmt.Errorf("%s has %d of %d bytes", n, have, want)
 			}
@@ -176,8 +176,8 @@ func (f *Fleet) Replicated(ctx context.Context) error {
 }
 
 // offset is how far a Redis server is in what its master wrote.
-func offset(ctx context.Context, n *Node, field string) (int, error) {
-	info, err := redis(ctx, n.IP, redisPort, "INFO", "replication")
+func (f *Fleet) offset(ctx context.Context, n *Node, field string) (int, error) {
+	info, err := f.redis(ctx, n, "INFO", "replication")
 	if err != nil {
 		return 0, err
 	}
@@ -188,12 +188,12 @@ func offset(ctx context.Context, n *Node, field string) (int, error) {
 
 // clustered reports whether a node of a Redis cluster finds all of it there,
 // and has or is a replica.
-func clustered(ctx context.Context, n *Node) error {
-	state, err := redis(ctx, n.IP, redisPort, "CLUSTER", "INFO")
+func (f *Fleet) clustered(ctx context.Context, n *Node) error {
+	state, err := f.redis(ctx, n, "CLUSTER", "INFO")
 	if err != nil {
 		return err
 	}
-	info, err := redis(ctx, n.IP, redisPort, "INFO", "replication")
+	info, err := f.redis(ctx, n, "INFO", "replication")
 	if err != nil {
 		return err
 	}
@@ -257,13 +257,34 @@ func streamLeader(ctx context.Context, n *Node, stream string) (string, error) {
 	return "", fmt.Errorf("%s knows no leader of %s", n, stream)
 }
 
-const redisPort = "6379"
+const (
+	redisPort    = "6379"
+	sentinelPort = "26379"
+	// redisOperator is the user of Redis who looks after the fleet.
+	redisOperator = "operator"
+)
 
 // redis asks a Redis server or a Sentinel.
-func redis(ctx context.Context, host, port string, args ...string) (string, error) {
+func (f *Fleet) redis(ctx context.Context, n *Node, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	return run(ctx, "redis-cli", append([]string{"-e", "-h", host, "-p", port}, args...)...)
+	where := []string{"-e", "-h", n.IP, "-p", redisPort}
+	if n.Kind == Sentinel { // has no users
+		where[4] = sentinelPort
+		return run(ctx, "redis-cli", slices.Concat(where, f.redisTLSFlags(n), args)...)
+	}
+	return run(ctx, "redis-cli", slices.Concat(where, f.redisTLSFlags(n), f.redisUserFlags(), args)...)
+}
+
+// redisTLSFlags are the flags of redis-cli with which it is let in by TLS, as a
+// node.
+func (f *Fleet) redisTLSFlags(n *Node) []string {
+	return []string{"--tls", "--cacert", f.ca.File, "--cert", f.certs[n].Cert, "--key", f.certs[n].Key}
+}
+
+// redisUserFlags are those that name the operator.
+func (f *Fleet) redisUserFlags() []string {
+	return []string{"--user", redisOperator, "--pass", f.secret, "--no-auth-warning"}
 }
 
 // askTimeout bounds one question to a node.
