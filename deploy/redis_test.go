@@ -145,3 +145,41 @@ func refusesStrangers(t *testing.T, addr string, users redisUsers) {
 		t.Errorf("a health check may read more: %s", answer)
 	}
 }
+
+// TestWhatUsersWroteIsThereAfterARestart: Redis reads its append-only file as
+// the user "default", and leaves out transactions that this user may not do.
+func TestWhatUsersWroteIsThereAfterARestart(t *testing.T) {
+	t.Parallel()
+	users, dir := withPasswords(t), t.TempDir()
+	text, err := os.ReadFile(users.acl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(users.acl, append(text, "\nuser operator on >operator +shutdown\n"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start := func() string {
+		return startRedis(t, "redis.conf", []string{"--aclfile", users.acl}, "dir /data", "dir "+dir)
+	}
+	first := start()
+	keys := []string{"pf:{task}:head", "pf:{task}:marks"} // written by one script: a transaction in the file
+	script := `redis.call('SET', KEYS[1], 'a') redis.call('SET', KEYS[2], 'b') return 1`
+	if err := client(t, first, "worker", users.password(t, "worker")).Eval(t.Context(), script, keys).Err(); err != nil {
+		t.Fatal(err)
+	}
+	_ = client(t, first, "operator", "operator").Shutdown(t.Context()).Err() // who ends does not answer
+	second := start()
+	again := client(t, second, "worker", users.password(t, "worker"))
+	var there int64
+	testenv.Eventually(t, time.Minute, func() bool {
+		var err error
+		there, err = again.Exists(t.Context(), keys...).Result()
+		return err == nil
+	}, "Redis has read its file")
+	if there != int64(len(keys)) {
+		t.Errorf("%d of %d keys are there after a restart", there, len(keys))
+	}
+	if err := client(t, second, "", "").Ping(t.Context()).Err(); err == nil {
+		t.Error("Redis takes commands of who has no user")
+	}
+}

@@ -77,7 +77,7 @@ var allowed = map[string][]string{
 	"test/internal/images":            {"internal/testenv"},
 	"test/compose":                    {},
 	"test/cluster":                    {},
-	"test/cluster/fleet":              {"internal/fleetkey", "internal/testenv", "test/internal/images"},
+	"test/cluster/fleet":              {"internal/testenv", "internal/testenv/tlstest"},
 
 	// The commands choose the implementations and may import everything but
 	// what is for tests.

@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"context"
+	cryptorand "crypto/rand"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,8 +16,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/internal/testenv/tlstest"
@@ -73,7 +72,7 @@ type Fleet struct {
 func Start(tb testing.TB, cfg Config) *Fleet {
 	tb.Helper()
 	testenv.NeedRoot(tb)
-	f := &Fleet{name: fmt.Sprintf("pfc-%d-%d", os.Getpid(), rand.N(1000)), dir: tb.TempDir(), cfg: cfg, secret: uuid.NewString()}
+	f := &Fleet{name: fmt.Sprintf("pfc-%d-%d", os.Getpid(), rand.N(1000)), dir: tb.TempDir(), cfg: cfg, secret: cryptorand.Text()}
 	tb.Cleanup(func() { f.down(tb) })
 	if err := f.layOut(tb.Context()); err != nil {
 		tb.Fatal(err)
