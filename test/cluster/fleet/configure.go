@@ -154,11 +154,11 @@ func (f *Fleet) redisConfig(n *Node) (string, error) {
 // who looks after the fleet.
 func (f *Fleet) redisUsers() (string, error) {
 	var edits []edit
-	for _, user := range []string{"procfleet", "replica", "sentinel"} {
+	for _, user := range []string{"dispatcher", "worker", "replica", "sentinel"} {
 		edits = append(edits, edit{"user " + user + " on", "user " + user + " on >" + f.secret})
 	}
 	if f.cfg.RedisCluster { // as docs/operations.md says
-		edits = append(edits, edit{" +script|load\nuser replica", " +script|load +cluster|slots\nuser replica"})
+		edits = append(edits, edit{" +script|load\n", " +script|load +cluster|slots\n"})
 	}
 	text, err := deployed("redis-users.acl", edits...)
 	return text + "user " + redisOperator + " on >" + f.secret + " ~* &* +@all\n", err

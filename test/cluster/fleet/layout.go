@@ -119,9 +119,9 @@ func (f *Fleet) command(n *Node) (image string, args []string) {
 	case Sentinel:
 		return f.cfg.Images.Redis, []string{"redis-server", "/data/" + sentinelFile, "--sentinel"}
 	case Dispatcher:
-		return f.cfg.Images.Server, append([]string{"dispatcher", "--http=0.0.0.0:8080", "--allow-unauthenticated"}, f.backends()...)
+		return f.cfg.Images.Server, append([]string{"dispatcher", "--http=0.0.0.0:8080", "--allow-unauthenticated"}, f.backends("dispatcher")...)
 	case Worker:
-		return f.cfg.Images.Server, append([]string{"worker", "--status-http=0.0.0.0:9090"}, f.backends()...)
+		return f.cfg.Images.Server, append([]string{"worker", "--status-http=0.0.0.0:9090"}, f.backends("worker")...)
 	case Agent:
 		return f.cfg.Images.Agent, []string{
 			"--nats=" + strings.Join(f.natsOf(n), ","), "--nats-ca=/data/" + caFile, "--identity=/data/" + identityFile,
@@ -132,19 +132,20 @@ func (f *Fleet) command(n *Node) (image string, args []string) {
 	}
 }
 
-// backends are the flags that dispatchers and workers have in common.
-func (f *Fleet) backends() []string {
+// backends are the flags that dispatchers and workers have in common, but for
+// their user of Redis.
+func (f *Fleet) backends(user string) []string {
 	return []string{
 		"--nats=" + strings.Join(f.NATSURLs(), ","), "--nats-ca=/data/" + caFile, "--nats-creds=/data/" + serverCreds, "--stream-replicas=" + fmt.Sprint(natsServers),
-		"--fleet-key=/data/" + keyFile, "--redis=" + f.redisURL(), "--redis-ca=/data/" + caFile, "--redis-cert=/data/" + certFile, "--redis-key=/data/" + privateFile,
+		"--fleet-key=/data/" + keyFile, "--redis=" + f.redisURL(user), "--redis-ca=/data/" + caFile, "--redis-cert=/data/" + certFile, "--redis-key=/data/" + privateFile,
 		"--redis-wait-replicas=" + fmt.Sprint(f.cfg.WaitReplicas),
 	}
 }
 
-func (f *Fleet) redisURL() string {
-	doors, port, how, user := f.Nodes(Sentinel), sentinelPort, "/0?master_name="+masterName+"&username=procfleet&password="+f.secret, ""
+func (f *Fleet) redisURL(name string) string {
+	doors, port, how, user := f.Nodes(Sentinel), sentinelPort, "/0?master_name="+masterName+"&username="+name+"&password="+f.secret, ""
 	if f.cfg.RedisCluster {
-		doors, port, how, user = f.Nodes(Redis), redisPort, "?cluster=true", "procfleet:"+f.secret+"@"
+		doors, port, how, user = f.Nodes(Redis), redisPort, "?cluster=true", name+":"+f.secret+"@"
 	}
 	all := addresses(doors, port)
 	return "rediss://" + user + all[0] + how + "&addr=" + strings.Join(all[1:], "&addr=")
