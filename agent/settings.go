@@ -116,8 +116,13 @@ func (k *settingsKeeper) ask(ctx context.Context) bool {
 	if k.self.believe(msg, agentproto.TypeSettingsReply, question.ID) != nil {
 		return false
 	}
+	return k.take(msg.Data, sent, answered)
+}
+
+// take makes what an answer says hold, and reports whether it says anything.
+func (k *settingsKeeper) take(data []byte, sent, answered reading) bool {
 	var reply agentproto.SettingsReply
-	if err := agentproto.Decode(msg.Data, agentproto.TypeSettingsReply, &reply); err != nil {
+	if err := agentproto.Decode(data, agentproto.TypeSettingsReply, &reply); err != nil {
 		k.log.WithError(err).Warn("settings cannot be read, those before hold on")
 		return false
 	}

@@ -24,11 +24,15 @@ func Ask(ctx context.Context, dir string) (Answer, error) {
 	if err := conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
 		return Answer{}, err
 	}
-	var a Answer
-	err = json.NewEncoder(conn).Encode(Question{Version: Version, Ask: AskProcesses})
-	if err == nil {
-		err = json.NewDecoder(io.LimitReader(conn, answerBytes)).Decode(&a)
+	if err := json.NewEncoder(conn).Encode(Question{Version: Version, Ask: AskProcesses}); err != nil {
+		return Answer{}, fmt.Errorf("the agent did not answer: %w", err)
 	}
+	return readAnswer(conn)
+}
+
+func readAnswer(in io.Reader) (Answer, error) {
+	var a Answer
+	err := json.NewDecoder(io.LimitReader(in, answerBytes)).Decode(&a)
 	switch {
 	case err != nil:
 		return Answer{}, fmt.Errorf("the agent did not answer: %w", err)

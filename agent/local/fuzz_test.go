@@ -6,6 +6,9 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 // talk is a connection on which one question came.
@@ -32,6 +35,27 @@ func FuzzAnswer(f *testing.F) {
 		var a Answer
 		if err := json.Unmarshal(c.out.Bytes(), &a); err != nil || a.Version != Version {
 			t.Errorf("%q is answered with %q", question, c.out.Bytes())
+		}
+	})
+}
+
+// FuzzReadAnswer is answered by anything: what is taken for an answer is one
+// that was written in this version, and means the same when it is read again.
+func FuzzReadAnswer(f *testing.F) {
+	f.Add([]byte(`{"version":1,"at":"2026-01-01T00:00:00Z","agent":{"version":"v"},"processes":[{"key":"a:b"}]}`))
+	f.Add([]byte(`{"version":1,"error":"no"}`))
+	f.Fuzz(func(t *testing.T, answer []byte) {
+		first, err := readAnswer(bytes.NewReader(answer))
+		if err != nil {
+			return
+		}
+		text, err := json.Marshal(&first)
+		if err != nil {
+			return // a moment outside of what RFC 3339 can write
+		}
+		second, err := readAnswer(bytes.NewReader(text))
+		if diff := cmp.Diff(first, second, cmpopts.EquateEmpty()); err != nil || diff != "" {
+			t.Errorf("it became another: %v\n%s", err, diff)
 		}
 	})
 }

@@ -61,3 +61,32 @@ func TestUnreadableTraceIsIgnored(t *testing.T) {
 		t.Error("a trace was made from nonsense")
 	}
 }
+
+// FuzzExtract reads headers of anybody. A trace that is taken from them goes on
+// as it came, in headers and as text.
+func FuzzExtract(f *testing.F) {
+	f.Add("00-4bf92f3577b34da6a3ce929d0e0e4736-0102030000000000-01", "a=1,b=2")
+	f.Add("cc-4bf92f3577b34da6a3ce929d0e0e4736-0102030000000000-01-what-the-future-will-be-like", "a=")
+	f.Add("00-00000000000000000000000000000000-0102030000000000-0\x00", "\xff")
+	f.Fuzz(func(t *testing.T, parent, state string) {
+		h := nats.Header{"Traceparent": {parent}, "Tracestate": {state}}
+		there, sampled := tracecontext.Has(h)
+		ctx := tracecontext.Extract(t.Context(), h)
+		span := trace.SpanContextFromContext(ctx)
+		if !span.IsValid() {
+			return
+		}
+		if !there || sampled != span.IsSampled() {
+			t.Errorf("a trace is there: %v, sampled: %v; extracted is %v", there, sampled, span)
+		}
+		again := nats.Header{}
+		tracecontext.Inject(ctx, again)
+		if got := trace.SpanContextFromContext(tracecontext.Extract(t.Context(), again)); !got.Equal(span) {
+			t.Errorf("got %v, want %v", got, span)
+		}
+		text := trace.SpanContextFromContext(tracecontext.FromText(t.Context(), tracecontext.Text(ctx)))
+		if text.TraceID() != span.TraceID() || text.SpanID() != span.SpanID() || text.IsSampled() != span.IsSampled() {
+			t.Errorf("as text %v, want %v", text, span)
+		}
+	})
+}

@@ -67,6 +67,23 @@ func FuzzReadTopology(f *testing.F) {
 	})
 }
 
+func FuzzReadGroups(f *testing.F) {
+	f.Add(`{"name":"shop","labels":{"a":[1,"<"]},"groups":[{"id":"g"}]}`)
+	f.Fuzz(func(t *testing.T, data string) {
+		g, err := ReadGroups(host(1), "n", []byte(data))
+		if err != nil {
+			return
+		}
+		again, err := Groups(&g)
+		if err != nil {
+			t.Fatalf("what was read cannot be written: %v", err)
+		}
+		if _, err := ReadGroups(host(1), "n", again); err != nil {
+			t.Fatalf("what was read cannot be written and read again: %v", err)
+		}
+	})
+}
+
 func FuzzReadSpec(f *testing.F) {
 	spec := procfleet.DefaultSpec()
 	text, err := Spec(&spec)

@@ -1,0 +1,90 @@
+package agent
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/nats-io/nats.go"
+
+	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/fleetkey"
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// obedient is an engine and a ledger that remember what they were given.
+type obedient struct {
+	engine
+	applied   []agentproto.Settings
+	received  []journal.Op
+	submitted []journal.Op
+}
+
+func (o *obedient) Apply(s agentproto.Settings) { o.applied = append(o.applied, s) }
+func (o *obedient) Submit(op journal.Op)        { o.submitted = append(o.submitted, op) }
+
+func (o *obedient) Receive(ops []journal.Op) ([]journal.Verdict, error) {
+	o.received = append(o.received, ops...)
+	return make([]journal.Verdict, len(ops)), nil
+}
+
+func (o *obedient) Finish(journal.ID, agentproto.Result) error { return nil }
+
+func (o *obedient) Result(id journal.ID) (r agentproto.Result, open, known bool) {
+	return r, id.Item%3 == 1, id.Item%3 != 0
+}
+
+// FuzzIntake sends an agent anything. What it begins was written down before,
+// is for this host, and has all that an operation must have.
+func FuzzIntake(f *testing.F) {
+	const command = `{"type":"procfleet.agent.v1.command","task":"GSETASK:20260101000000:1","lane":"s","host":"0:10.0.0.1","accept_before":"2126-01-01T00:00:00Z",` +
+		`"items":[{"item":0,"spec":0,"action":"start","fence":1},{"item":0},{"item":1,"spec":1},{"item":2,"spec":9}],"specs":[{"key":"a:b"},[]]}`
+	f.Add([]byte(command), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	f.Add([]byte(`{"type":"procfleet.agent.v1.resend","task":"GSETASK:20260101000000:1","lane":"s","host":"0:10.0.0.1","items":[0,1,2,-1]}`), "")
+	f.Add([]byte(`{"type":"procfleet.agent.v1.settings_changed"}`), "")
+	f.Add([]byte(`{"type":"x"}`), "00-\xff")
+	self := identity{believer: &believer{keys: func() *fleetkey.Host { return nil }, log: testenv.Silent()}, host: "0:10.0.0.1", instance: "i"}
+	cfg := &Config{Log: testenv.Silent()}
+	f.Fuzz(func(t *testing.T, data []byte, trace string) {
+		o := &obedient{}
+		in := intake{
+			ledger: o, engine: o, reporter: newReporter(nil, nil, newClock(), self, cfg), settings: &settingsKeeper{due: make(chan struct{}, 1)},
+			clock: newClock(), self: self, crash: func(string) {}, log: cfg.Log,
+		}
+		in.handle(t.Context(), []*nats.Msg{{Data: data, Header: nats.Header{"Traceparent": {trace}}}})
+		if diff := cmp.Diff(o.received, o.submitted, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("not what was written down is begun:\n%s", diff)
+		}
+		seen := map[journal.ID]bool{}
+		for _, op := range o.submitted {
+			if op.Task == "" || op.Spec.Key == "" || agentproto.ValidLane(op.Lane) != nil || seen[op.ID] {
+				t.Errorf("operation %+v is begun", op)
+			}
+			seen[op.ID] = true
+		}
+	})
+}
+
+// FuzzSettingsReply answers a question for settings with anything. What then
+// holds is what an agent finds when it starts again.
+func FuzzSettingsReply(f *testing.F) {
+	f.Add([]byte(`{"type":"procfleet.agent.v1.settings_reply","server_time":"2026-01-01T00:00:00Z","settings":{"freezes":[{"until":"2026-01-01T00:00:00Z"}],"groups":[{"namespace":"a"}]}}`))
+	f.Add([]byte(`{"type":"procfleet.agent.v1.settings_reply","error":"no"}`))
+	now := reading{}
+	file := filepath.Join(f.TempDir(), "settings.json")
+	f.Fuzz(func(t *testing.T, data []byte) {
+		before := &obedient{}
+		k := &settingsKeeper{clock: newClock(), engine: before, file: file, log: testenv.Silent()}
+		if k.take(data, now, now); len(k.kept) == 0 {
+			return // refused, or with a moment outside of what RFC 3339 can write
+		}
+		after := &obedient{}
+		again := &settingsKeeper{engine: after, file: file, log: testenv.Silent()}
+		again.recall()
+		if diff := cmp.Diff(before.applied, after.applied, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("a restart makes other settings hold:\n%s", diff)
+		}
+	})
+}

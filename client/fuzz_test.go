@@ -1,0 +1,68 @@
+package client_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/client"
+)
+
+// answering is a server that answers everything with the same.
+type answering struct {
+	status     int
+	retryAfter string
+	body       []byte
+}
+
+func (a *answering) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{
+		Status: http.StatusText(a.status), StatusCode: a.status, Request: r, Body: io.NopCloser(bytes.NewReader(a.body)),
+		Header: http.Header{"Retry-After": {a.retryAfter}, "X-Bkapi-Request-Id": {a.retryAfter}},
+	}, nil
+}
+
+// FuzzAnswers answers every kind of question with anything. Each ends, and
+// only what a server answers as a success is one.
+func FuzzAnswers(f *testing.F) {
+	f.Add(200, "", []byte(`{"id":"GSETASK:20260101000000:1","state":"running","counts":{"succeeded":1},"items":1}`))
+	f.Add(200, "", []byte(`{"processes":[{"id":1,"name":"n","port":80,"modules":["m"]}],"results":[{"host":"0:10.0.0.1","code":0}],"next_cursor":"","hosts":[{}],"agents":[{}]}`))
+	f.Add(503, "1", []byte(`{"error":{"code":"unavailable","message":"try again","task":"GSETASK:20260101000000:1"}}`))
+	f.Add(404, "Fri, 31 Dec 9999 23:59:59 GMT", []byte("<html>\xff"))
+	shop := client.Business{ID: 1}
+	on := client.Targets{Hosts: []procfleet.Host{host}}
+	f.Fuzz(func(t *testing.T, status int, retryAfter string, body []byte) {
+		server := &answering{status: 100 + int(uint(status-100)%500), retryAfter: retryAfter, body: body}
+		c, err := client.New(client.Config{URL: "http://server.invalid", HTTP: &http.Client{Transport: server}, Patience: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := t.Context()
+		var errs [12]error
+		_, errs[0] = c.Task(ctx, "GSETASK:1:2")
+		_, errs[1] = c.TaskPage(ctx, client.Query{})
+		_, errs[2] = c.ResultPage(ctx, "GSETASK:1:2", client.Query{})
+		_, errs[3] = c.HostPage(ctx, client.Query{})
+		_, errs[4] = c.Submit(ctx, statusOperation())
+		_, errs[5] = c.Plan(ctx, statusOperation())
+		for _, errs[6] = range c.Catalogue(ctx, shop, client.CatalogueQuery{}) {
+			break // a server may go on for ever
+		}
+		_, errs[7] = c.Topology(ctx, shop)
+		_, errs[8] = c.EventPage(ctx, client.EventQuery{})
+		_, errs[9] = c.FreezePage(ctx, client.Query{})
+		_, errs[10] = c.ProcessPage(ctx, "shop", client.Query{})
+		_, errs[11] = c.AgentsOn(ctx, on)
+		for i, err := range errs {
+			if err == nil && server.status/100 != 2 && i != 6 {
+				t.Errorf("question %d: status %d is a success", i, server.status)
+			}
+			if refusal, ok := errors.AsType[*client.Error](err); ok && (refusal.Message == "" || refusal.RetryAfter < 0) {
+				t.Errorf("question %d: refused with %+v", i, refusal)
+			}
+		}
+	})
+}

@@ -1,0 +1,330 @@
+package archtest
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// decodes matches the calls by which a function shows that it takes apart what
+// others wrote.
+var decodes = regexp.MustCompile(`\.(Unmarshal\w*|YAMLToJSON\w*|NewDecoder|Decode[A-Z]?\w*|Uvarint|Varint|Uint(16|32|64)|Extract|ParseQuery|NewScanner|NewReader|Peek\w*)$`)
+
+// harmless matches calls that only look like it. Decode of a variable "use" is
+// a dialect's, which are a row of their own.
+var harmless = regexp.MustCompile(`^(bytes|strings|utf8|utf16|rand|use)\.`)
+
+// notDecoders are folders whose code reads nothing that comes over a network,
+// or that ships with nothing.
+var notDecoders = []string{
+	"cmd",            // files and arguments of whoever starts a command; the tools for measuring read agents' messages with agentproto
+	"deploy", "test", // tests
+	"internal/testenv",                                                 // tests
+	"catalog/catalogtest", "taskstore/storetest", "dispatcher/openapi", // tests, and a document that is part of the program
+	"taskstore/boltstore", // a file of this machine that one process has to itself; its records are read by taskstore/internal/pack
+	"internal/natsembed",  // tokens that internal/natsauth has made in the same process
+}
+
+const ownRecord = "a record of this agent's journal, behind a checksum: agent/journal.FuzzOpen, and " // and what reads the frames
+
+// decoders says for every function that takes apart what others wrote which
+// fuzz targets reach it, each with its package, or, after "-", why none need
+// do. Parsers that are written by hand are in it too: the search finds those
+// that use a library.
+var decoders = map[string]string{
+	".Duration.UnmarshalJSON": "dispatcher/dialect.FuzzDecode taskstore/internal/pack.FuzzReadSpec",
+	".Host.UnmarshalText":     "dispatcher/dialect.FuzzDecode",
+	".ParseHost":              ".FuzzParseHost",
+
+	"agentproto.Decode": "agentproto.FuzzDecodeCommand agentproto.FuzzDecodeReply agentproto.FuzzDecodeResults agentproto.FuzzDecodeResend " +
+		"agentproto.FuzzDecodeResendReply agentproto.FuzzDecodePresence agentproto.FuzzDecodePresenceReply agentproto.FuzzDecodeProcesses " +
+		"agentproto.FuzzDecodeEvent agentproto.FuzzDecodeSettingsAsk agentproto.FuzzDecodeSettingsReply agentproto.FuzzDecodeSettingsChanged",
+	"agentproto.Peek":           "agentproto.FuzzPeekType",
+	"agentproto.Result.Bounded": "agentproto.FuzzBounded",
+
+	"agent.intake.believed":       "agent.FuzzIntake",
+	"agent.intake.decode":         "agent.FuzzIntake",
+	"agent.intake.unpack":         "agent.FuzzIntake",
+	"agent.intake.resend":         "agent.FuzzIntake",
+	"agent.intake.refuse":         "agent.FuzzIntake",
+	"agent.intake.respond":        "agentproto.FuzzPeekType",
+	"agent.settingsKeeper.take":   "agent.FuzzSettingsReply",
+	"agent.settingsKeeper.recall": "agent.FuzzSettingsReply",
+	"agent.announcer.ask":         "agentproto.FuzzDecodePresenceReply",
+	"agent.session.whoAnswers":    "agentproto.FuzzDecodeResendReply",
+
+	"agent/journal.decodeRecord":        "agent/journal.FuzzOpen",
+	"agent/journal.readFrame":           "agent/journal.FuzzOpen",
+	"agent/journal.Journal.refuseNewer": "agent/journal.FuzzOpen",
+	"agent/journal.Journal.resultOf":    "agent/journal.FuzzOpen",
+	"agent/operate.actor.restore":       "- " + ownRecord + "its own tests",
+	"agent/operate.run.awaitLeft":       "- " + ownRecord + "its own tests",
+	"agent/operate.run.takeUp":          "- " + ownRecord + "its own tests",
+	"agent/local.readAnswer":            "agent/local.FuzzReadAnswer",
+	"agent/local.Server.answer":         "agent/local.FuzzAnswer",
+	"agent/proc.parseStat":              "agent/proc.FuzzParseStat",
+	"agent/proc.readPidFile":            "agent/proc.FuzzPidLines",
+	"agent/proc.decodeCodePage":         "- bytes to text of a code page of Windows, by golang.org/x/text; any bytes are some text",
+	"agent/supervise.Crontab":           "agent/supervise.FuzzCrontab",
+
+	"catalog.Value.UnmarshalJSON": "dispatcher/dialect.FuzzDecode",
+
+	"client.CatalogueProcess.UnmarshalJSON": "client.FuzzAnswers",
+	"client.Client.attempt":                 "client.FuzzAnswers",
+	"client.refusal":                        "client.FuzzAnswers",
+	"client.newEventReader":                 "client.FuzzEvents",
+	"client.watch.use":                      "client.FuzzAnswers", // the task of an event is the one of an answer
+
+	"dispatcher.gate.admit":                    "dispatcher.FuzzAdmit",
+	"dispatcher.login.fetch":                   "dispatcher.FuzzLogin",
+	"dispatcher.delivery.accept":               "dispatcher.FuzzSubmission",
+	"dispatcher.exchange.trace":                "internal/tracecontext.FuzzExtract",
+	"dispatcher/apps.Parse":                    "dispatcher/apps.FuzzAFileThatIsReadCanBeWrittenAndReadAgain",
+	"dispatcher/apps.parseHash":                "dispatcher/apps.FuzzAFileThatIsReadCanBeWrittenAndReadAgain",
+	"dispatcher/apps.Registry.VerifySignature": "dispatcher.FuzzAdmit",
+
+	"internal/bus.DecodeChunkRef":     "internal/bus.FuzzDecodeChunkRef",
+	"internal/bus.decodeHostEvent":    "internal/bus.FuzzDecodeHostEvent",
+	"internal/bus.CheckReplySubject":  "internal/bus.FuzzCheckReplySubject",
+	"internal/bus.Submission.Context": "internal/tracecontext.FuzzExtract",
+
+	"internal/fleetkey.parseSignature": "internal/fleetkey.FuzzVerify",
+	"internal/fleetkey.Parse":          "internal/fleetkey.FuzzParse",
+	"internal/fleetkey.File.Ring":      "internal/fleetkey.FuzzParse",
+	"internal/fleetkey.ParseIdentity":  "internal/fleetkey.FuzzParse",
+	"internal/fleetkey.HostFile.Open":  "internal/fleetkey.FuzzParse",
+	"internal/fleetkey.Update":         "internal/fleetkey.FuzzParse",
+
+	"internal/natsauth.ParseCredentials":       "internal/natsauth.FuzzParseCredentials",
+	"internal/natsauth.Open":                   "- a private file that this program wrote, of the operator's own keys",
+	"internal/natsauth.Authority.read":         "- as internal/natsauth.Open",
+	"internal/natsauth.openSeed":               "- as internal/natsauth.Open",
+	"internal/natsauth.Authority.accountToken": "- as internal/natsauth.Open",
+	"internal/natsconn.expiry":                 "internal/natsconn.FuzzCredentials",
+	"internal/tlsfiles.certificates":           "internal/tlsfiles.FuzzCertificates",
+	"internal/tracecontext.Extract":            "internal/tracecontext.FuzzExtract",
+	"internal/tracecontext.FromText":           "internal/tracecontext.FuzzExtract",
+
+	"taskstore/internal/pack.OpenChunk":    "taskstore/internal/pack.FuzzReadChunk taskstore/redisstore.FuzzReadTask",
+	"taskstore/internal/pack.fields.uint":  "taskstore/internal/pack.FuzzReadReport",
+	"taskstore/internal/pack.ReadReport":   "taskstore/internal/pack.FuzzReadReport",
+	"taskstore/internal/pack.ReadResult":   "taskstore/internal/pack.FuzzReadResult",
+	"taskstore/internal/pack.ReadTemplate": "taskstore/internal/pack.FuzzReadTemplate",
+	"taskstore/internal/pack.ReadTopology": "taskstore/internal/pack.FuzzReadTopology",
+	"taskstore/internal/pack.ReadSpec":     "taskstore/internal/pack.FuzzReadSpec",
+	"taskstore/internal/pack.ReadGroups":   "taskstore/internal/pack.FuzzReadGroups",
+	"taskstore/internal/pack.Page":         "taskstore/internal/pack.FuzzPage",
+
+	"taskstore/redisstore.readHead":          "taskstore/redisstore.FuzzReadTask",
+	"taskstore/redisstore.readLayout":        "taskstore/redisstore.FuzzReadTask",
+	"taskstore/redisstore.readFreeze":        "taskstore/redisstore.FuzzReadFreeze",
+	"taskstore/redisstore.readEntry":         "taskstore/redisstore.FuzzReadPresence",
+	"taskstore/redisstore.readAnnouncement":  "taskstore/redisstore.FuzzReadPresence",
+	"taskstore/redisstore.readMember":        "taskstore/redisstore.FuzzReadRegistration",
+	"taskstore/redisstore.readRegistrations": "taskstore/redisstore.FuzzReadRegistration",
+
+	"worker.decodeResults":     "worker.FuzzDecodeResults",
+	"worker.decodePresence":    "worker.FuzzDecodePresence",
+	"worker.decodeReport":      "worker.FuzzDecodeReport",
+	"worker.decodeSettingsAsk": "worker.FuzzDecodeSettingsAsk",
+
+	"worker.parseReplyToken":      "worker.FuzzAgentsAnswer",
+	"worker.delivery.answered":    "worker.FuzzAgentsAnswer",
+	"worker.shard.unknownOf":      "worker.FuzzAgentsAnswer",
+	"worker.deliverer.deliver":    "internal/bus.FuzzDecodeChunkRef internal/tracecontext.FuzzExtract",
+	"worker.deliverer.giveBack":   "internal/tracecontext.FuzzExtract",
+	"worker.deliverer.queueAnew":  "internal/bus.FuzzDecodeChunkRef",
+	"worker.resultTrace.recorded": "internal/tracecontext.FuzzExtract",
+}
+
+// dialects is the package whose functions are all reached by one target, which
+// feeds every call of every dialect.
+const dialects = "dispatcher/dialect"
+
+var dialectTargets = []string{"dispatcher/dialect.FuzzDecode", "dispatcher/dialect.FuzzRenderedText", "dispatcher/dialect.FuzzRenderedFloat"}
+
+// source is what the test knows of the module's code: "<package>.<function>"
+// or "<package>.<Type>.<method>" of each.
+type source struct {
+	functions map[string]bool // whether it decodes
+	targets   map[string]bool // fuzz targets
+}
+
+func TestEveryDecoderIsFuzzed(t *testing.T) {
+	t.Parallel()
+	code := readSource(t)
+	if len(code.targets) == 0 {
+		t.Fatal("no fuzz target was found")
+	}
+	named := map[string]bool{}
+	for _, target := range dialectTargets {
+		named[target] = true
+	}
+	for name, by := range decoders {
+		if _, exists := code.functions[name]; !exists {
+			t.Errorf("%s is in the table of decoders and not in the code", name)
+		}
+		if strings.HasPrefix(by, "- ") {
+			continue
+		}
+		for target := range strings.FieldsSeq(by) {
+			named[target] = true
+			if !code.targets[target] {
+				t.Errorf("%s is to be fuzzed by %s, which does not exist", name, target)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(code.functions)) {
+		if code.functions[name] && decoders[name] == "" {
+			t.Errorf("%s decodes: name the fuzz target that reaches it in the table of decoders, or say there why it needs none", name)
+		}
+	}
+	for target := range code.targets {
+		if !named[target] {
+			t.Errorf("%s is named by no row of the table of decoders", target)
+		}
+	}
+}
+
+// The corpora are replayed by every run of the tests.
+func TestTheCorporaAreSmallAndBelongToTargets(t *testing.T) {
+	t.Parallel()
+	const maxFiles, maxBytes = 20, 64 << 10
+	targets := readSource(t).targets
+	root := filepath.Join("..", "..")
+	var folders []string
+	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && strings.HasPrefix(entry.Name(), "Fuzz") && filepath.Base(filepath.Dir(name)) == "fuzz" {
+			folders = append(folders, name)
+		}
+		return err
+	})
+	if err != nil || len(folders) == 0 {
+		t.Fatalf("%d corpora were found, %v", len(folders), err)
+	}
+	for _, folder := range folders {
+		at, err := filepath.Rel(root, folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pkg, target, _ := strings.Cut(filepath.ToSlash(at), "testdata/fuzz/")
+		if target = strings.TrimSuffix(pkg, "/") + "." + target; !targets[target] {
+			t.Errorf("%s is the corpus of no fuzz target", at)
+		}
+		inputs, err := os.ReadDir(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size := int64(0)
+		for _, input := range inputs {
+			info, err := input.Info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			size += info.Size()
+		}
+		if len(inputs) > maxFiles || size > maxBytes {
+			t.Errorf("%s has %d files of %d bytes; %d and %d are allowed", at, len(inputs), size, maxFiles, maxBytes)
+		}
+	}
+}
+
+func readSource(t *testing.T) source {
+	t.Helper()
+	code := source{functions: map[string]bool{}, targets: map[string]bool{}}
+	root := filepath.Join("..", "..")
+	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		at, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		at = filepath.ToSlash(at)
+		if entry.IsDir() {
+			if at != "." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata" || slices.Contains(notDecoders, at)) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if path.Ext(at) != ".go" {
+			return nil
+		}
+		return code.readFile(name, strings.TrimPrefix(path.Dir(at), "."))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return code
+}
+
+func (s *source) readFile(name, pkg string) error {
+	file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	isTest := strings.HasSuffix(name, "_test.go")
+	for _, d := range file.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		switch {
+		case !ok || fn.Body == nil:
+		case isTest && strings.HasPrefix(fn.Name.Name, "Fuzz"):
+			s.targets[pkg+"."+fn.Name.Name] = true
+		case !isTest:
+			s.functions[pkg+"."+receiver(fn)+fn.Name.Name] = pkg != dialects && isDecoder(fn)
+		}
+	}
+	return nil
+}
+
+// receiver is the name of a method's type with a dot.
+func receiver(fn *ast.FuncDecl) string {
+	if fn.Recv == nil {
+		return ""
+	}
+	for at := fn.Recv.List[0].Type; ; {
+		switch of := at.(type) {
+		case *ast.StarExpr:
+			at = of.X
+		case *ast.IndexExpr:
+			at = of.X
+		case *ast.Ident:
+			return of.Name + "."
+		default:
+			return ""
+		}
+	}
+}
+
+func isDecoder(fn *ast.FuncDecl) (found bool) {
+	if fn.Recv != nil && strings.HasPrefix(fn.Name.Name, "Unmarshal") {
+		return true
+	}
+	ast.Inspect(fn.Body, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		selector, ok := call.Fun.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		name := "." + selector.Sel.Name
+		if of, ok := selector.X.(*ast.Ident); ok {
+			name = of.Name + name
+		}
+		found = found || decodes.MatchString(name) && !harmless.MatchString(name)
+		return true
+	})
+	return found
+}

@@ -1,0 +1,47 @@
+package fleetkey
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// FuzzParse reads files of fleet keys and identities of hosts. What is wrong is
+// told without a secret, what is read can be kept and read again.
+func FuzzParse(f *testing.F) {
+	const secret = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+	f.Add("keys:\n- id: k1\n  secret: " + secret + "\ngenerations:\n  0:10.0.0.1: 2\n")
+	f.Add("host: 0:10.0.0.1\nkeys:\n- id: k1\n  generation: 1\n  secret: " + secret + "\nnats: |\n  x\n")
+	f.Add("keys: [{id: k1, id: k2, secret: " + secret + "x}]")
+	f.Fuzz(func(t *testing.T, text string) {
+		ring, ringErr := Parse([]byte(text))
+		identity, err := ParseIdentity([]byte(text))
+		for _, err := range []error{ringErr, err} {
+			if err != nil && strings.Contains(err.Error(), secret) {
+				t.Errorf("a secret is told: %v", err)
+			}
+		}
+		if ringErr == nil {
+			kept, err := yaml.Marshal(&File{Keys: ring.keys, Generations: ring.generations})
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := Parse(kept)
+			if err != nil || !reflect.DeepEqual(again.Host("0:10.0.0.1"), ring.Host("0:10.0.0.1")) {
+				t.Errorf("another ring is read again: %v", err)
+			}
+		}
+		if err == nil {
+			kept, err := identity.Text()
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := ParseIdentity(kept)
+			if err != nil || !reflect.DeepEqual(again, identity) {
+				t.Errorf("another identity is read again: %v", err)
+			}
+		}
+	})
+}
