@@ -81,7 +81,8 @@ type submitter struct {
 
 func newSubmitter(store Acceptance, queue Queue, cfg Config) *submitter {
 	s := &submitter{store: store, queue: queue, cfg: cfg}
-	s.bigLanes.Store(rand.Uint64()) // dispatchers that start together do not all begin with one lane
+	// Dispatchers that start together do not all begin with one lane.
+	s.bigLanes.Store(rand.Uint64()) //nolint:gosec // with which is no secret
 	return s
 }
 

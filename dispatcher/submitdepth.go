@@ -58,8 +58,8 @@ func (d *submitDepth) look(ctx context.Context, b *bus.Bus) {
 	defer cancel()
 	waiting, failed, err := b.SubmissionCounts(ctx)
 	if err == nil {
-		d.waiting.Store(int64(waiting))
-		d.failed.Store(int64(failed))
+		d.waiting.Store(int64(waiting)) //nolint:gosec // a number of messages
+		d.failed.Store(int64(failed))   //nolint:gosec // a number of messages
 	}
 	d.known.Store(err == nil)
 }

@@ -1,9 +1,9 @@
 package worker
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,7 +27,7 @@ type asker struct {
 }
 
 func newAsker(conn *nats.Conn) *asker {
-	return &asker{conn: conn, prefix: strconv.FormatUint(rand.Uint64(), 36) + ".", open: map[uint64]*asking{}}
+	return &asker{conn: conn, prefix: rand.Text() + ".", open: map[uint64]*asking{}}
 }
 
 // start subscribes; stop ends it.

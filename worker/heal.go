@@ -79,7 +79,7 @@ func (sh *shard) requeue(ctx context.Context, task *procfleet.Task, now time.Tim
 		return fmt.Errorf("list chunks: %w", err)
 	}
 	if len(undone) > maxRequeue { // another part each time
-		rand.Shuffle(len(undone), func(i, j int) { undone[i], undone[j] = undone[j], undone[i] })
+		rand.Shuffle(len(undone), func(i, j int) { undone[i], undone[j] = undone[j], undone[i] }) //nolint:gosec // an order is no secret
 		undone = undone[:maxRequeue]
 	}
 	var lost []taskstore.ChunkDuty

@@ -83,7 +83,7 @@ func (q *queueDepth) look(ctx context.Context, b *bus.Bus) {
 		return
 	}
 	info := consumer.CachedInfo()
-	q.waiting.Store(int64(info.NumPending))
+	q.waiting.Store(int64(info.NumPending)) //nolint:gosec // a number of messages
 	q.held.Store(int64(info.NumAckPending))
 	q.known.Store(true)
 }

@@ -44,7 +44,7 @@ func (d *deliverer) traceChunk(ctx context.Context, ref bus.ChunkRef, delivered 
 	ctx, span := tracecontext.Start(ctx, d.tracer, "chunk deliver", trace.WithSpanKind(trace.SpanKindConsumer))
 	if span.IsRecording() {
 		span.SetAttributes(tracecontext.KeyTask.String(string(ref.Task)), tracecontext.KeyChunk.Int(ref.Chunk),
-			tracecontext.KeyLane.String(string(ref.Lane)), tracecontext.KeyCloud.Int64(int64(ref.Cloud)), keyAttempt.Int64(int64(delivered)))
+			tracecontext.KeyLane.String(string(ref.Lane)), tracecontext.KeyCloud.Int64(int64(ref.Cloud)), keyAttempt.Int64(int64(delivered))) //nolint:gosec // a number of deliveries
 	}
 	return ctx, span
 }

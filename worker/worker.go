@@ -85,7 +85,7 @@ func New(cfg Config) (*Worker, error) {
 }
 
 // pullLoops is how many consumers a worker pulls from.
-func pullLoops() int32 { return int32(len(procfleet.Lanes()) + len(resultLanes)) }
+func pullLoops() int32 { return int32(len(procfleet.Lanes()) + len(resultLanes)) } //nolint:gosec // a handful of lanes
 
 var resultLanes = [...]string{bus.ResultLane(procfleet.LaneSmall), bus.ResultLane(procfleet.BigLane(0))}
 

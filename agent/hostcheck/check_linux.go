@@ -182,7 +182,7 @@ func checkDataFolder(_ context.Context, h Host) *Finding {
 	}
 	f := Finding{Check: DataFolder, Do: "a folder on a local disk, with --data"}
 	// Statfs has the magic number as 32 bits with or without sign.
-	if bad, ok := fileSystems[int64(uint32(fs.Type))]; ok {
+	if bad, ok := fileSystems[int64(uint32(fs.Type))]; ok { //nolint:gosec // the kernel means 32 bits, whatever the field has on this processor
 		f.What, f.Why = fmt.Sprintf("the data folder %s is on %s", h.DataDir, bad.name), bad.why
 		return &f
 	}

@@ -216,7 +216,7 @@ func (e *Engine) now() supervise.Moment {
 		ticks = e.lastNow.Load() // it stands still, and ends no wait early
 	}
 	e.lastNow.Store(ticks)
-	return supervise.Moment(time.Duration(ticks) * (time.Second / proc.TicksPerSecond))
+	return supervise.Moment(time.Duration(ticks) * (time.Second / proc.TicksPerSecond)) //nolint:gosec // a clock of the kernel: it would take 292 years
 }
 
 func (e *Engine) snapshotOf(key string) *snapshot {

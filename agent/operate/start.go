@@ -163,6 +163,6 @@ func (r *run) runningText(was proc.Identity) string {
 // lasted reports whether a process has existed for d.
 func lasted(id proc.Identity, d time.Duration) bool {
 	now, err := proc.NowTicks()
-	age := time.Duration(now-min(now, id.Start)) * (time.Second / proc.TicksPerSecond)
+	age := time.Duration(now-min(now, id.Start)) * (time.Second / proc.TicksPerSecond) //nolint:gosec // a clock of the kernel: it would take 292 years
 	return err == nil && age >= d
 }

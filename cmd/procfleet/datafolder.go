@@ -18,7 +18,7 @@ func lockFolder(dir string) (unlock func(), err error) {
 		return nil, fmt.Errorf("data folder %s: %w; name one that you may write to with --data", dir, err)
 	}
 	name := filepath.Join(dir, "lock")
-	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600) // close-on-exec
+	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the data folder of whoever starts the command
 	if err != nil {
 		return nil, fmt.Errorf("data folder %s: %w; name one that you may write to with --data", dir, err)
 	}

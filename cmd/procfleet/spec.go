@@ -35,7 +35,7 @@ func readFileOr(stdin io.Reader, path string) ([]byte, error) {
 	if path == "-" {
 		return io.ReadAll(stdin)
 	}
-	return os.ReadFile(path)
+	return os.ReadFile(path) //nolint:gosec // a file that whoever starts the command names
 }
 
 func parseSpec(data []byte, action procfleet.Action) (procfleet.ProcessSpec, error) {

@@ -152,7 +152,7 @@ var (
 func (l *Log) handOver(r Record, awaited bool) *entry {
 	r.bounded()
 	e := &entry{Line: Line{ID: r.ID, Event: r.Event}, awaited: awaited, kept: make(chan error, 1)}
-	e.left.Store(int32(len(l.places)))
+	e.left.Store(int32(len(l.places))) //nolint:gosec // a handful of places
 	var err error
 	if e.JSON, err = json.Marshal(&r); err != nil {
 		l.lost(err) // a bug: a Record has nothing that JSON cannot say

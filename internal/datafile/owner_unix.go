@@ -11,7 +11,7 @@ import (
 
 // openLock opens what to lock while a file of the folder is changed: the folder
 // itself, so that nothing is left behind.
-func openLock(folder string) (*os.File, error) { return os.Open(folder) }
+func openLock(folder string) (*os.File, error) { return os.Open(folder) } //nolint:gosec // the data folder
 
 // OwnFolder refuses a folder in which others than this process's user and root
 // may put files. A group may, unless this process is root: many users have a

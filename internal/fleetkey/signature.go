@@ -83,7 +83,7 @@ type hostKey struct {
 func derive(fleetKey []byte, id, host string, generation int) hostKey {
 	info := binary.BigEndian.AppendUint64([]byte("procfleet host v1"), uint64(len(host)))
 	info = append(info, host...)
-	info = binary.BigEndian.AppendUint64(info, uint64(generation))
+	info = binary.BigEndian.AppendUint64(info, uint64(generation)) //nolint:gosec // never below zero: files are checked for it
 	k := hostKey{id: id, generation: generation}
 	copy(k.secret[:], expand(fleetKey, info))
 	return k

@@ -33,7 +33,7 @@ func (a *Authority) pair(u *HostUser) (nkeys.KeyPair, error) {
 	name := u.name()
 	info := binary.BigEndian.AppendUint64([]byte("procfleet NATS user v1"), uint64(len(name)))
 	info = append(info, name...)
-	info = binary.BigEndian.AppendUint64(info, uint64(u.Generation))
+	info = binary.BigEndian.AppendUint64(info, uint64(u.Generation)) //nolint:gosec // never below zero: it is what a ring has
 	raw, err := hkdf.Expand(sha256.New, a.hosts, string(info), secretSize)
 	if err != nil {
 		return nil, err

@@ -105,7 +105,7 @@ func (s *Store) tick(ctx context.Context) (procfleet.Number, time.Time, error) {
 // shards' that the script declares. The entry is as durable as the task: one
 // that is missing in the index would never end.
 func (s *Store) enrol(ctx context.Context, n procfleet.Number, d *taskstore.Draft) (procfleet.Number, time.Time, error) {
-	given, shard := "", rand.IntN(taskstore.SweepShards)
+	given, shard := "", rand.IntN(taskstore.SweepShards) //nolint:gosec // which shard comes first is no secret
 	if n != 0 {
 		given, shard = strconv.FormatInt(int64(n), 10), taskstore.Shard(n)
 	}

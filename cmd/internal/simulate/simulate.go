@@ -160,5 +160,5 @@ func (a *agent) sign(header nats.Header, messageType, answers string, data []byt
 
 // Address of agent i is 10.(i>>16).(i>>8&255).(i&255).
 func Address(i int) netip.Addr {
-	return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+	return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}) //nolint:gosec // the lower bytes are meant
 }
