@@ -105,6 +105,8 @@ var decoders = map[string]string{
 	"internal/fleetkey.Update":         "internal/fleetkey.FuzzParse",
 
 	"internal/natsauth.ParseCredentials":       "internal/natsauth.FuzzParseCredentials",
+	"internal/natsauth.Authority.UserOf":       "internal/natsauth.FuzzParseCredentials",
+	"internal/natsauth.parseUsers":             "- as internal/natsauth.Open",
 	"internal/natsauth.Open":                   "- a private file that this program wrote, of the operator's own keys",
 	"internal/natsauth.Authority.read":         "- as internal/natsauth.Open",
 	"internal/natsauth.openSeed":               "- as internal/natsauth.Open",

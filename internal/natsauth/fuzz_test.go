@@ -20,6 +20,8 @@ func FuzzParseCredentials(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if user, _, err := ParseCredentials(text); (err == nil) == (user == "") {
 			t.Errorf("user %q and %v", user, err)
+		} else if of, ofErr := authority.UserOf(text); ofErr == nil && (err != nil || of != user) {
+			t.Errorf("user %q of the authority, who is %q, %v", of, user, err)
 		}
 	})
 }
