@@ -31,6 +31,7 @@ func FuzzAnswers(f *testing.F) {
 	f.Add(200, "", []byte(`{"id":"GSETASK:20260101000000:1","state":"running","counts":{"succeeded":1},"items":1}`))
 	f.Add(200, "", []byte(`{"processes":[{"id":1,"name":"n","port":80,"modules":["m"]}],"results":[{"host":"0:10.0.0.1","code":0}],"next_cursor":"","hosts":[{}],"agents":[{}]}`))
 	f.Add(503, "1", []byte(`{"error":{"code":"unavailable","message":"try again","task":"GSETASK:20260101000000:1"}}`))
+	f.Add(500, "", []byte(`{}`))
 	f.Add(404, "Fri, 31 Dec 9999 23:59:59 GMT", []byte("<html>\xff"))
 	shop := client.Business{ID: 1}
 	on := client.Targets{Hosts: []procfleet.Host{host}}

@@ -20,6 +20,7 @@ import (
 // or twice of one that was.
 func FuzzAgentsAnswer(f *testing.F) {
 	f.Add("1-0-1", []byte(`{"type":"procfleet.agent.v1.reply","instance":"i","items":[{"item":10},{"item":11,"result":{"item":11,"code":0,"reason":"succeeded"}}]}`))
+	f.Add("1-0-1", []byte(`{"type":"procfleet.agent.v1.reply","instance":"i","items":[{"item":10},{"item":10}]}`))
 	f.Add("1-0-1", []byte(`{"type":"procfleet.agent.v1.reply","refused":"expired","message":"m"}`))
 	f.Add("1-0-1", []byte(`{"type":"procfleet.agent.v1.reply","refused":"host"}`))
 	f.Add("1-0-0", []byte(`{"type":"procfleet.agent.v1.resend_reply","unknown":[10,12],"running":[11]}`))

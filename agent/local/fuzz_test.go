@@ -44,10 +44,14 @@ func FuzzAnswer(f *testing.F) {
 func FuzzReadAnswer(f *testing.F) {
 	f.Add([]byte(`{"version":1,"at":"2026-01-01T00:00:00Z","agent":{"version":"v"},"processes":[{"key":"a:b"}]}`))
 	f.Add([]byte(`{"version":1,"error":"no"}`))
+	f.Add([]byte(`{"version":2}`))
 	f.Fuzz(func(t *testing.T, answer []byte) {
 		first, err := readAnswer(bytes.NewReader(answer))
 		if err != nil {
 			return
+		}
+		if first.Version != Version || first.Error != "" {
+			t.Fatalf("%q is taken for an answer", answer)
 		}
 		text, err := json.Marshal(&first)
 		if err != nil {

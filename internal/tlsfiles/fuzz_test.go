@@ -15,6 +15,7 @@ func FuzzCertificates(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(text)
+	f.Add([]byte("nothing\n"))
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if found, err := certificates(text); (err == nil) == (len(found) == 0) {

@@ -116,6 +116,7 @@ func FuzzReadPresence(f *testing.F) {
 	packed := string(packAnnouncement(&taskstore.Announcement{Instance: "i", Version: "v", OS: "linux", Arch: "amd64", StartedAt: now}))
 	moments := "1790000000000000" + "1600000000000000" + "abcdefghijklmnop" + "0000000000000000"
 	f.Add(moments + "0" + "00002" + "id" + packed)
+	f.Add("1500000000000000" + moments[stampWidth:] + "0" + "00000" + packed) // of an agent that is gone
 	f.Add(moments + "1" + "ponmlkjihgfedcba" + "1790000000000000" + "00000" + packed)
 	host, err := procfleet.ParseHost("0:10.0.0.1")
 	if err != nil {
