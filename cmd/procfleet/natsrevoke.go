@@ -81,7 +81,7 @@ func (f *natsRevokeFlags) all(authority *natsauth.Authority) ([]string, error) {
 		users = append(users, called...)
 	}
 	for _, file := range f.files {
-		text, err := os.ReadFile(file)
+		text, err := os.ReadFile(file) //nolint:gosec // a file that whoever starts the command names
 		if err != nil {
 			return nil, usageError("--creds: %w", err)
 		}
