@@ -40,7 +40,7 @@ func (a *api) accept(ctx context.Context, r *acceptance) (procfleet.Task, error)
 	if err := checkKey(r.terms.key); err != nil {
 		return procfleet.Task{}, err
 	}
-	sub, err := r.decode(r.in)
+	sub, err := inTurn(ctx, a.submitter.turns, len(r.in.Body) > turnBody, func() (procfleet.Submission, error) { return r.decode(r.in) })
 	if err != nil {
 		return procfleet.Task{}, err
 	}

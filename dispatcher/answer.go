@@ -35,12 +35,13 @@ func (e *exchange) accept(ctx context.Context, use dialect.Accept, in *dialect.R
 
 // outcomes answers with a whole result map, written as it is read. What fails
 // after the beginning can only be told by cutting the connection.
-func (e *exchange) outcomes(ctx context.Context, use dialect.Outcomes, in *dialect.Request) error {
+func (e *exchange) outcomes(use dialect.Outcomes, in *dialect.Request) error {
 	id, err := use.Decode(in)
 	if err != nil {
 		return err
 	}
-	chunks, err := outcomes(ctx, e.api.store, id, e.who.mayRead)
+	// How long a caller takes to read is not for the store's patience to bound.
+	chunks, err := outcomes(e.r.Context(), e.api.store, id, e.who.mayRead, e.api.cfg.Timeouts.Query)
 	if err != nil {
 		return about(id, err)
 	}

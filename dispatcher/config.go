@@ -107,7 +107,7 @@ type Limits struct {
 	// many more whose caller is named nowhere else; default 4.
 	BigBodies int
 	// SmallBodies is how many bytes of smaller bodies are worked on at once, and
-	// how many more of such callers; each counts 4 KiB at least. Default 32 MiB.
+	// how many more of such callers; each counts 4 KiB at least. Default 8 MiB.
 	SmallBodies int64
 	Watchers    int // streams of task events at once; default 10,000
 	// Submissions is how many published submissions are worked on at once;
@@ -145,7 +145,7 @@ func (c Config) WithDefaults() Config {
 	orDefault(&c.Limits.Body, 40<<20)
 	orDefault(&c.Limits.Items, 200_000)
 	orDefault(&c.Limits.BigBodies, 4)
-	orDefault(&c.Limits.SmallBodies, 32<<20)
+	orDefault(&c.Limits.SmallBodies, 8<<20)
 	orDefault(&c.Limits.Watchers, 10_000)
 	orDefault(&c.Limits.Submissions, 8)
 	orDefault(&c.Timeouts.Header, 10*time.Second)

@@ -150,7 +150,7 @@ func (e *exchange) use(ctx context.Context, in *dialect.Request, release func())
 	case dialect.Accept:
 		return e.accept(ctx, use, in)
 	case dialect.Outcomes:
-		return e.outcomes(ctx, use, in)
+		return e.outcomes(use, in)
 	case dialect.ShowTask:
 		return e.showTask(ctx, use, in)
 	case dialect.Watch:

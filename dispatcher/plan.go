@@ -43,7 +43,7 @@ func (a *api) plan(ctx context.Context, sub *procfleet.Submission) (*dialect.Pla
 	if err != nil {
 		return nil, err
 	}
-	cut, err := cut(operations)
+	cut, err := s.cut(ctx, operations)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,9 @@ package dispatcher
 
 import (
 	"context"
+	"fmt"
 	"iter"
+	"time"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
@@ -18,22 +20,25 @@ type Queries interface {
 
 // outcomes returns the items of a task, chunk by chunk as they are asked for.
 // The first chunk is read at once, so that a store which is away is known
-// before an answer has begun. A task that may not be read is not.
-func outcomes(ctx context.Context, store Queries, id procfleet.TaskID, may func(*procfleet.Task) error) (iter.Seq2[[]procfleet.ItemResult, error], error) {
-	task, err := store.Task(ctx, id)
+// before an answer has begun. A task that may not be read is not. The store has
+// so much patience for each chunk, however long whoever asked takes to read.
+func outcomes(ctx context.Context, store Queries, id procfleet.TaskID, may func(*procfleet.Task) error, patience time.Duration) (iter.Seq2[[]procfleet.ItemResult, error], error) {
+	bounded, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	task, err := store.Task(bounded, id)
 	if err != nil {
 		return nil, err
 	}
 	if err := may(&task); err != nil {
 		return nil, err
 	}
-	first, err := store.Chunk(ctx, id, 0)
+	first, err := store.Chunk(bounded, id, 0)
 	if err != nil {
 		return nil, err
 	}
 	return func(yield func([]procfleet.ItemResult, error) bool) {
 		ctx, stop := context.WithCancel(ctx)
-		rest := readAhead(ctx, store, task)
+		rest := readAhead(ctx, store, task, patience)
 		defer func() {
 			stop()
 			for range rest { // until the reader has ended
@@ -42,10 +47,15 @@ func outcomes(ctx context.Context, store Queries, id procfleet.TaskID, may func(
 		if !yield(first, nil) {
 			return
 		}
+		taken := 1
 		for next := range rest {
 			if !yield(next.items, next.err) || next.err != nil {
 				return
 			}
+			taken++
+		}
+		if taken < task.Chunks { // ctx ended: what was read must not look like everything
+			yield(nil, fmt.Errorf("chunk %d of %d: %w", taken, task.Chunks, context.Cause(ctx)))
 		}
 	}, nil
 }
@@ -59,12 +69,14 @@ type chunkRead struct {
 // readAhead reads the chunks of a task after the first, one further than was
 // taken, so that reading and rendering overlap. It closes the channel after
 // the last one, after an error, or when ctx ends.
-func readAhead(ctx context.Context, store Queries, task procfleet.Task) <-chan chunkRead {
+func readAhead(ctx context.Context, store Queries, task procfleet.Task, patience time.Duration) <-chan chunkRead {
 	rest := make(chan chunkRead)
 	go func() {
 		defer close(rest)
 		for i := 1; i < task.Chunks; i++ {
-			items, err := store.Chunk(ctx, task.ID, i)
+			bounded, cancel := context.WithTimeout(ctx, patience)
+			items, err := store.Chunk(bounded, task.ID, i)
+			cancel()
 			select {
 			case rest <- chunkRead{items, err}:
 			case <-ctx.Done():

@@ -101,3 +101,38 @@ func TestAResultMapIsStreamedInOnePass(t *testing.T) {
 		t.Errorf("only %d calls answer with all results", calls)
 	}
 }
+
+// TestAResultMapThatIsCutDoesNotLookWhole: when the request ends while its
+// answer is read slowly, what was sent is cut off, not ended as if it were all.
+func TestAResultMapThatIsCutDoesNotLookWhole(t *testing.T) {
+	t.Parallel()
+	dispatcher, err := New(testConfig(t), openStore(t), &fakeQueue{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosts := make([]string, 40*procfleet.ChunkItems)
+	for i := range hosts {
+		hosts[i] = fmt.Sprintf("10.1.%d.%d", i>>8, i&255)
+	}
+	server := httptest.NewServer(dispatcher.Handler())
+	defer server.Close()
+	id := esbID("task_id")((&door{t: t, url: server.URL}).call(http.MethodPost, v2Path, gseBody(2, hosts...)))
+	for _, d := range dialect.All() {
+		for _, call := range d.Calls {
+			if _, all := call.Use.(dialect.Outcomes); !all {
+				continue
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			r := httptest.NewRequestWithContext(ctx, http.MethodPost, call.Paths[0], strings.NewReader(fmt.Sprintf(`{"bk_biz_id":1,"task_id":%q,"bk_gse_taskid":%q}`, id, id)))
+			func() {
+				defer func() {
+					if cause := recover(); cause != http.ErrAbortHandler { //nolint:errorlint // it is what net/http compares with
+						t.Errorf("%s: ended with %v", call.Name, cause)
+					}
+				}()
+				dispatcher.Handler().ServeHTTP(&slowReader{header: http.Header{}, piece: func([]byte) { cancel() }}, r)
+			}()
+			cancel()
+		}
+	}
+}

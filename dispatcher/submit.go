@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
@@ -77,10 +79,11 @@ type submitter struct {
 	queue    Queue
 	cfg      Config
 	bigLanes atomic.Uint64
+	turns    *semaphore.Weighted // for reading and cutting what is long
 }
 
 func newSubmitter(store Acceptance, queue Queue, cfg Config) *submitter {
-	s := &submitter{store: store, queue: queue, cfg: cfg}
+	s := &submitter{store: store, queue: queue, cfg: cfg, turns: semaphore.NewWeighted(turnsAtOnce)}
 	// Dispatchers that start together do not all begin with one lane.
 	s.bigLanes.Store(rand.Uint64()) //nolint:gosec // with which is no secret
 	return s
@@ -196,7 +199,7 @@ func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms
 		}
 		operations, t.notAfter = specifying(sub.Operations), never
 	}
-	p, err := cut(operations)
+	p, err := s.cut(ctx, operations)
 	if err != nil {
 		return drafted{}, err
 	}

@@ -119,9 +119,9 @@ func (m *metrics) begin() {
 	each(m.troubles, "trouble", troubleNobody, troubleGrace, troubleRefused, troubleSilent, troubleConflict)
 	each(m.swept, "action", sweepForget, sweepNotify, sweepDispatch, sweepRequeue, sweepResend, sweepOverdue)
 	each(m.callbacks, "outcome", "ok", "failed")
-	each(m.announced, "outcome", announcedStored, announcedLost, announcedBad, announcedStale)
+	each(m.announced, "outcome", announcedStored, announcedLost, announcedBad, announcedStale, announcedOverflowed)
 	each(m.reported, "outcome", reportsStored, reportsLost, reportsBad, reportsOverflowed)
-	each(m.asked, "outcome", settingsTold, settingsUnknown, settingsLost, settingsBad)
+	each(m.asked, "outcome", settingsTold, settingsUnknown, settingsLost, settingsBad, settingsOverflowed)
 	for _, messageType := range []string{
 		agentproto.TypeReply, agentproto.TypeResendReply, agentproto.TypeResults,
 		agentproto.TypePresence, agentproto.TypeProcesses, agentproto.TypeSettingsAsk,
@@ -199,6 +199,8 @@ const (
 	announcedLost   = "not_stored" // agents repeat them
 	announcedBad    = "dropped"    // not understood, or not from where they say
 	announcedStale  = "stale"      // not sent now; agents are told the time and repeat them
+
+	announcedOverflowed = "overflowed" // came faster than the store takes them; agents repeat them
 )
 
 func (m *metrics) announcements(n int, outcome string) {
@@ -229,10 +231,12 @@ const (
 	settingsUnknown = "not_known"    // the store could not be asked; agents keep what they have
 	settingsLost    = "not_answered" // agents ask again
 	settingsBad     = "dropped"      // not understood, or not from where they say
+
+	settingsOverflowed = "overflowed" // came faster than the store is asked; agents ask again
 )
 
-func (m *metrics) settings(outcome string) {
-	m.asked.Add(context.Background(), 1, metric.WithAttributes(attribute.String("outcome", outcome)))
+func (m *metrics) settings(n int, outcome string) {
+	m.asked.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("outcome", outcome)))
 }
 
 // Troubles with hosts.

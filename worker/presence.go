@@ -24,40 +24,15 @@ type presence struct {
 	metrics  *metrics
 	log      logrus.FieldLogger
 
-	sub      *nats.Subscription
-	arriving chan *nats.Msg
-	failing  bool // the last batch was not stored
+	failing bool // the last batch was not stored
 }
 
-const (
-	presenceQueue = "procfleet-worker" // every announcement goes to one worker
-	presenceRoom  = 8192               // announcements waiting
-	presenceBatch = 500
-)
-
-// start subscribes; stop ends it.
-func (p *presence) start() error {
-	p.arriving = make(chan *nats.Msg, presenceRoom)
-	sub, err := p.conn.ChanQueueSubscribe(agentproto.PresenceAll, presenceQueue, p.arriving)
-	if err != nil {
-		return fmt.Errorf("subscribe to agents' announcements: %w", err)
-	}
-	p.sub = sub
-	return nil
-}
-
-// stop is for the end of a worker; it fails only when the connection is gone.
-func (p *presence) stop() { _ = p.sub.Unsubscribe() }
-
-// run takes announcements until ctx ends.
-func (p *presence) run(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case first := <-p.arriving:
-			p.announce(ctx, p.gather(first))
-		}
+// inbox is where announcements come in: some 300 bytes each.
+func (p *presence) inbox() *inbox {
+	return &inbox{
+		conn: p.conn, subject: agentproto.PresenceAll, what: "announcements", log: p.log,
+		room: 8192, roomBytes: 16 << 20, batch: 500, batchBytes: 4 << 20, linger: p.timing.PresenceLinger,
+		take: p.take, overflowed: func(n int) { p.metrics.announcements(n, announcedOverflowed) },
 	}
 }
 
@@ -68,19 +43,13 @@ type heard struct {
 	reply        string
 }
 
-func (p *presence) gather(first *nats.Msg) []heard {
-	timer := time.NewTimer(p.timing.PresenceLinger)
-	defer timer.Stop()
-	batch := p.add(nil, first)
-	for len(batch) < presenceBatch {
-		select {
-		case msg := <-p.arriving:
-			batch = p.add(batch, msg)
-		case <-timer.C:
-			return batch
-		}
+// take stores what the messages announce.
+func (p *presence) take(ctx context.Context, msgs []*nats.Msg) {
+	var batch []heard
+	for _, msg := range msgs {
+		batch = p.add(batch, msg)
 	}
-	return batch
+	p.announce(ctx, batch)
 }
 
 func (p *presence) add(batch []heard, msg *nats.Msg) []heard {

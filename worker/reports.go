@@ -25,69 +25,29 @@ type reports struct {
 	metrics  *metrics
 	log      logrus.FieldLogger
 
-	sub     *nats.Subscription
 	failing bool // the last batch was not stored
-	dropped int  // by the subscription, as far as it was counted
 }
 
-// Bounds of the reports that wait, and of those that go to the store at a time.
-const (
-	reportsRoom       = 32 << 10
-	reportsRoomBytes  = 64 << 20
-	reportsBatch      = 1000
-	reportsBatchBytes = 8 << 20
-)
+// inbox is where reports come in, of some 400 bytes for each process.
+func (r *reports) inbox() *inbox {
+	return &inbox{
+		conn: r.conn, subject: agentproto.ProcessesAll, what: "reports", log: r.log,
+		room: 32 << 10, roomBytes: 64 << 20, batch: 1000, batchBytes: 8 << 20, linger: r.timing.ReportLinger,
+		take: r.take, overflowed: func(n int) { r.metrics.reports(n, reportsOverflowed) },
+	}
+}
 
 // reportAhead is how far the number of a report may be ahead of the store's
 // time. More would have it stand for as long as it is ahead.
 const reportAhead = time.Minute
 
-// start subscribes; stop ends it.
-func (r *reports) start() (err error) {
-	// The queue is that of announcements: every report goes to one worker.
-	if r.sub, err = r.conn.QueueSubscribeSync(agentproto.ProcessesAll, presenceQueue); err == nil {
-		err = r.sub.SetPendingLimits(reportsRoom, reportsRoomBytes)
-	}
-	if err != nil {
-		return fmt.Errorf("subscribe to agents' reports: %w", err)
-	}
-	return nil
-}
-
-// stop is for the end of a worker; it fails only when the connection is gone.
-func (r *reports) stop() { _ = r.sub.Unsubscribe() }
-
-// run takes reports until ctx ends.
-func (r *reports) run(ctx context.Context) {
-	for ctx.Err() == nil {
-		first, err := r.sub.NextMsgWithContext(ctx)
-		r.countDropped()
-		switch {
-		case err == nil:
-			r.keep(ctx, r.gather(ctx, first))
-		case ctx.Err() == nil && pause(ctx, r.timing.RetryMin) == nil && !r.sub.IsValid():
-			return // the connection was closed for good
-		}
-	}
-}
-
-// gather decodes reports until a batch is full or no more have come for a
-// while.
-func (r *reports) gather(ctx context.Context, first *nats.Msg) []catalog.Report {
-	ctx, cancel := context.WithTimeout(ctx, r.timing.ReportLinger)
-	defer cancel()
+// take stores what the messages report.
+func (r *reports) take(ctx context.Context, msgs []*nats.Msg) {
 	var batch []catalog.Report
-	bytes := 0
-	for msg := first; ; {
+	for _, msg := range msgs {
 		batch = r.add(batch, msg)
-		if bytes += len(msg.Data); len(batch) >= reportsBatch || bytes >= reportsBatchBytes {
-			return batch
-		}
-		var err error
-		if msg, err = r.sub.NextMsgWithContext(ctx); err != nil {
-			return batch
-		}
 	}
+	r.keep(ctx, batch)
 }
 
 func (r *reports) add(batch []catalog.Report, msg *nats.Msg) []catalog.Report {
@@ -175,15 +135,4 @@ func (r *reports) keep(ctx context.Context, batch []catalog.Report) {
 		return
 	}
 	r.metrics.reports(len(batch), reportsStored)
-}
-
-// countDropped counts what came while there was no room.
-func (r *reports) countDropped() {
-	dropped, err := r.sub.Dropped()
-	if err != nil || dropped <= r.dropped {
-		return
-	}
-	r.log.WithField("reports", dropped-r.dropped).Warn("reports dropped: they come faster than the store takes them")
-	r.metrics.reports(dropped-r.dropped, reportsOverflowed)
-	r.dropped = dropped
 }

@@ -26,39 +26,16 @@ type settings struct {
 	metrics  *metrics
 	log      logrus.FieldLogger
 
-	sub      *nats.Subscription
-	arriving chan *nats.Msg
-	failing  bool // the last batch could not be looked up
+	failing bool // the last batch could not be looked up
 }
 
-const (
-	settingsRoom  = 32 << 10 // questions waiting: after a change all agents ask within 2 s
-	settingsBatch = 500
-)
-
-// start subscribes; stop ends it.
-func (s *settings) start() error {
-	s.arriving = make(chan *nats.Msg, settingsRoom)
-	sub, err := s.conn.ChanQueueSubscribe(agentproto.SettingsAll, presenceQueue, s.arriving)
-	if err != nil {
-		return fmt.Errorf("subscribe to agents' questions for settings: %w", err)
-	}
-	s.sub = sub
-	return nil
-}
-
-// stop is for the end of a worker; it fails only when the connection is gone.
-func (s *settings) stop() { _ = s.sub.Unsubscribe() }
-
-// run answers until ctx ends.
-func (s *settings) run(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case first := <-s.arriving:
-			s.answer(ctx, s.gather(first))
-		}
+// inbox is where questions come in, of some 200 bytes each: after a change all
+// agents ask within 2 s.
+func (s *settings) inbox() *inbox {
+	return &inbox{
+		conn: s.conn, subject: agentproto.SettingsAll, what: "questions for settings", log: s.log,
+		room: 32 << 10, roomBytes: 16 << 20, batch: 500, batchBytes: 4 << 20,
+		take: s.take, overflowed: func(n int) { s.metrics.settings(n, settingsOverflowed) },
 	}
 }
 
@@ -69,18 +46,13 @@ type asked struct {
 	reply string
 }
 
-// gather takes what has arrived, without waiting for more.
-func (s *settings) gather(first *nats.Msg) []asked {
-	batch := s.add(nil, first)
-	for len(batch) < settingsBatch {
-		select {
-		case msg := <-s.arriving:
-			batch = s.add(batch, msg)
-		default:
-			return batch
-		}
+// take answers the questions.
+func (s *settings) take(ctx context.Context, msgs []*nats.Msg) {
+	var batch []asked
+	for _, msg := range msgs {
+		batch = s.add(batch, msg)
 	}
-	return batch
+	s.answer(ctx, batch)
 }
 
 func (s *settings) add(batch []asked, msg *nats.Msg) []asked {
@@ -90,11 +62,11 @@ func (s *settings) add(batch []asked, msg *nats.Msg) []asked {
 	}
 	if err != nil {
 		s.log.WithError(err).WithField("subject", msg.Subject).Warn("question for settings dropped")
-		s.metrics.settings(settingsBad)
+		s.metrics.settings(1, settingsBad)
 		return batch
 	}
 	if s.believer.believe(msg.Header, host, &fleetkey.Message{Purpose: agentproto.TypeSettingsAsk, Body: msg.Data}) != nil {
-		s.metrics.settings(settingsBad)
+		s.metrics.settings(1, settingsBad)
 		return batch
 	}
 	return append(batch, asked{host, message.ID, msg.Reply})
@@ -190,11 +162,11 @@ func (s *settings) send(to asked, reply *agentproto.SettingsReply) {
 	switch {
 	case err != nil:
 		s.log.WithError(err).WithField("host", to.host.String()).Warn("question for settings not answered")
-		s.metrics.settings(settingsLost)
+		s.metrics.settings(1, settingsLost)
 	case reply.Error != "":
-		s.metrics.settings(settingsUnknown)
+		s.metrics.settings(1, settingsUnknown)
 	default:
-		s.metrics.settings(settingsTold)
+		s.metrics.settings(1, settingsTold)
 	}
 }
 

@@ -26,9 +26,7 @@ type Worker struct {
 	sweep    *sweeper
 	notify   *notifier
 	hints    *hints
-	presence *presence
-	reports  *reports
-	settings *settings
+	inboxes  []*inbox
 	room     *parkingRoom
 	metrics  *metrics
 	believer *believer
@@ -72,15 +70,16 @@ func New(cfg Config) (*Worker, error) {
 		id: cfg.ID, store: cfg.Store, bus: cfg.Bus, audit: cfg.Audit, asker: w.asker, believer: w.believer, clock: w.clock, recorder: rec, notifier: w.notify,
 		metrics: m, tracer: cfg.Tracer, timing: &w.cfg.Timing, limit: cfg.Limits.SweepTasks, outage: away, log: w.log.WithField("component", "worker.sweep"),
 	}
-	w.presence = &presence{
+	presence := &presence{
 		conn: cfg.Conn, store: cfg.Store, believer: w.believer, clock: w.clock, timing: &w.cfg.Timing, metrics: m, log: w.log.WithField("component", "worker.presence"),
 	}
-	w.reports = &reports{
+	reports := &reports{
 		conn: cfg.Conn, store: cfg.Store, believer: w.believer, clock: w.clock, timing: &w.cfg.Timing, metrics: m, log: w.log.WithField("component", "worker.reports"),
 	}
-	w.settings = &settings{
+	settings := &settings{
 		conn: cfg.Conn, store: cfg.Store, believer: w.believer, clock: w.clock, timing: &w.cfg.Timing, metrics: m, log: w.log.WithField("component", "worker.settings"),
 	}
+	w.inboxes = []*inbox{presence.inbox(), reports.inbox(), settings.inbox()}
 	return w, nil
 }
 
@@ -111,18 +110,12 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	defer w.asker.stop()
-	if err := w.presence.start(); err != nil {
-		return err
+	for _, in := range w.inboxes {
+		if err := in.start(); err != nil {
+			return err
+		}
+		defer in.stop()
 	}
-	defer w.presence.stop()
-	if err := w.reports.start(); err != nil {
-		return err
-	}
-	defer w.reports.stop()
-	if err := w.settings.start(); err != nil {
-		return err
-	}
-	defer w.settings.stop()
 	defer w.notify.http.CloseIdleConnections()
 
 	// Two lifetimes: pulling ends with ctx, work on what was pulled goes on.
@@ -175,9 +168,9 @@ func (w *Worker) work(ctx, work context.Context) {
 		open := func(ctx context.Context) (jetstream.Consumer, error) { return w.cfg.Bus.CollectConsumer(ctx, lane) }
 		pulling.Go(func() { w.pull(ctx, work, "collect-"+lane, open, w.collect.pull) })
 	}
-	pulling.Go(func() { w.presence.run(ctx) })
-	pulling.Go(func() { w.reports.run(ctx) })
-	pulling.Go(func() { w.settings.run(ctx) })
+	for _, in := range w.inboxes {
+		pulling.Go(func() { in.run(ctx) })
+	}
 	pulling.Go(func() { w.sweep.run(ctx, work) })
 	chunks.Wait()
 	close(w.room.leave)

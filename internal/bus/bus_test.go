@@ -267,6 +267,27 @@ func TestEnsureKeepsMessagesAndTunedLimits(t *testing.T) {
 	}
 }
 
+// A stream into which no message of results may fit would keep a fleet's
+// results out for ever, so nothing starts on it.
+func TestEnsureRefusesAStreamTooSmallForResults(t *testing.T) {
+	t.Parallel()
+	env := testenv.StartNATS(t)
+	cfg := streamInfo(t, env.JS, bus.StreamResults).Config
+	cfg.MaxBytes = 8 << 10
+	if _, err := env.JS.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []bus.Options{{}, {ResultsMaxBytes: 8 << 10}} {
+		err := bus.Ensure(t.Context(), env.JS, o)
+		if err == nil || errors.Is(err, bus.ErrAway) || !strings.Contains(err.Error(), "PROCFLEET_RESULTS: its size (max_bytes) is 8192 bytes") {
+			t.Errorf("with %+v: %v", o, err)
+		}
+	}
+	if err := bus.Ensure(t.Context(), env.JS, bus.Options{ResultsMaxBytes: 1 << 20}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestEnsureFitsIntoASmallServer(t *testing.T) {
 	t.Parallel()
 	server, err := natsembed.Start(natsembed.Config{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", MaxStore: 100 << 20, Log: testenv.Log(t)})

@@ -149,6 +149,9 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.St
 			}
 		}
 		fresh.MaxBytes = cmp.Or(want.MaxBytes, defaultBytes(want.Name)/share)
+		if err := checkRoom(&fresh); err != nil {
+			return err
+		}
 		_, err = js.CreateStream(ctx, fresh)
 		if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return err
@@ -190,8 +193,24 @@ func updateStream(ctx context.Context, js jetstream.JetStream, have *jetstream.S
 	case share > 1 && have.State.Msgs == 0: // shrinking a stream would drop what it holds
 		next.MaxBytes = min(next.MaxBytes, defaultBytes(want.Name)/share)
 	}
+	if err := checkRoom(&next); err != nil {
+		return err
+	}
 	_, err := js.UpdateStream(ctx, next)
 	return err
+}
+
+// leastResultsBytes is the room for one message of results: up to 512 KiB, and
+// what its last result adds.
+const leastResultsBytes = 1 << 20
+
+// checkRoom refuses a size into which a single message may not fit: it would
+// never be taken, however empty the stream is, and its task never end well.
+func checkRoom(cfg *jetstream.StreamConfig) error {
+	if cfg.Name == StreamResults && cfg.MaxBytes > 0 && cfg.MaxBytes < leastResultsBytes {
+		return fmt.Errorf("its size (max_bytes) is %d bytes, and one message of results may have more; give it at least %d", cfg.MaxBytes, leastResultsBytes)
+	}
+	return nil
 }
 
 func defaultBytes(stream string) int64 {

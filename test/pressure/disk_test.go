@@ -1,0 +1,116 @@
+//go:build linux
+
+package pressure
+
+import (
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// disk mounts a small file system of its own for a test.
+func disk(t *testing.T, size string) (dir string) {
+	t.Helper()
+	testenv.NeedRoot(t)
+	dir = t.TempDir()
+	if err := unix.Mount("procfleet-test", dir, "tmpfs", 0, "size="+size); errors.Is(err, unix.EPERM) {
+		testenv.Missing(t, "mount", "this needs the right to mount: %v", err)
+	} else if err != nil {
+		t.Fatalf("mount: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Errorf("unmount %s: %v", dir, err)
+		}
+	})
+	return dir
+}
+
+// fill leaves no room on a disk; the returned function gives it back.
+func fill(t *testing.T, dir string) (empty func()) {
+	t.Helper()
+	name := filepath.Join(dir, "filler")
+	file, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{1 << 20, 4 << 10} { // tmpfs gives whole pages
+		chunk := make([]byte, size)
+		for err == nil {
+			_, err = file.Write(chunk)
+		}
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("fill %s: %v", dir, err)
+		}
+		err = nil
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestUpOnADiskThatIsFull takes the whole system's disk away. Callers are told
+// to come again and what is stored can be read. When there is room and it was
+// started again, what was accepted ends and tasks are taken.
+func TestUpOnADiskThatIsFull(t *testing.T) {
+	t.Parallel()
+	dir := disk(t, "96m")
+	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+	bus := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+	data, door := filepath.Join(dir, "data"), "http://"+addr
+	start := func() *testenv.Child {
+		up := testenv.StartChild(t, nil, program(t), "up", "--agent=false", "--http", addr, "--nats-listen", bus, "--data", data, "--slack", "10m")
+		up.WaitHTTP(t, patience, door+"/readyz")
+		return up
+	}
+	up := start()
+	const hosts = 250
+	simulate := testenv.StartChild(t, nil, program(t), "simulate", "--agents", strconv.Itoa(hosts), "--nats", "nats://"+bus, "--fleet-key", filepath.Join(data, "fleet.key"))
+	simulate.WaitOutput(t, patience, "ready "+strconv.Itoa(hosts))
+	first := accepts(t, door, operation(hosts, 0))
+	succeeds(t, door, first, hosts)
+
+	empty := fill(t, dir)
+	var accepted []string
+	refused := 0
+	testenv.Eventually(t, patience, func() bool {
+		a := post(door+"/v1/tasks", operation(hosts, 0))
+		var made task
+		switch {
+		case a.status == http.StatusCreated && json.Unmarshal(a.body, &made) == nil:
+			accepted = append(accepted, made.ID)
+		case a.status == http.StatusServiceUnavailable && a.retry != "" && tryAgain.Match(a.body):
+			refused++
+		default:
+			t.Fatalf("answered %d, Retry-After %q: %.300s", a.status, a.retry, a.body)
+		}
+		return refused >= 5
+	}, "callers are turned away")
+	if found := look(t, door, first); found.Counts["succeeded"] != hosts {
+		t.Errorf("what is stored cannot be read: %+v", found)
+	}
+	empty()
+	up.Kill() // NATS's files stay closed to writing until it starts again
+	start()
+
+	succeeds(t, door, accepts(t, door, operation(hosts, 0)), hosts)
+	for _, id := range accepted {
+		succeeds(t, door, id, hosts)
+	}
+	t.Logf("%d tasks were accepted on the full disk", len(accepted))
+}

@@ -1,0 +1,136 @@
+//go:build linux
+
+package pressure
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// accepts submits until it is accepted and returns the task's id.
+func accepts(t *testing.T, door string, body []byte) string {
+	t.Helper()
+	var made task
+	testenv.Eventually(t, patience, func() bool {
+		a := post(door+"/v1/tasks", body)
+		return a.status == http.StatusCreated && json.Unmarshal(a.body, &made) == nil
+	}, "a task is accepted")
+	return made.ID
+}
+
+// tryAgain is what callers are told: that nothing was done, or that it is not
+// known.
+var tryAgain = regexp.MustCompile(`"code":"unavailable".*try again later|"code":"unknown".*repeat with the same Idempotency-Key`)
+
+// TestSubmissionsWhileTheStoreHangs has many callers offer big tasks while
+// Redis neither answers nor hangs up. All are told to come again, the dispatcher
+// keeps its memory, and what was accepted before is done.
+func TestSubmissionsWhileTheStoreHangs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	dispatcher, door := r.role("dispatcher", "--submissions=false", "--slack", "10m")
+	r.simulate(100)
+	var before []string
+	for range 10 {
+		before = append(before, accepts(t, door, operation(100, 0)))
+	}
+
+	r.redis.Freeze(t)
+	var callers sync.WaitGroup
+	var offered, offers atomic.Int64
+	offer := func(body []byte) {
+		a := post(door+"/v1/tasks", body)
+		offered.Add(int64(len(body)))
+		if a.status != http.StatusServiceUnavailable || a.retry == "" || !tryAgain.Match(a.body) {
+			t.Errorf("a caller was answered %d, Retry-After %q: %.300s", a.status, a.retry, a.body)
+		}
+	}
+	small, big := operation(55_000, 0), operation(200_000, 16<<20)
+	if len(small) > 1<<20 {
+		t.Fatalf("a body of %d bytes is a big one", len(small))
+	}
+	for range 150 {
+		callers.Go(func() {
+			for offers.Add(1) < 1200 {
+				offer(small)
+			}
+		})
+	}
+	for range 8 {
+		callers.Go(func() { offer(big) })
+	}
+	callers.Wait()
+	r.redis.Thaw(t)
+
+	r.role("worker")
+	for _, id := range append(before, accepts(t, door, operation(100, 0))) {
+		succeeds(t, door, id, 100)
+	}
+	fits(t, dispatcher, offered.Load())
+}
+
+// TestReadersThatAreSlow opens many answers that are long, and reads little of
+// them. The dispatcher makes no more of each than is read, and who reads on gets
+// all of it.
+func TestReadersThatAreSlow(t *testing.T) {
+	t.Parallel()
+	const hosts, readers = 20_000, 120
+	r := newRig(t)
+	dispatcher, door := r.role("dispatcher", "--submissions=false", "--slack", "10m")
+	r.role("worker")
+	r.simulate(hosts)
+	id := accepts(t, door, operation(hosts, 0))
+	succeeds(t, door, id, hosts)
+
+	const path = "/api/v2/proc/get_proc_operate_result_v2"
+	question := []byte(`{"task_id":"` + id + `"}`)
+	whole := post(door+path, question)
+	if whole.status != http.StatusOK {
+		t.Fatalf("%d %.300s", whole.status, whole.body)
+	}
+	var open []*bufio.Reader
+	for range readers {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(door, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() }) // the dispatcher may have done so
+		if err := conn.(*net.TCPConn).SetReadBuffer(16 << 10); err != nil {
+			t.Fatal(err)
+		}
+		req, err := http.NewRequest(http.MethodPost, door+path, strings.NewReader(string(question)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := req.Write(conn); err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, bufio.NewReader(conn))
+	}
+	for i, reader := range open {
+		resp, err := http.ReadResponse(reader, nil)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("reader %d: %v %v", i, resp, err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		if i > 2 {
+			continue // it reads no more
+		}
+		text, err := io.ReadAll(resp.Body)
+		if err != nil || strings.Count(string(text), `"error_code"`) != hosts {
+			t.Errorf("reader %d got %d bytes of %d, %.100q to %q: %v", i, len(text), len(whole.body), text, text[max(len(text)-200, 0):], err)
+		}
+	}
+	succeeds(t, door, accepts(t, door, operation(100, 0)), 100)
+	fits(t, dispatcher, int64(len(whole.body))*readers)
+}
