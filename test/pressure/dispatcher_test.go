@@ -122,11 +122,11 @@ func TestReadersThatAreSlow(t *testing.T) {
 		if err != nil || resp.StatusCode != http.StatusOK {
 			t.Fatalf("reader %d: %v %v", i, resp, err)
 		}
-		defer func() { _ = resp.Body.Close() }()
 		if i > 2 {
-			continue // it reads no more
+			continue // it reads no more; closing the body would
 		}
 		text, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close() // what was read is all that counts
 		if err != nil || strings.Count(string(text), `"error_code"`) != hosts {
 			t.Errorf("reader %d got %d bytes of %d, %.100q to %q: %v", i, len(text), len(whole.body), text, text[max(len(text)-200, 0):], err)
 		}
