@@ -86,7 +86,7 @@ var allowed = map[string][]string{
 	"cmd/internal/agentcmd": {"agentproto", "agent", "agent/hostcheck", "agent/local", "agent/operate", "cmd/internal/daemon", "cmd/internal/settings", "cmd/internal/tlsflags", "internal/crashpoint", "internal/fleetkey", "internal/natsconn"},
 	"cmd/internal/daemon":   {"cmd/internal/settings", "cmd/internal/tlsflags", "internal/invalid", "internal/plaintext", "internal/telemetry/logging", "internal/telemetry/metrics", "internal/tlsfiles"},
 	"cmd/internal/demo":     {"", "client"},
-	"cmd/internal/bench":    {"", "agent/local", "agentproto", "cmd/internal/simulate", "internal/bus", "cmd/internal/tlsflags", "internal/fleetkey", "internal/natsconn", "internal/tlsfiles", "taskstore", "taskstore/redisstore"},
+	"cmd/internal/bench":    {"", "agent/local", "agentproto", "cmd/internal/simulate", "internal/bus", "cmd/internal/tlsflags", "internal/fleetkey", "internal/natsauth", "internal/natsconn", "internal/tlsfiles", "taskstore", "taskstore/redisstore"},
 	"cmd/internal/settings": {"internal/invalid"},
 	"cmd/internal/simulate": {"agentproto", "internal/fleetkey", "internal/natsconn", "internal/tlsfiles"},
 	"cmd/internal/tlsflags": {"cmd/internal/settings", "internal/invalid", "internal/tlsfiles"},
