@@ -114,7 +114,7 @@ func (f *redisUsersFlags) withPassword(line string) (string, error) {
 	if user == nil {
 		return line, nil
 	}
-	for _, rule := range strings.Fields(user[3]) {
+	for rule := range strings.FieldsSeq(user[3]) {
 		if rule == "nopass" || rule[0] == '>' || rule[0] == '#' {
 			return line, nil
 		}
