@@ -109,7 +109,7 @@ func (a *Authority) UserPath(role Role) string { return filepath.Join(a.dir, str
 func (a *Authority) WriteUser(role Role, revoked ...string) (made bool, err error) {
 	var credentials string
 	err = datafile.Update(a.UserPath(role), maxKeysFile, func(old []byte) (_ []byte, err error) {
-		if user, _, err := ParseCredentials(old); old != nil && (err != nil || !slices.Contains(revoked, user)) {
+		if old != nil && !areOf(old, revoked) {
 			return old, nil
 		}
 		credentials, err = a.NewUser(role, string(role), 0, 0)
@@ -126,6 +126,13 @@ func (a *Authority) WriteUser(role Role, revoked ...string) (made bool, err erro
 func ReadCredentials(file string) ([]byte, error) {
 	text, _, err := datafile.ReadPrivate(file, maxKeysFile)
 	return text, err
+}
+
+// areOf reports whether credentials are one of these users'; what cannot be
+// read is nobody's.
+func areOf(credentials []byte, users []string) bool {
+	user, _, err := ParseCredentials(credentials)
+	return err == nil && slices.Contains(users, user)
 }
 
 // ParseCredentials returns what credentials say: the user's public name and

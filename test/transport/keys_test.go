@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -102,7 +103,8 @@ func TestKeysAreNowhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		var metrics strings.Builder
-		if err := resp.Write(&metrics); err != nil {
+		err = errors.Join(resp.Write(&metrics), resp.Body.Close())
+		if err != nil {
 			t.Fatal(err)
 		}
 		told["metrics of "+r[0]] = metrics.String()

@@ -121,6 +121,7 @@ func (f *Fleet) giveKeys(n *Node) error {
 	case Dispatcher, Worker:
 		files[keyFile] = f.path(keysDir, keyFile)
 		files[serverCreds] = f.path(keysDir, "nats-auth", serverCreds)
+	case Redis, Sentinel: // their users come with their configuration
 	case Agent:
 		files[identityFile] = f.path(keysDir, "identities", strings.ReplaceAll(n.Host, ":", "-")+".yaml")
 	}
