@@ -69,7 +69,10 @@ func inLab(ctx context.Context, cfg Config, do func(*lab) error) (err error) {
 	if err := l.open(ctx); err != nil {
 		return err
 	}
-	return do(l)
+	if err = do(l); err != nil {
+		err = errors.Join(err, l.plant.deaths())
+	}
+	return err
 }
 
 func (l *lab) open(ctx context.Context) (err error) {

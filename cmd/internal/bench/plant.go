@@ -117,7 +117,9 @@ func freePort(ctx context.Context) (string, error) {
 type child struct {
 	name string
 	cmd  *exec.Cmd
+	log  string // its file
 	done chan struct{}
+	died bool // before it was told to stop
 }
 
 // start starts a process and returns the line of its standard output that
@@ -131,7 +133,8 @@ func (p *plant) start(ctx context.Context, name, program string, args []string, 
 	}
 	defer logFile.Close()
 	// Not bound to ctx: close stops processes in their own good order.
-	c := &child{name: name, cmd: exec.Command(program, args...), done: make(chan struct{})} //nolint:gosec,noctx // this binary or redis-server, see callers
+	c := &child{name: name, log: logName, done: make(chan struct{})}
+	c.cmd = exec.Command(program, args...) //nolint:gosec,noctx // this binary or redis-server, see callers
 	c.cmd.Stderr, c.cmd.Env = logFile, append(os.Environ(), p.env...)
 	stdout, err := c.cmd.StdoutPipe()
 	if err != nil {
@@ -173,9 +176,30 @@ func (c *child) follow(stdout io.Reader, ready string, lines chan<- string) {
 	_ = c.cmd.Wait() // that it ended is all that matters
 }
 
+func (c *child) ended() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// deaths says which processes ended that were not told to, and what they wrote
+// last: why the rest failed.
+func (p *plant) deaths() (err error) {
+	for _, c := range p.children {
+		if c.died {
+			err = errors.Join(err, fmt.Errorf("%s ended by itself (%s): %s", c.name, c.cmd.ProcessState, tail(c.log)))
+		}
+	}
+	return err
+}
+
 func (c *child) pid() int { return c.cmd.Process.Pid }
 
 func (c *child) stop() {
+	c.died = c.died || c.ended()
 	_ = c.cmd.Process.Signal(syscall.SIGTERM) // an error means that it is gone
 	select {
 	case <-c.done:
