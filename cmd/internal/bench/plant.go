@@ -119,7 +119,7 @@ type child struct {
 	cmd  *exec.Cmd
 	log  string // its file
 	done chan struct{}
-	died bool // before it was told to stop
+	fate string // how it ended, if not well
 }
 
 // start starts a process and returns the line of its standard output that
@@ -176,21 +176,12 @@ func (c *child) follow(stdout io.Reader, ready string, lines chan<- string) {
 	_ = c.cmd.Wait() // that it ended is all that matters
 }
 
-func (c *child) ended() bool {
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// deaths says which processes ended that were not told to, and what they wrote
-// last: why the rest failed.
+// deaths says which processes did not end well, and what they wrote last: why
+// the rest failed. It stops them.
 func (p *plant) deaths() (err error) {
-	for _, c := range p.children {
-		if c.died {
-			err = errors.Join(err, fmt.Errorf("%s ended by itself (%s): %s", c.name, c.cmd.ProcessState, tail(c.log)))
+	for _, c := range slices.Backward(p.children) {
+		if c.stop(); c.fate != "" {
+			err = errors.Join(err, errors.New(c.fate))
 		}
 	}
 	return err
@@ -199,13 +190,15 @@ func (p *plant) deaths() (err error) {
 func (c *child) pid() int { return c.cmd.Process.Pid }
 
 func (c *child) stop() {
-	c.died = c.died || c.ended()
 	_ = c.cmd.Process.Signal(syscall.SIGTERM) // an error means that it is gone
 	select {
 	case <-c.done:
 	case <-time.After(stopTimeout):
 		_ = c.cmd.Process.Kill()
 		<-c.done
+	}
+	if c.fate == "" && !c.cmd.ProcessState.Success() {
+		c.fate = fmt.Sprintf("%s ended with %s: %s", c.name, c.cmd.ProcessState, tail(c.log))
 	}
 }
 
