@@ -98,7 +98,7 @@ func TestKeysAreNowhere(t *testing.T) {
 		child := testenv.StartChild(t, nil, program(t), r...)
 		child.WaitHTTP(t, patience, "http://"+status+"/readyz")
 		working = append(working, child)
-		resp, err := http.Get("http://" + status + "/metrics") //nolint:noctx // it ends with the test
+		resp, err := http.Get("http://" + status + "/metrics")
 		if err != nil {
 			t.Fatal(err)
 		}
