@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -62,8 +63,15 @@ func (w *wire) call(method, path, header string, body []byte, read func(io.Reade
 		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	_, err = io.Copy(io.Discard, resp.Body) // up to the next answer
+	if err == nil && resp.Close {
+		// As who answers for a dispatcher that starts does: the next request is for
+		// the dispatcher itself, on another connection.
+		err = fmt.Errorf("%s %s: %w", method, path, errLastAnswer)
+	}
 	return err
 }
+
+var errLastAnswer = errors.New("the server answers no more on this connection")
 
 // submit posts a submission and returns the task's id.
 func (w *wire) submit(submission []byte, header string) (procfleet.TaskID, error) {

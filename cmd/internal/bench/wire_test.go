@@ -1,0 +1,28 @@
+package bench
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+// TestAReadyAnswerOfWhoHandsOverIsNotTakenForTheDispatchers is for a post that
+// was cut off since it followed, on the same connection, an answer that said it
+// was the last.
+func TestAReadyAnswerOfWhoHandsOverIsNotTakenForTheDispatchers(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ready") }))
+	server.Config.SetKeepAlivesEnabled(false)
+	server.Start()
+	defer server.Close()
+	w, err := dial(t.Context(), server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	if err := w.call(http.MethodGet, "/readyz", "", nil, func(io.Reader) error { return nil }); !errors.Is(err, errLastAnswer) {
+		t.Errorf("%v, want %v", err, errLastAnswer)
+	}
+}
