@@ -13,6 +13,13 @@ import (
 // itself, so that nothing is left behind.
 func openLock(folder string) (*os.File, error) { return os.Open(folder) } //nolint:gosec // the data folder
 
+// openAtOnce opens a file to read it. A pipe is opened without waiting for its
+// writer, and a terminal does not become this process's own, so that what a
+// path leads to can be looked at first.
+func openAtOnce(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0) //nolint:gosec // a file that whoever starts the command names
+}
+
 // OwnFolder refuses a folder in which others than this process's user and root
 // may put files. A group may, unless this process is root: many users have a
 // group of their own.

@@ -15,7 +15,7 @@ import (
 // information is of the file that was read, or refused; nil if it could not be
 // opened.
 func ReadPrivate(path string, limit int64) (text []byte, info os.FileInfo, err error) {
-	file, err := os.Open(filepath.Clean(path))
+	file, err := openAtOnce(filepath.Clean(path))
 	if err != nil {
 		return nil, nil, err
 	}

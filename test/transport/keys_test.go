@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/procfleet/procfleet/internal/testenv"
@@ -178,5 +179,41 @@ func TestKeysAreNowhere(t *testing.T) {
 	}
 	for what, key := range keysIn(t, agentData) {
 		t.Errorf("the agent keeps %s: %.8s…", what, key)
+	}
+}
+
+// TestPipeInPlaceOfAKeyHangsNobody: opening a pipe that nobody writes to waits
+// for ever. Each role that is given one for a file of secrets says what it is,
+// and so it does with other things that are no files, or everybody's.
+func TestPipeInPlaceOfAKeyHangsNobody(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	authority := filepath.Join(dir, "authority")
+	pipe, device, open := filepath.Join(dir, "pipe"), filepath.Join(dir, "device"), filepath.Join(dir, "open")
+	err := errors.Join(syscall.Mkfifo(pipe, 0o600), os.Symlink("/dev/zero", device), os.Mkdir(authority, 0o700),
+		syscall.Mkfifo(filepath.Join(authority, "authority.yaml"), 0o600), os.WriteFile(open, nil, 0o600), os.Chmod(open, 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker := []string{"worker", "--nats", "nats://127.0.0.1:1", "--redis", "redis://127.0.0.1:1"}
+	for what, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"a pipe as the fleet key":       {join(worker, []string{"--fleet-key", pipe}), pipe + " is no ordinary file"},
+		"a device as the fleet key":     {join(worker, []string{"--fleet-key", device}), device + " is no ordinary file"},
+		"a folder as the fleet key":     {join(worker, []string{"--fleet-key", dir}), dir + " is no ordinary file"},
+		"everybody's file as fleet key": {join(worker, []string{"--fleet-key", open}), open + " has mode 0644"},
+		"a pipe as Redis's password":    {join(worker, []string{"--redis-password-file", pipe}), pipe + " is no ordinary file"},
+		"a pipe as an identity":         {[]string{"agent", "--identity", pipe, "--data", filepath.Join(dir, "agent")}, pipe + " is no ordinary file"},
+		"a pipe as the applications":    {[]string{"app", "list", "--apps", pipe}, pipe + " is no ordinary file"},
+		"a pipe as the authority":       {[]string{"nats-auth", "user", "server", "--nats-auth", authority}, "authority.yaml is no ordinary file"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			if got := run(t, c.args...); got.code <= 0 || !strings.Contains(got.err+got.out, c.want) {
+				t.Errorf("exit %d, want one that says %q: %s%s", got.code, c.want, got.out, got.err)
+			}
+		})
 	}
 }
