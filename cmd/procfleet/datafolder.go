@@ -12,10 +12,14 @@ import (
 )
 
 // lockFolder makes a data folder and keeps other procfleets out of it until
-// unlock is called or this process ends, however it ends.
+// unlock is called or this process ends, however it ends. A folder in which
+// others may write is refused: what is in it is carried out and believed.
 func lockFolder(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data folder %s: %w; name one that you may write to with --data", dir, err)
+	}
+	if err := datafile.OwnFolder(dir); err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
 	}
 	name := filepath.Join(dir, "lock")
 	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the data folder of whoever starts the command

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -206,6 +207,38 @@ func TestASecondUpOnTheSameFolderNamesTheLock(t *testing.T) {
 	}
 	for _, want := range []string{filepath.Join(s.data, "lock"), strconv.Itoa(s.PID()), "--data"} {
 		second.WaitOutput(t, startTimeout, want)
+	}
+}
+
+// TestUpTrustsNoDataFolderThatOthersMayWrite: whoever may put files there could
+// have its own tasks carried out, and its own fleet key believed.
+func TestUpTrustsNoDataFolderThatOthersMayWrite(t *testing.T) {
+	t.Parallel()
+	const nobody = 65534
+	folder := func(mode os.FileMode) string {
+		dir := filepath.Join(t.TempDir(), "data")
+		if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, mode)); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	says := map[string]string{folder(0o777): "has mode 0777", folder(0o777 | os.ModeSticky): "has mode 0777"}
+	if os.Geteuid() == 0 {
+		foreign, link := folder(0o700), filepath.Join(t.TempDir(), "link")
+		if err := errors.Join(os.Chown(foreign, nobody, nobody), os.Symlink(foreign, link)); err != nil {
+			t.Fatal(err)
+		}
+		says[folder(0o770)], says[foreign], says[link] = "has mode 0770", "belongs to uid 65534", "belongs to uid 65534"
+	}
+	for dir, want := range says {
+		child := testenv.StartChild(t, nil, testenv.BuildBinary(t, "./cmd/procfleet"), "up", "--http", "127.0.0.1:0", "--data", dir, "--agent=false")
+		if code := child.Wait(t, startTimeout); code != exitFailed {
+			t.Errorf("%s: exit %d, want %d", dir, code, exitFailed)
+		}
+		child.WaitOutput(t, startTimeout, want)
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("%s: %v was written there: %v", dir, left, err)
+		}
 	}
 }
 
