@@ -100,8 +100,8 @@ verify: ## the module file is tidy and the tree is formatted
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt: $$unformatted" >&2; exit 1; }
 
 docker: build ## build the images procfleet and procfleet-agent
-	docker build -q -f deploy/Dockerfile --target server -t procfleet:latest .
-	docker build -q -f deploy/Dockerfile --target agent -t procfleet-agent:latest .
+	docker build -q -f deploy/Dockerfile --target server --build-arg VERSION=$(VERSION) -t procfleet:latest .
+	docker build -q -f deploy/Dockerfile --target agent --build-arg VERSION=$(VERSION) -t procfleet-agent:latest .
 
 ci: test verify lint cross build ## exactly what CI runs
 

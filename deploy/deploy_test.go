@@ -4,6 +4,7 @@ package deploy_test
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -126,7 +127,7 @@ func TestImagesAreBuiltFromTheBinaries(t *testing.T) {
 	suffix := ":test-" + strconv.Itoa(os.Getpid())
 	for target, command := range map[string][]string{"server": {"version"}, "agent": {"--version"}} {
 		image := "procfleet-" + target + suffix
-		args := []string{"build", "-q", "-f", "deploy/Dockerfile", "--target", target, "--build-arg", "AGENT_BASE=scratch", "-t", image, "."}
+		args := []string{"build", "-q", "-f", "deploy/Dockerfile", "--target", target, "--build-arg", "AGENT_BASE=scratch", "--build-arg", "VERSION=1.2.3", "-t", image, "."}
 		cmd := exec.Command("docker", args...)
 		cmd.Dir = root
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -136,6 +137,35 @@ func TestImagesAreBuiltFromTheBinaries(t *testing.T) {
 		t.Cleanup(func() { _ = exec.Command("docker", "rmi", "-f", image).Run() }) // a leftover image harms nobody
 		if out, err := exec.Command("docker", append([]string{"run", "--rm", "--network", "none", image}, command...)...).CombinedOutput(); err != nil {
 			t.Errorf("run %s: %v\n%s", target, err, out)
+		}
+		labels, err := exec.Command("docker", "image", "inspect", "--format", "{{json .Config.Labels}}", image).Output()
+		for _, want := range []string{`image.title":"procfleet`, `image.source":"https://github.com/procfleet/procfleet"`, `image.licenses":"Apache-2.0"`, `image.version":"1.2.3"`} {
+			if err != nil || !strings.Contains(string(labels), want) {
+				t.Errorf("the labels of %s are %s, want … %s …: %v", target, labels, want, err)
+			}
+		}
+	}
+}
+
+// TestImagesSayWhatTheyAre reads the labels of each image where there is no
+// docker: its name, licence, source and version.
+func TestImagesSayWhatTheyAre(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), " AS server")
+	server, agent, _ := strings.Cut(after, " AS agent")
+	label := regexp.MustCompile(`org\.opencontainers\.image\.(\w+)="([^"]*)"`)
+	for title, stage := range map[string]string{"procfleet": server, "procfleet-agent": agent} {
+		labels := map[string]string{}
+		for _, found := range label.FindAllStringSubmatch(stage, -1) {
+			labels[found[1]] = found[2]
+		}
+		want := map[string]string{"title": title, "source": "https://github.com/procfleet/procfleet", "licenses": "Apache-2.0", "version": "$VERSION"}
+		if !maps.Equal(labels, want) || !strings.Contains(stage, "\nARG VERSION\n") {
+			t.Errorf("the labels of %s are %v, want %v, and VERSION an argument", title, labels, want)
 		}
 	}
 }

@@ -2,27 +2,31 @@ package deploy_test
 
 import (
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/internal/testenv/tlstest"
 )
 
 // node is a folder in the place of a node's root, and what was asked of the
 // node's systemd.
 type node struct {
-	root, path, asked, settings string
+	root, path, asked, settings, ca string
 }
 
 func newNode(t *testing.T, settings map[string]string) *node {
 	t.Helper()
 	dir := t.TempDir()
-	n := &node{root: filepath.Join(dir, "root"), path: filepath.Join(dir, "bin"), asked: filepath.Join(dir, "asked"), settings: filepath.Join(dir, "settings")}
+	n := &node{root: filepath.Join(dir, "root"), path: filepath.Join(dir, "bin"), asked: filepath.Join(dir, "asked"), settings: filepath.Join(dir, "settings"), ca: filepath.Join(dir, "ca")}
 	nsenter := "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nshift\necho \"$*\" >>" + n.asked + "\n"
 	err := errors.Join(
 		os.MkdirAll(n.path, 0o755), os.MkdirAll(n.settings, 0o755),
@@ -65,7 +69,7 @@ func (n *node) enroll(t *testing.T) (identity string) {
 
 // command is the installer as the pod runs it, but for where things are.
 func (n *node) command(agent string) *exec.Cmd {
-	cmd := exec.Command("sh", "kubernetes/agents/install.sh", n.settings)
+	cmd := exec.Command("sh", "kubernetes/agents/install.sh", n.settings, n.ca)
 	cmd.Env = append(os.Environ(), "PATH="+n.path+":"+os.Getenv("PATH"), "NODE_ROOT="+n.root, "AGENT="+agent)
 	return cmd
 }
@@ -132,6 +136,54 @@ func TestInstallerPutsTheAgentOnTheNodeAndRestartsItForChangesAlone(t *testing.T
 	if asked := n.install(t, agent); asked != restarted {
 		t.Errorf("a setting changed, and systemd was asked:\n%s", asked)
 	}
+}
+
+// TestInstallerGivesTheAgentTheCAOfItsBrokers: with the secret that may be left
+// out, the agent of the node joins a broker whose certificate that CA signed.
+func TestInstallerGivesTheAgentTheCAOfItsBrokers(t *testing.T) {
+	t.Parallel()
+	all := manifests(t, "kubernetes/agents")
+	pod := with(t, all, "DaemonSet")[0].Spec.Template.Spec
+	c := pod.Containers[0]
+	given := slices.IndexFunc(pod.Volumes, func(v volume) bool { return v.Secret.SecretName == "nats-ca" })
+	if given < 0 || !pod.Volumes[given].Secret.Optional || len(pod.Volumes[given].Secret.Items) != 1 {
+		t.Fatalf("no secret nats-ca that may be left out in %+v", pod.Volumes)
+	}
+	mounted := slices.IndexFunc(c.VolumeMounts, func(m volumeMount) bool { return m.Name == "nats-ca" })
+	if mounted < 0 || c.Command[3] != c.VolumeMounts[mounted].MountPath {
+		t.Fatalf("%q does not name where %+v is", c.Command, c.VolumeMounts)
+	}
+
+	agent := testenv.BuildBinary(t, "./cmd/procfleet-agent")
+	n := newNode(t, configMap(t, all, pod.Volumes[0].ConfigMap.Name))
+	n.enroll(t)
+	n.install(t, agent)
+	env := filepath.Join(n.root, "etc/procfleet/agent.env")
+	if text := n.read(t, env); strings.Contains(text, "PROCFLEET_NATS_CA") {
+		t.Errorf("without the secret there is a CA: %s", text)
+	}
+	ca := tlstest.NewCA(t, "brokers")
+	if err := os.Mkdir(n.ca, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	copied(t, ca.File, filepath.Join(n.ca, pod.Volumes[given].Secret.Items[0].Path))
+	if asked := n.install(t, agent); !strings.Contains(asked, "restart") {
+		t.Errorf("the CA came, and systemd was asked:\n%s", asked)
+	}
+
+	broker, status := startTLSBroker(t, ca.Issue(t, "broker")), net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+	settings := strings.Fields(strings.ReplaceAll(n.read(t, env), "=/etc/procfleet/", "="+n.root+"/etc/procfleet/"))
+	settings = append(settings, "PROCFLEET_NATS=tls://"+broker, "PROCFLEET_STATUS_HTTP="+status, "PROCFLEET_DATA="+filepath.Join(t.TempDir(), "data"))
+	testenv.StartChild(t, settings, filepath.Join(n.root, "usr/local/bin/procfleet-agent")).WaitHTTP(t, time.Minute, "http://"+status+"/readyz")
+}
+
+// startTLSBroker starts a NATS server that speaks TLS alone.
+func startTLSBroker(t *testing.T, own tlstest.Pair) (address string) {
+	t.Helper()
+	port := strconv.Itoa(testenv.FreePort(t))
+	testenv.StartChild(t, nil, testenv.BuildBinary(t, "github.com/nats-io/nats-server/v2"), "-a", "127.0.0.1", "-p", port,
+		"--tls", "--tlscert", own.Cert, "--tlskey", own.Key).WaitOutput(t, time.Minute, "Server is ready")
+	return net.JoinHostPort("127.0.0.1", port)
 }
 
 // TestAgentPodAsksWhereItsAgentAnswers: the probe and Prometheus are sent to

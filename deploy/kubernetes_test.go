@@ -66,6 +66,8 @@ type volume struct {
 	Name      string
 	ConfigMap struct{ Name string }
 	Secret    struct {
+		SecretName  string
+		Optional    bool
 		DefaultMode os.FileMode
 		Items       []struct{ Key, Path string }
 	}
@@ -86,16 +88,18 @@ type container struct {
 	Lifecycle struct {
 		PreStop struct{ Sleep struct{ Seconds int } }
 	}
-	VolumeMounts []struct {
-		Name, MountPath string
-		ReadOnly        bool
-	}
+	VolumeMounts    []volumeMount
 	SecurityContext struct {
 		AllowPrivilegeEscalation *bool
 		ReadOnlyRootFilesystem   bool
 		Capabilities             struct{ Drop []string }
 	}
 	StartupProbe, ReadinessProbe, LivenessProbe *probe
+}
+
+type volumeMount struct {
+	Name, MountPath string
+	ReadOnly        bool
 }
 
 type probe struct{ HTTPGet struct{ Path, Port string } }

@@ -2,7 +2,7 @@
 # Puts the agent on this node as a unit of its systemd, or brings it up to date, and then waits to be told to stop. What
 # did not change is left alone; a changed program, unit or setting restarts the agent, which adopts what it supervises.
 #
-#   install.sh SETTINGS      a folder with a file for each variable
+#   install.sh SETTINGS CA   a folder with a file for each variable; one with the ca.pem of NATS, or nothing
 set -eu
 node=${NODE_ROOT:-/node}
 here=$(dirname "$0")
@@ -32,6 +32,11 @@ settings=$(mktemp)
 for file in "$1"/*; do
   printf '%s=%s\n' "$(basename "$file")" "$(cat "$file")"
 done >"$settings"
+ca=/etc/procfleet/nats-ca.pem
+if [ -f "$2/ca.pem" ]; then
+  put 644 "$2/ca.pem" "$ca"
+  printf 'PROCFLEET_NATS_CA=%s\n' "$ca" >>"$settings"
+fi
 
 put 755 "${AGENT:-/usr/local/bin/procfleet-agent}" /usr/local/bin/procfleet-agent
 put 644 "$here/procfleet-agent.service" /etc/systemd/system/procfleet-agent.service
