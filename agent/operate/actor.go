@@ -356,6 +356,9 @@ func (a *actor) note(was supervise.State) {
 	if a.state.Main != was.Main {
 		if was.Main != (supervise.Identity{}) {
 			a.last = proc.Identity(was.Main)
+			if a.watches(was.Main) {
+				a.seenAlive() // until just now
+			}
 			a.noteExit(was)
 		}
 		a.settle()

@@ -119,7 +119,14 @@ func (a *actor) know(spec *agentproto.Spec) knowledge {
 	if proc.Alive(proc.Identity(a.state.Main)) {
 		a.seenAlive()
 	}
-	return knowledge{main: proc.Identity(a.state.Main), last: a.last, mates: a.instances, aliases: a.aliases, aliveAt: a.aliveAt}
+	return a.known()
+}
+
+func (a *actor) known() knowledge {
+	return knowledge{
+		main: proc.Identity(a.state.Main), last: a.last, mates: a.instances, aliases: a.aliases,
+		watched: a.watches(a.state.Main), aliveAt: a.aliveAt,
+	}
 }
 
 func (a *actor) autoStart(ctx context.Context) {
@@ -224,6 +231,12 @@ func (a *actor) watch(id proc.Identity) {
 	default:
 		a.unwatch = stop
 	}
+}
+
+// watches reports whether the end of the process would be told at once, and
+// was not yet.
+func (a *actor) watches(main supervise.Identity) bool {
+	return a.unwatch != nil && a.death.Identity != proc.Identity(main)
 }
 
 func (a *actor) stopWatching() {

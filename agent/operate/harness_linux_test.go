@@ -36,8 +36,11 @@ type ledger struct {
 	results   map[journal.ID]agentproto.Result
 	finishes  map[journal.ID]int
 	processes map[string]json.RawMessage
-	broken    error // what every change fails with
-	failed    int   // changes that failed
+	broken    error         // what every change fails with
+	failed    int           // changes that failed
+	held      chan struct{} // saves of the process heldKey wait until it is closed; nil = they do not
+	heldKey   string
+	waits     bool // one waits
 }
 
 func newLedger() *ledger {
@@ -84,7 +87,43 @@ func (l *ledger) Finish(id journal.ID, r agentproto.Result) error {
 	return nil
 }
 
+// holdSaves has the goroutine of a process wait as soon as it saves anything,
+// until release is called.
+func (l *ledger) holdSaves(key string) (release func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	held := make(chan struct{})
+	l.held, l.heldKey = held, key
+	return sync.OnceFunc(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.held = nil
+		close(held)
+	})
+}
+
+func (l *ledger) saveIsHeld() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.waits
+}
+
+// gate waits while saves are held.
+func (l *ledger) gate(key string) {
+	l.mu.Lock()
+	held := l.held
+	if key != l.heldKey {
+		held = nil
+	}
+	l.waits = held != nil
+	l.mu.Unlock()
+	if held != nil {
+		<-held
+	}
+}
+
 func (l *ledger) SaveProcess(key string, record json.RawMessage) error {
+	l.gate(key)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.broken != nil {

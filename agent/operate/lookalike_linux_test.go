@@ -226,6 +226,52 @@ func TestDeadProcessIsStartedAgainBesideALookAlike(t *testing.T) {
 	g.unharmed(other)
 }
 
+// The death is told to a goroutine that is busy, so the status notices it first.
+func TestStatusOfAProcessThatHasJustDiedShowsNoLookAlike(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	pid := g.want("start", g.spec(), 0, "").Status.PID
+	release := g.ledger.holdSaves(g.dir)
+	t.Cleanup(release)
+	g.submit("supervise", g.spec(func(s *agentproto.Spec) { s.StartRetries++ }))
+	g.eventually("its goroutine is busy", g.ledger.saveIsHeld)
+	other := g.lookAlike()
+	sigkill(t, pid)
+	if s := g.status(g.spec()); s.Running || s.PID != 0 {
+		t.Errorf("pid %d is shown, the look-alike is %d: %s", s.PID, other.PID, s.Evidence)
+	}
+	release()
+	s := g.becomes(g.spec(), "it runs again", func(s agentproto.Status) bool { return s.Phase == "running" && s.Running })
+	if s.PID == other.PID || g.starts() != 2 {
+		t.Errorf("pid %d (the look-alike is %d) after %d starts", s.PID, other.PID, g.starts())
+	}
+	g.unharmed(other)
+}
+
+// The look that follows the command is the first that could see the look-alike.
+func TestLookAlikeThatBeganDuringAnOperationIsNotTheProcessAfterIt(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	spec := g.spec(func(s *agentproto.Spec) {
+		s.ReloadCmd = ">began; while [ ! -e go ]; do sleep 0.02; done; kill -9 $(cat demo.pid)"
+	})
+	pid := g.want("start", spec, 0, "").Status.PID
+	reload := g.submit("reload", spec)
+	g.eventually("the command runs", func() bool { _, err := os.Stat(filepath.Join(g.dir, "began")); return err == nil })
+	other := g.lookAlike()
+	if err := os.WriteFile(filepath.Join(g.dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := g.check(g.result(reload), 836, "reload: process died")
+	if r.Status.Running || r.Status.PID == other.PID {
+		t.Errorf("pid %d is shown, the look-alike is %d", r.Status.PID, other.PID)
+	}
+	g.becomes(spec, "it runs again", func(s agentproto.Status) bool {
+		return s.Phase == "running" && s.Running && s.PID != pid && s.PID != other.PID
+	})
+	g.unharmed(other)
+}
+
 func TestRestartBesideALookAlike(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)

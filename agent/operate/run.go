@@ -19,6 +19,7 @@ type knowledge struct {
 	last    proc.Identity   // the one before, if main is gone
 	mates   []proc.Identity // all of several, main among them
 	aliases []string        // names under which the program was seen
+	watched bool            // main's end would be told at once, and nobody has
 
 	// aliveAt is when main, or else last, was known to run, in clock ticks since
 	// boot; 0 = this agent process has not seen it run. What ran beside it then
@@ -62,8 +63,21 @@ func (r *run) warn(format string, args ...any) {
 	r.warnings = append(r.warnings, fmt.Sprintf(format, args...))
 }
 
-// look finds the process.
+// look finds the process. It may be the first to notice that the known one has
+// ended: then what it finds may have run beside that one until now, and must
+// not be taken for what has come in its place.
 func (r *run) look(ctx context.Context) {
+	r.search(ctx)
+	if main := r.known.main; !r.known.watched || main.IsZero() || !r.lookAlike() || proc.Alive(main) {
+		return
+	}
+	if now, err := proc.NowTicks(); err == nil { // else what was known stands
+		r.known.aliveAt = now
+	}
+	r.search(ctx)
+}
+
+func (r *run) search(ctx context.Context) {
 	spec := &r.op.Spec
 	if err := r.compile(); err != nil {
 		r.seen = proc.Probe{Verdict: proc.Uncertain, Evidence: err.Error()}

@@ -42,7 +42,7 @@ func (a *actor) publish() {
 	s := &snapshot{
 		desired: a.state.Desired, phase: a.state.Phase, settled: a.state.Settled(), held: a.state.Held, failures: a.state.Failures,
 		kept: a.state.Kept, spec: a.spec, names: a.names(), changedAt: a.changedAt,
-		known:        knowledge{main: proc.Identity(a.state.Main), last: a.last, mates: a.instances, aliases: a.aliases, aliveAt: a.aliveAt},
+		known:        a.known(),
 		registeredAt: a.registeredAt, startedAt: a.startedAt, stoppedAt: a.stoppedAt, retryAt: a.retryAt,
 		frozenUntil: a.frozenUntil, nextRunAt: a.schedule.nextAt.Round(time.Millisecond).UTC(),
 		givenUp: a.givenUp(), quarantined: a.quarantined(), restarts: a.state.Restarts, lastExit: a.lastExit,
