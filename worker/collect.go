@@ -34,28 +34,21 @@ type collector struct {
 const maxCollectBytes = 8 << 20
 
 // pull asks for messages once and works on them batch by batch as they come.
-// It goes on when ctx ends, as fetch does. work outlives ctx: it ends what is
-// held after pulling has ended.
-func (c *collector) pull(ctx, work context.Context, consumer jetstream.Consumer) error {
-	pullCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timing.Pull)
-	defer cancel()
-	arriving, err := consumer.Fetch(c.max, jetstream.FetchContext(pullCtx), jetstream.FetchMaxBytes(maxCollectBytes))
+// It goes on when its context ends, as fetch does; that of work outlives it.
+func (c *collector) pull(_, work context.Context, consumer jetstream.Consumer) error {
+	arriving, err := consumer.Fetch(c.max, jetstream.FetchMaxWait(c.timing.Pull), jetstream.FetchMaxBytes(maxCollectBytes))
 	if err != nil {
 		return err
 	}
 	for {
 		batch := c.gather(arriving.Messages())
 		if len(batch) == 0 {
-			break
+			return ending(arriving)
 		}
 		if err := c.collect(work, batch); err != nil {
 			return err
 		}
 	}
-	if pullCtx.Err() != nil {
-		return nil
-	}
-	return ending(arriving)
 }
 
 // gather waits for a message and returns it with what else has arrived; none

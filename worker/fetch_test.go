@@ -26,7 +26,7 @@ func (completedBatch) Error() error { return jetstream.ErrBatchCompleted }
 
 func TestTheEndOfAPullIsNoTrouble(t *testing.T) {
 	t.Parallel()
-	if err := fetch(t.Context(), completed{}, 1, time.Minute, func(jetstream.Msg) {}); err != nil {
+	if err := fetch(completed{}, 1, time.Minute, func(jetstream.Msg) {}); err != nil {
 		t.Errorf("a pull of chunks that is complete failed: %v", err)
 	}
 	results := &collector{timing: &Timing{Pull: time.Minute}, max: 1}

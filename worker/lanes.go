@@ -42,7 +42,7 @@ func (l *lanes) pullSmall(ctx, work context.Context, consumer jetstream.Consumer
 			p.leave()
 		}
 	}()
-	return fetch(ctx, consumer, len(places), l.deliverer.timing.Pull, func(msg jetstream.Msg) {
+	return fetch(consumer, len(places), l.deliverer.timing.Pull, func(msg jetstream.Msg) {
 		at := places[0]
 		places = places[1:]
 		l.deliveries.Go(func() { l.deliverer.deliver(work, msg, at) })
@@ -52,7 +52,7 @@ func (l *lanes) pullSmall(ctx, work context.Context, consumer jetstream.Consumer
 // pullBig holds one chunk of its lane ahead and waits in line for a place, so
 // that lanes with work take turns and idle ones take no place.
 func (l *lanes) pullBig(ctx, work context.Context, consumer jetstream.Consumer) error {
-	return fetch(ctx, consumer, 1, l.deliverer.timing.Pull, func(msg jetstream.Msg) {
+	return fetch(consumer, 1, l.deliverer.timing.Pull, func(msg jetstream.Msg) {
 		l.deliverer.held.add(msg)
 		at, err := l.big.enter(ctx)
 		if err != nil {
@@ -65,20 +65,16 @@ func (l *lanes) pullBig(ctx, work context.Context, consumer jetstream.Consumer) 
 }
 
 // fetch asks for up to n messages and hands each over as it arrives, until
-// all came or wait is over. It goes on when ctx ends: what the server gives to
-// a request that nobody reads is held up for as long as a lost message.
-func fetch(ctx context.Context, consumer jetstream.Consumer, n int, wait time.Duration, handle func(jetstream.Msg)) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait)
-	defer cancel()
-	batch, err := consumer.Fetch(n, jetstream.FetchContext(ctx))
+// all came or the server says that wait is over. No context ends it, nor a
+// clock of ours that runs out with the server's: what the server gives to a
+// request that nobody reads any more is held up for as long as a lost message.
+func fetch(consumer jetstream.Consumer, n int, wait time.Duration, handle func(jetstream.Msg)) error {
+	batch, err := consumer.Fetch(n, jetstream.FetchMaxWait(wait))
 	if err != nil {
 		return err
 	}
 	for msg := range batch.Messages() {
 		handle(msg)
-	}
-	if ctx.Err() != nil {
-		return nil
 	}
 	return ending(batch)
 }

@@ -12,7 +12,8 @@ type Timing struct {
 	Sweep SweepTiming
 
 	// Pull is how long one request for chunks or results waits at the
-	// server, and so the longest delay after the server was away; default 3 s.
+	// server; default 3 s. One second more is the longest delay after the
+	// server was away, and how late it may hear of a request or its answer come.
 	Pull time.Duration
 	// PresenceLinger is how long a batch of announcements waits for more after
 	// its first; default 20 ms.

@@ -1,0 +1,94 @@
+package worker_test
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/natsconn"
+	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/worker"
+)
+
+// slowLink returns an address behind which the server at to is, with all that
+// is said either way delayed.
+func slowLink(t *testing.T, to string, delay time.Duration) (url string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return // the test is over
+			}
+			far, err := net.Dial("tcp", strings.TrimPrefix(to, "nats://"))
+			if err != nil {
+				near.Close()
+				return
+			}
+			go pass(near, far, delay)
+			go pass(far, near, delay)
+		}
+	}()
+	return "nats://" + l.Addr().String()
+}
+
+// pass hands on what one end says, delayed, until either end is closed.
+func pass(from, to net.Conn, delay time.Duration) {
+	type said struct {
+		text []byte
+		due  time.Time
+	}
+	line := make(chan said, 1024)
+	go func() {
+		defer to.Close()
+		for s := range line {
+			<-time.After(time.Until(s.due))
+			if _, err := to.Write(s.text); err != nil {
+				from.Close() // ends the reading
+			}
+		}
+	}()
+	defer close(line)
+	for {
+		text := make([]byte, 32<<10)
+		n, err := from.Read(text)
+		if err != nil {
+			return
+		}
+		line <- said{text[:n], time.Now().Add(delay)}
+	}
+}
+
+// What the server gives to a request for chunks that just ends must still find
+// its reader. It was lost, and came again only as late as from a dead worker.
+func TestChunksGivenAtTheEndOfARequestAreNotLostOnASlowLink(t *testing.T) {
+	t.Parallel()
+	e, _, _ := startRestartable(t)
+	e.stop()
+	e.agent(host(1), accept)
+	js, err := natsconn.JetStream(testenv.Connect(t, slowLink(t, e.URL, 200*time.Millisecond)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.startWorker(unswept, func(c *worker.Config) { c.Bus = bus.New(js) })
+	const n = 12 // in as many moments of requests of half a second
+	for range n {
+		id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
+		e.waitState(id, 0, procfleet.StateDelivered)
+	}
+	consumer, err := e.Bus.DeliverConsumer(t.Context(), procfleet.LaneSmall)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if given := consumer.CachedInfo().Delivered.Consumer; given > n+n/4 {
+		t.Errorf("%d chunks were given out %d times", n, given)
+	}
+}
