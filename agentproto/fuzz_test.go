@@ -2,6 +2,8 @@ package agentproto
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -81,13 +83,10 @@ func FuzzBounded(f *testing.F) {
 	f.Add("\xff\xfe", "\x00\x01", 20_000)
 	f.Fuzz(func(t *testing.T, message, text string, times int) {
 		times = max(0, min(times, 20_000))
-		r := Result{Message: message, Status: &Status{}}
-		for range times {
-			r.Warnings = append(r.Warnings, "w")
-			if len(r.Status.Evidence) < 64<<10 {
-				r.Status.Evidence += text
-				r.Message += message
-			}
+		many := func(s string) string { return strings.Repeat(s, min(times, 64<<10/max(1, len(s))+1)) }
+		r := Result{
+			Message: many(message), Status: &Status{Evidence: many(text)},
+			Warnings: slices.Repeat([]string{"w"}, times),
 		}
 		b := r.Bounded()
 		if !utf8.ValidString(b.Message) || len(b.Message) > MaxMessage {
