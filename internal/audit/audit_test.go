@@ -179,6 +179,25 @@ func TestAFileIsMadeAnewWhenItIsRenamed(t *testing.T) {
 	}
 }
 
+// TestWhoWaitsForARecordWaitsForTheDisk: of a file that takes everything and
+// cannot be synced nobody hears that it keeps a record.
+func TestWhoWaitsForARecordWaitsForTheDisk(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	if err := os.Symlink(os.DevNull, path); err != nil {
+		t.Skip(err)
+	}
+	f, err := OpenFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _ := open(t, true, f)
+	if err := l.Require(t.Context(), Record{ID: "one", Event: Accepted}); !errors.Is(err, ErrNotKept) {
+		t.Errorf("a record that was not synced: %v", err)
+	}
+	l.Close()
+}
+
 func TestHalfALineIsLeftToItself(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
@@ -242,11 +261,11 @@ func TestAFloodOfRefusalsFillsNothing(t *testing.T) {
 	l, _ := open(t, false, place)
 	for i := range calls {
 		l.Refused(Record{
-			ID: fmt.Sprint(i, "/refused"), Event: Refused, Reason: "no_secret", Claimed: "app" + fmt.Sprint(i%7),
+			ID: fmt.Sprint(i, "/refused"), Event: Refused, Reason: "bad_header", Claimed: "app" + fmt.Sprint(i%7),
 			Address: fmt.Sprintf("192.0.%d.%d", i%addresses>>8, i%addresses&255), User: "eve",
 		}, true)
 	}
-	l.Refused(Record{ID: "own", Event: Refused, Reason: "forbidden", Application: "shop"}, false)
+	l.Refused(Record{ID: "own", Event: Refused, Reason: "bad_header", Application: "shop"}, false)
 	l.Close()
 	told, own := 0, false
 	records := place.all(t)
