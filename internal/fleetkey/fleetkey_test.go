@@ -6,6 +6,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -104,6 +105,53 @@ func TestWhatIsChangedIsForged(t *testing.T) {
 	if err := r.Host(host).Verify(nil, message()); !errors.Is(err, ErrUnsigned) {
 		t.Errorf("unsigned: %v", err)
 	}
+	if err := r.Host(host).Verify(map[string][]string{signatureHeader: {respelled(signed[signatureHeader][0])}}, message()); !errors.Is(err, ErrForged) {
+		t.Errorf("another spelling of the same MAC: %v", err)
+	}
+	many := append(slices.Repeat([]string{"old 0" + signed[signatureHeader][0][len("k1 0"):]}, maxSignatures), signed[signatureHeader]...)
+	if err := r.Host(host).Verify(map[string][]string{signatureHeader: many}, message()); !errors.Is(err, ErrForged) {
+		t.Errorf("%d signatures: %v", len(many), err)
+	}
+}
+
+// respelled changes the two bits at the end of a MAC's base64 that say nothing.
+func respelled(signature string) string {
+	const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+	end := len(signature) - 1
+	return signature[:end] + string(digits[strings.IndexByte(digits, signature[end])+1])
+}
+
+// TestARevokedHostCannotSayThatItWasEnrolledAgain: the number of a generation
+// is no secret, the key of the next one is.
+func TestARevokedHostCannotSayThatItWasEnrolledAgain(t *testing.T) {
+	t.Parallel()
+	signed := map[string][]string{}
+	ring(t, nil, "k1").Host(host).Sign(signed, message())
+	claim := strings.Replace(signed[signatureHeader][0], "k1 0 ", "k1 1 ", 1)
+	err := ring(t, map[string]int{host: 1}, "k1").Verify(map[string][]string{signatureHeader: {claim}}, host, message())
+	if !errors.Is(err, ErrForged) {
+		t.Errorf("%q: %v", claim, err)
+	}
+}
+
+func TestWhatIsNoRingIsRefused(t *testing.T) {
+	t.Parallel()
+	key := func(id string) Key { return Key{ID: id, Secret: testSecrets["k1"]} }
+	for what, f := range map[string]File{
+		"no key":                    {},
+		"too many keys":             {Keys: []Key{key("1"), key("2"), key("3"), key("4"), key("5")}},
+		"an id twice":               {Keys: []Key{key("1"), key("1")}},
+		"an id with a space":        {Keys: []Key{key("1 0")}},
+		"a short secret":            {Keys: []Key{{ID: "1", Secret: "c2hvcnQ="}}},
+		"a generation below zero":   {Keys: []Key{key("1")}, Generations: map[string]int{host: -1}},
+		"a generation of no host":   {Keys: []Key{key("1")}, Generations: map[string]int{"web": 1}},
+		"another name of the host":  {Keys: []Key{key("1")}, Generations: map[string]int{"3:010.0.0.1": 1}},
+		"a host with another cloud": {Keys: []Key{key("1")}, Generations: map[string]int{"03:10.0.0.1": 1}},
+	} {
+		if _, err := f.Ring(); err == nil {
+			t.Errorf("%s is taken", what)
+		}
+	}
 }
 
 func TestWithoutKeysNothingIsSignedAndAllIsBelieved(t *testing.T) {
@@ -117,6 +165,10 @@ func TestWithoutKeysNothingIsSignedAndAllIsBelieved(t *testing.T) {
 	}
 	if err := errors.Join(r.Verify(nil, host, message()), r.Host(host).Verify(nil, message())); err != nil {
 		t.Error(err)
+	}
+	ring(t, nil, "k1").Sign(headers, host, message())
+	if err := r.Host(host).Verify(headers, message()); !errors.Is(err, ErrNoKeys) {
+		t.Errorf("an agent without keys, of a signed message: %v", err)
 	}
 }
 
