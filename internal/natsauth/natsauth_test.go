@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -258,6 +259,23 @@ func TestRolesMayDoWhatTheyAreFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	producer.isRefused("a command of a producer")
+	for _, subject := range []string{"procfleet.op.s.3", "procfleet.result.s.3", "procfleet.task.finished", "$JS.API.STREAM.DELETE.PROCFLEET_OPS", "$JS.API.STREAM.NAMES"} {
+		if err := producer.Publish(subject, nil); err != nil {
+			t.Fatal(err)
+		}
+		producer.isRefused("publishing to " + subject)
+	}
+	for _, subject := range []string{"procfleet.>", "procfleet.submit", "procfleet.agent.>", "procfleet.result.>", "procfleet.event.>"} {
+		if _, err := producer.SubscribeSync(subject); err != nil {
+			t.Fatal(err)
+		}
+		producer.isRefused("subscribing to " + subject)
+	}
+	push := s.as(natsauth.Push, 0)
+	if err := push.Publish("$SYS.REQ.SERVER.X.RELOAD", nil); err != nil {
+		t.Fatal(err)
+	}
+	push.isRefused("reloading a server with what tells it of accounts")
 	monitor := s.as(natsauth.Monitor, 0)
 	if m, err := monitor.Request("$SYS.REQ.SERVER.PING", nil, patience); err != nil || len(m.Data) == 0 {
 		t.Error(m, err)
@@ -296,7 +314,11 @@ func TestRolesMayDoWhatTheyAreFor(t *testing.T) {
 func TestARevokedUserIsDisconnectedAndTheNextGenerationIsNot(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	agent, other := s.agent("10.0.0.1"), s.agent("10.0.0.2")
+	old, err := s.authority.Enroll(hostUser("10.0.0.1", 0), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, other := s.connect(old), s.agent("10.0.0.2")
 	name, err := s.authority.Public(hostUser("10.0.0.1", 0))
 	if err != nil {
 		t.Fatal(err)
@@ -304,20 +326,10 @@ func TestARevokedUserIsDisconnectedAndTheNextGenerationIsNot(t *testing.T) {
 	if err := s.authority.Revoke(name); err != nil {
 		t.Fatal(err)
 	}
-	broker, err := s.authority.Broker()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.server.SetAccount(broker.Account, broker.Accounts[broker.Account]); err != nil {
-		t.Fatal(err)
-	}
+	s.tellBroker()
 	testenv.Eventually(t, patience, func() bool { return !agent.IsConnected() }, "the revoked user is disconnected")
 	if !other.IsConnected() {
 		t.Error("another user is disconnected as well")
-	}
-	old, err := s.authority.Enroll(hostUser("10.0.0.1", 0), 0)
-	if err != nil {
-		t.Fatal(err)
 	}
 	if conn, err := nats.Connect(s.server.ClientURL(), nats.UserCredentialBytes([]byte(old))); err == nil {
 		conn.Close()
@@ -328,6 +340,56 @@ func TestARevokedUserIsDisconnectedAndTheNextGenerationIsNot(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.connect(next)
+
+	// A later revocation leaves the earlier one in force.
+	name, err = s.authority.Public(hostUser("10.0.0.2", 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.authority.Revoke(name); err != nil {
+		t.Fatal(err)
+	}
+	s.tellBroker()
+	testenv.Eventually(t, patience, func() bool { return !other.IsConnected() }, "the other one is disconnected")
+	if conn, err := nats.Connect(s.server.ClientURL(), nats.UserCredentialBytes([]byte(old))); err == nil {
+		conn.Close()
+		t.Error("who was revoked first connects again")
+	}
+}
+
+// tellBroker has the broker take the account as it is now.
+func (s *site) tellBroker() {
+	s.t.Helper()
+	broker, err := s.authority.Broker()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.server.SetAccount(broker.Account, broker.Accounts[broker.Account]); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func TestOnlyTheUserOfALeafNodeConnectsAsOne(t *testing.T) {
+	t.Parallel()
+	authority, err := natsauth.Create(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := authority.Account()
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims, err := jwt.DecodeAccountClaims(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, scope := range claims.SigningKeys {
+		of := scope.(*jwt.UserScope)
+		types := of.Template.AllowedConnectionTypes
+		if len(types) == 0 || types.Contains(jwt.ConnectionTypeLeafnode) != (of.Role == string(natsauth.Leaf)) {
+			t.Errorf("users of role %s connect as %v", of.Role, types)
+		}
+	}
 }
 
 // public is the public key of an account with this token.
@@ -468,11 +530,61 @@ func TestAnAuthorityIsKeptAndNeverReplaced(t *testing.T) {
 	if a != b || err1 != nil || err2 != nil {
 		t.Error("a host has another user now", err1, err2)
 	}
+	if made, err := again.WriteUser(natsauth.Server); !made || err != nil {
+		t.Error(made, err)
+	}
+	with := contents(t, dir)
+	if made, err := again.WriteUser(natsauth.Server, "UA5KZSYI6SGCXEVMTFKIGSIWT7PMGSXTNMPIQ5OLHBYCVZJPJBFPFGIF"); made || err != nil || contents(t, dir) != with {
+		t.Errorf("a user that is not revoked is made again: %v, %v", made, err)
+	}
+	users, err := again.UsersCalled("server")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if made, err := again.WriteUser(natsauth.Server, users...); !made || err != nil {
+		t.Errorf("a revoked one is not: %v, %v", made, err)
+	}
 	if err := os.Chmod(filepath.Join(dir, "authority.yaml"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := natsauth.Open(dir); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("a file that everybody may read: %v", err)
+	}
+}
+
+// TestFilesOfAnotherAuthorityAreNotTaken: with its token the account would be
+// another one, and with its keys in the wrong places brokers would believe
+// whom they should not.
+func TestFilesOfAnotherAuthorityAreNotTaken(t *testing.T) {
+	t.Parallel()
+	dir, foreign := t.TempDir(), t.TempDir()
+	for _, of := range []string{dir, foreign} {
+		if _, err := natsauth.Create(of); err != nil {
+			t.Fatal(err)
+		}
+	}
+	token, err := os.ReadFile(filepath.Join(foreign, "account.jwt"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "account.jwt"), token, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := natsauth.Open(dir); err == nil || !strings.Contains(err.Error(), "not the token of this authority's account") {
+		t.Errorf("with the token of another account: %v", err)
+	}
+	file := filepath.Join(foreign, "authority.yaml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	operator := regexp.MustCompile(`(?m)^operator: .*$`)
+	account := regexp.MustCompile(`(?m)^account: (.*)$`).FindSubmatch(text)
+	if err := os.WriteFile(file, operator.ReplaceAll(text, append([]byte("operator: "), account[1]...)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := natsauth.Open(foreign); err == nil || !strings.Contains(err.Error(), "operator: it is not the seed of such a key") {
+		t.Errorf("with an account's key for the operator's: %v", err)
 	}
 }
 
