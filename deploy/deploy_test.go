@@ -5,6 +5,7 @@ package deploy_test
 import (
 	"errors"
 	"maps"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -171,8 +172,8 @@ func TestImagesSayWhatTheyAre(t *testing.T) {
 }
 
 // natsFile is a configuration with what it includes, in a folder of its own
-// for whatever it keeps.
-func natsFile(t *testing.T, name string, authority *natsauth.Authority) string {
+// for whatever it keeps, and with the pairs of old and new text replaced.
+func natsFile(t *testing.T, name string, authority *natsauth.Authority, oldnew ...string) string {
 	t.Helper()
 	data, err := os.ReadFile(name)
 	if err != nil {
@@ -187,7 +188,8 @@ func natsFile(t *testing.T, name string, authority *natsauth.Authority) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	text := strings.NewReplacer("/data", dir+"/data", "/var/lib/nats", dir+"/data", "0.0.0.0:4222", "127.0.0.1:-1", "account: ACCOUNT", "account: "+broker.Account).Replace(string(data))
+	oldnew = append(oldnew, "/data", dir+"/data", "/var/lib/nats", dir+"/data", "0.0.0.0:4222", "127.0.0.1:-1", "account: ACCOUNT", "account: "+broker.Account)
+	text := strings.NewReplacer(oldnew...).Replace(string(data))
 	path := filepath.Join(dir, name)
 	err = errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Mkdir(filepath.Join(dir, "broker"), 0o700),
 		os.WriteFile(filepath.Join(dir, "broker", "broker.conf"), included, 0o600))
@@ -217,10 +219,120 @@ func TestNATSReadsItsConfigurations(t *testing.T) {
 		if cluster := file == "nats-cluster.conf"; cluster && (len(options.Routes) != 2 || options.LeafNode.Port == 0) {
 			t.Errorf("%s: %d routes, leaf node port %d", file, len(options.Routes), options.LeafNode.Port)
 		}
-		if len(options.TrustedOperators) != 1 || options.AccountResolver == nil {
+		if len(options.TrustedOperators) != 1 {
 			t.Errorf("%s believes whoever reaches it", file)
 		}
+		if _, keeps := options.AccountResolver.(*server.DirAccResolver); !keeps {
+			t.Errorf("%s: the server hears of no revocation while it runs, or forgets it: resolver %T", file, options.AccountResolver)
+		}
+		if options.Cluster.Port != 0 && (options.Cluster.Username == "" || options.Cluster.Password == "") {
+			t.Errorf("%s: whoever reaches its port for routes is one of the cluster", file)
+		}
+		if options.HTTPPort != 0 && options.HTTPHost != "127.0.0.1" {
+			t.Errorf("%s: monitoring, which asks nobody who he is, listens on %s", file, options.HTTPHost)
+		}
+		if options.PingInterval > 20*time.Second || options.MaxPingsOut > 2 {
+			t.Errorf("%s: a host that is gone is noticed after %d pings of %v", file, options.MaxPingsOut, options.PingInterval)
+		}
 	}
+}
+
+// startNATS starts a server with a configuration that was read.
+func startNATS(t *testing.T, options *server.Options) *server.Server {
+	t.Helper()
+	options.NoSigs, options.NoLog = true, true
+	broker, err := server.NewServer(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go broker.Start()
+	t.Cleanup(func() { broker.Shutdown(); broker.WaitForShutdown() })
+	if !broker.ReadyForConnections(time.Minute) {
+		t.Fatal("it does not start")
+	}
+	return broker
+}
+
+// TestALeafNodePassesOnWhatConcernsItsAreaAlone starts nats.conf in the middle
+// and nats-leaf.conf in area 3, in which somebody has every right.
+func TestALeafNodePassesOnWhatConcernsItsAreaAlone(t *testing.T) {
+	t.Parallel()
+	authority, err := natsauth.Create(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	user := func(role natsauth.Role) []byte {
+		credentials, err := authority.NewUser(role, "x", 3, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []byte(credentials)
+	}
+	connect := func(to *server.Server) *nats.Conn {
+		conn, err := nats.Connect(to.ClientURL(), nats.UserCredentialBytes(user(natsauth.Server)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(conn.Close)
+		return conn
+	}
+	options, err := server.ProcessConfigFile(natsFile(t, "nats.conf", authority))
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.LeafNode.Host, options.LeafNode.Port = "127.0.0.1", testenv.FreePort(t)
+	middle := startNATS(t, options)
+	credentials := filepath.Join(t.TempDir(), "area-3.creds")
+	if err := os.WriteFile(credentials, user(natsauth.Leaf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	door := net.JoinHostPort("127.0.0.1", strconv.Itoa(options.LeafNode.Port))
+	options, err = server.ProcessConfigFile(natsFile(t, "nats-leaf.conf", authority, "/etc/nats/area-3.creds", credentials,
+		"nats-1.example:7422", door, "nats-2.example:7422", door, "nats-3.example:7422", door))
+	if err != nil {
+		t.Fatal(err)
+	}
+	area := startNATS(t, options)
+	testenv.Eventually(t, time.Minute, func() bool { return middle.NumLeafNodes() == 1 }, "the leaf node is connected")
+
+	inMiddle, inArea := connect(middle), connect(area)
+	only := func(from, to *nats.Conn, listened []string, published []string, last string) {
+		t.Helper()
+		heard := make(chan *nats.Msg, 10_000)
+		for _, subject := range append(listened, last) {
+			sub, err := to.ChanSubscribe(subject, heard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer sub.Unsubscribe()
+		}
+		arrived := false
+		testenv.Eventually(t, time.Minute, func() bool { // until it is known who listens
+			for _, subject := range append(published, last) {
+				if err := errors.Join(from.Publish(subject, []byte("x")), from.Flush()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for len(heard) > 0 {
+				m := <-heard
+				if m.Subject != last {
+					t.Fatalf("%s is passed on", m.Subject)
+				}
+				arrived = true
+			}
+			return arrived
+		}, last+" is passed on")
+	}
+	// From when the two have told each other who listens where, they tell it in order.
+	only(inMiddle, inArea, nil, nil, "procfleet.agent.3.10-0-0-2")
+	only(inArea, inMiddle, nil, nil, "procfleet.event.3")
+	only(inMiddle, inArea,
+		[]string{"procfleet.agent.>", "procfleet.agent.4.10-0-0-1", "procfleet.result.>", "procfleet.task.finished"},
+		[]string{"procfleet.agent.4.10-0-0-1", "procfleet.result.s.3", "procfleet.task.finished"}, "procfleet.agent.3.10-0-0-1")
+	only(inArea, inMiddle,
+		[]string{"procfleet.agent.>", "procfleet.presence.4", "procfleet.processes.4", "procfleet.settings.4", "procfleet.event.4", "procfleet.answer.4.>", "procfleet.op.>"},
+		[]string{"procfleet.agent.4.10-0-0-1", "procfleet.presence.4", "procfleet.processes.4", "procfleet.settings.4", "procfleet.event.4", "procfleet.answer.4.10-0-0-1.w.1", "procfleet.op.s.3"},
+		"procfleet.presence.3")
 }
 
 // TestNATSHearsOfRevocationsWhileItRuns starts nats.conf and tells it with the
@@ -245,16 +357,7 @@ func TestNATSHearsOfRevocationsWhileItRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	options.NoSigs, options.NoLog = true, true
-	broker, err := server.NewServer(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	go broker.Start()
-	t.Cleanup(func() { broker.Shutdown(); broker.WaitForShutdown() })
-	if !broker.ReadyForConnections(time.Minute) {
-		t.Fatal("it does not start")
-	}
+	broker := startNATS(t, options)
 	agent := func(host string) *nats.Conn {
 		identity, err := fleetkey.ReadIdentity(filepath.Join(identities, host+".yaml"))
 		if err != nil {
@@ -312,8 +415,8 @@ func TestUnitsStandUpToSystemd(t *testing.T) {
 		if out, err := exec.Command(binaries[line[1]], args...).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
-		for _, want := range []string{"Type=notify", "TimeoutStartSec=infinity", "Restart=always", "StartLimitIntervalSec=0"} {
-			if !strings.Contains(text, "\n"+want+"\n") {
+		for _, want := range []string{"Type=notify", "TimeoutStartSec=infinity", "WatchdogSec=", "Restart=always", "StartLimitIntervalSec=0"} {
+			if !strings.Contains(text, "\n"+want) {
 				t.Errorf("%s lacks %s", name, want)
 			}
 		}
