@@ -114,9 +114,9 @@ type Reply struct {
 	Header
 	Instance string `json:"instance"`
 	// Refused says in one word why the whole command was turned away.
-	Refused string      `json:"refused,omitempty"`
-	Message string      `json:"message,omitempty"`
-	Items   []ReplyItem `json:"items,omitempty"`
+	Refused string     `json:"refused,omitempty"`
+	Message string     `json:"message,omitempty"`
+	Items   ReplyItems `json:"items,omitempty"`
 }
 
 // Words of [Reply.Refused].

@@ -11,7 +11,7 @@ type Processes struct {
 	// Number orders the reports of a host, whatever its agents: microseconds
 	// of the server's time, and always more than in the report before.
 	Number    int64            `json:"number"`
-	Processes []ManagedProcess `json:"processes"`
+	Processes ManagedProcesses `json:"processes"`
 	// Omitted is how many processes did not fit into one message.
 	Omitted int `json:"omitted,omitzero"`
 }

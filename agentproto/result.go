@@ -6,10 +6,10 @@ import "time"
 // to [ResultSubject] and kept by the agent until the stream acknowledged it.
 type Results struct {
 	Header
-	Task     string   `json:"task"`
-	Host     string   `json:"host"`
-	Instance string   `json:"instance"`
-	Results  []Result `json:"results"`
+	Task     string     `json:"task"`
+	Host     string     `json:"host"`
+	Instance string     `json:"instance"`
+	Results  ResultList `json:"results"`
 }
 
 // Result is the final outcome of one command item.

@@ -136,6 +136,7 @@ func (c *collector) putOff(msg jetstream.Msg, cause error) {
 	answer := func() error { return msg.NakWithDelay(jitter(c.timing.RetryMax)) }
 	if meta, err := msg.Metadata(); err == nil && meta.NumDelivered > maxDeliveries {
 		log.Error("results dropped, they could not be stored")
+		c.metrics.drop(droppedUnstored)
 		answer = func() error { return msg.TermWithReason("delivered too often") }
 	}
 	if err := answer(); err != nil {
@@ -160,6 +161,7 @@ func (c *collector) decode(msgs []jetstream.Msg) []arrived {
 		id, host, results, err := decodeResults(msg.Data(), msg.Subject(), valid)
 		if err != nil {
 			c.log.WithError(err).WithField("subject", msg.Subject()).Error("results dropped")
+			c.metrics.drop(droppedUnread)
 			c.terminate(msg, "not results")
 			continue
 		}

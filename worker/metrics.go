@@ -30,6 +30,7 @@ type metrics struct {
 	reported  metric.Int64Counter
 	asked     metric.Int64Counter
 	distrust  metric.Int64Counter
+	dropped   metric.Int64Counter
 	lag       metric.Float64Histogram
 	batch     metric.Int64Histogram
 	store     metric.Float64Histogram
@@ -75,6 +76,16 @@ func newMetrics(meter metric.Meter, room *parkingRoom) (*metrics, error) {
 	return &m, errors.Join(errs...)
 }
 
+// Why messages of results are dropped.
+const (
+	droppedUnread   = "not_understood"
+	droppedUnstored = "not_stored" // however often it was tried
+)
+
+func (m *metrics) drop(reason string) {
+	m.dropped.Add(context.Background(), 1, metric.WithAttributes(attribute.String("reason", reason)))
+}
+
 func (m *metrics) counters(meter metric.Meter) (errs []error) {
 	for _, c := range []struct {
 		to         *metric.Int64Counter
@@ -93,6 +104,7 @@ func (m *metrics) counters(meter metric.Meter) (errs []error) {
 		{&m.reported, "process_reports", "Reports of agents on their processes, by outcome."},
 		{&m.asked, "settings_questions", "Questions of agents for what holds for their hosts, by outcome."},
 		{&m.distrust, "messages_refused", "Messages that are not known to be from the agents that they name, by type and reason."},
+		{&m.dropped, "dropped_result_messages", "Messages of results that are lost: their items end by the sweep."},
 	} {
 		var err error
 		*c.to, err = meter.Int64Counter("procfleet_worker_"+c.name, metric.WithDescription(c.text))
@@ -121,6 +133,7 @@ func (m *metrics) begin() {
 	each(m.callbacks, "outcome", "ok", "failed")
 	each(m.announced, "outcome", announcedStored, announcedLost, announcedBad, announcedStale, announcedOverflowed)
 	each(m.reported, "outcome", reportsStored, reportsLost, reportsBad, reportsOverflowed)
+	each(m.dropped, "reason", droppedUnread, droppedUnstored)
 	each(m.asked, "outcome", settingsTold, settingsUnknown, settingsLost, settingsBad, settingsOverflowed)
 	for _, messageType := range []string{
 		agentproto.TypeReply, agentproto.TypeResendReply, agentproto.TypeResults,

@@ -48,6 +48,11 @@ var decoders = map[string]string{
 	"agentproto.Decode": "agentproto.FuzzDecodeCommand agentproto.FuzzDecodeReply agentproto.FuzzDecodeResults agentproto.FuzzDecodeResend " +
 		"agentproto.FuzzDecodeResendReply agentproto.FuzzDecodePresence agentproto.FuzzDecodePresenceReply agentproto.FuzzDecodeProcesses " +
 		"agentproto.FuzzDecodeEvent agentproto.FuzzDecodeSettingsAsk agentproto.FuzzDecodeSettingsReply agentproto.FuzzDecodeSettingsChanged",
+	"agentproto.ReplyItems.UnmarshalJSONFrom":       "agentproto.FuzzDecodeReply",
+	"agentproto.ResultList.UnmarshalJSONFrom":       "agentproto.FuzzDecodeResults",
+	"agentproto.ManagedProcesses.UnmarshalJSONFrom": "agentproto.FuzzDecodeProcesses",
+	"agentproto.decodeList":                         "agentproto.FuzzDecodeReply agentproto.FuzzDecodeResults agentproto.FuzzDecodeProcesses",
+
 	"agentproto.Peek":           "agentproto.FuzzPeekType",
 	"agentproto.Result.Bounded": "agentproto.FuzzBounded",
 

@@ -1,0 +1,97 @@
+//go:build linux
+
+package pressure
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// bombs are messages as large as NATS takes them that are cheap to make and
+// dear to read, as if they were from the agent of a host.
+func bombs(kind, list, task, host string) [][]byte {
+	const room = 1000 << 10
+	begin := fmt.Sprintf(`{"type":"procfleet.agent.v1.%s","id":"i","task":%q,"host":%q,"instance":"i","number":1,`, kind, task, host)
+	many := strings.TrimSuffix(strings.Repeat("{},", room/3), ",")
+	var all [][]byte
+	for _, rest := range []string{
+		`"` + list + `":[` + many + `]}`,
+		`"` + list + `":` + strings.Repeat("[", room),
+		`"` + list + `":[{"item":1e999999999,"code":` + strings.Repeat("9", room) + `}]}`,
+		`"` + list + `":[{"item":99999999999,"message":"` + strings.Repeat(`\u0000`, room/6) + `"}]}`,
+		`"unknown":` + strings.Repeat(`{"a":`, room/5),
+		`"unknown":"` + strings.Repeat("\xff", room) + `"}`,
+	} {
+		all = append(all, []byte(begin+rest))
+	}
+	return all
+}
+
+// TestAgentsWhoseMessagesAreBombs: hosts that answer commands, publish results
+// and report processes with lists without end, numbers beyond all and depth
+// cost a worker neither its memory nor the tasks of others. What cannot be read
+// is dropped and counted.
+func TestAgentsWhoseMessagesAreBombs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	_, door := r.role("dispatcher", "--submissions=false")
+	worker, metrics := r.role("worker")
+	r.simulate(100)
+
+	const rounds = 4
+	const nobodys = "GSETASK:20260101000000:000001"
+	for _, kind := range []struct{ subject, kind, list string }{
+		{"procfleet.presence.0", "presence", "types"},
+		{"procfleet.processes.0", "processes", "processes"},
+		{"procfleet.settings.0", "settings", "freezes"},
+		{"procfleet.result.s.0", "results", "results"},
+		{"procfleet.result.b.0", "results", "results"},
+	} {
+		for _, bomb := range bombs(kind.kind, kind.list, nobodys, "0:10.201.0.1") {
+			for range rounds {
+				if err := r.nats.Conn.Publish(kind.subject, bomb); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := r.nats.Conn.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+
+	// Each host that answers so does it on every command.
+	hosts := 0
+	for n := range bombs("reply", "items", "", "") {
+		for range 8 {
+			host := fmt.Sprintf("10.201.0.%d", hosts)
+			hosts++
+			_, err := r.nats.Conn.Subscribe("procfleet.agent.0."+strings.ReplaceAll(host, ".", "-"), func(m *nats.Msg) {
+				_ = m.Respond(bombs("reply", "items", nobodys, "0:"+host)[n]) // a command that is not answered is asked again
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	id := accepts(t, door, bytes.ReplaceAll(operation(hosts, 0), []byte("0:10.0."), []byte("0:10.201.")))
+	honest := accepts(t, door, operation(100, 0))
+	succeeds(t, door, honest, 100)
+	testenv.Eventually(t, patience, func() bool { return look(t, door, id).State == "finished" }, "the task ends")
+	if end := look(t, door, id); end.Counts["unreachable"] != hosts {
+		t.Errorf("of %d hosts that answer nonsense: %v", hosts, end.Counts)
+	}
+	testenv.Eventually(t, patience, func() bool {
+		return counter(t, metrics, "procfleet_worker_dropped_result_messages_total", `reason="not_understood"`) >= rounds
+	}, "what was dropped is counted")
+	if most := peak(t, worker); most > containerMemory {
+		t.Errorf("%d MiB of memory at the peak, a container has %d", most>>20, containerMemory>>20)
+	} else {
+		t.Logf("%d MiB of memory at the peak", most>>20)
+	}
+}
