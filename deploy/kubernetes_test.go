@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,18 +24,38 @@ import (
 // as Kubernetes wants it, deploycheck has said before.
 type object struct {
 	Kind     string
-	Metadata struct{ Name, Namespace string }
-	Data     map[string]string // of a ConfigMap
-	Spec     struct {
+	Metadata struct {
+		Name, Namespace string
+		Labels          map[string]string
+	}
+	Data map[string]string // of a ConfigMap
+	Spec struct {
+		Replicas       int
+		MaxUnavailable any // of a PodDisruptionBudget
+		Strategy       struct {
+			RollingUpdate struct{ MaxSurge, MaxUnavailable any }
+		}
 		Selector    json.RawMessage // of a Service it is only labels
 		PodSelector selector
 		Template    struct {
 			Metadata struct{ Labels, Annotations map[string]string }
 			Spec     pod
 		}
-		Ports   []servicePort
-		Ingress []struct{ Ports []servicePort }
+		Ports       []servicePort
+		PolicyTypes []string
+		Ingress     []struct {
+			From  []json.RawMessage
+			Ports []servicePort
+		}
+		Egress []struct {
+			To []struct{ IPBlock *ipBlock }
+		}
 	}
+}
+
+type ipBlock struct {
+	CIDR   netip.Prefix
+	Except []netip.Prefix
 }
 
 type selector struct{ MatchLabels map[string]string }
@@ -48,6 +69,7 @@ type pod struct {
 	AutomountServiceAccountToken  *bool
 	SecurityContext               struct {
 		RunAsNonRoot   bool
+		RunAsUser      int
 		FSGroup        int
 		SeccompProfile struct{ Type string }
 	}
@@ -104,9 +126,15 @@ type volumeMount struct {
 
 type probe struct{ HTTPGet struct{ Path, Port string } }
 
-func (c container) probes() []*probe {
-	all := []*probe{c.StartupProbe, c.ReadinessProbe, c.LivenessProbe}
-	return slices.DeleteFunc(all, func(p *probe) bool { return p == nil })
+// probes are the paths that Kubernetes asks, "" where it does not.
+func (c container) probes() (startup, readiness, liveness string) {
+	path := func(p *probe) string {
+		if p == nil {
+			return ""
+		}
+		return p.HTTPGet.Path
+	}
+	return path(c.StartupProbe), path(c.ReadinessProbe), path(c.LivenessProbe)
 }
 
 // port returns the number of a container's port.
@@ -246,7 +274,7 @@ func TestKubernetesRolesMayDoNothingThatTheyNeedNot(t *testing.T) {
 		p := d.Spec.Template.Spec
 		c := p.Containers[0]
 		for what, is := range map[string]bool{
-			"runs as root":                       p.SecurityContext.RunAsNonRoot,
+			"runs as root":                       p.SecurityContext.RunAsNonRoot && p.SecurityContext.RunAsUser != 0,
 			"has no seccomp profile":             p.SecurityContext.SeccompProfile.Type == "RuntimeDefault",
 			"has a token for Kubernetes":         p.AutomountServiceAccountToken != nil && !*p.AutomountServiceAccountToken,
 			"has variables of services":          p.EnableServiceLinks != nil && !*p.EnableServiceLinks,
@@ -255,13 +283,124 @@ func TestKubernetesRolesMayDoNothingThatTheyNeedNot(t *testing.T) {
 			"keeps capabilities":                 slices.Equal(c.SecurityContext.Capabilities.Drop, []string{"ALL"}),
 			"has no limit of memory":             c.Resources.Limits["memory"] != "",
 			"has a limit of processor time":      c.Resources.Limits["cpu"] == "",
-			"has secrets that everybody reads":   p.Volumes[0].Secret.DefaultMode == 0o440,
+			"has secrets that everybody reads":   !slices.ContainsFunc(p.Volumes, func(v volume) bool { return v.Secret.DefaultMode != 0o440 }),
+			"may write over its secrets":         !slices.ContainsFunc(c.VolumeMounts, func(m volumeMount) bool { return !m.ReadOnly }),
 			"cannot read its secrets":            p.SecurityContext.FSGroup != 0,
 			"is killed before it ends by itself": p.TerminationGracePeriodSeconds >= c.Lifecycle.PreStop.Sleep.Seconds+drain(t, c)+20,
 		} {
 			if !is {
 				t.Errorf("%s %s", d.Metadata.Name, what)
 			}
+		}
+	}
+}
+
+// TestKubernetesRestartsNobodyForWhatIsAway: only the process itself may be
+// what a restart is for, a dispatcher that once was ready goes on to answer
+// 503 by itself, and an update waits for workers that are ready.
+func TestKubernetesRestartsNobodyForWhatIsAway(t *testing.T) {
+	t.Parallel()
+	want := map[string][3]string{"dispatcher": {"/readyz", "/healthz", "/healthz"}, "worker": {"", "/readyz", "/healthz"}}
+	for _, d := range with(t, manifests(t, "kubernetes/servers"), "Deployment") {
+		var got [3]string
+		got[0], got[1], got[2] = d.Spec.Template.Spec.Containers[0].probes()
+		if got != want[d.Metadata.Name] {
+			t.Errorf("%s is asked for startup, readiness and liveness at %q, want %q", d.Metadata.Name, got, want[d.Metadata.Name])
+		}
+	}
+}
+
+// TestKubernetesRolesAreGivenTheSecretsThatTheyUse and no others.
+func TestKubernetesRolesAreGivenTheSecretsThatTheyUse(t *testing.T) {
+	t.Parallel()
+	for _, d := range with(t, manifests(t, "kubernetes/servers"), "Deployment") {
+		p := d.Spec.Template.Spec
+		for i, v := range p.Volumes {
+			for _, item := range v.Secret.Items {
+				file := "=" + p.Containers[0].VolumeMounts[i].MountPath + "/" + item.Path
+				if !slices.ContainsFunc(p.Containers[0].Args, func(arg string) bool { return strings.HasSuffix(arg, file) }) {
+					t.Errorf("%s is given %s and not told to use it", d.Metadata.Name, item.Key)
+				}
+			}
+		}
+		if slices.ContainsFunc(p.Containers[0].Args, func(arg string) bool { return strings.HasPrefix(arg, "--allow-unauthenticated") }) {
+			t.Errorf("%s lets in who has none", d.Metadata.Name)
+		}
+		if user := "rediss://" + d.Metadata.Name + "@"; !strings.Contains(strings.Join(p.Containers[0].Args, " "), user) {
+			t.Errorf("%s is not the user of Redis whose password it is given: %s", d.Metadata.Name, user)
+		}
+	}
+}
+
+// TestKubernetesLetsNobodyInUnlessItIsSaid: everything is closed but for what
+// a policy opens, to somebody in particular, and no callback reaches what gives
+// a node's own credentials away.
+func TestKubernetesLetsNobodyInUnlessItIsSaid(t *testing.T) {
+	t.Parallel()
+	all := manifests(t, "kubernetes/servers")
+	if level := with(t, all, "Namespace")[0].Metadata.Labels["pod-security.kubernetes.io/enforce"]; level != "restricted" {
+		t.Errorf("the namespace takes pods that are %q", level)
+	}
+	closed := false
+	for _, policy := range with(t, all, "NetworkPolicy") {
+		spec := &policy.Spec
+		closed = closed || len(spec.PodSelector.MatchLabels) == 0 && len(spec.Ingress)+len(spec.Egress) == 0 && len(spec.PolicyTypes) == 2
+		for _, in := range spec.Ingress {
+			if len(in.From) == 0 {
+				t.Errorf("%s opens %v to everybody", policy.Metadata.Name, in.Ports)
+			}
+		}
+		for _, out := range spec.Egress {
+			for _, to := range out.To {
+				for _, metadata := range []string{"169.254.169.254", "fd00:ec2::254", "fe80::1"} {
+					if to.IPBlock.has(netip.MustParseAddr(metadata)) {
+						t.Errorf("%s reaches %s", policy.Metadata.Name, metadata)
+					}
+				}
+			}
+		}
+	}
+	if !closed {
+		t.Error("no policy closes what the others do not open")
+	}
+}
+
+func (b *ipBlock) has(addr netip.Addr) bool {
+	return b != nil && b.CIDR.Contains(addr) && !slices.ContainsFunc(b.Except, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// TestKubernetesTakesOneOfARoleAwayAtATime, when nodes are drained and when
+// the roles are updated.
+func TestKubernetesTakesOneOfARoleAwayAtATime(t *testing.T) {
+	t.Parallel()
+	all := manifests(t, "kubernetes/servers")
+	for _, d := range with(t, all, "Deployment") {
+		if update := d.Spec.Strategy.RollingUpdate; d.Spec.Replicas < 2 || update.MaxUnavailable != float64(0) || update.MaxSurge != float64(1) {
+			t.Errorf("%s: %d of it, updated with %+v", d.Metadata.Name, d.Spec.Replicas, update)
+		}
+	}
+	for _, budget := range with(t, all, "PodDisruptionBudget") {
+		if budget.Spec.MaxUnavailable != float64(1) {
+			t.Errorf("of %s %v may be away", budget.Metadata.Name, budget.Spec.MaxUnavailable)
+		}
+	}
+}
+
+// TestKubernetesRolesCollectGarbageBeforeTheKernelEndsThem compares what Go
+// is told with the limit of the container.
+func TestKubernetesRolesCollectGarbageBeforeTheKernelEndsThem(t *testing.T) {
+	t.Parallel()
+	for _, d := range with(t, manifests(t, "kubernetes/servers"), "Deployment") {
+		c := d.Spec.Template.Spec.Containers[0]
+		limit := atoi(t, strings.TrimSuffix(c.Resources.Limits["memory"], "Mi"))
+		told := ""
+		for _, e := range c.Env {
+			if e.Name == "GOMEMLIMIT" {
+				told = strings.TrimSuffix(e.Value, "MiB")
+			}
+		}
+		if n := atoi(t, told); n > limit*9/10 || n < limit/2 {
+			t.Errorf("%s: GOMEMLIMIT is %d MiB of %d", d.Metadata.Name, n, limit)
 		}
 	}
 }
@@ -316,7 +455,10 @@ func TestKubernetesRolesStartAndAnswerTheirProbes(t *testing.T) {
 			}
 			// A name that does not exist: the role waits, and answers its probes.
 			child := testenv.StartChild(t, append(env, "PROCFLEET_NATS=nats://127.0.0.1:1"), binary, args...)
-			for _, pr := range c.probes() {
+			for _, pr := range []*probe{c.StartupProbe, c.ReadinessProbe, c.LivenessProbe} {
+				if pr == nil {
+					continue
+				}
 				url := "http://" + local[c.port(t, pr.HTTPGet.Port)] + pr.HTTPGet.Path
 				want := map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusServiceUnavailable}[pr.HTTPGet.Path]
 				testenv.Eventually(t, time.Minute, func() bool { return status(t, url) == want }, url+" answers")
