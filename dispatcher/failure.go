@@ -64,12 +64,12 @@ func failure(err error) *dialect.Error {
 		return f
 	}
 	switch {
+	case errors.Is(err, audit.ErrNotKept): // also because its stream is full, which is no queue's fault
+		return &dialect.Error{Kind: dialect.Unavailable, Problem: "the audit log cannot be written; nothing was accepted, try again later", RetryAfter: retryAway}
 	case errors.Is(err, bus.ErrFull):
 		return &dialect.Error{Kind: dialect.Unavailable, Problem: "the queue is full; nothing was accepted, try again later", RetryAfter: retryFull}
 	case errors.Is(err, errNotQueued):
 		return &dialect.Error{Kind: dialect.Unavailable, Problem: "the queue cannot be reached; nothing was accepted, try again later", RetryAfter: retryAway}
-	case errors.Is(err, audit.ErrNotKept):
-		return &dialect.Error{Kind: dialect.Unavailable, Problem: "the audit log cannot be written; nothing was accepted, try again later", RetryAfter: retryAway}
 	case errors.Is(err, errNotRegistered):
 		return &dialect.Error{Kind: dialect.Unavailable, Problem: "what it says of processes could not be registered; nothing was accepted, try again later", RetryAfter: retryAway}
 	case errors.Is(err, taskstore.ErrNotFound):

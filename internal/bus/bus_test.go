@@ -288,6 +288,22 @@ func TestEnsureRefusesAStreamTooSmallForResults(t *testing.T) {
 	}
 }
 
+// A stream into which no record of the audit log may fit would acknowledge it,
+// and have dropped it then.
+func TestEnsureRefusesAStreamTooSmallForAuditRecords(t *testing.T) {
+	t.Parallel()
+	env := testenv.StartNATS(t)
+	cfg := streamInfo(t, env.JS, bus.StreamAudit).Config
+	cfg.MaxBytes = 8 << 10
+	if _, err := env.JS.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	err := bus.Ensure(t.Context(), env.JS, bus.Options{})
+	if err == nil || errors.Is(err, bus.ErrAway) || !strings.Contains(err.Error(), "PROCFLEET_AUDIT: its size (max_bytes) is 8192 bytes") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestEnsureFitsIntoASmallServer(t *testing.T) {
 	t.Parallel()
 	server, err := natsembed.Start(natsembed.Config{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", MaxStore: 100 << 20, Log: testenv.Log(t)})

@@ -200,15 +200,21 @@ func updateStream(ctx context.Context, js jetstream.JetStream, have *jetstream.S
 	return err
 }
 
-// leastResultsBytes is the room for one message of results: up to 512 KiB, and
-// what its last result adds.
-const leastResultsBytes = 1 << 20
+const (
+	// leastResultsBytes is the room for one message of results: up to 512 KiB,
+	// and what its last result adds.
+	leastResultsBytes = 1 << 20
+	// leastAuditBytes is that for one record.
+	leastAuditBytes = maxAuditMessage + 1<<10
+)
 
-// checkRoom refuses a size into which a single message may not fit: it would
-// never be taken, however empty the stream is, and its task never end well.
+// checkRoom refuses a size into which a single message may not fit. Results
+// would never be taken, however empty the stream is, and their task never end
+// well; a record would be acknowledged, and be gone at once.
 func checkRoom(cfg *jetstream.StreamConfig) error {
-	if cfg.Name == StreamResults && cfg.MaxBytes > 0 && cfg.MaxBytes < leastResultsBytes {
-		return fmt.Errorf("its size (max_bytes) is %d bytes, and one message of results may have more; give it at least %d", cfg.MaxBytes, leastResultsBytes)
+	least := map[string]int64{StreamResults: leastResultsBytes, StreamAudit: leastAuditBytes}[cfg.Name]
+	if cfg.MaxBytes > 0 && cfg.MaxBytes < least {
+		return fmt.Errorf("its size (max_bytes) is %d bytes, and one message may have more; give it at least %d", cfg.MaxBytes, least)
 	}
 	return nil
 }

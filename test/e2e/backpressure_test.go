@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/procfleet/procfleet/internal/testenv"
@@ -73,12 +72,13 @@ func started(all []proc) (ran int) {
 // shrink makes a stream so small that it is soon full.
 func (f *fleet) shrink(stream string, bytes int64) jetstream.JetStream {
 	f.t.Helper()
-	nc, err := nats.Connect(f.broker.URL)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	f.t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
+	return f.tune(stream, func(cfg *jetstream.StreamConfig) { cfg.MaxBytes = bytes })
+}
+
+// tune changes the configuration of a stream.
+func (f *fleet) tune(stream string, change func(*jetstream.StreamConfig)) jetstream.JetStream {
+	f.t.Helper()
+	js, err := jetstream.New(f.connect())
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func (f *fleet) shrink(stream string, bytes int64) jetstream.JetStream {
 		f.t.Fatal(err)
 	}
 	cfg := have.CachedInfo().Config
-	cfg.MaxBytes = bytes
+	change(&cfg)
 	if _, err := js.UpdateStream(f.t.Context(), cfg); err != nil {
 		f.t.Fatal(err)
 	}
