@@ -144,21 +144,31 @@ func TestEndsAreToldWhenThereIsRoomForThem(t *testing.T) {
 	}
 }
 
-// stored counts what is in a stream by event and task.
-func stored(t *testing.T, js jetstream.JetStream, name string) map[string]int {
+// contents reads every message of a stream.
+func contents(t *testing.T, js jetstream.JetStream, name string) (all [][]byte) {
 	t.Helper()
 	stream, err := js.Stream(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	counts, state := map[string]int{}, stream.CachedInfo().State
+	state := stream.CachedInfo().State
 	for at := max(state.FirstSeq, 1); at <= state.LastSeq; at++ {
 		msg, err := stream.GetMsg(t.Context(), at)
 		if err != nil {
 			t.Fatal(err)
 		}
+		all = append(all, msg.Data)
+	}
+	return all
+}
+
+// stored counts what is in a stream by event and task.
+func stored(t *testing.T, js jetstream.JetStream, name string) map[string]int {
+	t.Helper()
+	counts := map[string]int{}
+	for _, data := range contents(t, js, name) {
 		var told struct{ Event, Task string }
-		if err := json.Unmarshal(msg.Data, &told); err != nil {
+		if err := json.Unmarshal(data, &told); err != nil {
 			t.Fatal(err)
 		}
 		counts[told.Event+" "+told.Task]++
