@@ -1,32 +1,45 @@
 package worker_test
 
 import (
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/worker"
 )
 
 func TestResultsThatComeWhileOthersAreStoredGoTogether(t *testing.T) {
 	t.Parallel()
 	e := start(t)
+	e.stop()
 	const n = 300
 	id := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, hosts(n)...)).ID
+	for item, h := range hosts(n) {
+		e.publish(id, h, succeeded(item))
+	}
 	results, err := e.Bus.CollectConsumer(t.Context(), bus.ResultLane(procfleet.LaneSmall))
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.store.change(id, func(*fakeTask) { // and the store is busy meanwhile
-		for item, h := range hosts(n) {
-			e.publish(id, h, succeeded(item))
+	given := make(chan struct{})
+	release := sync.OnceFunc(func() { close(given) })
+	e.startWorker(func(c *worker.Config) {
+		c.Timing.Pull = 5 * time.Second // one request brings them all
+		c.Reached = func(point string) {
+			if point == worker.PointCollecting {
+				<-given // the store is busy with the first
+			}
 		}
-		e.eventually(func() bool {
-			info, err := results.Info(t.Context())
-			return err == nil && info.NumPending == 0
-		}, "the worker has all results")
 	})
+	t.Cleanup(release)
+	e.eventually(func() bool {
+		info, err := results.Info(t.Context())
+		return err == nil && info.NumPending == 0
+	}, "the worker has all results")
+	release()
 	for item := range n {
 		e.waitState(id, item, procfleet.StateSucceeded)
 	}

@@ -330,7 +330,8 @@ func TestAReinstalledAgentIsNotGivenWhatItsPredecessorMayHaveTaken(t *testing.T)
 
 func TestManyItemsOfOneHostGoInPartsOneAfterTheOther(t *testing.T) {
 	t.Parallel()
-	e := start(t)
+	// A part that is answered late must not go twice.
+	e := start(t, unswept, func(c *worker.Config) { c.Timing.Ask.Again = [2]time.Duration{patience, patience} })
 	inFlight := make(chan struct{}, 1)
 	a := e.agent(host(1), func(n int, c *agentproto.Command) *agentproto.Reply {
 		select {

@@ -22,6 +22,14 @@ type durable struct {
 
 func startDurable(t *testing.T) *durable {
 	t.Helper()
+	d := newDurable(t)
+	d.run()
+	return d
+}
+
+// newDurable has no worker yet.
+func newDurable(t *testing.T) *durable {
+	t.Helper()
 	store, err := boltstore.Open(filepath.Join(t.TempDir(), "tasks.db"), boltstore.Options{Log: testenv.Log(t)})
 	if err != nil {
 		t.Fatal(err)
@@ -31,9 +39,12 @@ func startDurable(t *testing.T) *durable {
 			t.Error(err)
 		}
 	})
-	d := &durable{env: &env{NATS: testenv.StartNATS(t), t: t, store: newFakeStore()}, bolt: store}
-	d.startWorker(func(c *worker.Config) { c.Store = store })
-	return d
+	return &durable{env: &env{NATS: testenv.StartNATS(t), t: t, store: newFakeStore()}, bolt: store}
+}
+
+func (d *durable) run() {
+	d.t.Helper()
+	d.startWorker(func(c *worker.Config) { c.Store = d.bolt })
 }
 
 func (d *durable) announce(a *fakeAgent) {
@@ -74,6 +85,17 @@ func (d *durable) accepted(timeout time.Duration, publish bool, chunks ...procfl
 		d.t.Fatal(err)
 	}
 	return task.ID
+}
+
+// delivered notes that agents have accepted items of a task's first chunk.
+func (d *durable) delivered(id procfleet.TaskID, items ...int) {
+	d.t.Helper()
+	if _, err := d.bolt.Begin(d.t.Context(), id, 0); err != nil {
+		d.t.Fatal(err)
+	}
+	if err := d.bolt.Delivered(d.t.Context(), id, 0, items, false); err != nil {
+		d.t.Fatal(err)
+	}
 }
 
 // ended waits until a task is finished and told, and returns it.
@@ -117,11 +139,13 @@ func TestWithADurableStore(t *testing.T) {
 	})
 	t.Run("an overdue task ends", func(t *testing.T) {
 		t.Parallel()
-		d := startDurable(t)
+		d := newDurable(t)
 		a := d.agent(host(1), accept)
 		d.announce(a)
 		d.announce(&fakeAgent{host: host(2), instance: "i2"}) // in grace beyond the deadline
-		id := d.accepted(time.Second, true, chunk(procfleet.ActionStart, hosts(2)...))
+		id := d.accepted(2*time.Second, false, chunk(procfleet.ActionStart, hosts(2)...))
+		d.delivered(id, 0) // before the deadline, however slow a worker is here
+		d.run()
 		task := d.ended(id)
 		if task.Counts[procfleet.StateTimedOut] != 1 || task.Counts[procfleet.StateUnreachable] != 1 {
 			t.Errorf("counts are %v", task.Counts)

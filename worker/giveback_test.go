@@ -82,7 +82,7 @@ func TestAFinishedChunkThatWasNotNotedAsDoneIsNoted(t *testing.T) {
 func TestAChunkInGraceIsNotGivenToAnotherWorker(t *testing.T) {
 	t.Parallel()
 	// The grace must outlast a machine that is busy with other tests.
-	e, _, _ := startRestartable(t, func(c *worker.Config) { c.Timing.Ask.Grace = time.Minute })
+	e, _, _ := startRestartable(t, unswept, func(c *worker.Config) { c.Timing.Ask.Grace = time.Minute })
 	e.store.present(host(1), "i1")
 	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
 	e.eventually(func() bool { return e.store.called("Presences") > 40 }, "the chunk is held for longer than AckWait")
