@@ -231,7 +231,7 @@ func TestNATSReadsItsConfigurations(t *testing.T) {
 		if options.HTTPPort != 0 && options.HTTPHost != "127.0.0.1" {
 			t.Errorf("%s: monitoring, which asks nobody who he is, listens on %s", file, options.HTTPHost)
 		}
-		if options.PingInterval > 20*time.Second || options.MaxPingsOut > 2 {
+		if options.PingInterval != 20*time.Second || options.MaxPingsOut != 2 {
 			t.Errorf("%s: a host that is gone is noticed after %d pings of %v", file, options.MaxPingsOut, options.PingInterval)
 		}
 	}
@@ -412,7 +412,8 @@ func TestUnitsStandUpToSystemd(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 		args := append(strings.Fields(line[2]), "--help")
-		if out, err := exec.Command(binaries[line[1]], args...).CombinedOutput(); err != nil {
+		usage := "\n  " + filepath.Base(line[1]) + line[2] // of that command, not of all
+		if out, err := exec.Command(binaries[line[1]], args...).CombinedOutput(); err != nil || !strings.Contains(string(out), usage) {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 		for _, want := range []string{"Type=notify", "TimeoutStartSec=infinity", "WatchdogSec=", "Restart=always", "StartLimitIntervalSec=0"} {

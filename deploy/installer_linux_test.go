@@ -105,8 +105,9 @@ func TestInstallerPutsTheAgentOnTheNodeAndRestartsItForChangesAlone(t *testing.T
 	pod := with(t, all, "DaemonSet")[0].Spec.Template.Spec
 	agent := testenv.BuildBinary(t, "./cmd/procfleet-agent")
 	n := newNode(t, configMap(t, all, pod.Volumes[0].ConfigMap.Name))
-	if out, err := n.command(agent).CombinedOutput(); err == nil || !strings.Contains(string(out), "enroll it") {
-		t.Errorf("on a node without an identity: %v\n%s", err, out)
+	unknown := testenv.StartCommand(t, n.command(agent))
+	if code := unknown.Wait(t, time.Minute); code == 0 || !strings.Contains(unknown.WholeOutput(t, time.Minute), "enroll it") {
+		t.Errorf("on a node without an identity it ends with %d", code)
 	}
 	identity := n.enroll(t)
 
@@ -195,6 +196,9 @@ func TestAgentPodAsksWhereItsAgentAnswers(t *testing.T) {
 	c := set.Spec.Template.Spec.Containers[0]
 	if c.Image != "procfleet-agent:latest" {
 		t.Errorf("image %s", c.Image)
+	}
+	if every := set.Spec.Template.Spec.Tolerations; len(every) != 1 || every[0].Operator != "Exists" || every[0].Key != "" || every[0].Effect != "" {
+		t.Errorf("nodes are left out that others keep away from: %+v", every)
 	}
 	if !selects(set.chosen(t), set.Spec.Template.Metadata.Labels) {
 		t.Error("the DaemonSet does not select its pods")

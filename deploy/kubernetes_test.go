@@ -81,7 +81,8 @@ type pod struct {
 			} `json:"preferredDuringSchedulingIgnoredDuringExecution"`
 		}
 	}
-	Volumes []volume
+	Volumes     []volume
+	Tolerations []struct{ Operator, Key, Effect string }
 }
 
 type volume struct {

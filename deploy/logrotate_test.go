@@ -29,6 +29,12 @@ func TestLogrotateRenamesTheAuditLog(t *testing.T) {
 			t.Errorf("it says %s: %v", word, said[word])
 		}
 	}
+	for _, unit := range []string{"procfleet-dispatcher.service", "procfleet-worker.service"} {
+		// It is made for the role, which may write nowhere else.
+		if text, err := os.ReadFile(unit); err != nil || !strings.Contains(string(text), "\nLogsDirectory=procfleet\n") {
+			t.Errorf("%s has no folder /var/log/procfleet, %v", unit, err)
+		}
+	}
 	program, err := exec.LookPath("logrotate")
 	if err != nil {
 		return

@@ -144,6 +144,19 @@ func refusesStrangers(t *testing.T, addr string, users redisUsers) {
 	if answer, err := health.Info(t.Context()).Result(); err == nil {
 		t.Errorf("a health check may read more: %s", answer)
 	}
+	for _, user := range []string{"worker", "dispatcher"} {
+		c := client(t, addr, user, users.password(t, user))
+		for what, err := range map[string]error{
+			"write another program's keys": c.Set(t.Context(), "other:key", "x", 0).Err(),
+			"read another program's keys":  c.Exists(t.Context(), "other:key").Err(),
+			"empty the server":             c.FlushAll(t.Context()).Err(),
+			"change its configuration":     c.ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err(),
+		} {
+			if err == nil || !strings.Contains(err.Error(), "NOPERM") {
+				t.Errorf("%s may %s: %v", user, what, err)
+			}
+		}
+	}
 }
 
 // TestWhatUsersWroteIsThereAfterARestart: Redis reads its append-only file as

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"os"
+	"strings"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -229,5 +230,23 @@ func BenchmarkVerifyKnown(b *testing.B) {
 		if _, err := r.Verify(ctx, "a", "a-secret"); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestASecretThatGoesOnIsAnotherOne: secrets have a longest length, and one
+// that begins like a good one of this length is none.
+func TestASecretThatGoesOnIsAnotherOne(t *testing.T) {
+	t.Parallel()
+	path, secret := filepath.Join(t.TempDir(), "apps.yaml"), strings.Repeat("s", maxSecret)
+	put(t, path, Application{Code: "a", Secret: cheapHash(secret), Businesses: NoLimit(), Actions: NoLimit()})
+	r, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Verify(t.Context(), "a", secret); err != nil {
+		t.Error(err)
+	}
+	if _, err := r.Verify(t.Context(), "a", secret+"s"); !errors.Is(err, ErrWrong) {
+		t.Errorf("with a letter more: %v", err)
 	}
 }
