@@ -144,7 +144,7 @@ func refusesStrangers(t *testing.T, addr string, users redisUsers) {
 	if answer, err := health.Info(t.Context()).Result(); err == nil {
 		t.Errorf("a health check may read more: %s", answer)
 	}
-	for _, user := range []string{"worker", "dispatcher"} {
+	for _, user := range []string{"worker", "dispatcher", "replica", "sentinel"} {
 		c := client(t, addr, user, users.password(t, user))
 		for what, err := range map[string]error{
 			"write another program's keys": c.Set(t.Context(), "other:key", "x", 0).Err(),
@@ -168,7 +168,7 @@ func TestWhatUsersWroteIsThereAfterARestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(users.acl, append(text, "\nuser operator on >operator +shutdown\n"...), 0o600); err != nil {
+	if err := os.WriteFile(users.acl, append(text, "\nuser operator on >operator +shutdown +config|get\n"...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	start := func() string {
@@ -179,6 +179,9 @@ func TestWhatUsersWroteIsThereAfterARestart(t *testing.T) {
 	script := `redis.call('SET', KEYS[1], 'a') redis.call('SET', KEYS[2], 'b') return 1`
 	if err := client(t, first, "worker", users.password(t, "worker")).Eval(t.Context(), script, keys).Err(); err != nil {
 		t.Fatal(err)
+	}
+	if how, err := client(t, first, "operator", "operator").ConfigGet(t.Context(), "appendfsync").Result(); err != nil || how["appendfsync"] != "everysec" {
+		t.Errorf("a crash of the machine may take what was confirmed: %v, %v", how, err)
 	}
 	_ = client(t, first, "operator", "operator").Shutdown(t.Context()).Err() // who ends does not answer
 	second := start()
