@@ -69,6 +69,7 @@ const (
 	exportPause   = time.Second      // between requests while spans come in
 	exportTimeout = 10 * time.Second // of one request, tries included
 	flushTimeout  = 5 * time.Second  // at the end of the process
+	maxResponse   = 64 << 10         // bytes of an answer, which says hardly more than that it is one
 )
 
 // Validate reports everything that is wrong, each with its field.
@@ -135,13 +136,15 @@ func NewTracing(ctx context.Context, cfg TraceConfig) (*Tracing, error) {
 	if err != nil || !wanted {
 		return nil, err
 	}
-	opts := []otlptracehttp.Option{otlptracehttp.WithTimeout(exportTimeout)}
+	sends, err := cfg.httpClient()
+	if err != nil {
+		return nil, fmt.Errorf("traces: %w", err)
+	}
+	opts := []otlptracehttp.Option{
+		otlptracehttp.WithTimeout(exportTimeout), otlptracehttp.WithMaxResponseSize(maxResponse), otlptracehttp.WithHTTPClient(sends),
+	}
 	if target != "" {
 		opts = append(opts, otlptracehttp.WithEndpointURL(target))
-	}
-	if cfg.TLS != nil {
-		transport := cfg.TLS.Transport(http.DefaultTransport.(*http.Transport).Clone())
-		opts = append(opts, otlptracehttp.WithHTTPClient(&http.Client{Transport: transport, Timeout: exportTimeout}))
 	}
 	client, err := otlptracehttp.New(ctx, opts...)
 	if err != nil {
@@ -162,6 +165,43 @@ func NewTracing(ctx context.Context, cfg TraceConfig) (*Tracing, error) {
 		return nil, err
 	}
 	return t, nil
+}
+
+// httpClient sends spans. It follows no redirection: what the variables name as
+// headers are the keys of the collector, and for nobody else.
+func (cfg *TraceConfig) httpClient() (*http.Client, error) {
+	files := cfg.TLS
+	if files == nil {
+		var err error
+		if files, err = standardFiles(cfg.Log); err != nil {
+			return nil, err
+		}
+	}
+	sends := &http.Client{
+		Transport: http.DefaultTransport, Timeout: exportTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	if files != nil {
+		sends.Transport = files.Transport(http.DefaultTransport.(*http.Transport).Clone())
+	}
+	return sends, nil
+}
+
+// standardFiles are those that the variables of OpenTelemetry name, which the
+// exporter leaves to who gives it a client; nil if they name none.
+func standardFiles(log logrus.FieldLogger) (*tlsfiles.Client, error) {
+	var files tlsfiles.Files
+	for what, file := range map[string]*string{"CERTIFICATE": &files.CA, "CLIENT_CERTIFICATE": &files.Cert, "CLIENT_KEY": &files.Key} {
+		_, *file = standard(what)
+	}
+	if files.None() {
+		return nil, nil
+	}
+	client, err := files.Client(log)
+	if err != nil {
+		return nil, fmt.Errorf("certificates of OTEL_EXPORTER_OTLP_…: %w", err)
+	}
+	return client, nil
 }
 
 // endpoint returns the URL that spans are posted to, empty if the standard

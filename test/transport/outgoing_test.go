@@ -127,3 +127,18 @@ func TestWhoIsNotKnownIsNotCalledOverTLS(t *testing.T) {
 		t.Error("a server that nobody vouches for was called")
 	}
 }
+
+// TestTheCollectorIsCalledOverTLSWithTheFilesOfTheStandardVariables: those of
+// OpenTelemetry, without flags.
+func TestTheCollectorIsCalledOverTLSWithTheFilesOfTheStandardVariables(t *testing.T) {
+	t.Parallel()
+	ca := tlstest.NewCA(t, "others")
+	o, own, door := startOthers(t, ca), ca.Issue(t, "procfleet"), freeAddress(t)
+	up := testenv.StartChild(t, []string{
+		"OTEL_EXPORTER_OTLP_ENDPOINT=" + o.url, "OTEL_EXPORTER_OTLP_CERTIFICATE=" + ca.File,
+		"OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE=" + own.Cert, "OTEL_EXPORTER_OTLP_CLIENT_KEY=" + own.Key,
+	}, program(t), "up", "--agent=false", "--http", door, "--data", filepath.Join(t.TempDir(), "data"))
+	up.WaitHTTP(t, patience, "http://"+door+"/readyz")
+	submitted(t, door, 1)
+	testenv.Eventually(t, patience, func() bool { return o.traces.Load() > 0 }, "traces come")
+}

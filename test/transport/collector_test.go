@@ -1,0 +1,160 @@
+//go:build linux
+
+package transport
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// hostileCollector treats each request for traces in another way, and hangs
+// for ever in the end.
+type hostileCollector struct {
+	elsewhere string // where it redirects to
+	requests  atomic.Int64
+	hanging   atomic.Int64
+	released  chan struct{}
+}
+
+func (c *hostileCollector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body) // it wants no spans
+	endless := func(status int, contentType string) {
+		w.Header().Set("Content-Type", contentType)
+		w.WriteHeader(status)
+		for block := bytes.Repeat([]byte("no traces! "), 8<<10); ; {
+			if _, err := w.Write(block); err != nil {
+				return
+			}
+		}
+	}
+	switch c.requests.Add(1) {
+	case 1:
+		http.Redirect(w, r, c.elsewhere+"/temporary", http.StatusTemporaryRedirect)
+	case 2:
+		http.Redirect(w, r, c.elsewhere+"/permanent", http.StatusPermanentRedirect)
+	case 3:
+		endless(http.StatusInternalServerError, "text/plain")
+	case 4:
+		endless(http.StatusOK, "application/x-protobuf")
+	case 5:
+		w.Header().Set("Retry-After", "99999999")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	case 6:
+		panic(http.ErrAbortHandler) // the connection is cut
+	default:
+		c.hanging.Add(1)
+		<-c.released
+	}
+}
+
+// TestCollectorThatIsHostileCostsSpansAlone: whatever the collector of traces
+// does, tasks are accepted and end while it does it, what waits for it is
+// bounded, and the keys that it was given reach nobody else.
+func TestCollectorThatIsHostileCostsSpansAlone(t *testing.T) {
+	t.Parallel()
+	const key = "planted-collector-key-3b7d"
+	var elsewhere kept
+	strangers := atomic.Int64{}
+	stranger := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		strangers.Add(1)
+		elsewhere.ServeHTTP(w, r)
+	}))
+	t.Cleanup(stranger.Close)
+	hostile := &hostileCollector{elsewhere: stranger.URL, released: make(chan struct{})}
+	collector := httptest.NewServer(hostile)
+	t.Cleanup(collector.Close)
+	t.Cleanup(func() { close(hostile.released) })
+
+	door := freeAddress(t)
+	up := testenv.StartChild(t, []string{"OTEL_EXPORTER_OTLP_HEADERS=x-collector-key=" + key}, program(t),
+		"up", "--agent=false", "--http", door, "--otlp", collector.URL, "--data", filepath.Join(t.TempDir(), "data"))
+	up.WaitHTTP(t, patience, "http://"+door+"/readyz")
+	testenv.Eventually(t, patience, func() bool {
+		submitted(t, door, 1)
+		return hostile.hanging.Load() > 0
+	}, "the collector has done everything else, and hangs")
+	var tasks []string
+	for range 48 { // with a span for each host, more than may wait
+		tasks = append(tasks, submitted(t, door, 256))
+	}
+	for _, id := range tasks {
+		testenv.Eventually(t, patience, func() bool { return strings.Contains(asked(t, "http://"+door+"/v1/tasks/"+id), `"finished"`) }, "the task ends")
+	}
+	testenv.Eventually(t, patience, func() bool {
+		return dropped(asked(t, "http://"+door+"/metrics"))
+	}, "what finds no room is counted")
+	if n := strangers.Load(); n > 0 {
+		t.Errorf("whom the collector redirects to got %d requests", n)
+	}
+	if peak := peakMemory(t, up.PID()); peak > 2<<30 {
+		t.Errorf("%d MiB of memory at the peak", peak>>20)
+	}
+	up.Signal(15)
+	if code := up.Wait(t, patience); code != 0 {
+		t.Errorf("it ends with %d while the collector hangs", code)
+	}
+	out := up.WholeOutput(t, patience)
+	if !strings.Contains(out, "traces are not taken") || strings.Contains(out, key) {
+		t.Error("the log says nothing of the collector, or what its key is")
+	}
+}
+
+// dropped reports whether metrics count spans for which there was no room.
+func dropped(metrics string) bool {
+	for line := range strings.Lines(metrics) {
+		if strings.HasPrefix(line, "procfleet_trace_dropped_spans_total{") && strings.Contains(line, `"full"`) {
+			return !strings.HasSuffix(line, "} 0\n")
+		}
+	}
+	return false
+}
+
+// submitted has a task for some hosts that have no agents accepted.
+func submitted(t *testing.T, door string, hosts int) (id string) {
+	t.Helper()
+	names := make([]string, hosts)
+	for i := range names {
+		names[i] = fmt.Sprintf("0:10.77.%d.%d", i>>8, i&255)
+	}
+	body, err := json.Marshal(map[string]any{"action": "status", "hosts": names, "process": map[string]any{
+		"namespace": "n", "name": "p", "proc_name": "p", "setup_path": "/nonexistent",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.Post("http://"+door+"/v1/tasks", "application/json", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var task struct{ ID string }
+	if err := json.NewDecoder(resp.Body).Decode(&task); err != nil || resp.StatusCode != http.StatusCreated {
+		t.Fatalf("a task for %d hosts is answered %s: %v", hosts, resp.Status, err)
+	}
+	return task.ID
+}
+
+// asked reads an answer.
+func asked(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
