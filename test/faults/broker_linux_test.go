@@ -1,0 +1,172 @@
+package faults
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/internal/testenv/agenttest"
+)
+
+// greeting is what a NATS server says first.
+const greeting = `INFO {"server_id":"S","version":"2.11.0","proto":1,"headers":true,"max_payload":1048576}` + "\r\n"
+
+// impostor is in the place of a NATS server, and has a trick for each connection
+// after the other, the last one for all that follow.
+type impostor struct {
+	url    string
+	tricks []func(net.Conn)
+	met    atomic.Int64 // connections
+	done   atomic.Int64 // those that are over
+}
+
+func startImpostor(t *testing.T, tricks ...func(net.Conn)) *impostor {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() }) // nothing depends on it
+	i := &impostor{url: "nats://" + listener.Addr().String(), tricks: tricks}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return // the test is over
+			}
+			trick := tricks[min(int(i.met.Add(1)), len(tricks))-1]
+			go func() {
+				defer i.done.Add(1)
+				defer func() { _ = conn.Close() }()
+				trick(conn)
+			}()
+		}
+	}()
+	return i
+}
+
+// says is a trick: it says something and hangs up.
+func says(words ...string) func(net.Conn) {
+	return func(conn net.Conn) {
+		for _, w := range words {
+			if _, err := io.WriteString(conn, w); err != nil {
+				return // it was hung up
+			}
+		}
+	}
+}
+
+// answers is a trick: it lets a client in, and then tells it something for each
+// subscription, whose number the text has in the place of SID.
+func answers(words string) func(net.Conn) {
+	return func(conn net.Conn) {
+		_, _ = io.WriteString(conn, greeting) // what is not heard is not answered
+		for lines := bufio.NewScanner(conn); lines.Scan(); {
+			said := lines.Text()
+			if said == "PING" {
+				_, _ = io.WriteString(conn, "PONG\r\n")
+			}
+			if subscribed := strings.Fields(said); len(subscribed) > 2 && subscribed[0] == "SUB" {
+				_, _ = io.WriteString(conn, strings.ReplaceAll(words, "SID", subscribed[len(subscribed)-1]))
+			}
+		}
+	}
+}
+
+// message of a NATS server.
+func message(subject, sid, reply, body string) string {
+	return fmt.Sprintf("MSG %s %s %s %d\r\n%s\r\n", subject, sid, reply, len(body), body)
+}
+
+// TestBrokerThatIsHostile: an agent bears whatever is in the place of its
+// broker, and keeps its processes alive meanwhile.
+func TestBrokerThatIsHostile(t *testing.T) {
+	t.Parallel()
+	testenv.NeedRoot(t)
+	h := agenttest.New(t, testenv.StartNATS(t))
+	h.Start()
+	p := h.Sleeper()
+	h.Expect("start", p.Spec, agentproto.CodeSuccess, "")
+	h.Agent.Kill()
+
+	deep := strings.Repeat(`{"a":`, 100_000)
+	command := fmt.Sprintf(`{"type":%q,"id":"i","task":"GSETASK:20260101000000:000001","lane":"s","host":%q,"items":`, agentproto.TypeCommand, h.Name())
+	hostile := startImpostor(t,
+		says("\x00\xff\xfe\x16\x03\x01 no NATS at all\r\n"),
+		says("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"),
+		says("INFO no JSON\r\n"),
+		says("INFO "+deep+"\r\n"),
+		says("INFO ", strings.Repeat("a", 16<<20)), // a line without an end
+		says(strings.Replace(greeting, `"2.11.0"`, `{"of":["none"]}`, 1)),
+		says(strings.Replace(greeting, `1048576`, `-1,"connect_urls":["`+strings.Repeat("x", 1<<20)+`"],"nonce":7,"tls_required":"yes"`, 1)),
+		says(greeting, "-ERR '"+strings.Repeat("no ", 100_000)+"'\r\n"),
+		says(greeting, "+OK\r\n", "PONG\r\nPONG\r\nPONG\r\n", "MSG\r\n"),
+		answers(message("procfleet.agent.9.9-9-9-9", "4711", "r", "for nobody")+"BREAK\r\n"),
+		answers(message("procfleet.>", "SID", "r", command+deep)+"BREAK\r\n"),
+		answers(message("a..b", "SID", "", command+`[`+strings.Repeat("{},", 300_000)+`{}]}`)+"BREAK\r\n"),
+		answers("HMSG s SID 12 12\r\nNATS/1.0 x\r\n\r\nHMSG s SID 99 1\r\n"),
+		answers("MSG s SID -1\r\n"),
+		answers(message("procfleet.settingschanged", "SID", "", strings.Repeat("\xff", 1<<20))+message("s", "SID", "no reply", "")+"BREAK\r\n"),
+		says(greeting, strings.Repeat("PING\r\n", 10_000)),
+		func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }, // it never says a word
+	)
+	url := h.URL
+	h.URL = hostile.url
+	h.Launch()
+	testenv.Eventually(t, agenttest.Patience, func() bool { return hostile.done.Load() >= int64(len(hostile.tricks)) }, "the agent has met every trick")
+	ended := p.PID()
+	h.End(ended)
+	testenv.Eventually(t, agenttest.Patience, func() bool { return p.Starts() == 2 && p.PID() != 0 && p.PID() != ended }, "the process is started again")
+	pid := p.PID()
+	select {
+	case <-h.Agent.Done():
+		t.Fatal("the agent has ended")
+	default:
+	}
+
+	h.Stop()
+	h.URL = url
+	h.Start()
+	if s := h.Status(p.Spec); !s.Supervised || s.PID != pid || p.Starts() != 2 {
+		t.Errorf("back at its broker: pid was %d, %d starts, status is %+v", pid, p.Starts(), s)
+	}
+}
+
+// TestBrokerThatEndsAgents: whoever has taken a broker over can end agents. It
+// ends nothing else: processes run on, and the next agent adopts them.
+func TestBrokerThatEndsAgents(t *testing.T) {
+	t.Parallel()
+	testenv.NeedRoot(t)
+	h := agenttest.New(t, testenv.StartNATS(t))
+	h.Start()
+	p := h.Sleeper()
+	h.Expect("start", p.Spec, agentproto.CodeSuccess, "")
+	pid, url := p.PID(), h.URL
+	for what, trick := range map[string]func(net.Conn){
+		"a length beyond memory": answers("MSG s SID 9223372036854775807\r\nx"),
+		"the end for good":       answers("-ERR 'Maximum Payload Violation'\r\n"),
+	} {
+		h.Agent.Kill()
+		h.URL = startImpostor(t, trick).url
+		h.Launch()
+		if code := h.Agent.Wait(t, agenttest.Patience); code <= 0 {
+			t.Errorf("%s: the agent ended with %d, not by itself", what, code)
+		}
+		if p.PID() != pid || !agenttest.Alive(pid) {
+			t.Errorf("%s: the process %d has ended too", what, pid)
+		}
+		h.URL = url
+		h.Start()
+		if s := h.Status(p.Spec); !s.Supervised || s.PID != pid || p.Starts() != 1 {
+			t.Errorf("%s: pid was %d, %d starts, status is %+v", what, pid, p.Starts(), s)
+		}
+	}
+	h.End(pid)
+	h.Becomes(p.Spec, "an adopted process is started again", func(s agentproto.Status) bool { return s.Running && s.PID != pid && p.Starts() == 2 })
+}
