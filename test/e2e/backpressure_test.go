@@ -75,13 +75,19 @@ func (f *fleet) shrink(stream string, bytes int64) jetstream.JetStream {
 	return f.tune(stream, func(cfg *jetstream.StreamConfig) { cfg.MaxBytes = bytes })
 }
 
-// tune changes the configuration of a stream.
-func (f *fleet) tune(stream string, change func(*jetstream.StreamConfig)) jetstream.JetStream {
+func (f *fleet) jetStream() jetstream.JetStream {
 	f.t.Helper()
 	js, err := jetstream.New(f.connect())
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	return js
+}
+
+// tune changes the configuration of a stream.
+func (f *fleet) tune(stream string, change func(*jetstream.StreamConfig)) jetstream.JetStream {
+	f.t.Helper()
+	js := f.jetStream()
 	have, err := js.Stream(f.t.Context(), stream)
 	if err != nil {
 		f.t.Fatal(err)

@@ -4,7 +4,8 @@ package e2e
 
 import (
 	"encoding/json"
-	"fmt"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,69 +28,81 @@ func hostEvents(t *testing.T, js jetstream.JetStream) map[string]int {
 	return counts
 }
 
-func restartsOf(p proc) string { return "restarted " + p.host + " " + p.name }
+func restartOf(p proc) string { return "restarted " + p.host + " " + p.name }
 
-// TestABrokerThatRestartsDoublesNothing has processes die while NATS is away, just
-// before it goes, and while agents tell of the first of them. Agents keep them
-// alive meanwhile, tell of each restart once, and are announced again as the
-// hosts that they were; nobody has to help.
-func TestABrokerThatRestartsDoublesNothing(t *testing.T) {
+// outage is a way in which NATS is away: begin is told of processes that run, and
+// has them die.
+type outage struct{ begin, end func(all []proc) }
+
+func (f *fleet) outages(c *client) map[string]outage {
+	die := func(all []proc) {
+		for _, p := range all {
+			p.kill(f.t)
+		}
+	}
+	start := func([]proc) {
+		back := time.Now()
+		f.broker.Start()
+		f.waitSeen(c, len(f.agents), back)
+	}
+	unheard := func(a *agent) int { return strings.Count(a.child.Output(), "events are not taken") }
+	before := map[*agent]int{}
+	return map[string]outage{
+		"while":  {func(all []proc) { f.broker.Kill(); die(all) }, start},
+		"before": {func(all []proc) { die(all); f.broker.Kill() }, start},
+		"telling": {func(all []proc) {
+			die(all)
+			js := f.jetStream()
+			testenv.Eventually(f.t, finishTimeout, func() bool { return hostEvents(f.t, js)[restartOf(all[0])] > 0 }, "a restart is told")
+			f.broker.Kill()
+		}, start},
+		"hanging": {func(all []proc) {
+			for _, a := range f.agents {
+				before[a] = unheard(a)
+			}
+			f.broker.child.Freeze(f.t)
+			die(all)
+		}, func([]proc) {
+			for _, a := range f.agents { // what it said until then reaches the broker, and so does its repeat
+				testenv.Eventually(f.t, finishTimeout, func() bool { return unheard(a) > before[a] }, a.host()+" tells again what nobody took")
+			}
+			f.broker.child.Signal(syscall.SIGCONT)
+		}},
+	}
+}
+
+// TestABrokerThatIsAwayDoublesNothing has processes die while NATS is away, just
+// before it goes, while agents tell of the first of them, and while it hangs.
+// Agents keep them alive meanwhile, tell of each restart once, and are announced
+// again as the hosts that they were; nobody has to help.
+func TestABrokerThatIsAwayDoublesNothing(t *testing.T) {
 	t.Parallel()
 	const hosts, each = 4, 3
 	f := newFleet(t, hosts)
 	_, c := f.dispatcher("", "--submissions=false", "--slack", "10m")
 	f.worker("")
 	f.waitKnown(c, hosts)
-	var js jetstream.JetStream // of the broker as it was started last
-	connect := func() {
-		var err error
-		if js, err = jetstream.New(f.connect()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	connect()
-	die := func(all []proc) (pids []int) {
-		for _, p := range all {
-			pids = append(pids, p.kill(t))
-		}
-		return pids
-	}
 	var everything []proc
-	for when, first := range map[string]func(all []proc) []int{
-		"while": func(all []proc) []int { f.broker.Kill(); return die(all) },
-		"before": func(all []proc) []int {
-			pids := die(all)
-			f.broker.Kill()
-			return pids
-		},
-		"telling": func(all []proc) []int {
-			pids := die(all)
-			testenv.Eventually(t, finishTimeout, func() bool { return hostEvents(t, js)[restartsOf(all[0])] > 0 }, "a restart is told")
-			f.broker.Kill()
-			return pids
-		},
-	} {
-		all := f.procs.grid(f.hosts(hosts), each, when)
+	for name, away := range f.outages(c) {
+		all := f.procs.grid(f.hosts(hosts), each, name)
 		everything = append(everything, all...)
 		c.wait(c.submit(operation("start", all)))
-		pids := first(all)
-		for i, p := range all {
-			p.comesBack(t, pids[i])
-		}
-		back := time.Now()
-		f.broker.Start()
-		connect()
-		f.waitSeen(c, hosts, back)
+		away.begin(all)
 		for _, p := range all {
-			testenv.Eventually(t, finishTimeout, func() bool { return hostEvents(t, js)[restartsOf(p)] > 0 }, fmt.Sprintf("the restart of %s on %s is told", p.name, p.host))
+			testenv.Eventually(t, finishTimeout, func() bool { return p.starts() == 2 && p.pid() != 0 }, p.name+" comes back")
+		}
+		away.end(all)
+		js := f.jetStream()
+		for _, p := range all {
+			testenv.Eventually(t, finishTimeout, func() bool { return hostEvents(t, js)[restartOf(p)] > 0 }, "it is told that "+p.name+" on "+p.host+" came back")
 		}
 	}
-	events := hostEvents(t, js)
+	events := hostEvents(t, f.jetStream())
 	for _, p := range everything {
-		if n := events[restartsOf(p)]; n != 1 || p.starts() != 2 || len(p.running()) != 1 {
+		if n := events[restartOf(p)]; n != 1 || p.starts() != 2 || len(p.running()) != 1 {
 			t.Errorf("%s on %s: told %d times, started %d times, runs as %v", p.name, p.host, n, p.starts(), p.running())
 		}
-		delete(events, restartsOf(p))
+		delete(events, restartOf(p))
 	}
 	if len(events) != 0 {
 		t.Errorf("agents told of %v as well", events)
