@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -107,5 +108,11 @@ func (h *Host) Verify(header map[string][]string, m *Message) error {
 		}
 		return nil
 	}
-	return verify(header, m, h.keys)
+	return verify(header, m, func(id string, generation int) (hostKey, bool) {
+		i := slices.IndexFunc(h.keys, func(k hostKey) bool { return k.id == id && k.generation == generation })
+		if i < 0 {
+			return hostKey{}, false
+		}
+		return h.keys[i], true
+	})
 }

@@ -38,7 +38,6 @@ func validID(id string) error {
 type Ring struct {
 	keys        []Key
 	generations map[string]int
-	derived     hostKeys
 }
 
 // Key is one key of a fleet.
@@ -46,7 +45,7 @@ type Key struct {
 	ID     string `json:"id"`
 	Secret string `json:"secret"` // base64 of 32 random bytes
 
-	secret []byte
+	deriver *deriver // of a ring's
 }
 
 // File is a ring as it is kept: YAML, readable by nobody else.
@@ -65,7 +64,7 @@ func NewKey(id string) (Key, error) {
 	}
 	secret := make([]byte, keyBytes)
 	_, _ = rand.Read(secret) // never fails: it would end the process
-	return Key{ID: id, Secret: base64.StdEncoding.EncodeToString(secret), secret: secret}, nil
+	return Key{ID: id, Secret: base64.StdEncoding.EncodeToString(secret)}, nil
 }
 
 // Parse reads a ring's file. The errors name no secret.
@@ -94,7 +93,7 @@ func (f *File) Ring() (*Ring, error) {
 		if err != nil || len(secret) != keyBytes {
 			return nil, fmt.Errorf("keys[%d].secret: it is not the base64 of %d bytes", i, keyBytes)
 		}
-		k.secret = secret
+		k.deriver = newDeriver(secret)
 		r.keys = append(r.keys, k)
 	}
 	for host, generation := range f.Generations {
@@ -114,18 +113,11 @@ func (r *Ring) Host(host string) *Host {
 	if r == nil {
 		return nil
 	}
-	return &Host{name: host, keys: r.hostKeys(host)}
-}
-
-// hostKeys returns a host's keys, in the order of the ring's. They are shared.
-func (r *Ring) hostKeys(host string) []hostKey {
-	return r.derived.of(host, func() []hostKey {
-		keys := make([]hostKey, len(r.keys))
-		for i := range r.keys {
-			keys[i] = derive(r.keys[i].secret, r.keys[i].ID, host, r.generations[host])
-		}
-		return keys
-	})
+	h := &Host{name: host, keys: make([]hostKey, len(r.keys))}
+	for i := range r.keys {
+		h.keys[i] = r.keys[i].of(host, r.generations[host])
+	}
+	return h
 }
 
 // Sign adds the signatures of a message to a host to its headers, one for
@@ -134,9 +126,9 @@ func (r *Ring) Sign(header map[string][]string, host string, m *Message) {
 	if r == nil {
 		return
 	}
-	keys := r.hostKeys(host)
-	for i := range keys {
-		keys[i].sign(header, m)
+	for i := range r.keys {
+		key := r.keys[i].of(host, r.generations[host])
+		key.sign(header, m)
 	}
 }
 
@@ -147,5 +139,16 @@ func (r *Ring) Verify(header map[string][]string, host string, m *Message) error
 	if r == nil {
 		return nil
 	}
-	return verify(header, m, r.hostKeys(host))
+	return verify(header, m, func(id string, generation int) (hostKey, bool) {
+		i := slices.IndexFunc(r.keys, func(k Key) bool { return k.ID == id })
+		if i < 0 || r.generations[host] != generation {
+			return hostKey{}, false
+		}
+		return r.keys[i].of(host, generation), true
+	})
+}
+
+// of returns what the key gives for a host.
+func (k *Key) of(host string, generation int) hostKey {
+	return k.deriver.hostKey(k.ID, host, generation)
 }

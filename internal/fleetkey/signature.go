@@ -7,9 +7,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // signatureHeader carries one signature per value: "<key id> <generation> <MAC>", the
@@ -78,45 +78,29 @@ type hostKey struct {
 	secret     [sha256.Size]byte
 }
 
-// derive returns the key of a host; lengths before texts keep different
-// inputs different.
-func derive(fleetKey []byte, id, host string, generation int) hostKey {
-	info := binary.BigEndian.AppendUint64([]byte("procfleet host v1"), uint64(len(host)))
-	info = append(info, host...)
-	info = binary.BigEndian.AppendUint64(info, uint64(generation)) //nolint:gosec // never below zero: files are checked for it
-	k := hostKey{id: id, generation: generation}
-	copy(k.secret[:], expand(fleetKey, info))
-	return k
-}
-
-// expand is HKDF-Expand with SHA-256 to the length of one hash (RFC 5869),
-// which is one HMAC; a test holds it to the library's, which takes longer.
-func expand(key, info []byte) []byte {
-	h := hmac.New(sha256.New, key)
-	h.Write(info)
-	h.Write([]byte{1})
-	return h.Sum(nil)
-}
-
 // mac is of type, id and body of a message, with lengths before what is of
 // any length but the last.
 func (k *hostKey) mac(m *Message, room []byte) []byte {
-	head := make([]byte, 0, 256)
-	head = append(head, "procfleet message v2"...)
-	for _, part := range []string{m.Purpose, m.Answers} {
-		head = binary.BigEndian.AppendUint64(head, uint64(len(part)))
-		head = append(head, part...)
+	head := heads.Get().(*[]byte) //nolint:forcetypeassert // it holds nothing else
+	defer heads.Put(head)
+	*head = append((*head)[:0], "procfleet message v2"...)
+	for _, part := range [...]string{m.Purpose, m.Answers} {
+		*head = binary.BigEndian.AppendUint64(*head, uint64(len(part)))
+		*head = append(*head, part...)
 	}
 	h := hmac.New(sha256.New, k.secret[:])
-	h.Write(head)
+	h.Write(*head)
 	h.Write(m.Body)
 	return h.Sum(room[:0])
 }
 
+// heads is room for what is signed before a body.
+var heads = sync.Pool{New: func() any { return new([]byte) }}
+
 func (k *hostKey) sign(h map[string][]string, m *Message) {
 	var mac [sha256.Size]byte
-	value := make([]byte, 0, len(k.id)+64)
-	value = append(value, k.id...)
+	var room [maxID + 64]byte
+	value := append(room[:0], k.id...)
 	value = append(value, ' ')
 	value = strconv.AppendInt(value, int64(k.generation), 10)
 	value = append(value, ' ')
@@ -154,9 +138,12 @@ func parseSignature(text string) (s signature, err error) {
 // strictBase64 takes each MAC in one spelling only.
 var strictBase64 = base64.RawStdEncoding.Strict()
 
+// keyOf returns the key of an id and generation, if there is one.
+type keyOf func(id string, generation int) (hostKey, bool)
+
 // verify looks for a signature by one of the keys. One that is by a known key
 // decides: if it is wrong, the message is forged.
-func verify(h map[string][]string, m *Message, keys []hostKey) error {
+func verify(h map[string][]string, m *Message, find keyOf) error {
 	values := h[signatureHeader]
 	switch {
 	case len(values) == 0:
@@ -169,12 +156,12 @@ func verify(h map[string][]string, m *Message, keys []hostKey) error {
 		if err != nil {
 			return err
 		}
-		i := slices.IndexFunc(keys, func(k hostKey) bool { return k.id == s.id && k.generation == s.generation })
-		if i < 0 {
+		key, known := find(s.id, s.generation)
+		if !known {
 			continue
 		}
 		var mac [sha256.Size]byte
-		if !hmac.Equal(keys[i].mac(m, mac[:]), s.mac[:]) {
+		if !hmac.Equal(key.mac(m, mac[:]), s.mac[:]) {
 			return ErrForged
 		}
 		return nil

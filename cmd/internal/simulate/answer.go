@@ -2,11 +2,11 @@ package simulate
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
 
 	"github.com/procfleet/procfleet/agentproto"
