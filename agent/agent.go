@@ -154,6 +154,7 @@ func (a *Agent) newSession(ctx context.Context, data *folder, ledger *journal.Jo
 	}
 	servers := newClock()
 	s := &session{cfg: a.cfg, self: self, folder: data, ledger: ledger, servers: servers}
+	answering := newPrompt()
 	s.reporter = newReporter(stream, ledger, servers, self, &s.cfg)
 	s.events = newEvents(stream, servers, self, a.metrics, &s.cfg)
 	s.processes = newProcessReporter(&s.cfg, self, servers)
@@ -163,7 +164,9 @@ func (a *Agent) newSession(ctx context.Context, data *folder, ledger *journal.Jo
 		Restarted: a.metrics.restarted, Changed: s.processes.change, Tell: s.events.tell,
 		Finished: func(op journal.Op, r agentproto.Result) {
 			a.metrics.finished(op.Action, r.Code)
-			s.reporter.add(op.ID, op.Lane, op.Trace)
+			if !answering.take(op.ID, &r) {
+				s.reporter.add(op.ID, op.Lane, op.Trace)
+			}
 		},
 	})
 	if err != nil {
@@ -172,7 +175,7 @@ func (a *Agent) newSession(ctx context.Context, data *folder, ledger *journal.Jo
 	s.processes.engine = s.engine
 	s.settings = newSettingsKeeper(&s.cfg, data, self, servers, s.engine)
 	s.intake = &intake{
-		ledger: ledger, engine: s.engine, reporter: s.reporter, settings: s.settings, clock: servers, self: self,
+		ledger: ledger, engine: s.engine, reporter: s.reporter, prompt: answering, settings: s.settings, clock: servers, self: self,
 		crash: a.cfg.Crash, log: a.cfg.Log,
 	}
 	s.announcer = newAnnouncer(&s.cfg, self, servers, s.engine)

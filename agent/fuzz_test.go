@@ -32,6 +32,8 @@ func (o *obedient) Receive(ops []journal.Op) ([]journal.Verdict, error) {
 
 func (o *obedient) Finish(journal.ID, agentproto.Result) error { return nil }
 
+func (o *obedient) Acknowledge([]journal.ID) error { return nil }
+
 func (o *obedient) Result(id journal.ID) (r agentproto.Result, open, known bool) {
 	return r, id.Item%3 == 1, id.Item%3 != 0
 }
@@ -50,7 +52,7 @@ func FuzzIntake(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, trace string) {
 		o := &obedient{}
 		in := intake{
-			ledger: o, engine: o, reporter: newReporter(nil, nil, newClock(), self, cfg), settings: &settingsKeeper{due: make(chan struct{}, 1)},
+			ledger: o, engine: o, reporter: newReporter(nil, nil, newClock(), self, cfg), prompt: newPrompt(), settings: &settingsKeeper{due: make(chan struct{}, 1)},
 			clock: newClock(), self: self, crash: func(string) {}, log: cfg.Log,
 		}
 		in.handle(t.Context(), []*nats.Msg{{Data: data, Header: nats.Header{"Traceparent": {trace}}}})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -36,17 +37,21 @@ type intake struct {
 	ledger   ledger
 	engine   engine
 	reporter *reporter
+	prompt   *prompt
 	settings *settingsKeeper
 	clock    *clock
 	self     identity
 	crash    func(point string)
 	log      logrus.FieldLogger
+
+	answers sync.WaitGroup // that wait for results
 }
 
 // ledger is the part of the journal that takes operations in.
 type ledger interface {
 	Receive([]journal.Op) ([]journal.Verdict, error)
 	Finish(journal.ID, agentproto.Result) error
+	Acknowledge([]journal.ID) error
 	Result(journal.ID) (r agentproto.Result, open, known bool)
 }
 
@@ -63,6 +68,7 @@ func subscribe(conn *nats.Conn, subject string) (*nats.Subscription, error) {
 
 // run handles messages until ctx ends or the connection is closed for good.
 func (in *intake) run(ctx context.Context, sub *nats.Subscription) error {
+	defer in.answers.Wait()
 	for {
 		first, err := sub.NextMsgWithContext(ctx)
 		switch {
@@ -276,7 +282,11 @@ func (in *intake) accept(commands []*command) {
 		if !in.clock.surelyBefore(c.body.AcceptBefore) {
 			in.giveUp(c, mine)
 		}
-		in.answer(c, mine)
+		if c.onlyLooks() {
+			in.answerPromptly(c, mine)
+		} else {
+			in.answer(c, mine)
+		}
 		for i := range c.ops {
 			if mine[i] == (journal.Verdict{}) {
 				in.engine.Submit(c.ops[i])

@@ -30,6 +30,7 @@ type deliverer struct {
 	recorder *recorder
 	metrics  *metrics
 	tracer   trace.Tracer
+	agents   trace.Tracer // of what agents did
 	timing   *Timing
 	reached  func(string)
 	log      logrus.FieldLogger

@@ -82,6 +82,51 @@ func TestARepeatWithAResultIsTheAgentsOwnWord(t *testing.T) {
 	e.eventually(func() bool { return e.store.settled(id) }, "the end is told")
 }
 
+// results has an agent answer with the results of all that it is asked for.
+func results(_ int, c *agentproto.Command) *agentproto.Reply {
+	reply := &agentproto.Reply{}
+	for _, item := range c.Items {
+		r := succeeded(item.Item)
+		reply.Items = append(reply.Items, agentproto.ReplyItem{Item: r.Item, Result: &r})
+	}
+	return reply
+}
+
+func TestResultsInAnswersDoNotWaitForSilentHosts(t *testing.T) {
+	t.Parallel()
+	e := start(t, unswept, func(c *worker.Config) {
+		ask := &c.Timing.Ask
+		ask.StepAside, ask.Again = time.Hour, [2]time.Duration{time.Hour, time.Hour}
+	})
+	e.agent(host(1), results)
+	e.agent(host(2), silent)
+	id := e.submit(time.Hour, chunk(procfleet.ActionStatus, host(1), host(2)))
+	e.waitState(id, 0, procfleet.StateSucceeded)
+	e.waitState(id, 1, procfleet.StatePending)
+}
+
+func TestATaskWhoseAnswersEndItLeavesTheQueue(t *testing.T) {
+	t.Parallel()
+	e := start(t, unswept)
+	e.agent(host(1), results)
+	id := e.submit(time.Hour, chunk(procfleet.ActionStatus, host(1)))
+	e.waitState(id, 0, procfleet.StateSucceeded)
+	e.eventually(func() bool { return e.queued(bus.StreamOps) == 0 }, "the chunk is acknowledged")
+}
+
+func TestAChunkWhoseAnswersEndItIsDoneThoughItsTaskIsNot(t *testing.T) {
+	t.Parallel()
+	e := start(t, unswept)
+	e.agent(host(1), results)
+	e.agent(host(2), silent)
+	id := e.submit(time.Hour, chunk(procfleet.ActionStatus, host(1)), chunk(procfleet.ActionStatus, host(2)))
+	e.waitState(id, 0, procfleet.StateSucceeded)
+	e.eventually(func() bool { return e.queued(bus.StreamOps) <= 1 }, "the first chunk is acknowledged")
+	if undone, err := e.store.Undone(t.Context(), id); err != nil || len(undone) != 1 || undone[0].Chunk != 1 {
+		t.Errorf("chunks %v are not done, %v", undone, err)
+	}
+}
+
 func TestAWholeRefusal(t *testing.T) {
 	t.Parallel()
 	for _, word := range []string{agentproto.RefusedHost, agentproto.RefusedUndecodable, "some new word"} {

@@ -37,7 +37,12 @@ type delivery struct {
 	// What the store is yet to be told.
 	accepted []int // items of the task
 	results  []procfleet.Result
+	tellBy   time.Time // when results of agents are told at the latest; zero if there are none
 }
+
+// tellWithin is how long results that agents answer with wait for those of
+// other hosts, so that most chunks tell all of them at once.
+const tellWithin = 150 * time.Millisecond
 
 // errOverdue ends a delivery without every host having answered, as do
 // [errGiveBack] and [errNoRoom].
@@ -51,7 +56,7 @@ func (d *deliverer) newDelivery(ctx context.Context, ref bus.ChunkRef, begun *ta
 	dl := &delivery{
 		deliverer: d, ref: ref, begun: begun, place: at, commands: commands,
 		log:   tracecontext.Log(ctx, d.log.WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk})),
-		trace: newAskTrace(ctx, d.tracer, &begun.Task),
+		trace: newAskTrace(ctx, d.tracer, d.agents, &begun.Task),
 	}
 	dl.group()
 	begun.Chunk.Specs = nil // encoded; from here on only that form is needed
@@ -148,9 +153,9 @@ func (dl *delivery) gather(ctx context.Context) error {
 // wakeSlack lets hosts that are due within it share one round.
 const wakeSlack = 20 * time.Millisecond
 
-// tend steps aside if no host has answered for a while, and looks at those that
-// are due: tells the store what is known, refreshes presence, then asks again
-// or gives up.
+// tend steps aside if no host has answered for a while, tells the store what
+// is known, and looks at the hosts that are due: refreshes presence, then asks
+// again or gives up.
 func (dl *delivery) tend(ctx context.Context) error {
 	now := dl.clock.now()
 	if !now.Before(dl.begun.Task.Deadline) {
@@ -158,7 +163,7 @@ func (dl *delivery) tend(ctx context.Context) error {
 	}
 	due := dl.due(now)
 	aside := !dl.place.parked && !now.Before(dl.heard.Add(dl.timing.Ask.StepAside))
-	if len(due) > 0 || aside {
+	if len(due) > 0 || aside || !dl.tellBy.IsZero() && !now.Before(dl.tellBy) {
 		if err := dl.tell(ctx, false); err != nil {
 			return err
 		}
@@ -216,6 +221,9 @@ func (dl *delivery) schedule() {
 	dl.wake = dl.begun.Task.Deadline
 	if !dl.place.parked {
 		dl.wakeBy(dl.heard.Add(dl.timing.Ask.StepAside))
+	}
+	if !dl.tellBy.IsZero() {
+		dl.wakeBy(dl.tellBy)
 	}
 	for _, h := range dl.hosts {
 		if h != nil {
@@ -329,6 +337,7 @@ func (dl *delivery) refused(h *hostAsk, try int, reply *agentproto.Reply, now ti
 
 // taken handles an answer item by item; it counts for whichever try it came.
 func (dl *delivery) taken(h *hostAsk, reply *agentproto.Reply, now time.Time) {
+	var results []procfleet.Result
 	for n := range reply.Items {
 		item := &reply.Items[n]
 		if !h.answered(item.Item - dl.begun.Chunk.First) {
@@ -340,8 +349,9 @@ func (dl *delivery) taken(h *hostAsk, reply *agentproto.Reply, now time.Time) {
 		}
 		result := agentResult(item.Result)
 		result.Item = item.Item
-		dl.results = append(dl.results, result)
+		results = append(results, result)
 	}
+	dl.keep(h, results, now)
 	switch {
 	case h.settled():
 		dl.trace.settled(h)
@@ -349,6 +359,19 @@ func (dl *delivery) taken(h *hostAsk, reply *agentproto.Reply, now time.Time) {
 	case h.part == 0:
 		h.nextPart()
 		dl.ask(h, now)
+	}
+}
+
+// keep notes results that came with an answer, until they are told.
+func (dl *delivery) keep(h *hostAsk, results []procfleet.Result, now time.Time) {
+	if len(results) == 0 {
+		return
+	}
+	dl.trace.operated(h, dl.begun.Chunk.Items[results[0].Item-dl.begun.Chunk.First].Action, results)
+	dl.results = append(dl.results, results...)
+	if dl.tellBy.IsZero() {
+		dl.tellBy = now.Add(tellWithin)
+		dl.wakeBy(dl.tellBy)
 	}
 }
 
@@ -439,13 +462,16 @@ func (dl *delivery) endReinstalledSinceBegun() {
 // tell stores results and deliveries, in this order, so that a worker killed
 // in between leaves a chunk that is not done.
 func (dl *delivery) tell(ctx context.Context, done bool) error {
+	over := false // the task is, and wants no more notes
 	if len(dl.results) > 0 {
-		if _, err := dl.recorder.recordOf(ctx, dl.ref.Task, dl.results); err != nil {
+		recorded, err := dl.recorder.recordOf(ctx, dl.ref.Task, dl.results)
+		if err != nil {
 			return err
 		}
-		dl.results = nil
+		dl.results, over = nil, recorded.Completed
 	}
-	if !done && len(dl.accepted) == 0 {
+	dl.tellBy = time.Time{}
+	if len(dl.accepted) == 0 && (over || !done) {
 		return nil
 	}
 	err := dl.timing.untilStored(ctx, func(ctx context.Context) error {

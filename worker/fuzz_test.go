@@ -56,7 +56,7 @@ func FuzzAgentsAnswer(f *testing.F) {
 		h.todo, h.part, h.try = []int{0, 1}, 2, 1
 		begun := &taskstore.Begun{Chunk: procfleet.Chunk{First: 10, Items: make([]procfleet.Item, 2)}}
 		dl := &delivery{
-			deliverer: d, begun: begun, trace: newAskTrace(t.Context(), d.tracer, &begun.Task), asking: asking,
+			deliverer: d, begun: begun, trace: newAskTrace(t.Context(), d.tracer, d.agents, &begun.Task), asking: asking,
 			hosts: []*hostAsk{h}, open: 1, log: testenv.Silent(),
 		}
 		dl.answered(a)

@@ -68,13 +68,13 @@ func (sh *shard) endAll(ctx context.Context, task *procfleet.Task, state procfle
 		for i := range page {
 			results[i] = overdueResult(&page[i], task, sh.clock.now())
 		}
-		applied, err := sh.recorder.recordOf(ctx, task.ID, results)
+		recorded, err := sh.recorder.recordOf(ctx, task.ID, results)
 		if err != nil {
 			return err
 		}
-		sh.metrics.sweep(ctx, sweepOverdue, applied)
+		sh.metrics.sweep(ctx, sweepOverdue, recorded.Applied)
 		// What was applied has left the state, so the next page is the first.
-		if applied == 0 {
+		if recorded.Applied == 0 {
 			if cursor = next; cursor == "" {
 				return nil
 			}

@@ -18,16 +18,16 @@ type recorder struct {
 	metrics  *metrics
 }
 
-// record returns how many of the results became their item's.
-func (r *recorder) record(ctx context.Context, batches ...taskstore.Batch) (applied int, err error) {
-	var recorded []taskstore.Recorded
+// record returns what became of each batch.
+func (r *recorder) record(ctx context.Context, batches ...taskstore.Batch) (recorded []taskstore.Recorded, err error) {
 	err = r.timing.untilStored(ctx, func(ctx context.Context) (err error) {
 		recorded, err = r.store.Record(ctx, batches)
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("record results of %d tasks: %w", len(batches), err)
+		return nil, fmt.Errorf("record results of %d tasks: %w", len(batches), err)
 	}
+	applied := 0
 	for i := range recorded {
 		applied += recorded[i].Applied
 		r.metrics.stored(ctx, batches[i].Results)
@@ -38,10 +38,14 @@ func (r *recorder) record(ctx context.Context, batches ...taskstore.Batch) (appl
 		}
 	}
 	r.metrics.recorded.Add(ctx, int64(applied))
-	return applied, nil
+	return recorded, nil
 }
 
 // recordOf is record for results of one task.
-func (r *recorder) recordOf(ctx context.Context, id procfleet.TaskID, results []procfleet.Result) (applied int, err error) {
-	return r.record(ctx, taskstore.Batch{Task: id, Results: results})
+func (r *recorder) recordOf(ctx context.Context, id procfleet.TaskID, results []procfleet.Result) (taskstore.Recorded, error) {
+	recorded, err := r.record(ctx, taskstore.Batch{Task: id, Results: results})
+	if err != nil {
+		return taskstore.Recorded{}, err
+	}
+	return recorded[0], nil
 }

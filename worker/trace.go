@@ -54,6 +54,8 @@ func (d *deliverer) traceChunk(ctx context.Context, ref bus.ChunkRef, delivered 
 type askTrace struct {
 	chunk  trace.Span // of the delivery
 	tracer trace.Tracer
+	agents trace.Tracer // of what agents did
+	task   procfleet.TaskID
 	small  bool
 	rest   nats.Header // of commands that are not followed; nil without a trace
 	first  nats.Header // the same for those that are, where this worker records nothing
@@ -62,8 +64,11 @@ type askTrace struct {
 	failed int
 }
 
-func newAskTrace(ctx context.Context, tracer trace.Tracer, task *procfleet.Task) *askTrace {
-	t := &askTrace{chunk: trace.SpanFromContext(ctx), tracer: tracer, small: task.Lane == procfleet.LaneSmall, begun: time.Now()}
+func newAskTrace(ctx context.Context, tracer, agents trace.Tracer, task *procfleet.Task) *askTrace {
+	t := &askTrace{
+		chunk: trace.SpanFromContext(ctx), tracer: tracer, agents: agents,
+		task: task.ID, small: task.Lane == procfleet.LaneSmall, begun: time.Now(),
+	}
 	t.first = headerOf(ctx)
 	t.rest = t.first
 	if !t.small {
@@ -112,6 +117,28 @@ func (t *askTrace) start(h *hostAsk, action procfleet.Action, at time.Time) trac
 
 // below is a context for what hangs below a span; nothing in it ends.
 func below(span trace.Span) context.Context { return trace.ContextWithSpan(context.Background(), span) }
+
+// operated makes the spans of results that came with an answer. A host that is
+// not followed gets its own for the first failure among them.
+func (t *askTrace) operated(h *hostAsk, action procfleet.Action, results []procfleet.Result) {
+	if !t.recording() || len(results) == 0 {
+		return
+	}
+	if span := t.spans[h.index]; span != nil {
+		agentSpans(below(span), t.agents, t.task, results, true)
+		return
+	}
+	failure := func(r procfleet.Result) bool { return r.State().Failure() }
+	at := slices.IndexFunc(results, failure)
+	if at < 0 || t.failed >= maxFailedSpans {
+		return
+	}
+	t.failed++
+	span := t.start(h, action, t.begun)
+	agentSpans(below(span), t.agents, t.task, results, false)
+	span.SetAttributes(tracecontext.KeyItems.Int(len(results)), keyTries.Int(h.try), keyOutcome.String("answered"))
+	span.End()
+}
 
 // settled ends the span of a host that has answered for everything.
 func (t *askTrace) settled(h *hostAsk) {
@@ -191,7 +218,7 @@ func (t *resultTrace) recorded(ctx context.Context, taken time.Time, messages []
 			continue
 		}
 		ctx := tracecontext.With(tracecontext.Extract(ctx, m.msg.Headers()), true)
-		t.agentSpans(ctx, m, sampled)
+		agentSpans(ctx, t.agents, m.task, m.results, sampled)
 		_, span := tracecontext.Start(ctx, t.tracer, "results record", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(taken),
 			trace.WithAttributes(tracecontext.KeyTask.String(string(m.task)), tracecontext.KeyItems.Int(len(m.results)),
 				keyMessages.Int(len(messages))))
@@ -245,16 +272,16 @@ func (t *resultTrace) look(ctx context.Context, id procfleet.TaskID) *failedItem
 }
 
 // agentSpans makes a span of each result, or of the failures alone.
-func (t *resultTrace) agentSpans(ctx context.Context, m *arrived, all bool) {
-	for i := range m.results {
-		r := &m.results[i]
+func agentSpans(ctx context.Context, agents trace.Tracer, task procfleet.TaskID, results []procfleet.Result, all bool) {
+	for i := range results {
+		r := &results[i]
 		state := r.State()
 		if r.AcceptedAt.IsZero() || r.FinishedAt.IsZero() || !all && !state.Failure() {
 			continue
 		}
-		_, span := tracecontext.Start(ctx, t.agents, "agent operate", trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(r.AcceptedAt),
+		_, span := tracecontext.Start(ctx, agents, "agent operate", trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(r.AcceptedAt),
 			trace.WithAttributes(
-				tracecontext.KeyTask.String(string(m.task)), keyItem.Int(r.Item), keyCode.Int(int(r.Code)), keyReason.String(string(r.Reason)),
+				tracecontext.KeyTask.String(string(task)), keyItem.Int(r.Item), keyCode.Int(int(r.Code)), keyReason.String(string(r.Reason)),
 				tracecontext.KeyState.String(string(state)), keyClock.String("agent")))
 		if !r.StartedAt.IsZero() {
 			span.AddEvent("started", trace.WithTimestamp(r.StartedAt))

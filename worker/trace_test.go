@@ -131,3 +131,37 @@ func TestFailuresOfHostsThatAreNotFollowedGetBoundedSpans(t *testing.T) {
 		})
 	}
 }
+
+func TestResultsInAnswersHaveSpans(t *testing.T) {
+	t.Parallel()
+	spans, edit := traced()
+	e := start(t, edit)
+	for _, h := range hosts(20) {
+		e.agent(h, func(_ int, c *agentproto.Command) *agentproto.Reply {
+			r := succeeded(c.Items[0].Item)
+			r.AcceptedAt = r.FinishedAt.Add(-time.Second)
+			if r.Item > 5 {
+				r.Code, r.Reason, r.Message = agentproto.CodeFailed, agentproto.ReasonCommandFailed, "exit status 1"
+			}
+			return &agentproto.Reply{Items: []agentproto.ReplyItem{{Item: r.Item, Result: &r}}}
+		})
+	}
+	task := e.store.create(procfleet.BigLane(0), time.Minute, chunk(procfleet.ActionStatus, hosts(20)...))
+	ref := bus.ChunkRef{Task: task.ID, Lane: task.Lane}
+	if _, err := e.Bus.PublishChunks(tracecontext.FromText(t.Context(), taskTrace), []bus.ChunkRef{ref}, "0"); err != nil {
+		t.Fatal(err)
+	}
+	e.waitState(task.ID, 0, procfleet.StateSucceeded)
+	e.waitState(task.ID, 19, procfleet.StateFailed)
+	e.eventually(func() bool { return len(named(spans, "chunk deliver")) > 0 }, "the delivery ends")
+	for _, name := range []string{"host ask", "agent operate"} {
+		if n := len(named(spans, name)); n != 1+8 {
+			t.Errorf("%d spans %q, want those of the first host and of 8 that failed", n, name)
+		}
+	}
+	for _, s := range named(spans, "agent operate") {
+		if s.SpanContext.TraceID().String() != traceID || s.EndTime.Sub(s.StartTime) != time.Second {
+			t.Errorf("span %v from %v to %v", s.SpanContext, s.StartTime, s.EndTime)
+		}
+	}
+}

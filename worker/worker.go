@@ -59,7 +59,7 @@ func New(cfg Config) (*Worker, error) {
 	rec := &recorder{store: cfg.Store, timing: &w.cfg.Timing, finished: w.notify, hints: w.hints, metrics: m}
 	w.deliver = &deliverer{
 		store: cfg.Store, bus: cfg.Bus, asker: w.asker, believer: w.believer, clock: w.clock, link: w.link, held: w.held,
-		recorder: rec, metrics: m, tracer: cfg.Tracer, timing: &w.cfg.Timing, reached: cfg.Reached, log: w.log.WithField("component", "worker.deliver"),
+		recorder: rec, metrics: m, tracer: cfg.Tracer, agents: cfg.AgentTracer, timing: &w.cfg.Timing, reached: cfg.Reached, log: w.log.WithField("component", "worker.deliver"),
 	}
 	w.collect = &collector{
 		recorder: rec, believer: w.believer, owners: newOwners(cfg.Store, &w.cfg.Timing), held: w.held, clock: w.clock, metrics: m, timing: &w.cfg.Timing, max: cfg.Limits.CollectMax,

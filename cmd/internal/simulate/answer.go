@@ -57,11 +57,20 @@ func (l *link) accept(a *agent, data []byte) (reply, error) {
 		for _, item := range c.Items {
 			l.memory.remember(c.Task, item.Item, now)
 		}
+		if l.cfg.Latency == 0 && onlyLooks(c.Items) { // as agents do
+			data := appendPrompt(nil, l.header(agentproto.TypeReply), a.instance, c.Items, now)
+			return reply{agentproto.TypeReply, c.ID, data}, nil
+		}
 		l.later(outcome{command: &c, agent: a, accepted: now})
 		data := appendReply(nil, l.header(agentproto.TypeReply), a.instance, c.Items)
 		return reply{agentproto.TypeReply, c.ID, data}, nil
 	}
 	return l.answer(a, c, now)
+}
+
+// onlyLooks reports whether the answer to a command has its results.
+func onlyLooks(items []commandItem) bool {
+	return !slices.ContainsFunc(items, func(i commandItem) bool { return i.Action != agentproto.ActionStatus })
 }
 
 // fresh reports whether every item is new and has an action that succeeds.

@@ -8,7 +8,7 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// The two messages that every command takes are written by hand: a simulated
+// The messages that every command takes are written by hand: a simulated
 // fleet shares the machine with what it is there to measure, and this is
 // a fraction of the work. A test holds them to what agentproto writes.
 
@@ -29,6 +29,26 @@ func appendReply(b []byte, h agentproto.Header, instance string, items []command
 	return append(b, "]}"...)
 }
 
+// appendPrompt appends a [agentproto.Reply] in which every item has succeeded
+// already.
+func appendPrompt(b []byte, h agentproto.Header, instance string, items []commandItem, now time.Time) []byte {
+	b = appendHeader(b, h)
+	b = append(b, `,"instance":"`...)
+	b = append(b, instance...)
+	b = append(b, `","items":[`...)
+	for i, item := range items {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, `{"item":`...)
+		b = strconv.AppendInt(b, int64(item.Item), 10)
+		b = append(b, `,"result":`...)
+		b = appendResult(b, item, now, now)
+		b = append(b, '}')
+	}
+	return append(b, "]}"...)
+}
+
 // appendResults appends [agentproto.Results] in which every item succeeded.
 func appendResults(b []byte, h agentproto.Header, o *outcome, now time.Time) []byte {
 	b = appendHeader(b, h)
@@ -43,19 +63,23 @@ func appendResults(b []byte, h agentproto.Header, o *outcome, now time.Time) []b
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, `{"item":`...)
-		b = strconv.AppendInt(b, int64(item.Item), 10)
-		b = append(b, `,"code":0,"reason":"succeeded","message":"success","status":{"at":"`...)
-		b = now.AppendFormat(b, time.RFC3339Nano)
-		b = append(b, `","utc_offset_s":0,`...)
-		b = append(b, statusText(item.Action)...)
-		b = append(b, `},"accepted_at":"`...)
-		b = o.accepted.AppendFormat(b, time.RFC3339Nano)
-		b = append(b, `","finished_at":"`...)
-		b = now.AppendFormat(b, time.RFC3339Nano)
-		b = append(b, `"}`...)
+		b = appendResult(b, item, o.accepted, now)
 	}
 	return append(b, "]}"...)
+}
+
+func appendResult(b []byte, item commandItem, accepted, now time.Time) []byte {
+	b = append(b, `{"item":`...)
+	b = strconv.AppendInt(b, int64(item.Item), 10)
+	b = append(b, `,"code":0,"reason":"succeeded","message":"success","status":{"at":"`...)
+	b = now.AppendFormat(b, time.RFC3339Nano)
+	b = append(b, `","utc_offset_s":0,`...)
+	b = append(b, statusText(item.Action)...)
+	b = append(b, `},"accepted_at":"`...)
+	b = accepted.AppendFormat(b, time.RFC3339Nano)
+	b = append(b, `","finished_at":"`...)
+	b = now.AppendFormat(b, time.RFC3339Nano)
+	return append(b, `"}`...)
 }
 
 func appendHeader(b []byte, h agentproto.Header) []byte {

@@ -30,6 +30,26 @@ func TestReplyByHandIsWhatAgentprotoReads(t *testing.T) {
 	}
 }
 
+func TestReplyWithResultsByHandIsWhatAgentprotoReads(t *testing.T) {
+	t.Parallel()
+	want := agentproto.Reply{
+		Header:   agentproto.Header{Type: agentproto.TypeReply, ID: "sim1", Sent: now},
+		Instance: "sim-1-2",
+	}
+	items := []commandItem{{Item: 3, Action: agentproto.ActionStatus}, {Item: 70000, Action: agentproto.ActionStatus}}
+	for _, item := range items {
+		want.Items = append(want.Items, agentproto.ReplyItem{Item: item.Item, Result: success(item, now, now)})
+	}
+	data := appendPrompt(nil, want.Header, want.Instance, items, now)
+	var got agentproto.Reply
+	if err := agentproto.Decode(data, agentproto.TypeReply, &got); err != nil {
+		t.Fatalf("%v in %s", err, data)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestResultsByHandAreWhatAgentprotoReads(t *testing.T) {
 	t.Parallel()
 	var items []commandItem

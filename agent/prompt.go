@@ -1,0 +1,143 @@
+package agent
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+// promptWithin is how long the answer to a command that only looks waits for
+// what is seen. Workers ask again after seconds.
+const promptWithin = 50 * time.Millisecond
+
+// prompt has results travel in the answer to the command that asked for them,
+// which spares the stream. One that is not there in time is published like any
+// other. It is safe for concurrent use.
+type prompt struct {
+	mu      sync.Mutex
+	awaited map[journal.ID]*awaited
+}
+
+// awaited is a result that answers wait for.
+type awaited struct {
+	answers []chan<- agentproto.Result
+	publish bool // an answer went without it
+}
+
+func newPrompt() *prompt { return &prompt{awaited: map[journal.ID]*awaited{}} }
+
+// await has the result of a new operation sent to the channel, which must have
+// room for it.
+func (p *prompt) await(id journal.ID, answer chan<- agentproto.Result) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.awaited[id] = &awaited{answers: []chan<- agentproto.Result{answer}}
+}
+
+// join is await for an operation that was asked for before. It reports false if
+// no answer waits for it: its result is published.
+func (p *prompt) join(id journal.ID, answer chan<- agentproto.Result) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.awaited[id]
+	if a != nil {
+		a.answers = append(a.answers, answer)
+	}
+	return a != nil
+}
+
+// miss has the result of an operation published, as an answer goes without it.
+// It reports false if the result was sent after all.
+func (p *prompt) miss(id journal.ID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.awaited[id]
+	if a != nil {
+		a.publish = true
+	}
+	return a != nil
+}
+
+// take sends a result to the answers that wait for it, and reports whether it
+// needs no publishing.
+func (p *prompt) take(id journal.ID, r *agentproto.Result) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.awaited[id]
+	if a == nil {
+		return false
+	}
+	delete(p.awaited, id)
+	for _, answer := range a.answers {
+		answer <- *r
+	}
+	return !a.publish
+}
+
+// answerPromptly is answer for a command that only looks: it waits a little,
+// beside everything else, for what is seen. The operations that are new must
+// not be submitted yet.
+func (in *intake) answerPromptly(c *command, verdicts []journal.Verdict) {
+	results := make(chan agentproto.Result, len(c.ops))
+	open := map[int]int{} // places in verdicts by item
+	for i, op := range c.ops {
+		switch {
+		case verdicts[i] == (journal.Verdict{}):
+			in.prompt.await(op.ID, results)
+		case !awaitable(&verdicts[i]) || !in.prompt.join(op.ID, results):
+			continue
+		}
+		open[op.Item] = i
+	}
+	verdicts = slices.Clone(verdicts) // those of new operations are looked at once more
+	in.answers.Go(func() {
+		in.awaitResults(c, open, results, verdicts)
+		in.answer(c, verdicts)
+		in.told(c, verdicts)
+	})
+}
+
+// awaitable says of a repeat that it is still open.
+func awaitable(v *journal.Verdict) bool { return v.Known && v.Result == nil }
+
+// awaitResults puts the results into the verdicts until none is open or the
+// time is over.
+func (in *intake) awaitResults(c *command, open map[int]int, results <-chan agentproto.Result, verdicts []journal.Verdict) {
+	timeout := time.NewTimer(promptWithin)
+	defer timeout.Stop()
+	for len(open) > 0 {
+		select {
+		case r := <-results:
+			verdicts[open[r.Item]].Result = &r
+			delete(open, r.Item)
+		case <-timeout.C:
+			maps.DeleteFunc(open, func(_, i int) bool { return in.prompt.miss(c.ops[i].ID) })
+			// Those that are left were sent.
+		}
+	}
+}
+
+// told has the journal forget what an answer told. Whoever does not get the
+// answer asks again, and there is no harm in looking twice.
+func (in *intake) told(c *command, verdicts []journal.Verdict) {
+	var ids []journal.ID
+	for i, op := range c.ops {
+		if verdicts[i].Result != nil && c.items[c.at[i]].Result != nil {
+			ids = append(ids, op.ID)
+		}
+	}
+	if err := in.ledger.Acknowledge(ids); err != nil {
+		in.log.WithError(err).WithField("task", c.body.Task).Warn("acknowledgement was not written down")
+	}
+}
+
+// onlyLooks reports whether a command changes nothing on the host, and somebody
+// waits for what is seen.
+func (c *command) onlyLooks() bool {
+	mutating := func(op journal.Op) bool { return op.Action != agentproto.ActionStatus }
+	return c.msg.Reply != "" && !slices.ContainsFunc(c.ops, mutating)
+}
