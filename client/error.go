@@ -178,9 +178,13 @@ func refusal(server address, resp *http.Response, body []byte) *Error {
 		e.Message = strings.TrimSpace(fmt.Sprintf("%s answered %d %s %s", server, resp.StatusCode, http.StatusText(resp.StatusCode), excerpt(body)))
 		return e
 	}
-	e.Code, e.Message, e.Field, e.Task = answer.Error.Code, answer.Error.Message, answer.Error.Field, answer.Error.Task
+	e.Code, e.Field, e.Task = excerpt(answer.Error.Code), excerpt(answer.Error.Field), procfleet.TaskID(excerpt(answer.Error.Task))
+	e.Message = strings.ToValidUTF8(answer.Error.Message[:min(len(answer.Error.Message), longestMessage)], "")
 	return e
 }
+
+// longestMessage is what is shown of a server's message, in bytes.
+const longestMessage = 16 << 10
 
 // retryAfter reads the header of that name, seconds or a date.
 func retryAfter(text string) time.Duration {
@@ -194,9 +198,9 @@ func retryAfter(text string) time.Duration {
 	return 0
 }
 
-// excerpt makes the beginning of a foreign answer fit for a message.
-func excerpt(body []byte) string {
+// excerpt makes the beginning of a foreign text fit for a message.
+func excerpt[T string | []byte | procfleet.TaskID](foreign T) string {
 	const longest = 200
-	text := strings.ToValidUTF8(string(body[:min(len(body), longest)]), "")
+	text := strings.ToValidUTF8(string(foreign[:min(len(foreign), longest)]), "")
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
 }

@@ -20,6 +20,10 @@ import (
 // results of the largest size has a quarter of it.
 const maxAnswer = 64 << 20
 
+// maxObjects is the most objects in one answer. An empty one takes three bytes
+// and becomes hundreds; those of an honest answer have more in them.
+const maxObjects = 1 << 19
+
 // request is what goes to a server, whichever it is.
 type request struct {
 	method, path string
@@ -154,7 +158,7 @@ func (c *Client) attempt(ctx context.Context, server address, r request, into an
 		return nil
 	}
 	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("%s%s: %w: %w", server, r.path, ErrBadAnswer, err)
+		return fmt.Errorf("%s%s: %w: %s", server, r.path, ErrBadAnswer, excerpt(err.Error())) // which may have all of a number in it
 	}
 	return nil
 }
@@ -184,10 +188,30 @@ func (c *Client) newRequest(ctx context.Context, server address, r request) (*ht
 // readAnswer reads a body to its end and refuses one that has none.
 func readAnswer(body io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(body, maxAnswer+1))
-	if err == nil && len(data) > maxAnswer {
+	switch {
+	case err != nil:
+		return data, err
+	case len(data) > maxAnswer:
 		return nil, fmt.Errorf("%w: it is larger than %d MiB", ErrBadAnswer, maxAnswer>>20)
+	case objects(data) > maxObjects:
+		return nil, fmt.Errorf("%w: there are more than %d objects in it", ErrBadAnswer, maxObjects)
 	}
-	return data, err
+	return data, nil
+}
+
+// objects counts those in a JSON text, with each null: it may stand for one.
+func objects(text []byte) (n int) {
+	for inString, i := false, 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '\\' && inString:
+			i++
+		case c == '"':
+			inString = !inString
+		case (c == '{' || c == 'n') && !inString: // no other word has an n
+			n++
+		}
+	}
+	return n
 }
 
 // noAnswer words the failure of an exchange that did not come to an answer.

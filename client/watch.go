@@ -196,7 +196,7 @@ func (w *watch) use(e event) error {
 	}
 	var t Task
 	if err := json.Unmarshal(e.data, &t); err != nil {
-		return fmt.Errorf("%w: event %q: %w", ErrBadAnswer, e.name, err)
+		return fmt.Errorf("%w: event %q: %s", ErrBadAnswer, e.name, excerpt(err.Error()))
 	}
 	return w.see(t)
 }
