@@ -55,6 +55,13 @@ type result struct {
 // call makes one request; ok is false when nobody answered at all.
 func (c *client) call(method, path, key string, body any) (status int, answer []byte, ok bool) {
 	c.t.Helper()
+	status, _, answer, ok = c.exchange(method, path, key, body)
+	return status, answer, ok
+}
+
+// exchange is call with the answer's header.
+func (c *client) exchange(method, path, key string, body any) (status int, header http.Header, answer []byte, ok bool) {
+	c.t.Helper()
 	var reader io.Reader
 	if body != nil {
 		data, err := json.Marshal(body)
@@ -75,15 +82,15 @@ func (c *client) call(method, path, key string, body any) (status int, answer []
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return 0, nil, false
+		return 0, nil, nil, false
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return 0, nil, false
+		return 0, nil, nil, false
 	}
 	asDescribed(c.t, req, resp, data)
-	return resp.StatusCode, data, true
+	return resp.StatusCode, resp.Header, data, true
 }
 
 // get asks until it is answered with 200: the system may be recovering.
