@@ -2,6 +2,7 @@ package agent
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -43,6 +44,7 @@ func (o *obedient) Result(id journal.ID) (r agentproto.Result, open, known bool)
 func FuzzIntake(f *testing.F) {
 	const command = `{"type":"procfleet.agent.v1.command","task":"GSETASK:20260101000000:1","lane":"s","host":"0:10.0.0.1","accept_before":"2126-01-01T00:00:00Z",` +
 		`"items":[{"item":0,"spec":0,"action":"start","fence":1},{"item":0},{"item":1,"spec":1},{"item":2,"spec":9}],"specs":[{"key":"a:b"},[]]}`
+	f.Add([]byte(strings.Replace(command, "0:10.0.0.1", "0:10.0.0.2", 1)), "")
 	f.Add([]byte(command), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	f.Add([]byte(`{"type":"procfleet.agent.v1.resend","task":"GSETASK:20260101000000:1","lane":"s","host":"0:10.0.0.1","items":[0,1,2,-1]}`), "")
 	f.Add([]byte(`{"type":"procfleet.agent.v1.settings_changed"}`), "")
@@ -58,6 +60,10 @@ func FuzzIntake(f *testing.F) {
 		in.handle(t.Context(), []*nats.Msg{{Data: data, Header: nats.Header{"Traceparent": {trace}}}})
 		if diff := cmp.Diff(o.received, o.submitted, cmpopts.EquateEmpty()); diff != "" {
 			t.Fatalf("not what was written down is begun:\n%s", diff)
+		}
+		var c agentproto.Command
+		if len(o.submitted) > 0 && (agentproto.Decode(data, agentproto.TypeCommand, &c) != nil || c.Host != self.host) {
+			t.Errorf("a message to %q has this host begin something", c.Host)
 		}
 		seen := map[journal.ID]bool{}
 		for _, op := range o.submitted {

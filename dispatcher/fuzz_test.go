@@ -25,11 +25,14 @@ func (a answering) RoundTrip(*http.Request) (*http.Response, error) {
 func FuzzLogin(f *testing.F) {
 	f.Add([]byte(`{"result":true,"data":{"bk_username":"ann"}}`))
 	f.Add([]byte(`{"result":false,"data":[]}`))
+	f.Add([]byte(`{"result":false,"data":{"bk_username":"ann"}}`))
 	f.Fuzz(func(t *testing.T, answer []byte) {
 		l := newLogin("http://login.invalid", nil)
 		l.client = &http.Client{Transport: answering(answer)}
 		if user, err := l.fetch("token"); (err == nil) == (user == "") {
 			t.Errorf("%q makes user %q, %v", answer, user, err)
+		} else if err == nil && !bytes.Contains(answer, []byte("true")) {
+			t.Errorf("%q makes user %q", answer, user)
 		}
 	})
 }

@@ -164,6 +164,7 @@ func TestAReplySubjectLeadsBackToItsRequest(t *testing.T) {
 }
 
 func FuzzDecodeResults(f *testing.F) {
+	f.Add([]byte(`{"type":"procfleet.agent.v1.results","task":"GSETASK:20260101000000:1","host":"0:10.0.0.1","results":[{"item":-1,"code":0,"reason":"succeeded"}]}`), "procfleet.result.s.0")
 	f.Add([]byte(`{"type":"procfleet.agent.v1.results","task":"GSETASK:20260101000000:1","host":"0:10.0.0.1","results":[{"item":1,"code":0,"reason":"succeeded"}]}`), "procfleet.result.s.0")
 	f.Fuzz(func(t *testing.T, data []byte, subject string) {
 		_, _, results, err := decodeResults(data, subject, nil)

@@ -1,16 +1,22 @@
 package natsauth
 
 import (
-	"path/filepath"
+	"bytes"
 	"testing"
+
+	"github.com/nats-io/nkeys"
 )
 
 // FuzzParseCredentials reads the file of a NATS user. What is read names one.
 func FuzzParseCredentials(f *testing.F) {
-	authority, err := Create(filepath.Join(f.TempDir(), "nats-auth"))
-	if err != nil {
-		f.Fatal(err)
+	account := func(n byte) nkeys.KeyPair { // the same in each of the processes that fuzz
+		pair, err := nkeys.FromRawSeed(nkeys.PrefixByteAccount, bytes.Repeat([]byte{n}, secretSize))
+		if err != nil {
+			f.Fatal(err)
+		}
+		return pair
 	}
+	authority := &Authority{account: account(1), system: account(2), signing: map[Role]nkeys.KeyPair{Server: account(3)}}
 	credentials, err := authority.NewUser(Server, "server", 0, 0)
 	if err != nil {
 		f.Fatal(err)

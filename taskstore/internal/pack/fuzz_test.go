@@ -108,6 +108,7 @@ func FuzzReadSpec(f *testing.F) {
 func FuzzPage(f *testing.F) {
 	f.Add("psf", "", "succeeded", 10)
 	f.Add("pppp", "0", "", 2)
+	f.Add("pppp", "pending:9", "", 2)
 	f.Fuzz(func(t *testing.T, marks, cursor, state string, limit int) {
 		items, _, err := Page([]byte(marks), taskstore.ResultQuery{State: procfleet.State(state), Cursor: cursor, Limit: limit})
 		if err != nil {
