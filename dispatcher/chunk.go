@@ -48,6 +48,7 @@ type place struct {
 type hostWork struct {
 	place place
 	items []plannedItem
+	bare  int // the last operation that names it and says no more of it, counted from 1
 }
 
 type plannedItem struct {
@@ -164,16 +165,12 @@ func (c *cutter) byHost(operations []procfleet.Operation) []hostWork {
 	}
 	works := make([]hostWork, 0, most)
 	at := make(map[place]int, most)
-	named := make(map[procfleet.Target]struct{}, most)
+	named := make(map[procfleet.Target]struct{})
 	for i := range operations {
 		o := &operations[i]
 		key, fixed := o.Process.Key(), registers(*o)
 		clear(named)
 		for _, t := range o.Targets {
-			if _, again := named[t]; again {
-				continue
-			}
-			named[t] = struct{}{}
 			where := place{host: t.Host}
 			if t.Host.IsZero() {
 				where.label, where.agent = t.Label, t.AgentID
@@ -184,12 +181,29 @@ func (c *cutter) byHost(operations []procfleet.Operation) []hostWork {
 				at[where] = n
 				works = append(works, hostWork{place: where})
 			}
+			if works[n].namedAgain(i, t, named) {
+				continue
+			}
 			works[n].items = append(works[n].items, plannedItem{
 				Item: procfleet.Item{Action: o.Action, Spec: c.specs.of[i], Target: t}, key: key, registers: fixed,
 			})
 		}
 	}
 	return works
+}
+
+// namedAgain reports whether an operation names a target that it named before.
+// A table of all of them would be as big as the request, so named has only those
+// that are more than a host.
+func (w *hostWork) namedAgain(operation int, t procfleet.Target, named map[procfleet.Target]struct{}) (again bool) {
+	if t == (procfleet.Target{Host: t.Host}) {
+		again = w.bare == operation+1
+		w.bare = operation + 1
+		return again
+	}
+	_, again = named[t]
+	named[t] = struct{}{}
+	return again
 }
 
 // addHost puts the items of one place into one chunk, or, if they are too

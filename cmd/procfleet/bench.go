@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/cmd/internal/bench"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 )
@@ -85,16 +86,18 @@ func newBenchFanout() *cobra.Command {
 	cmd := benchCommand(&cobra.Command{
 		Use:   "fanout",
 		Short: "Measure one task on many hosts",
-		Long: `Measure one status task on N simulated hosts, from POST to "finished" in Redis, and, in the same run,
+		Long: `Measure one task on N simulated hosts, from POST to "finished" in Redis, and, in the same run,
 the floor: N bare NATS request/replies on N subjects, N bare JetStream publishes with a message id,
 N messages pulled and acknowledged in batches, N results through one deduplicating Redis script in
-batches of 500.`,
+batches of 500. Agents answer a status with what they see; --action stop has the results come over the stream.`,
 		Example: `  procfleet bench fanout --start --hosts 1000,10000
+  procfleet bench fanout --start --action stop --hosts 10000
   procfleet bench fanout --start --hosts 5000 --connections 5000
   procfleet bench fanout --nats nats://127.0.0.1:4222 --redis redis://127.0.0.1:6379/0 --runs 9`,
 	}, 5, &m.Config, m)
 	cmd.Flags().IntSliceVar(&m.Hosts, "hosts", []int{1000, 10000}, "numbers of hosts, separated by commas")
 	cmd.Flags().IntVar(&m.Connections, "connections", 0, "connections to NATS that the agents share; 0 is 8, more than hosts one each")
+	cmd.Flags().StringVar((*string)(&m.Action), "action", string(procfleet.ActionStatus), "what the task does: status or stop")
 	return cmd
 }
 

@@ -58,7 +58,7 @@ func (f *dispatcherFlags) check(s *settings.Settings) {
 }
 
 func (f *dispatcherFlags) run(ctx context.Context, p *daemon.Process) error {
-	collectLater()
+	collectLater(dispatcherGarbage)
 	listener, err := f.open(ctx, p)
 	if err != nil {
 		return err

@@ -5,12 +5,19 @@ import (
 	"runtime/debug"
 )
 
-// collectLater has the garbage of a server role collected when there is four
-// times as much of it as live data, instead of as much: what a role keeps is
-// small, what it makes and drops for each message is not. GOGC, if it is
-// set, counts instead.
-func collectLater() {
-	const percent = 400
+// How much garbage there may be before it is collected, in percent of the live
+// data, in place of the 100 of the runtime: what a worker keeps is small, what
+// it makes and drops for each message is not. A dispatcher has all of a big
+// request in memory while it accepts it.
+const (
+	dispatcherGarbage = 200
+	workerGarbage     = 300
+	simulatedGarbage  = 400
+)
+
+// collectLater sets the percentage of garbage. GOGC, if it is set, counts
+// instead.
+func collectLater(percent int) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(percent)
 	}

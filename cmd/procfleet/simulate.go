@@ -47,7 +47,7 @@ the cloud area. "ready N" is printed once all N agents listen and were announced
 			if err != nil {
 				return usageError("%w", err)
 			}
-			collectLater() // a fleet shares the machine with what it is there to measure
+			collectLater(simulatedGarbage) // a fleet shares the machine with what it is there to measure
 			return fleet.Run(cmd.Context())
 		},
 	}

@@ -73,7 +73,7 @@ func (f *workerFlags) run(ctx context.Context, p *daemon.Process) error {
 	if f.allowUnsigned && f.fleetKey == "" {
 		p.Log.Warn("--allow-unauthenticated: messages are not signed, and whoever can publish on NATS can run commands on every host")
 	}
-	collectLater()
+	collectLater(workerGarbage)
 	with, err := f.traces.open(ctx, "procfleet-worker", p)
 	if err != nil {
 		return err

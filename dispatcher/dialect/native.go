@@ -259,7 +259,7 @@ type nativeTargets struct {
 
 // targets reads what stands at prefix, hosts before agents.
 func (p *nativeTargets) targets(prefix string) ([]procfleet.Target, error) {
-	var targets []procfleet.Target
+	targets := make([]procfleet.Target, 0, len(p.Hosts)+len(p.Agents))
 	for i, text := range p.Hosts {
 		host, err := procfleet.ParseHost(text)
 		if err != nil {

@@ -1,12 +1,15 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet"
 )
 
 // Fanout measures one task on many hosts.
@@ -14,12 +17,24 @@ type Fanout struct {
 	Config
 	Hosts       []int // numbers of hosts
 	Connections int   // of the agents to NATS; 0 is the default of simulate
+	// Action is "status", the default, whose results come in the agents'
+	// answers, or "stop", whose results come over the stream.
+	Action procfleet.Action
 }
 
 // Validate reports everything that is wrong.
 func (f Fanout) Validate() error {
-	return errors.Join(f.Config.Validate(), atLeast("--connections", f.Connections, 0), checkSizes("--hosts", f.Hosts))
+	return errors.Join(f.Config.Validate(), atLeast("--connections", f.Connections, 0), checkSizes("--hosts", f.Hosts), f.checkAction())
 }
+
+func (f Fanout) checkAction() error {
+	if f.Action == "" || f.Action == procfleet.ActionStatus || f.Action == procfleet.ActionStop {
+		return nil
+	}
+	return fmt.Errorf("--action: %q is not status or stop", f.Action)
+}
+
+func (f Fanout) action() procfleet.Action { return cmp.Or(f.Action, procfleet.ActionStatus) }
 
 // fanned is one measured run.
 type fanned struct {
@@ -48,7 +63,7 @@ func (f Fanout) Run(ctx context.Context) (Report, error) {
 			}
 			all = append(all, out)
 		}
-		report = l.report(ctx, fanTimes(all), fanCost(all))
+		report = l.report(ctx, fanTimes(f.action(), all), fanCost(all))
 		return nil
 	})
 	return report, err
@@ -56,19 +71,19 @@ func (f Fanout) Run(ctx context.Context) (Report, error) {
 
 // measure alternates between the floor and the path, so that both see the
 // same machine.
-func (f Fanout) measure(ctx context.Context, l *lab, hosts int) (out fannedOut, err error) {
-	bare, err := newBare(ctx, l, hosts)
+func (f Fanout) measure(ctx context.Context, l *lab, n int) (out fannedOut, err error) {
+	bare, err := newBare(ctx, l, n)
 	if err != nil {
 		return out, err
 	}
 	defer bare.close()
-	system, err := startSystem(ctx, l, fleet{agents: hosts, connections: f.Connections})
+	system, err := startSystem(ctx, l, fleet{agents: n, connections: f.Connections})
 	if err != nil {
 		return out, err
 	}
 	defer system.stop()
-	out = fannedOut{hosts: hosts, samples: make([]fanned, f.Runs), peak: map[string]int{}}
-	submission := manyHosts(hosts)
+	out = fannedOut{hosts: n, samples: make([]fanned, f.Runs), peak: map[string]int{}}
+	body := submission(f.action(), sample, hosts(n))
 	for i := range out.samples {
 		s := &out.samples[i]
 		floorBefore := system.floorCPU()
@@ -77,11 +92,11 @@ func (f Fanout) measure(ctx context.Context, l *lab, hosts int) (out fannedOut, 
 		}
 		s.floorCPU = system.floorCPU() - floorBefore
 		before := system.cpu()
-		if s.operated, err = system.operate(ctx, submission); err != nil {
+		if s.operated, err = system.operate(ctx, body); err != nil {
 			return out, fmt.Errorf("path: %w", err)
 		}
 		s.cpu = spent(before, system.cpu())
-		l.Log.WithFields(logrus.Fields{"hosts": hosts, "run": i + 1, "floor_ms": s.floor.sum().Milliseconds(), "path_ms": s.path.Milliseconds()}).Info("measured")
+		l.Log.WithFields(logrus.Fields{"hosts": n, "run": i + 1, "floor_ms": s.floor.sum().Milliseconds(), "path_ms": s.path.Milliseconds()}).Info("measured")
 	}
 	for _, name := range processNames() {
 		out.peak[name] = system.peak(name)
@@ -116,9 +131,9 @@ const (
 	memoryHosts = 100_000
 )
 
-func fanTimes(all []fannedOut) *Table {
+func fanTimes(action procfleet.Action, all []fannedOut) *Table {
 	t := &Table{
-		Title:   "Fan-out: one status task on N hosts, POST to finished in Redis, ms",
+		Title:   fmt.Sprintf("Fan-out: one %s task on N hosts, POST to finished in Redis, ms", action),
 		Columns: []string{"hosts", "request/reply", "publish", "pull + ack", "script", "floor", "accept", "path", "ratio", "goal", "met"},
 	}
 	paths := map[int]time.Duration{}

@@ -166,7 +166,7 @@ const sample = "sample"
 func submission(action procfleet.Action, name string, hosts []string) []byte {
 	process := map[string]any{"namespace": "bench", "name": name, "proc_name": sample}
 	if action != procfleet.ActionStatus {
-		process["setup_path"], process["control"] = "/opt/sample", map[string]string{"start": "./start.sh"}
+		process["setup_path"], process["control"] = "/opt/sample", map[string]string{"start": "./start.sh", "stop": "./stop.sh"}
 	}
 	body, err := json.Marshal(map[string]any{
 		"action":  action,
