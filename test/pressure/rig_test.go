@@ -194,8 +194,20 @@ func succeeds(t *testing.T, url, id string, items int) {
 	t.Helper()
 	testenv.Eventually(t, patience, func() bool { return look(t, url, id).State == "finished" }, "task "+id+" ends")
 	if end := look(t, url, id); end.Counts["succeeded"] != items {
-		t.Errorf("task %s: %v, want %d succeeded", id, end.Counts, items)
+		t.Errorf("task %s: %v, want %d succeeded; failures first: %s", id, end.Counts, items, results(t, url, id))
 	}
+}
+
+// results shows how the first items of a task ended, which are those that failed.
+func results(t *testing.T, url, id string) (text []byte) {
+	t.Helper()
+	resp, err := http.Get(url + "/v1/tasks/" + id + "/results?limit=2")
+	if err != nil {
+		return fmt.Append(nil, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, _ = io.ReadAll(resp.Body) // what was read is all that is shown
+	return text
 }
 
 // address of a simulated host.
