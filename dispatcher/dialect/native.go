@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/procfleet/procfleet"
@@ -259,7 +260,7 @@ type nativeTargets struct {
 
 // targets reads what stands at prefix, hosts before agents.
 func (p *nativeTargets) targets(prefix string) ([]procfleet.Target, error) {
-	targets := make([]procfleet.Target, 0, len(p.Hosts)+len(p.Agents))
+	targets := slices.Grow([]procfleet.Target(nil), len(p.Hosts)+len(p.Agents))
 	for i, text := range p.Hosts {
 		host, err := procfleet.ParseHost(text)
 		if err != nil {
