@@ -19,6 +19,8 @@ import (
 type asker struct {
 	conn   *nats.Conn
 	prefix string // of the ids of requests: a word of this worker, and a dot
+	// overflowed counts an answer that found no room.
+	overflowed func()
 
 	mu   sync.Mutex
 	next uint64
@@ -26,8 +28,8 @@ type asker struct {
 	sub  *nats.Subscription
 }
 
-func newAsker(conn *nats.Conn) *asker {
-	return &asker{conn: conn, prefix: rand.Text() + ".", open: map[uint64]*asking{}}
+func newAsker(conn *nats.Conn, overflowed func()) *asker {
+	return &asker{conn: conn, prefix: rand.Text() + ".", overflowed: overflowed, open: map[uint64]*asking{}}
 }
 
 // start subscribes; stop ends it.
@@ -61,7 +63,7 @@ type answer struct {
 }
 
 // begin opens a set of requests; room is how many answers may wait unread.
-// Answers beyond that are dropped: their hosts are asked again.
+// Answers beyond that are dropped, and counted: their hosts are asked again.
 func (a *asker) begin(room int) *asking {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -118,6 +120,7 @@ func (a *asker) route(msg *nats.Msg) {
 	select {
 	case q.answers <- got:
 	default:
+		a.overflowed()
 	}
 }
 

@@ -37,7 +37,7 @@ func FuzzAgentsAnswer(f *testing.F) {
 	b := &believer{keys: func() *fleetkey.Ring { return nil }, log: testenv.Silent()}
 	d := &deliverer{believer: b, clock: &clock{look: look{local: time.Now(), store: time.Now()}}, metrics: m, tracer: tracenoop.Tracer{}, timing: &timing}
 	f.Fuzz(func(t *testing.T, token string, data []byte) {
-		asker := newAsker(nil)
+		asker := newAsker(nil, func() {})
 		asking := asker.begin(1)
 		asker.route(&nats.Msg{Subject: asker.prefix + token, Data: data})
 		if len(asking.answers) == 0 {

@@ -128,7 +128,7 @@ func (m *metrics) begin() {
 	}
 	each(m.ended, "reason", string(procfleet.ReasonUnreachable), string(procfleet.ReasonTimedOut),
 		string(procfleet.ReasonRefused), string(procfleet.ReasonCommandFailed))
-	each(m.troubles, "trouble", troubleNobody, troubleGrace, troubleRefused, troubleSilent, troubleConflict)
+	each(m.troubles, "trouble", troubleNobody, troubleGrace, troubleRefused, troubleSilent, troubleConflict, troubleOverflowed)
 	each(m.swept, "action", sweepForget, sweepNotify, sweepDispatch, sweepRequeue, sweepResend, sweepOverdue)
 	each(m.callbacks, "outcome", "ok", "failed")
 	each(m.announced, "outcome", announcedStored, announcedLost, announcedBad, announcedStale, announcedOverflowed)
@@ -259,6 +259,8 @@ const (
 	troubleRefused  = "refused"  // the command was turned away as a whole
 	troubleSilent   = "silent"   // no answer to any try
 	troubleConflict = "conflict" // two agents claim the host
+
+	troubleOverflowed = "overflowed" // an answer found no room; the host is asked again
 )
 
 // trouble counts an answer that was none, or not the one that was hoped for.

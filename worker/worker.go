@@ -53,7 +53,7 @@ func New(cfg Config) (*Worker, error) {
 	w.clock = &clock{store: cfg.Store, timing: &w.cfg.Timing, outage: away, log: w.log}
 	w.link = &link{conn: cfg.Conn, clock: w.clock}
 	w.held = newHeld()
-	w.asker = newAsker(cfg.Conn)
+	w.asker = newAsker(cfg.Conn, func() { m.trouble(troubleOverflowed) })
 	w.notify = newNotifier(&w.cfg, w.clock, m)
 	w.hints = newHints(cfg.Bus.Hint)
 	rec := &recorder{store: cfg.Store, timing: &w.cfg.Timing, finished: w.notify, hints: w.hints, metrics: m}
