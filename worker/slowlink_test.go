@@ -21,7 +21,7 @@ func slowLink(t *testing.T, to string, delay time.Duration) (url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.Close() })
+	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
 			near, err := l.Accept()

@@ -39,7 +39,11 @@ func TestServerThatIsHostileCostsACommandNothing(t *testing.T) {
 		return "[" + strings.Repeat(element+",", room/(len(element)+1)/len(lists)) + element + "]"
 	}
 	commands := [][]string{
-		{"task", "list"}, {"task", "get", task}, {"task", "results", task}, {"task", "watch", task}, {"events"},
+		{"task", "list"},
+		{"task", "get", task},
+		{"task", "results", task},
+		{"task", "watch", task},
+		{"events"},
 		{"op", "status", "--host", "0:10.0.0.1", "-f", someSpec(t), "--wait"},
 	}
 	for name, body := range map[string]string{
