@@ -188,17 +188,17 @@ func TestAStoreThatIsSlow(t *testing.T) {
 		body := a.body(100, 1<<20)
 		for range 40 {
 			offering.Go(func() {
-				for offers.Add(1) < 950 {
+				for offers.Add(1) < 1000 {
 					c.offer(family, &a, body, "")
 				}
 			})
 		}
 	}
 	native := apis()["native"]
-	for i := range 8 {
+	for i := range 4 {
 		offering.Go(func() { c.offer("native", &native, operation(100, 16<<20), "big "+strconv.Itoa(i)) })
 	}
-	defined := c.define(10)
+	defined := c.define(3)
 	offering.Wait()
 	way.slow.Store(false)
 
