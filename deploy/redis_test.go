@@ -175,7 +175,7 @@ func TestWhatUsersWroteIsThereAfterARestart(t *testing.T) {
 		return startRedis(t, "redis.conf", []string{"--aclfile", users.acl}, "dir /data", "dir "+dir)
 	}
 	first := start()
-	keys := []string{"pf:{task}:head", "pf:{task}:marks"} // written by one script: a transaction in the file
+	keys := []string{"pf:{GSETASK:1}:head", "pf:{GSETASK:1}:marks"} // written by one script: a transaction in the file
 	script := `redis.call('SET', KEYS[1], 'a') redis.call('SET', KEYS[2], 'b') return 1`
 	if err := client(t, first, "worker", users.password(t, "worker")).Eval(t.Context(), script, keys).Err(); err != nil {
 		t.Fatal(err)

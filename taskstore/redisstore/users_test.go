@@ -1,21 +1,26 @@
 package redisstore_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog/catalogtest"
+	"github.com/procfleet/procfleet/dispatcher"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/redisstore"
 	"github.com/procfleet/procfleet/taskstore/storetest"
+	"github.com/procfleet/procfleet/worker"
 )
 
 // shippedUser returns what deploy/redis-users.acl grants to a user.
@@ -34,30 +39,90 @@ func shippedUser(t *testing.T, name string) string {
 	return ""
 }
 
-// TestShippedUserMayDoWhatIsNeededAndNoMore: the suites pass as that user,
-// and use every command that it may run, but for those of connections.
+// roles are the two users of one server, each with a store.
+type roles struct{ dispatcher, worker *redisstore.Store }
+
+// others is what a role does not do, and another does.
+type others struct{ *redisstore.Store }
+
+// asWorker does as a worker what workers do, and the rest as a dispatcher.
+type asWorker struct {
+	worker.Store
+	others
+}
+
+// asDispatcher does as a dispatcher what dispatchers do, and the rest as a worker.
+type asDispatcher struct {
+	dispatcher.Store
+	others
+}
+
+// Orphan is the beginning of an acceptance.
+func (s asDispatcher) Orphan(ctx context.Context, d taskstore.Draft) (procfleet.TaskID, error) {
+	return s.Store.(*redisstore.Store).Orphan(ctx, d)
+}
+
+// grant makes the shipped users; each test has a prefix of its own, which ends
+// in a colon, behind that of the file.
+func grant(t *testing.T, server *redistest.Server, prefix string) {
+	t.Helper()
+	for _, name := range []string{"dispatcher", "worker"} {
+		server.Do(t, "ACL SETUSER "+name+" reset "+strings.ReplaceAll(shippedUser(t, name), "~pf:", "~"+prefix)+" >secret")
+	}
+}
+
+func openAs(tb testing.TB, server *redistest.Server, name string, opt redisstore.Options) *redisstore.Store {
+	tb.Helper()
+	opt.URL = strings.Replace(server.URL(), "//", "//"+name+"@", 1)
+	opt.Password = func() (string, error) { return "secret", nil }
+	return open(tb, opt)
+}
+
+// commands are those of a user's rights.
+func commands(rights string) []string {
+	var all []string
+	for _, granted := range regexp.MustCompile(`\+(\S+)`).FindAllStringSubmatch(rights, -1) {
+		all = append(all, granted[1])
+	}
+	return all
+}
+
+// TestShippedUsersMayDoWhatIsNeededAndNoMore: the suites pass with everything
+// done by a user whose role does it, and use every command that the users may
+// run, but for those of connections. What is another role's they may not touch.
 //
 //nolint:tparallel // what was used is looked at when the suites have ended
-func TestShippedUserMayDoWhatIsNeededAndNoMore(t *testing.T) {
+func TestShippedUsersMayDoWhatIsNeededAndNoMore(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	rights := shippedUser(t, "worker")
-	if of := shippedUser(t, "dispatcher"); of != rights {
-		t.Errorf("dispatchers have the rights %s, of which nobody looks whether they need them; workers %s", of, rights)
+	if of := shippedUser(t, "dispatcher"); !slices.Equal(commands(of), commands(rights)) {
+		t.Errorf("dispatchers have the commands %s, of which nobody looks whether they need them; workers %s", of, rights)
 	}
-	server.Do(t, "ACL SETUSER worker reset "+rights+" >secret")
-	url := strings.Replace(server.URL(), "//", "//worker@", 1)
-	openAs := func(tb testing.TB) *redisstore.Store {
+	grant(t, server, "pf:*:")
+	both := func(tb testing.TB) roles {
 		tb.Helper()
-		password := func() (string, error) { return "secret", nil }
-		return open(tb, redisstore.Options{URL: url, Password: password, Prefix: "pf:" + tb.Name() + ":"})
+		opt := redisstore.Options{Prefix: "pf:" + tb.Name() + ":"}
+		return roles{openAs(tb, server, "dispatcher", opt), openAs(tb, server, "worker", opt)}
 	}
-	t.Run("suites", func(t *testing.T) {
-		storetest.Run(t, storetest.Harness{Open: func(tb testing.TB) taskstore.Store { tb.Helper(); return openAs(tb) }, Orphan: orphan})
-		catalogtest.Run(t, catalogtest.Harness{Open: func(tb testing.TB) catalogtest.Store { tb.Helper(); return openAs(tb) }})
-	})
-	if err := openAs(t).Check(t.Context()); err != nil {
-		t.Error(err)
+	type store interface {
+		taskstore.Store
+		catalogtest.Store
+	}
+	for name, split := range map[string]func(roles) store{
+		"worker":     func(r roles) store { return asWorker{r.worker, others{r.dispatcher}} },
+		"dispatcher": func(r roles) store { return asDispatcher{r.dispatcher, others{r.worker}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			storetest.Run(t, storetest.Harness{Open: func(tb testing.TB) taskstore.Store { tb.Helper(); return split(both(tb)) }, Orphan: orphan})
+			catalogtest.Run(t, catalogtest.Harness{Open: func(tb testing.TB) catalogtest.Store { tb.Helper(); return split(both(tb)) }})
+		})
+	}
+	r := both(t)
+	for _, s := range []*redisstore.Store{r.dispatcher, r.worker} {
+		if err := s.Check(t.Context()); err != nil {
+			t.Error(err)
+		}
 	}
 
 	opt, err := redis.ParseURL(server.URL())
@@ -74,9 +139,9 @@ func TestShippedUserMayDoWhatIsNeededAndNoMore(t *testing.T) {
 	// --redis-wait-replicas, select with a database other than 0, eval after a
 	// fail-over that lost the scripts, unlink for tasks that were half made.
 	unseen := map[string]bool{"auth": true, "select": true, "wait": true, "eval": true, "unlink": true}
-	for _, granted := range regexp.MustCompile(`\+(\S+)`).FindAllStringSubmatch(rights, -1) {
-		if !unseen[granted[1]] && !strings.Contains(stats, "cmdstat_"+granted[1]+":") {
-			t.Errorf("the user may run %s, which nothing needs", granted[1])
+	for _, granted := range commands(rights) {
+		if !unseen[granted] && !strings.Contains(stats, "cmdstat_"+granted+":") {
+			t.Errorf("the users may run %s, which nothing needs", granted)
 		}
 	}
 	refused, err := admin.Do(t.Context(), "ACL", "LOG").Slice()
@@ -86,26 +151,37 @@ func TestShippedUserMayDoWhatIsNeededAndNoMore(t *testing.T) {
 	for _, entry := range refused {
 		t.Errorf("refused: %v", entry)
 	}
+	for name, foreign := range map[string][]string{
+		"worker":     {"{business:1}:templates", "{business:1}:topology", "template-ids", "request:1", "bound"},
+		"dispatcher": {"lease:sweep"},
+	} {
+		as := *opt
+		as.Username, as.Password = name, "secret"
+		c := redis.NewClient(&as)
+		defer func() { _ = c.Close() }() // nothing was written
+		for _, key := range foreign {
+			if err := c.HSet(t.Context(), "pf:x:"+key, "a", "b").Err(); !redis.HasErrorPrefix(err, "NOPERM") {
+				t.Errorf("%s may write %s: %v", name, key, err)
+			}
+		}
+	}
 }
 
-// TestShippedUserMayWaitForReplicas: each key that is written for a wait is
+// TestShippedUsersMayWaitForReplicas: each key that is written for a wait is
 // one that the user may write.
-func TestShippedUserMayWaitForReplicas(t *testing.T) {
+func TestShippedUsersMayWaitForReplicas(t *testing.T) {
 	t.Parallel()
 	master := startMaster(t)
-	master.Do(t, "ACL SETUSER worker reset "+shippedUser(t, "worker")+" >secret")
+	grant(t, master, "pf:")
 	redistest.Start(t, "--replicaof", strings.Replace(master.Addr, ":", " ", 1))
-	s := open(t, redisstore.Options{
-		URL:          strings.Replace(master.URL(), "//", "//worker:secret@", 1),
-		WaitReplicas: 1, WaitTimeout: 10 * time.Second, Patience: time.Minute,
-	})
+	opt := redisstore.Options{WaitReplicas: 1, WaitTimeout: 10 * time.Second, Patience: time.Minute}
 	draft := storetest.Draft(1)
 	draft.IdempotencyKey = "deploy-7"
-	task, _, err := s.Create(t.Context(), draft)
+	task, _, err := openAs(t, master, "dispatcher", opt).Create(t.Context(), draft)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := record(t, s, task.ID, agentResults(0, 1)); got.Applied != 1 {
+	if got := record(t, openAs(t, master, "worker", opt), task.ID, agentResults(0, 1)); got.Applied != 1 {
 		t.Errorf("record: %+v", got)
 	}
 }
