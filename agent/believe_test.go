@@ -1,0 +1,59 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/fleetkey"
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// TestAnswersThatNobodySignedAreNotBelieved: somebody else than a worker tells
+// the agent another time, with which old commands would count, or good ones
+// not, and what is frozen.
+func TestAnswersThatNobodySignedAreNotBelieved(t *testing.T) {
+	t.Parallel()
+	key, err := fleetkey.NewKey("k1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring, err := (&fleetkey.File{Keys: []fleetkey.Key{key}}).Ring()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, _ := newHost(t)
+	h.cfg.PresenceInterval = 50 * time.Millisecond
+	h.cfg.Keys = func() *fleetkey.Host { return ring.Host(h.cfg.host()) }
+	heard := make(chan agentproto.Presence, 1000)
+	h.answerPresence(time.Hour, func(p agentproto.Presence) { heard <- p })
+	w := h.answerSettings()
+	w.set(frozen("forged"))
+	h.start(nil)
+	for range 3 { // it announces itself until it believes an answer
+		<-heard
+	}
+	testenv.Eventually(t, patience, func() bool { return w.questions() > 1 }, "it asks again what is frozen")
+
+	command := h.starts("task", 0)
+	data, err := agentproto.Encode(command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg := &nats.Msg{Subject: h.cfg.subject(), Header: nats.Header{}, Data: data}
+	ring.Sign(msg.Header, h.cfg.host(), &fleetkey.Message{Purpose: agentproto.TypeCommand, Body: data})
+	answer, err := h.conn.RequestMsg(msg, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reply agentproto.Reply
+	if err := agentproto.Decode(answer.Data, agentproto.TypeReply, &reply); err != nil || reply.Refused != "" || len(reply.Items) != 1 {
+		t.Errorf("a command that somebody signed: %+v, %v", reply, err)
+	}
+	if settings, _ := h.engine.latest(); cmp.Equal(settings, frozen("forged")) {
+		t.Error("what is frozen was told by nobody who may")
+	}
+}
