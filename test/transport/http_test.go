@@ -209,7 +209,7 @@ func TestBodiesThatAreBombs(t *testing.T) {
 	l.child = testenv.StartChild(t, nil, program(t), "up", "--agent=false", "--http", l.door, "--max-body", strconv.Itoa(4<<20), "--data", filepath.Join(t.TempDir(), "data"))
 	l.child.WaitHTTP(t, patience, "http://"+l.door+"/readyz")
 	wide := `{"action":"start","targets":[` + strings.TrimSuffix(strings.Repeat(`{},`, 1<<20), ",") + `]}`
-	paths := []string{"/v1/tasks", "/api/c/compapi/v2/gse/operate_proc_multi/", "/api/c/compapi/v2/jobv3/operate_process/"}
+	paths := []string{"/v1/tasks", "/api/c/compapi/v2/gse/operate_proc_multi/", "/api/c/compapi/v2/jobv3/operate_process/", "/api/v3/proc/0/2", "/api/v3/proc/search/0/2"}
 	for name, body := range map[string]string{
 		"depth":            strings.Repeat("[", 2<<20),
 		"depth of objects": strings.Repeat(`{"a":`, 600_000),
@@ -224,7 +224,7 @@ func TestBodiesThatAreBombs(t *testing.T) {
 		for _, path := range paths {
 			t.Run(name+" "+path, func(t *testing.T) {
 				t.Parallel()
-				statuses, all := answers(t, l.door, post(path, "Content-Type: application/json\r\n", body))
+				statuses, all := answers(t, l.door, post(path, "Content-Type: application/json\r\nBK_USER: admin\r\nHTTP_BLUEKING_SUPPLIER_ID: 0\r\n", body))
 				if len(statuses) != 1 || statuses[0] >= 500 && statuses[0] != 503 || strings.Contains(all, "GSETASK") {
 					t.Errorf("answered %v: %.300q", statuses, all)
 				}
