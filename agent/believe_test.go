@@ -57,3 +57,29 @@ func TestAnswersThatNobodySignedAreNotBelieved(t *testing.T) {
 		t.Error("what is frozen was told by nobody who may")
 	}
 }
+
+// TestAnAgentThatNoWorkerAnswersForLongGoesOn: after a quarter of an hour of it
+// the time between announcements, which doubled each time, was below zero, and
+// the agent ended.
+func TestAnAgentThatNoWorkerAnswersForLongGoesOn(t *testing.T) {
+	t.Parallel()
+	h, _ := newHost(t)
+	h.cfg.PresenceInterval = 5 * time.Millisecond
+	heard := make(chan struct{}, 1000)
+	sub, err := h.conn.Subscribe(agentproto.PresenceSubject(0), func(m *nats.Msg) {
+		_ = m.Respond([]byte("no answer"))
+		heard <- struct{}{}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Unsubscribe()
+	h.start(nil)
+	for range 70 { // as many doublings as a duration has bits
+		select {
+		case <-heard:
+		case <-time.After(patience):
+			t.Fatal("it announces itself no more")
+		}
+	}
+}

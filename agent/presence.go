@@ -72,7 +72,7 @@ func (a *announcer) run(ctx context.Context, connected func()) {
 		case a.announce(ctx, false):
 			pause = a.cfg.PresenceInterval
 		default:
-			pause *= 2
+			pause = min(2*pause, a.cfg.PresenceInterval)
 		}
 	}
 }
