@@ -70,7 +70,9 @@ func (d *deliverer) deliver(ctx context.Context, msg jetstream.Msg, at *place) {
 		d.putOff(ctx, msg, attempt)
 		return
 	}
-	err = d.deliverChunk(ctx, ref, at)
+	if err = at.getBusy(ctx); err == nil {
+		err = d.deliverChunk(ctx, ref, at)
+	}
 	switch {
 	case err == nil, errors.Is(err, errOverdue), errors.Is(err, taskstore.ErrNotFound):
 		d.answer(msg, msg.Ack())

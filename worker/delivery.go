@@ -44,6 +44,10 @@ type delivery struct {
 // other hosts, so that most chunks tell all of them at once.
 const tellWithin = 150 * time.Millisecond
 
+// restAfter is how long no host of a chunk has answered when another one may
+// be worked on.
+const restAfter = 5 * time.Millisecond
+
 // errOverdue ends a delivery without every host having answered, as do
 // [errGiveBack] and [errNoRoom].
 var errOverdue = errors.New("the task's deadline has passed")
@@ -161,6 +165,9 @@ func (dl *delivery) tend(ctx context.Context) error {
 	if !now.Before(dl.begun.Task.Deadline) {
 		return errOverdue
 	}
+	if !now.Before(dl.heard.Add(restAfter)) {
+		dl.place.rest()
+	}
 	due := dl.due(now)
 	aside := !dl.place.parked && !now.Before(dl.heard.Add(dl.timing.Ask.StepAside))
 	if len(due) > 0 || aside || !dl.tellBy.IsZero() && !now.Before(dl.tellBy) {
@@ -224,6 +231,9 @@ func (dl *delivery) schedule() {
 	}
 	if !dl.tellBy.IsZero() {
 		dl.wakeBy(dl.tellBy)
+	}
+	if dl.place.busy {
+		dl.wakeBy(dl.heard.Add(restAfter))
 	}
 	for _, h := range dl.hosts {
 		if h != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/worker"
 )
 
@@ -81,4 +82,19 @@ func same(n int, h procfleet.Host) []procfleet.Chunk {
 		chunks[i] = chunk(procfleet.ActionStatus, h)
 	}
 	return chunks
+}
+
+func TestChunksOfABigTaskDoNotWaitForSlowHostsOfAnother(t *testing.T) {
+	t.Parallel()
+	e := start(t, unswept, func(c *worker.Config) { c.Timing.Ask.StepAside = time.Hour })
+	e.agent(host(1), silent)
+	e.agent(host(2), results)
+	slow := e.store.create(procfleet.BigLane(0), time.Hour, chunk(procfleet.ActionStatus, host(1)))
+	next := e.store.create(procfleet.BigLane(0), time.Hour, chunk(procfleet.ActionStatus, host(2)))
+	refs := []bus.ChunkRef{{Task: slow.ID, Lane: slow.Lane}, {Task: next.ID, Lane: next.Lane}}
+	if _, err := e.Bus.PublishChunks(t.Context(), refs, "0"); err != nil {
+		t.Fatal(err)
+	}
+	e.waitState(next.ID, 0, procfleet.StateSucceeded)
+	e.waitState(slow.ID, 0, procfleet.StatePending)
 }

@@ -14,6 +14,7 @@ type share struct {
 	chunks *semaphore.Weighted
 	items  *semaphore.Weighted
 	limit  int // of items
+	busy   *semaphore.Weighted
 	room   *parkingRoom
 }
 
@@ -23,13 +24,19 @@ type place struct {
 	share  *share
 	cloud  procfleet.CloudArea
 	items  int
+	busy   bool
 	parked bool
 	scout  bool // see [parkingRoom]
 }
 
-func newShare(chunks, items int, room *parkingRoom) *share {
+// newShare bounds chunks and items in flight, and how many of the chunks are
+// worked on at the same time. Requests, answers and calls of the store go the
+// same ways for all tasks, first come, first served: small tasks wait at each
+// step for what is done for big ones at once.
+func newShare(chunks, busy, items int, room *parkingRoom) *share {
 	return &share{
 		chunks: semaphore.NewWeighted(int64(chunks)),
+		busy:   semaphore.NewWeighted(int64(busy)),
 		items:  semaphore.NewWeighted(int64(items)), limit: items,
 		room: room,
 	}
@@ -69,6 +76,23 @@ func (p *place) carry(ctx context.Context, n int) error {
 	return nil
 }
 
+// getBusy waits until the chunk may be worked on.
+func (p *place) getBusy(ctx context.Context) error {
+	if err := p.share.busy.Acquire(ctx, 1); err != nil {
+		return context.Cause(ctx)
+	}
+	p.busy = true
+	return nil
+}
+
+// rest lets another chunk be worked on, while this one waits for slow hosts.
+func (p *place) rest() {
+	if p.busy {
+		p.busy = false
+		p.share.busy.Release(1)
+	}
+}
+
 // stepAside moves a chunk that is not there yet to the parking room and makes
 // way for the next. It reports false if there is no room.
 func (p *place) stepAside() bool {
@@ -82,6 +106,7 @@ func (p *place) stepAside() bool {
 
 // leave gives the place back.
 func (p *place) leave() {
+	p.rest()
 	if p.parked {
 		p.share.room.unpark(p.cloud, p.items)
 		return

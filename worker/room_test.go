@@ -15,7 +15,7 @@ func TestTheParkingRoomIsSharedByAreas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(1, 400).Draw(t, "limit")
 		room := newParkingRoom(limit)
-		lane := newShare(100, 1000, room)
+		lane := newShare(100, 100, 1000, room)
 		var held []*place
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			if len(held) > 0 && rapid.Bool().Draw(t, "ends") {
