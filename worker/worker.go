@@ -154,7 +154,7 @@ func (w *Worker) work(ctx, work context.Context) {
 	l := &lanes{
 		deliverer: w.deliver,
 		small:     newShare(w.cfg.Limits.SmallChunks, w.cfg.Limits.SmallChunks, w.cfg.Limits.Items, w.room),
-		big:       newShare(w.cfg.Limits.BigChunks, bigBusy, w.cfg.Limits.Items, w.room),
+		big:       newShare(w.cfg.Limits.BigChunks, bigBusy(), w.cfg.Limits.Items, w.room),
 	}
 	for _, lane := range procfleet.Lanes() {
 		pull := l.pullBig
