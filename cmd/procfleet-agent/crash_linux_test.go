@@ -74,8 +74,7 @@ func TestAgentLeavesProcessesAloneAndFindsThemAgain(t *testing.T) {
 		t.Fatal("the process did not outlive the agent")
 	}
 	h.start("")
-	h.deliver(s.command("status", agentproto.ActionStatus, 2))
-	r := h.published(100 * time.Millisecond)[0]
+	r := h.seen(s.command("status", agentproto.ActionStatus, 2))
 	if r.Status == nil || r.Status.PID != pid || !r.Status.Supervised {
 		t.Errorf("status after the restart: %+v", r.Status)
 	}
@@ -137,8 +136,7 @@ func TestFrozenAgentDoesNotRunWhatWasGivenUp(t *testing.T) {
 	}
 	// What comes later is carried out after what came before: had it been
 	// accepted, it would have run by the time this one is answered.
-	h.deliver(s.command("next", agentproto.ActionStatus, 2))
-	h.published(100 * time.Millisecond)
+	h.seen(s.command("next", agentproto.ActionStatus, 2))
 	if n := s.started(); n != 0 {
 		t.Errorf("the start command ran %d times", n)
 	}

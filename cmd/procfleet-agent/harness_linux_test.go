@@ -141,6 +141,17 @@ func (h *host) published(wait time.Duration) []agentproto.Result {
 	}
 }
 
+// seen is the result of a command that only looks: in its answer, or published
+// if it took longer than the answer waits.
+func (h *host) seen(c *agentproto.Command) agentproto.Result {
+	h.t.Helper()
+	_, results := h.deliver(c)
+	if len(results) == 0 {
+		results = h.published(100 * time.Millisecond)
+	}
+	return results[0]
+}
+
 // sleeper is a daemon whose start leaves one line per run in a file.
 type sleeper struct {
 	t    testing.TB

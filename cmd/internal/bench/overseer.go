@@ -122,22 +122,26 @@ func (o *overseer) killAgent() error {
 // of its own or with others, and returns when all results are there.
 func (o *overseer) operate(ctx context.Context, action string, processes []sleeper, n int) (time.Duration, error) {
 	begun := time.Now()
+	left := n
 	for first := 0; first < n; {
 		offset := first % len(processes)
 		size := min(itemsAtOnce, n-first, len(processes)-offset)
-		if err := o.send(ctx, action, processes[offset:offset+size]); err != nil {
+		answered, err := o.send(ctx, action, processes[offset:offset+size])
+		if err != nil {
 			return 0, err
 		}
+		left -= answered
 		first += size
 	}
-	if err := o.await(ctx, action, n); err != nil {
+	if err := o.await(ctx, action, left); err != nil {
 		return 0, err
 	}
 	return time.Since(begun), nil
 }
 
-// send gives the agent one command, which has an operation for each process.
-func (o *overseer) send(ctx context.Context, action string, processes []sleeper) error {
+// send gives the agent one command, which has an operation for each process,
+// and returns how many results the answer has, all of which must be successes.
+func (o *overseer) send(ctx context.Context, action string, processes []sleeper) (answered int, err error) {
 	o.tasks++
 	c := &agentproto.Command{
 		Header: agentproto.Header{Type: agentproto.TypeCommand, ID: uuid.NewString(), Sent: time.Now().UTC()},
@@ -146,34 +150,38 @@ func (o *overseer) send(ctx context.Context, action string, processes []sleeper)
 	for i, p := range processes {
 		spec, err := json.Marshal(p.spec(o.account))
 		if err != nil {
-			return err
+			return 0, err
 		}
 		c.Specs = append(c.Specs, spec)
 		c.Items = append(c.Items, agentproto.CommandItem{Item: i, Action: action, Spec: i, Fence: o.tasks})
 	}
 	data, err := agentproto.Encode(c)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	msg, err := o.conn.RequestWithContext(ctx, agentproto.AgentSubject(0, overseen), data)
 	if err != nil {
-		return fmt.Errorf("%s: the agent does not answer: %w", action, err)
+		return 0, fmt.Errorf("%s: the agent does not answer: %w", action, err)
 	}
 	var reply agentproto.Reply
 	if err := agentproto.Decode(msg.Data, agentproto.TypeReply, &reply); err != nil {
-		return err
+		return 0, err
 	}
 	if reply.Refused != "" {
-		return fmt.Errorf("%s: refused: %s", action, reply.Message)
+		return 0, fmt.Errorf("%s: refused: %s", action, reply.Message)
 	}
 	for _, item := range reply.Items {
-		if item.Result != nil {
-			return fmt.Errorf("%s: %s", action, item.Result.Message)
+		if item.Result == nil {
+			continue
 		}
+		if item.Result.Code != agentproto.CodeSuccess {
+			return 0, fmt.Errorf("%s: %s", action, item.Result.Message)
+		}
+		answered++
 	}
-	return nil
+	return answered, nil
 }
 
 // await waits for the results of n operations, all of which must be successes.
