@@ -68,8 +68,9 @@ func TestServerThatIsHostileCostsACommandNothing(t *testing.T) {
 		for _, args := range commands {
 			t.Run(name+" "+strings.Join(args[:min(2, len(args))], " "), func(t *testing.T) {
 				t.Parallel()
-				// A gigabyte of data: what the kernel tells of the memory of a process is at least what this one had.
-				limited := []string{"-c", `ulimit -d 1048576 && exec "$0" "$@"`, program(t)}
+				// Three gigabytes of data, most of them for the race detector. What the kernel tells of
+				// the memory of a process is at least what this one had.
+				limited := []string{"-c", `ulimit -d 3145728 && exec "$0" "$@"`, program(t)}
 				cmd := exec.CommandContext(t.Context(), "sh", join(limited, args, []string{"--server", server.URL})...)
 				var stderr strings.Builder
 				cmd.Stderr = &stderr
