@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/natsconn"
@@ -67,28 +69,57 @@ func pass(from, to net.Conn, delay time.Duration) {
 	}
 }
 
-// What the server gives to a request for chunks that just ends must still find
-// its reader. It was lost, and came again only as late as from a dead worker.
-func TestChunksGivenAtTheEndOfARequestAreNotLostOnASlowLink(t *testing.T) {
-	t.Parallel()
+// startSlowLink runs a worker that has NATS behind a slow link.
+func startSlowLink(t *testing.T) *env {
+	t.Helper()
 	e, _, _ := startRestartable(t)
 	e.stop()
-	e.agent(host(1), accept)
 	js, err := natsconn.JetStream(testenv.Connect(t, slowLink(t, e.URL, 200*time.Millisecond)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	e.startWorker(unswept, func(c *worker.Config) { c.Bus = bus.New(js) })
-	const n = 12 // in as many moments of requests of half a second
-	for range n {
+	return e
+}
+
+// slowlyGiven is how many messages a test on a slow link gives, one after the
+// other, in as many moments of requests of half a second.
+const slowlyGiven = 12
+
+// givenOnce demands that next to no message had to be given out again.
+func givenOnce(t *testing.T, consumer jetstream.Consumer, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if given := consumer.CachedInfo().Delivered.Consumer; given > slowlyGiven+slowlyGiven/4 {
+		t.Errorf("%d messages were given out %d times", slowlyGiven, given)
+	}
+}
+
+// What the server gives to a request for chunks that just ends must still find
+// its reader. It was lost, and came again only as late as from a dead worker.
+func TestChunksGivenAtTheEndOfARequestAreNotLostOnASlowLink(t *testing.T) {
+	t.Parallel()
+	e := startSlowLink(t)
+	e.agent(host(1), accept)
+	for range slowlyGiven {
 		id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
 		e.waitState(id, 0, procfleet.StateDelivered)
 	}
 	consumer, err := e.Bus.DeliverConsumer(t.Context(), procfleet.LaneSmall)
-	if err != nil {
-		t.Fatal(err)
+	givenOnce(t, consumer, err)
+}
+
+// The same of requests for results.
+func TestResultsGivenAtTheEndOfARequestAreNotLostOnASlowLink(t *testing.T) {
+	t.Parallel()
+	e := startSlowLink(t)
+	id := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, hosts(slowlyGiven)...)).ID
+	for item, h := range hosts(slowlyGiven) {
+		e.publish(id, h, succeeded(item))
+		e.waitState(id, item, procfleet.StateSucceeded)
 	}
-	if given := consumer.CachedInfo().Delivered.Consumer; given > n+n/4 {
-		t.Errorf("%d chunks were given out %d times", n, given)
-	}
+	consumer, err := e.Bus.CollectConsumer(t.Context(), bus.ResultLane(procfleet.LaneSmall))
+	givenOnce(t, consumer, err)
 }
