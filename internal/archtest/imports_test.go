@@ -61,7 +61,7 @@ var allowed = map[string][]string{
 	"internal/natsconn":          {"internal/invalid", "internal/tlsfiles"},
 	"internal/natsauth":          {"agentproto", "internal/datafile"},
 	"internal/natsembed":         {"internal/natsauth"},
-	"internal/tlsfiles":          {"internal/invalid"},
+	"internal/tlsfiles":          {"internal/datafile", "internal/invalid"},
 	"internal/telemetry":         {"internal/invalid", "internal/tlsfiles"},
 	"internal/telemetry/logging": {"internal/invalid", "internal/plaintext"},
 	"internal/telemetry/metrics": {},
@@ -87,7 +87,7 @@ var allowed = map[string][]string{
 	"cmd/internal/daemon":   {"cmd/internal/settings", "cmd/internal/tlsflags", "internal/invalid", "internal/plaintext", "internal/telemetry/logging", "internal/telemetry/metrics", "internal/tlsfiles"},
 	"cmd/internal/demo":     {"", "client"},
 	"cmd/internal/bench":    {"", "agent/local", "agentproto", "cmd/internal/simulate", "internal/bus", "cmd/internal/tlsflags", "internal/fleetkey", "internal/natsauth", "internal/natsconn", "internal/tlsfiles", "taskstore", "taskstore/redisstore"},
-	"cmd/internal/settings": {"internal/invalid"},
+	"cmd/internal/settings": {"internal/datafile", "internal/invalid"},
 	"cmd/internal/simulate": {"agentproto", "internal/fleetkey", "internal/natsconn", "internal/tlsfiles"},
 	"cmd/internal/tlsflags": {"cmd/internal/settings", "internal/invalid", "internal/tlsfiles"},
 }

@@ -10,11 +10,21 @@ import (
 	"runtime"
 )
 
-// ReadPrivate reads a file that holds secrets, of at most limit bytes. A file
-// that everybody may read or somebody else may change is refused. The
-// information is of the file that was read, or refused; nil if it could not be
-// opened.
+// Read reads a file of at most limit bytes. What is no ordinary file is refused
+// at once: whoever reads a pipe waits for its writer.
+func Read(path string, limit int64) ([]byte, error) {
+	text, _, err := read(path, limit, ordinary)
+	return text, err
+}
+
+// ReadPrivate is [Read] of a file that holds secrets. One that everybody may
+// read or somebody else may change is refused. The information is of the file
+// that was read, or refused; nil if it could not be opened.
 func ReadPrivate(path string, limit int64) (text []byte, info os.FileInfo, err error) {
+	return read(path, limit, private)
+}
+
+func read(path string, limit int64, check func(path string, info os.FileInfo) error) (text []byte, info os.FileInfo, err error) {
 	file, err := openAtOnce(filepath.Clean(path))
 	if err != nil {
 		return nil, nil, err
@@ -23,7 +33,7 @@ func ReadPrivate(path string, limit int64) (text []byte, info os.FileInfo, err e
 	if info, err = file.Stat(); err != nil {
 		return nil, nil, err
 	}
-	if err := private(path, info); err != nil {
+	if err := check(path, info); err != nil {
 		return nil, info, err
 	}
 	text, err = io.ReadAll(io.LimitReader(file, limit+1))
@@ -40,12 +50,19 @@ func ReadPrivate(path string, limit int64) (text []byte, info os.FileInfo, err e
 // A group that reads it is fine: that is how Kubernetes and units hand a file
 // to a user who does not own it. Windows has no such modes.
 func private(path string, info os.FileInfo) error {
-	switch mode := info.Mode(); {
-	case !mode.IsRegular():
-		return fmt.Errorf("%s is no ordinary file", path)
-	case mode.Perm()&0o027 != 0 && runtime.GOOS != "windows":
+	if err := ordinary(path, info); err != nil {
+		return err
+	}
+	if mode := info.Mode().Perm(); mode&0o027 != 0 && runtime.GOOS != "windows" {
 		return fmt.Errorf("%s has mode %04o: it holds secrets, and its mode must be 0600, or 0640 for a group that reads it: chmod 600 %s",
-			path, mode.Perm(), path)
+			path, mode, path)
+	}
+	return nil
+}
+
+func ordinary(path string, info os.FileInfo) error {
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no ordinary file", path)
 	}
 	return nil
 }

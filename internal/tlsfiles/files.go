@@ -12,12 +12,15 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
+	"github.com/procfleet/procfleet/internal/datafile"
 	"github.com/procfleet/procfleet/internal/invalid"
 )
+
+// maxFile has room for the certificates of any system, several times.
+const maxFile = 16 << 20
 
 // ErrNotInForce is wrapped by errors about certificates whose time is over or
 // has not begun. It may be this machine's clock that is wrong.
@@ -99,7 +102,7 @@ func (f Files) readCA(m *material) (text []byte, err error) {
 	if f.CA == "" {
 		return nil, nil
 	}
-	if text, err = os.ReadFile(f.CA); err != nil {
+	if text, err = datafile.Read(f.CA, maxFile); err != nil {
 		return nil, invalid.Fieldf("CA", "%w", err)
 	}
 	if m.issuer, err = certificates(text); err != nil {
@@ -126,10 +129,10 @@ func (f Files) readOwn(m *material, as use) (cert, key []byte, err error) {
 	case f.Key == "":
 		return nil, nil, invalid.Fieldf("Key", "is missing beside the certificate %q", f.Cert)
 	}
-	if cert, err = os.ReadFile(f.Cert); err != nil {
+	if cert, err = datafile.Read(f.Cert, maxFile); err != nil {
 		return nil, nil, invalid.Fieldf("Cert", "%w", err)
 	}
-	if key, err = os.ReadFile(f.Key); err != nil {
+	if key, err = datafile.Read(f.Key, maxFile); err != nil {
 		return nil, nil, invalid.Fieldf("Key", "%w", err)
 	}
 	chain, err := certificates(cert)

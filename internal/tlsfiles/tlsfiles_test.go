@@ -50,7 +50,7 @@ func TestWhatIsWrongWithFilesIsToldWithItsFieldAndWithoutTheKey(t *testing.T) {
 		"an encrypted key":   {tlsfiles.Files{Cert: one.Cert, Key: encrypted}, "Key", "is encrypted"},
 		"expired":            {tlsfiles.Files{Cert: expired.Cert, Key: expired.Key}, "Cert", "expired at 20"},
 		"for servers alone":  {tlsfiles.Files{Cert: forServers.Cert, Key: forServers.Key}, "Cert", "is not for clients"},
-		"a folder as the CA": {tlsfiles.Files{CA: t.TempDir()}, "CA", "is a directory"},
+		"a folder as the CA": {tlsfiles.Files{CA: t.TempDir()}, "CA", "is no ordinary file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

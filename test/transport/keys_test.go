@@ -183,8 +183,9 @@ func TestKeysAreNowhere(t *testing.T) {
 }
 
 // TestPipeInPlaceOfAKeyHangsNobody: opening a pipe that nobody writes to waits
-// for ever. Each role that is given one for a file of secrets says what it is,
-// and so it does with other things that are no files, or everybody's.
+// for ever. Each role that is given one for a file of secrets, certificates or
+// settings says what it is, and so it does with other things that are no files,
+// or everybody's.
 func TestPipeInPlaceOfAKeyHangsNobody(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -207,6 +208,10 @@ func TestPipeInPlaceOfAKeyHangsNobody(t *testing.T) {
 		"a pipe as Redis's password":    {join(worker, []string{"--redis-password-file", pipe}), pipe + " is no ordinary file"},
 		"a pipe as an identity":         {[]string{"agent", "--identity", pipe, "--data", filepath.Join(dir, "agent")}, pipe + " is no ordinary file"},
 		"a pipe as the applications":    {[]string{"app", "list", "--apps", pipe}, pipe + " is no ordinary file"},
+		"a pipe as a CA":                {join(worker, []string{"--nats-ca", pipe}), "--nats-ca: " + pipe + " is no ordinary file"},
+		"a pipe as a certificate":       {join(worker, []string{"--nats-cert", pipe, "--nats-key", open}), "--nats-cert: " + pipe + " is no ordinary file"},
+		"a pipe as a key of TLS":        {join(worker, []string{"--nats-cert", open, "--nats-key", pipe}), "--nats-key: " + pipe + " is no ordinary file"},
+		"a pipe as the configuration":   {join(worker, []string{"--config", pipe}), "--config: " + pipe + " is no ordinary file"},
 		"a pipe as the authority":       {[]string{"nats-auth", "user", "server", "--nats-auth", authority}, "authority.yaml is no ordinary file"},
 	} {
 		t.Run(what, func(t *testing.T) {

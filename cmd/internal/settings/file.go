@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -14,11 +12,22 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/procfleet/procfleet/internal/datafile"
 )
+
+// maxFile is far above what all settings need.
+const maxFile = 1 << 20
 
 // loadFile sets the flags that nothing else has set.
 func (s *Settings) loadFile(path string) {
-	root, err := parse(path)
+	data, err := datafile.Read(path, maxFile)
+	if err != nil {
+		s.unread = true
+		s.Wrong(Flag, "%s", err)
+		return
+	}
+	root, err := parse(data)
 	if err != nil {
 		s.unread = true
 		s.refuseFile(path, err)
@@ -93,11 +102,7 @@ func text(node *yaml.Node) (string, error) {
 }
 
 // parse returns the one document of a file, nil if it is empty.
-func parse(path string) (*yaml.Node, error) {
-	data, err := os.ReadFile(filepath.Clean(path))
-	if err != nil {
-		return nil, err
-	}
+func parse(data []byte) (*yaml.Node, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var document, second yaml.Node
 	switch err := decoder.Decode(&document); {
@@ -129,10 +134,6 @@ var (
 )
 
 func (s *Settings) refuseFile(path string, err error) {
-	if _, broken := errors.AsType[*os.PathError](err); broken {
-		s.Wrong(Flag, "%s", err)
-		return
-	}
 	line := 1
 	if found := inLine.FindStringSubmatch(err.Error()); found != nil && found[1] != "" {
 		line, _ = strconv.Atoi(found[1]) // it is digits
