@@ -24,12 +24,17 @@ func (a *Authority) Account() (string, error) {
 	return string(text), err
 }
 
-// Revoke has brokers that get the account from now on refuse users, and end
-// their connections. It may be repeated.
+// forever is later than any time at which credentials say they were made.
+// Brokers compare the two, and the clock of who made them may have been ahead.
+var forever = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+
+// Revoke has brokers that get the account from now on refuse users for ever,
+// and end their connections. Their keys are never used again: a host that is
+// revoked gets others with its next generation. It may be repeated.
 func (a *Authority) Revoke(users ...string) error {
 	return a.write(func(claims *jwt.AccountClaims) {
 		for _, user := range users {
-			claims.RevokeAt(user, time.Now())
+			claims.RevokeAt(user, forever)
 		}
 	})
 }

@@ -1,6 +1,8 @@
 package natsauth_test
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -13,6 +15,8 @@ import (
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+	"sigs.k8s.io/yaml"
 
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/bus"
@@ -355,6 +359,81 @@ func TestARevokedUserIsDisconnectedAndTheNextGenerationIsNot(t *testing.T) {
 		conn.Close()
 		t.Error("who was revoked first connects again")
 	}
+}
+
+// TestCredentialsMadeByAClockThatIsAheadDoNotOutliveTheirRevocation, of a
+// host or of anybody else.
+func TestCredentialsMadeByAClockThatIsAheadDoNotOutliveTheirRevocation(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	host, err := s.authority.Enroll(hostUser("10.0.0.1", 0), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := s.authority.NewUser(natsauth.Server, "x", 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for role, credentials := range map[natsauth.Role]string{natsauth.Agent: host, natsauth.Server: server} {
+		ahead := s.madeAhead(role, credentials)
+		conn := s.connect(ahead)
+		name, _, err := natsauth.ParseCredentials([]byte(ahead))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.authority.Revoke(name); err != nil {
+			t.Fatal(err)
+		}
+		s.tellBroker()
+		testenv.Eventually(t, patience, func() bool { return !conn.IsConnected() }, "the "+string(role)+" is disconnected")
+		if again, err := nats.Connect(s.server.ClientURL(), nats.UserCredentialBytes([]byte(ahead))); err == nil {
+			again.Close()
+			t.Errorf("the %s connects again", role)
+		}
+	}
+	next, err := s.authority.Enroll(hostUser("10.0.0.1", 1), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.connect(next)
+}
+
+// madeAhead are the credentials as a machine makes them whose clock is a year ahead.
+func (s *site) madeAhead(role natsauth.Role, credentials string) string {
+	s.t.Helper()
+	var authority struct {
+		Signing map[natsauth.Role]string `json:"signing"`
+	}
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(s.authority.AccountPath()), "authority.yaml"))
+	if err == nil {
+		err = yaml.Unmarshal(text, &authority)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	signer, err := nkeys.FromSeed([]byte(authority.Signing[role]))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	token, err := jwt.ParseDecoratedJWT([]byte(credentials))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	claims, err := jwt.DecodeUserClaims(token)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	claims.IssuedAt = time.Now().AddDate(1, 0, 0).Unix()
+	body, err := json.Marshal(claims)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	signed := token[:strings.IndexByte(token, '.')+1] + base64.RawURLEncoding.EncodeToString(body)
+	signature, err := signer.Sign([]byte(signed))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return strings.Replace(credentials, token, signed+"."+base64.RawURLEncoding.EncodeToString(signature), 1)
 }
 
 // tellBroker has the broker take the account as it is now.
