@@ -58,11 +58,17 @@ func withPasswords(t *testing.T) redisUsers {
 	t.Helper()
 	dir := t.TempDir()
 	u := redisUsers{filepath.Join(dir, "users.acl"), filepath.Join(dir, "passwords")}
+	u.make(t)
+	return u
+}
+
+// make has those passwords made that are missing.
+func (u redisUsers) make(t *testing.T) {
+	t.Helper()
 	args := []string{"redis-users", "--rights", "redis-users.acl", "--passwords", u.passwords, "--out", u.acl}
 	if out, err := exec.Command(testenv.BuildBinary(t, "./cmd/procfleet"), args...).CombinedOutput(); err != nil {
 		t.Fatalf("procfleet %q: %v\n%s", args, err, out)
 	}
-	return u
 }
 
 // password of a user.
@@ -164,13 +170,6 @@ func refusesStrangers(t *testing.T, addr string, users redisUsers) {
 func TestWhatUsersWroteIsThereAfterARestart(t *testing.T) {
 	t.Parallel()
 	users, dir := withPasswords(t), t.TempDir()
-	text, err := os.ReadFile(users.acl)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(users.acl, append(text, "\nuser operator on >operator +shutdown +config|get\n"...), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	start := func() string {
 		return startRedis(t, "redis.conf", []string{"--aclfile", users.acl}, "dir /data", "dir "+dir)
 	}
@@ -180,10 +179,11 @@ func TestWhatUsersWroteIsThereAfterARestart(t *testing.T) {
 	if err := client(t, first, "worker", users.password(t, "worker")).Eval(t.Context(), script, keys).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if how, err := client(t, first, "operator", "operator").ConfigGet(t.Context(), "appendfsync").Result(); err != nil || how["appendfsync"] != "everysec" {
+	operator := client(t, first, "operator", users.password(t, "operator"))
+	if how, err := operator.ConfigGet(t.Context(), "appendfsync").Result(); err != nil || how["appendfsync"] != "everysec" {
 		t.Errorf("a crash of the machine may take what was confirmed: %v, %v", how, err)
 	}
-	_ = client(t, first, "operator", "operator").Shutdown(t.Context()).Err() // who ends does not answer
+	_ = operator.Shutdown(t.Context()).Err() // who ends does not answer
 	second := start()
 	again := client(t, second, "worker", users.password(t, "worker"))
 	var there int64
@@ -197,5 +197,27 @@ func TestWhatUsersWroteIsThereAfterARestart(t *testing.T) {
 	}
 	if err := client(t, second, "", "").Ping(t.Context()).Err(); err == nil {
 		t.Error("Redis takes commands of who has no user")
+	}
+}
+
+// TestAnOperatorReplacesAPassword as docs/operations.md says it.
+func TestAnOperatorReplacesAPassword(t *testing.T) {
+	t.Parallel()
+	users := withPasswords(t)
+	addr := startRedis(t, "redis.conf", []string{"--aclfile", users.acl}, "dir /data", "dir "+t.TempDir())
+	before := users.password(t, "worker")
+	if err := os.Remove(filepath.Join(users.passwords, "worker.password")); err != nil {
+		t.Fatal(err)
+	}
+	users.make(t)
+	operator := client(t, addr, "operator", users.password(t, "operator"))
+	if err := operator.Do(t.Context(), "ACL", "LOAD").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := client(t, addr, "worker", users.password(t, "worker")).Ping(t.Context()).Err(); err != nil {
+		t.Errorf("the new password: %v", err)
+	}
+	if err := client(t, addr, "worker", before).Ping(t.Context()).Err(); err == nil {
+		t.Error("the old password is still good")
 	}
 }

@@ -18,7 +18,8 @@ every second whether their copy has changed.
 
 To replace a key without a gap: add one, and bring the file to every dispatcher and worker; enroll all
 hosts again, and bring the identities to them; remove the old key, and bring the file to every dispatcher
-and worker again. While there are two, servers sign with both and believe either.`,
+and worker again; enroll all hosts once more, which believe the old key until then. While there are two,
+servers sign with both and believe either.`,
 		Example: `  procfleet fleet-key create --fleet-key fleet.key
   procfleet fleet-key add --fleet-key fleet.key
   procfleet fleet-key remove 20260102-150405 --fleet-key fleet.key`,

@@ -150,18 +150,16 @@ func (f *Fleet) redisConfig(n *Node) (string, error) {
 	return text, err
 }
 
-// redisUsers are the users of Redis, each with the same password, and one for
-// who looks after the fleet.
+// redisUsers are the users of Redis, each with the same password.
 func (f *Fleet) redisUsers() (string, error) {
 	var edits []edit
-	for _, user := range []string{"dispatcher", "worker", "replica", "sentinel"} {
+	for _, user := range []string{"dispatcher", "worker", "replica", "sentinel", redisOperator} {
 		edits = append(edits, edit{"user " + user + " on", "user " + user + " on >" + f.secret})
 	}
 	if f.cfg.RedisCluster { // as docs/operations.md says
 		edits = append(edits, edit{" +script|load\n", " +script|load +cluster|slots\n"})
 	}
-	text, err := deployed("redis-users.acl", edits...)
-	return text + "user " + redisOperator + " on >" + f.secret + " ~* &* +@all\n", err
+	return deployed("redis-users.acl", edits...)
 }
 
 func (f *Fleet) sentinelConfig() (string, error) {
