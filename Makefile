@@ -103,7 +103,7 @@ docker: build ## build the images procfleet and procfleet-agent
 	docker build -q -f deploy/Dockerfile --target server --build-arg VERSION=$(VERSION) -t procfleet:latest .
 	docker build -q -f deploy/Dockerfile --target agent --build-arg VERSION=$(VERSION) -t procfleet-agent:latest .
 
-ci: test verify lint cross build ## exactly what CI runs
+ci: test verify lint cross build ## what CI runs, but compose-test and cluster-test/short, which need docker
 
 clean: ## remove what build made
 	rm -rf bin
