@@ -129,13 +129,8 @@ func Connect(cfg Config) (*nats.Conn, error) {
 }
 
 func (cfg *Config) options() []nats.Option {
-	log := cfg.Log.WithField("component", "nats")
-	serverOf := (*nats.Conn).ConnectedUrlRedacted
-	if cfg.InProcess != nil {
-		serverOf = func(*nats.Conn) string { return "in this process" }
-	}
 	user := &user{credentials: cfg.Credentials}
-	away := &outage{log: log, why: errNotReached}
+	away := &outage{log: cfg.log(), why: errNotReached}
 	opts := []nats.Option{
 		nats.Name(cfg.Name),
 		nats.Timeout(dialTimeout),
@@ -150,7 +145,34 @@ func (cfg *Config) options() []nats.Option {
 		nats.DrainTimeout(drainTimeout),
 		// Credentials may be put right on the server's side.
 		nats.IgnoreAuthErrorAbort(),
-		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { away.tell(user.explain(err), "") }),
+		nats.NoCallbacksAfterClientClose(),
+	}
+	opts = append(opts, cfg.handlers(user, away)...)
+	if cfg.InProcess != nil {
+		opts = append(opts, nats.InProcessServer(cfg.InProcess))
+	}
+	if cfg.Credentials != nil {
+		opts = append(opts, nats.UserJWT(user.token, user.sign))
+	}
+	if cfg.TLS != nil && cfg.InProcess == nil {
+		opts = append(opts, secure(cfg.TLS))
+	}
+	if cfg.InboxPrefix != "" {
+		opts = append(opts, nats.CustomInboxPrefix(cfg.InboxPrefix))
+	}
+	return opts
+}
+
+func (cfg *Config) log() logrus.FieldLogger { return cfg.Log.WithField("component", "nats") }
+
+// handlers tell what becomes of the connection.
+func (cfg *Config) handlers(user *user, away *outage) []nats.Option {
+	log := cfg.log()
+	serverOf := (*nats.Conn).ConnectedUrlRedacted
+	if cfg.InProcess != nil {
+		serverOf = func(*nats.Conn) string { return "in this process" }
+	}
+	return []nats.Option{
 		nats.ConnectHandler(func(nc *nats.Conn) {
 			away.ends()
 			log.WithField("server", serverOf(nc)).Info("connected")
@@ -162,17 +184,17 @@ func (cfg *Config) options() []nats.Option {
 				log.WithError(err).Warn("connection lost, reconnecting")
 			}
 		}),
-		nats.NoCallbacksAfterClientClose(),
-		nats.ClosedHandler(func(nc *nats.Conn) {
-			if cfg.OnLost != nil {
-				cfg.OnLost(fmt.Errorf("the NATS server ended the connection for good: %w", cmp.Or(nc.LastError(), nats.ErrConnectionClosed)))
-			}
-		}),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { away.tell(user.explain(err), "") }),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			away.ends()
 			log.WithField("server", serverOf(nc)).Info("reconnected")
 			if cfg.OnReconnect != nil {
 				cfg.OnReconnect()
+			}
+		}),
+		nats.ClosedHandler(func(nc *nats.Conn) {
+			if cfg.OnLost != nil {
+				cfg.OnLost(fmt.Errorf("the NATS server ended the connection for good: %w", cmp.Or(nc.LastError(), nats.ErrConnectionClosed)))
 			}
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
@@ -187,19 +209,6 @@ func (cfg *Config) options() []nats.Option {
 			entry.Warn("asynchronous error")
 		}),
 	}
-	if cfg.InProcess != nil {
-		opts = append(opts, nats.InProcessServer(cfg.InProcess))
-	}
-	if cfg.Credentials != nil {
-		opts = append(opts, nats.UserJWT(user.token, user.sign))
-	}
-	if cfg.TLS != nil && cfg.InProcess == nil {
-		opts = append(opts, secure(cfg.TLS))
-	}
-	if cfg.InboxPrefix != "" {
-		opts = append(opts, nats.CustomInboxPrefix(cfg.InboxPrefix))
-	}
-	return opts
 }
 
 // secure has every connection made with what is in the files by then.
