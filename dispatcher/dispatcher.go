@@ -44,6 +44,7 @@ type Dispatcher struct {
 	log     logrus.FieldLogger
 	handler http.Handler
 	watches *watches
+	notes   *notes
 	intake  *intake // nil without Config.Submissions
 	gate    *gate
 }
@@ -89,7 +90,7 @@ func speaking(dialects []dialect.Dialect, cfg Config, store Store, queue Queue) 
 		strangersBodies: newBodies(&cfg.Limits),
 		gate:            gate,
 	}
-	d := &Dispatcher{cfg: cfg, log: logger, handler: a.handler(dialects), watches: a.watches, gate: gate}
+	d := &Dispatcher{cfg: cfg, log: logger, handler: a.handler(dialects), watches: a.watches, notes: a.submitter.notes, gate: gate}
 	if cfg.Submissions != nil {
 		d.intake = newIntake(a, store, dialects)
 		if err := d.intake.depth.register(cfg.Meter); err != nil {
@@ -182,6 +183,7 @@ func (d *Dispatcher) drain(ctx context.Context, server *http.Server) error {
 		err = server.Close()
 	}
 	d.watches.wait()
+	d.notes.wait()
 	if err != nil {
 		return fmt.Errorf("stop serving HTTP: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/procfleet/procfleet"
@@ -87,6 +88,19 @@ func (s *brokenStore) Dispatched(ctx context.Context, id procfleet.TaskID, seque
 	if s.dispatched != nil {
 		return s.dispatched
 	}
+	return s.Store.Dispatched(ctx, id, sequences)
+}
+
+// slowNotes is a store whose notes wait until open is closed.
+type slowNotes struct {
+	Store
+	waiting atomic.Int32
+	open    chan struct{}
+}
+
+func (s *slowNotes) Dispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64) error {
+	s.waiting.Add(1)
+	<-s.open
 	return s.Store.Dispatched(ctx, id, sequences)
 }
 

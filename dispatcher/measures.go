@@ -27,6 +27,7 @@ type measures struct {
 	storeLabels   labels[string]        // by call of the store
 	dialectLabels labels[string]        // by call of a dialect
 	requestLabels labels[requestLabels] // by call of a dialect and status
+	publishLabels labels[bool]          // by whether it succeeded
 }
 
 type requestLabels struct {
@@ -92,7 +93,10 @@ func (m *measures) storeTime(ctx context.Context, call string, took time.Duratio
 }
 
 func (m *measures) publishTime(ctx context.Context, took time.Duration, err error) {
-	m.publish.Record(ctx, took.Seconds(), metric.WithAttributes(attribute.Bool("ok", err == nil)))
+	ok := err == nil
+	m.publish.Record(ctx, took.Seconds(), m.publishLabels.of(ok, func() []attribute.KeyValue {
+		return []attribute.KeyValue{attribute.Bool("ok", ok)}
+	}))
 }
 
 // eventsRefused counts events that were read and are not shown.

@@ -80,10 +80,11 @@ type submitter struct {
 	cfg      Config
 	bigLanes atomic.Uint64
 	turns    *semaphore.Weighted // for reading and cutting what is long
+	notes    *notes
 }
 
 func newSubmitter(store Acceptance, queue Queue, cfg Config) *submitter {
-	s := &submitter{store: store, queue: queue, cfg: cfg, turns: semaphore.NewWeighted(turnsAtOnce)}
+	s := &submitter{store: store, queue: queue, cfg: cfg, turns: semaphore.NewWeighted(turnsAtOnce), notes: newNotes(&cfg)}
 	// Dispatchers that start together do not all begin with one lane.
 	s.bigLanes.Store(rand.Uint64()) //nolint:gosec // with which is no secret
 	return s
@@ -118,7 +119,7 @@ type drafted struct {
 var never = time.Unix(0, 0)
 
 // submit makes a task of a submission and returns when it is durable: stored,
-// registered, queued, and noted as queued. With an idempotency key, a repeat by the same
+// registered and queued. With an idempotency key, a repeat by the same
 // application returns the task of the first request.
 //
 // [*OutcomeUnknownError] means what it says; after any other error nothing was and
@@ -300,12 +301,30 @@ func (s *submitter) dispatch(ctx context.Context, task *procfleet.Task, draft dr
 		s.cfg.Reached(PointAudited)
 		err = s.register(ctx, draft.definitions, time.Time{})
 	}
+	var sequences []uint64
 	if err == nil {
 		s.cfg.Reached(PointRegistered)
-		err = s.publish(ctx, task.ID, chunkRefs(task.ID, draft))
+		sequences, err = s.enqueue(ctx, chunkRefs(task.ID, draft))
+	}
+	if err == nil {
+		err = s.noted(ctx, task.ID, sequences, draft.IdempotencyKey)
 	}
 	if err != nil {
 		return s.withdraw(ctx, task.ID, err)
+	}
+	return nil
+}
+
+// noted notes that a new task's chunks are queued. Nobody takes the task back
+// any more: the note spares the sweep, and repeats of the request, doing all
+// this again. Without a key there are no repeats, and nobody waits for it.
+func (s *submitter) noted(ctx context.Context, id procfleet.TaskID, sequences []uint64, key string) error {
+	note := func(ctx context.Context) error { return s.store.Dispatched(ctx, id, sequences) }
+	if key == "" && s.notes.later(ctx, id, note) {
+		return nil
+	}
+	if err := note(ctx); err != nil {
+		return fmt.Errorf("%w: note that it is: %w", errNotQueued, err)
 	}
 	return nil
 }
@@ -326,16 +345,13 @@ func (s *submitter) register(ctx context.Context, ds []catalog.Definition, asked
 	return nil
 }
 
-func (s *submitter) publish(ctx context.Context, id procfleet.TaskID, refs []bus.ChunkRef) error {
+func (s *submitter) enqueue(ctx context.Context, refs []bus.ChunkRef) ([]uint64, error) {
 	sequences, err := s.queue.PublishChunks(ctx, refs, firstRound)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errNotQueued, err)
+		return nil, fmt.Errorf("%w: %w", errNotQueued, err)
 	}
 	s.cfg.Reached(PointPublished)
-	if err := s.store.Dispatched(ctx, id, sequences); err != nil {
-		return fmt.Errorf("%w: note that it is: %w", errNotQueued, err)
-	}
-	return nil
+	return sequences, nil
 }
 
 // withdraw takes a failed acceptance back. It returns nil if the task was
@@ -379,7 +395,10 @@ func (s *submitter) again(ctx context.Context, task procfleet.Task, draft drafte
 			refs[i].Cloud = items[0].Item.Target.Host.Cloud
 		}
 	}
-	err := s.publish(ctx, task.ID, refs)
+	sequences, err := s.enqueue(ctx, refs)
+	if err == nil {
+		err = s.store.Dispatched(ctx, task.ID, sequences)
+	}
 	switch {
 	case errors.Is(err, taskstore.ErrRejected):
 		return errWithdrawn

@@ -8,6 +8,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -28,10 +29,12 @@ func testSubmitter(t *testing.T, store Acceptance, queue Queue) *submitter {
 func TestAcceptedMeansStoredQueuedAndNoted(t *testing.T) {
 	t.Parallel()
 	store, queue := openStore(t), &fakeQueue{}
-	task, err := testSubmitter(t, store, queue).submit(t.Context(), submission(t, procfleet.ActionStart, 600), terms{})
+	s := testSubmitter(t, store, queue)
+	task, err := s.submit(t.Context(), submission(t, procfleet.ActionStart, 600), terms{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.notes.wait()
 	stored, err := store.Task(t.Context(), task.ID)
 	if err != nil {
 		t.Fatal(err)
@@ -83,11 +86,52 @@ func onlyTask(t *testing.T, store taskstore.Queries, want procfleet.TaskState) p
 func TestANoteThatFailsTakesTheTaskBackAsWell(t *testing.T) {
 	t.Parallel()
 	store := &brokenStore{Store: openStore(t), dispatched: taskstore.ErrUnavailable}
-	_, err := testSubmitter(t, store, &fakeQueue{}).submit(t.Context(), submission(t, procfleet.ActionStart, 1), terms{})
+	_, err := testSubmitter(t, store, &fakeQueue{}).submit(t.Context(), submission(t, procfleet.ActionStart, 1), terms{key: "key"})
 	if !errors.Is(err, errNotQueued) {
 		t.Fatalf("answered %v", err)
 	}
 	onlyTask(t, store, procfleet.TaskRejected)
+}
+
+func TestWithoutAKeyANoteThatFailsIsLeftToTheSweep(t *testing.T) {
+	t.Parallel()
+	store := &brokenStore{Store: openStore(t), dispatched: taskstore.ErrUnavailable}
+	s := testSubmitter(t, store, &fakeQueue{})
+	task, err := s.submit(t.Context(), submission(t, procfleet.ActionStart, 1), terms{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.notes.wait()
+	if got := onlyTask(t, store, procfleet.TaskAccepted); got.ID != task.ID {
+		t.Errorf("answered %s, stored is %s", task.ID, got.ID)
+	}
+}
+
+func TestAStoreThatIsSlowToNoteIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	slow := &slowNotes{Store: openStore(t), open: make(chan struct{})}
+	s := testSubmitter(t, slow, &fakeQueue{})
+	for range notesAtOnce {
+		if _, err := s.submit(t.Context(), submission(t, procfleet.ActionStart, 1), terms{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answered := make(chan error, 1)
+	go func() {
+		_, err := s.submit(t.Context(), submission(t, procfleet.ActionStart, 1), terms{})
+		answered <- err
+	}()
+	testenv.Eventually(t, patience, func() bool { return slow.waiting.Load() == notesAtOnce+1 }, "all notes wait")
+	select {
+	case err := <-answered:
+		t.Errorf("answered %v before the note was made, though as many as may be were under way", err)
+	default:
+	}
+	close(slow.open)
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+	s.notes.wait()
 }
 
 func TestATaskThatWasBegunIsAcceptedWhateverFailed(t *testing.T) {
@@ -257,10 +301,12 @@ func TestAcceptanceGoesOnWhenTheCallerGoesAway(t *testing.T) {
 	store, queue := openStore(t), &fakeQueue{}
 	ctx, hangUp := context.WithCancel(t.Context())
 	queue.onPublish = hangUp
-	task, err := testSubmitter(t, store, queue).submit(ctx, submission(t, procfleet.ActionStart, 1), terms{})
+	s := testSubmitter(t, store, queue)
+	task, err := s.submit(ctx, submission(t, procfleet.ActionStart, 1), terms{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.notes.wait()
 	if stored, err := store.Task(t.Context(), task.ID); err != nil || !stored.Dispatched {
 		t.Errorf("the task is %+v, %v", stored, err)
 	}

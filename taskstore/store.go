@@ -79,7 +79,7 @@ type Acceptance interface {
 	Create(ctx context.Context, d Draft) (t procfleet.Task, created bool, err error)
 	// Dispatched notes that every chunk is queued; sequences[i] is the
 	// position of chunk i in the stream (see [Duties.Republished]). From then
-	// on the task is accepted for good. ErrRejected if it was rejected before.
+	// on the task cannot be rejected. ErrRejected if it was rejected before.
 	Dispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64) error
 	// Reject ends a task of which nothing was begun: every item becomes
 	// rejected, with reason as message, and NotifyPending is not set. It

@@ -11,8 +11,8 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// call is one run of a script. Its keys are all in one slot, and running it
-// twice is the same as running it once.
+// call is one run of a script. Its keys are all in one slot, unless the script is
+// not for a cluster, and running it twice is the same as running it once.
 type call struct {
 	script *redis.Script
 	keys   []string
@@ -235,7 +235,7 @@ func scripts() []*redis.Script {
 		nowScript, tickScript, enrolScript, claimScript, stageScript, abandonScript,
 		dispatchedScript, rejectScript, beginScript, deliveredScript, recordScript,
 		leaseScript, releaseScript, dueScript, undoneScript, republishedScript,
-		revisitScript,
+		revisitScript, notifiedScript,
 		announceScript, areasScript, liveAreasScript, boundAreasScript, bindScript,
 		registerScript, unregisterScript, lookupScript, registeredHostsScript,
 		touchScript, settleScript, reportScript, pageScript, groupsScript,

@@ -56,7 +56,11 @@ func (c *convoy) send(ctx context.Context, add addFunc) error {
 			return ctx.Err()
 		}
 	}
-	defer c.arrived()
+	defer func() {
+		if next := c.arrived(); next != nil {
+			go c.travel(next)
+		}
+	}()
 	return send(ctx, c.client, add)
 }
 
@@ -73,22 +77,29 @@ func (c *convoy) board(ctx context.Context, add addFunc) *passenger {
 	return p
 }
 
-// arrived ends a trip; those who wait go on the next one.
-func (c *convoy) arrived() {
+// arrived ends a trip and returns those who wait, for the next one.
+func (c *convoy) arrived() []*passenger {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.waiting) == 0 {
 		c.trips--
-		return
+		return nil
 	}
 	n := min(len(c.waiting), convoySize)
 	next := c.waiting[:n:n]
 	c.waiting = c.waiting[n:]
-	go c.travel(next)
+	return next
 }
 
+// travel makes one trip after the other for as long as anyone waits.
 func (c *convoy) travel(together []*passenger) {
-	defer c.arrived()
+	for together != nil {
+		c.trip(together)
+		together = c.arrived()
+	}
+}
+
+func (c *convoy) trip(together []*passenger) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.longest)
 	defer cancel()
 	pipe := c.client.Pipeline()

@@ -87,6 +87,21 @@ redis.call('ZADD', KEYS[1], 'XX', text(now() + ARGV[2]), ARGV[1])
 return 1
 `)
 
+// notifiedScript notes that the end of a task was told and takes the task out of
+// the sweep index, if it is finished. The keys are in two slots: it is not for
+// a cluster.
+//
+// KEYS[1] head
+// KEYS[2] sweep
+// ARGV[1] the task's number
+// Returns the task's state, or "" if there is no such task.
+var notifiedScript = redis.NewScript(`
+redis.call('HDEL', KEYS[1], 'notify')
+local state = redis.call('HGET', KEYS[1], 'state')
+if state == 'finished' then redis.call('ZREM', KEYS[2], ARGV[1]) end
+return state or ''
+`)
+
 // Lease is by the clock of the server that keeps the lease.
 func (s *Store) Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error) {
 	c := &call{script: leaseScript, keys: []string{s.keys.lease(name)}, args: []any{holder, max(ttl.Milliseconds(), 1)}}
@@ -171,52 +186,67 @@ func (s *Store) Settle(ctx context.Context, id procfleet.TaskID) error {
 	if err != nil {
 		return nil //nolint:nilerr // what is no id is not in the index
 	}
-	if err := s.read(ctx, s.settle(n)); err != nil {
+	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		pipe.ZRem(ctx, s.keys.sweep(taskstore.Shard(n)), strconv.FormatInt(int64(n), 10))
+	}); err != nil {
 		return fmt.Errorf("settle task %s: %w", id, err)
 	}
 	return nil
-}
-
-func (s *Store) settle(n procfleet.Number) addFunc {
-	return func(ctx context.Context, pipe redis.Pipeliner) {
-		pipe.ZRem(ctx, s.keys.sweep(taskstore.Shard(n)), strconv.FormatInt(int64(n), 10))
-	}
 }
 
 // secondLook is how long a task of a cluster stays in the index after its end
 // was told: longer than a server takes to be replaced.
 const secondLook = time.Minute
 
-// Notified clears NotifyPending and then settles the task, in this order, so
-// that the sweep sees what broke off in between. Each attempt looks anew
-// whether the task is finished: a fail-over may have lost its end, and then
-// only the sweep can end it. In a cluster the index is not on the server of the
-// task, which may yet lose its end while the index does not: there the task
-// stays in it for the sweep to look once more.
+// Notified clears NotifyPending and settles the task if it is finished: a
+// fail-over may have lost its end, and then only the sweep can end it. In a
+// cluster the index is not on the server of the task, which may yet lose its
+// end while the index does not: there the task stays in it for the sweep to look
+// once more.
 func (s *Store) Notified(ctx context.Context, id procfleet.TaskID) error {
 	n, err := number(id)
 	if err != nil {
 		return err
 	}
 	_, apart := s.client.(*redis.ClusterClient)
-	var state *redis.StringCmd
-	if err := s.persist(ctx, func(ctx context.Context) error {
-		if err := s.send(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
-			pipe.HDel(ctx, s.keys.task(id).head(), "notify")
-			state = pipe.HGet(ctx, s.keys.task(id).head(), "state")
-		}); err != nil || procfleet.TaskState(state.Val()) != procfleet.TaskFinished || apart {
-			return err
-		}
-		return s.send(ctx, s.settle(n))
-	}); err != nil {
-		return fmt.Errorf("note as told: task %s: %w", id, err)
+	state, err := "", error(nil)
+	if apart {
+		state, err = s.clearNotify(ctx, id)
+	} else {
+		state, err = s.clearAndSettle(ctx, id, n)
 	}
 	switch {
-	case state.Val() == "":
+	case err != nil:
+		return fmt.Errorf("note as told: task %s: %w", id, err)
+	case state == "":
 		return fmt.Errorf("note as told: task %s: %w", id, taskstore.ErrNotFound)
-	case apart && procfleet.TaskState(state.Val()) == procfleet.TaskFinished:
+	case apart && procfleet.TaskState(state) == procfleet.TaskFinished:
 		return s.Revisit(ctx, id, secondLook)
 	default:
 		return nil
 	}
+}
+
+func (s *Store) clearAndSettle(ctx context.Context, id procfleet.TaskID, n procfleet.Number) (state string, err error) {
+	c := &call{
+		script: notifiedScript,
+		keys:   []string{s.keys.task(id).head(), s.keys.sweep(taskstore.Shard(n))},
+		args:   []any{int64(n)},
+	}
+	if err := s.run(ctx, c); err != nil {
+		return "", err
+	}
+	return c.cmd.Text()
+}
+
+func (s *Store) clearNotify(ctx context.Context, id procfleet.TaskID) (state string, err error) {
+	var has *redis.StringCmd
+	err = s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		pipe.HDel(ctx, s.keys.task(id).head(), "notify")
+		has = pipe.HGet(ctx, s.keys.task(id).head(), "state")
+	})
+	if err != nil {
+		return "", err
+	}
+	return has.Val(), nil
 }
