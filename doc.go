@@ -18,4 +18,7 @@
 //	pending ──agent accepted──► delivered ──agent's result──► succeeded | unchanged | failed
 //	   │                            └──deadline──► timed_out ─┐
 //	   └──no agent answered──► unreachable ───────────────────┴─late agent result─► succeeded | …
+//
+// An item that was never seen as delivered may succeed or fail as well: what a
+// status sees is in the agent's first answer.
 package procfleet

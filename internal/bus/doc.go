@@ -1,6 +1,6 @@
-// Package bus is the durable transport between dispatchers and workers: three
-// JetStream streams, references to chunks that wait for delivery, and the
-// event that tells the end of a task.
+// Package bus is what JetStream keeps for dispatchers and workers, a stream
+// for each: references to chunks that wait for delivery, results of agents,
+// events of tasks, events of hosts, and the audit log.
 //
 // A message of [StreamOps] is only a reference to a chunk; the chunk's items
 // live in the task store. So the stream stays small, the sweep can publish
