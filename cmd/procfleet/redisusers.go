@@ -64,7 +64,7 @@ func newRedisUsers() *cobra.Command {
 made once, in files like DIR/worker.password, for --redis-password-file; Redis's file has their hashes alone.
 Users that are off, that need no password or that have one are left as they are.
 
-To replace a password, remove its file and call it again; then ACL LOAD.`,
+To replace a password, remove its file and call it again; then, as the user operator, ACL LOAD.`,
 		Example: `  procfleet redis-users --rights deploy/redis-users.acl --passwords fleet/redis --out users.acl`,
 		Args:    usageArgs(cobra.NoArgs),
 		RunE:    func(*cobra.Command, []string) error { return f.run() },
