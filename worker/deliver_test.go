@@ -3,6 +3,8 @@ package worker_test
 import (
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -314,6 +316,80 @@ func TestALateAnswerToAnEarlierRequestCounts(t *testing.T) {
 	}
 	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
 	e.waitState(id, 0, procfleet.StateDelivered)
+}
+
+// A worker that looks at a host when its time is up, and for long since the
+// store is slow, has the host's answer by then.
+func TestAnAnswerThatCameWhileTheStoreWasSlowIsNoSilence(t *testing.T) {
+	t.Parallel()
+	last, looking, looked := make(chan *nats.Msg, 1), make(chan struct{}), make(chan struct{})
+	startLooking := sync.OnceFunc(func() { close(looking) })
+	var asked atomic.Int32
+	e := start(t)
+	e.stop()
+	e.store.present(host(1), "i1")
+	e.store.looking = func(hosts []procfleet.Host) {
+		if hosts[0] == host(1) && asked.Load() == 3 {
+			startLooking()
+			<-looked
+		}
+	}
+	e.startWorker(unswept)
+	if _, err := e.Conn.Subscribe(agentproto.AgentSubject(0, host(1).Addr), func(msg *nats.Msg) {
+		if asked.Add(1) == 3 {
+			last <- msg
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	e.agent(host(2), accept)
+	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
+	msg := <-last
+	<-looking // whether it is silent
+	release := sync.OnceFunc(func() { close(looked) })
+	t.Cleanup(release)
+	(&fakeAgent{t: t, instance: "i1"}).respond(msg, &agentproto.Reply{Items: []agentproto.ReplyItem{{Item: 0}}})
+	// Answers come in order: once a later one was taken, this one has come.
+	e.waitState(e.submit(time.Minute, chunk(procfleet.ActionStart, host(2))), 0, procfleet.StateDelivered)
+	release()
+	e.eventually(func() bool { return e.queued(bus.StreamOps) == 0 }, "the chunk is done")
+	if state, r := e.store.result(id, 0); state != procfleet.StateDelivered {
+		t.Errorf("the item is %s: %s", state, r.Message)
+	}
+}
+
+// What agents said to a worker that was stopped is heard only after it goes on.
+func TestAHostIsNotSilentBecauseTheWorkerWasStopped(t *testing.T) {
+	t.Parallel()
+	var asked, looks atomic.Int32
+	e := start(t)
+	e.stop()
+	a := e.agent(host(1), func(int, *agentproto.Command) *agentproto.Reply {
+		asked.Add(1)
+		return nil
+	})
+	stopped := quick().Ask.AcceptWindow + 4*quick().Ask.AcceptMargin
+	e.store.looking = func(hosts []procfleet.Host) {
+		switch {
+		case asked.Load() < 3:
+		case hosts[0] == host(1):
+			looks.Add(1)
+		default:
+			<-time.After(stopped) // until host 1 should have been looked at
+		}
+	}
+	e.agent(host(2), func(n int, _ *agentproto.Command) *agentproto.Reply {
+		if n < 2 {
+			return nil
+		}
+		return &agentproto.Reply{Refused: agentproto.RefusedExpired} // has the worker look at this host alone
+	})
+	e.startWorker(unswept)
+	id := e.submit(time.Minute, chunk(procfleet.ActionStart, hosts(2)...))
+	e.waitState(id, 0, procfleet.StateUnreachable)
+	if a.asked() != 3 || looks.Load() < 2 {
+		t.Errorf("given up after %d looks", looks.Load())
+	}
 }
 
 func TestTwoAgentsOfOneHostChangeNothing(t *testing.T) {

@@ -154,9 +154,6 @@ func (dl *delivery) gather(ctx context.Context) error {
 	return nil
 }
 
-// wakeSlack lets hosts that are due within it share one round.
-const wakeSlack = 20 * time.Millisecond
-
 // tend steps aside if no host has answered for a while, tells the store what
 // is known, and looks at the hosts that are due: refreshes presence, then asks
 // again or gives up.
@@ -184,17 +181,39 @@ func (dl *delivery) tend(ctx context.Context) error {
 	if err := dl.lookAt(ctx, due); err != nil {
 		return err
 	}
+	dl.takeWaiting()
+	woken := now
 	now = dl.clock.now()
 	for _, h := range due {
-		dl.tendHost(h, now)
+		switch {
+		case !h.due(now): // any more
+		case h.silent(now, &dl.timing.Ask) && woken.Sub(h.again) > dl.timing.Ask.AcceptMargin:
+			// This worker was stopped, or is slow: first hear what has come.
+			h.again = now.Add(dl.timing.Ask.AcceptMargin)
+		default:
+			dl.tendHost(h, now)
+		}
 	}
 	dl.schedule()
 	return nil
 }
 
+// takeWaiting takes the answers that came meanwhile: calls to a slow store, or
+// a busy machine, must not make silence of them.
+func (dl *delivery) takeWaiting() {
+	for dl.open > 0 {
+		select {
+		case a := <-dl.asking.answers:
+			dl.answered(a)
+		default:
+			return
+		}
+	}
+}
+
 func (dl *delivery) due(now time.Time) (due []*hostAsk) {
 	for _, h := range dl.hosts {
-		if h != nil && h.again.Before(now.Add(wakeSlack)) {
+		if h != nil && h.due(now) {
 			due = append(due, h)
 		}
 	}

@@ -29,6 +29,7 @@ type fakeStore struct {
 	asked      map[catalog.Process]time.Time // for what is registered
 	freezes    map[procfleet.Host][]catalog.Freeze
 	groups     map[procfleet.Host][]catalog.HostGroups
+	looking    func(hosts []procfleet.Host) // if set, is called by Presences first
 }
 
 type fakeTask struct {
@@ -549,6 +550,9 @@ func (s *fakeStore) present(host procfleet.Host, instance string, edit ...func(*
 }
 
 func (s *fakeStore) Presences(_ context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error) {
+	if s.looking != nil {
+		s.looking(hosts)
+	}
 	if err := s.enter("Presences"); err != nil {
 		return nil, err
 	}

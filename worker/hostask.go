@@ -56,6 +56,11 @@ func newHostAsk(index int, host procfleet.Host) *hostAsk {
 
 func (h *hostAsk) settled() bool { return len(h.todo) == 0 }
 
+// wakeSlack lets hosts that are due within it share one round.
+const wakeSlack = 20 * time.Millisecond
+
+func (h *hostAsk) due(now time.Time) bool { return h.again.Before(now.Add(wakeSlack)) }
+
 // seen takes what the store knows of the host's agent and reports whether a
 // new instance took the place of the one that was asked.
 func (h *hostAsk) seen(p *taskstore.Presence) (replaced bool) {
