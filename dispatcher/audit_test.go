@@ -204,6 +204,43 @@ func TestRefusalsAreAuditedWithTheirReasons(t *testing.T) {
 	}
 }
 
+// TestARepeatLeavesNoSecondRecordOfItsTask, unless the first dispatcher died
+// before it had noted that it was done: then it may not have made the record.
+func TestARepeatLeavesNoSecondRecordOfItsTask(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ died bool }{"the first was whole": {false}, "the first dispatcher died": {true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := testConfig(t)
+			records := audited(t, &cfg)
+			store := openStore(t)
+			s := newSubmitter(store, &fakeQueue{}, cfg.WithDefaults())
+			sub := submission(t, procfleet.ActionStart, 2)
+			var first procfleet.Task
+			if c.died {
+				draft, err := s.draft(t.Context(), sub, terms{key: "key"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if first, _, err = store.Create(t.Context(), draft.Draft); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 3 {
+				task, err := s.submit(t.Context(), sub, terms{key: "key"})
+				if err != nil || first.ID != "" && task.ID != first.ID {
+					t.Fatalf("task %s, %v; the first was %s", task.ID, err, first.ID)
+				}
+				first = task
+			}
+			all := records()
+			if len(all) != 1 || all[0].Event != audit.Accepted || all[0].Task != first.ID || len(all[0].Targets) != 2 || len(all[0].Processes) != 1 {
+				t.Errorf("%d records, want one of task %s: %+v", len(all), first.ID, all)
+			}
+		})
+	}
+}
+
 // TestNothingIsDoneWithoutItsRecord takes the audit log away: each call that
 // would change something is answered with "try again", and nothing is done.
 func TestNothingIsDoneWithoutItsRecord(t *testing.T) {
