@@ -12,11 +12,8 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// TestAnswersThatNobodySignedAreNotBelieved: somebody else than a worker tells
-// the agent another time, with which old commands would count, or good ones
-// not, and what is frozen.
-func TestAnswersThatNobodySignedAreNotBelieved(t *testing.T) {
-	t.Parallel()
+func newRing(t *testing.T) *fleetkey.Ring {
+	t.Helper()
 	key, err := fleetkey.NewKey("k1")
 	if err != nil {
 		t.Fatal(err)
@@ -25,6 +22,15 @@ func TestAnswersThatNobodySignedAreNotBelieved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return ring
+}
+
+// TestAnswersThatNobodySignedAreNotBelieved: somebody else than a worker tells
+// the agent another time, with which old commands would count, or good ones
+// not, and what is frozen.
+func TestAnswersThatNobodySignedAreNotBelieved(t *testing.T) {
+	t.Parallel()
+	ring := newRing(t)
 	h, _ := newHost(t)
 	h.cfg.PresenceInterval = 50 * time.Millisecond
 	h.cfg.Keys = func() *fleetkey.Host { return ring.Host(h.cfg.host()) }

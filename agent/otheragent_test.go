@@ -1,10 +1,17 @@
 package agent
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/fleetkey"
+	telemetry "github.com/procfleet/procfleet/internal/telemetry/metrics"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
@@ -29,5 +36,56 @@ func TestTwoAgentsOfOneHostTellOfEachOther(t *testing.T) {
 		if other == instance || said[other.(string)] != instance {
 			t.Errorf("%s tells of %s, which tells of %v", instance, other, said[other.(string)])
 		}
+	}
+}
+
+// TestOfAnotherAgentThatNobodySignedNothingIsTold: who answers on a host's
+// subject without its keys is counted, and who has them is told of.
+func TestOfAnotherAgentThatNobodySignedNothingIsTold(t *testing.T) {
+	t.Parallel()
+	ring, stranger := newRing(t), newRing(t)
+	registry, err := telemetry.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, n := newHost(t)
+	h.cfg.PresenceInterval = 20 * time.Millisecond
+	h.cfg.Keys = func() *fleetkey.Host { return ring.Host(h.cfg.host()) }
+	h.cfg.Meter = registry.Meter("agent")
+	d := newDiary(t, n)
+	h.start(nil)
+	// answer answers every question that the agent does not get itself.
+	answer := func(instance string, sign func(nats.Header, *fleetkey.Message)) (stop func()) {
+		t.Helper()
+		sub, err := h.conn.QueueSubscribe(h.cfg.subject(), agentproto.AgentQueue, func(m *nats.Msg) {
+			_, id, _ := agentproto.Peek(m.Data)
+			data, err := agentproto.Encode(&agentproto.ResendReply{Header: newHeader(agentproto.TypeResendReply), Instance: instance})
+			if err != nil {
+				t.Error(err)
+			}
+			reply := &nats.Msg{Data: data, Header: nats.Header{}}
+			sign(reply.Header, &fleetkey.Message{Purpose: agentproto.TypeResendReply, Answers: id, Body: data})
+			_ = m.RespondMsg(reply) // the test may be over
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func() { _ = sub.Unsubscribe() } // as may be the connection
+	}
+	for reason, sign := range map[string]func(nats.Header, *fleetkey.Message){
+		"unsigned": func(nats.Header, *fleetkey.Message) {},
+		"forged":   func(to nats.Header, m *fleetkey.Message) { stranger.Host(h.cfg.host()).Sign(to, m) },
+	} {
+		stop := answer("forged", sign)
+		testenv.Eventually(t, patience, func() bool {
+			rec := httptest.NewRecorder()
+			registry.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+			return strings.Contains(rec.Body.String(), `procfleet_agent_messages_refused_total{reason="`+reason+`",type="resend_reply"}`)
+		}, "what is "+reason+" is counted")
+		stop()
+	}
+	defer answer("genuine", func(to nats.Header, m *fleetkey.Message) { ring.Host(h.cfg.host()).Sign(to, m) })()
+	if e := d.next(); e.Kind != agentproto.EventTwoAgents || e.Details["instance"] != "genuine" {
+		t.Errorf("told %+v", e)
 	}
 }

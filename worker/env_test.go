@@ -15,6 +15,7 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/worker"
@@ -191,6 +192,8 @@ type fakeAgent struct {
 	reply func(n int, c *agentproto.Command) *agentproto.Reply
 	// resend answers every resend; nil stays silent.
 	resend func(r *agentproto.Resend) *agentproto.ResendReply
+	// sign, if set, signs what resend answers.
+	sign func(fleetkey.Message) nats.Header
 }
 
 func accept(_ int, c *agentproto.Command) *agentproto.Reply {
@@ -279,8 +282,12 @@ func (a *fakeAgent) handleResend(msg *nats.Msg) {
 	reply := a.resend(&r)
 	reply.Type = agentproto.TypeResendReply
 	data, err := agentproto.Encode(reply)
+	answer := &nats.Msg{Data: data}
+	if a.sign != nil {
+		answer.Header = a.sign(fleetkey.Message{Purpose: agentproto.TypeResendReply, Answers: r.ID, Body: data})
+	}
 	if err == nil {
-		err = msg.Respond(data)
+		err = msg.RespondMsg(answer)
 	}
 	if err != nil && !errors.Is(err, nats.ErrConnectionClosed) { // the test may be over
 		a.t.Errorf("agent answers: %v", err)
