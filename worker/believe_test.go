@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,7 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/fleetkey"
+	"github.com/procfleet/procfleet/internal/telemetry/logging"
 	"github.com/procfleet/procfleet/internal/telemetry/metrics"
 	"github.com/procfleet/procfleet/worker"
 )
@@ -209,5 +211,39 @@ func TestResultsAreBelievedOfTheirHostAlone(t *testing.T) {
 	e.eventually(func() bool { return e.queued(bus.StreamResults) == 0 }, "every message is taken")
 	if !s.counted(agentproto.TypeResults, "unsigned", 1) || !s.counted(agentproto.TypeResults, "forged", len(bad["forged"])+2) {
 		t.Error("they are not counted")
+	}
+}
+
+// TestGarbageIsCountedAndDoesNotFillTheLog, whether it is no message at all or
+// one that nobody signed.
+func TestGarbageIsCountedAndDoesNotFillTheLog(t *testing.T) {
+	t.Parallel()
+	s := newSigning(t)
+	var out bytes.Buffer
+	log, err := logging.New(logging.Config{Level: "info", Format: logging.FormatJSON, Out: &out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := start(t, s.worker, func(c *worker.Config) { c.Log = log })
+	unsigned := e.encode(&agentproto.Processes{
+		Header: agentproto.Header{Type: agentproto.TypeProcesses}, Host: host(1).String(), Instance: "i", Number: 1,
+	})
+	const each = 10_000
+	for range each {
+		for _, data := range [][]byte{[]byte("garbage"), unsigned} {
+			if err := e.Conn.Publish(agentproto.ProcessesSubject(0), data); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	e.eventually(func() bool {
+		return s.says(fmt.Sprintf("procfleet_worker_process_reports_total{outcome=\"dropped\"} %d\n", 2*each))
+	}, "each is counted")
+	if !s.counted(agentproto.TypeProcesses, "unsigned", each) {
+		t.Error("not all that are unsigned are counted")
+	}
+	e.stop()
+	if lines := strings.Count(out.String(), "\n"); lines > each/10 {
+		t.Errorf("%d lines", lines)
 	}
 }

@@ -51,10 +51,11 @@ func New(cfg Config) (*logrus.Logger, error) {
 	log := logrus.New()
 	log.SetOutput(cfg.Out)
 	log.SetLevel(level)
-	log.SetFormatter(safe{&logrus.JSONFormatter{TimestampFormat: time.RFC3339Nano}})
+	lines := safe{&logrus.JSONFormatter{TimestampFormat: time.RFC3339Nano}}
 	if cfg.Format == FormatText {
-		log.SetFormatter(safe{&logrus.TextFormatter{FullTimestamp: true, TimestampFormat: "15:04:05.000"}})
+		lines = safe{&logrus.TextFormatter{FullTimestamp: true, TimestampFormat: "15:04:05.000"}}
 	}
+	log.SetFormatter(&bounded{Formatter: lines})
 	return log, nil
 }
 
