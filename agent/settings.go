@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -40,6 +41,7 @@ type settingsKeeper struct {
 	log    logrus.FieldLogger
 
 	due  chan struct{} // holds a token when a question is to be asked now
+	soon atomic.Bool   // a question of those that are spread is to be asked
 	kept []byte        // what is in the file; empty if nothing is known to be
 }
 
@@ -53,6 +55,18 @@ func newSettingsKeeper(cfg *Config, data *folder, self identity, c *clock, e eng
 // changed has a question follow at once. It does not block.
 func (k *settingsKeeper) changed() { signal(k.due) }
 
+// changedForAll has a question follow within spreadQuestions. Nobody signs this
+// word: said without end, it has one timer at a time.
+func (k *settingsKeeper) changedForAll() {
+	if !k.soon.CompareAndSwap(false, true) {
+		return
+	}
+	time.AfterFunc(rand.N(spreadQuestions), func() {
+		k.soon.Store(false) // what is said from now on may be newer than the answer
+		k.changed()
+	})
+}
+
 // begin applies what is kept, or what is answered if the connection is there
 // and somebody answers within settingsTimeout.
 func (k *settingsKeeper) begin(ctx context.Context) {
@@ -65,9 +79,7 @@ func (k *settingsKeeper) begin(ctx context.Context) {
 
 // run asks until ctx ends: when it is told to, and at intervals.
 func (k *settingsKeeper) run(ctx context.Context) {
-	told, err := k.conn.Subscribe(agentproto.SettingsChangedAll, func(*nats.Msg) {
-		time.AfterFunc(rand.N(spreadQuestions), k.changed)
-	})
+	told, err := k.conn.Subscribe(agentproto.SettingsChangedAll, func(*nats.Msg) { k.changedForAll() })
 	if err != nil {
 		k.log.WithError(err).Warn("changes of the settings of all hosts are noticed only at intervals")
 	} else {

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -216,4 +217,30 @@ func TestSettingsThatCannotBeReadDoNotKeepTheAgentFromWork(t *testing.T) {
 			h.waitFor(frozen("shop"))
 		})
 	}
+}
+
+// TestAFloodOfTheWordThatSettingsChangedIsOneQuestion: each word had a timer of
+// its own, with which anybody who may publish it filled the memory.
+func TestAFloodOfTheWordThatSettingsChangedIsOneQuestion(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := &settingsKeeper{due: make(chan struct{}, 1)}
+		questions := 0
+		go func() {
+			for range k.due {
+				questions++
+			}
+		}()
+		for round := range 3 {
+			for range 1000 {
+				k.changedForAll()
+			}
+			time.Sleep(spreadQuestions)
+			synctest.Wait()
+			if questions != round+1 {
+				t.Errorf("%d questions after %d floods", questions, round+1)
+			}
+		}
+		close(k.due)
+	})
 }
