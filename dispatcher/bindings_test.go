@@ -76,7 +76,7 @@ func (s *shop) told(done dialect.TemplatesEdited) string {
 	if err != nil || len(tasks) != 1 || tasks[0].ID != done.Task {
 		s.t.Fatalf("the answer has task %q, the store %v, %v", done.Task, tasks, err)
 	}
-	if task := &tasks[0]; task.Business != "2" || task.Application != "app" || task.Dialect != "plain.edit" || !task.Dispatched {
+	if task := noted(s.t, s.bolt, done.Task); task.Business != "2" || task.Application != "app" || task.Dialect != "plain.edit" {
 		s.t.Errorf("the task is %+v", task)
 	}
 	var words []string

@@ -30,6 +30,18 @@ func openStore(tb testing.TB) *boltstore.Store {
 	return store
 }
 
+// noted returns a task once it is noted as queued, for which no caller without
+// an idempotency key waits.
+func noted(tb testing.TB, store taskstore.Queries, id procfleet.TaskID) (task procfleet.Task) {
+	tb.Helper()
+	testenv.Eventually(tb, patience, func() (is bool) {
+		var err error
+		task, err = store.Task(tb.Context(), id)
+		return err == nil && task.Dispatched
+	}, "task "+string(id)+" to be noted as queued")
+	return task
+}
+
 // fakeQueue takes chunks, or refuses them with err.
 type fakeQueue struct {
 	mu        sync.Mutex

@@ -160,8 +160,8 @@ func TestUnregisteringReleases(t *testing.T) {
 		Business: "7", Mode: dialect.Unregister, Process: procfleet.ProcessSpec{Namespace: "ns", Name: "web"},
 		Targets: targets(t, "0:10.0.0.1", "0:10.0.0.3", "0:10.0.0.4", "agent unknown"),
 	})
-	task := onlyTask(t, store, procfleet.TaskAccepted)
-	if task.Dialect != "plain.register" || task.Application != "app" || task.Business != "7" || !task.Dispatched || task.Items != 2 {
+	task := noted(t, store, onlyTask(t, store, procfleet.TaskAccepted).ID)
+	if task.Dialect != "plain.register" || task.Application != "app" || task.Business != "7" || task.Items != 2 {
 		t.Errorf("the task is %+v", task)
 	}
 	items, err := store.Chunk(t.Context(), task.ID, 0)
