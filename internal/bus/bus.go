@@ -254,6 +254,9 @@ const (
 	codeNoMemory         jetstream.ErrorCode = 10028
 	codeNoStorage        jetstream.ErrorCode = 10047
 	codeStoreFailed      jetstream.ErrorCode = 10077
+	codeStreamTooBig     jetstream.ErrorCode = 10122 // than the account allows one to be
+	codeMaxConsumers     jetstream.ErrorCode = 10026
+	codeMaxStreams       jetstream.ErrorCode = 10027
 )
 
 // Error codes by which it says that it is a matter of time.
@@ -268,7 +271,7 @@ func isFull(err error) bool {
 		// One code for every failure of the store; these are its limits.
 		return strings.HasPrefix(api.Description, "maximum ")
 	}
-	return hasCode(err, codeAccountResources, codeNoResources, codeNoMemory, codeNoStorage)
+	return hasCode(err, codeAccountResources, codeNoResources, codeNoMemory, codeNoStorage, codeStreamTooBig)
 }
 
 func hasCode(err error, codes ...jetstream.ErrorCode) bool {

@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/trace"
 
@@ -320,6 +323,61 @@ func TestEnsureFitsIntoASmallServer(t *testing.T) {
 	}
 	if _, err := bus.New(js).PublishChunks(t.Context(), refs(1, procfleet.LaneSmall), "0"); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// startLimited starts a server that limits our account.
+func startLimited(t *testing.T, limits string) jetstream.JetStream {
+	t.Helper()
+	dir := t.TempDir()
+	conf := filepath.Join(dir, "nats.conf")
+	text := fmt.Sprintf(`
+		listen: "127.0.0.1:-1", no_auth_user: us
+		jetstream { store_dir: %q, max_file_store: 16GB }
+		accounts { OURS { jetstream { %s }, users [{ user: us, password: us }] } }`, dir, limits)
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opts, err := server.ProcessConfigFile(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.NewServer(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	js, err := natsconn.JetStream(testenv.Connect(t, s.ClientURL()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+func TestEnsureSaysForWhichStreamAnAccountHasNoRoomAndWhatItNeeds(t *testing.T) {
+	t.Parallel()
+	for limits, stream := range map[string]string{
+		"max_file: 25MB, max_streams: 8, max_consumers: 9":      "", // the least
+		"max_bytes_required: true, disk_max_stream_bytes: 16MB": "",
+		"max_file: 20MB":   bus.StreamEvents,
+		"max_streams: 3":   bus.StreamHostEvents,
+		"max_consumers: 8": bus.StreamOps,
+	} {
+		t.Run(limits, func(t *testing.T) {
+			t.Parallel()
+			err := bus.Ensure(t.Context(), startLimited(t, limits), bus.Options{})
+			switch {
+			case stream == "" && err != nil:
+				t.Error(err)
+			case stream != "" && (err == nil || errors.Is(err, bus.ErrAway) || errors.Is(err, bus.ErrFull) ||
+				!strings.Contains(err.Error(), stream) || !strings.Contains(err.Error(), "must allow 8 streams")):
+				t.Errorf("error %v, want one that names %s and says what is needed", err, stream)
+			}
+		})
 	}
 }
 

@@ -67,13 +67,21 @@ type Options struct {
 
 // Ensure creates or updates the streams and their durable consumers. It may
 // run in many processes at once and may be repeated. The error wraps [ErrAway]
-// if it is worth trying again, [ErrFull] if there is no room for streams.
+// if it is worth trying again, and says what JetStream must allow if that is
+// not enough.
 func Ensure(ctx context.Context, js jetstream.JetStream, o Options) error {
-	if err := ensureAll(ctx, js, o); err != nil {
-		return publishError("prepare the bus", err)
+	err := ensureAll(ctx, js, o)
+	switch {
+	case err == nil:
+		return nil
+	case isFull(err), hasCode(err, codeMaxStreams, codeMaxConsumers):
+		return fmt.Errorf("prepare the bus: %w: %s", err, leastRoom)
 	}
-	return nil
+	return publishError("prepare the bus", err)
 }
+
+// leastRoom is what the streams take at their smallest share.
+const leastRoom = "the NATS account, and its server, must allow 8 streams, 9 consumers for each, and 25 MiB for each replica of the streams together"
 
 func ensureAll(ctx context.Context, js jetstream.JetStream, o Options) error {
 	err := ensureStreams(ctx, js, o, 1)
