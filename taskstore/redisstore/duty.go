@@ -209,7 +209,7 @@ func (s *Store) Notified(ctx context.Context, id procfleet.TaskID) error {
 		return err
 	}
 	_, apart := s.client.(*redis.ClusterClient)
-	state, err := "", error(nil)
+	var state string
 	if apart {
 		state, err = s.clearNotify(ctx, id)
 	} else {

@@ -61,7 +61,7 @@ func (b *bounded) count(e *logrus.Entry) (sums []*logrus.Entry, full bool) {
 		sums = b.leftOut(e)
 		b.began, b.seen = e.Time, make(map[string]*repeats)
 	}
-	if e.Level > logrus.WarnLevel {
+	if e.Level > logrus.WarnLevel { //nolint:forbidigo // a level, nothing is logged
 		return sums, false
 	}
 	r := b.seen[e.Message]
