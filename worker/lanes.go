@@ -52,8 +52,8 @@ func (l *lanes) pullSmall(ctx, work context.Context, consumer jetstream.Consumer
 
 // bigBusy is how many chunks of big tasks are worked on at a time, the others in
 // flight wait for slow hosts: as many as leave a processor to small tasks. On
-// two processors, a big task takes a fifth less time if two are, and a small one
-// beside it half as much again.
+// two processors, a big task takes a third less time if two are, and a small one
+// beside it almost twice as much.
 func bigBusy() int { return max(1, runtime.GOMAXPROCS(0)-1) }
 
 // pullBig holds one chunk of its lane ahead and waits in line for a place, so
