@@ -12,25 +12,12 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-func newRing(t *testing.T) *fleetkey.Ring {
-	t.Helper()
-	key, err := fleetkey.NewKey("k1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ring, err := (&fleetkey.File{Keys: []fleetkey.Key{key}}).Ring()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ring
-}
-
 // TestAnswersThatNobodySignedAreNotBelieved: somebody else than a worker tells
 // the agent another time, with which old commands would count, or good ones
 // not, and what is frozen.
 func TestAnswersThatNobodySignedAreNotBelieved(t *testing.T) {
 	t.Parallel()
-	ring := newRing(t)
+	ring := testenv.NewRing(t)
 	h, _ := newHost(t)
 	h.cfg.PresenceInterval = 50 * time.Millisecond
 	h.cfg.Keys = func() *fleetkey.Host { return ring.Host(h.cfg.host()) }

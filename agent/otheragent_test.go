@@ -43,7 +43,7 @@ func TestTwoAgentsOfOneHostTellOfEachOther(t *testing.T) {
 // subject without its keys is counted, and who has them is told of.
 func TestOfAnotherAgentThatNobodySignedNothingIsTold(t *testing.T) {
 	t.Parallel()
-	ring, stranger := newRing(t), newRing(t)
+	ring, stranger := testenv.NewRing(t), testenv.NewRing(t)
 	registry, err := telemetry.New()
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/telemetry/logging"
 	"github.com/procfleet/procfleet/internal/telemetry/metrics"
+	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/worker"
 )
 
@@ -33,20 +34,7 @@ func newSigning(t *testing.T) *signing {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &signing{t, newRing(t), registry}
-}
-
-func newRing(t *testing.T) *fleetkey.Ring {
-	t.Helper()
-	key, err := fleetkey.NewKey("k1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ring, err := (&fleetkey.File{Keys: []fleetkey.Key{key}}).Ring()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ring
+	return &signing{t, testenv.NewRing(t), registry}
 }
 
 // worker has a worker sign, and believe who signs.
@@ -81,7 +69,7 @@ func (s *signing) badly(h procfleet.Host, m fleetkey.Message) map[string][]nats.
 	as.Purpose, to.Answers = agentproto.TypeEvent, "another question"
 	headers := map[string][]nats.Header{
 		"unsigned": {nil},
-		"forged":   {by(newRing(s.t), h, m), by(s.ring, other, m), by(s.ring, h, as), by(s.ring, h, to)},
+		"forged":   {by(testenv.NewRing(s.t), h, m), by(s.ring, other, m), by(s.ring, h, as), by(s.ring, h, to)},
 	}
 	return headers
 }

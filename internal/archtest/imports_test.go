@@ -66,7 +66,7 @@ var allowed = map[string][]string{
 	"internal/telemetry/logging": {"internal/invalid", "internal/plaintext"},
 	"internal/telemetry/metrics": {},
 	"internal/tracecontext":      {},
-	"internal/testenv":           {"internal/bus", "internal/natsconn", "internal/natsembed"},
+	"internal/testenv":           {"internal/bus", "internal/fleetkey", "internal/natsconn", "internal/natsembed"},
 	"internal/testenv/redistest": {"internal/testenv"},
 
 	"internal/testenv/tlstest":        {},

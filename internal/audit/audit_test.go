@@ -185,7 +185,7 @@ func TestWhoWaitsForARecordWaitsForTheDisk(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	if err := os.Symlink(os.DevNull, path); err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	f, err := OpenFile(path)
 	if err != nil {

@@ -1,0 +1,21 @@
+package testenv
+
+import (
+	"testing"
+
+	"github.com/procfleet/procfleet/internal/fleetkey"
+)
+
+// NewRing returns the ring of a new fleet key.
+func NewRing(tb testing.TB) *fleetkey.Ring {
+	tb.Helper()
+	key, err := fleetkey.NewKey("k1")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ring, err := (&fleetkey.File{Keys: []fleetkey.Key{key}}).Ring()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return ring
+}
