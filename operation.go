@@ -11,6 +11,9 @@ type Operation struct {
 	// the name of Process, which has nothing else; without targets, on every
 	// host where it is registered.
 	Registered bool `json:"registered,omitempty"`
+	// Over, if not nil, takes what Process leaves out from what is registered
+	// for its namespace and name, on each target where something is.
+	Over *Overlay `json:"over,omitempty"`
 	// Selection takes processes and hosts from the catalogue. Beside it there
 	// are neither a process nor targets.
 	Selection *Selection `json:"select,omitempty"`

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -25,6 +26,7 @@ import (
 type Agent struct {
 	cfg       Config
 	newEngine func(operate.Config) (engine, error)
+	newClock  func() *clock
 	metrics   *metrics
 	// session is the run under way once it has taken over what an earlier
 	// process left; nil before and after.
@@ -35,6 +37,7 @@ type Agent struct {
 type engine interface {
 	Apply(agentproto.Settings)
 	Recover(journal.Recovered)
+	Resume()
 	Submit(journal.Op)
 	Supervised() int
 	Survey() operate.Survey
@@ -50,6 +53,9 @@ type identity struct {
 	cloud    int64
 	host     string // "<cloud>:<ip>"
 	instance string
+	// incarnation is random for each run: a copy of the data folder has
+	// another one.
+	incarnation string
 }
 
 // Bounds of stopping.
@@ -66,7 +72,7 @@ func New(cfg Config) (*Agent, error) {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	cfg.Log = cfg.Log.WithFields(map[string]any{"component": "agent", "host": cfg.host()})
-	a := &Agent{cfg: cfg, newEngine: func(c operate.Config) (engine, error) { return operate.New(c) }}
+	a := &Agent{cfg: cfg, newEngine: func(c operate.Config) (engine, error) { return operate.New(c) }, newClock: newClock}
 	var err error
 	if a.metrics, err = newMetrics(cfg.Meter, a); err != nil {
 		return nil, fmt.Errorf("agent: metrics: %w", err)
@@ -102,6 +108,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return errors.Join(err, sub.Unsubscribe())
 	}
+	s.reportCopiedFolder()
 	s.tellOfJournal(recovered)
 	for _, op := range recovered.Unacknowledged {
 		s.reporter.add(op.ID, op.Lane, op.Trace)
@@ -146,13 +153,13 @@ type session struct {
 func (a *Agent) newSession(ctx context.Context, data *folder, ledger *journal.Journal) (*session, error) {
 	self := identity{
 		believer: &believer{keys: a.cfg.Keys, metrics: a.metrics, log: a.cfg.Log},
-		cloud:    a.cfg.Cloud, host: a.cfg.host(), instance: data.instance,
+		cloud:    a.cfg.Cloud, host: a.cfg.host(), instance: data.instance, incarnation: rand.Text(),
 	}
 	stream, err := jetstream.New(a.cfg.Conn)
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)
 	}
-	servers := newClock()
+	servers := a.newClock()
 	s := &session{cfg: a.cfg, self: self, folder: data, ledger: ledger, servers: servers}
 	answering := newPrompt()
 	s.reporter = newReporter(stream, ledger, servers, self, &s.cfg)
@@ -179,15 +186,24 @@ func (a *Agent) newSession(ctx context.Context, data *folder, ledger *journal.Jo
 		crash: a.cfg.Crash, log: a.cfg.Log,
 	}
 	s.announcer = newAnnouncer(&s.cfg, self, servers, s.engine)
+	s.intake.sync = s.announcer.sync
+	s.intake.resume = sync.OnceFunc(s.engine.Resume)
 	return s, nil
 }
 
 func (s *session) run(ctx context.Context, sub *nats.Subscription) error {
 	work, stopWork := context.WithCancel(ctx)
 	var workers sync.WaitGroup
-	// The first announcement brings the server's time, by which commands are
-	// judged; meanwhile they wait in the subscription.
+	// The first announcement brings the server's time, by which commands and
+	// recovered operations are judged; meanwhile they wait.
 	s.announcer.announceFirst(work)
+	workers.Go(func() {
+		select {
+		case <-work.Done():
+		case <-s.servers.known:
+			s.intake.resume()
+		}
+	})
 	workers.Go(func() {
 		s.announcer.run(work, func() {
 			s.reporter.retryNow()

@@ -36,6 +36,7 @@ type fakeEngine struct {
 	processes []agentproto.ManagedProcess
 	applied   []agentproto.Settings
 	atStart   int // how many were applied before Recover
+	resumed   bool
 	stopped   bool
 	running   sync.WaitGroup
 }
@@ -44,6 +45,12 @@ func (e *fakeEngine) Recover(r journal.Recovered) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.recovered, e.atStart = r, len(e.applied)
+}
+
+func (e *fakeEngine) Resume() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.resumed = true
 }
 
 func (e *fakeEngine) Apply(s agentproto.Settings) {
@@ -146,6 +153,7 @@ type host struct {
 	cfg    Config
 	engine *fakeEngine
 	stop   func() error
+	timed  bool // a worker tells the time, or the test is about none
 }
 
 var address = netip.MustParseAddr("10.0.0.1")
@@ -163,6 +171,7 @@ func newHost(t *testing.T) (*host, *testenv.NATS) {
 // engine finishes nothing before hold is closed.
 func (h *host) start(hold chan struct{}) {
 	h.t.Helper()
+	h.tellTime()
 	a, err := New(h.cfg)
 	if err != nil {
 		h.t.Fatal(err)
@@ -251,18 +260,36 @@ func (h *host) command(c *agentproto.Command) agentproto.Reply {
 	return reply
 }
 
+// tellTime answers announcements, unless the test does so itself.
+func (h *host) tellTime() {
+	h.t.Helper()
+	if !h.timed {
+		h.answerPresence(0, func(agentproto.Presence) {})
+	}
+}
+
 // answerPresence answers announcements like a worker whose clock is ahead.
 func (h *host) answerPresence(ahead time.Duration, heard func(agentproto.Presence)) {
 	h.t.Helper()
+	h.answerTime(func() time.Time { return time.Now().Add(ahead) }, heard)
+}
+
+// answerTime answers announcements like a worker whose clock says now; the
+// zero time is no answer.
+func (h *host) answerTime(now func() time.Time, heard func(agentproto.Presence)) {
+	h.t.Helper()
+	h.timed = true
 	sub, err := h.conn.Subscribe(agentproto.PresenceSubject(0), func(m *nats.Msg) {
 		var p agentproto.Presence
 		if err := agentproto.Decode(m.Data, agentproto.TypePresence, &p); err != nil {
 			h.t.Errorf("announcement: %v", err)
 			return
 		}
-		reply, err := agentproto.Encode(&agentproto.PresenceReply{
-			Header: newHeader(agentproto.TypePresenceReply), ServerTime: time.Now().Add(ahead),
-		})
+		at := now()
+		if at.IsZero() {
+			return
+		}
+		reply, err := agentproto.Encode(&agentproto.PresenceReply{Header: newHeader(agentproto.TypePresenceReply), ServerTime: at})
 		if err != nil {
 			h.t.Error(err)
 			return
@@ -750,7 +777,7 @@ func TestDeadlineOfACommandReachesItsOperations(t *testing.T) {
 func TestAnnouncementsComeUntilAWorkerAnswers(t *testing.T) {
 	t.Parallel()
 	h, _ := newHost(t)
-	h.cfg.PresenceInterval = 50 * time.Millisecond
+	h.cfg.PresenceInterval, h.timed = 50*time.Millisecond, true
 	h.start(nil)
 	heard := make(chan agentproto.Presence, 100)
 	h.answerPresence(0, func(p agentproto.Presence) {

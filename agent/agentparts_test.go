@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -119,6 +120,39 @@ func TestInstanceIDDoesNotOutliveTheJournal(t *testing.T) {
 	}
 }
 
+func there(t *testing.T, path string) bool {
+	t.Helper()
+	_, err := os.Lstat(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+func TestABindingIsOfOneMachine(t *testing.T) {
+	t.Parallel()
+	here := binding{Instance: "i", MachineID: "m1", BootID: "b1", Inode: 7}
+	for _, c := range []struct {
+		name    string
+		now     binding
+		foreign bool
+	}{
+		{"the same", here, false},
+		{"after a boot", binding{MachineID: "m1", BootID: "b2", Inode: 7}, false},
+		{"another image in the same boot", binding{MachineID: "m2", BootID: "b1", Inode: 7}, false},
+		{"a machine that does not say which it is", binding{BootID: "b2", Inode: 7}, false},
+		{"a system without inodes", binding{MachineID: "m1", BootID: "b2"}, false},
+		{"another machine", binding{MachineID: "m2", BootID: "b2", Inode: 7}, true},
+		{"another machine, which does not say its boot", binding{MachineID: "m2", Inode: 7}, true},
+		{"a copy in the same boot", binding{MachineID: "m1", BootID: "b1", Inode: 8}, true},
+		{"a backup", binding{MachineID: "m1", BootID: "b2", Inode: 8}, true},
+	} {
+		if why := here.foreign(&c.now); (why != "") != c.foreign {
+			t.Errorf("%s: %q", c.name, why)
+		}
+	}
+}
+
 func TestSpoiledInstanceIDIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -135,8 +169,8 @@ func TestClockJudgesByTheServersTime(t *testing.T) {
 	t.Parallel()
 	now := reading{wall: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), monotonic: time.Hour}
 	c := &clock{known: make(chan struct{}), read: func() reading { return now }}
-	if !c.surelyBefore(now.wall.Add(time.Second)) || c.surelyBefore(now.wall) {
-		t.Error("without the server's time the local clock must do")
+	if c.surelyBefore(now.wall.Add(time.Hour)) || !c.behind(now.wall) {
+		t.Error("the local clock is trusted though the server's time is not known")
 	}
 	const ahead = time.Hour // of the server
 	c.observe(now.ago(200*time.Millisecond), now, now.wall.Add(ahead-100*time.Millisecond))
@@ -151,12 +185,18 @@ func TestClockJudgesByTheServersTime(t *testing.T) {
 	if c.surelyBefore(server.Add(50 * time.Millisecond)) {
 		t.Error("perhaps late, accepted")
 	}
-	// A slower answer does not replace a better one.
-	c.observe(now.ago(4*time.Second), now, now.wall)
+	// A slower answer does not replace a better one that it agrees with.
+	c.observe(now.ago(4*time.Second), now, server.Add(-3*time.Second))
 	if got := c.offset(); got != ahead {
 		t.Errorf("offset after a slow answer %v", got)
 	}
-	// Unless the wall clock was set meanwhile.
+	// One that contradicts it does: both local clocks stood still for a while.
+	c.observe(now.ago(4*time.Second), now, server.Add(time.Minute))
+	if got := c.offset(); got != ahead+62*time.Second {
+		t.Errorf("offset after a suspension %v", got)
+	}
+	c.observe(now.ago(200*time.Millisecond), now, server.Add(-100*time.Millisecond))
+	// So does any after the wall clock was set.
 	now.wall = now.wall.Add(time.Minute)
 	c.observe(now.ago(4*time.Second), now, server.Add(-2*time.Second))
 	if got := c.offset(); got != ahead-time.Minute {

@@ -37,7 +37,7 @@ func (in *intake) answer(c *command, verdicts []journal.Verdict) {
 	}
 	in.log.WithFields(logrus.Fields{"task": c.body.Task, "items": len(c.items)}).Debug("command answered")
 	in.respond(c.msg, &agentproto.Reply{
-		Header: newHeader(agentproto.TypeReply), Instance: in.self.instance, Items: c.items,
+		Header: newHeader(agentproto.TypeReply), Instance: in.self.instance, Incarnation: in.self.incarnation, Items: c.items,
 	})
 }
 
@@ -45,7 +45,7 @@ func (in *intake) answer(c *command, verdicts []journal.Verdict) {
 // knows of the others.
 func (in *intake) resend(msg *nats.Msg) {
 	var ask agentproto.Resend
-	reply := &agentproto.ResendReply{Header: newHeader(agentproto.TypeResendReply), Instance: in.self.instance}
+	reply := &agentproto.ResendReply{Header: newHeader(agentproto.TypeResendReply), Instance: in.self.instance, Incarnation: in.self.incarnation}
 	if err := agentproto.Decode(msg.Data, agentproto.TypeResend, &ask); err != nil {
 		reply.Refused, reply.Message = agentproto.RefusedUndecodable, err.Error()
 	} else if err := agentproto.ValidLane(ask.Lane); err != nil {
@@ -80,12 +80,12 @@ func (in *intake) refuse(msg *nats.Msg, word, why string) {
 	in.log.WithFields(logrus.Fields{"refused": word, "reason": why}).Debug("message refused")
 	if kind, err := agentproto.PeekType(msg.Data); err == nil && kind == agentproto.TypeResend {
 		in.respond(msg, &agentproto.ResendReply{
-			Header: newHeader(agentproto.TypeResendReply), Instance: in.self.instance, Refused: word, Message: why,
+			Header: newHeader(agentproto.TypeResendReply), Instance: in.self.instance, Incarnation: in.self.incarnation, Refused: word, Message: why,
 		})
 		return
 	}
 	in.respond(msg, &agentproto.Reply{
-		Header: newHeader(agentproto.TypeReply), Instance: in.self.instance, Refused: word, Message: why,
+		Header: newHeader(agentproto.TypeReply), Instance: in.self.instance, Incarnation: in.self.incarnation, Refused: word, Message: why,
 	})
 }
 

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -43,8 +44,8 @@ func TestAnswersThatNobodySignedAreNotBelieved(t *testing.T) {
 		t.Fatal(err)
 	}
 	var reply agentproto.Reply
-	if err := agentproto.Decode(answer.Data, agentproto.TypeReply, &reply); err != nil || reply.Refused != "" || len(reply.Items) != 1 {
-		t.Errorf("a command that somebody signed: %+v, %v", reply, err)
+	if err := agentproto.Decode(answer.Data, agentproto.TypeReply, &reply); err != nil || !strings.Contains(reply.Message, "no worker answered") {
+		t.Errorf("the time of an unsigned answer counts: %+v, %v", reply, err)
 	}
 	if settings, _ := h.engine.latest(); cmp.Equal(settings, frozen("forged")) {
 		t.Error("what is frozen was told by nobody who may")

@@ -19,6 +19,7 @@ import (
 type folder struct {
 	dir      string
 	instance string
+	copied   string // what happened to a folder that was copied or restored; "" if it was not
 
 	mu   sync.Mutex
 	lock *os.File
@@ -39,6 +40,9 @@ func openFolder(dir string) (*folder, error) {
 		return nil, fmt.Errorf("data folder %s: %w", dir, err)
 	}
 	if f.instance, err = f.instanceID(); err != nil {
+		return nil, errors.Join(fmt.Errorf("data folder %s: %w", dir, err), f.Close())
+	}
+	if err := f.leaveCopy(); err != nil {
 		return nil, errors.Join(fmt.Errorf("data folder %s: %w", dir, err), f.Close())
 	}
 	return f, nil

@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"context"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -53,9 +55,11 @@ func FuzzIntake(f *testing.F) {
 	cfg := &Config{Log: testenv.Silent()}
 	f.Fuzz(func(t *testing.T, data []byte, trace string) {
 		o := &obedient{}
+		servers := newClock()
+		servers.observe(servers.read(), servers.read(), time.Now())
 		in := intake{
 			ledger: o, engine: o, reporter: newReporter(nil, nil, newClock(), self, cfg), prompt: newPrompt(), settings: &settingsKeeper{due: make(chan struct{}, 1)},
-			clock: newClock(), self: self, crash: func(string) {}, log: cfg.Log,
+			clock: servers, sync: func(context.Context) bool { return true }, resume: func() {}, self: self, crash: func(string) {}, log: cfg.Log,
 		}
 		in.handle(t.Context(), []*nats.Msg{{Data: data, Header: nats.Header{"Traceparent": {trace}}}})
 		if diff := cmp.Diff(o.received, o.submitted, cmpopts.EquateEmpty()); diff != "" {

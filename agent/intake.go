@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,6 +41,8 @@ type intake struct {
 	prompt   *prompt
 	settings *settingsKeeper
 	clock    *clock
+	sync     func(context.Context) bool // exchanges the time with a worker; false = none answered
+	resume   func()                     // has recovered operations judged; blocks until they are
 	self     identity
 	crash    func(point string)
 	log      logrus.FieldLogger
@@ -135,7 +138,7 @@ func (in *intake) handle(ctx context.Context, batch []*nats.Msg) {
 		switch kind := in.believed(msg); kind {
 		case "":
 		case agentproto.TypeCommand:
-			if c := in.decode(ctx, msg); c != nil {
+			if c := in.decode(msg); c != nil {
 				commands = append(commands, c)
 			}
 		case agentproto.TypeResend:
@@ -146,9 +149,33 @@ func (in *intake) handle(ctx context.Context, batch []*nats.Msg) {
 			in.refuse(msg, agentproto.RefusedUndecodable, fmt.Sprintf("message type %q is unknown to this agent", kind))
 		}
 	}
-	if len(commands) > 0 {
-		in.accept(commands)
+	if commands = in.inTime(ctx, commands); len(commands) > 0 {
+		in.accept(ctx, commands)
 	}
+}
+
+// inTime returns the commands that may still be accepted and refuses the
+// others. A command that was sent after the present moment, by the estimate of
+// the server's time, shows that the estimate is wrong: a suspended guest comes
+// back with the clocks of before. Then the time is exchanged, once for all
+// commands, before any is judged.
+func (in *intake) inTime(ctx context.Context, commands []*command) []*command {
+	behind := func(c *command) bool { return in.clock.behind(c.body.Sent) }
+	unknown := slices.ContainsFunc(commands, behind) && !in.sync(ctx)
+	return slices.DeleteFunc(commands, func(c *command) bool {
+		switch {
+		case unknown && behind(c):
+			in.refuse(c.msg, agentproto.RefusedExpired, fmt.Sprintf(
+				"the command was sent at %s, the agent's estimate of the servers' time is earlier or missing, and no worker answered when it asked for the time",
+				c.body.Sent.UTC().Format(time.RFC3339Nano)))
+		case !in.clock.surelyBefore(c.body.AcceptBefore):
+			in.refuse(c.msg, agentproto.RefusedExpired,
+				fmt.Sprintf("accept_before %s has passed", c.body.AcceptBefore.UTC().Format(time.RFC3339Nano)))
+		default:
+			return false
+		}
+		return true
+	})
 }
 
 // believed returns the type of a message that is from a server of this fleet;
@@ -176,7 +203,7 @@ func (in *intake) refuseStopping(msg *nats.Msg) {
 }
 
 // decode reads a command, or refuses it and returns nil.
-func (in *intake) decode(ctx context.Context, msg *nats.Msg) *command {
+func (in *intake) decode(msg *nats.Msg) *command {
 	c := &command{msg: msg}
 	if err := agentproto.Decode(msg.Data, agentproto.TypeCommand, &c.body); err != nil {
 		in.refuse(msg, agentproto.RefusedUndecodable, err.Error())
@@ -186,12 +213,10 @@ func (in *intake) decode(ctx context.Context, msg *nats.Msg) *command {
 		in.refuse(msg, word, why)
 		return nil
 	}
-	trace := tracecontext.Text(tracecontext.Extract(ctx, msg.Header))
-	in.unpack(c, trace, time.Now().UTC())
 	return c
 }
 
-// unacceptable says why a whole command is turned away.
+// unacceptable says why a whole command is turned away, whatever the time is.
 func (in *intake) unacceptable(c *agentproto.Command) (word, why string) {
 	if word, why = in.foreign(c.Host, c.Instance); word != "" {
 		return word, why
@@ -202,8 +227,9 @@ func (in *intake) unacceptable(c *agentproto.Command) (word, why string) {
 	if err := agentproto.ValidLane(c.Lane); err != nil {
 		return agentproto.RefusedUndecodable, err.Error()
 	}
-	if !in.clock.surelyBefore(c.AcceptBefore) {
-		return agentproto.RefusedExpired, fmt.Sprintf("accept_before %s has passed", c.AcceptBefore.UTC().Format(time.RFC3339Nano))
+	if c.Incarnation != "" && c.Incarnation != in.self.incarnation {
+		return agentproto.RefusedIncarnation, fmt.Sprintf("this is process %s of the agent, not %q: it was restarted, or a copy of it runs",
+			in.self.incarnation, c.Incarnation)
 	}
 	return "", ""
 }
@@ -221,7 +247,9 @@ func (in *intake) foreign(host, instance string) (word, why string) {
 
 // unpack makes an operation of each item that is sound; the others get their
 // result at once.
-func (in *intake) unpack(c *command, trace string, now time.Time) {
+func (in *intake) unpack(ctx context.Context, c *command) {
+	trace := tracecontext.Text(tracecontext.Extract(ctx, c.msg.Header))
+	now, server := time.Now().UTC(), in.clock.now().UTC()
 	specs := make([]agentproto.Spec, len(c.body.Specs))
 	faults := make([]error, len(c.body.Specs))
 	for i, raw := range c.body.Specs {
@@ -250,7 +278,7 @@ func (in *intake) unpack(c *command, trace string, now time.Time) {
 		c.at = append(c.at, len(c.items)-1)
 		c.ops = append(c.ops, journal.Op{
 			ID: journal.ID{Task: c.body.Task, Item: item.Item}, Lane: c.body.Lane, Fence: item.Fence,
-			Action: item.Action, Spec: specs[item.Spec], AcceptedAt: now, NotAfter: c.body.NotAfter, Trace: trace,
+			Action: item.Action, Spec: specs[item.Spec], AcceptedAt: now, ReceivedAt: server, NotAfter: c.body.NotAfter, Trace: trace,
 		})
 	}
 }
@@ -266,9 +294,11 @@ func refused(item agentproto.CommandItem, code int, why string, now time.Time) *
 
 // accept journals the operations of all commands at once, answers each
 // command, and then has the new operations carried out.
-func (in *intake) accept(commands []*command) {
+func (in *intake) accept(ctx context.Context, commands []*command) {
+	in.resume() // what was accepted before has its turn before
 	var ops []journal.Op
 	for _, c := range commands {
+		in.unpack(ctx, c)
 		ops = append(ops, c.ops...)
 	}
 	verdicts, err := in.ledger.Receive(ops)

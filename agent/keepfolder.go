@@ -68,7 +68,11 @@ func (f *folder) restore() (again bool, err error) {
 	}
 	_, err = os.Lstat(f.instancePath())
 	if errors.Is(err, fs.ErrNotExist) {
-		return true, saveInstance(f.instancePath(), f.instance)
+		err := saveInstance(f.instancePath(), f.instance)
+		if err == nil {
+			err = f.bind()
+		}
+		return true, err
 	}
 	return !there, err
 }

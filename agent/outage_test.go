@@ -94,6 +94,7 @@ func TestRealEngineAnswersStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	h.tellTime()
 	runAgent(t, a)
 	h.waitReachable()
 	c := h.starts("task", 0, 1)

@@ -29,6 +29,7 @@ type announcer struct {
 	load      hostLoad
 	log       logrus.FieldLogger
 	ready     atomic.Bool // the server has the subscription
+	refusedID string      // why servers refuse the agent id; "" if they do not. Of one announcement at a time.
 }
 
 func newAnnouncer(cfg *Config, self identity, c *clock, e engine) *announcer {
@@ -41,6 +42,12 @@ func (a *announcer) announceFirst(ctx context.Context) {
 	if a.conn.IsConnected() {
 		a.announce(ctx, false)
 	}
+}
+
+// sync learns the server's time now, by an announcement. It reports whether a
+// worker answered within announceTimeout.
+func (a *announcer) sync(ctx context.Context) bool {
+	return a.conn.IsConnected() && a.announce(ctx, false)
 }
 
 // run announces on every connection and at intervals until ctx ends, and
@@ -134,6 +141,11 @@ func (a *announcer) ask(ctx context.Context, leaving bool) *agentproto.PresenceR
 		return nil
 	}
 	a.clock.observe(sent, answered, reply.ServerTime)
+	if reply.AgentIDRefused != a.refusedID {
+		if a.refusedID = reply.AgentIDRefused; a.refusedID != "" {
+			a.log.Error(a.refusedID)
+		}
+	}
 	return &reply
 }
 
@@ -143,7 +155,7 @@ func (a *announcer) presence(leaving bool) *agentproto.Presence {
 	header.Sent = a.clock.now().UTC() // servers go by it
 	return &agentproto.Presence{
 		Header: header,
-		Host:   a.self.host, AgentID: a.cfg.AgentID, Instance: a.self.instance, Version: a.cfg.Version,
+		Host:   a.self.host, AgentID: a.cfg.AgentID, Instance: a.self.instance, Incarnation: a.self.incarnation, Version: a.cfg.Version,
 		OS: runtime.GOOS, Arch: runtime.GOARCH, StartedAt: a.startedAt,
 		Types:      []string{agentproto.TypeCommand, agentproto.TypeResend, agentproto.TypeSettingsChanged},
 		Supervised: a.engine.Supervised(), Leaving: leaving,

@@ -54,6 +54,7 @@ func TestNoReportBeforeTheServersTimeIsKnown(t *testing.T) {
 	h, _ := newHost(t)
 	h.cfg.AgentID, h.cfg.PresenceInterval, h.cfg.ReportInterval = "agent-7", 50*time.Millisecond, 50*time.Millisecond
 	heard := h.reports()
+	h.timed = true
 	h.start(nil)
 	h.engine.manages(managed("a"))
 	before := time.Now()

@@ -21,15 +21,15 @@ const (
 func (s *session) watchOwnTime(ctx context.Context) {
 	tick := time.NewTicker(ownTimeTick)
 	defer tick.Stop()
-	last := s.servers.read()
+	last := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		now := s.servers.read()
-		if idle, starved := starved(last, now); starved {
+		now := time.Now()
+		if idle, starved := starved(now.Sub(last)); starved {
 			s.cfg.Log.WithField("for", idle).Warn("the agent did not run for a while")
 			s.events.tell(agentproto.Event{
 				Kind:    agentproto.EventStarved,
@@ -42,10 +42,9 @@ func (s *session) watchOwnTime(ctx context.Context) {
 }
 
 // starved says how long the agent did not run between two looks that should be
-// a tick apart. The monotonic clock decides: the wall clock may have been set,
-// and while a machine is paused its processes do not run either.
-func starved(last, now reading) (idle time.Duration, starved bool) {
-	_, passed := now.since(last)
+// a tick apart. Go's monotonic clock decides: the wall clock may have been set,
+// and while a machine is suspended its processes do not run either.
+func starved(passed time.Duration) (idle time.Duration, starved bool) {
 	idle = passed - ownTimeTick
 	return idle.Round(time.Second), idle > starvedAfter
 }

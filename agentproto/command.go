@@ -40,6 +40,9 @@ type Command struct {
 	// Instance is the agent instance that is meant; another one refuses the
 	// whole command. Empty if the sender does not know the instance.
 	Instance string `json:"instance,omitempty"`
+	// Incarnation is the agent process that is meant; another one refuses the
+	// whole command. Empty if the sender does not know it.
+	Incarnation string `json:"incarnation,omitempty"`
 	// AcceptBefore is server time; later the agent must not accept.
 	AcceptBefore time.Time `json:"accept_before"`
 	// NotAfter is server time: the task's deadline. An item that has not begun
@@ -56,8 +59,10 @@ type CommandItem struct {
 	Item   int    `json:"item"`
 	Action string `json:"action"`
 	Spec   int    `json:"spec"`
-	// Fence is the task's number; with Item it orders commands for one
-	// process. A lower fence after a higher one is refused as superseded.
+	// Fence is the task's number, microseconds of the servers' clock at its
+	// acceptance; with Item it orders commands for one process. A command that
+	// the agent does not remember, and that is not above the last one for its
+	// process, is refused: it is superseded or a repeat.
 	Fence int64 `json:"fence"`
 }
 
@@ -113,6 +118,8 @@ type Spec struct {
 type Reply struct {
 	Header
 	Instance string `json:"instance"`
+	// Incarnation is the agent process that replies.
+	Incarnation string `json:"incarnation,omitempty"`
 	// Refused says in one word why the whole command was turned away.
 	Refused string     `json:"refused,omitempty"`
 	Message string     `json:"message,omitempty"`
@@ -124,6 +131,7 @@ const (
 	RefusedUndecodable = "undecodable" // not a message this agent reads
 	RefusedHost        = "host"        // meant for another host
 	RefusedInstance    = "instance"    // meant for another instance
+	RefusedIncarnation = "incarnation" // meant for another process of this instance
 	RefusedExpired     = "expired"     // accept_before has passed
 	RefusedStopping    = "stopping"    // the agent is going away; ask again
 	RefusedSignature   = "signature"   // not known to be from a server of this fleet

@@ -53,6 +53,11 @@ const (
 	EventStarved        = "starved"         // the agent did not run for a while
 	EventUnsafeHost     = "unsafe_host"     // something about this host endangers its processes
 	EventTwoAgents      = "two_agents"      // another agent takes commands for this host
+	EventCopiedFolder   = "copied_folder"   // the data folder was copied or restored; the agent began anew
+
+	// Workers publish these two about a host.
+	EventAgentIDRefused  = "agent_id_refused"  // it claims an agent id that its identity does not hold
+	EventAgentIDConflict = "agent_id_conflict" // it and other hosts claim one agent id
 )
 
 // EventSubject is where the agents of a cloud area publish events (JetStream).

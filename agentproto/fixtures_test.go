@@ -70,25 +70,25 @@ func samples(tb testing.TB) []Message {
 	result := fullResult(at)
 	return []Message{
 		&Command{
-			Header: header(TypeCommand), Task: task, Lane: "s", Host: "0:10.0.0.1", Instance: instance, AcceptBefore: at.Add(10 * time.Second), NotAfter: at.Add(time.Hour),
+			Header: header(TypeCommand), Task: task, Lane: "s", Host: "0:10.0.0.1", Instance: instance, Incarnation: "INC", AcceptBefore: at.Add(10 * time.Second), NotAfter: at.Add(time.Hour),
 			Items: []CommandItem{{Item: 3, Action: ActionStart, Spec: 0, Fence: 1763712000123456}, {Item: 4, Action: ActionStatus, Spec: 0, Fence: 1763712000123456}},
 			Specs: []json.RawMessage{raw},
 		},
 		&Reply{
-			Header: header(TypeReply), Instance: instance, Refused: RefusedExpired, Message: "accept_before has passed",
+			Header: header(TypeReply), Instance: instance, Incarnation: "INC", Refused: RefusedExpired, Message: "accept_before has passed",
 			Items: []ReplyItem{{Item: 3}, {Item: 4, Result: &result}},
 		},
 		&Results{Header: header(TypeResults), Task: task, Host: "0:10.0.0.1", Instance: instance, Results: []Result{result}},
 		&Resend{Header: header(TypeResend), Task: task, Lane: "b", Host: "3:fd00::1", Instance: instance, Items: []int{1, 2, 3}},
 		&ResendReply{
-			Header: header(TypeResendReply), Instance: instance, Refused: RefusedInstance, Message: "another instance",
+			Header: header(TypeResendReply), Instance: instance, Incarnation: "INC", Refused: RefusedInstance, Message: "another instance",
 			Running: []int{1}, Sent: []int{2}, Unknown: []int{3},
 		},
 		&Presence{
-			Header: header(TypePresence), Host: "0:10.0.0.1", AgentID: "agent-7", Instance: instance, Version: "0.1.0", OS: "linux", Arch: "amd64",
+			Header: header(TypePresence), Host: "0:10.0.0.1", AgentID: "agent-7", Instance: instance, Incarnation: "INC", Version: "0.1.0", OS: "linux", Arch: "amd64",
 			StartedAt: at, Types: []string{TypeCommand, TypeResend}, Supervised: 12, Leaving: true, CPU: 12.5, Memory: 40.25,
 		},
-		&PresenceReply{Header: header(TypePresenceReply), ServerTime: at, Again: true},
+		&PresenceReply{Header: header(TypePresenceReply), ServerTime: at, Again: true, AgentIDRefused: "why"},
 		&Processes{
 			Header: header(TypeProcesses), Host: "0:10.0.0.1", AgentID: "agent-7", Instance: instance, Number: 1763712000123456, Omitted: 3,
 			Processes: []ManagedProcess{{

@@ -11,9 +11,13 @@ type Presence struct {
 	Host     string `json:"host"` // "<cloud>:<ip>"
 	AgentID  string `json:"agent_id,omitempty"`
 	Instance string `json:"instance"` // made together with the data folder
-	Version  string `json:"version"`
-	OS       string `json:"os,omitempty"`
-	Arch     string `json:"arch,omitempty"`
+	// Incarnation is random for each agent process. Two live ones of one
+	// instance are a conflict: its data folder was copied.
+	Incarnation string `json:"incarnation,omitempty"`
+
+	Version string `json:"version"`
+	OS      string `json:"os,omitempty"`
+	Arch    string `json:"arch,omitempty"`
 	// StartedAt is when this agent process began.
 	StartedAt time.Time `json:"started_at"`
 	// Types are the message types that the agent reads.
@@ -33,4 +37,8 @@ type PresenceReply struct {
 	// Again says that the announcement does not count, since by its Sent it is
 	// too old, or from the future: it is to be made again by ServerTime.
 	Again bool `json:"again,omitzero"`
+	// AgentIDRefused says why the agent id of the announcement is not the
+	// host's; the rest of the announcement counts. Servers older than it leave
+	// it out.
+	AgentIDRefused string `json:"agent_id_refused,omitempty"`
 }

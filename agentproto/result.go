@@ -125,9 +125,12 @@ type Resend struct {
 type ResendReply struct {
 	Header
 	Instance string `json:"instance"`
-	Refused  string `json:"refused,omitempty"` // words of [Reply.Refused]
-	Message  string `json:"message,omitempty"`
-	Running  []int  `json:"running,omitempty"` // accepted, not over
-	Sent     []int  `json:"resent,omitempty"`  // over; the results are being published again
-	Unknown  []int  `json:"unknown,omitempty"` // never accepted by this instance
+	// Incarnation is the agent process that replies.
+	Incarnation string `json:"incarnation,omitempty"`
+
+	Refused string `json:"refused,omitempty"` // words of [Reply.Refused]
+	Message string `json:"message,omitempty"`
+	Running []int  `json:"running,omitempty"` // accepted, not over
+	Sent    []int  `json:"resent,omitempty"`  // over; the results are being published again
+	Unknown []int  `json:"unknown,omitempty"` // never accepted by this instance
 }

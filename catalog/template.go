@@ -158,4 +158,8 @@ type Templates interface {
 	// It knows of every edit that was answered before it was asked.
 	// [Search.Validate] says which searches are refused.
 	SearchTemplates(ctx context.Context, b Business, s Search) (page []Template, total int, err error)
+	// FindTemplates returns the ids of all templates that a search finds, as
+	// they were at one moment, in its order after the first Start. Its Limit
+	// does not count.
+	FindTemplates(ctx context.Context, b Business, s Search) (ids []int64, err error)
 }

@@ -32,7 +32,8 @@ type Task struct {
 	Dialect      string `json:"dialect"` // the call that made the task
 	Application  string `json:"application"`
 	Business     string `json:"business"`
-	Callback     string `json:"callback,omitempty"`
+	// Callback is the URL without its user part, query and fragment.
+	Callback string `json:"callback,omitempty"`
 }
 
 // Done reports whether nothing more is awaited.

@@ -2,10 +2,13 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
@@ -90,6 +93,17 @@ func (e *exchange) auditChange(ctx context.Context, r audit.Record) error {
 	r.ID, r.Event, r.At = e.id+"/"+string(audit.Change), audit.Change, time.Now().UTC()
 	r.Call, r.Application, r.User, r.Address, r.Request = e.call.Name, e.who.code, o.User, o.Address, o.Request
 	return e.api.cfg.Audit.Require(ctx, r)
+}
+
+// auditRefusal keeps the record of a call that failed, with the reason that the
+// caller is not given if there is one.
+func (e *exchange) auditRefusal(err error, f *dialect.Error) {
+	if hidden, is := errors.AsType[*hiddenError](err); is {
+		f = hidden.refusal
+		f.Call = e.call.Name
+		e.log().WithFields(logrus.Fields{"application": f.Application, "task": f.Task, "detail": f.Error()}).Info("call refused")
+	}
+	e.api.auditRefusal(f, e.call.Use, &e.who, e.origin())
 }
 
 // auditRefusal keeps the record of a call that was not done as its caller

@@ -146,7 +146,7 @@ func (u *untoldBindings) add(
 	if len(made.Targets) > 0 {
 		u.operations, u.registered = append(u.operations, made), append(u.registered, definition)
 	}
-	parts, err := bySpec(release, there)
+	parts, err := bySpec(release, there, asRegistered)
 	u.operations = append(u.operations, parts...)
 	return err
 }

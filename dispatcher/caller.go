@@ -13,6 +13,7 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/dispatcher/apps"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/taskstore"
 )
 
 // caller is who a request comes from.
@@ -281,11 +282,21 @@ func (c *caller) sees(t *procfleet.Task) bool {
 	return c.app == nil || t.Application == c.code || c.app.Covers(t.Business)
 }
 
-// mayRead refuses a task that the caller does not see.
+// mayRead refuses a task that the caller does not see. The refusal is for the
+// log and the audit log: the caller gets the answer for a task that does not
+// exist, so that ids of others cannot be found by trying.
 func (c *caller) mayRead(t *procfleet.Task) error {
 	if c.sees(t) {
 		return nil
 	}
-	return c.forbidden("did not make this task and may not act for its business",
-		dialect.Denied{Actions: []string{apps.Reading}, Business: t.Business})
+	denied := dialect.Denied{Actions: []string{apps.Reading}, Business: t.Business}
+	problem := "application " + c.code + " did not make this task and may not act for its business"
+	return &hiddenError{&dialect.Error{Kind: dialect.Forbidden, Problem: problem, Application: c.code, Denied: denied, Task: t.ID}}
 }
+
+// hiddenError is a refusal that its caller must take for [taskstore.ErrNotFound].
+type hiddenError struct{ refusal *dialect.Error }
+
+func (h *hiddenError) Error() string { return h.refusal.Error() }
+
+func (h *hiddenError) Unwrap() error { return taskstore.ErrNotFound }

@@ -16,6 +16,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -474,7 +475,7 @@ func TestEveryCallRefusesAnApplicationThatMayNothingOfIt(t *testing.T) {
 					calls++
 					a := d.call(method, path, "{}", header...)
 					code := a.body["code"] // of published calls whose status is 200
-					if a.status != http.StatusForbidden && code != 1306403.0 && code != 9900403.0 {
+					if a.status != http.StatusForbidden && code != 1306403.0 && code != 9900403.0 && a.body["bk_error_code"] != 9900403.0 {
 						t.Errorf("%s %s: %d %s", method, path, a.status, a.text)
 					}
 				}
@@ -504,8 +505,24 @@ func TestATaskIsReadByWhoMadeItAndWhoActsForItsBusiness(t *testing.T) {
 	}
 	mine, ofOne, ofNone, ofThree := post("biz", "3"), post("other", "1"), post("other", ""), post("other", "3")
 	biz, esb := bearer("biz.s3cret"), bkapi("bk_app_code", "biz", "bk_app_secret", "s3cret", "bk_username", "ann")
+	const none = "GSETASK:20260102030405:6"
+	requestID := regexp.MustCompile(`[0-9a-f]{32}`)
+	// asIfThereWereNone reports whether the answer about a task is that about
+	// one that does not exist.
+	asIfThereWereNone := func(id, method, path, body string, header []string) bool {
+		t.Helper()
+		var texts [2]string
+		for n, task := range []string{id, none} {
+			a := d.call(method, strings.ReplaceAll(path, "ID", task), strings.ReplaceAll(body, "ID", task), header...)
+			texts[n] = fmt.Sprint(a.status, " ", requestID.ReplaceAllString(strings.ReplaceAll(a.text, task, "ID"), "REQUEST"))
+		}
+		if texts[0] != texts[1] {
+			t.Errorf("%s of another's task: %s\nof none: %s", path, texts[0], texts[1])
+		}
+		return strings.Contains(texts[0], "no such task")
+	}
 	for id, sees := range map[string]bool{mine: true, ofOne: true, ofNone: false, ofThree: false} {
-		want := http.StatusForbidden
+		want := http.StatusNotFound
 		if sees {
 			want = http.StatusOK
 		}
@@ -522,15 +539,22 @@ func TestATaskIsReadByWhoMadeItAndWhoActsForItsBusiness(t *testing.T) {
 				t.Errorf("events of %s: %d %s", id, a.status, a.text)
 			}
 		}
-		for _, path := range []string{resultPath, gseResultV1} {
-			a := d.call(http.MethodPost, path, fmt.Sprintf(`{"task_id":%q}`, id), esb...)
-			if a.body["result"] != sees || !sees && a.body["code"] != 1306403.0 {
+		for path, body := range map[string]string{
+			resultPath: `{"task_id":"ID"}`, gseResultV1: `{"task_id":"ID"}`, "/procapi/v2/proc/get_proc_operate_result_v2": `{"task_id":"ID"}`,
+			"/api/bk-gse/prod/api/v2/proc/get_proc_operate_result_v2/": `{"task_id":"ID"}`, jobGetPath: `{"bk_biz_id":1,"bk_gse_taskid":"ID"}`,
+		} {
+			if !sees {
+				asIfThereWereNone(id, http.MethodPost, path, body, esb)
+				continue
+			}
+			if a := d.call(http.MethodPost, path, strings.ReplaceAll(body, "ID", id), esb...); a.status == http.StatusOK && a.body["result"] != true {
 				t.Errorf("%s of %s: %s", path, id, a.text)
 			}
 		}
-		a := d.call(http.MethodPost, jobGetPath, fmt.Sprintf(`{"bk_biz_id":1,"bk_gse_taskid":%q}`, id), esb...)
-		if a.body["result"] != sees || !sees && a.body["code"] != 9900403.0 {
-			t.Errorf("Job's result of %s: %s", id, a.text)
+		for _, path := range []string{"", "/results", "/results?cursor=x", "/events"} {
+			if !sees && !asIfThereWereNone(id, http.MethodGet, nativePath+"/ID"+path, "", biz) {
+				t.Errorf("%s of %s is not refused", path, id)
+			}
 		}
 	}
 	// Pages have what is seen, each once, however small.

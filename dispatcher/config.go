@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -19,14 +20,20 @@ import (
 	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/invalid"
+	"github.com/procfleet/procfleet/internal/loopback"
 	"github.com/procfleet/procfleet/internal/tlsfiles"
 )
 
 // Config is how a dispatcher listens and what it allows. The zero Config is
 // complete: [Config.WithDefaults] says what it stands for.
 type Config struct {
-	// Listen is the TCP address; default 127.0.0.1:8080.
+	// Listen is the TCP address, or unix:PATH for a Unix socket; default
+	// 127.0.0.1:8080.
 	Listen string
+	// AllowLocalUsers permits every account of this machine to call a Listen on
+	// loopback. Without it, and without AppsFile, only the account that runs the
+	// dispatcher and root may, which is enforced on Linux.
+	AllowLocalUsers bool
 	// AllowUnauthenticated permits a Listen that is not loopback although
 	// callers are not authenticated.
 	AllowUnauthenticated bool
@@ -46,6 +53,8 @@ type Config struct {
 	// Listener, if set, is served instead of one that Run binds to Listen,
 	// which still says who can reach it. Run closes it.
 	Listener net.Listener
+	// Socket, if set, is a Unix socket that is served beside it. Run closes it.
+	Socket net.Listener
 	// Listening, if set, is called once with the address that was bound.
 	Listening func(net.Addr)
 
@@ -103,13 +112,16 @@ const (
 type Limits struct {
 	Body  int64 // bytes of a request body; default 40 MiB
 	Items int   // processes times hosts in one request; default 200,000
-	// BigBodies is how many bodies above 1 MiB are worked on at once, and how
-	// many more whose caller is named nowhere else; default 4.
+	// BigBodies is how many bodies above 1 MiB are worked on at once; default 4.
 	BigBodies int
-	// SmallBodies is how many bytes of smaller bodies are worked on at once, and
-	// how many more of such callers; each counts 4 KiB at least. Default 8 MiB.
+	// SmallBodies is how many bytes of smaller bodies are worked on at once; each
+	// counts 4 KiB at least. Default 8 MiB.
 	SmallBodies int64
-	Watchers    int // streams of task events at once; default 10,000
+	// StrangersBodies is how many bytes are held at once of bodies whose callers
+	// are named nowhere else; larger bodies of such callers cannot be read.
+	// Default: Body.
+	StrangersBodies int64
+	Watchers        int // streams of task events at once; default 10,000
 	// Submissions is how many published submissions are worked on at once;
 	// default 8.
 	Submissions int
@@ -146,6 +158,7 @@ func (c Config) WithDefaults() Config {
 	orDefault(&c.Limits.Items, 200_000)
 	orDefault(&c.Limits.BigBodies, 4)
 	orDefault(&c.Limits.SmallBodies, 8<<20)
+	orDefault(&c.Limits.StrangersBodies, c.Limits.Body+largestStep) // the step that shows that a body is too large
 	orDefault(&c.Limits.Watchers, 10_000)
 	orDefault(&c.Limits.Submissions, 8)
 	orDefault(&c.Timeouts.Header, 10*time.Second)
@@ -192,6 +205,7 @@ func (c Config) Validate() error {
 		{"Limits.Items", int64(c.Limits.Items)},
 		{"Limits.BigBodies", int64(c.Limits.BigBodies)},
 		{"Limits.SmallBodies", c.Limits.SmallBodies},
+		{"Limits.StrangersBodies", c.Limits.StrangersBodies},
 		{"Limits.Watchers", int64(c.Limits.Watchers)},
 		{"Limits.Submissions", int64(c.Limits.Submissions)},
 		{"Timeouts.Header", int64(c.Timeouts.Header)},
@@ -220,11 +234,14 @@ func (c Config) Validate() error {
 }
 
 func (c Config) validateListen() error {
+	if strings.HasPrefix(c.Listen, unixSocket) {
+		return nil
+	}
 	host, _, err := net.SplitHostPort(c.Listen)
 	if err != nil {
 		return invalid.Fieldf("Listen", "%q is not of the form host:port, for example 127.0.0.1:8080: %w", c.Listen, err)
 	}
-	if !loopback(host) && c.AppsFile == "" && !c.AllowUnauthenticated {
+	if !loopback.Host(host) && c.AppsFile == "" && !c.AllowUnauthenticated {
 		return invalid.Fieldf("Listen", "refusing to listen on %s: callers are not authenticated, and whoever reaches this address "+
 			"could run commands on every host; name the applications that may call with --apps, listen on 127.0.0.1, "+
 			"or give --allow-unauthenticated on a test network", c.Listen)
@@ -247,13 +264,4 @@ func (c Config) validateCallers() error {
 		errs = append(errs, invalid.Fieldf("TrustedESB", "is of no use without --apps: whoever calls is believed"))
 	}
 	return errors.Join(errs...)
-}
-
-// loopback reports whether only this machine can reach a listener on host.
-func loopback(host string) bool {
-	if host == "localhost" {
-		return true
-	}
-	addr, err := netip.ParseAddr(host)
-	return err == nil && addr.Unmap().IsLoopback()
 }

@@ -12,9 +12,12 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/internal/loopback"
+	"github.com/procfleet/procfleet/internal/peercred"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -24,6 +27,7 @@ type Store interface {
 	Queries
 	Catalog
 	taskstore.Clock
+	claimantFinder
 	Bind(ctx context.Context, bs []taskstore.AgentBinding) error
 }
 
@@ -87,8 +91,8 @@ func speaking(dialects []dialect.Dialect, cfg Config, store Store, queue Queue) 
 		watches:   newWatches(&cfg, watch, watchMeasures, logger),
 		bodies:    newBodies(&cfg.Limits),
 
-		strangersBodies: newBodies(&cfg.Limits),
-		gate:            gate,
+		strangers: semaphore.NewWeighted(cfg.Limits.StrangersBodies),
+		gate:      gate,
 	}
 	d := &Dispatcher{cfg: cfg, log: logger, handler: a.handler(dialects), watches: a.watches, notes: a.submitter.notes, gate: gate}
 	if cfg.Submissions != nil {
@@ -121,8 +125,14 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		taking.Go(func() { d.intake.run(ctx) })
 	}
 	taking.Go(func() { d.gate.watch(ctx, d.log) })
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	listeners := []net.Listener{listener}
+	if d.cfg.Socket != nil {
+		listeners = append(listeners, d.cfg.Socket)
+	}
+	served := make(chan error, len(listeners))
+	for _, l := range listeners {
+		go func() { served <- server.Serve(l) }()
+	}
 	d.log.WithField("address", listener.Addr().String()).Info("listening")
 	if d.cfg.Listening != nil {
 		d.cfg.Listening(listener.Addr())
@@ -133,8 +143,10 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	err = d.drain(ctx, server)
-	if last := <-served; !errors.Is(last, http.ErrServerClosed) {
-		err = errors.Join(err, fmt.Errorf("serve HTTP: %w", last))
+	for range listeners {
+		if last := <-served; !errors.Is(last, http.ErrServerClosed) {
+			err = errors.Join(err, fmt.Errorf("serve HTTP: %w", last))
+		}
 	}
 	return err
 }
@@ -143,15 +155,18 @@ func (d *Dispatcher) listener(ctx context.Context) (net.Listener, error) {
 	if d.cfg.Listener != nil {
 		return d.cfg.Listener, nil
 	}
+	if path, is := strings.CutPrefix(d.cfg.Listen, unixSocket); is {
+		return new(net.ListenConfig).Listen(ctx, "unix", path)
+	}
 	return new(net.ListenConfig).Listen(ctx, "tcp", d.cfg.Listen)
 }
 
 func (d *Dispatcher) server() *http.Server {
 	handler := d.handler
-	if host, _, _ := net.SplitHostPort(d.cfg.Listen); loopback(host) {
-		handler = onlyLoopbackNames(handler)
+	if d.cfg.onlyThisMachine() {
+		handler = loopback.OnlyNames(handler)
 	}
-	return &http.Server{
+	server := &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: d.cfg.Timeouts.Header,
 		ReadTimeout:       d.cfg.Timeouts.Read,
@@ -160,6 +175,13 @@ func (d *Dispatcher) server() *http.Server {
 		MaxHeaderBytes:    128 << 10,
 		ErrorLog:          log.New(connectionErrors{d.log}, "", 0),
 	}
+	switch {
+	case d.cfg.onlyOwnAccount() && peercred.Supported:
+		server.ConnContext = identify
+	case d.cfg.onlyOwnAccount():
+		d.log.Warn("callers are not told apart on this system: every local account may call; --apps limits that")
+	}
+	return server
 }
 
 // connectionErrors takes what net/http has to say of single connections,

@@ -105,7 +105,7 @@ func (e *exchange) log() logrus.FieldLogger {
 // serve finds out who calls, reads the body, and does what the call is for.
 // A caller who is known by headers alone is looked at before its body.
 func (e *exchange) serve() {
-	if err := refuseHeader(e.r.Header); err != nil {
+	if err := cmp.Or(refuseOtherAccounts(e.r.Context()), refuseHeader(e.r.Header)); err != nil {
 		e.skip(2 * e.api.cfg.Limits.Body)
 		e.fail(err)
 		return
@@ -119,10 +119,14 @@ func (e *exchange) serve() {
 			return
 		}
 	}
-	release, err := e.body(in, hidden && e.api.gate.apps != nil)
-	defer release()
+	stranger := hidden && e.api.gate.apps != nil
+	release, err := e.body(in, stranger)
+	defer func() { release() }()
 	if err == nil && hidden {
 		err = e.admit(in)
+	}
+	if err == nil && stranger {
+		release, err = e.move(in, release)
 	}
 	if err == nil {
 		ctx, cancel := context.WithTimeout(e.r.Context(), e.api.cfg.Timeouts.Query)
@@ -270,29 +274,22 @@ func tooLarge(limit int64) *dialect.Error {
 	}
 }
 
-// body reads the request's body into in; release gives its room back. Callers
-// who are not known yet have room of their own: they keep no others waiting,
-// and get memory only for what they sent.
-func (e *exchange) body(in *dialect.Request, unknown bool) (release func(), err error) {
-	limit, length, room := e.api.cfg.Limits.Body, e.r.ContentLength, &e.api.bodies
+// body reads the request's body into in; release gives its room back.
+func (e *exchange) body(in *dialect.Request, stranger bool) (release func(), err error) {
+	limit, length := e.api.cfg.Limits.Body, e.r.ContentLength
 	if length > limit {
 		e.skip(2 * limit)
 		return func() {}, tooLarge(limit)
 	}
+	if stranger {
+		in.Body, release, err = e.readStranger(e.r.Context())
+		return release, err
+	}
+	if release, err = e.api.bodies.take(e.r.Context(), length); err != nil {
+		return release, err
+	}
 	var body bytes.Buffer
-	release = func() {}
-	if unknown {
-		room = &e.api.strangersBodies
-	}
-	late := unknown && small(length) // who sends slowly takes room only from when everything is there
-	if !late {
-		if release, err = room.take(e.r.Context(), length); err != nil {
-			return release, err
-		}
-	}
-	if !unknown {
-		body.Grow(int(max(length, 0)) + bytes.MinRead)
-	}
+	body.Grow(int(max(length, 0)) + bytes.MinRead)
 	n, err := body.ReadFrom(io.LimitReader(e.r.Body, limit+1))
 	switch {
 	case err != nil:
@@ -302,13 +299,15 @@ func (e *exchange) body(in *dialect.Request, unknown bool) (release func(), err 
 		e.skip(2 * limit)
 		return release, tooLarge(limit)
 	}
-	if late {
-		if release, err = room.take(e.r.Context(), n); err != nil {
-			return release, err
-		}
-	}
 	in.Body = body.Bytes()
 	return release, nil
+}
+
+// move takes room among those of known callers for a body, and gives back that
+// of a stranger's.
+func (e *exchange) move(in *dialect.Request, strangers func()) (release func(), err error) {
+	defer strangers()
+	return e.api.bodies.take(e.r.Context(), int64(len(in.Body)))
 }
 
 // skip reads on for a while without keeping anything: many callers look for
@@ -325,7 +324,7 @@ func (e *exchange) fail(err error) {
 	f := e.api.failed(err, e.log(), e.id, e.start)
 	if e.call != nil {
 		f.Call = e.call.Name
-		e.api.auditRefusal(f, e.call.Use, &e.who, e.origin())
+		e.auditRefusal(err, f)
 	}
 	if f.RetryAfter > 0 {
 		e.w.Header().Set("Retry-After", strconv.Itoa(int(f.RetryAfter.Seconds())))

@@ -9,8 +9,9 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// An operation may leave it to the server what it is about: a process as it is
-// registered, or processes of the catalogue. To expand it is to find that out.
+// An operation may leave it to the server what it is about: a process, or some
+// members of its spec, as it is registered, or processes of the catalogue. To
+// expand it is to find that out.
 
 // part is an operation that brings everything along.
 type part struct {
@@ -45,8 +46,14 @@ type expander struct {
 	submitter *submitter
 	business  string
 	label     func(procfleet.Host) string // see terms
+	known     registrations               // for what operations leave out
 	catalogue *selector                   // once something is selected
 	items     int                         // so far
+}
+
+func (s *submitter) newExpander(ctx context.Context, sub *procfleet.Submission, label func(procfleet.Host) string) (*expander, error) {
+	known, err := s.completing(ctx, sub.Operations)
+	return &expander{submitter: s, business: sub.Business, label: label, known: known}, err
 }
 
 // count adds items, and refuses more of them than a request may have.
@@ -63,6 +70,8 @@ func (x *expander) expand(ctx context.Context, o procfleet.Operation, field stri
 		return x.selected(ctx, &o, field)
 	case o.Registered:
 		return x.registered(ctx, o)
+	case o.Over != nil:
+		return x.completed(o)
 	}
 	return expansion{parts: []part{{Operation: o}}}, x.count(len(o.Targets))
 }
@@ -100,7 +109,20 @@ func (x *expander) registered(ctx context.Context, o procfleet.Operation) (e exp
 	if err != nil {
 		return e, err
 	}
-	operations, err := bySpec(o, specs)
+	return divided(bySpec(o, specs, asRegistered))
+}
+
+// completed divides an operation into one for each spec over which it lays what
+// it says.
+func (x *expander) completed(o procfleet.Operation) (expansion, error) {
+	if err := x.count(len(o.Targets)); err != nil {
+		return expansion{}, err
+	}
+	return divided(bySpec(o, x.known.of(&o), overRegistered))
+}
+
+func divided(operations []procfleet.Operation, err error) (expansion, error) {
+	var e expansion
 	for _, each := range operations {
 		e.parts = append(e.parts, part{Operation: each})
 	}
@@ -108,7 +130,7 @@ func (x *expander) registered(ctx context.Context, o procfleet.Operation) (e exp
 }
 
 // indirect reports whether an operation has to be expanded.
-func indirect(o procfleet.Operation) bool { return o.Registered || o.Selection != nil }
+func indirect(o procfleet.Operation) bool { return o.Registered || o.Selection != nil || o.Over != nil }
 
 // specified returns the operations of a submission, with those that have to be
 // expanded replaced by what they come to.
@@ -116,7 +138,13 @@ func (s *submitter) specified(ctx context.Context, sub *procfleet.Submission, la
 	if !slices.ContainsFunc(sub.Operations, indirect) {
 		return sub.Operations, nil
 	}
-	x := expander{submitter: s, business: sub.Business, label: label}
+	x, err := s.newExpander(ctx, sub, label)
+	if err == nil {
+		err = x.known.refusal(sub.Operations)
+	}
+	if err != nil {
+		return nil, err
+	}
 	found := make([]procfleet.Operation, 0, len(sub.Operations))
 	for i := range sub.Operations {
 		e, err := x.expand(ctx, sub.Operations[i], selectField(sub, i))

@@ -32,7 +32,7 @@ func (a *api) failed(err error, log logrus.FieldLogger, id string, start time.Ti
 		if f.Task != "" || a.turnedAway.due(start) { // a task that may run is worth a line, an outage one a second
 			log.WithField("task", f.Task).WithError(err).Warn("acceptance unknown")
 		}
-	case dialect.Unavailable:
+	case dialect.Unavailable, dialect.StoreFull:
 		if a.turnedAway.due(start) { // while something is away, every request would say so
 			log.WithError(err).Warn("requests turned away")
 		}
@@ -48,10 +48,7 @@ func failure(err error) *dialect.Error {
 		return f
 	}
 	if unknown, ok := errors.AsType[*OutcomeUnknownError](err); ok {
-		problem := "unknown: ask for the task, or repeat with the same Idempotency-Key"
-		if unknown.Task != "" {
-			problem = "unknown whether task " + string(unknown.Task) + " was accepted: ask for it, or repeat with the same Idempotency-Key"
-		}
+		problem := "unknown whether task " + string(unknown.Task) + " was accepted: ask for it, or repeat with the same Idempotency-Key"
 		return &dialect.Error{Kind: dialect.OutcomeUnknown, Problem: problem, Task: unknown.Task, RetryAfter: retryAway}
 	}
 	if large, ok := errors.AsType[*TooLargeError](err); ok {
@@ -72,6 +69,8 @@ func failure(err error) *dialect.Error {
 		return &dialect.Error{Kind: dialect.Unavailable, Problem: "the queue cannot be reached; nothing was accepted, try again later", RetryAfter: retryAway}
 	case errors.Is(err, errNotRegistered):
 		return &dialect.Error{Kind: dialect.Unavailable, Problem: "what it says of processes could not be registered; nothing was accepted, try again later", RetryAfter: retryAway}
+	case errors.Is(err, errNotStored):
+		return &dialect.Error{Kind: dialect.Unavailable, Problem: "the task store is unavailable; nothing was done, repeat the request", RetryAfter: retryAway}
 	case errors.Is(err, taskstore.ErrNotFound):
 		return &dialect.Error{Kind: dialect.NotFound, Problem: "there is no such task, or no longer"}
 	case errors.Is(err, taskstore.ErrCursor):
@@ -80,6 +79,8 @@ func failure(err error) *dialect.Error {
 		return &dialect.Error{Kind: dialect.Conflict, Field: "Idempotency-Key", Problem: "was used for another request"}
 	case errors.Is(err, taskstore.ErrExpired):
 		return &dialect.Error{Kind: dialect.Expired, Field: notAfterHeader, Problem: "has passed; nothing was done"}
+	case errors.Is(err, taskstore.ErrFull):
+		return &dialect.Error{Kind: dialect.StoreFull, Problem: "the task store has no room for new tasks; nothing was accepted, try again later", RetryAfter: retryFull}
 	case errors.Is(err, taskstore.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return &dialect.Error{Kind: dialect.Unavailable, Problem: "the task store cannot be asked now; try again later", RetryAfter: retryAway}
 	}

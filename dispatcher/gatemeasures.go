@@ -81,7 +81,7 @@ func (a *api) noteRefusal(f *dialect.Error, log logrus.FieldLogger, start time.T
 		return
 	}
 	a.gate.measures.refused.Add(context.Background(), 1, metric.WithAttributes(attribute.String("reason", reason)))
-	if f.Kind == dialect.Forbidden || a.refused.due(start) {
+	if f.Application != "" && f.Kind == dialect.Forbidden || a.refused.due(start) {
 		log.WithFields(logrus.Fields{"application": f.Application, "reason": reason, "detail": f.Error()}).Info("call refused")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
@@ -24,9 +25,10 @@ type api struct {
 	store     Store
 	measures  *measures
 	watches   *watches
-	// bodies has room for what may be worked on at once, and strangersBodies
-	// for that of callers who name themselves in their bodies.
-	bodies, strangersBodies bodies
+	// bodies has room for what may be worked on at once, and strangers for bytes
+	// that were read of callers who name themselves in their bodies.
+	bodies    bodies
+	strangers *semaphore.Weighted
 
 	gate       *gate
 	turnedAway oncePerSecond

@@ -68,6 +68,10 @@ func (d *door) call(method, path, body string, header ...string) answer {
 }
 
 func (d *door) try(method, path, body string, header []string) (answer, error) {
+	return d.tryWith(http.DefaultClient, method, path, body, header)
+}
+
+func (d *door) tryWith(client *http.Client, method, path, body string, header []string) (answer, error) {
 	r, err := http.NewRequestWithContext(d.t.Context(), method, d.url+path, strings.NewReader(body))
 	if err != nil {
 		return answer{}, err
@@ -75,7 +79,7 @@ func (d *door) try(method, path, body string, header []string) (answer, error) {
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := client.Do(r)
 	if err != nil {
 		return answer{}, err
 	}
@@ -113,6 +117,11 @@ func gseBody(op int, hosts ...string) string {
 func jobBody(ip string) string {
 	return fmt.Sprintf(`{"bk_biz_id":1,"op_type":2,"process_infos":[{"setup_path":"/srv","proc_name":"nginx","pid_path":"/srv/p.pid",
 		"ip_list":[{"bk_cloud_id":0,"ip":%q}]}]}`, ip)
+}
+
+// oldJobBody puts the members of a body of Job's where its older form has them.
+func oldJobBody(body string) string {
+	return `{"bk_biz_id":1,"params":{` + strings.TrimPrefix(body, `{"bk_biz_id":1,`) + `}`
 }
 
 func nativeBody(host string) string {
@@ -155,6 +164,20 @@ func nativeCode(status int, code string) func(answer) bool {
 	return func(a answer) bool {
 		problem, _ := a.body["error"].(map[string]any)
 		return a.status == status && problem["code"] == code && problem["message"] != ""
+	}
+}
+
+func TestAStoreWithoutRoomForNewTasksIsSaidInEveryShape(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, testConfig(t), &brokenStore{Store: openStore(t), create: fmt.Errorf("create a task: %w", taskstore.ErrFull)}, &fakeQueue{})
+	for _, shape := range shapes {
+		a := d.call(http.MethodPost, shape.path, shape.good)
+		if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" || !strings.Contains(a.text, "no room for new tasks") {
+			t.Errorf("%s: %d %v %s", shape.name, a.status, a.header, a.text)
+		}
+		if shape.name == "native" && !nativeCode(http.StatusServiceUnavailable, "store_full")(a) {
+			t.Errorf("native: %s", a.text)
+		}
 	}
 }
 
@@ -272,7 +295,7 @@ func TestBusyMeans503AndRetryAfterInEveryShape(t *testing.T) {
 	store.reject = taskstore.ErrUnavailable
 	check("nothing is sure", "GSETASK:")
 	store.create = taskstore.ErrUnavailable
-	check("the store is away", "unknown")
+	check("the store is away", "nothing was done")
 }
 
 func TestABrokenStoreIsTheCallersToRetryOnEveryQuery(t *testing.T) {

@@ -181,6 +181,9 @@ var callBodies = map[string]string{
 	"job.operate_process":    jobBody("10.0.0.1"),
 	"job.operate_proc":       jobBody("10.0.0.1"),
 	"job.manage_proc":        strings.Replace(jobBody("10.0.0.1"), `"proc_name"`, `"proc_owner":"ops","proc_name"`, 1),
+	"oldjob.operate_process": oldJobBody(jobBody("10.0.0.1")),
+	"oldjob.operate_proc":    oldJobBody(jobBody("10.0.0.1")),
+	"oldjob.manage_proc":     oldJobBody(strings.Replace(jobBody("10.0.0.1"), `"proc_name"`, `"proc_owner":"ops","proc_name"`, 1)),
 	"native":                 nativeBody("0:10.0.0.1"),
 }
 

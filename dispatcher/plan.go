@@ -56,7 +56,10 @@ func (a *api) plan(ctx context.Context, sub *procfleet.Submission) (*dialect.Pla
 // planned expands operations into p, and returns them. Where acceptance stops
 // at the first refusal, a plan shows what becomes of the others.
 func (s *submitter) planned(ctx context.Context, sub *procfleet.Submission, p *dialect.Plan) ([]procfleet.Operation, error) {
-	x := expander{submitter: s, business: sub.Business}
+	x, err := s.newExpander(ctx, sub, nil)
+	if err != nil {
+		return nil, err
+	}
 	var operations []procfleet.Operation
 	for i := range sub.Operations {
 		e, err := x.expand(ctx, sub.Operations[i], selectField(sub, i))

@@ -101,7 +101,7 @@ func (e *exchange) unregister(ctx context.Context, q *dialect.Registering, at *t
 // release makes a task of which the caller is not told: what comes of it does
 // not change that the process is no longer registered.
 func (e *exchange) release(ctx context.Context, o procfleet.Operation, registered []*catalog.Registration, sub procfleet.Submission) (err error) {
-	if sub.Operations, err = bySpec(o, registered); err != nil {
+	if sub.Operations, err = bySpec(o, registered, asRegistered); err != nil {
 		return err
 	}
 	task, err := e.api.submitter.submit(ctx, sub, terms{origin: e.origin()})
@@ -123,7 +123,7 @@ func (e *exchange) release(ctx context.Context, o procfleet.Operation, registere
 func outcomesOf(targets []procfleet.Target, at *targetHosts, of func(host int) (procfleet.Code, string)) []dialect.TargetOutcome {
 	outcomes := make([]dialect.TargetOutcome, len(targets))
 	for i, t := range targets {
-		code, message := procfleet.CodeAgentAbnormal, nowhere(t)
+		code, message := procfleet.CodeAgentAbnormal, nowhere(t, at.rivals[t.AgentID])
 		if n := at.of[i]; n >= 0 {
 			code, message = of(n)
 		}
@@ -133,7 +133,11 @@ func outcomesOf(targets []procfleet.Target, at *targetHosts, of func(host int) (
 }
 
 // nowhere says why a target has no host.
-func nowhere(t procfleet.Target) string {
+func nowhere(t procfleet.Target, rivals []procfleet.Host) string {
+	if len(rivals) > 1 {
+		return fmt.Sprintf("agent id %q is claimed by hosts %s and %s: stop the agents of all but one, or name the host by its address",
+			t.AgentID, rivals[0], rivals[1])
+	}
 	if t.AgentID != "" {
 		return fmt.Sprintf("no agent with id %q has announced itself: check the id, or start the agent on its host", t.AgentID)
 	}

@@ -129,6 +129,19 @@ func TestRegisteringTellsTheOutcomeOfEachTarget(t *testing.T) {
 	}
 }
 
+func TestRegisteringByAnAgentIDThatTwoHostsClaimSaysSo(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	d := openPlainDoor(t, testConfig(t), store, &fakeQueue{})
+	announced(t, store, "4:10.0.0.9", "claimed")
+	announced(t, store, "5:10.0.0.9", "claimed")
+	q := dialect.Registering{Mode: dialect.RegisterNew, Process: spec("web"), Targets: targets(t, "agent claimed")}
+	outcomes := ask[[]dialect.TargetOutcome](d, "register", q)
+	if codes(t, outcomes) != "117" || !strings.Contains(outcomes[0].Message, "4:10.0.0.9") || !strings.Contains(outcomes[0].Message, "5:10.0.0.9") {
+		t.Errorf("%+v", outcomes)
+	}
+}
+
 func TestNoCallHasMoreTargetsThanARequestMay(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t)

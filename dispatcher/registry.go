@@ -1,9 +1,12 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
+	"slices"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
@@ -54,28 +57,120 @@ func nowhereRegistered(p *procfleet.ProcessSpec) error {
 }
 
 // bySpec divides an operation by what is registered for its targets; nil is
-// nothing. Those for which nothing is get an operation too, without a spec.
-func bySpec(o procfleet.Operation, registered []*catalog.Registration) ([]procfleet.Operation, error) {
+// nothing. What is done with one registration, or without any, complete says.
+func bySpec(o procfleet.Operation, registered []*catalog.Registration, complete func(o *procfleet.Operation, r *catalog.Registration) procfleet.Operation) ([]procfleet.Operation, error) {
 	var parts []procfleet.Operation
 	at := make(map[string]int) // from the spec's text to its part; "" without one
 	for i, t := range o.Targets {
-		spec, text := procfleet.ProcessSpec{Namespace: o.Process.Namespace, Name: o.Process.Name, Unregistered: true}, ""
-		if r := registered[i]; r != nil {
+		r, text := registered[i], ""
+		if r != nil {
 			encoded, err := json.Marshal(&r.Spec)
 			if err != nil {
 				return nil, fmt.Errorf("encode the spec of %s that is registered on %s: %w", r.Spec.Key(), t.Host, err)
 			}
-			spec, text = r.Spec, string(encoded)
+			text = string(encoded)
 		}
 		n, known := at[text]
 		if !known {
 			n = len(parts)
 			at[text] = n
-			parts = append(parts, procfleet.Operation{Action: o.Action, Process: spec, Registered: o.Registered})
+			parts = append(parts, complete(&o, r))
 		}
 		parts[n].Targets = append(parts[n].Targets, t)
 	}
 	return parts, nil
+}
+
+// asRegistered takes the whole spec from a registration.
+func asRegistered(o *procfleet.Operation, r *catalog.Registration) procfleet.Operation {
+	spec := procfleet.ProcessSpec{Namespace: o.Process.Namespace, Name: o.Process.Name, Unregistered: true}
+	if r != nil {
+		spec = r.Spec
+	}
+	return procfleet.Operation{Action: o.Action, Process: spec, Registered: o.Registered}
+}
+
+// overRegistered takes from a registration what the operation leaves out. The
+// result registers nothing if it says nothing new: by then the registration
+// may be newer than what was read.
+func overRegistered(o *procfleet.Operation, r *catalog.Registration) procfleet.Operation {
+	switch {
+	case r != nil:
+		merged := o.Over.Given.Over(&r.Spec, &o.Process)
+		return procfleet.Operation{Action: o.Action, Process: merged, Registered: reflect.DeepEqual(merged, r.Spec)}
+	case o.Over.Missing != "":
+		without := asRegistered(o, nil)
+		without.Registered = true // a spec that is none must not be registered
+		return without
+	}
+	return procfleet.Operation{Action: o.Action, Process: o.Process}
+}
+
+// registrations are what is registered for what operations leave out.
+type registrations map[catalog.Process]*catalog.Registration
+
+// completing looks up, all at once, what is registered for what operations
+// leave out. Operations that say everything cost no look.
+func (s *submitter) completing(ctx context.Context, operations []procfleet.Operation) (registrations, error) {
+	var ps []catalog.Process
+	known := make(registrations)
+	for i := range operations {
+		o := &operations[i]
+		if o.Over == nil {
+			continue
+		}
+		for _, t := range o.Targets {
+			p := catalog.Process{Host: t.Host, Namespace: o.Process.Namespace, Name: o.Process.Name}
+			if _, asked := known[p]; !asked && !t.Host.IsZero() {
+				known[p] = nil
+				ps = append(ps, p)
+			}
+		}
+	}
+	if len(ps) == 0 {
+		return known, nil
+	}
+	found, err := s.store.Registrations(ctx, ps)
+	if err != nil {
+		return nil, fmt.Errorf("look up what is registered for %d processes: %w", len(ps), err)
+	}
+	for i, p := range ps {
+		known[p] = found[i]
+	}
+	return known, nil
+}
+
+// of returns what is registered for each target of an operation.
+func (known registrations) of(o *procfleet.Operation) []*catalog.Registration {
+	all := make([]*catalog.Registration, len(o.Targets))
+	for i, t := range o.Targets {
+		all[i] = known[catalog.Process{Host: t.Host, Namespace: o.Process.Namespace, Name: o.Process.Name}]
+	}
+	return all
+}
+
+// refusal names the first member that is missing if nothing is registered for
+// any of the operations that need it. If something is, the others fail alone,
+// each on its host.
+func (known registrations) refusal(operations []procfleet.Operation) error {
+	missing := ""
+	for i := range operations {
+		o := &operations[i]
+		if o.Over == nil || o.Over.Missing == "" {
+			continue
+		}
+		if slices.ContainsFunc(known.of(o), func(r *catalog.Registration) bool { return r != nil }) {
+			return nil
+		}
+		missing = cmp.Or(missing, o.Over.Missing)
+	}
+	if missing == "" {
+		return nil
+	}
+	return &dialect.Error{
+		Kind: dialect.InvalidField, Field: missing,
+		Problem: "This field is required: it was not given, and the process is not registered on any of the hosts.",
+	}
 }
 
 // registered returns what is registered for a process on each target; nil

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -102,22 +101,6 @@ func run(t *testing.T, cfg Config, queue Queue) (front *door, stop context.Cance
 	done := make(chan error, 1)
 	go func() { done <- d.Run(ctx) }()
 	return &door{t: t, url: "http://" + (<-bound).String(), store: store}, stop, done
-}
-
-func TestALoopbackDispatcherHasNoOtherName(t *testing.T) {
-	t.Parallel()
-	handler := onlyLoopbackNames(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	for name, want := range map[string]int{
-		"127.0.0.1:8080": 200, "localhost": 200, "[::1]:8080": 200, "[::1]": 200, "evil.example:8080": 403, "": 403,
-	} {
-		r := httptest.NewRequest(http.MethodGet, "/", nil)
-		r.Host = name
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, r)
-		if w.Code != want {
-			t.Errorf("host %q: %d, want %d", name, w.Code, want)
-		}
-	}
 }
 
 func TestForeignWebPagesAreRefused(t *testing.T) {

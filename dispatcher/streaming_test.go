@@ -80,7 +80,7 @@ func TestAResultMapIsStreamedInOnePass(t *testing.T) {
 			calls++
 			store.read = make([]int, chunks)
 			items := 0
-			r := httptest.NewRequest(http.MethodPost, call.Paths[0], strings.NewReader(fmt.Sprintf(`{"bk_biz_id":1,"task_id":%q,"bk_gse_taskid":%q}`, id, id)))
+			r := httptest.NewRequest(http.MethodPost, call.Paths[0], strings.NewReader(pollBody(id)))
 			dispatcher.Handler().ServeHTTP(&slowReader{header: http.Header{}, piece: func(p []byte) {
 				if read := store.chunks(); read > items/procfleet.ChunkItems+ahead {
 					t.Errorf("%s: %d chunks were read when %d entries had been sent", call.Name, read, items)
@@ -100,6 +100,11 @@ func TestAResultMapIsStreamedInOnePass(t *testing.T) {
 	if calls < 3 {
 		t.Errorf("only %d calls answer with all results", calls)
 	}
+}
+
+// pollBody asks for all results of a task in the words of every shape.
+func pollBody(id any) string {
+	return fmt.Sprintf(`{"bk_biz_id":1,"task_id":%[1]q,"bk_gse_taskid":%[1]q,"params":{"bk_gse_taskid":%[1]q}}`, id)
 }
 
 // TestAResultMapThatIsCutDoesNotLookWhole: when the request ends while its
@@ -123,7 +128,7 @@ func TestAResultMapThatIsCutDoesNotLookWhole(t *testing.T) {
 				continue
 			}
 			ctx, cancel := context.WithCancel(t.Context())
-			r := httptest.NewRequestWithContext(ctx, http.MethodPost, call.Paths[0], strings.NewReader(fmt.Sprintf(`{"bk_biz_id":1,"task_id":%q,"bk_gse_taskid":%q}`, id, id)))
+			r := httptest.NewRequestWithContext(ctx, http.MethodPost, call.Paths[0], strings.NewReader(pollBody(id)))
 			func() {
 				defer func() {
 					if cause := recover(); cause != http.ErrAbortHandler { //nolint:errorlint // it is what net/http compares with

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +27,7 @@ type Acceptance interface {
 	taskstore.Acceptance
 	Registry
 	Selectable
-	Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Host, error)
+	resolver
 	Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error)
 }
 
@@ -35,6 +36,10 @@ type Queue interface {
 	QuietestLane(ctx context.Context, turn uint64) (procfleet.Lane, error)
 	PublishChunks(ctx context.Context, refs []bus.ChunkRef, round string) (sequences []uint64, err error)
 }
+
+// errNotStored means that the task store failed before it could have the task,
+// or after that the task was taken back.
+var errNotStored = errors.New("the task was not stored")
 
 // errNotQueued means that a task was taken back because its chunks could not
 // be queued.
@@ -58,16 +63,13 @@ type TooLargeError struct{ Problem string }
 func (e *TooLargeError) Error() string { return e.Problem }
 
 // OutcomeUnknownError is the answer when neither acceptance nor rejection could be
-// made sure: the task may run. Task is empty if not even the id is known.
+// made sure: the task may run.
 type OutcomeUnknownError struct {
 	Task procfleet.TaskID
 	Err  error
 }
 
 func (e *OutcomeUnknownError) Error() string {
-	if e.Task == "" {
-		return fmt.Sprintf("whether the task was accepted is unknown: %v", e.Err)
-	}
 	return fmt.Sprintf("whether task %s was accepted is unknown: %v", e.Task, e.Err)
 }
 
@@ -131,6 +133,9 @@ func (s *submitter) submit(ctx context.Context, sub procfleet.Submission, t term
 		return procfleet.Task{}, err
 	}
 	draft, err := s.draft(ctx, sub, t)
+	if errors.Is(err, taskstore.ErrUnavailable) {
+		return procfleet.Task{}, fmt.Errorf("%w: %w", errNotStored, err)
+	}
 	if err != nil {
 		return procfleet.Task{}, err
 	}
@@ -166,10 +171,10 @@ func (s *submitter) accept(ctx context.Context, draft drafted) (procfleet.Task, 
 	switch {
 	case draft.refusal != nil && errors.Is(err, taskstore.ErrExpired):
 		return task, draft.refusal
-	case errors.Is(err, taskstore.ErrConflict), errors.Is(err, taskstore.ErrExpired):
+	case errors.Is(err, taskstore.ErrConflict), errors.Is(err, taskstore.ErrExpired), errors.Is(err, taskstore.ErrFull):
 		return task, err
 	case err != nil:
-		return task, s.createFailed(ctx, task.ID, err)
+		return task, s.createFailed(ctx, task.ID, fmt.Errorf("%w: %w", errNotStored, err))
 	}
 	s.cfg.Reached(PointStored)
 	if created {
@@ -236,8 +241,14 @@ func refuses(err error) bool {
 }
 
 // bodyHash tells submissions apart by what they ask for, not by how their
-// bytes are arranged. Credentials are no part of a submission.
+// bytes are arranged. Credentials are no part of a submission. What a request
+// leaves out counts as its default, as it did for dispatchers that completed
+// nothing: they may have made the task that a repeat looks for.
 func bodyHash(sub procfleet.Submission) (string, error) {
+	sub.Operations = slices.Clone(sub.Operations)
+	for i := range sub.Operations {
+		sub.Operations[i].Over = nil
+	}
 	text, err := json.Marshal(sub)
 	if err != nil {
 		return "", fmt.Errorf("encode the submission: %w", err)
@@ -282,14 +293,13 @@ func chunkRefs(id procfleet.TaskID, draft drafted) []bus.ChunkRef {
 	return refs
 }
 
-// createFailed handles a store that did not confirm a task. It may be there
-// all the same, and then the sweep would run it.
+// createFailed handles a store that did not confirm a task. With an id the task
+// may exist all the same, and then the sweep would run it.
 func (s *submitter) createFailed(ctx context.Context, id procfleet.TaskID, err error) error {
-	err = fmt.Errorf("store the task: %w", err)
-	if id != "" {
-		return s.withdraw(ctx, id, err)
+	if id == "" {
+		return err
 	}
-	return &OutcomeUnknownError{Err: err}
+	return s.withdraw(ctx, id, err)
 }
 
 // dispatch has a new task audited, registers what it says of processes, queues
@@ -360,7 +370,7 @@ func (s *submitter) enqueue(ctx context.Context, refs []bus.ChunkRef) ([]uint64,
 func (s *submitter) withdraw(ctx context.Context, id procfleet.TaskID, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Timeouts.Accept)
 	defer cancel()
-	rejected, err := s.store.Reject(ctx, id, "the task could not be queued")
+	rejected, err := s.store.Reject(ctx, id, "the task could not be stored and queued in time")
 	switch {
 	case err != nil:
 		return &OutcomeUnknownError{Task: id, Err: errors.Join(cause, fmt.Errorf("take it back: %w", err))}

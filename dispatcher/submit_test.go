@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/taskstore"
@@ -163,10 +165,61 @@ func TestWhenNothingIsSureTheAnswerSaysSoWithTheID(t *testing.T) {
 	if task := onlyTask(t, store, procfleet.TaskAccepted); unknown.Task != task.ID {
 		t.Errorf("the answer names %q, the task is %s", unknown.Task, task.ID)
 	}
-	store.create = taskstore.ErrUnavailable
-	_, err = testSubmitter(t, store, &fakeQueue{}).submit(t.Context(), submission(t, procfleet.ActionStart, 1), terms{})
-	if unknown, ok := errors.AsType[*OutcomeUnknownError](err); !ok || unknown.Task != "" {
-		t.Errorf("a store that did not confirm: %v", err)
+}
+
+func TestAStoreThatFailedBeforeItHadTheTaskDidNothing(t *testing.T) {
+	t.Parallel()
+	store := &brokenStore{Store: openStore(t), create: taskstore.ErrUnavailable}
+	for _, key := range []string{"", "key"} {
+		_, err := testSubmitter(t, store, &fakeQueue{}).submit(t.Context(), submission(t, procfleet.ActionStart, 1), terms{key: key})
+		f := failure(err)
+		if f.Kind != dialect.Unavailable || f.RetryAfter == 0 || !strings.Contains(f.Problem, "nothing was done") {
+			t.Errorf("key %q: answered %+v", key, f)
+		}
+	}
+}
+
+// unconfirmed is a store that makes a task and fails all the same.
+type unconfirmed struct {
+	Store
+	begin func(context.Context, procfleet.TaskID, int) (taskstore.Begun, error) // of a worker that is faster; nil without
+}
+
+func (s *unconfirmed) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	task, _, err := s.Store.Create(ctx, d)
+	if s.begin != nil && err == nil {
+		_, err = s.begin(ctx, task.ID, 0)
+	}
+	return task, false, errors.Join(taskstore.ErrUnavailable, err)
+}
+
+func TestATaskThatTheStoreDidNotConfirmIsRejected(t *testing.T) {
+	t.Parallel()
+	store := &unconfirmed{Store: openStore(t)}
+	_, err := testSubmitter(t, store, &fakeQueue{}).submit(t.Context(), submission(t, procfleet.ActionStart, 1), terms{})
+	if f := failure(err); f.Kind != dialect.Unavailable || !strings.Contains(f.Problem, "nothing was done") {
+		t.Errorf("answered %+v", f)
+	}
+	onlyTask(t, store, procfleet.TaskRejected)
+}
+
+func TestATaskThatTheStoreDidNotConfirmIsAcceptedOnceItWasBegun(t *testing.T) {
+	t.Parallel()
+	bolt := openStore(t)
+	store := &unconfirmed{Store: bolt, begin: bolt.Begin}
+	task, err := testSubmitter(t, store, &fakeQueue{}).submit(t.Context(), submission(t, procfleet.ActionStart, 1), terms{})
+	if got := onlyTask(t, store, procfleet.TaskRunning); err != nil || got.ID != task.ID || task.Items != 1 {
+		t.Errorf("answered task %s with %d items, %v; stored is %s", task.ID, task.Items, err, got.ID)
+	}
+}
+
+func TestATaskThatIsNeitherConfirmedNorRejectedIsNamed(t *testing.T) {
+	t.Parallel()
+	store := &brokenStore{Store: &unconfirmed{Store: openStore(t)}, reject: taskstore.ErrUnavailable}
+	_, err := testSubmitter(t, store, &fakeQueue{}).submit(t.Context(), submission(t, procfleet.ActionStart, 1), terms{key: "key"})
+	task := onlyTask(t, store, procfleet.TaskAccepted)
+	if f := failure(err); f.Kind != dialect.OutcomeUnknown || f.Task != task.ID || f.RetryAfter == 0 {
+		t.Errorf("answered %+v, stored is %s", f, task.ID)
 	}
 }
 

@@ -13,6 +13,36 @@ type resolver interface {
 	Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Host, error)
 }
 
+// claimantFinder knows which hosts announce agent ids.
+type claimantFinder interface {
+	Claimants(ctx context.Context, agentIDs []string) ([][]procfleet.Host, error)
+}
+
+// rivalsOf returns the hosts of agent ids that lead nowhere because the agents
+// of several hosts announce them.
+func rivalsOf(ctx context.Context, store claimantFinder, targets []procfleet.Target) (map[string][]procfleet.Host, error) {
+	var ids []string
+	for i := range targets {
+		if t := &targets[i]; t.Host.IsZero() && t.AgentID != "" {
+			ids = append(ids, t.AgentID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil //nolint:nilnil // an empty map reads the same
+	}
+	claimants, err := store.Claimants(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("look up the claimants of %d agent ids: %w", len(ids), err)
+	}
+	rivals := make(map[string][]procfleet.Host)
+	for i, hosts := range claimants {
+		if len(hosts) > 1 {
+			rivals[ids[i]] = hosts
+		}
+	}
+	return rivals, nil
+}
+
 // resolve fills in the hosts of targets that name an agent. An agent that
 // nobody announced leaves the target without a host.
 func resolve(ctx context.Context, store resolver, lists ...[]procfleet.Target) error {
@@ -51,13 +81,18 @@ func (e *exchange) find(ctx context.Context, business string, targets []procflee
 	if err := resolve(ctx, e.api.store, targets); err != nil {
 		return nil, err
 	}
-	return hostsOf(targets), nil
+	at := hostsOf(targets)
+	var err error
+	at.rivals, err = rivalsOf(ctx, e.api.store, targets)
+	return at, err
 }
 
 // targetHosts are the hosts of targets, each once.
 type targetHosts struct {
 	hosts []procfleet.Host
 	of    []int // target → host; -1 without one
+	// rivals are the hosts that claim an agent id, if several do.
+	rivals map[string][]procfleet.Host
 }
 
 func hostsOf(targets []procfleet.Target) *targetHosts {

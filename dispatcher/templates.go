@@ -1,9 +1,13 @@
 package dispatcher
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/sirupsen/logrus"
@@ -139,12 +143,61 @@ func (e *exchange) searchTemplates(ctx context.Context, use dialect.SearchTempla
 	if err := e.mayFor(q.Business, apps.Reading); err != nil {
 		return err
 	}
+	all := q.Search.Limit == 0
+	if all {
+		q.Search.Limit = catalog.MaxTemplatePage
+	}
 	page, total, err := e.api.store.SearchTemplates(ctx, q.Business, q.Search)
 	if err != nil {
 		return fmt.Errorf("search processes of business %s: %w", q.Business.Namespace(), err)
 	}
+	if all && total-q.Search.Start > q.Search.Limit {
+		return e.allTemplates(ctx, use, &q)
+	}
 	e.reply(use.Encode(&q, page, total, e.id))
 	return nil
+}
+
+// allTemplates answers with everything that a search finds, in parts: what was
+// found at one moment, as it is when its part is read. What fails after the
+// beginning can only be told by cutting the connection.
+func (e *exchange) allTemplates(ctx context.Context, use dialect.SearchTemplates, q *dialect.TemplateSearch) error {
+	ids, err := e.api.store.FindTemplates(ctx, q.Business, q.Search)
+	if err != nil {
+		return fmt.Errorf("find processes of business %s: %w", q.Business.Namespace(), err)
+	}
+	e.header(http.StatusOK)
+	out := bufio.NewWriterSize(e.w, 64<<10)
+	err = use.EncodeAll(out, q, q.Search.Start+len(ids), e.templates(q.Business, ids))
+	if err == nil {
+		err = out.Flush()
+	}
+	if err != nil {
+		e.log().WithField("business", q.Business.Namespace()).WithError(err).Warn("answer cut off")
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
+
+// templates reads processes part by part; the store has its time for each part,
+// however long the caller takes to read. What was deleted meanwhile is left out.
+func (e *exchange) templates(b catalog.Business, ids []int64) iter.Seq2[[]catalog.Template, error] {
+	return func(yield func([]catalog.Template, error) bool) {
+		for some := range slices.Chunk(ids, catalog.MaxTemplatePage) {
+			ctx, cancel := context.WithTimeout(e.r.Context(), e.api.cfg.Timeouts.Query)
+			found, err := e.api.store.Templates(ctx, b, some)
+			cancel()
+			part := make([]catalog.Template, 0, len(found))
+			for _, t := range found {
+				if t != nil {
+					part = append(part, *t)
+				}
+			}
+			if !yield(part, err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
 func (e *exchange) showModules(ctx context.Context, use dialect.ShowModules, in *dialect.Request) error {

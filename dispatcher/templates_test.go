@@ -166,6 +166,10 @@ func (s emptyHanded) SearchTemplates(context.Context, catalog.Business, catalog.
 	return nil, 0, s.err
 }
 
+func (s emptyHanded) FindTemplates(context.Context, catalog.Business, catalog.Search) ([]int64, error) {
+	return nil, s.err
+}
+
 func TestEachCallOfTheCMDBHasACodeForAStoreThatIsAway(t *testing.T) {
 	t.Parallel()
 	for _, away := range []error{taskstore.ErrUnavailable, errors.New("disk on fire")} {

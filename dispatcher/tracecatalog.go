@@ -125,6 +125,12 @@ func (w *watched) SearchTemplates(ctx context.Context, b catalog.Business, s cat
 	return w.Store.SearchTemplates(ctx, b, s)
 }
 
+func (w *watched) FindTemplates(ctx context.Context, b catalog.Business, s catalog.Search) (ids []int64, err error) {
+	ctx, done := w.call(ctx, "find_templates")
+	defer func() { done(err) }()
+	return w.Store.FindTemplates(ctx, b, s)
+}
+
 func (w *watched) SetTopology(ctx context.Context, b catalog.Business, t catalog.Topology) (version int64, err error) {
 	ctx, done := w.call(ctx, "set_topology")
 	defer func() { done(err) }()

@@ -32,6 +32,9 @@ var (
 	// more: unreachable, loading, read-only, out of memory, or it no longer
 	// accepts the password or grants the rights. Try again later.
 	ErrUnavailable = errors.New("taskstore: unavailable")
+	// ErrFull means that the store keeps the room that it has left for the tasks
+	// that it has, and made none. It wraps ErrUnavailable.
+	ErrFull = fmt.Errorf("%w: no room for new tasks", ErrUnavailable)
 )
 
 // Draft is a submission ready to become a task.
@@ -75,7 +78,10 @@ type Acceptance interface {
 	// dispatcher died, is free: the latter continues with the id that the key
 	// remembers, with a visit of its own even if the sweep has settled that id
 	// or does so meanwhile. The key is remembered as long as the task. After
-	// NotAfter no task is made: ErrExpired.
+	// NotAfter no task is made: ErrExpired. A task is made while its entry
+	// in the index is certain to be visited, or not at all. With an error, t is
+	// the task if it may have been made, or may yet be within FirstVisit; without
+	// an id nothing was done.
 	Create(ctx context.Context, d Draft) (t procfleet.Task, created bool, err error)
 	// Dispatched notes that every chunk is queued; sequences[i] is the
 	// position of chunk i in the stream (see [Duties.Republished]). From then
@@ -212,27 +218,56 @@ type ChunkDuty struct {
 	Begun    time.Time // first begun; zero if never
 }
 
-// Duties is what the sweep does: every task that is open, or finished but not
-// yet told, has a visit in the index.
+// Bounds of what the sweep puts into the future. The store's clock may step
+// back, by hours when a wrong clock is corrected: what lies further ahead than
+// these bounds allow was written before such a step, and must not wait for
+// the clock to catch up.
+const (
+	// MaxVisit is the longest time until a visit.
+	MaxVisit = 2 * time.Minute
+	// MaxLease is the longest lease.
+	MaxLease = time.Minute
+)
+
+// Visit is an entry of the sweep index: a task and when its visit is due.
+type Visit struct {
+	Task procfleet.TaskID
+	At   time.Time
+}
+
+// NextVisit says after how long a task is to be visited.
+type NextVisit struct {
+	Task  procfleet.TaskID
+	After time.Duration // at most [MaxVisit]; a longer one counts as that
+}
+
+// Duties is what the sweep does: every task that is open, or finished with its
+// notification pending, has a visit in the index.
 type Duties interface {
 	// Lease takes or renews a named lease for holder and reports whether
-	// holder has it. It ends by itself after ttl.
+	// holder has it. It ends by itself after ttl, which is at most [MaxLease];
+	// a longer one counts as that. A lease that ends later than MaxLease from
+	// now is over.
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (held bool, err error)
 	// Release gives a lease back if holder has it.
 	Release(ctx context.Context, name, holder string) error
-	// Due returns up to limit tasks of a shard whose visit is due, the
-	// longest overdue first. Tasks that were never written are among them.
-	Due(ctx context.Context, shard, limit int) ([]procfleet.TaskID, error)
+	// Due returns up to limit visits of a shard that are due, the longest
+	// overdue first, then those that are later than [MaxVisit] from now. Visits
+	// to tasks that were never written are among them.
+	Due(ctx context.Context, shard, limit int) ([]Visit, error)
+	// TasksByID returns tasks in the order of ids, the zero Task for an id
+	// without a task.
+	TasksByID(ctx context.Context, ids []procfleet.TaskID) ([]procfleet.Task, error)
 	// Undone returns the chunks of a task that are not done, for whoever
 	// publishes them: the task is then as safe as its creation promised.
 	Undone(ctx context.Context, id procfleet.TaskID) ([]ChunkDuty, error)
 	// Republished notes a chunk's new position in the stream.
 	Republished(ctx context.Context, id procfleet.TaskID, chunk int, sequence uint64) error
-	// Revisit sets a task's next visit, after the given time.
-	Revisit(ctx context.Context, id procfleet.TaskID, after time.Duration) error
-	// Settle takes a task out of the sweep index: it is finished and told,
-	// rejected, or gone.
-	Settle(ctx context.Context, id procfleet.TaskID) error
+	// Revisit sets the next visits of tasks that have one.
+	Revisit(ctx context.Context, next ...NextVisit) error
+	// Settle removes tasks from the sweep index: each is finished and its
+	// notification sent, or rejected, or gone.
+	Settle(ctx context.Context, ids ...procfleet.TaskID) error
 	// Notified notes that a finished task's end was told: it clears
 	// NotifyPending and takes the task out of the sweep index. A task that is
 	// open after all, since a fail-over lost its end, stays there.
@@ -249,13 +284,16 @@ const (
 
 // Announcement is what an agent says of itself.
 type Announcement struct {
-	Host       procfleet.Host
-	AgentID    string
-	Instance   string
-	Version    string
-	OS, Arch   string
-	StartedAt  time.Time // of the agent, by its own clock
-	Supervised int
+	Host     procfleet.Host
+	AgentID  string
+	Instance string
+	// Incarnation is the process of the instance; "" of an agent that does not
+	// say it.
+	Incarnation string
+	Version     string
+	OS, Arch    string
+	StartedAt   time.Time // of the agent, by its own clock
+	Supervised  int
 	// CPU and Memory are how much of the host is in use, in percent of all of it.
 	CPU, Memory float64
 	// Leaving says that this instance goes away: its presence ends now. It
@@ -272,11 +310,12 @@ type Presence struct {
 	// the same host was heard of in between. An instance that comes back after
 	// it left or was silent, within [InstanceMemory], is not a new one.
 	Since time.Time
-	// Conflict is true while two live instances claim the host: each was
-	// heard of again after the other, within PresenceTTL. Instances that
-	// follow one another are none, even if the first comes back: an instance
-	// that left or was silent for longer is not live until it is heard of
-	// again, and what it said before does not count.
+	// Conflict is true while two live agents claim the host, of two instances
+	// or two incarnations of one: each was heard of again after the other,
+	// within PresenceTTL. Agents that follow one another are none, as after a
+	// restart, even if the first comes back: one that left or was silent for
+	// longer is not live until it is heard of again, and what it said before
+	// does not count.
 	Conflict bool
 }
 
@@ -290,6 +329,7 @@ type AgentBinding struct {
 const (
 	MaxAgentID   = 1 << 10 // bytes
 	MaxHostBound = 8       // agent ids bound to one host; one more ends the first
+	MaxClaimants = 8       // hosts of one cloud area that are remembered as claimants of one agent id
 )
 
 // Validate reports as [procfleet.FieldError] what keeps b from being bound.
@@ -318,10 +358,15 @@ type Hosts interface {
 	// agent announces another id than before, which is neither empty nor the
 	// bound one. It does not end by itself.
 	Bind(ctx context.Context, bs []AgentBinding) error
-	// Resolve returns the hosts of agent ids, in order: the host whose live
-	// agent announced the id, else the one to which it is bound, else the zero
-	// Host.
+	// Resolve returns the hosts of agent ids, in order: the host to which the id
+	// is bound, else the one host whose live agent announced it, else the zero
+	// Host. An id that is not bound and that the live agents of several hosts
+	// announce leads nowhere until all but one are gone.
 	Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Host, error)
+	// Claimants returns for each agent id, in order, the hosts whose live agents
+	// announce it, ordered by cloud area and address text. Beyond
+	// [MaxClaimants] some may be left out.
+	Claimants(ctx context.Context, agentIDs []string) ([][]procfleet.Host, error)
 	// HostPage returns up to limit live agents ordered by cloud area and
 	// address text, beginning after the given host (zero begins).
 	HostPage(ctx context.Context, after procfleet.Host, limit int) ([]Presence, error)

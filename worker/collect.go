@@ -169,6 +169,7 @@ func (c *collector) decode(msgs []jetstream.Msg) []arrived {
 			c.terminate(msg, "not believed") // the sweep asks the agent for them
 			continue
 		}
+		c.believer.keepHeldAgentIDs(msg.Headers(), host, results)
 		valid[id] = true
 		good = append(good, arrived{msg, id, host, results})
 	}

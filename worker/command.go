@@ -65,7 +65,7 @@ func (c *commands) fit(items []int) int {
 func (c *commands) encode(h *hostAsk, items []int, id string, now, acceptBefore time.Time) ([]byte, error) {
 	command := agentproto.Command{
 		Header: agentproto.Header{Type: agentproto.TypeCommand, ID: id, Sent: now},
-		Task:   c.task, Lane: c.lane, Host: h.name, Instance: h.instance, AcceptBefore: acceptBefore, NotAfter: c.deadline,
+		Task:   c.task, Lane: c.lane, Host: h.name, Instance: h.instance, Incarnation: h.incarnation, AcceptBefore: acceptBefore, NotAfter: c.deadline,
 		Items: make([]agentproto.CommandItem, len(items)),
 	}
 	position := make(map[int]int, 1) // from the chunk's specs to the command's

@@ -39,6 +39,7 @@ type Store interface {
 	Report(ctx context.Context, reports []catalog.Report) error
 	Register(ctx context.Context, ds []catalog.Definition, replace bool) (existed [][]bool, err error)
 	Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error)
+	Claimants(ctx context.Context, agentIDs []string) ([][]procfleet.Host, error)
 	FreezesOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.Freeze, error)
 	GroupsOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.HostGroups, error)
 }
@@ -60,6 +61,8 @@ type Config struct {
 	// CallbackTLS says with which files callbacks to https URLs are made; nil is
 	// the system's certificates and none of our own.
 	CallbackTLS *tlsfiles.Client
+	// Receivers says which addresses callbacks may be sent to.
+	Receivers Receivers
 	// Log defaults to a logger that writes to standard error.
 	Log logrus.FieldLogger
 	// Meter makes the metrics; default none.
@@ -82,7 +85,8 @@ type Limits struct {
 	Items       int // in flight of each of the two; default 4096
 	Parked      int // items of chunks that stepped aside, each counting 16 more; default 65536
 	CollectMax  int // messages in one batch of results; default 500
-	SweepTasks  int // visits per shard and round; default 32
+	SweepTasks  int // visits in one round of a shard; default 256
+	SweepItems  int // items of tasks that the sweep repairs at a time; default 16384
 	Notifiers   int // ends of tasks told at a time; default 64
 }
 
@@ -113,7 +117,8 @@ func (l Limits) withDefaults() Limits {
 		Items:       cmp.Or(l.Items, 4096),
 		Parked:      cmp.Or(l.Parked, 65536),
 		CollectMax:  cmp.Or(l.CollectMax, 500),
-		SweepTasks:  cmp.Or(l.SweepTasks, 32),
+		SweepTasks:  cmp.Or(l.SweepTasks, 256),
+		SweepItems:  cmp.Or(l.SweepItems, 16384),
 		Notifiers:   cmp.Or(l.Notifiers, 64),
 	}
 }
@@ -139,6 +144,7 @@ func (c Config) Validate() error {
 		{"Parked", c.Limits.Parked},
 		{"CollectMax", c.Limits.CollectMax},
 		{"SweepTasks", c.Limits.SweepTasks},
+		{"SweepItems", c.Limits.SweepItems},
 		{"Notifiers", c.Limits.Notifiers},
 	} {
 		if l.value < 1 {

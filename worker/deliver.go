@@ -24,6 +24,7 @@ type deliverer struct {
 	bus      *bus.Bus
 	asker    *asker
 	believer *believer
+	claims   *idClaims
 	clock    *clock
 	link     *link
 	held     *held

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet"
@@ -29,6 +30,7 @@ type delivery struct {
 	trace    *askTrace
 	commands *commands
 	asking   *asking
+	nowhere  []int      // items without a host, indexes into the chunk
 	hosts    []*hostAsk // not settled ones; nil where settled
 	open     int        // how many are not settled
 	heard    time.Time  // when an agent last answered, or all were first asked
@@ -67,14 +69,13 @@ func (d *deliverer) newDelivery(ctx context.Context, ref bus.ChunkRef, begun *ta
 	return dl, nil
 }
 
-// group sorts the open items by host. Two kinds of items end here: without a
-// host, since nobody announced the agent that they name, and without a spec.
+// group sorts the open items by host. Those without a spec end here.
 func (dl *delivery) group() {
 	byHost := make(map[procfleet.Host]*hostAsk, len(dl.begun.Open))
 	for _, i := range dl.begun.Open {
 		target := &dl.begun.Chunk.Items[i].Target
 		if target.Host.IsZero() {
-			dl.end(i, procfleet.CodeAgentAbnormal, procfleet.ReasonUnreachable, unknownTarget(target))
+			dl.nowhere = append(dl.nowhere, i)
 			continue
 		}
 		if spec := dl.begun.Chunk.Spec(i); spec.Unregistered {
@@ -99,6 +100,9 @@ func (dl *delivery) run(ctx context.Context) error {
 	dl.asking = dl.asker.begin((len(dl.timing.Ask.Again) + 2) * len(dl.hosts))
 	defer dl.asking.end()
 	if err := dl.lookAt(ctx, dl.hosts); err != nil {
+		return err
+	}
+	if err := dl.endNowhere(ctx); err != nil {
 		return err
 	}
 	dl.endReinstalledSinceBegun()
@@ -331,7 +335,7 @@ func (dl *delivery) answered(a answer) {
 		dl.refused(h, a.try, &reply, now)
 		return
 	}
-	dl.taken(h, &reply, now)
+	dl.taken(h, a.header, &reply, now)
 }
 
 // believes reports whether an answer is from the agent that was asked. One that
@@ -365,7 +369,7 @@ func (dl *delivery) refused(h *hostAsk, try int, reply *agentproto.Reply, now ti
 }
 
 // taken handles an answer item by item; it counts for whichever try it came.
-func (dl *delivery) taken(h *hostAsk, reply *agentproto.Reply, now time.Time) {
+func (dl *delivery) taken(h *hostAsk, header nats.Header, reply *agentproto.Reply, now time.Time) {
 	var results []procfleet.Result
 	for n := range reply.Items {
 		item := &reply.Items[n]
@@ -380,6 +384,7 @@ func (dl *delivery) taken(h *hostAsk, reply *agentproto.Reply, now time.Time) {
 		result.Item = item.Item
 		results = append(results, result)
 	}
+	dl.believer.keepHeldAgentIDs(header, h.host, results)
 	dl.keep(h, results, now)
 	switch {
 	case h.settled():

@@ -29,7 +29,9 @@ type fakeStore struct {
 	asked      map[catalog.Process]time.Time // for what is registered
 	freezes    map[procfleet.Host][]catalog.Freeze
 	groups     map[procfleet.Host][]catalog.HostGroups
-	looking    func(hosts []procfleet.Host) // if set, is called by Presences first
+	// unconfirmed is how many calls of Record have their effect and fail.
+	unconfirmed int
+	looking     func(hosts []procfleet.Host) // if set, is called by Presences first
 }
 
 type fakeTask struct {
@@ -41,7 +43,11 @@ type fakeTask struct {
 	states  []procfleet.State
 	results []procfleet.Result
 	broken  bool // Record fails
+	// unreadable makes Task and TasksByID fail.
+	unreadable bool
 }
+
+var errUnreadable = errors.New("fake: task is damaged")
 
 func newFakeStore() *fakeStore {
 	return &fakeStore{
@@ -217,6 +223,10 @@ func (s *fakeStore) Record(_ context.Context, batches []taskstore.Batch) ([]task
 			f.task.State, f.task.NotifyPending, f.task.FinishedAt = procfleet.TaskFinished, true, time.Now().UTC()
 		}
 	}
+	if s.unconfirmed > 0 {
+		s.unconfirmed--
+		return nil, taskstore.ErrUnavailable
+	}
 	return recorded, nil
 }
 
@@ -254,6 +264,9 @@ func (s *fakeStore) Task(_ context.Context, id procfleet.TaskID) (procfleet.Task
 	}
 	defer s.mu.Unlock()
 	if f := s.tasks[id]; f != nil {
+		if f.unreadable {
+			return procfleet.Task{}, errUnreadable
+		}
 		return s.view(f), nil
 	}
 	return procfleet.Task{}, taskstore.ErrNotFound
@@ -365,19 +378,19 @@ func (s *fakeStore) Release(_ context.Context, name, holder string) error {
 	return nil
 }
 
-func (s *fakeStore) Due(_ context.Context, shard, limit int) ([]procfleet.TaskID, error) {
+func (s *fakeStore) Due(_ context.Context, shard, limit int) ([]taskstore.Visit, error) {
 	if err := s.enter("Due"); err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
-	var due []procfleet.TaskID
+	var due []taskstore.Visit
 	for id, visit := range s.visits {
 		number, err := id.Number()
 		if err == nil && taskstore.Shard(number) == shard && !time.Now().Before(visit) {
-			due = append(due, id)
+			due = append(due, taskstore.Visit{Task: id, At: visit})
 		}
 	}
-	slices.SortFunc(due, func(a, b procfleet.TaskID) int { return s.visits[a].Compare(s.visits[b]) })
+	slices.SortFunc(due, func(a, b taskstore.Visit) int { return a.At.Compare(b.At) })
 	return due[:min(limit, len(due))], nil
 }
 
@@ -408,21 +421,45 @@ func (s *fakeStore) Republished(_ context.Context, id procfleet.TaskID, chunk in
 	return nil
 }
 
-func (s *fakeStore) Revisit(_ context.Context, id procfleet.TaskID, after time.Duration) error {
+func (s *fakeStore) TasksByID(_ context.Context, ids []procfleet.TaskID) ([]procfleet.Task, error) {
+	if err := s.enter("TasksByID"); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	tasks := make([]procfleet.Task, len(ids))
+	for i, id := range ids {
+		if f := s.tasks[id]; f != nil {
+			if f.unreadable {
+				return nil, errUnreadable
+			}
+			tasks[i] = s.view(f)
+		}
+	}
+	return tasks, nil
+}
+
+func (s *fakeStore) Revisit(_ context.Context, next ...taskstore.NextVisit) error {
+	if len(next) == 0 {
+		return nil
+	}
 	if err := s.enter("Revisit"); err != nil {
 		return err
 	}
 	defer s.mu.Unlock()
-	s.visits[id] = time.Now().Add(after)
+	for _, v := range next {
+		s.visits[v.Task] = time.Now().Add(v.After)
+	}
 	return nil
 }
 
-func (s *fakeStore) Settle(_ context.Context, id procfleet.TaskID) error {
+func (s *fakeStore) Settle(_ context.Context, ids ...procfleet.TaskID) error {
 	if err := s.enter("Settle"); err != nil {
 		return err
 	}
 	defer s.mu.Unlock()
-	delete(s.visits, id)
+	for _, id := range ids {
+		delete(s.visits, id)
+	}
 	return nil
 }
 
@@ -562,6 +599,22 @@ func (s *fakeStore) Presences(_ context.Context, hosts []procfleet.Host) ([]task
 		ps[i] = s.presences[h]
 	}
 	return ps, nil
+}
+
+func (s *fakeStore) Claimants(_ context.Context, agentIDs []string) ([][]procfleet.Host, error) {
+	if err := s.enter("Claimants"); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	claimants := make([][]procfleet.Host, len(agentIDs))
+	for i, id := range agentIDs {
+		for host, p := range s.presences {
+			if id != "" && p.AgentID == id {
+				claimants[i] = append(claimants[i], host)
+			}
+		}
+	}
+	return claimants, nil
 }
 
 func (s *fakeStore) Now(context.Context) (time.Time, error) {

@@ -46,7 +46,8 @@ func FuzzAgentsAnswer(f *testing.F) {
 		a := <-asking.answers
 
 		sh := &shard{sweeper: &sweeper{believer: b}}
-		for _, item := range sh.unknownOf(asking, &a, []*chased{{host: host, items: []int{10, 11}}}) {
+		reply, _ := sh.readResendReply(asking, &a, []*itemsOfHost{{host: host, items: []int{10, 11}}})
+		for _, item := range append(reply.unknown, reply.known...) {
 			if item != 10 && item != 11 {
 				t.Errorf("item %d was not asked for", item)
 			}

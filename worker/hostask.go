@@ -29,9 +29,13 @@ type hostAsk struct {
 	part int   // how many of todo are in the current command
 
 	instance string // last one heard of; empty if none ever was
-	since    time.Time
-	fresh    bool // an agent announced itself lately
-	conflict bool
+	// incarnation is the process of that instance that announced itself last;
+	// empty while none is fresh or several claim the host. A command that
+	// another process takes from the queue group is refused there.
+	incarnation string
+	since       time.Time
+	fresh       bool // an agent announced itself lately
+	conflict    bool
 
 	try          int       // number of the current request
 	firstAsked   time.Time // when this part was first sent; zero before
@@ -66,6 +70,7 @@ func (h *hostAsk) due(now time.Time) bool { return h.again.Before(now.Add(wakeSl
 func (h *hostAsk) seen(p *taskstore.Presence) (replaced bool) {
 	h.fresh = !p.Host.IsZero()
 	h.conflict = p.Conflict
+	h.incarnation = ""
 	if !h.fresh {
 		return false // a retry still goes to the instance first asked
 	}
@@ -74,9 +79,9 @@ func (h *hostAsk) seen(p *taskstore.Presence) (replaced bool) {
 	} else {
 		replaced = p.Instance != h.instance
 	}
-	h.instance, h.since = p.Instance, p.Since
+	h.instance, h.incarnation, h.since = p.Instance, p.Incarnation, p.Since
 	if h.conflict {
-		h.instance = "" // whichever of the two gets a status request may answer it
+		h.instance, h.incarnation = "", "" // whichever of the two gets a status request may answer it
 	}
 	return replaced
 }
@@ -150,6 +155,12 @@ func (h *hostAsk) wasRefused(word string, now time.Time, t *AskTiming) bool {
 		h.grace = true
 		h.again = now.Add(min(t.GraceAgain, t.NobodyAgain))
 		return now.Before(h.nobodySince.Add(t.Grace))
+	case agentproto.RefusedIncarnation:
+		// The agent was restarted and is about to announce itself, or a copy of
+		// it runs, which makes a conflict once both were heard of.
+		h.troubled(now)
+		h.again = now.Add(t.RefusedAgain)
+		return now.Before(h.nobodySince.Add(t.Grace))
 	case agentproto.RefusedExpired, agentproto.RefusedInstance, agentproto.RefusedSignature:
 		h.again = now.Add(time.Duration(h.refusals) * t.RefusedAgain)
 		return h.refusals < maxRefusals
@@ -209,6 +220,8 @@ func (h *hostAsk) refusedMessage(word, message string) string {
 	switch word {
 	case agentproto.RefusedExpired:
 		text += "; it arrived too late every time: check the host's clock and its way to NATS"
+	case agentproto.RefusedIncarnation:
+		text += "; another process of this agent answers than the one that is announced: see that no copy of its data folder is in use"
 	case agentproto.RefusedInstance:
 		text += "; another agent instance answers than the one that is announced: see that one agent runs on the host"
 	case agentproto.RefusedSignature:
@@ -218,7 +231,7 @@ func (h *hostAsk) refusedMessage(word, message string) string {
 }
 
 func (h *hostAsk) conflictMessage() string {
-	return fmt.Sprintf("two agents claim host %s: stop one", h.name)
+	return fmt.Sprintf("two agents claim host %s: stop one; if one is a copy, give it an identity and an empty data folder of its own", h.name)
 }
 
 func (h *hostAsk) reinstalledMessage() string {

@@ -23,6 +23,7 @@ type metrics struct {
 	ended     metric.Int64Counter
 	completed metric.Int64Counter
 	troubles  metric.Int64Counter
+	visits    metric.Int64Counter
 	swept     metric.Int64Counter
 	told      metric.Int64Counter
 	callbacks metric.Int64Counter
@@ -30,6 +31,7 @@ type metrics struct {
 	reported  metric.Int64Counter
 	asked     metric.Int64Counter
 	distrust  metric.Int64Counter
+	refusedID metric.Int64Counter
 	dropped   metric.Int64Counter
 	lag       metric.Float64Histogram
 	batch     metric.Int64Histogram
@@ -97,6 +99,7 @@ func (m *metrics) counters(meter metric.Meter) (errs []error) {
 		{&m.ended, "server_results", "Results made by the server for want of an agent's word, by reason."},
 		{&m.completed, "tasks_completed", "Tasks whose last open item got its result."},
 		{&m.troubles, "host_troubles", "Answers other than a host's acceptance, by trouble."},
+		{&m.visits, "sweep_visits", "Visits of the sweep to tasks."},
 		{&m.swept, "sweep_actions", "What the sweep had to do, by action."},
 		{&m.told, "tasks_told", "Ends of tasks that were told."},
 		{&m.callbacks, "callbacks", "Tries of callbacks, by outcome."},
@@ -104,6 +107,7 @@ func (m *metrics) counters(meter metric.Meter) (errs []error) {
 		{&m.reported, "process_reports", "Reports of agents on their processes, by outcome."},
 		{&m.asked, "settings_questions", "Questions of agents for what holds for their hosts, by outcome."},
 		{&m.distrust, "messages_refused", "Messages that are not known to be from the agents that they name, by type and reason."},
+		{&m.refusedID, "agent_ids_refused", "Announcements with an agent id that the host's identity does not hold."},
 		{&m.dropped, "dropped_result_messages", "Messages of results that are lost: their items end by the sweep."},
 	} {
 		var err error
@@ -118,7 +122,7 @@ func (m *metrics) counters(meter metric.Meter) (errs []error) {
 // begins with its first event does not see that event.
 func (m *metrics) begin() {
 	ctx := context.Background()
-	for _, c := range []metric.Int64Counter{m.delivered, m.recorded, m.completed, m.told} {
+	for _, c := range []metric.Int64Counter{m.delivered, m.recorded, m.completed, m.told, m.visits, m.refusedID} {
 		c.Add(ctx, 0)
 	}
 	each := func(c metric.Int64Counter, label string, values ...string) {
@@ -128,9 +132,9 @@ func (m *metrics) begin() {
 	}
 	each(m.ended, "reason", string(procfleet.ReasonUnreachable), string(procfleet.ReasonTimedOut),
 		string(procfleet.ReasonRefused), string(procfleet.ReasonCommandFailed))
-	each(m.troubles, "trouble", troubleNobody, troubleGrace, troubleRefused, troubleSilent, troubleConflict, troubleOverflowed)
+	each(m.troubles, "trouble", troubleNobody, troubleGrace, troubleRefused, troubleSilent, troubleConflict, troubleAgentIDConflict, troubleOverflowed)
 	each(m.swept, "action", sweepForget, sweepNotify, sweepDispatch, sweepRequeue, sweepResend, sweepOverdue)
-	each(m.callbacks, "outcome", "ok", "failed")
+	each(m.callbacks, "outcome", callbackOK, callbackFailed, callbackRefused)
 	each(m.announced, "outcome", announcedStored, announcedLost, announcedBad, announcedStale, announcedOverflowed)
 	each(m.reported, "outcome", reportsStored, reportsLost, reportsBad, reportsOverflowed)
 	each(m.dropped, "reason", droppedUnread, droppedUnstored)
@@ -177,13 +181,15 @@ const (
 	callAnnounce  storeCall = "announce"
 	callReport    storeCall = "report"
 	callDue       storeCall = "due"
+	callTasks     storeCall = "tasks_by_id"
+	callRevisit   storeCall = "revisit"
 	callNotified  storeCall = "notified"
 	callFreezesOf storeCall = "freezes_of"
 	callGroupsOf  storeCall = "groups_of"
 )
 
 var storeCalls = []storeCall{
-	callBegin, callDelivered, callRecord, callTask, callResults, callOwners, callPresences, callAnnounce, callReport, callDue, callNotified,
+	callBegin, callDelivered, callRecord, callTask, callResults, callOwners, callPresences, callAnnounce, callReport, callDue, callTasks, callRevisit, callNotified,
 	callFreezesOf, callGroupsOf,
 }
 
@@ -198,10 +204,20 @@ func (m *metrics) sweep(ctx context.Context, action string, n int) {
 	}
 }
 
+// Outcomes of callbacks.
+const (
+	callbackOK      = "ok"
+	callbackFailed  = "failed"  // tried again
+	callbackRefused = "refused" // its receiver is not allowed; not tried again
+)
+
 func (m *metrics) callback(ctx context.Context, err error) {
-	outcome := "ok"
-	if err != nil {
-		outcome = "failed"
+	outcome := callbackOK
+	switch {
+	case refused(err):
+		outcome = callbackRefused
+	case err != nil:
+		outcome = callbackFailed
 	}
 	m.callbacks.Add(ctx, 1, metric.WithAttributes(attribute.String("outcome", outcome)))
 }
@@ -259,6 +275,8 @@ const (
 	troubleRefused  = "refused"  // the command was turned away as a whole
 	troubleSilent   = "silent"   // no answer to any try
 	troubleConflict = "conflict" // two agents claim the host
+
+	troubleAgentIDConflict = "agent_id_conflict" // the agents of several hosts claim the agent id
 
 	troubleOverflowed = "overflowed" // an answer found no room; the host is asked again
 )

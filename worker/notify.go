@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"sync"
 
 	"github.com/sirupsen/logrus"
@@ -32,6 +33,8 @@ type notifier struct {
 	reached func(string)
 	log     logrus.FieldLogger
 
+	callbacks *callbackQueues
+
 	queue chan procfleet.TaskID
 	mu    sync.Mutex
 	taken map[procfleet.TaskID]bool // queued or being told
@@ -45,13 +48,11 @@ const maxCallbacks = 16
 const notifyQueue = 4096
 
 func newNotifier(cfg *Config, clock *clock, m *metrics) *notifier {
-	base := http.DefaultTransport.(*http.Transport).Clone()
-	base.MaxConnsPerHost = maxCallbacks
-	var transport http.RoundTripper = base
+	var transport http.RoundTripper = cfg.Receivers.transport()
 	if cfg.CallbackTLS != nil {
-		transport = cfg.CallbackTLS.Transport(base)
+		transport = cfg.CallbackTLS.Transport(cfg.Receivers.transport())
 	}
-	return &notifier{
+	n := &notifier{
 		store: cfg.Store, bus: cfg.Bus, audit: cfg.Audit, clock: clock, metrics: m, tracer: cfg.Tracer, timing: &cfg.Timing,
 		reached: cfg.Reached, log: cfg.Log.WithField("component", "worker.notify"),
 		queue: make(chan procfleet.TaskID, notifyQueue),
@@ -62,6 +63,8 @@ func newNotifier(cfg *Config, clock *clock, m *metrics) *notifier {
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
+	n.callbacks = newCallbackQueues(n.callBack)
+	return n
 }
 
 // soon has the end of a task told, unless that is about to happen; it never
@@ -135,11 +138,21 @@ func (n *notifier) tell(ctx context.Context, task *procfleet.Task) (err error) {
 		}
 		return nil
 	}
+	work := ctx
 	ctx, span := n.traceEnd(ctx, task)
 	defer func() { tracecontext.End(span, err) }()
-	if err := n.spread(ctx, task); err != nil {
+	if err := n.publish(ctx, task); err != nil {
 		return err
 	}
+	if target, err := url.Parse(task.Callback); err == nil && target.Host != "" {
+		n.callbacks.offer(work, target.Host, task.ID)
+		return nil
+	}
+	return n.settle(ctx, task)
+}
+
+// settle notes that the end of a task was notified.
+func (n *notifier) settle(ctx context.Context, task *procfleet.Task) error {
 	if err := n.store.Notified(ctx, task.ID); err != nil {
 		return fmt.Errorf("note task %s as told: %w", task.ID, err)
 	}
@@ -148,26 +161,55 @@ func (n *notifier) tell(ctx context.Context, task *procfleet.Task) (err error) {
 	return nil
 }
 
-// spread sends the event, has the end audited, and makes the callback.
-func (n *notifier) spread(ctx context.Context, task *procfleet.Task) error {
+// publish sends the event and has the end audited.
+func (n *notifier) publish(ctx context.Context, task *procfleet.Task) error {
 	n.reached(PointBeforeNotify)
-	event := bus.FinishedEvent(*task)
-	if !n.isSent(task.ID) {
-		if err := n.bus.TaskFinished(ctx, event); err != nil {
-			return err
-		}
-		if err := n.audit.Keep(ctx, audit.OfEnd(task)); err != nil {
-			return err
-		}
-		n.noteSent(task.ID)
+	if n.isSent(task.ID) {
+		return nil
 	}
-	if err := n.call(ctx, task, &event); err != nil {
-		if !n.givesUp(task) {
-			return err
-		}
-		tracecontext.Log(ctx, n.log).WithError(err).WithField("task", task.ID).Error("callback given up")
+	if err := n.bus.TaskFinished(ctx, bus.FinishedEvent(*task)); err != nil {
+		return err
 	}
+	if err := n.audit.Keep(ctx, audit.OfEnd(task)); err != nil {
+		return err
+	}
+	n.noteSent(task.ID)
 	return nil
+}
+
+// callBack makes the callback of a task whose notification is still pending. An
+// error is the receiver's.
+func (n *notifier) callBack(ctx context.Context, id procfleet.TaskID) error {
+	var log logrus.FieldLogger = n.log.WithField("task", id)
+	task, err := n.store.Task(ctx, id)
+	if err != nil {
+		if !errors.Is(err, taskstore.ErrNotFound) && ctx.Err() == nil {
+			log.WithError(err).Warn("callback deferred: task unreadable")
+		}
+		return nil
+	}
+	if !task.NotifyPending {
+		return nil
+	}
+	ctx, span := n.traceEnd(ctx, &task)
+	event := bus.FinishedEvent(task)
+	failed := n.call(ctx, &task, &event)
+	tracecontext.End(span, failed)
+	log = tracecontext.Log(ctx, log)
+	switch {
+	case refused(failed):
+		log.WithError(failed).Error("callback refused")
+		failed = nil // no word on the receiver's health
+	case failed != nil && !n.givesUp(&task):
+		log.WithError(failed).Warn("callback failed, will retry")
+		return failed
+	case failed != nil:
+		log.WithError(failed).Error("callback failed, giving up")
+	}
+	if err := n.settle(ctx, &task); err != nil && ctx.Err() == nil {
+		log.WithError(err).Warn("notification still pending")
+	}
+	return failed
 }
 
 func (n *notifier) isSent(id procfleet.TaskID) bool {

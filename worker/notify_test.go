@@ -6,11 +6,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	logrustest "github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/bus"
@@ -146,6 +148,46 @@ func TestACallbackIsGivenUpAfterAWhile(t *testing.T) {
 	}
 }
 
+func TestACallbackToALocalAddressIsRefusedOnceAndForGood(t *testing.T) {
+	t.Parallel()
+	log, hook := logrustest.NewNullLogger()
+	e := start(t, func(c *worker.Config) { c.Receivers, c.Log = worker.Receivers{}, log })
+	reached := make(chan struct{}, 100)
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached <- struct{}{} }))
+	defer server.Close()
+	_, port, _ := strings.Cut(server.Listener.Addr().String(), ":")
+	task := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1)))
+	e.store.change(task.ID, func(f *fakeTask) { f.task.Callback = "http://ada:hunter2@localhost:" + port + "/done?token=s3cret" })
+	e.queue(task)
+	e.waitState(task.ID, 0, procfleet.StateUnreachable)
+	e.eventually(func() bool { return e.store.settled(task.ID) }, "the refused callback is settled")
+	e.stop()
+	if len(reached) > 0 {
+		t.Error("a server on loopback was reached")
+	}
+	refused := 0
+	for _, entry := range hook.AllEntries() {
+		line, err := entry.String()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(line, "callback refused") {
+			refused++
+			for _, want := range []string{"localhost", "--callback-allow localhost", string(task.ID)} {
+				if !strings.Contains(line, want) {
+					t.Errorf("the line does not say %q: %s", want, line)
+				}
+			}
+		}
+		if strings.Contains(line, "hunter2") || strings.Contains(line, "s3cret") {
+			t.Errorf("a secret of the URL is logged: %s", line)
+		}
+	}
+	if refused != 1 {
+		t.Errorf("%d lines say that the callback was refused, want 1", refused)
+	}
+}
+
 func TestHangingCallbacksDoNotHoldUpTheSweep(t *testing.T) {
 	t.Parallel()
 	e := start(t, func(c *worker.Config) { c.Timing.Callback, c.Timing.Drain = time.Hour, time.Millisecond })
@@ -173,4 +215,36 @@ func TestHangingCallbacksDoNotHoldUpTheSweep(t *testing.T) {
 	if len(called) > 0 {
 		t.Error("a second callback of the task was begun beside the first")
 	}
+}
+
+func TestAReceiverThatHangsDelaysNeitherEventsNorOtherReceivers(t *testing.T) {
+	t.Parallel()
+	e := start(t, func(c *worker.Config) {
+		c.Timing.Callback, c.Timing.Drain, c.Limits.Notifiers = time.Hour, time.Millisecond, 4
+	})
+	hung := make(chan struct{}, 1000)
+	hanging := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil { // only then its end is seen
+			t.Error(err)
+		}
+		hung <- struct{}{}
+		<-r.Context().Done()
+	}))
+	defer hanging.Close()
+	good := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer good.Close()
+	defer e.stop()
+	ended := func(callback string) procfleet.TaskID {
+		return e.sameShard(func(f *fakeTask) {
+			f.task.State, f.task.NotifyPending, f.task.FinishedAt = procfleet.TaskFinished, true, time.Now()
+			f.task.Callback = callback
+		})
+	}
+	for range 40 {
+		ended(hanging.URL)
+	}
+	e.eventually(func() bool { return len(hung) > 0 }, "the hanging receiver is called")
+	id := ended(good.URL)
+	e.eventually(func() bool { return e.store.settled(id) }, "the other receiver is called")
+	e.eventually(func() bool { return e.queued(bus.StreamEvents) == 41 }, "every event is published")
 }

@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -54,4 +55,39 @@ func TestALastCallDoesNotGoOnForEver(t *testing.T) {
 	id := e.overdue(most+time.Second, chunk(procfleet.ActionStart, host(1)))
 	e.waitState(id, 0, procfleet.StateTimedOut)
 	e.eventually(func() bool { return e.store.settled(id) }, "the task ends")
+}
+
+// A worker that died may have delivered a command without storing that.
+func TestNeverDeliveredIsSaidOnlyAfterTheAgentWasAsked(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		begun   bool
+		reply   func(r *agentproto.Resend) *agentproto.ResendReply
+		state   procfleet.State
+		message string
+	}{
+		"never begun":             {false, nil, procfleet.StateUnreachable, "never delivered"},
+		"the agent denies it":     {true, func(r *agentproto.Resend) *agentproto.ResendReply { return &agentproto.ResendReply{Unknown: r.Items} }, procfleet.StateUnreachable, "never delivered"},
+		"the agent runs it":       {true, func(r *agentproto.Resend) *agentproto.ResendReply { return &agentproto.ResendReply{Running: r.Items} }, procfleet.StateTimedOut, "start: timed out"},
+		"the agent does not say":  {true, func(*agentproto.Resend) *agentproto.ResendReply { return nil }, procfleet.StateUnreachable, "no reply from the agent"},
+		"there is no agent there": {true, nil, procfleet.StateUnreachable, "no reply from the agent"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := start(t, unswept)
+			if c.reply != nil {
+				e.agent(host(1), accept).resend = c.reply
+			}
+			task := e.store.create(procfleet.LaneSmall, time.Hour, chunk(procfleet.ActionStart, host(1)))
+			e.store.change(task.ID, func(f *fakeTask) {
+				f.task.State, f.task.Dispatched, f.task.Deadline = procfleet.TaskRunning, true, time.Now()
+				if c.begun {
+					f.begun[0] = f.task.CreatedAt
+				}
+			})
+			if r := e.waitState(task.ID, 0, c.state); !strings.HasPrefix(r.Message, c.message) {
+				t.Errorf("the message is %q, want one that begins with %q", r.Message, c.message)
+			}
+		})
+	}
 }

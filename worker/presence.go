@@ -19,6 +19,7 @@ type presence struct {
 	conn     *nats.Conn
 	store    Store
 	believer *believer
+	claims   *idClaims
 	clock    *clock
 	timing   *Timing
 	metrics  *metrics
@@ -41,6 +42,7 @@ type heard struct {
 	announcement taskstore.Announcement
 	id           string // of the message
 	reply        string
+	refusedID    string // why the agent id was refused; "" if it was not
 }
 
 // take stores what the messages announce.
@@ -63,11 +65,17 @@ func (p *presence) add(batch []heard, msg *nats.Msg) []heard {
 		p.metrics.announcements(1, announcedBad)
 		return batch
 	}
-	h := heard{a, message.ID, msg.Reply}
+	h := heard{announcement: a, id: message.ID, reply: msg.Reply}
 	if !p.fresh(message.Sent) {
 		p.metrics.announcements(1, announcedStale)
 		p.answer(&h, true)
 		return batch
+	}
+	if p.believer.heldAgentID(msg.Header, a.Host, a.AgentID) != a.AgentID {
+		// The host itself is who it says, and stays reachable by its address.
+		p.metrics.refusedID.Add(context.Background(), 1)
+		p.claims.refused(a.Host, a.Instance, a.AgentID)
+		h.announcement.AgentID, h.refusedID = "", refusedAgentID(a.Host, a.AgentID)
 	}
 	return append(batch, h)
 }
@@ -91,11 +99,11 @@ func decodePresence(data []byte, subject string) (message agentproto.Presence, a
 	if err != nil {
 		return message, taskstore.Announcement{}, err
 	}
-	if message.Instance == "" || len(message.Instance) > maxWord || len(message.AgentID) > maxWord {
-		return message, taskstore.Announcement{}, fmt.Errorf("announcement of host %s: instance and agent id must be at most %d bytes, and there must be an instance", host, maxWord)
+	if message.Instance == "" || len(message.Instance) > maxWord || len(message.Incarnation) > maxWord || len(message.AgentID) > maxWord {
+		return message, taskstore.Announcement{}, fmt.Errorf("announcement of host %s: instance, incarnation and agent id must be at most %d bytes, and there must be an instance", host, maxWord)
 	}
 	return message, taskstore.Announcement{
-		Host: host, AgentID: message.AgentID, Instance: message.Instance,
+		Host: host, AgentID: message.AgentID, Instance: message.Instance, Incarnation: message.Incarnation,
 		Version: cut(message.Version, maxWord), OS: cut(message.OS, maxWord), Arch: cut(message.Arch, maxWord),
 		StartedAt: message.StartedAt, Supervised: max(0, message.Supervised), Leaving: message.Leaving,
 		CPU: percent(message.CPU), Memory: percent(message.Memory),
@@ -138,7 +146,7 @@ func (p *presence) answer(h *heard, again bool) {
 	now := p.clock.now().UTC()
 	data, err := agentproto.Encode(&agentproto.PresenceReply{
 		Header:     agentproto.Header{Type: agentproto.TypePresenceReply, ID: h.reply, Sent: now},
-		ServerTime: now, Again: again,
+		ServerTime: now, Again: again, AgentIDRefused: h.refusedID,
 	})
 	if err == nil {
 		message := fleetkey.Message{Purpose: agentproto.TypePresenceReply, Answers: h.id, Body: data}

@@ -20,7 +20,9 @@ type recorder struct {
 
 // record returns what became of each batch.
 func (r *recorder) record(ctx context.Context, batches ...taskstore.Batch) (recorded []taskstore.Recorded, err error) {
+	attempts := 0
 	err = r.timing.untilStored(ctx, func(ctx context.Context) (err error) {
+		attempts++
 		recorded, err = r.store.Record(ctx, batches)
 		return err
 	})
@@ -34,6 +36,10 @@ func (r *recorder) record(ctx context.Context, batches ...taskstore.Batch) (reco
 		r.hints.recorded(batches[i].Task, recorded[i])
 		if recorded[i].Completed {
 			r.metrics.completed.Add(ctx, 1)
+			r.finished.soon(batches[i].Task)
+		} else if attempts > 1 && recorded[i].Known {
+			// An attempt that was not confirmed, such as one that no replica
+			// had in time, may have completed the task all the same.
 			r.finished.soon(batches[i].Task)
 		}
 	}

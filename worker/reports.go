@@ -61,6 +61,12 @@ func (r *reports) add(batch []catalog.Report, msg *nats.Msg) []catalog.Report {
 		r.metrics.reports(1, reportsBad)
 		return batch
 	}
+	report.AgentID = r.believer.heldAgentID(msg.Header, report.Host, report.AgentID)
+	for i := range report.Processes {
+		if s := &report.Processes[i].Status; s.AgentID != report.AgentID {
+			s.AgentID = ""
+		}
+	}
 	return append(batch, report)
 }
 

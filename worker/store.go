@@ -96,10 +96,22 @@ func (w *watched) GroupsOf(ctx context.Context, hosts []procfleet.Host) (gs [][]
 	return w.Store.GroupsOf(ctx, hosts)
 }
 
-func (w *watched) Due(ctx context.Context, shard, limit int) (ids []procfleet.TaskID, err error) {
+func (w *watched) Due(ctx context.Context, shard, limit int) (visits []taskstore.Visit, err error) {
 	ctx, done := w.call(ctx, callDue)
 	defer func() { done(err) }()
 	return w.Store.Due(ctx, shard, limit)
+}
+
+func (w *watched) TasksByID(ctx context.Context, ids []procfleet.TaskID) (tasks []procfleet.Task, err error) {
+	ctx, done := w.call(ctx, callTasks)
+	defer func() { done(err) }()
+	return w.Store.TasksByID(ctx, ids)
+}
+
+func (w *watched) Revisit(ctx context.Context, next ...taskstore.NextVisit) (err error) {
+	ctx, done := w.call(ctx, callRevisit)
+	defer func() { done(err) }()
+	return w.Store.Revisit(ctx, next...)
 }
 
 func (w *watched) Notified(ctx context.Context, id procfleet.TaskID) (err error) {

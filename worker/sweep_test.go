@@ -64,11 +64,10 @@ func TestTheSweepPublishesAgainWhatTheStreamLost(t *testing.T) {
 	e := start(t)
 	e.stop()
 	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
-	stream, err := e.JS.Stream(t.Context(), bus.StreamOps)
-	if err != nil {
+	if err := e.JS.DeleteStream(t.Context(), bus.StreamOps); err != nil {
 		t.Fatal(err)
 	}
-	if err := stream.Purge(t.Context()); err != nil {
+	if err := bus.Ensure(t.Context(), e.JS, bus.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	e.agent(host(1), accept)
@@ -151,7 +150,7 @@ func TestOverdueItemsEnd(t *testing.T) {
 		t.Errorf("delivered item ended as %+v", timedOut)
 	}
 	never := e.waitState(id, 1, procfleet.StateUnreachable)
-	if never.Code != procfleet.CodeAgentAbnormal || !strings.HasPrefix(never.Message, "never delivered") {
+	if never.Code != procfleet.CodeAgentAbnormal || !strings.HasPrefix(never.Message, "no reply from the agent") {
 		t.Errorf("pending item ended as %+v", never)
 	}
 	if a.chased() == 0 {
@@ -185,7 +184,7 @@ func TestTheSweepForgetsWhatIsNoTask(t *testing.T) {
 	young := procfleet.Number(time.Now().UnixMicro()).TaskID()
 	ahead := procfleet.Number(time.Now().Add(time.Hour).UnixMicro()).TaskID() // the store's clock was
 	for _, ghost := range []procfleet.TaskID{young, ahead} {
-		if err := e.store.Revisit(t.Context(), ghost, 0); err != nil {
+		if err := e.store.Revisit(t.Context(), taskstore.NextVisit{Task: ghost}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -247,5 +246,73 @@ func TestATaskThatNeedsTheStreamDoesNotHoldUpTheOthersWhileItIsAway(t *testing.T
 	e.eventually(func() bool { return e.store.settled(overdue) }, "the task ends")
 	if state := e.state(first, 0); state != procfleet.StatePending {
 		t.Errorf("the other task's item is %s", state)
+	}
+}
+
+func TestAnOverloadIsWorkedOffWithoutPausesBetweenRounds(t *testing.T) {
+	t.Parallel()
+	e := start(t, func(c *worker.Config) { c.Limits.SweepTasks, c.Timing.Sweep.Round = 1, 2*time.Second })
+	var last procfleet.TaskID
+	for range 60 { // two minutes of rounds
+		last = e.sameShard(func(f *fakeTask) { f.task.State = procfleet.TaskFinished })
+	}
+	e.eventually(func() bool { return e.store.settled(last) }, "the last of many due tasks is visited")
+}
+
+func TestAResendThatNoAgentAnswersDelaysNoOtherTaskOfTheShard(t *testing.T) {
+	t.Parallel()
+	e := start(t, func(c *worker.Config) {
+		c.Timing.Sweep.ResendWait, c.Timing.Sweep.LastCall, c.Timing.Sweep.LastCallMax = time.Hour, time.Hour, time.Hour
+	})
+	a := e.agent(host(1), accept)
+	a.resend = func(*agentproto.Resend) *agentproto.ResendReply { return nil }
+	e.sameShard(func(f *fakeTask) {
+		f.task.State, f.task.Dispatched, f.task.Deadline = procfleet.TaskRunning, true, time.Now()
+		f.states[0], f.done[0] = procfleet.StateDelivered, true
+	})
+	e.eventually(func() bool { return a.chased() > 0 }, "the silent agent is asked")
+	other := e.sameShard(func(f *fakeTask) { f.task.State, f.task.Deadline = procfleet.TaskRunning, time.Now() })
+	e.waitState(other, 0, procfleet.StateUnreachable)
+}
+
+func TestATaskThatCannotBeReadDelaysNoOtherTaskOfTheShard(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	e.sameShard(func(f *fakeTask) { f.unreadable = true })
+	other := e.sameShard(func(f *fakeTask) { f.task.State = procfleet.TaskFinished })
+	e.eventually(func() bool { return e.store.settled(other) }, "the other task is visited")
+}
+
+// A store whose clock was an hour ahead when the tasks were accepted.
+func TestTasksOfAClockThatSteppedBackAreReconciledAndEnd(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	e.agent(host(1), accept)
+	left := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1)))
+	ahead := func(f *fakeTask) {
+		f.task.CreatedAt, f.task.Deadline = f.task.CreatedAt.Add(time.Hour), f.task.Deadline.Add(time.Hour)
+	}
+	e.store.change(left.ID, ahead)
+	e.waitState(left.ID, 0, procfleet.StateDelivered) // published by the sweep
+	brief := e.store.create(procfleet.LaneSmall, 500*time.Millisecond, chunk(procfleet.ActionStart, host(2)))
+	e.store.change(brief.ID, ahead)
+	e.waitState(brief.ID, 0, procfleet.StateUnreachable)
+}
+
+// No replica confirmed in time, so the results are recorded again, which
+// changes nothing: the end of the task must be published all the same.
+func TestACompletionThatWasNotConfirmedIsNotifiedWithoutTheSweep(t *testing.T) {
+	t.Parallel()
+	e := start(t, func(c *worker.Config) { c.Timing.Sweep.Round = time.Hour })
+	e.agent(host(1), accept)
+	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
+	e.waitState(id, 0, procfleet.StateDelivered)
+	e.store.mu.Lock()
+	e.store.unconfirmed = 2
+	e.store.mu.Unlock()
+	e.publish(id, host(1), succeeded(0))
+	e.eventually(func() bool { return e.store.settled(id) }, "the end is notified")
+	if n := e.store.called("Record"); n != 3 {
+		t.Errorf("results were recorded %d times, want 3", n)
 	}
 }

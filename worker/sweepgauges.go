@@ -14,7 +14,8 @@ import (
 // sweepGauges is where the sweep of this worker stands, by shard.
 type sweepGauges [taskstore.SweepShards]struct {
 	held atomic.Bool
-	due  atomic.Int64 // visits that were due at the last look
+	due  atomic.Int64 // visits that were due in the last round
+	lag  atomic.Int64 // nanoseconds since the oldest of them became due
 	late atomic.Int64 // nanoseconds by which the latest open task of the last round was past its deadline
 }
 
@@ -32,7 +33,7 @@ func (g *sweepGauges) register(meter metric.Meter) error {
 			return nil
 		}))
 	_, err2 := meter.Int64ObservableGauge("procfleet_worker_sweep_due_tasks",
-		metric.WithDescription("Visits that were due at the last look at the shards held here, as many as one round takes."),
+		metric.WithDescription("Visits that were due in the last rounds of the shards held here, as many as a round takes."),
 		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
 			n := int64(0)
 			for i := range g {
@@ -51,13 +52,28 @@ func (g *sweepGauges) register(meter metric.Meter) error {
 			o.Observe(time.Duration(most).Seconds())
 			return nil
 		}))
-	return errors.Join(err, err2, err3)
+	_, err4 := meter.Float64ObservableGauge("procfleet_worker_sweep_lag_seconds", metric.WithUnit("s"),
+		metric.WithDescription("How long the oldest visit of the last rounds had been due; overdue tasks end as much later."),
+		metric.WithFloat64Callback(func(_ context.Context, o metric.Float64Observer) error {
+			most := int64(0)
+			for i := range g {
+				most = max(most, g[i].lag.Load())
+			}
+			o.Observe(time.Duration(most).Seconds())
+			return nil
+		}))
+	return errors.Join(err, err2, err3, err4)
 }
 
-// round notes a look at a shard that is held.
-func (g *sweepGauges) round(shard, due int) {
+// round stores what a round of a shard that is held begins with.
+func (g *sweepGauges) round(shard int, due []taskstore.Visit, now time.Time) {
+	lag := time.Duration(0)
+	if len(due) > 0 { // the first is the oldest, or was set before the clock stepped back
+		lag = max(0, now.Sub(due[0].At))
+	}
 	g[shard].held.Store(true)
-	g[shard].due.Store(int64(due))
+	g[shard].due.Store(int64(len(due)))
+	g[shard].lag.Store(int64(lag))
 	g[shard].late.Store(0)
 }
 
@@ -70,5 +86,6 @@ func (g *sweepGauges) overdue(shard int, by time.Duration) {
 func (g *sweepGauges) forget(shard int) {
 	g[shard].held.Store(false)
 	g[shard].due.Store(0)
+	g[shard].lag.Store(0)
 	g[shard].late.Store(0)
 }

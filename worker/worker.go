@@ -49,8 +49,10 @@ func New(cfg Config) (*Worker, error) {
 	cfg.Store = &watched{cfg.Store, m, cfg.Tracer}
 	w := &Worker{cfg: cfg, room: room, metrics: m, log: cfg.Log.WithField("component", "worker")}
 	w.believer = &believer{keys: cfg.Keys, metrics: m, log: w.log}
+	claims := &idClaims{conn: cfg.Conn, believer: w.believer, log: w.log.WithField("component", "worker.agentid")}
 	away := &outage{log: w.log}
 	w.clock = &clock{store: cfg.Store, timing: &w.cfg.Timing, outage: away, log: w.log}
+	claims.clock = w.clock
 	w.link = &link{conn: cfg.Conn, clock: w.clock}
 	w.held = newHeld()
 	w.asker = newAsker(cfg.Conn, func() { m.trouble(troubleOverflowed) })
@@ -58,7 +60,7 @@ func New(cfg Config) (*Worker, error) {
 	w.hints = newHints(cfg.Bus.Hint)
 	rec := &recorder{store: cfg.Store, timing: &w.cfg.Timing, finished: w.notify, hints: w.hints, metrics: m}
 	w.deliver = &deliverer{
-		store: cfg.Store, bus: cfg.Bus, asker: w.asker, believer: w.believer, clock: w.clock, link: w.link, held: w.held,
+		store: cfg.Store, bus: cfg.Bus, asker: w.asker, believer: w.believer, claims: claims, clock: w.clock, link: w.link, held: w.held,
 		recorder: rec, metrics: m, tracer: cfg.Tracer, agents: cfg.AgentTracer, timing: &w.cfg.Timing, reached: cfg.Reached, log: w.log.WithField("component", "worker.deliver"),
 	}
 	w.collect = &collector{
@@ -68,10 +70,11 @@ func New(cfg Config) (*Worker, error) {
 	}
 	w.sweep = &sweeper{
 		id: cfg.ID, store: cfg.Store, bus: cfg.Bus, audit: cfg.Audit, asker: w.asker, believer: w.believer, clock: w.clock, recorder: rec, notifier: w.notify,
-		metrics: m, tracer: cfg.Tracer, timing: &w.cfg.Timing, limit: cfg.Limits.SweepTasks, outage: away, log: w.log.WithField("component", "worker.sweep"),
+		metrics: m, tracer: cfg.Tracer, timing: &w.cfg.Timing, limit: cfg.Limits.SweepTasks, repairs: newRepairSlots(cfg.Limits.SweepItems), stepped: newSteppedClock(), outage: away, log: w.log.WithField("component", "worker.sweep"),
 	}
 	presence := &presence{
-		conn: cfg.Conn, store: cfg.Store, believer: w.believer, clock: w.clock, timing: &w.cfg.Timing, metrics: m, log: w.log.WithField("component", "worker.presence"),
+		conn: cfg.Conn, store: cfg.Store, believer: w.believer, claims: claims, clock: w.clock, timing: &w.cfg.Timing, metrics: m,
+		log: w.log.WithField("component", "worker.presence"),
 	}
 	reports := &reports{
 		conn: cfg.Conn, store: cfg.Store, believer: w.believer, clock: w.clock, timing: &w.cfg.Timing, metrics: m, log: w.log.WithField("component", "worker.reports"),
@@ -178,6 +181,7 @@ func (w *Worker) work(ctx, work context.Context) {
 	l.deliveries.Wait()
 	close(nothingMore)
 	telling.Wait()
+	w.notify.callbacks.calls.Wait()
 }
 
 type (

@@ -17,6 +17,27 @@
 // before is kept, and is read when the newest snapshot turns out damaged.
 // Only an index is held in memory, the contents stay in the files.
 //
+// # Forgetting
+//
+// A new generation leaves out finished operations whose results are
+// acknowledged: all but the last 100,000, and those that are 7 days older than
+// the newest command. Statuses are forgotten first, since looking twice changes
+// nothing: they get the room that operations which changed the host leave.
+// Open and unacknowledged operations are always kept.
+//
+// Forgetting never makes an operation run twice. Each operation that changes
+// something has raised the fence of its process, and a command that is not
+// remembered is new only if it is above that fence. Fences are kept longer than
+// operations: as long as the engine has a record of the process, else for 30
+// days and at most 100,000 of them. A fence that is forgotten raises the floor,
+// which every generation keeps: a command for a process without a fence must be
+// above the floor. So whatever was forgotten, a repeat is refused, and only its
+// result is lost to the sender, who has acknowledged it.
+//
+// Age is the distance of fences, which are microseconds of the servers' clock
+// and are on disk with each operation. The host's clock has no part in it:
+// neither a step of that clock nor a restart changes what is remembered.
+//
 // # Damage
 //
 // What was written but never reported durable may be torn by a crash. It is

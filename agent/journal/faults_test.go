@@ -136,7 +136,9 @@ func walkThroughFailure(t *testing.T, d *faultyDisk, breakIt func()) {
 	t.Helper()
 	dir := t.TempDir()
 	// A tiny log lets the failing calls meet rotation too.
-	j, _, err := open(dir, d, limits{retain: defaultLimits().retain, retainOps: 100, rotateBytes: 1500}, quiet())
+	small := memLimits()
+	small.retainOps, small.rotateBytes = 100, 1500
+	j, _, err := open(dir, d, small, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,8 @@ type index struct {
 	fences    map[string]fenceMark
 	processes map[string]ref
 	accepted  uint64 // counts operations; gives entry.order
+	newest    int64  // highest fence that is known; the age of others counts from it
+	floor     int64  // highest fence that was forgotten
 	damage    *damage
 }
 
@@ -56,6 +58,27 @@ func (e *entry) asksOther(op *Op) bool {
 	return e.action != "" && (e.action != op.Action || e.fence != op.Fence)
 }
 
+// mutating reports whether the operation changed anything on the host.
+func (e *entry) mutating() bool { return e.action != agentproto.ActionStatus }
+
+// outdated says why a command that is not known, and changes the host, is not
+// new; "" = it is. What is not above the last fence of its process was received
+// before, or is older than what was.
+func (x *index) outdated(op *Op) string {
+	mark, marked := x.fences[op.Spec.Key]
+	switch {
+	case marked && mark.after(op.Fence, op.Item):
+		return "superseded by a later command for this process"
+	case marked && mark.at(op.Fence, op.Item):
+		return "received before, its outcome is not remembered any more"
+	case !marked && op.Fence <= x.floor:
+		return "older than the commands that this agent remembers, it may have been executed before: ask for it anew"
+	case x.damage != nil && op.Fence <= x.damage.Fence:
+		return "journal was damaged: an operation as old as this one may have been executed before, ask for it anew"
+	}
+	return ""
+}
+
 // payloadHash is of everything that was asked for, as this program reads it.
 func payloadHash(op *Op) (uint64, error) {
 	h := fnv.New64a()
@@ -75,6 +98,7 @@ func (x *index) receive(op *Op, hash uint64, at ref) {
 	x.ops[op.ID] = &entry{
 		order: x.accepted, action: op.Action, fence: op.Fence, hash: hash, lane: op.Lane, trace: op.Trace, received: at,
 	}
+	x.newest = max(x.newest, op.Fence)
 	if op.mutating() {
 		x.fences[op.Spec.Key] = fenceMark{Key: op.Spec.Key, Fence: op.Fence, Item: op.Item, At: op.AcceptedAt}
 	}
@@ -88,6 +112,7 @@ func (x *index) finish(d *done, at ref) {
 		x.ops[d.ID] = e
 	}
 	e.action, e.fence, e.hash, e.lane, e.trace = d.Action, d.Fence, d.Hash, d.Lane, d.Trace
+	x.newest = max(x.newest, d.Fence)
 	e.received, e.executing = ref{}, ref{}
 	e.finished, e.done, e.finishedAt, e.code, e.reason = true, at, d.At, d.Code, d.Reason
 }
@@ -97,6 +122,7 @@ func (x *index) apply(rec *record, at ref) error {
 	switch {
 	case rec.End != nil:
 	case rec.Head != nil:
+		x.floor, x.newest = max(x.floor, rec.Head.Floor), max(x.newest, rec.Head.Floor)
 		if rec.Head.Damage != nil {
 			x.damage = rec.Head.Damage
 		}
@@ -126,6 +152,7 @@ func (x *index) apply(rec *record, at ref) error {
 		}
 	case rec.Fence != nil:
 		x.fences[rec.Fence.Key] = *rec.Fence
+		x.newest = max(x.newest, rec.Fence.Fence)
 	default:
 		return fmt.Errorf("%w: no known content", errBadRecord)
 	}

@@ -27,6 +27,9 @@ type Op struct {
 	Spec   agentproto.Spec `json:"spec"`
 	// AcceptedAt is by this host's clock.
 	AcceptedAt time.Time `json:"accepted_at"`
+	// ReceivedAt is the same moment by the server's clock; zero in records of
+	// agents that did not keep it.
+	ReceivedAt time.Time `json:"received_at,omitzero"`
 	// NotAfter is by the server's clock: later the operation must not begin.
 	NotAfter time.Time `json:"not_after,omitzero"`
 	Trace    string    `json:"trace,omitempty"` // traceparent of the command
@@ -158,12 +161,17 @@ func (j *Journal) OnCrash(fn func(point string)) { j.crash = fn }
 type limits struct {
 	retain       time.Duration // of finished operations
 	retainOps    int           // of finished operations
+	retainFence  time.Duration // of fences of processes without a record
+	retainFences int           // of fences of processes without a record
 	rotateBytes  int64         // a log below this size is not rotated
 	reserveBytes int64         // set aside for when the disk is full; 0 = none
 }
 
 func defaultLimits() limits {
-	return limits{retain: 7 * 24 * time.Hour, retainOps: 100_000, rotateBytes: 16 << 20, reserveBytes: 1 << 20}
+	return limits{
+		retain: 7 * 24 * time.Hour, retainOps: 100_000, retainFence: 30 * 24 * time.Hour, retainFences: 100_000,
+		rotateBytes: 16 << 20, reserveBytes: 1 << 20,
+	}
 }
 
 // Open opens the journal in dir, which is created if missing, and says what

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
+	"pgregory.net/rapid"
 
 	"github.com/procfleet/procfleet/agentproto"
 )
@@ -35,7 +36,7 @@ func mustOpen(tb testing.TB, dir string) (*Journal, Recovered) {
 	return j, r
 }
 
-func mustClose(tb testing.TB, j *Journal) {
+func mustClose(tb rapid.TB, j *Journal) {
 	tb.Helper()
 	if err := j.Close(); err != nil {
 		tb.Error(err)
@@ -55,7 +56,7 @@ func success(item int) agentproto.Result {
 	return agentproto.Result{Item: item, Reason: agentproto.ReasonSucceeded, Message: "success"}
 }
 
-func receive(tb testing.TB, j *Journal, ops ...Op) []Verdict {
+func receive(tb rapid.TB, j *Journal, ops ...Op) []Verdict {
 	tb.Helper()
 	v, err := j.Receive(ops)
 	if err != nil {
@@ -64,7 +65,7 @@ func receive(tb testing.TB, j *Journal, ops ...Op) []Verdict {
 	return v
 }
 
-func finish(tb testing.TB, j *Journal, id ID) {
+func finish(tb rapid.TB, j *Journal, id ID) {
 	tb.Helper()
 	if err := j.Finish(id, success(id.Item)); err != nil {
 		tb.Fatal(err)
@@ -289,7 +290,8 @@ func TestStepsOfUnknownOperationsAreErrors(t *testing.T) {
 func TestLogIsRotatedAndOldOperationsForgotten(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	small := limits{retain: time.Hour, retainOps: 10, rotateBytes: 4 << 10}
+	small := memLimits()
+	small.retainOps, small.rotateBytes = 10, 4<<10
 	j, _, err := open(dir, osDisk{}, small, quiet())
 	if err != nil {
 		t.Fatal(err)
@@ -327,28 +329,6 @@ func TestLogIsRotatedAndOldOperationsForgotten(t *testing.T) {
 	}
 	if v := receive(t, j, startOp("t", 199)); v[0].Result == nil {
 		t.Errorf("repeat after rotation: %+v", v[0])
-	}
-}
-
-func TestForgottenFencesAreThoseNobodyUses(t *testing.T) {
-	t.Parallel()
-	j, _ := mustOpen(t, t.TempDir())
-	old, kept, fresh := startOp("old", 0), startOp("kept", 0), startOp("fresh", 0)
-	fresh.AcceptedAt = time.Now()
-	receive(t, j, old, kept, fresh)
-	if err := j.SaveProcess(kept.Spec.Key, json.RawMessage(`1`)); err != nil {
-		t.Fatal(err)
-	}
-	if err := j.rotate(); err != nil {
-		t.Fatal(err)
-	}
-	if _, ok := j.index.fences[old.Spec.Key]; ok {
-		t.Error("fence of a long unused process is kept")
-	}
-	for _, op := range []Op{kept, fresh} {
-		if _, ok := j.index.fences[op.Spec.Key]; !ok {
-			t.Errorf("fence of %s is lost", op.Spec.Key)
-		}
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 )
 
 // load reads the newest generation, or the one before it if a snapshot is
@@ -322,6 +321,3 @@ func (e *entry) readOpen() (OpenOp, error) {
 	op.Executing, op.Exec = true, rec.Executing.Exec
 	return op, nil
 }
-
-// cutoff is the moment before which finished operations are forgotten.
-func (j *Journal) cutoff() time.Time { return j.now().Add(-j.limits.retain) }

@@ -56,6 +56,9 @@ type head struct {
 	Format     int     `json:"format"`
 	Generation int     `json:"generation"`
 	Damage     *damage `json:"damage,omitempty"` // the last one
+	// Floor is the highest fence that was forgotten: of a process without a
+	// fence, what is not above it may have been executed before.
+	Floor int64 `json:"floor,omitempty"`
 }
 
 // damage says that records were lost that had been durable.
@@ -94,8 +97,11 @@ type fenceMark struct {
 	Key   string    `json:"key"`
 	Fence int64     `json:"fence"`
 	Item  int       `json:"item"`
-	At    time.Time `json:"at"`
+	At    time.Time `json:"at"` // by the host's clock; older programs forget by it
 }
+
+// at reports whether the mark is that of (fence, item).
+func (m fenceMark) at(fence int64, item int) bool { return fence == m.Fence && item == m.Item }
 
 // after reports whether the mark is newer than (fence, item).
 func (m fenceMark) after(fence int64, item int) bool {

@@ -2,14 +2,17 @@ package journal
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // rotateWhenDue begins the next generation because the log has grown. Failing
@@ -97,7 +100,7 @@ func (j *Journal) prune(oldest int) {
 		}
 		path := filepath.Join(j.dir, name)
 		if strings.HasPrefix(name, badPrefix) {
-			old = expired(name, j.cutoff())
+			old = expired(name, j.now().Add(-j.limits.retain))
 		}
 		if old {
 			_ = j.disk.Remove(path) // as above
@@ -126,6 +129,7 @@ type moves struct {
 	processes map[string]ref
 	forgotten []ID
 	fences    map[string]fenceMark
+	floor     int64
 }
 
 func (m *moves) takeOver(x *index) {
@@ -135,7 +139,7 @@ func (m *moves) takeOver(x *index) {
 	for _, id := range m.forgotten {
 		delete(x.ops, id)
 	}
-	x.processes, x.fences = m.processes, m.fences
+	x.processes, x.fences, x.floor = m.processes, m.fences, m.floor
 }
 
 // snapshotWriter copies what holds into a new file.
@@ -194,8 +198,9 @@ func (j *Journal) writeSnapshot(generation int) (*segment, *moves, error) {
 		segment: &segment{file: f, name: name},
 		out:     bufio.NewWriterSize(io.NewOffsetWriter(f, 0), 256<<10),
 		group:   j.synced,
-		moves:   moves{processes: map[string]ref{}, fences: map[string]fenceMark{}},
+		moves:   moves{processes: map[string]ref{}},
 	}
+	w.moves.fences, w.moves.floor = j.index.keepFences(&j.limits)
 	if err := j.fillSnapshot(w, generation); err != nil {
 		return nil, nil, errors.Join(err, f.Close(), j.disk.Remove(name))
 	}
@@ -203,7 +208,9 @@ func (j *Journal) writeSnapshot(generation int) (*segment, *moves, error) {
 }
 
 func (j *Journal) fillSnapshot(w *snapshotWriter, generation int) error {
-	if err := w.add(&record{Head: j.head(generation)}); err != nil {
+	head := j.head(generation)
+	head.Floor = w.moves.floor
+	if err := w.add(&record{Head: head}); err != nil {
 		return err
 	}
 	for _, part := range []func(*snapshotWriter) error{j.writeFences, j.writeProcesses, j.writeOps} {
@@ -220,18 +227,31 @@ func (j *Journal) fillSnapshot(w *snapshotWriter, generation int) error {
 	return w.segment.file.Sync()
 }
 
-// writeFences leaves out fences of processes that nobody named for as long as
-// operations are kept: a command so old is refused because it has expired.
-func (j *Journal) writeFences(w *snapshotWriter) error {
-	cutoff := j.cutoff()
-	for key, mark := range j.index.fences {
-		if _, kept := j.index.processes[key]; !kept && mark.At.Before(cutoff) {
-			continue
+// keepFences returns the fences that are kept, and the floor below which all
+// that are not kept lie. Fences of processes without a record are forgotten,
+// the lowest first, when there are too many or a command was received that is
+// much younger.
+func (x *index) keepFences(l *limits) (kept map[string]fenceMark, floor int64) {
+	kept, floor = make(map[string]fenceMark, len(x.fences)), x.floor
+	highestFirst := func(a, b fenceMark) int { return cmp.Compare(b.Fence, a.Fence) }
+	oldest, others := x.newest-l.retainFence.Microseconds(), 0
+	for _, mark := range slices.SortedFunc(maps.Values(x.fences), highestFirst) {
+		if _, managed := x.processes[mark.Key]; !managed {
+			if others++; others > l.retainFences || mark.Fence < oldest {
+				floor = max(floor, mark.Fence)
+				continue
+			}
 		}
+		kept[mark.Key] = mark
+	}
+	return kept, floor
+}
+
+func (j *Journal) writeFences(w *snapshotWriter) error {
+	for _, mark := range w.moves.fences {
 		if err := w.add(&record{Fence: &mark}); err != nil {
 			return err
 		}
-		w.moves.fences[key] = mark
 	}
 	return nil
 }
@@ -320,19 +340,32 @@ func (w *snapshotWriter) putLost(id ID, e *entry) error {
 	return err
 }
 
-// surplus says which finished operations are not kept any longer. What is
-// open or unacknowledged is always kept.
+// surplus says which finished operations are not kept any longer: those that
+// are too old, and the first accepted of those that are too many. Statuses get
+// the room that is left by what changed the host. What is open or
+// unacknowledged is always kept.
 func (j *Journal) surplus(ids []ID) map[ID]bool {
 	surplus := map[ID]bool{}
-	cutoff, kept := j.cutoff(), 0
-	for _, id := range slices.Backward(ids) {
-		e := j.index.ops[id]
-		if !e.finished || !e.acked {
-			continue
-		}
-		if kept++; kept > j.limits.retainOps || e.finishedAt.Before(cutoff) {
-			surplus[id] = true
+	room := j.limits.retainOps
+	for _, mutating := range []bool{true, false} {
+		for _, id := range slices.Backward(ids) {
+			e := j.index.ops[id]
+			switch {
+			case !e.finished || !e.acked || e.mutating() != mutating:
+			case room == 0 || j.index.aged(e, j.limits.retain):
+				surplus[id] = true
+			default:
+				room--
+			}
 		}
 	}
 	return surplus
+}
+
+// aged reports whether commands were received that are younger by more than
+// retain. Fences are microseconds of the servers' clock: no clock of this host
+// tells how old an operation is, so none that is set makes the journal forget.
+// Records of damaged files and old programs have no fence.
+func (x *index) aged(e *entry, retain time.Duration) bool {
+	return e.fence > 0 && e.fence < x.newest-retain.Microseconds()
 }

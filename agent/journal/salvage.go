@@ -155,9 +155,9 @@ func (x *index) rescue(rec *record, at ref) error {
 
 // highestFence is that of the latest command of which anything is known.
 func (x *index) highestFence() int64 {
-	var highest int64
+	highest := x.floor
 	if x.damage != nil {
-		highest = x.damage.Fence
+		highest = max(highest, x.damage.Fence)
 	}
 	for _, mark := range x.fences {
 		highest = max(highest, mark.Fence)

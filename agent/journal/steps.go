@@ -13,8 +13,8 @@ import (
 
 // Receive takes new operations into the journal and says of each what it is.
 // New ones are durable when Receive returns. For one process, an operation
-// that changes something and is older by fence and item than one received
-// before is refused as superseded.
+// that changes something is new only if it is above all that were received
+// before, by fence and item; any other that is not remembered is refused.
 //
 // While the disk fails, operations that change something are refused with
 // code 117 and status operations are accepted in memory. An error means that
@@ -93,13 +93,11 @@ func (j *Journal) judge(op *Op, hash uint64) Verdict {
 	if e, ok := j.index.ops[op.ID]; ok {
 		return j.judgeRepeat(op, e, hash)
 	}
-	switch {
-	case !op.mutating():
-	case j.index.fences[op.Spec.Key].after(op.Fence, op.Item):
-		return Verdict{Refused: refusal(op, agentproto.CodeFailed, "superseded by a later command for this process")}
-	case j.index.damage != nil && op.Fence <= j.index.damage.Fence:
-		return Verdict{Refused: refusal(op, agentproto.CodeFailed,
-			"journal was damaged: an operation as old as this one may have been executed before, ask for it anew")}
+	if !op.mutating() {
+		return Verdict{} // looking twice changes nothing
+	}
+	if why := j.index.outdated(op); why != "" {
+		return Verdict{Refused: refusal(op, agentproto.CodeFailed, why)}
 	}
 	return Verdict{}
 }

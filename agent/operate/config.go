@@ -106,6 +106,7 @@ type Timing struct {
 	Drain           time.Duration // how long Stop waits for operations under way; default 10 s
 	Inquiry         time.Duration // longest time for the commands that tell version and health, and for a status with all that it asks; default 9 s
 	AnswerAge       time.Duration // how long their answers are shown without asking again; default 1 min
+	VersionAge      time.Duration // how old the version of a reported process may be before it is asked for again; default 10 min
 	Health          time.Duration // how often the health of a supervised process is asked for; default 30 s
 	UsageSample     time.Duration // how often processes with limits are measured; default 5 s, thrice that on a host with 10,000 processes
 	UsageWindow     time.Duration // CPU counts as the mean over it; default 1 min
@@ -128,7 +129,7 @@ func (t Timing) withDefaults() Timing {
 		&t.Drain: 10 * time.Second, &t.TrimOutputs: time.Minute,
 		&t.UsageSample: 5 * time.Second, &t.UsageWindow: time.Minute, &t.UsageArm: time.Minute,
 		&t.TakeDownGrace: 10 * time.Second, &t.TakeDownSpacing: 10 * time.Second,
-		&t.Inquiry: 9 * time.Second, &t.AnswerAge: time.Minute, &t.Health: 30 * time.Second,
+		&t.Inquiry: 9 * time.Second, &t.AnswerAge: time.Minute, &t.VersionAge: 10 * time.Minute, &t.Health: 30 * time.Second,
 	}
 	for field, value := range defaults {
 		if *field <= 0 {

@@ -18,6 +18,7 @@ func (g *rig) reopen(damage *journal.Damage) {
 	left := g.ledger.recovered()
 	left.Damage = damage
 	engine.Recover(left)
+	engine.Resume()
 	g.engine = engine
 }
 

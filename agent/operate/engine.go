@@ -34,7 +34,8 @@ const (
 )
 
 // Engine carries out operations and keeps processes alive. Make it with [New],
-// call [Engine.Recover] once, then [Engine.Submit]; [Engine.Stop] ends it.
+// call [Engine.Recover] once, [Engine.Resume] when the server's time is known,
+// then [Engine.Submit]; [Engine.Stop] ends it.
 type Engine struct {
 	cfg Config
 	system
@@ -67,6 +68,7 @@ type Engine struct {
 	actors     map[string]*actor
 	resting    map[string]resting   // keys without an actor of which something is remembered
 	downs      map[string]time.Time // keys that are wanted down, since when
+	recovered  []journal.Op         // by Recover, not begun; they wait for Resume
 	stopped    bool
 	supervised int
 }

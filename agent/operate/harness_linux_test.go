@@ -230,6 +230,7 @@ func (g *rig) openFrozen(s agentproto.Settings) {
 	}
 	engine.Apply(s)
 	engine.Recover(g.ledger.recovered())
+	engine.Resume()
 	g.engine = engine
 }
 

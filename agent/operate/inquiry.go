@@ -3,6 +3,7 @@ package operate
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -78,6 +79,9 @@ type dossier struct {
 	turn   slots // of one
 	latest [questions]*inquiry
 	known  [questions]string // the latest answers
+	// executable is the program that the process ran when its version was
+	// last looked at.
+	executable string
 }
 
 func newInquiries() *inquiries {
@@ -104,14 +108,34 @@ func (i *inquiries) open(q question, id proc.Identity, line string, notBefore ti
 	return in, d, true
 }
 
-// close ends an inquiry.
-func (i *inquiries) close(q question, d *dossier, in *inquiry, a answer) {
+// close ends an inquiry, and reports whether it changed what is known. A
+// version command that fails says nothing of the version.
+func (i *inquiries) close(q question, d *dossier, in *inquiry, a answer) (changed bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	in.answer = a
 	in.answer.at = time.Now()
-	d.known[q] = a.text
 	close(in.over)
+	if q == whichVersion && !a.ok || d.known[q] == a.text {
+		return false
+	}
+	d.known[q] = a.text
+	return true
+}
+
+// replaced reports whether a process runs another executable than when it was
+// last looked at.
+func (i *inquiries) replaced(id proc.Identity, executable string) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	d := i.of[id]
+	if d == nil {
+		d = &dossier{turn: make(slots, 1)}
+		i.of[id] = d
+	}
+	was := d.executable
+	d.executable = executable
+	return was != "" && was != executable
 }
 
 // known are the latest answers about a process; "" = never asked.
@@ -152,10 +176,42 @@ func (e *Engine) ask(ctx context.Context, q question, id proc.Identity, spec *ag
 	}
 }
 
+// keepVersion asks a process for its version if that was not done since it
+// started, its version command or its executable changed, or for
+// Timing.VersionAge. It waits for no answer, and reports whether it asks.
+func (e *Engine) keepVersion(id proc.Identity, spec *agentproto.Spec) (asks bool) {
+	if spec.VersionCmd == "" || id.IsZero() {
+		return false
+	}
+	notBefore := time.Now().Add(-e.cfg.Timing.VersionAge)
+	if e.inquiries.replaced(id, executable(id)) {
+		notBefore = time.Now()
+	}
+	in, d, isNew := e.inquiries.open(whichVersion, id, spec.VersionCmd, notBefore)
+	if isNew {
+		spec := *spec
+		e.beside(spec.Key, "inquiry", func() { e.inquire(whichVersion, d, in, &spec) })
+	}
+	return isNew
+}
+
+// executable is the program that a process runs now; "" = unknown.
+func executable(id proc.Identity) string {
+	path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", id.PID))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(path, " (deleted)") // the file was replaced, which the process was not
+}
+
 // inquire carries out an inquiry. It returns once the command is gone, which
 // may be long after the answer.
 func (e *Engine) inquire(q question, d *dossier, in *inquiry, spec *agentproto.Spec) {
-	end := func(a answer) { e.inquiries.close(q, d, in, a) }
+	end := func(a answer) {
+		if e.inquiries.close(q, d, in, a) && q == whichVersion {
+			e.cfg.Changed()
+		}
+	}
 	if !d.turn.take(e.life) {
 		return
 	}

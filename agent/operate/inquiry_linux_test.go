@@ -13,6 +13,8 @@ import (
 
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/internal/testenv/agenttest"
 )
 
 func TestAnswersAreOneBoundedLine(t *testing.T) {
@@ -43,6 +45,35 @@ func TestAnswersAreOneBoundedLine(t *testing.T) {
 	if len(long) > maxAnswer || !utf8.ValidString(long) || len(long) < maxAnswer-utf8.UTFMax {
 		t.Errorf("a long line is shown as %d bytes, want up to %d of valid UTF-8", len(long), maxAnswer)
 	}
+}
+
+// A caller that compares versions after a restart reinstalled for ever: the
+// version was not known before a status operation with the whole spec.
+func TestReportsHaveTheVersionWithoutAStatusOperation(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	spec := g.spec(func(s *agentproto.Spec) { s.VersionCmd = "echo asked >>versions; echo 1.2.3" })
+	version := func() string {
+		for _, p := range g.engine.Processes() {
+			if p.Key == spec.Key {
+				return p.Status.Version
+			}
+		}
+		return "not reported"
+	}
+	g.want("start", spec, 0, "")
+	testenv.Eventually(t, agenttest.Patience, func() bool { return version() == "1.2.3" }, "the version is reported after the start")
+	for range 20 { // it is not asked for in each report
+		version()
+	}
+	if n := g.lines("versions"); n != 1 {
+		t.Errorf("the version was asked for %d times, want once", n)
+	}
+	g.want("restart", spec, 0, "")
+	testenv.Eventually(t, agenttest.Patience, func() bool { return version() == "1.2.3" && g.lines("versions") == 2 }, "the new process is asked for its version")
+	spec.VersionCmd = "echo 2.0.0"
+	g.want("supervise", spec, 0, "")
+	testenv.Eventually(t, agenttest.Patience, func() bool { return version() == "2.0.0" }, "the new command's version is reported")
 }
 
 func TestStatusTellsVersionAndHealth(t *testing.T) {

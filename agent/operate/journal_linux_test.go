@@ -25,6 +25,7 @@ func TestWithTheJournal(t *testing.T) {
 			t.Fatal(err)
 		}
 		g.engine.Recover(left)
+		g.engine.Resume()
 		return j
 	}
 	operate := func(j *journal.Journal, task, action string, fence int64) agentproto.Result {

@@ -120,8 +120,12 @@ func (e *Engine) Processes() []agentproto.ManagedProcess {
 	known := e.snapshots()
 	host := e.readHost()
 	all := make([]agentproto.ManagedProcess, 0, len(known))
+	room := inquiryLimit
 	for _, key := range inOrder(known) {
 		all = append(all, e.managed(key, known[key], host))
+		if s := known[key]; room > 0 && all[len(all)-1].Status.Running && s.busy == "" && e.keepVersion(s.known.main, &s.spec) {
+			room-- // each answer makes a report, which asks the next ones
+		}
 	}
 	return all
 }

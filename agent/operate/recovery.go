@@ -16,7 +16,7 @@ import (
 // Recover takes over what an earlier agent process left. Processes are looked
 // for and adopted without running anything; operations that had begun are
 // judged by what is there now and never run again; those that had not begun
-// are carried out, unless their time has passed. Call it once, before Submit.
+// wait for [Engine.Resume]. Call it once, before Submit.
 func (e *Engine) Recover(left journal.Recovered) {
 	if err := e.outputs.adopt(); err != nil {
 		e.cfg.Log.WithError(err).Warn("output files of earlier commands are not looked after")
@@ -39,16 +39,47 @@ func (e *Engine) Recover(left journal.Recovered) {
 			e.begin(a)
 		}
 	}()
+	var waiting []journal.Op
 	for _, open := range left.Open {
-		switch {
-		case open.Executing:
+		if open.Executing {
 			e.submit(order{op: open.Op, interrupted: &open.Exec})
-		case time.Since(open.AcceptedAt) <= budget(&open.Spec):
-			e.submit(order{op: open.Op})
-		default:
-			e.turnAway(e.life, open.Op, refused("agent restarted, not executed: too old"))
+		} else {
+			waiting = append(waiting, open.Op)
 		}
 	}
+	if len(waiting) > 0 {
+		e.cfg.Log.WithField("operations", len(waiting)).Info("recovered operations wait for the servers' time")
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.recovered = waiting
+}
+
+// Resume carries out what Recover found and had not begun, unless its time has
+// passed by Config.InTime. Call it when that knows the server's time: this
+// host's clock may be wrong by days after a boot, and an operation of
+// yesterday would be executed today.
+func (e *Engine) Resume() {
+	e.mu.Lock()
+	waiting := e.recovered
+	e.recovered = nil
+	e.mu.Unlock()
+	for _, op := range waiting {
+		if e.late(&op) || e.cfg.InTime(receivedAt(&op).Add(budget(&op.Spec))) {
+			e.submit(order{op: op}) // which refuses what is late
+		} else {
+			e.turnAway(e.life, op, refused("agent restarted, not executed: too old"))
+		}
+	}
+}
+
+// receivedAt is when an operation was accepted, by the server's clock. Records
+// of older agents have the host's time only.
+func receivedAt(op *journal.Op) time.Time {
+	if op.ReceivedAt.IsZero() {
+		return op.AcceptedAt
+	}
+	return op.ReceivedAt
 }
 
 // adopt returns an actor that has not begun, nil if the key needs none, and

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/procfleet/procfleet/agent/proc"
@@ -96,7 +96,7 @@ func (r *run) moveStalePidFile(was proc.Identity) *verdict {
 	}
 	path := r.op.Spec.PidPath
 	aside := path + ".stale" // one name, so that they do not pile up
-	if err := os.Rename(path, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := proc.RenameBeside(path, filepath.Base(aside)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		r.warn("stale pid file was not moved: %v", err)
 		return nil
 	}

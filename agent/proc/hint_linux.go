@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -47,8 +46,11 @@ func programOf(c Command) string {
 // hasCRLF reports whether a script's first line ends with a carriage return,
 // which makes the kernel look for an interpreter of that name.
 func hasCRLF(path string) bool {
-	f := openRegular(path)
-	if f == nil {
+	if !filepath.IsAbs(path) {
+		return false
+	}
+	f, err := openRegular(path)
+	if err != nil {
 		return false
 	}
 	defer f.Close()
@@ -60,24 +62,16 @@ func hasCRLF(path string) bool {
 	return found && bytes.HasPrefix(first, []byte("#!")) && bytes.HasSuffix(first, []byte("\r"))
 }
 
-// openRegular opens a regular file; nil when path is none.
-func openRegular(path string) *os.File {
-	if !filepath.IsAbs(path) {
-		return nil
-	}
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) //nolint:gosec // the program that an operation names, read for a hint about its failure
-	if err != nil {
-		return nil
-	}
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		f.Close()
-		return nil
-	}
-	return f
-}
-
 func openForWriting(path string) bool {
-	return filepath.IsAbs(path) && errors.Is(tryLease(path), unix.EAGAIN)
+	if !filepath.IsAbs(path) {
+		return false
+	}
+	f, err := openRegular(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return errors.Is(tryLease(f), unix.EAGAIN)
 }
 
 // busyWait is how long a command waits for its program to be written.

@@ -3,7 +3,6 @@ package proc
 import (
 	"context"
 	"errors"
-	"os"
 	"time"
 )
 
@@ -49,13 +48,7 @@ func Stands(id Identity) (alive, suspended bool) {
 // none or it cannot be told. It returns within about 2 s on a file system that
 // hangs.
 func (f *Finder) PidFileWritten(ctx context.Context, path string) time.Time {
-	written, err := guard(ctx, f.watchdog, path, func() time.Time {
-		info, err := os.Stat(path)
-		if err != nil {
-			return time.Time{}
-		}
-		return info.ModTime()
-	})
+	written, err := guard(ctx, f.watchdog, path, func() time.Time { return pidFileWritten(path) })
 	if err != nil {
 		return time.Time{}
 	}

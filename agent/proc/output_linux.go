@@ -14,19 +14,19 @@ import (
 // file system has no leases the answer is true, so that nothing in use is
 // removed. A missing file is not held.
 func OutputHeld(path string) bool {
-	err := tryLease(path)
-	return err != nil && !errors.Is(err, os.ErrNotExist)
-}
-
-// tryLease takes a read lease and gives it back. EAGAIN means that somebody
-// writes, other errors that it cannot be told.
-func tryLease(path string) error {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) //nolint:gosec // what a command wrote, for which the agent chose the place
 	if err != nil {
-		return err
+		return !errors.Is(err, os.ErrNotExist)
 	}
-	defer f.Close() // gives the lease back
-	_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
+	defer f.Close()
+	return tryLease(f) != nil
+}
+
+// tryLease takes a read lease, which ends when the file is closed. EAGAIN
+// means that a process has the file open for writing, other errors that the
+// kernel cannot say.
+func tryLease(f *os.File) error {
+	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
 	return err
 }
 

@@ -10,38 +10,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readPidFile reads a bounded part of a regular file only. What else is in the
-// file's place is not even opened: that would wake the writer of a FIFO, and
-// there are devices of which to open them is to use them, such as a watchdog.
+// readPidFile reads a bounded part of a regular file only.
 func readPidFile(path string) (text []byte, written time.Time, err error) {
-	place, err := openFile(path, unix.O_PATH)
-	if err != nil {
-		return nil, time.Time{}, explainOpen(err)
-	}
-	defer place.Close()
-	info, err := place.Stat()
-	if err != nil {
-		return nil, time.Time{}, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, time.Time{}, fmt.Errorf("it is not a regular file but %s", info.Mode().Type())
-	}
-	// By the descriptor, since the path may lead elsewhere by now.
-	f, err := openFile(fmt.Sprintf("/proc/self/fd/%d", place.Fd()), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	f, err := openRegular(path)
 	if err != nil {
 		return nil, time.Time{}, explainOpen(err)
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, time.Time{}, err
+	}
 	text, err = io.ReadAll(io.LimitReader(f, maxPidFile))
 	return text, info.ModTime(), err
 }
 
-func openFile(path string, flags int) (*os.File, error) {
-	fd, err := retryEINTR(func() (int, error) { return unix.Open(path, flags|unix.O_CLOEXEC, 0) })
+// pidFileWritten is when a pid file was written last; the zero time if that
+// cannot be found out.
+func pidFileWritten(path string) time.Time {
+	place, err := openPlace(path)
 	if err != nil {
-		return nil, err
+		return time.Time{}
 	}
-	return os.NewFile(uintptr(fd), path), nil
+	defer place.Close()
+	info, err := place.Stat()
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
 }
 
 func explainOpen(err error) error {

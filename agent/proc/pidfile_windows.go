@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/windows"
@@ -27,6 +28,20 @@ func readPidFile(path string) (text []byte, written time.Time, err error) {
 	defer f.Close()
 	text, err = io.ReadAll(io.LimitReader(f, maxPidFile))
 	return text, info.ModTime(), err
+}
+
+func pidFileWritten(path string) time.Time {
+	info, err := os.Stat(path)
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
+
+// RenameBeside renames a file within its folder. An existing file of the new
+// name is replaced.
+func RenameBeside(path, name string) error {
+	return os.Rename(path, filepath.Join(filepath.Dir(path), name))
 }
 
 func explainOpen(err error) error {

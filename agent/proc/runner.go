@@ -84,11 +84,11 @@ func (r *Runner) start(ctx context.Context, c Command) (*Execution, error) {
 }
 
 func (r *Runner) run(ctx context.Context, c Command, account Account, out *os.File) (*Execution, error) {
-	cmd, err := r.command(c, account, out)
-	if err != nil {
+	if err := awaitWritten(ctx, c); err != nil {
 		return nil, err
 	}
-	if err := awaitWritten(ctx, c); err != nil {
+	cmd, err := r.command(c, account, out)
+	if err != nil {
 		return nil, err
 	}
 	started := time.Now()

@@ -47,19 +47,29 @@ func identifyChild(pid int) (Identity, error) {
 const wrapper = `umask 022; { echo 0 >/proc/self/oom_score_adj; } 2>/dev/null; exec "$@"`
 
 func (r *Runner) command(c Command, account Account, out *os.File) (*exec.Cmd, error) {
-	scope := r.scopes.prefix(c, account)
-	args := slices.Concat(scope, []string{"/bin/sh", "-c", wrapper, "sh", account.Shell})
+	words := []string{account.Shell}
 	if c.LoginProfile {
-		args = append(args, "-l")
+		words = append(words, "-l")
 	}
-	// No context: the command must be able to outlive whatever asked for it.
-	cmd := exec.Command(args[0], append(args[1:], "-c", c.Line)...) //nolint:noctx,gosec // see above; running the given line is the purpose
-	cmd.Dir, cmd.Env = c.Dir, c.environment(basicEnvironment(account, c.Lang, r.timezone))
+	words = append(words, "-c", c.Line)
+	env := c.environment(basicEnvironment(account, c.Lang, r.timezone))
+	var cmd *exec.Cmd
+	if prefix := r.scopes.prefix(c, account); prefix != nil {
+		var err error
+		if cmd, err = scopedCommand(prefix, c, account, env, words); err != nil {
+			return nil, err
+		}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	} else {
+		// No context: the command must be able to outlive whatever asked for it.
+		cmd = exec.Command("/bin/sh", slices.Concat([]string{"-c", wrapper, "sh"}, words)...) //nolint:noctx,gosec // see above; running the given line is the purpose
+		cmd.Dir, cmd.Env = c.Dir, env
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if os.Geteuid() == 0 {
+			cmd.SysProcAttr.Credential = &syscall.Credential{Uid: account.UID, Gid: account.GID, Groups: account.Groups}
+		}
+	}
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if os.Geteuid() == 0 && (scope == nil || account.UID == 0) {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: account.UID, Gid: account.GID, Groups: account.Groups}
-	}
 	return cmd, nil
 }
 
@@ -70,6 +80,9 @@ type job struct{}
 func (job) close() {}
 
 func startIn(cmd *exec.Cmd, _ Command) (job, error) {
+	if setup, ok := cmd.Stdin.(*os.File); ok {
+		defer setup.Close() // the command has a copy
+	}
 	return job{}, atNormalPriority(func() error { return ours.start(cmd) })
 }
 

@@ -6,8 +6,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // scopes are the programs that give a command a transient systemd scope; the
@@ -39,8 +43,8 @@ func (r *Runner) UseScopes(ctx context.Context) error {
 
 // prefix is what a command line begins with to run in a scope; nil if it does
 // not. systemd-run registers itself and becomes the command, so the leader's
-// pid, group and session stay what they are. Only root may register, so the
-// account is changed afterwards.
+// pid, group and session stay what they are. Only root may register, so
+// setpriv changes the account afterwards.
 func (s scopes) prefix(c Command, account Account) []string {
 	if s.systemdRun == "" || c.Contained || account.UID != 0 && s.setpriv == "" {
 		return nil
@@ -58,4 +62,52 @@ func (s scopes) prefix(c Command, account Account) []string {
 		choice = "--groups=" + strings.Join(groups, ",")
 	}
 	return append(words, s.setpriv, fmt.Sprintf("--reuid=%d", account.UID), fmt.Sprintf("--regid=%d", account.GID), choice, "--")
+}
+
+// scopedCommand runs words in a scope. systemd-run and setpriv run as root, so
+// they get neither the environment nor the directory that the operation names:
+// with LD_LIBRARY_PATH alone the account's library would run as root. The
+// shell applies both after the change of account, from a script that it reads
+// from stdin, since a command line can be read by every account of the host.
+func scopedCommand(prefix []string, c Command, account Account, env, words []string) (*exec.Cmd, error) {
+	setup, err := setupScript(c.Dir, account, env)
+	if err != nil {
+		return nil, err
+	}
+	args := slices.Concat(prefix, []string{"/bin/sh", "-c", ". /proc/self/fd/0; exec </dev/null; " + wrapper, "sh"}, words)
+	cmd := exec.Command(args[0], args[1:]...) //nolint:noctx,gosec // as in Runner.command
+	cmd.Dir, cmd.Env, cmd.Stdin = "/", []string{"PATH=" + defaultPath}, setup
+	return cmd, nil
+}
+
+// identifier matches the variables that a shell can set.
+var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// setupScript is a file without a name that holds the shell commands which
+// enter dir and set env. The caller closes it.
+func setupScript(dir string, account Account, env []string) (*os.File, error) {
+	barred := fmt.Sprintf("setup path %s is not accessible to account %s", dir, account.Name)
+	var text strings.Builder
+	fmt.Fprintf(&text, "cd %s || { echo %s; exit %d; }\n", shellQuote(dir), shellQuote(barred), exitNotExecutable)
+	for _, entry := range env {
+		name, value, _ := strings.Cut(entry, "=")
+		if !identifier.MatchString(name) {
+			return nil, fmt.Errorf("env: %q cannot be set by a shell, which a command in a systemd scope needs: use letters, digits and underscores", name)
+		}
+		fmt.Fprintf(&text, "export %s=%s\n", name, shellQuote(value))
+	}
+	fd, err := unix.MemfdCreate("setup", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("hand the environment over: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), "setup")
+	if _, err := file.WriteString(text.String()); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("hand the environment over: %w", err)
+	}
+	return file, nil
+}
+
+func shellQuote(word string) string {
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

@@ -1,8 +1,10 @@
 package proc
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,7 +20,8 @@ func fakeSystemdRun(t *testing.T) (asked string) {
 	dir := t.TempDir()
 	asked = filepath.Join(dir, "asked")
 	script := fmt.Sprintf(`#!/bin/sh
-echo "$$ $(id -u) $*" >>%s
+echo "$$ $(id -u) $*" >>%[1]s
+env >>%[1]s.env
 while [ "$1" != -- ]; do shift; done
 shift
 exec "$@"
@@ -101,5 +104,74 @@ func TestWhereSystemdMakesNoScopesThereAreNone(t *testing.T) {
 		if err := runner.UseScopes(t.Context()); err == nil || runner.scopes != (scopes{}) {
 			t.Errorf("%s: %v, %+v", name, err, runner.scopes)
 		}
+	}
+}
+
+// The account's library would run as root if LD_LIBRARY_PATH of the spec
+// reached a program that runs before the account is dropped.
+func TestHelpersOfScopesThatRunAsRootGetNothingOfTheSpec(t *testing.T) {
+	testenv.NeedRoot(t)
+	testenv.Need(t, "setpriv", "util-linux")
+	asked := fakeSystemdRun(t)
+	setpriv, err := exec.LookPath("setpriv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := fmt.Sprintf("#!/bin/sh\nenv >>%s.env\nexec %s \"$@\"\n", asked, setpriv)
+	if err := os.WriteFile(filepath.Join(filepath.Dir(asked), "setpriv"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	runner, err := NewRunner(NewAccounts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := runner.UseScopes(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	if err := os.Chmod(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	odd := filepath.Join(folder, "it's\na $HOME")
+	if err := errors.Join(os.Mkdir(odd, 0o755), os.Chmod(filepath.Dir(folder), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	const value = "it's \"a\" $(id) \\ value\nof two lines "
+	for _, account := range []string{"root", "nobody"} {
+		running, err := runner.Start(t.Context(), Command{
+			Line: `printf '%s|%s|%s' "$PLANTED" "$(pwd)" "$(cat)"`, Dir: odd, Account: account,
+			Env: map[string]string{"PLANTED": value, "GREETING": value}, OutputPath: filepath.Join(t.TempDir(), "out"),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-running.Done()
+		if result := running.Result(); !result.OK() || result.Output != value+"|"+odd+"|" {
+			t.Errorf("%s: %s, output %q, want %q", account, result, result.Output, value+"|"+odd+"|")
+		}
+	}
+	environment, err := os.ReadFile(asked + ".env")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(environment), "PATH=") || strings.Contains(string(environment), "PLANTED") || strings.Contains(string(environment), odd) {
+		t.Errorf("environment of systemd-run and setpriv:\n%s", environment)
+	}
+
+	locked := filepath.Join(folder, "locked")
+	if err := os.Mkdir(locked, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	running, err := runner.Start(t.Context(), Command{Line: "true", Dir: locked, Account: "nobody", OutputPath: filepath.Join(t.TempDir(), "out")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-running.Done()
+	if result := running.Result(); result.OK() || !strings.Contains(result.Output, locked+" is not accessible to account nobody") {
+		t.Errorf("in a folder that the account may not enter: %s, output %q", result, result.Output)
+	}
+	if _, err := runner.Start(t.Context(), Command{Line: "true", Dir: "/", Env: map[string]string{"a.b": ""}, OutputPath: filepath.Join(t.TempDir(), "out")}); err == nil ||
+		!strings.Contains(err.Error(), `"a.b"`) {
+		t.Errorf("a variable that no shell can set: %v", err)
 	}
 }

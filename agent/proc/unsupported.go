@@ -92,6 +92,11 @@ func readPidFile(string) (text []byte, written time.Time, err error) {
 	return nil, time.Time{}, ErrUnsupported
 }
 
+func pidFileWritten(string) time.Time { return time.Time{} }
+
+// RenameBeside is not available here.
+func RenameBeside(string, string) error { return ErrUnsupported }
+
 type job struct{}
 
 func (job) close() {}

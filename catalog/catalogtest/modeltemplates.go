@@ -136,6 +136,19 @@ func (m *Model) SearchTemplates(ctx context.Context, b catalog.Business, s catal
 	return page, total, err
 }
 
+// FindTemplates returns the ids of all that is found.
+func (m *Model) FindTemplates(ctx context.Context, b catalog.Business, s catalog.Search) ([]int64, error) {
+	s.Limit = 1
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	unlock, err := m.lock(ctx)
+	defer unlock()
+	s.Limit = len(m.templates[b])
+	ids, _ := Find(slices.Collect(maps.Values(m.templates[b])), s)
+	return ids, err
+}
+
 // SetTopology replaces the whole topology.
 func (m *Model) SetTopology(ctx context.Context, b catalog.Business, t catalog.Topology) (int64, error) {
 	if err := b.Validate(); err != nil {

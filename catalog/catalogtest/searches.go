@@ -178,7 +178,22 @@ func searchPages(ctx context.Context, t T, s Subject) {
 		}
 		equal(t, fmt.Sprintf("pages of %d", limit), got, want)
 	}
+	all, err := s.FindTemplates(ctx, shop, catalog.Search{Conditions: web, Sort: catalog.AttrName, Descending: true, Limit: 3})
+	must(t, err, "find templates")
+	rows, err := s.Templates(ctx, shop, all)
+	must(t, err, "read templates")
+	var names []string
+	for _, row := range slices.Backward(rows) {
+		names = append(names, row.Name())
+	}
+	equal(t, "all that is found, whatever the limit", names, want)
+	rest, err := s.FindTemplates(ctx, shop, catalog.Search{Conditions: web, Sort: catalog.AttrName, Descending: true, Start: 40})
+	must(t, err, "find templates")
+	equal(t, "all after the first 40", rest, all[40:])
 	for _, start := range []int{47, 48, 1 << 40} {
+		after, err := s.FindTemplates(ctx, shop, catalog.Search{Conditions: web, Start: start})
+		must(t, err, "find templates")
+		equal(t, "ids after the end", len(after), 0)
 		page, total := search(ctx, t, s, shop, catalog.Search{Conditions: web, Start: start, Limit: 10})
 		equal(t, "after the end", []int{len(page), total}, []int{0, 47})
 	}
@@ -186,10 +201,11 @@ func searchPages(ctx context.Context, t T, s Subject) {
 
 func searchRefused(ctx context.Context, t T, s Subject) {
 	defined(ctx, t, s, "web")
+	const limitNothing, limitTooMuch = "for nothing", "for too much"
 	good := catalog.Search{Limit: 10}
 	for what, change := range map[string]func(q *catalog.Search){
-		"for nothing":             func(q *catalog.Search) { q.Limit = 0 },
-		"for too much":            func(q *catalog.Search) { q.Limit = catalog.MaxTemplatePage + 1 },
+		limitNothing:              func(q *catalog.Search) { q.Limit = 0 },
+		limitTooMuch:              func(q *catalog.Search) { q.Limit = catalog.MaxTemplatePage + 1 },
 		"from before the start":   func(q *catalog.Search) { q.Start = -1 },
 		"sorted by nothing known": func(q *catalog.Search) { q.Sort = "colour" },
 		"sorted by modules":       func(q *catalog.Search) { q.Sort = catalog.AttrModule },
@@ -205,6 +221,9 @@ func searchRefused(ctx context.Context, t T, s Subject) {
 		change(&q)
 		if _, _, err := s.SearchTemplates(ctx, shop, q); !isFieldError(err) {
 			t.Errorf("a search %s: %v", what, err)
+		}
+		if _, err := s.FindTemplates(ctx, shop, q); what != limitNothing && what != limitTooMuch && !isFieldError(err) {
+			t.Errorf("ids of a search %s: %v", what, err)
 		}
 	}
 	page, total := search(ctx, t, s, catalog.Business{}, good)

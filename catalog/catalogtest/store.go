@@ -89,6 +89,7 @@ func calls(ctx context.Context, s catalog.Store) map[string]error {
 	_, errs["DeleteTemplate"] = s.DeleteTemplate(ctx, shop, 1)
 	_, errs["Templates"] = s.Templates(ctx, shop, []int64{1})
 	_, _, errs["SearchTemplates"] = s.SearchTemplates(ctx, shop, catalog.Search{Limit: 1})
+	_, errs["FindTemplates"] = s.FindTemplates(ctx, shop, catalog.Search{})
 	_, errs["SetTopology"] = s.SetTopology(ctx, shop, place([]string{"s", "web 1"}))
 	_, errs["SetModuleHosts"] = s.SetModuleHosts(ctx, shop, "s", "web", nil)
 	_, errs["Topology"] = s.Topology(ctx, shop)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/procfleet/procfleet/agentproto"
@@ -60,7 +61,28 @@ func newHost(tb testing.TB) *host {
 	if h.results == nil {
 		tb.Fatal("no consumer of results")
 	}
+	h.tellTime()
 	return h
+}
+
+// tellTime answers announcements like a worker: an agent that does not know the
+// servers' time accepts no command.
+func (h *host) tellTime() {
+	h.t.Helper()
+	_, err := h.nats.Conn.Subscribe(agentproto.PresenceSubject(0), func(m *nats.Msg) {
+		now := time.Now().UTC()
+		data, err := agentproto.Encode(&agentproto.PresenceReply{
+			Header: agentproto.Header{Type: agentproto.TypePresenceReply, ID: "presence", Sent: now}, ServerTime: now,
+		})
+		if err != nil {
+			h.t.Error(err)
+			return
+		}
+		_ = m.Respond(data) // an agent that hears nothing asks again
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
 }
 
 // start runs the agent, which kills itself at the crash point if there is one.

@@ -19,12 +19,13 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
 	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
 )
 
 // auditQuery are the flags of `audit`.
 type auditQuery struct {
-	nats, file, since        string
+	nats, creds, file, since string
 	event, application, task string
 	follow, json             bool
 	from                     time.Time
@@ -39,10 +40,10 @@ func newAudit() *cobra.Command {
 		Short: "Show who asked for what, what was refused, and how tasks ended",
 		Long: `Show the audit log: who asked for what, what was refused, and how tasks ended.
 
-It reads the stream PROCFLEET_AUDIT, for which it needs NATS, or with --file what --audit-log wrote ("-" is
+It reads the stream PROCFLEET_AUDIT, for which it needs NATS and, where NATS has users, credentials of a server, or with --file what --audit-log wrote ("-" is
 standard input). With --json it writes each record as it is kept.`,
 		Example: `  procfleet audit --since 1h
-  procfleet audit --event refused --follow
+  procfleet audit --event refused --follow --nats-creds procfleet-data/nats-auth/server.creds
   procfleet audit --task GSETASK:20261121053522:123456 --json
   procfleet audit --file /var/log/procfleet/audit.jsonl --app shop`,
 		Args: usageArgs(cobra.NoArgs),
@@ -56,6 +57,7 @@ standard input). With --json it writes each record as it is kept.`,
 	}
 	flags := cmd.Flags()
 	natsFlag(flags, &q.nats, &q.tls)
+	natsCredsFlag(flags, &q.creds)
 	flags.StringVar(&q.file, "file", "", "read a file instead of the stream; - is standard input")
 	flags.StringVar(&q.since, "since", "", "only since then: 2h, or a moment like 2026-11-21T05:35:22Z")
 	flags.StringVar(&q.event, "event", "", "only of this kind: accepted, change, refused or finished")
@@ -107,7 +109,9 @@ func (q *auditQuery) show(ctx context.Context, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	conn, err := natsconn.Connect(natsconn.Config{URL: q.nats, TLS: files, Name: "audit", Log: log})
+	conn, err := natsconn.Connect(natsconn.Config{
+		URL: q.nats, TLS: files, Credentials: natsCredentials(q.creds), InboxPrefix: natsauth.ServerInbox, Name: "audit", Log: log,
+	})
 	if err != nil {
 		return fmt.Errorf("--nats: %w", err)
 	}

@@ -23,7 +23,7 @@ but for signatures. Tables are written in Markdown.`,
 		Args:    usageArgs(cobra.NoArgs),
 		RunE:    nameACommand,
 	}
-	cmd.AddCommand(newBenchFanout(), newBenchSafety(), newBenchSmall(), newBenchAccept(), newBenchPoll(), newBenchReports(), newBenchFair(), newBenchWorkers(), newBenchPresence(), newBenchSupervise())
+	cmd.AddCommand(newBenchFanout(), newBenchSafety(), newBenchSmall(), newBenchAccept(), newBenchPoll(), newBenchReports(), newBenchFair(), newBenchWorkers(), newBenchPresence(), newBenchSweep(), newBenchSupervise())
 	return cmd
 }
 
@@ -234,6 +234,21 @@ among open ones as the sweep does. No roles are started; the figures are of sing
 	flags.IntVar(&m.Hosts, "hosts", 1000000, "hosts that announce themselves")
 	flags.IntVar(&m.Areas, "areas", 50, "cloud areas over which they are spread")
 	flags.IntVar(&m.Tasks, "tasks", 100000, "open tasks on one host each, of which 1 % become due")
+	return cmd
+}
+
+func newBenchSweep() *cobra.Command {
+	m := &bench.Sweep{}
+	cmd := benchCommand(&cobra.Command{
+		Use:   "sweep",
+		Short: "Measure how many visits a second the sweep makes",
+		Long: `Store tasks, make all of them due at once, and measure how long workers take to visit them: tasks that are over,
+and tasks that run. The floor is a bare pipelined read of the same tasks from the same Redis.`,
+		Example: "  procfleet bench sweep --start --tasks 50000 --workers 1,2",
+	}, 1, &m.Config, m)
+	flags := cmd.Flags()
+	flags.IntVar(&m.Tasks, "tasks", 50000, "tasks on one host each")
+	flags.IntSliceVar(&m.Workers, "workers", []int{1, 2}, "numbers of workers, separated by commas")
 	return cmd
 }
 

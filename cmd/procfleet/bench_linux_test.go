@@ -37,6 +37,7 @@ func TestBenchmarksMeasure(t *testing.T) { //nolint:tparallel // subtests share 
 		{"fair --tasks 2 --hosts 300 --samples 3 --area 300", []int{3, 2, 5}, ratio{"ratio", "the slowest has, %", "when the first has, %"}},
 		{"workers --hosts 300 --workers 1,2 --latency 0s,10ms", []int{4}, ratio{}},
 		{"presence --hosts 1200 --areas 5 --tasks 100", []int{9}, ratio{}},
+		{"sweep --tasks 200 --workers 1", []int{2}, ratio{"ratio", "visits, ms", "floor, ms"}},
 		{"reports --agents 300 --every 1s --for 1s", []int{1}, ratio{"ratio", "all CPU", "floor CPU"}},
 	} {
 		name, _, _ := strings.Cut(tt.args, " ")

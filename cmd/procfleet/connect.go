@@ -184,14 +184,20 @@ func (b *backends) ready(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// waitReminder is how often a server that is waited for is mentioned.
-const waitReminder = time.Minute
+// waitReminder is how often a server that is waited for is mentioned, and
+// waitChange how soon when there is another reason: a timeout of a busy host may
+// come before the lasting one.
+const (
+	waitReminder = time.Minute
+	waitChange   = 5 * time.Second
+)
 
 // patiently repeats try while it fails because a server is away. It returns
 // the cause of ctx once that has ended.
 func patiently(ctx context.Context, log logrus.FieldLogger, server string, wait waiter, try func() error) error {
 	const pause = time.Second
 	var said time.Time
+	var reason string
 	for {
 		err := try()
 		switch {
@@ -203,8 +209,12 @@ func patiently(ctx context.Context, log logrus.FieldLogger, server string, wait 
 			return err
 		}
 		wait(server, err)
-		if time.Since(said) >= waitReminder {
-			said = time.Now()
+		due := waitReminder
+		if err.Error() != reason {
+			due = waitChange
+		}
+		if time.Since(said) >= due {
+			said, reason = time.Now(), err.Error()
 			log.WithError(err).Warn("waiting for " + server)
 		}
 		select {

@@ -60,6 +60,7 @@ func (f *fleetFlags) authority() (*natsauth.Authority, error) {
 type enrollFlags struct {
 	hostFlags
 	fleetFlags
+	agentID         string
 	out, brokerConf string
 	valid           time.Duration
 	create          bool
@@ -74,11 +75,15 @@ func newEnroll() *cobra.Command {
 and, with --nats-auth, a NATS user that may do no more than this agent needs. It is one file, for
 --identity of the agent, which then needs neither --cloud nor --ip. A host's identity is a secret of that host.
 
+With --agent-id the identity holds an agent id as well, by which callers may name the host. Servers refuse an
+agent id that the identity of the announcing host does not hold.
+
 The same call gives the same keys again, so that a lost identity can be replaced; see procfleet revoke for
 one that was stolen.`,
 		Example: `  procfleet enroll --host 3:10.0.0.1 --fleet-key fleet.key --nats-auth nats-auth --out identity.yaml
   procfleet enroll --hosts-file hosts.txt --out identities/ --fleet-key fleet.key --nats-auth nats-auth
   procfleet enroll --host 0:10.0.0.2 --data procfleet-data --out identity.yaml
+  procfleet enroll --host 0:10.0.0.2 --agent-id 02000000005254000b3dc9168005 --data procfleet-data --out identity.yaml
   procfleet enroll --create --data fleet --hosts-file hosts.txt --out identities/`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
@@ -86,6 +91,7 @@ one that was stolen.`,
 	flags := cmd.Flags()
 	f.hostFlags.register(flags)
 	f.fleetFlags.register(flags)
+	flags.StringVar(&f.agentID, "agent-id", "", "agent id that the identity of the one host holds")
 	flags.StringVar(&f.out, "out", "", "folder for the files, named like 3-10.0.0.1.yaml, or, for one host, the file; standard output by default")
 	validFlag(flags, &f.valid)
 	flags.BoolVar(&f.create, "create", false, "make the fleet's keys and the authority in --data if they are missing")
@@ -107,6 +113,14 @@ func (f *enrollFlags) run(cmd *cobra.Command) error {
 	if f.valid < 0 {
 		return usageError("--valid: %v is negative", f.valid)
 	}
+	if f.agentID != "" {
+		if len(hosts) > 1 {
+			return usageError("--agent-id: an agent id belongs to one host, and there are %d: enroll each by itself", len(hosts))
+		}
+		if err := fleetkey.ValidAgentID(f.agentID); err != nil {
+			return usageError("--agent-id: %s", err)
+		}
+	}
 	if len(hosts) > 1 && f.out == "" {
 		return usageError("--out: name a folder for the identities of %d hosts", len(hosts))
 	}
@@ -126,7 +140,7 @@ func (f *enrollFlags) run(cmd *cobra.Command) error {
 	}
 	put := f.writer(cmd, len(hosts))
 	for _, host := range hosts {
-		text, err := identity(host, ring, authority, f.valid)
+		text, err := identity(host, f.agentID, ring, authority, f.valid)
 		if err == nil {
 			err = put(host, text)
 		}
@@ -154,7 +168,8 @@ func (f *enrollFlags) createKeys() error {
 	if _, err := fleetKeyIn(f.data); err != nil {
 		return fmt.Errorf("--data: %w", err)
 	}
-	return createAuthority(filepath.Join(f.data, natsAuthName), natsauth.OpenOrCreate)
+	_, err := createAuthority(filepath.Join(f.data, natsAuthName), natsauth.OpenOrCreate)
+	return err
 }
 
 func (f *enrollFlags) copyBrokerConf(authority *natsauth.Authority) error {
@@ -172,8 +187,8 @@ func (f *enrollFlags) copyBrokerConf(authority *natsauth.Authority) error {
 }
 
 // identity is what the agent of a host gets.
-func identity(host procfleet.Host, ring *fleetkey.Ring, authority *natsauth.Authority, valid time.Duration) ([]byte, error) {
-	i := fleetkey.Identity{Host: ring.Host(host.String())}
+func identity(host procfleet.Host, agentID string, ring *fleetkey.Ring, authority *natsauth.Authority, valid time.Duration) ([]byte, error) {
+	i := fleetkey.Identity{Host: ring.Enroll(host.String(), agentID)}
 	if authority != nil {
 		var err error
 		if i.NATS, err = authority.Enroll(hostUser(host, ring.Generation(host.String())), valid); err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/jwt/v2"
@@ -36,11 +37,11 @@ func TestAHostThatIsEnrolledAfterItsRevocationHasANATSUserThatIsNotRevoked(t *te
 		if err != nil {
 			t.Fatal(err)
 		}
-		token, err := authority.Account()
+		broker, err := authority.Broker()
 		if err != nil {
 			t.Fatal(err)
 		}
-		account, err := jwt.DecodeAccountClaims(token)
+		account, err := jwt.DecodeAccountClaims(broker.Accounts[broker.Account])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,6 +62,41 @@ func TestAHostThatIsEnrolledAfterItsRevocationHasANATSUserThatIsNotRevoked(t *te
 		before := user
 		if user = enroll(); user == before {
 			t.Errorf("after %d revocations: enrolled as the revoked user %s", n+1, user)
+		}
+	}
+}
+
+// TestAnIdentityHoldsTheAgentIDOfItsEnrollment, which is that of one host.
+func TestAnIdentityHoldsTheAgentIDOfItsEnrollment(t *testing.T) {
+	t.Parallel()
+	data, file := filepath.Join(t.TempDir(), "fleet"), filepath.Join(t.TempDir(), "identity.yaml")
+	enroll := func(args ...string) (code int, note string) {
+		t.Helper()
+		code, _, note = call(t, append([]string{"enroll", "--create", "--data", data, "--out", file}, args...)...)
+		return code, note
+	}
+	if code, note := enroll("--host", "3:10.0.0.1", "--agent-id", "a-1"); code != 0 {
+		t.Fatalf("enroll: exit %d, %s", code, note)
+	}
+	identity, err := fleetkey.ReadIdentity(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring, err := fleetkey.ReadRing(filepath.Join(data, fleetKeyName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := map[string][]string{}
+	identity.Host.Sign(header, &fleetkey.Message{})
+	if err := ring.VerifyAgentID(header, "3:10.0.0.1", "a-1"); err != nil || identity.Host.AgentID() != "a-1" {
+		t.Errorf("the identity holds %q: %v", identity.Host.AgentID(), err)
+	}
+	for _, args := range [][]string{
+		{"--host", "3:10.0.0.1,3:10.0.0.2", "--agent-id", "a-1"},
+		{"--host", "3:10.0.0.1", "--agent-id", "3:10.0.0.2"},
+	} {
+		if code, note := enroll(args...); code != 2 || !strings.Contains(note, "--agent-id") {
+			t.Errorf("%v: exit %d, %s", args, code, note)
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/procfleet/procfleet/dispatcher"
 	"github.com/procfleet/procfleet/dispatcher/apps"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/plaintext"
 	"github.com/procfleet/procfleet/taskstore/redisstore"
@@ -94,7 +95,8 @@ func (f *backendFlags) streams() bus.Options { return bus.Options{Replicas: f.st
 func (f *backendFlags) natsConfig(name string, p *daemon.Process) (natsconn.Config, error) {
 	files, err := f.natsTLS.Open(p.Log)
 	return natsconn.Config{
-		URL: f.nats, TLS: files, Credentials: natsCredentials(f.natsCreds), Name: name, OnLost: p.Fail, Log: p.Log,
+		URL: f.nats, TLS: files, Credentials: natsCredentials(f.natsCreds), InboxPrefix: natsauth.ServerInbox,
+		Name: name, OnLost: p.Fail, Log: p.Log,
 	}, err
 }
 
@@ -110,6 +112,7 @@ type doorFlags struct {
 	listen               string
 	listenTLS            tlsflags.Server
 	allowUnauthenticated bool
+	allowLocalUsers      bool
 	apps, login, trusted string
 	loginTLS             tlsflags.Client
 	maxBody              int64
@@ -120,11 +123,13 @@ type doorFlags struct {
 
 func (f *doorFlags) register(flags *pflag.FlagSet) {
 	d := dispatcher.Config{}.WithDefaults()
-	flags.StringVar(&f.listen, "http", d.Listen, "address to listen on for HTTP")
+	flags.StringVar(&f.listen, "http", d.Listen, "address to listen on for HTTP, or unix:PATH for a Unix socket of this account")
 	f.listenTLS.Register(flags, "http")
 	flags.IntVar(&f.connections, "http-connections", 20_000, "connections to --http at a time; further ones are closed at once")
 	flags.BoolVar(&f.allowUnauthenticated, "allow-unauthenticated", false,
 		"listen off loopback although callers are not authenticated; for test networks only")
+	flags.BoolVar(&f.allowLocalUsers, "allow-local-users", false,
+		"let every account of this machine call on loopback without --apps; without it only this account and root")
 	flags.StringVar(&f.apps, "apps", "", "file of the applications that may call, which procfleet app keeps; nobody else can then, and --http need not be on loopback")
 	flags.StringVar(&f.login, "login-url", "", "URL of BlueKing's login server, which knows whose a bk_token is; without it none counts")
 	f.loginTLS.Register(flags, "login-url", "the login server")
@@ -139,7 +144,7 @@ func (f *doorFlags) register(flags *pflag.FlagSet) {
 func (f *doorFlags) config() dispatcher.Config {
 	trusted, _ := prefixes(f.trusted) // check says what is wrong with them
 	return dispatcher.Config{
-		Listen: f.listen, AllowUnauthenticated: f.allowUnauthenticated,
+		Listen: f.listen, AllowUnauthenticated: f.allowUnauthenticated, AllowLocalUsers: f.allowLocalUsers,
 		AppsFile: f.apps, LoginURL: f.login, TrustedESB: trusted,
 		Limits: dispatcher.Limits{Body: f.maxBody, Items: f.maxItems},
 		Slack:  f.slack, Retention: f.retention,
@@ -149,7 +154,11 @@ func (f *doorFlags) config() dispatcher.Config {
 
 func (f *doorFlags) check(s *settings.Settings) {
 	s.AtLeast(1, "http-connections", "max-body", "max-items", "slack", "retention")
-	if err := daemon.CheckAddress(f.listen); err != nil {
+	if path, is := f.socketPath(); is {
+		if err := daemon.CheckSocket(path); err != nil {
+			s.Wrong("http", "%s", err)
+		}
+	} else if err := daemon.CheckAddress(f.listen); err != nil {
 		s.Wrong("http", "%s", err)
 	}
 	f.listenTLS.Check(s)

@@ -59,7 +59,7 @@ func newNATSAuthInit(dir *string) *cobra.Command {
 			if *dir == "" {
 				return usageError("name the folder with --nats-auth or PROCFLEET_NATS_AUTH, for example --nats-auth nats-auth")
 			}
-			if err := createAuthority(*dir, natsauth.Create); err != nil {
+			if _, err := createAuthority(*dir, natsauth.Create); err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "made an authority in %s: keep its authority.yaml, and away from the brokers\n", *dir)
@@ -69,7 +69,7 @@ func newNATSAuthInit(dir *string) *cobra.Command {
 }
 
 // createAuthority makes an authority with the users of servers and monitoring.
-func createAuthority(dir string, create func(string) (*natsauth.Authority, error)) error {
+func createAuthority(dir string, create func(string) (*natsauth.Authority, error)) (*natsauth.Authority, error) {
 	authority, err := create(dir)
 	for _, role := range []natsauth.Role{natsauth.Server, natsauth.Monitor} {
 		if err == nil {
@@ -77,9 +77,9 @@ func createAuthority(dir string, create func(string) (*natsauth.Authority, error
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("--nats-auth: %w", err)
+		return nil, fmt.Errorf("--nats-auth: %w", err)
 	}
-	return nil
+	return authority, nil
 }
 
 func newNATSAuthUser(dir *string) *cobra.Command {
@@ -89,7 +89,8 @@ func newNATSAuthUser(dir *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "user ROLE",
 		Short: "Make a NATS user that is no agent",
-		Long: `Write the credentials of a new NATS user to standard output. ROLE is
+		Long: `Write the credentials of a new NATS user to standard output, and to standard error the inbox prefix with which
+its programs must connect: the user receives replies there and nowhere else. ROLE is
   server    dispatchers, workers and programs that stand for many agents
   producer  may publish operations to procfleet.submit and hear of finished tasks
   leaf      the NATS server of the cloud area --cloud
@@ -117,6 +118,13 @@ func newNATSAuthUser(dir *string) *cobra.Command {
 			credentials, err := authority.KeepUser(role, name, cloud, valid)
 			if err != nil {
 				return err
+			}
+			user, _, err := natsauth.ParseCredentials([]byte(credentials))
+			if err != nil {
+				return err
+			}
+			if role != natsauth.Leaf {
+				fmt.Fprintf(cmd.ErrOrStderr(), "the inbox prefix of this user is %s\n", natsauth.InboxPrefix(role, user))
 			}
 			_, err = fmt.Fprint(cmd.OutOrStdout(), credentials)
 			return err

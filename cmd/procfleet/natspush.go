@@ -32,7 +32,7 @@ func newNATSAuthPush(dir *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "push",
 		Short: "Tell brokers of revocations, and of what roles may do in this release",
-		Long: `Tell brokers that keep accounts themselves (resolver type full) of the account as it is now: who is revoked,
+		Long: `Tell brokers that keep accounts themselves (resolver type full) of the accounts as they are now: who is revoked,
 and what roles may do in this release. All servers of a cluster hear of it through any one of them, leaf
 nodes each by itself. Revoked users are disconnected at once. A broker that is away hears of it from the others.`,
 		Example: "  procfleet nats-auth push --nats nats://10.0.0.9:4222 --nats-auth nats-auth",
@@ -49,7 +49,7 @@ nodes each by itself. Revoked users are disconnected at once. A broker that is a
 	return cmd
 }
 
-// natsPush brings an account to brokers.
+// natsPush brings the accounts to brokers.
 type natsPush struct {
 	url string
 	tls tlsflags.Client
@@ -69,21 +69,27 @@ func (p *natsPush) run(ctx context.Context, authority *natsauth.Authority, out i
 	if err != nil {
 		return fmt.Errorf("ask for the servers: %w", err)
 	}
-	told, err := gatherFrom(ctx, conn, "$SYS.REQ.CLAIMS.UPDATE", broker.Accounts[broker.Account], len(servers))
-	if err != nil {
-		return fmt.Errorf("tell the servers of the account: %w", err)
-	}
-	for _, name := range servers {
-		if !slices.Contains(told, name) {
-			return fmt.Errorf("NATS server %s did not take the account: does its configuration have a resolver of type full?", name)
+	for _, account := range broker.Changing() {
+		updated, err := gatherFrom(ctx, conn, "$SYS.REQ.CLAIMS.UPDATE", broker.Accounts[account], len(servers))
+		if err != nil {
+			return fmt.Errorf("send account %s to the servers: %w", account, err)
+		}
+		for _, name := range servers {
+			if !slices.Contains(updated, name) {
+				return fmt.Errorf("NATS server %s did not take account %s: does its configuration have a resolver of type full?", name, account)
+			}
 		}
 	}
-	fmt.Fprintf(out, "%d NATS servers have the account: %s\n", len(told), told)
+	fmt.Fprintf(out, "%d NATS servers have the accounts: %s\n", len(servers), servers)
 	return nil
 }
 
 func (p *natsPush) connect(ctx context.Context, authority *natsauth.Authority) (*nats.Conn, error) {
 	credentials, err := authority.NewUser(natsauth.Push, "push", 0, time.Hour)
+	if err != nil {
+		return nil, err
+	}
+	user, _, err := natsauth.ParseCredentials([]byte(credentials))
 	if err != nil {
 		return nil, err
 	}
@@ -96,6 +102,7 @@ func (p *natsPush) connect(ctx context.Context, authority *natsauth.Authority) (
 	conn, err := natsconn.Connect(natsconn.Config{
 		URL: p.url, TLS: files, Name: "nats-auth push", Log: log,
 		Credentials: func() ([]byte, error) { return []byte(credentials), nil },
+		InboxPrefix: natsauth.InboxPrefix(natsauth.Push, user),
 	})
 	if err != nil {
 		return nil, usageError("--nats: %w", err)

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/procfleet/procfleet/client"
+	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
 )
 
@@ -34,7 +37,7 @@ type serverFlags struct {
 }
 
 func (s *serverFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&s.url, "server", defaultServer, "URL of a dispatcher, or of several, separated by commas")
+	flags.StringVar(&s.url, "server", defaultServer, "URL of a dispatcher, or of several, separated by commas; or unix:PATH of its Unix socket")
 	s.tls.Register(flags, "server", "a dispatcher")
 	flags.StringVar(&s.token, "token", "", "application that asks, as <code>.<secret>; keep it in PROCFLEET_TOKEN")
 }
@@ -65,7 +68,12 @@ func (s *serverFlags) watcher(trouble func(error)) (*client.Client, error) {
 func (s *serverFlags) connect(cfg client.Config) (*client.Client, error) {
 	cfg.URL, cfg.Token = s.url, s.token
 	var err error
-	if cfg.HTTP, err = s.http(); err != nil {
+	if path, is := strings.CutPrefix(s.url, daemon.UnixSocket); is {
+		if err := daemon.CheckSocket(path); err != nil {
+			return nil, usageError("--server: %w", err)
+		}
+		cfg.URL, cfg.HTTP = socketURL, overSocket(path)
+	} else if cfg.HTTP, err = s.http(); err != nil {
 		return nil, err
 	}
 	c, err := client.New(cfg)
@@ -73,6 +81,17 @@ func (s *serverFlags) connect(cfg client.Config) (*client.Client, error) {
 		return nil, usageError("--server, --token: %w", err)
 	}
 	return c, nil
+}
+
+// socketURL is the URL of every request that goes through a Unix socket.
+const socketURL = "http://localhost"
+
+// overSocket makes requests through a Unix socket, whatever their URL.
+func overSocket(path string) *http.Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}
+	return &http.Client{Transport: &http.Transport{DialContext: dial}}
 }
 
 // http returns what makes requests with the certificates that were given; nil

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"net"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -52,6 +53,10 @@ func (f *upFlags) run(ctx context.Context, p *daemon.Process, out io.Writer) err
 		return err
 	}
 	defer unlock()
+	socket := f.openBeside(ctx, f.data, p)
+	if socket != nil {
+		defer func() { _ = socket.Close() }() // in case nobody serves it
+	}
 	handOver := p.Meanwhile(listener)
 	defer handOver()
 	back, closeAll, err := f.open(ctx, p)
@@ -69,7 +74,7 @@ func (f *upFlags) run(ctx context.Context, p *daemon.Process, out io.Writer) err
 		return err
 	}
 	defer audits.Close()
-	group, err := f.assemble(ctx, p, listener, back, audits, with, out)
+	group, err := f.assemble(ctx, p, listener, socket, back, audits, with, out)
 	if err != nil {
 		return err
 	}
@@ -79,13 +84,13 @@ func (f *upFlags) run(ctx context.Context, p *daemon.Process, out io.Writer) err
 
 // assemble makes the roles. They know nothing of each other or of this
 // command; they start in the order in which they need each other.
-func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener *daemon.Listener, back *backends, audits *audit.Log, with *telemetry.Tracing, out io.Writer) (*lifecycle.Group, error) {
-	callbacks, err := f.callbackTLS.Open(p.Log)
+func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener *daemon.Listener, socket net.Listener, back *backends, audits *audit.Log, with *telemetry.Tracing, out io.Writer) (*lifecycle.Group, error) {
+	callbacks, err := f.callbacks.tls.Open(p.Log)
 	if err != nil {
 		return nil, err
 	}
 	w, err := worker.New(worker.Config{
-		Conn: back.conn, Bus: back.bus, Store: back.store, Keys: back.keys, Audit: audits, CallbackTLS: callbacks, Log: p.Log,
+		Conn: back.conn, Bus: back.bus, Store: back.store, Keys: back.keys, Audit: audits, CallbackTLS: callbacks, Receivers: f.receivers(), Log: p.Log,
 		Meter: p.Metrics.Meter("worker"), Reached: crashpoint.FromEnv(),
 		Tracer: with.Tracer("worker"), AgentTracer: with.AgentTracer(),
 		Limits: f.limits(), Timing: worker.Timing{Drain: f.drain},
@@ -111,7 +116,8 @@ func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener *dae
 	if cfg.LoginTLS, err = f.loginTLS.Open(p.Log); err != nil {
 		return nil, err
 	}
-	cfg.Listener, cfg.Hints, cfg.Submissions, cfg.Timeouts.Drain = listener, back.bus, back.bus, f.drain
+	cfg.Listener, cfg.Socket, cfg.Timeouts.Drain = listener, socket, f.drain
+	cfg.Hints, cfg.Submissions = back.bus, back.bus
 	cfg.Log, cfg.Meter, cfg.Metrics = p.Log, p.Metrics.Meter("dispatcher"), p.Metrics.Handler()
 	cfg.Agents, cfg.Events, cfg.Audit = back.bus, back.bus, audits
 	cfg.Tracer = with.Tracer("dispatcher")

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/client"
 	"github.com/procfleet/procfleet/internal/natsembed"
@@ -264,7 +266,8 @@ func TestOtherAgentsJoinThroughNATSListen(t *testing.T) {
 	listen := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 	data := t.TempDir()
 	s := up(t, data, "--agent=false", "--nats-listen", listen)
-	fleet := testenv.StartChild(t, nil, s.binary, "simulate", "--agents", "300", "--nats", "nats://"+listen, "--fleet-key", filepath.Join(data, "fleet.key"))
+	fleet := testenv.StartChild(t, nil, s.binary, "simulate", "--agents", "300", "--nats", "nats://"+listen,
+		"--nats-creds", testenv.ServerCredentials(data), "--fleet-key", filepath.Join(data, "fleet.key"))
 	fleet.WaitOutput(t, startTimeout, "ready 300")
 	var hosts []string
 	for i := range 300 {
@@ -274,6 +277,27 @@ func TestOtherAgentsJoinThroughNATSListen(t *testing.T) {
 	if !strings.Contains(out, "finished 300/300: 300 succeeded") {
 		t.Errorf("output\n%s", out)
 	}
+}
+
+// TestALocalUserIsAStrangerToTheEmbeddedNATS, of which the port is open to every
+// account of the machine.
+func TestALocalUserIsAStrangerToTheEmbeddedNATS(t *testing.T) {
+	t.Parallel()
+	listen := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	data := t.TempDir()
+	s := up(t, data, "--agent=false", "--nats-listen", listen)
+	conn, err := nats.Connect("nats://" + listen)
+	if err == nil {
+		conn.Close()
+	}
+	if !errors.Is(err, nats.ErrAuthorization) {
+		t.Errorf("without credentials: %v", err)
+	}
+	s.procfleet(0, "op", "status", "--host", "0:10.0.0.1", "-f", "testdata/spec.yaml")
+	testenv.Eventually(t, startTimeout, func() bool {
+		out, err := exec.Command(s.binary, "audit", "--nats", "nats://"+listen, "--nats-creds", testenv.ServerCredentials(data)).CombinedOutput()
+		return err == nil && strings.Contains(string(out), "status")
+	}, "the audit log is read with the credentials in the data folder")
 }
 
 func TestABusThatLostEverythingIsPreparedAgain(t *testing.T) {

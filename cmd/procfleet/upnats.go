@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"maps"
 	"path/filepath"
 	"time"
 
@@ -17,8 +18,8 @@ import (
 // lookAtAccount is how often `up` looks whether somebody was revoked.
 const lookAtAccount = time.Second
 
-// startNATS starts the embedded NATS. The authority is nil if whoever reaches
-// it may join.
+// startNATS starts the embedded NATS. The authority is nil if every client that
+// reaches it may join.
 func (f *upFlags) startNATS(ctx context.Context, p *daemon.Process) (*natsembed.Server, *natsauth.Authority, error) {
 	files, err := f.natsListenTLS.Open(p.Log)
 	if err != nil {
@@ -28,6 +29,9 @@ func (f *upFlags) startNATS(ctx context.Context, p *daemon.Process) (*natsembed.
 	authority, err := f.natsAuthority()
 	if err == nil && authority != nil {
 		cfg.Authority, err = authority.Broker()
+	}
+	if err == nil && authority != nil {
+		err = natsembed.AdoptOpenStreams(cfg.StoreDir, cfg.Authority.Account)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -39,20 +43,22 @@ func (f *upFlags) startNATS(ctx context.Context, p *daemon.Process) (*natsembed.
 	return server, authority, err
 }
 
-// natsAuthority is whose users may join the embedded NATS; nil if it is open.
+// natsAuthority returns the authority whose users may join the embedded NATS; nil
+// if it is open. Loopback is no exception: every account of this machine could
+// publish there.
 func (f *upFlags) natsAuthority() (*natsauth.Authority, error) {
 	switch {
 	case f.natsAuth != "":
 		return natsauth.Open(f.natsAuth)
-	case f.natsListen == "" || daemon.OnLoopback(f.natsListen) || f.allowUnauthenticated:
+	case f.allowUnauthenticated:
 		return nil, nil //nolint:nilnil // as documented
 	}
-	return natsauth.OpenOrCreate(filepath.Join(f.data, natsAuthName))
+	return createAuthority(filepath.Join(f.data, natsAuthName), natsauth.OpenOrCreate)
 }
 
 // keepAccount has the server know of revocations until ctx ends.
 func keepAccount(ctx context.Context, server *natsembed.Server, authority *natsauth.Authority, known *natsauth.Broker, log logrus.FieldLogger) {
-	inForce := known.Accounts[known.Account]
+	inForce := maps.Clone(known.Accounts)
 	ticker := time.NewTicker(lookAtAccount)
 	defer ticker.Stop()
 	for {
@@ -61,14 +67,20 @@ func keepAccount(ctx context.Context, server *natsembed.Server, authority *natsa
 			return
 		case <-ticker.C:
 		}
-		token, err := authority.Account()
-		if err != nil || token == inForce {
-			continue // a file that is away for a moment is looked at again
+		broker, err := authority.Broker()
+		if err != nil {
+			continue // a file that is missing for a moment is read again
 		}
-		if err := server.SetAccount(known.Account, token); err != nil {
-			log.WithError(err).Error("changed rights of NATS users are not in force")
+		for _, account := range broker.Changing() {
+			token := broker.Accounts[account]
+			if token == inForce[account] {
+				continue
+			}
+			if err := server.SetAccount(account, token); err != nil {
+				log.WithError(err).WithField("account", account).Error("changed rights of NATS users are not in force")
+			}
+			inForce[account] = token
 		}
-		inForce = token
 	}
 }
 

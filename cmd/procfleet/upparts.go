@@ -41,7 +41,7 @@ type upFlags struct {
 	drain            time.Duration
 	data, natsListen string
 	natsListenTLS    tlsflags.Server
-	callbackTLS      tlsflags.Client
+	callbacks        callbackFlags
 	natsAuth         string
 	agent, demo      bool
 }
@@ -56,12 +56,12 @@ func (f *upFlags) register(flags *pflag.FlagSet) {
 	f.redisTLS.Register(flags, "redis", "Redis")
 	f.registerRest(flags)
 	f.natsListenTLS.Register(flags, "nats-listen")
-	flags.StringVar(&f.natsListen, "nats-listen", "", "address on which the embedded NATS lets other agents join, for example 127.0.0.1:4222")
-	flags.StringVar(&f.natsAuth, "nats-auth", "", "folder of the authority whose NATS users may join, nobody else; off loopback there is always one, by default nats-auth in the data folder")
+	flags.StringVar(&f.natsListen, "nats-listen", "", "address on which the embedded NATS lets users of --nats-auth join, for example 127.0.0.1:4222")
+	flags.StringVar(&f.natsAuth, "nats-auth", "", "folder of the authority whose users may join the embedded NATS; default nats-auth in the data folder")
 	flags.BoolVar(&f.agent, "agent", true, "run an agent for this host")
 	flags.BoolVar(&f.demo, "demo", false, "also operate a sample process and show how it survives")
 	f.loadFlags.register(flags)
-	callbackFlags(flags, &f.callbackTLS)
+	f.callbacks.register(flags)
 	f.audits.register(flags)
 	f.traces.register(flags)
 	drainFlag(flags, &f.drain, 10*time.Second, "requests, deliveries and operations")
@@ -77,7 +77,7 @@ func (f *upFlags) check(s *settings.Settings) {
 	f.Apart(s, "nats-listen", f.natsListen)
 	f.backendFlags.check(s)
 	f.loadFlags.check(s)
-	f.callbackTLS.Check(s)
+	f.callbacks.check(s)
 	f.audits.check(s)
 	f.traces.check(s)
 	s.AtLeast(1, "drain")
@@ -145,6 +145,15 @@ func (f *upFlags) warn(log logrus.FieldLogger) {
 		f.agent = false
 		log.WithField("os", runtime.GOOS).Warn("supervision needs Linux: going on without an agent for this host")
 	}
+}
+
+// receivers are those that callbacks may reach. Where only local callers can
+// submit, all: such callers reach this machine's addresses by themselves.
+func (f *upFlags) receivers() worker.Receivers {
+	if f.apps == "" && !f.allowUnauthenticated && f.nats == "" && f.natsListen == "" {
+		return worker.AnyReceiver()
+	}
+	return f.callbacks.receivers()
 }
 
 // open starts or connects to the bus and the store; closeAll undoes it.
@@ -239,7 +248,7 @@ func (f *upFlags) agentAnnounced(ctx context.Context, store taskstore.Hosts, sin
 	}
 	seen, err := store.Presences(ctx, []procfleet.Host{thisHost()})
 	if err != nil {
-		return err
+		return fmt.Errorf("the task store does not answer: %w", err)
 	}
 	if seen[0].SeenAt.Before(since) {
 		return errors.New("the agent was not announced yet")
@@ -257,7 +266,11 @@ func (f *upFlags) greet(ctx context.Context, out io.Writer, url string, ready fu
 	if f.apps != "" {
 		as = ` -H "Authorization: Bearer <code>.<secret>"`
 	}
-	fmt.Fprintf(out, "procfleet is ready at %s\n  try: curl -s%s %s/v1/hosts\n", url, as, url)
+	at := url
+	if path, is := f.socketPath(); is {
+		as, at = as+" --unix-socket "+path, socketURL
+	}
+	fmt.Fprintf(out, "procfleet is ready at %s\n  try: curl -s%s %s/v1/hosts\n", url, as, at)
 	if f.demo {
 		if err := f.showDemo(ctx, out, url); err != nil && ctx.Err() == nil {
 			log.WithError(err).Error("the demo did not succeed")
@@ -280,7 +293,7 @@ func untilReady(ctx context.Context, ready func(context.Context) error) bool {
 }
 
 func (f *upFlags) showDemo(ctx context.Context, out io.Writer, url string) error {
-	c, err := client.New(client.Config{URL: url})
+	c, err := (&serverFlags{url: url}).connect(client.Config{})
 	if err != nil {
 		return err
 	}

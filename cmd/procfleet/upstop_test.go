@@ -31,7 +31,7 @@ func TestUpThatIsStoppedWhileItPutsItsPartsTogetherEndsWell(t *testing.T) {
 	}
 	defer closeAll()
 	stop(errors.New("received terminated"))
-	if _, err = f.assemble(ctx, p, nil, back, nil, nil, io.Discard); unlessStopped(ctx, err) != nil {
+	if _, err = f.assemble(ctx, p, nil, nil, back, nil, nil, io.Discard); unlessStopped(ctx, err) != nil {
 		t.Errorf("it fails with %v", err)
 	}
 }

@@ -6,11 +6,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
-	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
 	"github.com/procfleet/procfleet/internal/crashpoint"
 	"github.com/procfleet/procfleet/internal/lifecycle"
 	"github.com/procfleet/procfleet/worker"
@@ -25,7 +23,7 @@ type workerFlags struct {
 	daemon.Flags
 	backendFlags
 	loadFlags
-	callbackTLS tlsflags.Client
+	callbacks callbackFlags
 
 	audits auditFlags
 	traces traceFlags
@@ -49,7 +47,7 @@ func newWorker() *cobra.Command {
 	f.audits.register(flags)
 	f.traces.register(flags)
 	f.register(flags)
-	callbackFlags(flags, &f.callbackTLS)
+	f.callbacks.register(flags)
 	flags.BoolVar(&f.allowUnsigned, "allow-unauthenticated", false, "work without --fleet-key although NATS is not on loopback; for test networks only")
 	drainFlag(flags, &f.drain, worker.Config{}.WithDefaults().Timing.Drain, "deliveries")
 	return daemon.Command(cmd, &f.Flags, daemon.Role{
@@ -63,7 +61,7 @@ func (f *workerFlags) check(s *settings.Settings) {
 	f.backendFlags.check(s)
 	f.refuseUnsigned(s, f.allowUnsigned)
 	f.loadFlags.check(s)
-	f.callbackTLS.Check(s)
+	f.callbacks.check(s)
 	f.audits.check(s)
 	f.traces.check(s)
 	s.AtLeast(1, "drain")
@@ -89,12 +87,12 @@ func (f *workerFlags) run(ctx context.Context, p *daemon.Process) error {
 		return err
 	}
 	defer audits.Close()
-	callbacks, err := f.callbackTLS.Open(p.Log)
+	callbacks, err := f.callbacks.tls.Open(p.Log)
 	if err != nil {
 		return err
 	}
 	w, err := worker.New(worker.Config{
-		Conn: back.conn, Bus: back.bus, Store: back.store, Keys: back.keys, Audit: audits, CallbackTLS: callbacks, Log: p.Log,
+		Conn: back.conn, Bus: back.bus, Store: back.store, Keys: back.keys, Audit: audits, CallbackTLS: callbacks, Receivers: f.callbacks.receivers(), Log: p.Log,
 		Meter: p.Metrics.Meter("worker"), Reached: crashpoint.FromEnv(),
 		Tracer: with.Tracer("worker"), AgentTracer: with.AgentTracer(),
 		Limits: f.limits(), Timing: worker.Timing{Drain: f.drain},
@@ -106,11 +104,6 @@ func (f *workerFlags) run(ctx context.Context, p *daemon.Process) error {
 	group := lifecycle.NewGroup(p.Log, f.drain+stopTimeout)
 	group.Add("worker", w.Run)
 	return group.Run(ctx)
-}
-
-// callbackFlags are for who is told of the ends of tasks.
-func callbackFlags(flags *pflag.FlagSet, files *tlsflags.Client) {
-	files.RegisterForMany(flags, "callback", "who is called back")
 }
 
 func workerReady(w *worker.Worker) error {

@@ -1,6 +1,9 @@
 package dialect
 
 import (
+	"io"
+	"iter"
+
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
 )
@@ -54,6 +57,11 @@ type TemplateQuery struct {
 type SearchTemplates struct {
 	Decode func(r *Request) (TemplateSearch, error)
 	Encode func(q *TemplateSearch, page []catalog.Template, total int, requestID string) Reply
+	// EncodeAll answers a search with a limit of 0, which asks for everything.
+	// What is found comes in parts; the encoder writes as it reads, and returns
+	// the first error of either side. It is nil for calls that always have a
+	// limit.
+	EncodeAll func(w io.Writer, q *TemplateSearch, total int, parts iter.Seq2[[]catalog.Template, error]) error
 }
 
 // TemplateSearch asks for what is found in a business. Fields are what the

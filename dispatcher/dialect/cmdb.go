@@ -26,7 +26,7 @@ func cmdb() Dialect {
 		use                Use
 	}{
 		{"create_process", http.MethodPost, "{account}/{business}", EditTemplates{decodeCMDBCreate, cmdbCreated}},
-		{"search_process", http.MethodPost, "search/{account}/{business}", SearchTemplates{decodeCMDBSearch, cmdbFound}},
+		{"search_process", http.MethodPost, "search/{account}/{business}", SearchTemplates{decodeCMDBSearch, cmdbFound, cmdbFoundAll}},
 		{"get_process_detail", http.MethodGet, "{account}/{business}/{process}", ShowTemplate{decodeCMDBProcess, cmdbDetail}},
 		{"delete_process", http.MethodDelete, "{account}/{business}/{process}", DeleteTemplate{decodeCMDBProcess, cmdbDeleted}},
 		{"update_process", http.MethodPut, "{account}/{business}/{process}", EditTemplates{decodeCMDBUpdate, cmdbEdited}},

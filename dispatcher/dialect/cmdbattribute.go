@@ -20,13 +20,13 @@ type cmdbAttribute struct {
 // cmdbAttributes are those of a process, in the order of the published model,
 // in which the business comes before them.
 var cmdbAttributes = []cmdbAttribute{
-	{"bk_process_name", "进程名称", catalog.AttrName},
+	{"bk_process_name", "进程名", catalog.AttrName},
 	{"description", "进程描述", catalog.AttrDescription},
 	{"bind_ip", "绑定IP", catalog.AttrBindIP},
 	{"port", "端口", catalog.AttrPort},
 	{"protocol", "协议", catalog.AttrProtocol},
 	{"bk_func_id", "功能ID", catalog.AttrFuncID},
-	{"bk_func_name", "功能名称", catalog.AttrFuncName},
+	{"bk_func_name", "功能名", catalog.AttrFuncName},
 	{"work_path", "工作路径", catalog.AttrWorkPath},
 	{"user", "启动用户", catalog.AttrUser},
 	{"proc_num", "启动数量", catalog.AttrInstances},

@@ -139,7 +139,7 @@ func cmdbCode(f *Error) int {
 		return cmdbNotFound
 	case NoApplication, NoSecret, UnknownApplication, WrongSecret, BadSignature, NoUser, BadToken, Forbidden:
 		return cmdbForbidden
-	case Internal, Unavailable, OutcomeUnknown:
+	case Internal, Unavailable, StoreFull, OutcomeUnknown:
 	}
 	return call.failed
 }

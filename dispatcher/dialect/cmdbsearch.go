@@ -1,8 +1,11 @@
 package dialect
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -11,15 +14,15 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// maxCMDBPage is the most processes of a page, and how many there are in one
-// that does not say.
+// maxCMDBPage is the most processes of a page. A search that does not say how
+// many it wants gets all of them.
 const maxCMDBPage = 200
 
 // cmdbSearch is the body of a search; what is absent has its default.
 type cmdbSearch struct {
 	Page struct {
 		Start int    `json:"start"`
-		Limit int    `json:"limit"` // 0 is maxCMDBPage
+		Limit int    `json:"limit"` // 0 is all
 		Sort  string `json:"sort"`
 	} `json:"page"`
 	Fields    []string                   `json:"fields"`
@@ -42,7 +45,9 @@ func decodeCMDBSearch(r *Request) (TemplateSearch, error) {
 	if q.Search.Conditions, err = params.conditions(); err != nil {
 		return TemplateSearch{}, err
 	}
-	if err := q.Search.Validate(); err != nil {
+	bounded := q.Search
+	bounded.Limit = cmp.Or(bounded.Limit, maxCMDBPage)
+	if err := bounded.Validate(); err != nil {
 		return TemplateSearch{}, refused(err, func(field string) string { return field })
 	}
 	return q, nil
@@ -59,9 +64,6 @@ func (p *cmdbSearch) page(s *catalog.Search) error {
 		return invalid("page.limit", "is not a number from 1 to %d", maxCMDBPage)
 	}
 	s.Start, s.Limit = p.Page.Start, p.Page.Limit
-	if s.Limit == 0 {
-		s.Limit = maxCMDBPage
-	}
 	id, descending := strings.CutPrefix(p.Page.Sort, "-")
 	switch id {
 	case "", cmdbBizID, cmdbAccount: // which are the same for all
@@ -180,6 +182,31 @@ func cmdbOperand(attribute catalog.Attribute, raw json.RawMessage) (v catalog.Va
 		return v, fmt.Errorf("%.40q is not a time such as 2026-01-31T12:00:00Z", text)
 	}
 	return catalog.Number(at.UnixMicro()), nil
+}
+
+// cmdbFoundAll writes what cmdbFound would of all parts together.
+func cmdbFoundAll(w io.Writer, q *TemplateSearch, total int, parts iter.Seq2[[]catalog.Template, error]) error {
+	buf := append(rendered(`{"result":true,"bk_error_code":0,"bk_error_msg":"","data":`), '{').number("count", int64(total))
+	buf = append(buf.name("info"), '[')
+	separator := ""
+	for part, err := range parts {
+		if err != nil {
+			return err
+		}
+		for i := range part {
+			buf = append(buf, separator...)
+			separator = ","
+			if buf, err = appendJSON(buf, cmdbRow(q.Business, &part[i], q.Fields)); err != nil {
+				return err
+			}
+		}
+		if _, err := w.Write(buf); err != nil {
+			return err
+		}
+		buf = buf[:0]
+	}
+	_, err := w.Write(append(buf, "]}}\n"...))
+	return err
 }
 
 func cmdbFound(q *TemplateSearch, page []catalog.Template, total int, _ string) Reply {

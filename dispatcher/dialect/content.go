@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"strconv"
 	"time"
 
@@ -208,8 +209,10 @@ func (d *describer) look(it *procfleet.ItemResult, agentID string) {
 	c.UTCTime, c.UTCTime2 = d.local.of(status.At, status.UTCOffset), d.utc.of(status.At, 0)
 	d.timezone = status.UTCOffset / 3600
 	c.Timezone = &d.timezone
+	// Callers look a process up under the name by which they manage it.
+	name := cmp.Or(it.Spec.Name, it.Spec.ProcName)
 	d.instance[0] = contentInstance{
-		ProcessName:   it.Spec.ProcName,
+		ProcessName:   name,
 		Version:       status.Version,
 		Health:        status.Health,
 		IsAuto:        status.Supervised,
@@ -228,7 +231,7 @@ func (d *describer) look(it *procfleet.ItemResult, agentID string) {
 			d.instance[0].StartTime = d.started.of(status.StartedAt, status.UTCOffset)
 		}
 	}
-	d.process[0] = contentProcess{ProcName: it.Spec.ProcName, Instance: d.instance[:]}
+	d.process[0] = contentProcess{ProcName: name, Instance: d.instance[:]}
 	c.Process = d.process[:]
 }
 

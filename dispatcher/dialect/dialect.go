@@ -19,7 +19,7 @@ import (
 
 // All returns every dialect.
 func All() []Dialect {
-	return []Dialect{gse(), job(), cmdb(), native()}
+	return []Dialect{gse(), job(), oldJob(), cmdb(), native()}
 }
 
 // Dialect is one published API: its calls, and how it words a failure.

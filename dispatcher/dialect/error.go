@@ -39,6 +39,8 @@ const (
 	BadMethod
 	// Unavailable: nothing was done; try again later.
 	Unavailable
+	// StoreFull: nothing was done, since the store has no room for new tasks.
+	StoreFull
 	// OutcomeUnknown: a task may or may not have been accepted.
 	OutcomeUnknown
 	// NoApplication: the caller does not say which application it is.

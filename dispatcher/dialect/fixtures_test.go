@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -325,7 +326,11 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 		return page, use.Encode(page, freezes), err
 	case SearchTemplates:
 		return answer(t, f, r, use.Decode, func(q *TemplateSearch, p templatePage, id string) Reply {
-			return use.Encode(q, p.Templates, p.Total, id)
+			reply := use.Encode(q, p.Templates, p.Total, id)
+			if q.Search.Limit == 0 {
+				sameInParts(t, use, q, p, reply)
+			}
+			return reply
 		}, file[TemplateSearch, templatePage]("templates.json"))
 	case SaveTemplates:
 		return answer(t, f, r, use.Decode, use.Encode, file[NamedTemplates, TemplatesSaved]("saved.json"))
@@ -357,6 +362,30 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 	}
 	t.Fatalf("%s has a use that fixtures do not know: %T", at.call.Name, at.call.Use)
 	return nil, Reply{}, nil
+}
+
+// sameInParts checks that an answer which is written part by part is the one
+// that is written at once.
+func sameInParts(t *testing.T, use SearchTemplates, q *TemplateSearch, p templatePage, whole Reply) {
+	t.Helper()
+	var parts bytes.Buffer
+	err := use.EncodeAll(&parts, q, p.Total, func(yield func([]catalog.Template, error) bool) {
+		for some := range slices.Chunk(p.Templates, 1) {
+			if !yield(nil, nil) || !yield(some, nil) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := whole.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), parts.String()); diff != "" {
+		t.Errorf("at once and in parts (-want +got):\n%s", diff)
+	}
 }
 
 // planned reports whether the request is to be planned, as the server does.

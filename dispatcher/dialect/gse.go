@@ -96,6 +96,7 @@ var gseErrors = map[Kind]esbError{
 	Conflict:       {http.StatusOK, esbParameters, "Parameters error, "},
 	Expired:        {http.StatusOK, esbParameters, "Parameters error, "},
 	Unavailable:    {http.StatusServiceUnavailable, esbBackend, "Component request third-party system [GSE] error: "},
+	StoreFull:      {http.StatusServiceUnavailable, esbBackend, "Component request third-party system [GSE] error: "},
 	OutcomeUnknown: {http.StatusServiceUnavailable, esbBackend, "Component request third-party system [GSE] error: "},
 }
 

@@ -81,6 +81,7 @@ var gatewayErrors = map[Kind]gatewayError{
 	NoRoute:        {http.StatusNotFound, 1640401, "API_NOT_FOUND", "API not found"},
 	BadMethod:      {http.StatusNotFound, 1640401, "API_NOT_FOUND", "API not found"},
 	Unavailable:    {http.StatusServiceUnavailable, 1650300, "SERVICE_UNAVAILABLE", "Service Unavailable"},
+	StoreFull:      {http.StatusServiceUnavailable, 1650300, "SERVICE_UNAVAILABLE", "Service Unavailable"},
 	OutcomeUnknown: {http.StatusServiceUnavailable, 1650300, "SERVICE_UNAVAILABLE", "Service Unavailable"},
 
 	NoApplication:      gatewayInvalid,

@@ -49,13 +49,14 @@ func decodeOperateV2(r *Request) (procfleet.Submission, error) {
 }
 
 // operation checks one request and turns it into an operation; prefix is
-// where it stands.
+// where it stands. What its spec leaves out may be registered, and only what
+// is not is missing.
 func (p *gseOperate) operation(prefix string) (procfleet.Operation, error) {
-	missing := cmp.Or(p.Meta.missing(), absent(p.OpType == nil, "op_type"), p.Process.missing(), p.nowhere())
+	missing := cmp.Or(p.Meta.missing(), absent(p.OpType == nil, "op_type"), p.nowhere())
 	if missing != "" {
 		return procfleet.Operation{}, required(prefix + missing)
 	}
-	spec, err := p.Process.of(p.Meta, prefix)
+	spec, given, err := p.Process.read(p.Meta, prefix)
 	if err != nil {
 		return procfleet.Operation{}, err
 	}
@@ -63,7 +64,14 @@ func (p *gseOperate) operation(prefix string) (procfleet.Operation, error) {
 	if err != nil {
 		return procfleet.Operation{}, err
 	}
-	return procfleet.Operation{Action: opAction(*p.OpType), Process: spec, Targets: targets}, nil
+	o := procfleet.Operation{Action: opAction(*p.OpType), Process: spec, Targets: targets}
+	if given != procfleet.AllSpecFields {
+		o.Over = &procfleet.Overlay{Given: given}
+		if missing := p.Process.missing(); missing != "" {
+			o.Over.Missing = prefix + missing
+		}
+	}
+	return o, nil
 }
 
 // decodeOperate reads operate_proc, whose spec was registered before. Start

@@ -52,11 +52,11 @@ func decodeSpec(r *Request, mode RegisterMode, missing func(*gseSpec) string) (R
 	if field != "" {
 		return Registering{}, required(field)
 	}
-	spec.Identity.ProcName = cmp.Or(spec.Identity.ProcName, params.Meta.Name)
-	process, err := spec.of(params.Meta, "")
+	process, _, err := spec.read(params.Meta, "")
 	if err != nil {
 		return Registering{}, err
 	}
+	process.ProcName = cmp.Or(process.ProcName, params.Meta.Name)
 	targets, err := params.where(gseAddressAndSupplier)
 	return Registering{Mode: mode, Process: process, Targets: targets}, err
 }

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/procfleet/procfleet"
@@ -16,50 +17,54 @@ type gseSpec struct {
 	MonitorPolicy *gsePolicy `json:"monitor_policy"`
 }
 
+// Members are pointers to tell what a request leaves out.
 type gseIdentity struct {
-	ProcName   string  `json:"proc_name"`
+	ProcName   *string `json:"proc_name"`
 	SetupPath  *string `json:"setup_path"`
-	PidPath    string  `json:"pid_path"`
-	ConfigPath string  `json:"config_path"`
-	LogPath    string  `json:"log_path"`
-	User       string  `json:"user"`
+	PidPath    *string `json:"pid_path"`
+	ConfigPath *string `json:"config_path"`
+	LogPath    *string `json:"log_path"`
+	User       *string `json:"user"`
 }
 
 type gseControl struct {
-	Start   string `json:"start_cmd"`
-	Stop    string `json:"stop_cmd"`
-	Restart string `json:"restart_cmd"`
-	Reload  string `json:"reload_cmd"`
-	Kill    string `json:"kill_cmd"`
-	Version string `json:"version_cmd"`
-	Health  string `json:"health_cmd"`
+	Start   *string `json:"start_cmd"`
+	Stop    *string `json:"stop_cmd"`
+	Restart *string `json:"restart_cmd"`
+	Reload  *string `json:"reload_cmd"`
+	Kill    *string `json:"kill_cmd"`
+	Version *string `json:"version_cmd"`
+	Health  *string `json:"health_cmd"`
 }
 
 type gseResource struct {
-	CPU    float64 `json:"cpu"`
-	Memory float64 `json:"mem"`
+	CPU    *float64 `json:"cpu"`
+	Memory *float64 `json:"mem"`
 }
 
+// gsePolicy has times as numbers: zero is the default of each, since typed
+// callers always send one.
 type gsePolicy struct {
-	AutoType       *int   `json:"auto_type"`
-	StartCheckSecs *int   `json:"start_check_secs"`
-	StopCheckSecs  *int   `json:"stop_check_secs"`
-	StartRetries   *int   `json:"start_retries"`
-	StartInterval  int    `json:"start_interval"`
-	CrontabRule    string `json:"crontab_rule"`
-	CrotabRule     string `json:"crotab_rule"` // as the published example spells it
-	OpTimeout      int    `json:"op_timeout"`
+	AutoType       *int    `json:"auto_type"`
+	StartCheckSecs int     `json:"start_check_secs"`
+	StopCheckSecs  int     `json:"stop_check_secs"`
+	StartRetries   *int    `json:"start_retries"` // zero is none
+	StartInterval  int     `json:"start_interval"`
+	CrontabRule    *string `json:"crontab_rule"`
+	CrotabRule     *string `json:"crotab_rule"` // as the published example spells it
+	OpTimeout      int     `json:"op_timeout"`
 }
 
-// missing returns the first field that an operation needs and does not have.
-// The other fields that are documented as required are not always sent.
+// missing returns the first field without which a process that is not
+// registered cannot be operated. The other fields that are documented as
+// required are not always sent.
 func (s *gseSpec) missing() string {
 	switch {
 	case s == nil:
 		return "spec"
 	case s.Identity == nil:
 		return "spec.identity"
-	case s.Identity.ProcName == "":
+	case s.Identity.ProcName == nil || *s.Identity.ProcName == "":
 		return "spec.identity.proc_name"
 	case s.Identity.SetupPath == nil: // but it may be ""
 		return "spec.identity.setup_path"
@@ -67,33 +72,41 @@ func (s *gseSpec) missing() string {
 	return ""
 }
 
-// of returns the spec of a process; prefix is where meta and spec stand. What
-// only concerns a single host's process, such as a missing command or a path
-// that is not absolute, is left to that host.
-func (s *gseSpec) of(meta *gseMeta, prefix string) (procfleet.ProcessSpec, error) {
-	id, p := s.Identity, procfleet.DefaultSpec()
-	c, limits := cmp.Or(s.Control, &gseControl{}), cmp.Or(s.Resource, &gseResource{})
-	p.Namespace, p.Name, p.Labels = meta.Namespace, meta.Name, meta.Labels
-	p.ProcName, p.PidPath = id.ProcName, id.PidPath
-	if id.SetupPath != nil {
-		p.SetupPath = *id.SetupPath
-	}
-	p.ConfigPath, p.LogPath, p.Account = id.ConfigPath, id.LogPath, id.User
-	p.Control.Start, p.Control.Stop, p.Control.Restart = c.Start, c.Stop, c.Restart
-	p.Control.Reload, p.Control.Kill = c.Reload, c.Kill
-	p.Control.Version, p.Control.Health = c.Version, c.Health
-	p.Limits = procfleet.Limits{CPU: limits.CPU, Memory: limits.Memory}
+// gseSpecReader fills a process spec and notes which fields were given.
+type gseSpecReader struct {
+	spec  procfleet.ProcessSpec
+	given procfleet.SpecFields
+	// whole says that the request brings a command, and so says itself how the
+	// process is controlled: its "" and 0 mean that there is none. In any other
+	// request they are what typed callers send for what they leave out.
+	whole bool
+}
 
+// read returns the spec of a process, with the defaults of what is left out,
+// and what was given; prefix is where meta and spec stand. What only concerns
+// a single host's process, such as a missing command or a path that is not
+// absolute, is left to that host.
+func (s *gseSpec) read(meta *gseMeta, prefix string) (procfleet.ProcessSpec, procfleet.SpecFields, error) {
+	if s == nil {
+		s = &gseSpec{}
+	}
+	control := cmp.Or(s.Control, &gseControl{})
+	r := gseSpecReader{spec: procfleet.DefaultSpec(), whole: control.commands()}
+	r.spec.Namespace, r.spec.Name, r.spec.Labels = meta.Namespace, meta.Name, meta.Labels
+	r.note(procfleet.FieldLabels, meta.Labels != nil, len(meta.Labels) == 0)
+	r.identity(cmp.Or(s.Identity, &gseIdentity{}))
+	r.control(control)
+	r.limits(cmp.Or(s.Resource, &gseResource{}))
 	policy, name := s.policy()
 	if policy != nil {
-		if err := policy.apply(&p.Alive, prefix+"spec."+name+"."); err != nil {
-			return p, err
+		if err := r.policy(policy, prefix+"spec."+name+"."); err != nil {
+			return r.spec, r.given, err
 		}
 	}
-	if err := p.ValidateBounds(); err != nil {
-		return p, refused(err, func(field string) string { return prefix + gseField(field, name) })
+	if err := r.spec.ValidateBounds(); err != nil {
+		return r.spec, r.given, refused(err, func(field string) string { return prefix + gseField(field, name) })
 	}
-	return p, nil
+	return r.spec, r.given, nil
 }
 
 // policy returns the alive policy, if there is one, and the name under which
@@ -105,35 +118,96 @@ func (s *gseSpec) policy() (p *gsePolicy, name string) {
 	return s.AlivePolicy, "alive_monitor_policy"
 }
 
-// apply overlays the policy on the defaults. Absent is the default
-// everywhere; zero is the default for op_timeout and start_interval only.
-func (p *gsePolicy) apply(a *procfleet.AlivePolicy, prefix string) error {
+// commands reports whether there is a command.
+func (c *gseControl) commands() bool {
+	return slices.ContainsFunc([]*string{c.Start, c.Stop, c.Restart, c.Reload, c.Kill, c.Version, c.Health}, func(command *string) bool {
+		return command != nil && *command != ""
+	})
+}
+
+// note adds a field that is there, and not zero unless zero is meant.
+func (r *gseSpecReader) note(field procfleet.SpecField, there, zero bool) {
+	r.given = r.given.With(field, there && (r.whole || !zero))
+}
+
+func (r *gseSpecReader) text(field procfleet.SpecField, into, from *string) {
+	if from != nil {
+		*into = *from
+		r.note(field, true, *from == "")
+	}
+}
+
+func (r *gseSpecReader) limit(field procfleet.SpecField, into, from *float64) {
+	if from != nil {
+		*into = *from
+		r.note(field, true, *from == 0)
+	}
+}
+
+// time takes zero for a time that was not given.
+func (r *gseSpecReader) time(field procfleet.SpecField, into *procfleet.Duration, from int) {
+	if from != 0 {
+		*into = seconds(from)
+		r.given = r.given.With(field, true)
+	}
+}
+
+func (r *gseSpecReader) identity(id *gseIdentity) {
+	p, whole := &r.spec, r.whole
+	r.whole = whole && id.SetupPath != nil && *id.SetupPath != "" // else other paths of "" say nothing either
+	r.text(procfleet.FieldProcName, &p.ProcName, id.ProcName)
+	if p.ProcName == "" { // which no process has
+		r.given &^= 1 << procfleet.FieldProcName
+	}
+	r.text(procfleet.FieldSetupPath, &p.SetupPath, id.SetupPath)
+	r.text(procfleet.FieldPidPath, &p.PidPath, id.PidPath)
+	r.text(procfleet.FieldConfigPath, &p.ConfigPath, id.ConfigPath)
+	r.text(procfleet.FieldLogPath, &p.LogPath, id.LogPath)
+	r.text(procfleet.FieldAccount, &p.Account, id.User)
+	r.whole = whole
+}
+
+func (r *gseSpecReader) control(from *gseControl) {
+	c := &r.spec.Control
+	r.text(procfleet.FieldStart, &c.Start, from.Start)
+	r.text(procfleet.FieldStop, &c.Stop, from.Stop)
+	r.text(procfleet.FieldRestart, &c.Restart, from.Restart)
+	r.text(procfleet.FieldReload, &c.Reload, from.Reload)
+	r.text(procfleet.FieldKill, &c.Kill, from.Kill)
+	r.text(procfleet.FieldVersion, &c.Version, from.Version)
+	r.text(procfleet.FieldHealth, &c.Health, from.Health)
+}
+
+func (r *gseSpecReader) limits(from *gseResource) {
+	r.limit(procfleet.FieldCPU, &r.spec.Limits.CPU, from.CPU)
+	r.limit(procfleet.FieldMemory, &r.spec.Limits.Memory, from.Memory)
+}
+
+// policy lays a policy over the defaults; prefix is where it stands.
+func (r *gseSpecReader) policy(p *gsePolicy, prefix string) error {
+	a := &r.spec.Alive
 	if p.AutoType != nil {
 		t, ok := autoTypes[*p.AutoType]
 		if !ok {
 			return invalid(prefix+"auto_type", "%d is unknown: 0 is periodic, 1 resident, 2 one-shot", *p.AutoType)
 		}
 		a.Type = t
-	}
-	if p.StartCheckSecs != nil {
-		a.StartCheckBegin = seconds(*p.StartCheckSecs)
-		a.StartCheckEnd = a.StartCheckBegin
-	}
-	if p.StopCheckSecs != nil {
-		a.StopCheck = seconds(*p.StopCheckSecs)
+		r.note(procfleet.FieldType, true, *p.AutoType == 0)
 	}
 	if p.StartRetries != nil {
 		a.StartRetries = *p.StartRetries
+		r.note(procfleet.FieldStartRetries, true, *p.StartRetries == 0)
 	}
-	if p.StartInterval != 0 {
-		a.StartInterval = seconds(p.StartInterval)
+	r.time(procfleet.FieldStartCheck, &a.StartCheckBegin, p.StartCheckSecs)
+	a.StartCheckEnd = a.StartCheckBegin
+	r.time(procfleet.FieldStopCheck, &a.StopCheck, p.StopCheckSecs)
+	r.time(procfleet.FieldStartInterval, &a.StartInterval, p.StartInterval)
+	r.time(procfleet.FieldOpTimeout, &a.OpTimeout, p.OpTimeout)
+	rule := p.CrontabRule
+	if rule == nil || *rule == "" {
+		rule = cmp.Or(p.CrotabRule, rule)
 	}
-	if p.OpTimeout != 0 {
-		a.OpTimeout = seconds(p.OpTimeout)
-	}
-	if a.Crontab = p.CrontabRule; a.Crontab == "" {
-		a.Crontab = p.CrotabRule
-	}
+	r.text(procfleet.FieldCrontab, &a.Crontab, rule)
 	return nil
 }
 

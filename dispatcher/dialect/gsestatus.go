@@ -38,16 +38,35 @@ type gseProcInfo struct {
 }
 
 type gseMetaInfo struct {
-	Namespace string                     `json:"namespace"`
-	Name      string                     `json:"name"`
-	Labels    map[string]json.RawMessage `json:"labels"` // never null
+	Namespace string            `json:"namespace"`
+	Name      string            `json:"name"`
+	Labels    map[string]string `json:"labels"` // never null
 }
 
+// metaInfo writes every label as text, which is what typed callers read,
+// whatever scalar was sent.
 func metaInfo(namespace, name string, labels map[string]json.RawMessage) gseMetaInfo {
-	if labels == nil {
-		labels = map[string]json.RawMessage{}
+	info := gseMetaInfo{Namespace: namespace, Name: name, Labels: make(map[string]string, len(labels))}
+	for label, value := range labels {
+		info.Labels[label] = scalarText(value)
 	}
-	return gseMetaInfo{Namespace: namespace, Name: name, Labels: labels}
+	return info
+}
+
+// scalarText is the text of a JSON string, the digits of a number as they were
+// sent, true or false, and nothing for null.
+func scalarText(raw json.RawMessage) string {
+	text := strings.TrimSpace(string(raw))
+	switch {
+	case text == "null":
+		return ""
+	case strings.HasPrefix(text, `"`):
+		var s string
+		if json.Unmarshal(raw, &s) == nil {
+			return s
+		}
+	}
+	return text
 }
 
 // gseProcInfos is the data of the status calls.

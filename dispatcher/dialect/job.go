@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"iter"
 	"maps"
@@ -59,16 +60,15 @@ func jobBackend() Family {
 	table[Malformed] = esbError{http.StatusOK, jobParameters, "Invalid request parameters: "}
 	table[NoRoute] = esbError{http.StatusNotFound, jobParameters, "Not found: "}
 	table[BadMethod] = esbError{http.StatusMethodNotAllowed, jobParameters, "Not found: "}
-	// What else lies below /api/v2/ is not Job's.
 	prefixes := []string{"/api/job/v2/job-execute/", "/esb/api/v2/", "/esb/api/v3/"}
 	return Family{Prefixes: prefixes, Credentials: backendCredentials, Fail: esbFail(table, "bk_gse_taskid")}
 }
 
-// jobBackendPaths returns every path that an ESB has had for a call: two
-// generations of the ESB's own, and two of Job's.
+// jobBackendPaths returns every path of a call at Job itself: the ESB's own, and
+// two of Job's. An older ESB's has another form, see [oldJob].
 func jobBackendPaths(name string) []string {
 	var paths []string
-	for _, prefix := range []string{"/api/job/v2/job-execute/", "/api/v2/", "/esb/api/v2/", "/esb/api/v3/"} {
+	for _, prefix := range []string{"/api/job/v2/job-execute/", "/esb/api/v2/", "/esb/api/v3/"} {
 		paths = append(paths, bothSlashes(prefix+name)...)
 	}
 	return paths
@@ -92,6 +92,7 @@ var jobErrors = map[Kind]esbError{
 	Conflict:       {http.StatusOK, jobParameters, "Invalid request parameters: "},
 	Expired:        {http.StatusOK, jobParameters, "Invalid request parameters: "},
 	Unavailable:    {http.StatusServiceUnavailable, jobGSEAway, "GSE is not available: "},
+	StoreFull:      {http.StatusServiceUnavailable, jobGSEAway, "GSE is not available: "},
 	OutcomeUnknown: {http.StatusServiceUnavailable, jobGSEAway, "GSE is not available: "},
 	Forbidden:      {http.StatusOK, jobForbidden, "Permission is insufficient, "},
 }
@@ -134,10 +135,13 @@ func positiveID(raw json.RawMessage, field string) (string, error) {
 func jobAccepted(id procfleet.TaskID, requestID string) Reply {
 	return Reply{Status: http.StatusOK, Body: envelope{
 		Result: true, RequestID: requestID, JobRequestID: requestID,
-		Data: struct {
-			TaskID procfleet.TaskID `json:"bk_gse_taskid"`
-		}{id},
+		Data: jobTask{id},
 	}}
+}
+
+// jobTask is the data of an answer that made a task.
+type jobTask struct {
+	TaskID procfleet.TaskID `json:"bk_gse_taskid"`
 }
 
 func decodeJobTaskID(r *Request) (procfleet.TaskID, error) {
@@ -164,10 +168,26 @@ func jobEntry(b rendered, o *outcome, c *content) rendered {
 	return append(c.render(b), '}')
 }
 
-// jobOutcomes writes Job's answer to a poll. The status, which is known only
-// after the last entry, comes behind the map.
+// jobOutcomes writes Job's answer to a poll.
 func jobOutcomes(w io.Writer, requestID string, chunks iter.Seq2[[]procfleet.ItemResult, error]) error {
-	if _, err := io.WriteString(w, `{"result":true,"code":0,"message":"","data":{"result":`); err != nil {
+	if _, err := io.WriteString(w, `{"result":true,"code":0,"message":"","data":`); err != nil {
+		return err
+	}
+	if err := jobOutcomeData(w, chunks); err != nil {
+		return err
+	}
+	id, err := appendJSON(nil, requestID)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, `,"job_request_id":%s,"request_id":%[1]s}`, id)
+	return err
+}
+
+// jobOutcomeData writes the data of an answer to a poll. The status, which is
+// known only after the last entry, comes behind the map.
+func jobOutcomeData(w io.Writer, chunks iter.Seq2[[]procfleet.ItemResult, error]) error {
+	if _, err := io.WriteString(w, `{"result":`); err != nil {
 		return err
 	}
 	open, err := writeOutcomes(w, chunks, jobEntry)
@@ -178,15 +198,6 @@ func jobOutcomes(w io.Writer, requestID string, chunks iter.Seq2[[]procfleet.Ite
 	if open {
 		status = procfleet.CodeRunning
 	}
-	tail := append([]byte(`,"status":`), strconv.Itoa(int(status))...)
-	tail = append(tail, `},"job_request_id":`...)
-	if tail, err = appendJSON(tail, requestID); err != nil {
-		return err
-	}
-	tail = append(tail, `,"request_id":`...)
-	if tail, err = appendJSON(tail, requestID); err != nil {
-		return err
-	}
-	_, err = w.Write(append(tail, '}'))
+	_, err = fmt.Fprintf(w, `,"status":%d}`, int(status))
 	return err
 }

@@ -40,7 +40,7 @@ func native() Dialect {
 			{Name: "native.freeze", Paths: []string{"/v1/freezes"}, Methods: put, Use: Freeze{decodeNativeFreeze, nativeFrozen}},
 			{Name: "native.lift", Paths: []string{"/v1/freezes"}, Methods: remove, Use: Freeze{decodeNativeLift, nativeLifted}},
 			{Name: "native.freezes", Paths: []string{"/v1/freezes"}, Methods: get, Use: ListFreezes{decodeFreezePage, nativeFreezes}},
-			{Name: "native.catalogue", Paths: []string{"/v1/catalogue/{biz}"}, Methods: get, Use: SearchTemplates{decodeCatalogueSearch, nativeTemplates}},
+			{Name: "native.catalogue", Paths: []string{"/v1/catalogue/{biz}"}, Methods: get, Use: SearchTemplates{Decode: decodeCatalogueSearch, Encode: nativeTemplates}},
 			{Name: "native.save_catalogue", Paths: []string{"/v1/catalogue/{biz}"}, Methods: put, Use: SaveTemplates{decodeNamedTemplates, nativeTemplatesSaved}},
 			{Name: "native.drift", Paths: []string{"/v1/processes/{biz}/{id}/status"}, Methods: get, Use: ShowDrift{decodeDriftQuery, nativeDrift}},
 			{Name: "native.host_events", Paths: []string{"/v1/events"}, Methods: get, Use: ListEvents{decodeEventPage, nativeEvents}},
@@ -77,6 +77,7 @@ var nativeKinds = map[Kind]nativeKind{
 	Conflict:       {http.StatusConflict, "conflict"},
 	Expired:        {http.StatusGone, "expired"},
 	Unavailable:    {http.StatusServiceUnavailable, "unavailable"},
+	StoreFull:      {http.StatusServiceUnavailable, "store_full"},
 	OutcomeUnknown: {http.StatusServiceUnavailable, "unknown"},
 
 	NoApplication:      nativeUnauthenticated,

@@ -242,6 +242,9 @@ func essential(said any) any {
 				delete(v, name)
 			}
 		}
+		// What a published call leaves out the server completes from what is
+		// registered; the native form says all of it, or only that it is registered.
+		delete(v, "over")
 		if targets, ok := v["targets"].([]any); ok {
 			v["targets"] = names(targets)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/plaintext"
 )
 
 // Pages of the native lists.
@@ -97,14 +98,16 @@ type nativeTask struct {
 	Dialect      string                  `json:"dialect"`
 	Application  string                  `json:"application"`
 	Business     string                  `json:"business"`
-	Callback     string                  `json:"callback,omitempty"`
+	// Callback is shown without what may hold a secret: others than its caller
+	// read the task too.
+	Callback string `json:"callback,omitempty"`
 }
 
 func newNativeTask(t *procfleet.Task) nativeTask {
 	n := nativeTask{
 		ID: t.ID, State: t.State, Counts: make(map[procfleet.State]int), Items: t.Items, Actions: t.Actions,
 		CreatedAt: t.CreatedAt, Deadline: t.Deadline, ExpiresAt: t.ExpiresAt, RejectReason: t.RejectReason,
-		Dialect: t.Dialect, Application: t.Application, Business: t.Business, Callback: t.Callback,
+		Dialect: t.Dialect, Application: t.Application, Business: t.Business, Callback: plaintext.URL(t.Callback),
 	}
 	for _, s := range procfleet.States() {
 		n.Counts[s] = t.Counts[s]

@@ -282,7 +282,7 @@ func TestABrokenRequestIsNoticed(t *testing.T) {
 		{"PUT", "/v1/registrations", `{"hosts":["0:10.0.0.1"]}`},
 		{"PUT", "/v1/groups", `{"namespace":"shop","hosts":["0:10.0.0.1"]}`},
 		{"POST", "/api/c/compapi/v2/gse/operate_proc_multi/", `{"proc_operate_req":[]}`},
-		{"POST", "/api/c/compapi/v2/gse/operate_proc_v2/", `{"meta":{"namespace":"a","name":"b"},"op_type":0,"hosts":[{"ip":"10.0.0.1","bk_cloud_id":0}]}`},
+		{"POST", "/api/c/compapi/v2/gse/operate_proc_v2/", `{"meta":{"namespace":"a"},"op_type":0,"hosts":[{"ip":"10.0.0.1","bk_cloud_id":0}]}`},
 		{"POST", "/c/compapi/gse/get_proc_status/", `{"meta":{"namespace":"a","name":"b"},"hosts":[{"ip":"10.0.0","bk_cloud_id":0}]}`},
 		{"GET", "/procapi/v1/proc/status", `{"meta":{"namespace":"a","name":"b"}}`},
 		{"POST", "/api/bk-gse/prod/api/v2/cluster/list_agent_state", `{"agent_id_list":[]}`},

@@ -43,6 +43,7 @@ var failureKinds = []failureKind{
 		Kind: dialect.Forbidden, Problem: "application shop lacks the action stop", Application: "shop", Denied: dialect.Denied{Actions: []string{"stop"}},
 	}, everyCall},
 	{"unavailable", "nothing was done; try again after Retry-After seconds", dialect.Error{Kind: dialect.Unavailable, Problem: "the task store cannot be asked now; try again later"}, everyCall},
+	{"store_full", "nothing was done: the task store has no room for new tasks; try again after Retry-After seconds", dialect.Error{Kind: dialect.StoreFull, Problem: "the task store has no room for new tasks; nothing was accepted, try again later"}, makesATask},
 	{"outcome_unknown", "a task may have been accepted: ask for it, or repeat with the same Idempotency-Key", dialect.Error{
 		Kind: dialect.OutcomeUnknown, Problem: "unknown whether task " + exampleTask + " was accepted: ask for it, or repeat with the same Idempotency-Key", Task: exampleTask,
 	}, makesATask},

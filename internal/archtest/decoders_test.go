@@ -67,6 +67,7 @@ var decoders = map[string]string{
 	"agent.announcer.ask":         "agentproto.FuzzDecodePresenceReply",
 	"agent.session.whoAnswers":    "agentproto.FuzzDecodeResendReply",
 
+	"agent.folder.kept":                 "- a private file that this program wrote; anything else in it counts as none",
 	"agent/journal.decodeRecord":        "agent/journal.FuzzOpen",
 	"agent/journal.readFrame":           "agent/journal.FuzzOpen",
 	"agent/journal.Journal.refuseNewer": "agent/journal.FuzzOpen",
@@ -107,8 +108,10 @@ var decoders = map[string]string{
 	"internal/fleetkey.File.Ring":      "internal/fleetkey.FuzzParse",
 	"internal/fleetkey.ParseIdentity":  "internal/fleetkey.FuzzParse",
 	"internal/fleetkey.HostFile.Open":  "internal/fleetkey.FuzzParse",
+	"internal/fleetkey.decode32":       "internal/fleetkey.FuzzParse",
 	"internal/fleetkey.Update":         "internal/fleetkey.FuzzParse",
 
+	"internal/bus.isStrict":                    "- a reply of the NATS server itself",
 	"internal/natsauth.ParseCredentials":       "internal/natsauth.FuzzParseCredentials",
 	"internal/natsauth.Authority.UserOf":       "internal/natsauth.FuzzParseCredentials",
 	"internal/natsauth.parseUsers":             "- as internal/natsauth.Open",
@@ -117,6 +120,8 @@ var decoders = map[string]string{
 	"internal/natsauth.openSeed":               "- as internal/natsauth.Open",
 	"internal/natsauth.Authority.accountToken": "- as internal/natsauth.Open",
 	"internal/natsconn.expiry":                 "internal/natsconn.FuzzCredentials",
+	"internal/peercred.parseAnswer":            "- what this machine's kernel answers",
+	"internal/peercred.diagAnswer.ends":        "- as internal/peercred.parseAnswer",
 	"internal/tlsfiles.certificates":           "internal/tlsfiles.FuzzCertificates",
 	"internal/tracecontext.Extract":            "internal/tracecontext.FuzzExtract",
 	"internal/tracecontext.FromText":           "internal/tracecontext.FuzzExtract",
@@ -144,13 +149,13 @@ var decoders = map[string]string{
 	"worker.decodeReport":      "worker.FuzzDecodeReport",
 	"worker.decodeSettingsAsk": "worker.FuzzDecodeSettingsAsk",
 
-	"worker.parseReplyToken":      "worker.FuzzAgentsAnswer",
-	"worker.delivery.answered":    "worker.FuzzAgentsAnswer",
-	"worker.shard.unknownOf":      "worker.FuzzAgentsAnswer",
-	"worker.deliverer.deliver":    "internal/bus.FuzzDecodeChunkRef internal/tracecontext.FuzzExtract",
-	"worker.deliverer.giveBack":   "internal/tracecontext.FuzzExtract",
-	"worker.deliverer.queueAnew":  "internal/bus.FuzzDecodeChunkRef",
-	"worker.resultTrace.recorded": "internal/tracecontext.FuzzExtract",
+	"worker.parseReplyToken":       "worker.FuzzAgentsAnswer",
+	"worker.delivery.answered":     "worker.FuzzAgentsAnswer",
+	"worker.shard.readResendReply": "worker.FuzzAgentsAnswer",
+	"worker.deliverer.deliver":     "internal/bus.FuzzDecodeChunkRef internal/tracecontext.FuzzExtract",
+	"worker.deliverer.giveBack":    "internal/tracecontext.FuzzExtract",
+	"worker.deliverer.queueAnew":   "internal/bus.FuzzDecodeChunkRef",
+	"worker.resultTrace.recorded":  "internal/tracecontext.FuzzExtract",
 }
 
 // dialects is the package whose functions are all reached by one target, which

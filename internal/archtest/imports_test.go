@@ -34,11 +34,11 @@ var allowed = map[string][]string{
 	"catalog/catalogtest": {"", "catalog", "taskstore", "taskstore/storetest"},
 
 	"dispatcher/apps":                {"", "internal/datafile"},
-	"dispatcher/dialect":             {"", "catalog"},
+	"dispatcher/dialect":             {"", "catalog", "internal/plaintext"},
 	"dispatcher/openapi":             {"dispatcher/dialect"},
 	"dispatcher/openapi/openapitest": {},
-	"dispatcher":                     {"", "catalog", "dispatcher/apps", "dispatcher/dialect", "dispatcher/openapi", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/invalid", "internal/tlsfiles", "internal/tracecontext"},
-	"worker":                         {"", "agentproto", "catalog", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/invalid", "internal/tlsfiles", "internal/tracecontext"},
+	"dispatcher":                     {"", "catalog", "dispatcher/apps", "dispatcher/dialect", "dispatcher/openapi", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/invalid", "internal/loopback", "internal/peercred", "internal/tlsfiles", "internal/tracecontext"},
+	"worker":                         {"", "agentproto", "catalog", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/invalid", "internal/plaintext", "internal/tlsfiles", "internal/tracecontext"},
 
 	"agent/proc":      {},
 	"agent/limits":    {},
@@ -57,6 +57,8 @@ var allowed = map[string][]string{
 	"internal/fleetkey":          {"internal/datafile"},
 	"internal/lifecycle":         {},
 	"internal/invalid":           {},
+	"internal/loopback":          {},
+	"internal/peercred":          {},
 	"internal/plaintext":         {},
 	"internal/natsconn":          {"internal/invalid", "internal/tlsfiles"},
 	"internal/natsauth":          {"agentproto", "internal/datafile"},
@@ -66,7 +68,7 @@ var allowed = map[string][]string{
 	"internal/telemetry/logging": {"internal/invalid", "internal/plaintext"},
 	"internal/telemetry/metrics": {},
 	"internal/tracecontext":      {},
-	"internal/testenv":           {"internal/bus", "internal/fleetkey", "internal/natsconn", "internal/natsembed"},
+	"internal/testenv":           {"internal/bus", "internal/fleetkey", "internal/natsauth", "internal/natsconn", "internal/natsembed"},
 	"internal/testenv/redistest": {"internal/testenv"},
 
 	"internal/testenv/tlstest":        {},
@@ -74,21 +76,21 @@ var allowed = map[string][]string{
 	"internal/testenv/agenttest/demo": {},
 	"test/faults/matrix":              {},
 	"test/cluster/check":              {"", "client"}, // knows the API and nothing behind it
-	"test/internal/images":            {"internal/testenv"},
+	"test/internal/images":            {"internal/testenv", "internal/testenv/redistest"},
 	"test/compose":                    {},
 	"test/cluster":                    {},
-	"test/cluster/fleet":              {"internal/testenv", "internal/testenv/tlstest"},
+	"test/cluster/fleet":              {"internal/testenv", "internal/testenv/tlstest", "test/internal/images"},
 
 	// The commands choose the implementations and may import everything but
 	// what is for tests.
 	"cmd/procfleet":         {everything},
 	"cmd/procfleet-agent":   {"cmd/internal/agentcmd", "cmd/internal/daemon", "cmd/internal/settings", "internal/lifecycle", "internal/plaintext"},
 	"cmd/internal/agentcmd": {"agentproto", "agent", "agent/hostcheck", "agent/local", "agent/operate", "cmd/internal/daemon", "cmd/internal/settings", "cmd/internal/tlsflags", "internal/crashpoint", "internal/fleetkey", "internal/natsconn"},
-	"cmd/internal/daemon":   {"cmd/internal/settings", "cmd/internal/tlsflags", "internal/invalid", "internal/plaintext", "internal/telemetry/logging", "internal/telemetry/metrics", "internal/tlsfiles"},
+	"cmd/internal/daemon":   {"cmd/internal/settings", "cmd/internal/tlsflags", "internal/invalid", "internal/loopback", "internal/plaintext", "internal/telemetry/logging", "internal/telemetry/metrics", "internal/tlsfiles"},
 	"cmd/internal/demo":     {"", "client"},
 	"cmd/internal/bench":    {"", "agent/local", "agentproto", "cmd/internal/simulate", "internal/bus", "cmd/internal/tlsflags", "internal/fleetkey", "internal/natsauth", "internal/natsconn", "internal/tlsfiles", "taskstore", "taskstore/redisstore"},
 	"cmd/internal/settings": {"internal/datafile", "internal/invalid"},
-	"cmd/internal/simulate": {"agentproto", "internal/fleetkey", "internal/natsconn", "internal/tlsfiles"},
+	"cmd/internal/simulate": {"agentproto", "internal/fleetkey", "internal/natsauth", "internal/natsconn", "internal/tlsfiles"},
 	"cmd/internal/tlsflags": {"cmd/internal/settings", "internal/invalid", "internal/tlsfiles"},
 }
 

@@ -23,7 +23,7 @@ func FuzzDecodeHostEvent(f *testing.F) {
 // FuzzCheckReplySubject: no word of a producer leads a reply to an agent or to
 // the server.
 func FuzzCheckReplySubject(f *testing.F) {
-	for _, subject := range []string{"_INBOX.a.b", "procfleet.agent.0.10-0-0-1", "Procfleet.x", "$JS.API.STREAM.DELETE.X", "a..b", "a.>", "a b"} {
+	for _, subject := range []string{"_INBOX.a.b", "_INBOX.producer.U.a.b", "_INBOX.3.10-0-0-1.a.b", "_INBOX.server.a", "_INBOX.system.U.a", "procfleet.agent.0.10-0-0-1", "Procfleet.x", "$JS.API.STREAM.DELETE.X", "a..b", "a.>", "a b"} {
 		f.Add(subject)
 	}
 	f.Fuzz(func(t *testing.T, subject string) {
@@ -31,7 +31,8 @@ func FuzzCheckReplySubject(f *testing.F) {
 			return
 		}
 		first, _, _ := strings.Cut(strings.ToLower(subject), ".")
-		if first == "procfleet" || first == "" || first[0] == '$' || strings.ContainsAny(subject, "*> \t\r\n") {
+		if first == "procfleet" || first == "" || first[0] == '$' || strings.ContainsAny(subject, "*> \t\r\n") ||
+			strings.HasPrefix(subject, "_INBOX.server.") || strings.HasPrefix(subject, "_INBOX.3.10-0-0-1.") {
 			t.Errorf("%q is allowed", subject)
 		}
 	})

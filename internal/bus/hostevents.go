@@ -241,6 +241,9 @@ func (r *eventReader) wanted(msg jetstream.Msg, meta *jetstream.MsgMetadata) *pr
 		r.refused[fleetkey.Reason(err)]++
 		return nil
 	}
+	if r.keys.VerifyAgentID(msg.Headers(), e.Host.String(), e.AgentID) != nil {
+		e.AgentID = ""
+	}
 	e.Sequence, e.ReceivedAt = meta.Sequence.Stream, meta.Timestamp.UTC()
 	q := &r.q
 	if !q.Host.IsZero() && e.Host != q.Host || q.Namespace != "" && e.Namespace != q.Namespace || q.Kind != "" && e.Kind != q.Kind {

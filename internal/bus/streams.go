@@ -84,6 +84,9 @@ func Ensure(ctx context.Context, js jetstream.JetStream, o Options) error {
 const leastRoom = "the NATS account, and its server, must allow 8 streams, 9 consumers for each, and 25 MiB for each replica of the streams together"
 
 func ensureAll(ctx context.Context, js jetstream.JetStream, o Options) error {
+	if err := checkServer(ctx, js); err != nil {
+		return err
+	}
 	err := ensureStreams(ctx, js, o, 1)
 	for share := int64(2); isFull(err) && share <= smallestShare; share *= 2 {
 		err = ensureStreams(ctx, js, o, share)
@@ -151,6 +154,7 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.St
 			return err
 		}
 		fresh := want
+		forbidRemoval(&fresh)
 		if want.Replicas == 0 {
 			if fresh.Replicas, err = mostReplicas(ctx, js); err != nil {
 				return err
@@ -189,6 +193,7 @@ func updateStream(ctx context.Context, js jetstream.JetStream, have *jetstream.S
 		return fmt.Errorf("there is a stream of this name that is not procfleet's own (retention %v, storage %v; need %v, %v): remove it, or connect procfleet to another NATS account",
 			next.Retention, next.Storage, want.Retention, want.Storage)
 	}
+	forbidRemoval(&next)
 	next.Subjects, next.Discard, next.MaxAge = want.Subjects, want.Discard, want.MaxAge
 	next.Duplicates = want.Duplicates
 	if want.MaxMsgSize > 0 {
@@ -206,6 +211,14 @@ func updateStream(ctx context.Context, js jetstream.JetStream, have *jetstream.S
 	}
 	_, err := js.UpdateStream(ctx, next)
 	return err
+}
+
+// forbidRemoval has JetStream refuse requests to remove messages: they leave a
+// stream by acknowledgement, age or size. Notes on trials are the exception, which
+// [Trial.End] removes.
+func forbidRemoval(cfg *jetstream.StreamConfig) {
+	cfg.DenyDelete = true
+	cfg.DenyPurge = cfg.Name != StreamSubmitTrials
 }
 
 const (

@@ -56,9 +56,19 @@ func submissionStreams(o Options, payload int64) []jetstream.StreamConfig {
 	}}
 }
 
+// isForeignInbox reports whether a subject is the inbox of an agent, a server or
+// a monitor.
+func isForeignInbox(tokens []string) bool {
+	if tokens[0] != "_INBOX" || len(tokens) == 1 {
+		return false
+	}
+	return tokens[1] == "server" || tokens[1] == "system" || len(tokens) > 3 && tokens[1] != "producer"
+}
+
 // CheckReplySubject says why a subject that a producer named may not get a
-// reply. Below procfleet. are commands to agents, below $ those to the server:
-// whoever may publish submissions must not reach them through a dispatcher.
+// reply. Below procfleet. are commands to agents, below $ those to the server,
+// and agents and servers have inboxes: a producer must not reach those through a
+// dispatcher. The default inbox of clients has up to three tokens.
 func CheckReplySubject(subject string) error {
 	switch {
 	case len(subject) > maxReply:
@@ -76,6 +86,9 @@ func CheckReplySubject(subject string) error {
 	}
 	if strings.EqualFold(tokens[0], "procfleet") || strings.HasPrefix(tokens[0], "$") {
 		return fmt.Errorf("is below %s, which is not for replies", tokens[0])
+	}
+	if isForeignInbox(tokens) {
+		return errors.New("is the inbox of a user that is no producer; those of producers are below _INBOX.producer")
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ func FuzzParse(f *testing.F) {
 	const secret = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 	f.Add("keys:\n- id: k1\n  secret: " + secret + "\ngenerations:\n  0:10.0.0.1: 2\n")
 	f.Add("host: 0:10.0.0.1\nkeys:\n- id: k1\n  generation: 1\n  secret: " + secret + "\nnats: |\n  x\n")
+	f.Add("host: 0:10.0.0.1\nagent_id: a-1\nkeys:\n- id: k1\n  generation: 1\n  secret: " + secret + "\n  agent_id_proof: " + secret + "\n")
 	f.Add("keys: [{id: k1, id: k2, secret: " + secret + "x}]")
 	f.Fuzz(func(t *testing.T, text string) {
 		ring, ringErr := Parse([]byte(text))

@@ -1,6 +1,7 @@
 package fleetkey
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
 	"net/netip"
@@ -13,14 +14,17 @@ import (
 // and is safe for concurrent use. The nil Host signs nothing and believes
 // everything that is not signed: an agent that was not enrolled.
 type Host struct {
-	name string
-	keys []hostKey
+	name    string
+	keys    []hostKey
+	agentID string              // "" = none
+	proofs  [][sha256.Size]byte // that the host holds agentID, one for each key
 }
 
 // HostFile is a [Host] as it is kept.
 type HostFile struct {
-	Host string        `json:"host"` // "<cloud>:<ip>"
-	Keys []HostKeyFile `json:"keys"`
+	Host    string        `json:"host"` // "<cloud>:<ip>"
+	AgentID string        `json:"agent_id,omitempty"`
+	Keys    []HostKeyFile `json:"keys"`
 }
 
 // HostKeyFile is one key of a host as it is kept.
@@ -28,6 +32,9 @@ type HostKeyFile struct {
 	ID         string `json:"id"` // of the fleet key that it is from
 	Generation int    `json:"generation"`
 	Secret     string `json:"secret"` // base64
+	// AgentIDProof proves to servers that have this fleet key that the host
+	// holds its agent id; base64.
+	AgentIDProof string `json:"agent_id_proof,omitempty"`
 }
 
 // Name is the host: "<cloud>:<ip>".
@@ -52,21 +59,27 @@ func parseName(name string) (cloud int64, addr netip.Addr, err error) {
 
 // File returns what to keep.
 func (h *Host) File() HostFile {
-	f := HostFile{Host: h.name}
+	f := HostFile{Host: h.name, AgentID: h.agentID}
 	for i := range h.keys {
 		k := &h.keys[i]
-		f.Keys = append(f.Keys, HostKeyFile{ID: k.id, Generation: k.generation, Secret: base64.StdEncoding.EncodeToString(k.secret[:])})
+		kept := HostKeyFile{ID: k.id, Generation: k.generation, Secret: base64.StdEncoding.EncodeToString(k.secret[:])}
+		if h.agentID != "" {
+			kept.AgentIDProof = base64.StdEncoding.EncodeToString(h.proofs[i][:])
+		}
+		f.Keys = append(f.Keys, kept)
 	}
 	return f
 }
 
 // Open checks what was kept. The errors name no secret.
 func (f *HostFile) Open() (*Host, error) {
-	h := &Host{name: f.Host}
+	h := &Host{name: f.Host, agentID: f.AgentID}
 	_, _, err := parseName(f.Host)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("host: %w", err)
+	case f.AgentID != "" && ValidAgentID(f.AgentID) != nil:
+		return nil, fmt.Errorf("agent_id: %w", ValidAgentID(f.AgentID))
 	case len(f.Keys) == 0 || len(f.Keys) > maxKeys:
 		return nil, fmt.Errorf("keys: there are %d, it takes 1 to %d", len(f.Keys), maxKeys)
 	}
@@ -78,18 +91,33 @@ func (f *HostFile) Open() (*Host, error) {
 		if kept.Generation < 0 {
 			return nil, fmt.Errorf("keys[%d].generation: %d is negative", i, kept.Generation)
 		}
-		secret, err := base64.StdEncoding.DecodeString(kept.Secret)
-		if err != nil || len(secret) != len(k.secret) {
-			return nil, fmt.Errorf("keys[%d].secret: it is not the base64 of %d bytes", i, len(k.secret))
+		if k.secret, err = decode32(kept.Secret); err != nil {
+			return nil, fmt.Errorf("keys[%d].secret: %w", i, err)
 		}
-		copy(k.secret[:], secret)
 		h.keys = append(h.keys, k)
+		if f.AgentID == "" {
+			continue
+		}
+		proof, err := decode32(kept.AgentIDProof)
+		if err != nil {
+			return nil, fmt.Errorf("keys[%d].agent_id_proof: %w", i, err)
+		}
+		h.proofs = append(h.proofs, proof)
 	}
 	return h, nil
 }
 
+// decode32 reads the base64 of a key or a MAC. The error does not repeat it.
+func decode32(text string) (out [sha256.Size]byte, err error) {
+	data, err := base64.StdEncoding.DecodeString(text)
+	if err != nil || len(data) != len(out) {
+		return out, fmt.Errorf("it is not the base64 of %d bytes", len(out))
+	}
+	return [sha256.Size]byte(data), nil
+}
+
 // Sign adds the signatures of a message from this host to its headers, one
-// for each key.
+// for each key, and the proofs of its agent id.
 func (h *Host) Sign(header map[string][]string, m *Message) {
 	if h == nil {
 		return
@@ -97,6 +125,7 @@ func (h *Host) Sign(header map[string][]string, m *Message) {
 	for i := range h.keys {
 		h.keys[i].sign(header, m)
 	}
+	h.prove(header)
 }
 
 // Verify says why a message is not known to be from a server to this host;

@@ -35,7 +35,7 @@ func (i *Identity) Text() ([]byte, error) {
 func ParseIdentity(text []byte) (*Identity, error) {
 	var kept identityFile
 	if err := yaml.UnmarshalStrict(text, &kept); err != nil {
-		return nil, errors.New("it is not the identity of a host: the names \"host\" and \"keys\", and at most \"nats\" beside them")
+		return nil, errors.New("it is not the identity of a host: the names \"host\" and \"keys\", and at most \"agent_id\" and \"nats\" beside them")
 	}
 	host, err := kept.Open()
 	if err != nil {

@@ -4,31 +4,84 @@ import (
 	"fmt"
 	"path/filepath"
 	"reflect"
+	"sort"
 	"time"
 
 	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nkeys"
 
 	"github.com/procfleet/procfleet/internal/datafile"
 )
 
-// AccountPath is the file that has the account's token, which changes with
-// every revocation.
-func (a *Authority) AccountPath() string { return filepath.Join(a.dir, accountFile) }
+// Producers have an account of their own, without JetStream. JetStream sends its
+// acknowledgement to any subject that a publisher names, with the rights of the
+// broker. Through the service that the account imports, that is a subject of the
+// producers' account: nothing there reaches the streams, their API, agents or
+// servers.
+const (
+	subjectSubmit   = "procfleet.submit"
+	subjectFinished = "procfleet.task.finished"
+)
 
 // BrokerPath is the file for nats-server to include.
 func (a *Authority) BrokerPath() string { return filepath.Join(a.dir, brokerFile) }
 
-// Account is the account's token: what the roles may do and who is revoked.
-func (a *Authority) Account() (string, error) {
-	text, _, err := datafile.ReadPrivate(a.AccountPath(), maxAccount)
-	return string(text), err
+// account is one of the authority's accounts and the file that has its token.
+type account struct {
+	name, file string
+	pair       nkeys.KeyPair
+	roles      []Role
+	fill       func(*jwt.AccountClaims)
 }
+
+// accounts returns the accounts of which the tokens change: with a revocation,
+// and with what a release allows.
+func (a *Authority) accounts() []account {
+	return []account{
+		{"procfleet-producers", producersFile, a.producers, []Role{Producer}, a.importToProducers},
+		{"procfleet", accountFile, a.account, ofFleet, exportFromFleet},
+	}
+}
+
+// accountOf returns the account of a role that is not of the system account.
+func (a *Authority) accountOf(role Role) nkeys.KeyPair {
+	if role == Producer {
+		return a.producers
+	}
+	return a.account
+}
+
+func exportFromFleet(claims *jwt.AccountClaims) {
+	unlimited := jwt.JetStreamLimits{MemoryStorage: jwt.NoLimit, DiskStorage: jwt.NoLimit, Streams: jwt.NoLimit, Consumer: jwt.NoLimit, MaxAckPending: jwt.NoLimit}
+	claims.Limits.JetStreamLimits = unlimited
+	claims.Exports.Add(
+		&jwt.Export{Name: "submissions", Subject: subjectSubmit, Type: jwt.Service},
+		&jwt.Export{Name: "finished tasks", Subject: subjectFinished, Type: jwt.Stream},
+		&jwt.Export{Name: "replies to submissions", Subject: producerInboxes + ".>", Type: jwt.Stream},
+	)
+}
+
+func (a *Authority) importToProducers(claims *jwt.AccountClaims) {
+	// One user could open as many connections as the broker has: users have no
+	// such limit of their own.
+	claims.Limits.Conn = producerConnections
+	fleet := public(a.account)
+	claims.Imports.Add(
+		&jwt.Import{Name: "submissions", Account: fleet, Subject: subjectSubmit, Type: jwt.Service},
+		&jwt.Import{Name: "finished tasks", Account: fleet, Subject: subjectFinished, Type: jwt.Stream},
+		&jwt.Import{Name: "replies to submissions", Account: fleet, Subject: producerInboxes + ".>", Type: jwt.Stream},
+	)
+}
+
+// producerConnections is how many connections all producers have together at
+// each broker.
+const producerConnections = 1024
 
 // forever is later than any time at which credentials say they were made.
 // Brokers compare the two, and the clock of who made them may have been ahead.
 var forever = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
-// Revoke has brokers that get the account from now on refuse users for ever,
+// Revoke has brokers that get the accounts from now on refuse users for ever,
 // and end their connections. Their keys are never used again: a host that is
 // revoked gets others with its next generation. It may be repeated.
 func (a *Authority) Revoke(users ...string) error {
@@ -39,44 +92,56 @@ func (a *Authority) Revoke(users ...string) error {
 	})
 }
 
-// write brings the account's token and what brokers include up to date.
+// write brings the tokens of the accounts and what brokers include up to date.
 func (a *Authority) write(change func(*jwt.AccountClaims)) error {
-	var token string
-	err := datafile.Update(a.AccountPath(), maxAccount, func(old []byte) (text []byte, err error) {
-		token, err = a.accountToken(string(old), change)
-		return []byte(token), err
-	})
+	for _, of := range a.accounts() {
+		err := datafile.Update(filepath.Join(a.dir, of.file), maxAccount, func(old []byte) ([]byte, error) {
+			token, err := a.accountToken(of, string(old), change)
+			return []byte(token), err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	broker, err := a.Broker()
 	if err != nil {
 		return err
 	}
-	conf := a.brokerConf(token)
-	return datafile.Update(a.BrokerPath(), maxAccount, func([]byte) ([]byte, error) { return conf, nil })
+	return datafile.Update(a.BrokerPath(), 2*maxAccount, func([]byte) ([]byte, error) { return broker.conf(), nil })
 }
 
-// accountToken is the old token if it says what is to be said: brokers take
-// the newer of two.
-func (a *Authority) accountToken(old string, change func(*jwt.AccountClaims)) (string, error) {
-	claims := jwt.NewAccountClaims(public(a.account))
+// accountToken returns the old token if it already has the wanted content:
+// brokers take the newer of two.
+func (a *Authority) accountToken(of account, old string, change func(*jwt.AccountClaims)) (string, error) {
+	claims := jwt.NewAccountClaims(public(of.pair))
 	var before *jwt.AccountClaims
 	if old != "" {
 		var err error
 		if before, err = jwt.DecodeAccountClaims(old); err != nil || before.Subject != claims.Subject {
-			return "", fmt.Errorf("%s is not the token of this authority's account", a.AccountPath())
+			return "", fmt.Errorf("%s is not the token of this authority's account", filepath.Join(a.dir, of.file))
 		}
 		claims.Revocations = before.Revocations
 	}
-	claims.Name = "procfleet"
-	unlimited := jwt.JetStreamLimits{MemoryStorage: jwt.NoLimit, DiskStorage: jwt.NoLimit, Streams: jwt.NoLimit, Consumer: jwt.NoLimit, MaxAckPending: jwt.NoLimit}
-	claims.Limits.JetStreamLimits = unlimited
-	for _, role := range scoped {
+	claims.Name = of.name
+	of.fill(claims)
+	for _, role := range of.roles {
 		scope := jwt.NewUserScope()
-		scope.Key, scope.Role, scope.Template = public(a.signing[role]), string(role), permissions(role)
+		scope.Key, scope.Role, scope.Template = public(a.signing[role]), string(role), permissions(role, eachUser)
 		claims.SigningKeys.AddScopedSigner(scope)
 	}
 	if change != nil {
 		change(claims)
-	} else if before != nil && reflect.DeepEqual(before.SigningKeys, claims.SigningKeys) {
+	} else if before != nil && same(before, claims) {
 		return old, nil
 	}
 	return claims.Encode(a.operator)
+}
+
+// same reports whether two tokens of an account have the same content, apart
+// from when they were made.
+func same(a, b *jwt.AccountClaims) bool {
+	sort.Sort(b.Exports) // as the encoded ones are
+	sort.Sort(b.Imports)
+	return reflect.DeepEqual(a.SigningKeys, b.SigningKeys) && reflect.DeepEqual(a.Exports, b.Exports) &&
+		reflect.DeepEqual(a.Imports, b.Imports) && reflect.DeepEqual(a.Limits, b.Limits)
 }

@@ -1,7 +1,9 @@
 package natsauth
 
 import (
+	"crypto/hkdf"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -18,8 +20,10 @@ import (
 // Files of an authority's folder, beside those of [Authority.WriteUser].
 const (
 	keysFile = "authority.yaml"
-	// accountFile has the account's token with what is revoked.
-	accountFile = "account.jwt"
+	// accountFile has the token of the fleet's account with what is revoked,
+	// producersFile that of the producers' account.
+	accountFile   = "account.jwt"
+	producersFile = "producers.jwt"
 	// brokerFile is what nats-server includes.
 	brokerFile = "broker.conf"
 )
@@ -36,6 +40,7 @@ const (
 type Authority struct {
 	dir                       string
 	operator, system, account nkeys.KeyPair
+	producers                 nkeys.KeyPair // derived, so that an older authority has it too
 	signing                   map[Role]nkeys.KeyPair
 	hosts                     []byte // from which hosts' users are derived
 
@@ -182,7 +187,12 @@ func (a *Authority) read(file *authorityFile) (err error) {
 	if err != nil || len(a.hosts) != secretSize {
 		return fmt.Errorf("hosts: it is not the base64 of %d bytes", secretSize)
 	}
-	return nil
+	raw, err := hkdf.Expand(sha256.New, a.hosts, "procfleet NATS account of producers v1", secretSize)
+	if err != nil {
+		return err
+	}
+	a.producers, err = nkeys.FromRawSeed(nkeys.PrefixByteAccount, raw)
+	return err
 }
 
 func openSeed(name, text string, kind nkeys.PrefixByte) (nkeys.KeyPair, error) {

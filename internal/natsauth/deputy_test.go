@@ -1,41 +1,301 @@
 package natsauth_test
 
 import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
+	"github.com/procfleet/procfleet/internal/natsembed"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// TestAStreamIsNotPurgedByItsOwnAcknowledgement: who publishes to a stream
-// says where JetStream acknowledges it, and JetStream may publish anywhere.
-func TestAStreamIsNotPurgedByItsOwnAcknowledgement(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	agent := s.agent("10.0.0.1")
-	for _, api := range []string{"$JS.API.STREAM.PURGE.PROCFLEET_RESULTS", "$JS.API.STREAM.DELETE.PROCFLEET_RESULTS"} {
-		if err := agent.PublishRequest(agentproto.ResultSubject("s", 3), api, []byte("x")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	agent.isAllowed("publishing a result")
-	js, err := natsconn.JetStream(s.as(natsauth.Server, 0).Conn)
+func TestMain(m *testing.M) {
+	code := m.Run()
+	testenv.CleanUp()
+	os.Exit(code)
+}
+
+// brokers are the NATS of go.mod and the oldest that procfleet accepts.
+var brokers = map[string]func(*testing.T) *site{"newest": newSite, "oldest": oldestSite}
+
+// oldestSite is a [newSite] of which the broker is a nats-server of the version
+// that test/natsoldest pins.
+func oldestSite(t *testing.T) *site {
+	t.Helper()
+	authority, err := natsauth.Create(filepath.Join(t.TempDir(), "nats-auth"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, patience, func() bool {
-		stream, err := js.Stream(t.Context(), bus.StreamResults)
-		return err == nil && stream.CachedInfo().State.LastSeq == 2
-	}, "both messages are in the stream")
-	// By the time this one is acknowledged, so are the others.
-	if _, err := js.Publish(t.Context(), agentproto.ResultSubject("s", 3), []byte("x")); err != nil {
+	dir := t.TempDir()
+	conf := filepath.Join(dir, "nats.conf")
+	included, err := os.ReadFile(authority.BrokerPath())
+	if err != nil {
 		t.Fatal(err)
 	}
-	stream, err := js.Stream(t.Context(), bus.StreamResults)
-	if err != nil || stream.CachedInfo().State.Msgs != 3 {
-		t.Errorf("%+v, %v", stream, err)
+	text := fmt.Sprintf("listen: \"127.0.0.1:-1\"\njetstream { store_dir: %q, max_file_store: 1GiB }\nresolver { type: full, dir: %q }\n%s",
+		dir, filepath.Join(dir, "accounts"), included)
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	child := testenv.StartChild(t, nil, testenv.BuildTool(t, "test/natsoldest", "github.com/nats-io/nats-server/v2"), "-c", conf)
+	line := child.WaitOutput(t, patience, "Listening for client connections on ")
+	child.WaitOutput(t, patience, "Server is ready")
+	s := &site{t: t, authority: authority, url: "nats://" + regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(line)}
+	s.prepare()
+	return s
+}
+
+// streamInfos are the state and configuration of every stream, by its name.
+type streamInfos map[string]jetstream.StreamInfo
+
+func (s *site) streams(js jetstream.JetStream) streamInfos {
+	s.t.Helper()
+	all := streamInfos{}
+	streams := js.ListStreams(s.t.Context())
+	for info := range streams.Info() {
+		all[info.Config.Name] = *info
+	}
+	if err := streams.Err(); err != nil {
+		s.t.Fatal(err)
+	}
+	return all
+}
+
+// fill puts messages into every stream.
+func (s *site) fill(js jetstream.JetStream) {
+	s.t.Helper()
+	for _, info := range s.streams(js) {
+		subject := strings.NewReplacer("*", "3", ">", "x").Replace(info.Config.Subjects[0])
+		for range 3 {
+			if _, err := js.Publish(s.t.Context(), subject, []byte("kept")); err != nil {
+				s.t.Fatal(subject, err)
+			}
+		}
+	}
+}
+
+// targets are subjects to which the broker itself may publish and an attacker
+// may not.
+func targets(streams streamInfos) []string {
+	all := []string{"procfleet.agent.3.10-0-0-2", "procfleet.answer.3.10-0-0-2.w.1", "procfleet.settingschanged", "_INBOX.3.10-0-0-2.known", natsauth.ServerInbox + ".known"}
+	for _, name := range slices.Sorted(maps.Keys(streams)) {
+		subjects := streams[name].Config.Subjects
+		all = append(all, strings.NewReplacer("*", "3", ">", "x").Replace(subjects[0]))
+		for _, api := range []string{"STREAM.PURGE.", "STREAM.DELETE.", "STREAM.MSG.DELETE.", "STREAM.UPDATE.", "STREAM.LEADER.STEPDOWN."} {
+			all = append(all, "$JS.API."+api+name)
+		}
+	}
+	return append(all, "$JS.API.CONSUMER.DELETE.PROCFLEET_OPS.deliver-s", "$JS.API.CONSUMER.PAUSE.PROCFLEET_OPS.deliver-s", "$JS.API.CONSUMER.UNPIN.PROCFLEET_OPS.deliver-s")
+}
+
+// TestAReplySubjectReachesNothingOfOthers: a publisher to a stream names the
+// subject on which JetStream acknowledges the message, and the header
+// Nats-Trace-Dest one on which the broker reports where the message went.
+// JetStream may publish anywhere, so both are tried with everything that the
+// publisher may not do itself.
+func TestAReplySubjectReachesNothingOfOthers(t *testing.T) {
+	t.Parallel()
+	for name, start := range brokers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t)
+			server := s.as(natsauth.Server, 0)
+			js, err := natsconn.JetStream(server.Conn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.fill(js)
+			victims := s.victims()
+			for _, a := range []attacker{
+				{s.as(natsauth.Producer, 0), []string{"procfleet.submit"}, []string{bus.StreamSubmit}, false},
+				{s.as(natsauth.Monitor, 0), []string{"$SYS.REQ.SERVER.PING"}, nil, false},
+				{s.as(natsauth.Push, 0), []string{"$SYS.REQ.SERVER.PING"}, nil, false},
+				{s.agent("10.0.0.1"), []string{agentproto.ResultSubject("s", 3), agentproto.EventSubject(3)}, nil, true},
+			} {
+				before := s.streams(js)
+				a.attack(targets(before))
+				s.settle(js, a.subjects)
+				a.judge(before, s.streams(js))
+				for what, heard := range victims {
+					if n := drain(t, heard); n > 0 && !a.reachesItsAccount {
+						t.Errorf("%v: %d messages reached %s", a.subjects, n, what)
+					}
+				}
+			}
+		})
+	}
+}
+
+// attacker is a user that publishes to these subjects.
+type attacker struct {
+	*user
+	subjects []string
+	grows    []string // streams that have its messages
+	// reachesItsAccount is true of agents, which are in one account with servers
+	// for as long as they publish to streams: an acknowledgement, unsigned, still
+	// reaches other subjects there. It must remove and change nothing.
+	reachesItsAccount bool
+}
+
+func (a *attacker) attack(targets []string) {
+	a.t.Helper()
+	for _, subject := range a.subjects {
+		for _, target := range targets {
+			traced := nats.NewMsg(subject)
+			traced.Header.Set("Nats-Trace-Dest", target)
+			if err := errors.Join(a.PublishRequest(subject, target, []byte("attack")), a.PublishMsg(traced)); err != nil {
+				a.t.Fatal(err)
+			}
+		}
+	}
+	if err := a.FlushTimeout(patience); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// judge compares the streams with what they were before the attack.
+func (a *attacker) judge(before, after streamInfos) {
+	a.t.Helper()
+	for name, was := range before {
+		is := after[name]
+		if diff := cmp.Diff(was.Config, is.Config); diff != "" {
+			a.t.Errorf("%v: the configuration of %s changed: %s", a.subjects, name, diff)
+		}
+		if is.State.FirstSeq != was.State.FirstSeq || is.State.Msgs != is.State.LastSeq-is.State.FirstSeq+1 {
+			a.t.Errorf("%v: messages of %s are gone: %+v, before: %+v", a.subjects, name, is.State, was.State)
+		}
+		if is.State.LastSeq != was.State.LastSeq && !a.reachesItsAccount && !slices.Contains(a.grows, name) {
+			a.t.Errorf("%v: %d messages reached %s", a.subjects, is.State.LastSeq-was.State.LastSeq, name)
+		}
+	}
+}
+
+// settle returns when JetStream has acknowledged everything that was published
+// to these subjects: it does so in order.
+func (s *site) settle(js jetstream.JetStream, subjects []string) {
+	s.t.Helper()
+	for _, subject := range subjects {
+		if strings.HasPrefix(subject, "$") {
+			continue
+		}
+		stream, err := js.StreamNameBySubject(s.t.Context(), subject)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		// Refused for its sequence, so that it is not stored.
+		_, err = js.Publish(s.t.Context(), subject, nil, jetstream.WithExpectLastSequence(1))
+		if err == nil {
+			s.t.Fatal(stream, "took a message out of order")
+		}
+	}
+}
+
+// victims listen where the messages of an attacker must not arrive.
+func (s *site) victims() map[string]*nats.Subscription {
+	s.t.Helper()
+	server, agent, producer := s.as(natsauth.Server, 0), s.agent("10.0.0.2"), s.as(natsauth.Producer, 0)
+	all := map[string]*nats.Subscription{}
+	for _, v := range []struct {
+		who     *user
+		subject string
+	}{
+		{agent, "procfleet.agent.3.10-0-0-2"},
+		{agent, "_INBOX.3.10-0-0-2.known"},
+		{agent, "procfleet.settingschanged"},
+		{server, natsauth.ServerInbox + ".known"},
+		{server, "procfleet.answer.3.10-0-0-2.w.1"},
+		{producer, "procfleet.task.finished"},
+	} {
+		sub, err := v.who.SubscribeSync(v.subject)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		v.who.isAllowed(v.subject)
+		drain(s.t, sub)
+		all[v.subject] = sub
+	}
+	return all
+}
+
+// drain returns how many messages have arrived.
+func drain(t *testing.T, sub *nats.Subscription) (n int) {
+	t.Helper()
+	for {
+		waiting, _, err := sub.Pending()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if waiting == 0 {
+			return n
+		}
+		if _, err := sub.NextMsg(patience); err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+}
+
+// BenchmarkSubmission compares a publication from the account of the stream with
+// one that comes through the service which producers import.
+func BenchmarkSubmission(b *testing.B) {
+	for _, role := range []natsauth.Role{natsauth.Server, natsauth.Producer} {
+		b.Run(string(role), func(b *testing.B) {
+			authority, err := natsauth.Create(filepath.Join(b.TempDir(), "nats-auth"))
+			if err != nil {
+				b.Fatal(err)
+			}
+			broker, err := authority.Broker()
+			if err != nil {
+				b.Fatal(err)
+			}
+			server, err := natsembed.Start(natsembed.Config{StoreDir: b.TempDir(), Listen: "127.0.0.1:0", Authority: broker, Log: testenv.Silent()})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer server.Shutdown()
+			open := func(role natsauth.Role) jetstream.JetStream {
+				credentials, err := authority.NewUser(role, "x", 0, 0)
+				if err != nil {
+					b.Fatal(err)
+				}
+				user, _, err := natsauth.ParseCredentials([]byte(credentials))
+				if err != nil {
+					b.Fatal(err)
+				}
+				conn, err := nats.Connect(server.ClientURL(), nats.UserCredentialBytes([]byte(credentials)), nats.CustomInboxPrefix(natsauth.InboxPrefix(role, user)))
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.Cleanup(conn.Close)
+				js, err := natsconn.JetStream(conn)
+				if err != nil {
+					b.Fatal(err)
+				}
+				return js
+			}
+			if err := bus.Ensure(b.Context(), open(natsauth.Server), bus.Options{}); err != nil {
+				b.Fatal(err)
+			}
+			js := open(role)
+			for b.Loop() {
+				if _, err := js.Publish(b.Context(), "procfleet.submit", nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

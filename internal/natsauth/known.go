@@ -111,7 +111,7 @@ func (a *Authority) UserOf(credentials []byte) (string, error) {
 		return "", err
 	case claims.Issuer == public(a.system):
 		return "", fmt.Errorf("it %w", errOfSystem)
-	case claims.IssuerAccount != public(a.account):
+	case claims.IssuerAccount != public(a.account) && claims.IssuerAccount != public(a.producers):
 		return "", errors.New("it was made by another authority")
 	case slices.ContainsFunc(claims.Tags, func(tag string) bool { return strings.HasPrefix(tag, tagHost+":") }):
 		return "", fmt.Errorf("it is the user of host %s, whose keys are to be revoked with it: procfleet revoke --host %s", claims.Name, claims.Name)

@@ -28,11 +28,13 @@ import (
 
 const patience = 30 * time.Second
 
-// site is a broker that believes one authority, with the streams in place.
+// site is a broker that accepts the users of one authority, with the streams in
+// place.
 type site struct {
 	t         *testing.T
 	authority *natsauth.Authority
-	server    *natsembed.Server
+	url       string
+	server    *natsembed.Server // nil if the broker is another process
 }
 
 func newSite(t *testing.T) *site {
@@ -50,7 +52,15 @@ func newSite(t *testing.T) *site {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Shutdown)
-	s := &site{t: t, authority: authority, server: server}
+	s := &site{t: t, authority: authority, server: server, url: server.ClientURL()}
+	s.prepare()
+	return s
+}
+
+// prepare makes the streams.
+func (s *site) prepare() {
+	t := s.t
+	t.Helper()
 	js, err := natsconn.JetStream(s.as(natsauth.Server, 0).Conn)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +68,6 @@ func newSite(t *testing.T) *site {
 	if err := bus.Ensure(t.Context(), js, bus.Options{OpsMaxBytes: 1 << 20, ResultsMaxBytes: 1 << 20, EventsMaxBytes: 1 << 20, HostEventsMaxBytes: 1 << 20, SubmitMaxBytes: 1 << 20, SubmitFailedMaxBytes: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
-	return s
 }
 
 // user is a connection and what the broker refused it.
@@ -72,7 +81,7 @@ func (s *site) connect(credentials string, opts ...nats.Option) *user {
 	s.t.Helper()
 	u := &user{t: s.t, refused: make(chan error, 100)}
 	opts = append(opts, nats.UserCredentialBytes([]byte(credentials)), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { u.refused <- err }))
-	conn, err := nats.Connect(s.server.ClientURL(), opts...)
+	conn, err := nats.Connect(s.url, opts...)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -87,7 +96,17 @@ func (s *site) as(role natsauth.Role, cloud int64) *user {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return s.connect(credentials)
+	return s.connect(credentials, nats.CustomInboxPrefix(natsauth.InboxPrefix(role, nameIn(s.t, credentials))))
+}
+
+// nameIn returns the public key of the user in credentials.
+func nameIn(t *testing.T, credentials string) string {
+	t.Helper()
+	user, _, err := natsauth.ParseCredentials([]byte(credentials))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return user
 }
 
 func hostUser(ip string, generation int) *natsauth.HostUser {
@@ -288,11 +307,12 @@ func TestRolesMayDoWhatTheyAreFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	monitor.isRefused("reloading a server")
-	before, err := s.authority.Account()
+	broker, err := s.authority.Broker()
 	if err != nil {
 		t.Fatal(err)
 	}
-	account := public(t, before)
+	account := broker.Account
+	before := broker.Accounts[account]
 	for _, subject := range []string{
 		"$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.CLAIMS.DELETE", "$SYS.REQ.CLAIMS.PACK",
 		"$SYS.REQ.ACCOUNT." + account + ".CLAIMS.UPDATE", "$SYS.ACCOUNT." + account + ".CLAIMS.UPDATE",
@@ -309,7 +329,7 @@ func TestRolesMayDoWhatTheyAreFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if conn, err := nats.Connect(s.server.ClientURL(), nats.UserCredentialBytes([]byte(leaf))); err == nil {
+	if conn, err := nats.Connect(s.url, nats.UserCredentialBytes([]byte(leaf))); err == nil {
 		conn.Close()
 		t.Error("the user of a leaf node connects as a client")
 	}
@@ -335,7 +355,7 @@ func TestARevokedUserIsDisconnectedAndTheNextGenerationIsNot(t *testing.T) {
 	if !other.IsConnected() {
 		t.Error("another user is disconnected as well")
 	}
-	if conn, err := nats.Connect(s.server.ClientURL(), nats.UserCredentialBytes([]byte(old))); err == nil {
+	if conn, err := nats.Connect(s.url, nats.UserCredentialBytes([]byte(old))); err == nil {
 		conn.Close()
 		t.Error("a revoked user connects again")
 	}
@@ -355,7 +375,7 @@ func TestARevokedUserIsDisconnectedAndTheNextGenerationIsNot(t *testing.T) {
 	}
 	s.tellBroker()
 	testenv.Eventually(t, patience, func() bool { return !other.IsConnected() }, "the other one is disconnected")
-	if conn, err := nats.Connect(s.server.ClientURL(), nats.UserCredentialBytes([]byte(old))); err == nil {
+	if conn, err := nats.Connect(s.url, nats.UserCredentialBytes([]byte(old))); err == nil {
 		conn.Close()
 		t.Error("who was revoked first connects again")
 	}
@@ -386,7 +406,7 @@ func TestCredentialsMadeByAClockThatIsAheadDoNotOutliveTheirRevocation(t *testin
 		}
 		s.tellBroker()
 		testenv.Eventually(t, patience, func() bool { return !conn.IsConnected() }, "the "+string(role)+" is disconnected")
-		if again, err := nats.Connect(s.server.ClientURL(), nats.UserCredentialBytes([]byte(ahead))); err == nil {
+		if again, err := nats.Connect(s.url, nats.UserCredentialBytes([]byte(ahead))); err == nil {
 			again.Close()
 			t.Errorf("the %s connects again", role)
 		}
@@ -404,7 +424,7 @@ func (s *site) madeAhead(role natsauth.Role, credentials string) string {
 	var authority struct {
 		Signing map[natsauth.Role]string `json:"signing"`
 	}
-	text, err := os.ReadFile(filepath.Join(filepath.Dir(s.authority.AccountPath()), "authority.yaml"))
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(s.authority.BrokerPath()), "authority.yaml"))
 	if err == nil {
 		err = yaml.Unmarshal(text, &authority)
 	}
@@ -443,8 +463,10 @@ func (s *site) tellBroker() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if err := s.server.SetAccount(broker.Account, broker.Accounts[broker.Account]); err != nil {
-		s.t.Fatal(err)
+	for _, account := range broker.Changing() {
+		if err := s.server.SetAccount(account, broker.Accounts[account]); err != nil {
+			s.t.Fatal(err)
+		}
 	}
 }
 
@@ -454,31 +476,23 @@ func TestOnlyTheUserOfALeafNodeConnectsAsOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, err := authority.Account()
+	broker, err := authority.Broker()
 	if err != nil {
 		t.Fatal(err)
 	}
-	claims, err := jwt.DecodeAccountClaims(token)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, scope := range claims.SigningKeys {
-		of := scope.(*jwt.UserScope)
-		types := of.Template.AllowedConnectionTypes
-		if len(types) == 0 || types.Contains(jwt.ConnectionTypeLeafnode) != (of.Role == string(natsauth.Leaf)) {
-			t.Errorf("users of role %s connect as %v", of.Role, types)
+	for _, account := range broker.Changing() {
+		claims, err := jwt.DecodeAccountClaims(broker.Accounts[account])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, scope := range claims.SigningKeys {
+			of := scope.(*jwt.UserScope)
+			types := of.Template.AllowedConnectionTypes
+			if len(types) == 0 || types.Contains(jwt.ConnectionTypeLeafnode) != (of.Role == string(natsauth.Leaf)) {
+				t.Errorf("users of role %s connect as %v", of.Role, types)
+			}
 		}
 	}
-}
-
-// public is the public key of an account with this token.
-func public(t *testing.T, token string) string {
-	t.Helper()
-	claims, err := jwt.DecodeAccountClaims(token)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return claims.Subject
 }
 
 func TestUsersAreFoundByTheirNameTheirKeyAndTheirCredentials(t *testing.T) {
@@ -576,7 +590,7 @@ func TestOnlyTheAuthoritysUsersConnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, opts := range map[string][]nats.Option{"nobody": nil, "a user of another authority": {nats.UserCredentialBytes([]byte(foreign))}} {
-		if conn, err := nats.Connect(s.server.ClientURL(), opts...); err == nil {
+		if conn, err := nats.Connect(s.url, opts...); err == nil {
 			conn.Close()
 			t.Errorf("%s connects", what)
 		}
@@ -713,5 +727,121 @@ func BenchmarkEnroll(b *testing.B) {
 		if _, err := a.Enroll(u, 0); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestEveryUserHasAnInboxOfItsOwn: in the inbox of a dispatcher or worker are the
+// bodies of producers, and in that of a producer the results of its tasks.
+func TestEveryUserHasAnInboxOfItsOwn(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	users := map[string]*user{
+		"server": s.as(natsauth.Server, 0), "one producer": s.as(natsauth.Producer, 0), "another producer": s.as(natsauth.Producer, 0),
+		"monitor": s.as(natsauth.Monitor, 0), "push": s.as(natsauth.Push, 0), "one agent": s.agent("10.0.0.1"), "another agent": s.agent("10.0.0.2"),
+	}
+	for who, u := range users {
+		if _, err := u.SubscribeSync("_INBOX.>"); err != nil {
+			t.Fatal(err)
+		}
+		u.isRefused(who + " subscribing to every inbox")
+		for whose, other := range users {
+			inbox := other.NewInbox()
+			if _, err := u.SubscribeSync(inbox); err != nil {
+				t.Fatal(err)
+			}
+			if what := who + " subscribing to an inbox of " + whose; who == whose {
+				u.isAllowed(what)
+			} else {
+				u.isRefused(what)
+			}
+		}
+	}
+}
+
+// TestAProducerHearsOfItsSubmission: JetStream's acknowledgement and the reply of
+// a dispatcher reach the account of producers.
+func TestAProducerHearsOfItsSubmission(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	producer, server := s.as(natsauth.Producer, 0), s.as(natsauth.Server, 0)
+	for _, subject := range []string{producer.NewInbox(), "procfleet.task.finished"} {
+		heard, err := producer.SubscribeSync(subject)
+		if err != nil {
+			t.Fatal(err)
+		}
+		producer.isAllowed("subscribing to " + subject)
+		if err := server.Publish(subject, []byte("reply")); err != nil {
+			t.Fatal(err)
+		}
+		if m, err := heard.NextMsg(patience); err != nil || string(m.Data) != "reply" {
+			t.Errorf("on %s: %v, %v", subject, m, err)
+		}
+	}
+}
+
+// TestAFloodOfSubscriptionsIsRefused of one agent, and others go on.
+func TestAFloodOfSubscriptionsIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	flood, other := s.agent("10.0.0.1"), s.agent("10.0.0.2")
+	for range 1000 {
+		if _, err := flood.SubscribeSync(agentproto.SettingsChangedAll); err != nil {
+			break // the broker has ended the connection
+		}
+	}
+	select {
+	case err := <-flood.refused:
+		if !strings.Contains(strings.ToLower(err.Error()), "maximum subscriptions exceeded") {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Error("1000 subscriptions of one agent are not refused")
+	}
+	if _, err := other.SubscribeSync(agentproto.SettingsChangedAll); err != nil {
+		t.Fatal(err)
+	}
+	other.isAllowed("another agent subscribing")
+}
+
+func TestEveryRoleHasLimits(t *testing.T) {
+	t.Parallel()
+	authority, err := natsauth.Create(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	broker, err := authority.Broker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, account := range broker.Changing() {
+		claims, err := jwt.DecodeAccountClaims(broker.Accounts[account])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, scope := range claims.SigningKeys {
+			limited(t, scope.(*jwt.UserScope).Role, &scope.(*jwt.UserScope).Template)
+		}
+	}
+	for _, role := range []natsauth.Role{natsauth.Monitor, natsauth.Push} {
+		credentials, err := authority.NewUser(role, "x", 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		token, err := jwt.ParseDecoratedJWT([]byte(credentials))
+		if err != nil {
+			t.Fatal(err)
+		}
+		claims, err := jwt.DecodeUserClaims(token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		limited(t, string(role), &claims.UserPermissionLimits)
+	}
+}
+
+func limited(t *testing.T, role string, l *jwt.UserPermissionLimits) {
+	t.Helper()
+	if l.Subs <= 0 || l.Payload <= 0 {
+		t.Errorf("%s: %d subscriptions, %d bytes", role, l.Subs, l.Payload)
 	}
 }

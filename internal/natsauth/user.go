@@ -87,11 +87,11 @@ func (a *Authority) sign(role Role, claims *jwt.UserClaims, pair nkeys.KeyPair, 
 	}
 	signer := a.system
 	if role.ofSystem() {
-		claims.UserPermissionLimits = permissions(role)
+		claims.UserPermissionLimits = permissions(role, claims.Subject)
 	} else {
 		signer = a.signing[role]
 		claims.SetScoped(true)
-		claims.IssuerAccount = public(a.account)
+		claims.IssuerAccount = public(a.accountOf(role))
 	}
 	token, err := claims.Encode(signer)
 	if err != nil {

@@ -2,6 +2,7 @@ package natsembed
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/sirupsen/logrus"
 )
@@ -22,10 +23,19 @@ func (l *logger) line(format string, v []any) logrus.FieldLogger {
 }
 
 func (l *logger) Noticef(format string, v ...any) { l.line(format, v).Debug("notice") }
-func (l *logger) Warnf(format string, v ...any)   { l.line(format, v).Warn("warning") }
 func (l *logger) Errorf(format string, v ...any)  { l.line(format, v).Error("error") }
 func (l *logger) Debugf(format string, v ...any)  { l.line(format, v).Debug("debug") }
 func (l *logger) Tracef(format string, v ...any)  { l.line(format, v).Debug("trace") }
+
+// Warnf makes debug lines of requests that JetStream refuses: dispatchers and
+// workers send one on purpose, to find out whether the server is strict.
+func (l *logger) Warnf(format string, v ...any) {
+	if strings.Contains(fmt.Sprintf(format, v...), "Invalid JetStream request") {
+		l.Debugf(format, v...)
+		return
+	}
+	l.line(format, v).Warn("warning")
+}
 
 func (l *logger) Fatalf(format string, v ...any) {
 	select {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/natsembed"
 	"github.com/procfleet/procfleet/internal/testenv"
@@ -113,5 +114,62 @@ func TestMissingFieldsAreRefused(t *testing.T) {
 	t.Parallel()
 	if _, err := natsembed.Start(natsembed.Config{}); err == nil {
 		t.Error("a server without a store folder was started")
+	}
+}
+
+// TestStreamsOfAnOpenServerAreThoseOfItsAuthority once it has one, as `up` does at
+// an upgrade.
+func TestStreamsOfAnOpenServerAreThoseOfItsAuthority(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	server, err := natsembed.Start(natsembed.Config{StoreDir: dir, Listen: "127.0.0.1:0", Log: testenv.Log(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	js := open(t, server.ClientURL())
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"procfleet.s"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(t.Context(), "procfleet.s", []byte("payload")); err != nil {
+		t.Fatal(err)
+	}
+	server.Shutdown()
+
+	authority, err := natsauth.Create(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	broker, err := authority.Broker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // it may be repeated
+		if err := natsembed.AdoptOpenStreams(dir, broker.Account); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server, err = natsembed.Start(natsembed.Config{StoreDir: dir, Authority: broker, Log: testenv.Log(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Shutdown)
+	credentials, err := authority.NewUser(natsauth.Server, "x", 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := natsconn.Connect(natsconn.Config{
+		InProcess: server, InboxPrefix: natsauth.ServerInbox, Name: t.Name(), Log: testenv.Log(t),
+		Credentials: func() ([]byte, error) { return []byte(credentials), nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	if js, err = natsconn.JetStream(conn); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "S")
+	if err != nil || stream.CachedInfo().State.Msgs != 1 {
+		t.Errorf("%+v, %v", stream, err)
 	}
 }

@@ -59,7 +59,7 @@ func BuildTool(tb testing.TB, dir, pkg string) string {
 }
 
 func buildOnce(dir, pkg string, flags ...string) (path string, err error) {
-	once, _ := built.LoadOrStore(pkg, sync.OnceValues(func() (string, error) { return build(dir, pkg, flags) }))
+	once, _ := built.LoadOrStore(filepath.Join(dir, pkg), sync.OnceValues(func() (string, error) { return build(dir, pkg, flags) }))
 	return once.(func() (string, error))()
 }
 

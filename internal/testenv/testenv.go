@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/natsembed"
 )
@@ -56,7 +58,26 @@ func StartNATS(tb testing.TB) *NATS {
 // Connect returns a connection of its own to a server. It ends with the test.
 func Connect(tb testing.TB, url string) *nats.Conn {
 	tb.Helper()
-	nc, err := natsconn.Connect(natsconn.Config{URL: url, Name: tb.Name(), Log: Log(tb)})
+	return connect(tb, natsconn.Config{URL: url})
+}
+
+// ConnectAsServer is [Connect] with the credentials of dispatchers and workers
+// that `up` makes in its data folder.
+func ConnectAsServer(tb testing.TB, url, data string) *nats.Conn {
+	tb.Helper()
+	return connect(tb, natsconn.Config{
+		URL: url, InboxPrefix: natsauth.ServerInbox,
+		Credentials: func() ([]byte, error) { return natsauth.ReadCredentials(ServerCredentials(data)) },
+	})
+}
+
+// ServerCredentials is the file of these credentials, for --nats-creds.
+func ServerCredentials(data string) string { return filepath.Join(data, "nats-auth", "server.creds") }
+
+func connect(tb testing.TB, cfg natsconn.Config) *nats.Conn {
+	tb.Helper()
+	cfg.Name, cfg.Log = tb.Name(), Log(tb)
+	nc, err := natsconn.Connect(cfg)
 	if err != nil {
 		tb.Fatalf("connect: %v", err)
 	}

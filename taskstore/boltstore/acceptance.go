@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
+	"syscall"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/taskstore"
@@ -26,7 +28,11 @@ func (s *Store) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, 
 		task    procfleet.Task
 		created bool
 	}
+	// uncertain is the task that may be on disk although update fails. If it is
+	// read too early to have one, ctx has ended, which the change notices after it has set it.
+	var uncertain atomic.Pointer[procfleet.Task]
 	m, err := update(ctx, s, func(t *tx) (made, error) {
+		uncertain.Store(nil) // of a transaction that was rolled back
 		found, err := t.keyed(d)
 		if err != nil || found != nil {
 			return made{task: taskOf(found)}, err
@@ -38,8 +44,17 @@ func (s *Store) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, 
 		if err != nil {
 			return made{}, err
 		}
+		task := taskOf(r)
+		uncertain.Store(&task)
+		if err := ctx.Err(); err != nil {
+			uncertain.Store(nil)
+			return made{}, fmt.Errorf("%w: create a task: %v", taskstore.ErrUnavailable, err) //nolint:errorlint // not clean: the number was written
+		}
 		return made{task: taskOf(r), created: true}, t.putNew(r, d.BodyHash, packed)
 	})
+	if task := uncertain.Load(); err != nil && task != nil && !errors.Is(err, syscall.ENOSPC) {
+		return *task, false, err
+	}
 	return m.task, m.created, err
 }
 

@@ -3,24 +3,59 @@ package boltstore
 import (
 	"context"
 	"encoding/binary"
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// Due returns the tasks of a shard whose visit is due.
-func (s *Store) Due(ctx context.Context, shard, limit int) ([]procfleet.TaskID, error) {
-	return view(ctx, s, func(t *tx) ([]procfleet.TaskID, error) {
-		var ids []procfleet.TaskID
+// Due returns the visits of a shard that are due, then those that are further
+// ahead than any may be, which were set before the clock stepped back.
+func (s *Store) Due(ctx context.Context, shard, limit int) ([]taskstore.Visit, error) {
+	return view(ctx, s, func(t *tx) ([]taskstore.Visit, error) {
+		var visits []taskstore.Visit
 		c := t.Bucket(bucketVisits).Cursor()
-		for key, _ := c.Seek([]byte{byte(shard)}); key != nil && int(key[0]) == shard && len(ids) < limit; key, _ = c.Next() {
-			if int64(binary.BigEndian.Uint64(key[1:])) > t.now.UnixMicro() {
-				break
+		collect := func(from, until time.Time) {
+			for key, _ := c.Seek(visitSeek(shard, from)); key != nil && int(key[0]) == shard && len(visits) < limit; key, _ = c.Next() {
+				at := procfleet.Number(binary.BigEndian.Uint64(key[1:])).Time()
+				if !until.IsZero() && at.After(until) {
+					return
+				}
+				visits = append(visits, taskstore.Visit{Task: procfleet.Number(binary.BigEndian.Uint64(key[9:])).TaskID(), At: at})
 			}
-			ids = append(ids, procfleet.Number(binary.BigEndian.Uint64(key[9:])).TaskID())
 		}
-		return ids, nil
+		collect(time.Time{}, t.now)
+		collect(t.now.Add(taskstore.MaxVisit+time.Microsecond), time.Time{})
+		return visits, nil
+	})
+}
+
+// visitSeek is where the visits of a shard begin that are not before a moment.
+func visitSeek(shard int, from time.Time) []byte {
+	key := []byte{byte(shard)}
+	if !from.IsZero() {
+		key = binary.BigEndian.AppendUint64(key, uint64(from.UnixMicro()))
+	}
+	return key
+}
+
+// TasksByID returns tasks in the order of ids.
+func (s *Store) TasksByID(ctx context.Context, ids []procfleet.TaskID) ([]procfleet.Task, error) {
+	return view(ctx, s, func(t *tx) ([]procfleet.Task, error) {
+		tasks := make([]procfleet.Task, len(ids))
+		for i, id := range ids {
+			r, err := t.task(id)
+			switch {
+			case errors.Is(err, taskstore.ErrNotFound):
+			case err != nil:
+				return nil, err
+			default:
+				tasks[i] = taskOf(r)
+			}
+		}
+		return tasks, nil
 	})
 }
 
@@ -39,14 +74,30 @@ func (t *tx) visit(r *taskRecord, at time.Time) error {
 	return index.Put(visitKey(at, r.Number), nil)
 }
 
-// Revisit sets a task's next visit.
-func (s *Store) Revisit(ctx context.Context, id procfleet.TaskID, after time.Duration) error {
-	return change(ctx, s, func(t *tx) error { return t.reschedule(id, t.now.Add(after)) })
+// Revisit sets the next visits of tasks.
+func (s *Store) Revisit(ctx context.Context, next ...taskstore.NextVisit) error {
+	next = slices.Clone(next)
+	return change(ctx, s, func(t *tx) error {
+		for _, v := range next {
+			if err := t.reschedule(v.Task, t.now.Add(min(v.After, taskstore.MaxVisit))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
-// Settle takes a task out of the sweep index.
-func (s *Store) Settle(ctx context.Context, id procfleet.TaskID) error {
-	return change(ctx, s, func(t *tx) error { return t.reschedule(id, time.Time{}) })
+// Settle removes tasks from the sweep index.
+func (s *Store) Settle(ctx context.Context, ids ...procfleet.TaskID) error {
+	ids = slices.Clone(ids)
+	return change(ctx, s, func(t *tx) error {
+		for _, id := range ids {
+			if err := t.reschedule(id, time.Time{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // reschedule sets the visit of a task. A gone task has none, which is no

@@ -3,6 +3,7 @@ package boltstore
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -16,20 +17,30 @@ type hostRecord struct {
 	Since time.Time
 	// Until is when the presence of the last one ends or ended.
 	Until time.Time
-	// Others are the instances that were heard of before the last one, by
-	// when that was.
+	// Others are the claimants that were heard of before the last one, by when
+	// that was.
 	Others []sighting
 	// ConflictUntil is when the conflict ends unless it is renewed.
 	ConflictUntil time.Time
 }
 
-// sighting is an instance and when its presence ends.
+// sighting is a claimant of a host, an instance or an incarnation of one, and
+// when its presence ends.
 type sighting struct {
-	Instance string
-	Until    time.Time
+	Instance    string
+	Incarnation string
+	Until       time.Time
 }
 
-// othersLimit bounds how many instances of one host are remembered.
+func (s sighting) of(a *taskstore.Announcement) bool {
+	return s.Instance == a.Instance && s.Incarnation == a.Incarnation
+}
+
+func (r *hostRecord) last() sighting {
+	return sighting{Instance: r.Last.Instance, Incarnation: r.Last.Incarnation, Until: r.Until}
+}
+
+// othersLimit bounds how many claimants of one host are remembered.
 const othersLimit = 8
 
 func (r *hostRecord) alive(now time.Time) bool { return now.Before(r.Until) }
@@ -38,9 +49,9 @@ func (r *hostRecord) forgotten(now time.Time) bool {
 	return !now.Before(r.Until.Add(taskstore.InstanceMemory))
 }
 
-// living returns the instances that are alive, by when they were heard of.
+// living returns the claimants that are alive, by when they were heard of.
 func (r *hostRecord) living(now time.Time) []sighting {
-	all := append(slices.Clone(r.Others), sighting{Instance: r.Last.Instance, Until: r.Until})
+	all := append(slices.Clone(r.Others), r.last())
 	return slices.DeleteFunc(all, func(s sighting) bool { return !now.Before(s.Until) })
 }
 
@@ -50,12 +61,12 @@ func (r *hostRecord) hear(a taskstore.Announcement, now time.Time) *hostRecord {
 	switch {
 	case r == nil || r.forgotten(now):
 		return &hostRecord{Last: a, Since: now, Until: until}
-	case a.Instance == r.Last.Instance:
+	case r.last().of(&a):
 		r.Last, r.Until = a, until
 		return r
 	}
 	r.Others = r.living(now)
-	if at := slices.IndexFunc(r.Others, func(o sighting) bool { return o.Instance == a.Instance }); at >= 0 {
+	if at := slices.IndexFunc(r.Others, func(o sighting) bool { return o.of(&a) }); at >= 0 {
 		r.Others = slices.Delete(r.Others, at, at+1)
 		if at < len(r.Others) {
 			// It was heard of, then another one, now it again: both live,
@@ -64,14 +75,17 @@ func (r *hostRecord) hear(a taskstore.Announcement, now time.Time) *hostRecord {
 		}
 	}
 	r.Others = r.Others[max(0, len(r.Others)-othersLimit):]
-	r.Last, r.Since, r.Until = a, now, until
+	if a.Instance != r.Last.Instance {
+		r.Since = now
+	}
+	r.Last, r.Until = a, until
 	return r
 }
 
-// leave notes that an instance goes away.
-func (r *hostRecord) leave(instance string, now time.Time) {
-	r.Others = slices.DeleteFunc(r.Others, func(o sighting) bool { return o.Instance == instance })
-	if instance == r.Last.Instance && r.alive(now) {
+// leave notes that the agent that says so goes away.
+func (r *hostRecord) leave(a *taskstore.Announcement, now time.Time) {
+	r.Others = slices.DeleteFunc(r.Others, func(o sighting) bool { return o.of(a) })
+	if r.last().of(a) && r.alive(now) {
 		r.Until = now
 	}
 	if len(r.living(now)) < 2 {
@@ -127,7 +141,7 @@ func (t *tx) announce(a taskstore.Announcement) error {
 		if r == nil {
 			return nil
 		}
-		r.leave(a.Instance, t.now)
+		r.leave(&a, t.now)
 		return t.put(bucketHosts, key, r)
 	}
 	if r != nil && r.Last.AgentID != a.AgentID {
@@ -136,7 +150,7 @@ func (t *tx) announce(a taskstore.Announcement) error {
 		}
 	}
 	if a.AgentID != "" {
-		if err := t.Bucket(bucketAgents).Put(digest(a.AgentID), key); err != nil {
+		if err := t.Bucket(bucketIDs).Put(slices.Concat(digest(a.AgentID), key), nil); err != nil {
 			return err
 		}
 		if r == nil || r.Last.AgentID != a.AgentID {
@@ -148,20 +162,18 @@ func (t *tx) announce(a taskstore.Announcement) error {
 	return t.put(bucketHosts, key, r.hear(a, t.now))
 }
 
+// forgetHost removes a host that has been gone for long, with the report of
+// its processes.
 func (t *tx) forgetHost(key []byte, agentID string) error {
-	if err := t.forgetAgent(key, agentID); err != nil {
+	if err := errors.Join(t.forgetAgent(key, agentID), t.forgetReport(key)); err != nil {
 		return err
 	}
 	return t.Bucket(bucketHosts).Delete(key)
 }
 
-// forgetAgent forgets where an agent is, unless it is elsewhere by now.
+// forgetAgent forgets that a host's agent announced an id.
 func (t *tx) forgetAgent(host []byte, agentID string) error {
-	agents := t.Bucket(bucketAgents)
-	if !bytes.Equal(agents.Get(digest(agentID)), host) {
-		return nil
-	}
-	return agents.Delete(digest(agentID))
+	return t.Bucket(bucketIDs).Delete(slices.Concat(digest(agentID), host))
 }
 
 // Presences returns one entry per host, in order.
@@ -193,22 +205,47 @@ func (s *Store) Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Hos
 	})
 }
 
-// resolve returns the host whose live agent announced an id, else the one to
-// which it is bound.
+// resolve returns the host to which an id is bound, else the only one whose
+// live agent announced it.
 func (t *tx) resolve(id []byte) (procfleet.Host, error) {
-	if key := t.Bucket(bucketAgents).Get(id); key != nil {
-		r, err := t.host(key)
-		if err != nil {
-			return procfleet.Host{}, err
-		}
-		if p := r.presence(t.now); !p.Host.IsZero() {
-			return p.Host, nil
-		}
-	}
 	if key := t.Bucket(bucketBound).Get(id); key != nil {
 		return readHostKey(key)
 	}
-	return procfleet.Host{}, nil
+	claimants, err := t.claimants(id)
+	if err != nil || len(claimants) != 1 {
+		return procfleet.Host{}, err
+	}
+	return claimants[0], nil
+}
+
+// Claimants returns the hosts whose live agents announce ids, in order.
+func (s *Store) Claimants(ctx context.Context, agentIDs []string) ([][]procfleet.Host, error) {
+	return view(ctx, s, func(t *tx) ([][]procfleet.Host, error) {
+		out := make([][]procfleet.Host, len(agentIDs))
+		for i, id := range agentIDs {
+			var err error
+			if out[i], err = t.claimants(digest(id)); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	})
+}
+
+// claimants returns the hosts whose live agents announced an id last.
+func (t *tx) claimants(id []byte) ([]procfleet.Host, error) {
+	var hosts []procfleet.Host
+	c := t.Bucket(bucketIDs).Cursor()
+	for key, _ := c.Seek(id); bytes.HasPrefix(key, id) && len(hosts) < taskstore.MaxClaimants; key, _ = c.Next() {
+		r, err := t.host(key[len(id):])
+		if err != nil {
+			return nil, err
+		}
+		if p := r.presence(t.now); !p.Host.IsZero() {
+			hosts = append(hosts, p.Host)
+		}
+	}
+	return hosts, nil
 }
 
 // HostPage returns live agents in the order of hostKey.

@@ -29,7 +29,7 @@ var (
 	bucketVisits  = []byte("visits")  // shard, moment, task: the sweep index
 	bucketExpiry  = []byte("expiry")  // moment, task: what is to be forgotten
 	bucketHosts   = []byte("hosts")   // cloud area, address text → hostRecord
-	bucketAgents  = []byte("agents")  // digest of agent id → key in hosts
+	bucketIDs     = []byte("ids")     // digest of agent id, key in hosts → nothing: whose agent announced it last
 	bucketBound   = []byte("bound")   // digest of agent id → key in hosts, as callers said
 	bucketAliases = []byte("aliases") // key in hosts → digests of agent ids: bound the other way round
 
@@ -51,7 +51,7 @@ var (
 func buckets() [][]byte {
 	return [][]byte{
 		bucketMeta, bucketTasks, bucketChunks, bucketLegs, bucketResults,
-		bucketKeys, bucketVisits, bucketExpiry, bucketHosts, bucketAgents, bucketBound, bucketAliases,
+		bucketKeys, bucketVisits, bucketExpiry, bucketHosts, bucketIDs, bucketBound, bucketAliases,
 		bucketProcesses, bucketSpecs, bucketReports, bucketGroups, bucketFreezes,
 		bucketTemplates, bucketClaims, bucketRevisions, bucketTopologies,
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/procfleet/procfleet/taskstore"
 )
 
 // leases are kept in memory: only one process has the file open, and when it
@@ -26,13 +28,15 @@ func (s *Store) Lease(ctx context.Context, name, holder string, ttl time.Duratio
 	now := s.now()
 	s.leases.mu.Lock()
 	defer s.leases.mu.Unlock()
-	if has, ok := s.leases.held[name]; ok && has.holder != holder && now.Before(has.until) {
+	// What lasts longer than any lease may was taken before the clock stepped back.
+	has, ok := s.leases.held[name]
+	if ok && has.holder != holder && now.Before(has.until) && has.until.Sub(now) <= taskstore.MaxLease {
 		return false, nil
 	}
 	if s.leases.held == nil {
 		s.leases.held = map[string]tenure{}
 	}
-	s.leases.held[name] = tenure{holder: holder, until: now.Add(ttl)}
+	s.leases.held[name] = tenure{holder: holder, until: now.Add(min(ttl, taskstore.MaxLease))}
 	return true, nil
 }
 

@@ -94,6 +94,23 @@ func (t *tx) report(h procfleet.Host, key []byte) (catalog.Report, error) {
 	return pack.ReadReport(h, string(raw))
 }
 
+// forgetReport removes the report of a host. Its processes stay as far as they
+// are registered.
+func (t *tx) forgetReport(key []byte) error {
+	host, err := readHostKey(key)
+	if err != nil {
+		return err
+	}
+	report, err := t.report(host, key)
+	if err != nil || report.Host.IsZero() {
+		return err
+	}
+	if err := t.setReported(entriesOf(&report), false); err != nil {
+		return err
+	}
+	return t.Bucket(bucketReports).Delete(key)
+}
+
 // Reported returns the last report of each host, in order.
 func (s *Store) Reported(ctx context.Context, hosts []procfleet.Host) ([]catalog.Report, error) {
 	return view(ctx, s, func(t *tx) ([]catalog.Report, error) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
 	"sync"
 
 	"github.com/procfleet/procfleet/catalog"
@@ -162,7 +163,8 @@ func (b templateBook) readInto(ctx context.Context, loaded *templates.View) (uin
 
 // templatePage is an answer to a search, unless the view was behind the file.
 type templatePage struct {
-	templates []catalog.Template
+	ids       []int64
+	templates []catalog.Template // unless only ids are asked for
 	total     int
 	behind    bool
 	revision  uint64 // of the business in the file
@@ -173,27 +175,45 @@ func (s *Store) SearchTemplates(ctx context.Context, business catalog.Business, 
 	if err := search.Validate(); err != nil {
 		return nil, 0, fmt.Errorf("search processes: %w", err)
 	}
+	page, err := s.find(ctx, business, search, true)
+	return page.templates, page.total, err
+}
+
+// FindTemplates returns the ids of all that is found.
+func (s *Store) FindTemplates(ctx context.Context, business catalog.Business, search catalog.Search) ([]int64, error) {
+	search.Limit = 1
+	if err := search.Validate(); err != nil {
+		return nil, fmt.Errorf("find processes: %w", err)
+	}
+	search.Limit = math.MaxInt
+	page, err := s.find(ctx, business, search, false)
+	return page.ids, err
+}
+
+// find searches a view that knows of everything that was committed before, and
+// reads what is found if rows says so.
+func (s *Store) find(ctx context.Context, business catalog.Business, search catalog.Search, rows bool) (templatePage, error) {
 	if business.Validate() != nil {
-		return nil, 0, ctx.Err()
+		return templatePage{}, ctx.Err()
 	}
 	for {
 		v := s.templates.Use(business, s.now())
 		if err := v.load(ctx, s, business); err != nil {
-			return nil, 0, err
+			return templatePage{}, err
 		}
-		page, err := v.search(ctx, s, business, search)
+		page, err := v.search(ctx, s, business, search, rows)
 		if err != nil || !page.behind {
-			return page.templates, page.total, err
+			return page, err
 		}
 		if err := v.catchUp(ctx, s, page.revision); err != nil {
-			return nil, 0, err
+			return templatePage{}, err
 		}
 	}
 }
 
-// search finds templates in the view and reads them from the file as it was
-// when they were found.
-func (v *templateView) search(ctx context.Context, s *Store, business catalog.Business, search catalog.Search) (templatePage, error) {
+// search finds templates in the view and, with rows, reads them from the file
+// as it was when they were found.
+func (v *templateView) search(ctx context.Context, s *Store, business catalog.Business, search catalog.Search, rows bool) (templatePage, error) {
 	v.lockSettled() // no commit reaches the view until its state and that of the transaction were compared
 	release := sync.OnceFunc(v.mu.RUnlock)
 	defer release()
@@ -204,6 +224,9 @@ func (v *templateView) search(ctx context.Context, s *Store, business catalog.Bu
 		}
 		ids, total := v.view.Search(search)
 		release()
+		if !rows {
+			return templatePage{ids: ids}, nil
+		}
 		found, err := b.templates(ids)
 		if err != nil {
 			return templatePage{}, err

@@ -105,6 +105,10 @@ func prepare(db *bbolt.DB) error {
 				return err
 			}
 		}
+		// Where agents were, as versions before wrote it; agents announce themselves again.
+		if err := t.DeleteBucket([]byte("agents")); err != nil && !errors.Is(err, bolterrors.ErrBucketNotFound) {
+			return err
+		}
 		meta := t.Bucket(bucketMeta)
 		if v := meta.Get(keyFormat); v != nil && binary.BigEndian.Uint64(v) != format {
 			return fmt.Errorf("the file has format %d, this version reads %d", binary.BigEndian.Uint64(v), format)

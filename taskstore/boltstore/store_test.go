@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog/catalogtest"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/boltstore"
@@ -54,6 +55,11 @@ func harness() storetest.Harness {
 			return open(tb, m.path, m.ahead)
 		},
 		Advance: func(_ testing.TB, s taskstore.Store, d time.Duration) { s.(movable).ahead.Add(int64(d)) },
+		Delay: func(tb testing.TB, s taskstore.Store, d taskstore.Draft, meanwhile func()) (procfleet.Task, bool, error) {
+			tb.Helper()
+			meanwhile() // number, entry and task are made in one step
+			return s.Create(tb.Context(), d)
+		},
 	}
 }
 

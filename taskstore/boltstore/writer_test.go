@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/taskstore"
 )
 
@@ -186,11 +187,15 @@ func TestPurgeLeavesNothingOfWhatExpired(t *testing.T) {
 	if err := s.Announce(t.Context(), []taskstore.Announcement{{Host: h, AgentID: "a", Instance: "i"}}); err != nil {
 		t.Fatal(err)
 	}
+	report := catalog.Report{Host: h, Number: 1, Processes: []catalog.ReportedProcess{{Namespace: "shop", Name: "web"}}}
+	if err := s.Report(t.Context(), []catalog.Report{report}); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.purge(t.Context()); err != nil || keysIn(t, s, bucketTasks) != 2 || keysIn(t, s, bucketHosts) != 1 {
 		t.Errorf("what has not expired was removed, or %v", err)
 	}
 	ahead.Add(int64(time.Hour))
-	if err := s.purge(t.Context()); err != nil || keysIn(t, s, bucketTasks) != 0 || keysIn(t, s, bucketHosts) != 1 {
+	if err := s.purge(t.Context()); err != nil || keysIn(t, s, bucketTasks) != 0 || keysIn(t, s, bucketHosts) != 1 || keysIn(t, s, bucketReports) != 1 {
 		t.Errorf("a silent host was forgotten at once, or a task was not, or %v", err)
 	}
 	ahead.Add(int64(taskstore.InstanceMemory))

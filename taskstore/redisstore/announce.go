@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,11 +25,13 @@ import (
 // KEYS[5] gone
 // KEYS[6] bound
 // KEYS[7] names
+// KEYS[8] rivals
 // ARGV[1] microseconds for which an announcement counts
 // ARGV[2] microseconds for which a host is remembered after that
-// ARGV[3..] for each announcement: address, "leaving" or "", instance
-// (16 letters), agent id, packed announcement
-// Returns the number of entries that it dropped as too old.
+// ARGV[3..] for each announcement: address, "leaving" or "", claimant and
+// claimant without an incarnation (16 letters each, of which the first 8 are of
+// the instance), agent id, packed announcement
+// Returns addresses of hosts that are to be forgotten; see [Store.forget].
 var announceScript = redis.NewScript(luaNow + `
 local time, ttl, memory, sub = now(), tonumber(ARGV[1]), tonumber(ARGV[2]), string.sub
 local none = string.rep('0', 16)
@@ -59,8 +62,35 @@ local function unbind(addr, id)
     redis.call('HDEL', KEYS[7], addr)
   end
 end
+-- An id is of the host that announced it last; the other hosts whose agents
+-- announce it are its rivals.
+local function keepRivals(id, addrs)
+  while #addrs >= ` + strconv.Itoa(taskstore.MaxClaimants) + ` do table.remove(addrs, 1) end
+  if #addrs > 0 then
+    redis.call('HSET', KEYS[8], id, table.concat(addrs, ' '))
+  else
+    redis.call('HDEL', KEYS[8], id)
+  end
+end
+local function rivals(id, addr)
+  local others, found = {}, false
+  for other in string.gmatch(redis.call('HGET', KEYS[8], id) or '', '%S+') do
+    if other == addr then found = true else others[#others + 1] = other end
+  end
+  return others, found
+end
+local function claim(addr, id)
+  local last = redis.call('HGET', KEYS[4], id)
+  if last == addr then return end
+  redis.call('HSET', KEYS[4], id, addr)
+  local others, found = rivals(id, addr)
+  if last then others[#others + 1] = last end
+  if last or found then keepRivals(id, others) end
+end
 local function unresolve(addr, id)
   if redis.call('HGET', KEYS[4], id) == addr then redis.call('HDEL', KEYS[4], id) end
+  local others, found = rivals(id, addr)
+  if found then keepRivals(id, others) end
 end
 
 -- takes a host out of what is shown; its entry stays
@@ -71,26 +101,27 @@ local function retire(addr, entry, ends)
   redis.call('ZADD', KEYS[5], ends, addr)
 end
 
--- the living instances but for one, by when they were heard of, and whether
--- that one lives and another was heard of after it
-local function living(entry, instance)
+-- the living claimants but for one, by when they were heard of, and whether
+-- that one lives and another was heard of after it. The bare one is the same
+-- agent as a worker wrote it that knows no incarnations.
+local function living(entry, claimant, bare)
   local list, found = {}, nil
   local function look(other, ends)
     if not alive(ends) then return end
-    if other == instance then found = #list else list[#list + 1] = other .. ends end
+    if other == claimant then found = #list elseif other ~= bare then list[#list + 1] = other .. ends end
   end
   for at = 66, rest(entry) - 1, 32 do look(sub(entry, at, at + 15), sub(entry, at + 16, at + 31)) end
   look(sub(entry, 33, 48), sub(entry, 1, 16))
   return list, found and found < #list
 end
 
-local function leave(addr, entry, instance)
+local function leave(addr, entry, claimant, bare)
   if not entry then return end
-  local list = living(entry, instance)
+  local list, last = living(entry, claimant, bare), sub(entry, 33, 48)
   local conflict = #list > 1 and sub(entry, 49, 64) or none
   local ends = sub(entry, 1, 16)
   if alive(ends) then
-    if sub(entry, 33, 48) == instance then
+    if last == claimant or last == bare then
       ends = stamp(time)
       retire(addr, entry, ends)
     else
@@ -100,38 +131,41 @@ local function leave(addr, entry, instance)
   redis.call('HSET', KEYS[1], addr, ends .. sub(entry, 17, 48) .. conflict .. #list .. table.concat(list) .. sub(entry, rest(entry)))
 end
 
--- what is known of the host's instances now: the head after the first stamp
-local function hearOf(entry, instance)
-  if not entry or not alive(sub(entry, 1, 16) + memory) then return stamp(time) .. instance .. none .. '0' end
-  if sub(entry, 33, 48) == instance then return sub(entry, 17, rest(entry) - 1) end
-  local list, turns = living(entry, instance)
+-- what is known of the host's claimants now: the head after the first stamp
+local function hearOf(entry, claimant, bare)
+  if not entry or not alive(sub(entry, 1, 16) + memory) then return stamp(time) .. claimant .. none .. '0' end
+  local last = sub(entry, 33, 48)
+  if last == claimant then return sub(entry, 17, rest(entry) - 1) end
+  local list, turns = living(entry, claimant, bare)
   local conflict = turns and sub(list[#list], 17) or sub(entry, 49, 64)
   if #list > 8 then table.remove(list, 1) end
-  return stamp(time) .. instance .. conflict .. #list .. table.concat(list)
+  local since = sub(last, 1, 8) == sub(claimant, 1, 8) and sub(entry, 17, 32) or stamp(time)
+  return since .. claimant .. conflict .. #list .. table.concat(list)
 end
 
-local function hear(addr, entry, instance, id, packed)
-  if not entry or not alive(sub(entry, 1, 16)) then
-    redis.call('ZADD', KEYS[3], 0, addr)
-    redis.call('ZREM', KEYS[5], addr)
-  end
+local function hear(addr, entry, claimant, bare, id, packed)
   if entry and agentOf(entry) ~= id then unresolve(addr, agentOf(entry)) end
   if id ~= '' then
-    redis.call('HSET', KEYS[4], id, addr)
+    claim(addr, id)
     if not entry or agentOf(entry) ~= id then unbind(addr, id) end
   end
   local ends = stamp(time + ttl)
-  redis.call('HSET', KEYS[1], addr, ends .. hearOf(entry, instance) .. string.format('%05d', #id) .. id .. packed)
-  redis.call('ZADD', KEYS[2], ends, addr)
+  redis.call('HSET', KEYS[1], addr, ends .. hearOf(entry, claimant, bare) .. string.format('%05d', #id) .. id .. packed)
+  -- not by what the entry says: a clock that was ahead may have retired a host
+  -- whose entry counts again
+  if redis.call('ZADD', KEYS[2], ends, addr) == 1 then
+    redis.call('ZADD', KEYS[3], 0, addr)
+    redis.call('ZREM', KEYS[5], addr)
+  end
 end
 
-for i = 3, #ARGV, 5 do
+for i = 3, #ARGV, 6 do
   local addr = ARGV[i]
   local entry = redis.call('HGET', KEYS[1], addr)
   if ARGV[i + 1] == 'leaving' then
-    leave(addr, entry, ARGV[i + 2])
+    leave(addr, entry, ARGV[i + 2], ARGV[i + 3])
   else
-    hear(addr, entry, ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
+    hear(addr, entry, ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])
   end
 end
 
@@ -139,13 +173,8 @@ for _, addr in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(time), '
   local entry = redis.call('HGET', KEYS[1], addr)
   if entry then retire(addr, entry, sub(entry, 1, 16)) else redis.call('ZREM', KEYS[2], addr) end
 end
-local past = redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', text(time - memory), 'LIMIT', 0, 100)
-for _, addr in ipairs(past) do
-  redis.call('HDEL', KEYS[1], addr)
-  redis.call('ZREM', KEYS[5], addr)
-end
-for i = 1, 5 do redis.call('PEXPIREAT', KEYS[i], text(math.ceil((time + 2 * ttl + memory) / 1000))) end
-return #past
+for _, i in ipairs({1, 2, 3, 4, 5, 8}) do redis.call('PEXPIREAT', KEYS[i], text(math.ceil((time + 2 * ttl + memory) / 1000))) end
+return redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', text(time - memory), 'LIMIT', 0, 100)
 `)
 
 // areasScript notes that agents of cloud areas were heard of, and forgets the
@@ -194,7 +223,7 @@ func (s *Store) Announce(ctx context.Context, as []taskstore.Announcement) error
 		if a.Leaving {
 			leaving = "leaving"
 		}
-		c.args = append(c.args, a.Host.Addr.String(), leaving, instanceKey(a.Instance), a.AgentID, packAnnouncement(a))
+		c.args = append(c.args, a.Host.Addr.String(), leaving, claimantKey(a), instanceKey(a.Instance), a.AgentID, packAnnouncement(a))
 	}
 	if len(byCloud) == 0 {
 		return nil
@@ -202,7 +231,25 @@ func (s *Store) Announce(ctx context.Context, as []taskstore.Announcement) error
 	if err := s.run(ctx, calls...); err != nil {
 		return fmt.Errorf("keep announcements: %w", err)
 	}
+	for cloud, c := range byCloud {
+		addrs, err := c.cmd.StringSlice()
+		if err == nil && len(addrs) > 0 {
+			err = s.forget(ctx, cloud, addrs)
+		}
+		if err != nil {
+			s.log.WithError(err).WithField("cloud", cloud).Warn("expired hosts not removed, retrying with the next announcement")
+		}
+	}
 	return nil
+}
+
+// claimantKey is of an agent process: half of it is of the instance, half of
+// the incarnation. It is instanceKey for an agent without an incarnation.
+func claimantKey(a *taskstore.Announcement) string {
+	if a.Incarnation == "" {
+		return instanceKey(a.Instance)
+	}
+	return instanceKey(a.Instance)[:stampWidth/2] + instanceKey(a.Incarnation)[:stampWidth/2]
 }
 
 // instanceKey gives every instance id, whatever its form, the width that the

@@ -110,51 +110,6 @@ func (s *Store) bindCall(cloud procfleet.CloudArea, bindings []taskstore.AgentBi
 	return c
 }
 
-// resolveBound fills in the hosts of ids that no live agent announced but that
-// are bound. Most callers name none, so it is asked for only then.
-func (s *Store) resolveBound(ctx context.Context, agentIDs []string, hosts []procfleet.Host) error {
-	var places []int
-	var open []string
-	for i, h := range hosts {
-		if h.IsZero() && agentIDs[i] != "" {
-			places, open = append(places, i), append(open, agentIDs[i])
-		}
-	}
-	if len(open) == 0 {
-		return nil
-	}
-	var members *redis.StringSliceCmd
-	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
-		members = pipe.SMembers(ctx, s.keys.bound())
-	}); err != nil {
-		return fmt.Errorf("resolve bound agent ids: %w", err)
-	}
-	clouds, err := areasOf(members.Result())
-	if err != nil || len(clouds) == 0 {
-		return err
-	}
-	answers := make([]*redis.SliceCmd, len(clouds))
-	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
-		for i, cloud := range clouds {
-			answers[i] = pipe.HMGet(ctx, s.keys.presence(cloud).bound(), open...)
-		}
-	}); err != nil {
-		return fmt.Errorf("resolve bound agent ids: %w", err)
-	}
-	for i, cloud := range clouds {
-		for j, v := range answers[i].Val() {
-			addr, ok := v.(string)
-			if !ok {
-				continue
-			}
-			if hosts[places[j]], err = procfleet.NewHost(cloud, addr); err != nil {
-				return fmt.Errorf("%w: host of agent id %.80q: %w", errDamaged, open[j], err)
-			}
-		}
-	}
-	return nil
-}
-
 // areasOf reads cloud areas, ascending.
 func areasOf(members []string, err error) ([]procfleet.CloudArea, error) {
 	if err != nil {

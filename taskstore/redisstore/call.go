@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -19,6 +20,7 @@ type call struct {
 	args   []any
 	cmd    *redis.Cmd // the answer, once it was run
 	before *redis.Cmd // the first answer, if it was run again after that
+	ran    bool       // an attempt before the last may have run the script
 }
 
 func (c *call) answered() bool { return c.cmd != nil && c.cmd.Err() == nil }
@@ -27,11 +29,21 @@ func (c *call) answered() bool { return c.cmd != nil && c.cmd.Err() == nil }
 // sent its text: it may be one that no list of servers names yet, such as a
 // new node while it is given its first slot.
 func (c *call) send(ctx context.Context, to redis.Scripter) {
+	c.ran = c.ran || c.cmd != nil && !unrun(c.cmd.Err())
 	if c.cmd != nil && redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
 		c.cmd = c.script.Eval(ctx, to, c.keys, c.args...)
 		return
 	}
 	c.cmd = c.script.EvalSha(ctx, to, c.keys, c.args...)
+}
+
+// mayHaveRun reports whether the script may have run, or may yet run, although
+// the call failed with err.
+func (c *call) mayHaveRun(err error) bool {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return true // and a common round trip may still be writing the answer
+	}
+	return c.ran || c.cmd != nil && !unrun(c.cmd.Err())
 }
 
 // number is the answer of a script that returns one.
@@ -235,7 +247,7 @@ func scripts() []*redis.Script {
 		nowScript, tickScript, enrolScript, claimScript, stageScript, abandonScript,
 		dispatchedScript, rejectScript, beginScript, deliveredScript, recordScript,
 		leaseScript, releaseScript, dueScript, undoneScript, republishedScript,
-		revisitScript, notifiedScript,
+		revisitScript, notifiedScript, toldScript, forgetToldScript,
 		announceScript, areasScript, liveAreasScript, boundAreasScript, bindScript,
 		registerScript, unregisterScript, lookupScript, registeredHostsScript,
 		touchScript, settleScript, reportScript, pageScript, groupsScript,

@@ -143,40 +143,62 @@ func TestSlotThatMovesIsRiddenOut(t *testing.T) {
 }
 
 // The server that has a task may be replaced by one that has not heard of its
-// last results, when all of it was told; the index is on another server.
-func TestTaskOfAClusterThatForgetsItsEndAfterItWasToldIsLookedAtAgain(t *testing.T) {
+// last results, when its notification was sent; the index is on another server.
+func TestTaskOfAClusterThatForgetsItsEndAfterItWasNotifiedIsVisitedAgain(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 2)
 	s := open(t, redisstore.Options{URL: nodes[0].URL() + "?addr=" + nodes[1].Addr, Patience: 30 * time.Second})
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{nodes[0].Addr, nodes[1].Addr}})
 	t.Cleanup(func() { _ = cluster.Close() })
-	task := create(t, s, storetest.Draft(3))
-	head := "pf:{" + string(task.ID) + "}:head"
-	before, err := cluster.Dump(t.Context(), head).Result()
-	if err != nil {
+	due := func(shard int) []taskstore.Visit {
+		t.Helper()
+		visits, err := s.Due(t.Context(), shard, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return visits
+	}
+	for shard := range taskstore.SweepShards { // a sweep has seen these servers
+		due(shard)
+	}
+	notify := func() (task procfleet.Task, told, member string) {
+		t.Helper()
+		task = create(t, s, storetest.Draft(3))
+		record(t, s, task.ID, agentResults(0, 3))
+		if err := s.Revisit(t.Context(), taskstore.NextVisit{Task: task.ID}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Notified(t.Context(), task.ID); err != nil {
+			t.Fatal(err)
+		}
+		return task, "pf:{index}:told:" + strconv.Itoa(taskstore.Shard(task.Number)), strconv.FormatInt(int64(task.Number), 10)
+	}
+	over, told, member := notify()
+	if visits := due(taskstore.Shard(over.Number)); len(visits) > 0 {
+		t.Errorf("a notified task has the visits %v", visits)
+	}
+	long := float64(time.Now().Add(-2 * time.Minute).UnixMicro())
+	if err := cluster.ZAddXX(t.Context(), told, redis.Z{Score: long, Member: member}).Err(); err != nil {
 		t.Fatal(err)
 	}
-	record(t, s, task.ID, agentResults(0, 3))
-	if err := s.Notified(t.Context(), task.ID); err != nil {
+	if visits := due(taskstore.Shard(over.Number)); len(visits) > 0 {
+		t.Errorf("a task that was notified long ago has the visits %v", visits)
+	}
+	if err := cluster.ZScore(t.Context(), told, member).Err(); !errors.Is(err, redis.Nil) {
+		t.Errorf("a task that was notified long ago is remembered: %v", err)
+	}
+
+	again, _, _ := notify()
+	nodes[0].Restart(t)
+	testenv.Eventually(t, 30*time.Second, func() bool {
+		visits, err := s.Due(t.Context(), taskstore.Shard(again.Number), 100)
+		return err == nil && len(visits) == 1 && visits[0].Task == again.ID
+	}, "a task that was notified before a server restarted is visited")
+	if err := s.Settle(t.Context(), again.ID); err != nil {
 		t.Fatal(err)
 	}
-	if err := cluster.RestoreReplace(t.Context(), head, time.Hour, before).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := s.Task(t.Context(), task.ID); err != nil || got.State.Done() {
-		t.Fatalf("the task that forgot its end is %+v, %v", got, err)
-	}
-	index := "pf:{index}:sweep:" + strconv.Itoa(taskstore.Shard(task.Number))
-	member := strconv.FormatInt(int64(task.Number), 10)
-	if err := cluster.ZScore(t.Context(), index, member).Err(); err != nil {
-		t.Errorf("its visit: %v", err)
-	}
-	// The sweep settles what is over all the same.
-	if err := s.Settle(t.Context(), task.ID); err != nil {
-		t.Fatal(err)
-	}
-	if err := cluster.ZScore(t.Context(), index, member).Err(); !errors.Is(err, redis.Nil) {
-		t.Errorf("its visit after it was settled: %v", err)
+	if visits := due(taskstore.Shard(again.Number)); len(visits) > 0 {
+		t.Errorf("the task has the visits %v after it was settled", visits)
 	}
 }
 

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,14 +67,17 @@ return removed
 // ARGV[4] number of items
 // ARGV[5] mark of a pending item
 // ARGV[6] microseconds of this server's clock after which no task is made, or ""
-// ARGV[7..] packed chunks to write, then fields and values of the head
-// Returns "created" (also if this maker did it before), "exists", "overtaken"
-// or "expired".
+// ARGV[7] likewise, but of this number: the sweep may have settled it by then
+// ARGV[8..] packed chunks to write, then fields and values of the head
+// Returns "created" (also if this maker did it before), "exists", "overtaken",
+// "expired" (ARGV[6] has passed) or "late" (ARGV[7] has).
 var createScript = redis.NewScript(luaNow + `
 local there = redis.call('HGET', KEYS[1], 'maker')
 if there then return there == ARGV[1] and 'created' or 'exists' end
-if ARGV[6] ~= '' and now() > tonumber(ARGV[6]) then return 'expired' end
-local at, staged = 7, tonumber(ARGV[3])
+local time = now()
+if ARGV[6] ~= '' and time > tonumber(ARGV[6]) then return 'expired' end
+if time > tonumber(ARGV[7]) then return 'late' end
+local at, staged = 8, tonumber(ARGV[3])
 if staged > 0 then
   if redis.call('GET', KEYS[2]) ~= ARGV[1] then return 'overtaken' end
   for i = #KEYS - staged + 1, #KEYS, 1000 do -- unpack fails for some 8,000
@@ -98,9 +102,15 @@ return 'created'
 // is made by such a repeat is entered once more.
 func (s *Store) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
 	m := &maker{store: s, draft: &d, nonce: uuid.NewString()}
+	if full := s.checkRoom(ctx, &d); full != nil {
+		if err := m.findRepeat(ctx); err != nil || m.found == nil {
+			return procfleet.Task{}, false, fmt.Errorf("create a task: %w", cmp.Or(err, full))
+		}
+		return *m.found, false, nil
+	}
 	t, created, err := m.create(ctx)
 	if err != nil {
-		return procfleet.Task{}, false, fmt.Errorf("create a task: %w", err)
+		return m.uncertain, false, fmt.Errorf("create a task: %w", err)
 	}
 	return t, created, nil
 }
@@ -113,7 +123,17 @@ type maker struct {
 	found *procfleet.Task // the task that the same request made before
 	// continued means that the number is older than this request.
 	continued bool
+	// latest is when the number is in the index for certain: a task that is
+	// made later might never be visited.
+	latest time.Time
+	// uncertain is the task of which it is not known whether it was made.
+	uncertain procfleet.Task
 }
+
+// makeWithin is how long after a number was entered into the index its task may
+// be made. The sweep settles a number without a task at its first visit at the
+// earliest. The difference is for the clocks of a cluster's servers.
+const makeWithin = taskstore.FirstVisit - time.Second
 
 // makeAttempts is how often a maker that was overtaken by another one of the
 // same id looks again, for about two seconds altogether.
@@ -134,18 +154,22 @@ func (m *maker) create(ctx context.Context) (procfleet.Task, bool, error) {
 		case err != nil:
 			return procfleet.Task{}, false, err
 		case answer == "created":
-			return t, true, m.enrolAgain(ctx, n)
+			if err := m.enrolAgain(ctx, n); err != nil {
+				m.uncertain = t
+				return procfleet.Task{}, false, err
+			}
+			return t, true, nil
 		case answer == "expired":
 			// The request is in the indexes, and maybe under its key. Both
 			// mean nothing without a task, as after a dispatcher's death.
 			return procfleet.Task{}, false, taskstore.ErrExpired
-		case answer == "overtaken" && !pause(ctx, attempt):
+		case answer != "exists" && !pause(ctx, attempt): // overtaken or late
 			return procfleet.Task{}, false, ctx.Err()
 		}
 		// If it exists, then with a key the next round finds it; without one
 		// the number was given twice, which a clock that lost its end can do.
 	}
-	return procfleet.Task{}, false, fmt.Errorf("%w: other dispatchers make the same task again and again", taskstore.ErrUnavailable)
+	return procfleet.Task{}, false, fmt.Errorf("%w: %d attempts were overtaken by other dispatchers or took too long", taskstore.ErrUnavailable, makeAttempts)
 }
 
 // number returns the number for the task and the time of its acceptance, with
@@ -153,7 +177,7 @@ func (m *maker) create(ctx context.Context) (procfleet.Task, bool, error) {
 // the request's task was found.
 func (m *maker) number(ctx context.Context) (procfleet.Number, time.Time, error) {
 	if m.draft.IdempotencyKey == "" {
-		return m.store.enrol(ctx, 0, m.draft)
+		return m.enrol(ctx, 0, taskstore.FirstVisitOf(m.draft.Timeout))
 	}
 	fresh, now, err := m.store.tick(ctx)
 	if err != nil {
@@ -163,8 +187,19 @@ func (m *maker) number(ctx context.Context) (procfleet.Number, time.Time, error)
 	if err != nil || m.found != nil {
 		return 0, time.Time{}, err
 	}
-	m.continued = n != fresh
-	_, _, err = m.store.enrol(ctx, n, m.draft)
+	visit := taskstore.FirstVisitOf(m.draft.Timeout)
+	if m.continued = n != fresh; m.continued {
+		visit = taskstore.FirstVisit // settles an old number at once if there is no task yet
+	}
+	_, _, err = m.enrol(ctx, n, visit)
+	return n, now, err
+}
+
+// enrol enters a number into the indexes and sets the moment until which its
+// task may be made.
+func (m *maker) enrol(ctx context.Context, n procfleet.Number, visit time.Duration) (procfleet.Number, time.Time, error) {
+	n, now, err := m.store.enrol(ctx, n, m.draft, visit)
+	m.latest = now.Add(makeWithin)
 	return n, now, err
 }
 
@@ -175,7 +210,7 @@ func (m *maker) enrolAgain(ctx context.Context, n procfleet.Number) error {
 	if !m.continued {
 		return nil
 	}
-	_, _, err := m.store.enrol(ctx, n, m.draft)
+	_, _, err := m.store.enrol(ctx, n, m.draft, taskstore.FirstVisitOf(m.draft.Timeout))
 	return err
 }
 
@@ -266,10 +301,13 @@ func (m *maker) write(ctx context.Context, t *procfleet.Task) (answer string, er
 		return "", err
 	}
 	if err = m.store.runDurably(ctx, c); err != nil {
+		if m.store.sendsTwice() || c.mayHaveRun(err) {
+			m.uncertain = *t
+		}
 		m.abandon(ctx, t, groups[:last])
 		return "", err
 	}
-	if answer, err = c.cmd.Text(); answer == "expired" {
+	if answer, err = c.cmd.Text(); answer == "expired" || answer == "late" {
 		m.abandon(ctx, t, groups[:last])
 	}
 	return answer, err
@@ -301,11 +339,11 @@ func (m *maker) createCall(t *procfleet.Task, groups []chunkGroup) (*call, error
 	for _, staged := range groups[:last] {
 		c.keys = append(c.keys, staged.keys(keys)...)
 	}
-	notAfter := ""
+	notAfter, latest := "", strconv.FormatInt(m.latest.UnixMicro(), 10)
 	if at := m.draft.NotAfter; !at.IsZero() {
 		notAfter = strconv.FormatInt(at.UnixMicro(), 10)
 	}
-	c.args = append([]any{m.nonce, expiry(t.ExpiresAt), g.first, t.Items, string(rune(pack.Pending)), notAfter}, g.packed...)
+	c.args = append([]any{m.nonce, expiry(t.ExpiresAt), g.first, t.Items, string(rune(pack.Pending)), notAfter, latest}, g.packed...)
 	c.args = append(c.args, fields...)
 	return c, nil
 }

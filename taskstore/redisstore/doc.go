@@ -27,6 +27,8 @@
 //	{index}:tasks              sorted set of numbers, for lists
 //	{index}:expiries           sorted set of the same numbers by when they expire
 //	{index}:sweep:<shard>      sorted set of numbers by when the sweep visits them
+//	{index}:told:<shard>       in a cluster: sorted set of numbers by when their tasks were notified
+//	{index}:servers            in a cluster: hash: shard to what tells the masters from others
 //	request:<hash>             idempotency key of an application: the task's number
 //	lease:<name>               holder of a lease
 //	clouds                     sorted set of cloud areas by when they were heard of
@@ -112,9 +114,10 @@
 //
 // In a cluster the index is not on the server that has the task. That server
 // may lose the last results of a task after their end was told, which the index
-// remembers. So there a task stays in the index for a minute after that, for the
-// sweep to look whether it is still over. A single master has both, and its
-// replicas never have the later without the earlier.
+// remembers. So there the index remembers notified tasks for a minute, and the
+// sweep visits them only if a master was replaced or restarted meanwhile. A
+// single master has both, and its replicas never have the later without the
+// earlier.
 //
 // Numbers go forward all the same. The clock key that lost its end continues
 // from the time, and every store sends along the highest number that it was

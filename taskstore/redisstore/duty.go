@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -12,15 +13,17 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// leaseScript takes or renews a lease.
+// leaseScript takes or renews a lease. One that lasts longer than any may was
+// taken before the clock stepped back.
 //
 // KEYS[1] lease
 // ARGV[1] holder
 // ARGV[2] milliseconds
+// ARGV[3] milliseconds of the longest lease
 // Returns 1 if the holder has it now, else 0.
 var leaseScript = redis.NewScript(`
 local holder = redis.call('GET', KEYS[1])
-if holder and holder ~= ARGV[1] then return 0 end
+if holder and holder ~= ARGV[1] and redis.call('PTTL', KEYS[1]) <= tonumber(ARGV[3]) then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
 `)
@@ -35,13 +38,21 @@ if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 return redis.call('DEL', KEYS[1])
 `)
 
-// dueScript finds the tasks whose visit is due.
+// dueScript finds the visits that are due. Those that are further ahead than
+// any may be were set before the clock stepped back.
 //
 // KEYS[1] sweep
 // ARGV[1] how many at most
-// Returns their numbers, the longest overdue first.
+// ARGV[2] microseconds of the longest time until a visit
+// Returns {number, moment} of each, one after the other, the longest overdue first.
 var dueScript = redis.NewScript(luaNow + `
-return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', text(now()), 'LIMIT', 0, ARGV[1])
+local time, most = now(), tonumber(ARGV[1])
+local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', text(time), 'WITHSCORES', 'LIMIT', 0, most)
+if #due < 2 * most then
+  local ahead = redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. text(time + ARGV[2]), '+inf', 'WITHSCORES', 'LIMIT', 0, most - #due / 2)
+  for _, v in ipairs(ahead) do due[#due + 1] = v end
+end
+return due
 `)
 
 // undoneScript lists the chunks that are not done.
@@ -76,14 +87,17 @@ redis.call('HSET', KEYS[1], 'sequence:' .. ARGV[1], ARGV[2])
 return 1
 `)
 
-// revisitScript moves a visit that is in the index.
+// revisitScript moves visits that are in the index.
 //
 // KEYS[1] sweep
-// ARGV[1] the task's number
-// ARGV[2] microseconds from now
+// ARGV    for each task: its number, microseconds from now
 // Returns 1.
 var revisitScript = redis.NewScript(luaNow + `
-redis.call('ZADD', KEYS[1], 'XX', text(now() + ARGV[2]), ARGV[1])
+local time, visits = now(), {}
+for i = 1, #ARGV, 2 do
+  visits[i], visits[i + 1] = text(time + ARGV[i + 1]), ARGV[i]
+end
+redis.call('ZADD', KEYS[1], 'XX', unpack(visits))
 return 1
 `)
 
@@ -104,7 +118,10 @@ return state or ''
 
 // Lease is by the clock of the server that keeps the lease.
 func (s *Store) Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error) {
-	c := &call{script: leaseScript, keys: []string{s.keys.lease(name)}, args: []any{holder, max(ttl.Milliseconds(), 1)}}
+	c := &call{
+		script: leaseScript, keys: []string{s.keys.lease(name)},
+		args: []any{holder, max(min(ttl, taskstore.MaxLease).Milliseconds(), 1), taskstore.MaxLease.Milliseconds()},
+	}
 	if err := s.run(ctx, c); err != nil {
 		return false, fmt.Errorf("lease %s: %w", name, err)
 	}
@@ -122,16 +139,59 @@ func (s *Store) Release(ctx context.Context, name, holder string) error {
 }
 
 // Due reads one shard of the index.
-func (s *Store) Due(ctx context.Context, shard, limit int) ([]procfleet.TaskID, error) {
-	c := &call{script: dueScript, keys: []string{s.keys.sweep(shard)}, args: []any{limit}}
-	if err := s.run(ctx, c); err != nil {
+func (s *Store) Due(ctx context.Context, shard, limit int) ([]taskstore.Visit, error) {
+	c := &call{script: dueScript, keys: []string{s.keys.sweep(shard)}, args: []any{limit, taskstore.MaxVisit.Microseconds()}}
+	calls := []*call{c}
+	if forget := s.forgetTold(ctx, shard); forget != nil {
+		calls = []*call{forget, c}
+	}
+	if err := s.run(ctx, calls...); err != nil {
 		return nil, fmt.Errorf("due visits of shard %d: %w", shard, err)
 	}
-	members, err := c.cmd.StringSlice()
-	if err != nil {
-		return nil, fmt.Errorf("due visits of shard %d: %w", shard, err)
+	values, err := c.cmd.StringSlice()
+	if err != nil || len(values)%2 != 0 {
+		return nil, fmt.Errorf("%w: due visits of shard %d: %w", errDamaged, shard, err)
 	}
-	return taskIDs(members)
+	visits := make([]taskstore.Visit, 0, len(values)/2)
+	for ; len(values) > 0; values = values[2:] {
+		ids, err := taskIDs(values[:1])
+		if err != nil {
+			return nil, err
+		}
+		at, err := strconv.ParseFloat(values[1], 64)
+		if err != nil {
+			return nil, fmt.Errorf("%w: moment of a visit %.40q", errDamaged, values[1])
+		}
+		visits = append(visits, taskstore.Visit{Task: ids[0], At: moment(int64(at))})
+	}
+	return visits, nil
+}
+
+// TasksByID reads tasks in one round trip.
+func (s *Store) TasksByID(ctx context.Context, ids []procfleet.TaskID) ([]procfleet.Task, error) {
+	answers := make([]*redis.SliceCmd, len(ids))
+	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		fields := taskFields()
+		for i, id := range ids {
+			if _, err := number(id); err == nil {
+				answers[i] = pipe.HMGet(ctx, s.keys.task(id).head(), fields...)
+			}
+		}
+	}); err != nil {
+		return nil, fmt.Errorf("read %d tasks: %w", len(ids), err)
+	}
+	tasks := make([]procfleet.Task, len(ids))
+	for i, id := range ids {
+		if answers[i] == nil {
+			continue
+		}
+		t, err := readHead(id, answers[i].Val())
+		if err != nil && !errors.Is(err, taskstore.ErrNotFound) {
+			return nil, err
+		}
+		tasks[i] = t
+	}
+	return tasks, nil
 }
 
 // Undone lists the chunks of a task that are not done. What a replica does not
@@ -167,42 +227,56 @@ func (s *Store) Republished(ctx context.Context, id procfleet.TaskID, chunk int,
 	return s.change(ctx, id, "note as published again", republishedScript, chunk, sequence)
 }
 
-// Revisit moves the task's visit; one that was settled stays out.
-func (s *Store) Revisit(ctx context.Context, id procfleet.TaskID, after time.Duration) error {
-	n, err := number(id)
-	if err != nil {
-		return err
+// Revisit moves the visits of tasks; one that was settled stays out.
+func (s *Store) Revisit(ctx context.Context, next ...taskstore.NextVisit) error {
+	calls := make([]*call, 0, taskstore.SweepShards)
+	open := make(map[int]*call, taskstore.SweepShards)
+	for _, v := range next {
+		n, err := number(v.Task)
+		if err != nil {
+			return err
+		}
+		shard := taskstore.Shard(n)
+		c := open[shard]
+		if c == nil || len(c.args) == 2*scriptItems {
+			c = &call{script: revisitScript, keys: []string{s.keys.sweep(shard)}}
+			open[shard], calls = c, append(calls, c)
+		}
+		c.args = append(c.args, int64(n), min(v.After, taskstore.MaxVisit).Microseconds())
 	}
-	c := &call{script: revisitScript, keys: []string{s.keys.sweep(taskstore.Shard(n))}, args: []any{int64(n), after.Microseconds()}}
-	if err := s.run(ctx, c); err != nil {
-		return fmt.Errorf("set the next visit of task %s: %w", id, err)
+	if len(calls) == 0 {
+		return nil
+	}
+	if err := s.run(ctx, calls...); err != nil {
+		return fmt.Errorf("set the next visits of %d tasks: %w", len(next), err)
 	}
 	return nil
 }
 
-// Settle takes a task out of the sweep index.
-func (s *Store) Settle(ctx context.Context, id procfleet.TaskID) error {
-	n, err := number(id)
-	if err != nil {
-		return nil //nolint:nilerr // what is no id is not in the index
+// Settle removes tasks from the sweep index.
+func (s *Store) Settle(ctx context.Context, ids ...procfleet.TaskID) error {
+	members := make(map[int][]any, taskstore.SweepShards)
+	for _, id := range ids {
+		if n, err := number(id); err == nil { // what is no id is not in the index
+			members[taskstore.Shard(n)] = append(members[taskstore.Shard(n)], int64(n))
+		}
+	}
+	if len(members) == 0 {
+		return ctx.Err()
 	}
 	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
-		pipe.ZRem(ctx, s.keys.sweep(taskstore.Shard(n)), strconv.FormatInt(int64(n), 10))
+		for shard, of := range members {
+			pipe.ZRem(ctx, s.keys.sweep(shard), of...)
+		}
 	}); err != nil {
-		return fmt.Errorf("settle task %s: %w", id, err)
+		return fmt.Errorf("settle %d tasks: %w", len(ids), err)
 	}
 	return nil
 }
-
-// secondLook is how long a task of a cluster stays in the index after its end
-// was told: longer than a server takes to be replaced.
-const secondLook = time.Minute
 
 // Notified clears NotifyPending and settles the task if it is finished: a
 // fail-over may have lost its end, and then only the sweep can end it. In a
-// cluster the index is not on the server of the task, which may yet lose its
-// end while the index does not: there the task stays in it for the sweep to look
-// once more.
+// cluster that may still happen afterwards, see [Store.tell].
 func (s *Store) Notified(ctx context.Context, id procfleet.TaskID) error {
 	n, err := number(id)
 	if err != nil {
@@ -221,7 +295,7 @@ func (s *Store) Notified(ctx context.Context, id procfleet.TaskID) error {
 	case state == "":
 		return fmt.Errorf("note as told: task %s: %w", id, taskstore.ErrNotFound)
 	case apart && procfleet.TaskState(state) == procfleet.TaskFinished:
-		return s.Revisit(ctx, id, secondLook)
+		return s.tell(ctx, n)
 	default:
 		return nil
 	}

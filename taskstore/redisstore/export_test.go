@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +21,33 @@ func (s *Store) Orphan(ctx context.Context, d taskstore.Draft) (procfleet.TaskID
 	m := &maker{store: s, draft: &d, nonce: "a dispatcher that died"}
 	n, _, err := m.number(ctx)
 	return n.TaskID(), err
+}
+
+// Delay runs Create and calls meanwhile once, before the task's head is sent.
+func (s *Store) Delay(ctx context.Context, d taskstore.Draft, meanwhile func()) (procfleet.Task, bool, error) {
+	var once sync.Once
+	s.client.AddHook(beforeCreate{fn: func(context.Context) { once.Do(meanwhile) }})
+	return s.Create(ctx, d)
+}
+
+// LoseCreation has every attempt to write a task's head run and its answer be lost.
+func (s *Store) LoseCreation() {
+	s.client.AddHook(losingAnswers{})
+}
+
+type losingAnswers struct{ beforeCreate }
+
+func (losingAnswers) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		if !slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return slices.Contains(c.Args(), any(createScript.Hash())) }) {
+			return err
+		}
+		for _, c := range cmds {
+			c.SetErr(io.ErrUnexpectedEOF)
+		}
+		return io.ErrUnexpectedEOF
+	}
 }
 
 // SetPatience changes [Options.Patience]; no call may be under way.

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"errors"
+	"net"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -42,6 +43,20 @@ func classify(err error) fault {
 		return faultPassing
 	}
 	return faultForGood
+}
+
+// unrun reports whether an error proves that a script was not run: it was not
+// sent, or the server refused it before its first write.
+func unrun(err error) bool {
+	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
+		return true
+	}
+	if errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) {
+		return true
+	}
+	var answer redis.Error
+	return errors.As(err, &answer) && says(answer, "NOSCRIPT", "LOADING", "READONLY", "MASTERDOWN", "OOM", "MISCONF",
+		"NOREPLICAS", "NOAUTH", "WRONGPASS", "BUSY", "ERR max number of clients")
 }
 
 // says reports whether err is of one of the kinds, which are how errors begin.

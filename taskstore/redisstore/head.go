@@ -189,11 +189,15 @@ func (s *Store) Tasks(ctx context.Context, q taskstore.TaskQuery) ([]procfleet.T
 		if err != nil || len(ids) == 0 {
 			return tasks, err
 		}
-		found, err := s.heads(ctx, ids)
+		found, err := s.TasksByID(ctx, ids)
 		if err != nil {
 			return nil, err
 		}
-		tasks = append(tasks, found...)
+		for i := range found {
+			if found[i].ID != "" {
+				tasks = append(tasks, found[i])
+			}
+		}
 		if before, err = ids[len(ids)-1].Number(); err != nil {
 			return nil, err
 		}
@@ -226,30 +230,6 @@ func taskIDs(members []string) ([]procfleet.TaskID, error) {
 		ids[i] = procfleet.Number(n).TaskID()
 	}
 	return ids, nil
-}
-
-func (s *Store) heads(ctx context.Context, ids []procfleet.TaskID) ([]procfleet.Task, error) {
-	answers := make([]*redis.SliceCmd, len(ids))
-	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
-		fields := taskFields()
-		for i, id := range ids {
-			answers[i] = pipe.HMGet(ctx, s.keys.task(id).head(), fields...)
-		}
-	}); err != nil {
-		return nil, fmt.Errorf("read tasks: %w", err)
-	}
-	tasks := make([]procfleet.Task, 0, len(ids))
-	for i, id := range ids {
-		t, err := readHead(id, answers[i].Val())
-		switch {
-		case errors.Is(err, taskstore.ErrNotFound):
-		case err != nil:
-			return nil, err
-		default:
-			tasks = append(tasks, t)
-		}
-	}
-	return tasks, nil
 }
 
 // number is the task's number; an id that is none names no task.

@@ -103,8 +103,9 @@ func (s *Store) tick(ctx context.Context) (procfleet.Number, time.Time, error) {
 // enrol puts a task into the indexes; a zero number is allotted. The shard is
 // chosen before the number, so that its key is known and the only one of the
 // shards' that the script declares. The entry is as durable as the task: one
-// that is missing in the index would never end.
-func (s *Store) enrol(ctx context.Context, n procfleet.Number, d *taskstore.Draft) (procfleet.Number, time.Time, error) {
+// that is missing in the index would never end. visit is how soon the sweep
+// looks at it.
+func (s *Store) enrol(ctx context.Context, n procfleet.Number, d *taskstore.Draft, visit time.Duration) (procfleet.Number, time.Time, error) {
 	given, shard := "", rand.IntN(taskstore.SweepShards) //nolint:gosec // which shard comes first is no secret
 	if n != 0 {
 		given, shard = strconv.FormatInt(int64(n), 10), taskstore.Shard(n)
@@ -113,7 +114,7 @@ func (s *Store) enrol(ctx context.Context, n procfleet.Number, d *taskstore.Draf
 		script: enrolScript,
 		keys:   []string{s.keys.clock(), s.keys.tasks(), s.keys.expiries(), s.keys.sweep(shard)},
 		args: []any{
-			s.highest.Load(), given, taskstore.FirstVisitOf(d.Timeout).Microseconds(), lifetime(d).Milliseconds(),
+			s.highest.Load(), given, visit.Microseconds(), lifetime(d).Milliseconds(),
 			shard, taskstore.SweepShards,
 		},
 	}

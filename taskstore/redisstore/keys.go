@@ -50,6 +50,12 @@ func (k keyspace) sweep(shard int) string {
 	return k.prefix + "{index}:sweep:" + strconv.Itoa(shard)
 }
 
+func (k keyspace) told(shard int) string {
+	return k.prefix + "{index}:told:" + strconv.Itoa(shard)
+}
+
+func (k keyspace) servers() string { return k.prefix + "{index}:servers" }
+
 // request is the key of an idempotency record. What callers send is hashed,
 // so that no text of theirs becomes part of a key.
 func (k keyspace) request(application, key string) string {
@@ -73,12 +79,13 @@ func (p presenceKeys) live() string   { return p.base + "live" }
 func (p presenceKeys) order() string  { return p.base + "order" }
 func (p presenceKeys) agents() string { return p.base + "agents" }
 func (p presenceKeys) gone() string   { return p.base + "gone" }
+func (p presenceKeys) rivals() string { return p.base + "rivals" }
 func (p presenceKeys) bound() string  { return p.base + "bound" }
 func (p presenceKeys) names() string  { return p.base + "names" }
 
 // all returns the keys that [announceScript] declares.
 func (p presenceKeys) all() []string {
-	return []string{p.hosts(), p.live(), p.order(), p.agents(), p.gone(), p.bound(), p.names()}
+	return []string{p.hosts(), p.live(), p.order(), p.agents(), p.gone(), p.bound(), p.names(), p.rivals()}
 }
 
 func (k keyspace) bound() string { return k.prefix + "bound" }

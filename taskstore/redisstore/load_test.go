@@ -212,18 +212,18 @@ func (l *load) audit(t *testing.T, s taskstore.Store, exact bool) {
 func (l *load) due(t *testing.T, s taskstore.Store, tasks []*loadedTask) map[procfleet.TaskID]bool {
 	t.Helper()
 	for _, task := range tasks {
-		if err := s.Revisit(t.Context(), task.id, -time.Hour); err != nil {
+		if err := s.Revisit(t.Context(), taskstore.NextVisit{Task: task.id, After: -time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	due := make(map[procfleet.TaskID]bool)
 	for shard := range taskstore.SweepShards {
-		ids, err := s.Due(t.Context(), shard, 100_000)
+		visits, err := s.Due(t.Context(), shard, 100_000)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, id := range ids {
-			due[id] = true
+		for _, v := range visits {
+			due[v.Task] = true
 		}
 	}
 	return due

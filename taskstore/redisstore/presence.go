@@ -1,8 +1,11 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -89,77 +92,174 @@ func (s *Store) readWithTime(ctx context.Context, add addFunc) (time.Time, error
 	return now.Val().UTC(), nil
 }
 
-// Resolve looks for live agents that announced the ids, and where there are
-// none for hosts that the ids are bound to.
+// Resolve looks for hosts that the ids are bound to, and where there are none
+// for the one host whose live agent announced the id.
 func (s *Store) Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Host, error) {
 	if len(agentIDs) == 0 {
 		return nil, nil
 	}
-	hosts, err := s.resolveLive(ctx, agentIDs)
+	areas, err := s.readAgentAreas(ctx)
 	if err != nil {
-		return nil, err
-	}
-	return hosts, s.resolveBound(ctx, agentIDs, hosts)
-}
-
-// resolveLive asks every cloud area for the ids, and then whether the hosts
-// that they name are there: the index may be behind.
-func (s *Store) resolveLive(ctx context.Context, agentIDs []string) ([]procfleet.Host, error) {
-	clouds, err := s.liveAreas(ctx)
-	if err != nil || len(clouds) == 0 {
-		return make([]procfleet.Host, len(agentIDs)), err
-	}
-	answers := make([]*redis.SliceCmd, len(clouds))
-	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
-		for i, cloud := range clouds {
-			answers[i] = pipe.HMGet(ctx, s.keys.presence(cloud).agents(), agentIDs...)
-		}
-	}); err != nil {
 		return nil, fmt.Errorf("resolve agent ids: %w", err)
 	}
-	var places []int
-	var candidates []procfleet.Host
-	for i, cloud := range clouds {
-		for place, v := range answers[i].Val() {
-			addr, ok := v.(string)
-			if !ok {
-				continue
-			}
-			host, err := procfleet.NewHost(cloud, addr)
-			if err != nil {
-				return nil, fmt.Errorf("%w: host of agent id %.80q: %w", errDamaged, agentIDs[place], err)
-			}
-			places, candidates = append(places, place), append(candidates, host)
-		}
-	}
-	return s.confirm(ctx, agentIDs, places, candidates)
-}
-
-// confirm picks for each agent id the candidate that was heard of last under
-// this id; candidates[i] is one for agentIDs[places[i]].
-func (s *Store) confirm(ctx context.Context, agentIDs []string, places []int, candidates []procfleet.Host) ([]procfleet.Host, error) {
-	present, err := s.Presences(ctx, candidates)
+	found, err := s.lookUpAgents(ctx, areas, agentIDs)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("resolve agent ids: %w", err)
 	}
-	hosts := make([]procfleet.Host, len(agentIDs))
-	seen := make([]time.Time, len(agentIDs))
-	for i, p := range present {
-		place := places[i]
-		if p.AgentID == agentIDs[place] && p.SeenAt.After(seen[place]) {
-			hosts[place], seen[place] = p.Host, p.SeenAt
+	hosts := found.bound
+	for i, claimants := range found.claimants {
+		if hosts[i].IsZero() && len(claimants) == 1 {
+			hosts[i] = claimants[0]
 		}
 	}
 	return hosts, nil
 }
 
+// Claimants looks in every cloud area that has agents.
+func (s *Store) Claimants(ctx context.Context, agentIDs []string) ([][]procfleet.Host, error) {
+	if len(agentIDs) == 0 {
+		return nil, nil
+	}
+	clouds, err := s.liveAreas(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.lookUpAgents(ctx, &agentAreas{live: clouds}, agentIDs)
+	if err != nil {
+		return nil, fmt.Errorf("look up claimants of agent ids: %w", err)
+	}
+	return found.claimants, nil
+}
+
+// agentAreas are the cloud areas, ascending, where agent ids may lead to.
+type agentAreas struct {
+	live  []procfleet.CloudArea // that have agents
+	bound []procfleet.CloudArea // to whose hosts ids are bound
+}
+
+func (s *Store) readAgentAreas(ctx context.Context) (*agentAreas, error) {
+	live := s.liveAreasCall()
+	var bound *redis.StringSliceCmd
+	err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		live.send(ctx, pipe)
+		bound = pipe.SMembers(ctx, s.keys.bound())
+	})
+	if err != nil {
+		return nil, err
+	}
+	var areas agentAreas
+	if areas.live, err = areasOf(live.cmd.StringSlice()); err == nil {
+		areas.bound, err = areasOf(bound.Result())
+	}
+	return &areas, err
+}
+
+// agentsFound is where agent ids lead, in the order in which they were given.
+type agentsFound struct {
+	bound     []procfleet.Host
+	claimants [][]procfleet.Host // hosts whose live agents announce the id
+}
+
+func (s *Store) lookUpAgents(ctx context.Context, areas *agentAreas, agentIDs []string) (*agentsFound, error) {
+	bound, last, rivals := make([]*redis.SliceCmd, len(areas.bound)), make([]*redis.SliceCmd, len(areas.live)), make([]*redis.SliceCmd, len(areas.live))
+	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		for i, cloud := range areas.bound {
+			bound[i] = pipe.HMGet(ctx, s.keys.presence(cloud).bound(), agentIDs...)
+		}
+		for i, cloud := range areas.live {
+			last[i] = pipe.HMGet(ctx, s.keys.presence(cloud).agents(), agentIDs...)
+			rivals[i] = pipe.HMGet(ctx, s.keys.presence(cloud).rivals(), agentIDs...)
+		}
+	}); err != nil {
+		return nil, err
+	}
+	found := &agentsFound{bound: make([]procfleet.Host, len(agentIDs))}
+	for i, cloud := range areas.bound {
+		err := eachHost(cloud, bound[i], agentIDs, func(place int, host procfleet.Host) {
+			if agentIDs[place] != "" {
+				found.bound[place] = host
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	var candidates candidates
+	for i, cloud := range areas.live {
+		for _, answer := range []*redis.SliceCmd{last[i], rivals[i]} {
+			if err := eachHost(cloud, answer, agentIDs, candidates.add); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var err error
+	found.claimants, err = s.confirm(ctx, agentIDs, &candidates)
+	return found, err
+}
+
+// eachHost visits the hosts in the answer to HMGET of agent ids: addresses in
+// one cloud area, separated by spaces.
+func eachHost(cloud procfleet.CloudArea, answer *redis.SliceCmd, agentIDs []string, visit func(place int, host procfleet.Host)) error {
+	for place, v := range answer.Val() {
+		text, ok := v.(string)
+		if !ok {
+			continue
+		}
+		for addr := range strings.FieldsSeq(text) {
+			host, err := procfleet.NewHost(cloud, addr)
+			if err != nil {
+				return fmt.Errorf("%w: host of agent id %.80q: %w", errDamaged, agentIDs[place], err)
+			}
+			visit(place, host)
+		}
+	}
+	return nil
+}
+
+// candidates are hosts that may announce agent ids: hosts[i] the id in
+// places[i].
+type candidates struct {
+	places []int
+	hosts  []procfleet.Host
+}
+
+func (c *candidates) add(place int, host procfleet.Host) {
+	c.places, c.hosts = append(c.places, place), append(c.hosts, host)
+}
+
+// confirm returns for each agent id the candidates that are live and announce
+// it: the index may be behind.
+func (s *Store) confirm(ctx context.Context, agentIDs []string, c *candidates) ([][]procfleet.Host, error) {
+	present, err := s.Presences(ctx, c.hosts)
+	if err != nil {
+		return nil, err
+	}
+	claimants := make([][]procfleet.Host, len(agentIDs))
+	for i, p := range present {
+		place := c.places[i]
+		if id := agentIDs[place]; id != "" && p.AgentID == id && !slices.Contains(claimants[place], p.Host) {
+			claimants[place] = append(claimants[place], p.Host)
+		}
+	}
+	for _, hosts := range claimants {
+		slices.SortFunc(hosts, func(a, b procfleet.Host) int {
+			return cmp.Or(cmp.Compare(a.Cloud, b.Cloud), strings.Compare(a.Addr.String(), b.Addr.String()))
+		})
+	}
+	return claimants, nil
+}
+
 // liveAreas lists the cloud areas that have agents, ascending.
 func (s *Store) liveAreas(ctx context.Context) ([]procfleet.CloudArea, error) {
-	c := &call{script: liveAreasScript, keys: []string{s.keys.clouds()}, args: []any{presenceTTL}}
+	c := s.liveAreasCall()
 	if err := s.run(ctx, c); err != nil {
 		return nil, fmt.Errorf("list cloud areas: %w", err)
 	}
 	return areasOf(c.cmd.StringSlice())
+}
+
+func (s *Store) liveAreasCall() *call {
+	return &call{script: liveAreasScript, keys: []string{s.keys.clouds()}, args: []any{presenceTTL}}
 }
 
 // HostPage walks through the order of each cloud area.

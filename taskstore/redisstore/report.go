@@ -40,17 +40,18 @@ const (
 //
 // KEYS[1] reports
 // ARGV[1] "" if the writer has not touched the index, else "touched"
-// ARGV[2..] for each report: address, report with its head, and if the index
+// ARGV[2] microseconds for which reports outlive the last one
+// ARGV[3..] for each report: address, report with its head, and if the index
 // was touched the digest that is expected to be there; else it is its own
 // Returns for each report that was not written, unless it was too old for the
 // writer's first look: its place and what is there, "old" for one that is as
 // new.
-var reportScript = redis.NewScript(`
+var reportScript = redis.NewScript(luaNow + `
 local sub, none, touched = string.sub, string.rep('0', 16), ARGV[1] ~= ''
 local size = touched and 3 or 2
 local addrs, put, open = {}, {}, {}
-for i = 2, #ARGV, size do addrs[#addrs + 1] = ARGV[i] end
-local at = 2
+for i = 3, #ARGV, size do addrs[#addrs + 1] = ARGV[i] end
+local at = 3
 for n, old in ipairs(redis.call('HMGET', KEYS[1], unpack(addrs))) do
   local value = ARGV[at + 1]
   if old and sub(old, 1, 19) >= sub(value, 1, 19) then
@@ -67,9 +68,17 @@ for n, old in ipairs(redis.call('HMGET', KEYS[1], unpack(addrs))) do
   end
   at = at + size
 end
-if #put > 0 then redis.call('HSET', KEYS[1], unpack(put)) end
+if #put > 0 then
+  redis.call('HSET', KEYS[1], unpack(put))
+  redis.call('PEXPIREAT', KEYS[1], text(math.ceil((now() + ARGV[2]) / 1000)))
+end
 return open
 `)
+
+// reportMemory is for how many microseconds the reports of a shard outlive the
+// last one of its hosts: long enough for [Store.forget] to remove them one by
+// one, unless a whole cloud area is gone.
+const reportMemory = instanceMemory + 2*presenceTTL + int64(24*time.Hour/time.Microsecond)
 
 // reportAttempts is how often a report is tried that others change under its
 // feet.
@@ -232,8 +241,8 @@ func (s *Store) byShard(all []*news) []*shardPart {
 }
 
 func (p *shardPart) call(touched string) *call {
-	c := &call{script: reportScript, keys: []string{p.key}, args: make([]any, 0, 1+3*len(p.news))}
-	c.args = append(c.args, touched)
+	c := &call{script: reportScript, keys: []string{p.key}, args: make([]any, 0, 2+3*len(p.news))}
+	c.args = append(c.args, touched, reportMemory)
 	for _, n := range p.news {
 		c.args = append(c.args, n.report.Host.Addr.String(), n.value)
 		if touched != "" {

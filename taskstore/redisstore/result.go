@@ -248,9 +248,11 @@ func (s *Store) page(ctx context.Context, l *layout, marks []byte, items []int) 
 	if err != nil {
 		return nil, err
 	}
-	results, err := s.results(ctx, l.task.ID, items, func(context.Context, redis.Pipeliner) {})
-	if err != nil {
-		return nil, err
+	results := make([]string, len(items))
+	if slices.ContainsFunc(items, func(item int) bool { return hasResult(marks[item]) }) {
+		if results, err = s.results(ctx, l.task.ID, items, func(context.Context, redis.Pipeliner) {}); err != nil {
+			return nil, err
+		}
 	}
 	rows := make([]procfleet.ItemResult, len(items))
 	for i, item := range items {
@@ -259,6 +261,10 @@ func (s *Store) page(ctx context.Context, l *layout, marks []byte, items []int) 
 		}
 	}
 	return rows, nil
+}
+
+func hasResult(mark byte) bool {
+	return pack.Mark(mark) != pack.Pending && pack.Mark(mark) != pack.Delivered
 }
 
 // marks reads all marks of a task, the first window together with the head.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
@@ -295,6 +296,24 @@ func (s *Store) SearchTemplates(ctx context.Context, b catalog.Business, q catal
 			return stillFound(page, q), total, nil
 		}
 	}
+}
+
+// FindTemplates is a round trip to learn what has changed.
+func (s *Store) FindTemplates(ctx context.Context, b catalog.Business, q catalog.Search) ([]int64, error) {
+	q.Limit = 1
+	if err := q.Validate(); err != nil {
+		return nil, fmt.Errorf("find processes: %w", err)
+	}
+	if b.Validate() != nil {
+		return nil, ctx.Err()
+	}
+	view, err := s.currentView(ctx, b)
+	if err != nil {
+		return nil, fmt.Errorf("find processes: %w", err)
+	}
+	q.Limit = math.MaxInt
+	ids, _ := view.Search(q)
+	return ids, nil
 }
 
 // stillFound returns what of a page is found as it is now, in order.

@@ -12,12 +12,13 @@ import (
 )
 
 // The head of a host's entry, as the announcing script writes it: moments in
-// microseconds as 16 digits, instances as 16 letters.
+// microseconds as 16 digits, claimants as 16 letters.
 //
-//	until | since | instance | conflict until | n | n × (other instance | its until)
+//	until | since | claimant | conflict until | n | n × (other claimant | its until)
 //
-// Until is when the presence of an instance ends or ended. The others are the
-// living instances that were heard of before the last one, in this order, at
+// A claimant is an instance, or an incarnation of one (see [claimantKey]). Until
+// is when the presence of a claimant ends or ended. The others are the
+// living claimants that were heard of before the last one, in this order, at
 // most eight; a conflict begins when one of them is heard of again after
 // another one that lives. The agent id, with its length before it, and the packed announcement follow.
 const (
@@ -97,7 +98,7 @@ func packAnnouncement(a *taskstore.Announcement) []byte {
 	for _, part := range []float64{a.CPU, a.Memory} {
 		out = binary.LittleEndian.AppendUint64(out, math.Float64bits(part))
 	}
-	return out
+	return append(out, a.Incarnation...)
 }
 
 // readAnnouncement reads what packAnnouncement made. The texts share memory
@@ -122,6 +123,7 @@ func readAnnouncement(packed string, a *taskstore.Announcement) error {
 	if load := []byte(packed[size:]); len(load) >= 16 { // not of a worker before 0.3
 		a.CPU = math.Float64frombits(binary.LittleEndian.Uint64(load))
 		a.Memory = math.Float64frombits(binary.LittleEndian.Uint64(load[8:]))
+		a.Incarnation = packed[size+16:]
 	}
 	if started != 0 {
 		a.StartedAt = time.Unix(0, started).UTC()

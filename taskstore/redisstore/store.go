@@ -71,6 +71,9 @@ type Store struct {
 	highest   atomic.Int64
 	highestID atomic.Int64 // likewise, of templates
 
+	room    room
+	servers servers
+
 	recalls   *recent.Businesses[recall]
 	recallEnd *time.Timer // of the last of them
 }
@@ -157,6 +160,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	if err := s.persist(ctx, s.loadScripts); err != nil {
 		return nil, errors.Join(fmt.Errorf("load scripts: %w", err), client.Close())
 	}
+	s.readRoom(ctx)
 	s.recallEnd = time.AfterFunc(recent.For, s.forgetRecalls)
 	return s, nil
 }
@@ -230,6 +234,13 @@ func connect(o Options) (redis.UniversalClient, error) {
 	opt.CredentialsProviderContext = o.credentials(opt.Username)
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return redis.NewClient(opt), nil
+}
+
+// sendsTwice reports whether the client itself repeats a call after an error
+// that it does not return: that of a cluster does.
+func (s *Store) sendsTwice() bool {
+	_, cluster := s.client.(*redis.ClusterClient)
+	return cluster
 }
 
 // credentials asks for the password of a user; nil leaves it to the URL.

@@ -53,6 +53,13 @@ func orphan(tb testing.TB, s taskstore.Store, d taskstore.Draft) procfleet.TaskI
 	return id
 }
 
+func delay(tb testing.TB, s taskstore.Store, d taskstore.Draft, meanwhile func()) (procfleet.Task, bool, error) {
+	tb.Helper()
+	return s.(interface {
+		Delay(ctx context.Context, d taskstore.Draft, meanwhile func()) (procfleet.Task, bool, error)
+	}).Delay(tb.Context(), d, meanwhile)
+}
+
 func TestStandalone(t *testing.T) {
 	t.Parallel()
 	h := storetest.Harness{
@@ -66,7 +73,7 @@ func TestStandalone(t *testing.T) {
 			server.Restart(tb)
 			return openOn(tb, server)
 		},
-		Orphan: orphan,
+		Orphan: orphan, Delay: delay,
 	}
 	if runtime.GOOS == "linux" {
 		clock := redistest.BuildClock(t)

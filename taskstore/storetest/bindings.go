@@ -13,7 +13,7 @@ import (
 func bindingChecks() []Check {
 	return []Check{
 		{Name: "a bound agent id leads to its host", Fn: boundResolves},
-		{Name: "a live agent's own id comes before a bound one", Fn: announcedBeforeBound, Needs: Needs{Advance: true}},
+		{Name: "a bound id comes before what an agent announces", Fn: boundBeforeAnnounced},
 		{Name: "a bound id ends when the host's agent announces another", Fn: boundEnds},
 		{Name: "a bound id leads to one host, but a host may have some", Fn: boundOnce},
 		{Name: "bindings without an id or a host are refused", Fn: badBindings},
@@ -55,18 +55,22 @@ func boundResolves(ctx context.Context, t T, s Subject) {
 	equal(t, "presence of a host that is only bound", presence(ctx, t, s, far), taskstore.Presence{})
 }
 
-func announcedBeforeBound(ctx context.Context, t T, s Subject) {
+func boundBeforeAnnounced(ctx context.Context, t T, s Subject) {
 	a, b := host(0, 1), host(5, 2)
 	id := announcement(a, "").AgentID
 	announce(ctx, t, s, announcement(a, "i"))
+	resolved(ctx, t, s, map[string]procfleet.Host{id: a})
 	bind(ctx, t, s, binding(id, b))
-	resolved(ctx, t, s, map[string]procfleet.Host{id: a})
-	s.Advance(taskstore.PresenceTTL + time.Second)
-	resolved(ctx, t, s, map[string]procfleet.Host{id: b})
-	announce(ctx, t, s, announcement(a, "i"))
-	resolved(ctx, t, s, map[string]procfleet.Host{id: a})
-	announce(ctx, t, s, farewell(a, "i"))
-	resolved(ctx, t, s, map[string]procfleet.Host{id: b})
+	for range 2 {
+		resolved(ctx, t, s, map[string]procfleet.Host{id: b})
+		announce(ctx, t, s, announcement(a, "i"), announcement(a, "other"))
+	}
+	claims(ctx, t, s, id, a)
+	bind(ctx, t, s, binding(id, a))
+	rival := announcement(b, "i")
+	rival.AgentID = id
+	announce(ctx, t, s, rival)
+	resolved(ctx, t, s, map[string]procfleet.Host{id: a}) // however many claim it
 }
 
 func boundEnds(ctx context.Context, t T, s Subject) {

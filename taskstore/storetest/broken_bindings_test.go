@@ -23,10 +23,9 @@ func (s bindingAsPresence) Bind(ctx context.Context, bs []taskstore.AgentBinding
 	return s.Announce(ctx, as)
 }
 
-// boundForGood never takes a binding away; with first it asks no agent.
+// boundForGood never takes a binding away.
 type boundForGood struct {
 	taskstore.Store
-	first bool
 	bound *sync.Map
 }
 
@@ -40,11 +39,83 @@ func (s boundForGood) Bind(ctx context.Context, bs []taskstore.AgentBinding) err
 func (s boundForGood) Resolve(ctx context.Context, ids []string) ([]procfleet.Host, error) {
 	hosts, err := s.Store.Resolve(ctx, ids)
 	for i := range hosts {
-		if h, ok := s.bound.Load(ids[i]); ok && (s.first || hosts[i].IsZero()) {
+		if h, ok := s.bound.Load(ids[i]); ok && hosts[i].IsZero() {
 			hosts[i] = h.(procfleet.Host)
 		}
 	}
 	return hosts, err
+}
+
+// announcedFirst lets an agent take an id that is bound to another host.
+type announcedFirst struct{ taskstore.Store }
+
+func (s announcedFirst) Resolve(ctx context.Context, ids []string) ([]procfleet.Host, error) {
+	hosts, err := s.Store.Resolve(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	claimants, err := s.Claimants(ctx, ids)
+	for i := range claimants {
+		if len(claimants[i]) == 1 {
+			hosts[i] = claimants[i][0]
+		}
+	}
+	return hosts, err
+}
+
+// lastClaimant lets the agent that announced an id last have it.
+type lastClaimant struct {
+	taskstore.Store
+	last *sync.Map
+}
+
+func (s lastClaimant) Announce(ctx context.Context, as []taskstore.Announcement) error {
+	for _, a := range as {
+		s.last.Store(a.AgentID, a.Host)
+	}
+	return s.Store.Announce(ctx, as)
+}
+
+func (s lastClaimant) Resolve(ctx context.Context, ids []string) ([]procfleet.Host, error) {
+	hosts, err := s.Store.Resolve(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	claimants, err := s.Claimants(ctx, ids)
+	for i := range claimants {
+		if h, ok := s.last.Load(ids[i]); ok && len(claimants[i]) > 1 {
+			hosts[i] = h.(procfleet.Host)
+		}
+	}
+	return hosts, err
+}
+
+type claimless struct{ taskstore.Store }
+
+func (claimless) Claimants(_ context.Context, ids []string) ([][]procfleet.Host, error) {
+	return make([][]procfleet.Host, len(ids)), nil
+}
+
+// incarnationBlind takes all processes of an instance for one.
+type incarnationBlind struct{ taskstore.Store }
+
+func (s incarnationBlind) Announce(ctx context.Context, as []taskstore.Announcement) error {
+	as = slices.Clone(as)
+	for i := range as {
+		as[i].Incarnation = ""
+	}
+	return s.Store.Announce(ctx, as)
+}
+
+// restartIsNew takes each process for an instance of its own.
+type restartIsNew struct{ taskstore.Store }
+
+func (s restartIsNew) Announce(ctx context.Context, as []taskstore.Announcement) error {
+	as = slices.Clone(as)
+	for i := range as {
+		as[i].Instance += as[i].Incarnation
+	}
+	return s.Store.Announce(ctx, as)
 }
 
 // boundByHost lets a host have the last id that was bound to it.

@@ -13,11 +13,11 @@ import (
 
 type neverDue struct{ taskstore.Store }
 
-func (s neverDue) Due(context.Context, int, int) ([]procfleet.TaskID, error) { return nil, nil }
+func (s neverDue) Due(context.Context, int, int) ([]taskstore.Visit, error) { return nil, nil }
 
 type latestDueFirst struct{ taskstore.Store }
 
-func (s latestDueFirst) Due(ctx context.Context, shard, limit int) ([]procfleet.TaskID, error) {
+func (s latestDueFirst) Due(ctx context.Context, shard, limit int) ([]taskstore.Visit, error) {
 	ids, err := s.Store.Due(ctx, shard, limit)
 	slices.Reverse(ids)
 	return ids, err
@@ -25,13 +25,17 @@ func (s latestDueFirst) Due(ctx context.Context, shard, limit int) ([]procfleet.
 
 type impatient struct{ taskstore.Store }
 
-func (s impatient) Revisit(ctx context.Context, id procfleet.TaskID, _ time.Duration) error {
-	return s.Store.Revisit(ctx, id, 0)
+func (s impatient) Revisit(ctx context.Context, next ...taskstore.NextVisit) error {
+	now := slices.Clone(next)
+	for i := range now {
+		now[i].After = 0
+	}
+	return s.Store.Revisit(ctx, now...)
 }
 
 type unsettling struct{ taskstore.Store }
 
-func (s unsettling) Settle(context.Context, procfleet.TaskID) error { return nil }
+func (s unsettling) Settle(context.Context, ...procfleet.TaskID) error { return nil }
 
 type neverRepublished struct{ taskstore.Store }
 
@@ -137,7 +141,7 @@ type lateVisitor struct{ taskstore.Store }
 func (s lateVisitor) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
 	t, created, err := s.Store.Create(ctx, d)
 	if created {
-		err = s.Revisit(ctx, t.ID, taskstore.FirstVisit)
+		err = s.Revisit(ctx, taskstore.NextVisit{Task: t.ID, After: taskstore.FirstVisit})
 	}
 	return t, created, err
 }
@@ -299,4 +303,95 @@ type settlesOpen struct{ taskstore.Store }
 
 func (s settlesOpen) Notified(ctx context.Context, id procfleet.TaskID) error {
 	return errors.Join(s.Store.Notified(ctx, id), s.Settle(ctx, id))
+}
+
+// stalling waits until the clock has caught up after it stepped back.
+type stalling struct{ taskstore.Store }
+
+func (s stalling) Due(ctx context.Context, shard, limit int) ([]taskstore.Visit, error) {
+	now, err := s.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	visits, err := s.Store.Due(ctx, shard, limit)
+	return slices.DeleteFunc(visits, func(v taskstore.Visit) bool { return v.At.After(now) }), err
+}
+
+// holding keeps a lease until its time on the clock, whatever the clock does.
+type holding struct {
+	taskstore.Store
+	holders *sync.Map // lease to tenure
+}
+
+type tenure struct {
+	holder string
+	until  time.Time
+}
+
+func (s holding) Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error) {
+	now, err := s.Now(ctx)
+	if err != nil {
+		return false, err
+	}
+	if has, ok := s.holders.Load(name); ok && has.(tenure).holder != holder && now.Before(has.(tenure).until) {
+		return false, nil
+	}
+	held, err := s.Store.Lease(ctx, name, holder, ttl)
+	if held {
+		s.holders.Store(name, tenure{holder, now.Add(ttl)})
+	}
+	return held, err
+}
+
+// dateless says of every visit that it became due now.
+type dateless struct{ taskstore.Store }
+
+func (s dateless) Due(ctx context.Context, shard, limit int) ([]taskstore.Visit, error) {
+	visits, err := s.Store.Due(ctx, shard, limit)
+	now, nowErr := s.Now(ctx)
+	for i := range visits {
+		visits[i].At = now
+	}
+	return visits, errors.Join(err, nowErr)
+}
+
+// patient lets a visit be as late as the caller wants.
+type patient struct {
+	taskstore.Store
+	later *sync.Map // task to the time of its visit
+}
+
+func (s patient) Revisit(ctx context.Context, next ...taskstore.NextVisit) error {
+	now, err := s.Now(ctx)
+	if err != nil {
+		return err
+	}
+	for _, v := range next {
+		s.later.Store(v.Task, now.Add(v.After))
+	}
+	return s.Store.Revisit(ctx, next...)
+}
+
+func (s patient) Due(ctx context.Context, shard, limit int) ([]taskstore.Visit, error) {
+	visits, err := s.Store.Due(ctx, shard, limit)
+	now, nowErr := s.Now(ctx)
+	return slices.DeleteFunc(visits, func(v taskstore.Visit) bool {
+		at, ok := s.later.Load(v.Task)
+		return ok && now.Before(at.(time.Time))
+	}), errors.Join(err, nowErr)
+}
+
+// firstOnly sets and settles only the first visit of a call.
+type firstOnly struct{ taskstore.Store }
+
+func (s firstOnly) Settle(ctx context.Context, ids ...procfleet.TaskID) error {
+	return s.Store.Settle(ctx, ids[:min(1, len(ids))]...)
+}
+
+// gapless leaves out the tasks that are not there.
+type gapless struct{ taskstore.Store }
+
+func (s gapless) TasksByID(ctx context.Context, ids []procfleet.TaskID) ([]procfleet.Task, error) {
+	tasks, err := s.Store.TasksByID(ctx, ids)
+	return slices.DeleteFunc(tasks, func(t procfleet.Task) bool { return t.ID == "" }), err
 }

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -16,11 +17,18 @@ func dutyChecks() []Check {
 		{Name: "a new task is due at its deadline if that is before", Fn: shortTaskIsDue, Needs: Needs{Advance: true}},
 		{Name: "a task that was never written is due", Fn: orphanIsDue, Needs: Needs{Advance: true, Orphan: true}},
 		{Name: "a task that continues a remembered id has a first visit of its own", Fn: continuedIsDueAnew, Needs: Needs{Advance: true, Orphan: true}},
+		{Name: "a task that is made late is visited, or not made", Fn: lateIsVisited, Needs: Needs{Advance: true, Delay: true}},
+		{Name: "a remembered id is not made late without a visit", Fn: lateOrphanIsVisited, Needs: Needs{Advance: true, Orphan: true, Delay: true}},
 		{Name: "due tasks come longest overdue first", Fn: dueInOrder},
 		{Name: "revisit postpones", Fn: revisitPostpones},
 		{Name: "a settled task is not due", Fn: settledNotDue},
 		{Name: "a task that was told is not due", Fn: toldNotDue},
 		{Name: "a task that is open after all stays due", Fn: openStaysDue},
+		{Name: "a visit says since when it is due", Fn: dueSince, Needs: Needs{Advance: true}},
+		{Name: "a visit is due when the clock steps back", Fn: dueAfterStepBack, Needs: Needs{Advance: true}},
+		{Name: "a visit is never later than the longest", Fn: visitIsBounded, Needs: Needs{Advance: true}},
+		{Name: "many visits are set and settled in one call", Fn: manyVisits},
+		{Name: "tasks by id", Fn: tasksByID},
 		{Name: "undone chunks", Fn: undoneChunks},
 		{Name: "undone names when a chunk was begun", Fn: undoneBegun},
 	}
@@ -28,12 +36,21 @@ func dutyChecks() []Check {
 
 func due(ctx context.Context, t T, s taskstore.Store, shard, limit int) []procfleet.TaskID {
 	t.Helper()
-	ids, err := s.Due(ctx, shard, limit)
+	visits, err := s.Due(ctx, shard, limit)
 	must(t, err, "due")
-	if len(ids) > limit {
-		t.Errorf("%d tasks are due, asked for %d", len(ids), limit)
+	if len(visits) > limit {
+		t.Errorf("%d tasks are due, asked for %d", len(visits), limit)
+	}
+	ids := make([]procfleet.TaskID, len(visits))
+	for i, v := range visits {
+		ids[i] = v.Task
 	}
 	return ids
+}
+
+func revisit(ctx context.Context, t T, s taskstore.Store, id procfleet.TaskID, after time.Duration) {
+	t.Helper()
+	must(t, s.Revisit(ctx, taskstore.NextVisit{Task: id, After: after}), "revisit")
 }
 
 func dueEverywhere(ctx context.Context, t T, s taskstore.Store) []procfleet.TaskID {
@@ -87,6 +104,49 @@ func continuedIsDueAnew(ctx context.Context, t T, s Subject) {
 	equal(t, "due after the first visit's time", dueEverywhere(ctx, t, s), []procfleet.TaskID{id})
 }
 
+// settleAbsent does what the sweep does with entries whose tasks were never
+// written, once all of them are due.
+func settleAbsent(ctx context.Context, t T, s Subject) {
+	t.Helper()
+	s.Advance(time.Hour)
+	for _, id := range dueEverywhere(ctx, t, s) {
+		if _, err := s.Task(ctx, id); errors.Is(err, taskstore.ErrNotFound) {
+			must(t, s.Settle(ctx, id), "settle")
+		}
+	}
+}
+
+func lateIsVisited(ctx context.Context, t T, s Subject) {
+	for _, d := range []taskstore.Draft{Draft(1), keyed("k", "body")} {
+		late(ctx, t, s, d)
+	}
+}
+
+func lateOrphanIsVisited(ctx context.Context, t T, s Subject) {
+	d := keyed("k", "body")
+	id := s.Orphan(d)
+	settleAbsent(ctx, t, s)
+	if task := late(ctx, t, s, d); task.ID != id {
+		t.Errorf("the task is %s, want the remembered id %s", task.ID, id)
+	}
+}
+
+// late creates a task whose entry in the index is settled before it is made.
+func late(ctx context.Context, t T, s Subject, d taskstore.Draft) procfleet.Task {
+	t.Helper()
+	before := list(ctx, t, s, 100)
+	task, created, err := s.Delay(d, func() { settleAbsent(ctx, t, s) })
+	if err != nil {
+		equal(t, "tasks after a creation that failed", list(ctx, t, s, 100), before)
+		return task
+	}
+	s.Advance(taskstore.FirstVisit)
+	if !created || !slices.Contains(dueEverywhere(ctx, t, s), task.ID) {
+		t.Errorf("task %s was made late (created %v) and has no visit: it never ends", task.ID, created)
+	}
+	return task
+}
+
 // inShard creates tasks until n of them are of shard 0; numbers are moments,
 // so that does not take long.
 func inShard(ctx context.Context, t T, s taskstore.Store, n int) []procfleet.TaskID {
@@ -112,7 +172,7 @@ func dueInOrder(ctx context.Context, t T, s Subject) {
 	last := slices.Clone(ids)
 	slices.Reverse(last)
 	for i, id := range last {
-		must(t, s.Revisit(ctx, id, time.Duration(i)*20*time.Millisecond), "revisit")
+		revisit(ctx, t, s, id, time.Duration(i)*20*time.Millisecond)
 	}
 	s.pass(ctx, t, time.Second, "three tasks are due", func() bool { return len(due(ctx, t, s, 0, 10)) == 3 })
 	equal(t, "due tasks", due(ctx, t, s, 0, 10), last)
@@ -122,20 +182,20 @@ func dueInOrder(ctx context.Context, t T, s Subject) {
 
 func revisitPostpones(ctx context.Context, t T, s Subject) {
 	task := create(ctx, t, s, Draft(1))
-	must(t, s.Revisit(ctx, task.ID, 0), "revisit")
+	revisit(ctx, t, s, task.ID, 0)
 	s.pass(ctx, t, 0, "task is due", func() bool { return len(dueEverywhere(ctx, t, s)) == 1 })
 	for range 2 {
-		must(t, s.Revisit(ctx, task.ID, time.Hour), "revisit")
+		revisit(ctx, t, s, task.ID, time.Hour)
 		equal(t, "due tasks", dueEverywhere(ctx, t, s), []procfleet.TaskID{})
 	}
-	must(t, s.Revisit(ctx, task.ID, 100*time.Millisecond), "revisit")
+	revisit(ctx, t, s, task.ID, 100*time.Millisecond)
 	s.pass(ctx, t, time.Second, "task is due again", func() bool { return slices.Contains(dueEverywhere(ctx, t, s), task.ID) })
 }
 
 func settledNotDue(ctx context.Context, t T, s Subject) {
 	kept, settled := create(ctx, t, s, Draft(1)), create(ctx, t, s, Draft(1))
 	for _, id := range []procfleet.TaskID{kept.ID, settled.ID} {
-		must(t, s.Revisit(ctx, id, 0), "revisit")
+		revisit(ctx, t, s, id, 0)
 	}
 	for range 2 {
 		must(t, s.Settle(ctx, settled.ID), "settle")
@@ -149,7 +209,7 @@ func toldNotDue(ctx context.Context, t T, s Subject) {
 	kept, told := create(ctx, t, s, Draft(1)), create(ctx, t, s, Draft(1))
 	for _, id := range []procfleet.TaskID{kept.ID, told.ID} {
 		record(ctx, t, s, id, succeeded(0)...)
-		must(t, s.Revisit(ctx, id, 0), "revisit")
+		revisit(ctx, t, s, id, 0)
 	}
 	for range 2 {
 		must(t, s.Notified(ctx, told.ID), "notified")
@@ -166,9 +226,72 @@ func toldNotDue(ctx context.Context, t T, s Subject) {
 func openStaysDue(ctx context.Context, t T, s Subject) {
 	task := create(ctx, t, s, Draft(2))
 	record(ctx, t, s, task.ID, succeeded(0)...)
-	must(t, s.Revisit(ctx, task.ID, 0), "revisit")
+	revisit(ctx, t, s, task.ID, 0)
 	must(t, s.Notified(ctx, task.ID), "notified")
 	s.pass(ctx, t, time.Second, "the open task is due", func() bool { return slices.Contains(dueEverywhere(ctx, t, s), task.ID) })
+}
+
+func dueSince(ctx context.Context, t T, s Subject) {
+	task := create(ctx, t, s, Draft(1))
+	s.Advance(taskstore.FirstVisit + time.Minute)
+	visits, err := s.Due(ctx, taskstore.Shard(task.Number), 10)
+	must(t, err, "due")
+	if len(visits) != 1 || visits[0].Task != task.ID || visits[0].At.Sub(task.CreatedAt).Round(time.Second) != taskstore.FirstVisit {
+		t.Errorf("due are %v, want task %s since %v after %v", visits, task.ID, taskstore.FirstVisit, task.CreatedAt)
+	}
+}
+
+// dueAfterStepBack is a machine whose clock was an hour ahead until it was
+// corrected: its tasks must not wait for that hour.
+func dueAfterStepBack(ctx context.Context, t T, s Subject) {
+	fresh, old := create(ctx, t, s, Draft(1)), create(ctx, t, s, Draft(1))
+	revisit(ctx, t, s, old.ID, 30*time.Second)
+	equal(t, "due before the step", dueEverywhere(ctx, t, s), []procfleet.TaskID{})
+	s.Advance(-time.Hour)
+	got := dueEverywhere(ctx, t, s)
+	slices.Sort(got)
+	equal(t, "due after the step", got, slices.Sorted(slices.Values([]procfleet.TaskID{fresh.ID, old.ID})))
+	revisit(ctx, t, s, fresh.ID, time.Minute)
+	equal(t, "due after a new visit was set", dueEverywhere(ctx, t, s), []procfleet.TaskID{old.ID})
+	must(t, s.Settle(ctx, old.ID), "settle")
+	equal(t, "due after the other was settled", dueEverywhere(ctx, t, s), []procfleet.TaskID{})
+	s.Advance(time.Minute)
+	equal(t, "due at the new visit", dueEverywhere(ctx, t, s), []procfleet.TaskID{fresh.ID})
+}
+
+func visitIsBounded(ctx context.Context, t T, s Subject) {
+	task := create(ctx, t, s, Draft(1))
+	revisit(ctx, t, s, task.ID, 24*time.Hour)
+	equal(t, "due at once", dueEverywhere(ctx, t, s), []procfleet.TaskID{})
+	s.Advance(taskstore.MaxVisit)
+	equal(t, "due after the longest time", dueEverywhere(ctx, t, s), []procfleet.TaskID{task.ID})
+}
+
+func manyVisits(ctx context.Context, t T, s Subject) {
+	var (
+		ids  []procfleet.TaskID
+		next []taskstore.NextVisit
+	)
+	for range 40 {
+		id := create(ctx, t, s, Draft(1)).ID
+		ids, next = append(ids, id), append(next, taskstore.NextVisit{Task: id})
+	}
+	must(t, s.Revisit(ctx), "revisit nothing")
+	must(t, s.Revisit(ctx, next...), "revisit")
+	s.pass(ctx, t, time.Second, "all tasks are due", func() bool { return len(dueEverywhere(ctx, t, s)) == len(ids) })
+	must(t, s.Settle(ctx), "settle nothing")
+	must(t, s.Settle(ctx, ids[1:]...), "settle")
+	equal(t, "due after all others were settled", dueEverywhere(ctx, t, s), ids[:1])
+}
+
+func tasksByID(ctx context.Context, t T, s Subject) {
+	a, b := create(ctx, t, s, Draft(1)), create(ctx, t, s, Draft(300))
+	tasks, err := s.TasksByID(ctx, []procfleet.TaskID{b.ID, "GSETASK:20240229120000:5", "", a.ID, b.ID})
+	must(t, err, "tasks by id")
+	equal(t, "tasks", tasks, []procfleet.Task{b, {}, {}, a, b})
+	tasks, err = s.TasksByID(ctx, nil)
+	must(t, err, "no tasks by id")
+	equal(t, "no tasks", tasks, []procfleet.Task{})
 }
 
 func undone(ctx context.Context, t T, s taskstore.Store, id procfleet.TaskID) []taskstore.ChunkDuty {
@@ -206,6 +329,7 @@ func leaseChecks() []Check {
 		{Name: "one of many gets a lease", Fn: leaseRace},
 		{Name: "a lease ends by itself", Fn: leaseEnds},
 		{Name: "a renewed lease lasts", Fn: leaseRenewed, Needs: Needs{Advance: true}},
+		{Name: "a lease is over when the clock steps back", Fn: leaseAfterStepBack, Needs: Needs{Advance: true}},
 	}
 }
 
@@ -257,4 +381,16 @@ func leaseRenewed(ctx context.Context, t T, s Subject) {
 		equal(t, "second holder", lease(ctx, t, s, "sweep", "b", time.Minute), false)
 		equal(t, "renewal", lease(ctx, t, s, "sweep", "a", time.Minute), true)
 	}
+}
+
+// leaseAfterStepBack is a holder that died before the clock stepped back.
+func leaseAfterStepBack(ctx context.Context, t T, s Subject) {
+	equal(t, "first holder", lease(ctx, t, s, "sweep", "a", time.Minute), true)
+	s.Advance(-time.Hour)
+	equal(t, "second holder after the step", lease(ctx, t, s, "sweep", "b", time.Minute), true)
+	equal(t, "first holder after the step", lease(ctx, t, s, "sweep", "a", time.Minute), false)
+	s.Advance(taskstore.MaxLease + time.Second)
+	equal(t, "first holder after the longest lease", lease(ctx, t, s, "sweep", "a", 24*time.Hour), true)
+	s.Advance(taskstore.MaxLease + time.Second)
+	equal(t, "second holder after the longest lease", lease(ctx, t, s, "sweep", "b", time.Minute), true)
 }

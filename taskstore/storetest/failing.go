@@ -120,11 +120,18 @@ func (f *failing) Release(ctx context.Context, name, holder string) error {
 	return f.Store.Release(ctx, name, holder)
 }
 
-func (f *failing) Due(ctx context.Context, shard, limit int) ([]procfleet.TaskID, error) {
+func (f *failing) Due(ctx context.Context, shard, limit int) ([]taskstore.Visit, error) {
 	if err := f.fail(); err != nil {
 		return nil, err
 	}
 	return f.Store.Due(ctx, shard, limit)
+}
+
+func (f *failing) TasksByID(ctx context.Context, ids []procfleet.TaskID) ([]procfleet.Task, error) {
+	if err := f.fail(); err != nil {
+		return nil, err
+	}
+	return f.Store.TasksByID(ctx, ids)
 }
 
 func (f *failing) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.ChunkDuty, error) {
@@ -141,18 +148,18 @@ func (f *failing) Republished(ctx context.Context, id procfleet.TaskID, chunk in
 	return f.Store.Republished(ctx, id, chunk, sequence)
 }
 
-func (f *failing) Revisit(ctx context.Context, id procfleet.TaskID, after time.Duration) error {
+func (f *failing) Revisit(ctx context.Context, next ...taskstore.NextVisit) error {
 	if err := f.fail(); err != nil {
 		return err
 	}
-	return f.Store.Revisit(ctx, id, after)
+	return f.Store.Revisit(ctx, next...)
 }
 
-func (f *failing) Settle(ctx context.Context, id procfleet.TaskID) error {
+func (f *failing) Settle(ctx context.Context, ids ...procfleet.TaskID) error {
 	if err := f.fail(); err != nil {
 		return err
 	}
-	return f.Store.Settle(ctx, id)
+	return f.Store.Settle(ctx, ids...)
 }
 
 func (f *failing) Notified(ctx context.Context, id procfleet.TaskID) error {
@@ -188,6 +195,13 @@ func (f *failing) Resolve(ctx context.Context, agentIDs []string) ([]procfleet.H
 		return nil, err
 	}
 	return f.Store.Resolve(ctx, agentIDs)
+}
+
+func (f *failing) Claimants(ctx context.Context, agentIDs []string) ([][]procfleet.Host, error) {
+	if err := f.fail(); err != nil {
+		return nil, err
+	}
+	return f.Store.Claimants(ctx, agentIDs)
 }
 
 func (f *failing) HostPage(ctx context.Context, after procfleet.Host, limit int) ([]taskstore.Presence, error) {

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/procfleet/procfleet"
@@ -23,12 +24,16 @@ func hostChecks() []Check {
 		{Name: "an instance that comes back after the other is gone is no conflict", Fn: noConflictWithDead, Needs: Needs{Advance: true}},
 		{Name: "instances that leave for one another are no conflict", Fn: noConflictWithGone},
 		{Name: "a conflict ends when one of the two leaves", Fn: conflictEndsByLeaving},
+		{Name: "a restarted agent is the same instance and no conflict", Fn: restartIsNoConflict},
+		{Name: "two live incarnations of an instance are a conflict", Fn: conflictOfIncarnations, Needs: Needs{Advance: true}},
 		{Name: "leaving ends a presence", Fn: leavingEnds},
 		{Name: "leaving of a former instance ends nothing", Fn: formerLeaves},
 		{Name: "agent ids resolve to hosts", Fn: agentsResolve},
+		{Name: "an id that two live agents announce leads nowhere", Fn: rivalsResolveNowhere, Needs: Needs{Advance: true}},
 		{Name: "agent ids of the silent do not resolve", Fn: silentDoNotResolve, Needs: Needs{Advance: true}},
 		{Name: "host pages are in order", Fn: hostPagesInOrder},
 		{Name: "host pages show the living", Fn: hostPagesLive, Needs: Needs{Advance: true}},
+		{Name: "host pages show the living when the clock steps back", Fn: hostPagesAfterStepBack, Needs: Needs{Advance: true}},
 	}
 }
 
@@ -43,6 +48,64 @@ func announcement(h procfleet.Host, instance string) taskstore.Announcement {
 func announce(ctx context.Context, t T, s taskstore.Store, as ...taskstore.Announcement) {
 	t.Helper()
 	must(t, s.Announce(ctx, as), "announce")
+}
+
+// incarnation is what a process of the instance says.
+func incarnation(h procfleet.Host, instance, name string) taskstore.Announcement {
+	a := announcement(h, instance)
+	a.Incarnation = name
+	return a
+}
+
+func restartIsNoConflict(ctx context.Context, t T, s Subject) {
+	h := host(0, 1)
+	announce(ctx, t, s, announcement(h, "i")) // of a release without incarnations
+	first := presence(ctx, t, s, h)
+	for _, name := range []string{"1", "2", "3"} { // killed, so that none of them leaves
+		announce(ctx, t, s, incarnation(h, "i", name), incarnation(h, "i", name))
+		p := presence(ctx, t, s, h)
+		mustBeSince(t, p, "i", first.Since)
+		equal(t, "announcement", p.Announcement, incarnation(h, "i", name))
+	}
+	bye := incarnation(h, "i", "3")
+	bye.Leaving = true
+	announce(ctx, t, s, bye)
+	equal(t, "presence of one that left", presence(ctx, t, s, h), taskstore.Presence{})
+	announce(ctx, t, s, incarnation(h, "i", "4"))
+	mustBeSince(t, presence(ctx, t, s, h), "i", first.Since)
+	bye = incarnation(h, "i", "3") // once more, and late
+	bye.Leaving = true
+	announce(ctx, t, s, bye)
+	mustBeSince(t, presence(ctx, t, s, h), "i", first.Since)
+}
+
+func conflictOfIncarnations(ctx context.Context, t T, s Subject) {
+	h := host(0, 1)
+	announce(ctx, t, s, incarnation(h, "i", "1"), incarnation(h, "i", "2"))
+	first := presence(ctx, t, s, h)
+	for _, name := range []string{"1", "2", "1"} {
+		announce(ctx, t, s, incarnation(h, "i", name))
+		if p := presence(ctx, t, s, h); !p.Conflict || p.Incarnation != name || !p.Since.Equal(first.Since) {
+			t.Errorf("both live, and %s was heard of last: %+v", name, p)
+		}
+	}
+	bye := incarnation(h, "i", "2")
+	bye.Leaving = true
+	announce(ctx, t, s, bye)
+	if p := presence(ctx, t, s, h); p.Conflict || p.Incarnation != "1" {
+		t.Errorf("one of the two left: %+v", p)
+	}
+	announce(ctx, t, s, incarnation(h, "i", "2"), incarnation(h, "i", "1"))
+	if p := presence(ctx, t, s, h); !p.Conflict {
+		t.Errorf("it is back: %+v", p)
+	}
+	for range 2 {
+		s.Advance(taskstore.PresenceTTL/2 + time.Second)
+		announce(ctx, t, s, incarnation(h, "i", "1"))
+	}
+	if p := presence(ctx, t, s, h); p.Conflict {
+		t.Errorf("one of the two is silent: %+v", p)
+	}
 }
 
 // farewell is what the instance says when it goes away.
@@ -159,6 +222,18 @@ func sinceSurvivesSilence(ctx context.Context, t T, s Subject) {
 		resolved(ctx, t, s, map[string]procfleet.Host{first.AgentID: h})
 		equal(t, "hosts", hostWalk(ctx, t, s, 1), []procfleet.Host{h, busy})
 	}
+}
+
+// hostPagesAfterStepBack: a clock that is ahead ends the presence of a host
+// whose agent then announces itself under the right clock.
+func hostPagesAfterStepBack(ctx context.Context, t T, s Subject) {
+	h, busy := host(0, 1), host(0, 2)
+	announce(ctx, t, s, announcement(h, "a"))
+	s.Advance(taskstore.PresenceTTL + time.Second)
+	announce(ctx, t, s, announcement(busy, "i")) // which may clear away what has ended
+	s.Advance(-taskstore.PresenceTTL)
+	announce(ctx, t, s, announcement(h, "a"))
+	equal(t, "hosts", hostWalk(ctx, t, s, 1), []procfleet.Host{h, busy})
 }
 
 func sinceAfterAnother(ctx context.Context, t T, s Subject) {
@@ -310,13 +385,70 @@ func agentsResolve(ctx context.Context, t T, s Subject) {
 	// The agent moves to another address.
 	moved := announcement(host(0, 9), "i")
 	moved.AgentID = idA
-	announce(ctx, t, s, moved)
+	announce(ctx, t, s, farewell(a, "i"), moved)
 	resolved(ctx, t, s, map[string]procfleet.Host{idA: host(0, 9)})
 	// The agent of a host gets another id.
 	renamed := announcement(b, "i2")
 	renamed.AgentID = "new"
 	announce(ctx, t, s, renamed)
 	resolved(ctx, t, s, map[string]procfleet.Host{"new": b, idB: {}})
+}
+
+// claims fails unless exactly these hosts announce an agent id.
+func claims(ctx context.Context, t T, s taskstore.Store, id string, want ...procfleet.Host) {
+	t.Helper()
+	got, err := s.Claimants(ctx, []string{"unheard of", id, ""})
+	must(t, err, "claimants")
+	if len(got) != 3 || len(got[0]) > 0 || len(got[2]) > 0 || !slices.Equal(got[1], want) {
+		t.Errorf("claimants of nothing, %s and nothing: %v, want %v", id, got, want)
+	}
+}
+
+func rivalsResolveNowhere(ctx context.Context, t T, s Subject) {
+	first, near, far := host(0, 1), host(0, 2), host(7, 1)
+	const id = "claimed: {id} 1"
+	claimed := func(h procfleet.Host) taskstore.Announcement {
+		a := announcement(h, "i")
+		a.AgentID = id
+		return a
+	}
+	gone := func(h procfleet.Host) taskstore.Announcement {
+		a := claimed(h)
+		a.Leaving = true
+		return a
+	}
+	claims(ctx, t, s, id)
+	for _, rival := range []procfleet.Host{near, far} {
+		announce(ctx, t, s, claimed(first))
+		claims(ctx, t, s, id, first)
+		announce(ctx, t, s, claimed(rival))
+		for range 2 { // whichever of them was heard of last
+			resolved(ctx, t, s, map[string]procfleet.Host{id: {}})
+			claims(ctx, t, s, id, first, rival)
+			announce(ctx, t, s, claimed(first))
+		}
+		announce(ctx, t, s, gone(rival))
+		resolved(ctx, t, s, map[string]procfleet.Host{id: first})
+		announce(ctx, t, s, claimed(rival), gone(first))
+		resolved(ctx, t, s, map[string]procfleet.Host{id: rival})
+		// One that announces another id claims this one no longer.
+		announce(ctx, t, s, claimed(first), announcement(rival, "i"))
+		resolved(ctx, t, s, map[string]procfleet.Host{id: first})
+		announce(ctx, t, s, claimed(rival), announcement(first, "i"))
+		claims(ctx, t, s, id, rival)
+		announce(ctx, t, s, gone(rival), gone(first))
+		claims(ctx, t, s, id)
+	}
+	announce(ctx, t, s, claimed(first), claimed(near), claimed(far))
+	claims(ctx, t, s, id, first, near, far)
+	s.Advance(taskstore.PresenceTTL - 10*time.Second)
+	announce(ctx, t, s, claimed(near))
+	s.Advance(11 * time.Second)
+	resolved(ctx, t, s, map[string]procfleet.Host{id: near})
+	for i := range taskstore.MaxClaimants + 4 {
+		announce(ctx, t, s, claimed(host(0, i+1)))
+	}
+	resolved(ctx, t, s, map[string]procfleet.Host{id: {}})
 }
 
 func silentDoNotResolve(ctx context.Context, t T, s Subject) {

@@ -42,6 +42,12 @@ func harness(wrap wrap) storetest.Harness {
 		Orphan: func(testing.TB, taskstore.Store, taskstore.Draft) procfleet.TaskID {
 			return procfleet.Number(1e15).TaskID()
 		},
+		Delay: func(tb testing.TB, s taskstore.Store, d taskstore.Draft, meanwhile func()) (procfleet.Task, bool, error) {
+			tb.Helper()
+			task, created, err := s.Create(tb.Context(), d)
+			meanwhile()
+			return task, created, errors.Join(err, s.Settle(tb.Context(), task.ID))
+		},
 		Patience: 50 * time.Millisecond,
 	}
 }
@@ -66,7 +72,8 @@ func defects() map[string]defect {
 		"reopening loses everything": by(sound, "what was confirmed survives"),
 		"orphaned keys are lost": by(sound, "a key whose task was never written continues with its id", "a task that was never written is due",
 			"a task that continues a remembered id has a first visit of its own"),
-		"forgets the business": by(func(s store) store { return forgetfulTask{s} }, "create keeps all it is given"),
+		"late tasks have no visit": by(sound, "a task that is made late is visited, or not made", "a remembered id is not made late without a visit"),
+		"forgets the business":     by(func(s store) store { return forgetfulTask{s} }, "create keeps all it is given"),
 		"shares what it returns": by(func(s store) store { return sharing{s, new(sync.Map)} },
 			"a task read is a copy"),
 		"numbers of a second":           by(func(s store) store { return coarseNumbers{s} }, "numbers strictly increase"),
@@ -111,6 +118,12 @@ func defects() map[string]defect {
 		"first visits know no deadline": by(func(s store) store { return lateVisitor{s} }, "a new task is due at its deadline if that is before"),
 		"latest due first":              by(func(s store) store { return latestDueFirst{s} }, "due tasks come longest overdue first"),
 		"revisits at once":              by(func(s store) store { return impatient{s} }, "revisit postpones"),
+		"visits wait for the clock":     by(func(s store) store { return stalling{s} }, "a visit is due when the clock steps back"),
+		"leases wait for the clock":     by(func(s store) store { return holding{s, new(sync.Map)} }, "a lease is over when the clock steps back"),
+		"visits have no moment":         by(func(s store) store { return dateless{s} }, "a visit says since when it is due"),
+		"visits are as late as asked":   by(func(s store) store { return patient{s, new(sync.Map)} }, "a visit is never later than the longest"),
+		"only the first is settled":     by(func(s store) store { return firstOnly{s} }, "many visits are set and settled in one call"),
+		"tasks by id have no gaps":      by(func(s store) store { return gapless{s} }, "tasks by id"),
 		"settles nothing":               by(func(s store) store { return unsettling{s} }, "a settled task is not due"),
 		"republished is forgotten":      by(func(s store) store { return neverRepublished{s} }, "undone chunks"),
 		"a lease is for all":            by(func(s store) store { return leasingToAll{s} }, "a lease has one holder", "one of many gets a lease"),
@@ -127,15 +140,19 @@ func defects() map[string]defect {
 		"leaving is not heard": by(func(s store) store { return neverLeaving{s} }, "leaving ends a presence"),
 		"whoever leaves, the host is off": by(func(s store) store { return farewellBlind{s} },
 			"leaving of a former instance ends nothing"),
-		"agents do not move":      by(func(s store) store { return firstAddressOnly{s, new(sync.Map)} }, "agent ids resolve to hosts"),
-		"a binding is a presence": by(func(s store) store { return bindingAsPresence{s} }, "a bound agent id leads to its host", "a bound id lasts"),
-		"bindings do not end":     by(func(s store) store { return boundForGood{s, false, new(sync.Map)} }, "a bound id ends when the host's agent announces another"),
-		"bindings come first":     by(func(s store) store { return boundForGood{s, true, new(sync.Map)} }, "a live agent's own id comes before a bound one"),
-		"a host has one bound id": by(func(s store) store { return boundByHost{s, new(sync.Map)} }, "a bound id leads to one host, but a host may have some"),
-		"binds the rest":          by(func(s store) store { return bindingTheRest{s} }, "bindings without an id or a host are refused"),
-		"host pages skip":         by(func(s store) store { return skippingHosts{s} }, "host pages are in order"),
-		"cancelling is not heard": by(func(s store) store { return deaf{s} }, "calls end with their context"),
-		"the clock stands":        by(func(s store) store { return stopped{s} }, "the clock goes on"),
+		"agents do not move":            by(func(s store) store { return firstAddressOnly{s, new(sync.Map)} }, "agent ids resolve to hosts"),
+		"a binding is a presence":       by(func(s store) store { return bindingAsPresence{s} }, "a bound agent id leads to its host", "a bound id lasts"),
+		"bindings do not end":           by(func(s store) store { return boundForGood{s, new(sync.Map)} }, "a bound id ends when the host's agent announces another"),
+		"agents come before bindings":   by(func(s store) store { return announcedFirst{s} }, "a bound id comes before what an agent announces"),
+		"copies are not noticed":        by(func(s store) store { return incarnationBlind{s} }, "two live incarnations of an instance are a conflict"),
+		"a restart is a reinstallation": by(func(s store) store { return restartIsNew{s} }, "a restarted agent is the same instance and no conflict"),
+		"the last claimant wins":        by(func(s store) store { return lastClaimant{s, new(sync.Map)} }, "an id that two live agents announce leads nowhere"),
+		"there are no claimants":        by(func(s store) store { return claimless{s} }, "an id that two live agents announce leads nowhere"),
+		"a host has one bound id":       by(func(s store) store { return boundByHost{s, new(sync.Map)} }, "a bound id leads to one host, but a host may have some"),
+		"binds the rest":                by(func(s store) store { return bindingTheRest{s} }, "bindings without an id or a host are refused"),
+		"host pages skip":               by(func(s store) store { return skippingHosts{s} }, "host pages are in order"),
+		"cancelling is not heard":       by(func(s store) store { return deaf{s} }, "calls end with their context"),
+		"the clock stands":              by(func(s store) store { return stopped{s} }, "the clock goes on"),
 	}
 }
 
@@ -178,7 +195,7 @@ func TestEveryCheckNoticesABrokenStore(t *testing.T) {
 func TestASoundStorePasses(t *testing.T) {
 	t.Parallel()
 	h := harness(sound)
-	h.Reopen, h.Orphan, h.Patience = nil, nil, 0
+	h.Reopen, h.Orphan, h.Delay, h.Patience = nil, nil, nil, 0
 	for _, c := range storetest.Checks() {
 		if !c.Runnable(storetest.Subject{Advance: func(time.Duration) {}}) {
 			continue

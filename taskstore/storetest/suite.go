@@ -31,6 +31,9 @@ type Harness struct {
 	// draft's idempotency key, remembered with the id that is returned, but
 	// no task. Nil: Create is one step, that cannot happen.
 	Orphan func(t testing.TB, s taskstore.Store, d taskstore.Draft) procfleet.TaskID
+	// Delay runs Create and calls meanwhile once, as late as possible before the
+	// task is made. Nil: the checks that need it are not run.
+	Delay func(t testing.TB, s taskstore.Store, d taskstore.Draft, meanwhile func()) (procfleet.Task, bool, error)
 	// Patience is how long a check waits for what must come; default 15 s.
 	Patience time.Duration
 }
@@ -41,6 +44,7 @@ type Subject struct {
 	Reopen  func() taskstore.Store
 	Advance func(d time.Duration)
 	Orphan  func(d taskstore.Draft) procfleet.TaskID
+	Delay   func(d taskstore.Draft, meanwhile func()) (procfleet.Task, bool, error)
 
 	patience time.Duration
 }
@@ -62,13 +66,14 @@ type Check struct {
 }
 
 // Needs names the capabilities of a [Harness] that a check needs.
-type Needs struct{ Reopen, Advance, Orphan bool }
+type Needs struct{ Reopen, Advance, Orphan, Delay bool }
 
 // Runnable reports whether s has what c needs.
 func (c Check) Runnable(s Subject) bool {
 	return (!c.Needs.Reopen || s.Reopen != nil) &&
 		(!c.Needs.Advance || s.Advance != nil) &&
-		(!c.Needs.Orphan || s.Orphan != nil)
+		(!c.Needs.Orphan || s.Orphan != nil) &&
+		(!c.Needs.Delay || s.Delay != nil)
 }
 
 // Checks returns the whole suite.
@@ -113,6 +118,9 @@ func (h Harness) capabilities() Subject {
 	if h.Orphan != nil {
 		s.Orphan = func(taskstore.Draft) procfleet.TaskID { return "" }
 	}
+	if h.Delay != nil {
+		s.Delay = func(taskstore.Draft, func()) (procfleet.Task, bool, error) { return procfleet.Task{}, false, nil }
+	}
 	return s
 }
 
@@ -132,6 +140,11 @@ func (h Harness) Subject(tb testing.TB) Subject {
 	}
 	if h.Orphan != nil {
 		s.Orphan = func(d taskstore.Draft) procfleet.TaskID { return h.Orphan(tb, store, d) }
+	}
+	if h.Delay != nil {
+		s.Delay = func(d taskstore.Draft, meanwhile func()) (procfleet.Task, bool, error) {
+			return h.Delay(tb, store, d, meanwhile)
+		}
 	}
 	return s
 }

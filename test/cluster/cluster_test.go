@@ -6,14 +6,19 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/internal/tlsfiles"
@@ -22,32 +27,40 @@ import (
 	"github.com/procfleet/procfleet/test/internal/images"
 )
 
-func buildImages(t *testing.T) fleet.Images {
+func buildImages(t *testing.T, b images.Builder) fleet.Images {
 	t.Helper()
 	images.Require(t, "docker")
 	tag := fmt.Sprintf(":cluster-test-%d", os.Getpid())
+	if b.Clocks {
+		tag += "-clocks"
+	}
 	made := fleet.Images{NATS: "procfleet-test-nats" + tag, Redis: "procfleet-test-redis" + tag}
-	made.Server, made.Agent = images.Procfleet(t, tag, "id", "sleep", "cat", "cp", "mkdir")
-	images.NATS(t, made.NATS)
-	images.Redis(t, made.Redis)
+	made.Server, made.Agent = b.Procfleet(t, tag, "id", "sleep", "cat", "cp", "mkdir")
+	b.NATS(t, made.NATS)
+	b.Redis(t, made.Redis)
 	return made
 }
 
 var (
 	seed   = flag.Uint64("seed", 0, "what the random faults are made from; 0 draws one, and prints it")
 	random = flag.Duration("random", 10*time.Minute, "how long random faults go on")
+	only   = flag.String("only", "", "regular expression of the scenarios to run, by name; empty is all")
 	cut    = flag.Bool("cut", false, "only a few scenarios, and a few random faults from a fixed seed")
 	write  = flag.String("write", "", "document to write the table of outcomes to")
 )
+
+// lightAgents are the hosts of tasks of up to 5,000 items.
+const lightAgents = 1250
 
 // cutTime is after how long of them no more scenarios are begun with -cut.
 const cutTime = 3 * time.Minute
 
 // TestCluster is one test, because starting the fleet is what takes the time.
 func TestCluster(t *testing.T) {
-	with := buildImages(t)
+	with := sync.OnceValue(func() fleet.Images { return buildImages(t, images.Builder{}) })
 	outcomes := withSentinel(t, with)
 	if !*cut {
+		outcomes = append(outcomes, withHardships(t)...)
 		outcomes = append(outcomes, withRedisCluster(t, with)...)
 		outcomes = append(outcomes, withoutConfirmation(t, with)...)
 	}
@@ -60,14 +73,17 @@ func TestCluster(t *testing.T) {
 }
 
 // withSentinel runs every scenario, and then random faults.
-func withSentinel(t *testing.T, with fleet.Images) (outcomes []*outcome) {
+func withSentinel(t *testing.T, with func() fleet.Images) (outcomes []*outcome) {
 	t.Helper()
+	if !anySelected(t, scenarios, "") && !selected(t, "random faults") {
+		return nil
+	}
 	t.Run("Redis with Sentinel", func(t *testing.T) {
-		f := fleet.Start(t, fleet.Config{Images: with, WaitReplicas: 1})
+		f := fleet.Start(t, fleet.Config{Images: with(), WaitReplicas: 1, LightAgents: lightAgents})
 		began := time.Now()
 		for i, sc := range scenarios {
 			switch {
-			case *cut && !sc.cut:
+			case *cut && !sc.cut, !selected(t, sc.name):
 				continue
 			case *cut && time.Since(began) > cutTime:
 				t.Logf("left out, since this machine is slow: %s", sc.name)
@@ -78,6 +94,9 @@ func withSentinel(t *testing.T, with fleet.Images) (outcomes []*outcome) {
 			o.play(t, f, fmt.Sprintf("s%d", i+1), sc.run)
 		}
 		rs := randomFaults(f)
+		if !selected(t, "random faults") {
+			return
+		}
 		o := &outcome{name: fmt.Sprintf("random faults, seed %d", rs.schedule.Seed)}
 		outcomes = append(outcomes, o)
 		o.play(t, f, "random", rs.run)
@@ -86,15 +105,34 @@ func withSentinel(t *testing.T, with fleet.Images) (outcomes []*outcome) {
 	return outcomes
 }
 
+// selected is whether -only has a scenario run.
+func selected(t *testing.T, name string) bool {
+	t.Helper()
+	pattern, err := regexp.Compile(*only)
+	if err != nil {
+		t.Fatal("-only:", err)
+	}
+	return pattern.MatchString(name)
+}
+
+func anySelected(t *testing.T, of []scenario, suffix string) bool {
+	t.Helper()
+	return slices.ContainsFunc(of, func(sc scenario) bool { return selected(t, sc.name+suffix) })
+}
+
 // withRedisCluster runs the scenarios that are about Redis alone with Redis as
 // a cluster.
-func withRedisCluster(t *testing.T, with fleet.Images) (outcomes []*outcome) {
+func withRedisCluster(t *testing.T, with func() fleet.Images) (outcomes []*outcome) {
 	t.Helper()
+	const suffix = ", of a cluster"
+	if !anySelected(t, scenarios, suffix) {
+		return nil
+	}
 	t.Run("Redis as a cluster", func(t *testing.T) {
-		f := fleet.Start(t, fleet.Config{Images: with, WaitReplicas: 1, RedisCluster: true})
+		f := fleet.Start(t, fleet.Config{Images: with(), WaitReplicas: 1, RedisCluster: true})
 		for i, sc := range scenarios {
-			if sc.cluster != "" {
-				o := &outcome{name: sc.name + ", of a cluster", story: sc.cluster}
+			if sc.cluster != "" && selected(t, sc.name+suffix) {
+				o := &outcome{name: sc.name + suffix, story: sc.cluster}
 				outcomes = append(outcomes, o)
 				o.play(t, f, fmt.Sprintf("c%d", i+1), sc.run)
 			}
@@ -119,8 +157,12 @@ func startLoad(t *testing.T, f *fleet.Fleet, run string) *check.Load {
 	marks := func() ([]check.Mark, error) { return marksOf(f) }
 	load, err := check.Start(t.Context(), check.Config{
 		Run: run, Seed: 1, Most: 5000, Pause: 500 * time.Millisecond, Timeout: 40 * time.Second,
-		Doors: f.Dispatchers(), Hosts: hostsOf(t, f), Absent: absentHosts(t), Folder: fleet.MarkFolder, Marks: marks,
-		Publish: check.Publisher(connect(t, f)),
+		Doors: f.Dispatchers(), Hosts: hostsOf(t, f), Absent: absentHosts(t), Light: parseHosts(t, f.LightHosts()),
+		Folder: fleet.MarkFolder, Marks: marks,
+		Deaths:  func() []check.Loss { return losses(t, f, (*fleet.Node).Deaths) },
+		Wipes:   func() []check.Loss { return losses(t, f, (*fleet.Node).Wipes) },
+		Publish: check.Publisher(connect(t, f, natsauth.Producer, f.Producer)), Events: check.FinishedEvents(connect(t, f, natsauth.Server, f.Server)),
+		Callbacks: net.JoinHostPort(f.Gateway(), "0"), Log: t.Logf,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -141,15 +183,24 @@ func startLoad(t *testing.T, f *fleet.Fleet, run string) *check.Load {
 	return load
 }
 
-// connect is a connection to NATS as a producer of operations.
-func connect(t *testing.T, f *fleet.Fleet) *nats.Conn {
+// connect is a connection to NATS with a user's credentials.
+func connect(t *testing.T, f *fleet.Fleet, role natsauth.Role, user func() ([]byte, error)) *nats.Conn {
 	t.Helper()
 	ca, err := tlsfiles.Files{CA: f.CA()}.Client(testenv.Log(t))
 	if err != nil {
 		t.Fatal(err)
 	}
+	credentials, err := user()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, _, err := natsauth.ParseCredentials(credentials)
+	if err != nil {
+		t.Fatal(err)
+	}
 	conn, err := natsconn.Connect(natsconn.Config{
-		URL: strings.Join(f.NATSURLs(), ","), Name: t.Name(), Credentials: f.Producer, TLS: ca, Log: testenv.Log(t),
+		URL: strings.Join(f.NATSURLs(), ","), Name: t.Name(), Credentials: user, TLS: ca, Log: testenv.Log(t),
+		InboxPrefix: natsauth.InboxPrefix(role, name),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -160,15 +211,36 @@ func connect(t *testing.T, f *fleet.Fleet) *nats.Conn {
 
 func hostsOf(t *testing.T, f *fleet.Fleet) []procfleet.Host {
 	t.Helper()
-	var hosts []procfleet.Host
+	var names []string
 	for _, n := range f.Nodes(fleet.Agent) {
-		h, err := procfleet.ParseHost(n.Host)
+		names = append(names, n.Host)
+	}
+	return parseHosts(t, names)
+}
+
+func parseHosts(t *testing.T, names []string) []procfleet.Host {
+	t.Helper()
+	var hosts []procfleet.Host
+	for _, name := range names {
+		h, err := procfleet.ParseHost(name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		hosts = append(hosts, h)
 	}
 	return hosts
+}
+
+// losses are the deaths and the wipes of all hosts.
+func losses(t *testing.T, f *fleet.Fleet, of func(*fleet.Node) []fleet.Span) []check.Loss {
+	t.Helper()
+	var all []check.Loss
+	for i, host := range hostsOf(t, f) {
+		for _, span := range of(f.Nodes(fleet.Agent)[i]) {
+			all = append(all, check.Loss{Span: check.Span(span), Host: host})
+		}
+	}
+	return all
 }
 
 // absentHosts are one of each area that nobody announced.

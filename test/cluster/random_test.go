@@ -75,7 +75,7 @@ var blows = map[check.Fault]func(*fleet.Node) error{
 
 func nodesOf(f *fleet.Fleet) []check.Node {
 	var nodes []check.Node
-	for _, n := range f.Nodes() {
+	for _, n := range f.Broken() {
 		nodes = append(nodes, check.Node{Name: n.Name, Kind: check.Kind(n.Kind)})
 	}
 	return nodes

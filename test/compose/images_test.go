@@ -18,14 +18,14 @@ type made struct{ server, agent string }
 
 func buildImages(t *testing.T) made {
 	t.Helper()
-	server, agent := images.Procfleet(t, fmt.Sprintf(":compose-test-%d", os.Getpid()), "id", "sleep", "cat", "cp", "mkdir")
+	server, agent := images.Builder{}.Procfleet(t, fmt.Sprintf(":compose-test-%d", os.Getpid()), "id", "sleep", "cat", "cp", "mkdir")
 	// These have the names that the file uses. One that is here already is the
 	// real thing, and better.
 	if name := imageOf(t, "nats"); !images.There(name) {
-		images.NATS(t, name)
+		images.Builder{}.NATS(t, name)
 	}
 	if name := imageOf(t, "redis"); !images.There(name) {
-		images.Redis(t, name)
+		images.Builder{}.Redis(t, name)
 	}
 	return made{server: server, agent: agent}
 }

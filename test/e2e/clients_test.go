@@ -46,18 +46,19 @@ func TestPublishedClients(t *testing.T) {
 		url: u.c.url, here: "127.0.0.1", there: "10.99.0.1", frozen: "10.99.0.2",
 		agentID: "020000000242010a00002f17521298676503", procs: procs,
 	}
-	agent := func(ip string, args ...string) *testenv.Child {
+	agent := func(identity string) *testenv.Child {
 		return testenv.StartChild(t, nil, testenv.BuildBinary(t, "./cmd/procfleet-agent"),
-			append([]string{"--nats", "nats://" + nats, "--identity", u.keys().identity("0:" + ip), "--data", t.TempDir()}, args...)...)
+			"--nats", "nats://"+nats, "--identity", identity, "--data", t.TempDir())
 	}
-	agent(e.there, "--agent-id", e.agentID)
-	e.freezes = agent(e.frozen)
+	agent(u.keys().identityAs("0:"+e.there, e.agentID))
+	e.freezes = agent(u.keys().identity("0:" + e.frozen))
 	testenv.Eventually(t, startTimeout, func() bool { return len(u.c.hosts()) == 3 }, "all agents are known")
 
 	for name, test := range map[string]func(*published){
 		"bk-nodeman V1 operates plugins":                           nodemanOperatesPlugins,
 		"bk-nodeman V1 installs a one-shot plugin":                 nodemanInstallsOneShot,
 		"bk-nodeman V1 asks for the status of 2000":                nodemanAsksForStatus,
+		"bk-nodeman V1 compares the version after a restart":       nodemanComparesVersions,
 		"bk-nodeman V2 addresses agents by both kinds of id":       nodemanAddressesAgents,
 		"bk-nodeman V2 upgrades to agent ids":                      nodemanUpgrades,
 		"old bk-nodeman takes the keys from the first poll":        oldNodemanPollsOnce,

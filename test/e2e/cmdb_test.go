@@ -134,8 +134,8 @@ func TestTheCMDBAnswersAsItIsPublished(t *testing.T) {
 			u.t.Fatalf("%d attributes, %v", len(detail), err)
 		}
 		for i, want := range map[int]string{
-			0: "bk_biz_id 业务ID 12233", 1: "bk_process_name 进程名称 nginx", 3: "bind_ip 绑定IP 1", 4: "port 端口 1000", 5: "protocol 协议 1",
-			7: "bk_func_name 功能名称 nginx", 10: "proc_num 启动数量 <nil>", 13: "start_cmd 启动命令 ./start.sh 8080", 19: "auto_start 是否自动拉起 false",
+			0: "bk_biz_id 业务ID 12233", 1: "bk_process_name 进程名 nginx", 3: "bind_ip 绑定IP 1", 4: "port 端口 1000", 5: "protocol 协议 1",
+			7: "bk_func_name 功能名 nginx", 10: "proc_num 启动数量 <nil>", 13: "start_cmd 启动命令 ./start.sh 8080", 19: "auto_start 是否自动拉起 false",
 			20: "auto_time_gap 拉起间隔 <nil>", 21: "bk_start_param_regex 启动参数匹配规则 ",
 		} {
 			if got := fmt.Sprint(detail[i].ID, " ", detail[i].Name, " ", detail[i].Value); got != want {

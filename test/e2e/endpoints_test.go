@@ -78,6 +78,11 @@ func (s *scene) job(members map[string]any) map[string]any {
 	return body(map[string]any{"bk_biz_id": 2}, members)
 }
 
+// oldJob is what an older ESB asks of Job.
+func (s *scene) oldJob(members map[string]any) map[string]any {
+	return map[string]any{"bk_biz_id": 2, "params": members, "operator": "admin", "bk_app_code": "shop", "request_id": "r"}
+}
+
 func body(members, more map[string]any) map[string]any {
 	maps.Copy(members, more)
 	return members
@@ -102,6 +107,10 @@ func (s *scene) dataOf(r route, body, into any) {
 	status, answer := s.answered(r, body)
 	id, _ := answer["request_id"].(string)
 	message, isText := answer["message"].(string)
+	if messages, old := answer["bk_error_msg"].(map[string]any); old { // for an older ESB
+		message, isText = messages["en"].(string)
+		answer["code"] = answer["bk_error_code"]
+	}
 	if status != http.StatusOK || answer["result"] != true || answer["code"] != 0.0 || !isText || message != "" && message != "success" || !hex32.MatchString(id) {
 		s.t.Fatalf("%s: %d %v", r, status, answer)
 	}
@@ -151,13 +160,14 @@ func (s *scene) looks(r route, request any, key string) {
 }
 
 // jobLooks makes a task by a call of Job, which must succeed.
-func (s *scene) jobLooks(r route, info map[string]any) {
+func (s *scene) jobLooks(r route, asks func(members map[string]any) map[string]any) {
 	s.t.Helper()
+	info := s.p.inPlace()
 	info["ip_list"] = s.hosts()
 	var made struct {
 		TaskID string `json:"bk_gse_taskid"`
 	}
-	s.dataOf(r, s.job(map[string]any{"op_type": 2, "process_infos": []any{info}}), &made)
+	s.dataOf(r, asks(map[string]any{"op_type": 2, "process_infos": []any{info}}), &made)
 	poll := route{http.MethodGet, "/api/c/compapi/v2/job/get_proc_result/?bk_biz_id=2&bk_gse_taskid=" + url.QueryEscape(made.TaskID)}
 	testenv.Eventually(s.t, finishTimeout, func() bool { return s.jobPolls(poll, nil, s.p.dir+"/"+s.p.name+":0:"+s.ip) }, "the task of "+r.String()+" is over")
 }
@@ -395,10 +405,18 @@ func agentRows() map[string]row {
 
 func jobRows() map[string]row {
 	return map[string]row{
-		"job.operate_proc":    func(s *scene, r route) { s.jobLooks(r, s.p.inPlace()) },
-		"job.operate_process": func(s *scene, r route) { s.jobLooks(r, s.p.inPlace()) },
+		"job.operate_proc":       func(s *scene, r route) { s.jobLooks(r, s.job) },
+		"job.operate_process":    func(s *scene, r route) { s.jobLooks(r, s.job) },
+		"oldjob.operate_proc":    func(s *scene, r route) { s.jobLooks(r, s.oldJob) },
+		"oldjob.operate_process": func(s *scene, r route) { s.jobLooks(r, s.oldJob) },
+		"oldjob.manage_proc":     func(s *scene, r route) { s.jobLooks(r, s.oldJob) },
+		"oldjob.get_proc_result": func(s *scene, r route) {
+			if !s.jobPolls(r, s.oldJob(map[string]any{"bk_gse_taskid": s.task}), "0:"+s.ip+":e2e:"+s.p.name) {
+				s.t.Errorf("%s: a finished task is 115", r)
+			}
+		},
 		// Its op_type 2 lets go of what is supervised under this key, which is none of GSE's.
-		"job.manage_proc": func(s *scene, r route) { s.jobLooks(r, s.p.inPlace()) },
+		"job.manage_proc": func(s *scene, r route) { s.jobLooks(r, s.job) },
 		"job.get_proc_result": func(s *scene, r route) {
 			if !s.jobPolls(r, s.job(map[string]any{"bk_gse_taskid": s.task}), "0:"+s.ip+":e2e:"+s.p.name) {
 				s.t.Errorf("%s: a finished task is 115", r)
@@ -660,7 +678,7 @@ func cmdbRows() map[string]row {
 			}
 		},
 		"cmdb.search_process":          tells(`{"fields":["bk_process_id"],"condition":{"bk_process_id":$}}`, `{"count":1,"info":[{"bk_process_id":$}]}`),
-		"cmdb.get_process_detail":      tells("", `{"bk_property_id":"bk_func_name","bk_property_name":"功能名称","bk_property_value":"`),
+		"cmdb.get_process_detail":      tells("", `{"bk_property_id":"bk_func_name","bk_property_name":"功能名","bk_property_value":"`),
 		"cmdb.delete_process":          changes("", `"count":0`),
 		"cmdb.update_process":          changes(`{"user":"ann"}`, `"user":"ann"`),
 		"cmdb.batch_update_process":    changes(`{"bk_process_id":"$","user":"bob"}`, `"user":"bob"`),

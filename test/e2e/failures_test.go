@@ -212,5 +212,8 @@ func TestEveryFamilySaysThatGSEIsAway(t *testing.T) {
 	f.redis.Stop(t)
 	everyDoor(func(d *door) {
 		comeAgain(d, "reading without the store", d.read(stored), d.ask(stored))
+		if status, header, text := c.send(d.operate, d.good); status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" || !strings.Contains(text, "nothing was done") {
+			t.Errorf("%s, operating without the store: %d %v %s, want 503 and that nothing was done", d.name, status, header, text)
+		}
 	})
 }

@@ -72,6 +72,7 @@ type fireFleet struct {
 	doors    []string
 	hosts    []procfleet.Host
 	natsURL  string
+	deaths   []check.Loss // of hosts, with all their processes
 }
 
 // part is one process of the fleet.
@@ -164,6 +165,12 @@ func (f *fireFleet) startAgent(n int) {
 		"--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", `mount --bind "$1" "$2" && shift 2 && exec "$@"`, "sh", own, f.folder,
 		testenv.BuildBinary(f.t, "./cmd/procfleet-agent"), "--nats", f.natsURL, "--cloud", "0", "--ip", ip, "--data", f.t.TempDir())
 	p.marks = own
+	kill := p.kill
+	p.kill = func() {
+		from := time.Now()
+		kill()
+		f.deaths = append(f.deaths, check.Loss{Span: check.Span{From: from, Until: time.Now()}, Host: host})
+	}
 	// What gets the signals is not the agent.
 	p.freeze, p.thaw = p.kill, p.start
 	p.restart = func() { p.kill(); p.start() }
@@ -184,7 +191,7 @@ func (f *fireFleet) load() check.Config {
 	}
 	return check.Config{
 		Run: "fire", Seed: *fireSeed, Pause: 300 * time.Millisecond, Timeout: 40 * time.Second,
-		Doors: f.doors, Hosts: f.hosts, Absent: []procfleet.Host{absent}, Folder: f.folder, Marks: f.marks,
+		Doors: f.doors, Hosts: f.hosts, Absent: []procfleet.Host{absent}, Folder: f.folder, Marks: f.marks, Deaths: func() []check.Loss { return f.deaths },
 		Publish: check.Publisher(testenv.Connect(f.t, f.natsURL)), Log: f.t.Logf,
 	}
 }

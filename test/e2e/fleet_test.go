@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -113,6 +114,7 @@ type agent struct {
 	ip       string
 	data     string
 	identity string // the file
+	args     []string
 	child    *testenv.Child
 }
 
@@ -121,7 +123,14 @@ func (a *agent) host() string { return "0:" + a.ip }
 func (a *agent) start(env ...string) {
 	a.fleet.t.Helper()
 	a.child = testenv.StartChild(a.fleet.t, env, a.fleet.programs.agent,
-		"--nats", a.fleet.broker.URL, "--identity", a.identity, "--data", a.data)
+		append([]string{"--nats", a.fleet.broker.URL, "--identity", a.identity, "--data", a.data}, a.args...)...)
+}
+
+// stop ends the agent in good order.
+func (a *agent) stop() {
+	a.fleet.t.Helper()
+	a.child.Signal(syscall.SIGTERM)
+	a.child.Wait(a.fleet.t, startTimeout)
 }
 
 func (a *agent) waitReady() {

@@ -113,7 +113,7 @@ func TestEndsAreToldWhenThereIsRoomForThem(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 0)
 	_, c := f.dispatcher("", "--submissions=false")
-	f.worker("")
+	f.worker("", "--callback-allow", "127.0.0.1")
 	f.simulate(20, "0s")
 	f.waitKnown(c, 20) // who starts gives the stream its own configuration
 	callbacks := newCalled(t)

@@ -111,7 +111,7 @@ func TestGSEsClientsReachItThroughTheirOwnPaths(t *testing.T) {
 	u.start()
 	const agentID, ip = "02000000005254000b3dc91680054235f3a1", "10.99.0.1"
 	testenv.StartChild(t, nil, testenv.BuildBinary(t, "./cmd/procfleet-agent"),
-		"--nats", "nats://"+nats, "--identity", u.keys().identity("0:"+ip), "--agent-id", agentID, "--data", t.TempDir())
+		"--nats", "nats://"+nats, "--identity", u.keys().identityAs("0:"+ip, agentID), "--agent-id", agentID, "--data", t.TempDir())
 	testenv.Eventually(t, startTimeout, func() bool { return len(u.c.hosts()) == 1 }, "the agent is known")
 	p := newProcs(t).new("0:"+ip, "families")
 	hostKey, hosts := "0:"+ip+":e2e:"+p.name, []map[string]any{{"ip": ip, "bk_cloud_id": 0}}

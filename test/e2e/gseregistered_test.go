@@ -27,6 +27,7 @@ type procInfo struct {
 	Status  int     `json:"status"`
 	IsAuto  *bool   `json:"isauto"`
 	PID     int     `json:"pid"`
+	Version string  `json:"version"`
 }
 
 // standing is the part of it that changes.

@@ -3,13 +3,16 @@
 package e2e
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/fleetkey"
+	"github.com/procfleet/procfleet/internal/natsauth"
 )
 
 // keys are those of a fleet, in a file.
@@ -71,17 +74,47 @@ func (k *keys) replace(file string, text []byte) {
 }
 
 // identity writes the identity that a host has now, and returns its file.
-func (k *keys) identity(host string) string {
+func (k *keys) identity(host string) string { return k.identityAs(host, "") }
+
+// identityAs is identity with an agent id.
+func (k *keys) identityAs(host, agentID string) string {
 	k.t.Helper()
 	file := filepath.Join(k.t.TempDir(), "identity.yaml")
-	k.enroll(host, file)
+	k.enrollAs(host, agentID, file)
 	return file
 }
 
-// enroll writes the identity that a host has now into a file, at once.
-func (k *keys) enroll(host, file string) {
+// natsUser returns the credentials of a host if there is an authority beside the
+// keys, as in the data folder of `up`.
+func (k *keys) natsUser(host string, generation int) string {
 	k.t.Helper()
-	text, err := (&fleetkey.Identity{Host: k.ring().Host(host)}).Text()
+	dir := filepath.Join(filepath.Dir(k.file), "nats-auth")
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		return ""
+	}
+	h, err := procfleet.ParseHost(host)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	authority, err := natsauth.Open(dir)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	credentials, err := authority.Enroll(&natsauth.HostUser{Cloud: int64(h.Cloud), Addr: h.Addr, Generation: generation}, 0)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return credentials
+}
+
+// enroll writes the identity that a host has now into a file, at once.
+func (k *keys) enroll(host, file string) { k.enrollAs(host, "", file) }
+
+func (k *keys) enrollAs(host, agentID, file string) {
+	k.t.Helper()
+	ring := k.ring()
+	identity := fleetkey.Identity{Host: ring.Enroll(host, agentID), NATS: k.natsUser(host, ring.Generation(host))}
+	text, err := identity.Text()
 	if err != nil {
 		k.t.Fatal(err)
 	}

@@ -97,7 +97,7 @@ func TestEveryMetricIsDocumentedAndNoneNamesAHost(t *testing.T) {
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
 	common := []string{"--nats", f.broker.URL, "--fleet-key", f.keys.file, "--redis", f.redis.URL(), "--otlp", into.URL}
 	dispatcher := testenv.StartChild(t, nil, f.programs.procfleet, append([]string{"dispatcher", "--http", addr}, common...)...)
-	worker := testenv.StartChild(t, nil, f.programs.procfleet, append([]string{"worker", "--status-http", observe}, common...)...)
+	worker := testenv.StartChild(t, nil, f.programs.procfleet, append([]string{"worker", "--status-http", observe, "--callback-allow", "127.0.0.1"}, common...)...)
 	dispatcher.WaitHTTP(t, startTimeout, "http://"+addr+"/readyz")
 	worker.WaitHTTP(t, startTimeout, "http://"+observe+"/readyz")
 	c := &client{t: t, url: "http://" + addr}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -149,6 +151,67 @@ func nodemanInstallsOneShot(e *published) {
 	c.waitShown(gseESB+"get_proc_status/", question, func() standing { return standing{0, 2, -1, false} }, "it is shown dead")
 	if p.starts() != 1 {
 		t.Errorf("released, and started %d times", p.starts())
+	}
+}
+
+// nodemanComparesVersions: a plugin that was upgraded is installed again until
+// its new version is shown, and no operation asks for it. The spec has the
+// zeros of typed clients; the status and the stop have only an identity.
+func nodemanComparesVersions(e *published) {
+	t := e.t
+	c := nodemanV1(e)
+	p := e.procs.new("0:"+e.here, "unixprocbeat")
+	name := "plugin-" + p.name
+	key := "0:" + e.here + ":nodeman:" + name
+	does := func(opType int, spec map[string]any) gseEntry {
+		t.Helper()
+		entry := c.one(key, multi(map[string]any{
+			"meta": map[string]any{"namespace": nodemanNamespace, "name": name}, "op_type": opType, "hosts": hostsV2(e.here), "spec": spec,
+		}))
+		if entry.Code != 0 {
+			t.Fatalf("op_type %d: %+v", opType, entry)
+		}
+		return entry
+	}
+	commands := p.commands()
+	commands["version_cmd"] = "cat VERSION"
+	whole := map[string]any{
+		"identity": p.identity(), "control": commands,
+		"monitor_policy": map[string]any{"auto_type": 1, "start_check_secs": 0, "stop_check_secs": 0, "op_timeout": 0},
+	}
+	bare := map[string]any{"identity": map[string]any{"proc_name": p.name}}
+	question := map[string]any{"meta": map[string]any{"namespace": nodemanNamespace, "name": name}, "hosts": hostsV2(e.here)}
+	for _, step := range []struct {
+		opType  int
+		version string
+	}{{0, "1.0.1"}, {7, "1.0.2"}} {
+		if err := os.WriteFile(filepath.Join(p.dir, "VERSION"), []byte(step.version+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		does(step.opType, whole)
+		testenv.Eventually(t, finishTimeout, func() bool {
+			shown := c.infos(gseESB+"get_proc_status/", question)
+			return len(shown) == 1 && shown[0].Version == step.version
+		}, "version "+step.version+" is shown")
+	}
+	status := does(2, bare)
+	if pid, isAuto := status.instance(t); pid != p.pid() || !isAuto {
+		t.Errorf("a status by identity alone has pid %d, isAuto %t; it runs as %d", pid, isAuto, p.pid())
+	}
+	var content struct {
+		Process []struct {
+			Procname string `json:"procname"`
+			Instance []struct {
+				ProcessName string `json:"processName"`
+			} `json:"instance"`
+		} `json:"process"`
+	}
+	if err := json.Unmarshal([]byte(status.Content), &content); err != nil || content.Process[0].Procname != name || content.Process[0].Instance[0].ProcessName != name {
+		t.Errorf("the status names %+v, %v; want %s", content, err, name)
+	}
+	does(1, bare)
+	if pids := p.running(); len(pids) != 0 {
+		t.Errorf("stopped, and %v run", pids)
 	}
 }
 

@@ -19,7 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/procfleet/procfleet/internal/testenv"
@@ -102,22 +101,36 @@ func newExamples(t *testing.T) *examples {
 	listen := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
 	u := newUp(t, "--nats-listen", listen)
 	u.start()
-	e := &examples{c: u.c, blocks: map[string]string{}, env: append(os.Environ(), "PROCFLEET_SERVER="+u.c.url, "NATS_URL=nats://"+listen)}
+	e := &examples{c: u.c, blocks: map[string]string{}, env: append(os.Environ(), "PROCFLEET_SERVER="+u.c.url, "NATS_URL=nats://"+listen, "PROCFLEET_DATA="+u.data)}
+	e.env = append(e.env, producer(t, u)...)
 	for _, block := range marked.FindAllStringSubmatch(string(text), -1) {
 		if e.blocks[block[1]] != "" {
 			t.Errorf("two blocks are marked %q", block[1])
 		}
 		e.blocks[block[1]] = block[2]
 	}
-	nc, err := nats.Connect("nats://" + listen)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	if e.js, err = jetstream.New(nc); err != nil {
+	if e.js, err = jetstream.New(testenv.ConnectAsServer(t, "nats://"+listen, u.data)); err != nil {
 		t.Fatal(err)
 	}
 	return e
+}
+
+// producer makes a NATS user, and returns the environment of its programs.
+func producer(t *testing.T, u *up) []string {
+	t.Helper()
+	cmd := exec.Command(u.program, "nats-auth", "user", "producer", "--name", "shop", "--nats-auth", filepath.Join(u.data, "nats-auth"))
+	var said strings.Builder
+	cmd.Stderr = &said
+	credentials, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err, said.String())
+	}
+	file := tempFile(t, "producer.creds")
+	if err := os.WriteFile(file, credentials, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inbox := regexp.MustCompile(`_INBOX\.producer\.\w+`).FindString(said.String())
+	return []string{"NATS_CREDS=" + file, "NATS_INBOX=" + inbox}
 }
 
 func (e *examples) block(mark string) string {

@@ -27,6 +27,7 @@ func TestPathTricks(t *testing.T) {
 		{"a pid file whose opening does something", pipeForPidFile},
 		{"a pid file that is changed while it is read", changingPidFile},
 		{"a pid file that names another user's new process", foreignNewPid},
+		{"a run folder that an account leads elsewhere", linkedRunFolder},
 		{"paths and accounts that are none", strangeNames},
 		{"a data folder that others may write", foreignData},
 	} {
@@ -161,6 +162,32 @@ func foreignNewPid(t *testing.T, h *agenttest.Host) {
 	}
 	if !agenttest.Alive(victim) {
 		t.Error("root's process was ended for the account")
+	}
+}
+
+// linkedRunFolder: a stale pid file is moved aside before a start, by the agent,
+// which is root. An account that puts a link in the place of its run folder
+// had it rename a file of its choice.
+func linkedRunFolder(t *testing.T, h *agenttest.Host) {
+	h.Start()
+	p := h.Program()
+	victim := filepath.Join(t.TempDir(), "demo.pid") // of root, and in a folder of root's
+	if err := os.WriteFile(victim, []byte("4194303\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p.Spec.Account = "nobody"
+	p.Spec.PidPath = p.Path("run/demo.pid")
+	if err := errors.Join(os.Symlink(filepath.Dir(victim), p.Path("run")), os.Lchown(p.Path("run"), nobody, nobody)); err != nil {
+		t.Fatal(err)
+	}
+	for _, action := range []string{"start", "restart"} {
+		r := h.Do(action, p.Spec)
+		if r.Code == agentproto.CodeSuccess || !strings.Contains(r.Message, "a symbolic link of uid 65534") {
+			t.Errorf("%s: %d %q", action, r.Code, r.Message)
+		}
+	}
+	if _, err := os.Stat(victim); err != nil || p.Starts() != 0 {
+		t.Errorf("root's file: %v, %d starts", err, p.Starts())
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -191,5 +192,19 @@ func outOfOrder(t *testing.T, h *agenttest.Host) {
 	h.Says(h.Check(h.Result(h.Submit(overdue)[0]), agentproto.CodeFailed, "stop:"), "expired")
 	if s := h.Status(p.Spec); !s.Supervised || !s.Running || p.Starts() != 1 {
 		t.Errorf("status is %+v", s)
+	}
+
+	// Accepted, not begun, and three days pass of which the host's clock knows
+	// nothing.
+	h.Agent.Kill()
+	h.Start(agenttest.CrashAt("agent.received"))
+	yesterdays := h.NewCommand("stop", p.Spec)
+	h.Deliver(yesterdays)
+	h.Died()
+	h.GetAhead(72 * time.Hour)
+	h.Start()
+	h.Says(h.Check(h.Result(agenttest.ID{Task: yesterdays.Task}), agentproto.CodeFailed, "stop:"), "not executed")
+	if n := len(p.Running()); n != 1 {
+		t.Errorf("%d processes run after a stop of three days ago", n)
 	}
 }

@@ -30,7 +30,7 @@ func accepts(t *testing.T, door string, body []byte) string {
 
 // tryAgain is what callers are told: that nothing was done, or that it is not
 // known.
-var tryAgain = regexp.MustCompile(`"code":"unavailable".*try again later|"code":"unknown".*repeat with the same Idempotency-Key`)
+var tryAgain = regexp.MustCompile(`"code":"unavailable".*(try again later|repeat the request)|"code":"unknown".*repeat with the same Idempotency-Key`)
 
 // TestSubmissionsWhileTheStoreHangs has many callers offer big tasks while
 // Redis neither answers nor hangs up. All are told to come again, the dispatcher

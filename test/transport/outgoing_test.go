@@ -105,7 +105,7 @@ func TestWhatIsCalledOverTLSIsCalledWithTheFilesOfItsFlags(t *testing.T) {
 	t.Parallel()
 	ca := tlstest.NewCA(t, "others")
 	o, own := startOthers(t, ca), ca.Issue(t, "procfleet")
-	answer, _ := o.calls(t, join(files("login-url", ca, own), files("otlp", ca, own), files("callback", ca, own))...)
+	answer, _ := o.calls(t, join(files("login-url", ca, own), files("otlp", ca, own), files("callback", ca, own), []string{"--callback-allow", "127.0.0.1"})...)
 	if o.logins.Load() == 0 || strings.Contains(answer, "bk_token") {
 		t.Errorf("the login server was asked %d times; the answer is %s", o.logins.Load(), answer)
 	}
@@ -118,13 +118,26 @@ func TestWhatIsCalledOverTLSIsCalledWithTheFilesOfItsFlags(t *testing.T) {
 func TestWhoIsNotKnownIsNotCalledOverTLS(t *testing.T) {
 	t.Parallel()
 	o := startOthers(t, tlstest.NewCA(t, "others"))
-	answer, up := o.calls(t)
+	answer, up := o.calls(t, "--callback-allow", "10.0.0.0/8,127.0.0.1")
 	if !strings.Contains(answer, "bk_token") {
 		t.Errorf("with a token that nobody could check the answer is %s", answer)
 	}
 	up.WaitOutput(t, patience, "callback to 127.0.0.1")
 	if o.logins.Load()+o.traces.Load()+o.callbacks.Load() > 0 {
 		t.Error("a server that nobody vouches for was called")
+	}
+}
+
+// TestAnApplicationsCallbackReachesNoServerOfThisMachine: an application that
+// may do nothing but status names the worker's own machine as receiver.
+func TestAnApplicationsCallbackReachesNoServerOfThisMachine(t *testing.T) {
+	t.Parallel()
+	ca := tlstest.NewCA(t, "others")
+	o := startOthers(t, ca)
+	_, up := o.calls(t, files("callback", ca, ca.Issue(t, "procfleet"))...)
+	up.WaitOutput(t, patience, "--callback-allow 127.0.0.1")
+	if o.callbacks.Load() > 0 {
+		t.Error("a server on loopback was called back")
 	}
 }
 

@@ -58,6 +58,7 @@ func TestPlantedSecretsAreNowhere(t *testing.T) {
 		badSecret   = "planted-wrong-secret-aa18"
 		token       = "planted-bk-token-55e0"
 		envSecret   = "planted-environment-c3f1"
+		callSecret  = "planted-callback-6e2d" // in its user part and in its query
 	)
 	traces := &kept{}
 	collector := httptest.NewServer(traces)
@@ -111,7 +112,7 @@ func TestPlantedSecretsAreNowhere(t *testing.T) {
 		return string(text)
 	}
 	right, bad := "Bearer shop."+appSecret, "Bearer shop."+badSecret
-	operation := `{"action":"start","hosts":["0:127.0.0.1"],"process":{"namespace":"n","name":"p","proc_name":"p","setup_path":"/tmp","env":{"DB_PASSWORD":"` +
+	operation := `{"callback":"http://ops:` + callSecret + `@127.0.0.1:1/done?token=` + callSecret + `","action":"start","hosts":["0:127.0.0.1"],"process":{"namespace":"n","name":"p","proc_name":"p","setup_path":"/tmp","env":{"DB_PASSWORD":"` +
 		envSecret + `"},"control":{"start":"false","no_profile":true}}}`
 	var task struct {
 		ID string `json:"id"`
@@ -143,7 +144,7 @@ func TestPlantedSecretsAreNowhere(t *testing.T) {
 
 	secrets := map[string]string{
 		"Redis's password": redisSecret, "NATS's password": natsSecret, "an application's secret": appSecret, "a wrong secret": badSecret,
-		"a user's token": token, "a process's environment": envSecret,
+		"a user's token": token, "a process's environment": envSecret, "a callback's secret": callSecret,
 	}
 	addFile(t, secrets, "the key of TLS", server.Key, 1)
 	if trace := traces.String(); !strings.Contains(trace, "procfleet") {

@@ -117,7 +117,8 @@ func TestCertificatesAreRenewedWhileTheSystemRuns(t *testing.T) {
 	ca := tlstest.NewCA(t, "first")
 	server, first := ca.Issue(t, "server"), ca.Issue(t, "first")
 	door, bus := freeAddress(t), freeAddress(t)
-	up := testenv.StartChild(t, nil, program(t), join([]string{"up", "--http", door, "--nats-listen", bus, "--data", filepath.Join(t.TempDir(), "data"), "--agent=false"},
+	data := filepath.Join(t.TempDir(), "data")
+	up := testenv.StartChild(t, nil, program(t), join([]string{"up", "--http", door, "--nats-listen", bus, "--data", data, "--agent=false"},
 		listening("http", ca, server), listening("nats-listen", ca, server))...)
 	ask := func(by *tlstest.CA, own tlstest.Pair) said {
 		return run(t, join([]string{"healthcheck", "https://" + door + "/readyz"}, files("server", by, own))...)
@@ -125,7 +126,14 @@ func TestCertificatesAreRenewedWhileTheSystemRuns(t *testing.T) {
 	testenv.Eventually(t, patience, func() bool { return ask(ca, first).code == 0 }, "ready with the first certificates")
 	agent := join([]string{"--nats", "nats://" + bus, "--data", t.TempDir()}, files("nats", ca, first))
 	binary := testenv.BuildBinary(t, "./cmd/procfleet-agent")
-	old := testenv.StartChild(t, nil, binary, append(agent, "--ip", "10.99.8.1")...)
+	enroll := func(host string) string {
+		file := filepath.Join(t.TempDir(), "identity.yaml")
+		if got := run(t, "enroll", "--data", data, "--host", host, "--out", file); got.code != 0 {
+			t.Fatalf("%+v", got)
+		}
+		return file
+	}
+	old := testenv.StartChild(t, nil, binary, append(agent, "--identity", enroll("0:10.99.8.1"))...)
 	old.WaitOutput(t, patience, "taking commands")
 
 	next := tlstest.NewCA(t, "second")
@@ -139,7 +147,7 @@ func TestCertificatesAreRenewedWhileTheSystemRuns(t *testing.T) {
 	if got := ask(next, first); got.code == 0 {
 		t.Errorf("the first certificate still counts: %+v", got)
 	}
-	fresh := testenv.StartChild(t, nil, binary, join([]string{"--nats", "nats://" + bus, "--ip", "10.99.8.2", "--data", t.TempDir()}, files("nats", next, second))...)
+	fresh := testenv.StartChild(t, nil, binary, join([]string{"--nats", "nats://" + bus, "--identity", enroll("0:10.99.8.2"), "--data", t.TempDir()}, files("nats", next, second))...)
 	fresh.WaitOutput(t, patience, "taking commands")
 	select {
 	case <-old.Done():

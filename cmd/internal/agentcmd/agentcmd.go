@@ -3,11 +3,13 @@
 package agentcmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
 	"github.com/procfleet/procfleet/agent"
@@ -61,7 +63,7 @@ start takes them over. A second signal ends it at once.`,
 	set.StringVar(&f.ip, "ip", "", "address of this host in its cloud area; required without --identity")
 	set.StringVar(&f.identity, "identity", "", "file of this host's identity, with which the agent proves who it is and believes only servers that prove they are; it also says --cloud and --ip")
 	set.BoolVar(&f.allow, "allow-unauthenticated", false, "work without --identity although NATS is not on loopback; for test networks only")
-	set.StringVar(&f.agentID, "agent-id", "", "another name under which callers know this host")
+	set.StringVar(&f.agentID, "agent-id", "", "agent id, another name of this host for callers; by default that of --identity, which must hold it")
 	set.StringVar(&f.data, "data", defaultData, "folder for the agent's journal; belongs to one agent")
 	set.DurationVar(&f.drain, "drain", agent.Config{}.WithDefaults().DrainTimeout, "how long operations may go on when the process is told to stop")
 	cmd.AddCommand(newPS(), newCheck())
@@ -104,7 +106,7 @@ func (f *agentFlags) checkIdentity(s *settings.Settings) {
 	case f.ip != "" && given.Unmap() != addr, s.Given("cloud") && f.cloud != cloud:
 		s.Wrong("identity", "%s is that of host %s: leave out --cloud and --ip, or give the identity of this host", f.identity, identity.Host.Name())
 	default:
-		f.cloud, f.ip = cloud, addr.String()
+		f.cloud, f.ip, f.agentID = cloud, addr.String(), cmp.Or(f.agentID, identity.Host.AgentID())
 	}
 }
 
@@ -137,6 +139,10 @@ func (f *agentFlags) run(ctx context.Context, p *daemon.Process) error {
 		identity, err := fleetkey.OpenIdentity(f.identity, fmt.Sprintf("%d:%s", cfg.Cloud, cfg.Addr))
 		if err != nil {
 			return fmt.Errorf("--identity: %w", err)
+		}
+		if held := identity.Current().Host.AgentID(); held != f.agentID {
+			p.Log.WithFields(logrus.Fields{"agent_id": f.agentID, "held": held}).
+				Warn("identity does not hold the agent id, servers refuse it: enroll the host again with --agent-id")
 		}
 		go identity.Watch(ctx, p.Log)
 		cfg.Keys = func() *fleetkey.Host { return identity.Current().Host }

@@ -121,7 +121,7 @@ func (l *lab) readFiles() (err error) {
 
 // connect opens one more connection to NATS.
 func (l *lab) connect() (*nats.Conn, error) {
-	cfg := natsconn.Config{URL: l.NATS, TLS: l.natsTLS, Name: "bench", Log: l.Log}
+	cfg := natsconn.Config{URL: l.NATS, TLS: l.natsTLS, InboxPrefix: natsauth.ServerInbox, Name: "bench", Log: l.Log}
 	if l.NATSCreds != "" {
 		cfg.Credentials = func() ([]byte, error) { return natsauth.ReadCredentials(l.NATSCreds) }
 	}

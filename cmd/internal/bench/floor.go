@@ -153,7 +153,7 @@ func (b *bare) measure(ctx context.Context) (f floor, err error) {
 
 // request sends one request per host without waiting in between.
 func (b *bare) request(ctx context.Context) error {
-	inbox, all := nats.NewInbox(), make(chan struct{})
+	inbox, all := b.conn.NewInbox(), make(chan struct{})
 	replies := 0
 	sub, err := b.conn.Subscribe(inbox, func(*nats.Msg) {
 		if replies++; replies == b.hosts {

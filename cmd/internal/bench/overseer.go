@@ -60,6 +60,9 @@ func newOverseer(ctx context.Context, at *site, argv []string, log logrus.FieldL
 		o.results, err = o.conn.SubscribeSync(agentproto.ResultSubject(resultsLane, 0))
 	}
 	if err == nil {
+		_, err = o.conn.Subscribe(agentproto.PresenceSubject(0), tellTime)
+	}
+	if err == nil {
 		err = o.results.SetPendingLimits(-1, resultsBytes)
 	}
 	if err != nil {
@@ -67,6 +70,18 @@ func newOverseer(ctx context.Context, at *site, argv []string, log logrus.FieldL
 		return nil, err
 	}
 	return o, nil
+}
+
+// tellTime answers an announcement like a worker: an agent that does not know
+// the servers' time accepts no command.
+func tellTime(msg *nats.Msg) {
+	now := time.Now().UTC()
+	data, err := agentproto.Encode(&agentproto.PresenceReply{
+		Header: agentproto.Header{Type: agentproto.TypePresenceReply, ID: uuid.NewString(), Sent: now}, ServerTime: now,
+	})
+	if err == nil {
+		_ = msg.Respond(data) // the agent announces itself again if it gets no answer
+	}
 }
 
 func (o *overseer) close() { o.conn.Close() }

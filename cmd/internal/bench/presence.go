@@ -139,7 +139,9 @@ func (s *standing) sweep(ctx context.Context) error {
 		ids = append(ids, task.ID)
 		return 1, err
 	}
-	later := func(ctx context.Context, i int) (int, error) { return 1, s.store.Revisit(ctx, ids[i], time.Hour) }
+	later := func(ctx context.Context, i int) (int, error) {
+		return 1, s.store.Revisit(ctx, taskstore.NextVisit{Task: ids[i], After: taskstore.MaxVisit})
+	}
 	due := func(ctx context.Context, i int) (int, error) {
 		_, err := s.store.Due(ctx, i%taskstore.SweepShards, dueCall)
 		return 1, err
@@ -147,9 +149,9 @@ func (s *standing) sweep(ctx context.Context) error {
 	overdue := max(1, s.Tasks/overdueShare)
 	settle := func(ctx context.Context, i int) (int, error) {
 		found, err := s.store.Due(ctx, i%taskstore.SweepShards, dueCall)
-		for _, id := range found {
+		for _, visit := range found {
 			if err == nil {
-				err = s.store.Settle(ctx, id)
+				err = s.store.Settle(ctx, visit.Task)
 			}
 		}
 		return len(found), err
@@ -160,7 +162,7 @@ func (s *standing) sweep(ctx context.Context) error {
 		s.measure(ctx, "put a visit off", s.Tasks, later),
 		s.measure(ctx, "look for due tasks, none is", rounds, due),
 		s.measure(ctx, "put a visit forward", overdue, func(ctx context.Context, i int) (int, error) {
-			return 1, s.store.Revisit(ctx, ids[i*(s.Tasks/overdue)], 0)
+			return 1, s.store.Revisit(ctx, taskstore.NextVisit{Task: ids[i*(s.Tasks/overdue)]})
 		}),
 		s.measure(ctx, "take due tasks, 1 % are", taskstore.SweepShards*(1+overdue/dueCall/taskstore.SweepShards+1), settle))
 }

@@ -7,9 +7,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/procfleet/procfleet/internal/loopback"
 )
 
 // CheckAddress says what is wrong with an address to listen on.
@@ -47,8 +51,7 @@ func OnLoopback(address string) bool {
 	if err != nil {
 		return false
 	}
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || (err == nil && ip.Unmap().IsLoopback())
+	return loopback.Host(host)
 }
 
 // RefuseExposed says why a listener on which callers can have commands run may
@@ -64,16 +67,41 @@ func RefuseExposed(address string, allow bool) error {
 		"Listen on 127.0.0.1, or give --allow-unauthenticated on a test network", address)
 }
 
-// Listen binds the address that a flag gives. At most so many connections are
+// UnixSocket is the prefix of an address that is the path of a Unix socket.
+const UnixSocket = "unix:"
+
+// maxSocketPath is the longest path that a socket can have on all systems that
+// have any.
+const maxSocketPath = 103
+
+// CheckSocket says what is wrong with the path of a Unix socket.
+func CheckSocket(path string) error {
+	switch {
+	case path == "":
+		return errors.New("unix: needs a path, for example unix:/run/procfleet/http.sock")
+	case len(path) > maxSocketPath:
+		return fmt.Errorf("the path %s has %d bytes, and that of a Unix socket may have %d: choose a shorter one", path, len(path), maxSocketPath)
+	}
+	return nil
+}
+
+// Listen binds the address that a flag gives: host:port, or unix:PATH for a
+// socket that only this account and root can open. At most so many connections are
 // taken at a time; they speak TLS if files are not nil.
 func Listen(ctx context.Context, flag, address string, files *tls.Config, most int) (*Listener, error) {
-	listener, err := listenSoon(ctx, address)
+	var listener net.Listener
+	var err error
+	if path, is := strings.CutPrefix(address, UnixSocket); is {
+		listener, err = listenUnix(ctx, path)
+	} else {
+		listener, err = listenSoon(ctx, address)
+	}
 	switch {
 	case err == nil:
-		return &Listener{listener.(*net.TCPListener), files, make(chan struct{}, most)}, nil // as net documents for "tcp"
+		return &Listener{listener.(bound), files, make(chan struct{}, most)}, nil // as net documents for "tcp" and "unix"
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("%s: %s is in use: choose another address", flag, address)
-	case errors.Is(err, syscall.EACCES):
+	case errors.Is(err, syscall.EACCES) && !strings.HasPrefix(address, UnixSocket):
 		return nil, fmt.Errorf("%s: %s needs rights that this user does not have: choose a port from 1024 on", flag, address)
 	}
 	return nil, fmt.Errorf("%s: %w", flag, err)
@@ -94,4 +122,36 @@ func listenSoon(ctx context.Context, address string) (net.Listener, error) {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// listenUnix binds a path, also over a socket that a program left there when it
+// was killed.
+func listenUnix(ctx context.Context, path string) (net.Listener, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "unix", path)
+	if errors.Is(err, syscall.EADDRINUSE) && abandoned(ctx, path) {
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+		listener, err = new(net.ListenConfig).Listen(ctx, "unix", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	return listener, nil
+}
+
+// abandoned reports whether a path is a socket on which no program listens.
+func abandoned(ctx context.Context, path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode().Type() != os.ModeSocket {
+		return false
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err == nil {
+		_ = conn.Close() // nothing was said on it
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,8 +45,9 @@ type Process struct {
 	Log     *logrus.Logger
 	Metrics *metrics.Registry
 
-	ready atomic.Pointer[func(context.Context) error]
-	end   context.CancelCauseFunc
+	ready   atomic.Pointer[func(context.Context) error]
+	unready oncePerMinute
+	end     context.CancelCauseFunc
 }
 
 // Fail ends the role in good order; its process then ends with err. For what
@@ -56,7 +58,9 @@ func (p *Process) Fail(err error) { p.end(&failure{err}) }
 type failure struct{ error }
 
 // ReadyWhen says what [Process.Ready] asks from now on. ready answers within
-// the time that ctx gives it and says what is missing.
+// the time that ctx gives it and says what is missing. Of an error that wraps
+// its cause only the text before the cause is for everybody: the cause may name
+// addresses and files.
 func (p *Process) ReadyWhen(ready func(context.Context) error) { p.ready.Store(&ready) }
 
 // WaitFor says that the role begins its work when a server answers, and why
@@ -64,7 +68,7 @@ func (p *Process) ReadyWhen(ready func(context.Context) error) { p.ready.Store(&
 func (p *Process) WaitFor(server string, why error) {
 	waiting := fmt.Errorf("starting: waiting for %s", server)
 	if why != nil {
-		waiting = fmt.Errorf("%w: %w", waiting, why)
+		waiting = fmt.Errorf("starting: waiting for %s: %w", server, why)
 	}
 	p.ReadyWhen(func(context.Context) error { return waiting })
 }
@@ -77,17 +81,51 @@ const (
 	readyTimeout = 4 * time.Second
 )
 
-// Ready returns nil if the role does its work, else what is missing. It
-// returns within 4 s, or when ctx ends.
+// Ready returns nil if the role does its work, else what is missing, without
+// causes, which it logs. It returns within 4 s, or when ctx ends.
 func (p *Process) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	select {
 	case err := <-p.ask(ctx):
-		return err
+		shown := withoutCauses(err)
+		if err != nil && shown.Error() != err.Error() && p.unready.due(time.Now()) {
+			p.Log.WithError(err).Warn("role not ready")
+		}
+		return shown
 	case <-ctx.Done():
 		return errors.New("the role does not answer")
 	}
+}
+
+// withoutCauses returns what an error itself says, without the errors that it
+// wraps.
+func withoutCauses(err error) error {
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		var shown []error
+		for _, one := range many.Unwrap() {
+			shown = append(shown, withoutCauses(one))
+		}
+		return errors.Join(shown...)
+	}
+	cause := errors.Unwrap(err)
+	if cause == nil {
+		return err
+	}
+	said, found := strings.CutSuffix(err.Error(), ": "+cause.Error())
+	if !found {
+		said = "not ready"
+	}
+	return errors.New(said + " (the log says why)")
+}
+
+// oncePerMinute keeps a message that repeats itself from filling the log.
+type oncePerMinute struct{ last atomic.Int64 }
+
+// due reports whether the message may be written now.
+func (o *oncePerMinute) due(now time.Time) bool {
+	last := o.last.Load()
+	return now.UnixNano()-last >= int64(time.Minute) && o.last.CompareAndSwap(last, now.UnixNano())
 }
 
 // ask has the role say whether it works. The answer comes when it comes: a

@@ -4,13 +4,20 @@ import (
 	"crypto/tls"
 	"net"
 	"sync"
+	"time"
 )
 
 // Listener is where a role takes connections.
 type Listener struct {
-	*net.TCPListener
+	bound
 	tls  *tls.Config   // nil: they are plain
 	room chan struct{} // for as many as are taken at a time
+}
+
+// bound is what TCP listeners and those of Unix sockets have in common.
+type bound interface {
+	net.Listener
+	SetDeadline(deadline time.Time) error
 }
 
 // Accept implements [net.Listener]. It waits for no handshake. A connection for
@@ -18,7 +25,7 @@ type Listener struct {
 // and not when its patience is over.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
-		conn, err := l.AcceptTCP()
+		conn, err := l.bound.Accept()
 		if err != nil {
 			return nil, err
 		}
@@ -31,8 +38,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-func (l *Listener) taken(conn *net.TCPConn) net.Conn {
-	counted := &countedConn{TCPConn: conn, leave: sync.OnceFunc(func() { <-l.room })}
+func (l *Listener) taken(conn net.Conn) net.Conn {
+	counted := &countedConn{Conn: conn, leave: sync.OnceFunc(func() { <-l.room })}
 	if l.tls == nil {
 		return counted
 	}
@@ -41,12 +48,15 @@ func (l *Listener) taken(conn *net.TCPConn) net.Conn {
 
 // countedConn gives its room back when it is closed.
 type countedConn struct {
-	*net.TCPConn
+	net.Conn
 	leave func()
 }
 
 // Close implements [net.Conn].
 func (c *countedConn) Close() error {
 	defer c.leave()
-	return c.TCPConn.Close()
+	return c.Conn.Close()
 }
+
+// NetConn is the connection itself, of which the kernel knows who opened it.
+func (c *countedConn) NetConn() net.Conn { return c.Conn }

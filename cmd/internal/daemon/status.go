@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet/internal/loopback"
 )
 
 const (
@@ -33,6 +35,9 @@ func (f *Flags) serve(ctx context.Context, handler http.Handler, log logrus.Fiel
 	listener, err := Listen(ctx, "--status-http", f.statusHTTP, files, statusConnections)
 	if err != nil {
 		return nil, err
+	}
+	if OnLoopback(f.statusHTTP) {
+		handler = loopback.OnlyNames(handler)
 	}
 	server := newServer(handler, log)
 	server.WriteTimeout = statusWrite

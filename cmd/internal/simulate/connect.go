@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
 )
 
@@ -51,7 +52,8 @@ func (f *Fleet) open(ctx context.Context, n int) (err error) {
 	}
 	c, l := &f.conns[n], f.links[n%len(f.links)]
 	c.Conn, err = natsconn.Connect(natsconn.Config{
-		URL: f.cfg.URL, TLS: f.cfg.TLS, Credentials: f.cfg.Credentials, Name: fmt.Sprintf("simulate-%d", n), Log: f.cfg.Log,
+		URL: f.cfg.URL, TLS: f.cfg.TLS, Credentials: f.cfg.Credentials, InboxPrefix: natsauth.ServerInbox,
+		Name: fmt.Sprintf("simulate-%d", n), Log: f.cfg.Log,
 		ReconnectJitter: time.Duration(len(f.conns)) * reconnectShare,
 	})
 	if err != nil {

@@ -52,6 +52,7 @@ type Host struct {
 	cloud  int64
 	mark   string
 	tasks  atomic.Int64
+	ahead  atomic.Int64 // of the servers' clock, in nanoseconds
 	mu     sync.Mutex
 	heard  map[ID][]agentproto.Result // published, in order
 	events []agentproto.Event
@@ -142,15 +143,21 @@ func (h *Host) note(msg *nats.Msg) {
 	h.events = append(h.events, e)
 }
 
+// GetAhead has the servers' clock be ahead of this host's from now on.
+func (h *Host) GetAhead(by time.Duration) { h.ahead.Store(int64(by)) }
+
+// now is the servers' time.
+func (h *Host) now() time.Time { return time.Now().Add(time.Duration(h.ahead.Load())).UTC() }
+
 func (h *Host) greet(msg *nats.Msg) {
-	h.answer(msg, &agentproto.PresenceReply{Header: header(agentproto.TypePresenceReply), ServerTime: time.Now().UTC()})
+	h.answer(msg, &agentproto.PresenceReply{Header: header(agentproto.TypePresenceReply), ServerTime: h.now()})
 }
 
 func (h *Host) tellSettings(msg *nats.Msg) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.answer(msg, &agentproto.SettingsReply{
-		Header: header(agentproto.TypeSettingsReply), ServerTime: time.Now().UTC(), Settings: h.wanted,
+		Header: header(agentproto.TypeSettingsReply), ServerTime: h.now(), Settings: h.wanted,
 	})
 }
 
@@ -294,7 +301,7 @@ func (h *Host) Deliver(c *agentproto.Command) *agentproto.Reply {
 	for end := time.Now().Add(Patience); time.Now().Before(end); {
 		c.AcceptBefore = time.Now().Add(Patience)
 		reply, err := h.ask(c, wait)
-		if err == nil {
+		if err == nil && reply.Refused != agentproto.RefusedExpired { // it may not know the time yet
 			return reply
 		}
 		if errors.Is(err, nats.ErrTimeout) {

@@ -60,6 +60,11 @@ func BuildClock(tb testing.TB) Clock {
 	return Clock{library: library}
 }
 
+// Library is the file to preload (LD_PRELOAD) into another redis-server, with
+// REDISTEST_CLOCK naming a file of 8 bytes: how many microseconds its clock is
+// ahead, in the byte order of the machine.
+func (c Clock) Library() string { return c.library }
+
 // Start is [Start] with a clock for [Server.Advance].
 func (c Clock) Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()

@@ -13,7 +13,9 @@ import (
 
 // world is what was seen of a fleet in which nothing is wrong, as seconds of a
 // clock: in second 1 a start of a program on two hosts was asked for, in second 2 a
-// resident process was started on one of them, and in second 3 stopped.
+// resident process was started on one of them, which lost its power and came
+// back, and in second 3 the process was stopped. In second 4 its status was
+// asked for, without a key.
 type world struct {
 	History
 	marks []Mark
@@ -26,6 +28,7 @@ var (
 	starting = procfleet.Number(1_000_000).TaskID()
 	bringing = procfleet.Number(2_000_000).TaskID()
 	stopping = procfleet.Number(3_000_000).TaskID()
+	asking   = procfleet.Number(4_000_000).TaskID()
 )
 
 func mustHost(text string) procfleet.Host {
@@ -46,23 +49,65 @@ func newWorld() *world {
 	w := &world{History: History{Run: "run", Looks: map[procfleet.TaskID][]Look{}, Readings: map[procfleet.TaskID][]Reading{}}}
 	w.accepted(1, starting, Ask{Action: procfleet.ActionStart, Process: "once", Token: "run-1.0", Hosts: []procfleet.Host{one, two}})
 	w.accepted(2, bringing, Ask{Action: procfleet.ActionStart, Process: "daemon", Stays: true, Token: "run-2.0", Hosts: []procfleet.Host{one}})
-	w.accepted(3, stopping, Ask{Action: procfleet.ActionStop, Process: "daemon", Stays: true, Hosts: []procfleet.Host{one}})
+	w.accepted(3, stopping, Ask{Action: procfleet.ActionStop, Process: "daemon", Stays: true, Token: "run-3.0", Hosts: []procfleet.Host{one}})
+	w.accepted(4, asking, Ask{Action: procfleet.ActionStatus, Process: "daemon", Stays: true, Hosts: []procfleet.Host{one}})
+	w.withoutKey(asking)
+	w.ends(asking, 0, func(r *client.Result) { r.Status = &procfleet.ProcessStatus{Running: false} })
 	w.marks = []Mark{
-		{one, "run-1.0", string(starting) + "/0"},
-		{two, "run-1.0", string(starting) + "/1"},
-		{one, "run-2.0", string(bringing) + "/0"},
-		{one, "run-2.0", automatic},
-		{one, "earlier-1.0", "GSETASK:19700101000000:1/0"},
+		ran(0.1, one, "earlier-1.0", "once", VerbStart, "GSETASK:19700101000000:1/0"),
+		ran(1.1, one, "run-1.0", "once", VerbStart, string(starting)+"/0"),
+		ran(1.1, two, "run-1.0", "once", VerbStart, string(starting)+"/1"),
+		ran(2.1, one, "run-2.0", "daemon", VerbStart, string(bringing)+"/0"),
+		ran(2.95, one, "run-2.0", "daemon", VerbStart, automatic),
+		ran(3.2, one, "run-3.0", "daemon", VerbStop, string(stopping)+"/0"),
 	}
+	w.Deaths = []Loss{{at(2.9), one}}
 	w.Standings = []Standing{{Process: "daemon", Host: one, Running: false, At: at(20).From}}
 	w.Tasks = append(w.Tasks, client.Task{ID: "GSETASK:19700101000000:1", Business: "earlier", State: procfleet.TaskFinished})
 	return w
 }
 
+// ran is a mark.
+func ran(second float64, host procfleet.Host, token, process string, verb Verb, operation string) Mark {
+	return Mark{Host: host, Token: token, Process: process, Verb: verb, Operation: operation, At: at(second).From}
+}
+
+// withoutKey has the submission of a task sent once and without a key.
+func (w *world) withoutKey(id procfleet.TaskID) {
+	s := w.byTask()[id]
+	s.Keyless = true
+	w.Answers = slices.DeleteFunc(w.Answers, func(a Answer) bool { return a.Key == s.Key && (a.Task == "" || a.Door == "d2") })
+	for i := range w.Tasks {
+		if w.Tasks[i].ID == id {
+			w.Tasks[i].Business = s.Key
+		}
+	}
+}
+
+// refused has the keyless submission come to no task: its answer is gone, and
+// what it left behind stays.
+func (w *world) refused(err error) *Submission {
+	s := w.byTask()[asking]
+	s.Task, s.Err = "", err
+	w.Answers = slices.DeleteFunc(w.Answers, func(a Answer) bool { return a.Key == s.Key })
+	return s
+}
+
+// ends changes the results of a task wherever they are final.
+func (w *world) ends(id procfleet.TaskID, item int, edit func(*client.Result)) {
+	for _, reading := range w.Readings[id] {
+		if r := &reading.Results[item]; r.State.Final() {
+			edit(r)
+		}
+	}
+}
+
 // accepted adds a task that was accepted, was seen to run, and succeeded.
 func (w *world) accepted(second float64, id procfleet.TaskID, a Ask) {
 	key := "key-" + string(id)
-	w.Submissions = append(w.Submissions, &Submission{Key: key, Asks: []Ask{a}, Task: id})
+	w.Submissions = append(w.Submissions, &Submission{
+		Key: key, Asks: []Ask{a}, Task: id, At: at(second).From, Timeout: time.Minute, Callback: true,
+	})
 	w.Answers = append(w.Answers,
 		Answer{Span: at(second), Key: key, Door: "d1", Status: 503, Text: "busy"},
 		Answer{Span: at(second + 0.1), Key: key, Door: "d1", Status: 201, Task: id},
@@ -82,6 +127,12 @@ func (w *world) accepted(second float64, id procfleet.TaskID, a Ask) {
 	}
 	w.Readings[id] = []Reading{open, ended}
 	w.Tasks = append(w.Tasks, client.Task{ID: id, Business: "run", State: procfleet.TaskFinished})
+	end := Notice{Event: string(id) + "/finished", Task: id, State: procfleet.TaskFinished, Counts: procfleet.Counts{procfleet.StateSucceeded: n}}
+	w.Events = append(w.Events, end)
+	end.At, end.Key, end.Header, end.Status = at(second+0.9).From, key, end.Event, 503
+	w.Callbacks = append(w.Callbacks, end)
+	end.Status = 204
+	w.Callbacks = append(w.Callbacks, end)
 }
 
 func look(second float64, id procfleet.TaskID, state procfleet.TaskState, items int, counts procfleet.Counts) Look {
@@ -123,7 +174,7 @@ func (w *world) end(id procfleet.TaskID, item int, edit func(*client.Result)) {
 	looks[len(looks)-1].Task.Counts = counts
 }
 
-// drop takes the marks of a token on a host away.
+// drop removes the marks of a token on a host.
 func (w *world) drop(token string, host procfleet.Host) {
 	w.marks = slices.DeleteFunc(w.marks, func(m Mark) bool { return m.Token == token && m.Host == host })
 }
@@ -167,7 +218,7 @@ var defects = []struct {
 	}},
 	{"a key makes two tasks", RuleOneKey, func(w *world) { w.Answers[2].Task = "GSETASK:19700101000009:0" }},
 	{"two keys make one task", RuleOneKey, func(w *world) { w.Answers[4].Task = starting }},
-	{"a second task does the work again", RuleOneKey, func(w *world) { w.marks[0].Operation = "GSETASK:19700101000009:0/0" }},
+	{"a second task does the work again", RuleOneKey, func(w *world) { w.marks[1].Operation = "GSETASK:19700101000009:0/0" }},
 	{"there is a task that nobody was told of", RuleOneKey, func(w *world) {
 		w.Tasks = append(w.Tasks, client.Task{ID: "GSETASK:19700101000009:0", Business: "run", State: procfleet.TaskRunning})
 	}},
@@ -229,13 +280,16 @@ var defects = []struct {
 		})
 	}},
 	{"a start command ran twice", RuleTwice, func(w *world) { w.marks = append(w.marks, w.marks[1]) }},
-	{"a resident's start command ran twice for one task", RuleTwice, func(w *world) { w.marks = append(w.marks, w.marks[2]) }},
+	{"a resident's start command ran twice for one task", RuleTwice, func(w *world) { w.marks = append(w.marks, w.marks[3]) }},
+	{"a stop command ran twice", RuleTwice, func(w *world) { w.marks = append(w.marks, w.marks[5]) }},
 	{"a command ran on a host that was not asked for", RuleAsked, func(w *world) {
-		w.marks = append(w.marks, Mark{nowhere, "run-1.0", string(starting) + "/0"})
+		w.marks = append(w.marks, ran(1.1, nowhere, "run-1.0", "once", VerbStart, string(starting)+"/0"))
 	}},
 	{"a command ran that nobody asked for", RuleAsked, func(w *world) {
-		w.marks = append(w.marks, Mark{one, "run-9.0", string(starting) + "/0"})
+		w.marks = append(w.marks, ran(1.1, one, "run-9.0", "once", VerbStart, string(starting)+"/0"))
 	}},
+	{"a stop killed", RuleAsked, func(w *world) { w.marks[5].Verb = VerbKill }},
+	{"a command ran for no operation", RuleAsked, func(w *world) { w.marks[1].Operation = "by hand" }},
 	{"a result is of a host that was not asked for", RuleAsked, func(w *world) { w.Readings[starting][1].Results[1].Host = nowhere }},
 	{"a start succeeded whose command never ran", RuleTrue, func(w *world) { w.drop("run-1.0", two) }},
 	{"a start was refused whose command ran", RuleTrue, func(w *world) {
@@ -257,6 +311,14 @@ var defects = []struct {
 		})
 		w.drop("run-1.0", one)
 	}},
+	{"a command ran after its agent lost its data, and its result is missing", RuleSilent, func(w *world) {
+		w.end(starting, 1, timedOut)
+		w.Wipes = []Loss{{at(0.5), two}, {at(5), one}}
+	}},
+	{"a process does not stand as it was left after its agent lost its data", RuleStands, func(w *world) {
+		w.Standings[0].Running = true
+		w.Wipes = []Loss{{at(2.9), one}}
+	}},
 	{"a process runs that was stopped", RuleStands, func(w *world) { w.Standings[0].Running = true }},
 	{"a process does not run that was started last", RuleStands, func(w *world) {
 		w.end(stopping, 0, func(r *client.Result) {
@@ -264,6 +326,78 @@ var defects = []struct {
 		})
 	}},
 	{"an agent says nothing in the end", RuleStands, func(w *world) { w.Standings[0].Unknown = "unreachable" }},
+
+	{"a request without a key makes two tasks", RuleOnce, func(w *world) {
+		w.Tasks = append(w.Tasks, client.Task{ID: "GSETASK:19700101000009:0", Business: w.byTask()[asking].Key, State: procfleet.TaskRunning})
+	}},
+	{"a request without a key was refused and is a task", RuleRefused, func(w *world) { w.refused(client.ErrUnavailable) }},
+	{"a request without a key was refused and its command ran", RuleRefused, func(w *world) {
+		s := w.refused(client.ErrUnavailable)
+		s.Asks[0].Action, s.Asks[0].Token = procfleet.ActionStart, "run-4.0"
+		w.Tasks = w.Tasks[:len(w.Tasks)-2]
+		w.marks = append(w.marks, ran(4.1, one, "run-4.0", "daemon", VerbStart, string(asking)+"/0"))
+	}},
+	{"a request without a key has an unknown outcome, no task, and its command ran", RuleRefused, func(w *world) {
+		s := w.refused(client.ErrUnknown)
+		s.Asks[0].Action, s.Asks[0].Token = procfleet.ActionStart, "run-4.0"
+		w.Tasks = w.Tasks[:len(w.Tasks)-2]
+		w.marks = append(w.marks, ran(4.1, one, "run-4.0", "daemon", VerbStart, string(asking)+"/0"))
+	}},
+	{"a request without a key was accepted, and the task is gone", RuleKept, func(w *world) {
+		s := w.byTask()[asking]
+		s.Task, s.Err = "", client.ErrUnknown
+	}},
+	{"an answer does not know and names no task", RuleNamed, func(w *world) {
+		w.Answers = append(w.Answers, Answer{Span: at(4), Key: "key", Door: "d1", Status: 503, Code: codeUnknown, Text: "unknown"})
+	}},
+	{"a task is open long after its deadline", RuleInTime, func(w *world) {
+		late := w.Looks[starting][2]
+		w.Looks[starting][1].Span = at(107)
+		late.Span = at(108)
+		w.Looks[starting][2] = late
+	}},
+	{"a task is open long after its deadline and a fail-over before it", RuleInTime, func(w *world) {
+		w.Failovers = []Span{{at(20).From, at(50).From}}
+		w.Looks[starting][1].Span, w.Looks[starting][2].Span = at(107), at(108)
+	}},
+	{"an end has no event", RuleNotified, func(w *world) { w.Events = w.Events[1:] }},
+	{"an end has no callback", RuleNotified, func(w *world) { w.Callbacks = w.Callbacks[2:] }},
+	{"a callback that failed is not repeated", RuleNotified, func(w *world) { w.Callbacks = slices.Delete(w.Callbacks, 1, 2) }},
+	{"an event has another id", RuleEventID, func(w *world) { w.Events[0].Event = "1" }},
+	{"a callback has another id each time", RuleEventID, func(w *world) { w.Callbacks[1].Event, w.Callbacks[1].Header = "2", "2" }},
+	{"a callback has another key than its event", RuleEventID, func(w *world) { w.Callbacks[1].Header = "2" }},
+	{"a callback is that of another task", RuleEventID, func(w *world) { w.Callbacks[0].Key = w.Callbacks[2].Key }},
+	{"an event says that items are open", RuleEventID, func(w *world) { w.Events[0].Counts = procfleet.Counts{procfleet.StateDelivered: 2} }},
+	{"an event leaves out items", RuleEventID, func(w *world) { w.Events[0].Counts = procfleet.Counts{procfleet.StateSucceeded: 1} }},
+	{"an older command runs after a newer one", RuleOrder, func(w *world) { w.marks[3], w.marks[5] = w.marks[5], w.marks[3] }},
+	{"a command runs after its deadline", RuleExpired, func(w *world) { w.marks[1].At = at(70).From }},
+
+	{"a process is started beside itself", RuleExplained, func(w *world) { w.Deaths = nil }},
+	{"a process is stopped that does not run", RuleExplained, func(w *world) {
+		w.marks = slices.Delete(w.marks, 4, 5)
+	}},
+	{"a status says that a process runs which was stopped", RuleExplained, func(w *world) {
+		w.ends(asking, 0, func(r *client.Result) { r.Status.Running = true })
+	}},
+	{"a stop finds nothing to stop though the process runs", RuleExplained, func(w *world) {
+		w.ends(stopping, 0, func(r *client.Result) {
+			outcome(r, procfleet.StateUnchanged, procfleet.CodeNotRunning, procfleet.ReasonNotRunning)
+		})
+		w.drop("run-3.0", one)
+		w.marks, w.Deaths = slices.Delete(w.marks, 4, 5), nil
+	}},
+	{"a start finds a process that does not run", RuleExplained, func(w *world) {
+		w.Deaths = append(w.Deaths, Loss{at(1.9), one})
+		w.ends(bringing, 0, func(r *client.Result) {
+			outcome(r, procfleet.StateUnchanged, procfleet.CodeAlreadyRunning, procfleet.ReasonAlreadyRunning)
+		})
+		w.drop("run-2.0", one)
+	}},
+	{"of two commands on a process the one that came first is the last in effect", RuleExplained, func(w *world) {
+		w.ends(asking, 0, func(r *client.Result) { r.Status.Running = true })
+		w.ends(stopping, 0, timedOut)
+		w.Deaths = append(w.Deaths, Loss{at(3.5), one})
+	}},
 }
 
 func TestEveryDefectIsFound(t *testing.T) {
@@ -293,10 +427,7 @@ func TestEveryRuleIsBrokenBySomeDefect(t *testing.T) {
 	for _, d := range defects {
 		broken[d.rule] = true
 	}
-	for _, r := range []Rule{
-		RuleAnswer, RuleKept, RuleOneKey, RuleEnds, RuleItems, RuleSum, RuleOnward, RuleResult,
-		RuleFinal, RuleTwice, RuleAsked, RuleTrue, RuleSilent, RuleStands,
-	} {
+	for _, r := range rules {
 		if !broken[r] {
 			t.Errorf("no defect breaks the rule %q", r)
 		}
@@ -341,7 +472,75 @@ func TestWhatMayHappenIsNotFound(t *testing.T) {
 			w.again(9, starting, func(_ *Look, results []client.Result) { results[0].AcceptedAt = at(1.5).From })
 		},
 		"a stop of which nothing is known leaves the process as it likes": func(w *world) {
+			w.ends(stopping, 0, timedOut)
 			w.end(stopping, 0, timedOut)
+			w.drop("run-3.0", one)
+			w.ends(asking, 0, func(r *client.Result) { r.Status.Running = true })
+		},
+		"a stop failed and the process runs": func(w *world) {
+			w.end(stopping, 0, func(r *client.Result) {
+				outcome(r, procfleet.StateFailed, procfleet.CodeCheckFailed, procfleet.ReasonCheckFailed)
+			})
+			w.ends(asking, 0, func(r *client.Result) { r.Status.Running = true })
+		},
+		"a stop found that the process had just ended": func(w *world) {
+			w.drop("run-3.0", one)
+			w.Deaths = append(w.Deaths, Loss{at(3.1), one})
+		},
+		"a process that is reloaded runs on": func(w *world) {
+			s := w.byTask()[stopping]
+			s.Asks[0].Action = procfleet.ActionReload
+			for _, reading := range w.Readings[stopping] {
+				reading.Results[0].Action = procfleet.ActionReload
+			}
+			w.marks[5].Verb = VerbReload
+			w.ends(asking, 0, func(r *client.Result) { r.Status.Running = true })
+			w.Standings[0].Running = true
+		},
+		"a process that is restarted is stopped and started": func(w *world) {
+			s := w.byTask()[stopping]
+			s.Asks[0].Action = procfleet.ActionRestart
+			for _, reading := range w.Readings[stopping] {
+				reading.Results[0].Action = procfleet.ActionRestart
+			}
+			w.marks = append(w.marks, ran(3.3, one, "run-3.0", "daemon", VerbStart, string(stopping)+"/0"))
+			w.ends(asking, 0, func(r *client.Result) { r.Status.Running = true })
+			w.Standings[0].Running = true
+		},
+		"an agent lost its data with a result": func(w *world) {
+			w.end(starting, 1, timedOut)
+			w.Wipes = []Loss{{at(1.5), two}}
+		},
+		"an agent lost its data and does not keep a process alive": func(w *world) {
+			w.ends(stopping, 0, func(r *client.Result) {
+				outcome(r, procfleet.StateFailed, procfleet.CodeFailed, procfleet.ReasonRefused)
+			})
+			w.end(stopping, 0, func(*client.Result) {})
+			w.drop("run-3.0", one)
+			w.Deaths = append(w.Deaths, Loss{at(3.5), one})
+			w.Wipes = []Loss{{at(3.5), one}}
+		},
+		"a request without a key was refused": func(w *world) {
+			w.refused(client.ErrUnavailable)
+			w.Tasks = slices.DeleteFunc(w.Tasks, func(t client.Task) bool { return t.ID == asking })
+		},
+		"a request without a key has an unknown outcome and no task": func(w *world) {
+			w.refused(client.ErrUnknown)
+			w.Tasks = slices.DeleteFunc(w.Tasks, func(t client.Task) bool { return t.ID == asking })
+		},
+		"an answer does not know and names the task": func(w *world) {
+			w.Answers = append(w.Answers, Answer{Span: at(1), Key: w.Answers[0].Key, Door: "d1", Status: 503, Code: codeUnknown, Task: starting})
+		},
+		"a fail-over delays an end": func(w *world) {
+			w.Failovers = []Span{{at(50).From, at(100).From}}
+			w.Looks[starting][1].Span, w.Looks[starting][2].Span = at(140), at(141)
+		},
+		"a callback comes twice": func(w *world) { w.Callbacks = append(w.Callbacks, w.Callbacks...) },
+		"a task that was taken back is notified as well": func(w *world) {
+			n := w.Callbacks[0]
+			n.Task, n.Event, n.State, n.Counts = "GSETASK:19700101000009:0", "GSETASK:19700101000009:0/finished", procfleet.TaskRejected, nil
+			n.Header = n.Event
+			w.Callbacks = append(w.Callbacks, n)
 		},
 		"a fail-over takes back what was just seen, and it comes again": func(w *world) {
 			w.Failovers = []Span{{at(1).From, at(30).From}}

@@ -2,8 +2,9 @@
 // submits operations all the time through the real API, follows every task that
 // it was promised, and keeps what it saw as a [History]. [History.Violations]
 // judges that against what the agents' hosts have as evidence: the marks that
-// start commands left. It knows nothing but the API and these marks, so
-// whatever breaks a promise is found, however it came about.
+// control commands left. It knows nothing but the API, the notifications of
+// ends and these marks, so whatever breaks a promise is found, however it came
+// about.
 //
 // [NewSchedule] makes the faults that are done meanwhile from a seed.
 //

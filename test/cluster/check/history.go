@@ -2,8 +2,11 @@ package check
 
 import (
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/procfleet/procfleet"
@@ -14,8 +17,9 @@ import (
 type Ask struct {
 	Action  procfleet.Action
 	Process string // its name; the load keeps all in one namespace
-	// Token is what the start command writes if it runs: nothing else has the
-	// same. Empty if the action runs no start command.
+	// Token is what the commands of the operation write if they run: no other
+	// operation has the same. Empty if the action runs no command, and on light
+	// agents, which run none.
 	Token string
 	// Stays is that the process is resident: it runs until it is stopped.
 	Stays bool
@@ -26,6 +30,15 @@ type Ask struct {
 type Submission struct {
 	Key  string
 	Asks []Ask
+	// At is when it was first sent, and Timeout that of its task.
+	At      time.Time
+	Timeout time.Duration
+	// Keyless is that it is sent once and without an idempotency key. Its key is
+	// then only its business, by which its task is found in a list. It may have
+	// no task, and then none of its commands may have run.
+	Keyless bool
+	// Callback is that a callback was requested for the end of the task.
+	Callback bool
 	// Task is the task that the client was given in the end; empty if it never
 	// came to an answer, and then Err says why.
 	Task procfleet.TaskID
@@ -47,9 +60,11 @@ type Span struct{ From, Until time.Time }
 // touches is whether two spans have a moment in common.
 func (s Span) touches(o Span) bool { return !s.From.After(o.Until) && !o.From.After(s.Until) }
 
+// clockLayout shows moments.
+const clockLayout = "15:04:05.000"
+
 func (s Span) String() string {
-	const layout = "15:04:05.000"
-	return s.From.Format(layout) + "–" + s.Until.Format(layout)
+	return s.From.Format(clockLayout) + "–" + s.Until.Format(clockLayout)
 }
 
 // Answer is what a dispatcher said to one attempt of a submission, also if the
@@ -60,6 +75,7 @@ type Answer struct {
 	Door   string // the dispatcher
 	Status int    // of HTTP
 	Task   procfleet.TaskID
+	Code   string // of a failure, as the API has it
 	Text   string // of a failure
 }
 
@@ -100,26 +116,90 @@ type Reading struct {
 	Last bool
 }
 
-// Mark is a line that a start command left on a host.
+// Mark is a line that a control command left on a host. The marks of one host
+// are in the order in which its commands ran.
 type Mark struct {
-	Host  procfleet.Host
-	Token string
+	Host    procfleet.Host
+	Token   string
+	Process string
+	Verb    Verb
 	// Operation is for what the agent ran the command: "<task>/<item>", or
 	// "auto" when it kept a resident process alive.
 	Operation string
+	// At is when the command ran, by a clock that no fault sets.
+	At time.Time
 }
 
-// automatic is the Operation of a start that nobody asked for.
+// Verb is what a control command does.
+type Verb string
+
+// The verbs.
+const (
+	VerbStart  Verb = "start"
+	VerbStop   Verb = "stop"
+	VerbReload Verb = "reload"
+	VerbKill   Verb = "kill"
+)
+
+// automatic is the Operation of a start that the agent decided on.
 const automatic = "auto"
 
-// ParseMark reads a line that the load's start commands write. A line that
+// booted is when this machine came up: the containers of a fleet share its
+// kernel, and so the time since then.
+var booted = sync.OnceValues(func() (time.Time, error) {
+	data, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		return time.Time{}, err
+	}
+	since, _, _ := strings.Cut(string(data), " ")
+	return sinceBoot(time.Now(), since, -1)
+})
+
+// sinceBoot adds to a time, or subtracts from it, what /proc/uptime has.
+func sinceBoot(t time.Time, seconds string, sign float64) (time.Time, error) {
+	since, err := strconv.ParseFloat(seconds, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("time since boot: %w", err)
+	}
+	return t.Add(time.Duration(sign * since * float64(time.Second))), nil
+}
+
+// ParseMark reads a line that the load's control commands write: token,
+// process, verb, operation, and the host's seconds since boot. A line that
 // cannot be read is an error: nothing else writes there.
 func ParseMark(host procfleet.Host, line string) (Mark, error) {
-	token, operation, ok := strings.Cut(line, " ")
-	if !ok || token == "" || operation == "" {
-		return Mark{}, fmt.Errorf("host %s: mark %q is not a token and an operation", host, line)
+	words := strings.Fields(line)
+	if len(words) != 5 {
+		return Mark{}, fmt.Errorf("host %s: mark %q is not a token, a process, a verb, an operation and a time", host, line)
 	}
-	return Mark{Host: host, Token: token, Operation: operation}, nil
+	boot, err := booted()
+	if err != nil {
+		return Mark{}, err
+	}
+	at, err := sinceBoot(boot, words[4], +1)
+	if err != nil {
+		return Mark{}, fmt.Errorf("host %s: mark %q: %w", host, line, err)
+	}
+	return Mark{Host: host, Token: words[0], Process: words[1], Verb: Verb(words[2]), Operation: words[3], At: at}, nil
+}
+
+// Loss is when a host lost something, at any moment of the span.
+type Loss struct {
+	Span
+	Host procfleet.Host
+}
+
+// Notice is one notification of the end of a task.
+type Notice struct {
+	// At, Key, Header and Status are of callbacks alone: when it came, the
+	// submission that requested it, its Idempotency-Key, and its answer.
+	At          time.Time
+	Key, Header string
+	Status      int
+	Event       string // the id
+	Task        procfleet.TaskID
+	State       procfleet.TaskState
+	Counts      procfleet.Counts
 }
 
 // Standing is whether a resident process runs when everything has settled, as
@@ -145,6 +225,15 @@ type History struct {
 	// Tasks are all that the API lists in the end.
 	Tasks     []client.Task
 	Standings []Standing
+	// Callbacks are those that were received, and Events those that the broker
+	// has. Nil Events were not read.
+	Callbacks, Events []Notice
+	// Deaths are when every process of a host ended at once and without a
+	// command, as in a power failure.
+	Deaths []Loss
+	// Wipes are when the agent of a host lost what it had stored, with the
+	// results that no worker had acknowledged and its registrations.
+	Wipes []Loss
 	// Failovers are the times in which the store could fail over, from a few
 	// seconds before the fault until everything had healed.
 	Failovers []Span
@@ -157,6 +246,11 @@ func (h *History) forgiven(first, later Span) bool {
 		// What was there long before the fault had been confirmed.
 		return !first.Until.Before(f.From) && f.touches(Span{first.From, later.Until})
 	})
+}
+
+// wiped reports whether an agent lost what it had stored after some time.
+func (h *History) wiped(host procfleet.Host, after time.Time) bool {
+	return slices.ContainsFunc(h.Wipes, func(w Loss) bool { return w.Host == host && w.Until.After(after) })
 }
 
 // byTask returns the submissions that came to a task.

@@ -26,14 +26,26 @@ type Config struct {
 	Transport http.RoundTripper
 	Hosts     []procfleet.Host // that have an agent
 	Absent    []procfleet.Host // that have none, for starts that end as unreachable
+	// Light are hosts whose agents succeed at everything and run nothing, for
+	// tasks of 1,000 to 5,000 items; none leaves these tasks out.
+	Light []procfleet.Host
 	// Folder is a folder of every host in which the load's programs leave their
 	// marks and pid files; it must be there and survive the agent.
 	Folder string
-	// Marks reads the marks of all hosts, in whatever order.
+	// Marks reads the marks of all hosts, those of one host in the order in
+	// which they were written.
 	Marks func() ([]Mark, error)
+	// Deaths and Wipes return those of [History]; nil says that there were none.
+	Deaths, Wipes func() []Loss
 	// Publish, if not nil, publishes a request as an event, under its
 	// idempotency key. An error means that it may not have been published.
 	Publish func(ctx context.Context, key string, body []byte) error
+	// Callbacks is an address of this machine that workers reach, at which the
+	// load listens for callbacks, such as "127.0.0.1:0"; empty requests none.
+	Callbacks string
+	// Events, if not nil, returns all events of finished tasks that the broker
+	// has.
+	Events func(ctx context.Context) ([][]byte, error)
 
 	// Run tells this load's tasks and marks from those of others on the same
 	// fleet, which must not have the same; required. Letters and digits.
@@ -75,6 +87,13 @@ func (c Config) WithDefaults() Config {
 	if c.Patience == 0 {
 		c.Patience = 2 * time.Minute
 	}
+	none := func() []Loss { return nil }
+	if c.Deaths == nil {
+		c.Deaths = none
+	}
+	if c.Wipes == nil {
+		c.Wipes = none
+	}
 	if c.Log == nil {
 		c.Log = func(string, ...any) {}
 	}
@@ -106,6 +125,7 @@ type Load struct {
 	log     *record
 	doors   []door           // each dispatcher by itself, asked once
 	clients []*client.Client // of submitters: all dispatchers, each submitter's own first
+	calls   *callbacks       // nil if none are requested
 
 	stop       context.CancelFunc // no more submissions
 	abandon    context.CancelFunc // of those that are under way
@@ -121,6 +141,8 @@ type Load struct {
 type door struct {
 	url    string
 	client *client.Client
+	// keyless sends submissions without their idempotency keys.
+	keyless *client.Client
 }
 
 // Start begins a load. It goes on until Settle, Stop, or the end of ctx, or
@@ -131,8 +153,17 @@ func Start(ctx context.Context, cfg Config) (*Load, error) {
 		return nil, err
 	}
 	l := &Load{cfg: cfg, log: newRecord(cfg.Run), plan: newPlan(&cfg)}
+	if _, err := booted(); err != nil {
+		return nil, err
+	}
 	if err := l.connect(); err != nil {
 		return nil, err
+	}
+	if cfg.Callbacks != "" {
+		var err error
+		if l.calls, err = listen(cfg.Callbacks, l.log); err != nil {
+			return nil, err
+		}
 	}
 	working, abandon := context.WithCancel(ctx)
 	submitting, stop := context.WithCancel(working)
@@ -158,7 +189,14 @@ func (l *Load) connect() error {
 		if err != nil {
 			return fmt.Errorf("dispatcher %q: %w", url, err)
 		}
-		l.doors = append(l.doors, door{url, once})
+		keyless, err := client.New(client.Config{
+			URL: url, Token: l.cfg.Token, Timeout: oneAttempt, Patience: -1,
+			HTTP: &http.Client{Transport: &eavesdropper{next: l.cfg.Transport, log: l.log, dropKey: true}},
+		})
+		if err != nil {
+			return err
+		}
+		l.doors = append(l.doors, door{url, once, keyless})
 	}
 	for n := range l.cfg.Submitters {
 		c, err := client.New(client.Config{
@@ -196,7 +234,7 @@ func (l *Load) submit(submitting, working context.Context, n int) {
 		if s == nil {
 			return
 		}
-		id, err := l.send(working, n, l.log.submitted(s), s)
+		id, err := l.send(working, n, l.log.submitted(s, l.cfg.Timeout), s)
 		l.log.answered(s, id, err)
 		select {
 		case <-submitting.Done():
@@ -226,6 +264,9 @@ const (
 // send submits the submission of this number until there is an answer for good.
 func (l *Load) send(ctx context.Context, n, number int, s *Submission) (procfleet.TaskID, error) {
 	request := l.request(s)
+	if s.Keyless {
+		return l.doors[number%len(l.doors)].keyless.Submit(ctx, request)
+	}
 	if l.cfg.Publish != nil && number%eventEvery == 0 {
 		if err := l.publish(ctx, &request); err != nil {
 			l.cfg.Log("submission %s not published: %v", s.Key, err)
@@ -242,7 +283,10 @@ func (l *Load) send(ctx context.Context, n, number int, s *Submission) (procflee
 
 // request is a submission as it is sent.
 func (l *Load) request(s *Submission) client.Submission {
-	r := client.Submission{IdempotencyKey: s.Key, Business: l.cfg.Run, Timeout: procfleet.Duration(l.cfg.Timeout)}
+	r := client.Submission{IdempotencyKey: s.Key, Business: l.log.h.business(s), Timeout: procfleet.Duration(l.cfg.Timeout)}
+	if s.Callback {
+		r.Callback = l.calls.url(s)
+	}
 	for _, a := range s.Asks {
 		r.Operations = append(r.Operations, client.Operation{Action: a.Action, Process: a.spec(l.cfg.Folder), Hosts: a.Hosts})
 	}
@@ -269,6 +313,7 @@ func (l *Load) Stop() {
 	l.submitters.Wait()
 	l.stopPolls()
 	l.pollers.Wait()
+	l.calls.close()
 	closeIdle(l.cfg.Transport)
 }
 
@@ -283,6 +328,8 @@ func closeIdle(t http.RoundTripper) {
 type eavesdropper struct {
 	next http.RoundTripper
 	log  *record
+	// dropKey sends requests without their idempotency keys.
+	dropKey bool
 }
 
 // keptEvery is how many accepted submissions there are for one whose answer is
@@ -292,9 +339,14 @@ const keptEvery = 10
 var errKept = errors.New("the connection broke, as the load wants it to now and then")
 
 func (e *eavesdropper) RoundTrip(req *http.Request) (*http.Response, error) {
+	const header = "Idempotency-Key"
+	key := req.Header.Get(header)
+	if e.dropKey {
+		req = req.Clone(req.Context())
+		req.Header.Del(header)
+	}
 	asked := time.Now()
 	resp, err := e.next.RoundTrip(req)
-	key := req.Header.Get("Idempotency-Key")
 	if err != nil || key == "" {
 		return resp, err
 	}

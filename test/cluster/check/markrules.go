@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,17 +10,32 @@ import (
 	"github.com/procfleet/procfleet/client"
 )
 
-// command is a start command on one host.
+// command is a control command of one operation on one host.
 type command struct {
 	token string
 	host  procfleet.Host
+	verb  Verb
+}
+
+// commands are what an action may run, and must have run to have succeeded,
+// which is the last one. A stop or kill that succeeded may have found that its
+// process had just ended.
+var commands = map[procfleet.Action]struct {
+	may  []Verb
+	must Verb
+}{
+	procfleet.ActionStart:   {[]Verb{VerbStart}, VerbStart},
+	procfleet.ActionStop:    {[]Verb{VerbStop}, ""},
+	procfleet.ActionRestart: {[]Verb{VerbStop, VerbStart}, VerbStart},
+	procfleet.ActionReload:  {[]Verb{VerbReload}, VerbReload},
+	procfleet.ActionKill:    {[]Verb{VerbKill}, ""},
 }
 
 // marks judges the evidence: what ran, how often, and whether the results know.
 func (j *judge) marks(marks []Mark) {
 	ran, revived := map[command][]Mark{}, map[command]bool{}
 	for _, m := range marks {
-		switch c := (command{m.Token, m.Host}); {
+		switch c := (command{m.Token, m.Host, m.Verb}); {
 		case !strings.HasPrefix(m.Token, j.h.Run+"-"):
 		case m.Operation == automatic:
 			revived[c] = true
@@ -31,8 +47,10 @@ func (j *judge) marks(marks []Mark) {
 	for _, s := range j.h.Submissions {
 		for _, a := range s.Asks {
 			for _, h := range a.Hosts {
-				if a.Token != "" {
-					asked[command{a.Token, h}] = s
+				for _, v := range commands[a.Action].may {
+					if a.Token != "" {
+						asked[command{a.Token, h, v}] = s
+					}
 				}
 			}
 		}
@@ -55,18 +73,22 @@ func inOrder(ran map[command][]Mark) []command {
 		all = append(all, c)
 	}
 	slices.SortFunc(all, func(a, b command) int {
-		if a.token != b.token {
-			return strings.Compare(a.token, b.token)
-		}
-		return strings.Compare(a.host.String(), b.host.String())
+		return cmp.Or(
+			strings.Compare(a.token, b.token),
+			strings.Compare(a.host.String(), b.host.String()),
+			strings.Compare(string(a.verb), string(b.verb)))
 	})
 	return all
 }
 
-// ran judges the marks of one start command on one host.
+// ran judges the marks of one command on one host.
 func (j *judge) ran(c command, marks []Mark, s *Submission) {
 	if s == nil {
-		j.brokenItem(RuleAsked, "", -1, c.host, "%s ran there, for %s; no submission asked for that", c.token, marks[0].Operation)
+		j.brokenItem(RuleAsked, "", -1, c.host, "%s of %s ran there, for %s; no submission asked for that", c.verb, c.token, marks[0].Operation)
+		return
+	}
+	if s.Keyless && s.Task == "" {
+		j.brokenItem(RuleRefused, "", -1, c.host, "%s of %s ran there, for %s, but submission %s has no task: %v", c.verb, c.token, marks[0].Operation, s.Key, s.Err)
 		return
 	}
 	var operations []string
@@ -78,7 +100,7 @@ func (j *judge) ran(c command, marks []Mark, s *Submission) {
 		}
 	}
 	if len(marks) > 1 {
-		j.brokenItem(RuleTwice, s.Task, -1, c.host, "%s ran %d times, for %s", c.token, len(marks), strings.Join(operations, " and "))
+		j.brokenItem(RuleTwice, s.Task, -1, c.host, "%s of %s ran %d times, for %s", c.verb, c.token, len(marks), strings.Join(operations, " and "))
 	}
 }
 
@@ -96,24 +118,28 @@ func (j *judge) truth(s *Submission, a Ask, ran map[command][]Mark, revived map[
 		if r.Name != a.Process || r.Action != a.Action || !slices.Contains(a.Hosts, r.Host) {
 			continue
 		}
-		c := command{a.Token, r.Host}
-		marks := ran[c]
+		verbs := commands[a.Action]
+		must := command{a.Token, r.Host, verbs.must}
+		var marks []Mark
+		for _, v := range verbs.may {
+			marks = append(marks, ran[command{a.Token, r.Host, v}]...)
+		}
 		what := fmt.Sprintf("%s at %s: %s %d %s %q", last.Span, last.Door, r.State, r.Code, r.Reason, r.Message)
 		switch {
-		case len(marks) == 0 && !revived[c] && happened(r):
-			j.brokenItem(RuleTrue, s.Task, r.Item, r.Host, "%s, but %s never ran", what, a.Token)
+		case verbs.must != "" && len(ran[must]) == 0 && !revived[must] && happened(r):
+			j.brokenItem(RuleTrue, s.Task, r.Item, r.Host, "%s, but %s of %s never ran", what, verbs.must, a.Token)
 		case len(marks) > 0 && didNot(r):
 			j.brokenItem(RuleTrue, s.Task, r.Item, r.Host, "%s, but %s ran for %s", what, a.Token, marks[0].Operation)
-		case len(marks) > 0 && served(r):
+		case len(marks) > 0 && served(r) && !j.h.wiped(r.Host, s.At):
 			j.brokenItem(RuleSilent, s.Task, r.Item, r.Host, "%s is the server's guess, but %s ran for %s and its agent is there", what, a.Token, marks[0].Operation)
 		}
 	}
 }
 
-// happened is whether a result says that the start command ran.
+// happened is whether a result says that the command ran.
 func happened(r *client.Result) bool { return r.State == procfleet.StateSucceeded }
 
-// didNot is whether a result says that the start command did not run.
+// didNot is whether a result says that no command ran.
 func didNot(r *client.Result) bool {
 	return r.State == procfleet.StateUnchanged || r.State == procfleet.StateRejected || r.Reason == procfleet.ReasonRefused
 }
@@ -129,6 +155,9 @@ func (j *judge) standings() {
 		if last == nil {
 			continue
 		}
+		if j.h.wiped(st.Host, j.tasks[last.task].At) {
+			continue
+		}
 		if runs := leavesRunning(last.result); runs != st.Running {
 			j.brokenItem(RuleStands, last.task, last.result.Item, st.Host, "%s of %s was the last that happened (%s %s), but at %s running is %t",
 				last.result.Action, st.Process, last.result.State, last.result.Reason, st.At.Format("15:04:05.000"), st.Running)
@@ -139,11 +168,17 @@ func (j *judge) standings() {
 // leavesRunning is whether the process runs after an operation that did what
 // it was to, or had nothing to do.
 func leavesRunning(r *client.Result) bool {
-	return r.Reason == procfleet.ReasonAlreadyRunning || r.Reason == procfleet.ReasonSucceeded && r.Action != procfleet.ActionStop
+	ends := r.Action == procfleet.ActionStop || r.Action == procfleet.ActionKill
+	return r.Reason == procfleet.ReasonAlreadyRunning || r.Reason == procfleet.ReasonSucceeded && !ends
 }
 
-// deed is an operation that had an effect, with its place in the order.
-type deed struct {
+// changes is whether an action changes how a process stands.
+func changes(a procfleet.Action) bool {
+	return a != procfleet.ActionStatus && a != procfleet.ActionReload
+}
+
+// decision is an operation that had an effect, with its place in the order.
+type decision struct {
 	task   procfleet.TaskID
 	number procfleet.Number
 	result *client.Result
@@ -151,8 +186,8 @@ type deed struct {
 
 // decisive returns the last operation on a process that says how it stands,
 // nil if none does.
-func (j *judge) decisive(process string, host procfleet.Host) *deed {
-	var deeds []deed
+func (j *judge) decisive(process string, host procfleet.Host) *decision {
+	var deeds []decision
 	for id := range j.tasks {
 		last := j.h.last(id)
 		number, err := id.Number()
@@ -161,12 +196,12 @@ func (j *judge) decisive(process string, host procfleet.Host) *deed {
 		}
 		for i := range last.Results {
 			r := &last.Results[i]
-			if r.Name == process && r.Host == host && r.Action != procfleet.ActionStatus {
-				deeds = append(deeds, deed{id, number, r})
+			if r.Host == host && r.Name == process && changes(r.Action) {
+				deeds = append(deeds, decision{id, number, r})
 			}
 		}
 	}
-	slices.SortFunc(deeds, func(a, b deed) int {
+	slices.SortFunc(deeds, func(a, b decision) int {
 		if a.number != b.number {
 			return int(b.number - a.number)
 		}

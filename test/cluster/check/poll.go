@@ -17,8 +17,8 @@ const (
 	// between is how long a poller rests after each request.
 	between = 100 * time.Millisecond
 	// readEvery is how many looks at an open task there are for one reading of
-	// its results.
-	readEvery = 3
+	// its results, and readBigEvery the same for a task of many results.
+	readEvery, readBigEvery = 3, 30
 )
 
 // poll follows the n-th share of the tasks until ctx ends: those that are open,
@@ -32,7 +32,7 @@ func (l *Load) poll(ctx context.Context, n int) {
 		for _, id := range open {
 			turn++
 			d := &l.doors[turn%len(l.doors)]
-			if l.look(ctx, d, id) == nil && turn%readEvery == 0 {
+			if l.look(ctx, d, id) == nil && turn%l.log.readEvery(id) == 0 {
 				_ = l.read(ctx, d, id, false) // a dispatcher may be away: that is what the load is for
 			}
 			if rest(ctx, between) != nil {

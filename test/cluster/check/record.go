@@ -28,9 +28,10 @@ func newRecord(run string) *record {
 
 // submitted notes a submission before it is sent, and returns how many there
 // are with it.
-func (r *record) submitted(s *Submission) int {
+func (r *record) submitted(s *Submission, timeout time.Duration) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	s.At, s.Timeout = time.Now(), timeout
 	r.h.Submissions = append(r.h.Submissions, s)
 	return len(r.h.Submissions)
 }
@@ -61,12 +62,19 @@ func (r *record) answer(a Answer) int {
 // newAnswer reads what a dispatcher answered to a submission.
 func newAnswer(key, door string, status int, body []byte) Answer {
 	a := Answer{Key: key, Door: door, Status: status}
-	var accepted struct {
-		ID procfleet.TaskID `json:"id"`
+	var answer struct {
+		ID    procfleet.TaskID `json:"id"`
+		Error struct {
+			Code string           `json:"code"`
+			Task procfleet.TaskID `json:"task"`
+		} `json:"error"`
 	}
-	if status/100 == 2 && json.Unmarshal(body, &accepted) == nil && accepted.ID != "" {
-		a.Task = accepted.ID
-		return a
+	if json.Unmarshal(body, &answer) == nil {
+		if status/100 == 2 && answer.ID != "" {
+			a.Task = answer.ID
+			return a
+		}
+		a.Code, a.Task = answer.Error.Code, answer.Error.Task
 	}
 	const most = 300
 	a.Text = string(body[:min(len(body), most)])
@@ -78,6 +86,13 @@ func (r *record) look(id procfleet.TaskID, l Look) {
 	defer r.mu.Unlock()
 	r.h.Looks[id] = append(r.h.Looks[id], l)
 	r.done[id] = !l.Missing && l.Task.Done()
+}
+
+// notice notes a callback.
+func (r *record) notice(n Notice) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.h.Callbacks = append(r.h.Callbacks, n)
 }
 
 func (r *record) reading(id procfleet.TaskID, reading Reading) {
@@ -127,4 +142,15 @@ func (r *record) edit(f func(h *History)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f(&r.h)
+}
+
+// readEvery is how many looks at a task there are for one reading.
+func (r *record) readEvery(id procfleet.TaskID) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	looks := r.h.Looks[id]
+	if n := len(looks); n > 0 && looks[n-1].Task.Items >= bigStep {
+		return readBigEvery
+	}
+	return readEvery
 }

@@ -23,6 +23,9 @@ func (l *Load) Settle(ctx context.Context) ([]Violation, error) {
 	giveUp := time.AfterFunc(l.cfg.Patience, l.abandon)
 	l.submitters.Wait()
 	giveUp.Stop()
+	if _, err := l.settleDoubts(ctx); err != nil {
+		return nil, fmt.Errorf("list all tasks: %w", err)
+	}
 	l.cfg.Log("settling: waiting for the ends of tasks")
 	l.untilDone(ctx)
 	l.stopPolls()
@@ -58,14 +61,18 @@ func (l *Load) judge(ctx context.Context) ([]Violation, error) {
 		if err := l.stand(ctx, round); err != nil {
 			l.cfg.Log("the processes' standing could not be asked for: %v", err)
 		}
-		if err := l.list(ctx); err != nil {
+		late, err := l.settleDoubts(ctx)
+		if err != nil {
 			return nil, fmt.Errorf("list all tasks: %w", err)
+		}
+		if err := l.readEvents(ctx); err != nil {
+			return nil, err
 		}
 		found, err := l.violations()
 		if err != nil {
 			return nil, err
 		}
-		tasks = healing(found)
+		tasks = slices.Concat(healing(found), late)
 		if len(found) == 0 || !slices.ContainsFunc(found, mayHeal) || time.Now().After(deadline) {
 			return found, nil
 		}
@@ -78,7 +85,7 @@ func (l *Load) judge(ctx context.Context) ([]Violation, error) {
 // mayHeal is whether a violation may be gone when it is looked at again.
 func mayHeal(v Violation) bool {
 	switch v.Rule {
-	case RuleEnds, RuleSilent, RuleStands, RuleResult:
+	case RuleEnds, RuleSilent, RuleStands, RuleResult, RuleNotified:
 		return true
 	default:
 		return false
@@ -102,7 +109,11 @@ func (l *Load) violations() (found []Violation, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the marks: %w", err)
 	}
-	l.log.edit(func(h *History) { found = h.Violations(marks) })
+	deaths, wipes := l.cfg.Deaths(), l.cfg.Wipes()
+	l.log.edit(func(h *History) {
+		h.Deaths, h.Wipes = deaths, wipes
+		found = h.Violations(marks)
+	})
 	return found, nil
 }
 
@@ -162,7 +173,7 @@ func (l *Load) stand(ctx context.Context, round int) error {
 	for n := range residents {
 		s.Asks = append(s.Asks, Ask{Action: procfleet.ActionStatus, Process: resident(n), Stays: true, Hosts: l.cfg.Hosts})
 	}
-	l.log.submitted(s)
+	l.log.submitted(s, l.cfg.Timeout)
 	id, err := l.clients[0].Submit(ctx, l.request(s))
 	l.log.answered(s, id, err)
 	if err != nil {

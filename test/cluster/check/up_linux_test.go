@@ -44,11 +44,12 @@ func TestOneProcessThatIsKilledLosesNothing(t *testing.T) {
 	t.Cleanup(func() { endResidents(t, folder) })
 	u := newUp(t)
 	u.start()
+	bus := testenv.ConnectAsServer(t, u.nats, u.data)
 	load, err := Start(t.Context(), Config{
 		Run: "up", Seed: 1, Most: 60, Pause: 20 * time.Millisecond,
 		Doors: []string{u.url}, Hosts: []procfleet.Host{host}, Absent: []procfleet.Host{absent},
 		Folder: folder, Marks: func() ([]Mark, error) { return readMarks(host, folder) },
-		Publish: Publisher(testenv.Connect(t, u.nats)), Log: t.Logf,
+		Publish: Publisher(bus), Events: FinishedEvents(bus), Callbacks: "127.0.0.1:0", Log: t.Logf,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -78,6 +79,7 @@ type up struct {
 	program   string
 	args      []string
 	url, nats string
+	data      string
 	child     *testenv.Child
 }
 
@@ -85,9 +87,10 @@ func newUp(t *testing.T) *up {
 	t.Helper()
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
 	bus := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+	data := filepath.Join(t.TempDir(), "data")
 	return &up{
-		t: t, program: testenv.BuildBinary(t, "./cmd/procfleet"), url: "http://" + addr, nats: "nats://" + bus,
-		args: []string{"up", "--http", addr, "--nats-listen", bus, "--data", filepath.Join(t.TempDir(), "data")},
+		t: t, data: data, program: testenv.BuildBinary(t, "./cmd/procfleet"), url: "http://" + addr, nats: "nats://" + bus,
+		args: []string{"up", "--http", addr, "--nats-listen", bus, "--callback-allow", "127.0.0.1", "--data", data},
 	}
 }
 

@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/procfleet/procfleet"
 )
@@ -23,12 +24,30 @@ const (
 	RuleOnward Rule = "a task does not go back"
 	RuleResult Rule = "every item has one final result"
 	RuleFinal  Rule = "the agent's word is final"
-	RuleTwice  Rule = "no start command runs twice"
+	RuleTwice  Rule = "no command runs twice"
 	RuleAsked  Rule = "only what was asked for is done"
 	RuleTrue   Rule = "no result names an outcome that did not happen"
 	RuleSilent Rule = "no result is silently missing"
 	RuleStands Rule = "a process stands as the last operation left it"
+
+	RuleOnce     Rule = "a submission without a key makes at most one task"
+	RuleRefused  Rule = "what was refused is not done"
+	RuleNamed    Rule = "an answer that does not know the outcome names the task"
+	RuleInTime   Rule = "every task ends within its deadline and the slack"
+	RuleNotified Rule = "every end is notified, as event and by callback"
+	RuleEventID  Rule = "a notification has the id of its end, and shows the end"
+	RuleOrder    Rule = "commands on a process begin in the order of acceptance"
+	RuleExpired  Rule = "no command begins after its deadline"
+	// RuleExplained is linearizability of each process on each host.
+	RuleExplained Rule = "one order of its commands explains every result of a process"
 )
+
+// rules are all of them.
+var rules = []Rule{
+	RuleAnswer, RuleKept, RuleOneKey, RuleEnds, RuleItems, RuleSum, RuleOnward, RuleResult,
+	RuleFinal, RuleTwice, RuleAsked, RuleTrue, RuleSilent, RuleStands,
+	RuleOnce, RuleRefused, RuleNamed, RuleInTime, RuleNotified, RuleEventID, RuleOrder, RuleExpired, RuleExplained,
+}
 
 // Violation is a promise that was broken, with what was seen.
 type Violation struct {
@@ -59,7 +78,9 @@ func (v Violation) String() string {
 type judge struct {
 	h     *History
 	tasks map[procfleet.TaskID]*Submission
-	found []Violation
+	// accepted is by when each task was accepted at the latest.
+	accepted map[procfleet.TaskID]time.Time
+	found    []Violation
 }
 
 func (j *judge) broken(rule Rule, task procfleet.TaskID, format string, args ...any) {
@@ -73,7 +94,7 @@ func (j *judge) brokenItem(rule Rule, task procfleet.TaskID, item int, host proc
 // Violations judges a history and the marks of all hosts. It is pure: the same
 // history gives the same violations.
 func (h *History) Violations(marks []Mark) []Violation {
-	j := &judge{h: h, tasks: h.byTask()}
+	j := &judge{h: h, tasks: h.byTask(), accepted: h.acceptances()}
 	j.submissions()
 	for _, s := range h.Submissions {
 		if s.Task == "" {
@@ -82,7 +103,10 @@ func (h *History) Violations(marks []Mark) []Violation {
 		j.looks(s)
 		j.readings(s)
 	}
+	j.notices()
 	j.marks(marks)
+	j.order(marks)
+	j.explained(marks)
 	j.standings()
 	return j.found
 }

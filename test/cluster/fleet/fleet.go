@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	cryptorand "crypto/rand"
 	"errors"
@@ -34,6 +35,17 @@ type Config struct {
 	// RedisCluster is that Redis is a cluster of three masters with a replica
 	// each, without Sentinels.
 	RedisCluster bool
+	// LightAgents are agents of one program that succeed at everything and run
+	// nothing, on the hosts 0:10.0.0.0 and those that follow; 0 is none.
+	LightAgents int
+	// RedisReplicas are those of Redis' master under the Sentinels; default 1.
+	RedisReplicas int
+	// SmallDisks gives NATS servers, Redis servers and agents disks that
+	// [Node.FillDisk] can fill.
+	SmallDisks bool
+	// Clocks is that the programs in Images read their wall clocks by way of
+	// [Node.SetClock]; see package images.
+	Clocks bool
 }
 
 // The fleet has three NATS servers in a cluster, a Redis master with a replica
@@ -42,7 +54,6 @@ type Config struct {
 // leaf node.
 const (
 	natsServers   = 3
-	redisServers  = 2
 	clusterNodes  = 6 // of Redis as a cluster
 	sentinels     = 3
 	dispatchers   = 2
@@ -58,9 +69,13 @@ type Fleet struct {
 	name  string // what its containers and networks begin with
 	dir   string // of this machine, with the data of the nodes
 	cfg   Config
+	log   func(format string, args ...any)
 	nodes []*Node
-	near  string // network of everything but the second area's agents
-	far   string // network of the second area
+	// gateway is this machine's address in the near network.
+	gateway string
+
+	near string // network of everything but the second area's agents
+	far  string // network of the second area
 
 	ca     *tlstest.CA
 	certs  map[*Node]tlstest.Pair
@@ -72,7 +87,8 @@ type Fleet struct {
 func Start(tb testing.TB, cfg Config) *Fleet {
 	tb.Helper()
 	testenv.NeedRoot(tb)
-	f := &Fleet{name: fmt.Sprintf("pfc-%d-%d", os.Getpid(), rand.N(1000)), dir: tb.TempDir(), cfg: cfg, secret: cryptorand.Text()}
+	cfg.RedisReplicas = cmp.Or(cfg.RedisReplicas, 1)
+	f := &Fleet{name: fmt.Sprintf("pfc-%d-%d", os.Getpid(), rand.N(1000)), dir: tb.TempDir(), cfg: cfg, log: tb.Logf, secret: cryptorand.Text()}
 	tb.Cleanup(func() { f.down(tb) })
 	if err := f.layOut(tb.Context()); err != nil {
 		tb.Fatal(err)
@@ -102,6 +118,12 @@ func (f *Fleet) Nodes(kinds ...Kind) []*Node {
 	})
 }
 
+// Broken returns the nodes that faults are for: all but the light agents, which
+// have no journals.
+func (f *Fleet) Broken() []*Node {
+	return slices.DeleteFunc(f.Nodes(), func(n *Node) bool { return n.Kind == Light })
+}
+
 // Node returns the node of a name, such as "nats-1". There must be one.
 func (f *Fleet) Node(name string) *Node {
 	for _, n := range f.nodes {
@@ -119,6 +141,18 @@ func (f *Fleet) Dispatchers() []string {
 		urls = append(urls, "http://"+n.IP+":8080")
 	}
 	return urls
+}
+
+// Gateway is the address at which the nodes reach this machine.
+func (f *Fleet) Gateway() string { return f.gateway }
+
+// LightHosts are the hosts of the light agents.
+func (f *Fleet) LightHosts() []string {
+	var hosts []string
+	for i := range f.cfg.LightAgents {
+		hosts = append(hosts, fmt.Sprintf("0:10.%d.%d.%d", i>>16, i>>8&255, i&255))
+	}
+	return hosts
 }
 
 // NATSURLs are the URLs of the NATS servers, as this machine reaches them.
@@ -157,7 +191,7 @@ func (f *Fleet) each(nodes []*Node, do func(*Node) error) error {
 // startAll makes and starts every container, kind by kind: what is needed first
 // comes first, although each waits for what it needs.
 func (f *Fleet) startAll(ctx context.Context) error {
-	for _, kinds := range [][]Kind{{NATS, Redis}, {Leaf, Sentinel}, {Dispatcher, Worker, Agent}} {
+	for _, kinds := range [][]Kind{{NATS, Redis}, {Leaf, Sentinel}, {Dispatcher, Worker, Agent, Light}} {
 		if err := f.each(f.Nodes(kinds...), func(n *Node) error { return f.run(ctx, n) }); err != nil {
 			return err
 		}
@@ -189,6 +223,13 @@ func (f *Fleet) down(tb testing.TB) {
 	})
 	if err != nil {
 		tb.Log(err)
+	}
+	for _, n := range f.nodes {
+		if f.cfg.SmallDisks && n.hasSmallDisk() {
+			if _, err := run(ctx, "umount", "--lazy", f.path(n.Name, "data")); err != nil {
+				tb.Error(err)
+			}
+		}
 	}
 	for _, network := range []string{f.near, f.far} {
 		if network == "" {

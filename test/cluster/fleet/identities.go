@@ -15,7 +15,7 @@ func (f *Fleet) AddKey(ctx context.Context) error {
 	if _, err := f.Operate(ctx, "fleet-key", "add", "--fleet-key", "/fleet/"+keyFile); err != nil {
 		return err
 	}
-	return f.bring(ctx, Dispatcher, Worker)
+	return f.bring(ctx, Dispatcher, Worker, Light)
 }
 
 // RemoveKey takes the oldest of the fleet's keys away, and returns when no

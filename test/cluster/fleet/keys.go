@@ -108,6 +108,11 @@ func (f *Fleet) CA() string { return f.ca.File }
 // Producer returns the credentials of a NATS user that may submit operations.
 func (f *Fleet) Producer() ([]byte, error) { return os.ReadFile(f.path(keysDir, producerCreds)) }
 
+// Server returns the credentials of the NATS user of dispatchers and workers.
+func (f *Fleet) Server() ([]byte, error) {
+	return os.ReadFile(f.path(keysDir, "nats-auth", serverCreds))
+}
+
 // giveKeys brings a node what it is to have of the fleet's keys and
 // certificates, also while it runs.
 func (f *Fleet) giveKeys(n *Node) error {
@@ -118,7 +123,7 @@ func (f *Fleet) giveKeys(n *Node) error {
 	case Leaf:
 		files["broker/broker.conf"] = f.path(keysDir, "nats-auth/broker.conf")
 		files[leafCreds] = f.path(keysDir, leafCreds)
-	case Dispatcher, Worker:
+	case Dispatcher, Worker, Light:
 		files[keyFile] = f.path(keysDir, keyFile)
 		files[serverCreds] = f.path(keysDir, "nats-auth", serverCreds)
 	case Redis, Sentinel: // their users come with their configuration
@@ -147,7 +152,7 @@ func (f *Fleet) give(n *Node, from, to string) error {
 	if err := os.WriteFile(file+".new", text, 0o600); err != nil {
 		return err
 	}
-	if n.Kind == Dispatcher || n.Kind == Worker {
+	if n.Kind == Dispatcher || n.Kind == Worker || n.Kind == Light {
 		if err := os.Chown(file+".new", serverUser, serverUser); err != nil {
 			return err
 		}

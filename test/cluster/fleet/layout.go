@@ -17,7 +17,7 @@ func (f *Fleet) layOut(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f.near = f.name + "-near"
+	f.near, f.gateway = f.name+"-near", near+".1"
 	far, err := f.network(ctx, "far")
 	if err != nil {
 		return err
@@ -34,11 +34,14 @@ func (f *Fleet) layOut(ctx context.Context) error {
 	if f.cfg.RedisCluster {
 		add(Redis, clusterNodes, 21)
 	} else {
-		add(Redis, redisServers, 21)
+		add(Redis, 1+f.cfg.RedisReplicas, 21)
 		add(Sentinel, sentinels, 31)
 	}
 	add(Dispatcher, dispatchers, 41)
 	add(Worker, workers, 51)
+	if f.cfg.LightAgents > 0 {
+		add(Light, 1, 61)
+	}
 	for i := range 2 * agentsPerArea {
 		at, area := port{f.near, fmt.Sprintf("%s.%d", near, 101+i)}, 0
 		if i >= agentsPerArea {
@@ -79,6 +82,11 @@ func (f *Fleet) run(ctx context.Context, n *Node) error {
 	if err := os.MkdirAll(data, 0o777); err != nil {
 		return err
 	}
+	if f.cfg.SmallDisks && n.hasSmallDisk() {
+		if err := n.mountSmallDisk(ctx); err != nil {
+			return err
+		}
+	}
 	if err := os.Chmod(data, 0o777); err != nil { // the server's image has a user of its own
 		return err
 	}
@@ -89,6 +97,14 @@ func (f *Fleet) run(ctx context.Context, n *Node) error {
 	}
 	if n.Kind == Agent {
 		args = append(args, "--init", "--volume", n.marks+":"+MarkFolder)
+	}
+	if f.cfg.Clocks {
+		if err := n.writeClock(0); err != nil {
+			return err
+		}
+		if n.Kind == Redis || n.Kind == Sentinel {
+			args = append(args, redisClockFlags...)
+		}
 	}
 	if err := f.giveKeys(n); err != nil {
 		return err
@@ -122,6 +138,11 @@ func (f *Fleet) command(n *Node) (image string, args []string) {
 		return f.cfg.Images.Server, append([]string{"dispatcher", "--http=0.0.0.0:8080", "--allow-unauthenticated"}, f.backends("dispatcher")...)
 	case Worker:
 		return f.cfg.Images.Server, append([]string{"worker", "--status-http=0.0.0.0:9090"}, f.backends("worker")...)
+	case Light:
+		return f.cfg.Images.Server, []string{
+			"simulate", "--agents=" + fmt.Sprint(f.cfg.LightAgents), "--latency=100ms", "--connections=4", "--fleet-key=/data/" + keyFile,
+			"--nats=" + strings.Join(f.NATSURLs(), ","), "--nats-ca=/data/" + caFile, "--nats-creds=/data/" + serverCreds,
+		}
 	case Agent:
 		return f.cfg.Images.Agent, []string{
 			"--nats=" + strings.Join(f.natsOf(n), ","), "--nats-ca=/data/" + caFile, "--identity=/data/" + identityFile,

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,6 +26,7 @@ const (
 	Dispatcher Kind = "dispatcher"
 	Worker     Kind = "worker"
 	Agent      Kind = "agent"
+	Light      Kind = "light" // a program that stands for many agents
 )
 
 // Node is one container. Its methods block until docker or the kernel has done
@@ -45,13 +47,20 @@ type Node struct {
 
 	mu     sync.Mutex
 	faults faults
+	deaths []Span
+	wipes  []Span
 }
+
+// Span is a stretch of time.
+type Span struct{ From, Until time.Time }
 
 // faults are what was done to a node and not taken back.
 type faults struct {
 	down, paused, cut bool
 	walls             []*Node // whom it cannot reach although it is connected
 	delay             *delay
+	clock             time.Duration // by how much its wall clock is ahead
+	full              bool          // its disk
 }
 
 // port is a node's place in a network.
@@ -73,9 +82,11 @@ func (n *Node) Kill() error {
 	if err := n.unpause(); err != nil {
 		return err
 	}
+	began := time.Now()
 	if err := n.docker("kill", "--signal", "KILL", n.container()); err != nil {
 		return err
 	}
+	n.died(began)
 	n.faults.down = true
 	n.newNamespace()
 	return nil
@@ -107,12 +118,31 @@ func (n *Node) Restart() error {
 	if err := n.unpause(); err != nil {
 		return err
 	}
+	began := time.Now()
 	if err := n.docker("restart", "--time", fmt.Sprint(int(stopTimeout.Seconds())), n.container()); err != nil {
 		return err
 	}
+	n.died(began)
 	n.faults.down = false
 	n.newNamespace()
 	return nil
+}
+
+// died notes that every process of the node ended since then.
+func (n *Node) died(since time.Time) { n.deaths = append(n.deaths, Span{since, time.Now()}) }
+
+// Deaths returns when every process of the node ended: within each span once.
+func (n *Node) Deaths() []Span {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.deaths)
+}
+
+// Wipes returns when the node lost what it had stored.
+func (n *Node) Wipes() []Span {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.wipes)
 }
 
 // newNamespace forgets what went with the network namespace of a container
@@ -277,7 +307,7 @@ func (n *Node) undelay() error {
 
 // Heal takes back whatever was done to the node.
 func (n *Node) Heal() error {
-	return errors.Join(n.Resume(), n.Start(), n.Mend(), n.Undelay())
+	return errors.Join(n.EmptyDisk(), n.SetClock(0), n.Resume(), n.Start(), n.Mend(), n.Undelay())
 }
 
 // Hurt reports whether something was done to the node that was not taken back.
@@ -285,7 +315,7 @@ func (n *Node) Hurt() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	f := n.faults
-	return f.down || f.paused || f.cut || len(f.walls) > 0 || f.delay != nil
+	return f.down || f.paused || f.cut || len(f.walls) > 0 || f.delay != nil || f.clock != 0 || f.full
 }
 
 // Exec runs a program in the node and returns what it wrote.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,10 +38,13 @@ func (f *Fleet) Settled(ctx context.Context) error {
 // until repeats a check once a second until it finds nothing, and returns what
 // it found last when ctx ends.
 func until(ctx context.Context, check func() error) error {
+	var err error
 	for {
-		err := check()
-		if err == nil {
+		switch now := check(); {
+		case now == nil:
 			return nil
+		case err == nil || ctx.Err() == nil: // else it failed because the time is over
+			err = now
 		}
 		select {
 		case <-ctx.Done():
@@ -65,6 +69,8 @@ func (f *Fleet) ready(ctx context.Context, n *Node) error {
 		return f.replicated(ctx, n)
 	case Sentinel:
 		return f.agrees(ctx, n)
+	case Light:
+		return n.listening(ctx)
 	default:
 		panic("no such kind of node: " + string(n.Kind))
 	}
@@ -137,7 +143,7 @@ func (f *Fleet) replicated(ctx context.Context, n *Node) error {
 	}
 	want := []string{"role:slave", "master_link_status:up", "master_sync_in_progress:0"}
 	if n == master {
-		want = []string{"role:master", fmt.Sprintf("connected_slaves:%d", redisServers-1), "state=online"}
+		want = []string{"role:master", fmt.Sprintf("connected_slaves:%d", f.cfg.RedisReplicas), "state=online"}
 	}
 	for _, w := range want {
 		if !strings.Contains(info, w) {
@@ -208,14 +214,39 @@ func (f *Fleet) clustered(ctx context.Context, n *Node) error {
 	}
 }
 
-// knowsHosts reports whether every host is announced.
-func (f *Fleet) knowsHosts(ctx context.Context) error {
-	var page struct{ Hosts []struct{ Host string } }
-	if err := getJSON(ctx, f.Dispatchers()[0]+"/v1/hosts?limit=1000", &page); err != nil {
+// listening reports whether all light agents of a node listen.
+func (n *Node) listening(ctx context.Context) error {
+	logs, err := run(ctx, "docker", "logs", n.container())
+	if err != nil {
 		return err
 	}
+	if !strings.Contains(logs, "ready ") {
+		return fmt.Errorf("%s is not ready", n)
+	}
+	return nil
+}
+
+// knowsHosts reports whether every host is announced, those of light agents
+// aside.
+func (f *Fleet) knowsHosts(ctx context.Context) error {
+	announced := map[string]bool{}
+	for next := ""; ; {
+		var page struct {
+			Hosts []struct{ Host string }
+			Next  string
+		}
+		if err := getJSON(ctx, f.Dispatchers()[0]+"/v1/hosts?limit=1000&after="+url.QueryEscape(next), &page); err != nil {
+			return err
+		}
+		for _, h := range page.Hosts {
+			announced[h.Host] = true
+		}
+		if next = page.Next; next == "" {
+			break
+		}
+	}
 	for _, n := range f.Nodes(Agent) {
-		if !slices.ContainsFunc(page.Hosts, func(h struct{ Host string }) bool { return h.Host == n.Host }) {
+		if !announced[n.Host] {
 			return fmt.Errorf("%s (%s) is not announced", n, n.Host)
 		}
 	}

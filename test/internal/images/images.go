@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/internal/testenv/redistest"
 )
 
 // There reports whether docker has an image.
@@ -29,14 +30,20 @@ func Build(tb testing.TB, name, root string, more ...string) {
 // procfleetFiles are what deploy/Dockerfile takes beside the binaries.
 var procfleetFiles = []string{"deploy/Dockerfile", ".dockerignore", "deploy/var/README"}
 
+// Builder builds images of programs in Go.
+type Builder struct {
+	// Clocks has the programs read their wall clocks by way of [ClockFile].
+	Clocks bool
+}
+
 // Procfleet makes the images of this module's own binaries, as deploy/Dockerfile
 // says: the server's, and the agent's on a base that has a shell and these
 // programs. All names end in tag, so that nobody's images are replaced. They go
 // with the test.
-func Procfleet(tb testing.TB, tag string, programs ...string) (server, agent string) {
+func (b Builder) Procfleet(tb testing.TB, tag string, programs ...string) (server, agent string) {
 	tb.Helper()
 	root := tb.TempDir()
-	GoBuild(tb, filepath.Join(root, "bin")+"/", "./cmd/...")
+	b.goBuild(tb, filepath.Join(root, "bin")+"/", "./cmd/...")
 	for _, name := range procfleetFiles {
 		copyFile(tb, filepath.Join(testenv.ModuleRoot(), name), filepath.Join(root, name))
 	}
@@ -50,17 +57,21 @@ func Procfleet(tb testing.TB, tag string, programs ...string) (server, agent str
 }
 
 // NATS makes an image of the nats-server that this module's go.mod names.
-func NATS(tb testing.TB, name string) {
+func (b Builder) NATS(tb testing.TB, name string) {
 	tb.Helper()
 	root := tb.TempDir()
-	GoBuild(tb, filepath.Join(root, "nats-server"), "github.com/nats-io/nats-server/v2")
+	b.goBuild(tb, filepath.Join(root, "nats-server"), "github.com/nats-io/nats-server/v2")
 	Build(tb, name, root, `ENTRYPOINT ["/nats-server"]`)
 }
 
 // Redis makes an image of this machine's Redis.
-func Redis(tb testing.TB, name string) {
+func (b Builder) Redis(tb testing.TB, name string) {
 	tb.Helper()
-	Build(tb, name, ProgramsRoot(tb, "redis-server", "redis-cli"))
+	root := ProgramsRoot(tb, "redis-server", "redis-cli")
+	if b.Clocks {
+		copyFile(tb, redistest.BuildClock(tb).Library(), filepath.Join(root, RedisClock))
+	}
+	Build(tb, name, root)
 }
 
 func build(tb testing.TB, name, root string, args ...string) {
@@ -75,11 +86,15 @@ func build(tb testing.TB, name, root string, args ...string) {
 	}
 }
 
-// GoBuild builds packages without cgo, so that they run in an empty image.
-func GoBuild(tb testing.TB, to, pkg string) {
+// goBuild builds packages without cgo, so that they run in an empty image.
+func (b Builder) goBuild(tb testing.TB, to, pkg string) {
 	tb.Helper()
 	c := Command{Env: []string{"CGO_ENABLED=0"}, Dir: testenv.ModuleRoot()}
-	if _, err := c.Run("go", "build", "-trimpath", "-o", to, pkg); err != nil {
+	args := []string{"build", "-trimpath", "-o", to}
+	if b.Clocks {
+		args = append(args, "-overlay", clockOverlay(tb))
+	}
+	if _, err := c.Run("go", append(args, pkg)...); err != nil {
 		tb.Fatal(err)
 	}
 }

@@ -1,0 +1,35 @@
+package agent
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+func machineID() string { return firstLine("/etc/machine-id") }
+
+func bootID() string { return firstLine("/proc/sys/kernel/random/boot_id") }
+
+// firstLine is the text of a small file of the system; "" if it cannot be read.
+func firstLine(path string) string {
+	text, err := os.ReadFile(filepath.Clean(path))
+	if err != nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
+	return line
+}
+
+func inodeOf(path string) (uint64, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return 0, err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, errors.New("the system does not say the inode of " + path)
+	}
+	return stat.Ino, nil
+}

@@ -1,0 +1,244 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/cmd/internal/simulate"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/redisstore"
+)
+
+// Sweep measures how many visits a second workers make when many tasks are due
+// at once, beside bare pipelined reads of the same tasks from the same Redis.
+type Sweep struct {
+	Config
+	Tasks   int   // on one host each
+	Workers []int // numbers of workers
+}
+
+// Validate reports everything that is wrong.
+func (m Sweep) Validate() error {
+	return errors.Join(m.Config.Validate(), atLeast("--tasks", m.Tasks, 1), Workers{Config: m.Config, Hosts: 1, Workers: m.Workers, Latencies: []time.Duration{0}}.Validate())
+}
+
+// sweepKind is what the tasks are like that are visited.
+type sweepKind struct {
+	name string
+	// make brings a new task into that state.
+	make  func(ctx context.Context, s *redisstore.Store, id procfleet.TaskID) error
+	delay time.Duration // from the last task's creation to the visits
+}
+
+var sweepKinds = []sweepKind{
+	{name: "finished and notified", make: func(ctx context.Context, s *redisstore.Store, id procfleet.TaskID) error {
+		_, err := s.Reject(ctx, id, "bench") // like every task that is over, but in one call
+		return err
+	}},
+	// Sixteen seconds later the sweep looks up what agents may have lost.
+	{name: "running", delay: 16 * time.Second, make: func(ctx context.Context, s *redisstore.Store, id procfleet.TaskID) error {
+		if err := s.Dispatched(ctx, id, []uint64{1}); err != nil {
+			return err
+		}
+		return s.Delivered(ctx, id, 0, []int{0}, true)
+	}},
+}
+
+// swept is what so many workers came to with tasks of one kind.
+type swept struct {
+	kind    string
+	workers int
+	visits  time.Duration
+	floor   time.Duration
+	cpu     map[string]time.Duration
+}
+
+// Run measures.
+func (m Sweep) Run(ctx context.Context) (Report, error) {
+	var report Report
+	err := inLab(ctx, m.Config, func(l *lab) error {
+		store, err := redisstore.Open(ctx, redisstore.Options{URL: l.Redis, TLS: l.redisTLS, Log: l.Log})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = store.Close() }() // nothing of it is kept
+		var all []swept
+		for _, kind := range sweepKinds {
+			for _, workers := range m.Workers {
+				out, err := m.measure(ctx, l, store, kind, workers)
+				if err != nil {
+					return fmt.Errorf("%d workers, %s tasks: %w", workers, kind.name, err)
+				}
+				all = append(all, out)
+				l.Log.WithFields(logrus.Fields{"kind": kind.name, "workers": workers, "took_ms": out.visits.Milliseconds()}).Info("measured")
+			}
+		}
+		report = l.report(ctx, m.table(all))
+		return nil
+	})
+	return report, err
+}
+
+func (m Sweep) measure(ctx context.Context, l *lab, store *redisstore.Store, kind sweepKind, workers int) (out swept, err error) {
+	ids, err := m.create(ctx, store, kind)
+	if err != nil {
+		return out, err
+	}
+	out = swept{kind: kind.name, workers: workers}
+	if out.floor, err = m.floor(ctx, l, ids); err != nil {
+		return out, err
+	}
+	if err := m.postpone(ctx, store, ids, taskstore.MaxVisit); err != nil { // none is visited before all are due
+		return out, err
+	}
+	var names []string
+	for n := range workers {
+		name := worker
+		if n > 0 {
+			name += "-" + strconv.Itoa(n+1)
+		}
+		s := &system{lab: l}
+		if _, err := l.plant.start(ctx, name, l.plant.program, append([]string{"worker"}, s.servers()...), ""); err != nil {
+			return out, err
+		}
+		defer l.plant.child(name).stop()
+		names = append(names, name)
+	}
+	if err := until(ctx, "the shards are leased", readyPause, func() bool { return m.leases(ctx, l) == taskstore.SweepShards }); err != nil {
+		return out, err
+	}
+	select {
+	case <-time.After(kind.delay):
+	case <-ctx.Done():
+		return out, context.Cause(ctx)
+	}
+	used := func() map[string]time.Duration {
+		cpu := map[string]time.Duration{}
+		for _, name := range names {
+			cpu[worker] += cpuTime(l.plant.child(name).pid())
+		}
+		if c := l.plant.child(redisServer); c != nil {
+			cpu[redisServer] = cpuTime(c.pid())
+		}
+		return cpu
+	}
+	before, begun := used(), time.Now()
+	if err := m.postpone(ctx, store, ids, 0); err != nil {
+		return out, err
+	}
+	due := begun.Add(time.Second)
+	err = until(ctx, "every task is visited", 5*time.Millisecond, func() bool { return m.waiting(ctx, l, due) == 0 })
+	out.visits, out.cpu = time.Since(begun), spent(before, used())
+	return out, errors.Join(err, m.settle(ctx, store, ids))
+}
+
+const sweepBatch = 500
+
+func (m Sweep) create(ctx context.Context, store *redisstore.Store, kind sweepKind) ([]procfleet.TaskID, error) {
+	spec := procfleet.DefaultSpec()
+	spec.Namespace, spec.Name, spec.ProcName = "bench", sample, sample
+	ids := make([]procfleet.TaskID, m.Tasks)
+	var group errgroup.Group
+	group.SetLimit(64)
+	for i := range ids {
+		group.Go(func() error {
+			host, err := procfleet.NewHost(0, simulate.Address(i).String())
+			if err != nil {
+				return err
+			}
+			task, _, err := store.Create(ctx, taskstore.Draft{
+				Lane: procfleet.LaneSmall, Timeout: time.Hour, Retention: time.Hour, Actions: []procfleet.Action{procfleet.ActionStart}, Dialect: "native",
+				Chunks: []procfleet.Chunk{{
+					Specs: []procfleet.ProcessSpec{spec},
+					Items: []procfleet.Item{{Action: procfleet.ActionStart, Target: procfleet.Target{Host: host}}},
+				}},
+			})
+			if err != nil {
+				return err
+			}
+			ids[i] = task.ID
+			return kind.make(ctx, store, task.ID)
+		})
+	}
+	return ids, group.Wait()
+}
+
+// floor reads the tasks as a visit must, with nothing in between.
+func (m Sweep) floor(ctx context.Context, l *lab, ids []procfleet.TaskID) (time.Duration, error) {
+	begun := time.Now()
+	for at := 0; at < len(ids); at += sweepBatch {
+		pipe := l.redis.Pipeline()
+		for _, id := range ids[at:min(at+sweepBatch, len(ids))] {
+			pipe.HGetAll(ctx, "pf:{"+string(id)+"}:head")
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(begun), nil
+}
+
+func (m Sweep) postpone(ctx context.Context, store *redisstore.Store, ids []procfleet.TaskID, after time.Duration) error {
+	next := make([]taskstore.NextVisit, len(ids))
+	for i, id := range ids {
+		next[i] = taskstore.NextVisit{Task: id, After: after}
+	}
+	return store.Revisit(ctx, next...)
+}
+
+func (m Sweep) settle(ctx context.Context, store *redisstore.Store, ids []procfleet.TaskID) error {
+	for at := 0; at < len(ids); at += sweepBatch {
+		if err := store.Settle(ctx, ids[at:min(at+sweepBatch, len(ids))]...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leases counts the shards that a worker has.
+func (m Sweep) leases(ctx context.Context, l *lab) (n int) {
+	for shard := range taskstore.SweepShards {
+		n += int(l.redis.Exists(ctx, "pf:lease:sweep/"+strconv.Itoa(shard)).Val())
+	}
+	return n
+}
+
+// waiting counts the tasks that are in the index as due before the given time:
+// those that were not visited.
+func (m Sweep) waiting(ctx context.Context, l *lab, before time.Time) (n int64) {
+	pipe := l.redis.Pipeline()
+	var counts []*redis.IntCmd
+	for shard := range taskstore.SweepShards {
+		counts = append(counts, pipe.ZCount(ctx, "pf:{index}:sweep:"+strconv.Itoa(shard), "-inf", strconv.FormatInt(before.UnixMicro(), 10)))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return 1
+	}
+	for _, c := range counts {
+		n += c.Val()
+	}
+	return n
+}
+
+func (m Sweep) table(all []swept) *Table {
+	t := &Table{
+		Title:   fmt.Sprintf("Sweep: %s tasks that are due at once", thousands(m.Tasks)),
+		Columns: []string{"tasks", "workers", "visits, ms", "visits/s", "floor, ms", "floor reads/s", "ratio", "worker CPU, µs each", "Redis CPU, µs each"},
+		Notes: []string{"Finished tasks are removed from the index; running ones have their delivered items and their agents looked up, and get their next visit. " +
+			"The floor is a bare pipelined read of the same tasks, by one connection. Processor time is that of all workers together."},
+	}
+	rate := func(d time.Duration) float64 { return float64(m.Tasks) / d.Seconds() }
+	each := func(d time.Duration) float64 { return float64(d.Microseconds()) / float64(m.Tasks) }
+	for _, out := range all {
+		t.add(out.kind, out.workers, ms(out.visits), rate(out.visits), ms(out.floor), rate(out.floor), ratio(out.visits, out.floor), each(out.cpu[worker]), each(out.cpu[redisServer]))
+	}
+	return t
+}

@@ -1,0 +1,25 @@
+package dialect
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/procfleet/procfleet"
+)
+
+// TestACallbacksSecretsAreNotShown: who may read a task is not only who made it.
+func TestACallbacksSecretsAreNotShown(t *testing.T) {
+	t.Parallel()
+	task := procfleet.Task{Callback: "https://ops:secret@shop.example/done?token=secret#secret"}
+	for name, reply := range map[string]Reply{
+		"one": nativeShowTask(&task), "list": nativeTasks([]procfleet.Task{task}, ""),
+	} {
+		text, err := reply.JSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), "secret") || !strings.Contains(string(text), `"callback":"https://shop.example/done"`) {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+}

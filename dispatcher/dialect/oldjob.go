@@ -1,0 +1,125 @@
+package dialect
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/procfleet/procfleet"
+)
+
+// oldJob is how the ESB's components of its second generation reach Job: the
+// parameters of a call are one level deeper, beside who calls, and answers
+// have bk_error_code and a bk_error_msg by language. The ESB's toolkit reads
+// nothing else (legacy-bk-paas, components/bk/apisv2/job/toolkit/tools.py).
+func oldJob() Dialect {
+	d := Dialect{
+		Name:              "oldjob",
+		Credentials:       oldJobCredentials,
+		CredentialsInBody: true,
+		Fail:              oldJobFail,
+	}
+	for name, use := range map[string]Use{
+		"operate_proc":    Accept{Decode: insideParams(decodeJob[jobScript](opActions)), Encode: oldJobAccepted},
+		"operate_process": Accept{Decode: insideParams(decodeJob[jobProcess](opActions)), Encode: oldJobAccepted},
+		"manage_proc":     Accept{Decode: insideParams(decodeJob[jobManaged](manageActions)), Encode: oldJobAccepted},
+		"get_proc_result": Outcomes{Decode: insideParams(decodeJobTaskID), Encode: oldJobOutcomes},
+	} {
+		d.Calls = append(d.Calls, Call{Name: "oldjob." + name, Paths: bothSlashes("/api/v2/" + name), Methods: []string{http.MethodPost}, Use: use})
+	}
+	slices.SortFunc(d.Calls, func(a, b Call) int { return strings.Compare(a.Name, b.Name) })
+	return d
+}
+
+// insideParams decodes the parameters as if they stood beside bk_biz_id.
+func insideParams[T any](decode func(*Request) (T, error)) func(*Request) (T, error) {
+	return func(r *Request) (decoded T, err error) {
+		var outer struct {
+			BizID  json.RawMessage            `json:"bk_biz_id"`
+			Params map[string]json.RawMessage `json:"params"`
+		}
+		if err := decodeESB(r, &outer); err != nil {
+			return decoded, err
+		}
+		if outer.Params == nil {
+			return decoded, required("params")
+		}
+		outer.Params["bk_biz_id"] = outer.BizID
+		inner := *r
+		if inner.Body, err = json.Marshal(outer.Params); err != nil {
+			return decoded, err
+		}
+		decoded, err = decode(&inner)
+		if f, ok := errors.AsType[*Error](err); ok && f.Field != "" && f.Field != "bk_biz_id" {
+			f.Field = "params." + f.Field
+		}
+		return decoded, err
+	}
+}
+
+// oldJobCredentials are the gateway's header, or what an ESB in front says in
+// the body: it has checked its caller, and passes no secret on.
+func oldJobCredentials(r *Request) (Credentials, error) {
+	if r.BkapiAuthorization != "" || r.BkAppCode != "" {
+		return backendCredentials(r)
+	}
+	var said struct {
+		Application json.RawMessage `json:"bk_app_code"`
+		Operator    json.RawMessage `json:"operator"`
+	}
+	if decodeESB(r, &said) != nil {
+		return Credentials{}, nil //nolint:nilerr // what is wrong with the body is told after who calls
+	}
+	c := Credentials{Application: firstText(said.Application), User: firstText(said.Operator)}
+	c.Vouched = c.Application != ""
+	return checkedCode(c, "bk_app_code")
+}
+
+// oldJobEnvelope is around every answer. The message is by language; callers
+// fall back to English.
+type oldJobEnvelope struct {
+	Result     bool              `json:"result"`
+	Code       int               `json:"bk_error_code"`
+	Message    map[string]string `json:"bk_error_msg"`
+	Data       any               `json:"data"`
+	RequestID  string            `json:"request_id,omitempty"`
+	Permission any               `json:"permission,omitempty"`
+}
+
+// oldJobFail words a failure as Job does behind an ESB, in the older envelope.
+func oldJobFail(f *Error, requestID string) Reply {
+	reply := jobBackend().Fail(f, requestID)
+	if e, ok := reply.Body.(envelope); ok {
+		reply.Body = oldJobEnvelope{
+			Code: e.Code, Message: map[string]string{"en": e.Message}, Data: e.Data, RequestID: e.RequestID, Permission: e.Permission,
+		}
+	}
+	return reply
+}
+
+func oldJobAccepted(id procfleet.TaskID, requestID string) Reply {
+	return Reply{Status: http.StatusOK, Body: oldJobEnvelope{
+		Result: true, Message: map[string]string{"en": ""}, RequestID: requestID, Data: jobTask{id},
+	}}
+}
+
+// oldJobOutcomes writes the answer to a poll. Entries are objects, as in the
+// newer form: the ESB passes on what is not JSON in a string.
+func oldJobOutcomes(w io.Writer, requestID string, chunks iter.Seq2[[]procfleet.ItemResult, error]) error {
+	if _, err := io.WriteString(w, `{"result":true,"bk_error_code":0,"bk_error_msg":{"en":""},"data":`); err != nil {
+		return err
+	}
+	if err := jobOutcomeData(w, chunks); err != nil {
+		return err
+	}
+	id, err := appendJSON([]byte(`,"request_id":`), requestID)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(id, '}'))
+	return err
+}

@@ -1,0 +1,99 @@
+package dispatcher
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+// heldBytes counts what handlers have read of bodies and not yet let go.
+type heldBytes struct{ now, most atomic.Int64 }
+
+func (h *heldBytes) add(n int) {
+	now := h.now.Add(int64(n))
+	for most := h.most.Load(); now > most && !h.most.CompareAndSwap(most, now); most = h.most.Load() {
+	}
+}
+
+// countedBody adds what is read of it.
+type countedBody struct {
+	io.ReadCloser
+	held *heldBytes
+	own  int
+}
+
+func (b *countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.own += n
+	b.held.add(n)
+	return n, err
+}
+
+// TestHalfSentBodiesOfStrangersTakeLittle: callers who name themselves in their
+// bodies declare much, send some of it, and then nothing. What is held of them
+// is bounded, callers who are known go on, and the connections are ended.
+func TestHalfSentBodiesOfStrangersTakeLittle(t *testing.T) {
+	t.Parallel()
+	const strangers, room = 400, 4 << 20
+	cfg := guarded(t)
+	cfg.Limits.StrangersBodies = room
+	dispatcher, err := New(cfg, openStore(t), &fakeQueue{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var held heldBytes
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Bkapi-Authorization") == "" {
+			body := &countedBody{ReadCloser: r.Body, held: &held}
+			r.Body = body
+			defer func() { held.add(-body.own) }()
+		}
+		dispatcher.Handler().ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	d := &door{t: t, url: server.URL, store: openStore(t)}
+	var ended sync.WaitGroup
+	for n := range strangers {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(server.URL, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closing(t, conn)
+		const declared, sent = 40 << 20, 128 << 10
+		framing := fmt.Sprintf("Content-Length: %d\r\n\r\n", declared)
+		switch n % 3 {
+		case 1:
+			framing = fmt.Sprintf("Content-Length: %d\r\n\r\n", bigBody)
+		case 2:
+			framing = fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n", declared)
+		}
+		ended.Go(func() {
+			// The server may end the connection before it has read everything.
+			_, _ = io.WriteString(conn, "POST "+v2Path+" HTTP/1.1\r\nHost: localhost\r\n"+framing+strings.Repeat(" ", sent))
+			_, _ = io.Copy(io.Discard, conn)
+		})
+	}
+	testenv.Eventually(t, patience, func() bool { return held.most.Load() > room/2 }, "strangers send")
+	header := bkapi("bk_app_code", "free", "bk_app_secret", "s3cret", "bk_username", "ann")
+	for range 5 {
+		if a := d.call(http.MethodPost, v2Path, strings.Repeat(" ", bigBody)+gseBody(2, "10.0.0.1"), header...); a.body["result"] != true {
+			t.Errorf("a caller who is known: %d %s", a.status, a.text)
+		}
+	}
+	ended.Wait() // they are ended by the server, or the test has no end
+	if most := held.most.Load(); most > room {
+		t.Errorf("%d KiB of strangers were held at once, want at most %d", most>>10, room>>10)
+	}
+	body := strings.Replace(gseBody(2, "10.0.0.1"), "{", `{"bk_app_code":"free","bk_app_secret":"s3cret","bk_username":"ann",`, 1)
+	if a := d.call(http.MethodPost, v2Path, strings.Repeat(" ", room/2)+body); a.body["result"] != true {
+		t.Errorf("a caller who names itself in its body, afterwards: %d %s", a.status, a.text)
+	}
+}

@@ -1,0 +1,72 @@
+package bus
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// oldestServer is the lowest version of NATS whose broker can be kept from
+// publishing on behalf of a user to where the user may not: from 2.12.7 on it
+// checks the destination of message traces, and JetStream is strict by default.
+var oldestServer = [3]int{2, 12, 7}
+
+// checkServer refuses a NATS server with which the rights of users would not
+// hold. An error of another kind than [ErrAway] does not pass by itself.
+func checkServer(ctx context.Context, js jetstream.JetStream) error {
+	conn := js.Conn()
+	if version := conn.ConnectedServerVersion(); tooOld(version) {
+		return fmt.Errorf("NATS server %q has version %s, and procfleet needs %d.%d.%d or later: older ones publish for a user "+
+			"where the user may not publish. Upgrade the server", conn.ConnectedServerName(), version, oldestServer[0], oldestServer[1], oldestServer[2])
+	}
+	strict, err := isStrict(ctx, js)
+	if err == nil && !strict {
+		return fmt.Errorf("JetStream of NATS server %q is not strict: it would take its own acknowledgement to a publisher for a request, "+
+			"for example to purge a stream. Remove `strict: false` from the section jetstream of the configuration of each server", conn.ConnectedServerName())
+	}
+	return err
+}
+
+// tooOld reports whether a version is lower than [oldestServer]. It is false of
+// a version that is not known, which is that of a lost connection.
+func tooOld(version string) bool {
+	number, _, _ := strings.Cut(version, "-") // a release candidate counts as its release
+	for i, part := range strings.SplitN(number, ".", len(oldestServer)) {
+		n, err := strconv.Atoi(part)
+		if order := cmp.Compare(n, oldestServer[i]); err != nil || order != 0 {
+			return err == nil && order < 0
+		}
+	}
+	return false
+}
+
+// codeInvalidJSON is how a strict server answers a request that has a field
+// which it does not know.
+const codeInvalidJSON jetstream.ErrorCode = 10025
+
+// isStrict sends a harmless request with a field that no server knows, and
+// whose name explains the warning that a strict server logs.
+func isStrict(ctx context.Context, js jetstream.JetStream) (bool, error) {
+	msg, err := js.Conn().RequestMsgWithContext(ctx, &nats.Msg{
+		Subject: "$JS.API.STREAM.NAMES", Data: []byte(`{"procfleet_tests_whether_jetstream_is_strict": true}`),
+	})
+	if err != nil {
+		return false, err
+	}
+	var answer struct {
+		Error *jetstream.APIError `json:"error"`
+	}
+	if err := json.Unmarshal(msg.Data, &answer); err != nil {
+		return false, fmt.Errorf("reply of JetStream: %w", err)
+	}
+	if answer.Error != nil && answer.Error.ErrorCode != codeInvalidJSON {
+		return false, answer.Error
+	}
+	return answer.Error != nil, nil
+}

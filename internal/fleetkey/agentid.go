@@ -1,0 +1,117 @@
+package fleetkey
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// proofHeader carries the proofs that a host holds its agent id, in the form
+// of signatures: "<key id> <generation> <MAC>".
+const proofHeader = "Procfleet-Agent-Id-Proof"
+
+// MaxAgentID bounds an agent id in an identity, in bytes.
+const MaxAgentID = 128
+
+// ErrAgentIDNotHeld means that a host claims an agent id that it was not
+// enrolled with.
+var ErrAgentIDNotHeld = errors.New("the host's identity does not hold this agent id")
+
+// ValidAgentID says why a host cannot be enrolled with an agent id.
+func ValidAgentID(id string) error {
+	switch {
+	case id == "":
+		return errors.New("agent id is empty")
+	case len(id) > MaxAgentID:
+		return fmt.Errorf("agent id %.40q… is %d bytes long, at most %d are allowed", id, len(id), MaxAgentID)
+	case !utf8.ValidString(id) || strings.ContainsFunc(id, func(r rune) bool { return !unicode.IsGraphic(r) }):
+		return fmt.Errorf("agent id %q has characters that cannot be printed", id)
+	}
+	area, ip, _ := strings.Cut(id, ":")
+	if _, err := strconv.ParseInt(area, 10, 64); err == nil {
+		if _, err := netip.ParseAddr(ip); err == nil {
+			return fmt.Errorf("agent id %q has the form <cloud>:<ip>, which always means the host of that address", id)
+		}
+	}
+	return nil
+}
+
+// Enroll is [Ring.Host] with an agent id and the proofs, one for each key, that
+// the host holds it; an empty id proves none. Only a ring can make proofs: a
+// host that has its keys alone cannot claim an id that it was not given.
+func (r *Ring) Enroll(host, agentID string) *Host {
+	h := r.Host(host)
+	if h == nil || agentID == "" {
+		return h
+	}
+	h.agentID = agentID
+	for i := range r.keys {
+		h.proofs = append(h.proofs, r.keys[i].deriver.agentIDProof(host, r.generations[host], agentID))
+	}
+	return h
+}
+
+// AgentID is the agent id that the identity holds; "" without one.
+func (h *Host) AgentID() string {
+	if h == nil {
+		return ""
+	}
+	return h.agentID
+}
+
+// VerifyAgentID says why an agent id in a message of a host, whose signature
+// was verified, is not the host's: [ErrAgentIDNotHeld], or nil if it is. The
+// empty id needs no proof, and the nil ring accepts every id.
+func (r *Ring) VerifyAgentID(header map[string][]string, host, agentID string) error {
+	if r == nil || agentID == "" {
+		return nil
+	}
+	values := header[proofHeader]
+	for _, value := range values[:min(len(values), maxSignatures)] {
+		p, err := parseSignature(value)
+		if err != nil {
+			continue
+		}
+		i := slices.IndexFunc(r.keys, func(k Key) bool { return k.ID == p.id })
+		if i < 0 || r.generations[host] != p.generation {
+			continue
+		}
+		want := r.keys[i].deriver.agentIDProof(host, p.generation, agentID)
+		if hmac.Equal(want[:], p.mac[:]) {
+			return nil
+		}
+	}
+	return ErrAgentIDNotHeld
+}
+
+// agentIDProof is of a host, its generation and an agent id, with lengths
+// before texts. Its label keeps it apart from hosts' keys, which are made with
+// the same HMAC.
+func (d *deriver) agentIDProof(host string, generation int, agentID string) [sha256.Size]byte {
+	m := d.macs.Get().(*derivation) //nolint:forcetypeassert // it holds nothing else
+	defer d.macs.Put(m)
+	m.info = append(m.info[:0], "procfleet agent id v1"...)
+	m.info = binary.BigEndian.AppendUint64(m.info, uint64(len(host)))
+	m.info = append(m.info, host...)
+	m.info = binary.BigEndian.AppendUint64(m.info, uint64(generation)) //nolint:gosec // never below zero: files are checked for it
+	m.info = binary.BigEndian.AppendUint64(m.info, uint64(len(agentID)))
+	m.info = append(m.info, agentID...)
+	return [sha256.Size]byte(m.expand())
+}
+
+// prove adds the proofs of the agent id to the headers of a message.
+func (h *Host) prove(header map[string][]string) {
+	for i := range h.proofs {
+		value := h.keys[i].id + " " + strconv.Itoa(h.keys[i].generation) + " " + base64.RawStdEncoding.EncodeToString(h.proofs[i][:])
+		header[proofHeader] = append(header[proofHeader], value)
+	}
+}

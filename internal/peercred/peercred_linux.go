@@ -1,0 +1,206 @@
+package peercred
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Supported is whether [UID] can answer on this system.
+const Supported = true
+
+// UID returns the account that opened the other end of a Unix or TCP
+// connection. For TCP the other end must be a socket of this network namespace
+// that a process still holds: ask as soon as the connection is accepted. It
+// does not block. Every error is an [ErrUnknown].
+func UID(conn net.Conn) (uint32, error) {
+	conn = under(conn)
+	var uid uint32
+	var err error
+	if socket, ok := conn.(*net.UnixConn); ok {
+		uid, err = unixPeer(socket)
+	} else {
+		uid, err = tcpPeer(conn)
+	}
+	if err == nil && uid == overflowUID && !everyAccountMapped() {
+		err = errors.New("the account is of another user namespace")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	return uid, nil
+}
+
+// overflowUID stands for all accounts that a user namespace does not have.
+const overflowUID = 65534
+
+// everyAccountMapped reports whether this process is where each account has a
+// number of its own: outside of user namespaces.
+var everyAccountMapped = sync.OnceValue(func() bool {
+	text, err := os.ReadFile("/proc/self/uid_map")
+	return err == nil && strings.Join(strings.Fields(string(text)), " ") == "0 0 4294967295"
+})
+
+func unixPeer(conn *net.UnixConn) (uint32, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var peer *unix.Ucred
+	asked := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err := errors.Join(asked, err); err != nil {
+		return 0, err
+	}
+	return peer.Uid, nil
+}
+
+// tcpPeer looks for the socket whose own address is the connection's remote
+// one.
+func tcpPeer(conn net.Conn) (uint32, error) {
+	peer, err := endpoint(conn.RemoteAddr())
+	if err != nil {
+		return 0, err
+	}
+	own, err := endpoint(conn.LocalAddr())
+	if err != nil {
+		return 0, err
+	}
+	found, err := find(&diagRequest{Family: family(peer), Protocol: unix.IPPROTO_TCP, States: ^uint32(0), ID: newSockID(peer, own)})
+	if err != nil {
+		return 0, err
+	}
+	switch source, destination := found.ends(); {
+	case source != peer, destination != own:
+		return 0, errors.New("sock_diag answered for another connection")
+	case found.Inode == 0 || !open(found.State):
+		// What a process has closed belongs to no account; the kernel then
+		// says 0, which is root's number.
+		return 0, errors.New("the other end is closed")
+	}
+	return found.UID, nil
+}
+
+func endpoint(addr net.Addr) (netip.AddrPort, error) {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}, fmt.Errorf("%s is no TCP address", addr)
+	}
+	at := tcp.AddrPort()
+	return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port()), nil
+}
+
+func family(at netip.AddrPort) uint8 {
+	if at.Addr().Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+// open reports whether a socket in this state of TCP can have sent a request
+// and wait for its answer.
+func open(state uint8) bool {
+	switch state {
+	case unix.BPF_TCP_ESTABLISHED, unix.BPF_TCP_FIN_WAIT1, unix.BPF_TCP_FIN_WAIT2:
+		return true
+	}
+	return false
+}
+
+// The messages of sock_diag(7) about one socket: inet_diag_sockid,
+// inet_diag_req_v2 and inet_diag_msg of <linux/inet_diag.h>.
+type (
+	sockID struct {
+		SourcePort, DestinationPort [2]byte
+		Source, Destination         [16]byte
+		If                          uint32
+		Cookie                      [2]uint32
+	}
+	diagRequest struct {
+		Family, Protocol, Extensions, _ uint8
+		States                          uint32
+		ID                              sockID
+	}
+	diagAnswer struct {
+		Family, State, Timer, Retransmits uint8
+		ID                                sockID
+		Expires, ReadQueue, WriteQueue    uint32
+		UID, Inode                        uint32
+	}
+)
+
+func newSockID(source, destination netip.AddrPort) sockID {
+	id := sockID{Cookie: [2]uint32{^uint32(0), ^uint32(0)}} // INET_DIAG_NOCOOKIE
+	binary.BigEndian.PutUint16(id.SourcePort[:], source.Port())
+	binary.BigEndian.PutUint16(id.DestinationPort[:], destination.Port())
+	copy(id.Source[:], source.Addr().AsSlice())
+	copy(id.Destination[:], destination.Addr().AsSlice())
+	return id
+}
+
+// ends returns where the socket is and where it leads.
+func (a *diagAnswer) ends() (source, destination netip.AddrPort) {
+	address := func(bytes [16]byte) netip.Addr {
+		if a.Family == unix.AF_INET {
+			return netip.AddrFrom4([4]byte(bytes[:4]))
+		}
+		return netip.AddrFrom16(bytes).Unmap() // a socket of IPv6 may speak IPv4
+	}
+	return netip.AddrPortFrom(address(a.ID.Source), binary.BigEndian.Uint16(a.ID.SourcePort[:])),
+		netip.AddrPortFrom(address(a.ID.Destination), binary.BigEndian.Uint16(a.ID.DestinationPort[:]))
+}
+
+// find asks sock_diag for one socket. The kernel answers while it takes the
+// request, so nothing is waited for.
+func find(request *diagRequest) (*diagAnswer, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+	if err != nil {
+		return nil, fmt.Errorf("open sock_diag: %w", err)
+	}
+	defer func() { _ = unix.Close(fd) }() // nothing is on its way in it
+	header := unix.NlMsghdr{
+		Len: uint32(unix.SizeofNlMsghdr + binary.Size(request)), Type: unix.SOCK_DIAG_BY_FAMILY, Flags: unix.NLM_F_REQUEST, //nolint:gosec // 72
+	}
+	message, err := binary.Append(nil, binary.NativeEndian, &header)
+	if err == nil {
+		message, err = binary.Append(message, binary.NativeEndian, request)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Sendto(fd, message, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return nil, fmt.Errorf("ask sock_diag: %w", err)
+	}
+	answer := make([]byte, os.Getpagesize())
+	n, from, err := unix.Recvfrom(fd, answer, unix.MSG_DONTWAIT)
+	if err != nil {
+		return nil, fmt.Errorf("read from sock_diag: %w", err)
+	}
+	if sender, ok := from.(*unix.SockaddrNetlink); !ok || sender.Pid != 0 {
+		return nil, errors.New("sock_diag: an answer that is not the kernel's")
+	}
+	return parseAnswer(answer[:n])
+}
+
+func parseAnswer(text []byte) (*diagAnswer, error) {
+	messages, err := syscall.ParseNetlinkMessage(text)
+	if err != nil || len(messages) == 0 {
+		return nil, errors.Join(errors.New("sock_diag: no answer"), err)
+	}
+	first := messages[0]
+	if first.Header.Type == unix.NLMSG_ERROR && len(first.Data) >= 4 {
+		return nil, fmt.Errorf("sock_diag: %w", syscall.Errno(-int32(binary.NativeEndian.Uint32(first.Data)))) //nolint:gosec // a number of an error
+	}
+	var found diagAnswer
+	if _, err := binary.Decode(first.Data, binary.NativeEndian, &found); err != nil || first.Header.Type != unix.SOCK_DIAG_BY_FAMILY {
+		return nil, fmt.Errorf("sock_diag: an answer of type %d and %d bytes", first.Header.Type, len(first.Data))
+	}
+	return &found, nil
+}

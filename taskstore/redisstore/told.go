@@ -1,0 +1,166 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// In a cluster the index is not on the server of a task. That server may be
+// replaced by one that lacks the last results of a task after its notification
+// was sent, and then only a visit can end the task again. So the index
+// remembers notified tasks for a while: if a server was replaced since, all of
+// them are visited, else they are forgotten without a visit.
+
+// secondLook is how long a notified task is remembered: longer than a server
+// takes to be replaced.
+const secondLook = time.Minute
+
+// toldScript moves a task from the visits to the notified ones.
+//
+// KEYS[1] sweep
+// KEYS[2] told
+// KEYS[3] servers
+// ARGV[1] the task's number
+// ARGV[2] shard
+// ARGV[3] what tells the servers from others, or "" if that is not known
+// Returns 1 if it had a visit, else 0.
+var toldScript = redis.NewScript(luaNow + `
+local life, time = redis.call('PTTL', KEYS[1]), now()
+if redis.call('ZREM', KEYS[1], ARGV[1]) == 0 then return 0 end
+redis.call('ZADD', KEYS[2], text(time), ARGV[1])
+if ARGV[3] ~= '' and redis.call('HSETNX', KEYS[3], ARGV[2], ARGV[3]) == 1 then
+  redis.call('PEXPIREAT', KEYS[3], text(math.floor(time / 1000) + 30 * 86400000))
+end
+if redis.call('PTTL', KEYS[2]) < life then
+  redis.call('PEXPIREAT', KEYS[2], text(math.floor(time / 1000) + life))
+end
+return 1
+`)
+
+// forgetToldScript forgets notified tasks, or gives all of them a visit now if
+// the servers are others than when it last ran. Without knowing the servers
+// each task gets its visit when it would be forgotten.
+//
+// KEYS[1] sweep
+// KEYS[2] told
+// KEYS[3] servers
+// ARGV[1] shard
+// ARGV[2] what tells the servers from others, or "" if they may not be asked
+// ARGV[3] microseconds for which a notified task is remembered
+// Returns the number of tasks that got a visit.
+var forgetToldScript = redis.NewScript(luaNow + `
+local time, most = now(), 1000
+local old, visit = text(time - ARGV[3])
+if ARGV[2] == '' then
+  visit = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', old, 'LIMIT', 0, most)
+elseif redis.call('HGET', KEYS[3], ARGV[1]) ~= ARGV[2] then
+  visit = redis.call('ZRANGE', KEYS[2], 0, most - 1)
+  if #visit < most then
+    redis.call('HSET', KEYS[3], ARGV[1], ARGV[2])
+    redis.call('PEXPIREAT', KEYS[3], text(math.floor(time / 1000) + 30 * 86400000))
+  end
+else
+  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', old)
+  -- of before the clock stepped back
+  visit = redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. text(time + ARGV[3]), '+inf', 'LIMIT', 0, most)
+end
+if #visit == 0 then return 0 end
+local life = redis.call('PTTL', KEYS[2])
+redis.call('ZREM', KEYS[2], unpack(visit))
+for _, number in ipairs(visit) do redis.call('ZADD', KEYS[1], text(time), number) end
+if redis.call('PTTL', KEYS[1]) < life then
+  redis.call('PEXPIREAT', KEYS[1], text(math.floor(time / 1000) + life))
+end
+return #visit
+`)
+
+// tell moves a task from the visits to the notified ones.
+func (s *Store) tell(ctx context.Context, n procfleet.Number) error {
+	shard, now := taskstore.Shard(n), ""
+	if cluster, ok := s.client.(*redis.ClusterClient); ok {
+		now, _ = s.servers.read(ctx, cluster)
+	}
+	return s.run(ctx, &call{
+		script: toldScript, keys: []string{s.keys.sweep(shard), s.keys.told(shard), s.keys.servers()}, args: []any{int64(n), shard, now},
+	})
+}
+
+// forgetTold returns the call that forgets the notified tasks of a shard; nil
+// outside of a cluster, and while a server cannot be asked.
+func (s *Store) forgetTold(ctx context.Context, shard int) *call {
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok {
+		return nil
+	}
+	servers, known := s.servers.read(ctx, cluster)
+	if !known {
+		return nil
+	}
+	return &call{
+		script: forgetToldScript,
+		keys:   []string{s.keys.sweep(shard), s.keys.told(shard), s.keys.servers()},
+		args:   []any{shard, servers, secondLook.Microseconds()},
+	}
+}
+
+// servers knows which processes are the masters of a cluster.
+type servers struct {
+	mu    sync.Mutex
+	at    time.Time // of the reading
+	known bool
+	text  string
+}
+
+// serversAge is how old a reading of the servers may be.
+const serversAge = time.Second
+
+// read returns what tells these masters from others, "" if they may not be
+// asked. It changes when a replica takes over and when a master restarts, as
+// both may have lost the last moments.
+func (v *servers) read(ctx context.Context, cluster *redis.ClusterClient) (text string, known bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if time.Since(v.at) < serversAge {
+		return v.text, v.known
+	}
+	var mu sync.Mutex
+	var runs []string
+	err := cluster.ForEachMaster(ctx, func(ctx context.Context, server *redis.Client) error {
+		info, err := server.Info(ctx, "server").Result()
+		if err != nil {
+			return err
+		}
+		run := field(info, "run_id")
+		if run == "" {
+			return fmt.Errorf("%w: INFO without a run_id", errDamaged)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		runs = append(runs, run)
+		return nil
+	})
+	if ctx.Err() != nil {
+		return "", false
+	}
+	v.at, v.known, v.text = time.Now(), true, ""
+	switch {
+	case err == nil:
+		slices.Sort(runs)
+		sum := sha256.Sum256([]byte(strings.Join(runs, " ")))
+		v.text = hex.EncodeToString(sum[:16])
+	case classify(err) == faultPassing:
+		v.known = false
+	}
+	return v.text, v.known
+}

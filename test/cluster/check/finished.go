@@ -1,0 +1,72 @@
+package check
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// FinishedEvents reads all events of finished tasks from the broker, as
+// [Config.Events] returns them.
+func FinishedEvents(nc *nats.Conn) func(ctx context.Context) ([][]byte, error) {
+	return func(ctx context.Context) ([][]byte, error) {
+		const patience = 30 * time.Second
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		js, err := jetstream.New(nc)
+		if err != nil {
+			return nil, err
+		}
+		consumer, err := js.OrderedConsumer(ctx, "PROCFLEET_EVENTS", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"procfleet.task.finished"}})
+		if err != nil {
+			return nil, fmt.Errorf("consume the events: %w", err)
+		}
+		info, err := consumer.Info(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("count the events: %w", err)
+		}
+		messages, err := consumer.Messages()
+		if err != nil {
+			return nil, fmt.Errorf("read the events: %w", err)
+		}
+		defer messages.Stop()
+		var events [][]byte
+		for range info.NumPending {
+			msg, err := messages.Next(jetstream.NextContext(ctx))
+			if err != nil {
+				return nil, fmt.Errorf("read event %d of %d: %w", len(events)+1, info.NumPending, err)
+			}
+			events = append(events, msg.Data())
+		}
+		return events, nil
+	}
+}
+
+// readEvents replaces the events in the history by all that the broker has.
+func (l *Load) readEvents(ctx context.Context) error {
+	if l.cfg.Events == nil {
+		return nil
+	}
+	var events [][]byte
+	err := l.persist(ctx, func() (err error) {
+		events, err = l.cfg.Events(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	read := []Notice{}
+	for _, e := range events {
+		body, err := readNotice(bytes.NewReader(e))
+		if err != nil {
+			return fmt.Errorf("event %q: %w", e, err)
+		}
+		read = append(read, Notice{Event: body.Event, Task: body.Task, State: body.State, Counts: body.Counts})
+	}
+	l.log.edit(func(h *History) { h.Events = read })
+	return nil
+}

@@ -1,0 +1,131 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/procfleet/procfleet"
+)
+
+// callbackQueues has a queue for each receiver of callbacks, so that one that
+// hangs delays neither events nor other receivers. What finds no room, and what
+// waits for a receiver that keeps failing, is dropped: its notification is
+// pending in the store, and the sweep offers it again.
+type callbackQueues struct {
+	call func(ctx context.Context, id procfleet.TaskID) error
+
+	mu    sync.Mutex
+	by    map[string]*receiver
+	calls sync.WaitGroup
+}
+
+// receiver is one host and port.
+type receiver struct {
+	waiting  []procfleet.TaskID
+	taken    map[procfleet.TaskID]bool // waiting or being called
+	running  int
+	failures int       // in a row
+	until    time.Time // no call before: the receiver keeps failing
+}
+
+const (
+	receiverQueue    = 1024 // callbacks that wait for one receiver
+	maxReceivers     = 1024 // that callbacks wait for, or that keep failing
+	receiverFailures = 3    // in a row, after which a receiver is given a pause
+	pauseMin         = time.Second
+	pauseMax         = time.Minute
+)
+
+func newCallbackQueues(call func(context.Context, procfleet.TaskID) error) *callbackQueues {
+	return &callbackQueues{call: call, by: map[string]*receiver{}}
+}
+
+// offer queues a task's callback unless it is queued; it never waits.
+func (q *callbackQueues) offer(ctx context.Context, host string, id procfleet.TaskID) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	r := q.by[host]
+	if r == nil {
+		if len(q.by) >= maxReceivers {
+			q.evict()
+		}
+		if len(q.by) >= maxReceivers {
+			return
+		}
+		r = &receiver{taken: map[procfleet.TaskID]bool{}}
+		q.by[host] = r
+	}
+	if r.taken[id] || len(r.waiting) >= receiverQueue || time.Now().Before(r.until) {
+		return
+	}
+	r.taken[id] = true
+	r.waiting = append(r.waiting, id)
+	if r.running < r.limit() {
+		r.running++
+		q.calls.Go(func() { q.serve(ctx, host, r) })
+	}
+}
+
+// limit is how many calls a receiver gets at a time; one that keeps failing is
+// tried with one.
+func (r *receiver) limit() int {
+	if r.failures >= receiverFailures {
+		return 1
+	}
+	return maxCallbacks
+}
+
+// evict forgets the receivers for which nothing waits.
+func (q *callbackQueues) evict() {
+	for host, r := range q.by {
+		if r.running == 0 {
+			delete(q.by, host)
+		}
+	}
+}
+
+// serve makes the calls of one receiver until none waits.
+func (q *callbackQueues) serve(ctx context.Context, host string, r *receiver) {
+	for {
+		id, ok := q.next(ctx, host, r)
+		if !ok {
+			return
+		}
+		q.over(r, id, q.call(ctx, id))
+	}
+}
+
+func (q *callbackQueues) next(ctx context.Context, host string, r *receiver) (id procfleet.TaskID, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(r.waiting) == 0 || ctx.Err() != nil || r.running > r.limit() {
+		r.running--
+		if r.running == 0 && r.failures == 0 && len(r.waiting) == 0 {
+			delete(q.by, host)
+		}
+		return "", false
+	}
+	id, r.waiting = r.waiting[0], r.waiting[1:]
+	return id, true
+}
+
+// over ends a call. After some failures in a row, what waits is left to the
+// sweep, and the receiver gets a pause that doubles with each further failure.
+func (q *callbackQueues) over(r *receiver, id procfleet.TaskID, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(r.taken, id)
+	if err == nil {
+		r.failures, r.until = 0, time.Time{}
+		return
+	}
+	if r.failures++; r.failures < receiverFailures {
+		return
+	}
+	r.until = time.Now().Add(min(pauseMin<<min(r.failures-receiverFailures, 6), pauseMax))
+	for _, left := range r.waiting {
+		delete(r.taken, left)
+	}
+	r.waiting = nil
+}

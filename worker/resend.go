@@ -1,0 +1,225 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/fleetkey"
+	"github.com/procfleet/procfleet/taskstore"
+)
+
+// lost decides whether the result of a delivered item counts as missing.
+type lost func(item *procfleet.ItemResult, agent *taskstore.Presence) bool
+
+// onlyLost selects items whose action must be over by now, and those whose
+// agent was first seen after the task was created: it may have been reinstalled.
+func onlyLost(task *procfleet.Task, now time.Time) lost {
+	return func(item *procfleet.ItemResult, agent *taskstore.Presence) bool {
+		if agent.Conflict {
+			return false // the instance that replies may not be the one that knows
+		}
+		return now.After(task.CreatedAt.Add(item.Spec.Budget(item.Item.Action))) || agent.Since.After(task.CreatedAt)
+	}
+}
+
+func everyItem(*procfleet.ItemResult, *taskstore.Presence) bool { return true }
+
+const (
+	resendPage = 1000 // items
+	// resendPages bounds one repair; the next continues where it ended.
+	resendPages = 10
+)
+
+// requestResends asks agents to send again the results of delivered items
+// that count as lost, and ends the items that their agent does not know.
+func (sh *shard) requestResends(ctx context.Context, r *repair, is lost) error {
+	for range resendPages {
+		page, next, err := sh.store.Results(ctx, r.task.ID, taskstore.ResultQuery{
+			State: procfleet.StateDelivered, Cursor: r.cursor, Limit: resendPage,
+		})
+		if err != nil {
+			r.cursor = ""
+			return fmt.Errorf("list delivered items: %w", err)
+		}
+		if err := sh.resendOf(ctx, &r.task, page, is); err != nil {
+			return err
+		}
+		if r.cursor = next; next == "" {
+			break
+		}
+	}
+	return nil
+}
+
+// itemsOfHost is what one host's agent is asked about.
+type itemsOfHost struct {
+	host     procfleet.Host
+	presence taskstore.Presence
+	items    []int // of the task
+}
+
+// byHost groups items by their hosts, in order.
+func byHost(rows []procfleet.ItemResult) []*itemsOfHost {
+	var hosts []*itemsOfHost
+	known := make(map[procfleet.Host]*itemsOfHost, len(rows))
+	for i := range rows {
+		host := rows[i].Item.Target.Host
+		h := known[host]
+		if h == nil {
+			h = &itemsOfHost{host: host}
+			known[host], hosts = h, append(hosts, h)
+		}
+		h.items = append(h.items, rows[i].Index)
+	}
+	return hosts
+}
+
+func (sh *shard) resendOf(ctx context.Context, task *procfleet.Task, page []procfleet.ItemResult, is lost) error {
+	hosts, err := sh.lostByHost(ctx, page, is)
+	if err != nil || len(hosts) == 0 {
+		return err
+	}
+	ctx, span := sh.traceSweep(ctx, task, sweepResend)
+	defer span.End()
+	sh.metrics.sweep(ctx, sweepResend, len(hosts))
+	var results []procfleet.Result
+	for _, reply := range sh.askResend(ctx, task, hosts) {
+		h := hosts[reply.host]
+		if len(reply.unknown) == 0 || h.presence.Conflict {
+			continue // of two agents the one that replied may not be the one that accepted
+		}
+		sh.log.WithFields(logrus.Fields{"task": task.ID, "host": h.host.String(), "items": len(reply.unknown)}).
+			Warn("agent does not know items that were delivered to it")
+		for _, item := range reply.unknown {
+			results = append(results, serverResult(item, procfleet.CodeFailed, procfleet.ReasonCommandFailed,
+				lostMessage(h, task), sh.clock.now()))
+		}
+	}
+	if len(results) == 0 {
+		return nil
+	}
+	_, err = sh.recorder.recordOf(ctx, task.ID, results)
+	return err
+}
+
+func lostMessage(h *itemsOfHost, task *procfleet.Task) string {
+	what := "agent of host %s lost the command after accepting it"
+	if h.presence.Since.After(task.CreatedAt) {
+		what = "agent of host %s was reinstalled after accepting the command"
+	}
+	return fmt.Sprintf(what+", outcome unknown: look with a status, then repeat if needed", h.host)
+}
+
+// lostByHost looks up the agents of a page's hosts and groups the lost items.
+func (sh *shard) lostByHost(ctx context.Context, page []procfleet.ItemResult, is lost) ([]*itemsOfHost, error) {
+	all := byHost(page)
+	if len(all) == 0 {
+		return nil, nil
+	}
+	names := make([]procfleet.Host, len(all))
+	for i, h := range all {
+		names[i] = h.host
+	}
+	presences, err := sh.store.Presences(ctx, names)
+	if err != nil {
+		return nil, fmt.Errorf("look up agents: %w", err)
+	}
+	agents := make(map[procfleet.Host]*taskstore.Presence, len(all))
+	for i, h := range all {
+		agents[h.host] = &presences[i]
+	}
+	missing := make([]procfleet.ItemResult, 0, len(page))
+	for i := range page {
+		if is(&page[i], agents[page[i].Item.Target.Host]) {
+			missing = append(missing, page[i])
+		}
+	}
+	hosts := byHost(missing)
+	for _, h := range hosts {
+		h.presence = *agents[h.host]
+	}
+	return hosts, nil
+}
+
+// resendReply is what a host's agent replied about items.
+type resendReply struct {
+	host    int
+	unknown []int // never accepted
+	known   []int // accepted: their results are on their way, or to come
+}
+
+// askResend asks all hosts at once and gathers the replies that come in time.
+// A host without a reply is asked at the next visit.
+func (sh *shard) askResend(ctx context.Context, task *procfleet.Task, hosts []*itemsOfHost) []resendReply {
+	asking := sh.asker.begin(len(hosts))
+	defer asking.end()
+	waiting := 0
+	for i, h := range hosts {
+		if err := sh.sendResend(asking, i, task, h); err != nil {
+			sh.log.WithError(err).WithField("host", h.host.String()).Warn("resend request failed")
+			continue
+		}
+		waiting++
+	}
+	timer := time.NewTimer(sh.timing.Sweep.ResendWait)
+	defer timer.Stop()
+	var replies []resendReply
+	for ; waiting > 0; waiting-- {
+		select {
+		case a := <-asking.answers:
+			if reply, ok := sh.readResendReply(asking, &a, hosts); ok {
+				replies = append(replies, reply)
+			}
+		case <-timer.C:
+			return replies
+		case <-ctx.Done():
+			return replies
+		}
+	}
+	return replies
+}
+
+func (sh *shard) sendResend(asking *asking, i int, task *procfleet.Task, h *itemsOfHost) error {
+	data, err := agentproto.Encode(&agentproto.Resend{
+		Header: agentproto.Header{Type: agentproto.TypeResend, ID: asking.replySubject(i, 0), Sent: sh.clock.now()},
+		Task:   string(task.ID), Lane: bus.ResultLane(task.Lane), Host: h.host.String(), Items: h.items,
+	})
+	if err != nil {
+		return err
+	}
+	header := sh.believer.signed(nil, h.host, &fleetkey.Message{Purpose: agentproto.TypeResend, Body: data})
+	return asking.send(i, 0, agentproto.AgentSubject(int64(h.host.Cloud), h.host.Addr), header, data)
+}
+
+// readResendReply reads what an agent says of the items that it was asked
+// about. A refusal, or no responder, says nothing about them.
+func (sh *shard) readResendReply(asking *asking, a *answer, hosts []*itemsOfHost) (resendReply, bool) {
+	if a.nobody || a.host >= len(hosts) {
+		return resendReply{}, false
+	}
+	var reply agentproto.ResendReply
+	message := fleetkey.Message{Purpose: agentproto.TypeResendReply, Answers: asking.replySubject(a.host, a.try), Body: a.data}
+	if sh.believer.believe(a.header, hosts[a.host].host, &message) != nil ||
+		agentproto.Decode(a.data, agentproto.TypeResendReply, &reply) != nil || reply.Refused != "" {
+		return resendReply{}, false
+	}
+	asked := make(map[int]bool, len(hosts[a.host].items))
+	for _, item := range hosts[a.host].items {
+		asked[item] = true
+	}
+	only := func(items []int) (of []int) {
+		for _, item := range items {
+			if asked[item] {
+				of = append(of, item)
+			}
+		}
+		return of
+	}
+	return resendReply{host: a.host, unknown: only(reply.Unknown), known: only(append(reply.Sent, reply.Running...))}, true
+}
