@@ -90,11 +90,19 @@ func TestAnAccountsLinksLeadRootToItsOwnFilesOnly(t *testing.T) {
 func TestAFileIsNotRenamedThroughAnAccountsLink(t *testing.T) {
 	t.Parallel()
 	dir := linked(t)
-	for path, moved := range map[string]bool{"by-account/pid": false, "by-account-absolute/pid": false, "current/pid": true, "root/pid": true} {
-		err := RenameBeside(filepath.Join(dir, path), "pid.stale")
-		_, gone := os.Stat(filepath.Join(dir, path))
-		if (err == nil) != moved || os.IsNotExist(gone) != moved {
-			t.Errorf("%s: %v, then %v, want it moved: %v", path, err, gone, moved)
+	for _, c := range []struct {
+		path  string
+		moved bool
+	}{ // in this order: the links of the first two lead to the last
+		{"by-account/pid", false},
+		{"by-account-absolute/pid", false},
+		{"current/pid", true},
+		{"root/pid", true},
+	} {
+		err := RenameBeside(filepath.Join(dir, c.path), "pid.stale")
+		_, gone := os.Stat(filepath.Join(dir, c.path))
+		if (err == nil) != c.moved || os.IsNotExist(gone) != c.moved {
+			t.Errorf("%s: %v, then %v, want it moved: %v", c.path, err, gone, c.moved)
 		}
 	}
 	if err := RenameBeside(filepath.Join(dir, "secret.pid"), "other"); err != nil { // the link itself is the account's

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/procfleet/procfleet"
@@ -283,6 +284,27 @@ func (s skippingHosts) HostPage(ctx context.Context, after procfleet.Host, limit
 		ps = ps[1:]
 	}
 	return ps, err
+}
+
+// latestClock counts hosts as silent by the latest time it has ever seen.
+type latestClock struct {
+	taskstore.Store
+	latest *atomic.Int64 // Unix milliseconds
+}
+
+func (s latestClock) Announce(ctx context.Context, as []taskstore.Announcement) error {
+	now, err := s.Now(ctx)
+	if err != nil {
+		return err
+	}
+	s.latest.Store(max(s.latest.Load(), now.UnixMilli()))
+	return s.Store.Announce(ctx, as)
+}
+
+func (s latestClock) HostPage(ctx context.Context, after procfleet.Host, limit int) ([]taskstore.Presence, error) {
+	ps, err := s.Store.HostPage(ctx, after, limit)
+	silent := time.UnixMilli(s.latest.Load()).Add(-taskstore.PresenceTTL)
+	return slices.DeleteFunc(ps, func(p taskstore.Presence) bool { return p.SeenAt.Before(silent) }), err
 }
 
 type deaf struct{ taskstore.Store }

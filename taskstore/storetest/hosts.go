@@ -231,7 +231,7 @@ func hostPagesAfterStepBack(ctx context.Context, t T, s Subject) {
 	announce(ctx, t, s, announcement(h, "a"))
 	s.Advance(taskstore.PresenceTTL + time.Second)
 	announce(ctx, t, s, announcement(busy, "i")) // which may clear away what has ended
-	s.Advance(-taskstore.PresenceTTL)
+	s.Advance(-taskstore.PresenceTTL - time.Second)
 	announce(ctx, t, s, announcement(h, "a"))
 	equal(t, "hosts", hostWalk(ctx, t, s, 1), []procfleet.Host{h, busy})
 }

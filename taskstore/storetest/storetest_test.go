@@ -151,6 +151,7 @@ func defects() map[string]defect {
 		"a host has one bound id":       by(func(s store) store { return boundByHost{s, new(sync.Map)} }, "a bound id leads to one host, but a host may have some"),
 		"binds the rest":                by(func(s store) store { return bindingTheRest{s} }, "bindings without an id or a host are refused"),
 		"host pages skip":               by(func(s store) store { return skippingHosts{s} }, "host pages are in order"),
+		"hosts follow the latest clock": by(func(s store) store { return latestClock{s, new(atomic.Int64)} }, "host pages show the living when the clock steps back"),
 		"cancelling is not heard":       by(func(s store) store { return deaf{s} }, "calls end with their context"),
 		"the clock stands":              by(func(s store) store { return stopped{s} }, "the clock goes on"),
 	}
