@@ -79,9 +79,13 @@ func withSentinel(t *testing.T, with func() fleet.Images) (outcomes []*outcome) 
 		return nil
 	}
 	t.Run("Redis with Sentinel", func(t *testing.T) {
-		f := fleet.Start(t, fleet.Config{Images: with(), WaitReplicas: 1, LightAgents: lightAgents})
+		f := fleet.Start(t, fleet.Config{Images: with(), WaitReplicas: 1, LightAgents: lightAgents, SmallDisks: *cut})
 		began := time.Now()
-		for i, sc := range scenarios {
+		list := scenarios
+		if *cut {
+			list = slices.Concat(scenarios, hardships)
+		}
+		for i, sc := range list {
 			switch {
 			case *cut && !sc.cut, !selected(t, sc.name):
 				continue

@@ -65,11 +65,11 @@ var hardships = []scenario{
 		do: func(s *stage) error { return s.master((*fleet.Node).FillDisk, long) },
 	},
 	{
-		name: "disks of hosts are full", story: "the disks of two agents have no free byte for 30 s",
+		name: "disks of hosts are full", cut: true, story: "the disks of two agents have no free byte for 30 s",
 		do: func(s *stage) error { return s.during(long, (*fleet.Node).FillDisk, "agent-4", "agent-9") },
 	},
 	{
-		name: "agents lose their data folders", story: "SIGKILL of two agents with all processes of their hosts; their data folders are removed, and they start as agents that were reinstalled",
+		name: "agents lose their data folders", cut: true, story: "SIGKILL of two agents with all processes of their hosts; their data folders are removed, and they start as agents that were reinstalled",
 		do: func(s *stage) error {
 			return errors.Join(s.begin((*fleet.Node).Wipe, "agent-5", "agent-8"), s.hold(short/4), s.heal("agent-5", "agent-8"), s.hold(short))
 		},

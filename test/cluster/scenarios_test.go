@@ -18,7 +18,7 @@ type scenario struct {
 	failsOver bool
 	// cluster is the story with Redis as a cluster; empty if it is not run with one.
 	cluster string
-	cut     bool // whether it is one of the few that are run every time
+	cut     bool // whether it is one of the few of -cut; these set no clocks
 	// do breaks the fleet, for as long as it takes. What it leaves broken is
 	// healed after it.
 	do func(s *stage) error
@@ -167,7 +167,7 @@ var scenarios = []scenario{
 		do: func(s *stage) error { return s.inTurn(s.AddKey, s.Enroll, s.RemoveKey, s.Enroll) },
 	},
 	{
-		name: "the identities of two hosts are revoked", story: "`procfleet revoke` for a host of each area, in the middle of commands: NATS sends their agents away and nobody believes them; enrolled again after 30 s",
+		name: "the identities of two hosts are revoked", story: "`procfleet revoke` for a host of each area, in the middle of commands: NATS disconnects their agents and their signatures are rejected; enrolled again after 30 s",
 		do: func(s *stage) error {
 			return errors.Join(s.Revoke(s.ctx, s.Node("agent-3"), s.Node("agent-10")), s.hold(long), s.Enroll(s.ctx))
 		},
