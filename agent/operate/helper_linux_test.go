@@ -43,6 +43,7 @@ func demo(args []string) int {
 	worker := flags.Bool("worker", false, "start another demo in an own session that survives this one")
 	heir := flags.String("heir", "", "file that, once it exists, has another demo take over the pid file while this one lives on")
 	handover := flags.Bool("handover", false, "start another demo that takes over, and end")
+	successor := flags.String("successor", "", "program that, once it exists, this one executes in its place")
 	flags.String("tag", "", "nothing but a part of the command line")
 	uses := usageFlags(flags)
 	_ = flags.Parse(args)
@@ -78,6 +79,9 @@ func demo(args []string) int {
 			if _, err := os.Stat(*heir); *heir != "" && err == nil {
 				startDemo("-pid", *pidFile)
 				*heir = ""
+			}
+			if _, err := os.Stat(*successor); *successor != "" && err == nil {
+				_ = syscall.Exec(*successor, []string{demoName, "-pid", *pidFile}, os.Environ())
 			}
 		case <-terminate:
 			if *ignore {

@@ -76,6 +76,42 @@ func TestReportsHaveTheVersionWithoutAStatusOperation(t *testing.T) {
 	testenv.Eventually(t, agenttest.Patience, func() bool { return version() == "2.0.0" }, "the new command's version is reported")
 }
 
+// TestAProcessThatRunsAnotherExecutableIsAskedForItsVersion: a program that
+// executes its successor retains its pid and start time.
+func TestAProcessThatRunsAnotherExecutableIsAskedForItsVersion(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	spec := g.spec(func(s *agentproto.Spec) {
+		s.StartCmd = daemon("-pid demo.pid -successor next/demo")
+		s.VersionCmd = "echo asked >>versions; readlink /proc/$(cat demo.pid)/exe"
+	})
+	reported := func() (pid int, version string) {
+		for _, p := range g.engine.Processes() {
+			if p.Key == spec.Key {
+				return p.Status.PID, p.Status.Version
+			}
+		}
+		return 0, "not reported"
+	}
+	first := g.want("start", spec, 0, "").Status.PID
+	testenv.Eventually(t, agenttest.Patience, func() bool {
+		_, version := reported()
+		return version == filepath.Join(g.dir, demoName)
+	}, "the version of the first executable is reported")
+	prepared, next := t.TempDir(), filepath.Join(g.dir, "next")
+	install(t, prepared, demoName)
+	if err := os.Rename(prepared, next); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, agenttest.Patience, func() bool {
+		pid, version := reported()
+		return pid == first && version == filepath.Join(next, demoName)
+	}, "the version of the second executable is reported under the same pid")
+	if n := g.lines("versions"); n != 2 || g.starts() != 1 {
+		t.Errorf("the version was asked for %d times after %d starts, want 2 after 1", n, g.starts())
+	}
+}
+
 func TestStatusTellsVersionAndHealth(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)

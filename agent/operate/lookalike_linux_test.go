@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -74,6 +75,31 @@ func TestSecondInstanceStartsWhileTheFirstRuns(t *testing.T) {
 	}
 	if pid := g.want("restart", g.instance(2), 0, "").Status.PID; pid == second {
 		t.Fatalf("pid is still %d", pid)
+	}
+}
+
+// TestAPidFileThatNamesTheProcessOfAnotherKeyIsStale: after the death of a host
+// its pid files survive, and the pids in them are reused.
+func TestAPidFileThatNamesTheProcessOfAnotherKeyIsStale(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	first := g.want("start", g.instance(1), 0, "").Status.PID
+	second := g.instance(2)
+	g.write("demo_2.pid", strconv.Itoa(first))
+	for _, when := range []string{"at once", "after a restart of the agent"} {
+		s := g.status(second)
+		if s.Running || !strings.Contains(s.Evidence, fmt.Sprintf("pid %d is the process of key demo_1", first)) {
+			t.Errorf("%s: status of the second shows pid %d: %s", when, s.PID, s.Evidence)
+		}
+		g.want("stop", second, 829, "")
+		g.crash()
+		g.open()
+	}
+	if pid := g.want("start", second, 0, "").Status.PID; pid == first {
+		t.Errorf("both are pid %d", first)
+	}
+	if s := g.status(g.instance(1)); s.PID != first || !s.Supervised {
+		t.Errorf("status of the first is %+v, want pid %d", s, first)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"time"
@@ -89,7 +90,7 @@ func (r *run) search(ctx context.Context) {
 	r.seen = r.engine.find(ctx, proc.Target{
 		ProcName: spec.ProcName, SetupPath: spec.SetupPath, PidPath: spec.PidPath, Account: spec.Account, Args: r.args,
 		Known: r.known.main, Instances: instancesOf(spec), Mates: r.known.mates, StartedAfter: r.beganTicks, PidFileAfter: r.began, Aliases: r.known.aliases,
-		Exclude: r.engine.groups.excluding(r.leader.PID), Mark: r.engine.markOf(spec), Command: r.leader, Foreign: r.foreign,
+		Exclude: r.engine.groups.excluding(r.leader.PID), Mark: r.engine.markOf(spec), Command: r.leader, Foreign: r.foreign, Holder: r.holder,
 	})
 	if r.seen.Alias != "" {
 		// Others hold the same list.
@@ -117,6 +118,20 @@ func (r *run) foreign(p proc.Process, mark string) bool {
 		return false
 	}
 	return p.BootID == e.bootID && p.Start <= r.known.aliveAt
+}
+
+// holder returns the other key that supervises a process, "" if there is none.
+// A key with the same pid file does not count: the file is as much its own, and
+// a start must not move it aside.
+func (r *run) holder(p proc.Process) string {
+	key := r.engine.owners.rival(p.Identity, r.op.Spec.Key, true)
+	if key == "" {
+		return ""
+	}
+	if s := r.engine.snapshotOf(key); !s.supervised() || filepath.Clean(s.spec.PidPath) == filepath.Clean(r.op.Spec.PidPath) {
+		return ""
+	}
+	return key
 }
 
 // main is the key's process as the latest look found it; zero when there is

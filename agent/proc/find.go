@@ -155,6 +155,11 @@ func (s *search) judgePid(pid int) judgement {
 	if s.excluded(p) {
 		return stale("is a running command of the agent")
 	}
+	if s.target.Holder != nil {
+		if key := s.target.Holder(p); key != "" {
+			return stale("is the process of key %s", key)
+		}
+	}
 	return s.judge(p, st.Comm, stale)
 }
 

@@ -70,6 +70,10 @@ type Target struct {
 	// as the agent's own running commands. nil = none.
 	Exclude func(Process) bool
 
+	// Holder returns the key that holds a process as its own, "" = none. A pid
+	// file that names a process with a holder is stale. nil = no process has one.
+	Holder func(Process) string
+
 	// Mark is the value of KeyMark that the target's commands leave with what
 	// they start; "" = none. The search prefers what carries it.
 	Mark string
