@@ -27,6 +27,7 @@ type Agent struct {
 	cfg       Config
 	newEngine func(operate.Config) (engine, error)
 	newClock  func() *clock
+	prompt    time.Duration // promptWithin, longer in tests that need every result in the reply
 	metrics   *metrics
 	// session is the run under way once it has taken over what an earlier
 	// process left; nil before and after.
@@ -72,7 +73,7 @@ func New(cfg Config) (*Agent, error) {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	cfg.Log = cfg.Log.WithFields(map[string]any{"component": "agent", "host": cfg.host()})
-	a := &Agent{cfg: cfg, newEngine: func(c operate.Config) (engine, error) { return operate.New(c) }, newClock: newClock}
+	a := &Agent{cfg: cfg, newEngine: func(c operate.Config) (engine, error) { return operate.New(c) }, newClock: newClock, prompt: promptWithin}
 	var err error
 	if a.metrics, err = newMetrics(cfg.Meter, a); err != nil {
 		return nil, fmt.Errorf("agent: metrics: %w", err)
@@ -161,7 +162,7 @@ func (a *Agent) newSession(ctx context.Context, data *folder, ledger *journal.Jo
 	}
 	servers := a.newClock()
 	s := &session{cfg: a.cfg, self: self, folder: data, ledger: ledger, servers: servers}
-	answering := newPrompt()
+	answering := newPrompt(a.prompt)
 	s.reporter = newReporter(stream, ledger, servers, self, &s.cfg)
 	s.events = newEvents(stream, servers, self, a.metrics, &s.cfg)
 	s.processes = newProcessReporter(&s.cfg, self, servers)

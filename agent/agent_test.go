@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -153,7 +154,8 @@ type host struct {
 	cfg    Config
 	engine *fakeEngine
 	stop   func() error
-	timed  bool // a worker tells the time, or the test is about none
+	prompt time.Duration // how long a reply waits for results; 0 = promptWithin
+	timed  bool          // a worker tells the time, or the test is about none
 }
 
 var address = netip.MustParseAddr("10.0.0.1")
@@ -176,6 +178,7 @@ func (h *host) start(hold chan struct{}) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	a.prompt = cmp.Or(h.prompt, a.prompt)
 	a.newEngine = func(c operate.Config) (engine, error) {
 		h.engine = &fakeEngine{cfg: c, hold: hold}
 		return h.engine, nil

@@ -58,7 +58,7 @@ func FuzzIntake(f *testing.F) {
 		servers := newClock()
 		servers.observe(servers.read(), servers.read(), time.Now())
 		in := intake{
-			ledger: o, engine: o, reporter: newReporter(nil, nil, newClock(), self, cfg), prompt: newPrompt(), settings: &settingsKeeper{due: make(chan struct{}, 1)},
+			ledger: o, engine: o, reporter: newReporter(nil, nil, newClock(), self, cfg), prompt: newPrompt(promptWithin), settings: &settingsKeeper{due: make(chan struct{}, 1)},
 			clock: servers, sync: func(context.Context) bool { return true }, resume: func() {}, self: self, crash: func(string) {}, log: cfg.Log,
 		}
 		in.handle(t.Context(), []*nats.Msg{{Data: data, Header: nats.Header{"Traceparent": {trace}}}})

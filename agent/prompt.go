@@ -18,6 +18,7 @@ const promptWithin = 50 * time.Millisecond
 // which spares the stream. One that is not there in time is published like any
 // other. It is safe for concurrent use.
 type prompt struct {
+	within  time.Duration // how long a reply waits for results
 	mu      sync.Mutex
 	awaited map[journal.ID]*awaited
 }
@@ -28,7 +29,9 @@ type awaited struct {
 	publish bool // an answer went without it
 }
 
-func newPrompt() *prompt { return &prompt{awaited: map[journal.ID]*awaited{}} }
+func newPrompt(within time.Duration) *prompt {
+	return &prompt{within: within, awaited: map[journal.ID]*awaited{}}
+}
 
 // await has the result of a new operation sent to the channel, which must have
 // room for it.
@@ -107,7 +110,7 @@ func awaitable(v *journal.Verdict) bool { return v.Known && v.Result == nil }
 // awaitResults puts the results into the verdicts until none is open or the
 // time is over.
 func (in *intake) awaitResults(c *command, open map[int]int, results <-chan agentproto.Result, verdicts []journal.Verdict) {
-	timeout := time.NewTimer(promptWithin)
+	timeout := time.NewTimer(in.prompt.within)
 	defer timeout.Stop()
 	for len(open) > 0 {
 		select {

@@ -22,6 +22,7 @@ func (h *host) looks(task string, items ...int) *agentproto.Command {
 func TestAnswerToACommandThatOnlyLooksHasTheResults(t *testing.T) {
 	t.Parallel()
 	h, n := newHost(t)
+	h.prompt = patience // the journal may need longer than promptWithin to sync
 	h.start(nil)
 	c := h.looks("status", 0, 1)
 	for range 2 { // looking again does no harm
@@ -106,7 +107,7 @@ func TestResultReachesEveryAnswerOrIsPublished(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p, answers := newPrompt(), make(chan agentproto.Result, 2)
+			p, answers := newPrompt(promptWithin), make(chan agentproto.Result, 2)
 			for _, step := range []func(*prompt, chan agentproto.Result){c.first, c.second} {
 				if step != nil {
 					step(p, answers)

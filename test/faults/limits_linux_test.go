@@ -110,8 +110,9 @@ func outOfMemory(t *testing.T, h *agenttest.Host) {
 	p := h.Program()
 	p.Spec.StartIntervalMS = never
 	// The kernel is to take the program and not the agent, as it does where the agent's unit sets its score.
-	p.Spec.StartCmd = "echo 900 >/proc/self/oom_score_adj; " + agenttest.Daemon(fmt.Sprintf("-pid demo.pid -leak %d", 1024*mib))
+	p.Spec.StartCmd = "echo 900 >/proc/self/oom_score_adj; " + agenttest.Daemon(fmt.Sprintf("-pid demo.pid -leak-when go -leak %d", 1024*mib))
 	h.Expect("start", p.Spec, agentproto.CodeSuccess, "")
+	p.Write("go", "")
 	s := h.Becomes(p.Spec, "the kernel ends it", func(s agentproto.Status) bool { return s.Phase == "backoff" })
 	if s.LastExit == nil || s.LastExit.Why != "out of memory" {
 		t.Errorf("status is %+v, last exit %+v", s, s.LastExit)

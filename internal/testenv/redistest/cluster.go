@@ -61,7 +61,7 @@ func (s *Server) Replicate(tb testing.TB, master *Server) {
 		tb.Fatal(err)
 	}
 	s.must(tb, "CLUSTER REPLICATE "+id)
-	testenv.Eventually(tb, 3*startTimeout, func() bool {
+	testenv.Eventually(tb, startTimeout, func() bool {
 		info, err := master.ask("INFO replication")
 		return err == nil && strings.Contains(info, "state=online")
 	}, "the replica is online")

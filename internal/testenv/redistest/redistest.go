@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	startTimeout = 10 * time.Second
-	probeTimeout = time.Second
+	startTimeout = time.Minute      // for machines with much else to do
+	probeTimeout = 20 * time.Second // a command may wait until the disk has synced
 )
 
 // Server is a redis-server that belongs to one test, on loopback, with every

@@ -37,7 +37,7 @@ func StartSentinel(tb testing.TB, name string, master *Server, replicas int, arg
 	s := &Server{args: append([]string{config, "--sentinel"}, args...)}
 	s.begin(tb)
 	known := fmt.Sprintf("slaves=%d", replicas)
-	testenv.Eventually(tb, 3*startTimeout, func() bool {
+	testenv.Eventually(tb, startTimeout, func() bool {
 		info, err := s.ask("INFO sentinel")
 		return err == nil && strings.Contains(info, known)
 	}, "Sentinel knows the replicas")

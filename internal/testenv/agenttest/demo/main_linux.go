@@ -26,14 +26,15 @@ type behaviour struct {
 	late     time.Duration
 	marker   string
 
-	workers int
-	each    int64
-	zombie  bool
-	busy    int
-	leak    int64
-	spew    int64
-	when    string
-	alone   string
+	workers  int
+	each     int64
+	zombie   bool
+	busy     int
+	leak     int64
+	leakWhen string
+	spew     int64
+	when     string
+	alone    string
 
 	ignoreTerm bool
 	respawn    int
@@ -59,6 +60,7 @@ func main() {
 	flag.BoolVar(&b.zombie, "zombie", false, "start another one with the pid file, and never reap it")
 	flag.IntVar(&b.busy, "busy", 0, "threads that do nothing but use the processor")
 	flag.Int64Var(&b.leak, "leak", 0, "bytes of memory to fill, a hundredth every 20 ms")
+	flag.StringVar(&b.leakWhen, "leak-when", "", "fill it once this file exists")
 	flag.Int64Var(&b.spew, "spew", 0, "bytes to write to stdout when coming up")
 	flag.StringVar(&b.when, "spew-when", "", "write them when this file exists instead")
 	flag.BoolVar(&b.ignoreTerm, "ignore-term", false, "ignore SIGTERM")
@@ -240,7 +242,11 @@ func (b *behaviour) work() error {
 		}()
 	}
 	if b.leak > 0 {
-		go leak(b.leak)
+		go func() {
+			if b.leakWhen == "" || await(b.leakWhen) {
+				leak(b.leak)
+			}
+		}()
 	}
 	if b.when == "" {
 		return b.write()
