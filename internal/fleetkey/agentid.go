@@ -97,12 +97,8 @@ func (r *Ring) VerifyAgentID(header map[string][]string, host, agentID string) e
 // before texts. Its label keeps it apart from hosts' keys, which are made with
 // the same HMAC.
 func (d *deriver) agentIDProof(host string, generation int, agentID string) [sha256.Size]byte {
-	m := d.macs.Get().(*derivation) //nolint:forcetypeassert // it holds nothing else
+	m := d.begin("procfleet agent id v1", host, generation)
 	defer d.macs.Put(m)
-	m.info = append(m.info[:0], "procfleet agent id v1"...)
-	m.info = binary.BigEndian.AppendUint64(m.info, uint64(len(host)))
-	m.info = append(m.info, host...)
-	m.info = binary.BigEndian.AppendUint64(m.info, uint64(generation)) //nolint:gosec // never below zero: files are checked for it
 	m.info = binary.BigEndian.AppendUint64(m.info, uint64(len(agentID)))
 	m.info = append(m.info, agentID...)
 	return [sha256.Size]byte(m.expand())

@@ -24,15 +24,10 @@ func newDeriver(secret []byte) *deriver {
 	return &deriver{macs: sync.Pool{New: func() any { return &derivation{mac: hmac.New(sha256.New, secret)} }}}
 }
 
-// hostKey returns the key of a host; lengths before texts keep different
-// inputs different.
+// hostKey returns the key of a host.
 func (d *deriver) hostKey(id, host string, generation int) hostKey {
-	m := d.macs.Get().(*derivation) //nolint:forcetypeassert // it holds nothing else
+	m := d.begin("procfleet host v1", host, generation)
 	defer d.macs.Put(m)
-	m.info = append(m.info[:0], "procfleet host v1"...)
-	m.info = binary.BigEndian.AppendUint64(m.info, uint64(len(host)))
-	m.info = append(m.info, host...)
-	m.info = binary.BigEndian.AppendUint64(m.info, uint64(generation)) //nolint:gosec // never below zero: files are checked for it
 	k := hostKey{id: id, generation: generation}
 	copy(k.secret[:], m.expand())
 	return k
@@ -47,4 +42,16 @@ func (m *derivation) expand() []byte {
 	m.mac.Write(m.info)
 	m.sum = m.mac.Sum(m.sum[:0])
 	return m.sum
+}
+
+// begin returns a derivation whose info is the label, the host and the
+// generation; lengths before texts keep different inputs different. The caller
+// puts it back into macs.
+func (d *deriver) begin(label, host string, generation int) *derivation {
+	m := d.macs.Get().(*derivation) //nolint:forcetypeassert // it holds nothing else
+	m.info = append(m.info[:0], label...)
+	m.info = binary.BigEndian.AppendUint64(m.info, uint64(len(host)))
+	m.info = append(m.info, host...)
+	m.info = binary.BigEndian.AppendUint64(m.info, uint64(generation)) //nolint:gosec // never below zero: files are checked for it
+	return m
 }
