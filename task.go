@@ -160,6 +160,9 @@ type Task struct {
 	Dispatched bool
 	// NotifyPending is true from the task's end until its end was told.
 	NotifyPending bool
+	// EventPublished is true once the finished event was published and
+	// audited: while NotifyPending, only the callback is left.
+	EventPublished bool
 	// RejectReason says why State is TaskRejected.
 	RejectReason string
 

@@ -268,6 +268,11 @@ type Duties interface {
 	// Settle removes tasks from the sweep index: each is finished and its
 	// notification sent, or rejected, or gone.
 	Settle(ctx context.Context, ids ...procfleet.TaskID) error
+	// Published records that the finished event of a finished task was
+	// published: it sets EventPublished and nothing else. A task that is open
+	// after all, since a fail-over lost its end, stays as it is: its next end
+	// has an event of its own.
+	Published(ctx context.Context, id procfleet.TaskID) error
 	// Notified notes that a finished task's end was told: it clears
 	// NotifyPending and takes the task out of the sweep index. A task that is
 	// open after all, since a fail-over lost its end, stays there.

@@ -22,7 +22,7 @@ import (
 // givesUp reports whether a callback was tried for long enough.
 func (n *notifier) givesUp(task *procfleet.Task) bool {
 	now := n.clock.now()
-	return now.After(task.FinishedAt.Add(n.timing.CallbackFor)) || now.After(task.ExpiresAt)
+	return now.Sub(n.stepped.since(task.ID, task.FinishedAt, now)) > n.timing.CallbackFor || now.After(task.ExpiresAt)
 }
 
 // maxCallbackAnswer is how much of a callback's answer is read, to be able to
@@ -72,6 +72,7 @@ func (n *notifier) call(ctx context.Context, task *procfleet.Task, event *bus.Ta
 // callbackPause is how long after a failed try the next one comes: it grows
 // with the time since the task's end.
 func (n *notifier) callbackPause(task *procfleet.Task) time.Duration {
-	since := n.clock.now().Sub(task.FinishedAt)
+	now := n.clock.now()
+	since := now.Sub(n.stepped.since(task.ID, task.FinishedAt, now))
 	return min(max(since/2, n.timing.Sweep.RevisitMin), n.timing.Sweep.RevisitMax)
 }

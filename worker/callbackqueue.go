@@ -12,12 +12,18 @@ import (
 // hangs delays neither events nor other receivers. What finds no room, and what
 // waits for a receiver that keeps failing, is dropped: its notification is
 // pending in the store, and the sweep offers it again.
+//
+// All receivers together have maxWaiting callbacks waiting and maxCalls running.
+// Beyond that each one still has maxCallbacks waiting and one running, so that
+// receivers that hang cannot take the room of the others.
 type callbackQueues struct {
 	call func(ctx context.Context, id procfleet.TaskID) error
 
 	mu    sync.Mutex
 	by    map[string]*receiver
 	calls sync.WaitGroup
+	// Of all receivers.
+	waiting, running int
 }
 
 // receiver is one host and port.
@@ -30,9 +36,11 @@ type receiver struct {
 }
 
 const (
-	receiverQueue    = 1024 // callbacks that wait for one receiver
-	maxReceivers     = 1024 // that callbacks wait for, or that keep failing
-	receiverFailures = 3    // in a row, after which a receiver is given a pause
+	receiverQueue    = 1024  // callbacks that wait for one receiver
+	maxReceivers     = 1024  // that callbacks wait for, or that keep failing
+	maxWaiting       = 16384 // callbacks that wait for all receivers
+	maxCalls         = 512   // at a time, to all receivers
+	receiverFailures = 3     // in a row, after which a receiver is given a pause
 	pauseMin         = time.Second
 	pauseMax         = time.Minute
 )
@@ -56,13 +64,16 @@ func (q *callbackQueues) offer(ctx context.Context, host string, id procfleet.Ta
 		r = &receiver{taken: map[procfleet.TaskID]bool{}}
 		q.by[host] = r
 	}
-	if r.taken[id] || len(r.waiting) >= receiverQueue || time.Now().Before(r.until) {
+	full := len(r.waiting) >= receiverQueue || q.waiting >= maxWaiting && len(r.waiting) >= maxCallbacks
+	if full || r.taken[id] || time.Now().Before(r.until) {
 		return
 	}
 	r.taken[id] = true
 	r.waiting = append(r.waiting, id)
-	if r.running < r.limit() {
+	q.waiting++
+	if r.running == 0 || r.running < r.limit() && q.running < maxCalls {
 		r.running++
+		q.running++
 		q.calls.Go(func() { q.serve(ctx, host, r) })
 	}
 }
@@ -101,12 +112,14 @@ func (q *callbackQueues) next(ctx context.Context, host string, r *receiver) (id
 	defer q.mu.Unlock()
 	if len(r.waiting) == 0 || ctx.Err() != nil || r.running > r.limit() {
 		r.running--
+		q.running--
 		if r.running == 0 && r.failures == 0 && len(r.waiting) == 0 {
 			delete(q.by, host)
 		}
 		return "", false
 	}
 	id, r.waiting = r.waiting[0], r.waiting[1:]
+	q.waiting--
 	return id, true
 }
 
@@ -127,5 +140,6 @@ func (q *callbackQueues) over(r *receiver, id procfleet.TaskID, err error) {
 	for _, left := range r.waiting {
 		delete(r.taken, left)
 	}
+	q.waiting -= len(r.waiting)
 	r.waiting = nil
 }

@@ -463,6 +463,17 @@ func (s *fakeStore) Settle(_ context.Context, ids ...procfleet.TaskID) error {
 	return nil
 }
 
+func (s *fakeStore) Published(_ context.Context, id procfleet.TaskID) error {
+	if err := s.enter("Published"); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	if s.tasks[id].task.State == procfleet.TaskFinished {
+		s.tasks[id].task.EventPublished = true
+	}
+	return nil
+}
+
 func (s *fakeStore) Notified(_ context.Context, id procfleet.TaskID) error {
 	if err := s.enter("Notified"); err != nil {
 		return err

@@ -183,13 +183,14 @@ const (
 	callDue       storeCall = "due"
 	callTasks     storeCall = "tasks_by_id"
 	callRevisit   storeCall = "revisit"
+	callPublished storeCall = "published"
 	callNotified  storeCall = "notified"
 	callFreezesOf storeCall = "freezes_of"
 	callGroupsOf  storeCall = "groups_of"
 )
 
 var storeCalls = []storeCall{
-	callBegin, callDelivered, callRecord, callTask, callResults, callOwners, callPresences, callAnnounce, callReport, callDue, callTasks, callRevisit, callNotified,
+	callBegin, callDelivered, callRecord, callTask, callResults, callOwners, callPresences, callAnnounce, callReport, callDue, callTasks, callRevisit, callPublished, callNotified,
 	callFreezesOf, callGroupsOf,
 }
 

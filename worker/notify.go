@@ -18,9 +18,9 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// notifier tells the ends of tasks: the event first, then the callback, then
-// the store that it was told. What fails stays pending in the store, and the
-// sweep tries it again. At least once, with the same event id each time.
+// notifier publishes the ends of tasks: the event first, then the callback.
+// Each is recorded in the store when it is done. What fails stays pending there,
+// and the sweep tries it again. At least once, with the same event id each time.
 type notifier struct {
 	store   Store
 	bus     *bus.Bus
@@ -34,11 +34,11 @@ type notifier struct {
 	log     logrus.FieldLogger
 
 	callbacks *callbackQueues
+	stepped   *steppedClock // of the ends of tasks with a callback
 
 	queue chan procfleet.TaskID
 	mu    sync.Mutex
 	taken map[procfleet.TaskID]bool // queued or being told
-	sent  map[procfleet.TaskID]bool // whose event is out, and only the rest is to be repeated
 }
 
 // maxCallbacks is how many callbacks one receiver gets at a time.
@@ -55,8 +55,9 @@ func newNotifier(cfg *Config, clock *clock, m *metrics) *notifier {
 	n := &notifier{
 		store: cfg.Store, bus: cfg.Bus, audit: cfg.Audit, clock: clock, metrics: m, tracer: cfg.Tracer, timing: &cfg.Timing,
 		reached: cfg.Reached, log: cfg.Log.WithField("component", "worker.notify"),
-		queue: make(chan procfleet.TaskID, notifyQueue),
-		taken: map[procfleet.TaskID]bool{}, sent: map[procfleet.TaskID]bool{},
+		stepped: newSteppedClock(),
+		queue:   make(chan procfleet.TaskID, notifyQueue),
+		taken:   map[procfleet.TaskID]bool{},
 		http: &http.Client{
 			Transport: transport, Timeout: cfg.Timing.Callback,
 			// The event goes where the caller said and nowhere else.
@@ -115,7 +116,7 @@ func (n *notifier) tellQueued(ctx context.Context, id procfleet.TaskID) {
 		err = n.tell(ctx, &task)
 	}
 	if err != nil && !errors.Is(err, taskstore.ErrNotFound) {
-		n.log.WithError(err).WithField("task", id).Warn("task's end not told yet, left to the sweep")
+		n.log.WithError(err).WithField("task", id).Warn("completion notification pending")
 	}
 }
 
@@ -127,7 +128,7 @@ func (n *notifier) tell(ctx context.Context, task *procfleet.Task) (err error) {
 		return nil
 	}
 	if !task.NotifyPending {
-		n.forget(task.ID)
+		n.stepped.forget(task.ID)
 		if task.State == procfleet.TaskRejected { // else its end was told when it came
 			if err := n.audit.Keep(ctx, audit.OfEnd(task)); err != nil {
 				return err
@@ -141,14 +142,24 @@ func (n *notifier) tell(ctx context.Context, task *procfleet.Task) (err error) {
 	work := ctx
 	ctx, span := n.traceEnd(ctx, task)
 	defer func() { tracecontext.End(span, err) }()
-	if err := n.publish(ctx, task); err != nil {
-		return err
+	n.reached(PointBeforeNotify)
+	if !task.EventPublished {
+		if err := n.publish(ctx, task); err != nil {
+			return err
+		}
 	}
-	if target, err := url.Parse(task.Callback); err == nil && target.Host != "" {
-		n.callbacks.offer(work, target.Host, task.ID)
-		return nil
+	target, err := url.Parse(task.Callback)
+	if err != nil || target.Host == "" {
+		return n.settle(ctx, task)
 	}
-	return n.settle(ctx, task)
+	if !task.EventPublished {
+		err = n.store.Published(ctx, task.ID)
+	}
+	n.callbacks.offer(work, target.Host, task.ID) // also without the mark, which only saves a repeat of the event
+	if err != nil {
+		return fmt.Errorf("record event of task %s as published: %w", task.ID, err)
+	}
+	return nil
 }
 
 // settle notes that the end of a task was notified.
@@ -156,25 +167,17 @@ func (n *notifier) settle(ctx context.Context, task *procfleet.Task) error {
 	if err := n.store.Notified(ctx, task.ID); err != nil {
 		return fmt.Errorf("note task %s as told: %w", task.ID, err)
 	}
-	n.forget(task.ID)
+	n.stepped.forget(task.ID)
 	n.metrics.told.Add(ctx, 1)
 	return nil
 }
 
 // publish sends the event and has the end audited.
 func (n *notifier) publish(ctx context.Context, task *procfleet.Task) error {
-	n.reached(PointBeforeNotify)
-	if n.isSent(task.ID) {
-		return nil
-	}
 	if err := n.bus.TaskFinished(ctx, bus.FinishedEvent(*task)); err != nil {
 		return err
 	}
-	if err := n.audit.Keep(ctx, audit.OfEnd(task)); err != nil {
-		return err
-	}
-	n.noteSent(task.ID)
-	return nil
+	return n.audit.Keep(ctx, audit.OfEnd(task))
 }
 
 // callBack makes the callback of a task whose notification is still pending. An
@@ -210,25 +213,4 @@ func (n *notifier) callBack(ctx context.Context, id procfleet.TaskID) error {
 		log.WithError(err).Warn("notification still pending")
 	}
 	return failed
-}
-
-func (n *notifier) isSent(id procfleet.TaskID) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.sent[id]
-}
-
-func (n *notifier) noteSent(id procfleet.TaskID) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if len(n.sent) >= notifyQueue { // ends that other workers went on to tell
-		clear(n.sent)
-	}
-	n.sent[id] = true
-}
-
-func (n *notifier) forget(id procfleet.TaskID) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.sent, id)
 }

@@ -248,3 +248,46 @@ func TestAReceiverThatHangsDelaysNeitherEventsNorOtherReceivers(t *testing.T) {
 	e.eventually(func() bool { return e.store.settled(id) }, "the other receiver is called")
 	e.eventually(func() bool { return e.queued(bus.StreamEvents) == 41 }, "every event is published")
 }
+
+// TestACallbackIsGivenUpThoughTheClockSteppedBack has an end that is a day
+// ahead of the store's clock.
+func TestACallbackIsGivenUpThoughTheClockSteppedBack(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		calls.Add(1)
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer server.Close()
+	e := start(t, func(c *worker.Config) { c.Timing.CallbackFor = 500 * time.Millisecond })
+	id := e.sameShard(func(f *fakeTask) {
+		f.task.State, f.task.NotifyPending, f.task.Callback = procfleet.TaskFinished, true, server.URL
+		f.task.FinishedAt = time.Now().Add(24 * time.Hour)
+		f.task.ExpiresAt = f.task.FinishedAt.Add(24 * time.Hour)
+	})
+	e.eventually(func() bool { return e.store.settled(id) }, "the callback is given up")
+	if calls.Load() < 2 {
+		t.Error("the callback was given up at its first failure")
+	}
+}
+
+// TestACallbackThatIsLeftHasNoSecondEvent is a worker that takes over after
+// another published the event.
+func TestACallbackThatIsLeftHasNoSecondEvent(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	called := make(chan string, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { called <- r.Header.Get("Idempotency-Key") }))
+	defer server.Close()
+	id := e.sameShard(func(f *fakeTask) {
+		f.task.State, f.task.NotifyPending, f.task.FinishedAt = procfleet.TaskFinished, true, time.Now()
+		f.task.Callback, f.task.EventPublished = server.URL, true
+	})
+	e.eventually(func() bool { return e.store.settled(id) }, "the callback is made")
+	if key := <-called; key != string(id)+"/finished" {
+		t.Errorf("callback with key %q", key)
+	}
+	if n := e.queued(bus.StreamEvents); n != 0 {
+		t.Errorf("%d events were published again", n)
+	}
+}

@@ -7,10 +7,10 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// steppedClock knows the open tasks that were created later than now: the
-// store's clock has stepped back since. Their deadlines would be late by the
-// size of the step, so they count anew from when this worker first read such a
-// task. It ends after at most twice the time that it was given.
+// steppedClock finds moments of tasks that are later than now: the store's clock
+// has stepped back since. What is timed from such a moment would be late by the
+// size of the step, so it is timed from when this worker first read the moment.
+// It takes at most twice as long as without a step.
 type steppedClock struct {
 	mu    sync.Mutex
 	first map[procfleet.TaskID]time.Time
@@ -25,24 +25,29 @@ func newSteppedClock() *steppedClock {
 
 // deadline is when an open task is overdue.
 func (s *steppedClock) deadline(task *procfleet.Task, now time.Time) time.Time {
+	return s.since(task.ID, task.CreatedAt, now).Add(task.Deadline.Sub(task.CreatedAt))
+}
+
+// since is the moment from which to time what began at the given moment of a
+// task; it is never later than that.
+func (s *steppedClock) since(id procfleet.TaskID, at, now time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	first, known := s.first[task.ID]
+	first, known := s.first[id]
 	if !known {
-		if !task.CreatedAt.After(now) {
-			return task.Deadline
+		if !at.After(now) {
+			return at
 		}
 		if len(s.first) >= maxStepped { // most of them have ended by their results
 			clear(s.first)
 		}
 		first = now
-		s.first[task.ID] = now
+		s.first[id] = now
 	}
-	deadline := first.Add(task.Deadline.Sub(task.CreatedAt))
-	if deadline.After(task.Deadline) {
-		return task.Deadline
+	if first.After(at) {
+		return at
 	}
-	return deadline
+	return first
 }
 
 func (s *steppedClock) forget(id procfleet.TaskID) {

@@ -114,6 +114,12 @@ func (w *watched) Revisit(ctx context.Context, next ...taskstore.NextVisit) (err
 	return w.Store.Revisit(ctx, next...)
 }
 
+func (w *watched) Published(ctx context.Context, id procfleet.TaskID) (err error) {
+	ctx, done := w.call(ctx, callPublished)
+	defer func() { done(err) }()
+	return w.Store.Published(ctx, id)
+}
+
 func (w *watched) Notified(ctx context.Context, id procfleet.TaskID) (err error) {
 	ctx, done := w.call(ctx, callNotified)
 	defer func() { done(err) }()

@@ -156,6 +156,20 @@ func (s *Store) Republished(ctx context.Context, id procfleet.TaskID, chunk int,
 	})
 }
 
+// Published sets EventPublished of a finished task. A release that does not
+// know the field reads the record without it, and drops it when it writes the
+// record: it, or a later one, then publishes the event again under the same id.
+func (s *Store) Published(ctx context.Context, id procfleet.TaskID) error {
+	return change(ctx, s, func(t *tx) error {
+		r, err := t.task(id)
+		if err != nil || r.State != procfleet.TaskFinished || r.EventPublished {
+			return err
+		}
+		r.EventPublished = true
+		return t.putTask(r)
+	})
+}
+
 // Notified clears NotifyPending and settles the task if it is finished.
 func (s *Store) Notified(ctx context.Context, id procfleet.TaskID) error {
 	return change(ctx, s, func(t *tx) error {

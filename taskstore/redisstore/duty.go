@@ -101,6 +101,17 @@ redis.call('ZADD', KEYS[1], 'XX', unpack(visits))
 return 1
 `)
 
+// publishedScript marks the finished event of a finished task as published.
+//
+// KEYS[1] head
+// Returns 1, or 0 if there is no such task.
+var publishedScript = redis.NewScript(`
+local state = redis.call('HGET', KEYS[1], 'state')
+if not state then return 0 end
+if state == 'finished' then redis.call('HSET', KEYS[1], '` + publishedField + `', 1) end
+return 1
+`)
+
 // notifiedScript notes that the end of a task was told and takes the task out of
 // the sweep index, if it is finished. The keys are in two slots: it is not for
 // a cluster.
@@ -272,6 +283,12 @@ func (s *Store) Settle(ctx context.Context, ids ...procfleet.TaskID) error {
 		return fmt.Errorf("settle %d tasks: %w", len(ids), err)
 	}
 	return nil
+}
+
+// Published is one round trip. It does not wait for a replica: a fail-over that
+// loses the mark costs one more event with the same id.
+func (s *Store) Published(ctx context.Context, id procfleet.TaskID) error {
+	return s.change(ctx, id, "record event as published", publishedScript)
 }
 
 // Notified clears NotifyPending and settles the task if it is finished: a

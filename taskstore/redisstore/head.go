@@ -16,8 +16,14 @@ import (
 )
 
 // directoryField holds where each chunk begins, see [directory]; bodyField
-// the hash of the request's body.
+// the hash of the request's body. publishedField marks that the finished event
+// was published. It is beside "notify" and not another value of it, because
+// workers of the release before read only "notify": they ignore the new field,
+// send the event again under the same id, then the callback, and clear
+// "notify". A task without the field has an event to publish, so an end that
+// such a worker recorded loses nothing.
 const (
+	publishedField = "published"
 	directoryField = "directory"
 	bodyField      = "body"
 )
@@ -30,7 +36,7 @@ func countField(s procfleet.State) string { return "n:" + pack.Marks(s)[:1] }
 func taskFields() []string {
 	fields := []string{
 		"state", "lane", "items", "chunks", "created", "deadline", "expires",
-		"finished", "dispatched", "notify", "reason", "about",
+		"finished", "dispatched", "notify", publishedField, "reason", "about",
 	}
 	for _, s := range procfleet.States() {
 		fields = append(fields, countField(s))
@@ -69,9 +75,9 @@ func readHead(id procfleet.TaskID, values []any) (procfleet.Task, error) {
 		ExpiresAt:     moment(h.int()),
 		FinishedAt:    moment(h.int()),
 		Dispatched:    h.int() == 1,
-		NotifyPending: h.int() == 1,
-		RejectReason:  h.text(),
-		Counts:        make(procfleet.Counts, len(procfleet.States())),
+		NotifyPending: h.int() == 1, EventPublished: h.int() == 1,
+		RejectReason: h.text(),
+		Counts:       make(procfleet.Counts, len(procfleet.States())),
 	}
 	if t.State == "" {
 		return procfleet.Task{}, taskstore.ErrNotFound

@@ -71,6 +71,7 @@ func goneEverywhere(ctx context.Context, t T, s taskstore.Store, id procfleet.Ta
 		"dispatched":  s.Dispatched(ctx, id, []uint64{1}),
 		"delivered":   s.Delivered(ctx, id, 0, []int{0}, true),
 		"republished": s.Republished(ctx, id, 0, 9),
+		"published":   s.Published(ctx, id),
 		"notified":    s.Notified(ctx, id),
 	} {
 		if err != nil {

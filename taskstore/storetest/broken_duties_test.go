@@ -321,6 +321,35 @@ type neverNotified struct{ taskstore.Store }
 
 func (s neverNotified) Notified(context.Context, procfleet.TaskID) error { return nil }
 
+type neverPublished struct{ taskstore.Store }
+
+func (s neverPublished) Published(context.Context, procfleet.TaskID) error { return nil }
+
+type publishedIsNotified struct{ taskstore.Store }
+
+func (s publishedIsNotified) Published(ctx context.Context, id procfleet.TaskID) error {
+	return errors.Join(s.Store.Published(ctx, id), s.Notified(ctx, id))
+}
+
+// publishesOpen counts the event of an open task as published.
+type publishesOpen struct {
+	taskstore.Store
+	published *sync.Map
+}
+
+func (s publishesOpen) Published(ctx context.Context, id procfleet.TaskID) error {
+	s.published.Store(id, true)
+	return s.Store.Published(ctx, id)
+}
+
+func (s publishesOpen) Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error) {
+	t, err := s.Store.Task(ctx, id)
+	if _, ok := s.published.Load(id); ok {
+		t.EventPublished = true
+	}
+	return t, err
+}
+
 type settlesOpen struct{ taskstore.Store }
 
 func (s settlesOpen) Notified(ctx context.Context, id procfleet.TaskID) error {

@@ -24,6 +24,8 @@ func dutyChecks() []Check {
 		{Name: "a settled task is not due", Fn: settledNotDue},
 		{Name: "a task that was told is not due", Fn: toldNotDue},
 		{Name: "a task that is open after all stays due", Fn: openStaysDue},
+		{Name: "a task whose event was published has its callback left", Fn: publishedStaysPending},
+		{Name: "an open task has no published event", Fn: openHasNoEvent},
 		{Name: "a visit says since when it is due", Fn: dueSince, Needs: Needs{Advance: true}},
 		{Name: "a visit is due when the clock steps back", Fn: dueAfterStepBack, Needs: Needs{Advance: true}},
 		{Name: "a visit is never later than the longest", Fn: visitIsBounded, Needs: Needs{Advance: true}},
@@ -218,6 +220,42 @@ func toldNotDue(ctx context.Context, t T, s Subject) {
 	equal(t, "due tasks", dueEverywhere(ctx, t, s), []procfleet.TaskID{kept.ID})
 	if look(ctx, t, s, told.ID).NotifyPending {
 		t.Errorf("the task that was told is to be told")
+	}
+}
+
+// publishedStaysPending is a worker that was killed between the event and the
+// callback: whoever visits the task next has only the callback left.
+func publishedStaysPending(ctx context.Context, t T, s Subject) {
+	task := create(ctx, t, s, Draft(1))
+	record(ctx, t, s, task.ID, succeeded(0)...)
+	want := look(ctx, t, s, task.ID)
+	if want.EventPublished {
+		t.Errorf("the event of a new end is published: %+v", want)
+	}
+	want.EventPublished = true
+	for range 2 {
+		must(t, s.Published(ctx, task.ID), "published")
+	}
+	equal(t, "published task", look(ctx, t, s, task.ID), want)
+	byID, err := s.TasksByID(ctx, []procfleet.TaskID{task.ID})
+	must(t, err, "tasks by id")
+	equal(t, "published task by id", byID, []procfleet.Task{want})
+	revisit(ctx, t, s, task.ID, 0)
+	s.pass(ctx, t, time.Second, "the published task is due", func() bool { return slices.Contains(dueEverywhere(ctx, t, s), task.ID) })
+	must(t, s.Notified(ctx, task.ID), "notified")
+	want.NotifyPending = false
+	equal(t, "notified task", look(ctx, t, s, task.ID), want)
+}
+
+// openHasNoEvent is a worker that published an end which a fail-over has lost
+// since: the next end must be published too.
+func openHasNoEvent(ctx context.Context, t T, s Subject) {
+	task := create(ctx, t, s, Draft(2))
+	record(ctx, t, s, task.ID, succeeded(0)...)
+	must(t, s.Published(ctx, task.ID), "published")
+	record(ctx, t, s, task.ID, succeeded(1)...)
+	if got := look(ctx, t, s, task.ID); got.EventPublished || !got.NotifyPending {
+		t.Errorf("the event of an end after it was published counts as published: %+v", got)
 	}
 }
 

@@ -162,6 +162,13 @@ func (f *failing) Settle(ctx context.Context, ids ...procfleet.TaskID) error {
 	return f.Store.Settle(ctx, ids...)
 }
 
+func (f *failing) Published(ctx context.Context, id procfleet.TaskID) error {
+	if err := f.fail(); err != nil {
+		return err
+	}
+	return f.Store.Published(ctx, id)
+}
+
 func (f *failing) Notified(ctx context.Context, id procfleet.TaskID) error {
 	if err := f.fail(); err != nil {
 		return err

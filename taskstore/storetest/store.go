@@ -39,6 +39,7 @@ func calls(ctx context.Context, s taskstore.Store, id procfleet.TaskID) map[stri
 	errs["Revisit"] = s.Revisit(ctx, taskstore.NextVisit{Task: id})
 	_, errs["TasksByID"] = s.TasksByID(ctx, []procfleet.TaskID{id})
 	errs["Settle"] = s.Settle(ctx, id)
+	errs["Published"] = s.Published(ctx, id)
 	errs["Notified"] = s.Notified(ctx, id)
 	errs["Announce"] = s.Announce(ctx, []taskstore.Announcement{announcement(host(0, 1), "i")})
 	errs["Bind"] = s.Bind(ctx, []taskstore.AgentBinding{binding("a", host(0, 1))})
