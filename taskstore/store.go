@@ -258,6 +258,10 @@ type Duties interface {
 	// TasksByID returns tasks in the order of ids, the zero Task for an id
 	// without a task.
 	TasksByID(ctx context.Context, ids []procfleet.TaskID) ([]procfleet.Task, error)
+	// DeliveredItems returns the delivered items, by index, of each of the tasks,
+	// which [Duties.TasksByID] returned: those of tasks with one chunk, none of
+	// other tasks and of tasks that are gone.
+	DeliveredItems(ctx context.Context, tasks []procfleet.Task) ([][]procfleet.ItemResult, error)
 	// Undone returns the chunks of a task that are not done, for whoever
 	// publishes them: the task is then as safe as its creation promised.
 	Undone(ctx context.Context, id procfleet.TaskID) ([]ChunkDuty, error)

@@ -45,6 +45,8 @@ type fakeTask struct {
 	broken  bool // Record fails
 	// unreadable makes Task and TasksByID fail.
 	unreadable bool
+	// damaged makes DeliveredItems and Results fail.
+	damaged bool
 }
 
 var errUnreadable = errors.New("fake: task is damaged")
@@ -326,6 +328,9 @@ func (s *fakeStore) Results(_ context.Context, id procfleet.TaskID, q taskstore.
 	if f == nil {
 		return nil, "", taskstore.ErrNotFound
 	}
+	if f.damaged {
+		return nil, "", errUnreadable
+	}
 	after := -1
 	if q.Cursor != "" {
 		after, _ = strconv.Atoi(q.Cursor)
@@ -436,6 +441,23 @@ func (s *fakeStore) TasksByID(_ context.Context, ids []procfleet.TaskID) ([]proc
 		}
 	}
 	return tasks, nil
+}
+
+func (s *fakeStore) DeliveredItems(_ context.Context, tasks []procfleet.Task) ([][]procfleet.ItemResult, error) {
+	if err := s.enter("DeliveredItems"); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	delivered := make([][]procfleet.ItemResult, len(tasks))
+	for i := range tasks {
+		if f := s.tasks[tasks[i].ID]; f != nil && len(f.chunks) == 1 {
+			if f.damaged {
+				return nil, errUnreadable
+			}
+			delivered[i] = slices.DeleteFunc(f.items(0), func(r procfleet.ItemResult) bool { return r.State != procfleet.StateDelivered })
+		}
+	}
+	return delivered, nil
 }
 
 func (s *fakeStore) Revisit(_ context.Context, next ...taskstore.NextVisit) error {

@@ -182,6 +182,7 @@ const (
 	callReport    storeCall = "report"
 	callDue       storeCall = "due"
 	callTasks     storeCall = "tasks_by_id"
+	callItems     storeCall = "delivered_items"
 	callRevisit   storeCall = "revisit"
 	callPublished storeCall = "published"
 	callNotified  storeCall = "notified"
@@ -190,7 +191,7 @@ const (
 )
 
 var storeCalls = []storeCall{
-	callBegin, callDelivered, callRecord, callTask, callResults, callOwners, callPresences, callAnnounce, callReport, callDue, callTasks, callRevisit, callPublished, callNotified,
+	callBegin, callDelivered, callRecord, callTask, callResults, callOwners, callPresences, callAnnounce, callReport, callDue, callTasks, callItems, callRevisit, callPublished, callNotified,
 	callFreezesOf, callGroupsOf,
 }
 

@@ -15,13 +15,18 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
+// ageOf returns the age of a task. A task that was created later than now, by a
+// clock that stepped back since, is as old as that step.
+func ageOf(task *procfleet.Task, now time.Time) time.Duration { return now.Sub(task.CreatedAt).Abs() }
+
 // needsRepair reports whether an open task may have lost something. A task
-// whose items are all at their agents needs no chunk in the stream.
-func (sh *shard) needsRepair(task *procfleet.Task, age time.Duration, now time.Time) bool {
+// whose items are all at their agents needs no chunk in the stream; a complete
+// one misses no result.
+func (sh *shard) needsRepair(task *procfleet.Task, age time.Duration, now time.Time, complete bool) bool {
 	if !task.Dispatched {
 		return age >= sh.timing.Sweep.DispatchAfter && sh.busThere(now)
 	}
-	return sh.needsQueue(task, age, now) || sh.needsResults(task, age)
+	return sh.needsQueue(task, age, now) || sh.needsResults(task, age) && !complete
 }
 
 func (sh *shard) needsQueue(task *procfleet.Task, age time.Duration, now time.Time) bool {

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -35,6 +36,40 @@ const (
 	// resendPages bounds one repair; the next continues where it ended.
 	resendPages = 10
 )
+
+// complete returns the small tasks of a round that miss no result, so that they
+// need no repair. It reads their delivered items together; a task that is left
+// out or cannot be read is examined alone, by a repair.
+func (sh *shard) complete(ctx context.Context, tasks []procfleet.Task) map[procfleet.TaskID]bool {
+	now := sh.clock.now()
+	var small []procfleet.Task
+	items := 0
+	for i := range tasks {
+		t := &tasks[i]
+		if t.Chunks == 1 && t.Dispatched && !t.State.Done() && items+t.Items <= resendPage && sh.needsResults(t, ageOf(t, now)) {
+			small, items = append(small, *t), items+t.Items
+		}
+	}
+	if len(small) == 0 {
+		return nil
+	}
+	delivered, err := sh.store.DeliveredItems(ctx, small)
+	if err != nil {
+		return nil
+	}
+	agents, err := sh.agentsOf(ctx, delivered...)
+	if err != nil {
+		return nil
+	}
+	complete := make(map[procfleet.TaskID]bool, len(small))
+	for i := range small {
+		is := onlyLost(&small[i], now)
+		complete[small[i].ID] = !slices.ContainsFunc(delivered[i], func(item procfleet.ItemResult) bool {
+			return is(&item, agents[item.Item.Target.Host])
+		})
+	}
+	return complete
+}
 
 // requestResends asks agents to send again the results of delivered items
 // that count as lost, and ends the items that their agent does not know.
@@ -116,35 +151,44 @@ func lostMessage(h *itemsOfHost, task *procfleet.Task) string {
 	return fmt.Sprintf(what+", outcome unknown: look with a status, then repeat if needed", h.host)
 }
 
-// lostByHost looks up the agents of a page's hosts and groups the lost items.
+// lostByHost groups the lost items of a page by their hosts.
 func (sh *shard) lostByHost(ctx context.Context, page []procfleet.ItemResult, is lost) ([]*itemsOfHost, error) {
-	all := byHost(page)
-	if len(all) == 0 {
-		return nil, nil
-	}
-	names := make([]procfleet.Host, len(all))
-	for i, h := range all {
-		names[i] = h.host
-	}
-	presences, err := sh.store.Presences(ctx, names)
+	agents, err := sh.agentsOf(ctx, page)
 	if err != nil {
-		return nil, fmt.Errorf("look up agents: %w", err)
+		return nil, err
 	}
-	agents := make(map[procfleet.Host]*taskstore.Presence, len(all))
-	for i, h := range all {
-		agents[h.host] = &presences[i]
-	}
-	missing := make([]procfleet.ItemResult, 0, len(page))
-	for i := range page {
-		if is(&page[i], agents[page[i].Item.Target.Host]) {
-			missing = append(missing, page[i])
-		}
-	}
-	hosts := byHost(missing)
+	hosts := byHost(slices.DeleteFunc(page, func(item procfleet.ItemResult) bool {
+		return !is(&item, agents[item.Item.Target.Host])
+	}))
 	for _, h := range hosts {
 		h.presence = *agents[h.host]
 	}
 	return hosts, nil
+}
+
+// agentsOf looks up the agents of all items' hosts.
+func (sh *shard) agentsOf(ctx context.Context, pages ...[]procfleet.ItemResult) (map[procfleet.Host]*taskstore.Presence, error) {
+	var hosts []procfleet.Host
+	agents := map[procfleet.Host]*taskstore.Presence{}
+	for _, page := range pages {
+		for i := range page {
+			host := page[i].Item.Target.Host
+			if _, known := agents[host]; !known {
+				agents[host], hosts = nil, append(hosts, host)
+			}
+		}
+	}
+	if len(hosts) == 0 {
+		return nil, nil
+	}
+	presences, err := sh.store.Presences(ctx, hosts)
+	if err != nil {
+		return nil, fmt.Errorf("look up agents: %w", err)
+	}
+	for i, host := range hosts {
+		agents[host] = &presences[i]
+	}
+	return agents, nil
 }
 
 // resendReply is what a host's agent replied about items.

@@ -108,6 +108,12 @@ func (w *watched) TasksByID(ctx context.Context, ids []procfleet.TaskID) (tasks 
 	return w.Store.TasksByID(ctx, ids)
 }
 
+func (w *watched) DeliveredItems(ctx context.Context, tasks []procfleet.Task) (items [][]procfleet.ItemResult, err error) {
+	ctx, done := w.call(ctx, callItems)
+	defer func() { done(err) }()
+	return w.Store.DeliveredItems(ctx, tasks)
+}
+
 func (w *watched) Revisit(ctx context.Context, next ...taskstore.NextVisit) (err error) {
 	ctx, done := w.call(ctx, callRevisit)
 	defer func() { done(err) }()

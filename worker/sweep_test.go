@@ -130,8 +130,8 @@ func TestItemsThatTheirAgentDoesNotKnowEnd(t *testing.T) {
 		id := e.submit(2*time.Second, chunk(procfleet.ActionStart, host(1)))
 		e.waitState(id, 0, procfleet.StateDelivered)
 		e.store.present(host(1), "new", sinceNow, conflict)
-		seen := e.store.called("Results")
-		e.eventually(func() bool { return e.store.called("Results") > seen+2 }, "the sweep looks")
+		seen := e.store.called("DeliveredItems")
+		e.eventually(func() bool { return e.store.called("DeliveredItems") > seen+2 }, "the sweep looks")
 		if a.chased() > 0 {
 			t.Error("agent was asked")
 		}
@@ -273,6 +273,36 @@ func TestAResendThatNoAgentAnswersDelaysNoOtherTaskOfTheShard(t *testing.T) {
 	e.eventually(func() bool { return a.chased() > 0 }, "the silent agent is asked")
 	other := e.sameShard(func(f *fakeTask) { f.task.State, f.task.Deadline = procfleet.TaskRunning, time.Now() })
 	e.waitState(other, 0, procfleet.StateUnreachable)
+}
+
+// delivered makes a task one whose items are all at their agents.
+func delivered(f *fakeTask) {
+	f.task.State, f.task.Dispatched, f.task.CreatedAt = procfleet.TaskRunning, true, time.Now().Add(-10*time.Second)
+	f.states[0], f.done[0] = procfleet.StateDelivered, true
+}
+
+func TestTasksWhoseItemsHaveTimeLeftAreReadTogether(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	e.store.present(host(1), "i1")
+	for range 5 {
+		e.sameShard(delivered)
+	}
+	begun := e.store.called("TasksByID")
+	e.eventually(func() bool { return e.store.called("TasksByID") > begun+5 }, "the tasks are visited")
+	if n := e.store.called("Results"); n > 0 {
+		t.Errorf("items of single tasks were read %d times", n)
+	}
+}
+
+func TestATaskWhoseDeliveredItemsCannotBeReadDelaysNoOtherTaskOfTheShard(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	e.sameShard(func(f *fakeTask) { delivered(f); f.damaged = true })
+	a := e.agent(host(1), accept)
+	a.resend = func(r *agentproto.Resend) *agentproto.ResendReply { return &agentproto.ResendReply{Unknown: r.Items} }
+	other := e.sameShard(func(f *fakeTask) { delivered(f); f.task.CreatedAt = time.Now().Add(-time.Hour) })
+	e.waitState(other, 0, procfleet.StateFailed)
 }
 
 func TestATaskThatCannotBeReadDelaysNoOtherTaskOfTheShard(t *testing.T) {

@@ -12,14 +12,15 @@ import (
 
 // plan is what a round does about the tasks it visits.
 type plan struct {
-	next    []taskstore.NextVisit
-	settle  []procfleet.TaskID
-	notify  []procfleet.TaskID
-	repairs []*repair
+	complete map[procfleet.TaskID]bool // tasks that miss no result
+	next     []taskstore.NextVisit
+	settle   []procfleet.TaskID
+	notify   []procfleet.TaskID
+	repairs  []*repair
 }
 
-// visit does what due tasks need now and sets their next visits: one read and
-// one write for all of them. Repairs are started and not waited for.
+// visit does what due tasks need now and sets their next visits: up to three
+// reads and one write for all of them. Repairs are started and not waited for.
 func (sh *shard) visit(ctx context.Context, due []taskstore.Visit) error {
 	if len(due) == 0 {
 		return nil
@@ -28,7 +29,7 @@ func (sh *shard) visit(ctx context.Context, due []taskstore.Visit) error {
 	if err != nil {
 		return err
 	}
-	var p plan
+	p := plan{complete: sh.complete(ctx, tasks)}
 	for i := range due {
 		sh.decideSafely(ctx, &p, due[i].Task, &tasks[i])
 	}
@@ -139,9 +140,9 @@ func (sh *shard) decide(ctx context.Context, p *plan, id procfleet.TaskID, task 
 		}
 		return
 	}
-	age := task.CreatedAt.Sub(now).Abs() // a task of the future is as old as the step of the clock
+	age := ageOf(task, now)
 	next := min(max(age/4, sh.timing.Sweep.RevisitMin), sh.timing.Sweep.RevisitMax)
-	if sh.needsRepair(task, age, now) {
+	if sh.needsRepair(task, age, now, p.complete[task.ID]) {
 		if r := sh.begin(task, now, false); r != nil {
 			r.do = func(ctx context.Context) error { return sh.reconcile(ctx, r, age) }
 			p.repairs = append(p.repairs, r)

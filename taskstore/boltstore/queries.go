@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/taskstore"
@@ -131,6 +132,38 @@ func (s *Store) Results(ctx context.Context, id procfleet.TaskID, q taskstore.Re
 		return p, nil
 	})
 	return p.items, p.next, err
+}
+
+// DeliveredItems returns the delivered items of tasks of one chunk.
+func (s *Store) DeliveredItems(ctx context.Context, tasks []procfleet.Task) ([][]procfleet.ItemResult, error) {
+	return view(ctx, s, func(t *tx) ([][]procfleet.ItemResult, error) {
+		delivered := make([][]procfleet.ItemResult, len(tasks))
+		for i := range tasks {
+			r, err := t.task(tasks[i].ID)
+			if errors.Is(err, taskstore.ErrNotFound) || err == nil && r.Chunks != 1 {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			rd := &reader{legs: t.legs(r), views: map[int]*pack.View{}}
+			marks, err := rd.marks()
+			if err != nil {
+				return nil, err
+			}
+			for n, mark := range marks {
+				if pack.Mark(mark) != pack.Delivered {
+					continue
+				}
+				item, err := rd.item(n)
+				if err != nil {
+					return nil, err
+				}
+				delivered[i] = append(delivered[i], item)
+			}
+		}
+		return delivered, nil
+	})
 }
 
 // reader puts items together from their chunks, marks and results.

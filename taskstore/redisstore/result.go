@@ -263,6 +263,43 @@ func (s *Store) page(ctx context.Context, l *layout, marks []byte, items []int) 
 	return rows, nil
 }
 
+// DeliveredItems reads the marks and the chunk of every task in one round trip.
+func (s *Store) DeliveredItems(ctx context.Context, tasks []procfleet.Task) ([][]procfleet.ItemResult, error) {
+	type answer struct{ marks, chunk *redis.StringCmd }
+	answers := make([]answer, len(tasks))
+	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		for i := range tasks {
+			if t := &tasks[i]; t.Chunks == 1 {
+				keys := s.keys.task(t.ID)
+				answers[i] = answer{pipe.GetRange(ctx, keys.marks(), 0, int64(t.Items)-1), pipe.Get(ctx, keys.chunk(0))}
+			}
+		}
+	}); err != nil {
+		return nil, fmt.Errorf("read delivered items of %d tasks: %w", len(tasks), err)
+	}
+	delivered := make([][]procfleet.ItemResult, len(tasks))
+	for i, a := range answers {
+		if a.chunk == nil || a.chunk.Val() == "" { // several chunks, or it expired meanwhile
+			continue
+		}
+		view, err := pack.OpenChunk(a.chunk.Val())
+		if err != nil {
+			return nil, fmt.Errorf("chunk of task %s: %w", tasks[i].ID, err)
+		}
+		for item, mark := range []byte(a.marks.Val()) {
+			if pack.Mark(mark) != pack.Delivered {
+				continue
+			}
+			r, err := row(&tasks[i], view, item, pack.Delivered, "")
+			if err != nil {
+				return nil, fmt.Errorf("item %d of task %s: %w", item, tasks[i].ID, err)
+			}
+			delivered[i] = append(delivered[i], r)
+		}
+	}
+	return delivered, nil
+}
+
 func hasResult(mark byte) bool {
 	return pack.Mark(mark) != pack.Pending && pack.Mark(mark) != pack.Delivered
 }

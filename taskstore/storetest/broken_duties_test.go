@@ -446,3 +446,28 @@ func (s gapless) TasksByID(ctx context.Context, ids []procfleet.TaskID) ([]procf
 	tasks, err := s.Store.TasksByID(ctx, ids)
 	return slices.DeleteFunc(tasks, func(t procfleet.Task) bool { return t.ID == "" }), err
 }
+
+// noneDelivered has no delivered items.
+type noneDelivered struct{ taskstore.Store }
+
+func (s noneDelivered) DeliveredItems(_ context.Context, tasks []procfleet.Task) ([][]procfleet.ItemResult, error) {
+	return make([][]procfleet.ItemResult, len(tasks)), nil
+}
+
+// stateBlind shows every item of a task as delivered.
+type stateBlind struct{ taskstore.Store }
+
+func (s stateBlind) DeliveredItems(ctx context.Context, tasks []procfleet.Task) ([][]procfleet.ItemResult, error) {
+	all := make([][]procfleet.ItemResult, len(tasks))
+	for i := range tasks {
+		if tasks[i].Chunks != 1 {
+			continue
+		}
+		rows, err := s.Chunk(ctx, tasks[i].ID, 0)
+		if err != nil && !errors.Is(err, taskstore.ErrNotFound) {
+			return nil, err
+		}
+		all[i] = rows
+	}
+	return all, nil
+}

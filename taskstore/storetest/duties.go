@@ -31,6 +31,7 @@ func dutyChecks() []Check {
 		{Name: "a visit is never later than the longest", Fn: visitIsBounded, Needs: Needs{Advance: true}},
 		{Name: "many visits are set and settled in one call", Fn: manyVisits},
 		{Name: "tasks by id", Fn: tasksByID},
+		{Name: "delivered items of many tasks", Fn: deliveredItems},
 		{Name: "undone chunks", Fn: undoneChunks},
 		{Name: "undone names when a chunk was begun", Fn: undoneBegun},
 	}
@@ -330,6 +331,23 @@ func tasksByID(ctx context.Context, t T, s Subject) {
 	tasks, err = s.TasksByID(ctx, nil)
 	must(t, err, "no tasks by id")
 	equal(t, "no tasks", tasks, []procfleet.Task{})
+}
+
+func deliveredItems(ctx context.Context, t T, s Subject) {
+	some, none, chunks := create(ctx, t, s, Draft(5)), create(ctx, t, s, Draft(2)), create(ctx, t, s, Draft(300))
+	for id, items := range map[procfleet.TaskID][]int{some.ID: {1, 3, 4}, chunks.ID: {0}} {
+		must(t, s.Delivered(ctx, id, 0, items, false), "delivered")
+	}
+	record(ctx, t, s, some.ID, succeeded(3)...)
+	gone := procfleet.Task{ID: "GSETASK:20240229120000:5", Items: 1, Chunks: 1}
+	delivered, err := s.DeliveredItems(ctx, []procfleet.Task{none, some, {}, gone, chunks, some})
+	must(t, err, "delivered items")
+	all := items(ctx, t, s, some)
+	want := [][]procfleet.ItemResult{nil, {all[1], all[4]}, nil, nil, nil, {all[1], all[4]}}
+	equal(t, "tasks answered", len(delivered), len(want))
+	for i := range delivered {
+		equalItems(t, "delivered items", delivered[i], want[i])
+	}
 }
 
 func undone(ctx context.Context, t T, s taskstore.Store, id procfleet.TaskID) []taskstore.ChunkDuty {

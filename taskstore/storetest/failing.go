@@ -134,6 +134,13 @@ func (f *failing) TasksByID(ctx context.Context, ids []procfleet.TaskID) ([]proc
 	return f.Store.TasksByID(ctx, ids)
 }
 
+func (f *failing) DeliveredItems(ctx context.Context, tasks []procfleet.Task) ([][]procfleet.ItemResult, error) {
+	if err := f.fail(); err != nil {
+		return nil, err
+	}
+	return f.Store.DeliveredItems(ctx, tasks)
+}
+
 func (f *failing) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.ChunkDuty, error) {
 	if err := f.fail(); err != nil {
 		return nil, err

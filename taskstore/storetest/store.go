@@ -38,6 +38,7 @@ func calls(ctx context.Context, s taskstore.Store, id procfleet.TaskID) map[stri
 	errs["Republished"] = s.Republished(ctx, id, 0, 1)
 	errs["Revisit"] = s.Revisit(ctx, taskstore.NextVisit{Task: id})
 	_, errs["TasksByID"] = s.TasksByID(ctx, []procfleet.TaskID{id})
+	_, errs["DeliveredItems"] = s.DeliveredItems(ctx, []procfleet.Task{{ID: id, Chunks: 1, Items: 1}})
 	errs["Settle"] = s.Settle(ctx, id)
 	errs["Published"] = s.Published(ctx, id)
 	errs["Notified"] = s.Notified(ctx, id)

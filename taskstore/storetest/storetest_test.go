@@ -127,6 +127,8 @@ func defects() map[string]defect {
 		"visits are as late as asked":   by(func(s store) store { return patient{s, new(sync.Map)} }, "a visit is never later than the longest"),
 		"only the first is settled":     by(func(s store) store { return firstOnly{s} }, "many visits are set and settled in one call"),
 		"tasks by id have no gaps":      by(func(s store) store { return gapless{s} }, "tasks by id"),
+		"no item is delivered":          by(func(s store) store { return noneDelivered{s} }, "delivered items of many tasks"),
+		"every item is delivered":       by(func(s store) store { return stateBlind{s} }, "delivered items of many tasks"),
 		"settles nothing":               by(func(s store) store { return unsettling{s} }, "a settled task is not due"),
 		"republished is forgotten":      by(func(s store) store { return neverRepublished{s} }, "undone chunks"),
 		"a lease is for all":            by(func(s store) store { return leasingToAll{s} }, "a lease has one holder", "one of many gets a lease"),
