@@ -49,10 +49,13 @@ func (s *signing) counted(messageType, reason string, n int) bool {
 }
 
 // says reports whether the metrics have a line.
-func (s *signing) says(line string) bool {
+func (s *signing) says(line string) bool { return strings.Contains(s.page(), line) }
+
+// page returns the metrics as text.
+func (s *signing) page() string {
 	rec := httptest.NewRecorder()
 	s.metrics.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	return strings.Contains(rec.Body.String(), line)
+	return rec.Body.String()
 }
 
 // by is a signature of a message by a host.

@@ -31,6 +31,7 @@ type fakeStore struct {
 	groups     map[procfleet.Host][]catalog.HostGroups
 	// unconfirmed is how many calls of Record have their effect and fail.
 	unconfirmed int
+	stuck       procfleet.TaskID             // its visit does not move
 	looking     func(hosts []procfleet.Host) // if set, is called by Presences first
 }
 
@@ -469,6 +470,9 @@ func (s *fakeStore) Revisit(_ context.Context, next ...taskstore.NextVisit) erro
 	}
 	defer s.mu.Unlock()
 	for _, v := range next {
+		if v.Task == s.stuck {
+			continue
+		}
 		s.visits[v.Task] = time.Now().Add(v.After)
 	}
 	return nil

@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"maps"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -345,4 +346,35 @@ func TestACompletionThatWasNotConfirmedIsNotifiedWithoutTheSweep(t *testing.T) {
 	if n := e.store.called("Record"); n != 3 {
 		t.Errorf("results were recorded %d times, want 3", n)
 	}
+}
+
+// A visit that has been due for an hour, as after an outage of every worker,
+// shows in the lag until the sweep has caught up.
+func TestTheLagOfTheSweepRisesWhileVisitsAreOverdue(t *testing.T) {
+	t.Parallel()
+	metrics := newSigning(t)
+	lag := func() float64 {
+		for line := range strings.Lines(metrics.page()) {
+			if value, ok := strings.CutPrefix(line, "procfleet_worker_sweep_lag_seconds "); ok {
+				seconds, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return seconds
+			}
+		}
+		return -1
+	}
+	e := start(t, func(c *worker.Config) { c.Meter = metrics.metrics.Meter("worker") })
+	id := e.sameShard(func(f *fakeTask) { f.task.State, f.task.Dispatched = procfleet.TaskRunning, true })
+	e.eventually(func() bool { return lag() >= 0 && lag() < 60 }, "there is no lag")
+	e.store.mu.Lock()
+	e.store.stuck = id
+	e.store.visits[id] = time.Now().Add(-time.Hour)
+	e.store.mu.Unlock()
+	e.eventually(func() bool { return lag() >= 3600 }, "the lag is an hour")
+	e.store.mu.Lock()
+	e.store.stuck = ""
+	e.store.mu.Unlock()
+	e.eventually(func() bool { return lag() < 60 }, "the sweep has caught up")
 }
