@@ -142,10 +142,10 @@ func TestNothingIsAcceptedWhileTheServersTimeIsUnknown(t *testing.T) {
 	}
 }
 
-// TestWorkOfYesterdayIsNotDoneAfterARestart: an operation was accepted and not
+// TestExpiredWorkIsNotExecutedAfterARestart: an operation was accepted and not
 // begun, the host was off for three days, and its hardware clock says that
 // seconds have passed.
-func TestWorkOfYesterdayIsNotDoneAfterARestart(t *testing.T) {
+func TestExpiredWorkIsNotExecutedAfterARestart(t *testing.T) {
 	t.Parallel()
 	for what, later := range map[string]struct {
 		by       time.Duration

@@ -280,6 +280,42 @@ func TestAnESBIsBelievedOnlyFromWhereItIs(t *testing.T) {
 	}
 }
 
+// TestOnlyATrustedESBNamesTheApplicationInTheBodyAlone: an older ESB passes no
+// secret on to Job. From any other address bk_app_code without a secret would
+// let each caller act as each application.
+func TestOnlyATrustedESBNamesTheApplicationInTheBodyAlone(t *testing.T) {
+	t.Parallel()
+	body := `{"bk_app_code":"free","operator":"ann",` + oldJobBody(jobBody("10.0.0.1"))[1:]
+	for network, trusted := range map[string]bool{"10.0.0.0/8": false, "127.0.0.0/8": true} {
+		cfg := guarded(t)
+		cfg.TrustedESB = []netip.Prefix{netip.MustParsePrefix(network)}
+		d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+		for _, call := range []string{"operate_process", "operate_proc", "operate_process/"} {
+			a := d.call(http.MethodPost, "/api/v2/"+call, body, "X-Forwarded-For", "10.0.0.1", "X-Real-IP", "10.0.0.1")
+			id, _ := esbID("bk_gse_taskid")(a).(string)
+			if strings.HasPrefix(id, "GSETASK:") != trusted || (a.body["result"] == true) != trusted {
+				t.Errorf("%s, trusted %s: %d %s", call, network, a.status, a.text)
+			}
+			if !trusted && !strings.Contains(a.text, "counts only from an address of --trusted-esb") {
+				t.Errorf("%s: %s", call, a.text)
+			}
+		}
+		a := d.call(http.MethodPost, "/api/v2/get_proc_result", `{"bk_app_code":"free","bk_biz_id":1,"params":{"bk_gse_taskid":"GSETASK:1:1"}}`)
+		if refused := strings.Contains(a.text, "--trusted-esb"); refused == trusted {
+			t.Errorf("get_proc_result, trusted %s: %s", network, a.text)
+		}
+		before := d.tasks()
+		for _, path := range []string{jobBackend, jobPath, backendPath, gatewayPath} { // these have other bodies and other ESBs
+			if a := d.call(http.MethodPost, path, body); a.body["result"] != false || a.body["data"] != nil {
+				t.Errorf("%s, trusted %s: %d %s", path, network, a.status, a.text)
+			}
+		}
+		if want := map[bool]int{true: 3}[trusted]; before != want || d.tasks() != want {
+			t.Errorf("trusted %s: %d tasks and then %d, want %d", network, before, d.tasks(), want)
+		}
+	}
+}
+
 // signedPath is a path with the parameters of a signature, as the ESB's
 // clients make it.
 func signedPath(path, body, key string, at time.Time, nonce string) string {

@@ -16,10 +16,10 @@ func byID(action string, p proc, agentID string) map[string]any {
 	return map[string]any{"action": action, "process": p.spec(), "agents": []string{agentID}}
 }
 
-// TestAClaimedAgentIDTakesNobodysOrders: a host that announces the agent id of
+// TestAClaimedAgentIDReceivesNoOrders: a host that announces the agent id of
 // another gets no order that names the id, whether the other is connected or
 // not, whether the server has bound the id or not, and is reported.
-func TestAClaimedAgentIDTakesNobodysOrders(t *testing.T) {
+func TestAClaimedAgentIDReceivesNoOrders(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
 	_, c := f.dispatcher("")
@@ -77,8 +77,8 @@ func TestAClaimedAgentIDTakesNobodysOrders(t *testing.T) {
 	}, "the id leads to the host that holds it")
 }
 
-// TestAnAgentIDOfTwoHostsIsOfNeither until one of the two is gone.
-func TestAnAgentIDOfTwoHostsIsOfNeither(t *testing.T) {
+// TestAnAgentIDOfTwoHostsLeadsToNeither until one of the two is gone.
+func TestAnAgentIDOfTwoHostsLeadsToNeither(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
 	_, c := f.dispatcher("")

@@ -198,12 +198,12 @@ func outOfOrder(t *testing.T, h *agenttest.Host) {
 	// nothing.
 	h.Agent.Kill()
 	h.Start(agenttest.CrashAt("agent.received"))
-	yesterdays := h.NewCommand("stop", p.Spec)
-	h.Deliver(yesterdays)
+	expired := h.NewCommand("stop", p.Spec)
+	h.Deliver(expired)
 	h.Died()
 	h.GetAhead(72 * time.Hour)
 	h.Start()
-	h.Says(h.Check(h.Result(agenttest.ID{Task: yesterdays.Task}), agentproto.CodeFailed, "stop:"), "not executed")
+	h.Says(h.Check(h.Result(agenttest.ID{Task: expired.Task}), agentproto.CodeFailed, "stop:"), "not executed")
 	if n := len(p.Running()); n != 1 {
 		t.Errorf("%d processes run after a stop of three days ago", n)
 	}
