@@ -213,6 +213,9 @@ func TestNATSReadsItsConfigurations(t *testing.T) {
 		if options.MaxPayload < 1<<20 {
 			t.Errorf("%s: max_payload %d", file, options.MaxPayload)
 		}
+		if options.MaxConn != natsauth.BrokerConnections {
+			t.Errorf("%s: max_connections %d", file, options.MaxConn)
+		}
 		if leaf := len(options.LeafNode.Remotes) > 0; options.JetStream == leaf {
 			t.Errorf("%s: JetStream %v, leaf node %v", file, options.JetStream, leaf)
 		}

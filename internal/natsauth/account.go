@@ -52,6 +52,7 @@ func (a *Authority) accountOf(role Role) nkeys.KeyPair {
 }
 
 func exportFromFleet(claims *jwt.AccountClaims) {
+	claims.Limits.Conn, claims.Limits.LeafNodeConn = fleetConnections, leafConnections
 	unlimited := jwt.JetStreamLimits{MemoryStorage: jwt.NoLimit, DiskStorage: jwt.NoLimit, Streams: jwt.NoLimit, Consumer: jwt.NoLimit, MaxAckPending: jwt.NoLimit}
 	claims.Limits.JetStreamLimits = unlimited
 	claims.Exports.Add(
@@ -62,9 +63,7 @@ func exportFromFleet(claims *jwt.AccountClaims) {
 }
 
 func (a *Authority) importToProducers(claims *jwt.AccountClaims) {
-	// One user could open as many connections as the broker has: users have no
-	// such limit of their own.
-	claims.Limits.Conn = producerConnections
+	claims.Limits.Conn, claims.Limits.LeafNodeConn = producerConnections, 0
 	fleet := public(a.account)
 	claims.Imports.Add(
 		&jwt.Import{Name: "submissions", Account: fleet, Subject: subjectSubmit, Type: jwt.Service},
@@ -73,9 +72,21 @@ func (a *Authority) importToProducers(claims *jwt.AccountClaims) {
 	)
 }
 
-// producerConnections is how many connections all producers have together at
-// each broker.
-const producerConnections = 1024
+// Limits of connections. NATS has none for a single user, only for an account at
+// all servers of a cluster together and for a server. A server accepts more
+// ([BrokerConnections]) than the accounts may have, so that users of the system
+// account still connect, and can revoke the user that has opened the rest.
+const (
+	// BrokerConnections is max_connections of a server.
+	BrokerConnections = 131_072
+	// fleetConnections is the limit of agents, dispatchers and workers together.
+	// Agents behind a leaf node count at their leaf node alone.
+	fleetConnections = 120_000
+	// leafConnections is the limit of servers that connect as leaf nodes.
+	leafConnections = 4096
+	// producerConnections is the limit of all producers together.
+	producerConnections = 1024
+)
 
 // forever is later than any time at which credentials say they were made.
 // Brokers compare the two, and the clock of who made them may have been ahead.

@@ -421,20 +421,7 @@ func TestCredentialsMadeByAClockThatIsAheadDoNotOutliveTheirRevocation(t *testin
 // madeAhead are the credentials as a machine makes them whose clock is a year ahead.
 func (s *site) madeAhead(role natsauth.Role, credentials string) string {
 	s.t.Helper()
-	var authority struct {
-		Signing map[natsauth.Role]string `json:"signing"`
-	}
-	text, err := os.ReadFile(filepath.Join(filepath.Dir(s.authority.BrokerPath()), "authority.yaml"))
-	if err == nil {
-		err = yaml.Unmarshal(text, &authority)
-	}
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	signer, err := nkeys.FromSeed([]byte(authority.Signing[role]))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	signer := s.seeds().signing(role)
 	token, err := jwt.ParseDecoratedJWT([]byte(credentials))
 	if err != nil {
 		s.t.Fatal(err)
@@ -454,6 +441,97 @@ func (s *site) madeAhead(role natsauth.Role, credentials string) string {
 		s.t.Fatal(err)
 	}
 	return strings.Replace(credentials, token, signed+"."+base64.RawURLEncoding.EncodeToString(signature), 1)
+}
+
+// seeds are private keys of the authority.
+type seeds struct {
+	t        *testing.T
+	operator nkeys.KeyPair
+	roles    map[natsauth.Role]string
+}
+
+func (s *site) seeds() seeds {
+	s.t.Helper()
+	var authority struct {
+		Operator string                   `json:"operator"`
+		Signing  map[natsauth.Role]string `json:"signing"`
+	}
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(s.authority.BrokerPath()), "authority.yaml"))
+	if err == nil {
+		err = yaml.Unmarshal(text, &authority)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return seeds{s.t, pair(s.t, authority.Operator), authority.Signing}
+}
+
+func (k seeds) signing(role natsauth.Role) nkeys.KeyPair { return pair(k.t, k.roles[role]) }
+
+func pair(t *testing.T, seed string) nkeys.KeyPair {
+	t.Helper()
+	key, err := nkeys.FromSeed([]byte(seed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// TestAFloodOfConnectionsLeavesRoomForItsRevocation: NATS has no limit of
+// connections for one user, so one agent can open all those of its account.
+func TestAFloodOfConnectionsLeavesRoomForItsRevocation(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.limitConnections(5)
+	credentials, err := s.authority.Enroll(hostUser("10.0.0.1", 0), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var flood []*user
+	for refused := false; !refused; {
+		if conn, err := nats.Connect(s.url, nats.UserCredentialBytes([]byte(credentials)), nats.NoReconnect()); err != nil {
+			refused = true
+			if !strings.Contains(err.Error(), "maximum account active connections exceeded") {
+				t.Error(err)
+			}
+		} else {
+			t.Cleanup(conn.Close)
+			flood = append(flood, &user{t: t, Conn: conn})
+		}
+		if len(flood) > 5 {
+			t.Fatal("one agent opens more connections than its account may have")
+		}
+	}
+	s.as(natsauth.Push, 0)
+	if err := s.authority.Revoke(nameIn(t, credentials)); err != nil {
+		t.Fatal(err)
+	}
+	s.tellBroker()
+	for _, conn := range flood {
+		testenv.Eventually(t, patience, conn.IsClosed, "a connection of the revoked agent is closed")
+	}
+	s.agent("10.0.0.2")
+}
+
+// limitConnections gives the fleet's account a lower limit than procfleet's.
+func (s *site) limitConnections(limit int64) {
+	s.t.Helper()
+	broker, err := s.authority.Broker()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	claims, err := jwt.DecodeAccountClaims(broker.Accounts[broker.Account])
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	claims.Limits.Conn = limit
+	token, err := claims.Encode(s.seeds().operator)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.server.SetAccount(broker.Account, token); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // tellBroker has the broker take the account as it is now.
@@ -813,14 +891,22 @@ func TestEveryRoleHasLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	left := int64(natsauth.BrokerConnections)
 	for _, account := range broker.Changing() {
 		claims, err := jwt.DecodeAccountClaims(broker.Accounts[account])
 		if err != nil {
 			t.Fatal(err)
 		}
+		if l := claims.Limits; l.Conn <= 0 || l.LeafNodeConn < 0 {
+			t.Errorf("%s: %d connections, %d leaf nodes", claims.Name, l.Conn, l.LeafNodeConn)
+		}
+		left -= claims.Limits.Conn + claims.Limits.LeafNodeConn
 		for _, scope := range claims.SigningKeys {
 			limited(t, scope.(*jwt.UserScope).Role, &scope.(*jwt.UserScope).Template)
 		}
+	}
+	if left <= 0 {
+		t.Errorf("all accounts together may have %d connections more than a broker", -left)
 	}
 	for _, role := range []natsauth.Role{natsauth.Monitor, natsauth.Push} {
 		credentials, err := authority.NewUser(role, "x", 0, 0)

@@ -86,6 +86,7 @@ func (cfg Config) options() (*server.Options, error) {
 		SyncInterval:           syncInterval,
 		NoSigs:                 true,
 		DisableJetStreamBanner: true,
+		MaxConn:                natsauth.BrokerConnections,
 		DontListen:             cfg.Listen == "",
 	}
 	if err := trust(opts, cfg.Authority); err != nil {
