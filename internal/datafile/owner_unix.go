@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -20,18 +21,98 @@ func openAtOnce(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0) //nolint:gosec // a file that whoever starts the command names
 }
 
-// OwnFolder refuses a folder in which others than this process's user and root
-// may put files. A group may, unless this process is root: many users have a
-// group of their own.
+// OwnFolder refuses a folder in which accounts other than this process's own and
+// root may write, and a folder that they could replace because they own or may
+// write a folder or symbolic link on the way to it. Sticky folders such as /tmp
+// are accepted on the way: there only its owner may replace an entry. A group may
+// write unless this process is root: many users have a group of their own.
 func OwnFolder(dir string) error {
+	if err := ownItself(dir); err != nil {
+		return err
+	}
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	return ownWay(abs)
+}
+
+// maxLinks is how many symbolic links a path may have, as on Linux.
+const maxLinks = 40
+
+// ownWay checks every folder and symbolic link that the kernel passes on the way
+// to path.
+func ownWay(path string) error {
+	at, rest := "/", strings.Split(path, "/")
+	for links := 0; len(rest) > 0; {
+		name := rest[0]
+		rest = rest[1:]
+		if name == "" {
+			continue
+		}
+		info, err := os.Lstat(at)
+		if err != nil {
+			return err
+		}
+		if err := replaceable(path, at, info, info.Mode()&os.ModeSticky == 0); err != nil {
+			return err
+		}
+		next := filepath.Join(at, name)
+		if info, err = os.Lstat(next); err != nil {
+			return err
+		}
+		if info.Mode()&os.ModeSymlink == 0 {
+			at = next
+			continue
+		}
+		if err := replaceable(path, next, info, false); err != nil {
+			return err
+		}
+		target, err := os.Readlink(next)
+		if err != nil {
+			return err
+		}
+		if links++; links > maxLinks {
+			return fmt.Errorf("%s: %w", path, syscall.ELOOP)
+		}
+		if filepath.IsAbs(target) {
+			at = "/"
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	return nil
+}
+
+// replaceable refuses a folder or symbolic link at a place on the way to path
+// with which another account could replace what is at path.
+func replaceable(path, at string, info os.FileInfo, modeCounts bool) error {
+	own, writable := writableByOthers()
+	if mode := info.Mode().Perm(); modeCounts && mode&writable != 0 {
+		return fmt.Errorf("%s is reached through %s, which has mode %04o: other accounts can replace it. Run chmod go-w %s, or take another folder",
+			path, at, mode, at)
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != own {
+		return fmt.Errorf("%s is reached through %s, which belongs to uid %d: that account can replace it. Run chown -h %d %s, or take another folder",
+			path, at, st.Uid, own, at)
+	}
+	return nil
+}
+
+// writableByOthers returns this process's user, and the bits of a mode with which
+// other accounts may write.
+func writableByOthers() (own int, writable os.FileMode) {
+	if own = os.Geteuid(); own == 0 {
+		return own, 0o022
+	}
+	return own, 0o002
+}
+
+func ownItself(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return err
 	}
-	own, writable := os.Geteuid(), os.FileMode(0o002)
-	if own == 0 {
-		writable = 0o022
-	}
+	own, writable := writableByOthers()
 	if mode := info.Mode().Perm(); mode&writable != 0 {
 		return fmt.Errorf("%s has mode %04o: who may write there decides what this process does. Look whether somebody did, then chmod 700 %s", dir, mode, dir)
 	}
