@@ -10,6 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// errUnfit marks a server whose version or configuration an operator has to change.
+var errUnfit = errors.New("redis cannot be the task store")
+
 // Check asks every server whether it is fit to keep tasks: Redis 6.2 or
 // later, and no eviction, because a server that evicts keys when its memory
 // is full forgets tasks that were accepted. A server that does not let itself
@@ -36,10 +39,10 @@ func (s *Store) checkServer(ctx context.Context, server redis.Cmdable) error {
 		return err
 	}
 	if v := field(info, "redis_version"); !atLeast(v, 6, 2) {
-		return fmt.Errorf("redis %s is too old; 6.2 or later is needed", v)
+		return fmt.Errorf("%w: its version is %s; 6.2 or later is needed", errUnfit, v)
 	}
 	if policy := field(info, "maxmemory_policy"); policy != "" && policy != "noeviction" {
-		return fmt.Errorf("redis would evict tasks: its maxmemory-policy is %s; set it to noeviction", policy)
+		return fmt.Errorf("%w: it would evict tasks, its maxmemory-policy is %s; set it to noeviction", errUnfit, policy)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ const (
 func classify(err error) fault {
 	var answer redis.Error
 	switch {
-	case errors.Is(err, redis.ErrClosed), errors.Is(err, taskstore.ErrUnavailable):
+	case errors.Is(err, redis.ErrClosed), errors.Is(err, taskstore.ErrUnavailable), errors.Is(err, errUnfit):
 		return faultForGood
 	case !errors.As(err, &answer):
 		return faultPassing // the network's word: refused, reset, timed out
