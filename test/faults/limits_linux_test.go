@@ -101,16 +101,15 @@ func stubbornOverLimit(t *testing.T, h *agenttest.Host) {
 	testenv.Eventually(t, agenttest.Patience, func() bool { return len(h.Marked()) == 0 }, "nothing of it is left")
 }
 
-// outOfMemory has the agent and all that it starts in a control group with so
-// much memory, as in a container.
+// outOfMemory starts a program in a control group with a limit on memory. The
+// agent runs outside of it: the kernel may kill a second process before the
+// memory of the first is free.
 func outOfMemory(t *testing.T, h *agenttest.Host) {
 	group := memoryGroup(t, h, 256*mib)
-	h.Wrapper = []string{"sh", "-ec", `echo $$ >"$0/cgroup.procs"; exec "$@"`, group}
 	h.Start()
 	p := h.Program()
 	p.Spec.StartIntervalMS = never
-	// The kernel is to take the program and not the agent, as it does where the agent's unit sets its score.
-	p.Spec.StartCmd = "echo 900 >/proc/self/oom_score_adj; " + agenttest.Daemon(fmt.Sprintf("-pid demo.pid -leak-when go -leak %d", 1024*mib))
+	p.Spec.StartCmd = fmt.Sprintf("echo $$ >%s/cgroup.procs; ", group) + agenttest.Daemon(fmt.Sprintf("-pid demo.pid -leak-when go -leak %d", 1024*mib))
 	h.Expect("start", p.Spec, agentproto.CodeSuccess, "")
 	p.Write("go", "")
 	s := h.Becomes(p.Spec, "the kernel ends it", func(s agentproto.Status) bool { return s.Phase == "backoff" })
