@@ -100,16 +100,20 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	ledger.OnWrite(a.metrics.written)
 	ledger.OnCrash(a.cfg.Crash)
 
-	// From here on commands wait for the agent instead of finding nobody.
-	sub, err := subscribe(a.cfg.Conn, a.cfg.subject())
+	s, err := a.newSession(ctx, data, ledger)
 	if err != nil {
 		return err
 	}
-	s, err := a.newSession(ctx, data, ledger)
-	if err != nil {
-		return errors.Join(err, sub.Unsubscribe())
-	}
 	s.reportCopiedFolder()
+	// From here on commands wait for the agent instead of finding no responder.
+	// Without a connection processes are looked after, and commands follow.
+	var sub *nats.Subscription
+	if a.cfg.Conn.IsConnected() {
+		if sub, err = s.subscribe(ctx); err != nil || sub == nil {
+			s.stop(context.WithoutCancel(ctx), nil)
+			return err
+		}
+	}
 	s.tellOfJournal(recovered)
 	for _, op := range recovered.Unacknowledged {
 		s.reporter.add(op.ID, op.Lane, op.Trace)
@@ -225,7 +229,13 @@ func (s *session) run(ctx context.Context, sub *nats.Subscription) error {
 		workers.Go(func() { proc.ReapOrphans(work) })
 	}
 	workers.Go(func() { s.checkHost(work) })
-	err := s.intake.run(work, sub)
+	var err error
+	if sub == nil {
+		sub, err = s.subscribeOnceConnected(work)
+	}
+	if sub != nil {
+		err = s.intake.run(work, sub)
+	}
 	stopWork()
 	workers.Wait()
 	s.stop(context.WithoutCancel(ctx), sub)
@@ -233,10 +243,13 @@ func (s *session) run(ctx context.Context, sub *nats.Subscription) error {
 }
 
 // stop ends everything in the order in which nothing is lost: what comes in
-// is turned away, then what runs gets its time, then results leave.
+// is turned away, then what runs gets its time, then results leave. A session
+// that did not subscribe to commands yet has no sub.
 func (s *session) stop(ctx context.Context, sub *nats.Subscription) {
 	s.cfg.Log.Info("stopping")
-	s.intake.turnAway(sub)
+	if sub != nil {
+		s.intake.turnAway(sub)
+	}
 	within(ctx, s.cfg.DrainTimeout, s.engine.Stop)
 	within(ctx, flushTimeout, s.flush)
 	within(ctx, leaveTimeout, s.announcer.leave)

@@ -2,21 +2,88 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
-	"github.com/sirupsen/logrus"
+	"github.com/nats-io/nats.go"
 
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// otherAgentTimeout bounds the wait for an answer on the own subject.
-const otherAgentTimeout = 5 * time.Second
+// Asking on the own subject for another agent.
+const (
+	otherAgentTimeout = 5 * time.Second // for a reply, while this agent is at work
+	// askTimeout is the same before it is at work, and about the time between two
+	// such requests.
+	askTimeout = 2 * time.Second
+	// silenceLimit bounds how long an agent waits at its start for a subscriber
+	// that does not reply: another one is frozen, or this host lost power and the
+	// broker has not noticed that the former connection is gone.
+	silenceLimit = 6 * time.Second
+)
 
-// watchOthers tells when another agent takes commands for this host, until ctx
-// ends. Each takes a part of them then, so workers send no changes to either.
+// subscribe subscribes to the commands for this host once no other agent does.
+// While another one replies, this one announces the conflict, so that workers
+// send no changes to the host, and does nothing else: each command has one
+// agent that can accept it, also if the two have one journal. It returns nil
+// without an error if ctx ends first.
+func (s *session) subscribe(ctx context.Context) (*nats.Subscription, error) {
+	var reported agentproto.AgentProcess
+	wait := time.Now().Add(silenceLimit)
+	for {
+		other, none := s.otherAgent(ctx, askTimeout)
+		heard := reported != agentproto.AgentProcess{}
+		switch {
+		case other != nil:
+			wait = time.Now().Add(s.cfg.PresenceInterval / 2) // it may lose its connection for a moment
+			s.announcer.announceOther(ctx, other)
+			if *other != reported {
+				reported = *other
+				s.reportOther(other, "; this one waits until that one has stopped")
+				within(ctx, flushTimeout, s.events.flush)
+			}
+		case none && !heard, time.Now().After(wait):
+			sub, err := subscribe(s.cfg.Conn, s.cfg.subject())
+			s.announcer.subscribed.Store(err == nil)
+			return sub, err
+		}
+		timer := time.NewTimer(jittered(min(askTimeout, s.cfg.PresenceInterval/10)))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, nil //nolint:nilnil // it stops
+		case <-timer.C:
+		}
+	}
+}
+
+// subscribeOnceConnected waits for the connection and subscribes.
+func (s *session) subscribeOnceConnected(ctx context.Context) (*nats.Subscription, error) {
+	changes := s.cfg.Conn.StatusChanged(nats.CONNECTED)
+	defer s.cfg.Conn.RemoveStatusListener(changes)
+	for !s.cfg.Conn.IsConnected() {
+		if s.cfg.Conn.IsClosed() {
+			return nil, fmt.Errorf("wait for the connection to NATS: %w", nats.ErrConnectionClosed)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil //nolint:nilnil // it stops
+		case <-changes:
+		}
+	}
+	sub, err := s.subscribe(ctx)
+	if sub != nil {
+		s.announcer.announceFirst(ctx)
+	}
+	return sub, err
+}
+
+// watchOthers reports, until ctx ends, when another agent takes commands for
+// this host: one that began at the same moment, or out of reach of this one. Each
+// receives a part of them then, so workers send no changes to either.
 func (s *session) watchOthers(ctx context.Context) {
-	other := "" // the one that was told
+	var reported agentproto.AgentProcess
 	for {
 		timer := time.NewTimer(jittered(s.cfg.PresenceInterval))
 		select {
@@ -25,51 +92,60 @@ func (s *session) watchOthers(ctx context.Context) {
 			return
 		case <-timer.C:
 		}
-		instance, incarnation := s.whoAnswers(ctx)
-		own := instance == s.self.instance && (incarnation == "" || incarnation == s.self.incarnation)
-		if instance == "" || own || instance+" "+incarnation == other {
-			continue // who is silent this time may answer the next time
+		other, _ := s.otherAgent(ctx, otherAgentTimeout)
+		if other == nil || *other == reported {
+			continue // a silent one may reply the next time
 		}
-		other = instance + " " + incarnation
-		message := fmt.Sprintf("another agent, instance %s, takes commands for host %s: stop one of the two", instance, s.self.host)
-		if instance == s.self.instance {
-			message = fmt.Sprintf("a copy of this agent, with the same data folder and identity, takes commands for host %s: stop one of the two, "+
-				"and give the copy an identity and an empty data folder of its own", s.self.host)
-		}
-		s.cfg.Log.WithFields(logrus.Fields{"instance": instance, "incarnation": incarnation}).Error(message)
-		s.events.tell(agentproto.Event{
-			Kind: agentproto.EventTwoAgents, Message: message,
-			Details: map[string]any{"instance": instance, "incarnation": incarnation},
-		})
+		reported = *other
+		s.announcer.announceOther(ctx, other)
+		s.reportOther(other, "")
 	}
 }
 
-// whoAnswers asks on the own subject for the results of nothing, which any one
-// of those that listen there answers, and returns its instance and its
-// incarnation; "" = no reply.
-func (s *session) whoAnswers(ctx context.Context) (instance, incarnation string) {
-	if !s.cfg.Conn.IsConnected() {
-		return "", ""
+// reportOther logs and emits that another agent takes commands for this host.
+func (s *session) reportOther(other *agentproto.AgentProcess, then string) {
+	message := fmt.Sprintf("another agent, instance %s, takes commands for host %s: stop one of the two", other.Instance, s.self.host)
+	if other.Instance == s.self.instance {
+		message = fmt.Sprintf("a copy of this agent, with the same data folder and identity, takes commands for host %s: stop one of the two, "+
+			"and give the copy an identity and an empty data folder of its own", s.self.host)
 	}
-	ctx, cancel := context.WithTimeout(ctx, otherAgentTimeout)
+	message += then
+	details := map[string]any{"instance": other.Instance, "incarnation": other.Incarnation}
+	s.cfg.Log.WithFields(details).Error(message)
+	s.events.tell(agentproto.Event{Kind: agentproto.EventTwoAgents, Message: message, Details: details})
+}
+
+// otherAgent asks on the own subject for the results of no items, which any
+// agent that listens there answers, and returns the one that replied; nil
+// without a reply within limit, or if this agent replied itself. It reports none
+// if the broker knows no subscriber.
+func (s *session) otherAgent(ctx context.Context, limit time.Duration) (other *agentproto.AgentProcess, none bool) {
+	if !s.cfg.Conn.IsConnected() {
+		return nil, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	question := agentproto.Resend{Header: newHeader(agentproto.TypeResend), Lane: "s", Host: s.self.host}
 	data, err := agentproto.Encode(&question)
 	if err != nil {
 		s.cfg.Log.WithError(err).Error("question for other agents cannot be encoded")
-		return "", ""
+		return nil, false
 	}
 	msg, err := s.cfg.Conn.RequestMsgWithContext(ctx, s.self.signed(s.cfg.subject(), agentproto.TypeResend, "", data))
 	if err != nil {
-		return "", "" // busy, or not connected any more
+		return nil, errors.Is(err, nats.ErrNoResponders) // else it is busy, or the connection is lost
 	}
 	if s.self.believe(msg, agentproto.TypeResendReply, question.ID) != nil {
-		return "", ""
+		return nil, false
 	}
 	var reply agentproto.ResendReply
 	if err := agentproto.Decode(msg.Data, agentproto.TypeResendReply, &reply); err != nil {
 		s.cfg.Log.WithError(err).Debug("answer on the own subject cannot be read")
-		return "", ""
+		return nil, false
 	}
-	return reply.Instance, reply.Incarnation
+	own := reply.Instance == s.self.instance && (reply.Incarnation == s.self.incarnation || reply.Incarnation == "" && s.announcer.subscribed.Load())
+	if reply.Instance == "" || own {
+		return nil, false
+	}
+	return &agentproto.AgentProcess{Instance: reply.Instance, Incarnation: reply.Incarnation}, false
 }

@@ -15,27 +15,42 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-func TestTwoAgentsOfOneHostTellOfEachOther(t *testing.T) {
+func TestAnAgentBesideAnotherTakesNoCommandsUntilThatOneIsGone(t *testing.T) {
 	t.Parallel()
 	first, n := newHost(t)
-	first.cfg.PresenceInterval = 50 * time.Millisecond
+	first.cfg.PresenceInterval = 500 * time.Millisecond
+	announced := make(chan agentproto.Presence, 1000)
+	first.answerPresence(0, func(p agentproto.Presence) { announced <- p })
 	d := newDiary(t, n)
 	first.start(nil)
-	second := &host{t: t, conn: n.Conn, cfg: first.cfg}
+	claim := (<-announced).Incarnation
+	second := &host{t: t, conn: n.Conn, cfg: first.cfg, timed: true}
 	second.cfg.Conn, second.cfg.DataDir = testenv.Connect(t, n.URL), t.TempDir()
-	second.start(nil)
-	said := map[string]any{} // by whom
-	for len(said) < 2 {
-		e := d.next()
-		if e.Kind != agentproto.EventTwoAgents || said[e.Instance] != nil {
-			t.Fatalf("told %+v", e)
+	second.start(nil) // returns when any of the two is reachable
+	for p := range announced {
+		if p.Incarnation == claim {
+			continue
 		}
-		said[e.Instance] = e.Details["instance"]
+		// Its first announcement already names the other one.
+		if p.Other == nil || p.Other.Incarnation != claim {
+			t.Fatalf("announced %+v", p)
+		}
+		break
 	}
-	for instance, other := range said {
-		if other == instance || said[other.(string)] != instance {
-			t.Errorf("%s tells of %s, which tells of %v", instance, other, said[other.(string)])
+	if e := d.next(); e.Kind != agentproto.EventTwoAgents || e.Details["incarnation"] != claim {
+		t.Errorf("told %+v", e)
+	}
+	for i := range 10 {
+		if r := first.command(first.starts("task", i)); r.Incarnation != claim {
+			t.Fatalf("command %d was answered by %s, not by %s", i, r.Incarnation, claim)
 		}
+	}
+	if err := first.stop(); err != nil {
+		t.Fatal(err)
+	}
+	second.waitReachable()
+	if r := second.command(second.starts("after", 0)); r.Incarnation == claim || len(r.Items) != 1 {
+		t.Errorf("answered %+v", r)
 	}
 }
 

@@ -28,8 +28,10 @@ type announcer struct {
 	startedAt time.Time
 	load      hostLoad
 	log       logrus.FieldLogger
-	ready     atomic.Bool // the server has the subscription
-	refusedID string      // why servers refuse the agent id; "" if they do not. Of one announcement at a time.
+	// subscribed is set once commands are subscribed to, ready once the server has
+	// the subscription.
+	subscribed, ready atomic.Bool
+	refusedID         string // why servers refuse the agent id; "" if they do not. Of one announcement at a time.
 }
 
 func newAnnouncer(cfg *Config, self identity, c *clock, e engine) *announcer {
@@ -42,6 +44,15 @@ func (a *announcer) announceFirst(ctx context.Context) {
 	if a.conn.IsConnected() {
 		a.announce(ctx, false)
 	}
+}
+
+// announceOther announces this agent and another live one of the host, which
+// makes the two a conflict. It reports whether a worker answered within
+// announceTimeout.
+func (a *announcer) announceOther(ctx context.Context, other *agentproto.AgentProcess) bool {
+	presence := a.presence(false)
+	presence.Other = other
+	return a.send(ctx, presence)
 }
 
 // sync learns the server's time now, by an announcement. It reports whether a
@@ -98,26 +109,31 @@ func (a *announcer) leave(ctx context.Context) {
 
 // announce sends one announcement and reports whether a worker answered.
 func (a *announcer) announce(ctx context.Context, leaving bool) bool {
+	return a.send(ctx, a.presence(leaving))
+}
+
+func (a *announcer) send(ctx context.Context, presence *agentproto.Presence) bool {
 	ctx, cancel := context.WithTimeout(ctx, announceTimeout)
 	defer cancel()
-	if !a.ready.Load() {
+	if a.subscribed.Load() && !a.ready.Load() {
 		if err := a.conn.FlushWithContext(ctx); err != nil {
 			return false
 		}
 		a.ready.Store(true)
 		a.log.WithField("instance", a.self.instance).Info("taking commands")
 	}
-	reply := a.ask(ctx, leaving)
+	reply := a.ask(ctx, presence)
 	if reply != nil && reply.Again { // by the local clock it was not of now; by the server's time, which is known now, it is
-		reply = a.ask(ctx, leaving)
+		again := *presence
+		again.Header = a.header()
+		reply = a.ask(ctx, &again)
 	}
 	return reply != nil && !reply.Again
 }
 
 // ask sends one announcement and learns the server's time from the answer; nil
 // if there is none.
-func (a *announcer) ask(ctx context.Context, leaving bool) *agentproto.PresenceReply {
-	presence := a.presence(leaving)
+func (a *announcer) ask(ctx context.Context, presence *agentproto.Presence) *agentproto.PresenceReply {
 	data, err := agentproto.Encode(presence)
 	if err != nil {
 		a.log.WithError(err).Error("presence cannot be encoded")
@@ -151,14 +167,19 @@ func (a *announcer) ask(ctx context.Context, leaving bool) *agentproto.PresenceR
 
 func (a *announcer) presence(leaving bool) *agentproto.Presence {
 	load := a.load.read(a.log)
-	header := newHeader(agentproto.TypePresence)
-	header.Sent = a.clock.now().UTC() // servers go by it
 	return &agentproto.Presence{
-		Header: header,
+		Header: a.header(),
 		Host:   a.self.host, AgentID: a.cfg.AgentID, Instance: a.self.instance, Incarnation: a.self.incarnation, Version: a.cfg.Version,
 		OS: runtime.GOOS, Arch: runtime.GOARCH, StartedAt: a.startedAt,
 		Types:      []string{agentproto.TypeCommand, agentproto.TypeResend, agentproto.TypeSettingsChanged},
 		Supervised: a.engine.Supervised(), Leaving: leaving,
 		CPU: load.CPU, Memory: load.Memory,
 	}
+}
+
+// header returns the header of a new announcement, with the servers' time.
+func (a *announcer) header() agentproto.Header {
+	header := newHeader(agentproto.TypePresence)
+	header.Sent = a.clock.now().UTC()
+	return header
 }

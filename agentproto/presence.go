@@ -24,9 +24,18 @@ type Presence struct {
 	Types      []string `json:"types,omitempty"`
 	Supervised int      `json:"supervised"` // how many processes it keeps alive
 	Leaving    bool     `json:"leaving,omitzero"`
+	// Other is another live agent of this host, which replied just now: the two
+	// are a conflict from this announcement on. Servers older than it ignore it.
+	Other *AgentProcess `json:"other,omitempty"`
 	// CPU and Memory are how much of the host is in use, in percent of all of it.
 	CPU    float64 `json:"cpu,omitzero"`
 	Memory float64 `json:"memory,omitzero"`
+}
+
+// AgentProcess names one process of an agent.
+type AgentProcess struct {
+	Instance    string `json:"instance"`
+	Incarnation string `json:"incarnation,omitempty"` // empty of agents that have none
 }
 
 // PresenceReply tells the agent the server's time. With the round trip as

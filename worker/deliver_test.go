@@ -410,6 +410,24 @@ func TestTwoAgentsOfOneHostChangeNothing(t *testing.T) {
 	}
 }
 
+func TestAConflictLeavesTheOutcomeOfACommandOpenThatWasSentBefore(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	a := e.agent(host(1), nil)
+	a.reply = func(int, *agentproto.Command) *agentproto.Reply { // accepts, and its reply is lost
+		e.store.present(host(1), "clone", conflict)
+		return nil
+	}
+	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
+	r := e.waitState(id, 0, procfleet.StateFailed)
+	if r.Reason != procfleet.ReasonCommandFailed || !strings.Contains(r.Message, "two agents claim host") || !strings.Contains(r.Message, "outcome unknown") {
+		t.Errorf("result is %+v", r)
+	}
+	if a.asked() != 1 {
+		t.Errorf("the command was sent %d times", a.asked())
+	}
+}
+
 func TestAReinstalledAgentIsNotGivenWhatItsPredecessorMayHaveTaken(t *testing.T) {
 	t.Parallel()
 	t.Run("chunk begun before", func(t *testing.T) {

@@ -471,12 +471,22 @@ func (dl *delivery) lookAt(ctx context.Context, asks []*hostAsk) error {
 		switch {
 		case h.conflict:
 			dl.metrics.trouble(troubleConflict)
-			dl.endMutating(h, procfleet.ReasonRefused, h.conflictMessage())
+			dl.endConflict(h)
 		case replaced && (h.unanswered || h.quiet > 0):
 			dl.endMutating(h, procfleet.ReasonCommandFailed, h.reinstalledMessage())
 		}
 	}
 	return nil
+}
+
+// endConflict ends what would change a host that two agents claim. A command
+// that was sent before may have been accepted by one of them.
+func (dl *delivery) endConflict(h *hostAsk) {
+	if h.unanswered || h.quiet > 0 || dl.begun.FirstBegun.Before(dl.begun.Now) {
+		dl.endMutating(h, procfleet.ReasonCommandFailed, h.conflictMessage()+"; the command was sent before, outcome unknown: look with a status, then repeat if needed")
+		return
+	}
+	dl.endMutating(h, procfleet.ReasonRefused, h.conflictMessage())
 }
 
 // endReinstalledSinceBegun is for a chunk that was begun before: an earlier

@@ -43,6 +43,21 @@ type heard struct {
 	id           string // of the message
 	reply        string
 	refusedID    string // why the agent id was refused; "" if it was not
+	// other is the other live agent of the host that the announcement names; nil
+	// if it names none.
+	other *agentproto.AgentProcess
+}
+
+// announcements are those to store: with another live agent both were heard of
+// in turn, which is what stores take for a conflict.
+func (h *heard) announcements() []taskstore.Announcement {
+	own := h.announcement
+	if h.other == nil {
+		return []taskstore.Announcement{own}
+	}
+	other := own
+	other.Instance, other.Incarnation = h.other.Instance, h.other.Incarnation
+	return []taskstore.Announcement{own, other, own}
 }
 
 // take stores what the messages announce.
@@ -65,7 +80,7 @@ func (p *presence) add(batch []heard, msg *nats.Msg) []heard {
 		p.metrics.announcements(1, announcedBad)
 		return batch
 	}
-	h := heard{announcement: a, id: message.ID, reply: msg.Reply}
+	h := heard{announcement: a, id: message.ID, reply: msg.Reply, other: message.Other}
 	if !p.fresh(message.Sent) {
 		p.metrics.announcements(1, announcedStale)
 		p.answer(&h, true)
@@ -102,6 +117,9 @@ func decodePresence(data []byte, subject string) (message agentproto.Presence, a
 	if message.Instance == "" || len(message.Instance) > maxWord || len(message.Incarnation) > maxWord || len(message.AgentID) > maxWord {
 		return message, taskstore.Announcement{}, fmt.Errorf("announcement of host %s: instance, incarnation and agent id must be at most %d bytes, and there must be an instance", host, maxWord)
 	}
+	if o := message.Other; o != nil && (o.Instance == "" || len(o.Instance) > maxWord || len(o.Incarnation) > maxWord || message.Leaving) {
+		return message, taskstore.Announcement{}, fmt.Errorf("announcement of host %s: other must name an instance of at most %d bytes, and the agent must not be leaving", host, maxWord)
+	}
 	return message, taskstore.Announcement{
 		Host: host, AgentID: message.AgentID, Instance: message.Instance, Incarnation: message.Incarnation,
 		Version: cut(message.Version, maxWord), OS: cut(message.OS, maxWord), Arch: cut(message.Arch, maxWord),
@@ -117,9 +135,9 @@ func (p *presence) announce(ctx context.Context, batch []heard) {
 	if len(batch) == 0 {
 		return
 	}
-	announcements := make([]taskstore.Announcement, len(batch))
+	announcements := make([]taskstore.Announcement, 0, len(batch))
 	for i := range batch {
-		announcements[i] = batch[i].announcement
+		announcements = append(announcements, batch[i].announcements()...)
 	}
 	callCtx, cancel := context.WithTimeoutCause(ctx, p.timing.StoreCall, errStoreSlow)
 	defer cancel()

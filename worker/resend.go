@@ -99,6 +99,14 @@ type itemsOfHost struct {
 	items    []int // of the task
 }
 
+// announced reports whether an agent may be the one whose presence was looked up
+// before it was asked, by what both say.
+func (h *itemsOfHost) announced(agent agentproto.AgentProcess) bool {
+	p := &h.presence
+	same := func(a, b string) bool { return a == "" || b == "" || a == b }
+	return same(p.Instance, agent.Instance) && same(p.Incarnation, agent.Incarnation)
+}
+
 // byHost groups items by their hosts, in order.
 func byHost(rows []procfleet.ItemResult) []*itemsOfHost {
 	var hosts []*itemsOfHost
@@ -126,7 +134,7 @@ func (sh *shard) resendOf(ctx context.Context, task *procfleet.Task, page []proc
 	var results []procfleet.Result
 	for _, reply := range sh.askResend(ctx, task, hosts) {
 		h := hosts[reply.host]
-		if len(reply.unknown) == 0 || h.presence.Conflict {
+		if len(reply.unknown) == 0 || h.presence.Conflict || !h.announced(reply.agent) {
 			continue // of two agents the one that replied may not be the one that accepted
 		}
 		sh.log.WithFields(logrus.Fields{"task": task.ID, "host": h.host.String(), "items": len(reply.unknown)}).
@@ -194,8 +202,9 @@ func (sh *shard) agentsOf(ctx context.Context, pages ...[]procfleet.ItemResult) 
 // resendReply is what a host's agent replied about items.
 type resendReply struct {
 	host    int
-	unknown []int // never accepted
-	known   []int // accepted: their results are on their way, or to come
+	agent   agentproto.AgentProcess // the one that replied
+	unknown []int                   // never accepted
+	known   []int                   // accepted: their results are on their way, or to come
 }
 
 // askResend asks all hosts at once and gathers the replies that come in time.
@@ -265,5 +274,5 @@ func (sh *shard) readResendReply(asking *asking, a *answer, hosts []*itemsOfHost
 		}
 		return of
 	}
-	return resendReply{host: a.host, unknown: only(reply.Unknown), known: only(append(reply.Sent, reply.Running...))}, true
+	return resendReply{host: a.host, agent: agentproto.AgentProcess{Instance: reply.Instance, Incarnation: reply.Incarnation}, unknown: only(reply.Unknown), known: only(append(reply.Sent, reply.Running...))}, true
 }

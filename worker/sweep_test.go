@@ -123,6 +123,25 @@ func TestItemsThatTheirAgentDoesNotKnowEnd(t *testing.T) {
 			t.Errorf("result is %+v", r)
 		}
 	})
+	t.Run("but not by the word of another process than the announced one", func(t *testing.T) {
+		t.Parallel()
+		e := start(t)
+		a := e.agent(host(1), accept)
+		incarnation := "of a clone"
+		a.resend = func(r *agentproto.Resend) *agentproto.ResendReply {
+			return &agentproto.ResendReply{Incarnation: incarnation, Unknown: r.Items}
+		}
+		e.store.present(host(1), a.instance, func(p *taskstore.Presence) { p.Incarnation = "original" })
+		id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
+		e.waitState(id, 0, procfleet.StateDelivered)
+		e.store.change(id, func(f *fakeTask) { f.task.CreatedAt = time.Now().Add(-time.Hour) })
+		e.eventually(func() bool { return a.chased() > 2 }, "the agent is asked")
+		e.waitState(id, 0, procfleet.StateDelivered)
+		a.mu.Lock()
+		incarnation = "original"
+		a.mu.Unlock()
+		e.waitState(id, 0, procfleet.StateFailed)
+	})
 	t.Run("but not while two claim the host", func(t *testing.T) {
 		t.Parallel()
 		e := start(t)

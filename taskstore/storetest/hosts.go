@@ -106,6 +106,10 @@ func conflictOfIncarnations(ctx context.Context, t T, s Subject) {
 	if p := presence(ctx, t, s, h); p.Conflict {
 		t.Errorf("one of the two is silent: %+v", p)
 	}
+	announce(ctx, t, s, incarnation(h, "i", "3"), incarnation(h, "i", "1"), incarnation(h, "i", "3"))
+	if p := presence(ctx, t, s, h); !p.Conflict || p.Incarnation != "3" {
+		t.Errorf("a third one names the other: %+v", p)
+	}
 }
 
 // farewell is what the instance says when it goes away.
