@@ -47,12 +47,11 @@ func (a *announcer) announceFirst(ctx context.Context) {
 }
 
 // announceOther announces this agent and another live one of the host, which
-// makes the two a conflict. It reports whether a worker answered within
-// announceTimeout.
-func (a *announcer) announceOther(ctx context.Context, other *agentproto.AgentProcess) bool {
+// makes the two a conflict. It returns after the answer or announceTimeout.
+func (a *announcer) announceOther(ctx context.Context, other *agentproto.AgentProcess) {
 	presence := a.presence(false)
 	presence.Other = other
-	return a.send(ctx, presence)
+	a.send(ctx, presence)
 }
 
 // sync learns the server's time now, by an announcement. It reports whether a
