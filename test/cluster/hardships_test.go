@@ -75,6 +75,16 @@ var hardships = []scenario{
 		},
 	},
 	{
+		name: "an agent is cloned", story: "an agent's folder is copied with its identity while it runs, and a second agent is started with the copy for 30 s: nothing is changed on the host while both live",
+		do: func(s *stage) error {
+			remove, err := s.Clone(s.ctx, s.Node("agent-6"))
+			if err != nil {
+				return err
+			}
+			return errors.Join(s.hold(long), remove())
+		},
+	},
+	{
 		name: "a broker loses its data folder", story: "SIGKILL of the NATS server that leads `PROCFLEET_OPS`; its streams are removed; it starts after 12 s and gets them from the others",
 		do: func(s *stage) error { return s.leader("PROCFLEET_OPS", (*fleet.Node).Wipe, short) },
 	},
