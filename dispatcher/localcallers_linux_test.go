@@ -48,7 +48,7 @@ func dialAs(ctx context.Context, uid int, address string) (net.Conn, error) {
 // tryAs makes one request as an account.
 func (d *door) tryAs(uid int, method, path, body string) answer {
 	d.t.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
 		return dialAs(ctx, uid, address)
 	}}}
 	a, err := d.tryWith(&client, method, path, body, nil)
@@ -155,7 +155,7 @@ func TestAUnixSocketIsServedBesideTheAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	front, _, _ := run(t, cfg, &fakeQueue{})
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}}}
 	a, err := front.tryWith(&client, http.MethodPost, nativePath, nativeBody("0:10.0.0.1"), nil)
