@@ -87,7 +87,11 @@ func (f *Fleet) run(ctx context.Context, n *Node) error {
 			return err
 		}
 	}
-	if err := os.Chmod(data, 0o777); err != nil { // the server's image has a user of its own
+	mode := os.FileMode(0o777) // the server's image has a user of its own
+	if n.Kind == Agent {
+		mode = 0o755 // it runs as root, and refuses a folder that others can replace
+	}
+	if err := os.Chmod(data, mode); err != nil {
 		return err
 	}
 	args := []string{
