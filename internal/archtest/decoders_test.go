@@ -65,7 +65,7 @@ var decoders = map[string]string{
 	"agent.settingsKeeper.take":   "agent.FuzzSettingsReply",
 	"agent.settingsKeeper.recall": "agent.FuzzSettingsReply",
 	"agent.announcer.ask":         "agentproto.FuzzDecodePresenceReply",
-	"agent.session.whoAnswers":    "agentproto.FuzzDecodeResendReply",
+	"agent.session.otherAgent":    "agentproto.FuzzDecodeResendReply",
 
 	"agent.folder.kept":                 "- a private file that this program wrote; anything else in it counts as none",
 	"agent/journal.decodeRecord":        "agent/journal.FuzzOpen",
