@@ -279,7 +279,7 @@ func TestLookAlikeThatBeganDuringAnOperationIsNotTheProcessAfterIt(t *testing.T)
 	t.Parallel()
 	g := newRig(t)
 	spec := g.spec(func(s *agentproto.Spec) {
-		s.ReloadCmd = ">began; while [ ! -e go ]; do sleep 0.02; done; kill -9 $(cat demo.pid)"
+		s.ReloadCmd = ">began; while [ ! -e go ] || [ ! -s demo.pid ]; do sleep 0.02; done; kill -9 $(cat demo.pid)"
 	})
 	pid := g.want("start", spec, 0, "").Status.PID
 	reload := g.submit("reload", spec)
