@@ -37,7 +37,7 @@ test-packages:
 	go test ./agent/journal # for every byte and bit: the race detector leaves most places of damage out
 
 test-system: # one by one: each keeps a whole machine busy
-	$(RACETEST) './test/faults ./test/e2e' -- -race -vet off -timeout 20m -p 1
+	$(RACETEST) './test/faults ./test/e2e' -- -race -vet off -timeout 30m -p 1
 
 flaky: ## list the tests of the last `make test` that passed only when they ran again; more than three fail
 	@{ cat $(RERUNS).* 2>/dev/null || true; } | sed -E 's|^(.*/[^/]*\.Test[^/:]*).*|flaky: \1|' | sort -u | tee $(RERUNS)
