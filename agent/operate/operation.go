@@ -20,6 +20,9 @@ func (r *run) carryOut(ctx context.Context, o order) (ended, bool) {
 	if v.class == supervise.Interrupted {
 		return ended{}, false
 	}
+	if r.acted || o.interrupted != nil {
+		v = v.tried()
+	}
 	done := ended{
 		id:      opID(r.op.ID),
 		outcome: r.outcome(v),

@@ -13,6 +13,7 @@ import (
 	"github.com/procfleet/procfleet/agent/journal"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/testenv"
 )
 
 func TestStartVerifiesAndSupervises(t *testing.T) {
@@ -428,6 +429,36 @@ func TestReloadThatKillsTheProcess(t *testing.T) {
 	g.becomes(spec, "it is started again", func(s agentproto.Status) bool { return s.Running })
 	spec.ReloadCmd = "exit 4"
 	g.want("reload", spec, 65535, "reload: command failed; exit=4")
+}
+
+// A refusal says that nothing was tried, and callers repeat what was refused.
+func TestAnOperationThatHasActedIsNotRefused(t *testing.T) {
+	t.Parallel()
+	testenv.NeedRoot(t) // only root may give a link to another account, after which the pid file cannot be read
+	for action, change := range map[string]func(s *agentproto.Spec, command string){
+		"start":   func(s *agentproto.Spec, command string) { s.StartCmd = command },
+		"restart": func(s *agentproto.Spec, command string) { s.RestartCmd = command },
+		"reload":  func(s *agentproto.Spec, command string) { s.ReloadCmd = command },
+	} {
+		t.Run(action, func(t *testing.T) {
+			t.Parallel()
+			g := newRig(t)
+			if action != "start" {
+				g.want("start", g.spec(), 0, "")
+			}
+			spec := g.spec(func(s *agentproto.Spec) {
+				change(s, "echo >>ran; [ ! -e demo.pid ] || kill -9 $(cat demo.pid); rm -f demo.pid; ln -s /proc/self/exe demo.pid; chown -h 65534 demo.pid")
+			})
+			r := g.want(action, spec, 836, action+": state uncertain")
+			if r.Reason != agentproto.ReasonCheckFailed || g.lines("ran") != 1 {
+				t.Errorf("reason is %s after %d commands: %s", r.Reason, g.lines("ran"), r.Message)
+			}
+			r = g.want(action, spec, 65535, action+": state uncertain")
+			if r.Reason != agentproto.ReasonRefused || g.lines("ran") != 1 {
+				t.Errorf("reason of the repeat is %s after %d commands: %s", r.Reason, g.lines("ran"), r.Message)
+			}
+		})
+	}
 }
 
 func TestSuperviseIsIdempotentAndStarts(t *testing.T) {

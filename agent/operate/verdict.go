@@ -67,6 +67,20 @@ func refused(parts ...string) verdict {
 	return failure(supervise.Refused, agentproto.CodeFailed, agentproto.ReasonRefused, parts)
 }
 
+// tried replaces a refusal by a failed check. Callers repeat what was refused,
+// so an operation that has acted, or may have before the agent restarted, is
+// never reported as refused.
+func (v verdict) tried() verdict {
+	if v.class != supervise.Refused {
+		return v
+	}
+	v.class, v.reason = supervise.Failed, agentproto.ReasonCheckFailed
+	if v.code == agentproto.CodeFailed {
+		v.code = agentproto.CodeCheckFailed
+	}
+	return v
+}
+
 // expired says that the operation's turn came too late.
 func expired(op *journal.Op) verdict {
 	return refused("expired, not executed: its turn came after not_after " + op.NotAfter.UTC().Format(time.RFC3339Nano))
