@@ -41,7 +41,7 @@ func explain(operations []porcupine.Operation) porcupine.CheckResult {
 
 const (
 	// explainingTime bounds the search for an order of one process.
-	explainingTime = 20 * time.Second
+	explainingTime = 2 * time.Minute
 	// tick is the resolution of the times of marks.
 	tick = 20 * time.Millisecond
 	// autoTime is how long after its mark an automatic start may take to have
