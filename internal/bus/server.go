@@ -53,6 +53,9 @@ const codeInvalidJSON jetstream.ErrorCode = 10025
 // isStrict sends a harmless request with a field that no server knows, and
 // whose name explains the warning that a strict server logs.
 func isStrict(ctx context.Context, js jetstream.JetStream) (bool, error) {
+	// Servers do not reply to requests that come while JetStream has no leader.
+	ctx, cancel := context.WithTimeout(ctx, js.Options().DefaultTimeout)
+	defer cancel()
 	msg, err := js.Conn().RequestMsgWithContext(ctx, &nats.Msg{
 		Subject: "$JS.API.STREAM.NAMES", Data: []byte(`{"procfleet_tests_whether_jetstream_is_strict": true}`),
 	})

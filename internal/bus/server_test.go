@@ -3,6 +3,7 @@ package bus_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -82,8 +83,31 @@ func TestAServerThatIsTooOldIsRefused(t *testing.T) {
 	}
 }
 
+// Servers that have just started have no leader of JetStream, and reply to no
+// request of it.
+func TestAServerWhoseJetStreamDoesNotReplyIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	conn := testenv.Connect(t, serverOfVersion(t, "2.12.7-silent"))
+	testenv.Eventually(t, 30*time.Second, conn.IsConnected, "connected")
+	js, err := natsconn.JetStream(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- bus.Ensure(t.Context(), js, bus.Options{}) }()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, bus.ErrAway) {
+			t.Errorf("%v, want %v", err, bus.ErrAway)
+		}
+	case <-time.After(time.Minute):
+		t.Error("it waits for one reply for ever")
+	}
+}
+
 // serverOfVersion is the address of what says that it is a NATS server of a
-// version, and answers every request as one that is not strict.
+// version, and answers every request as one that is not strict, or none if the
+// version ends with "silent".
 func serverOfVersion(t *testing.T, version string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -115,7 +139,7 @@ func speak(conn net.Conn, version string) {
 			fmt.Fprint(conn, "PONG\r\n")
 		case words[0] == "SUB":
 			subscription = words[len(words)-1]
-		case words[0] == "PUB" && len(words) == 4:
+		case words[0] == "PUB" && len(words) == 4 && !strings.HasSuffix(version, "silent"):
 			fmt.Fprintf(conn, "MSG %s %s 2\r\n{}\r\n", words[2], subscription)
 		}
 	}
