@@ -14,7 +14,7 @@ import (
 func (a *Agent) Ready() error {
 	s := a.session.Load()
 	if s == nil {
-		return errors.New("the agent does not run: it opens its journal, takes over what an earlier one left, waits for another agent of this host to stop, or stops")
+		return errors.New("the agent is not ready: it is opening its journal, adopting processes, waiting for another agent of this host to stop, or stopping")
 	}
 	var errs []error
 	away := natsconn.Away(a.cfg.Conn)
