@@ -754,16 +754,26 @@ func TestAnApplicationThatIsRemovedHearsNoMoreOfTasksThatItWatches(t *testing.T)
 	watchers["free"].wantEnd()
 }
 
+// TestIdempotencyKeysAreEachApplicationsOwn, by HTTP and by NATS: with the key of
+// another application's task an application makes its own, learns nothing of the
+// other, and is not refused for a body that differs.
 func TestIdempotencyKeysAreEachApplicationsOwn(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, guarded(t), openStore(t), &fakeQueue{})
-	ids := map[any]bool{}
-	for _, who := range []string{"free", "plain", "free", "plain"} {
-		a := d.call(http.MethodPost, nativePath, nativeBody("0:10.0.0.1"), append(bearer(who+".s3cret"), keyHeader, "k")...)
-		ids[a.body["id"]] = true
-	}
-	if len(ids) != 2 || ids[nil] {
-		t.Errorf("two applications with one key made %v", ids)
+	store := openStore(t)
+	p := produce(t, guarded(t), store)
+	d := openDoor(t, guarded(t), store, p.Bus)
+	made := map[string]string{} // application by task
+	for application, host := range map[string]string{"free": "0:10.0.0.1", "plain": "0:10.0.0.2"} {
+		header := append(bearer(application+".s3cret"), keyHeader, "k", requestHeader, "k")
+		byHTTP, byNATS := d.call(http.MethodPost, nativePath, nativeBody(host), header...), p.ask(nativeBody(host), header...)
+		id := byNATS.Header.Get(taskHeader)
+		if byHTTP.status != http.StatusCreated || byHTTP.body["id"] != id {
+			t.Errorf("%s made task %v (%d) by HTTP and %q by NATS", application, byHTTP.body["id"], byHTTP.status, id)
+		}
+		if other, taken := made[id]; taken {
+			t.Errorf("%s and %s have one task", application, other)
+		}
+		made[id] = application
 	}
 }
 

@@ -29,12 +29,24 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// brokers are the NATS of go.mod and the oldest that procfleet accepts.
-var brokers = map[string]func(*testing.T) *site{"newest": newSite, "oldest": oldestSite}
+// brokers are the nats-server of go.mod and the oldest that procfleet accepts.
+// The values are the modules of this repository that pin them.
+var brokers = map[string]string{"newest": ".", "oldest": "test/natsoldest"}
 
-// oldestSite is a [newSite] of which the broker is a nats-server of the version
-// that test/natsoldest pins.
-func oldestSite(t *testing.T) *site {
+// onEachBroker runs a test against each of [brokers].
+func onEachBroker(t *testing.T, test func(*site)) {
+	t.Helper()
+	for name, module := range brokers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(processSite(t, module))
+		})
+	}
+}
+
+// processSite is a [newSite] of which the broker is a nats-server of the version
+// that a module of this repository pins, and accepts leaf nodes.
+func processSite(t *testing.T, module string) *site {
 	t.Helper()
 	authority, err := natsauth.Create(filepath.Join(t.TempDir(), "nats-auth"))
 	if err != nil {
@@ -46,15 +58,18 @@ func oldestSite(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("listen: \"127.0.0.1:-1\"\njetstream { store_dir: %q, max_file_store: 1GiB }\nresolver { type: full, dir: %q }\n%s",
+	text := fmt.Sprintf("listen: \"127.0.0.1:-1\"\nleafnodes { listen: \"127.0.0.1:-1\" }\njetstream { store_dir: %q, max_file_store: 1GiB }\nresolver { type: full, dir: %q }\n%s",
 		dir, filepath.Join(dir, "accounts"), included)
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	child := testenv.StartChild(t, nil, testenv.BuildTool(t, "test/natsoldest", "github.com/nats-io/nats-server/v2"), "-c", conf)
-	line := child.WaitOutput(t, patience, "Listening for client connections on ")
+	child := testenv.StartChild(t, nil, testenv.BuildTool(t, module, "github.com/nats-io/nats-server/v2"), "-c", conf)
+	listens := func(kind string) string {
+		line := child.WaitOutput(t, patience, "Listening for "+kind+" connections on ")
+		return regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(line)
+	}
+	s := &site{t: t, authority: authority, leaves: listens("leafnode"), url: "nats://" + listens("client")}
 	child.WaitOutput(t, patience, "Server is ready")
-	s := &site{t: t, authority: authority, url: "nats://" + regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(line)}
 	s.prepare()
 	return s
 }
@@ -109,35 +124,32 @@ func targets(streams streamInfos) []string {
 // publisher may not do itself.
 func TestAReplySubjectReachesNothingOfOthers(t *testing.T) {
 	t.Parallel()
-	for name, start := range brokers {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := start(t)
-			server := s.as(natsauth.Server, 0)
-			js, err := natsconn.JetStream(server.Conn)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.fill(js)
-			victims := s.victims()
-			for _, a := range []attacker{
-				{s.as(natsauth.Producer, 0), []string{"procfleet.submit"}, []string{bus.StreamSubmit}, false},
-				{s.as(natsauth.Monitor, 0), []string{"$SYS.REQ.SERVER.PING"}, nil, false},
-				{s.as(natsauth.Push, 0), []string{"$SYS.REQ.SERVER.PING"}, nil, false},
-				{s.agent("10.0.0.1"), []string{agentproto.ResultSubject("s", 3), agentproto.EventSubject(3)}, nil, true},
-			} {
-				before := s.streams(js)
-				a.attack(targets(before))
-				s.settle(js, a.subjects)
-				a.judge(before, s.streams(js))
-				for what, heard := range victims {
-					if n := drain(t, heard); n > 0 && !a.reachesItsAccount {
-						t.Errorf("%v: %d messages reached %s", a.subjects, n, what)
-					}
+	onEachBroker(t, func(s *site) {
+		t := s.t
+		server := s.as(natsauth.Server, 0)
+		js, err := natsconn.JetStream(server.Conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.fill(js)
+		victims := s.victims()
+		for _, a := range []attacker{
+			{s.as(natsauth.Producer, 0), []string{"procfleet.submit"}, []string{bus.StreamSubmit}, false},
+			{s.as(natsauth.Monitor, 0), []string{"$SYS.REQ.SERVER.PING"}, nil, false},
+			{s.as(natsauth.Push, 0), []string{"$SYS.REQ.SERVER.PING"}, nil, false},
+			{s.agent("10.0.0.1"), []string{agentproto.ResultSubject("s", 3), agentproto.EventSubject(3)}, nil, true},
+		} {
+			before := s.streams(js)
+			a.attack(targets(before))
+			s.settle(js, a.subjects)
+			a.judge(before, s.streams(js))
+			for what, heard := range victims {
+				if n := heard.drain(); n > 0 && !a.reachesItsAccount {
+					t.Errorf("%v: %d messages reached %s", a.subjects, n, what)
 				}
 			}
-		})
-	}
+		}
+	})
 }
 
 // attacker is a user that publishes to these subjects.
@@ -205,10 +217,10 @@ func (s *site) settle(js jetstream.JetStream, subjects []string) {
 }
 
 // victims listen where the messages of an attacker must not arrive.
-func (s *site) victims() map[string]*nats.Subscription {
+func (s *site) victims() map[string]victim {
 	s.t.Helper()
 	server, agent, producer := s.as(natsauth.Server, 0), s.agent("10.0.0.2"), s.as(natsauth.Producer, 0)
-	all := map[string]*nats.Subscription{}
+	all := map[string]victim{}
 	for _, v := range []struct {
 		who     *user
 		subject string
@@ -224,26 +236,32 @@ func (s *site) victims() map[string]*nats.Subscription {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		v.who.isAllowed(v.subject)
-		drain(s.t, sub)
-		all[v.subject] = sub
+		all[v.subject] = victim{v.who, sub}
+		all[v.subject].drain()
 	}
 	return all
 }
 
-// drain returns how many messages have arrived.
-func drain(t *testing.T, sub *nats.Subscription) (n int) {
-	t.Helper()
+// victim is a user that listens.
+type victim struct {
+	*user
+	heard *nats.Subscription
+}
+
+// drain returns how many messages the broker has sent.
+func (v victim) drain() (n int) {
+	v.t.Helper()
+	v.isAllowed("listening to " + v.heard.Subject)
 	for {
-		waiting, _, err := sub.Pending()
+		waiting, _, err := v.heard.Pending()
 		if err != nil {
-			t.Fatal(err)
+			v.t.Fatal(err)
 		}
 		if waiting == 0 {
 			return n
 		}
-		if _, err := sub.NextMsg(patience); err != nil {
-			t.Fatal(err)
+		if _, err := v.heard.NextMsg(patience); err != nil {
+			v.t.Fatal(err)
 		}
 		n++
 	}

@@ -34,6 +34,7 @@ type site struct {
 	t         *testing.T
 	authority *natsauth.Authority
 	url       string
+	leaves    string            // address for leaf nodes, if the broker is another process
 	server    *natsembed.Server // nil if the broker is another process
 }
 

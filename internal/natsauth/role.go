@@ -13,7 +13,8 @@ const (
 	Server Role = "server"
 	// Producer is a program that submits operations on NATS.
 	Producer Role = "producer"
-	// Leaf is the NATS server of one cloud area that is a network of its own.
+	// Leaf is the NATS server of one cloud area that is a network of its own. Brokers
+	// accept acknowledgements of JetStream from it whatever its rights are.
 	Leaf Role = "leaf"
 	// Monitor asks brokers how they are. It is of the system account, sees no
 	// message of the fleet and changes nothing.
