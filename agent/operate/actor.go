@@ -20,6 +20,7 @@ import (
 type actor struct {
 	engine  *Engine
 	key     string
+	turn    int // of the sweep; see turnOf
 	log     logrus.FieldLogger
 	mailbox *mailbox
 
@@ -88,6 +89,8 @@ type (
 		facts     facts
 		aliases   []string
 		waited    bool // for a start command that was under way
+
+		pidFileWritten time.Time // of the pid file that named the process; zero = none did
 	}
 
 	// looked is the end of a look for a generation of the machine.
@@ -119,6 +122,8 @@ type (
 		ran       bool   // a command was run
 		over      bool   // no start command is under way any more
 		trouble   string // why the process is not there
+
+		pidFileWritten time.Time // of the pid file that named the process; zero = none did
 	}
 
 	// takenDown is the end of a take-down.
@@ -130,7 +135,7 @@ type (
 
 func newActor(e *Engine, key string) *actor {
 	a := &actor{
-		engine: e, key: key, mailbox: newMailbox(), ops: map[string]order{}, mates: map[proc.Identity]func(){},
+		engine: e, key: key, turn: turnOf(key), mailbox: newMailbox(), ops: map[string]order{}, mates: map[proc.Identity]func(){},
 		log:     e.cfg.Log.WithField("process", key),
 		giveWay: func() {},
 		state:   supervise.State{Desired: supervise.None, Phase: supervise.Unknown},
@@ -230,6 +235,7 @@ func (a *actor) operated(ctx context.Context, msg ended) {
 	if !msg.outcome.Other {
 		a.learn(msg.aliases)
 	}
+	a.pidFileRead(msg.pidFileWritten)
 	a.named = namesOf(a.ops[msg.id].op.Spec)
 	a.vouch(ctx, &msg)
 	a.step(ctx, supervise.Finished{ID: msg.id, Outcome: msg.outcome}, &msg)
@@ -243,6 +249,9 @@ func (a *actor) died(ctx context.Context, msg died) {
 	main := supervise.Identity(msg.death.Identity)
 	if main == a.state.Main {
 		a.seenAlive() // until just now
+		if a.state.Work == supervise.Idle {
+			a.noteExit(msg.death.Identity, a.state) // the search for a successor, which follows, takes longer
+		}
 	}
 	a.step(ctx, supervise.Died{Main: main}, nil)
 }
@@ -262,6 +271,14 @@ func (a *actor) looked(ctx context.Context, msg looked) {
 	}
 }
 
+// pidFileRead records that work has read the pid file, so that the next sweep
+// does not read it again.
+func (a *actor) pidFileRead(written time.Time) {
+	if !written.IsZero() {
+		a.pidFileWritten = written
+	}
+}
+
 func (a *actor) autoStarted(ctx context.Context, msg autoStarted) {
 	a.giveWay()
 	defer a.engine.drain.end()
@@ -278,6 +295,7 @@ func (a *actor) autoStarted(ctx context.Context, msg autoStarted) {
 	if msg.ran && (msg.outcome.Sight == supervise.Alive || msg.outcome.Class == supervise.Done) {
 		a.startedAt = time.Now().UTC()
 	}
+	a.pidFileRead(msg.pidFileWritten)
 	a.step(ctx, supervise.AutoStarted{Outcome: msg.outcome, Ran: msg.ran}, nil)
 	a.gathered(msg.instances)
 	a.logStart(msg)
@@ -359,7 +377,7 @@ func (a *actor) note(was supervise.State) {
 			if a.watches(was.Main) {
 				a.seenAlive() // until just now
 			}
-			a.noteExit(was)
+			a.noteExit(a.last, was)
 		}
 		a.settle()
 	}
@@ -388,14 +406,15 @@ func (a *actor) note(was supervise.State) {
 	}
 }
 
-// noteExit keeps that the process before has ended, how if that was heard, and
+// noteExit records that a process of the key has ended, how if that was heard, and
 // what ended it if that is known: an operation or a take-down.
-func (a *actor) noteExit(was supervise.State) {
-	if proc.Alive(a.last) {
+func (a *actor) noteExit(main proc.Identity, was supervise.State) {
+	if proc.Alive(main) {
 		return // another one took its place
 	}
 	exit := &agentproto.LastExit{At: time.Now().UTC()}
-	if a.death.Identity == a.last {
+	if a.death.Identity == main {
+		exit.At = a.death.At.UTC()
 		exit.Known, exit.Code, exit.Signal = a.death.Known, a.death.Code, a.death.SignalName()
 	}
 	switch was.Work {
@@ -404,7 +423,7 @@ func (a *actor) noteExit(was supervise.State) {
 	case supervise.TakingDown:
 		exit.Why = string(a.takingDown)
 	case supervise.Idle, supervise.AutoStarting:
-		if a.engine.oom.Killed(a.last) {
+		if a.engine.oom.Killed(main) {
 			exit.Known, exit.Signal, exit.Why = true, "SIGKILL", "out of memory"
 		}
 	}

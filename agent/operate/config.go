@@ -80,7 +80,7 @@ const (
 
 // Timing holds the engine's own rhythm. Zero fields get the default.
 type Timing struct {
-	Sweep           time.Duration // how often every process is looked at; default 5 s
+	Sweep           time.Duration // how often pid files and processes that are not quiet are looked at; a quiet process is in every sixth sweep; default 5 s
 	StopPoll        time.Duration // how often a stopping process is looked at; default 200 ms
 	WindowPoll      time.Duration // how often a starting process is looked at; default 250 ms
 	Settle          time.Duration // how long a started process must have kept its identity, a successor or a late pid file may take; default 1 s
@@ -101,6 +101,7 @@ type Timing struct {
 	HostPause       time.Duration // how long automatic starts wait when the host had no room for one; default 30 s
 	BootGrace       time.Duration // how long after the agent started on a host that has booted automatic starts wait at least; default 30 s
 	BootUptime      time.Duration // and how long after the boot; default 1 min
+	LongRun         time.Duration // least run of a process after which its first failure is followed by a start at once; default 10 s
 	RecoverDelay    time.Duration // least back-off right after the agent started, before jitter; default 2.5 s
 	JournalRetry    time.Duration // between attempts to make a result durable; default 1 s
 	Drain           time.Duration // how long Stop waits for operations under way; default 10 s
@@ -125,7 +126,7 @@ func (t Timing) withDefaults() Timing {
 		&t.FreezeCheck: time.Second, &t.StartEvery: 3 * time.Second, &t.HostPause: 30 * time.Second,
 		&t.BootGrace: 30 * time.Second, &t.BootUptime: time.Minute,
 		&t.ProbeFor: 2 * time.Hour, &t.RivalWait: 5 * time.Second,
-		&t.StableAfter: 10 * time.Minute, &t.RecoverDelay: 2500 * time.Millisecond, &t.JournalRetry: time.Second,
+		&t.StableAfter: 10 * time.Minute, &t.LongRun: 10 * time.Second, &t.RecoverDelay: 2500 * time.Millisecond, &t.JournalRetry: time.Second,
 		&t.Drain: 10 * time.Second, &t.TrimOutputs: time.Minute,
 		&t.UsageSample: 5 * time.Second, &t.UsageWindow: time.Minute, &t.UsageArm: time.Minute,
 		&t.TakeDownGrace: 10 * time.Second, &t.TakeDownSpacing: 10 * time.Second,

@@ -225,7 +225,7 @@ func (a *actor) watch(id proc.Identity) {
 	})
 	switch {
 	case errors.Is(err, proc.ErrGone):
-		a.mailbox.put(died{proc.Death{Identity: id}})
+		a.mailbox.put(died{proc.Death{Identity: id, At: time.Now()}})
 	case err != nil:
 		a.log.WithError(err).Warn("process is not watched, only looked at from time to time")
 	default:

@@ -3,7 +3,6 @@ package operate
 import (
 	"context"
 	"fmt"
-	"hash/fnv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,9 +27,6 @@ const (
 
 	// scopeTimeout is how long systemd may take to make the first scope.
 	scopeTimeout = 5 * time.Second
-
-	// sweepParts spreads one sweep over its period.
-	sweepParts = 5
 )
 
 // Engine carries out operations and keeps processes alive. Make it with [New],
@@ -280,38 +276,6 @@ func (e *Engine) countSupervised(up bool) {
 	} else {
 		e.supervised--
 	}
-}
-
-// sweep reminds every actor once in a period to look at its process, a part
-// of them at a time.
-func (e *Engine) sweep() {
-	tick := time.NewTicker(e.cfg.Timing.Sweep / sweepParts)
-	defer tick.Stop()
-	for part := uint32(0); ; part++ {
-		select {
-		case <-e.life.Done():
-			return
-		case <-tick.C:
-		}
-		if part%sweepParts == 0 {
-			e.gauges.prune()
-			e.oom.Note()
-			e.inquiries.prune()
-		}
-		e.mu.Lock()
-		for key, a := range e.actors {
-			if partOf(key) == part%sweepParts {
-				a.mailbox.remind(supervise.Swept{})
-			}
-		}
-		e.mu.Unlock()
-	}
-}
-
-func partOf(key string) uint32 {
-	h := fnv.New32a()
-	h.Write([]byte(key))
-	return h.Sum32() % sweepParts
 }
 
 func (e *Engine) trimOutputs() {

@@ -149,11 +149,11 @@ func (i *inquiries) known(id proc.Identity) (version, health string) {
 }
 
 // prune forgets processes that are gone.
-func (i *inquiries) prune() {
+func (i *inquiries) prune(gone func(proc.Identity) bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for id := range i.of {
-		if !proc.Alive(id) {
+		if gone(id) {
 			delete(i.of, id)
 		}
 	}

@@ -27,7 +27,7 @@ func (r *run) carryOut(ctx context.Context, o order) (ended, bool) {
 		id:      opID(r.op.ID),
 		outcome: r.outcome(v),
 		result:  r.engine.result(r.op, v, started),
-		aliases: r.known.aliases, instances: r.instances(),
+		aliases: r.known.aliases, instances: r.instances(), pidFileWritten: r.seen.PidFileWritten,
 	}
 	if v.code != agentproto.CodeAgentAbnormal {
 		done.facts = r.facts()
@@ -100,7 +100,8 @@ func (r *run) autoStart(ctx, way context.Context) (msg autoStarted) {
 	ran = r.command != nil
 	return autoStarted{
 		outcome: r.outcome(v), aliases: r.known.aliases, instances: r.instances(), trouble: v.message,
-		ran: ran || r.resumed, over: v.class != supervise.Interrupted || r.startOver(),
+		pidFileWritten: r.seen.PidFileWritten,
+		ran:            ran || r.resumed, over: v.class != supervise.Interrupted || r.startOver(),
 	}
 }
 

@@ -18,32 +18,6 @@ type (
 	pidFileRead struct{ event supervise.Rivalled }
 )
 
-// sweep catches whatever no event told. Nearly every one ends here, for the
-// price of reading one small file and asking when another was written.
-func (a *actor) sweep(ctx context.Context) {
-	if a.state.Phase != supervise.Running {
-		a.step(ctx, supervise.Swept{}, nil)
-		return
-	}
-	alive, suspended := proc.Stands(proc.Identity(a.state.Main))
-	if !alive {
-		a.step(ctx, supervise.Swept{}, nil)
-		return
-	}
-	a.seenAlive()
-	if suspended != a.state.Suspended {
-		a.step(ctx, supervise.Suspended{Main: a.state.Main, On: suspended}, nil)
-	}
-	a.examine(ctx, time.Now())
-	if a.incomplete() {
-		a.recount(ctx)
-	}
-	if path := a.spec.PidPath; a.state.Kept && !several(&a.spec) && path != "" && !a.checking {
-		a.checking = true
-		a.engine.work.Go(func() { a.mailbox.put(pidFileSeen{written: a.engine.finder.PidFileWritten(ctx, path)}) })
-	}
-}
-
 // readPidFile looks, beside the goroutine, whom the pid file names. A file that
 // was not written since has nothing new to say, unless what it said is open.
 func (a *actor) readPidFile(ctx context.Context, msg pidFileSeen) {

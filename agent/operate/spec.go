@@ -205,7 +205,7 @@ func policyOf(s *agentproto.Spec, t Timing) supervise.Policy {
 	interval := ms(s.StartIntervalMS)
 	return supervise.Policy{
 		Resident: s.Type == resident, Periodic: isPeriodic(s), Retries: s.StartRetries, Interval: interval,
-		MaxDelay: t.MaxDelay, StableAfter: max(10*interval, t.StableAfter), RecoverDelay: t.RecoverDelay,
+		MaxDelay: t.MaxDelay, StableAfter: max(10*interval, t.StableAfter), LongRun: max(10*interval, t.LongRun), RecoverDelay: t.RecoverDelay,
 		FlapStarts: 10, FlapWindow: t.FlapWindow, SetupTries: 2, LimitKills: 3, LimitWindow: t.LimitWindow,
 		ProbeInterval: t.ProbeInterval, ProbeTries: 5, ProbeFor: t.ProbeFor, RivalWait: t.RivalWait,
 	}

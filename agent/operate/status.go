@@ -33,6 +33,9 @@ type snapshot struct {
 	nextRunAt    time.Time
 	restarts     int
 	lastExit     *agentproto.LastExit
+
+	quiet          bool      // see actor.quiet
+	pidFileWritten time.Time // when the pid file was read that was read last
 }
 
 // supervised reports whether the process is kept alive.
@@ -46,6 +49,7 @@ func (a *actor) publish() {
 		registeredAt: a.registeredAt, startedAt: a.startedAt, stoppedAt: a.stoppedAt, retryAt: a.retryAt,
 		frozenUntil: a.frozenUntil, nextRunAt: a.schedule.nextAt.Round(time.Millisecond).UTC(),
 		givenUp: a.givenUp(), quarantined: a.quarantined(), restarts: a.state.Restarts, lastExit: a.lastExit,
+		quiet: a.quiet(), pidFileWritten: a.pidFileWritten,
 	}
 	switch a.state.Work {
 	case supervise.Operating:
@@ -187,11 +191,11 @@ func (g *gauges) describe(id proc.Identity, host proc.Host, by func(proc.Identit
 }
 
 // prune forgets processes that are gone.
-func (g *gauges) prune() {
+func (g *gauges) prune(gone func(proc.Identity) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for id := range g.marks {
-		if !proc.Alive(id) {
+		if gone(id) {
 			delete(g.marks, id)
 		}
 	}

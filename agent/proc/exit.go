@@ -1,11 +1,15 @@
 package proc
 
-import "syscall"
+import (
+	"syscall"
+	"time"
+)
 
 // Death is the end of a process that was watched.
 type Death struct {
 	Identity
 	Exit
+	At time.Time // when the watcher was notified
 }
 
 // Exit is how a process ended. The zero value says that it is not known: only

@@ -96,7 +96,7 @@ func (s *search) probe() Probe {
 	if s.files.pid != 0 {
 		named = s.judgePid(s.files.pid)
 		if named.verdict != Stopped {
-			return named.probe(s.target.PidPath)
+			return named.probe(s.target.PidPath, s.files.written)
 		}
 	} else if s.target.PidPath != "" {
 		named.reason = fmt.Sprintf("no usable pid file %s: %v", s.target.PidPath, s.files.err)
@@ -112,8 +112,8 @@ type judgement struct {
 	reason  string
 }
 
-func (j judgement) probe(pidPath string) Probe {
-	p := Probe{Verdict: j.verdict, Evidence: j.reason, UsedPidFile: true, Alias: j.alias}
+func (j judgement) probe(pidPath string, written time.Time) Probe {
+	p := Probe{Verdict: j.verdict, Evidence: j.reason, UsedPidFile: true, PidFileWritten: written, Alias: j.alias}
 	if j.verdict == Running {
 		p.Procs = []Process{j.process}
 		p.Evidence = fmt.Sprintf("pid file %s names pid %d: %s", pidPath, j.process.PID, j.reason)

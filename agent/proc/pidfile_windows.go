@@ -30,6 +30,8 @@ func readPidFile(path string) (text []byte, written time.Time, err error) {
 	return text, info.ModTime(), err
 }
 
+func fileWritten(path string) time.Time { return pidFileWritten(path) }
+
 func pidFileWritten(path string) time.Time {
 	info, err := os.Stat(path)
 	if err != nil {

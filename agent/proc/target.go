@@ -102,6 +102,9 @@ type Probe struct {
 	// UsedPidFile says that the pid file named the process. False on Running
 	// means that the known identity or the search found it.
 	UsedPidFile bool
+	// PidFileWritten is when the pid file that named the process was written;
+	// zero unless UsedPidFile.
+	PidFileWritten time.Time
 
 	// Searched says that neither the known identity nor the pid file named the
 	// process: it was found by its name, place and user. That is enough to

@@ -93,6 +93,7 @@ func readPidFile(string) (text []byte, written time.Time, err error) {
 }
 
 func pidFileWritten(string) time.Time { return time.Time{} }
+func fileWritten(string) time.Time    { return time.Time{} }
 
 // RenameBeside is not available here.
 func RenameBeside(string, string) error { return ErrUnsupported }

@@ -132,10 +132,10 @@ func (w *Watcher) remove(slot uint64) (watched, bool) {
 	return entry, ok
 }
 
-func (w *Watcher) notify(slot uint64) {
+func (w *Watcher) notify(slot uint64, at time.Time) {
 	exit := w.exit(slot)
 	if entry, ok := w.remove(slot); ok {
-		entry.died(Death{entry.id, exit})
+		entry.died(Death{Identity: entry.id, Exit: exit, At: at})
 	}
 }
 
@@ -158,12 +158,13 @@ func (w *Watcher) waitEvents() {
 		if err != nil {
 			return // only a closed epoll can fail
 		}
+		now := time.Now()
 		for _, event := range events[:n] {
 			slot := slotOf(event)
 			if slot == 0 {
 				return
 			}
-			w.notify(slot)
+			w.notify(slot, now)
 		}
 	}
 }
@@ -179,7 +180,7 @@ func (w *Watcher) pollAll() {
 		}
 		for slot, id := range w.polled() {
 			if _, err := statOf(id); errors.Is(err, ErrGone) {
-				w.notify(slot)
+				w.notify(slot, time.Now())
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package proc
 import (
 	"fmt"
 	"sync"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/windows"
@@ -128,7 +129,7 @@ func (w *Watcher) remove(slot uintptr) (watched, bool) {
 
 func (w *Watcher) notify(slot uintptr) {
 	if entry, ok := w.remove(slot); ok {
-		entry.died(Death{Identity: entry.id})
+		entry.died(Death{Identity: entry.id, At: time.Now()})
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-var periodic = Policy{Periodic: true, Retries: 3, StableAfter: 10 * time.Minute, MaxDelay: 5 * time.Minute}
+var periodic = Policy{Periodic: true, Retries: 3, StableAfter: 10 * time.Minute, LongRun: 100 * time.Second, MaxDelay: 5 * time.Minute}
 
 // registered is a periodic process that waits for its first tick.
 func (st *story) registered() *story {

@@ -14,6 +14,9 @@ type Policy struct {
 	MaxDelay time.Duration // the doubling stops here
 	// StableAfter is how long a process runs until its failures are forgotten.
 	StableAfter time.Duration
+	// LongRun is how long a process runs until the first failure of a row is
+	// followed by a start at once: Interval is for rows of failures.
+	LongRun time.Duration
 	// RecoverDelay is the least delay right after the agent started, so that
 	// a host whose processes all died with it is not flooded.
 	RecoverDelay time.Duration

@@ -309,7 +309,7 @@ func (m *machine) watchStable() {
 }
 
 func (m *machine) gone(failed bool) {
-	proven, last := m.Proven, m.Main
+	last, accident := m.Main, m.ranLong()
 	m.Main, m.Proven, m.Suspended = Identity{}, false, false
 	m.forgetRival()
 	m.emit(Watch{})
@@ -330,11 +330,18 @@ func (m *machine) gone(failed bool) {
 		m.giveUp(why, last)
 		return
 	}
-	if proven && failed {
-		m.arm(0) // a death after a long run is no loop
+	if accident && failed {
+		m.arm(0)
 		return
 	}
 	m.retry()
+}
+
+// ranLong reports whether the end of the process now is no loop: it has proven
+// itself, or it ran for long and its end is the first failure of a row.
+func (m *machine) ranLong() bool {
+	first := m.Main != (Identity{}) && m.Failures == 0
+	return m.Proven || first && m.now.since(m.Since) >= m.Policy.LongRun
 }
 
 func (m *machine) retry() { m.arm(m.Policy.Delay(m.Failures)) }

@@ -13,7 +13,7 @@ var (
 
 	resident = Policy{
 		Resident: true, Retries: 4, Interval: 10 * time.Second, MaxDelay: 5 * time.Minute,
-		StableAfter: 10 * time.Minute, RecoverDelay: 2 * time.Second,
+		StableAfter: 10 * time.Minute, LongRun: 100 * time.Second, RecoverDelay: 2 * time.Second,
 	}
 	once = Policy{MaxDelay: 5 * time.Minute}
 )
@@ -154,6 +154,31 @@ func TestDeathAfterLongRunIsRetriedAtOnce(t *testing.T) {
 	st.on(Fired{StableTimer, st.s.Gen}).dies().is(Up, Backoff, 1)
 	if got := st.armed().Delay; got != 0 {
 		t.Fatalf("delay is %v, want none", got)
+	}
+}
+
+func TestFirstDeathOfARowAfterALongRunIsRetriedAtOnce(t *testing.T) {
+	t.Parallel()
+	st := tell(t).running().after(resident.LongRun).dies().is(Up, Backoff, 1)
+	if got := st.armed().Delay; got != 0 {
+		t.Fatalf("delay is %v, want none", got)
+	}
+	st.retry().back(second).after(resident.LongRun).dies().is(Up, Backoff, 2)
+	if got := st.armed().Delay; got != 2*resident.Interval {
+		t.Fatalf("delay of the second death of a row is %v, want %v", got, 2*resident.Interval)
+	}
+	st = tell(t).running().after(resident.LongRun - 1).dies()
+	if got := st.armed().Delay; got != resident.Interval {
+		t.Fatalf("delay after a short run is %v, want %v", got, resident.Interval)
+	}
+}
+
+func TestTakeDownAfterALongRunIsNotFollowedByAStartAtOnce(t *testing.T) {
+	t.Parallel()
+	st := tell(t).running().after(resident.LongRun)
+	st.on(Condemned{Main: first, Why: OverLimit}).on(TakenDown{Outcome: Outcome{Class: Done, Sight: Gone}})
+	if got := st.is(Up, Backoff, 1).armed().Delay; got != resident.Interval {
+		t.Fatalf("delay is %v, want %v", got, resident.Interval)
 	}
 }
 

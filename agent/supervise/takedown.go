@@ -26,7 +26,7 @@ func (m *machine) takenDown(o Outcome) {
 		if m.taking == OverLimit {
 			m.History.LimitKills = append(within(m.History.LimitKills, m.now, Moment(m.Policy.LimitWindow)), m.now)
 		}
-		m.Proven = false // its end was no accident that a start at once would mend
+		m.Proven, m.Since = false, m.now // its end was no accident that a start at once would mend
 		m.conclude(o, true)
 	}
 	m.emit(Save{})

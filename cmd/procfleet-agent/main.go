@@ -29,6 +29,7 @@ const (
 )
 
 func main() {
+	collectSooner()
 	ctx, stop := lifecycle.WithSignals(context.Background(), func() { os.Exit(exitSecondCall) })
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()

@@ -162,7 +162,7 @@ func (f *findings) deathsTable() *Table {
 		Title:   "Deaths: from the kill until it is known, and until the process is back",
 		Columns: []string{"program", "kills", "known, median ms", "known, p99 ms", "back, ms"},
 		Notes: []string{"The floor waits for its own child, and starts it by the command that the agent has. An agent looks for a successor " +
-			"and waits start_interval, 1 s here, give or take a fifth, before it starts a process again, its gate for storms of restarts being open (" + openGate + "); supervisord does so in the next turn of a " +
+			"before it starts a process again, at once if the process ran for ten times start_interval, which is 1 s here, its gate for storms of restarts being open (" + openGate + "); supervisord does so in the next turn of a " +
 			"loop that waits for a second. Its log tells milliseconds: its times are rounded up."},
 	}
 	for _, d := range f.deaths {

@@ -1,0 +1,99 @@
+package operate
+
+import (
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+// quietRig is a rig that never sweeps by itself, with a process that is quiet.
+func quietRig(t *testing.T, change ...func(*Config)) (*rig, agentproto.Spec, *actor) {
+	t.Helper()
+	g := newRig(t, append(change, func(c *Config) { c.Timing.Sweep = time.Hour })...)
+	spec := g.spec(func(s *agentproto.Spec) { s.StartIntervalMS = 60_000 })
+	g.want("start", spec, 0, "")
+	g.engine.mu.Lock()
+	a := g.engine.actors[spec.Key]
+	g.engine.mu.Unlock()
+	g.engine.remind(a.turn) // which reads the pid file
+	g.eventually("it is quiet and its pid file was read", func() bool {
+		s := a.snapshot.Load()
+		return s.quiet && !s.pidFileWritten.IsZero()
+	})
+	return g, spec, a
+}
+
+func TestQuietProcessIsLookedAtInEverySixthSweep(t *testing.T) {
+	t.Parallel()
+	g, _, _ := quietRig(t)
+	left := 0
+	for turn := range sweepTurns {
+		left += len(g.engine.remind(turn))
+	}
+	if left != quietSweeps-1 {
+		t.Fatalf("it was left out of %d sweeps of %d, want %d", left, quietSweeps, quietSweeps-1)
+	}
+}
+
+func TestProcessWithAHealthCommandIsInEverySweep(t *testing.T) {
+	t.Parallel()
+	g, spec, a := quietRig(t)
+	spec.HealthCmd = "true"
+	g.want("supervise", spec, 0, "")
+	if a.snapshot.Load().quiet {
+		t.Fatal("it is quiet, and nobody would run its health command in time")
+	}
+}
+
+func TestPidFileOfAQuietProcessIsRead(t *testing.T) {
+	t.Parallel()
+	var told eventLog
+	g, _, a := quietRig(t, func(c *Config) { c.Tell, c.Timing.RivalWait = told.add, time.Nanosecond })
+	g.engine.checkPidFiles([]*actor{a})
+	if !a.snapshot.Load().quiet {
+		t.Fatal("it is not quiet although nothing changed")
+	}
+	other := startByHand(t, g)
+	g.eventually("the agent knows whom the pid file names", func() bool {
+		g.engine.checkPidFiles([]*actor{a})
+		return !a.snapshot.Load().quiet
+	})
+	g.engine.remind((a.turn + sweepParts) % sweepTurns) // it is in every sweep now
+	if e := g.told(&told, agentproto.EventTwoMasters); e.Details["pid_other"] != other {
+		t.Fatalf("event is %+v, want pid %d", e, other)
+	}
+}
+
+// The search for a successor reads every process of the host.
+func TestDeathIsKnownBeforeTheSearchForASuccessorEnds(t *testing.T) {
+	t.Parallel()
+	g, spec, _ := quietRig(t)
+	for range cap(g.engine.lookSlots) {
+		g.engine.lookSlots.take(t.Context())
+	}
+	pid := g.engine.snapshotOf(spec.Key).known.main.PID
+	before := time.Now()
+	sigkill(t, pid)
+	g.eventually("its exit is known", func() bool { return g.engine.snapshotOf(spec.Key).lastExit != nil })
+	s := g.engine.snapshotOf(spec.Key)
+	if s.lastExit.At.Before(before) || s.known.main.PID != pid {
+		t.Fatalf("exit is %+v, killed at %v; the process is %v, want %d until the search has ended", s.lastExit, before, s.known.main, pid)
+	}
+	for range cap(g.engine.lookSlots) {
+		g.engine.lookSlots.give()
+	}
+	g.eventually("nothing was found", func() bool { return g.engine.snapshotOf(spec.Key).phase == "backoff" })
+}
+
+func TestPidFileThatAStartHasReadIsNotReadAgain(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, func(c *Config) { c.Timing.Sweep = time.Hour })
+	spec := g.spec()
+	g.want("start", spec, 0, "")
+	g.eventually("it is quiet", func() bool { return g.engine.snapshotOf(spec.Key).quiet })
+	written, err := g.engine.finder.FilesWritten(t.Context(), []string{spec.PidPath})
+	if s := g.engine.snapshotOf(spec.Key); err != nil || !written[0].Equal(s.pidFileWritten) {
+		t.Fatalf("the pid file of %v (%v) counts as read at %v", written, err, s.pidFileWritten)
+	}
+}
