@@ -2,8 +2,12 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"go.opentelemetry.io/otel/metric"
 
 	"github.com/procfleet/procfleet"
 )
@@ -22,8 +26,8 @@ type callbackQueues struct {
 	mu    sync.Mutex
 	by    map[string]*receiver
 	calls sync.WaitGroup
-	// Of all receivers.
-	waiting, running int
+	// Of all receivers; changed under mu.
+	waiting, running atomic.Int64
 }
 
 // receiver is one host and port.
@@ -49,6 +53,14 @@ func newCallbackQueues(call func(context.Context, procfleet.TaskID) error) *call
 	return &callbackQueues{call: call, by: map[string]*receiver{}}
 }
 
+func (q *callbackQueues) register(meter metric.Meter) error {
+	_, err := meter.Int64ObservableGauge("procfleet_worker_callbacks_waiting",
+		metric.WithDescription("Callbacks that wait for their receivers."), observe(&q.waiting))
+	_, err2 := meter.Int64ObservableGauge("procfleet_worker_callbacks_running",
+		metric.WithDescription("Callbacks that are being made."), observe(&q.running))
+	return errors.Join(err, err2)
+}
+
 // offer queues a task's callback unless it is queued; it never waits.
 func (q *callbackQueues) offer(ctx context.Context, host string, id procfleet.TaskID) {
 	q.mu.Lock()
@@ -64,16 +76,16 @@ func (q *callbackQueues) offer(ctx context.Context, host string, id procfleet.Ta
 		r = &receiver{taken: map[procfleet.TaskID]bool{}}
 		q.by[host] = r
 	}
-	full := len(r.waiting) >= receiverQueue || q.waiting >= maxWaiting && len(r.waiting) >= maxCallbacks
+	full := len(r.waiting) >= receiverQueue || q.waiting.Load() >= maxWaiting && len(r.waiting) >= maxCallbacks
 	if full || r.taken[id] || time.Now().Before(r.until) {
 		return
 	}
 	r.taken[id] = true
 	r.waiting = append(r.waiting, id)
-	q.waiting++
-	if r.running == 0 || r.running < r.limit() && q.running < maxCalls {
+	q.waiting.Add(1)
+	if r.running == 0 || r.running < r.limit() && q.running.Load() < maxCalls {
 		r.running++
-		q.running++
+		q.running.Add(1)
 		q.calls.Go(func() { q.serve(ctx, host, r) })
 	}
 }
@@ -112,14 +124,14 @@ func (q *callbackQueues) next(ctx context.Context, host string, r *receiver) (id
 	defer q.mu.Unlock()
 	if len(r.waiting) == 0 || ctx.Err() != nil || r.running > r.limit() {
 		r.running--
-		q.running--
+		q.running.Add(-1)
 		if r.running == 0 && r.failures == 0 && len(r.waiting) == 0 {
 			delete(q.by, host)
 		}
 		return "", false
 	}
 	id, r.waiting = r.waiting[0], r.waiting[1:]
-	q.waiting--
+	q.waiting.Add(-1)
 	return id, true
 }
 
@@ -140,6 +152,6 @@ func (q *callbackQueues) over(r *receiver, id procfleet.TaskID, err error) {
 	for _, left := range r.waiting {
 		delete(r.taken, left)
 	}
-	q.waiting -= len(r.waiting)
+	q.waiting.Add(-int64(len(r.waiting)))
 	r.waiting = nil
 }

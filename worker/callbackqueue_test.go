@@ -32,14 +32,17 @@ func TestAllReceiversTogetherAreBounded(t *testing.T) {
 		}
 	}
 	receivers := len(q.by)
+	if q.waiting.Load() != int64(waiting) || q.running.Load() != int64(running) {
+		t.Errorf("%d waiting and %d running were counted, want %d and %d", q.waiting.Load(), q.running.Load(), waiting, running)
+	}
 	q.mu.Unlock()
 	if receivers != hanging+1 || running > maxCalls+receivers || waiting > maxWaiting+receivers*maxCallbacks {
 		t.Errorf("%d receivers, %d calls at a time, %d waiting", receivers, running, waiting)
 	}
 	cancel()
 	q.calls.Wait()
-	if q.running != 0 {
-		t.Errorf("%d calls run after the end", q.running)
+	if n := q.running.Load(); n != 0 {
+		t.Errorf("%d calls run after the end", n)
 	}
 }
 
@@ -68,7 +71,7 @@ func TestWhatFoundNoRoomIsTakenLater(t *testing.T) {
 	}
 	offer()
 	q.calls.Wait()
-	if int(calls.Load()) <= taken || q.waiting != 0 || q.running != 0 || len(q.by) != 0 {
-		t.Errorf("%d calls after %d, %d waiting, %d running, %d receivers", calls.Load(), taken, q.waiting, q.running, len(q.by))
+	if int(calls.Load()) <= taken || q.waiting.Load() != 0 || q.running.Load() != 0 || len(q.by) != 0 {
+		t.Errorf("%d calls after %d, %d waiting, %d running, %d receivers", calls.Load(), taken, q.waiting.Load(), q.running.Load(), len(q.by))
 	}
 }

@@ -57,6 +57,9 @@ func New(cfg Config) (*Worker, error) {
 	w.held = newHeld()
 	w.asker = newAsker(cfg.Conn, func() { m.trouble(troubleOverflowed) })
 	w.notify = newNotifier(&w.cfg, w.clock, m)
+	if err := w.notify.callbacks.register(cfg.Meter); err != nil {
+		return nil, fmt.Errorf("worker: metrics: %w", err)
+	}
 	w.hints = newHints(cfg.Bus.Hint)
 	rec := &recorder{store: cfg.Store, timing: &w.cfg.Timing, finished: w.notify, hints: w.hints, metrics: m}
 	w.deliver = &deliverer{
