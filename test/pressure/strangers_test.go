@@ -1,0 +1,56 @@
+//go:build linux
+
+package pressure
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// TestHalfSentBodiesOfStrangers has callers who named themselves nowhere send a
+// part of a body and stop. The dispatcher keeps its memory and ends them, and a
+// caller who names its application in a header is answered meanwhile.
+func TestHalfSentBodiesOfStrangers(t *testing.T) {
+	t.Parallel()
+	const strangers, declared, sent = 400, 40 << 20, 4 << 20
+	r := newRig(t)
+	apps := filepath.Join(t.TempDir(), "apps.yaml")
+	secret, err := exec.Command(program(t), "app", "add", "esb", "--skip-user-auth", "--apps", apps).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dispatcher, door := r.role("dispatcher", "--apps", apps)
+	const path = "/api/v2/proc/get_proc_operate_result_v2"
+	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n", path, declared)
+	text := head + strings.Repeat(" ", sent)
+	var sending, ended sync.WaitGroup
+	for range strangers {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(door, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() }) // the dispatcher may have done so
+		sending.Add(1)
+		ended.Go(func() {
+			_, _ = io.WriteString(conn, text[:len(head)+1])
+			sending.Done()
+			// The dispatcher may end the connection before it has read everything.
+			_, _ = io.WriteString(conn, text[len(head)+1:])
+			_, _ = io.Copy(io.Discard, conn)
+		})
+	}
+	sending.Wait()
+	known := [2]string{"X-Bkapi-Authorization", fmt.Sprintf(`{"bk_app_code":"esb","bk_app_secret":%q,"bk_username":"ann"}`, strings.TrimSpace(string(secret)))}
+	if a := post(door+path, []byte(`{"task_id":"GSETASK:0"}`), known); a.status != http.StatusOK {
+		t.Errorf("a caller who is known: %d %.300s", a.status, a.body)
+	}
+	ended.Wait() // the dispatcher ends them, or the test has no end
+	fits(t, dispatcher, strangers*sent)
+}
