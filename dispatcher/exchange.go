@@ -290,10 +290,12 @@ func (e *exchange) body(in *dialect.Request, stranger bool) (release func(), err
 	}
 	var body bytes.Buffer
 	body.Grow(int(max(length, 0)) + bytes.MinRead)
-	n, err := body.ReadFrom(io.LimitReader(e.r.Body, limit+1))
+	pace := e.pace()
+	n, err := body.ReadFrom(io.LimitReader(&pacedBody{Reader: e.r.Body, pace: pace}, limit+1))
+	pace.end(err)
 	switch {
 	case err != nil:
-		return release, &dialect.Error{Kind: dialect.Malformed, Field: "body", Problem: "ends too early"}
+		return release, cutOff(err)
 	case n > limit:
 		release()
 		e.skip(2 * limit)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/http"
-	"os"
 	"slices"
 	"time"
 
@@ -18,16 +16,9 @@ import (
 // read. Room for what they send is taken as it comes, not as it is declared,
 // from a part of the memory that all strangers share.
 
-const (
-	// largestStep is for how many bytes room is taken at once. The first step is
-	// of leastBody, and each is twice the one before.
-	largestStep = 64 << 10
-	// stepTime is how long a stranger may take to send one step.
-	stepTime = 5 * time.Second
-	// strangerWait is how long one waits for room, while it holds some: all
-	// would wait for each other.
-	strangerWait = time.Second
-)
+// strangerWait is how long one waits for room, while it holds some: all would
+// wait for each other.
+const strangerWait = time.Second
 
 // strangersBody is what was read of a stranger's body, and its room.
 type strangersBody struct {
@@ -61,19 +52,13 @@ func (b *strangersBody) take(ctx context.Context, size int64) error {
 }
 
 // readStranger reads the body of a caller who is not known yet. The room that
-// it takes is released by release.
+// it takes is released by release. The first step is of leastBody, and each is
+// twice the one before.
 func (e *exchange) readStranger(ctx context.Context) (body []byte, release func(), err error) {
 	limit, length := e.api.cfg.Limits.Body, e.r.ContentLength
 	b := &strangersBody{room: e.api.strangers}
-	control := http.NewResponseController(e.w)
-	whole := e.start.Add(e.api.cfg.Timeouts.Read)
-	defer func() {
-		rest := whole
-		if err != nil { // net/http reads on before it ends the connection
-			rest = earlier(time.Now().Add(stepTime), whole)
-		}
-		_ = control.SetReadDeadline(rest) // not every writer has deadlines
-	}()
+	pace := e.pace()
+	defer func() { pace.end(err) }()
 	for step := int64(leastBody); ; step = min(2*step, largestStep) {
 		if length >= 0 {
 			step = min(step, length-b.size)
@@ -84,7 +69,7 @@ func (e *exchange) readStranger(ctx context.Context) (body []byte, release func(
 		if err = b.take(ctx, step); err != nil {
 			return nil, b.release, err
 		}
-		_ = control.SetReadDeadline(earlier(time.Now().Add(stepTime), whole)) // as above
+		pace.step()
 		var segment []byte
 		segment, err = readUpTo(e.r.Body, step)
 		b.segments, b.size = append(b.segments, segment), b.size+int64(len(segment))
@@ -95,10 +80,8 @@ func (e *exchange) readStranger(ctx context.Context) (body []byte, release func(
 			return nil, b.release, tooLarge(limit)
 		case errors.Is(err, io.EOF) && (length < 0 || b.size == length):
 			return b.whole(), b.release, nil
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			return nil, b.release, &dialect.Error{Kind: dialect.Malformed, Field: "body", Problem: "comes too slowly"}
 		case err != nil:
-			return nil, b.release, &dialect.Error{Kind: dialect.Malformed, Field: "body", Problem: "ends too early"}
+			return nil, b.release, cutOff(err)
 		}
 	}
 	return b.whole(), b.release, nil
@@ -120,11 +103,4 @@ func readUpTo(r io.Reader, size int64) ([]byte, error) {
 			return segment[:n], err
 		}
 	}
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
 }

@@ -97,3 +97,52 @@ func TestHalfSentBodiesOfStrangersTakeLittle(t *testing.T) {
 		t.Errorf("a caller who names itself in its body, afterwards: %d %s", a.status, a.text)
 	}
 }
+
+// TestACallerThatSendsSlowlyDoesNotKeepOthersWaiting: one who is known has the
+// only room for a large body, sends half of it, and then nothing.
+func TestACallerThatSendsSlowlyDoesNotKeepOthersWaiting(t *testing.T) {
+	t.Parallel()
+	cfg := guarded(t)
+	cfg.Limits.BigBodies = 1
+	taken := make(chan struct{})
+	dispatcher, err := New(cfg, openStore(t), &fakeQueue{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Slow") != "" {
+			r.Body = &announcedBody{r.Body, sync.OnceFunc(func() { close(taken) })}
+		}
+		dispatcher.Handler().ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(server.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closing(t, conn)
+	header := bkapi("bk_app_code", "free", "bk_app_secret", "s3cret", "bk_username", "ann")
+	if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nX-Slow: yes\r\n%s: %s\r\nContent-Length: %d\r\n\r\n%s",
+		v2Path, header[0], header[1], 2*bigBody, strings.Repeat(" ", bigBody)); err != nil {
+		t.Fatal(err)
+	}
+	<-taken
+	d := &door{t: t, url: server.URL, store: openStore(t)}
+	if a := d.call(http.MethodPost, v2Path, strings.Repeat(" ", bigBody)+gseBody(2, "10.0.0.1"), header...); a.body["result"] != true {
+		t.Errorf("the next caller: %d %s", a.status, a.text)
+	}
+	if text, err := io.ReadAll(conn); err != nil || !strings.Contains(string(text), "comes too slowly") {
+		t.Errorf("the slow caller: %v %s", err, text)
+	}
+}
+
+// announcedBody says when the reading of it has begun.
+type announcedBody struct {
+	io.ReadCloser
+	begun func()
+}
+
+func (b *announcedBody) Read(p []byte) (int, error) {
+	b.begun()
+	return b.ReadCloser.Read(p)
+}
