@@ -25,13 +25,19 @@ func TestPeriodicProcessIsRunInItsCycle(t *testing.T) {
 	t.Parallel()
 	var told eventLog
 	g := cyclic(t, &told)
-	spec := g.job(300*time.Millisecond, "100ms")
+	spec := g.job(300*time.Millisecond, "2m")
 	s := g.want("supervise", spec, 0, "").Status
 	if !s.Supervised || s.Running || s.Phase != "stopped" || g.starts() != 0 {
 		t.Fatalf("status is %+v after %d starts", s, g.starts())
 	}
-	g.eventually("it is run again and again", func() bool { return g.starts() >= 4 })
-	*s = g.becomes(spec, "it waits", func(s agentproto.Status) bool { return s.Phase == "stopped" })
+	ended := 0
+	*s = g.becomes(spec, "it waits, and was run again and again", func(s agentproto.Status) bool {
+		if s.Phase == "running" && s.PID != ended { // a run that ends before it was seen has failed
+			sigkill(t, s.PID)
+			ended = s.PID
+		}
+		return s.Phase == "stopped" && g.starts() >= 4
+	})
 	if !s.Supervised || s.PID != 0 || s.Failures != 0 || s.Restarts != 0 || s.NextRunAt.IsZero() || s.LastStartedAt.IsZero() {
 		t.Fatalf("status is %+v", s)
 	}
