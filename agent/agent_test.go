@@ -644,7 +644,7 @@ func TestBurstIsAnsweredByOneGoroutine(t *testing.T) {
 	h, n := newHost(t)
 	h.cfg.Log = testenv.Silent()
 	h.start(nil)
-	const commands = 5000
+	const commands = 2000
 	replies := make(chan *nats.Msg, commands)
 	reply := h.conn.NewInbox()
 	sub, err := h.conn.ChanSubscribe(reply, replies)
