@@ -18,7 +18,7 @@ type Fanout struct {
 	Hosts       []int // numbers of hosts
 	Connections int   // of the agents to NATS; 0 is the default of simulate
 	// Action is "status", the default, whose results come in the agents'
-	// answers, or "stop", whose results come over the stream.
+	// answers, or "stop", whose results come later.
 	Action procfleet.Action
 }
 
@@ -40,6 +40,7 @@ func (f Fanout) action() procfleet.Action { return cmp.Or(f.Action, procfleet.Ac
 type fanned struct {
 	floor    floor
 	floorCPU time.Duration // of NATS, Redis and this process
+	streamed streamed
 	operated
 	cpu map[string]time.Duration
 }
@@ -63,7 +64,7 @@ func (f Fanout) Run(ctx context.Context) (Report, error) {
 			}
 			all = append(all, out)
 		}
-		report = l.report(ctx, fanTimes(f.action(), all), fanCost(all))
+		report = l.report(ctx, f.times(all), fanCost(all))
 		return nil
 	})
 	return report, err
@@ -87,10 +88,13 @@ func (f Fanout) measure(ctx context.Context, l *lab, n int) (out fannedOut, err 
 	for i := range out.samples {
 		s := &out.samples[i]
 		floorBefore := system.floorCPU()
-		if s.floor, err = bare.measure(ctx); err != nil {
+		if s.floor, err = bare.measure(ctx, f.action()); err != nil {
 			return out, fmt.Errorf("floor: %w", err)
 		}
 		s.floorCPU = system.floorCPU() - floorBefore
+		if s.streamed, err = bare.measureStreamed(ctx); err != nil {
+			return out, fmt.Errorf("floor with a stream: %w", err)
+		}
 		before := system.cpu()
 		if s.operated, err = system.operate(ctx, body); err != nil {
 			return out, fmt.Errorf("path: %w", err)
@@ -131,25 +135,53 @@ const (
 	memoryHosts = 100_000
 )
 
-func fanTimes(action procfleet.Action, all []fannedOut) *Table {
+// streamedGoal is the goal in times of the floor of results that go through a
+// stream.
+func (f Fanout) streamedGoal() float64 {
+	switch {
+	case f.Connections > 0:
+		return 1.5
+	case f.action() == procfleet.ActionStatus:
+		return 1.0
+	case f.Secure == Secure{}:
+		return 0.9
+	}
+	return 1.3
+}
+
+func (f Fanout) times(all []fannedOut) *Table {
 	t := &Table{
-		Title:   fmt.Sprintf("Fan-out: one %s task on N hosts, POST to finished in Redis, ms", action),
-		Columns: []string{"hosts", "request/reply", "publish", "pull + ack", "script", "floor", "accept", "path", "ratio", "goal", "met"},
+		Title: fmt.Sprintf("Fan-out: one %s task on N hosts, POST to finished in Redis, ms", f.action()),
+		Columns: []string{
+			"hosts", "request/reply", "results", "script", "floor", "publish", "pull + ack", "floor with stream",
+			"accept", "path", "ratio", "goal", "met", "to floor with stream", "goal", "met",
+		},
+		Notes: []string{"The floor is N request/replies on N subjects, as many again for results that do not come in the replies, and the " +
+			"results through one deduplicating script. The floor with stream has N publishes with a message id, pulled and acknowledged, " +
+			"for results of every action in place of the second requests."},
 	}
 	paths := map[int]time.Duration{}
 	for _, out := range all {
 		of := func(column func(*fanned) time.Duration) time.Duration { return medianOf(out.samples, column) }
 		floor := floor{
 			request: of(func(s *fanned) time.Duration { return s.floor.request }),
-			publish: of(func(s *fanned) time.Duration { return s.floor.publish }),
-			pull:    of(func(s *fanned) time.Duration { return s.floor.pull }),
+			results: of(func(s *fanned) time.Duration { return s.floor.results }),
 			script:  of(func(s *fanned) time.Duration { return s.floor.script }),
 		}
+		publish := of(func(s *fanned) time.Duration { return s.streamed.publish })
+		pull := of(func(s *fanned) time.Duration { return s.streamed.pull })
+		results := any("in replies")
+		if f.action() != procfleet.ActionStatus {
+			results = ms(floor.results)
+		}
+		withStream := floor.request + publish + pull + floor.script
 		path := of(func(s *fanned) time.Duration { return s.path })
 		paths[out.hosts] = path
 		goal, met := atMost(ratio(path, floor.sum()), fanGoal, " × floor")
-		t.add(out.hosts, ms(floor.request), ms(floor.publish), ms(floor.pull), ms(floor.script), ms(floor.sum()),
-			ms(of(func(s *fanned) time.Duration { return s.accept })), ms(path), ratio(path, floor.sum()), goal, met)
+		streamGoal, streamMet := atMost(ratio(path, withStream), f.streamedGoal(), " × floor with stream")
+		t.add(out.hosts, ms(floor.request), results, ms(floor.script), ms(floor.sum()), ms(publish), ms(pull), ms(withStream),
+			ms(of(func(s *fanned) time.Duration { return s.accept })), ms(path), ratio(path, floor.sum()), goal, met,
+			ratio(path, withStream), streamGoal, streamMet)
 	}
 	for _, out := range all {
 		if tenth, ok := paths[out.hosts/10]; ok && out.hosts >= memoryHosts {

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/natsconn"
 )
 
@@ -32,13 +33,19 @@ const (
 
 // floor is what a task on N hosts cannot do without, each by itself.
 type floor struct {
-	request time.Duration // N request/replies on N subjects
-	publish time.Duration // N JetStream publishes with a message id
-	pull    time.Duration // N messages pulled and acknowledged
+	request time.Duration // N request/replies on N subjects: commands and acceptances
+	results time.Duration // as many again: results and acknowledgements; none where results ride in the acceptances
 	script  time.Duration // N results through a deduplicating script
 }
 
-func (f floor) sum() time.Duration { return f.request + f.publish + f.pull + f.script }
+func (f floor) sum() time.Duration { return f.request + f.results + f.script }
+
+// streamed is what a task needs beside the floor if its results go through
+// a stream: for comparison with other systems and with figures of before.
+type streamed struct {
+	publish time.Duration // N JetStream publishes with a message id
+	pull    time.Duration // N messages pulled and acknowledged
+}
 
 // bare measures the floor with nothing of procfleet in between.
 type bare struct {
@@ -134,21 +141,39 @@ func (b *bare) close() {
 	_ = b.js.DeleteStream(ctx, bareStream) // a leftover is made empty by the next run
 }
 
-func (b *bare) measure(ctx context.Context) (f floor, err error) {
+// part is one part of a floor.
+type part struct {
+	into *time.Duration
+	run  func(context.Context) error
+}
+
+// measure measures the floor of an action.
+func (b *bare) measure(ctx context.Context, action procfleet.Action) (f floor, err error) {
+	b.round++
+	parts := []part{{&f.request, b.request}, {&f.script, b.script}}
+	if action != procfleet.ActionStatus {
+		parts = append(parts, part{&f.results, b.request})
+	}
+	err = measureParts(ctx, parts)
+	return f, err
+}
+
+func (b *bare) measureStreamed(ctx context.Context) (s streamed, err error) {
+	err = measureParts(ctx, []part{{&s.publish, b.publish}, {&s.pull, b.pull}})
+	return s, err
+}
+
+func measureParts(ctx context.Context, parts []part) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	b.round++
-	for _, part := range []struct {
-		into *time.Duration
-		run  func(context.Context) error
-	}{{&f.request, b.request}, {&f.publish, b.publish}, {&f.pull, b.pull}, {&f.script, b.script}} {
+	for _, p := range parts {
 		begun := time.Now()
-		if err := part.run(ctx); err != nil {
-			return f, err
+		if err := p.run(ctx); err != nil {
+			return err
 		}
-		*part.into = time.Since(begun)
+		*p.into = time.Since(begun)
 	}
-	return f, nil
+	return nil
 }
 
 // request sends one request per host without waiting in between.

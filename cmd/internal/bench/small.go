@@ -192,8 +192,9 @@ func (s Small) besideBig(ctx context.Context, l *lab) (times []time.Duration, er
 }
 
 const (
-	rateGoal   = 4000.0 // tasks a second
-	besideGoal = 5.0    // times the time of a task by itself
+	rateGoal   = 2.5 // times the floor, many tasks at a time
+	aloneGoal  = 2.5 // times the floor, one at a time
+	besideGoal = 5.0 // times the time of a task by itself
 )
 
 func (s Small) rates(runs []smallRun) *Table {
@@ -208,7 +209,7 @@ func (s Small) rates(runs []smallRun) *Table {
 	rate := func(column func(*smallRun) time.Duration) float64 { return perSecond(s.Tasks, of(column)) }
 	floor := of(func(r *smallRun) time.Duration { return r.floor.sum() })
 	took := of(func(r *smallRun) time.Duration { return r.took })
-	goal, met := noLess(perSecond(s.Tasks, took), rateGoal, "/s")
+	goal, met := atMost(ratio(took, floor), rateGoal, " × floor")
 	t.add(
 		rate(func(r *smallRun) time.Duration { return r.floor.redis }), rate(func(r *smallRun) time.Duration { return r.floor.queue }),
 		rate(func(r *smallRun) time.Duration { return r.floor.request }), rate(func(r *smallRun) time.Duration { return r.floor.result }),
@@ -241,7 +242,8 @@ func (s Small) times(l *latencies) *Table {
 	}
 	floor := l.floor.sum() / time.Duration(s.Samples)
 	idle := quantile(l.idle, 0.5)
-	t.add("nothing", len(l.idle), ms(idle), ms(quantile(l.idle, 0.99)), ratio(idle, floor), 1.0, "", "")
+	goal, met := atMost(ratio(idle, floor), aloneGoal, " × floor")
+	t.add("nothing", len(l.idle), ms(idle), ms(quantile(l.idle, 0.99)), ratio(idle, floor), 1.0, goal, met)
 	if len(l.beside) > 0 {
 		beside := quantile(l.beside, 0.5)
 		goal, met := atMost(ratio(beside, idle), besideGoal, " × idle")
