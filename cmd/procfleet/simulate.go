@@ -9,7 +9,6 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/simulate"
 	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
-	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
 func newSimulate() *cobra.Command {
@@ -33,10 +32,8 @@ the cloud area. "ready N" is printed once all N agents listen and were announced
 				return usageError("%w", err)
 			}
 			cfg.Log = log
-			if keyFile != "" {
-				if cfg.Keys, err = fleetkey.ReadRing(keyFile); err != nil {
-					return usageError("--fleet-key: %w", err)
-				}
+			if cfg.Keys, err = openFleetKey(cmd.Context(), keyFile, log); err != nil {
+				return usageError("--fleet-key: %w", err)
 			}
 			if cfg.TLS, err = natsTLS.Open(log); err != nil {
 				return usageError("%w", err)

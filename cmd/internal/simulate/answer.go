@@ -169,7 +169,7 @@ func (a *agent) believe(msg *nats.Msg, command bool) error {
 	if command {
 		messageType = agentproto.TypeCommand
 	}
-	return a.keys.Verify(msg.Header, &fleetkey.Message{Purpose: messageType, Body: msg.Data})
+	return a.keys.current().Verify(msg.Header, &fleetkey.Message{Purpose: messageType, Body: msg.Data})
 }
 
 // simulatedPID is the pid of every simulated process.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -41,8 +42,10 @@ type Config struct {
 	Processes   int
 	ReportEvery time.Duration
 	URL         string
-	Keys        *fleetkey.Ring   // of which the agents have their keys; nil: they sign nothing
-	TLS         *tlsfiles.Client // nil: what URL says
+	// Keys returns the fleet's present keys, from which the agents derive theirs;
+	// default nil, with which they sign nothing.
+	Keys func() *fleetkey.Ring
+	TLS  *tlsfiles.Client // nil: what URL says
 	// Credentials are of a NATS user that may speak for all the agents; see
 	// [natsconn.Config].
 	Credentials func() ([]byte, error)
@@ -65,6 +68,9 @@ type Fleet struct {
 func New(cfg Config) (*Fleet, error) {
 	cfg.Connections = min(cmp.Or(cfg.Connections, 8), max(cfg.Agents, 1))
 	cfg.ReportEvery = cmp.Or(cfg.ReportEvery, 30*time.Second)
+	if cfg.Keys == nil {
+		cfg.Keys = func() *fleetkey.Ring { return nil }
+	}
 	switch {
 	case cfg.Agents < 1 || cfg.Agents > MaxAgents:
 		return nil, fmt.Errorf("agents: %d is not from 1 to %d", cfg.Agents, MaxAgents)
@@ -119,12 +125,13 @@ func (f *Fleet) makeAgents() {
 	for i := range f.agents {
 		n := i % len(f.conns)
 		a := &f.agents[i]
+		host := fmt.Sprintf("%d:%s", f.cfg.Cloud, Address(i))
 		*a = agent{
 			subject:  agentproto.AgentSubject(f.cfg.Cloud, Address(i)),
-			host:     fmt.Sprintf("%d:%s", f.cfg.Cloud, Address(i)),
+			host:     host,
 			instance: fmt.Sprintf("sim-%d-%d", f.started.UnixNano(), i),
 			conn:     &f.conns[n],
-			keys:     f.cfg.Keys.Host(fmt.Sprintf("%d:%s", f.cfg.Cloud, Address(i))),
+			keys:     hostKeys{ring: f.cfg.Keys, host: host},
 		}
 		f.links[n%len(f.links)].agents[a.subject] = a
 	}
@@ -137,7 +144,33 @@ type agent struct {
 	host     string
 	instance string // another one in every run, as its memory is
 	conn     *connection
-	keys     *fleetkey.Host
+	keys     hostKeys
+}
+
+// hostKeys are the keys of one host, derived anew when the fleet's change.
+type hostKeys struct {
+	ring    func() *fleetkey.Ring
+	host    string
+	derived atomic.Pointer[derivedKeys]
+}
+
+type derivedKeys struct {
+	from *fleetkey.Ring
+	keys *fleetkey.Host
+}
+
+// current returns the present keys; nil if the fleet has none.
+func (h *hostKeys) current() *fleetkey.Host {
+	ring := h.ring()
+	if ring == nil {
+		return nil
+	}
+	d := h.derived.Load()
+	if d == nil || d.from != ring {
+		d = &derivedKeys{ring, ring.Host(h.host)}
+		h.derived.Store(d)
+	}
+	return d.keys
 }
 
 // signed returns a message from the agent with its signatures.
@@ -148,13 +181,14 @@ func (a *agent) signed(subject, messageType, answers string, data []byte) *nats.
 // sign returns the headers of a message from the agent with its signatures
 // added.
 func (a *agent) sign(header nats.Header, messageType, answers string, data []byte) nats.Header {
-	if a.keys == nil {
+	keys := a.keys.current()
+	if keys == nil {
 		return header
 	}
 	if header == nil {
 		header = make(nats.Header, 1)
 	}
-	a.keys.Sign(header, &fleetkey.Message{Purpose: messageType, Answers: answers, Body: data})
+	keys.Sign(header, &fleetkey.Message{Purpose: messageType, Answers: answers, Body: data})
 	return header
 }
 
