@@ -17,6 +17,7 @@ const (
 	TypeCommand       = "procfleet.agent.v1.command"
 	TypeReply         = "procfleet.agent.v1.reply"
 	TypeResults       = "procfleet.agent.v1.results"
+	TypeReceipt       = "procfleet.agent.v1.receipt"
 	TypeResend        = "procfleet.agent.v1.resend"
 	TypeResendReply   = "procfleet.agent.v1.resend_reply"
 	TypePresence      = "procfleet.agent.v1.presence"

@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// Event tells what an agent did or noticed without having been asked to. It is
-// published once to [EventSubject], where a stream keeps it; an agent that
-// cannot reach the stream keeps the latest ones and publishes them later.
+// Event reports what an agent did or noticed without a command. It is a request
+// to [EventSubject]; a worker verifies it, publishes it to the stream of host
+// events, and replies with a [Receipt]. The agent keeps the latest events in
+// memory until then.
 type Event struct {
 	Header
 	Host     string    `json:"host"` // "<cloud>:<ip>"
@@ -25,6 +26,9 @@ type Event struct {
 	Message   string `json:"message"` // a sentence for people
 	// Details are the figures behind the message; which ones depends on Kind.
 	Details map[string]any `json:"details,omitempty"`
+	// Receipt requests a [Receipt]. Without it the agent is of an older version,
+	// and expects the acknowledgement of a JetStream stream.
+	Receipt bool `json:"receipt,omitzero"`
 }
 
 // Kinds of an [Event] that is about a process.
@@ -60,7 +64,7 @@ const (
 	EventAgentIDConflict = "agent_id_conflict" // it and other hosts claim one agent id
 )
 
-// EventSubject is where the agents of a cloud area publish events (JetStream).
+// EventSubject is where the agents of a cloud area send events to workers.
 //
 //	procfleet.event.0
 func EventSubject(cloud int64) string {

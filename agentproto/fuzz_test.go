@@ -58,6 +58,7 @@ func fuzzDecode(f *testing.F, kind string) {
 func FuzzDecodeCommand(f *testing.F)         { fuzzDecode(f, TypeCommand) }
 func FuzzDecodeReply(f *testing.F)           { fuzzDecode(f, TypeReply) }
 func FuzzDecodeResults(f *testing.F)         { fuzzDecode(f, TypeResults) }
+func FuzzDecodeReceipt(f *testing.F)         { fuzzDecode(f, TypeReceipt) }
 func FuzzDecodeResend(f *testing.F)          { fuzzDecode(f, TypeResend) }
 func FuzzDecodeResendReply(f *testing.F)     { fuzzDecode(f, TypeResendReply) }
 func FuzzDecodePresence(f *testing.F)        { fuzzDecode(f, TypePresence) }

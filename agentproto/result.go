@@ -2,14 +2,18 @@ package agentproto
 
 import "time"
 
-// Results carries final results of one task from one host. It is published
-// to [ResultSubject] and kept by the agent until the stream acknowledged it.
+// Results carries final results of one task from one host. It is a request to
+// [ResultSubject], to which a worker replies with a [Receipt]. The agent sends
+// a result again, to any worker, until a receipt names its item.
 type Results struct {
 	Header
 	Task     string     `json:"task"`
 	Host     string     `json:"host"`
 	Instance string     `json:"instance"`
 	Results  ResultList `json:"results"`
+	// Receipt requests a [Receipt]. Without it the agent is of an older version,
+	// and expects the acknowledgement of a JetStream stream.
+	Receipt bool `json:"receipt,omitzero"`
 }
 
 // Result is the final outcome of one command item.

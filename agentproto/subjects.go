@@ -83,7 +83,7 @@ func ProcessesSubject(cloud int64) string {
 // ProcessesAll matches every cloud area's subject of process reports.
 const ProcessesAll = "procfleet.processes.*"
 
-// ResultSubject is where agents publish results (JetStream).
+// ResultSubject is where agents send results to workers.
 //
 //	procfleet.result.s.0
 func ResultSubject(lane string, cloud int64) string {
