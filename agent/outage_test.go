@@ -8,7 +8,6 @@ import (
 
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/bus"
-	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/natsembed"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
@@ -24,7 +23,7 @@ func TestResultsOfAnOutageArriveOnceAfterIt(t *testing.T) {
 	}
 	defer func() { server.Shutdown() }()
 	n := &testenv.NATS{Conn: testenv.Connect(t, server.ClientURL())}
-	if n.JS, err = natsconn.JetStream(n.Conn); err != nil {
+	if n.JS, err = bus.JetStream(n.Conn); err != nil {
 		t.Fatal(err)
 	}
 	if err := bus.Ensure(t.Context(), n.JS, bus.Options{}); err != nil {

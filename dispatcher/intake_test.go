@@ -24,7 +24,6 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/internal/bus"
-	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/natsembed"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/taskstore"
@@ -87,7 +86,7 @@ func (p *producer) run(in *intake) (stop func()) {
 func (p *producer) mortal(cfg Config, store Store) (kill, stop func()) {
 	p.t.Helper()
 	conn := testenv.Connect(p.t, p.URL)
-	js, err := natsconn.JetStream(conn)
+	js, err := bus.JetStream(conn)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -468,7 +467,7 @@ func TestAFailedMessageIsKeptCutWhenTheServerTakesOnlySmallerOnesNow(t *testing.
 	p := &producer{NATS: &testenv.NATS{URL: fmt.Sprintf("nats://127.0.0.1:%d", port)}, t: t}
 	p.Conn = testenv.Connect(t, p.URL)
 	var err error
-	if p.JS, err = natsconn.JetStream(p.Conn); err != nil {
+	if p.JS, err = bus.JetStream(p.Conn); err != nil {
 		t.Fatal(err)
 	}
 	p.Bus = bus.New(p.JS)
@@ -617,7 +616,7 @@ func TestATrialThatEndsWhileNATSIsAwayIsTakenBackAfterwards(t *testing.T) {
 		return server
 	}
 	server := start()
-	js, err := natsconn.JetStream(testenv.Connect(t, server.ClientURL()))
+	js, err := bus.JetStream(testenv.Connect(t, server.ClientURL()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/bus"
-	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/boltstore"
@@ -35,7 +34,7 @@ func startBroker(t *testing.T) *server.Server {
 
 func busOn(t *testing.T, broker *server.Server) *bus.Bus {
 	t.Helper()
-	js, err := natsconn.JetStream(testenv.Connect(t, broker.ClientURL()))
+	js, err := bus.JetStream(testenv.Connect(t, broker.ClientURL()))
 	if err != nil {
 		t.Fatal(err)
 	}

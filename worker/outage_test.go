@@ -10,7 +10,6 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/bus"
-	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/natsembed"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/worker"
@@ -35,7 +34,7 @@ func startRestartable(t *testing.T, edit ...func(*worker.Config)) (e *env, down,
 	n := &testenv.NATS{URL: server.ClientURL()}
 	n.Conn = testenv.Connect(t, n.URL)
 	var err error
-	if n.JS, err = natsconn.JetStream(n.Conn); err != nil {
+	if n.JS, err = bus.JetStream(n.Conn); err != nil {
 		t.Fatal(err)
 	}
 	if err := bus.Ensure(t.Context(), n.JS, bus.Options{AckWait: time.Second}); err != nil {
@@ -126,7 +125,7 @@ func (e *env) mortal(point string, died chan<- struct{}) {
 	conn := testenv.Connect(e.t, e.URL)
 	grave := make(chan struct{})
 	var once sync.Once
-	js, err := natsconn.JetStream(conn)
+	js, err := bus.JetStream(conn)
 	if err != nil {
 		e.t.Fatal(err)
 	}

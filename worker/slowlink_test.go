@@ -10,7 +10,6 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/bus"
-	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/worker"
 )
@@ -74,7 +73,7 @@ func startSlowLink(t *testing.T) *env {
 	t.Helper()
 	e, _, _ := startRestartable(t)
 	e.stop()
-	js, err := natsconn.JetStream(testenv.Connect(t, slowLink(t, e.URL, 200*time.Millisecond)))
+	js, err := bus.JetStream(testenv.Connect(t, slowLink(t, e.URL, 200*time.Millisecond)))
 	if err != nil {
 		t.Fatal(err)
 	}

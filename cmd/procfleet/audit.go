@@ -121,7 +121,7 @@ func (q *auditQuery) show(ctx context.Context, cmd *cobra.Command) error {
 	if (&backends{conn: conn}).awaitConnection(waiting, func(string, error) {}) != nil {
 		return fmt.Errorf("NATS at %s does not answer: %w", q.nats, natsconn.Away(conn))
 	}
-	js, err := natsconn.JetStream(conn)
+	js, err := bus.JetStream(conn)
 	if err != nil {
 		return err
 	}

@@ -82,7 +82,7 @@ func connectBus(ctx context.Context, cfg natsconn.Config, f *backendFlags, wait 
 	if b.conn, err = natsconn.Connect(cfg); err != nil {
 		return nil, fmt.Errorf("--nats: %w", err)
 	}
-	if b.js, err = natsconn.JetStream(b.conn); err != nil {
+	if b.js, err = bus.JetStream(b.conn); err != nil {
 		b.conn.Close()
 		return nil, err
 	}

@@ -39,7 +39,7 @@ type Bus struct {
 }
 
 // New returns the bus on js, which must give up on asynchronous publishes
-// that are never acknowledged (see natsconn.JetStream).
+// that are never acknowledged (see JetStream).
 func New(js jetstream.JetStream) *Bus {
 	return &Bus{js: js, hints: listener{conn: js.Conn()}, eventReaders: make(chan struct{}, eventReaders), keys: func() *fleetkey.Ring { return nil }}
 }

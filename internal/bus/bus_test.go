@@ -18,7 +18,6 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/bus"
-	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/natsembed"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/internal/tracecontext"
@@ -237,7 +236,7 @@ func TestEnsureFromManyProcessesAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			js, err := natsconn.JetStream(testenv.Connect(t, env.URL))
+			js, err := bus.JetStream(testenv.Connect(t, env.URL))
 			if err == nil {
 				err = bus.Ensure(t.Context(), js, bus.Options{})
 			}
@@ -314,7 +313,7 @@ func TestEnsureFitsIntoASmallServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Shutdown)
-	js, err := natsconn.JetStream(testenv.Connect(t, server.ClientURL()))
+	js, err := bus.JetStream(testenv.Connect(t, server.ClientURL()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -351,7 +350,7 @@ func startLimited(t *testing.T, limits string) jetstream.JetStream {
 		s.Shutdown()
 		s.WaitForShutdown()
 	})
-	js, err := natsconn.JetStream(testenv.Connect(t, s.ClientURL()))
+	js, err := bus.JetStream(testenv.Connect(t, s.ClientURL()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/bus"
-	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
@@ -21,7 +20,7 @@ func hint(t *testing.T, b *bus.Bus, id procfleet.TaskID, over bool) {
 func TestAHintReachesWhoFollowsTheTaskAndNobodyElse(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)
-	js, err := natsconn.JetStream(testenv.Connect(t, env.URL))
+	js, err := bus.JetStream(testenv.Connect(t, env.URL))
 	if err != nil {
 		t.Fatal(err)
 	}

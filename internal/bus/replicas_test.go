@@ -13,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/procfleet/procfleet/internal/bus"
-	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
@@ -41,7 +40,7 @@ func startCluster(t *testing.T) jetstream.JetStream {
 		testenv.StartChild(t, nil, program, "-a", host, "-p", port, "-n", fmt.Sprint("n", i), "-js", "-sd", t.TempDir(),
 			"-cluster_name", "c", "-cluster", routes[i], "-routes", strings.Join(routes, ","))
 	}
-	js, err := natsconn.JetStream(testenv.Connect(t, "nats://"+strings.Join(clients, ",nats://")))
+	js, err := bus.JetStream(testenv.Connect(t, "nats://"+strings.Join(clients, ",nats://")))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/procfleet/procfleet/internal/bus"
-	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
@@ -89,7 +88,7 @@ func TestAServerWhoseJetStreamDoesNotReplyIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	conn := testenv.Connect(t, serverOfVersion(t, "2.12.7-silent"))
 	testenv.Eventually(t, 30*time.Second, conn.IsConnected, "connected")
-	js, err := natsconn.JetStream(conn)
+	js, err := bus.JetStream(conn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +148,7 @@ func refuses(t *testing.T, url string, says ...string) {
 	t.Helper()
 	conn := testenv.Connect(t, url)
 	testenv.Eventually(t, 30*time.Second, conn.IsConnected, "connected")
-	js, err := natsconn.JetStream(conn)
+	js, err := bus.JetStream(conn)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/natsauth"
-	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/natsembed"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
@@ -127,7 +126,7 @@ func TestAReplySubjectReachesNothingOfOthers(t *testing.T) {
 	onEachBroker(t, func(s *site) {
 		t := s.t
 		server := s.as(natsauth.Server, 0)
-		js, err := natsconn.JetStream(server.Conn)
+		js, err := bus.JetStream(server.Conn)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -299,7 +298,7 @@ func BenchmarkSubmission(b *testing.B) {
 					b.Fatal(err)
 				}
 				b.Cleanup(conn.Close)
-				js, err := natsconn.JetStream(conn)
+				js, err := bus.JetStream(conn)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -21,7 +21,6 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/natsauth"
-	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
@@ -184,7 +183,7 @@ func TestALeafNodePublishesForItsAreaAlone(t *testing.T) {
 	forEachLeaf(t, func(s *site, hub bool) {
 		t := s.t
 		server := s.as(natsauth.Server, 0)
-		js, err := natsconn.JetStream(server.Conn)
+		js, err := bus.JetStream(server.Conn)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -276,14 +275,14 @@ func TestALeafNodeHearsItsAreaAlone(t *testing.T) {
 				t.Fatal("a command to a host of another area, of which the leaf node is in the queue group:", err)
 			}
 		}
-		js, err := natsconn.JetStream(producer.Conn)
+		js, err := bus.JetStream(producer.Conn)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := js.Publish(t.Context(), "procfleet.submit", []byte("{}")); err != nil {
 			t.Error("a submission:", err)
 		}
-		if js, err = natsconn.JetStream(server.Conn); err != nil {
+		if js, err = bus.JetStream(server.Conn); err != nil {
 			t.Fatal(err)
 		}
 		s.fill(js)
@@ -320,7 +319,7 @@ func TestALeafNodesReplySubjectRemovesNothing(t *testing.T) {
 	forEachLeaf(t, func(s *site, hub bool) {
 		t := s.t
 		server := s.as(natsauth.Server, 0)
-		js, err := natsconn.JetStream(server.Conn)
+		js, err := bus.JetStream(server.Conn)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -348,7 +347,7 @@ func TestALeafNodeAcknowledgesMessagesOfOthers(t *testing.T) {
 	t.Parallel()
 	forEachLeaf(t, func(s *site, hub bool) {
 		t := s.t
-		js, err := natsconn.JetStream(s.as(natsauth.Server, 0).Conn)
+		js, err := bus.JetStream(s.as(natsauth.Server, 0).Conn)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,6 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/natsauth"
-	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/natsembed"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
@@ -62,7 +61,7 @@ func newSite(t *testing.T) *site {
 func (s *site) prepare() {
 	t := s.t
 	t.Helper()
-	js, err := natsconn.JetStream(s.as(natsauth.Server, 0).Conn)
+	js, err := bus.JetStream(s.as(natsauth.Server, 0).Conn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +178,7 @@ func TestAnAgentMayDoItsWork(t *testing.T) {
 		if m, err := agent.Request(subject, []byte("who"), patience); err != nil || string(m.Data) != "done" {
 			t.Errorf("%s asks on its own subject: %v, %v", ip, m, err)
 		}
-		js, err := natsconn.JetStream(agent.Conn)
+		js, err := bus.JetStream(agent.Conn)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -272,7 +271,7 @@ func TestRolesMayDoWhatTheyAreFor(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	producer := s.as(natsauth.Producer, 0)
-	js, err := natsconn.JetStream(producer.Conn)
+	js, err := bus.JetStream(producer.Conn)
 	if err != nil {
 		t.Fatal(err)
 	}

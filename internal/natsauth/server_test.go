@@ -10,7 +10,6 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/natsauth"
-	"github.com/procfleet/procfleet/internal/natsconn"
 )
 
 // TestAServerMayDoNothingElse attacks with the credentials of dispatchers and
@@ -54,7 +53,7 @@ func TestAServerRemovesNoSingleMessages(t *testing.T) {
 	onEachBroker(t, func(s *site) {
 		t := s.t
 		server := s.as(natsauth.Server, 0)
-		js, err := natsconn.JetStream(server.Conn)
+		js, err := bus.JetStream(server.Conn)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +110,7 @@ func TestAServerReadsInboxesThroughAStream(t *testing.T) {
 		t := s.t
 		server, producer, monitor := s.as(natsauth.Server, 0), s.as(natsauth.Producer, 0), s.as(natsauth.Monitor, 0)
 		agent := s.agent("10.0.0.1")
-		js, err := natsconn.JetStream(server.Conn)
+		js, err := bus.JetStream(server.Conn)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +157,7 @@ func TestAHeaderOfAPublisherRemovesNothing(t *testing.T) {
 	onEachBroker(t, func(s *site) {
 		t := s.t
 		server := s.as(natsauth.Server, 0)
-		js, err := natsconn.JetStream(server.Conn)
+		js, err := bus.JetStream(server.Conn)
 		if err != nil {
 			t.Fatal(err)
 		}

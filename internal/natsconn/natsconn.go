@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/internal/tlsfiles"
@@ -32,11 +31,6 @@ const (
 	reconnectJitter    = 500 * time.Millisecond
 	reconnectJitterTLS = 2 * time.Second
 	drainTimeout       = 10 * time.Second
-	// AckTimeout ends an asynchronous publish that nobody acknowledged, so
-	// that what waits for it does not stay in memory for ever.
-	AckTimeout = 5 * time.Second
-	// maxPending bounds asynchronous publishes that await acknowledgement.
-	maxPending = 16 << 10
 )
 
 // Config says where to connect. Only URL or InProcess is required.
@@ -222,16 +216,4 @@ func secure(files *tlsfiles.Client) nats.Option {
 		}
 		return nil
 	}
-}
-
-// JetStream returns the JetStream context of nc with bounded asynchronous
-// publishing: an acknowledgement that does not come within 5 s is an error.
-func JetStream(nc *nats.Conn) (jetstream.JetStream, error) {
-	js, err := jetstream.New(nc,
-		jetstream.WithPublishAsyncTimeout(AckTimeout),
-		jetstream.WithPublishAsyncMaxPending(maxPending))
-	if err != nil {
-		return nil, fmt.Errorf("open JetStream: %w", err)
-	}
-	return js, nil
 }

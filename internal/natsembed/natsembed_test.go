@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/natsembed"
@@ -38,7 +39,7 @@ func serve(dir string) {
 
 func open(t *testing.T, url string) jetstream.JetStream {
 	t.Helper()
-	js, err := natsconn.JetStream(testenv.Connect(t, url))
+	js, err := bus.JetStream(testenv.Connect(t, url))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +166,7 @@ func TestStreamsOfAnOpenServerAreThoseOfItsAuthority(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	if js, err = natsconn.JetStream(conn); err != nil {
+	if js, err = bus.JetStream(conn); err != nil {
 		t.Fatal(err)
 	}
 	stream, err := js.Stream(t.Context(), "S")

@@ -45,7 +45,7 @@ func StartNATS(tb testing.TB) *NATS {
 	tb.Cleanup(server.Shutdown)
 	n := &NATS{Server: server, URL: server.ClientURL()}
 	n.Conn = Connect(tb, n.URL)
-	if n.JS, err = natsconn.JetStream(n.Conn); err != nil {
+	if n.JS, err = bus.JetStream(n.Conn); err != nil {
 		tb.Fatal(err)
 	}
 	if err := bus.Ensure(tb.Context(), n.JS, bus.Options{}); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
+	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/tlsfiles"
@@ -93,7 +94,7 @@ func (l *lab) open(ctx context.Context) (err error) {
 	if err := l.conn.FlushTimeout(patience); err != nil {
 		return fmt.Errorf("no NATS at %s: %w", l.NATS, err)
 	}
-	if l.js, err = natsconn.JetStream(l.conn); err != nil {
+	if l.js, err = bus.JetStream(l.conn); err != nil {
 		return err
 	}
 	options, err := redis.ParseURL(l.Redis)

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet"
-	"github.com/procfleet/procfleet/internal/natsconn"
+	"github.com/procfleet/procfleet/internal/bus"
 )
 
 const (
@@ -79,7 +79,7 @@ func (b *bare) open(ctx context.Context) (err error) {
 	if err := b.respond(); err != nil {
 		return err
 	}
-	b.async, err = jetstream.New(b.conn, jetstream.WithPublishAsyncTimeout(natsconn.AckTimeout), jetstream.WithPublishAsyncMaxPending(barePending),
+	b.async, err = jetstream.New(b.conn, jetstream.WithPublishAsyncTimeout(bus.AckTimeout), jetstream.WithPublishAsyncMaxPending(barePending),
 		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, _ *nats.Msg, err error) { b.failed.Store(&err) }))
 	if err != nil {
 		return err

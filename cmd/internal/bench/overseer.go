@@ -52,7 +52,7 @@ func newOverseer(ctx context.Context, at *site, argv []string, log logrus.FieldL
 	if o.conn, err = natsconn.Connect(natsconn.Config{URL: o.url, Name: "bench", Log: log}); err != nil {
 		return nil, err
 	}
-	js, err := natsconn.JetStream(o.conn)
+	js, err := bus.JetStream(o.conn)
 	if err == nil {
 		err = bus.Ensure(ctx, js, bus.Options{})
 	}
