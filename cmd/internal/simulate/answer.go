@@ -134,7 +134,7 @@ func (l *link) refuse(a *agent, id, word, message string) (reply, error) {
 	}, id)
 }
 
-// resend answers which of the items it knows and publishes their results.
+// resend answers which of the items it knows and sends their results.
 func (l *link) resend(a *agent, data []byte) (reply, error) {
 	var ask agentproto.Resend
 	if err := agentproto.Decode(data, agentproto.TypeResend, &ask); err != nil {

@@ -25,7 +25,7 @@ const (
 // connection is one to NATS and is shared by some agents.
 type connection struct {
 	*nats.Conn
-	inbox string // where acknowledgements arrive, before the result's number
+	inbox string // where receipts arrive, before the number of the results
 }
 
 func (c *connection) close() {
@@ -60,8 +60,8 @@ func (f *Fleet) open(ctx context.Context, n int) (err error) {
 		return err
 	}
 	c.inbox = c.NewInbox() + "."
-	if _, err := c.ChanSubscribe(c.inbox+"*", l.acks); err != nil {
-		return fmt.Errorf("subscribe to acknowledgements: %w", err)
+	if _, err := c.ChanSubscribe(c.inbox+"*", l.receipts); err != nil {
+		return fmt.Errorf("subscribe to receipts: %w", err)
 	}
 	for i := n; i < len(f.agents); i += len(f.conns) {
 		subject := f.agents[i].subject
@@ -75,7 +75,7 @@ func (f *Fleet) open(ctx context.Context, n int) (err error) {
 // listening returns once the server knows every subscription of c.
 func (f *Fleet) listening(ctx context.Context, c *connection) error {
 	for {
-		err := c.FlushTimeout(ackTimeout)
+		err := c.FlushTimeout(receiptTimeout)
 		if err == nil {
 			return nil
 		}

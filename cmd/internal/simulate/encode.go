@@ -50,7 +50,7 @@ func appendPrompt(b []byte, h agentproto.Header, instance string, items []comman
 }
 
 // appendResults appends [agentproto.Results] in which every item succeeded.
-func appendResults(b []byte, h agentproto.Header, o *outcome, now time.Time) []byte {
+func appendResults(b []byte, h agentproto.Header, o *outcome) []byte {
 	b = appendHeader(b, h)
 	b = append(b, `,"task":"`...)
 	b = append(b, o.command.Task...)
@@ -63,9 +63,9 @@ func appendResults(b []byte, h agentproto.Header, o *outcome, now time.Time) []b
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendResult(b, item, o.accepted, now)
+		b = appendResult(b, item, o.accepted, o.at)
 	}
-	return append(b, "]}"...)
+	return append(b, `],"receipt":true}`...)
 }
 
 func appendResult(b []byte, item commandItem, accepted, now time.Time) []byte {

@@ -55,7 +55,7 @@ func TestResultsByHandAreWhatAgentprotoReads(t *testing.T) {
 	var items []commandItem
 	want := agentproto.Results{
 		Header: agentproto.Header{Type: agentproto.TypeResults, ID: "sim1", Sent: now},
-		Task:   "GSETASK:20260102030405:6", Host: "0:10.0.0.1", Instance: "sim-1-2",
+		Task:   "GSETASK:20260102030405:6", Host: "0:10.0.0.1", Instance: "sim-1-2", Receipt: true,
 	}
 	for i, action := range []string{
 		agentproto.ActionStart, agentproto.ActionStop, agentproto.ActionStatus, agentproto.ActionSupervise,
@@ -68,8 +68,8 @@ func TestResultsByHandAreWhatAgentprotoReads(t *testing.T) {
 	data := appendResults(nil, want.Header, &outcome{
 		command:  &command{Task: want.Task, Items: items},
 		agent:    &agent{host: want.Host, instance: want.Instance},
-		accepted: accepted,
-	}, now)
+		accepted: accepted, at: now,
+	})
 	var got agentproto.Results
 	if err := agentproto.Decode(data, agentproto.TypeResults, &got); err != nil {
 		t.Fatalf("%v in %s", err, data)

@@ -1,8 +1,8 @@
 package simulate
 
 import (
-	"bytes"
 	"context"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,16 +12,21 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
 const (
 	// queued is how many messages of a link may wait; NATS drops what is
 	// beyond, and the other side repeats it.
 	queued = 64 << 10
-	// retryEvery is how soon a result is sent again that JetStream refused,
-	// ackTimeout when one whose fate is unknown is.
+	// retryEvery is the pause after a failure to connect, to send a result, or to
+	// find a worker.
 	retryEvery = time.Second
-	ackTimeout = 5 * time.Second
+	// receiptTimeout is the wait for a verified receipt before the results are
+	// sent again.
+	receiptTimeout = 5 * time.Second
+	// checkEvery is how often results are checked for being due again.
+	checkEvery = 100 * time.Millisecond
 )
 
 // traceHeader is the W3C trace context as Go writes its name.
@@ -34,45 +39,44 @@ type link struct {
 	log      logrus.FieldLogger
 	agents   map[string]*agent // by subject; read-only
 	commands chan *nats.Msg
-	acks     chan *nats.Msg
+	receipts chan *nats.Msg
 
-	memory  *memory
-	due     []outcome // results that wait for their time, the earliest first
-	unacked map[int64]published
-	trace   string // traceparent of the command at hand
-	number  int64  // of the last message
+	memory *memory
+	due    []outcome // results that wait for their time, the earliest first
+	// unstored are results that no receipt has named yet, by the number of their message.
+	unstored map[int64]*unstored
+	trace    string // traceparent of the command at hand
+	number   int64  // of the last message
 }
 
-// outcome is a result that is to be published at its time.
+// outcome is the results of a command's items, to be sent at their time.
 type outcome struct {
 	command  *command
 	agent    *agent
-	trace    string // goes back with the result
+	trace    string // sent with the results
 	accepted time.Time
 	at       time.Time
 }
 
-// published is a result that JetStream has not acknowledged.
-type published struct {
-	agent   *agent
-	subject string
-	trace   string
-	data    []byte
-	again   time.Time // when to send it again
+// unstored is an outcome that was sent. Its command has the items that no receipt
+// has named.
+type unstored struct {
+	outcome
+	again time.Time // when to send it again
 }
 
 func newLink(cfg Config) *link {
 	return &link{
 		cfg: cfg, log: cfg.Log.WithField("component", "simulate"),
-		agents: make(map[string]*agent), memory: newMemory(), unacked: make(map[int64]published),
-		commands: make(chan *nats.Msg, queued), acks: make(chan *nats.Msg, queued),
+		agents: make(map[string]*agent), memory: newMemory(), unstored: make(map[int64]*unstored),
+		commands: make(chan *nats.Msg, queued), receipts: make(chan *nats.Msg, queued),
 	}
 }
 
-// run answers commands and publishes results until ctx ends.
+// run answers commands and sends results until ctx ends.
 func (l *link) run(ctx context.Context) {
-	retry := time.NewTicker(retryEvery)
-	defer retry.Stop()
+	check := time.NewTicker(checkEvery)
+	defer check.Stop()
 	next := time.NewTimer(time.Hour)
 	defer next.Stop()
 	for {
@@ -81,14 +85,14 @@ func (l *link) run(ctx context.Context) {
 			return
 		case msg := <-l.commands:
 			l.take(msg)
-		case msg := <-l.acks:
-			l.acknowledged(msg)
+		case msg := <-l.receipts:
+			l.received(msg, time.Now())
 			continue
-		case now := <-retry.C:
-			l.publishAgain(now)
+		case now := <-check.C:
+			l.sendAgain(now)
 		case <-next.C:
 		}
-		if l.publishDue(); len(l.due) > 0 {
+		if l.sendDue(); len(l.due) > 0 {
 			next.Reset(time.Until(l.due[0].at))
 		}
 	}
@@ -130,57 +134,98 @@ func (l *link) later(o outcome) {
 	l.due = append(l.due, o)
 }
 
-func (l *link) publishDue() {
+func (l *link) sendDue() {
 	now := time.Now().UTC()
 	done := 0
 	for ; done < len(l.due) && !l.due[done].at.After(now); done++ {
-		o := &l.due[done]
-		data := appendResults(nil, l.header(agentproto.TypeResults), o, now)
-		l.publish(l.number, published{agent: o.agent, subject: agentproto.ResultSubject(o.command.Lane, l.cfg.Cloud), trace: o.trace, data: data})
+		l.number++
+		l.send(l.number, &unstored{outcome: l.due[done]}, now)
 	}
 	l.due = slices.Delete(l.due, 0, done)
 }
 
-// publish sends a result and remembers it until it is acknowledged.
-func (l *link) publish(number int64, p published) {
-	p.again = time.Now().Add(ackTimeout)
-	msg := nats.Msg{Subject: p.subject, Reply: p.agent.conn.inbox + strconv.FormatInt(number, 10), Data: p.data}
-	if p.trace != "" {
-		msg.Header = nats.Header{traceHeader: {p.trace}}
+// send requests a receipt for results, unless workers have asked their agent to wait.
+func (l *link) send(number int64, u *unstored, now time.Time) {
+	u.again = now.Add(jittered(receiptTimeout))
+	if resume := u.agent.resume[u.command.Lane]; resume.After(now) {
+		u.again = resume
+	} else if err := l.request(number, u, now); err != nil {
+		u.again = now.Add(jittered(retryEvery))
 	}
-	msg.Header = p.agent.sign(msg.Header, agentproto.TypeResults, "", p.data)
-	if err := p.agent.conn.PublishMsg(&msg); err != nil {
-		p.again = time.Now().Add(retryEvery)
-	}
-	l.unacked[number] = p
+	l.unstored[number] = u
 }
 
-// acknowledged forgets a result that the stream has. Any other answer (the
-// stream is full, or there is none) means that it must be sent again.
-func (l *link) acknowledged(msg *nats.Msg) {
+func (l *link) request(number int64, u *unstored, now time.Time) error {
+	a := u.agent
+	header := agentproto.Header{Type: agentproto.TypeResults, ID: messageID(number), Sent: now}
+	msg := nats.Msg{
+		Subject: agentproto.ResultSubject(u.command.Lane, l.cfg.Cloud), Reply: a.conn.inbox + strconv.FormatInt(number, 10),
+		Data: appendResults(nil, header, &u.outcome),
+	}
+	if u.trace != "" {
+		msg.Header = nats.Header{traceHeader: {u.trace}}
+	}
+	msg.Header = a.sign(msg.Header, agentproto.TypeResults, "", msg.Data)
+	return a.conn.PublishMsg(&msg)
+}
+
+// received forgets the results that a receipt names. Anything but a verified
+// receipt changes nothing: the results are sent again at their time.
+func (l *link) received(msg *nats.Msg, now time.Time) {
 	number, err := strconv.ParseInt(msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:], 10, 64)
 	if err != nil {
-		return // not one of ours
+		return // no subject of this link
 	}
-	if len(msg.Data) > 0 && !bytes.Contains(msg.Data, []byte(`"error"`)) {
-		delete(l.unacked, number)
+	u, waits := l.unstored[number]
+	if !waits {
 		return
 	}
-	if p, waits := l.unacked[number]; waits {
-		p.again = time.Now().Add(retryEvery)
-		l.unacked[number] = p
+	if len(msg.Data) == 0 && msg.Header.Get("Status") == noResponders {
+		u.again = now.Add(jittered(retryEvery))
+		return
+	}
+	var r agentproto.Receipt
+	m := fleetkey.Message{Purpose: agentproto.TypeReceipt, Answers: messageID(number), Body: msg.Data}
+	if u.agent.keys.current().Verify(msg.Header, &m) != nil || agentproto.Decode(msg.Data, agentproto.TypeReceipt, &r) != nil {
+		return
+	}
+	if u.settle(&r, now); len(u.command.Items) == 0 {
+		delete(l.unstored, number)
 	}
 }
 
-func (l *link) publishAgain(now time.Time) {
-	for number, p := range l.unacked {
-		if now.After(p.again) {
-			l.publish(number, p)
+// noResponders is the status of NATS' reply to a request that nobody subscribes to.
+const noResponders = "503"
+
+// settle removes the items that a receipt names, and notes when to send the others again.
+func (u *unstored) settle(r *agentproto.Receipt, now time.Time) {
+	if r.Task == u.command.Task {
+		u.command.Items = slices.DeleteFunc(u.command.Items, func(i commandItem) bool {
+			return slices.Contains(r.Stored, i.Item) || slices.Contains(r.Rejected, i.Item)
+		})
+	}
+	u.again = now.Add(jittered(retryEvery))
+	if wait := r.RetryAfter(); wait > 0 {
+		u.again = now.Add(wait)
+		u.agent.wait(u.command.Lane, u.again)
+	}
+}
+
+func (l *link) sendAgain(now time.Time) {
+	for number, u := range l.unstored {
+		if now.After(u.again) {
+			l.send(number, u, now.UTC())
 		}
 	}
 }
 
+// jittered returns between d and half as much again, so that agents that failed
+// together do not return together.
+func jittered(d time.Duration) time.Duration { return d + rand.N(d/2) }
+
+func messageID(number int64) string { return "sim" + strconv.FormatInt(number, 36) }
+
 func (l *link) header(typ string) agentproto.Header {
 	l.number++
-	return agentproto.Header{Type: typ, ID: "sim" + strconv.FormatInt(l.number, 36), Sent: time.Now().UTC()}
+	return agentproto.Header{Type: typ, ID: messageID(l.number), Sent: time.Now().UTC()}
 }

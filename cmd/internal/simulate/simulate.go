@@ -145,6 +145,15 @@ type agent struct {
 	instance string // another one in every run, as its memory is
 	conn     *connection
 	keys     hostKeys
+	resume   map[string]time.Time // by lane: when workers may be sent results again; its link owns it
+}
+
+// wait lets the agent send no results in a lane before a time.
+func (a *agent) wait(lane string, until time.Time) {
+	if a.resume == nil {
+		a.resume = make(map[string]time.Time, 1)
+	}
+	a.resume[lane] = until
 }
 
 // hostKeys are the keys of one host, derived anew when the fleet's change.

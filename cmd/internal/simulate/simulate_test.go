@@ -6,16 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/cmd/internal/simulate"
-	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
@@ -104,36 +104,74 @@ func askCommand(t *testing.T, env *testenv.NATS, i int, c *agentproto.Command) a
 	return reply
 }
 
-func nextResults(t *testing.T, env *testenv.NATS) agentproto.Results {
+// results are the requests with results that reach a worker.
+type results struct {
+	t   *testing.T
+	sub *nats.Subscription
+}
+
+func hearResults(t *testing.T, env *testenv.NATS) results {
 	t.Helper()
-	consumer, err := env.Bus.CollectConsumer(t.Context(), "s")
+	sub, err := env.Conn.SubscribeSync("procfleet.result.*." + strconv.Itoa(cloud))
+	if err == nil {
+		err = env.Conn.Flush()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	msg, err := consumer.Next(jetstream.FetchMaxWait(10 * time.Second))
+	return results{t, sub}
+}
+
+func (r results) next() (*nats.Msg, agentproto.Results) {
+	r.t.Helper()
+	msg, err := r.sub.NextMsg(30 * time.Second)
 	if err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
-	if err := msg.Ack(); err != nil {
-		t.Fatal(err)
+	var got agentproto.Results
+	if err := agentproto.Decode(msg.Data, agentproto.TypeResults, &got); err != nil {
+		r.t.Fatal(err)
 	}
-	var results agentproto.Results
-	if err := agentproto.Decode(msg.Data(), agentproto.TypeResults, &results); err != nil {
-		t.Fatal(err)
+	if !got.Receipt {
+		r.t.Errorf("the results request no receipt: %s", msg.Data)
 	}
-	return results
+	return msg, got
+}
+
+// stored returns the next results after it has replied that the store has them.
+func (r results) stored() agentproto.Results {
+	r.t.Helper()
+	msg, got := r.next()
+	receipt := agentproto.Receipt{Header: agentproto.Header{Type: agentproto.TypeReceipt, ID: "w"}, Task: got.Task}
+	for _, result := range got.Results {
+		receipt.Stored = append(receipt.Stored, result.Item)
+	}
+	r.reply(msg, &receipt)
+	return got
+}
+
+func (r results) reply(msg *nats.Msg, receipt *agentproto.Receipt) {
+	r.t.Helper()
+	data, err := agentproto.Encode(receipt)
+	if err == nil {
+		err = msg.Respond(data)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 func TestACommandIsAcceptedAndSucceeds(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)
+	heard := hearResults(t, env)
 	start(t, env, 300, 0)
 	for _, i := range []int{0, 255, 299} {
 		reply := askCommand(t, env, i, command(i, i, agentproto.ActionStart))
 		if reply.Refused != "" || len(reply.Items) != 1 || reply.Items[0].Item != i || reply.Items[0].Result != nil {
 			t.Fatalf("reply %+v", reply)
 		}
-		got := nextResults(t, env)
+		got := heard.stored()
 		if got.Host != host(i) || got.Instance != reply.Instance || len(got.Results) != 1 {
 			t.Fatalf("results %+v", got)
 		}
@@ -146,11 +184,12 @@ func TestACommandIsAcceptedAndSucceeds(t *testing.T) {
 func TestEveryAgentCanHaveAConnectionOfItsOwn(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)
+	heard := hearResults(t, env)
 	const agents = 250
 	startOn(t, env, agents, 1000, 0)
 	for _, i := range []int{0, 9, agents - 1} {
 		askCommand(t, env, i, command(i, i, agentproto.ActionStart))
-		if got := nextResults(t, env); got.Host != host(i) {
+		if got := heard.stored(); got.Host != host(i) {
 			t.Errorf("results %+v", got)
 		}
 	}
@@ -169,10 +208,11 @@ func TestBeyondTheFleetNobodyAnswers(t *testing.T) {
 func TestARepeatIsAnsweredWithTheResult(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)
+	heard := hearResults(t, env)
 	start(t, env, 2, 0)
 	c := command(1, 7, agentproto.ActionStop)
 	askCommand(t, env, 1, c)
-	nextResults(t, env)
+	heard.stored()
 	again := askCommand(t, env, 1, c)
 	if len(again.Items) != 1 || again.Items[0].Result == nil || again.Items[0].Result.Code != agentproto.CodeSuccess {
 		t.Errorf("repeat %+v, want the result", again)
@@ -189,28 +229,52 @@ func TestAnUnknownActionIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-func TestAResultWaitsForAStreamThatIsAway(t *testing.T) {
+func TestResultsWaitForAWorker(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)
 	start(t, env, 2, 0)
-	if err := env.JS.DeleteStream(t.Context(), bus.StreamResults); err != nil {
-		t.Fatal(err)
-	}
 	askCommand(t, env, 1, command(1, 7, agentproto.ActionStart))
-	if err := bus.Ensure(t.Context(), env.JS, bus.Options{}); err != nil {
+	heard := hearResults(t, env)
+	if got := heard.stored(); len(got.Results) != 1 || got.Results[0].Item != 7 {
+		t.Errorf("results %+v", got)
+	}
+}
+
+func TestResultsOfWhichNoReceiptCameAreSentAgain(t *testing.T) {
+	t.Parallel()
+	env := testenv.StartNATS(t)
+	heard := hearResults(t, env)
+	start(t, env, 2, 0)
+	c := command(1, 7, agentproto.ActionStart)
+	c.Items = append(c.Items, agentproto.CommandItem{Item: 8, Action: agentproto.ActionStop})
+	askCommand(t, env, 1, c)
+	header := agentproto.Header{Type: agentproto.TypeReceipt, ID: "w"}
+	msg, first := heard.next()
+	heard.reply(msg, &agentproto.Receipt{Header: header, RetryAfterMS: 200})
+	msg, again := heard.next()
+	if diff := cmp.Diff(first.Results, again.Results); diff != "" || first.ID != again.ID {
+		t.Errorf("after a busy worker, message %s instead of %s: %s", again.ID, first.ID, diff)
+	}
+	if err := msg.Respond([]byte(`{"stream":"PROCFLEET_RESULTS","seq":1}`)); err != nil {
 		t.Fatal(err)
 	}
-	if got := nextResults(t, env); len(got.Results) != 1 || got.Results[0].Item != 7 {
-		t.Errorf("results %+v", got)
+	msg, again = heard.next()
+	if diff := cmp.Diff(first.Results, again.Results); diff != "" {
+		t.Error("after the acknowledgement of a stream: ", diff)
+	}
+	heard.reply(msg, &agentproto.Receipt{Header: header, Task: task, Rejected: []int{7}})
+	if got := heard.stored(); len(got.Results) != 1 || got.Results[0].Item != 8 {
+		t.Errorf("after a receipt of item 7: %+v", got)
 	}
 }
 
 func TestResultsAreSentAgainWhenAskedFor(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)
+	heard := hearResults(t, env)
 	start(t, env, 2, 0)
 	askCommand(t, env, 1, command(1, 7, agentproto.ActionStart))
-	nextResults(t, env)
+	heard.stored()
 	data, err := agentproto.Encode(&agentproto.Resend{
 		Header: agentproto.Header{Type: agentproto.TypeResend}, Task: task, Lane: "s", Host: host(1), Items: []int{7, 8},
 	})
@@ -224,7 +288,7 @@ func TestResultsAreSentAgainWhenAskedFor(t *testing.T) {
 	if len(reply.Sent) != 1 || reply.Sent[0] != 7 || len(reply.Unknown) != 1 || reply.Unknown[0] != 8 {
 		t.Errorf("reply %+v", reply)
 	}
-	if got := nextResults(t, env); len(got.Results) != 1 || got.Results[0].Item != 7 {
+	if got := heard.stored(); len(got.Results) != 1 || got.Results[0].Item != 7 {
 		t.Errorf("results %+v", got)
 	}
 }
@@ -232,10 +296,11 @@ func TestResultsAreSentAgainWhenAskedFor(t *testing.T) {
 func TestTheLatencyPassesBeforeTheResult(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)
+	heard := hearResults(t, env)
 	const latency = 300 * time.Millisecond
 	start(t, env, 1, latency)
 	askCommand(t, env, 0, command(0, 0, agentproto.ActionStart))
-	r := nextResults(t, env).Results[0]
+	r := heard.stored().Results[0]
 	if took := r.FinishedAt.Sub(r.AcceptedAt); took < latency {
 		t.Errorf("took %v, less than %v", took, latency)
 	}
