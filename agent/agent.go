@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/procfleet/procfleet/agent/hostcheck"
 	"github.com/procfleet/procfleet/agent/journal"
@@ -83,7 +82,7 @@ func New(cfg Config) (*Agent, error) {
 
 // Run works until ctx ends, then stops in good order and returns nil: no new
 // commands, running ones get [Config.DrainTimeout], results that are ready are
-// published. Supervised processes are left alone. An error says what keeps
+// sent. Supervised processes are left alone. An error says what keeps
 // the agent from working at all: a data folder in use, a disk that cannot be
 // read, a connection that was closed.
 func (a *Agent) Run(ctx context.Context) (err error) {
@@ -142,6 +141,7 @@ func (a *Agent) openJournal(dir string) (*journal.Journal, journal.Recovered, er
 type session struct {
 	cfg       Config
 	self      identity
+	requests  *requester
 	folder    *folder
 	ledger    *journal.Journal
 	engine    engine
@@ -160,16 +160,14 @@ func (a *Agent) newSession(ctx context.Context, data *folder, ledger *journal.Jo
 		believer: &believer{keys: a.cfg.Keys, metrics: a.metrics, log: a.cfg.Log},
 		cloud:    a.cfg.Cloud, host: a.cfg.host(), instance: data.instance, incarnation: rand.Text(),
 	}
-	stream, err := jetstream.New(a.cfg.Conn)
-	if err != nil {
-		return nil, fmt.Errorf("open JetStream: %w", err)
-	}
 	servers := a.newClock()
-	s := &session{cfg: a.cfg, self: self, folder: data, ledger: ledger, servers: servers}
+	requests := &requester{believer: self.believer, conn: a.cfg.Conn, clock: servers}
+	s := &session{cfg: a.cfg, self: self, requests: requests, folder: data, ledger: ledger, servers: servers}
 	answering := newPrompt(a.prompt)
-	s.reporter = newReporter(stream, ledger, servers, self, &s.cfg)
-	s.events = newEvents(stream, servers, self, a.metrics, &s.cfg)
+	s.reporter = newReporter(requests, ledger, self, &s.cfg)
+	s.events = newEvents(requests, self, a.metrics, &s.cfg)
 	s.processes = newProcessReporter(&s.cfg, self, servers)
+	var err error
 	s.engine, err = a.newEngine(operate.Config{
 		Ledger: ledger, Log: a.cfg.Log, AgentID: a.cfg.AgentID, Instance: data.instance, RunDir: data.run(),
 		Scopes: endsProcesses(ctx), InTime: servers.surelyBefore, Timing: a.cfg.Timing, Crash: a.cfg.Crash,
@@ -185,12 +183,12 @@ func (a *Agent) newSession(ctx context.Context, data *folder, ledger *journal.Jo
 		return nil, err
 	}
 	s.processes.engine = s.engine
-	s.settings = newSettingsKeeper(&s.cfg, data, self, servers, s.engine)
+	s.settings = newSettingsKeeper(&s.cfg, data, requests, self, s.engine)
 	s.intake = &intake{
 		ledger: ledger, engine: s.engine, reporter: s.reporter, prompt: answering, settings: s.settings, clock: servers, self: self,
 		crash: a.cfg.Crash, log: a.cfg.Log,
 	}
-	s.announcer = newAnnouncer(&s.cfg, self, servers, s.engine)
+	s.announcer = newAnnouncer(&s.cfg, requests, self, s.engine)
 	s.intake.sync = s.announcer.sync
 	s.intake.resume = sync.OnceFunc(s.engine.Resume)
 	return s, nil
@@ -253,10 +251,10 @@ func (s *session) stop(ctx context.Context, sub *nats.Subscription) {
 	within(ctx, s.cfg.DrainTimeout, s.engine.Stop)
 	within(ctx, flushTimeout, s.flush)
 	within(ctx, leaveTimeout, s.announcer.leave)
-	s.cfg.Log.WithField("unpublished", s.reporter.waiting()).Info("stopped")
+	s.cfg.Log.WithField("unsent", s.reporter.waiting()).Info("stopped")
 }
 
-// flush publishes what waits.
+// flush sends what waits.
 func (s *session) flush(ctx context.Context) {
 	var both sync.WaitGroup
 	both.Go(func() { s.reporter.flush(ctx) })

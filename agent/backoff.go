@@ -6,34 +6,63 @@ import (
 	"time"
 )
 
-// Limits of the back-off while a stream does not take what is published.
+// Limits of the pause after a request without a usable reply.
 const (
 	firstRetry = 100 * time.Millisecond
-	lastRetry  = 10 * time.Second
+	lastRetry  = 30 * time.Second
 )
 
-// backOff makes pauses after failures. Its fields belong to the goroutine that
-// publishes, end may be called by any.
+// backOff decides when the next request may be sent. Its methods are for the
+// goroutine that sends, except end, which is safe for concurrent use.
 type backOff struct {
 	failures  int           // in a row
-	reachable chan struct{} // holds a token when a pause should end
+	until     time.Time     // no request is sent before
+	asked     bool          // a worker asked for this pause
+	reachable chan struct{} // holds a token when a pause after a failure should end
 }
 
-func newBackOff() backOff { return backOff{reachable: make(chan struct{}, 1)} }
+func newBackOff() *backOff { return &backOff{reachable: make(chan struct{}, 1)} }
 
-// end ends a pause, because the connection is back.
+// end ends a pause after a failure, because the connection is back. A pause
+// that a worker asked for goes on: a new connection does not make it less busy.
 func (b *backOff) end() { signal(b.reachable) }
 
-// pause waits after a failure, longer each time, with half of it random so
-// that the agents of a fleet do not come back together.
-func (b *backOff) pause(ctx context.Context) {
+// failed begins a pause, longer after each failure, with half of it random so
+// that the agents of a fleet do not return together.
+func (b *backOff) failed() {
 	delay := min(firstRetry<<min(b.failures, 10), lastRetry)
 	b.failures++
-	timer := time.NewTimer(delay/2 + rand.N(delay/2))
+	b.until, b.asked = time.Now().Add(delay/2+rand.N(delay/2)), false
+}
+
+// busy begins the pause that a worker asked for. Workers randomize it.
+func (b *backOff) busy(pause time.Duration) {
+	b.until, b.asked = time.Now().Add(pause), true
+}
+
+// succeeded reports whether a failure came before.
+func (b *backOff) succeeded() bool {
+	again := b.failures > 0
+	b.failures = 0
+	return again
+}
+
+// wait blocks while there is a pause, and reports whether ctx goes on.
+func (b *backOff) wait(ctx context.Context) bool {
+	pause := time.Until(b.until)
+	if pause <= 0 {
+		return ctx.Err() == nil
+	}
+	reachable := b.reachable
+	if b.asked {
+		reachable = nil
+	}
+	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-b.reachable:
+	case <-reachable:
 	case <-timer.C:
 	}
+	return ctx.Err() == nil
 }

@@ -63,7 +63,7 @@ type Config struct {
 // Points of [Config.Crash] in this package; the others are agent/operate's.
 const (
 	CrashReceived     = "agent.received"      // journalled, not answered
-	CrashAfterPublish = "agent.after-publish" // the stream has the result, the journal does not know
+	CrashAfterReceipt = "agent.after-receipt" // a receipt named the results, the journal does not have it yet
 )
 
 // WithDefaults returns a copy with every default filled in.

@@ -2,8 +2,8 @@
 // journals them, has them carried out, and reports what became of them.
 //
 // A command is answered as soon as it is in the journal; its results follow
-// on their own and are kept until the results stream has acknowledged them. One
-// that only looks is answered with what was seen, if that is there soon.
+// as requests to workers and are retained until a worker's receipt names them. A
+// status command is answered with what was observed, if that is ready soon.
 // Nothing of this depends on the connection: while NATS is away, operations
 // go on and results wait.
 //

@@ -9,15 +9,14 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/agentproto"
 )
 
 const (
-	// eventLimit is how many events wait while the stream is away; beyond it the
-	// oldest go.
+	// eventLimit is how many events wait for a receipt; beyond it the oldest are
+	// dropped.
 	eventLimit = 1000
 
 	// eventGap is the least time between two events of one kind about one
@@ -35,11 +34,11 @@ const (
 	detailLost  = "lost_before" // events that were dropped because too many waited
 )
 
-// events publishes what the agent did or noticed by itself. They wait in
-// memory until the stream has acknowledged them; a new agent process knows
-// nothing of them.
+// events reports to workers what the agent did or noticed by itself. They wait
+// in memory until a receipt names them; a new agent process knows nothing of
+// them.
 type events struct {
-	stream  publisher
+	workers *requester
 	clock   *clock
 	self    identity
 	agentID string
@@ -47,12 +46,12 @@ type events struct {
 	log     logrus.FieldLogger
 
 	added   chan struct{} // holds a token when there is more to do
-	retries backOff       // run's and flush's own
+	retries *backOff
 
 	mu      sync.Mutex
-	waiting []agentproto.Event // the next to publish first; its own message id each
+	waiting []agentproto.Event // the next to send first; its own message id each
 	recent  map[topic]*repeats
-	lost    int // dropped since the last event that was published
+	lost    int // dropped since the last event that was acknowledged
 }
 
 // topic is what an event is about: another one of the same topic within
@@ -74,9 +73,9 @@ type repeats struct {
 	last  agentproto.Event
 }
 
-func newEvents(stream publisher, c *clock, self identity, m *metrics, cfg *Config) *events {
+func newEvents(workers *requester, self identity, m *metrics, cfg *Config) *events {
 	return &events{
-		stream: stream, clock: c, self: self, agentID: cfg.AgentID, metrics: m, log: cfg.Log,
+		workers: workers, clock: workers.clock, self: self, agentID: cfg.AgentID, metrics: m, log: cfg.Log,
 		added: make(chan struct{}, 1), retries: newBackOff(), recent: map[topic]*repeats{},
 	}
 }
@@ -161,12 +160,14 @@ func (e *events) pending() int {
 // retryNow ends a pause after a failure, because the connection is back.
 func (e *events) retryNow() { e.retries.end() }
 
-// run publishes until ctx ends.
+// run sends until ctx ends.
 func (e *events) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		next := e.settle(time.Now())
 		if e.pending() > 0 {
-			_ = e.publishNext(ctx) // it has waited, and logged why
+			if e.retries.wait(ctx) {
+				_ = e.sendNext(ctx) // it has logged why it failed
+			}
 			continue
 		}
 		wait := time.NewTimer(time.Until(next))
@@ -182,37 +183,45 @@ func (e *events) run(ctx context.Context) {
 	}
 }
 
-// flush publishes what waits, repetitions included; what is left when ctx ends,
-// or if there is no stream, is lost. It must not run beside run.
+// flush sends what waits, repetitions included; what is left when ctx ends, or
+// if there is no worker, is lost. It must not run beside run.
 func (e *events) flush(ctx context.Context) {
 	e.settle(time.Now().Add(eventGap))
-	for ctx.Err() == nil && e.pending() > 0 {
-		if errors.Is(e.publishNext(ctx), jetstream.ErrNoStreamResponse) {
+	e.retries.end() // a pause may be longer than the time that is left
+	for e.pending() > 0 && e.retries.wait(ctx) {
+		if errors.Is(e.sendNext(ctx), nats.ErrNoResponders) {
 			return
 		}
 	}
 }
 
-// publishNext publishes the oldest event. It waits a while if that fails, and
-// returns why.
-func (e *events) publishNext(ctx context.Context) error {
+// sendNext sends the oldest event, and removes it once a receipt names it. It
+// returns why the request failed.
+func (e *events) sendNext(ctx context.Context) error {
 	event, lost := e.oldest()
-	msg, err := e.encode(event, lost)
+	sent, err := bounded(event, lost)
 	if err != nil {
-		e.log.WithError(err).WithField("kind", event.Kind).Error("event cannot be told")
+		e.log.WithError(err).WithField("kind", event.Kind).Error("event dropped: not encoded")
 		e.remove(event.ID, 0)
 		return nil
 	}
-	limited, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
-	if _, err := e.stream.PublishMsg(limited, msg, jetstream.WithRetryAttempts(0)); err != nil {
+	var receipt agentproto.Receipt
+	_, err = e.workers.request(ctx, agentproto.EventSubject(e.self.cloud), sent, agentproto.TypeReceipt, &receipt)
+	pause := receipt.RetryAfter()
+	switch {
+	case err != nil:
 		e.backOff(ctx, err)
 		return err
-	}
-	e.remove(event.ID, lost)
-	if e.retries.failures > 0 {
-		e.retries.failures = 0
-		e.log.WithField("dropped", lost).Info("events are taken again")
+	case pause > 0:
+		e.log.WithField("retry_after", pause).Debug("workers busy, events wait")
+		e.retries.busy(pause)
+	case receipt.Event != event.ID:
+		e.backOff(ctx, fmt.Errorf("the receipt is for event %q, not %q", receipt.Event, event.ID))
+	default:
+		e.remove(event.ID, lost)
+		if e.retries.succeeded() {
+			e.log.WithField("dropped", lost).Info("events acknowledged again")
+		}
 	}
 	return nil
 }
@@ -223,8 +232,8 @@ func (e *events) oldest() (event agentproto.Event, lost int) {
 	return e.waiting[0], e.lost
 }
 
-// remove takes an event off the queue, unless it was dropped meanwhile, with
-// the number of lost ones that it told.
+// remove removes an event from the queue, unless it was dropped meanwhile, and
+// the number of lost ones that it reported.
 func (e *events) remove(id string, lost int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -234,8 +243,11 @@ func (e *events) remove(id string, lost int) {
 	}
 }
 
-// encode makes a message of an event. Repeats of the message have the same id.
-func (e *events) encode(event agentproto.Event, lost int) (*nats.Msg, error) {
+// bounded returns an event as it is sent, with the number of events that were
+// dropped before it: without its details if they are too large or cannot be
+// encoded. Repeated requests have the same id.
+func bounded(event agentproto.Event, lost int) (*agentproto.Event, error) {
+	event.Receipt = true
 	if lost > 0 {
 		event.Details = maps.Clone(event.Details)
 		if event.Details == nil {
@@ -248,27 +260,22 @@ func (e *events) encode(event agentproto.Event, lost int) (*nats.Msg, error) {
 		event.Details = nil
 		data, err = agentproto.Encode(&event)
 	}
-	switch {
-	case err != nil:
-		return nil, err
-	case len(data) > eventBytes:
-		return nil, fmt.Errorf("it has %d bytes, at most %d are told", len(data), eventBytes)
+	if err == nil && len(data) > eventBytes {
+		err = fmt.Errorf("the event has %d bytes, at most %d are sent", len(data), eventBytes)
 	}
-	msg := e.self.signed(agentproto.EventSubject(e.self.cloud), agentproto.TypeEvent, "", data)
-	msg.Header.Set(jetstream.MsgIDHeader, event.ID)
-	return msg, nil
+	return &event, err
 }
 
-// backOff waits after a failure.
+// backOff begins a pause after a failure.
 func (e *events) backOff(ctx context.Context, cause error) {
 	if ctx.Err() != nil {
 		return
 	}
 	entry := e.log.WithError(cause).WithField("waiting", e.pending())
 	if e.retries.failures == 0 {
-		entry.Warn("events are not taken, trying again until they are")
+		entry.Warn("events not acknowledged, retrying")
 	} else {
-		entry.Debug("events are still not taken")
+		entry.Debug("events still not acknowledged")
 	}
-	e.retries.pause(ctx)
+	e.retries.failed()
 }

@@ -43,15 +43,15 @@ func newMetrics(m metric.Meter, a *Agent) (*metrics, error) {
 	_, errs[5] = m.Int64ObservableGauge("procfleet_agent_supervised_processes",
 		metric.WithDescription("Processes that are kept alive, by state."), metric.WithInt64Callback(a.observeProcesses))
 	_, errs[6] = m.Int64ObservableGauge("procfleet_agent_results_waiting",
-		metric.WithDescription("Results that the stream has not acknowledged."), metric.WithInt64Callback(a.observeWaiting))
+		metric.WithDescription("Results that no receipt of a worker has named yet."), metric.WithInt64Callback(a.observeWaiting))
 	_, errs[7] = m.Int64ObservableGauge("procfleet_agent_connected",
 		metric.WithDescription("1 while connected to NATS, else 0."), metric.WithInt64Callback(a.observeConnection))
 	s.events, errs[8] = m.Int64Counter("procfleet_agent_events",
 		metric.WithDescription("What the agent did or noticed by itself, by kind; repetitions count."))
 	s.lost, errs[9] = m.Int64Counter("procfleet_agent_events_lost",
-		metric.WithDescription("Events that were dropped because too many waited for the stream."))
+		metric.WithDescription("Events that were dropped because too many waited for a worker."))
 	_, errs[10] = m.Int64ObservableGauge("procfleet_agent_events_waiting",
-		metric.WithDescription("Events that the stream has not acknowledged."), metric.WithInt64Callback(a.observeEvents))
+		metric.WithDescription("Events that no receipt of a worker has named yet."), metric.WithInt64Callback(a.observeEvents))
 	_, errs[11] = m.Int64ObservableGauge("procfleet_agent_unsafe_host",
 		metric.WithDescription("Findings about this host that endanger its processes, by check."), metric.WithInt64Callback(a.observeHost))
 	s.distrust, errs[12] = m.Int64Counter("procfleet_agent_messages_refused",
@@ -66,17 +66,17 @@ var actions = []string{
 
 // refused counts a message that is not believed.
 func (m *metrics) refused(messageType string, err error) {
-	if !slices.Contains(taken, messageType) { // it may be anything that somebody sent
+	if !slices.Contains(verifiedTypes, messageType) { // it may be anything that somebody sent
 		messageType = "unknown"
 	}
 	m.distrust.Add(context.Background(), 1, metric.WithAttributes(
 		attribute.String("type", agentproto.ShortType(messageType)), attribute.String("reason", fleetkey.Reason(err))))
 }
 
-// taken are the types of messages that an agent takes.
-var taken = []string{
+// verifiedTypes are the types of messages that an agent receives.
+var verifiedTypes = []string{
 	agentproto.TypeCommand, agentproto.TypeResend, agentproto.TypeSettingsChanged,
-	agentproto.TypePresenceReply, agentproto.TypeSettingsReply, agentproto.TypeResendReply,
+	agentproto.TypePresenceReply, agentproto.TypeSettingsReply, agentproto.TypeResendReply, agentproto.TypeReceipt,
 }
 
 // finished counts an operation that ended.

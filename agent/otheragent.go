@@ -126,22 +126,9 @@ func (s *session) otherAgent(ctx context.Context, limit time.Duration) (other *a
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	question := agentproto.Resend{Header: newHeader(agentproto.TypeResend), Lane: "s", Host: s.self.host}
-	data, err := agentproto.Encode(&question)
-	if err != nil {
-		s.cfg.Log.WithError(err).Error("question for other agents cannot be encoded")
-		return nil, false
-	}
-	msg, err := s.cfg.Conn.RequestMsgWithContext(ctx, s.self.signed(s.cfg.subject(), agentproto.TypeResend, "", data))
-	if err != nil {
-		return nil, errors.Is(err, nats.ErrNoResponders) // else it is busy, or the connection is lost
-	}
-	if s.self.believe(msg, agentproto.TypeResendReply, question.ID) != nil {
-		return nil, false
-	}
 	var reply agentproto.ResendReply
-	if err := agentproto.Decode(msg.Data, agentproto.TypeResendReply, &reply); err != nil {
-		s.cfg.Log.WithError(err).Debug("answer on the own subject cannot be read")
-		return nil, false
+	if _, err := s.requests.request(ctx, s.cfg.subject(), &question, agentproto.TypeResendReply, &reply); err != nil {
+		return nil, errors.Is(err, nats.ErrNoResponders) // else it is busy, or the connection is lost
 	}
 	own := reply.Instance == s.self.instance && (reply.Incarnation == s.self.incarnation || reply.Incarnation == "" && s.announcer.subscribed.Load())
 	if reply.Instance == "" || own {

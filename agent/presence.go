@@ -21,6 +21,7 @@ const announceTimeout = 3 * time.Second
 // from the answers.
 type announcer struct {
 	conn      *nats.Conn
+	workers   *requester
 	cfg       *Config
 	self      identity
 	clock     *clock
@@ -34,8 +35,8 @@ type announcer struct {
 	refusedID         string // why servers refuse the agent id; "" if they do not. Of one announcement at a time.
 }
 
-func newAnnouncer(cfg *Config, self identity, c *clock, e engine) *announcer {
-	return &announcer{conn: cfg.Conn, cfg: cfg, self: self, clock: c, engine: e, startedAt: time.Now().UTC(), log: cfg.Log}
+func newAnnouncer(cfg *Config, workers *requester, self identity, e engine) *announcer {
+	return &announcer{conn: cfg.Conn, workers: workers, cfg: cfg, self: self, clock: workers.clock, engine: e, startedAt: time.Now().UTC(), log: cfg.Log}
 }
 
 // announceFirst announces once, if the connection is there. It returns after
@@ -133,29 +134,15 @@ func (a *announcer) send(ctx context.Context, presence *agentproto.Presence) boo
 // ask sends one announcement and learns the server's time from the answer; nil
 // if there is none.
 func (a *announcer) ask(ctx context.Context, presence *agentproto.Presence) *agentproto.PresenceReply {
-	data, err := agentproto.Encode(presence)
-	if err != nil {
-		a.log.WithError(err).Error("presence cannot be encoded")
-		return nil
-	}
-	sent := a.clock.read()
-	msg, err := a.conn.RequestMsgWithContext(ctx, a.self.signed(agentproto.PresenceSubject(a.self.cloud), agentproto.TypePresence, "", data))
-	answered := a.clock.read()
+	var reply agentproto.PresenceReply
+	took, err := a.workers.request(ctx, agentproto.PresenceSubject(a.self.cloud), presence, agentproto.TypePresenceReply, &reply)
 	if err != nil {
 		if !errors.Is(err, nats.ErrNoResponders) && ctx.Err() == nil {
-			a.log.WithError(err).Debug("announcement was not answered")
+			a.log.WithError(err).Debug("announcement not acknowledged")
 		}
 		return nil
 	}
-	if a.self.believe(msg, agentproto.TypePresenceReply, presence.ID) != nil {
-		return nil
-	}
-	var reply agentproto.PresenceReply
-	if err := agentproto.Decode(msg.Data, agentproto.TypePresenceReply, &reply); err != nil {
-		a.log.WithError(err).Warn("answer to an announcement cannot be read")
-		return nil
-	}
-	a.clock.observe(sent, answered, reply.ServerTime)
+	a.clock.observe(took.sent, took.answered, reply.ServerTime)
 	if reply.AgentIDRefused != a.refusedID {
 		if a.refusedID = reply.AgentIDRefused; a.refusedID != "" {
 			a.log.Error(a.refusedID)

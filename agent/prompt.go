@@ -15,8 +15,8 @@ import (
 const promptWithin = 50 * time.Millisecond
 
 // prompt has results travel in the answer to the command that asked for them,
-// which spares the stream. One that is not there in time is published like any
-// other. It is safe for concurrent use.
+// which spares a request. One that is not ready in time is sent to workers like
+// any other. It is safe for concurrent use.
 type prompt struct {
 	within  time.Duration // how long a reply waits for results
 	mu      sync.Mutex

@@ -3,12 +3,11 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
-	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/agent/journal"
@@ -22,67 +21,83 @@ const (
 	resultsBytes      = 512 << 10
 )
 
-// publishTimeout bounds the wait for the stream's acknowledgement.
-const publishTimeout = 5 * time.Second
-
-// reporter publishes results until the stream has acknowledged them. Only
-// their names wait in memory, the results wait in the journal, so that a
-// stream that is away for long costs little.
+// reporter sends results to workers, again and again until a receipt names
+// them. Only their ids wait in memory, the results wait in the journal, so that
+// a long outage costs little memory.
 type reporter struct {
-	stream  publisher
+	workers *requester
 	journal *journal.Journal
 	clock   *clock
 	self    identity
 	crash   func(point string)
 	log     logrus.FieldLogger
 
-	added   chan struct{} // holds a token when something was queued
-	retries backOff       // run's and flush's own
+	added chan struct{} // holds a token when a lane has results and no sender
 
 	mu     sync.Mutex
-	groups map[groupKey][]journal.ID
-	order  []groupKey // each key of groups once, the next to publish first
+	lanes  map[string]*lane // that have results
 	queued map[journal.ID]struct{}
 }
 
-// publisher is the part of JetStream that a reporter uses.
-type publisher interface {
-	PublishMsg(ctx context.Context, m *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error)
+// lane holds what waits in one lane. Each lane has a sender of its own with one
+// request in flight, so that big tasks never hold up small ones.
+type lane struct {
+	name    string
+	retries *backOff
+	sending bool // it has a sender
+	groups  map[groupKey][]journal.ID
+	order   []groupKey // each key of groups once, the next to send first
 }
 
-// groupKey tells which results may travel in one message.
-type groupKey struct{ task, lane, trace string }
+// groupKey tells which results of a lane may travel in one message.
+type groupKey struct{ task, trace string }
 
-func newReporter(stream publisher, j *journal.Journal, c *clock, self identity, cfg *Config) *reporter {
+func newReporter(workers *requester, j *journal.Journal, self identity, cfg *Config) *reporter {
 	return &reporter{
-		stream: stream, journal: j, clock: c, self: self, crash: cfg.Crash, log: cfg.Log,
-		added: make(chan struct{}, 1), retries: newBackOff(),
-		groups: map[groupKey][]journal.ID{}, queued: map[journal.ID]struct{}{},
+		workers: workers, journal: j, clock: workers.clock, self: self, crash: cfg.Crash, log: cfg.Log,
+		added: make(chan struct{}, 1), lanes: map[string]*lane{}, queued: map[journal.ID]struct{}{},
 	}
 }
 
 // add queues the result of an operation that the journal knows as finished.
 // It does not block; what is queued already stays once.
-func (r *reporter) add(id journal.ID, lane, trace string) {
+func (r *reporter) add(id journal.ID, name, trace string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, ok := r.queued[id]; ok {
 		return
 	}
 	r.queued[id] = struct{}{}
-	r.put(groupKey{task: id.Task, lane: lane, trace: trace}, id)
-	signal(r.added)
-}
-
-func (r *reporter) put(key groupKey, ids ...journal.ID) {
-	if len(r.groups[key]) == 0 {
-		r.order = append(r.order, key)
+	l := r.lanes[name]
+	if l == nil {
+		l = &lane{name: name, retries: newBackOff(), groups: map[groupKey][]journal.ID{}}
+		r.lanes[name] = l
 	}
-	r.groups[key] = append(r.groups[key], ids...)
+	l.put(groupKey{task: id.Task, trace: trace}, id)
+	if !l.sending {
+		signal(r.added)
+	}
 }
 
-// retryNow ends a pause after a failure, because the connection is back.
-func (r *reporter) retryNow() { r.retries.end() }
+// put appends to the queue; the caller holds the reporter's mu.
+func (l *lane) put(key groupKey, ids ...journal.ID) {
+	if len(ids) == 0 {
+		return
+	}
+	if len(l.groups[key]) == 0 {
+		l.order = append(l.order, key)
+	}
+	l.groups[key] = append(l.groups[key], ids...)
+}
+
+// retryNow ends the pauses after failures, because the connection is back.
+func (r *reporter) retryNow() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.lanes {
+		l.retries.end()
+	}
+}
 
 // signal leaves a token in a channel that holds one.
 func signal(ch chan<- struct{}) {
@@ -92,24 +107,6 @@ func signal(ch chan<- struct{}) {
 	}
 }
 
-// take removes the results of one message from the queue.
-func (r *reporter) take() (groupKey, []journal.ID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.order) == 0 {
-		return groupKey{}, nil
-	}
-	key := r.order[0]
-	r.order = r.order[1:]
-	ids := r.groups[key]
-	delete(r.groups, key)
-	n := min(len(ids), resultsPerMessage)
-	if rest := ids[n:]; len(rest) > 0 {
-		r.put(key, rest...)
-	}
-	return key, ids[:n:n]
-}
-
 // waiting is how many results are queued.
 func (r *reporter) waiting() int {
 	r.mu.Lock()
@@ -117,13 +114,12 @@ func (r *reporter) waiting() int {
 	return len(r.queued)
 }
 
-// run publishes until ctx ends.
+// run sends until ctx ends.
 func (r *reporter) run(ctx context.Context) {
+	var senders sync.WaitGroup
+	defer senders.Wait()
 	for ctx.Err() == nil {
-		if r.waiting() > 0 {
-			r.publishNext(ctx)
-			continue
-		}
+		r.startSenders(ctx, &senders)
 		select {
 		case <-ctx.Done():
 		case <-r.added:
@@ -131,83 +127,89 @@ func (r *reporter) run(ctx context.Context) {
 	}
 }
 
-// flush publishes what is queued; what is left when ctx ends is published by
-// the next start. It must not run beside run.
+// flush sends what is queued; what is left when ctx ends is sent by the next
+// start. It must not run beside run.
 func (r *reporter) flush(ctx context.Context) {
-	for ctx.Err() == nil && r.waiting() > 0 {
-		r.publishNext(ctx)
+	r.retryNow() // a pause may be longer than the time that is left
+	var senders sync.WaitGroup
+	r.startSenders(ctx, &senders)
+	senders.Wait()
+}
+
+// startSenders starts a sender for each lane that has none.
+func (r *reporter) startSenders(ctx context.Context, senders *sync.WaitGroup) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.lanes {
+		if !l.sending {
+			l.sending = true
+			senders.Go(func() { r.sendAll(ctx, l) })
+		}
 	}
 }
 
-// publishNext publishes one message and waits a while if that fails.
-func (r *reporter) publishNext(ctx context.Context) {
-	key, ids := r.take()
-	sent, err := r.publish(ctx, key, ids)
-	if err != nil {
-		r.putBack(key, ids)
-		r.backOff(ctx, err)
-		return
-	}
-	r.putBack(key, ids[len(sent):])
-	if r.retries.failures > 0 {
-		r.retries.failures = 0
-		r.log.Info("results are taken again")
-	}
-	r.crash(CrashAfterPublish)
-	if err := r.journal.Acknowledge(sent); err != nil {
-		// They are published again by the next start, which does no harm.
-		r.log.WithError(err).WithField("task", key.task).Warn("acknowledgement was not written down")
-	}
-	r.forget(sent)
-}
-
-func (r *reporter) putBack(key groupKey, ids []journal.ID) {
-	if len(ids) == 0 {
-		return
+// sendAll sends the results of a lane until none wait or ctx ends.
+func (r *reporter) sendAll(ctx context.Context, l *lane) {
+	for l.retries.wait(ctx) {
+		key, ids := r.next(l)
+		if len(ids) == 0 {
+			return
+		}
+		r.send(ctx, l, key, ids)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.put(key, ids...)
+	l.sending = false
 }
 
-func (r *reporter) forget(ids []journal.ID) {
+// next removes the results of one message from a lane's queue. If there are
+// none it removes the lane: the next result makes a new one.
+func (r *reporter) next(l *lane) (groupKey, []journal.ID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, id := range ids {
-		delete(r.queued, id)
+	if len(l.order) == 0 {
+		delete(r.lanes, l.name)
+		return groupKey{}, nil
+	}
+	key := l.order[0]
+	l.order = l.order[1:]
+	ids := l.groups[key]
+	delete(l.groups, key)
+	n := min(len(ids), resultsPerMessage)
+	l.put(key, ids[n:]...)
+	return key, ids[:n:n]
+}
+
+// send sends one message of results, forgets those that its receipt names, and
+// queues the others again.
+func (r *reporter) send(ctx context.Context, l *lane, key groupKey, ids []journal.ID) {
+	results, covered, err := r.collect(ids)
+	receipt := &agentproto.Receipt{}
+	if err == nil && len(results) > 0 {
+		receipt, err = r.request(ctx, l.name, key, results)
+	}
+	done, again := sortByReceipt(ids[:covered], results, receipt)
+	r.mu.Lock()
+	l.put(key, append(again, ids[covered:]...)...)
+	r.mu.Unlock()
+	r.forget(key.task, done)
+	switch pause := receipt.RetryAfter(); {
+	case pause > 0:
+		r.log.WithFields(logrus.Fields{"lane": l.name, "retry_after": pause}).Debug("workers busy, results wait")
+		l.retries.busy(pause)
+	case err != nil:
+		r.backOff(ctx, l, err)
+	case len(done) == 0:
+		r.backOff(ctx, l, errors.New("the receipt names none of the items"))
+	case l.retries.succeeded():
+		r.log.WithField("lane", l.name).Info("results acknowledged again")
 	}
 }
 
-// publish sends as many of ids, from the first on, as one message holds and
-// returns them once the stream has them.
-func (r *reporter) publish(ctx context.Context, key groupKey, ids []journal.ID) ([]journal.ID, error) {
-	results, sent, err := r.collect(ids)
-	if err != nil || len(results) == 0 {
-		return sent, err
-	}
-	data, err := agentproto.Encode(&agentproto.Results{
-		Header: newHeader(agentproto.TypeResults), Task: key.task, Host: r.self.host, Instance: r.self.instance, Results: results,
-	})
-	if err != nil {
-		return nil, err
-	}
-	msg := nats.NewMsg(agentproto.ResultSubject(key.lane, r.self.cloud))
-	msg.Data = data
-	tracecontext.Inject(tracecontext.FromText(ctx, key.trace), msg.Header)
-	r.self.sign(msg.Header, agentproto.TypeResults, "", data)
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
-	if _, err := r.stream.PublishMsg(ctx, msg, jetstream.WithRetryAttempts(0)); err != nil {
-		return nil, fmt.Errorf("publish %d results of task %s: %w", len(results), key.task, err)
-	}
-	return sent, nil
-}
-
-// collect reads results up to the size of a message, and returns them with
-// the ids that they, and results that no longer exist, account for.
-func (r *reporter) collect(ids []journal.ID) ([]agentproto.Result, []journal.ID, error) {
+// collect reads the results of as many ids, from the first on, as one message
+// holds. Results that no longer exist count as covered.
+func (r *reporter) collect(ids []journal.ID) (results []agentproto.Result, covered int, err error) {
 	found := r.journal.Results(ids)
-	var results []agentproto.Result
 	size := 0
 	for i, id := range ids {
 		result, ok := found[id]
@@ -217,26 +219,82 @@ func (r *reporter) collect(ids []journal.ID) ([]agentproto.Result, []journal.ID,
 		r.clock.correct(&result)
 		data, err := json.Marshal(&result)
 		if err != nil {
-			return nil, nil, fmt.Errorf("encode result %s/%d: %w", id.Task, id.Item, err)
+			return nil, 0, fmt.Errorf("encode result %s/%d: %w", id.Task, id.Item, err)
 		}
 		if size += len(data); size > resultsBytes && len(results) > 0 {
-			return results, ids[:i], nil
+			return results, i, nil
 		}
 		results = append(results, result)
 	}
-	return results, ids, nil
+	return results, len(ids), nil
 }
 
-// backOff waits after a failure.
-func (r *reporter) backOff(ctx context.Context, cause error) {
+// request sends results of a task and returns the receipt.
+func (r *reporter) request(ctx context.Context, lane string, key groupKey, results []agentproto.Result) (*agentproto.Receipt, error) {
+	m := &agentproto.Results{
+		Header: newHeader(agentproto.TypeResults), Task: key.task, Host: r.self.host, Instance: r.self.instance, Results: results, Receipt: true,
+	}
+	var receipt agentproto.Receipt
+	_, err := r.workers.request(tracecontext.FromText(ctx, key.trace), agentproto.ResultSubject(lane, r.self.cloud), m, agentproto.TypeReceipt, &receipt)
+	if err == nil && receipt.RetryAfter() == 0 && receipt.Task != key.task {
+		err = fmt.Errorf("the receipt is for task %q, not %q", receipt.Task, key.task)
+	}
+	if err != nil {
+		return &agentproto.Receipt{}, fmt.Errorf("send %d results of task %s: %w", len(results), key.task, err)
+	}
+	if len(receipt.Rejected) > 0 {
+		r.log.WithFields(logrus.Fields{"task": key.task, "items": receipt.Rejected}).Warn("results rejected by workers")
+	}
+	return &receipt, nil
+}
+
+// sortByReceipt says which ids are done: their results no longer exist, or
+// were sent and are named in the receipt. The others are to be sent again.
+func sortByReceipt(ids []journal.ID, sent []agentproto.Result, receipt *agentproto.Receipt) (done, again []journal.ID) {
+	open := make(map[int]bool, len(sent))
+	for i := range sent {
+		open[sent[i].Item] = true
+	}
+	for _, item := range slices.Concat(receipt.Stored, receipt.Rejected) {
+		delete(open, item)
+	}
+	for _, id := range ids {
+		if open[id.Item] {
+			again = append(again, id)
+		} else {
+			done = append(done, id)
+		}
+	}
+	return done, again
+}
+
+// forget has the journal and the queue forget results that servers have.
+func (r *reporter) forget(task string, ids []journal.ID) {
+	if len(ids) == 0 {
+		return
+	}
+	r.crash(CrashAfterReceipt)
+	if err := r.journal.Acknowledge(ids); err != nil {
+		// They are sent again by the next start, which does no harm.
+		r.log.WithError(err).WithField("task", task).Warn("acknowledgement not written to the journal")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, id := range ids {
+		delete(r.queued, id)
+	}
+}
+
+// backOff begins a pause after a failure.
+func (r *reporter) backOff(ctx context.Context, l *lane, cause error) {
 	if ctx.Err() != nil {
 		return
 	}
-	entry := r.log.WithError(cause).WithField("waiting", r.waiting())
-	if r.retries.failures == 0 {
-		entry.Warn("results are not taken, trying again until they are")
+	entry := r.log.WithError(cause).WithFields(logrus.Fields{"lane": l.name, "waiting": r.waiting()})
+	if l.retries.failures == 0 {
+		entry.Warn("results not acknowledged, retrying")
 	} else {
-		entry.Debug("results are still not taken")
+		entry.Debug("results still not acknowledged")
 	}
-	r.retries.pause(ctx)
+	l.retries.failed()
 }

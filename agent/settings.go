@@ -19,7 +19,6 @@ import (
 )
 
 const (
-	settingsTimeout  = 5 * time.Second  // for an answer
 	settingsInterval = 10 * time.Minute // between questions, give or take a fifth
 	// firstSettingsRetry is the pause after a question without an answer; it
 	// doubles up to settingsInterval.
@@ -33,21 +32,22 @@ const (
 // engine. A copy in the data folder holds while nobody answers, also after a
 // restart.
 type settingsKeeper struct {
-	conn   *nats.Conn
-	self   identity
-	clock  *clock
-	engine engine
-	file   string
-	log    logrus.FieldLogger
+	conn    *nats.Conn
+	workers *requester
+	self    identity
+	clock   *clock
+	engine  engine
+	file    string
+	log     logrus.FieldLogger
 
 	due  chan struct{} // holds a token when a question is to be asked now
 	soon atomic.Bool   // a question of those that are spread is to be asked
 	kept []byte        // what is in the file; empty if nothing is known to be
 }
 
-func newSettingsKeeper(cfg *Config, data *folder, self identity, c *clock, e engine) *settingsKeeper {
+func newSettingsKeeper(cfg *Config, data *folder, workers *requester, self identity, e engine) *settingsKeeper {
 	return &settingsKeeper{
-		conn: cfg.Conn, self: self, clock: c, engine: e, file: filepath.Join(data.dir, "settings.json"), log: cfg.Log,
+		conn: cfg.Conn, workers: workers, self: self, clock: workers.clock, engine: e, file: filepath.Join(data.dir, "settings.json"), log: cfg.Log,
 		due: make(chan struct{}, 1),
 	}
 }
@@ -68,7 +68,7 @@ func (k *settingsKeeper) changedForAll() {
 }
 
 // begin applies what is kept, or what is answered if the connection is there
-// and somebody answers within settingsTimeout.
+// and a worker replies within requestTimeout.
 func (k *settingsKeeper) begin(ctx context.Context) {
 	k.recall()
 	if k.conn.IsConnected() && k.ask(ctx) {
@@ -110,36 +110,15 @@ func (k *settingsKeeper) run(ctx context.Context) {
 
 // ask asks once, and reports whether the answer says what holds.
 func (k *settingsKeeper) ask(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
-	defer cancel()
 	question := agentproto.SettingsAsk{Header: newHeader(agentproto.TypeSettingsAsk), Host: k.self.host, Instance: k.self.instance}
-	data, err := agentproto.Encode(&question)
-	if err != nil {
-		k.log.WithError(err).Error("question for settings cannot be encoded")
-		return false
-	}
-	sent := k.clock.read()
-	msg, err := k.conn.RequestMsgWithContext(ctx, k.self.signed(agentproto.SettingsSubject(k.self.cloud), agentproto.TypeSettingsAsk, "", data))
-	answered := k.clock.read()
-	if err != nil {
-		k.log.WithError(err).Debug("question for settings was not answered")
-		return false
-	}
-	if k.self.believe(msg, agentproto.TypeSettingsReply, question.ID) != nil {
-		return false
-	}
-	return k.take(msg.Data, sent, answered)
-}
-
-// take makes what an answer says hold, and reports whether it says anything.
-func (k *settingsKeeper) take(data []byte, sent, answered reading) bool {
 	var reply agentproto.SettingsReply
-	if err := agentproto.Decode(data, agentproto.TypeSettingsReply, &reply); err != nil {
-		k.log.WithError(err).Warn("settings cannot be read, those before hold on")
+	took, err := k.workers.request(ctx, agentproto.SettingsSubject(k.self.cloud), &question, agentproto.TypeSettingsReply, &reply)
+	if err != nil {
+		k.log.WithError(err).Debug("settings request failed")
 		return false
 	}
 	if !reply.ServerTime.IsZero() {
-		k.clock.observe(sent, answered, reply.ServerTime)
+		k.clock.observe(took.sent, took.answered, reply.ServerTime)
 	}
 	if reply.Error != "" {
 		k.log.WithField("reason", reply.Error).Debug("settings are not known just now, those before hold on")

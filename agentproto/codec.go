@@ -18,10 +18,16 @@ var ErrType = errors.New("agentproto: unexpected message type")
 
 // Message is a pointer to any of the message structs: those that begin with a
 // [Header].
-type Message interface{ MessageType() string }
+type Message interface {
+	MessageType() string
+	MessageID() string
+}
 
 // MessageType is the Type.
 func (h *Header) MessageType() string { return h.Type }
+
+// MessageID is the ID.
+func (h *Header) MessageID() string { return h.ID }
 
 // Decode reads a message of the wanted type into m, a pointer to one of the
 // message structs. It never panics; unknown fields are ignored.

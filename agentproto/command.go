@@ -8,7 +8,7 @@ import (
 // Header opens every message. Decoders check Type before anything else.
 type Header struct {
 	Type string    `json:"type"`
-	ID   string    `json:"id"` // unique per message; for logs only
+	ID   string    `json:"id"` // unique per message; the signature of its reply covers it
 	Sent time.Time `json:"sent"`
 }
 

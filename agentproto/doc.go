@@ -22,7 +22,7 @@
 //
 // Everything is delivered at least once. A command item is identified by
 // (task, item): an agent that sees it again repeats its answer, not the
-// action. Results are published until the stream has acknowledged them, unless
+// action. Results are sent until a worker's receipt names them ([Receipt]), unless
 // they were in the answer to a command that only looks.
 //
 // # Authenticity
