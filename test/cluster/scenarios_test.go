@@ -45,7 +45,7 @@ const (
 	// short is how long most faults last: long enough for connections and leases
 	// to notice.
 	short = 12 * time.Second
-	// long is longer than a worker may keep a message to itself, and than NATS
+	// long is longer than a worker may keep a chunk to itself, and than NATS
 	// takes a silent server for one that is there.
 	long = 30 * time.Second
 )
@@ -57,8 +57,10 @@ var scenarios = []scenario{
 		do: func(s *stage) error { return s.leader("PROCFLEET_OPS", (*fleet.Node).Kill, short) },
 	},
 	{
-		name: "the leader of the results stream is paused", story: "the NATS server that leads `PROCFLEET_RESULTS` is frozen for 30 s and goes on",
-		do: func(s *stage) error { return s.leader("PROCFLEET_RESULTS", (*fleet.Node).Pause, long) },
+		name: "all workers are paused", story: "all three workers are frozen for 30 s, while agents have results for them, and go on with what waits in their connections",
+		do: func(s *stage) error {
+			return errors.Join(s.all((*fleet.Node).Pause, s.Nodes(fleet.Worker)...), s.hold(long))
+		},
 	},
 	{
 		name: "a NATS server is cut off", story: "one of three NATS servers is out of the network for 30 s",
@@ -157,9 +159,9 @@ var scenarios = []scenario{
 		do: func(s *stage) error { return s.during(long, slower(300*time.Millisecond), "leaf") },
 	},
 	{
-		name: "a NATS server and Redis' master are killed at once", story: "SIGKILL of the NATS server that leads `PROCFLEET_RESULTS` and of Redis' master; both start again after 30 s", failsOver: true,
+		name: "a NATS server and Redis' master are killed at once", story: "SIGKILL of the NATS server that leads `PROCFLEET_EVENTS` and of Redis' master; both start again after 30 s", failsOver: true,
 		do: func(s *stage) error {
-			return errors.Join(s.leader("PROCFLEET_RESULTS", (*fleet.Node).Kill, 0), s.master((*fleet.Node).Kill, long))
+			return errors.Join(s.leader("PROCFLEET_EVENTS", (*fleet.Node).Kill, 0), s.master((*fleet.Node).Kill, long))
 		},
 	},
 	{

@@ -5,15 +5,14 @@ package e2e
 import (
 	"encoding/json"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/fleetkey"
@@ -25,36 +24,44 @@ import (
 type attacker struct {
 	t     *testing.T
 	conn  *nats.Conn
-	js    jetstream.JetStream
 	heard *nats.Subscription
 }
 
 func newAttacker(t *testing.T, url string) *attacker {
 	t.Helper()
 	a := &attacker{t: t, conn: testenv.Connect(t, url)}
-	var err error
-	if a.js, err = jetstream.New(a.conn); err == nil {
-		a.heard, err = a.conn.SubscribeSync("procfleet.>")
-	}
+	a.heard = a.hear("procfleet.>")
+	return a
+}
+
+// hear records all messages on a subject.
+func (a *attacker) hear(subject string) *nats.Subscription {
+	a.t.Helper()
+	heard, err := a.conn.SubscribeSync(subject)
 	if err == nil {
-		err = a.heard.SetPendingLimits(-1, -1)
+		err = heard.SetPendingLimits(-1, -1)
 	}
 	if err == nil {
 		err = a.conn.Flush()
 	}
 	if err != nil {
-		t.Fatal(err)
+		a.t.Fatal(err)
 	}
-	return a
+	return heard
 }
 
 // recorded waits for the next message of a type.
 func (a *attacker) recorded(messageType string) *nats.Msg {
 	a.t.Helper()
+	return next(a.t, a.heard, messageType)
+}
+
+func next(t *testing.T, heard *nats.Subscription, messageType string) *nats.Msg {
+	t.Helper()
 	for {
-		msg, err := a.heard.NextMsg(startTimeout)
+		msg, err := heard.NextMsg(startTimeout)
 		if err != nil {
-			a.t.Fatalf("no %s was heard: %v", messageType, err)
+			t.Fatalf("no %s was heard: %v", messageType, err)
 		}
 		if kind, err := agentproto.PeekType(msg.Data); err == nil && kind == messageType {
 			return msg
@@ -76,27 +83,28 @@ func (a *attacker) order(subject string, header nats.Header, data []byte) agentp
 	return reply
 }
 
-// publish puts a message into the stream that takes it.
-func (a *attacker) publish(subject string, header nats.Header, data []byte) {
+// request sends a message as agents do, and returns the receipt for it. The
+// store has the message then, or has rejected it.
+func (a *attacker) request(subject string, header nats.Header, data []byte) agentproto.Receipt {
 	a.t.Helper()
-	msg := &nats.Msg{Subject: subject, Header: maps.Clone(header), Data: data}
-	msg.Header.Del(jetstream.MsgIDHeader)
-	if _, err := a.js.PublishMsg(a.t.Context(), msg); err != nil {
+	msg, err := a.conn.RequestMsg(&nats.Msg{Subject: subject, Header: header, Data: data}, startTimeout)
+	if err != nil {
+		a.t.Fatalf("no receipt on %s: %v", subject, err)
+	}
+	var receipt agentproto.Receipt
+	if err := agentproto.Decode(msg.Data, agentproto.TypeReceipt, &receipt); err != nil {
 		a.t.Fatal(err)
 	}
+	return receipt
 }
 
-// untilTaken waits until the workers have taken every result.
-func (a *attacker) untilTaken() {
+// publish sends a message that no worker replies to, where the workers reply
+// to the next one that is signed.
+func (a *attacker) publish(subject string, header nats.Header, data []byte) {
 	a.t.Helper()
-	testenv.Eventually(a.t, startTimeout, func() bool {
-		stream, err := a.js.StreamNameBySubject(a.t.Context(), agentproto.ResultSubject("s", 0))
-		if err != nil {
-			return false
-		}
-		s, err := a.js.Stream(a.t.Context(), stream)
-		return err == nil && s.CachedInfo().State.Msgs == 0
-	}, "the workers have taken every result")
+	if err := a.conn.PublishMsg(&nats.Msg{Subject: subject, Header: header, Reply: a.conn.NewInbox(), Data: data}); err != nil {
+		a.t.Fatal(err)
+	}
 }
 
 // encode writes a message.
@@ -227,15 +235,12 @@ func TestWhoOwnsTheBusCannotForgeAnOutcome(t *testing.T) {
 	thief := newAttacker(t, f.broker.URL)
 	host, other := f.agents[0].host(), f.agents[1].host()
 	p := f.procs.new(host, "slow")
-	spec := p.spec()
-	spec["control"].(map[string]any)["start"] = "while [ ! -e go ]; do sleep 0.05; done; " + spec["control"].(map[string]any)["start"].(string)
-	spec["alive"].(map[string]any)["op_timeout"] = "120s"
-	id := c.submit(map[string]any{"action": "start", "process": spec, "hosts": []string{host}})
+	id := c.submit(map[string]any{"action": "start", "process": p.waiting(), "hosts": []string{host}})
 	testenv.Eventually(t, startTimeout, func() bool { return c.task(id).Counts["delivered"] == 1 }, "the agent has accepted the start")
 
 	now := time.Now().UTC()
 	forge := func(from string) []byte {
-		return encode(t, &agentproto.Results{Header: header(agentproto.TypeResults), Task: id, Host: from, Instance: "i", Results: []agentproto.Result{{
+		return encode(t, &agentproto.Results{Header: header(agentproto.TypeResults), Task: id, Host: from, Instance: "i", Receipt: true, Results: []agentproto.Result{{
 			Item: 0, Code: agentproto.CodeFailed, Reason: agentproto.ReasonCommandFailed, Message: "forged", AcceptedAt: now, FinishedAt: now,
 		}}})
 	}
@@ -248,8 +253,10 @@ func TestWhoOwnsTheBusCannotForgeAnOutcome(t *testing.T) {
 		thief.publish(subject, signedBy(f.keys.ring(), other, agentproto.TypeResults, forged), forged)
 		thief.publish(subject, signedBy(f.keys.ring(), host, agentproto.TypeEvent, forged), forged)
 		own := forge(other) // true in all but whose item it is
-		thief.publish(subject, signedBy(f.keys.ring(), other, agentproto.TypeResults, own), own)
-		thief.untilTaken()
+		receipt := thief.request(subject, signedBy(f.keys.ring(), other, agentproto.TypeResults, own), own)
+		if !slices.Equal(receipt.Rejected, agentproto.ItemList{0}) || len(receipt.Stored) != 0 {
+			t.Errorf("the receipt for another host's item: %+v", receipt)
+		}
 	}
 	attack()
 	if now := c.task(id); now.State != "running" || now.Counts["delivered"] != 1 {
@@ -258,9 +265,7 @@ func TestWhoOwnsTheBusCannotForgeAnOutcome(t *testing.T) {
 	worker.WaitOutput(t, startTimeout, "message not believed")
 	worker.WaitOutput(t, startTimeout, "the items are not this host's")
 
-	if err := os.WriteFile(filepath.Join(p.dir, "go"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	p.release(t)
 	genuine := thief.recorded(agentproto.TypeResults)
 	for !strings.Contains(string(genuine.Data), `"message":"success"`) { // it hears its own as well
 		genuine = thief.recorded(agentproto.TypeResults)
@@ -274,8 +279,9 @@ func TestWhoOwnsTheBusCannotForgeAnOutcome(t *testing.T) {
 		t.Fatalf("the start: %v, %+v", done.Counts, r)
 	}
 	attack()
-	thief.publish(subject, genuine.Header, genuine.Data)
-	thief.untilTaken()
+	if receipt := thief.request(subject, genuine.Header, genuine.Data); !slices.Equal(receipt.Stored, agentproto.ItemList{0}) {
+		t.Errorf("the receipt for the recorded result: %+v", receipt)
+	}
 	if after, again := outcome(); after.Counts["succeeded"] != 1 || again.Message != r.Message || again.Late {
 		t.Errorf("afterwards: %v, %+v", after.Counts, again)
 	}
@@ -293,7 +299,7 @@ func TestWhoOwnsTheBusCannotSpeakForAHost(t *testing.T) {
 	const forged, replayed = "0:10.99.0.77", "0:10.99.0.78"
 	event := func(host, message string) []byte {
 		return encode(t, &agentproto.Event{
-			Header: header(agentproto.TypeEvent), Host: host, Instance: "i", Kind: agentproto.EventUnsafeHost, Message: message,
+			Header: header(agentproto.TypeEvent), Host: host, Instance: "i", Kind: agentproto.EventUnsafeHost, Message: message, Receipt: true,
 		})
 	}
 	untrue, unsigned := event(forged, "forged event"), encode(t, &agentproto.Presence{Header: header(agentproto.TypePresence), Host: forged, Instance: "i"})
@@ -311,7 +317,9 @@ func TestWhoOwnsTheBusCannotSpeakForAHost(t *testing.T) {
 	worker.WaitOutput(t, startTimeout, `"host":"`+f.agents[0].host()+`"`)
 	truth := event(f.agents[0].host(), "genuine event")
 	thief.publish(agentproto.EventSubject(0), nats.Header{}, untrue)
-	thief.publish(agentproto.EventSubject(0), signedBy(f.keys.ring(), f.agents[0].host(), agentproto.TypeEvent, truth), truth)
+	if receipt := thief.request(agentproto.EventSubject(0), signedBy(f.keys.ring(), f.agents[0].host(), agentproto.TypeEvent, truth), truth); receipt.Event != "attack" {
+		t.Errorf("the receipt for an event: %+v", receipt)
+	}
 	var events, reported json.RawMessage
 	c.get("/v1/events", &events)
 	if strings.Contains(string(events), "forged event") || !strings.Contains(string(events), "genuine event") {
@@ -394,10 +402,7 @@ func TestTheFleetsKeyIsReplacedWithoutAGap(t *testing.T) {
 	host := f.agents[0]
 
 	slow, quick := f.procs.new(host.host(), "slow"), f.procs.new(host.host(), "quick")
-	spec := slow.spec()
-	spec["control"].(map[string]any)["start"] = "while [ ! -e go ]; do sleep 0.05; done; " + spec["control"].(map[string]any)["start"].(string)
-	spec["alive"].(map[string]any)["op_timeout"] = "300s"
-	running := c.submit(map[string]any{"action": "start", "process": spec, "hosts": []string{host.host()}})
+	running := c.submit(map[string]any{"action": "start", "process": slow.waiting(), "hosts": []string{host.host()}})
 	testenv.Eventually(t, startTimeout, func() bool { return c.task(running).Counts["delivered"] == 1 }, "the agent has accepted the start")
 	works := func(when string) {
 		t.Helper()
@@ -431,9 +436,7 @@ func TestTheFleetsKeyIsReplacedWithoutAGap(t *testing.T) {
 		inForce(host.child)
 		works("at the agent")
 	}
-	if err := os.WriteFile(filepath.Join(slow.dir, "go"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	slow.release(t)
 	if done := c.wait(running); done.Counts["succeeded"] != 1 || slow.starts() != 1 {
 		t.Errorf("what ran meanwhile: %v, started %d times: %+v", done.Counts, slow.starts(), c.results(running, 1))
 	}

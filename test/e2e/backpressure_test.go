@@ -3,7 +3,9 @@
 package e2e
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
@@ -149,33 +152,49 @@ func TestAFullQueueTurnsCallersAway(t *testing.T) {
 	}
 }
 
-// TestResultsThatFindNoRoomComeLater stops the worker when agents have begun, and
-// leaves room for a few results only. The agents keep the others.
-func TestResultsThatFindNoRoomComeLater(t *testing.T) {
+// TestResultsWaitWithTheirAgents takes away what results need when start
+// commands have begun: the workers, their replies, the store. Agents send each
+// result again until the store has it, and run nothing twice.
+func TestResultsWaitWithTheirAgents(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, 3)
+	const hosts, each = 3, 20
+	f := newFleet(t, hosts)
 	_, c := f.dispatcher("", "--submissions=false", "--slack", "10m")
 	worker := f.worker("")
-	f.waitKnown(c, 3)
-	const room = 24 << 10
-	js := f.shrink("PROCFLEET_RESULTS", room)
-	all := f.procs.grid(f.hosts(3), 20, "kept")
-	id := c.submit(operation("start", all))
-	testenv.Eventually(t, finishTimeout, func() bool { return c.task(id).Counts["pending"] == 0 }, "agents accepted everything")
-	worker.Freeze(t)
-	testenv.Eventually(t, finishTimeout, func() bool { return started(all) == len(all) }, "every start command ran")
-	testenv.Eventually(t, finishTimeout, func() bool {
-		stream, err := js.Stream(t.Context(), "PROCFLEET_RESULTS")
-		return err == nil && stream.CachedInfo().State.Bytes > room/2
-	}, "the stream is full, but for what is less than the next message")
-	worker.Signal(syscall.SIGCONT)
-	c.wait(id)
-	f.verifyStarted(c, id, all)
-	f.killAll(c, all)
+	f.waitKnown(c, hosts)
+	requests := newAttacker(t, f.broker.URL).hear("procfleet.result.>")
+	for _, without := range []struct {
+		what         string
+		begin, after func()
+	}{
+		{"workers", func() { stop(t, worker) }, func() { worker = f.worker("") }},
+		{"replies", func() { worker.Freeze(t) }, func() { worker.Signal(syscall.SIGCONT) }},
+		{"store", func() { f.redis.Freeze(t) }, func() { f.redis.Thaw(t) }},
+	} {
+		all := f.procs.grid(f.hosts(hosts), each, without.what)
+		id := c.submit(waitingStart(all, 0))
+		testenv.Eventually(t, finishTimeout, func() bool { return c.task(id).Counts["delivered"] == len(all) }, "agents have accepted everything")
+		without.begin()
+		release(t, all)
+		testenv.Eventually(t, finishTimeout, func() bool { return started(all) == len(all) }, "every start command ran")
+		for again := map[string]int{}; len(again) < hosts || slices.Min(slices.Collect(maps.Values(again))) < 3; {
+			var sent agentproto.Results
+			if err := agentproto.Decode(next(t, requests, agentproto.TypeResults).Data, agentproto.TypeResults, &sent); err != nil {
+				t.Fatal(err)
+			}
+			if sent.Task == id {
+				again[sent.Host]++
+			}
+		}
+		without.after()
+		c.wait(id)
+		f.verifyStarted(c, id, all)
+		f.killAll(c, all)
+	}
 }
 
-// TestAWorkerThatLagsIsWaitedFor stops the only worker, so that chunks and
-// results wait for longer than their consumers do.
+// TestAWorkerThatLagsIsWaitedFor stops the only worker, so that chunks wait for
+// longer than their consumers do.
 func TestAWorkerThatLagsIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 0)

@@ -67,7 +67,7 @@ func TestAnEnrolledHostDoesItsWorkAndAStolenIdentityNothingElse(t *testing.T) {
 	if first[0].starts() != 1 {
 		t.Errorf("%d starts", first[0].starts())
 	}
-	for _, subject := range []string{"procfleet.agent.3.10-0-0-1", "procfleet.answer.3.10-0-0-1.x.1", "$JS.API.STREAM.DELETE.PROCFLEET_RESULTS", "procfleet.submit"} {
+	for _, subject := range []string{"procfleet.agent.3.10-0-0-1", "procfleet.answer.3.10-0-0-1.x.1", "$JS.API.STREAM.DELETE.PROCFLEET_OPS", "procfleet.hostevent.3", "procfleet.submit"} {
 		if err := conn.Publish(subject, []byte("{}")); err != nil {
 			t.Fatal(err)
 		}

@@ -52,8 +52,15 @@ func newFleet(t *testing.T, agents int) *fleet {
 	f.root = f
 	f.programs.procfleet = testenv.BuildBinary(t, "./cmd/procfleet")
 	f.programs.agent = testenv.BuildBinary(t, "./cmd/procfleet-agent")
-	for i := range agents {
-		a := &agent{fleet: f, ip: fmt.Sprintf("10.99.0.%d", i+1), data: t.TempDir()}
+	f.addAgents(agents)
+	return f
+}
+
+// addAgents starts the agents of a fleet that has none.
+func (f *fleet) addAgents(n int) {
+	f.t.Helper()
+	for i := range n {
+		a := &agent{fleet: f, ip: fmt.Sprintf("10.99.0.%d", i+1), data: f.t.TempDir()}
 		a.identity = f.keys.identity(a.host())
 		f.agents = append(f.agents, a)
 	}
@@ -63,7 +70,6 @@ func newFleet(t *testing.T, agents int) *fleet {
 	for _, a := range f.agents {
 		a.waitReady()
 	}
-	return f
 }
 
 func crashAt(point string) []string {

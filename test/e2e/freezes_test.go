@@ -218,7 +218,7 @@ func TestWhatAnAgentTellsIsShownAndFollowed(t *testing.T) {
 		at := time.Now().UTC().Format(time.RFC3339Nano)
 		event := fmt.Sprintf(`{"type":"procfleet.agent.v1.event","id":%q,"sent":%q,"host":"0:10.99.0.5","instance":"i","at":%q,"kind":%q,
 			"key":"shop:web","namespace":"shop","name":"web","pid":7,"message":%q,"details":{"limit":25}}`, message, at, at, kind, message)
-		if _, err := js.PublishMsg(t.Context(), f.fromAgent("0:10.99.0.5", "procfleet.event.0", "procfleet.agent.v1.event", event)); err != nil {
+		if _, err := js.PublishMsg(t.Context(), f.fromAgent("0:10.99.0.5", "procfleet.hostevent.0", "procfleet.agent.v1.event", event)); err != nil {
 			t.Fatal(err)
 		}
 	}

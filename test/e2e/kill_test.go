@@ -191,21 +191,25 @@ func (f *fleet) killServer(c *client, kill func()) {
 // ran exactly once.
 func (f *fleet) verifyStarted(c *client, id string, all []proc) {
 	f.t.Helper()
-	results := c.results(id, len(all))
+	verifyResults(f.t, c.results(id, len(all)), all)
+	f.waitFinishedEvent(id)
+}
+
+func verifyResults(t *testing.T, results []result, all []proc) {
+	t.Helper()
 	for _, r := range results {
-		p := find(f.t, all, r)
+		p := find(t, all, r)
 		switch {
 		case r.State != "succeeded" || r.Code != 0 || r.Message != "success":
-			f.t.Errorf("%s on %s: %s %d %q", r.Name, r.Host, r.State, r.Code, r.Message)
+			t.Errorf("%s on %s: %s %d %q", r.Name, r.Host, r.State, r.Code, r.Message)
 		case r.Status == nil || r.Status.PID != p.pid() || p.pid() == 0:
-			f.t.Errorf("%s on %s: the result says %+v, the pid is %d", r.Name, r.Host, r.Status, p.pid())
+			t.Errorf("%s on %s: the result says %+v, the pid is %d", r.Name, r.Host, r.Status, p.pid())
 		case p.starts() != 1:
-			f.t.Errorf("%s on %s: the start command ran %d times", r.Name, r.Host, p.starts())
+			t.Errorf("%s on %s: the start command ran %d times", r.Name, r.Host, p.starts())
 		case len(p.running()) != 1:
-			f.t.Errorf("%s on %s: running as %v", r.Name, r.Host, p.running())
+			t.Errorf("%s on %s: running as %v", r.Name, r.Host, p.running())
 		}
 	}
-	f.waitFinishedEvent(id)
 }
 
 // killAll ends the processes of a part, so that the next one has the machine

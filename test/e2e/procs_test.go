@@ -68,6 +68,23 @@ func (p proc) spec() map[string]any {
 	}
 }
 
+// waiting is the process with a start command that waits until it is released.
+func (p proc) waiting() map[string]any {
+	spec := p.spec()
+	control := spec["control"].(map[string]any)
+	control["start"] = "while [ ! -e go ]; do sleep 0.05; done; " + control["start"].(string)
+	spec["alive"].(map[string]any)["op_timeout"] = "300s"
+	return spec
+}
+
+// release has the start command of [proc.waiting] continue.
+func (p proc) release(t *testing.T) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(p.dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // starts is how often the start command ran.
 func (p proc) starts() int {
 	data, err := os.ReadFile(filepath.Join(p.dir, "starts"))

@@ -11,10 +11,10 @@
 // # What a fail-over of Redis may show
 //
 // With replicas to wait for, everything that was promised survives a fail-over:
-// a task that was accepted, and every result that JetStream was told is kept.
+// a task that was accepted, and every result for which an agent got a receipt.
 // What may be seen, and be gone a moment later, is what the old master had done
 // and not yet confirmed: the next poll shows a task further back than it was.
-// The results come again from JetStream, or from the agents. So within a
+// The agents send the results again. So within a
 // [Span] in which the store may fail over, a task may go back; but never to
 // nothing, never out of the sum of its counters, and in the end each item has
 // the same word of its agent that was seen before. Outside of these spans
