@@ -45,7 +45,7 @@ func (f *fleet) outages(c *client) map[string]outage {
 		f.broker.Start()
 		f.waitSeen(c, len(f.agents), back)
 	}
-	unheard := func(a *agent) int { return strings.Count(a.child.Output(), "events are not taken") }
+	unheard := func(a *agent) int { return strings.Count(a.child.Output(), "events not acknowledged, retrying") }
 	before := map[*agent]int{}
 	return map[string]outage{
 		"while":  {func(all []proc) { f.broker.Kill(); die(all) }, start},
@@ -64,7 +64,7 @@ func (f *fleet) outages(c *client) map[string]outage {
 			die(all)
 		}, func([]proc) {
 			for _, a := range f.agents { // what it said until then reaches the broker, and so does its repeat
-				testenv.Eventually(f.t, finishTimeout, func() bool { return unheard(a) > before[a] }, a.host()+" tells again what nobody took")
+				testenv.Eventually(f.t, finishTimeout, func() bool { return unheard(a) > before[a] }, a.host()+" sends events again that have no receipt")
 			}
 			f.broker.child.Signal(syscall.SIGCONT)
 		}},

@@ -42,7 +42,7 @@ func TestKilledAtTheBadMoment(t *testing.T) {
 	} {
 		t.Run(point, func(t *testing.T) { f.with(t).killWorker(c.with(t), point) })
 	}
-	for _, point := range []string{"agent.received", "agent.before-exec", "agent.after-spawn", "agent.before-done", "agent.after-done", "agent.after-publish"} {
+	for _, point := range []string{"agent.received", "agent.before-exec", "agent.after-spawn", "agent.before-done", "agent.after-done", "agent.after-receipt"} {
 		t.Run(point, func(t *testing.T) { f.with(t).killAgents(c.with(t), point) })
 	}
 	t.Run("nats", func(t *testing.T) {

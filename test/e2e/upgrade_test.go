@@ -36,7 +36,6 @@ func (f *fleet) ofReleaseBefore() *fleet {
 }
 
 // buildReleaseBefore builds the programs from the history of the repository.
-// -trimpath lets go build use its cache, whichever folder the sources are in.
 func buildReleaseBefore(t *testing.T) (procfleet, agent string) {
 	t.Helper()
 	sources, programs := t.TempDir(), t.TempDir()
@@ -51,7 +50,7 @@ func buildReleaseBefore(t *testing.T) (procfleet, agent string) {
 	archive := filepath.Join(sources, "sources.tar")
 	run(testenv.ModuleRoot(), "git", "archive", "--output", archive, releaseBefore)
 	run(sources, "tar", "-xf", archive)
-	run(sources, "go", "build", "-trimpath", "-buildvcs=false", "-o", programs+"/", "./cmd/procfleet", "./cmd/procfleet-agent")
+	run(sources, "go", "build", "-buildvcs=false", "-o", programs+"/", "./cmd/procfleet", "./cmd/procfleet-agent")
 	return filepath.Join(programs, "procfleet"), filepath.Join(programs, "procfleet-agent")
 }
 

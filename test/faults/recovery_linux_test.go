@@ -26,7 +26,7 @@ var recoveryRows = []row{
 
 func killedAtEveryPoint(t *testing.T, h *agenttest.Host) {
 	for _, point := range []string{
-		"agent.received", "agent.before-exec", "agent.after-spawn", "agent.before-done", "agent.after-done", "agent.after-publish",
+		"agent.received", "agent.before-exec", "agent.after-spawn", "agent.before-done", "agent.after-done", "agent.after-receipt",
 	} {
 		p := h.Program()
 		h.Start(agenttest.CrashAt(point))
@@ -37,7 +37,7 @@ func killedAtEveryPoint(t *testing.T, h *agenttest.Host) {
 		id := h.Submit(c)[0] // as a worker does that had no answer
 		first := h.Result(id)
 		h.Submit(c)
-		h.Stop() // whatever is to be published is
+		h.Stop() // what waits is sent
 		for _, r := range h.Heard(id) {
 			if diff := cmp.Diff(first.Message, r.Message); diff != "" || r.Code != first.Code {
 				t.Errorf("%s: two outcomes: %+v and %+v", point, first, r)
