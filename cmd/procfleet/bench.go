@@ -87,9 +87,9 @@ func newBenchFanout() *cobra.Command {
 		Use:   "fanout",
 		Short: "Measure one task on many hosts",
 		Long: `Measure one task on N simulated hosts, from POST to "finished" in Redis, and, in the same run,
-the floor: N bare NATS request/replies on N subjects, N bare JetStream publishes with a message id,
-N messages pulled and acknowledged in batches, N results through one deduplicating Redis script in
-batches of 500. Agents answer a status with what they see; --action stop has the results come over the stream.`,
+the floor: N bare NATS request/replies on N subjects, as many again for results that do not come in the replies, and N results
+through one deduplicating Redis script in batches of 500. Beside it, for comparison, is the floor of results in a stream, which
+procfleet no longer has. Agents reply to a status with the result; --action stop has results that are requests of their own.`,
 		Example: `  procfleet bench fanout --start --hosts 1000,10000
   procfleet bench fanout --start --action stop --hosts 10000
   procfleet bench fanout --start --hosts 5000 --connections 5000

@@ -40,8 +40,8 @@ type floor struct {
 
 func (f floor) sum() time.Duration { return f.request + f.results + f.script }
 
-// streamed is what a task needs beside the floor if its results go through
-// a stream: for comparison with other systems and with figures of before.
+// streamed is what a task would need beside the floor if its results went through
+// a stream, as they did once: for comparison with figures of then.
 type streamed struct {
 	publish time.Duration // N JetStream publishes with a message id
 	pull    time.Duration // N messages pulled and acknowledged

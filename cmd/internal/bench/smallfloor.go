@@ -10,20 +10,25 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// smallFloor is what N tasks on one host each cannot do without, each by
-// itself, at the same concurrency.
+// smallFloor is what N status tasks on one host each cannot do without, each
+// part by itself, at the same concurrency. Their results come in the replies.
 type smallFloor struct {
 	redis   time.Duration // N values written to Redis
 	queue   time.Duration // N publishes with a message id, acknowledged
+	pull    time.Duration // N messages pulled in batches and acknowledged
 	request time.Duration // N request/replies
-	result  time.Duration // N publishes, acknowledged
-	pull    time.Duration // 2 N messages pulled in batches and acknowledged
 	script  time.Duration // N results through N calls of a deduplicating script
+
+	// What N results in a stream would take beside, as they did once: for
+	// comparison with figures of then.
+	result     time.Duration // N publishes, acknowledged
+	resultPull time.Duration // N messages pulled in batches and acknowledged
 }
 
-func (f *smallFloor) sum() time.Duration {
-	return f.redis + f.queue + f.request + f.result + f.pull + f.script
-}
+func (f *smallFloor) sum() time.Duration { return f.redis + f.queue + f.pull + f.request + f.script }
+
+// old is the floor with a stream of results.
+func (f *smallFloor) old() time.Duration { return f.sum() + f.result + f.resultPull }
 
 // small measures the floor of n tasks, so many at a time.
 func (b *bare) small(ctx context.Context, n, inFlight int) (f smallFloor, err error) {
@@ -38,6 +43,7 @@ func (b *bare) small(ctx context.Context, n, inFlight int) (f smallFloor, err er
 			return together(ctx, n, inFlight, func(ctx context.Context, _, i int) error { return do(ctx, i) })
 		}
 	}
+	pull := func() error { return b.pullAll(ctx, n) }
 	for _, part := range []struct {
 		into *time.Duration
 		run  func() error
@@ -49,6 +55,7 @@ func (b *bare) small(ctx context.Context, n, inFlight int) (f smallFloor, err er
 			_, err := b.js.Publish(ctx, bareSubject, data, jetstream.WithMsgID(b.messageID(i)))
 			return err
 		})},
+		{&f.pull, pull},
 		{&f.request, each(func(ctx context.Context, i int) error {
 			_, err := b.conn.RequestWithContext(ctx, bareHosts+strconv.Itoa(i%b.hosts), data)
 			return err
@@ -57,7 +64,7 @@ func (b *bare) small(ctx context.Context, n, inFlight int) (f smallFloor, err er
 			_, err := b.js.Publish(ctx, bareSubject, data)
 			return err
 		})},
-		{&f.pull, func() error { return b.pullAll(ctx, 2*n) }},
+		{&f.resultPull, pull},
 		{&f.script, each(func(ctx context.Context, i int) error {
 			return script.Run(ctx, b.redis, []string{prefix + "r" + strconv.Itoa(i)}, 0, data).Err()
 		})},
