@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -196,13 +197,13 @@ func TestALeafNodePublishesForItsAreaAlone(t *testing.T) {
 		victims, before := s.victims(), s.streams(js)
 		for _, subject := range append(targets(before),
 			"procfleet.agent.3.10-0-0-1", "procfleet.agent.4.10-0-0-1", "procfleet.answer.4.10-0-0-1.w.1", "procfleet.answer.3", "procfleet.presence.4", "procfleet.processes.4",
-			"procfleet.settings.4", "procfleet.event.4", "procfleet.result.s.4", "procfleet.result.s.30", "procfleet.submit", "procfleet.task.finished",
+			"procfleet.settings.4", "procfleet.event.4", "procfleet.hostevent.3", "procfleet.result.s.4", "procfleet.result.s.30", "procfleet.submit", "procfleet.task.finished",
 			"procfleet.progress.1", "procfleet.audit.refused", "_INBOX.3.10-0-0-1.x", "_INBOX.4.10-0-0-1.x", "_INBOX.server.x", "_INBOX.producer.x.y",
-			"$JS.API.STREAM.CREATE.X", "$JS.API.STREAM.SNAPSHOT.PROCFLEET_OPS", "$JS.API.STREAM.RESTORE.X", "$JS.API.STREAM.MSG.GET.PROCFLEET_RESULTS",
-			"$JS.API.DIRECT.GET.PROCFLEET_RESULTS", "$JS.API.CONSUMER.CREATE.PROCFLEET_RESULTS.x", "$JS.API.CONSUMER.MSG.NEXT.PROCFLEET_OPS.deliver-s",
+			"$JS.API.STREAM.CREATE.X", "$JS.API.STREAM.SNAPSHOT.PROCFLEET_OPS", "$JS.API.STREAM.RESTORE.X", "$JS.API.STREAM.MSG.GET.PROCFLEET_OPS",
+			"$JS.API.DIRECT.GET.PROCFLEET_OPS", "$JS.API.CONSUMER.CREATE.PROCFLEET_OPS.x", "$JS.API.CONSUMER.MSG.NEXT.PROCFLEET_OPS.deliver-s",
 			"$JS.API.INFO", "$SYS.REQ.SERVER.PING", "$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.SERVER.X.RELOAD",
 		) {
-			if strings.HasPrefix(subject, "procfleet.answer.3.") || subject == "procfleet.event.3" || strings.HasPrefix(subject, "procfleet.result.") && strings.HasSuffix(subject, ".3") {
+			if strings.HasPrefix(subject, "procfleet.answer.3.") {
 				continue // its own area's
 			}
 			l := s.asLeaf(hub)
@@ -310,11 +311,47 @@ func TestALeafNodeHearsItsAreaAlone(t *testing.T) {
 	})
 }
 
-// TestALeafNodesReplySubjectRemovesNothing: like an agent's, its reply subjects are
-// those of the servers' account, where an acknowledgement of JetStream arrives. On
-// the oldest broker so does a trace, whose destination that checks for clients
-// alone.
-func TestALeafNodesReplySubjectRemovesNothing(t *testing.T) {
+// ofLeaf are subjects to which the leaf node of area 3 may publish: one for each of its rights.
+var ofLeaf = []string{
+	agentproto.PresenceSubject(3), agentproto.ProcessesSubject(3), agentproto.SettingsSubject(3),
+	agentproto.EventSubject(3), agentproto.ResultSubject("s", 3), agentproto.ResultSubject("b", 3), "procfleet.answer.3.10-0-0-1.w.1",
+}
+
+// TestALeafNodesReplySubjectReachesNothing: no subject to which a leaf node may publish
+// is a stream's, so that JetStream acknowledges nothing on the subject that it names.
+func TestALeafNodesReplySubjectReachesNothing(t *testing.T) {
+	t.Parallel()
+	forEachLeaf(t, func(s *site, hub bool) {
+		t := s.t
+		server := s.as(natsauth.Server, 0)
+		js, err := bus.JetStream(server.Conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.fill(js)
+		victims, before := s.victims(), s.streams(js)
+		for _, subject := range ofLeaf {
+			l := s.asLeaf(hub)
+			for _, target := range targets(before) {
+				l.publish(subject, target, "attack")
+			}
+			if _, err := l.flush(); err != nil {
+				t.Errorf("publishing to %s: %v", subject, err)
+			}
+		}
+		s.settle(js)
+		(&attacker{user: server, subjects: ofLeaf}).judge(before, s.streams(js))
+		for what, heard := range victims {
+			if n := heard.drain(); n > 0 {
+				t.Errorf("%d messages reached %s", n, what)
+			}
+		}
+	})
+}
+
+// TestATraceOfALeafNodeRemovesNothing: the oldest broker checks for clients alone
+// that they may publish to the destination of a trace.
+func TestATraceOfALeafNodeRemovesNothing(t *testing.T) {
 	t.Parallel()
 	forEachLeaf(t, func(s *site, hub bool) {
 		t := s.t
@@ -325,17 +362,15 @@ func TestALeafNodesReplySubjectRemovesNothing(t *testing.T) {
 		}
 		s.fill(js)
 		before := s.streams(js)
-		subjects := []string{agentproto.ResultSubject("s", 3), agentproto.EventSubject(3)}
-		for _, subject := range subjects {
+		for _, subject := range []string{agentproto.ResultSubject("s", 3), agentproto.EventSubject(3)} {
 			for _, target := range targets(before) {
 				l := s.asLeaf(hub) // the broker may end it for the trace
-				l.publish(subject, target, "attack")
 				l.publishWith("Nats-Trace-Dest", target, subject, "attack")
 				_, _ = l.flush()
 			}
 		}
-		s.settle(js, subjects)
-		(&attacker{user: server, subjects: subjects, reachesItsAccount: true}).judge(before, s.streams(js))
+		s.settle(js)
+		(&attacker{user: server, grows: slices.Collect(maps.Keys(before))}).judge(before, s.streams(js))
 	})
 }
 

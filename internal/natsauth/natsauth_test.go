@@ -65,7 +65,7 @@ func (s *site) prepare() {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := bus.Ensure(t.Context(), js, bus.Options{OpsMaxBytes: 1 << 20, ResultsMaxBytes: 1 << 20, EventsMaxBytes: 1 << 20, HostEventsMaxBytes: 1 << 20, SubmitMaxBytes: 1 << 20, SubmitFailedMaxBytes: 1 << 20}); err != nil {
+	if err := bus.Ensure(t.Context(), js, bus.Options{OpsMaxBytes: 1 << 20, EventsMaxBytes: 1 << 20, HostEventsMaxBytes: 1 << 20, SubmitMaxBytes: 1 << 20, SubmitFailedMaxBytes: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -178,17 +178,19 @@ func TestAnAgentMayDoItsWork(t *testing.T) {
 		if m, err := agent.Request(subject, []byte("who"), patience); err != nil || string(m.Data) != "done" {
 			t.Errorf("%s asks on its own subject: %v, %v", ip, m, err)
 		}
-		js, err := bus.JetStream(agent.Conn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, subject := range []string{agentproto.ResultSubject("s", 3), agentproto.ResultSubject("b", 3), agentproto.EventSubject(3)} {
-			if _, err := js.Publish(t.Context(), subject, []byte("x")); err != nil {
-				t.Errorf("%s to %s: %v", ip, subject, err)
+		for _, subject := range []string{
+			agentproto.ResultSubject("s", 3), agentproto.ResultSubject("b", 3), agentproto.EventSubject(3),
+			agentproto.PresenceSubject(3), agentproto.ProcessesSubject(3), agentproto.SettingsSubject(3),
+		} {
+			worker, err := server.QueueSubscribe(subject, "worker", func(m *nats.Msg) { _ = m.Respond([]byte("receipt")) })
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-		for _, subject := range []string{agentproto.PresenceSubject(3), agentproto.ProcessesSubject(3), agentproto.SettingsSubject(3)} {
-			if err := agent.Publish(subject, nil); err != nil {
+			server.isAllowed("listening")
+			if m, err := agent.Request(subject, []byte("x"), patience); err != nil || string(m.Data) != "receipt" {
+				t.Errorf("%s sends to %s: %v, %v", ip, subject, m, err)
+			}
+			if err := worker.Unsubscribe(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -216,7 +218,7 @@ func TestAnAgentMayDoNothingElse(t *testing.T) {
 	agent, other := s.agent("10.0.0.1"), "procfleet.agent.3.10-0-0-2"
 	for _, subject := range []string{
 		other, "procfleet.agent.3.*", "procfleet.agent.>", "procfleet.>", ">", "*.>", "procfleet.op.*.*", "procfleet.result.s.3",
-		"procfleet.presence.3", "procfleet.answer.>", "procfleet.task.finished", "procfleet.submit", "_INBOX.>", "_INBOX.3.>", "_INBOX.3.10-0-0-2.>",
+		"procfleet.presence.3", "procfleet.hostevent.3", "procfleet.answer.>", "procfleet.task.finished", "procfleet.submit", "_INBOX.>", "_INBOX.3.>", "_INBOX.3.10-0-0-2.>",
 		"$JS.API.>", "$SYS.>", "procfleet.agent.30.10-0-0-1",
 	} {
 		if _, err := agent.SubscribeSync(subject); err != nil {
@@ -231,8 +233,8 @@ func TestAnAgentMayDoNothingElse(t *testing.T) {
 	for _, subject := range []string{
 		other, "procfleet.presence.4", "procfleet.processes.4", "procfleet.settings.4", "procfleet.event.4", "procfleet.result.s.4",
 		"procfleet.answer.3.10-0-0-2.w.1", "procfleet.settingschanged", "procfleet.submit", "procfleet.task.finished", "procfleet.op.s.3",
-		"_INBOX.3.10-0-0-2.x", "_INBOX.x", "$JS.API.STREAM.CREATE.X", "$JS.API.STREAM.DELETE.PROCFLEET_OPS", "$JS.API.STREAM.PURGE.PROCFLEET_OPS",
-		"$JS.API.STREAM.MSG.GET.PROCFLEET_RESULTS", "$JS.API.DIRECT.GET.PROCFLEET_RESULTS", "$JS.API.CONSUMER.MSG.NEXT.PROCFLEET_OPS.deliver-s",
+		"procfleet.hostevent.3", "procfleet.drained.results", "_INBOX.3.10-0-0-2.x", "_INBOX.x", "$JS.API.STREAM.CREATE.X", "$JS.API.STREAM.DELETE.PROCFLEET_OPS", "$JS.API.STREAM.PURGE.PROCFLEET_OPS",
+		"$JS.API.STREAM.MSG.GET.PROCFLEET_OPS", "$JS.API.DIRECT.GET.PROCFLEET_OPS", "$JS.API.CONSUMER.MSG.NEXT.PROCFLEET_OPS.deliver-s",
 		"$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.ACK.PROCFLEET_OPS.deliver-s.1.1.1.1.0", "$SYS.REQ.SERVER.PING",
 	} {
 		if err := agent.Publish(subject, []byte("{}")); err != nil {

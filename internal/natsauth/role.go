@@ -68,7 +68,9 @@ func InboxPrefix(role Role, user string) string {
 	}
 }
 
-// rights of a role. An agent may publish nowhere where another agent listens.
+// rights of a role. An agent may publish nowhere where another agent listens, and
+// agents and leaf nodes to no subject of a stream: JetStream would acknowledge the
+// message on any subject that they name.
 // It needs no right to answer whoever asks it ("allow_responses"), with which
 // it could send anything anywhere: it would publish to itself and name the
 // target as the subject for the answer.
