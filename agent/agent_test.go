@@ -13,13 +13,11 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/procfleet/procfleet/agent/journal"
 	"github.com/procfleet/procfleet/agent/local"
 	"github.com/procfleet/procfleet/agent/operate"
 	"github.com/procfleet/procfleet/agentproto"
-	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/internal/tracecontext"
 )
@@ -151,6 +149,7 @@ func (e *fakeEngine) ops() []journal.Op {
 type host struct {
 	t      *testing.T
 	conn   *nats.Conn // the test's
+	inbox  *inbox     // receives its results
 	cfg    Config
 	engine *fakeEngine
 	stop   func() error
@@ -164,7 +163,7 @@ var address = netip.MustParseAddr("10.0.0.1")
 func newHost(t *testing.T) (*host, *testenv.NATS) {
 	t.Helper()
 	n := testenv.StartNATS(t)
-	return &host{t: t, conn: n.Conn, cfg: Config{
+	return &host{t: t, conn: n.Conn, inbox: newInbox(t, n.Conn), cfg: Config{
 		Conn: testenv.Connect(t, n.URL), Addr: address, DataDir: t.TempDir(), Log: testenv.Log(t),
 	}}, n
 }
@@ -309,90 +308,9 @@ func (h *host) answerTime(now func() time.Time, heard func(agentproto.Presence))
 	}
 }
 
-// inbox takes results from the stream.
-type inbox struct {
-	t    *testing.T
-	cons jetstream.Consumer
-}
-
-func newInbox(t *testing.T, n *testenv.NATS) *inbox {
-	t.Helper()
-	// The stream is a work queue: use the consumer that it has.
-	stream, err := n.JS.Stream(t.Context(), bus.StreamResults)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for info := range stream.ListConsumers(t.Context()).Info() {
-		if strings.HasPrefix(info.Config.FilterSubject, "procfleet.result.s.") {
-			cons, err := stream.Consumer(t.Context(), info.Name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return &inbox{t: t, cons: cons}
-		}
-	}
-	t.Fatal("no consumer of results")
-	return nil
-}
-
-// message is one message of results.
-type message struct {
-	agentproto.Results
-	trace string
-}
-
-// take returns up to limit messages, as many as come within wait.
-func (in *inbox) take(limit int, wait time.Duration) []message {
-	in.t.Helper()
-	batch, err := in.cons.Fetch(limit, jetstream.FetchMaxWait(wait))
-	if err != nil {
-		in.t.Fatal(err)
-	}
-	var messages []message
-	for msg := range batch.Messages() {
-		var m message
-		if err := agentproto.Decode(msg.Data(), agentproto.TypeResults, &m.Results); err != nil {
-			in.t.Fatal(err)
-		}
-		if err := msg.Ack(); err != nil {
-			in.t.Fatal(err)
-		}
-		m.trace = tracecontext.Text(tracecontext.Extract(in.t.Context(), msg.Headers()))
-		messages = append(messages, m)
-	}
-	return messages
-}
-
-// next waits for a message.
-func (in *inbox) next() message {
-	in.t.Helper()
-	messages := in.take(1, patience)
-	if len(messages) == 0 {
-		in.t.Fatal("no results came")
-	}
-	return messages[0]
-}
-
-// collect waits for the results of n items and returns how often each came.
-func (in *inbox) collect(n int) map[journal.ID]int {
-	in.t.Helper()
-	seen := map[journal.ID]int{}
-	for end := time.Now().Add(patience); len(seen) < n; {
-		if time.Now().After(end) {
-			in.t.Fatalf("%d of %d results came", len(seen), n)
-		}
-		for _, m := range in.take(500, 100*time.Millisecond) {
-			for _, r := range m.Results.Results {
-				seen[journal.ID{Task: m.Task, Item: r.Item}]++
-			}
-		}
-	}
-	return seen
-}
-
 func TestCommandIsAcceptedCarriedOutAndReported(t *testing.T) {
 	t.Parallel()
-	h, n := newHost(t)
+	h, _ := newHost(t)
 	h.start(nil)
 	c := h.starts("task", 0, 1)
 	data, err := agentproto.Encode(c)
@@ -414,7 +332,7 @@ func TestCommandIsAcceptedCarriedOutAndReported(t *testing.T) {
 	if reply.Refused != "" || len(reply.Items) != 2 || reply.Items[0].Result != nil || reply.Instance == "" {
 		t.Fatalf("reply %+v", reply)
 	}
-	in := newInbox(t, n)
+	in := h.inbox
 	seen := 0
 	for seen < 2 {
 		results := in.next()
@@ -432,11 +350,11 @@ func TestCommandIsAcceptedCarriedOutAndReported(t *testing.T) {
 	}
 }
 
-func TestAcknowledgedResultsAreNotPublishedAgain(t *testing.T) {
+func TestAcknowledgedResultsAreNotSentAgain(t *testing.T) {
 	t.Parallel()
-	h, n := newHost(t)
+	h, _ := newHost(t)
 	h.start(nil)
-	in := newInbox(t, n)
+	in := h.inbox
 	h.command(h.starts("task", 0))
 	in.collect(1)
 	if err := h.stop(); err != nil {
@@ -450,7 +368,7 @@ func TestAcknowledgedResultsAreNotPublishedAgain(t *testing.T) {
 
 func TestRepeatedCommandRunsOnce(t *testing.T) {
 	t.Parallel()
-	h, n := newHost(t)
+	h, _ := newHost(t)
 	hold := make(chan struct{})
 	h.start(hold)
 	c := h.starts("task", 0)
@@ -468,7 +386,7 @@ func TestRepeatedCommandRunsOnce(t *testing.T) {
 		t.Fatalf("submitted %d times", len(ops))
 	}
 	close(hold)
-	newInbox(t, n).collect(1)
+	h.inbox.collect(1)
 	for _, restarted := range []bool{false, true} {
 		if restarted {
 			if err := h.stop(); err != nil {
@@ -554,30 +472,26 @@ func TestBadItemsFailAlone(t *testing.T) {
 	}
 }
 
-func TestUnacknowledgedResultsArePublishedAfterARestart(t *testing.T) {
+func TestResultsWithoutAReceiptAreSentAfterARestart(t *testing.T) {
 	t.Parallel()
-	h, n := newHost(t)
-	if err := n.JS.DeleteStream(t.Context(), bus.StreamResults); err != nil {
-		t.Fatal(err)
-	}
+	h, _ := newHost(t)
+	h.inbox.close()
 	h.start(nil)
 	h.command(h.starts("task", 0, 1, 2))
 	if err := h.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if err := bus.Ensure(t.Context(), n.JS, bus.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	h.inbox.open()
 	h.start(nil)
-	newInbox(t, n).collect(3)
+	h.inbox.collect(3)
 }
 
 func TestResendSortsWhatTheAgentKnows(t *testing.T) {
 	t.Parallel()
-	h, n := newHost(t)
+	h, _ := newHost(t)
 	hold := make(chan struct{})
 	h.start(hold)
-	in := newInbox(t, n)
+	in := h.inbox
 	h.command(h.starts("task", 0))
 	close(hold)
 	in.collect(1)
@@ -608,9 +522,9 @@ func TestResendSortsWhatTheAgentKnows(t *testing.T) {
 
 func TestAnswersLargerThanAMessageArePublishedInstead(t *testing.T) {
 	t.Parallel()
-	h, n := newHost(t)
+	h, _ := newHost(t)
 	h.start(nil)
-	in := newInbox(t, n)
+	in := h.inbox
 	const items = 100
 	var numbers []int
 	for i := range items {
@@ -641,7 +555,7 @@ func TestAnswersLargerThanAMessageArePublishedInstead(t *testing.T) {
 
 func TestBurstIsAnsweredByOneGoroutine(t *testing.T) {
 	t.Parallel()
-	h, n := newHost(t)
+	h, _ := newHost(t)
 	h.cfg.Log = testenv.Silent()
 	h.start(nil)
 	const commands = 2000
@@ -669,12 +583,12 @@ func TestBurstIsAnsweredByOneGoroutine(t *testing.T) {
 			t.Fatalf("%d of %d were answered", i, commands)
 		}
 	}
-	newInbox(t, n).collect(commands)
+	h.inbox.collect(commands)
 }
 
 func TestJournalThatCannotBeUsedIsSaidInEveryAnswer(t *testing.T) {
 	t.Parallel()
-	h, n := newHost(t)
+	h, _ := newHost(t)
 	writeNewerJournal(t, h.cfg.DataDir)
 	h.start(nil)
 	c := h.starts("task", 0, 1)
@@ -686,12 +600,12 @@ func TestJournalThatCannotBeUsedIsSaidInEveryAnswer(t *testing.T) {
 	if r.Items[1].Result != nil {
 		t.Errorf("status: %+v", r.Items[1].Result)
 	}
-	newInbox(t, n).collect(1)
+	h.inbox.collect(1)
 }
 
 func TestStoppingAgentTurnsAwayAndLeaves(t *testing.T) {
 	t.Parallel()
-	h, n := newHost(t)
+	h, _ := newHost(t)
 	left := make(chan agentproto.Presence, 1)
 	h.answerPresence(0, func(p agentproto.Presence) {
 		if p.Leaving {
@@ -714,7 +628,7 @@ func TestStoppingAgentTurnsAwayAndLeaves(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("leaving was not announced")
 	}
-	newInbox(t, n).collect(1) // what was finished left before the agent
+	h.inbox.collect(1) // what was finished left before the agent
 	if _, err := h.conn.Request(h.cfg.subject(), []byte("{}"), time.Second); err == nil {
 		t.Error("a stopped agent answers")
 	}
@@ -722,7 +636,7 @@ func TestStoppingAgentTurnsAwayAndLeaves(t *testing.T) {
 
 func TestCrashPointsAreReachedInOrder(t *testing.T) {
 	t.Parallel()
-	h, n := newHost(t)
+	h, _ := newHost(t)
 	var mu sync.Mutex
 	var points []string
 	h.cfg.Crash = func(point string) {
@@ -732,17 +646,17 @@ func TestCrashPointsAreReachedInOrder(t *testing.T) {
 	}
 	h.start(nil)
 	h.command(h.starts("task", 0))
-	newInbox(t, n).collect(1)
+	h.inbox.collect(1)
 	testenv.Eventually(t, patience, func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return slices.Equal(points, []string{CrashReceived, CrashAfterPublish})
+		return slices.Equal(points, []string{CrashReceived, CrashAfterReceipt})
 	}, "both points are passed")
 }
 
 func TestExpiryIsJudgedByTheServersClock(t *testing.T) {
 	t.Parallel()
-	h, n := newHost(t)
+	h, _ := newHost(t)
 	h.answerPresence(time.Hour, func(agentproto.Presence) {})
 	h.start(nil)
 	late := h.starts("late", 0) // by the agent's own clock it has seconds left
@@ -754,7 +668,7 @@ func TestExpiryIsJudgedByTheServersClock(t *testing.T) {
 	if r := h.command(c); r.Refused != "" {
 		t.Errorf("reply %+v", r)
 	}
-	results := newInbox(t, n).next()
+	results := h.inbox.next()
 	if at := results.Results.Results[0].AcceptedAt; time.Until(at) < 50*time.Minute {
 		t.Errorf("accepted at %v, which is not the server's time", at)
 	}
@@ -803,7 +717,7 @@ func TestAnnouncementsComeUntilAWorkerAnswers(t *testing.T) {
 
 func TestCommandThatExpiresWhileItIsWrittenDownIsNotCarriedOut(t *testing.T) {
 	t.Parallel()
-	h, n := newHost(t)
+	h, _ := newHost(t)
 	expiry := time.Now().Add(time.Second)
 	h.cfg.Crash = func(point string) {
 		if point == CrashReceived { // the agent is frozen here
@@ -820,7 +734,7 @@ func TestCommandThatExpiresWhileItIsWrittenDownIsNotCarriedOut(t *testing.T) {
 	if ops := h.engine.ops(); len(ops) != 0 {
 		t.Errorf("carried out: %+v", ops)
 	}
-	if got := newInbox(t, n).next().Results.Results[0]; got.Reason != agentproto.ReasonRefused {
+	if got := h.inbox.next().Results.Results[0]; got.Reason != agentproto.ReasonRefused {
 		t.Errorf("published %+v", got)
 	}
 }

@@ -2,60 +2,18 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
-
-// diary reads the events of a server's stream, which it makes if there is none.
-type diary struct {
-	t    *testing.T
-	cons jetstream.Consumer
-}
-
-func newDiary(t *testing.T, n *testenv.NATS) *diary {
-	t.Helper()
-	name, err := n.JS.StreamNameBySubject(t.Context(), agentproto.EventSubject(0))
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		name = "EVENTS_OF_THE_TEST"
-		_, err = n.JS.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{agentproto.EventsAll}})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	cons, err := n.JS.OrderedConsumer(t.Context(), name, jetstream.OrderedConsumerConfig{FilterSubjects: []string{agentproto.EventSubject(0)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &diary{t: t, cons: cons}
-}
-
-// next waits for an event.
-func (d *diary) next() agentproto.Event {
-	d.t.Helper()
-	msg, err := d.cons.Next(jetstream.FetchMaxWait(patience))
-	if err != nil {
-		d.t.Fatalf("no event came: %v", err)
-	}
-	var e agentproto.Event
-	if err := agentproto.Decode(msg.Data(), agentproto.TypeEvent, &e); err != nil {
-		d.t.Fatal(err)
-	}
-	if got := msg.Headers().Get(jetstream.MsgIDHeader); got != e.ID {
-		d.t.Errorf("message id %q of event %q", got, e.ID)
-	}
-	return e
-}
 
 func TestEventsSayWhereTheyComeFrom(t *testing.T) {
 	t.Parallel()
@@ -98,55 +56,53 @@ func TestEventsAreToldWhenTheAgentStops(t *testing.T) {
 	}
 }
 
-// stream takes what is published, unless it is away.
-type stream struct {
-	mu       sync.Mutex
-	away     bool
-	messages []*nats.Msg
+// eventLog plays the workers that receive events, unless they are away.
+type eventLog struct {
+	mu     sync.Mutex
+	away   bool
+	events []agentproto.Event
 }
 
-func (s *stream) PublishMsg(_ context.Context, m *nats.Msg, _ ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.away {
-		return nil, nats.ErrTimeout
-	}
-	s.messages = append(s.messages, m)
-	return &jetstream.PubAck{}, nil
+func (l *eventLog) set(away bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.away = away
 }
 
-func (s *stream) set(away bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.away = away
+// received returns the events that have a receipt.
+func (l *eventLog) received() []agentproto.Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.events)
 }
 
-// events decodes what was published.
-func (s *stream) events(t *testing.T) []agentproto.Event {
+func newTestEvents(t *testing.T, l *eventLog) *events {
 	t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := make([]agentproto.Event, len(s.messages))
-	for i, m := range s.messages {
-		if err := agentproto.Decode(m.Data, agentproto.TypeEvent, &all[i]); err != nil {
-			t.Fatal(err)
+	return eventsOf(t, nil, func(_ context.Context, msg *nats.Msg) (*nats.Msg, error) {
+		var e agentproto.Event
+		if err := agentproto.Decode(msg.Data, agentproto.TypeEvent, &e); err != nil {
+			t.Error(err)
 		}
-	}
-	return all
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.away {
+			return nil, nats.ErrTimeout
+		}
+		l.events = append(l.events, e)
+		return signedReply(t, nil, &agentproto.Receipt{Header: newHeader(agentproto.TypeReceipt), Event: e.ID}, e.ID), nil
+	})
 }
 
-func newTestEvents(t *testing.T, s *stream) *events {
+// eventsOf returns the events of a host that has the keys, or was not enrolled.
+func eventsOf(t *testing.T, keys *fleetkey.Host, workers fakeWorkers) *events {
 	t.Helper()
-	m, err := newMetrics(noop.Meter{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return newEvents(s, newClock(), identity{believer: &believer{keys: func() *fleetkey.Host { return nil }}, host: "0:10.0.0.1", instance: "i"}, m, &Config{Log: testenv.Log(t)})
+	r := workers.requester(t, keys)
+	return newEvents(r, identity{believer: r.believer, host: "0:10.0.0.1", instance: "i"}, r.metrics, &Config{Log: testenv.Log(t)})
 }
 
 func TestEventsOfAnOutageAreKeptTheLatestOnes(t *testing.T) {
 	t.Parallel()
-	s := &stream{away: true}
+	s := &eventLog{away: true}
 	e := newTestEvents(t, s)
 	const surplus = 5
 	for i := range eventLimit + surplus {
@@ -160,7 +116,7 @@ func TestEventsOfAnOutageAreKeptTheLatestOnes(t *testing.T) {
 	testenv.Eventually(t, patience, func() bool { return e.pending() == 0 }, "everything is published")
 	cancel()
 	<-done
-	told := s.events(t)
+	told := s.received()
 	if len(told) != eventLimit {
 		t.Fatalf("%d events, want the latest %d", len(told), eventLimit)
 	}
@@ -179,7 +135,7 @@ func TestEventsOfAnOutageAreKeptTheLatestOnes(t *testing.T) {
 
 func TestRepeatedEventsAreToldOnceAMinuteWithTheirNumber(t *testing.T) {
 	t.Parallel()
-	s := &stream{}
+	s := &eventLog{}
 	e := newTestEvents(t, s)
 	tell := func(kind, key, message string) {
 		e.tell(agentproto.Event{Kind: kind, Key: key, Message: message, Details: map[string]any{"exit": 1}})
@@ -206,7 +162,7 @@ func TestRepeatedEventsAreToldOnceAMinuteWithTheirNumber(t *testing.T) {
 		t.Fatalf("%d events wait after the minute, want the repetitions as one", got)
 	}
 	e.flush(t.Context())
-	told := s.events(t)
+	told := s.received()
 	last := told[len(told)-1]
 	if last.Key != "a" || last.Message != "3" || last.Details[detailCount] != 3.0 || last.Details["exit"] != 1.0 {
 		t.Errorf("the repetitions are told as %+v", last)
@@ -226,13 +182,13 @@ func TestRepeatedEventsAreToldOnceAMinuteWithTheirNumber(t *testing.T) {
 
 func TestEventThatCannotBeToldDoesNotHoldUpOthers(t *testing.T) {
 	t.Parallel()
-	s := &stream{}
+	s := &eventLog{}
 	e := newTestEvents(t, s)
 	e.tell(agentproto.Event{Kind: agentproto.EventUncertain, Key: "a", Message: string(make([]byte, eventBytes))})
 	e.tell(agentproto.Event{Kind: agentproto.EventUncertain, Key: "b", Message: "b", Details: map[string]any{"f": func() {}}})
 	e.tell(agentproto.Event{Kind: agentproto.EventUncertain, Key: "c", Message: "c", Details: map[string]any{"f": string(make([]byte, eventBytes))}})
 	e.flush(t.Context())
-	told := s.events(t)
+	told := s.received()
 	if len(told) != 2 || told[0].Key != "b" || told[1].Key != "c" || told[0].Details != nil || told[1].Details != nil {
 		t.Errorf("told %d events, want those of b and c without details", len(told))
 	}

@@ -58,7 +58,7 @@ func FuzzIntake(f *testing.F) {
 		servers := newClock()
 		servers.observe(servers.read(), servers.read(), time.Now())
 		in := intake{
-			ledger: o, engine: o, reporter: newReporter(nil, nil, newClock(), self, cfg), prompt: newPrompt(promptWithin), settings: &settingsKeeper{due: make(chan struct{}, 1)},
+			ledger: o, engine: o, reporter: newReporter(&requester{clock: servers}, nil, self, cfg), prompt: newPrompt(promptWithin), settings: &settingsKeeper{due: make(chan struct{}, 1)},
 			clock: servers, sync: func(context.Context) bool { return true }, resume: func() {}, self: self, crash: func(string) {}, log: cfg.Log,
 		}
 		in.handle(t.Context(), []*nats.Msg{{Data: data, Header: nats.Header{"Traceparent": {trace}}}})
@@ -84,12 +84,12 @@ func FuzzIntake(f *testing.F) {
 func FuzzSettingsReply(f *testing.F) {
 	f.Add([]byte(`{"type":"procfleet.agent.v1.settings_reply","server_time":"2026-01-01T00:00:00Z","settings":{"freezes":[{"until":"2026-01-01T00:00:00Z"}],"groups":[{"namespace":"a"}]}}`))
 	f.Add([]byte(`{"type":"procfleet.agent.v1.settings_reply","error":"no"}`))
-	now := reading{}
 	file := filepath.Join(f.TempDir(), "settings.json")
 	f.Fuzz(func(t *testing.T, data []byte) {
 		before := &obedient{}
-		k := &settingsKeeper{clock: newClock(), engine: before, file: file, log: testenv.Silent()}
-		if k.take(data, now, now); len(k.kept) == 0 {
+		workers := fakeWorkers(func(context.Context, *nats.Msg) (*nats.Msg, error) { return &nats.Msg{Data: data}, nil }).requester(t, nil)
+		k := &settingsKeeper{workers: workers, clock: workers.clock, engine: before, file: file, log: testenv.Silent()}
+		if k.ask(t.Context()); len(k.kept) == 0 {
 			return // refused, or with a moment outside of what RFC 3339 can write
 		}
 		after := &obedient{}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet/agentproto"
-	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/natsembed"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
@@ -22,14 +21,8 @@ func TestResultsOfAnOutageArriveOnceAfterIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { server.Shutdown() }()
-	n := &testenv.NATS{Conn: testenv.Connect(t, server.ClientURL())}
-	if n.JS, err = bus.JetStream(n.Conn); err != nil {
-		t.Fatal(err)
-	}
-	if err := bus.Ensure(t.Context(), n.JS, bus.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	h := &host{t: t, conn: n.Conn, cfg: Config{
+	conn := testenv.Connect(t, server.ClientURL())
+	h := &host{t: t, conn: conn, inbox: newInbox(t, conn), cfg: Config{
 		Conn: testenv.Connect(t, server.ClientURL()), Addr: address, DataDir: t.TempDir(), Log: testenv.Log(t),
 	}}
 	announced := make(chan struct{}, 100)
@@ -55,7 +48,7 @@ func TestResultsOfAnOutageArriveOnceAfterIt(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("the agent did not announce itself on the new connection")
 	}
-	for id, times := range newInbox(t, n).collect(3) {
+	for id, times := range h.inbox.collect(3) {
 		if times != 1 {
 			t.Errorf("%v came %d times", id, times)
 		}
@@ -88,7 +81,7 @@ func TestConnectionClosedForGoodEndsTheAgent(t *testing.T) {
 
 func TestRealEngineAnswersStatus(t *testing.T) {
 	t.Parallel()
-	h, n := newHost(t)
+	h, _ := newHost(t)
 	a, err := New(h.cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +93,7 @@ func TestRealEngineAnswersStatus(t *testing.T) {
 	c.Items[0].Action = agentproto.ActionStatus
 	c.Items[1].Action = "juggle"
 	h.command(c)
-	in, codes := newInbox(t, n), map[int]int{}
+	in, codes := h.inbox, map[int]int{}
 	for len(codes) < 2 {
 		for _, r := range in.next().Results.Results {
 			codes[r.Item] = r.Code

@@ -21,7 +21,7 @@ func (h *host) looks(task string, items ...int) *agentproto.Command {
 
 func TestAnswerToACommandThatOnlyLooksHasTheResults(t *testing.T) {
 	t.Parallel()
-	h, n := newHost(t)
+	h, _ := newHost(t)
 	h.prompt = patience // the journal may need longer than promptWithin to sync
 	h.start(nil)
 	c := h.looks("status", 0, 1)
@@ -33,26 +33,26 @@ func TestAnswerToACommandThatOnlyLooksHasTheResults(t *testing.T) {
 	}
 	// Results are published in the order in which they come.
 	h.command(h.starts("start", 0))
-	if m := newInbox(t, n).next(); m.Task != "start" {
+	if m := h.inbox.next(); m.Task != "start" {
 		t.Errorf("published: %+v", m)
 	}
 }
 
 func TestWhatIsNotSeenAtOnceIsAcceptedAndReported(t *testing.T) {
 	t.Parallel()
-	h, n := newHost(t)
+	h, _ := newHost(t)
 	hold := make(chan struct{})
 	h.start(hold)
 	if r := h.command(h.looks("status", 0, 1)); len(r.Items) != 2 || r.Items[0].Result != nil || r.Items[1].Result != nil {
 		t.Errorf("reply %+v", r)
 	}
 	close(hold)
-	newInbox(t, n).collect(2)
+	h.inbox.collect(2)
 }
 
 func TestResultsOfACommandThatNobodyWaitsForAreReported(t *testing.T) {
 	t.Parallel()
-	h, n := newHost(t)
+	h, _ := newHost(t)
 	h.start(nil)
 	data, err := agentproto.Encode(h.looks("status", 0))
 	if err == nil {
@@ -61,12 +61,12 @@ func TestResultsOfACommandThatNobodyWaitsForAreReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newInbox(t, n).collect(1)
+	h.inbox.collect(1)
 }
 
 func TestWhatIsSeenAndTooLargeForAnAnswerIsReported(t *testing.T) {
 	t.Parallel()
-	h, n := newHost(t)
+	h, _ := newHost(t)
 	h.start(nil)
 	const items = 100
 	c := h.looks("status")
@@ -87,7 +87,7 @@ func TestWhatIsSeenAndTooLargeForAnAnswerIsReported(t *testing.T) {
 	if answered == items {
 		t.Fatal("all results are in the reply")
 	}
-	newInbox(t, n).collect(items - answered)
+	h.inbox.collect(items - answered)
 }
 
 func TestResultReachesEveryAnswerOrIsPublished(t *testing.T) {

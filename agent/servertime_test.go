@@ -159,7 +159,7 @@ func TestExpiredWorkIsNotExecutedAfterARestart(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			h, n := newHost(t)
+			h, _ := newHost(t)
 			h.cfg.PresenceInterval = 50 * time.Millisecond
 			var server atomic.Pointer[func() time.Time] // which tells the time
 			tell := func(now func() time.Time) { server.Store(&now) }
@@ -186,7 +186,7 @@ func TestExpiredWorkIsNotExecutedAfterARestart(t *testing.T) {
 			runAgent(t, a)
 			h.waitReachable()
 			tell(func() time.Time { return time.Now().Add(later.by) })
-			r := newInbox(t, n).next().Results.Results[0]
+			r := h.inbox.next().Results.Results[0]
 			if !strings.Contains(r.Message, later.message) || (r.Reason == agentproto.ReasonRefused) != (later.message != "") {
 				t.Errorf("result %+v", r)
 			}
