@@ -18,7 +18,7 @@ import (
 // same and true.
 func TestAgentKilledAtEveryPointOfAnOperation(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{"agent.received", "agent.before-exec", "agent.after-spawn", "agent.before-done", "agent.after-done", "agent.after-publish"} {
+	for _, point := range []string{"agent.received", "agent.before-exec", "agent.after-spawn", "agent.before-done", "agent.after-done", "agent.after-receipt"} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			h, s := newHost(t), newSleeper(t)
@@ -35,7 +35,11 @@ func TestAgentKilledAtEveryPointOfAnOperation(t *testing.T) {
 
 			h.start("")
 			_, results := h.deliver(c)
-			results = append(results, h.published(time.Second)...)
+			sent := h.received(time.Second)
+			if point == "agent.after-receipt" && len(sent) < 2 {
+				t.Error("the result is not sent again although the journal does not know the receipt")
+			}
+			results = append(results, sent...)
 			for _, r := range results[1:] {
 				if diff := cmp.Diff(results[0].Message, r.Message); diff != "" || r.Code != results[0].Code {
 					t.Errorf("two outcomes: %+v and %+v", results[0], r)
@@ -57,12 +61,40 @@ func TestAgentKilledAtEveryPointOfAnOperation(t *testing.T) {
 	}
 }
 
+// TestResultsWaitOnTheHostUntilAWorkerSubscribes: without a worker nothing is
+// lost, although the agent is killed meanwhile.
+func TestResultsWaitOnTheHostUntilAWorkerSubscribes(t *testing.T) {
+	t.Parallel()
+	h, s := newHost(t), newSleeper(t)
+	if err := h.worker.Unsubscribe(); err != nil {
+		t.Fatal(err)
+	}
+	h.start("")
+	c := s.command("task", agentproto.ActionStart, 1)
+	testenv.Eventually(t, patience, func() bool {
+		_, results := h.deliver(c)
+		return len(results) == 1
+	}, "the operation ends")
+	h.child.Kill()
+	h.start("")
+	if len(h.results) != 0 {
+		t.Error("results were received without a worker")
+	}
+	h.receive()
+	if r := h.received(100 * time.Millisecond)[0]; r.Code != agentproto.CodeSuccess {
+		t.Errorf("result %+v", r)
+	}
+	if n := s.started(); n != 1 {
+		t.Errorf("the start command ran %d times", n)
+	}
+}
+
 func TestAgentLeavesProcessesAloneAndFindsThemAgain(t *testing.T) {
 	t.Parallel()
 	h, s := newHost(t), newSleeper(t)
 	h.start("")
 	h.deliver(s.command("start", agentproto.ActionStart, 1))
-	if r := h.published(100 * time.Millisecond)[0]; r.Code != agentproto.CodeSuccess {
+	if r := h.received(100 * time.Millisecond)[0]; r.Code != agentproto.CodeSuccess {
 		t.Fatalf("start: %+v", r)
 	}
 	pid := s.process()
@@ -79,7 +111,7 @@ func TestAgentLeavesProcessesAloneAndFindsThemAgain(t *testing.T) {
 		t.Errorf("status after the restart: %+v", r.Status)
 	}
 	h.deliver(s.command("stop", agentproto.ActionStop, 3))
-	if r := h.published(100 * time.Millisecond)[0]; r.Code != agentproto.CodeSuccess || s.process() != 0 {
+	if r := h.received(100 * time.Millisecond)[0]; r.Code != agentproto.CodeSuccess || s.process() != 0 {
 		t.Errorf("stop: %+v", r)
 	}
 	if n := s.started(); n != 1 {

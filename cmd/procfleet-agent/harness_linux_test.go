@@ -14,10 +14,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/procfleet/procfleet/agentproto"
-	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/crashpoint"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
@@ -34,7 +32,8 @@ func TestMain(m *testing.M) {
 type host struct {
 	t       testing.TB
 	nats    *testenv.NATS
-	results jetstream.Consumer
+	results chan []agentproto.Result // one for each message received
+	worker  *nats.Subscription       // replies receipts
 	program string
 	data    string
 	child   *testenv.Child
@@ -46,23 +45,42 @@ var subject = agentproto.AgentSubject(0, netip.MustParseAddr("10.0.0.1"))
 
 func newHost(tb testing.TB) *host {
 	tb.Helper()
-	h := &host{t: tb, nats: testenv.StartNATS(tb), program: testenv.BuildBinary(tb, "./cmd/procfleet-agent"), data: tb.TempDir()}
-	stream, err := h.nats.JS.Stream(tb.Context(), bus.StreamResults)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	for info := range stream.ListConsumers(tb.Context()).Info() {
-		if info.Config.FilterSubject == agentproto.ResultsOfLane("s") {
-			if h.results, err = stream.Consumer(tb.Context(), info.Name); err != nil {
-				tb.Fatal(err)
-			}
-		}
-	}
-	if h.results == nil {
-		tb.Fatal("no consumer of results")
+	h := &host{
+		t: tb, nats: testenv.StartNATS(tb), program: testenv.BuildBinary(tb, "./cmd/procfleet-agent"), data: tb.TempDir(),
+		results: make(chan []agentproto.Result, 10_000),
 	}
 	h.tellTime()
+	h.receive()
 	return h
+}
+
+// receive has a worker subscribe to results and reply receipts.
+func (h *host) receive() {
+	h.t.Helper()
+	var err error
+	h.worker, err = h.nats.Conn.Subscribe(agentproto.ResultsOfLane("s"), func(msg *nats.Msg) {
+		var m agentproto.Results
+		if err := agentproto.Decode(msg.Data, agentproto.TypeResults, &m); err != nil {
+			h.t.Error(err)
+			return
+		}
+		receipt := agentproto.Receipt{Header: agentproto.Header{Type: agentproto.TypeReceipt, ID: "receipt", Sent: time.Now()}, Task: m.Task}
+		for _, r := range m.Results {
+			receipt.Stored = append(receipt.Stored, r.Item)
+		}
+		h.results <- m.Results
+		data, err := agentproto.Encode(&receipt)
+		if err != nil {
+			h.t.Error(err)
+		}
+		_ = msg.Respond(data) // without a reply the agent sends again
+	})
+	if err == nil {
+		err = h.nats.Conn.Flush()
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
 }
 
 // tellTime answers announcements like a worker: an agent that does not know the
@@ -134,42 +152,31 @@ func (h *host) deliver(c *agentproto.Command) (answered bool, results []agentpro
 	return false, nil
 }
 
-// published returns the results that come within wait, at least one.
-func (h *host) published(wait time.Duration) []agentproto.Result {
+// received returns the results that arrive until none does for as long as wait,
+// at least one.
+func (h *host) received(wait time.Duration) []agentproto.Result {
 	h.t.Helper()
 	var results []agentproto.Result
-	for end := time.Now().Add(patience); ; {
-		batch, err := h.results.Fetch(10, jetstream.FetchMaxWait(wait))
-		if err != nil {
-			h.t.Fatal(err)
-		}
-		before := len(results)
-		for msg := range batch.Messages() {
-			var m agentproto.Results
-			if err := agentproto.Decode(msg.Data(), agentproto.TypeResults, &m); err != nil {
-				h.t.Fatal(err)
+	for timeout := patience; ; timeout = wait {
+		select {
+		case more := <-h.results:
+			results = append(results, more...)
+		case <-time.After(timeout):
+			if len(results) == 0 {
+				h.t.Fatal("no results received")
 			}
-			results = append(results, m.Results...)
-			if err := msg.Ack(); err != nil {
-				h.t.Fatal(err)
-			}
-		}
-		if len(results) > 0 && len(results) == before {
 			return results
-		}
-		if time.Now().After(end) {
-			h.t.Fatal("no results were published")
 		}
 	}
 }
 
-// seen is the result of a command that only looks: in its answer, or published
+// seen is the result of a command that only looks: in its answer, or sent
 // if it took longer than the answer waits.
 func (h *host) seen(c *agentproto.Command) agentproto.Result {
 	h.t.Helper()
 	_, results := h.deliver(c)
 	if len(results) == 0 {
-		results = h.published(100 * time.Millisecond)
+		results = h.received(100 * time.Millisecond)
 	}
 	return results[0]
 }

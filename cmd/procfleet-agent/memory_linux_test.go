@@ -64,7 +64,7 @@ func (h *host) supervise(sleepers []*sleeper) {
 	h.deliver(all)
 	done := 0
 	for done < len(sleepers) {
-		for _, r := range h.published(100 * time.Millisecond) {
+		for _, r := range h.received(100 * time.Millisecond) {
 			if r.Code != agentproto.CodeSuccess {
 				h.t.Fatalf("supervise: %+v", r)
 			}

@@ -47,11 +47,12 @@ var decoders = map[string]string{
 
 	"agentproto.Decode": "agentproto.FuzzDecodeCommand agentproto.FuzzDecodeReply agentproto.FuzzDecodeResults agentproto.FuzzDecodeResend " +
 		"agentproto.FuzzDecodeResendReply agentproto.FuzzDecodePresence agentproto.FuzzDecodePresenceReply agentproto.FuzzDecodeProcesses " +
-		"agentproto.FuzzDecodeEvent agentproto.FuzzDecodeSettingsAsk agentproto.FuzzDecodeSettingsReply agentproto.FuzzDecodeSettingsChanged",
+		"agentproto.FuzzDecodeEvent agentproto.FuzzDecodeReceipt agentproto.FuzzDecodeSettingsAsk agentproto.FuzzDecodeSettingsReply agentproto.FuzzDecodeSettingsChanged",
 	"agentproto.ReplyItems.UnmarshalJSONFrom":       "agentproto.FuzzDecodeReply",
 	"agentproto.ResultList.UnmarshalJSONFrom":       "agentproto.FuzzDecodeResults",
+	"agentproto.ItemList.UnmarshalJSONFrom":         "agentproto.FuzzDecodeReceipt",
 	"agentproto.ManagedProcesses.UnmarshalJSONFrom": "agentproto.FuzzDecodeProcesses",
-	"agentproto.decodeList":                         "agentproto.FuzzDecodeReply agentproto.FuzzDecodeResults agentproto.FuzzDecodeProcesses",
+	"agentproto.decodeList":                         "agentproto.FuzzDecodeReply agentproto.FuzzDecodeResults agentproto.FuzzDecodeProcesses agentproto.FuzzDecodeReceipt",
 
 	"agentproto.Peek":           "agentproto.FuzzPeekType",
 	"agentproto.Result.Bounded": "agentproto.FuzzBounded",
@@ -62,10 +63,9 @@ var decoders = map[string]string{
 	"agent.intake.resend":         "agent.FuzzIntake",
 	"agent.intake.refuse":         "agent.FuzzIntake",
 	"agent.intake.respond":        "agentproto.FuzzPeekType",
-	"agent.settingsKeeper.take":   "agent.FuzzSettingsReply",
 	"agent.settingsKeeper.recall": "agent.FuzzSettingsReply",
-	"agent.announcer.ask":         "agentproto.FuzzDecodePresenceReply",
-	"agent.session.otherAgent":    "agentproto.FuzzDecodeResendReply",
+	"agent.requester.request": "agent.FuzzSettingsReply agentproto.FuzzDecodePresenceReply agentproto.FuzzDecodeResendReply " +
+		"agentproto.FuzzDecodeReceipt",
 
 	"agent.folder.kept":                 "- a private file that this program wrote; anything else in it counts as none",
 	"agent/journal.decodeRecord":        "agent/journal.FuzzOpen",

@@ -116,11 +116,12 @@ var thirdParty = map[string][]string{
 	"go.opentelemetry.io/otel/sdk":          {"internal/telemetry/..."},
 	"go.opentelemetry.io/otel/exporters":    {"internal/telemetry/..."},
 	"github.com/nats-io/nats.go":            {"agent", "worker", "internal/bus", "internal/natsconn", "internal/tracecontext", "internal/testenv", "internal/testenv/agenttest", "test/cluster/check", "cmd/..."},
-	"github.com/nats-io/nats.go/jetstream":  {"agent", "worker", "internal/bus", "internal/natsconn", "internal/testenv", "test/cluster/check", "cmd/..."},
+	"github.com/nats-io/nats.go/jetstream":  {"worker", "internal/bus", "internal/testenv", "test/cluster/check", "cmd/procfleet", "cmd/internal/bench"},
 }
 
 // absentFromAgent must not be linked into the binary that runs on every host.
 var absentFromAgent = []string{
+	"github.com/nats-io/nats.go/jetstream", // agents have no right on streams
 	"github.com/nats-io/jwt", "github.com/redis/go-redis", "github.com/nats-io/nats-server", "go.etcd.io/bbolt",
 	"go.opentelemetry.io/otel/exporters/otlp", "google.golang.org/grpc", "google.golang.org/genproto",
 	module + "/dispatcher", module + "/worker", module + "/taskstore",

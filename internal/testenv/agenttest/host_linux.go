@@ -53,8 +53,9 @@ type Host struct {
 	mark   string
 	tasks  atomic.Int64
 	ahead  atomic.Int64 // of the servers' clock, in nanoseconds
+	silent atomic.Bool  // no receipts are sent
 	mu     sync.Mutex
-	heard  map[ID][]agentproto.Result // published, in order
+	heard  map[ID][]agentproto.Result // received, in order
 	events []agentproto.Event
 	wanted agentproto.Settings
 }
@@ -124,12 +125,15 @@ func (h *Host) hear(msg *nats.Msg) {
 		h.tb.Error(err)
 		return
 	}
+	receipt := &agentproto.Receipt{Header: header(agentproto.TypeReceipt), Task: m.Task}
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	for _, r := range m.Results {
 		id := ID{m.Task, r.Item}
 		h.heard[id] = append(h.heard[id], r)
+		receipt.Stored = append(receipt.Stored, r.Item)
 	}
+	h.mu.Unlock()
+	h.acknowledge(msg, receipt)
 }
 
 func (h *Host) note(msg *nats.Msg) {
@@ -139,8 +143,21 @@ func (h *Host) note(msg *nats.Msg) {
 		return
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.events = append(h.events, e)
+	if !slices.ContainsFunc(h.events, func(known agentproto.Event) bool { return known.ID == e.ID }) { // as the stream does
+		h.events = append(h.events, e)
+	}
+	h.mu.Unlock()
+	h.acknowledge(msg, &agentproto.Receipt{Header: header(agentproto.TypeReceipt), Event: e.ID})
+}
+
+// WithholdReceipts has the servers reply to no results and no events from now
+// on, or reply again. They receive them in any case.
+func (h *Host) WithholdReceipts(withhold bool) { h.silent.Store(withhold) }
+
+func (h *Host) acknowledge(msg *nats.Msg, receipt *agentproto.Receipt) {
+	if !h.silent.Load() {
+		h.answer(msg, receipt)
+	}
 }
 
 // GetAhead has the servers' clock be ahead of this host's from now on.
@@ -383,7 +400,7 @@ func (h *Host) DoAll(action string, specs []agentproto.Spec) []agentproto.Result
 	return results
 }
 
-// Heard returns what was answered or published of an operation so far.
+// Heard returns what was answered or sent of an operation so far.
 func (h *Host) Heard(id ID) []agentproto.Result {
 	h.mu.Lock()
 	defer h.mu.Unlock()
