@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/procfleet/procfleet/agent/local"
 	"github.com/procfleet/procfleet/agentproto"
-	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/natsconn"
 )
 
@@ -27,23 +25,23 @@ type overseer struct {
 	argv    []string // of the agent, before its flags
 	url     string   // of NATS
 	conn    *nats.Conn
-	results *nats.Subscription
-	status  string // address of the agent's status
+	results chan *agentproto.Results // received and acknowledged
+	status  string                   // address of the agent's status
 	tasks   int64
 }
 
 var overseen = netip.MustParseAddr("127.0.0.1")
 
 const (
-	agentName    = "agent"
-	itemsAtOnce  = 200 // operations in a command, which must stay below 1 MiB
-	resultsLane  = "s"
-	resultsBytes = 256 << 20 // of results that wait to be counted
+	agentName   = "agent"
+	itemsAtOnce = 200 // operations in a command, which must stay below 1 MiB
+	resultsLane = "s"
+	maxMessages = 64 << 10 // of results that wait to be counted
 )
 
 // newOverseer starts NATS; the agent is not started yet.
 func newOverseer(ctx context.Context, at *site, argv []string, log logrus.FieldLogger) (o *overseer, err error) {
-	o = &overseer{site: at, argv: argv}
+	o = &overseer{site: at, argv: argv, results: make(chan *agentproto.Results, maxMessages)}
 	line, err := at.start(ctx, natsServer, at.program, []string{"nats-server", "--listen", "127.0.0.1:0", "--data", filepath.Join(at.dir, "nats"), "--log-level", "warn"}, "url ")
 	if err != nil {
 		return nil, err
@@ -52,18 +50,11 @@ func newOverseer(ctx context.Context, at *site, argv []string, log logrus.FieldL
 	if o.conn, err = natsconn.Connect(natsconn.Config{URL: o.url, Name: "bench", Log: log}); err != nil {
 		return nil, err
 	}
-	js, err := bus.JetStream(o.conn)
-	if err == nil {
-		err = bus.Ensure(ctx, js, bus.Options{})
-	}
-	if err == nil {
-		o.results, err = o.conn.SubscribeSync(agentproto.ResultSubject(resultsLane, 0))
-	}
-	if err == nil {
+	if _, err = o.conn.Subscribe(agentproto.ResultSubject(resultsLane, 0), o.receive); err == nil {
 		_, err = o.conn.Subscribe(agentproto.PresenceSubject(0), tellTime)
 	}
 	if err == nil {
-		err = o.results.SetPendingLimits(-1, resultsBytes)
+		_, err = o.conn.Subscribe(agentproto.EventSubject(0), acknowledgeEvent)
 	}
 	if err != nil {
 		o.conn.Close()
@@ -81,6 +72,35 @@ func tellTime(msg *nats.Msg) {
 	})
 	if err == nil {
 		_ = msg.Respond(data) // the agent announces itself again if it gets no answer
+	}
+}
+
+// receive queues results to be counted and replies a receipt like a worker.
+func (o *overseer) receive(msg *nats.Msg) {
+	var m agentproto.Results
+	if agentproto.Decode(msg.Data, agentproto.TypeResults, &m) != nil {
+		return // await reports what is missing
+	}
+	receipt := agentproto.Receipt{Task: m.Task}
+	for _, r := range m.Results {
+		receipt.Stored = append(receipt.Stored, r.Item)
+	}
+	o.results <- &m
+	sendReceipt(msg, &receipt)
+}
+
+// acknowledgeEvent discards an event and replies a receipt like a worker.
+func acknowledgeEvent(msg *nats.Msg) {
+	if _, id, err := agentproto.Peek(msg.Data); err == nil {
+		sendReceipt(msg, &agentproto.Receipt{Event: id})
+	}
+}
+
+// sendReceipt replies to results or an event. An agent that does not receive it sends again.
+func sendReceipt(msg *nats.Msg, receipt *agentproto.Receipt) {
+	receipt.Header = agentproto.Header{Type: agentproto.TypeReceipt, ID: uuid.NewString(), Sent: time.Now().UTC()}
+	if data, err := agentproto.Encode(receipt); err == nil {
+		_ = msg.Respond(data)
 	}
 }
 
@@ -209,19 +229,16 @@ func (o *overseer) await(ctx context.Context, action string, n int) error {
 	}
 	seen := make(map[id]bool, n)
 	for len(seen) < n {
-		msg, err := o.results.NextMsgWithContext(ctx)
-		if err != nil {
-			return errors.Join(err, context.Cause(ctx))
-		}
-		var m agentproto.Results
-		if err := agentproto.Decode(msg.Data, agentproto.TypeResults, &m); err != nil {
-			return err
-		}
-		for _, r := range m.Results {
-			if r.Code != agentproto.CodeSuccess {
-				return fmt.Errorf("%s: %s", action, r.Message)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case m := <-o.results:
+			for _, r := range m.Results {
+				if r.Code != agentproto.CodeSuccess {
+					return fmt.Errorf("%s: %s", action, r.Message)
+				}
+				seen[id{m.Task, r.Item}] = true
 			}
-			seen[id{m.Task, r.Item}] = true
 		}
 	}
 	return nil
