@@ -28,6 +28,12 @@ type overseer struct {
 	results chan *agentproto.Results // received and acknowledged
 	status  string                   // address of the agent's status
 	tasks   int64
+	seen    map[resultID]bool // results that were counted; a killed agent sends some again
+}
+
+type resultID struct {
+	task string
+	item int
 }
 
 var overseen = netip.MustParseAddr("127.0.0.1")
@@ -41,7 +47,7 @@ const (
 
 // newOverseer starts NATS; the agent is not started yet.
 func newOverseer(ctx context.Context, at *site, argv []string, log logrus.FieldLogger) (o *overseer, err error) {
-	o = &overseer{site: at, argv: argv, results: make(chan *agentproto.Results, maxMessages)}
+	o = &overseer{site: at, argv: argv, results: make(chan *agentproto.Results, maxMessages), seen: map[resultID]bool{}}
 	line, err := at.start(ctx, natsServer, at.program, []string{"nats-server", "--listen", "127.0.0.1:0", "--data", filepath.Join(at.dir, "nats"), "--log-level", "warn"}, "url ")
 	if err != nil {
 		return nil, err
@@ -223,12 +229,7 @@ func (o *overseer) send(ctx context.Context, action string, processes []sleeper)
 func (o *overseer) await(ctx context.Context, action string, n int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 5*patience, fmt.Errorf("%s: not all of %d results came within %v", action, n, 5*patience))
 	defer cancel()
-	type id struct {
-		task string
-		item int
-	}
-	seen := make(map[id]bool, n)
-	for len(seen) < n {
+	for all := len(o.seen) + n; len(o.seen) < all; {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -237,7 +238,7 @@ func (o *overseer) await(ctx context.Context, action string, n int) error {
 				if r.Code != agentproto.CodeSuccess {
 					return fmt.Errorf("%s: %s", action, r.Message)
 				}
-				seen[id{m.Task, r.Item}] = true
+				o.seen[resultID{m.Task, r.Item}] = true
 			}
 		}
 	}
