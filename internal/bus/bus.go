@@ -224,11 +224,6 @@ func (b *Bus) DeliverConsumer(ctx context.Context, lane procfleet.Lane) (jetstre
 	return b.consumer(ctx, StreamOps, deliverName(lane))
 }
 
-// CollectConsumer returns the consumer of results; lane is "s" or "b".
-func (b *Bus) CollectConsumer(ctx context.Context, lane string) (jetstream.Consumer, error) {
-	return b.consumer(ctx, StreamResults, collectName(lane))
-}
-
 func (b *Bus) consumer(ctx context.Context, stream, name string) (jetstream.Consumer, error) {
 	consumer, err := b.js.Consumer(ctx, stream, name)
 	if err != nil {

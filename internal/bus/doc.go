@@ -1,6 +1,6 @@
 // Package bus is what JetStream keeps for dispatchers and workers, a stream
-// for each: references to chunks that wait for delivery, results of agents,
-// events of tasks, events of hosts, and the audit log.
+// for each: references to chunks that wait for delivery, events of tasks, events
+// of hosts, and the audit log.
 //
 // A message of [StreamOps] is only a reference to a chunk; the chunk's items
 // live in the task store. So the stream stays small, the sweep can publish

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/procfleet/procfleet"
@@ -187,7 +188,8 @@ type eventMessage struct {
 func (r *eventReader) read(ctx context.Context, from jetstream.ConsumerConfig, visit func(eventMessage) bool) error {
 	from.AckPolicy, from.MemoryStorage, from.Replicas, from.InactiveThreshold = jetstream.AckNonePolicy, true, 1, time.Minute
 	if !r.q.Host.IsZero() {
-		from.FilterSubject = agentproto.EventSubject(int64(r.q.Host.Cloud))
+		// Agents published to the former themselves until a release ago.
+		from.FilterSubjects = []string{agentproto.EventSubject(int64(r.q.Host.Cloud)), hostEventSubject(r.q.Host.Cloud)}
 	}
 	consumer, err := r.js.CreateConsumer(ctx, StreamHostEvents, from)
 	if err != nil {
@@ -233,7 +235,7 @@ func (r *eventReader) forget(ctx context.Context, consumer string) {
 
 // wanted returns the event of a message; nil if it is not asked for, or none.
 func (r *eventReader) wanted(msg jetstream.Msg, meta *jetstream.MsgMetadata) *procfleet.HostEvent {
-	e, err := decodeHostEvent(msg.Data(), msg.Subject())
+	e, _, err := DecodeHostEvent(msg.Data(), msg.Subject())
 	if err != nil {
 		return nil // whoever wrote this was no agent
 	}
@@ -258,28 +260,28 @@ func (r *eventReader) wanted(msg jetstream.Msg, meta *jetstream.MsgMetadata) *pr
 // maxEventWord bounds a word of an event in bytes.
 const maxEventWord = 128
 
-// decodeHostEvent reads a message of [StreamHostEvents]. It never panics.
-func decodeHostEvent(data []byte, subject string) (procfleet.HostEvent, error) {
-	var m agentproto.Event
+// DecodeHostEvent reads a message that an agent or a worker sent to a subject of
+// events, and the parts of it that only workers need. It never panics.
+func DecodeHostEvent(data []byte, subject string) (e procfleet.HostEvent, m agentproto.Event, err error) {
 	if len(data) > maxEventMessage {
-		return procfleet.HostEvent{}, fmt.Errorf("bus: event of %d bytes is over the limit of %d", len(data), maxEventMessage)
+		return e, m, fmt.Errorf("bus: event of %d bytes is over the limit of %d", len(data), maxEventMessage)
 	}
 	if err := agentproto.Decode(data, agentproto.TypeEvent, &m); err != nil {
-		return procfleet.HostEvent{}, err
+		return e, m, err
 	}
 	host, err := procfleet.ParseHost(m.Host)
 	if err != nil {
-		return procfleet.HostEvent{}, fmt.Errorf("bus: event: %w", err)
+		return e, m, fmt.Errorf("bus: event: %w", err)
 	}
 	// The subject is what NATS permissions can enforce.
 	if subject[strings.LastIndexByte(subject, '.')+1:] != strconv.FormatInt(int64(host.Cloud), 10) {
-		return procfleet.HostEvent{}, fmt.Errorf("bus: event of host %s came on subject %.80s of another cloud area", host, subject)
+		return e, m, fmt.Errorf("bus: event of host %s came on subject %.80s of another cloud area", host, subject)
 	}
 	words := []string{m.Kind, m.AgentID, m.Instance}
 	keys := []string{m.Key, m.Namespace, m.Name, m.ProcName}
 	tooLong := func(limit int) func(string) bool { return func(s string) bool { return len(s) > limit } }
 	if m.Kind == "" || slices.ContainsFunc(words, tooLong(maxEventWord)) || slices.ContainsFunc(keys, tooLong(procfleet.MaxKey)) {
-		return procfleet.HostEvent{}, fmt.Errorf("bus: event of host %s has no kind, or a word that is too long", host)
+		return e, m, fmt.Errorf("bus: event of host %s has no kind, or a word that is too long", host)
 	}
 	if len(m.Message) > procfleet.MaxMessage {
 		m.Message = strings.ToValidUTF8(m.Message[:procfleet.MaxMessage], "")
@@ -288,5 +290,50 @@ func decodeHostEvent(data []byte, subject string) (procfleet.HostEvent, error) {
 		At: m.At.UTC(), Host: host, AgentID: m.AgentID, Instance: m.Instance, Kind: m.Kind,
 		Key: m.Key, Namespace: m.Namespace, Name: m.Name, ProcName: m.ProcName, PID: m.PID,
 		Message: m.Message, Details: m.Details,
-	}, nil
+	}, m, nil
+}
+
+// PublishedEvent is an event to publish, and what came of that.
+type PublishedEvent struct {
+	ID     string // of the event: the stream drops repeats
+	Host   procfleet.Host
+	Header nats.Header
+	Body   []byte
+	// Err is nil when the stream has the event. It wraps [ErrFull] or [ErrAway]
+	// if a repeat may succeed.
+	Err error
+}
+
+// PublishHostEvents publishes events that the caller has verified, with the
+// agents' signatures, and returns when the stream acknowledged each or Err says
+// why not.
+func (b *Bus) PublishHostEvents(ctx context.Context, events []PublishedEvent) {
+	futures := make([]jetstream.PubAckFuture, len(events))
+	for i := range events {
+		futures[i], events[i].Err = b.js.PublishMsgAsync(events[i].message(), jetstream.WithStallWait(stallWait))
+	}
+	for i := range events {
+		e := &events[i]
+		if e.Err == nil {
+			_, e.Err = b.acknowledged(ctx, futures[i])
+		}
+		if e.Err != nil {
+			e.Err = publishError("publish event of host "+e.Host.String(), e.Err)
+		}
+	}
+}
+
+// EmitHostEvent publishes an event and does not wait: it may be lost.
+func (b *Bus) EmitHostEvent(e PublishedEvent) error { return b.js.Conn().PublishMsg(e.message()) }
+
+// message leaves out the headers that NATS would obey.
+func (e *PublishedEvent) message() *nats.Msg {
+	msg := &nats.Msg{Subject: hostEventSubject(e.Host.Cloud), Header: make(nats.Header, len(e.Header)+1), Data: e.Body}
+	for name, values := range e.Header {
+		if !strings.HasPrefix(strings.ToLower(name), "nats-") {
+			msg.Header[name] = values
+		}
+	}
+	msg.Header.Set(jetstream.MsgIDHeader, e.ID)
+	return msg
 }

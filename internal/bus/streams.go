@@ -10,16 +10,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/procfleet/procfleet"
-	"github.com/procfleet/procfleet/agentproto"
 )
 
 // The streams.
 const (
-	StreamOps     = "PROCFLEET_OPS"     // procfleet.op.<lane>.<cloud>
-	StreamResults = "PROCFLEET_RESULTS" // procfleet.result.<s|b>.<cloud>
-	StreamEvents  = "PROCFLEET_EVENTS"  // procfleet.task.>
+	StreamOps    = "PROCFLEET_OPS"    // procfleet.op.<lane>.<cloud>
+	StreamEvents = "PROCFLEET_EVENTS" // procfleet.task.>
 
-	StreamHostEvents = "PROCFLEET_HOST_EVENTS" // procfleet.event.<cloud>
+	StreamHostEvents = "PROCFLEET_HOST_EVENTS" // procfleet.hostevent.<cloud>
 
 	StreamAudit = "PROCFLEET_AUDIT" // procfleet.audit.<event>
 
@@ -29,22 +27,20 @@ const (
 )
 
 const (
-	defaultOpsBytes     = 1 << 30
-	defaultResultsBytes = 4 << 30
-	defaultEventsBytes  = 256 << 20 // of tasks, as much of hosts, and as much of the audit log
-	defaultSubmitBytes  = 256 << 20
-	defaultFailedBytes  = 128 << 20
-	defaultTrialsBytes  = 16 << 20
+	defaultOpsBytes    = 1 << 30
+	defaultEventsBytes = 256 << 20 // of tasks, as much of hosts, and as much of the audit log
+	defaultSubmitBytes = 256 << 20
+	defaultFailedBytes = 128 << 20
+	defaultTrialsBytes = 16 << 20
 	// smallestShare divides the sizes for the smallest JetStream that is
-	// good for anything: 4, 16, 1 and 1 MiB, and 1 MiB and less for submissions.
+	// good for anything: 4, 1, 1 and 1 MiB, and 1 MiB and less for submissions.
 	smallestShare = 256
 
 	defaultAckWait = 10 * time.Second
 	eventsAge      = 7 * 24 * time.Hour
 	auditAge       = 30 * 24 * time.Hour
 	opsDuplicates  = 2 * time.Minute
-	// noDuplicates is the least window that a server takes. Results carry no
-	// message id: the store tells repeats apart, however late.
+	// noDuplicates is the least window that a server takes.
 	noDuplicates = 100 * time.Millisecond
 )
 
@@ -54,9 +50,9 @@ type Options struct {
 	// Replicas of each stream and consumer; a new stream gets as many as the
 	// others have by default, the first ones 1.
 	Replicas int
-	// Sizes in bytes; default 1 GiB, 4 GiB, 256 MiB and 256 MiB, less where
-	// JetStream has no such room.
-	OpsMaxBytes, ResultsMaxBytes, EventsMaxBytes, HostEventsMaxBytes int64
+	// Sizes in bytes; default 1 GiB, 256 MiB and 256 MiB, less where JetStream
+	// has no such room.
+	OpsMaxBytes, EventsMaxBytes, HostEventsMaxBytes int64
 	// Sizes of what producers published, default 256 MiB, and of what of it
 	// failed, default 128 MiB.
 	SubmitMaxBytes, SubmitFailedMaxBytes int64
@@ -81,7 +77,7 @@ func Ensure(ctx context.Context, js jetstream.JetStream, o Options) error {
 }
 
 // leastRoom is what the streams take at their smallest share.
-const leastRoom = "the NATS account, and its server, must allow 8 streams, 9 consumers for each, and 25 MiB for each replica of the streams together"
+const leastRoom = "the NATS account, and its server, must allow 7 streams, 9 consumers for each, and 9 MiB for each replica of the streams together"
 
 func ensureAll(ctx context.Context, js jetstream.JetStream, o Options) error {
 	if err := checkServer(ctx, js); err != nil {
@@ -96,11 +92,6 @@ func ensureAll(ctx context.Context, js jetstream.JetStream, o Options) error {
 	}
 	for _, lane := range procfleet.Lanes() {
 		if err := ensureConsumer(ctx, js, StreamOps, deliverName(lane), opsOfLane(lane), o); err != nil {
-			return err
-		}
-	}
-	for _, lane := range []string{resultsSmall, resultsBig} {
-		if err := ensureConsumer(ctx, js, StreamResults, collectName(lane), agentproto.ResultsOfLane(lane), o); err != nil {
 			return err
 		}
 	}
@@ -124,15 +115,11 @@ func streams(o Options) []jetstream.StreamConfig {
 		Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew,
 		Duplicates: opsDuplicates, Replicas: o.Replicas,
 	}, {
-		Name: StreamResults, Subjects: []string{"procfleet.result.*.*"}, MaxBytes: o.ResultsMaxBytes,
-		Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew,
-		Duplicates: noDuplicates, Replicas: o.Replicas,
-	}, {
 		Name: StreamEvents, Subjects: []string{"procfleet.task.>"}, MaxBytes: o.EventsMaxBytes,
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: eventsAge,
 		Duplicates: opsDuplicates, Replicas: o.Replicas,
 	}, {
-		Name: StreamHostEvents, Subjects: []string{agentproto.EventsAll}, MaxBytes: o.HostEventsMaxBytes, MaxMsgSize: maxEventMessage + eventHeaders,
+		Name: StreamHostEvents, Subjects: []string{hostEventsAll}, MaxBytes: o.HostEventsMaxBytes, MaxMsgSize: maxEventMessage + eventHeaders,
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: eventsAge,
 		Duplicates: opsDuplicates, Replicas: o.Replicas,
 	}, {
@@ -221,21 +208,14 @@ func forbidRemoval(cfg *jetstream.StreamConfig) {
 	cfg.DenyPurge = cfg.Name != StreamSubmitTrials
 }
 
-const (
-	// leastResultsBytes is the room for one message of results: up to 512 KiB,
-	// and what its last result adds.
-	leastResultsBytes = 1 << 20
-	// leastAuditBytes is that for one record.
-	leastAuditBytes = maxAuditMessage + 1<<10
-)
+// leastAuditBytes is the room for one audit record.
+const leastAuditBytes = maxAuditMessage + 1<<10
 
-// checkRoom refuses a size into which a single message may not fit. Results
-// would never be taken, however empty the stream is, and their task never end
-// well; a record would be acknowledged, and be gone at once.
+// checkRoom refuses a size into which a single audit record may not fit: the
+// stream would acknowledge the record and remove it at once.
 func checkRoom(cfg *jetstream.StreamConfig) error {
-	least := map[string]int64{StreamResults: leastResultsBytes, StreamAudit: leastAuditBytes}[cfg.Name]
-	if cfg.MaxBytes > 0 && cfg.MaxBytes < least {
-		return fmt.Errorf("its size (max_bytes) is %d bytes, and one message may have more; give it at least %d", cfg.MaxBytes, least)
+	if cfg.Name == StreamAudit && cfg.MaxBytes > 0 && cfg.MaxBytes < leastAuditBytes {
+		return fmt.Errorf("its size (max_bytes) is %d bytes, and one message may have more; give it at least %d", cfg.MaxBytes, leastAuditBytes)
 	}
 	return nil
 }
@@ -244,8 +224,6 @@ func defaultBytes(stream string) int64 {
 	switch stream {
 	case StreamOps:
 		return defaultOpsBytes
-	case StreamResults:
-		return defaultResultsBytes
 	case StreamSubmit:
 		return defaultSubmitBytes
 	case StreamSubmitFailed:

@@ -16,19 +16,29 @@ func hintSubject(n procfleet.Number) string {
 	return "procfleet.progress." + strconv.FormatInt(int64(n), 10)
 }
 
+// hostEventSubject is where workers publish the events of a cloud area's hosts
+// that they have verified. Agents must not publish there.
+//
+//	procfleet.hostevent.0
+func hostEventSubject(cloud procfleet.CloudArea) string {
+	return "procfleet.hostevent." + strconv.FormatInt(int64(cloud), 10)
+}
+
+const hostEventsAll = "procfleet.hostevent.*"
+
 // Lanes of results: one for small tasks, one for all the others.
 const (
-	resultsSmall = "s"
-	resultsBig   = "b"
+	ResultsSmall = "s"
+	ResultsBig   = "b"
 )
 
 // ResultLane returns the lane, "s" or "b", in which the results of a task in
 // the given lane travel.
 func ResultLane(l procfleet.Lane) string {
 	if l == procfleet.LaneSmall {
-		return resultsSmall
+		return ResultsSmall
 	}
-	return resultsBig
+	return ResultsBig
 }
 
 // opsSubject is where a chunk is queued.
@@ -47,5 +57,3 @@ const opsAll = "procfleet.op.*.*"
 func opsOfLane(lane procfleet.Lane) string { return "procfleet.op." + string(lane) + ".*" }
 
 func deliverName(lane procfleet.Lane) string { return "deliver-" + string(lane) }
-
-func collectName(lane string) string { return "collect-" + lane }
