@@ -333,8 +333,8 @@ func TestALeafNodePassesOnWhatConcernsItsAreaAlone(t *testing.T) {
 		[]string{"procfleet.agent.>", "procfleet.agent.4.10-0-0-1", "procfleet.result.>", "procfleet.task.finished"},
 		[]string{"procfleet.agent.4.10-0-0-1", "procfleet.result.s.3", "procfleet.task.finished"}, "procfleet.agent.3.10-0-0-1")
 	only(inArea, inMiddle,
-		[]string{"procfleet.agent.>", "procfleet.presence.4", "procfleet.processes.4", "procfleet.settings.4", "procfleet.event.4", "procfleet.answer.4.>", "procfleet.op.>"},
-		[]string{"procfleet.agent.4.10-0-0-1", "procfleet.presence.4", "procfleet.processes.4", "procfleet.settings.4", "procfleet.event.4", "procfleet.answer.4.10-0-0-1.w.1", "procfleet.op.s.3"},
+		[]string{"procfleet.agent.>", "procfleet.presence.4", "procfleet.processes.4", "procfleet.settings.4", "procfleet.event.4", "procfleet.answer.4.>", "procfleet.op.>", "procfleet.hostevent.>"},
+		[]string{"procfleet.agent.4.10-0-0-1", "procfleet.presence.4", "procfleet.processes.4", "procfleet.settings.4", "procfleet.event.4", "procfleet.answer.4.10-0-0-1.w.1", "procfleet.op.s.3", "procfleet.hostevent.3"},
 		"procfleet.presence.3")
 }
 
