@@ -13,6 +13,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
@@ -40,7 +41,7 @@ func (b *believer) keepHeldAgentIDs(header nats.Header, host procfleet.Host, res
 // host claims an agent id that it may not have. A claim is repeated with every
 // announcement and reported once an hour by each worker.
 type idClaims struct {
-	conn     *nats.Conn
+	bus      *bus.Bus
 	believer *believer
 	clock    *clock
 	log      logrus.FieldLogger
@@ -108,14 +109,15 @@ func (c *idClaims) first(kind string, host procfleet.Host, id string) bool {
 // is lost is followed by that of another worker, or of the next hour.
 func (c *idClaims) emit(host procfleet.Host, instance, kind, id, message string) {
 	now := c.clock.now().UTC()
-	data, err := agentproto.Encode(&agentproto.Event{
+	event := &agentproto.Event{
 		Header: agentproto.Header{Type: agentproto.TypeEvent, ID: uuid.NewString(), Sent: now},
 		Host:   host.String(), Instance: instance, At: now, Kind: kind, Message: message,
 		Details: map[string]any{"agent_id": cut(id, maxWord)},
-	})
+	}
+	data, err := agentproto.Encode(event)
 	if err == nil {
 		header := c.believer.signed(nil, host, &fleetkey.Message{Purpose: agentproto.TypeEvent, Body: data})
-		err = c.conn.PublishMsg(&nats.Msg{Subject: agentproto.EventSubject(int64(host.Cloud)), Data: data, Header: header})
+		err = c.bus.EmitHostEvent(bus.PublishedEvent{ID: event.ID, Host: host, Header: header, Body: data})
 	}
 	if err != nil {
 		c.log.WithError(err).WithField("host", host.String()).Warn("event not published")

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
@@ -73,7 +72,7 @@ func TestAnAgentIDThatTheIdentityDoesNotHoldIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.eventually(func() bool {
-		msg, err := stream.GetLastMsgForSubject(t.Context(), agentproto.EventSubject(0))
+		msg, err := stream.GetLastMsgForSubject(t.Context(), "procfleet.hostevent.0")
 		return err == nil && agentproto.Decode(msg.Data, agentproto.TypeEvent, &event) == nil
 	}, "the refusal is an event")
 	if event.Kind != agentproto.EventAgentIDRefused || event.Host != host(1).String() || event.Details["agent_id"] != claimed {
@@ -111,14 +110,9 @@ func TestAnAgentIDThatTheIdentityDoesNotHoldIsRefused(t *testing.T) {
 		id := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStatus, host(1))).ID
 		r := succeeded(0)
 		r.Status = &agentproto.Status{AgentID: agentID}
-		data := e.encode(&agentproto.Results{
-			Header: agentproto.Header{Type: agentproto.TypeResults}, Task: string(id), Host: host(1).String(), Results: []agentproto.Result{r},
-		})
+		data := e.encode(resultsOf(id, host(1), r))
 		header := s.enrolled(host(1), held, fleetkey.Message{Purpose: agentproto.TypeResults, Body: data})
-		header.Set(jetstream.MsgIDHeader, agentID)
-		if _, err := e.JS.PublishMsg(t.Context(), &nats.Msg{Subject: agentproto.ResultSubject("s", 0), Data: data, Header: header}); err != nil {
-			t.Fatal(err)
-		}
+		e.receives(e.sendUntilReceipt(&nats.Msg{Subject: agentproto.ResultSubject("s", 0), Data: data, Header: header}))
 		got := e.waitState(id, 0, procfleet.StateSucceeded)
 		if (got.Status.AgentID == held) != (agentID == held) || got.Status.AgentID == claimed {
 			t.Errorf("result with id %q: stored with %q", agentID, got.Status.AgentID)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +14,6 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
-	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/telemetry/logging"
 	"github.com/procfleet/procfleet/internal/telemetry/metrics"
@@ -173,13 +173,15 @@ func TestResultsAreBelievedOfTheirHostAlone(t *testing.T) {
 	results := func(from procfleet.Host, text string) []byte {
 		all := []agentproto.Result{succeeded(0), succeeded(1)}
 		all[0].Message, all[1].Message = text, text
-		return e.encode(&agentproto.Results{
-			Header: agentproto.Header{Type: agentproto.TypeResults}, Task: string(id), Host: from.String(), Results: all,
-		})
+		return e.encode(resultsOf(id, from, all...))
+	}
+	inbox, err := e.Conn.SubscribeSync(e.Conn.NewInbox())
+	if err != nil {
+		t.Fatal(err)
 	}
 	publish := func(header nats.Header, data []byte) {
 		t.Helper()
-		if _, err := e.JS.PublishMsg(t.Context(), &nats.Msg{Subject: agentproto.ResultSubject("s", 0), Header: header, Data: data}); err != nil {
+		if err := e.Conn.PublishMsg(&nats.Msg{Subject: agentproto.ResultSubject("s", 0), Reply: inbox.Subject, Header: header, Data: data}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -199,9 +201,21 @@ func TestResultsAreBelievedOfTheirHostAlone(t *testing.T) {
 			t.Errorf("item %d of %s: %+v", item, h, r)
 		}
 	}
-	e.eventually(func() bool { return e.queued(bus.StreamResults) == 0 }, "every message is taken")
 	if !s.counted(agentproto.TypeResults, "unsigned", 1) || !s.counted(agentproto.TypeResults, "forged", len(bad["forged"])+2) {
 		t.Error("they are not counted")
+	}
+	for n, h := range []procfleet.Host{host(2), host(1)} { // the forged and unsigned ones before get no reply
+		msg, err := inbox.NextMsg(patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var receipt agentproto.Receipt
+		if err := agentproto.Decode(msg.Data, agentproto.TypeReceipt, &receipt); err != nil {
+			t.Fatal(err)
+		}
+		if want := 1 - n; !slices.Equal(receipt.Stored, []int{want}) || !slices.Equal(receipt.Rejected, []int{n}) {
+			t.Errorf("receipt to %s: %+v", h, receipt)
+		}
 	}
 }
 

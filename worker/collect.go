@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go"
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet"
@@ -14,215 +14,176 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// collector puts what agents publish into the store, one call for a batch,
-// and acknowledges only what the store has.
+// collector stores the results that agents of one lane send, one call for a
+// batch, and replies to the agents when the store has them.
 type collector struct {
+	*intake
+	lane     string
 	recorder *recorder
-	believer *believer
 	owners   *owners
-	held     *held
-	clock    *clock
-	metrics  *metrics
 	timing   *Timing
 	max      int // messages in a batch
 	reached  func(string)
 	traces   *resultTrace
-	log      logrus.FieldLogger
 }
 
-// maxCollectBytes bounds what one request for results brings.
+// maxCollectBytes bounds the messages of a batch.
 const maxCollectBytes = 8 << 20
 
-// pull asks for messages once and works on them batch by batch as they come.
-// It goes on when its context ends, as fetch does; that of work outlives it.
-func (c *collector) pull(_, work context.Context, consumer jetstream.Consumer) error {
-	arriving, err := consumer.Fetch(c.max, jetstream.FetchMaxWait(c.timing.Pull), jetstream.FetchMaxBytes(maxCollectBytes))
+// newCollector completes a collector: its intake has what all intakes need.
+func newCollector(c collector) *collector {
+	c.name = "results_" + c.lane
+	c.open, c.keep = c.openResults, c.collect
+	return &c
+}
+
+// inbox holds small tasks and big ones apart, so that neither waits for the
+// other. A message has some 400 bytes for each result.
+func (c *collector) inbox() *inbox {
+	return &inbox{
+		conn: c.conn, subject: agentproto.ResultsOfLane(c.lane), name: c.name, log: c.log, metrics: c.metrics,
+		room: 16 << 10, roomBytes: 32 << 20, batch: c.max, batchBytes: maxCollectBytes,
+		take: c.take, overflow: c.overflow, refuses: c.gate.refuses,
+	}
+}
+
+// openResults decodes and verifies a message.
+func (c *collector) openResults(msg *nats.Msg) (*request, error) {
+	var r *request
+	err := guarded(func() (err error) {
+		r, err = decodeResults(msg)
+		return err
+	})
 	if err != nil {
-		return err
+		c.log.WithError(err).WithField("subject", msg.Subject).Error("results dropped")
+		c.metrics.drop(droppedUnread)
+		return nil, errDropped
 	}
-	for {
-		batch := c.gather(arriving.Messages())
-		if len(batch) == 0 {
-			return ending(arriving)
-		}
-		if err := c.collect(work, batch); err != nil {
-			return err
-		}
+	if c.believer.believe(msg.Header, r.host, &fleetkey.Message{Purpose: agentproto.TypeResults, Body: msg.Data}) != nil {
+		return nil, errDropped
 	}
+	c.believer.keepHeldAgentIDs(msg.Header, r.host, r.results)
+	return r, nil
 }
 
-// gather waits for a message and returns it with what else has arrived; none
-// if nothing more will. A lone result is stored at once, and while a batch is
-// being stored the next one gathers by itself.
-func (c *collector) gather(arriving <-chan jetstream.Msg) []jetstream.Msg {
-	first, open := <-arriving
-	if !open {
-		return nil
+// collect stores a batch and replies to it. An error says that the store is
+// unavailable; left are the requests that it does not have then.
+func (c *collector) collect(ctx context.Context, requests []*request) (left []*request, err error) {
+	if len(requests) == 0 {
+		return nil, nil
 	}
-	batch := []jetstream.Msg{first}
-	for len(batch) < c.max {
-		select {
-		case msg, open := <-arriving:
-			if !open {
-				return batch
-			}
-			batch = append(batch, msg)
-		default:
-			return batch
-		}
-	}
-	return batch
-}
-
-// collect stores a batch and acknowledges it. An error leaves its messages to
-// come again, to whichever worker asks next.
-func (c *collector) collect(ctx context.Context, msgs []jetstream.Msg) error {
-	c.held.add(msgs...)
-	defer c.held.remove(msgs...)
 	c.reached(PointCollecting)
-	err := c.store(ctx, msgs)
-	if err == nil || storeAway(err) || ctx.Err() != nil {
-		return err
+	err = c.store(ctx, requests)
+	if err == nil {
+		return nil, nil
 	}
-	// The store is there and does not take it: find out which message it is.
-	c.log.WithError(err).WithField("messages", len(msgs)).Error("batch of results not stored, trying one by one")
-	for _, msg := range msgs {
-		err := c.store(ctx, []jetstream.Msg{msg})
-		if storeAway(err) || ctx.Err() != nil {
-			return err
+	if c.unavailable(ctx, err) {
+		return requests, err
+	}
+	// The store is there and refuses the batch: find out which message it is.
+	c.log.WithError(err).WithField("messages", len(requests)).Error("batch of results not stored, trying one by one")
+	for i, r := range requests {
+		err := c.store(ctx, []*request{r})
+		if c.unavailable(ctx, err) {
+			return requests[i:], err
 		}
 		if err != nil {
-			c.putOff(msg, err)
+			c.log.WithError(err).WithFields(logrus.Fields{"host": r.host.String(), "task": r.task}).Error("results refused by the store")
+			c.metrics.drop(droppedUnstored)
+			c.putOff(r, retryRefused)
 		}
 	}
-	return nil
+	return nil, nil
 }
 
-// store records what the messages say and acknowledges them. A panic over
-// them is an error.
-func (c *collector) store(ctx context.Context, msgs []jetstream.Msg) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v", r)
-		}
-	}()
-	taken := time.Now()
-	good := c.decode(msgs)
-	if err := c.keepOwn(ctx, good); err != nil {
-		return err
-	}
-	batches := group(good)
-	if len(batches) > 0 {
-		if _, err := c.recorder.record(ctx, batches...); err != nil {
+// unavailable reports whether an error says nothing about the messages.
+func (c *collector) unavailable(ctx context.Context, err error) bool {
+	return err != nil && (storeAway(err) || ctx.Err() != nil)
+}
+
+// store records requests in one attempt and replies to them. A panic over them
+// is an error.
+func (c *collector) store(ctx context.Context, requests []*request) error {
+	began := time.Now()
+	return guarded(func() error {
+		callCtx, cancel := context.WithTimeoutCause(ctx, c.timing.StoreCall, errStoreSlow)
+		defer cancel()
+		if err := c.keepOwn(callCtx, requests); err != nil {
 			return err
 		}
-	}
-	c.metrics.collected(ctx, batches, c.clock.now())
-	c.traces.recorded(ctx, taken, good)
-	c.reached(PointCollected)
-	for i := range good {
-		if err := good[i].msg.Ack(); err != nil { // they are stored; a repeat changes nothing
-			c.log.WithError(err).Warn("results not acknowledged, they will come again")
-			return nil
+		batches, at := group(requests)
+		var recorded []taskstore.Recorded
+		if len(batches) > 0 {
+			var err error
+			if recorded, err = c.recorder.attempt(callCtx, batches); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
+		c.metrics.collected(ctx, batches, c.clock.now())
+		c.traces.recorded(ctx, began, requests)
+		c.reached(PointCollected)
+		for _, r := range requests {
+			n, any := at[r.task]
+			c.reply(r, receiptOfResults(r, any && recorded[n].Known))
+		}
+		return nil
+	})
 }
 
-// putOff has a message that cannot be stored come again later, and drops it
-// when it came too often: the sweep ends its items.
-func (c *collector) putOff(msg jetstream.Msg, cause error) {
-	log := c.log.WithError(cause).WithField("subject", msg.Subject())
-	answer := func() error { return msg.NakWithDelay(jitter(c.timing.RetryMax)) }
-	if meta, err := msg.Metadata(); err == nil && meta.NumDelivered > maxDeliveries {
-		log.Error("results dropped, they could not be stored")
-		c.metrics.drop(droppedUnstored)
-		answer = func() error { return msg.TermWithReason("delivered too often") }
+// receiptOfResults says what the store has of a request's items.
+func receiptOfResults(r *request, known bool) *agentproto.Receipt {
+	receipt := &agentproto.Receipt{Task: string(r.task), Rejected: r.foreign}
+	to := &receipt.Stored
+	if !known {
+		to = &receipt.Rejected
 	}
-	if err := answer(); err != nil {
-		log.WithField("answer", err.Error()).Warn("results not put off, they will come again")
+	for i := range r.results {
+		*to = append(*to, r.results[i].Item)
 	}
+	return receipt
 }
 
-// arrived is one message of results.
-type arrived struct {
-	msg     jetstream.Msg
-	task    procfleet.TaskID
-	host    procfleet.Host // of the agent that sent it
-	results []procfleet.Result
-}
-
-// decode reads the messages of a batch. Those that say nothing, or are not
-// believed, are terminated: they would be the same next time.
-func (c *collector) decode(msgs []jetstream.Msg) []arrived {
-	valid := make(map[procfleet.TaskID]bool)
-	good := make([]arrived, 0, len(msgs))
-	for _, msg := range msgs {
-		id, host, results, err := decodeResults(msg.Data(), msg.Subject(), valid)
-		if err != nil {
-			c.log.WithError(err).WithField("subject", msg.Subject()).Error("results dropped")
-			c.metrics.drop(droppedUnread)
-			c.terminate(msg, "not results")
+// group sorts results by task, and returns the index of each task's batch.
+func group(requests []*request) (batches []taskstore.Batch, at map[procfleet.TaskID]int) {
+	at = make(map[procfleet.TaskID]int)
+	for _, r := range requests {
+		if len(r.results) == 0 {
 			continue
 		}
-		if c.believer.believe(msg.Headers(), host, &fleetkey.Message{Purpose: agentproto.TypeResults, Body: msg.Data()}) != nil {
-			c.terminate(msg, "not believed") // the sweep asks the agent for them
-			continue
-		}
-		c.believer.keepHeldAgentIDs(msg.Headers(), host, results)
-		valid[id] = true
-		good = append(good, arrived{msg, id, host, results})
-	}
-	return good
-}
-
-// group sorts results by task.
-func group(messages []arrived) (batches []taskstore.Batch) {
-	at := make(map[procfleet.TaskID]int)
-	for i := range messages {
-		m := &messages[i]
-		if len(m.results) == 0 {
-			continue
-		}
-		n, known := at[m.task]
+		n, known := at[r.task]
 		if !known {
 			n = len(batches)
-			at[m.task] = n
-			batches = append(batches, taskstore.Batch{Task: m.task})
+			at[r.task] = n
+			batches = append(batches, taskstore.Batch{Task: r.task})
 		}
-		batches[n].Results = append(batches[n].Results, m.results...)
+		batches[n].Results = append(batches[n].Results, r.results...)
 	}
-	return batches
+	return batches, at
 }
 
-func (c *collector) terminate(msg jetstream.Msg, reason string) {
-	if err := msg.TermWithReason(reason); err != nil {
-		c.log.WithError(err).Warn("results not terminated")
-	}
-}
-
-// decodeResults reads one message, which says that it is from the agent of a
-// host; ids in valid need not be checked again.
-func decodeResults(data []byte, subject string, valid map[procfleet.TaskID]bool) (id procfleet.TaskID, host procfleet.Host, results []procfleet.Result, err error) {
+// decodeResults reads a message, which says that it is from the agent of a host.
+func decodeResults(msg *nats.Msg) (*request, error) {
 	var message agentproto.Results
-	if err := agentproto.Decode(data, agentproto.TypeResults, &message); err != nil {
-		return "", host, nil, err
+	if err := agentproto.Decode(msg.Data, agentproto.TypeResults, &message); err != nil {
+		return nil, err
 	}
-	id = procfleet.TaskID(message.Task)
-	if !valid[id] {
-		if _, err := procfleet.ParseTaskID(message.Task); err != nil {
-			return "", host, nil, err
-		}
+	id, err := procfleet.ParseTaskID(message.Task)
+	if err != nil {
+		return nil, err
 	}
-	if host, err = hostFromWire(message.Host, subject); err != nil {
-		return "", host, nil, err
+	host, err := hostFromWire(message.Host, msg.Subject)
+	if err != nil {
+		return nil, err
 	}
-	results = make([]procfleet.Result, len(message.Results))
+	r := &request{
+		msg: msg, kind: agentproto.TypeResults, id: message.ID, host: host, receipt: message.Receipt,
+		task: id, results: make([]procfleet.Result, len(message.Results)),
+	}
 	for i := range message.Results {
 		if message.Results[i].Item < 0 {
-			return "", host, nil, fmt.Errorf("result of item %d of task %s", message.Results[i].Item, id)
+			return nil, fmt.Errorf("result of item %d of task %s", message.Results[i].Item, id)
 		}
-		results[i] = agentResult(&message.Results[i])
+		r.results[i] = agentResult(&message.Results[i])
 	}
-	return id, host, results, nil
+	return r, nil
 }

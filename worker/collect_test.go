@@ -1,33 +1,28 @@
 package worker_test
 
 import (
+	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
-	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/worker"
 )
 
 func TestResultsThatComeWhileOthersAreStoredGoTogether(t *testing.T) {
 	t.Parallel()
-	e := start(t)
-	e.stop()
 	const n = 300
-	id := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, hosts(n)...)).ID
-	for item, h := range hosts(n) {
-		e.publish(id, h, succeeded(item))
-	}
-	results, err := e.Bus.CollectConsumer(t.Context(), bus.ResultLane(procfleet.LaneSmall))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := newSigning(t)
 	given := make(chan struct{})
 	release := sync.OnceFunc(func() { close(given) })
-	e.startWorker(func(c *worker.Config) {
-		c.Timing.Pull = 5 * time.Second // one request brings them all
+	e := start(t, func(c *worker.Config) {
+		c.Meter = s.metrics.Meter("worker")
 		c.Reached = func(point string) {
 			if point == worker.PointCollecting {
 				<-given // the store is busy with the first
@@ -35,10 +30,21 @@ func TestResultsThatComeWhileOthersAreStoredGoTogether(t *testing.T) {
 		}
 	})
 	t.Cleanup(release)
+	id := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, hosts(n)...)).ID
+	for item, h := range hosts(n) {
+		err := e.Conn.Publish(agentproto.ResultSubject("s", 0), e.encode(resultsOf(id, h, succeeded(item))))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	e.eventually(func() bool {
-		info, err := results.Info(t.Context())
-		return err == nil && info.NumPending == 0
-	}, "the worker has all results")
+		for first := 1; first <= n; first++ { // as many as were taken before the others came
+			if s.says(fmt.Sprintf("procfleet_worker_inbox_waiting_messages{inbox=\"results_s\"} %d\n", n-first)) {
+				return first <= n/2
+			}
+		}
+		return false
+	}, "the worker has the results")
 	release()
 	for item := range n {
 		e.waitState(id, item, procfleet.StateSucceeded)
@@ -46,24 +52,20 @@ func TestResultsThatComeWhileOthersAreStoredGoTogether(t *testing.T) {
 	if calls := e.store.called("Record"); calls > n/4 {
 		t.Errorf("%d results took %d calls to the store", n, calls)
 	}
-	e.eventually(func() bool { return e.queued(bus.StreamResults) == 0 }, "all are acknowledged")
 }
 
 func TestResultsFromAnotherCloudAreaAreDropped(t *testing.T) {
 	t.Parallel()
-	e := start(t)
+	s := newSigning(t)
+	e := start(t, func(c *worker.Config) { c.Meter = s.metrics.Meter("worker") })
 	id := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1))).ID
-	data, err := agentproto.Encode(&agentproto.Results{
-		Header: agentproto.Header{Type: agentproto.TypeResults}, Task: string(id), Host: host(1).String(),
-		Results: []agentproto.Result{succeeded(0)},
-	})
+	err := e.Conn.Publish(agentproto.ResultSubject("s", 7), e.encode(resultsOf(id, host(1), succeeded(0))))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.JS.Publish(t.Context(), agentproto.ResultSubject("s", 7), data); err != nil {
-		t.Fatal(err)
-	}
-	e.eventually(func() bool { return e.queued(bus.StreamResults) == 0 }, "message is terminated")
+	e.eventually(func() bool {
+		return s.says(`procfleet_worker_dropped_result_messages_total{reason="not_understood"} 1` + "\n")
+	}, "the message is counted")
 	if state := e.state(id, 0); state.Final() {
 		t.Errorf("item is %s", state)
 	}
@@ -114,15 +116,86 @@ func TestAnnouncementsAreStoredAndAnswered(t *testing.T) {
 // One message that the store does not take must not keep the others out.
 func TestResultsThatCannotBeStoredAreIsolated(t *testing.T) {
 	t.Parallel()
-	e := start(t)
+	s := newSigning(t)
+	e := start(t, func(c *worker.Config) { c.Meter = s.metrics.Meter("worker") })
 	good := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1))).ID
 	bad := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1))).ID
 	e.store.change(bad, func(f *fakeTask) { f.broken = true })
+	receipt, _, err := e.request(t.Context(), &nats.Msg{Subject: agentproto.ResultSubject("s", 0), Data: e.encode(resultsOf(bad, host(1), succeeded(0)))})
+	if err != nil || receipt.RetryAfter() != agentproto.MaxRetryAfter {
+		t.Errorf("receipt to results that the store refuses: %+v, %v", receipt, err)
+	}
 	e.publish(bad, host(1), succeeded(0))
 	e.publish(good, host(1), succeeded(0))
 	e.waitState(good, 0, procfleet.StateSucceeded)
-	e.eventually(func() bool { return e.queued(bus.StreamResults) == 0 }, "the bad one is dropped after some tries")
+	if s.says(`procfleet_worker_dropped_result_messages_total{reason="not_stored"} 0` + "\n") {
+		t.Error("the message at fault is not counted")
+	}
 	if state := e.state(bad, 0); state != procfleet.StatePending {
 		t.Errorf("item of the broken task is %s", state)
 	}
+}
+
+func TestAReceiptIsSignedForItsRequestAndNamesWhatIsStored(t *testing.T) {
+	t.Parallel()
+	s := newSigning(t)
+	e := start(t, s.worker)
+	id := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, hosts(2)...)).ID
+	gone := procfleet.Number(1).TaskID()
+	for _, c := range []struct {
+		task             procfleet.TaskID
+		stored, rejected []int
+	}{{id, []int{0}, []int{1}}, {gone, nil, []int{0, 1}}} {
+		message := resultsOf(c.task, host(1), succeeded(0), succeeded(1))
+		data := e.encode(message)
+		request := &nats.Msg{Subject: agentproto.ResultSubject("b", 0), Data: data, Header: by(s.ring, host(1), fleetkey.Message{Purpose: agentproto.TypeResults, Body: data})}
+		for range 2 { // the second is the repeat of an agent that did not get the first receipt
+			receipt, reply, err := e.request(t.Context(), request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if receipt.Task != string(c.task) || receipt.RetryAfterMS != 0 || !slices.Equal(receipt.Stored, c.stored) || !slices.Equal(receipt.Rejected, c.rejected) {
+				t.Errorf("receipt of task %s: %+v", c.task, receipt)
+			}
+			for answers, valid := range map[string]bool{message.ID: true, "another": false} {
+				err := s.ring.Host(host(1).String()).Verify(reply.Header, &fleetkey.Message{Purpose: agentproto.TypeReceipt, Answers: answers, Body: reply.Data})
+				if (err == nil) != valid {
+					t.Errorf("as the answer to %s: %v", answers, err)
+				}
+			}
+		}
+	}
+}
+
+func TestWorkersReplyOnlyToInboxesOfAgents(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	id := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1))).ID
+	elsewhere, err := e.Conn.SubscribeSync("procfleet.agent.0.10-0-0-9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := e.encode(resultsOf(id, host(1), succeeded(0)))
+	if err := e.Conn.PublishRequest(agentproto.ResultSubject("s", 0), elsewhere.Subject, data); err != nil {
+		t.Fatal(err)
+	}
+	e.receives(e.publish(id, host(1), succeeded(0))) // after it
+	if n, _, err := elsewhere.Pending(); n != 0 || err != nil {
+		t.Errorf("%d replies, %v", n, err)
+	}
+}
+
+// TestATaskWhoseCompletionWasNotConfirmedIsNotifiedAtTheRepeat: the store had
+// completed the task when it failed, and says so once.
+func TestATaskWhoseCompletionWasNotConfirmedIsNotifiedAtTheRepeat(t *testing.T) {
+	t.Parallel()
+	e := start(t, func(c *worker.Config) { c.Timing.Sweep.Round = time.Hour })
+	e.agent(host(1), accept)
+	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
+	e.waitState(id, 0, procfleet.StateDelivered)
+	e.store.mu.Lock()
+	e.store.unconfirmed = 1
+	e.store.mu.Unlock()
+	e.receives(e.publish(id, host(1), succeeded(0)))
+	e.eventually(func() bool { return e.store.settled(id) }, "the end is notified without the sweep")
 }

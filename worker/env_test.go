@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
@@ -312,18 +313,58 @@ func (a *fakeAgent) chased() int {
 	return len(a.resends)
 }
 
-// publish sends results as the agent of a host does.
-func (e *env) publish(id procfleet.TaskID, h procfleet.Host, results ...agentproto.Result) {
+// publish sends results as the agent of a host does: again, until a receipt names
+// every item. The receipt comes on the channel.
+func (e *env) publish(id procfleet.TaskID, h procfleet.Host, results ...agentproto.Result) <-chan agentproto.Receipt {
 	e.t.Helper()
-	data, err := agentproto.Encode(&agentproto.Results{
-		Header: agentproto.Header{Type: agentproto.TypeResults}, Task: string(id), Host: h.String(), Results: results,
-	})
-	if err != nil {
-		e.t.Fatal(err)
+	data := e.encode(resultsOf(id, h, results...))
+	return e.sendUntilReceipt(&nats.Msg{Subject: agentproto.ResultSubject("s", int64(h.Cloud)), Data: data})
+}
+
+func resultsOf(id procfleet.TaskID, h procfleet.Host, results ...agentproto.Result) *agentproto.Results {
+	return &agentproto.Results{
+		Header: agentproto.Header{Type: agentproto.TypeResults, ID: uuid.NewString()}, Receipt: true,
+		Task: string(id), Host: h.String(), Results: results,
 	}
-	// A result may end the test before its acknowledgement is here.
-	if _, err := e.JS.Publish(e.t.Context(), agentproto.ResultSubject("s", int64(h.Cloud)), data); err != nil && e.t.Context().Err() == nil {
-		e.t.Fatal(err)
+}
+
+func (e *env) sendUntilReceipt(msg *nats.Msg) <-chan agentproto.Receipt {
+	ctx, done := e.t.Context(), make(chan agentproto.Receipt, 1)
+	go func() {
+		for ctx.Err() == nil {
+			if receipt, _, err := e.request(ctx, msg); err == nil && receipt.RetryAfterMS == 0 {
+				done <- receipt
+				return
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(20 * time.Millisecond): // sooner than it says
+			}
+		}
+	}()
+	return done
+}
+
+// request sends a message and returns the receipt.
+func (e *env) request(ctx context.Context, msg *nats.Msg) (receipt agentproto.Receipt, reply *nats.Msg, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	reply, err = e.Conn.RequestMsgWithContext(ctx, msg)
+	if err == nil {
+		err = agentproto.Decode(reply.Data, agentproto.TypeReceipt, &receipt)
+	}
+	return receipt, reply, err
+}
+
+// receives waits for a receipt.
+func (e *env) receives(receipts <-chan agentproto.Receipt) agentproto.Receipt {
+	e.t.Helper()
+	select {
+	case r := <-receipts:
+		return r
+	case <-time.After(patience):
+		e.t.Fatal("no receipt came")
+		return agentproto.Receipt{}
 	}
 }
 

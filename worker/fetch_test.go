@@ -29,8 +29,8 @@ func TestTheEndOfAPullIsNoTrouble(t *testing.T) {
 	if err := fetch(completed{}, 1, time.Minute, func(jetstream.Msg) {}); err != nil {
 		t.Errorf("a pull of chunks that is complete failed: %v", err)
 	}
-	results := &collector{timing: &Timing{Pull: time.Minute}, max: 1}
-	if err := results.pull(t.Context(), t.Context(), completed{}); err != nil {
-		t.Errorf("a pull of results that is complete failed: %v", err)
+	old := &olderResults{collect: &collector{intake: &intake{}, max: 1}, timing: &Timing{Pull: time.Minute}}
+	if more, err := old.some(t.Context(), completed{}); more || err != nil {
+		t.Errorf("a pull of results that is complete: %v, %v", more, err)
 	}
 }

@@ -33,10 +33,15 @@ type metrics struct {
 	distrust  metric.Int64Counter
 	refusedID metric.Int64Counter
 	dropped   metric.Int64Counter
-	lag       metric.Float64Histogram
-	batch     metric.Int64Histogram
-	store     metric.Float64Histogram
-	calls     map[storeCall][]metric.RecordOption // made once: calls are many
+
+	hostEvents  metric.Int64Counter
+	busyReplies metric.Int64Counter
+	unanswered  metric.Int64Counter
+
+	lag   metric.Float64Histogram
+	batch metric.Int64Histogram
+	store metric.Float64Histogram
+	calls map[storeCall][]metric.RecordOption // made once: calls are many
 
 	chunks atomic.Int64 // in flight, parked ones included
 	sweeps sweepGauges
@@ -78,10 +83,10 @@ func newMetrics(meter metric.Meter, room *parkingRoom) (*metrics, error) {
 	return &m, errors.Join(errs...)
 }
 
-// Why messages of results are dropped.
+// Why messages of results are not stored although the store is available.
 const (
 	droppedUnread   = "not_understood"
-	droppedUnstored = "not_stored" // however often it was tried
+	droppedUnstored = "not_stored" // the store refused the message, even alone
 )
 
 func (m *metrics) drop(reason string) {
@@ -108,7 +113,10 @@ func (m *metrics) counters(meter metric.Meter) (errs []error) {
 		{&m.asked, "settings_questions", "Questions of agents for what holds for their hosts, by outcome."},
 		{&m.distrust, "messages_refused", "Messages that are not known to be from the agents that they name, by type and reason."},
 		{&m.refusedID, "agent_ids_refused", "Announcements with an agent id that the host's identity does not hold."},
-		{&m.dropped, "dropped_result_messages", "Messages of results that are lost: their items end by the sweep."},
+		{&m.dropped, "dropped_result_messages", "Messages of results that were not understood or that the store refused; their agents may send them again."},
+		{&m.hostEvents, "host_events", "Events of hosts for the stream of host events, by outcome."},
+		{&m.busyReplies, "busy_replies", "Requests of agents that were not stored and are to be sent again later, by inbox and cause."},
+		{&m.unanswered, "inbox_dropped_messages", "Messages of agents that came faster than this worker could refuse them, by inbox; agents send them again."},
 	} {
 		var err error
 		*c.to, err = meter.Int64Counter("procfleet_worker_"+c.name, metric.WithDescription(c.text))
@@ -138,10 +146,11 @@ func (m *metrics) begin() {
 	each(m.announced, "outcome", announcedStored, announcedLost, announcedBad, announcedStale, announcedOverflowed)
 	each(m.reported, "outcome", reportsStored, reportsLost, reportsBad, reportsOverflowed)
 	each(m.dropped, "reason", droppedUnread, droppedUnstored)
+	each(m.hostEvents, "outcome", eventsStored, eventsLost, eventsBad, eventsRefused)
 	each(m.asked, "outcome", settingsTold, settingsUnknown, settingsLost, settingsBad, settingsOverflowed)
 	for _, messageType := range []string{
 		agentproto.TypeReply, agentproto.TypeResendReply, agentproto.TypeResults,
-		agentproto.TypePresence, agentproto.TypeProcesses, agentproto.TypeSettingsAsk,
+		agentproto.TypePresence, agentproto.TypeProcesses, agentproto.TypeSettingsAsk, agentproto.TypeEvent,
 	} {
 		for _, reason := range fleetkey.Reasons() {
 			m.distrust.Add(ctx, 0, metric.WithAttributes(
@@ -248,6 +257,53 @@ const (
 
 func (m *metrics) reports(n int, outcome string) {
 	m.reported.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("outcome", outcome)))
+}
+
+// What became of events of hosts.
+const (
+	eventsStored  = "stored"
+	eventsLost    = "not_stored" // the stream is unavailable; agents send them again
+	eventsBad     = "dropped"    // not understood, or not from where they say
+	eventsRefused = "refused"    // by the stream
+)
+
+func (m *metrics) events(n int, outcome string) {
+	m.hostEvents.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("outcome", outcome)))
+}
+
+// Why requests are not stored.
+const (
+	busyFull        = "full"        // the inbox has no room
+	busyUnavailable = "unavailable" // what stores them
+)
+
+func (m *metrics) busy(inbox, cause string, n int) {
+	m.busyReplies.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("inbox", inbox), attribute.String("cause", cause)))
+}
+
+func (m *metrics) inboxDropped(inbox string, n int) {
+	m.unanswered.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("inbox", inbox)))
+}
+
+// inboxes has the metrics of inboxes begin.
+func (m *metrics) inboxes(meter metric.Meter, all []*inbox) error {
+	for _, in := range all {
+		m.inboxDropped(in.name, 0)
+		if in.refuses == nil {
+			continue // it sends no busy replies
+		}
+		for _, cause := range []string{busyFull, busyUnavailable} {
+			m.busy(in.name, cause, 0)
+		}
+	}
+	_, err := meter.Int64ObservableGauge("procfleet_worker_inbox_waiting_messages", metric.WithDescription("Messages of agents that wait for this worker, by inbox."),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			for _, in := range all {
+				o.Observe(in.waiting(), metric.WithAttributes(attribute.String("inbox", in.name)))
+			}
+			return nil
+		}))
+	return err
 }
 
 // refused counts a message that is not believed.

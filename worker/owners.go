@@ -18,8 +18,7 @@ import (
 // speak for its own host, and not for others of the same task. It remembers the
 // last items that were asked for, and is safe for concurrent use.
 type owners struct {
-	store  Store
-	timing *Timing
+	store Store
 
 	mu     sync.Mutex
 	blocks map[block][]procfleet.Host
@@ -38,8 +37,8 @@ const (
 	maxBlocks = 1200
 )
 
-func newOwners(store Store, timing *Timing) *owners {
-	return &owners{store: store, timing: timing, blocks: map[block][]procfleet.Host{}}
+func newOwners(store Store) *owners {
+	return &owners{store: store, blocks: map[block][]procfleet.Host{}}
 }
 
 // of returns the host of each result's item; the zero Host where the task has
@@ -80,11 +79,7 @@ func (o *owners) look(ctx context.Context, task procfleet.TaskID, missing []int,
 			items = append(items, n*blockItems+i)
 		}
 	}
-	var hosts []procfleet.Host
-	err := o.timing.untilStored(ctx, func(ctx context.Context) (err error) {
-		hosts, err = o.store.Owners(ctx, task, items)
-		return err
-	})
+	hosts, err := o.store.Owners(ctx, task, items)
 	if err != nil {
 		return fmt.Errorf("look up the hosts of items of task %s: %w", task, err)
 	}
@@ -109,14 +104,13 @@ func (o *owners) remember(b block, hosts []procfleet.Host) {
 	o.oldest = append(o.oldest, b)
 }
 
-// keepOwn leaves of each message the results of items of the host that it is
-// from; the others are counted and told.
-func (c *collector) keepOwn(ctx context.Context, messages []arrived) error {
+// keepOwn leaves of each request the results of items of the host that it is
+// from; the others are counted, logged and rejected.
+func (c *collector) keepOwn(ctx context.Context, requests []*request) error {
 	if !c.believer.signs() {
 		return nil // anybody may have written which host it is
 	}
-	for i := range messages {
-		m := &messages[i]
+	for _, m := range requests {
 		hosts, err := c.owners.of(ctx, m.task, m.results)
 		if errors.Is(err, taskstore.ErrNotFound) {
 			continue // nothing will be recorded
@@ -128,6 +122,8 @@ func (c *collector) keepOwn(ctx context.Context, messages []arrived) error {
 		for n := range m.results {
 			if hosts[n] == m.host {
 				own = append(own, m.results[n])
+			} else {
+				m.foreign = append(m.foreign, m.results[n].Item)
 			}
 		}
 		if foreign := len(m.results) - len(own); foreign > 0 {

@@ -31,9 +31,9 @@ type presence struct {
 // inbox is where announcements come in: some 300 bytes each.
 func (p *presence) inbox() *inbox {
 	return &inbox{
-		conn: p.conn, subject: agentproto.PresenceAll, what: "announcements", log: p.log,
+		conn: p.conn, subject: agentproto.PresenceAll, name: "presence", log: p.log,
 		room: 8192, roomBytes: 16 << 20, batch: 500, batchBytes: 4 << 20, linger: p.timing.PresenceLinger,
-		take: p.take, overflowed: func(n int) { p.metrics.announcements(n, announcedOverflowed) },
+		take: p.take, overflow: func(*nats.Msg) { p.metrics.announcements(1, announcedOverflowed) }, metrics: p.metrics,
 	}
 }
 

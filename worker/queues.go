@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
@@ -23,7 +22,7 @@ type queueGauges struct{ depths []*queueDepth }
 
 // queueDepth is one queue.
 type queueDepth struct {
-	open   func(context.Context, *bus.Bus) (jetstream.Consumer, error)
+	lane   procfleet.Lane
 	labels metric.MeasurementOption
 	known  atomic.Bool // looked at, and there
 	// Messages that nobody pulled yet, and those that were pulled and not
@@ -32,15 +31,9 @@ type queueDepth struct {
 }
 
 func (g *queueGauges) register(meter metric.Meter) error {
-	add := func(stream, lane string, open func(context.Context, *bus.Bus) (jetstream.Consumer, error)) {
-		g.depths = append(g.depths, &queueDepth{open: open, labels: metric.WithAttributeSet(attribute.NewSet(
-			attribute.String("queue", stream), attribute.String("lane", lane)))})
-	}
 	for _, lane := range procfleet.Lanes() {
-		add("ops", string(lane), func(ctx context.Context, b *bus.Bus) (jetstream.Consumer, error) { return b.DeliverConsumer(ctx, lane) })
-	}
-	for _, lane := range resultLanes {
-		add("results", lane, func(ctx context.Context, b *bus.Bus) (jetstream.Consumer, error) { return b.CollectConsumer(ctx, lane) })
+		g.depths = append(g.depths, &queueDepth{lane: lane, labels: metric.WithAttributeSet(attribute.NewSet(
+			attribute.String("queue", "ops"), attribute.String("lane", string(lane))))})
 	}
 	gauge := func(name, text string, value func(*queueDepth) int64) error {
 		_, err := meter.Int64ObservableGauge("procfleet_worker_queue_"+name, metric.WithDescription(text),
@@ -77,7 +70,7 @@ func (g *queueGauges) watch(ctx context.Context, b *bus.Bus) {
 func (q *queueDepth) look(ctx context.Context, b *bus.Bus) {
 	ctx, cancel := context.WithTimeout(ctx, queueEvery/2)
 	defer cancel()
-	consumer, err := q.open(ctx, b) // which asks for the very figures
+	consumer, err := b.DeliverConsumer(ctx, q.lane) // which asks for the very figures
 	if err != nil {
 		q.known.Store(false)
 		return

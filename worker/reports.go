@@ -31,9 +31,9 @@ type reports struct {
 // inbox is where reports come in, of some 400 bytes for each process.
 func (r *reports) inbox() *inbox {
 	return &inbox{
-		conn: r.conn, subject: agentproto.ProcessesAll, what: "reports", log: r.log,
+		conn: r.conn, subject: agentproto.ProcessesAll, name: "process_reports", log: r.log,
 		room: 32 << 10, roomBytes: 64 << 20, batch: 1000, batchBytes: 8 << 20, linger: r.timing.ReportLinger,
-		take: r.take, overflowed: func(n int) { r.metrics.reports(n, reportsOverflowed) },
+		take: r.take, overflow: func(*nats.Msg) { r.metrics.reports(1, reportsOverflowed) }, metrics: r.metrics,
 	}
 }
 

@@ -33,9 +33,9 @@ type settings struct {
 // agents ask within 2 s.
 func (s *settings) inbox() *inbox {
 	return &inbox{
-		conn: s.conn, subject: agentproto.SettingsAll, what: "questions for settings", log: s.log,
+		conn: s.conn, subject: agentproto.SettingsAll, name: "settings", log: s.log,
 		room: 32 << 10, roomBytes: 16 << 20, batch: 500, batchBytes: 4 << 20,
-		take: s.take, overflowed: func(n int) { s.metrics.settings(n, settingsOverflowed) },
+		take: s.take, overflow: func(*nats.Msg) { s.metrics.settings(1, settingsOverflowed) }, metrics: s.metrics,
 	}
 }
 

@@ -109,16 +109,3 @@ func TestChunksGivenAtTheEndOfARequestAreNotLostOnASlowLink(t *testing.T) {
 	consumer, err := e.Bus.DeliverConsumer(t.Context(), procfleet.LaneSmall)
 	givenOnce(t, consumer, err)
 }
-
-// The same of requests for results.
-func TestResultsGivenAtTheEndOfARequestAreNotLostOnASlowLink(t *testing.T) {
-	t.Parallel()
-	e := startSlowLink(t)
-	id := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, hosts(slowlyGiven)...)).ID
-	for item, h := range hosts(slowlyGiven) {
-		e.publish(id, h, succeeded(item))
-		e.waitState(id, item, procfleet.StateSucceeded)
-	}
-	consumer, err := e.Bus.CollectConsumer(t.Context(), bus.ResultLane(procfleet.LaneSmall))
-	givenOnce(t, consumer, err)
-}

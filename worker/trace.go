@@ -205,19 +205,18 @@ type failedItems struct {
 const maxFailedTasks = 1024
 
 // recorded is told of messages whose results are stored since; taken is when
-// they came from the queue.
-func (t *resultTrace) recorded(ctx context.Context, taken time.Time, messages []arrived) {
+// they were taken from the inbox.
+func (t *resultTrace) recorded(ctx context.Context, taken time.Time, messages []*request) {
 	if t.tracer == nil {
 		return
 	}
 	stored := time.Now()
-	for i := range messages {
-		m := &messages[i]
-		there, sampled := tracecontext.Has(m.msg.Headers())
+	for _, m := range messages {
+		there, sampled := tracecontext.Has(m.msg.Header)
 		if !there || !sampled && !t.failedOne(ctx, m) {
 			continue
 		}
-		ctx := tracecontext.With(tracecontext.Extract(ctx, m.msg.Headers()), true)
+		ctx := tracecontext.With(tracecontext.Extract(ctx, m.msg.Header), true)
 		agentSpans(ctx, t.agents, m.task, m.results, sampled)
 		_, span := tracecontext.Start(ctx, t.tracer, "results record", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(taken),
 			trace.WithAttributes(tracecontext.KeyTask.String(string(m.task)), tracecontext.KeyItems.Int(len(m.results)),
@@ -228,7 +227,7 @@ func (t *resultTrace) recorded(ctx context.Context, taken time.Time, messages []
 
 // failedOne reports whether a message of a host that was not followed is to
 // be, for a failure in it.
-func (t *resultTrace) failedOne(ctx context.Context, m *arrived) bool {
+func (t *resultTrace) failedOne(ctx context.Context, m *request) bool {
 	failure := func(r procfleet.Result) bool { return r.State().Failure() }
 	at := slices.IndexFunc(m.results, failure)
 	if at < 0 {

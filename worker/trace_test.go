@@ -39,17 +39,9 @@ func named(spans *tracetest.InMemoryExporter, name string) (found []tracetest.Sp
 // publishTraced sends results as an agent whose command carried a trace.
 func (e *env) publishTraced(trace string, id procfleet.TaskID, h procfleet.Host, results ...agentproto.Result) {
 	e.t.Helper()
-	data, err := agentproto.Encode(&agentproto.Results{
-		Header: agentproto.Header{Type: agentproto.TypeResults}, Task: string(id), Host: h.String(), Results: results,
-	})
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	msg := &nats.Msg{Subject: agentproto.ResultSubject("b", 0), Data: data, Header: nats.Header{}}
+	msg := &nats.Msg{Subject: agentproto.ResultSubject("b", 0), Data: e.encode(resultsOf(id, h, results...)), Header: nats.Header{}}
 	tracecontext.Inject(tracecontext.FromText(e.t.Context(), trace), msg.Header)
-	if _, err := e.JS.PublishMsg(e.t.Context(), msg); err != nil {
-		e.t.Fatal(err)
-	}
+	e.receives(e.sendUntilReceipt(msg))
 }
 
 func TestWhatTheSweepPublishesStaysInTheTasksTrace(t *testing.T) {
@@ -118,7 +110,6 @@ func TestFailuresOfHostsThatAreNotFollowedGetBoundedSpans(t *testing.T) {
 				}
 				e.waitState(task.ID, item, want)
 			}
-			e.eventually(func() bool { return e.queued(bus.StreamResults) == 0 }, "all results are acknowledged")
 			agents := named(spans, "agent operate")
 			if len(agents) != c.want {
 				t.Errorf("%d spans of agents, want %d", len(agents), c.want)

@@ -22,7 +22,7 @@ type Worker struct {
 	held     *held
 	asker    *asker
 	deliver  *deliverer
-	collect  *collector
+	older    *olderResults
 	sweep    *sweeper
 	notify   *notifier
 	hints    *hints
@@ -49,7 +49,7 @@ func New(cfg Config) (*Worker, error) {
 	cfg.Store = &watched{cfg.Store, m, cfg.Tracer}
 	w := &Worker{cfg: cfg, room: room, metrics: m, log: cfg.Log.WithField("component", "worker")}
 	w.believer = &believer{keys: cfg.Keys, metrics: m, log: w.log}
-	claims := &idClaims{conn: cfg.Conn, believer: w.believer, log: w.log.WithField("component", "worker.agentid")}
+	claims := &idClaims{bus: cfg.Bus, believer: w.believer, log: w.log.WithField("component", "worker.agentid")}
 	away := &outage{log: w.log}
 	w.clock = &clock{store: cfg.Store, timing: &w.cfg.Timing, outage: away, log: w.log}
 	claims.clock = w.clock
@@ -66,11 +66,6 @@ func New(cfg Config) (*Worker, error) {
 		store: cfg.Store, bus: cfg.Bus, asker: w.asker, believer: w.believer, claims: claims, clock: w.clock, link: w.link, held: w.held,
 		recorder: rec, metrics: m, tracer: cfg.Tracer, agents: cfg.AgentTracer, timing: &w.cfg.Timing, reached: cfg.Reached, log: w.log.WithField("component", "worker.deliver"),
 	}
-	w.collect = &collector{
-		recorder: rec, believer: w.believer, owners: newOwners(cfg.Store, &w.cfg.Timing), held: w.held, clock: w.clock, metrics: m, timing: &w.cfg.Timing, max: cfg.Limits.CollectMax,
-		reached: cfg.Reached, log: w.log.WithField("component", "worker.collect"),
-		traces: newResultTrace(&w.cfg),
-	}
 	w.sweep = &sweeper{
 		id: cfg.ID, store: cfg.Store, bus: cfg.Bus, audit: cfg.Audit, asker: w.asker, believer: w.believer, clock: w.clock, recorder: rec, notifier: w.notify,
 		metrics: m, tracer: cfg.Tracer, timing: &w.cfg.Timing, limit: cfg.Limits.SweepTasks, repairs: newRepairSlots(cfg.Limits.SweepItems), stepped: newSteppedClock(), outage: away, log: w.log.WithField("component", "worker.sweep"),
@@ -86,13 +81,37 @@ func New(cfg Config) (*Worker, error) {
 		conn: cfg.Conn, store: cfg.Store, believer: w.believer, clock: w.clock, timing: &w.cfg.Timing, metrics: m, log: w.log.WithField("component", "worker.settings"),
 	}
 	w.inboxes = []*inbox{presence.inbox(), reports.inbox(), settings.inbox()}
+	w.takeRequests(rec)
+	if err := m.inboxes(cfg.Meter, w.inboxes); err != nil {
+		return nil, fmt.Errorf("worker: metrics: %w", err)
+	}
 	return w, nil
 }
 
-// pullLoops is how many consumers a worker pulls from.
-func pullLoops() int32 { return int32(len(procfleet.Lanes()) + len(resultLanes)) } //nolint:gosec // a handful of lanes
+// takeRequests adds the inboxes of what agents want a receipt for.
+func (w *Worker) takeRequests(rec *recorder) {
+	timing := &w.cfg.Timing
+	intakeOf := func(component string) *intake {
+		return &intake{
+			conn: w.cfg.Conn, believer: w.believer, clock: w.clock, metrics: w.metrics, gate: gate{least: timing.RetryMin, most: timing.RetryMax},
+			log: w.log.WithField("component", "worker."+component),
+		}
+	}
+	owners, traces := newOwners(w.cfg.Store), newResultTrace(&w.cfg)
+	for _, lane := range []string{bus.ResultsSmall, bus.ResultsBig} {
+		c := newCollector(collector{
+			intake: intakeOf("collect"), lane: lane, recorder: rec, owners: owners, timing: timing, max: w.cfg.Limits.CollectMax,
+			reached: w.cfg.Reached, traces: traces,
+		})
+		w.inboxes = append(w.inboxes, c.inbox())
+		w.older = &olderResults{bus: w.cfg.Bus, collect: c, timing: timing, log: c.log}
+	}
+	events := newHostEvents(hostEvents{intake: intakeOf("events"), bus: w.cfg.Bus, timing: timing})
+	w.inboxes = append(w.inboxes, events.inbox())
+}
 
-var resultLanes = [...]string{bus.ResultLane(procfleet.LaneSmall), bus.ResultLane(procfleet.BigLane(0))}
+// pullLoops is how many consumers a worker pulls from.
+func pullLoops() int32 { return int32(len(procfleet.Lanes())) } //nolint:gosec // a handful of lanes
 
 // Ready reports whether the worker takes work: it is connected and pulls from
 // every lane.
@@ -120,7 +139,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		if err := in.start(); err != nil {
 			return err
 		}
-		defer in.stop()
+		defer in.stop() // which run has done unless it was not reached
 	}
 	defer w.notify.http.CloseIdleConnections()
 
@@ -170,13 +189,10 @@ func (w *Worker) work(ctx, work context.Context) {
 		open := func(ctx context.Context) (jetstream.Consumer, error) { return w.cfg.Bus.DeliverConsumer(ctx, lane) }
 		chunks.Go(func() { w.pull(ctx, work, "deliver-"+string(lane), open, pull) })
 	}
-	for _, lane := range resultLanes {
-		open := func(ctx context.Context) (jetstream.Consumer, error) { return w.cfg.Bus.CollectConsumer(ctx, lane) }
-		pulling.Go(func() { w.pull(ctx, work, "collect-"+lane, open, w.collect.pull) })
-	}
 	for _, in := range w.inboxes {
-		pulling.Go(func() { in.run(ctx) })
+		pulling.Go(func() { in.run(ctx, work) })
 	}
+	pulling.Go(func() { w.older.run(ctx, work) })
 	pulling.Go(func() { w.sweep.run(ctx, work) })
 	chunks.Wait()
 	close(w.room.leave)
