@@ -77,7 +77,9 @@ bench: build ## every benchmark of the system against the floor of this machine,
 	bin/procfleet bench accept --start --hosts 1,10000
 	bin/procfleet bench poll --start --items 1,10000 --runs 5
 	bin/procfleet bench small --start --tasks 10000 --beside 100000
+	bin/procfleet bench embedded
 	bin/procfleet bench fanout --start --hosts 1000,10000,100000
+	bin/procfleet bench fanout --start --action stop --hosts 10000
 	bin/procfleet bench fanout --start --hosts 5000 --connections 5000
 	bin/procfleet bench reports --start --agents 10000 --every 3s --for 10s
 	bin/procfleet bench supervise

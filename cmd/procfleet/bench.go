@@ -23,7 +23,7 @@ but for signatures. Tables are written in Markdown.`,
 		Args:    usageArgs(cobra.NoArgs),
 		RunE:    nameACommand,
 	}
-	cmd.AddCommand(newBenchFanout(), newBenchSafety(), newBenchSmall(), newBenchAccept(), newBenchPoll(), newBenchReports(), newBenchFair(), newBenchWorkers(), newBenchPresence(), newBenchSweep(), newBenchSupervise())
+	cmd.AddCommand(newBenchFanout(), newBenchSafety(), newBenchSmall(), newBenchEmbedded(), newBenchAccept(), newBenchPoll(), newBenchReports(), newBenchFair(), newBenchWorkers(), newBenchPresence(), newBenchSweep(), newBenchSupervise())
 	return cmd
 }
 
@@ -133,6 +133,22 @@ The end of a task is when its event arrives, which is sent after the task is fin
 	flags.IntVar(&m.Agents, "agents", 1000, "simulated agents over which the tasks are spread")
 	flags.IntVar(&m.Samples, "samples", 200, "single tasks whose time is taken")
 	flags.IntVar(&m.Beside, "beside", 0, "hosts of a big task beside which single tasks are measured too")
+	return cmd
+}
+
+func newBenchEmbedded() *cobra.Command {
+	m := &bench.Embedded{}
+	cmd := measureCommand(&cobra.Command{
+		Use:   "embedded",
+		Short: "Measure tasks on one host each in procfleet up alone",
+		Long: `Measure how many status tasks on one simulated host each are finished per second by "procfleet up" with its embedded NATS and store.
+Messages are signed and NATS users have credentials, as up makes them.`,
+		Example: "  procfleet bench embedded --tasks 5000",
+	}, 3, &m.Config, m)
+	flags := cmd.Flags()
+	flags.IntVar(&m.Tasks, "tasks", 5000, "tasks of each run")
+	flags.IntVar(&m.InFlight, "in-flight", 256, "tasks between POST and end at a time, each on a connection of its own")
+	flags.IntVar(&m.Agents, "agents", 1000, "simulated agents over which the tasks are spread")
 	return cmd
 }
 

@@ -103,6 +103,24 @@ func TestSafetyIsMeasured(t *testing.T) {
 	}
 }
 
+func TestEmbeddedIsMeasured(t *testing.T) {
+	t.Parallel()
+	program, tmp := testenv.BuildBinary(t, "./cmd/procfleet"), t.TempDir()
+	file := filepath.Join(t.TempDir(), "report.json")
+	cmd := exec.Command(program, append(strings.Fields("bench embedded --tasks 40 --in-flight 4 --agents 10 --runs 1 --json"), file)...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	report := readReport(t, file)
+	if len(report.Tables) != 1 {
+		t.Fatalf("%d tables, want 1", len(report.Tables))
+	}
+	checkTable(t, report.Tables[0], 1)
+	ratio{"of floor", "tasks", "floor"}.check(t, report.Tables[0])
+	nothingLeft(t, tmp)
+}
+
 func TestBenchRefusesToGuessWhatIsSecure(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{

@@ -85,16 +85,7 @@ func (l *lab) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := l.readFiles(); err != nil {
-		return err
-	}
-	if l.conn, err = l.connect(); err != nil {
-		return err
-	}
-	if err := l.conn.FlushTimeout(patience); err != nil {
-		return fmt.Errorf("no NATS at %s: %w", l.NATS, err)
-	}
-	if l.js, err = bus.JetStream(l.conn); err != nil {
+	if err := l.openNATS(); err != nil {
 		return err
 	}
 	options, err := redis.ParseURL(l.Redis)
@@ -109,6 +100,21 @@ func (l *lab) open(ctx context.Context) (err error) {
 		return fmt.Errorf("no Redis at %s: %w", options.Addr, err)
 	}
 	return nil
+}
+
+// openNATS connects to NATS alone.
+func (l *lab) openNATS() (err error) {
+	if err := l.readFiles(); err != nil {
+		return err
+	}
+	if l.conn, err = l.connect(); err != nil {
+		return err
+	}
+	if err := l.conn.FlushTimeout(patience); err != nil {
+		return fmt.Errorf("no NATS at %s: %w", l.NATS, err)
+	}
+	l.js, err = bus.JetStream(l.conn)
+	return err
 }
 
 // readFiles reads the certificates.

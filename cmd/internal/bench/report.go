@@ -49,7 +49,11 @@ func (l *lab) report(ctx context.Context, tables ...*Table) Report {
 
 // machine says what the figures were measured on.
 func (l *lab) machine(ctx context.Context) string {
-	what := fmt.Sprintf("%s, nats-server %s, Redis %s; medians of %d runs", hardware(), l.conn.ConnectedServerVersion(), l.redisVersion(ctx), l.Runs)
+	store := "embedded store"
+	if l.redis != nil {
+		store = "Redis " + l.redisVersion(ctx)
+	}
+	what := fmt.Sprintf("%s, nats-server %s, %s; medians of %d runs", hardware(), l.conn.ConnectedServerVersion(), store, l.Runs)
 	if l.Start {
 		what += "; everything on that machine"
 	}

@@ -107,7 +107,7 @@ func (l *lab) safety() string {
 	if _, err := l.conn.TLSConnectionState(); err == nil {
 		on = append(on, "TLS to NATS")
 	}
-	if l.redis.Options().TLSConfig != nil {
+	if l.redis != nil && l.redis.Options().TLSConfig != nil {
 		on = append(on, "TLS to Redis")
 	}
 	if len(on) == 0 {

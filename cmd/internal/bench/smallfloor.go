@@ -52,8 +52,7 @@ func (b *bare) small(ctx context.Context, n, inFlight int) (f smallFloor, err er
 			return b.redis.Set(ctx, prefix+strconv.Itoa(i), value, bareExpiry).Err()
 		})},
 		{&f.queue, each(func(ctx context.Context, i int) error {
-			_, err := b.js.Publish(ctx, bareSubject, data, jetstream.WithMsgID(b.messageID(i)))
-			return err
+			return b.queue(ctx, i, data)
 		})},
 		{&f.pull, pull},
 		{&f.request, each(func(ctx context.Context, i int) error {
@@ -76,6 +75,12 @@ func (b *bare) small(ctx context.Context, n, inFlight int) (f smallFloor, err er
 		*part.into = time.Since(begun)
 	}
 	return f, b.forget(ctx, prefix, n)
+}
+
+// queue publishes with a message id.
+func (b *bare) queue(ctx context.Context, i int, data []byte) error {
+	_, err := b.js.Publish(ctx, bareSubject, data, jetstream.WithMsgID(b.messageID(i)))
+	return err
 }
 
 // bareExpiry removes what a run that was ended left.
