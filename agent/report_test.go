@@ -129,6 +129,21 @@ func TestRepliesThatNoWorkerSignedMakeTheAgentForgetNothing(t *testing.T) {
 	}
 }
 
+func TestAcknowledgementOfAStreamIsNoReceiptForAHostWithoutKeys(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, stop := startReporter(t, t.TempDir(), nil, func(context.Context, *nats.Msg) (*nats.Msg, error) {
+			return &nats.Msg{Data: []byte(`{"stream":"PROCFLEET_RESULTS","seq":1}`)}, nil
+		})
+		defer stop()
+		finish(t, r, "s", "task", 0)
+		time.Sleep(time.Minute)
+		if r.waiting() != 1 {
+			t.Error("the result is forgotten")
+		}
+	})
+}
+
 func TestResultsThatTheReceiptDoesNotNameAreSentAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -112,7 +112,8 @@ func (in *inbox) collect(n int) map[journal.ID]int {
 	return seen
 }
 
-// diary plays the workers that receive events.
+// diary plays the workers that receive events, and their stream, which has
+// each once.
 type diary struct {
 	t      *testing.T
 	events chan agentproto.Event
@@ -121,12 +122,16 @@ type diary struct {
 func newDiary(t *testing.T, n *testenv.NATS) *diary {
 	t.Helper()
 	d := &diary{t: t, events: make(chan agentproto.Event, 1000)}
+	known := map[string]bool{}
 	sub := serve(t, n.Conn, agentproto.EventSubject(0), func(msg *nats.Msg) *agentproto.Receipt {
 		var e agentproto.Event
 		if err := agentproto.Decode(msg.Data, agentproto.TypeEvent, &e); err != nil || !e.Receipt {
 			t.Errorf("event %s: %v", msg.Data, err)
 		}
-		d.events <- e
+		if !known[e.ID] {
+			known[e.ID] = true
+			d.events <- e
+		}
 		return &agentproto.Receipt{Header: newHeader(agentproto.TypeReceipt), Event: e.ID}
 	})
 	t.Cleanup(func() { _ = sub.Unsubscribe() }) // the connection may be closed
