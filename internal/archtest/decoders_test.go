@@ -99,7 +99,7 @@ var decoders = map[string]string{
 	"dispatcher/apps.Registry.VerifySignature": "dispatcher.FuzzAdmit",
 
 	"internal/bus.DecodeChunkRef":     "internal/bus.FuzzDecodeChunkRef",
-	"internal/bus.decodeHostEvent":    "internal/bus.FuzzDecodeHostEvent",
+	"internal/bus.DecodeHostEvent":    "internal/bus.FuzzDecodeHostEvent",
 	"internal/bus.CheckReplySubject":  "internal/bus.FuzzCheckReplySubject",
 	"internal/bus.Submission.Context": "internal/tracecontext.FuzzExtract",
 
@@ -144,10 +144,11 @@ var decoders = map[string]string{
 	"taskstore/redisstore.readMember":        "taskstore/redisstore.FuzzReadRegistration",
 	"taskstore/redisstore.readRegistrations": "taskstore/redisstore.FuzzReadRegistration",
 
-	"worker.decodeResults":     "worker.FuzzDecodeResults",
-	"worker.decodePresence":    "worker.FuzzDecodePresence",
-	"worker.decodeReport":      "worker.FuzzDecodeReport",
-	"worker.decodeSettingsAsk": "worker.FuzzDecodeSettingsAsk",
+	"worker.decodeResults":        "worker.FuzzDecodeResults",
+	"worker.hostEvents.openEvent": "internal/bus.FuzzDecodeHostEvent",
+	"worker.decodePresence":       "worker.FuzzDecodePresence",
+	"worker.decodeReport":         "worker.FuzzDecodeReport",
+	"worker.decodeSettingsAsk":    "worker.FuzzDecodeSettingsAsk",
 
 	"worker.parseReplyToken":       "worker.FuzzAgentsAnswer",
 	"worker.delivery.answered":     "worker.FuzzAgentsAnswer",

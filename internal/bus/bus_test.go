@@ -228,7 +228,7 @@ func TestTheEndOfATaskIsToldOnce(t *testing.T) {
 func TestEnsureFromManyProcessesAtOnce(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)
-	for _, name := range []string{bus.StreamOps, bus.StreamResults, bus.StreamEvents, bus.StreamHostEvents, bus.StreamAudit} {
+	for _, name := range []string{bus.StreamOps, bus.StreamEvents, bus.StreamHostEvents, bus.StreamAudit} {
 		if err := env.JS.DeleteStream(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
@@ -266,27 +266,6 @@ func TestEnsureKeepsMessagesAndTunedLimits(t *testing.T) {
 	info := streamInfo(t, env.JS, bus.StreamOps)
 	if info.State.Msgs != 1 || info.Config.MaxBytes != 64<<20 {
 		t.Errorf("%d messages, at most %d bytes; want 1 and 64 MiB", info.State.Msgs, info.Config.MaxBytes)
-	}
-}
-
-// A stream into which no message of results may fit would keep a fleet's
-// results out for ever, so nothing starts on it.
-func TestEnsureRefusesAStreamTooSmallForResults(t *testing.T) {
-	t.Parallel()
-	env := testenv.StartNATS(t)
-	cfg := streamInfo(t, env.JS, bus.StreamResults).Config
-	cfg.MaxBytes = 8 << 10
-	if _, err := env.JS.UpdateStream(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range []bus.Options{{}, {ResultsMaxBytes: 8 << 10}} {
-		err := bus.Ensure(t.Context(), env.JS, o)
-		if err == nil || errors.Is(err, bus.ErrAway) || !strings.Contains(err.Error(), "PROCFLEET_RESULTS: its size (max_bytes) is 8192 bytes") {
-			t.Errorf("with %+v: %v", o, err)
-		}
-	}
-	if err := bus.Ensure(t.Context(), env.JS, bus.Options{ResultsMaxBytes: 1 << 20}); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -360,10 +339,10 @@ func startLimited(t *testing.T, limits string) jetstream.JetStream {
 func TestEnsureSaysForWhichStreamAnAccountHasNoRoomAndWhatItNeeds(t *testing.T) {
 	t.Parallel()
 	for limits, stream := range map[string]string{
-		"max_file: 25MB, max_streams: 8, max_consumers: 9":      "", // the least
+		"max_file: 9MB, max_streams: 7, max_consumers: 9":       "", // the least
 		"max_bytes_required: true, disk_max_stream_bytes: 16MB": "",
-		"max_file: 20MB":   bus.StreamEvents,
-		"max_streams: 3":   bus.StreamHostEvents,
+		"max_file: 4MB":    bus.StreamEvents,
+		"max_streams: 2":   bus.StreamHostEvents,
 		"max_consumers: 8": bus.StreamOps,
 	} {
 		t.Run(limits, func(t *testing.T) {
@@ -373,7 +352,7 @@ func TestEnsureSaysForWhichStreamAnAccountHasNoRoomAndWhatItNeeds(t *testing.T) 
 			case stream == "" && err != nil:
 				t.Error(err)
 			case stream != "" && (err == nil || errors.Is(err, bus.ErrAway) || errors.Is(err, bus.ErrFull) ||
-				!strings.Contains(err.Error(), stream) || !strings.Contains(err.Error(), "must allow 8 streams")):
+				!strings.Contains(err.Error(), stream) || !strings.Contains(err.Error(), "must allow 7 streams")):
 				t.Errorf("error %v, want one that names %s and says what is needed", err, stream)
 			}
 		})

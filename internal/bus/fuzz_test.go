@@ -10,7 +10,7 @@ import (
 func FuzzDecodeHostEvent(f *testing.F) {
 	f.Add([]byte(`{"type":"procfleet.agent.v1.event","host":"0:10.0.0.1","instance":"i","kind":"gave_up","key":"a:b","message":"m","at":"2026-01-01T00:00:00Z"}`), "procfleet.event.0")
 	f.Fuzz(func(t *testing.T, data []byte, subject string) {
-		e, err := decodeHostEvent(data, subject)
+		e, _, err := DecodeHostEvent(data, subject)
 		if err != nil {
 			return
 		}

@@ -62,7 +62,7 @@ func TestNoStreamKeepsHints(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)
 	hint(t, env.Bus, sampleTask, true)
-	for _, name := range []string{bus.StreamOps, bus.StreamResults, bus.StreamEvents} {
+	for _, name := range []string{bus.StreamOps, bus.StreamEvents} {
 		if n := streamInfo(t, env.JS, name).State.Msgs; n != 0 {
 			t.Errorf("%d messages in %s", n, name)
 		}

@@ -34,7 +34,7 @@ func tell(t *testing.T, js jetstream.JetStream, e agentproto.Event) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.Publish(t.Context(), agentproto.EventSubject(int64(h.Cloud)), data); err != nil {
+	if _, err := js.Publish(t.Context(), fmt.Sprintf("procfleet.hostevent.%d", h.Cloud), data); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -78,6 +78,35 @@ func TestAnEventIsReadAsItsAgentToldIt(t *testing.T) {
 	}
 	if len(page.Events) > 0 && page.Events[0].ReceivedAt.IsZero() {
 		t.Error("it was received at no time")
+	}
+}
+
+// TestEventsThatAgentsPublishedThemselvesAreStillRead: those of the release
+// before are in the stream under another subject.
+func TestEventsThatAgentsPublishedThemselvesAreStillRead(t *testing.T) {
+	t.Parallel()
+	env := testenv.StartNATS(t)
+	cfg := streamInfo(t, env.JS, bus.StreamHostEvents).Config
+	cfg.Subjects = []string{agentproto.EventsAll}
+	if _, err := env.JS.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	old, err := agentproto.Encode(&agentproto.Event{Header: agentproto.Header{Type: agentproto.TypeEvent}, Host: "0:10.0.0.1", Kind: "restarted", Message: "old"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := env.JS.Publish(t.Context(), agentproto.EventSubject(0), old); err != nil {
+		t.Fatal(err)
+	}
+	if err := bus.Ensure(t.Context(), env.JS, bus.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	tell(t, env.JS, agentproto.Event{Host: "0:10.0.0.1", Kind: "restarted", Message: "new"})
+	tell(t, env.JS, agentproto.Event{Host: "1:10.0.0.1", Kind: "restarted", Message: "of another area"})
+	for _, q := range []bus.HostEventQuery{{Host: hostOf(0, 1), Limit: 9}, {Host: hostOf(0, 1), Newest: true, Limit: 9}} {
+		if diff := cmp.Diff([]string{"old", "new"}, messages(readEvents(t, env.Bus, q))); diff != "" {
+			t.Errorf("%+v: %s", q, diff)
+		}
 	}
 }
 
@@ -134,14 +163,14 @@ func TestEventsAreChosen(t *testing.T) {
 	} {
 		tell(t, env.JS, e)
 	}
-	if err := env.Conn.Publish(agentproto.EventSubject(0), []byte("no event")); err != nil {
+	if err := env.Conn.Publish("procfleet.hostevent.0", []byte("no event")); err != nil {
 		t.Fatal(err)
 	}
 	foreign, err := agentproto.Encode(&agentproto.Event{Header: agentproto.Header{Type: agentproto.TypeEvent}, Host: "0:10.0.0.1", Kind: "restarted", Message: "of area 3"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := env.JS.Publish(t.Context(), agentproto.EventSubject(3), foreign); err != nil {
+	if _, err := env.JS.Publish(t.Context(), "procfleet.hostevent.3", foreign); err != nil {
 		t.Fatal(err)
 	}
 	all := readEvents(t, env.Bus, bus.HostEventQuery{Newest: true, Limit: 100}).Events
@@ -189,7 +218,7 @@ func TestAPageOfEventsLooksAtABoundedNumber(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range others {
-		if _, err := env.JS.PublishAsync(agentproto.EventSubject(0), data, jetstream.WithStallWait(time.Minute)); err != nil {
+		if _, err := env.JS.PublishAsync("procfleet.hostevent.0", data, jetstream.WithStallWait(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 	}
