@@ -75,9 +75,9 @@ func (r *rig) role(name string, args ...string) (child *testenv.Child, url strin
 	return child, "http://" + addr
 }
 
-func (r *rig) simulate(agents int) {
+func (r *rig) simulate(agents int, args ...string) {
 	r.t.Helper()
-	child := testenv.StartChild(r.t, nil, program(r.t), "simulate", "--agents", strconv.Itoa(agents), "--nats", r.nats.URL)
+	child := testenv.StartChild(r.t, nil, program(r.t), append([]string{"simulate", "--agents", strconv.Itoa(agents), "--nats", r.nats.URL}, args...)...)
 	child.WaitOutput(r.t, patience, "ready "+strconv.Itoa(agents))
 }
 

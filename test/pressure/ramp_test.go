@@ -1,0 +1,142 @@
+//go:build linux
+
+package pressure
+
+import (
+	"encoding/json"
+	"flag"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+var rampAgents = flag.Int("ramp.agents", 2000, "how many agents of TestTheReturnOfRedisIsARamp wait with a result")
+
+// inbox is how many requests may wait in a worker, for each lane.
+const inbox = 16 << 10
+
+// requests counts the requests for results that agents send.
+type requests struct {
+	mu     sync.Mutex
+	byHost map[string]int
+	// repeats are the times at which agents sent a result again.
+	repeats []time.Time
+}
+
+func hearRequests(t *testing.T, conn *nats.Conn) *requests {
+	t.Helper()
+	r := &requests{byHost: map[string]int{}}
+	sub, err := conn.Subscribe("procfleet.result.>", func(m *nats.Msg) {
+		var results struct {
+			Host string
+			Sent time.Time
+		}
+		if err := json.Unmarshal(m.Data, &results); err != nil {
+			t.Errorf("a request for results: %v", err)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.byHost[results.Host]++; r.byHost[results.Host] > 1 {
+			r.repeats = append(r.repeats, results.Sent)
+		}
+	})
+	if err == nil {
+		err = sub.SetPendingLimits(-1, -1)
+	}
+	if err == nil {
+		err = conn.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// hosts returns how many hosts have sent at least n requests.
+func (r *requests) hosts(n int) (hosts int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, sent := range r.byHost {
+		if sent >= n {
+			hosts++
+		}
+	}
+	return hosts
+}
+
+// since returns how many repeats were sent after a moment, and how many of them
+// in the busiest second.
+func (r *requests) since(from time.Time) (all, most int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	slices.SortFunc(r.repeats, time.Time.Compare)
+	begin, _ := slices.BinarySearchFunc(r.repeats, from, time.Time.Compare)
+	sent := r.repeats[begin:]
+	for first, last := 0, 0; last < len(sent); last++ {
+		for sent[last].Sub(sent[first]) >= time.Second {
+			first++
+		}
+		most = max(most, last-first+1)
+	}
+	return len(sent), most
+}
+
+// TestTheReturnOfRedisIsARamp: the agents of a fleet each have a result while
+// Redis hangs. Workers have them send it again at times that spread over many
+// seconds, so that they do not all return at once when Redis does. Every result
+// is stored in the end, and a worker holds few of them.
+func TestTheReturnOfRedisIsARamp(t *testing.T) {
+	t.Parallel()
+	agents := *rampAgents
+	r := newRig(t)
+	_, door := r.role("dispatcher", "--submissions=false", "--slack", "1h") // no deadline passes
+	worker, metrics := r.role("worker")
+	r.simulate(agents, "--latency", "20s")
+	id := accepts(t, door, operation(agents, 0))
+	testenv.Eventually(t, patience, func() bool {
+		at := look(t, door, id)
+		return at.Items == agents && at.Counts["pending"] == 0
+	}, "agents have accepted the task")
+	heard := hearRequests(t, r.nats.Conn)
+	inHand := 0
+	until := func(done func() bool, what string) {
+		t.Helper()
+		testenv.Eventually(t, patience, func() bool {
+			inHand = max(inHand, counter(t, metrics, "procfleet_worker_inbox_waiting_messages", `inbox="results`))
+			return done()
+		}, what)
+	}
+
+	r.redis.Freeze(t)
+	away := time.Now()
+	until(func() bool { return heard.hosts(6) >= agents*9/10 }, "agents send their results again and again")
+	r.redis.Thaw(t)
+	back := time.Now()
+	during, _ := heard.since(away)
+	put := counter(t, metrics, "procfleet_worker_busy_replies_total", `inbox="results`)
+	until(func() bool { return look(t, door, id).State == "finished" }, "the task ends")
+	took := time.Since(back)
+	after, most := heard.since(back)
+	t.Logf("Redis hung for %v: %d repeats, %d of them put off", back.Sub(away).Round(time.Second), during, put)
+	t.Logf("Redis back: %d results stored within %v, %d repeats, at most %d in a second; at most %d waited in the worker",
+		agents, took.Round(100*time.Millisecond), after, most, inHand)
+
+	if end := look(t, door, id); end.Counts["succeeded"] != agents {
+		t.Errorf("%v, want %d succeeded", end.Counts, agents)
+	}
+	if most > agents/2 {
+		t.Errorf("%d of %d agents came back within one second", most, agents)
+	}
+	if put < agents {
+		t.Errorf("agents were put off %d times, want once for each of %d at least", put, agents)
+	}
+	if inHand > inbox {
+		t.Errorf("%d requests waited in the worker, want at most %d", inHand, inbox)
+	}
+	bounded(t, "the worker", worker)
+}
