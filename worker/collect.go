@@ -48,7 +48,7 @@ func (c *collector) inbox() *inbox {
 }
 
 // openResults decodes and verifies a message.
-func (c *collector) openResults(msg *nats.Msg) (*request, error) {
+func (c *collector) openResults(msg *nats.Msg) *request {
 	var r *request
 	err := guarded(func() (err error) {
 		r, err = decodeResults(msg)
@@ -57,13 +57,13 @@ func (c *collector) openResults(msg *nats.Msg) (*request, error) {
 	if err != nil {
 		c.log.WithError(err).WithField("subject", msg.Subject).Error("results dropped")
 		c.metrics.drop(droppedUnread)
-		return nil, errDropped
+		return nil
 	}
 	if c.believer.believe(msg.Header, r.host, &fleetkey.Message{Purpose: agentproto.TypeResults, Body: msg.Data}) != nil {
-		return nil, errDropped
+		return nil
 	}
 	c.believer.keepHeldAgentIDs(msg.Header, r.host, r.results)
-	return r, nil
+	return r
 }
 
 // collect stores a batch and replies to it. An error says that the store is

@@ -19,12 +19,13 @@ func TestResultsThatComeWhileOthersAreStoredGoTogether(t *testing.T) {
 	t.Parallel()
 	const n = 300
 	s := newSigning(t)
-	given := make(chan struct{})
+	first, given := make(chan struct{}, n), make(chan struct{})
 	release := sync.OnceFunc(func() { close(given) })
 	e := start(t, func(c *worker.Config) {
 		c.Meter = s.metrics.Meter("worker")
 		c.Reached = func(point string) {
 			if point == worker.PointCollecting {
+				first <- struct{}{}
 				<-given // the store is busy with the first
 			}
 		}
@@ -32,19 +33,16 @@ func TestResultsThatComeWhileOthersAreStoredGoTogether(t *testing.T) {
 	t.Cleanup(release)
 	id := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, hosts(n)...)).ID
 	for item, h := range hosts(n) {
-		err := e.Conn.Publish(agentproto.ResultSubject("s", 0), e.encode(resultsOf(id, h, succeeded(item))))
-		if err != nil {
+		if err := e.Conn.Publish(agentproto.ResultSubject("s", 0), e.encode(resultsOf(id, h, succeeded(item)))); err != nil {
 			t.Fatal(err)
+		}
+		if item == 0 {
+			<-first
 		}
 	}
 	e.eventually(func() bool {
-		for first := 1; first <= n; first++ { // as many as were taken before the others came
-			if s.says(fmt.Sprintf("procfleet_worker_inbox_waiting_messages{inbox=\"results_s\"} %d\n", n-first)) {
-				return first <= n/2
-			}
-		}
-		return false
-	}, "the worker has the results")
+		return s.says(fmt.Sprintf("procfleet_worker_inbox_waiting_messages{inbox=\"results_s\"} %d\n", n-1))
+	}, "the other results wait")
 	release()
 	for item := range n {
 		e.waitState(id, item, procfleet.StateSucceeded)

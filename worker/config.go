@@ -163,7 +163,7 @@ const (
 	PointAsked        = "worker.asked"         // its commands are on their way
 	PointBeforeDone   = "worker.before-done"   // all hosts answered, nothing stored
 	PointAfterDone    = "worker.after-done"    // stored as done, not acknowledged
-	PointCollecting   = "worker.collecting"    // results pulled, not stored
-	PointCollected    = "worker.collected"     // results stored, not acknowledged
+	PointCollecting   = "worker.collecting"    // results received, not stored
+	PointCollected    = "worker.collected"     // results stored, no receipt sent
 	PointBeforeNotify = "worker.before-notify" // a task ended, its event not sent
 )

@@ -35,7 +35,7 @@ func (h *hostEvents) inbox() *inbox {
 }
 
 // openEvent decodes and verifies a message.
-func (h *hostEvents) openEvent(msg *nats.Msg) (*request, error) {
+func (h *hostEvents) openEvent(msg *nats.Msg) *request {
 	e, m, err := bus.DecodeHostEvent(msg.Data, msg.Subject)
 	if err == nil && (m.ID == "" || len(m.ID) > maxWord) {
 		err = errors.New("event without an id, or with one that is too long")
@@ -43,13 +43,13 @@ func (h *hostEvents) openEvent(msg *nats.Msg) (*request, error) {
 	if err != nil {
 		h.log.WithError(err).WithField("subject", msg.Subject).Warn("event of host dropped")
 		h.metrics.events(1, eventsBad)
-		return nil, errDropped
+		return nil
 	}
 	if h.believer.believe(msg.Header, e.Host, &fleetkey.Message{Purpose: agentproto.TypeEvent, Body: msg.Data}) != nil {
 		h.metrics.events(1, eventsBad)
-		return nil, errDropped
+		return nil
 	}
-	return &request{msg: msg, kind: agentproto.TypeEvent, id: m.ID, host: e.Host, receipt: m.Receipt}, nil
+	return &request{msg: msg, kind: agentproto.TypeEvent, id: m.ID, host: e.Host, receipt: m.Receipt}
 }
 
 // publish has the stream acknowledge a batch, and replies to what it has. The

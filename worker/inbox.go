@@ -82,14 +82,14 @@ func (in *inbox) put(msg *nats.Msg) {
 func (in *inbox) enqueue(msg *nats.Msg) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if len(in.queue) >= in.room || in.bytes+len(msg.Data) > in.roomBytes {
+	if len(in.queue) >= in.room || in.bytes+msg.Size() > in.roomBytes {
 		if time.Since(in.warned) > time.Minute {
 			in.warned = time.Now()
 			in.log.WithField("inbox", in.name).Warn("inbox full, agents will send again")
 		}
 		return false
 	}
-	in.queue, in.bytes = append(in.queue, msg), in.bytes+len(msg.Data)
+	in.queue, in.bytes = append(in.queue, msg), in.bytes+msg.Size()
 	return true
 }
 
@@ -151,8 +151,8 @@ func (in *inbox) next() []*nats.Msg {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	n, bytes := 0, 0
-	for n < min(len(in.queue), in.batch) && (n == 0 || bytes+len(in.queue[n].Data) <= in.batchBytes) {
-		bytes += len(in.queue[n].Data)
+	for n < min(len(in.queue), in.batch) && (n == 0 || bytes+in.queue[n].Size() <= in.batchBytes) {
+		bytes += in.queue[n].Size()
 		n++
 	}
 	batch := in.queue[:n:n]

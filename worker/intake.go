@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -29,9 +28,9 @@ type intake struct {
 	gate     gate
 	log      logrus.FieldLogger
 
-	// open decodes and verifies a message; an error says that it was counted and
-	// logged, and gets no reply.
-	open func(msg *nats.Msg) (*request, error)
+	// open decodes and verifies a message. One that is not valid is counted and
+	// logged, gets no reply, and is nil.
+	open func(msg *nats.Msg) *request
 	// keep stores requests and replies to them. An error says that it cannot
 	// store now; left are the requests without a reply.
 	keep func(ctx context.Context, requests []*request) (left []*request, err error)
@@ -50,9 +49,6 @@ type request struct {
 	results []procfleet.Result
 	foreign []int // items of other hosts
 }
-
-// errDropped says that a message was counted and logged.
-var errDropped = errors.New("message dropped")
 
 // take works on a batch of messages.
 func (in *intake) take(ctx context.Context, msgs []*nats.Msg) {
@@ -81,7 +77,7 @@ func (in *intake) overflow(msg *nats.Msg) {
 func (in *intake) openAll(msgs []*nats.Msg) []*request {
 	requests := make([]*request, 0, len(msgs))
 	for _, msg := range msgs {
-		if r, err := in.open(msg); err == nil {
+		if r := in.open(msg); r != nil {
 			requests = append(requests, r)
 		}
 	}

@@ -11,7 +11,7 @@ type Timing struct {
 	Ask   AskTiming
 	Sweep SweepTiming
 
-	// Pull is how long one request for chunks or results waits at the
+	// Pull is how long one request for chunks waits at the
 	// server; default 3 s. One second more is the longest delay after the
 	// server was away, and how late it may hear of a request or its answer come.
 	Pull time.Duration
