@@ -123,8 +123,8 @@ func (c *collector) store(ctx context.Context, requests []*request) error {
 		c.traces.recorded(ctx, began, requests)
 		c.reached(PointCollected)
 		for _, r := range requests {
-			n, any := at[r.task]
-			c.reply(r, receiptOfResults(r, any && recorded[n].Known))
+			n, some := at[r.task]
+			c.reply(r, receiptOfResults(r, some && recorded[n].Known))
 		}
 		return nil
 	})

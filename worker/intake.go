@@ -205,5 +205,5 @@ func (g *gate) retryAfter() time.Duration {
 	if !g.since.IsZero() {
 		about = min(max(time.Since(g.since), retryLeast), retryMost)
 	}
-	return about/2 + rand.N(about) //nolint:gosec // spreads load, guards nothing
+	return about/2 + rand.N(about)
 }

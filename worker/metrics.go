@@ -322,8 +322,8 @@ const (
 	settingsOverflowed = "overflowed" // came faster than the store is asked; agents ask again
 )
 
-func (m *metrics) settings(n int, outcome string) {
-	m.asked.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("outcome", outcome)))
+func (m *metrics) settings(outcome string) {
+	m.asked.Add(context.Background(), 1, metric.WithAttributes(attribute.String("outcome", outcome)))
 }
 
 // Troubles with hosts.

@@ -35,7 +35,7 @@ func (s *settings) inbox() *inbox {
 	return &inbox{
 		conn: s.conn, subject: agentproto.SettingsAll, name: "settings", log: s.log,
 		room: 32 << 10, roomBytes: 16 << 20, batch: 500, batchBytes: 4 << 20,
-		take: s.take, overflow: func(*nats.Msg) { s.metrics.settings(1, settingsOverflowed) }, metrics: s.metrics,
+		take: s.take, overflow: func(*nats.Msg) { s.metrics.settings(settingsOverflowed) }, metrics: s.metrics,
 	}
 }
 
@@ -62,11 +62,11 @@ func (s *settings) add(batch []asked, msg *nats.Msg) []asked {
 	}
 	if err != nil {
 		s.log.WithError(err).WithField("subject", msg.Subject).Warn("question for settings dropped")
-		s.metrics.settings(1, settingsBad)
+		s.metrics.settings(settingsBad)
 		return batch
 	}
 	if s.believer.believe(msg.Header, host, &fleetkey.Message{Purpose: agentproto.TypeSettingsAsk, Body: msg.Data}) != nil {
-		s.metrics.settings(1, settingsBad)
+		s.metrics.settings(settingsBad)
 		return batch
 	}
 	return append(batch, asked{host, message.ID, msg.Reply})
@@ -162,11 +162,11 @@ func (s *settings) send(to asked, reply *agentproto.SettingsReply) {
 	switch {
 	case err != nil:
 		s.log.WithError(err).WithField("host", to.host.String()).Warn("question for settings not answered")
-		s.metrics.settings(1, settingsLost)
+		s.metrics.settings(settingsLost)
 	case reply.Error != "":
-		s.metrics.settings(1, settingsUnknown)
+		s.metrics.settings(settingsUnknown)
 	default:
-		s.metrics.settings(1, settingsTold)
+		s.metrics.settings(settingsTold)
 	}
 }
 
