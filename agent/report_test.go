@@ -332,7 +332,11 @@ func TestStopSendsWhatWaitsDespiteAPause(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer ledger.Close()
+				defer func() {
+					if err := ledger.Close(); err != nil {
+						t.Error(err)
+					}
+				}()
 				r := newReporter(workers.requester(t, nil), ledger, identity{}, &Config{Log: testenv.Log(t), Crash: func(string) {}})
 				finish(t, r, "s", "task", 0)
 				within(t.Context(), 90*time.Second, r.run)
