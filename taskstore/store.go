@@ -269,9 +269,11 @@ type Duties interface {
 	Republished(ctx context.Context, id procfleet.TaskID, chunk int, sequence uint64) error
 	// Revisit sets the next visits of tasks that have one.
 	Revisit(ctx context.Context, next ...NextVisit) error
-	// Settle removes tasks from the sweep index: each is finished and its
-	// notification sent, or rejected, or gone.
-	Settle(ctx context.Context, ids ...procfleet.TaskID) error
+	// Settle removes visits from the sweep index: each task is finished and its
+	// notification sent, or rejected, or gone. A visit as Due returned it is
+	// removed only if its moment is still the same: a task that was created
+	// since then keeps its visit. The zero moment removes any visit of the task.
+	Settle(ctx context.Context, visits ...Visit) error
 	// Published records that the finished event of a finished task was
 	// published: it sets EventPublished and nothing else. A task that is open
 	// after all, since a fail-over lost its end, stays as it is: its next end

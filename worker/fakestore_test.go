@@ -478,13 +478,15 @@ func (s *fakeStore) Revisit(_ context.Context, next ...taskstore.NextVisit) erro
 	return nil
 }
 
-func (s *fakeStore) Settle(_ context.Context, ids ...procfleet.TaskID) error {
+func (s *fakeStore) Settle(_ context.Context, visits ...taskstore.Visit) error {
 	if err := s.enter("Settle"); err != nil {
 		return err
 	}
 	defer s.mu.Unlock()
-	for _, id := range ids {
-		delete(s.visits, id)
+	for _, v := range visits {
+		if v.At.IsZero() || v.At.Equal(s.visits[v.Task]) {
+			delete(s.visits, v.Task)
+		}
 	}
 	return nil
 }

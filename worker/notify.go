@@ -134,7 +134,7 @@ func (n *notifier) tell(ctx context.Context, task *procfleet.Task) (err error) {
 				return err
 			}
 		}
-		if err := n.store.Settle(ctx, task.ID); err != nil {
+		if err := n.store.Settle(ctx, taskstore.Visit{Task: task.ID}); err != nil {
 			return fmt.Errorf("settle task %s: %w", task.ID, err)
 		}
 		return nil

@@ -14,7 +14,7 @@ import (
 type plan struct {
 	complete map[procfleet.TaskID]bool // tasks that miss no result
 	next     []taskstore.NextVisit
-	settle   []procfleet.TaskID
+	settle   []taskstore.Visit
 	notify   []procfleet.TaskID
 	repairs  []*repair
 }
@@ -31,7 +31,7 @@ func (sh *shard) visit(ctx context.Context, due []taskstore.Visit) error {
 	}
 	p := plan{complete: sh.complete(ctx, tasks)}
 	for i := range due {
-		sh.decideSafely(ctx, &p, due[i].Task, &tasks[i])
+		sh.decideSafely(ctx, &p, due[i], &tasks[i])
 	}
 	sh.metrics.visits.Add(ctx, int64(len(due)))
 	return sh.carryOut(ctx, &p)
@@ -91,25 +91,25 @@ func (sh *shard) carryOut(ctx context.Context, p *plan) error {
 	return nil
 }
 
-func (sh *shard) settle(ctx context.Context, ids ...procfleet.TaskID) error {
-	if len(ids) == 0 {
+func (sh *shard) settle(ctx context.Context, visits ...taskstore.Visit) error {
+	if len(visits) == 0 {
 		return nil
 	}
-	for _, id := range ids {
-		sh.stepped.forget(id)
+	for _, v := range visits {
+		sh.stepped.forget(v.Task)
 	}
-	return sh.store.Settle(ctx, ids...)
+	return sh.store.Settle(ctx, visits...)
 }
 
 // decideSafely turns a panic over one task into a postponed visit.
-func (sh *shard) decideSafely(ctx context.Context, p *plan, id procfleet.TaskID, task *procfleet.Task) {
+func (sh *shard) decideSafely(ctx context.Context, p *plan, visit taskstore.Visit, task *procfleet.Task) {
 	defer func() {
 		if r := recover(); r != nil {
-			sh.log.WithField("panic", r).WithField("task", id).Error("visit failed, postponed")
-			p.later(id, sh.timing.Sweep.RevisitMax)
+			sh.log.WithField("panic", r).WithField("task", visit.Task).Error("visit failed, postponed")
+			p.later(visit.Task, sh.timing.Sweep.RevisitMax)
 		}
 	}()
-	sh.decide(ctx, p, id, task)
+	sh.decide(ctx, p, visit, task)
 }
 
 func (p *plan) later(id procfleet.TaskID, after time.Duration) {
@@ -117,16 +117,17 @@ func (p *plan) later(id procfleet.TaskID, after time.Duration) {
 }
 
 // decide plans what one task needs.
-func (sh *shard) decide(ctx context.Context, p *plan, id procfleet.TaskID, task *procfleet.Task) {
+func (sh *shard) decide(ctx context.Context, p *plan, visit taskstore.Visit, task *procfleet.Task) {
+	id := visit.Task
 	switch {
 	case task.ID == "":
-		sh.decideAbsent(ctx, p, id)
+		sh.decideAbsent(ctx, p, visit)
 		return
 	case task.State == "": // unreadable
 		p.later(id, sh.timing.Sweep.RevisitMax)
 		return
 	case task.State.Done():
-		sh.decideDone(ctx, p, task)
+		sh.decideDone(ctx, p, visit, task)
 		return
 	}
 	now := sh.clock.now()
@@ -157,21 +158,21 @@ func (sh *shard) decide(ctx context.Context, p *plan, id procfleet.TaskID, task 
 // decideAbsent handles an index entry without a task: it expired, or its
 // dispatcher died before writing it, or is just about to. A number far in the
 // future is of a time when the store's clock was ahead.
-func (sh *shard) decideAbsent(ctx context.Context, p *plan, id procfleet.TaskID) {
-	number, err := id.Number()
+func (sh *shard) decideAbsent(ctx context.Context, p *plan, visit taskstore.Visit) {
+	number, err := visit.Task.Number()
 	if err == nil && sh.clock.now().Sub(number.Time()).Abs() < sh.timing.Sweep.GhostAge {
-		p.later(id, sh.timing.Sweep.RevisitMin)
+		p.later(visit.Task, sh.timing.Sweep.RevisitMin)
 		return
 	}
 	sh.metrics.sweep(ctx, sweepForget, 1)
-	p.settle = append(p.settle, id)
+	p.settle = append(p.settle, visit)
 }
 
 // decideDone has a pending completion notification sent. It does not wait for
 // that: callbacks are slow.
-func (sh *shard) decideDone(ctx context.Context, p *plan, task *procfleet.Task) {
+func (sh *shard) decideDone(ctx context.Context, p *plan, visit taskstore.Visit, task *procfleet.Task) {
 	if task.State != procfleet.TaskFinished || !task.NotifyPending {
-		p.settle = append(p.settle, task.ID)
+		p.settle = append(p.settle, visit)
 		return
 	}
 	sh.metrics.sweep(ctx, sweepNotify, 1)

@@ -79,7 +79,7 @@ func (s *Store) Revisit(ctx context.Context, next ...taskstore.NextVisit) error 
 	next = slices.Clone(next)
 	return change(ctx, s, func(t *tx) error {
 		for _, v := range next {
-			if err := t.reschedule(v.Task, t.now.Add(min(v.After, taskstore.MaxVisit))); err != nil {
+			if err := t.reschedule(v.Task, time.Time{}, t.now.Add(min(v.After, taskstore.MaxVisit))); err != nil {
 				return err
 			}
 		}
@@ -87,12 +87,12 @@ func (s *Store) Revisit(ctx context.Context, next ...taskstore.NextVisit) error 
 	})
 }
 
-// Settle removes tasks from the sweep index.
-func (s *Store) Settle(ctx context.Context, ids ...procfleet.TaskID) error {
-	ids = slices.Clone(ids)
+// Settle removes visits from the sweep index.
+func (s *Store) Settle(ctx context.Context, visits ...taskstore.Visit) error {
+	visits = slices.Clone(visits)
 	return change(ctx, s, func(t *tx) error {
-		for _, id := range ids {
-			if err := t.reschedule(id, time.Time{}); err != nil {
+		for _, v := range visits {
+			if err := t.reschedule(v.Task, v.At, time.Time{}); err != nil {
 				return err
 			}
 		}
@@ -100,9 +100,10 @@ func (s *Store) Settle(ctx context.Context, ids ...procfleet.TaskID) error {
 	})
 }
 
-// reschedule sets the visit of a task. A gone task has none, which is no
-// error: whoever visits it is to settle it.
-func (t *tx) reschedule(id procfleet.TaskID, at time.Time) error {
+// reschedule sets the visit of a task if it is still due at from; the zero from
+// is any moment. A task and its visit are written in one transaction, so a task
+// that is gone has no visit, and no task is written after its visit was settled.
+func (t *tx) reschedule(id procfleet.TaskID, from, to time.Time) error {
 	n, err := id.Number()
 	if err != nil {
 		return nil //nolint:nilerr // an id that is none is of no task
@@ -111,7 +112,10 @@ func (t *tx) reschedule(id procfleet.TaskID, at time.Time) error {
 	if err != nil || r == nil {
 		return err
 	}
-	if err := t.visit(r, at); err != nil {
+	if !from.IsZero() && from.UnixMicro() != r.Visit.UnixMicro() {
+		return nil
+	}
+	if err := t.visit(r, to); err != nil {
 		return err
 	}
 	return t.putTask(r)

@@ -194,7 +194,7 @@ func TestTaskOfAClusterThatForgetsItsEndAfterItWasNotifiedIsVisitedAgain(t *test
 		visits, err := s.Due(t.Context(), taskstore.Shard(again.Number), 100)
 		return err == nil && len(visits) == 1 && visits[0].Task == again.ID
 	}, "a task that was notified before a server restarted is visited")
-	if err := s.Settle(t.Context(), again.ID); err != nil {
+	if err := s.Settle(t.Context(), taskstore.Visit{Task: again.ID}); err != nil {
 		t.Fatal(err)
 	}
 	if visits := due(taskstore.Shard(again.Number)); len(visits) > 0 {

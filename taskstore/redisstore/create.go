@@ -67,17 +67,19 @@ return removed
 // ARGV[4] number of items
 // ARGV[5] mark of a pending item
 // ARGV[6] microseconds of this server's clock after which no task is made, or ""
-// ARGV[7] likewise, but of this number: the sweep may have settled it by then
-// ARGV[8..] packed chunks to write, then fields and values of the head
+// ARGV[7] microseconds of this server's clock before which no task of this number
+// is made: the clock has stepped back, and the sweep may have settled the number
+// ARGV[8] microseconds after which none is made, for the same reason
+// ARGV[9..] packed chunks to write, then fields and values of the head
 // Returns "created" (also if this maker did it before), "exists", "overtaken",
-// "expired" (ARGV[6] has passed) or "late" (ARGV[7] has).
+// "expired" (ARGV[6] has passed) or "late" (not between ARGV[7] and ARGV[8]).
 var createScript = redis.NewScript(luaNow + `
 local there = redis.call('HGET', KEYS[1], 'maker')
 if there then return there == ARGV[1] and 'created' or 'exists' end
 local time = now()
 if ARGV[6] ~= '' and time > tonumber(ARGV[6]) then return 'expired' end
-if time > tonumber(ARGV[7]) then return 'late' end
-local at, staged = 8, tonumber(ARGV[3])
+if time < tonumber(ARGV[7]) or time > tonumber(ARGV[8]) then return 'late' end
+local at, staged = 9, tonumber(ARGV[3])
 if staged > 0 then
   if redis.call('GET', KEYS[2]) ~= ARGV[1] then return 'overtaken' end
   for i = #KEYS - staged + 1, #KEYS, 1000 do -- unpack fails for some 8,000
@@ -123,17 +125,21 @@ type maker struct {
 	found *procfleet.Task // the task that the same request made before
 	// continued means that the number is older than this request.
 	continued bool
-	// latest is when the number is in the index for certain: a task that is
-	// made later might never be visited.
-	latest time.Time
+	// Between earliest and latest the number is in the index for certain: a task
+	// that is made at another time might never be visited.
+	earliest, latest time.Time
 	// uncertain is the task of which it is not known whether it was made.
 	uncertain procfleet.Task
 }
 
 // makeWithin is how long after a number was entered into the index its task may
 // be made. The sweep settles a number without a task at its first visit at the
-// earliest. The difference is for the clocks of a cluster's servers.
-const makeWithin = taskstore.FirstVisit - time.Second
+// earliest. The tenth that is left is for the clocks of a cluster's servers.
+func makeWithin(visit time.Duration) time.Duration { return visit - visit/10 }
+
+// maxStepBack is how far the clock may step back before a task is made. The
+// sweep takes a visit that is further ahead than MaxVisit for due.
+const maxStepBack = taskstore.MaxVisit / 2
 
 // makeAttempts is how often a maker that was overtaken by another one of the
 // same id looks again, for about two seconds altogether.
@@ -195,17 +201,17 @@ func (m *maker) number(ctx context.Context) (procfleet.Number, time.Time, error)
 	return n, now, err
 }
 
-// enrol enters a number into the indexes and sets the moment until which its
-// task may be made.
+// enrol enters a number into the indexes and sets the moments between which
+// its task may be made.
 func (m *maker) enrol(ctx context.Context, n procfleet.Number, visit time.Duration) (procfleet.Number, time.Time, error) {
 	n, now, err := m.store.enrol(ctx, n, m.draft, visit)
-	m.latest = now.Add(makeWithin)
+	m.earliest, m.latest = now.Add(-maxStepBack), now.Add(makeWithin(visit))
 	return n, now, err
 }
 
 // enrolAgain is for a task that was just written under an old number: a sweep
-// that looked before may have taken the number out of the index as one whose
-// task will never come.
+// that read the index before may have put the number's visit forward, and then
+// settled it as one whose task will never be written.
 func (m *maker) enrolAgain(ctx context.Context, n procfleet.Number) error {
 	if !m.continued {
 		return nil
@@ -339,11 +345,14 @@ func (m *maker) createCall(t *procfleet.Task, groups []chunkGroup) (*call, error
 	for _, staged := range groups[:last] {
 		c.keys = append(c.keys, staged.keys(keys)...)
 	}
-	notAfter, latest := "", strconv.FormatInt(m.latest.UnixMicro(), 10)
+	notAfter := ""
 	if at := m.draft.NotAfter; !at.IsZero() {
 		notAfter = strconv.FormatInt(at.UnixMicro(), 10)
 	}
-	c.args = append([]any{m.nonce, expiry(t.ExpiresAt), g.first, t.Items, string(rune(pack.Pending)), notAfter, latest}, g.packed...)
+	c.args = append([]any{
+		m.nonce, expiry(t.ExpiresAt), g.first, t.Items, string(rune(pack.Pending)),
+		notAfter, m.earliest.UnixMicro(), m.latest.UnixMicro(),
+	}, g.packed...)
 	c.args = append(c.args, fields...)
 	return c, nil
 }

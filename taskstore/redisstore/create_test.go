@@ -135,7 +135,7 @@ func TestSweepDoesNotLoseATaskThatContinuesAnId(t *testing.T) {
 	settled := false
 	s.client.AddHook(beforeCreate{fn: func(ctx context.Context) {
 		settled = true
-		if err := s.Settle(ctx, id); err != nil {
+		if err := s.Settle(ctx, taskstore.Visit{Task: id}); err != nil {
 			t.Error(err)
 		}
 	}})

@@ -79,8 +79,10 @@
 // point it there; enter the number into the indexes; write the chunks; write
 // the head. Before the head there is no task, and whatever was left by a
 // dispatcher that died is either found by the repeat of the request, or by the
-// sweep, or expires. The repeat enters the number into the indexes before and
-// after it writes the task, because the sweep drops numbers without a task.
+// sweep, or expires. The sweep drops numbers without a task, so the head is
+// written only while the first visit of its number is certainly still to come,
+// and the sweep drops no visit that was set since it read the index. The repeat
+// enters the number into the indexes before and after it writes the task.
 // Every call can be repeated, so a lost answer is asked for
 // again; what cannot be answered within [Options.Patience] is
 // [taskstore.ErrUnavailable].

@@ -101,6 +101,21 @@ redis.call('ZADD', KEYS[1], 'XX', unpack(visits))
 return 1
 `)
 
+// settleVisitsScript removes visits that are still due at the moment that the sweep read.
+//
+// KEYS[1] sweep
+// ARGV    for each task: its number, microseconds of the visit or "" for any
+// Returns 1.
+var settleVisitsScript = redis.NewScript(`
+local past = {}
+for i = 1, #ARGV, 2 do
+  local at = redis.call('ZSCORE', KEYS[1], ARGV[i])
+  if at and (ARGV[i + 1] == '' or tonumber(at) == tonumber(ARGV[i + 1])) then past[#past + 1] = ARGV[i] end
+end
+if #past > 0 then redis.call('ZREM', KEYS[1], unpack(past)) end
+return 1
+`)
+
 // publishedScript marks the finished event of a finished task as published.
 //
 // KEYS[1] head
@@ -240,49 +255,63 @@ func (s *Store) Republished(ctx context.Context, id procfleet.TaskID, chunk int,
 
 // Revisit moves the visits of tasks; one that was settled stays out.
 func (s *Store) Revisit(ctx context.Context, next ...taskstore.NextVisit) error {
-	calls := make([]*call, 0, taskstore.SweepShards)
-	open := make(map[int]*call, taskstore.SweepShards)
+	calls := visitCalls{store: s, script: revisitScript}
 	for _, v := range next {
 		n, err := number(v.Task)
 		if err != nil {
 			return err
 		}
-		shard := taskstore.Shard(n)
-		c := open[shard]
-		if c == nil || len(c.args) == 2*scriptItems {
-			c = &call{script: revisitScript, keys: []string{s.keys.sweep(shard)}}
-			open[shard], calls = c, append(calls, c)
-		}
-		c.args = append(c.args, int64(n), min(v.After, taskstore.MaxVisit).Microseconds())
+		calls.add(n, min(v.After, taskstore.MaxVisit).Microseconds())
 	}
-	if len(calls) == 0 {
-		return nil
-	}
-	if err := s.run(ctx, calls...); err != nil {
+	if err := calls.run(ctx); err != nil {
 		return fmt.Errorf("set the next visits of %d tasks: %w", len(next), err)
 	}
 	return nil
 }
 
-// Settle removes tasks from the sweep index.
-func (s *Store) Settle(ctx context.Context, ids ...procfleet.TaskID) error {
-	members := make(map[int][]any, taskstore.SweepShards)
-	for _, id := range ids {
-		if n, err := number(id); err == nil { // what is no id is not in the index
-			members[taskstore.Shard(n)] = append(members[taskstore.Shard(n)], int64(n))
+// Settle removes visits from the sweep index.
+func (s *Store) Settle(ctx context.Context, visits ...taskstore.Visit) error {
+	calls := visitCalls{store: s, script: settleVisitsScript}
+	for _, v := range visits {
+		n, err := number(v.Task)
+		switch {
+		case err != nil: // what is no id is not in the index
+		case v.At.IsZero():
+			calls.add(n, "")
+		default:
+			calls.add(n, v.At.UnixMicro())
 		}
 	}
-	if len(members) == 0 {
-		return ctx.Err()
-	}
-	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
-		for shard, of := range members {
-			pipe.ZRem(ctx, s.keys.sweep(shard), of...)
-		}
-	}); err != nil {
-		return fmt.Errorf("settle %d tasks: %w", len(ids), err)
+	if err := calls.run(ctx); err != nil {
+		return fmt.Errorf("settle %d visits: %w", len(visits), err)
 	}
 	return nil
+}
+
+// visitCalls is calls of one script that changes visits, each of one shard.
+type visitCalls struct {
+	store  *Store
+	script *redis.Script
+	calls  []*call
+	open   [taskstore.SweepShards]*call
+}
+
+// add adds the visit of a task, with the script's argument beside its number.
+func (v *visitCalls) add(n procfleet.Number, arg any) {
+	shard := taskstore.Shard(n)
+	c := v.open[shard]
+	if c == nil || len(c.args) == 2*scriptItems {
+		c = &call{script: v.script, keys: []string{v.store.keys.sweep(shard)}}
+		v.open[shard], v.calls = c, append(v.calls, c)
+	}
+	c.args = append(c.args, int64(n), arg)
+}
+
+func (v *visitCalls) run(ctx context.Context) error {
+	if len(v.calls) == 0 {
+		return ctx.Err()
+	}
+	return v.store.run(ctx, v.calls...)
 }
 
 // Published is one round trip. It does not wait for a replica: a fail-over that

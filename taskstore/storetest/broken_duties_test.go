@@ -36,7 +36,7 @@ func (s impatient) Revisit(ctx context.Context, next ...taskstore.NextVisit) err
 
 type unsettling struct{ taskstore.Store }
 
-func (s unsettling) Settle(context.Context, ...procfleet.TaskID) error { return nil }
+func (s unsettling) Settle(context.Context, ...taskstore.Visit) error { return nil }
 
 type neverRepublished struct{ taskstore.Store }
 
@@ -353,7 +353,7 @@ func (s publishesOpen) Task(ctx context.Context, id procfleet.TaskID) (procfleet
 type settlesOpen struct{ taskstore.Store }
 
 func (s settlesOpen) Notified(ctx context.Context, id procfleet.TaskID) error {
-	return errors.Join(s.Store.Notified(ctx, id), s.Settle(ctx, id))
+	return errors.Join(s.Store.Notified(ctx, id), s.Settle(ctx, taskstore.Visit{Task: id}))
 }
 
 // stalling waits until the clock has caught up after it stepped back.
@@ -435,8 +435,19 @@ func (s patient) Due(ctx context.Context, shard, limit int) ([]taskstore.Visit, 
 // firstOnly sets and settles only the first visit of a call.
 type firstOnly struct{ taskstore.Store }
 
-func (s firstOnly) Settle(ctx context.Context, ids ...procfleet.TaskID) error {
-	return s.Store.Settle(ctx, ids[:min(1, len(ids))]...)
+func (s firstOnly) Settle(ctx context.Context, visits ...taskstore.Visit) error {
+	return s.Store.Settle(ctx, visits[:min(1, len(visits))]...)
+}
+
+// settlesAnyMoment removes a visit that was set after the sweep read the one before.
+type settlesAnyMoment struct{ taskstore.Store }
+
+func (s settlesAnyMoment) Settle(ctx context.Context, visits ...taskstore.Visit) error {
+	visits = slices.Clone(visits)
+	for i := range visits {
+		visits[i].At = time.Time{}
+	}
+	return s.Store.Settle(ctx, visits...)
 }
 
 // gapless leaves out the tasks that are not there.

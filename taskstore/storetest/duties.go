@@ -18,10 +18,14 @@ func dutyChecks() []Check {
 		{Name: "a task that was never written is due", Fn: orphanIsDue, Needs: Needs{Advance: true, Orphan: true}},
 		{Name: "a task that continues a remembered id has a first visit of its own", Fn: continuedIsDueAnew, Needs: Needs{Advance: true, Orphan: true}},
 		{Name: "a task that is made late is visited, or not made", Fn: lateIsVisited, Needs: Needs{Advance: true, Delay: true}},
+		{Name: "a short task that is made late is visited, or not made", Fn: shortLateIsVisited, Needs: Needs{Advance: true, Delay: true}},
+		{Name: "a task that is made when the clock stepped back is visited, or not made", Fn: madeAfterStepBackIsVisited, Needs: Needs{Advance: true, Delay: true}},
 		{Name: "a remembered id is not made late without a visit", Fn: lateOrphanIsVisited, Needs: Needs{Advance: true, Orphan: true, Delay: true}},
 		{Name: "due tasks come longest overdue first", Fn: dueInOrder},
 		{Name: "revisit postpones", Fn: revisitPostpones},
 		{Name: "a settled task is not due", Fn: settledNotDue},
+		{Name: "settling a visit leaves the one that was set since", Fn: settleLeavesNewVisit},
+		{Name: "a sweep settles no task that is made meanwhile", Fn: madeWhileSettled, Needs: Needs{Advance: true, Orphan: true}},
 		{Name: "a task that was told is not due", Fn: toldNotDue},
 		{Name: "a task that is open after all stays due", Fn: openStaysDue},
 		{Name: "a task whose event was published has its callback left", Fn: publishedStaysPending},
@@ -54,6 +58,16 @@ func due(ctx context.Context, t T, s taskstore.Store, shard, limit int) []procfl
 func revisit(ctx context.Context, t T, s taskstore.Store, id procfleet.TaskID, after time.Duration) {
 	t.Helper()
 	must(t, s.Revisit(ctx, taskstore.NextVisit{Task: id, After: after}), "revisit")
+}
+
+// settle removes the visits of tasks, whenever they are due.
+func settle(ctx context.Context, t T, s taskstore.Store, ids ...procfleet.TaskID) {
+	t.Helper()
+	visits := make([]taskstore.Visit, len(ids))
+	for i, id := range ids {
+		visits[i].Task = id
+	}
+	must(t, s.Settle(ctx, visits...), "settle")
 }
 
 func dueEverywhere(ctx context.Context, t T, s taskstore.Store) []procfleet.TaskID {
@@ -89,7 +103,7 @@ func orphanIsDue(ctx context.Context, t T, s Subject) {
 	id := s.Orphan(keyed("k", "body"))
 	s.Advance(taskstore.FirstVisit)
 	equal(t, "due", dueEverywhere(ctx, t, s), []procfleet.TaskID{id})
-	must(t, s.Settle(ctx, id), "settle")
+	settle(ctx, t, s, id)
 	equal(t, "due when it was settled", dueEverywhere(ctx, t, s), []procfleet.TaskID{})
 	// Its dispatcher was not dead, or the caller repeats.
 	equal(t, "id", create(ctx, t, s, keyed("k", "body")).ID, id)
@@ -107,38 +121,52 @@ func continuedIsDueAnew(ctx context.Context, t T, s Subject) {
 	equal(t, "due after the first visit's time", dueEverywhere(ctx, t, s), []procfleet.TaskID{id})
 }
 
-// settleAbsent does what the sweep does with entries whose tasks were never
-// written, once all of them are due.
-func settleAbsent(ctx context.Context, t T, s Subject) {
+// settleAbsent does what the sweep does with the entries that are due after a
+// while and whose tasks were never written.
+func settleAbsent(ctx context.Context, t T, s Subject, after time.Duration) {
 	t.Helper()
-	s.Advance(time.Hour)
+	s.Advance(after)
 	for _, id := range dueEverywhere(ctx, t, s) {
 		if _, err := s.Task(ctx, id); errors.Is(err, taskstore.ErrNotFound) {
-			must(t, s.Settle(ctx, id), "settle")
+			settle(ctx, t, s, id)
 		}
 	}
 }
 
 func lateIsVisited(ctx context.Context, t T, s Subject) {
 	for _, d := range []taskstore.Draft{Draft(1), keyed("k", "body")} {
-		late(ctx, t, s, d)
+		late(ctx, t, s, d, time.Hour)
+	}
+}
+
+func shortLateIsVisited(ctx context.Context, t T, s Subject) {
+	for _, d := range []taskstore.Draft{Draft(1), keyed("k", "body")} {
+		d.Timeout = taskstore.FirstVisit / 2
+		late(ctx, t, s, d, d.Timeout)
+	}
+}
+
+func madeAfterStepBackIsVisited(ctx context.Context, t T, s Subject) {
+	for _, d := range []taskstore.Draft{Draft(1), keyed("k", "body")} {
+		late(ctx, t, s, d, -time.Hour)
 	}
 }
 
 func lateOrphanIsVisited(ctx context.Context, t T, s Subject) {
 	d := keyed("k", "body")
 	id := s.Orphan(d)
-	settleAbsent(ctx, t, s)
-	if task := late(ctx, t, s, d); task.ID != id {
+	settleAbsent(ctx, t, s, time.Hour)
+	if task := late(ctx, t, s, d, time.Hour); task.ID != id {
 		t.Errorf("the task is %s, want the remembered id %s", task.ID, id)
 	}
 }
 
-// late creates a task whose entry in the index is settled before it is made.
-func late(ctx context.Context, t T, s Subject, d taskstore.Draft) procfleet.Task {
+// late creates a task whose entry in the index is settled before it is made,
+// after the clock has moved.
+func late(ctx context.Context, t T, s Subject, d taskstore.Draft, by time.Duration) procfleet.Task {
 	t.Helper()
 	before := list(ctx, t, s, 100)
-	task, created, err := s.Delay(d, func() { settleAbsent(ctx, t, s) })
+	task, created, err := s.Delay(d, func() { settleAbsent(ctx, t, s, by) })
 	if err != nil {
 		equal(t, "tasks after a creation that failed", list(ctx, t, s, 100), before)
 		return task
@@ -160,7 +188,7 @@ func inShard(ctx context.Context, t T, s taskstore.Store, n int) []procfleet.Tas
 		if taskstore.Shard(task.Number) == 0 {
 			ids = append(ids, task.ID)
 		} else {
-			must(t, s.Settle(ctx, task.ID), "settle")
+			settle(ctx, t, s, task.ID)
 		}
 		if len(ids) == n {
 			return ids
@@ -201,11 +229,46 @@ func settledNotDue(ctx context.Context, t T, s Subject) {
 		revisit(ctx, t, s, id, 0)
 	}
 	for range 2 {
-		must(t, s.Settle(ctx, settled.ID), "settle")
+		settle(ctx, t, s, settled.ID)
 	}
 	s.pass(ctx, t, time.Minute, "the other task is due", func() bool { return len(dueEverywhere(ctx, t, s)) > 0 })
 	equal(t, "due tasks", dueEverywhere(ctx, t, s), []procfleet.TaskID{kept.ID})
 	equal(t, "state of the settled task", look(ctx, t, s, settled.ID).State, procfleet.TaskAccepted)
+}
+
+// settleLeavesNewVisit is a sweep that is slow to settle what it read.
+func settleLeavesNewVisit(ctx context.Context, t T, s Subject) {
+	task := create(ctx, t, s, Draft(1))
+	revisit(ctx, t, s, task.ID, 0)
+	var read []taskstore.Visit
+	shard := taskstore.Shard(task.Number)
+	s.pass(ctx, t, time.Second, "task is due", func() bool { read = dueVisits(ctx, t, s, shard); return len(read) == 1 })
+	revisit(ctx, t, s, task.ID, 20*time.Millisecond)
+	must(t, s.Settle(ctx, read...), "settle")
+	s.pass(ctx, t, time.Second, "task is due again", func() bool { return len(dueVisits(ctx, t, s, shard)) == 1 })
+	must(t, s.Settle(ctx, dueVisits(ctx, t, s, shard)...), "settle")
+	equal(t, "due after the visit was settled that it had", dueEverywhere(ctx, t, s), []procfleet.TaskID{})
+}
+
+// madeWhileSettled is a repeat that makes the task of an old id after the sweep
+// found that the id has no task.
+func madeWhileSettled(ctx context.Context, t T, s Subject) {
+	id := s.Orphan(keyed("k", "body"))
+	s.Advance(time.Hour)
+	n, err := id.Number()
+	must(t, err, "number")
+	read := dueVisits(ctx, t, s, taskstore.Shard(n))
+	equal(t, "id", create(ctx, t, s, keyed("k", "body")).ID, id)
+	must(t, s.Settle(ctx, read...), "settle")
+	s.Advance(taskstore.FirstVisit)
+	equal(t, "due", dueEverywhere(ctx, t, s), []procfleet.TaskID{id})
+}
+
+func dueVisits(ctx context.Context, t T, s taskstore.Store, shard int) []taskstore.Visit {
+	t.Helper()
+	visits, err := s.Due(ctx, shard, 100)
+	must(t, err, "due")
+	return visits
 }
 
 func toldNotDue(ctx context.Context, t T, s Subject) {
@@ -292,7 +355,7 @@ func dueAfterStepBack(ctx context.Context, t T, s Subject) {
 	equal(t, "due after the step", got, slices.Sorted(slices.Values([]procfleet.TaskID{fresh.ID, old.ID})))
 	revisit(ctx, t, s, fresh.ID, time.Minute)
 	equal(t, "due after a new visit was set", dueEverywhere(ctx, t, s), []procfleet.TaskID{old.ID})
-	must(t, s.Settle(ctx, old.ID), "settle")
+	settle(ctx, t, s, old.ID)
 	equal(t, "due after the other was settled", dueEverywhere(ctx, t, s), []procfleet.TaskID{})
 	s.Advance(time.Minute)
 	equal(t, "due at the new visit", dueEverywhere(ctx, t, s), []procfleet.TaskID{fresh.ID})
@@ -319,7 +382,7 @@ func manyVisits(ctx context.Context, t T, s Subject) {
 	must(t, s.Revisit(ctx, next...), "revisit")
 	s.pass(ctx, t, time.Second, "all tasks are due", func() bool { return len(dueEverywhere(ctx, t, s)) == len(ids) })
 	must(t, s.Settle(ctx), "settle nothing")
-	must(t, s.Settle(ctx, ids[1:]...), "settle")
+	settle(ctx, t, s, ids[1:]...)
 	equal(t, "due after all others were settled", dueEverywhere(ctx, t, s), ids[:1])
 }
 

@@ -162,11 +162,11 @@ func (f *failing) Revisit(ctx context.Context, next ...taskstore.NextVisit) erro
 	return f.Store.Revisit(ctx, next...)
 }
 
-func (f *failing) Settle(ctx context.Context, ids ...procfleet.TaskID) error {
+func (f *failing) Settle(ctx context.Context, visits ...taskstore.Visit) error {
 	if err := f.fail(); err != nil {
 		return err
 	}
-	return f.Store.Settle(ctx, ids...)
+	return f.Store.Settle(ctx, visits...)
 }
 
 func (f *failing) Published(ctx context.Context, id procfleet.TaskID) error {

@@ -39,7 +39,7 @@ func calls(ctx context.Context, s taskstore.Store, id procfleet.TaskID) map[stri
 	errs["Revisit"] = s.Revisit(ctx, taskstore.NextVisit{Task: id})
 	_, errs["TasksByID"] = s.TasksByID(ctx, []procfleet.TaskID{id})
 	_, errs["DeliveredItems"] = s.DeliveredItems(ctx, []procfleet.Task{{ID: id, Chunks: 1, Items: 1}})
-	errs["Settle"] = s.Settle(ctx, id)
+	errs["Settle"] = s.Settle(ctx, taskstore.Visit{Task: id})
 	errs["Published"] = s.Published(ctx, id)
 	errs["Notified"] = s.Notified(ctx, id)
 	errs["Announce"] = s.Announce(ctx, []taskstore.Announcement{announcement(host(0, 1), "i")})

@@ -46,7 +46,7 @@ func harness(wrap wrap) storetest.Harness {
 			tb.Helper()
 			task, created, err := s.Create(tb.Context(), d)
 			meanwhile()
-			return task, created, errors.Join(err, s.Settle(tb.Context(), task.ID))
+			return task, created, errors.Join(err, s.Settle(tb.Context(), taskstore.Visit{Task: task.ID}))
 		},
 		Patience: 50 * time.Millisecond,
 	}
@@ -71,9 +71,10 @@ func defects() map[string]defect {
 	return map[string]defect{
 		"reopening loses everything": by(sound, "what was confirmed survives"),
 		"orphaned keys are lost": by(sound, "a key whose task was never written continues with its id", "a task that was never written is due",
-			"a task that continues a remembered id has a first visit of its own"),
-		"late tasks have no visit": by(sound, "a task that is made late is visited, or not made", "a remembered id is not made late without a visit"),
-		"forgets the business":     by(func(s store) store { return forgetfulTask{s} }, "create keeps all it is given"),
+			"a task that continues a remembered id has a first visit of its own", "a sweep settles no task that is made meanwhile"),
+		"late tasks have no visit": by(sound, "a task that is made late is visited, or not made", "a remembered id is not made late without a visit",
+			"a short task that is made late is visited, or not made", "a task that is made when the clock stepped back is visited, or not made"),
+		"forgets the business": by(func(s store) store { return forgetfulTask{s} }, "create keeps all it is given"),
 		"shares what it returns": by(func(s store) store { return sharing{s, new(sync.Map)} },
 			"a task read is a copy"),
 		"numbers of a second":           by(func(s store) store { return coarseNumbers{s} }, "numbers strictly increase"),
@@ -126,6 +127,7 @@ func defects() map[string]defect {
 		"visits have no moment":         by(func(s store) store { return dateless{s} }, "a visit says since when it is due"),
 		"visits are as late as asked":   by(func(s store) store { return patient{s, new(sync.Map)} }, "a visit is never later than the longest"),
 		"only the first is settled":     by(func(s store) store { return firstOnly{s} }, "many visits are set and settled in one call"),
+		"any visit is settled":          by(func(s store) store { return settlesAnyMoment{s} }, "settling a visit leaves the one that was set since"),
 		"tasks by id have no gaps":      by(func(s store) store { return gapless{s} }, "tasks by id"),
 		"no item is delivered":          by(func(s store) store { return noneDelivered{s} }, "delivered items of many tasks"),
 		"every item is delivered":       by(func(s store) store { return stateBlind{s} }, "delivered items of many tasks"),

@@ -151,7 +151,7 @@ func (s *standing) sweep(ctx context.Context) error {
 		found, err := s.store.Due(ctx, i%taskstore.SweepShards, dueCall)
 		for _, visit := range found {
 			if err == nil {
-				err = s.store.Settle(ctx, visit.Task)
+				err = s.store.Settle(ctx, visit)
 			}
 		}
 		return len(found), err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -195,8 +196,12 @@ func (m Sweep) postpone(ctx context.Context, store *redisstore.Store, ids []proc
 }
 
 func (m Sweep) settle(ctx context.Context, store *redisstore.Store, ids []procfleet.TaskID) error {
-	for at := 0; at < len(ids); at += sweepBatch {
-		if err := store.Settle(ctx, ids[at:min(at+sweepBatch, len(ids))]...); err != nil {
+	for some := range slices.Chunk(ids, sweepBatch) {
+		visits := make([]taskstore.Visit, len(some))
+		for i, id := range some {
+			visits[i].Task = id
+		}
+		if err := store.Settle(ctx, visits...); err != nil {
 			return err
 		}
 	}
