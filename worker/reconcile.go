@@ -100,18 +100,9 @@ func (sh *shard) requeue(ctx context.Context, task *procfleet.Task, now time.Tim
 		rand.Shuffle(len(undone), func(i, j int) { undone[i], undone[j] = undone[j], undone[i] }) //nolint:gosec // an order is no secret
 		undone = undone[:maxRequeue]
 	}
-	var lost []taskstore.ChunkDuty
-	for _, duty := range undone {
-		queued, err := sh.bus.Queued(ctx, duty.Sequence)
-		if err != nil {
-			return fmt.Errorf("look for chunk %d: %w", duty.Chunk, err)
-		}
-		if !queued {
-			lost = append(lost, duty)
-		}
-	}
-	if len(lost) == 0 {
-		return nil
+	lost, err := sh.lost(ctx, undone)
+	if err != nil || len(lost) == 0 {
+		return err
 	}
 	ctx, span := sh.traceSweep(ctx, task, sweepRequeue)
 	defer func() { tracecontext.End(span, err) }()
@@ -127,6 +118,25 @@ func (sh *shard) requeue(ctx context.Context, task *procfleet.Task, now time.Tim
 	sh.metrics.sweep(ctx, sweepRequeue, len(lost))
 	sh.log.WithField("task", task.ID).WithField("chunks", len(lost)).Info("chunks published again that the stream had lost")
 	return nil
+}
+
+// lost returns the chunks that are not queued.
+func (sh *shard) lost(ctx context.Context, undone []taskstore.ChunkDuty) ([]taskstore.ChunkDuty, error) {
+	sequences := make([]uint64, len(undone))
+	for i, duty := range undone {
+		sequences[i] = duty.Sequence
+	}
+	queued, err := sh.bus.Queued(ctx, sequences)
+	if err != nil {
+		return nil, fmt.Errorf("look for %d chunks: %w", len(undone), err)
+	}
+	var lost []taskstore.ChunkDuty
+	for i, duty := range undone {
+		if !queued[i] {
+			lost = append(lost, duty)
+		}
+	}
+	return lost, nil
 }
 
 func (sh *shard) publish(ctx context.Context, task *procfleet.Task, duties []taskstore.ChunkDuty, now time.Time) ([]uint64, error) {

@@ -156,25 +156,27 @@ func DecodeChunkRef(data []byte) (ChunkRef, error) {
 	return ref, nil
 }
 
-// Queued reports whether a position of [StreamOps] still holds a message. If
-// the stream was lost and made anew, another chunk may hold the position for
-// a while; ask again later.
-func (b *Bus) Queued(ctx context.Context, sequence uint64) (bool, error) {
-	if sequence == 0 {
-		return false, nil
-	}
+// Queued reports which positions of [StreamOps] still hold a message. If
+// the stream was lost and made anew, another chunk may hold a position for
+// a while; ask again later. It is one request, and one more for each position
+// that lies behind the oldest message.
+func (b *Bus) Queued(ctx context.Context, sequences []uint64) ([]bool, error) {
 	stream, err := b.js.Stream(ctx, StreamOps)
 	if err != nil {
-		return false, publishError("look into "+StreamOps, err)
+		return nil, publishError("look into "+StreamOps, err)
 	}
-	_, err = stream.GetMsg(ctx, sequence)
-	switch {
-	case err == nil:
-		return true, nil
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return false, nil
+	queued, oldest := make([]bool, len(sequences)), stream.CachedInfo().State.FirstSeq
+	for i, sequence := range sequences {
+		if sequence < max(oldest, 1) {
+			continue
+		}
+		_, err := stream.GetMsg(ctx, sequence)
+		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil, publishError("look into "+StreamOps, err)
+		}
+		queued[i] = err == nil
 	}
-	return false, publishError("look into "+StreamOps, err)
+	return queued, nil
 }
 
 // TaskFinished is the event that tells the end of a task. Consumers may see

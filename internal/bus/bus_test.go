@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -76,26 +77,58 @@ func TestChunksArriveInTheirLaneAndLeaveWhenAcknowledged(t *testing.T) {
 			if err != nil || got != want[i] {
 				t.Errorf("lane %s: got %+v, %v; want %+v", lane, got, err, want[i])
 			}
-			if queued, err := env.Bus.Queued(t.Context(), sequences[i]); err != nil || !queued {
-				t.Errorf("before the acknowledgement: queued %v, %v", queued, err)
+			if queued := queuedAt(t, env, sequences...); slices.Index(queued, true) != i {
+				t.Errorf("before the acknowledgement of %d: queued %v", i, queued)
 			}
 			if err := msg.DoubleAck(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if queued, err := env.Bus.Queued(t.Context(), sequences[i]); err != nil || queued {
-				t.Errorf("after the acknowledgement: queued %v, %v", queued, err)
+			if queued := queuedAt(t, env, sequences[i]); queued[0] {
+				t.Errorf("after the acknowledgement: queued %v", queued)
 			}
 		}
 	}
 }
 
+func queuedAt(t *testing.T, env *testenv.NATS, sequences ...uint64) []bool {
+	t.Helper()
+	queued, err := env.Bus.Queued(t.Context(), sequences)
+	if err != nil || len(queued) != len(sequences) {
+		t.Fatalf("positions %v: queued %v, %v", sequences, queued, err)
+	}
+	return queued
+}
+
 func TestNothingIsQueuedAtPositionZeroOrBeyondTheEnd(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartNATS(t)
-	for _, seq := range []uint64{0, 1, 1 << 40} {
-		if queued, err := env.Bus.Queued(t.Context(), seq); err != nil || queued {
-			t.Errorf("position %d: queued %v, %v", seq, queued, err)
+	if queued := queuedAt(t, env, 0, 1, 1<<40); slices.Contains(queued, true) {
+		t.Errorf("queued %v", queued)
+	}
+}
+
+func TestWhatLeftTheFrontOfTheQueueIsLookedForInOneRequest(t *testing.T) {
+	t.Parallel()
+	env := testenv.StartNATS(t)
+	sequences, err := env.Bus.PublishChunks(t.Context(), refs(100, procfleet.LaneSmall), "0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	consumer, err := env.Bus.DeliverConsumer(t.Context(), procfleet.LaneSmall)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, msg := range fetch(t, consumer, len(sequences)-1) {
+		if err := msg.DoubleAck(t.Context()); err != nil {
+			t.Fatal(err)
 		}
+	}
+	before := env.JS.Conn().Stats().OutMsgs
+	if queued := queuedAt(t, env, sequences...); slices.Index(queued, true) != len(sequences)-1 {
+		t.Errorf("queued %v, want only the last", queued)
+	}
+	if requests := env.JS.Conn().Stats().OutMsgs - before; requests != 2 {
+		t.Errorf("%d requests, want one for the stream and one for the chunk that is queued", requests)
 	}
 }
 
@@ -177,7 +210,7 @@ func TestWithoutAServerPublishingFailsAsAway(t *testing.T) {
 	if err := bus.Ensure(ctx, env.JS, bus.Options{}); !errors.Is(err, bus.ErrAway) {
 		t.Errorf("ensure: %v, want ErrAway", err)
 	}
-	if _, err := env.Bus.Queued(ctx, 1); !errors.Is(err, bus.ErrAway) {
+	if _, err := env.Bus.Queued(ctx, []uint64{1}); !errors.Is(err, bus.ErrAway) {
 		t.Errorf("look into the stream: %v, want ErrAway", err)
 	}
 }
