@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
 )
 
 const (
@@ -45,7 +46,7 @@ func (s *Store) purge(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, part := range []func(t *tx, from []byte) ([]byte, error){(*tx).purgeHosts, (*tx).purgeFreezes} {
+	for _, part := range []func(t *tx, from []byte) ([]byte, error){(*tx).purgeHosts, (*tx).purgeReports, (*tx).purgeFreezes} {
 		for from := []byte{}; from != nil; {
 			var err error
 			if from, err = update(ctx, s, func(t *tx) ([]byte, error) { return part(t, from) }); err != nil {
@@ -146,4 +147,30 @@ func (t *tx) purgeHosts(from []byte) ([]byte, error) {
 		}
 	}
 	return next, nil
+}
+
+// purgeReports lets reports expire whose hosts are not remembered: they never
+// announced themselves, or were forgotten by a release that kept their reports.
+// It remembers such a host as silent from now on, and purgeHosts removes both.
+func (t *tx) purgeReports(from []byte) ([]byte, error) {
+	c := t.Bucket(bucketReports).Cursor()
+	looked := 0
+	key, _ := c.Seek(from)
+	for ; key != nil && looked < purgeStep; key, _ = c.Next() {
+		looked++
+		if r, err := t.host(key); err != nil {
+			return nil, err
+		} else if r != nil {
+			continue
+		}
+		host, err := readHostKey(key)
+		if err != nil {
+			return nil, err
+		}
+		r := &hostRecord{Last: taskstore.Announcement{Host: host}, Since: t.now, Until: t.now}
+		if err := t.put(bucketHosts, key, r); err != nil {
+			return nil, err
+		}
+	}
+	return bytes.Clone(key), nil
 }

@@ -159,6 +159,35 @@ func TestAFileOfALaterFormatIsRefused(t *testing.T) {
 	}
 }
 
+func TestReportsOfHostsThatNeverAnnouncedExpire(t *testing.T) {
+	t.Parallel()
+	var ahead atomic.Int64
+	s := openAt(t, &ahead)
+	h, err := procfleet.ParseHost("0:10.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := catalog.Report{Host: h, Number: 1, Processes: []catalog.ReportedProcess{{Namespace: "shop", Name: "web"}}}
+	if err := s.Report(t.Context(), []catalog.Report{report}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.purge(t.Context()); err != nil || keysIn(t, s, bucketReports) != 1 {
+		t.Errorf("a new report was removed, or %v", err)
+	}
+	if ps, err := s.Presences(t.Context(), []procfleet.Host{h}); err != nil || !ps[0].Host.IsZero() {
+		t.Errorf("a host that never announced itself is present as %+v, %v", ps, err)
+	}
+	ahead.Add(int64(taskstore.InstanceMemory))
+	if err := s.purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, bucket := range [][]byte{bucketReports, bucketProcesses, bucketHosts} {
+		if n := keysIn(t, s, bucket); n != 0 {
+			t.Errorf("%d keys are left in %s", n, bucket)
+		}
+	}
+}
+
 func TestPurgeLeavesNothingOfWhatExpired(t *testing.T) {
 	t.Parallel()
 	var ahead atomic.Int64
