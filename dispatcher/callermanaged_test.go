@@ -1,7 +1,9 @@
 package dispatcher
 
 import (
+	"fmt"
 	"net/http"
+	"regexp"
 	"testing"
 )
 
@@ -80,6 +82,55 @@ func TestTheCatalogueIsForThoseWhoMay(t *testing.T) {
 			if got := d.call(c.method, c.path, c.body, bearer(app+".s3cret")...); got.status != status {
 				t.Errorf("%s %s by %s: %d %s, want %d", c.method, c.path, app, got.status, got.text, status)
 			}
+		}
+	}
+}
+
+// A refusal about registrations, freezes, groups and the catalog of others is the
+// same whether or not they exist.
+func TestARefusalDoesNotSayWhatThereIs(t *testing.T) {
+	t.Parallel()
+	cfg := guarded(t)
+	cfg.Events = &fakeEvents{}
+	empty, full := openDoor(t, cfg, openStore(t), &fakeQueue{}), openDoor(t, cfg, openStore(t), &fakeQueue{})
+	const (
+		shop    = `{"namespace":"shop","hosts":["0:10.0.0.1"],"ttl":"1m"}`
+		groups  = `{"namespace":"shop","groups":[{"id":"cache"}],"hosts":["0:10.0.0.1"]}`
+		process = `{"process":{"namespace":"shop","name":"web","proc_name":"nginx","setup_path":"/srv"},"hosts":["0:10.0.0.1"]}`
+		gse     = `{"meta":{"namespace":"shop","name":"web"},"hosts":[{"ip":"10.0.0.1","bk_cloud_id":0}]}`
+	)
+	for _, c := range []struct{ method, path, body string }{
+		{http.MethodPut, "/v1/registrations", process}, {http.MethodPut, "/v1/freezes", shop}, {http.MethodPut, "/v1/groups", groups},
+		{http.MethodPut, "/v1/catalogue/3", `{"processes":[{"name":"web"}]}`},
+	} {
+		if a := full.call(c.method, c.path, c.body, bearer("free.s3cret")...); a.status != http.StatusOK {
+			t.Fatalf("%s %s: %d %s", c.method, c.path, a.status, a.text)
+		}
+	}
+	native, esb := bearer("biz.s3cret"), bkapi("bk_app_code", "biz", "bk_app_secret", "s3cret", "bk_username", "admin")
+	requestID := regexp.MustCompile(`[0-9a-f]{32}`)
+	for _, c := range []struct {
+		method, path, body string
+		header             []string
+	}{
+		{http.MethodPost, "/v1/registrations", process, native}, {http.MethodPost, "/v1/registrations/remove", process, native},
+		{http.MethodGet, "/v1/processes?namespace=shop", "", native}, {http.MethodPost, "/v1/processes/query", process, native},
+		{http.MethodGet, "/v1/freezes", "", native}, {http.MethodDelete, "/v1/freezes", shop, native},
+		{http.MethodPut, "/v1/groups", groups, native}, {http.MethodPost, "/v1/groups/query", groups, native},
+		{http.MethodGet, "/v1/catalogue/3", "", native}, {http.MethodGet, "/v1/processes/3/1/status", "", native},
+		{http.MethodPost, "/api/c/compapi/v2/gse/unregister_proc_info/", gse, esb},
+		{http.MethodPost, "/api/c/compapi/v2/gse/get_proc_status/", gse, esb}, {http.MethodPost, "/api/c/compapi/v2/gse/get_process_group_info/", gse, esb},
+	} {
+		var texts [2]string
+		for i, d := range []*door{empty, full} {
+			a := d.call(c.method, c.path, c.body, c.header...)
+			texts[i] = fmt.Sprint(a.status, " ", requestID.ReplaceAllString(a.text, "REQUEST"))
+			if a.status != http.StatusForbidden && a.body["code"] != 1306403.0 {
+				t.Errorf("%s %s is not refused: %s", c.method, c.path, texts[i])
+			}
+		}
+		if texts[0] != texts[1] {
+			t.Errorf("%s %s where there is nothing: %s\nwhere there is: %s", c.method, c.path, texts[0], texts[1])
 		}
 	}
 }
