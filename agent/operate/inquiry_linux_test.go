@@ -76,6 +76,25 @@ func TestReportsHaveTheVersionWithoutAStatusOperation(t *testing.T) {
 	testenv.Eventually(t, agenttest.Patience, func() bool { return version() == "2.0.0" }, "the new command's version is reported")
 }
 
+// TestAReportedVersionIsAskedForAgainWhenItIsOld: what a program says of its
+// version can change while it runs, by a file that was replaced beside it.
+func TestAReportedVersionIsAskedForAgainWhenItIsOld(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, func(c *Config) { c.Timing.VersionAge = time.Second })
+	spec := g.spec(func(s *agentproto.Spec) { s.VersionCmd = "echo asked >>versions; wc -l <versions" })
+	g.want("start", spec, 0, "")
+	for _, want := range []string{"1", "2", "3"} {
+		testenv.Eventually(t, agenttest.Patience, func() bool {
+			for _, p := range g.engine.Processes() {
+				if p.Key == spec.Key {
+					return strings.TrimSpace(p.Status.Version) >= want
+				}
+			}
+			return false
+		}, "version "+want+" is reported")
+	}
+}
+
 // TestAProcessThatRunsAnotherExecutableIsAskedForItsVersion: a program that
 // executes its successor retains its pid and start time.
 func TestAProcessThatRunsAnotherExecutableIsAskedForItsVersion(t *testing.T) {
