@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -137,6 +138,9 @@ func mentions(t *testing.T, folder, text string) bool {
 			return err
 		}
 		data, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // a temporary file that has got its name meanwhile
+		}
 		found = found || strings.Contains(string(data), text)
 		return err
 	})
