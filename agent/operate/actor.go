@@ -2,7 +2,6 @@ package operate
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -15,8 +14,9 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// actor is one process key. Its goroutine, loop, is the only one that touches
-// its fields, except for the mailbox and the snapshot.
+// actor is one process key. Its goroutine, work, is the only one that touches
+// its fields, except for the mailbox and the snapshot; there is one while there
+// are messages to handle.
 type actor struct {
 	engine  *Engine
 	key     string
@@ -32,7 +32,7 @@ type actor struct {
 	vouched string        // the journal's damage after which a command said that it is to run; "" = before any
 	last    proc.Identity // the process before state.Main
 	aliveAt uint64        // see knowledge
-	saved   json.RawMessage
+	saved   digest        // of the record in the journal
 
 	starting   journal.Exec // command of the automatic start under way; zero = none
 	death      proc.Death   // the latest that was told
@@ -135,35 +135,41 @@ type (
 
 func newActor(e *Engine, key string) *actor {
 	a := &actor{
-		engine: e, key: key, turn: turnOf(key), mailbox: newMailbox(), ops: map[string]order{}, mates: map[proc.Identity]func(){},
+		engine: e, key: key, turn: turnOf(key), ops: map[string]order{}, mates: map[proc.Identity]func(){},
 		log:     e.cfg.Log.WithField("process", key),
 		giveWay: func() {},
 		state:   supervise.State{Desired: supervise.None, Phase: supervise.Unknown},
 	}
+	a.mailbox = newMailbox(func() { e.loops.Go(func() { a.work(e.life) }) })
 	a.publish()
 	a.mailbox.put(freezesChanged{})
 	return a
 }
 
-// loop handles messages until the engine ends or the key is forgotten.
-func (a *actor) loop(ctx context.Context) {
-	defer a.disarm()
-	defer a.schedule.drop()
-	defer a.stopWatching()
-	defer a.stopWatchingMates()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-a.mailbox.arrived:
-		}
-		for _, msg := range a.mailbox.take() {
+// work handles messages until there are none, the engine ends or the key is
+// forgotten.
+func (a *actor) work(ctx context.Context) {
+	for messages := a.mailbox.take(); len(messages) > 0; messages = a.mailbox.take() {
+		for _, msg := range messages {
+			if ctx.Err() != nil {
+				return
+			}
 			a.guarded(func() { a.handle(ctx, msg) })
 		}
 		if a.forgettable() && a.engine.retire(a) {
+			a.leave()
 			return
 		}
 	}
+}
+
+// leave ends everything that would put a message. The goroutine must have ended.
+func (a *actor) leave() {
+	a.mailbox.close()
+	a.disarm()
+	a.schedule.drop()
+	a.stopWatching()
+	a.stopWatchingMates()
 }
 
 // forgettable reports whether the next operation would find nothing here that

@@ -1,7 +1,6 @@
 package operate
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -100,13 +99,14 @@ func (a *actor) trySave() {
 // save writes the record if it changed.
 func (a *actor) save() error {
 	text, err := a.encode()
-	if err != nil || bytes.Equal(text, a.saved) {
+	digest := digestOf(text)
+	if err != nil || digest == a.saved {
 		return err
 	}
 	if err := a.engine.cfg.Ledger.SaveProcess(a.key, text); err != nil {
 		return err
 	}
-	a.saved = text
+	a.saved = digest
 	return nil
 }
 

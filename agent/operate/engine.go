@@ -3,6 +3,8 @@ package operate
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -57,7 +59,7 @@ type Engine struct {
 	// without waiting for them: no caller's context lives as long as they do.
 	life   context.Context //nolint:containedctx // see above
 	cancel context.CancelFunc
-	work   sync.WaitGroup // everything but the actors' loops
+	work   sync.WaitGroup // everything but the actors'
 	loops  sync.WaitGroup // the actors'
 
 	mu         sync.Mutex
@@ -176,12 +178,10 @@ func (e *Engine) actor(key string) *actor {
 			delete(e.resting, key)
 		}
 		e.actors[key] = a
-		e.begin(a)
+		a.mailbox.open()
 	}
 	return a
 }
-
-func (e *Engine) begin(a *actor) { e.loops.Go(func() { a.loop(e.life) }) }
 
 // retire forgets an actor unless something has just come in for it.
 func (e *Engine) retire(a *actor) bool {
@@ -291,6 +291,21 @@ func (e *Engine) trimOutputs() {
 	}
 }
 
+// endActors waits for the goroutines of the actors, none of which begins any
+// more, and ends what the actors wait for.
+func (e *Engine) endActors() {
+	e.mu.Lock()
+	actors := slices.Collect(maps.Values(e.actors))
+	e.mu.Unlock()
+	for _, a := range actors {
+		a.mailbox.close()
+	}
+	e.loops.Wait()
+	for _, a := range actors {
+		a.leave()
+	}
+}
+
 // Stop ends the engine: no operation begins any more, and those under way have
 // Timing.Drain, and ctx, to end. What runs then is left alone, as all managed
 // processes are; the journal has it for the next agent process.
@@ -300,7 +315,7 @@ func (e *Engine) Stop(ctx context.Context) {
 	e.stopped = true
 	e.mu.Unlock()
 	e.cancel()
-	e.loops.Wait()
+	e.endActors()
 	e.work.Wait()
 	e.oom.Close()
 	if err := e.watcher.Close(); err != nil {

@@ -141,7 +141,10 @@ func (e *Engine) limited(pools []limits.Pool) map[string]subject {
 		shared[p.Namespace] = true
 	}
 	subjects := map[string]subject{}
-	for key, s := range e.snapshots() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for key, a := range e.actors {
+		s := a.snapshot.Load()
 		limited := s.spec.CPULimit > 0 || s.spec.MemoryLimit > 0 || shared[s.spec.Namespace]
 		ours := s.kept && (s.supervised() || s.spec.Type != resident)
 		if ours && limited && !s.known.main.IsZero() {

@@ -5,54 +5,83 @@ import (
 	"sync"
 )
 
-// mailbox hands messages to one goroutine. Putting never blocks: whoever has
-// news must not wait for a process's goroutine. What may pile up is bounded by
-// what sends it: 32 waiting operations, and one timer, look, death and reminder
-// of each kind.
+// mailbox hands messages to one goroutine at a time, which it begins when a
+// message comes and none runs: thousands of quiet processes need no stacks.
+// Putting never blocks: whoever has news must not wait for a process's
+// goroutine. What may pile up is bounded by what sends it: 32 waiting
+// operations, and one timer, look, death and reminder of each kind.
 type mailbox struct {
+	begin func() // starts a goroutine that calls take until it returns nothing
+
 	mu       sync.Mutex
 	messages []message
+	busy     bool // such a goroutine runs, or open was not called yet
 	closed   bool
-	arrived  chan struct{} // capacity 1
 }
 
 // message is anything that a process's goroutine reacts to.
 type message any
 
-func newMailbox() *mailbox { return &mailbox{arrived: make(chan struct{}, 1)} }
+// newMailbox returns a mailbox that keeps its messages until open is called.
+func newMailbox(begin func()) *mailbox { return &mailbox{begin: begin, busy: true} }
 
-// put leaves a message, which is dropped when nobody reads any more.
+// open has the messages handled from now on.
+func (m *mailbox) open() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.busy = false
+	m.handOver()
+}
+
+// put leaves a message, which is dropped once the mailbox is closed.
 func (m *mailbox) put(msg message) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed {
-		return
-	}
-	m.messages = append(m.messages, msg)
-	select {
-	case m.arrived <- struct{}{}:
-	default:
-	}
+	m.add(msg)
 }
 
 // remind leaves a message unless an equal one waits already: a goroutine that
 // waits for a full disk for days must not find one for every few seconds of it.
 func (m *mailbox) remind(msg message) {
 	m.mu.Lock()
-	waits := slices.Contains(m.messages, msg)
-	m.mu.Unlock()
-	if !waits {
-		m.put(msg)
+	defer m.mu.Unlock()
+	if !slices.Contains(m.messages, msg) {
+		m.add(msg)
 	}
 }
 
-// take empties the mailbox.
+// add needs mu.
+func (m *mailbox) add(msg message) {
+	if m.closed {
+		return
+	}
+	m.messages = append(m.messages, msg)
+	m.handOver()
+}
+
+// handOver needs mu.
+func (m *mailbox) handOver() {
+	if !m.busy && len(m.messages) > 0 {
+		m.busy = true
+		m.begin()
+	}
+}
+
+// take empties the mailbox. The goroutine that gets nothing has to end.
 func (m *mailbox) take() []message {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	messages := m.messages
 	m.messages = nil
+	m.busy = len(messages) > 0
 	return messages
+}
+
+// close drops all messages from now on, those that wait included.
+func (m *mailbox) close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed, m.messages = true, nil
 }
 
 // closeIfEmpty closes the mailbox unless a message waits.

@@ -2,7 +2,6 @@ package operate
 
 import (
 	"cmp"
-	"encoding/json"
 	"maps"
 	"math"
 	"slices"
@@ -29,7 +28,7 @@ func (a *actor) names() names {
 // was stopped. There may be thousands of them.
 type resting struct {
 	snapshot *snapshot
-	saved    json.RawMessage // its record in the journal
+	saved    digest // of its record in the journal
 }
 
 func (a *actor) rest() resting { return resting{snapshot: a.snapshot.Load(), saved: a.saved} }
@@ -178,6 +177,9 @@ func (e *Engine) managed(key string, s *snapshot, host proc.Host) agentproto.Man
 		var err error
 		f.process, err = e.gauges.describe(main, host, proc.Measure)
 		f.running = err == nil
+		if s.quiet && f.process.Suspended() {
+			e.suspended(key)
+		}
 		f.tree = e.limiter.usageOf(main)
 		f.version, f.health = e.inquiries.known(main)
 	} else if !s.supervised() {

@@ -2,6 +2,7 @@ package operate
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -39,6 +40,17 @@ type record struct {
 	// Named says that Spec only names the process: nothing more is kept of one
 	// that was stopped, so that reports go on saying so.
 	Named bool `json:"named,omitempty"`
+}
+
+// digest tells records from each other: that thousands of them stay in memory
+// as they are is not worth it. The zero digest is that of no record.
+type digest [sha256.Size]byte
+
+func digestOf(text json.RawMessage) digest {
+	if text == nil {
+		return digest{}
+	}
+	return sha256.Sum256(text)
 }
 
 // encode is nil for a process of which nothing needs to be kept.
@@ -97,7 +109,7 @@ func (a *actor) restore(text json.RawMessage) error {
 	if a.booted = rec.otherBoot(a.engine.bootID); a.booted {
 		rec.forgetBoot()
 	}
-	a.saved = text
+	a.saved = digestOf(text)
 	a.last, a.aliases = rec.Last, rec.Aliases
 	if rec.Named {
 		a.named = namesOf(rec.Spec)

@@ -36,7 +36,7 @@ func (e *Engine) Recover(left journal.Recovered) {
 	// may still be under way, and an automatic start must not run beside it.
 	defer func() {
 		for _, a := range adopted {
-			e.begin(a)
+			a.mailbox.open()
 		}
 	}()
 	var waiting []journal.Op

@@ -50,10 +50,13 @@ func (r *run) reload(ctx context.Context) verdict {
 	if !pause(ctx, min(begin, r.engine.cfg.Timing.ReloadWait)) {
 		return interrupted()
 	}
-	if r.look(ctx); r.seen.Verdict == proc.Stopped && !was.IsZero() && !pause(ctx, r.engine.cfg.Timing.Settle) {
-		return interrupted()
+	if r.look(ctx); r.seen.Verdict == proc.Stopped && !was.IsZero() {
+		if !pause(ctx, r.engine.cfg.Timing.Settle) {
+			return interrupted()
+		}
+		r.look(ctx) // a successor may have come up
 	}
-	switch r.look(ctx); {
+	switch {
 	case r.seen.Verdict == proc.Uncertain:
 		return refused("state uncertain: " + r.seen.Evidence)
 	case r.main().IsZero() && !was.IsZero():

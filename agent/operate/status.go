@@ -190,6 +190,15 @@ func (g *gauges) describe(id proc.Identity, host proc.Host, by func(proc.Identit
 	return f, nil
 }
 
+// sampledSince reports whether a process was read after a moment, which counts
+// from the boot of the host.
+func (g *gauges) sampledSince(id proc.Identity, moment time.Duration) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m, known := g.marks[id]
+	return known && m.sample.At > moment
+}
+
 // prune forgets processes that are gone.
 func (g *gauges) prune(gone func(proc.Identity) bool) {
 	g.mu.Lock()

@@ -13,15 +13,15 @@ const (
 	// sweepParts spreads one sweep over its period.
 	sweepParts = 5
 
-	// quietSweeps is the number of sweeps in which a quiet process is looked at
-	// once: only a look notices that a signal has stopped it.
+	// quietSweeps is the number of sweeps in which a quiet process is queried
+	// once: only a query notices that a signal has stopped it.
 	quietSweeps = 6
 
-	// sweepTurns is the number of turns until every process was looked at.
+	// sweepTurns is the number of turns until every process was queried.
 	sweepTurns = sweepParts * quietSweeps
 )
 
-// turnOf is the turn, below sweepTurns, in which a key's process is looked at
+// turnOf is the turn, below sweepTurns, in which a key's process is queried
 // however quiet it is.
 func turnOf(key string) int {
 	h := fnv.New32a()
@@ -47,44 +47,74 @@ func (e *Engine) sweep() {
 			e.prune()
 		}
 		quiet := e.remind(turn)
-		e.work.Go(func() { e.checkPidFiles(quiet) })
+		e.work.Go(func() { e.check(quiet, turn) })
 	}
 }
 
-// remind reminds the actors of one turn, and returns those that it left out
-// although a pid file may name another process than theirs.
+// remind reminds the actors of one turn whose process is not quiet, and returns
+// the others.
 func (e *Engine) remind(turn int) (quiet []*actor) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, a := range e.actors {
-		if a.turn%sweepParts != turn%sweepParts {
-			continue
-		}
-		switch s := a.snapshot.Load(); {
-		case !s.quiet || a.turn == turn:
-			a.mailbox.remind(supervise.Swept{})
-		case s.spec.PidPath != "":
+		switch {
+		case a.turn%sweepParts != turn%sweepParts:
+		case a.snapshot.Load().quiet:
 			quiet = append(quiet, a)
+		default:
+			a.mailbox.remind(supervise.Swept{})
 		}
 	}
 	return quiet
 }
 
+// check reminds the actors of quiet processes that one system call shows to have
+// changed. One goroutine does so for all of them: to wake every actor for it
+// costs more than the system calls.
+func (e *Engine) check(quiet []*actor, turn int) {
+	for _, a := range quiet {
+		if a.turn == turn && e.stirs(a.snapshot.Load().known.main) {
+			a.mailbox.remind(supervise.Swept{})
+		}
+	}
+	e.checkPidFiles(quiet)
+}
+
+// stirs reports whether a process that was quiet is gone or stopped by a signal.
+// A report that has measured the process since its last turn knows as much, and
+// has told its actor (see suspended).
+func (e *Engine) stirs(main proc.Identity) bool {
+	if e.gauges.sampledSince(main, time.Duration(e.now())-quietSweeps*e.cfg.Timing.Sweep) {
+		return false
+	}
+	alive, suspended := proc.Stands(main)
+	return !alive || suspended
+}
+
+// suspended reminds the actor of a quiet process that was found stopped by a
+// signal.
+func (e *Engine) suspended(key string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if a, ok := e.actors[key]; ok {
+		a.mailbox.remind(supervise.Swept{})
+	}
+}
+
 // checkPidFiles reminds the actors whose pid file was written since they read
-// it. All files are checked by one goroutine, because a goroutine with a timer
-// for each costs more than the check. Where a file system hangs, every actor
-// checks its own file.
-func (e *Engine) checkPidFiles(quiet []*actor) {
-	if len(quiet) == 0 {
+// it. Where a file system hangs, every actor checks its own file.
+func (e *Engine) checkPidFiles(actors []*actor) {
+	with, paths, known := make([]*actor, 0, len(actors)), make([]string, 0, len(actors)), make([]time.Time, 0, len(actors))
+	for _, a := range actors {
+		if s := a.snapshot.Load(); s.spec.PidPath != "" {
+			with, paths, known = append(with, a), append(paths, s.spec.PidPath), append(known, s.pidFileWritten)
+		}
+	}
+	if len(with) == 0 {
 		return
 	}
-	paths, known := make([]string, len(quiet)), make([]time.Time, len(quiet))
-	for i, a := range quiet {
-		s := a.snapshot.Load()
-		paths[i], known[i] = s.spec.PidPath, s.pidFileWritten
-	}
 	written, err := e.finder.FilesWritten(e.life, paths)
-	for i, a := range quiet {
+	for i, a := range with {
 		if err != nil || !written[i].Equal(known[i]) {
 			a.mailbox.remind(supervise.Swept{})
 		}

@@ -1,9 +1,12 @@
 package operate
 
 import (
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/procfleet/procfleet/agent/proc"
+	"github.com/procfleet/procfleet/agent/supervise"
 	"github.com/procfleet/procfleet/agentproto"
 )
 
@@ -16,24 +19,64 @@ func quietRig(t *testing.T, change ...func(*Config)) (*rig, agentproto.Spec, *ac
 	g.engine.mu.Lock()
 	a := g.engine.actors[spec.Key]
 	g.engine.mu.Unlock()
-	g.engine.remind(a.turn) // which reads the pid file
-	g.eventually("it is quiet and its pid file was read", func() bool {
-		s := a.snapshot.Load()
-		return s.quiet && !s.pidFileWritten.IsZero()
-	})
+	g.eventually("it is quiet", func() bool { return a.snapshot.Load().quiet })
+	if a.snapshot.Load().pidFileWritten.IsZero() { // the start found the process without it
+		a.mailbox.remind(supervise.Swept{})
+		g.eventually("its pid file was read", func() bool { return !a.snapshot.Load().pidFileWritten.IsZero() })
+	}
 	return g, spec, a
 }
 
-func TestQuietProcessIsLookedAtInEverySixthSweep(t *testing.T) {
+func send(t *testing.T, id proc.Identity, signal syscall.Signal) {
+	t.Helper()
+	if err := proc.Signal(id, signal); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestQuietProcessThatASignalStoppedIsNoticed(t *testing.T) {
 	t.Parallel()
-	g, _, _ := quietRig(t)
-	left := 0
+	g, _, a := quietRig(t)
+	main := a.snapshot.Load().known.main
+	if left := g.engine.remind(a.turn); len(left) != 1 {
+		t.Fatalf("%d processes are quiet, want 1", len(left))
+	}
+	g.engine.gauges.prune(func(proc.Identity) bool { return true }) // the start has measured it
+	send(t, main, syscall.SIGSTOP)
 	for turn := range sweepTurns {
-		left += len(g.engine.remind(turn))
+		if turn != a.turn {
+			g.engine.check([]*actor{a}, turn)
+		}
 	}
-	if left != quietSweeps-1 {
-		t.Fatalf("it was left out of %d sweeps of %d, want %d", left, quietSweeps, quietSweeps-1)
+	if !a.snapshot.Load().quiet {
+		t.Fatal("it was queried in another turn than its own")
 	}
+	g.eventually("its actor knows", func() bool {
+		g.engine.check([]*actor{a}, a.turn)
+		return !a.snapshot.Load().quiet
+	})
+	send(t, main, syscall.SIGCONT)
+	g.eventually("it is quiet again", func() bool {
+		g.engine.remind(a.turn % sweepParts)
+		return a.snapshot.Load().quiet
+	})
+}
+
+// The sweep leaves out what a report has just measured.
+func TestReportNoticesThatASignalStoppedAQuietProcess(t *testing.T) {
+	t.Parallel()
+	g, _, a := quietRig(t)
+	main := a.snapshot.Load().known.main
+	g.engine.Processes()
+	send(t, main, syscall.SIGSTOP)
+	g.eventually("it is stopped", func() bool { _, suspended := proc.Stands(main); return suspended })
+	if g.engine.stirs(main) {
+		t.Fatal("it was queried again although a report has just measured it")
+	}
+	g.eventually("its actor knows", func() bool {
+		g.engine.Processes()
+		return !a.snapshot.Load().quiet
+	})
 }
 
 func TestProcessWithAHealthCommandIsInEverySweep(t *testing.T) {

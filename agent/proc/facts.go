@@ -39,6 +39,9 @@ type Facts struct {
 	Sample Sample // to hand to the next Describe
 }
 
+// Suspended reports whether a signal or a debugger has stopped the process.
+func (f *Facts) Suspended() bool { return f.State == "T" || f.State == "t" }
+
 // Sample is a process's CPU time at one moment.
 type Sample struct {
 	Identity Identity
