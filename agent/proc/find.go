@@ -41,7 +41,7 @@ func (f *Finder) Find(ctx context.Context, t Target) Probe {
 	if s.boot, err = bootID(); err != nil {
 		return Probe{Verdict: Uncertain, Evidence: err.Error()}
 	}
-	switch p, err := s.known(t.Known); {
+	switch p, err := s.still(t.Known); {
 	case err == nil && t.Instances > 1:
 	case err == nil:
 		return Probe{Verdict: Running, Procs: []Process{p}, Evidence: fmt.Sprintf("known process pid %d still runs", p.PID)}
@@ -81,13 +81,34 @@ type search struct {
 	mine    map[int]bool // the agent and its ancestors
 }
 
-// known looks at a process that was found earlier.
+// still reads one small file of a process that was found earlier: nobody asks
+// for the paths of what is known.
+func (s *search) still(id Identity) (Process, error) {
+	st, err := statOf(id)
+	return processOf(s.boot, st), err
+}
+
+// known reads everything of a process whose identity is known.
 func (s *search) known(id Identity) (Process, error) {
 	st, err := statOf(id)
 	if err != nil {
 		return Process{}, err
 	}
 	return look(s.boot, st)
+}
+
+// live looks at the process that has a pid, and returns the kernel's name of it
+// as well. Zombies and kernel threads count as gone.
+func (s *search) live(pid int) (p Process, comm string, err error) {
+	st, err := readStat(pid)
+	if err == nil && (dead(st.State) || st.Kernel) {
+		err = ErrGone
+	}
+	if err != nil {
+		return Process{}, "", err
+	}
+	p, err = look(s.boot, st)
+	return p, st.Comm, err
 }
 
 func (s *search) probe() Probe {
@@ -284,14 +305,15 @@ func (s *search) candidates() (found []Process, unreadable int, err error) {
 		return nil, 0, err
 	}
 	for _, row := range rows {
-		if s.mine[row.PID] || !row.hidden && !s.placed(row.exe, row.cwd) {
+		if s.mine[row.pid] || !row.hidden && !s.placed(row.exe, row.cwd) {
 			continue // most processes of a host end here
 		}
-		p, err := s.known(Identity{BootID: s.boot, PID: row.PID, Start: row.Start})
+		p, comm, err := s.live(row.pid)
 		if exhausted(err) {
-			return nil, 0, fmt.Errorf("look at pid %d: %w", row.PID, err)
+			return nil, 0, fmt.Errorf("look at pid %d: %w", row.pid, err)
 		}
-		if err != nil || !s.called(p, row.Comm) || s.uid >= 0 && p.UID != s.uid || s.excluded(p) {
+		// The pid may be another process's by now, with other paths.
+		if err != nil || !row.hidden && !s.placed(p.Exe, p.Cwd) || !s.called(p, comm) || s.uid >= 0 && p.UID != s.uid || s.excluded(p) {
 			continue
 		}
 		silent := s.silent(p)
@@ -300,7 +322,7 @@ func (s *search) candidates() (found []Process, unreadable int, err error) {
 		}
 		if row.hidden || silent {
 			if !s.foreign(p) {
-				unreadable = row.PID
+				unreadable = row.pid
 			}
 			continue
 		}

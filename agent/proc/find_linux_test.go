@@ -353,11 +353,13 @@ func TestWithoutPathsOnlyWhatTheTargetStartedCounts(t *testing.T) {
 		}
 		others := 0
 		for _, row := range rows {
-			id := Identity{BootID: leader.BootID, PID: row.PID, Start: row.Start}
+			st, err := readStat(row.pid)
+			id := Identity{BootID: leader.BootID, PID: row.pid, Start: st.Start}
 			switch {
+			case err != nil:
 			case row.exe == other:
 				others++
-			case row.exe == app && row.Session == leader.PID:
+			case row.exe == app && st.Session == leader.PID:
 				inSession = id
 			case row.exe == app:
 				outside = id

@@ -13,7 +13,7 @@ func (s *search) several() Probe {
 	s.mine = agentLine()
 	probe := Probe{Verdict: Running}
 	for _, id := range append([]Identity{s.target.Known}, s.target.Mates...) {
-		switch p, err := s.known(id); {
+		switch p, err := s.still(id); {
 		case err == nil:
 			probe.add(p)
 		case !errors.Is(err, ErrGone):

@@ -3,6 +3,7 @@ package proc
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 )
 
@@ -13,20 +14,14 @@ func ReadTable() (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.Open("/proc")
+	pids, err := readPIDs()
 	if err != nil {
-		return nil, fmt.Errorf("list processes: %w", err)
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil, fmt.Errorf("list processes: %w", err)
+		return nil, err
 	}
 	table := &Table{boot: boot}
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
+	for i, pid := range pids {
+		if i%searchPause == 0 {
+			runtime.Gosched()
 		}
 		st, err := readStat(pid)
 		if exhausted(err) {
@@ -37,6 +32,26 @@ func ReadTable() (*Table, error) {
 		}
 	}
 	return table, nil
+}
+
+// readPIDs lists the processes of the host, as far as /proc shows them.
+func readPIDs() ([]int, error) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	pids := make([]int, 0, len(names))
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
 }
 
 func (t *Table) group(leader Identity) []Stat {

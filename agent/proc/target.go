@@ -92,7 +92,7 @@ type Target struct {
 // Probe is the answer to one look at a target.
 type Probe struct {
 	Verdict  Verdict
-	Procs    []Process // Running: at least one, the main process first
+	Procs    []Process // Running: at least one, the main process first; one that was known has no user, paths and arguments
 	Evidence string    // one line for people: what was seen, why it was accepted or rejected
 
 	// Alias is the executable name of a process that was accepted on the
