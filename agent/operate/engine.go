@@ -121,6 +121,7 @@ func New(cfg Config) (*Engine, error) {
 		outputs: newOutputs(cfg.RunDir, cfg.Log), gauges: newGauges(), inquiries: newInquiries(), drain: newDrain(),
 		actors: map[string]*actor{}, resting: map[string]resting{}, downs: map[string]time.Time{},
 	}
+	e.finder.Managed = e.owners.pids
 	e.settings.Store(&agentproto.Settings{})
 	e.began, e.beganAt = time.Now().Round(0), e.now()
 	e.life, e.cancel = context.WithCancel(context.Background())

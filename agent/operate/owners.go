@@ -102,6 +102,20 @@ func (o *owners) otherHas(pid int, key string) bool {
 	return owner != "" && owner != key || mate != "" && mate != key
 }
 
+// pids are those of all processes that keys have.
+func (o *owners) pids() map[int]bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	pids := make(map[int]bool, len(o.byPID)+len(o.byMatePID))
+	for pid := range o.byPID {
+		pids[pid] = true
+	}
+	for pid := range o.byMatePID {
+		pids[pid] = true
+	}
+	return pids
+}
+
 // mark notes that commands of the spec leave the mark behind.
 func (o *owners) mark(mark string, s *agentproto.Spec) {
 	o.mu.Lock()

@@ -91,6 +91,7 @@ func (r *run) search(ctx context.Context) {
 		ProcName: spec.ProcName, SetupPath: spec.SetupPath, PidPath: spec.PidPath, Account: spec.Account, Args: r.args,
 		Known: r.known.main, Instances: instancesOf(spec), Mates: r.known.mates, StartedAfter: r.beganTicks, PidFileAfter: r.began, Aliases: r.known.aliases,
 		Exclude: r.engine.groups.excluding(r.leader.PID), Mark: r.engine.markOf(spec), Command: r.leader, Foreign: r.foreign, Holder: r.holder,
+		Taken: func(pid int) bool { return r.engine.owners.otherHas(pid, spec.Key) },
 	})
 	if r.seen.Alias != "" {
 		// Others hold the same list.

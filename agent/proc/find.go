@@ -14,6 +14,11 @@ import (
 // Finder answers whether the process of a target runs. It is safe for
 // concurrent use.
 type Finder struct {
+	// Managed returns the pids of the processes that targets have. Where the host
+	// is searched, the paths of those that [Target.Taken] reports are not read.
+	// Set it before the first Find; default: none.
+	Managed func() map[int]bool
+
 	accounts *Accounts
 	watchdog *watchdog
 	located  *shared[[]located]
@@ -22,10 +27,12 @@ type Finder struct {
 
 // NewFinder returns a finder that resolves accounts through accounts.
 func NewFinder(accounts *Accounts) *Finder {
-	return &Finder{
-		accounts: accounts, watchdog: newWatchdog(),
-		located: &shared[[]located]{read: readLocated}, marks: &shared[marks]{read: readMarks},
+	f := &Finder{
+		Managed:  func() map[int]bool { return nil },
+		accounts: accounts, watchdog: newWatchdog(), marks: &shared[marks]{read: readMarks},
 	}
+	f.located = &shared[[]located]{read: func() ([]located, error) { return readLocated(f.Managed()) }}
+	return f
 }
 
 // Find looks for the target's process: the known identity first, then the
@@ -304,33 +311,71 @@ func (s *search) candidates() (found []Process, unreadable int, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
+	taken := map[int]bool{}
 	for _, row := range rows {
-		if s.mine[row.pid] || !row.hidden && !s.placed(row.exe, row.cwd) {
-			continue // most processes of a host end here
-		}
-		p, comm, err := s.live(row.pid)
-		if exhausted(err) {
-			return nil, 0, fmt.Errorf("look at pid %d: %w", row.pid, err)
-		}
-		// The pid may be another process's by now, with other paths.
-		if err != nil || !row.hidden && !s.placed(p.Exe, p.Cwd) || !s.called(p, comm) || s.uid >= 0 && p.UID != s.uid || s.excluded(p) {
+		if taken[row.pid] = row.managed && s.taken(row.pid); taken[row.pid] {
 			continue
 		}
-		silent := s.silent(p)
-		if !silent && !s.argsMatch(p) {
+		p, readable, err := s.candidate(row)
+		switch {
+		case exhausted(err):
+			return nil, 0, err
+		case err != nil: // most processes of a host end here
+		case readable:
+			found = append(found, p)
+		case !s.foreign(p):
+			unreadable = row.pid
+		}
+	}
+	// The child of a candidate is not judged without it, whoever has it.
+	for _, p := range found {
+		if !taken[p.PPID] {
 			continue
 		}
-		if row.hidden || silent {
-			if !s.foreign(p) {
-				unreadable = row.pid
-			}
-			continue
+		taken[p.PPID] = false
+		parent, readable, err := s.candidate(located{pid: p.PPID, managed: true})
+		switch {
+		case exhausted(err):
+			return nil, 0, err
+		case err == nil && readable:
+			found = append(found, parent)
 		}
-		found = append(found, p)
 	}
 	slices.SortFunc(found, mainFirst)
 	return found, unreadable, nil
 }
+
+// errOther says that a process is not the target's.
+var errOther = errors.New("it is another process")
+
+// candidate returns the process of a row if it is the target's by its place, name,
+// user and arguments. If these may not be read, it is not readable.
+func (s *search) candidate(row located) (p Process, readable bool, err error) {
+	if row.managed {
+		if row, err = locate(row.pid); err != nil {
+			return Process{}, false, err
+		}
+	}
+	if s.mine[row.pid] || !row.hidden && !s.placed(row.exe, row.cwd) {
+		return Process{}, false, errOther
+	}
+	p, comm, err := s.live(row.pid)
+	if err != nil {
+		return Process{}, false, fmt.Errorf("look at pid %d: %w", row.pid, err)
+	}
+	readable = !row.hidden && !s.silent(p)
+	switch {
+	case !row.hidden && !s.placed(p.Exe, p.Cwd): // the pid is another process's by now
+	case !s.called(p, comm), s.uid >= 0 && p.UID != s.uid, s.excluded(p):
+	case !s.silent(p) && !s.argsMatch(p):
+	default:
+		return p, readable, nil
+	}
+	return Process{}, false, errOther
+}
+
+// taken reports whether a pid is the process of another target.
+func (s *search) taken(pid int) bool { return s.target.Taken != nil && s.target.Taken(pid) }
 
 // called reports whether a process that was searched has the name. Where a pid
 // file should have named it, the arguments of a script do not speak for it.

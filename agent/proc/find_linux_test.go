@@ -347,7 +347,7 @@ func TestWithoutPathsOnlyWhatTheTargetStartedCounts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows, err := readLocated()
+		rows, err := readLocated(nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -40,7 +40,7 @@ func TestLooksThatShareAReadingSeeTheHostAsItIs(t *testing.T) {
 
 func TestSearchesAtTheSameTimeShareReadings(t *testing.T) {
 	t.Parallel()
-	s := &shared[[]located]{read: readLocated}
+	s := &shared[[]located]{read: func() ([]located, error) { return readLocated(nil) }}
 	held := &reading[[]located]{done: make(chan struct{})}
 	s.begin(held) // a reading that is under way
 	const searches = 50

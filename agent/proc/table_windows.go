@@ -23,6 +23,21 @@ func ReadTable() (*Table, error) {
 	return &Table{boot: boot, stats: stats}, nil
 }
 
+// readPIDs lists the processes of the host, but for the kernel.
+func readPIDs() ([]int, error) {
+	stats, err := readStats()
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	pids := make([]int, 0, len(stats))
+	for _, st := range stats {
+		if !st.Kernel {
+			pids = append(pids, st.PID)
+		}
+	}
+	return pids, nil
+}
+
 // readStats asks again as long as the host grows faster than the buffer.
 func readStats() ([]Stat, error) {
 	for size := uint32(256 << 10); ; {

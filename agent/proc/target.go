@@ -83,6 +83,10 @@ type Target struct {
 	// It counts with neither SetupPath nor PidPath only.
 	Command Identity
 
+	// Taken reports pids of [Finder.Managed] that are processes of other targets.
+	// Foreign must report them as well. nil = none.
+	Taken func(pid int) bool
+
 	// Foreign reports processes known to be somebody else's, given the value of
 	// their KeyMark. The search leaves them out with their children of the same
 	// name; a pid file that names one is heard all the same. nil = none.

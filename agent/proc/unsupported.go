@@ -62,6 +62,7 @@ func bootID() (string, error)               { return unsupported[string]() }
 func startClock() (time.Duration, error)    { return unsupported[time.Duration]() }
 func startTime(Identity) (time.Time, error) { return unsupported[time.Time]() }
 func readStat(int) (Stat, error)            { return unsupported[Stat]() }
+func readPIDs() ([]int, error)              { return unsupported[[]int]() }
 func look(string, Stat) (Process, error)    { return unsupported[Process]() }
 func exePath(int) (string, error)           { return unsupported[string]() }
 func workDir(int) (string, error)           { return unsupported[string]() }
