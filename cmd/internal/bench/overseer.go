@@ -189,11 +189,15 @@ func (o *overseer) send(ctx context.Context, action string, processes []sleeper)
 		Task:   "bench-" + strconv.FormatInt(o.tasks, 10), Lane: resultsLane, Host: "0:" + overseen.String(), AcceptBefore: time.Now().Add(patience),
 	}
 	for i, p := range processes {
-		spec, err := json.Marshal(p.spec(o.account))
+		spec := p.spec(o.account)
+		if action == agentproto.ActionReload { // the bare commands, its floor, are not followed by a watch either
+			spec.StartCheckBeginMS, spec.StartCheckEndMS = 0, 0
+		}
+		text, err := json.Marshal(spec)
 		if err != nil {
 			return 0, err
 		}
-		c.Specs = append(c.Specs, spec)
+		c.Specs = append(c.Specs, text)
 		c.Items = append(c.Items, agentproto.CommandItem{Item: i, Action: action, Spec: i, Fence: o.tasks})
 	}
 	data, err := agentproto.Encode(c)
