@@ -73,6 +73,9 @@ func New(cfg Config) (*Agent, error) {
 	}
 	cfg.Log = cfg.Log.WithFields(map[string]any{"component": "agent", "host": cfg.host()})
 	a := &Agent{cfg: cfg, newEngine: func(c operate.Config) (engine, error) { return operate.New(c) }, newClock: newClock, prompt: promptWithin}
+	if m := cfg.Machine; m != nil {
+		a.newEngine, a.newClock = m.Engine, m.newClock
+	}
 	var err error
 	if a.metrics, err = newMetrics(cfg.Meter, a); err != nil {
 		return nil, fmt.Errorf("agent: metrics: %w", err)
@@ -170,7 +173,7 @@ func (a *Agent) newSession(ctx context.Context, data *folder, ledger *journal.Jo
 	var err error
 	s.engine, err = a.newEngine(operate.Config{
 		Ledger: ledger, Log: a.cfg.Log, AgentID: a.cfg.AgentID, Instance: data.instance, RunDir: data.run(),
-		Scopes: endsProcesses(ctx), InTime: servers.surelyBefore, Timing: a.cfg.Timing, Crash: a.cfg.Crash,
+		Scopes: a.cfg.Machine == nil && endsProcesses(ctx), InTime: servers.surelyBefore, Timing: a.cfg.Timing, Crash: a.cfg.Crash,
 		Restarted: a.metrics.restarted, Changed: s.processes.change, Tell: s.events.tell,
 		Finished: func(op journal.Op, r agentproto.Result) {
 			a.metrics.finished(op.Action, r.Code)
@@ -221,12 +224,14 @@ func (s *session) run(ctx context.Context, sub *nats.Subscription) error {
 	workers.Go(func() { s.settings.run(work) })
 	workers.Go(func() { s.watchOwnTime(work) })
 	workers.Go(func() { s.watchOthers(work) })
-	workers.Go(func() { s.answerHost(work) })
 	workers.Go(func() { s.keepFolder(work) })
 	if os.Getpid() == 1 {
 		workers.Go(func() { proc.ReapOrphans(work) })
 	}
-	workers.Go(func() { s.checkHost(work) })
+	if s.cfg.Machine == nil {
+		workers.Go(func() { s.answerHost(work) })
+		workers.Go(func() { s.checkHost(work) })
+	}
 	var err error
 	if sub == nil {
 		sub, err = s.subscribeOnceConnected(work)

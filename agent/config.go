@@ -54,6 +54,9 @@ type Config struct {
 	// have their defaults.
 	Timing operate.Timing
 
+	// Machine, if set, replaces the host; see [Machine].
+	Machine *Machine
+
 	// Crash is told each point that an operation passes (the Crash constants
 	// here and in agent/operate), for tests that kill the agent there. May be
 	// nil.

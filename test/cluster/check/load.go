@@ -60,6 +60,8 @@ type Config struct {
 	Pause      time.Duration
 	// Timeout of each task: when silent hosts are given up; default 60 s.
 	Timeout time.Duration
+	// Between is how long a poller rests after each request; default 100 ms.
+	Between time.Duration
 	// Patience is how long anything may take that must happen once everything
 	// has healed, beyond Timeout; default 120 s.
 	Patience time.Duration
@@ -83,6 +85,9 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.Timeout == 0 {
 		c.Timeout = time.Minute
+	}
+	if c.Between == 0 {
+		c.Between = 100 * time.Millisecond
 	}
 	if c.Patience == 0 {
 		c.Patience = 2 * time.Minute

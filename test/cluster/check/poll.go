@@ -14,8 +14,6 @@ const (
 	// pollers follow the tasks; each task is one poller's, so that its looks
 	// follow one another.
 	pollers = 3
-	// between is how long a poller rests after each request.
-	between = 100 * time.Millisecond
 	// readEvery is how many looks at an open task there are for one reading of
 	// its results, and readBigEvery the same for a task of many results.
 	readEvery, readBigEvery = 3, 30
@@ -35,11 +33,11 @@ func (l *Load) poll(ctx context.Context, n int) {
 			if l.look(ctx, d, id) == nil && turn%l.log.readEvery(id) == 0 {
 				_ = l.read(ctx, d, id, false) // a dispatcher may be away: that is what the load is for
 			}
-			if rest(ctx, between) != nil {
+			if rest(ctx, l.cfg.Between) != nil {
 				return
 			}
 		}
-		if rest(ctx, between) != nil {
+		if rest(ctx, l.cfg.Between) != nil {
 			return
 		}
 	}

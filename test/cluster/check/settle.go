@@ -41,7 +41,7 @@ func (l *Load) untilDone(ctx context.Context) {
 		if open, _ := l.log.share(0, 1); len(open) == 0 {
 			return
 		}
-		if rest(ctx, between) != nil {
+		if rest(ctx, l.cfg.Between) != nil {
 			return
 		}
 	}
@@ -141,7 +141,7 @@ func (l *Load) persist(ctx context.Context, try func() error) error {
 		if err == nil || time.Now().After(deadline) {
 			return err
 		}
-		if ended := rest(ctx, between); ended != nil {
+		if ended := rest(ctx, l.cfg.Between); ended != nil {
 			return err
 		}
 	}

@@ -1,0 +1,92 @@
+package simulation
+
+import (
+	"bytes"
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/test/cluster/check"
+	"github.com/procfleet/procfleet/worker"
+)
+
+// withinSeeds is how many histories may pass until a defect is found.
+const withinSeeds = 150
+
+// found runs histories with a defect until one of the rules is broken.
+func found(t *testing.T, d *defect, rules ...check.Rule) {
+	t.Helper()
+	for s := uint64(1); s <= withinSeeds; s++ {
+		o := explore(t, s, d, randomFaults)
+		if o.err != nil {
+			t.Fatal(o)
+		}
+		if slices.ContainsFunc(o.broken, func(v check.Violation) bool { return slices.Contains(rules, v.Rule) }) {
+			t.Logf("found in history %d: %s", s, o)
+			return
+		}
+	}
+	t.Fatalf("not found in %d histories", withinSeeds)
+}
+
+var incarnation = regexp.MustCompile(`,"incarnation":"[^"]*"`)
+
+// TestClonedAgentIsFound: agents say no incarnation, and do not ask for another
+// agent before they take commands.
+func TestClonedAgentIsFound(t *testing.T) {
+	found(t, &defect{mangle: func(_ *node, f *frame) (drop bool) {
+		if !f.body {
+			return false
+		}
+		if !f.fromBus && strings.HasPrefix(f.subject(), "procfleet.agent.") {
+			return true
+		}
+		if end := bytes.TrimSuffix(f.payload, []byte("\r\n")); incarnation.Match(end) {
+			f.payload = incarnation.ReplaceAll(f.payload, nil)
+		}
+		return false
+	}}, check.RuleExplained, check.RuleStands, check.RuleTwice, check.RuleTrue, check.RuleOrder)
+}
+
+var serverTime = regexp.MustCompile(`"server_time":"[^"]*"`)
+
+// TestWorkByAWrongClockIsFound: agents judge commands by the clock of their
+// host, which is what they do if they hear from workers what it shows.
+func TestWorkByAWrongClockIsFound(t *testing.T) {
+	found(t, &defect{mangle: func(n *node, f *frame) (drop bool) {
+		if f.fromBus && serverTime.Match(f.payload) {
+			own := n.host.wall().UTC().Format(time.RFC3339Nano)
+			f.payload = serverTime.ReplaceAll(f.payload, []byte(`"server_time":"`+own+`"`))
+		}
+		return false
+	}}, check.RuleExpired)
+}
+
+// TestSweepStalledByAClockStepIsFound: the store shows no visits that lie
+// later than a step back of its clock.
+func TestSweepStalledByAClockStepIsFound(t *testing.T) {
+	due := func(visits []taskstore.Visit, now time.Time) []taskstore.Visit {
+		return slices.DeleteFunc(visits, func(v taskstore.Visit) bool { return v.At.After(now) })
+	}
+	found(t, &defect{store: &storeDefect{due: due}}, check.RuleEnds, check.RuleInTime, check.RuleNotified)
+}
+
+// TestTaskThatNeverEndsIsFound: a new task has no entry in the sweep index.
+func TestTaskThatNeverEndsIsFound(t *testing.T) {
+	created := func(ctx context.Context, s taskstore.Store, id procfleet.TaskID) { _ = s.Settle(ctx, id) }
+	found(t, &defect{store: &storeDefect{created: created}}, check.RuleEnds)
+}
+
+// TestSweepThatDoesNotKeepUpIsFound: the sweep visits one task of a shard every
+// two minutes.
+func TestSweepThatDoesNotKeepUpIsFound(t *testing.T) {
+	found(t, &defect{worker: func(cfg *worker.Config) {
+		cfg.Limits.SweepTasks = 1
+		cfg.Timing.Sweep.Round = 2 * time.Minute
+	}}, check.RuleInTime)
+}

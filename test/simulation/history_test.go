@@ -1,0 +1,465 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/agent"
+	"github.com/procfleet/procfleet/agent/operate"
+	"github.com/procfleet/procfleet/dispatcher"
+	"github.com/procfleet/procfleet/test/cluster/check"
+	"github.com/procfleet/procfleet/worker"
+)
+
+// history is one run of a fleet, made from a seed.
+type history struct {
+	seed   uint64
+	random *rand.Rand
+	fleet  *fleet
+	load   *check.Load
+	hosts  []*host
+	deaths deaths
+	overs  []func() // of fail-overs whose traces may still be seen
+}
+
+// outcome is what came of a history.
+type outcome struct {
+	seed   uint64
+	broken []check.Violation
+	err    error
+	news   []string // what was done to the fleet, in its time
+	lasted time.Duration
+}
+
+func (o *outcome) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d, %s of fleet time:\n", o.seed, o.lasted.Round(time.Second))
+	for _, line := range o.news {
+		fmt.Fprintln(&b, line)
+	}
+	if o.err != nil {
+		fmt.Fprintln(&b, "error:", o.err)
+	}
+	for _, v := range o.broken {
+		fmt.Fprintln(&b, v)
+	}
+	return b.String()
+}
+
+// script is what happens to a fleet between its start and its recovery.
+type script func(*history)
+
+// explore runs the history of a seed.
+func explore(t *testing.T, seed uint64, d *defect, s script) *outcome {
+	t.Helper()
+	dir, err := os.MkdirTemp(memoryFolder(), "procfleet-simulation-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	o := &outcome{seed: seed}
+	synctest.Test(t, func(*testing.T) {
+		began := time.Now()
+		h := &history{seed: seed, random: rand.New(rand.NewPCG(seed, 2))}
+		o.broken, o.err = h.run(dir, d, s)
+		if h.fleet != nil {
+			o.news = h.fleet.news
+		}
+		o.lasted = time.Since(began)
+	})
+	// The client library of NATS pools timers for the whole process, and a timer
+	// must not be used outside of the bubble that made it.
+	runtime.GC()
+	runtime.GC()
+	return o
+}
+
+// memoryFolder is where files cost no disk; "" is the default.
+func memoryFolder() string {
+	const shm = "/dev/shm"
+	if info, err := os.Stat(shm); err == nil && info.IsDir() {
+		return shm
+	}
+	return ""
+}
+
+// Sizes of a history.
+const (
+	dispatchers = 2
+	workers     = 2
+	submitters  = 2
+	taskTimeout = 40 * time.Second
+)
+
+// run starts a fleet with a load, has the script break it, lets it recover, and
+// judges what was seen.
+func (h *history) run(dir string, d *defect, s script) (broken []check.Violation, err error) {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	log.SetLevel(logrus.PanicLevel)
+	if *verbose {
+		log.SetOutput(os.Stderr)
+		log.SetLevel(logrus.DebugLevel)
+		log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true, TimestampFormat: "15:04:05.000", DisableColors: true})
+	}
+	if h.fleet, err = newFleet(dir, h.random, log, d); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if closed := h.fleet.close(); err == nil {
+			err = closed
+		}
+	}()
+	if err := h.populate(); err != nil {
+		return nil, err
+	}
+	if err := h.begin(); err != nil {
+		return nil, err
+	}
+	s(h)
+	h.heal()
+	return h.load.Settle(context.Background())
+}
+
+// populate starts all roles.
+func (h *history) populate() error {
+	for n := range dispatchers {
+		h.fleet.add(fmt.Sprintf("d%d", n+1), check.Dispatcher, nil)
+	}
+	for n := range workers {
+		h.fleet.add(fmt.Sprintf("w%d", n+1), check.Worker, nil)
+	}
+	for n, text := range []string{"0:10.0.0.1", "0:10.0.0.2", "1:10.0.0.3"} {
+		addr, err := procfleet.ParseHost(text)
+		if err != nil {
+			return err
+		}
+		h.hosts = append(h.hosts, newHost(addr, h.fleet.marks))
+		h.fleet.add(fmt.Sprintf("a%d", n+1), check.Agent, h.hosts[n])
+	}
+	for _, n := range h.fleet.nodes {
+		if err := n.start(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin starts the load.
+func (h *history) begin() error {
+	absent, err := procfleet.ParseHost("0:10.0.0.99")
+	if err != nil {
+		return err
+	}
+	cfg := check.Config{
+		Transport: h.fleet, Absent: []procfleet.Host{absent}, Folder: "/load", Marks: h.fleet.marks.read,
+		Events: check.FinishedEvents(h.fleet.conn), Deaths: h.deaths.read, Run: "run", Seed: h.seed, Submitters: submitters,
+		Pause: h.between(time.Second, 4*time.Second), Timeout: taskTimeout, Between: time.Second,
+	}
+	for _, n := range h.fleet.of(check.Dispatcher) {
+		cfg.Doors = append(cfg.Doors, "http://"+n.name)
+	}
+	for _, host := range h.hosts {
+		cfg.Hosts = append(cfg.Hosts, host.addr)
+	}
+	// Agents need a moment to learn the time and to be known.
+	time.Sleep(5 * time.Second)
+	h.load, err = check.Start(context.Background(), cfg)
+	return err
+}
+
+// heal takes back every fault that lasts.
+func (h *history) heal() {
+	h.fleet.note("everything heals")
+	h.fleet.store.edit(func() { h.fleet.store.away, h.fleet.store.mute, h.fleet.store.slow = false, 0, time.Millisecond })
+	for _, host := range h.hosts {
+		host.setClock(0, false)
+	}
+	for _, n := range h.fleet.nodes {
+		n.at("")
+		n.set(weather{})
+		n.partition(false)
+		if err := n.start(); err != nil {
+			h.fleet.note("%s was not started: %v", n.name, err)
+		}
+	}
+	if len(h.overs) > 0 {
+		time.Sleep(check.Slack)
+	}
+	for _, over := range h.overs {
+		over()
+	}
+}
+
+// between is a random time in a range.
+func (h *history) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(h.random.Int64N(int64(most-least)))
+}
+
+func (h *history) one(of []*node) *node { return of[h.random.IntN(len(of))] }
+
+// points are where processes die.
+var points = map[check.Kind][]string{
+	check.Dispatcher: {dispatcher.PointStored, dispatcher.PointRegistered, dispatcher.PointPublished},
+	check.Worker: {
+		worker.PointBegun, worker.PointAsked, worker.PointBeforeDone, worker.PointAfterDone, worker.PointBeforeNotify,
+	},
+	check.Agent: {
+		agent.CrashReceived, operate.CrashBeforeExec, operate.CrashAfterSpawn, operate.CrashBeforeDone, operate.CrashAfterDone,
+	},
+}
+
+// faults are what a history may do to a fleet. Each returns what takes it back.
+var faults = []struct {
+	weight int
+	do     func(*history) (back func())
+}{
+	{3, (*history).cut},
+	{2, (*history).disconnect},
+	{3, (*history).crash},
+	{5, (*history).crashAtPoint},
+	{1, (*history).restart},
+	{2, (*history).badWeather},
+	{1, (*history).storeAway},
+	{2, (*history).storeMute},
+	{2, (*history).failOver},
+	{2, (*history).stepStore},
+	{2, (*history).wrongClock},
+	{2, (*history).wakeWithWrongClock},
+	{1, (*history).losePower},
+	{2, (*history).cloneAgent},
+}
+
+// randomFaults is the script of an ordinary history.
+func randomFaults(h *history) {
+	total := 0
+	for _, f := range faults {
+		total += f.weight
+	}
+	for range 2 + h.random.IntN(6) {
+		time.Sleep(h.between(0, 5*time.Second))
+		draw := h.random.IntN(total)
+		for _, f := range faults {
+			if draw -= f.weight; draw < 0 {
+				back := f.do(h)
+				time.Sleep(h.duration())
+				back()
+				break
+			}
+		}
+	}
+}
+
+// duration is how long a fault lasts: now and then longer than tasks have.
+func (h *history) duration() time.Duration {
+	const longEvery = 8
+	if h.random.IntN(longEvery) == 0 {
+		return h.between(taskTimeout, 2*taskTimeout)
+	}
+	return h.between(time.Second, 12*time.Second)
+}
+
+func (h *history) cut() (back func()) {
+	n := h.one(h.fleet.nodes)
+	h.fleet.note("%s is cut off", n.name)
+	n.partition(true)
+	return func() { h.fleet.note("%s is back", n.name); n.partition(false) }
+}
+
+func (h *history) disconnect() (back func()) {
+	n := h.one(h.fleet.nodes)
+	h.fleet.note("%s loses its connection", n.name)
+	n.disconnect()
+	return func() {}
+}
+
+func (h *history) crash() (back func()) {
+	n := h.one(h.fleet.nodes)
+	h.fleet.note("%s dies", n.name)
+	n.crash()
+	return func() { h.restarted(n) }
+}
+
+func (h *history) restarted(n *node) {
+	n.at("")
+	if n.running() != nil {
+		return
+	}
+	h.fleet.note("%s starts", n.name)
+	if err := n.start(); err != nil {
+		h.fleet.note("%s was not started: %v", n.name, err)
+	}
+}
+
+func (h *history) crashAtPoint() (back func()) {
+	n := h.one(h.fleet.nodes)
+	all := points[n.kind]
+	point := all[h.random.IntN(len(all))]
+	h.fleet.note("%s will die at %s", n.name, point)
+	n.at(point)
+	return func() { h.restarted(n) }
+}
+
+func (h *history) restart() (back func()) {
+	n := h.one(h.fleet.nodes)
+	h.fleet.note("%s stops", n.name)
+	n.shutDown()
+	return func() { h.restarted(n) }
+}
+
+func (h *history) badWeather() (back func()) {
+	h.fleet.note("messages are lost, late and doubled")
+	for _, n := range h.fleet.nodes {
+		n.set(weather{lost: 0.1, twice: 0.1, late: 0.2, lateBy: 8 * time.Second})
+	}
+	return func() {
+		h.fleet.note("messages arrive")
+		for _, n := range h.fleet.nodes {
+			n.set(weather{})
+		}
+	}
+}
+
+func (h *history) storeAway() (back func()) {
+	h.fleet.note("the store is away")
+	h.fleet.store.edit(func() { h.fleet.store.away = true })
+	return func() {
+		h.fleet.note("the store is back")
+		h.fleet.store.edit(func() { h.fleet.store.away = false })
+	}
+}
+
+func (h *history) storeMute() (back func()) {
+	h.fleet.note("the store is slow and its answers are lost")
+	h.fleet.store.edit(func() { h.fleet.store.mute, h.fleet.store.slow = 0.3, 2*time.Second })
+	return func() {
+		h.fleet.store.edit(func() { h.fleet.store.mute, h.fleet.store.slow = 0, time.Millisecond })
+	}
+}
+
+// failOver has the store forget what no replica had.
+func (h *history) failOver() (back func()) {
+	h.overs = append(h.overs, h.load.Failover())
+	h.fleet.note("the replica of the store is cut off")
+	if err := h.fleet.store.cutReplica(); err != nil {
+		h.fleet.note("no replica: %v", err)
+		return func() {}
+	}
+	return func() {
+		h.fleet.note("the store fails over")
+		if err := h.fleet.store.failOver(); err != nil {
+			h.fleet.note("no fail-over: %v", err)
+		}
+	}
+}
+
+// stepStore sets the store's clock.
+func (h *history) stepStore() (back func()) {
+	step := h.between(-2*time.Hour, 30*time.Minute)
+	h.step(step)
+	return func() {}
+}
+
+func (h *history) step(by time.Duration) {
+	h.fleet.note("the store's clock steps by %s", by)
+	h.fleet.mu.Lock()
+	defer h.fleet.mu.Unlock()
+	h.fleet.step += by
+}
+
+func (h *history) wrongClock() (back func()) {
+	host, jump, stopped := h.hosts[h.random.IntN(len(h.hosts))], h.between(-2*time.Hour, 2*time.Hour), h.random.IntN(3) == 0
+	h.fleet.note("the clock of host %s is off by %s, stopped: %t", host.addr, jump, stopped)
+	host.setClock(jump, stopped)
+	return func() {
+		if h.random.IntN(2) == 0 {
+			h.fleet.note("the clock of host %s is right", host.addr)
+			host.setClock(0, false)
+		}
+	}
+}
+
+// wakeWithWrongClock has an agent die with a command that it has not begun, and
+// come back after the command's deadline on a host whose clock is behind.
+func (h *history) wakeWithWrongClock() (back func()) {
+	n := h.one(h.fleet.of(check.Agent))
+	jump := -h.between(10*time.Minute, 2*time.Hour)
+	h.fleet.note("%s will die at %s, and come back with a clock that is off by %s", n.name, agent.CrashReceived, jump)
+	n.host.setClock(jump, false)
+	n.at(agent.CrashReceived)
+	time.Sleep(h.between(taskTimeout, 2*taskTimeout))
+	return func() {
+		h.restarted(n)
+		time.Sleep(5 * time.Second)
+		n.host.setClock(0, false)
+	}
+}
+
+func (h *history) losePower() (back func()) {
+	n := h.one(h.fleet.of(check.Agent))
+	h.fleet.note("host %s loses power", n.host.addr)
+	from := time.Now()
+	n.crash()
+	n.host.losePower()
+	h.deaths.add(check.Loss{Span: check.Span{From: from, Until: time.Now()}, Host: n.host.addr})
+	return func() { h.restarted(n) }
+}
+
+// cloneAgent starts a copy of a host, with a copy of its agent.
+func (h *history) cloneAgent() (back func()) {
+	n := h.one(h.fleet.of(check.Agent))
+	c := n.clone()
+	h.fleet.note("a copy of %s starts", n.name)
+	if err := c.start(); err != nil {
+		h.fleet.note("%v", err)
+	}
+	time.Sleep(h.between(10*time.Second, 40*time.Second))
+	return func() {
+		h.fleet.note("the copy of %s dies", n.name)
+		c.crash()
+	}
+}
+
+// clone is a node that is not among those of the fleet.
+func (n *node) clone() *node {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c := &node{fleet: n.fleet, name: n.name + "-copy", kind: n.kind, host: n.host.clone()}
+	c.dir = filepath.Join(n.fleet.dir, fmt.Sprintf("%s-%d", c.name, time.Now().UnixNano()))
+	if err := copyFolder(n.dir, c.dir); err != nil {
+		n.fleet.note("%s: %v", c.name, err)
+	}
+	return c
+}
+
+// deaths are when hosts lost power.
+type deaths struct {
+	mu  sync.Mutex
+	all []check.Loss
+}
+
+func (d *deaths) add(l check.Loss) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.all = append(d.all, l)
+}
+
+func (d *deaths) read() []check.Loss {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.all)
+}

@@ -1,0 +1,48 @@
+package simulation
+
+import (
+	"flag"
+	"os"
+	"runtime/debug"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server/ats"
+)
+
+var (
+	seed    = flag.Uint64("seed", 0, "run the history of this seed alone and print it")
+	first   = flag.Uint64("first", 1, "first seed")
+	seeds   = flag.Uint64("seeds", 200, "number of histories")
+	verbose = flag.Bool("roles", false, "print the logs of all roles")
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// The server keeps a clock for the whole process, whose goroutine must not
+	// begin inside of a bubble.
+	ats.Register()
+	debug.SetGCPercent(400) // histories are short, and end with a collection
+	os.Exit(m.Run())
+}
+
+func TestHistories(t *testing.T) {
+	if *seed != 0 {
+		o := explore(t, *seed, &defect{}, randomFaults)
+		t.Log(o)
+		if o.err != nil || len(o.broken) > 0 {
+			t.Fail()
+		}
+		return
+	}
+	began := time.Now()
+	var lasted time.Duration
+	for s := *first; s < *first+*seeds; s++ {
+		o := explore(t, s, &defect{}, randomFaults)
+		lasted += o.lasted
+		if o.err != nil || len(o.broken) > 0 {
+			t.Errorf("%s\nrun it again: go test ./test/simulation -run TestHistories -seed %d", o, s)
+		}
+	}
+	t.Logf("%d histories, %s of fleet time, %.1f histories per second", *seeds, lasted.Round(time.Minute), float64(*seeds)/time.Since(began).Seconds())
+}

@@ -1,0 +1,321 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/boltstore"
+)
+
+// store is the task store of a fleet with its faults. It can fail over to a
+// replica that lacks what was written since the replica was cut off; as with
+// redisstore and --redis-wait-replicas no answer confirms such a write.
+type store struct {
+	dir   string
+	clock func() time.Time
+
+	mu      sync.RWMutex // held for writing by a fail-over
+	current *boltstore.Store
+	path    string // of current
+	copies  int
+
+	fault  sync.Mutex // guards what follows
+	random *rand.Rand
+	away   bool          // calls fail
+	slow   time.Duration // longest delay of a call
+	mute   float64       // probability that the answer to a call that was carried out is lost
+	alone  bool          // no replica confirms
+	behind string        // the file of the replica that is cut off
+}
+
+func openStore(dir string, clock func() time.Time, random *rand.Rand) (*store, error) {
+	s := &store{dir: dir, clock: clock, random: random, slow: time.Millisecond, path: filepath.Join(dir, "tasks.db")}
+	var err error
+	s.current, err = s.open(s.path)
+	return s, err
+}
+
+func (s *store) open(path string) (*boltstore.Store, error) {
+	return boltstore.Open(path, boltstore.Options{Clock: s.clock})
+}
+
+func (s *store) edit(f func()) {
+	s.fault.Lock()
+	defer s.fault.Unlock()
+	f()
+}
+
+// cutReplica begins the time of which a fail-over forgets everything.
+func (s *store) cutReplica() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.copies++
+	path := filepath.Join(s.dir, fmt.Sprintf("replica-%d.db", s.copies))
+	data, err := os.ReadFile(s.path)
+	if err != nil {
+		return err
+	}
+	s.edit(func() { s.alone, s.behind = true, path })
+	return os.WriteFile(path, data, 0o600)
+}
+
+// failOver promotes the replica that was cut off.
+func (s *store) failOver() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.current.Close(); err != nil {
+		return err
+	}
+	s.edit(func() { s.path, s.alone = s.behind, false })
+	var err error
+	s.current, err = s.open(s.path)
+	return err
+}
+
+func (s *store) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current.Close()
+}
+
+// client is the connection of one role to the store. Calls that no role makes
+// during a simulation are those of the first store.
+type client struct {
+	*boltstore.Store
+	of   *store
+	dead atomic.Bool
+	// defect, if not nil, has the store behave as one of before.
+	defect *storeDefect
+}
+
+// storeDefect changes what single calls do.
+type storeDefect struct {
+	due     func([]taskstore.Visit, time.Time) []taskstore.Visit
+	created func(context.Context, taskstore.Store, procfleet.TaskID)
+}
+
+func (s *store) connect() *client { return &client{Store: s.current, of: s} }
+
+// before decides whether a call reaches the store.
+func (c *client) before(ctx context.Context) error {
+	var away bool
+	var delay time.Duration
+	c.of.edit(func() { away, delay = c.of.away, time.Duration(c.of.random.Int64N(int64(c.of.slow))) })
+	select {
+	case <-time.After(delay):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if away || c.dead.Load() {
+		return fmt.Errorf("%w: connection refused", taskstore.ErrUnavailable)
+	}
+	return nil
+}
+
+// after decides whether the answer of a call reaches the role.
+func (c *client) after(ctx context.Context, changes bool) error {
+	var mute, alone bool
+	c.of.edit(func() { mute, alone = c.of.random.Float64() < c.of.mute, c.of.alone })
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case mute || c.dead.Load():
+		return fmt.Errorf("%w: connection lost", taskstore.ErrUnavailable)
+	case changes && alone:
+		return fmt.Errorf("%w: no replica confirmed the write", taskstore.ErrUnavailable)
+	}
+	return nil
+}
+
+// call makes one call with its faults.
+func call[T any](ctx context.Context, c *client, changes bool, do func(*boltstore.Store) (T, error)) (v T, err error) {
+	if err := c.before(ctx); err != nil {
+		return v, err
+	}
+	c.of.mu.RLock()
+	v, err = do(c.of.current)
+	c.of.mu.RUnlock()
+	if err != nil {
+		return v, err
+	}
+	if err := c.after(ctx, changes); err != nil {
+		var none T
+		return none, err
+	}
+	return v, nil
+}
+
+func read[T any](ctx context.Context, c *client, do func(*boltstore.Store) (T, error)) (T, error) {
+	return call(ctx, c, false, do)
+}
+
+func write[T any](ctx context.Context, c *client, do func(*boltstore.Store) (T, error)) (T, error) {
+	return call(ctx, c, true, do)
+}
+
+// change is write for calls that answer nothing.
+func change(ctx context.Context, c *client, do func(*boltstore.Store) error) error {
+	_, err := write(ctx, c, func(s *boltstore.Store) (struct{}, error) { return struct{}{}, do(s) })
+	return err
+}
+
+type created struct {
+	task procfleet.Task
+	is   bool
+}
+
+func (c *client) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
+	var made procfleet.Task
+	r, err := write(ctx, c, func(s *boltstore.Store) (created, error) {
+		t, is, err := s.Create(ctx, d)
+		made = t
+		if c.defect != nil && c.defect.created != nil && is && err == nil {
+			c.defect.created(ctx, s, t.ID)
+		}
+		return created{t, is}, err
+	})
+	if err != nil {
+		return made, false, err
+	}
+	return r.task, r.is, nil
+}
+
+func (c *client) Dispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64) error {
+	return change(ctx, c, func(s *boltstore.Store) error { return s.Dispatched(ctx, id, sequences) })
+}
+
+func (c *client) Reject(ctx context.Context, id procfleet.TaskID, reason string) (bool, error) {
+	return write(ctx, c, func(s *boltstore.Store) (bool, error) { return s.Reject(ctx, id, reason) })
+}
+
+func (c *client) Begin(ctx context.Context, id procfleet.TaskID, chunk int) (taskstore.Begun, error) {
+	return write(ctx, c, func(s *boltstore.Store) (taskstore.Begun, error) { return s.Begin(ctx, id, chunk) })
+}
+
+func (c *client) Delivered(ctx context.Context, id procfleet.TaskID, chunk int, items []int, done bool) error {
+	return change(ctx, c, func(s *boltstore.Store) error { return s.Delivered(ctx, id, chunk, items, done) })
+}
+
+func (c *client) Record(ctx context.Context, batches []taskstore.Batch) ([]taskstore.Recorded, error) {
+	return write(ctx, c, func(s *boltstore.Store) ([]taskstore.Recorded, error) { return s.Record(ctx, batches) })
+}
+
+func (c *client) Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error) {
+	return read(ctx, c, func(s *boltstore.Store) (procfleet.Task, error) { return s.Task(ctx, id) })
+}
+
+func (c *client) Tasks(ctx context.Context, q taskstore.TaskQuery) ([]procfleet.Task, error) {
+	return read(ctx, c, func(s *boltstore.Store) ([]procfleet.Task, error) { return s.Tasks(ctx, q) })
+}
+
+func (c *client) Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error) {
+	return read(ctx, c, func(s *boltstore.Store) ([]procfleet.ItemResult, error) { return s.Chunk(ctx, id, chunk) })
+}
+
+func (c *client) Owners(ctx context.Context, id procfleet.TaskID, items []int) ([]procfleet.Host, error) {
+	return read(ctx, c, func(s *boltstore.Store) ([]procfleet.Host, error) { return s.Owners(ctx, id, items) })
+}
+
+type page struct {
+	results []procfleet.ItemResult
+	next    string
+}
+
+func (c *client) Results(ctx context.Context, id procfleet.TaskID, q taskstore.ResultQuery) ([]procfleet.ItemResult, string, error) {
+	p, err := read(ctx, c, func(s *boltstore.Store) (p page, err error) {
+		p.results, p.next, err = s.Results(ctx, id, q)
+		return p, err
+	})
+	return p.results, p.next, err
+}
+
+func (c *client) Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error) {
+	return write(ctx, c, func(s *boltstore.Store) (bool, error) { return s.Lease(ctx, name, holder, ttl) })
+}
+
+func (c *client) Release(ctx context.Context, name, holder string) error {
+	return change(ctx, c, func(s *boltstore.Store) error { return s.Release(ctx, name, holder) })
+}
+
+func (c *client) Due(ctx context.Context, shard, limit int) ([]taskstore.Visit, error) {
+	return read(ctx, c, func(s *boltstore.Store) ([]taskstore.Visit, error) {
+		visits, err := s.Due(ctx, shard, limit)
+		if c.defect != nil && c.defect.due != nil {
+			visits = c.defect.due(visits, c.of.clock())
+		}
+		return visits, err
+	})
+}
+
+func (c *client) TasksByID(ctx context.Context, ids []procfleet.TaskID) ([]procfleet.Task, error) {
+	return read(ctx, c, func(s *boltstore.Store) ([]procfleet.Task, error) { return s.TasksByID(ctx, ids) })
+}
+
+func (c *client) DeliveredItems(ctx context.Context, tasks []procfleet.Task) ([][]procfleet.ItemResult, error) {
+	return read(ctx, c, func(s *boltstore.Store) ([][]procfleet.ItemResult, error) { return s.DeliveredItems(ctx, tasks) })
+}
+
+func (c *client) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.ChunkDuty, error) {
+	return write(ctx, c, func(s *boltstore.Store) ([]taskstore.ChunkDuty, error) { return s.Undone(ctx, id) })
+}
+
+func (c *client) Republished(ctx context.Context, id procfleet.TaskID, chunk int, sequence uint64) error {
+	return change(ctx, c, func(s *boltstore.Store) error { return s.Republished(ctx, id, chunk, sequence) })
+}
+
+func (c *client) Revisit(ctx context.Context, next ...taskstore.NextVisit) error {
+	return change(ctx, c, func(s *boltstore.Store) error { return s.Revisit(ctx, next...) })
+}
+
+func (c *client) Settle(ctx context.Context, ids ...procfleet.TaskID) error {
+	return change(ctx, c, func(s *boltstore.Store) error { return s.Settle(ctx, ids...) })
+}
+
+func (c *client) Published(ctx context.Context, id procfleet.TaskID) error {
+	return change(ctx, c, func(s *boltstore.Store) error { return s.Published(ctx, id) })
+}
+
+func (c *client) Notified(ctx context.Context, id procfleet.TaskID) error {
+	return change(ctx, c, func(s *boltstore.Store) error { return s.Notified(ctx, id) })
+}
+
+func (c *client) Announce(ctx context.Context, as []taskstore.Announcement) error {
+	return change(ctx, c, func(s *boltstore.Store) error { return s.Announce(ctx, as) })
+}
+
+func (c *client) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error) {
+	return read(ctx, c, func(s *boltstore.Store) ([]taskstore.Presence, error) { return s.Presences(ctx, hosts) })
+}
+
+func (c *client) Claimants(ctx context.Context, agentIDs []string) ([][]procfleet.Host, error) {
+	return read(ctx, c, func(s *boltstore.Store) ([][]procfleet.Host, error) { return s.Claimants(ctx, agentIDs) })
+}
+
+func (c *client) Now(ctx context.Context) (time.Time, error) {
+	return read(ctx, c, func(s *boltstore.Store) (time.Time, error) { return s.Now(ctx) })
+}
+
+func (c *client) Report(ctx context.Context, reports []catalog.Report) error {
+	return change(ctx, c, func(s *boltstore.Store) error { return s.Report(ctx, reports) })
+}
+
+func (c *client) Register(ctx context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
+	return write(ctx, c, func(s *boltstore.Store) ([][]bool, error) { return s.Register(ctx, ds, replace) })
+}
+
+func (c *client) FreezesOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.Freeze, error) {
+	return read(ctx, c, func(s *boltstore.Store) ([][]catalog.Freeze, error) { return s.FreezesOf(ctx, hosts) })
+}
+
+func (c *client) GroupsOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.HostGroups, error) {
+	return read(ctx, c, func(s *boltstore.Store) ([][]catalog.HostGroups, error) { return s.GroupsOf(ctx, hosts) })
+}
