@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -20,7 +19,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sirupsen/logrus"
 
-	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agent"
 	"github.com/procfleet/procfleet/agent/operate"
 	"github.com/procfleet/procfleet/dispatcher"
@@ -114,7 +112,7 @@ func newFleet(dir string, random *rand.Rand, log logrus.FieldLogger, d *defect) 
 	if f.conn, err = f.dial("test", f.broker); err != nil {
 		return nil, errors.Join(err, f.close())
 	}
-	js, err := natsconn.JetStream(f.conn)
+	js, err := bus.JetStream(f.conn)
 	if err == nil {
 		err = bus.Ensure(context.Background(), memory{js}, bus.Options{})
 	}
@@ -212,7 +210,7 @@ func (n *node) role(r *role) (run func(context.Context) error, err error) {
 		}
 		return a.Run, nil
 	}
-	js, err := natsconn.JetStream(r.conn)
+	js, err := bus.JetStream(r.conn)
 	if err != nil {
 		return nil, err
 	}
@@ -422,6 +420,3 @@ func (f *fleet) of(kind check.Kind) []*node {
 	}
 	return all
 }
-
-var _ net.Conn // the type that ports carry
-var _ procfleet.Host

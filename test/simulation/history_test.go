@@ -168,7 +168,7 @@ func (h *history) begin() error {
 	cfg := check.Config{
 		Transport: h.fleet, Absent: []procfleet.Host{absent}, Folder: "/load", Marks: h.fleet.marks.read,
 		Events: check.FinishedEvents(h.fleet.conn), Deaths: h.deaths.read, Run: "run", Seed: h.seed, Submitters: submitters,
-		Pause: h.between(time.Second, 4*time.Second), Timeout: taskTimeout, Between: time.Second,
+		Pause: h.between(time.Second, 4*time.Second), Timeout: taskTimeout, Between: 2 * time.Second,
 	}
 	for _, n := range h.fleet.of(check.Dispatcher) {
 		cfg.Doors = append(cfg.Doors, "http://"+n.name)
@@ -216,10 +216,12 @@ func (h *history) one(of []*node) *node { return of[h.random.IntN(len(of))] }
 var points = map[check.Kind][]string{
 	check.Dispatcher: {dispatcher.PointStored, dispatcher.PointRegistered, dispatcher.PointPublished},
 	check.Worker: {
-		worker.PointBegun, worker.PointAsked, worker.PointBeforeDone, worker.PointAfterDone, worker.PointBeforeNotify,
+		worker.PointBegun, worker.PointAsked, worker.PointBeforeDone, worker.PointAfterDone,
+		worker.PointCollecting, worker.PointCollected, worker.PointBeforeNotify,
 	},
 	check.Agent: {
 		agent.CrashReceived, operate.CrashBeforeExec, operate.CrashAfterSpawn, operate.CrashBeforeDone, operate.CrashAfterDone,
+		agent.CrashAfterReceipt,
 	},
 }
 
@@ -237,7 +239,8 @@ var faults = []struct {
 	{1, (*history).storeAway},
 	{2, (*history).storeMute},
 	{2, (*history).failOver},
-	{2, (*history).stepStore},
+	{1, (*history).stepStore},
+	{2, (*history).stepWithoutAgent},
 	{2, (*history).wrongClock},
 	{2, (*history).wakeWithWrongClock},
 	{1, (*history).losePower},
@@ -379,6 +382,22 @@ func (h *history) step(by time.Duration) {
 	h.fleet.mu.Lock()
 	defer h.fleet.mu.Unlock()
 	h.fleet.step += by
+}
+
+// stepWithoutAgent sets the store's clock back while an agent is down that has
+// accepted a command: only the sweep can end its task.
+func (h *history) stepWithoutAgent() (back func()) {
+	n := h.one(h.fleet.of(check.Agent))
+	h.fleet.note("%s will die at %s", n.name, agent.CrashReceived)
+	n.at(agent.CrashReceived)
+	time.Sleep(h.between(2*time.Second, 10*time.Second))
+	// A step of the clock may double the time that a task takes.
+	over := h.load.Failover()
+	h.step(-h.between(10*time.Minute, 2*time.Hour))
+	time.Sleep(2 * taskTimeout)
+	over()
+	time.Sleep(check.Slack + taskTimeout)
+	return func() { h.restarted(n) }
 }
 
 func (h *history) wrongClock() (back func()) {

@@ -24,14 +24,15 @@ func (s *seen) String() string {
 }
 
 // served is whether the server made a final result, for want of the agent's
-// word. The API does not say so; only agents know when they took a command up,
-// and only they refuse one.
+// word. The API does not say so; only agents know when they accepted a command.
+// A refusal without that time is the server's: the agent refused, whenever it
+// was asked, to accept the command, but an earlier request may have got no reply.
 func served(r *client.Result) bool {
 	switch r.State {
 	case procfleet.StateUnreachable, procfleet.StateTimedOut, procfleet.StateCancelled, procfleet.StateRejected:
 		return true
 	case procfleet.StateFailed:
-		return r.Reason != procfleet.ReasonRefused && r.AcceptedAt.IsZero() && r.StartedAt.IsZero()
+		return r.AcceptedAt.IsZero() && r.StartedAt.IsZero()
 	case procfleet.StatePending, procfleet.StateDelivered, procfleet.StateSucceeded, procfleet.StateUnchanged:
 		return false
 	}
