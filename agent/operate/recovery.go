@@ -65,13 +65,20 @@ func (e *Engine) Resume() {
 	e.recovered = nil
 	e.mu.Unlock()
 	for _, op := range waiting {
-		if e.late(&op) || e.cfg.InTime(receivedAt(&op).Add(budget(&op.Spec))) {
+		switch received := receivedAt(&op); {
+		case e.cfg.InTime(received.Add(-clockError)):
+			// How long the agent was down is not known: the task may have ended.
+			e.turnAway(e.life, op, refused("agent restarted, not executed: the servers' clock was set back"))
+		case e.late(&op) || e.cfg.InTime(received.Add(budget(&op.Spec))):
 			e.submit(order{op: op}) // which refuses what is late
-		} else {
+		default:
 			e.turnAway(e.life, op, refused("agent restarted, not executed: too old"))
 		}
 	}
 }
+
+// clockError is by how much two estimates of the servers' time may differ.
+const clockError = 5 * time.Second
 
 // receivedAt is when an operation was accepted, by the server's clock. Records
 // of older agents have the host's time only.

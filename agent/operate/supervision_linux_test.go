@@ -472,6 +472,25 @@ func TestOperationsThatHadNotBegun(t *testing.T) {
 	g.check(g.result(old), 65535, "stop: agent restarted, not executed: too old")
 }
 
+// TestOperationOfBeforeAStepOfTheServersClockIsNotExecuted: the agent was down
+// while the clock was set back, and the task has ended long ago although its
+// deadline has not passed by the clock.
+func TestOperationOfBeforeAStepOfTheServersClockIsNotExecuted(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	g.crash()
+	ahead := time.Now().Add(time.Hour)
+	id := journal.ID{Task: "ahead"}
+	g.ledger.receive(journal.Op{
+		ID: id, Action: "start", Spec: g.spec(), Fence: 1, AcceptedAt: time.Now(), ReceivedAt: ahead, NotAfter: ahead.Add(time.Minute),
+	})
+	g.open()
+	g.check(g.result(id), 65535, "start: agent restarted, not executed: the servers' clock was set back")
+	if g.starts() != 0 {
+		t.Fatalf("%d starts, want none", g.starts())
+	}
+}
+
 func TestStopLeavesProcessesAloneAndWaitsForOperations(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)

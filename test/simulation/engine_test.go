@@ -123,13 +123,19 @@ func (e *engine) Resume() {
 	e.waiting = nil
 	for _, op := range waiting {
 		late := !op.NotAfter.IsZero() && !e.cfg.InTime(op.NotAfter)
-		if late || e.cfg.InTime(op.ReceivedAt.Add(budget(&op.Spec))) {
+		switch {
+		case e.cfg.InTime(op.ReceivedAt.Add(-clockError)):
+			e.work.Go(func() { e.finish(op, refused(op, "agent restarted, not executed: the servers' clock was set back")) })
+		case late || e.cfg.InTime(op.ReceivedAt.Add(budget(&op.Spec))):
 			e.submit(order{op: op}) // which refuses what is late
-		} else {
+		default:
 			e.work.Go(func() { e.finish(op, refused(op, "agent restarted, not executed: too old")) })
 		}
 	}
 }
+
+// clockError is by how much two estimates of the servers' time may differ.
+const clockError = 5 * time.Second
 
 // budget is how long an operation may take.
 func budget(s *agentproto.Spec) time.Duration {
