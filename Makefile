@@ -35,6 +35,7 @@ test: test/setup ## everything: install what the tests need, then all tests with
 test-packages:
 	$(RACETEST) "$$(go list ./... | grep -v '/test/\(e2e\|faults\)$$' | tr '\n' ' ')" -- -race -vet off -timeout 20m # `make lint` vets
 	go test ./agent/journal # for every byte and bit: the race detector leaves most places of damage out
+	go test ./test/simulation # enough histories, and the old defects
 
 test-system: # one by one: each keeps a whole machine busy
 	$(RACETEST) './test/faults ./test/e2e' -- -race -vet off -timeout 30m -p 1
@@ -66,6 +67,14 @@ cluster-test: test/setup ## break a whole fleet in containers and write docs/fau
 cluster-test/short: test/setup ## a few of the scenarios, and a few random faults from a fixed seed
 	go vet -tags cluster ./test/cluster
 	go test -vet off -tags cluster -count 1 -timeout 15m ./test/cluster -cut
+
+SEEDS ?= 10000
+SIMULATIONS ?= $(shell nproc 2>/dev/null || echo 2)
+
+simulate: ## SEEDS (10000) histories of whole fleets in virtual time, beginning with seed FIRST (1)
+	@mkdir -p bin && go test -vet off -c -o bin/simulation.test ./test/simulation
+	seq $(or $(FIRST),1) 100 $$(($(or $(FIRST),1) + $(SEEDS) - 1)) | xargs -P $(SIMULATIONS) -I {} \
+		bin/simulation.test -test.run '^TestHistories$$' -test.timeout 1h -first {} -seeds $$(($(SEEDS) < 100 ? $(SEEDS) : 100))
 
 fault-matrix: ## make everything go wrong that the fault matrix names, as root, and write docs/fault-matrix.md
 	go test -count 1 -json -run '^TestFaultMatrix$$' ./agent/... ./test/faults | go run ./test/faults/matrix docs/fault-matrix.md

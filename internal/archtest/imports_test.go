@@ -79,6 +79,7 @@ var allowed = map[string][]string{
 	"test/internal/images":            {"internal/testenv", "internal/testenv/redistest"},
 	"test/compose":                    {},
 	"test/cluster":                    {},
+	"test/simulation":                 {},
 	"test/cluster/fleet":              {"internal/testenv", "internal/testenv/tlstest", "test/internal/images"},
 
 	// The commands choose the implementations and may import everything but

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -33,7 +34,7 @@ import (
 type fleet struct {
 	dir    string
 	log    logrus.FieldLogger
-	random *rand.Rand
+	seed   uint64
 	defect *defect
 
 	broker *natsembed.Server
@@ -90,7 +91,13 @@ func (f *fleet) note(format string, args ...any) {
 	f.news = append(f.news, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
-func (f *fleet) fork() *rand.Rand { return rand.New(rand.NewPCG(f.random.Uint64(), 0)) }
+// random returns random numbers for one purpose, which do not depend on what
+// else happened to the fleet.
+func (f *fleet) random(purpose string) *rand.Rand {
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(purpose)) // it never fails
+	return rand.New(rand.NewPCG(f.seed, hash.Sum64()))
+}
 
 // storeTime is the store's clock.
 func (f *fleet) storeTime() time.Time {
@@ -100,13 +107,13 @@ func (f *fleet) storeTime() time.Time {
 }
 
 // newFleet starts the broker and the store, and makes the streams.
-func newFleet(dir string, random *rand.Rand, log logrus.FieldLogger, d *defect) (*fleet, error) {
-	f := &fleet{dir: dir, log: log, random: random, defect: d, marks: &marks{}}
+func newFleet(dir string, seed uint64, log logrus.FieldLogger, d *defect) (*fleet, error) {
+	f := &fleet{dir: dir, log: log, seed: seed, defect: d, marks: &marks{}}
 	var err error
 	if f.broker, err = natsembed.Start(natsembed.Config{StoreDir: filepath.Join(dir, "nats"), MaxStore: 1 << 40, Log: log}); err != nil {
 		return nil, err
 	}
-	if f.store, err = openStore(dir, f.storeTime, f.fork()); err != nil {
+	if f.store, err = openStore(dir, f.storeTime, f.random("store")); err != nil {
 		return nil, errors.Join(err, f.close())
 	}
 	if f.conn, err = f.dial("test", f.broker); err != nil {
@@ -164,7 +171,7 @@ func (n *node) start() error {
 		return nil
 	}
 	n.boots++
-	p := newPort(n.fleet.broker, n.fleet.fork())
+	p := newPort(n.fleet.broker, n.fleet.random(fmt.Sprintf("%s-%d", n.name, n.boots)))
 	p.weather = n.weather
 	if m := n.fleet.defect.mangle; m != nil && n.kind == check.Agent {
 		p.mangle = func(f *frame) bool { return m(n, f) }

@@ -41,13 +41,24 @@ type outcome struct {
 	seed   uint64
 	broken []check.Violation
 	err    error
-	news   []string // what was done to the fleet, in its time
+	news   []string     // what was done to the fleet, in its time
+	marks  []check.Mark // what ran on its hosts
+	seen   check.Totals
 	lasted time.Duration
+	// undecided is of how many processes it was not found out in time whether
+	// their results can be explained.
+	undecided int
 }
+
+// explainingTime bounds the search for the explanation of one process.
+const explainingTime = time.Second
+
+// failed reports whether the fleet broke a promise.
+func (o *outcome) failed() bool { return o.err != nil || len(o.broken) > 0 }
 
 func (o *outcome) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d, %s of fleet time:\n", o.seed, o.lasted.Round(time.Second))
+	fmt.Fprintf(&b, "seed %d, %s of fleet time: %s\n", o.seed, o.lasted.Round(time.Second), o.seen)
 	for _, line := range o.news {
 		fmt.Fprintln(&b, line)
 	}
@@ -56,6 +67,15 @@ func (o *outcome) String() string {
 	}
 	for _, v := range o.broken {
 		fmt.Fprintln(&b, v)
+	}
+	return b.String()
+}
+
+// commands lists what ran on the hosts.
+func (o *outcome) commands() string {
+	var b strings.Builder
+	for _, m := range o.marks {
+		fmt.Fprintf(&b, "%s host %s: %s of %s (%s) for %s\n", m.At.Format("15:04:05.000"), m.Host, m.Verb, m.Process, m.Token, m.Operation)
 	}
 	return b.String()
 }
@@ -72,12 +92,14 @@ func explore(t *testing.T, seed uint64, d *defect, s script) *outcome {
 	}
 	defer os.RemoveAll(dir)
 	o := &outcome{seed: seed}
+	var seen *check.History
 	synctest.Test(t, func(*testing.T) {
 		began := time.Now()
 		h := &history{seed: seed, random: rand.New(rand.NewPCG(seed, 2))}
 		o.broken, o.err = h.run(dir, d, s)
-		if h.fleet != nil {
-			o.news = h.fleet.news
+		if h.load != nil {
+			o.news, o.marks, o.seen = h.fleet.news, h.fleet.marks.all, h.load.Totals()
+			seen = h.load.History()
 		}
 		o.lasted = time.Since(began)
 	})
@@ -85,6 +107,11 @@ func explore(t *testing.T, seed uint64, d *defect, s script) *outcome {
 	// must not be used outside of the bubble that made it.
 	runtime.GC()
 	runtime.GC()
+	if seen != nil {
+		var unexplained []check.Violation
+		unexplained, o.undecided = seen.Explained(o.marks, explainingTime)
+		o.broken = append(o.broken, unexplained...)
+	}
 	return o
 }
 
@@ -116,7 +143,7 @@ func (h *history) run(dir string, d *defect, s script) (broken []check.Violation
 		log.SetLevel(logrus.DebugLevel)
 		log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true, TimestampFormat: "15:04:05.000", DisableColors: true})
 	}
-	if h.fleet, err = newFleet(dir, h.random, log, d); err != nil {
+	if h.fleet, err = newFleet(dir, h.seed, log, d); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -168,7 +195,7 @@ func (h *history) begin() error {
 	cfg := check.Config{
 		Transport: h.fleet, Absent: []procfleet.Host{absent}, Folder: "/load", Marks: h.fleet.marks.read,
 		Events: check.FinishedEvents(h.fleet.conn), Deaths: h.deaths.read, Run: "run", Seed: h.seed, Submitters: submitters,
-		Pause: h.between(time.Second, 4*time.Second), Timeout: taskTimeout, Between: 2 * time.Second,
+		Pause: h.between(time.Second, 4*time.Second), Timeout: taskTimeout, Between: 2 * time.Second, Unexplained: true,
 	}
 	for _, n := range h.fleet.of(check.Dispatcher) {
 		cfg.Doors = append(cfg.Doors, "http://"+n.name)

@@ -13,7 +13,7 @@ import (
 var (
 	seed    = flag.Uint64("seed", 0, "run the history of this seed alone and print it")
 	first   = flag.Uint64("first", 1, "first seed")
-	seeds   = flag.Uint64("seeds", 200, "number of histories")
+	seeds   = flag.Uint64("seeds", defaultSeeds, "number of histories")
 	verbose = flag.Bool("roles", false, "print the logs of all roles")
 )
 
@@ -29,20 +29,23 @@ func TestMain(m *testing.M) {
 func TestHistories(t *testing.T) {
 	if *seed != 0 {
 		o := explore(t, *seed, &defect{}, randomFaults)
-		t.Log(o)
-		if o.err != nil || len(o.broken) > 0 {
+		t.Logf("%s%s", o.commands(), o)
+		if o.failed() {
 			t.Fail()
 		}
 		return
 	}
 	began := time.Now()
 	var lasted time.Duration
+	var undecided int
 	for s := *first; s < *first+*seeds; s++ {
 		o := explore(t, s, &defect{}, randomFaults)
 		lasted += o.lasted
-		if o.err != nil || len(o.broken) > 0 {
-			t.Errorf("%s\nrun it again: go test ./test/simulation -run TestHistories -seed %d", o, s)
+		undecided += o.undecided
+		if o.failed() {
+			t.Errorf("%s\nrun it again: go test ./test/simulation -run TestHistories -seed %d -v", o, s)
 		}
 	}
-	t.Logf("%d histories, %s of fleet time, %.1f histories per second", *seeds, lasted.Round(time.Minute), float64(*seeds)/time.Since(began).Seconds())
+	t.Logf("seeds %d to %d: %s of fleet time, %.1f histories per second, %d processes not decided", *first, *first+*seeds-1,
+		lasted.Round(time.Minute), float64(*seeds)/time.Since(began).Seconds(), undecided)
 }

@@ -17,26 +17,27 @@ import (
 // explained judges whether the commands that ran on each resident process, in
 // the order of their marks, with the deaths of its host, explain every result:
 // whether its history is linearizable. What has no result of its agent has an
-// unknown outcome: its command may have had its effect or not.
-func (j *judge) explained(marks []Mark) {
+// unknown outcome: its command may have had its effect or not. The limit is for
+// each process; undecided is called for those that were not decided within it.
+func (j *judge) explained(marks []Mark, limit time.Duration, undecided func(process, *story)) {
 	stories := j.stories(marks)
 	for _, p := range inPlace(stories) {
 		s := stories[p]
 		slices.SortStableFunc(s.operations, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
-		switch explain(s.operations) {
+		switch explain(s.operations, limit) {
 		case porcupine.Ok:
 		case porcupine.Illegal:
 			// The first that cannot be explained by those before it says most.
-			n := sort.Search(len(s.operations), func(n int) bool { return explain(s.operations[:n+1]) != porcupine.Ok })
+			n := sort.Search(len(s.operations), func(n int) bool { return explain(s.operations[:n+1], limit) != porcupine.Ok })
 			j.brokenItem(RuleExplained, "", -1, p.host, "%s: no order of these explains the last: %s", p.name, showOperations(s.operations[:n+1]))
 		case porcupine.Unknown:
-			j.brokenItem(RuleExplained, "", -1, p.host, "%s: not decided in %s: %s", p.name, explainingTime, showOperations(s.operations))
+			undecided(p, s)
 		}
 	}
 }
 
-func explain(operations []porcupine.Operation) porcupine.CheckResult {
-	return porcupine.CheckOperationsTimeout(processModel, operations, explainingTime)
+func explain(operations []porcupine.Operation, limit time.Duration) porcupine.CheckResult {
+	return porcupine.CheckOperationsTimeout(processModel, operations, limit)
 }
 
 const (

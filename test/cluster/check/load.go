@@ -65,6 +65,9 @@ type Config struct {
 	// Patience is how long anything may take that must happen once everything
 	// has healed, beyond Timeout; default 120 s.
 	Patience time.Duration
+	// Unexplained leaves [RuleExplained] to a later call of [History.Explained]. It
+	// is for loads in virtual time, which does not pass during a search, however long.
+	Unexplained bool
 	// Log is told what is under way; default nothing.
 	Log func(format string, args ...any)
 }

@@ -112,10 +112,17 @@ func (l *Load) violations() (found []Violation, err error) {
 	deaths, wipes := l.cfg.Deaths(), l.cfg.Wipes()
 	l.log.edit(func(h *History) {
 		h.Deaths, h.Wipes = deaths, wipes
-		found = h.Violations(marks)
+		if l.cfg.Unexplained {
+			found = h.judge(marks).found
+		} else {
+			found = h.Violations(marks)
+		}
 	})
 	return found, nil
 }
+
+// History returns what was seen. Nothing may be under way any more.
+func (l *Load) History() *History { return &l.log.h }
 
 // readLast looks at a task through every dispatcher, and reads its results.
 func (l *Load) readLast(ctx context.Context, id procfleet.TaskID) error {

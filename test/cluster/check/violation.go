@@ -91,10 +91,13 @@ func (j *judge) brokenItem(rule Rule, task procfleet.TaskID, item int, host proc
 	j.found = append(j.found, Violation{Rule: rule, Task: task, Item: item, Host: host, Text: fmt.Sprintf(format, args...)})
 }
 
-// Violations judges a history and the marks of all hosts. It is pure: the same
-// history gives the same violations.
-func (h *History) Violations(marks []Mark) []Violation {
-	j := &judge{h: h, tasks: h.byTask(), accepted: h.acceptances()}
+func (h *History) newJudge() *judge {
+	return &judge{h: h, tasks: h.byTask(), accepted: h.acceptances()}
+}
+
+// judge judges a history by all rules but [RuleExplained].
+func (h *History) judge(marks []Mark) *judge {
+	j := h.newJudge()
 	j.submissions()
 	for _, s := range h.Submissions {
 		if s.Task == "" {
@@ -106,7 +109,24 @@ func (h *History) Violations(marks []Mark) []Violation {
 	j.notices()
 	j.marks(marks)
 	j.order(marks)
-	j.explained(marks)
 	j.standings()
+	return j
+}
+
+// Violations judges a history and the marks of all hosts. It is pure: the same
+// history gives the same violations.
+func (h *History) Violations(marks []Mark) []Violation {
+	j := h.judge(marks)
+	j.explained(marks, explainingTime, func(p process, s *story) {
+		j.brokenItem(RuleExplained, "", -1, p.host, "%s: not decided in %s: %s", p.name, explainingTime, showOperations(s.operations))
+	})
 	return j.found
+}
+
+// Explained judges a history by [RuleExplained] alone. Processes that are not
+// decided within the limit, which is for each, break nothing and are counted.
+func (h *History) Explained(marks []Mark, limit time.Duration) (found []Violation, undecided int) {
+	j := h.newJudge()
+	j.explained(marks, limit, func(process, *story) { undecided++ })
+	return j.found, undecided
 }

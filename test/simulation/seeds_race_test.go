@@ -1,0 +1,7 @@
+//go:build race
+
+package simulation
+
+// defaultSeeds is less with the race detector, with which a history takes 30
+// times as long.
+const defaultSeeds = 4
