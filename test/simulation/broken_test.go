@@ -80,7 +80,9 @@ func TestSweepStalledByAClockStepIsFound(t *testing.T) {
 
 // TestTaskThatNeverEndsIsFound: a new task has no entry in the sweep index.
 func TestTaskThatNeverEndsIsFound(t *testing.T) {
-	created := func(ctx context.Context, s taskstore.Store, id procfleet.TaskID) { _ = s.Settle(ctx, id) }
+	created := func(ctx context.Context, s taskstore.Store, id procfleet.TaskID) {
+		_ = s.Settle(ctx, taskstore.Visit{Task: id})
+	}
 	found(t, &defect{store: &storeDefect{created: created}}, check.RuleEnds)
 }
 

@@ -4,7 +4,7 @@
 // what was seen of it is judged by the checker of test/cluster, with the same
 // load and the same rules.
 //
-//	go test ./test/simulation                                   # 60 histories, and the old defects
+//	go test ./test/simulation                                   # 40 histories, and the old defects
 //	go test ./test/simulation -run TestHistories -seed 17 -v    # one of them; add -roles for the logs of all roles
 //	make simulate SEEDS=100000                                  # the long form, one process for each processor
 //

@@ -195,7 +195,7 @@ func (h *history) begin() error {
 	cfg := check.Config{
 		Transport: h.fleet, Absent: []procfleet.Host{absent}, Folder: "/load", Marks: h.fleet.marks.read,
 		Events: check.FinishedEvents(h.fleet.conn), Deaths: h.deaths.read, Run: "run", Seed: h.seed, Submitters: submitters,
-		Pause: h.between(time.Second, 4*time.Second), Timeout: taskTimeout, Between: 2 * time.Second, Unexplained: true,
+		Pause: h.between(2*time.Second, 6*time.Second), Timeout: taskTimeout, Between: 2 * time.Second, Unexplained: true,
 	}
 	for _, n := range h.fleet.of(check.Dispatcher) {
 		cfg.Doors = append(cfg.Doors, "http://"+n.name)
@@ -280,7 +280,7 @@ func randomFaults(h *history) {
 	for _, f := range faults {
 		total += f.weight
 	}
-	for range 2 + h.random.IntN(6) {
+	for range 2 + h.random.IntN(4) {
 		time.Sleep(h.between(0, 5*time.Second))
 		draw := h.random.IntN(total)
 		for _, f := range faults {

@@ -3,4 +3,4 @@
 package simulation
 
 // defaultSeeds is the number of histories of an ordinary test run.
-const defaultSeeds = 60
+const defaultSeeds = 40

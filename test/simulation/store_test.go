@@ -12,8 +12,10 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/dispatcher"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/boltstore"
+	"github.com/procfleet/procfleet/worker"
 )
 
 // store is the task store of a fleet with its faults. It can fail over to a
@@ -86,6 +88,11 @@ func (s *store) close() error {
 	defer s.mu.Unlock()
 	return s.current.Close()
 }
+
+var (
+	_ dispatcher.Store = (*client)(nil)
+	_ worker.Store     = (*client)(nil)
+)
 
 // client is the connection of one role to the store. Calls that no role makes
 // during a simulation are those of the first store.
@@ -276,8 +283,8 @@ func (c *client) Revisit(ctx context.Context, next ...taskstore.NextVisit) error
 	return change(ctx, c, func(s *boltstore.Store) error { return s.Revisit(ctx, next...) })
 }
 
-func (c *client) Settle(ctx context.Context, ids ...procfleet.TaskID) error {
-	return change(ctx, c, func(s *boltstore.Store) error { return s.Settle(ctx, ids...) })
+func (c *client) Settle(ctx context.Context, visits ...taskstore.Visit) error {
+	return change(ctx, c, func(s *boltstore.Store) error { return s.Settle(ctx, visits...) })
 }
 
 func (c *client) Published(ctx context.Context, id procfleet.TaskID) error {
