@@ -421,6 +421,27 @@ func TestEveryDefectIsFound(t *testing.T) {
 }
 
 // TestEveryRuleIsBrokenBySomeDefect keeps the table complete.
+func TestExplainedFindsWhatViolationsFind(t *testing.T) {
+	t.Parallel()
+	for _, d := range defects {
+		w := newWorld()
+		d.do(w)
+		found, undecided := w.Explained(w.marks, time.Minute)
+		if is := len(found) > 0; undecided != 0 || d.rule == RuleExplained && !is {
+			t.Errorf("%s: found %v, %d undecided", d.name, found, undecided)
+		}
+		for _, v := range found {
+			if v.Rule != RuleExplained {
+				t.Errorf("%s: %s is of another rule", d.name, v)
+			}
+		}
+	}
+	w := newWorld()
+	if found, undecided := w.Explained(w.marks, 0); len(found) > 0 || undecided > 0 {
+		t.Errorf("of a sound history: found %v, %d undecided", found, undecided)
+	}
+}
+
 func TestEveryRuleIsBrokenBySomeDefect(t *testing.T) {
 	t.Parallel()
 	broken := map[Rule]bool{}
@@ -449,6 +470,16 @@ func TestWhatMayHappenIsNotFound(t *testing.T) {
 		"a host's own word came late": func(w *world) {
 			agents := w.Readings[starting][1].Results[1]
 			w.end(starting, 1, timedOut)
+			w.again(9, starting, func(l *Look, results []client.Result) {
+				results[1], results[1].Late = agents, true
+				l.Task.Counts = procfleet.Counts{procfleet.StateSucceeded: 2}
+			})
+		},
+		"a host's own word came after a refusal of the whole command": func(w *world) {
+			agents := w.Readings[starting][1].Results[1]
+			w.end(starting, 1, func(r *client.Result) {
+				guess(r, procfleet.StateFailed, procfleet.CodeFailed, procfleet.ReasonRefused)
+			})
 			w.again(9, starting, func(l *Look, results []client.Result) {
 				results[1], results[1].Late = agents, true
 				l.Task.Counts = procfleet.Counts{procfleet.StateSucceeded: 2}
