@@ -24,7 +24,7 @@ type engine struct {
 	host *host
 	dead *atomic.Bool // nothing that it does reaches the host any more
 
-	life context.Context //nolint:containedctx // operations are handed over without waiting
+	life context.Context // operations are handed over without waiting for them
 	stop context.CancelFunc
 	work sync.WaitGroup
 

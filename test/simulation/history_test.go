@@ -86,11 +86,11 @@ type script func(*history)
 // explore runs the history of a seed.
 func explore(t *testing.T, seed uint64, d *defect, s script) *outcome {
 	t.Helper()
-	dir, err := os.MkdirTemp(memoryFolder(), "procfleet-simulation-")
+	dir, err := os.MkdirTemp(memoryFolder(), "procfleet-simulation-") //nolint:usetesting // in memory, and removed after each history
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // what is left costs nothing
 	o := &outcome{seed: seed}
 	var seen *check.History
 	synctest.Test(t, func(*testing.T) {

@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -102,7 +101,7 @@ func (h *host) run(key string, verb check.Verb, command, operation string, stays
 	case check.VerbStart:
 		if stays {
 			h.pids++
-			h.processes[key] = &process{id: supervise.Identity{BootID: h.boot, PID: h.pids, Start: uint64(h.pids)}} //nolint:gosec // a small number
+			h.processes[key] = &process{id: supervise.Identity{BootID: h.boot, PID: h.pids, Start: uint64(h.pids)}}
 		}
 	case check.VerbStop, check.VerbKill:
 		if p := h.processes[key]; p != nil {
@@ -156,15 +155,4 @@ func (m *marks) read() ([]check.Mark, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return append([]check.Mark(nil), m.all...), nil
-}
-
-// running returns the keys that run.
-func (h *host) running() map[string]supervise.Identity {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	all := map[string]supervise.Identity{}
-	for key, p := range maps.All(h.processes) {
-		all[key] = p.id
-	}
-	return all
 }
