@@ -440,15 +440,17 @@ func (h *history) wrongClock() (back func()) {
 }
 
 // wakeWithWrongClock has an agent die with a command that it has not begun, and
-// come back after the command's deadline on a host whose clock is behind.
+// come back after the command's deadline on a host whose clock stood still.
 func (h *history) wakeWithWrongClock() (back func()) {
 	n := h.one(h.fleet.of(check.Agent))
-	jump := -h.between(10*time.Minute, 2*time.Hour)
-	h.fleet.note("%s will die at %s, and come back with a clock that is off by %s", n.name, agent.CrashReceived, jump)
-	n.host.setClock(jump, false)
+	h.fleet.note("%s will die at %s", n.name, agent.CrashReceived)
 	n.at(agent.CrashReceived)
-	time.Sleep(h.between(taskTimeout, 2*taskTimeout))
+	down := h.between(taskTimeout*3/2, taskTimeout*5/2)
+	behind := down - h.between(0, 10*time.Second)
+	time.Sleep(down)
 	return func() {
+		h.fleet.note("the clock of host %s is behind by %s", n.host.addr, behind)
+		n.host.setClock(-behind, false)
 		h.restarted(n)
 		time.Sleep(5 * time.Second)
 		n.host.setClock(0, false)
