@@ -57,6 +57,8 @@
 //   - A task without an entry in the sweep index never ends.
 //   - The sweep does not keep up.
 //
+// Each is found within some tens of histories; the tests allow 150.
+//
 // # How near a replay comes
 //
 // The seed decides the load, the faults and their times, and the fate of the

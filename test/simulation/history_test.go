@@ -271,7 +271,7 @@ var faults = []struct {
 	{2, (*history).wrongClock},
 	{2, (*history).wakeWithWrongClock},
 	{1, (*history).losePower},
-	{2, (*history).cloneAgent},
+	{3, (*history).cloneAgent},
 }
 
 // randomFaults is the script of an ordinary history.
