@@ -62,7 +62,7 @@ func TestCatalogSentinel(t *testing.T) {
 	t.Parallel()
 	master := startMaster(t)
 	redistest.Start(t, "--replicaof", strings.Replace(master.Addr, ":", " ", 1))
-	url := redistest.StartSentinel(t, "fleet", master, 1).URL() + "?master_name=fleet"
+	url := redistest.StartIdleSentinel(t, "fleet", master, 1).URL() + "?master_name=fleet"
 	catalogtest.Run(t, catalogtest.Harness{
 		Open: func(tb testing.TB) catalogtest.Store {
 			tb.Helper()

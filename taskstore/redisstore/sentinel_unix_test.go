@@ -45,7 +45,7 @@ func TestSentinel(t *testing.T) {
 	t.Parallel()
 	master := startMaster(t)
 	redistest.Start(t, "--replicaof", strings.Replace(master.Addr, ":", " ", 1))
-	url := redistest.StartSentinel(t, "fleet", master, 1).URL() + "?master_name=fleet"
+	url := redistest.StartIdleSentinel(t, "fleet", master, 1).URL() + "?master_name=fleet"
 	storetest.Run(t, storetest.Harness{
 		// The checks share the servers; each has keys of its own.
 		Open: func(tb testing.TB) taskstore.Store {
@@ -79,7 +79,7 @@ func TestRepeatOfACallThatWaitedInVainWaitsAgain(t *testing.T) {
 	t.Parallel()
 	master := startMaster(t)
 	replica := redistest.Start(t, "--replicaof", strings.Replace(master.Addr, ":", " ", 1))
-	redistest.StartSentinel(t, "fleet", master, 1) // returns when the replica is there
+	redistest.StartIdleSentinel(t, "fleet", master, 1) // returns when the replica is there
 	sure := open(t, redisstore.Options{URL: master.URL()})
 	task := create(t, sure, storetest.Draft(3))
 	s := open(t, redisstore.Options{URL: master.URL() + "?wait_replicas=1", WaitTimeout: 50 * time.Millisecond})
@@ -101,7 +101,7 @@ func TestTaskThatNoReplicaHasIsNotPublished(t *testing.T) {
 	t.Parallel()
 	master := startMaster(t)
 	replica := redistest.Start(t, "--replicaof", strings.Replace(master.Addr, ":", " ", 1))
-	redistest.StartSentinel(t, "fleet", master, 1) // returns when the replica is there
+	redistest.StartIdleSentinel(t, "fleet", master, 1) // returns when the replica is there
 	replica.Freeze(t)
 	task := create(t, open(t, redisstore.Options{URL: master.URL()}), storetest.Draft(3))
 	s := open(t, redisstore.Options{URL: master.URL() + "?wait_replicas=1", WaitTimeout: 50 * time.Millisecond})

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/procfleet/procfleet/internal/testenv"
 )
@@ -17,6 +18,21 @@ import (
 // many replicas as are given. A master that speaks TLS it reaches by that, for
 // which it needs args, too.
 func StartSentinel(tb testing.TB, name string, master *Server, replicas int, args ...string) *Server {
+	tb.Helper()
+	return startSentinel(tb, 300*time.Millisecond, name, master, replicas, args...)
+}
+
+// StartIdleSentinel starts a Sentinel that replaces no master. On a busy machine
+// a master may stand still for longer than the Sentinel of [StartSentinel]
+// waits, and the fail-over loses what did not wait for replicas.
+func StartIdleSentinel(tb testing.TB, name string, master *Server, replicas int) *Server {
+	tb.Helper()
+	return startSentinel(tb, time.Hour, name, master, replicas)
+}
+
+// startSentinel starts a Sentinel that replaces a master that has not answered
+// for the time that down says.
+func startSentinel(tb testing.TB, down time.Duration, name string, master *Server, replicas int, args ...string) *Server {
 	tb.Helper()
 	host, port, err := net.SplitHostPort(cmp.Or(master.TLSAddr, master.Addr))
 	if err != nil {
@@ -30,7 +46,7 @@ func StartSentinel(tb testing.TB, name string, master *Server, replicas int, arg
 		return err == nil && strings.Contains(info, connected)
 	}, "the replicas are connected")
 	config := filepath.Join(tb.TempDir(), "sentinel.conf") // Sentinel writes into it
-	text := fmt.Sprintf("sentinel monitor %[1]s %s %s 1\nsentinel down-after-milliseconds %[1]s 300\nsentinel failover-timeout %[1]s 3000\n", name, host, port)
+	text := fmt.Sprintf("sentinel monitor %[1]s %s %s 1\nsentinel down-after-milliseconds %[1]s %[4]d\nsentinel failover-timeout %[1]s 3000\n", name, host, port, down.Milliseconds())
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		tb.Fatal(err)
 	}
