@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,8 +20,27 @@ type call struct {
 	keys   []string
 	args   []any
 	cmd    *redis.Cmd // the answer, once it was run
-	before *redis.Cmd // the first answer, if it was run again after that
 	ran    bool       // an attempt before the last may have run the script
+}
+
+// answeringOnce makes a script of a body that returns two values: the answer, and
+// whether it changed anything. The script stores the answer to a change for a
+// minute, under a key that is the call's own, and answers the repeat with it. A
+// call whose answer was lost is repeated, and would report the state after its
+// own change as the state before it.
+//
+// That key follows the keys of the body, as many as keys says. If the call does
+// not name it, nothing is stored.
+func answeringOnce(keys int, body string) *redis.Script {
+	return redis.NewScript(`
+local key = KEYS[` + strconv.Itoa(keys+1) + `]
+local before = key and redis.call('GET', key)
+if before then return before end
+local function run()` + body + `end
+local answer, changed = run()
+if key and changed then redis.call('SET', key, answer, 'PX', 60000) end
+return answer
+`)
 }
 
 func (c *call) answered() bool { return c.cmd != nil && c.cmd.Err() == nil }
@@ -117,9 +137,6 @@ func (s *Store) byServer(ctx context.Context, calls []*call) (map[*redis.Client]
 func (s *Store) runAndWait(ctx context.Context, server *redis.Client, calls []*call) error {
 	pipe := server.Pipeline()
 	for _, c := range calls {
-		if c.before == nil && c.answered() {
-			c.before = c.cmd
-		}
 		c.send(ctx, pipe)
 	}
 	pipe.Set(ctx, s.keys.wait(calls[len(calls)-1].keys[0]), "", waitKeyLife)

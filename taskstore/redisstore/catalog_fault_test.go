@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/taskstore/redisstore"
+	"github.com/procfleet/procfleet/taskstore/storetest"
 )
 
 const shop = "shop"
@@ -83,6 +85,16 @@ func shown(t *testing.T, s catalog.Store) []catalog.Process {
 	}
 }
 
+// nothingLeft checks what is stored without a registration.
+func nothingLeft(t *testing.T, c *redis.Client) {
+	t.Helper()
+	for _, key := range keys(t, c, "*") {
+		if !strings.Contains(key, ":answer:") {
+			t.Errorf("without a registration there is still %s", key)
+		}
+	}
+}
+
 func mustNot(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -126,9 +138,7 @@ func TestSpecIsKeptOnceAndGoesWithItsLastRegistration(t *testing.T) {
 	specs("while one is left", 1)
 	_, err = s.Unregister(t.Context(), onHosts(hosts, "web"))
 	mustNot(t, err)
-	if left := keys(t, c, "*"); len(left) != 0 {
-		t.Errorf("without a registration there is still %v", left)
-	}
+	nothingLeft(t, c)
 }
 
 func TestReporterThatDiesLeavesNothingThatPagesShow(t *testing.T) {
@@ -317,4 +327,55 @@ func TestRegistrationsWaitForReplicas(t *testing.T) {
 	}
 	s.SetPatience(30 * time.Second)
 	mustNot(t, s.Report(t.Context(), []catalog.Report{reportOf(h, 1, "web")})) // the next report says all
+}
+
+// The repeat finds the change of the first attempt made.
+func TestRepeatAfterALostAnswerAnswersWhatTheFirstAttemptChanged(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: server.URL()})
+	changes(t, s, func() *redisstore.Store {
+		s := open(t, redisstore.Options{URL: server.URL()})
+		s.LoseAnswers()
+		return s
+	})
+}
+
+// changes makes a change of each kind, each with a store that losing opens, and
+// checks that the answer says what changed; s loses nothing.
+func changes(t *testing.T, s *redisstore.Store, losing func() *redisstore.Store) {
+	t.Helper()
+	hosts := catalogHosts(t, 2)
+	answered := func(what string, got []bool, err error, want ...bool) {
+		t.Helper()
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: existed %v, %v; want %v", what, got, err, want)
+		}
+	}
+	_, err := s.Register(t.Context(), definition("a", hosts[0]), false)
+	mustNot(t, err)
+	existed, err := losing().Register(t.Context(), definition("b", hosts...), false)
+	mustNot(t, err)
+	answered("register", existed[0], err, true, false)
+
+	got, err := losing().Unregister(t.Context(), onHosts(hosts, "web"))
+	answered("unregister", got, err, true, true)
+	got, err = s.Unregister(t.Context(), onHosts(hosts, "web"))
+	answered("unregister again", got, err, false, false)
+
+	scopes := []catalog.Scope{{Host: hosts[0]}, {Host: hosts[1]}, {Host: hosts[1]}}
+	_, err = s.Freeze(t.Context(), scopes[1:], catalog.Freezing{TTL: time.Hour})
+	mustNot(t, err)
+	got, err = losing().Lift(t.Context(), scopes)
+	answered("lift", got, err, false, true, false)
+	got, err = s.Lift(t.Context(), scopes)
+	answered("lift again", got, err, false, false, false)
+
+	task := create(t, s, storetest.Draft(3))
+	if got := record(t, losing(), task.ID, agentResults(0, 3)); !got.Completed {
+		t.Errorf("record of the last results: %+v", got)
+	}
+	if got := record(t, s, task.ID, agentResults(0, 3)); got.Completed {
+		t.Errorf("record of the same again: %+v", got)
+	}
 }

@@ -71,7 +71,5 @@ func TestSpecsAreCountedRightAfterManyRegisterTheSameProcesses(t *testing.T) {
 	}
 	_, err := s.Unregister(t.Context(), onHosts(hosts, "web"))
 	mustNot(t, err)
-	if left := keys(t, c, "*"); len(left) != 0 {
-		t.Errorf("without a registration there is still %v", left)
-	}
+	nothingLeft(t, c)
 }

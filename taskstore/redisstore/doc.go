@@ -49,11 +49,13 @@
 //	{namespace:<h>}:uses           hash: id to how many registrations have it; the last takes the spec with it
 //	{namespace:<h>}:index          sorted set, by bytes, of the processes registered or reported
 //	{namespace:<h>}:doubts         hash: process of which that must be looked at again, to a token
+//	{namespace:<h>}:answer:<token> for a minute: the answer to a change, for its repeat
 //	reports:<cloud>:<shard>        hash: address to the last report of its agent
 //	groups:<host>                  hash: namespace to its groups on the host
 //	{freezes}:all                  hash: scope (see [freezeMember]) to when it ends, and the rest
 //	{freezes}:order                sorted set, by bytes, of the same scopes
 //	{freezes}:ends                 sorted set of them by when they end
+//	{freezes}:answer:<token>       for a minute: the answer to a change, for its repeat
 //	template-ids                   the last id of a template, of all businesses
 //	{business:<h>}:templates       hash: id to the packed template
 //	{business:<h>}:revisions       sorted set of the same ids by when they were changed
@@ -65,7 +67,7 @@
 // With [Options.WaitReplicas] there is for a minute, beside each key that was
 // waited for, one that ends in :wait, or is wait:{<key>}, and has nothing in it.
 //
-// Nothing of the catalog but freezes expires, and no bound id does. Every other key but the clock gets its end in
+// Nothing of the catalog but freezes and answers expires, and no bound id does. Every other key but the clock gets its end in
 // the script that makes it: those of a task when the task expires, those of an
 // index when the last of its tasks does or up to a minute later, those of
 // agents when the last of them is no longer to be remembered, those of freezes

@@ -95,6 +95,14 @@ func (s *Store) LoseWrite(meanwhile func()) {
 	s.client.AddHook(&losingAnswer{meanwhile: meanwhile, of: []any{changeTemplatesScript.Hash(), setTopologyScript.Hash()}})
 }
 
+// LoseAnswers lets the next script that answers what it changed run and its
+// answer be lost.
+func (s *Store) LoseAnswers() {
+	s.client.AddHook(&losingAnswer{meanwhile: func() {}, of: []any{
+		recordScript.Hash(), registerScript.Hash(), unregisterScript.Hash(), liftScript.Hash(),
+	}})
+}
+
 // LoseChanges does so with the next script that tells what has become of
 // templates.
 func (s *Store) LoseChanges(meanwhile func()) {

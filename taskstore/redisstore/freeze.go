@@ -81,16 +81,18 @@ return 1
 
 // liftScript ends freezes.
 //
-// KEYS as above
+// KEYS as above, then the key of the answer
 // ARGV[1..] scopes
 // Returns a letter for each scope: 1 if it was frozen.
-var liftScript = redis.NewScript(luaFrozen + `
-local existed = {}
+var liftScript = answeringOnce(3, luaFrozen+`
+local existed, lifted = {}, false
 for i, scope in ipairs(ARGV) do
-  existed[i] = frozen(redis.call('HGET', KEYS[1], scope)) and '1' or '0'
+  local found = frozen(redis.call('HGET', KEYS[1], scope))
+  existed[i] = found and '1' or '0'
+  lifted = lifted or found
   forget(scope)
 end
-return table.concat(existed)
+return table.concat(existed), lifted
 `)
 
 // freezePageScript reads freezes in order.
@@ -185,6 +187,9 @@ func (s *Store) Lift(ctx context.Context, scopes []catalog.Scope) ([]bool, error
 	calls := s.freezeCalls(liftScript, scopes)
 	if len(calls) == 0 {
 		return nil, nil
+	}
+	for _, c := range calls {
+		c.keys = append(c.keys, s.keys.freezeAnswer(newToken()))
 	}
 	if err := s.runDurably(ctx, calls...); err != nil {
 		return nil, fmt.Errorf("lift freezes: %w", err)

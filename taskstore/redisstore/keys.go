@@ -105,6 +105,9 @@ func (n namespaceKeys) uses() string          { return n.base + "uses" }
 func (n namespaceKeys) index() string         { return n.base + "index" }
 func (n namespaceKeys) doubts() string        { return n.base + "doubts" }
 
+// answer is the key of an answer, see [answeringOnce].
+func (n namespaceKeys) answer(token string) string { return n.base + "answer:" + token }
+
 // businessKeys builds the keys of what one business defines, all in one slot.
 // Accounts are callers' texts and stand there as a hash.
 type businessKeys struct{ base string }
@@ -130,6 +133,9 @@ func (k keyspace) freezes() []string {
 	const base = "{freezes}:"
 	return []string{k.prefix + base + "all", k.prefix + base + "order", k.prefix + base + "ends"}
 }
+
+// freezeAnswer is the key of an answer, see [answeringOnce].
+func (k keyspace) freezeAnswer(token string) string { return k.prefix + "{freezes}:answer:" + token }
 
 // reportShards is into how many keys, and so slots, the reports of one cloud
 // area are divided: 100,000 hosts are some 100 MB, and a slot moves key by key.

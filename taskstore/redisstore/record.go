@@ -26,22 +26,26 @@ const (
 // apply in one HSET and the changed marks back in runs, so that a result
 // costs far less than a command of its own.
 //
+// The head stores the token of the call that completed the task: the repeat of
+// that call, after a lost answer, applies nothing and completed it all the same.
+//
 // KEYS[1] head
 // KEYS[2] marks
 // KEYS[3..] blocks of results
 // ARGV[1] marks of the results, ascending by item
 // ARGV[2] their ranks, a digit each
 // ARGV[3] items in a block
-// ARGV[4..] for each block: the number of its first item, how many results
+// ARGV[4] token of the call
+// ARGV[5..] for each block: the number of its first item, how many results
 // follow, and for each result its item and its stored form, not late
 // Returns {1 if the task is known, applied, 1 if this completed the task}.
 var recordScript = redis.NewScript(luaNow + luaWriteMarks + luaCounters() + `
-local h = redis.call('HMGET', KEYS[1], 'state', 'expires', unpack(counters))
+local h = redis.call('HMGET', KEYS[1], 'state', 'expires', 'completer', unpack(counters))
 if not h[1] then return {0, 0, 0} end
 if h[1] == 'rejected' then return {1, 0, 0} end
 local newMarks, ranks, size = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local byte, sub = string.byte, string.sub
-local delta, applied, at, n = {}, 0, 4, 0
+local delta, applied, at, n = {}, 0, 5, 0
 
 for k = 3, #KEYS do
   local base, count = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
@@ -79,11 +83,11 @@ for k = 3, #KEYS do
   end
 end
 
-if applied == 0 then return {1, 0, 0} end
+if applied == 0 then return {1, 0, h[3] == ARGV[4] and 1 or 0} end
 local set, open = {}, 0
 for i, counter in ipairs(counters) do
   local mark = byte(counter, 3)
-  local count = (h[i + 2] or 0) + (delta[mark] or 0)
+  local count = (h[i + 3] or 0) + (delta[mark] or 0)
   if mark == 112 or mark == 100 then open = open + count end
   if delta[mark] then
     set[#set + 1] = counter
@@ -93,7 +97,7 @@ end
 local over = h[1] == 'finished'
 local ends = open == 0 and not over
 local state = (ends or over) and 'finished' or 'running'
-if ends then set = {'finished', text(now()), 'notify', 1, unpack(set)} end
+if ends then set = {'finished', text(now()), 'notify', 1, 'completer', ARGV[4], unpack(set)} end
 redis.call('HSET', KEYS[1], 'state', state, unpack(set))
 return {1, applied, ends and 1 or 0}
 `)
@@ -132,15 +136,6 @@ func (s *Store) Record(ctx context.Context, batches []taskstore.Batch) ([]taskst
 		if recorded[i], err = readRecorded(c.cmd); err != nil {
 			return nil, err
 		}
-		if c.before == nil {
-			continue
-		}
-		first, err := readRecorded(c.before)
-		if err != nil {
-			return nil, err
-		}
-		recorded[i].Applied = max(recorded[i].Applied, first.Applied)
-		recorded[i].Completed = recorded[i].Completed || first.Completed
 	}
 	return recorded, nil
 }
@@ -167,7 +162,7 @@ func (s *Store) recordCall(b *taskstore.Batch) *call {
 	keys := s.keys.task(b.Task)
 	c := &call{script: recordScript, keys: []string{keys.head(), keys.marks()}}
 	marks, ranks := make([]byte, len(results)), make([]byte, len(results))
-	c.args = append(make([]any, 0, 3+3*len(results)), marks, ranks, resultBlock)
+	c.args = append(make([]any, 0, 4+3*len(results)), marks, ranks, resultBlock, newToken())
 	for begin := 0; begin < len(results); {
 		block := results[begin].Item / resultBlock
 		end := begin

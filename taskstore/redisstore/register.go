@@ -42,6 +42,7 @@ end
 // KEYS[2] specs
 // KEYS[3] uses
 // KEYS[4] index
+// KEYS[5] the answer, or none
 // ARGV[1] when the specs were asked for; "" is now
 // ARGV[2] specs that were asked for before this moment are replaced
 // ARGV[3] number of specs; their ids and packed forms follow
@@ -50,7 +51,7 @@ end
 //
 // A big task has 10,000 members: what is the same for many members is
 // made once, and the score is a text because Redis writes numbers slowly.
-var registerScript = redis.NewScript(luaNow + luaUses + `
+var registerScript = answeringOnce(4, luaNow+luaUses+`
 local specs, packed, existed = tonumber(ARGV[3]), {}, {}
 local at = string.format('%016.0f', now())
 local asked = ARGV[1] ~= '' and ARGV[1] or at
@@ -88,7 +89,7 @@ end
 if #put > 0 then redis.call('HSET', KEYS[1], unpack(put)) end
 if #enter > 0 then redis.call('ZADD', KEYS[4], unpack(enter)) end
 store(packed)
-return table.concat(existed)
+return table.concat(existed), #put > 0
 `)
 
 // unregisterScript takes registrations of one namespace away. Whether the
@@ -99,10 +100,11 @@ return table.concat(existed)
 // KEYS[2] specs
 // KEYS[3] uses
 // KEYS[4] doubts
+// KEYS[5] the answer
 // ARGV[1] token of these doubts
 // ARGV[2..] members
 // Returns a letter for each member: 1 if it was registered.
-var unregisterScript = redis.NewScript(luaUses + `
+var unregisterScript = answeringOnce(4, luaUses+`
 local existed, gone, doubt = {}, {}, {}
 for i, old in ipairs(redis.call('HMGET', KEYS[1], unpack(ARGV, 2))) do
   local member = ARGV[i + 1]
@@ -120,7 +122,7 @@ if #gone > 0 then
   redis.call('HSET', KEYS[4], unpack(doubt))
 end
 store({})
-return table.concat(existed)
+return table.concat(existed), #gone > 0
 `)
 
 const (
@@ -131,8 +133,9 @@ const (
 )
 
 // Register is one round trip, with one script call for at most 500
-// registrations of a namespace. After an answer that was lost on its way the
-// call is repeated, and then what it did itself counts as there before.
+// registrations of a namespace. With replace, the repeat after a lost answer
+// reports what the first attempt registered as registered before: storing the
+// answer would slow every start down, and no caller reads it.
 func (s *Store) Register(ctx context.Context, ds []catalog.Definition, replace bool) ([][]bool, error) {
 	batch := registerBatch{store: s, replace: replace, open: make(map[registerTerms]*registerCall)}
 	existed := make([][]bool, len(ds))
@@ -256,17 +259,15 @@ func (r *registerCall) call(s *Store) *call {
 	for _, run := range r.runs {
 		c.args = append(append(c.args, run.id, len(run.members)), run.members...)
 	}
+	if r.before == beforeAll {
+		c.keys = append(c.keys, keys.answer(newToken()))
+	}
 	return c
 }
 
-// readExisted reads the answer of a call about many members, the first one if
-// the call had to be run again until the replicas had it.
+// readExisted reads the answer of a call about many members.
 func readExisted(c *call, existed []*bool) error {
-	cmd := c.cmd
-	if c.before != nil {
-		cmd = c.before
-	}
-	letters, err := cmd.Text()
+	letters, err := c.cmd.Text()
 	if err != nil || len(letters) != len(existed) {
 		return fmt.Errorf("%w: what existed: %w", errDamaged, err)
 	}
@@ -288,7 +289,7 @@ func (s *Store) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, e
 		keys := s.keys.namespace(part.namespace)
 		calls[i] = &call{
 			script: unregisterScript,
-			keys:   []string{keys.registrations(), keys.specs(), keys.uses(), keys.doubts()},
+			keys:   []string{keys.registrations(), keys.specs(), keys.uses(), keys.doubts(), keys.answer(newToken())},
 			args:   append([]any{token}, part.members()...),
 		}
 	}

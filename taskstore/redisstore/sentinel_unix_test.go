@@ -3,10 +3,15 @@
 package redisstore_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/internal/testenv"
@@ -89,6 +94,43 @@ func TestRepeatOfACallThatWaitedInVainWaitsAgain(t *testing.T) {
 		_, err := s.Record(t.Context(), []taskstore.Batch{{Task: task.ID, Results: agentResults(0, 3)}})
 		if !errors.Is(err, taskstore.ErrUnavailable) {
 			t.Errorf("record with a replica that does not take it: %v", err)
+		}
+	}
+}
+
+// A connection that breaks during WAIT loses the answers of the scripts before it, too.
+func TestRepeatAfterABrokenWaitAnswersWhatTheFirstAttemptChanged(t *testing.T) {
+	t.Parallel()
+	master := startMaster(t)
+	replica := redistest.Start(t, "--replicaof", strings.Replace(master.Addr, ":", " ", 1))
+	redistest.StartIdleSentinel(t, "fleet", master, 1) // returns when the replica is there
+	c := raw(t, master)
+	var breaking sync.WaitGroup
+	defer breaking.Wait()
+	changes(t, open(t, redisstore.Options{URL: master.URL()}), func() *redisstore.Store {
+		replica.Freeze(t)
+		breaking.Go(func() {
+			defer replica.Thaw(t)
+			if err := breakWait(t.Context(), c); err != nil {
+				t.Error(err)
+			}
+		})
+		return open(t, redisstore.Options{URL: master.URL(), WaitReplicas: 1, WaitTimeout: time.Minute, Patience: time.Minute})
+	})
+}
+
+// breakWait closes the connection of the next call that waits for replicas.
+func breakWait(ctx context.Context, c *redis.Client) error {
+	for {
+		clients, err := c.ClientList(ctx).Result()
+		if err != nil {
+			return err
+		}
+		for client := range strings.Lines(clients) {
+			var id string
+			if _, err := fmt.Sscanf(client, "id=%s", &id); err == nil && strings.Contains(client, " flags=b ") {
+				return c.ClientKillByFilter(ctx, "ID", id).Err()
+			}
 		}
 	}
 }
