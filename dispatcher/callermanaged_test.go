@@ -100,7 +100,9 @@ func TestARefusalDoesNotSayWhatThereIs(t *testing.T) {
 		gse     = `{"meta":{"namespace":"shop","name":"web"},"hosts":[{"ip":"10.0.0.1","bk_cloud_id":0}]}`
 	)
 	for _, c := range []struct{ method, path, body string }{
-		{http.MethodPut, "/v1/registrations", process}, {http.MethodPut, "/v1/freezes", shop}, {http.MethodPut, "/v1/groups", groups},
+		{http.MethodPut, "/v1/registrations", process},
+		{http.MethodPut, "/v1/freezes", shop},
+		{http.MethodPut, "/v1/groups", groups},
 		{http.MethodPut, "/v1/catalogue/3", `{"processes":[{"name":"web"}]}`},
 	} {
 		if a := full.call(c.method, c.path, c.body, bearer("free.s3cret")...); a.status != http.StatusOK {
@@ -113,13 +115,19 @@ func TestARefusalDoesNotSayWhatThereIs(t *testing.T) {
 		method, path, body string
 		header             []string
 	}{
-		{http.MethodPost, "/v1/registrations", process, native}, {http.MethodPost, "/v1/registrations/remove", process, native},
-		{http.MethodGet, "/v1/processes?namespace=shop", "", native}, {http.MethodPost, "/v1/processes/query", process, native},
-		{http.MethodGet, "/v1/freezes", "", native}, {http.MethodDelete, "/v1/freezes", shop, native},
-		{http.MethodPut, "/v1/groups", groups, native}, {http.MethodPost, "/v1/groups/query", groups, native},
-		{http.MethodGet, "/v1/catalogue/3", "", native}, {http.MethodGet, "/v1/processes/3/1/status", "", native},
+		{http.MethodPost, "/v1/registrations", process, native},
+		{http.MethodPost, "/v1/registrations/remove", process, native},
+		{http.MethodGet, "/v1/processes?namespace=shop", "", native},
+		{http.MethodPost, "/v1/processes/query", process, native},
+		{http.MethodGet, "/v1/freezes", "", native},
+		{http.MethodDelete, "/v1/freezes", shop, native},
+		{http.MethodPut, "/v1/groups", groups, native},
+		{http.MethodPost, "/v1/groups/query", groups, native},
+		{http.MethodGet, "/v1/catalogue/3", "", native},
+		{http.MethodGet, "/v1/processes/3/1/status", "", native},
 		{http.MethodPost, "/api/c/compapi/v2/gse/unregister_proc_info/", gse, esb},
-		{http.MethodPost, "/api/c/compapi/v2/gse/get_proc_status/", gse, esb}, {http.MethodPost, "/api/c/compapi/v2/gse/get_process_group_info/", gse, esb},
+		{http.MethodPost, "/api/c/compapi/v2/gse/get_proc_status/", gse, esb},
+		{http.MethodPost, "/api/c/compapi/v2/gse/get_process_group_info/", gse, esb},
 	} {
 		var texts [2]string
 		for i, d := range []*door{empty, full} {

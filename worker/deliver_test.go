@@ -171,6 +171,24 @@ func TestAWholeRefusal(t *testing.T) {
 	})
 }
 
+// TestACommandThatMayHaveBeenAcceptedIsNotReportedAsRefused: the reply to the
+// first request was lost, and every repeat came too late.
+func TestACommandThatMayHaveBeenAcceptedIsNotReportedAsRefused(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	e.agent(host(1), func(n int, c *agentproto.Command) *agentproto.Reply {
+		if n == 0 {
+			return nil
+		}
+		return &agentproto.Reply{Refused: agentproto.RefusedExpired}
+	})
+	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
+	r := e.waitState(id, 0, procfleet.StateFailed)
+	if r.Reason != procfleet.ReasonCommandFailed || !strings.Contains(r.Message, "outcome unknown") {
+		t.Errorf("result is %+v", r)
+	}
+}
+
 func TestARefusedInstanceIsReplacedByTheOneThatIsAnnounced(t *testing.T) {
 	t.Parallel()
 	// An answer that is late would leave it open what the former instance did.

@@ -365,7 +365,22 @@ func (dl *delivery) refused(h *hostAsk, try int, reply *agentproto.Reply, now ti
 		dl.giveUp(h, procfleet.CodeAgentAbnormal, procfleet.ReasonUnreachable, h.refusedMessage(reply.Refused, reply.Message))
 		return
 	}
-	dl.giveUp(h, procfleet.CodeFailed, procfleet.ReasonRefused, h.refusedMessage(reply.Refused, reply.Message))
+	message := h.refusedMessage(reply.Refused, reply.Message)
+	if dl.mayHaveAccepted(h) {
+		dl.endMutating(h, procfleet.ReasonCommandFailed, message+outcomeUnknown)
+	}
+	if !h.settled() {
+		dl.giveUp(h, procfleet.CodeFailed, procfleet.ReasonRefused, message)
+	}
+}
+
+// outcomeUnknown ends the message of an item that an agent may have accepted.
+const outcomeUnknown = "; the command was sent before, outcome unknown: look with a status, then repeat if needed"
+
+// mayHaveAccepted reports whether an agent may have accepted what h still has to
+// do: an earlier request had no reply, or an earlier worker sent one.
+func (dl *delivery) mayHaveAccepted(h *hostAsk) bool {
+	return h.unanswered || h.quiet > 0 || dl.begun.FirstBegun.Before(dl.begun.Now)
 }
 
 // taken handles an answer item by item; it counts for whichever try it came.
@@ -482,8 +497,8 @@ func (dl *delivery) lookAt(ctx context.Context, asks []*hostAsk) error {
 // endConflict ends what would change a host that two agents claim. A command
 // that was sent before may have been accepted by one of them.
 func (dl *delivery) endConflict(h *hostAsk) {
-	if h.unanswered || h.quiet > 0 || dl.begun.FirstBegun.Before(dl.begun.Now) {
-		dl.endMutating(h, procfleet.ReasonCommandFailed, h.conflictMessage()+"; the command was sent before, outcome unknown: look with a status, then repeat if needed")
+	if dl.mayHaveAccepted(h) {
+		dl.endMutating(h, procfleet.ReasonCommandFailed, h.conflictMessage()+outcomeUnknown)
 		return
 	}
 	dl.endMutating(h, procfleet.ReasonRefused, h.conflictMessage())
