@@ -81,7 +81,7 @@ const (
 // Timing holds the engine's own rhythm. Zero fields get the default.
 type Timing struct {
 	Sweep           time.Duration // how often pid files and processes that are not quiet are looked at; a quiet process is in every sixth sweep; default 5 s
-	StopPoll        time.Duration // how often a stopping process is looked at; default 200 ms
+	StopPoll        time.Duration // longest pause between queries of a process that has to end, which double from 5 ms; default 200 ms
 	WindowPoll      time.Duration // how often a starting process is looked at; default 250 ms
 	Settle          time.Duration // how long a started process must have kept its identity, a successor or a late pid file may take; default 1 s
 	ForegroundAfter time.Duration // earliest acceptance of a start command that is the process itself; default 5 s

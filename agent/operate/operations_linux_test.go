@@ -251,6 +251,17 @@ func TestBuiltinStop(t *testing.T) {
 	g.want("stop", spec, 836, "stop: still running pid")
 }
 
+// TestAStopDoesNotWaitForTheLongestPause: every stop took 200 ms at least, since
+// a process that got SIGTERM a moment ago still lives.
+func TestAStopDoesNotWaitForTheLongestPause(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, func(c *Config) { c.Timing.StopPoll = time.Hour })
+	g.want("start", g.spec(), 0, "")
+	g.want("stop", g.spec(), 0, "")
+	g.want("start", g.spec(), 0, "")
+	g.want("kill", g.spec(), 0, "")
+}
+
 func TestChildrenThatSurviveTheMainProcess(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)

@@ -146,7 +146,7 @@ func identities(procs []proc.Process) []proc.Identity {
 // the command that should have ended them failed; the goal counts more.
 func (r *run) gone(ctx context.Context, procs []proc.Process, wait time.Duration, trouble string) verdict {
 	deadline, ids := time.Now().Add(wait), identities(procs)
-	for {
+	for polls := r.stopPolls(); ; {
 		// The time is read before the look, so that the last look is a late one.
 		late := time.Now().After(deadline)
 		if !anyAlive(ids) {
@@ -158,10 +158,25 @@ func (r *run) gone(ctx context.Context, procs []proc.Process, wait time.Duration
 		if late {
 			return r.stayed(ctx, ids, wait, trouble)
 		}
-		if !pause(ctx, r.engine.cfg.Timing.StopPoll) {
+		if !polls.pause(ctx) {
 			return interrupted()
 		}
 	}
+}
+
+// polls are the pauses between queries of processes that have to end: short at
+// first, since most end at once, then doubled up to most.
+type polls struct{ next, most time.Duration }
+
+const firstStopPoll = 5 * time.Millisecond
+
+func (r *run) stopPolls() *polls { return &polls{firstStopPoll, r.engine.cfg.Timing.StopPoll} }
+
+// pause reports whether ctx still goes on after the next pause.
+func (p *polls) pause(ctx context.Context) bool {
+	d := min(p.next, p.most)
+	p.next = 2 * d
+	return pause(ctx, d)
 }
 
 // succeeded reports whether what the look found took the place of processes

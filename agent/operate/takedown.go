@@ -186,9 +186,9 @@ func (r *run) treeScope() proc.KillScope {
 // awaitEnd waits until all are gone or their time is up; it reports false when
 // ctx ended first.
 func (r *run) awaitEnd(ctx context.Context, members []proc.Identity) bool {
-	t := &r.engine.cfg.Timing
-	for deadline := time.Now().Add(t.TakeDownGrace); anyAlive(members) && time.Now().Before(deadline); {
-		if !pause(ctx, t.StopPoll) {
+	polls := r.stopPolls()
+	for deadline := time.Now().Add(r.engine.cfg.Timing.TakeDownGrace); anyAlive(members) && time.Now().Before(deadline); {
+		if !polls.pause(ctx) {
 			return false
 		}
 	}
@@ -204,8 +204,9 @@ func (r *run) killMembers(ctx context.Context, roots, members []proc.Identity) v
 	for _, id := range members {
 		err = errors.Join(err, proc.Signal(id, syscall.SIGKILL))
 	}
+	polls := r.stopPolls()
 	for deadline := time.Now().Add(r.engine.cfg.Timing.KillWait); anyAlive(members) && time.Now().Before(deadline); {
-		if !pause(ctx, r.engine.cfg.Timing.StopPoll) {
+		if !polls.pause(ctx) {
 			return interrupted()
 		}
 	}
