@@ -74,7 +74,7 @@ func TestWithoutTheStreamOfEventsAgentsKeepTheirs(t *testing.T) {
 	e.eventually(func() bool {
 		receipt, _, err := e.request(t.Context(), msg)
 		return err == nil && receipt.RetryAfterMS > 0 && receipt.Event == ""
-	}, "the agent is told to send again")
+	}, "the agent is requested to send again")
 	if err := bus.Ensure(t.Context(), e.JS, bus.Options{}); err != nil {
 		t.Fatal(err)
 	}

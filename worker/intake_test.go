@@ -49,7 +49,7 @@ func newIntake(t *testing.T, conn *nats.Conn) *intake {
 }
 
 // TestAgentsReturnAsARampWhenTheStoreIsBack has 10,000 agents send for an hour to
-// a store that is unavailable, each when it is told to.
+// a store that is unavailable, each at the time that its receipt names.
 func TestAgentsReturnAsARampWhenTheStoreIsBack(t *testing.T) {
 	t.Parallel()
 	const agents, away = 10_000, time.Hour

@@ -7,8 +7,7 @@ import (
 
 // mailbox hands messages to one goroutine at a time, which it begins when a
 // message comes and none runs: thousands of quiet processes need no stacks.
-// Putting never blocks: whoever has news must not wait for a process's
-// goroutine. What may pile up is bounded by what sends it: 32 waiting
+// Putting never blocks: a sender must not wait for a process's goroutine. What may pile up is bounded by what sends it: 32 waiting
 // operations, and one timer, look, death and reminder of each kind.
 type mailbox struct {
 	begin func() // starts a goroutine that calls take until it returns nothing

@@ -88,7 +88,7 @@ type search struct {
 	mine    map[int]bool // the agent and its ancestors
 }
 
-// still reads one small file of a process that was found earlier: nobody asks
+// still reads one small file of a process that was found earlier: no caller asks
 // for the paths of what is known.
 func (s *search) still(id Identity) (Process, error) {
 	st, err := statOf(id)
@@ -327,7 +327,7 @@ func (s *search) candidates() (found []Process, unreadable int, err error) {
 			unreadable = row.pid
 		}
 	}
-	// The child of a candidate is not judged without it, whoever has it.
+	// A candidate's parent is needed to judge it, even if another key has the parent.
 	for _, p := range found {
 		if !taken[p.PPID] {
 			continue

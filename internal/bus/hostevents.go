@@ -293,7 +293,7 @@ func DecodeHostEvent(data []byte, subject string) (e procfleet.HostEvent, m agen
 	}, m, nil
 }
 
-// PublishedEvent is an event to publish, and what came of that.
+// PublishedEvent is an event to publish, and whether the stream has it.
 type PublishedEvent struct {
 	ID     string // of the event: the stream drops repeats
 	Host   procfleet.Host

@@ -91,7 +91,7 @@ func (e *engine) keeper(key string) *keeper {
 	return k
 }
 
-// Recover takes over what an earlier agent process left: processes are looked
+// Recover continues the work of an earlier agent process: processes are looked
 // for, what had begun is judged by what is there, what had not begun waits.
 func (e *engine) Recover(left journal.Recovered) {
 	e.mu.Lock()

@@ -46,7 +46,7 @@ type fleet struct {
 
 	step time.Duration // of the store's clock against true time
 	mu   sync.Mutex
-	news []string // what happened, for whoever reads the history
+	news []string // what happened, printed with the history
 }
 
 // defect is what is broken on purpose; the zero defect is nothing.
@@ -242,8 +242,8 @@ func (n *node) role(r *role) (run func(context.Context) error, err error) {
 	return w.Run, nil
 }
 
-// passed is told the points that a process passes, and has it die at the one
-// that was asked for.
+// passed returns the function to which a process reports each point that it
+// passes. It ends the process at the point that was asked for.
 func (n *node) passed(r *role) func(string) {
 	return func(point string) {
 		n.mu.Lock()

@@ -36,7 +36,7 @@ type history struct {
 	overs  []func() // of fail-overs whose traces may still be seen
 }
 
-// outcome is what came of a history.
+// outcome is the result of a history.
 type outcome struct {
 	seed   uint64
 	broken []check.Violation
@@ -158,7 +158,7 @@ func (h *history) run(dir string, d *defect, s script) (broken []check.Violation
 		return nil, err
 	}
 	s(h)
-	h.heal()
+	h.endFaults()
 	return h.load.Settle(context.Background())
 }
 
@@ -209,9 +209,9 @@ func (h *history) begin() error {
 	return err
 }
 
-// heal takes back every fault that lasts.
-func (h *history) heal() {
-	h.fleet.note("everything heals")
+// endFaults ends every fault that lasts.
+func (h *history) endFaults() {
+	h.fleet.note("all faults end")
 	h.fleet.store.edit(func() { h.fleet.store.away, h.fleet.store.mute, h.fleet.store.slow = false, 0, time.Millisecond })
 	for _, host := range h.hosts {
 		host.setClock(0, false)

@@ -194,7 +194,7 @@ func (l *link) received(msg *nats.Msg, now time.Time) {
 	}
 }
 
-// noResponders is the status of NATS' reply to a request that nobody subscribes to.
+// noResponders is the status of NATS' reply to a request without a subscriber.
 const noResponders = "503"
 
 // settle removes the items that a receipt names, and notes when to send the others again.
