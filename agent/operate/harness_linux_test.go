@@ -353,6 +353,18 @@ func (g *rig) want(action string, spec agentproto.Spec, code int, message string
 	return g.check(g.do(action, spec), code, message)
 }
 
+// startDeaf starts a process whose program ignores SIGTERM, and returns when it
+// does: it writes its pid file after that, which a busy machine has it do late.
+func (g *rig) startDeaf(spec agentproto.Spec) (pid int) {
+	g.t.Helper()
+	pid = g.want("start", spec, 0, "").Status.PID
+	g.eventually("the program has written its pid file", func() bool {
+		text, err := os.ReadFile(spec.PidPath)
+		return err == nil && strings.TrimSpace(string(text)) == strconv.Itoa(pid)
+	})
+	return pid
+}
+
 func (g *rig) check(r agentproto.Result, code int, message string) agentproto.Result {
 	g.t.Helper()
 	if r.Code != code || !strings.HasPrefix(r.Message, message) || code == 0 && r.Message != "success" {

@@ -209,11 +209,7 @@ func TestStopOfAProcessThatIgnoresIt(t *testing.T) {
 	spec := g.spec(func(s *agentproto.Spec) {
 		s.StartCmd, s.StopCmd, s.StopCheckMS = daemon("-pid demo.pid -ignore-term"), "kill $(cat demo.pid)", 300
 	})
-	pid := g.want("start", spec, 0, "").Status.PID
-	g.eventually("the program has written its pid file", func() bool {
-		_, err := os.Stat(spec.PidPath)
-		return err == nil
-	})
+	pid := g.startDeaf(spec)
 	r := g.want("stop", spec, 836, fmt.Sprintf("stop: still running pid %d after 300ms", pid))
 	if !r.Status.Supervised || r.Status.Phase != "running" {
 		t.Fatalf("status is %+v, want as before", r.Status)
@@ -247,7 +243,7 @@ func TestBuiltinStop(t *testing.T) {
 		t.Fatalf("status is %+v", r.Status)
 	}
 	spec.StartCmd, spec.OpTimeoutMS = daemon("-pid demo.pid -ignore-term"), 500
-	g.want("start", spec, 0, "")
+	g.startDeaf(spec)
 	g.want("stop", spec, 836, "stop: still running pid")
 }
 
