@@ -18,7 +18,7 @@ func anchors(t *testing.T, page string) []string {
 	}
 	var found []string
 	for _, heading := range regexp.MustCompile(`(?m)^##+ (.*)$`).FindAllStringSubmatch(string(text), -1) {
-		words := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+		words := regexp.MustCompile(`[^a-z0-9_ -]`).ReplaceAllString(strings.ToLower(heading[1]), "")
 		found = append(found, strings.ReplaceAll(words, " ", "-"))
 	}
 	return found
