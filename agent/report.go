@@ -188,6 +188,9 @@ func (r *reporter) send(ctx context.Context, l *lane, key groupKey, ids []journa
 	if err == nil && len(results) > 0 {
 		receipt, err = r.request(ctx, l.name, key, results)
 	}
+	if receipt.RetryAfter() > 0 {
+		receipt.Stored, receipt.Rejected = nil, nil // nothing was stored
+	}
 	done, again := sortByReceipt(ids[:covered], results, receipt)
 	r.mu.Lock()
 	l.put(key, append(again, ids[covered:]...)...)

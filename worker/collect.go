@@ -119,13 +119,13 @@ func (c *collector) store(ctx context.Context, requests []*request) error {
 				return err
 			}
 		}
-		c.metrics.collected(ctx, batches, c.clock.now())
-		c.traces.recorded(ctx, began, requests)
 		c.reached(PointCollected)
 		for _, r := range requests {
 			n, some := at[r.task]
 			c.reply(r, receiptOfResults(r, some && recorded[n].Known))
 		}
+		c.metrics.collected(ctx, batches, c.clock.now())
+		c.traces.recorded(ctx, began, requests) // may read tasks, for which no receipt waits
 		return nil
 	})
 }

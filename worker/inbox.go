@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -96,12 +97,10 @@ func (in *inbox) enqueue(msg *nats.Msg) bool {
 // run hands on what comes until ctx ends, and then what is queued, unless work
 // ends before.
 func (in *inbox) run(ctx, work context.Context) {
-	stopping := ctx.Done()
+	// Beside the loop: under load the queue is never empty.
+	defer context.AfterFunc(ctx, in.stop)()
 	for {
 		select {
-		case <-stopping:
-			in.stop()
-			stopping = nil
 		case <-work.Done():
 			return
 		case <-in.arrived:
@@ -155,7 +154,8 @@ func (in *inbox) next() []*nats.Msg {
 		bytes += in.queue[n].Size()
 		n++
 	}
-	batch := in.queue[:n:n]
+	batch := slices.Clone(in.queue[:n])
+	clear(in.queue[:n]) // else its messages stay in memory as long as the array
 	in.queue, in.bytes = in.queue[n:], in.bytes-bytes
 	if len(in.queue) == 0 {
 		in.queue = nil

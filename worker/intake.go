@@ -47,7 +47,7 @@ type request struct {
 	// Of results.
 	task    procfleet.TaskID
 	results []procfleet.Result
-	foreign []int // items of other hosts
+	foreign []int // items of other hosts, or of no known task
 }
 
 // take works on a batch of messages.

@@ -247,6 +247,52 @@ func TestAnInboxThatStopsWorksOffWhatIsQueued(t *testing.T) {
 	}
 }
 
+// TestAnInboxStopsUnderLoad: a queue that is never empty kept it from ending its
+// subscription.
+func TestAnInboxStopsUnderLoad(t *testing.T) {
+	t.Parallel()
+	conn := testenv.StartNATS(t).Conn
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	box := &inbox{
+		conn: conn, subject: "test", name: "test", log: testenv.Silent(), metrics: newIntake(t, conn).metrics,
+		room: 100, roomBytes: 1 << 20, batch: 1, batchBytes: 1 << 20, overflow: func(*nats.Msg) {},
+	}
+	publish := func() {
+		if err := conn.Publish("test", nil); err != nil {
+			t.Error(err)
+		}
+	}
+	taken := 0
+	box.take = func(context.Context, []*nats.Msg) {
+		if taken++; taken == 3 {
+			stop()
+		}
+		publish()
+		for box.waiting() == 0 { // the next one is there before this one is done
+			select {
+			case <-box.closed:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}
+	if err := box.start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		box.run(ctx, t.Context())
+	}()
+	publish()
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Fatal("the inbox goes on")
+	}
+}
+
 func TestWhileTheStoreIsUnavailableEachRequestIsAnsweredAtOnce(t *testing.T) {
 	t.Parallel()
 	conn := testenv.StartNATS(t).Conn

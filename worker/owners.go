@@ -113,7 +113,8 @@ func (c *collector) keepOwn(ctx context.Context, requests []*request) error {
 	for _, m := range requests {
 		hosts, err := c.owners.of(ctx, m.task, m.results)
 		if errors.Is(err, taskstore.ErrNotFound) {
-			continue // nothing will be recorded
+			m.rejectAll() // even if the task appears now: whose its items are is not known
+			continue
 		}
 		if err != nil {
 			return err
@@ -134,4 +135,12 @@ func (c *collector) keepOwn(ctx context.Context, requests []*request) error {
 		m.results = own
 	}
 	return nil
+}
+
+// rejectAll has the receipt reject every result of the request.
+func (r *request) rejectAll() {
+	for i := range r.results {
+		r.foreign = append(r.foreign, r.results[i].Item)
+	}
+	r.results = nil
 }
