@@ -64,9 +64,9 @@ var actions = []string{
 	agentproto.ActionRelease, agentproto.ActionRestart, agentproto.ActionReload, agentproto.ActionKill,
 }
 
-// refused counts a message that is not believed.
+// refused counts a message whose signature was not verified.
 func (m *metrics) refused(messageType string, err error) {
-	if !slices.Contains(verifiedTypes, messageType) { // it may be anything that somebody sent
+	if !slices.Contains(verifiedTypes, messageType) { // a sender may write any text there
 		messageType = "unknown"
 	}
 	m.distrust.Add(context.Background(), 1, metric.WithAttributes(
@@ -81,7 +81,7 @@ var verifiedTypes = []string{
 
 // finished counts an operation that ended.
 func (m *metrics) finished(action string, code int) {
-	if !slices.Contains(actions, action) { // it may be anything that somebody sent
+	if !slices.Contains(actions, action) { // a sender may write any text there
 		action = "unknown"
 	}
 	m.operations.Add(context.Background(), 1, metric.WithAttributes(attribute.String("action", action), attribute.Int("code", code)))

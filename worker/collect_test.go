@@ -182,18 +182,3 @@ func TestWorkersReplyOnlyToInboxesOfAgents(t *testing.T) {
 		t.Errorf("%d replies, %v", n, err)
 	}
 }
-
-// TestATaskWhoseCompletionWasNotConfirmedIsNotifiedAtTheRepeat: the store had
-// completed the task when it failed, and says so once.
-func TestATaskWhoseCompletionWasNotConfirmedIsNotifiedAtTheRepeat(t *testing.T) {
-	t.Parallel()
-	e := start(t, func(c *worker.Config) { c.Timing.Sweep.Round = time.Hour })
-	e.agent(host(1), accept)
-	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
-	e.waitState(id, 0, procfleet.StateDelivered)
-	e.store.mu.Lock()
-	e.store.unconfirmed = 1
-	e.store.mu.Unlock()
-	e.receives(e.publish(id, host(1), succeeded(0)))
-	e.eventually(func() bool { return e.store.settled(id) }, "the end is notified without the sweep")
-}

@@ -360,7 +360,7 @@ func TestACompletionThatWasNotConfirmedIsNotifiedWithoutTheSweep(t *testing.T) {
 	e.store.mu.Lock()
 	e.store.unconfirmed = 2
 	e.store.mu.Unlock()
-	e.publish(id, host(1), succeeded(0))
+	e.receives(e.publish(id, host(1), succeeded(0)))
 	e.eventually(func() bool { return e.store.settled(id) }, "the end is notified")
 	if n := e.store.called("Record"); n != 3 {
 		t.Errorf("results were recorded %d times, want 3", n)
