@@ -89,6 +89,19 @@ func (s *site) streams(js jetstream.JetStream) streamInfos {
 	return all
 }
 
+// filled returns a server's user and its JetStream, of which every stream has a
+// message.
+func (s *site) filled() (*user, jetstream.JetStream) {
+	s.t.Helper()
+	server := s.as(natsauth.Server, 0)
+	js, err := bus.JetStream(server.Conn)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.fill(js)
+	return server, js
+}
+
 // fill puts messages into every stream.
 func (s *site) fill(js jetstream.JetStream) {
 	s.t.Helper()
@@ -132,12 +145,7 @@ func TestAReplySubjectReachesNothingOfOthers(t *testing.T) {
 	t.Parallel()
 	onEachBroker(t, func(s *site) {
 		t := s.t
-		server := s.as(natsauth.Server, 0)
-		js, err := bus.JetStream(server.Conn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.fill(js)
+		_, js := s.filled()
 		victims := s.victims()
 		for _, a := range []attacker{
 			{s.as(natsauth.Producer, 0), []string{"procfleet.submit"}, []string{bus.StreamSubmit}},

@@ -183,12 +183,7 @@ func TestALeafNodePublishesForItsAreaAlone(t *testing.T) {
 	t.Parallel()
 	forEachLeaf(t, func(s *site, hub bool) {
 		t := s.t
-		server := s.as(natsauth.Server, 0)
-		js, err := bus.JetStream(server.Conn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.fill(js)
+		server, js := s.filled()
 		heard, err := server.SubscribeSync("procfleet.>")
 		if err != nil {
 			t.Fatal(err)
@@ -323,12 +318,7 @@ func TestALeafNodesReplySubjectReachesNothing(t *testing.T) {
 	t.Parallel()
 	forEachLeaf(t, func(s *site, hub bool) {
 		t := s.t
-		server := s.as(natsauth.Server, 0)
-		js, err := bus.JetStream(server.Conn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.fill(js)
+		server, js := s.filled()
 		victims, before := s.victims(), s.streams(js)
 		for _, subject := range ofLeaf {
 			l := s.asLeaf(hub)
@@ -354,13 +344,7 @@ func TestALeafNodesReplySubjectReachesNothing(t *testing.T) {
 func TestATraceOfALeafNodeRemovesNothing(t *testing.T) {
 	t.Parallel()
 	forEachLeaf(t, func(s *site, hub bool) {
-		t := s.t
-		server := s.as(natsauth.Server, 0)
-		js, err := bus.JetStream(server.Conn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.fill(js)
+		server, js := s.filled()
 		before := s.streams(js)
 		for _, subject := range []string{agentproto.ResultSubject("s", 3), agentproto.EventSubject(3)} {
 			for _, target := range targets(before) {

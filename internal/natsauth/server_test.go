@@ -51,12 +51,7 @@ func TestAServerRemovesNoSingleMessages(t *testing.T) {
 	t.Parallel()
 	onEachBroker(t, func(s *site) {
 		t := s.t
-		server := s.as(natsauth.Server, 0)
-		js, err := bus.JetStream(server.Conn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.fill(js)
+		server, js := s.filled()
 		before := s.streams(js)
 		for name, info := range before {
 			lenient := info.Config
@@ -155,12 +150,7 @@ func TestAHeaderOfAPublisherRemovesNothing(t *testing.T) {
 	}
 	onEachBroker(t, func(s *site) {
 		t := s.t
-		server := s.as(natsauth.Server, 0)
-		js, err := bus.JetStream(server.Conn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.fill(js)
+		server, js := s.filled()
 		for _, a := range []attacker{
 			{user: s.as(natsauth.Producer, 0), subjects: []string{"procfleet.submit"}, grows: []string{bus.StreamSubmit}},
 			{user: s.agent("10.0.0.1"), subjects: ofAgent},
