@@ -34,11 +34,11 @@ func writeNewerJournal(t *testing.T, data string) {
 
 func TestConfigNamesEverythingThatIsWrong(t *testing.T) {
 	t.Parallel()
-	err := Config{Cloud: -1}.WithDefaults().Validate()
+	err := Config{Cloud: -1, AgentID: strings.Repeat("x", maxAgentID+1)}.WithDefaults().Validate()
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, part := range []string{"Config.Conn", "Config.Cloud", "Config.Addr", "Config.DataDir", "Config.Log"} {
+	for _, part := range []string{"Config.Conn", "Config.Cloud", "Config.Addr", "Config.AgentID", "Config.DataDir", "Config.Log"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("error does not name %s: %v", part, err)
 		}

@@ -25,7 +25,7 @@ type Config struct {
 
 	Cloud   int64      // cloud area; default 0
 	Addr    netip.Addr // address of this host in its cloud area
-	AgentID string     // another name for this host; may be empty
+	AgentID string     // another name for this host, at most 1,024 bytes; may be empty
 	Version string     // announced to the servers; default "unknown"
 
 	// Keys returns the keys of this host as they are now, with which the agent
@@ -96,6 +96,10 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
+// maxAgentID is the longest agent id that servers store, in bytes. A longer one
+// would make events too large for their stream.
+const maxAgentID = 1 << 10
+
 // Validate reports everything that is wrong, each with its field.
 func (c Config) Validate() error {
 	var errs []error
@@ -110,6 +114,9 @@ func (c Config) Validate() error {
 		errs = append(errs, invalid.Fieldf("Addr", "the host's address is required, for example 10.0.0.1"))
 	case c.Addr.Zone() != "", c.Addr.IsUnspecified(), c.Addr.IsMulticast():
 		errs = append(errs, invalid.Fieldf("Addr", "%s is not the address of one host", c.Addr))
+	}
+	if len(c.AgentID) > maxAgentID {
+		errs = append(errs, invalid.Fieldf("AgentID", "is %d bytes long, at most %d are allowed", len(c.AgentID), maxAgentID))
 	}
 	if c.DataDir == "" {
 		errs = append(errs, invalid.Fieldf("DataDir", "a data folder is required, for example /var/lib/procfleet-agent"))

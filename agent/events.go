@@ -51,6 +51,7 @@ type events struct {
 	mu      sync.Mutex
 	waiting []agentproto.Event // the next to send first; its own message id each
 	recent  map[topic]*repeats
+	held    int // held back: not in waiting until their pauses end
 	lost    int // dropped since the last event that was acknowledged
 }
 
@@ -212,6 +213,10 @@ func (e *events) sendNext(ctx context.Context) error {
 	case err != nil:
 		e.backOff(ctx, err)
 		return err
+	case pause > 0 && receipt.Event == event.ID:
+		e.log.WithFields(logrus.Fields{"kind": event.Kind, "retry_after": pause}).Warn("event refused by the event stream, held back")
+		e.retries.succeeded()
+		e.holdBack(event, pause)
 	case pause > 0:
 		e.log.WithField("retry_after", pause).Debug("workers busy, events wait")
 		e.retries.busy(pause)
@@ -230,6 +235,26 @@ func (e *events) oldest() (event agentproto.Event, lost int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.waiting[0], e.lost
+}
+
+// holdBack queues an event again, behind the others, after a pause.
+func (e *events) holdBack(event agentproto.Event, pause time.Duration) {
+	e.remove(event.ID, 0)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.held == eventLimit {
+		e.lost++
+		e.metrics.dropped(1)
+		return
+	}
+	e.held++
+	time.AfterFunc(pause, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.held--
+		e.put(event)
+		signal(e.added)
+	})
 }
 
 // remove removes an event from the queue, unless it was dropped meanwhile, and

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -68,15 +69,30 @@ func (r *reporter) add(id journal.ID, name, trace string) {
 		return
 	}
 	r.queued[id] = struct{}{}
+	r.put(name, groupKey{task: id.Task, trace: trace}, id)
+}
+
+// put appends to the queue of a lane; the caller holds r.mu.
+func (r *reporter) put(name string, key groupKey, ids ...journal.ID) {
 	l := r.lanes[name]
 	if l == nil {
 		l = &lane{name: name, retries: newBackOff(), groups: map[groupKey][]journal.ID{}}
 		r.lanes[name] = l
 	}
-	l.put(groupKey{task: id.Task, trace: trace}, id)
+	l.put(key, ids...)
 	if !l.sending {
 		signal(r.added)
 	}
+}
+
+// holdBack queues results again after a pause. If the agent stops before, the
+// next start sends them.
+func (r *reporter) holdBack(name string, key groupKey, ids []journal.ID, pause time.Duration) {
+	time.AfterFunc(pause, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.put(name, key, ids...)
+	})
 }
 
 // put appends to the queue; the caller holds the reporter's mu.
@@ -192,11 +208,19 @@ func (r *reporter) send(ctx context.Context, l *lane, key groupKey, ids []journa
 		receipt.Stored, receipt.Rejected = nil, nil // nothing was stored
 	}
 	done, again := sortByReceipt(ids[:covered], results, receipt)
+	refused := receipt.RetryAfter() > 0 && receipt.Task == key.task
+	if refused {
+		r.holdBack(l.name, key, again, receipt.RetryAfter())
+		again = nil
+	}
 	r.mu.Lock()
 	l.put(key, append(again, ids[covered:]...)...)
 	r.mu.Unlock()
 	r.forget(key.task, done)
 	switch pause := receipt.RetryAfter(); {
+	case refused:
+		r.log.WithFields(logrus.Fields{"lane": l.name, "task": key.task, "retry_after": pause}).Warn("results refused by the task store, held back")
+		l.retries.succeeded()
 	case pause > 0:
 		r.log.WithFields(logrus.Fields{"lane": l.name, "retry_after": pause}).Debug("workers busy, results wait")
 		l.retries.busy(pause)

@@ -202,7 +202,7 @@ func TestBusyWorkersGetNothingForAsLongAsTheyAsk(t *testing.T) {
 					sent[lane] = append(sent[lane], time.Since(begun))
 					receipt := storedAll(&m)
 					if lane == "b" && len(sent[lane]) == 1 {
-						receipt.RetryAfterMS = asked.Milliseconds() // nothing was stored, whatever it names
+						receipt.Task, receipt.RetryAfterMS = "", asked.Milliseconds() // nothing was stored, whatever it names
 					}
 					if lane == "b" && len(sent[lane]) == 2 && len(m.Results) != 2 {
 						t.Errorf("%d results were sent again, want 2", len(m.Results))
@@ -227,6 +227,43 @@ func TestBusyWorkersGetNothingForAsLongAsTheyAsk(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestResultsThatTheStoreRefusesDoNotDelayOthersOfTheirLane(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		var mu sync.Mutex
+		sent := map[string][]time.Duration{} // when, by task
+		r, stop := startReporter(t, dir, nil, func(_ context.Context, msg *nats.Msg) (*nats.Msg, error) {
+			_, m := decodeResults(t, msg)
+			mu.Lock()
+			defer mu.Unlock()
+			sent[m.Task] = append(sent[m.Task], time.Since(begun))
+			receipt := storedAll(&m)
+			if m.Task == "bad" && len(sent["bad"]) < 3 {
+				receipt.Stored, receipt.RetryAfterMS = nil, time.Minute.Milliseconds()
+			}
+			return signedReply(t, nil, receipt, m.ID), nil
+		})
+		defer stop()
+		finish(t, r, "s", "bad", 0)
+		synctest.Wait()
+		time.Sleep(time.Second)
+		finish(t, r, "s", "good", 0)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		want := map[string][]time.Duration{"bad": {0, time.Minute, 2 * time.Minute}, "good": {time.Second}}
+		if diff := cmp.Diff(want, sent); diff != "" {
+			t.Errorf("requests:\n%s", diff)
+		}
+		if r.waiting() != 0 {
+			t.Errorf("%d results wait", r.waiting())
+		}
+	})
 }
 
 func TestBusyLaneDoesNotDelayAnother(t *testing.T) {
@@ -394,6 +431,40 @@ func TestEventsWaitForAGenuineReceipt(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAnEventThatTheStreamRefusesDoesNotDelayTheNext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		sent := map[string][]time.Duration{} // when, by key
+		e := eventsOf(t, nil, func(_ context.Context, msg *nats.Msg) (*nats.Msg, error) {
+			var event agentproto.Event
+			if err := agentproto.Decode(msg.Data, agentproto.TypeEvent, &event); err != nil {
+				t.Error(err)
+			}
+			sent[event.Key] = append(sent[event.Key], time.Since(begun))
+			receipt := &agentproto.Receipt{Header: newHeader(agentproto.TypeReceipt), Event: event.ID}
+			if event.Key == "bad" && len(sent["bad"]) < 3 {
+				receipt.RetryAfterMS = time.Minute.Milliseconds()
+			}
+			return signedReply(t, nil, receipt, event.ID), nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go e.run(ctx)
+		e.tell(agentproto.Event{Kind: agentproto.EventGaveUp, Key: "bad", Message: "gone"})
+		e.tell(agentproto.Event{Kind: agentproto.EventGaveUp, Key: "good", Message: "gone"})
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		want := map[string][]time.Duration{"bad": {0, time.Minute, 2 * time.Minute}, "good": {0}}
+		if diff := cmp.Diff(want, sent); diff != "" {
+			t.Errorf("requests:\n%s", diff)
+		}
+		if e.pending() != 0 || e.held != 0 {
+			t.Errorf("%d events wait, %d are held back", e.pending(), e.held)
+		}
+	})
 }
 
 func TestBusyWorkersGetNoEventsForAsLongAsTheyAsk(t *testing.T) {

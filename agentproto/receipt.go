@@ -22,7 +22,9 @@ type Receipt struct {
 	Event string `json:"event,omitempty"`
 	// RetryAfterMS, if positive, says that nothing was stored because workers are
 	// busy or what they store to is unavailable. The agent sends nothing more to
-	// this subject for as many milliseconds.
+	// this subject for as many milliseconds. With Task or Event, only these
+	// results or this event were refused: the agent holds them back for that time
+	// and goes on with others.
 	RetryAfterMS int64 `json:"retry_after_ms,omitzero"`
 }
 

@@ -90,7 +90,7 @@ func (c *collector) collect(ctx context.Context, requests []*request) (left []*r
 		if err != nil {
 			c.log.WithError(err).WithFields(logrus.Fields{"host": r.host.String(), "task": r.task}).Error("results refused by the store")
 			c.metrics.drop(droppedUnstored)
-			c.putOff(r, retryRefused)
+			c.reply(r, &agentproto.Receipt{Task: string(r.task), RetryAfterMS: retryRefused.Milliseconds()})
 		}
 	}
 	return nil, nil

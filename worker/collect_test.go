@@ -120,7 +120,7 @@ func TestResultsThatCannotBeStoredAreIsolated(t *testing.T) {
 	bad := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1))).ID
 	e.store.change(bad, func(f *fakeTask) { f.broken = true })
 	receipt, _, err := e.request(t.Context(), &nats.Msg{Subject: agentproto.ResultSubject("s", 0), Data: e.encode(resultsOf(bad, host(1), succeeded(0)))})
-	if err != nil || receipt.RetryAfter() != agentproto.MaxRetryAfter {
+	if err != nil || receipt.RetryAfter() != agentproto.MaxRetryAfter || receipt.Task != string(bad) {
 		t.Errorf("receipt to results that the store refuses: %+v, %v", receipt, err)
 	}
 	e.publish(bad, host(1), succeeded(0))

@@ -72,7 +72,7 @@ func (h *hostEvents) publish(ctx context.Context, requests []*request) (left []*
 		default:
 			h.log.WithError(e.Err).WithField("host", r.host.String()).Error("event refused by the stream")
 			h.metrics.events(1, eventsRefused)
-			h.putOff(r, retryRefused)
+			h.reply(r, &agentproto.Receipt{Event: r.id, RetryAfterMS: retryRefused.Milliseconds()})
 		}
 	}
 	h.metrics.events(len(left), eventsLost)

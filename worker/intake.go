@@ -88,13 +88,8 @@ func (in *intake) openAll(msgs []*nats.Msg) []*request {
 func (in *intake) busy(requests []*request, cause string) {
 	in.metrics.busy(in.name, cause, len(requests))
 	for _, r := range requests {
-		in.putOff(r, in.gate.retryAfter())
+		in.reply(r, &agentproto.Receipt{RetryAfterMS: in.gate.retryAfter().Milliseconds()})
 	}
-}
-
-// putOff has an agent send nothing to the inbox for a while.
-func (in *intake) putOff(r *request, after time.Duration) {
-	in.reply(r, &agentproto.Receipt{RetryAfterMS: after.Milliseconds()})
 }
 
 // reply sends a receipt, without which the agent sends its request again.

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/agentproto"
@@ -104,37 +105,64 @@ func (o *owners) remember(b block, hosts []procfleet.Host) {
 	o.oldest = append(o.oldest, b)
 }
 
+// lookupsAtOnce bounds the tasks whose items are looked up at a time. The Redis
+// store sends concurrent calls in common round trips.
+const lookupsAtOnce = 64
+
 // keepOwn leaves of each request the results of items of the host that it is
 // from; the others are counted, logged and rejected.
 func (c *collector) keepOwn(ctx context.Context, requests []*request) error {
 	if !c.believer.signs() {
 		return nil // anybody may have written which host it is
 	}
-	for _, m := range requests {
-		hosts, err := c.owners.of(ctx, m.task, m.results)
+	ofTask := make(map[procfleet.TaskID][]*request)
+	for _, r := range requests {
+		ofTask[r.task] = append(ofTask[r.task], r)
+	}
+	lookups, ctx := errgroup.WithContext(ctx)
+	lookups.SetLimit(lookupsAtOnce)
+	for _, requests := range ofTask {
+		lookups.Go(func() error {
+			return guarded(func() error { return c.keepOwnOfTask(ctx, requests) })
+		})
+	}
+	return lookups.Wait()
+}
+
+// keepOwnOfTask is keepOwn for requests of one task.
+func (c *collector) keepOwnOfTask(ctx context.Context, requests []*request) error {
+	for n, r := range requests {
+		hosts, err := c.owners.of(ctx, r.task, r.results)
 		if errors.Is(err, taskstore.ErrNotFound) {
-			m.rejectAll() // even if the task appears now: whose its items are is not known
-			continue
+			for _, r := range requests[n:] {
+				r.rejectAll() // even if the task appears now: whose its items are is not known
+			}
+			return nil
 		}
 		if err != nil {
 			return err
 		}
-		own := make([]procfleet.Result, 0, len(m.results))
-		for n := range m.results {
-			if hosts[n] == m.host {
-				own = append(own, m.results[n])
-			} else {
-				m.foreign = append(m.foreign, m.results[n].Item)
-			}
-		}
-		if foreign := len(m.results) - len(own); foreign > 0 {
-			c.believer.metrics.refused(agentproto.TypeResults, fleetkey.ErrForged)
-			c.log.WithFields(logrus.Fields{"host": m.host.String(), "task": m.task, "items": foreign}).
-				Error("results dropped: the items are not this host's; its identity may be in other hands: enroll it again")
-		}
-		m.results = own
+		c.keepOwnResults(r, hosts)
 	}
 	return nil
+}
+
+// keepOwnResults is keepOwn for one request; hosts are those of its results.
+func (c *collector) keepOwnResults(r *request, hosts []procfleet.Host) {
+	own := make([]procfleet.Result, 0, len(r.results))
+	for n := range r.results {
+		if hosts[n] == r.host {
+			own = append(own, r.results[n])
+		} else {
+			r.foreign = append(r.foreign, r.results[n].Item)
+		}
+	}
+	if foreign := len(r.results) - len(own); foreign > 0 {
+		c.believer.metrics.refused(agentproto.TypeResults, fleetkey.ErrForged)
+		c.log.WithFields(logrus.Fields{"host": r.host.String(), "task": r.task, "items": foreign}).
+			Error("results dropped: the items belong to another host; if this repeats, re-enroll this host")
+	}
+	r.results = own
 }
 
 // rejectAll has the receipt reject every result of the request.

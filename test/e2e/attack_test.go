@@ -267,7 +267,7 @@ func TestWhoOwnsTheBusCannotForgeAnOutcome(t *testing.T) {
 		t.Errorf("forged results made it %s with %v", now.State, now.Counts)
 	}
 	worker.WaitOutput(t, startTimeout, "message not believed")
-	worker.WaitOutput(t, startTimeout, "the items are not this host's")
+	worker.WaitOutput(t, startTimeout, "the items belong to another host")
 
 	p.release(t)
 	genuine := thief.recorded(agentproto.TypeResults)
