@@ -73,7 +73,7 @@ SIMULATIONS ?= $(shell nproc 2>/dev/null || echo 2)
 
 simulate: ## SEEDS (10000, in hundreds) histories of whole fleets in virtual time, beginning with seed FIRST (1)
 	@mkdir -p bin && go test -vet off -c -o bin/simulation.test ./test/simulation
-	seq $(or $(FIRST),1) 100 $$(($(or $(FIRST),1) + $(SEEDS) - 1)) | xargs -P $(SIMULATIONS) -I {} \
+	seq $(or $(FIRST),1) 100 $$(($(or $(FIRST),1) + $(SEEDS) - 1)) | GOMAXPROCS=1 xargs -P $(SIMULATIONS) -I {} \
 		bin/simulation.test -test.v -test.run '^TestHistories$$' -test.timeout 1h -first {} -seeds $$(($(SEEDS) < 100 ? $(SEEDS) : 100))
 
 fault-matrix: ## make everything go wrong that the fault matrix names, as root, and write docs/fault-matrix.md
