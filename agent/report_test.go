@@ -300,7 +300,7 @@ func TestBusyLaneDoesNotDelayAnother(t *testing.T) {
 			finish(t, r, "b", fmt.Sprint("big", i), 0)
 			finish(t, r, "s", fmt.Sprint("small", i), 0)
 		}
-		time.Sleep(time.Until(begun.Add(requestTimeout / 2)))
+		time.Sleep(time.Until(begun.Add(agentproto.RequestTimeout / 2)))
 		synctest.Wait()
 		mu.Lock()
 		defer mu.Unlock()

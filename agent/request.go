@@ -3,17 +3,12 @@ package agent
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/tracecontext"
 )
-
-// requestTimeout bounds the wait for a reply, unless the caller's context ends
-// before.
-const requestTimeout = 5 * time.Second
 
 // requestConn is the part of a [nats.Conn] that a requester uses.
 type requestConn interface {
@@ -43,7 +38,7 @@ func (r *requester) request(ctx context.Context, subject string, m agentproto.Me
 	}
 	msg := r.signed(subject, m.MessageType(), "", data)
 	tracecontext.Inject(ctx, msg.Header)
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, agentproto.RequestTimeout)
 	defer cancel()
 	took.sent = r.clock.read()
 	answer, err := r.conn.RequestMsgWithContext(ctx, msg)

@@ -68,7 +68,7 @@ func (k *settingsKeeper) changedForAll() {
 }
 
 // begin applies what is kept, or what is answered if the connection is there
-// and a worker replies within requestTimeout.
+// and a worker replies within [agentproto.RequestTimeout].
 func (k *settingsKeeper) begin(ctx context.Context) {
 	k.recall()
 	if k.conn.IsConnected() && k.ask(ctx) {

@@ -28,6 +28,10 @@ type Receipt struct {
 	RetryAfterMS int64 `json:"retry_after_ms,omitzero"`
 }
 
+// RequestTimeout is how long agents wait for a reply of a worker. Then they send
+// their request again, so a worker replies before, with RetryAfterMS at least.
+const RequestTimeout = 5 * time.Second
+
 // MaxRetryAfter is the longest time for which agents obey
 // [Receipt.RetryAfterMS].
 const MaxRetryAfter = time.Minute

@@ -90,6 +90,7 @@ func (c *collector) collect(ctx context.Context, requests []*request) (left []*r
 		if err != nil {
 			c.log.WithError(err).WithFields(logrus.Fields{"host": r.host.String(), "task": r.task}).Error("results refused by the store")
 			c.metrics.drop(droppedUnstored)
+			r.refused = true
 			c.reply(r, &agentproto.Receipt{Task: string(r.task), RetryAfterMS: retryRefused.Milliseconds()})
 		}
 	}
@@ -106,7 +107,7 @@ func (c *collector) unavailable(ctx context.Context, err error) bool {
 func (c *collector) store(ctx context.Context, requests []*request) error {
 	began := time.Now()
 	return guarded(func() error {
-		callCtx, cancel := context.WithTimeoutCause(ctx, c.timing.StoreCall, errStoreSlow)
+		callCtx, cancel := context.WithTimeoutCause(ctx, c.timing.beforeAgentsRepeat(), errStoreSlow)
 		defer cancel()
 		if err := c.keepOwn(callCtx, requests); err != nil {
 			return err

@@ -44,6 +44,8 @@ type fakeTask struct {
 	states  []procfleet.State
 	results []procfleet.Result
 	broken  bool // Record fails
+	// refusals is how many calls of Record fail.
+	refusals int
 	// unreadable makes Task and TasksByID fail.
 	unreadable bool
 	// damaged makes DeliveredItems and Results fail.
@@ -204,7 +206,8 @@ func (s *fakeStore) Record(_ context.Context, batches []taskstore.Batch) ([]task
 	}
 	defer s.mu.Unlock()
 	for _, b := range batches {
-		if f := s.tasks[b.Task]; f != nil && f.broken {
+		if f := s.tasks[b.Task]; f != nil && (f.broken || f.refusals > 0) {
+			f.refusals--
 			return nil, errors.New("fake: record is damaged")
 		}
 	}

@@ -55,7 +55,7 @@ func (h *hostEvents) openEvent(msg *nats.Msg) *request {
 // publish has the stream acknowledge a batch, and replies to what it has. The
 // body and the signature stay the agent's, so that readers can verify them too.
 func (h *hostEvents) publish(ctx context.Context, requests []*request) (left []*request, err error) {
-	ctx, cancel := context.WithTimeout(ctx, h.timing.StoreCall)
+	ctx, cancel := context.WithTimeout(ctx, h.timing.beforeAgentsRepeat())
 	defer cancel()
 	events := make([]bus.PublishedEvent, len(requests))
 	for i, r := range requests {

@@ -48,6 +48,7 @@ type request struct {
 	task    procfleet.TaskID
 	results []procfleet.Result
 	foreign []int // items of other hosts, or of no known task
+	refused bool  // the store refused the results
 }
 
 // take works on a batch of messages.

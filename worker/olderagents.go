@@ -95,13 +95,30 @@ func (o *olderResults) some(work context.Context, consumer jetstream.Consumer) (
 	if err := ending(batch); err != nil && len(msgs) == 0 {
 		return false, err
 	}
-	if _, err := o.collect.collect(work, o.collect.openAll(copies)); err != nil {
+	requests := o.collect.openAll(copies)
+	if _, err := o.collect.collect(work, requests); err != nil {
 		return false, err // what is not acknowledged is delivered again
 	}
-	for _, msg := range msgs {
-		if err := msg.Ack(); err != nil {
+	refused := map[*nats.Msg]bool{}
+	for _, r := range requests {
+		refused[r.msg] = r.refused
+	}
+	for i, msg := range msgs {
+		if err := o.acknowledge(msg, refused[copies[i]]); err != nil {
 			return false, err
 		}
 	}
 	return len(msgs) > 0, nil
+}
+
+// acknowledge removes a message from the stream: the agent has forgotten its
+// results, so those that the store refuses are tried maxDeliveries times.
+func (o *olderResults) acknowledge(msg jetstream.Msg, refused bool) error {
+	if !refused {
+		return msg.Ack()
+	}
+	if meta, err := msg.Metadata(); err == nil && meta.NumDelivered < maxDeliveries {
+		return msg.NakWithDelay(jitter(o.timing.RetryMax))
+	}
+	return msg.TermWithReason("the task store refuses these results")
 }

@@ -82,6 +82,20 @@ func TestTheOldResultsStreamIsDrainedAndRemoved(t *testing.T) {
 	}
 }
 
+func TestAResultOfTheOldStreamThatTheStoreRefusesOnceIsNotLost(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	e.stop()
+	e.oldStreams()
+	id := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1))).ID
+	e.store.change(id, func(f *fakeTask) { f.refusals = 2 }) // in a batch and alone
+	if _, err := e.JS.PublishMsg(t.Context(), e.oldResults("s", id, host(1), succeeded(0))); err != nil {
+		t.Fatal(err)
+	}
+	e.startWorker(unswept)
+	e.waitState(id, 0, procfleet.StateSucceeded)
+}
+
 func TestAnAgentOfTheReleaseBeforeGetsTheAcknowledgementOfAStreamOnceStored(t *testing.T) {
 	t.Parallel()
 	e := start(t)

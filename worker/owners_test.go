@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/taskstore"
@@ -62,4 +63,32 @@ func TestReceiptsDoNotWaitForOneLookupAfterAnother(t *testing.T) {
 			})
 		})
 	}
+}
+
+// hangingStore answers nothing.
+type hangingStore struct{ Store }
+
+func (hangingStore) Owners(ctx context.Context, _ procfleet.TaskID, _ []int) ([]procfleet.Host, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestAgentsHearThatTheStoreHangsBeforeTheyRepeat(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		timing := Timing{}.withDefaults()
+		c := &collector{
+			intake: &intake{believer: &believer{keys: func() *fleetkey.Ring { return &fleetkey.Ring{} }}, log: testenv.Silent()},
+			owners: newOwners(hangingStore{}), timing: &timing, reached: func(string) {},
+		}
+		requests := []*request{{task: procfleet.Number(1).TaskID(), results: []procfleet.Result{{Item: 7}}}}
+		began := time.Now()
+		left, err := c.collect(t.Context(), requests)
+		if !storeAway(err) || len(left) != 1 {
+			t.Errorf("left %d requests, %v", len(left), err)
+		}
+		if lasted := time.Since(began); lasted >= agentproto.RequestTimeout {
+			t.Errorf("agents wait %v, they repeat after %v", lasted, agentproto.RequestTimeout)
+		}
+	})
 }

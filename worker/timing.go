@@ -3,6 +3,8 @@ package worker
 import (
 	"cmp"
 	"time"
+
+	"github.com/procfleet/procfleet/agentproto"
 )
 
 // Timing is every length of time that a worker goes by. A zero field is the
@@ -91,6 +93,12 @@ type SweepTiming struct {
 	// GhostAge is the age at which an entry of the sweep index without a task
 	// is removed; younger ones may be about to be written. Default 2 min.
 	GhostAge time.Duration
+}
+
+// beforeAgentsRepeat bounds the storing of what agents wait for: they are to hear
+// that a store hangs before they send everything again, all at the same time.
+func (t *Timing) beforeAgentsRepeat() time.Duration {
+	return min(t.StoreCall, agentproto.RequestTimeout-time.Second)
 }
 
 // maxAcceptWindow keeps a thawed host from doing yesterday's work.
