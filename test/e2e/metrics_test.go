@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -64,12 +65,12 @@ func scrape(t *testing.T, url string) map[string]map[string][]string {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	var text strings.Builder
-	if err := resp.Write(&text); err != nil {
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
 		t.Fatal(err)
 	}
 	found := map[string]map[string][]string{}
-	for _, s := range sample.FindAllStringSubmatch(text.String(), -1) {
+	for _, s := range sample.FindAllStringSubmatch(string(text), -1) {
 		name := s[1]
 		for _, part := range []string{"_bucket", "_sum", "_count"} {
 			name = strings.TrimSuffix(name, part)
