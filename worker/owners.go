@@ -160,7 +160,7 @@ func (c *collector) keepOwnResults(r *request, hosts []procfleet.Host) {
 	if foreign := len(r.results) - len(own); foreign > 0 {
 		c.believer.metrics.refused(agentproto.TypeResults, fleetkey.ErrForged)
 		c.log.WithFields(logrus.Fields{"host": r.host.String(), "task": r.task, "items": foreign}).
-			Error("results dropped: the items belong to another host; if this repeats, re-enroll this host")
+			Error("results dropped: the items belong to another host; if this repeats, the identity of this host may be stolen: re-enroll it")
 	}
 	r.results = own
 }
