@@ -72,6 +72,8 @@ func audited(t *testing.T, cfg *Config, places ...audit.Place) (records func() [
 // gonePlace has no room for records.
 type gonePlace struct{}
 
+func (gonePlace) HasEnds() bool { return false }
+
 func (gonePlace) Name() string { return "gone" }
 func (gonePlace) Keep(context.Context, []audit.Line, bool) error {
 	return errors.New("no space left on device")

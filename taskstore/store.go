@@ -279,10 +279,11 @@ type Duties interface {
 	// after all, since a fail-over lost its end, stays as it is: its next end
 	// has an event of its own.
 	Published(ctx context.Context, id procfleet.TaskID) error
-	// Notified notes that a finished task's end was told: it clears
-	// NotifyPending and takes the task out of the sweep index. A task that is
-	// open after all, since a fail-over lost its end, stays there.
-	Notified(ctx context.Context, id procfleet.TaskID) error
+	// Notified records that the ends of finished tasks were notified: it clears
+	// NotifyPending and removes the tasks from the sweep index. A task that is
+	// open after all, since a fail-over lost its end, stays there. An id without
+	// a task changes nothing. After an error some of the tasks may be recorded.
+	Notified(ctx context.Context, ids ...procfleet.TaskID) error
 }
 
 const (

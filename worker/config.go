@@ -87,7 +87,7 @@ type Limits struct {
 	CollectMax  int // messages in one batch of results; default 500
 	SweepTasks  int // visits in one round of a shard; default 256
 	SweepItems  int // items of tasks that the sweep repairs at a time; default 16384
-	Notifiers   int // ends of tasks told at a time; default 64
+	Notifiers   int // batches of ends notified at a time; default 2
 }
 
 // WithDefaults returns c with every zero field set.
@@ -119,7 +119,7 @@ func (l Limits) withDefaults() Limits {
 		CollectMax:  cmp.Or(l.CollectMax, 500),
 		SweepTasks:  cmp.Or(l.SweepTasks, 256),
 		SweepItems:  cmp.Or(l.SweepItems, 16384),
-		Notifiers:   cmp.Or(l.Notifiers, 64),
+		Notifiers:   cmp.Or(l.Notifiers, 2),
 	}
 }
 

@@ -505,14 +505,16 @@ func (s *fakeStore) Published(_ context.Context, id procfleet.TaskID) error {
 	return nil
 }
 
-func (s *fakeStore) Notified(_ context.Context, id procfleet.TaskID) error {
+func (s *fakeStore) Notified(_ context.Context, ids ...procfleet.TaskID) error {
 	if err := s.enter("Notified"); err != nil {
 		return err
 	}
 	defer s.mu.Unlock()
-	if s.tasks[id].task.State == procfleet.TaskFinished {
-		s.tasks[id].task.NotifyPending = false
-		delete(s.visits, id)
+	for _, id := range ids {
+		if s.tasks[id].task.State == procfleet.TaskFinished {
+			s.tasks[id].task.NotifyPending = false
+			delete(s.visits, id)
+		}
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"sync"
@@ -38,14 +37,18 @@ type notifier struct {
 
 	queue chan procfleet.TaskID
 	mu    sync.Mutex
-	taken map[procfleet.TaskID]bool // queued or being told
+	taken map[procfleet.TaskID]bool // queued or being notified
 }
 
 // maxCallbacks is how many callbacks one receiver gets at a time.
 const maxCallbacks = 16
 
-// notifyQueue is how many ends may wait to be told; more are left to the sweep.
-const notifyQueue = 4096
+const (
+	// notifyQueue is how many ends may wait to be notified; more are left to the sweep.
+	notifyQueue = 4096
+	// notifyBatch is how many ends are notified together.
+	notifyBatch = 256
+)
 
 func newNotifier(cfg *Config, clock *clock, m *metrics) *notifier {
 	var transport http.RoundTripper = cfg.Receivers.transport()
@@ -68,7 +71,7 @@ func newNotifier(cfg *Config, clock *clock, m *metrics) *notifier {
 	return n
 }
 
-// soon has the end of a task told, unless that is about to happen; it never
+// soon has the end of a task notified, unless that is about to happen; it never
 // waits.
 func (n *notifier) soon(id procfleet.TaskID) {
 	n.mu.Lock()
@@ -83,22 +86,24 @@ func (n *notifier) soon(id procfleet.TaskID) {
 	}
 }
 
-func (n *notifier) leave(id procfleet.TaskID) {
+func (n *notifier) leave(ids []procfleet.TaskID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.taken, id)
+	for _, id := range ids {
+		delete(n.taken, id)
+	}
 }
 
-// run tells what comes until stop is closed and the queue is empty, or ctx ends.
+// run notifies what is queued until stop is closed and the queue is empty, or ctx ends.
 func (n *notifier) run(ctx context.Context, stop <-chan struct{}) {
 	for {
 		select {
 		case id := <-n.queue:
-			n.tellQueued(ctx, id)
+			n.notifyQueued(ctx, n.batch(id))
 		case <-stop:
 			select {
 			case id := <-n.queue:
-				n.tellQueued(ctx, id)
+				n.notifyQueued(ctx, n.batch(id))
 			default:
 				return
 			}
@@ -106,78 +111,138 @@ func (n *notifier) run(ctx context.Context, stop <-chan struct{}) {
 	}
 }
 
-func (n *notifier) tellQueued(ctx context.Context, id procfleet.TaskID) {
-	defer n.leave(id)
+// batch returns first and what else is queued by now.
+func (n *notifier) batch(first procfleet.TaskID) []procfleet.TaskID {
+	ids := []procfleet.TaskID{first}
+	for len(ids) < notifyBatch {
+		select {
+		case id := <-n.queue:
+			ids = append(ids, id)
+		default:
+			return ids
+		}
+	}
+	return ids
+}
+
+func (n *notifier) notifyQueued(ctx context.Context, ids []procfleet.TaskID) {
+	defer n.leave(ids)
 	if ctx.Err() != nil {
 		return
 	}
-	task, err := n.store.Task(ctx, id)
-	if err == nil {
-		err = n.tell(ctx, &task)
+	tasks, err := readTasks(ctx, n.store, n.log, ids)
+	if err != nil {
+		n.log.WithError(err).WithField("tasks", len(ids)).Warn("completion notifications pending")
+		return
 	}
-	if err != nil && !errors.Is(err, taskstore.ErrNotFound) {
-		n.log.WithError(err).WithField("task", id).Warn("completion notification pending")
+	n.notify(ctx, tasks)
+}
+
+// completion is the end of a task on its way through [notifier.notify].
+type completion struct {
+	ctx  context.Context //nolint:containedctx // of the span
+	span trace.Span
+	task *procfleet.Task
+	wait func() error // for the event, then for the audit record
+	err  error
+}
+
+// notify notifies the ends of tasks that were not notified, and removes the tasks
+// from the sweep index. All events are published before the first acknowledgment
+// is awaited. A task that is open after all, since its store failed over, is left
+// to the sweep.
+func (n *notifier) notify(ctx context.Context, tasks []procfleet.Task) {
+	var ends []*completion
+	for i := range tasks {
+		switch task := &tasks[i]; {
+		case !task.State.Done():
+		case task.NotifyPending:
+			ends = append(ends, n.publish(ctx, task))
+		default:
+			if err := n.settle(ctx, task); err != nil {
+				n.log.WithError(err).WithField("task", task.ID).Warn("completion notification pending")
+			}
+		}
+	}
+	for _, e := range ends {
+		if e.err = e.wait(); e.err == nil {
+			e.wait = n.audit.KeepEnd(e.ctx, e.task)
+		}
+	}
+	var told []*completion
+	for _, e := range ends {
+		if e.err == nil {
+			e.err = e.wait()
+		}
+		if e.err == nil && !n.offerCallback(ctx, e) {
+			told = append(told, e)
+		}
+	}
+	n.notified(ctx, told)
+	for _, e := range ends {
+		if e.err != nil {
+			tracecontext.Log(e.ctx, n.log).WithError(e.err).WithField("task", e.task.ID).Warn("completion notification pending")
+		}
+		tracecontext.End(e.span, e.err)
 	}
 }
 
-// tell tells the end of a task unless it was told, and takes the task out of
-// the sweep index. A callback that fails for too long is given up. A task
-// that is open after all, since its store failed over, is left to the sweep.
-func (n *notifier) tell(ctx context.Context, task *procfleet.Task) (err error) {
-	if !task.State.Done() {
-		return nil
-	}
-	if !task.NotifyPending {
-		n.stepped.forget(task.ID)
-		if task.State == procfleet.TaskRejected { // else its end was told when it came
-			if err := n.audit.Keep(ctx, audit.OfEnd(task)); err != nil {
-				return err
-			}
-		}
-		if err := n.store.Settle(ctx, taskstore.Visit{Task: task.ID}); err != nil {
-			return fmt.Errorf("settle task %s: %w", task.ID, err)
-		}
-		return nil
-	}
-	work := ctx
-	ctx, span := n.traceEnd(ctx, task)
-	defer func() { tracecontext.End(span, err) }()
+// publish publishes the event of a task's end, unless that was done before.
+func (n *notifier) publish(ctx context.Context, task *procfleet.Task) *completion {
+	e := &completion{task: task, wait: func() error { return nil }}
+	e.ctx, e.span = n.traceEnd(ctx, task)
 	n.reached(PointBeforeNotify)
 	if !task.EventPublished {
-		if err := n.publish(ctx, task); err != nil {
+		event := bus.FinishedEvent(*task)
+		e.wait = n.bus.PublishFinished(e.ctx, &event)
+	}
+	return e
+}
+
+// offerCallback queues the callback of a task, if it has one.
+func (n *notifier) offerCallback(ctx context.Context, e *completion) bool {
+	target, err := url.Parse(e.task.Callback)
+	if err != nil || target.Host == "" {
+		return false
+	}
+	if !e.task.EventPublished {
+		e.err = n.store.Published(e.ctx, e.task.ID)
+	}
+	n.callbacks.offer(ctx, target.Host, e.task.ID) // also without the mark, which only saves a repeat of the event
+	return true
+}
+
+// notified records that the ends of tasks were notified.
+func (n *notifier) notified(ctx context.Context, ends []*completion) {
+	if len(ends) == 0 {
+		return
+	}
+	ids := make([]procfleet.TaskID, len(ends))
+	for i, e := range ends {
+		ids[i] = e.task.ID
+	}
+	if err := n.store.Notified(ctx, ids...); err != nil {
+		for _, e := range ends {
+			e.err = err
+		}
+		return
+	}
+	for _, id := range ids {
+		n.stepped.forget(id)
+	}
+	n.metrics.told.Add(ctx, int64(len(ends)))
+}
+
+// settle removes a task whose end was notified, or that was rejected, from the
+// sweep index.
+func (n *notifier) settle(ctx context.Context, task *procfleet.Task) error {
+	n.stepped.forget(task.ID)
+	if task.State == procfleet.TaskRejected { // has no event, which would be the record of its end
+		if err := n.audit.Keep(ctx, audit.OfEnd(task)); err != nil {
 			return err
 		}
 	}
-	target, err := url.Parse(task.Callback)
-	if err != nil || target.Host == "" {
-		return n.settle(ctx, task)
-	}
-	if !task.EventPublished {
-		err = n.store.Published(ctx, task.ID)
-	}
-	n.callbacks.offer(work, target.Host, task.ID) // also without the mark, which only saves a repeat of the event
-	if err != nil {
-		return fmt.Errorf("record event of task %s as published: %w", task.ID, err)
-	}
-	return nil
-}
-
-// settle notes that the end of a task was notified.
-func (n *notifier) settle(ctx context.Context, task *procfleet.Task) error {
-	if err := n.store.Notified(ctx, task.ID); err != nil {
-		return fmt.Errorf("note task %s as told: %w", task.ID, err)
-	}
-	n.stepped.forget(task.ID)
-	n.metrics.told.Add(ctx, 1)
-	return nil
-}
-
-// publish sends the event and has the end audited.
-func (n *notifier) publish(ctx context.Context, task *procfleet.Task) error {
-	if err := n.bus.TaskFinished(ctx, bus.FinishedEvent(*task)); err != nil {
-		return err
-	}
-	return n.audit.Keep(ctx, audit.OfEnd(task))
+	return n.store.Settle(ctx, taskstore.Visit{Task: task.ID})
 }
 
 // callBack makes the callback of a task whose notification is still pending. An
@@ -209,8 +274,9 @@ func (n *notifier) callBack(ctx context.Context, id procfleet.TaskID) error {
 	case failed != nil:
 		log.WithError(failed).Error("callback failed, giving up")
 	}
-	if err := n.settle(ctx, &task); err != nil && ctx.Err() == nil {
-		log.WithError(err).Warn("notification still pending")
+	e := &completion{task: &task}
+	if n.notified(ctx, []*completion{e}); e.err != nil && ctx.Err() == nil {
+		log.WithError(e.err).Warn("completion notification pending")
 	}
 	return failed
 }

@@ -118,6 +118,30 @@ func TestTheEndIsToldByEventAndCallback(t *testing.T) {
 	}
 }
 
+// TestAnEndThatCannotBeReadStaysPendingAlone has three tasks end at the same time.
+func TestAnEndThatCannotBeReadStaysPendingAlone(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	e.agent(host(1), accept)
+	var ids []procfleet.TaskID
+	for range 3 {
+		ids = append(ids, e.submit(time.Minute, chunk(procfleet.ActionStart, host(1))))
+	}
+	for _, id := range ids {
+		e.waitState(id, 0, procfleet.StateDelivered)
+	}
+	e.store.change(ids[1], func(f *fakeTask) { f.unreadable = true })
+	for _, id := range ids {
+		e.publish(id, host(1), succeeded(0))
+	}
+	e.eventually(func() bool { return e.store.settled(ids[0]) && e.store.settled(ids[2]) }, "the other ends are notified")
+	if e.store.settled(ids[1]) {
+		t.Error("the end of a task that cannot be read is notified")
+	}
+	e.store.change(ids[1], func(f *fakeTask) { f.unreadable = false })
+	e.eventually(func() bool { return e.store.settled(ids[1]) }, "it is notified when it can be read")
+}
+
 func TestTheSweepTellsWhatStayedPending(t *testing.T) {
 	t.Parallel()
 	e := start(t)

@@ -2,8 +2,11 @@ package worker
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/procfleet/procfleet"
@@ -126,8 +129,36 @@ func (w *watched) Published(ctx context.Context, id procfleet.TaskID) (err error
 	return w.Store.Published(ctx, id)
 }
 
-func (w *watched) Notified(ctx context.Context, id procfleet.TaskID) (err error) {
+func (w *watched) Notified(ctx context.Context, ids ...procfleet.TaskID) (err error) {
 	ctx, done := w.call(ctx, callNotified)
 	defer func() { done(err) }()
-	return w.Store.Notified(ctx, id)
+	return w.Store.Notified(ctx, ids...)
+}
+
+// readTasks reads tasks: the zero Task for an id without a task. A task that
+// cannot be read must not delay the others, so it is read last, alone, and has
+// nothing but its ID.
+func readTasks(ctx context.Context, store Store, log logrus.FieldLogger, ids []procfleet.TaskID) ([]procfleet.Task, error) {
+	tasks, err := store.TasksByID(ctx, ids)
+	if err == nil {
+		return tasks, nil
+	}
+	if storeAway(err) || ctx.Err() != nil {
+		return nil, fmt.Errorf("read %d tasks: %w", len(ids), err)
+	}
+	tasks = make([]procfleet.Task, len(ids))
+	for i, id := range ids {
+		task, err := store.Task(ctx, id)
+		switch {
+		case err == nil:
+			tasks[i] = task
+		case errors.Is(err, taskstore.ErrNotFound):
+		case storeAway(err) || ctx.Err() != nil:
+			return nil, fmt.Errorf("read task %s: %w", id, err)
+		default:
+			tasks[i].ID = id
+			log.WithError(err).WithField("task", id).Error("task unreadable, visit postponed")
+		}
+	}
+	return tasks, nil
 }

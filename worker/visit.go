@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -25,7 +24,11 @@ func (sh *shard) visit(ctx context.Context, due []taskstore.Visit) error {
 	if len(due) == 0 {
 		return nil
 	}
-	tasks, err := sh.read(ctx, due)
+	ids := make([]procfleet.TaskID, len(due))
+	for i := range due {
+		ids[i] = due[i].Task
+	}
+	tasks, err := readTasks(ctx, sh.store, sh.log, ids)
 	if err != nil {
 		return err
 	}
@@ -35,38 +38,6 @@ func (sh *shard) visit(ctx context.Context, due []taskstore.Visit) error {
 	}
 	sh.metrics.visits.Add(ctx, int64(len(due)))
 	return sh.carryOut(ctx, &p)
-}
-
-// read reads the tasks of visits; the zero Task for those that are not there.
-// One that cannot be read must not keep the others from their visits: it is
-// read last, alone, and put off.
-func (sh *shard) read(ctx context.Context, due []taskstore.Visit) ([]procfleet.Task, error) {
-	ids := make([]procfleet.TaskID, len(due))
-	for i := range due {
-		ids[i] = due[i].Task
-	}
-	tasks, err := sh.store.TasksByID(ctx, ids)
-	if err == nil {
-		return tasks, nil
-	}
-	if storeAway(err) || ctx.Err() != nil {
-		return nil, fmt.Errorf("read due tasks: %w", err)
-	}
-	tasks = make([]procfleet.Task, len(due))
-	for i, id := range ids {
-		task, err := sh.store.Task(ctx, id)
-		switch {
-		case err == nil:
-			tasks[i] = task
-		case errors.Is(err, taskstore.ErrNotFound):
-		case storeAway(err) || ctx.Err() != nil:
-			return nil, fmt.Errorf("read due tasks: %w", err)
-		default:
-			tasks[i].ID = id // see decide
-			sh.log.WithError(err).WithField("task", id).Error("task unreadable, visit postponed")
-		}
-	}
-	return tasks, nil
 }
 
 // carryOut stores what a plan says, and then starts what waits: a repair that

@@ -40,8 +40,8 @@ func newAudit() *cobra.Command {
 		Short: "Show who asked for what, what was refused, and how tasks ended",
 		Long: `Show the audit log: who asked for what, what was refused, and how tasks ended.
 
-It reads the stream PROCFLEET_AUDIT, for which it needs NATS and, where NATS has users, credentials of a server, or with --file what --audit-log wrote ("-" is
-standard input). With --json it writes each record as it is kept.`,
+It reads the streams PROCFLEET_AUDIT and PROCFLEET_EVENTS, for which it needs NATS and, where NATS has users, credentials of a server, or with --file
+what --audit-log wrote ("-" is standard input). With --json it writes each record as it is kept.`,
 		Example: `  procfleet audit --since 1h
   procfleet audit --event refused --follow --nats-creds procfleet-data/nats-auth/server.creds
   procfleet audit --task GSETASK:20261121053522:123456 --json

@@ -16,6 +16,8 @@ import (
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/procfleet/procfleet"
 )
 
 // fakePlace keeps records in memory, or fails.
@@ -24,9 +26,13 @@ type fakePlace struct {
 	err   error
 	lines []string
 	enter chan struct{} // if set, each Keep waits for one
+
+	hasEnds bool
 }
 
 func (p *fakePlace) Name() string { return "fake" }
+
+func (p *fakePlace) HasEnds() bool { return p.hasEnds }
 
 func (p *fakePlace) Keep(_ context.Context, lines []Line, _ bool) error {
 	if p.enter != nil {
@@ -323,5 +329,45 @@ func TestALineHasNoOtherLineInIt(t *testing.T) {
 	}
 	if r := decoded(t, string(text)); len(r) != 1 || r[0].Claimed != forged {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestTheEndOfATaskGoesToThePlacesThatDoNotHaveItsEvent: a place with the event is
+// not waited for and gets no record.
+func TestTheEndOfATaskGoesToThePlacesThatDoNotHaveItsEvent(t *testing.T) {
+	t.Parallel()
+	task := procfleet.Task{ID: "a", State: procfleet.TaskFinished, Items: 1}
+	broken := errors.New("no space left on device")
+	for name, test := range map[string]struct {
+		file, stream bool
+		fileErr      error
+		kept         int
+		fails        bool
+	}{
+		"stream alone":          {stream: true},
+		"both":                  {stream: true, file: true, kept: 1},
+		"both, file is broken":  {stream: true, file: true, fileErr: broken},
+		"file alone":            {file: true, kept: 1},
+		"file alone, is broken": {file: true, fileErr: broken, fails: true},
+		"nothing":               {},
+	} {
+		file, stream := &fakePlace{err: test.fileErr}, &fakePlace{hasEnds: true}
+		logger, _ := logtest.NewNullLogger()
+		cfg := Config{Required: true, Log: logger, Meter: noop.Meter{}}
+		if test.file {
+			cfg.Places = append(cfg.Places, file)
+		}
+		if test.stream {
+			cfg.Places = append(cfg.Places, stream)
+		}
+		log, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = log.KeepEnd(t.Context(), &task)()
+		log.Close()
+		if got := len(file.all(t)); (err != nil) != test.fails || got != test.kept || len(stream.all(t)) != 0 {
+			t.Errorf("%s: %v, %d records in the file, %d in the stream", name, err, got, len(stream.all(t)))
+		}
 	}
 }

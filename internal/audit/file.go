@@ -32,6 +32,9 @@ func OpenFile(path string) (*File, error) {
 // Name implements [Place].
 func (f *File) Name() string { return "file" }
 
+// HasEnds implements [Place].
+func (f *File) HasEnds() bool { return false }
+
 // Keep implements [Place]: all lines are written at once, and then synced if
 // somebody waits for that.
 func (f *File) Keep(_ context.Context, lines []Line, awaited bool) error {

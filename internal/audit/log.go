@@ -11,6 +11,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/procfleet/procfleet"
 )
 
 // ErrNotKept means that no place confirmed a record. It may be there all the
@@ -32,6 +34,9 @@ type Place interface {
 	Keep(ctx context.Context, lines []Line, awaited bool) error
 	// Name is that of the place in logs and metrics.
 	Name() string
+	// HasEnds reports whether the place has the ends of tasks already, as the
+	// events that say so: then it is not given records of them.
+	HasEnds() bool
 }
 
 // Config is what a log is made of. Without a place it keeps nothing.
@@ -49,6 +54,7 @@ type Config struct {
 type Log struct {
 	cfg    Config
 	places []*writer
+	files  []*writer // the places without the ends of tasks
 	counts *counts
 
 	strangers, callers refusals
@@ -70,6 +76,9 @@ func New(cfg Config) (*Log, error) {
 	for _, place := range cfg.Places {
 		w := &writer{place: place, queue: make(chan *entry, queued), log: l}
 		l.places = append(l.places, w)
+		if !place.HasEnds() {
+			l.files = append(l.files, w)
+		}
 		l.wg.Go(w.run)
 	}
 	l.wg.Go(l.tellRepeats)
@@ -113,7 +122,25 @@ func (l *Log) Keep(ctx context.Context, r Record) error {
 	if l == nil {
 		return nil
 	}
-	if err := l.await(ctx, r); err != nil && l.cfg.Required {
+	return l.ifRequired(l.await(ctx, r))
+}
+
+// KeepEnd is [Log.Keep] for the end of a task whose event was published. The
+// returned function waits. It returns at once if a place has the event.
+func (l *Log) KeepEnd(ctx context.Context, t *procfleet.Task) (wait func() error) {
+	if l == nil || len(l.files) == 0 {
+		return func() error { return nil }
+	}
+	if len(l.files) < len(l.places) {
+		l.handOver(OfEnd(t), false, l.files)
+		return func() error { return nil }
+	}
+	e := l.handOver(OfEnd(t), true, l.files)
+	return func() error { return l.ifRequired(e.await(ctx)) }
+}
+
+func (l *Log) ifRequired(err error) error {
+	if l.cfg.Required {
 		return err
 	}
 	return nil
@@ -124,14 +151,17 @@ func (l *Log) Note(r Record) {
 	if l == nil {
 		return
 	}
-	l.handOver(r, false)
+	l.handOver(r, false, l.places)
 }
 
 func (l *Log) await(ctx context.Context, r Record) error {
 	if len(l.places) == 0 {
 		return nil
 	}
-	e := l.handOver(r, true)
+	return l.handOver(r, true, l.places).await(ctx)
+}
+
+func (e *entry) await(ctx context.Context) error {
 	select {
 	case err := <-e.kept:
 		if err != nil {
@@ -148,11 +178,11 @@ var (
 	errClosed = errors.New("the log is closed")
 )
 
-// handOver gives a record to every place that has room for it.
-func (l *Log) handOver(r Record, awaited bool) *entry {
+// handOver gives a record to those of the places that have room for it.
+func (l *Log) handOver(r Record, awaited bool, places []*writer) *entry {
 	r.bounded()
 	e := &entry{Line: Line{ID: r.ID, Event: r.Event}, awaited: awaited, kept: make(chan error, 1)}
-	e.left.Store(int32(len(l.places))) //nolint:gosec // a handful of places
+	e.left.Store(int32(len(places))) //nolint:gosec // a handful of places
 	var err error
 	if e.JSON, err = json.Marshal(&r); err != nil {
 		l.lost(err) // a bug: a Record has nothing that JSON cannot say
@@ -161,7 +191,7 @@ func (l *Log) handOver(r Record, awaited bool) *entry {
 	}
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	for _, w := range l.places {
+	for _, w := range places {
 		if l.closed {
 			w.settle(e, errClosed)
 			continue

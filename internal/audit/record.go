@@ -95,13 +95,19 @@ func OfEnd(t *procfleet.Task) Record {
 	if !t.FinishedAt.IsZero() {
 		r.At = t.FinishedAt
 	}
-	r.Counts = make(procfleet.Counts)
-	for state, n := range t.Counts {
+	r.Counts = NonZero(t.Counts)
+	return r
+}
+
+// NonZero returns the counts without those that are 0.
+func NonZero(counts procfleet.Counts) procfleet.Counts {
+	left := make(procfleet.Counts)
+	for state, n := range counts {
 		if n > 0 {
-			r.Counts[state] = n
+			left[state] = n
 		}
 	}
-	return r
+	return left
 }
 
 // AddProcess names a process.

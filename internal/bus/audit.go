@@ -2,11 +2,13 @@ package bus
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/procfleet/procfleet/internal/audit"
 )
@@ -28,6 +30,9 @@ func (b *Bus) AuditPlace() audit.Place { return auditPlace{b} }
 type auditPlace struct{ bus *Bus }
 
 func (auditPlace) Name() string { return "stream" }
+
+// HasEnds is true: [StreamEvents] has them.
+func (auditPlace) HasEnds() bool { return true }
 
 // Keep publishes all records at once. A repeat within two minutes is dropped
 // by the stream.
@@ -56,29 +61,145 @@ func (p auditPlace) Keep(ctx context.Context, lines []audit.Line, _ bool) error 
 	return nil
 }
 
-// ReadAudit calls visit with each record of [StreamAudit] that was received
-// since a moment, or of all if that is zero, as JSON without the end of the
-// line. It ends with the last one there is, or, if it follows, with ctx, and
-// when visit fails.
+// ReadAudit calls visit with each record that was received since a moment, or
+// with all if that is zero, as JSON without the end of the line: those of
+// [StreamAudit], and the ends of tasks in [StreamEvents], in the order in which
+// the streams received them. It ends with the last one there is, or, if it
+// follows, with ctx, and when visit fails.
 func (b *Bus) ReadAudit(ctx context.Context, since time.Time, follow bool, visit func(record []byte) error) error {
-	if err := b.readAudit(ctx, since, follow, visit); err != nil {
+	group, ctx := errgroup.WithContext(ctx)
+	records := &auditSource{messages: make(chan auditMessage)}
+	ends := &auditSource{messages: make(chan auditMessage)}
+	group.Go(func() error {
+		return b.readStream(ctx, StreamAudit, auditAll, since, follow, func(data []byte, at time.Time, last bool) error {
+			return records.send(ctx, auditMessage{record: data, at: at, last: last})
+		})
+	})
+	group.Go(func() error {
+		return b.readStream(ctx, StreamEvents, SubjectFinished, since, follow, func(data []byte, at time.Time, last bool) error {
+			return ends.send(ctx, auditMessage{record: recordOfEnd(data), at: at, last: last})
+		})
+	})
+	group.Go(func() error { return merge(ctx, records, ends, follow, visit) })
+	if err := group.Wait(); err != nil {
 		return publishError("read the audit log", err)
 	}
 	return nil
 }
 
-func (b *Bus) readAudit(ctx context.Context, since time.Time, follow bool, visit func(record []byte) error) error {
-	from := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy}
+// recordOfEnd returns the audit record that an event is; nil if it is none.
+func recordOfEnd(event []byte) []byte {
+	var e TaskFinished
+	if json.Unmarshal(event, &e) != nil {
+		return nil
+	}
+	record, is := e.record()
+	if !is {
+		return nil
+	}
+	text, err := json.Marshal(&record)
+	if err != nil {
+		return nil // a bug: a Record has nothing that JSON cannot express
+	}
+	return text
+}
+
+// auditMessage is a message of one of the streams.
+type auditMessage struct {
+	record []byte // nil if it is none
+	at     time.Time
+	last   bool // the stream has no more for now
+}
+
+// auditSource is one of the streams while they are merged.
+type auditSource struct {
+	messages chan auditMessage
+	head     *auditMessage // received, not visited
+	idle     bool          // the stream has no more for now
+}
+
+func (s *auditSource) send(ctx context.Context, m auditMessage) error {
+	select {
+	case s.messages <- m:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s *auditSource) receive(ctx context.Context) error {
+	select {
+	case m := <-s.messages:
+		s.head, s.idle = &m, m.last
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// merge visits what the sources have, the earlier one first.
+func merge(ctx context.Context, a, b *auditSource, follow bool, visit func(record []byte) error) error {
+	for {
+		for _, s := range []*auditSource{a, b} {
+			if s.head == nil && !s.idle {
+				if err := s.receive(ctx); err != nil {
+					return err
+				}
+			}
+		}
+		first := a
+		if a.head == nil || b.head != nil && b.head.at.Before(a.head.at) {
+			first = b
+		}
+		switch {
+		case first.head != nil:
+			if record := first.head.record; record != nil {
+				if err := visit(record); err != nil {
+					return err
+				}
+			}
+			first.head = nil
+		case !follow:
+			return nil
+		default:
+			if err := receiveEither(ctx, a, b); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func receiveEither(ctx context.Context, a, b *auditSource) error {
+	select {
+	case m := <-a.messages:
+		a.head, a.idle = &m, m.last
+	case m := <-b.messages:
+		b.head, b.idle = &m, m.last
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// readStream calls visit with each message of a stream since a moment. A stream
+// without any has one call without data.
+func (b *Bus) readStream(ctx context.Context, stream, subject string, since time.Time, follow bool, visit func(data []byte, at time.Time, last bool) error) error {
+	from := jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}, DeliverPolicy: jetstream.DeliverAllPolicy}
 	if !since.IsZero() {
 		from.DeliverPolicy, from.OptStartTime = jetstream.DeliverByStartTimePolicy, &since
 	}
-	consumer, err := b.js.OrderedConsumer(ctx, StreamAudit, from)
+	consumer, err := b.js.OrderedConsumer(ctx, stream, from)
 	if err != nil {
 		return err
 	}
 	info, err := consumer.Info(ctx)
-	if err != nil || info.NumPending == 0 && !follow {
+	if err != nil {
 		return err
+	}
+	if info.NumPending == 0 {
+		if err := visit(nil, time.Time{}, true); err != nil || !follow {
+			return err
+		}
 	}
 	messages, err := consumer.Messages()
 	if err != nil {
@@ -93,10 +214,12 @@ func (b *Bus) readAudit(ctx context.Context, since time.Time, follow bool, visit
 			}
 			return err
 		}
-		if err := visit(msg.Data()); err != nil {
+		meta, err := msg.Metadata()
+		if err != nil {
 			return err
 		}
-		if meta, err := msg.Metadata(); err != nil || meta.NumPending == 0 && !follow {
+		last := meta.NumPending == 0
+		if err := visit(msg.Data(), meta.Timestamp, last); err != nil || last && !follow {
 			return err
 		}
 	}

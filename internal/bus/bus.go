@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/tracecontext"
 )
@@ -179,8 +180,9 @@ func (b *Bus) Queued(ctx context.Context, sequences []uint64) ([]bool, error) {
 	return queued, nil
 }
 
-// TaskFinished is the event that tells the end of a task. Consumers may see
-// it more than once, with the same Event.
+// TaskFinished is the event that a task has ended, and the record of that end in
+// the audit log. Consumers may receive it more than once, with the same Event.
+// Producers of submissions may subscribe to it, so it names no user and no address.
 type TaskFinished struct {
 	Event       string                  `json:"event"` // "<task>/finished"
 	Task        procfleet.TaskID        `json:"task"`
@@ -191,6 +193,10 @@ type TaskFinished struct {
 	Dialect     string                  `json:"dialect,omitempty"`
 	Application string                  `json:"application,omitempty"`
 	Business    string                  `json:"business,omitempty"`
+	// Actions and Items are missing in events of releases that published the
+	// audit record beside the event.
+	Actions []procfleet.Action `json:"actions,omitempty"`
+	Items   int                `json:"items,omitempty"` // processes on hosts
 }
 
 // FinishedEvent returns the event for a task that is over.
@@ -199,26 +205,47 @@ func FinishedEvent(t procfleet.Task) TaskFinished {
 		Event: string(t.ID) + "/finished", Task: t.ID, State: t.State, Counts: t.Counts,
 		CreatedAt: t.CreatedAt, FinishedAt: t.FinishedAt,
 		Dialect: t.Dialect, Application: t.Application, Business: t.Business,
+		Actions: t.Actions, Items: t.Items,
 	}
 }
 
-// TaskFinished publishes the event and returns when it is acknowledged.
-func (b *Bus) TaskFinished(ctx context.Context, e TaskFinished) error {
-	data, err := json.Marshal(e)
-	if err != nil {
-		return fmt.Errorf("encode event %s: %w", e.Event, err)
-	}
-	msg := &nats.Msg{Subject: SubjectFinished, Data: data, Header: nats.Header{}}
-	msg.Header.Set(jetstream.MsgIDHeader, e.Event)
-	tracecontext.Inject(ctx, msg.Header)
-	future, err := b.js.PublishMsgAsync(msg)
-	if err == nil {
-		_, err = b.acknowledged(ctx, future)
-	}
-	if err != nil {
+// record returns the audit record that the event is; false if the event is of a
+// release that published the record beside it.
+func (e *TaskFinished) record() (audit.Record, bool) {
+	return audit.Record{
+		ID: e.Event, Event: audit.Finished, At: e.FinishedAt,
+		Call: e.Dialect, Application: e.Application, Business: e.Business,
+		Task: e.Task, Actions: e.Actions, Items: e.Items,
+		State: e.State, Counts: audit.NonZero(e.Counts), AcceptedAt: e.CreatedAt,
+	}, e.Items > 0
+}
+
+// PublishFinished publishes the event. The returned function waits until the
+// stream has it, and returns the error of either; it must be called once.
+func (b *Bus) PublishFinished(ctx context.Context, e *TaskFinished) (wait func() error) {
+	fail := func(err error) error {
+		if err == nil {
+			return nil
+		}
 		return publishError("publish event "+e.Event, err)
 	}
-	return nil
+	data, err := json.Marshal(e)
+	if err != nil {
+		return func() error { return fail(err) }
+	}
+	msg := &nats.Msg{Subject: SubjectFinished, Data: data, Header: nats.Header{}}
+	// Not the id of the event alone: a worker of the release before that died
+	// between event and audit record would have the stream drop this one.
+	msg.Header.Set(jetstream.MsgIDHeader, e.Event+"/record")
+	tracecontext.Inject(ctx, msg.Header)
+	future, err := b.js.PublishMsgAsync(msg)
+	if err != nil {
+		return func() error { return fail(err) }
+	}
+	return func() error {
+		_, err := b.acknowledged(ctx, future)
+		return fail(err)
+	}
 }
 
 // DeliverConsumer returns the consumer of a lane's chunk references.

@@ -204,7 +204,7 @@ func TestWithoutAServerPublishingFailsAsAway(t *testing.T) {
 	if _, err := env.Bus.PublishChunks(ctx, refs(2, procfleet.LaneSmall), "0"); !errors.Is(err, bus.ErrAway) {
 		t.Errorf("publish chunks: %v, want ErrAway", err)
 	}
-	if err := env.Bus.TaskFinished(ctx, bus.TaskFinished{Event: "x"}); !errors.Is(err, bus.ErrAway) {
+	if err := env.Bus.PublishFinished(ctx, &bus.TaskFinished{Event: "x"})(); !errors.Is(err, bus.ErrAway) {
 		t.Errorf("publish event: %v, want ErrAway", err)
 	}
 	if err := bus.Ensure(ctx, env.JS, bus.Options{}); !errors.Is(err, bus.ErrAway) {
@@ -234,7 +234,7 @@ func TestTheEndOfATaskIsToldOnce(t *testing.T) {
 		Counts: procfleet.Counts{procfleet.StateSucceeded: 3},
 	})
 	for range 2 {
-		if err := env.Bus.TaskFinished(t.Context(), event); err != nil {
+		if err := env.Bus.PublishFinished(t.Context(), &event)(); err != nil {
 			t.Fatal(err)
 		}
 	}

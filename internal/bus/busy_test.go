@@ -50,10 +50,10 @@ func TestAPublicationWaitsForAnEarlierOneThatTheReplicasHaveNotAgreedOn(t *testi
 		t.Errorf("published at %v, %v", got, err)
 	}
 	cluster.left = 2
-	if err := b.TaskFinished(t.Context(), bus.TaskFinished{Event: "x/finished"}); err != nil {
+	if err := b.PublishFinished(t.Context(), &bus.TaskFinished{Event: "x/finished"})(); err != nil {
 		t.Error(err)
 	}
-	if cluster.left = 1000; !errors.Is(b.TaskFinished(t.Context(), bus.TaskFinished{Event: "y/finished"}), bus.ErrAway) {
+	if cluster.left = 1000; !errors.Is(b.PublishFinished(t.Context(), &bus.TaskFinished{Event: "y/finished"})(), bus.ErrAway) {
 		t.Error("a cluster that does not agree for long is not away")
 	}
 }

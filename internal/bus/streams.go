@@ -15,7 +15,7 @@ import (
 // The streams.
 const (
 	StreamOps    = "PROCFLEET_OPS"    // procfleet.op.<lane>.<cloud>
-	StreamEvents = "PROCFLEET_EVENTS" // procfleet.task.>
+	StreamEvents = "PROCFLEET_EVENTS" // procfleet.task.>; the ends of tasks in the audit log, too
 
 	StreamHostEvents = "PROCFLEET_HOST_EVENTS" // procfleet.hostevent.<cloud>
 
@@ -37,7 +37,7 @@ const (
 	smallestShare = 256
 
 	defaultAckWait = 10 * time.Second
-	eventsAge      = 7 * 24 * time.Hour
+	hostEventsAge  = 7 * 24 * time.Hour
 	auditAge       = 30 * 24 * time.Hour
 	opsDuplicates  = 2 * time.Minute
 	// noDuplicates is the least window that a server takes.
@@ -116,11 +116,11 @@ func streams(o Options) []jetstream.StreamConfig {
 		Duplicates: opsDuplicates, Replicas: o.Replicas,
 	}, {
 		Name: StreamEvents, Subjects: []string{"procfleet.task.>"}, MaxBytes: o.EventsMaxBytes,
-		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: eventsAge,
+		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: auditAge, // its events are records of the audit log
 		Duplicates: opsDuplicates, Replicas: o.Replicas,
 	}, {
 		Name: StreamHostEvents, Subjects: []string{hostEventsAll}, MaxBytes: o.HostEventsMaxBytes, MaxMsgSize: maxEventMessage + eventHeaders,
-		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: eventsAge,
+		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: hostEventsAge,
 		Duplicates: opsDuplicates, Replicas: o.Replicas,
 	}, {
 		Name: StreamAudit, Subjects: []string{auditAll}, MaxMsgSize: maxAuditMessage,
@@ -211,10 +211,11 @@ func forbidRemoval(cfg *jetstream.StreamConfig) {
 // leastAuditBytes is the room for one audit record.
 const leastAuditBytes = maxAuditMessage + 1<<10
 
-// checkRoom refuses a size into which a single audit record may not fit: the
+// checkRoom refuses a size into which a single audit record, or the event that is
+// one, may not fit: the
 // stream would acknowledge the record and remove it at once.
 func checkRoom(cfg *jetstream.StreamConfig) error {
-	if cfg.Name == StreamAudit && cfg.MaxBytes > 0 && cfg.MaxBytes < leastAuditBytes {
+	if (cfg.Name == StreamAudit || cfg.Name == StreamEvents) && cfg.MaxBytes > 0 && cfg.MaxBytes < leastAuditBytes {
 		return fmt.Errorf("its size (max_bytes) is %d bytes, and one message may have more; give it at least %d", cfg.MaxBytes, leastAuditBytes)
 	}
 	return nil

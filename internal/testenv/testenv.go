@@ -85,11 +85,13 @@ func connect(tb testing.TB, cfg natsconn.Config) *nats.Conn {
 	return nc
 }
 
-// Log returns a logger that writes to the test's log.
+// Log returns a logger that writes to the test's log until the test ends:
+// callbacks of a connection may come later.
 func Log(tb testing.TB) logrus.FieldLogger {
 	tb.Helper()
 	log := logrus.New()
 	log.SetOutput(tb.Output())
+	tb.Cleanup(func() { log.SetOutput(io.Discard) })
 	log.SetLevel(logrus.InfoLevel)
 	return log
 }

@@ -174,17 +174,26 @@ func (s *Store) Published(ctx context.Context, id procfleet.TaskID) error {
 	})
 }
 
-// Notified clears NotifyPending and settles the task if it is finished.
-func (s *Store) Notified(ctx context.Context, id procfleet.TaskID) error {
+// Notified clears NotifyPending and settles the tasks that are finished.
+func (s *Store) Notified(ctx context.Context, ids ...procfleet.TaskID) error {
 	return change(ctx, s, func(t *tx) error {
-		r, err := t.task(id)
-		if err != nil || r.State != procfleet.TaskFinished || !r.NotifyPending && r.Visit.IsZero() {
-			return err
+		for _, id := range ids {
+			if err := t.notified(id); err != nil && !errors.Is(err, taskstore.ErrNotFound) {
+				return err
+			}
 		}
-		r.NotifyPending = false
-		if err := t.visit(r, time.Time{}); err != nil {
-			return err
-		}
-		return t.putTask(r)
+		return nil
 	})
+}
+
+func (t *tx) notified(id procfleet.TaskID) error {
+	r, err := t.task(id)
+	if err != nil || r.State != procfleet.TaskFinished || !r.NotifyPending && r.Visit.IsZero() {
+		return err
+	}
+	r.NotifyPending = false
+	if err := t.visit(r, time.Time{}); err != nil {
+		return err
+	}
+	return t.putTask(r)
 }

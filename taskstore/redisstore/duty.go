@@ -127,19 +127,20 @@ if state == 'finished' then redis.call('HSET', KEYS[1], '` + publishedField + `'
 return 1
 `)
 
-// notifiedScript notes that the end of a task was told and takes the task out of
-// the sweep index, if it is finished. The keys are in two slots: it is not for
-// a cluster.
+// notifiedScript records that the ends of tasks were notified and removes those
+// that are finished from the sweep index. The keys are in many slots: it is not
+// for a cluster.
 //
-// KEYS[1] head
-// KEYS[2] sweep
-// ARGV[1] the task's number
-// Returns the task's state, or "" if there is no such task.
+// KEYS    for each task: head, sweep
+// ARGV    for each task: its number
+// Returns 1.
 var notifiedScript = redis.NewScript(`
-redis.call('HDEL', KEYS[1], 'notify')
-local state = redis.call('HGET', KEYS[1], 'state')
-if state == 'finished' then redis.call('ZREM', KEYS[2], ARGV[1]) end
-return state or ''
+for i, number in ipairs(ARGV) do
+  local head, sweep = KEYS[2 * i - 1], KEYS[2 * i]
+  redis.call('HDEL', head, 'notify')
+  if redis.call('HGET', head, 'state') == 'finished' then redis.call('ZREM', sweep, number) end
+end
+return 1
 `)
 
 // Lease is by the clock of the server that keeps the lease.
@@ -320,53 +321,58 @@ func (s *Store) Published(ctx context.Context, id procfleet.TaskID) error {
 	return s.change(ctx, id, "record event as published", publishedScript)
 }
 
-// Notified clears NotifyPending and settles the task if it is finished: a
-// fail-over may have lost its end, and then only the sweep can end it. In a
-// cluster that may still happen afterwards, see [Store.tell].
-func (s *Store) Notified(ctx context.Context, id procfleet.TaskID) error {
-	n, err := number(id)
+// Notified clears NotifyPending and settles the tasks that are finished: a
+// fail-over may have lost the end of one, and then only the sweep can end it. In
+// a cluster that may still happen afterwards, see toldScript.
+func (s *Store) Notified(ctx context.Context, ids ...procfleet.TaskID) error {
+	numbers := make([]procfleet.Number, len(ids))
+	for i, id := range ids {
+		var err error
+		if numbers[i], err = number(id); err != nil {
+			return err
+		}
+	}
+	record := s.clearAndSettle
+	if _, apart := s.client.(*redis.ClusterClient); apart {
+		record = s.clearThenSettle
+	}
+	if err := record(ctx, ids, numbers); err != nil {
+		return fmt.Errorf("record %d tasks as notified: %w", len(ids), err)
+	}
+	return nil
+}
+
+func (s *Store) clearAndSettle(ctx context.Context, ids []procfleet.TaskID, numbers []procfleet.Number) error {
+	var calls []*call
+	for len(ids) > 0 {
+		n := min(len(ids), scriptItems)
+		c := &call{script: notifiedScript}
+		for i, id := range ids[:n] {
+			c.keys = append(c.keys, s.keys.task(id).head(), s.keys.sweep(taskstore.Shard(numbers[i])))
+			c.args = append(c.args, int64(numbers[i]))
+		}
+		calls, ids, numbers = append(calls, c), ids[n:], numbers[n:]
+	}
+	return s.run(ctx, calls...)
+}
+
+// clearThenSettle is for a cluster, in which a task and the index are on two servers.
+func (s *Store) clearThenSettle(ctx context.Context, ids []procfleet.TaskID, numbers []procfleet.Number) error {
+	states := make([]*redis.StringCmd, len(ids))
+	err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		for i, id := range ids {
+			pipe.HDel(ctx, s.keys.task(id).head(), "notify")
+			states[i] = pipe.HGet(ctx, s.keys.task(id).head(), "state")
+		}
+	})
 	if err != nil {
 		return err
 	}
-	_, apart := s.client.(*redis.ClusterClient)
-	var state string
-	if apart {
-		state, err = s.clearNotify(ctx, id)
-	} else {
-		state, err = s.clearAndSettle(ctx, id, n)
+	var calls []*call
+	for i, state := range states {
+		if procfleet.TaskState(state.Val()) == procfleet.TaskFinished {
+			calls = append(calls, s.told(ctx, numbers[i]))
+		}
 	}
-	switch {
-	case err != nil:
-		return fmt.Errorf("note as told: task %s: %w", id, err)
-	case state == "":
-		return fmt.Errorf("note as told: task %s: %w", id, taskstore.ErrNotFound)
-	case apart && procfleet.TaskState(state) == procfleet.TaskFinished:
-		return s.tell(ctx, n)
-	default:
-		return nil
-	}
-}
-
-func (s *Store) clearAndSettle(ctx context.Context, id procfleet.TaskID, n procfleet.Number) (state string, err error) {
-	c := &call{
-		script: notifiedScript,
-		keys:   []string{s.keys.task(id).head(), s.keys.sweep(taskstore.Shard(n))},
-		args:   []any{int64(n)},
-	}
-	if err := s.run(ctx, c); err != nil {
-		return "", err
-	}
-	return c.cmd.Text()
-}
-
-func (s *Store) clearNotify(ctx context.Context, id procfleet.TaskID) (state string, err error) {
-	var has *redis.StringCmd
-	err = s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
-		pipe.HDel(ctx, s.keys.task(id).head(), "notify")
-		has = pipe.HGet(ctx, s.keys.task(id).head(), "state")
-	})
-	if err != nil {
-		return "", err
-	}
-	return has.Val(), nil
+	return s.run(ctx, calls...)
 }

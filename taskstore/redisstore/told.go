@@ -85,15 +85,15 @@ end
 return #visit
 `)
 
-// tell moves a task from the visits to the notified ones.
-func (s *Store) tell(ctx context.Context, n procfleet.Number) error {
+// told returns the call that moves a task from the visits to the notified ones.
+func (s *Store) told(ctx context.Context, n procfleet.Number) *call {
 	shard, now := taskstore.Shard(n), ""
 	if cluster, ok := s.client.(*redis.ClusterClient); ok {
 		now, _ = s.servers.read(ctx, cluster)
 	}
-	return s.run(ctx, &call{
+	return &call{
 		script: toldScript, keys: []string{s.keys.sweep(shard), s.keys.told(shard), s.keys.servers()}, args: []any{int64(n), shard, now},
-	})
+	}
 }
 
 // forgetTold returns the call that forgets the notified tasks of a shard; nil

@@ -319,7 +319,7 @@ func (s stopped) Now(context.Context) (time.Time, error) { return time.Unix(1, 0
 
 type neverNotified struct{ taskstore.Store }
 
-func (s neverNotified) Notified(context.Context, procfleet.TaskID) error { return nil }
+func (s neverNotified) Notified(context.Context, ...procfleet.TaskID) error { return nil }
 
 type neverPublished struct{ taskstore.Store }
 
@@ -352,8 +352,34 @@ func (s publishesOpen) Task(ctx context.Context, id procfleet.TaskID) (procfleet
 
 type settlesOpen struct{ taskstore.Store }
 
-func (s settlesOpen) Notified(ctx context.Context, id procfleet.TaskID) error {
-	return errors.Join(s.Store.Notified(ctx, id), s.Settle(ctx, taskstore.Visit{Task: id}))
+func (s settlesOpen) Notified(ctx context.Context, ids ...procfleet.TaskID) error {
+	err := s.Store.Notified(ctx, ids...)
+	for _, id := range ids {
+		err = errors.Join(err, s.Settle(ctx, taskstore.Visit{Task: id}))
+	}
+	return err
+}
+
+// notifiesFirst records only the first of several tasks as notified.
+type notifiesFirst struct{ taskstore.Store }
+
+func (s notifiesFirst) Notified(ctx context.Context, ids ...procfleet.TaskID) error {
+	return s.Store.Notified(ctx, ids[:1]...)
+}
+
+// stopsAtAbsent records no task as notified that follows an id without a task.
+type stopsAtAbsent struct{ taskstore.Store }
+
+func (s stopsAtAbsent) Notified(ctx context.Context, ids ...procfleet.TaskID) error {
+	for _, id := range ids {
+		if _, err := s.Task(ctx, id); err != nil {
+			return nil //nolint:nilerr // that is the defect
+		}
+		if err := s.Store.Notified(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // stalling waits until the clock has caught up after it stepped back.

@@ -27,6 +27,7 @@ func dutyChecks() []Check {
 		{Name: "settling a visit leaves the one that was set since", Fn: settleLeavesNewVisit},
 		{Name: "a sweep settles no task that is made meanwhile", Fn: madeWhileSettled, Needs: Needs{Advance: true, Orphan: true}},
 		{Name: "a task that was told is not due", Fn: toldNotDue},
+		{Name: "several ends are notified at once", Fn: severalNotified},
 		{Name: "a task that is open after all stays due", Fn: openStaysDue},
 		{Name: "a task whose event was published has its callback left", Fn: publishedStaysPending},
 		{Name: "an open task has no published event", Fn: openHasNoEvent},
@@ -285,6 +286,25 @@ func toldNotDue(ctx context.Context, t T, s Subject) {
 	if look(ctx, t, s, told.ID).NotifyPending {
 		t.Errorf("the task that was told is to be told")
 	}
+}
+
+// severalNotified has ends of tasks among an id without a task, and a task that
+// is open after all.
+func severalNotified(ctx context.Context, t T, s Subject) {
+	first, open, last := create(ctx, t, s, Draft(1)), create(ctx, t, s, Draft(1)), create(ctx, t, s, Draft(1))
+	for _, id := range []procfleet.TaskID{first.ID, last.ID} {
+		record(ctx, t, s, id, succeeded(0)...)
+		revisit(ctx, t, s, id, 0)
+	}
+	revisit(ctx, t, s, open.ID, 0)
+	must(t, s.Notified(ctx, first.ID, "GSETASK:20240229120000:5", open.ID, last.ID), "notified")
+	for _, id := range []procfleet.TaskID{first.ID, last.ID} {
+		if look(ctx, t, s, id).NotifyPending {
+			t.Errorf("task %s is still to be notified", id)
+		}
+	}
+	s.pass(ctx, t, time.Second, "the open task is due", func() bool { return slices.Contains(dueEverywhere(ctx, t, s), open.ID) })
+	equal(t, "due tasks", dueEverywhere(ctx, t, s), []procfleet.TaskID{open.ID})
 }
 
 // publishedStaysPending is a worker that was killed between the event and the

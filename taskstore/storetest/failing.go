@@ -176,11 +176,11 @@ func (f *failing) Published(ctx context.Context, id procfleet.TaskID) error {
 	return f.Store.Published(ctx, id)
 }
 
-func (f *failing) Notified(ctx context.Context, id procfleet.TaskID) error {
+func (f *failing) Notified(ctx context.Context, ids ...procfleet.TaskID) error {
 	if err := f.fail(); err != nil {
 		return err
 	}
-	return f.Store.Notified(ctx, id)
+	return f.Store.Notified(ctx, ids...)
 }
 
 func (f *failing) Announce(ctx context.Context, as []taskstore.Announcement) error {

@@ -107,6 +107,8 @@ func defects() map[string]defect {
 		"published is forgotten":        by(func(s store) store { return neverPublished{s} }, "a task whose event was published has its callback left"),
 		"published is notified":         by(func(s store) store { return publishedIsNotified{s} }, "a task whose event was published has its callback left"),
 		"open tasks are published":      by(func(s store) store { return publishesOpen{s, new(sync.Map)} }, "an open task has no published event"),
+		"only the first is notified":    by(func(s store) store { return notifiesFirst{s} }, "several ends are notified at once"),
+		"an absent task stops the rest": by(func(s store) store { return stopsAtAbsent{s} }, "several ends are notified at once"),
 		"open tasks are settled":        by(func(s store) store { return settlesOpen{s} }, "a task that is open after all stays due"),
 		"counters drift":                by(func(s store) store { return driftingCounts{s} }, "counters add up at every moment", "a repeat changes nothing", "one caller completes"),
 		"counters lag behind":           by(func(s store) store { return staleCounts{s, new(sync.Map)} }, "counters add up at every moment"),

@@ -225,10 +225,11 @@ func TestWithoutRoomForTheAuditLogNothingIsAccepted(t *testing.T) {
 		return status == http.StatusCreated
 	}, "tasks are accepted again")
 	for _, id := range accepted {
-		testenv.Eventually(t, finishTimeout, func() bool { return stored(t, js, "PROCFLEET_AUDIT")["finished "+id] > 0 }, "the end of "+id+" is recorded")
+		testenv.Eventually(t, finishTimeout, func() bool { return stored(t, js, "PROCFLEET_EVENTS")[id+"/finished "+id] > 0 }, "the end of "+id+" is recorded")
 	}
-	if records := stored(t, js, "PROCFLEET_AUDIT"); records["accepted "+last] != 1 || records["finished "+last] != 1 {
-		t.Errorf("records %v", records)
+	records, ends := stored(t, js, "PROCFLEET_AUDIT"), stored(t, js, "PROCFLEET_EVENTS")
+	if records["accepted "+last] != 1 || ends[last+"/finished "+last] != 1 {
+		t.Errorf("records %v, ends %v", records, ends)
 	}
 	ran := 0
 	for _, at := range c.tasks() {

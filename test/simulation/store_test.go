@@ -291,8 +291,8 @@ func (c *client) Published(ctx context.Context, id procfleet.TaskID) error {
 	return change(ctx, c, func(s *boltstore.Store) error { return s.Published(ctx, id) })
 }
 
-func (c *client) Notified(ctx context.Context, id procfleet.TaskID) error {
-	return change(ctx, c, func(s *boltstore.Store) error { return s.Notified(ctx, id) })
+func (c *client) Notified(ctx context.Context, ids ...procfleet.TaskID) error {
+	return change(ctx, c, func(s *boltstore.Store) error { return s.Notified(ctx, ids...) })
 }
 
 func (c *client) Announce(ctx context.Context, as []taskstore.Announcement) error {
