@@ -1,6 +1,7 @@
 package agentproto
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -79,4 +80,28 @@ func Encode(m Message) ([]byte, error) {
 		return nil, fmt.Errorf("agentproto: encode %s: %w", m.MessageType(), err)
 	}
 	return data, nil
+}
+
+// EncodeCommand is [Encode] for a command whose specs are valid JSON. It copies
+// the specs, so that a chunk's specs are not read again for each host.
+func EncodeCommand(c *Command) ([]byte, error) {
+	const end = "]}" // of the specs, which come last, and of the message
+	without := *c
+	without.Specs = nil
+	data, err := Encode(&without)
+	if err != nil {
+		return nil, err
+	}
+	size := len(data)
+	for _, spec := range c.Specs {
+		size += len(spec) + len(",")
+	}
+	data = append(make([]byte, 0, size), bytes.TrimSuffix(data, []byte(end))...)
+	for i, spec := range c.Specs {
+		if i > 0 {
+			data = append(data, ',')
+		}
+		data = append(data, spec...)
+	}
+	return append(data, end...), nil
 }

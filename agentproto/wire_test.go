@@ -83,3 +83,20 @@ func TestBoundedCutsAndDoesNotTouchTheOriginal(t *testing.T) {
 		t.Error("the original was cut")
 	}
 }
+
+func TestACommandIsEncodedAsAnyMessageIs(t *testing.T) {
+	t.Parallel()
+	for n := range 4 {
+		command := Command{Header: Header{Type: TypeCommand, ID: "1", Sent: time.Unix(1, 0).UTC()}, Host: "0:10.0.0.1", Items: []CommandItem{{Item: 7, Action: ActionStop}}}
+		for range n {
+			command.Specs = append(command.Specs, []byte(`{"key":"a","proc_name":"]}","start_cmd":"x \"y\""}`))
+		}
+		want, err := Encode(&command)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := EncodeCommand(&command); err != nil || string(got) != string(want) {
+			t.Errorf("%d specs: %s, %v; want %s", n, got, err, want)
+		}
+	}
+}

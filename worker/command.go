@@ -81,7 +81,7 @@ func (c *commands) encode(h *hostAsk, items []int, id string, now, acceptBefore 
 			Item: c.first + i, Action: string(c.items[i].Action), Spec: at, Fence: c.fence,
 		}
 	}
-	return agentproto.Encode(&command)
+	return agentproto.EncodeCommand(&command)
 }
 
 // keepOnly lets go of the specs that none of the given hosts needs.
