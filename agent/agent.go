@@ -48,7 +48,7 @@ type engine interface {
 
 // identity is who the agent says it is, and how it proves that.
 type identity struct {
-	*believer
+	*authenticator
 
 	cloud    int64
 	host     string // "<cloud>:<ip>"
@@ -134,7 +134,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 func (a *Agent) openJournal(dir string) (*journal.Journal, journal.Recovered, error) {
 	ledger, recovered, err := journal.Open(dir, a.cfg.Log)
 	if errors.Is(err, journal.ErrDamaged) || errors.Is(err, journal.ErrNewerFormat) {
-		a.cfg.Log.WithError(err).Error("journal cannot be used: nothing is supervised, every change is refused")
+		a.cfg.Log.WithError(err).Error("journal unusable: supervision off, changes refused")
 		return journal.Unavailable(err, a.cfg.Log), journal.Recovered{}, nil
 	}
 	return ledger, recovered, err
@@ -160,11 +160,11 @@ type session struct {
 
 func (a *Agent) newSession(ctx context.Context, data *folder, ledger *journal.Journal) (*session, error) {
 	self := identity{
-		believer: &believer{keys: a.cfg.Keys, metrics: a.metrics, log: a.cfg.Log},
-		cloud:    a.cfg.Cloud, host: a.cfg.host(), instance: data.instance, incarnation: rand.Text(),
+		authenticator: &authenticator{keys: a.cfg.Keys, metrics: a.metrics, log: a.cfg.Log},
+		cloud:         a.cfg.Cloud, host: a.cfg.host(), instance: data.instance, incarnation: rand.Text(),
 	}
 	servers := a.newClock()
-	requests := &requester{believer: self.believer, conn: a.cfg.Conn, clock: servers}
+	requests := &requester{authenticator: self.authenticator, conn: a.cfg.Conn, clock: servers}
 	s := &session{cfg: a.cfg, self: self, requests: requests, folder: data, ledger: ledger, servers: servers}
 	answering := newPrompt(a.prompt)
 	s.reporter = newReporter(requests, ledger, self, &s.cfg)

@@ -35,7 +35,7 @@ func (in *intake) answer(c *command, verdicts []journal.Verdict) {
 			in.clock.correct(item.Result)
 		}
 	}
-	in.log.WithFields(logrus.Fields{"task": c.body.Task, "items": len(c.items)}).Debug("command answered")
+	in.log.WithFields(logrus.Fields{"task": c.body.Task, "items": len(c.items)}).Debug("command replied")
 	in.respond(c.msg, &agentproto.Reply{
 		Header: newHeader(agentproto.TypeReply), Instance: in.self.instance, Incarnation: in.self.incarnation, Items: c.items,
 	})
@@ -100,6 +100,6 @@ func (in *intake) respond(msg *nats.Msg, reply agentproto.Message) {
 		err = msg.RespondMsg(in.self.signed("", reply.MessageType(), id, data))
 	}
 	if err != nil {
-		in.log.WithError(err).Debug("answer was not sent")
+		in.log.WithError(err).Debug("reply not sent")
 	}
 }

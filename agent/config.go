@@ -28,9 +28,9 @@ type Config struct {
 	AgentID string     // another name for this host, at most 1,024 bytes; may be empty
 	Version string     // announced to the servers; default "unknown"
 
-	// Keys returns the keys of this host as they are now, with which the agent
-	// signs and servers are believed; default nil, with which nothing is
-	// signed and everything believed.
+	// Keys returns the current keys of this host, with which the agent signs its
+	// messages and verifies those of servers; default nil: nothing is signed or
+	// verified.
 	Keys func() *fleetkey.Host
 
 	// DataDir is made if it is missing; relative to the working directory.

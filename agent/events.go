@@ -110,7 +110,7 @@ func (e *events) put(event agentproto.Event) {
 	e.waiting = append(e.waiting, event)
 	if drop := len(e.waiting) - eventLimit; drop > 0 {
 		if e.lost == 0 {
-			e.log.Warn("more events wait than are kept, the oldest are dropped")
+			e.log.Warn("event queue full, oldest events dropped")
 		}
 		e.lost += drop
 		e.metrics.dropped(drop)
@@ -202,7 +202,7 @@ func (e *events) sendNext(ctx context.Context) error {
 	event, lost := e.oldest()
 	sent, err := bounded(event, lost)
 	if err != nil {
-		e.log.WithError(err).WithField("kind", event.Kind).Error("event dropped: not encoded")
+		e.log.WithError(err).WithField("kind", event.Kind).Error("event dropped: encoding failed")
 		e.remove(event.ID, 0)
 		return nil
 	}
@@ -218,7 +218,7 @@ func (e *events) sendNext(ctx context.Context) error {
 		e.retries.succeeded()
 		e.holdBack(event, pause)
 	case pause > 0:
-		e.log.WithField("retry_after", pause).Debug("workers busy, events wait")
+		e.log.WithField("retry_after", pause).Debug("workers busy, events queued")
 		e.retries.busy(pause)
 	case receipt.Event != event.ID:
 		e.backOff(ctx, fmt.Errorf("the receipt is for event %q, not %q", receipt.Event, event.ID))

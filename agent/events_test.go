@@ -97,7 +97,7 @@ func newTestEvents(t *testing.T, l *eventLog) *events {
 func eventsOf(t *testing.T, keys *fleetkey.Host, workers fakeWorkers) *events {
 	t.Helper()
 	r := workers.requester(t, keys)
-	return newEvents(r, identity{believer: r.believer, host: "0:10.0.0.1", instance: "i"}, r.metrics, &Config{Log: testenv.Log(t)})
+	return newEvents(r, identity{authenticator: r.authenticator, host: "0:10.0.0.1", instance: "i"}, r.metrics, &Config{Log: testenv.Log(t)})
 }
 
 func TestEventsOfAnOutageAreKeptTheLatestOnes(t *testing.T) {

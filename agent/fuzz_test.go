@@ -51,7 +51,7 @@ func FuzzIntake(f *testing.F) {
 	f.Add([]byte(`{"type":"procfleet.agent.v1.resend","task":"GSETASK:20260101000000:1","lane":"s","host":"0:10.0.0.1","items":[0,1,2,-1]}`), "")
 	f.Add([]byte(`{"type":"procfleet.agent.v1.settings_changed"}`), "")
 	f.Add([]byte(`{"type":"x"}`), "00-\xff")
-	self := identity{believer: &believer{keys: func() *fleetkey.Host { return nil }, log: testenv.Silent()}, host: "0:10.0.0.1", instance: "i"}
+	self := identity{authenticator: &authenticator{keys: func() *fleetkey.Host { return nil }, log: testenv.Silent()}, host: "0:10.0.0.1", instance: "i"}
 	cfg := &Config{Log: testenv.Silent()}
 	f.Fuzz(func(t *testing.T, data []byte, trace string) {
 		o := &obedient{}

@@ -81,7 +81,7 @@ func (in *intake) run(ctx context.Context, sub *nats.Subscription) error {
 			}
 			return nil
 		case errors.Is(err, nats.ErrSlowConsumer):
-			in.log.WithError(err).Warn("too many commands at once, some were dropped and will be asked for again")
+			in.log.WithError(err).Warn("command queue full, commands dropped")
 		case err != nil:
 			return fmt.Errorf("wait for commands on %s: %w", sub.Subject, err)
 		default:
@@ -135,7 +135,7 @@ type command struct {
 func (in *intake) handle(ctx context.Context, batch []*nats.Msg) {
 	var commands []*command
 	for _, msg := range batch {
-		switch kind := in.believed(msg); kind {
+		switch kind := in.verifiedType(msg); kind {
 		case "":
 		case agentproto.TypeCommand:
 			if c := in.decode(msg); c != nil {
@@ -178,9 +178,9 @@ func (in *intake) inTime(ctx context.Context, commands []*command) []*command {
 	})
 }
 
-// believed returns the type of a message that is from a server of this fleet;
-// any other is refused.
-func (in *intake) believed(msg *nats.Msg) (messageType string) {
+// verifiedType returns the type of a message from a server of this fleet. It
+// refuses any other message and returns "".
+func (in *intake) verifiedType(msg *nats.Msg) (messageType string) {
 	messageType, err := agentproto.PeekType(msg.Data)
 	if err == nil && messageType == "" {
 		err = errors.New("it has no type")
@@ -189,7 +189,7 @@ func (in *intake) believed(msg *nats.Msg) (messageType string) {
 		in.refuse(msg, agentproto.RefusedUndecodable, err.Error())
 		return ""
 	}
-	if err := in.self.believe(msg, messageType, ""); err != nil {
+	if err := in.self.verify(msg, messageType, ""); err != nil {
 		in.refuse(msg, agentproto.RefusedSignature, err.Error())
 		return ""
 	}
@@ -197,7 +197,7 @@ func (in *intake) believed(msg *nats.Msg) (messageType string) {
 }
 
 func (in *intake) refuseStopping(msg *nats.Msg) {
-	if in.believed(msg) != "" {
+	if in.verifiedType(msg) != "" {
 		in.refuse(msg, agentproto.RefusedStopping, "the agent is stopping")
 	}
 }
@@ -337,7 +337,7 @@ func (in *intake) giveUp(c *command, verdicts []journal.Verdict) {
 		r := refused(item, agentproto.CodeFailed, "expired while it was being accepted, not executed", op.AcceptedAt)
 		verdicts[i].Refused = r
 		if err := in.ledger.Finish(op.ID, *r); err != nil {
-			in.log.WithError(err).WithFields(logrus.Fields{"task": op.Task, "item": op.Item}).Warn("expiry was not written down")
+			in.log.WithError(err).WithFields(logrus.Fields{"task": op.Task, "item": op.Item}).Warn("expiry not written to the journal")
 			continue
 		}
 		in.reporter.add(op.ID, op.Lane, op.Trace)

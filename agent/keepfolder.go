@@ -30,9 +30,9 @@ func (s *session) keepFolder(ctx context.Context) {
 		again, err := s.folder.restore()
 		switch {
 		case err != nil && err.Error() != trouble:
-			s.cfg.Log.WithError(err).Error("data folder was deleted and cannot be made again yet")
+			s.cfg.Log.WithError(err).Error("data folder deleted and not recreated yet")
 		case again:
-			s.cfg.Log.WithField("folder", s.folder.dir).Warn("data folder was deleted, it has been made again")
+			s.cfg.Log.WithField("folder", s.folder.dir).Warn("data folder deleted, recreated")
 		}
 		if trouble = ""; err != nil {
 			trouble = err.Error()

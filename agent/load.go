@@ -22,12 +22,12 @@ func (h *hostLoad) read(log logrus.FieldLogger) proc.Load {
 	defer h.mu.Unlock()
 	host, err := proc.ReadHost()
 	if err != nil {
-		log.WithError(err).Debug("load of the host cannot be read")
+		log.WithError(err).Debug("host load unreadable")
 		return proc.Load{}
 	}
 	now, err := proc.ReadCPUTime()
 	if err != nil {
-		log.WithError(err).Debug("load of the host cannot be read")
+		log.WithError(err).Debug("host load unreadable")
 		return proc.Load{}
 	}
 	load, fresh := host.LoadSince(h.earlier, now)

@@ -120,7 +120,7 @@ func (a *announcer) send(ctx context.Context, presence *agentproto.Presence) boo
 			return false
 		}
 		a.ready.Store(true)
-		a.log.WithField("instance", a.self.instance).Info("taking commands")
+		a.log.WithField("instance", a.self.instance).Info("accepting commands")
 	}
 	reply := a.ask(ctx, presence)
 	if reply != nil && reply.Again { // by the local clock it was not of now; by the server's time, which is known now, it is

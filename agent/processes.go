@@ -100,7 +100,7 @@ func (p *processReporter) report() {
 		err = p.conn.PublishMsg(p.self.signed(agentproto.ProcessesSubject(p.self.cloud), agentproto.TypeProcesses, "", data))
 	}
 	if err != nil {
-		p.log.WithError(err).Warn("processes are not reported, the next report follows")
+		p.log.WithError(err).Warn("process report failed, next report follows")
 	}
 }
 
@@ -134,9 +134,9 @@ func (p *processReporter) tellOmitted(n int) {
 	if cut := n > 0; cut != p.cut {
 		p.cut = cut
 		if cut {
-			p.log.WithField("omitted", n).Warn("not every process fits into a report, those that are not supervised are left out first")
+			p.log.WithField("omitted", n).Warn("process report truncated")
 		} else {
-			p.log.Info("every process fits into a report again")
+			p.log.Info("process report complete again")
 		}
 	}
 }

@@ -128,7 +128,7 @@ func TestReportIsNoLargerThanAMessage(t *testing.T) {
 	if err := h.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if said := strings.Count(log.String(), "not every process fits"); said != 1 {
+	if said := strings.Count(log.String(), "process report truncated"); said != 1 {
 		t.Errorf("said %d times that processes are left out", said)
 	}
 }

@@ -134,7 +134,7 @@ func (in *intake) told(c *command, verdicts []journal.Verdict) {
 		}
 	}
 	if err := in.ledger.Acknowledge(ids); err != nil {
-		in.log.WithError(err).WithField("task", c.body.Task).Warn("acknowledgement was not written down")
+		in.log.WithError(err).WithField("task", c.body.Task).Warn("acknowledgment not written to the journal")
 	}
 }
 

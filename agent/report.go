@@ -222,7 +222,7 @@ func (r *reporter) send(ctx context.Context, l *lane, key groupKey, ids []journa
 		r.log.WithFields(logrus.Fields{"lane": l.name, "task": key.task, "retry_after": pause}).Warn("results refused by the task store, held back")
 		l.retries.succeeded()
 	case pause > 0:
-		r.log.WithFields(logrus.Fields{"lane": l.name, "retry_after": pause}).Debug("workers busy, results wait")
+		r.log.WithFields(logrus.Fields{"lane": l.name, "retry_after": pause}).Debug("workers busy, results queued")
 		l.retries.busy(pause)
 	case err != nil:
 		r.backOff(ctx, l, err)
@@ -303,7 +303,7 @@ func (r *reporter) forget(task string, ids []journal.ID) {
 	r.crash(CrashAfterReceipt)
 	if err := r.journal.Acknowledge(ids); err != nil {
 		// They are sent again by the next start, which does no harm.
-		r.log.WithError(err).WithField("task", task).Warn("acknowledgement not written to the journal")
+		r.log.WithError(err).WithField("task", task).Warn("acknowledgment not written to the journal")
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -33,7 +33,7 @@ func startReporter(t *testing.T, dir string, keys *fleetkey.Host, workers fakeWo
 		t.Fatal(err)
 	}
 	requests := workers.requester(t, keys)
-	r = newReporter(requests, ledger, identity{believer: requests.believer, host: "0:10.0.0.1"}, &Config{Log: testenv.Log(t), Crash: func(string) {}})
+	r = newReporter(requests, ledger, identity{authenticator: requests.authenticator, host: "0:10.0.0.1"}, &Config{Log: testenv.Log(t), Crash: func(string) {}})
 	for _, op := range recovered.Unacknowledged {
 		r.add(op.ID, op.Lane, op.Trace)
 	}

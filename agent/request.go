@@ -18,7 +18,7 @@ type requestConn interface {
 // requester sends signed requests, to workers above all, and verifies the
 // replies. It is safe for concurrent use.
 type requester struct {
-	*believer
+	*authenticator
 
 	conn  requestConn
 	clock *clock
@@ -46,7 +46,7 @@ func (r *requester) request(ctx context.Context, subject string, m agentproto.Me
 	if err != nil {
 		return took, fmt.Errorf("request to %s: %w", subject, err)
 	}
-	if err := r.believe(answer, want, m.MessageID()); err != nil {
+	if err := r.verify(answer, want, m.MessageID()); err != nil {
 		return took, fmt.Errorf("verify the reply to %s: %w", subject, err)
 	}
 	if err := agentproto.Decode(answer.Data, want, reply); err != nil {

@@ -81,7 +81,7 @@ func (k *settingsKeeper) begin(ctx context.Context) {
 func (k *settingsKeeper) run(ctx context.Context) {
 	told, err := k.conn.Subscribe(agentproto.SettingsChangedAll, func(*nats.Msg) { k.changedForAll() })
 	if err != nil {
-		k.log.WithError(err).Warn("changes of the settings of all hosts are noticed only at intervals")
+		k.log.WithError(err).Warn("settings subscription failed, polling only")
 	} else {
 		defer told.Unsubscribe()
 	}
@@ -121,7 +121,7 @@ func (k *settingsKeeper) ask(ctx context.Context) bool {
 		k.clock.observe(took.sent, took.answered, reply.ServerTime)
 	}
 	if reply.Error != "" {
-		k.log.WithField("reason", reply.Error).Debug("settings are not known just now, those before hold on")
+		k.log.WithField("reason", reply.Error).Debug("settings unavailable, keeping the previous ones")
 		return false
 	}
 	k.engine.Apply(reply.Settings)
@@ -148,7 +148,7 @@ func (k *settingsKeeper) keep(s agentproto.Settings) {
 		err = replaceDurably(k.file, string(text))
 	}
 	if err != nil {
-		k.log.WithError(err).Warn("settings hold, but they are not written down: a restart without an answer would not know them")
+		k.log.WithError(err).Warn("settings not written to the journal")
 		return
 	}
 	k.kept = text
@@ -168,7 +168,7 @@ func (k *settingsKeeper) recall() {
 		err = fmt.Errorf("format %d is unknown", kept.Format)
 	}
 	if err != nil {
-		k.log.WithError(err).WithField("file", k.file).Warn("settings that were written down cannot be read: none hold until a worker answers")
+		k.log.WithError(err).WithField("file", k.file).Warn("stored settings unreadable, none in force")
 		return
 	}
 	k.kept = text

@@ -30,7 +30,7 @@ func (s *session) watchOwnTime(ctx context.Context) {
 		}
 		now := time.Now()
 		if idle, starved := starved(now.Sub(last)); starved {
-			s.cfg.Log.WithField("for", idle).Warn("the agent did not run for a while")
+			s.cfg.Log.WithField("for", idle).Warn("agent was not scheduled for a while")
 			s.events.tell(agentproto.Event{
 				Kind:    agentproto.EventStarved,
 				Message: "the agent did not run for a while; what ended meanwhile is seen to only now",

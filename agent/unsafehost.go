@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/sirupsen/logrus"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
@@ -21,7 +22,7 @@ func (s *session) checkHost(ctx context.Context) {
 	}
 	s.unsafe.Store(&found)
 	for _, f := range found {
-		s.cfg.Log.WithField("check", f.Check).WithField("why", f.Why).WithField("do", f.Do).Warn("unsafe host: " + f.What)
+		s.cfg.Log.WithFields(logrus.Fields{"check": f.Check, "finding": f.What, "why": f.Why, "remedy": f.Do}).Warn("unsafe host configuration")
 		s.events.tell(agentproto.Event{
 			Kind: agentproto.EventUnsafeHost, Message: f.What + ": " + f.Why,
 			Details: map[string]any{"check": f.Check, "do": f.Do},

@@ -165,7 +165,7 @@ func (f fakeWorkers) requester(t *testing.T, keys *fleetkey.Host) *requester {
 		t.Fatal(err)
 	}
 	return &requester{
-		believer: &believer{keys: func() *fleetkey.Host { return keys }, metrics: m, log: testenv.Log(t)}, conn: f, clock: newClock(),
+		authenticator: &authenticator{keys: func() *fleetkey.Host { return keys }, metrics: m, log: testenv.Log(t)}, conn: f, clock: newClock(),
 	}
 }
 

@@ -37,7 +37,7 @@ func TestADispatcherThatDiesBeforeItsAnswerMakesNothingRunTwice(t *testing.T) {
 		return child, "http://" + address
 	}
 	start("", "worker", "--redis", redis.URL())
-	start("", "agent", "--ip", "10.0.0.1", "--data", t.TempDir()).WaitOutput(t, startTimeout, "taking commands")
+	start("", "agent", "--ip", "10.0.0.1", "--data", t.TempDir()).WaitOutput(t, startTimeout, "accepting commands")
 	_, healthy := dispatcher("")
 	for _, point := range []string{"dispatcher.stored", "dispatcher.published"} {
 		t.Run(point, func(t *testing.T) {

@@ -52,7 +52,7 @@ func (e *exchange) outcomes(use dialect.Outcomes, in *dialect.Request) error {
 		err = out.Flush()
 	}
 	if err != nil {
-		e.log().WithField("task", id).WithError(err).Warn("answer cut off")
+		e.log().WithField("task", id).WithError(err).Warn("response truncated")
 		panic(http.ErrAbortHandler)
 	}
 	return nil

@@ -257,11 +257,11 @@ func (c Config) validateCallers() error {
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 			errs = append(errs, invalid.Fieldf("LoginURL", "is no URL like https://login.example.com"))
 		} else if c.AppsFile == "" {
-			errs = append(errs, invalid.Fieldf("LoginURL", "is of no use without --apps: whoever calls is believed"))
+			errs = append(errs, invalid.Fieldf("LoginURL", "has no effect without --apps: callers are not authenticated"))
 		}
 	}
 	if len(c.TrustedESB) > 0 && c.AppsFile == "" {
-		errs = append(errs, invalid.Fieldf("TrustedESB", "is of no use without --apps: whoever calls is believed"))
+		errs = append(errs, invalid.Fieldf("TrustedESB", "has no effect without --apps: callers are not authenticated"))
 	}
 	return errors.Join(errs...)
 }

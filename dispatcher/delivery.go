@@ -230,7 +230,7 @@ func (e *delivery) fail(ctx context.Context, code string, f *dialect.Error) outc
 	defer cancel()
 	if err := e.in.bus.SubmissionFailed(keeping, e.s, code, f.Error()); err != nil {
 		if e.in.api.turnedAway.due(time.Now()) {
-			e.log.WithError(err).Warn("failed submissions put off")
+			e.log.WithError(err).Warn("failed submissions postponed")
 		}
 		return e.putOff()
 	}
@@ -259,7 +259,7 @@ func (e *delivery) end(ctx context.Context, reply dialect.Reply, task procfleet.
 	ctx, cancel := e.timeout(ctx)
 	defer cancel()
 	if err := e.s.Done(ctx); err != nil {
-		e.log.WithError(err).Warn("submission not acknowledged, will come again")
+		e.log.WithError(err).Warn("submission not acknowledged, will be redelivered")
 	}
 }
 
@@ -295,6 +295,6 @@ func (e *delivery) putOff() outcome {
 func (e *delivery) later() {
 	after := e.in.again << min(e.s.Delivered-1, 6)
 	if err := e.s.PutOff(jitter(min(after, time.Minute))); err != nil {
-		e.log.WithError(err).Debug("submission not given back, will come again")
+		e.log.WithError(err).Debug("submission not returned, will be redelivered")
 	}
 }

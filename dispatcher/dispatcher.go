@@ -179,7 +179,7 @@ func (d *Dispatcher) server() *http.Server {
 	case d.cfg.onlyOwnAccount() && peercred.Supported:
 		server.ConnContext = identify
 	case d.cfg.onlyOwnAccount():
-		d.log.Warn("callers are not told apart on this system: every local account may call; --apps limits that")
+		d.log.Warn("local callers not authenticated here, use --apps")
 	}
 	return server
 }
@@ -201,7 +201,7 @@ func (d *Dispatcher) drain(ctx context.Context, server *http.Server) error {
 	d.watches.stop()
 	err := server.Shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
-		d.log.WithField("elapsed_ms", time.Since(start).Milliseconds()).Warn("requests cut off at the end of draining")
+		d.log.WithField("elapsed_ms", time.Since(start).Milliseconds()).Warn("requests aborted at the drain timeout")
 		err = server.Close()
 	}
 	d.watches.wait()

@@ -45,7 +45,7 @@ func (a *api) document(mux *http.ServeMux, pattern, contentType string, produce 
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		text, err := once()
 		if err != nil {
-			a.log.WithError(err).Error("the API cannot be described")
+			a.log.WithError(err).Error("OpenAPI document not generated")
 			plain(w, http.StatusInternalServerError, "the API cannot be described; see the log")
 			return
 		}

@@ -86,7 +86,7 @@ func (e *exchange) end() {
 	e.api.measures.request(e.r.Context(), e.name(), e.w.status, time.Since(e.start))
 	e.log().WithFields(logrus.Fields{
 		"method": e.r.Method, "path": e.r.URL.Path, "status": e.w.status, "elapsed_ms": time.Since(e.start).Milliseconds(),
-	}).Debug("request answered")
+	}).Debug("request completed")
 	if cause != nil {
 		panic(cause)
 	}

@@ -30,11 +30,11 @@ func (a *api) failed(err error, log logrus.FieldLogger, id string, start time.Ti
 		return &dialect.Error{Kind: dialect.Internal, Problem: "internal error, request " + id}
 	case dialect.OutcomeUnknown:
 		if f.Task != "" || a.turnedAway.due(start) { // a task that may run is worth a line, an outage one a second
-			log.WithField("task", f.Task).WithError(err).Warn("acceptance unknown")
+			log.WithField("task", f.Task).WithError(err).Warn("acceptance outcome unknown")
 		}
 	case dialect.Unavailable, dialect.StoreFull:
 		if a.turnedAway.due(start) { // while something is away, every request would say so
-			log.WithError(err).Warn("requests turned away")
+			log.WithError(err).Warn("requests rejected")
 		}
 	default:
 	}

@@ -104,7 +104,7 @@ func (e *exchange) settingsChanged(hosts []procfleet.Host) {
 		return
 	}
 	if err := e.api.cfg.Agents.SettingsChanged(hosts); err != nil {
-		e.log().WithError(err).WithField("hosts", len(hosts)).Warn("agents not told that their settings changed, they will ask by themselves")
+		e.log().WithError(err).WithField("hosts", len(hosts)).Warn("settings notification not published, agents will poll")
 	}
 }
 

@@ -65,9 +65,9 @@ func (g *gate) watch(ctx context.Context, log logrus.FieldLogger) {
 		outcome := "used"
 		if err != nil {
 			outcome = "unusable"
-			log.WithError(err).Error("applications not read again, those of before stay in force")
+			log.WithError(err).Error("applications reload failed, keeping the previous ones")
 		} else {
-			log.WithField("applications", g.apps.Len()).Info("applications read again")
+			log.WithField("applications", g.apps.Len()).Info("applications reloaded")
 		}
 		g.measures.reads.Add(ctx, 1, metric.WithAttributes(attribute.String("outcome", outcome)))
 	})

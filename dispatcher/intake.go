@@ -94,7 +94,7 @@ func (in *intake) run(ctx context.Context) {
 	select {
 	case <-over:
 	case <-time.After(in.api.cfg.Timeouts.Drain):
-		in.log.Warn("submissions left to other dispatchers at the end of draining")
+		in.log.Warn("submissions left at the drain timeout")
 	}
 }
 
@@ -111,7 +111,7 @@ func (in *intake) pullAll(ctx context.Context, take func(s *bus.Submission, leav
 			continue
 		}
 		if in.said.due(time.Now()) && ctx.Err() == nil {
-			in.log.WithError(err).Warn("no submissions can be pulled, will keep trying")
+			in.log.WithError(err).Warn("pulling submissions failed, retrying")
 		}
 		from = nil
 		pause(ctx, jitter(wait))
@@ -237,7 +237,7 @@ func (in *intake) takeBack(pulling context.Context, note *bus.Trial) {
 	wait := leastPause
 	for err := end(); err != nil; err = end() {
 		if !errors.Is(err, bus.ErrAway) || !pause(pulling, jitter(wait)) {
-			in.log.WithError(err).Warn("a trial that ended stays noted")
+			in.log.WithError(err).Warn("trial record not removed")
 			return
 		}
 		wait = min(2*wait, mostPause)

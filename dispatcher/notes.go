@@ -38,7 +38,7 @@ func (n *notes) later(ctx context.Context, id procfleet.TaskID, note func(contex
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.timeout)
 		defer cancel()
 		if err := note(ctx); err != nil {
-			n.log.WithError(err).WithField("task", id).Warn("task not noted as queued, left to the sweep")
+			n.log.WithError(err).WithField("task", id).Warn("dispatched mark not stored, left to the sweep")
 		}
 	})
 	return true

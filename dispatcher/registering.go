@@ -106,7 +106,7 @@ func (e *exchange) release(ctx context.Context, o procfleet.Operation, registere
 	}
 	task, err := e.api.submitter.submit(ctx, sub, terms{origin: e.origin()})
 	if _, unknown := errors.AsType[*OutcomeUnknownError](err); unknown {
-		e.log().WithError(err).Warn("release unknown")
+		e.log().WithError(err).Warn("release outcome unknown")
 		return &dialect.Error{
 			Kind: dialect.Unavailable, Problem: "whether the process was released is unknown, and it is still registered; try again later", RetryAfter: retryAway,
 		}

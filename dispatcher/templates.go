@@ -65,7 +65,7 @@ func (e *exchange) noteEdits(q *dialect.TemplateEdits, done []catalog.Edited) {
 	}
 	e.noteCatalogue(q.Business).WithFields(logrus.Fields{
 		"processes": ids, "bound": bound, "unbound": unbound,
-	}).Info("catalogue changed")
+	}).Info("catalog changed")
 }
 
 // noteCatalogue begins a line about a change in a business's catalogue.
@@ -76,7 +76,7 @@ func (e *exchange) noteCatalogue(b catalog.Business) logrus.FieldLogger {
 // untold is the failure of a call whose edits are stored, while agents could
 // not be told of them.
 func (e *exchange) untold(err error) error {
-	e.log().WithError(err).Warn("agents not told what was bound or unbound")
+	e.log().WithError(err).Warn("binding notification not published")
 	return &dialect.Error{
 		Kind:       dialect.Unavailable,
 		Problem:    "the binding is stored as it was asked for, but agents could not be told: " + failure(err).Problem + "; repeat the call to tell them",
@@ -101,7 +101,7 @@ func (e *exchange) deleteTemplate(ctx context.Context, use dialect.DeleteTemplat
 	if err != nil {
 		return fmt.Errorf("delete process %d of business %s: %w", q.ID, q.Business.Namespace(), err)
 	}
-	e.noteCatalogue(q.Business).WithFields(logrus.Fields{"process": q.ID, "existed": existed}).Info("process deleted from the catalogue")
+	e.noteCatalogue(q.Business).WithFields(logrus.Fields{"process": q.ID, "existed": existed}).Info("process deleted from the catalog")
 	e.reply(use.Encode(&q, existed, e.id))
 	return nil
 }
@@ -173,7 +173,7 @@ func (e *exchange) allTemplates(ctx context.Context, use dialect.SearchTemplates
 		err = out.Flush()
 	}
 	if err != nil {
-		e.log().WithField("business", q.Business.Namespace()).WithError(err).Warn("answer cut off")
+		e.log().WithField("business", q.Business.Namespace()).WithError(err).Warn("response truncated")
 		panic(http.ErrAbortHandler)
 	}
 	return nil

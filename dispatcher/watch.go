@@ -291,7 +291,7 @@ func (t *topic) end() {
 
 func (t *topic) complain(err error) {
 	if t.hub.failing.due(time.Now()) {
-		t.hub.log.WithError(err).WithField("task", t.key.task).Warn("watched tasks not read, trying again")
+		t.hub.log.WithError(err).WithField("task", t.key.task).Warn("watched tasks unreadable, retrying")
 	}
 }
 
@@ -299,7 +299,7 @@ func (t *topic) complain(err error) {
 func (t *topic) follow(ctx context.Context) (unfollow func()) {
 	unfollow, err := t.hub.hints.Follow(ctx, t.key.task, t.hint)
 	if err != nil {
-		t.hub.log.WithError(err).WithField("task", t.key.task).Debug("hints not followed, trying again")
+		t.hub.log.WithError(err).WithField("task", t.key.task).Debug("progress subscription failed, retrying")
 		return nil
 	}
 	return unfollow

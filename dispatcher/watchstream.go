@@ -55,7 +55,7 @@ func (e *exchange) watch(ctx context.Context, use dialect.Watch, in *dialect.Req
 	err = s.run(e.r.Context(), t)
 	if errors.Is(err, os.ErrDeadlineExceeded) && t.hub.life.Err() == nil {
 		e.api.watches.measures.drop(e.r.Context())
-		e.log().WithField("task", wanted.Task).Warn("watcher dropped, it takes nothing")
+		e.log().WithField("task", wanted.Task).Warn("slow watcher dropped")
 	}
 	return nil // whoever went away can be told nothing
 }

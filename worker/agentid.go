@@ -60,7 +60,7 @@ func (c *idClaims) refused(host procfleet.Host, instance, id string) {
 		return
 	}
 	c.log.WithFields(logrus.Fields{"host": host.String(), "agent_id": id}).
-		Warn("agent id refused: the host's identity does not hold it")
+		Warn("agent id refused: missing in the identity")
 	c.emit(host, instance, agentproto.EventAgentIDRefused, id, refusedAgentID(host, id))
 }
 
@@ -76,7 +76,7 @@ func (c *idClaims) rivals(hosts []procfleet.Host, id string) {
 			continue
 		}
 		c.log.WithFields(logrus.Fields{"host": host.String(), "agent_id": id, "claimants": len(hosts)}).
-			Error("agent id claimed by several hosts, operations by it are refused")
+			Error("agent id claimed by several hosts")
 		c.emit(host, "", agentproto.EventAgentIDConflict, id, rivalsMessage(hosts, id))
 	}
 }

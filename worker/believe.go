@@ -57,7 +57,7 @@ func (b *believer) believe(header nats.Header, host procfleet.Host, m *fleetkey.
 	}
 	b.metrics.refused(m.Purpose, err)
 	if b.tells(host) {
-		b.log.WithError(err).WithFields(logrus.Fields{"host": host.String(), "type": m.Purpose}).Warn("message not believed; " + whatToDo(err))
+		b.log.WithError(err).WithFields(logrus.Fields{"host": host.String(), "type": m.Purpose, "remedy": remedy(err)}).Warn("message rejected: signature verification failed")
 	}
 	return err
 }
@@ -76,13 +76,13 @@ func (b *believer) tells(host procfleet.Host) bool {
 	return true
 }
 
-// whatToDo says how a host whose messages are not believed is helped.
-func whatToDo(err error) string {
+// remedy says what an operator does about a host whose signatures are rejected.
+func remedy(err error) string {
 	switch {
 	case errors.Is(err, fleetkey.ErrUnsigned):
-		return "its agent holds no keys: enroll the host and start the agent with --identity"
+		return "the agent has no keys: enroll the host and start the agent with --identity"
 	case errors.Is(err, fleetkey.ErrUnknownKey):
-		return "its keys are not, or no longer, those of this fleet: enroll it again"
+		return "the keys of the host are not of this fleet, or were revoked: re-enroll the host"
 	}
-	return "somebody else may be speaking for it, or changing what it says: look who can publish on NATS, and enroll it again if its identity was stolen"
+	return "another NATS client may impersonate the host or alter its messages: check who can publish, and re-enroll the host if its identity was stolen"
 }

@@ -50,7 +50,7 @@ func (c *clock) first(ctx context.Context) error {
 			return nil
 		}
 		if !failing { // once in a row
-			c.log.WithError(err).Warn("nothing is done before the store's clock is readable, will keep trying")
+			c.log.WithError(err).Warn("store clock unreadable, retrying")
 		}
 		if err := wait.wait(ctx); err != nil {
 			return err

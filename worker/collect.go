@@ -81,7 +81,7 @@ func (c *collector) collect(ctx context.Context, requests []*request) (left []*r
 		return requests, err
 	}
 	// The store is there and refuses the batch: find out which message it is.
-	c.log.WithError(err).WithField("messages", len(requests)).Error("batch of results not stored, trying one by one")
+	c.log.WithError(err).WithField("messages", len(requests)).Error("result batch not stored, retrying one by one")
 	for i, r := range requests {
 		err := c.store(ctx, []*request{r})
 		if c.unavailable(ctx, err) {

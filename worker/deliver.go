@@ -82,7 +82,7 @@ func (d *deliverer) deliver(ctx context.Context, msg jetstream.Msg, at *place) {
 	case errors.Is(err, errNoRoom):
 		d.putOff(ctx, msg, attempt)
 	default:
-		tracecontext.Log(ctx, d.log).WithError(err).WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk}).Error("chunk not delivered, will come again")
+		tracecontext.Log(ctx, d.log).WithError(err).WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk}).Error("chunk not delivered, will be redelivered")
 		d.answer(msg, msg.NakWithDelay(jitter(d.timing.RetryMax)))
 	}
 }
@@ -101,7 +101,7 @@ func (d *deliverer) barrier(msg jetstream.Msg) {
 	if r == nil {
 		return
 	}
-	d.log.WithFields(logrus.Fields{"error": fmt.Sprint(r), "stack": string(debug.Stack())}).Error("panic while delivering a chunk")
+	d.log.WithFields(logrus.Fields{"error": fmt.Sprint(r), "stack": string(debug.Stack())}).Error("chunk delivery panicked")
 	d.answer(msg, msg.NakWithDelay(jitter(d.timing.RetryMax)))
 }
 
@@ -165,7 +165,7 @@ func (d *deliverer) isolate(ctx context.Context, ref bus.ChunkRef, msg jetstream
 	log := d.log.WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk})
 	begun, err := d.begin(ctx, ref)
 	if err != nil {
-		log.WithError(err).Error("poisoned chunk not ended, will come again")
+		log.WithError(err).Error("poisoned chunk not ended, will be redelivered")
 		return msg.NakWithDelay(jitter(d.timing.RetryMax))
 	}
 	if begun.Gate != taskstore.GateOpen {
@@ -180,7 +180,7 @@ func (d *deliverer) isolate(ctx context.Context, ref bus.ChunkRef, msg jetstream
 		err = d.noteDone(ctx, ref)
 	}
 	if err != nil {
-		log.WithError(err).Error("poisoned chunk not ended, will come again")
+		log.WithError(err).Error("poisoned chunk not ended, will be redelivered")
 		return msg.NakWithDelay(jitter(d.timing.RetryMax))
 	}
 	log.WithField("items", len(results)).Error("chunk isolated after too many deliveries")

@@ -298,7 +298,7 @@ func (dl *delivery) ask(h *hostAsk, now time.Time) {
 	}
 	header := dl.believer.signed(dl.trace.asking(h, dl.begun.Chunk.Items), h.host, &fleetkey.Message{Purpose: agentproto.TypeCommand, Body: data})
 	if err := dl.asking.send(h.index, h.try, h.subject, header, data); err != nil {
-		dl.log.WithError(err).WithField("host", h.name).Warn("command not sent, will try again")
+		dl.log.WithError(err).WithField("host", h.name).Warn("command not sent, retrying")
 		h.again = now.Add(jitter(dl.timing.Ask.NobodyAgain))
 	} else {
 		h.asked(now, acceptBefore, &dl.timing.Ask)
@@ -328,7 +328,7 @@ func (dl *delivery) answered(a answer) {
 	}
 	var reply agentproto.Reply
 	if err := agentproto.Decode(a.data, agentproto.TypeReply, &reply); err != nil {
-		dl.log.WithError(err).WithField("host", h.name).Warn("agent's answer not understood, treated as silence")
+		dl.log.WithError(err).WithField("host", h.name).Warn("reply not decoded, treated as no reply")
 		return
 	}
 	if reply.Refused != "" {

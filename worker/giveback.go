@@ -28,7 +28,7 @@ func (d *deliverer) giveBack(ctx context.Context, msg jetstream.Msg) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWait)
 	defer cancel()
 	if err := d.queueAnew(tracecontext.Extract(ctx, msg.Headers()), msg.Data()); err != nil {
-		d.log.WithError(err).WithField("subject", msg.Subject()).Warn("chunk not queued anew, will come again")
+		d.log.WithError(err).WithField("subject", msg.Subject()).Warn("chunk not requeued, will be redelivered")
 		d.answer(msg, msg.Nak())
 		return
 	}
@@ -57,7 +57,7 @@ func (d *deliverer) queueAnew(ctx context.Context, data []byte) error {
 	}
 	if err := d.store.Republished(ctx, ref.Task, ref.Chunk, sequences[0]); err != nil {
 		// Queued it is; the sweep may queue it once more, which does no harm.
-		d.log.WithError(err).WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk}).Warn("chunk's new position not noted")
+		d.log.WithError(err).WithFields(logrus.Fields{"task": ref.Task, "chunk": ref.Chunk}).Warn("chunk sequence not stored")
 	}
 	return nil
 }

@@ -207,7 +207,7 @@ func (h *hostAsk) nobodyMessage(now time.Time, t *AskTiming) string {
 
 func (h *hostAsk) silentMessage() string {
 	if h.disbelieved != nil {
-		return fmt.Sprintf("agent of host %s answers, but it is not believed: %v; %s", h.name, h.disbelieved, whatToDo(h.disbelieved))
+		return fmt.Sprintf("agent of host %s answers, but it is not believed: %v; %s", h.name, h.disbelieved, remedy(h.disbelieved))
 	}
 	return fmt.Sprintf("agent of host %s is connected but did not answer %d requests: look whether the host hangs, then repeat", h.name, h.quiet)
 }

@@ -86,7 +86,7 @@ func (in *inbox) enqueue(msg *nats.Msg) bool {
 	if len(in.queue) >= in.room || in.bytes+msg.Size() > in.roomBytes {
 		if time.Since(in.warned) > time.Minute {
 			in.warned = time.Now()
-			in.log.WithField("inbox", in.name).Warn("inbox full, agents will send again")
+			in.log.WithField("inbox", in.name).Warn("inbox full, agents will resend")
 		}
 		return false
 	}

@@ -103,7 +103,7 @@ func (in *intake) reply(r *request, receipt *agentproto.Receipt) {
 		err = in.conn.PublishMsg(msg)
 	}
 	if err != nil {
-		in.log.WithError(err).WithField("host", r.host.String()).Warn("receipt not sent, the agent will send again")
+		in.log.WithError(err).WithField("host", r.host.String()).Warn("receipt not sent, agent will resend")
 	}
 }
 

@@ -104,12 +104,12 @@ func repeat(ctx context.Context, t *Timing, log logrus.FieldLogger, step func(co
 		err := step(ctx)
 		switch {
 		case err == nil && failing:
-			log.Info("pulling again")
+			log.Info("pulling resumed")
 			failing = false
 			wait.reset()
 		case err != nil && ctx.Err() == nil:
 			if !failing {
-				log.WithError(err).Warn("nothing can be pulled, will keep trying")
+				log.WithError(err).Warn("pulling failed, retrying")
 			}
 			failing = true
 			if wait.wait(ctx) != nil {

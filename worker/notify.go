@@ -269,7 +269,7 @@ func (n *notifier) callBack(ctx context.Context, id procfleet.TaskID) error {
 		log.WithError(failed).Error("callback refused")
 		failed = nil // no word on the receiver's health
 	case failed != nil && !n.givesUp(&task):
-		log.WithError(failed).Warn("callback failed, will retry")
+		log.WithError(failed).Warn("callback failed, retrying")
 		return failed
 	case failed != nil:
 		log.WithError(failed).Error("callback failed, giving up")

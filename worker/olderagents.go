@@ -48,7 +48,7 @@ func (o *olderResults) run(ctx, work context.Context) {
 	for ctx.Err() == nil {
 		next := olderEvery
 		if err := o.drain(ctx, work); err != nil && ctx.Err() == nil {
-			o.log.WithError(err).Warn("old results stream not drained, will retry")
+			o.log.WithError(err).Warn("old results stream not drained, retrying")
 			next = o.timing.RetryMax
 		}
 		if pause(ctx, jitter(next)) != nil {

@@ -35,7 +35,7 @@ func (o *outage) away(now time.Time, err error) {
 		return
 	}
 	o.said = now
-	o.log.WithError(err).WithField("away_for", now.Sub(o.since).Round(time.Second).String()).Warn("task store is away, will keep trying")
+	o.log.WithError(err).WithField("away_for", now.Sub(o.since).Round(time.Second).String()).Warn("task store unavailable, retrying")
 }
 
 // back notes calls that succeeded, the first of which began at the given
@@ -47,6 +47,6 @@ func (o *outage) back(began, now time.Time) {
 	if o.since.IsZero() || began.Before(o.since) || now.Sub(o.failed) < outageCalm {
 		return
 	}
-	o.log.WithField("away_for", o.failed.Sub(o.since).Round(time.Second).String()).Info("task store is back")
+	o.log.WithField("away_for", o.failed.Sub(o.since).Round(time.Second).String()).Info("task store available again")
 	o.since = time.Time{}
 }

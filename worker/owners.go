@@ -159,8 +159,8 @@ func (c *collector) keepOwnResults(r *request, hosts []procfleet.Host) {
 	}
 	if foreign := len(r.results) - len(own); foreign > 0 {
 		c.believer.metrics.refused(agentproto.TypeResults, fleetkey.ErrForged)
-		c.log.WithFields(logrus.Fields{"host": r.host.String(), "task": r.task, "items": foreign}).
-			Error("results dropped: the items belong to another host; if this repeats, the identity of this host may be stolen: re-enroll it")
+		c.log.WithFields(logrus.Fields{"host": r.host.String(), "task": r.task, "items": foreign, "remedy": "the identity of this host may be stolen: re-enroll it if this repeats"}).
+			Error("results dropped: items of another host")
 	}
 	r.results = own
 }

@@ -171,6 +171,6 @@ func (p *presence) answer(h *heard, again bool) {
 		err = p.conn.PublishMsg(&nats.Msg{Subject: h.reply, Data: data, Header: p.believer.signed(nil, h.announcement.Host, &message)})
 	}
 	if err != nil {
-		p.log.WithError(err).WithField("host", h.announcement.Host.String()).Warn("announcement not answered")
+		p.log.WithError(err).WithField("host", h.announcement.Host.String()).Warn("announcement reply not sent")
 	}
 }

@@ -83,7 +83,7 @@ func (sh *shard) dispatch(ctx context.Context, task *procfleet.Task, now time.Ti
 		return fmt.Errorf("note as dispatched: %w", err)
 	}
 	sh.metrics.sweep(ctx, sweepDispatch, 1)
-	sh.log.WithField("task", task.ID).Info("task published that its dispatcher left")
+	sh.log.WithField("task", task.ID).Info("task recovered from a dead dispatcher")
 	return nil
 }
 
@@ -116,7 +116,7 @@ func (sh *shard) requeue(ctx context.Context, task *procfleet.Task, now time.Tim
 		}
 	}
 	sh.metrics.sweep(ctx, sweepRequeue, len(lost))
-	sh.log.WithField("task", task.ID).WithField("chunks", len(lost)).Info("chunks published again that the stream had lost")
+	sh.log.WithField("task", task.ID).WithField("chunks", len(lost)).Info("lost chunks republished")
 	return nil
 }
 

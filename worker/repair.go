@@ -104,10 +104,10 @@ func (sh *shard) run(ctx context.Context, r *repair) {
 		sh.outage.away(time.Now(), err)
 		return
 	default:
-		log.Error("task recovery failed, will be repeated")
+		log.Error("task recovery failed, retrying")
 	}
 	if err := sh.revisit(ctx, r.task.ID, after); err != nil && ctx.Err() == nil {
-		log.WithField("revisit", err.Error()).Warn("next visit not set, the one before stays")
+		log.WithField("revisit", err.Error()).Warn("next visit not stored")
 	}
 }
 

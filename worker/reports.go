@@ -134,7 +134,7 @@ func (r *reports) keep(ctx context.Context, batch []catalog.Report) {
 	defer cancel()
 	err := r.store.Report(ctx, batch)
 	if err != nil && !r.failing { // once in a row
-		r.log.WithError(err).WithField("reports", len(batch)).Warn("reports not stored, agents will make new ones")
+		r.log.WithError(err).WithField("reports", len(batch)).Warn("reports not stored, agents will send new ones")
 	}
 	if r.failing = err != nil; r.failing {
 		r.metrics.reports(len(batch), reportsLost)

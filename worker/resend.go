@@ -138,7 +138,7 @@ func (sh *shard) resendOf(ctx context.Context, task *procfleet.Task, page []proc
 			continue // of two agents the one that replied may not be the one that accepted
 		}
 		sh.log.WithFields(logrus.Fields{"task": task.ID, "host": h.host.String(), "items": len(reply.unknown)}).
-			Warn("agent does not know items that were delivered to it")
+			Warn("delivered items unknown to the agent")
 		for _, item := range reply.unknown {
 			results = append(results, serverResult(item, procfleet.CodeFailed, procfleet.ReasonCommandFailed,
 				lostMessage(h, task), sh.clock.now()))

@@ -61,7 +61,7 @@ func (s *settings) add(batch []asked, msg *nats.Msg) []asked {
 		err = errors.New("there is nowhere to answer it")
 	}
 	if err != nil {
-		s.log.WithError(err).WithField("subject", msg.Subject).Warn("question for settings dropped")
+		s.log.WithError(err).WithField("subject", msg.Subject).Warn("settings request dropped")
 		s.metrics.settings(settingsBad)
 		return batch
 	}
@@ -85,7 +85,7 @@ func (s *settings) answer(ctx context.Context, batch []asked) {
 	}
 	all, err := s.look(ctx, batch)
 	if err != nil && ctx.Err() == nil && !s.failing { // once in a row
-		s.log.WithError(err).WithField("hosts", len(batch)).Warn("settings not read, agents keep those that they have")
+		s.log.WithError(err).WithField("hosts", len(batch)).Warn("settings unreadable, agents keep the previous ones")
 	}
 	s.failing = err != nil
 	for i, a := range batch {
@@ -150,7 +150,7 @@ func wireGroups(groups []catalog.HostGroups) []agentproto.Group {
 func (s *settings) send(to asked, reply *agentproto.SettingsReply) {
 	data, err := s.encode(to, reply)
 	if err == nil && int64(len(data)) > s.conn.MaxPayload()-fleetkey.HeaderRoom {
-		s.log.WithField("host", to.host.String()).WithField("bytes", len(data)).Error("settings of a host do not fit a message: it has too many groups or freezes")
+		s.log.WithField("host", to.host.String()).WithField("bytes", len(data)).Error("settings too large for a message")
 		reply.Settings = agentproto.Settings{}
 		reply.Error = fmt.Sprintf("the settings have %d bytes, a message takes %d: there are too many groups or freezes", len(data), s.conn.MaxPayload())
 		data, err = s.encode(to, reply)
@@ -161,7 +161,7 @@ func (s *settings) send(to asked, reply *agentproto.SettingsReply) {
 	}
 	switch {
 	case err != nil:
-		s.log.WithError(err).WithField("host", to.host.String()).Warn("question for settings not answered")
+		s.log.WithError(err).WithField("host", to.host.String()).Warn("settings reply not sent")
 		s.metrics.settings(settingsLost)
 	case reply.Error != "":
 		s.metrics.settings(settingsUnknown)

@@ -95,7 +95,7 @@ func (s *sweeper) runShard(ctx, work context.Context, number int) {
 		default:
 			next = jitter(s.timing.RetryMax)
 			if !failing { // once in a row
-				s.log.WithError(err).WithField("shard", number).Warn("sweep round cut short, will keep trying")
+				s.log.WithError(err).WithField("shard", number).Warn("sweep round failed, retrying")
 			}
 		}
 		failing = err != nil
@@ -104,7 +104,7 @@ func (s *sweeper) runShard(ctx, work context.Context, number int) {
 		return
 	}
 	if err := sh.release(work); err != nil {
-		s.log.WithError(err).Warn("the lease will end by itself")
+		s.log.WithError(err).Warn("lease not released, left to expire")
 	}
 }
 

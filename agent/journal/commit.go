@@ -89,7 +89,7 @@ func (j *Journal) commit(changes []*change) {
 	}
 	if errors.Is(cause, errVanished) {
 		// Nothing is wrong with the disk: the folder is made again, once.
-		j.log.WithError(cause).Warn("journal is not in its folder any more, it begins anew there")
+		j.log.WithError(cause).Warn("journal missing from its folder, starting new")
 		cause = j.attempt(changes)
 	}
 	if noSpace(cause) && !errors.Is(cause, errNoSpace) {
@@ -178,7 +178,7 @@ func (j *Journal) Ready() error {
 		return fmt.Errorf("%w; new generation: %w", j.trouble, err)
 	}
 	j.setTrouble(nil)
-	j.log.WithField("generation", j.generation).Info("journal works again")
+	j.log.WithField("generation", j.generation).Info("journal writable again")
 	return nil
 }
 
@@ -194,7 +194,7 @@ func (j *Journal) ready() error {
 	if err := j.rotate(); err != nil {
 		return fmt.Errorf("%w; new generation: %w", j.failed, err)
 	}
-	j.log.WithField("generation", j.generation).Info("journal works again")
+	j.log.WithField("generation", j.generation).Info("journal writable again")
 	return nil
 }
 

@@ -194,7 +194,7 @@ func open(dir string, d disk, l limits, log logrus.FieldLogger) (*Journal, Recov
 	}
 	if err := j.holdRoom(); err != nil {
 		j.trouble = err
-		log.WithError(err).Error("disk is full, no operations are taken")
+		log.WithError(err).Error("disk full, operations refused")
 	}
 	return j, recovered, nil
 }

@@ -39,7 +39,7 @@ func (j *Journal) load() error {
 			j.base = base
 			return err
 		}
-		j.log.WithError(err).WithField("generation", base).Error("journal generation is damaged, trying the one before")
+		j.log.WithError(err).WithField("generation", base).Error("journal generation damaged, trying the previous one")
 		_ = j.closeSegments() // they were only read
 	}
 	if err = j.salvage(logs, snapshots, err); err == nil {
@@ -253,9 +253,9 @@ func (j *Journal) cutTail(s *segment, bad error) error {
 	} else {
 		fields = fields.WithField("copy", copied)
 	}
-	fields.Warn("journal ended in a torn write, cut off")
+	fields.Warn("journal truncated after a torn write")
 	if err := j.doubtCut(); err != nil {
-		j.log.WithError(err).Warn("journal cannot be written yet")
+		j.log.WithError(err).Warn("journal not writable yet")
 		return nil
 	}
 	if err := s.file.Truncate(s.size); err != nil {

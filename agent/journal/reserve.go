@@ -26,7 +26,7 @@ func (j *Journal) holdRoom() error {
 		return nil
 	}
 	if !noSpace(err) {
-		j.log.WithError(err).Warn("journal holds no room for when the disk is full")
+		j.log.WithError(err).Warn("disk reserve missing")
 		return nil
 	}
 	j.spent = full(err)
@@ -68,6 +68,6 @@ func (j *Journal) giveRoom(cause error) bool {
 		return false
 	}
 	j.spent = full(cause)
-	j.log.WithError(cause).Error("disk is full: operations under way end in the room that was set aside, no new ones are taken")
+	j.log.WithError(cause).Error("disk full: using the reserve, operations refused")
 	return true
 }

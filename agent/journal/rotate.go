@@ -21,7 +21,7 @@ import (
 func (j *Journal) rotateWhenDue() {
 	if err := j.rotate(); err != nil {
 		j.rotateAt = j.current.size + j.limits.rotateBytes
-		j.log.WithError(err).Warn("journal could not begin a new generation, the log goes on")
+		j.log.WithError(err).Warn("journal rotation failed, log continued")
 	}
 }
 
@@ -63,7 +63,7 @@ func (j *Journal) rotate() error {
 	if err := j.disk.SyncDir(j.dir); err != nil {
 		// The rename may not survive a power cut; then the generation before
 		// and both logs hold the same. It must stay until the next rotation.
-		j.log.WithError(err).Warn("journal folder could not be synced, old generations stay")
+		j.log.WithError(err).Warn("journal folder sync failed, old generations kept")
 		return nil
 	}
 	j.crash(CrashBeforePruned)
@@ -81,7 +81,7 @@ func (j *Journal) afterDamage() {
 		return
 	}
 	if err := j.setAside(j.generation, j.damage.ID); err != nil {
-		j.log.WithError(err).Warn("damaged files of the journal could not be renamed")
+		j.log.WithError(err).Warn("damaged journal files not renamed")
 	}
 	j.aside = true
 }

@@ -59,12 +59,12 @@ func (j *Journal) salvage(logs, snapshots []int, cause error) error {
 	j.index.giveUpLost(j.now())
 	j.damage = &Damage{ID: mark.ID, Found: true, Detail: cause.Error()}
 	j.log.WithError(cause).WithField("records", found).
-		Error("journal is damaged: what is whole of it is used, processes are not started by themselves until they are asked for again")
+		Error("journal damaged: intact part loaded, automatic starts suspended")
 	// The files stay as they are until all that was found is in new ones.
 	j.failed = cause
 	if err := j.rotate(); err != nil {
 		j.trouble = err
-		j.log.WithError(err).Error("journal could not begin anew after the damage, the next change tries again")
+		j.log.WithError(err).Error("new journal not started, retrying")
 	}
 	return nil
 }

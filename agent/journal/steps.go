@@ -113,7 +113,7 @@ func (j *Journal) judgeRepeat(op *Op, e *entry, hash uint64) Verdict {
 		j.log.WithFields(logrus.Fields{
 			"task": op.Task, "item": op.Item, "process": op.Spec.Key, "action": op.Action,
 			"received_hash": fmt.Sprintf("%016x", e.hash), "repeated_hash": fmt.Sprintf("%016x", hash),
-		}).Warn("repeated operation reads differently, the first one counts")
+		}).Warn("repeated operation differs, first one kept")
 	}
 	return Verdict{Known: true}
 }

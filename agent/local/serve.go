@@ -40,7 +40,7 @@ func (s *Server) Run(ctx context.Context) {
 			continue
 		case !told && ctx.Err() == nil:
 			told = true
-			s.Log.WithError(err).Warn("what the agent supervises cannot be asked for on this host")
+			s.Log.WithError(err).Warn("local socket unavailable")
 		}
 		wait(ctx, checkInterval)
 	}
@@ -60,7 +60,7 @@ func (s *Server) serve(ctx context.Context, sock *socket) {
 	}
 	cancel() // whoever is being answered is sent away
 	if err := sock.Close(); err != nil {
-		s.Log.WithError(err).Debug("socket did not close")
+		s.Log.WithError(err).Debug("local socket not closed")
 	}
 	work.Wait()
 }
@@ -73,7 +73,7 @@ func (s *Server) accept(ctx context.Context, sock *socket) {
 		conn, err := sock.Accept()
 		if err != nil {
 			if ctx.Err() == nil { // else the socket was closed, or is being
-				s.Log.WithError(err).Debug("socket takes no questions, it is made anew")
+				s.Log.WithError(err).Debug("local socket failed, recreating")
 				wait(ctx, time.Second)
 			}
 			return
@@ -84,7 +84,7 @@ func (s *Server) accept(ctx context.Context, sock *socket) {
 			defer conn.Close()
 			defer context.AfterFunc(ctx, func() { conn.Close() })()
 			if err := s.answer(conn); err != nil {
-				s.Log.WithError(err).Debug("question on the socket was not answered")
+				s.Log.WithError(err).Debug("local request failed")
 			}
 		})
 	}

@@ -22,20 +22,20 @@ func (a *actor) logChange(was supervise.State) {
 	switch {
 	case up && now.Policy.Periodic:
 		if now.Overlaps > was.Overlaps {
-			a.log.WithFields(logrus.Fields{"pid": now.Main.PID, "runs": now.Overlaps}).Warn("run of the periodic process is left out: the one before has not ended")
+			a.log.WithFields(logrus.Fields{"pid": now.Main.PID, "runs": now.Overlaps}).Warn("periodic run skipped: previous run still running")
 		}
 	case up && alone && was.Main != nobody && now.Main == nobody:
 		a.outlook().WithField("pid", was.Main.PID).Warn("supervised process died")
 	case up && was.Work == supervise.Operating && now.Phase == supervise.Backoff:
-		a.outlook().Warn("operation left the supervised process down")
+		a.outlook().Warn("supervised process down after the operation")
 	case up && alone && now.Phase == supervise.Running && now.Main != was.Main:
-		a.log.WithFields(logrus.Fields{"pid": now.Main.PID, "pid_before": a.last.PID}).Info("supervised process found again")
+		a.log.WithFields(logrus.Fields{"pid": now.Main.PID, "pid_before": a.last.PID}).Info("supervised process running again")
 	}
 	if now.Phase == supervise.Fatal && was.Phase != supervise.Fatal {
 		a.outlook().WithField("pid", a.last.PID).Error("supervised process given up")
 	}
 	if now.Phase == supervise.Uncertain && was.Phase != supervise.Uncertain {
-		a.log.WithFields(logrus.Fields{"pid": now.Main.PID, "next": "look again"}).Warn("state of the process is uncertain")
+		a.log.WithFields(logrus.Fields{"pid": now.Main.PID, "next": "look again"}).Warn("process state indeterminate")
 	}
 }
 
@@ -46,11 +46,11 @@ func (a *actor) logStart(msg autoStarted) {
 	case a.state.Policy.Periodic:
 		a.logRun(msg)
 	case msg.outcome.Sight == supervise.Alive && msg.ran:
-		a.log.WithFields(logrus.Fields{"pid": pid, "pid_before": a.last.PID}).Info("supervised process brought back")
+		a.log.WithFields(logrus.Fields{"pid": pid, "pid_before": a.last.PID}).Info("supervised process restarted")
 	case msg.outcome.Sight == supervise.Alive && pid == 0:
-		a.log.WithField("reason", msg.trouble).Warn("supervised process is not started")
+		a.log.WithField("reason", msg.trouble).Warn("supervised process not started")
 	case msg.outcome.Sight == supervise.Alive:
-		a.log.WithField("pid", pid).Info("supervised process found again")
+		a.log.WithField("pid", pid).Info("supervised process running again")
 	case msg.trouble != "":
 		a.outlook().WithField("reason", msg.trouble).Warn("automatic start failed")
 	}
@@ -61,9 +61,9 @@ func (a *actor) logRun(msg autoStarted) {
 	entry := a.log.WithField("next_run", a.schedule.nextAt.Format(time.RFC3339))
 	switch {
 	case msg.outcome.Class == supervise.Failed, msg.outcome.Class == supervise.Refused:
-		entry.WithFields(logrus.Fields{"failures": a.state.Failures, "reason": msg.trouble}).Warn("run of the periodic process failed")
+		entry.WithFields(logrus.Fields{"failures": a.state.Failures, "reason": msg.trouble}).Warn("periodic run failed")
 	case msg.ran:
-		entry.WithField("pid", msg.outcome.Main.PID).Info("periodic process was run")
+		entry.WithField("pid", msg.outcome.Main.PID).Info("periodic run completed")
 	}
 }
 

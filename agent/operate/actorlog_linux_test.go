@@ -45,7 +45,7 @@ func TestLogTellsWhatBecameOfAProcess(t *testing.T) {
 		died.Data["failures"] != 1 || died.Data["retries"] != 2 {
 		t.Errorf("death has %v", died.Data)
 	}
-	back := g.logged(hook, logrus.InfoLevel, "supervised process brought back")
+	back := g.logged(hook, logrus.InfoLevel, "supervised process restarted")
 	if back.Data["pid_before"] != pid || back.Data["pid"] == pid {
 		t.Errorf("return has %v", back.Data)
 	}

@@ -117,7 +117,7 @@ func (e *Engine) finish(ctx context.Context, op journal.Op, result agentproto.Re
 			break
 		}
 		if attempt == 0 {
-			log.WithError(err).Error("result is held back until the journal takes it")
+			log.WithError(err).Error("result held until the journal is writable")
 		}
 		if !pause(ctx, e.cfg.Timing.JournalRetry) {
 			return

@@ -92,7 +92,7 @@ func (a *actor) end(ctx context.Context, id string, done *ended) {
 // must not stop because a disk is full, and the next change tries again.
 func (a *actor) trySave() {
 	if err := a.save(); err != nil {
-		a.log.WithError(err).Error("process record was not saved")
+		a.log.WithError(err).Error("process record not saved")
 	}
 }
 
@@ -227,7 +227,7 @@ func (a *actor) watch(id proc.Identity) {
 	case errors.Is(err, proc.ErrGone):
 		a.mailbox.put(died{proc.Death{Identity: id, At: time.Now()}})
 	case err != nil:
-		a.log.WithError(err).Warn("process is not watched, only looked at from time to time")
+		a.log.WithError(err).Warn("process watch failed, polling instead")
 	default:
 		a.unwatch = stop
 	}

@@ -109,7 +109,7 @@ func New(cfg Config) (*Engine, error) {
 	}
 	if cfg.Scopes {
 		if err := useScopes(system.runner); err != nil {
-			cfg.Log.WithError(err).Error("processes end with the agent")
+			cfg.Log.WithError(err).Error("processes terminate with the agent")
 		}
 	}
 	e := &Engine{
@@ -320,6 +320,6 @@ func (e *Engine) Stop(ctx context.Context) {
 	e.work.Wait()
 	e.oom.Close()
 	if err := e.watcher.Close(); err != nil {
-		e.cfg.Log.WithError(err).Warn("process watcher did not close")
+		e.cfg.Log.WithError(err).Warn("process watcher not closed")
 	}
 }

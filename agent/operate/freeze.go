@@ -77,7 +77,7 @@ func (a *actor) refreeze(ctx context.Context) {
 // for the end of a freeze, and for a word where the journal is in doubt.
 func (a *actor) hold(ctx context.Context) {
 	if held := a.doubtful() || !a.frozenUntil.IsZero(); held != a.state.Held {
-		a.log.WithField("held", held).Debug("hold changed")
+		a.log.WithField("held", held).Debug("freeze changed")
 		a.step(ctx, supervise.Hold{On: held}, nil)
 		return
 	}

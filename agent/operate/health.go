@@ -89,7 +89,7 @@ func (h *health) tell() bool {
 
 func (a *actor) tellUnhealthy(msg examined) {
 	text := fmt.Sprintf("health command failed %d times in a row: %s", a.health.failures, msg.answer.text)
-	a.log.WithField("pid", msg.main.PID).Warn(text)
+	a.log.WithField("pid", msg.main.PID).WithField("reason", text).Warn("health command failed repeatedly")
 	a.announce(agentproto.Event{
 		Kind: agentproto.EventHealthFailed, PID: msg.main.PID, Message: text,
 		Details: map[string]any{"failures": a.health.failures, "answer": msg.answer.text},

@@ -85,7 +85,7 @@ func (a *actor) gathered(ids []proc.Identity) {
 	case wanted-len(ids) != a.missing:
 		a.missing = wanted - len(ids)
 		text := fmt.Sprintf("%d of %d instances run, pid %s; a restart brings all of them", len(ids), wanted, pidList(ids))
-		a.log.WithField("pid", ids[0].PID).Warn(text)
+		a.log.WithField("pid", ids[0].PID).WithField("reason", text).Warn("process instances missing")
 		a.announce(agentproto.Event{
 			Kind: agentproto.EventInstancesMissing, PID: ids[0].PID, Message: text,
 			Details: map[string]any{"running": len(ids), "wanted": wanted},
@@ -114,7 +114,7 @@ func (a *actor) watchMates() {
 		case errors.Is(err, proc.ErrGone):
 			a.mailbox.remind(mateDied{})
 		case err != nil:
-			a.log.WithError(err).Warn("instance is not watched, only looked at from time to time")
+			a.log.WithError(err).Warn("instance watch failed, polling instead")
 		default:
 			a.mates[id] = stop
 		}

@@ -103,9 +103,9 @@ func (l *limiter) measure(subjects map[string]subject) (proc.Usage, error) {
 	usage, err := l.meter.Measure(roots, managed)
 	switch {
 	case err != nil && !l.blind:
-		l.engine.cfg.Log.WithError(err).Warn("limits are not watched for now: processes cannot be measured")
+		l.engine.cfg.Log.WithError(err).Warn("limit checks suspended: process metrics unreadable")
 	case err == nil && l.blind:
-		l.engine.cfg.Log.Info("limits are watched again")
+		l.engine.cfg.Log.Info("limit checks resumed")
 	}
 	l.blind = err != nil
 	l.period = pace(l.engine.cfg.Timing.UsageSample, usage.Processes)
@@ -197,7 +197,7 @@ func (l *limiter) confirm(b limits.Breach, subjects map[string]subject, usage pr
 		}
 		pss, err := proc.TreePSS(tree.Processes)
 		if err != nil {
-			l.engine.cfg.Log.WithField("process", key).WithError(err).Debug("memory counts as it was measured, shared pages several times")
+			l.engine.cfg.Log.WithField("process", key).WithError(err).Debug("proportional memory unreadable, using resident memory")
 			continue
 		}
 		memory[key] = usage.Capacity.PercentOf(pss)

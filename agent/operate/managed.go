@@ -132,7 +132,7 @@ func (e *Engine) Processes() []agentproto.ManagedProcess {
 func (e *Engine) readHost() proc.Host {
 	host, err := proc.ReadHost()
 	if err != nil {
-		e.cfg.Log.WithError(err).Debug("figures of processes cannot be related to the host")
+		e.cfg.Log.WithError(err).Debug("process metrics unreadable")
 	}
 	return host
 }

@@ -92,7 +92,7 @@ func (e *Engine) pauseStarts(why string) {
 	if !e.gate.pause(pause) {
 		return // told already
 	}
-	e.cfg.Log.WithField("reason", why).WithField("pause", pause.String()).Warn("host has no room for another process: automatic starts wait")
+	e.cfg.Log.WithField("reason", why).WithField("pause", pause.String()).Warn("host out of processes, automatic starts delayed")
 	e.cfg.Tell(agentproto.Event{
 		Kind:    agentproto.EventStartsPaused,
 		Message: fmt.Sprintf("the host had no room for another process, automatic starts wait for %s: %s", pause, why),

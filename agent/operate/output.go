@@ -60,7 +60,7 @@ func (o *outputs) keep(path string) {
 
 func (o *outputs) remove(path string) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		o.log.WithError(err).Warn("output file was not removed")
+		o.log.WithError(err).Warn("output file not removed")
 	}
 }
 
@@ -88,7 +88,7 @@ func (o *outputs) trim() {
 			continue
 		}
 		if _, err := proc.TrimOutput(path, maxOutput); err != nil {
-			o.log.WithError(err).Warn("output file was not trimmed")
+			o.log.WithError(err).Warn("output file not truncated")
 		}
 	}
 }

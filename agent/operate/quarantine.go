@@ -58,7 +58,7 @@ func (a *actor) quarantine(ctx context.Context, cause string) {
 		}
 	}
 	a.publish()
-	a.log.WithField("error", cause).Error("process is left alone after repeated faults of the agent with it; restart the agent to have it looked after again")
+	a.log.WithField("error", cause).Error("process quarantined after repeated panics; restart the agent")
 	a.announce(agentproto.Event{
 		Kind: agentproto.EventQuarantined, PID: a.state.Main.PID,
 		Message: fmt.Sprintf("the agent failed at it %d times, lately by %q, and leaves it alone until the agent is restarted", maxFaults, cause),

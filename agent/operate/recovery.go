@@ -19,7 +19,7 @@ import (
 // wait for [Engine.Resume]. Call it once, before Submit.
 func (e *Engine) Recover(left journal.Recovered) {
 	if err := e.outputs.adopt(); err != nil {
-		e.cfg.Log.WithError(err).Warn("output files of earlier commands are not looked after")
+		e.cfg.Log.WithError(err).Warn("old output files not recovered")
 	}
 	if left.Damage != nil {
 		e.damage = left.Damage.ID
@@ -48,7 +48,7 @@ func (e *Engine) Recover(left journal.Recovered) {
 		}
 	}
 	if len(waiting) > 0 {
-		e.cfg.Log.WithField("operations", len(waiting)).Info("recovered operations wait for the servers' time")
+		e.cfg.Log.WithField("operations", len(waiting)).Info("recovered operations waiting for server time")
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -94,7 +94,7 @@ func receivedAt(op *journal.Op) time.Time {
 func (e *Engine) adopt(key string, text json.RawMessage) (a *actor, down time.Time) {
 	a = newActor(e, key)
 	if err := a.restore(text); err != nil {
-		e.cfg.Log.WithError(err).WithField("process", key).Error("process is not looked after any more: its record cannot be read")
+		e.cfg.Log.WithError(err).WithField("process", key).Error("process unmanaged: record unreadable")
 		return nil, time.Time{}
 	}
 	if a.state.Desired == supervise.Down && a.forgettable() {

@@ -62,7 +62,7 @@ func (a *actor) replan() {
 	} else {
 		var err error
 		if s.table, err = supervise.Crontab(a.spec.Crontab); err != nil {
-			a.log.WithError(err).Error("process is not run any more: its crontab cannot be read")
+			a.log.WithError(err).Error("periodic process unscheduled: crontab unreadable")
 		}
 	}
 	s.await(a.engine.clock(s.table.ByWallClock()), a.mailbox)

@@ -85,12 +85,12 @@ func (a *actor) takenDown(ctx context.Context, msg takenDown) {
 	switch {
 	case msg.outcome.Class == supervise.Interrupted:
 	case !msg.end.gone:
-		entry.WithField("reason", msg.end.trouble).Error("process was not taken down")
+		entry.WithField("reason", msg.end.trouble).Error("process not terminated")
 	default:
-		entry.WithField("how", msg.end.how).Warn("process was taken down")
+		entry.WithField("how", msg.end.how).Warn("process terminated")
 	}
 	for _, warning := range msg.end.warnings {
-		entry.Warn(warning)
+		entry.WithField("reason", warning).Warn("process termination incomplete")
 	}
 }
 

@@ -112,7 +112,7 @@ func (h *host) start(crash string) {
 	}
 	h.child = testenv.StartChild(h.t, env, h.program,
 		"--nats", h.nats.URL, "--cloud", "0", "--ip", "10.0.0.1", "--data", h.data)
-	h.child.WaitOutput(h.t, patience, "taking commands")
+	h.child.WaitOutput(h.t, patience, "accepting commands")
 }
 
 // deliver sends a command like a worker does, again and again until the agent

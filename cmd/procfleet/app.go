@@ -70,7 +70,7 @@ Calls that are for no business, such as all of GSE's, and for sets of businesses
 	flags.StringVar(&f.secretFile, "secret-file", "", "file whose first line is its secret; - is standard input")
 	flags.StringSliceVar(&f.businesses, "biz", []string{apps.Everything}, "ids of the businesses that it may act for; * for all, sets, and calls for none")
 	flags.StringSliceVar(&f.actions, "actions", []string{apps.Everything}, "what it may do; * for everything")
-	flags.BoolVar(&f.skipUserAuth, "skip-user-auth", false, "believe its bk_username: it says for whom it calls, without a bk_token")
+	flags.BoolVar(&f.skipUserAuth, "skip-user-auth", false, "trust its bk_username as the user, without a bk_token")
 	flags.BoolVar(&f.signs, "signing", false, "also make a key for bk_signature, written behind the secret; the file keeps it as it is")
 	flags.StringVar(&f.signingKey, "signing-key", "", "the key for bk_signature, instead of making one; better in PROCFLEET_SIGNING_KEY")
 	return cmd

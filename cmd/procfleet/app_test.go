@@ -183,12 +183,12 @@ func TestWithApplicationsADispatcherMayBeReachedFromElsewhere(t *testing.T) {
 		{[]string{"--http", "0.0.0.0:8080", "--apps", file}, 0, ""},
 		{[]string{"--http", "0.0.0.0:8080"}, exitUsage, "--apps"},
 		{[]string{"--apps", missing}, exitUsage, "procfleet app add CODE --apps " + missing},
-		{[]string{"--login-url", "http://login"}, exitUsage, "--login-url: is of no use without --apps"},
+		{[]string{"--login-url", "http://login"}, exitUsage, "--login-url: has no effect without --apps"},
 		{[]string{"--apps", file, "--login-url", "login"}, exitUsage, "--login-url: is no URL"},
 		{[]string{"--apps", file, "--login-url", "http://login", "--trusted-esb", "10.0.0.1, 10.1.0.0/16,fd00::/8"}, 0, ""},
 		{[]string{"--apps", file, "--trusted-esb", "10.0.0.0/33"}, exitUsage, `"10.0.0.0/33" is no address and no network`},
 		{[]string{"--apps", file, "--trusted-esb", "0.0.0.0/0"}, exitUsage, `"0.0.0.0/0" is everybody`},
-		{[]string{"--trusted-esb", "10.0.0.1"}, exitUsage, "--trusted-esb: is of no use without --apps"},
+		{[]string{"--trusted-esb", "10.0.0.1"}, exitUsage, "--trusted-esb: has no effect without --apps"},
 	} {
 		for _, role := range []string{"up", "dispatcher"} {
 			code, _, note := call(t, append([]string{role, "--check-config"}, c.args...)...)

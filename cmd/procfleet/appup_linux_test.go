@@ -80,7 +80,7 @@ func TestARunningSystemFollowsTheFileOfApplications(t *testing.T) {
 	if ask(t, tasks, "shop."+secret) != http.StatusOK || ask(t, tasks, "late.later") != http.StatusOK {
 		t.Error("a broken file keeps callers out")
 	}
-	s.WaitOutput(t, startTimeout, "applications not read again, those of before stay in force")
+	s.WaitOutput(t, startTimeout, "applications reload failed, keeping the previous ones")
 	if _, err := app("remove", "shop"); err == nil {
 		t.Error("a broken file was written over")
 	}

@@ -137,7 +137,7 @@ func (b *backends) keepStreams(ctx context.Context, reconnected <-chan struct{},
 			case <-reconnected:
 			}
 			if err := b.ensure(ctx, log, func(string, error) {}); err != nil && ctx.Err() == nil {
-				log.WithError(err).Error("streams not prepared after the reconnection")
+				log.WithError(err).Error("stream setup failed after the reconnect")
 			}
 		}
 	})
@@ -166,7 +166,7 @@ func (b *backends) close(log logrus.FieldLogger) {
 	b.stopKeeping()
 	if b.store != nil {
 		if err := b.store.Close(); err != nil {
-			log.WithError(err).Warn("store not closed in good order")
+			log.WithError(err).Warn("store not closed cleanly")
 		}
 	}
 	b.conn.Close()
@@ -215,7 +215,7 @@ func patiently(ctx context.Context, log logrus.FieldLogger, server string, wait 
 		}
 		if time.Since(said) >= due {
 			said, reason = time.Now(), err.Error()
-			log.WithError(err).Warn("waiting for " + server)
+			log.WithError(err).WithField("server", server).Warn("server unavailable, waiting")
 		}
 		select {
 		case <-ctx.Done():

@@ -38,7 +38,7 @@ func (f *doorFlags) openBeside(ctx context.Context, folder string, p *daemon.Pro
 			return socket
 		}
 	}
-	p.Log.WithError(err).Info("no Unix socket in the data folder, --http is served alone")
+	p.Log.WithError(err).Info("Unix socket unavailable, serving --http only")
 	return nil
 }
 

@@ -133,7 +133,7 @@ func (f *doorFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.apps, "apps", "", "file of the applications that may call, which procfleet app keeps; nobody else can then, and --http need not be on loopback")
 	flags.StringVar(&f.login, "login-url", "", "URL of BlueKing's login server, which knows whose a bk_token is; without it none counts")
 	f.loginTLS.Register(flags, "login-url", "the login server")
-	flags.StringVar(&f.trusted, "trusted-esb", "", "addresses or networks, separated by commas, of ESBs in front, which are believed what their header Bk-App-Code says")
+	flags.StringVar(&f.trusted, "trusted-esb", "", "CIDRs of trusted ESB gateways, whose Bk-App-Code header names the application")
 	flags.Int64Var(&f.maxBody, "max-body", d.Limits.Body, "largest body of a request, in bytes")
 	flags.IntVar(&f.maxItems, "max-items", d.Limits.Items, "most processes times hosts of one request")
 	flags.DurationVar(&f.slack, "slack", d.Slack, "time that a task has beyond what its operations themselves may take")

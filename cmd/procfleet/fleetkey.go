@@ -15,7 +15,7 @@ import (
 )
 
 func fleetKeyFlag(flags *pflag.FlagSet, file *string) {
-	flags.StringVar(file, "fleet-key", "", "file of the fleet's keys: messages to agents are signed, and only agents that hold a key of them are believed")
+	flags.StringVar(file, "fleet-key", "", "fleet key file: signs messages to agents and verifies theirs")
 }
 
 // refuseUnsigned refuses a role without keys on servers that others can reach.

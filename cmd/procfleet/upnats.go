@@ -77,7 +77,7 @@ func keepAccount(ctx context.Context, server *natsembed.Server, authority *natsa
 				continue
 			}
 			if err := server.SetAccount(account, token); err != nil {
-				log.WithError(err).WithField("account", account).Error("changed rights of NATS users are not in force")
+				log.WithError(err).WithField("account", account).Error("NATS user rights not updated")
 			}
 			inForce[account] = token
 		}

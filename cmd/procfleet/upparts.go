@@ -139,11 +139,11 @@ func (f *upFlags) checkParts(s *settings.Settings) {
 // warn says what the user should know of the settings.
 func (f *upFlags) warn(log logrus.FieldLogger) {
 	if f.allowUnauthenticated {
-		log.Warn("--allow-unauthenticated: whoever reaches this machine's ports can run commands on every host")
+		log.Warn("--allow-unauthenticated: network clients control all hosts")
 	}
 	if f.agent && !supported {
 		f.agent = false
-		log.WithField("os", runtime.GOOS).Warn("supervision needs Linux: going on without an agent for this host")
+		log.WithField("os", runtime.GOOS).Warn("supervision needs Linux: local agent not started")
 	}
 }
 
@@ -273,7 +273,7 @@ func (f *upFlags) greet(ctx context.Context, out io.Writer, url string, ready fu
 	fmt.Fprintf(out, "procfleet is ready at %s\n  try: curl -s%s %s/v1/hosts\n", url, as, at)
 	if f.demo {
 		if err := f.showDemo(ctx, out, url); err != nil && ctx.Err() == nil {
-			log.WithError(err).Error("the demo did not succeed")
+			log.WithError(err).Error("demo failed")
 		}
 	}
 	<-ctx.Done()

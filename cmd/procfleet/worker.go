@@ -69,7 +69,7 @@ func (f *workerFlags) check(s *settings.Settings) {
 
 func (f *workerFlags) run(ctx context.Context, p *daemon.Process) error {
 	if f.allowUnsigned && f.fleetKey == "" {
-		p.Log.Warn("--allow-unauthenticated: messages are not signed, and whoever can publish on NATS can run commands on every host")
+		p.Log.Warn("--allow-unauthenticated: NATS clients control all hosts")
 	}
 	collectLater(workerGarbage)
 	with, err := f.traces.open(ctx, "procfleet-worker", p)

@@ -53,7 +53,7 @@ const (
 	WrongSecret
 	// BadSignature: the signature is not one of the application, or of another time.
 	BadSignature
-	// NoUser: the caller does not say for which user, or is not believed.
+	// NoUser: the caller names no user, or the user is not authenticated.
 	NoUser
 	// BadToken: the user's bk_token does not count.
 	BadToken

@@ -37,7 +37,7 @@ var failureKinds = []failureKind{
 	{"unknown_application", "there is no such application", dialect.Error{Kind: dialect.UnknownApplication, Application: "shop"}, everyCall},
 	{"wrong_secret", "the secret is another one", dialect.Error{Kind: dialect.WrongSecret, Application: "shop"}, everyCall},
 	{"bad_signature", "the signature is none of the application, or of another time", dialect.Error{Kind: dialect.BadSignature, Application: "shop"}, forAUser},
-	{"no_user", "the application does not say for which user it calls, or is not believed", dialect.Error{Kind: dialect.NoUser, Application: "shop"}, forAUser},
+	{"no_user", "the application names no user, or the user is not authenticated", dialect.Error{Kind: dialect.NoUser, Application: "shop"}, forAUser},
 	{"bad_token", "the user's bk_token does not count", dialect.Error{Kind: dialect.BadToken, Application: "shop"}, forAUser},
 	{"forbidden", "the application must not do this, or not for this business", dialect.Error{
 		Kind: dialect.Forbidden, Problem: "application shop lacks the action stop", Application: "shop", Denied: dialect.Denied{Actions: []string{"stop"}},

@@ -57,7 +57,7 @@ var decoders = map[string]string{
 	"agentproto.Peek":           "agentproto.FuzzPeekType",
 	"agentproto.Result.Bounded": "agentproto.FuzzBounded",
 
-	"agent.intake.believed":       "agent.FuzzIntake",
+	"agent.intake.verifiedType":   "agent.FuzzIntake",
 	"agent.intake.decode":         "agent.FuzzIntake",
 	"agent.intake.unpack":         "agent.FuzzIntake",
 	"agent.intake.resend":         "agent.FuzzIntake",
@@ -101,6 +101,7 @@ var decoders = map[string]string{
 	"internal/bus.DecodeChunkRef":     "internal/bus.FuzzDecodeChunkRef",
 	"internal/bus.DecodeHostEvent":    "internal/bus.FuzzDecodeHostEvent",
 	"internal/bus.CheckReplySubject":  "internal/bus.FuzzCheckReplySubject",
+	"internal/bus.recordOfEnd":        "internal/bus.FuzzRecordOfEnd",
 	"internal/bus.Submission.Context": "internal/tracecontext.FuzzExtract",
 
 	"internal/fleetkey.parseSignature": "internal/fleetkey.FuzzVerify",

@@ -209,7 +209,7 @@ func (l *Log) handOver(r Record, awaited bool, places []*writer) *entry {
 func (l *Log) lost(err error) {
 	l.counts.lost.Add(context.Background(), 1)
 	if l.counts.said.due(time.Now()) {
-		l.cfg.Log.WithError(err).Error("audit records lost: no place keeps them")
+		l.cfg.Log.WithError(err).Error("audit records lost")
 	}
 }
 

@@ -54,9 +54,9 @@ func (w *writer) keep(lines []Line, awaited bool) error {
 	log := w.log.cfg.Log.WithField("place", w.place.Name())
 	switch {
 	case err != nil && w.said.due(time.Now()):
-		log.WithError(err).Error("audit records not kept")
+		log.WithError(err).Error("audit records not stored")
 	case err == nil && w.away:
-		log.Info("audit records are kept again")
+		log.Info("audit records stored again")
 	}
 	w.away = err != nil
 	return err

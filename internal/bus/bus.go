@@ -45,10 +45,9 @@ func New(js jetstream.JetStream) *Bus {
 	return &Bus{js: js, hints: listener{conn: js.Conn()}, eventReaders: make(chan struct{}, eventReaders), keys: func() *fleetkey.Ring { return nil }}
 }
 
-// Use has the bus sign what it tells agents, and believe of what they told
-// only what they signed, with the keys of the fleet as keys returns them.
-// Without it nothing is signed and everything believed. It must come before
-// any other call.
+// Use has the bus sign its messages to agents and verify theirs, with the keys
+// of the fleet that keys returns. Without it nothing is signed or verified. It
+// must be called before any other method.
 func (b *Bus) Use(keys func() *fleetkey.Ring) { b.keys = keys }
 
 // ChunkRef names a chunk that waits for delivery.

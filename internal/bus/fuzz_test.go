@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -16,6 +17,16 @@ func FuzzDecodeHostEvent(f *testing.F) {
 		}
 		if e.Host.IsZero() || e.Kind == "" || len(e.Kind) > maxEventWord || len(e.Key) > procfleet.MaxKey || len(e.Message) > procfleet.MaxMessage {
 			t.Errorf("event %+v got through", e)
+		}
+	})
+}
+
+func FuzzRecordOfEnd(f *testing.F) {
+	f.Add([]byte(`{"event":"a/finished","task":"a","state":"finished","counts":{"succeeded":1},"items":1}`))
+	f.Add([]byte(`{"event":"a/finished","items":0}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if record := recordOfEnd(data); record != nil && !json.Valid(record) {
+			t.Errorf("record %q", record)
 		}
 	})
 }

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// Host is what one host's agent signs with and believes. It does not change
-// and is safe for concurrent use. The nil Host signs nothing and believes
-// everything that is not signed: an agent that was not enrolled.
+// Host holds the keys with which the agent of one host signs and verifies. It is
+// immutable and safe for concurrent use. The nil Host is an agent that was not
+// enrolled: it signs nothing and accepts only unsigned messages.
 type Host struct {
 	name    string
 	keys    []hostKey

@@ -33,8 +33,8 @@ func validID(id string) error {
 }
 
 // Ring is the keys of a fleet, the newest first, and the generations of its
-// hosts. It does not change and is safe for concurrent use. The nil Ring signs
-// nothing and believes everything: servers without a fleet key.
+// hosts. It is immutable and safe for concurrent use. The nil Ring is a server
+// without a fleet key: it signs nothing and accepts everything.
 type Ring struct {
 	keys        []Key
 	generations map[string]int

@@ -24,7 +24,7 @@ const HeaderRoom = 1 << 10
 // no more keys.
 const maxSignatures = maxKeys
 
-// Why a message is not believed.
+// Reasons to reject a message.
 var (
 	ErrUnsigned = errors.New("the message is not signed")
 	// ErrUnknownKey means that none of its signatures is by a key and
@@ -33,11 +33,11 @@ var (
 	ErrUnknownKey = errors.New("the message is signed with a key or generation that is not known here")
 	ErrForged     = errors.New("the signature does not fit the message")
 	// ErrNoKeys is for an agent that was not enrolled and is addressed by
-	// servers that sign: they would not believe its answer.
+	// servers that sign: they would reject its reply.
 	ErrNoKeys = errors.New("the message is signed, and there are no keys here to verify it with: give the agent its --identity")
 )
 
-// Words for why a message is not believed.
+// Words for the reasons to reject a message.
 const (
 	reasonUnsigned   = "unsigned"
 	reasonUnknownKey = "unknown_key"
@@ -45,10 +45,10 @@ const (
 	reasonForged     = "forged"
 )
 
-// Reasons are the words of [Reason] for what a server does not believe.
+// Reasons are the words of [Reason] that a server uses.
 func Reasons() []string { return []string{reasonUnsigned, reasonUnknownKey, reasonForged} }
 
-// Reason is a word for why a message is not believed.
+// Reason is a word for the reason to reject a message.
 func Reason(err error) string {
 	switch {
 	case errors.Is(err, ErrUnsigned):

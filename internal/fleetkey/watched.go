@@ -83,9 +83,9 @@ func (w *Watched[T]) Watch(ctx context.Context, log logrus.FieldLogger) {
 		}
 		switch changed, err := w.refresh(); {
 		case err != nil:
-			log.WithError(err).Error("file of keys cannot be used, what it said before stays in force")
+			log.WithError(err).Error("key file reload failed, keeping the previous keys")
 		case changed:
-			log.Info("file of keys changed and is in force")
+			log.Info("key file reloaded")
 		}
 	}
 }

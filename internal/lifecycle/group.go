@@ -64,7 +64,7 @@ func (g *Group) Run(ctx context.Context) error {
 		g.log.Info("stopping")
 	case a := <-first:
 		cause = endedEarly(a)
-		g.log.WithField("part", a.name).WithError(cause).Error("a part ended, stopping the others")
+		g.log.WithField("part", a.name).WithError(cause).Error("component ended, stopping the others")
 	}
 	return errors.Join(cause, g.stop(cause))
 }

@@ -84,7 +84,7 @@ func (o *outage) tell(err error, server string) {
 	if server != "" {
 		log = log.WithField("server", server)
 	}
-	log.Warn("NATS not reached, trying again")
+	log.Warn("NATS unreachable, retrying")
 }
 
 // begins notes that the connection was lost; err is nil if we closed it.

@@ -200,7 +200,7 @@ func (cfg *Config) handlers(user *user, away *outage) []nats.Option {
 			if sub != nil {
 				entry = entry.WithField("subject", sub.Subject)
 			}
-			entry.Warn("asynchronous error")
+			entry.Warn("NATS asynchronous error")
 		}),
 	}
 }

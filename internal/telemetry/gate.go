@@ -103,5 +103,5 @@ func (g *gate) trouble(cause error) {
 	if cause != nil {
 		log = log.WithError(cause)
 	}
-	log.Warn("traces are not taken; the work goes on without them")
+	log.Warn("trace export failed")
 }

@@ -269,6 +269,6 @@ func (t *Tracing) Close() {
 	defer cancel()
 	// Both end the same gate, the first with all that waits.
 	if err := errors.Join(t.own.Shutdown(ctx), t.agent.Shutdown(ctx)); err != nil {
-		t.log.WithError(err).Warn("not every span was sent before the end")
+		t.log.WithError(err).Warn("spans not exported before shutdown")
 	}
 }

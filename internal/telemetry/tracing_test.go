@@ -93,7 +93,7 @@ func TestACollectorThatHangsCostsSpansAndNoTime(t *testing.T) {
 			t.Errorf("no %s in\n%s", want, rec.Body.String())
 		}
 	}
-	if n := strings.Count(lines.String(), "traces are not taken"); n != 1 {
+	if n := strings.Count(lines.String(), "trace export failed"); n != 1 {
 		t.Errorf("%d lines about traces, want 1:\n%s", n, lines.String())
 	}
 	if asked.Load() == 0 {

@@ -34,7 +34,7 @@ func open(files Files, as use, log logrus.FieldLogger, build func(*material) *tl
 	}
 	s := &source{files: files, as: as, build: build, log: log.WithField("component", "tls"), looked: time.Now(), of: read, have: build(read)}
 	if err := read.inForce(files, s.looked); err != nil {
-		s.log.WithError(err).Error("a certificate will not be believed")
+		s.log.WithError(err).Error("certificate expired or not yet valid")
 	}
 	return s, nil
 }
@@ -63,7 +63,7 @@ func (s *source) config() *tls.Config {
 		return s.have
 	}
 	s.trouble, s.of, s.have = "", read, s.build(read)
-	s.log.WithField("files", s.files.names()).Info("certificates read again")
+	s.log.WithField("files", s.files.names()).Info("certificates reloaded")
 	return s.have
 }
 
@@ -71,7 +71,7 @@ func (s *source) config() *tls.Config {
 func (s *source) complain(err error) {
 	if err.Error() != s.trouble {
 		s.trouble = err.Error()
-		s.log.WithError(err).Warn("certificates not read again; those read before stay in use")
+		s.log.WithError(err).Warn("certificate reload failed, keeping the previous certificates")
 	}
 }
 

@@ -26,18 +26,17 @@ const maxFile = 16 << 20
 // has not begun. It may be this machine's clock that is wrong.
 var ErrNotInForce = errors.New("not in force")
 
-// Files are what one side of a connection shows and believes, each in PEM.
+// Files are the certificates that one side of a connection presents and trusts, each in PEM.
 type Files struct {
-	// CA holds the certificates of those whose signature is believed. Without
-	// it a client believes the system's, and a server wants no certificate of
-	// its clients.
+	// CA holds the trusted certificate authorities. Without it a client trusts
+	// those of the system, and a server requests no client certificate.
 	CA string
-	// BesideSystem has a client believe the system's certificates as well as
+	// BesideSystem has a client trust the authorities of the system as well as
 	// those in CA: it connects to servers of all kinds.
 	BesideSystem bool
-	// Cert is this side's own certificate, followed by those that lead to one
-	// that others believe; Key is its private key. A server needs both, a client
-	// both or neither.
+	// Cert is the certificate of this side, followed by its chain to a trusted
+	// authority; Key is its private key. A server needs both, a client both or
+	// neither.
 	Cert, Key string
 }
 
@@ -181,7 +180,7 @@ func wrongKey(key []byte, cert string, err error) error {
 	return fmt.Errorf("is not the key of the certificate %q: %w", cert, err)
 }
 
-// inForce says which certificates others will not believe because of the time.
+// inForce returns an error for certificates that are expired or not yet valid.
 func (m *material) inForce(f Files, now time.Time) error {
 	var errs []error
 	if m.own != nil {

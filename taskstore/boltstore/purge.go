@@ -30,7 +30,7 @@ func (s *Store) purgeForever(ctx context.Context) {
 		case <-time.After(purgeEvery + rand.N(purgeEvery/10)):
 		}
 		if err := s.purge(ctx); err != nil && ctx.Err() == nil {
-			s.log.WithError(err).Error("expired tasks cannot be removed")
+			s.log.WithError(err).Error("expired tasks not removed")
 		}
 	}
 }

@@ -209,7 +209,7 @@ func (s *Store) Announce(ctx context.Context, as []taskstore.Announcement) error
 	for i := range as {
 		a := &as[i]
 		if a.Host.IsZero() || len(a.AgentID) > taskstore.MaxAgentID {
-			s.log.WithField("host", a.Host).Warn("announcement ignored: it has no host, or its agent id is too long")
+			s.log.WithField("host", a.Host).Warn("announcement ignored: host or agent id invalid")
 			continue
 		}
 		c := byCloud[a.Host.Cloud]
@@ -237,7 +237,7 @@ func (s *Store) Announce(ctx context.Context, as []taskstore.Announcement) error
 			err = s.forget(ctx, cloud, addrs)
 		}
 		if err != nil {
-			s.log.WithError(err).WithField("cloud", cloud).Warn("expired hosts not removed, retrying with the next announcement")
+			s.log.WithError(err).WithField("cloud", cloud).Warn("expired hosts not removed, retrying")
 		}
 	}
 	return nil

@@ -369,7 +369,7 @@ func (m *maker) abandon(ctx context.Context, t *procfleet.Task, groups []chunkGr
 		c.keys = append(c.keys, g.keys(keys)...)
 	}
 	if err := m.store.run(ctx, c); err != nil {
-		m.store.log.WithField("task", t.ID).WithError(err).Warn("chunks of a task that was not made stay until they expire")
+		m.store.log.WithField("task", t.ID).WithError(err).Warn("orphan chunks not removed, left to expire")
 	}
 }
 

@@ -15,5 +15,5 @@ type driverLog struct{ log logrus.FieldLogger }
 
 // Printf is what go-redis calls.
 func (d driverLog) Printf(_ context.Context, format string, v ...any) {
-	d.log.WithField("said", fmt.Sprintf(format, v...)).Debug("the redis client reports")
+	d.log.WithField("said", fmt.Sprintf(format, v...)).Debug("Redis client message")
 }

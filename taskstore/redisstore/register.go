@@ -310,7 +310,7 @@ func (s *Store) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, e
 	}
 	for _, part := range parts {
 		if err := s.settleDoubts(ctx, part.doubts(existed, token)); err != nil {
-			s.log.WithError(err).Debug("the index keeps what was unregistered until it is asked for")
+			s.log.WithError(err).Debug("registration index not cleaned")
 			break
 		}
 	}

@@ -32,7 +32,7 @@ func TestAClaimedAgentIDReceivesNoOrders(t *testing.T) {
 	thief.args = []string{"--agent-id", id}
 	thief.start()
 	thief.waitReady()
-	thief.child.WaitOutput(t, startTimeout, "enroll the host again with --agent-id")
+	thief.child.WaitOutput(t, startTimeout, "re-enroll with --agent-id")
 	worker.WaitOutput(t, startTimeout, "agent id refused")
 	var events json.RawMessage
 	testenv.Eventually(t, startTimeout, func() bool {

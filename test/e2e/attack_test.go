@@ -266,8 +266,8 @@ func TestWhoOwnsTheBusCannotForgeAnOutcome(t *testing.T) {
 	if now := c.task(id); now.State != "running" || now.Counts["delivered"] != 1 {
 		t.Errorf("forged results made it %s with %v", now.State, now.Counts)
 	}
-	worker.WaitOutput(t, startTimeout, "message not believed")
-	worker.WaitOutput(t, startTimeout, "the items belong to another host")
+	worker.WaitOutput(t, startTimeout, "message rejected")
+	worker.WaitOutput(t, startTimeout, "items of another host")
 
 	p.release(t)
 	genuine := thief.recorded(agentproto.TypeResults)
@@ -377,7 +377,7 @@ func TestHostsThatAreNotBelievedEndWithWhatToDo(t *testing.T) {
 	content := f.keys.content()
 	content.Generations = map[string]int{host.host(): 1}
 	f.keys.write(content)
-	worker.WaitOutput(t, startTimeout, "file of keys changed")
+	worker.WaitOutput(t, startTimeout, "key file reloaded")
 	p := f.procs.new(host.host(), "revoked")
 	done := c.wait(c.submit(operation("start", []proc{p})))
 	r := c.results(done.ID, 1)[0]
@@ -385,7 +385,7 @@ func TestHostsThatAreNotBelievedEndWithWhatToDo(t *testing.T) {
 		t.Errorf("code %d, %q, started %d times", r.Code, r.Message, p.starts())
 	}
 	f.keys.enroll(host.host(), host.identity)
-	host.child.WaitOutput(t, startTimeout, "file of keys changed")
+	host.child.WaitOutput(t, startTimeout, "key file reloaded")
 	if done := c.wait(c.submit(operation("start", []proc{p}))); done.Counts["succeeded"] != 1 || p.starts() != 1 {
 		t.Errorf("enrolled again: %v, started %d times", done.Counts, p.starts())
 	}
@@ -419,7 +419,7 @@ func TestTheFleetsKeyIsReplacedWithoutAGap(t *testing.T) {
 		t.Helper()
 		changes[at]++
 		testenv.Eventually(t, startTimeout, func() bool {
-			return strings.Count(at.Output(), "file of keys changed and is in force") == changes[at]
+			return strings.Count(at.Output(), "key file reloaded") == changes[at]
 		}, "the changed file is in force")
 	}
 

@@ -55,7 +55,7 @@ func TestTwoAgentsWithOneDataFolderRunNoCommandTwice(t *testing.T) {
 	}
 	clone.start()
 	clone.child.WaitOutput(t, startTimeout, "a copy of this agent, with the same data folder and identity, takes commands for host")
-	if strings.Contains(clone.child.Output(), "taking commands") {
+	if strings.Contains(clone.child.Output(), "accepting commands") {
 		t.Error("both agents took commands before they noticed each other")
 	}
 	p := f.procs.new(original.host(), "refused")

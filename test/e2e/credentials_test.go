@@ -58,8 +58,8 @@ func TestAnAgentSaysWhatIsWrongWithItsIdentityAndTakesARightOne(t *testing.T) {
 	}
 	agent.WaitOutput(t, startTimeout, "no such file or directory")
 	keys.replace(identity, enroll(host))
-	agent.WaitOutput(t, startTimeout, "file of keys changed and is in force")
-	agent.WaitOutput(t, startTimeout, "taking commands")
+	agent.WaitOutput(t, startTimeout, "key file reloaded")
+	agent.WaitOutput(t, startTimeout, "accepting commands")
 	testenv.Eventually(t, startTimeout, func() bool { return slices.Contains(u.c.hosts(), host) }, "the host is known")
 	u.succeeds(operation("start", newProcs(t).grid([]string{host}, 1, "renewed")))
 }

@@ -39,7 +39,7 @@ func TestAnEnrolledHostDoesItsWorkAndAStolenIdentityNothingElse(t *testing.T) {
 	enroll()
 	agent := testenv.StartChild(t, nil, testenv.BuildBinary(t, "./cmd/procfleet-agent"),
 		"--nats", "nats://"+listen, "--identity", filepath.Join(identities, "3-10.0.0.1.yaml"), "--data", tempFile(t, "agent"))
-	agent.WaitOutput(t, startTimeout, "taking commands")
+	agent.WaitOutput(t, startTimeout, "accepting commands")
 
 	stolen, err := fleetkey.ReadIdentity(filepath.Join(identities, "3-10.0.0.2.yaml"))
 	if err != nil {

@@ -141,7 +141,7 @@ func (a *agent) stop() {
 
 func (a *agent) waitReady() {
 	a.fleet.t.Helper()
-	a.child.WaitOutput(a.fleet.t, startTimeout, "taking commands")
+	a.child.WaitOutput(a.fleet.t, startTimeout, "accepting commands")
 }
 
 // dispatcher starts a dispatcher and waits until it answers. Its URL is the

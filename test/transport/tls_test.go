@@ -134,13 +134,13 @@ func TestCertificatesAreRenewedWhileTheSystemRuns(t *testing.T) {
 		return file
 	}
 	old := testenv.StartChild(t, nil, binary, append(agent, "--identity", enroll("0:10.99.8.1"))...)
-	old.WaitOutput(t, patience, "taking commands")
+	old.WaitOutput(t, patience, "accepting commands")
 
 	next := tlstest.NewCA(t, "second")
 	second := next.Issue(t, "second")
 	renewed := next.Issue(t, "server")
 	tlstest.Replace(t, server.Key, renewed.Key)
-	testenv.Eventually(t, patience, func() bool { ask(ca, first); return strings.Contains(up.Output(), "those read before stay in use") }, "half a renewal is told")
+	testenv.Eventually(t, patience, func() bool { ask(ca, first); return strings.Contains(up.Output(), "keeping the previous certificates") }, "half a renewal is told")
 	tlstest.Replace(t, server.Cert, renewed.Cert)
 	tlstest.Replace(t, ca.File, next.File)
 	testenv.Eventually(t, patience, func() bool { return ask(next, second).code == 0 }, "the second certificates count")
@@ -148,7 +148,7 @@ func TestCertificatesAreRenewedWhileTheSystemRuns(t *testing.T) {
 		t.Errorf("the first certificate still counts: %+v", got)
 	}
 	fresh := testenv.StartChild(t, nil, binary, join([]string{"--nats", "nats://" + bus, "--identity", enroll("0:10.99.8.2"), "--data", t.TempDir()}, files("nats", next, second))...)
-	fresh.WaitOutput(t, patience, "taking commands")
+	fresh.WaitOutput(t, patience, "accepting commands")
 	select {
 	case <-old.Done():
 		t.Error("the agent that was connected has ended")

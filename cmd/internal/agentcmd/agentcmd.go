@@ -61,7 +61,7 @@ start takes them over. A second signal ends it at once.`,
 	f.natsTLS.Register(set, "nats", "NATS")
 	set.Int64Var(&f.cloud, "cloud", 0, "cloud area of this host")
 	set.StringVar(&f.ip, "ip", "", "address of this host in its cloud area; required without --identity")
-	set.StringVar(&f.identity, "identity", "", "file of this host's identity, with which the agent proves who it is and believes only servers that prove they are; it also says --cloud and --ip")
+	set.StringVar(&f.identity, "identity", "", "identity file of this host: keys to sign and verify; sets --cloud and --ip")
 	set.BoolVar(&f.allow, "allow-unauthenticated", false, "work without --identity although NATS is not on loopback; for test networks only")
 	set.StringVar(&f.agentID, "agent-id", "", "agent id, another name of this host for callers; by default that of --identity, which must hold it")
 	set.StringVar(&f.data, "data", defaultData, "folder for the agent's journal; belongs to one agent")
@@ -133,7 +133,7 @@ func (f *agentFlags) run(ctx context.Context, p *daemon.Process) error {
 		InboxPrefix: agentproto.AgentInbox(f.cloud, cfg.Addr),
 	}
 	if f.allow && f.identity == "" {
-		p.Log.Warn("--allow-unauthenticated: messages are not signed, and whoever can publish on NATS can run commands on this host")
+		p.Log.Warn("--allow-unauthenticated: NATS clients control this host")
 	}
 	if f.identity != "" {
 		identity, err := fleetkey.OpenIdentity(f.identity, fmt.Sprintf("%d:%s", cfg.Cloud, cfg.Addr))
@@ -142,7 +142,7 @@ func (f *agentFlags) run(ctx context.Context, p *daemon.Process) error {
 		}
 		if held := identity.Current().Host.AgentID(); held != f.agentID {
 			p.Log.WithFields(logrus.Fields{"agent_id": f.agentID, "held": held}).
-				Warn("identity does not hold the agent id, servers refuse it: enroll the host again with --agent-id")
+				Warn("identity lacks the agent id: re-enroll with --agent-id")
 		}
 		go identity.Watch(ctx, p.Log)
 		cfg.Keys = func() *fleetkey.Host { return identity.Current().Host }

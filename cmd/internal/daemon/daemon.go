@@ -251,7 +251,7 @@ func (f *Flags) run(ctx context.Context, log *logrus.Logger, role Role) error {
 	}
 	supervisor, err := fromEnvironment()
 	if err != nil {
-		log.WithError(err).Warn("systemd is not told how this process is")
+		log.WithError(err).Warn("sd_notify failed")
 	}
 	defer supervisor.keepTold(ctx, p)()
 	defer p.tellReady(ctx, role.Version)()

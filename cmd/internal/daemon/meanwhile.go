@@ -40,7 +40,7 @@ func (p *Process) Meanwhile(listener *Listener) (handOver func()) {
 	go func() {
 		defer close(ended)
 		if err := server.Serve(lent{listener}); !errors.Is(err, net.ErrClosed) {
-			p.Log.WithError(err).Error("nobody is answered before the role is ready")
+			p.Log.WithError(err).Error("early listener failed")
 		}
 	}()
 	return sync.OnceFunc(func() {

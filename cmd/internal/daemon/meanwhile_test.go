@@ -48,7 +48,7 @@ func TestNobodyIsDroppedWhenARoleTakesItsAddressOver(t *testing.T) {
 			select {
 			case <-asked:
 			case <-time.After(10 * time.Second):
-				t.Fatal("nobody is answered")
+				t.Fatal("early listener failed")
 			}
 		}
 		ended := make(chan struct{})

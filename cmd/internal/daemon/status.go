@@ -45,7 +45,7 @@ func (f *Flags) serve(ctx context.Context, handler http.Handler, log logrus.Fiel
 	go func() {
 		defer close(ended)
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.WithError(err).Error("status is not served any more")
+			log.WithError(err).Error("status listener failed")
 		}
 	}()
 	log.WithField("address", listener.Addr().String()).Info("serving status")

@@ -223,7 +223,7 @@ func (h *Host) Name() string { return fmt.Sprintf("%d:%s", h.cloud, address) }
 func (h *Host) Start(env ...string) {
 	h.tb.Helper()
 	h.Launch(env...)
-	h.Agent.WaitOutput(h.tb, Patience, "taking commands")
+	h.Agent.WaitOutput(h.tb, Patience, "accepting commands")
 }
 
 // Launch is [Host.Start] that does not wait.

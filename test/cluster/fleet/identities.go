@@ -94,5 +94,5 @@ func (f *Fleet) bring(ctx context.Context, kinds ...Kind) error {
 // timesRead is how often a node has said that it read its keys again.
 func (n *Node) timesRead(ctx context.Context) (int, error) {
 	logs, err := run(ctx, "docker", "logs", n.container())
-	return strings.Count(logs, "file of keys changed and is in force"), err
+	return strings.Count(logs, "key file reloaded"), err
 }

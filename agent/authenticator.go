@@ -10,52 +10,52 @@ import (
 	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
-// believer signs what the agent sends, and says of what comes whether it is
-// from a server of its fleet. It is safe for concurrent use.
-type believer struct {
+// authenticator signs the messages of the agent and verifies that received ones
+// are from a server of its fleet. It is safe for concurrent use.
+type authenticator struct {
 	keys    func() *fleetkey.Host
 	metrics *metrics
 	log     logrus.FieldLogger
 
-	mu   sync.Mutex
-	told time.Time // when the log last told of a message that was not believed
+	mu     sync.Mutex
+	logged time.Time // when a rejected message was last logged
 }
 
 // sign adds the signatures of a message to its header.
-func (b *believer) sign(header nats.Header, messageType, answers string, body []byte) {
+func (b *authenticator) sign(header nats.Header, messageType, answers string, body []byte) {
 	b.keys().Sign(header, &fleetkey.Message{Purpose: messageType, Answers: answers, Body: body})
 }
 
 // signed returns a message with its signatures.
-func (b *believer) signed(subject, messageType, answers string, body []byte) *nats.Msg {
+func (b *authenticator) signed(subject, messageType, answers string, body []byte) *nats.Msg {
 	msg := nats.NewMsg(subject)
 	msg.Data = body
 	b.sign(msg.Header, messageType, answers, body)
 	return msg
 }
 
-// believe says why a message is not known to be from a server, counts that,
-// and tells it in the log once a minute.
-func (b *believer) believe(msg *nats.Msg, messageType, answers string) error {
+// verify returns why a message is not known to be from a server. It counts the
+// rejection and logs one a minute.
+func (b *authenticator) verify(msg *nats.Msg, messageType, answers string) error {
 	err := b.keys().Verify(msg.Header, &fleetkey.Message{Purpose: messageType, Answers: answers, Body: msg.Data})
 	if err == nil {
 		return nil
 	}
 	b.metrics.refused(messageType, err)
-	if b.tells() {
-		b.log.WithError(err).WithField("type", cut(messageType)).Warn("message not believed, nothing is done about it; if all are, enroll this host again")
+	if b.dueToLog() {
+		b.log.WithError(err).WithField("type", cut(messageType)).Warn("message rejected: signature verification failed; re-enroll if repeated")
 	}
 	return err
 }
 
-func (b *believer) tells() bool {
+func (b *authenticator) dueToLog() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	if !b.told.IsZero() && now.Sub(b.told) < time.Minute {
+	if !b.logged.IsZero() && now.Sub(b.logged) < time.Minute {
 		return false
 	}
-	b.told = now
+	b.logged = now
 	return true
 }
 
