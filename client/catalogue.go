@@ -1,83 +1,39 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"iter"
-	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
-	"time"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
-// CatalogueProcess is a process that a business defines once for all hosts of
-// the modules that it is bound to.
-type CatalogueProcess struct {
-	// ID, CreatedAt and ChangedAt are the server's; what is saved needs none.
+// Business is whose processes and modules are meant.
+type Business struct {
 	ID int64
-	// Attributes are by their names in the API, such as "name" and
-	// "start_cmd"; each is nil, a string, an int64 or a bool.
-	Attributes map[string]any
-	// Modules are the names of the modules that it is bound to. In what is
-	// saved nil leaves them as they are.
-	Modules   []string
-	CreatedAt time.Time
-	ChangedAt time.Time
+	// Account is the supplier's; empty is "0".
+	Account string
 }
 
-// Name is the process's name.
-func (p *CatalogueProcess) Name() string {
-	name, _ := p.Attributes["name"].(string)
-	return name
-}
-
-// MarshalJSON writes what is saved.
-func (p CatalogueProcess) MarshalJSON() ([]byte, error) {
-	members := make(map[string]any, len(p.Attributes)+1)
-	maps.Copy(members, p.Attributes)
-	if p.Modules != nil {
-		members["modules"] = p.Modules
+// path is the business's own below a prefix, with what is below that, and with
+// what else is asked in its query.
+func (b Business) path(prefix, below string, query url.Values) string {
+	path := prefix + "/" + strconv.FormatInt(b.ID, 10) + below
+	if query == nil {
+		query = url.Values{}
 	}
-	return json.Marshal(members)
-}
-
-// UnmarshalJSON reads what the API answers with.
-func (p *CatalogueProcess) UnmarshalJSON(text []byte) error {
-	var known struct {
-		ID        int64     `json:"id"`
-		Modules   []string  `json:"modules"`
-		CreatedAt time.Time `json:"created_at"`
-		ChangedAt time.Time `json:"changed_at"`
+	if b.Account != "" {
+		query.Set("account", b.Account)
 	}
-	if err := json.Unmarshal(text, &known); err != nil {
-		return err
+	if len(query) == 0 {
+		return path
 	}
-	*p = CatalogueProcess{ID: known.ID, Modules: known.Modules, CreatedAt: known.CreatedAt, ChangedAt: known.ChangedAt}
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber()
-	if err := decoder.Decode(&p.Attributes); err != nil {
-		return err
-	}
-	for _, name := range []string{"id", "modules", "created_at", "changed_at"} {
-		delete(p.Attributes, name)
-	}
-	for name, value := range p.Attributes {
-		number, ok := value.(json.Number)
-		if !ok {
-			continue
-		}
-		n, err := number.Int64()
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		p.Attributes[name] = n
-	}
-	return nil
+	return path + "?" + query.Encode()
 }
 
 // CatalogueQuery selects processes of a catalogue; the zero query is all.
@@ -97,10 +53,7 @@ const cataloguePath = "/v1/catalogue"
 // they are left out, or come twice.
 func (c *Client) Catalogue(ctx context.Context, b Business, q CatalogueQuery) iter.Seq2[CatalogueProcess, error] {
 	return all(Query{PageSize: q.PageSize}, func(page Query) (Page[CatalogueProcess], error) {
-		var answer struct {
-			Processes []CatalogueProcess `json:"processes"`
-			Next      string             `json:"next"`
-		}
+		var answer v1.CatalogPage
 		values := url.Values{}
 		for name, value := range map[string]string{"name": q.Name, "module": q.Module, "start": page.Cursor} {
 			if value != "" {
@@ -114,23 +67,6 @@ func (c *Client) Catalogue(ctx context.Context, b Business, q CatalogueQuery) it
 		err := c.do(ctx, get(b.path(cataloguePath, "", values)), &answer)
 		return Page[CatalogueProcess]{answer.Processes, answer.Next}, err
 	})
-}
-
-// CatalogueSaved is what became of processes, in the order in which they were
-// given. Its JSON is the API's.
-type CatalogueSaved struct {
-	Processes []SavedProcess `json:"processes"`
-	// Task tells agents of what was bound or unbound; empty if there is none.
-	Task procfleet.TaskID `json:"task"`
-}
-
-// SavedProcess is what became of one process.
-type SavedProcess struct {
-	Name    string `json:"name"`
-	ID      int64  `json:"id,omitempty"` // 0 of one that would be created
-	Outcome string `json:"outcome"`      // created, changed or unchanged
-	// Changes are the members that differ from before; only of what is changed.
-	Changes []string `json:"changes"`
 }
 
 // LargestSave is the most processes that are saved at a time.
@@ -152,9 +88,110 @@ func (c *Client) PlanCatalogue(ctx context.Context, b Business, processes []Cata
 func (c *Client) saveCatalogue(ctx context.Context, b Business, processes []CatalogueProcess, query url.Values) (CatalogueSaved, error) {
 	var answer CatalogueSaved
 	path := b.path(cataloguePath, "", query)
-	err := c.send(ctx, http.MethodPut, path, map[string]any{"processes": processes}, &answer)
+	err := c.send(ctx, http.MethodPut, path, v1.CatalogRequest{Processes: processes}, &answer)
 	if err == nil && len(answer.Processes) != len(processes) {
 		err = fmt.Errorf("%s: %w: it has %d entries for %d processes", path, ErrBadAnswer, len(answer.Processes), len(processes))
 	}
 	return answer, err
+}
+
+// DriftQuery says of which hosts is to be told.
+type DriftQuery struct {
+	// Modules leaves out hosts in none of these modules; none is all.
+	Modules []string
+	// Limit is how many hosts are listed; all are counted.
+	Limit int
+}
+
+// Drift compares a process of the catalogue with what agents reported of it
+// last; no host is asked.
+func (c *Client) Drift(ctx context.Context, b Business, process int64, q DriftQuery) (Drift, error) {
+	values := url.Values{"limit": {strconv.Itoa(q.Limit)}}
+	if len(q.Modules) > 0 {
+		values["module"] = q.Modules
+	}
+	var d Drift
+	err := c.do(ctx, get(b.path("/v1/processes", "/"+strconv.FormatInt(process, 10)+"/status", values)), &d)
+	return d, err
+}
+
+const topologyPath = "/v1/topology"
+
+// Topology returns the topology of a business, with what there is of agents in
+// it.
+func (c *Client) Topology(ctx context.Context, b Business) (Topology, error) {
+	var t Topology
+	err := c.do(ctx, get(b.path(topologyPath, "", nil)), &t)
+	return t, err
+}
+
+// BareTopology returns it without what there is of agents, which is quicker.
+func (c *Client) BareTopology(ctx context.Context, b Business) (Topology, error) {
+	var t Topology
+	err := c.do(ctx, get(b.path(topologyPath, "", url.Values{"agents": {"false"}})), &t)
+	return t, err
+}
+
+// TopologyText is a topology as a file has it.
+type TopologyText struct {
+	Text []byte
+	Type string // application/json, application/yaml or text/csv
+	// Version is what it replaces, nil for whatever there is. Another one is an
+	// [ErrVersion], also if an attempt before succeeded and its answer was lost.
+	Version *int64
+	// AutoRegister is for a text that does not say; nil leaves it as it is.
+	AutoRegister *bool
+}
+
+// ReplaceTopology puts a topology in the place of the whole one that there is,
+// and returns its version.
+func (c *Client) ReplaceTopology(ctx context.Context, b Business, t TopologyText) (int64, error) {
+	query := url.Values{}
+	if t.AutoRegister != nil {
+		query.Set("auto_register", strconv.FormatBool(*t.AutoRegister))
+	}
+	r := request{method: http.MethodPut, path: b.path(topologyPath, "", query), body: t.Text, contentType: t.Type}
+	if t.Version != nil {
+		r.ifMatch = strconv.Quote(strconv.FormatInt(*t.Version, 10))
+	}
+	return c.newVersion(ctx, r)
+}
+
+// SetTopology puts t in the place of the version that it has: what was read can
+// be changed and put back. See [TopologyText.Version].
+func (c *Client) SetTopology(ctx context.Context, b Business, t Topology) (int64, error) {
+	t.WithoutAgent, t.WithoutModule = nil, nil
+	if t.Sets == nil {
+		t.Sets = []TopologySet{}
+	}
+	return c.changeTopology(ctx, http.MethodPut, b, t)
+}
+
+// SetModuleHosts replaces the hosts of one module, and returns the version of
+// the topology.
+func (c *Client) SetModuleHosts(ctx context.Context, b Business, set, module string, hosts []procfleet.Host) (int64, error) {
+	if hosts == nil {
+		hosts = []procfleet.Host{}
+	}
+	return c.changeTopology(ctx, http.MethodPatch, b, v1.TopologyEdit{Set: set, Module: module, Hosts: hosts})
+}
+
+// SetAutoRegister says whether agents are told of a process as soon as it is
+// bound to a module of theirs, and returns the version of the topology.
+func (c *Client) SetAutoRegister(ctx context.Context, b Business, register bool) (int64, error) {
+	return c.changeTopology(ctx, http.MethodPatch, b, v1.TopologyEdit{AutoRegister: &register})
+}
+
+func (c *Client) changeTopology(ctx context.Context, method string, b Business, body any) (int64, error) {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return 0, fmt.Errorf("encode the request: %w", err)
+	}
+	return c.newVersion(ctx, request{method: method, path: b.path(topologyPath, "", nil), body: text})
+}
+
+func (c *Client) newVersion(ctx context.Context, r request) (int64, error) {
+	var answer v1.TopologyVersion
+	err := c.do(ctx, r, &answer)
+	return answer.Version, err
 }

@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
 // Error is a server's answer to a request that it did not carry out.
@@ -165,14 +166,7 @@ func refusal(server address, resp *http.Response, body []byte) *Error {
 		Status: resp.StatusCode, RequestID: resp.Header.Get("X-Bkapi-Request-Id"),
 		RetryAfter: retryAfter(resp.Header.Get("Retry-After")),
 	}
-	var answer struct {
-		Error struct {
-			Code    string           `json:"code"`
-			Message string           `json:"message"`
-			Field   string           `json:"field"`
-			Task    procfleet.TaskID `json:"task"`
-		} `json:"error"`
-	}
+	var answer v1.Failure
 	if err := json.Unmarshal(body, &answer); err != nil || answer.Error.Message == "" {
 		e.foreign = true
 		e.Message = strings.TrimSpace(fmt.Sprintf("%s answered %d %s %s", server, resp.StatusCode, http.StatusText(resp.StatusCode), excerpt(body)))
@@ -199,7 +193,7 @@ func retryAfter(text string) time.Duration {
 }
 
 // excerpt makes the beginning of a foreign text fit for a message.
-func excerpt[T string | []byte | procfleet.TaskID](foreign T) string {
+func excerpt[T string | []byte | procfleet.TaskID | v1.ErrorCode](foreign T) string {
 	const longest = 200
 	text := strings.ToValidUTF8(string(foreign[:min(len(foreign), longest)]), "")
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")

@@ -5,38 +5,17 @@ import (
 	"errors"
 	"iter"
 	"net/http"
+	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 )
-
-// Freezing says how processes are to be frozen: automatic starts and limits
-// are suspended, operations are carried out all the same.
-type Freezing struct {
-	// Namespace is whose processes; empty is all of the hosts.
-	Namespace string             `json:"namespace,omitempty"`
-	TTL       procfleet.Duration `json:"ttl"`              // 1 s to 24 h
-	Reason    string             `json:"reason,omitempty"` // for people
-}
-
-// Frozen is what came of a [Freezing].
-type Frozen struct {
-	// Until is when it ends, by the server's clock; zero if nothing was frozen.
-	Until   time.Time `json:"until,omitzero"`
-	Results []Outcome `json:"results"` // of each of the hosts, then of the agents
-}
-
-// Lifted is what came of lifting freezes. The code is
-// [procfleet.CodeNotRunning] where nothing was frozen, also if an attempt
-// before has lifted it and its answer was lost.
-type Lifted struct {
-	Lifted  int       `json:"lifted"`  // how many freezes were ended
-	Results []Outcome `json:"results"` // of each of the hosts, then of the agents
-}
 
 // Freeze freezes processes on hosts, of which there must be one.
 func (c *Client) Freeze(ctx context.Context, f Freezing, on Targets) (Frozen, error) {
-	if on.count() == 0 {
+	if on.Count() == 0 {
 		return Frozen{}, errNoHosts
 	}
 	return c.freeze(ctx, f, on)
@@ -60,21 +39,17 @@ var (
 func (c *Client) freeze(ctx context.Context, f Freezing, on Targets) (Frozen, error) {
 	var answer Frozen
 	const path = "/v1/freezes"
-	err := c.send(ctx, http.MethodPut, path, struct {
-		Freezing
-		Targets
-	}{f, on}, &answer)
-	if err != nil {
+	if err := c.send(ctx, http.MethodPut, path, v1.FreezeRequest{Freezing: f, Targets: on}, &answer); err != nil {
 		return Frozen{}, err
 	}
-	return answer, complete(path, len(answer.Results), on.count())
+	return answer, complete(path, len(answer.Results), on.Count())
 }
 
 // Lift ends freezes on hosts, of which there must be one: those of a
 // namespace there, or, without one, those of all of the host. One of something
 // larger or smaller stays.
 func (c *Client) Lift(ctx context.Context, namespace string, on Targets) (Lifted, error) {
-	if on.count() == 0 {
+	if on.Count() == 0 {
 		return Lifted{}, errNoHosts
 	}
 	return c.lift(ctx, namespace, on)
@@ -91,23 +66,10 @@ func (c *Client) LiftEverywhere(ctx context.Context, namespace, business string)
 func (c *Client) lift(ctx context.Context, namespace string, on Targets) (Lifted, error) {
 	var answer Lifted
 	const path = "/v1/freezes"
-	err := c.send(ctx, http.MethodDelete, path, struct {
-		Namespace string `json:"namespace,omitempty"`
-		Targets
-	}{namespace, on}, &answer)
-	if err != nil {
+	if err := c.send(ctx, http.MethodDelete, path, v1.LiftRequest{Namespace: namespace, Targets: on}, &answer); err != nil {
 		return Lifted{}, err
 	}
-	return answer, complete(path, len(answer.Results), on.count())
-}
-
-// Freeze is what is frozen until a time. Its JSON is the API's.
-type Freeze struct {
-	Host      procfleet.Host `json:"host"`                // zero: everywhere
-	Namespace string         `json:"namespace,omitempty"` // empty: all of the host
-	Until     time.Time      `json:"until"`
-	Reason    string         `json:"reason"`
-	By        string         `json:"by"` // who asked
+	return answer, complete(path, len(answer.Results), on.Count())
 }
 
 // Freezes yields what is frozen: namespaces everywhere, then by cloud area and
@@ -118,11 +80,89 @@ func (c *Client) Freezes(ctx context.Context, q Query) iter.Seq2[Freeze, error] 
 
 // FreezePage returns one page of [Client.Freezes].
 func (c *Client) FreezePage(ctx context.Context, q Query) (Page[Freeze], error) {
-	var answer struct {
-		Freezes []Freeze `json:"freezes"`
-		Next    string   `json:"next"`
-	}
+	var answer v1.FreezePage
 	q.State = ""
 	err := c.do(ctx, get("/v1/freezes"+q.of("cursor")), &answer)
 	return Page[Freeze]{answer.Freezes, answer.Next}, err
+}
+
+// EventQuery selects from what agents told; the zero EventQuery is the newest.
+type EventQuery struct {
+	Host            procfleet.Host // zero: all
+	Namespace, Kind string         // empty: all
+	// Since leaves out what the server received before, and begins there.
+	Since time.Time
+	// After goes on behind the page whose Next it was; "0" begins with the
+	// oldest.
+	After string
+	// PageSize is how many the server is asked for at a time, 1 to 1000; zero
+	// is 1000.
+	PageSize int
+}
+
+func (q *EventQuery) path() string {
+	size := q.PageSize
+	if size == 0 {
+		size = LargestPage
+	}
+	values := url.Values{"limit": {strconv.Itoa(size)}}
+	set := func(name, value string) {
+		if value != "" {
+			values.Set(name, value)
+		}
+	}
+	set("host", q.Host.String())
+	set("namespace", q.Namespace)
+	set("kind", q.Kind)
+	set("after", q.After)
+	if !q.Since.IsZero() {
+		set("since", q.Since.UTC().Format(time.RFC3339Nano))
+	}
+	return "/v1/events?" + values.Encode()
+}
+
+// EventPage returns one page of events. Among many that are not asked for it
+// may be short, or empty, and have More.
+func (c *Client) EventPage(ctx context.Context, q EventQuery) (EventPage, error) {
+	var page EventPage
+	err := c.do(ctx, get(q.path()), &page)
+	return page, err
+}
+
+// Events yields the newest events, or all from where the query begins, and
+// ends with those that there are now, or after the first error.
+func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[procfleet.HostEvent, error] {
+	return c.events(ctx, q, nil)
+}
+
+// FollowEvents is Events that goes on with what comes then, for which it asks
+// in the given intervals, until ctx ends.
+func (c *Client) FollowEvents(ctx context.Context, q EventQuery, every time.Duration) iter.Seq2[procfleet.HostEvent, error] {
+	return c.events(ctx, q, func() error { return sleep(ctx, every, nil) })
+}
+
+// events reads page after page. Where there is nothing more yet it waits, or
+// ends if wait is nil.
+func (c *Client) events(ctx context.Context, q EventQuery, wait func() error) iter.Seq2[procfleet.HostEvent, error] {
+	return func(yield func(procfleet.HostEvent, error) bool) {
+		for {
+			page, err := c.EventPage(ctx, q)
+			for i := range page.Events {
+				if !yield(page.Events[i], nil) {
+					return
+				}
+			}
+			if err == nil && !page.More {
+				if wait == nil {
+					return
+				}
+				err = wait()
+			}
+			if err != nil {
+				yield(procfleet.HostEvent{}, err)
+				return
+			}
+			q.After = page.Next
+		}
+	}
 }

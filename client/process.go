@@ -2,42 +2,37 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
-// Process is how one process stands on one host. Its JSON is the API's.
-type Process struct {
-	// Host is zero if the caller named an agent that nobody had announced.
-	Host    procfleet.Host `json:"host"`
-	AgentID string         `json:"agent_id,omitempty"`
-	// Alive is whether the host's agent was heard of lately; if not, what was
-	// reported is old news.
-	Alive        bool          `json:"alive"`
-	Namespace    string        `json:"namespace"`
-	Name         string        `json:"name"`
-	Registration *Registration `json:"registration"` // nil if it is not registered
-	Reported     *Reported     `json:"reported"`     // nil if no agent reported it
+// Register stores a process on hosts, replacing its registration there, and
+// returns one outcome for each of the hosts, then for each of the agent ids. The
+// process has a namespace and a name. Registering starts and supervises nothing.
+//
+// Like every call below it may be repeated: the client repeats it while no
+// server answers.
+func (c *Client) Register(ctx context.Context, process procfleet.ProcessSpec, on Targets) ([]Outcome, error) {
+	return c.change(ctx, http.MethodPut, "/v1/registrations", on, v1.RegisterRequest{Process: process, Targets: on})
 }
 
-// Registration is what was registered.
-type Registration struct {
-	Process      procfleet.ProcessSpec `json:"process"`
-	RegisteredAt time.Time             `json:"registered_at"` // for the first time
+// RegisterNew is Register without replacement: an existing registration stays as
+// it is, with [procfleet.CodeRegistered]. If the answer to an attempt is lost,
+// registrations of that attempt have this code too.
+func (c *Client) RegisterNew(ctx context.Context, process procfleet.ProcessSpec, on Targets) ([]Outcome, error) {
+	return c.change(ctx, http.MethodPost, "/v1/registrations", on, v1.RegisterRequest{Process: process, Targets: on})
 }
 
-// Reported is what an agent last said of a process.
-type Reported struct {
-	ProcName string `json:"proc_name"`
-	// Desired is what the agent holds the process to: "up" is supervised,
-	// "down" stopped or killed on purpose, "none" left alone.
-	Desired    string                  `json:"desired"`
-	Status     procfleet.ProcessStatus `json:"status"`
-	ReportedAt time.Time               `json:"reported_at"`
+// Unregister removes registrations and ends supervision; the process itself keeps
+// running. The code is [procfleet.CodeNotRunning] where nothing was registered,
+// also if an earlier attempt removed it and its answer was lost.
+func (c *Client) Unregister(ctx context.Context, namespace, name string, on Targets) ([]Outcome, error) {
+	return c.change(ctx, http.MethodPost, "/v1/registrations/remove", on, v1.ProcessRequest{Process: v1.Identity{Namespace: namespace, Name: name}, Targets: on})
 }
 
 // Processes yields what is registered or reported in a namespace, by name and
@@ -48,10 +43,7 @@ func (c *Client) Processes(ctx context.Context, namespace string, q Query) iter.
 
 // ProcessPage returns one page of [Client.Processes].
 func (c *Client) ProcessPage(ctx context.Context, namespace string, q Query) (Page[Process], error) {
-	var answer struct {
-		Processes []Process `json:"processes"`
-		Next      string    `json:"next"`
-	}
+	var answer v1.ProcessPage
 	q.State = ""
 	path := "/v1/processes" + q.of("start") + "&namespace=" + url.QueryEscape(namespace)
 	if q.Business != "" {
@@ -61,23 +53,87 @@ func (c *Client) ProcessPage(ctx context.Context, namespace string, q Query) (Pa
 	return Page[Process]{answer.Processes, answer.Next}, err
 }
 
-// ProcessesOn returns how one process stands on each of the hosts, then of the
-// agents.
+// ProcessesOn returns one process on each of the hosts, then of the agent ids.
 func (c *Client) ProcessesOn(ctx context.Context, namespace, name string, on Targets) ([]Process, error) {
 	return ask(on, func(on Targets) ([]Process, error) {
-		var answer struct {
-			Processes []Process `json:"processes"`
-		}
+		var answer v1.ProcessList
 		const path = "/v1/processes/query"
-		if err := c.send(ctx, http.MethodPost, path, identified{identity{namespace, name}, on}, &answer); err != nil {
+		body := v1.ProcessRequest{Process: v1.Identity{Namespace: namespace, Name: name}, Targets: on}
+		if err := c.send(ctx, http.MethodPost, path, body, &answer); err != nil {
 			return nil, err
 		}
-		return answer.Processes, complete(path, len(answer.Processes), on.count())
+		return answer.Processes, complete(path, len(answer.Processes), on.Count())
 	})
 }
 
-// ask asks about as many targets at a time as a server answers for, at least
-// once, and returns the answers in one list.
+// SetGroups replaces the groups of a namespace on hosts; an empty list removes
+// them.
+func (c *Client) SetGroups(ctx context.Context, g Grouping, on Targets) ([]Outcome, error) {
+	if g.Groups == nil {
+		g.Groups = []Group{} // the server rejects a missing list
+	}
+	return c.change(ctx, http.MethodPut, "/v1/groups", on, v1.GroupsRequest{Grouping: g, Targets: on})
+}
+
+// GroupsOn returns the groups of a namespace on each of the hosts, then of the
+// agent ids.
+func (c *Client) GroupsOn(ctx context.Context, namespace string, on Targets) ([]HostGroups, error) {
+	return ask(on, func(on Targets) ([]HostGroups, error) {
+		var answer v1.HostGroupsList
+		const path = "/v1/groups/query"
+		if err := c.send(ctx, http.MethodPost, path, v1.GroupsQuery{Namespace: namespace, Targets: on}, &answer); err != nil {
+			return nil, err
+		}
+		return answer.Hosts, complete(path, len(answer.Hosts), on.Count())
+	})
+}
+
+// AgentsOn returns the live agent of each of the hosts, then of each agent id.
+func (c *Client) AgentsOn(ctx context.Context, on Targets) ([]HostAgent, error) {
+	return ask(on, func(on Targets) ([]HostAgent, error) {
+		var answer v1.AgentList
+		const path = "/v1/agents/query"
+		if err := c.send(ctx, http.MethodPost, path, on, &answer); err != nil {
+			return nil, err
+		}
+		return answer.Agents, complete(path, len(answer.Agents), on.Count())
+	})
+}
+
+// BindAgents assigns agent ids to hosts and returns the bindings with their
+// outcome; Bound is ignored in the argument. The business is that of [Targets].
+func (c *Client) BindAgents(ctx context.Context, bindings []Binding, business string) ([]Binding, error) {
+	body := v1.BindRequest{Bindings: make([]v1.AgentName, len(bindings)), Business: business}
+	for i, b := range bindings {
+		body.Bindings[i] = v1.AgentName{Host: b.Host, AgentID: b.AgentID}
+	}
+	var answer v1.BindingList
+	const path = "/v1/agents/bindings"
+	if err := c.send(ctx, http.MethodPost, path, body, &answer); err != nil {
+		return nil, err
+	}
+	return answer.Results, complete(path, len(answer.Results), len(bindings))
+}
+
+// change makes a call whose answer has an outcome for each target.
+func (c *Client) change(ctx context.Context, method, path string, on Targets, body any) ([]Outcome, error) {
+	var answer v1.Outcomes
+	if err := c.send(ctx, method, path, body, &answer); err != nil {
+		return nil, err
+	}
+	return answer.Results, complete(path, len(answer.Results), on.Count())
+}
+
+// complete checks that an answer has one entry for each target.
+func complete(path string, got, asked int) error {
+	if got == asked {
+		return nil
+	}
+	return fmt.Errorf("%s: %w: it has %d entries for %d hosts", path, ErrBadAnswer, got, asked)
+}
+
+// ask makes a call for up to [LargestPage] targets at a time, at least once, and
+// returns the answers in one list.
 func ask[T any](on Targets, some func(Targets) ([]T, error)) ([]T, error) {
 	var found []T
 	for {
@@ -90,7 +146,7 @@ func ask[T any](on Targets, some func(Targets) ([]T, error)) ([]T, error) {
 		}
 		found = append(found, answers...)
 		on.Hosts, on.Agents = on.Hosts[len(part.Hosts):], on.Agents[len(part.Agents):]
-		if on.count() == 0 {
+		if on.Count() == 0 {
 			return found, nil
 		}
 	}

@@ -136,7 +136,7 @@ func TestCallsAboutProcessesSayWhatTheyWereGiven(t *testing.T) {
 			},
 			`{"results":[{"host":"0:10.0.0.1","agent_id":"a-1","bound":true},{"host":"0:10.0.0.2","agent_id":"a-2","bound":false}]}`,
 			asked{"POST /v1/agents/bindings", `{"bindings":[{"host":"0:10.0.0.1","agent_id":"a-1"},{"host":"0:10.0.0.2","agent_id":"a-2"}],"business":"2"}`},
-			`[{"host":"0:10.0.0.1","agent_id":"a-1","bound":true},{"host":"0:10.0.0.2","agent_id":"a-2"}]`,
+			`[{"host":"0:10.0.0.1","agent_id":"a-1","bound":true},{"host":"0:10.0.0.2","agent_id":"a-2","bound":false}]`,
 		},
 		"freeze": {
 			func(ctx context.Context, c *client.Client) (any, error) {

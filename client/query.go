@@ -7,88 +7,10 @@ import (
 	"iter"
 	"net/url"
 	"strconv"
-	"time"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 )
-
-// Task is where a task stands. Its JSON is the API's, except that
-// finished_at is left out, and not null, while the task is open.
-type Task struct {
-	ID    procfleet.TaskID    `json:"id"`
-	State procfleet.TaskState `json:"state"`
-	// Items is the number of items, one process on one host each, and Counts
-	// how many are in each state; they add up to Items.
-	Items   int                `json:"items"`
-	Counts  procfleet.Counts   `json:"counts"`
-	Actions []procfleet.Action `json:"actions"`
-
-	CreatedAt  time.Time `json:"created_at"`
-	Deadline   time.Time `json:"deadline"` // when silent hosts are given up
-	FinishedAt time.Time `json:"finished_at,omitzero"`
-	ExpiresAt  time.Time `json:"expires_at"` // when the server forgets the task
-
-	RejectReason string `json:"reject_reason,omitempty"`
-	Dialect      string `json:"dialect"` // the call that made the task
-	Application  string `json:"application"`
-	Business     string `json:"business"`
-	// Callback is the URL without its user part, query and fragment.
-	Callback string `json:"callback,omitempty"`
-}
-
-// Done reports whether nothing more is awaited.
-func (t *Task) Done() bool { return t.State.Done() }
-
-// Succeeded reports whether the task is finished and every host did what was
-// asked, or was so already.
-func (t *Task) Succeeded() bool {
-	return t.State == procfleet.TaskFinished && t.Counts.Failed() == 0
-}
-
-// Result is where one item of a task stands. Its JSON is the API's.
-type Result struct {
-	Item int `json:"item"` // the item's number in its task
-	// Host is zero if the caller named an agent that nobody had announced.
-	Host      procfleet.Host `json:"host"`
-	AgentID   string         `json:"agent_id,omitempty"`
-	Namespace string         `json:"namespace,omitempty"`
-	Name      string         `json:"name,omitempty"`
-	Key       string         `json:"key"` // of the process, see [procfleet.ProcessSpec.Key]
-
-	Action procfleet.Action `json:"action"`
-	State  procfleet.State  `json:"state"`
-	Code   procfleet.Code   `json:"code"`
-	Reason procfleet.Reason `json:"reason,omitempty"`
-	// Message is what was wrong, where, and what to do; "success" for code 0.
-	Message  string   `json:"message,omitempty"`
-	Warnings []string `json:"warnings,omitempty"`
-	// Status is what the agent saw after the action; nil if it did not look.
-	Status     *procfleet.ProcessStatus `json:"status,omitempty"`
-	AcceptedAt time.Time                `json:"accepted_at,omitzero"`
-	StartedAt  time.Time                `json:"started_at,omitzero"`
-	FinishedAt time.Time                `json:"finished_at,omitzero"`
-	// Late is set when the result replaced one that the server had made for
-	// want of the agent's word.
-	Late bool `json:"late,omitempty"`
-}
-
-// Agent is a live agent: a host that can be operated. Its JSON is the API's.
-type Agent struct {
-	Host       procfleet.Host `json:"host"`
-	AgentID    string         `json:"agent_id"`
-	Instance   string         `json:"instance"`
-	Version    string         `json:"version"`
-	OS         string         `json:"os"`
-	Arch       string         `json:"arch"`
-	StartedAt  time.Time      `json:"started_at"`
-	SeenAt     time.Time      `json:"seen_at"`
-	Supervised int            `json:"supervised"` // number of processes
-	// CPU and Memory are how much of the host is in use, in percent of all of it.
-	CPU    float64 `json:"cpu"`
-	Memory float64 `json:"memory"`
-	// Conflict is true while two agents claim to be this host.
-	Conflict bool `json:"conflict"`
-}
 
 // Query selects from a list; the zero Query is all of it.
 type Query struct {
@@ -142,10 +64,7 @@ func (c *Client) Tasks(ctx context.Context, q Query) iter.Seq2[Task, error] {
 
 // TaskPage returns one page of [Client.Tasks].
 func (c *Client) TaskPage(ctx context.Context, q Query) (Page[Task], error) {
-	var answer struct {
-		Tasks []Task `json:"tasks"`
-		Next  string `json:"next"`
-	}
+	var answer v1.TaskPage
 	q.State = ""
 	err := c.do(ctx, get("/v1/tasks"+q.of("cursor")), &answer)
 	return Page[Task]{answer.Tasks, answer.Next}, err
@@ -160,10 +79,7 @@ func (c *Client) Results(ctx context.Context, id procfleet.TaskID, q Query) iter
 
 // ResultPage returns one page of [Client.Results].
 func (c *Client) ResultPage(ctx context.Context, id procfleet.TaskID, q Query) (Page[Result], error) {
-	var answer struct {
-		Results []Result `json:"results"`
-		Next    string   `json:"next"`
-	}
+	var answer v1.ResultPage
 	err := c.do(ctx, get(taskPath(id)+"/results"+q.of("cursor")), &answer)
 	return Page[Result]{answer.Results, answer.Next}, err
 }
@@ -176,10 +92,7 @@ func (c *Client) Hosts(ctx context.Context, q Query) iter.Seq2[Agent, error] {
 
 // HostPage returns one page of [Client.Hosts].
 func (c *Client) HostPage(ctx context.Context, q Query) (Page[Agent], error) {
-	var answer struct {
-		Hosts []Agent `json:"hosts"`
-		Next  string  `json:"next"`
-	}
+	var answer v1.HostPage
 	q.State = ""
 	err := c.do(ctx, get("/v1/hosts"+q.of("after")), &answer)
 	return Page[Agent]{answer.Hosts, answer.Next}, err

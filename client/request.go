@@ -40,6 +40,15 @@ func (c *Client) do(ctx context.Context, r request, into any) error {
 	return c.persist(ctx, func(server address) error { return c.attempt(ctx, server, r, into) })
 }
 
+// send is do for a request with a JSON body.
+func (c *Client) send(ctx context.Context, method, path string, body, into any) error {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("encode the request: %w", err)
+	}
+	return c.do(ctx, request{method: method, path: path, body: text}, into)
+}
+
 // persist goes from server to server until one answers for good.
 func (c *Client) persist(ctx context.Context, try func(server address) error) error {
 	var o outage

@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
 // Submission is what becomes one task.
@@ -35,57 +36,22 @@ type Submission struct {
 	IdempotencyKey string
 }
 
-// Operation is one action on one process across a set of hosts. At least one
-// of Hosts and Agents is needed, unless the process is Registered or there is a
-// Select; a host that is named twice counts once.
-type Operation struct {
-	Action procfleet.Action `json:"action"`
-	// Process begins with [procfleet.DefaultSpec]: zero fields are zero.
-	Process procfleet.ProcessSpec `json:"process,omitzero"`
-	// Select takes processes from the catalogue of the submission's Business,
-	// and all hosts of the modules that they are bound to. Process, Hosts and
-	// Agents are empty then.
-	Select *procfleet.Selection `json:"select,omitempty"`
-	// Registered takes the process from its registration on each host: Process
-	// has Namespace and Name and nothing else. Without Hosts and Agents, the
-	// operation is on every host where it is registered.
-	Registered bool             `json:"registered,omitempty"`
-	Hosts      []procfleet.Host `json:"hosts,omitempty"`
-	// Agents are ids of agents; one that no live agent has announced ends as
-	// unreachable.
-	Agents []string `json:"agents,omitempty"`
-}
-
-// submissionExtras are the members beside the operations.
-type submissionExtras struct {
-	Strict   *bool              `json:"strict,omitempty"` // nil is true
-	Timeout  procfleet.Duration `json:"timeout,omitempty"`
-	Business string             `json:"business,omitempty"`
-	Callback string             `json:"callback,omitempty"`
-}
-
-// MarshalJSON writes the body of POST /v1/tasks. A single operation is
-// written as such, so that the server's errors name its fields without a
-// number.
+// MarshalJSON writes a [v1.TaskRequest]. A single operation stands beside the
+// options, so that the server's errors name its fields without an index.
 func (s Submission) MarshalJSON() ([]byte, error) {
-	extras := submissionExtras{Timeout: s.Timeout, Business: s.Business, Callback: s.Callback}
+	body := v1.TaskRequest{TaskOptions: v1.TaskOptions{Timeout: s.Timeout, Business: s.Business, Callback: s.Callback}}
 	if s.Lenient {
-		extras.Strict = new(bool)
+		body.Strict = new(bool)
 	}
-	if len(s.Operations) == 1 {
-		return json.Marshal(struct {
-			Operation
-			submissionExtras
-		}{s.Operations[0], extras})
+	switch len(s.Operations) {
+	case 0:
+		body.Operations = []Operation{} // the server rejects an empty list
+	case 1:
+		body.Operation = s.Operations[0]
+	default:
+		body.Operations = s.Operations
 	}
-	operations := s.Operations
-	if operations == nil {
-		operations = []Operation{} // refused for what it is
-	}
-	return json.Marshal(struct {
-		Operations []Operation `json:"operations"`
-		submissionExtras
-	}{operations, extras})
+	return json.Marshal(body)
 }
 
 const maxKey = 255 // bytes of an Idempotency-Key
@@ -106,9 +72,7 @@ func (c *Client) Submit(ctx context.Context, s Submission) (procfleet.TaskID, er
 	if err != nil {
 		return "", fmt.Errorf("encode the submission: %w", err)
 	}
-	var answer struct {
-		ID procfleet.TaskID `json:"id"`
-	}
+	var answer v1.TaskCreated
 	unknown := &UnknownError{IdempotencyKey: s.IdempotencyKey}
 	maybe := false
 	err = c.persist(ctx, func(server address) error {
@@ -139,20 +103,22 @@ func refused(err error) bool {
 	return ok && !answer.foreign && answer.Status < http.StatusInternalServerError && !answer.Retryable()
 }
 
-// codeUnknown is how a server says that it does not know what became of a
-// submission.
-const codeUnknown = "unknown"
-
 // mayBeAccepted is true of the failures that do not say that nothing was
 // done: the server did not know, or its answer was lost. A proxy answers 503
 // also when it loses the server in the middle.
 func mayBeAccepted(err error) bool {
 	if answer, ok := errors.AsType[*Error](err); ok {
-		busy := answer.Status == http.StatusServiceUnavailable && answer.Code != codeUnknown && !answer.foreign
+		busy := answer.Status == http.StatusServiceUnavailable && answer.Code != string(v1.CodeUnknown) && !answer.foreign
 		return answer.Status >= http.StatusInternalServerError && !busy
 	}
 	if lost, ok := errors.AsType[*connectionError](err); ok {
 		return !lost.unsent
 	}
 	return errors.As(err, new(*stopped)) || errors.Is(err, ErrBadAnswer)
+}
+
+// Plan returns what a submission would do now, and makes no task. It ignores the
+// IdempotencyKey.
+func (c *Client) Plan(ctx context.Context, s Submission) (p Plan, err error) {
+	return p, c.send(ctx, http.MethodPost, "/v1/tasks?plan=true", s, &p)
 }

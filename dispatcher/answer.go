@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/dispatcher/apps"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/taskstore"
@@ -123,7 +124,7 @@ func (e *exchange) listHosts(ctx context.Context, use dialect.ListHosts, in *dia
 	if err != nil {
 		return err
 	}
-	agents := make([]dialect.Agent, 0, len(found))
+	agents := make([]v1.Agent, 0, len(found))
 	for i := range found {
 		agents = append(agents, agentOf(&found[i]))
 	}
@@ -131,8 +132,8 @@ func (e *exchange) listHosts(ctx context.Context, use dialect.ListHosts, in *dia
 	return nil
 }
 
-func agentOf(p *taskstore.Presence) dialect.Agent {
-	return dialect.Agent{
+func agentOf(p *taskstore.Presence) v1.Agent {
+	return v1.Agent{
 		Host: p.Host, AgentID: p.AgentID, Instance: p.Instance, Version: p.Version, OS: p.OS, Arch: p.Arch,
 		StartedAt: p.StartedAt, SeenAt: p.SeenAt, Supervised: p.Supervised, CPU: p.CPU, Memory: p.Memory, Conflict: p.Conflict,
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
@@ -105,7 +106,7 @@ type driftView struct {
 // modules leave out others; none is all.
 func newDriftView(t *catalog.Template, b catalog.Business, where *catalog.Topology, only []string) *driftView {
 	v := &driftView{
-		drift: dialect.Drift{ID: t.ID, Process: t.Spec(b), Counts: make(map[dialect.DriftState]int)},
+		drift: dialect.Drift{ID: t.ID, Process: t.Spec(b), Counts: make(map[v1.DriftState]int)},
 		at:    make(map[string]int), bound: make(map[procfleet.Host]bool),
 	}
 	byName := where.ModulesByName()
@@ -128,7 +129,7 @@ func newDriftView(t *catalog.Template, b catalog.Business, where *catalog.Topolo
 	for _, m := range wanted {
 		v.at[m.Path()] = len(v.drift.Modules)
 		v.drift.Modules = append(v.drift.Modules, dialect.ModuleDrift{
-			Set: m.Set, Module: m.Name, Hosts: len(m.Hosts), Counts: make(map[dialect.DriftState]int),
+			Set: m.Set, Module: m.Name, Hosts: len(m.Hosts), Counts: make(map[v1.DriftState]int),
 		})
 	}
 	v.on = catalog.Placements(wanted)
@@ -173,22 +174,22 @@ func (v *driftView) result(limit int) *dialect.Drift {
 // remarks are what differs between a process as it is wanted and what is known
 // of it on a host, in the order of [dialect.DriftStates]. What an agent
 // reported that is gone is not compared: it is old news.
-func remarks(want *procfleet.ProcessSpec, found *dialect.ProcessEntry) []dialect.DriftState {
-	var all []dialect.DriftState
+func remarks(want *procfleet.ProcessSpec, found *dialect.ProcessEntry) []v1.DriftState {
+	var all []v1.DriftState
 	differs := found.Registration != nil && !sameSpec(*want, found.Registration.Spec)
 	if !found.Alive {
-		all = append(all, dialect.DriftAgentMissing)
+		all = append(all, v1.DriftAgentMissing)
 	} else {
 		if running(found.Reported) < max(want.Alive.Instances, 1) {
-			all = append(all, dialect.DriftDown)
+			all = append(all, v1.DriftDown)
 		}
 		if want.Alive.Type == procfleet.Resident && (found.Reported == nil || !found.Reported.Status.Supervised) {
-			all = append(all, dialect.DriftUnsupervised)
+			all = append(all, v1.DriftUnsupervised)
 		}
 		differs = differs || found.Reported != nil && found.Reported.ProcName != "" && found.Reported.ProcName != want.ProcName
 	}
 	if differs {
-		all = append(all, dialect.DriftSpecDiffers)
+		all = append(all, v1.DriftSpecDiffers)
 	}
 	return all
 }

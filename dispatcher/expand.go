@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/catalog"
-	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
 // An operation may leave it to the server what it is about: a process, or some
@@ -37,7 +37,7 @@ func newPart(action procfleet.Action, id int64, spec procfleet.ProcessSpec, plac
 // expansion is what one operation comes to.
 type expansion struct {
 	parts    []part
-	problems []dialect.PlanProblem
+	problems []v1.PlanProblem
 	refusal  error // a [*dialect.Error]; nothing may be done of the submission
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/dispatcher/apps"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
@@ -30,7 +31,7 @@ func (e *exchange) plan(ctx context.Context, use dialect.Accept, in *dialect.Req
 }
 
 // plan does what acceptance does before it stores a task.
-func (a *api) plan(ctx context.Context, sub *procfleet.Submission) (*dialect.Plan, error) {
+func (a *api) plan(ctx context.Context, sub *procfleet.Submission) (*v1.Plan, error) {
 	s := a.submitter
 	if err := s.cfg.Limits.items(sub.Items()); err != nil {
 		return nil, err
@@ -38,7 +39,7 @@ func (a *api) plan(ctx context.Context, sub *procfleet.Submission) (*dialect.Pla
 	if err := s.resolve(ctx, sub.Operations); err != nil {
 		return nil, err
 	}
-	p := &dialect.Plan{Operations: []dialect.PlannedOperation{}, Problems: []dialect.PlanProblem{}}
+	p := &v1.Plan{Operations: []v1.PlannedOperation{}, Problems: []v1.PlanProblem{}}
 	operations, err := s.planned(ctx, sub, p)
 	if err != nil {
 		return nil, err
@@ -55,7 +56,7 @@ func (a *api) plan(ctx context.Context, sub *procfleet.Submission) (*dialect.Pla
 
 // planned expands operations into p, and returns them. Where acceptance stops
 // at the first refusal, a plan shows what becomes of the others.
-func (s *submitter) planned(ctx context.Context, sub *procfleet.Submission, p *dialect.Plan) ([]procfleet.Operation, error) {
+func (s *submitter) planned(ctx context.Context, sub *procfleet.Submission, p *v1.Plan) ([]procfleet.Operation, error) {
 	x, err := s.newExpander(ctx, sub, nil)
 	if err != nil {
 		return nil, err
@@ -84,9 +85,9 @@ func (s *submitter) planned(ctx context.Context, sub *procfleet.Submission, p *d
 	return operations, nil
 }
 
-func plannedOperation(index int, of *part) dialect.PlannedOperation {
-	o := dialect.PlannedOperation{
-		Index: index, Action: of.Action, ID: of.id, Name: nameOf(&of.Process), Hosts: make([]dialect.PlannedHost, 0, len(of.Targets)),
+func plannedOperation(index int, of *part) v1.PlannedOperation {
+	o := v1.PlannedOperation{
+		Index: index, Action: of.Action, ProcessID: of.id, Name: nameOf(&of.Process), Hosts: make([]v1.PlannedHost, 0, len(of.Targets)),
 	}
 	if !of.Process.Unregistered {
 		o.Process = &of.Process
@@ -97,7 +98,7 @@ func plannedOperation(index int, of *part) dialect.PlannedOperation {
 			continue
 		}
 		named[t] = true
-		h := dialect.PlannedHost{Host: t.Host, AgentID: t.AgentID}
+		h := v1.PlannedHost{Host: t.Host, AgentID: t.AgentID}
 		if of.modules != nil {
 			h.Modules = of.modules[i]
 		}
@@ -109,13 +110,13 @@ func plannedOperation(index int, of *part) dialect.PlannedOperation {
 // nameOf is what people call a process.
 func nameOf(s *procfleet.ProcessSpec) string { return cmp.Or(s.Name, s.Key()) }
 
-func notRegistered(index int, of *part) dialect.PlanProblem {
-	return dialect.PlanProblem{Index: index, Reason: dialect.NotRegistered, Name: nameOf(&of.Process), Message: fmt.Sprintf(
+func notRegistered(index int, of *part) v1.PlanProblem {
+	return v1.PlanProblem{Index: index, Reason: v1.NotRegistered, Name: nameOf(&of.Process), Message: fmt.Sprintf(
 		"is not registered on %d of the hosts, and fails there: register it first", len(of.Targets))}
 }
 
 // lookForAgents finds on which hosts of a plan agents live, and counts hosts.
-func (a *api) lookForAgents(ctx context.Context, p *dialect.Plan) error {
+func (a *api) lookForAgents(ctx context.Context, p *v1.Plan) error {
 	var targets []procfleet.Target
 	for i := range p.Operations {
 		for _, h := range p.Operations[i].Hosts {
@@ -142,8 +143,8 @@ func (a *api) lookForAgents(ctx context.Context, p *dialect.Plan) error {
 			o.Hosts[j].Alive = n >= 0 && live(&presences[n])
 		}
 		if away := withoutAgent(o.Hosts); away > 0 {
-			p.Problems = append(p.Problems, dialect.PlanProblem{
-				Index: o.Index, Reason: dialect.NoAgent, ID: o.ID, Name: o.Name,
+			p.Problems = append(p.Problems, v1.PlanProblem{
+				Index: o.Index, Reason: v1.NoAgent, ProcessID: o.ProcessID, Name: o.Name,
 				Message: fmt.Sprintf("no agent lives on %d of %d hosts: it ends there with code %d", away, len(o.Hosts), procfleet.CodeAgentAbnormal),
 			})
 		}
@@ -151,7 +152,7 @@ func (a *api) lookForAgents(ctx context.Context, p *dialect.Plan) error {
 	return nil
 }
 
-func withoutAgent(hosts []dialect.PlannedHost) int {
+func withoutAgent(hosts []v1.PlannedHost) int {
 	n := 0
 	for i := range hosts {
 		if !hosts[i].Alive {

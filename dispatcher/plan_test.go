@@ -11,11 +11,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/procfleet/procfleet"
-	"github.com/procfleet/procfleet/dispatcher/dialect"
+	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
 // planOf asks what would be done of a body.
-func planOf(d *door, body string, header ...string) (p dialect.Plan) {
+func planOf(d *door, body string, header ...string) (p v1.Plan) {
 	d.t.Helper()
 	a := d.call(http.MethodPost, nativePath+"?plan=true", body, header...)
 	if err := json.Unmarshal([]byte(a.text), &p); err != nil || a.status != http.StatusOK {
@@ -25,7 +25,7 @@ func planOf(d *door, body string, header ...string) (p dialect.Plan) {
 }
 
 // reasons are the problems of a plan as "reason process".
-func reasons(p dialect.Plan) []string {
+func reasons(p v1.Plan) []string {
 	all := []string{}
 	for _, problem := range p.Problems {
 		all = append(all, strings.TrimSuffix(fmt.Sprintf("%d %s %s", problem.Index, problem.Reason, problem.Name), " "))
@@ -34,7 +34,7 @@ func reasons(p dialect.Plan) []string {
 }
 
 // rows are the hosts of a plan as "process host modules alive".
-func rows(p dialect.Plan) []string {
+func rows(p v1.Plan) []string {
 	all := []string{}
 	for _, o := range p.Operations {
 		for _, h := range o.Hosts {
@@ -71,7 +71,7 @@ func TestAPlanShowsWhatWouldBeDoneHostByHostAndDoesNothing(t *testing.T) {
 	if diff := cmp.Diff(want, reasons(p)); diff != "" {
 		t.Error(diff)
 	}
-	if got := p.Operations[0]; got.ID != ids["nginx"] || got.Process.Key() != "2:nginx" || got.Process.SetupPath != "/srv/nginx" {
+	if got := p.Operations[0]; got.ProcessID != ids["nginx"] || got.Process.Key() != "2:nginx" || got.Process.SetupPath != "/srv/nginx" {
 		t.Errorf("the first process is %+v", got)
 	}
 	if d.tasks() != 0 || len(queue.rounds()) != 0 {

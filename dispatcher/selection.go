@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
@@ -56,13 +57,13 @@ func newSelector(ctx context.Context, store Selectable, business string) (*selec
 // selected is what a selection comes to.
 type selected struct {
 	parts    []part
-	problems []dialect.PlanProblem
+	problems []v1.PlanProblem
 }
 
-func (s *selected) add(reason dialect.ProblemReason, t *catalog.Template, format string, args ...any) {
-	p := dialect.PlanProblem{Reason: reason, Message: fmt.Sprintf(format, args...)}
+func (s *selected) add(reason v1.ProblemReason, t *catalog.Template, format string, args ...any) {
+	p := v1.PlanProblem{Reason: reason, Message: fmt.Sprintf(format, args...)}
 	if t != nil {
-		p.ID, p.Name = t.ID, t.Name()
+		p.ProcessID, p.Name = t.ID, t.Name()
 	}
 	s.problems = append(s.problems, p)
 }
@@ -90,7 +91,7 @@ func (c *selector) choose(ctx context.Context, action procfleet.Action, sel *pro
 			continue
 		}
 		if unfit := t.SpecProblems(c.business, action); len(unfit) > 0 {
-			found.add(dialect.UnfitSpec, t, "%s is not possible: %s", action, strings.Join(unfit, "; "))
+			found.add(v1.UnfitSpec, t, "%s is not possible: %s", action, strings.Join(unfit, "; "))
 			continue
 		}
 		found.parts = append(found.parts, newPart(action, t.ID, t.Spec(c.business), placed))
@@ -104,7 +105,7 @@ func (c *selector) templates(ctx context.Context, sel *procfleet.Selection, foun
 	if sel.Name != "" {
 		all, err := c.matching(ctx, sel.Name)
 		if err == nil && len(all) == 0 {
-			found.add(dialect.UnknownProcess, nil, "no process of business %s has a name that matches %q", c.business.Namespace(), sel.Name)
+			found.add(v1.UnknownProcess, nil, "no process of business %s has a name that matches %q", c.business.Namespace(), sel.Name)
 		}
 		return all, err
 	}
@@ -116,7 +117,7 @@ func (c *selector) templates(ctx context.Context, sel *procfleet.Selection, foun
 	all := make([]catalog.Template, 0, len(ids))
 	for i, t := range known {
 		if t == nil {
-			found.add(dialect.UnknownProcess, &catalog.Template{ID: ids[i]}, "is not in the catalogue of business %s", c.business.Namespace())
+			found.add(v1.UnknownProcess, &catalog.Template{ID: ids[i]}, "is not in the catalogue of business %s", c.business.Namespace())
 			continue
 		}
 		all = append(all, *t)
@@ -190,12 +191,12 @@ func literally(pattern string) []catalog.Condition {
 func (c *selector) checkFilters(sel *procfleet.Selection, found *selected) {
 	for _, name := range sel.Sets {
 		if !c.sets[name] {
-			found.add(dialect.UnknownSet, nil, "there is no set %q in the topology of business %s", name, c.business.Namespace())
+			found.add(v1.UnknownSet, nil, "there is no set %q in the topology of business %s", name, c.business.Namespace())
 		}
 	}
 	for _, name := range sel.Modules {
 		if c.modules[name] == nil {
-			found.add(dialect.UnknownModule, nil, "there is no module %q in the topology of business %s", name, c.business.Namespace())
+			found.add(v1.UnknownModule, nil, "there is no module %q in the topology of business %s", name, c.business.Namespace())
 		}
 	}
 }
@@ -238,16 +239,16 @@ func (c *selector) placements(t *catalog.Template, asked filters, found *selecte
 	}
 	switch {
 	case len(t.Modules) == 0:
-		found.add(dialect.NotBound, t, "is bound to no module")
+		found.add(v1.NotBound, t, "is bound to no module")
 	case len(unknown) > 0 && !c.known:
-		found.add(dialect.UnknownModule, t, "is bound to %s, and business %s has no topology", several(unknown), c.business.Namespace())
+		found.add(v1.UnknownModule, t, "is bound to %s, and business %s has no topology", several(unknown), c.business.Namespace())
 	case len(unknown) > 0:
-		found.add(dialect.UnknownModule, t, "is bound to %s, which the topology of business %s has not", several(unknown), c.business.Namespace())
+		found.add(v1.UnknownModule, t, "is bound to %s, which the topology of business %s has not", several(unknown), c.business.Namespace())
 	case len(chosen) == 0:
-		found.add(dialect.FilteredOut, t, "is bound to %s, and the sets and modules asked for leave out all of that", several(t.Modules))
+		found.add(v1.FilteredOut, t, "is bound to %s, and the sets and modules asked for leave out all of that", several(t.Modules))
 	}
 	if len(empty) > 0 {
-		found.add(dialect.NoHosts, t, "has no hosts in %s", several(empty))
+		found.add(v1.NoHosts, t, "has no hosts in %s", several(empty))
 	}
 	return catalog.Placements(chosen)
 }
@@ -265,8 +266,8 @@ func several(names []string) string {
 // the others if one of the processes does not exist or cannot be operated: the
 // caller believes that it can. What is bound nowhere is no mistake.
 func (s *selected) refusal(field string) error {
-	wrong := slices.DeleteFunc(slices.Clone(s.problems), func(p dialect.PlanProblem) bool {
-		return p.Reason != dialect.UnknownProcess && p.Reason != dialect.UnfitSpec
+	wrong := slices.DeleteFunc(slices.Clone(s.problems), func(p v1.PlanProblem) bool {
+		return p.Reason != v1.UnknownProcess && p.Reason != v1.UnfitSpec
 	})
 	if len(wrong) > 0 {
 		return &dialect.Error{Kind: dialect.InvalidField, Field: field, Problem: inShort(wrong)}
@@ -278,14 +279,14 @@ func (s *selected) refusal(field string) error {
 }
 
 // inShort words the first problems and counts the others.
-func inShort(problems []dialect.PlanProblem) string {
+func inShort(problems []v1.PlanProblem) string {
 	const most = 3
 	var texts []string
 	for i := range problems[:min(most, len(problems))] {
 		p := &problems[i]
 		text := p.Message
-		if p.ID != 0 {
-			text = strings.TrimSuffix(fmt.Sprintf("process %d %s", p.ID, p.Name), " ") + " " + p.Message
+		if p.ProcessID != 0 {
+			text = strings.TrimSuffix(fmt.Sprintf("process %d %s", p.ProcessID, p.Name), " ") + " " + p.Message
 		}
 		texts = append(texts, text)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/dispatcher/apps"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
@@ -63,7 +64,7 @@ func (e *exchange) saveNamed(ctx context.Context, q *dialect.NamedTemplates) (di
 	for i := range edits {
 		edited[i].ID = edits[i].ID
 	}
-	if slices.ContainsFunc(saved, func(s dialect.TemplateSaved) bool { return s.Outcome != dialect.SavedSame }) {
+	if slices.ContainsFunc(saved, func(s dialect.TemplateSaved) bool { return s.Outcome != v1.SavedSame }) {
 		if err = e.auditChange(ctx, editsOf("save processes", q.Business, edits)); err != nil {
 			return dialect.TemplatesSaved{}, err
 		}
@@ -112,13 +113,13 @@ func namedEdits(wanted []dialect.NamedTemplate, known map[string]*catalog.Templa
 		w, is := &wanted[i], known[wanted[i].Name()]
 		if is == nil {
 			edits[i] = catalog.Edit{Set: w.Set, Bind: w.Modules}
-			saved[i].Outcome = dialect.SavedNew
+			saved[i].Outcome = v1.SavedNew
 			continue
 		}
 		edits[i], saved[i].Changes = namedEdit(w, is)
-		saved[i].ID, saved[i].Outcome = is.ID, dialect.SavedSame
+		saved[i].ID, saved[i].Outcome = is.ID, v1.SavedSame
 		if len(saved[i].Changes) > 0 {
-			saved[i].Outcome = dialect.SavedChanged
+			saved[i].Outcome = v1.SavedChanged
 		}
 	}
 	return edits, saved

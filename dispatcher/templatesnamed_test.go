@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
@@ -235,9 +236,9 @@ func TestNamedEdits(t *testing.T) {
 		t.Errorf("edits (-want +got):\n%s", diff)
 	}
 	outcomes := []dialect.TemplateSaved{
-		{ID: 7, Outcome: dialect.SavedSame},
-		{ID: 7, Outcome: dialect.SavedChanged, Changes: []catalog.Attribute{catalog.AttrPort, catalog.AttrModule}},
-		{Outcome: dialect.SavedNew},
+		{ID: 7, Outcome: v1.SavedSame},
+		{ID: 7, Outcome: v1.SavedChanged, Changes: []catalog.Attribute{catalog.AttrPort, catalog.AttrModule}},
+		{Outcome: v1.SavedNew},
 	}
 	if diff := cmp.Diff(outcomes, done); diff != "" {
 		t.Errorf("outcomes (-want +got):\n%s", diff)

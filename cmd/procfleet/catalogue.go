@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/client"
 )
 
@@ -166,8 +167,8 @@ func (f *importFlags) save(cmd *cobra.Command, processes []client.CatalogueProce
 			return done, err
 		}
 		done.Processes = append(done.Processes, saved.Processes...)
-		if saved.Task != "" {
-			done.tasks = append(done.tasks, saved.Task)
+		if saved.Task != nil {
+			done.tasks = append(done.tasks, *saved.Task)
 		}
 	}
 	return done, nil
@@ -193,18 +194,18 @@ func importParts(processes []client.CatalogueProcess) [][]client.CatalogueProces
 
 // write says what was done, or would be.
 func (done *imported) write(out io.Writer, plan bool) error {
-	counts := make(map[string]int)
+	counts := make(map[v1.SaveOutcome]int)
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, p := range done.Processes {
 		counts[p.Outcome]++
-		if p.Outcome != "unchanged" {
+		if p.Outcome != v1.SavedSame {
 			fmt.Fprintf(table, "%s\t%s\t%s\n", oneLine(p.Name), p.Outcome, strings.Join(p.Changes, ", "))
 		}
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	summary := fmt.Sprintf("%d created, %d changed, %d unchanged", counts["created"], counts["changed"], counts["unchanged"])
+	summary := fmt.Sprintf("%d created, %d changed, %d unchanged", counts[v1.SavedNew], counts[v1.SavedChanged], counts[v1.SavedSame])
 	if plan {
 		summary = "planned: " + summary
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/client"
 )
 
@@ -148,14 +149,15 @@ func writeModuleDrift(out io.Writer, modules []client.ModuleDrift) error {
 	return table.Flush()
 }
 
-// driftText is a host's state with what else there is to remark.
+// driftText is a host's state, which is its first remark, and the other remarks.
 func driftText(h *client.HostDrift) string {
-	if len(h.Remarks) < 2 {
-		return h.State
+	states := []string{string(h.State)}
+	for _, remark := range h.Remarks[min(1, len(h.Remarks)):] {
+		states = append(states, string(remark))
 	}
-	return strings.Join(h.Remarks, "+")
+	return strings.Join(states, "+")
 }
 
 func reportedText(h *client.HostDrift) string {
-	return stateText(&client.Process{Alive: h.State != "agent_missing", Reported: h.Reported})
+	return stateText(&client.Process{Alive: h.State != v1.DriftAgentMissing, Reported: h.Reported})
 }

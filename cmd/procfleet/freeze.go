@@ -89,7 +89,7 @@ func (f *freezeFlags) freeze(cmd *cobra.Command, how client.Freezing) error {
 		return err
 	}
 	headline := ""
-	if !done.Until.IsZero() {
+	if done.Until != nil {
 		headline = fmt.Sprintf("frozen until %s\n", done.Until.Local().Format(time.RFC3339))
 	}
 	return f.tell(cmd.OutOrStdout(), done, headline, done.Results)

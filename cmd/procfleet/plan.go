@@ -147,7 +147,7 @@ func writeProblems(out io.Writer, problems []client.PlanProblem) error {
 		if p.ProcessID != 0 {
 			process = fmt.Sprintf("%s (%d)", p.Name, p.ProcessID)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\n", oneLine(p.Reason), orDash(process), oneLine(p.Message))
+		fmt.Fprintf(table, "%s\t%s\t%s\n", oneLine(string(p.Reason)), orDash(process), oneLine(p.Message))
 	}
 	if err := table.Flush(); err != nil || len(problems) <= shownProblems {
 		return err

@@ -31,18 +31,6 @@ func writeJSON(out io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// taskList and resultList are the JSON of a list, as the API writes it.
-type (
-	taskList struct {
-		Tasks []client.Task `json:"tasks"`
-		Next  string        `json:"next"`
-	}
-	resultList struct {
-		Results []client.Result `json:"results"`
-		Next    string          `json:"next"`
-	}
-)
-
 // collect returns all results, which are [] in JSON if there are none.
 func collect(results iter.Seq2[client.Result, error]) ([]client.Result, error) {
 	all := []client.Result{}
@@ -204,7 +192,7 @@ func writeTask(out io.Writer, t client.Task) error {
 		}
 	}
 	fmt.Fprintf(table, "created\t%s\ndeadline\t%s\n", t.CreatedAt.Format(time.RFC3339), t.Deadline.Format(time.RFC3339))
-	if !t.FinishedAt.IsZero() {
+	if t.FinishedAt != nil {
 		fmt.Fprintf(table, "finished\t%s (after %v)\n", t.FinishedAt.Format(time.RFC3339), t.FinishedAt.Sub(t.CreatedAt).Round(time.Millisecond))
 	}
 	return table.Flush()

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/client"
 )
 
@@ -78,7 +79,7 @@ func newTaskList(f *taskFlags) *cobra.Command {
 				return err
 			}
 			if f.json {
-				return writeJSON(cmd.OutOrStdout(), taskList{page.Items, page.Next})
+				return writeJSON(cmd.OutOrStdout(), v1.TaskPage{Tasks: page.Items, Next: page.Next})
 			}
 			return writeTaskList(cmd.OutOrStdout(), page, "--limit "+strconv.Itoa(query.PageSize)+f.server.hint())
 		},
@@ -163,7 +164,7 @@ func (f *taskFlags) results(cmd *cobra.Command, id procfleet.TaskID, query clien
 	if err != nil {
 		return err
 	}
-	return writeJSON(cmd.OutOrStdout(), resultList{Results: results})
+	return writeJSON(cmd.OutOrStdout(), v1.ResultPage{Results: results})
 }
 
 // resultPage shows one page of results and how to come to the next.
@@ -173,7 +174,7 @@ func (f *taskFlags) resultPage(cmd *cobra.Command, c *client.Client, id procflee
 		return err
 	}
 	if f.json {
-		return writeJSON(cmd.OutOrStdout(), resultList{page.Items, page.Next})
+		return writeJSON(cmd.OutOrStdout(), v1.ResultPage{Results: page.Items, Next: page.Next})
 	}
 	if err := writeResults(cmd.OutOrStdout(), page.Items); err != nil || page.Next == "" {
 		return err

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/catalog"
 )
 
@@ -45,21 +46,11 @@ type TemplatesSaved struct {
 
 // TemplateSaved is what became of one process.
 type TemplateSaved struct {
-	ID      int64       `json:"id"` // 0 of one that is only planned
-	Outcome SaveOutcome `json:"outcome"`
+	ID      int64          `json:"id"` // 0 of one that is only planned
+	Outcome v1.SaveOutcome `json:"outcome"`
 	// Changes are the attributes that changed, in their order, and
-	// [catalog.AttrModule] at the end if that did; only of [SavedChanged].
+	// [catalog.AttrModule] at the end if that did; only of [v1.SavedChanged].
 	Changes []catalog.Attribute `json:"changes,omitempty"`
 }
-
-// SaveOutcome says whether a process had to be made or changed.
-type SaveOutcome string
-
-// The outcomes.
-const (
-	SavedNew     SaveOutcome = "created"
-	SavedChanged SaveOutcome = "changed"
-	SavedSame    SaveOutcome = "unchanged"
-)
 
 func (SaveTemplates) use() {}

@@ -12,9 +12,9 @@ import (
 	"io"
 	"iter"
 	"net/url"
-	"time"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
 // All returns every dialect.
@@ -91,7 +91,7 @@ type Accept struct {
 	Encode func(id procfleet.TaskID, requestID string) Reply
 	// Plan encodes what would be done of a request that is only to be planned,
 	// see [Planned]; nil for calls that cannot be asked for that.
-	Plan func(p *Plan, requestID string) Reply
+	Plan func(p *v1.Plan, requestID string) Reply
 	// Label is the [procfleet.Target.Label] of a host that the caller did not
 	// name, since it asked for all on which a process is registered; nil is
 	// none, as [procfleet.Host.String] writes it.
@@ -159,30 +159,13 @@ type ResultPage struct {
 // ListHosts is the use of calls that page through the hosts with a live agent.
 type ListHosts struct {
 	Decode func(r *Request) (HostPage, error)
-	Encode func(p HostPage, agents []Agent) Reply
+	Encode func(p HostPage, agents []v1.Agent) Reply
 }
 
 // HostPage asks for up to Limit hosts after the given one; zero begins.
 type HostPage struct {
 	After procfleet.Host
 	Limit int
-}
-
-// Agent is a live agent as callers see it.
-type Agent struct {
-	Host       procfleet.Host `json:"host"`
-	AgentID    string         `json:"agent_id"`
-	Instance   string         `json:"instance"`
-	Version    string         `json:"version"`
-	OS         string         `json:"os"`
-	Arch       string         `json:"arch"`
-	StartedAt  time.Time      `json:"started_at"`
-	SeenAt     time.Time      `json:"seen_at"`
-	Supervised int            `json:"supervised"`
-	// CPU and Memory are how much of the host is in use, in percent of all of it.
-	CPU      float64 `json:"cpu"`
-	Memory   float64 `json:"memory"`
-	Conflict bool    `json:"conflict"`
 }
 
 func (Accept) use()      {}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/catalog"
 )
 
@@ -31,7 +32,7 @@ type Drift struct {
 	ID      int64                 `json:"id"`
 	Process procfleet.ProcessSpec `json:"process"` // as the catalogue has it
 	Total   int                   `json:"total"`   // of hosts that are counted
-	Counts  map[DriftState]int    `json:"counts"`
+	Counts  map[v1.DriftState]int `json:"counts"`
 	Modules []ModuleDrift         `json:"modules"` // by name, those of one name in the order of the topology
 	// Missing are the modules that the process is bound to and that the
 	// topology does not have.
@@ -45,10 +46,10 @@ type Drift struct {
 
 // ModuleDrift is how a process stands in one module.
 type ModuleDrift struct {
-	Set    string             `json:"set"`
-	Module string             `json:"module"`
-	Hosts  int                `json:"hosts"`
-	Counts map[DriftState]int `json:"counts"`
+	Set    string                `json:"set"`
+	Module string                `json:"module"`
+	Hosts  int                   `json:"hosts"`
+	Counts map[v1.DriftState]int `json:"counts"`
 }
 
 // HostDrift is how a process stands on one host.
@@ -56,8 +57,8 @@ type HostDrift struct {
 	Host    procfleet.Host `json:"host"`
 	AgentID string         `json:"agent_id"`
 	Modules []string       `json:"modules"` // of the process in which the host is, as <set>/<module>
-	// Remarks are all states but [DriftRunning] that apply, in their order.
-	Remarks []DriftState `json:"remarks"`
+	// Remarks are all states but [v1.DriftRunning] that apply, in their order.
+	Remarks []v1.DriftState `json:"remarks"`
 	// Reported is what was reported last, nil if nothing was; old news where
 	// the agent is missing.
 	Reported   *catalog.ReportedProcess `json:"reported"`
@@ -65,34 +66,16 @@ type HostDrift struct {
 }
 
 // State is the first of the remarks, or that the process runs.
-func (h *HostDrift) State() DriftState {
+func (h *HostDrift) State() v1.DriftState {
 	if len(h.Remarks) == 0 {
-		return DriftRunning
+		return v1.DriftRunning
 	}
 	return h.Remarks[0]
 }
 
-// DriftState is how a process stands on one host.
-type DriftState string
-
-// The states, in the order in which the first that applies is a host's state.
-const (
-	// DriftAgentMissing: no live agent, so what runs there is not known.
-	DriftAgentMissing DriftState = "agent_missing"
-	// DriftDown: it does not run, or fewer instances than the catalogue has.
-	DriftDown DriftState = "down"
-	// DriftUnsupervised: it is to be kept alive, and is not.
-	DriftUnsupervised DriftState = "unsupervised"
-	// DriftSpecDiffers: it is registered or reported as something else than
-	// the catalogue has.
-	DriftSpecDiffers DriftState = "spec_differs"
-	// DriftRunning: nothing of the above.
-	DriftRunning DriftState = "running"
-)
-
-// DriftStates returns all states, in their order.
-func DriftStates() []DriftState {
-	return []DriftState{DriftAgentMissing, DriftDown, DriftUnsupervised, DriftSpecDiffers, DriftRunning}
+// DriftStates returns all states. A host's state is the first that applies.
+func DriftStates() []v1.DriftState {
+	return []v1.DriftState{v1.DriftAgentMissing, v1.DriftDown, v1.DriftUnsupervised, v1.DriftSpecDiffers, v1.DriftRunning}
 }
 
 func (ShowDrift) use() {}

@@ -62,7 +62,7 @@ const (
 )
 
 // String is the code word of the native API.
-func (k Kind) String() string { return nativeKindOf(k).code }
+func (k Kind) String() string { return string(nativeKindOf(k).code) }
 
 // Error is why a call is not answered as its caller wished.
 type Error struct {

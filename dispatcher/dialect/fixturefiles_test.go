@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/catalog"
 )
 
@@ -110,7 +111,7 @@ func complete(e *ProcessEntry) {
 
 func agentsFile(t *testing.T, f *fixture, q *AgentQuery) []TargetAgent {
 	t.Helper()
-	var agents []*Agent
+	var agents []*v1.Agent
 	f.read(t, "agents.json", &agents)
 	found := make([]TargetAgent, len(agents))
 	for i, agent := range agents {

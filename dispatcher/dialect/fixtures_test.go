@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/catalog"
 )
 
@@ -257,7 +258,7 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 		if planned, refused := f.planned(r, use); refused != nil {
 			return nil, Reply{}, refused
 		} else if planned && err == nil {
-			var p Plan
+			var p v1.Plan
 			f.read(t, "plan.json", &p)
 			return submission, use.Plan(&p, testRequestID), nil
 		}
@@ -297,7 +298,7 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 		page, err := use.Decode(r)
 		return page, use.Encode(all, "more"), err
 	case ListHosts:
-		var agents []Agent
+		var agents []v1.Agent
 		f.read(t, "hosts.json", &agents)
 		page, err := use.Decode(r)
 		return page, use.Encode(page, agents), err

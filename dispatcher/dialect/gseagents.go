@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
 // decodeAgentHosts reads the calls that ask for agents by address.
@@ -78,7 +79,7 @@ type gseAgentState struct {
 	StatusCode int    `json:"status_code"`
 }
 
-func agentState(asked procfleet.Target, agent *Agent) gseAgentState {
+func agentState(asked procfleet.Target, agent *v1.Agent) gseAgentState {
 	s := gseAgentState{AgentID: asked.AgentID, CloudID: gseUnknown, RunMode: gseUnknown, StatusCode: gseAgentNotFound}
 	if !asked.Host.IsZero() {
 		s.CloudID = int64(asked.Host.Cloud)
@@ -133,7 +134,7 @@ func gseAgentInfos(q *AgentQuery, found []TargetAgent, requestID string) Reply {
 	return gseAnswer(infos, requestID)
 }
 
-func agentDetail(asked procfleet.Target, agent *Agent) gseAgentDetail {
+func agentDetail(asked procfleet.Target, agent *v1.Agent) gseAgentDetail {
 	d := gseAgentDetail{gseAgentState: agentState(asked, agent)}
 	d.LastStatusCode = d.StatusCode
 	if agent == nil {

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/catalog"
 )
 
@@ -131,7 +132,7 @@ type AgentQuery struct {
 // TargetAgent is the live agent of one target; nil if there is none.
 type TargetAgent struct {
 	Target procfleet.Target `json:"target"`
-	Agent  *Agent           `json:"agent"`
+	Agent  *v1.Agent        `json:"agent"`
 }
 
 // BindAgents is the use of calls that tell under which agent ids hosts will be

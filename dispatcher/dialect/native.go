@@ -1,18 +1,16 @@
 package dialect
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
-// native is procfleet's own API: the vocabulary as it is, checked strictly
-// before anything is accepted, with HTTP statuses that mean what they say.
+// native is procfleet's own API: the types of package v1, validated before
+// anything is accepted, with HTTP statuses that name the class of a failure.
 func native() Dialect {
 	get, post, put, remove := []string{http.MethodGet}, []string{http.MethodPost}, []string{http.MethodPut}, []string{http.MethodDelete}
 	patch := []string{http.MethodPatch}
@@ -51,34 +49,26 @@ func native() Dialect {
 	}
 }
 
-// nativeError is the member "error" of every native failure.
-type nativeError struct {
-	Code    string           `json:"code"`
-	Message string           `json:"message"`
-	Field   string           `json:"field,omitempty"`
-	Task    procfleet.TaskID `json:"task,omitempty"`
-}
-
-// nativeKind is the status and the code word of one kind of failure.
+// nativeKind is the HTTP status and the error code of one kind of failure.
 type nativeKind struct {
 	status int
-	code   string
+	code   v1.ErrorCode
 }
 
 var nativeKinds = map[Kind]nativeKind{
-	Internal:       {http.StatusInternalServerError, "internal"},
-	Malformed:      {http.StatusBadRequest, "invalid_request"},
-	BadHeader:      {http.StatusBadRequest, "invalid_request"},
-	InvalidField:   {http.StatusBadRequest, "invalid_request"},
-	TooLarge:       {http.StatusRequestEntityTooLarge, "too_large"},
-	NotFound:       {http.StatusNotFound, "not_found"},
-	NoRoute:        {http.StatusNotFound, "not_found"},
-	BadMethod:      {http.StatusMethodNotAllowed, "method_not_allowed"},
-	Conflict:       {http.StatusConflict, "conflict"},
-	Expired:        {http.StatusGone, "expired"},
-	Unavailable:    {http.StatusServiceUnavailable, "unavailable"},
-	StoreFull:      {http.StatusServiceUnavailable, "store_full"},
-	OutcomeUnknown: {http.StatusServiceUnavailable, "unknown"},
+	Internal:       {http.StatusInternalServerError, v1.CodeInternal},
+	Malformed:      {http.StatusBadRequest, v1.CodeInvalidRequest},
+	BadHeader:      {http.StatusBadRequest, v1.CodeInvalidRequest},
+	InvalidField:   {http.StatusBadRequest, v1.CodeInvalidRequest},
+	TooLarge:       {http.StatusRequestEntityTooLarge, v1.CodeTooLarge},
+	NotFound:       {http.StatusNotFound, v1.CodeNotFound},
+	NoRoute:        {http.StatusNotFound, v1.CodeNotFound},
+	BadMethod:      {http.StatusMethodNotAllowed, v1.CodeMethodNotAllowed},
+	Conflict:       {http.StatusConflict, v1.CodeConflict},
+	Expired:        {http.StatusGone, v1.CodeExpired},
+	Unavailable:    {http.StatusServiceUnavailable, v1.CodeUnavailable},
+	StoreFull:      {http.StatusServiceUnavailable, v1.CodeStoreFull},
+	OutcomeUnknown: {http.StatusServiceUnavailable, v1.CodeUnknown},
 
 	NoApplication:      nativeUnauthenticated,
 	NoSecret:           nativeUnauthenticated,
@@ -87,12 +77,12 @@ var nativeKinds = map[Kind]nativeKind{
 	BadSignature:       nativeUnauthenticated,
 	NoUser:             nativeUnauthenticated,
 	BadToken:           nativeUnauthenticated,
-	Forbidden:          {http.StatusForbidden, "forbidden"},
+	Forbidden:          {http.StatusForbidden, v1.CodeForbidden},
 }
 
-var nativeUnauthenticated = nativeKind{http.StatusUnauthorized, "unauthenticated"}
+var nativeUnauthenticated = nativeKind{http.StatusUnauthorized, v1.CodeUnauthenticated}
 
-// nativeCallers is what is said to callers who are not known.
+// nativeCallers are the messages for callers that are not authenticated.
 var nativeCallers = map[Kind]string{ //nolint:gosec // words about secrets, not secrets
 	NoApplication:      "no application is named; send Authorization: Bearer <code>.<secret>",
 	NoSecret:           "there is no secret; send Authorization: Bearer <code>.<secret>",
@@ -112,61 +102,22 @@ func nativeKindOf(k Kind) nativeKind {
 
 func nativeFail(f *Error, _ string) Reply {
 	k := nativeKindOf(f.Kind)
-	reply := Reply{Status: k.status, Body: map[string]nativeError{
-		"error": {Code: k.code, Message: f.after(nativeCallers[f.Kind]), Field: f.Field, Task: f.Task},
+	reply := Reply{Status: k.status, Body: v1.Failure{
+		Error: v1.Error{Code: k.code, Message: f.after(nativeCallers[f.Kind]), Field: f.Field, Task: f.Task},
 	}}
 	if k.status == http.StatusUnauthorized {
 		reply.Authenticate = `Bearer realm="procfleet"`
-		if f.Kind != NoApplication { // something was given, and does not count
+		if f.Kind != NoApplication { // credentials were sent, and are invalid
 			reply.Authenticate += `, error="invalid_token"`
 		}
 	}
 	return reply
 }
 
-// nativeOperation is one operation as callers write it. Process is decoded
-// later, over the defaults, and so is Select.
-type nativeOperation struct {
-	nativeTargets
-	Action     procfleet.Action `json:"action"`
-	Process    json.RawMessage  `json:"process"`
-	Registered bool             `json:"registered"`
-	Select     json.RawMessage  `json:"select"`
-}
-
-// nativeSubmission is one operation by itself, or several under operations.
-type nativeSubmission struct {
-	nativeOperation
-	Operations []nativeOperation `json:"operations"`
-	Strict     *bool             `json:"strict"` // nil is true
-	Timeout    json.RawMessage   `json:"timeout"`
-	Business   string            `json:"business"`
-	Callback   string            `json:"callback"`
-}
-
-func decodeNativeTask(r *Request) (procfleet.Submission, error) {
-	var params nativeSubmission
-	if err := decodeNativeBody(r, &params); err != nil {
-		return procfleet.Submission{}, err
-	}
-	s := procfleet.Submission{Business: params.Business, Callback: params.Callback}
-	var err error
-	if err = params.operations(&s); err != nil {
-		return procfleet.Submission{}, err
-	}
-	if params.Timeout != nil {
-		var timeout procfleet.Duration
-		if err := timeout.UnmarshalJSON(params.Timeout); err != nil {
-			return procfleet.Submission{}, invalid("timeout", "%s", err.Error())
-		}
-		s.Timeout = timeout.Std()
-	}
-	err = errors.Join(s.Validate(), tooLong("business", s.Business, procfleet.MaxKey), tooLong("callback", s.Callback, procfleet.MaxPath))
-	if err != nil {
-		return procfleet.Submission{}, refused(err, same)
-	}
-	return s, nil
-}
+// The decoders below embed a request type of package v1 and replace some of its
+// members: hosts are read as text, so that an error names the invalid element,
+// and processes and durations as raw JSON, so that defaults are applied below
+// the given members and an error names the member.
 
 // decodeNativeBody reads a body that must be a JSON object.
 func decodeNativeBody(r *Request, into any) error {
@@ -176,7 +127,7 @@ func decodeNativeBody(r *Request, into any) error {
 	return decodeObject(r.Body, into, r.MaxItems)
 }
 
-// tooLong is the problem with a text above its limit in bytes, or nil.
+// tooLong is the error for a text above its limit in bytes, or nil.
 func tooLong(field, text string, limit int) error {
 	if len(text) <= limit {
 		return nil
@@ -184,156 +135,64 @@ func tooLong(field, text string, limit int) error {
 	return &procfleet.FieldError{Field: field, Problem: fmt.Sprintf("is longer than %d bytes", limit)}
 }
 
-// same is the name function of a dialect that uses the vocabulary's own words.
+// same is the name function of a dialect that uses the vocabulary's own names.
 func same(field string) string { return field }
 
-// operations reads all of them, and with them whose catalogue they are about.
-func (p *nativeSubmission) operations(s *procfleet.Submission) error {
-	written, single := p.Operations, p.Operations == nil
-	switch {
-	case single:
-		written = []nativeOperation{p.nativeOperation}
-	case p.Action != "" || p.Process != nil || p.Registered || p.Select != nil || p.Hosts != nil || p.Agents != nil:
-		return invalid("operations", "stands beside a single operation; give one or the other")
+// Pages of the native lists.
+const (
+	defaultPage = 100
+	maxPage     = 1000
+)
+
+// pageLimit reads the parameter limit.
+func pageLimit(r *Request) (int, error) {
+	text := r.Query.Get("limit")
+	if text == "" {
+		return defaultPage, nil
 	}
-	check := (*procfleet.Operation).Validate
-	if !strict(p.Strict) {
-		check = (*procfleet.Operation).ValidateBounds
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > maxPage {
+		return 0, invalid("limit", "is not a number from 1 to %d", maxPage)
 	}
-	s.Operations = make([]procfleet.Operation, 0, len(written))
-	var accounts []string
-	for i := range written {
-		prefix := "operations[" + strconv.Itoa(i) + "]."
-		if single {
-			prefix = ""
-		}
-		o, account, err := written[i].operation(prefix, check)
-		if err != nil {
-			return err
-		}
-		if o.Selection != nil {
-			accounts = append(accounts, account)
-		}
-		s.Operations = append(s.Operations, o)
-	}
-	if accounts == nil {
-		return nil
-	}
-	var err error
-	s.Business, err = selecting(p.Business, accounts)
-	return err
+	return n, nil
 }
 
-// strict reports whether a request is refused for what concerns one process
-// only, and not left to fail on its hosts.
-func strict(given *bool) bool { return given == nil || *given }
+// maxStart is the largest start of a page.
+const maxStart = 1_000_000_000
 
-// operation reads what stands at prefix and checks it. The account is that of
-// its selection.
-func (p *nativeOperation) operation(prefix string, check func(*procfleet.Operation) error) (o procfleet.Operation, account string, err error) {
-	o = procfleet.Operation{Action: p.Action, Registered: p.Registered}
-	selected, err := selection(p.Select, prefix+"select")
-	switch {
-	case err != nil:
-		return o, "", err
-	case selected != nil:
-		o.Selection, account = &selected.Selection, selected.Account
-	case !p.Registered:
-		o.Process = procfleet.DefaultSpec()
+// pageStart reads the parameter start: the number of entries before the page.
+func pageStart(r *Request) (int, error) {
+	text := r.Query.Get("start")
+	if text == "" {
+		return 0, nil
 	}
-	if err = decodeProcess(p.Process, &o.Process, prefix+"process"); err != nil {
-		return o, "", err
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > maxStart {
+		return 0, invalid("start", "is not a number from 0 to %d", maxStart)
 	}
-	if o.Targets, err = p.targets(prefix); err != nil {
-		return o, "", err
-	}
-	if err := check(&o); err != nil {
-		return o, "", refused(err, func(field string) string { return prefix + field })
-	}
-	return o, account, nil
+	return n, nil
 }
 
-// nativeTargets is how a body names hosts.
-type nativeTargets struct {
-	Hosts  []string `json:"hosts"`
-	Agents []string `json:"agents"`
+// nextStart is the start of the next page, as text like the cursors of the
+// other lists; empty at the end.
+func nextStart(start, page, total int) string {
+	if next := start + page; page > 0 && next < total && next <= maxStart {
+		return strconv.Itoa(next)
+	}
+	return ""
 }
 
-// targets reads what stands at prefix, hosts before agents.
-func (p *nativeTargets) targets(prefix string) ([]procfleet.Target, error) {
-	targets := slices.Grow([]procfleet.Target(nil), len(p.Hosts)+len(p.Agents))
-	for i, text := range p.Hosts {
-		host, err := procfleet.ParseHost(text)
-		if err != nil {
-			return nil, invalid(prefix+"hosts["+strconv.Itoa(i)+"]", "%s", err.Error())
-		}
-		targets = append(targets, procfleet.Target{Host: host})
+// truth reads a parameter that is true or false; nil without it.
+func truth(r *Request, name string) (*bool, error) {
+	switch text := r.Query.Get(name); text {
+	case "":
+		return nil, nil
+	case "true", "false":
+		is := text == "true"
+		return &is, nil
 	}
-	for i, id := range p.Agents {
-		if id == "" {
-			return nil, invalid(prefix+"agents["+strconv.Itoa(i)+"]", "is empty")
-		}
-	}
-	agents, err := agentTargets(p.Agents, prefix+"agents")
-	return append(targets, agents...), err
+	return nil, invalid(name, "is neither true nor false")
 }
 
-// some is targets of a call that needs at least one, and takes at most limit;
-// 0 is no limit.
-func (p *nativeTargets) some(limit int) ([]procfleet.Target, error) {
-	targets, err := p.targets("")
-	switch {
-	case err != nil:
-		return nil, err
-	case len(targets) == 0:
-		return nil, invalid("hosts", "is empty; name at least one host as <cloud>:<ip>, for example 0:10.0.0.1")
-	case limit > 0 && len(targets) > limit:
-		return nil, invalid("hosts", "are %d together with agents, at most %d may be asked for at a time", len(targets), limit)
-	}
-	return targets, nil
-}
-
-// decodeProcess reads a process over what is there; raw is nil if the body
-// has none.
-func decodeProcess(raw json.RawMessage, into *procfleet.ProcessSpec, field string) error {
-	if raw == nil {
-		return nil
-	}
-	if err := json.Unmarshal(raw, into); err != nil {
-		return processError(err, raw, field)
-	}
-	return nil
-}
-
-// processError names the field of a process spec that could not be decoded.
-// Durations decode themselves, and encoding/json does not say where such a
-// value stood, so they are tried one by one.
-func processError(err error, process []byte, field string) error {
-	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return decodeError(err, field)
-	}
-	var parts struct {
-		Alive map[string]json.RawMessage `json:"alive"`
-	}
-	if json.Unmarshal(process, &parts) == nil {
-		for _, name := range []string{
-			"op_timeout", "start_check_begin", "start_check_end", "stop_check", "start_interval", "cycle_time",
-		} {
-			var d procfleet.Duration
-			if value, there := parts.Alive[name]; there && d.UnmarshalJSON(value) != nil {
-				return decodeError(err, field+".alive."+name)
-			}
-		}
-	}
-	return decodeError(err, field)
-}
-
-func nativeAccepted(id procfleet.TaskID, _ string) Reply {
-	return Reply{
-		Status:   http.StatusCreated,
-		Location: "/v1/tasks/" + string(id),
-		Body: struct {
-			ID procfleet.TaskID `json:"id"`
-		}{id},
-	}
-}
+// ok is an answer with status 200.
+func ok(body any) Reply { return Reply{Status: http.StatusOK, Body: body} }

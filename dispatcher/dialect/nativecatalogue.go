@@ -6,16 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strconv"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// nativeBusiness is the business that a path has for {biz}. The parameter
-// account is whose business it is, [catalog.DefaultAccount] without.
+// nativeBusiness is the business of the path's {biz}. The parameter account is
+// the account of the business, [catalog.DefaultAccount] without it.
 func nativeBusiness(r *Request) (catalog.Business, error) {
 	id, err := strconv.ParseInt(r.Wildcards["biz"], 10, 64)
 	if err != nil {
@@ -33,8 +33,8 @@ func nativeBusiness(r *Request) (catalog.Business, error) {
 	return b, nil
 }
 
-// decodeCatalogueSearch asks for processes by name; the parameter name is a
-// part of it, or with exact all of it.
+// decodeCatalogueSearch searches for processes by name: the parameter name is a
+// part of the name, or with exact the whole name.
 func decodeCatalogueSearch(r *Request) (TemplateSearch, error) {
 	b, err := nativeBusiness(r)
 	if err != nil {
@@ -65,8 +65,8 @@ func decodeCatalogueSearch(r *Request) (TemplateSearch, error) {
 	return q, nil
 }
 
-// nativeTemplate is a process of the catalogue as callers see it: its
-// attributes stand beside what else is known of it.
+// nativeTemplate renders a [v1.CatalogProcess]: its attributes, in the order of
+// the catalog's rules, stand beside the other members.
 func nativeTemplate(b rendered, t *catalog.Template) rendered {
 	b = append(b.comma(), '{').number("id", t.ID)
 	for _, rule := range catalog.AttributeRules() {
@@ -93,18 +93,11 @@ func nativeTemplates(q *TemplateSearch, page []catalog.Template, total int, _ st
 		b = nativeTemplate(b, &page[i])
 	}
 	b = append(b, ']').number("total", int64(total)).text("next", nextStart(q.Search.Start, len(page), total))
-	return Reply{Status: http.StatusOK, Body: append(b, '}')}
+	return ok(append(b, '}'))
 }
 
-// Members of a process that are no attributes. What the list says beside them
-// is ignored in what is saved, so that a list can be sent back.
-const (
-	memberModules = "modules"
-	memberID      = "id"
-	memberCreated = "created_at"
-	memberChanged = "changed_at"
-)
-
+// decodeNamedTemplates reads a [v1.CatalogRequest]. The members of a page that
+// are not attributes are ignored, so that a page can be sent back.
 func decodeNamedTemplates(r *Request) (NamedTemplates, error) {
 	b, err := nativeBusiness(r)
 	if err != nil {
@@ -145,14 +138,14 @@ func decodeNamedTemplates(r *Request) (NamedTemplates, error) {
 	return q, nil
 }
 
-// decodeNamedTemplate reads one process, which stands at field.
+// decodeNamedTemplate reads the process at field.
 func decodeNamedTemplate(members map[string]json.RawMessage, field string) (NamedTemplate, error) {
 	t := NamedTemplate{Set: make(map[catalog.Attribute]catalog.Value, len(members))}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		var err error
 		switch name {
-		case memberID, memberCreated, memberChanged:
-		case memberModules:
+		case v1.MemberID, v1.MemberCreatedAt, v1.MemberChangedAt:
+		case v1.MemberModules:
 			t.Modules, err = decodeModules(members[name], field+"."+name)
 		default:
 			var v catalog.Value
@@ -171,7 +164,7 @@ func decodeNamedTemplate(members map[string]json.RawMessage, field string) (Name
 	return t, nil
 }
 
-// decodeModules reads names of modules. Only null is nil.
+// decodeModules reads names of modules; nil for null only.
 func decodeModules(text json.RawMessage, field string) ([]string, error) {
 	var modules []string
 	if err := json.Unmarshal(text, &modules); err != nil {
@@ -185,7 +178,7 @@ func decodeModules(text json.RawMessage, field string) ([]string, error) {
 	return modules, nil
 }
 
-// problemOf is what is wrong without the field, which the caller names.
+// problemOf is the problem of an error without the field, which the caller names.
 func problemOf(err error) string {
 	if f, ok := errors.AsType[*procfleet.FieldError](err); ok {
 		return f.Problem
@@ -194,16 +187,7 @@ func problemOf(err error) string {
 }
 
 func nativeTemplatesSaved(q *NamedTemplates, done TemplatesSaved, _ string) Reply {
-	type saved struct {
-		Name    string      `json:"name"`
-		ID      int64       `json:"id,omitempty"`
-		Outcome SaveOutcome `json:"outcome"`
-		Changes []string    `json:"changes"` // members of a process
-	}
-	answer := struct {
-		Processes []saved           `json:"processes"`
-		Task      *procfleet.TaskID `json:"task"` // null if there is none
-	}{Processes: make([]saved, len(done.Templates))}
+	answer := v1.CatalogSaved{Processes: make([]v1.SavedProcess, len(done.Templates))}
 	if done.Task != "" {
 		answer.Task = &done.Task
 	}
@@ -211,10 +195,59 @@ func nativeTemplatesSaved(q *NamedTemplates, done TemplatesSaved, _ string) Repl
 		changes := make([]string, len(t.Changes))
 		for n, a := range t.Changes {
 			if changes[n] = string(a); a == catalog.AttrModule {
-				changes[n] = memberModules
+				changes[n] = v1.MemberModules
 			}
 		}
-		answer.Processes[i] = saved{q.Templates[i].Name(), t.ID, t.Outcome, changes}
+		answer.Processes[i] = v1.SavedProcess{Name: q.Templates[i].Name(), ID: t.ID, Outcome: t.Outcome, Changes: changes}
 	}
-	return Reply{Status: http.StatusOK, Body: answer}
+	return ok(answer)
+}
+
+// driftHosts is the default number of hosts that are listed.
+const driftHosts = 1000
+
+func decodeDriftQuery(r *Request) (DriftQuery, error) {
+	b, err := nativeBusiness(r)
+	if err != nil {
+		return DriftQuery{}, err
+	}
+	q := DriftQuery{Business: b, Modules: r.Query["module"], Limit: driftHosts}
+	if q.ID, err = strconv.ParseInt(r.ID, 10, 64); err != nil || q.ID < 1 {
+		return DriftQuery{}, invalid("id", "is not the id of a process, a number of 1 or more")
+	}
+	if len(q.Modules) > catalog.MaxBound {
+		return DriftQuery{}, invalid("module", "is there more than %d times", catalog.MaxBound)
+	}
+	if text := r.Query.Get("limit"); text != "" {
+		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 0 {
+			return DriftQuery{}, invalid("limit", "is not a number of 0 or more")
+		}
+	}
+	return q, nil
+}
+
+func nativeDrift(_ *DriftQuery, d *Drift, _ string) Reply {
+	answer := v1.Drift{
+		ID: d.ID, Namespace: d.Process.Namespace, Name: d.Process.Name, Total: d.Total, Counts: driftCounts(d.Counts),
+		Modules: make([]v1.ModuleDrift, len(d.Modules)), MissingModules: append([]string{}, d.Missing...),
+		Elsewhere: append([]procfleet.Host{}, d.Elsewhere...), Hosts: make([]v1.HostDrift, len(d.Hosts)),
+	}
+	for i, m := range d.Modules {
+		answer.Modules[i] = v1.ModuleDrift{Set: m.Set, Module: m.Module, Total: m.Hosts, Counts: driftCounts(m.Counts)}
+	}
+	for i := range d.Hosts {
+		h := &d.Hosts[i]
+		answer.Hosts[i] = v1.HostDrift{
+			Host: h.Host, AgentID: h.AgentID, Modules: h.Modules, State: h.State(), Remarks: append([]v1.DriftState{}, h.Remarks...),
+			Reported: newNativeReported(h.Reported, h.ReportedAt),
+		}
+	}
+	return ok(answer)
+}
+
+func driftCounts(n map[v1.DriftState]int) v1.DriftCounts {
+	return v1.DriftCounts{
+		AgentMissing: n[v1.DriftAgentMissing], Down: n[v1.DriftDown], Running: n[v1.DriftRunning],
+		SpecDiffers: n[v1.DriftSpecDiffers], Unsupervised: n[v1.DriftUnsupervised],
+	}
 }

@@ -8,34 +8,24 @@ import (
 	"strconv"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// nativeTopology is a topology as callers write it. It goes by what a topology
-// is shown as, so that what was read can be changed and put back: then version
-// is what was read.
-type nativeTopology struct {
-	Version      *int64      `json:"version"` // null: whatever there is
-	AutoRegister *bool       `json:"auto_register"`
-	Sets         []nativeSet `json:"sets"`
-}
-
+// nativeSet and nativeModule are those of a [v1.TopologyRequest].
 type nativeSet struct {
-	Name    string         `json:"name"`
+	v1.TopologySet
 	Modules []nativeModule `json:"modules"`
 }
 
 type nativeModule struct {
-	Name    string   `json:"name"`
-	Default int64    `json:"default"`
-	Hosts   []string `json:"hosts"`
+	v1.TopologyModule
+	Hosts []string `json:"hosts"`
 }
 
-// decodeTopology reads a topology as JSON, or, if that is the content type,
-// as YAML or CSV.
+// decodeTopology reads a topology as JSON, or, by the content type, as YAML or
+// CSV.
 func decodeTopology(r *Request) (TopologyChange, error) {
 	b, err := nativeBusiness(r)
 	if err != nil {
@@ -62,18 +52,18 @@ func decodeTopology(r *Request) (TopologyChange, error) {
 	return q, nil
 }
 
-// mediaType is the type of a body, without its parameters.
+// mediaType is the content type of a body, without its parameters.
 func mediaType(r *Request) string {
 	kind, _, err := mime.ParseMediaType(r.ContentType)
 	if err != nil {
-		return "" // JSON, as where nothing is said
+		return "" // JSON, as without the header
 	}
 	return kind
 }
 
-// ifMatch reads the header If-Match: a version, with or without quotes, also as
-// servers in front that compress answers write it. "*" is whatever there is, as
-// without the header.
+// ifMatch reads the header If-Match: a version, with or without quotes, also in
+// the weak form that compressing proxies write. "*" is any version, as without
+// the header.
 func (q *TopologyChange) ifMatch(header string) error {
 	if header == "" || header == "*" {
 		return nil
@@ -98,7 +88,10 @@ func (q *TopologyChange) readObject(r *Request) error {
 	if !isObject(body) {
 		return &Error{Kind: Malformed, Field: "body", Problem: "is no object with sets"}
 	}
-	var params nativeTopology
+	var params struct {
+		v1.TopologyRequest
+		Sets []nativeSet `json:"sets"`
+	}
 	if err := decodeObject(body, &params, catalog.MaxPlacements); err != nil {
 		return err
 	}
@@ -126,8 +119,8 @@ func (q *TopologyChange) readObject(r *Request) error {
 	return q.read(params.Sets)
 }
 
-// onlyKnownMembers refuses what no set and no module has, in a topology that
-// could be decoded: of a misspelt "hosts" a module without hosts would come.
+// onlyKnownMembers rejects unknown members of sets and modules: a misspelt
+// "hosts" would make a module without hosts.
 func onlyKnownMembers(body []byte) error {
 	var given struct{ Sets json.RawMessage }
 	if err := json.Unmarshal(body, &given); err != nil {
@@ -139,53 +132,6 @@ func onlyKnownMembers(body []byte) error {
 		return invalid("sets", "have a member that is not known: %s; a set has name and modules, a module name, default and hosts", err)
 	}
 	return nil
-}
-
-// maxYAMLMarks is how many marks a text in YAML may have that each begin
-// something: a parser makes hundreds of bytes of one. A host in a line of its
-// own has two.
-const maxYAMLMarks = 4 * catalog.MaxPlacements
-
-func yamlToJSON(text []byte) ([]byte, error) {
-	marks := 0
-	for _, mark := range []string{"\n", ",", "[", "{", "- ", ": ", "? "} {
-		marks += bytes.Count(text, []byte(mark))
-	}
-	if marks > maxYAMLMarks {
-		return nil, &Error{Kind: TooLarge, Field: "body", Problem: "has more in it than a topology can have"}
-	}
-	if severalDocuments(text) {
-		return nil, &Error{Kind: Malformed, Field: "body", Problem: "has several YAML documents; a topology is one"}
-	}
-	body, err := yaml.YAMLToJSONStrict(text)
-	if err != nil {
-		return nil, &Error{Kind: Malformed, Field: "body", Problem: "is not YAML: " + strings.ReplaceAll(err.Error(), "\n", "")}
-	}
-	return body, nil
-}
-
-// severalDocuments reports whether a text in YAML goes on behind its first
-// document, which is all that is read of it.
-func severalDocuments(text []byte) bool {
-	begun, ended := false, false
-	for line := range bytes.Lines(bytes.TrimPrefix(text, []byte("\ufeff"))) {
-		line = bytes.TrimRight(line, " \t\r\n")
-		if rest, marks := bytes.CutPrefix(line, []byte("---")); marks && (len(rest) == 0 || rest[0] == ' ' || rest[0] == '\t') {
-			ended = ended || begun
-			line = rest
-		}
-		line = bytes.TrimLeft(line, " \t")
-		switch {
-		case len(line) == 0, line[0] == '#', line[0] == '%' && !begun:
-		case string(line) == "...":
-			ended = ended || begun
-		case ended:
-			return true
-		default:
-			begun = true
-		}
-	}
-	return false
 }
 
 func (q *TopologyChange) read(sets []nativeSet) error {
@@ -203,7 +149,7 @@ func (q *TopologyChange) read(sets []nativeSet) error {
 	return nil
 }
 
-// parseHosts reads the hosts of a list that stands at field.
+// parseHosts reads the hosts of the list at field.
 func parseHosts(texts []string, field string) ([]procfleet.Host, error) {
 	hosts := make([]procfleet.Host, len(texts))
 	for i, text := range texts {
@@ -215,18 +161,16 @@ func parseHosts(texts []string, field string) ([]procfleet.Host, error) {
 	return hosts, nil
 }
 
-// decodeTopologyEdit wants hosts to be there: an empty list takes those of the
-// module away, and nobody should do that by leaving something out.
+// decodeTopologyEdit requires hosts: an empty list removes the hosts of the
+// module, which a forgotten member must not do.
 func decodeTopologyEdit(r *Request) (TopologyEdit, error) {
 	b, err := nativeBusiness(r)
 	if err != nil {
 		return TopologyEdit{}, err
 	}
 	var params struct {
-		Set          string   `json:"set"`
-		Module       string   `json:"module"`
-		Hosts        []string `json:"hosts"`
-		AutoRegister *bool    `json:"auto_register"`
+		v1.TopologyEdit
+		Hosts []string `json:"hosts"`
 	}
 	if !isObject(r.Body) {
 		return TopologyEdit{}, &Error{Kind: Malformed, Field: "body", Problem: "is not a JSON object"}
@@ -261,18 +205,6 @@ func decodeTopologyQuery(r *Request) (TopologyQuery, error) {
 	return TopologyQuery{Business: b, WithoutAgents: agents != nil && !*agents}, err
 }
 
-// truth reads a parameter that is true or false; nil without it.
-func truth(r *Request, name string) (*bool, error) {
-	switch text := r.Query.Get(name); text {
-	case "":
-		return nil, nil
-	case "true", "false":
-		is := text == "true"
-		return &is, nil
-	}
-	return nil, invalid(name, "is neither true nor false")
-}
-
 func nativeTopologySet(_ *TopologyChange, version int64, _ string) Reply {
 	return versionReply(version)
 }
@@ -282,47 +214,24 @@ func nativeTopologyEdited(_ *TopologyEdit, version int64, _ string) Reply {
 }
 
 func versionReply(version int64) Reply {
-	return Reply{Status: http.StatusOK, ETag: versionTag(version), Body: struct {
-		Version int64 `json:"version"`
-	}{version}}
+	return Reply{Status: http.StatusOK, ETag: versionTag(version), Body: v1.TopologyVersion{Version: version}}
 }
 
 func versionTag(version int64) string { return `"` + strconv.FormatInt(version, 10) + `"` }
 
-// shownTopology is a topology as callers see it. What is not told of agents is
-// null.
-type shownTopology struct {
-	Version       int64            `json:"version"` // 0: there is none
-	AutoRegister  bool             `json:"auto_register"`
-	Sets          []shownSet       `json:"sets"`
-	WithoutAgent  []procfleet.Host `json:"without_agent"`
-	WithoutModule []procfleet.Host `json:"without_module"`
-}
-
-type shownSet struct {
-	Name    string        `json:"name"`
-	Modules []shownModule `json:"modules"`
-}
-
-type shownModule struct {
-	Name    string           `json:"name"`
-	Default int64            `json:"default"`
-	Hosts   []procfleet.Host `json:"hosts"`
-}
-
 func nativeShowTopology(_ *TopologyQuery, found TopologyShown, _ string) Reply {
 	t := found.Topology
-	shown := shownTopology{
-		Version: t.Version, AutoRegister: t.AutoRegister, Sets: make([]shownSet, len(t.Sets)),
+	shown := v1.Topology{
+		Version: t.Version, AutoRegister: t.AutoRegister, Sets: make([]v1.TopologySet, len(t.Sets)),
 		WithoutAgent: found.WithoutAgent, WithoutModule: found.WithoutModule,
 	}
 	for i, s := range t.Sets {
-		shown.Sets[i] = shownSet{s.Name, make([]shownModule, len(s.Modules))}
+		shown.Sets[i] = v1.TopologySet{Name: s.Name, Modules: make([]v1.TopologyModule, len(s.Modules))}
 		for j, m := range s.Modules {
 			if m.Hosts == nil {
 				m.Hosts = []procfleet.Host{}
 			}
-			shown.Sets[i].Modules[j] = shownModule(m)
+			shown.Sets[i].Modules[j] = v1.TopologyModule(m)
 		}
 	}
 	return Reply{Status: http.StatusOK, ETag: versionTag(t.Version), Body: shown}

@@ -2,11 +2,13 @@ package dialect
 
 import (
 	"math"
+	"net/netip"
 	"reflect"
 	"testing"
 	"time"
 
 	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
 // What is rendered by hand must be what encoding/json makes of the struct that
@@ -31,7 +33,7 @@ func TestRenderedMembersAreThoseThatAreDeclared(t *testing.T) {
 	})
 	t.Run("result", func(t *testing.T) {
 		t.Parallel()
-		sameAsDeclared(t, func(n *nativeResult) rendered { return n.render(nil) })
+		sameAsDeclared(t, func(n *v1.Result) rendered { return renderResult(nil, n) })
 	})
 	t.Run("status", func(t *testing.T) {
 		t.Parallel()
@@ -64,6 +66,10 @@ func set(t *testing.T, v reflect.Value) {
 	t.Helper()
 	if v.Type() == reflect.TypeFor[time.Time]() {
 		v.Set(reflect.ValueOf(time.Date(2026, 11, 21, 5, 35, 22, 123_400_000, time.UTC)))
+		return
+	}
+	if v.Type() == reflect.TypeFor[procfleet.Host]() {
+		v.Set(reflect.ValueOf(procfleet.Host{Cloud: 3, Addr: netip.MustParseAddr("fd00::1")}))
 		return
 	}
 	switch v.Kind() {

@@ -84,11 +84,11 @@ var decoders = map[string]string{
 
 	"catalog.Value.UnmarshalJSON": "dispatcher/dialect.FuzzDecode",
 
-	"client.CatalogueProcess.UnmarshalJSON": "client.FuzzAnswers",
-	"client.Client.attempt":                 "client.FuzzAnswers",
-	"client.refusal":                        "client.FuzzAnswers",
-	"client.newEventReader":                 "client.FuzzEvents",
-	"client.watch.use":                      "client.FuzzAnswers", // the task of an event is the one of an answer
+	"api/v1.CatalogProcess.UnmarshalJSON": "client.FuzzAnswers",
+	"client.Client.attempt":               "client.FuzzAnswers",
+	"client.refusal":                      "client.FuzzAnswers",
+	"client.newEventReader":               "client.FuzzEvents",
+	"client.watch.use":                    "client.FuzzAnswers", // the task of an event is the one of an answer
 
 	"dispatcher.gate.admit":                    "dispatcher.FuzzAdmit",
 	"dispatcher.login.fetch":                   "dispatcher.FuzzLogin",

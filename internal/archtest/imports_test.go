@@ -20,7 +20,9 @@ const module = "github.com/procfleet/procfleet"
 var allowed = map[string][]string{
 	"":           {},
 	"agentproto": {},
-	"client":     {""}, // for programs of others: the standard library and the vocabulary
+	// For programs of others: the standard library and the vocabulary.
+	"api/v1": {""},
+	"client": {"", "api/v1"},
 
 	"taskstore":                    {""},
 	"taskstore/internal/pack":      {"", "catalog", "taskstore"},
@@ -34,10 +36,10 @@ var allowed = map[string][]string{
 	"catalog/catalogtest": {"", "catalog", "taskstore", "taskstore/storetest"},
 
 	"dispatcher/apps":                {"", "internal/datafile"},
-	"dispatcher/dialect":             {"", "catalog", "internal/plaintext"},
+	"dispatcher/dialect":             {"", "api/v1", "catalog", "internal/plaintext"},
 	"dispatcher/openapi":             {"dispatcher/dialect"},
 	"dispatcher/openapi/openapitest": {},
-	"dispatcher":                     {"", "catalog", "dispatcher/apps", "dispatcher/dialect", "dispatcher/openapi", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/invalid", "internal/loopback", "internal/peercred", "internal/tlsfiles", "internal/tracecontext"},
+	"dispatcher":                     {"", "api/v1", "catalog", "dispatcher/apps", "dispatcher/dialect", "dispatcher/openapi", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/invalid", "internal/loopback", "internal/peercred", "internal/tlsfiles", "internal/tracecontext"},
 	"worker":                         {"", "agentproto", "catalog", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/invalid", "internal/plaintext", "internal/tlsfiles", "internal/tracecontext"},
 
 	"agent/proc":      {},

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
 )
@@ -183,4 +185,50 @@ func (t *tabled) topology() []catalog.Set {
 		}
 	}
 	return sets
+}
+
+// maxYAMLMarks bounds the marks of a YAML text that begin a node: a parser needs
+// hundreds of bytes for each. A host in a line of its own has two marks.
+const maxYAMLMarks = 4 * catalog.MaxPlacements
+
+func yamlToJSON(text []byte) ([]byte, error) {
+	marks := 0
+	for _, mark := range []string{"\n", ",", "[", "{", "- ", ": ", "? "} {
+		marks += bytes.Count(text, []byte(mark))
+	}
+	if marks > maxYAMLMarks {
+		return nil, &Error{Kind: TooLarge, Field: "body", Problem: "has more in it than a topology can have"}
+	}
+	if severalDocuments(text) {
+		return nil, &Error{Kind: Malformed, Field: "body", Problem: "has several YAML documents; a topology is one"}
+	}
+	body, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return nil, &Error{Kind: Malformed, Field: "body", Problem: "is not YAML: " + strings.ReplaceAll(err.Error(), "\n", "")}
+	}
+	return body, nil
+}
+
+// severalDocuments reports whether a YAML text has more than one document: only
+// the first would be read.
+func severalDocuments(text []byte) bool {
+	begun, ended := false, false
+	for line := range bytes.Lines(bytes.TrimPrefix(text, []byte("\ufeff"))) {
+		line = bytes.TrimRight(line, " \t\r\n")
+		if rest, marks := bytes.CutPrefix(line, []byte("---")); marks && (len(rest) == 0 || rest[0] == ' ' || rest[0] == '\t') {
+			ended = ended || begun
+			line = rest
+		}
+		line = bytes.TrimLeft(line, " \t")
+		switch {
+		case len(line) == 0, line[0] == '#', line[0] == '%' && !begun:
+		case string(line) == "...":
+			ended = ended || begun
+		case ended:
+			return true
+		default:
+			begun = true
+		}
+	}
+	return false
 }

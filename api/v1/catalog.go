@@ -1,0 +1,234 @@
+package v1
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/procfleet/procfleet"
+)
+
+// CatalogProcess is a process that a business defines once for all hosts of
+// the modules that it is bound to. In JSON its attributes stand beside the
+// other members.
+type CatalogProcess struct {
+	// ID, CreatedAt and ChangedAt are set by the server and ignored in requests.
+	ID int64
+	// Attributes are by their names in the API, such as "name" and
+	// "start_cmd". A value is nil, a string, an int64 or a bool.
+	Attributes map[string]any
+	// Modules are the names of the modules that the process is bound to. In a
+	// request nil leaves them as they are.
+	Modules   []string
+	CreatedAt time.Time
+	ChangedAt time.Time
+}
+
+// Name is the process's name.
+func (p *CatalogProcess) Name() string {
+	name, _ := p.Attributes["name"].(string)
+	return name
+}
+
+// Members of a [CatalogProcess] that are not attributes.
+const (
+	MemberID        = "id"
+	MemberModules   = "modules"
+	MemberCreatedAt = "created_at"
+	MemberChangedAt = "changed_at"
+)
+
+// MarshalJSON writes the form of a request: attributes and modules.
+func (p CatalogProcess) MarshalJSON() ([]byte, error) {
+	members := make(map[string]any, len(p.Attributes)+1)
+	maps.Copy(members, p.Attributes)
+	if p.Modules != nil {
+		members[MemberModules] = p.Modules
+	}
+	return json.Marshal(members)
+}
+
+// UnmarshalJSON reads the form of an answer.
+func (p *CatalogProcess) UnmarshalJSON(text []byte) error {
+	var known struct {
+		ID        int64     `json:"id"`
+		Modules   []string  `json:"modules"`
+		CreatedAt time.Time `json:"created_at"`
+		ChangedAt time.Time `json:"changed_at"`
+	}
+	if err := json.Unmarshal(text, &known); err != nil {
+		return err
+	}
+	*p = CatalogProcess{ID: known.ID, Modules: known.Modules, CreatedAt: known.CreatedAt, ChangedAt: known.ChangedAt}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	if err := decoder.Decode(&p.Attributes); err != nil {
+		return err
+	}
+	for _, name := range []string{MemberID, MemberModules, MemberCreatedAt, MemberChangedAt} {
+		delete(p.Attributes, name)
+	}
+	for name, value := range p.Attributes {
+		number, ok := value.(json.Number)
+		if !ok {
+			continue
+		}
+		n, err := number.Int64()
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		p.Attributes[name] = n
+	}
+	return nil
+}
+
+// CatalogPage is a page of the processes of a business, by name. Next is the
+// start of the next page, empty at the end.
+type CatalogPage struct {
+	Processes []CatalogProcess `json:"processes"`
+	Total     int              `json:"total"` // of all that match
+	Next      string           `json:"next"`
+}
+
+// CatalogRequest is the body of PUT /v1/catalogue/{biz}: 1 to 1000 processes
+// with distinct names.
+type CatalogRequest struct {
+	Processes []CatalogProcess `json:"processes"`
+}
+
+// CatalogSaved is the answer to a [CatalogRequest], in its order.
+type CatalogSaved struct {
+	Processes []SavedProcess `json:"processes"`
+	// Task notifies agents of changed bindings; nil if there is none.
+	Task *procfleet.TaskID `json:"task"`
+}
+
+// SavedProcess is the outcome of one process of a [CatalogRequest].
+type SavedProcess struct {
+	Name    string      `json:"name"`
+	ID      int64       `json:"id,omitempty"` // 0 for a process that is only planned
+	Outcome SaveOutcome `json:"outcome"`
+	Changes []string    `json:"changes"` // members that differ from before; only of [SavedChanged]
+}
+
+// SaveOutcome says whether a process was created or changed.
+type SaveOutcome string
+
+// The outcomes.
+const (
+	SavedNew     SaveOutcome = "created"
+	SavedChanged SaveOutcome = "changed"
+	SavedSame    SaveOutcome = "unchanged"
+)
+
+// Topology is the sets, modules and hosts of a business.
+type Topology struct {
+	Version int64 `json:"version"` // counts changes from 1; 0 if the business has no topology
+	// AutoRegister notifies agents of a process as soon as it is bound to a
+	// module of theirs.
+	AutoRegister bool          `json:"auto_register"`
+	Sets         []TopologySet `json:"sets"`
+	// WithoutAgent are hosts of modules that have no live agent; nil if not
+	// requested.
+	WithoutAgent []procfleet.Host `json:"without_agent"`
+	// WithoutModule are hosts with a live agent that are in no module, 1000 at
+	// most; nil if not requested or for applications that are limited to some
+	// businesses.
+	WithoutModule []procfleet.Host `json:"without_module"`
+}
+
+// TopologySet is a group of modules.
+type TopologySet struct {
+	Name    string           `json:"name"`
+	Modules []TopologyModule `json:"modules"`
+}
+
+// TopologyModule is a group of hosts that run the same processes.
+type TopologyModule struct {
+	Name    string           `json:"name"`
+	Default int64            `json:"default"` // not 0: hosts that are idle or out of order
+	Hosts   []procfleet.Host `json:"hosts"`
+}
+
+// TopologyRequest is the body of PUT /v1/topology/{biz}. A [Topology] is such a
+// body too, and replaces its own version: the members that it has in addition
+// are ignored.
+type TopologyRequest struct {
+	Version      *int64        `json:"version,omitempty"`       // that is replaced; nil: any
+	AutoRegister *bool         `json:"auto_register,omitempty"` // nil: unchanged
+	Sets         []TopologySet `json:"sets"`                    // nil is rejected
+}
+
+// TopologyEdit is the body of PATCH /v1/topology/{biz}: either the hosts of one
+// module, or AutoRegister.
+type TopologyEdit struct {
+	Set          string           `json:"set,omitempty"`
+	Module       string           `json:"module,omitempty"`
+	Hosts        []procfleet.Host `json:"hosts,omitzero"` // replace those of the module
+	AutoRegister *bool            `json:"auto_register,omitempty"`
+}
+
+// TopologyVersion is the answer to a change of a topology.
+type TopologyVersion struct {
+	Version int64 `json:"version"`
+}
+
+// Drift compares a process of the catalog with what agents last reported, on
+// the hosts of the modules that it is bound to.
+type Drift struct {
+	ID             int64            `json:"id"`
+	Namespace      string           `json:"namespace"` // with Name the identity on hosts
+	Name           string           `json:"name"`
+	Total          int              `json:"total"` // of hosts
+	Counts         DriftCounts      `json:"counts"`
+	Modules        []ModuleDrift    `json:"modules"`
+	MissingModules []string         `json:"missing_modules"` // bound, but not in the topology
+	Elsewhere      []procfleet.Host `json:"elsewhere"`       // registered on these hosts of other modules
+	Hosts          []HostDrift      `json:"hosts"`           // those that drifted first
+}
+
+// Drifted reports whether anything differs from the catalog.
+func (d *Drift) Drifted() bool {
+	return d.Counts.Running < d.Total || len(d.MissingModules) > 0 || len(d.Elsewhere) > 0
+}
+
+// DriftState is the state of a process on one host.
+type DriftState string
+
+// The states.
+const (
+	DriftAgentMissing DriftState = "agent_missing" // no live agent: the state is unknown
+	DriftDown         DriftState = "down"          // not running, or too few instances
+	DriftUnsupervised DriftState = "unsupervised"  // should be supervised and is not
+	DriftSpecDiffers  DriftState = "spec_differs"  // registered or reported with another spec
+	DriftRunning      DriftState = "running"       // none of the above
+)
+
+// DriftCounts is the number of hosts in each [DriftState].
+type DriftCounts struct {
+	AgentMissing int `json:"agent_missing"`
+	Down         int `json:"down"`
+	Running      int `json:"running"`
+	SpecDiffers  int `json:"spec_differs"`
+	Unsupervised int `json:"unsupervised"`
+}
+
+// ModuleDrift is the drift of a process in one module.
+type ModuleDrift struct {
+	Set    string      `json:"set"`
+	Module string      `json:"module"`
+	Total  int         `json:"total"`
+	Counts DriftCounts `json:"counts"`
+}
+
+// HostDrift is the drift of a process on one host.
+type HostDrift struct {
+	Host     procfleet.Host `json:"host"`
+	AgentID  string         `json:"agent_id,omitempty"`
+	Modules  []string       `json:"modules"`  // modules of the process that contain the host, as "set/module"
+	State    DriftState     `json:"state"`    // the first that applies
+	Remarks  []DriftState   `json:"remarks"`  // all that apply, without [DriftRunning]
+	Reported *Reported      `json:"reported"` // nil if no agent reported the process
+}

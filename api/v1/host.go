@@ -1,0 +1,126 @@
+package v1
+
+import (
+	"time"
+
+	"github.com/procfleet/procfleet"
+)
+
+// Agent is a live agent: a host on which operations are possible.
+type Agent struct {
+	Host       procfleet.Host `json:"host"`
+	AgentID    string         `json:"agent_id"`
+	Instance   string         `json:"instance"` // made with the agent's data folder
+	Version    string         `json:"version"`
+	OS         string         `json:"os"`
+	Arch       string         `json:"arch"`
+	StartedAt  time.Time      `json:"started_at"`
+	SeenAt     time.Time      `json:"seen_at"`
+	Supervised int            `json:"supervised"` // number of processes
+	// CPU and Memory are the share of the host in use, in percent.
+	CPU      float64 `json:"cpu"`
+	Memory   float64 `json:"memory"`
+	Conflict bool    `json:"conflict"` // two agents claim to be this host
+}
+
+// HostPage is a page of live agents, by cloud area and address. Next is the
+// "after" of the next page, empty at the end.
+type HostPage struct {
+	Hosts []Agent `json:"hosts"`
+	Next  string  `json:"next"`
+}
+
+// HostAgent is the live agent of one host.
+type HostAgent struct {
+	// Host is zero if the caller named an agent id that no agent has announced.
+	Host    procfleet.Host `json:"host"`
+	AgentID string         `json:"agent_id,omitempty"` // as the caller named it
+	Agent   *Agent         `json:"agent"`              // nil if the host has no live agent
+}
+
+// AgentList is the answer to POST /v1/agents/query, whose body is [Targets].
+type AgentList struct {
+	Agents []HostAgent `json:"agents"` // in the order of the [Targets]
+}
+
+// AgentName assigns an agent id to a host.
+type AgentName struct {
+	Host    procfleet.Host `json:"host"`
+	AgentID string         `json:"agent_id"`
+}
+
+// BindRequest is the body of POST /v1/agents/bindings.
+type BindRequest struct {
+	Bindings []AgentName `json:"bindings"`
+	Business string      `json:"business,omitempty"`
+}
+
+// Binding is the outcome of one [AgentName].
+type Binding struct {
+	Host    procfleet.Host `json:"host"`
+	AgentID string         `json:"agent_id"`
+	Bound   bool           `json:"bound"` // the id identifies the host
+}
+
+// BindingList is the answer to a [BindRequest], in its order.
+type BindingList struct {
+	Results []Binding `json:"results"`
+}
+
+// Freezing says which processes to freeze: automatic starts and limits are
+// suspended, operations are not.
+type Freezing struct {
+	Namespace string             `json:"namespace,omitempty"` // empty: all processes of the hosts
+	TTL       procfleet.Duration `json:"ttl"`                 // 1 s to 24 h
+	Reason    string             `json:"reason,omitempty"`
+}
+
+// FreezeRequest is the body of PUT /v1/freezes. Without hosts and agent ids it
+// freezes a namespace on all hosts.
+type FreezeRequest struct {
+	Freezing
+	Targets
+}
+
+// Frozen is the answer to a [FreezeRequest].
+type Frozen struct {
+	Until   *time.Time `json:"until"`   // by the server's clock; nil if nothing was frozen
+	Results []Outcome  `json:"results"` // as in [Outcomes]
+}
+
+// LiftRequest is the body of DELETE /v1/freezes.
+type LiftRequest struct {
+	Namespace string `json:"namespace,omitempty"`
+	Targets
+}
+
+// Lifted is the answer to a [LiftRequest]. The code of a host is
+// [procfleet.CodeNotRunning] if nothing was frozen there.
+type Lifted struct {
+	Lifted  int       `json:"lifted"`  // number of freezes that were ended
+	Results []Outcome `json:"results"` // as in [Outcomes]
+}
+
+// Freeze is one freeze that is in effect.
+type Freeze struct {
+	Host      procfleet.Host `json:"host"`                // zero: everywhere
+	Namespace string         `json:"namespace,omitempty"` // empty: all processes of the host
+	Until     time.Time      `json:"until"`
+	Reason    string         `json:"reason"`
+	By        string         `json:"by"` // the application and user that froze
+}
+
+// FreezePage is a page of freezes: namespaces everywhere, then by cloud area,
+// address and namespace. Next is the cursor of the next page, empty at the end.
+type FreezePage struct {
+	Freezes []Freeze `json:"freezes"`
+	Next    string   `json:"next"`
+}
+
+// EventPage is a page of the events of hosts, oldest first.
+type EventPage struct {
+	Events []procfleet.HostEvent `json:"events"`
+	// Next is the "after" of the next page, also if no event follows yet.
+	Next string `json:"next"`
+	More bool   `json:"more"` // the next page can be read at once
+}

@@ -1,0 +1,146 @@
+package v1
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/procfleet/procfleet"
+)
+
+// Targets name the hosts of a request, by address or by agent id.
+type Targets struct {
+	Hosts  []procfleet.Host `json:"hosts,omitempty"`
+	Agents []string         `json:"agents,omitempty"`
+	// Business is the business on whose behalf the request is made.
+	// Applications that are limited to some businesses must set it.
+	Business string `json:"business,omitempty"`
+}
+
+// Count is the number of hosts and agent ids together.
+func (t *Targets) Count() int { return len(t.Hosts) + len(t.Agents) }
+
+// Outcomes is the answer to a request that makes no task: one outcome for each
+// of the hosts, then for each of the agent ids.
+type Outcomes struct {
+	Results []Outcome `json:"results"`
+}
+
+// Outcome is what a request changed on one host.
+type Outcome struct {
+	// Host is zero if the caller named an agent id that no agent has announced.
+	Host    procfleet.Host `json:"host"`
+	AgentID string         `json:"agent_id,omitempty"` // as the caller named it
+	Code    procfleet.Code `json:"code"`
+	Message string         `json:"message"` // "success" for code 0
+}
+
+// RegisterRequest is the body of PUT and POST /v1/registrations.
+type RegisterRequest struct {
+	// Process has a namespace and a name; commands may be missing until an
+	// action needs them.
+	Process procfleet.ProcessSpec `json:"process"`
+	Strict  *bool                 `json:"strict,omitempty"` // as in [TaskOptions]
+	Targets
+}
+
+// ProcessRequest is the body of POST /v1/registrations/remove and of POST
+// /v1/processes/query: one process on hosts.
+type ProcessRequest struct {
+	Process Identity `json:"process"`
+	Targets
+}
+
+// Identity identifies a process on each of its hosts.
+type Identity struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// Process is the registration and the last report of one process on one host.
+type Process struct {
+	// Host is zero if the caller named an agent id that no agent has announced.
+	Host    procfleet.Host `json:"host"`
+	AgentID string         `json:"agent_id,omitempty"`
+	// Alive is whether the host has a live agent. Reported is outdated if not.
+	Alive        bool          `json:"alive"`
+	Namespace    string        `json:"namespace"`
+	Name         string        `json:"name"`
+	Registration *Registration `json:"registration"` // nil if the process is not registered
+	Reported     *Reported     `json:"reported"`     // nil if no agent reported the process
+}
+
+// Registration is what the server stores of a process on a host.
+type Registration struct {
+	Process      procfleet.ProcessSpec `json:"process"`
+	RegisteredAt time.Time             `json:"registered_at"` // the first time
+}
+
+// Reported is what an agent last reported of a process.
+type Reported struct {
+	ProcName string `json:"proc_name"`
+	// Desired is the state that the agent maintains: "up" is supervised, "down"
+	// is stopped or killed on request, "none" is unsupervised.
+	Desired    string                  `json:"desired"`
+	Status     procfleet.ProcessStatus `json:"status"`
+	ReportedAt time.Time               `json:"reported_at"`
+}
+
+// ProcessList is the answer to POST /v1/processes/query.
+type ProcessList struct {
+	Processes []Process `json:"processes"` // in the order of the [Targets]
+}
+
+// ProcessPage is a page of the processes of a namespace, by name and then by
+// host. Next is the start of the next page, empty at the end.
+type ProcessPage struct {
+	Processes []Process `json:"processes"`
+	Total     int       `json:"total"` // of the namespace
+	Next      string    `json:"next"`
+}
+
+// Grouping is the groups of one namespace.
+type Grouping struct {
+	Namespace string `json:"namespace"`
+	// Name and Labels are annotations of the caller; label values are JSON
+	// scalars.
+	Name   string                     `json:"name,omitempty"`
+	Labels map[string]json.RawMessage `json:"labels,omitempty"`
+	Groups []Group                    `json:"groups"`
+}
+
+// Group is a share of a host's resources for processes of one namespace.
+type Group struct {
+	ID string `json:"id"`
+	// Limits are in percent of the host; 0 is no limit.
+	CPULimit    float64 `json:"cpu_limit"`
+	MemoryLimit float64 `json:"memory_limit"`
+	// A group above its limit loses the process that uses most. With ByLimit,
+	// processes with a large limit of their own are spared longer.
+	CPUByLimit    bool `json:"cpu_by_limit"`
+	MemoryByLimit bool `json:"memory_by_limit"`
+}
+
+// GroupsRequest is the body of PUT /v1/groups. The groups replace those of the
+// namespace on the hosts; an empty list removes them, and nil is rejected.
+type GroupsRequest struct {
+	Grouping
+	Targets
+}
+
+// GroupsQuery is the body of POST /v1/groups/query.
+type GroupsQuery struct {
+	Namespace string `json:"namespace"`
+	Targets
+}
+
+// HostGroups are the groups of one namespace on one host; Groups is never nil.
+type HostGroups struct {
+	Host    procfleet.Host `json:"host"`
+	AgentID string         `json:"agent_id,omitempty"`
+	Grouping
+}
+
+// HostGroupsList is the answer to POST /v1/groups/query.
+type HostGroupsList struct {
+	Hosts []HostGroups `json:"hosts"` // in the order of the [Targets]
+}

@@ -1,0 +1,172 @@
+package dialect
+
+import (
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
+	"github.com/procfleet/procfleet/catalog"
+)
+
+// freezing reads what body freezes or lifts; body was decoded into scope and
+// hosts. A list of hosts that is empty or null is an error: it must not become
+// every host.
+func freezing(body []byte, scope *v1.LiftRequest, hosts []string) (Freezing, error) {
+	q := Freezing{Business: scope.Business, Namespace: scope.Namespace}
+	err := error(nil)
+	if scope.Namespace != "" {
+		err = checkNamespace(scope.Namespace, scope.Business)
+	} else if long := tooLong("business", scope.Business, procfleet.MaxKey); long != nil {
+		err = refused(long, same)
+	}
+	if err != nil {
+		return Freezing{}, err
+	}
+	if hosts == nil && scope.Agents == nil {
+		var lists struct{ Hosts, Agents json.RawMessage }
+		if err := json.Unmarshal(body, &lists); err != nil {
+			return Freezing{}, decodeError(err, "")
+		}
+		if lists.Hosts != nil || lists.Agents != nil {
+			return Freezing{}, invalid("hosts", "is null, which does not mean everywhere; name hosts, or leave hosts and agents out")
+		}
+		if scope.Namespace == "" {
+			return Freezing{}, invalid("hosts", "is not there, and no namespace either; name hosts, a namespace, or a namespace on hosts")
+		}
+		return q, nil
+	}
+	q.Targets, err = someTargets(hosts, scope.Agents, 0)
+	return q, err
+}
+
+func decodeNativeFreeze(r *Request) (Freezing, error) {
+	var params struct {
+		v1.FreezeRequest
+		TTL   json.RawMessage `json:"ttl"`
+		Hosts []string        `json:"hosts"`
+	}
+	if err := decodeNativeBody(r, &params); err != nil {
+		return Freezing{}, err
+	}
+	q, err := freezing(r.Body, &v1.LiftRequest{Namespace: params.Namespace, Targets: params.Targets}, params.Hosts)
+	if err != nil {
+		return Freezing{}, err
+	}
+	if params.TTL == nil || string(params.TTL) == "null" {
+		return Freezing{}, invalid("ttl", "is required: how long, for example 30m; %s to %s", catalog.MinFreeze, catalog.MaxFreeze)
+	}
+	if err := q.TTL.UnmarshalJSON(params.TTL); err != nil {
+		return Freezing{}, invalid("ttl", "%s", err.Error())
+	}
+	q.Reason = params.Reason
+	if err := (catalog.Freezing{TTL: q.TTL.Std(), Reason: q.Reason}).Validate(); err != nil {
+		return Freezing{}, refused(err, same)
+	}
+	return q, nil
+}
+
+func decodeNativeLift(r *Request) (Freezing, error) {
+	var params struct {
+		v1.LiftRequest
+		Hosts []string `json:"hosts"`
+	}
+	if err := decodeNativeBody(r, &params); err != nil {
+		return Freezing{}, err
+	}
+	q, err := freezing(r.Body, &params.LiftRequest, params.Hosts)
+	q.Lift = err == nil
+	return q, err
+}
+
+func nativeFrozen(_ *Freezing, done Frozen, _ string) Reply {
+	answer := v1.Frozen{Results: newNativeOutcomes(done.Outcomes)}
+	if !done.Until.IsZero() {
+		answer.Until = &done.Until
+	}
+	return ok(answer)
+}
+
+func nativeLifted(_ *Freezing, done Frozen, _ string) Reply {
+	return ok(v1.Lifted{Lifted: done.Lifted, Results: newNativeOutcomes(done.Outcomes)})
+}
+
+// The cursor of a freeze is its host, empty for everywhere, a slash, which no
+// host contains, and its namespace.
+const cursorSlash = "/"
+
+func decodeFreezePage(r *Request) (FreezePage, error) {
+	limit, err := pageLimit(r)
+	if err != nil {
+		return FreezePage{}, err
+	}
+	p := FreezePage{Limit: limit}
+	cursor := r.Query.Get("cursor")
+	if cursor == "" {
+		return p, nil
+	}
+	host, namespace, found := strings.Cut(cursor, cursorSlash)
+	if host != "" {
+		p.After.Host, err = procfleet.ParseHost(host)
+	}
+	p.After.Namespace = namespace
+	if err = errors.Join(err, p.After.Validate()); err != nil || !found {
+		return FreezePage{}, invalid("cursor", "is not the next of a page before")
+	}
+	return p, nil
+}
+
+func nativeFreezes(p FreezePage, freezes []catalog.Freeze) Reply {
+	page := v1.FreezePage{Freezes: make([]v1.Freeze, 0, len(freezes))}
+	for _, f := range freezes {
+		page.Freezes = append(page.Freezes, v1.Freeze{Host: f.Host, Namespace: f.Namespace, Until: f.Until, Reason: f.Reason, By: f.By})
+	}
+	if n := len(freezes); n > 0 && n == p.Limit {
+		page.Next = freezes[n-1].Host.String() + cursorSlash + freezes[n-1].Namespace
+	}
+	return ok(page)
+}
+
+// maxEventKind bounds the kind of an event, in bytes.
+const maxEventKind = 128
+
+// decodeEventPage asks for the newest events, unless since or after is given.
+func decodeEventPage(r *Request) (EventPage, error) {
+	limit, err := pageLimit(r)
+	if err != nil {
+		return EventPage{}, err
+	}
+	p := EventPage{Namespace: r.Query.Get("namespace"), Kind: r.Query.Get("kind"), Newest: true, Limit: limit}
+	if host := r.Query.Get("host"); host != "" {
+		if p.Host, err = procfleet.ParseHost(host); err != nil {
+			return EventPage{}, invalid("host", "%s", err.Error())
+		}
+	}
+	if since := r.Query.Get("since"); since != "" {
+		p.Newest = false
+		if p.Since, err = time.Parse(time.RFC3339, since); err != nil {
+			return EventPage{}, invalid("since", "is not a moment like 2026-11-21T05:35:22Z")
+		}
+	}
+	if after := r.Query.Get("after"); after != "" {
+		p.Newest = false
+		if p.After, err = strconv.ParseUint(after, 10, 64); err != nil {
+			return EventPage{}, invalid("after", "is not the next of a page before")
+		}
+	}
+	if err := errors.Join(tooLong("namespace", p.Namespace, procfleet.MaxKey), tooLong("kind", p.Kind, maxEventKind)); err != nil {
+		return EventPage{}, refused(err, same)
+	}
+	return p, nil
+}
+
+func nativeEvents(found Events) Reply {
+	page := v1.EventPage{Events: found.Events, Next: strconv.FormatUint(found.Next, 10), More: found.More}
+	if page.Events == nil {
+		page.Events = []procfleet.HostEvent{}
+	}
+	return ok(page)
+}

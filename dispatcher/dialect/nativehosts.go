@@ -1,0 +1,235 @@
+package dialect
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
+	"github.com/procfleet/procfleet/catalog"
+)
+
+// readTargets reads the targets at prefix, hosts before agents.
+func readTargets(hosts, ids []string, prefix string) ([]procfleet.Target, error) {
+	targets := slices.Grow([]procfleet.Target(nil), len(hosts)+len(ids))
+	for i, text := range hosts {
+		host, err := procfleet.ParseHost(text)
+		if err != nil {
+			return nil, invalid(prefix+"hosts["+strconv.Itoa(i)+"]", "%s", err.Error())
+		}
+		targets = append(targets, procfleet.Target{Host: host})
+	}
+	for i, id := range ids {
+		if id == "" {
+			return nil, invalid(prefix+"agents["+strconv.Itoa(i)+"]", "is empty")
+		}
+	}
+	agents, err := agentTargets(ids, prefix+"agents")
+	return append(targets, agents...), err
+}
+
+// someTargets reads the targets of a request that needs at least one and may
+// name at most limit; 0 is no limit.
+func someTargets(hosts, ids []string, limit int) ([]procfleet.Target, error) {
+	targets, err := readTargets(hosts, ids, "")
+	switch {
+	case err != nil:
+		return nil, err
+	case len(targets) == 0:
+		return nil, invalid("hosts", "is empty; name at least one host as <cloud>:<ip>, for example 0:10.0.0.1")
+	case limit > 0 && len(targets) > limit:
+		return nil, invalid("hosts", "are %d together with agents, at most %d may be asked for at a time", len(targets), limit)
+	}
+	return targets, nil
+}
+
+func decodeHostPage(r *Request) (HostPage, error) {
+	limit, err := pageLimit(r)
+	if err != nil {
+		return HostPage{}, err
+	}
+	p := HostPage{Limit: limit}
+	if after := r.Query.Get("after"); after != "" {
+		if p.After, err = procfleet.ParseHost(after); err != nil {
+			return HostPage{}, invalid("after", "%s", err.Error())
+		}
+	}
+	return p, nil
+}
+
+func nativeHosts(p HostPage, agents []v1.Agent) Reply {
+	page := v1.HostPage{Hosts: agents}
+	if agents == nil {
+		page.Hosts = []v1.Agent{}
+	}
+	if len(agents) > 0 && len(agents) == p.Limit {
+		page.Next = agents[len(agents)-1].Host.String()
+	}
+	return ok(page)
+}
+
+func decodeAgentQuery(r *Request) (AgentQuery, error) {
+	var params struct {
+		v1.Targets
+		Hosts []string `json:"hosts"`
+	}
+	if err := decodeNativeBody(r, &params); err != nil {
+		return AgentQuery{}, err
+	}
+	if err := tooLong("business", params.Business, procfleet.MaxKey); err != nil {
+		return AgentQuery{}, refused(err, same)
+	}
+	targets, err := someTargets(params.Hosts, params.Agents, maxPage)
+	return AgentQuery{Business: params.Business, Targets: targets}, err
+}
+
+func nativeShowAgents(_ *AgentQuery, found []TargetAgent, _ string) Reply {
+	list := v1.AgentList{Agents: make([]v1.HostAgent, 0, len(found))}
+	for _, f := range found {
+		list.Agents = append(list.Agents, v1.HostAgent{Host: f.Target.Host, AgentID: f.Target.AgentID, Agent: f.Agent})
+	}
+	return ok(list)
+}
+
+func decodeAgentBinding(r *Request) (AgentBinding, error) {
+	var params struct {
+		v1.BindRequest
+		Bindings []struct {
+			v1.AgentName
+			Host string `json:"host"`
+		} `json:"bindings"`
+	}
+	if err := decodeNativeBody(r, &params); err != nil {
+		return AgentBinding{}, err
+	}
+	if err := tooLong("business", params.Business, procfleet.MaxKey); err != nil {
+		return AgentBinding{}, refused(err, same)
+	}
+	if len(params.Bindings) == 0 {
+		return AgentBinding{}, required("bindings")
+	}
+	q := AgentBinding{Business: params.Business, Targets: make([]procfleet.Target, 0, len(params.Bindings))}
+	for i, b := range params.Bindings {
+		at := "bindings[" + strconv.Itoa(i) + "]."
+		host, err := procfleet.ParseHost(b.Host)
+		if err != nil {
+			return AgentBinding{}, invalid(at+"host", "%s", err.Error())
+		}
+		if b.AgentID == "" || len(b.AgentID) > procfleet.MaxKey || strings.ContainsRune(b.AgentID, 0) {
+			return AgentBinding{}, invalid(at+"agent_id", "is not an agent id")
+		}
+		q.Targets = append(q.Targets, procfleet.Target{Host: host, AgentID: b.AgentID})
+	}
+	return q, nil
+}
+
+func nativeBound(q *AgentBinding, bound []bool, _ string) Reply {
+	list := v1.BindingList{Results: make([]v1.Binding, 0, len(bound))}
+	for i, t := range q.Targets[:len(bound)] {
+		list.Results = append(list.Results, v1.Binding{Host: t.Host, AgentID: t.AgentID, Bound: bound[i]})
+	}
+	return ok(list)
+}
+
+// maxGroups is the largest number of groups of a namespace on a host.
+const maxGroups = 1000
+
+// decodeNativeGroups requires groups: an empty list removes the groups of the
+// namespace, which a forgotten member must not do.
+func decodeNativeGroups(r *Request) (Grouping, error) {
+	var params struct {
+		v1.GroupsRequest
+		Hosts []string `json:"hosts"`
+	}
+	if err := decodeNativeBody(r, &params); err != nil {
+		return Grouping{}, err
+	}
+	q := Grouping{Business: params.Business, Groups: catalog.HostGroups{
+		Namespace: params.Namespace, Name: params.Name, Labels: params.Labels, Groups: make([]catalog.Group, len(params.Groups)),
+	}}
+	for i, g := range params.Groups {
+		q.Groups.Groups[i] = catalog.Group(g)
+	}
+	if err := checkNamespace(params.Namespace, params.Business); err != nil {
+		return Grouping{}, err
+	}
+	if params.Groups == nil {
+		return Grouping{}, invalid("groups", "This field is required; an empty list takes the groups of the namespace away.")
+	}
+	if err := checkGroups(&q.Groups); err != nil {
+		return Grouping{}, refused(err, same)
+	}
+	var err error
+	q.Targets, err = someTargets(params.Hosts, params.Agents, 0)
+	return q, err
+}
+
+// checkGroups checks the bounds of a namespace's groups. Errors name the fields
+// of the native API.
+func checkGroups(g *catalog.HostGroups) error {
+	s := procfleet.DefaultSpec()
+	s.Name, s.Labels = g.Name, g.Labels
+	errs := []error{s.ValidateBounds()}
+	if len(g.Groups) > maxGroups {
+		errs = append(errs, &procfleet.FieldError{Field: "groups", Problem: "are more than " + strconv.Itoa(maxGroups)})
+	}
+	seen := make(map[string]bool, len(g.Groups))
+	for i := range g.Groups {
+		group, at := &g.Groups[i], "groups["+strconv.Itoa(i)+"]"
+		wrong := func(field, problem string) {
+			errs = append(errs, &procfleet.FieldError{Field: at + "." + field, Problem: problem})
+		}
+		switch {
+		case group.ID == "":
+			wrong("id", "is required")
+		case seen[group.ID]:
+			wrong("id", "is the id of a group before it")
+		}
+		seen[group.ID] = true
+		errs = append(errs, tooLong(at+".id", group.ID, procfleet.MaxKey))
+		if group.CPULimit < 0 {
+			wrong("cpu_limit", "is not a percentage of 0 or more")
+		}
+		if group.MemoryLimit < 0 {
+			wrong("memory_limit", "is not a percentage of 0 or more")
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func nativeGrouped(_ *Grouping, outcomes []TargetOutcome, _ string) Reply {
+	return ok(v1.Outcomes{Results: newNativeOutcomes(outcomes)})
+}
+
+func decodeGroupQuery(r *Request) (GroupQuery, error) {
+	var params struct {
+		v1.GroupsQuery
+		Hosts []string `json:"hosts"`
+	}
+	if err := decodeNativeBody(r, &params); err != nil {
+		return GroupQuery{}, err
+	}
+	q := GroupQuery{Business: params.Business, Namespace: params.Namespace}
+	if err := checkNamespace(q.Namespace, q.Business); err != nil {
+		return GroupQuery{}, err
+	}
+	var err error
+	q.Targets, err = someTargets(params.Hosts, params.Agents, maxPage)
+	return q, err
+}
+
+func nativeShowGroups(q *GroupQuery, found []TargetGroups, _ string) Reply {
+	list := v1.HostGroupsList{Hosts: make([]v1.HostGroups, len(found))}
+	for i := range found {
+		t, g := found[i].Target, &found[i].Groups
+		list.Hosts[i] = v1.HostGroups{Host: t.Host, AgentID: t.AgentID, Grouping: v1.Grouping{
+			Namespace: q.Namespace, Name: g.Name, Labels: g.Labels, Groups: make([]v1.Group, len(g.Groups)),
+		}}
+		for j, group := range g.Groups {
+			list.Hosts[i].Groups[j] = v1.Group(group)
+		}
+	}
+	return ok(list)
+}

@@ -1,0 +1,156 @@
+package dialect
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
+	"github.com/procfleet/procfleet/catalog"
+)
+
+func decodeNativeRegister(mode RegisterMode) func(r *Request) (Registering, error) {
+	return func(r *Request) (Registering, error) {
+		return decodeRegistering(r, mode, procfleet.DefaultSpec(), checkRegistered)
+	}
+}
+
+// checkRegistered checks a process as for an operation, but requires no
+// command: which commands are needed depends on later operations.
+func checkRegistered(s *procfleet.ProcessSpec, strict bool) error {
+	if err := s.ValidateIdentity(); err != nil {
+		return err
+	}
+	if !strict {
+		return s.ValidateBounds()
+	}
+	return s.Validate(procfleet.ActionStatus)
+}
+
+func decodeNativeUnregister(r *Request) (Registering, error) {
+	return decodeRegistering(r, Unregister, procfleet.ProcessSpec{}, func(s *procfleet.ProcessSpec, _ bool) error {
+		return s.ValidateIdentity()
+	})
+}
+
+// decodeRegistering reads the process over process, which has the defaults.
+func decodeRegistering(
+	r *Request, mode RegisterMode, process procfleet.ProcessSpec, check func(s *procfleet.ProcessSpec, strict bool) error,
+) (Registering, error) {
+	var params struct {
+		v1.RegisterRequest
+		Process json.RawMessage `json:"process"`
+		Hosts   []string        `json:"hosts"`
+	}
+	if err := decodeNativeBody(r, &params); err != nil {
+		return Registering{}, err
+	}
+	q := Registering{Mode: mode, Process: process, Business: params.Business}
+	if err := decodeProcess(params.Process, &q.Process, "process"); err != nil {
+		return Registering{}, err
+	}
+	err := errors.Join(
+		procfleet.In("process", check(&q.Process, strict(params.Strict))),
+		tooLong("business", q.Business, procfleet.MaxKey),
+	)
+	if err != nil {
+		return Registering{}, refused(err, same)
+	}
+	q.Targets, err = someTargets(params.Hosts, params.Agents, 0)
+	return q, err
+}
+
+func newNativeOutcomes(outcomes []TargetOutcome) []v1.Outcome {
+	results := make([]v1.Outcome, 0, len(outcomes))
+	for _, o := range outcomes {
+		results = append(results, v1.Outcome{Host: o.Target.Host, AgentID: o.Target.AgentID, Code: o.Code, Message: o.Message})
+	}
+	return results
+}
+
+func nativeRegistered(_ *Registering, outcomes []TargetOutcome, _ string) Reply {
+	return ok(v1.Outcomes{Results: newNativeOutcomes(outcomes)})
+}
+
+func decodeProcessPage(r *Request) (ProcessPage, error) {
+	limit, err := pageLimit(r)
+	if err != nil {
+		return ProcessPage{}, err
+	}
+	p := ProcessPage{Business: r.Query.Get("business"), Namespace: r.Query.Get("namespace"), Limit: limit}
+	if p.Start, err = pageStart(r); err != nil {
+		return ProcessPage{}, err
+	}
+	return p, checkNamespace(p.Namespace, p.Business)
+}
+
+// checkNamespace checks the namespace and the business of a request that names
+// no process.
+func checkNamespace(namespace, business string) error {
+	if namespace == "" {
+		return required("namespace")
+	}
+	s := procfleet.DefaultSpec()
+	s.Namespace = namespace
+	err := errors.Join(s.ValidateBounds(), tooLong("business", business, procfleet.MaxKey))
+	if err != nil {
+		return refused(err, same)
+	}
+	return nil
+}
+
+func decodeProcessQuery(r *Request) (ProcessQuery, error) {
+	var params struct {
+		v1.ProcessRequest
+		Process json.RawMessage `json:"process"`
+		Hosts   []string        `json:"hosts"`
+	}
+	if err := decodeNativeBody(r, &params); err != nil {
+		return ProcessQuery{}, err
+	}
+	var process procfleet.ProcessSpec
+	if err := decodeProcess(params.Process, &process, "process"); err != nil {
+		return ProcessQuery{}, err
+	}
+	err := errors.Join(procfleet.In("process", process.ValidateIdentity()), tooLong("business", params.Business, procfleet.MaxKey))
+	if err != nil {
+		return ProcessQuery{}, refused(err, same)
+	}
+	q := ProcessQuery{Business: params.Business, Namespace: process.Namespace, Name: process.Name}
+	q.Targets, err = someTargets(params.Hosts, params.Agents, maxPage)
+	return q, err
+}
+
+func newNativeProcesses(found []ProcessEntry) []v1.Process {
+	processes := make([]v1.Process, 0, len(found))
+	for i := range found {
+		e := &found[i]
+		n := v1.Process{
+			Host: e.Target.Host, AgentID: cmp.Or(e.Target.AgentID, e.AgentID), Alive: e.Alive,
+			Namespace: e.Namespace, Name: e.Name, Reported: newNativeReported(e.Reported, e.ReportedAt),
+		}
+		if e.Registration != nil {
+			n.Registration = &v1.Registration{Process: e.Registration.Spec, RegisteredAt: e.Registration.RegisteredAt}
+		}
+		processes = append(processes, n)
+	}
+	return processes
+}
+
+// newNativeReported returns nil if no agent reported the process.
+func newNativeReported(r *catalog.ReportedProcess, at time.Time) *v1.Reported {
+	if r == nil {
+		return nil
+	}
+	return &v1.Reported{ProcName: r.ProcName, Desired: string(r.Desired), Status: r.Status, ReportedAt: at}
+}
+
+func nativeShowProcesses(_ *ProcessQuery, found []ProcessEntry, _ string) Reply {
+	return ok(v1.ProcessList{Processes: newNativeProcesses(found)})
+}
+
+func nativeProcessPage(p *ProcessPage, found []ProcessEntry, total int, _ string) Reply {
+	return ok(v1.ProcessPage{Processes: newNativeProcesses(found), Total: total, Next: nextStart(p.Start, len(found), total)})
+}

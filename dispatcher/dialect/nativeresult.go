@@ -1,0 +1,151 @@
+package dialect
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
+	"github.com/procfleet/procfleet/internal/plaintext"
+)
+
+func decodeNativeTaskID(r *Request) (procfleet.TaskID, error) { return knownTaskID(r.ID, "id") }
+
+// decodeNativeWatch prefers the header: a browser that reconnects sends it
+// with its first URL.
+func decodeNativeWatch(r *Request) (WatchedTask, error) {
+	id, err := decodeNativeTaskID(r)
+	return WatchedTask{Task: id, LastEventID: cmp.Or(r.LastEventID, r.Query.Get("last_event_id"))}, err
+}
+
+func decodeTaskPage(r *Request) (TaskPage, error) {
+	limit, err := pageLimit(r)
+	if err != nil {
+		return TaskPage{}, err
+	}
+	p := TaskPage{Limit: limit}
+	if cursor := r.Query.Get("cursor"); cursor != "" {
+		if p.Before, err = procfleet.TaskID(cursor).Number(); err != nil {
+			return TaskPage{}, invalid("cursor", "is not the next of a page before")
+		}
+	}
+	return p, nil
+}
+
+func decodeResultPage(r *Request) (ResultPage, error) {
+	id, err := decodeNativeTaskID(r)
+	if err != nil {
+		return ResultPage{}, err
+	}
+	limit, err := pageLimit(r)
+	if err != nil {
+		return ResultPage{}, err
+	}
+	p := ResultPage{Task: id, State: procfleet.State(r.Query.Get("state")), Cursor: r.Query.Get("cursor"), Limit: limit}
+	if p.State != "" && !slices.Contains(procfleet.States(), p.State) {
+		return ResultPage{}, invalid("state", "is not one of %v", procfleet.States())
+	}
+	return p, nil
+}
+
+func newNativeTask(t *procfleet.Task) v1.Task {
+	n := v1.Task{
+		ID: t.ID, State: t.State, Counts: make(procfleet.Counts), Items: t.Items, Actions: t.Actions,
+		CreatedAt: t.CreatedAt, Deadline: t.Deadline, ExpiresAt: t.ExpiresAt, RejectReason: t.RejectReason,
+		Dialect: t.Dialect, Application: t.Application, Business: t.Business, Callback: plaintext.URL(t.Callback),
+	}
+	for _, s := range procfleet.States() {
+		n.Counts[s] = t.Counts[s]
+	}
+	if n.Actions == nil {
+		n.Actions = []procfleet.Action{}
+	}
+	if !t.FinishedAt.IsZero() {
+		n.FinishedAt = &t.FinishedAt
+	}
+	return n
+}
+
+func nativeShowTask(t *procfleet.Task) Reply { return ok(newNativeTask(t)) }
+
+func nativeTasks(tasks []procfleet.Task, next procfleet.TaskID) Reply {
+	page := v1.TaskPage{Tasks: make([]v1.Task, 0, len(tasks)), Next: string(next)}
+	for i := range tasks {
+		page.Tasks = append(page.Tasks, newNativeTask(&tasks[i]))
+	}
+	return ok(page)
+}
+
+func newNativeResult(it *procfleet.ItemResult) v1.Result {
+	n := v1.Result{
+		Item: it.Index, Host: it.Item.Target.Host, AgentID: it.Item.Target.AgentID,
+		Namespace: it.Spec.Namespace, Name: it.Spec.Name, Key: it.Spec.Key(),
+		Action: it.Item.Action, State: it.State, Code: resultCode(it),
+		Reason: it.Result.Reason, Warnings: it.Result.Warnings, Status: it.Result.Status,
+		AcceptedAt: it.Result.AcceptedAt, StartedAt: it.Result.StartedAt, FinishedAt: it.Result.FinishedAt,
+		Late: it.Result.Late,
+	}
+	if it.State.Final() {
+		n.Message = resultMessage(it, n.Code)
+	}
+	return n
+}
+
+// nativeResults renders a [v1.ResultPage] by hand: reflection takes most of the
+// time of a page with 1000 results.
+func nativeResults(items []procfleet.ItemResult, next string) Reply {
+	const each = 512 // bytes, of an ordinary result
+	b := append(make(rendered, 0, each*(len(items)+1)), `{"results":[`...)
+	for i := range items {
+		n := newNativeResult(&items[i])
+		b = renderResult(b.comma(), &n)
+	}
+	return ok(append(append(b, ']').text("next", next), '}'))
+}
+
+func renderResult(b rendered, n *v1.Result) rendered {
+	b = append(b, '{')
+	b = b.number("item", int64(n.Item)).text("host", n.Host.String()).given("agent_id", n.AgentID)
+	b = b.given("namespace", n.Namespace).given("name", n.Name).text("key", n.Key)
+	b = b.text("action", string(n.Action)).text("state", string(n.State)).number("code", int64(n.Code))
+	b = b.given("reason", string(n.Reason)).text("message", n.Message).texts("warnings", n.Warnings)
+	if n.Status != nil {
+		b = renderStatus(b.name("status"), n.Status)
+	}
+	b = b.time("accepted_at", n.AcceptedAt).time("started_at", n.StartedAt).time("finished_at", n.FinishedAt)
+	if n.Late {
+		b = b.truth("late", true)
+	}
+	return append(b, '}')
+}
+
+func renderStatus(b rendered, s *procfleet.ProcessStatus) rendered {
+	b = append(b, '{')
+	b = b.alwaysTime("at", s.At).number("utc_offset_s", int64(s.UTCOffset))
+	b = b.truth("running", s.Running).truth("supervised", s.Supervised)
+	b = b.given("phase", s.Phase).given("agent_id", s.AgentID)
+	b = b.nonzero("pid", int64(s.PID)).numbers("pids", s.PIDs).nonzero("instances", int64(s.Instances))
+	b = b.given("command", s.Command).given("stat", s.Stat).nonzero("threads", int64(s.Threads))
+	b = b.time("started_at", s.StartedAt).nonzero("elapsed_ms", s.ElapsedMS)
+	b = b.nonzero("user_ms", s.UserMS).nonzero("system_ms", s.SystemMS)
+	b = b.floatNonzero("cpu", s.CPU).floatNonzero("cpu_average", s.CPUAverage)
+	b = b.nonzero("memory_bytes", s.MemoryBytes).floatNonzero("memory_percent", s.MemoryPercent).nonzero("host_free_kb", s.HostFreeKB)
+	b = b.floatNonzero("tree_cpu", s.TreeCPU).nonzero("tree_memory_bytes", s.TreeMemoryBytes)
+	b = b.given("version", s.Version).given("health", s.Health)
+	b = b.time("registered_at", s.RegisteredAt).time("last_started_at", s.LastStartedAt)
+	b = b.nonzero("failures", int64(s.Failures)).time("next_retry_at", s.NextRetryAt)
+	b = b.time("next_run_at", s.NextRunAt).time("frozen_until", s.FrozenUntil).nonzero("restarts", int64(s.Restarts))
+	if s.LastExit != nil {
+		b = renderLastExit(b.name("last_exit"), s.LastExit)
+	}
+	return append(b.given("evidence", s.Evidence), '}')
+}
+
+func renderLastExit(b rendered, e *procfleet.LastExit) rendered {
+	b = append(b, '{').alwaysTime("at", e.At)
+	if e.Known {
+		b = b.truth("known", true)
+	}
+	b = b.nonzero("code", int64(e.Code)).given("signal", e.Signal)
+	return append(b.given("why", e.Why), '}')
+}

@@ -1,0 +1,246 @@
+package dialect
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/procfleet/procfleet"
+	v1 "github.com/procfleet/procfleet/api/v1"
+	"github.com/procfleet/procfleet/catalog"
+)
+
+// nativeOperation is one operation of a [v1.TaskRequest].
+type nativeOperation struct {
+	v1.Operation
+	Process json.RawMessage `json:"process"`
+	Select  json.RawMessage `json:"select"`
+	Hosts   []string        `json:"hosts"`
+}
+
+// nativeSubmission is a [v1.TaskRequest].
+type nativeSubmission struct {
+	nativeOperation
+	v1.TaskOptions
+	Operations []nativeOperation `json:"operations"`
+	Timeout    json.RawMessage   `json:"timeout"`
+}
+
+func decodeNativeTask(r *Request) (procfleet.Submission, error) {
+	var params nativeSubmission
+	if err := decodeNativeBody(r, &params); err != nil {
+		return procfleet.Submission{}, err
+	}
+	s := procfleet.Submission{Business: params.Business, Callback: params.Callback}
+	var err error
+	if err = params.operations(&s); err != nil {
+		return procfleet.Submission{}, err
+	}
+	if params.Timeout != nil {
+		var timeout procfleet.Duration
+		if err := timeout.UnmarshalJSON(params.Timeout); err != nil {
+			return procfleet.Submission{}, invalid("timeout", "%s", err.Error())
+		}
+		s.Timeout = timeout.Std()
+	}
+	err = errors.Join(s.Validate(), tooLong("business", s.Business, procfleet.MaxKey), tooLong("callback", s.Callback, procfleet.MaxPath))
+	if err != nil {
+		return procfleet.Submission{}, refused(err, same)
+	}
+	return s, nil
+}
+
+// operations reads all operations, and the business of their selections.
+func (p *nativeSubmission) operations(s *procfleet.Submission) error {
+	written, single := p.Operations, p.Operations == nil
+	switch {
+	case single:
+		written = []nativeOperation{p.nativeOperation}
+	case p.Action != "" || p.Process != nil || p.Registered || p.Select != nil || p.Hosts != nil || p.Agents != nil:
+		return invalid("operations", "stands beside a single operation; give one or the other")
+	}
+	check := (*procfleet.Operation).Validate
+	if !strict(p.Strict) {
+		check = (*procfleet.Operation).ValidateBounds
+	}
+	s.Operations = make([]procfleet.Operation, 0, len(written))
+	var accounts []string
+	for i := range written {
+		prefix := "operations[" + strconv.Itoa(i) + "]."
+		if single {
+			prefix = ""
+		}
+		o, account, err := written[i].operation(prefix, check)
+		if err != nil {
+			return err
+		}
+		if o.Selection != nil {
+			accounts = append(accounts, account)
+		}
+		s.Operations = append(s.Operations, o)
+	}
+	if accounts == nil {
+		return nil
+	}
+	var err error
+	s.Business, err = selecting(p.Business, accounts)
+	return err
+}
+
+// strict reports whether a request is rejected for an error that concerns one
+// process only, instead of failing on the hosts of that process.
+func strict(given *bool) bool { return given == nil || *given }
+
+// operation reads and checks the operation at prefix. The account is that of
+// its selection.
+func (p *nativeOperation) operation(prefix string, check func(*procfleet.Operation) error) (o procfleet.Operation, account string, err error) {
+	o = procfleet.Operation{Action: p.Action, Registered: p.Registered}
+	selected, err := selection(p.Select, prefix+"select")
+	switch {
+	case err != nil:
+		return o, "", err
+	case selected != nil:
+		o.Selection, account = &selected.Selection, selected.Account
+	case !p.Registered:
+		o.Process = procfleet.DefaultSpec()
+	}
+	if err = decodeProcess(p.Process, &o.Process, prefix+"process"); err != nil {
+		return o, "", err
+	}
+	if o.Targets, err = readTargets(p.Hosts, p.Agents, prefix); err != nil {
+		return o, "", err
+	}
+	if err := check(&o); err != nil {
+		return o, "", refused(err, func(field string) string { return prefix + field })
+	}
+	return o, account, nil
+}
+
+// decodeProcess reads a process over into, which has the defaults; raw is nil
+// if the body has no process.
+func decodeProcess(raw json.RawMessage, into *procfleet.ProcessSpec, field string) error {
+	if raw == nil {
+		return nil
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return processError(err, raw, field)
+	}
+	return nil
+}
+
+// processError names the field of a process spec that could not be decoded.
+// Durations decode themselves, and encoding/json does not report the member of
+// such an error, so they are tried one by one.
+func processError(err error, process []byte, field string) error {
+	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return decodeError(err, field)
+	}
+	var parts struct {
+		Alive map[string]json.RawMessage `json:"alive"`
+	}
+	if json.Unmarshal(process, &parts) == nil {
+		for _, name := range []string{
+			"op_timeout", "start_check_begin", "start_check_end", "stop_check", "start_interval", "cycle_time",
+		} {
+			var d procfleet.Duration
+			if value, there := parts.Alive[name]; there && d.UnmarshalJSON(value) != nil {
+				return decodeError(err, field+".alive."+name)
+			}
+		}
+	}
+	return decodeError(err, field)
+}
+
+// nativeSelection is the selection of an operation, and the account of the
+// business that stands beside the operations.
+type nativeSelection struct {
+	procfleet.Selection
+	Account string `json:"account"`
+}
+
+// selectionMembers are the members of a selection.
+var selectionMembers = []string{"processes", "name", "sets", "modules", "account"}
+
+// selection reads the selection at field, nil without one. A filter that is
+// empty, null or misspelt is an error: it must not select everything.
+func selection(raw json.RawMessage, field string) (*nativeSelection, error) {
+	if raw == nil || string(raw) == "null" {
+		return nil, nil
+	}
+	var s nativeSelection
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return nil, decodeError(err, field)
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &members); err != nil {
+		return nil, decodeError(err, field)
+	}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if !slices.ContainsFunc(selectionMembers, func(known string) bool { return strings.EqualFold(known, name) }) {
+			return nil, invalid(field, "%.40q is unknown; use %s", name, strings.Join(selectionMembers, ", "))
+		}
+	}
+	var filters struct{ Sets, Modules json.RawMessage }
+	if err := json.Unmarshal(raw, &filters); err != nil {
+		return nil, decodeError(err, field)
+	}
+	switch {
+	case filters.Sets != nil && len(s.Sets) == 0:
+		return nil, invalid(field+".sets", "is empty; leave it out for all sets")
+	case filters.Modules != nil && len(s.Modules) == 0:
+		return nil, invalid(field+".modules", "is empty; leave it out for all modules")
+	}
+	return &s, nil
+}
+
+// selecting returns the namespace of the business in whose catalog a submission
+// selects: the id for a business of the default account. All operations of a
+// submission select in one catalog.
+func selecting(business string, accounts []string) (string, error) {
+	account := accounts[0]
+	for _, other := range accounts {
+		if other != account {
+			return "", invalid("select.account", "is not the same in all operations; divide the request")
+		}
+	}
+	if business == "" {
+		return "", invalid("business", "is required with select: whose catalogue it is, for example 2")
+	}
+	b, err := catalog.ParseBusiness(business)
+	switch {
+	case err != nil || account == "" || account == b.Account:
+	case b.Account != catalog.DefaultAccount:
+		err = &procfleet.FieldError{Field: "select.account", Problem: "is not the account of the business; leave it out"}
+	default:
+		b.Account = account
+		err = b.Validate()
+	}
+	if err != nil {
+		return "", refused(err, same)
+	}
+	return b.Namespace(), nil
+}
+
+func nativeAccepted(id procfleet.TaskID, _ string) Reply {
+	return Reply{Status: http.StatusCreated, Location: "/v1/tasks/" + string(id), Body: v1.TaskCreated{ID: id}}
+}
+
+// Planned reports whether a request to make a task asks for a plan only.
+func Planned(r *Request) (bool, error) {
+	values, there := r.Query["plan"]
+	if !there {
+		return false, nil
+	}
+	if len(values) == 1 {
+		if planned, err := strconv.ParseBool(values[0]); err == nil {
+			return planned, nil
+		}
+	}
+	return false, invalid("plan", "is neither true nor false")
+}
+
+func nativePlan(p *v1.Plan, _ string) Reply { return ok(p) }
