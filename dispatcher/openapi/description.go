@@ -27,7 +27,8 @@ type description struct {
 	// Calls are by the names of the calls.
 	Calls map[string]callText `yaml:"calls"`
 	// Requests and Answers are schemas that are referred to by their names.
-	// In requests every member that is not required may be null.
+	// In requests every member that is not required may be null. A schema here
+	// or of a call may name a Go type, see goTypes.
 	Requests *object `yaml:"requests"`
 	Answers  *object `yaml:"answers"`
 }
@@ -94,6 +95,9 @@ func describe(name string) (*description, error) {
 		return nil, err
 	}
 	if err := yaml.Unmarshal(text, d); err != nil {
+		return nil, fmt.Errorf("%s.yaml: %w", name, err)
+	}
+	if err := d.derive(); err != nil {
 		return nil, fmt.Errorf("%s.yaml: %w", name, err)
 	}
 	return d, nil

@@ -4,4 +4,6 @@
 // Paths, methods and failures come from the dialects themselves, so that they
 // are never behind. What a dialect alone cannot tell, which is the schemas,
 // the texts and the examples, is in the file named after it, <dialect>.yaml.
+// Schemas of the native API are derived from the types of package v1; the file
+// adds descriptions and constraints.
 package openapi

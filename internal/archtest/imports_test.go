@@ -37,7 +37,7 @@ var allowed = map[string][]string{
 
 	"dispatcher/apps":                {"", "internal/datafile"},
 	"dispatcher/dialect":             {"", "api/v1", "catalog", "internal/plaintext"},
-	"dispatcher/openapi":             {"dispatcher/dialect"},
+	"dispatcher/openapi":             {"", "api/v1", "dispatcher/dialect"},
 	"dispatcher/openapi/openapitest": {},
 	"dispatcher":                     {"", "api/v1", "catalog", "dispatcher/apps", "dispatcher/dialect", "dispatcher/openapi", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/invalid", "internal/loopback", "internal/peercred", "internal/tlsfiles", "internal/tracecontext"},
 	"worker":                         {"", "agentproto", "catalog", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/invalid", "internal/plaintext", "internal/tlsfiles", "internal/tracecontext"},
