@@ -122,12 +122,16 @@ var thirdParty = map[string][]string{
 	"github.com/nats-io/nats.go/jetstream":  {"worker", "internal/bus", "internal/testenv", "test/cluster/check", "cmd/procfleet", "cmd/internal/bench"},
 }
 
-// absentFromAgent must not be linked into the binary that runs on every host.
-var absentFromAgent = []string{
-	"github.com/nats-io/nats.go/jetstream", // agents have no right on streams
-	"github.com/nats-io/jwt", "github.com/redis/go-redis", "github.com/nats-io/nats-server", "go.etcd.io/bbolt",
-	"go.opentelemetry.io/otel/exporters/otlp", "google.golang.org/grpc", "google.golang.org/genproto",
-	module + "/dispatcher", module + "/worker", module + "/taskstore",
+// absent lists what a binary must not link: the agent runs on every host, and
+// a first build of procfleet compiles everything that it links.
+var absent = map[string][]string{
+	"cmd/procfleet-agent": {
+		"github.com/nats-io/nats.go/jetstream", // agents have no right on streams
+		"github.com/nats-io/jwt", "github.com/redis/go-redis", "github.com/nats-io/nats-server", "go.etcd.io/bbolt",
+		"go.opentelemetry.io/otel/exporters/otlp", "google.golang.org/grpc", "google.golang.org/genproto",
+		module + "/dispatcher", module + "/worker", module + "/taskstore",
+	},
+	"cmd/procfleet": {"google.golang.org/grpc", "google.golang.org/genproto", "golang.org/x/net"},
 }
 
 type listedPackage struct {
@@ -241,27 +245,29 @@ func covers(entry, name string) bool {
 	return entry == name || (all && under(name, folder))
 }
 
-// The agent's binary is built for hosts of every kind, so its graph is checked
-// for each.
-func TestTheAgentBinaryStaysLean(t *testing.T) {
+// The agent's binary is built for hosts of every kind, so the graphs are
+// checked for each.
+func TestBinariesStayLean(t *testing.T) {
 	t.Parallel()
-	for _, goos := range []string{"linux", "darwin", "windows"} {
-		t.Run(goos, func(t *testing.T) {
-			t.Parallel()
-			cmd := exec.Command("go", "list", "-deps", "./cmd/procfleet-agent")
-			cmd.Dir = filepath.Join("..", "..")
-			cmd.Env = append(os.Environ(), "GOOS="+goos, "CGO_ENABLED=0")
-			out, err := cmd.CombinedOutput()
-			if err != nil {
-				t.Fatalf("go list: %v\n%s", err, out)
-			}
-			for path := range strings.FieldsSeq(string(out)) {
-				for _, library := range absentFromAgent {
-					if under(path, library) {
-						t.Errorf("cmd/procfleet-agent links %s", path)
+	for binary, libraries := range absent {
+		for _, goos := range []string{"linux", "darwin", "windows"} {
+			t.Run(binary+" "+goos, func(t *testing.T) {
+				t.Parallel()
+				cmd := exec.Command("go", "list", "-deps", "./"+binary)
+				cmd.Dir = filepath.Join("..", "..")
+				cmd.Env = append(os.Environ(), "GOOS="+goos, "CGO_ENABLED=0")
+				out, err := cmd.CombinedOutput()
+				if err != nil {
+					t.Fatalf("go list: %v\n%s", err, out)
+				}
+				for path := range strings.FieldsSeq(string(out)) {
+					for _, library := range libraries {
+						if under(path, library) {
+							t.Errorf("%s links %s", binary, path)
+						}
 					}
 				}
-			}
-		})
+			})
+		}
 	}
 }

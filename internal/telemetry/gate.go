@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -74,12 +75,16 @@ type sender struct {
 func (s *sender) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := s.SpanExporter.ExportSpans(ctx, spans)
 	s.gate.waiting.Add(-int64(len(spans)))
+	lost := 0
 	if err != nil {
-		s.gate.drop(len(spans), droppedError, err)
-		return nil // it is told; the batcher would log it once more
+		lost = len(spans)
+		if partial, ok := errors.AsType[*partialError](err); ok {
+			lost = int(min(max(partial.rejected, 0), int64(lost)))
+		}
+		s.gate.drop(lost, droppedError, err)
 	}
-	s.gate.exported.Add(context.WithoutCancel(ctx), int64(len(spans)))
-	return nil
+	s.gate.exported.Add(context.WithoutCancel(ctx), int64(len(spans)-lost))
+	return nil // errors are counted and logged; the batcher would log them once more
 }
 
 // drop counts lost spans.

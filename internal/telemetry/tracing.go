@@ -18,7 +18,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -69,7 +69,6 @@ const (
 	exportPause   = time.Second      // between requests while spans come in
 	exportTimeout = 10 * time.Second // of one request, tries included
 	flushTimeout  = 5 * time.Second  // at the end of the process
-	maxResponse   = 64 << 10         // bytes of an answer, which says hardly more than that it is one
 )
 
 // Validate reports everything that is wrong, each with its field.
@@ -78,26 +77,63 @@ func (cfg TraceConfig) Validate() error {
 	if !(cfg.Ratio >= 0 && cfg.Ratio <= 1) { // nor is NaN a part
 		errs = append(errs, invalid.Fieldf("Ratio", "%v is not a part: give a number from 0 to 1", cfg.Ratio))
 	}
-	switch _, wanted, err := endpoint(cfg.URL); {
-	case err != nil:
+	switch target, err := endpoint(cfg.URL); {
+	case err != nil && cfg.URL != "":
 		errs = append(errs, invalid.Fieldf("URL", "%w", err))
-	case wanted:
-		errs = append(errs, checkStandardVariables(cfg.URL == ""))
+	case err != nil:
+		errs = append(errs, err)
+	case target != "":
+		_, err := standardSettings()
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// checkStandardVariables refuses what the exporter would pass over in silence,
-// and then nobody would take the spans.
-func checkStandardVariables(endpoint bool) error {
+// requestSettings are what the standard variables say of requests.
+type requestSettings struct {
+	header  http.Header
+	gzip    bool
+	timeout time.Duration // at most [exportTimeout], which is the default
+}
+
+// standardSettings reads OTEL_EXPORTER_OTLP_PROTOCOL, _HEADERS, _COMPRESSION
+// and _TIMEOUT. It reports every value that is not supported; header values,
+// which are secrets, are in no error.
+func standardSettings() (requestSettings, error) {
+	s := requestSettings{header: http.Header{}, timeout: exportTimeout}
+	var errs []error
 	if name, protocol := standard("PROTOCOL"); protocol != "" && protocol != "http/protobuf" {
-		return fmt.Errorf("%s=%q: traces are sent as http/protobuf only; give the collector's port for that, usually 4318, and leave the variable out", name, protocol)
+		errs = append(errs, fmt.Errorf("%s=%q: traces are sent as http/protobuf only; give the collector's port for that, usually 4318, and leave the variable out", name, protocol))
 	}
-	name, target := standard("ENDPOINT")
-	if _, err := collector(target); endpoint && err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+	name, headers := standard("HEADERS")
+	for i, header := range strings.Split(headers, ",") {
+		if strings.TrimSpace(header) == "" {
+			continue
+		}
+		key, escaped, found := strings.Cut(header, "=")
+		key = strings.TrimSpace(key)
+		value, err := url.PathUnescape(strings.TrimSpace(escaped))
+		if err != nil || !found || key == "" {
+			errs = append(errs, fmt.Errorf("%s: entry %d is not valid: write KEY=VALUE with the value URL-encoded", name, i+1))
+			continue
+		}
+		s.header.Set(key, value)
 	}
-	return nil
+	switch name, compression := standard("COMPRESSION"); compression {
+	case "", "none":
+	case "gzip":
+		s.gzip = true
+	default:
+		errs = append(errs, fmt.Errorf("%s=%q: write gzip or none", name, compression))
+	}
+	if name, text := standard("TIMEOUT"); text != "" {
+		ms, err := strconv.ParseUint(text, 10, 31)
+		if err != nil || ms == 0 {
+			errs = append(errs, fmt.Errorf("%s=%q is not a number of milliseconds", name, text))
+		}
+		s.timeout = min(s.timeout, time.Duration(ms)*time.Millisecond)
+	}
+	return s, errors.Join(errs...)
 }
 
 // standard returns the variable of OpenTelemetry that says something of how
@@ -132,25 +168,19 @@ func NewTracing(ctx context.Context, cfg TraceConfig) (*Tracing, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("traces: %w", err)
 	}
-	target, wanted, err := endpoint(cfg.URL)
-	if err != nil || !wanted {
+	target, err := endpoint(cfg.URL)
+	if err != nil || target == "" {
 		return nil, err
 	}
-	sends, err := cfg.httpClient()
+	client, err := cfg.client(target)
 	if err != nil {
 		return nil, fmt.Errorf("traces: %w", err)
 	}
-	opts := []otlptracehttp.Option{
-		otlptracehttp.WithTimeout(exportTimeout), otlptracehttp.WithMaxResponseSize(maxResponse), otlptracehttp.WithHTTPClient(sends),
-	}
-	if target != "" {
-		opts = append(opts, otlptracehttp.WithEndpointURL(target))
-	}
-	client, err := otlptracehttp.New(ctx, opts...)
+	exporter, err := otlptrace.New(ctx, client)
 	if err != nil {
 		return nil, fmt.Errorf("open the trace exporter: %w", err)
 	}
-	gate, err := newGate(client, &cfg)
+	gate, err := newGate(exporter, &cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -167,28 +197,32 @@ func NewTracing(ctx context.Context, cfg TraceConfig) (*Tracing, error) {
 	return t, nil
 }
 
-// httpClient sends spans. It follows no redirection: what the variables name as
-// headers are the keys of the collector, and for nobody else.
-func (cfg *TraceConfig) httpClient() (*http.Client, error) {
+// client sends spans to the URL target. It follows no redirection: the headers
+// that the variables name are secrets of the collector, and of no other server.
+func (cfg *TraceConfig) client(target string) (*collectorClient, error) {
+	settings, err := standardSettings()
+	if err != nil {
+		return nil, err
+	}
+	settings.header.Set("User-Agent", "procfleet/"+cfg.Version)
 	files := cfg.TLS
 	if files == nil {
-		var err error
 		if files, err = standardFiles(cfg.Log); err != nil {
 			return nil, err
 		}
 	}
 	sends := &http.Client{
-		Transport: http.DefaultTransport, Timeout: exportTimeout,
+		Transport: http.DefaultTransport, Timeout: settings.timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	if files != nil {
 		sends.Transport = files.Transport(http.DefaultTransport.(*http.Transport).Clone())
 	}
-	return sends, nil
+	return &collectorClient{url: target, header: settings.header, gzip: settings.gzip, http: sends}, nil
 }
 
-// standardFiles are those that the variables of OpenTelemetry name, which the
-// exporter leaves to who gives it a client; nil if they name none.
+// standardFiles are those that the variables of OpenTelemetry name, nil
+// if they name none.
 func standardFiles(log logrus.FieldLogger) (*tlsfiles.Client, error) {
 	var files tlsfiles.Files
 	for what, file := range map[string]*string{"CERTIFICATE": &files.CA, "CLIENT_CERTIFICATE": &files.Cert, "CLIENT_KEY": &files.Key} {
@@ -204,23 +238,35 @@ func standardFiles(log logrus.FieldLogger) (*tlsfiles.Client, error) {
 	return client, nil
 }
 
-// endpoint returns the URL that spans are posted to, empty if the standard
-// variables say it.
-func endpoint(base string) (target string, wanted bool, err error) {
+// endpoint returns the URL that spans are posted to: that of base, or else of
+// the standard variables; empty if neither names one.
+func endpoint(base string) (target string, err error) {
+	const path = "v1/traces"
 	if base == "" {
-		_, named := standard("ENDPOINT")
-		disabled := strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none"
-		return "", named != "" && !disabled, nil
+		if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
+			return "", nil
+		}
+		name, value := standard("ENDPOINT")
+		if value == "" {
+			return "", nil
+		}
+		u, err := collector(value)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", name, err)
+		}
+		if !strings.Contains(name, "_TRACES_") { // whose URL is complete
+			u = u.JoinPath(path)
+		}
+		return u.String(), nil
 	}
 	u, err := collector(base)
 	if err != nil {
-		return "", false, err
+		return "", err
 	}
-	const path = "v1/traces"
 	if !strings.HasSuffix(u.Path, "/"+path) {
 		u = u.JoinPath(path)
 	}
-	return u.String(), true, nil
+	return u.String(), nil
 }
 
 // provider makes tracers whose spans go through gate. A ratio is for the
