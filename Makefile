@@ -21,9 +21,10 @@ RACETEST = go run $(GOTESTSUM) --format standard-quiet --rerun-fails=$(RERUN) --
 help: ## list the targets
 	@grep -hE '^[a-z][a-z/-]*:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
 
-build: ## build both binaries into bin/
+build: ## build the three binaries into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 	@test $$(wc -c <bin/procfleet-agent) -le $$((20 << 20)) || { echo "bin/procfleet-agent has more than 20 MiB"; exit 1; }
+	@test $$(wc -c <bin/procfleet) -le $$((40 << 20)) || { echo "bin/procfleet has more than 40 MiB"; exit 1; }
 
 run: ## the whole system on embedded defaults, at http://127.0.0.1:8080
 	go run ./cmd/procfleet up
@@ -83,15 +84,15 @@ churn: ## 200 programs that are started, stopped and killed at random for two mi
 	go test -count 1 -v -run '^TestChurn$$' ./test/faults -churn.for 2m
 
 bench: build ## every benchmark of the system against the floor of this machine, in a few minutes
-	bin/procfleet bench accept --start --hosts 1,10000
-	bin/procfleet bench poll --start --items 1,10000 --runs 5
-	bin/procfleet bench small --start --tasks 10000 --beside 100000
-	bin/procfleet bench embedded
-	bin/procfleet bench fanout --start --hosts 1000,10000,100000
-	bin/procfleet bench fanout --start --action stop --hosts 10000
-	bin/procfleet bench fanout --start --hosts 5000 --connections 5000
-	bin/procfleet bench reports --start --agents 10000 --every 3s --for 10s
-	bin/procfleet bench supervise
+	bin/procfleet-bench accept --start --hosts 1,10000
+	bin/procfleet-bench poll --start --items 1,10000 --runs 5
+	bin/procfleet-bench small --start --tasks 10000 --beside 100000
+	bin/procfleet-bench embedded
+	bin/procfleet-bench fanout --start --hosts 1000,10000,100000
+	bin/procfleet-bench fanout --start --action stop --hosts 10000
+	bin/procfleet-bench fanout --start --hosts 5000 --connections 5000
+	bin/procfleet-bench reports --start --agents 10000 --every 3s --for 10s
+	bin/procfleet-bench supervise
 
 bench/go: ## the Go benchmarks of every package, once
 	go test -run '^$$' -bench . -benchtime 1x -count $(BENCHSTAT_COUNT) ./...

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/procfleet/procfleet/agent/hostcheck"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
@@ -46,7 +47,7 @@ func TestCheckSaysWhatIsUnsafeAboutTheRunningAgent(t *testing.T) {
 			found = f.What
 		}
 	}
-	if code != exitFailed || answer.Safe || !strings.Contains(found, "300 files") || !strings.Contains(errs, "unsafe") {
+	if code != command.ExitFailed || answer.Safe || !strings.Contains(found, "300 files") || !strings.Contains(errs, "unsafe") {
 		t.Errorf("exit code %d, said %s and %s", code, out, errs)
 	}
 }
@@ -63,10 +64,10 @@ func TestCheckWithoutAnAgentLooksAtTheHost(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	code, out, _ := check(t, "--data", dir)
-	if code != exitFailed || !strings.Contains(out, "data_folder") || !strings.Contains(out, "tmpfs") {
+	if code != command.ExitFailed || !strings.Contains(out, "data_folder") || !strings.Contains(out, "tmpfs") {
 		t.Errorf("exit code %d, said %s", code, out)
 	}
-	if code, _, errs := check(t, "surplus"); code != exitUsage || !strings.Contains(errs, `unexpected argument "surplus"`) {
+	if code, _, errs := check(t, "surplus"); code != command.ExitUsage || !strings.Contains(errs, `unexpected argument "surplus"`) {
 		t.Errorf("exit code %d, said %s", code, errs)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
@@ -124,7 +125,7 @@ func TestSecondAgentIsRefused(t *testing.T) {
 	h := newHost(t)
 	h.start("")
 	second := testenv.StartChild(t, nil, h.program, "--nats", h.nats.URL, "--ip", "10.0.0.2", "--data", h.data)
-	if code := second.Wait(t, patience); code != exitFailed {
+	if code := second.Wait(t, patience); code != command.ExitFailed {
 		t.Errorf("exit code %d", code)
 	}
 	testenv.Eventually(t, patience, func() bool {

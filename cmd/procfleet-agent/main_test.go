@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
 func TestWrongUsageSaysWhatToDo(t *testing.T) {
@@ -31,7 +33,7 @@ func TestWrongUsageSaysWhatToDo(t *testing.T) {
 				t.Setenv(c.env[0], c.env[1])
 			}
 			var out, errs bytes.Buffer
-			if code := run(t.Context(), c.args, &out, &errs); code != exitUsage {
+			if code := run(t.Context(), c.args, &out, &errs); code != command.ExitUsage {
 				t.Errorf("exit code %d", code)
 			}
 			if !strings.Contains(errs.String(), c.want) {
@@ -57,7 +59,7 @@ func TestAMisspeltSettingIsNamedWithItsPlace(t *testing.T) {
 	}
 	var out, errs bytes.Buffer
 	code := run(t.Context(), []string{"--config", file}, &out, &errs)
-	if want := file + `:2: agnet-id: no such setting; did you mean "agent-id"?`; code != exitUsage || !strings.Contains(errs.String(), want) {
+	if want := file + `:2: agnet-id: no such setting; did you mean "agent-id"?`; code != command.ExitUsage || !strings.Contains(errs.String(), want) {
 		t.Errorf("exit code %d, said %q, want %q in it", code, errs.String(), want)
 	}
 	t.Setenv("PROCFLEET_DRIAN", "3s")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/procfleet/procfleet/agent/local"
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
@@ -69,7 +70,7 @@ func TestPSShowsWhatTheRunningAgentLooksAfter(t *testing.T) {
 
 	h.child.Kill()
 	code, _, errs = ps(t, "--data", h.data)
-	if code != exitFailed || !strings.Contains(errs, "no agent runs there") || !strings.Contains(errs, "--data") {
+	if code != command.ExitFailed || !strings.Contains(errs, "no agent runs there") || !strings.Contains(errs, "--data") {
 		t.Errorf("of a killed agent: exit code %d, said %q", code, errs)
 	}
 }
@@ -86,7 +87,7 @@ func TestPSFindsTheAgentOfUp(t *testing.T) {
 	}, "the agent answers")
 	h.child.Signal(syscall.SIGTERM)
 	h.child.Wait(t, time.Minute)
-	if code, _, errs := ps(t, "--data", up); code != exitFailed || !strings.Contains(errs, up+": no agent runs there") {
+	if code, _, errs := ps(t, "--data", up); code != command.ExitFailed || !strings.Contains(errs, up+": no agent runs there") {
 		t.Errorf("of an agent that was stopped: exit code %d, said %q", code, errs)
 	}
 }
@@ -94,10 +95,10 @@ func TestPSFindsTheAgentOfUp(t *testing.T) {
 // The environment belongs to the process, so this test is not parallel.
 func TestPSTakesItsSettingsFromTheEnvironment(t *testing.T) {
 	t.Setenv("PROCFLEET_DATA", filepath.Join(t.TempDir(), "elsewhere"))
-	if code, _, errs := ps(t); code != exitFailed || !strings.Contains(errs, "elsewhere") {
+	if code, _, errs := ps(t); code != command.ExitFailed || !strings.Contains(errs, "elsewhere") {
 		t.Errorf("exit code %d, said %q", code, errs)
 	}
-	if code, _, errs := ps(t, "surplus"); code != exitUsage || !strings.Contains(errs, "surplus") {
+	if code, _, errs := ps(t, "surplus"); code != command.ExitUsage || !strings.Contains(errs, "surplus") {
 		t.Errorf("exit code %d, said %q", code, errs)
 	}
 }

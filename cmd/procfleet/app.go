@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/dispatcher/apps"
 )
 
@@ -22,8 +23,8 @@ func newApp() *cobra.Command {
 		Long: `Keep the file of the applications that may call. A dispatcher, or up, that was given the file with --apps
 reads it again within two seconds after a change.`,
 		Example: "  procfleet app add shop --apps apps.yaml\n  procfleet app list --apps apps.yaml",
-		Args:    usageArgs(cobra.NoArgs),
-		RunE:    nameACommand,
+		Args:    command.NoArgs,
+		RunE:    command.NameACommand,
 	}
 	var f appFlags
 	cmd.PersistentFlags().StringVar(&f.file, "apps", "", "file of the applications, in YAML; made if it is missing")
@@ -34,7 +35,7 @@ reads it again within two seconds after a change.`,
 // path is the file that the flag names.
 func (f *appFlags) path() (string, error) {
 	if f.file == "" {
-		return "", usageError("name the file with --apps or PROCFLEET_APPS, for example --apps apps.yaml")
+		return "", command.Usagef("name the file with --apps or PROCFLEET_APPS, for example --apps apps.yaml")
 	}
 	return f.file, nil
 }
@@ -112,7 +113,7 @@ func (f *appAddFlags) run(cmd *cobra.Command, shared *appFlags, code string) err
 func (f *appAddFlags) choose(stdin io.Reader) (secret string, err error) {
 	switch {
 	case f.secret != "" && f.secretFile != "":
-		return "", usageError("--secret and --secret-file both give a secret; leave one out")
+		return "", command.Usagef("--secret and --secret-file both give a secret; leave one out")
 	case f.secret != "":
 		return f.secret, nil
 	case f.secretFile == "":
@@ -122,19 +123,19 @@ func (f *appAddFlags) choose(stdin io.Reader) (secret string, err error) {
 	if f.secretFile != "-" {
 		file, err := os.Open(f.secretFile)
 		if err != nil {
-			return "", usageError("--secret-file: %w", err)
+			return "", command.Usagef("--secret-file: %w", err)
 		}
 		defer file.Close()
 		in = file
 	}
 	text, err := io.ReadAll(io.LimitReader(in, 4<<10)) // more than any secret has
 	if err != nil {
-		return "", usageError("--secret-file: %w", err)
+		return "", command.Usagef("--secret-file: %w", err)
 	}
 	secret, _, _ = strings.Cut(string(text), "\n")
 	secret = strings.TrimSuffix(secret, "\r")
 	if err := apps.CheckSecret(secret); err != nil {
-		return "", usageError("--secret-file: %w", err)
+		return "", command.Usagef("--secret-file: %w", err)
 	}
 	return secret, nil
 }
@@ -142,21 +143,21 @@ func (f *appAddFlags) choose(stdin io.Reader) (secret string, err error) {
 // check reads the limits into a, and refuses what is wrong.
 func (f *appAddFlags) check(a *apps.Application, secret string) (err error) {
 	if err = apps.CheckCode(a.Code); err != nil {
-		return usageError("%w", err)
+		return command.Usagef("%w", err)
 	}
 	if err = apps.CheckSecret(secret); err != nil {
-		return usageError("--secret: %w", err)
+		return command.Usagef("--secret: %w", err)
 	}
 	if a.SigningKey != "" {
 		if err = apps.CheckSecret(a.SigningKey); err != nil {
-			return usageError("--signing-key: %w", err)
+			return command.Usagef("--signing-key: %w", err)
 		}
 	}
 	if a.Businesses, err = apps.ParseBusinesses(trimmed(f.businesses)); err != nil {
-		return usageError("--biz: %w", err)
+		return command.Usagef("--biz: %w", err)
 	}
 	if a.Actions, err = apps.ParseActions(trimmed(f.actions)); err != nil {
-		return usageError("--actions: %w", err)
+		return command.Usagef("--actions: %w", err)
 	}
 	return nil
 }
@@ -191,7 +192,7 @@ func newAppList(shared *appFlags) *cobra.Command {
 		Use:     "list",
 		Short:   "Show the applications and what each may do",
 		Example: "  procfleet app list --apps apps.yaml",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			path, err := shared.path()
 			if err != nil {

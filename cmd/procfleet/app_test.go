@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/dispatcher/apps"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
@@ -106,7 +107,7 @@ func TestAppAddRefusesWhatNobodyWouldUnderstand(t *testing.T) {
 		{[]string{"--apps", file}, "give one CODE of an application"},
 	} {
 		code, _, note := call(t, append([]string{"app", "add"}, c.args...)...)
-		if code != exitUsage || !strings.Contains(note, c.want) || strings.Contains(note, "two words") {
+		if code != command.ExitUsage || !strings.Contains(note, c.want) || strings.Contains(note, "two words") {
 			t.Errorf("%v: exit %d, %q", c.args, code, note)
 		}
 	}
@@ -181,14 +182,14 @@ func TestWithApplicationsADispatcherMayBeReachedFromElsewhere(t *testing.T) {
 		want string
 	}{
 		{[]string{"--http", "0.0.0.0:8080", "--apps", file}, 0, ""},
-		{[]string{"--http", "0.0.0.0:8080"}, exitUsage, "--apps"},
-		{[]string{"--apps", missing}, exitUsage, "procfleet app add CODE --apps " + missing},
-		{[]string{"--login-url", "http://login"}, exitUsage, "--login-url: has no effect without --apps"},
-		{[]string{"--apps", file, "--login-url", "login"}, exitUsage, "--login-url: is no URL"},
+		{[]string{"--http", "0.0.0.0:8080"}, command.ExitUsage, "--apps"},
+		{[]string{"--apps", missing}, command.ExitUsage, "procfleet app add CODE --apps " + missing},
+		{[]string{"--login-url", "http://login"}, command.ExitUsage, "--login-url: has no effect without --apps"},
+		{[]string{"--apps", file, "--login-url", "login"}, command.ExitUsage, "--login-url: is no URL"},
 		{[]string{"--apps", file, "--login-url", "http://login", "--trusted-esb", "10.0.0.1, 10.1.0.0/16,fd00::/8"}, 0, ""},
-		{[]string{"--apps", file, "--trusted-esb", "10.0.0.0/33"}, exitUsage, `"10.0.0.0/33" is no address and no network`},
-		{[]string{"--apps", file, "--trusted-esb", "0.0.0.0/0"}, exitUsage, `"0.0.0.0/0" is everybody`},
-		{[]string{"--trusted-esb", "10.0.0.1"}, exitUsage, "--trusted-esb: has no effect without --apps"},
+		{[]string{"--apps", file, "--trusted-esb", "10.0.0.0/33"}, command.ExitUsage, `"10.0.0.0/33" is no address and no network`},
+		{[]string{"--apps", file, "--trusted-esb", "0.0.0.0/0"}, command.ExitUsage, `"0.0.0.0/0" is everybody`},
+		{[]string{"--trusted-esb", "10.0.0.1"}, command.ExitUsage, "--trusted-esb: has no effect without --apps"},
 	} {
 		for _, role := range []string{"up", "dispatcher"} {
 			code, _, note := call(t, append([]string{role, "--check-config"}, c.args...)...)

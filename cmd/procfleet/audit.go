@@ -16,6 +16,8 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
+	"github.com/procfleet/procfleet/cmd/internal/command"
+	"github.com/procfleet/procfleet/cmd/internal/connflags"
 	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
 	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/bus"
@@ -46,7 +48,7 @@ what --audit-log wrote ("-" is standard input). With --json it writes each recor
   procfleet audit --event refused --follow --nats-creds procfleet-data/nats-auth/server.creds
   procfleet audit --task GSETASK:20261121053522:123456 --json
   procfleet audit --file /var/log/procfleet/audit.jsonl --app shop`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := q.complete(); err != nil {
 				return err
@@ -56,8 +58,8 @@ what --audit-log wrote ("-" is standard input). With --json it writes each recor
 		},
 	}
 	flags := cmd.Flags()
-	natsFlag(flags, &q.nats, &q.tls)
-	natsCredsFlag(flags, &q.creds)
+	connflags.NATS(flags, &q.nats, &q.tls)
+	connflags.NATSCreds(flags, &q.creds)
 	flags.StringVar(&q.file, "file", "", "read a file instead of the stream; - is standard input")
 	flags.StringVar(&q.since, "since", "", "only since then: 2h, or a moment like 2026-11-21T05:35:22Z")
 	flags.StringVar(&q.event, "event", "", "only of this kind: accepted, change, refused or finished")
@@ -71,14 +73,14 @@ what --audit-log wrote ("-" is standard input). With --json it writes each recor
 // complete looks at what was given.
 func (q *auditQuery) complete() (err error) {
 	if q.file != "" && q.follow {
-		return usageError("--follow reads the stream; it does not go together with --file")
+		return command.Usagef("--follow reads the stream; it does not go together with --file")
 	}
 	known := q.event == ""
 	for _, e := range audit.Events() {
 		known = known || q.event == string(e)
 	}
 	if !known {
-		return usageError("--event: %q is none of accepted, change, refused and finished", q.event)
+		return command.Usagef("--event: %q is none of accepted, change, refused and finished", q.event)
 	}
 	q.from, err = sinceFlag(q.since)
 	return err
@@ -94,7 +96,7 @@ func sinceFlag(text string) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return time.Time{}, usageError("--since: %q is neither a length of time, like 2h, nor a moment, like 2026-11-21T05:35:22Z", text)
+		return time.Time{}, command.Usagef("--since: %q is neither a length of time, like 2h, nor a moment, like 2026-11-21T05:35:22Z", text)
 	}
 	return at, nil
 }
@@ -110,7 +112,7 @@ func (q *auditQuery) show(ctx context.Context, cmd *cobra.Command) error {
 		return err
 	}
 	conn, err := natsconn.Connect(natsconn.Config{
-		URL: q.nats, TLS: files, Credentials: natsCredentials(q.creds), InboxPrefix: natsauth.ServerInbox, Name: "audit", Log: log,
+		URL: q.nats, TLS: files, Credentials: connflags.Credentials(q.creds), InboxPrefix: natsauth.ServerInbox, Name: "audit", Log: log,
 	})
 	if err != nil {
 		return fmt.Errorf("--nats: %w", err)

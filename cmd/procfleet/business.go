@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/procfleet/procfleet/client"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
 // businessFlags name the business whose processes and modules are meant.
@@ -16,7 +17,7 @@ func (f *businessFlags) register(flags *pflag.FlagSet) {
 
 func (f *businessFlags) check() error {
 	if f.of.ID < 1 {
-		return usageError("name the business with --biz, for example --biz 2")
+		return command.Usagef("name the business with --biz, for example --biz 2")
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/procfleet/procfleet"
 	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/client"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
 func newProcessExport(f *processFlags) *cobra.Command {
@@ -26,7 +27,7 @@ func newProcessExport(f *processFlags) *cobra.Command {
 differs from the defaults. What was written is read by import, of this business or another.`,
 		Example: `  procfleet process export --biz 2 > shop.yaml
   procfleet process export --biz 2 --json`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := business.check(); err != nil {
 				return err
@@ -94,7 +95,7 @@ At most 1000 processes are saved together: all of them or, if one is refused, no
 are several such calls, in the order of the file.`,
 		Example: `  procfleet process import --biz 2 -f shop.yaml --plan
   procfleet process export --biz 2 | procfleet process import --biz 3 -f -`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	f.business.register(cmd.Flags())
@@ -109,18 +110,18 @@ func (f *importFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	if f.file == "" {
-		return usageError("-f is missing: name the file with the processes")
+		return command.Usagef("-f is missing: name the file with the processes")
 	}
 	data, err := readFileOr(cmd.InOrStdin(), f.file)
 	if err != nil {
-		return usageError("-f: %w", err)
+		return command.Usagef("-f: %w", err)
 	}
 	processes, err := readCatalogue(bytes.NewReader(data))
 	switch {
 	case err != nil:
-		return usageError("-f %s: %w", f.file, err)
+		return command.Usagef("-f %s: %w", f.file, err)
 	case len(processes) == 0:
-		return usageError("-f %s: there is no process in it", f.file)
+		return command.Usagef("-f %s: there is no process in it", f.file)
 	}
 	saved, err := f.save(cmd, processes)
 	if f.json {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/procfleet/procfleet/client"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
 // fileOf is a file with a text.
@@ -90,12 +91,12 @@ func TestAMistakeInAnImportIsToldBeforeAnythingIsSaved(t *testing.T) {
 		"":                  "there is no process in it",
 	} {
 		code, _, stderr := call(t, "process", "import", "--biz", "2", "-f", fileOf(t, "a.yaml", text), "--server", "http://127.0.0.1:1")
-		if code != exitUsage || !strings.Contains(stderr, says) {
+		if code != command.ExitUsage || !strings.Contains(stderr, says) {
 			t.Errorf("%q: exit %d: %s", text, code, stderr)
 		}
 	}
 	for _, args := range [][]string{{"import", "-f", "x"}, {"import", "--biz", "2"}, {"export"}, {"status", "nginx"}, {"status", "--biz", "2"}, {"status", "x", "--biz", "2", "--limit", "-1"}} {
-		if code, _, stderr := call(t, append([]string{"process"}, args...)...); code != exitUsage {
+		if code, _, stderr := call(t, append([]string{"process"}, args...)...); code != command.ExitUsage {
 			t.Errorf("%v: exit %d: %s", args, code, stderr)
 		}
 	}
@@ -148,11 +149,11 @@ func TestTheStatusOfAProcessThatRunsEverywhere(t *testing.T) {
 		t.Errorf("exit %d: %s\n%s", code, stderr, stdout)
 	}
 	server = serveAnswers(t, nobody)
-	if code, _, stderr := call(t, "process", "status", "web", "--biz", "2", "--server", server.URL); code != exitFailed || !strings.Contains(stderr, `business 2 has no process "web"`) {
+	if code, _, stderr := call(t, "process", "status", "web", "--biz", "2", "--server", server.URL); code != command.ExitFailed || !strings.Contains(stderr, `business 2 has no process "web"`) {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
 	server = serveAnswers(t, named44, steady)
-	if code, stdout, stderr := call(t, "process", "status", "nginx", "--biz", "2", "--module", "wbe", "--server", server.URL); code != exitFailed || !strings.Contains(stderr, `"nginx" is not bound to a module "wbe"`) {
+	if code, stdout, stderr := call(t, "process", "status", "nginx", "--biz", "2", "--module", "wbe", "--server", server.URL); code != command.ExitFailed || !strings.Contains(stderr, `"nginx" is not bound to a module "wbe"`) {
 		t.Errorf("of a module that is misspelt: exit %d: %s%s", code, stdout, stderr)
 	}
 	server = serveAnswers(t, named44, steady)

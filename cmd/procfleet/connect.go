@@ -12,8 +12,10 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/cmd/internal/connflags"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/taskstore"
@@ -33,7 +35,7 @@ type backends struct {
 	js    jetstream.JetStream
 	bus   *bus.Bus
 	store store
-	keys  ringSource
+	keys  func() *fleetkey.Ring
 	// natsConfig opens further connections to the same servers.
 	natsConfig natsconn.Config
 	users      *natsauth.Authority // of the embedded NATS; nil if it takes everybody
@@ -67,7 +69,7 @@ func (f *backendFlags) connect(ctx context.Context, name string, p *daemon.Proce
 // connectBus connects to NATS and waits, until ctx ends, for the streams to be
 // there: roles and servers start in any order.
 func connectBus(ctx context.Context, cfg natsconn.Config, f *backendFlags, wait waiter) (*backends, error) {
-	keys, err := openFleetKey(ctx, f.fleetKey, cfg.Log)
+	keys, err := connflags.OpenFleetKey(ctx, f.fleetKey, cfg.Log)
 	if err != nil {
 		return nil, fmt.Errorf("--fleet-key: %w", err)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
@@ -36,8 +37,8 @@ func roles(t *testing.T) map[string][]string {
 	}
 }
 
-// command runs a command to its end in a folder of its own.
-func command(t *testing.T, words []string, env ...string) (code int, stdout, stderr, dir string) {
+// runProgram runs a command to its end in a folder of its own.
+func runProgram(t *testing.T, words []string, env ...string) (code int, stdout, stderr, dir string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
@@ -62,9 +63,9 @@ func TestFiveMistakesAreToldInFiveLinesByEveryRole(t *testing.T) {
 	for name, words := range roles(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			code, stdout, stderr, dir := command(t, append(slices.Clone(words), "--config", file))
-			if code != exitUsage || stdout != "" {
-				t.Errorf("exit %d, want %d; said %s", code, exitUsage, stdout)
+			code, stdout, stderr, dir := runProgram(t, append(slices.Clone(words), "--config", file))
+			if code != command.ExitUsage || stdout != "" {
+				t.Errorf("exit %d, want %d; said %s", code, command.ExitUsage, stdout)
 			}
 			for i, want := range []string{"nats: ", "log-level: \"loud\"", "nats-lisen: no such setting", "status-http: \"nowhere\"", "log-level: already set on line 2"} {
 				if line := fmt.Sprintf("\n%s:%d: %s", file, i+1, want); strings.Count(stderr, line) != 1 {
@@ -113,7 +114,7 @@ func TestACheckTouchesNothing(t *testing.T) {
 			if strings.HasSuffix(name, "agent") {
 				words = append(words, "--data", "data")
 			}
-			code, stdout, stderr, dir := command(t, words, "PROCFLEET_LOG_FORMAT=json", "PROCFLEET_REDIS=redis://"+busy.Addr().String())
+			code, stdout, stderr, dir := runProgram(t, words, "PROCFLEET_LOG_FORMAT=json", "PROCFLEET_REDIS=redis://"+busy.Addr().String())
 			if code != 0 || stderr != "" {
 				t.Errorf("exit %d: %s", code, stderr)
 			}
@@ -166,7 +167,7 @@ func TestReadinessFollowsNATS(t *testing.T) {
 	redis := redistest.Start(t)
 	binary, nats := testenv.BuildBinary(t, "./cmd/procfleet"), freeAddress(t)
 	startNATS := func(data string) *testenv.Child {
-		return testenv.StartChild(t, nil, binary, "nats-server", "--listen", nats, "--data", data)
+		return testenv.StartChild(t, nil, testenv.BuildBinary(t, "./cmd/procfleet-bench"), "nats-server", "--listen", nats, "--data", data)
 	}
 	urls := []string{}
 	common := []string{"--nats", "nats://" + nats}
@@ -220,8 +221,8 @@ func TestPasswordsOfServersAreInNoError(t *testing.T) {
 	url := strings.Replace(nats.URL, "//", "//someone:quite-secret@", 1)
 	binary := testenv.BuildBinary(t, "./cmd/procfleet")
 	for _, role := range []string{"dispatcher", "worker"} {
-		code, _, stderr, _ := command(t, []string{binary, role, "--nats", url, "--redis", redis.URL()})
-		if code != exitFailed || !strings.Contains(stderr, bus.StreamOps) || strings.Contains(stderr, "quite-secret") {
+		code, _, stderr, _ := runProgram(t, []string{binary, role, "--nats", url, "--redis", redis.URL()})
+		if code != command.ExitFailed || !strings.Contains(stderr, bus.StreamOps) || strings.Contains(stderr, "quite-secret") {
 			t.Errorf("%s: exit %d: %s", role, code, stderr)
 		}
 	}
@@ -242,8 +243,8 @@ func TestARoleWhoseConnectionIsEndedForGoodEnds(t *testing.T) {
 		case "worker":
 			words = append(words, "--redis", redis.URL())
 		}
-		code, _, stderr, _ := command(t, append(words, "--nats", url))
-		if code != exitFailed || !strings.Contains(stderr, "ended the connection for good: nats: Maximum Payload Violation") {
+		code, _, stderr, _ := runProgram(t, append(words, "--nats", url))
+		if code != command.ExitFailed || !strings.Contains(stderr, "ended the connection for good: nats: Maximum Payload Violation") {
 			t.Errorf("%s: exit %d: %s", role, code, stderr)
 		}
 	}
@@ -283,8 +284,8 @@ func TestProfilesAreForThisMachineAlone(t *testing.T) {
 	t.Parallel()
 	for name, words := range roles(t) {
 		for _, refused := range [][]string{{"--pprof"}, {"--pprof", "--status-http", "0.0.0.0:9090"}, {"--pprof", "--status-http", ":9090"}} {
-			code, _, stderr, _ := command(t, append(slices.Clone(words), refused...))
-			if code != exitUsage || !strings.Contains(stderr, "--pprof: profiles") || !strings.Contains(stderr, "127.0.0.1") {
+			code, _, stderr, _ := runProgram(t, append(slices.Clone(words), refused...))
+			if code != command.ExitUsage || !strings.Contains(stderr, "--pprof: profiles") || !strings.Contains(stderr, "127.0.0.1") {
 				t.Errorf("%s %v: exit %d: %s", name, refused, code, stderr)
 			}
 		}
@@ -376,7 +377,7 @@ func TestSystemdIsTold(t *testing.T) {
 		r.waitFor(status + nats + ": connect: connection refused")
 		r.waitFor("WATCHDOG=1") // waiting for NATS is no reason to be restarted
 	}
-	testenv.StartChild(t, nil, binary, "nats-server", "--listen", nats, "--data", t.TempDir())
+	testenv.StartChild(t, nil, testenv.BuildBinary(t, "./cmd/procfleet-bench"), "nats-server", "--listen", nats, "--data", t.TempDir())
 	for _, r := range roles {
 		r.waitFor("READY=1")
 		r.waitFor("WATCHDOG=1")
@@ -408,7 +409,7 @@ func TestARoleThatWaitsForItsServersAnswersAllTheSame(t *testing.T) {
 		waitStatus(t, url+"/readyz", http.StatusServiceUnavailable, "waiting for NATS (the log says why)")
 		comeAgain(t, role, url)
 	}
-	testenv.StartChild(t, nil, binary, "nats-server", "--listen", nats, "--data", t.TempDir())
+	testenv.StartChild(t, nil, testenv.BuildBinary(t, "./cmd/procfleet-bench"), "nats-server", "--listen", nats, "--data", t.TempDir())
 	for _, url := range urls {
 		waitStatus(t, url+"/readyz", http.StatusServiceUnavailable, "waiting for Redis")
 		if _, text := status(url + "/readyz"); strings.Contains(text, redis.Addr) {

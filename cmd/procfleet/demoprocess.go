@@ -5,6 +5,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
 // newDemoProcess is the sample process of `up --demo`: it writes its pid and
@@ -16,7 +18,7 @@ func newDemoProcess() *cobra.Command {
 		Short:   "The sample process of up --demo",
 		Example: "  procfleet demo-process --pid-file demo.pid",
 		Hidden:  true,
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := os.WriteFile(pidFile, fmt.Appendln(nil, os.Getpid()), 0o600); err != nil {
 				return err

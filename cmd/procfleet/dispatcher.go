@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/procfleet/procfleet/cmd/internal/command"
+	"github.com/procfleet/procfleet/cmd/internal/connflags"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/dispatcher"
@@ -29,12 +31,12 @@ func newDispatcher() *cobra.Command {
 		Use:     "dispatcher",
 		Short:   "Accept operations over HTTP and answer queries; start as many as you like",
 		Example: "  procfleet dispatcher --http 127.0.0.1:8080 --nats nats://127.0.0.1:4222 --redis redis://127.0.0.1:6379/0",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    command.NoArgs,
 	}
 	flags := cmd.Flags()
 	f.register(flags)
-	natsFlag(flags, &f.nats, &f.natsTLS)
-	redisFlag(flags, &f.redis, &f.redisTLS)
+	connflags.NATS(flags, &f.nats, &f.natsTLS)
+	connflags.Redis(flags, &f.redis, &f.redisTLS)
 	f.registerRest(flags)
 	flags.BoolVar(&f.submissions, "submissions", true, "also accept what producers publish on NATS to procfleet.submit")
 	f.audits.register(flags)

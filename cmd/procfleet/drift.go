@@ -13,6 +13,7 @@ import (
 
 	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/client"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
 func newProcessStatus(f *processFlags) *cobra.Command {
@@ -36,7 +37,7 @@ running, a module that the topology does not have, or a host elsewhere where it 
 				return err
 			}
 			if query.Limit < 0 {
-				return usageError("--limit: %d is less than 0", query.Limit)
+				return command.Usagef("--limit: %d is less than 0", query.Limit)
 			}
 			return f.status(cmd, business.of, args[0], query)
 		},

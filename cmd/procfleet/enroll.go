@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/internal/datafile"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/natsauth"
@@ -38,7 +39,7 @@ func (f *fleetFlags) complete() error {
 		}
 	}
 	if f.fleetKey == "" {
-		return usageError("name the file of the fleet's keys with --fleet-key, or the data folder of procfleet up with --data")
+		return command.Usagef("name the file of the fleet's keys with --fleet-key, or the data folder of procfleet up with --data")
 	}
 	return nil
 }
@@ -85,7 +86,7 @@ one that was stolen.`,
   procfleet enroll --host 0:10.0.0.2 --data procfleet-data --out identity.yaml
   procfleet enroll --host 0:10.0.0.2 --agent-id 02000000005254000b3dc9168005 --data procfleet-data --out identity.yaml
   procfleet enroll --create --data fleet --hosts-file hosts.txt --out identities/`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
@@ -111,18 +112,18 @@ func (f *enrollFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	if f.valid < 0 {
-		return usageError("--valid: %v is negative", f.valid)
+		return command.Usagef("--valid: %v is negative", f.valid)
 	}
 	if f.agentID != "" {
 		if len(hosts) > 1 {
-			return usageError("--agent-id: an agent id belongs to one host, and there are %d: enroll each by itself", len(hosts))
+			return command.Usagef("--agent-id: an agent id belongs to one host, and there are %d: enroll each by itself", len(hosts))
 		}
 		if err := fleetkey.ValidAgentID(f.agentID); err != nil {
-			return usageError("--agent-id: %s", err)
+			return command.Usagef("--agent-id: %s", err)
 		}
 	}
 	if len(hosts) > 1 && f.out == "" {
-		return usageError("--out: name a folder for the identities of %d hosts", len(hosts))
+		return command.Usagef("--out: name a folder for the identities of %d hosts", len(hosts))
 	}
 	ring, err := fleetkey.ReadRing(f.fleetKey)
 	if err != nil {
@@ -160,7 +161,7 @@ func (f *enrollFlags) createKeys() error {
 	case !f.create:
 		return nil
 	case f.data == "":
-		return usageError("--create: name the folder in which to make the keys with --data")
+		return command.Usagef("--create: name the folder in which to make the keys with --data")
 	}
 	if err := os.MkdirAll(f.data, 0o700); err != nil {
 		return fmt.Errorf("--data: %w", err)
@@ -177,7 +178,7 @@ func (f *enrollFlags) copyBrokerConf(authority *natsauth.Authority) error {
 	case f.brokerConf == "":
 		return nil
 	case authority == nil:
-		return usageError("name the authority with --nats-auth")
+		return command.Usagef("name the authority with --nats-auth")
 	}
 	text, err := os.ReadFile(authority.BrokerPath())
 	if err != nil {
@@ -259,7 +260,7 @@ data folder does so by itself. Other brokers hear of it with procfleet nats-auth
 with the new broker.conf. Hosts come back with a new identity of procfleet enroll.`,
 		Example: `  procfleet revoke --host 3:10.0.0.1 --fleet-key fleet.key --nats-auth nats-auth --nats nats://10.0.0.9:4222
   procfleet revoke --host 0:10.0.0.2 --data procfleet-data`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()

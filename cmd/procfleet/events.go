@@ -11,6 +11,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/client"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
 // followEvery is how often whoever follows events asks for new ones.
@@ -37,7 +38,7 @@ It shows the newest, or all since a moment. With --follow it goes on with what c
 		Example: `  procfleet events
   procfleet events --follow --kind gave_up
   procfleet events --since 2h --host 0:10.0.0.1 --json`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.complete(cmd); err != nil {
 				return err
@@ -61,7 +62,7 @@ It shows the newest, or all since a moment. With --follow it goes on with what c
 func (f *eventFlags) complete(cmd *cobra.Command) (err error) {
 	if f.host != "" {
 		if f.query.Host, err = procfleet.ParseHost(f.host); err != nil {
-			return usageError("--host: %w", err)
+			return command.Usagef("--host: %w", err)
 		}
 	}
 	if err := checkLimit(f.query.PageSize); err != nil {
@@ -71,7 +72,7 @@ func (f *eventFlags) complete(cmd *cobra.Command) (err error) {
 		return nil
 	}
 	if cmd.Flags().Changed("limit") {
-		return usageError("--limit is for the newest events; it does not go together with --since")
+		return command.Usagef("--limit is for the newest events; it does not go together with --since")
 	}
 	f.query.PageSize = 0
 	f.query.Since, err = sinceFlag(f.since)

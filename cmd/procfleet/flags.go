@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/procfleet/procfleet/cmd/internal/connflags"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
@@ -28,17 +29,6 @@ import (
 func isTerminal(out io.Writer) bool {
 	file, ok := plaintext.Under(out).(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
-}
-
-func natsFlag(flags *pflag.FlagSet, url *string, files *tlsflags.Client) {
-	flags.StringVar(url, "nats", "nats://127.0.0.1:4222", "URL of NATS; several, separated by commas, of a cluster")
-	files.Register(flags, "nats", "NATS")
-}
-
-func redisFlag(flags *pflag.FlagSet, url *string, files *tlsflags.Client) {
-	files.Register(flags, "redis", "Redis")
-	flags.StringVar(url, "redis", "redis://127.0.0.1:6379/0", "URL of Redis: redis://[user:password@]host:port/db, rediss:// for TLS; "+
-		"Sentinel redis://host:26379/0?master_name=NAME&addr=host2:26379; Cluster redis://host:6379?cluster=true&addr=host2:6379")
 }
 
 // backendFlags say what dispatchers and workers stand on.
@@ -59,7 +49,7 @@ type backendFlags struct {
 // describes in the same words.
 func (f *backendFlags) registerRest(flags *pflag.FlagSet) {
 	fleetKeyFlag(flags, &f.fleetKey)
-	natsCredsFlag(flags, &f.natsCreds)
+	connflags.NATSCreds(flags, &f.natsCreds)
 	flags.IntVar(&f.streamReplicas, "stream-replicas", 0, "servers of a NATS cluster that keep each stream, 1 to 5; 0 leaves streams as they are and makes new ones with as many as the others have, at first 1")
 	flags.StringVar(&f.redisPassword, "redis-password-file", "", "file whose first line is the password of the user in --redis, which then has none; read again at every connection")
 	flags.IntVar(&f.waitReplicas, "redis-wait-replicas", 0, "Redis replicas that must have a new task or a result before it is confirmed; 0 waits for none")
@@ -95,7 +85,7 @@ func (f *backendFlags) streams() bus.Options { return bus.Options{Replicas: f.st
 func (f *backendFlags) natsConfig(name string, p *daemon.Process) (natsconn.Config, error) {
 	files, err := f.natsTLS.Open(p.Log)
 	return natsconn.Config{
-		URL: f.nats, TLS: files, Credentials: natsCredentials(f.natsCreds), InboxPrefix: natsauth.ServerInbox,
+		URL: f.nats, TLS: files, Credentials: connflags.Credentials(f.natsCreds), InboxPrefix: natsauth.ServerInbox,
 		Name: name, OnLost: p.Fail, Log: p.Log,
 	}, err
 }

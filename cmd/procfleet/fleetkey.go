@@ -1,12 +1,10 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
 
-	"github.com/sirupsen/logrus"
 	"github.com/spf13/pflag"
 
 	"github.com/procfleet/procfleet/cmd/internal/settings"
@@ -35,23 +33,6 @@ func checkFleetKey(s *settings.Settings, file string) {
 	if _, err := fleetkey.ReadRing(file); err != nil {
 		s.Wrong("fleet-key", "%s", err)
 	}
-}
-
-// ringSource returns the fleet's keys as they are now; nil is none.
-type ringSource func() *fleetkey.Ring
-
-// openFleetKey reads the keys in a file, and again when it changes until ctx
-// ends. Without a file there are none.
-func openFleetKey(ctx context.Context, file string, log logrus.FieldLogger) (ringSource, error) {
-	if file == "" {
-		return func() *fleetkey.Ring { return nil }, nil
-	}
-	ring, err := fleetkey.OpenRing(file)
-	if err != nil {
-		return nil, err
-	}
-	go ring.Watch(ctx, log)
-	return ring.Current, nil
 }
 
 // Names in the data folder of `up`.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
@@ -23,16 +24,16 @@ servers sign with both and believe either.`,
 		Example: `  procfleet fleet-key create --fleet-key fleet.key
   procfleet fleet-key add --fleet-key fleet.key
   procfleet fleet-key remove 20260102-150405 --fleet-key fleet.key`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: nameACommand,
+		Args: command.NoArgs,
+		RunE: command.NameACommand,
 	}
 	var file string
 	cmd.PersistentFlags().StringVar(&file, "fleet-key", "", "file of the fleet's keys, in YAML")
 	cmd.AddCommand(
-		fleetKeyCommand(&file, &cobra.Command{Use: "create", Short: "Make the file with one key", Args: usageArgs(cobra.NoArgs)}, createFleetKey),
-		fleetKeyCommand(&file, &cobra.Command{Use: "add", Short: "Add a key, which becomes the newest", Args: usageArgs(cobra.NoArgs)}, addFleetKey),
+		fleetKeyCommand(&file, &cobra.Command{Use: "create", Short: "Make the file with one key", Args: command.NoArgs}, createFleetKey),
+		fleetKeyCommand(&file, &cobra.Command{Use: "add", Short: "Add a key, which becomes the newest", Args: command.NoArgs}, addFleetKey),
 		fleetKeyCommand(&file, &cobra.Command{Use: "remove ID", Short: "Remove a key", Args: exactly("ID of a key, as procfleet fleet-key list shows it")}, removeFleetKey),
-		fleetKeyCommand(&file, &cobra.Command{Use: "list", Short: "Show the ids of the keys, the newest first", Args: usageArgs(cobra.NoArgs)}, listFleetKeys),
+		fleetKeyCommand(&file, &cobra.Command{Use: "list", Short: "Show the ids of the keys, the newest first", Args: command.NoArgs}, listFleetKeys),
 	)
 	return cmd
 }
@@ -42,7 +43,7 @@ func fleetKeyCommand(file *string, cmd *cobra.Command, run func(cmd *cobra.Comma
 	cmd.Example = "  procfleet fleet-key " + cmd.Use + " --fleet-key fleet.key"
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *file == "" {
-			return usageError("name the file with --fleet-key or PROCFLEET_FLEET_KEY, for example --fleet-key fleet.key")
+			return command.Usagef("name the file with --fleet-key or PROCFLEET_FLEET_KEY, for example --fleet-key fleet.key")
 		}
 		if err := run(cmd, *file, args); err != nil {
 			return fmt.Errorf("--fleet-key: %w", err)

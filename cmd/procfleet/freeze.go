@@ -10,6 +10,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/client"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
 // freezeFlags are the flags that the freeze commands share.
@@ -37,10 +38,10 @@ ends with exit code 3 when some host is not known.`,
   procfleet freeze --namespace shop --for 30m
   procfleet freeze list
   procfleet freeze lift --namespace shop`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if length <= 0 {
-				return usageError("say for how long with --for, for example --for 2h")
+				return command.Usagef("say for how long with --for, for example --for 2h")
 			}
 			return f.freeze(cmd, client.Freezing{Namespace: f.namespace, TTL: procfleet.Duration(length), Reason: reason})
 		},
@@ -65,7 +66,7 @@ func (f *freezeFlags) registerScope(cmd *cobra.Command) {
 func (f *freezeFlags) scope(cmd *cobra.Command) (client.Targets, error) {
 	hosts, err := f.hosts.any(cmd)
 	if err == nil && len(hosts) == 0 && f.namespace == "" {
-		err = usageError("say what: --host 0:10.0.0.1 or --hosts-file FILE, --namespace NAME, or both")
+		err = command.Usagef("say what: --host 0:10.0.0.1 or --hosts-file FILE, --namespace NAME, or both")
 	}
 	return client.Targets{Hosts: hosts, Business: f.business}, err
 }
@@ -120,7 +121,7 @@ func newFreezeLift(f *freezeFlags) *cobra.Command {
 		Long: `End freezes before their time, named as they were when they were made: one of a host is not lifted by
 naming a namespace there. Where nothing was frozen in that way the code is 829.`,
 		Example: "  procfleet freeze lift --host 0:10.0.0.1\n  procfleet freeze lift --namespace shop",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    command.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.lift(cmd) },
 	}
 	f.registerScope(cmd)
@@ -153,7 +154,7 @@ func newFreezeList(f *freezeFlags) *cobra.Command {
 		Use:     "list",
 		Short:   "List what is frozen",
 		Example: "  procfleet freeze list\n  procfleet freeze list --json",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    command.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.list(cmd) },
 	}
 }

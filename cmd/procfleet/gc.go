@@ -12,7 +12,6 @@ import (
 const (
 	dispatcherGarbage = 200
 	workerGarbage     = 300
-	simulatedGarbage  = 400
 )
 
 // collectLater sets the percentage of garbage. GOGC, if it is set, counts

@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
 func TestHealthcheckSaysByItsExitCodeWhetherARoleIsReady(t *testing.T) {
@@ -18,9 +20,9 @@ func TestHealthcheckSaysByItsExitCodeWhetherARoleIsReady(t *testing.T) {
 	defer server.Close()
 	for url, want := range map[string]int{
 		server.URL + "/readyz": 0,
-		server.URL + "/other":  exitFailed,
-		"http://127.0.0.1:1/":  exitFailed,
-		"http://%zz":           exitUsage,
+		server.URL + "/other":  command.ExitFailed,
+		"http://127.0.0.1:1/":  command.ExitFailed,
+		"http://%zz":           command.ExitUsage,
 	} {
 		var said strings.Builder
 		if code := run(t.Context(), []string{"healthcheck", url}, io.Discard, &said); code != want {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
 // hostFlags name hosts.
@@ -28,7 +29,7 @@ func (f *hostFlags) register(flags *pflag.FlagSet) {
 func (f *hostFlags) all(cmd *cobra.Command) ([]procfleet.Host, error) {
 	hosts, err := f.any(cmd)
 	if err == nil && len(hosts) == 0 {
-		err = usageError("no hosts: give --host 0:10.0.0.1 or --hosts-file FILE")
+		err = command.Usagef("no hosts: give --host 0:10.0.0.1 or --hosts-file FILE")
 	}
 	return hosts, err
 }
@@ -39,17 +40,17 @@ func (f *hostFlags) any(cmd *cobra.Command) ([]procfleet.Host, error) {
 	for _, name := range f.names {
 		host, err := procfleet.ParseHost(name)
 		if err != nil {
-			return nil, usageError("--host: %w", err)
+			return nil, command.Usagef("--host: %w", err)
 		}
 		named = append(named, host)
 	}
 	if f.file != "" {
 		more, err := readHosts(cmd, f.file)
 		if err != nil {
-			return nil, usageError("--hosts-file: %w", err)
+			return nil, command.Usagef("--hosts-file: %w", err)
 		}
 		if len(more) == 0 { // nobody means "wherever it is" with that
-			return nil, usageError("--hosts-file: %s names no host", f.file)
+			return nil, command.Usagef("--hosts-file: %s names no host", f.file)
 		}
 		named = append(named, more...)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
@@ -73,7 +74,7 @@ func TestALocalAccountIsNotRootThroughLoopback(t *testing.T) {
 	s := up(t, filepath.Join(dir, "data"))
 	start := []string{"op", "start", "--host", "0:127.0.0.1", "-f", file, "--wait", "--server"}
 	code, out := as(t, nobody, dir, binary, append(start, s.url)...)
-	if code != exitFailed || !strings.Contains(out, "uid 65534") || !strings.Contains(out, "procfleet app add") || !strings.Contains(out, "--allow-local-users") {
+	if code != command.ExitFailed || !strings.Contains(out, "uid 65534") || !strings.Contains(out, "procfleet app add") || !strings.Contains(out, "--allow-local-users") {
 		t.Errorf("nobody over TCP: exit %d\n%s", code, out)
 	}
 	socket := filepath.Join(s.data, socketName)
@@ -83,13 +84,13 @@ func TestALocalAccountIsNotRootThroughLoopback(t *testing.T) {
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the socket: %v %v", info, err)
 	}
-	if code, out := as(t, nobody, dir, binary, append(start, "unix:"+socket)...); code != exitFailed || !strings.Contains(out, "permission denied") {
+	if code, out := as(t, nobody, dir, binary, append(start, "unix:"+socket)...); code != command.ExitFailed || !strings.Contains(out, "permission denied") {
 		t.Errorf("nobody over the closed socket: exit %d\n%s", code, out)
 	}
 	if err := os.Chmod(socket, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if code, out := as(t, nobody, dir, binary, append(start, "unix:"+socket)...); code != exitFailed || !strings.Contains(out, "uid 65534") {
+	if code, out := as(t, nobody, dir, binary, append(start, "unix:"+socket)...); code != command.ExitFailed || !strings.Contains(out, "uid 65534") {
 		t.Errorf("nobody over the open socket: exit %d\n%s", code, out)
 	}
 	if _, out := as(t, root, dir, binary, "task", "list", "--server", "unix:"+socket); strings.Contains(out, "GSETASK") {
@@ -99,7 +100,7 @@ func TestALocalAccountIsNotRootThroughLoopback(t *testing.T) {
 		t.Error("the command was run")
 	}
 	for _, server := range []string{s.url, "unix:" + socket} {
-		if code, out := as(t, root, dir, binary, append(start, server)...); code == exitFailed || !strings.Contains(out, "finished 1/1") {
+		if code, out := as(t, root, dir, binary, append(start, server)...); code == command.ExitFailed || !strings.Contains(out, "finished 1/1") {
 			t.Errorf("root at %s: exit %d\n%s", server, code, out)
 		}
 	}
@@ -130,7 +131,7 @@ func TestAServerMayListenOnAUnixSocketAlone(t *testing.T) {
 		}
 		s.procfleet(0, "task", "list")
 		other := testenv.StartChild(t, nil, s.binary, "up", "--http", address, "--data", t.TempDir(), "--agent=false")
-		if code := other.Wait(t, startTimeout); code != exitFailed {
+		if code := other.Wait(t, startTimeout); code != command.ExitFailed {
 			t.Errorf("a second one on the same socket ends with %d", code)
 		}
 		other.WaitOutput(t, startTimeout, "is in use: choose another address")

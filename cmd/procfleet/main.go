@@ -8,70 +8,35 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/procfleet/procfleet/cmd/internal/agentcmd"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
-	"github.com/procfleet/procfleet/internal/lifecycle"
-	"github.com/procfleet/procfleet/internal/plaintext"
 )
 
 // version is set by the linker.
 var version = "dev"
 
-// Exit codes.
-const (
-	exitFailed      = 1
-	exitUsage       = 2
-	exitHostsFailed = 3
-	exitSecondCall  = 130 // the user insisted, as shells count SIGINT
-)
-
-func main() {
-	ctx, stop := lifecycle.WithSignals(context.Background(), func() { os.Exit(exitSecondCall) })
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
-}
-
-// errUsage is wrapped by errors of how the command was called.
-var errUsage = settings.ErrUsage
+// exitHostsFailed is the exit code of [errHostsFailed].
+const exitHostsFailed = 3
 
 // errHostsFailed ends `op --wait` and `task watch` when the task is finished
 // but not every host did what was asked; the output has said so already.
 var errHostsFailed = errors.New("some hosts failed")
 
-func usageError(format string, args ...any) error {
-	return fmt.Errorf("%w (%w)", fmt.Errorf(format, args...), errUsage)
-}
+func main() { command.Main(run) }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	// What hosts and servers wrote does not steer the terminal.
-	stdout, stderr = plaintext.NewWriter(stdout), plaintext.NewWriter(stderr)
 	root := newRoot()
-	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
-	switch {
-	case err == nil:
-		return 0
-	case errors.Is(err, errHostsFailed):
+	err := command.Execute(ctx, root, args, stdout, stderr)
+	if errors.Is(err, errHostsFailed) {
 		return exitHostsFailed
 	}
-	fmt.Fprintln(stderr, "procfleet:", err)
-	if text := advice(err); text != "" {
-		fmt.Fprintln(stderr, " ", text)
-	}
-	if errors.Is(err, errUsage) {
-		return exitUsage
-	}
-	return exitFailed
+	return command.Exit(root, err, advice(err))
 }
 
 func newRoot() *cobra.Command {
@@ -85,37 +50,23 @@ or in a YAML file of flag names and values, named by --config. A flag counts bef
 environment, the environment before the file.`,
 		Example: `  procfleet up --demo
   procfleet op status --host 0:127.0.0.1 -f spec.yaml --wait`,
-		Args:              usageArgs(cobra.NoArgs),
-		SilenceUsage:      true,
-		SilenceErrors:     true,
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		Args: command.NoArgs,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			return settings.Fill(cmd)
 		},
-		RunE:    nameACommand,
-		Version: version,
+		RunE: command.NameACommand,
 	}
+	command.Prepare(root, version)
 	root.SetVersionTemplate(versionLine())
 	root.PersistentFlags().String(settings.Flag, "", "YAML file of flag names and values")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError("%w", err) })
 	root.AddCommand(
 		newUp(), newDispatcher(), newWorker(), agentcmd.New(version),
 		newOp(), newTask(), newProcess(), newRegistration(), newFreeze(), newEvents(), newAudit(), newTopology(),
 		newApp(), newFleetKey(), newNATSAuth(), newEnroll(), newRevoke(), newRedisUsers(),
-		newSimulate(), newBench(), newVersion(), newDemoProcess(), newNATSServer(),
+		newVersion(), newDemoProcess(), newMoved("bench"), newMoved("simulate"),
 		daemon.Healthcheck("procfleet", "http://127.0.0.1:8080/readyz"),
 	)
 	return root
-}
-
-// usageArgs makes the complaints of an argument check usage errors.
-func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return usageError("%w", err)
-		}
-		return nil
-	}
 }
 
 // exactly wants one argument that is not empty, as an unset variable of a
@@ -123,16 +74,22 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 func exactly(name string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 || args[0] == "" {
-			return usageError("give one %s, got %q", name, args)
+			return command.Usagef("give one %s, got %q", name, args)
 		}
 		return nil
 	}
 }
 
-// nameACommand is what a command does that only has subcommands.
-func nameACommand(cmd *cobra.Command, _ []string) error {
-	if err := cmd.Help(); err != nil {
-		return err
+// newMoved answers for a command that procfleet-bench has.
+func newMoved(name string) *cobra.Command {
+	return &cobra.Command{
+		Use:                name,
+		Short:              "Moved to procfleet-bench",
+		Example:            "  procfleet-bench --help",
+		Hidden:             true,
+		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
+		RunE: func(*cobra.Command, []string) error {
+			return command.Usagef("%s is a command of procfleet-bench, the binary for developers", name)
+		},
 	}
-	return usageError("name a command of %q", cmd.CommandPath())
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/client"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
@@ -71,7 +72,7 @@ func TestWrongUsageEndsWith2AndPointsToHelp(t *testing.T) {
 		"unknown flag":           {"up", "--fast"},
 		"unexpected argument":    {"up", "now"},
 		"no URL of NATS":         {"dispatcher", "--http", "127.0.0.1:0", "--nats", "foo://x"},
-		"bad value of a flag":    {"simulate", "--agents", "many"},
+		"bad value of a flag":    {"task", "list", "--limit", "many"},
 		"task without a verb":    {"task"},
 		"op without an action":   {"op"},
 		"unknown action":         {"op", "explode", host, "-f", "main.go"},
@@ -121,15 +122,14 @@ func TestWrongUsageEndsWith2AndPointsToHelp(t *testing.T) {
 		"a bad log level":        {"up", "--log-level", "loud"},
 		"dispatcher exposed":     {"dispatcher", "--http", "10.1.2.3:80"},
 		"agent without address":  {"agent"},
-		"an impossible fleet":    {"simulate", "--agents", "0"},
-		"a bench of nothing":     {"bench", "fanout", "--runs", "0"},
-		"no task at a time":      {"bench", "small", "--in-flight", "0"},
+		"a benchmark":            {"bench", "fanout", "--start"},
+		"simulated agents":       {"simulate", "--agents", "10"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			code, _, stderr := call(t, args...)
-			if code != exitUsage || !strings.Contains(stderr, "--help") {
-				t.Errorf("procfleet %v: exit %d, want %d; %s", args, code, exitUsage, stderr)
+			if code != command.ExitUsage || !strings.Contains(stderr, "--help") {
+				t.Errorf("procfleet %v: exit %d, want %d; %s", args, code, command.ExitUsage, stderr)
 			}
 		})
 	}
@@ -158,7 +158,7 @@ func TestRefusalToListenSaysWhatToDo(t *testing.T) {
 func TestWithoutAServerTheErrorSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	code, _, stderr := call(t, "task", "list", "--server", "http://127.0.0.1:1")
-	if code != exitFailed || !strings.Contains(stderr, "procfleet up") {
+	if code != command.ExitFailed || !strings.Contains(stderr, "procfleet up") {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
 }
@@ -170,7 +170,7 @@ func TestFlagsComeFromTheEnvironmentToo(t *testing.T) {
 		t.Errorf("the variable was not used: %s", stderr)
 	}
 	t.Setenv("PROCFLEET_LIMIT", "many")
-	if code, _, stderr := call(t, "task", "list"); code != exitUsage || !strings.Contains(stderr, "PROCFLEET_LIMIT") {
+	if code, _, stderr := call(t, "task", "list"); code != command.ExitUsage || !strings.Contains(stderr, "PROCFLEET_LIMIT") {
 		t.Errorf("exit %d, the variable is not named: %s", code, stderr)
 	}
 }
@@ -283,7 +283,7 @@ func TestAnAddressInUseIsToldBeforeAnythingIsStarted(t *testing.T) {
 	} {
 		code, _, stderr := call(t, append(args, "--http", l.Addr().String())...)
 		want := "procfleet: --http: " + l.Addr().String() + " is in use: choose another address\n"
-		if code != exitFailed || stderr != want {
+		if code != command.ExitFailed || stderr != want {
 			t.Errorf("%v: exit %d, %q, want %q", args, code, stderr, want)
 		}
 	}
@@ -319,7 +319,7 @@ func TestAnUnknownAnswerComesWithTheKeyToRepeatWith(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	code, _, stderr := call(t, "op", "status", "--host=0:10.0.0.1", "-f", "testdata/spec.yaml", "--server", server.URL)
-	if code != exitFailed || !strings.Contains(stderr, "GSETASK:1:2") || !strings.Contains(stderr, "--idempotency-key "+<-keys) {
+	if code != command.ExitFailed || !strings.Contains(stderr, "GSETASK:1:2") || !strings.Contains(stderr, "--idempotency-key "+<-keys) {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 }
@@ -356,7 +356,7 @@ func TestTheCheckRefusesWhatCannotWork(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if code, said := checkConfig(t, c.args...); code != exitUsage || !strings.Contains(said, c.want) {
+			if code, said := checkConfig(t, c.args...); code != command.ExitUsage || !strings.Contains(said, c.want) {
 				t.Errorf("exit %d, want %q in: %s", code, c.want, said)
 			}
 		})
@@ -389,7 +389,7 @@ func TestTheCheckKnowsTheStandardVariablesOfTraces(t *testing.T) {
 		t.Errorf("without traces: exit %d: %s", code, said)
 	}
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317")
-	if code, said := checkConfig(t, "worker"); code != exitUsage || !strings.Contains(said, `OTEL_EXPORTER_OTLP_PROTOCOL="grpc"`) || !strings.Contains(said, "4318") {
+	if code, said := checkConfig(t, "worker"); code != command.ExitUsage || !strings.Contains(said, `OTEL_EXPORTER_OTLP_PROTOCOL="grpc"`) || !strings.Contains(said, "4318") {
 		t.Errorf("grpc: exit %d: %s", code, said)
 	}
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf")
@@ -397,7 +397,7 @@ func TestTheCheckKnowsTheStandardVariablesOfTraces(t *testing.T) {
 		t.Errorf("that of traces counts first: exit %d: %s", code, said)
 	}
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "127.0.0.1:4318")
-	if code, said := checkConfig(t, "worker"); code != exitUsage || !strings.Contains(said, "OTEL_EXPORTER_OTLP_ENDPOINT: \"127.0.0.1:4318\" is not the URL") {
+	if code, said := checkConfig(t, "worker"); code != command.ExitUsage || !strings.Contains(said, "OTEL_EXPORTER_OTLP_ENDPOINT: \"127.0.0.1:4318\" is not the URL") {
 		t.Errorf("no scheme: exit %d: %s", code, said)
 	}
 }

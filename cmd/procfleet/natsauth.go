@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/internal/natsauth"
 )
 
@@ -20,8 +21,8 @@ public part. Users of hosts are made by procfleet enroll and revoked by procflee
   procfleet nats-auth user leaf --cloud 3 --nats-auth nats-auth > area-3.creds
   procfleet nats-auth revoke --user deployer --nats-auth nats-auth --nats nats://10.0.0.9:4222
   procfleet nats-auth push --nats nats://10.0.0.9:4222 --nats-auth nats-auth`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: nameACommand,
+		Args: command.NoArgs,
+		RunE: command.NameACommand,
 	}
 	var dir string
 	natsAuthFlag(cmd.PersistentFlags(), &dir)
@@ -36,7 +37,7 @@ func natsAuthFlag(flags *pflag.FlagSet, dir *string) {
 // openAuthority opens the authority that a flag names.
 func openAuthority(dir string) (*natsauth.Authority, error) {
 	if dir == "" {
-		return nil, usageError("name the folder with --nats-auth or PROCFLEET_NATS_AUTH, for example --nats-auth nats-auth")
+		return nil, command.Usagef("name the folder with --nats-auth or PROCFLEET_NATS_AUTH, for example --nats-auth nats-auth")
 	}
 	authority, err := natsauth.Open(dir)
 	if err != nil {
@@ -54,10 +55,10 @@ func newNATSAuthInit(dir *string) *cobra.Command {
   server.creds   for --nats-creds of dispatchers, workers and simulate
   monitor.creds  for monitoring`,
 		Example: "  procfleet nats-auth init --nats-auth nats-auth",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if *dir == "" {
-				return usageError("name the folder with --nats-auth or PROCFLEET_NATS_AUTH, for example --nats-auth nats-auth")
+				return command.Usagef("name the folder with --nats-auth or PROCFLEET_NATS_AUTH, for example --nats-auth nats-auth")
 			}
 			if _, err := createAuthority(*dir, natsauth.Create); err != nil {
 				return err
@@ -107,10 +108,10 @@ its programs must connect: the user receives replies there and nowhere else. ROL
 			switch role {
 			case natsauth.Server, natsauth.Producer, natsauth.Leaf, natsauth.Monitor:
 			default:
-				return usageError("%q is no role: there are server, producer, leaf and monitor; procfleet enroll makes those of agents", args[0])
+				return command.Usagef("%q is no role: there are server, producer, leaf and monitor; procfleet enroll makes those of agents", args[0])
 			}
 			if cloud < 0 || valid < 0 {
-				return usageError("--cloud and --valid are not negative")
+				return command.Usagef("--cloud and --valid are not negative")
 			}
 			if name == "" {
 				name = args[0]

@@ -13,6 +13,8 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
+	"github.com/procfleet/procfleet/cmd/internal/command"
+	"github.com/procfleet/procfleet/cmd/internal/connflags"
 	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
 	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
@@ -36,7 +38,7 @@ func newNATSAuthPush(dir *string) *cobra.Command {
 and what roles may do in this release. All servers of a cluster hear of it through any one of them, leaf
 nodes each by itself. Revoked users are disconnected at once. A broker that is away hears of it from the others.`,
 		Example: "  procfleet nats-auth push --nats nats://10.0.0.9:4222 --nats-auth nats-auth",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			authority, err := openAuthority(*dir)
 			if err != nil {
@@ -45,7 +47,7 @@ nodes each by itself. Revoked users are disconnected at once. A broker that is a
 			return p.run(cmd.Context(), authority, cmd.ErrOrStderr())
 		},
 	}
-	natsFlag(cmd.Flags(), &p.url, &p.tls)
+	connflags.NATS(cmd.Flags(), &p.url, &p.tls)
 	return cmd
 }
 
@@ -95,7 +97,7 @@ func (p *natsPush) connect(ctx context.Context, authority *natsauth.Authority) (
 	}
 	files, err := p.tls.OpenAtOnce()
 	if err != nil {
-		return nil, usageError("%w", err)
+		return nil, command.Usagef("%w", err)
 	}
 	log := logrus.New()
 	log.SetOutput(io.Discard) // the error says it
@@ -105,7 +107,7 @@ func (p *natsPush) connect(ctx context.Context, authority *natsauth.Authority) (
 		InboxPrefix: natsauth.InboxPrefix(natsauth.Push, user),
 	})
 	if err != nil {
-		return nil, usageError("--nats: %w", err)
+		return nil, command.Usagef("--nats: %w", err)
 	}
 	for end := time.Now().Add(pushPatience); ; {
 		away := natsconn.Away(conn)

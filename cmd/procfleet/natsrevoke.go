@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/internal/natsauth"
 )
 
@@ -29,7 +30,7 @@ workers take without a restart. To change it without a gap, first give them one
 of nats-auth user server --name servers-2, and then revoke the user called server.`,
 		Example: `  procfleet nats-auth revoke --user deployer --nats-auth nats-auth --nats nats://10.0.0.9:4222
   procfleet nats-auth revoke --creds stolen.creds --nats-auth nats-auth --nats nats://10.0.0.9:4222`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			authority, err := openAuthority(*dir)
 			if err != nil {
@@ -76,23 +77,23 @@ func (f *natsRevokeFlags) all(authority *natsauth.Authority) ([]string, error) {
 	for _, name := range f.users {
 		called, err := authority.UsersCalled(name)
 		if err != nil {
-			return nil, usageError("--user: %w", err)
+			return nil, command.Usagef("--user: %w", err)
 		}
 		users = append(users, called...)
 	}
 	for _, file := range f.files {
 		text, err := os.ReadFile(file) //nolint:gosec // a file that whoever starts the command names
 		if err != nil {
-			return nil, usageError("--creds: %w", err)
+			return nil, command.Usagef("--creds: %w", err)
 		}
 		user, err := authority.UserOf(text)
 		if err != nil {
-			return nil, usageError("--creds %s: %w", file, err)
+			return nil, command.Usagef("--creds %s: %w", file, err)
 		}
 		users = append(users, user)
 	}
 	if len(users) == 0 {
-		return nil, usageError("name who is to be revoked with --user, or give the credentials with --creds")
+		return nil, command.Usagef("name who is to be revoked with --user, or give the credentials with --creds")
 	}
 	return users, nil
 }

@@ -3,15 +3,9 @@ package main
 import (
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/internal/natsauth"
 )
-
-func natsCredsFlag(flags *pflag.FlagSet, file *string) {
-	flags.StringVar(file, "nats-creds", "", "file of the NATS user as whom to connect, which procfleet nats-auth makes; read again at every attempt to connect")
-}
 
 func checkNATSCreds(s *settings.Settings, file string) {
 	if file == "" {
@@ -28,13 +22,4 @@ func checkNATSCreds(s *settings.Settings, file string) {
 	case !until.IsZero() && time.Now().After(until):
 		s.Wrong("nats-creds", "%s was good until %s: make another with procfleet nats-auth user", file, until.UTC().Format(time.RFC3339))
 	}
-}
-
-// natsCredentials reads a credentials file whenever they are asked for; nil
-// without a file.
-func natsCredentials(file string) func() ([]byte, error) {
-	if file == "" {
-		return nil
-	}
-	return func() ([]byte, error) { return natsauth.ReadCredentials(file) }
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/client"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
 // opFlags are the flags of `op`.
@@ -61,7 +62,7 @@ With --wait the command shows the progress and ends with exit code 3 when some h
 
 func (f *opFlags) run(cmd *cobra.Command, action procfleet.Action) error {
 	if !action.Known() {
-		return usageError("unknown action %q: use one of %v", action, procfleet.Actions())
+		return command.Usagef("unknown action %q: use one of %v", action, procfleet.Actions())
 	}
 	operation, err := f.operation(cmd, action)
 	if err != nil {
@@ -97,14 +98,14 @@ func (f *opFlags) operation(cmd *cobra.Command, action procfleet.Action) (o clie
 	o = client.Operation{Action: action, Registered: f.registered}
 	if f.selection.given(cmd) {
 		if f.registered || f.specFile != "" || f.process != (nameFlags{}) || len(f.hosts.names) > 0 || f.hosts.file != "" {
-			return o, usageError("--process, --process-id, --set and --module say which processes and hosts: they do not go with --registered, --namespace, --name, -f, --host and --hosts-file")
+			return o, command.Usagef("--process, --process-id, --set and --module say which processes and hosts: they do not go with --registered, --namespace, --name, -f, --host and --hosts-file")
 		}
 		o.Select, err = f.selection.selection()
 		return o, err
 	}
 	if f.registered {
 		if f.specFile != "" {
-			return o, usageError("--registered and -f: the process is as it was registered; give one or the other")
+			return o, command.Usagef("--registered and -f: the process is as it was registered; give one or the other")
 		}
 		o.Process.Namespace, o.Process.Name = f.process.namespace, f.process.name
 		if err := f.process.check(); err != nil {
@@ -114,7 +115,7 @@ func (f *opFlags) operation(cmd *cobra.Command, action procfleet.Action) (o clie
 		return o, err
 	}
 	if f.process != (nameFlags{}) {
-		return o, usageError("--namespace and --name are for --registered; otherwise the spec file has them")
+		return o, command.Usagef("--namespace and --name are for --registered; otherwise the spec file has them")
 	}
 	if err := oneStandardInput(f.specFile, f.hosts.file); err != nil {
 		return o, err
@@ -129,7 +130,7 @@ func (f *opFlags) operation(cmd *cobra.Command, action procfleet.Action) (o clie
 // oneStandardInput refuses to read both files from it.
 func oneStandardInput(specFile, hostsFile string) error {
 	if specFile == "-" && hostsFile == "-" {
-		return usageError("only one of -f and --hosts-file can be standard input")
+		return command.Usagef("only one of -f and --hosts-file can be standard input")
 	}
 	return nil
 }

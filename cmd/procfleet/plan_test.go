@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/procfleet/procfleet/client"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
 const (
@@ -75,7 +76,7 @@ func TestAPlanOfNothingEndsWith1(t *testing.T) {
 		for _, format := range []string{"--json", "--json=false"} {
 			server := serveAnswers(t, answer)
 			code, stdout, stderr := call(t, "op", "stop", "--biz", "2", "--process", "a", "--plan", format, "--server", server.URL)
-			if code != exitFailed || !strings.Contains(stderr, "nothing would be done") || strings.Contains(stderr, "comes to nothing") != (name == "refused") {
+			if code != command.ExitFailed || !strings.Contains(stderr, "nothing would be done") || strings.Contains(stderr, "comes to nothing") != (name == "refused") {
 				t.Errorf("%s %s: exit %d: %s", name, format, code, stderr)
 			}
 			if format == "--json" && json.Unmarshal([]byte(stdout), &client.Plan{}) != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/procfleet/procfleet/client"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
 // nameFlags name a process as it is registered.
@@ -25,7 +26,7 @@ func (f *nameFlags) register(flags *pflag.FlagSet, required string) {
 
 func (f *nameFlags) check() error {
 	if f.namespace == "" || f.name == "" {
-		return usageError("name the process with --namespace and --name")
+		return command.Usagef("name the process with --namespace and --name")
 	}
 	return nil
 }
@@ -45,8 +46,8 @@ func newProcess() *cobra.Command {
   procfleet process status nginx --biz 2
   procfleet process export --biz 2 > shop.yaml
   procfleet process import --biz 2 -f shop.yaml`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: nameACommand,
+		Args: command.NoArgs,
+		RunE: command.NameACommand,
 	}
 	var f processFlags
 	f.server.register(cmd.PersistentFlags())
@@ -66,10 +67,10 @@ func newProcessList(f *processFlags) *cobra.Command {
 The state is what the host's agent last reported; no host is asked.`,
 		Example: `  procfleet process list --namespace shop
   procfleet process list --namespace shop --limit 100 --json`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if namespace == "" {
-				return usageError("name the namespace with --namespace")
+				return command.Usagef("name the namespace with --namespace")
 			}
 			if cmd.Flags().Changed("limit") {
 				if err := checkLimit(query.PageSize); err != nil {
@@ -134,7 +135,7 @@ func newProcessShow(f *processFlags) *cobra.Command {
 		Short: "Show how one process stands on hosts",
 		Example: `  procfleet process show --namespace shop --name web --host 0:10.0.0.1
   procfleet process show --namespace shop --name web --hosts-file hosts.txt --json`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := name.check(); err != nil {
 				return err

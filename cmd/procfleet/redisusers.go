@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/internal/datafile"
 )
@@ -66,7 +67,7 @@ Users that are off, that need no password or that have one are left as they are.
 
 To replace a password, remove its file and call it again; then, as the user operator, ACL LOAD.`,
 		Example: `  procfleet redis-users --rights deploy/redis-users.acl --passwords fleet/redis --out users.acl`,
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    command.NoArgs,
 		RunE:    func(*cobra.Command, []string) error { return f.run() },
 	}
 	flags := cmd.Flags()
@@ -79,7 +80,7 @@ To replace a password, remove its file and call it again; then, as the user oper
 func (f *redisUsersFlags) run() error {
 	for _, needed := range [][2]string{{"rights", f.rights}, {"passwords", f.passwords}, {"out", f.out}} {
 		if needed[1] == "" {
-			return usageError("--%s is missing", needed[0])
+			return command.Usagef("--%s is missing", needed[0])
 		}
 	}
 	rights, err := os.ReadFile(f.rights)

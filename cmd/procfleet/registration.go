@@ -9,6 +9,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/client"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
 // registrationFlags are the flags that the registration commands share.
@@ -24,8 +25,8 @@ func newRegistration() *cobra.Command {
 		Short: "Keep what processes are, for operations with --registered",
 		Example: `  procfleet registration add -f spec.yaml --host 0:10.0.0.1
   procfleet registration remove --namespace shop --name web --host 0:10.0.0.1`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: nameACommand,
+		Args: command.NoArgs,
+		RunE: command.NameACommand,
 	}
 	var f registrationFlags
 	f.server.register(cmd.PersistentFlags())
@@ -47,7 +48,7 @@ It starts nothing and keeps nothing alive. The spec file is that of op, with nam
 command ends with exit code 3 when some host failed.`,
 		Example: `  procfleet registration add -f spec.yaml --host 0:10.0.0.1 --host 0:10.0.0.2
   procfleet registration add -f spec.yaml --hosts-file hosts.txt --keep`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := oneStandardInput(specFile, f.hosts.file); err != nil {
 				return err
@@ -57,7 +58,7 @@ command ends with exit code 3 when some host failed.`,
 				return err
 			}
 			if err := spec.ValidateIdentity(); err != nil {
-				return usageError("-f %s: %w", specFile, err)
+				return command.Usagef("-f %s: %w", specFile, err)
 			}
 			return f.run(cmd, func(c *client.Client, on client.Targets) ([]client.Outcome, error) {
 				if keep {
@@ -81,7 +82,7 @@ func newRegistrationRemove(f *registrationFlags) *cobra.Command {
 
 The process itself is left alone. The command ends with exit code 3 when some host failed.`,
 		Example: "  procfleet registration remove --namespace shop --name web --host 0:10.0.0.1",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := name.check(); err != nil {
 				return err

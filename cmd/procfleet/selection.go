@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
 // selectionFlags select processes in the catalogue of a business.
@@ -42,7 +43,7 @@ func (f *selectionFlags) given(cmd *cobra.Command) bool {
 // selection is what the flags select.
 func (f *selectionFlags) selection() (*procfleet.Selection, error) {
 	if (f.name == "") == (len(f.ids) == 0) {
-		return nil, usageError("which processes: give --process NAME or --process-id ID, one of the two")
+		return nil, command.Usagef("which processes: give --process NAME or --process-id ID, one of the two")
 	}
 	if err := f.check(); err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/procfleet/procfleet/client"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
 // catalogued puts a process that sleeps, and one that is bound nowhere, into
@@ -79,8 +80,8 @@ func TestUpOperatesWhatIsSelectedInTheCatalogue(t *testing.T) {
 	if err := json.Unmarshal([]byte(op(0, "start", "--plan", "--json")), &p); err != nil || len(p.Operations) != 1 || len(p.Operations[0].Hosts) != 2 {
 		t.Errorf("%v: planned %+v", err, p)
 	}
-	op(exitFailed, "reload", "--plan") // there is no command for it
-	op(exitFailed, "start", "--module", "wbe")
+	op(command.ExitFailed, "reload", "--plan") // there is no command for it
+	op(command.ExitFailed, "start", "--module", "wbe")
 	if tasks := s.procfleet(0, "task", "list"); strings.Contains(tasks, "GSETASK") || readPID(pidFile) != 0 {
 		t.Fatalf("a plan or a refusal did something\n%s", tasks)
 	}

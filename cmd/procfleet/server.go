@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/procfleet/procfleet/client"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
 )
@@ -70,7 +71,7 @@ func (s *serverFlags) connect(cfg client.Config) (*client.Client, error) {
 	var err error
 	if path, is := strings.CutPrefix(s.url, daemon.UnixSocket); is {
 		if err := daemon.CheckSocket(path); err != nil {
-			return nil, usageError("--server: %w", err)
+			return nil, command.Usagef("--server: %w", err)
 		}
 		cfg.URL, cfg.HTTP = socketURL, overSocket(path)
 	} else if cfg.HTTP, err = s.http(); err != nil {
@@ -78,7 +79,7 @@ func (s *serverFlags) connect(cfg client.Config) (*client.Client, error) {
 	}
 	c, err := client.New(cfg)
 	if err != nil {
-		return nil, usageError("--server, --token: %w", err)
+		return nil, command.Usagef("--server, --token: %w", err)
 	}
 	return c, nil
 }
@@ -100,13 +101,13 @@ func (s *serverFlags) http() (*http.Client, error) {
 	files, err := s.tls.OpenAtOnce()
 	switch {
 	case err != nil:
-		return nil, usageError("%w", err)
+		return nil, command.Usagef("%w", err)
 	case files == nil:
 		return nil, nil
 	}
 	for server := range strings.SplitSeq(s.url, ",") {
 		if !strings.HasPrefix(strings.TrimSpace(server), "https://") {
-			return nil, usageError("--server: with --server-ca or --server-cert every server must be asked by https://")
+			return nil, command.Usagef("--server: with --server-ca or --server-cert every server must be asked by https://")
 		}
 	}
 	return &http.Client{Transport: files.Transport(http.DefaultTransport.(*http.Transport))}, nil

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
 // readSpec reads a spec file, or stdin for "-", strictly: a misspelt key is
@@ -19,14 +20,14 @@ import (
 // once that the spec has for action.
 func readSpec(stdin io.Reader, path string, action procfleet.Action) (spec procfleet.ProcessSpec, err error) {
 	if path == "" {
-		return spec, usageError("-f is missing: name the file with the spec of the process")
+		return spec, command.Usagef("-f is missing: name the file with the spec of the process")
 	}
 	data, err := readFileOr(stdin, path)
 	if err != nil {
-		return spec, usageError("-f: %w", err)
+		return spec, command.Usagef("-f: %w", err)
 	}
 	if spec, err = parseSpec(data, action); err != nil {
-		return spec, usageError("-f %s: %w", path, err)
+		return spec, command.Usagef("-f %s: %w", path, err)
 	}
 	return spec, nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/cmd/internal/settings"
 )
 
 const goodSpec = "namespace: a\nname: b\nproc_name: c\nlabels: {n: 1}\n"
@@ -43,7 +44,7 @@ func TestEveryProblemOfASpecIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := readSpec(nil, path, procfleet.ActionStart)
-	if !errors.Is(err, errUsage) {
+	if !errors.Is(err, settings.ErrUsage) {
 		t.Fatalf("got %v", err)
 	}
 	for _, want := range []string{path, "namespace", "proc_name", "setup_path", "alive.op_timeout", "control.start"} {

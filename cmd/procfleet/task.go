@@ -13,6 +13,7 @@ import (
 	"github.com/procfleet/procfleet"
 	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/client"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
 // taskFlags are the flags that the task commands share.
@@ -26,8 +27,8 @@ func newTask() *cobra.Command {
 		Use:     "task",
 		Short:   "Look at tasks",
 		Example: "  procfleet task list\n  procfleet task watch GSETASK:20260102030405:6789",
-		Args:    usageArgs(cobra.NoArgs),
-		RunE:    nameACommand,
+		Args:    command.NoArgs,
+		RunE:    command.NameACommand,
 	}
 	var f taskFlags
 	f.server.register(cmd.PersistentFlags())
@@ -65,7 +66,7 @@ func newTaskList(f *taskFlags) *cobra.Command {
 		Use:     "list",
 		Short:   "List tasks, newest first",
 		Example: "  procfleet task list --limit 20",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkLimit(query.PageSize); err != nil {
 				return err
@@ -91,7 +92,7 @@ func newTaskList(f *taskFlags) *cobra.Command {
 
 func checkLimit(n int) error {
 	if n < 1 || n > client.LargestPage {
-		return usageError("--limit: %d is not from 1 to %d", n, client.LargestPage)
+		return command.Usagef("--limit: %d is not from 1 to %d", n, client.LargestPage)
 	}
 	return nil
 }
@@ -130,7 +131,7 @@ func newTaskResults(f *taskFlags) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			query.State = procfleet.State(state)
 			if state != "" && !slices.Contains(procfleet.States(), query.State) {
-				return usageError("--state %q: use one of %v", state, procfleet.States())
+				return command.Usagef("--state %q: use one of %v", state, procfleet.States())
 			}
 			if cmd.Flags().Changed("limit") {
 				if err := checkLimit(query.PageSize); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/procfleet/procfleet/client"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
 // topologyFlags are the flags that the topology commands share.
@@ -25,8 +26,8 @@ func newTopology() *cobra.Command {
 		Use:     "topology",
 		Short:   "Say which sets, modules and hosts a business has",
 		Example: "  procfleet topology apply --biz 2 -f topology.yaml\n  procfleet topology show --biz 2",
-		Args:    usageArgs(cobra.NoArgs),
-		RunE:    nameACommand,
+		Args:    command.NoArgs,
+		RunE:    command.NameACommand,
 	}
 	var f topologyFlags
 	f.server.register(cmd.PersistentFlags())
@@ -42,7 +43,7 @@ var topologyTypes = map[string]string{"json": "application/json", "yaml": "appli
 // checkFormat checks --format, which may be left out.
 func (f *topologyFlags) checkFormat() error {
 	if f.format != "" && topologyTypes[f.format] == "" {
-		return usageError("--format %q is none of json, yaml and csv", f.format)
+		return command.Usagef("--format %q is none of json, yaml and csv", f.format)
 	}
 	return nil
 }
@@ -57,7 +58,7 @@ func (f *topologyFlags) formatOf(path string) (string, error) {
 		format = "yaml"
 	}
 	if topologyTypes[format] == "" {
-		return "", usageError("-f %s: its name does not end in .json, .yaml or .csv; say what it is with --format", path)
+		return "", command.Usagef("-f %s: its name does not end in .json, .yaml or .csv; say what it is with --format", path)
 	}
 	return format, nil
 }
@@ -77,7 +78,7 @@ first line "set,module,host" or "set,module,host,default".`,
   procfleet topology apply --biz 2 -f - --format csv < hosts.csv
   procfleet topology apply --biz 2 -f topology.yaml --replaces 4
   procfleet topology apply --biz 2 --auto-register`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t := client.TopologyText{}
 			if cmd.Flags().Changed("replaces") {
@@ -107,16 +108,16 @@ func (f *topologyFlags) apply(cmd *cobra.Command, file string, t client.Topology
 	}
 	switch {
 	case file == "" && t.AutoRegister == nil:
-		return usageError("-f is missing: name the file with the topology")
+		return command.Usagef("-f is missing: name the file with the topology")
 	case file == "" && t.Version != nil:
-		return usageError("--replaces is for a file; --auto-register alone is put into whatever there is")
+		return command.Usagef("--replaces is for a file; --auto-register alone is put into whatever there is")
 	case file != "":
 		format, err := f.formatOf(file)
 		if err != nil {
 			return err
 		}
 		if t.Text, err = readFileOr(cmd.InOrStdin(), file); err != nil {
-			return usageError("-f: %w", err)
+			return command.Usagef("-f: %w", err)
 		}
 		t.Type = topologyTypes[format]
 	}
@@ -157,7 +158,7 @@ an agent that are in no module.
 With --format it is written as a file that "procfleet topology apply" reads.`,
 		Example: `  procfleet topology show --biz 2
   procfleet topology show --biz 2 --format yaml > topology.yaml`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.show(cmd) },
 	}
 	cmd.Flags().StringVar(&f.format, "format", "", "write a file to be applied: json, yaml or csv")
@@ -172,7 +173,7 @@ func (f *topologyFlags) show(cmd *cobra.Command) error {
 		return err
 	}
 	if f.format != "" && f.json {
-		return usageError("--json writes everything that is known, and --format a file; give one of them")
+		return command.Usagef("--json writes everything that is known, and --format a file; give one of them")
 	}
 	c, err := f.server.client(cmd)
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
 const (
@@ -120,7 +122,7 @@ func TestATopologyThatIsNotAskedForRightlyIsAMistakeOfUse(t *testing.T) {
 		"topology apply --biz 2 -f no/such.yaml":              "no such file",
 		"topology apply --biz 2 --auto-register --replaces 3": "--replaces",
 	} {
-		if code, _, stderr := call(t, strings.Fields(args)...); code != exitUsage || !strings.Contains(stderr, said) {
+		if code, _, stderr := call(t, strings.Fields(args)...); code != command.ExitUsage || !strings.Contains(stderr, said) {
 			t.Errorf("%s: exit %d, %s", args, code, stderr)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/dispatcher"
 	"github.com/procfleet/procfleet/internal/audit"
@@ -28,7 +29,7 @@ agent for this host, 0:127.0.0.1. Everything is kept in the data folder and surv
 kill -9. Ctrl-C ends it in good order and leaves supervised processes alone; a second one at once.`,
 		Example: `  procfleet up --demo
   procfleet up --http 127.0.0.1:9000 --data /var/lib/procfleet --redis redis://127.0.0.1:6379/0`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: command.NoArgs,
 	}
 	f.register(cmd.Flags())
 	return daemon.Command(cmd, &f.Flags, daemon.Role{

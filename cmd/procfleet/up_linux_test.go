@@ -20,6 +20,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/client"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/internal/natsembed"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
@@ -158,7 +159,7 @@ func TestUpOperatesARealProcess(t *testing.T) {
 	if out := s.procfleet(0, "task", "watch", id); !strings.Contains(out, "finished 1/1: 1 succeeded") {
 		t.Errorf("task watch:\n%s", out)
 	}
-	s.procfleet(exitFailed, "task", "get", "GSETASK:20200101000000:1")
+	s.procfleet(command.ExitFailed, "task", "get", "GSETASK:20200101000000:1")
 	s.procfleet(0, "op", "kill", "--host", "0:127.0.0.1", "-f", spec, "--wait")
 	if alive(pid) {
 		t.Errorf("process %d is alive after kill", pid)
@@ -175,7 +176,7 @@ func TestARepeatedKeyIsTheSameTask(t *testing.T) {
 	if first != again {
 		t.Errorf("%s and %s", first, again)
 	}
-	submit("stop", exitFailed)
+	submit("stop", command.ExitFailed)
 }
 
 func TestCtrlCLeavesTheProcessAloneAndTheNextStartFindsIt(t *testing.T) {
@@ -204,8 +205,8 @@ func TestASecondUpOnTheSameFolderNamesTheLock(t *testing.T) {
 	t.Parallel()
 	s := up(t, t.TempDir(), "--agent=false")
 	second := testenv.StartChild(t, nil, s.binary, "up", "--http", "127.0.0.1:0", "--data", s.data)
-	if code := second.Wait(t, startTimeout); code != exitFailed {
-		t.Errorf("exit %d, want %d", code, exitFailed)
+	if code := second.Wait(t, startTimeout); code != command.ExitFailed {
+		t.Errorf("exit %d, want %d", code, command.ExitFailed)
 	}
 	for _, want := range []string{filepath.Join(s.data, "lock"), strconv.Itoa(s.PID()), "--data"} {
 		second.WaitOutput(t, startTimeout, want)
@@ -234,8 +235,8 @@ func TestUpTrustsNoDataFolderThatOthersMayWrite(t *testing.T) {
 	}
 	for dir, want := range says {
 		child := testenv.StartChild(t, nil, testenv.BuildBinary(t, "./cmd/procfleet"), "up", "--http", "127.0.0.1:0", "--data", dir, "--agent=false")
-		if code := child.Wait(t, startTimeout); code != exitFailed {
-			t.Errorf("%s: exit %d, want %d", dir, code, exitFailed)
+		if code := child.Wait(t, startTimeout); code != command.ExitFailed {
+			t.Errorf("%s: exit %d, want %d", dir, code, command.ExitFailed)
 		}
 		child.WaitOutput(t, startTimeout, want)
 		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
@@ -254,8 +255,8 @@ func TestAnAddressInUseSaysWhatToDo(t *testing.T) {
 	for _, flag := range []string{"--http", "--nats-listen"} {
 		child := testenv.StartChild(t, nil, testenv.BuildBinary(t, "./cmd/procfleet"),
 			"up", "--http", "127.0.0.1:0", flag, l.Addr().String(), "--data", t.TempDir(), "--agent=false")
-		if code := child.Wait(t, startTimeout); code != exitFailed {
-			t.Errorf("%s: exit %d, want %d", flag, code, exitFailed)
+		if code := child.Wait(t, startTimeout); code != command.ExitFailed {
+			t.Errorf("%s: exit %d, want %d", flag, code, command.ExitFailed)
 		}
 		child.WaitOutput(t, startTimeout, "choose another address")
 	}
@@ -266,7 +267,7 @@ func TestOtherAgentsJoinThroughNATSListen(t *testing.T) {
 	listen := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 	data := t.TempDir()
 	s := up(t, data, "--agent=false", "--nats-listen", listen)
-	fleet := testenv.StartChild(t, nil, s.binary, "simulate", "--agents", "300", "--nats", "nats://"+listen,
+	fleet := testenv.StartChild(t, nil, testenv.BuildBinary(t, "./cmd/procfleet-bench"), "simulate", "--agents", "300", "--nats", "nats://"+listen,
 		"--nats-creds", testenv.ServerCredentials(data), "--fleet-key", filepath.Join(data, "fleet.key"))
 	fleet.WaitOutput(t, startTimeout, "ready 300")
 	var hosts []string
@@ -314,7 +315,7 @@ func TestABusThatLostEverythingIsPreparedAgain(t *testing.T) {
 	first := startBus()
 	data := t.TempDir()
 	s := up(t, data, "--agent=false", "--nats", "nats://"+listen)
-	fleet := testenv.StartChild(t, nil, s.binary, "simulate", "--agents", "3", "--nats", "nats://"+listen, "--fleet-key", filepath.Join(data, "fleet.key"))
+	fleet := testenv.StartChild(t, nil, testenv.BuildBinary(t, "./cmd/procfleet-bench"), "simulate", "--agents", "3", "--nats", "nats://"+listen, "--fleet-key", filepath.Join(data, "fleet.key"))
 	fleet.WaitOutput(t, startTimeout, "ready 3")
 	first.Shutdown()
 	startBus()

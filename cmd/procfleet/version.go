@@ -5,6 +5,8 @@ import (
 	"runtime"
 
 	"github.com/spf13/cobra"
+
+	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
 func newVersion() *cobra.Command {
@@ -12,7 +14,7 @@ func newVersion() *cobra.Command {
 		Use:     "version",
 		Short:   "Print the version",
 		Example: "  procfleet version",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprint(cmd.OutOrStdout(), versionLine())
 			return err

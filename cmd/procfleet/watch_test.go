@@ -14,6 +14,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/client"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
 // tasksOf serves a task that looks otherwise each time it is asked for, to
@@ -82,7 +83,7 @@ func TestAnInterruptedWatchSaysHowToGoOn(t *testing.T) {
 	var stderr bytes.Buffer
 	code := run(ctx, []string{"task", "watch", "x", "--server", server.URL}, out, &stderr)
 	want := "procfleet: received interrupt; the task x goes on, follow it with: procfleet task watch x --server " + server.URL + "\n"
-	if code != exitFailed || !strings.HasSuffix(stderr.String(), want) {
+	if code != command.ExitFailed || !strings.HasSuffix(stderr.String(), want) {
 		t.Errorf("exit %d, %q, want %q", code, stderr.String(), want)
 	}
 }
@@ -95,7 +96,7 @@ func TestAWatchOfNoTaskEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(server.Close)
-	if code, _, stderr := call(t, "task", "watch", "x", "--server", server.URL); code != exitFailed || strings.Contains(stderr, "follow it") {
+	if code, _, stderr := call(t, "task", "watch", "x", "--server", server.URL); code != command.ExitFailed || strings.Contains(stderr, "follow it") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 }

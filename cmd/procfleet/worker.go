@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/procfleet/procfleet/cmd/internal/command"
+	"github.com/procfleet/procfleet/cmd/internal/connflags"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/internal/crashpoint"
@@ -38,11 +40,11 @@ func newWorker() *cobra.Command {
 		Use:     "worker",
 		Short:   "Deliver operations to agents and collect results; start as many as you like",
 		Example: "  procfleet worker --nats nats://127.0.0.1:4222 --redis redis://127.0.0.1:6379/0",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    command.NoArgs,
 	}
 	flags := cmd.Flags()
-	natsFlag(flags, &f.nats, &f.natsTLS)
-	redisFlag(flags, &f.redis, &f.redisTLS)
+	connflags.NATS(flags, &f.nats, &f.natsTLS)
+	connflags.Redis(flags, &f.redis, &f.redisTLS)
 	f.registerRest(flags)
 	f.audits.register(flags)
 	f.traces.register(flags)

@@ -86,15 +86,18 @@ var allowed = map[string][]string{
 
 	// The commands choose the implementations and may import everything but
 	// what is for tests.
-	"cmd/procfleet":         {everything},
-	"cmd/procfleet-agent":   {"cmd/internal/agentcmd", "cmd/internal/daemon", "cmd/internal/settings", "internal/lifecycle", "internal/plaintext"},
-	"cmd/internal/agentcmd": {"agentproto", "agent", "agent/hostcheck", "agent/local", "agent/operate", "cmd/internal/daemon", "cmd/internal/settings", "cmd/internal/tlsflags", "internal/crashpoint", "internal/fleetkey", "internal/natsconn"},
-	"cmd/internal/daemon":   {"cmd/internal/settings", "cmd/internal/tlsflags", "internal/invalid", "internal/loopback", "internal/plaintext", "internal/telemetry/logging", "internal/telemetry/metrics", "internal/tlsfiles"},
-	"cmd/internal/demo":     {"", "client"},
-	"cmd/internal/bench":    {"", "agent/local", "agentproto", "cmd/internal/simulate", "internal/bus", "cmd/internal/tlsflags", "internal/fleetkey", "internal/natsauth", "internal/natsconn", "internal/tlsfiles", "taskstore", "taskstore/redisstore"},
-	"cmd/internal/settings": {"internal/datafile", "internal/invalid"},
-	"cmd/internal/simulate": {"agentproto", "internal/fleetkey", "internal/natsauth", "internal/natsconn", "internal/tlsfiles"},
-	"cmd/internal/tlsflags": {"cmd/internal/settings", "internal/invalid", "internal/tlsfiles"},
+	"cmd/procfleet":          {everything},
+	"cmd/procfleet-bench":    {"", "cmd/internal/bench", "cmd/internal/command", "cmd/internal/connflags", "cmd/internal/daemon", "cmd/internal/settings", "cmd/internal/simulate", "cmd/internal/tlsflags", "internal/natsauth", "internal/natsembed"},
+	"cmd/procfleet-agent":    {"cmd/internal/agentcmd", "cmd/internal/command", "cmd/internal/daemon", "cmd/internal/settings"},
+	"cmd/internal/agentcmd":  {"agentproto", "agent", "agent/hostcheck", "agent/local", "agent/operate", "cmd/internal/daemon", "cmd/internal/settings", "cmd/internal/tlsflags", "internal/crashpoint", "internal/fleetkey", "internal/natsconn"},
+	"cmd/internal/command":   {"cmd/internal/settings", "internal/lifecycle", "internal/plaintext"},
+	"cmd/internal/connflags": {"cmd/internal/tlsflags", "internal/fleetkey", "internal/natsauth"},
+	"cmd/internal/daemon":    {"cmd/internal/settings", "cmd/internal/tlsflags", "internal/invalid", "internal/loopback", "internal/plaintext", "internal/telemetry/logging", "internal/telemetry/metrics", "internal/tlsfiles"},
+	"cmd/internal/demo":      {"", "client"},
+	"cmd/internal/bench":     {"", "agent/local", "agentproto", "cmd/internal/simulate", "internal/bus", "cmd/internal/tlsflags", "internal/fleetkey", "internal/natsauth", "internal/natsconn", "internal/tlsfiles", "taskstore", "taskstore/redisstore"},
+	"cmd/internal/settings":  {"internal/datafile", "internal/invalid"},
+	"cmd/internal/simulate":  {"agentproto", "internal/fleetkey", "internal/natsauth", "internal/natsconn", "internal/tlsfiles"},
+	"cmd/internal/tlsflags":  {"cmd/internal/settings", "internal/invalid", "internal/tlsfiles"},
 }
 
 const everything = "*"
@@ -131,7 +134,10 @@ var absent = map[string][]string{
 		"go.opentelemetry.io/otel/exporters/otlp", "google.golang.org/grpc", "google.golang.org/genproto",
 		module + "/dispatcher", module + "/worker", module + "/taskstore",
 	},
-	"cmd/procfleet": {"google.golang.org/grpc", "google.golang.org/genproto", "golang.org/x/net"},
+	"cmd/procfleet": {
+		"google.golang.org/grpc", "google.golang.org/genproto", "golang.org/x/net",
+		module + "/cmd/internal/bench", module + "/cmd/internal/simulate", // for developers: cmd/procfleet-bench
+	},
 }
 
 type listedPackage struct {

@@ -34,8 +34,9 @@ func buildImages(t *testing.T, b images.Builder) fleet.Images {
 	if b.Clocks {
 		tag += "-clocks"
 	}
-	made := fleet.Images{NATS: "procfleet-test-nats" + tag, Redis: "procfleet-test-redis" + tag}
+	made := fleet.Images{Bench: "procfleet-test-bench" + tag, NATS: "procfleet-test-nats" + tag, Redis: "procfleet-test-redis" + tag}
 	made.Server, made.Agent = b.Procfleet(t, tag, "id", "sleep", "cat", "cp", "mkdir")
+	b.Bench(t, made.Bench)
 	b.NATS(t, made.NATS)
 	b.Redis(t, made.Redis)
 	return made

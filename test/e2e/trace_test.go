@@ -136,7 +136,7 @@ func TestABigTaskHasFewSpans(t *testing.T) {
 	const hosts = 1000
 	f, into := newFleet(t, 0), startCollector(t)
 	c, roles := f.tracedRoles("--otlp", into.URL)
-	agents := testenv.StartChild(t, nil, f.programs.procfleet, "simulate", "--agents", strconv.Itoa(hosts), "--nats", f.broker.URL, "--fleet-key", f.keys.file)
+	agents := testenv.StartChild(t, nil, testenv.BuildBinary(t, "./cmd/procfleet-bench"), "simulate", "--agents", strconv.Itoa(hosts), "--nats", f.broker.URL, "--fleet-key", f.keys.file)
 	agents.WaitOutput(t, startTimeout, "ready")
 	names := make([]string, 0, hosts+20)
 	for i := range hosts + 20 { // the last ones have no agent

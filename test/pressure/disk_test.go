@@ -80,7 +80,7 @@ func TestUpOnADiskThatIsFull(t *testing.T) {
 	}
 	up := start()
 	const hosts = 250
-	simulate := testenv.StartChild(t, nil, program(t), "simulate", "--agents", strconv.Itoa(hosts), "--nats", "nats://"+bus,
+	simulate := testenv.StartChild(t, nil, bench(t), "simulate", "--agents", strconv.Itoa(hosts), "--nats", "nats://"+bus,
 		"--nats-creds", testenv.ServerCredentials(data), "--fleet-key", filepath.Join(data, "fleet.key"))
 	simulate.WaitOutput(t, patience, "ready "+strconv.Itoa(hosts))
 	first := accepts(t, door, operation(hosts, 0))

@@ -36,11 +36,15 @@ const (
 	memoryLimit     = "GOMEMLIMIT=460MiB"
 )
 
-// program is the built one, without the race detector, under which memory says
-// nothing.
-func program(t *testing.T) string {
+// program is the built procfleet, bench the built procfleet-bench. Both are
+// without the race detector, under which memory says nothing.
+func program(t *testing.T) string { return built(t, "./cmd/procfleet") }
+
+func bench(t *testing.T) string { return built(t, "./cmd/procfleet-bench") }
+
+func built(t *testing.T, pkg string) string {
 	t.Helper()
-	path, err := testenv.BuildPlain("./cmd/procfleet")
+	path, err := testenv.BuildPlain(pkg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +81,7 @@ func (r *rig) role(name string, args ...string) (child *testenv.Child, url strin
 
 func (r *rig) simulate(agents int, args ...string) {
 	r.t.Helper()
-	child := testenv.StartChild(r.t, nil, program(r.t), append([]string{"simulate", "--agents", strconv.Itoa(agents), "--nats", r.nats.URL}, args...)...)
+	child := testenv.StartChild(r.t, nil, bench(r.t), append([]string{"simulate", "--agents", strconv.Itoa(agents), "--nats", r.nats.URL}, args...)...)
 	child.WaitOutput(r.t, patience, "ready "+strconv.Itoa(agents))
 }
 

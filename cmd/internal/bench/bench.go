@@ -27,6 +27,9 @@ type Config struct {
 	NATS, Redis string
 	Start       bool
 	Secure      Secure // what is on in what is started
+	// Procfleet is the program of the roles; "" is the procfleet in the folder of
+	// this program.
+	Procfleet string
 	// NATSTLS, RedisTLS and the files of NATSCreds and FleetKey are for servers
 	// that were not started here.
 	NATSTLS, RedisTLS   tlsflags.Client
@@ -63,7 +66,7 @@ type lab struct {
 // inLab runs do between opening and closing a lab.
 func inLab(ctx context.Context, cfg Config, do func(*lab) error) (err error) {
 	l := &lab{Config: cfg}
-	if l.plant, err = newPlant(); err != nil {
+	if l.plant, err = newPlant(cfg.Procfleet); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.close()) }()

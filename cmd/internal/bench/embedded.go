@@ -59,7 +59,7 @@ func (f *embeddedFloor) sum() time.Duration { return f.commits + f.queue + f.pul
 func (e Embedded) Run(ctx context.Context) (report Report, err error) {
 	l := &lab{Config: e.Config}
 	l.Start = true
-	if l.plant, err = newPlant(); err != nil {
+	if l.plant, err = newPlant(e.Procfleet); err != nil {
 		return report, err
 	}
 	defer func() { err = errors.Join(err, l.close()) }()
@@ -113,7 +113,7 @@ func (e Embedded) startUp(ctx context.Context, l *lab) (*system, error) {
 	s := &system{lab: l, address: "127.0.0.1:" + ports[0], agents: e.Agents}
 	listen, data := "127.0.0.1:"+ports[1], filepath.Join(l.plant.dir, upName)
 	args := []string{upName, "--http", s.address, "--data", data, "--nats-listen", listen, "--agent=false", "--log-level", "warn"}
-	if _, err := l.plant.start(ctx, upName, l.plant.program, args, "ready at "); err != nil {
+	if _, err := l.plant.startRole(ctx, upName, args, "ready at "); err != nil {
 		return nil, err
 	}
 	l.NATS, l.FleetKey = "nats://"+listen, filepath.Join(data, "fleet.key")

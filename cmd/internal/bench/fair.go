@@ -261,7 +261,7 @@ func (f Fair) besideAreas(ctx context.Context, l *lab) (all []besideAway, err er
 func (f Fair) startAway(ctx context.Context, s *system) (*child, error) {
 	plant := s.lab.plant
 	args := []string{"simulate", "--agents", strconv.Itoa(f.Area), "--cloud", strconv.Itoa(awayArea)}
-	_, err := plant.start(ctx, awayFleet, plant.program, append(args, s.lab.natsFlags()...), "ready ")
+	_, err := plant.start(ctx, awayFleet, plant.self, append(args, s.lab.natsFlags()...), "ready ")
 	if err != nil {
 		return nil, err
 	}

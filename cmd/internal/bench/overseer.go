@@ -48,7 +48,7 @@ const (
 // newOverseer starts NATS; the agent is not started yet.
 func newOverseer(ctx context.Context, at *site, argv []string, log logrus.FieldLogger) (o *overseer, err error) {
 	o = &overseer{site: at, argv: argv, results: make(chan *agentproto.Results, maxMessages), seen: map[resultID]bool{}}
-	line, err := at.start(ctx, natsServer, at.program, []string{"nats-server", "--listen", "127.0.0.1:0", "--data", filepath.Join(at.dir, "nats"), "--log-level", "warn"}, "url ")
+	line, err := at.start(ctx, natsServer, at.self, []string{"nats-server", "--listen", "127.0.0.1:0", "--data", filepath.Join(at.dir, "nats"), "--log-level", "warn"}, "url ")
 	if err != nil {
 		return nil, err
 	}

@@ -34,14 +34,15 @@ func processNames() []string { return []string{natsServer, redisServer, dispatch
 
 // plant is the folder and the processes of one benchmark.
 type plant struct {
-	program  string // this binary
+	self     string // this binary, which has the agents and NATS
+	program  string // procfleet, which has the roles; "" = the one beside this binary
 	dir      string
 	env      []string // what processes have in their environment beside this program's
 	children []*child
 }
 
-func newPlant() (*plant, error) {
-	program, err := os.Executable()
+func newPlant(program string) (*plant, error) {
+	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +50,37 @@ func newPlant() (*plant, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &plant{program: program, dir: dir}, nil
+	return &plant{self: self, program: program, dir: dir}, nil
+}
+
+// procfleet returns the path of the program that has the roles.
+func (p *plant) procfleet() (string, error) {
+	if p.program != "" {
+		path, err := exec.LookPath(p.program)
+		if err != nil {
+			return "", fmt.Errorf("--procfleet: %w", err)
+		}
+		return path, nil
+	}
+	path, err := p.beside("procfleet")
+	if err != nil {
+		return "", fmt.Errorf("no program procfleet in %s, the folder of this program: `make build` builds both, or name it with --procfleet", filepath.Dir(p.self))
+	}
+	return path, nil
+}
+
+// beside returns the path of a program in the folder of this one.
+func (p *plant) beside(name string) (string, error) {
+	return exec.LookPath(filepath.Join(filepath.Dir(p.self), name))
+}
+
+// startRole starts procfleet as [plant.start] does.
+func (p *plant) startRole(ctx context.Context, name string, args []string, ready string) (string, error) {
+	program, err := p.procfleet()
+	if err != nil {
+		return "", err
+	}
+	return p.start(ctx, name, program, args, ready)
 }
 
 // close stops what still runs and removes the folder.
@@ -74,7 +105,7 @@ func (p *plant) child(name string) *child {
 func (l *lab) startServers(ctx context.Context) error {
 	p := l.plant
 	files := l.NATSTLS
-	line, err := p.start(ctx, natsServer, p.program, []string{
+	line, err := p.start(ctx, natsServer, p.self, []string{
 		"nats-server", "--listen", "127.0.0.1:0", "--data", filepath.Join(p.dir, "nats"), "--log-level", "warn",
 		"--nats-auth", l.natsAuth, "--listen-cert", files.Cert, "--listen-key", files.Key, "--listen-client-ca", files.CA,
 	}, "url ")

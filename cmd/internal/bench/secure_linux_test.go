@@ -84,7 +84,7 @@ func openSecure(t *testing.T) *lab {
 	t.Helper()
 	redistest.Need(t)
 	l := &lab{Config: Config{Start: true, Secure: secureAll, Runs: 1, Log: testenv.Log(t)}}
-	l.plant = &plant{program: testenv.BuildBinary(t, "./cmd/procfleet"), dir: t.TempDir()}
+	l.plant = &plant{self: testenv.BuildBinary(t, "./cmd/procfleet-bench"), program: testenv.BuildBinary(t, "./cmd/procfleet"), dir: t.TempDir()}
 	t.Cleanup(func() {
 		if err := l.close(); err != nil {
 			t.Error(err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -18,7 +17,7 @@ import (
 // is done.
 type Supervise struct {
 	Config             // NATS, Redis and Start are not used
-	Agent       string // program; "" = the procfleet-agent beside this program, or else this program
+	Agent       string // program; "" = the procfleet-agent beside this program, or else `procfleet agent`
 	Supervisord string // program to measure as well; "" = none
 	Processes   int
 	UpProcesses int           // of `procfleet up`; 0 = it is not measured
@@ -87,7 +86,7 @@ type findings struct {
 
 // Run measures. Whatever it started is ended when it returns.
 func (s Supervise) Run(ctx context.Context) (report Report, err error) {
-	at, err := newSite()
+	at, err := newSite(s.Procfleet)
 	if err != nil {
 		return Report{}, err
 	}
@@ -109,7 +108,7 @@ func (s Supervise) Run(ctx context.Context) (report Report, err error) {
 }
 
 // agentProgram is how an agent is started, before its flags.
-func (s Supervise) agentProgram() ([]string, error) {
+func (s Supervise) agentProgram(p *plant) ([]string, error) {
 	if s.Agent != "" {
 		path, err := exec.LookPath(s.Agent)
 		if err != nil {
@@ -117,14 +116,11 @@ func (s Supervise) agentProgram() ([]string, error) {
 		}
 		return []string{path}, nil
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	if path, err := exec.LookPath(filepath.Join(filepath.Dir(self), "procfleet-agent")); err == nil {
+	if path, err := p.beside("procfleet-agent"); err == nil {
 		return []string{path}, nil
 	}
-	return []string{self, "agent"}, nil
+	path, err := p.procfleet()
+	return []string{path, "agent"}, err
 }
 
 // Goals of supervision.

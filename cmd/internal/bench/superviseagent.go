@@ -12,7 +12,7 @@ import (
 
 // measureAgent measures an agent as it is on every host.
 func (s Supervise) measureAgent(ctx context.Context, at *site, found *findings) error {
-	argv, err := s.agentProgram()
+	argv, err := s.agentProgram(at.plant)
 	if err != nil {
 		return err
 	}

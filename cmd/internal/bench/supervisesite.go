@@ -20,12 +20,12 @@ type site struct {
 	account string
 }
 
-func newSite() (*site, error) {
+func newSite(procfleet string) (*site, error) {
 	me, err := user.Current()
 	if err != nil {
 		return nil, err
 	}
-	p, err := newPlant()
+	p, err := newPlant(procfleet)
 	if err != nil {
 		return nil, err
 	}

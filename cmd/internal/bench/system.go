@@ -61,7 +61,7 @@ func startSystem(ctx context.Context, l *lab, f fleet) (*system, error) {
 
 func (s *system) start(ctx context.Context, f fleet) (err error) {
 	plant := s.lab.plant
-	if _, err := plant.start(ctx, worker, plant.program, slices.Concat([]string{"worker"}, s.servers(), f.worker), ""); err != nil {
+	if _, err := plant.startRole(ctx, worker, slices.Concat([]string{"worker"}, s.servers(), f.worker), ""); err != nil {
 		return err
 	}
 	if err := s.startDispatcher(ctx); err != nil {
@@ -86,7 +86,7 @@ func (s *system) servers() []string {
 
 func (s *system) startDispatcher(ctx context.Context) error {
 	args := append([]string{"dispatcher", "--http", s.address}, s.servers()...)
-	_, err := s.lab.plant.start(ctx, dispatcher, s.lab.plant.program, args, "")
+	_, err := s.lab.plant.startRole(ctx, dispatcher, args, "")
 	return err
 }
 
@@ -106,7 +106,7 @@ func (s *system) startFleet(ctx context.Context, f fleet) error {
 	if f.connections > 0 {
 		args = append(args, "--connections", strconv.Itoa(f.connections))
 	}
-	_, err := s.lab.plant.start(ctx, agents, s.lab.plant.program, append(args, f.more...), "ready ")
+	_, err := s.lab.plant.start(ctx, agents, s.lab.plant.self, append(args, f.more...), "ready ")
 	return err
 }
 

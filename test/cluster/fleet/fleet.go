@@ -23,7 +23,7 @@ import (
 )
 
 // Images are the names of what the nodes run.
-type Images struct{ Server, Agent, NATS, Redis string }
+type Images struct{ Server, Agent, Bench, NATS, Redis string }
 
 // Config says what a fleet is like. The zero value of everything but Images is
 // the fleet of most tests.

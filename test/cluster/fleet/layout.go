@@ -143,7 +143,7 @@ func (f *Fleet) command(n *Node) (image string, args []string) {
 	case Worker:
 		return f.cfg.Images.Server, append([]string{"worker", "--status-http=0.0.0.0:9090"}, f.backends("worker")...)
 	case Light:
-		return f.cfg.Images.Server, []string{
+		return f.cfg.Images.Bench, []string{
 			"simulate", "--agents=" + fmt.Sprint(f.cfg.LightAgents), "--latency=100ms", "--connections=4", "--fleet-key=/data/" + keyFile,
 			"--nats=" + strings.Join(f.NATSURLs(), ","), "--nats-ca=/data/" + caFile, "--nats-creds=/data/" + serverCreds,
 		}

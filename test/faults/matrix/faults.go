@@ -11,7 +11,7 @@ type fault struct {
 	measured string
 }
 
-const benchmark = "measured by `procfleet bench supervise`, whose figures are in [benchmarks.md](benchmarks.md)"
+const benchmark = "measured by `procfleet-bench supervise`, whose figures are in [benchmarks.md](benchmarks.md)"
 
 var faults = []fault{
 	{1, "a stale pid file names another program", "P", ""},

@@ -43,7 +43,7 @@ type Builder struct {
 func (b Builder) Procfleet(tb testing.TB, tag string, programs ...string) (server, agent string) {
 	tb.Helper()
 	root := tb.TempDir()
-	b.goBuild(tb, filepath.Join(root, "bin")+"/", "./cmd/...")
+	b.goBuild(tb, filepath.Join(root, "bin")+"/", "./cmd/procfleet", "./cmd/procfleet-agent")
 	for _, name := range procfleetFiles {
 		copyFile(tb, filepath.Join(testenv.ModuleRoot(), name), filepath.Join(root, name))
 	}
@@ -54,6 +54,14 @@ func (b Builder) Procfleet(tb testing.TB, tag string, programs ...string) (serve
 		build(tb, name, root, "-f", filepath.Join(root, "deploy/Dockerfile"), "--target", target, "--build-arg", "AGENT_BASE="+base)
 	}
 	return server, agent
+}
+
+// Bench makes an image of procfleet-bench, which has simulated agents.
+func (b Builder) Bench(tb testing.TB, name string) {
+	tb.Helper()
+	root := tb.TempDir()
+	b.goBuild(tb, filepath.Join(root, "procfleet-bench"), "./cmd/procfleet-bench")
+	Build(tb, name, root, "USER 65532:65532", `ENTRYPOINT ["/procfleet-bench"]`) // the user of the server's image, which owns the keys
 }
 
 // NATS makes an image of the nats-server that this module's go.mod names.
@@ -87,14 +95,14 @@ func build(tb testing.TB, name, root string, args ...string) {
 }
 
 // goBuild builds packages without cgo, so that they run in an empty image.
-func (b Builder) goBuild(tb testing.TB, to, pkg string) {
+func (b Builder) goBuild(tb testing.TB, to string, packages ...string) {
 	tb.Helper()
 	c := Command{Env: []string{"CGO_ENABLED=0"}, Dir: testenv.ModuleRoot()}
 	args := []string{"build", "-trimpath", "-o", to}
 	if b.Clocks {
 		args = append(args, "-overlay", clockOverlay(tb))
 	}
-	if _, err := c.Run("go", append(args, pkg)...); err != nil {
+	if _, err := c.Run("go", append(args, packages...)...); err != nil {
 		tb.Fatal(err)
 	}
 }

@@ -24,7 +24,7 @@ import (
 func TestBenchmarksMeasure(t *testing.T) { //nolint:tparallel // subtests share NATS and Redis: one after the other
 	t.Parallel()
 	redis, env := redistest.Start(t), testenv.StartNATS(t)
-	program := testenv.BuildBinary(t, "./cmd/procfleet")
+	program, procfleet := testenv.BuildBinary(t, "./cmd/procfleet-bench"), testenv.BuildBinary(t, "./cmd/procfleet")
 	for _, tt := range []struct {
 		args   string
 		tables []int // rows of each
@@ -43,7 +43,7 @@ func TestBenchmarksMeasure(t *testing.T) { //nolint:tparallel // subtests share 
 		name, _, _ := strings.Cut(tt.args, " ")
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "report.json")
-			args := append([]string{"bench"}, strings.Fields(tt.args)...)
+			args := append(strings.Fields(tt.args), "--procfleet", procfleet)
 			cmd := exec.Command(program, append(args, "--runs", "1", "--json", file, "--nats", env.URL, "--redis", "redis://"+redis.Addr+"/0")...)
 			out, err := cmd.CombinedOutput()
 			if err != nil {
@@ -69,11 +69,11 @@ func TestBenchmarksMeasure(t *testing.T) { //nolint:tparallel // subtests share 
 func TestSafetyIsMeasured(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
-	program, tmp := testenv.BuildBinary(t, "./cmd/procfleet"), t.TempDir()
+	program, procfleet, tmp := testenv.BuildBinary(t, "./cmd/procfleet-bench"), testenv.BuildBinary(t, "./cmd/procfleet"), t.TempDir()
 	file := filepath.Join(t.TempDir(), "report.json")
 	run := func(args string) bench.Report {
 		t.Helper()
-		cmd := exec.Command(program, append(strings.Fields(args), "--runs", "1", "--json", file)...)
+		cmd := exec.Command(program, append(strings.Fields(args), "--procfleet", procfleet, "--runs", "1", "--json", file)...)
 		cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", args, err, out)
@@ -81,7 +81,7 @@ func TestSafetyIsMeasured(t *testing.T) {
 		nothingLeft(t, tmp)
 		return readReport(t, file)
 	}
-	compared := run("bench safety --hosts 300").Tables[0]
+	compared := run("safety --hosts 300").Tables[0]
 	checkTable(t, compared, 5)
 	ratio{"ratio", "path", "floor"}.check(t, compared)
 	var secure []any
@@ -95,7 +95,7 @@ func TestSafetyIsMeasured(t *testing.T) {
 		"none": "(without signatures, credentials and TLS)",
 		"all":  "(with signed messages, NATS credentials, TLS to NATS, TLS to Redis)",
 	} {
-		for _, table := range run("bench accept --start --hosts 1 --samples 2 --secure " + secure).Tables {
+		for _, table := range run("accept --start --hosts 1 --samples 2 --secure " + secure).Tables {
 			if !strings.HasSuffix(table.Title, want) {
 				t.Errorf("--secure %s: %q does not say %q", secure, table.Title, want)
 			}
@@ -105,9 +105,9 @@ func TestSafetyIsMeasured(t *testing.T) {
 
 func TestEmbeddedIsMeasured(t *testing.T) {
 	t.Parallel()
-	program, tmp := testenv.BuildBinary(t, "./cmd/procfleet"), t.TempDir()
+	program, procfleet, tmp := testenv.BuildBinary(t, "./cmd/procfleet-bench"), testenv.BuildBinary(t, "./cmd/procfleet"), t.TempDir()
 	file := filepath.Join(t.TempDir(), "report.json")
-	cmd := exec.Command(program, append(strings.Fields("bench embedded --tasks 40 --in-flight 4 --agents 10 --runs 1 --json"), file)...)
+	cmd := exec.Command(program, append(strings.Fields("embedded --tasks 40 --in-flight 4 --agents 10 --runs 1"), "--procfleet", procfleet, "--json", file)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -129,7 +129,7 @@ func TestBenchRefusesToGuessWhatIsSecure(t *testing.T) {
 		"--secure all":                  "--secure is what --start is to start",
 		"--start --secure al":           `"al" is none of keys, credentials, tls, all and none`,
 	} {
-		code, _, stderr := call(t, append([]string{"bench", "fanout"}, strings.Fields(args)...)...)
+		code, _, stderr := call(t, append([]string{"fanout"}, strings.Fields(args)...)...)
 		if code != 2 || !strings.Contains(stderr, want) {
 			t.Errorf("%s: code %d, %q, want %q", args, code, stderr, want)
 		}
@@ -140,14 +140,14 @@ func TestBenchRefusesToGuessWhatIsSecure(t *testing.T) {
 // nothing of it left behind.
 func TestSuperviseIsMeasured(t *testing.T) {
 	t.Parallel()
-	program, agent := testenv.BuildBinary(t, "./cmd/procfleet"), testenv.BuildBinary(t, "./cmd/procfleet-agent")
+	program, procfleet, agent := testenv.BuildBinary(t, "./cmd/procfleet-bench"), testenv.BuildBinary(t, "./cmd/procfleet"), testenv.BuildBinary(t, "./cmd/procfleet-agent")
 	tmp, supervisors := t.TempDir(), 0
 	if _, err := exec.LookPath("supervisord"); err == nil {
 		supervisors = 1
 	}
 	file := filepath.Join(t.TempDir(), "report.json")
 	cmd := exec.Command(program, append(strings.Fields(
-		"bench supervise --processes 2 --up-processes 1 --operations 4 --kills 1 --for 100ms --runs 1"), "--agent", agent, "--json", file)...)
+		"supervise --processes 2 --up-processes 1 --operations 4 --kills 1 --for 100ms --runs 1"), "--procfleet", procfleet, "--agent", agent, "--json", file)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -166,12 +166,12 @@ func TestSuperviseIsMeasured(t *testing.T) {
 
 func TestSuperviseThatIsInterruptedLeavesNothing(t *testing.T) {
 	t.Parallel()
-	program, agent := testenv.BuildBinary(t, "./cmd/procfleet"), testenv.BuildBinary(t, "./cmd/procfleet-agent")
+	program, procfleet, agent := testenv.BuildBinary(t, "./cmd/procfleet-bench"), testenv.BuildBinary(t, "./cmd/procfleet"), testenv.BuildBinary(t, "./cmd/procfleet-agent")
 	tmp := t.TempDir()
 	// Thirty of forty are killed one after the other, which takes far longer
 	// than the rest.
 	cmd := exec.Command(program, append(strings.Fields(
-		"bench supervise --processes 40 --up-processes 0 --operations 4 --kills 1 --for 100ms --runs 30"), "--agent", agent)...)
+		"supervise --processes 40 --up-processes 0 --operations 4 --kills 1 --for 100ms --runs 30"), "--procfleet", procfleet, "--agent", agent)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

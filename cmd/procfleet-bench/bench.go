@@ -8,23 +8,16 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/cmd/internal/bench"
+	"github.com/procfleet/procfleet/cmd/internal/command"
+	"github.com/procfleet/procfleet/cmd/internal/connflags"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 )
 
-func newBench() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "bench",
-		Short: "Measure this machine",
-		Long: `Measure the system against the floor that this machine's NATS and Redis set, in the same run. Dispatcher,
-worker and agents are processes of this program; NATS and Redis are those of --nats and --redis, which
-should have nothing else to do, or started with --start. What --secure turns on there is on for the floor too,
-but for signatures. Tables are written in Markdown.`,
-		Example: "  procfleet bench fanout --start --hosts 1000,10000",
-		Args:    usageArgs(cobra.NoArgs),
-		RunE:    nameACommand,
+func benchmarks() []*cobra.Command {
+	return []*cobra.Command{
+		newFanout(), newSafety(), newSmall(), newEmbedded(), newAccept(), newPoll(),
+		newReports(), newFair(), newWorkers(), newPresence(), newSweep(), newSupervise(),
 	}
-	cmd.AddCommand(newBenchFanout(), newBenchSafety(), newBenchSmall(), newBenchEmbedded(), newBenchAccept(), newBenchPoll(), newBenchReports(), newBenchFair(), newBenchWorkers(), newBenchPresence(), newBenchSweep(), newBenchSupervise())
-	return cmd
 }
 
 // measurement is a benchmark with its settings.
@@ -40,10 +33,10 @@ func benchCommand(cmd *cobra.Command, runs int, cfg *bench.Config, m measurement
 	flags := cmd.Flags()
 	flags.BoolVar(&cfg.Start, "start", false, "start redis-server (from PATH) and NATS for the time of the benchmark")
 	flags.Var(&cfg.Secure, "secure", "what is on in what --start starts: keys, credentials and tls, separated by commas, or all or none; every table says it")
-	natsFlag(flags, &cfg.NATS, &cfg.NATSTLS)
-	natsCredsFlag(flags, &cfg.NATSCreds)
+	connflags.NATS(flags, &cfg.NATS, &cfg.NATSTLS)
+	connflags.NATSCreds(flags, &cfg.NATSCreds)
 	flags.StringVar(&cfg.FleetKey, "fleet-key", "", "file of the fleet's keys, of which the roles and agents that are started have theirs")
-	redisFlag(flags, &cfg.Redis, &cfg.RedisTLS)
+	connflags.Redis(flags, &cfg.Redis, &cfg.RedisTLS)
 	return cmd
 }
 
@@ -51,15 +44,15 @@ func benchCommand(cmd *cobra.Command, runs int, cfg *bench.Config, m measurement
 func measureCommand(cmd *cobra.Command, runs int, cfg *bench.Config, m measurement) *cobra.Command {
 	var logs daemon.Logs
 	var file string
-	cmd.Args = usageArgs(cobra.NoArgs)
+	cmd.Args = command.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		log, err := logs.Logger(cmd.ErrOrStderr())
 		if err != nil {
-			return usageError("%w", err)
+			return command.Usagef("%w", err)
 		}
 		cfg.Log = log
 		if err := m.Validate(); err != nil {
-			return usageError("%w", err)
+			return command.Usagef("%w", err)
 		}
 		report, err := m.Run(cmd.Context())
 		if err != nil {
@@ -75,13 +68,14 @@ func measureCommand(cmd *cobra.Command, runs int, cfg *bench.Config, m measureme
 	flags := cmd.Flags()
 	flags.IntVar(&cfg.Runs, "runs", runs, "times that everything is measured; tables show medians")
 	flags.StringVar(&file, "json", "", "file for the tables as JSON")
+	flags.StringVar(&cfg.Procfleet, "procfleet", "", "program that dispatchers, workers and up are started from; default: the procfleet beside this program")
 	logs.Register(flags)
 	flags.Lookup("log-level").DefValue = "warn"
 	logs.Level = "warn"
 	return cmd
 }
 
-func newBenchFanout() *cobra.Command {
+func newFanout() *cobra.Command {
 	m := &bench.Fanout{}
 	cmd := benchCommand(&cobra.Command{
 		Use:   "fanout",
@@ -90,10 +84,10 @@ func newBenchFanout() *cobra.Command {
 the floor: N bare NATS request/replies on N subjects, as many again for results that do not come in the replies, and N results
 through one deduplicating Redis script in batches of 500. Beside it, for comparison, is the floor of results in a stream, which
 procfleet no longer has. Agents reply to a status with the result; --action stop has results that are requests of their own.`,
-		Example: `  procfleet bench fanout --start --hosts 1000,10000
-  procfleet bench fanout --start --action stop --hosts 10000
-  procfleet bench fanout --start --hosts 5000 --connections 5000
-  procfleet bench fanout --nats nats://127.0.0.1:4222 --redis redis://127.0.0.1:6379/0 --runs 9`,
+		Example: `  procfleet-bench fanout --start --hosts 1000,10000
+  procfleet-bench fanout --start --action stop --hosts 10000
+  procfleet-bench fanout --start --hosts 5000 --connections 5000
+  procfleet-bench fanout --nats nats://127.0.0.1:4222 --redis redis://127.0.0.1:6379/0 --runs 9`,
 	}, 5, &m.Config, m)
 	cmd.Flags().IntSliceVar(&m.Hosts, "hosts", []int{1000, 10000}, "numbers of hosts, separated by commas")
 	cmd.Flags().IntVar(&m.Connections, "connections", 0, "connections to NATS that the agents share; 0 is 8, more than hosts one each")
@@ -101,7 +95,7 @@ procfleet no longer has. Agents reply to a status with the result; --action stop
 	return cmd
 }
 
-func newBenchSafety() *cobra.Command {
+func newSafety() *cobra.Command {
 	m := &bench.Safety{}
 	cmd := measureCommand(&cobra.Command{
 		Use:   "safety",
@@ -109,14 +103,14 @@ func newBenchSafety() *cobra.Command {
 		Long: `Measure the task of fanout and its floor in five systems, one after the other: with nothing secure, with every message
 signed, with users that NATS knows, with mutual TLS to NATS and Redis, and with all of it. NATS and Redis (redis-server, from
 PATH) are started for the time of the benchmark.`,
-		Example: "  procfleet bench safety --hosts 10000",
+		Example: "  procfleet-bench safety --hosts 10000",
 	}, 5, &m.Config, m)
 	cmd.Flags().IntVar(&m.Hosts, "hosts", 10000, "hosts of the task, on as many simulated agents")
 	cmd.Flags().IntVar(&m.Connections, "connections", 0, "connections to NATS that the agents share; 0 is 8, more than hosts one each")
 	return cmd
 }
 
-func newBenchSmall() *cobra.Command {
+func newSmall() *cobra.Command {
 	m := &bench.Small{}
 	cmd := benchCommand(&cobra.Command{
 		Use:   "small",
@@ -124,8 +118,8 @@ func newBenchSmall() *cobra.Command {
 		Long: `Measure how many status tasks on one simulated host each are accepted and finished per second, and how
 long a single one takes while nothing else happens and, with --beside, while a task on many hosts runs.
 The end of a task is when its event arrives, which is sent after the task is finished in Redis.`,
-		Example: `  procfleet bench small --start
-  procfleet bench small --start --tasks 1000 --beside 100000`,
+		Example: `  procfleet-bench small --start
+  procfleet-bench small --start --tasks 1000 --beside 100000`,
 	}, 3, &m.Config, m)
 	flags := cmd.Flags()
 	flags.IntVar(&m.Tasks, "tasks", 20000, "tasks of each run")
@@ -136,14 +130,14 @@ The end of a task is when its event arrives, which is sent after the task is fin
 	return cmd
 }
 
-func newBenchEmbedded() *cobra.Command {
+func newEmbedded() *cobra.Command {
 	m := &bench.Embedded{}
 	cmd := measureCommand(&cobra.Command{
 		Use:   "embedded",
 		Short: "Measure tasks on one host each in procfleet up alone",
 		Long: `Measure how many status tasks on one simulated host each are finished per second by "procfleet up" with its embedded NATS and store.
 Messages are signed and NATS users have credentials, as up makes them.`,
-		Example: "  procfleet bench embedded --tasks 5000",
+		Example: "  procfleet-bench embedded --tasks 5000",
 	}, 3, &m.Config, m)
 	flags := cmd.Flags()
 	flags.IntVar(&m.Tasks, "tasks", 5000, "tasks of each run")
@@ -152,7 +146,7 @@ Messages are signed and NATS users have credentials, as up makes them.`,
 	return cmd
 }
 
-func newBenchAccept() *cobra.Command {
+func newAccept() *cobra.Command {
 	m := &bench.Accept{}
 	cmd := benchCommand(&cobra.Command{
 		Use:   "accept",
@@ -160,14 +154,14 @@ func newBenchAccept() *cobra.Command {
 		Long: `Measure the time from POST to id of status tasks, and of starts that register their process, against the bytes of
 the request written to Redis and one acknowledged JetStream publish for each 256 hosts. The system is idle again
 before each submission.`,
-		Example: "  procfleet bench accept --start --hosts 1,10000,100000",
+		Example: "  procfleet-bench accept --start --hosts 1,10000,100000",
 	}, 5, &m.Config, m)
 	cmd.Flags().IntSliceVar(&m.Hosts, "hosts", []int{1, 10000, 100000}, "numbers of hosts, separated by commas")
 	cmd.Flags().IntVar(&m.Samples, "samples", 200, "submissions on one host; those on more are measured --runs times")
 	return cmd
 }
 
-func newBenchPoll() *cobra.Command {
+func newPoll() *cobra.Command {
 	m := &bench.Poll{}
 	cmd := benchCommand(&cobra.Command{
 		Use:   "poll",
@@ -175,14 +169,14 @@ func newBenchPoll() *cobra.Command {
 		Long: `Measure how long it takes to read the counters, a page of up to 1,000 results, and all results of finished
 tasks in each published shape, against a bare HTTP server that gets as many bytes from Redis with one GET
 for each answer; and how much memory the dispatcher has meanwhile.`,
-		Example: "  procfleet bench poll --start --items 1,10000,100000",
+		Example: "  procfleet-bench poll --start --items 1,10000,100000",
 	}, 9, &m.Config, m)
 	cmd.Flags().IntSliceVar(&m.Items, "items", []int{1, 10000, 100000}, "sizes of the tasks that are read, separated by commas")
 	cmd.Flags().IntVar(&m.Samples, "samples", 200, "reads of counters and of a page; all results are read --runs times")
 	return cmd
 }
 
-func newBenchReports() *cobra.Command {
+func newReports() *cobra.Command {
 	m := &bench.Reports{}
 	cmd := benchCommand(&cobra.Command{
 		Use:   "reports",
@@ -190,8 +184,8 @@ func newBenchReports() *cobra.Command {
 		Long: `Measure the processor time that worker, Redis and NATS spend on the reports of simulated agents, which is what
 they spend with reports less what they spend without, against bare NATS and Redis that pass on and write as
 many bytes at the same rate. It takes about as long as --every and three times --for, for each run.`,
-		Example: `  procfleet bench reports --start
-  procfleet bench reports --start --agents 10000 --every 3s --for 10s`,
+		Example: `  procfleet-bench reports --start
+  procfleet-bench reports --start --agents 10000 --every 3s --for 10s`,
 	}, 1, &m.Config, m)
 	flags := cmd.Flags()
 	flags.IntVar(&m.Agents, "agents", 100000, "simulated agents")
@@ -202,7 +196,7 @@ many bytes at the same rate. It takes about as long as --every and three times -
 	return cmd
 }
 
-func newBenchFair() *cobra.Command {
+func newFair() *cobra.Command {
 	m := &bench.Fair{}
 	cmd := benchCommand(&cobra.Command{
 		Use:   "fair",
@@ -210,8 +204,8 @@ func newBenchFair() *cobra.Command {
 		Long: `Measure how evenly big status tasks on the same simulated hosts get on that begin at once, how long a task on one host
 takes meanwhile, and how long a task in one cloud area takes beside one in another area that has no agents, whose agents
 are silent, or whose agents come and go.`,
-		Example: `  procfleet bench fair --start
-  procfleet bench fair --start --tasks 4 --hosts 100000 --area 20000`,
+		Example: `  procfleet-bench fair --start
+  procfleet-bench fair --start --tasks 4 --hosts 100000 --area 20000`,
 	}, 3, &m.Config, m)
 	flags := cmd.Flags()
 	flags.IntVar(&m.Tasks, "tasks", 4, "big tasks that begin at once")
@@ -221,14 +215,14 @@ are silent, or whose agents come and go.`,
 	return cmd
 }
 
-func newBenchWorkers() *cobra.Command {
+func newWorkers() *cobra.Command {
 	m := &bench.Workers{}
 	cmd := benchCommand(&cobra.Command{
 		Use:   "workers",
 		Short: "Measure what more workers bring",
 		Long: `Measure one status task on many simulated hosts with different numbers of workers and with agents that take
 different times, and what processor time each part of the system spends on it.`,
-		Example: "  procfleet bench workers --start --workers 1,2,4 --latency 0s,100ms,1s",
+		Example: "  procfleet-bench workers --start --workers 1,2,4 --latency 0s,100ms,1s",
 	}, 5, &m.Config, m)
 	flags := cmd.Flags()
 	flags.IntVar(&m.Hosts, "hosts", 10000, "hosts of the task, on as many simulated agents")
@@ -237,14 +231,14 @@ different times, and what processor time each part of the system spends on it.`,
 	return cmd
 }
 
-func newBenchPresence() *cobra.Command {
+func newPresence() *cobra.Command {
 	m := &bench.Presence{}
 	cmd := benchCommand(&cobra.Command{
 		Use:   "presence",
 		Short: "Measure what hosts and open tasks cost that nothing is done with",
 		Long: `Announce hosts to Redis in batches as a worker does, look them up as for a chunk, list them, and look for due tasks
 among open ones as the sweep does. No roles are started; the figures are of single calls, one after the other.`,
-		Example: "  procfleet bench presence --start --hosts 1000000 --areas 50 --tasks 100000",
+		Example: "  procfleet-bench presence --start --hosts 1000000 --areas 50 --tasks 100000",
 	}, 1, &m.Config, m)
 	flags := cmd.Flags()
 	flags.IntVar(&m.Hosts, "hosts", 1000000, "hosts that announce themselves")
@@ -253,14 +247,14 @@ among open ones as the sweep does. No roles are started; the figures are of sing
 	return cmd
 }
 
-func newBenchSweep() *cobra.Command {
+func newSweep() *cobra.Command {
 	m := &bench.Sweep{}
 	cmd := benchCommand(&cobra.Command{
 		Use:   "sweep",
 		Short: "Measure how many visits a second the sweep makes",
 		Long: `Store tasks, make all of them due at once, and measure how long workers take to visit them: tasks that are over,
 and tasks that run. The floor is a bare pipelined read of the same tasks from the same Redis.`,
-		Example: "  procfleet bench sweep --start --tasks 50000 --workers 1,2",
+		Example: "  procfleet-bench sweep --start --tasks 50000 --workers 1,2",
 	}, 1, &m.Config, m)
 	flags := cmd.Flags()
 	flags.IntVar(&m.Tasks, "tasks", 50000, "tasks on one host each")
@@ -268,7 +262,7 @@ and tasks that run. The floor is a bare pipelined read of the same tasks from th
 	return cmd
 }
 
-func newBenchSupervise() *cobra.Command {
+func newSupervise() *cobra.Command {
 	m := &bench.Supervise{}
 	cmd := measureCommand(&cobra.Command{
 		Use:   "supervise",
@@ -278,12 +272,12 @@ soon a killed process is back, how long it takes to find all of them after it wa
 of operations; then the same of supervisord where it can do it, and of procfleet up as a whole. The floor is a
 bare wait for a child, and a bare start of the same command. Nothing else is needed: NATS is started for
 the time of the benchmark. Only on Linux.`,
-		Example: `  procfleet bench supervise
-  procfleet bench supervise --agent bin/procfleet-agent --supervisord /usr/bin/supervisord --json supervise.json
-  procfleet bench supervise --processes 20 --up-processes 5 --operations 40 --kills 10 --for 2s --runs 1`,
+		Example: `  procfleet-bench supervise
+  procfleet-bench supervise --agent bin/procfleet-agent --supervisord /usr/bin/supervisord --json supervise.json
+  procfleet-bench supervise --processes 20 --up-processes 5 --operations 40 --kills 10 --for 2s --runs 1`,
 	}, 3, &m.Config, m)
 	flags := cmd.Flags()
-	flags.StringVar(&m.Agent, "agent", "", "program of the agent; default: the procfleet-agent beside this program, or else this program")
+	flags.StringVar(&m.Agent, "agent", "", "program of the agent; default: the procfleet-agent beside this program, or else procfleet agent")
 	flags.StringVar(&m.Supervisord, "supervisord", "supervisord", "program of supervisord; empty, or not found, leaves it out")
 	flags.IntVar(&m.Processes, "processes", 1000, "processes that are supervised")
 	flags.IntVar(&m.UpProcesses, "up-processes", 300, "processes that procfleet up supervises; 0 leaves it out")

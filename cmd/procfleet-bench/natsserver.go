@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
 	"github.com/procfleet/procfleet/internal/natsauth"
@@ -21,20 +22,20 @@ func newNATSServer() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "nats-server",
 		Short:   "The embedded NATS as a process of its own",
-		Example: "  procfleet nats-server --listen 127.0.0.1:4222 --data nats-data",
+		Example: "  procfleet-bench nats-server --listen 127.0.0.1:4222 --data nats-data",
 		Hidden:  true,
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := daemon.RefuseExposed(cfg.Listen, false); err != nil {
-				return usageError("--listen: %w", err)
+				return command.Usagef("--listen: %w", err)
 			}
 			log, err := logs.Logger(cmd.ErrOrStderr())
 			if err != nil {
-				return usageError("%w", err)
+				return command.Usagef("%w", err)
 			}
 			cfg.Log = log
 			if cfg.TLS, err = files.Open(log); err != nil {
-				return usageError("%w", err)
+				return command.Usagef("%w", err)
 			}
 			if authority != "" {
 				if cfg.Authority, err = broker(authority); err != nil {
@@ -53,17 +54,17 @@ func newNATSServer() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&cfg.Listen, "listen", "127.0.0.1:4222", "address to listen on; port 0 finds a free one")
 	files.Register(cmd.Flags(), "listen")
-	natsAuthFlag(cmd.Flags(), &authority)
+	cmd.Flags().StringVar(&authority, "nats-auth", "", "folder of the authority that makes NATS users; empty admits every client")
 	cmd.Flags().StringVar(&cfg.StoreDir, "data", "nats-data", "folder for JetStream's files")
 	logs.Register(cmd.Flags())
 	return cmd
 }
 
-// broker is what a server has to know of the authority in a folder.
+// broker returns what a server has to know of the authority in a folder.
 func broker(dir string) (*natsauth.Broker, error) {
-	authority, err := openAuthority(dir)
+	authority, err := natsauth.Open(dir)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--nats-auth: %w", err)
 	}
 	return authority.Broker()
 }

@@ -2,14 +2,22 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/procfleet/procfleet/cmd/internal/command"
+	"github.com/procfleet/procfleet/cmd/internal/connflags"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/simulate"
 	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
 )
+
+// garbagePercent bounds the garbage of simulated agents, in percent of the live
+// data: they share the machine with what they are there to measure.
+const garbagePercent = 400
 
 func newSimulate() *cobra.Command {
 	var cfg simulate.Config
@@ -22,29 +30,31 @@ func newSimulate() *cobra.Command {
 		Long: `Run many light agents in one process. They speak the real protocol but have no processes: every
 operation succeeds after --latency. With --processes each reports that many as if it supervised them. Agent i, counted from 0, is host 10.(i>>16).(i>>8&255).(i&255) of
 the cloud area. "ready N" is printed once all N agents listen and were announced.`,
-		Example: `  procfleet simulate --agents 10000 --nats nats://127.0.0.1:4222
-  procfleet simulate --agents 5000 --connections 5000
-  procfleet simulate --agents 1000 --processes 3`,
-		Args: usageArgs(cobra.NoArgs),
+		Example: `  procfleet-bench simulate --agents 10000 --nats nats://127.0.0.1:4222
+  procfleet-bench simulate --agents 5000 --connections 5000
+  procfleet-bench simulate --agents 1000 --processes 3`,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := logs.Logger(cmd.ErrOrStderr())
 			if err != nil {
-				return usageError("%w", err)
+				return command.Usagef("%w", err)
 			}
 			cfg.Log = log
-			if cfg.Keys, err = openFleetKey(cmd.Context(), keyFile, log); err != nil {
-				return usageError("--fleet-key: %w", err)
+			if cfg.Keys, err = connflags.OpenFleetKey(cmd.Context(), keyFile, log); err != nil {
+				return command.Usagef("--fleet-key: %w", err)
 			}
 			if cfg.TLS, err = natsTLS.Open(log); err != nil {
-				return usageError("%w", err)
+				return command.Usagef("%w", err)
 			}
-			cfg.Credentials = natsCredentials(creds)
+			cfg.Credentials = connflags.Credentials(creds)
 			cfg.Ready = func() { fmt.Fprintf(cmd.OutOrStdout(), "ready %d\n", cfg.Agents) }
 			fleet, err := simulate.New(cfg)
 			if err != nil {
-				return usageError("%w", err)
+				return command.Usagef("%w", err)
 			}
-			collectLater(simulatedGarbage) // a fleet shares the machine with what it is there to measure
+			if os.Getenv("GOGC") == "" {
+				debug.SetGCPercent(garbagePercent)
+			}
 			return fleet.Run(cmd.Context())
 		},
 	}
@@ -55,8 +65,8 @@ the cloud area. "ready N" is printed once all N agents listen and were announced
 	flags.DurationVar(&cfg.Latency, "latency", 0*time.Millisecond, "time that every operation takes")
 	flags.IntVar(&cfg.Processes, "processes", 0, "number of processes that each agent reports; 0 reports nothing")
 	flags.DurationVar(&cfg.ReportEvery, "report-every", 30*time.Second, "time between two reports of an agent, over which the fleet's are spread")
-	natsFlag(flags, &cfg.URL, &natsTLS)
-	natsCredsFlag(flags, &creds)
+	connflags.NATS(flags, &cfg.URL, &natsTLS)
+	connflags.NATSCreds(flags, &creds)
 	flags.StringVar(&keyFile, "fleet-key", "", "file of the fleet's keys, of which every agent gets its own; without it agents sign nothing")
 	logs.Register(flags)
 	return cmd
