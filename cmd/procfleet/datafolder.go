@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/procfleet/procfleet/internal/datafile"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
 // lockFolder makes a data folder and keeps other procfleets out of it until
@@ -51,4 +52,19 @@ func holder(file *os.File) string {
 		return pid
 	}
 	return "unknown"
+}
+
+// Names in the data folder of `up`.
+const (
+	fleetKeyName = "fleet.key"
+	natsAuthName = "nats-auth"
+)
+
+// fleetKeyIn is the file of the keys of a data folder, made if it is missing.
+func fleetKeyIn(folder string) (file string, err error) {
+	file = filepath.Join(folder, fleetKeyName)
+	if err := fleetkey.Create(file); err != nil && !errors.Is(err, os.ErrExist) {
+		return "", err
+	}
+	return file, nil
 }

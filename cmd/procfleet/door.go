@@ -2,13 +2,116 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
+	"github.com/procfleet/procfleet/cmd/internal/settings"
+	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
+	"github.com/procfleet/procfleet/dispatcher"
+	"github.com/procfleet/procfleet/dispatcher/apps"
 	"github.com/procfleet/procfleet/internal/peercred"
 )
+
+// doorFlags are those of a dispatcher's HTTP listener and of what one request
+// may cost.
+type doorFlags struct {
+	listen               string
+	listenTLS            tlsflags.Server
+	allowUnauthenticated bool
+	allowLocalUsers      bool
+	apps, login, trusted string
+	loginTLS             tlsflags.Client
+	maxBody              int64
+	maxItems             int
+	connections          int
+	slack, retention     time.Duration
+}
+
+func (f *doorFlags) register(flags *pflag.FlagSet) {
+	d := dispatcher.Config{}.WithDefaults()
+	flags.StringVar(&f.listen, "http", d.Listen, "address to listen on for HTTP, or unix:PATH for a Unix socket of this account")
+	f.listenTLS.Register(flags, "http")
+	flags.IntVar(&f.connections, "http-connections", 20_000, "connections to --http at a time; further ones are closed at once")
+	flags.BoolVar(&f.allowUnauthenticated, "allow-unauthenticated", false,
+		"listen off loopback although callers are not authenticated; for test networks only")
+	flags.BoolVar(&f.allowLocalUsers, "allow-local-users", false,
+		"let every account of this machine call on loopback without --apps; without it only this account and root")
+	flags.StringVar(&f.apps, "apps", "", "file of the applications that may call, which procfleet app keeps; nobody else can then, and --http need not be on loopback")
+	flags.StringVar(&f.login, "login-url", "", "URL of BlueKing's login server, which knows whose a bk_token is; without it none counts")
+	f.loginTLS.Register(flags, "login-url", "the login server")
+	flags.StringVar(&f.trusted, "trusted-esb", "", "CIDRs of trusted ESB gateways, whose Bk-App-Code header names the application")
+	flags.Int64Var(&f.maxBody, "max-body", d.Limits.Body, "largest body of a request, in bytes")
+	flags.IntVar(&f.maxItems, "max-items", d.Limits.Items, "most processes times hosts of one request")
+	flags.DurationVar(&f.slack, "slack", d.Slack, "time that a task has beyond what its operations themselves may take")
+	flags.DurationVar(&f.retention, "retention", d.Retention, "how long a task is kept after its deadline")
+}
+
+// config returns what the flags say of a dispatcher.
+func (f *doorFlags) config() dispatcher.Config {
+	trusted, _ := prefixes(f.trusted) // check says what is wrong with them
+	return dispatcher.Config{
+		Listen: f.listen, AllowUnauthenticated: f.allowUnauthenticated, AllowLocalUsers: f.allowLocalUsers,
+		AppsFile: f.apps, LoginURL: f.login, TrustedESB: trusted,
+		Limits: dispatcher.Limits{Body: f.maxBody, Items: f.maxItems},
+		Slack:  f.slack, Retention: f.retention,
+		Version: version,
+	}
+}
+
+func (f *doorFlags) check(s *settings.Settings) {
+	s.AtLeast(1, "http-connections", "max-body", "max-items", "slack", "retention")
+	if path, is := f.socketPath(); is {
+		if err := daemon.CheckSocket(path); err != nil {
+			s.Wrong("http", "%s", err)
+		}
+	} else if err := daemon.CheckAddress(f.listen); err != nil {
+		s.Wrong("http", "%s", err)
+	}
+	f.listenTLS.Check(s)
+	f.loginTLS.CheckHTTPS(s, f.login)
+	if _, err := prefixes(f.trusted); err != nil {
+		s.Wrong("trusted-esb", "%s", err)
+	}
+	if f.apps != "" {
+		if _, err := apps.Read(f.apps); err != nil {
+			s.Wrong("apps", "%s", err)
+		}
+	}
+	s.Refused(f.config().WithDefaults().Validate(), map[string]string{
+		"Listen": "http", "LoginURL": "login-url", "TrustedESB": "trusted-esb", "Limits.Body": "max-body", "Limits.Items": "max-items", "Slack": "slack", "Retention": "retention",
+	})
+}
+
+// prefixes reads networks, separated by commas; an address is a network of one.
+func prefixes(texts string) ([]netip.Prefix, error) {
+	var found []netip.Prefix
+	for text := range strings.SplitSeq(texts, ",") {
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
+			addr = addr.Unmap()
+			found = append(found, netip.PrefixFrom(addr, addr.BitLen()))
+			continue
+		}
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no address and no network like 10.0.0.0/24", text)
+		}
+		if prefix.Bits() == 0 {
+			return nil, fmt.Errorf("%q is everybody: whoever calls could call for any application; name the addresses of the ESBs", text)
+		}
+		found = append(found, prefix.Masked())
+	}
+	return found, nil
+}
 
 // open binds the address of a dispatcher's HTTP listener, before anything else
 // is touched.

@@ -62,21 +62,22 @@ func (f *freezeFlags) registerScope(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.business, "biz", "", "business for which it is done; an application that is limited to some must name one")
 }
 
-// scope are the hosts that are named; none is a namespace everywhere.
-func (f *freezeFlags) scope(cmd *cobra.Command) (client.Targets, error) {
+// scope returns the hosts that are named, and a client for them. No host is a
+// namespace everywhere.
+func (f *freezeFlags) scope(cmd *cobra.Command) (client.Targets, *client.Client, error) {
 	hosts, err := f.hosts.any(cmd)
-	if err == nil && len(hosts) == 0 && f.namespace == "" {
-		err = command.Usagef("say what: --host 0:10.0.0.1 or --hosts-file FILE, --namespace NAME, or both")
+	if err != nil {
+		return client.Targets{}, nil, err
 	}
-	return client.Targets{Hosts: hosts, Business: f.business}, err
+	if len(hosts) == 0 && f.namespace == "" {
+		return client.Targets{}, nil, command.Usagef("say what: --host 0:10.0.0.1 or --hosts-file FILE, --namespace NAME, or both")
+	}
+	c, err := f.server.submitter(cmd)
+	return client.Targets{Hosts: hosts, Business: f.business}, c, err
 }
 
 func (f *freezeFlags) freeze(cmd *cobra.Command, how client.Freezing) error {
-	on, err := f.scope(cmd)
-	if err != nil {
-		return err
-	}
-	c, err := f.server.submitter(cmd)
+	on, c, err := f.scope(cmd)
 	if err != nil {
 		return err
 	}
@@ -129,11 +130,7 @@ naming a namespace there. Where nothing was frozen in that way the code is 829.`
 }
 
 func (f *freezeFlags) lift(cmd *cobra.Command) error {
-	on, err := f.scope(cmd)
-	if err != nil {
-		return err
-	}
-	c, err := f.server.submitter(cmd)
+	on, c, err := f.scope(cmd)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"runtime"
 
 	"github.com/spf13/cobra"
 
@@ -92,4 +94,21 @@ func newMoved(name string) *cobra.Command {
 			return command.Usagef("%s is a command of procfleet-bench, the binary for developers", name)
 		},
 	}
+}
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version",
+		Example: "  procfleet version",
+		Args:    command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprint(cmd.OutOrStdout(), versionLine())
+			return err
+		},
+	}
+}
+
+func versionLine() string {
+	return fmt.Sprintf("procfleet %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -141,4 +143,26 @@ func (f *upFlags) openStore(ctx context.Context, back *backends, p *daemon.Proce
 	}
 	back.store, err = boltstore.Open(filepath.Join(f.data, "tasks.db"), boltstore.Options{Log: p.Log})
 	return err
+}
+
+// newDemoProcess is the sample process of `up --demo`: it writes its pid and
+// runs until it is told to stop.
+func newDemoProcess() *cobra.Command {
+	var pidFile string
+	cmd := &cobra.Command{
+		Use:     "demo-process",
+		Short:   "The sample process of up --demo",
+		Example: "  procfleet demo-process --pid-file demo.pid",
+		Hidden:  true,
+		Args:    command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := os.WriteFile(pidFile, fmt.Appendln(nil, os.Getpid()), 0o600); err != nil {
+				return err
+			}
+			<-cmd.Context().Done()
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&pidFile, "pid-file", "demo.pid", "where to write the own pid")
+	return cmd
 }

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/procfleet/procfleet/cmd/internal/daemon"
+	"github.com/procfleet/procfleet/cmd/internal/settings"
+	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
+	"github.com/procfleet/procfleet/internal/audit"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/fleetkey"
+	"github.com/procfleet/procfleet/internal/natsauth"
+	"github.com/procfleet/procfleet/internal/natsconn"
+	"github.com/procfleet/procfleet/internal/telemetry"
+	"github.com/procfleet/procfleet/worker"
+)
+
+func fleetKeyFlag(flags *pflag.FlagSet, file *string) {
+	flags.StringVar(file, "fleet-key", "", "fleet key file: signs messages to agents and verifies theirs")
+}
+
+// refuseUnsigned refuses a role without keys on servers that others can reach.
+func (f *backendFlags) refuseUnsigned(s *settings.Settings, allow bool) {
+	if f.fleetKey != "" {
+		return
+	}
+	if err := natsconn.RefuseUnsigned(f.nats, "fleet-key", allow); err != nil {
+		s.Wrong("fleet-key", "%s", err)
+	}
+}
+
+func checkFleetKey(s *settings.Settings, file string) {
+	if file == "" {
+		return
+	}
+	if _, err := fleetkey.ReadRing(file); err != nil {
+		s.Wrong("fleet-key", "%s", err)
+	}
+}
+
+func checkNATSCreds(s *settings.Settings, file string) {
+	if file == "" {
+		return
+	}
+	text, err := natsauth.ReadCredentials(file)
+	if err != nil {
+		s.Wrong("nats-creds", "%s", err)
+		return
+	}
+	switch _, until, err := natsauth.ParseCredentials(text); {
+	case err != nil:
+		s.Wrong("nats-creds", "%s: %s", file, err)
+	case !until.IsZero() && time.Now().After(until):
+		s.Wrong("nats-creds", "%s was good until %s: make another with procfleet nats-auth user", file, until.UTC().Format(time.RFC3339))
+	}
+}
+
+// callbackFlags are the flags for callbacks.
+type callbackFlags struct {
+	tls   tlsflags.Client
+	allow string
+}
+
+func (f *callbackFlags) register(flags *pflag.FlagSet) {
+	f.tls.RegisterForMany(flags, "callback", "who is called back")
+	flags.StringVar(&f.allow, "callback-allow", "", "networks, addresses or host names, separated by commas, that callbacks may reach although they are local: loopback, link-local, cloud metadata")
+}
+
+func (f *callbackFlags) check(s *settings.Settings) {
+	f.tls.Check(s)
+	if _, err := worker.ParseReceivers(f.entries()); err != nil {
+		s.Wrong("callback-allow", "%s", err)
+	}
+}
+
+// receivers returns what the flags allow; check reports what is wrong with them.
+func (f *callbackFlags) receivers() worker.Receivers {
+	receivers, _ := worker.ParseReceivers(f.entries())
+	return receivers
+}
+
+func (f *callbackFlags) entries() []string {
+	return strings.FieldsFunc(f.allow, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// auditFlags say where the audit log is kept.
+type auditFlags struct {
+	file             string
+	stream, required bool
+}
+
+func (f *auditFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.file, "audit-log", "", "file to which the audit log is written as well, a record in each line; rotate it by renaming it")
+	flags.BoolVar(&f.stream, "audit-stream", true, "keep the audit log in the JetStream stream PROCFLEET_AUDIT, for procfleet audit")
+	flags.BoolVar(&f.required, "audit-required", false, "do nothing without its record in the audit log: answer 503 while neither the file nor the stream takes it")
+}
+
+func (f *auditFlags) check(s *settings.Settings) {
+	if f.required && f.file == "" && !f.stream {
+		s.Wrong("audit-required", "needs a place for the audit log: give --audit-log as well, or leave out --audit-stream=false")
+	}
+}
+
+// open returns the audit log, which runs until it is closed: after the roles
+// and before the bus.
+func (f *auditFlags) open(b *bus.Bus, p *daemon.Process) (*audit.Log, error) {
+	cfg := audit.Config{Required: f.required, Log: p.Log, Meter: p.Metrics.Meter("audit")}
+	if f.file != "" {
+		file, err := audit.OpenFile(f.file)
+		if err != nil {
+			return nil, fmt.Errorf("--audit-log: %w", err)
+		}
+		cfg.Places = append(cfg.Places, file)
+	}
+	if f.stream {
+		cfg.Places = append(cfg.Places, b.AuditPlace())
+	}
+	return audit.New(cfg)
+}
+
+// traceFlags say where traces go.
+type traceFlags struct {
+	url   string
+	tls   tlsflags.Client
+	ratio float64
+}
+
+func (f *traceFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.url, "otlp", "", "URL of an OpenTelemetry collector (OTLP over HTTP) for traces, for example http://127.0.0.1:4318 "+
+		"(default: what OTEL_EXPORTER_OTLP_ENDPOINT says, else no traces)")
+	f.tls.Register(flags, "otlp", "the collector")
+	flags.Float64Var(&f.ratio, "trace-ratio", 1, "part of the tasks that are traced, 0 to 1, unless the caller's trace has decided")
+}
+
+func (f *traceFlags) check(s *settings.Settings) {
+	f.tls.CheckHTTPS(s, f.url)
+	s.Refused(telemetry.TraceConfig{URL: f.url, Ratio: f.ratio}.Validate(), map[string]string{"URL": "otlp", "Ratio": "trace-ratio"})
+}
+
+// open returns what makes a process's tracers, to be closed at its end.
+func (f *traceFlags) open(ctx context.Context, service string, p *daemon.Process) (*telemetry.Tracing, error) {
+	files, err := f.tls.Open(p.Log)
+	if err != nil {
+		return nil, err
+	}
+	// Who is told to stop meanwhile ends in good order at the next step.
+	return telemetry.NewTracing(context.WithoutCancel(ctx), telemetry.TraceConfig{
+		URL: f.url, TLS: files, Ratio: f.ratio, Service: service, Version: version,
+		Log: p.Log.WithField("component", "trace"), Meter: p.Metrics.Meter("trace"),
+	})
+}
+
+// How much garbage there may be before it is collected, in percent of the live
+// data, in place of the 100 of the runtime: what a worker keeps is small, what
+// it makes and drops for each message is not. A dispatcher has all of a big
+// request in memory while it accepts it.
+const (
+	dispatcherGarbage = 200
+	workerGarbage     = 300
+)
+
+// collectLater sets the percentage of garbage. GOGC, if it is set, counts
+// instead.
+func collectLater(percent int) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(percent)
+	}
+}
