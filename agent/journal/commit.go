@@ -19,8 +19,8 @@ type change struct {
 	// that is set aside.
 	urgent bool
 
-	over bool
-	err  error
+	settled chan struct{} // closed when err is final
+	err     error
 }
 
 // group is changes that are written with one fsync. The index is changed
@@ -56,23 +56,31 @@ func (g *group) rollback() {
 	}
 }
 
-// do has a change written and waits for it. The first caller to get the lock
-// writes for all that have queued up behind it.
+// do writes a change and blocks until it is settled. The caller that opens a
+// queue writes for all callers that join the queue before the lock is free.
+// The others do not wait for the lock: a mutex with hundreds of waiters wakes
+// them one by one, and new changes would wait behind settled ones.
 func (j *Journal) do(c *change) error {
+	c.settled = make(chan struct{})
 	j.queueMu.Lock()
 	j.queue = append(j.queue, c)
+	opened := len(j.queue) == 1
 	j.queueMu.Unlock()
+	if opened {
+		j.commitQueue()
+	}
+	<-c.settled
+	return c.err
+}
 
+func (j *Journal) commitQueue() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if !c.over {
-		j.queueMu.Lock()
-		changes := j.queue
-		j.queue = nil
-		j.queueMu.Unlock()
-		j.commit(changes)
-	}
-	return c.err
+	j.queueMu.Lock()
+	changes := j.queue
+	j.queue = nil
+	j.queueMu.Unlock()
+	j.commit(changes)
 }
 
 // commit settles all changes: each is durable, or has its error.
@@ -147,17 +155,16 @@ func (j *Journal) setTrouble(cause error) {
 	}
 }
 
-// settle tells those who wait for changes how they ended.
+// settle ends the wait of the callers, with an error if cause is not nil.
 func (j *Journal) settle(changes []*change, cause error) {
 	for _, c := range changes {
-		c.over = true
-		if cause == nil {
-			continue
+		if cause != nil {
+			c.err = fmt.Errorf("journal unavailable: %w", cause)
+			if c.withoutDisk != nil && !errors.Is(cause, errClosed) {
+				c.err = c.withoutDisk(c.err)
+			}
 		}
-		c.err = fmt.Errorf("journal unavailable: %w", cause)
-		if c.withoutDisk != nil && !errors.Is(cause, errClosed) {
-			c.err = c.withoutDisk(c.err)
-		}
+		close(c.settled)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -412,6 +413,31 @@ func TestUnavailableJournalStillAnswersStatus(t *testing.T) {
 	}
 }
 
+// An agent that follows on the same boot reads the PID from the page cache; on
+// another boot the process does not exist.
+func TestOnlyTheRecordBeforeTheSpawnIsSynced(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	j, _ := mustOpen(t, dir)
+	op := startOp("t", 0)
+	receive(t, j, op)
+	var synced []bool
+	j.OnWrite(func(w Write) { synced = append(synced, w.Sync > 0) })
+	for _, exec := range []Exec{{BootID: "b"}, {BootID: "b", PID: 7, Start: 8}} {
+		if err := j.Execute(op.ID, exec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []bool{true, false}; !slices.Equal(synced, want) {
+		t.Errorf("synced %v, want %v", synced, want)
+	}
+	mustClose(t, j)
+	_, recovered := mustOpen(t, dir)
+	if open := recovered.Open; len(open) != 1 || open[0].Exec.PID != 7 {
+		t.Errorf("recovered %+v, want the PID", open)
+	}
+}
+
 func TestClosedJournalRefuses(t *testing.T) {
 	t.Parallel()
 	j, _ := mustOpen(t, t.TempDir())
@@ -422,7 +448,7 @@ func TestClosedJournalRefuses(t *testing.T) {
 }
 
 func BenchmarkReceive(b *testing.B) {
-	for _, callers := range []int{1, 16} {
+	for _, callers := range []int{1, 16, 256} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
 			j, _ := mustOpen(b, b.TempDir())
 			var wg sync.WaitGroup

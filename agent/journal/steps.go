@@ -137,9 +137,10 @@ func refusal(op *Op, code int, why string) *agentproto.Result {
 	}
 }
 
-// Execute notes that an operation's command is about to be spawned (PID 0) or
-// was spawned. It is durable on return; on error the command must not be
-// spawned.
+// Execute records that an operation's command is about to be spawned (PID 0) or
+// was spawned. The record before the spawn is durable on return; on error the
+// command must not be spawned. The record with the PID is written without an
+// fsync: it survives the agent, and a crash of the host ends the command too.
 func (j *Journal) Execute(id ID, e Exec) error {
 	return j.do(&change{urgent: e.PID != 0, stage: func(g *group) error {
 		entry, err := j.openEntry(id)
@@ -152,7 +153,7 @@ func (j *Journal) Execute(id ID, e Exec) error {
 		}
 		was := entry.executing
 		entry.executing = at
-		g.sync = true
+		g.sync = g.sync || e.PID == 0
 		g.onFailure(func() { entry.executing = was })
 		return nil
 	}})
