@@ -172,7 +172,8 @@ func (f *findings) deedsTable() *Table {
 		Title:   "Adoption and bursts",
 		Columns: []string{"what", "number", "ms", "per second", "floor, ms", "ratio", "most threads"},
 		Notes: []string{"Adoption is from the start of the agent's program, after a SIGKILL, until it has found every process again; each was then " +
-			"the same as before. The floor of reloads is their commands run bare, 64 at a time; no reload is followed by a watch."},
+			"the same as before. The floors of reloads are their commands run bare, 64 at a time, in " + bareShell + " and in the account's shell, in which the agent has to " +
+			"run them; no reload is followed by a watch."},
 	}
 	for _, d := range f.deeds {
 		var floor, times, threads any = "", "", ""

@@ -178,12 +178,22 @@ func (s Supervise) burst(ctx context.Context, o *overseer, found *findings, acti
 	if d.threads == 0 {
 		return errors.New("the agent has ended")
 	}
-	if action == agentproto.ActionReload {
-		if d.floor, err = bareCommands(ctx, s.Operations, reloadCommand); err != nil {
+	if action != agentproto.ActionReload {
+		found.deeds = append(found.deeds, d)
+		return nil
+	}
+	login, err := loginShell(ctx, o.account)
+	if err != nil {
+		return err
+	}
+	what := d.what
+	for _, shell := range []string{bareShell, login} {
+		if d.floor, err = bareCommands(ctx, shell, s.Operations, reloadCommand); err != nil {
 			return err
 		}
+		d.what = what + ", floor in " + shell
+		found.deeds = append(found.deeds, d)
 	}
-	found.deeds = append(found.deeds, d)
 	return nil
 }
 

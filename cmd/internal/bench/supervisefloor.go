@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"sync"
 	"time"
+
+	"github.com/procfleet/procfleet/agent/proc"
 )
 
 // bareAtATime is how many bare commands run at a time, as many as an agent's.
@@ -29,7 +31,7 @@ func (s Supervise) measureBare(ctx context.Context, at *site, found *findings) e
 	}
 	for _, p := range sleepers {
 		begun := time.Now()
-		if err := shell(ctx, p.command).Run(); err != nil {
+		if err := inShell(ctx, bareShell, p.command).Run(); err != nil {
 			return err
 		}
 		d.back = append(d.back, time.Since(begun))
@@ -41,8 +43,16 @@ func (s Supervise) measureBare(ctx context.Context, at *site, found *findings) e
 	return nil
 }
 
-func shell(ctx context.Context, command string) *exec.Cmd {
-	return exec.CommandContext(ctx, "/bin/sh", "-c", command) //nolint:gosec // commands of this package
+const bareShell = "/bin/sh"
+
+// loginShell returns the shell in which an agent runs the commands of an account.
+func loginShell(ctx context.Context, account string) (string, error) {
+	a, err := proc.NewAccounts().Lookup(ctx, account)
+	return a.Shell, err
+}
+
+func inShell(ctx context.Context, shell, command string) *exec.Cmd {
+	return exec.CommandContext(ctx, shell, "-c", command) //nolint:gosec // commands of this package
 }
 
 // bareWait is the time from the kill of a child until a wait for it returns.
@@ -67,8 +77,9 @@ func bareWait(ctx context.Context) (time.Duration, error) {
 	return (<-over).Sub(begun), nil
 }
 
-// bareCommands is how long n commands take, bareAtATime at a time.
-func bareCommands(ctx context.Context, n int, command string) (time.Duration, error) {
+// bareCommands returns how long n runs of a command in a shell take,
+// bareAtATime at a time.
+func bareCommands(ctx context.Context, shell string, n int, command string) (time.Duration, error) {
 	begun := time.Now()
 	left := make(chan struct{}, n)
 	for range n {
@@ -80,7 +91,7 @@ func bareCommands(ctx context.Context, n int, command string) (time.Duration, er
 	for range bareAtATime {
 		work.Go(func() {
 			for range left {
-				if err := shell(ctx, command).Run(); err != nil {
+				if err := inShell(ctx, shell, command).Run(); err != nil {
 					errs <- fmt.Errorf("%s: %w", command, err)
 					return
 				}
