@@ -200,7 +200,7 @@ func TestWhatUsersWroteIsThereAfterARestart(t *testing.T) {
 	}
 }
 
-// TestAnOperatorReplacesAPassword as docs/operations.md says it.
+// TestAnOperatorReplacesAPassword as docs/how-to/create-redis-users.md says it.
 func TestAnOperatorReplacesAPassword(t *testing.T) {
 	t.Parallel()
 	users := withPasswords(t)

@@ -15,9 +15,9 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 )
 
-var update = flag.Bool("update", false, "write the tables of docs/configuration.md anew")
+var update = flag.Bool("update", false, "write the tables of docs/reference/configuration.md anew")
 
-const configurationPage = "../../docs/configuration.md"
+const configurationPage = "../../docs/reference/configuration.md"
 
 var rolesOfPage = []string{"up", "dispatcher", "worker", "agent"}
 

@@ -5,7 +5,7 @@
 // with two files: what came in, and what must go out.
 //
 // To add a dialect, write one file that builds it, name it in [All], and give
-// it a folder of fixtures in testdata; docs/add-a-dialect.md has the details.
+// it a folder of fixtures in testdata; docs/how-to/add-a-dialect.md has the details.
 package dialect
 
 import (

@@ -3,6 +3,7 @@ package dialect
 import (
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -11,9 +12,17 @@ import (
 // Every request in the API's documentation is one that its call accepts.
 func TestDocumentedRequestsAreAccepted(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../docs/api.md")
+	pages, err := filepath.Glob("../../docs/reference/api*.md")
 	if err != nil {
 		t.Fatal(err)
+	}
+	var text []byte
+	for _, page := range pages {
+		of, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(text, of...)
 	}
 	examples := regexp.MustCompile("(?s)<!-- call: (\\S+) -->\n```json\n(.*?)```").FindAllStringSubmatch(string(text), -1)
 	shown := make(map[string]bool)
@@ -49,14 +58,14 @@ func TestDocumentedRequestsAreAccepted(t *testing.T) {
 // Whoever publishes an operation must name the call whose body it is.
 func TestEveryAcceptingCallIsNamedForProducers(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../docs/producers.md")
+	text, err := os.ReadFile("../../docs/how-to/submit-operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range All() {
 		for _, call := range d.Calls {
 			if _, ok := call.Use.(Accept); ok && !strings.Contains(string(text), "`"+call.Name+"`") {
-				t.Errorf("docs/producers.md does not name %s", call.Name)
+				t.Errorf("docs/how-to/submit-operations.md does not name %s", call.Name)
 			}
 		}
 	}

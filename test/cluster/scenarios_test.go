@@ -175,7 +175,7 @@ var scenarios = []scenario{
 		},
 	},
 	{
-		name: "an upgrade rolls over everything", story: "SIGTERM and start of every node, one after the other, in the order of [operations.md](operations.md#upgrade); each has to be ready before the next", failsOver: true,
+		name: "an upgrade rolls over everything", story: "SIGTERM and start of every node, one after the other, in the order of [the upgrade guide](how-to/upgrade.md); each has to be ready before the next", failsOver: true,
 		do: (*stage).upgrade,
 	},
 	{

@@ -17,7 +17,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// documented is what docs/observability.md says of one metric.
+// documented is what docs/reference/metrics.md says of one metric.
 type documented struct {
 	labels map[string]bool
 	always bool // there once a task ran
@@ -36,7 +36,7 @@ var (
 // documentedMetrics reads the tables: name, type, labels, meaning, worry.
 func documentedMetrics(t *testing.T) map[string]documented {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(testenv.ModuleRoot(), "docs", "observability.md"))
+	text, err := os.ReadFile(filepath.Join(testenv.ModuleRoot(), "docs", "reference", "metrics.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,12 +149,12 @@ func checkSeries(t *testing.T, found map[string]map[string][]string, known map[s
 	for name, labels := range found {
 		d, there := known[name]
 		if !there {
-			t.Errorf("metric %s is not in docs/observability.md", name)
+			t.Errorf("metric %s is not in docs/reference/metrics.md", name)
 			continue
 		}
 		for l, values := range labels {
 			if !d.labels[l] {
-				t.Errorf("label %s of metric %s is not in docs/observability.md", l, name)
+				t.Errorf("label %s of metric %s is not in docs/reference/metrics.md", l, name)
 			}
 			for _, v := range values {
 				if particular.MatchString(v) {

@@ -24,7 +24,7 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// TestTheExamplesForProducersWork runs what docs/producers.md shows, as it is
+// TestTheExamplesForProducersWork runs what docs/how-to/submit-operations.md shows, as it is
 // there, against a system that is up: only the addresses, which the examples
 // take from the environment, are its own.
 func TestTheExamplesForProducersWork(t *testing.T) {
@@ -78,7 +78,7 @@ func TestTheExamplesForProducersWork(t *testing.T) {
 	}
 }
 
-// examples are the marked blocks of docs/producers.md, and the system that
+// examples are the marked blocks of docs/how-to/submit-operations.md, and the system that
 // they are run against.
 type examples struct {
 	c       *client
@@ -94,7 +94,7 @@ var marked = regexp.MustCompile("(?s)<!-- ((?:run|compile): [a-z-]+) -->\n```[a-
 
 func newExamples(t *testing.T) *examples {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(testenv.ModuleRoot(), "docs", "producers.md"))
+	text, err := os.ReadFile(filepath.Join(testenv.ModuleRoot(), "docs", "how-to", "submit-operations.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func buildReleaseBefore(t *testing.T) (procfleet, agent string) {
 }
 
 // TestAnUpgradeFromTheReleaseBeforeLosesNoResult upgrades a fleet in the order
-// of docs/operations.md while it works: first the worker, which finds results of
+// of docs/how-to/upgrade.md while it works: first the worker, which finds results of
 // small and big tasks in the stream, then the dispatcher, then one agent after
 // the other.
 func TestAnUpgradeFromTheReleaseBeforeLosesNoResult(t *testing.T) {

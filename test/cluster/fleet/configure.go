@@ -156,7 +156,7 @@ func (f *Fleet) redisUsers() (string, error) {
 	for _, user := range []string{"dispatcher", "worker", "replica", "sentinel", redisOperator} {
 		edits = append(edits, edit{"user " + user + " on", "user " + user + " on >" + f.secret})
 	}
-	if f.cfg.RedisCluster { // as docs/operations.md says
+	if f.cfg.RedisCluster { // as docs/how-to/create-redis-users.md says
 		edits = append(edits, edit{" +script|load\n", " +script|load +cluster|slots\n"})
 	}
 	return deployed("redis-users.acl", edits...)

@@ -60,7 +60,7 @@ func (f *Fleet) certify(tb testing.TB) {
 }
 
 // makeKeys makes the keys of the fleet and the users of its NATS servers, as
-// docs/operations.md says.
+// docs/how-to/add-a-host.md says.
 func (f *Fleet) makeKeys(ctx context.Context) error {
 	if err := os.MkdirAll(f.path(keysDir), 0o700); err != nil {
 		return err
