@@ -76,7 +76,7 @@ func docPages(t *testing.T, folder string) []string {
 // is neither executed by a test nor says why not, and lists the latter.
 func TestEveryCommandInTheDocumentationIsRunOrMarked(t *testing.T) {
 	t.Parallel()
-	for _, page := range docPages(t, "tutorials") {
+	for _, page := range append(docPages(t, "tutorials"), docPages(t, "how-to")...) {
 		for _, b := range docBlocks(t, page) {
 			at := fmt.Sprintf("%s:%d", filepath.Base(page), b.line)
 			switch {
@@ -103,6 +103,32 @@ func TestTutorialsWork(t *testing.T) {
 			nats := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
 			runPage(t, page, t.TempDir(), strings.NewReplacer("127.0.0.1:8080", http, "127.0.0.1:4222", nats),
 				"PROCFLEET_HTTP="+http, "PROCFLEET_SERVER=http://"+http)
+		})
+	}
+}
+
+// TestHowTosWork types what a how-to page shows into a shell, beside a system
+// whose data folder is procfleet-data.
+func TestHowTosWork(t *testing.T) {
+	t.Parallel()
+	for _, page := range docPages(t, "how-to") {
+		if filepath.Base(page) == "submit-operations.md" { // TestTheExamplesForProducersWork
+			continue
+		}
+		if !strings.Contains(script(docBlocks(t, page)), "\n") {
+			continue
+		}
+		t.Run(filepath.Base(page), func(t *testing.T) {
+			t.Parallel()
+			u := newUp(t)
+			u.start()
+			dir := t.TempDir()
+			for link, to := range map[string]string{"procfleet-data": u.data, "docs": filepath.Join(testenv.ModuleRoot(), "docs")} {
+				if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			runPage(t, page, dir, strings.NewReplacer("http://127.0.0.1:8080", u.c.url), "PROCFLEET_SERVER="+u.c.url)
 		})
 	}
 }
