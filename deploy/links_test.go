@@ -9,6 +9,9 @@ import (
 	"testing"
 )
 
+// longestPage is how many lines a reader can be expected to search.
+const longestPage = 400
+
 // TestLinksOfTheDocumentsLeadSomewhere reads each page as it is shown: a heading
 // that was renamed or moved takes its links along.
 func TestLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
@@ -26,6 +29,9 @@ func TestLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if lines := strings.Count(string(text), "\n"); lines > longestPage && strings.HasPrefix(page, "../docs/") {
+			t.Errorf("%s has %d lines, more than %d: split it", page, lines, longestPage)
 		}
 		for _, found := range link.FindAllStringSubmatch(string(text), -1) {
 			path, anchor, _ := strings.Cut(found[1], "#")

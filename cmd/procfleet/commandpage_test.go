@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+const commandPage = "../../docs/reference/cli.md"
+
+// Commands that the page leaves out: cobra's own, and those that measure.
+var notOnCommandPage = []string{"help", "completion", "bench", "simulate"}
+
+// TestThePageOfCommandsIsTrue compares the page with the command tree; with
+// -update it writes the table.
+func TestThePageOfCommandsIsTrue(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile(commandPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "<!-- commands -->\n", "<!-- end of commands -->\n"
+	before, rest, found := strings.Cut(string(data), begin)
+	table, after, closed := strings.Cut(rest, end)
+	if !found || !closed {
+		t.Fatal("no place for the commands")
+	}
+	want := "| command | what it does | flags |\n| --- | --- | --- |\n" + commandRows(newRoot())
+	if *update {
+		if err := os.WriteFile(commandPage, []byte(before+begin+want+end+after), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(want, table); diff != "" {
+		t.Errorf("write the table with go test ./cmd/procfleet -run ThePageOfCommands -update\n%s", diff)
+	}
+}
+
+// commandRows has a row for each command below cmd that can run.
+func commandRows(cmd *cobra.Command) string {
+	var rows strings.Builder
+	for _, c := range cmd.Commands() {
+		if c.Hidden || slices.Contains(notOnCommandPage, c.Name()) {
+			continue
+		}
+		if c.Runnable() {
+			fmt.Fprintf(&rows, "| `%s` | %s | %s |\n", strings.TrimSuffix(c.UseLine(), " [flags]"), c.Short, flagsOf(c))
+		}
+		rows.WriteString(commandRows(c))
+	}
+	return rows.String()
+}
+
+// flagsOf names the flags of a command. Those of a role are in the page of
+// settings, and the ones of the connection to a dispatcher are everywhere the
+// same.
+func flagsOf(c *cobra.Command) string {
+	if slices.Contains(rolesOfPage, c.Name()) && c.Parent().Name() == "procfleet" {
+		return "[settings](configuration.md)"
+	}
+	var names []string
+	c.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Name != "help" && f.Name != "token" && !strings.HasPrefix(f.Name, "server") {
+			names = append(names, "`--"+f.Name+"`")
+		}
+	})
+	return strings.Join(names, ", ")
+}
