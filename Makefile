@@ -54,8 +54,11 @@ test/setup: ## install redis-server where it is missing (apt or brew)
 	elif command -v brew >/dev/null; then brew install redis; \
 	else echo "redis-server is missing and neither apt-get nor brew is here: install Redis 6.2 or later" >&2; exit 1; fi
 
-test/short: ## the same tests at a glance: without the race detector, and churn for seconds only
-	go test -short -timeout 20m ./...
+# Tests of whole systems, which take longer than all packages together.
+SYSTEMS := /test/\(e2e\|faults\|pressure\|simulation\|transport\)$$
+test/short: ## every package without the race detector, and a few tests of a whole system: four minutes on two cores
+	go test -short -timeout 20m $$(go list ./... | grep -v '$(SYSTEMS)')
+	go test -short -timeout 20m ./test/e2e -run '^(TestDemoShowsARealProcessSurvive|TestTheExampleSpecWorks|TestUpKilledInTheMiddleOfATask|TestEveryCommandInTheDocumentationIsRunOrMarked)$$'
 
 compose-test: test/setup ## start docker-compose.yml from images built here, break it, and see it recover
 	go vet -tags compose ./test/compose

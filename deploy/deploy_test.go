@@ -104,6 +104,9 @@ func TestComposeToolReadsTheFile(t *testing.T) {
 }
 
 func TestImagesAreBuiltFromTheBinaries(t *testing.T) {
+	if testing.Short() {
+		t.Skip("links both binaries and builds their images, for minutes")
+	}
 	t.Parallel()
 	testenv.Need(t, "docker", "apt-get install docker")
 	if out, err := exec.Command("docker", "version").CombinedOutput(); err != nil {
