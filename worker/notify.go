@@ -178,7 +178,7 @@ func (n *notifier) notify(ctx context.Context, tasks []procfleet.Task) {
 			told = append(told, e)
 		}
 	}
-	n.notified(ctx, told)
+	n.notified(told)
 	for _, e := range ends {
 		if e.err != nil {
 			tracecontext.Log(e.ctx, n.log).WithError(e.err).WithField("task", e.task.ID).Warn("completion notification pending")
@@ -212,11 +212,13 @@ func (n *notifier) offerCallback(ctx context.Context, e *completion) bool {
 	return true
 }
 
-// notified records that the ends of tasks were notified.
-func (n *notifier) notified(ctx context.Context, ends []*completion) {
+// notified records that the ends of tasks were notified. The call is in the trace
+// of the first.
+func (n *notifier) notified(ends []*completion) {
 	if len(ends) == 0 {
 		return
 	}
+	ctx := ends[0].ctx
 	ids := make([]procfleet.TaskID, len(ends))
 	for i, e := range ends {
 		ids[i] = e.task.ID
@@ -274,8 +276,8 @@ func (n *notifier) callBack(ctx context.Context, id procfleet.TaskID) error {
 	case failed != nil:
 		log.WithError(failed).Error("callback failed, giving up")
 	}
-	e := &completion{task: &task}
-	if n.notified(ctx, []*completion{e}); e.err != nil && ctx.Err() == nil {
+	e := &completion{ctx: ctx, task: &task}
+	if n.notified([]*completion{e}); e.err != nil && ctx.Err() == nil {
 		log.WithError(e.err).Warn("completion notification pending")
 	}
 	return failed

@@ -21,8 +21,10 @@ func quietRig(t *testing.T, change ...func(*Config)) (*rig, agentproto.Spec, *ac
 	g.engine.mu.Unlock()
 	g.eventually("it is quiet", func() bool { return a.snapshot.Load().quiet })
 	if a.snapshot.Load().pidFileWritten.IsZero() { // the start found the process without it
-		a.mailbox.remind(supervise.Swept{})
-		g.eventually("its pid file was read", func() bool { return !a.snapshot.Load().pidFileWritten.IsZero() })
+		g.eventually("its pid file was read", func() bool {
+			a.mailbox.remind(supervise.Swept{}) // again, where a busy machine did not read it in time
+			return !a.snapshot.Load().pidFileWritten.IsZero()
+		})
 	}
 	return g, spec, a
 }

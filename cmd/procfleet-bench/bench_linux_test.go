@@ -154,7 +154,7 @@ func TestSuperviseIsMeasured(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	report := readReport(t, file)
-	rows := []int{3 + supervisors, 2 + supervisors, 4, 1}
+	rows := []int{3 + supervisors, 2 + supervisors, 5, 1}
 	if len(report.Tables) != len(rows) {
 		t.Fatalf("%d tables, want %d:\n%s", len(report.Tables), len(rows), out)
 	}

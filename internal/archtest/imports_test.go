@@ -94,7 +94,7 @@ var allowed = map[string][]string{
 	"cmd/internal/connflags": {"cmd/internal/tlsflags", "internal/fleetkey", "internal/natsauth"},
 	"cmd/internal/daemon":    {"cmd/internal/settings", "cmd/internal/tlsflags", "internal/invalid", "internal/loopback", "internal/plaintext", "internal/telemetry/logging", "internal/telemetry/metrics", "internal/tlsfiles"},
 	"cmd/internal/demo":      {"", "client"},
-	"cmd/internal/bench":     {"", "agent/local", "agentproto", "cmd/internal/simulate", "internal/bus", "cmd/internal/tlsflags", "internal/fleetkey", "internal/natsauth", "internal/natsconn", "internal/tlsfiles", "taskstore", "taskstore/redisstore"},
+	"cmd/internal/bench":     {"", "agent/local", "agent/proc", "agentproto", "cmd/internal/simulate", "internal/bus", "cmd/internal/tlsflags", "internal/fleetkey", "internal/natsauth", "internal/natsconn", "internal/tlsfiles", "taskstore", "taskstore/redisstore"},
 	"cmd/internal/settings":  {"internal/datafile", "internal/invalid"},
 	"cmd/internal/simulate":  {"agentproto", "internal/fleetkey", "internal/natsauth", "internal/natsconn", "internal/tlsfiles"},
 	"cmd/internal/tlsflags":  {"cmd/internal/settings", "internal/invalid", "internal/tlsfiles"},

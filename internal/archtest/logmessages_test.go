@@ -68,7 +68,7 @@ func TestLogMessagesAreThoseOfTheVocabulary(t *testing.T) {
 		return
 	}
 	kept := strings.Split(string(want), "\n")
-	for _, line := range strings.Split(got, "\n") {
+	for line := range strings.SplitSeq(got, "\n") {
 		if !slices.Contains(kept, line) {
 			t.Errorf("not in %s: %s", list, line)
 		}
