@@ -56,7 +56,7 @@ func (c *collectorClient) UploadTraces(ctx context.Context, spans []*tracepb.Res
 		if after < 0 {
 			return err
 		}
-		after = max(after, pause/2+rand.N(pause)) //nolint:gosec // spreads retries, no secret
+		after = max(after, pause/2+rand.N(pause))
 		if end, ok := ctx.Deadline(); ok && time.Until(end) < after {
 			return err
 		}
@@ -147,10 +147,10 @@ func partialSuccess(response []byte) error {
 			return nil
 		}
 		return fields(value, func(n protowire.Number, number uint64, text []byte) error {
-			switch n {
-			case 1:
+			if n == 1 {
 				partial.rejected = int64(number) //nolint:gosec // an int64 on the wire
-			case 2:
+			}
+			if n == 2 {
 				partial.message = string(text)
 			}
 			return nil

@@ -38,9 +38,15 @@ const (
 
 // program is the built procfleet, bench the built procfleet-bench. Both are
 // without the race detector, under which memory says nothing.
-func program(t *testing.T) string { return built(t, "./cmd/procfleet") }
+func program(t *testing.T) string {
+	t.Helper()
+	return built(t, "./cmd/procfleet")
+}
 
-func bench(t *testing.T) string { return built(t, "./cmd/procfleet-bench") }
+func bench(t *testing.T) string {
+	t.Helper()
+	return built(t, "./cmd/procfleet-bench")
+}
 
 func built(t *testing.T, pkg string) string {
 	t.Helper()

@@ -113,7 +113,7 @@ func (e Embedded) startUp(ctx context.Context, l *lab) (*system, error) {
 	s := &system{lab: l, address: "127.0.0.1:" + ports[0], agents: e.Agents}
 	listen, data := "127.0.0.1:"+ports[1], filepath.Join(l.plant.dir, upName)
 	args := []string{upName, "--http", s.address, "--data", data, "--nats-listen", listen, "--agent=false", "--log-level", "warn"}
-	if _, err := l.plant.startRole(ctx, upName, args, "ready at "); err != nil {
+	if err := l.plant.startRole(ctx, upName, args, "ready at "); err != nil {
 		return nil, err
 	}
 	l.NATS, l.FleetKey = "nats://"+listen, filepath.Join(data, "fleet.key")

@@ -75,12 +75,12 @@ func (p *plant) beside(name string) (string, error) {
 }
 
 // startRole starts procfleet as [plant.start] does.
-func (p *plant) startRole(ctx context.Context, name string, args []string, ready string) (string, error) {
+func (p *plant) startRole(ctx context.Context, name string, args []string, ready string) error {
 	program, err := p.procfleet()
-	if err != nil {
-		return "", err
+	if err == nil {
+		_, err = p.start(ctx, name, program, args, ready)
 	}
-	return p.start(ctx, name, program, args, ready)
+	return err
 }
 
 // close stops what still runs and removes the folder.

@@ -20,7 +20,7 @@ func (s Supervise) measureUp(ctx context.Context, at *site, found *findings) err
 		return err
 	}
 	address, data := "127.0.0.1:"+port, filepath.Join(at.dir, name)
-	if _, err := at.startRole(ctx, name, []string{name, "--http", address, "--data", data, "--log-level", "warn"}, "ready at "); err != nil {
+	if err := at.startRole(ctx, name, []string{name, "--http", address, "--data", data, "--log-level", "warn"}, "ready at "); err != nil {
 		return err
 	}
 	up := at.child(name)

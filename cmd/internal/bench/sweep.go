@@ -107,7 +107,7 @@ func (m Sweep) measure(ctx context.Context, l *lab, store *redisstore.Store, kin
 			name += "-" + strconv.Itoa(n+1)
 		}
 		s := &system{lab: l}
-		if _, err := l.plant.startRole(ctx, name, append([]string{"worker"}, s.servers()...), ""); err != nil {
+		if err := l.plant.startRole(ctx, name, append([]string{"worker"}, s.servers()...), ""); err != nil {
 			return out, err
 		}
 		defer l.plant.child(name).stop()

@@ -61,7 +61,7 @@ func startSystem(ctx context.Context, l *lab, f fleet) (*system, error) {
 
 func (s *system) start(ctx context.Context, f fleet) (err error) {
 	plant := s.lab.plant
-	if _, err := plant.startRole(ctx, worker, slices.Concat([]string{"worker"}, s.servers(), f.worker), ""); err != nil {
+	if err := plant.startRole(ctx, worker, slices.Concat([]string{"worker"}, s.servers(), f.worker), ""); err != nil {
 		return err
 	}
 	if err := s.startDispatcher(ctx); err != nil {
@@ -86,7 +86,7 @@ func (s *system) servers() []string {
 
 func (s *system) startDispatcher(ctx context.Context) error {
 	args := append([]string{"dispatcher", "--http", s.address}, s.servers()...)
-	_, err := s.lab.plant.startRole(ctx, dispatcher, args, "")
+	err := s.lab.plant.startRole(ctx, dispatcher, args, "")
 	return err
 }
 

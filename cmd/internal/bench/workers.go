@@ -72,7 +72,7 @@ func (w Workers) measure(ctx context.Context, l *lab, workers int, latency time.
 	names := []string{worker}
 	for n := 2; n <= workers; n++ {
 		name := worker + "-" + strconv.Itoa(n)
-		if _, err := l.plant.startRole(ctx, name, append([]string{"worker"}, s.servers()...), ""); err != nil {
+		if err := l.plant.startRole(ctx, name, append([]string{"worker"}, s.servers()...), ""); err != nil {
 			return out, err
 		}
 		s.roles, names = append(s.roles, l.plant.child(name)), append(names, name)
