@@ -86,8 +86,7 @@ func (s *system) servers() []string {
 
 func (s *system) startDispatcher(ctx context.Context) error {
 	args := append([]string{"dispatcher", "--http", s.address}, s.servers()...)
-	err := s.lab.plant.startRole(ctx, dispatcher, args, "")
-	return err
+	return s.lab.plant.startRole(ctx, dispatcher, args, "")
 }
 
 // freshDispatcher puts a new dispatcher in the place of the one that runs.
