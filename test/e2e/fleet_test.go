@@ -41,7 +41,11 @@ type fleet struct {
 	redis    *redistest.Server
 	agents   []*agent
 	procs    *procs
-	programs struct{ procfleet, agent string }
+	programs struct {
+		procfleet, agent string
+		simulator        string // has the command simulate; empty: procfleet-bench
+		ready            string // what the agent logs when it accepts commands
+	}
 }
 
 // newFleet starts NATS, Redis and agents, and returns when all agents have
@@ -51,7 +55,7 @@ func newFleet(t *testing.T, agents int) *fleet {
 	f := &fleet{t: t, broker: startBroker(t), keys: newKeys(t), redis: redistest.Start(t), procs: newProcs(t)}
 	f.root = f
 	f.programs.procfleet = testenv.BuildBinary(t, "./cmd/procfleet")
-	f.programs.agent = testenv.BuildBinary(t, "./cmd/procfleet-agent")
+	f.programs.agent, f.programs.ready = testenv.BuildBinary(t, "./cmd/procfleet-agent"), "accepting commands"
 	f.addAgents(agents)
 	return f
 }
@@ -141,7 +145,7 @@ func (a *agent) stop() {
 
 func (a *agent) waitReady() {
 	a.fleet.t.Helper()
-	a.child.WaitOutput(a.fleet.t, startTimeout, "accepting commands")
+	a.child.WaitOutput(a.fleet.t, startTimeout, a.fleet.programs.ready)
 }
 
 // dispatcher starts a dispatcher and waits until it answers. Its URL is the

@@ -32,6 +32,7 @@ func (f *fleet) ofReleaseBefore() *fleet {
 	older := *f
 	older.agents = nil
 	older.programs.procfleet, older.programs.agent = buildReleaseBefore(f.t)
+	older.programs.simulator, older.programs.ready = older.programs.procfleet, "taking commands"
 	return &older
 }
 
