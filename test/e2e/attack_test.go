@@ -381,7 +381,7 @@ func TestHostsThatAreNotBelievedEndWithWhatToDo(t *testing.T) {
 	p := f.procs.new(host.host(), "revoked")
 	done := c.wait(c.submit(operation("start", []proc{p})))
 	r := c.results(done.ID, 1)[0]
-	if r.Code != 117 || !strings.Contains(r.Message, "enroll it again") || p.starts() != 0 {
+	if r.Code != 117 || !strings.Contains(r.Message, "re-enroll the host") || p.starts() != 0 {
 		t.Errorf("code %d, %q, started %d times", r.Code, r.Message, p.starts())
 	}
 	f.keys.enroll(host.host(), host.identity)
