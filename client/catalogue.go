@@ -95,9 +95,9 @@ func (c *Client) saveCatalogue(ctx context.Context, b Business, processes []Cata
 	return answer, err
 }
 
-// DriftQuery says of which hosts is to be told.
+// DriftQuery selects the hosts of a drift report.
 type DriftQuery struct {
-	// Modules leaves out hosts in none of these modules; none is all.
+	// Modules limits the report to hosts of these modules; empty means all.
 	Modules []string
 	// Limit is how many hosts are listed; all are counted.
 	Limit int
@@ -143,8 +143,8 @@ type TopologyText struct {
 	AutoRegister *bool
 }
 
-// ReplaceTopology puts a topology in the place of the whole one that there is,
-// and returns its version.
+// ReplaceTopology replaces the whole topology of a business and returns the new
+// version.
 func (c *Client) ReplaceTopology(ctx context.Context, b Business, t TopologyText) (int64, error) {
 	query := url.Values{}
 	if t.AutoRegister != nil {
@@ -157,8 +157,8 @@ func (c *Client) ReplaceTopology(ctx context.Context, b Business, t TopologyText
 	return c.newVersion(ctx, r)
 }
 
-// SetTopology puts t in the place of the version that it has: what was read can
-// be changed and put back. See [TopologyText.Version].
+// SetTopology replaces the topology of version t.Version with t: a caller reads a
+// topology, changes it and writes it back. See [TopologyText.Version].
 func (c *Client) SetTopology(ctx context.Context, b Business, t Topology) (int64, error) {
 	t.WithoutAgent, t.WithoutModule = nil, nil
 	if t.Sets == nil {
@@ -176,8 +176,8 @@ func (c *Client) SetModuleHosts(ctx context.Context, b Business, set, module str
 	return c.changeTopology(ctx, http.MethodPatch, b, v1.TopologyEdit{Set: set, Module: module, Hosts: hosts})
 }
 
-// SetAutoRegister says whether agents are told of a process as soon as it is
-// bound to a module of theirs, and returns the version of the topology.
+// SetAutoRegister sets whether agents are notified of a process as soon as it is
+// bound to one of their modules. It returns the version of the topology.
 func (c *Client) SetAutoRegister(ctx context.Context, b Business, register bool) (int64, error) {
 	return c.changeTopology(ctx, http.MethodPatch, b, v1.TopologyEdit{AutoRegister: &register})
 }

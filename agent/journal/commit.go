@@ -80,8 +80,24 @@ func (j *Journal) commitQueue() {
 	changes := j.queue
 	j.queue = nil
 	j.queueMu.Unlock()
+	defer j.failUnsettled(changes)
 	j.commit(changes)
 }
+
+// failUnsettled ends the wait of callers that a panic left behind: they must
+// neither hang nor take their change for durable.
+func (j *Journal) failUnsettled(changes []*change) {
+	for _, c := range changes {
+		select {
+		case <-c.settled:
+		default:
+			c.err = errPanicked
+			close(c.settled)
+		}
+	}
+}
+
+var errPanicked = errors.New("journal unavailable: a write panicked")
 
 // commit settles all changes: each is durable, or has its error.
 func (j *Journal) commit(changes []*change) {
@@ -208,17 +224,24 @@ func (j *Journal) ready() error {
 // write puts the changes on disk. On error none of them has happened.
 func (j *Journal) write(changes []*change) error {
 	g := &group{journal: j}
+	written := false
+	defer func() {
+		if !written { // an error, or a panic
+			g.rollback()
+		}
+	}()
 	for _, c := range changes {
 		c.err = c.stage(g)
 	}
 	if len(g.buf) == 0 {
+		written = true
 		return nil
 	}
 	took, err := j.writeOut(g)
 	if err != nil {
-		g.rollback()
 		return err
 	}
+	written = true
 	j.wrote(Write{Records: g.records, Bytes: len(g.buf), Sync: took})
 	j.current.size += int64(len(g.buf))
 	if g.sync {

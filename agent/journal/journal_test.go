@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/testenv"
 )
 
 func quiet() logrus.FieldLogger {
@@ -436,6 +438,40 @@ func TestOnlyTheRecordBeforeTheSpawnIsSynced(t *testing.T) {
 	if open := recovered.Open; len(open) != 1 || open[0].Exec.PID != 7 {
 		t.Errorf("recovered %+v, want the PID", open)
 	}
+}
+
+// TestAPanicInAWriteFailsTheOtherChanges: whoever waits beside it neither hangs nor
+// takes its change for durable.
+func TestAPanicInAWriteFailsTheOtherChanges(t *testing.T) {
+	t.Parallel()
+	j, _ := mustOpen(t, t.TempDir())
+	j.mu.Lock() // both changes are queued before one of them is written
+	var undone atomic.Bool
+	panicked, failed := make(chan any, 1), make(chan error, 1)
+	go func() {
+		defer func() { panicked <- recover() }()
+		_ = j.do(&change{stage: func(g *group) error {
+			g.onFailure(func() { undone.Store(true) })
+			panic("a bug")
+		}})
+	}()
+	queued := func(n int) func() bool {
+		return func() bool { j.queueMu.Lock(); defer j.queueMu.Unlock(); return len(j.queue) == n }
+	}
+	testenv.Eventually(t, time.Minute, queued(1), "the first change is queued")
+	go func() { failed <- j.SaveProcess("k", json.RawMessage(`1`)) }()
+	testenv.Eventually(t, time.Minute, queued(2), "the second change is queued")
+	j.mu.Unlock()
+	if got := <-panicked; got != "a bug" {
+		t.Errorf("recovered %v", got)
+	}
+	if err := <-failed; !errors.Is(err, errPanicked) || !undone.Load() {
+		t.Errorf("the other change: %v; undone: %v", err, undone.Load())
+	}
+	if err := j.SaveProcess("k", json.RawMessage(`2`)); err != nil {
+		t.Errorf("the next change: %v", err)
+	}
+	mustClose(t, j)
 }
 
 func TestClosedJournalRefuses(t *testing.T) {

@@ -43,7 +43,7 @@ func (f *doorFlags) register(flags *pflag.FlagSet) {
 		"listen off loopback although callers are not authenticated; for test networks only")
 	flags.BoolVar(&f.allowLocalUsers, "allow-local-users", false,
 		"let every account of this machine call on loopback without --apps; without it only this account and root")
-	flags.StringVar(&f.apps, "apps", "", "file of the applications that may call, which procfleet app keeps; nobody else can then, and --http need not be on loopback")
+	flags.StringVar(&f.apps, "apps", "", "applications file (procfleet app): only these may call; allows --http off loopback")
 	flags.StringVar(&f.login, "login-url", "", "URL of BlueKing's login server, which knows whose a bk_token is; without it none counts")
 	f.loginTLS.Register(flags, "login-url", "the login server")
 	flags.StringVar(&f.trusted, "trusted-esb", "", "CIDRs of trusted ESB gateways, whose Bk-App-Code header names the application")

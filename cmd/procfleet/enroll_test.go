@@ -100,3 +100,19 @@ func TestAnIdentityHoldsTheAgentIDOfItsEnrollment(t *testing.T) {
 		}
 	}
 }
+
+// TestAKeyIsAddedInTheSecondOfAnother: the id of a key is the second in which it
+// was created.
+func TestAKeyIsAddedInTheSecondOfAnother(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "fleet.key")
+	for _, command := range []string{"create", "add", "add"} {
+		if code, _, note := call(t, "fleet-key", command, "--fleet-key", file); code != 0 {
+			t.Fatalf("%s: exit %d, %s", command, code, note)
+		}
+	}
+	code, list, note := call(t, "fleet-key", "list", "--fleet-key", file)
+	if n := strings.Count(list, "\n"); code != 0 || n != 3 {
+		t.Errorf("%d keys, exit %d, %s:\n%s", n, code, note, list)
+	}
+}

@@ -56,13 +56,16 @@ func fleetKeyCommand(file *string, cmd *cobra.Command, run func(cmd *cobra.Comma
 func createFleetKey(_ *cobra.Command, file string, _ []string) error { return fleetkey.Create(file) }
 
 func addFleetKey(cmd *cobra.Command, file string, _ []string) error {
-	key, err := fleetkey.NewKey(fleetkey.NewKeyID(time.Now()))
-	if err != nil {
+	var key fleetkey.Key
+	err := fleetkey.Update(file, func(f *fleetkey.File) (err error) {
+		at := time.Now()
+		for f.Has(fleetkey.NewKeyID(at)) { // another key was added in this second
+			at = at.Add(time.Second)
+		}
+		if key, err = fleetkey.NewKey(fleetkey.NewKeyID(at)); err == nil {
+			f.Add(key)
+		}
 		return err
-	}
-	err = fleetkey.Update(file, func(f *fleetkey.File) error {
-		f.Add(key)
-		return nil
 	})
 	if err == nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "added key %s to %s\n", key.ID, file)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"sigs.k8s.io/yaml"
 
@@ -30,6 +31,11 @@ func Update(path string, change func(*File) error) error {
 		}
 		return f.Text()
 	})
+}
+
+// Has reports whether the file has a key of that id.
+func (f *File) Has(id string) bool {
+	return slices.ContainsFunc(f.Keys, func(k Key) bool { return k.ID == id })
 }
 
 // Add makes a key the newest one.
