@@ -58,8 +58,7 @@ environment, the environment before the file.`,
 		},
 		RunE: command.NameACommand,
 	}
-	command.Prepare(root, version)
-	root.SetVersionTemplate(versionLine())
+	command.Prepare(root, build())
 	root.PersistentFlags().String(settings.Flag, "", "YAML file of flag names and values")
 	root.AddCommand(
 		newUp(), newDispatcher(), newWorker(), agentcmd.New(version),
@@ -103,12 +102,12 @@ func newVersion() *cobra.Command {
 		Example: "  procfleet version",
 		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprint(cmd.OutOrStdout(), versionLine())
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "procfleet", build())
 			return err
 		},
 	}
 }
 
-func versionLine() string {
-	return fmt.Sprintf("procfleet %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+func build() string {
+	return fmt.Sprintf("%s %s %s/%s", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -177,9 +177,9 @@ func TestFlagsComeFromTheEnvironmentToo(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	t.Parallel()
-	for _, word := range []string{"version", "--version"} {
-		if code, stdout, _ := call(t, word); code != 0 || stdout != versionLine() {
-			t.Errorf("%s: exit %d, %q", word, code, stdout)
+	for word, want := range map[string]string{"version": "procfleet " + build(), "--version": "procfleet version " + build()} {
+		if code, stdout, _ := call(t, word); code != 0 || stdout != want+"\n" {
+			t.Errorf("%s: exit %d, got %q, want %q", word, code, stdout, want)
 		}
 	}
 }

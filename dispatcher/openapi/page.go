@@ -5,334 +5,239 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
-	"html/template"
-	"net/http"
-	"slices"
 	"strings"
-)
 
-//go:embed page.html
-var pageText string
+	"golang.org/x/net/html"
+)
 
 //go:embed page.css
 var pageStyle string
 
-// Page is the description as one HTML page, which needs nothing else: no
-// script, and no style but its own.
-func (a *API) Page() ([]byte, error) {
-	page, err := template.New("page").Funcs(template.FuncMap{
-		"prose": prose,
-		"style": func() template.CSS { return template.CSS(pageStyle) }, //nolint:gosec // our own file
-	}).Parse(pageText)
-	if err != nil {
-		return nil, err
-	}
-	var out bytes.Buffer
-	if err := page.Execute(&out, a); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
-}
-
-// PagePolicy is the Content-Security-Policy of the page: nothing is allowed
-// but the style that is in it.
+// PagePolicy returns the Content-Security-Policy of the page: only its inline
+// style is allowed.
 func PagePolicy() string {
 	sum := sha256.Sum256([]byte(pageStyle))
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
 		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
-// prose makes paragraphs of text, lists of lines that begin with a star, and
-// code of what is between backticks.
-func prose(text string) template.HTML {
-	var out strings.Builder
-	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
-		if paragraph != "" {
-			out.WriteString("<p>" + inline(paragraph) + "</p>")
+// Page renders the description as one HTML page without scripts, which fetches
+// nothing.
+//
+// It builds nodes instead of executing a template: a program that links
+// text/template keeps every exported method of every type in it, which would add
+// 10 MiB to procfleet.
+func (a *API) Page() ([]byte, error) {
+	nav := element("nav", "aria-label", "Calls")
+	main := element("main").add(
+		element("h1").text("The HTTP API of procfleet"),
+		element("p", "class", "dim").text("Version "+a.Version+". For programs: ").
+			add(link("/openapi.json", "/openapi.json")).text(", OpenAPI 3.1."))
+	for _, d := range a.Dialects {
+		nav.add(d.menu())
+		section, err := d.section()
+		if err != nil {
+			return nil, err
 		}
+		main.add(section)
 	}
-	return template.HTML(out.String()) //nolint:gosec // inline escapes
+	root := element("html", "lang", "en").add(
+		element("head").add(
+			element("meta", "charset", "utf-8"),
+			element("meta", "name", "viewport", "content", "width=device-width, initial-scale=1"),
+			element("title").text("procfleet: the HTTP API"),
+			element("style").text(pageStyle)),
+		element("body").add(element("div", "class", "page").add(nav, main)))
+	var out bytes.Buffer
+	out.WriteString("<!DOCTYPE html>\n")
+	err := html.Render(&out, root.node)
+	return out.Bytes(), err
 }
 
-func inline(text string) string {
-	var out strings.Builder
-	for i, part := range strings.Split(text, "`") {
-		part = template.HTMLEscapeString(part)
-		if i%2 == 1 {
-			part = "<code>" + part + "</code>"
+func (d *Dialect) menu() *tag {
+	list := element("ul")
+	for _, call := range d.Calls {
+		list.add(element("li").add(link("#"+call.Name, call.Name)))
+	}
+	list.add(element("li").add(link("#"+d.Name+"-objects", "Objects")))
+	return element("details", "open", "").add(element("summary").add(link("#api-"+d.Name, d.Title)), list)
+}
+
+func (d *Dialect) section() (*tag, error) {
+	section := element("section").add(element("h2", "id", "api-"+d.Name).text(d.Title)).add(prose(d.About)...)
+	for _, family := range d.Families {
+		missing, err := family.Missing()
+		if err != nil {
+			return nil, err
 		}
-		out.WriteString(part)
+		section.add(d.familyTitle(&family)...).add(prose(family.About)...).
+			add(element("p", "class", "dim").text("A path that does not exist: ").add(code(missing)))
 	}
-	return out.String()
-}
-
-// Row is a member or a parameter.
-type Row struct {
-	Name     string
-	Type     string
-	Object   string // the name of the schema that says more
-	Required bool
-	About    string
-}
-
-// Object is a schema with a name.
-type Object struct {
-	Name, About string
-	Rows        []Row
-}
-
-// Objects are the schemas that calls of the dialect refer to.
-func (d *Dialect) Objects() []Object {
-	var all []Object
-	for _, of := range []*object{d.text.Requests, d.text.Answers} {
-		for _, name := range of.keys() {
-			schema := of.at(name)
-			o := Object{Name: name, About: schema.text("description"), Rows: rows(schema)}
-			if len(o.Rows) == 0 {
-				o.Rows = []Row{{Name: "", Type: typeOf(schema)}}
-			}
-			all = append(all, o)
-		}
+	section.add(example("Around the data of every answer", d.Envelope())...)
+	for _, call := range d.Calls {
+		section.add(d.article(&call))
 	}
-	return all
-}
-
-// Parameters are those of the call's paths and query.
-func (c *Call) Parameters() []Row {
-	var all []Row
-	for _, p := range c.text.Parameters {
-		required, _ := p.get("required").(bool)
-		row := rowOf(p.text("name"), p.at("schema"), required)
-		row.Type = p.text("in") + ", " + row.Type
-		row.About = p.text("description")
-		all = append(all, row)
+	section.add(element("h3", "id", d.Name+"-objects").text("Objects of " + d.Title))
+	for _, object := range d.Objects() {
+		section.add(element("h4", "id", "object-"+object.Name).text(object.Name)).
+			add(prose(object.About)...).add(table(object.Rows))
 	}
-	return all
+	return section, nil
 }
 
-// Request are the members of the body, Answer those of the answer; Data says
-// that an envelope is around them.
-func (c *Call) Request() []Row { return whole(c.text.Request) }
-
-// Answer are the members of the answer, or of the data in its envelope.
-func (c *Call) Answer() []Row {
-	if c.text.Data != nil {
-		return whole(c.text.Data)
-	}
-	return whole(c.text.Answer)
-}
-
-// InEnvelope reports whether an envelope is around the answer.
-func (c *Call) InEnvelope() bool { return c.text.Data != nil }
-
-// Status is that of an answer.
-func (c *Call) Status() int {
-	if c.text.Status != 0 {
-		return c.text.Status
-	}
-	return http.StatusOK
-}
-
-// whole are the rows of a schema, or one that says what it is.
-func whole(schema *object) []Row {
-	if schema == nil {
+// familyTitle is empty in a dialect of one family.
+func (d *Dialect) familyTitle(f *Family) []*tag {
+	if len(d.Families) < 2 {
 		return nil
 	}
-	if all := rows(schema); len(all) > 0 {
-		return all
-	}
-	return []Row{rowOf("", schema, false)}
+	return []*tag{element("h4").text(f.Title)}
 }
 
-// RequestExample is a body.
-func (c *Call) RequestExample() string { return indented(c.text.Example.value) }
-
-// AnswerExample is an answer, or the data of one.
-func (c *Call) AnswerExample() string {
-	if c.text.Data != nil {
-		return indented(c.text.DataExample.value)
+func (d *Dialect) article(call *Call) *tag {
+	paths, failures := element("ul", "class", "paths"), element("details").add(element("summary").text("Failures"))
+	for _, place := range call.Places {
+		paths.add(d.path(&place))
+		failures.add(d.familyTitle(place.Family)...).add(place.failureTable())
 	}
-	return indented(c.text.AnswerExample.value)
+	answer := "Answer"
+	if call.InEnvelope() {
+		answer = "Data of the answer"
+	}
+	return element("article").
+		add(element("h3", "id", call.Name).add(link("#"+call.Name, call.Name)).text(" · "+call.Summary), paths).
+		add(prose(call.About)...).
+		add(titled("Parameters", call.Parameters())...).
+		add(titled("Request", call.Request())...).add(example("", call.RequestExample())...).
+		add(titled(fmt.Sprintf("%s, status %d", answer, call.Status()), call.Answer())...).
+		add(example("", call.AnswerExample())...).
+		add(failures)
 }
 
-func indented(value any) string {
-	if value == nil {
-		return ""
+func (d *Dialect) path(place *Place) *tag {
+	item := element("li")
+	for _, method := range place.Methods {
+		item.add(code(method)).text(" ")
 	}
-	text, err := plainJSON(value)
-	if err != nil {
-		return ""
+	item.add(code(place.Path))
+	if len(d.Families) > 1 {
+		item.text(" ").add(element("span", "class", "dim").text(place.Family.Title))
 	}
-	var out bytes.Buffer
-	if err := json.Indent(&out, text, "", "  "); err != nil {
-		return ""
+	if len(place.Others) > 0 {
+		same := element("div", "class", "also").text("The same: ")
+		for _, other := range place.Others {
+			same.add(code(other)).text(" ")
+		}
+		item.add(same)
 	}
-	return out.String()
+	for _, silent := range place.Silent {
+		item.add(element("div", "class", "also").add(code(silent)).
+			text(" leads here too, but a query string has no room for what is needed."))
+	}
+	return item
 }
 
-// Envelope is what is around the data of every answer.
-func (d *Dialect) Envelope() string {
-	if d.text.EnvelopeExample == nil {
-		return ""
+func (p *Place) failureTable() *tag {
+	head := element("tr").add(element("th").text("Status"), element("th").text("Code"), element("th").text("When"))
+	body := element("tbody")
+	for _, f := range p.FailuresOf() {
+		body.add(element("tr").add(element("td").text(fmt.Sprint(f.Status)),
+			element("td").add(code(f.Code)), element("td").text(f.Meaning)))
 	}
-	return indented(d.text.EnvelopeExample.with("data", "…"))
+	return wide(element("thead").add(head), body)
 }
 
-// Missing is how the family answers to a path and to a method that does not exist.
-func (f *Family) Missing() (string, error) {
-	reply := f.of.Fail(missing("/no/such/path"), exampleRequestID)
-	body, err := reply.JSON()
-	return fmt.Sprint(reply.Status, " ", strings.TrimSpace(string(body))), err
+// titled is empty without rows.
+func titled(title string, all []Row) []*tag {
+	if len(all) == 0 {
+		return nil
+	}
+	return []*tag{element("h4").text(title), table(all)}
 }
 
-// FailuresOf are the failures that the page shows with a call: of each family
-// those by status and code.
-func (p *Place) FailuresOf() []Failure {
-	var all []Failure
-	for _, f := range p.Failures {
-		same := slices.IndexFunc(all, func(a Failure) bool { return a.Status == f.Status && a.Code == f.Code })
-		if same < 0 {
-			all = append(all, f)
+// example is empty without text; the title may be empty.
+func example(title, text string) []*tag {
+	if text == "" {
+		return nil
+	}
+	pre := element("pre").text(text)
+	if title == "" {
+		return []*tag{pre}
+	}
+	return []*tag{element("h4").text(title), pre}
+}
+
+func table(all []Row) *tag {
+	body := element("tbody")
+	for _, row := range all {
+		name, of := element("td"), element("td").text(row.Type)
+		if row.Name != "" {
+			name.add(code(row.Name))
+		}
+		if row.Required {
+			name.text(" ").add(element("span", "class", "required").text("required"))
+		}
+		if row.Object != "" {
+			of.text(" ").add(link("#object-"+row.Object, row.Object))
+		}
+		body.add(element("tr").add(name, of, element("td").add(prose(row.About)...)))
+	}
+	return wide(body)
+}
+
+// wide is a table that scrolls where the window is narrower.
+func wide(parts ...*tag) *tag {
+	return element("div", "class", "wide").add(element("table").add(parts...))
+}
+
+// prose makes a paragraph of each block of text, and code of text between
+// backticks.
+func prose(text string) []*tag {
+	var all []*tag
+	for block := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
+		if block == "" {
 			continue
 		}
-		all[same].Meaning += "; " + f.Meaning
-	}
-	slices.SortStableFunc(all, func(a, b Failure) int { return a.Status - b.Status })
-	return all
-}
-
-// rows are the members of an object, with those of the objects in it.
-func rows(schema *object) []Row { return below("", schema) }
-
-func below(prefix string, schema *object) []Row {
-	var all []Row
-	properties := schema.at("properties")
-	for _, name := range properties.keys() {
-		member := properties.at(name)
-		all = append(all, rowOf(prefix+name, member, contains(schema.list("required"), name)))
-		all = append(all, inside(prefix+name, member)...)
-	}
-	if needed := alternatives(schema); needed != "" {
-		all = append(all, Row{Name: strings.TrimSuffix(prefix, "."), About: needed})
-	}
-	if values := schema.at("additionalProperties"); values != nil {
-		if values.has("properties") || values.has("$ref") {
-			all = append(all, rowOf(prefix+"<key>", values, false))
-			all = append(all, below(prefix+"<key>.", values)...)
+		paragraph := element("p")
+		for i, part := range strings.Split(block, "`") {
+			if i%2 == 1 {
+				paragraph.add(code(part))
+			} else {
+				paragraph.text(part)
+			}
 		}
-	}
-	if items := schema.at("items"); items != nil && prefix == "" {
-		all = append(all, rowOf("[]", items, false))
-		all = append(all, inside("[]", items)...)
+		all = append(all, paragraph)
 	}
 	return all
 }
 
-// alternatives says which members do for one another where one of them is needed.
-func alternatives(schema *object) string {
-	var ways []string
-	for _, way := range schema.list("anyOf") {
-		o, _ := way.(*object)
-		if names := texts(o.list("required")); len(names) > 0 {
-			ways = append(ways, "`"+strings.Join(names, "` with `")+"`")
-		}
+func code(text string) *tag { return element("code").text(text) }
+
+func link(to, text string) *tag { return element("a", "href", to).text(text) }
+
+// tag is an element under construction. html.Render escapes its text and
+// attributes.
+type tag struct{ node *html.Node }
+
+// element returns an empty element; attributes are names and values in turn.
+func element(name string, attributes ...string) *tag {
+	node := &html.Node{Type: html.ElementNode, Data: name}
+	for i := 0; i < len(attributes); i += 2 {
+		node.Attr = append(node.Attr, html.Attribute{Key: attributes[i], Val: attributes[i+1]})
 	}
-	if len(ways) == 0 {
-		return ""
-	}
-	return "There must be " + strings.Join(ways, " or ") + "."
+	return &tag{node}
 }
 
-// inside are the rows below a member.
-func inside(name string, member *object) []Row {
-	if items := member.at("items"); items != nil {
-		name, member = name+"[]", items
+func (t *tag) add(children ...*tag) *tag {
+	for _, child := range children {
+		t.node.AppendChild(child.node)
 	}
-	for _, way := range member.list("anyOf") {
-		if o, _ := way.(*object); o.has("properties") {
-			member = o
-		}
-	}
-	return below(name+".", member)
+	return t
 }
 
-func rowOf(name string, schema *object, required bool) Row {
-	row := Row{Name: name, Type: typeOf(schema), Object: objectOf(schema), Required: required, About: schema.text("description")}
-	if schema.has("default") {
-		text, err := plainJSON(schema.get("default"))
-		if err == nil {
-			row.About = strings.TrimSpace(row.About + " Default: `" + string(text) + "`.")
-		}
+func (t *tag) text(text string) *tag {
+	if text != "" {
+		t.node.AppendChild(&html.Node{Type: html.TextNode, Data: text})
 	}
-	return row
-}
-
-// objectOf is the name of the schema that a member, or what is in it, refers to.
-func objectOf(schema *object) string {
-	for _, of := range []*object{schema, schema.at("items"), schema.at("additionalProperties")} {
-		if name, is := strings.CutPrefix(of.text("$ref"), schemaPath); is {
-			return name
-		}
-		for _, way := range of.list("anyOf") {
-			o, _ := way.(*object)
-			if name, is := strings.CutPrefix(o.text("$ref"), schemaPath); is {
-				return name
-			}
-		}
-	}
-	return ""
-}
-
-// typeOf says in a few words what a value is.
-func typeOf(schema *object) string {
-	if schema.has("const") {
-		text, _ := plainJSON(schema.get("const"))
-		return string(text)
-	}
-	if words := schema.list("enum"); words != nil {
-		return "one of " + join(words)
-	}
-	if schema.has("$ref") {
-		return ""
-	}
-	if ways := schema.list("anyOf"); ways != nil && !schema.has("type") {
-		var kinds []string
-		for _, way := range ways {
-			o, _ := way.(*object)
-			if kind := typeOf(o); kind != "" && !slices.Contains(kinds, kind) {
-				kinds = append(kinds, kind)
-			}
-		}
-		return strings.Join(kinds, " or ")
-	}
-	kind := schema.text("type")
-	if kinds := schema.list("type"); kinds != nil {
-		kind = strings.Join(texts(kinds), " or ")
-	}
-	switch {
-	case kind == "array":
-		kind = strings.TrimSpace("list of " + typeOf(schema.at("items")))
-	case schema.has("format"):
-		kind = schema.text("format")
-	case schema.has("contentSchema"):
-		kind = "JSON in a string"
-	case schema.has("minimum") && schema.has("maximum"):
-		kind += fmt.Sprintf(", %v to %v", schema.get("minimum"), schema.get("maximum"))
-	case schema.has("minimum"):
-		kind += fmt.Sprintf(", from %v", schema.get("minimum"))
-	case schema.has("maxLength"):
-		kind += fmt.Sprintf(", up to %v", schema.get("maxLength"))
-	}
-	return kind
-}
-
-func join(words []any) string {
-	var all []string
-	for _, word := range words {
-		text, _ := plainJSON(word)
-		all = append(all, string(text))
-	}
-	return strings.Join(all, ", ")
+	return t
 }
