@@ -119,14 +119,14 @@ var thirdParty = map[string][]string{
 	"github.com/spf13/cobra":                {"cmd/..."},
 	"golang.org/x/net/html":                 {"dispatcher/openapi"},
 	// A program that executes templates keeps every exported method: 10 MiB of procfleet.
-	"text/template": nil,
-	"html/template": nil,
-	"github.com/robfig/cron":                {"agent/supervise"},
-	"github.com/prometheus":                 {"internal/telemetry/metrics"},
-	"go.opentelemetry.io/otel/sdk":          {"internal/telemetry/..."},
-	"go.opentelemetry.io/otel/exporters":    {"internal/telemetry/..."},
-	"github.com/nats-io/nats.go":            {"agent", "worker", "internal/bus", "internal/natsconn", "internal/tracecontext", "internal/testenv", "internal/testenv/agenttest", "test/cluster/check", "cmd/..."},
-	"github.com/nats-io/nats.go/jetstream":  {"worker", "internal/bus", "internal/testenv", "test/cluster/check", "cmd/procfleet", "cmd/internal/bench"},
+	"text/template":                        nil,
+	"html/template":                        nil,
+	"github.com/robfig/cron":               {"agent/supervise"},
+	"github.com/prometheus":                {"internal/telemetry/metrics"},
+	"go.opentelemetry.io/otel/sdk":         {"internal/telemetry/..."},
+	"go.opentelemetry.io/otel/exporters":   {"internal/telemetry/..."},
+	"github.com/nats-io/nats.go":           {"agent", "worker", "internal/bus", "internal/natsconn", "internal/tracecontext", "internal/testenv", "internal/testenv/agenttest", "test/cluster/check", "cmd/..."},
+	"github.com/nats-io/nats.go/jetstream": {"worker", "internal/bus", "internal/testenv", "test/cluster/check", "cmd/procfleet", "cmd/internal/bench"},
 }
 
 // absent lists what a binary must not link: the agent runs on every host, and
