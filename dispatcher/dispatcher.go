@@ -81,14 +81,13 @@ func speaking(dialects []dialect.Dialect, cfg Config, store Store, queue Queue) 
 	if err := gate.measured(cfg.Meter); err != nil {
 		return nil, err
 	}
-	watch := &watched{store, measures, cfg.Tracer}
 	a := &api{
 		cfg:       cfg,
 		log:       logger,
-		submitter: newSubmitter(watch, &watchedQueue{queue, measures, cfg.Tracer}, cfg),
-		store:     watch,
+		submitter: newSubmitter(store, &watchedQueue{queue, measures, cfg.Tracer}, cfg),
+		store:     store,
 		measures:  measures,
-		watches:   newWatches(&cfg, watch, watchMeasures, logger),
+		watches:   newWatches(&cfg, store, watchMeasures, logger),
 		bodies:    newBodies(&cfg.Limits),
 
 		strangers: semaphore.NewWeighted(cfg.Limits.StrangersBodies),

@@ -17,14 +17,12 @@ type measures struct {
 	requests metric.Float64Histogram
 	tasks    metric.Int64Counter
 	items    metric.Int64Counter
-	store    metric.Float64Histogram
 	publish  metric.Float64Histogram
 	// submissions counts published submissions by what became of them.
 	submissions metric.Int64Counter
 	// distrust counts what is read as an agent's word and is not believed.
 	distrust metric.Int64Counter
 
-	storeLabels   labels[string]        // by call of the store
 	dialectLabels labels[string]        // by call of a dialect
 	requestLabels labels[requestLabels] // by call of a dialect and status
 	publishLabels labels[bool]          // by whether it succeeded
@@ -61,7 +59,7 @@ func (l *labels[K]) of(key K, made func() []attribute.KeyValue) metric.Measureme
 
 func newMeasures(meter metric.Meter) (*measures, error) {
 	var m measures
-	var errs [7]error
+	var errs [6]error
 	m.requests, errs[0] = meter.Float64Histogram("procfleet_dispatcher_request_seconds",
 		metric.WithDescription("Time from a request's header to the end of its answer."), metric.WithUnit("s"),
 		metric.WithExplicitBucketBoundaries(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30))
@@ -69,27 +67,17 @@ func newMeasures(meter metric.Meter) (*measures, error) {
 		metric.WithDescription("Requests answered with the id of a task, repeats included."))
 	m.items, errs[2] = meter.Int64Counter("procfleet_dispatcher_accepted_items",
 		metric.WithDescription("Processes on hosts in those tasks."))
-	m.store, errs[3] = meter.Float64Histogram("procfleet_dispatcher_store_seconds",
-		metric.WithDescription("Time of calls to the task store."), metric.WithUnit("s"),
-		metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5))
-	m.publish, errs[4] = meter.Float64Histogram("procfleet_dispatcher_publish_seconds",
+	m.publish, errs[3] = meter.Float64Histogram("procfleet_dispatcher_publish_seconds",
 		metric.WithDescription("Time until JetStream had acknowledged the chunks of a task."), metric.WithUnit("s"),
 		metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5))
-	m.submissions, errs[5] = meter.Int64Counter("procfleet_dispatcher_submissions",
+	m.submissions, errs[4] = meter.Int64Counter("procfleet_dispatcher_submissions",
 		metric.WithDescription("Published submissions, by what became of them; put_off is counted each time."))
-	m.distrust, errs[6] = meter.Int64Counter("procfleet_dispatcher_events_refused",
+	m.distrust, errs[5] = meter.Int64Counter("procfleet_dispatcher_events_refused",
 		metric.WithDescription("Events that are not known to be from the hosts that they name, by reason, each time they are read."))
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("dispatcher: metrics: %w", err)
 	}
 	return &m, nil
-}
-
-// storeTime notes how long a call took.
-func (m *measures) storeTime(ctx context.Context, call string, took time.Duration) {
-	m.store.Record(ctx, took.Seconds(), m.storeLabels.of(call, func() []attribute.KeyValue {
-		return []attribute.KeyValue{attribute.String("call", call)}
-	}))
 }
 
 func (m *measures) publishTime(ctx context.Context, took time.Duration, err error) {

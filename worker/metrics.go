@@ -40,8 +40,6 @@ type metrics struct {
 
 	lag   metric.Float64Histogram
 	batch metric.Int64Histogram
-	store metric.Float64Histogram
-	calls map[storeCall][]metric.RecordOption // made once: calls are many
 
 	chunks atomic.Int64 // in flight, parked ones included
 	sweeps sweepGauges
@@ -50,16 +48,12 @@ type metrics struct {
 
 // Buckets of histograms.
 var (
-	storeBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5}
 	lagBuckets   = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 	batchBuckets = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000}
 )
 
 func newMetrics(meter metric.Meter, room *parkingRoom) (*metrics, error) {
-	m := metrics{calls: map[storeCall][]metric.RecordOption{}}
-	for _, call := range storeCalls {
-		m.calls[call] = []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(attribute.String("call", string(call))))}
-	}
+	var m metrics
 	errs := m.counters(meter)
 	gauge := func(name, text string, value *atomic.Int64) {
 		_, err := meter.Int64ObservableGauge("procfleet_worker_"+name, metric.WithDescription(text), observe(value))
@@ -75,7 +69,6 @@ func newMetrics(meter metric.Meter, room *parkingRoom) (*metrics, error) {
 	}
 	histogram(&m.lag, "result_lag_seconds", "From an agent's finish, by its corrected clock, to the result being stored, "+
 		"by the store's clock; of the oldest result in each batch.", lagBuckets)
-	histogram(&m.store, "store_seconds", "Time of calls to the task store.", storeBuckets)
 	var err error
 	m.batch, err = meter.Int64Histogram("procfleet_worker_collect_batch_results",
 		metric.WithDescription("Results of one task in one call to the store."), metric.WithExplicitBucketBoundaries(batchBuckets...))
@@ -174,39 +167,6 @@ func observe(value *atomic.Int64) metric.Int64ObservableGaugeOption {
 		o.Observe(value.Load())
 		return nil
 	})
-}
-
-// storeCall names a call to the store in metrics and spans.
-type storeCall string
-
-const (
-	callBegin     storeCall = "begin"
-	callDelivered storeCall = "delivered"
-	callRecord    storeCall = "record"
-	callTask      storeCall = "task"
-	callResults   storeCall = "results"
-	callOwners    storeCall = "owners"
-	callPresences storeCall = "presences"
-	callAnnounce  storeCall = "announce"
-	callReport    storeCall = "report"
-	callDue       storeCall = "due"
-	callTasks     storeCall = "tasks_by_id"
-	callItems     storeCall = "delivered_items"
-	callRevisit   storeCall = "revisit"
-	callPublished storeCall = "published"
-	callNotified  storeCall = "notified"
-	callFreezesOf storeCall = "freezes_of"
-	callGroupsOf  storeCall = "groups_of"
-)
-
-var storeCalls = []storeCall{
-	callBegin, callDelivered, callRecord, callTask, callResults, callOwners, callPresences, callAnnounce, callReport, callDue, callTasks, callItems, callRevisit, callPublished, callNotified,
-	callFreezesOf, callGroupsOf,
-}
-
-// storeTime notes how long a call took.
-func (m *metrics) storeTime(ctx context.Context, call storeCall, took time.Duration) {
-	m.store.Record(ctx, took.Seconds(), m.calls[call]...)
 }
 
 func (m *metrics) sweep(ctx context.Context, action string, n int) {

@@ -52,7 +52,7 @@ func TestWhatTheSweepPublishesStaysInTheTasksTrace(t *testing.T) {
 	task := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1)))
 	e.store.change(task.ID, func(f *fakeTask) { f.task.Trace = taskTrace })
 	e.waitState(task.ID, 0, procfleet.StateDelivered)
-	for _, name := range []string{"sweep dispatch", "chunk deliver", "host ask", "store delivered"} {
+	for _, name := range []string{"sweep dispatch", "chunk deliver", "host ask"} {
 		e.eventually(func() bool { return len(named(spans, name)) > 0 }, "span "+name)
 		if got := named(spans, name)[0].SpanContext.TraceID().String(); got != traceID {
 			t.Errorf("span %q is in trace %s, want %s", name, got, traceID)

@@ -46,7 +46,6 @@ func New(cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("worker: metrics: %w", err)
 	}
-	cfg.Store = &watched{cfg.Store, m, cfg.Tracer}
 	w := &Worker{cfg: cfg, room: room, metrics: m, log: cfg.Log.WithField("component", "worker")}
 	w.believer = &believer{keys: cfg.Keys, metrics: m, log: w.log}
 	claims := &idClaims{bus: cfg.Bus, believer: w.believer, log: w.log.WithField("component", "worker.agentid")}

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sirupsen/logrus"
 
-	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/cmd/internal/connflags"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/internal/bus"
@@ -19,22 +18,16 @@ import (
 	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/taskstore/instrumented"
 	"github.com/procfleet/procfleet/taskstore/redisstore"
 )
-
-// store is all that is kept: tasks, and what is known of processes apart from
-// them.
-type store interface {
-	taskstore.Store
-	catalog.Store
-}
 
 // backends are what dispatchers and workers stand on.
 type backends struct {
 	conn  *nats.Conn
 	js    jetstream.JetStream
 	bus   *bus.Bus
-	store store
+	store instrumented.Full
 	keys  func() *fleetkey.Ring
 	// natsConfig opens further connections to the same servers.
 	natsConfig natsconn.Config

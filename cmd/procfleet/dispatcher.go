@@ -12,6 +12,7 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/dispatcher"
 	"github.com/procfleet/procfleet/internal/crashpoint"
+	"github.com/procfleet/procfleet/taskstore/instrumented"
 )
 
 // dispatcherFlags are the flags of `dispatcher`.
@@ -95,7 +96,11 @@ func (f *dispatcherFlags) run(ctx context.Context, p *daemon.Process) error {
 	if f.submissions {
 		cfg.Submissions = back.bus
 	}
-	d, err := dispatcher.New(cfg, back.store, back.bus)
+	store, err := instrumented.New(back.store, "dispatcher", cfg.Meter, cfg.Tracer)
+	if err != nil {
+		return err
+	}
+	d, err := dispatcher.New(cfg, store, back.bus)
 	if err != nil {
 		return err
 	}

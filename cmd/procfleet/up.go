@@ -18,6 +18,7 @@ import (
 	"github.com/procfleet/procfleet/internal/lifecycle"
 	"github.com/procfleet/procfleet/internal/telemetry"
 	"github.com/procfleet/procfleet/taskstore/boltstore"
+	"github.com/procfleet/procfleet/taskstore/instrumented"
 	"github.com/procfleet/procfleet/worker"
 )
 
@@ -92,10 +93,15 @@ func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener *dae
 	if err != nil {
 		return nil, err
 	}
+	meter, tracer := p.Metrics.Meter("worker"), with.Tracer("worker")
+	store, err := instrumented.New(back.store, "worker", meter, tracer)
+	if err != nil {
+		return nil, err
+	}
 	w, err := worker.New(worker.Config{
-		Conn: back.conn, Bus: back.bus, Store: back.store, Keys: back.keys, Audit: audits, CallbackTLS: callbacks, Receivers: f.receivers(), Log: p.Log,
-		Meter: p.Metrics.Meter("worker"), Reached: crashpoint.FromEnv(),
-		Tracer: with.Tracer("worker"), AgentTracer: with.AgentTracer(),
+		Conn: back.conn, Bus: back.bus, Store: store, Keys: back.keys, Audit: audits, CallbackTLS: callbacks, Receivers: f.receivers(), Log: p.Log,
+		Meter: meter, Reached: crashpoint.FromEnv(),
+		Tracer: tracer, AgentTracer: with.AgentTracer(),
 		Limits: f.limits(), Timing: worker.Timing{Drain: f.drain},
 	})
 	if err != nil {
@@ -125,7 +131,10 @@ func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener *dae
 	cfg.Agents, cfg.Events, cfg.Audit = back.bus, back.bus, audits
 	cfg.Tracer = with.Tracer("dispatcher")
 	cfg.Ready, cfg.Reached = p.Ready, crashpoint.FromEnv()
-	d, err := dispatcher.New(cfg, back.store, back.bus)
+	if store, err = instrumented.New(back.store, "dispatcher", cfg.Meter, cfg.Tracer); err != nil {
+		return nil, err
+	}
+	d, err := dispatcher.New(cfg, store, back.bus)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/internal/crashpoint"
 	"github.com/procfleet/procfleet/internal/lifecycle"
+	"github.com/procfleet/procfleet/taskstore/instrumented"
 	"github.com/procfleet/procfleet/worker"
 )
 
@@ -93,10 +94,15 @@ func (f *workerFlags) run(ctx context.Context, p *daemon.Process) error {
 	if err != nil {
 		return err
 	}
+	meter, tracer := p.Metrics.Meter("worker"), with.Tracer("worker")
+	store, err := instrumented.New(back.store, "worker", meter, tracer)
+	if err != nil {
+		return err
+	}
 	w, err := worker.New(worker.Config{
-		Conn: back.conn, Bus: back.bus, Store: back.store, Keys: back.keys, Audit: audits, CallbackTLS: callbacks, Receivers: f.callbacks.receivers(), Log: p.Log,
-		Meter: p.Metrics.Meter("worker"), Reached: crashpoint.FromEnv(),
-		Tracer: with.Tracer("worker"), AgentTracer: with.AgentTracer(),
+		Conn: back.conn, Bus: back.bus, Store: store, Keys: back.keys, Audit: audits, CallbackTLS: callbacks, Receivers: f.callbacks.receivers(), Log: p.Log,
+		Meter: meter, Reached: crashpoint.FromEnv(),
+		Tracer: tracer, AgentTracer: with.AgentTracer(),
 		Limits: f.limits(), Timing: worker.Timing{Drain: f.drain},
 	})
 	if err != nil {

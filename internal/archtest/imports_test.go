@@ -31,6 +31,7 @@ var allowed = map[string][]string{
 	"taskstore/storetest":          {"", "taskstore", "taskstore/internal/pack"},
 	"taskstore/boltstore":          {"", "catalog", "taskstore", "taskstore/internal/pack", "taskstore/internal/recent", "taskstore/internal/templates"},
 	"taskstore/redisstore":         {"", "catalog", "taskstore", "taskstore/internal/pack", "taskstore/internal/recent", "taskstore/internal/templates", "internal/invalid", "internal/tlsfiles"},
+	"taskstore/instrumented":       {"", "catalog", "taskstore", "internal/tracecontext"},
 
 	"catalog":             {""},
 	"catalog/catalogtest": {"", "catalog", "taskstore", "taskstore/storetest"},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -213,21 +212,5 @@ func TestASoundStorePasses(t *testing.T) {
 		if err := c.Err(t.Context(), h.Subject(t)); err != nil {
 			t.Errorf("%s: %v", c.Name, err)
 		}
-	}
-}
-
-func TestFailingFailsOnce(t *testing.T) {
-	t.Parallel()
-	s := storetest.Failing(harness(sound).Open(t), 2)
-	var failed []bool
-	for range 4 {
-		_, err := s.Now(t.Context())
-		if err != nil && !errors.Is(err, taskstore.ErrUnavailable) {
-			t.Error(err)
-		}
-		failed = append(failed, err != nil)
-	}
-	if !slices.Equal(failed, []bool{false, true, false, false}) {
-		t.Errorf("failed calls: %v", failed)
 	}
 }

@@ -1,6 +1,5 @@
 // Package storetest is the contract of [taskstore.Store] as something that
-// runs: every store must pass [Run]. It also has what other packages need to
-// see their own unhappy paths, [Failing].
+// runs: every store must pass [Run].
 package storetest
 
 import (
