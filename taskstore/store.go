@@ -84,7 +84,7 @@ type Acceptance interface {
 	// an id nothing was done.
 	Create(ctx context.Context, d Draft) (t procfleet.Task, created bool, err error)
 	// Dispatched notes that every chunk is queued; sequences[i] is the
-	// position of chunk i in the stream (see [Duties.Republished]). From then
+	// position of chunk i in the stream (see [SweepStore.Republished]). From then
 	// on the task cannot be rejected. ErrRejected if it was rejected before.
 	Dispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64) error
 	// Reject ends a task of which nothing was begun: every item becomes
@@ -211,8 +211,8 @@ const FirstVisit = 10 * time.Second
 // before, so that an overdue task ends at once.
 func FirstVisitOf(timeout time.Duration) time.Duration { return min(FirstVisit, timeout) }
 
-// ChunkDuty is a chunk that is not done.
-type ChunkDuty struct {
+// UndoneChunk is a chunk that needs further delivery.
+type UndoneChunk struct {
 	Chunk    int
 	Sequence uint64    // in the stream when last published; 0 if never noted
 	Begun    time.Time // first begun; zero if never
@@ -241,9 +241,9 @@ type NextVisit struct {
 	After time.Duration // at most [MaxVisit]; a longer one counts as that
 }
 
-// Duties is what the sweep does: every task that is open, or finished with its
-// notification pending, has a visit in the index.
-type Duties interface {
+// SweepStore is the sweep's part of a store: every task that is open, or
+// finished with its notification pending, has a visit in the index.
+type SweepStore interface {
 	// Lease takes or renews a named lease for holder and reports whether
 	// holder has it. It ends by itself after ttl, which is at most [MaxLease];
 	// a longer one counts as that. A lease that ends later than MaxLease from
@@ -259,12 +259,12 @@ type Duties interface {
 	// without a task.
 	TasksByID(ctx context.Context, ids []procfleet.TaskID) ([]procfleet.Task, error)
 	// DeliveredItems returns the delivered items, by index, of each of the tasks,
-	// which [Duties.TasksByID] returned: those of tasks with one chunk, none of
+	// which [SweepStore.TasksByID] returned: those of tasks with one chunk, none of
 	// other tasks and of tasks that are gone.
 	DeliveredItems(ctx context.Context, tasks []procfleet.Task) ([][]procfleet.ItemResult, error)
 	// Undone returns the chunks of a task that are not done, for whoever
 	// publishes them: the task is then as safe as its creation promised.
-	Undone(ctx context.Context, id procfleet.TaskID) ([]ChunkDuty, error)
+	Undone(ctx context.Context, id procfleet.TaskID) ([]UndoneChunk, error)
 	// Republished notes a chunk's new position in the stream.
 	Republished(ctx context.Context, id procfleet.TaskID, chunk int, sequence uint64) error
 	// Revisit sets the next visits of tasks that have one.
@@ -395,7 +395,7 @@ type Store interface {
 	Acceptance
 	Delivery
 	Queries
-	Duties
+	SweepStore
 	Hosts
 	Clock
 	// Close releases what the store holds; nothing that was confirmed is lost.

@@ -25,7 +25,7 @@ import (
 // Store is what a worker needs of a task store.
 type Store interface {
 	taskstore.Delivery
-	taskstore.Duties
+	taskstore.SweepStore
 	taskstore.Clock
 
 	Dispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64) error

@@ -403,7 +403,7 @@ func (s *fakeStore) Due(_ context.Context, shard, limit int) ([]taskstore.Visit,
 	return due[:min(limit, len(due))], nil
 }
 
-func (s *fakeStore) Undone(_ context.Context, id procfleet.TaskID) ([]taskstore.ChunkDuty, error) {
+func (s *fakeStore) Undone(_ context.Context, id procfleet.TaskID) ([]taskstore.UndoneChunk, error) {
 	if err := s.enter("Undone"); err != nil {
 		return nil, err
 	}
@@ -412,10 +412,10 @@ func (s *fakeStore) Undone(_ context.Context, id procfleet.TaskID) ([]taskstore.
 	if f == nil {
 		return nil, taskstore.ErrNotFound
 	}
-	var duties []taskstore.ChunkDuty
+	var duties []taskstore.UndoneChunk
 	for i, done := range f.done {
 		if !done {
-			duties = append(duties, taskstore.ChunkDuty{Chunk: i, Sequence: f.seqs[i], Begun: f.begun[i]})
+			duties = append(duties, taskstore.UndoneChunk{Chunk: i, Sequence: f.seqs[i], Begun: f.begun[i]})
 		}
 	}
 	return duties, nil

@@ -121,7 +121,7 @@ func (sh *shard) requeue(ctx context.Context, task *procfleet.Task, now time.Tim
 }
 
 // lost returns the chunks that are not queued.
-func (sh *shard) lost(ctx context.Context, undone []taskstore.ChunkDuty) ([]taskstore.ChunkDuty, error) {
+func (sh *shard) lost(ctx context.Context, undone []taskstore.UndoneChunk) ([]taskstore.UndoneChunk, error) {
 	sequences := make([]uint64, len(undone))
 	for i, duty := range undone {
 		sequences[i] = duty.Sequence
@@ -130,7 +130,7 @@ func (sh *shard) lost(ctx context.Context, undone []taskstore.ChunkDuty) ([]task
 	if err != nil {
 		return nil, fmt.Errorf("look for %d chunks: %w", len(undone), err)
 	}
-	var lost []taskstore.ChunkDuty
+	var lost []taskstore.UndoneChunk
 	for i, duty := range undone {
 		if !queued[i] {
 			lost = append(lost, duty)
@@ -139,7 +139,7 @@ func (sh *shard) lost(ctx context.Context, undone []taskstore.ChunkDuty) ([]task
 	return lost, nil
 }
 
-func (sh *shard) publish(ctx context.Context, task *procfleet.Task, duties []taskstore.ChunkDuty, now time.Time) ([]uint64, error) {
+func (sh *shard) publish(ctx context.Context, task *procfleet.Task, duties []taskstore.UndoneChunk, now time.Time) ([]uint64, error) {
 	refs := make([]bus.ChunkRef, len(duties))
 	for i, duty := range duties {
 		cloud, err := sh.cloud(ctx, task.ID, duty.Chunk)

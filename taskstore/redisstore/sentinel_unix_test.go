@@ -148,13 +148,13 @@ func TestTaskThatNoReplicaHasIsNotPublished(t *testing.T) {
 	task := create(t, open(t, redisstore.Options{URL: master.URL()}), storetest.Draft(3))
 	s := open(t, redisstore.Options{URL: master.URL() + "?wait_replicas=1", WaitTimeout: 50 * time.Millisecond})
 	s.SetPatience(300 * time.Millisecond)
-	if duties, err := s.Undone(t.Context(), task.ID); !errors.Is(err, taskstore.ErrUnavailable) {
-		t.Errorf("the sweep may publish %+v, %v", duties, err)
+	if chunks, err := s.Undone(t.Context(), task.ID); !errors.Is(err, taskstore.ErrUnavailable) {
+		t.Errorf("the sweep may publish %+v, %v", chunks, err)
 	}
 	replica.Thaw(t)
 	testenv.Eventually(t, time.Minute, func() bool {
-		duties, err := s.Undone(t.Context(), task.ID)
-		return err == nil && len(duties) == 1
+		chunks, err := s.Undone(t.Context(), task.ID)
+		return err == nil && len(chunks) == 1
 	}, "the sweep may publish what the replica has")
 }
 

@@ -128,7 +128,7 @@ func dispatchedIsNoted(ctx context.Context, t T, s Subject) {
 	if !look(ctx, t, s, task.ID).Dispatched {
 		t.Errorf("the task is not dispatched")
 	}
-	want := []taskstore.ChunkDuty{{Chunk: 0, Sequence: 5}, {Chunk: 1, Sequence: 7}, {Chunk: 2, Sequence: 1 << 40}}
+	want := []taskstore.UndoneChunk{{Chunk: 0, Sequence: 5}, {Chunk: 1, Sequence: 7}, {Chunk: 2, Sequence: 1 << 40}}
 	undone, err := s.Undone(ctx, task.ID)
 	must(t, err, "undone")
 	equal(t, "undone chunks", undone, want)
@@ -157,7 +157,7 @@ func manyCloudAreas(ctx context.Context, t T, s Subject) {
 	}
 	left := undone(ctx, t, s, task.ID)
 	equal(t, "number of chunks left", len(left), areas-3)
-	equal(t, "last chunk left", left[len(left)-1], taskstore.ChunkDuty{Chunk: areas - 2, Sequence: areas - 1})
+	equal(t, "last chunk left", left[len(left)-1], taskstore.UndoneChunk{Chunk: areas - 2, Sequence: areas - 1})
 	equal(t, "results applied", record(ctx, t, s, task.ID, succeeded(upTo(areas)...)...), taskstore.Recorded{Known: true, Applied: areas, Completed: true})
 	equal(t, "pages", len(pages(ctx, t, s, task.ID, taskstore.ResultQuery{Limit: 1000})), areas)
 

@@ -183,7 +183,7 @@ func (s alwaysFirst) Begin(ctx context.Context, id procfleet.TaskID, chunk int) 
 	return b, err
 }
 
-func (s alwaysFirst) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.ChunkDuty, error) {
+func (s alwaysFirst) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.UndoneChunk, error) {
 	ds, err := s.Store.Undone(ctx, id)
 	for i := range ds {
 		ds[i].Begun = time.Time{}

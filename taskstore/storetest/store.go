@@ -102,7 +102,7 @@ func survivesReopen(ctx context.Context, t T, s Subject) {
 		equalItems(t, "items", items(ctx, t, s, want[id]), wantItems[id])
 		audit(ctx, t, s, id)
 	}
-	equal(t, "undone chunks", undone(ctx, t, s, open.ID), []taskstore.ChunkDuty{{Sequence: 42, Begun: begun.FirstBegun}})
+	equal(t, "undone chunks", undone(ctx, t, s, open.ID), []taskstore.UndoneChunk{{Sequence: 42, Begun: begun.FirstBegun}})
 	resolved(ctx, t, s, map[string]procfleet.Host{"bound": host(5, 1)})
 	equal(t, "instance", presence(ctx, t, s, host(0, 1)).Instance, "i")
 	s.pass(ctx, t, 0, "the task is due", func() bool { return len(due(ctx, t, s, taskstore.Shard(open.Number), 10)) == 1 })

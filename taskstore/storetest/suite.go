@@ -80,7 +80,7 @@ func Checks() []Check {
 	var all []Check
 	for _, part := range [][]Check{
 		acceptanceChecks(), idempotencyChecks(), absenceChecks(), rejectionChecks(), deliveryChecks(), recordChecks(),
-		resultChecks(), dutyChecks(), leaseChecks(), hostChecks(), bindingChecks(), storeChecks(), modelChecks(),
+		resultChecks(), sweepChecks(), leaseChecks(), hostChecks(), bindingChecks(), storeChecks(), modelChecks(),
 	} {
 		all = append(all, part...)
 	}

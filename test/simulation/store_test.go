@@ -271,8 +271,8 @@ func (c *client) DeliveredItems(ctx context.Context, tasks []procfleet.Task) ([]
 	return read(ctx, c, func(s *boltstore.Store) ([][]procfleet.ItemResult, error) { return s.DeliveredItems(ctx, tasks) })
 }
 
-func (c *client) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.ChunkDuty, error) {
-	return write(ctx, c, func(s *boltstore.Store) ([]taskstore.ChunkDuty, error) { return s.Undone(ctx, id) })
+func (c *client) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.UndoneChunk, error) {
+	return write(ctx, c, func(s *boltstore.Store) ([]taskstore.UndoneChunk, error) { return s.Undone(ctx, id) })
 }
 
 func (c *client) Republished(ctx context.Context, id procfleet.TaskID, chunk int, sequence uint64) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-func dutyChecks() []Check {
+func sweepChecks() []Check {
 	return []Check{
 		{Name: "a new task is due after its first visit", Fn: newTaskIsDue, Needs: Needs{Advance: true}},
 		{Name: "a new task is due at its deadline if that is before", Fn: shortTaskIsDue, Needs: Needs{Advance: true}},
@@ -433,32 +433,32 @@ func deliveredItems(ctx context.Context, t T, s Subject) {
 	}
 }
 
-func undone(ctx context.Context, t T, s taskstore.Store, id procfleet.TaskID) []taskstore.ChunkDuty {
+func undone(ctx context.Context, t T, s taskstore.Store, id procfleet.TaskID) []taskstore.UndoneChunk {
 	t.Helper()
-	duties, err := s.Undone(ctx, id)
+	chunks, err := s.Undone(ctx, id)
 	must(t, err, "undone")
-	return duties
+	return chunks
 }
 
 func undoneChunks(ctx context.Context, t T, s Subject) {
 	task := create(ctx, t, s, Draft(700))
-	equal(t, "before anything was published", undone(ctx, t, s, task.ID), []taskstore.ChunkDuty{{Chunk: 0}, {Chunk: 1}, {Chunk: 2}})
+	equal(t, "before anything was published", undone(ctx, t, s, task.ID), []taskstore.UndoneChunk{{Chunk: 0}, {Chunk: 1}, {Chunk: 2}})
 	must(t, s.Dispatched(ctx, task.ID, []uint64{11, 12, 13}), "dispatched")
 	must(t, s.Republished(ctx, task.ID, 1, 99), "republished")
 	equal(t, "after a chunk was published again", undone(ctx, t, s, task.ID),
-		[]taskstore.ChunkDuty{{Chunk: 0, Sequence: 11}, {Chunk: 1, Sequence: 99}, {Chunk: 2, Sequence: 13}})
+		[]taskstore.UndoneChunk{{Chunk: 0, Sequence: 11}, {Chunk: 1, Sequence: 99}, {Chunk: 2, Sequence: 13}})
 	must(t, s.Delivered(ctx, task.ID, 0, nil, true), "done")
 	must(t, s.Delivered(ctx, task.ID, 2, []int{512}, false), "delivered")
-	equal(t, "after one was done", undone(ctx, t, s, task.ID), []taskstore.ChunkDuty{{Chunk: 1, Sequence: 99}, {Chunk: 2, Sequence: 13}})
+	equal(t, "after one was done", undone(ctx, t, s, task.ID), []taskstore.UndoneChunk{{Chunk: 1, Sequence: 99}, {Chunk: 2, Sequence: 13}})
 }
 
 func undoneBegun(ctx context.Context, t T, s Subject) {
 	task := create(ctx, t, s, Draft(300))
 	b := begin(ctx, t, s, task.ID, 1)
 	begin(ctx, t, s, task.ID, 1)
-	duties := undone(ctx, t, s, task.ID)
-	if len(duties) != 2 || !duties[0].Begun.IsZero() || !duties[1].Begun.Equal(b.FirstBegun) {
-		t.Errorf("undone chunks are %+v; the second was begun at %v", duties, b.FirstBegun)
+	chunks := undone(ctx, t, s, task.ID)
+	if len(chunks) != 2 || !chunks[0].Begun.IsZero() || !chunks[1].Begun.Equal(b.FirstBegun) {
+		t.Errorf("undone chunks are %+v; the second was begun at %v", chunks, b.FirstBegun)
 	}
 }
 

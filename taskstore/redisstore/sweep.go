@@ -224,7 +224,7 @@ func (s *Store) TasksByID(ctx context.Context, ids []procfleet.TaskID) ([]procfl
 // Undone lists the chunks of a task that are not done. What a replica does not
 // have yet must not be published: after a fail-over nobody would know of the
 // task, whoever asked for it would ask again, and it would be done twice.
-func (s *Store) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.ChunkDuty, error) {
+func (s *Store) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.UndoneChunk, error) {
 	if _, err := number(id); err != nil {
 		return nil, err
 	}
@@ -237,16 +237,16 @@ func (s *Store) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.Ch
 		return nil, fmt.Errorf("undone chunks of task %s: %w", id, missing(err))
 	}
 	h := head{values: values}
-	duties := make([]taskstore.ChunkDuty, 0, len(values)/3)
+	chunks := make([]taskstore.UndoneChunk, 0, len(values)/3)
 	for len(h.values) > 0 {
 		n, ok := h.values[0].(int64)
 		if !ok {
 			return nil, fmt.Errorf("%w: undone chunks of task %s", errDamaged, id)
 		}
 		h.values = h.values[1:]
-		duties = append(duties, taskstore.ChunkDuty{Chunk: int(n), Sequence: uint64(h.int()), Begun: moment(h.int())})
+		chunks = append(chunks, taskstore.UndoneChunk{Chunk: int(n), Sequence: uint64(h.int()), Begun: moment(h.int())})
 	}
-	return duties, nil
+	return chunks, nil
 }
 
 // Republished notes a chunk's new position in the stream.

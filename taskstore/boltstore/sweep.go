@@ -122,8 +122,8 @@ func (t *tx) reschedule(id procfleet.TaskID, from, to time.Time) error {
 }
 
 // Undone returns the chunks of a task that are not done.
-func (s *Store) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.ChunkDuty, error) {
-	return view(ctx, s, func(t *tx) ([]taskstore.ChunkDuty, error) {
+func (s *Store) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.UndoneChunk, error) {
+	return view(ctx, s, func(t *tx) ([]taskstore.UndoneChunk, error) {
 		r, err := t.task(id)
 		if err != nil {
 			return nil, err
@@ -132,13 +132,13 @@ func (s *Store) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.Ch
 		if err != nil {
 			return nil, err
 		}
-		var duties []taskstore.ChunkDuty
+		var chunks []taskstore.UndoneChunk
 		for c, l := range all {
 			if !l.Done {
-				duties = append(duties, taskstore.ChunkDuty{Chunk: c, Sequence: l.Sequence, Begun: l.Begun})
+				chunks = append(chunks, taskstore.UndoneChunk{Chunk: c, Sequence: l.Sequence, Begun: l.Begun})
 			}
 		}
-		return duties, nil
+		return chunks, nil
 	})
 }
 
