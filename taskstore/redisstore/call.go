@@ -164,8 +164,8 @@ func (s *Store) read(ctx context.Context, add addFunc) error {
 
 // send is one attempt of read.
 func (s *Store) send(ctx context.Context, add addFunc) error {
-	if s.convoy != nil {
-		return s.convoy.send(ctx, add)
+	if s.pipeliner != nil {
+		return s.pipeliner.send(ctx, add)
 	}
 	return send(ctx, s.client, add)
 }

@@ -150,17 +150,17 @@ func TestReporterThatDiesLeavesNothingThatPagesShow(t *testing.T) {
 	for _, h := range hosts {
 		first, second = append(first, reportOf(h, 1, "old", "both")), append(second, reportOf(h, 2, "both", "new"))
 	}
-	doubts := func(when string, want int64) {
+	dirty := func(when string, want int64) {
 		t.Helper()
 		if n, err := c.HLen(t.Context(), s.NamespaceKey(shop)+"doubts").Result(); n != want || err != nil {
-			t.Errorf("%s: %d processes are in doubt, %v; want %d", when, n, err, want)
+			t.Errorf("%s: %d processes have dirty marks, %v; want %d", when, n, err, want)
 		}
 	}
 	for _, step := range []struct {
 		when    string
 		reports []catalog.Report
 		cut     redisstore.Cut
-		doubts  int64
+		dirty   int64
 		names   []string
 	}{
 		{"before the first report is written", first, redisstore.AfterTouch, 1400, nil},
@@ -169,7 +169,7 @@ func TestReporterThatDiesLeavesNothingThatPagesShow(t *testing.T) {
 		{"after the second report is written", second, redisstore.AfterWrite, 2100, []string{"both", "new"}},
 	} {
 		mustNot(t, s.ReportAndDie(t.Context(), step.reports, step.cut))
-		doubts(step.when, step.doubts)
+		dirty(step.when, step.dirty)
 		var want []catalog.Process
 		for _, name := range step.names {
 			want = append(want, onHosts(hosts, name)...)
@@ -179,7 +179,7 @@ func TestReporterThatDiesLeavesNothingThatPagesShow(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: pages show %d entries, want %d", step.when, len(got), len(want))
 		}
-		doubts(step.when+" and pages are read", 0)
+		dirty(step.when+" and pages are read", 0)
 	}
 }
 

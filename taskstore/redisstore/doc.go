@@ -48,7 +48,7 @@
 //	{namespace:<h>}:specs          hash: id to spec, once for all hosts that have it
 //	{namespace:<h>}:uses           hash: id to how many registrations have it; the last takes the spec with it
 //	{namespace:<h>}:index          sorted set, by bytes, of the processes registered or reported
-//	{namespace:<h>}:doubts         hash: process of which that must be looked at again, to a token
+//	{namespace:<h>}:doubts         hash: process with a dirty mark to the token of the mark
 //	{namespace:<h>}:answer:<token> for a minute: the answer to a change, for its repeat
 //	reports:<cloud>:<shard>        hash: address to the last report of its agent
 //	groups:<host>                  hash: namespace to its groups on the host
@@ -91,9 +91,9 @@
 //
 // Reports are in other slots than the index of a namespace, so that the work
 // of a big area spreads. A report that names the same processes as the one
-// before does not touch the index. One that names others puts those in doubt,
-// is written, and ends the doubt; an interruption leaves doubts, which the next
-// page that is read settles. See [touchScript].
+// before does not touch the index. One that names others sets dirty marks on
+// them, is written, and settles the marks; an interruption leaves marks, which
+// the next read of a page settles. See [touchScript].
 //
 // # What a fail-over may lose
 //

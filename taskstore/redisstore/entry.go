@@ -10,32 +10,32 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// pageScript reads a page of the index of one namespace, unless something in
-// the namespace is in doubt.
+// pageScript reads a page of the index of one namespace, unless the namespace
+// has dirty marks.
 //
 // KEYS[1] registrations
 // KEYS[2] specs
 // KEYS[3] index
-// KEYS[4] doubts
+// KEYS[4] dirty marks
 // ARGV[1] how many members to leave out
 // ARGV[2] how many members to answer with at most
-// ARGV[3] how many doubts to answer with at most; 0 to read the page anyhow
-// Returns {what is in doubt, each with its token}, or {nothing, number of all
+// ARGV[3] how many dirty marks to return at most; 0 to read the page anyhow
+// Returns {marked members, each with its token}, or {nothing, number of all
 // members, the members, for each of them what is registered, ids of specs,
 // these specs}.
 var pageScript = redis.NewScript(luaLookup + `
-local doubts = redis.call('HRANDFIELD', KEYS[4], ARGV[3], 'WITHVALUES')
-if #doubts > 0 then return {doubts} end
+local dirty = redis.call('HRANDFIELD', KEYS[4], ARGV[3], 'WITHVALUES')
+if #dirty > 0 then return {dirty} end
 local members, size = {}, tonumber(ARGV[2])
 if size > 0 then members = redis.call('ZRANGE', KEYS[3], ARGV[1], ARGV[1] + size - 1) end
-return {doubts, redis.call('ZCARD', KEYS[3]), members, lookup(members)}
+return {dirty, redis.call('ZCARD', KEYS[3]), members, lookup(members)}
 `)
 
-// settleRounds bounds how often a page is read anew because something is in
-// doubt. In a storm of first reports there is always something.
+// settleRounds bounds how often a page is read again because the namespace has
+// dirty marks. In a storm of first reports it always has some.
 const settleRounds = 200
 
-// EntryPage settles what is in doubt in the namespace, so that the number of
+// EntryPage settles the dirty marks of the namespace, so that the number of
 // entries is right, and reads the page in one script call and the reports of
 // its hosts in further round trips, 500 hosts each.
 func (s *Store) EntryPage(ctx context.Context, namespace string, start, limit int) ([]catalog.Entry, int, error) {
@@ -47,8 +47,8 @@ func (s *Store) EntryPage(ctx context.Context, namespace string, start, limit in
 		if err != nil {
 			return nil, 0, fmt.Errorf("read entries of a namespace: %w", err)
 		}
-		if len(page.doubts.processes) > 0 {
-			if err := s.settleDoubts(ctx, page.doubts); err != nil {
+		if len(page.dirty.processes) > 0 {
+			if err := s.settleDirtyMarks(ctx, page.dirty); err != nil {
 				return nil, 0, err
 			}
 			continue
@@ -62,16 +62,16 @@ func (s *Store) EntryPage(ctx context.Context, namespace string, start, limit in
 			return entries, page.total, nil
 		}
 		// Only a fail-over that lost a part, or a report right now, leaves such.
-		if err := s.doubt(ctx, namespace, unknown); err != nil {
+		if err := s.markDirty(ctx, namespace, unknown); err != nil {
 			return nil, 0, err
 		}
 	}
 	return nil, 0, nil // the last round has returned
 }
 
-// indexPage is a page of an index, or what must be settled first.
+// indexPage is a page of an index, or the dirty marks to settle first.
 type indexPage struct {
-	doubts        doubts
+	dirty         dirtyMarks
 	total         int
 	members       []catalog.Process
 	registrations []*catalog.Registration
@@ -89,7 +89,7 @@ func (s *Store) indexPage(ctx context.Context, namespace string, start, limit in
 	keys := s.keys.namespace(namespace)
 	c := &call{
 		script: pageScript,
-		keys:   []string{keys.registrations(), keys.specs(), keys.index(), keys.doubts()},
+		keys:   []string{keys.registrations(), keys.specs(), keys.index(), keys.dirtyMarks()},
 		args:   []any{max(start, 0), size, atMost},
 	}
 	if err := s.run(ctx, c); err != nil {
@@ -100,8 +100,8 @@ func (s *Store) indexPage(ctx context.Context, namespace string, start, limit in
 		return indexPage{}, fmt.Errorf("%w: answer about a page: %w", errDamaged, err)
 	}
 	if len(answer) == 1 {
-		d, err := readDoubts(namespace, list(answer[0]))
-		return indexPage{doubts: d}, err
+		d, err := readDirtyMarks(namespace, list(answer[0]))
+		return indexPage{dirty: d}, err
 	}
 	var page indexPage
 	total, _ := answer[1].(int64)
@@ -113,8 +113,8 @@ func (s *Store) indexPage(ctx context.Context, namespace string, start, limit in
 	return page, err
 }
 
-func readDoubts(namespace string, pairs []any) (doubts, error) {
-	d := doubts{namespace: namespace}
+func readDirtyMarks(namespace string, pairs []any) (dirtyMarks, error) {
+	d := dirtyMarks{namespace: namespace}
 	for i := 0; i+1 < len(pairs); i += 2 {
 		m, _ := pairs[i].(string)
 		token, _ := pairs[i+1].(string)
@@ -127,8 +127,8 @@ func readDoubts(namespace string, pairs []any) (doubts, error) {
 	return d, nil
 }
 
-// doubt puts processes in doubt that are in the index and unknown otherwise.
-func (s *Store) doubt(ctx context.Context, namespace string, ps []catalog.Process) error {
+// markDirty marks processes that are in the index, neither registered nor reported.
+func (s *Store) markDirty(ctx context.Context, namespace string, ps []catalog.Process) error {
 	part := indexPart{namespace: namespace}
 	for _, p := range ps {
 		part.gone = append(part.gone, member(p.Name, p.Host))

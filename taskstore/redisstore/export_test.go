@@ -151,4 +151,4 @@ func (call beforePages) ProcessPipelineHook(next redis.ProcessPipelineHook) redi
 }
 
 // Forget does what happens when nobody has asked for any business for long.
-func (s *Store) Forget() { s.recalls.Forget(time.Now().Add(recent.For)) }
+func (s *Store) Forget() { s.caches.Forget(time.Now().Add(recent.For)) }

@@ -103,7 +103,7 @@ func (n namespaceKeys) registrations() string { return n.base + "registrations" 
 func (n namespaceKeys) specs() string         { return n.base + "specs" }
 func (n namespaceKeys) uses() string          { return n.base + "uses" }
 func (n namespaceKeys) index() string         { return n.base + "index" }
-func (n namespaceKeys) doubts() string        { return n.base + "doubts" }
+func (n namespaceKeys) dirtyMarks() string    { return n.base + "doubts" }
 
 // answer is the key of an answer, see [answeringOnce].
 func (n namespaceKeys) answer(token string) string { return n.base + "answer:" + token }

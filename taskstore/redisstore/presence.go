@@ -65,7 +65,7 @@ func (s *Store) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskst
 
 // readAt is read together with the store's time.
 func (s *Store) readAt(ctx context.Context, add addFunc) (time.Time, error) {
-	if s.convoy != nil {
+	if s.pipeliner != nil {
 		return s.readWithTime(ctx, add)
 	}
 	c := s.nowCall()

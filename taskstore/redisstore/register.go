@@ -94,32 +94,32 @@ return table.concat(existed), #put > 0
 
 // unregisterScript takes registrations of one namespace away. Whether the
 // index keeps the processes depends on what is reported of them, which is
-// elsewhere, so it is in doubt.
+// elsewhere, so it gets a dirty mark.
 //
 // KEYS[1] registrations
 // KEYS[2] specs
 // KEYS[3] uses
-// KEYS[4] doubts
+// KEYS[4] dirty marks
 // KEYS[5] the answer
-// ARGV[1] token of these doubts
+// ARGV[1] token of these dirty marks
 // ARGV[2..] members
 // Returns a letter for each member: 1 if it was registered.
 var unregisterScript = answeringOnce(4, luaUses+`
-local existed, gone, doubt = {}, {}, {}
+local existed, gone, dirty = {}, {}, {}
 for i, old in ipairs(redis.call('HMGET', KEYS[1], unpack(ARGV, 2))) do
   local member = ARGV[i + 1]
   existed[i] = old and not gone[member] and '1' or '0'
   if existed[i] == '1' then
     gone[member] = true
     gone[#gone + 1] = member
-    doubt[#doubt + 1] = member
-    doubt[#doubt + 1] = ARGV[1]
+    dirty[#dirty + 1] = member
+    dirty[#dirty + 1] = ARGV[1]
     use(string.sub(old, 1, 16), -1)
   end
 end
 if #gone > 0 then
   redis.call('HDEL', KEYS[1], unpack(gone))
-  redis.call('HSET', KEYS[4], unpack(doubt))
+  redis.call('HSET', KEYS[4], unpack(dirty))
 end
 store({})
 return table.concat(existed), #gone > 0
@@ -289,7 +289,7 @@ func (s *Store) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, e
 		keys := s.keys.namespace(part.namespace)
 		calls[i] = &call{
 			script: unregisterScript,
-			keys:   []string{keys.registrations(), keys.specs(), keys.uses(), keys.doubts(), keys.answer(newToken())},
+			keys:   []string{keys.registrations(), keys.specs(), keys.uses(), keys.dirtyMarks(), keys.answer(newToken())},
 			args:   append([]any{token}, part.members()...),
 		}
 	}
@@ -309,7 +309,7 @@ func (s *Store) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, e
 		}
 	}
 	for _, part := range parts {
-		if err := s.settleDoubts(ctx, part.doubts(existed, token)); err != nil {
+		if err := s.settleDirtyMarks(ctx, part.dirtyMarks(existed, token)); err != nil {
 			s.log.WithError(err).Debug("registration index not cleaned")
 			break
 		}
@@ -348,9 +348,9 @@ func (p *namespacePart) members() []any {
 	return members
 }
 
-// doubts are what [unregisterScript] put in doubt.
-func (p *namespacePart) doubts(existed []bool, token string) doubts {
-	d := doubts{namespace: p.namespace}
+// dirtyMarks returns the marks that [unregisterScript] has set.
+func (p *namespacePart) dirtyMarks(existed []bool, token string) dirtyMarks {
+	d := dirtyMarks{namespace: p.namespace}
 	for i, process := range p.processes {
 		if existed[p.places[i]] {
 			d.processes, d.tokens = append(d.processes, process), append(d.tokens, token)

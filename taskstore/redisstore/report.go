@@ -211,7 +211,7 @@ func (s *Store) rewrite(ctx context.Context, changed []*news) ([]*news, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What was not written leaves its doubts to the next reader of a page.
+	// The next read of a page settles the dirty marks of what was not written.
 	done := byIndex(slices.DeleteFunc(slices.Clone(changed), func(n *news) bool { return !written[n] }))
 	err = s.run(ctx, done.calls(func(part *indexPart) *call { return part.settle(s, token) })...)
 	return again, err
@@ -303,7 +303,7 @@ func (ps indexParts) calls(script func(*indexPart) *call) []*call {
 
 func (p *indexPart) touch(s *Store, token string) *call {
 	keys := s.keys.namespace(p.namespace)
-	c := &call{script: touchScript, keys: []string{keys.index(), keys.doubts()}, args: []any{token, len(p.reported)}}
+	c := &call{script: touchScript, keys: []string{keys.index(), keys.dirtyMarks()}, args: []any{token, len(p.reported)}}
 	for _, m := range slices.Concat(p.reported, p.gone) {
 		c.args = append(c.args, m)
 	}
@@ -312,7 +312,7 @@ func (p *indexPart) touch(s *Store, token string) *call {
 
 func (p *indexPart) settle(s *Store, token string) *call {
 	keys := s.keys.namespace(p.namespace)
-	c := &call{script: settleScript, keys: []string{keys.registrations(), keys.index(), keys.doubts()}, args: []any{newToken()}}
+	c := &call{script: settleScript, keys: []string{keys.registrations(), keys.index(), keys.dirtyMarks()}, args: []any{newToken()}}
 	for _, m := range p.reported {
 		c.args = append(c.args, m, token, reportedWord(true))
 	}

@@ -122,42 +122,28 @@ func readNumber(value any) (int64, error) {
 	return n, nil
 }
 
-// knownView is a view that knows of all writes up to one, and maybe of some
-// that came after.
-type knownView struct {
-	*templates.View
-	token    string
-	revision int64
-}
-
-// loading is a view on its way; err may be read when done is closed.
-type loading struct {
-	done chan struct{}
-	err  error
-}
-
 // currentView returns a view of the business that knows of every write that
 // was answered before. That is one round trip if this process has searched the
 // business before and little has changed since.
 func (s *Store) currentView(ctx context.Context, b catalog.Business) (knownView, error) {
-	r := s.recall(b)
+	c := s.cache(b)
 	for {
-		known := r.knownView()
+		known := c.knownView()
 		if known.View == nil {
-			if err := s.load(ctx, b, r); err != nil {
+			if err := s.load(ctx, b, c); err != nil {
 				return knownView{}, err
 			}
 			continue
 		}
 		since, err := s.allSince(ctx, b, known.token)
 		if errors.Is(err, errWriteUnknown) {
-			r.forgetView(known.View)
+			c.forgetView(known.View)
 			continue
 		}
 		if err != nil {
 			return knownView{}, err
 		}
-		if now, ok := r.bringForward(known, since); ok {
+		if now, ok := c.bringForward(known, since); ok {
 			return now, nil
 		}
 	}
@@ -178,8 +164,8 @@ func (s *Store) allSince(ctx context.Context, b catalog.Business, token string) 
 
 // load reads all templates into a view; who comes while another does so waits
 // for him. It does not yet know what was deleted meanwhile.
-func (s *Store) load(ctx context.Context, b catalog.Business, r *recall) error {
-	l, mine := r.beginLoading()
+func (s *Store) load(ctx context.Context, b catalog.Business, c *businessCache) error {
+	l, mine := c.beginLoading()
 	if !mine {
 		select {
 		case <-l.done:
@@ -192,7 +178,7 @@ func (s *Store) load(ctx context.Context, b catalog.Business, r *recall) error {
 		}
 	}
 	view, err := s.readAll(ctx, b)
-	r.endLoading(l, view, err)
+	c.endLoading(l, view, err)
 	return err
 }
 
@@ -207,63 +193,6 @@ func (s *Store) readAll(ctx context.Context, b catalog.Business) (knownView, err
 		part, err = s.changesSince(ctx, b, "", part.rest)
 	}
 	return knownView{}, err
-}
-
-func (r *recall) knownView() knownView {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.view
-}
-
-// beginLoading returns the loading that is under way, or begins one.
-func (r *recall) beginLoading() (l *loading, begun bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.loading == nil {
-		r.loading, begun = &loading{done: make(chan struct{})}, true
-	}
-	return r.loading, begun
-}
-
-func (r *recall) endLoading(l *loading, view knownView, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.view, r.loading = view, nil
-	l.err = err
-	close(l.done)
-}
-
-// forgetView forgets a view, if nobody has done so before.
-func (r *recall) forgetView(v *templates.View) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.view.View == v {
-		r.view = knownView{}
-	}
-}
-
-// bringForward makes a view know of changes since the write up to which it was
-// known, unless it knows of later ones by now; false means that they must be
-// asked for anew. They must if others brought it forward, but not as far: with a
-// fail-over in between, what they brought may be gone.
-//
-// Changes are later as a whole or not at all: an answer of one script call is
-// what was true at its last write. One of several calls may bring the view
-// single changes of later writes, which those after it bring again.
-func (r *recall) bringForward(known knownView, since changes) (knownView, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case r.view.View != known.View:
-		return knownView{}, false
-	case since.revision <= r.view.revision:
-		return r.view, true
-	case r.view.token != known.token:
-		return knownView{}, false
-	}
-	r.view.Apply(since.changed, since.deleted)
-	r.view.token, r.view.revision = since.token, since.revision
-	return r.view, true
 }
 
 // searchRounds bounds how often a page is searched anew because something on it

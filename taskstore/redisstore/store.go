@@ -60,11 +60,11 @@ type Options struct {
 
 // Store keeps tasks in Redis. Make it with [Open].
 type Store struct {
-	client redis.UniversalClient
-	convoy *convoy // nil in a cluster, where every server has a pace of its own
-	keys   keyspace
-	opt    Options
-	log    logrus.FieldLogger
+	client    redis.UniversalClient
+	pipeliner *pipeliner // nil in a cluster, where every server has a pace of its own
+	keys      keyspace
+	opt       Options
+	log       logrus.FieldLogger
 	// highest is the highest number that this store was given. It is sent
 	// along when the next one is asked for, so that the clock key does not go
 	// back for those who saw its lost end.
@@ -74,8 +74,8 @@ type Store struct {
 	room    room
 	servers servers
 
-	recalls   *recent.Businesses[recall]
-	recallEnd *time.Timer // of the last of them
+	caches    *recent.Businesses[businessCache]
+	cachesEnd *time.Timer // evicts them when no business is used any longer
 }
 
 // Validate reports everything that is wrong, each with its field. It connects
@@ -148,10 +148,10 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 		opt:    opt,
 		log:    opt.Log.WithField("component", "redisstore"),
 
-		recalls: recent.New(func() *recall { return &recall{} }),
+		caches: recent.New(func() *businessCache { return &businessCache{} }),
 	}
 	if single, ok := client.(*redis.Client); ok {
-		s.convoy = &convoy{client: single, longest: opt.Patience}
+		s.pipeliner = &pipeliner{client: single, timeout: opt.Patience}
 	}
 	redis.SetLogger(driverLog{log: s.log})
 	if err := s.Check(ctx); err != nil {
@@ -161,7 +161,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 		return nil, errors.Join(fmt.Errorf("load scripts: %w", err), client.Close())
 	}
 	s.readRoom(ctx)
-	s.recallEnd = time.AfterFunc(recent.For, s.forgetRecalls)
+	s.cachesEnd = time.AfterFunc(recent.For, s.evictCaches)
 	return s, nil
 }
 
@@ -185,7 +185,7 @@ func (o *Options) takeWaitReplicas() error {
 
 // Close ends the connections.
 func (s *Store) Close() error {
-	s.recallEnd.Stop()
+	s.cachesEnd.Stop()
 	return s.client.Close()
 }
 

@@ -47,12 +47,6 @@ if mark == ARGV[1] then return {} end
 return redis.call('HMGET', KEYS[1], 'mark', 'version', 'packed')
 `)
 
-// markedTopology is a topology that was read; nil before.
-type markedTopology struct {
-	*catalog.Topology
-	mark string
-}
-
 // SetTopology is one round trip.
 func (s *Store) SetTopology(ctx context.Context, b catalog.Business, t catalog.Topology) (int64, error) {
 	if err := errors.Join(b.Validate(), t.Validate()); err != nil {
@@ -115,7 +109,7 @@ func (s *Store) Topology(ctx context.Context, b catalog.Business) (*catalog.Topo
 	if b.Validate() != nil {
 		return &catalog.Topology{}, ctx.Err()
 	}
-	known := s.recall(b).knownTopology()
+	known := s.cache(b).knownTopology()
 	c := &call{script: topologyScript, keys: []string{s.keys.business(b).topology()}, args: []any{known.mark}}
 	if err := s.run(ctx, c); err != nil {
 		return nil, fmt.Errorf("read topology: %w", err)
@@ -141,20 +135,6 @@ func (s *Store) readTopology(b catalog.Business, answer []string) (*catalog.Topo
 	if err != nil {
 		return nil, fmt.Errorf("read topology: %w", err)
 	}
-	s.recall(b).keepTopology(markedTopology{Topology: t, mark: answer[0]})
+	s.cache(b).keepTopology(markedTopology{Topology: t, mark: answer[0]})
 	return t, nil
-}
-
-func (r *recall) knownTopology() markedTopology {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.topology
-}
-
-// keepTopology may keep an older one than there was: the next call finds that
-// by its mark.
-func (r *recall) keepTopology(t markedTopology) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.topology = t
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv/redistest"
 )
 
-// gate holds up pipelines with an echo until it is opened, and counts them.
+// gate delays pipelines with an echo until it is opened, and counts them.
 type gate struct {
 	open chan struct{}
 
-	mu    sync.Mutex
-	trips int
+	mu        sync.Mutex
+	pipelines int
 }
 
 func (*gate) DialHook(next redis.DialHook) redis.DialHook          { return next }
@@ -32,7 +32,7 @@ func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 			return next(ctx, commands) // the client's own
 		}
 		g.mu.Lock()
-		g.trips++
+		g.pipelines++
 		g.mu.Unlock()
 		<-g.open
 		return next(ctx, commands)
@@ -42,10 +42,10 @@ func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 func (g *gate) count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.trips
+	return g.pipelines
 }
 
-func newConvoy(t *testing.T) (*convoy, *gate) {
+func newPipeliner(t *testing.T) (*pipeliner, *gate) {
 	t.Helper()
 	client, err := connect(Options{URL: redistest.Start(t).URL()})
 	if err != nil {
@@ -58,19 +58,19 @@ func newConvoy(t *testing.T) (*convoy, *gate) {
 	}
 	g := &gate{open: make(chan struct{})}
 	single.AddHook(g)
-	return &convoy{client: single, longest: time.Minute}, g
+	return &pipeliner{client: single, timeout: time.Minute}, g
 }
 
-// waits reports how many wait for the next trip.
-func (c *convoy) waits() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.waiting)
+// waits reports how many calls wait for the next batch.
+func (p *pipeliner) waits() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.waiting)
 }
 
-func TestCallersThatWaitTravelTogetherAndGetTheirOwnAnswers(t *testing.T) {
+func TestWaitingCallsShareABatchAndGetTheirOwnReplies(t *testing.T) {
 	t.Parallel()
-	c, g := newConvoy(t)
+	p, g := newPipeliner(t)
 	const callers = 100
 	failed := make(chan error, callers)
 	var wg sync.WaitGroup
@@ -78,7 +78,7 @@ func TestCallersThatWaitTravelTogetherAndGetTheirOwnAnswers(t *testing.T) {
 		wg.Go(func() {
 			var answer *redis.StringCmd
 			text := fmt.Sprint(i)
-			err := c.send(t.Context(), func(ctx context.Context, pipe redis.Pipeliner) {
+			err := p.send(t.Context(), func(ctx context.Context, pipe redis.Pipeliner) {
 				pipe.Get(ctx, "missing") // is no error
 				answer = pipe.Echo(ctx, text)
 				if i%2 == 1 {
@@ -94,60 +94,60 @@ func TestCallersThatWaitTravelTogetherAndGetTheirOwnAnswers(t *testing.T) {
 			}
 		})
 	}
-	testenv.Eventually(t, time.Minute, func() bool { return c.waits() == callers-convoyTrips }, "all others wait")
+	testenv.Eventually(t, time.Minute, func() bool { return p.waits() == callers-maxBatches }, "all other calls wait")
 	close(g.open)
 	wg.Wait()
 	close(failed)
 	for err := range failed {
 		t.Error(err)
 	}
-	if n := g.count(); n != convoyTrips+1 {
-		t.Errorf("%d round trips for %d callers, want %d", n, callers, convoyTrips+1)
+	if n := g.count(); n != maxBatches+1 {
+		t.Errorf("%d round trips for %d callers, want %d", n, callers, maxBatches+1)
 	}
 }
 
-func TestACallerWhoLeavesTheConvoyHoldsNobodyUp(t *testing.T) {
+func TestACanceledCallDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
-	c, g := newConvoy(t)
+	p, g := newPipeliner(t)
 	echo := func(ctx context.Context, pipe redis.Pipeliner) { pipe.Echo(ctx, "x") }
 	var wg sync.WaitGroup
-	for range convoyTrips {
+	for range maxBatches {
 		wg.Go(func() {
-			if err := c.send(t.Context(), echo); err != nil {
+			if err := p.send(t.Context(), echo); err != nil {
 				t.Error(err)
 			}
 		})
 	}
-	testenv.Eventually(t, time.Minute, func() bool { return g.count() == convoyTrips }, "the trips are on the way")
-	ctx, leave := context.WithCancel(t.Context())
+	testenv.Eventually(t, time.Minute, func() bool { return g.count() == maxBatches }, "the batches are in flight")
+	ctx, cancel := context.WithCancel(t.Context())
 	wg.Go(func() {
-		if err := c.send(ctx, func(context.Context, redis.Pipeliner) { t.Error("sent for one who left") }); !errors.Is(err, context.Canceled) {
-			t.Errorf("the one who left got %v", err)
+		if err := p.send(ctx, func(context.Context, redis.Pipeliner) { t.Error("sent for a canceled call") }); !errors.Is(err, context.Canceled) {
+			t.Errorf("the canceled call got %v", err)
 		}
 	})
 	wg.Go(func() {
-		if err := c.send(t.Context(), echo); err != nil {
+		if err := p.send(t.Context(), echo); err != nil {
 			t.Error(err)
 		}
 	})
-	testenv.Eventually(t, time.Minute, func() bool { return c.waits() == 2 }, "two wait")
-	leave()
+	testenv.Eventually(t, time.Minute, func() bool { return p.waits() == 2 }, "two calls wait")
+	cancel()
 	close(g.open)
 	wg.Wait()
 }
 
-func TestNothingSentForOneWhoLeftIsNoSuccess(t *testing.T) {
+func TestACanceledCallIsNoSuccess(t *testing.T) {
 	t.Parallel()
-	c, _ := newConvoy(t)
-	ctx, leave := context.WithCancel(t.Context())
-	leave()
-	p := &passenger{
+	p, _ := newPipeliner(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	call := &pendingCall{
 		ctx: ctx, done: make(chan error, 1),
-		add: func(context.Context, redis.Pipeliner) { t.Error("sent for one who left") },
+		add: func(context.Context, redis.Pipeliner) { t.Error("sent for a canceled call") },
 	}
-	c.trips++
-	c.travel([]*passenger{p})
-	if err := <-p.done; !errors.Is(err, context.Canceled) {
-		t.Errorf("the one who left is told %v", err)
+	p.inFlight++
+	p.sendBatches([]*pendingCall{call})
+	if err := <-call.done; !errors.Is(err, context.Canceled) {
+		t.Errorf("the canceled call got %v", err)
 	}
 }

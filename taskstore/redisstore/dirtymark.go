@@ -11,49 +11,49 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// Registrations and the index of a namespace are in one slot, reports in
-// others, so no script sees both. What is reported anew, or no longer, is
-// first put in doubt, with a token, then the report is written, then the doubt
-// is settled. Whoever is interrupted leaves doubts, and whoever reads pages
-// settles those first. So each process in the index is registered, reported,
-// or in doubt.
+// The registrations and the index of a namespace are in one slot, reports in
+// others, so no script sees both. A change of which processes are reported
+// therefore first sets a dirty mark with a token on each of them, then writes
+// the report, then settles the marks. An interrupted writer leaves its marks,
+// and a reader of pages settles those first. So each process in the index is
+// registered, reported, or marked.
 //
-// Whoever settles a doubt knows what was reported after the doubt began, if the
-// token is still the one that he saw. If it is not, someone else has begun or
-// settled a doubt meanwhile, maybe on older knowledge. Then the one who wrote a
-// report puts the process in doubt once more.
+// A caller that settles a mark knows what was reported after the mark was set
+// if the token is still the one that it read. Otherwise another caller has set
+// or settled a mark meanwhile, maybe on older knowledge, and the writer of a
+// report marks the process once more.
 
-// touchScript puts processes of one namespace in doubt.
+// touchScript marks processes of one namespace as dirty.
 //
 // KEYS[1] index
-// KEYS[2] doubts
+// KEYS[2] dirty marks
 // ARGV[1] token
 // ARGV[2] how many of the members are, or will be, reported; they come first
 // ARGV[3..] members
 // Returns 1.
 var touchScript = redis.NewScript(`
-local count, enter, doubt = tonumber(ARGV[2]), {}, {}
+local count, enter, dirty = tonumber(ARGV[2]), {}, {}
 for i = 3, #ARGV do
-  doubt[#doubt + 1] = ARGV[i]
-  doubt[#doubt + 1] = ARGV[1]
+  dirty[#dirty + 1] = ARGV[i]
+  dirty[#dirty + 1] = ARGV[1]
   if i <= count + 2 then
     enter[#enter + 1] = '0'
     enter[#enter + 1] = ARGV[i]
   end
 end
 if #enter > 0 then redis.call('ZADD', KEYS[1], unpack(enter)) end
-redis.call('HSET', KEYS[2], unpack(doubt))
+redis.call('HSET', KEYS[2], unpack(dirty))
 return 1
 `)
 
-// settleScript ends doubts about processes of one namespace.
+// settleScript removes dirty marks of one namespace.
 //
 // KEYS[1] registrations
 // KEYS[2] index
-// KEYS[3] doubts
-// ARGV[1] token for those that others have touched meanwhile, "" to leave them
-// ARGV[2..] for each process: member, the token of its doubt, "reported" or ""
-// Returns how many others have touched.
+// KEYS[3] dirty marks
+// ARGV[1] token for members that other callers have marked meanwhile, "" to leave those
+// ARGV[2..] for each process: member, the token of its mark, "reported" or ""
+// Returns how many members other callers have marked.
 var settleScript = redis.NewScript(`
 local touched = 0
 for i = 2, #ARGV, 3 do
@@ -76,17 +76,16 @@ return touched
 
 func newToken() string { return rand.Text() }
 
-// doubts are processes of one namespace that are in doubt, with the tokens of
-// their doubts.
-type doubts struct {
+// dirtyMarks are the marked processes of one namespace with their tokens.
+type dirtyMarks struct {
 	namespace string
 	processes []catalog.Process
 	tokens    []string
 }
 
-// settleDoubts looks whether the processes are reported and ends the doubts about
-// them.
-func (s *Store) settleDoubts(ctx context.Context, d doubts) error {
+// settleDirtyMarks reads whether the processes are reported and removes their
+// marks.
+func (s *Store) settleDirtyMarks(ctx context.Context, d dirtyMarks) error {
 	if len(d.processes) == 0 {
 		return nil
 	}
@@ -99,9 +98,9 @@ func (s *Store) settleDoubts(ctx context.Context, d doubts) error {
 		args = append(args, member(p.Name, p.Host), d.tokens[i], reportedWord(known[p.Host].find(p) != nil))
 	}
 	keys := s.keys.namespace(d.namespace)
-	c := &call{script: settleScript, keys: []string{keys.registrations(), keys.index(), keys.doubts()}, args: args}
+	c := &call{script: settleScript, keys: []string{keys.registrations(), keys.index(), keys.dirtyMarks()}, args: args}
 	if err := s.run(ctx, c); err != nil {
-		return fmt.Errorf("settle what is in doubt: %w", err)
+		return fmt.Errorf("settle dirty marks: %w", err)
 	}
 	return nil
 }

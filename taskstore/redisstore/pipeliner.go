@@ -1,0 +1,152 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// pipeliner batches the calls of many goroutines to one server. While fewer
+// than maxBatches batches are in flight a call is sent at once, alone; other
+// calls wait for the next batch. A lone caller loses nothing, and many share
+// the cost of writing, reading and waking up, which dominates a small call.
+type pipeliner struct {
+	client  *redis.Client
+	timeout time.Duration // of a batch
+
+	mu       sync.Mutex
+	inFlight int // batches
+	waiting  []*pendingCall
+}
+
+const (
+	// maxBatches is how many batches are in flight at once: Redis works on one
+	// while the replies of the other are read.
+	maxBatches = 2
+	// maxBatchCalls is how many calls a batch has at most.
+	maxBatchCalls = 256
+)
+
+// addFunc adds commands to a pipeline.
+type addFunc func(ctx context.Context, pipe redis.Pipeliner)
+
+// pendingCall is the commands of one caller until their replies are read.
+type pendingCall struct {
+	ctx      context.Context //nolint:containedctx // the caller's, for as long as it waits in send
+	add      addFunc
+	canceled error // why the commands were not sent
+	commands []redis.Cmder
+	done     chan error // takes one error without waiting
+}
+
+// send sends the commands of add and returns the first error among the
+// replies. It returns when ctx ends; the commands must not be read then.
+func (p *pipeliner) send(ctx context.Context, add addFunc) error {
+	if c := p.enqueue(ctx, add); c != nil {
+		select {
+		case err := <-c.done:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	defer func() {
+		if next := p.nextBatch(); next != nil {
+			go p.sendBatches(next)
+		}
+	}()
+	return send(ctx, p.client, add)
+}
+
+// enqueue makes a call wait for the next batch; nil means: send it at once.
+func (p *pipeliner) enqueue(ctx context.Context, add addFunc) *pendingCall {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.inFlight < maxBatches {
+		p.inFlight++
+		return nil
+	}
+	c := &pendingCall{ctx: ctx, add: add, done: make(chan error, 1)}
+	p.waiting = append(p.waiting, c)
+	return c
+}
+
+// nextBatch ends a batch and returns the calls of the next one, if any wait.
+func (p *pipeliner) nextBatch() []*pendingCall {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.waiting) == 0 {
+		p.inFlight--
+		return nil
+	}
+	n := min(len(p.waiting), maxBatchCalls)
+	next := p.waiting[:n:n]
+	p.waiting = p.waiting[n:]
+	return next
+}
+
+// sendBatches sends one batch after the other until no call waits.
+func (p *pipeliner) sendBatches(batch []*pendingCall) {
+	for batch != nil {
+		p.sendBatch(batch)
+		batch = p.nextBatch()
+	}
+}
+
+func (p *pipeliner) sendBatch(batch []*pendingCall) {
+	ctx, cancel := context.WithTimeout(context.Background(), p.timeout)
+	defer cancel()
+	pipe := p.client.Pipeline()
+	for _, c := range batch {
+		if c.canceled = c.ctx.Err(); c.canceled != nil {
+			continue // its caller has returned
+		}
+		from := pipe.Len()
+		c.add(ctx, pipe)
+		c.commands = pipe.Cmds()[from:]
+	}
+	exec(ctx, pipe)
+	for _, c := range batch {
+		c.done <- cmp.Or(c.canceled, firstError(c.commands))
+	}
+}
+
+// send sends the commands of add in a round trip of their own.
+func send(ctx context.Context, client redis.UniversalClient, add addFunc) error {
+	pipe := client.Pipeline()
+	add(ctx, pipe)
+	return flush(ctx, pipe)
+}
+
+// flush sends the commands of a pipeline and returns the first error. A missing
+// key is none.
+func flush(ctx context.Context, pipe redis.Pipeliner) error {
+	return firstError(exec(ctx, pipe))
+}
+
+// exec sends the commands of a pipeline and gives each its own error. go-redis
+// sets none when a server rejects a new connection, and a command that was
+// never sent would look like a missing key.
+func exec(ctx context.Context, pipe redis.Pipeliner) []redis.Cmder {
+	commands, err := pipe.Exec(ctx)
+	if err != nil && !slices.ContainsFunc(commands, func(c redis.Cmder) bool { return c.Err() != nil }) {
+		for _, c := range commands {
+			c.SetErr(err)
+		}
+	}
+	return commands
+}
+
+func firstError(commands []redis.Cmder) error {
+	for _, c := range commands {
+		if err := c.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+	}
+	return nil
+}
