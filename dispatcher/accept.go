@@ -19,42 +19,31 @@ const keyHeader = "Idempotency-Key"
 // maxIdempotencyKey bounds what the store must remember of a key.
 const maxIdempotencyKey = 255
 
-// acceptance is a request to make a task, through whichever door it came.
+// acceptance is an authorized submission, from HTTP or NATS.
 type acceptance struct {
-	call   string // full name
-	who    caller
-	decode func(*dialect.Request) (procfleet.Submission, error)
-	in     *dialect.Request
-	terms  terms // with the caller's key
-	// ownKey, if set, takes the place of the key of a caller who gives none;
-	// no other request may have it.
-	ownKey string
-	origin procfleet.Origin
-	start  time.Time
-	log    logrus.FieldLogger
+	call  string // full name
+	who   caller
+	sub   procfleet.Submission
+	terms terms
+	start time.Time
+	log   logrus.FieldLogger
 }
 
-// accept makes a task of a request, or finds the one that was made of it
-// before, and returns when the task is durable.
+// decode checks the caller's idempotency key and decodes a submission.
+func (a *api) decode(
+	ctx context.Context, key string, decode func(*dialect.Request) (procfleet.Submission, error), in *dialect.Request,
+) (procfleet.Submission, error) {
+	if err := checkKey(key); err != nil {
+		return procfleet.Submission{}, err
+	}
+	return inTurn(ctx, a.submitter.turns, len(in.Body) > turnBody, func() (procfleet.Submission, error) { return decode(in) })
+}
+
+// accept creates a task, or finds the one that an earlier request with the same
+// key created, and returns when the task is durable.
 func (a *api) accept(ctx context.Context, r *acceptance) (procfleet.Task, error) {
-	if err := checkKey(r.terms.key); err != nil {
-		return procfleet.Task{}, err
-	}
-	sub, err := inTurn(ctx, a.submitter.turns, len(r.in.Body) > turnBody, func() (procfleet.Submission, error) { return r.decode(r.in) })
-	if err != nil {
-		return procfleet.Task{}, err
-	}
-	if err := r.who.maySubmit(&sub); err != nil {
-		return procfleet.Task{}, err
-	}
-	r.in.Body = nil // the submission has all of it; big ones need the memory
-	sub.Dialect, sub.Application = r.call, r.who.code
-	terms := r.terms
-	terms.origin = r.origin
-	if terms.key == "" {
-		terms.key, terms.sole = r.ownKey, true
-	}
-	task, err := a.submitter.submit(ctx, sub, terms)
+	r.sub.Dialect, r.sub.Application = r.call, r.who.code
+	task, err := a.submitter.submit(ctx, r.sub, r.terms)
 	if err != nil {
 		return procfleet.Task{}, err
 	}

@@ -10,18 +10,10 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-func (e *exchange) showAgents(ctx context.Context, use dialect.ShowAgents, in *dialect.Request) error {
-	q, err := use.Decode(in)
-	if err != nil {
-		return err
-	}
-	at, err := e.find(ctx, q.Business, q.Targets)
-	if err != nil {
-		return err
-	}
+func (e *exchange) showAgents(ctx context.Context, q *dialect.AgentQuery, at *targetHosts) ([]dialect.TargetAgent, error) {
 	presences, err := e.api.agentsAt(ctx, at)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	found := make([]dialect.TargetAgent, len(q.Targets))
 	for i, t := range q.Targets {
@@ -31,8 +23,7 @@ func (e *exchange) showAgents(ctx context.Context, use dialect.ShowAgents, in *d
 			found[i].Agent = &agent
 		}
 	}
-	e.reply(use.Encode(&q, found, e.id))
-	return nil
+	return found, nil
 }
 
 // agentsAt returns who announced itself on each host.
@@ -49,18 +40,10 @@ func live(p *taskstore.Presence) bool { return !p.Host.IsZero() }
 
 // bindAgents makes agent ids lead to hosts. An id is believed if the host's
 // agent has it, or has none of its own.
-func (e *exchange) bindAgents(ctx context.Context, use dialect.BindAgents, in *dialect.Request) error {
-	q, err := use.Decode(in)
-	if err != nil {
-		return err
-	}
-	at, err := e.find(ctx, q.Business, q.Targets)
-	if err != nil {
-		return err
-	}
+func (e *exchange) bindAgents(ctx context.Context, q *dialect.AgentBinding, at *targetHosts) ([]bool, error) {
 	presences, err := e.api.agentsAt(ctx, at)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	bound := make([]bool, len(q.Targets))
 	var bindings []taskstore.AgentBinding
@@ -76,13 +59,12 @@ func (e *exchange) bindAgents(ctx context.Context, use dialect.BindAgents, in *d
 		ctx, cancel := e.undisturbed(ctx)
 		defer cancel()
 		if err := e.auditChange(ctx, changeOf("bind agents", q.Business, at.hosts)); err != nil {
-			return err
+			return nil, err
 		}
 		if err := e.api.store.Bind(ctx, bindings); err != nil {
-			return fmt.Errorf("bind %d agent ids to hosts: %w", len(bindings), err)
+			return nil, fmt.Errorf("bind %d agent ids to hosts: %w", len(bindings), err)
 		}
 	}
 	e.log().WithFields(logrus.Fields{"application": e.who.code, "user": e.who.user, "hosts": len(bindings)}).Info("agent ids bound")
-	e.reply(use.Encode(&q, bound, e.id))
-	return nil
+	return bound, nil
 }

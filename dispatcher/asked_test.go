@@ -14,8 +14,8 @@ import (
 // plainDialect is a dialect that says everything as it is inside, so that tests of
 // what dispatchers do need none of the published shapes.
 func plainDialect() dialect.Dialect {
-	call := func(name string, use dialect.Use) dialect.Call {
-		return dialect.Call{Name: "plain." + name, Paths: []string{"/" + name}, Methods: []string{http.MethodPost}, Use: use}
+	call := func(name string, endpoint dialect.Endpoint) dialect.Call {
+		return dialect.Call{Name: "plain." + name, Paths: []string{"/" + name}, Methods: []string{http.MethodPost}, Endpoint: endpoint}
 	}
 	return dialect.Dialect{
 		Name: "plain", Prefixes: []string{"/"},
@@ -37,15 +37,15 @@ func plainDialect() dialect.Dialect {
 			call("processes", dialect.ShowProcesses{Decode: asked[dialect.ProcessQuery], Encode: told[dialect.ProcessQuery, []dialect.ProcessEntry]}),
 			call("list", dialect.ListProcesses{
 				Decode: asked[dialect.ProcessPage],
-				Encode: func(_ *dialect.ProcessPage, found []dialect.ProcessEntry, total int, _ string) dialect.Reply {
-					return answered(listed{found, total})
+				Encode: func(_ *dialect.ProcessPage, found dialect.ProcessEntries, _ string) dialect.Reply {
+					return answered(listed{found.Entries, found.Total})
 				},
 			}),
 			call("agents", dialect.ShowAgents{Decode: asked[dialect.AgentQuery], Encode: told[dialect.AgentQuery, []dialect.TargetAgent]}),
 			call("freeze", dialect.Freeze{Decode: asked[dialect.Freezing], Encode: told[dialect.Freezing, dialect.Frozen]}),
 			call("freezes", dialect.ListFreezes{
 				Decode: asked[dialect.FreezePage],
-				Encode: func(_ dialect.FreezePage, found []catalog.Freeze) dialect.Reply { return answered(found) },
+				Encode: func(_ *dialect.FreezePage, found []catalog.Freeze, _ string) dialect.Reply { return answered(found) },
 			}),
 			call("edit", dialect.EditTemplates{Decode: asked[dialect.TemplateEdits], Encode: told[dialect.TemplateEdits, dialect.TemplatesEdited]}),
 			call("bind", dialect.BindAgents{Decode: asked[dialect.AgentBinding], Encode: told[dialect.AgentBinding, []bool]}),

@@ -103,16 +103,16 @@ func (e *exchange) auditRefusal(err error, f *dialect.Error) {
 		f.Call = e.call.Name
 		e.log().WithFields(logrus.Fields{"application": f.Application, "task": f.Task, "detail": f.Error()}).Info("call refused")
 	}
-	e.api.auditRefusal(f, e.call.Use, &e.who, e.origin())
+	e.api.auditRefusal(f, e.call.action, &e.who, e.origin())
 }
 
-// auditRefusal keeps the record of a call that was not done as its caller
-// wished: of those that only read, if its caller must not.
-func (a *api) auditRefusal(f *dialect.Error, use dialect.Use, who *caller, o procfleet.Origin) {
+// auditRefusal records a call that failed. Of calls that only read it records
+// those that their callers may not make.
+func (a *api) auditRefusal(f *dialect.Error, action string, who *caller, o procfleet.Origin) {
 	reason, away := refusals[f.Kind]
 	switch {
 	case away:
-	case demands(use) == apps.Reading:
+	case action == apps.Reading:
 		return
 	default:
 		reason = f.Kind.String()

@@ -78,7 +78,7 @@ func resultCall(b *testing.B) func(io.Writer, string, iter.Seq2[[]procfleet.Item
 	b.Helper()
 	for _, d := range dialect.All() {
 		for _, call := range d.Calls {
-			if use, ok := call.Use.(dialect.Outcomes); ok {
+			if use, ok := call.Endpoint.(dialect.Outcomes); ok {
 				return use.Encode
 			}
 		}

@@ -23,8 +23,8 @@ type caller struct {
 	app  *apps.Application // nil where callers are not asked who they are: they may do everything
 }
 
-// gate finds out who calls.
-type gate struct {
+// authenticator authenticates callers.
+type authenticator struct {
 	apps    *apps.Registry // nil: callers are who they say
 	login   *login         // nil: no bk_token counts
 	trusted []netip.Prefix // of ESBs in front
@@ -35,9 +35,9 @@ type gate struct {
 	measures gateMeasures
 }
 
-// newGate opens the file of applications if there is one.
-func newGate(cfg *Config) (*gate, error) {
-	g := &gate{trusted: cfg.TrustedESB, now: time.Now}
+// newAuthenticator opens the file of applications if there is one.
+func newAuthenticator(cfg *Config) (*authenticator, error) {
+	g := &authenticator{trusted: cfg.TrustedESB, now: time.Now}
 	if cfg.AppsFile != "" {
 		registry, err := apps.Open(cfg.AppsFile)
 		if err != nil {
@@ -51,9 +51,9 @@ func newGate(cfg *Config) (*gate, error) {
 	return g, nil
 }
 
-// admit finds out who calls: first which application, then for which user.
+// authenticate authenticates the application that calls, then its user.
 // peer is where the request comes from, if it came by HTTP.
-func (g *gate) admit(ctx context.Context, at *dialect.Family, in *dialect.Request, peer netip.Addr) (caller, error) {
+func (g *authenticator) authenticate(ctx context.Context, at *dialect.Family, in *dialect.Request, peer netip.Addr) (caller, error) {
 	said, err := at.Credentials(in)
 	if err != nil {
 		return caller{}, err
@@ -79,7 +79,7 @@ func (g *gate) admit(ctx context.Context, at *dialect.Family, in *dialect.Reques
 }
 
 // application finds out which application calls.
-func (g *gate) application(ctx context.Context, said *dialect.Credentials, peer netip.Addr) (*apps.Application, error) {
+func (g *authenticator) application(ctx context.Context, said *dialect.Credentials, peer netip.Addr) (*apps.Application, error) {
 	switch {
 	case said.Application == "":
 		return nil, &dialect.Error{Kind: dialect.NoApplication}
@@ -95,7 +95,7 @@ func (g *gate) application(ctx context.Context, said *dialect.Credentials, peer 
 	return g.apps.Verify(ctx, said.Application, said.Secret)
 }
 
-func (g *gate) trusts(peer netip.Addr) bool {
+func (g *authenticator) trusts(peer netip.Addr) bool {
 	peer = peer.Unmap().WithZone("")
 	return slices.ContainsFunc(g.trusted, func(p netip.Prefix) bool { return p.Contains(peer) })
 }
@@ -104,7 +104,7 @@ func (g *gate) trusts(peer netip.Addr) bool {
 const signatureAge = 300 * time.Second
 
 // signed checks a signature and when it was made.
-func (g *gate) signed(said *dialect.Credentials) (*apps.Application, error) {
+func (g *authenticator) signed(said *dialect.Credentials) (*apps.Application, error) {
 	s := said.Signature
 	problem := s.Ambiguous
 	nonce, err := strconv.ParseInt(s.Nonce, 10, 64)
@@ -134,7 +134,7 @@ func (g *gate) signed(said *dialect.Credentials) (*apps.Application, error) {
 
 // user finds out for whom an application calls. A name alone is believed of
 // applications that may skip the login.
-func (g *gate) user(ctx context.Context, said *dialect.Credentials, app *apps.Application) (string, error) {
+func (g *authenticator) user(ctx context.Context, said *dialect.Credentials, app *apps.Application) (string, error) {
 	switch {
 	case said.Token != "" && g.login == nil:
 		return "", &dialect.Error{Kind: dialect.BadToken, Problem: "no bk_token counts here, since no login server is known (--login-url)"}
@@ -188,7 +188,7 @@ func busy(err error) error {
 
 // stillReads reports whether somebody who was admitted may read a task at
 // this moment: the application may have changed, or be gone.
-func (g *gate) stillReads(who *caller, t *procfleet.Task) bool {
+func (g *authenticator) stillReads(who *caller, t *procfleet.Task) bool {
 	if who.app == nil {
 		return true
 	}
@@ -212,20 +212,6 @@ var refusals = map[dialect.Kind]string{
 	dialect.BadToken:           "bad_token",
 	dialect.BadHeader:          "bad_header",
 	dialect.Forbidden:          "forbidden",
-}
-
-// demands is what a call takes of its caller before it is decoded: "" for
-// those that make a task, whose actions are not known before.
-func demands(use dialect.Use) string {
-	switch use.(type) {
-	case dialect.Accept:
-		return ""
-	case dialect.Register, dialect.SetGroups, dialect.BindAgents, dialect.Freeze:
-		return apps.Registration
-	case dialect.EditTemplates, dialect.DeleteTemplate, dialect.SaveTemplates, dialect.SetTopology, dialect.EditTopology:
-		return apps.Catalogue
-	}
-	return apps.Reading
 }
 
 // may refuses what the caller must not do for a business; "" is a call that

@@ -497,11 +497,11 @@ func TestEveryCallRefusesAnApplicationThatMayNothingOfIt(t *testing.T) {
 	for _, dia := range dialect.All() {
 		for _, family := range dia.Reached() {
 			for _, call := range family.Calls {
-				if _, makes := call.Use.(dialect.Accept); makes {
+				if _, makes := call.Endpoint.(dialect.Accept); makes {
 					continue // refused for their actions, in other tests
 				}
 				who := apps.Catalogue
-				if demands(call.Use) == apps.Catalogue {
+				if actionOf(t, call.Endpoint) == apps.Catalogue {
 					who = apps.Reading
 				}
 				header := append(bkapi("bk_app_code", who, "bk_app_secret", "s3cret", "bk_username", "ann"), cmdbHeaders()...)
@@ -728,7 +728,7 @@ func TestAnApplicationThatIsRemovedHearsNoMoreOfTasksThatItWatches(t *testing.T)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if changed, err := d.gate.apps.Refresh(); !changed || err != nil {
+	if changed, err := d.authenticator.apps.Refresh(); !changed || err != nil {
 		t.Fatal(changed, err)
 	}
 	store.set(aTask(4))
@@ -746,7 +746,7 @@ func TestAnApplicationThatIsRemovedHearsNoMoreOfTasksThatItWatches(t *testing.T)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if changed, err := d.gate.apps.Refresh(); !changed || err != nil {
+	if changed, err := d.authenticator.apps.Refresh(); !changed || err != nil {
 		t.Fatal(changed, err)
 	}
 	store.set(aTask(5))

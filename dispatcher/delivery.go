@@ -161,13 +161,21 @@ func (e *delivery) accept(ctx context.Context) (procfleet.Task, error) {
 	defer release()
 	ctx, cancel := context.WithTimeout(ctx, e.in.api.cfg.Timeouts.Query)
 	defer cancel()
-	if e.who, err = e.in.api.gate.admit(ctx, &e.entrance.family, in, netip.Addr{}); err != nil {
+	if e.who, err = e.in.api.authenticator.authenticate(ctx, &e.entrance.family, in, netip.Addr{}); err != nil {
 		return procfleet.Task{}, err
 	}
-	return e.in.api.accept(ctx, &acceptance{
-		call: e.entrance.call, who: e.who, decode: e.entrance.use.Decode, in: in, start: e.start, log: e.log,
-		origin: originOf(&e.who, netip.Addr{}, e.id), terms: t, ownKey: placeKey(e.s),
-	})
+	sub, err := e.in.api.decode(ctx, t.key, e.entrance.accept.Decode, in)
+	if err == nil {
+		err = e.who.maySubmit(&sub)
+	}
+	if err != nil {
+		return procfleet.Task{}, err
+	}
+	if t.key == "" {
+		t.key, t.sole = placeKey(e.s), true
+	}
+	t.origin = originOf(&e.who, netip.Addr{}, e.id)
+	return e.in.api.accept(ctx, &acceptance{call: e.entrance.call, who: e.who, sub: sub, start: e.start, log: e.log, terms: t})
 }
 
 // placeKey is the idempotency key of a message without one. Callers' keys
@@ -196,7 +204,7 @@ func (e *delivery) read() (*dialect.Request, terms, error) {
 	if !known {
 		return nil, terms{}, invalidHeader(dialectHeader, fmt.Sprintf("%.100q is no call that accepts operations; there are %s", name, e.in.names))
 	}
-	t := terms{key: h.Get(keyHeader), label: e.entrance.use.Label}
+	t := terms{key: h.Get(keyHeader), label: e.entrance.accept.Label}
 	if text := h.Get(notAfterHeader); text != "" {
 		at, err := time.Parse(time.RFC3339, text)
 		if err != nil {
@@ -220,7 +228,7 @@ func invalidHeader(name, problem string) *dialect.Error {
 // accepted tells the producer and removes the message, in this order: one
 // that is not removed comes again and is told again.
 func (e *delivery) accepted(ctx context.Context, task procfleet.TaskID) outcome {
-	e.end(ctx, e.entrance.use.Encode(task, e.id), task)
+	e.end(ctx, e.entrance.accept.Encode(task, e.id), task)
 	return outcomeAccepted
 }
 
@@ -236,7 +244,7 @@ func (e *delivery) fail(ctx context.Context, code string, f *dialect.Error) outc
 	}
 	e.in.api.cfg.Reached(PointKept)
 	f.Call = e.entrance.call
-	e.in.api.auditRefusal(f, e.entrance.use, &e.who, originOf(&e.who, netip.Addr{}, e.id))
+	e.in.api.auditRefusal(f, "", &e.who, originOf(&e.who, netip.Addr{}, e.id))
 	e.log.WithFields(logrus.Fields{"code": code, "error": f.Error()}).Info("submission failed")
 	e.end(ctx, e.entrance.family.Fail(f, e.id), f.Task)
 	return outcomeFailed

@@ -44,13 +44,13 @@ type Catalog interface {
 
 // Dispatcher serves the published APIs.
 type Dispatcher struct {
-	cfg     Config
-	log     logrus.FieldLogger
-	handler http.Handler
-	watches *watches
-	notes   *notes
-	intake  *intake // nil without Config.Submissions
-	gate    *gate
+	cfg           Config
+	log           logrus.FieldLogger
+	handler       http.Handler
+	watches       *watches
+	notes         *notes
+	intake        *intake // nil without Config.Submissions
+	authenticator *authenticator
 }
 
 // New returns a dispatcher that keeps tasks in store and queues them on queue.
@@ -74,11 +74,11 @@ func speaking(dialects []dialect.Dialect, cfg Config, store Store, queue Queue) 
 	if err != nil {
 		return nil, err
 	}
-	gate, err := newGate(&cfg)
+	auth, err := newAuthenticator(&cfg)
 	if err != nil {
 		return nil, fmt.Errorf("dispatcher: %w", err)
 	}
-	if err := gate.measured(cfg.Meter); err != nil {
+	if err := auth.measured(cfg.Meter); err != nil {
 		return nil, err
 	}
 	a := &api{
@@ -90,10 +90,14 @@ func speaking(dialects []dialect.Dialect, cfg Config, store Store, queue Queue) 
 		watches:   newWatches(&cfg, store, watchMeasures, logger),
 		bodies:    newBodies(&cfg.Limits),
 
-		strangers: semaphore.NewWeighted(cfg.Limits.StrangersBodies),
-		gate:      gate,
+		strangers:     semaphore.NewWeighted(cfg.Limits.StrangersBodies),
+		authenticator: auth,
 	}
-	d := &Dispatcher{cfg: cfg, log: logger, handler: a.handler(dialects), watches: a.watches, notes: a.submitter.notes, gate: gate}
+	handler, err := a.handler(dialects)
+	if err != nil {
+		return nil, fmt.Errorf("dispatcher: %w", err)
+	}
+	d := &Dispatcher{cfg: cfg, log: logger, handler: handler, watches: a.watches, notes: a.submitter.notes, authenticator: auth}
 	if cfg.Submissions != nil {
 		d.intake = newIntake(a, store, dialects)
 		if err := d.intake.depth.register(cfg.Meter); err != nil {
@@ -123,7 +127,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	if d.intake != nil {
 		taking.Go(func() { d.intake.run(ctx) })
 	}
-	taking.Go(func() { d.gate.watch(ctx, d.log) })
+	taking.Go(func() { d.authenticator.watch(ctx, d.log) })
 	listeners := []net.Listener{listener}
 	if d.cfg.Socket != nil {
 		listeners = append(listeners, d.cfg.Socket)

@@ -17,34 +17,29 @@ import (
 const driftPage = 1000
 
 // showDrift compares a process of the catalogue with what is reported of it.
-func (e *exchange) showDrift(ctx context.Context, use dialect.ShowDrift, in *dialect.Request) error {
-	q, err := use.Decode(in)
+func (e *exchange) showDrift(ctx context.Context, q *dialect.DriftQuery, business string) (*dialect.Drift, error) {
+	t, err := e.api.template(ctx, q.Business, q.ID)
 	if err != nil {
-		return err
-	}
-	t, err := e.template(ctx, &dialect.TemplateQuery{Business: q.Business, ID: q.ID})
-	if err != nil {
-		return err
+		return nil, err
 	}
 	if t == nil {
-		return &dialect.Error{Kind: dialect.NotFound, Problem: catalog.ErrNoTemplate.Error()}
+		return nil, &dialect.Error{Kind: dialect.NotFound, Problem: catalog.ErrNoTemplate.Error()}
 	}
 	where, err := e.api.store.Topology(ctx, q.Business)
 	if err != nil {
-		return fmt.Errorf("read the topology of business %s: %w", q.Business.Namespace(), err)
+		return nil, fmt.Errorf("read the topology of business %s: %w", business, err)
 	}
 	view := newDriftView(t, q.Business, where, q.Modules)
 	if err := e.api.cfg.Limits.items(len(view.on)); err != nil {
-		return err
+		return nil, err
 	}
 	if err := e.api.compare(ctx, view); err != nil {
-		return err
+		return nil, err
 	}
 	if view.drift.Elsewhere, err = e.api.elsewhere(ctx, view); err != nil {
-		return err
+		return nil, err
 	}
-	e.reply(use.Encode(&q, view.result(q.Limit), e.id))
-	return nil
+	return view.result(q.Limit), nil
 }
 
 // compare fills in how the process stands on each host.

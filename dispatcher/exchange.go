@@ -33,23 +33,24 @@ const maxRequestID = 128
 
 // exchange is one request and its answer.
 type exchange struct {
-	api   *api
-	at    surface
-	call  *dialect.Call // nil if there is none for the path and method
-	w     *statusWriter
-	r     *http.Request
-	span  trace.Span
-	who   caller // once it is known
-	id    string // 32 hexadecimal digits
-	start time.Time
+	api     *api
+	at      surface
+	call    *servedCall // nil if there is none for the path and method
+	w       *statusWriter
+	r       *http.Request
+	span    trace.Span
+	who     caller // once it is known
+	release func() // returns the memory reserved for the body; may be called again
+	id      string // 32 hexadecimal digits
+	start   time.Time
 }
 
 // begin gives the request its id and its span. It must be followed by end.
-func (a *api) begin(at surface, call *dialect.Call, w http.ResponseWriter, r *http.Request) *exchange {
+func (a *api) begin(at surface, call *servedCall, w http.ResponseWriter, r *http.Request) *exchange {
 	random := uuid.New()
 	e := &exchange{
 		api: a, at: at, call: call, w: &statusWriter{ResponseWriter: w}, r: r,
-		id: hex.EncodeToString(random[:]), start: time.Now(),
+		id: hex.EncodeToString(random[:]), start: time.Now(), release: func() {},
 	}
 	e.trace()
 	given := r.Header.Get(requestIDHeader)
@@ -102,8 +103,8 @@ func (e *exchange) log() logrus.FieldLogger {
 	return tracecontext.Log(e.r.Context(), e.api.log.WithFields(logrus.Fields{"request": e.id, "dialect": e.name()}))
 }
 
-// serve finds out who calls, reads the body, and does what the call is for.
-// A caller who is known by headers alone is looked at before its body.
+// serve authenticates the caller, reads the body, and serves the endpoint of
+// the call. A caller whose headers suffice is authenticated before its body is read.
 func (e *exchange) serve() {
 	if err := cmp.Or(refuseOtherAccounts(e.r.Context()), refuseHeader(e.r.Header)); err != nil {
 		e.skip(2 * e.api.cfg.Limits.Body)
@@ -113,101 +114,40 @@ func (e *exchange) serve() {
 	in := e.request()
 	hidden := e.at.family.CredentialsInBody && in.BkapiAuthorization == ""
 	if !hidden {
-		if err := e.admit(in); err != nil {
+		if err := e.authenticate(in); err != nil {
 			e.skip(2 * e.api.cfg.Limits.Body)
 			e.fail(err)
 			return
 		}
 	}
-	stranger := hidden && e.api.gate.apps != nil
-	release, err := e.body(in, stranger)
-	defer func() { release() }()
+	stranger := hidden && e.api.authenticator.apps != nil
+	defer func() { e.release() }()
+	err := e.body(in, stranger)
 	if err == nil && hidden {
-		err = e.admit(in)
+		err = e.authenticate(in)
 	}
 	if err == nil && stranger {
-		release, err = e.move(in, release)
+		err = e.move(in)
 	}
 	if err == nil {
 		ctx, cancel := context.WithTimeout(e.r.Context(), e.api.cfg.Timeouts.Query)
 		defer cancel()
-		err = e.use(ctx, in, release)
+		err = e.call.serve(ctx, e, in)
 	}
 	if err != nil {
 		e.fail(err)
 	}
 }
 
-// admit finds out who calls, and whether it may call this at all.
-func (e *exchange) admit(in *dialect.Request) (err error) {
+// authenticate authenticates the caller, and checks that it may do the action
+// that the endpoint requires of every caller.
+func (e *exchange) authenticate(in *dialect.Request) (err error) {
 	ctx, cancel := context.WithTimeout(e.r.Context(), e.api.cfg.Timeouts.Query)
 	defer cancel()
-	if e.who, err = e.api.gate.admit(ctx, &e.at.family, in, peer(e.r)); err != nil {
+	if e.who, err = e.api.authenticator.authenticate(ctx, &e.at.family, in, peer(e.r)); err != nil {
 		return err
 	}
-	return e.who.mayDo(demands(e.call.Use))
-}
-
-// use does what the call is for; release gives the body's room back.
-func (e *exchange) use(ctx context.Context, in *dialect.Request, release func()) error {
-	switch use := e.call.Use.(type) {
-	case dialect.Accept:
-		return e.accept(ctx, use, in)
-	case dialect.Outcomes:
-		return e.outcomes(use, in)
-	case dialect.ShowTask:
-		return e.showTask(ctx, use, in)
-	case dialect.Watch:
-		release() // the body was read, and a stream takes long
-		return e.watch(ctx, use, in)
-	case dialect.ListTasks:
-		return e.listTasks(ctx, use, in)
-	case dialect.ListResults:
-		return e.listResults(ctx, use, in)
-	case dialect.ListHosts:
-		return e.listHosts(ctx, use, in)
-	case dialect.Register:
-		return e.register(ctx, use, in)
-	case dialect.SetGroups:
-		return e.setGroups(ctx, use, in)
-	case dialect.ShowGroups:
-		return e.showGroups(ctx, use, in)
-	case dialect.ShowProcesses:
-		return e.showProcesses(ctx, use, in)
-	case dialect.ListProcesses:
-		return e.listProcesses(ctx, use, in)
-	case dialect.ShowAgents:
-		return e.showAgents(ctx, use, in)
-	case dialect.BindAgents:
-		return e.bindAgents(ctx, use, in)
-	case dialect.Freeze:
-		return e.freeze(ctx, use, in)
-	case dialect.ListFreezes:
-		return e.listFreezes(ctx, use, in)
-	case dialect.ListEvents:
-		return e.listEvents(ctx, use, in)
-	case dialect.EditTemplates:
-		return e.editTemplates(ctx, use, in)
-	case dialect.DeleteTemplate:
-		return e.deleteTemplate(ctx, use, in)
-	case dialect.ShowTemplate:
-		return e.showTemplate(ctx, use, in)
-	case dialect.SaveTemplates:
-		return e.saveTemplates(ctx, use, in)
-	case dialect.ShowDrift:
-		return e.showDrift(ctx, use, in)
-	case dialect.SearchTemplates:
-		return e.searchTemplates(ctx, use, in)
-	case dialect.ShowModules:
-		return e.showModules(ctx, use, in)
-	case dialect.SetTopology:
-		return e.setTopology(ctx, use, in)
-	case dialect.EditTopology:
-		return e.editTopology(ctx, use, in)
-	case dialect.ShowTopology:
-		return e.showTopology(ctx, use, in)
-	}
-	return nil
+	return e.who.mayDo(e.call.action)
 }
 
 // undisturbed is the time for what changes something: once begun it is not left
@@ -274,19 +214,19 @@ func tooLarge(limit int64) *dialect.Error {
 	}
 }
 
-// body reads the request's body into in; release gives its room back.
-func (e *exchange) body(in *dialect.Request, stranger bool) (release func(), err error) {
+// body reads the request's body into in, and sets release.
+func (e *exchange) body(in *dialect.Request, stranger bool) (err error) {
 	limit, length := e.api.cfg.Limits.Body, e.r.ContentLength
 	if length > limit {
 		e.skip(2 * limit)
-		return func() {}, tooLarge(limit)
+		return tooLarge(limit)
 	}
 	if stranger {
-		in.Body, release, err = e.readStranger(e.r.Context())
-		return release, err
+		in.Body, e.release, err = e.readStranger(e.r.Context())
+		return err
 	}
-	if release, err = e.api.bodies.take(e.r.Context(), length); err != nil {
-		return release, err
+	if e.release, err = e.api.bodies.take(e.r.Context(), length); err != nil {
+		return err
 	}
 	var body bytes.Buffer
 	body.Grow(int(max(length, 0)) + bytes.MinRead)
@@ -295,21 +235,22 @@ func (e *exchange) body(in *dialect.Request, stranger bool) (release func(), err
 	pace.end(err)
 	switch {
 	case err != nil:
-		return release, cutOff(err)
+		return cutOff(err)
 	case n > limit:
-		release()
+		e.release()
 		e.skip(2 * limit)
-		return release, tooLarge(limit)
+		return tooLarge(limit)
 	}
 	in.Body = body.Bytes()
-	return release, nil
+	return nil
 }
 
-// move takes room among those of known callers for a body, and gives back that
-// of a stranger's.
-func (e *exchange) move(in *dialect.Request, strangers func()) (release func(), err error) {
-	defer strangers()
-	return e.api.bodies.take(e.r.Context(), int64(len(in.Body)))
+// move replaces the memory that is reserved for the body of a caller who was
+// unauthenticated by memory for authenticated callers.
+func (e *exchange) move(in *dialect.Request) (err error) {
+	defer e.release()
+	e.release, err = e.api.bodies.take(e.r.Context(), int64(len(in.Body)))
+	return err
 }
 
 // skip reads on for a while without keeping anything: many callers look for

@@ -9,7 +9,6 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
-	"github.com/procfleet/procfleet/dispatcher/apps"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
@@ -20,15 +19,7 @@ type Agents interface {
 }
 
 // freeze suspends automatic starts and limits, or lets them go on.
-func (e *exchange) freeze(ctx context.Context, use dialect.Freeze, in *dialect.Request) error {
-	q, err := use.Decode(in)
-	if err != nil {
-		return err
-	}
-	at, err := e.find(ctx, q.Business, q.Targets)
-	if err != nil {
-		return err
-	}
+func (e *exchange) freeze(ctx context.Context, q *dialect.Freezing, at *targetHosts) (dialect.Frozen, error) {
 	scopes := at.scopes(q.Namespace)
 	if q.Everywhere() {
 		scopes = []catalog.Scope{{Namespace: q.Namespace}}
@@ -40,20 +31,21 @@ func (e *exchange) freeze(ctx context.Context, use dialect.Freeze, in *dialect.R
 		what = "lift freeze"
 	}
 	if err := e.auditChange(ctx, changeOf(what, q.Business, at.hosts, q.Namespace)); err != nil {
-		return err
+		return dialect.Frozen{}, err
 	}
 	var done dialect.Frozen
+	var err error
 	switch {
 	case len(scopes) == 0: // agents that nobody knows
-		done.Outcomes = e.frozen(&q, at)
+		done.Outcomes = e.frozen(q, at)
 	case q.Lift:
-		done, err = e.lift(ctx, &q, at, scopes)
+		done, err = e.lift(ctx, q, at, scopes)
 	default:
 		done.Until, err = e.api.store.Freeze(ctx, scopes, catalog.Freezing{TTL: q.TTL.Std(), Reason: q.Reason, By: e.who.name()})
-		done.Outcomes = e.frozen(&q, at)
+		done.Outcomes = e.frozen(q, at)
 	}
 	if err != nil {
-		return fmt.Errorf("freeze, or lift freezes of, %d scopes: %w", len(scopes), err)
+		return dialect.Frozen{}, fmt.Errorf("freeze, or lift freezes of, %d scopes: %w", len(scopes), err)
 	}
 	if len(scopes) > 0 {
 		e.settingsChanged(at.hosts)
@@ -61,8 +53,7 @@ func (e *exchange) freeze(ctx context.Context, use dialect.Freeze, in *dialect.R
 	e.log().WithFields(logrus.Fields{
 		"application": e.who.code, "user": e.who.user, "namespace": q.Namespace, "hosts": len(at.hosts), "lift": q.Lift, "ttl": q.TTL.Std().String(), "reason": q.Reason,
 	}).Info("freezes changed")
-	e.reply(use.Encode(&q, done, e.id))
-	return nil
+	return done, nil
 }
 
 // scopes are the hosts, or a namespace on them.
@@ -118,18 +109,10 @@ func (c *caller) name() string {
 	return strings.ToValidUTF8(name[:min(len(name), catalog.MaxReason)], "")
 }
 
-func (e *exchange) listFreezes(ctx context.Context, use dialect.ListFreezes, in *dialect.Request) error {
-	page, err := use.Decode(in)
-	if err != nil {
-		return err
-	}
-	if err := e.who.may("", apps.Reading); err != nil {
-		return err
-	}
+func (e *exchange) listFreezes(ctx context.Context, page *dialect.FreezePage, _ string) ([]catalog.Freeze, error) {
 	freezes, err := e.api.store.FreezePage(ctx, page.After, page.Limit)
 	if err != nil {
-		return fmt.Errorf("list freezes: %w", err)
+		return nil, fmt.Errorf("list freezes: %w", err)
 	}
-	e.reply(use.Encode(page, freezes))
-	return nil
+	return freezes, nil
 }

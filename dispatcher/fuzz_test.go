@@ -50,9 +50,9 @@ func FuzzAdmit(f *testing.F) {
 	}); err != nil {
 		f.Fatal(err)
 	}
-	gate, err := newGate(&cfg)
+	auth, err := newAuthenticator(&cfg)
 	if err == nil {
-		_, err = gate.apps.Verify(f.Context(), "shop", "s3cret") // from now on another is wrong at once
+		_, err = auth.apps.Verify(f.Context(), "shop", "s3cret") // from now on another is wrong at once
 	}
 	if err != nil {
 		f.Fatal(err)
@@ -69,7 +69,7 @@ func FuzzAdmit(f *testing.F) {
 		r.URL.RawQuery = query
 		in := &dialect.Request{Method: http.MethodPost, Path: "/", Query: r.URL.Query(), BkapiAuthorization: bkapi, Authorization: authorization, BkAppCode: "shop", Body: []byte(body)}
 		for i := range families {
-			if who, err := gate.admit(t.Context(), &families[i], in, netip.Addr{}); err == nil {
+			if who, err := auth.authenticate(t.Context(), &families[i], in, netip.Addr{}); err == nil {
 				t.Errorf("%q, %q, %q, %q got in as %q", bkapi, authorization, query, body, who.code)
 			}
 		}

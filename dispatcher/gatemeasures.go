@@ -22,7 +22,7 @@ type gateMeasures struct {
 }
 
 // measured has everything counted that happens from now on.
-func (g *gate) measured(meter metric.Meter) error {
+func (g *authenticator) measured(meter metric.Meter) error {
 	var errs [5]error
 	g.measures.refused, errs[0] = meter.Int64Counter("procfleet_dispatcher_refused_calls",
 		metric.WithDescription("Calls and submissions of callers who are not known, or must not do what they asked for."))
@@ -57,7 +57,7 @@ func (g *gate) measured(meter metric.Meter) error {
 const appsPoll = time.Second
 
 // watch reads the file of applications again when it changed, until ctx ends.
-func (g *gate) watch(ctx context.Context, log logrus.FieldLogger) {
+func (g *authenticator) watch(ctx context.Context, log logrus.FieldLogger) {
 	if g.apps == nil {
 		return
 	}
@@ -80,7 +80,7 @@ func (a *api) noteRefusal(f *dialect.Error, log logrus.FieldLogger, start time.T
 	if !is {
 		return
 	}
-	a.gate.measures.refused.Add(context.Background(), 1, metric.WithAttributes(attribute.String("reason", reason)))
+	a.authenticator.measures.refused.Add(context.Background(), 1, metric.WithAttributes(attribute.String("reason", reason)))
 	if f.Application != "" && f.Kind == dialect.Forbidden || a.refused.due(start) {
 		log.WithFields(logrus.Fields{"application": f.Application, "reason": reason, "detail": f.Error()}).Info("call refused")
 	}

@@ -11,15 +11,7 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-func (e *exchange) setGroups(ctx context.Context, use dialect.SetGroups, in *dialect.Request) error {
-	q, err := use.Decode(in)
-	if err != nil {
-		return err
-	}
-	at, err := e.find(ctx, q.Business, q.Targets)
-	if err != nil {
-		return err
-	}
+func (e *exchange) setGroups(ctx context.Context, q *dialect.Grouping, at *targetHosts) ([]dialect.TargetOutcome, error) {
 	if len(at.hosts) > 0 {
 		all := make([]catalog.HostGroups, len(at.hosts))
 		for n, host := range at.hosts {
@@ -29,34 +21,25 @@ func (e *exchange) setGroups(ctx context.Context, use dialect.SetGroups, in *dia
 		ctx, cancel := e.undisturbed(ctx)
 		defer cancel()
 		if err := e.auditChange(ctx, changeOf("set groups", q.Business, at.hosts, q.Groups.Namespace)); err != nil {
-			return err
+			return nil, err
 		}
 		if err := e.api.store.SetGroups(ctx, all); err != nil {
-			return fmt.Errorf("store groups of %s: %w", q.Groups.Namespace, err)
+			return nil, fmt.Errorf("store groups of %s: %w", q.Groups.Namespace, err)
 		}
 		e.settingsChanged(at.hosts)
 	}
 	e.log().WithFields(logrus.Fields{
 		"application": e.who.code, "user": e.who.user, "namespace": q.Groups.Namespace, "groups": len(q.Groups.Groups), "hosts": len(at.hosts),
 	}).Info("process groups changed")
-	e.reply(use.Encode(&q, outcomesOf(q.Targets, at, func(int) (procfleet.Code, string) {
+	return outcomesOf(q.Targets, at, func(int) (procfleet.Code, string) {
 		return procfleet.CodeSuccess, "success"
-	}), e.id))
-	return nil
+	}), nil
 }
 
-func (e *exchange) showGroups(ctx context.Context, use dialect.ShowGroups, in *dialect.Request) error {
-	q, err := use.Decode(in)
-	if err != nil {
-		return err
-	}
-	at, err := e.find(ctx, q.Business, q.Targets)
-	if err != nil {
-		return err
-	}
+func (e *exchange) showGroups(ctx context.Context, q *dialect.GroupQuery, at *targetHosts) ([]dialect.TargetGroups, error) {
 	groups, err := e.api.store.Groups(ctx, q.Namespace, at.hosts)
 	if err != nil {
-		return fmt.Errorf("read groups of %s: %w", q.Namespace, err)
+		return nil, fmt.Errorf("read groups of %s: %w", q.Namespace, err)
 	}
 	found := make([]dialect.TargetGroups, len(q.Targets))
 	for i, t := range q.Targets {
@@ -65,6 +48,5 @@ func (e *exchange) showGroups(ctx context.Context, use dialect.ShowGroups, in *d
 			found[i].Groups = groups[n]
 		}
 	}
-	e.reply(use.Encode(&q, found, e.id))
-	return nil
+	return found, nil
 }

@@ -2,9 +2,11 @@ package dispatcher
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -30,9 +32,9 @@ type api struct {
 	bodies    bodies
 	strangers *semaphore.Weighted
 
-	gate       *gate
-	turnedAway oncePerSecond
-	refused    oncePerSecond
+	authenticator *authenticator
+	turnedAway    oncePerSecond
+	refused       oncePerSecond
 }
 
 // oncePerSecond keeps a message that repeats itself from filling the log.
@@ -45,7 +47,11 @@ func (o *oncePerSecond) due(now time.Time) bool {
 }
 
 // handler routes the calls of the dialects and the paths of operation.
-func (a *api) handler(dialects []dialect.Dialect) http.Handler {
+func (a *api) handler(dialects []dialect.Dialect) (http.Handler, error) {
+	byKind, err := endpointsByKind(endpoints())
+	if err != nil {
+		return nil, err
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", a.ready)
@@ -62,15 +68,19 @@ func (a *api) handler(dialects []dialect.Dialect) http.Handler {
 				front = owned(family.Owns, into, front)
 			}
 			at := surface{dialects[i].Name, family}
-			for path, calls := range byPath(family.Calls) {
-				into.Handle(path, a.endpoint(at, calls))
+			paths, err := byPath(family.Calls, byKind)
+			if err != nil {
+				return nil, err
+			}
+			for path, byMethod := range paths {
+				into.Handle(path, a.route(at, byMethod))
 			}
 			for _, prefix := range family.Prefixes {
-				into.Handle(prefix, a.endpoint(at, nil))
+				into.Handle(prefix, a.route(at, nil))
 			}
 		}
 	}
-	return refuseForeignPages(singleSlashes(front))
+	return refuseForeignPages(singleSlashes(front)), nil
 }
 
 // owned leads the paths of a family to it, and all others to the rest.
@@ -102,15 +112,32 @@ func singleSlashes(next http.Handler) http.Handler {
 
 var manySlashes = regexp.MustCompile(`/{2,}`)
 
-// byPath collects the calls that share a path.
-func byPath(calls []dialect.Call) map[string][]dialect.Call {
-	paths := make(map[string][]dialect.Call)
-	for _, call := range calls {
+// servedCall is a call and its endpoint.
+type servedCall struct {
+	*dialect.Call
+	endpoint
+}
+
+// byPath indexes calls by their paths and methods. A call whose endpoint is not
+// served is an error.
+func byPath(calls []dialect.Call, byKind map[reflect.Type]endpoint) (map[string]map[string]*servedCall, error) {
+	paths := make(map[string]map[string]*servedCall)
+	for i := range calls {
+		call := &calls[i]
+		served, known := byKind[reflect.TypeOf(call.Endpoint)]
+		if !known {
+			return nil, fmt.Errorf("call %s has the endpoint %T, which is not served", call.Name, call.Endpoint)
+		}
 		for _, path := range call.Paths {
-			paths[path] = append(paths[path], call)
+			if paths[path] == nil {
+				paths[path] = make(map[string]*servedCall)
+			}
+			for _, method := range call.Methods {
+				paths[path][method] = &servedCall{call, served}
+			}
 		}
 	}
-	return paths
+	return paths, nil
 }
 
 // surface is where a request came in: the dialect's name, and the family of
@@ -120,15 +147,9 @@ type surface struct {
 	family dialect.Family
 }
 
-// endpoint serves the calls of one path, or, without calls, the answer that
-// there is no such path.
-func (a *api) endpoint(at surface, calls []dialect.Call) http.Handler {
-	byMethod := make(map[string]*dialect.Call)
-	for i := range calls {
-		for _, method := range calls[i].Methods {
-			byMethod[method] = &calls[i]
-		}
-	}
+// route serves the calls of one path, or, without calls, the error that the
+// path does not exist.
+func (a *api) route(at surface, byMethod map[string]*servedCall) http.Handler {
 	allowed := strings.Join(slices.Sorted(maps.Keys(byMethod)), ", ")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e := a.begin(at, byMethod[r.Method], w, r)

@@ -44,7 +44,7 @@ type intake struct {
 type entrance struct {
 	family dialect.Family
 	call   string
-	use    dialect.Accept
+	accept dialect.Accept
 }
 
 // nativeCall is the call of a message that names none.
@@ -58,8 +58,8 @@ func newIntake(a *api, clock taskstore.Clock, dialects []dialect.Dialect) *intak
 	for i := range dialects {
 		for _, family := range slices.Backward(dialects[i].Reached()) { // a call's first family counts
 			for _, call := range family.Calls {
-				if use, ok := call.Use.(dialect.Accept); ok {
-					in.entrances[call.Name] = entrance{family, call.Name, use}
+				if accept, ok := call.Endpoint.(dialect.Accept); ok {
+					in.entrances[call.Name] = entrance{family, call.Name, accept}
 				}
 			}
 		}

@@ -232,7 +232,7 @@ func TestAnEventAndARequestMakeEqualTasks(t *testing.T) {
 	}
 	for _, shape := range dialect.All() {
 		for _, call := range shape.Calls {
-			if _, ok := call.Use.(dialect.Accept); !ok {
+			if _, ok := call.Endpoint.(dialect.Accept); !ok {
 				continue
 			}
 			body, ok := callBodies[call.Name]
@@ -857,8 +857,8 @@ func TestAMessageWithoutAKeyConflictsWithNothing(t *testing.T) {
 	}
 	in := p.intake(cfg, store)
 	native := in.entrances[nativeCall]
-	decode := native.use.Decode
-	native.use.Decode = func(r *dialect.Request) (procfleet.Submission, error) {
+	decode := native.accept.Decode
+	native.accept.Decode = func(r *dialect.Request) (procfleet.Submission, error) {
 		sub, err := decode(r)
 		sub.Business = fmt.Sprint(reads.Load()) // as a newer dispatcher may, after an upgrade
 		return sub, err

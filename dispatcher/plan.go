@@ -7,28 +7,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	v1 "github.com/procfleet/procfleet/api/v1"
-	"github.com/procfleet/procfleet/dispatcher/apps"
-	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
-
-// plan answers what would be done of a request to make a task. It shows what
-// reading calls about the business show as well, and needs no more than they.
-func (e *exchange) plan(ctx context.Context, use dialect.Accept, in *dialect.Request) error {
-	sub, err := use.Decode(in)
-	if err != nil {
-		return err
-	}
-	if err := e.who.may(sub.Business, apps.Reading); err != nil {
-		return err
-	}
-	in.Body = nil // the submission has all of it; big ones need the memory
-	p, err := e.api.plan(ctx, &sub)
-	if err != nil {
-		return err
-	}
-	e.reply(use.Plan(p, e.id))
-	return nil
-}
 
 // plan does what acceptance does before it stores a task.
 func (a *api) plan(ctx context.Context, sub *procfleet.Submission) (*v1.Plan, error) {

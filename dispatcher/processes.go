@@ -10,22 +10,14 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-func (e *exchange) showProcesses(ctx context.Context, use dialect.ShowProcesses, in *dialect.Request) error {
-	q, err := use.Decode(in)
-	if err != nil {
-		return err
-	}
-	at, err := e.find(ctx, q.Business, q.Targets)
-	if err != nil {
-		return err
-	}
+func (e *exchange) showProcesses(ctx context.Context, q *dialect.ProcessQuery, at *targetHosts) ([]dialect.ProcessEntry, error) {
 	entries, err := e.api.store.Entries(ctx, at.processes(q.Namespace, q.Name))
 	if err != nil {
-		return fmt.Errorf("read entries of %s:%s: %w", q.Namespace, q.Name, err)
+		return nil, fmt.Errorf("read entries of %s:%s: %w", q.Namespace, q.Name, err)
 	}
 	known, err := e.api.withAgents(ctx, entries)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	found := make([]dialect.ProcessEntry, len(q.Targets))
 	for i, t := range q.Targets {
@@ -35,28 +27,16 @@ func (e *exchange) showProcesses(ctx context.Context, use dialect.ShowProcesses,
 		}
 		found[i].Target = t
 	}
-	e.reply(use.Encode(&q, found, e.id))
-	return nil
+	return found, nil
 }
 
-func (e *exchange) listProcesses(ctx context.Context, use dialect.ListProcesses, in *dialect.Request) error {
-	p, err := use.Decode(in)
-	if err != nil {
-		return err
-	}
-	if _, err := e.find(ctx, p.Business, nil); err != nil {
-		return err
-	}
+func (e *exchange) listProcesses(ctx context.Context, p *dialect.ProcessPage, _ string) (dialect.ProcessEntries, error) {
 	entries, total, err := e.api.store.EntryPage(ctx, p.Namespace, p.Start, p.Limit)
 	if err != nil {
-		return fmt.Errorf("list entries of %s: %w", p.Namespace, err)
+		return dialect.ProcessEntries{}, fmt.Errorf("list entries of %s: %w", p.Namespace, err)
 	}
 	found, err := e.api.withAgents(ctx, entries)
-	if err != nil {
-		return err
-	}
-	e.reply(use.Encode(&p, found, total, e.id))
-	return nil
+	return dialect.ProcessEntries{Entries: found, Total: total}, err
 }
 
 // withAgents adds what is known of the agents of entries. Where a process was

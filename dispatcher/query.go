@@ -18,27 +18,13 @@ type Queries interface {
 	Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error)
 }
 
-// outcomes returns the items of a task, chunk by chunk as they are asked for.
-// The first chunk is read at once, so that a store which is away is known
-// before an answer has begun. A task that may not be read is not. The store has
-// so much patience for each chunk, however long whoever asked takes to read.
-func outcomes(ctx context.Context, store Queries, id procfleet.TaskID, may func(*procfleet.Task) error, patience time.Duration) (iter.Seq2[[]procfleet.ItemResult, error], error) {
-	bounded, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	task, err := store.Task(bounded, id)
-	if err != nil {
-		return nil, err
-	}
-	if err := may(&task); err != nil {
-		return nil, err
-	}
-	first, err := store.Chunk(bounded, id, 0)
-	if err != nil {
-		return nil, err
-	}
+// allChunks returns the items of a task, chunk by chunk as they are consumed,
+// beginning with the first, which was read already. The timeout bounds the read
+// of each chunk.
+func allChunks(ctx context.Context, store Queries, task *procfleet.Task, first []procfleet.ItemResult, timeout time.Duration) iter.Seq2[[]procfleet.ItemResult, error] {
 	return func(yield func([]procfleet.ItemResult, error) bool) {
 		ctx, stop := context.WithCancel(ctx)
-		rest := readAhead(ctx, store, task, patience)
+		rest := readAhead(ctx, store, task, timeout)
 		defer func() {
 			stop()
 			for range rest { // until the reader has ended
@@ -57,7 +43,7 @@ func outcomes(ctx context.Context, store Queries, id procfleet.TaskID, may func(
 		if taken < task.Chunks { // ctx ended: what was read must not look like everything
 			yield(nil, fmt.Errorf("chunk %d of %d: %w", taken, task.Chunks, context.Cause(ctx)))
 		}
-	}, nil
+	}
 }
 
 // chunkRead is one chunk as it was read.
@@ -69,12 +55,12 @@ type chunkRead struct {
 // readAhead reads the chunks of a task after the first, one further than was
 // taken, so that reading and rendering overlap. It closes the channel after
 // the last one, after an error, or when ctx ends.
-func readAhead(ctx context.Context, store Queries, task procfleet.Task, patience time.Duration) <-chan chunkRead {
+func readAhead(ctx context.Context, store Queries, task *procfleet.Task, timeout time.Duration) <-chan chunkRead {
 	rest := make(chan chunkRead)
 	go func() {
 		defer close(rest)
 		for i := 1; i < task.Chunks; i++ {
-			bounded, cancel := context.WithTimeout(ctx, patience)
+			bounded, cancel := context.WithTimeout(ctx, timeout)
 			items, err := store.Chunk(bounded, task.ID, i)
 			cancel()
 			select {
@@ -100,7 +86,7 @@ const (
 // visible returns a page of the tasks that a caller sees, and the id after
 // which the next one begins; "" after the last. Where most tasks are other
 // callers' a page may be short, or empty, although there is a next.
-func (a *api) visible(ctx context.Context, page dialect.TaskPage, who *caller) (seen []procfleet.Task, next procfleet.TaskID, err error) {
+func (a *api) visible(ctx context.Context, page *dialect.TaskPage, sees func(*procfleet.Task) bool) (seen []procfleet.Task, next procfleet.TaskID, err error) {
 	query := taskstore.TaskQuery{Before: page.Before, Limit: page.Limit}
 	for range scanPages {
 		tasks, err := a.store.Tasks(ctx, query)
@@ -108,7 +94,7 @@ func (a *api) visible(ctx context.Context, page dialect.TaskPage, who *caller) (
 			return nil, "", err
 		}
 		for i := range tasks {
-			if !who.sees(&tasks[i]) {
+			if !sees(&tasks[i]) {
 				continue
 			}
 			if seen = append(seen, tasks[i]); len(seen) == page.Limit {

@@ -13,34 +13,26 @@ import (
 )
 
 // register keeps what processes are, or takes it away.
-func (e *exchange) register(ctx context.Context, use dialect.Register, in *dialect.Request) error {
-	q, err := use.Decode(in)
-	if err != nil {
-		return err
-	}
-	at, err := e.find(ctx, q.Business, q.Targets)
-	if err != nil {
-		return err
-	}
+func (e *exchange) register(ctx context.Context, q *dialect.Registering, at *targetHosts) ([]dialect.TargetOutcome, error) {
 	ctx, cancel := e.undisturbed(ctx)
 	defer cancel()
 	if err := e.auditChange(ctx, changeOf(string(q.Mode), q.Business, at.hosts, q.Process.Key())); err != nil {
-		return err
+		return nil, err
 	}
 	var outcomes []dialect.TargetOutcome
+	var err error
 	if q.Mode == dialect.Unregister {
-		outcomes, err = e.unregister(ctx, &q, at)
+		outcomes, err = e.unregister(ctx, q, at)
 	} else {
-		outcomes, err = e.api.register(ctx, &q, at)
+		outcomes, err = e.api.register(ctx, q, at)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	e.log().WithFields(logrus.Fields{
 		"application": e.who.code, "user": e.who.user, "mode": string(q.Mode), "process": q.Process.Key(), "hosts": len(at.hosts),
 	}).Info("registrations changed")
-	e.reply(use.Encode(&q, outcomes, e.id))
-	return nil
+	return outcomes, nil
 }
 
 func (a *api) register(ctx context.Context, q *dialect.Registering, at *targetHosts) ([]dialect.TargetOutcome, error) {
@@ -80,7 +72,7 @@ func (e *exchange) unregister(ctx context.Context, q *dialect.Registering, at *t
 		}
 	}
 	if len(gone) > 0 {
-		if err := e.release(ctx, release, there, procfleet.Submission{
+		if err := e.submitRelease(ctx, release, there, procfleet.Submission{
 			Dialect: e.call.Name, Application: e.who.code, Business: q.Business,
 		}); err != nil {
 			return nil, err
@@ -98,9 +90,9 @@ func (e *exchange) unregister(ctx context.Context, q *dialect.Registering, at *t
 	}), nil
 }
 
-// release makes a task of which the caller is not told: what comes of it does
+// submitRelease creates a task that is not reported to the caller: its results do
 // not change that the process is no longer registered.
-func (e *exchange) release(ctx context.Context, o procfleet.Operation, registered []*catalog.Registration, sub procfleet.Submission) (err error) {
+func (e *exchange) submitRelease(ctx context.Context, o procfleet.Operation, registered []*catalog.Registration, sub procfleet.Submission) (err error) {
 	if sub.Operations, err = bySpec(o, registered, asRegistered); err != nil {
 		return err
 	}

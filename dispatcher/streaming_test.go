@@ -74,7 +74,7 @@ func TestAResultMapIsStreamedInOnePass(t *testing.T) {
 	calls := 0
 	for _, d := range dialect.All() {
 		for _, call := range d.Calls {
-			if _, all := call.Use.(dialect.Outcomes); !all {
+			if _, all := call.Endpoint.(dialect.Outcomes); !all {
 				continue
 			}
 			calls++
@@ -124,7 +124,7 @@ func TestAResultMapThatIsCutDoesNotLookWhole(t *testing.T) {
 	id := esbID("task_id")((&door{t: t, url: server.URL}).call(http.MethodPost, v2Path, gseBody(2, hosts...)))
 	for _, d := range dialect.All() {
 		for _, call := range d.Calls {
-			if _, all := call.Use.(dialect.Outcomes); !all {
+			if _, all := call.Endpoint.(dialect.Outcomes); !all {
 				continue
 			}
 			ctx, cancel := context.WithCancel(t.Context())

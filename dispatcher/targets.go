@@ -69,10 +69,10 @@ func resolve(ctx context.Context, store resolver, lists ...[]procfleet.Target) e
 	return nil
 }
 
-// find checks whether the caller may do for its business what the call is
-// for, and on how many targets, and returns their hosts.
-func (e *exchange) find(ctx context.Context, business string, targets []procfleet.Target) (*targetHosts, error) {
-	if err := e.who.may(business, demands(e.call.Use)); err != nil {
+// authorizeAndResolve checks that the caller may do the endpoint's action for
+// the business, and that the targets are not too many. It returns their hosts.
+func (e *exchange) authorizeAndResolve(ctx context.Context, business string, targets []procfleet.Target) (*targetHosts, error) {
+	if err := e.who.may(business, e.call.action); err != nil {
 		return nil, err
 	}
 	if err := e.api.cfg.Limits.items(len(targets)); err != nil {

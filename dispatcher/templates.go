@@ -1,58 +1,40 @@
 package dispatcher
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
-	"net/http"
 	"slices"
 	"strconv"
 
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/catalog"
-	"github.com/procfleet/procfleet/dispatcher/apps"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// mayFor refuses what the caller must not do for a business. A business of
-// another account than the default is limited by its namespace, so that those
-// of several suppliers are told apart.
-func (e *exchange) mayFor(b catalog.Business, action string) error {
-	return e.who.may(b.Namespace(), action)
-}
-
 // editTemplates defines processes, changes them, and binds them to modules.
-func (e *exchange) editTemplates(ctx context.Context, use dialect.EditTemplates, in *dialect.Request) error {
-	q, err := use.Decode(in)
-	if err != nil {
-		return err
-	}
-	if err := e.mayFor(q.Business, apps.Catalogue); err != nil {
-		return err
-	}
+func (e *exchange) editTemplates(ctx context.Context, q *dialect.TemplateEdits, business string) (dialect.TemplatesEdited, error) {
 	ctx, cancel := e.undisturbed(ctx)
 	defer cancel()
 	if err := e.auditChange(ctx, editsOf("edit processes", q.Business, q.Edits)); err != nil {
-		return err
+		return dialect.TemplatesEdited{}, err
 	}
 	edits, err := e.api.store.EditTemplates(ctx, q.Business, q.Edits)
 	if q.IfThere && errors.Is(err, catalog.ErrNoTemplate) {
-		e.reply(use.Encode(&q, dialect.TemplatesEdited{}, e.id))
-		return nil
+		return dialect.TemplatesEdited{}, nil
 	}
 	if err != nil {
-		return fmt.Errorf("edit %d processes of business %s: %w", len(q.Edits), q.Business.Namespace(), err)
+		return dialect.TemplatesEdited{}, fmt.Errorf("edit %d processes of business %s: %w", len(q.Edits), business, err)
 	}
-	e.noteEdits(&q, edits)
+	e.noteEdits(q, edits)
 	task, err := e.bindingsChanged(ctx, q.Business, q.Edits, edits)
 	if err != nil {
-		return e.untold(err)
+		return dialect.TemplatesEdited{}, e.untold(err)
 	}
-	e.reply(use.Encode(&q, dialect.TemplatesEdited{Edits: edits, Task: task}, e.id))
-	return nil
+	return dialect.TemplatesEdited{Edits: edits, Task: task}, nil
 }
 
 // noteEdits tells who changed the catalogue.
@@ -84,38 +66,30 @@ func (e *exchange) untold(err error) error {
 	}
 }
 
-func (e *exchange) deleteTemplate(ctx context.Context, use dialect.DeleteTemplate, in *dialect.Request) error {
-	q, err := use.Decode(in)
-	if err != nil {
-		return err
-	}
-	if err := e.mayFor(q.Business, apps.Catalogue); err != nil {
-		return err
-	}
+func (e *exchange) deleteTemplate(ctx context.Context, q *dialect.TemplateQuery, business string) (bool, error) {
 	ctx, cancel := e.undisturbed(ctx)
 	defer cancel()
-	if err := e.auditChange(ctx, changeOf("delete process", q.Business.Namespace(), nil, strconv.FormatInt(q.ID, 10))); err != nil {
-		return err
+	if err := e.auditChange(ctx, changeOf("delete process", business, nil, strconv.FormatInt(q.ID, 10))); err != nil {
+		return false, err
 	}
 	existed, err := e.api.store.DeleteTemplate(ctx, q.Business, q.ID)
 	if err != nil {
-		return fmt.Errorf("delete process %d of business %s: %w", q.ID, q.Business.Namespace(), err)
+		return false, fmt.Errorf("delete process %d of business %s: %w", q.ID, business, err)
 	}
 	e.noteCatalogue(q.Business).WithFields(logrus.Fields{"process": q.ID, "existed": existed}).Info("process deleted from the catalog")
-	e.reply(use.Encode(&q, existed, e.id))
-	return nil
+	return existed, nil
 }
 
-func (e *exchange) showTemplate(ctx context.Context, use dialect.ShowTemplate, in *dialect.Request) error {
-	q, err := use.Decode(in)
+func decodeShowTemplate(_ *exchange, _ context.Context, d dialect.ShowTemplate, in *dialect.Request) (dialect.TemplateQuery, error) {
+	return d.Decode(in)
+}
+
+func (e *exchange) showTemplate(ctx context.Context, d dialect.ShowTemplate, q *dialect.TemplateQuery, _ string) error {
+	t, err := e.api.template(ctx, q.Business, q.ID)
 	if err != nil {
 		return err
 	}
-	t, err := e.template(ctx, &q)
-	if err != nil {
-		return err
-	}
-	reply, err := use.Encode(&q, t, e.id)
+	reply, err := d.Encode(q, t, e.id)
 	if err != nil {
 		return err
 	}
@@ -123,59 +97,45 @@ func (e *exchange) showTemplate(ctx context.Context, use dialect.ShowTemplate, i
 	return nil
 }
 
-// template reads one process for a caller who may; nil if there is none.
-func (e *exchange) template(ctx context.Context, q *dialect.TemplateQuery) (*catalog.Template, error) {
-	if err := e.mayFor(q.Business, apps.Reading); err != nil {
-		return nil, err
-	}
-	found, err := e.api.store.Templates(ctx, q.Business, []int64{q.ID})
+// template reads one process; nil if it does not exist.
+func (a *api) template(ctx context.Context, b catalog.Business, id int64) (*catalog.Template, error) {
+	found, err := a.store.Templates(ctx, b, []int64{id})
 	if err != nil {
-		return nil, fmt.Errorf("read process %d of business %s: %w", q.ID, q.Business.Namespace(), err)
+		return nil, fmt.Errorf("read process %d of business %s: %w", id, b.Namespace(), err)
 	}
 	return found[0], nil
 }
 
-func (e *exchange) searchTemplates(ctx context.Context, use dialect.SearchTemplates, in *dialect.Request) error {
-	q, err := use.Decode(in)
-	if err != nil {
-		return err
-	}
-	if err := e.mayFor(q.Business, apps.Reading); err != nil {
-		return err
-	}
+func decodeSearchTemplates(_ *exchange, _ context.Context, d dialect.SearchTemplates, in *dialect.Request) (dialect.TemplateSearch, error) {
+	return d.Decode(in)
+}
+
+func (e *exchange) searchTemplates(ctx context.Context, d dialect.SearchTemplates, q *dialect.TemplateSearch, business string) error {
 	all := q.Search.Limit == 0
 	if all {
 		q.Search.Limit = catalog.MaxTemplatePage
 	}
 	page, total, err := e.api.store.SearchTemplates(ctx, q.Business, q.Search)
 	if err != nil {
-		return fmt.Errorf("search processes of business %s: %w", q.Business.Namespace(), err)
+		return fmt.Errorf("search processes of business %s: %w", business, err)
 	}
 	if all && total-q.Search.Start > q.Search.Limit {
-		return e.allTemplates(ctx, use, &q)
+		return e.allTemplates(ctx, d, q)
 	}
-	e.reply(use.Encode(&q, page, total, e.id))
+	e.reply(d.Encode(q, page, total, e.id))
 	return nil
 }
 
-// allTemplates answers with everything that a search finds, in parts: what was
-// found at one moment, as it is when its part is read. What fails after the
-// beginning can only be told by cutting the connection.
-func (e *exchange) allTemplates(ctx context.Context, use dialect.SearchTemplates, q *dialect.TemplateSearch) error {
+// allTemplates streams everything that a search finds, in parts: the processes
+// found at one moment, each as it is when its part is read.
+func (e *exchange) allTemplates(ctx context.Context, d dialect.SearchTemplates, q *dialect.TemplateSearch) error {
 	ids, err := e.api.store.FindTemplates(ctx, q.Business, q.Search)
 	if err != nil {
 		return fmt.Errorf("find processes of business %s: %w", q.Business.Namespace(), err)
 	}
-	e.header(http.StatusOK)
-	out := bufio.NewWriterSize(e.w, 64<<10)
-	err = use.EncodeAll(out, q, q.Search.Start+len(ids), e.templates(q.Business, ids))
-	if err == nil {
-		err = out.Flush()
-	}
-	if err != nil {
-		e.log().WithField("business", q.Business.Namespace()).WithError(err).Warn("response truncated")
-		panic(http.ErrAbortHandler)
-	}
+	e.stream(logrus.Fields{"business": q.Business.Namespace()}, func(w io.Writer) error {
+		return d.EncodeAll(w, q, q.Search.Start+len(ids), e.templates(q.Business, ids))
+	})
 	return nil
 }
 
@@ -200,25 +160,16 @@ func (e *exchange) templates(b catalog.Business, ids []int64) iter.Seq2[[]catalo
 	}
 }
 
-func (e *exchange) showModules(ctx context.Context, use dialect.ShowModules, in *dialect.Request) error {
-	q, err := use.Decode(in)
+func (e *exchange) showModules(ctx context.Context, q *dialect.TemplateQuery, business string) (dialect.TemplateModules, error) {
+	t, err := e.api.template(ctx, q.Business, q.ID)
 	if err != nil {
-		return err
-	}
-	t, err := e.template(ctx, &q)
-	if err != nil {
-		return err
+		return dialect.TemplateModules{}, err
 	}
 	where, err := e.api.store.Topology(ctx, q.Business)
 	if err != nil {
-		return fmt.Errorf("read the topology of business %s: %w", q.Business.Namespace(), err)
+		return dialect.TemplateModules{}, fmt.Errorf("read the topology of business %s: %w", business, err)
 	}
-	reply, err := use.Encode(&q, t, where, e.id)
-	if err != nil {
-		return err
-	}
-	e.reply(reply)
-	return nil
+	return dialect.TemplateModules{Template: t, Topology: where}, nil
 }
 
 // refusedEdit classifies why a catalogue leaves templates as they are; nil if

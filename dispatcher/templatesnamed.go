@@ -8,7 +8,6 @@ import (
 
 	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/catalog"
-	"github.com/procfleet/procfleet/dispatcher/apps"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
@@ -17,30 +16,22 @@ import (
 const saveTries = 5
 
 // saveTemplates makes processes, or changes those that have the names.
-func (e *exchange) saveTemplates(ctx context.Context, use dialect.SaveTemplates, in *dialect.Request) error {
-	q, err := use.Decode(in)
-	if err != nil {
-		return err
-	}
-	if err := e.mayFor(q.Business, apps.Catalogue); err != nil {
-		return err
-	}
+func (e *exchange) saveTemplates(ctx context.Context, q *dialect.NamedTemplates, _ string) (dialect.TemplatesSaved, error) {
 	ctx, cancel := e.undisturbed(ctx)
 	defer cancel()
-	done, err := e.saveNamed(ctx, &q)
+	done, err := e.saveNamed(ctx, q)
 	for try := 1; try < saveTries && overtaken(err); try++ {
-		done, err = e.saveNamed(ctx, &q)
+		done, err = e.saveNamed(ctx, q)
 	}
 	if overtaken(err) {
-		return &dialect.Error{
+		return dialect.TemplatesSaved{}, &dialect.Error{
 			Kind: dialect.Unavailable, Problem: "somebody else makes and deletes these processes at the same time; nothing was done, try again later", RetryAfter: retryAway,
 		}
 	}
 	if err != nil {
-		return err
+		return dialect.TemplatesSaved{}, err
 	}
-	e.reply(use.Encode(&q, done, e.id))
-	return nil
+	return done, nil
 }
 
 // overtaken reports whether a process has come or gone since its name was

@@ -12,60 +12,33 @@ import (
 )
 
 // setTopology replaces a topology.
-func (e *exchange) setTopology(ctx context.Context, use dialect.SetTopology, in *dialect.Request) error {
-	q, err := use.Decode(in)
-	if err != nil {
-		return err
-	}
-	if err := e.mayFor(q.Business, apps.Catalogue); err != nil {
-		return err
-	}
-	in.Body = nil // the change has all of it
+func (e *exchange) setTopology(ctx context.Context, q *dialect.TopologyChange, _ string) (int64, error) {
 	if err := e.auditChange(ctx, topologyOf(q.Business, q.Sets)); err != nil {
-		return err
+		return 0, err
 	}
-	version, err := e.changeTopology(ctx, q.Business, q.Version, func(have *catalog.Topology) catalog.Topology {
+	return e.changeTopology(ctx, q.Business, q.Version, func(have *catalog.Topology) catalog.Topology {
 		t := catalog.Topology{AutoRegister: have.AutoRegister, Sets: q.Sets}
 		if q.AutoRegister != nil {
 			t.AutoRegister = *q.AutoRegister
 		}
 		return t
 	})
-	if err != nil {
-		return err
-	}
-	e.reply(use.Encode(&q, version, e.id))
-	return nil
 }
 
 // editTopology replaces the hosts of a module, or says whether processes are
 // registered.
-func (e *exchange) editTopology(ctx context.Context, use dialect.EditTopology, in *dialect.Request) error {
-	q, err := use.Decode(in)
-	if err != nil {
-		return err
+func (e *exchange) editTopology(ctx context.Context, q *dialect.TopologyEdit, _ string) (int64, error) {
+	if err := e.auditChange(ctx, topologyEditOf(q)); err != nil {
+		return 0, err
 	}
-	if err := e.mayFor(q.Business, apps.Catalogue); err != nil {
-		return err
-	}
-	if err := e.auditChange(ctx, topologyEditOf(&q)); err != nil {
-		return err
-	}
-	var version int64
 	if q.AutoRegister == nil {
-		version, err = e.setModuleHosts(ctx, &q)
-	} else {
-		version, err = e.changeTopology(ctx, q.Business, -1, func(have *catalog.Topology) catalog.Topology {
-			t := *have
-			t.AutoRegister = *q.AutoRegister
-			return t
-		})
+		return e.setModuleHosts(ctx, q)
 	}
-	if err != nil {
-		return err
-	}
-	e.reply(use.Encode(&q, version, e.id))
-	return nil
+	return e.changeTopology(ctx, q.Business, -1, func(have *catalog.Topology) catalog.Topology {
+		t := *have
+		t.AutoRegister = *q.AutoRegister
+		return t
+	})
 }
 
 func (e *exchange) setModuleHosts(ctx context.Context, q *dialect.TopologyEdit) (int64, error) {
@@ -113,34 +86,22 @@ func (e *exchange) topologyChanged(b catalog.Business, version int64) {
 	e.noteCatalogue(b).WithField("version", version).Info("topology changed")
 }
 
-func (e *exchange) showTopology(ctx context.Context, use dialect.ShowTopology, in *dialect.Request) error {
-	q, err := use.Decode(in)
-	if err != nil {
-		return err
-	}
-	if err := e.mayFor(q.Business, apps.Reading); err != nil {
-		return err
-	}
+func (e *exchange) showTopology(ctx context.Context, q *dialect.TopologyQuery, business string) (dialect.TopologyShown, error) {
 	t, err := e.api.store.Topology(ctx, q.Business)
 	if err != nil {
-		return fmt.Errorf("read the topology of business %s: %w", q.Business.Namespace(), err)
+		return dialect.TopologyShown{}, fmt.Errorf("read the topology of business %s: %w", business, err)
 	}
 	shown := dialect.TopologyShown{Topology: t}
-	if !q.WithoutAgents {
-		placed := placedHosts(t)
-		if shown.WithoutAgent, err = e.api.withoutAgent(ctx, placed.hosts); err != nil {
-			return err
-		}
-		// Hosts that are not of the business are told only to those who may list
-		// every host.
-		if e.who.may("", apps.Reading) == nil {
-			if shown.WithoutModule, err = e.api.withoutModule(ctx, placed); err != nil {
-				return err
-			}
-		}
+	if q.WithoutAgents {
+		return shown, nil
 	}
-	e.reply(use.Encode(&q, shown, e.id))
-	return nil
+	placed := placedHosts(t)
+	shown.WithoutAgent, err = e.api.withoutAgent(ctx, placed.hosts)
+	// Hosts outside the business are shown only to callers that may list every host.
+	if err == nil && e.who.may("", apps.Reading) == nil {
+		shown.WithoutModule, err = e.api.withoutModule(ctx, placed)
+	}
+	return shown, err
 }
 
 // placed are the hosts of a topology, each once.

@@ -19,7 +19,7 @@ import (
 func (e *exchange) trace() {
 	ctx := propagation.TraceContext{}.Extract(e.r.Context(), propagation.HeaderCarrier(e.r.Header))
 	kind, name := trace.WithSpanKind(trace.SpanKindServer), "HTTP "+e.name()
-	if e.call != nil && accepts(e.call.Use) {
+	if e.call != nil && accepts(e.call.Endpoint) {
 		ctx, e.span = e.api.cfg.Tracer.Start(ctx, name, kind)
 	} else {
 		ctx, e.span = tracecontext.Start(ctx, e.api.cfg.Tracer, name, kind)

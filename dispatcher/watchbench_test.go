@@ -83,7 +83,7 @@ func watchCall(b *testing.B) dialect.Watch {
 	b.Helper()
 	for _, d := range dialect.All() {
 		for _, call := range d.Calls {
-			if use, ok := call.Use.(dialect.Watch); ok {
+			if use, ok := call.Endpoint.(dialect.Watch); ok {
 				return use
 			}
 		}

@@ -132,8 +132,8 @@ func (h *scriptedHints) followers() int {
 // window is a dispatcher that is watched through a real HTTP server.
 type window struct {
 	*door
-	watches *watches
-	gate    *gate
+	watches       *watches
+	authenticator *authenticator
 }
 
 // openWindow lets tasks be read almost only when something is hinted at;
@@ -154,7 +154,7 @@ func openWindow(t *testing.T, cfg Config, store Store, adjust func(*watchTiming)
 		server.Close()
 		d.watches.wait()
 	})
-	return &window{door: &door{t: t, url: server.URL, store: store}, watches: d.watches, gate: d.gate}
+	return &window{door: &door{t: t, url: server.URL, store: store}, watches: d.watches, authenticator: d.authenticator}
 }
 
 // sseEvent is one event as a client reads it.

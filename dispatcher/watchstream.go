@@ -22,25 +22,46 @@ const (
 // lastWrite is how long a write may go on when the dispatcher stops.
 const lastWrite = time.Second
 
-// watch answers with the events of a task until it is over; ctx is for the
-// time until the stream begins.
-func (e *exchange) watch(ctx context.Context, use dialect.Watch, in *dialect.Request) error {
-	wanted, err := use.Decode(in)
+// watchRequest asks for the events of a task.
+type watchRequest struct {
+	dialect.WatchedTask
+	encode encodeTask
+}
+
+func decodeWatch(_ *exchange, _ context.Context, d dialect.Watch, in *dialect.Request) (watchRequest, error) {
+	wanted, err := d.Decode(in)
+	return watchRequest{wanted, d.Encode}, err
+}
+
+// joined is a watcher's topic, which the watcher must leave, and the task as it
+// was when the watcher joined.
+type joined struct {
+	*topic
+	now *event
+}
+
+// joinWatch joins the topic of a task that the caller may read.
+func (e *exchange) joinWatch(ctx context.Context, wanted *watchRequest) (joined, error) {
+	e.release() // the body was read, and a stream takes long
+	t, err := e.api.watches.join(topicKey{e.call.Name, wanted.Task}, wanted.encode)
 	if err != nil {
-		return err
+		return joined{}, about(wanted.Task, err)
 	}
-	t, err := e.api.watches.join(topicKey{e.call.Name, wanted.Task}, use.Encode)
-	if err != nil {
-		return about(wanted.Task, err)
-	}
-	defer e.api.watches.leave(t)
 	now, err := t.fresh(ctx)
+	if err == nil {
+		err = e.who.mayRead(&now.made)
+	}
 	if err != nil {
-		return about(wanted.Task, err)
+		e.api.watches.leave(t)
+		return joined{}, about(wanted.Task, err)
 	}
-	if err := e.who.mayRead(&now.made); err != nil {
-		return err
-	}
+	return joined{t, now}, nil
+}
+
+// watch streams the events of a task until the task is over.
+func (e *exchange) watch(_ context.Context, _ dialect.Watch, wanted *watchRequest, t joined) error {
+	defer e.api.watches.leave(t.topic)
+	now := t.now
 	if now.over && now.id == wanted.LastEventID {
 		e.w.Header().Set("Cache-Control", "no-store")
 		e.w.WriteHeader(http.StatusNoContent) // which tells browsers not to come back
@@ -49,10 +70,10 @@ func (e *exchange) watch(ctx context.Context, use dialect.Watch, in *dialect.Req
 	s := &stream{
 		w: e.w, control: http.NewResponseController(e.w), patience: e.api.cfg.Timeouts.Watcher,
 		seen: wanted.LastEventID, resumed: now.id == wanted.LastEventID,
-		may: func() bool { return e.api.gate.stillReads(&e.who, &now.made) },
+		may: func() bool { return e.api.authenticator.stillReads(&e.who, &now.made) },
 	}
 	s.begin()
-	err = s.run(e.r.Context(), t)
+	err := s.run(e.r.Context(), t.topic)
 	if errors.Is(err, os.ErrDeadlineExceeded) && t.hub.life.Err() == nil {
 		e.api.watches.measures.drop(e.r.Context())
 		e.log().WithField("task", wanted.Task).Warn("slow watcher dropped")

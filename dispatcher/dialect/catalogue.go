@@ -8,15 +8,11 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// The uses of calls about the process catalogue of a business: the templates
-// that it defines, and the modules that they are bound to.
+// Endpoints of the process catalog of a business: the templates that it
+// defines, and the modules that they are bound to.
 
-// EditTemplates is the use of calls that define processes, change them, and
-// bind them to modules.
-type EditTemplates struct {
-	Decode func(r *Request) (TemplateEdits, error)
-	Encode func(q *TemplateEdits, done TemplatesEdited, requestID string) Reply
-}
+// EditTemplates creates and changes processes, and binds them to modules.
+type EditTemplates = Codec[TemplateEdits, TemplatesEdited]
 
 // TemplateEdits are done together or not at all.
 type TemplateEdits struct {
@@ -34,13 +30,10 @@ type TemplatesEdited struct {
 	Task procfleet.TaskID
 }
 
-// DeleteTemplate is the use of calls that take a process out of the catalogue.
-type DeleteTemplate struct {
-	Decode func(r *Request) (TemplateQuery, error)
-	Encode func(q *TemplateQuery, existed bool, requestID string) Reply
-}
+// DeleteTemplate deletes a process from the catalog; the result is whether it existed.
+type DeleteTemplate = Codec[TemplateQuery, bool]
 
-// ShowTemplate is the use of calls that answer with one process.
+// ShowTemplate returns one process.
 type ShowTemplate struct {
 	Decode func(r *Request) (TemplateQuery, error)
 	// Encode is given nil for one that does not exist.
@@ -53,7 +46,7 @@ type TemplateQuery struct {
 	ID       int64            `json:"id"`
 }
 
-// SearchTemplates is the use of calls that look for processes.
+// SearchTemplates returns the processes that a search finds.
 type SearchTemplates struct {
 	Decode func(r *Request) (TemplateSearch, error)
 	Encode func(q *TemplateSearch, page []catalog.Template, total int, requestID string) Reply
@@ -72,15 +65,14 @@ type TemplateSearch struct {
 	Fields   []string         `json:"fields,omitempty"`
 }
 
-// ShowModules is the use of calls that tell to which modules a process is bound.
-type ShowModules struct {
-	Decode func(r *Request) (TemplateQuery, error)
-	// Encode is given nil for a process that does not exist.
-	Encode func(q *TemplateQuery, t *catalog.Template, where *catalog.Topology, requestID string) (Reply, error)
+// ShowModules returns the modules of a business, and to which of them a process is bound.
+type ShowModules = Codec[TemplateQuery, TemplateModules]
+
+// TemplateModules is a process, nil if it does not exist, and the topology of its business.
+type TemplateModules struct {
+	Template *catalog.Template
+	Topology *catalog.Topology
 }
 
-func (EditTemplates) use()   {}
-func (DeleteTemplate) use()  {}
-func (ShowTemplate) use()    {}
-func (SearchTemplates) use() {}
-func (ShowModules) use()     {}
+func (ShowTemplate) endpoint()    {}
+func (SearchTemplates) endpoint() {}

@@ -6,11 +6,8 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// SaveTemplates is the use of calls that define processes by their names.
-type SaveTemplates struct {
-	Decode func(r *Request) (NamedTemplates, error)
-	Encode func(q *NamedTemplates, done TemplatesSaved, requestID string) Reply
-}
+// SaveTemplates creates or changes processes by their names.
+type SaveTemplates = Codec[NamedTemplates, TemplatesSaved]
 
 // NamedTemplates are processes that are made, or changed where the business
 // has one of the name, together or not at all. No name comes twice.
@@ -52,5 +49,3 @@ type TemplateSaved struct {
 	// [catalog.AttrModule] at the end if that did; only of [v1.SavedChanged].
 	Changes []catalog.Attribute `json:"changes,omitempty"`
 }
-
-func (SaveTemplates) use() {}

@@ -23,7 +23,7 @@ func cmdb() Dialect {
 	}
 	for _, c := range []struct {
 		name, method, path string
-		use                Use
+		endpoint           Endpoint
 	}{
 		{"create_process", http.MethodPost, "{account}/{business}", EditTemplates{decodeCMDBCreate, cmdbCreated}},
 		{"search_process", http.MethodPost, "search/{account}/{business}", SearchTemplates{decodeCMDBSearch, cmdbFound, cmdbFoundAll}},
@@ -35,7 +35,7 @@ func cmdb() Dialect {
 		{"bind_process_module", http.MethodPut, "module/{account}/{business}/{process}/{module}", EditTemplates{decodeCMDBBind, cmdbEdited}},
 		{"delete_process_module_binding", http.MethodDelete, "module/{account}/{business}/{process}/{module}", EditTemplates{decodeCMDBUnbind, cmdbEdited}},
 	} {
-		d.Calls = append(d.Calls, Call{Name: "cmdb." + c.name, Paths: bothSlashes(cmdbRoot + c.path), Methods: []string{c.method}, Use: c.use})
+		d.Calls = append(d.Calls, Call{Name: "cmdb." + c.name, Paths: bothSlashes(cmdbRoot + c.path), Methods: []string{c.method}, Endpoint: c.endpoint})
 	}
 	return d
 }

@@ -20,10 +20,10 @@ type cmdbModule struct {
 
 // cmdbModules lists the modules that processes are meant for, in the order of
 // the topology. A process that does not exist is bound to none.
-func cmdbModules(_ *TemplateQuery, t *catalog.Template, where *catalog.Topology, _ string) (Reply, error) {
+func cmdbModules(_ *TemplateQuery, found TemplateModules, _ string) Reply {
 	modules := []cmdbModule{}
 	at := make(map[string]int) // from the name
-	for _, set := range where.Sets {
+	for _, set := range found.Topology.Sets {
 		for _, m := range set.Modules {
 			if m.Default != 0 {
 				continue
@@ -33,14 +33,14 @@ func cmdbModules(_ *TemplateQuery, t *catalog.Template, where *catalog.Topology,
 				n = len(modules)
 				at[m.Name] = n
 				modules = append(modules, cmdbModule{Name: m.Name})
-				if t != nil && slices.Contains(t.Modules, m.Name) {
+				if found.Template != nil && slices.Contains(found.Template.Modules, m.Name) {
 					modules[n].Bound = 1
 				}
 			}
 			modules[n].Sets++
 		}
 	}
-	return cmdbAnswer(modules), nil
+	return cmdbAnswer(modules)
 }
 
 func decodeCMDBBind(r *Request) (TemplateEdits, error) {

@@ -75,15 +75,27 @@ type Call struct {
 	// operations it becomes the task's dialect.
 	Name string
 	// Paths are http.ServeMux path patterns.
-	Paths   []string
-	Methods []string
-	Use     Use
+	Paths    []string
+	Methods  []string
+	Endpoint Endpoint
 }
 
-// Use is what a call is for. The types below are all there are.
-type Use interface{ use() }
+// Endpoint is what a call does. It is a [Codec], or one of the types that need
+// more than one: [Accept], [Outcomes], [Watch], [SearchTemplates] and [ShowTemplate].
+type Endpoint interface{ endpoint() }
 
-// Accept is the use of calls that make a task.
+// Codec is an endpoint that decodes a request into Q and encodes its result R.
+// The pair of types is unique to each of the aliases below: it selects the
+// code and the authorization of the dispatcher.
+type Codec[Q, R any] struct {
+	// Decode returns an [*Error] that names the field in the dialect's words.
+	Decode func(r *Request) (Q, error)
+	Encode func(q *Q, result R, requestID string) Reply
+}
+
+func (Codec[Q, R]) endpoint() {}
+
+// Accept creates a task.
 type Accept struct {
 	// Decode fills everything but Submission.Dialect and Application. The
 	// error is a [*Error] that names the field in the dialect's own words.
@@ -98,43 +110,33 @@ type Accept struct {
 	Label func(h procfleet.Host) string
 }
 
-// Outcomes is the use of calls that answer with all results of a task at
-// once. The chunks come one by one, and all items of one process on one host
-// are in one of them; the encoder writes as it reads, whatever the task's
-// size, and returns the first error of either side.
+// Outcomes streams all results of a task. The chunks arrive one by one, and one
+// chunk has all items of one process on one host. The encoder writes while it
+// reads, whatever the size of the task, and returns the first error of either side.
 type Outcomes struct {
 	Decode func(r *Request) (procfleet.TaskID, error)
 	Encode func(w io.Writer, requestID string, chunks iter.Seq2[[]procfleet.ItemResult, error]) error
 }
 
-// ShowTask is the use of calls that answer with one task.
-type ShowTask struct {
-	Decode func(r *Request) (procfleet.TaskID, error)
-	Encode func(t *procfleet.Task) Reply
-}
+// ShowTask returns one task.
+type ShowTask = Codec[procfleet.TaskID, *procfleet.Task]
 
-// Watch is the use of calls that tell every change of one task until it is
-// over, as server-sent events. Encode is what an event says; its status is
-// not looked at.
+// Watch streams every change of one task until the task is over, as server-sent
+// events. Encode returns the data of one event; its status is ignored.
 type Watch struct {
 	Decode func(r *Request) (WatchedTask, error)
 	Encode func(t *procfleet.Task) Reply
 }
 
-// WatchedTask asks for what became of a task since LastEventID; an empty or
-// unknown one begins with the task as it stands.
+// WatchedTask asks for the changes of a task since LastEventID. With an empty or
+// unknown one the stream begins with the current state.
 type WatchedTask struct {
 	Task        procfleet.TaskID
 	LastEventID string
 }
 
-// ListTasks is the use of calls that page through tasks, newest first.
-type ListTasks struct {
-	Decode func(r *Request) (TaskPage, error)
-	// Encode is given the task after which the next page begins, "" after
-	// the last one. A page may have fewer than asked for and a next.
-	Encode func(tasks []procfleet.Task, next procfleet.TaskID) Reply
-}
+// ListTasks returns a page of tasks, newest first.
+type ListTasks = Codec[TaskPage, Tasks]
 
 // TaskPage asks for up to Limit tasks older than Before; 0 begins with the newest.
 type TaskPage struct {
@@ -142,10 +144,14 @@ type TaskPage struct {
 	Limit  int
 }
 
-// ListResults is the use of calls that page through the results of a task.
-type ListResults struct {
-	Decode func(r *Request) (ResultPage, error)
-	Encode func(items []procfleet.ItemResult, next string) Reply
+// ListResults returns a page of the results of a task.
+type ListResults = Codec[ResultPage, Results]
+
+// Tasks is a page of tasks. Next is the task after which the next page begins,
+// "" after the last one. A page may have fewer tasks than the limit and a Next.
+type Tasks struct {
+	Tasks []procfleet.Task
+	Next  procfleet.TaskID
 }
 
 // ResultPage asks for up to Limit results; an empty State means every state.
@@ -156,11 +162,14 @@ type ResultPage struct {
 	Limit  int
 }
 
-// ListHosts is the use of calls that page through the hosts with a live agent.
-type ListHosts struct {
-	Decode func(r *Request) (HostPage, error)
-	Encode func(p HostPage, agents []v1.Agent) Reply
+// Results is a page of results. Next is the cursor of the next page.
+type Results struct {
+	Items []procfleet.ItemResult
+	Next  string
 }
+
+// ListHosts returns a page of the hosts with a live agent.
+type ListHosts = Codec[HostPage, []v1.Agent]
 
 // HostPage asks for up to Limit hosts after the given one; zero begins.
 type HostPage struct {
@@ -168,13 +177,9 @@ type HostPage struct {
 	Limit int
 }
 
-func (Accept) use()      {}
-func (Outcomes) use()    {}
-func (ShowTask) use()    {}
-func (Watch) use()       {}
-func (ListTasks) use()   {}
-func (ListResults) use() {}
-func (ListHosts) use()   {}
+func (Accept) endpoint()   {}
+func (Outcomes) endpoint() {}
+func (Watch) endpoint()    {}
 
 // Request is what a dialect may know of an HTTP request.
 type Request struct {

@@ -20,7 +20,7 @@ func accepting(tb testing.TB, name string) Accept {
 	tb.Helper()
 	for _, d := range All() {
 		for _, call := range d.Calls {
-			if use, ok := call.Use.(Accept); ok && call.Name == name {
+			if use, ok := call.Endpoint.(Accept); ok && call.Name == name {
 				return use
 			}
 		}
@@ -106,7 +106,7 @@ func TestOneOperationIsTheSameInEveryShape(t *testing.T) {
 			for _, call := range family.Calls {
 				_, all := same[call.Name]
 				_, some := less[call.Name]
-				if _, accepts := call.Use.(Accept); accepts && !all && !some && call.Name != "native" {
+				if _, accepts := call.Endpoint.(Accept); accepts && !all && !some && call.Name != "native" {
 					t.Errorf("nothing is said in the shape of %s", call.Name)
 				}
 			}
@@ -355,7 +355,7 @@ func FuzzDecode(f *testing.F) {
 				checkDecode(t, call, r)
 				r.ID, r.IfMatch = "7", query
 				checkDecode(t, call, r)
-				if _, is := call.Use.(SetTopology); is {
+				if _, is := call.Endpoint.(SetTopology); is {
 					r.IfMatch, r.ContentType = "", "application/yaml"
 					checkDecode(t, call, r)
 					r.ContentType = "text/csv"
@@ -387,7 +387,7 @@ func checkDecode(t *testing.T, call Call, r *Request) {
 func refusal(t *testing.T, call Call, r *Request) error {
 	t.Helper()
 	var err error
-	switch use := call.Use.(type) {
+	switch use := call.Endpoint.(type) {
 	case Accept:
 		var s procfleet.Submission
 		if s, err = use.Decode(r); err == nil {
@@ -497,7 +497,7 @@ func refusal(t *testing.T, call Call, r *Request) error {
 			t.Fatalf("%s let through: %+v", call.Name, q)
 		}
 	default:
-		t.Fatalf("%s has a use that is not fuzzed: %T", call.Name, call.Use)
+		t.Fatalf("%s has an endpoint that is not fuzzed: %T", call.Name, call.Endpoint)
 	}
 	return err
 }

@@ -29,7 +29,7 @@ func TestDocumentedRequestsAreAccepted(t *testing.T) {
 	for _, example := range examples {
 		call, body := example[1], example[2]
 		shown[call] = true
-		if _, ok := decodeAsked(t, useOf(t, call), &Request{Method: http.MethodPost, Wildcards: someWildcards("2"), Body: []byte(body)}); !ok {
+		if _, ok := decodeAsked(t, endpointOf(t, call), &Request{Method: http.MethodPost, Wildcards: someWildcards("2"), Body: []byte(body)}); !ok {
 			t.Errorf("%s refuses\n%s", call, body)
 		}
 	}
@@ -64,7 +64,7 @@ func TestEveryAcceptingCallIsNamedForProducers(t *testing.T) {
 	}
 	for _, d := range All() {
 		for _, call := range d.Calls {
-			if _, ok := call.Use.(Accept); ok && !strings.Contains(string(text), "`"+call.Name+"`") {
+			if _, ok := call.Endpoint.(Accept); ok && !strings.Contains(string(text), "`"+call.Name+"`") {
 				t.Errorf("docs/how-to/submit-operations.md does not name %s", call.Name)
 			}
 		}

@@ -8,12 +8,8 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// ShowDrift is the use of calls that compare a process of the catalogue with
-// what agents report of it.
-type ShowDrift struct {
-	Decode func(r *Request) (DriftQuery, error)
-	Encode func(q *DriftQuery, d *Drift, requestID string) Reply
-}
+// ShowDrift compares a process of the catalog with the reports of agents.
+type ShowDrift = Codec[DriftQuery, *Drift]
 
 // DriftQuery asks how a process stands on the hosts of the modules that it is
 // bound to.
@@ -77,5 +73,3 @@ func (h *HostDrift) State() v1.DriftState {
 func DriftStates() []v1.DriftState {
 	return []v1.DriftState{v1.DriftAgentMissing, v1.DriftDown, v1.DriftUnsupervised, v1.DriftSpecDiffers, v1.DriftRunning}
 }
-
-func (ShowDrift) use() {}

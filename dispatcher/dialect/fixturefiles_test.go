@@ -36,12 +36,6 @@ func orFailure[Q, A any](
 	return q, reply, err
 }
 
-// entryPage is what entries.json has.
-type entryPage struct {
-	Entries []ProcessEntry `json:"entries"`
-	Total   int            `json:"total"` // of a page
-}
-
 // templatePage is what templates.json has.
 type templatePage struct {
 	Templates []catalog.Template `json:"templates"`
@@ -77,7 +71,7 @@ func groupsFile(t *testing.T, f *fixture, q *GroupQuery) []TargetGroups {
 
 func entriesFile(t *testing.T, f *fixture, q *ProcessQuery) []ProcessEntry {
 	t.Helper()
-	var found entryPage
+	var found ProcessEntries
 	f.read(t, "entries.json", &found)
 	beside(t, q.Targets, found.Entries, func(e *ProcessEntry) *procfleet.Target { return &e.Target })
 	for i := range found.Entries {
@@ -87,9 +81,9 @@ func entriesFile(t *testing.T, f *fixture, q *ProcessQuery) []ProcessEntry {
 	return found.Entries
 }
 
-func entryPageFile(t *testing.T, f *fixture, q *ProcessPage) entryPage {
+func entryPageFile(t *testing.T, f *fixture, q *ProcessPage) ProcessEntries {
 	t.Helper()
-	var found entryPage
+	var found ProcessEntries
 	f.read(t, "entries.json", &found)
 	for i := range found.Entries {
 		found.Entries[i].Namespace = q.Namespace

@@ -247,7 +247,7 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 			return nil, Reply{}, err
 		}
 	}
-	switch use := at.call.Use.(type) {
+	switch use := at.call.Endpoint.(type) {
 	case nil:
 		return nil, Reply{}, &Error{
 			Kind: at.missing, Problem: "there is no " + f.request.Path, Method: f.request.Method, Path: f.request.Path,
@@ -275,8 +275,8 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 	case ShowTask:
 		var tasks []procfleet.Task
 		f.read(t, "tasks.json", &tasks)
-		decoded, err = use.Decode(r)
-		return decoded, use.Encode(&tasks[0]), err
+		id, err := use.Decode(r)
+		return id, use.Encode(&id, &tasks[0], testRequestID), err
 	case Watch:
 		var tasks []procfleet.Task
 		f.read(t, "tasks.json", &tasks)
@@ -286,7 +286,7 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 		var tasks []procfleet.Task
 		f.read(t, "tasks.json", &tasks)
 		page, err := use.Decode(r)
-		return page, use.Encode(tasks, testTask), err
+		return page, use.Encode(&page, Tasks{tasks, testTask}, testRequestID), err
 	case ListResults:
 		var all []procfleet.ItemResult
 		for chunk, err := range f.items(t) {
@@ -296,12 +296,12 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 			all = append(all, chunk...)
 		}
 		page, err := use.Decode(r)
-		return page, use.Encode(all, "more"), err
+		return page, use.Encode(&page, Results{all, "more"}, testRequestID), err
 	case ListHosts:
 		var agents []v1.Agent
 		f.read(t, "hosts.json", &agents)
 		page, err := use.Decode(r)
-		return page, use.Encode(page, agents), err
+		return page, use.Encode(&page, agents, testRequestID), err
 	case Register:
 		return answer(t, f, r, use.Decode, use.Encode, outcomesFile(func(q *Registering) []procfleet.Target { return q.Targets }))
 	case SetGroups:
@@ -311,9 +311,7 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 	case ShowProcesses:
 		return answer(t, f, r, use.Decode, use.Encode, entriesFile)
 	case ListProcesses:
-		return answer(t, f, r, use.Decode, func(q *ProcessPage, p entryPage, id string) Reply {
-			return use.Encode(q, p.Entries, p.Total, id)
-		}, entryPageFile)
+		return answer(t, f, r, use.Decode, use.Encode, entryPageFile)
 	case ShowAgents:
 		return answer(t, f, r, use.Decode, use.Encode, agentsFile)
 	case BindAgents:
@@ -324,7 +322,7 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 		var freezes []catalog.Freeze
 		f.read(t, "freezes.json", &freezes)
 		page, err := use.Decode(r)
-		return page, use.Encode(page, freezes), err
+		return page, use.Encode(&page, freezes, testRequestID), err
 	case SearchTemplates:
 		return answer(t, f, r, use.Decode, func(q *TemplateSearch, p templatePage, id string) Reply {
 			reply := use.Encode(q, p.Templates, p.Total, id)
@@ -343,7 +341,7 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 		var found Events
 		f.read(t, "events.json", &found)
 		page, err := use.Decode(r)
-		return page, use.Encode(found), err
+		return page, use.Encode(&page, found, testRequestID), err
 	case SetTopology:
 		return answer(t, f, r, use.Decode, use.Encode, file[TopologyChange, int64]("topology.json"))
 	case EditTopology:
@@ -357,11 +355,12 @@ func (f *fixture) run(t *testing.T, at place) (decoded any, reply Reply, err err
 	case ShowTemplate:
 		return orFailure(t, f, r, use.Decode, use.Encode, file[TemplateQuery, *catalog.Template]("template.json"))
 	case ShowModules:
-		return orFailure(t, f, r, use.Decode, func(q *TemplateQuery, found *catalog.Template, id string) (Reply, error) {
-			return use.Encode(q, found, file[TemplateQuery, *catalog.Topology]("topology.json")(t, f, q), id)
-		}, file[TemplateQuery, *catalog.Template]("template.json"))
+		return answer(t, f, r, use.Decode, use.Encode, func(t *testing.T, f *fixture, q *TemplateQuery) TemplateModules {
+			t.Helper()
+			return TemplateModules{file[TemplateQuery, *catalog.Template]("template.json")(t, f, q), file[TemplateQuery, *catalog.Topology]("topology.json")(t, f, q)}
+		})
 	}
-	t.Fatalf("%s has a use that fixtures do not know: %T", at.call.Name, at.call.Use)
+	t.Fatalf("%s has an endpoint that fixtures do not know: %T", at.call.Name, at.call.Endpoint)
 	return nil, Reply{}, nil
 }
 
@@ -481,7 +480,7 @@ func TestAnEncoderStopsAtTheFirstErrorOfEitherSide(t *testing.T) {
 	}
 	for _, d := range All() {
 		for _, call := range d.Calls {
-			use, ok := call.Use.(Outcomes)
+			use, ok := call.Endpoint.(Outcomes)
 			if !ok {
 				continue
 			}

@@ -22,7 +22,7 @@ func gse() Dialect {
 	}
 	backend, gateway := gseBackend(), gseGateway()
 	for _, c := range gseCalls() {
-		call := Call{Name: "gse." + c.name, Use: c.use}
+		call := Call{Name: "gse." + c.name, Endpoint: c.endpoint}
 		if c.esb != "" {
 			d.Calls = append(d.Calls, call.at(esbMethods(), esbPaths("v2/gse/"+c.esb, "gse/"+c.esb)))
 		}
@@ -39,11 +39,11 @@ func gse() Dialect {
 
 // gseCall is a call, and where each family of paths has it; "" is nowhere.
 type gseCall struct {
-	name    string
-	esb     string // GET and POST, below v2/gse/ and gse/
-	backend string // method and path, below /procapi/
-	gateway string // POST, below api/v2/
-	use     Use
+	name     string
+	esb      string // GET and POST, below v2/gse/ and gse/
+	backend  string // method and path, below /procapi/
+	gateway  string // POST, below api/v2/
+	endpoint Endpoint
 }
 
 // gseCalls are all calls. A new one is a line here.
@@ -76,13 +76,13 @@ func (c Call) at(methods, paths []string) Call {
 	return c
 }
 
-// gseAccept is the use of the calls that make a task.
-func gseAccept(decode func(*Request) (procfleet.Submission, error)) Use {
+// gseAccept is the endpoint of the calls that create a task.
+func gseAccept(decode func(*Request) (procfleet.Submission, error)) Endpoint {
 	return Accept{Decode: decode, Encode: gseAccepted}
 }
 
-// gseResults is the use of the calls that answer with a result map.
-func gseResults(entry renderEntry) Use {
+// gseResults is the endpoint of the calls that return a result map.
+func gseResults(entry renderEntry) Endpoint {
 	return Outcomes{Decode: decodeGSETaskID, Encode: gseOutcomes(entry)}
 }
 

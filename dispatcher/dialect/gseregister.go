@@ -14,8 +14,8 @@ type gseRegistration struct {
 	Process *gseSpec `json:"spec"`
 }
 
-// gseRegister is the use of the calls that keep specs.
-func gseRegister(decode func(*Request) (Registering, error)) Use {
+// gseRegister is the endpoint of the calls that change registrations.
+func gseRegister(decode func(*Request) (Registering, error)) Endpoint {
 	return Register{Decode: decode, Encode: gseRegistered}
 }
 

@@ -75,9 +75,9 @@ type gseProcInfos struct {
 	ProcInfos []gseProcInfo `json:"proc_infos"`      // never null
 }
 
-// gseStatus is the use of the calls that look up one process; write is how
+// gseStatus is the endpoint of the calls that return one process; write is how
 // they name hosts.
-func gseStatus(write func(*gseHost) string, supplier bool) Use {
+func gseStatus(write func(*gseHost) string, supplier bool) Endpoint {
 	return ShowProcesses{
 		Decode: func(r *Request) (ProcessQuery, error) {
 			var params struct {
@@ -142,11 +142,12 @@ func decodeSyncStatus(r *Request) (ProcessPage, error) {
 	}, nil
 }
 
-func gseSyncStatus(_ *ProcessPage, found []ProcessEntry, total int, requestID string) Reply {
-	data := gseProcInfos{Count: &total, ProcInfos: make([]gseProcInfo, 0, len(found))}
-	for i := range found {
-		info := procInfo(&found[i])
-		info.Host = hostAsked(procfleet.Target{Host: found[i].Host}, found[i].Host, false)
+func gseSyncStatus(_ *ProcessPage, found ProcessEntries, requestID string) Reply {
+	data := gseProcInfos{Count: &found.Total, ProcInfos: make([]gseProcInfo, 0, len(found.Entries))}
+	for i := range found.Entries {
+		entry := &found.Entries[i]
+		info := procInfo(entry)
+		info.Host = hostAsked(procfleet.Target{Host: entry.Host}, entry.Host, false)
 		data.ProcInfos = append(data.ProcInfos, info)
 	}
 	return gseAnswer(data, requestID)

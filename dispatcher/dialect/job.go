@@ -25,7 +25,7 @@ func job() Dialect {
 	}
 	backend := jobBackend()
 	for _, c := range jobCalls() {
-		call := Call{Name: "job." + c.name, Use: c.use}
+		call := Call{Name: "job." + c.name, Endpoint: c.endpoint}
 		d.Calls = append(d.Calls, call.at(esbMethods(), jobPaths(c.name)))
 		backend.Calls = append(backend.Calls, call.at([]string{http.MethodPost}, jobBackendPaths(c.name)))
 	}
@@ -34,8 +34,8 @@ func job() Dialect {
 }
 
 type jobCall struct {
-	name string
-	use  Use
+	name     string
+	endpoint Endpoint
 }
 
 // jobCalls are all calls. A new one is a line here.

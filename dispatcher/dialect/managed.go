@@ -6,15 +6,11 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// The uses of calls that make no task: what is registered, reported and
-// grouped, and which agents there are. Each decodes into a question, and
-// encodes the answer beside the question, in the order in which was asked.
+// Endpoints that create no task: registrations, reported states, groups and
+// agents. Results have the order of the targets in the request.
 
-// Register is the use of calls that keep what processes are, or take it away.
-type Register struct {
-	Decode func(r *Request) (Registering, error)
-	Encode func(q *Registering, outcomes []TargetOutcome, requestID string) Reply
-}
+// Register registers processes, or removes registrations.
+type Register = Codec[Registering, []TargetOutcome]
 
 // RegisterMode says what happens to registrations.
 type RegisterMode string
@@ -47,11 +43,8 @@ type TargetOutcome struct {
 	Message string           `json:"message"`
 }
 
-// SetGroups is the use of calls that group processes.
-type SetGroups struct {
-	Decode func(r *Request) (Grouping, error)
-	Encode func(q *Grouping, outcomes []TargetOutcome, requestID string) Reply
-}
+// SetGroups replaces process groups.
+type SetGroups = Codec[Grouping, []TargetOutcome]
 
 // Grouping gives the same groups to every target. Its Groups have no host.
 type Grouping struct {
@@ -60,11 +53,8 @@ type Grouping struct {
 	Targets  []procfleet.Target `json:"targets"`
 }
 
-// ShowGroups is the use of calls that answer with groups.
-type ShowGroups struct {
-	Decode func(r *Request) (GroupQuery, error)
-	Encode func(q *GroupQuery, found []TargetGroups, requestID string) Reply
-}
+// ShowGroups returns process groups.
+type ShowGroups = Codec[GroupQuery, []TargetGroups]
 
 // GroupQuery asks for the groups of a namespace on hosts.
 type GroupQuery struct {
@@ -79,11 +69,8 @@ type TargetGroups struct {
 	Groups catalog.HostGroups `json:"groups"`
 }
 
-// ShowProcesses is the use of calls that answer with one process on many hosts.
-type ShowProcesses struct {
-	Decode func(r *Request) (ProcessQuery, error)
-	Encode func(q *ProcessQuery, found []ProcessEntry, requestID string) Reply
-}
+// ShowProcesses returns one process on many hosts.
+type ShowProcesses = Codec[ProcessQuery, []ProcessEntry]
 
 // ProcessQuery asks how a process stands on hosts.
 type ProcessQuery struct {
@@ -103,11 +90,8 @@ type ProcessEntry struct {
 	Alive bool `json:"alive"`
 }
 
-// ListProcesses is the use of calls that page through a namespace.
-type ListProcesses struct {
-	Decode func(r *Request) (ProcessPage, error)
-	Encode func(p *ProcessPage, found []ProcessEntry, total int, requestID string) Reply
-}
+// ListProcesses returns a page of the processes of a namespace.
+type ListProcesses = Codec[ProcessPage, ProcessEntries]
 
 // ProcessPage asks for up to Limit processes of a namespace after the first Start.
 type ProcessPage struct {
@@ -117,11 +101,14 @@ type ProcessPage struct {
 	Limit     int    `json:"limit"` // 1 to 1000
 }
 
-// ShowAgents is the use of calls that answer with the agents of hosts.
-type ShowAgents struct {
-	Decode func(r *Request) (AgentQuery, error)
-	Encode func(q *AgentQuery, found []TargetAgent, requestID string) Reply
+// ProcessEntries is a page of processes, and how many the namespace has.
+type ProcessEntries struct {
+	Entries []ProcessEntry `json:"entries"`
+	Total   int            `json:"total"`
 }
+
+// ShowAgents returns the agents of hosts.
+type ShowAgents = Codec[AgentQuery, []TargetAgent]
 
 // AgentQuery asks for the agents of targets.
 type AgentQuery struct {
@@ -135,23 +122,11 @@ type TargetAgent struct {
 	Agent  *v1.Agent        `json:"agent"`
 }
 
-// BindAgents is the use of calls that tell under which agent ids hosts will be
-// named from now on.
-type BindAgents struct {
-	Decode func(r *Request) (AgentBinding, error)
-	Encode func(q *AgentBinding, bound []bool, requestID string) Reply
-}
+// BindAgents binds agent ids to hosts.
+type BindAgents = Codec[AgentBinding, []bool]
 
 // AgentBinding has targets with a host and an agent id.
 type AgentBinding struct {
 	Business string             `json:"business,omitempty"`
 	Targets  []procfleet.Target `json:"targets"`
 }
-
-func (Register) use()      {}
-func (SetGroups) use()     {}
-func (ShowGroups) use()    {}
-func (ShowProcesses) use() {}
-func (ListProcesses) use() {}
-func (ShowAgents) use()    {}
-func (BindAgents) use()    {}

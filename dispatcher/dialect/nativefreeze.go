@@ -119,7 +119,7 @@ func decodeFreezePage(r *Request) (FreezePage, error) {
 	return p, nil
 }
 
-func nativeFreezes(p FreezePage, freezes []catalog.Freeze) Reply {
+func nativeFreezes(p *FreezePage, freezes []catalog.Freeze, _ string) Reply {
 	page := v1.FreezePage{Freezes: make([]v1.Freeze, 0, len(freezes))}
 	for _, f := range freezes {
 		page.Freezes = append(page.Freezes, v1.Freeze{Host: f.Host, Namespace: f.Namespace, Until: f.Until, Reason: f.Reason, By: f.By})
@@ -163,7 +163,7 @@ func decodeEventPage(r *Request) (EventPage, error) {
 	return p, nil
 }
 
-func nativeEvents(found Events) Reply {
+func nativeEvents(_ *EventPage, found Events, _ string) Reply {
 	page := v1.EventPage{Events: found.Events, Next: strconv.FormatUint(found.Next, 10), More: found.More}
 	if page.Events == nil {
 		page.Events = []procfleet.HostEvent{}

@@ -59,7 +59,7 @@ func decodeHostPage(r *Request) (HostPage, error) {
 	return p, nil
 }
 
-func nativeHosts(p HostPage, agents []v1.Agent) Reply {
+func nativeHosts(p *HostPage, agents []v1.Agent, _ string) Reply {
 	page := v1.HostPage{Hosts: agents}
 	if agents == nil {
 		page.Hosts = []v1.Agent{}

@@ -28,15 +28,15 @@ func TestTheNativeFormCanSayWhatEveryDialectSays(t *testing.T) {
 		}
 		for _, f := range fixtures(t, d.Name) {
 			at := f.request.place(t, &d)
-			decoded, ok := decodeAsked(t, at.call.Use, f.request.request(t, at))
-			if !ok || catalogued(at.call.Use) {
+			decoded, ok := decodeAsked(t, at.call.Endpoint, f.request.request(t, at))
+			if !ok || catalogued(at.call.Endpoint) {
 				continue
 			}
 			said++
 			t.Run(d.Name+"/"+filepath.Base(f.dir), func(t *testing.T) {
 				t.Parallel()
 				call, r := inNative(t, decoded)
-				again, ok := decodeAsked(t, useOf(t, call), r)
+				again, ok := decodeAsked(t, endpointOf(t, call), r)
 				if !ok {
 					t.Fatalf("%s refuses %s", call, r.Body)
 				}
@@ -53,8 +53,8 @@ func TestTheNativeFormCanSayWhatEveryDialectSays(t *testing.T) {
 
 // catalogued reports whether a call is about the catalogue of a business, which
 // the native API reads and saves in another way, by names.
-func catalogued(use Use) bool {
-	switch use.(type) {
+func catalogued(endpoint Endpoint) bool {
+	switch endpoint.(type) {
 	case EditTemplates, DeleteTemplate, ShowTemplate, SearchTemplates, ShowModules:
 		return true
 	}
@@ -63,10 +63,10 @@ func catalogued(use Use) bool {
 
 // decodeAsked decodes what a request asks for. It is not ok for requests that
 // are refused, and for those that only name a task.
-func decodeAsked(t *testing.T, use Use, r *Request) (decoded any, ok bool) {
+func decodeAsked(t *testing.T, endpoint Endpoint, r *Request) (decoded any, ok bool) {
 	t.Helper()
 	var err error
-	switch use := use.(type) {
+	switch use := endpoint.(type) {
 	case Accept:
 		decoded, err = use.Decode(r)
 	case Register:
@@ -107,14 +107,14 @@ func decodeAsked(t *testing.T, use Use, r *Request) (decoded any, ok bool) {
 	return decoded, true
 }
 
-// useOf returns the use of a call.
-func useOf(t *testing.T, name string) Use {
+// endpointOf returns the endpoint of a call.
+func endpointOf(t *testing.T, name string) Endpoint {
 	t.Helper()
 	for _, d := range All() {
 		for _, family := range d.Reached() {
 			for _, call := range family.Calls {
 				if call.Name == name {
-					return call.Use
+					return call.Endpoint
 				}
 			}
 		}

@@ -151,6 +151,6 @@ func nativeShowProcesses(_ *ProcessQuery, found []ProcessEntry, _ string) Reply 
 	return ok(v1.ProcessList{Processes: newNativeProcesses(found)})
 }
 
-func nativeProcessPage(p *ProcessPage, found []ProcessEntry, total int, _ string) Reply {
-	return ok(v1.ProcessPage{Processes: newNativeProcesses(found), Total: total, Next: nextStart(p.Start, len(found), total)})
+func nativeProcessPage(p *ProcessPage, found ProcessEntries, _ string) Reply {
+	return ok(v1.ProcessPage{Processes: newNativeProcesses(found.Entries), Total: found.Total, Next: nextStart(p.Start, len(found.Entries), found.Total)})
 }

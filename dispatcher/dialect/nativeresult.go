@@ -66,12 +66,14 @@ func newNativeTask(t *procfleet.Task) v1.Task {
 	return n
 }
 
-func nativeShowTask(t *procfleet.Task) Reply { return ok(newNativeTask(t)) }
+func nativeShowTask(_ *procfleet.TaskID, t *procfleet.Task, _ string) Reply { return nativeEvent(t) }
 
-func nativeTasks(tasks []procfleet.Task, next procfleet.TaskID) Reply {
-	page := v1.TaskPage{Tasks: make([]v1.Task, 0, len(tasks)), Next: string(next)}
-	for i := range tasks {
-		page.Tasks = append(page.Tasks, newNativeTask(&tasks[i]))
+func nativeEvent(t *procfleet.Task) Reply { return ok(newNativeTask(t)) }
+
+func nativeTasks(_ *TaskPage, found Tasks, _ string) Reply {
+	page := v1.TaskPage{Tasks: make([]v1.Task, 0, len(found.Tasks)), Next: string(found.Next)}
+	for i := range found.Tasks {
+		page.Tasks = append(page.Tasks, newNativeTask(&found.Tasks[i]))
 	}
 	return ok(page)
 }
@@ -93,14 +95,14 @@ func newNativeResult(it *procfleet.ItemResult) v1.Result {
 
 // nativeResults renders a [v1.ResultPage] by hand: reflection takes most of the
 // time of a page with 1000 results.
-func nativeResults(items []procfleet.ItemResult, next string) Reply {
+func nativeResults(_ *ResultPage, found Results, _ string) Reply {
 	const each = 512 // bytes, of an ordinary result
-	b := append(make(rendered, 0, each*(len(items)+1)), `{"results":[`...)
-	for i := range items {
-		n := newNativeResult(&items[i])
+	b := append(make(rendered, 0, each*(len(found.Items)+1)), `{"results":[`...)
+	for i := range found.Items {
+		n := newNativeResult(&found.Items[i])
 		b = renderResult(b.comma(), &n)
 	}
-	return ok(append(append(b, ']').text("next", next), '}'))
+	return ok(append(append(b, ']').text("next", found.Next), '}'))
 }
 
 func renderResult(b rendered, n *v1.Result) rendered {

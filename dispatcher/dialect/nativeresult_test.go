@@ -12,7 +12,7 @@ func TestACallbacksSecretsAreNotShown(t *testing.T) {
 	t.Parallel()
 	task := procfleet.Task{Callback: "https://ops:secret@shop.example/done?token=secret#secret"}
 	for name, reply := range map[string]Reply{
-		"one": nativeShowTask(&task), "list": nativeTasks([]procfleet.Task{task}, ""),
+		"one": nativeEvent(&task), "list": nativeTasks(nil, Tasks{Tasks: []procfleet.Task{task}}, ""),
 	} {
 		text, err := reply.JSON()
 		if err != nil {

@@ -23,13 +23,13 @@ func oldJob() Dialect {
 		CredentialsInBody: true,
 		Fail:              oldJobFail,
 	}
-	for name, use := range map[string]Use{
+	for name, endpoint := range map[string]Endpoint{
 		"operate_proc":    Accept{Decode: insideParams(decodeJob[jobScript](opActions)), Encode: oldJobAccepted},
 		"operate_process": Accept{Decode: insideParams(decodeJob[jobProcess](opActions)), Encode: oldJobAccepted},
 		"manage_proc":     Accept{Decode: insideParams(decodeJob[jobManaged](manageActions)), Encode: oldJobAccepted},
 		"get_proc_result": Outcomes{Decode: insideParams(decodeJobTaskID), Encode: oldJobOutcomes},
 	} {
-		d.Calls = append(d.Calls, Call{Name: "oldjob." + name, Paths: bothSlashes("/api/v2/" + name), Methods: []string{http.MethodPost}, Use: use})
+		d.Calls = append(d.Calls, Call{Name: "oldjob." + name, Paths: bothSlashes("/api/v2/" + name), Methods: []string{http.MethodPost}, Endpoint: endpoint})
 	}
 	slices.SortFunc(d.Calls, func(a, b Call) int { return strings.Compare(a.Name, b.Name) })
 	return d

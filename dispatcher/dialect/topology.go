@@ -5,14 +5,11 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// The uses of calls about the topology of a business: its sets, their modules,
-// and the hosts of those.
+// Endpoints of the topology of a business: its sets, their modules, and the
+// hosts of the modules.
 
-// SetTopology is the use of calls that replace a topology as a whole.
-type SetTopology struct {
-	Decode func(r *Request) (TopologyChange, error)
-	Encode func(q *TopologyChange, version int64, requestID string) Reply
-}
+// SetTopology replaces a topology; the result is its new version.
+type SetTopology = Codec[TopologyChange, int64]
 
 // TopologyChange is what a topology is to become.
 type TopologyChange struct {
@@ -23,11 +20,8 @@ type TopologyChange struct {
 	Sets         []catalog.Set `json:"sets"`
 }
 
-// EditTopology is the use of calls that change a part of a topology.
-type EditTopology struct {
-	Decode func(r *Request) (TopologyEdit, error)
-	Encode func(q *TopologyEdit, version int64, requestID string) Reply
-}
+// EditTopology changes a part of a topology; the result is its new version.
+type EditTopology = Codec[TopologyEdit, int64]
 
 // TopologyEdit changes either the hosts of one module, or AutoRegister.
 type TopologyEdit struct {
@@ -38,11 +32,8 @@ type TopologyEdit struct {
 	AutoRegister *bool            `json:"auto_register,omitempty"` // nil: hosts are changed
 }
 
-// ShowTopology is the use of calls that answer with a topology.
-type ShowTopology struct {
-	Decode func(r *Request) (TopologyQuery, error)
-	Encode func(q *TopologyQuery, found TopologyShown, requestID string) Reply
-}
+// ShowTopology returns a topology.
+type ShowTopology = Codec[TopologyQuery, TopologyShown]
 
 // TopologyQuery asks for the topology of a business, and for what there is of
 // agents in it unless that is left out.
@@ -66,7 +57,3 @@ type TopologyShown struct {
 
 // MaxUnplaced is how many hosts without a module are told at most.
 const MaxUnplaced = 1000
-
-func (SetTopology) use()  {}
-func (EditTopology) use() {}
-func (ShowTopology) use() {}

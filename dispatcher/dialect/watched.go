@@ -7,15 +7,10 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// The uses of calls about what happens to processes without being asked for:
-// what is suspended, and what agents told.
+// Endpoints of automatic actions: freezes, and the events of agents.
 
-// Freeze is the use of calls that suspend automatic starts and limits, or let
-// them go on.
-type Freeze struct {
-	Decode func(r *Request) (Freezing, error)
-	Encode func(q *Freezing, done Frozen, requestID string) Reply
-}
+// Freeze suspends automatic starts and limits, or resumes them.
+type Freeze = Codec[Freezing, Frozen]
 
 // Freezing is what is to be frozen, or lifted: the targets, or a namespace on
 // them; without any targets the namespace everywhere.
@@ -39,11 +34,8 @@ type Frozen struct {
 	Outcomes []TargetOutcome `json:"outcomes"` // of each target
 }
 
-// ListFreezes is the use of calls that page through what is frozen.
-type ListFreezes struct {
-	Decode func(r *Request) (FreezePage, error)
-	Encode func(p FreezePage, freezes []catalog.Freeze) Reply
-}
+// ListFreezes returns a page of the freezes.
+type ListFreezes = Codec[FreezePage, []catalog.Freeze]
 
 // FreezePage asks for up to Limit freezes after the given one; zero begins.
 type FreezePage struct {
@@ -51,11 +43,8 @@ type FreezePage struct {
 	Limit int           `json:"limit"`
 }
 
-// ListEvents is the use of calls that page through what agents told.
-type ListEvents struct {
-	Decode func(r *Request) (EventPage, error)
-	Encode func(found Events) Reply
-}
+// ListEvents returns a page of the events that agents published.
+type ListEvents = Codec[EventPage, Events]
 
 // EventPage asks for up to Limit events behind After, from the beginning with
 // 0; or for the newest. The zero fields select all.
@@ -76,7 +65,3 @@ type Events struct {
 	Next   uint64                `json:"next"`
 	More   bool                  `json:"more"`
 }
-
-func (Freeze) use()      {}
-func (ListFreezes) use() {}
-func (ListEvents) use()  {}

@@ -313,7 +313,7 @@ func (d *Dialect) parameters(call *Call, p *Place, inBody bool) []any {
 			all = append(all, d.query(ref(credentials), nil)...)
 		}
 	}
-	if is[dialect.Accept](p.call.Use) {
+	if is[dialect.Accept](p.call.Endpoint) {
 		all = append(all, members("name", "Idempotency-Key", "in", "header",
 			"description", "Makes repeating safe: the same request under the same key gets the same task.",
 			"schema", members("type", "string", "maxLength", 255)))

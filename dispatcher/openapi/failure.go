@@ -58,30 +58,34 @@ const (
 func everyCall(*dialect.Family, *dialect.Call, bool) bool         { return true }
 func withBody(_ *dialect.Family, _ *dialect.Call, body bool) bool { return body }
 func forAUser(f *dialect.Family, _ *dialect.Call, _ bool) bool    { return f.NeedsUser }
-func makesATask(_ *dialect.Family, c *dialect.Call, _ bool) bool  { return is[dialect.Accept](c.Use) }
+func makesATask(_ *dialect.Family, c *dialect.Call, _ bool) bool {
+	return is[dialect.Accept](c.Endpoint)
+}
 
-// usedFor is every call of one use.
-func usedFor[T dialect.Use](_ *dialect.Family, c *dialect.Call, _ bool) bool { return is[T](c.Use) }
+// usedFor is every call of one kind of endpoint.
+func usedFor[T dialect.Endpoint](_ *dialect.Family, c *dialect.Call, _ bool) bool {
+	return is[T](c.Endpoint)
+}
 
 func aboutATask(_ *dialect.Family, c *dialect.Call, _ bool) bool {
-	return is[dialect.Outcomes](c.Use) || is[dialect.ShowTask](c.Use) || is[dialect.Watch](c.Use) || is[dialect.ListResults](c.Use)
+	return is[dialect.Outcomes](c.Endpoint) || is[dialect.ShowTask](c.Endpoint) || is[dialect.Watch](c.Endpoint) || is[dialect.ListResults](c.Endpoint)
 }
 
 func aboutAProcess(_ *dialect.Family, c *dialect.Call, _ bool) bool {
-	return is[dialect.EditTemplates](c.Use) || is[dialect.ShowTemplate](c.Use) || is[dialect.ShowDrift](c.Use)
+	return is[dialect.EditTemplates](c.Endpoint) || is[dialect.ShowTemplate](c.Endpoint) || is[dialect.ShowDrift](c.Endpoint)
 }
 
 func changesProcesses(_ *dialect.Family, c *dialect.Call, _ bool) bool {
-	return is[dialect.EditTemplates](c.Use) || is[dialect.DeleteTemplate](c.Use) || is[dialect.SaveTemplates](c.Use)
+	return is[dialect.EditTemplates](c.Endpoint) || is[dialect.DeleteTemplate](c.Endpoint) || is[dialect.SaveTemplates](c.Endpoint)
 }
 
 // mayBeLarge is every call with a body, and one that is for many hosts without.
 func mayBeLarge(_ *dialect.Family, c *dialect.Call, body bool) bool {
-	return body || is[dialect.ShowDrift](c.Use)
+	return body || is[dialect.ShowDrift](c.Endpoint)
 }
 
-func is[T dialect.Use](use dialect.Use) bool {
-	_, ok := use.(T)
+func is[T dialect.Endpoint](endpoint dialect.Endpoint) bool {
+	_, ok := endpoint.(T)
 	return ok
 }
 

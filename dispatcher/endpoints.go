@@ -1,0 +1,170 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/dispatcher/apps"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+)
+
+// endpoint serves one kind of [dialect.Endpoint]. Its constructors, replies and
+// writes, cannot be called without an authorizer.
+type endpoint struct {
+	kind reflect.Type
+	// action is required of the caller before the request is decoded. It is ""
+	// for the endpoint that creates tasks, whose actions are in the request.
+	action string
+	serve  func(ctx context.Context, e *exchange, in *dialect.Request) error
+}
+
+// endpoints lists every endpoint of the dispatcher, and who may call it.
+func endpoints() []endpoint {
+	return []endpoint{
+		writes("", (*exchange).decodeSubmission, (*exchange).authorizeSubmission, (*exchange).accept),
+		writes(apps.Reading, decodeOutcomes, (*exchange).readableTask, (*exchange).outcomes),
+		writes(apps.Reading, decodeWatch, (*exchange).joinWatch, (*exchange).watch),
+		replies(apps.Reading, (*exchange).readableTask, (*exchange).showTask),
+		replies(apps.Reading, (*exchange).visibleTasks, (*exchange).listTasks),
+		replies(apps.Reading, (*exchange).readableResults, (*exchange).listResults),
+		replies(apps.Reading, inEveryBusiness, (*exchange).listHosts),
+
+		replies(apps.Registration, onTargets, (*exchange).register),
+		replies(apps.Registration, onTargets, (*exchange).setGroups),
+		replies(apps.Reading, onTargets, (*exchange).showGroups),
+		replies(apps.Reading, onTargets, (*exchange).showProcesses),
+		replies(apps.Reading, inBusiness, (*exchange).listProcesses),
+		replies(apps.Reading, onTargets, (*exchange).showAgents),
+		replies(apps.Registration, onTargets, (*exchange).bindAgents),
+		replies(apps.Registration, onTargets, (*exchange).freeze),
+		replies(apps.Reading, inEveryBusiness, (*exchange).listFreezes),
+		replies(apps.Reading, inEveryBusiness, (*exchange).listEvents),
+
+		replies(apps.Catalogue, inBusiness, (*exchange).editTemplates),
+		replies(apps.Catalogue, inBusiness, (*exchange).saveTemplates),
+		replies(apps.Catalogue, inBusiness, (*exchange).deleteTemplate),
+		writes(apps.Reading, decodeShowTemplate, inBusiness, (*exchange).showTemplate),
+		writes(apps.Reading, decodeSearchTemplates, inBusiness, (*exchange).searchTemplates),
+		replies(apps.Reading, inBusiness, (*exchange).showModules),
+		replies(apps.Reading, inBusiness, (*exchange).showDrift),
+		replies(apps.Catalogue, inBusiness, (*exchange).setTopology),
+		replies(apps.Catalogue, inBusiness, (*exchange).editTopology),
+		replies(apps.Reading, inBusiness, (*exchange).showTopology),
+	}
+}
+
+// authorizer checks that the caller may access what the request Q names, and
+// returns it as the scope S: the only hosts, tasks or business that the endpoint
+// may use.
+type authorizer[Q, S any] func(e *exchange, ctx context.Context, q *Q) (S, error)
+
+// replies returns the endpoint of a [dialect.Codec]: do returns the result,
+// which the codec encodes.
+func replies[Q, S, R any](action string, authorize authorizer[Q, S], do func(e *exchange, ctx context.Context, q *Q, scope S) (R, error)) endpoint {
+	decode := func(_ *exchange, _ context.Context, c dialect.Codec[Q, R], in *dialect.Request) (Q, error) {
+		return c.Decode(in)
+	}
+	return writes(action, decode, authorize, func(e *exchange, ctx context.Context, c dialect.Codec[Q, R], q *Q, scope S) error {
+		result, err := do(e, ctx, q, scope)
+		if err != nil {
+			return err
+		}
+		e.reply(c.Encode(q, result, e.id))
+		return nil
+	})
+}
+
+// writes returns an endpoint that writes its response itself: a stream, or a
+// response that depends on more than one result. An error that write returns is
+// answered in the dialect's form, so it must have written nothing before.
+func writes[D dialect.Endpoint, Q, S any](
+	action string, decode func(*exchange, context.Context, D, *dialect.Request) (Q, error), authorize authorizer[Q, S],
+	write func(e *exchange, ctx context.Context, d D, q *Q, scope S) error,
+) endpoint {
+	served := endpoint{kind: reflect.TypeFor[D](), action: action}
+	if authorize == nil {
+		return served // which endpointsByKind refuses
+	}
+	served.serve = func(ctx context.Context, e *exchange, in *dialect.Request) error {
+		d := e.call.Endpoint.(D)
+		q, err := decode(e, ctx, d, in)
+		if err != nil {
+			return err
+		}
+		scope, err := authorize(e, ctx, &q)
+		if err != nil {
+			return err
+		}
+		in.Body = nil // q has all of it, and large requests need the memory
+		return write(e, ctx, d, &q, scope)
+	}
+	return served
+}
+
+// endpointsByKind indexes endpoints. It refuses one that has no authorizer, and
+// two of one kind.
+func endpointsByKind(all []endpoint) (map[reflect.Type]endpoint, error) {
+	found := make(map[reflect.Type]endpoint, len(all))
+	for _, served := range all {
+		if served.serve == nil {
+			return nil, fmt.Errorf("endpoint %v has no authorizer", served.kind)
+		}
+		if _, twice := found[served.kind]; twice {
+			return nil, fmt.Errorf("endpoint %v is listed twice", served.kind)
+		}
+		found[served.kind] = served
+	}
+	return found, nil
+}
+
+// inEveryBusiness authorizes a call that belongs to no business.
+func inEveryBusiness[Q any](e *exchange, _ context.Context, _ *Q) (business string, err error) {
+	return "", e.who.may("", e.call.action)
+}
+
+// inBusiness authorizes a call for the business of its request.
+func inBusiness[Q any, P interface {
+	*Q
+	InBusiness() string
+}](e *exchange, _ context.Context, q *Q) (business string, err error) {
+	business = P(q).InBusiness()
+	return business, e.who.may(business, e.call.action)
+}
+
+// onTargets authorizes a call for the business of its request, and resolves its targets.
+func onTargets[Q any, P interface {
+	*Q
+	OnTargets() (business string, targets []procfleet.Target)
+}](e *exchange, ctx context.Context, q *Q) (*targetHosts, error) {
+	business, targets := P(q).OnTargets()
+	return e.authorizeAndResolve(ctx, business, targets)
+}
+
+// readableTask authorizes reading one task.
+func (e *exchange) readableTask(ctx context.Context, id *procfleet.TaskID) (*procfleet.Task, error) {
+	task, err := e.api.store.Task(ctx, *id)
+	if err == nil {
+		err = e.who.mayRead(&task)
+	}
+	if err != nil {
+		return nil, about(*id, err)
+	}
+	return &task, nil
+}
+
+// readableResults authorizes reading the results of a task. Without
+// authentication it saves reading the task.
+func (e *exchange) readableResults(ctx context.Context, page *dialect.ResultPage) (procfleet.TaskID, error) {
+	if e.who.app == nil {
+		return page.Task, nil
+	}
+	_, err := e.readableTask(ctx, &page.Task)
+	return page.Task, err
+}
+
+// visibleTasks returns the filter of the tasks that the caller may read.
+func (e *exchange) visibleTasks(context.Context, *dialect.TaskPage) (sees func(*procfleet.Task) bool, err error) {
+	return e.who.sees, nil
+}
