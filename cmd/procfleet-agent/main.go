@@ -11,7 +11,6 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/agentcmd"
 	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
-	"github.com/procfleet/procfleet/cmd/internal/settings"
 )
 
 // version is set by the linker.
@@ -31,12 +30,6 @@ func newCommand() *cobra.Command {
 	cmd := agentcmd.New(version)
 	cmd.Use = "procfleet-agent"
 	command.Prepare(cmd, version)
-	cmd.Long += `
-
-Every flag can also be given as an environment variable: --agent-id as PROCFLEET_AGENT_ID,
-or in a YAML file of flag names and values, named by --config. A flag counts before the
-environment, the environment before the file.`
-	cmd.Flags().String(settings.Flag, "", "YAML file of flag names and values")
 	cmd.AddCommand(daemon.Healthcheck("procfleet-agent", "http://127.0.0.1:9090/readyz"))
 	return cmd
 }

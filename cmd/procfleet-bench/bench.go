@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/cmd/internal/bench"
@@ -24,26 +25,29 @@ func benchmarks() []*cobra.Command {
 type measurement interface {
 	Validate() error
 	Run(ctx context.Context) (bench.Report, error)
+	Common() *bench.Config
 }
 
-// benchCommand gives a command what the benchmarks of servers share: the flags
-// of cfg, and its run, which is m's.
-func benchCommand(cmd *cobra.Command, runs int, cfg *bench.Config, m measurement) *cobra.Command {
-	cmd = measureCommand(cmd, runs, cfg, m)
-	flags := cmd.Flags()
-	flags.BoolVar(&cfg.Start, "start", false, "start redis-server (from PATH) and NATS for the time of the benchmark")
-	flags.Var(&cfg.Secure, "secure", "what is on in what --start starts: keys, credentials and tls, separated by commas, or all or none; every table says it")
+// systemCommand completes the command of a benchmark that uses the NATS and Redis
+// of flags, or starts them.
+func systemCommand(m measurement, runs int, cmd *cobra.Command) (*cobra.Command, *pflag.FlagSet) {
+	cfg := m.Common()
+	cmd, flags := benchCommand(m, runs, cmd)
+	flags.BoolVar(&cfg.Start, "start", false, "temporary NATS and redis-server (from PATH) for the benchmark")
+	flags.Var(&cfg.Secure, "secure", "security of --start: keys, credentials, tls; comma-separated, all or none")
 	connflags.NATS(flags, &cfg.NATS, &cfg.NATSTLS)
 	connflags.NATSCreds(flags, &cfg.NATSCreds)
-	flags.StringVar(&cfg.FleetKey, "fleet-key", "", "file of the fleet's keys, of which the roles and agents that are started have theirs")
+	flags.StringVar(&cfg.FleetKey, "fleet-key", "", "fleet key file for the started roles and agents")
 	connflags.Redis(flags, &cfg.Redis, &cfg.RedisTLS)
-	return cmd
+	return cmd, flags
 }
 
-// measureCommand gives a command what all benchmarks share.
-func measureCommand(cmd *cobra.Command, runs int, cfg *bench.Config, m measurement) *cobra.Command {
+// benchCommand completes the command of any benchmark: its run and the shared
+// flags.
+func benchCommand(m measurement, runs int, cmd *cobra.Command) (*cobra.Command, *pflag.FlagSet) {
 	var logs daemon.Logs
 	var file string
+	cfg := m.Common()
 	cmd.Args = command.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		log, err := logs.Logger(cmd.ErrOrStderr())
@@ -66,223 +70,223 @@ func measureCommand(cmd *cobra.Command, runs int, cfg *bench.Config, m measureme
 		return report.Markdown(cmd.OutOrStdout())
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&cfg.Runs, "runs", runs, "times that everything is measured; tables show medians")
-	flags.StringVar(&file, "json", "", "file for the tables as JSON")
-	flags.StringVar(&cfg.Procfleet, "procfleet", "", "program that dispatchers, workers and up are started from; default: the procfleet beside this program")
+	flags.IntVar(&cfg.Runs, "runs", runs, "repetitions of each measurement; tables show medians")
+	flags.StringVar(&file, "json", "", "output file for the tables as JSON")
+	flags.StringVar(&cfg.Procfleet, "procfleet", "", "procfleet program for the roles (default: beside this program)")
 	logs.Register(flags)
 	flags.Lookup("log-level").DefValue = "warn"
 	logs.Level = "warn"
-	return cmd
+	return cmd, flags
+}
+
+func connectionsFlag(flags *pflag.FlagSet, connections *int) {
+	flags.IntVar(connections, "connections", 0, "NATS connections of the agents, at most one each; 0 for 8")
+}
+
+// smallTaskFlags are the flags of benchmarks of tasks on one host each.
+func smallTaskFlags(flags *pflag.FlagSet, tasks, inFlight, agents *int, defaultTasks int) {
+	flags.IntVar(tasks, "tasks", defaultTasks, "tasks of each run")
+	flags.IntVar(inFlight, "in-flight", 256, "concurrent tasks, each on its own HTTP connection")
+	flags.IntVar(agents, "agents", 1000, "simulated agents")
 }
 
 func newFanout() *cobra.Command {
 	m := &bench.Fanout{}
-	cmd := benchCommand(&cobra.Command{
+	cmd, flags := systemCommand(m, 5, &cobra.Command{
 		Use:   "fanout",
 		Short: "Measure one task on many hosts",
-		Long: `Measure one task on N simulated hosts, from POST to "finished" in Redis, and, in the same run,
-the floor: N bare NATS request/replies on N subjects, as many again for results that do not come in the replies, and N results
-through one deduplicating Redis script in batches of 500. Beside it, for comparison, is the floor of results in a stream, which
-procfleet no longer has. Agents reply to a status with the result; --action stop has results that are requests of their own.`,
+		Long: `Measure one task on N simulated hosts from POST to "finished" in Redis. The floor, measured in the same run, is N bare NATS
+requests on N subjects, N more for results that are separate requests, and N results through one deduplicating Redis script in
+batches of 500. For comparison the tables also have the floor of results in a stream. Agents reply to status with the result;
+with --action stop the result is a request of its own.`,
 		Example: `  procfleet-bench fanout --start --hosts 1000,10000
   procfleet-bench fanout --start --action stop --hosts 10000
   procfleet-bench fanout --start --hosts 5000 --connections 5000
   procfleet-bench fanout --nats nats://127.0.0.1:4222 --redis redis://127.0.0.1:6379/0 --runs 9`,
-	}, 5, &m.Config, m)
-	cmd.Flags().IntSliceVar(&m.Hosts, "hosts", []int{1000, 10000}, "numbers of hosts, separated by commas")
-	cmd.Flags().IntVar(&m.Connections, "connections", 0, "connections to NATS that the agents share; 0 is 8, more than hosts one each")
-	cmd.Flags().StringVar((*string)(&m.Action), "action", string(procfleet.ActionStatus), "what the task does: status or stop")
+	})
+	flags.IntSliceVar(&m.Hosts, "hosts", []int{1000, 10000}, "numbers of hosts, comma-separated")
+	flags.StringVar((*string)(&m.Action), "action", string(procfleet.ActionStatus), "action of the task: status or stop")
+	connectionsFlag(flags, &m.Connections)
 	return cmd
 }
 
 func newSafety() *cobra.Command {
 	m := &bench.Safety{}
-	cmd := measureCommand(&cobra.Command{
+	cmd, flags := benchCommand(m, 5, &cobra.Command{
 		Use:   "safety",
-		Short: "Measure what signatures, credentials and TLS cost",
-		Long: `Measure the task of fanout and its floor in five systems, one after the other: with nothing secure, with every message
-signed, with users that NATS knows, with mutual TLS to NATS and Redis, and with all of it. NATS and Redis (redis-server, from
-PATH) are started for the time of the benchmark.`,
+		Short: "Measure the cost of signatures, credentials and TLS",
+		Long: `Measure the task of fanout and its floor in five systems, one after the other: unsecured, with signed messages, with NATS
+users, with mutual TLS to NATS and Redis, and with all three. The benchmark starts NATS and redis-server (from PATH).`,
 		Example: "  procfleet-bench safety --hosts 10000",
-	}, 5, &m.Config, m)
-	cmd.Flags().IntVar(&m.Hosts, "hosts", 10000, "hosts of the task, on as many simulated agents")
-	cmd.Flags().IntVar(&m.Connections, "connections", 0, "connections to NATS that the agents share; 0 is 8, more than hosts one each")
+	})
+	flags.IntVar(&m.Hosts, "hosts", 10000, "hosts of the task, one simulated agent each")
+	connectionsFlag(flags, &m.Connections)
 	return cmd
 }
 
 func newSmall() *cobra.Command {
 	m := &bench.Small{}
-	cmd := benchCommand(&cobra.Command{
+	cmd, flags := systemCommand(m, 3, &cobra.Command{
 		Use:   "small",
 		Short: "Measure tasks on one host each",
-		Long: `Measure how many status tasks on one simulated host each are accepted and finished per second, and how
-long a single one takes while nothing else happens and, with --beside, while a task on many hosts runs.
-The end of a task is when its event arrives, which is sent after the task is finished in Redis.`,
+		Long: `Measure the status tasks accepted and finished per second, on one simulated host each, and the latency of a single task on
+an idle system and, with --beside, during a task on many hosts. A task ends when its event arrives, which is published after
+the task is finished in Redis.`,
 		Example: `  procfleet-bench small --start
   procfleet-bench small --start --tasks 1000 --beside 100000`,
-	}, 3, &m.Config, m)
-	flags := cmd.Flags()
-	flags.IntVar(&m.Tasks, "tasks", 20000, "tasks of each run")
-	flags.IntVar(&m.InFlight, "in-flight", 256, "tasks between POST and end at a time, each on a connection of its own")
-	flags.IntVar(&m.Agents, "agents", 1000, "simulated agents over which the tasks are spread")
-	flags.IntVar(&m.Samples, "samples", 200, "single tasks whose time is taken")
-	flags.IntVar(&m.Beside, "beside", 0, "hosts of a big task beside which single tasks are measured too")
+	})
+	smallTaskFlags(flags, &m.Tasks, &m.InFlight, &m.Agents, 20000)
+	flags.IntVar(&m.Samples, "samples", 200, "single tasks measured for latency")
+	flags.IntVar(&m.Beside, "beside", 0, "hosts of a concurrent big task; 0 for none")
 	return cmd
 }
 
 func newEmbedded() *cobra.Command {
 	m := &bench.Embedded{}
-	cmd := measureCommand(&cobra.Command{
+	cmd, flags := benchCommand(m, 3, &cobra.Command{
 		Use:   "embedded",
-		Short: "Measure tasks on one host each in procfleet up alone",
-		Long: `Measure how many status tasks on one simulated host each are finished per second by "procfleet up" with its embedded NATS and store.
-Messages are signed and NATS users have credentials, as up makes them.`,
+		Short: "Measure tasks on one host each in procfleet up",
+		Long: `Measure the status tasks, on one simulated host each, that "procfleet up" finishes per second with its embedded NATS and
+store. Messages are signed and NATS users have credentials, as is the default of up.`,
 		Example: "  procfleet-bench embedded --tasks 5000",
-	}, 3, &m.Config, m)
-	flags := cmd.Flags()
-	flags.IntVar(&m.Tasks, "tasks", 5000, "tasks of each run")
-	flags.IntVar(&m.InFlight, "in-flight", 256, "tasks between POST and end at a time, each on a connection of its own")
-	flags.IntVar(&m.Agents, "agents", 1000, "simulated agents over which the tasks are spread")
+	})
+	smallTaskFlags(flags, &m.Tasks, &m.InFlight, &m.Agents, 5000)
 	return cmd
 }
 
 func newAccept() *cobra.Command {
 	m := &bench.Accept{}
-	cmd := benchCommand(&cobra.Command{
+	cmd, flags := systemCommand(m, 5, &cobra.Command{
 		Use:   "accept",
-		Short: "Measure how long accepting takes",
-		Long: `Measure the time from POST to id of status tasks, and of starts that register their process, against the bytes of
-the request written to Redis and one acknowledged JetStream publish for each 256 hosts. The system is idle again
-before each submission.`,
+		Short: "Measure the time to accept a task",
+		Long: `Measure the time from POST to task id for status tasks and for starts that register their process. The floor is the request
+body written to Redis and one acknowledged JetStream publish per 256 hosts. The system is idle before each submission.`,
 		Example: "  procfleet-bench accept --start --hosts 1,10000,100000",
-	}, 5, &m.Config, m)
-	cmd.Flags().IntSliceVar(&m.Hosts, "hosts", []int{1, 10000, 100000}, "numbers of hosts, separated by commas")
-	cmd.Flags().IntVar(&m.Samples, "samples", 200, "submissions on one host; those on more are measured --runs times")
+	})
+	flags.IntSliceVar(&m.Hosts, "hosts", []int{1, 10000, 100000}, "numbers of hosts, comma-separated")
+	flags.IntVar(&m.Samples, "samples", 200, "submissions on one host; others are repeated --runs times")
 	return cmd
 }
 
 func newPoll() *cobra.Command {
 	m := &bench.Poll{}
-	cmd := benchCommand(&cobra.Command{
+	cmd, flags := systemCommand(m, 9, &cobra.Command{
 		Use:   "poll",
-		Short: "Measure reading of counters and results",
-		Long: `Measure how long it takes to read the counters, a page of up to 1,000 results, and all results of finished
-tasks in each published shape, against a bare HTTP server that gets as many bytes from Redis with one GET
-for each answer; and how much memory the dispatcher has meanwhile.`,
+		Short: "Measure reads of counters and results",
+		Long: `Measure reads of the counters, of a page of up to 1,000 results, and of all results of finished tasks in each published
+shape, and the memory of the dispatcher meanwhile. The floor is a bare HTTP server that reads as many bytes from Redis with
+one GET per response.`,
 		Example: "  procfleet-bench poll --start --items 1,10000,100000",
-	}, 9, &m.Config, m)
-	cmd.Flags().IntSliceVar(&m.Items, "items", []int{1, 10000, 100000}, "sizes of the tasks that are read, separated by commas")
-	cmd.Flags().IntVar(&m.Samples, "samples", 200, "reads of counters and of a page; all results are read --runs times")
+	})
+	flags.IntSliceVar(&m.Items, "items", []int{1, 10000, 100000}, "task sizes, comma-separated")
+	flags.IntVar(&m.Samples, "samples", 200, "reads of counters and pages; others are repeated --runs times")
 	return cmd
 }
 
 func newReports() *cobra.Command {
 	m := &bench.Reports{}
-	cmd := benchCommand(&cobra.Command{
+	cmd, flags := systemCommand(m, 1, &cobra.Command{
 		Use:   "reports",
-		Short: "Measure what agents' reports of their processes cost",
-		Long: `Measure the processor time that worker, Redis and NATS spend on the reports of simulated agents, which is what
-they spend with reports less what they spend without, against bare NATS and Redis that pass on and write as
-many bytes at the same rate. It takes about as long as --every and three times --for, for each run.`,
+		Short: "Measure the cost of agents' process reports",
+		Long: `Measure the processor time of worker, Redis and NATS for the reports of simulated agents: the time with reports less the
+time without. The floor is bare NATS and Redis that forward and write as many bytes at the same rate. A run takes about
+--every plus three times --for.`,
 		Example: `  procfleet-bench reports --start
   procfleet-bench reports --start --agents 10000 --every 3s --for 10s`,
-	}, 1, &m.Config, m)
-	flags := cmd.Flags()
+	})
 	flags.IntVar(&m.Agents, "agents", 100000, "simulated agents")
 	flags.IntVar(&m.Processes, "processes", 3, "processes in each report")
-	flags.DurationVar(&m.Every, "every", 30*time.Second, "time between two reports of an agent")
-	flags.DurationVar(&m.For, "for", 20*time.Second, "how long processor time is counted, each time")
-	flags.StringVar(&m.PProf, "pprof", "", "address on loopback where the worker serves its profiles meanwhile")
+	flags.DurationVar(&m.Every, "every", 30*time.Second, "report interval of an agent")
+	flags.DurationVar(&m.For, "for", 20*time.Second, "duration of each measurement of processor time")
+	flags.StringVar(&m.PProf, "pprof", "", "loopback address of the worker's profiles")
 	return cmd
 }
 
 func newFair() *cobra.Command {
 	m := &bench.Fair{}
-	cmd := benchCommand(&cobra.Command{
+	cmd, flags := systemCommand(m, 3, &cobra.Command{
 		Use:   "fair",
-		Short: "Measure how tasks get on beside one another",
-		Long: `Measure how evenly big status tasks on the same simulated hosts get on that begin at once, how long a task on one host
-takes meanwhile, and how long a task in one cloud area takes beside one in another area that has no agents, whose agents
-are silent, or whose agents come and go.`,
+		Short: "Measure the fairness between concurrent tasks",
+		Long: `Measure the progress of big status tasks that start together on the same simulated hosts, the latency of a task on one host
+meanwhile, and the duration of a task in one cloud area during a task in another area that has no agents, agents that do not
+reply, or agents that disconnect and reconnect.`,
 		Example: `  procfleet-bench fair --start
   procfleet-bench fair --start --tasks 4 --hosts 100000 --area 20000`,
-	}, 3, &m.Config, m)
-	flags := cmd.Flags()
-	flags.IntVar(&m.Tasks, "tasks", 4, "big tasks that begin at once")
-	flags.IntVar(&m.Hosts, "hosts", 100000, "hosts of each of them, on as many simulated agents")
-	flags.IntVar(&m.Samples, "samples", 200, "tasks on one host whose time is taken while nothing else happens")
-	flags.IntVar(&m.Area, "area", 20000, "hosts of the area that is away, and of the tasks beside it")
+	})
+	flags.IntVar(&m.Tasks, "tasks", 4, "big tasks that start together")
+	flags.IntVar(&m.Hosts, "hosts", 100000, "hosts of each task, one simulated agent each")
+	flags.IntVar(&m.Samples, "samples", 200, "tasks on one host, measured on an idle system")
+	flags.IntVar(&m.Area, "area", 20000, "hosts of the unavailable area and of each task beside it")
 	return cmd
 }
 
 func newWorkers() *cobra.Command {
 	m := &bench.Workers{}
-	cmd := benchCommand(&cobra.Command{
+	cmd, flags := systemCommand(m, 5, &cobra.Command{
 		Use:   "workers",
-		Short: "Measure what more workers bring",
-		Long: `Measure one status task on many simulated hosts with different numbers of workers and with agents that take
-different times, and what processor time each part of the system spends on it.`,
+		Short: "Measure the effect of more workers",
+		Long: `Measure one status task on many simulated hosts with different numbers of workers and different latencies of agents, and the
+processor time of each part of the system.`,
 		Example: "  procfleet-bench workers --start --workers 1,2,4 --latency 0s,100ms,1s",
-	}, 5, &m.Config, m)
-	flags := cmd.Flags()
-	flags.IntVar(&m.Hosts, "hosts", 10000, "hosts of the task, on as many simulated agents")
-	flags.IntSliceVar(&m.Workers, "workers", []int{1, 2, 4}, "numbers of workers, separated by commas")
-	flags.DurationSliceVar(&m.Latencies, "latency", []time.Duration{0, 100 * time.Millisecond, time.Second}, "times from acceptance to result, separated by commas")
+	})
+	flags.IntVar(&m.Hosts, "hosts", 10000, "hosts of the task, one simulated agent each")
+	workersFlag(flags, &m.Workers, 1, 2, 4)
+	flags.DurationSliceVar(&m.Latencies, "latency", []time.Duration{0, 100 * time.Millisecond, time.Second}, "agent latencies, comma-separated")
 	return cmd
+}
+
+func workersFlag(flags *pflag.FlagSet, workers *[]int, byDefault ...int) {
+	flags.IntSliceVar(workers, "workers", byDefault, "numbers of workers, comma-separated")
 }
 
 func newPresence() *cobra.Command {
 	m := &bench.Presence{}
-	cmd := benchCommand(&cobra.Command{
+	cmd, flags := systemCommand(m, 1, &cobra.Command{
 		Use:   "presence",
-		Short: "Measure what hosts and open tasks cost that nothing is done with",
-		Long: `Announce hosts to Redis in batches as a worker does, look them up as for a chunk, list them, and look for due tasks
-among open ones as the sweep does. No roles are started; the figures are of single calls, one after the other.`,
+		Short: "Measure the cost of idle hosts and open tasks",
+		Long: `Announce hosts to Redis in batches as a worker does, read them as for a chunk, list them, and find due tasks among open ones
+as the sweep does. No roles are started; the figures are of single sequential calls.`,
 		Example: "  procfleet-bench presence --start --hosts 1000000 --areas 50 --tasks 100000",
-	}, 1, &m.Config, m)
-	flags := cmd.Flags()
-	flags.IntVar(&m.Hosts, "hosts", 1000000, "hosts that announce themselves")
-	flags.IntVar(&m.Areas, "areas", 50, "cloud areas over which they are spread")
-	flags.IntVar(&m.Tasks, "tasks", 100000, "open tasks on one host each, of which 1 % become due")
+	})
+	flags.IntVar(&m.Hosts, "hosts", 1000000, "announced hosts")
+	flags.IntVar(&m.Areas, "areas", 50, "cloud areas of the hosts")
+	flags.IntVar(&m.Tasks, "tasks", 100000, "open tasks on one host each; 1 % become due")
 	return cmd
 }
 
 func newSweep() *cobra.Command {
 	m := &bench.Sweep{}
-	cmd := benchCommand(&cobra.Command{
+	cmd, flags := systemCommand(m, 1, &cobra.Command{
 		Use:   "sweep",
-		Short: "Measure how many visits a second the sweep makes",
-		Long: `Store tasks, make all of them due at once, and measure how long workers take to visit them: tasks that are over,
-and tasks that run. The floor is a bare pipelined read of the same tasks from the same Redis.`,
+		Short: "Measure the tasks that the sweep visits per second",
+		Long: `Store tasks, make all of them due at once, and measure the time in which workers visit them: finished tasks and running
+tasks. The floor is a bare pipelined read of the same tasks from the same Redis.`,
 		Example: "  procfleet-bench sweep --start --tasks 50000 --workers 1,2",
-	}, 1, &m.Config, m)
-	flags := cmd.Flags()
+	})
 	flags.IntVar(&m.Tasks, "tasks", 50000, "tasks on one host each")
-	flags.IntSliceVar(&m.Workers, "workers", []int{1, 2}, "numbers of workers, separated by commas")
+	workersFlag(flags, &m.Workers, 1, 2)
 	return cmd
 }
 
 func newSupervise() *cobra.Command {
 	m := &bench.Supervise{}
-	cmd := measureCommand(&cobra.Command{
+	cmd, flags := benchCommand(m, 3, &cobra.Command{
 		Use:   "supervise",
-		Short: "Measure what supervising processes costs, and how fast it is",
-		Long: `Measure an agent that keeps idle processes alive: its processor time and memory, how soon it knows of a death, how
-soon a killed process is back, how long it takes to find all of them after it was killed itself, and a burst
-of operations; then the same of supervisord where it can do it, and of procfleet up as a whole. The floor is a
-bare wait for a child, and a bare start of the same command. Nothing else is needed: NATS is started for
-the time of the benchmark. Only on Linux.`,
+		Short: "Measure the cost and speed of supervision",
+		Long: `Measure an agent that supervises idle processes: its processor time and memory, the delays until it detects a death and
+restarts a killed process, the time to adopt all processes after it was killed itself, and a burst of operations. Measure
+supervisord, where it has the function, and procfleet up likewise. The floor is a bare wait for a child and a bare start of
+the same command. The benchmark starts NATS. Linux only.`,
 		Example: `  procfleet-bench supervise
   procfleet-bench supervise --agent bin/procfleet-agent --supervisord /usr/bin/supervisord --json supervise.json
   procfleet-bench supervise --processes 20 --up-processes 5 --operations 40 --kills 10 --for 2s --runs 1`,
-	}, 3, &m.Config, m)
-	flags := cmd.Flags()
-	flags.StringVar(&m.Agent, "agent", "", "program of the agent; default: the procfleet-agent beside this program, or else procfleet agent")
-	flags.StringVar(&m.Supervisord, "supervisord", "supervisord", "program of supervisord; empty, or not found, leaves it out")
-	flags.IntVar(&m.Processes, "processes", 1000, "processes that are supervised")
-	flags.IntVar(&m.UpProcesses, "up-processes", 300, "processes that procfleet up supervises; 0 leaves it out")
+	})
+	flags.StringVar(&m.Agent, "agent", "", "agent program (default: procfleet-agent beside this program, or procfleet agent)")
+	flags.StringVar(&m.Supervisord, "supervisord", "supervisord", "supervisord program; empty or missing for none")
+	flags.IntVar(&m.Processes, "processes", 1000, "supervised processes")
+	flags.IntVar(&m.UpProcesses, "up-processes", 300, "supervised processes of procfleet up; 0 for none")
 	flags.IntVar(&m.Operations, "operations", 5000, "operations in a burst")
-	flags.IntVar(&m.Kills, "kills", 100, "processes that are killed to see how soon it is known; at most --processes")
-	flags.DurationVar(&m.For, "for", 20*time.Second, "how long processor time is counted, each time")
+	flags.IntVar(&m.Kills, "kills", 100, "processes killed for the detection delay, at most --processes")
+	flags.DurationVar(&m.For, "for", 20*time.Second, "duration of each measurement of processor time")
 	return cmd
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/procfleet/procfleet/cmd/internal/command"
-	"github.com/procfleet/procfleet/cmd/internal/settings"
 )
 
 func main() { command.Main(run) }
@@ -27,20 +26,10 @@ func newRoot() *cobra.Command {
 		Long: `Measure the system against the floor that this machine's NATS and Redis set, in the same run. Dispatcher and
 worker are processes of procfleet (--procfleet), agents are simulated; NATS and Redis are those of --nats and --redis,
 which should have nothing else to do, or started with --start. What --secure turns on there is on for the floor too,
-but for signatures. Tables are written in Markdown.
-
-Every flag can also be given as an environment variable: --nats as PROCFLEET_NATS,
-or in a YAML file of flag names and values, named by --config. A flag counts before the
-environment, the environment before the file.`,
+but for signatures. Tables are written in Markdown.`,
 		Example: "  procfleet-bench fanout --start --hosts 1000,10000",
-		Args:    command.NoArgs,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			return settings.Fill(cmd)
-		},
-		RunE: command.NameACommand,
 	}
 	command.Prepare(root, "")
-	root.PersistentFlags().String(settings.Flag, "", "YAML file of flag names and values")
 	root.AddCommand(benchmarks()...)
 	root.AddCommand(newSimulate(), newNATSServer())
 	return root

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
+
 	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/internal/testenv"
 )
@@ -24,13 +26,18 @@ func call(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), err.String()
 }
 
-func TestEveryCommandShowsAnExample(t *testing.T) {
+func TestEveryCommandShowsAnExampleAndItsFlagsInAFewWords(t *testing.T) {
 	t.Parallel()
 	for _, cmd := range newRoot().Commands() {
 		code, stdout, _ := call(t, cmd.Name(), "--help")
 		if code != 0 || !strings.Contains(stdout, "Examples:\n  procfleet-bench "+cmd.Name()) {
 			t.Errorf("%s --help: exit %d, no example in\n%s", cmd.Name(), code, stdout)
 		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if n := len(strings.Fields(f.Usage)); n > 12 || !strings.Contains(stdout, " --"+f.Name+" ") {
+				t.Errorf("%s: --%s is in no group, or its help has more than 12 words: %s", cmd.Name(), f.Name, f.Usage)
+			}
+		})
 	}
 }
 

@@ -52,10 +52,10 @@ func newNATSServer() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&cfg.Listen, "listen", "127.0.0.1:4222", "address to listen on; port 0 finds a free one")
+	cmd.Flags().StringVar(&cfg.Listen, "listen", "127.0.0.1:4222", "listen address; port 0 selects a free port")
 	files.Register(cmd.Flags(), "listen")
-	cmd.Flags().StringVar(&authority, "nats-auth", "", "folder of the authority that makes NATS users; empty admits every client")
-	cmd.Flags().StringVar(&cfg.StoreDir, "data", "nats-data", "folder for JetStream's files")
+	cmd.Flags().StringVar(&authority, "nats-auth", "", "directory of the NATS authority (default: every client is admitted)")
+	cmd.Flags().StringVar(&cfg.StoreDir, "data", "nats-data", "directory of JetStream files")
 	logs.Register(cmd.Flags())
 	return cmd
 }

@@ -59,15 +59,15 @@ the cloud area. "ready N" is printed once all N agents listen and were announced
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&cfg.Agents, "agents", 1000, "number of agents")
-	flags.IntVar(&cfg.Connections, "connections", 8, "connections to NATS that the agents share, at most one each (about 60 KB)")
+	flags.IntVar(&cfg.Agents, "agents", 1000, "simulated agents")
+	flags.IntVar(&cfg.Connections, "connections", 8, "NATS connections shared by the agents, at most one per agent")
 	flags.Int64Var(&cfg.Cloud, "cloud", 0, "cloud area of the agents")
-	flags.DurationVar(&cfg.Latency, "latency", 0*time.Millisecond, "time that every operation takes")
-	flags.IntVar(&cfg.Processes, "processes", 0, "number of processes that each agent reports; 0 reports nothing")
-	flags.DurationVar(&cfg.ReportEvery, "report-every", 30*time.Second, "time between two reports of an agent, over which the fleet's are spread")
+	flags.DurationVar(&cfg.Latency, "latency", 0*time.Millisecond, "duration of every operation")
+	flags.IntVar(&cfg.Processes, "processes", 0, "processes reported by each agent; 0 disables reports")
+	flags.DurationVar(&cfg.ReportEvery, "report-every", 30*time.Second, "report interval of an agent; reports are spread over it")
 	connflags.NATS(flags, &cfg.URL, &natsTLS)
 	connflags.NATSCreds(flags, &creds)
-	flags.StringVar(&keyFile, "fleet-key", "", "file of the fleet's keys, of which every agent gets its own; without it agents sign nothing")
+	flags.StringVar(&keyFile, "fleet-key", "", "fleet key file for agent signatures (default: unsigned)")
 	logs.Register(flags)
 	return cmd
 }

@@ -27,7 +27,7 @@ reads it again within two seconds after a change.`,
 		RunE:    command.NameACommand,
 	}
 	var f appFlags
-	cmd.PersistentFlags().StringVar(&f.file, "apps", "", "file of the applications, in YAML; made if it is missing")
+	cmd.PersistentFlags().StringVar(&f.file, "apps", "", "applications file, YAML; created if missing")
 	cmd.AddCommand(newAppAdd(&f), newAppList(&f), newAppRemove(&f))
 	return cmd
 }
@@ -67,13 +67,13 @@ Calls that are for no business, such as all of GSE's, and for sets of businesses
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, shared, args[0]) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.secret, "secret", "", "its secret, of printable characters without spaces; better in PROCFLEET_SECRET, where no list of processes shows it")
-	flags.StringVar(&f.secretFile, "secret-file", "", "file whose first line is its secret; - is standard input")
-	flags.StringSliceVar(&f.businesses, "biz", []string{apps.Everything}, "ids of the businesses that it may act for; * for all, sets, and calls for none")
-	flags.StringSliceVar(&f.actions, "actions", []string{apps.Everything}, "what it may do; * for everything")
-	flags.BoolVar(&f.skipUserAuth, "skip-user-auth", false, "trust its bk_username as the user, without a bk_token")
-	flags.BoolVar(&f.signs, "signing", false, "also make a key for bk_signature, written behind the secret; the file keeps it as it is")
-	flags.StringVar(&f.signingKey, "signing-key", "", "the key for bk_signature, instead of making one; better in PROCFLEET_SIGNING_KEY")
+	flags.StringVar(&f.secret, "secret", "", "secret of the application; safer as PROCFLEET_SECRET or --secret-file")
+	flags.StringVar(&f.secretFile, "secret-file", "", "file with the secret on its first line; - for standard input")
+	flags.StringSliceVar(&f.businesses, "biz", []string{apps.Everything}, "permitted business ids; * for all and for calls without business")
+	flags.StringSliceVar(&f.actions, "actions", []string{apps.Everything}, "permitted actions; * for all")
+	flags.BoolVar(&f.skipUserAuth, "skip-user-auth", false, "trust in bk_username without a bk_token")
+	flags.BoolVar(&f.signs, "signing", false, "generation of a bk_signature key, printed after the secret")
+	flags.StringVar(&f.signingKey, "signing-key", "", "existing bk_signature key; safer as PROCFLEET_SIGNING_KEY")
 	return cmd
 }
 

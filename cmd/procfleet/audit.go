@@ -60,13 +60,13 @@ what --audit-log wrote ("-" is standard input). With --json it writes each recor
 	flags := cmd.Flags()
 	connflags.NATS(flags, &q.nats, &q.tls)
 	connflags.NATSCreds(flags, &q.creds)
-	flags.StringVar(&q.file, "file", "", "read a file instead of the stream; - is standard input")
-	flags.StringVar(&q.since, "since", "", "only since then: 2h, or a moment like 2026-11-21T05:35:22Z")
-	flags.StringVar(&q.event, "event", "", "only of this kind: accepted, change, refused or finished")
-	flags.StringVar(&q.application, "app", "", "only of this application, or of callers who said to be it")
-	flags.StringVar(&q.task, "task", "", "only about this task")
-	flags.BoolVar(&q.follow, "follow", false, "go on with what comes, until Ctrl-C; not with --file")
-	flags.BoolVar(&q.json, "json", false, "write JSON, a record in each line")
+	flags.StringVar(&q.file, "file", "", "audit log file instead of the stream; - for standard input")
+	flags.StringVar(&q.since, "since", "", "start, as age (2h) or time (2026-11-21T05:35:22Z)")
+	flags.StringVar(&q.event, "event", "", "record kind: accepted, change, refused or finished")
+	flags.StringVar(&q.application, "app", "", "application, authenticated or claimed")
+	flags.StringVar(&q.task, "task", "", "task id")
+	flags.BoolVar(&q.follow, "follow", false, "continuous output until Ctrl-C; not with --file")
+	flags.BoolVar(&q.json, "json", false, "JSON output, one record per line")
 	return cmd
 }
 

@@ -99,9 +99,9 @@ are several such calls, in the order of the file.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	f.business.register(cmd.Flags())
-	cmd.Flags().StringVarP(&f.file, "file", "f", "", "processes in YAML; - reads standard input (required)")
-	cmd.Flags().BoolVar(&f.plan, "plan", false, "show what would be done, and do nothing")
-	cmd.Flags().BoolVar(&f.plan, "dry-run", false, "the same as --plan")
+	cmd.Flags().StringVarP(&f.file, "file", "f", "", "YAML file of processes; - for standard input (required)")
+	cmd.Flags().BoolVar(&f.plan, "plan", false, "preview without changes")
+	cmd.Flags().BoolVar(&f.plan, "dry-run", false, "alias of --plan")
 	return cmd
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,7 +35,7 @@ func roleCommand(t *testing.T, name string) *cobra.Command {
 // settable calls fn for every setting of a role.
 func settable(cmd *cobra.Command, fn func(*pflag.Flag)) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Name != "help" && f.Name != settings.Flag && f.Name != settings.CheckFlag {
+		if !slices.Contains([]string{"help", settings.Flag, settings.CheckFlag, settings.HelpAllFlag}, f.Name) {
 			fn(f)
 		}
 	})

@@ -29,17 +29,18 @@ type dispatcherFlags struct {
 func newDispatcher() *cobra.Command {
 	var f dispatcherFlags
 	cmd := &cobra.Command{
-		Use:     "dispatcher",
-		Short:   "Accept operations over HTTP and answer queries; start as many as you like",
-		Example: "  procfleet dispatcher --http 127.0.0.1:8080 --nats nats://127.0.0.1:4222 --redis redis://127.0.0.1:6379/0",
-		Args:    command.NoArgs,
+		Use:         "dispatcher",
+		Short:       "Accept operations over HTTP and serve queries; any number may run",
+		Example:     "  procfleet dispatcher --http 127.0.0.1:8080 --nats nats://127.0.0.1:4222 --redis redis://127.0.0.1:6379/0",
+		Args:        command.NoArgs,
+		Annotations: command.Common("allow-unauthenticated apps audit-log fleet-key http log-level nats nats-creds redis redis-password-file status-http"),
 	}
 	flags := cmd.Flags()
 	f.register(flags)
 	connflags.NATS(flags, &f.nats, &f.natsTLS)
 	connflags.Redis(flags, &f.redis, &f.redisTLS)
 	f.registerRest(flags)
-	flags.BoolVar(&f.submissions, "submissions", true, "also accept what producers publish on NATS to procfleet.submit")
+	flags.BoolVar(&f.submissions, "submissions", true, "acceptance of operations published on NATS to procfleet.submit")
 	f.audits.register(flags)
 	f.traces.register(flags)
 	drainFlag(flags, &f.drain, dispatcher.Config{}.WithDefaults().Timeouts.Drain, "requests")

@@ -36,21 +36,21 @@ type doorFlags struct {
 
 func (f *doorFlags) register(flags *pflag.FlagSet) {
 	d := dispatcher.Config{}.WithDefaults()
-	flags.StringVar(&f.listen, "http", d.Listen, "address to listen on for HTTP, or unix:PATH for a Unix socket of this account")
+	flags.StringVar(&f.listen, "http", d.Listen, "HTTP listen address, or unix:PATH for a Unix socket")
 	f.listenTLS.Register(flags, "http")
-	flags.IntVar(&f.connections, "http-connections", 20_000, "connections to --http at a time; further ones are closed at once")
+	flags.IntVar(&f.connections, "http-connections", 20_000, "concurrent connections to --http; excess connections are closed")
 	flags.BoolVar(&f.allowUnauthenticated, "allow-unauthenticated", false,
-		"listen off loopback although callers are not authenticated; for test networks only")
+		"unauthenticated callers on non-loopback addresses; test networks only")
 	flags.BoolVar(&f.allowLocalUsers, "allow-local-users", false,
-		"let every account of this machine call on loopback without --apps; without it only this account and root")
-	flags.StringVar(&f.apps, "apps", "", "applications file (procfleet app): only these may call; allows --http off loopback")
-	flags.StringVar(&f.login, "login-url", "", "URL of BlueKing's login server, which knows whose a bk_token is; without it none counts")
+		"access for all local accounts on loopback without --apps")
+	flags.StringVar(&f.apps, "apps", "", "applications file for caller authentication, see procfleet app")
+	flags.StringVar(&f.login, "login-url", "", "URL of the BlueKing login server for bk_token verification")
 	f.loginTLS.Register(flags, "login-url", "the login server")
-	flags.StringVar(&f.trusted, "trusted-esb", "", "CIDRs of trusted ESB gateways, whose Bk-App-Code header names the application")
-	flags.Int64Var(&f.maxBody, "max-body", d.Limits.Body, "largest body of a request, in bytes")
-	flags.IntVar(&f.maxItems, "max-items", d.Limits.Items, "most processes times hosts of one request")
-	flags.DurationVar(&f.slack, "slack", d.Slack, "time that a task has beyond what its operations themselves may take")
-	flags.DurationVar(&f.retention, "retention", d.Retention, "how long a task is kept after its deadline")
+	flags.StringVar(&f.trusted, "trusted-esb", "", "CIDRs of ESB gateways trusted for the Bk-App-Code header")
+	flags.Int64Var(&f.maxBody, "max-body", d.Limits.Body, "maximum request body in bytes")
+	flags.IntVar(&f.maxItems, "max-items", d.Limits.Items, "maximum items (processes times hosts) of a request")
+	flags.DurationVar(&f.slack, "slack", d.Slack, "task time allowance beyond the operation timeouts")
+	flags.DurationVar(&f.retention, "retention", d.Retention, "retention of tasks after their deadline")
 }
 
 // config returns what the flags say of a dispatcher.

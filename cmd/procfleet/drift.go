@@ -43,8 +43,8 @@ running, a module that the topology does not have, or a host elsewhere where it 
 		},
 	}
 	business.register(cmd.Flags())
-	cmd.Flags().StringSliceVar(&query.Modules, "module", nil, "only hosts of this module; may be repeated")
-	cmd.Flags().IntVar(&query.Limit, "limit", client.LargestPage, "most hosts to list, those that drifted first; all are counted")
+	cmd.Flags().StringSliceVar(&query.Modules, "module", nil, "module whose hosts are compared; repeatable")
+	cmd.Flags().IntVar(&query.Limit, "limit", client.LargestPage, "maximum hosts listed, drifted hosts first")
 	return cmd
 }
 

@@ -23,9 +23,9 @@ import (
 type fleetFlags struct{ fleetKey, natsAuth, data string }
 
 func (f *fleetFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.fleetKey, "fleet-key", "", "file of the fleet's keys")
+	flags.StringVar(&f.fleetKey, "fleet-key", "", "fleet key file")
 	natsAuthFlag(flags, &f.natsAuth)
-	flags.StringVar(&f.data, "data", "", "data folder of procfleet up, which has both")
+	flags.StringVar(&f.data, "data", "", "data directory of procfleet up, with fleet keys and NATS authority")
 }
 
 // complete finds in the data folder what is not named.
@@ -92,11 +92,11 @@ one that was stolen.`,
 	flags := cmd.Flags()
 	f.hostFlags.register(flags)
 	f.fleetFlags.register(flags)
-	flags.StringVar(&f.agentID, "agent-id", "", "agent id that the identity of the one host holds")
-	flags.StringVar(&f.out, "out", "", "folder for the files, named like 3-10.0.0.1.yaml, or, for one host, the file; standard output by default")
+	flags.StringVar(&f.agentID, "agent-id", "", "agent id for the identity of a single host")
+	flags.StringVar(&f.out, "out", "", "output directory, or file for one host (default: standard output)")
 	validFlag(flags, &f.valid)
-	flags.BoolVar(&f.create, "create", false, "make the fleet's keys and the authority in --data if they are missing")
-	flags.StringVar(&f.brokerConf, "broker-conf", "", "file to which what brokers include of the authority is copied")
+	flags.BoolVar(&f.create, "create", false, "creation of missing fleet keys and NATS authority in --data")
+	flags.StringVar(&f.brokerConf, "broker-conf", "", "copy of the authority's broker.conf")
 	return cmd
 }
 
@@ -266,7 +266,7 @@ with the new broker.conf. Hosts come back with a new identity of procfleet enrol
 	flags := cmd.Flags()
 	f.hostFlags.register(flags)
 	f.fleetFlags.register(flags)
-	flags.StringVar(&f.push.url, "nats", "", "URL of a NATS server that is told, and tells the others of its cluster")
+	flags.StringVar(&f.push.url, "nats", "", "URL of one NATS server of the cluster to notify")
 	f.push.tls.Register(flags, "nats", "NATS")
 	return cmd
 }

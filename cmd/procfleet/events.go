@@ -48,13 +48,13 @@ It shows the newest, or all since a moment. With --follow it goes on with what c
 	}
 	flags := cmd.Flags()
 	f.server.register(flags)
-	flags.StringVar(&f.host, "host", "", "only of this host, as <cloud>:<ip>")
-	flags.StringVar(&f.query.Namespace, "namespace", "", "only about processes of this namespace")
-	flags.StringVar(&f.query.Kind, "kind", "", "only of this kind, for example gave_up")
-	flags.StringVar(&f.since, "since", "", "all since then: 2h, or a moment like 2026-11-21T05:35:22Z")
-	flags.IntVar(&f.query.PageSize, "limit", 100, "how many of the newest to show, 1 to 1000")
-	flags.BoolVar(&f.follow, "follow", false, "go on with what comes")
-	flags.BoolVar(&f.json, "json", false, "write JSON, an event in each line")
+	flags.StringVar(&f.host, "host", "", "host as <cloud>:<ip>")
+	flags.StringVar(&f.query.Namespace, "namespace", "", "namespace of the processes")
+	flags.StringVar(&f.query.Kind, "kind", "", "event kind, for example gave_up")
+	flags.StringVar(&f.since, "since", "", "start, as age (2h) or time (2026-11-21T05:35:22Z)")
+	flags.IntVar(&f.query.PageSize, "limit", 100, "number of newest events, 1 to 1000")
+	flags.BoolVar(&f.follow, "follow", false, "continuous output until Ctrl-C")
+	flags.BoolVar(&f.json, "json", false, "JSON output, one event per line")
 	return cmd
 }
 

@@ -46,10 +46,10 @@ type backendFlags struct {
 func (f *backendFlags) registerRest(flags *pflag.FlagSet) {
 	fleetKeyFlag(flags, &f.fleetKey)
 	connflags.NATSCreds(flags, &f.natsCreds)
-	flags.IntVar(&f.streamReplicas, "stream-replicas", 0, "servers of a NATS cluster that keep each stream, 1 to 5; 0 leaves streams as they are and makes new ones with as many as the others have, at first 1")
-	flags.StringVar(&f.redisPassword, "redis-password-file", "", "file whose first line is the password of the user in --redis, which then has none; read again at every connection")
-	flags.IntVar(&f.waitReplicas, "redis-wait-replicas", 0, "Redis replicas that must have a new task or a result before it is confirmed; 0 waits for none")
-	flags.DurationVar(&f.waitTimeout, "redis-wait-timeout", time.Second, "longest wait for --redis-wait-replicas; then the call counts as failed")
+	flags.IntVar(&f.streamReplicas, "stream-replicas", 0, "replicas of each stream, 1 to 5; 0 for no change")
+	flags.StringVar(&f.redisPassword, "redis-password-file", "", "file with the password of the --redis user, read per connection")
+	flags.IntVar(&f.waitReplicas, "redis-wait-replicas", 0, "Redis replicas that acknowledge each write of a task or result")
+	flags.DurationVar(&f.waitTimeout, "redis-wait-timeout", time.Second, "timeout of --redis-wait-replicas, after which the call fails")
 }
 
 func (f *backendFlags) check(s *settings.Settings) {
@@ -97,9 +97,9 @@ type loadFlags struct{ smallChunks, bigChunks, items int }
 
 func (f *loadFlags) register(flags *pflag.FlagSet) {
 	d := worker.Config{}.WithDefaults().Limits
-	flags.IntVar(&f.smallChunks, "small-chunks", d.SmallChunks, "chunks of tasks of at most 256 items that a worker delivers at a time")
-	flags.IntVar(&f.bigChunks, "big-chunks", d.BigChunks, "chunks of bigger tasks that a worker delivers at a time")
-	flags.IntVar(&f.items, "max-items-in-hand", d.Items, "items that a worker delivers at a time, of small tasks and of big ones each")
+	flags.IntVar(&f.smallChunks, "small-chunks", d.SmallChunks, "concurrent chunks of small tasks (at most 256 items)")
+	flags.IntVar(&f.bigChunks, "big-chunks", d.BigChunks, "concurrent chunks of big tasks")
+	flags.IntVar(&f.items, "max-items-in-hand", d.Items, "concurrent items, separately for small and big tasks")
 }
 
 func (f *loadFlags) limits() worker.Limits {
@@ -111,5 +111,5 @@ func (f *loadFlags) check(s *settings.Settings) {
 }
 
 func drainFlag(flags *pflag.FlagSet, drain *time.Duration, byDefault time.Duration, what string) {
-	flags.DurationVar(drain, "drain", byDefault, "how long "+what+" may go on when the process is told to stop")
+	flags.DurationVar(drain, "drain", byDefault, "grace period for "+what+" on shutdown")
 }

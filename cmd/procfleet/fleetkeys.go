@@ -28,7 +28,7 @@ servers sign with both and believe either.`,
 		RunE: command.NameACommand,
 	}
 	var file string
-	cmd.PersistentFlags().StringVar(&file, "fleet-key", "", "file of the fleet's keys, in YAML")
+	cmd.PersistentFlags().StringVar(&file, "fleet-key", "", "fleet key file, YAML")
 	cmd.AddCommand(
 		fleetKeyCommand(&file, &cobra.Command{Use: "create", Short: "Make the file with one key", Args: command.NoArgs}, createFleetKey),
 		fleetKeyCommand(&file, &cobra.Command{Use: "add", Short: "Add a key, which becomes the newest", Args: command.NoArgs}, addFleetKey),

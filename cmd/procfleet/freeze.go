@@ -47,10 +47,10 @@ ends with exit code 3 when some host is not known.`,
 		},
 	}
 	f.server.register(cmd.PersistentFlags())
-	cmd.PersistentFlags().BoolVar(&f.json, "json", false, "write JSON")
+	cmd.PersistentFlags().BoolVar(&f.json, "json", false, "JSON output")
 	f.registerScope(cmd)
-	cmd.Flags().DurationVar(&length, "for", 0, "for how long, 1s to 24h (required)")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for whoever wonders")
+	cmd.Flags().DurationVar(&length, "for", 0, "duration of the freeze, 1s to 24h (required)")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason shown by freeze list")
 	cmd.AddCommand(newFreezeLift(&f), newFreezeList(&f))
 	return cmd
 }
@@ -58,8 +58,8 @@ ends with exit code 3 when some host is not known.`,
 // registerScope adds the flags that say what is meant.
 func (f *freezeFlags) registerScope(cmd *cobra.Command) {
 	f.hosts.register(cmd.Flags())
-	cmd.Flags().StringVar(&f.namespace, "namespace", "", "namespace of the processes; without hosts, everywhere")
-	cmd.Flags().StringVar(&f.business, "biz", "", "business for which it is done; an application that is limited to some must name one")
+	cmd.Flags().StringVar(&f.namespace, "namespace", "", "namespace of the processes; on all hosts without --host")
+	cmd.Flags().StringVar(&f.business, "biz", "", "business id; required of applications limited to some businesses")
 }
 
 // scope returns the hosts that are named, and a client for them. No host is a

@@ -20,8 +20,8 @@ type hostFlags struct {
 }
 
 func (f *hostFlags) register(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&f.names, "host", nil, "host as <cloud>:<ip>, for example 0:10.0.0.1; may be repeated")
-	flags.StringVar(&f.file, "hosts-file", "", "file with one host per line; - reads standard input")
+	flags.StringSliceVar(&f.names, "host", nil, "host as <cloud>:<ip>, for example 0:10.0.0.1; repeatable")
+	flags.StringVar(&f.file, "hosts-file", "", "file with one host per line; - for standard input")
 }
 
 // all are those of --host and of --hosts-file, where '#' begins a comment,

@@ -17,7 +17,6 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/agentcmd"
 	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
-	"github.com/procfleet/procfleet/cmd/internal/settings"
 )
 
 // version is set by the linker.
@@ -45,21 +44,11 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "procfleet",
 		Short: "Operate processes on fleets of hosts",
-		Long: `procfleet starts, stops, supervises and looks at processes on any number of hosts, through an agent on each.
-
-Every flag can also be given as an environment variable: --nats-listen as PROCFLEET_NATS_LISTEN,
-or in a YAML file of flag names and values, named by --config. A flag counts before the
-environment, the environment before the file.`,
+		Long:  `procfleet starts, stops, supervises and looks at processes on any number of hosts, through an agent on each.`,
 		Example: `  procfleet up --demo
   procfleet op status --host 0:127.0.0.1 -f spec.yaml --wait`,
-		Args: command.NoArgs,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			return settings.Fill(cmd)
-		},
-		RunE: command.NameACommand,
 	}
 	command.Prepare(root, build())
-	root.PersistentFlags().String(settings.Flag, "", "YAML file of flag names and values")
 	root.AddCommand(
 		newUp(), newDispatcher(), newWorker(), agentcmd.New(version),
 		newOp(), newTask(), newProcess(), newRegistration(), newFreeze(), newEvents(), newAudit(), newTopology(),

@@ -31,7 +31,7 @@ public part. Users of hosts are made by procfleet enroll and revoked by procflee
 }
 
 func natsAuthFlag(flags *pflag.FlagSet, dir *string) {
-	flags.StringVar(dir, "nats-auth", "", "folder of the authority that makes NATS users; keep it away from the brokers")
+	flags.StringVar(dir, "nats-auth", "", "directory of the NATS authority; secret, not for brokers")
 }
 
 // openAuthority opens the authority that a flag names.
@@ -133,11 +133,11 @@ its programs must connect: the user receives replies there and nowhere else. ROL
 	}
 	flags := cmd.Flags()
 	flags.Int64Var(&cloud, "cloud", 0, "cloud area of a leaf")
-	flags.StringVar(&name, "name", "", "name that brokers show and by which the user can be revoked; the role by default")
+	flags.StringVar(&name, "name", "", "user name for brokers and revocation (default: the role)")
 	validFlag(flags, &valid)
 	return cmd
 }
 
 func validFlag(flags *pflag.FlagSet, valid *time.Duration) {
-	flags.DurationVar(valid, "valid", 0, "how long NATS takes the user; 0 is until it is revoked")
+	flags.DurationVar(valid, "valid", 0, "lifetime of the NATS user; 0 for unlimited")
 }

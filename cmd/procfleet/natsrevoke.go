@@ -40,9 +40,9 @@ of nats-auth user server --name servers-2, and then revoke the user called serve
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&f.users, "user", nil, "name of a user, all of that name; or its public key as brokers show it")
-	flags.StringSliceVar(&f.files, "creds", nil, "file of credentials whose user is to be revoked")
-	flags.StringVar(&f.push.url, "nats", "", "URL of a NATS server that is told, and tells the others of its cluster")
+	flags.StringSliceVar(&f.users, "user", nil, "name or public key of a NATS user; repeatable")
+	flags.StringSliceVar(&f.files, "creds", nil, "credentials file of a user; repeatable")
+	flags.StringVar(&f.push.url, "nats", "", "URL of one NATS server of the cluster to notify")
 	f.push.tls.Register(flags, "nats", "NATS")
 	return cmd
 }

@@ -48,15 +48,15 @@ With --wait the command shows the progress and ends with exit code 3 when some h
 	flags := cmd.Flags()
 	f.server.register(flags)
 	f.hosts.register(flags)
-	flags.StringVarP(&f.specFile, "file", "f", "", "spec of the process, YAML or JSON; - reads standard input (required without --registered and --process)")
-	flags.BoolVar(&f.registered, "registered", false, "operate what is registered under --namespace and --name")
-	f.process.register(flags, "required with --registered")
+	flags.StringVarP(&f.specFile, "file", "f", "", "process spec, YAML or JSON; - for standard input")
+	flags.BoolVar(&f.registered, "registered", false, "process as registered under --namespace and --name, instead of a spec")
+	f.process.register(flags, "with --registered")
 	f.selection.register(flags)
-	flags.BoolVar(&f.plan, "plan", false, "show what would be done, and do nothing")
-	flags.DurationVar(&f.timeout, "timeout", 0, "give up silent hosts after this time instead of the computed one")
-	flags.StringVar(&f.key, "idempotency-key", "", "repeat of an earlier call with this key finds its task (default: a new key)")
-	flags.BoolVar(&f.wait, "wait", false, "show the progress until the task is finished")
-	flags.BoolVar(&f.json, "json", false, "write JSON")
+	flags.BoolVar(&f.plan, "plan", false, "preview without a task")
+	flags.DurationVar(&f.timeout, "timeout", 0, "time limit for hosts that do not reply (default: computed)")
+	flags.StringVar(&f.key, "idempotency-key", "", "key that prevents a second task on repetition (default: new)")
+	flags.BoolVar(&f.wait, "wait", false, "progress until the task is finished")
+	flags.BoolVar(&f.json, "json", false, "JSON output")
 	return cmd
 }
 

@@ -51,7 +51,7 @@ func newProcess() *cobra.Command {
 	}
 	var f processFlags
 	f.server.register(cmd.PersistentFlags())
-	cmd.PersistentFlags().BoolVar(&f.json, "json", false, "write JSON")
+	cmd.PersistentFlags().BoolVar(&f.json, "json", false, "JSON output")
 	cmd.AddCommand(newProcessList(&f), newProcessShow(&f), newProcessStatus(&f), newProcessExport(&f), newProcessImport(&f))
 	return cmd
 }
@@ -81,8 +81,8 @@ The state is what the host's agent last reported; no host is asked.`,
 		},
 	}
 	cmd.Flags().StringVar(&namespace, "namespace", "", "namespace of the processes (required)")
-	cmd.Flags().IntVar(&query.PageSize, "limit", 0, "most processes to show, 1 to 1000 (default: all)")
-	cmd.Flags().StringVar(&query.Cursor, "start", "", "continue a list: the next of the page before")
+	cmd.Flags().IntVar(&query.PageSize, "limit", 0, "maximum processes, 1 to 1000 (default: all)")
+	cmd.Flags().StringVar(&query.Cursor, "start", "", "cursor of the next page, from the previous one")
 	return cmd
 }
 

@@ -71,9 +71,9 @@ To replace a password, remove its file and call it again; then, as the user oper
 		RunE:    func(*cobra.Command, []string) error { return f.run() },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.rights, "rights", "", "file of users and their rights, as Redis's aclfile has them")
-	flags.StringVar(&f.passwords, "passwords", "", "folder of the passwords; what is missing is made")
-	flags.StringVar(&f.out, "out", "", "file for Redis's aclfile")
+	flags.StringVar(&f.rights, "rights", "", "Redis ACL file with users and their rights")
+	flags.StringVar(&f.passwords, "passwords", "", "directory of password files; missing passwords are generated")
+	flags.StringVar(&f.out, "out", "", "output ACL file with password hashes")
 	return cmd
 }
 

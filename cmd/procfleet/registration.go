@@ -31,7 +31,7 @@ func newRegistration() *cobra.Command {
 	var f registrationFlags
 	f.server.register(cmd.PersistentFlags())
 	f.hosts.register(cmd.PersistentFlags())
-	cmd.PersistentFlags().BoolVar(&f.json, "json", false, "write JSON")
+	cmd.PersistentFlags().BoolVar(&f.json, "json", false, "JSON output")
 	cmd.AddCommand(newRegistrationAdd(&f), newRegistrationRemove(&f))
 	return cmd
 }
@@ -68,8 +68,8 @@ command ends with exit code 3 when some host failed.`,
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&specFile, "file", "f", "", "spec of the process, YAML or JSON; - reads standard input (required)")
-	cmd.Flags().BoolVar(&keep, "keep", false, "leave alone what is registered already")
+	cmd.Flags().StringVarP(&specFile, "file", "f", "", "process spec, YAML or JSON; - for standard input (required)")
+	cmd.Flags().BoolVar(&keep, "keep", false, "existing registrations unchanged")
 	return cmd
 }
 

@@ -23,7 +23,7 @@ import (
 )
 
 func fleetKeyFlag(flags *pflag.FlagSet, file *string) {
-	flags.StringVar(file, "fleet-key", "", "fleet key file: signs messages to agents and verifies theirs")
+	flags.StringVar(file, "fleet-key", "", "fleet key file for signing and verifying agent messages")
 }
 
 // refuseUnsigned refuses a role without keys on servers that others can reach.
@@ -69,8 +69,8 @@ type callbackFlags struct {
 }
 
 func (f *callbackFlags) register(flags *pflag.FlagSet) {
-	f.tls.RegisterForMany(flags, "callback", "who is called back")
-	flags.StringVar(&f.allow, "callback-allow", "", "networks, addresses or host names, separated by commas, that callbacks may reach although they are local: loopback, link-local, cloud metadata")
+	f.tls.RegisterForMany(flags, "callback", "callback receivers")
+	flags.StringVar(&f.allow, "callback-allow", "", "local networks, addresses or hosts permitted for callbacks, comma-separated")
 }
 
 func (f *callbackFlags) check(s *settings.Settings) {
@@ -97,9 +97,9 @@ type auditFlags struct {
 }
 
 func (f *auditFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.file, "audit-log", "", "file to which the audit log is written as well, a record in each line; rotate it by renaming it")
-	flags.BoolVar(&f.stream, "audit-stream", true, "keep the audit log in the JetStream stream PROCFLEET_AUDIT, for procfleet audit")
-	flags.BoolVar(&f.required, "audit-required", false, "do nothing without its record in the audit log: answer 503 while neither the file nor the stream takes it")
+	flags.StringVar(&f.file, "audit-log", "", "additional audit log file, one JSON record per line")
+	flags.BoolVar(&f.stream, "audit-stream", true, "audit log in the JetStream stream PROCFLEET_AUDIT")
+	flags.BoolVar(&f.required, "audit-required", false, "status 503 for requests while no audit record can be written")
 }
 
 func (f *auditFlags) check(s *settings.Settings) {
@@ -133,10 +133,9 @@ type traceFlags struct {
 }
 
 func (f *traceFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.url, "otlp", "", "URL of an OpenTelemetry collector (OTLP over HTTP) for traces, for example http://127.0.0.1:4318 "+
-		"(default: what OTEL_EXPORTER_OTLP_ENDPOINT says, else no traces)")
+	flags.StringVar(&f.url, "otlp", "", "URL of an OpenTelemetry collector, OTLP over HTTP (default: OTEL_EXPORTER_OTLP_ENDPOINT)")
 	f.tls.Register(flags, "otlp", "the collector")
-	flags.Float64Var(&f.ratio, "trace-ratio", 1, "part of the tasks that are traced, 0 to 1, unless the caller's trace has decided")
+	flags.Float64Var(&f.ratio, "trace-ratio", 1, "fraction of tasks traced, 0 to 1, without a caller's decision")
 }
 
 func (f *traceFlags) check(s *settings.Settings) {

@@ -23,12 +23,12 @@ type selectionFlags struct {
 var selecting = []string{"process", "process-id", "set", "module"}
 
 func (f *selectionFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.name, "process", "", "processes of the catalogue of --biz by name; * and ? stand for any text and any character")
-	flags.Int64SliceVar(&f.ids, "process-id", nil, "process of the catalogue of --biz by id; may be repeated")
-	flags.StringArrayVar(&f.sets, "set", nil, "only on hosts of this set; may be repeated")
-	flags.StringArrayVar(&f.modules, "module", nil, "only on hosts of modules of this name; may be repeated")
-	flags.Int64Var(&f.of.ID, "biz", 0, "id of the business that the task is for (required with --process and --process-id)")
-	flags.StringVar(&f.of.Account, "account", "", "account of the supplier whose business it is (default 0)")
+	flags.StringVar(&f.name, "process", "", "name or glob pattern of catalog processes of --biz")
+	flags.Int64SliceVar(&f.ids, "process-id", nil, "id of a catalog process of --biz; repeatable")
+	flags.StringArrayVar(&f.sets, "set", nil, "set whose hosts are selected; repeatable")
+	flags.StringArrayVar(&f.modules, "module", nil, "module name whose hosts are selected; repeatable")
+	flags.Int64Var(&f.of.ID, "biz", 0, "business id of the task (required with --process and --process-id)")
+	flags.StringVar(&f.of.Account, "account", "", "supplier account of the business (default 0)")
 }
 
 // given reports whether something is selected.
@@ -69,8 +69,8 @@ func (f *selectionFlags) business() (string, error) {
 type businessFlags struct{ of client.Business }
 
 func (f *businessFlags) register(flags *pflag.FlagSet) {
-	flags.Int64Var(&f.of.ID, "biz", 0, "id of the business (required)")
-	flags.StringVar(&f.of.Account, "account", "", "account of the supplier whose business it is (default 0)")
+	flags.Int64Var(&f.of.ID, "biz", 0, "business id (required)")
+	flags.StringVar(&f.of.Account, "account", "", "supplier account of the business (default 0)")
 }
 
 func (f *businessFlags) check() error {

@@ -38,9 +38,9 @@ type serverFlags struct {
 }
 
 func (s *serverFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&s.url, "server", defaultServer, "URL of a dispatcher, or of several, separated by commas; or unix:PATH of its Unix socket")
-	s.tls.Register(flags, "server", "a dispatcher")
-	flags.StringVar(&s.token, "token", "", "application that asks, as <code>.<secret>; keep it in PROCFLEET_TOKEN")
+	flags.StringVar(&s.url, "server", defaultServer, "dispatcher URLs, comma-separated, or unix:PATH")
+	s.tls.Register(flags, "server", "the dispatcher")
+	flags.StringVar(&s.token, "token", "", "calling application as <code>.<secret>; safer as PROCFLEET_TOKEN")
 }
 
 // hint is the flag that makes a suggested command ask the same server.

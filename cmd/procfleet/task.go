@@ -32,7 +32,7 @@ func newTask() *cobra.Command {
 	}
 	var f taskFlags
 	f.server.register(cmd.PersistentFlags())
-	cmd.PersistentFlags().BoolVar(&f.json, "json", false, "write JSON")
+	cmd.PersistentFlags().BoolVar(&f.json, "json", false, "JSON output")
 	cmd.AddCommand(newTaskGet(&f), newTaskList(&f), newTaskResults(&f), newTaskWatch(&f))
 	return cmd
 }
@@ -85,8 +85,8 @@ func newTaskList(f *taskFlags) *cobra.Command {
 			return writeTaskList(cmd.OutOrStdout(), page, "--limit "+strconv.Itoa(query.PageSize)+f.server.hint())
 		},
 	}
-	cmd.Flags().IntVar(&query.PageSize, "limit", 50, "most tasks to show; 1 to 1000")
-	cmd.Flags().StringVar(&query.Cursor, "cursor", "", "continue a list: the next of the page before")
+	cmd.Flags().IntVar(&query.PageSize, "limit", 50, "maximum tasks, 1 to 1000")
+	cmd.Flags().StringVar(&query.Cursor, "cursor", "", "cursor of the next page, from the previous one")
 	return cmd
 }
 
@@ -141,9 +141,9 @@ func newTaskResults(f *taskFlags) *cobra.Command {
 			return f.results(cmd, procfleet.TaskID(args[0]), query)
 		},
 	}
-	cmd.Flags().StringVar(&state, "state", "", "only items in this state, for example failed")
-	cmd.Flags().IntVar(&query.PageSize, "limit", 0, "most results to show, 1 to 1000 (default: all)")
-	cmd.Flags().StringVar(&query.Cursor, "cursor", "", "continue a list: the next of the page before")
+	cmd.Flags().StringVar(&state, "state", "", "item state, for example failed")
+	cmd.Flags().IntVar(&query.PageSize, "limit", 0, "maximum results, 1 to 1000 (default: all)")
+	cmd.Flags().StringVar(&query.Cursor, "cursor", "", "cursor of the next page, from the previous one")
 	return cmd
 }
 

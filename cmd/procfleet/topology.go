@@ -32,7 +32,7 @@ func newTopology() *cobra.Command {
 	var f topologyFlags
 	f.server.register(cmd.PersistentFlags())
 	f.business.register(cmd.PersistentFlags())
-	cmd.PersistentFlags().BoolVar(&f.json, "json", false, "write JSON")
+	cmd.PersistentFlags().BoolVar(&f.json, "json", false, "JSON output")
 	cmd.AddCommand(newTopologyApply(&f), newTopologyShow(&f))
 	return cmd
 }
@@ -90,10 +90,10 @@ first line "set,module,host" or "set,module,host,default".`,
 			return f.apply(cmd, file, t)
 		},
 	}
-	cmd.Flags().StringVarP(&file, "file", "f", "", "file with the topology; - reads standard input")
-	cmd.Flags().StringVar(&f.format, "format", "", "json, yaml or csv (default: what the name of the file says)")
-	cmd.Flags().Int64Var(&version, "replaces", 0, "apply only in the place of this version; 0 is none yet (default: any)")
-	cmd.Flags().BoolVar(&autoRegister, "auto-register", false, "let agents know of a process when it is bound to a module of theirs (default: as it is)")
+	cmd.Flags().StringVarP(&file, "file", "f", "", "topology file; - for standard input")
+	cmd.Flags().StringVar(&f.format, "format", "", "file format: json, yaml or csv (default: by file name)")
+	cmd.Flags().Int64Var(&version, "replaces", 0, "expected current version; 0 for none (default: any)")
+	cmd.Flags().BoolVar(&autoRegister, "auto-register", false, "registration of processes on hosts of bound modules (default: unchanged)")
 	return cmd
 }
 
@@ -161,7 +161,7 @@ With --format it is written as a file that "procfleet topology apply" reads.`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.show(cmd) },
 	}
-	cmd.Flags().StringVar(&f.format, "format", "", "write a file to be applied: json, yaml or csv")
+	cmd.Flags().StringVar(&f.format, "format", "", "output as a topology file: json, yaml or csv")
 	return cmd
 }
 

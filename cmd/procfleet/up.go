@@ -26,13 +26,14 @@ func newUp() *cobra.Command {
 	var f upFlags
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Run the whole system in this process: bus, store, dispatcher, worker, agent",
-		Long: `Run the whole system in one process: NATS with JetStream, a task store, a dispatcher, a worker, and an
-agent for this host, 0:127.0.0.1. Everything is kept in the data folder and survives a restart and
-kill -9. Ctrl-C ends it in good order and leaves supervised processes alone; a second one at once.`,
+		Short: "Run NATS, store, dispatcher, worker and agent in one process",
+		Long: `Run NATS with JetStream, a task store, a dispatcher, a worker, and an agent for this host (0:127.0.0.1) in one
+process. All data is in --data and survives kill -9. Ctrl-C stops gracefully and leaves supervised processes running;
+a second Ctrl-C exits at once.`,
 		Example: `  procfleet up --demo
   procfleet up --http 127.0.0.1:9000 --data /var/lib/procfleet --redis redis://127.0.0.1:6379/0`,
-		Args: command.NoArgs,
+		Args:        command.NoArgs,
+		Annotations: command.Common("agent allow-unauthenticated apps data demo http log-level nats nats-listen redis status-http"),
 	}
 	f.register(cmd.Flags())
 	return daemon.Command(cmd, &f.Flags, daemon.Role{
@@ -172,6 +173,6 @@ func newDemoProcess() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&pidFile, "pid-file", "demo.pid", "where to write the own pid")
+	cmd.Flags().StringVar(&pidFile, "pid-file", "demo.pid", "pid file of the process")
 	return cmd
 }

@@ -38,10 +38,11 @@ type workerFlags struct {
 func newWorker() *cobra.Command {
 	var f workerFlags
 	cmd := &cobra.Command{
-		Use:     "worker",
-		Short:   "Deliver operations to agents and collect results; start as many as you like",
-		Example: "  procfleet worker --nats nats://127.0.0.1:4222 --redis redis://127.0.0.1:6379/0",
-		Args:    command.NoArgs,
+		Use:         "worker",
+		Short:       "Deliver operations to agents and collect results; any number may run",
+		Example:     "  procfleet worker --nats nats://127.0.0.1:4222 --redis redis://127.0.0.1:6379/0",
+		Args:        command.NoArgs,
+		Annotations: command.Common("allow-unauthenticated audit-log fleet-key log-level nats nats-creds redis redis-password-file status-http"),
 	}
 	flags := cmd.Flags()
 	connflags.NATS(flags, &f.nats, &f.natsTLS)
@@ -51,7 +52,7 @@ func newWorker() *cobra.Command {
 	f.traces.register(flags)
 	f.register(flags)
 	f.callbacks.register(flags)
-	flags.BoolVar(&f.allowUnsigned, "allow-unauthenticated", false, "work without --fleet-key although NATS is not on loopback; for test networks only")
+	flags.BoolVar(&f.allowUnsigned, "allow-unauthenticated", false, "unsigned messages over a non-loopback NATS; test networks only")
 	drainFlag(flags, &f.drain, worker.Config{}.WithDefaults().Timing.Drain, "deliveries")
 	return daemon.Command(cmd, &f.Flags, daemon.Role{
 		Version: version,

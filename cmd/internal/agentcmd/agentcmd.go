@@ -14,6 +14,7 @@ import (
 
 	"github.com/procfleet/procfleet/agent"
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/cmd/internal/daemon"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
@@ -43,29 +44,25 @@ func New(version string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Operate and supervise the processes of this host",
-		Long: `Take commands for this host from NATS, run them, verify processes and keep supervised ones alive.
+		Long: `Receive commands for this host over NATS, run them, verify processes and keep supervised processes alive.
 
-SIGTERM stops the agent in good order; the processes that it supervises stay as they are, and the next
-start takes them over. A second signal ends it at once.`,
+SIGTERM stops the agent gracefully; its supervised processes keep running, and the next agent adopts them.
+A second signal ends it at once.`,
 		Example: `  procfleet-agent --nats nats://10.0.0.9:4222 --identity /etc/procfleet/identity.yaml
   procfleet-agent --nats nats://127.0.0.1:4222 --cloud 0 --ip 10.0.0.1 --data /var/lib/procfleet-agent`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return fmt.Errorf("unexpected argument %q (%w)", args[0], settings.ErrUsage)
-			}
-			return nil
-		},
+		Args:        command.NoArgs,
+		Annotations: command.Common("agent-id cloud data identity ip log-level nats status-http"),
 	}
 	set := cmd.Flags()
-	set.StringVar(&f.nats, "nats", "nats://127.0.0.1:4222", "URL of NATS; several, separated by commas, of a cluster")
+	set.StringVar(&f.nats, "nats", "nats://127.0.0.1:4222", "NATS server URLs, comma-separated")
 	f.natsTLS.Register(set, "nats", "NATS")
 	set.Int64Var(&f.cloud, "cloud", 0, "cloud area of this host")
-	set.StringVar(&f.ip, "ip", "", "address of this host in its cloud area; required without --identity")
-	set.StringVar(&f.identity, "identity", "", "identity file of this host: keys to sign and verify; sets --cloud and --ip")
-	set.BoolVar(&f.allow, "allow-unauthenticated", false, "work without --identity although NATS is not on loopback; for test networks only")
-	set.StringVar(&f.agentID, "agent-id", "", "agent id, another name of this host for callers; by default that of --identity, which must hold it")
-	set.StringVar(&f.data, "data", defaultData, "folder for the agent's journal; belongs to one agent")
-	set.DurationVar(&f.drain, "drain", agent.Config{}.WithDefaults().DrainTimeout, "how long operations may go on when the process is told to stop")
+	set.StringVar(&f.ip, "ip", "", "host address in its cloud area (required without --identity)")
+	set.StringVar(&f.identity, "identity", "", "identity file of this host, with keys, --cloud and --ip")
+	set.BoolVar(&f.allow, "allow-unauthenticated", false, "unsigned messages over a non-loopback NATS; test networks only")
+	set.StringVar(&f.agentID, "agent-id", "", "alternative host name for callers (default: from --identity)")
+	set.StringVar(&f.data, "data", defaultData, "directory of the agent's journal, exclusive to one agent")
+	set.DurationVar(&f.drain, "drain", agent.Config{}.WithDefaults().DrainTimeout, "grace period for operations on shutdown")
 	cmd.AddCommand(newPS(), newCheck())
 	return daemon.Command(cmd, &f.Flags, daemon.Role{Version: version, Check: f.check, Run: f.run})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/procfleet/procfleet/agent/local"
+	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 )
 
@@ -26,20 +27,15 @@ type localFlags struct {
 // register adds the flags, and lets cmd take them from the environment and the
 // file as well, and nothing else.
 func (f *localFlags) register(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.data, "data", defaultData, "data folder of the agent, or of procfleet up")
-	cmd.Flags().BoolVar(&f.json, "json", false, "write JSON")
-	cmd.Args = func(_ *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return fmt.Errorf("unexpected argument %q (%w)", args[0], settings.ErrUsage)
-		}
-		return nil
-	}
+	cmd.Flags().StringVar(&f.data, "data", defaultData, "data directory of the agent, or of procfleet up")
+	cmd.Flags().BoolVar(&f.json, "json", false, "JSON output")
+	cmd.Args = command.NoArgs
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if err := settings.Fill(cmd); err != nil {
 			return err
 		}
 		if f.data == "" {
-			return fmt.Errorf("--data is empty (%w)", settings.ErrUsage)
+			return command.Usagef("--data is empty")
 		}
 		return nil
 	}

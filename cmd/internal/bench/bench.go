@@ -38,6 +38,9 @@ type Config struct {
 	Log                 logrus.FieldLogger
 }
 
+// Common returns the Config that is embedded in a benchmark.
+func (c *Config) Common() *Config { return c }
+
 // Validate reports everything that is wrong.
 func (c Config) Validate() error {
 	return errors.Join(c.checkSecure(), atLeast("--runs", c.Runs, 1))

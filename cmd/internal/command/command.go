@@ -1,5 +1,5 @@
-// Package command runs the root command of a binary: its signals, its exit
-// codes, and errors of wrong usage.
+// Package command runs the root command of a binary: signals, exit codes, errors
+// of usage, and help.
 package command
 
 import (
@@ -34,17 +34,24 @@ func Main(run func(ctx context.Context, args []string, stdout, stderr io.Writer)
 	os.Exit(code)
 }
 
-// Prepare gives a root command what all roots have: a version, errors of flags
-// that are errors of usage, and no output of errors by cobra, but by [Exit].
+// Prepare gives a root command what all roots share: --config, a version, grouped
+// help, and errors that [Exit] writes in place of cobra. A root that does nothing
+// itself requires a subcommand.
 func Prepare(root *cobra.Command, version string) {
 	root.Version = version
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usagef("%w", err) })
+	root.SetHelpFunc(help)
+	root.PersistentFlags().String(settings.Flag, "", "YAML file of flag names and values")
+	if root.RunE == nil {
+		root.Args, root.RunE = NoArgs, NameACommand
+		root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return settings.Fill(cmd) }
+	}
 }
 
-// Execute runs the root command. Control characters in what hosts and servers
-// wrote do not reach the terminal.
+// Execute runs the root command. Control characters in texts of hosts and servers
+// are removed from its output.
 func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) error {
 	root.SetArgs(args)
 	root.SetOut(plaintext.NewWriter(stdout))
@@ -52,8 +59,8 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	return root.ExecuteContext(ctx)
 }
 
-// Exit writes an error of [Execute] and what the user can do about it, and
-// returns the exit code.
+// Exit writes an error of [Execute] and the advice on it, and returns the exit
+// code.
 func Exit(root *cobra.Command, err error, advice string) int {
 	if err == nil {
 		return 0
@@ -69,21 +76,24 @@ func Exit(root *cobra.Command, err error, advice string) int {
 	return ExitFailed
 }
 
-// Usagef returns an error of how the command was called; it wraps
-// [settings.ErrUsage].
+// Usagef returns an error of usage; it wraps [settings.ErrUsage].
 func Usagef(format string, args ...any) error {
 	return fmt.Errorf("%w (%w)", fmt.Errorf(format, args...), settings.ErrUsage)
 }
 
-// NoArgs refuses arguments.
+// NoArgs rejects arguments.
 func NoArgs(cmd *cobra.Command, args []string) error {
-	if err := cobra.NoArgs(cmd, args); err != nil {
-		return Usagef("%w", err)
+	switch {
+	case len(args) == 0:
+		return nil
+	case cmd.HasAvailableSubCommands():
+		return Usagef("unknown command %q for %q", args[0], cmd.CommandPath())
 	}
-	return nil
+	return Usagef("unexpected argument %q", args[0])
 }
 
-// NameACommand is the RunE of a command that only has subcommands.
+// NameACommand is the RunE of a command that only has subcommands: it writes the
+// help and returns an error of usage.
 func NameACommand(cmd *cobra.Command, _ []string) error {
 	if err := cmd.Help(); err != nil {
 		return err

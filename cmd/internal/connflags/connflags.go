@@ -15,20 +15,19 @@ import (
 
 // NATS registers --nats and the flags of its certificates.
 func NATS(flags *pflag.FlagSet, url *string, files *tlsflags.Client) {
-	flags.StringVar(url, "nats", "nats://127.0.0.1:4222", "URL of NATS; several, separated by commas, of a cluster")
+	flags.StringVar(url, "nats", "nats://127.0.0.1:4222", "NATS server URLs, comma-separated")
 	files.Register(flags, "nats", "NATS")
 }
 
 // Redis registers --redis and the flags of its certificates.
 func Redis(flags *pflag.FlagSet, url *string, files *tlsflags.Client) {
 	files.Register(flags, "redis", "Redis")
-	flags.StringVar(url, "redis", "redis://127.0.0.1:6379/0", "URL of Redis: redis://[user:password@]host:port/db, rediss:// for TLS; "+
-		"Sentinel redis://host:26379/0?master_name=NAME&addr=host2:26379; Cluster redis://host:6379?cluster=true&addr=host2:6379")
+	flags.StringVar(url, "redis", "redis://127.0.0.1:6379/0", "Redis URL: redis://[user:password@]host:port/db, or rediss:// for TLS")
 }
 
 // NATSCreds registers --nats-creds.
 func NATSCreds(flags *pflag.FlagSet, file *string) {
-	flags.StringVar(file, "nats-creds", "", "file of the NATS user as whom to connect, which procfleet nats-auth makes; read again at every attempt to connect")
+	flags.StringVar(file, "nats-creds", "", "credentials file of the NATS user, from procfleet nats-auth")
 }
 
 // Credentials returns a function that reads a credentials file; nil without a

@@ -168,11 +168,15 @@ func (p *Process) tellReady(ctx context.Context, version string) (end func()) {
 // already.
 func Command(cmd *cobra.Command, f *Flags, role Role) *cobra.Command {
 	f.register(cmd.Flags())
-	check := cmd.Flags().Bool(settings.CheckFlag, false, "only say whether the settings are right, and which are not the default; touches nothing")
+	check := cmd.Flags().Bool(settings.CheckFlag, false, "validate the settings, list those that are not the default, and exit")
+	helpAll := cmd.Flags().Bool(settings.HelpAllFlag, false, "help with all flags")
 	// In place of the parent's, which knows the settings but not the role's
 	// opinion of them.
 	cmd.PersistentPreRunE = func(*cobra.Command, []string) error { return nil }
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *helpAll {
+			return cmd.Help()
+		}
 		s := settings.Load(cmd)
 		if !s.Unread() {
 			f.check(s)
@@ -199,9 +203,9 @@ func Command(cmd *cobra.Command, f *Flags, role Role) *cobra.Command {
 
 func (f *Flags) register(flags *pflag.FlagSet) {
 	f.Register(flags)
-	flags.StringVar(&f.statusHTTP, "status-http", "", "address for /healthz, /readyz and /metrics, which name no host and no task; empty serves none")
+	flags.StringVar(&f.statusHTTP, "status-http", "", "listen address of /healthz, /readyz and /metrics (default: none)")
 	f.statusTLS.Register(flags, "status-http")
-	flags.BoolVar(&f.pprof, "pprof", false, "serve /debug/pprof/ as well on --status-http, which must be on loopback then")
+	flags.BoolVar(&f.pprof, "pprof", false, "profiles at /debug/pprof/ of --status-http; loopback only")
 }
 
 func (f *Flags) check(s *settings.Settings) {

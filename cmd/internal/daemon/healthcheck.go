@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/procfleet/procfleet/cmd/internal/command"
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
 )
@@ -35,7 +36,7 @@ func Healthcheck(program, byDefault string) *cobra.Command {
 		Example: "  " + program + " healthcheck " + byDefault,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return fmt.Errorf("healthcheck: one URL, not %d (%w)", len(args), settings.ErrUsage)
+				return command.Usagef("healthcheck: one URL, not %d", len(args))
 			}
 			url := append(args, byDefault)[0]
 			s := settings.Load(cmd) // procfleet-agent has no command above that did
@@ -45,7 +46,7 @@ func Healthcheck(program, byDefault string) *cobra.Command {
 			}
 			client, err := asking(url, &files)
 			if err != nil {
-				return fmt.Errorf("healthcheck: %w (%w)", err, settings.ErrUsage)
+				return command.Usagef("healthcheck: %w", err)
 			}
 			return healthcheck(cmd.Context(), client, url)
 		},
@@ -80,7 +81,7 @@ func healthcheck(ctx context.Context, client *http.Client, url string) error {
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return fmt.Errorf("healthcheck: %w (%w)", err, settings.ErrUsage)
+		return command.Usagef("healthcheck: %w", err)
 	}
 	resp, err := client.Do(req)
 	if err != nil {

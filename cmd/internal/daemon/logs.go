@@ -19,8 +19,8 @@ type Logs struct{ Level, Format string }
 
 // Register adds the flags.
 func (l *Logs) Register(flags *pflag.FlagSet) {
-	flags.StringVar(&l.Level, "log-level", "info", "error, warn, info or debug")
-	flags.StringVar(&l.Format, "log-format", "", "json or text (default: text on a terminal, else json)")
+	flags.StringVar(&l.Level, "log-level", "info", "log level: error, warn, info or debug")
+	flags.StringVar(&l.Format, "log-format", "", "log format: json or text (default: text on a terminal)")
 }
 
 // Check says what is wrong with them.

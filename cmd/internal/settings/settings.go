@@ -23,16 +23,19 @@ import (
 // no file.
 const Flag = "config"
 
-// CheckFlag is the name of the flag with which a role only says what it would
-// do.
-const CheckFlag = "check-config"
+// Names of the flags of roles that check the settings, and show all flags,
+// instead of running the role.
+const (
+	CheckFlag   = "check-config"
+	HelpAllFlag = "help-all"
+)
 
 // ErrUsage is wrapped by errors of how a command was called.
 var ErrUsage = errors.New("see --help")
 
 // onlyTyped are flags that say what to do now. Neither the environment nor
 // the file has them.
-var onlyTyped = []string{"help", "version", CheckFlag}
+var onlyTyped = []string{"help", "version", CheckFlag, HelpAllFlag}
 
 // Settings are the flags of one run of a command with where they came from and
 // what is wrong with them.

@@ -1,5 +1,5 @@
-// Package tlsflags has the flags for certificates, the same for everything
-// that connects or listens: they are named after the flag with the address.
+// Package tlsflags defines the flags for certificates of clients and listeners.
+// Their names begin with the name of the flag for the address.
 package tlsflags
 
 import (
@@ -16,45 +16,45 @@ import (
 	"github.com/procfleet/procfleet/internal/tlsfiles"
 )
 
-// Client are the flags of what connects to a server: --nats-ca, --nats-cert
-// and --nats-key beside --nats.
+// Client holds the certificate flags of a client: for the address flag --nats
+// they are --nats-ca, --nats-cert and --nats-key.
 type Client struct {
 	tlsfiles.Files
 	of string
 }
 
-// Register adds the flags beside the flag of; server is what that flag leads to.
+// Register adds the flags for the address flag of; help texts name the server.
 func (c *Client) Register(flags *pflag.FlagSet, of, server string) {
-	c.register(flags, of, server, "instead of the system's; nothing but TLS is spoken then")
+	c.register(flags, of, server, "in place of the system's")
 }
 
-// RegisterForMany adds the flags for servers that no flag names.
+// RegisterForMany adds the flags for servers whose addresses are no flag. The
+// authorities of --X-ca are trusted in addition to the system's.
 func (c *Client) RegisterForMany(flags *pflag.FlagSet, of, servers string) {
 	c.BesideSystem = true
-	c.register(flags, of, servers, "beside the system's")
+	c.register(flags, of, servers, "in addition to the system's")
 }
 
-func (c *Client) register(flags *pflag.FlagSet, of, server, instead string) {
+func (c *Client) register(flags *pflag.FlagSet, of, server, scope string) {
 	c.of = of
-	flags.StringVar(&c.CA, of+"-ca", "", "file of the certificates that sign those of "+server+", in PEM, "+instead)
-	flags.StringVar(&c.Cert, of+"-cert", "", "file of the certificate that "+server+" is shown, in PEM, where it asks for one (mutual TLS)")
-	flags.StringVar(&c.Key, of+"-key", "", "file of that certificate's private key")
+	flags.StringVar(&c.CA, of+"-ca", "", "PEM certificate authorities for "+server+", "+scope)
+	flags.StringVar(&c.Cert, of+"-cert", "", "PEM client certificate presented to "+server)
+	flags.StringVar(&c.Key, of+"-key", "", "PEM private key of --"+of+"-cert")
 }
 
-// Check says what is wrong with the files.
+// Check reports invalid files to s.
 func (c *Client) Check(s *settings.Settings) { s.Refused(c.ValidateClient(), c.names()) }
 
-// CheckHTTPS is Check, and says what is wrong with the URL of the flag itself:
-// it has to be one for TLS if files are named.
+// CheckHTTPS is Check, and reports a url without https:// if files are named.
 func (c *Client) CheckHTTPS(s *settings.Settings, url string) {
 	c.Check(s)
 	if !c.None() && !strings.HasPrefix(url, "https://") {
-		s.Wrong(c.of, "is no https:// URL, and --%[1]s-ca or --%[1]s-cert is given", c.of)
+		s.Wrong(c.of, "is not an https:// URL, which --%[1]s-ca and --%[1]s-cert require", c.of)
 	}
 }
 
-// CheckButDates is Check for what does part of its work without the server:
-// that the time of a certificate is over is logged when it starts.
+// CheckButDates is Check for a role that works without the server too: it
+// accepts expired certificates, which the role logs at its start.
 func (c *Client) CheckButDates(s *settings.Settings) {
 	if err := c.ValidateClient(); !errors.Is(err, tlsfiles.ErrNotInForce) {
 		s.Refused(err, c.names())
@@ -65,8 +65,8 @@ func (c *Client) names() map[string]string {
 	return map[string]string{"CA": c.of + "-ca", "Cert": c.of + "-cert", "Key": c.of + "-key"}
 }
 
-// Open reads the files; nil if none is named. What is wrong with them is told
-// with the names of the flags.
+// Open reads the files and returns nil if none is named. Its errors contain the
+// names of the flags.
 func (c *Client) Open(log logrus.FieldLogger) (*tlsfiles.Client, error) {
 	if c.None() {
 		return nil, nil
@@ -75,8 +75,7 @@ func (c *Client) Open(log logrus.FieldLogger) (*tlsfiles.Client, error) {
 	return client, named(err, c.names())
 }
 
-// OpenAtOnce is Check and Open in one, for commands that end soon and have no
-// log.
+// OpenAtOnce combines Check and Open for short commands without a log.
 func (c *Client) OpenAtOnce() (*tlsfiles.Client, error) {
 	if err := c.ValidateClient(); err != nil {
 		return nil, named(err, c.names())
@@ -86,7 +85,7 @@ func (c *Client) OpenAtOnce() (*tlsfiles.Client, error) {
 	return c.Open(silent)
 }
 
-// Given is how the flags are written that were given, each with a blank before it.
+// Given returns the flags that were given as they are typed, each after a space.
 func (c *Client) Given() string {
 	var text strings.Builder
 	for _, f := range [][2]string{{"-ca", c.CA}, {"-cert", c.Cert}, {"-key", c.Key}} {
@@ -97,29 +96,29 @@ func (c *Client) Given() string {
 	return text.String()
 }
 
-// Server are the flags of what listens: --http-cert, --http-key and
-// --http-client-ca beside --http.
+// Server holds the certificate flags of a listener: for the address flag --http
+// they are --http-cert, --http-key and --http-client-ca.
 type Server struct {
 	tlsfiles.Files
 	of string
 }
 
-// Register adds the flags beside the flag of.
+// Register adds the flags for the address flag of.
 func (l *Server) Register(flags *pflag.FlagSet, of string) {
 	l.of = of
-	flags.StringVar(&l.Cert, of+"-cert", "", "file of the certificate of --"+of+", followed by those that lead to its CA, in PEM; nothing but TLS is spoken there then")
-	flags.StringVar(&l.Key, of+"-key", "", "file of that certificate's private key")
-	flags.StringVar(&l.CA, of+"-client-ca", "", "file of the certificates that sign those of the clients of --"+of+", in PEM; without one of those nobody connects (mutual TLS)")
+	flags.StringVar(&l.Cert, of+"-cert", "", "PEM certificate chain served on --"+of+" (enables TLS)")
+	flags.StringVar(&l.Key, of+"-key", "", "PEM private key of --"+of+"-cert")
+	flags.StringVar(&l.CA, of+"-client-ca", "", "PEM certificate authorities for required client certificates on --"+of)
 }
 
-// Check says what is wrong with the files.
+// Check reports invalid files to s.
 func (l *Server) Check(s *settings.Settings) { s.Refused(l.ValidateServer(), l.names()) }
 
 func (l *Server) names() map[string]string {
 	return map[string]string{"CA": l.of + "-client-ca", "Cert": l.of + "-cert", "Key": l.of + "-key"}
 }
 
-// Open reads the files; nil if none is named.
+// Open reads the files and returns nil if none is named.
 func (l *Server) Open(log logrus.FieldLogger) (*tls.Config, error) {
 	if l.None() {
 		return nil, nil
@@ -128,7 +127,7 @@ func (l *Server) Open(log logrus.FieldLogger) (*tls.Config, error) {
 	return config, named(err, l.names())
 }
 
-// named says which flag an error is about.
+// named replaces field names in an error by the names of their flags.
 func named(err error, flags map[string]string) error {
 	fields, rest := invalid.Fields(err)
 	for _, f := range fields {

@@ -1,0 +1,127 @@
+package command
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/procfleet/procfleet/cmd/internal/settings"
+)
+
+// flagGroups are the headings of a command's flags, in the order of the help.
+// Flags of certificates are recognized by their suffix, see [isTLS].
+var flagGroups = []struct{ title, flags string }{
+	{"Target", "account biz creds host hosts-file module name namespace process process-id registered set user"},
+	{"Input", "file rights"},
+	{"Filter", "app event kind since state task"},
+	{"Connection", "callback-allow http http-connections listen login-url nats nats-creds nats-listen redis redis-password-file server token"},
+	{"Identity and access", "actions agent-id allow-local-users allow-unauthenticated apps cloud fleet-key identity ip nats-auth secret secret-file " +
+		"signing signing-key skip-user-auth trusted-esb valid"},
+	{tlsGroup, ""},
+	{"Components", "agent demo procfleet secure submissions supervisord"},
+	{"Storage", "audit-log audit-required audit-stream broker-conf create data out passwords pid-file redis-wait-replicas redis-wait-timeout " +
+		"retention stream-replicas"},
+	{"Behavior", "auto-register dry-run for idempotency-key keep plan reason replaces start timeout wait"},
+	{"Workload", "action agents area areas beside connections every hosts in-flight items kills latency operations processes report-every runs " +
+		"samples tasks up-processes workers"},
+	{"Limits", "big-chunks drain max-body max-items max-items-in-hand slack small-chunks"},
+	{"Telemetry", "log-format log-level otlp pprof status-http trace-ratio"},
+	{"Output", "cursor follow format json limit"},
+	{generalGroup, "check-config config help help-all version"},
+}
+
+const (
+	tlsGroup     = "TLS"
+	generalGroup = "General"
+)
+
+// commonFlags is the annotation with the flags that the help of a command with
+// --help-all shows without it.
+const commonFlags = "common flags"
+
+// Common returns the annotations of a role, whose --help shows the given flags,
+// separated by spaces, and those of the group General.
+func Common(flags string) map[string]string { return map[string]string{commonFlags: flags} }
+
+// help writes the help of a command. cobra's own help would link text/template,
+// which adds 10 MiB to a binary.
+func help(cmd *cobra.Command, _ []string) {
+	out := cmd.OutOrStdout()
+	fmt.Fprintf(out, "%s\n\nUsage:\n  %s\n", cmp.Or(cmd.Long, cmd.Short), cmd.UseLine())
+	if cmd.Example != "" {
+		fmt.Fprintf(out, "\nExamples:\n%s\n", cmd.Example)
+	}
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintln(out, "\nCommands:")
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() {
+				fmt.Fprintf(out, "  %-*s  %s\n", sub.NamePadding(), sub.Name(), sub.Short)
+			}
+		}
+	}
+	cmd.InheritedFlags() // adds the parents' flags to cmd.Flags
+	writeFlags(out, shownFlags(cmd))
+	fmt.Fprintf(out, "\nEvery flag is also an environment variable (--log-level: %s) and a key of the --config file.\n", settings.Variable("log-level"))
+}
+
+func shownFlags(cmd *cobra.Command) *pflag.FlagSet {
+	helpAll := cmd.Flags().Lookup(settings.HelpAllFlag)
+	all := helpAll == nil || helpAll.Changed
+	common := strings.Fields(cmd.Annotations[commonFlags])
+	shown := pflag.NewFlagSet("", pflag.ContinueOnError)
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if all || slices.Contains(common, f.Name) || groupOf(cmd.Flags(), f.Name) == generalGroup {
+			shown.AddFlag(f)
+		}
+	})
+	return shown
+}
+
+// writeFlags writes the flags under the headings of their groups, aligned with
+// each other.
+func writeFlags(out io.Writer, flags *pflag.FlagSet) {
+	lines := strings.SplitAfter(flags.FlagUsages(), "\n")
+	grouped := make(map[string][]string)
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden {
+			return
+		}
+		group := groupOf(flags, f.Name)
+		grouped[group] = append(grouped[group], lines[0])
+		lines = lines[1:]
+	})
+	for _, group := range flagGroups {
+		if len(grouped[group.title]) > 0 {
+			fmt.Fprintf(out, "\n%s:\n%s", group.title, strings.Join(grouped[group.title], ""))
+		}
+	}
+}
+
+// groupOf returns the title of a flag's group, or "" if it is in none.
+func groupOf(flags *pflag.FlagSet, name string) string {
+	if isTLS(flags, name) {
+		return tlsGroup
+	}
+	for _, group := range flagGroups {
+		if slices.Contains(strings.Fields(group.flags), name) {
+			return group.title
+		}
+	}
+	return ""
+}
+
+// isTLS reports whether a flag names a certificate or its key: such flags come
+// as a family of --X-ca or --X-client-ca, --X-cert and --X-key.
+func isTLS(flags *pflag.FlagSet, name string) bool {
+	for _, suffix := range []string{"-client-ca", "-ca", "-cert", "-key"} {
+		if of, found := strings.CutSuffix(name, suffix); found {
+			return flags.Lookup(of+"-cert") != nil
+		}
+	}
+	return false
+}
