@@ -3,12 +3,75 @@ package agent
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/tracecontext"
 )
+
+// authenticator signs the messages of the agent and verifies that received ones
+// are from a server of its fleet. It is safe for concurrent use.
+type authenticator struct {
+	keys    func() *fleetkey.Host
+	metrics *metrics
+	log     logrus.FieldLogger
+
+	mu     sync.Mutex
+	logged time.Time // when a rejected message was last logged
+}
+
+// sign adds the signatures of a message to its header.
+func (b *authenticator) sign(header nats.Header, messageType, answers string, body []byte) {
+	b.keys().Sign(header, &fleetkey.Message{Purpose: messageType, Answers: answers, Body: body})
+}
+
+// signed returns a message with its signatures.
+func (b *authenticator) signed(subject, messageType, answers string, body []byte) *nats.Msg {
+	msg := nats.NewMsg(subject)
+	msg.Data = body
+	b.sign(msg.Header, messageType, answers, body)
+	return msg
+}
+
+// verify returns why a message is not known to be from a server. It counts the
+// rejection and logs one a minute.
+func (b *authenticator) verify(msg *nats.Msg, messageType, answers string) error {
+	err := b.keys().Verify(msg.Header, &fleetkey.Message{Purpose: messageType, Answers: answers, Body: msg.Data})
+	if err == nil {
+		return nil
+	}
+	b.metrics.refused(messageType, err)
+	if b.dueToLog() {
+		b.log.WithError(err).WithField("type", cut(messageType)).Warn("message rejected: signature verification failed; re-enroll if repeated")
+	}
+	return err
+}
+
+func (b *authenticator) dueToLog() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	if !b.logged.IsZero() && now.Sub(b.logged) < time.Minute {
+		return false
+	}
+	b.logged = now
+	return true
+}
+
+// cut bounds a word that anybody may have written.
+func cut(word string) string {
+	const most = 64
+	if len(word) > most {
+		return word[:most]
+	}
+	return word
+}
 
 // requestConn is the part of a [nats.Conn] that a requester uses.
 type requestConn interface {
@@ -54,4 +117,65 @@ func (r *requester) request(ctx context.Context, subject string, m agentproto.Me
 		return took, err
 	}
 	return took, nil
+}
+
+// Limits of the pause after a request without a usable reply.
+const (
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 30 * time.Second
+)
+
+// backOff decides when the next request may be sent. Its methods are for the
+// goroutine that sends, except end, which is safe for concurrent use.
+type backOff struct {
+	failures  int           // in a row
+	until     time.Time     // no request is sent before
+	asked     bool          // a worker asked for this pause
+	reachable chan struct{} // holds a token when a pause after a failure should end
+}
+
+func newBackOff() *backOff { return &backOff{reachable: make(chan struct{}, 1)} }
+
+// end ends a pause after a failure, because the connection is back. A pause
+// that a worker asked for goes on: a new connection does not make it less busy.
+func (b *backOff) end() { signal(b.reachable) }
+
+// failed begins a pause, longer after each failure, with half of it random so
+// that the agents of a fleet do not return together.
+func (b *backOff) failed() {
+	delay := min(firstRetry<<min(b.failures, 10), lastRetry)
+	b.failures++
+	b.until, b.asked = time.Now().Add(delay/2+rand.N(delay/2)), false
+}
+
+// busy begins the pause that a worker asked for. Workers randomize it.
+func (b *backOff) busy(pause time.Duration) {
+	b.until, b.asked = time.Now().Add(pause), true
+}
+
+// succeeded reports whether a failure came before.
+func (b *backOff) succeeded() bool {
+	again := b.failures > 0
+	b.failures = 0
+	return again
+}
+
+// wait blocks while there is a pause, and reports whether ctx goes on.
+func (b *backOff) wait(ctx context.Context) bool {
+	pause := time.Until(b.until)
+	if pause <= 0 {
+		return ctx.Err() == nil
+	}
+	reachable := b.reachable
+	if b.asked {
+		reachable = nil
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-reachable:
+	case <-timer.C:
+	}
+	return ctx.Err() == nil
 }

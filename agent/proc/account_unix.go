@@ -54,7 +54,7 @@ func passwdLine(ctx context.Context, name string) (string, error) {
 			return strings.Join(fields, ":"), nil
 		}
 	}
-	line, err := askHost(ctx, "getent", "passwd", want)
+	line, err := AskHost(ctx, "getent", "passwd", want)
 	if ctx.Err() != nil {
 		return "", context.Cause(ctx)
 	}
@@ -98,7 +98,7 @@ func usableShell(shell string) string {
 // groups than the account has would fail later and elsewhere, so no answer is
 // an error.
 func groupsOf(ctx context.Context, account Account) ([]uint32, error) {
-	text, err := askHost(ctx, "id", "-G", account.Name)
+	text, err := AskHost(ctx, "id", "-G", account.Name)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -120,10 +120,10 @@ func groupsOf(ctx context.Context, account Account) ([]uint32, error) {
 
 func (a Account) inGroup(gid uint32) bool { return slices.Contains(a.Groups, gid) }
 
-// askHost runs one of the host's own lookup programs and returns its output
-// without the final newline.
-func askHost(ctx context.Context, program string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // getent and id, no shell; names beginning with "-" are refused before
+// AskHost runs one of the host's own programs, in English and without a shell,
+// and returns its standard output without the final newline.
+func AskHost(ctx context.Context, program string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // no shell; account names beginning with "-" are refused before
 	cmd.Env = []string{"PATH=" + defaultPath, "LC_ALL=C"}
 	// These programs do not daemonize; the delay is for one that hangs in the
 	// kernel and cannot be killed.

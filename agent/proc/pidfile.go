@@ -2,12 +2,14 @@ package proc
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -95,4 +97,29 @@ func readFiles(setupPath, pidPath string) files {
 		got.pids = parsePidLines(text)
 	}
 	return got
+}
+
+// FilesWritten is when each file was written last; the zero time for a file of
+// which it cannot be told. It fails after about 2 s on a file system that hangs.
+// Unlike PidFileWritten it follows every symbolic link: what it returns says
+// whether to look at a pid file again, and nothing else may depend on it.
+func (f *Finder) FilesWritten(ctx context.Context, paths []string) ([]time.Time, error) {
+	return guard(ctx, f.watchdog, strings.Join(paths, "\x00"), func() []time.Time {
+		written := make([]time.Time, len(paths))
+		for i, path := range paths {
+			written[i] = fileWritten(path)
+		}
+		return written
+	})
+}
+
+// PidFileWritten is when a pid file was written last; the zero time if there is
+// none or it cannot be told. It returns within about 2 s on a file system that
+// hangs.
+func (f *Finder) PidFileWritten(ctx context.Context, path string) time.Time {
+	written, err := guard(ctx, f.watchdog, path, func() time.Time { return pidFileWritten(path) })
+	if err != nil {
+		return time.Time{}
+	}
+	return written
 }

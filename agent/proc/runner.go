@@ -6,10 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"runtime"
-	"sync"
-	"syscall"
 	"time"
 )
 
@@ -29,31 +26,6 @@ func NewRunner(accounts *Accounts) (*Runner, error) {
 	}
 	return &Runner{accounts: accounts, watchdog: newWatchdog(), timezone: os.Getenv("TZ")}, nil
 }
-
-// Execution is a command under way. Its leader is the head of an own session and
-// process group, so Identity serves [GroupMembers] and [KillGroup].
-type Execution struct {
-	leader Identity
-	done   chan struct{}
-	result Result
-	output outputFile
-	job    job
-}
-
-// Identity is the command's leader: the shell, or what the shell became.
-func (r *Execution) Identity() Identity { return r.leader }
-
-// Done is closed when the leader has ended and Result is ready. Processes that
-// it left behind do not delay it.
-func (r *Execution) Done() <-chan struct{} { return r.done }
-
-// Result is how the command ended. It must not be called before Done is closed.
-func (r *Execution) Result() Result { return r.result }
-
-// Output is the end of the output by now, as in [Result]: what the command has
-// left in background may have written since it ended. It must not be called
-// before Done is closed, and is empty once the file is gone.
-func (r *Execution) Output() string { return r.output.tail(OutputTail) }
 
 // Start runs a command. An error means that nothing was run; it says which
 // field of the spec or which condition of the host is at fault, and is
@@ -154,68 +126,4 @@ func checkDir(dir string) error {
 		return markSetup(fmt.Errorf("setup path %s is not a directory", dir))
 	}
 	return nil
-}
-
-// watch returns when the command has exited; it reports whether its timeout
-// passed before, and then has ended the whole group.
-func (r *Execution) watch(c Command, exited <-chan struct{}) (timedOut bool) {
-	var expired <-chan time.Time
-	if c.Timeout > 0 {
-		timer := time.NewTimer(c.Timeout)
-		defer timer.Stop()
-		expired = timer.C
-	}
-	size := time.NewTimer(firstSizeCheck)
-	defer size.Stop()
-	var killers sync.WaitGroup
-	defer killers.Wait()
-	for {
-		select {
-		case <-exited:
-			return timedOut
-		case <-size.C:
-			size.Reset(r.output.bound())
-		case <-expired:
-			timedOut, expired = true, nil
-			killers.Go(r.expire)
-		}
-	}
-}
-
-// expire ends the group of a command whose time is up. What survives SIGKILL
-// sits in the kernel, and the caller sees that Done stays open.
-func (r *Execution) expire() {
-	_ = KillGroup(context.Background(), r.leader, KillGrace)
-}
-
-// wait owns the command until its leader ends: it reaps it, bounds the output
-// file and enforces the timeout.
-func (r *Execution) wait(c Command, cmd *exec.Cmd, out *os.File, started time.Time) {
-	defer close(r.done)
-	exited := make(chan struct{})
-	go func() {
-		defer close(exited)
-		// The exit status is read from ProcessState; other errors cannot
-		// happen, since there are no pipes to copy.
-		_ = ours.wait(cmd)
-	}()
-	r.output = outputFile{path: c.OutputPath, file: out}
-	r.result.TimedOut = r.watch(c, exited)
-	r.job.close()
-	r.result.Elapsed = time.Since(started)
-	r.result.setStatus(cmd.ProcessState)
-	r.result.Output = r.Output()
-	r.result.Hint = hint(c, r.result.ExitCode, r.result.Output)
-	out.Close()
-	r.result.OutputHeld = OutputHeld(c.OutputPath)
-}
-
-func (res *Result) setStatus(state *os.ProcessState) {
-	res.ExitCode = state.ExitCode() // -1 without a state, when somebody else reaped the command
-	if state == nil {
-		return
-	}
-	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		res.Signal = status.Signal()
-	}
 }

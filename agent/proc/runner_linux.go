@@ -121,23 +121,6 @@ var heedSignals = sync.OnceFunc(func() {
 	}
 })
 
-// openOutput creates the output file. It belongs to the account so that
-// programs may open /dev/stdout again; appending lets it be emptied while in use:
-// writers go on at the new end.
-func openOutput(path string, account Account) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND|os.O_TRUNC|unix.O_NOFOLLOW, 0o600) //nolint:gosec // for what a command writes; never through a link
-	if err != nil {
-		return nil, fmt.Errorf("create the output file: %w", err)
-	}
-	if os.Geteuid() == 0 {
-		if err := f.Chown(int(account.UID), int(account.GID)); err != nil {
-			f.Close()
-			return nil, fmt.Errorf("create the output file: %w", err)
-		}
-	}
-	return f, nil
-}
-
 // explainStart turns the bare error of a failed fork, which names the shell
 // whatever went wrong, into the reason.
 func explainStart(c Command, account Account, err error) error {

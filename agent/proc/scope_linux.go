@@ -33,7 +33,7 @@ func (r *Runner) UseScopes(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return errors.New("start in scopes: only root may")
 	}
-	if _, err := askHost(ctx, path, "--scope", "--quiet", "--no-ask-password", "--", "true"); err != nil {
+	if _, err := AskHost(ctx, path, "--scope", "--quiet", "--no-ask-password", "--", "true"); err != nil {
 		return fmt.Errorf("start in scopes: %s: %w", path, err)
 	}
 	r.scopes.systemdRun = path

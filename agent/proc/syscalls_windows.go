@@ -1,6 +1,11 @@
 package proc
 
 import (
+	"errors"
+	"fmt"
+	"unicode/utf16"
+	"unsafe"
+
 	"golang.org/x/sys/windows"
 )
 
@@ -42,4 +47,79 @@ type memoryStatus struct {
 	totalPhys, availPhys                             uint64
 	totalPageFile, availPageFile                     uint64
 	totalVirtual, availVirtual, availExtendedVirtual uint64
+}
+
+// Bounds of what is read of a process that chooses itself how much there is.
+const (
+	maxCmdline = 64 << 10
+	maxEnviron = 256 << 10
+)
+
+// parameters are what a process was started with. A process may change its own;
+// nothing here is proof of anything.
+type parameters struct {
+	commandLine string
+	dir         string // working directory
+	environment string // entries, each with a NUL behind it
+}
+
+func parametersOf(pid int) (parameters, error) {
+	h, err := open(pid, windows.PROCESS_VM_READ|windows.PROCESS_QUERY_INFORMATION)
+	if err != nil {
+		return parameters{}, err
+	}
+	defer closeHandle(h)
+	return readParameters(h)
+}
+
+// readParameters reads the process's own record of them from its memory, which
+// the kernel keeps nowhere else. The record of a 32 bit process has them as
+// well in the form that a 64 bit one has.
+func readParameters(h windows.Handle) (parameters, error) {
+	var basic windows.PROCESS_BASIC_INFORMATION
+	err := windows.NtQueryInformationProcess(h, windows.ProcessBasicInformation, unsafe.Pointer(&basic), uint32(unsafe.Sizeof(basic)), nil)
+	if err != nil {
+		return parameters{}, fmt.Errorf("find the process's parameters: %w", err)
+	}
+	var peb windows.PEB
+	if err := readMemory(h, uintptr(unsafe.Pointer(basic.PebBaseAddress)), unsafe.Slice((*byte)(unsafe.Pointer(&peb)), unsafe.Sizeof(peb))); err != nil {
+		return parameters{}, err
+	}
+	var block windows.RTL_USER_PROCESS_PARAMETERS
+	if err := readMemory(h, uintptr(unsafe.Pointer(peb.ProcessParameters)), unsafe.Slice((*byte)(unsafe.Pointer(&block)), unsafe.Sizeof(block))); err != nil {
+		return parameters{}, err
+	}
+	var p parameters
+	var errLine, errDir, errEnv error
+	p.commandLine, errLine = readText(h, uintptr(unsafe.Pointer(block.CommandLine.Buffer)), min(int(block.CommandLine.Length), maxCmdline))
+	p.dir, errDir = readText(h, uintptr(unsafe.Pointer(block.CurrentDirectory.DosPath.Buffer)), int(block.CurrentDirectory.DosPath.Length))
+	p.environment, errEnv = readText(h, uintptr(block.Environment), int(min(block.EnvironmentSize, maxEnviron)))
+	return p, errors.Join(errLine, errDir, errEnv)
+}
+
+// readText reads UTF-16 of a length in bytes.
+func readText(h windows.Handle, address uintptr, length int) (string, error) {
+	if address == 0 || length < 2 {
+		return "", nil
+	}
+	text := make([]uint16, length/2)
+	if err := readMemory(h, address, unsafe.Slice((*byte)(unsafe.Pointer(&text[0])), len(text)*2)); err != nil {
+		return "", err
+	}
+	return string(utf16.Decode(text)), nil
+}
+
+// readMemory fills buf from another process's memory.
+func readMemory(h windows.Handle, address uintptr, buf []byte) error {
+	if address == 0 {
+		return errors.New("the process has no parameters")
+	}
+	var n uintptr
+	if err := windows.ReadProcessMemory(h, address, &buf[0], uintptr(len(buf)), &n); err != nil {
+		return fmt.Errorf("read the process's parameters: %w", err)
+	}
+	if n != uintptr(len(buf)) {
+		return errors.New("read the process's parameters: only a part can be read")
+	}
+	return nil
 }

@@ -2,63 +2,150 @@ package supervise
 
 import "time"
 
-// Policy says how a process is kept alive. Every field means what it says:
-// zero is zero.
-type Policy struct {
-	Resident bool // kept alive; else it is started and left to end
-	Periodic bool // started at its ticks (see [Timetable]); never with Resident
-	// Retries is how often a dead process is started again before giving up.
-	Retries int
-	// Interval is the delay of the first retry; each further one doubles it.
-	Interval time.Duration
-	MaxDelay time.Duration // the doubling stops here
-	// StableAfter is how long a process runs until its failures are forgotten.
-	StableAfter time.Duration
-	// LongRun is how long a process runs until the first failure of a row is
-	// followed by a start at once: Interval is for rows of failures.
-	LongRun time.Duration
-	// RecoverDelay is the least delay right after the agent started, so that
-	// a host whose processes all died with it is not flooded.
-	RecoverDelay time.Duration
-
-	// FlapStarts automatic starts within FlapWindow mean giving up, even if
-	// each of them passed; 0 = no such guard.
-	FlapStarts int
-	FlapWindow time.Duration
-	// SetupTries is how many starts in a row may fail by [BadSetup] before
-	// giving up; 0 = no such rule.
-	SetupTries int
-	// LimitKills take-downs [OverLimit] within LimitWindow mean giving up;
-	// 0 = no such rule.
-	LimitKills  int
-	LimitWindow time.Duration
-
-	// A process that was given up is tried once in ProbeInterval, ProbeTries
-	// times and for ProbeFor at most.
-	ProbeInterval time.Duration
-	ProbeTries    int
-	ProbeFor      time.Duration
-
-	// RivalWait is how long the pid file may name another process while the
-	// known one lives before that is told.
-	RivalWait time.Duration
-}
-
-// Delay is the time to wait after so many consecutive failures:
-// Interval × 2^(failures−1), at most MaxDelay.
-func (p Policy) Delay(failures int) time.Duration {
-	delay := p.Interval
-	for n := 1; n < failures && delay < p.MaxDelay; n++ {
-		delay *= 2
+func (m *machine) autoStarted(e AutoStarted) {
+	if m.Work != AutoStarting {
+		return
 	}
-	return min(delay, p.MaxDelay)
+	o := e.Outcome
+	m.Work = Idle
+	m.supersede()
+	if e.Ran && m.Policy.Resident {
+		m.started()
+	}
+	switch {
+	case o.Class == Interrupted && o.Sight != Alive:
+		m.putOff()
+	case o.tells():
+		m.brought(o, e.Ran)
+		m.setUp(o.Fault)
+		m.conclude(o, o.Fault != NoRoom)
+	default:
+		m.doubt()
+	}
+	m.emit(Save{})
+	m.next()
 }
 
-// exhausted reports whether so many consecutive failures mean giving up.
-func (p Policy) exhausted(failures int) bool { return failures > p.Retries }
+// putOff goes back to where the process stood before an automatic start that
+// gave way.
+func (m *machine) putOff() {
+	if m.Phase = m.before; m.Phase == Fatal {
+		m.History.Probes--
+		m.probeLater()
+		return
+	}
+	if m.Policy.Resident {
+		m.retry()
+	}
+}
 
-// Jitter spreads a delay by ±20 %, so that processes that died together do not
-// start together. at is a random number in [0, 1).
-func Jitter(delay time.Duration, at float64) time.Duration {
-	return time.Duration(float64(delay) * (0.8 + 0.4*at))
+// brought tells who brought the process back.
+func (m *machine) brought(o Outcome, ran bool) {
+	switch {
+	case o.Sight != Alive:
+	case m.Policy.Periodic && !ran:
+		m.overlap() // it came up late, or somebody else began a run
+	case m.Policy.Periodic:
+	case ran:
+		m.emit(Tell{News: Restarted, Main: o.Main})
+	default:
+		m.succeed(o.Main)
+	}
+}
+
+// due begins an automatic start.
+func (m *machine) due() {
+	if m.Held {
+		m.overdue = true
+		return
+	}
+	if m.Phase == Fatal {
+		m.History.Probes++
+	}
+	m.begin(AutoStarting)
+	m.Phase = Starting
+	m.emit(AutoStart{})
+}
+
+// conclude settles the process on what was seen of it. failed says that a
+// missing process is one more failure.
+func (m *machine) conclude(o Outcome, failed bool) {
+	m.doubts = 0
+	if m.Policy.Periodic {
+		failed = failed && o.Class == Failed
+	}
+	if o.Sight == Alive {
+		m.running(o.Main)
+	} else {
+		m.gone(failed)
+	}
+	m.recovering = false
+}
+
+func (m *machine) running(main Identity) {
+	if main != m.Main {
+		m.Proven, m.Suspended, m.Since = false, false, m.now
+		m.forgetRival()
+	}
+	m.Main, m.Phase = main, Running
+	m.watchStable()
+}
+
+// watchStable watches the process and gives it the rest of its time to prove
+// itself.
+func (m *machine) watchStable() {
+	if !m.supervised() {
+		m.emit(Watch{})
+		return
+	}
+	m.emit(Watch{Main: m.Main})
+	if !m.Proven {
+		m.emit(Arm{Timer: StableTimer, Gen: m.Gen, Delay: max(0, m.Policy.StableAfter-m.now.since(m.Since))})
+	}
+}
+
+func (m *machine) gone(failed bool) {
+	last, accident := m.Main, m.ranLong()
+	m.Main, m.Proven, m.Suspended = Identity{}, false, false
+	m.forgetRival()
+	m.emit(Watch{})
+	if !m.supervised() {
+		m.Phase = Stopped
+		m.forgive()
+		return
+	}
+	if m.Policy.Periodic {
+		m.await(failed)
+		return
+	}
+	m.Phase = Backoff
+	if failed {
+		m.Failures++
+	}
+	if why := m.hopeless(); why != "" {
+		m.giveUp(why, last)
+		return
+	}
+	if accident && failed {
+		m.arm(0)
+		return
+	}
+	m.retry()
+}
+
+// ranLong reports whether the end of the process now is no loop: it has proven
+// itself, or it ran for long and its end is the first failure of a row.
+func (m *machine) ranLong() bool {
+	first := m.Main != (Identity{}) && m.Failures == 0
+	return m.Proven || first && m.now.since(m.Since) >= m.Policy.LongRun
+}
+
+func (m *machine) retry() { m.arm(m.Policy.Delay(m.Failures)) }
+
+func (m *machine) arm(delay time.Duration) {
+	if m.recovering {
+		delay = max(delay, m.Policy.RecoverDelay)
+	}
+	m.History.Due = m.now + Moment(delay)
+	m.emit(Arm{Timer: RetryTimer, Gen: m.Gen, Delay: delay, Least: max(0, m.notBefore.since(m.now))})
 }

@@ -2,6 +2,15 @@
 
 package agent
 
+import "time"
+
+// elapsedClock returns the monotonic clock. Where it stops while the machine is
+// suspended, the wall clock shows how long that was.
+func elapsedClock() func() time.Duration {
+	start := time.Now()
+	return func() time.Duration { return time.Since(start) }
+}
+
 // What a data folder is bound to is known on Linux alone; elsewhere a copy is
 // noticed by its incarnation.
 

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"net"
+	"path/filepath"
 	"time"
 )
 
@@ -42,4 +45,31 @@ func readAnswer(in io.Reader) (Answer, error) {
 		return Answer{}, fmt.Errorf("the agent answers in version %d, this program reads version %d: use that of the agent", a.Version, Version)
 	}
 	return a, nil
+}
+
+// Errors of [Ask].
+var (
+	// ErrNobody means that no agent runs on that folder.
+	ErrNobody = errors.New("no agent runs there")
+	// ErrForbidden means that another user may ask.
+	ErrForbidden = errors.New("not allowed; ask as the user that the agent runs as, or as root")
+)
+
+// dial connects to the agent of a data folder.
+func dial(ctx context.Context, dir string) (net.Conn, error) {
+	path := filepath.Join(dir, socketName)
+	conn, err := onPath(path, func(path string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	})
+	switch {
+	case err == nil:
+		return conn, nil
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("%s: %w", path, ErrForbidden)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%s: %w: there is no %s in it", dir, ErrNobody, socketName)
+	case refused(err):
+		return nil, fmt.Errorf("%s: %w: the one that did has ended", dir, ErrNobody)
+	}
+	return nil, err
 }

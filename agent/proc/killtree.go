@@ -4,10 +4,50 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"syscall"
 	"time"
 )
+
+// KillScope says which processes besides the descendants of the root belong to
+// a tree, and which never do.
+type KillScope struct {
+	// Key is the value of the KeyMark environment variable that strays carry:
+	// what left the tree by setsid and a double fork. "" = do not look.
+	Key string
+
+	// LedOnly leaves out the root's session unless the root leads it: whatever
+	// one start script has started shares a session.
+	LedOnly bool
+
+	// Protected reports pids that must survive, such as the processes of other
+	// keys and the agent's own commands. Their descendants survive too, and a
+	// session with one of them is not killed as a session. The agent, its
+	// ancestors and pid 1 are always protected. nil = no others.
+	Protected func(pid int) bool
+}
+
+func (s KillScope) protects(pid int) bool { return s.Protected != nil && s.Protected(pid) }
+
+// spared are the protected processes with all their descendants. A root (0 =
+// none) that descends from one, like a program started by a command that still
+// runs, is not spared for that.
+func (s KillScope) spared(table *Table, root int) map[int]bool {
+	var seeds []Stat
+	barrier := root
+	for _, st := range table.stats {
+		if s.protects(st.PID) {
+			seeds = append(seeds, st)
+			if st.PID == root {
+				barrier = 0
+			}
+		}
+	}
+	spared := map[int]bool{}
+	for _, st := range table.closure(seeds, barrier) {
+		spared[st.PID] = true
+	}
+	return spared
+}
 
 const (
 	// maxKillRounds and maxKillTime end the chase after a fork bomb.
@@ -214,49 +254,4 @@ func (h *hunt) killed() []Process {
 		killed = append(killed, h.members[id])
 	}
 	return killed
-}
-
-// Strays returns the live processes that carry the mark of a scope and are not
-// protected by it, wherever they hang in the process tree. A mark is evidence,
-// not proof: a program may pass its environment on to something unrelated.
-// Calls that happen together share one reading of the host.
-func (f *Finder) Strays(scope KillScope) ([]Process, error) {
-	marked, err := f.marks.take()
-	if err != nil {
-		return nil, err
-	}
-	stats := marked.byMark[scope.Key]
-	if len(stats) == 0 {
-		return nil, nil
-	}
-	spared := scope.spared(marked.table, 0)
-	return marked.table.processes(slices.DeleteFunc(slices.Clone(stats), func(st Stat) bool { return spared[st.PID] })), nil
-}
-
-// marks are the live processes of the host by the mark that they carry.
-type marks struct {
-	table  *Table
-	byMark map[string][]Stat
-}
-
-// of are the processes that carry a mark; nobody carries none.
-func (m marks) of(mark string) []Stat {
-	if mark == "" {
-		return nil
-	}
-	return slices.Clone(m.byMark[mark])
-}
-
-func readMarks() (marks, error) {
-	table, err := ReadTable()
-	if err != nil {
-		return marks{}, err
-	}
-	m := marks{table: table, byMark: map[string][]Stat{}}
-	for _, st := range table.stats {
-		if mark := markOf(st.PID); mark != "" && !dead(st.State) {
-			m.byMark[mark] = append(m.byMark[mark], st)
-		}
-	}
-	return m, nil
 }

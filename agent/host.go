@@ -1,0 +1,153 @@
+package agent
+
+import (
+	"context"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/procfleet/procfleet/agent/hostcheck"
+	"github.com/procfleet/procfleet/agent/local"
+	"github.com/procfleet/procfleet/agent/proc"
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/natsconn"
+)
+
+// hostLoad reads how much of the host is in use between two announcements.
+type hostLoad struct {
+	mu      sync.Mutex
+	earlier proc.CPUTime // when last was read; zero at first
+	last    proc.Load
+}
+
+// read returns the load since the call before, and since the host started at
+// the first call. What cannot be read is 0.
+func (h *hostLoad) read(log logrus.FieldLogger) proc.Load {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	host, err := proc.ReadHost()
+	if err != nil {
+		log.WithError(err).Debug("host load unreadable")
+		return proc.Load{}
+	}
+	now, err := proc.ReadCPUTime()
+	if err != nil {
+		log.WithError(err).Debug("host load unreadable")
+		return proc.Load{}
+	}
+	load, fresh := host.LoadSince(h.earlier, now)
+	if fresh {
+		h.earlier = now
+	} else {
+		load.CPU = h.last.CPU
+	}
+	h.last = load
+	return load
+}
+
+const (
+	// ownTimeTick is how often the agent looks whether it runs.
+	ownTimeTick = 5 * time.Second
+
+	// starvedAfter is how much later than it should a look may come before the
+	// agent says that it did not run: stopped by a signal, without CPU, or in
+	// swap. Processes that died meanwhile are seen to late.
+	starvedAfter = 15 * time.Second
+)
+
+// watchOwnTime tells when the agent did not run for a while, until ctx ends.
+func (s *session) watchOwnTime(ctx context.Context) {
+	tick := time.NewTicker(ownTimeTick)
+	defer tick.Stop()
+	last := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := time.Now()
+		if idle, starved := starved(now.Sub(last)); starved {
+			s.cfg.Log.WithField("for", idle).Warn("agent was not scheduled for a while")
+			s.events.tell(agentproto.Event{
+				Kind:    agentproto.EventStarved,
+				Message: "the agent did not run for a while; what ended meanwhile is seen to only now",
+				Details: map[string]any{"seconds": idle.Seconds()},
+			})
+		}
+		last = now
+	}
+}
+
+// starved says how long the agent did not run between two looks that should be
+// a tick apart. Go's monotonic clock decides: the wall clock may have been set,
+// and while a machine is suspended its processes do not run either.
+func starved(passed time.Duration) (idle time.Duration, starved bool) {
+	idle = passed - ownTimeTick
+	return idle.Round(time.Second), idle > starvedAfter
+}
+
+// checkHost looks once for what endangers the processes of this host, and
+// tells it. It may wait for the host's own programs.
+func (s *session) checkHost(ctx context.Context) {
+	found := hostcheck.Check(ctx, hostcheck.Host{PID: os.Getpid(), DataDir: s.folder.dir})
+	if ctx.Err() != nil {
+		return
+	}
+	s.unsafe.Store(&found)
+	for _, f := range found {
+		s.cfg.Log.WithFields(logrus.Fields{"check": f.Check, "finding": f.What, "why": f.Why, "remedy": f.Do}).Warn("unsafe host configuration")
+		s.events.tell(agentproto.Event{
+			Kind: agentproto.EventUnsafeHost, Message: f.What + ": " + f.Why,
+			Details: map[string]any{"check": f.Check, "do": f.Do},
+		})
+	}
+}
+
+// endsProcesses reports whether this host ends the agent's processes with the
+// agent.
+func endsProcesses(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, unitTimeout)
+	defer cancel()
+	return slices.ContainsFunc(hostcheck.Unit(ctx, os.Getpid()), func(f hostcheck.Finding) bool { return f.Check == hostcheck.KillMode })
+}
+
+func (a *Agent) observeHost(_ context.Context, o metric.Int64Observer) error {
+	s := a.session.Load()
+	if s == nil {
+		return nil
+	}
+	if found := s.unsafe.Load(); found != nil {
+		counts := map[string]int64{}
+		for _, f := range *found {
+			counts[f.Check]++
+		}
+		for check, n := range counts {
+			o.Observe(n, metric.WithAttributes(attribute.String("check", check)))
+		}
+	}
+	return nil
+}
+
+// answerHost answers those on this host who ask what the agent does, until ctx
+// ends.
+func (s *session) answerHost(ctx context.Context) {
+	server := local.Server{Dir: s.folder.dir, Agent: s.introduction, Processes: s.engine.Overview, Log: s.cfg.Log}
+	server.Run(ctx)
+}
+
+func (s *session) introduction() local.Agent {
+	a := local.Agent{
+		Host: s.self.host, AgentID: s.cfg.AgentID, Instance: s.self.instance, Version: s.cfg.Version,
+		PID: os.Getpid(), StartedAt: s.announcer.startedAt,
+	}
+	if err := natsconn.Away(s.cfg.Conn); err != nil {
+		a.Away = err.Error()
+	}
+	return a
+}

@@ -1,0 +1,150 @@
+package proc
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Execution is a command under way. Its leader is the head of an own session and
+// process group, so Identity serves [GroupMembers] and [KillGroup].
+type Execution struct {
+	leader Identity
+	done   chan struct{}
+	result Result
+	output outputFile
+	job    job
+}
+
+// Identity is the command's leader: the shell, or what the shell became.
+func (r *Execution) Identity() Identity { return r.leader }
+
+// Done is closed when the leader has ended and Result is ready. Processes that
+// it left behind do not delay it.
+func (r *Execution) Done() <-chan struct{} { return r.done }
+
+// Result is how the command ended. It must not be called before Done is closed.
+func (r *Execution) Result() Result { return r.result }
+
+// Output is the end of the output by now, as in [Result]: what the command has
+// left in background may have written since it ended. It must not be called
+// before Done is closed, and is empty once the file is gone.
+func (r *Execution) Output() string { return r.output.tail(OutputTail) }
+
+// watch returns when the command has exited; it reports whether its timeout
+// passed before, and then has ended the whole group.
+func (r *Execution) watch(c Command, exited <-chan struct{}) (timedOut bool) {
+	var expired <-chan time.Time
+	if c.Timeout > 0 {
+		timer := time.NewTimer(c.Timeout)
+		defer timer.Stop()
+		expired = timer.C
+	}
+	size := time.NewTimer(firstSizeCheck)
+	defer size.Stop()
+	var killers sync.WaitGroup
+	defer killers.Wait()
+	for {
+		select {
+		case <-exited:
+			return timedOut
+		case <-size.C:
+			size.Reset(r.output.bound())
+		case <-expired:
+			timedOut, expired = true, nil
+			killers.Go(r.expire)
+		}
+	}
+}
+
+// expire ends the group of a command whose time is up. What survives SIGKILL
+// sits in the kernel, and the caller sees that Done stays open.
+func (r *Execution) expire() {
+	_ = KillGroup(context.Background(), r.leader, KillGrace)
+}
+
+// wait owns the command until its leader ends: it reaps it, bounds the output
+// file and enforces the timeout.
+func (r *Execution) wait(c Command, cmd *exec.Cmd, out *os.File, started time.Time) {
+	defer close(r.done)
+	exited := make(chan struct{})
+	go func() {
+		defer close(exited)
+		// The exit status is read from ProcessState; other errors cannot
+		// happen, since there are no pipes to copy.
+		_ = ours.wait(cmd)
+	}()
+	r.output = outputFile{path: c.OutputPath, file: out}
+	r.result.TimedOut = r.watch(c, exited)
+	r.job.close()
+	r.result.Elapsed = time.Since(started)
+	r.result.setStatus(cmd.ProcessState)
+	r.result.Output = r.Output()
+	r.result.Hint = hint(c, r.result.ExitCode, r.result.Output)
+	out.Close()
+	r.result.OutputHeld = OutputHeld(c.OutputPath)
+}
+
+func (res *Result) setStatus(state *os.ProcessState) {
+	res.ExitCode = state.ExitCode() // -1 without a state, when somebody else reaped the command
+	if state == nil {
+		return
+	}
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		res.Signal = status.Signal()
+	}
+}
+
+// ours are the children of this process that os/exec waits for. A process has
+// one set of children, so there is one of this.
+var ours = children{pids: map[int]bool{}}
+
+// children tells the programs that were started here from orphans that the
+// kernel made children of this process, whose end somebody else must hear of.
+type children struct {
+	starting sync.RWMutex // held for reading from before a fork until its pid is in pids
+	mu       sync.Mutex
+	pids     map[int]bool
+}
+
+func (c *children) start(cmd *exec.Cmd) error {
+	c.starting.RLock()
+	defer c.starting.RUnlock()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pids[cmd.Process.Pid] = true
+	return nil
+}
+
+// wait waits for what start has started.
+func (c *children) wait(cmd *exec.Cmd) error {
+	err := cmd.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.pids, cmd.Process.Pid)
+	return err
+}
+
+// output runs a command and returns its standard output.
+func (c *children) output(cmd *exec.Cmd) ([]byte, error) {
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := c.start(cmd); err != nil {
+		return nil, err
+	}
+	err := c.wait(cmd)
+	return out.Bytes(), err
+}
+
+func (c *children) has(pid int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pids[pid]
+}
