@@ -5,7 +5,7 @@
 // All moments are by the store's own clock ([Clock.Now]), so that dispatchers,
 // workers and sweeps agree however wrong their machines' clocks are. Every
 // method is safe for concurrent use, returns when ctx ends, and either has
-// its whole effect or none. A method that answers [ErrUnavailable] may have
+// its whole effect or none. A method that returns [ErrUnavailable] may have
 // had its effect; all methods may be repeated.
 package taskstore
 
@@ -22,19 +22,19 @@ import (
 var (
 	// ErrNotFound means that there is no such task, or no longer.
 	ErrNotFound = errors.New("taskstore: no such task")
-	// ErrRejected means that the task was rejected before.
+	// ErrRejected means that the task was rejected.
 	ErrRejected = errors.New("taskstore: the task was rejected")
 	// ErrConflict means that the idempotency key was used with another body.
 	ErrConflict = errors.New("taskstore: the idempotency key was used for another request")
 	// ErrExpired means that a task was to be made after its draft's NotAfter.
 	ErrExpired = errors.New("taskstore: it is too late to make the task")
-	// ErrUnavailable means that the store cannot be asked now or takes no
-	// more: unreachable, loading, read-only, out of memory, or it no longer
-	// accepts the password or grants the rights. Try again later.
+	// ErrUnavailable means that the store cannot serve the call now: it is
+	// unreachable, loading, read-only or out of memory, or it no longer accepts
+	// the password or grants the rights. Try again later.
 	ErrUnavailable = errors.New("taskstore: unavailable")
-	// ErrFull means that the store keeps the room that it has left for the tasks
-	// that it has, and made none. It wraps ErrUnavailable.
-	ErrFull = fmt.Errorf("%w: no room for new tasks", ErrUnavailable)
+	// ErrFull means that the store keeps its remaining memory for the tasks that
+	// it has, and made none. It wraps ErrUnavailable.
+	ErrFull = fmt.Errorf("%w: too little memory left for new tasks", ErrUnavailable)
 )
 
 // Draft is a submission ready to become a task.
@@ -55,7 +55,7 @@ type Draft struct {
 	Trace       string // see [procfleet.Task]; at most 64 bytes
 
 	// IdempotencyKey, if not empty, makes a repeat by the same application
-	// find the task of the first request; BodyHash tells a repeat from
+	// find the task of the first request; BodyHash distinguishes a repeat from
 	// another request under the same key.
 	IdempotencyKey string
 	BodyHash       string
@@ -66,7 +66,7 @@ type Draft struct {
 	NotAfter time.Time
 }
 
-// Acceptance is what a dispatcher does. The order Create, publish every
+// Acceptance is the dispatcher's part of a store. The order Create, publish every
 // chunk, Dispatched makes the store the outbox: until Dispatched the sweep
 // publishes what a dead dispatcher left.
 type Acceptance interface {
@@ -83,22 +83,21 @@ type Acceptance interface {
 	// the task if it may have been made, or may yet be within FirstVisit; without
 	// an id nothing was done.
 	Create(ctx context.Context, d Draft) (t procfleet.Task, created bool, err error)
-	// Dispatched notes that every chunk is queued; sequences[i] is the
+	// Dispatched records that every chunk is queued; sequences[i] is the
 	// position of chunk i in the stream (see [SweepStore.Republished]). From then
 	// on the task cannot be rejected. ErrRejected if it was rejected before.
 	Dispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64) error
 	// Reject ends a task of which nothing was begun: every item becomes
 	// rejected, with reason as message, and NotifyPending is not set. It
-	// answers false, and changes nothing, if a chunk was begun or the task was
-	// noted as dispatched, by whomever: then it is accepted. Rejecting again
-	// answers true.
+	// returns false, and changes nothing, if a chunk was begun or the task was
+	// recorded as dispatched: then it is accepted. Rejecting again returns true.
 	Reject(ctx context.Context, id procfleet.TaskID, reason string) (rejected bool, err error)
 }
 
-// Gate is the store's answer to a worker that wants to deliver a chunk.
+// Gate says whether a worker may deliver a chunk.
 type Gate string
 
-// The answers of [Delivery.Begin].
+// The gates of [Delivery.Begin].
 const (
 	GateOpen     Gate = "open"     // deliver the pending items
 	GateGone     Gate = "gone"     // no such task or chunk, or forgotten
@@ -118,7 +117,7 @@ type Begun struct {
 	// into Chunk.Items, ascending.
 	Open []int
 	// Delivered lists those of Open that an agent has accepted. They may be
-	// asked for again; their result is the agent's to give, or the sweep's.
+	// delivered again; their result comes from the agent or from the sweep.
 	Delivered []int
 	// FirstBegun is when this chunk was begun for the first time; equal to
 	// Now if this is it.
@@ -133,7 +132,7 @@ type Batch struct {
 
 // Recorded says what a [Batch] changed.
 type Recorded struct {
-	// Known is false if the task is not, or no longer, there.
+	// Known is false if the task does not exist, or no longer.
 	Known bool
 	// Applied counts results that became their item's result; the others
 	// were repeats, of no higher rank, or of items the task does not have.
@@ -143,9 +142,9 @@ type Recorded struct {
 	Completed bool
 }
 
-// Delivery is what a worker does with chunks and results.
+// Delivery is the worker's part of a store: chunks and results.
 type Delivery interface {
-	// Begin asks whether a chunk may be delivered; the first Begin of a task
+	// Begin returns whether a chunk may be delivered; the first Begin of a task
 	// moves it to running and excludes Reject.
 	Begin(ctx context.Context, id procfleet.TaskID, chunk int) (Begun, error)
 	// Delivered moves items (indexes in the task) of a chunk from pending to
@@ -156,8 +155,7 @@ type Delivery interface {
 	// Record applies results by rank: a higher [procfleet.Rank] replaces a
 	// lower one once (marked Late if it replaced a final one), an equal or
 	// lower one changes nothing; state, counters and result move together.
-	// The answer has one entry per batch. A task that was rejected takes no
-	// results. Content beyond [procfleet.MaxResult] is cut.
+	// It returns one entry per batch. Results of a rejected task are dropped. Content beyond [procfleet.MaxResult] is cut.
 	Record(ctx context.Context, batches []Batch) ([]Recorded, error)
 }
 
@@ -175,8 +173,8 @@ type ResultQuery struct {
 	Limit  int             // 1 to 1000
 }
 
-// Queries is what is read for callers. A page costs what it shows, not what
-// the task is; counters are one read.
+// Queries are the reads for callers. The cost of a page depends on the page,
+// not on the size of the task; counters are one read.
 type Queries interface {
 	Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error)
 	// Tasks returns tasks in descending order of number.
@@ -202,11 +200,11 @@ var ErrCursor = errors.New("taskstore: cursor not understood")
 // under a lease of its own.
 const SweepShards = 16
 
-// FirstVisit is how long after its acceptance the sweep first looks at a task:
+// FirstVisit is how long after its acceptance the sweep first visits a task:
 // by then its dispatcher has published every chunk, or is dead.
 const FirstVisit = 10 * time.Second
 
-// FirstVisitOf is how long after its acceptance the sweep first looks at a
+// FirstVisitOf is how long after its acceptance the sweep first visits a
 // task with the given timeout: [FirstVisit], or at the deadline if that comes
 // before, so that an overdue task ends at once.
 func FirstVisitOf(timeout time.Duration) time.Duration { return min(FirstVisit, timeout) }
@@ -214,7 +212,7 @@ func FirstVisitOf(timeout time.Duration) time.Duration { return min(FirstVisit, 
 // UndoneChunk is a chunk that needs further delivery.
 type UndoneChunk struct {
 	Chunk    int
-	Sequence uint64    // in the stream when last published; 0 if never noted
+	Sequence uint64    // in the stream when last published; 0 if never recorded
 	Begun    time.Time // first begun; zero if never
 }
 
@@ -249,7 +247,7 @@ type SweepStore interface {
 	// a longer one counts as that. A lease that ends later than MaxLease from
 	// now is over.
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (held bool, err error)
-	// Release gives a lease back if holder has it.
+	// Release ends a lease of holder.
 	Release(ctx context.Context, name, holder string) error
 	// Due returns up to limit visits of a shard that are due, the longest
 	// overdue first, then those that are later than [MaxVisit] from now. Visits
@@ -262,10 +260,10 @@ type SweepStore interface {
 	// which [SweepStore.TasksByID] returned: those of tasks with one chunk, none of
 	// other tasks and of tasks that are gone.
 	DeliveredItems(ctx context.Context, tasks []procfleet.Task) ([][]procfleet.ItemResult, error)
-	// Undone returns the chunks of a task that are not done, for whoever
-	// publishes them: the task is then as safe as its creation promised.
+	// Undone returns the chunks of a task that are not done, to be published:
+	// the task is then as durable as Create promises.
 	Undone(ctx context.Context, id procfleet.TaskID) ([]UndoneChunk, error)
-	// Republished notes a chunk's new position in the stream.
+	// Republished records a chunk's new position in the stream.
 	Republished(ctx context.Context, id procfleet.TaskID, chunk int, sequence uint64) error
 	// Revisit sets the next visits of tasks that have one.
 	Revisit(ctx context.Context, next ...NextVisit) error
@@ -294,13 +292,12 @@ const (
 	InstanceMemory = 7 * 24 * time.Hour
 )
 
-// Announcement is what an agent says of itself.
+// Announcement is an agent's report on itself.
 type Announcement struct {
 	Host     procfleet.Host
 	AgentID  string
 	Instance string
-	// Incarnation is the process of the instance; "" of an agent that does not
-	// say it.
+	// Incarnation is the process of the instance; "" of an older agent.
 	Incarnation string
 	Version     string
 	OS, Arch    string
@@ -308,8 +305,7 @@ type Announcement struct {
 	Supervised  int
 	// CPU and Memory are how much of the host is in use, in percent of all of it.
 	CPU, Memory float64
-	// Leaving says that this instance goes away: its presence ends now. It
-	// ends no other instance's.
+	// Leaving ends the presence of this instance, and of no other one, now.
 	Leaving bool
 }
 
@@ -344,7 +340,7 @@ const (
 	MaxClaimants = 8       // hosts of one cloud area that are remembered as claimants of one agent id
 )
 
-// Validate reports as [procfleet.FieldError] what keeps b from being bound.
+// Validate returns a [procfleet.FieldError] if b cannot be bound.
 func (b AgentBinding) Validate() error {
 	switch {
 	case b.Host.IsZero():
@@ -357,7 +353,7 @@ func (b AgentBinding) Validate() error {
 	return nil
 }
 
-// Hosts keeps what agents announce.
+// Hosts stores announcements of agents.
 type Hosts interface {
 	// Announce stores announcements; the last one of a host that is not
 	// Leaving counts.
@@ -365,7 +361,7 @@ type Hosts interface {
 	// Presences returns one entry per host, in order; the zero Presence for
 	// hosts without a live agent.
 	Presences(ctx context.Context, hosts []procfleet.Host) ([]Presence, error)
-	// Bind names agent ids for hosts, or refuses all if one cannot be bound.
+	// Bind binds agent ids to hosts, or rejects all if one cannot be bound.
 	// A binding ends when the id is bound to another host, and when the host's
 	// agent announces another id than before, which is neither empty nor the
 	// bound one. It does not end by itself.
@@ -373,7 +369,7 @@ type Hosts interface {
 	// Resolve returns the hosts of agent ids, in order: the host to which the id
 	// is bound, else the one host whose live agent announced it, else the zero
 	// Host. An id that is not bound and that the live agents of several hosts
-	// announce leads nowhere until all but one are gone.
+	// announce is not resolved until all but one are gone.
 	Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Host, error)
 	// Claimants returns for each agent id, in order, the hosts whose live agents
 	// announce it, ordered by cloud area and address text. Beyond
@@ -384,13 +380,13 @@ type Hosts interface {
 	HostPage(ctx context.Context, after procfleet.Host, limit int) ([]Presence, error)
 }
 
-// Clock tells the store's time.
+// Clock is the store's clock.
 type Clock interface {
 	Now(ctx context.Context) (time.Time, error)
 }
 
-// Store is everything together. Only commands, implementations and the suite
-// mention it; a role asks for the parts that it needs.
+// Store is all parts together, for commands, implementations and the suite; a
+// role declares the parts that it needs.
 type Store interface {
 	Acceptance
 	Delivery
@@ -398,7 +394,7 @@ type Store interface {
 	SweepStore
 	Hosts
 	Clock
-	// Close releases what the store holds; nothing that was confirmed is lost.
+	// Close closes the store; no confirmed change is lost.
 	Close() error
 }
 

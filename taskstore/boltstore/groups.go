@@ -16,9 +16,9 @@ func groupsKey(namespace string, h procfleet.Host) []byte {
 	return append(append(hostKey(h), 0), namespace...)
 }
 
-// SetGroups stores groups in the place of those of the same host and namespace.
+// SetGroups replaces the groups of the same host and namespace.
 func (s *Store) SetGroups(ctx context.Context, gs []catalog.HostGroups) error {
-	type packed struct{ key, raw []byte } // no raw: to be taken away
+	type packed struct{ key, raw []byte } // no raw: to be removed
 	all := make([]packed, len(gs))
 	for i := range gs {
 		if err := gs[i].Validate(); err != nil {

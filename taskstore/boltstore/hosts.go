@@ -82,7 +82,7 @@ func (r *hostRecord) hear(a taskstore.Announcement, now time.Time) *hostRecord {
 	return r
 }
 
-// leave notes that the agent that says so goes away.
+// leave ends the presence of an agent that announced that it leaves.
 func (r *hostRecord) leave(a *taskstore.Announcement, now time.Time) {
 	r.Others = slices.DeleteFunc(r.Others, func(o sighting) bool { return o.of(a) })
 	if r.last().of(a) && r.alive(now) {

@@ -11,8 +11,8 @@ import (
 // leases are kept in memory: only one process has the file open, and when it
 // ends, so do all holders.
 type leases struct {
-	mu   sync.Mutex
-	held map[string]tenure
+	mu     sync.Mutex
+	byName map[string]tenure
 }
 
 type tenure struct {
@@ -28,27 +28,27 @@ func (s *Store) Lease(ctx context.Context, name, holder string, ttl time.Duratio
 	now := s.now()
 	s.leases.mu.Lock()
 	defer s.leases.mu.Unlock()
-	// What lasts longer than any lease may was taken before the clock stepped back.
-	has, ok := s.leases.held[name]
+	// A lease longer than MaxLease was taken before the clock stepped back.
+	has, ok := s.leases.byName[name]
 	if ok && has.holder != holder && now.Before(has.until) && has.until.Sub(now) <= taskstore.MaxLease {
 		return false, nil
 	}
-	if s.leases.held == nil {
-		s.leases.held = map[string]tenure{}
+	if s.leases.byName == nil {
+		s.leases.byName = map[string]tenure{}
 	}
-	s.leases.held[name] = tenure{holder: holder, until: now.Add(min(ttl, taskstore.MaxLease))}
+	s.leases.byName[name] = tenure{holder: holder, until: now.Add(min(ttl, taskstore.MaxLease))}
 	return true, nil
 }
 
-// Release gives a lease back if holder has it.
+// Release ends a lease of holder.
 func (s *Store) Release(ctx context.Context, name, holder string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	s.leases.mu.Lock()
 	defer s.leases.mu.Unlock()
-	if s.leases.held[name].holder == holder {
-		delete(s.leases.held, name)
+	if s.leases.byName[name].holder == holder {
+		delete(s.leases.byName, name)
 	}
 	return nil
 }

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// purgeEvery is how often expired tasks, hosts that were silent for long,
-	// and freezes that have ended are looked for.
-	// They are invisible from their moment on; this only frees their room.
+	// purgeEvery is how often expired tasks, long silent hosts and ended
+	// freezes are removed. Calls do not return them any longer; this only frees
+	// their disk space.
 	purgeEvery = 30 * time.Second
-	// purgeStep bounds the keys that one step removes or looks at, so that
-	// other writers hardly notice.
+	// purgeStep bounds the keys that one step reads or removes, so that it
+	// hardly delays other writers.
 	purgeStep = 1000
 )
 
@@ -35,8 +35,8 @@ func (s *Store) purgeForever(ctx context.Context) {
 	}
 }
 
-// purge removes everything that has expired by now, and from memory what is
-// made of the file for businesses that nobody asked about for long.
+// purge removes everything that has expired, and evicts from memory the
+// businesses that were not used lately.
 func (s *Store) purge(ctx context.Context) error {
 	s.templates.Forget(s.now())
 	s.topologies.Forget(s.now())

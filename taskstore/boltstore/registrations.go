@@ -83,7 +83,7 @@ func (st *standing) register(d *definition, now time.Time, replace bool) bool {
 	return true
 }
 
-// Unregister takes registrations away.
+// Unregister removes registrations.
 func (s *Store) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, error) {
 	keys := make([][]byte, len(ps)) // nil of what is no process
 	for i, p := range ps {

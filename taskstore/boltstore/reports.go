@@ -54,8 +54,8 @@ func (s *Store) Report(ctx context.Context, reports []catalog.Report) error {
 	})
 }
 
-// takeReport puts a report in the place of an older one. The index is left
-// alone if both have the same processes, as most have.
+// takeReport replaces an older report. The index stays as it is if both have
+// the same processes, as most have.
 func (t *tx) takeReport(r packedReport) error {
 	key := hostKey(r.host)
 	old, err := t.report(r.host, key)

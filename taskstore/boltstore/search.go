@@ -15,21 +15,21 @@ import (
 const (
 	// loadStep is how many templates are decoded at once when a view is loaded.
 	loadStep = 1000
-	// missedMost is how many templates wait at most to be searched for, before
-	// the writer brings them into the view itself.
+	// missedMost is how many changed templates wait at most for a search, before
+	// the writer applies them to the view.
 	missedMost = 250
 )
 
-// templateView is what is in memory to search the templates of one business.
-// It is loaded from the file by the first who searches, and from then on every
-// commit adds what it changed, in order and before its callers are answered.
-// Whoever searches next brings that into the view: many changes at once take
-// hardly longer than one, for which the writer should not let all others wait.
+// templateView is the templates of one business in memory, for searches. The
+// first search loads it from the file; from then on every commit adds its
+// changes, in order and before its callers get their results. The next search
+// applies them to the view: many changes at once take hardly longer than one,
+// and the writer must not delay all other changes for it.
 //
-// mu is never waited for in a transaction: a writer that needs room in the
-// file waits for all transactions to end.
+// A transaction never waits for mu: a writer that grows the file waits for all
+// transactions to end.
 type templateView struct {
-	loading chan struct{} // holds a token while somebody loads
+	loading chan struct{} // holds a token while a search loads the view
 
 	mu       sync.RWMutex
 	view     *templates.View  // nil until it is loaded
@@ -127,7 +127,7 @@ func (v *templateView) loaded() bool {
 	return v.view != nil
 }
 
-// forget has the view loaded anew by whoever searches next.
+// forget makes the next search load the view again.
 func (v *templateView) forget() { v.view, v.missed, v.waiting = nil, nil, 0 }
 
 // follow lets the view note what is committed from now on, unless it is loaded.

@@ -1,6 +1,5 @@
 // Package boltstore is the task store of one machine, and the catalog beside
-// it: a single file that survives being killed at any moment. It is the contract in its plainest
-// form; what is clever is in redisstore.
+// it: a single file that survives a kill at any moment.
 //
 // Every change is one function run by one goroutine, which puts all changes
 // that wait into one transaction of bbolt and answers their callers when it
@@ -33,16 +32,16 @@ var (
 	_ catalog.Store   = (*Store)(nil)
 )
 
-// Options are what may be different from the ordinary.
+// Options are the optional settings of a store.
 type Options struct {
-	// Log is told when expired tasks cannot be removed; nil is silent.
+	// Log gets a line when expired tasks cannot be removed; default none.
 	Log logrus.FieldLogger
 	// Clock is the store's clock; nil is the machine's.
 	Clock func() time.Time
 }
 
-// lockTimeout is how long Open waits for another process to let go of the
-// file, which one that is just ending does.
+// lockTimeout is how long Open waits for another process, which may be about
+// to exit, to close the file.
 const lockTimeout = 3 * time.Second
 
 // format is the version of the file's layout.
@@ -117,8 +116,8 @@ func prepare(db *bbolt.DB) error {
 	})
 }
 
-// Close ends the store after the changes that are under way. Calls after it
-// answer [taskstore.ErrUnavailable]; closing again does nothing.
+// Close ends the store after the changes that are under way. Later calls
+// return [taskstore.ErrUnavailable]; closing again does nothing.
 func (s *Store) Close() error { return s.shut() }
 
 func (s *Store) close() error {
@@ -157,9 +156,8 @@ func view[T any](ctx context.Context, s *Store, fn func(t *tx) (T, error)) (T, e
 	return v, nil
 }
 
-// clean reports whether err is an answer of the contract, or of a context that
-// ended, rather than trouble with the file. A change answers so before it
-// writes anything.
+// clean reports whether err is an error of the contract or of a context that
+// ended, not one of the file. A change returns such errors before it writes.
 func clean(err error) bool {
 	for _, answer := range []error{
 		taskstore.ErrNotFound, taskstore.ErrConflict, taskstore.ErrRejected, taskstore.ErrExpired, taskstore.ErrCursor,
@@ -178,7 +176,7 @@ func clean(err error) bool {
 	return errors.As(err, &field) || errors.As(err, &edit) || errors.As(err, &version)
 }
 
-// outward makes trouble with the file (closed, disk full) unavailability.
+// outward makes an error of the file (closed, disk full) an ErrUnavailable.
 func outward(err error) error {
 	if err == nil || clean(err) {
 		return err

@@ -86,7 +86,7 @@ func (s *Store) SetModuleHosts(ctx context.Context, b catalog.Business, set, mod
 		return next, pack.Topology(next), nil
 	}
 	// Done outside the transaction, which all writers share, and again in it if
-	// somebody else was faster.
+	// another writer was faster.
 	seen, err := s.Topology(ctx, b)
 	if err != nil {
 		return 0, err

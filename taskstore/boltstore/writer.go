@@ -34,7 +34,7 @@ func update[T any](ctx context.Context, s *Store, fn func(t *tx) (T, error)) (T,
 	j := &job{
 		run: func(t *tx) (err error) {
 			if err := ctx.Err(); err != nil {
-				return err // nobody awaits it any more
+				return err // its caller has returned
 			}
 			v, err = fn(t)
 			return err

@@ -14,9 +14,9 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// announceScript keeps what agents of one cloud area say. A host's entry has
-// a head that the script reads and writes (see [readEntry]) and then the
-// announcement as it came, which it does not look into.
+// announceScript stores announcements of agents in one cloud area. A host's
+// entry has a head that the script reads and writes (see [readEntry]), followed
+// by the packed announcement, which it does not read.
 //
 // KEYS[1] hosts
 // KEYS[2] live
@@ -25,7 +25,7 @@ import (
 // KEYS[5] gone
 // KEYS[6] bound
 // KEYS[7] names
-// KEYS[8] rivals
+// KEYS[8] other claimants
 // ARGV[1] microseconds for which an announcement counts
 // ARGV[2] microseconds for which a host is remembered after that
 // ARGV[3..] for each announcement: address, "leaving" or "", claimant and
@@ -63,8 +63,8 @@ local function unbind(addr, id)
   end
 end
 -- An id is of the host that announced it last; the other hosts whose agents
--- announce it are its rivals.
-local function keepRivals(id, addrs)
+-- announce it are its other claimants.
+local function keepClaimants(id, addrs)
   while #addrs >= ` + strconv.Itoa(taskstore.MaxClaimants) + ` do table.remove(addrs, 1) end
   if #addrs > 0 then
     redis.call('HSET', KEYS[8], id, table.concat(addrs, ' '))
@@ -72,7 +72,7 @@ local function keepRivals(id, addrs)
     redis.call('HDEL', KEYS[8], id)
   end
 end
-local function rivals(id, addr)
+local function otherClaimants(id, addr)
   local others, found = {}, false
   for other in string.gmatch(redis.call('HGET', KEYS[8], id) or '', '%S+') do
     if other == addr then found = true else others[#others + 1] = other end
@@ -83,14 +83,14 @@ local function claim(addr, id)
   local last = redis.call('HGET', KEYS[4], id)
   if last == addr then return end
   redis.call('HSET', KEYS[4], id, addr)
-  local others, found = rivals(id, addr)
+  local others, found = otherClaimants(id, addr)
   if last then others[#others + 1] = last end
-  if last or found then keepRivals(id, others) end
+  if last or found then keepClaimants(id, others) end
 end
 local function unresolve(addr, id)
   if redis.call('HGET', KEYS[4], id) == addr then redis.call('HDEL', KEYS[4], id) end
-  local others, found = rivals(id, addr)
-  if found then keepRivals(id, others) end
+  local others, found = otherClaimants(id, addr)
+  if found then keepClaimants(id, others) end
 end
 
 -- takes a host out of what is shown; its entry stays
@@ -193,8 +193,8 @@ return 1
 `)
 
 const (
-	// presenceTTL and instanceMemory are how scripts are told
-	// [taskstore.PresenceTTL] and [taskstore.InstanceMemory].
+	// presenceTTL and instanceMemory are [taskstore.PresenceTTL] and
+	// [taskstore.InstanceMemory] in the unit of the scripts.
 	presenceTTL    = int64(taskstore.PresenceTTL / time.Microsecond)
 	instanceMemory = int64(taskstore.InstanceMemory / time.Microsecond)
 )
@@ -252,8 +252,8 @@ func claimantKey(a *taskstore.Announcement) string {
 	return instanceKey(a.Instance)[:stampWidth/2] + instanceKey(a.Incarnation)[:stampWidth/2]
 }
 
-// instanceKey gives every instance id, whatever its form, the width that the
-// head of an entry has room for.
+// instanceKey hashes an instance id of any form to the width in the head of an
+// entry.
 func instanceKey(instance string) string {
 	sum := sha256.Sum256([]byte(instance))
 	return hex.EncodeToString(sum[:8])

@@ -23,12 +23,12 @@ redis.call('SADD', KEYS[1], unpack(ARGV))
 return redis.call('SMEMBERS', KEYS[1])
 `)
 
-// bindScript binds agent ids to hosts of one cloud area, and takes away those
-// that are bound to hosts of others.
+// bindScript binds agent ids to hosts of one cloud area, and removes ids that
+// are bound to hosts of other areas.
 //
 // KEYS[1] bound
 // KEYS[2] names
-// ARGV[1..] for each: agent id, address or "" to take it away
+// ARGV[1..] for each: agent id, address or "" to remove it
 // Returns 1.
 var bindScript = redis.NewScript(`
 local function without(id, addr)

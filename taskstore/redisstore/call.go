@@ -45,9 +45,9 @@ return answer
 
 func (c *call) answered() bool { return c.cmd != nil && c.cmd.Err() == nil }
 
-// send queues the call, or runs it. A server that did not know the script is
-// sent its text: it may be one that no list of servers names yet, such as a
-// new node while it is given its first slot.
+// send queues the call, or runs it. A server that did not know the script gets
+// its text: loadScripts may not reach it yet, such as a new node of a cluster
+// while it gets its first slot.
 func (c *call) send(ctx context.Context, to redis.Scripter) {
 	c.ran = c.ran || c.cmd != nil && !unrun(c.cmd.Err())
 	if c.cmd != nil && redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
@@ -57,11 +57,11 @@ func (c *call) send(ctx context.Context, to redis.Scripter) {
 	c.cmd = c.script.EvalSha(ctx, to, c.keys, c.args...)
 }
 
-// mayHaveRun reports whether the script may have run, or may yet run, although
+// mayHaveRun reports whether the script may have run, or may still run, although
 // the call failed with err.
 func (c *call) mayHaveRun(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return true // and a common round trip may still be writing the answer
+		return true // and a batch may still be writing the reply
 	}
 	return c.ran || c.cmd != nil && !unrun(c.cmd.Err())
 }
@@ -88,9 +88,9 @@ func (s *Store) run(ctx context.Context, calls ...*call) error {
 }
 
 // runDurably runs the calls and returns when the replicas that
-// [Options.WaitReplicas] asks for have what they did. A call whose wait came
-// to nothing is run again, though it was answered: whoever answers the next
-// time may be a replica that was promoted without it.
+// [Options.WaitReplicas] demands have their writes. A call that was not
+// replicated in time is run again although it succeeded: the server may by now
+// be a promoted replica without its write.
 func (s *Store) runDurably(ctx context.Context, calls ...*call) error {
 	if s.opt.WaitReplicas == 0 {
 		return s.run(ctx, calls...)
@@ -170,12 +170,12 @@ func (s *Store) send(ctx context.Context, add addFunc) error {
 	return send(ctx, s.client, add)
 }
 
-// persist calls attempt until it succeeds, fails for good, or
-// [Options.Patience] is over.
+// persist calls attempt until it succeeds or fails permanently, for at most
+// [Options.Patience].
 func (s *Store) persist(ctx context.Context, attempt func(context.Context) error) error {
 	bounded, cancel := context.WithTimeout(ctx, s.opt.Patience)
 	defer cancel()
-	var last error // of the attempt before, which its own end did not cut short
+	var last error // of the previous attempt, which ctx did not cut short
 	for n := 0; ; n++ {
 		err := attempt(bounded)
 		if err == nil {
@@ -185,7 +185,7 @@ func (s *Store) persist(ctx context.Context, attempt func(context.Context) error
 			return ended(ctx, last)
 		}
 		switch classify(err) {
-		case faultForGood:
+		case faultPermanent:
 			return err
 		case faultRefused:
 			return fmt.Errorf("%w: %w", taskstore.ErrUnavailable, err)
@@ -193,7 +193,7 @@ func (s *Store) persist(ctx context.Context, attempt func(context.Context) error
 			if loadErr := s.loadScripts(bounded); loadErr == nil && n == 0 {
 				continue
 			}
-		case faultPassing:
+		case faultTransient:
 			s.refresh(bounded)
 		}
 		if !pause(bounded, n) {
@@ -206,7 +206,7 @@ func (s *Store) persist(ctx context.Context, attempt func(context.Context) error
 	}
 }
 
-// ended is the end of a context with what was wrong until then, if anything.
+// ended is the error of a context that ended, with the last error of an attempt.
 func ended(ctx context.Context, last error) error {
 	if last == nil {
 		return ctx.Err()
@@ -214,9 +214,9 @@ func ended(ctx context.Context, last error) error {
 	return fmt.Errorf("%w (%w)", last, ctx.Err())
 }
 
-// refresh makes the client of a cluster look again where the slots are. By
-// itself it does so every ten seconds, or when it is redirected: a server that
-// is gone redirects nobody.
+// refresh makes the client of a cluster read the slots again. By itself it does
+// so every ten seconds and when it is redirected, but a dead server redirects
+// no call.
 func (s *Store) refresh(ctx context.Context) {
 	if cluster, ok := s.client.(*redis.ClusterClient); ok {
 		cluster.ReloadState(ctx)
@@ -238,12 +238,12 @@ func pause(ctx context.Context, attempt int) bool {
 	}
 }
 
-// competeRounds is how often a change is tried that others are faster than;
-// with the pauses between them that is about twenty seconds.
+// competeRounds is how often a change is tried that loses against others; with
+// the pauses in between that takes about twenty seconds.
 const competeRounds = 100
 
-// compete calls attempt until it does not find that others have changed what it
-// read before it could write.
+// compete calls attempt again while other callers change what it has read
+// before it writes.
 func compete(ctx context.Context, attempt func() (done bool, err error)) error {
 	for n := range competeRounds {
 		done, err := attempt()
@@ -254,7 +254,7 @@ func compete(ctx context.Context, attempt func() (done bool, err error)) error {
 			return ctx.Err()
 		}
 	}
-	return fmt.Errorf("%w: others have changed the same %d times meanwhile", taskstore.ErrUnavailable, competeRounds)
+	return fmt.Errorf("%w: concurrent changes won %d times", taskstore.ErrUnavailable, competeRounds)
 }
 
 // scripts returns all scripts. The one that makes a task comes last: where it
@@ -264,7 +264,7 @@ func scripts() []*redis.Script {
 		nowScript, tickScript, enrolScript, claimScript, stageScript, abandonScript,
 		dispatchedScript, rejectScript, beginScript, deliveredScript, recordScript,
 		leaseScript, releaseScript, dueScript, undoneScript, republishedScript,
-		revisitScript, notifiedScript, toldScript, forgetToldScript,
+		revisitScript, notifiedScript, moveToNotifiedScript, forgetNotifiedScript,
 		announceScript, areasScript, liveAreasScript, boundAreasScript, bindScript,
 		registerScript, unregisterScript, lookupScript, registeredHostsScript,
 		touchScript, settleScript, reportScript, pageScript, groupsScript,

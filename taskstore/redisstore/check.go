@@ -13,10 +13,9 @@ import (
 // errUnfit marks a server whose version or configuration an operator has to change.
 var errUnfit = errors.New("redis cannot be the task store")
 
-// Check asks every server whether it is fit to keep tasks: Redis 6.2 or
-// later, and no eviction, because a server that evicts keys when its memory
-// is full forgets tasks that were accepted. A server that does not let itself
-// be asked is only warned about.
+// Check verifies that every server can be the task store: Redis 6.2 or later
+// without eviction, because a server that evicts keys when its memory is full
+// loses accepted tasks. Without the right to INFO it only logs a warning.
 func (s *Store) Check(ctx context.Context) error {
 	return s.persist(ctx, func(ctx context.Context) error {
 		if cluster, ok := s.client.(*redis.ClusterClient); ok {
@@ -31,7 +30,7 @@ func (s *Store) Check(ctx context.Context) error {
 func (s *Store) checkServer(ctx context.Context, server redis.Cmdable) error {
 	info, err := server.Info(ctx).Result()
 	var refused redis.Error
-	if errors.As(err, &refused) && (classify(err) == faultForGood || says(refused, "NOPERM")) {
+	if errors.As(err, &refused) && (classify(err) == faultPermanent || says(refused, "NOPERM")) {
 		s.log.WithError(err).Warn("Redis version and maxmemory-policy not checked")
 		return nil
 	}
@@ -47,7 +46,7 @@ func (s *Store) checkServer(ctx context.Context, server redis.Cmdable) error {
 	return nil
 }
 
-// field reads one line of what INFO answers.
+// field returns one field of a reply to INFO.
 func field(info, name string) string {
 	for line := range strings.Lines(info) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {

@@ -19,7 +19,7 @@ import (
 
 // stageScript writes chunks of a task that is too big for one call, before
 // its head makes them a task. Of several makers of one id the last to begin
-// has the writer key; the others learn that they were overtaken.
+// has the writer key; the calls of the others fail.
 //
 // KEYS[1] head
 // KEYS[2] writer
@@ -40,7 +40,7 @@ for i = 3, #KEYS do redis.call('SET', KEYS[i], ARGV[i + 1], 'PXAT', ARGV[2]) end
 return 'staged'
 `)
 
-// abandonScript gives back the room of chunks that will not become a task.
+// abandonScript deletes chunks that will not become a task.
 //
 // KEYS[1] head
 // KEYS[2] writer
@@ -100,11 +100,11 @@ return 'created'
 
 // Create stores the task in two steps: its entry in the indexes, then the
 // task. With an idempotency key the record of the key comes before both, so
-// that whoever repeats the request finds the id that was chosen. A task that
-// is made by such a repeat is entered once more.
+// that a repeat of the request finds the id that was chosen. A task that a
+// repeat makes is entered once more.
 func (s *Store) Create(ctx context.Context, d taskstore.Draft) (procfleet.Task, bool, error) {
 	m := &maker{store: s, draft: &d, nonce: uuid.NewString()}
-	if full := s.checkRoom(ctx, &d); full != nil {
+	if full := s.checkHeadroom(ctx, &d); full != nil {
 		if err := m.findRepeat(ctx); err != nil || m.found == nil {
 			return procfleet.Task{}, false, fmt.Errorf("create a task: %w", cmp.Or(err, full))
 		}
@@ -357,8 +357,8 @@ func (m *maker) createCall(t *procfleet.Task, groups []chunkGroup) (*call, error
 	return c, nil
 }
 
-// abandon makes one attempt to give the room of staged chunks back at once
-// instead of when they expire; a server that is full needs it.
+// abandon makes one attempt to delete staged chunks now instead of when they
+// expire; a full server needs the memory.
 func (m *maker) abandon(ctx context.Context, t *procfleet.Task, groups []chunkGroup) {
 	if len(groups) == 0 {
 		return

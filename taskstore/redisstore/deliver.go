@@ -51,24 +51,24 @@ end
 return {'open', time, begun, marks, chunk, {unpack(h, 5, 3 + #ARGV)}}
 `)
 
-// luaWriteMarks writes marks back in runs: marks that are close to each other
-// go out in one piece, with what is between them as it was read.
+// luaWriteMarks writes changed marks: those close to each other in one piece,
+// together with the old marks between them.
 //
-// key is the string, base the place in it where old was read; places are the
-// changed places in old, counted from 1 and ascending, and bytes their marks.
+// key is the string, base the offset at which old was read; positions are the
+// changed positions in old, counted from 1 and ascending, and bytes their marks.
 const luaWriteMarks = `
-local function writeMarks(key, base, old, places, bytes)
-  local i, n = 1, #places
+local function writeMarks(key, base, old, positions, bytes)
+  local i, n = 1, #positions
   while i <= n do
     local piece, j = {bytes[i]}, i
-    while j < n and places[j + 1] - places[j] <= 128 do
-      if places[j + 1] > places[j] + 1 then
-        piece[#piece + 1] = string.sub(old, places[j] + 1, places[j + 1] - 1)
+    while j < n and positions[j + 1] - positions[j] <= 128 do
+      if positions[j + 1] > positions[j] + 1 then
+        piece[#piece + 1] = string.sub(old, positions[j] + 1, positions[j + 1] - 1)
       end
       j = j + 1
       piece[#piece + 1] = bytes[j]
     end
-    redis.call('SETRANGE', key, base + places[i] - 1, table.concat(piece))
+    redis.call('SETRANGE', key, base + positions[i] - 1, table.concat(piece))
     i = j + 1
   end
 end
@@ -90,18 +90,18 @@ if not past then return 1 end
 local set = {}
 if ARGV[2] == 'done' then set = {'done:' .. ARGV[1], 1} end
 local old = #ARGV > 2 and redis.call('GETRANGE', KEYS[2], first, past - 1) or ''
-local places, bytes = {}, {}
+local positions, bytes = {}, {}
 for i = 3, #ARGV do
-  local place = ARGV[i] - first + 1
-  if place > 0 and string.byte(old, place) == 112 then
-    places[#places + 1] = place
+  local position = ARGV[i] - first + 1
+  if position > 0 and string.byte(old, position) == 112 then
+    positions[#positions + 1] = position
     bytes[#bytes + 1] = 'd'
   end
 end
-if #places > 0 then
-  writeMarks(KEYS[2], first, old, places, bytes)
+if #positions > 0 then
+  writeMarks(KEYS[2], first, old, positions, bytes)
   if h[1] == 'accepted' then h[1] = 'running' end
-  for _, v in ipairs({'state', h[1], 'n:p', h[3] - #places, 'n:d', (h[4] or 0) + #places}) do set[#set + 1] = v end
+  for _, v in ipairs({'state', h[1], 'n:p', h[3] - #positions, 'n:d', (h[4] or 0) + #positions}) do set[#set + 1] = v end
 end
 if #set > 0 then redis.call('HSET', KEYS[1], unpack(set)) end
 return 1

@@ -28,7 +28,7 @@
 //	{index}:expiries           sorted set of the same numbers by when they expire
 //	{index}:sweep:<shard>      sorted set of numbers by when the sweep visits them
 //	{index}:told:<shard>       in a cluster: sorted set of numbers by when their tasks were notified
-//	{index}:servers            in a cluster: hash: shard to what tells the masters from others
+//	{index}:servers            in a cluster: hash: shard to a hash of the run ids of the masters
 //	request:<hash>             idempotency key of an application: the task's number
 //	lease:<name>               holder of a lease
 //	clouds                     sorted set of cloud areas by when they were heard of
@@ -112,12 +112,12 @@
 // delivered again to agents that remember it, or published again, or an agent
 // announces itself again. Undone waits, because what it names is published: a
 // task that no replica has could be done, be lost, and be asked for again by the
-// caller, who was never told of it. One thing more is possible: a Begin is lost and the
+// caller, who got an error. One thing more is possible: a Begin is lost and the
 // task rejected afterwards, though an agent has begun; its results are then
 // refused.
 //
 // In a cluster the index is not on the server that has the task. That server
-// may lose the last results of a task after their end was told, which the index
+// may lose the last results of a task after its end was notified, which the index
 // remembers. So there the index remembers notified tasks for a minute, and the
 // sweep visits them only if a master was replaced or restarted meanwhile. A
 // single master has both, and its replicas never have the later without the

@@ -7,10 +7,9 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// driverLog takes what go-redis says by itself: every dial that failed, every
-// node that a Sentinel found. By default it writes that to stderr, between the
-// lines of whoever logs there. It is for those who search: what went wrong for
-// good is also the error of a call.
+// driverLog logs the messages of go-redis itself, such as failed dials and the
+// nodes that a Sentinel found, at debug level; by default go-redis writes them
+// to stderr. Errors that matter are also returned by a call.
 type driverLog struct{ log logrus.FieldLogger }
 
 // Printf is what go-redis calls.

@@ -55,7 +55,7 @@ func (s *Store) SetPatience(d time.Duration) { s.opt.Patience = d }
 
 // Passing reports whether an error of the server leads to
 // [taskstore.ErrUnavailable] instead of being final.
-func Passing(err error) bool { return classify(err) != faultForGood }
+func Passing(err error) bool { return classify(err) != faultPermanent }
 
 // Cut says after which step a reporter dies.
 type Cut int

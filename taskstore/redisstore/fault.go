@@ -10,19 +10,19 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// fault is what an error of Redis means for the one who asked.
+// fault says what a caller can do about an error of Redis.
 type fault int
 
 const (
-	// faultForGood is not cured by asking again.
-	faultForGood fault = iota
-	// faultPassing is: Redis is away, starts, fails over or moves slots.
-	faultPassing
+	// faultPermanent stays when the call is repeated.
+	faultPermanent fault = iota
+	// faultTransient ends by itself: Redis is unavailable, starts, fails over or
+	// moves slots.
+	faultTransient
 	// faultScripts means that the server lost its scripts, by a restart.
 	faultScripts
-	// faultRefused means that the server takes nothing until someone acts:
-	// makes room, or gives this client its rights, back or the new password.
-	// Asking again at once only adds load.
+	// faultRefused stays until an operator acts: frees memory, or restores this
+	// client's rights or password. A repeat at once only adds load.
 	faultRefused
 )
 
@@ -30,9 +30,9 @@ func classify(err error) fault {
 	var answer redis.Error
 	switch {
 	case errors.Is(err, redis.ErrClosed), errors.Is(err, taskstore.ErrUnavailable), errors.Is(err, errUnfit):
-		return faultForGood
+		return faultPermanent
 	case !errors.As(err, &answer):
-		return faultPassing // the network's word: refused, reset, timed out
+		return faultTransient // of the network: refused, reset, timed out
 	case redis.HasErrorPrefix(err, "NOSCRIPT"):
 		return faultScripts
 	case says(answer, "OOM", "MISCONF", "NOAUTH", "WRONGPASS", "NOPERM"), deniesScript(answer):
@@ -40,13 +40,13 @@ func classify(err error) fault {
 	case says(answer, "LOADING", "READONLY", "TRYAGAIN", "MOVED", "ASK", "CLUSTERDOWN",
 		"MASTERDOWN", "NOREPLICAS", "UNBLOCKED", "BUSY", "ERR max number of clients",
 		"ERR WAIT cannot be used with replica"):
-		return faultPassing
+		return faultTransient
 	}
-	return faultForGood
+	return faultPermanent
 }
 
-// unrun reports whether an error proves that a script was not run: it was not
-// sent, or the server refused it before its first write.
+// unrun reports whether an error proves that a script did not run: it was not
+// sent, or the server rejected it before its first write.
 func unrun(err error) bool {
 	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
 		return true
@@ -59,9 +59,9 @@ func unrun(err error) bool {
 		"NOREPLICAS", "NOAUTH", "WRONGPASS", "BUSY", "ERR max number of clients")
 }
 
-// says reports whether err is of one of the kinds, which are how errors begin.
-// Before Redis 7 the error of a command inside a script comes wrapped in other
-// text, with a minus sign before it.
+// says reports whether err begins with one of the kinds. Before Redis 7 the
+// error of a command inside a script is wrapped in other text, after a minus
+// sign.
 func says(err redis.Error, kinds ...string) bool {
 	message := err.Error()
 	for _, kind := range kinds {

@@ -45,8 +45,8 @@ type freezeNote struct {
 	By     string `json:"b,omitempty"`
 }
 
-// luaFrozen tells whether a value of KEYS[1] is of a freeze that holds: it
-// begins with the microseconds of its end, in 16 digits.
+// luaFrozen decides whether a value of KEYS[1] is a freeze that has not ended:
+// it begins with the microseconds of its end, in 16 digits.
 const luaFrozen = luaNow + `
 local time = now()
 local function frozen(value) return value and tonumber(string.sub(value, 1, 16)) > time end
@@ -195,11 +195,11 @@ func (s *Store) Lift(ctx context.Context, scopes []catalog.Scope) ([]bool, error
 		return nil, fmt.Errorf("lift freezes: %w", err)
 	}
 	existed := make([]bool, len(scopes))
-	places := make([]*bool, len(scopes))
+	positions := make([]*bool, len(scopes))
 	for i := range existed {
-		places[i] = &existed[i]
+		positions[i] = &existed[i]
 	}
-	for i, some := range slices.Collect(slices.Chunk(places, scriptItems)) {
+	for i, some := range slices.Collect(slices.Chunk(positions, scriptItems)) {
 		if err := readExisted(calls[i], some); err != nil {
 			return nil, fmt.Errorf("lift freezes: %w", err)
 		}

@@ -16,7 +16,7 @@ import (
 // groupsScript stores the groups of one host, one namespace after the other.
 //
 // KEYS[1] groups of the host
-// ARGV[1..] for each: namespace, its packed groups or "" to take them away
+// ARGV[1..] for each: namespace, its packed groups or "" to remove them
 // Returns 1.
 var groupsScript = redis.NewScript(`
 for i = 1, #ARGV, 2 do

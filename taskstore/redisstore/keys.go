@@ -50,7 +50,7 @@ func (k keyspace) sweep(shard int) string {
 	return k.prefix + "{index}:sweep:" + strconv.Itoa(shard)
 }
 
-func (k keyspace) told(shard int) string {
+func (k keyspace) notified(shard int) string {
 	return k.prefix + "{index}:told:" + strconv.Itoa(shard)
 }
 
@@ -74,18 +74,18 @@ func (k keyspace) presence(cloud procfleet.CloudArea) presenceKeys {
 	return presenceKeys{base: k.prefix + "{presence:" + strconv.FormatInt(int64(cloud), 10) + "}:"}
 }
 
-func (p presenceKeys) hosts() string  { return p.base + "hosts" }
-func (p presenceKeys) live() string   { return p.base + "live" }
-func (p presenceKeys) order() string  { return p.base + "order" }
-func (p presenceKeys) agents() string { return p.base + "agents" }
-func (p presenceKeys) gone() string   { return p.base + "gone" }
-func (p presenceKeys) rivals() string { return p.base + "rivals" }
-func (p presenceKeys) bound() string  { return p.base + "bound" }
-func (p presenceKeys) names() string  { return p.base + "names" }
+func (p presenceKeys) hosts() string     { return p.base + "hosts" }
+func (p presenceKeys) live() string      { return p.base + "live" }
+func (p presenceKeys) order() string     { return p.base + "order" }
+func (p presenceKeys) agents() string    { return p.base + "agents" }
+func (p presenceKeys) gone() string      { return p.base + "gone" }
+func (p presenceKeys) claimants() string { return p.base + "rivals" }
+func (p presenceKeys) bound() string     { return p.base + "bound" }
+func (p presenceKeys) names() string     { return p.base + "names" }
 
 // all returns the keys that [announceScript] declares.
 func (p presenceKeys) all() []string {
-	return []string{p.hosts(), p.live(), p.order(), p.agents(), p.gone(), p.bound(), p.names(), p.rivals()}
+	return []string{p.hosts(), p.live(), p.order(), p.agents(), p.gone(), p.bound(), p.names(), p.claimants()}
 }
 
 func (k keyspace) bound() string { return k.prefix + "bound" }

@@ -29,9 +29,9 @@ func (s *Store) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskst
 		return nil, nil
 	}
 	type area struct {
-		places []int
-		addrs  []string
-		answer *redis.SliceCmd
+		positions []int
+		addrs     []string
+		answer    *redis.SliceCmd
 	}
 	areas := make(map[procfleet.CloudArea]*area)
 	for i, h := range hosts {
@@ -40,7 +40,7 @@ func (s *Store) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskst
 			a = new(area)
 			areas[h.Cloud] = a
 		}
-		a.places = append(a.places, i)
+		a.positions = append(a.positions, i)
 		a.addrs = append(a.addrs, h.Addr.String())
 	}
 	now, err := s.readAt(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
@@ -54,8 +54,8 @@ func (s *Store) Presences(ctx context.Context, hosts []procfleet.Host) ([]taskst
 	list := make([]taskstore.Presence, len(hosts))
 	for _, a := range areas {
 		for i, v := range a.answer.Val() {
-			place := a.places[i]
-			if list[place], err = readPresence(hosts[place], v, now); err != nil {
+			position := a.positions[i]
+			if list[position], err = readPresence(hosts[position], v, now); err != nil {
 				return nil, err
 			}
 		}
@@ -78,8 +78,8 @@ func (s *Store) readAt(ctx context.Context, add addFunc) (time.Time, error) {
 	return c.moment()
 }
 
-// readWithTime is readAt for a single server, which needs no script to tell
-// whose time is meant.
+// readWithTime is readAt for a single server, which needs no script to choose
+// the server whose time is read.
 func (s *Store) readWithTime(ctx context.Context, add addFunc) (time.Time, error) {
 	var now *redis.TimeCmd
 	err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
@@ -161,23 +161,23 @@ type agentsFound struct {
 }
 
 func (s *Store) lookUpAgents(ctx context.Context, areas *agentAreas, agentIDs []string) (*agentsFound, error) {
-	bound, last, rivals := make([]*redis.SliceCmd, len(areas.bound)), make([]*redis.SliceCmd, len(areas.live)), make([]*redis.SliceCmd, len(areas.live))
+	bound, last, others := make([]*redis.SliceCmd, len(areas.bound)), make([]*redis.SliceCmd, len(areas.live)), make([]*redis.SliceCmd, len(areas.live))
 	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 		for i, cloud := range areas.bound {
 			bound[i] = pipe.HMGet(ctx, s.keys.presence(cloud).bound(), agentIDs...)
 		}
 		for i, cloud := range areas.live {
 			last[i] = pipe.HMGet(ctx, s.keys.presence(cloud).agents(), agentIDs...)
-			rivals[i] = pipe.HMGet(ctx, s.keys.presence(cloud).rivals(), agentIDs...)
+			others[i] = pipe.HMGet(ctx, s.keys.presence(cloud).claimants(), agentIDs...)
 		}
 	}); err != nil {
 		return nil, err
 	}
 	found := &agentsFound{bound: make([]procfleet.Host, len(agentIDs))}
 	for i, cloud := range areas.bound {
-		err := eachHost(cloud, bound[i], agentIDs, func(place int, host procfleet.Host) {
-			if agentIDs[place] != "" {
-				found.bound[place] = host
+		err := eachHost(cloud, bound[i], agentIDs, func(position int, host procfleet.Host) {
+			if agentIDs[position] != "" {
+				found.bound[position] = host
 			}
 		})
 		if err != nil {
@@ -186,7 +186,7 @@ func (s *Store) lookUpAgents(ctx context.Context, areas *agentAreas, agentIDs []
 	}
 	var candidates candidates
 	for i, cloud := range areas.live {
-		for _, answer := range []*redis.SliceCmd{last[i], rivals[i]} {
+		for _, answer := range []*redis.SliceCmd{last[i], others[i]} {
 			if err := eachHost(cloud, answer, agentIDs, candidates.add); err != nil {
 				return nil, err
 			}
@@ -199,8 +199,8 @@ func (s *Store) lookUpAgents(ctx context.Context, areas *agentAreas, agentIDs []
 
 // eachHost visits the hosts in the answer to HMGET of agent ids: addresses in
 // one cloud area, separated by spaces.
-func eachHost(cloud procfleet.CloudArea, answer *redis.SliceCmd, agentIDs []string, visit func(place int, host procfleet.Host)) error {
-	for place, v := range answer.Val() {
+func eachHost(cloud procfleet.CloudArea, answer *redis.SliceCmd, agentIDs []string, visit func(position int, host procfleet.Host)) error {
+	for position, v := range answer.Val() {
 		text, ok := v.(string)
 		if !ok {
 			continue
@@ -208,23 +208,23 @@ func eachHost(cloud procfleet.CloudArea, answer *redis.SliceCmd, agentIDs []stri
 		for addr := range strings.FieldsSeq(text) {
 			host, err := procfleet.NewHost(cloud, addr)
 			if err != nil {
-				return fmt.Errorf("%w: host of agent id %.80q: %w", errDamaged, agentIDs[place], err)
+				return fmt.Errorf("%w: host of agent id %.80q: %w", errDamaged, agentIDs[position], err)
 			}
-			visit(place, host)
+			visit(position, host)
 		}
 	}
 	return nil
 }
 
 // candidates are hosts that may announce agent ids: hosts[i] the id in
-// places[i].
+// positions[i].
 type candidates struct {
-	places []int
-	hosts  []procfleet.Host
+	positions []int
+	hosts     []procfleet.Host
 }
 
-func (c *candidates) add(place int, host procfleet.Host) {
-	c.places, c.hosts = append(c.places, place), append(c.hosts, host)
+func (c *candidates) add(position int, host procfleet.Host) {
+	c.positions, c.hosts = append(c.positions, position), append(c.hosts, host)
 }
 
 // confirm returns for each agent id the candidates that are live and announce
@@ -236,9 +236,9 @@ func (s *Store) confirm(ctx context.Context, agentIDs []string, c *candidates) (
 	}
 	claimants := make([][]procfleet.Host, len(agentIDs))
 	for i, p := range present {
-		place := c.places[i]
-		if id := agentIDs[place]; id != "" && p.AgentID == id && !slices.Contains(claimants[place], p.Host) {
-			claimants[place] = append(claimants[place], p.Host)
+		position := c.positions[i]
+		if id := agentIDs[position]; id != "" && p.AgentID == id && !slices.Contains(claimants[position], p.Host) {
+			claimants[position] = append(claimants[position], p.Host)
 		}
 	}
 	for _, hosts := range claimants {

@@ -50,15 +50,15 @@ local delta, applied, at, n = {}, 0, 5, 0
 for k = 3, #KEYS do
   local base, count = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
   local old = redis.call('GETRANGE', KEYS[2], base, base + size - 1)
-  local put, places, bytes = {}, {}, {}
-  local lastPlace, lastMark
+  local put, positions, bytes = {}, {}, {}
+  local lastPosition, lastMark
   at = at + 2
   for i = 1, count do
     n = n + 1
     local item, value = ARGV[at], ARGV[at + 1]
     at = at + 2
-    local place = item - base + 1
-    local mark = place == lastPlace and lastMark or byte(old, place)
+    local position = item - base + 1
+    local mark = position == lastPosition and lastMark or byte(old, position)
     local rank = 2
     if mark == 112 or mark == 100 then rank = 0 elseif mark and mark < 97 then rank = 1 end
     if mark and byte(ranks, n) - 48 > rank then
@@ -66,11 +66,11 @@ for k = 3, #KEYS do
       if rank > 0 then value = '+' .. sub(value, 2) end
       put[#put + 1] = item
       put[#put + 1] = value
-      if place ~= lastPlace then places[#places + 1] = place end
-      bytes[#places] = sub(newMarks, n, n)
+      if position ~= lastPosition then positions[#positions + 1] = position end
+      bytes[#positions] = sub(newMarks, n, n)
       if mark < 97 then mark = mark + 32 end
       delta[mark] = (delta[mark] or 0) - 1
-      lastPlace, lastMark = place, new
+      lastPosition, lastMark = position, new
       if new < 97 then new = new + 32 end
       delta[new] = (delta[new] or 0) + 1
       applied = applied + 1
@@ -79,7 +79,7 @@ for k = 3, #KEYS do
   if #put > 0 then
     redis.call('HSET', KEYS[k], unpack(put))
     redis.call('PEXPIREAT', KEYS[k], math.floor(h[2] / 1000))
-    writeMarks(KEYS[2], base, old, places, bytes)
+    writeMarks(KEYS[2], base, old, positions, bytes)
   end
 end
 

@@ -92,9 +92,9 @@ store(packed)
 return table.concat(existed), #put > 0
 `)
 
-// unregisterScript takes registrations of one namespace away. Whether the
-// index keeps the processes depends on what is reported of them, which is
-// elsewhere, so it gets a dirty mark.
+// unregisterScript removes registrations of one namespace. Whether the index
+// keeps a process depends on the host's report, which is in another slot, so
+// the process gets a dirty mark.
 //
 // KEYS[1] registrations
 // KEYS[2] specs
@@ -271,8 +271,8 @@ func readExisted(c *call, existed []*bool) error {
 	if err != nil || len(letters) != len(existed) {
 		return fmt.Errorf("%w: what existed: %w", errDamaged, err)
 	}
-	for i, place := range existed {
-		*place = letters[i] == '1'
+	for i, position := range existed {
+		*position = letters[i] == '1'
 	}
 	return nil
 }
@@ -300,11 +300,11 @@ func (s *Store) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, e
 		return nil, fmt.Errorf("unregister: %w", err)
 	}
 	for i, part := range parts {
-		places := make([]*bool, len(part.places))
-		for j, place := range part.places {
-			places[j] = &existed[place]
+		positions := make([]*bool, len(part.positions))
+		for j, position := range part.positions {
+			positions[j] = &existed[position]
 		}
-		if err := readExisted(calls[i], places); err != nil {
+		if err := readExisted(calls[i], positions); err != nil {
 			return nil, fmt.Errorf("unregister: %w", err)
 		}
 	}
@@ -317,12 +317,12 @@ func (s *Store) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, e
 	return existed, nil
 }
 
-// namespacePart is processes of one namespace, no more than a script call
-// takes, with their places in what the caller gave.
+// namespacePart is processes of one namespace, at most scriptItems, with their
+// positions in the caller's list.
 type namespacePart struct {
 	namespace string
 	processes []catalog.Process
-	places    []int
+	positions []int
 }
 
 func byNamespace(ps []catalog.Process) []*namespacePart {
@@ -330,12 +330,12 @@ func byNamespace(ps []catalog.Process) []*namespacePart {
 	open := make(map[string]*namespacePart)
 	for i, p := range ps {
 		part := open[p.Namespace]
-		if part == nil || len(part.places) == scriptItems {
+		if part == nil || len(part.positions) == scriptItems {
 			part = &namespacePart{namespace: p.Namespace}
 			open[p.Namespace] = part
 			parts = append(parts, part)
 		}
-		part.processes, part.places = append(part.processes, p), append(part.places, i)
+		part.processes, part.positions = append(part.processes, p), append(part.positions, i)
 	}
 	return parts
 }
@@ -352,7 +352,7 @@ func (p *namespacePart) members() []any {
 func (p *namespacePart) dirtyMarks(existed []bool, token string) dirtyMarks {
 	d := dirtyMarks{namespace: p.namespace}
 	for i, process := range p.processes {
-		if existed[p.places[i]] {
+		if existed[p.positions[i]] {
 			d.processes, d.tokens = append(d.processes, process), append(d.tokens, token)
 		}
 	}
@@ -409,8 +409,8 @@ func (s *Store) Registrations(ctx context.Context, ps []catalog.Process) ([]*cat
 		if err != nil {
 			return nil, err
 		}
-		for j, place := range part.places {
-			found[place] = list[j]
+		for j, position := range part.positions {
+			found[position] = list[j]
 		}
 	}
 	return found, nil

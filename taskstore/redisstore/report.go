@@ -43,8 +43,8 @@ const (
 // ARGV[2] microseconds for which reports outlive the last one
 // ARGV[3..] for each report: address, report with its head, and if the index
 // was touched the digest that is expected to be there; else it is its own
-// Returns for each report that was not written, unless it was too old for the
-// writer's first look: its place and what is there, "old" for one that is as
+// Returns for each report that was not written, unless the writer's first try
+// was too old: its position and the stored report, "old" for one that is as
 // new.
 var reportScript = redis.NewScript(luaNow + `
 local sub, none, touched = string.sub, string.rep('0', 16), ARGV[1] ~= ''
@@ -170,12 +170,12 @@ func (s *Store) write(ctx context.Context, all []*news, touched string) (changed
 			return nil, nil, fmt.Errorf("%w: answer about reports: %w", errDamaged, err)
 		}
 		for j := 0; j+1 < len(answer); j += 2 {
-			place, _ := answer[j].(int64)
+			position, _ := answer[j].(int64)
 			old, _ := answer[j+1].(string)
-			if place < 0 || int(place) >= len(part.news) {
+			if position < 0 || int(position) >= len(part.news) {
 				return nil, nil, fmt.Errorf("%w: answer about reports", errDamaged)
 			}
-			n := part.news[place]
+			n := part.news[position]
 			written[n] = false
 			if old != "old" {
 				n.found(old)
@@ -340,7 +340,7 @@ func compareNames(a, b catalog.Process) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// digest tells lists of processes of one host apart, and hours; it is all
+// digest is a hash of the processes of one host and the hour; it is all
 // zeros for no process.
 func digest(ps []catalog.Process, hour int64) string {
 	if len(ps) == 0 {

@@ -139,9 +139,9 @@ func row(t *procfleet.Task, view *pack.View, item int, mark pack.Mark, result st
 // trip together with what also adds; "" where there is none.
 func (s *Store) results(ctx context.Context, id procfleet.TaskID, items []int, also func(context.Context, redis.Pipeliner)) ([]string, error) {
 	type part struct {
-		places []int
-		fields []string
-		answer *redis.SliceCmd
+		positions []int
+		fields    []string
+		answer    *redis.SliceCmd
 	}
 	parts := make(map[string]*part)
 	keys := s.keys.task(id)
@@ -152,7 +152,7 @@ func (s *Store) results(ctx context.Context, id procfleet.TaskID, items []int, a
 			p = new(part)
 			parts[key] = p
 		}
-		p.places = append(p.places, i)
+		p.positions = append(p.positions, i)
 		p.fields = append(p.fields, strconv.Itoa(item))
 	}
 	if err := s.read(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
@@ -166,7 +166,7 @@ func (s *Store) results(ctx context.Context, id procfleet.TaskID, items []int, a
 	results := make([]string, len(items))
 	for _, p := range parts {
 		for i, v := range p.answer.Val() {
-			results[p.places[i]], _ = v.(string)
+			results[p.positions[i]], _ = v.(string)
 		}
 	}
 	return results, nil

@@ -64,8 +64,8 @@ type changes struct {
 	changed  []catalog.Template
 }
 
-// errWriteUnknown means that changes cannot be told apart from the rest.
-var errWriteUnknown = errors.New("redisstore: a write that is too old, or that a fail-over took away")
+// errWriteUnknown means that the changes since a write are not known.
+var errWriteUnknown = errors.New("redisstore: write is too old or was lost in a fail-over")
 
 func (s *Store) changesSince(ctx context.Context, b catalog.Business, token, after string) (changes, error) {
 	keys := s.keys.business(b)
@@ -122,9 +122,9 @@ func readNumber(value any) (int64, error) {
 	return n, nil
 }
 
-// currentView returns a view of the business that knows of every write that
-// was answered before. That is one round trip if this process has searched the
-// business before and little has changed since.
+// currentView returns a view of the business with every write that returned
+// before. That is one round trip if this process has searched the business
+// before and little has changed since.
 func (s *Store) currentView(ctx context.Context, b catalog.Business) (knownView, error) {
 	c := s.cache(b)
 	for {
@@ -149,9 +149,9 @@ func (s *Store) currentView(ctx context.Context, b catalog.Business) (knownView,
 	}
 }
 
-// allSince reads what has become of templates since a write. More than one
-// script call is needed only after hundreds of changes; what the later ones
-// find may be newer than the write that the answer names.
+// allSince reads the changes since a write. More than one script call is needed
+// only after hundreds of changes; the later calls may read changes that are
+// newer than the last write of the result.
 func (s *Store) allSince(ctx context.Context, b catalog.Business, token string) (changes, error) {
 	all, err := s.changesSince(ctx, b, token, "")
 	for rest := all.rest; rest != "" && err == nil; {
@@ -162,15 +162,15 @@ func (s *Store) allSince(ctx context.Context, b catalog.Business, token string) 
 	return all, err
 }
 
-// load reads all templates into a view; who comes while another does so waits
-// for him. It does not yet know what was deleted meanwhile.
+// load reads all templates into a view, or waits for a call that is doing so.
+// Templates that were deleted meanwhile are still in the view.
 func (s *Store) load(ctx context.Context, b catalog.Business, c *businessCache) error {
 	l, mine := c.beginLoading()
 	if !mine {
 		select {
 		case <-l.done:
 			if errors.Is(l.err, context.Canceled) || errors.Is(l.err, context.DeadlineExceeded) {
-				return ctx.Err() // it was he who gave up
+				return ctx.Err() // of the loading call
 			}
 			return l.err
 		case <-ctx.Done():
@@ -247,16 +247,16 @@ func (s *Store) FindTemplates(ctx context.Context, b catalog.Business, q catalog
 
 // stillFound returns what of a page is found as it is now, in order.
 func stillFound(page []catalog.Template, q catalog.Search) []catalog.Template {
-	now, place := templates.NewView(), make(map[int64]int, len(page))
+	now, position := templates.NewView(), make(map[int64]int, len(page))
 	now.Apply(page, nil)
 	for i := range page {
-		place[page[i].ID] = i
+		position[page[i].ID] = i
 	}
 	q.Start = 0
 	ids, _ := now.Search(q)
 	found := make([]catalog.Template, len(ids))
 	for i, id := range ids {
-		found[i] = page[place[id]]
+		found[i] = page[position[id]]
 	}
 	return found
 }

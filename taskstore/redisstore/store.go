@@ -27,7 +27,7 @@ var (
 	_ catalog.Store   = (*Store)(nil)
 )
 
-// Options say which Redis, and how careful to be.
+// Options configure a store.
 type Options struct {
 	// URL is redis://[user:password@]host:port[/db], or rediss:// for TLS.
 	// With ?master_name=NAME the host is a Sentinel; with ?addr=HOST:PORT for
@@ -38,9 +38,9 @@ type Options struct {
 	// Password, if not nil, is asked for the password of the URL's user whenever a
 	// connection is made. Sentinels have one of their own, in the URL.
 	Password func() (string, error)
-	// TLS says with which files rediss:// is spoken; nil is the system's
-	// certificates and none of our own. Each server, Sentinels too, shows a
-	// certificate for the address at which it is reached.
+	// TLS has the certificate files for rediss://; default the system's CAs and no
+	// client certificate. Each server, Sentinels too, must present a certificate
+	// for the address at which it is dialed.
 	TLS *tlsfiles.Client
 	// Prefix begins every key; default "pf:".
 	Prefix string
@@ -50,8 +50,8 @@ type Options struct {
 	// wait; default 1 s.
 	WaitReplicas int
 	WaitTimeout  time.Duration
-	// Patience is how long a call retries while Redis is away, starts, fails
-	// over or moves slots, before it answers [taskstore.ErrUnavailable];
+	// Patience is how long a call retries while Redis is unavailable, starts, fails
+	// over or moves slots, before it returns [taskstore.ErrUnavailable];
 	// default 5 s.
 	Patience time.Duration
 	// Log is required.
@@ -65,14 +65,14 @@ type Store struct {
 	keys      keyspace
 	opt       Options
 	log       logrus.FieldLogger
-	// highest is the highest number that this store was given. It is sent
-	// along when the next one is asked for, so that the clock key does not go
-	// back for those who saw its lost end.
+	// highest is the highest number that this store was given. It is sent with
+	// every request for the next one, so that the clock key does not go back
+	// after a fail-over that lost its last change.
 	highest   atomic.Int64
 	highestID atomic.Int64 // likewise, of templates
 
-	room    room
-	servers servers
+	headroom headroom
+	servers  servers
 
 	caches    *recent.Businesses[businessCache]
 	cachesEnd *time.Timer // evicts them when no business is used any longer
@@ -107,7 +107,7 @@ func (o Options) checkURL() error {
 		return errors.Join(err, client.Close())
 	}
 	if _, given := u.User.Password(); given && o.Password != nil {
-		return errors.Join(errors.New("redis URL: it has a password, and a file of the password is given as well: leave one out"), client.Close())
+		return errors.Join(errors.New("redis URL: contains a password, and a password file is given too: leave one out"), client.Close())
 	}
 	for _, server := range append(u.Query()["addr"], u.Host) {
 		if at := strings.LastIndexByte(server, ':'); at >= 0 && !strings.HasSuffix(server, "]") {
@@ -119,11 +119,10 @@ func (o Options) checkURL() error {
 	return client.Close()
 }
 
-// Open connects to Redis and checks that it is fit to keep tasks, see
-// [Store.Check]. It returns when ctx ends, and [taskstore.ErrUnavailable] if
-// Redis could not be asked within [Options.Patience].
+// Open connects to Redis and runs [Store.Check]. It returns when ctx ends, and
+// [taskstore.ErrUnavailable] if Redis did not reply within [Options.Patience].
 //
-// go-redis has one logger for the whole process. Open makes that the one of
+// go-redis has one logger for the whole process. Open replaces it by the one of
 // opt, at debug level; of several stores the last to be opened counts.
 func Open(ctx context.Context, opt Options) (*Store, error) {
 	if opt.Prefix == "" {
@@ -160,12 +159,12 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	if err := s.persist(ctx, s.loadScripts); err != nil {
 		return nil, errors.Join(fmt.Errorf("load scripts: %w", err), client.Close())
 	}
-	s.readRoom(ctx)
+	s.readHeadroom(ctx)
 	s.cachesEnd = time.AfterFunc(recent.For, s.evictCaches)
 	return s, nil
 }
 
-// takeWaitReplicas takes what is ours, and unknown to go-redis, out of the URL.
+// takeWaitReplicas removes the parameter that go-redis does not know from the URL.
 func (o *Options) takeWaitReplicas() error {
 	const name = "wait_replicas"
 	u, err := url.Parse(o.URL)
@@ -189,9 +188,9 @@ func (s *Store) Close() error {
 	return s.client.Close()
 }
 
-// connect makes the client that the options ask for; it dials nothing yet. The
-// client's own retries are switched off, because they know less than
-// [Store.persist] about what may be repeated and for how long.
+// connect makes the client without dialing. Its own retries are off, because
+// they know less than [Store.persist] about what may be repeated and for how
+// long.
 func connect(o Options) (redis.UniversalClient, error) {
 	rawURL, files := o.URL, o.TLS
 	u, err := url.Parse(rawURL)
@@ -236,14 +235,14 @@ func connect(o Options) (redis.UniversalClient, error) {
 	return redis.NewClient(opt), nil
 }
 
-// sendsTwice reports whether the client itself repeats a call after an error
-// that it does not return: that of a cluster does.
+// sendsTwice reports whether the client may repeat a call after an error that
+// it does not return; the client of a cluster does.
 func (s *Store) sendsTwice() bool {
 	_, cluster := s.client.(*redis.ClusterClient)
 	return cluster
 }
 
-// credentials asks for the password of a user; nil leaves it to the URL.
+// credentials reads the password of a user; nil leaves it to the URL.
 func (o Options) credentials(user string) func(context.Context) (string, string, error) {
 	if o.Password == nil {
 		return nil
@@ -254,9 +253,9 @@ func (o Options) credentials(user string) func(context.Context) (string, string,
 	}
 }
 
-// nowScript tells the time of the clock key's server.
+// nowScript returns the time of the clock key's server.
 //
-// KEYS[1] clock; only its place matters
+// KEYS[1] clock; only its slot matters
 // Returns microseconds since the Unix epoch.
 var nowScript = redis.NewScript(luaNow + `return now()`)
 

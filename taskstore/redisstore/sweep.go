@@ -13,8 +13,8 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// leaseScript takes or renews a lease. One that lasts longer than any may was
-// taken before the clock stepped back.
+// leaseScript takes or renews a lease. A lease longer than the longest was taken
+// before the clock stepped back.
 //
 // KEYS[1] lease
 // ARGV[1] holder
@@ -28,7 +28,7 @@ redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
 `)
 
-// releaseScript gives a lease back.
+// releaseScript ends a lease of a holder.
 //
 // KEYS[1] lease
 // ARGV[1] holder
@@ -38,8 +38,8 @@ if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 return redis.call('DEL', KEYS[1])
 `)
 
-// dueScript finds the visits that are due. Those that are further ahead than
-// any may be were set before the clock stepped back.
+// dueScript finds the visits that are due. Visits too far ahead were set before
+// the clock stepped back and are due as well.
 //
 // KEYS[1] sweep
 // ARGV[1] how many at most
@@ -156,7 +156,7 @@ func (s *Store) Lease(ctx context.Context, name, holder string, ttl time.Duratio
 	return n == 1, err
 }
 
-// Release gives a lease back.
+// Release ends a lease of holder.
 func (s *Store) Release(ctx context.Context, name, holder string) error {
 	c := &call{script: releaseScript, keys: []string{s.keys.lease(name)}, args: []any{holder}}
 	if err := s.run(ctx, c); err != nil {
@@ -169,7 +169,7 @@ func (s *Store) Release(ctx context.Context, name, holder string) error {
 func (s *Store) Due(ctx context.Context, shard, limit int) ([]taskstore.Visit, error) {
 	c := &call{script: dueScript, keys: []string{s.keys.sweep(shard)}, args: []any{limit, taskstore.MaxVisit.Microseconds()}}
 	calls := []*call{c}
-	if forget := s.forgetTold(ctx, shard); forget != nil {
+	if forget := s.forgetNotified(ctx, shard); forget != nil {
 		calls = []*call{forget, c}
 	}
 	if err := s.run(ctx, calls...); err != nil {
@@ -221,9 +221,9 @@ func (s *Store) TasksByID(ctx context.Context, ids []procfleet.TaskID) ([]procfl
 	return tasks, nil
 }
 
-// Undone lists the chunks of a task that are not done. What a replica does not
-// have yet must not be published: after a fail-over nobody would know of the
-// task, whoever asked for it would ask again, and it would be done twice.
+// Undone lists the chunks of a task that are not done. It waits for replicas,
+// because its chunks are published: a task lost in a fail-over would run, and
+// run again when its caller, who got an error, submits it again.
 func (s *Store) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.UndoneChunk, error) {
 	if _, err := number(id); err != nil {
 		return nil, err
@@ -323,7 +323,7 @@ func (s *Store) Published(ctx context.Context, id procfleet.TaskID) error {
 
 // Notified clears NotifyPending and settles the tasks that are finished: a
 // fail-over may have lost the end of one, and then only the sweep can end it. In
-// a cluster that may still happen afterwards, see toldScript.
+// a cluster that may still happen afterwards, see moveToNotifiedScript.
 func (s *Store) Notified(ctx context.Context, ids ...procfleet.TaskID) error {
 	numbers := make([]procfleet.Number, len(ids))
 	for i, id := range ids {
@@ -371,7 +371,7 @@ func (s *Store) clearThenSettle(ctx context.Context, ids []procfleet.TaskID, num
 	var calls []*call
 	for i, state := range states {
 		if procfleet.TaskState(state.Val()) == procfleet.TaskFinished {
-			calls = append(calls, s.told(ctx, numbers[i]))
+			calls = append(calls, s.moveToNotified(ctx, numbers[i]))
 		}
 	}
 	return s.run(ctx, calls...)

@@ -13,15 +13,16 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/templates"
 )
 
-// What becomes of templates is found out here and then written by a script, if
-// those that were read have not changed meanwhile: each has a revision, which
-// no other change of the business ever had. A revision is the time in
-// microseconds, or one more than the last.
+// Edits are applied here and then written by a script, if the templates that
+// were read have not changed meanwhile: each has a revision, which no other
+// change of the business ever had. A revision is the time in microseconds, or
+// one more than the last.
 //
-// Every write has a token, and those of the last are kept. So a write that is
-// repeated because its answer was lost is known to be done; and who knows the
-// templates up to a write can ask what has changed since. If a fail-over took
-// that write away its token is unknown, and he has to read all anew.
+// Every write has a token, and the tokens of the last writes are stored. So a
+// write that is repeated because its reply was lost is recognized, and a caller
+// that has the templates up to a write can read the changes since. If a
+// fail-over lost that write its token is unknown, and the caller reads all
+// templates again.
 
 // templateIDsScript allots ids.
 //
@@ -59,11 +60,11 @@ return {text(now()), redis.call('HMGET', KEYS[1], unpack(ARGV)), redis.call('ZMS
 // ARGV[1] token of this write
 // ARGV[2] how many templates; for each: id, its revision, "" if it is new, and
 // the packed template, "" to delete it
-// ARGV[..] how many claims nobody has any more; they follow
-// ARGV[..] how many claims are new; for each: its text, the id of who has it,
-// and "moved" if it is from another one of these templates
+// ARGV[..] how many claims are released; they follow
+// ARGV[..] how many claims are new; for each: its text, the id of its template,
+// and "moved" if another of these templates had it
 // Returns {1} when it is done, also by this write before; {0} if a template has
-// another revision; {2, number of a claim, id of who has it}.
+// another revision; {2, number of a claim, id of its template}.
 var changeTemplatesScript = redis.NewScript(luaNow + `
 if redis.call('ZSCORE', KEYS[5], ARGV[1]) then return {1} end
 local at = 1
@@ -110,7 +111,7 @@ end
 return {1}
 `)
 
-// EditTemplates is two round trips if nobody else edits the same templates.
+// EditTemplates is two round trips without concurrent edits of the same templates.
 func (s *Store) EditTemplates(ctx context.Context, b catalog.Business, edits []catalog.Edit) ([]catalog.Edited, error) {
 	if err := errors.Join(b.Validate(), catalog.ValidateEdits(edits)); err != nil {
 		return nil, fmt.Errorf("edit processes: %w", err)
@@ -162,7 +163,7 @@ func (s *Store) editOnce(ctx context.Context, b catalog.Business, edits []catalo
 	return batch.Done, written, err
 }
 
-// DeleteTemplate is two round trips if nobody else edits the template.
+// DeleteTemplate is two round trips without concurrent edits of the template.
 func (s *Store) DeleteTemplate(ctx context.Context, b catalog.Business, id int64) (existed bool, err error) {
 	if b.Validate() != nil {
 		return false, ctx.Err()
@@ -173,7 +174,7 @@ func (s *Store) DeleteTemplate(ctx context.Context, b catalog.Business, id int64
 			return false, err
 		}
 		t, was := there.next()
-		if existed = t != nil; !existed { // any more, if somebody else was faster
+		if existed = t != nil; !existed { // or another call has deleted it
 			return true, nil
 		}
 		if len(t.Modules) > 0 {
@@ -299,7 +300,7 @@ func (s *Store) readAndAllot(ctx context.Context, b catalog.Business, ids []int6
 	return there, first, err
 }
 
-// readCalls are at least one, which tells the time.
+// readCalls are at least one, for the time.
 func (s *Store) readCalls(b catalog.Business, ids []int64) []*call {
 	keys := s.keys.business(b)
 	var calls []*call

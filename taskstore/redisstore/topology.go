@@ -13,9 +13,9 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// Each topology has a mark, a token that no other ever had. It tells a caller
-// whether what he remembers is what there is, also after a fail-over, when the
-// same version may be of something else; and a repeated call that it was done.
+// Each topology has a mark, a unique token. By it a caller verifies that its
+// cached topology is current, also after a fail-over, when the same version may
+// be another topology; and a repeated call that its write was done.
 
 // setTopologyScript replaces a topology.
 //
@@ -77,7 +77,7 @@ func (s *Store) setTopology(ctx context.Context, b catalog.Business, t *catalog.
 	return answer[1], nil
 }
 
-// SetModuleHosts is two round trips if nobody else changes the topology.
+// SetModuleHosts is two round trips without concurrent changes of the topology.
 func (s *Store) SetModuleHosts(ctx context.Context, b catalog.Business, set, module string, hosts []procfleet.Host) (int64, error) {
 	if err := b.Validate(); err != nil {
 		return 0, fmt.Errorf("set hosts of a module: %w", err)

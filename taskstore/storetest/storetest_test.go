@@ -102,7 +102,7 @@ func defects() map[string]defect {
 		"the last result wins":          by(func(s store) store { return lastWins{s, new(sync.Map)} }, "a higher rank replaces a lower one once", "huge content is cut", modelCheck),
 		"repeats are counted":           by(func(s store) store { return countingRepeats{s} }, "a repeat changes nothing", "simultaneous repeats count once", "results of items that the task does not have are ignored"),
 		"several complete":              by(func(s store) store { return doubleCompleting{s} }, "one caller completes", "a late result does not complete again", "simultaneous repeats count once", modelCheck),
-		"notified is forgotten":         by(func(s store) store { return neverNotified{s} }, "a late result does not complete again", "a task that was told is not due"),
+		"notified is forgotten":         by(func(s store) store { return neverNotified{s} }, "a late result does not complete again", "a notified task is not due"),
 		"published is forgotten":        by(func(s store) store { return neverPublished{s} }, "a task whose event was published has its callback left"),
 		"published is notified":         by(func(s store) store { return publishedIsNotified{s} }, "a task whose event was published has its callback left"),
 		"open tasks are published":      by(func(s store) store { return publishesOpen{s, new(sync.Map)} }, "an open task has no published event"),

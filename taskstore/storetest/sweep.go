@@ -26,7 +26,7 @@ func sweepChecks() []Check {
 		{Name: "a settled task is not due", Fn: settledNotDue},
 		{Name: "settling a visit leaves the one that was set since", Fn: settleLeavesNewVisit},
 		{Name: "a sweep settles no task that is made meanwhile", Fn: madeWhileSettled, Needs: Needs{Advance: true, Orphan: true}},
-		{Name: "a task that was told is not due", Fn: toldNotDue},
+		{Name: "a notified task is not due", Fn: notifiedNotDue},
 		{Name: "several ends are notified at once", Fn: severalNotified},
 		{Name: "a task that is open after all stays due", Fn: openStaysDue},
 		{Name: "a task whose event was published has its callback left", Fn: publishedStaysPending},
@@ -272,19 +272,19 @@ func dueVisits(ctx context.Context, t T, s taskstore.Store, shard int) []tasksto
 	return visits
 }
 
-func toldNotDue(ctx context.Context, t T, s Subject) {
-	kept, told := create(ctx, t, s, Draft(1)), create(ctx, t, s, Draft(1))
-	for _, id := range []procfleet.TaskID{kept.ID, told.ID} {
+func notifiedNotDue(ctx context.Context, t T, s Subject) {
+	kept, notified := create(ctx, t, s, Draft(1)), create(ctx, t, s, Draft(1))
+	for _, id := range []procfleet.TaskID{kept.ID, notified.ID} {
 		record(ctx, t, s, id, succeeded(0)...)
 		revisit(ctx, t, s, id, 0)
 	}
 	for range 2 {
-		must(t, s.Notified(ctx, told.ID), "notified")
+		must(t, s.Notified(ctx, notified.ID), "notified")
 	}
 	s.pass(ctx, t, time.Minute, "the other task is due", func() bool { return len(dueEverywhere(ctx, t, s)) > 0 })
 	equal(t, "due tasks", dueEverywhere(ctx, t, s), []procfleet.TaskID{kept.ID})
-	if look(ctx, t, s, told.ID).NotifyPending {
-		t.Errorf("the task that was told is to be told")
+	if look(ctx, t, s, notified.ID).NotifyPending {
+		t.Errorf("the notified task has its notification pending")
 	}
 }
 

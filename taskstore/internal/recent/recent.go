@@ -1,5 +1,4 @@
-// Package recent keeps in memory what a store has made of its data for
-// businesses that were asked about lately.
+// Package recent caches a value for each business that was used lately.
 package recent
 
 import (
@@ -10,13 +9,13 @@ import (
 )
 
 const (
-	// For is how long something is kept after it was last used.
+	// For is how long a value is kept after its last use.
 	For = 10 * time.Minute
-	// Most bounds for how many businesses something is kept.
+	// Most is how many businesses have a value.
 	Most = 1000
 )
 
-// Businesses keeps something for each business. It is safe for concurrent use.
+// Businesses has a value for each business. It is safe for concurrent use.
 type Businesses[T any] struct {
 	fresh func() *T
 
@@ -29,12 +28,12 @@ type entry[T any] struct {
 	used time.Time
 }
 
-// New keeps nothing yet; fresh makes what is to be kept.
+// New returns an empty cache; fresh makes a new value.
 func New[T any](fresh func() *T) *Businesses[T] {
 	return &Businesses[T]{fresh: fresh, of: map[catalog.Business]*entry[T]{}}
 }
 
-// Use returns what is kept for b, something fresh if nothing is.
+// Use returns the value of b, a fresh one if there is none.
 func (r *Businesses[T]) Use(b catalog.Business, now time.Time) *T {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,7 +49,7 @@ func (r *Businesses[T]) Use(b catalog.Business, now time.Time) *T {
 	return kept.it
 }
 
-// Kept returns what is kept for b, or nil; that is no use of it.
+// Kept returns the value of b, or nil, without counting as a use.
 func (r *Businesses[T]) Kept(b catalog.Business) *T {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,7 +59,7 @@ func (r *Businesses[T]) Kept(b catalog.Business) *T {
 	return nil
 }
 
-// Forget lets go of what was not used for [For].
+// Forget evicts the values that were not used for [For].
 func (r *Businesses[T]) Forget(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,7 +15,7 @@ type column struct {
 
 	sorted bool     // whether order and rank are kept
 	order  []uint32 // numbers, by their values
-	rank   []uint32 // of each number its place in order
+	rank   []uint32 // of each number its position in order
 }
 
 func (c *column) value(t *catalog.Template) catalog.Value {
@@ -39,7 +39,7 @@ func asCompared(a catalog.Attribute, v catalog.Value) catalog.Value {
 
 func (c *column) add(t *catalog.Template) {
 	v := c.value(t)
-	if last := len(c.cells) - 1; last >= 0 && c.values.values[c.cells[last]] == v { // as where nobody says anything
+	if last := len(c.cells) - 1; last >= 0 && c.values.values[c.cells[last]] == v { // as in columns without values
 		c.cells = append(c.cells, c.cells[last])
 		return
 	}
@@ -83,8 +83,8 @@ func (c *column) sort() {
 	slices.SortFunc(fresh, compare)
 	c.order = merge(c.order, fresh, compare)
 	c.rank = make([]uint32, all)
-	for place, n := range c.order {
-		c.rank[n] = uint32(place)
+	for position, n := range c.order {
+		c.rank[n] = uint32(position)
 	}
 }
 
@@ -107,22 +107,22 @@ func merge[E any](a, b []E, compare func(a, b E) int) []E {
 // sortRows returns rows by the values in their cells; those of equal values
 // stay in the order in which they were. The values must be sorted.
 func (c *column) sortRows(rows []int32, descending bool) []int32 {
-	place := func(row int32) int {
-		if place := int(c.rank[c.cells[row]]); !descending {
-			return place
+	position := func(row int32) int {
+		if position := int(c.rank[c.cells[row]]); !descending {
+			return position
 		}
 		return len(c.rank) - 1 - int(c.rank[c.cells[row]])
 	}
-	next := make([]int32, len(c.rank)+1) // where the next row of a place goes
+	next := make([]int32, len(c.rank)+1) // where the next row of a position goes
 	for _, row := range rows {
-		next[place(row)+1]++
+		next[position(row)+1]++
 	}
 	for i := 1; i < len(next); i++ {
 		next[i] += next[i-1]
 	}
 	out := make([]int32, len(rows))
 	for _, row := range rows {
-		to := &next[place(row)]
+		to := &next[position(row)]
 		out[*to] = row
 		*to++
 	}

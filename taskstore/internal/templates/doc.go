@@ -1,7 +1,7 @@
-// Package templates is what edits make of the templates of a business and how
-// they are searched, for every backend the same. It stores nothing.
+// Package templates edits and searches the templates of a business, the same
+// for every backend. It stores nothing.
 //
-// A backend reads the templates that a call edits, lets [Do] say what becomes
-// of them, and writes that if, at the same moment, those that it read are as
-// they were and every claim of the [Batch] is free.
+// A backend reads the templates that a call edits, applies the edits with [Do],
+// and writes the result if, in the same step, the templates that it read are
+// unchanged and every claim of the [Batch] is free.
 package templates

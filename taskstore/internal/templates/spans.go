@@ -1,8 +1,7 @@
 package templates
 
-// spans are what becomes of the rows of a column: runs of them, each from a
-// first row to before another, in the order in which they are to be. Those
-// that are in none go away.
+// spans are the rows that a column keeps, in their new order: runs of old rows
+// [first, end). Rows in none of them are removed.
 type spans [][2]int32
 
 func spansOf(rows []int32) spans {
@@ -17,7 +16,7 @@ func spansOf(rows []int32) spans {
 	return s
 }
 
-// arranged returns the cells of a column as s has them, mostly in their place.
+// arranged returns the cells in the order of s, reusing their array if it can.
 func arranged[E any](cells []E, s spans) []E {
 	out := cells[:0]
 	if !s.ascending() { // a cell would be overwritten before it is read

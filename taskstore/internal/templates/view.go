@@ -136,8 +136,8 @@ func (v *View) Search(s catalog.Search) (page []int64, total int) {
 	return page, total
 }
 
-// sortOnce sorts the values of a column, if nobody has before; [View.Apply]
-// keeps them sorted then.
+// sortOnce sorts the values of a column unless they are; [View.Apply] keeps
+// them sorted.
 func (v *View) sortOnce(c *column) {
 	v.mu.RLock()
 	sorted := c.sorted

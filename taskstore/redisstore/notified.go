@@ -17,25 +17,25 @@ import (
 )
 
 // In a cluster the index is not on the server of a task. That server may be
-// replaced by one that lacks the last results of a task after its notification
-// was sent, and then only a visit can end the task again. So the index
-// remembers notified tasks for a while: if a server was replaced since, all of
-// them are visited, else they are forgotten without a visit.
+// replaced by a replica that lacks the last results of a task after its
+// notification was sent, and then only a visit can end the task again. So the
+// index remembers notified tasks for a while: if a server was replaced in that
+// time, all of them are visited, else they are removed without a visit.
 
-// secondLook is how long a notified task is remembered: longer than a server
-// takes to be replaced.
+// secondLook is how long a notified task is remembered: longer than a fail-over
+// takes.
 const secondLook = time.Minute
 
-// toldScript moves a task from the visits to the notified ones.
+// moveToNotifiedScript moves a task from the visits to the notified tasks.
 //
 // KEYS[1] sweep
-// KEYS[2] told
+// KEYS[2] notified
 // KEYS[3] servers
 // ARGV[1] the task's number
 // ARGV[2] shard
-// ARGV[3] what tells the servers from others, or "" if that is not known
+// ARGV[3] hash of the run ids of the servers, or "" if that is not known
 // Returns 1 if it had a visit, else 0.
-var toldScript = redis.NewScript(luaNow + `
+var moveToNotifiedScript = redis.NewScript(luaNow + `
 local life, time = redis.call('PTTL', KEYS[1]), now()
 if redis.call('ZREM', KEYS[1], ARGV[1]) == 0 then return 0 end
 redis.call('ZADD', KEYS[2], text(time), ARGV[1])
@@ -48,18 +48,18 @@ end
 return 1
 `)
 
-// forgetToldScript forgets notified tasks, or gives all of them a visit now if
-// the servers are others than when it last ran. Without knowing the servers
-// each task gets its visit when it would be forgotten.
+// forgetNotifiedScript removes notified tasks, or gives all of them a visit now
+// if a server was replaced since it last ran. Without run ids each task gets a
+// visit instead of its removal.
 //
 // KEYS[1] sweep
-// KEYS[2] told
+// KEYS[2] notified
 // KEYS[3] servers
 // ARGV[1] shard
-// ARGV[2] what tells the servers from others, or "" if they may not be asked
+// ARGV[2] hash of the run ids of the servers, or "" if INFO is not allowed
 // ARGV[3] microseconds for which a notified task is remembered
 // Returns the number of tasks that got a visit.
-var forgetToldScript = redis.NewScript(luaNow + `
+var forgetNotifiedScript = redis.NewScript(luaNow + `
 local time, most = now(), 1000
 local old, visit = text(time - ARGV[3])
 if ARGV[2] == '' then
@@ -85,20 +85,21 @@ end
 return #visit
 `)
 
-// told returns the call that moves a task from the visits to the notified ones.
-func (s *Store) told(ctx context.Context, n procfleet.Number) *call {
+// moveToNotified returns the call that moves a task from the visits to the
+// notified tasks.
+func (s *Store) moveToNotified(ctx context.Context, n procfleet.Number) *call {
 	shard, now := taskstore.Shard(n), ""
 	if cluster, ok := s.client.(*redis.ClusterClient); ok {
 		now, _ = s.servers.read(ctx, cluster)
 	}
 	return &call{
-		script: toldScript, keys: []string{s.keys.sweep(shard), s.keys.told(shard), s.keys.servers()}, args: []any{int64(n), shard, now},
+		script: moveToNotifiedScript, keys: []string{s.keys.sweep(shard), s.keys.notified(shard), s.keys.servers()}, args: []any{int64(n), shard, now},
 	}
 }
 
-// forgetTold returns the call that forgets the notified tasks of a shard; nil
-// outside of a cluster, and while a server cannot be asked.
-func (s *Store) forgetTold(ctx context.Context, shard int) *call {
+// forgetNotified returns the call that removes the notified tasks of a shard;
+// nil outside of a cluster, and while a server is unavailable.
+func (s *Store) forgetNotified(ctx context.Context, shard int) *call {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
 		return nil
@@ -108,13 +109,13 @@ func (s *Store) forgetTold(ctx context.Context, shard int) *call {
 		return nil
 	}
 	return &call{
-		script: forgetToldScript,
-		keys:   []string{s.keys.sweep(shard), s.keys.told(shard), s.keys.servers()},
+		script: forgetNotifiedScript,
+		keys:   []string{s.keys.sweep(shard), s.keys.notified(shard), s.keys.servers()},
 		args:   []any{shard, servers, secondLook.Microseconds()},
 	}
 }
 
-// servers knows which processes are the masters of a cluster.
+// servers caches which processes are the masters of a cluster.
 type servers struct {
 	mu    sync.Mutex
 	at    time.Time // of the reading
@@ -125,9 +126,9 @@ type servers struct {
 // serversAge is how old a reading of the servers may be.
 const serversAge = time.Second
 
-// read returns what tells these masters from others, "" if they may not be
-// asked. It changes when a replica takes over and when a master restarts, as
-// both may have lost the last moments.
+// read returns a hash of the masters' run ids, "" if INFO is not allowed. It
+// changes when a replica takes over and when a master restarts, as both may
+// have lost the last writes.
 func (v *servers) read(ctx context.Context, cluster *redis.ClusterClient) (text string, known bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -159,7 +160,7 @@ func (v *servers) read(ctx context.Context, cluster *redis.ClusterClient) (text 
 		slices.Sort(runs)
 		sum := sha256.Sum256([]byte(strings.Join(runs, " ")))
 		v.text = hex.EncodeToString(sum[:16])
-	case classify(err) == faultPassing:
+	case classify(err) == faultTransient:
 		v.known = false
 	}
 	return v.text, v.known

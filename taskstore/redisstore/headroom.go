@@ -21,66 +21,66 @@ const (
 	newTasksPart = 0.5
 	// memoryAge is how old a reading of the servers' memory may be.
 	memoryAge = time.Second
-	// taskRoom and itemRoom are about what a new task takes, by which a reading
-	// is corrected until the next.
-	taskRoom, itemRoom = 2048, 80
+	// taskMemory and itemMemory estimate the bytes of a new task, to correct a
+	// reading until the next one.
+	taskMemory, itemMemory = 2048, 80
 )
 
-// room knows how much memory is left for new tasks.
-type room struct {
+// headroom is the memory left for new tasks.
+type headroom struct {
 	mu   sync.Mutex
 	at   time.Time // of the reading
 	left int64     // bytes, on the fullest server
 }
 
-// take reserves memory for a new task until the next reading, and reports
-// whether that was left.
-func (r *room) take(bytes int64) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.left < bytes {
+// reserve takes memory for a new task until the next reading, and reports
+// whether that much was left.
+func (h *headroom) reserve(bytes int64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.left < bytes {
 		return false
 	}
-	r.left -= bytes
+	h.left -= bytes
 	return true
 }
 
-// stale reports whether a new reading is due; one caller is told so.
-func (r *room) stale() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if time.Since(r.at) < memoryAge {
+// stale reports to one caller that a new reading is due.
+func (h *headroom) stale() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if time.Since(h.at) < memoryAge {
 		return false
 	}
-	r.at = time.Now()
+	h.at = time.Now()
 	return true
 }
 
-func (r *room) set(left int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.left = left
+func (h *headroom) set(left int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.left = left
 }
 
-// checkRoom returns [taskstore.ErrFull] if the servers' memory has no room for
-// a new task. Servers without a limit, or that do not tell, always have.
-func (s *Store) checkRoom(ctx context.Context, d *taskstore.Draft) error {
-	if s.room.stale() {
-		s.readRoom(ctx)
+// checkHeadroom returns [taskstore.ErrFull] if too little memory is left for a
+// new task. Servers without a limit, or without the right to INFO, have enough.
+func (s *Store) checkHeadroom(ctx context.Context, d *taskstore.Draft) error {
+	if s.headroom.stale() {
+		s.readHeadroom(ctx)
 	}
-	need := int64(taskRoom)
+	need := int64(taskMemory)
 	for i := range d.Chunks {
-		need += itemRoom * int64(len(d.Chunks[i].Items))
+		need += itemMemory * int64(len(d.Chunks[i].Items))
 	}
-	if s.room.take(need) {
+	if s.headroom.reserve(need) {
 		return nil
 	}
 	return fmt.Errorf("%w: Redis uses more than %d %% of its maxmemory", taskstore.ErrFull, int(100*newTasksPart))
 }
 
-// readRoom asks every server how much memory it uses. If one cannot be asked,
-// what was read before stays: a task that is made there fails by itself.
-func (s *Store) readRoom(ctx context.Context) {
+// readHeadroom reads the memory use of every server. If one is unavailable the
+// last reading stays: a task that is made there fails by itself.
+func (s *Store) readHeadroom(ctx context.Context) {
 	var mu sync.Mutex
 	least := int64(math.MaxInt64)
 	read := func(ctx context.Context, server redis.Cmdable) error {
@@ -90,7 +90,7 @@ func (s *Store) readRoom(ctx context.Context) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		least = min(least, roomIn(info))
+		least = min(least, headroomIn(info))
 		return nil
 	}
 	var err error
@@ -101,14 +101,14 @@ func (s *Store) readRoom(ctx context.Context) {
 	}
 	switch {
 	case err == nil:
-		s.room.set(least)
-	case classify(err) != faultPassing && ctx.Err() == nil: // it may not be asked
-		s.room.set(math.MaxInt64)
+		s.headroom.set(least)
+	case classify(err) != faultTransient && ctx.Err() == nil: // INFO is not allowed
+		s.headroom.set(math.MaxInt64)
 	}
 }
 
-// roomIn reads how many bytes are left for new tasks from what INFO answers.
-func roomIn(info string) int64 {
+// headroomIn returns the bytes left for new tasks according to INFO.
+func headroomIn(info string) int64 {
 	number := func(name string) int64 {
 		n, err := strconv.ParseInt(field(info, name), 10, 64)
 		if err != nil {
@@ -123,8 +123,8 @@ func roomIn(info string) int64 {
 	return int64(newTasksPart*float64(limit)) - number("used_memory") + number("mem_not_counted_for_evict")
 }
 
-// findRepeat looks for the task that the same request made before, which needs
-// no room.
+// findRepeat finds the task that the same request made before, which needs no
+// memory.
 func (m *maker) findRepeat(ctx context.Context) error {
 	if m.draft.IdempotencyKey == "" {
 		return nil
