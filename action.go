@@ -13,7 +13,7 @@ const (
 	ActionStop      Action = "stop"      // run the stop command, verify, release
 	ActionStatus    Action = "status"    // look, change nothing
 	ActionSupervise Action = "supervise" // keep the process alive from now on
-	ActionRelease   Action = "release"   // stop keeping it alive; the process itself is left alone
+	ActionRelease   Action = "release"   // stop supervising it; the process itself keeps running
 	ActionRestart   Action = "restart"   // run the restart command, verify that the process was replaced, supervise
 	ActionReload    Action = "reload"    // run the reload command
 	ActionKill      Action = "kill"      // run the kill command or SIGKILL, verify, release

@@ -92,14 +92,14 @@ func (h *Host) UnmarshalText(text []byte) error {
 }
 
 // Target is a host as a caller named it. Host is zero when the caller named an
-// agent that nobody has announced, or gave neither address nor agent; such an
-// item ends as unreachable.
+// agent id that no agent has announced, or gave neither address nor agent id;
+// such an item ends as unreachable.
 type Target struct {
 	Host Host `json:"h,omitzero"`
 	// AgentID is the agent id that the caller gave, if any.
 	AgentID string `json:"i,omitempty"`
 	// Label is the caller's own way to write this host, for dialects whose
-	// answers must repeat it. Empty means Host.String().
+	// responses must repeat it. Empty means Host.String().
 	Label string `json:"l,omitempty"`
 }
 

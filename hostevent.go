@@ -2,9 +2,9 @@ package procfleet
 
 import "time"
 
-// HostEvent is what an agent did or noticed without having been asked to.
+// HostEvent is an automatic action or an observation of an agent.
 type HostEvent struct {
-	// Sequence is its place among the events of all hosts.
+	// Sequence orders the events of all hosts.
 	Sequence   uint64    `json:"sequence"`
 	ReceivedAt time.Time `json:"received_at"`
 	At         time.Time `json:"at"` // as well as the agent knows the server's time
@@ -15,8 +15,8 @@ type HostEvent struct {
 	// Kind is a word such as restarted, gave_up or limit_exceeded. Agents of
 	// other releases may have other ones.
 	Kind string `json:"kind"`
-	// Key, Namespace, Name and ProcName are those of the process that it is
-	// about, PID its main process; empty if it is about the host.
+	// Key, Namespace, Name and ProcName name the process, PID its main process;
+	// empty in an event about the host.
 	Key       string `json:"key,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`

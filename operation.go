@@ -25,11 +25,11 @@ type Submission struct {
 	// Timeout, if not zero, replaces the computed deadline; 1 s to 7 days.
 	Timeout time.Duration `json:"timeout,omitempty"`
 	// Dialect is the published call that made it and decides the shape of
-	// result keys; Application and Business are who asked and for whom.
+	// result keys; Application is the caller, Business its business.
 	Dialect     string `json:"dialect,omitempty"`
 	Application string `json:"application,omitempty"`
 	Business    string `json:"business,omitempty"`
-	// Callback is a URL (http or https) that is told when the task is
+	// Callback is a URL (http or https) that is notified when the task is
 	// finished; empty for none.
 	Callback string `json:"callback,omitempty"`
 }

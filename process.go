@@ -22,7 +22,7 @@ type ProcessSpec struct {
 	ProcName string `json:"proc_name"`
 	// ArgsPattern is a regular expression (RE2, at most [MaxPath] bytes) that
 	// something in the command line of the process, its arguments joined by
-	// single spaces, must match, to tell it from others of the same program;
+	// single spaces, must match, to distinguish it from others of the same program;
 	// empty matches all.
 	ArgsPattern string `json:"args_pattern,omitempty"`
 	SetupPath   string `json:"setup_path,omitempty"` // working directory of every command; absolute
@@ -65,7 +65,7 @@ type Control struct {
 	// RestartInPlace accepts a restart that keeps the pid (nginx re-exec).
 	RestartInPlace bool `json:"restart_in_place,omitempty"`
 	// HealthRestart lets three failures of Health in a row end and start the
-	// process again; without, they are told and nothing else.
+	// process again; without, they are only reported.
 	HealthRestart bool `json:"health_restart,omitempty"`
 }
 
@@ -88,7 +88,7 @@ const (
 	Resident ProcessType = "resident"
 	// Once is started and ends by itself; it is never supervised.
 	Once ProcessType = "once"
-	// Manual processes run until somebody ends them: a start is verified as of
+	// Manual processes run until they are ended by hand: a start is verified as of
 	// a resident one, and they are never supervised. Older agents take it
 	// for Once.
 	Manual ProcessType = "manual"

@@ -30,7 +30,7 @@ const (
 	StatePending     State = "pending"   // stored, no agent has it
 	StateDelivered   State = "delivered" // an agent accepted it
 	StateSucceeded   State = "succeeded"
-	StateUnchanged   State = "unchanged" // it already was as asked
+	StateUnchanged   State = "unchanged" // it already was in the requested state
 	StateFailed      State = "failed"
 	StateUnreachable State = "unreachable"
 	StateTimedOut    State = "timed_out"
@@ -51,7 +51,7 @@ func States() []State { return slices.Clone(states) }
 // Final reports whether an item in this state awaits nothing more.
 func (s State) Final() bool { return s != StatePending && s != StateDelivered }
 
-// Failure reports whether the caller did not get what was asked for.
+// Failure reports whether the item did not get the requested outcome.
 func (s State) Failure() bool {
 	switch s {
 	case StateFailed, StateUnreachable, StateTimedOut, StateCancelled, StateRejected:

@@ -17,7 +17,7 @@ type ProcessStatus struct {
 	AgentID string `json:"agent_id,omitempty"`
 
 	PID int `json:"pid,omitempty"` // 0 when not running
-	// PIDs are those of all instances if the spec has several; PID is the first.
+	// PIDs are the main processes of all instances if the spec has several; PID is the first.
 	PIDs      []int     `json:"pids,omitempty"`
 	Instances int       `json:"instances,omitempty"` // how many the spec wants, if several
 	Command   string    `json:"command,omitempty"`

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Number is a task's place in the order of acceptance: microseconds of the
+// Number orders tasks by acceptance: microseconds of the
 // store's clock since the Unix epoch, strictly increasing across all
 // dispatchers, and never going back.
 type Number int64
@@ -152,13 +152,13 @@ type Task struct {
 	Counts Counts
 
 	CreatedAt  time.Time // acceptance, the store's clock
-	Deadline   time.Time // when silent items are given up
+	Deadline   time.Time // when items without a result fail
 	FinishedAt time.Time // zero while open
 	ExpiresAt  time.Time // when the store forgets the task
 
 	// Dispatched is true once all chunks are known to be queued.
 	Dispatched bool
-	// NotifyPending is true from the task's end until its end was told.
+	// NotifyPending is true from the task's end until its caller was notified.
 	NotifyPending bool
 	// EventPublished is true once the finished event was published and
 	// audited: while NotifyPending, only the callback is left.
@@ -166,19 +166,19 @@ type Task struct {
 	// RejectReason says why State is TaskRejected.
 	RejectReason string
 
-	Actions     []Action // the distinct actions asked for
+	Actions     []Action // distinct
 	Dialect     string
 	Application string
 	Business    string
 	Callback    string
 	Origin      Origin
 	// Trace is the W3C traceparent under which the task was accepted, so that
-	// whoever takes the task up, however late, goes on with one trace; empty
-	// without one.
+	// later work on the task, however late, continues this trace; empty without
+	// one.
 	Trace string
 }
 
-// Origin is what the audit log says of who asked for a task, beside the
+// Origin describes the caller of a task in the audit log, beside the
 // application. Each part may be empty, and has at most [MaxOriginPart] bytes.
 type Origin struct {
 	User    string `json:"u,omitempty"` // for whom the application called
@@ -204,8 +204,7 @@ func (c Counts) Total() int {
 	return n
 }
 
-// Failed is the number of items for which the caller did not get what was
-// asked for: failed, unreachable, timed out, cancelled or rejected.
+// Failed is the number of items without the requested outcome: failed, unreachable, timed out, cancelled or rejected.
 func (c Counts) Failed() int {
 	n := 0
 	for _, s := range States() {

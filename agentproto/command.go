@@ -74,10 +74,10 @@ type Spec struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 	ProcName  string `json:"proc_name"`
-	// ArgsPattern tells the process from others of the same program: a regular
-	// expression (RE2) that something in its command line, the arguments joined
-	// by single spaces, must match. Empty matches all. Agents older than it do
-	// not look at it.
+	// ArgsPattern distinguishes the process from others of the same program: a
+	// regular expression (RE2) that its command line, the arguments joined by
+	// single spaces, must match somewhere. Empty matches all. Agents older than
+	// it ignore it.
 	ArgsPattern string `json:"args_pattern,omitempty"`
 	SetupPath   string `json:"setup_path,omitempty"`
 	PidPath     string `json:"pid_path,omitempty"`
@@ -97,7 +97,7 @@ type Spec struct {
 	NoProfile      bool              `json:"no_profile,omitzero"`
 	RestartInPlace bool              `json:"restart_in_place,omitzero"`
 	// HealthRestart lets three failures of HealthCmd in a row end and start the
-	// process again; without, they are told and nothing else.
+	// process again; without, they are only reported.
 	HealthRestart bool `json:"health_restart,omitzero"`
 
 	Type              string  `json:"process_type"` // resident, once, manual, periodic
@@ -121,7 +121,7 @@ type Reply struct {
 	Instance string `json:"instance"`
 	// Incarnation is the agent process that replies.
 	Incarnation string `json:"incarnation,omitempty"`
-	// Refused says in one word why the whole command was turned away.
+	// Refused says in one word why the whole command was rejected.
 	Refused string     `json:"refused,omitempty"`
 	Message string     `json:"message,omitempty"`
 	Items   ReplyItems `json:"items,omitempty"`
@@ -134,8 +134,8 @@ const (
 	RefusedInstance    = "instance"    // meant for another instance
 	RefusedIncarnation = "incarnation" // meant for another process of this instance
 	RefusedExpired     = "expired"     // accept_before has passed
-	RefusedStopping    = "stopping"    // the agent is going away; ask again
-	RefusedSignature   = "signature"   // not known to be from a server of this fleet
+	RefusedStopping    = "stopping"    // the agent is shutting down; try again
+	RefusedSignature   = "signature"   // not verified as from a server of this fleet
 )
 
 // ReplyItem says what became of one command item. With Result set the item

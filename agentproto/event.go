@@ -16,8 +16,8 @@ type Event struct {
 	Instance string    `json:"instance"`
 	At       time.Time `json:"at"`   // server's time, as well as the agent knows it
 	Kind     string    `json:"kind"` // one of the words below
-	// Key, Namespace, Name and ProcName are those of the process that it is
-	// about; empty if it is about the host.
+	// Key, Namespace, Name and ProcName name the process; empty in an event about
+	// the host.
 	Key       string `json:"key,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
@@ -34,18 +34,18 @@ type Event struct {
 // Kinds of an [Event] that is about a process.
 const (
 	EventRestarted        = "restarted"         // it had ended and was started again
-	EventGaveUp           = "gave_up"           // it is not started again until somebody asks, or but for rare attempts
-	EventAdopted          = "adopted"           // somebody else started it; it is looked after
-	EventPIDChanged       = "pid_changed"       // a successor took its place
+	EventGaveUp           = "gave_up"           // no more automatic starts, or only rare ones
+	EventAdopted          = "adopted"           // it was started externally and is supervised
+	EventPIDChanged       = "pid_changed"       // a successor replaced it
 	EventTwoMasters       = "two_masters"       // the pid file names another process while the known one lives
-	EventLimitExceeded    = "limit_exceeded"    // it, or its group, was over a limit and has been taken down
+	EventLimitExceeded    = "limit_exceeded"    // it, or its group, was over a limit and was killed
 	EventInstancesMissing = "instances_missing" // fewer of its instances run than its spec wants
 	EventHealthFailed     = "health_failed"     // its health command failed several times in a row
-	EventFrozen           = "frozen"            // it is stopped by a signal: neither dead nor at work
-	EventUncertain        = "uncertain"         // the truth about it cannot be read
+	EventFrozen           = "frozen"            // it is stopped by a signal
+	EventUncertain        = "uncertain"         // its state cannot be observed
 	EventOverlap          = "overlap"           // periodic runs were left out because one takes longer than its period
 	EventRunsFailed       = "runs_failed"       // a periodic process failed several times in a row
-	EventQuarantined      = "quarantined"       // faults of the agent with it; it is left alone
+	EventQuarantined      = "quarantined"       // the agent failed on it repeatedly and does not touch it
 	EventCommandHanging   = "command_hanging"   // a command of it could not be ended
 )
 
@@ -53,9 +53,9 @@ const (
 const (
 	EventJournalDamaged = "journal_damaged" // part of the journal could not be read
 	EventJournalFull    = "journal_full"    // the journal cannot be written
-	EventStartsPaused   = "starts_paused"   // the host had no room for another process; automatic starts wait
+	EventStartsPaused   = "starts_paused"   // the host cannot run another process; automatic starts wait
 	EventStarved        = "starved"         // the agent did not run for a while
-	EventUnsafeHost     = "unsafe_host"     // something about this host endangers its processes
+	EventUnsafeHost     = "unsafe_host"     // a setting of this host endangers its processes
 	EventTwoAgents      = "two_agents"      // another agent takes commands for this host
 	EventCopiedFolder   = "copied_folder"   // the data folder was copied or restored; the agent began anew
 

@@ -3,9 +3,9 @@ package agentproto
 import "time"
 
 // Presence announces a live agent: on connecting, every 30 s with jitter, and
-// with Leaving set when it goes away in good order. It is sent as a request
-// to [PresenceSubject]; a worker answers with a [PresenceReply] once the
-// store has it. No answer is no error: the next announcement is sent anyway.
+// with Leaving set on an orderly shutdown. It is sent as a request to
+// [PresenceSubject]; a worker replies with a [PresenceReply] once it is stored.
+// A missing reply is no error: the next announcement is sent anyway.
 type Presence struct {
 	Header
 	Host     string `json:"host"` // "<cloud>:<ip>"
@@ -38,13 +38,13 @@ type AgentProcess struct {
 	Incarnation string `json:"incarnation,omitempty"` // empty of agents that have none
 }
 
-// PresenceReply tells the agent the server's time. With the round trip as
+// PresenceReply has the server's time. With the round trip as
 // error bound the agent learns by how much its own clock is off.
 type PresenceReply struct {
 	Header
 	ServerTime time.Time `json:"server_time"`
-	// Again says that the announcement does not count, since by its Sent it is
-	// too old, or from the future: it is to be made again by ServerTime.
+	// Again says that the announcement was rejected because its Sent is too old or
+	// in the future: the agent sends it again with ServerTime.
 	Again bool `json:"again,omitzero"`
 	// AgentIDRefused says why the agent id of the announcement is not the
 	// host's; the rest of the announcement counts. Servers older than it leave

@@ -29,7 +29,7 @@ type ManagedProcess struct {
 
 // Words of [ManagedProcess.Desired].
 const (
-	DesiredNone = "none" // left alone
+	DesiredNone = "none" // not supervised
 	DesiredUp   = "up"   // supervised
 	DesiredDown = "down" // stopped or killed on purpose
 )

@@ -69,7 +69,7 @@ type Status struct {
 	AgentID    string    `json:"agent_id,omitempty"`
 
 	PID int `json:"pid,omitzero"`
-	// PIDs are those of all instances if the spec has several; PID is the first.
+	// PIDs are the main processes of all instances if the spec has several; PID is the first.
 	PIDs          []int     `json:"pids,omitempty"`
 	Instances     int       `json:"instances,omitzero"` // how many the spec wants, if several
 	Command       string    `json:"command,omitempty"`

@@ -5,27 +5,25 @@ import (
 	"time"
 )
 
-// SettingsAsk asks what holds for a host, as a request to [SettingsSubject].
-// Agents ask when they start, before they start anything by themselves; when
-// they are told that something changed; and every 10 minutes, give or take a
-// fifth. It is answered with a [SettingsReply].
+// SettingsAsk requests the settings of a host on [SettingsSubject]. Agents send
+// it when they start, before they start any process; on [SettingsChanged]; and
+// every 10 minutes, give or take a fifth. The reply is a [SettingsReply].
 type SettingsAsk struct {
 	Header
 	Host     string `json:"host"` // "<cloud>:<ip>"
 	Instance string `json:"instance"`
 }
 
-// SettingsReply carries everything that holds for a host; what it leaves out
-// does not hold any more.
+// SettingsReply has all settings of a host and replaces its earlier ones.
 type SettingsReply struct {
 	Header
-	// Error says why nothing is known just now; the agent keeps what it has.
+	// Error says why the settings are unavailable; the agent keeps the ones it has.
 	Error      string    `json:"error,omitempty"`
 	ServerTime time.Time `json:"server_time"`
 	Settings   Settings  `json:"settings"`
 }
 
-// Settings are what the server wants of a host beside operations.
+// Settings are the server's settings for one host.
 type Settings struct {
 	Freezes []Freeze `json:"freezes,omitempty"`
 	Groups  []Group  `json:"groups,omitempty"`
@@ -51,12 +49,12 @@ type Group struct {
 	MemoryByLimit bool `json:"memory_by_limit,omitzero"`
 }
 
-// SettingsChanged tells agents that their settings changed, so that they ask
-// for them: one host on its [AgentSubject], or all on [SettingsChangedAll],
-// where each waits a random time of up to 2 s first. It is not answered.
+// SettingsChanged notifies agents that their settings changed, so that they
+// request them: one host on its [AgentSubject], or all on [SettingsChangedAll],
+// where each waits a random time of up to 2 s first. It has no reply.
 type SettingsChanged struct{ Header }
 
-// SettingsSubject is where the agents of a cloud area ask for their settings.
+// SettingsSubject is where the agents of a cloud area request their settings.
 //
 //	procfleet.settings.0
 func SettingsSubject(cloud int64) string {
@@ -66,5 +64,5 @@ func SettingsSubject(cloud int64) string {
 // SettingsAll matches every cloud area's subject of settings.
 const SettingsAll = "procfleet.settings.*"
 
-// SettingsChangedAll is where every agent is told that settings changed.
+// SettingsChangedAll is where every agent is notified that settings changed.
 const SettingsChangedAll = "procfleet.settingschanged"

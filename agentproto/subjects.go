@@ -32,32 +32,32 @@ const (
 	answerPrefix = "procfleet.answer."
 )
 
-// AnswerSubject is where the agent whose subject is asked answers a request; id
-// is "<worker>.<request>". It names the host, so that an agent can be allowed
-// to answer for its own host and nowhere else.
+// AnswerSubject is the subject of an agent's reply to a request on the subject
+// asked; id is "<worker>.<request>". It names the host, so that an agent can be
+// restricted to replies of its own host.
 //
 //	procfleet.answer.0.10-0-0-1.1zk3x9.4-0-1
 func AnswerSubject(asked, id string) string {
 	return answerPrefix + strings.TrimPrefix(asked, agentPrefix) + "." + id
 }
 
-// AnswersTo matches the answers of every host to the requests with such ids,
+// AnswersTo matches the replies of every host to requests with these ids,
 // "<worker>.*".
 //
 //	procfleet.answer.*.*.1zk3x9.*
 func AnswersTo(ids string) string { return answerPrefix + "*.*." + ids }
 
-// AgentInbox is the prefix of the subjects on which the agent of a host takes
-// answers to what it asks.
+// AgentInbox is the prefix of the subjects on which the agent of a host receives
+// replies.
 //
 //	_INBOX.0.10-0-0-1
 func AgentInbox(cloud int64, addr netip.Addr) string {
 	return "_INBOX." + strconv.FormatInt(cloud, 10) + "." + HostToken(addr)
 }
 
-// ToAgent reports whether a subject for an answer is one that an agent takes
-// answers on. Nobody else is answered: an agent that is up to something could
-// name any subject, and have it said by whoever answers.
+// ToAgent reports whether a reply subject is the inbox of an agent. Servers reply
+// to no other subject: a malicious agent could name any subject, and have a
+// server publish there.
 func ToAgent(reply string) bool { return strings.HasPrefix(reply, "_INBOX.") }
 
 // AgentQueue is the queue group in which an agent subscribes to its subject.

@@ -29,7 +29,7 @@ const (
 	AttrArgsPattern  Attribute = "args_pattern"
 )
 
-// What else is known of a template, and can be asked for in a [Search].
+// Further attributes of a template that a [Search] can use.
 const (
 	AttrID        Attribute = "id"
 	AttrModule    Attribute = "module"     // matches if one of the bound modules does

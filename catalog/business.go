@@ -15,14 +15,14 @@ const DefaultAccount = "0"
 // MaxAccount is the most bytes of an account.
 const MaxAccount = 64
 
-// Business is whose templates and modules they are: a business of one
-// supplier. Those of other accounts are never seen.
+// Business owns templates and modules: a business of one supplier. It never
+// sees the data of other accounts.
 type Business struct {
 	Account string // opaque; see MaxAccount
 	ID      int64  // 1 or more
 }
 
-// Validate reports as [procfleet.FieldError] what keeps b from being a business.
+// Validate returns a [procfleet.FieldError] for each invalid field.
 func (b Business) Validate() error {
 	switch {
 	case b.ID < 1:

@@ -1,20 +1,18 @@
-// Package catalog is the contract of what the server knows of managed
-// processes apart from tasks: how they are registered, what their agents last
-// reported of them, how a host's processes are grouped, what is frozen, which
-// processes businesses define, and what modules and hosts businesses have. The
-// task stores implement it; the suite in catalogtest says what they must do.
+// Package catalog is the contract of the data about managed processes apart
+// from tasks: registrations, the last reports of agents, process groups,
+// freezes, process templates of businesses, and the modules and hosts of
+// businesses. The task stores implement it; the suite in catalogtest checks
+// them.
 //
-// Nothing here expires but freezes. All moments are in UTC and are kept to the microsecond
-// at least. Every method is safe for concurrent use, returns when ctx ends, and
-// may be repeated. A store that cannot be asked now answers
-// taskstore.ErrUnavailable; a call over many entries may then have had its
-// effect on some of them. What is returned, and what was given, is the
-// caller's to change but for a [Topology]; the specs of one answer may share
-// labels and environment.
+// Only freezes expire. All times are UTC, with at least microseconds. Every
+// method is safe for concurrent use, returns when ctx ends, and may be
+// repeated. An unavailable store returns taskstore.ErrUnavailable; a call over
+// many entries may then have had its effect on some of them. The caller may
+// change its arguments and the results afterwards, except a [Topology]; the
+// specs of one result may share labels and environment.
 //
-// A call that would store something for what is not a [Process], for a
-// namespace that is none, or for what is not a [Business], is refused whole; one
-// that asks for it finds nothing.
+// A call that would store an invalid [Process], namespace or [Business] is
+// rejected as a whole; a call that reads one finds nothing.
 package catalog
 
 import (
@@ -37,7 +35,7 @@ type Process struct {
 	Name      string
 }
 
-// Validate reports as [procfleet.FieldError] what keeps p from being a process.
+// Validate returns a [procfleet.FieldError] for each invalid field.
 func (p Process) Validate() error {
 	return errors.Join(validHost("host", p.Host), validName("namespace", p.Namespace), validName("name", p.Name))
 }
@@ -48,7 +46,7 @@ func ValidName(text string) bool { return validName("", text) == nil }
 
 func validName(field, text string) error { return validText(field, text, procfleet.MaxKey) }
 
-// validText refuses what is not UTF-8 of 1 to most bytes without a NUL.
+// validText rejects a text that is not UTF-8 of 1 to most bytes without a NUL.
 func validText(field, text string, most int) error {
 	switch {
 	case text == "":
@@ -74,9 +72,9 @@ func validHost(field string, h procfleet.Host) error {
 type Definition struct {
 	Spec  procfleet.ProcessSpec
 	Hosts []procfleet.Host
-	// Asked is for who is late with it: when it was asked for, by the store's
-	// clock. It replaces no spec that was asked for then or since; zero is now,
-	// and replaces all.
+	// Asked is when the registration was requested, by the store's clock, if it
+	// is stored late. It replaces no spec that was requested at that time or
+	// later; zero is now, and replaces all.
 	Asked time.Time
 }
 
@@ -85,8 +83,8 @@ func (d Definition) Process(h procfleet.Host) Process {
 	return Process{Host: h, Namespace: d.Spec.Namespace, Name: d.Spec.Name}
 }
 
-// Registration is what was registered for one process on one host. It says
-// what the process is, not whether anything keeps it alive.
+// Registration is the registered spec of one process on one host. Whether the
+// process is supervised is not part of it.
 type Registration struct {
 	Process
 	Spec procfleet.ProcessSpec
@@ -95,16 +93,16 @@ type Registration struct {
 	RegisteredAt time.Time
 }
 
-// Registrations keeps specs by host, namespace and name until they are taken
-// away again.
+// Registrations stores specs by host, namespace and name until they are
+// unregistered.
 type Registrations interface {
 	// Register stores definitions. existed[i][j] says whether definition i had
-	// a registration on its host j before. With replace the new spec takes the
-	// old one's place, unless it is late; without, the old one stays. A process that is named
-	// more than once is registered as often, in order.
+	// a registration on its host j before. With replace the new spec replaces
+	// the old one, unless it is late; without, the old one stays. A process that
+	// is named more than once is registered as often, in order.
 	Register(ctx context.Context, ds []Definition, replace bool) (existed [][]bool, err error)
-	// Unregister takes registrations away and says, in order, which were
-	// there; a repeat finds nothing.
+	// Unregister removes registrations and returns, in order, which existed; a
+	// repeat finds nothing.
 	Unregister(ctx context.Context, ps []Process) (existed []bool, err error)
 	// Registrations returns one entry per process, in order; nil for those
 	// that are not registered.
@@ -115,12 +113,12 @@ type Registrations interface {
 	RegisteredHosts(ctx context.Context, namespace, name string, after procfleet.Host, limit int) ([]procfleet.Host, error)
 }
 
-// Desired is what an agent holds a process to.
+// Desired is the state in which an agent keeps a process.
 type Desired string
 
 // The desired states.
 const (
-	DesiredNone Desired = "none" // left alone: released, or never supervised
+	DesiredNone Desired = "none" // not supervised, or no longer
 	DesiredUp   Desired = "up"   // supervised
 	DesiredDown Desired = "down" // stopped or killed on purpose
 )
@@ -134,7 +132,7 @@ type ReportedProcess struct {
 	Name      string  `json:"name,omitempty"`
 	ProcName  string  `json:"proc_name"`
 	Desired   Desired `json:"desired"`
-	// Status is what the agent saw; it has no command line and no evidence.
+	// Status is the agent's observation, without command line and evidence.
 	Status procfleet.ProcessStatus `json:"status"`
 }
 
@@ -151,8 +149,8 @@ type Report struct {
 	Processes []ReportedProcess
 }
 
-// Entry is what is known of one process on one host: its registration, what
-// was reported, or both.
+// Entry is the registration of one process on one host, its last report, or
+// both.
 type Entry struct {
 	Process
 	Registration *Registration    // nil if only reported
@@ -163,17 +161,17 @@ type Entry struct {
 
 // Entries joins registrations with what agents report.
 type Entries interface {
-	// Report stores reports, each in the place of the host's last one unless
-	// that is as new or newer, also within the call; one without a host is left
-	// out. Processes that a new report leaves out are known by their
-	// registration only, or not at all. A reported process whose namespace and
-	// name are not valid is no entry; of two with the same the last is.
+	// Report stores reports. Each replaces the host's last one unless that is as
+	// new or newer, also within the call; one without a host is ignored.
+	// Processes that a new report leaves out keep their registration only, or
+	// disappear. A reported process with an invalid namespace or name is no
+	// entry; of two with the same the last one is.
 	Report(ctx context.Context, reports []Report) error
 	// Reported returns the last report of each host, in order, with every
 	// process that is in it; the zero Report for hosts that never reported.
 	Reported(ctx context.Context, hosts []procfleet.Host) ([]Report, error)
-	// Entries returns one entry per process, in order; of what is neither
-	// registered nor reported it has only Process.
+	// Entries returns one entry per process, in order; only Process is set if it
+	// is neither registered nor reported.
 	Entries(ctx context.Context, ps []Process) ([]Entry, error)
 	// EntryPage returns up to limit entries of a namespace, leaving out the
 	// first start, and the number of all. The order is by the bytes of the
@@ -189,8 +187,8 @@ type Group struct {
 	// Limits are in percent of the host; 0 is no limit.
 	CPULimit    float64 `json:"cpu_limit"`
 	MemoryLimit float64 `json:"memory_limit"`
-	// ByLimit chooses who has to go first when the group is over its limit:
-	// without it the process that uses most, with it processes with a large
+	// ByLimit chooses which process is killed first when the group is over its
+	// limit: without it the one that uses most; with it processes with a large
 	// limit of their own are spared longer.
 	CPUByLimit    bool `json:"cpu_by_limit"`
 	MemoryByLimit bool `json:"memory_by_limit"`
@@ -205,25 +203,25 @@ type HostGroups struct {
 	Groups    []Group
 }
 
-// Validate reports as [procfleet.FieldError] what keeps g from being stored.
+// Validate returns a [procfleet.FieldError] for each invalid field.
 func (g HostGroups) Validate() error {
 	return errors.Join(validHost("host", g.Host), validName("namespace", g.Namespace))
 }
 
-// Groups keeps process groups by host and namespace.
+// Groups stores process groups by host and namespace.
 type Groups interface {
-	// SetGroups stores groups in the place of those of the same host and
-	// namespace, one after the other; none at all takes them away.
+	// SetGroups replaces the groups of each host and namespace, one after the
+	// other; an empty list removes them.
 	SetGroups(ctx context.Context, gs []HostGroups) error
 	// Groups returns one entry per host, in order; without groups it has only
 	// Host and Namespace.
 	Groups(ctx context.Context, namespace string, hosts []procfleet.Host) ([]HostGroups, error)
-	// GroupsOf returns for each host, in order, what was set there for every
-	// namespace, by the bytes of the namespace.
+	// GroupsOf returns for each host, in order, the groups of every namespace,
+	// ordered by the bytes of the namespace.
 	GroupsOf(ctx context.Context, hosts []procfleet.Host) ([][]HostGroups, error)
 }
 
-// Store is everything together.
+// Store is all parts together.
 type Store interface {
 	Registrations
 	Entries

@@ -35,10 +35,10 @@ type ValueError struct {
 
 func (e *ValueError) Error() string { return string(e.Attribute) + ": " + e.Problem }
 
-// CheckValues reports as [*ValueError] the first value, in the order of
-// [AttributeRules], that its attribute must not have. Whoever creates a
-// template has to say what is required; whoever changes one must not take it
-// away. What is not required may be nothing or "", whatever its type.
+// CheckValues returns a [*ValueError] for the first invalid value, in the order
+// of [AttributeRules]. A new template must have all required attributes; a
+// change must not remove one. An optional attribute may be nothing or "",
+// whatever its type.
 func CheckValues(set map[Attribute]Value, creating bool) error {
 	known := 0
 	for _, rule := range AttributeRules() {
@@ -244,7 +244,7 @@ func isSet(a Attribute) bool {
 	return slices.ContainsFunc(AttributeRules(), func(r AttributeRule) bool { return r.Attribute == a })
 }
 
-// Validate reports as [procfleet.FieldError] what keeps s from being asked.
+// Validate returns a [procfleet.FieldError] for the first invalid field.
 func (s Search) Validate() error {
 	if s.Limit < 1 || s.Limit > MaxTemplatePage {
 		return &procfleet.FieldError{Field: "limit", Problem: fmt.Sprintf("%d is out of range: 1 to %d", s.Limit, MaxTemplatePage)}
@@ -266,7 +266,7 @@ func (s Search) Validate() error {
 	return nil
 }
 
-// Validate reports as [procfleet.FieldError] what keeps c from being asked.
+// Validate returns a [procfleet.FieldError] for the first invalid field.
 func (c Condition) Validate() error {
 	if !isSearchable(c.Attribute) {
 		return &procfleet.FieldError{Field: "attribute", Problem: fmt.Sprintf("%q is no attribute of a process", c.Attribute)}

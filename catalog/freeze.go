@@ -14,18 +14,18 @@ import (
 const (
 	MinFreeze = time.Second
 	MaxFreeze = 24 * time.Hour
-	// MaxReason is the most bytes of a reason, and of who asked.
+	// MaxReason is the most bytes of a reason, and of By.
 	MaxReason = 1024
 )
 
-// Scope is what a freeze is of: a host; a namespace on a host; or, without a
+// Scope is the extent of a freeze: a host; a namespace on a host; or, without a
 // host, a namespace everywhere.
 type Scope struct {
 	Host      procfleet.Host
 	Namespace string
 }
 
-// Validate reports as [procfleet.FieldError] what keeps s from being frozen.
+// Validate returns a [procfleet.FieldError] for an invalid field.
 func (s Scope) Validate() error {
 	if s.Namespace == "" {
 		return validHost("host", s.Host)
@@ -33,15 +33,15 @@ func (s Scope) Validate() error {
 	return validName("namespace", s.Namespace)
 }
 
-// Freezing is how something is to be frozen: automatic starts and limits are
-// suspended for the TTL, from now on.
+// Freezing is a request to freeze: automatic starts and limits are suspended
+// for the TTL, from now on.
 type Freezing struct {
 	TTL    time.Duration // MinFreeze to MaxFreeze
 	Reason string        // for people
-	By     string        // who asked
+	By     string        // the operator
 }
 
-// Validate reports as [procfleet.FieldError] what keeps f from being stored.
+// Validate returns a [procfleet.FieldError] for each invalid field.
 func (f Freezing) Validate() error {
 	errs := []error{validNote("reason", f.Reason), validNote("by", f.By)}
 	if f.TTL < MinFreeze || f.TTL > MaxFreeze {
@@ -60,7 +60,7 @@ func validNote(field, text string) error {
 	return nil
 }
 
-// Freeze is what is frozen until a time.
+// Freeze is a scope that is frozen until a time.
 type Freeze struct {
 	Scope
 	Until  time.Time
@@ -68,20 +68,20 @@ type Freeze struct {
 	By     string
 }
 
-// Freezes keeps freezes until they end, by the store's clock, or are lifted.
+// Freezes stores freezes until they end, by the store's clock, or are lifted.
 type Freezes interface {
-	// Freeze freezes each scope, in the place of what it was frozen with
-	// before, and returns when that ends.
+	// Freeze freezes each scope, replacing its earlier freeze, and returns when
+	// the freeze ends.
 	Freeze(ctx context.Context, scopes []Scope, f Freezing) (until time.Time, err error)
-	// Lift ends freezes and says, in order, which were there; a repeat finds
-	// nothing. A freeze of something larger or smaller stays.
+	// Lift ends freezes and returns, in order, which existed; a repeat finds
+	// nothing. Freezes of larger or smaller scopes stay.
 	Lift(ctx context.Context, scopes []Scope) (existed []bool, err error)
 	// FreezePage returns up to limit freezes, beginning after the given scope,
-	// which need not be frozen; zero begins. First come namespaces everywhere,
-	// then hosts by cloud area and address text; namespaces are ordered by
-	// their bytes, and before those of a host comes all of it.
+	// which need not be frozen; zero begins. Namespaces everywhere come first,
+	// then hosts by cloud area and address text; a host comes before its
+	// namespaces, which are ordered by their bytes.
 	FreezePage(ctx context.Context, after Scope, limit int) ([]Freeze, error)
-	// FreezesOf returns for each host, in order, every freeze that holds there,
-	// those of namespaces everywhere included, in the order of pages.
+	// FreezesOf returns for each host, in order, every freeze in effect there,
+	// including freezes of namespaces everywhere, in the order of pages.
 	FreezesOf(ctx context.Context, hosts []procfleet.Host) ([][]Freeze, error)
 }

@@ -32,7 +32,7 @@ type Placement struct {
 }
 
 // Placements returns every host of the modules once, in the order of first
-// mention, with those of the modules that have it.
+// mention, with the modules that contain it.
 func Placements(modules []PlacedModule) []Placement {
 	var found []Placement
 	at := make(map[procfleet.Host]int)

@@ -12,14 +12,13 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// Spec is the template as agents are told of it, the same on every host: it is
-// the managed process of the business's namespace and the template's name. What
-// the template leaves open is as in [procfleet.DefaultSpec].
+// Spec returns the template as a process spec for agents, the same on every
+// host: the managed process of the business's namespace and the template's
+// name. Unset values are as in [procfleet.DefaultSpec].
 //
-// A pid file that is not absolute is in the work path, and a work path of
-// Windows makes the commands those of its shell. A process that is not to be
-// started automatically is [procfleet.Manual]. The spec need not be good for
-// anything; see [Template.SpecProblems].
+// A relative pid file is in the work path, and a Windows work path selects the
+// Windows shell. A process without automatic start is [procfleet.Manual]. The
+// spec may be invalid; see [Template.SpecProblems].
 func (t *Template) Spec(b Business) procfleet.ProcessSpec {
 	text := func(a Attribute) string { return t.Values[a].text }
 	s := procfleet.DefaultSpec()
@@ -88,7 +87,7 @@ func (t *Template) lacks(s *procfleet.ProcessSpec, action procfleet.Action) []st
 	var problems []string
 	starts := action == procfleet.ActionStart || action == procfleet.ActionSupervise || action == procfleet.ActionRestart
 	if s.SetupPath == "" && s.PidPath == "" {
-		problems = append(problems, fmt.Sprintf("%s: is empty, and so is %s: nothing tells the process from others of the same program", AttrWorkPath, AttrPidFile))
+		problems = append(problems, fmt.Sprintf("%s: is empty, and so is %s: nothing distinguishes the process from others of the same program", AttrWorkPath, AttrPidFile))
 	}
 	if starts && s.Alive.Instances > 1 && s.PidPath == "" {
 		problems = append(problems, fmt.Sprintf("%s: %d need %s, a file with the pid of each in a line of its own", AttrInstances, s.Alive.Instances, AttrPidFile))

@@ -98,7 +98,7 @@ type Edited struct {
 // Comparison is how a [Condition] compares.
 type Comparison string
 
-// The comparisons. Those of size hold between values of one kind only.
+// The comparisons. Less, AtMost, More and AtLeast compare values of one type only.
 const (
 	Is       Comparison = "is"
 	IsNot    Comparison = "is not"
@@ -111,18 +111,18 @@ const (
 	AtLeast  Comparison = "at least"
 )
 
-// Condition is what a template has to be to be found. Ports compare and sort as
-// text, so that 80 is "80".
+// Condition is a condition on one attribute of a template. Ports compare and
+// sort as text, so that 80 is "80".
 type Condition struct {
 	Attribute  Attribute
 	Comparison Comparison
 	Values     []Value // one; of In and NotIn any number
 }
 
-// Search asks for templates that meet all conditions.
+// Search selects the templates that meet all conditions.
 type Search struct {
 	Conditions []Condition
-	// Sort is by which attribute; "" and every tie are by id, ascending.
+	// Sort is the attribute to sort by; "" and every tie sort by id, ascending.
 	Sort       Attribute
 	Descending bool
 	Start      int // how many are left out
@@ -138,25 +138,25 @@ const (
 	MaxConditionValues = 10_000 // of one condition
 )
 
-// Templates keeps the processes that businesses define. Names are unique in a
-// business at every moment, whoever writes at the same time. See [Unique].
+// Templates stores the process templates of businesses. Names are unique in a
+// business at every moment, also with concurrent calls. See [Unique].
 type Templates interface {
-	// EditTemplates does all edits at once, or none: then the error is an
-	// [*EditError], or nothing is known to have been done. No template may be
-	// edited twice in one call. What must be unique has to be so after all of
-	// them, so that two templates can swap their names. New templates get ids
-	// in the order of the edits, larger than those of every call answered before.
+	// EditTemplates does all edits in one step, or none: then the error is an
+	// [*EditError]; after any other error the edits may have been done. No
+	// template may be edited twice in one call. Uniqueness is checked after all
+	// edits, so that two templates can swap their names. New templates get ids
+	// in the order of the edits, larger than the ids of all earlier calls.
 	EditTemplates(ctx context.Context, b Business, edits []Edit) ([]Edited, error)
-	// DeleteTemplate reports whether there was one. It is [ErrBound] while it
-	// is bound to a module.
+	// DeleteTemplate reports whether the template existed. It returns [ErrBound]
+	// while the template is bound to a module.
 	DeleteTemplate(ctx context.Context, b Business, id int64) (existed bool, err error)
 	// Templates returns one entry per id, in order; nil for those that do not
 	// exist.
 	Templates(ctx context.Context, b Business, ids []int64) ([]*Template, error)
-	// SearchTemplates returns a page of what is found, and the number of all;
-	// what changes while the page is read may be missing from it.
-	// It knows of every edit that was answered before it was asked.
-	// [Search.Validate] says which searches are refused.
+	// SearchTemplates returns a page of the matching templates, and the number
+	// of all; a template that changes while the page is read may be missing. It
+	// sees every edit that returned before the call. A search that is not valid
+	// ([Search.Validate]) is an error.
 	SearchTemplates(ctx context.Context, b Business, s Search) (page []Template, total int, err error)
 	// FindTemplates returns the ids of all templates that a search finds, as
 	// they were at one moment, in its order after the first Start. Its Limit

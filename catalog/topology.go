@@ -156,7 +156,7 @@ type Topologies interface {
 	// what there is; -1 replaces any. See [Topology.Validate].
 	SetTopology(ctx context.Context, b Business, t Topology) (version int64, err error)
 	// SetModuleHosts replaces the hosts of one module of the present version;
-	// [ErrNoModule]; a [procfleet.FieldError] if they cannot be those of a module.
+	// [ErrNoModule]; a [procfleet.FieldError] if they cannot be hosts of a module.
 	SetModuleHosts(ctx context.Context, b Business, set, module string, hosts []procfleet.Host) (version int64, err error)
 	// Topology returns the topology of a business, sets and modules in the
 	// order in which they were given. What it returns is shared: do not change it.
