@@ -126,10 +126,10 @@ func (a *Agent) Ready() error {
 		return errors.New("the agent is not ready: it is opening its journal, adopting processes, waiting for another agent of this host to stop, or stopping")
 	}
 	var errs []error
-	away := natsconn.Away(a.cfg.Conn)
+	unavailable := natsconn.Unavailable(a.cfg.Conn)
 	switch {
-	case away != nil:
-		errs = append(errs, fmt.Errorf("not connected to NATS: %w", away))
+	case unavailable != nil:
+		errs = append(errs, fmt.Errorf("not connected to NATS: %w", unavailable))
 	case !s.announcer.ready.Load():
 		errs = append(errs, errors.New("NATS has not confirmed the subscription to commands"))
 	}

@@ -146,7 +146,7 @@ func (s *session) introduction() local.Agent {
 		Host: s.self.host, AgentID: s.cfg.AgentID, Instance: s.self.instance, Version: s.cfg.Version,
 		PID: os.Getpid(), StartedAt: s.announcer.startedAt,
 	}
-	if err := natsconn.Away(s.cfg.Conn); err != nil {
+	if err := natsconn.Unavailable(s.cfg.Conn); err != nil {
 		a.Away = err.Error()
 	}
 	return a

@@ -26,7 +26,7 @@ import (
 
 // audited gives a Config an audit log in a file, of which records are read
 // after the log was closed.
-func audited(t *testing.T, cfg *Config, places ...audit.Place) (records func() []audit.Record) {
+func audited(t *testing.T, cfg *Config, places ...audit.Sink) (records func() []audit.Record) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	required := len(places) > 0
@@ -37,7 +37,7 @@ func audited(t *testing.T, cfg *Config, places ...audit.Place) (records func() [
 		}
 		places = append(places, file)
 	}
-	log, err := audit.New(audit.Config{Places: places, Required: required, Log: testenv.Log(t), Meter: metricnoop.Meter{}})
+	log, err := audit.New(audit.Config{Sinks: places, Required: required, Log: testenv.Log(t), Meter: metricnoop.Meter{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -259,7 +259,7 @@ func (e *delivery) timeout(ctx context.Context) (context.Context, context.Cancel
 func (e *delivery) end(ctx context.Context, reply dialect.Reply, task procfleet.TaskID) {
 	if err := e.reply(reply, task); err != nil {
 		e.log.WithError(err).Warn("no reply to a submission")
-		if errors.Is(err, bus.ErrAway) {
+		if errors.Is(err, bus.ErrUnavailable) {
 			e.later()
 			return
 		}

@@ -22,7 +22,7 @@ func (e *exchange) listEvents(ctx context.Context, p *dialect.EventPage, _ strin
 		Host: p.Host, Namespace: p.Namespace, Kind: p.Kind, Since: p.Since, After: p.After, Newest: p.Newest, Limit: p.Limit,
 	})
 	if err != nil {
-		if errors.Is(err, bus.ErrAway) {
+		if errors.Is(err, bus.ErrUnavailable) {
 			return dialect.Events{}, &dialect.Error{Kind: dialect.Unavailable, Problem: "what agents told cannot be read now; try again later", RetryAfter: retryAway}
 		}
 		return dialect.Events{}, fmt.Errorf("list events: %w", err)

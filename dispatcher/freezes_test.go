@@ -134,7 +134,7 @@ func TestEventsAreAskedForAsTheCallerSays(t *testing.T) {
 	if d.call(http.MethodGet, "/v1/events", ""); events.asked != (bus.HostEventQuery{Newest: true, Limit: 100}) {
 		t.Errorf("the newest are asked for with %+v", events.asked)
 	}
-	events.err = fmt.Errorf("read: %w", bus.ErrAway)
+	events.err = fmt.Errorf("read: %w", bus.ErrUnavailable)
 	if got := d.call(http.MethodGet, "/v1/events", ""); got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" {
 		t.Errorf("without a bus: %d %s", got.status, got.text)
 	}

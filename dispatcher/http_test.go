@@ -290,7 +290,7 @@ func TestBusyMeans503AndRetryAfterInEveryShape(t *testing.T) {
 	}
 	queue.fail(bus.ErrFull)
 	check("the queue is full", "full")
-	queue.fail(bus.ErrAway)
+	queue.fail(bus.ErrUnavailable)
 	check("the queue is away", "cannot be reached")
 	store.reject = taskstore.ErrUnavailable
 	check("nothing is sure", "GSETASK:")

@@ -236,7 +236,7 @@ func (in *intake) takeBack(pulling context.Context, note *bus.Trial) {
 	}
 	wait := leastPause
 	for err := end(); err != nil; err = end() {
-		if !errors.Is(err, bus.ErrAway) || !pause(pulling, jitter(wait)) {
+		if !errors.Is(err, bus.ErrUnavailable) || !pause(pulling, jitter(wait)) {
 			in.log.WithError(err).Warn("trial record not removed")
 			return
 		}

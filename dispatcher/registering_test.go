@@ -199,8 +199,8 @@ func TestWhatCannotBeReleasedStaysRegistered(t *testing.T) {
 		queue error
 		store brokenStore
 	}{
-		"queue away":                    {queue: bus.ErrAway},
-		"nobody knows whether released": {queue: bus.ErrAway, store: brokenStore{reject: taskstore.ErrUnavailable}},
+		"queue away":                    {queue: bus.ErrUnavailable},
+		"nobody knows whether released": {queue: bus.ErrUnavailable, store: brokenStore{reject: taskstore.ErrUnavailable}},
 		"not unregistered":              {store: brokenStore{unregister: taskstore.ErrUnavailable}},
 	} {
 		t.Run(name, func(t *testing.T) {

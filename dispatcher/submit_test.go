@@ -60,7 +60,7 @@ func TestAcceptedMeansStoredQueuedAndNoted(t *testing.T) {
 
 func TestWhatCannotBeQueuedIsTakenBack(t *testing.T) {
 	t.Parallel()
-	for name, cause := range map[string]error{"full": bus.ErrFull, "away": bus.ErrAway, "other": errors.New("unheard of")} {
+	for name, cause := range map[string]error{"full": bus.ErrFull, "away": bus.ErrUnavailable, "other": errors.New("unheard of")} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			store, queue := openStore(t), &fakeQueue{err: cause}
@@ -139,7 +139,7 @@ func TestAStoreThatIsSlowToNoteIsWaitedFor(t *testing.T) {
 func TestATaskThatWasBegunIsAcceptedWhateverFailed(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	queue := &fakeQueue{err: bus.ErrAway}
+	queue := &fakeQueue{err: bus.ErrUnavailable}
 	queue.onPublish = func() { // a worker is faster than the acknowledgement that got lost
 		if _, err := store.Begin(t.Context(), onlyTask(t, store, procfleet.TaskAccepted).ID, 0); err != nil {
 			t.Error(err)
@@ -157,7 +157,7 @@ func TestATaskThatWasBegunIsAcceptedWhateverFailed(t *testing.T) {
 func TestWhenNothingIsSureTheAnswerSaysSoWithTheID(t *testing.T) {
 	t.Parallel()
 	store := &brokenStore{Store: openStore(t), reject: taskstore.ErrUnavailable}
-	_, err := testSubmitter(t, store, &fakeQueue{err: bus.ErrAway}).submit(t.Context(), submission(t, procfleet.ActionStart, 1), terms{})
+	_, err := testSubmitter(t, store, &fakeQueue{err: bus.ErrUnavailable}).submit(t.Context(), submission(t, procfleet.ActionStart, 1), terms{})
 	unknown, ok := errors.AsType[*OutcomeUnknownError](err)
 	if !ok {
 		t.Fatalf("answered %v", err)
@@ -282,7 +282,7 @@ func TestARepeatQueuesWhatADeadDispatcherLeft(t *testing.T) {
 
 func TestARepeatTakesNothingBack(t *testing.T) {
 	t.Parallel()
-	store, queue := openStore(t), &fakeQueue{err: bus.ErrAway}
+	store, queue := openStore(t), &fakeQueue{err: bus.ErrUnavailable}
 	sub := submission(t, procfleet.ActionStart, 1)
 	s := testSubmitter(t, store, queue)
 	draft, err := s.draft(t.Context(), sub, terms{key: "key"})
@@ -306,7 +306,7 @@ func TestAGivenUpAcceptanceDoesNotTakeARepeatsTaskBack(t *testing.T) {
 	t.Parallel()
 	store, sub := openStore(t), submission(t, procfleet.ActionStart, 1)
 	var repeated procfleet.Task
-	slow := &fakeQueue{err: bus.ErrAway}
+	slow := &fakeQueue{err: bus.ErrUnavailable}
 	slow.onPublish = func() {
 		var err error
 		if repeated, err = testSubmitter(t, store, &fakeQueue{}).submit(t.Context(), sub, terms{key: "key"}); err != nil {
@@ -393,7 +393,7 @@ func TestBigTasksTakeTurnsInTheLanes(t *testing.T) {
 	t.Parallel()
 	queue := &fakeQueue{}
 	s := testSubmitter(t, openStore(t), queue)
-	for _, failing := range []error{nil, bus.ErrAway} {
+	for _, failing := range []error{nil, bus.ErrUnavailable} {
 		queue.fail(failing)
 		lanes := make(map[procfleet.Lane]bool)
 		for range procfleet.BigLanes {

@@ -67,7 +67,7 @@ func (h *hostEvents) publish(ctx context.Context, requests []*request) (left []*
 		case e.Err == nil:
 			h.metrics.events(1, eventsStored)
 			h.reply(r, &agentproto.Receipt{Event: r.id})
-		case errors.Is(e.Err, bus.ErrAway), errors.Is(e.Err, bus.ErrFull):
+		case errors.Is(e.Err, bus.ErrUnavailable), errors.Is(e.Err, bus.ErrFull):
 			left, err = append(left, r), e.Err
 		default:
 			h.log.WithError(e.Err).WithField("host", r.host.String()).Error("event refused by the stream")

@@ -96,7 +96,7 @@ func (sh *shard) run(ctx context.Context, r *repair) {
 	log := sh.log.WithError(err).WithField("task", r.task.ID)
 	after := sh.timing.Sweep.RevisitMax
 	switch {
-	case errors.Is(err, bus.ErrAway): // may wrap what an unavailable store answers too
+	case errors.Is(err, bus.ErrUnavailable): // may wrap what an unavailable store answers too
 		after = sh.timing.Sweep.RevisitMin
 		sh.busAgain.Store(sh.clock.now().Add(after).UnixNano())
 		log.Warn("task recovery deferred: JetStream unavailable")

@@ -121,7 +121,7 @@ func (q *auditQuery) show(ctx context.Context, cmd *cobra.Command) error {
 	waiting, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	if (&backends{conn: conn}).awaitConnection(waiting, func(string, error) {}) != nil {
-		return fmt.Errorf("NATS at %s does not answer: %w", q.nats, natsconn.Away(conn))
+		return fmt.Errorf("NATS at %s does not answer: %w", q.nats, natsconn.Unavailable(conn))
 	}
 	js, err := bus.JetStream(conn)
 	if err != nil {

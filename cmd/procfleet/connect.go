@@ -105,7 +105,7 @@ func (b *backends) ensure(ctx context.Context, log logrus.FieldLogger, wait wait
 func (b *backends) awaitConnection(ctx context.Context, wait waiter) error {
 	const pause = 20 * time.Millisecond
 	for {
-		away := natsconn.Away(b.conn)
+		away := natsconn.Unavailable(b.conn)
 		if away == nil {
 			return nil
 		}
@@ -170,7 +170,7 @@ func (b *backends) close(log logrus.FieldLogger) {
 // ready is what /readyz of a dispatcher asks. It names everything that is away.
 func (b *backends) ready(ctx context.Context) error {
 	var errs []error
-	if away := natsconn.Away(b.conn); away != nil {
+	if away := natsconn.Unavailable(b.conn); away != nil {
 		errs = append(errs, fmt.Errorf("not connected to NATS: %w", away))
 	}
 	if _, err := b.store.Now(ctx); err != nil {
@@ -230,5 +230,5 @@ func unlessStopped(ctx context.Context, err error) error {
 }
 
 func away(err error) bool {
-	return errors.Is(err, taskstore.ErrUnavailable) || errors.Is(err, bus.ErrAway)
+	return errors.Is(err, taskstore.ErrUnavailable) || errors.Is(err, bus.ErrUnavailable)
 }

@@ -110,7 +110,7 @@ func (p *natsPush) connect(ctx context.Context, authority *natsauth.Authority) (
 		return nil, command.Usagef("--nats: %w", err)
 	}
 	for end := time.Now().Add(pushPatience); ; {
-		away := natsconn.Away(conn)
+		away := natsconn.Unavailable(conn)
 		switch {
 		case away == nil:
 			return conn, nil

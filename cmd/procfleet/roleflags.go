@@ -117,10 +117,10 @@ func (f *auditFlags) open(b *bus.Bus, p *daemon.Process) (*audit.Log, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--audit-log: %w", err)
 		}
-		cfg.Places = append(cfg.Places, file)
+		cfg.Sinks = append(cfg.Sinks, file)
 	}
 	if f.stream {
-		cfg.Places = append(cfg.Places, b.AuditPlace())
+		cfg.Sinks = append(cfg.Sinks, b.AuditSink())
 	}
 	return audit.New(cfg)
 }

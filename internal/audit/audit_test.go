@@ -20,8 +20,8 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// fakePlace keeps records in memory, or fails.
-type fakePlace struct {
+// fakeSink keeps records in memory, or fails.
+type fakeSink struct {
 	mu    sync.Mutex
 	err   error
 	lines []string
@@ -30,11 +30,11 @@ type fakePlace struct {
 	hasEnds bool
 }
 
-func (p *fakePlace) Name() string { return "fake" }
+func (p *fakeSink) Name() string { return "fake" }
 
-func (p *fakePlace) HasEnds() bool { return p.hasEnds }
+func (p *fakeSink) HasEnds() bool { return p.hasEnds }
 
-func (p *fakePlace) Keep(_ context.Context, lines []Line, _ bool) error {
+func (p *fakeSink) Keep(_ context.Context, lines []Line, _ bool) error {
 	if p.enter != nil {
 		<-p.enter
 	}
@@ -49,7 +49,7 @@ func (p *fakePlace) Keep(_ context.Context, lines []Line, _ bool) error {
 	return nil
 }
 
-func (p *fakePlace) all(t *testing.T) []Record {
+func (p *fakeSink) all(t *testing.T) []Record {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,10 +69,10 @@ func decoded(t *testing.T, text string) []Record {
 	return records
 }
 
-func open(t *testing.T, required bool, places ...Place) (*Log, *logtest.Hook) {
+func open(t *testing.T, required bool, sinks ...Sink) (*Log, *logtest.Hook) {
 	t.Helper()
 	logger, hook := logtest.NewNullLogger()
-	l, err := New(Config{Places: places, Required: required, Log: logger, Meter: noop.Meter{}})
+	l, err := New(Config{Sinks: sinks, Required: required, Log: logger, Meter: noop.Meter{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,18 +85,18 @@ func TestARecordIsKeptIfOnePlaceHasIt(t *testing.T) {
 	t.Parallel()
 	for _, required := range []bool{false, true} {
 		for name, at := range map[string]struct {
-			places []Place
-			kept   bool
+			sinks []Sink
+			kept  bool
 		}{
-			"both":   {[]Place{&fakePlace{}, &fakePlace{}}, true},
-			"first":  {[]Place{&fakePlace{}, &fakePlace{err: errGone}}, true},
-			"second": {[]Place{&fakePlace{err: errGone}, &fakePlace{}}, true},
-			"none":   {[]Place{&fakePlace{err: errGone}, &fakePlace{err: errGone}}, false},
+			"both":   {[]Sink{&fakeSink{}, &fakeSink{}}, true},
+			"first":  {[]Sink{&fakeSink{}, &fakeSink{err: errGone}}, true},
+			"second": {[]Sink{&fakeSink{err: errGone}, &fakeSink{}}, true},
+			"none":   {[]Sink{&fakeSink{err: errGone}, &fakeSink{err: errGone}}, false},
 			"no":     {nil, true},
 		} {
 			t.Run(fmt.Sprintf("%s required=%v", name, required), func(t *testing.T) {
 				t.Parallel()
-				l, hook := open(t, required, at.places...)
+				l, hook := open(t, required, at.sinks...)
 				for what, keep := range map[string]func(context.Context, Record) error{"require": l.Require, "keep": l.Keep} {
 					err := keep(t.Context(), Record{ID: what, Event: Accepted})
 					if want := required && !at.kept; errors.Is(err, ErrNotKept) != want || (err != nil) != want {
@@ -118,7 +118,7 @@ func TestARecordIsKeptIfOnePlaceHasIt(t *testing.T) {
 
 func TestNobodyWaitsForAPlaceThatIsBehind(t *testing.T) {
 	t.Parallel()
-	stuck := &fakePlace{enter: make(chan struct{})}
+	stuck := &fakeSink{enter: make(chan struct{})}
 	l, _ := open(t, false, stuck)
 	const more = 3 * queued
 	for i := range more { // returns at all: nothing is taken while stuck
@@ -263,8 +263,8 @@ func TestAFolderThatIsGoneIsAnErrorAndComesBack(t *testing.T) {
 func TestAFloodOfRefusalsFillsNothing(t *testing.T) {
 	t.Parallel()
 	const calls, addresses = 20_000, 5_000
-	place := &fakePlace{}
-	l, _ := open(t, false, place)
+	sink := &fakeSink{}
+	l, _ := open(t, false, sink)
 	for i := range calls {
 		l.Refused(Record{
 			ID: fmt.Sprint(i, "/refused"), Event: Refused, Reason: "bad_header", Claimed: "app" + fmt.Sprint(i%7),
@@ -274,7 +274,7 @@ func TestAFloodOfRefusalsFillsNothing(t *testing.T) {
 	l.Refused(Record{ID: "own", Event: Refused, Reason: "bad_header", Application: "shop"}, false)
 	l.Close()
 	told, own := 0, false
-	records := place.all(t)
+	records := sink.all(t)
 	for _, r := range records {
 		if r.ID == "own" {
 			own = true
@@ -301,13 +301,13 @@ func TestWhatCallersMakeLongIsCut(t *testing.T) {
 	for range 100_000 {
 		r.AddProcess(long)
 	}
-	place := &fakePlace{}
-	l, _ := open(t, true, place)
+	sink := &fakeSink{}
+	l, _ := open(t, true, sink)
 	if err := l.Require(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	l.Close()
-	if n := len(place.lines[0]); n > 8<<10 || r.Specs != 100_000 {
+	if n := len(sink.lines[0]); n > 8<<10 || r.Specs != 100_000 {
 		t.Errorf("a record of %d bytes for %d processes", n, r.Specs)
 	}
 }
@@ -332,9 +332,9 @@ func TestALineHasNoOtherLineInIt(t *testing.T) {
 	}
 }
 
-// TestTheEndOfATaskGoesToThePlacesThatDoNotHaveItsEvent: a place with the event is
+// TestTheEndOfATaskGoesToTheSinksThatDoNotHaveItsEvent: a sink with the event is
 // not waited for and gets no record.
-func TestTheEndOfATaskGoesToThePlacesThatDoNotHaveItsEvent(t *testing.T) {
+func TestTheEndOfATaskGoesToTheSinksThatDoNotHaveItsEvent(t *testing.T) {
 	t.Parallel()
 	task := procfleet.Task{ID: "a", State: procfleet.TaskFinished, Items: 1}
 	broken := errors.New("no space left on device")
@@ -351,14 +351,14 @@ func TestTheEndOfATaskGoesToThePlacesThatDoNotHaveItsEvent(t *testing.T) {
 		"file alone, is broken": {file: true, fileErr: broken, fails: true},
 		"nothing":               {},
 	} {
-		file, stream := &fakePlace{err: test.fileErr}, &fakePlace{hasEnds: true}
+		file, stream := &fakeSink{err: test.fileErr}, &fakeSink{hasEnds: true}
 		logger, _ := logtest.NewNullLogger()
 		cfg := Config{Required: true, Log: logger, Meter: noop.Meter{}}
 		if test.file {
-			cfg.Places = append(cfg.Places, file)
+			cfg.Sinks = append(cfg.Sinks, file)
 		}
 		if test.stream {
-			cfg.Places = append(cfg.Places, stream)
+			cfg.Sinks = append(cfg.Sinks, stream)
 		}
 		log, err := New(cfg)
 		if err != nil {

@@ -1,8 +1,8 @@
-// Package audit keeps the audit log: who asked for what, whether it was
-// accepted, and how it ended. Records are JSON, one in a line, and go to up to
-// two places: a file of this process ([File]) and a stream for all of them.
+// Package audit writes the audit log: the caller of each change, whether it was
+// accepted, and how its task ended. Records are JSON lines and go to up to two
+// sinks: a file of this process ([File]) and a stream shared by all processes.
 //
-// A record is durable when one of the places has it. Whoever must not go on
-// without waits for that ([Log.Require]); a log that is not required holds
-// nobody up, and tells in the process's log and metrics when it loses records.
+// A record is durable when one of the sinks has it. A change that requires its
+// record waits for that ([Log.Require]); a log that is not required delays no
+// call, and reports lost records in the process's log and metrics.
 package audit

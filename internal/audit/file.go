@@ -11,8 +11,8 @@ import (
 	"github.com/procfleet/procfleet/internal/datafile"
 )
 
-// File keeps records as lines of a file, with mode 0600. Whoever rotates it
-// renames it: with the next record a new one is made under the name.
+// File appends records to a file with mode 0600. To rotate the file, rename it:
+// the next record creates a new one.
 type File struct {
 	path string
 	file *os.File // nil until it is opened, and after a failure
@@ -20,7 +20,7 @@ type File struct {
 	buf  []byte
 }
 
-// OpenFile opens a file, or makes it; its folder must be there.
+// OpenFile opens or creates a file; its folder must exist.
 func OpenFile(path string) (*File, error) {
 	f := &File{path: filepath.Clean(path)}
 	if err := f.open(); err != nil {
@@ -29,14 +29,14 @@ func OpenFile(path string) (*File, error) {
 	return f, nil
 }
 
-// Name implements [Place].
+// Name implements [Sink].
 func (f *File) Name() string { return "file" }
 
-// HasEnds implements [Place].
+// HasEnds implements [Sink].
 func (f *File) HasEnds() bool { return false }
 
-// Keep implements [Place]: all lines are written at once, and then synced if
-// somebody waits for that.
+// Keep implements [Sink]: all lines are written in one call, and synced if
+// awaited.
 func (f *File) Keep(_ context.Context, lines []Line, awaited bool) error {
 	if err := f.open(); err != nil {
 		return err
@@ -52,7 +52,7 @@ func (f *File) Keep(_ context.Context, lines []Line, awaited bool) error {
 	if err == nil && awaited {
 		err = f.file.Sync()
 	}
-	if err != nil { // a failed sync does not say what of the file is good: look again
+	if err != nil { // after a failed sync the content is unknown: open it again
 		err = errors.Join(err, f.Close())
 		return err
 	}
@@ -104,8 +104,8 @@ func (f *File) named() bool {
 	return err == nil && os.SameFile(open, there)
 }
 
-// endsTorn reports whether a file ends within a line, as whoever died while
-// writing leaves it.
+// endsTorn reports whether a file ends within a line, after a crash during a
+// write.
 func endsTorn(file *os.File) (bool, error) {
 	info, err := file.Stat()
 	if err != nil || info.Size() == 0 {

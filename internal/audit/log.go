@@ -15,51 +15,51 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// ErrNotKept means that no place confirmed a record. It may be there all the
+// ErrNotKept means that no sink confirmed a record. A sink may have it all the
 // same.
 var ErrNotKept = errors.New("audit: the record is not known to be kept")
 
-// Line is a record as it is kept.
+// Line is an encoded record.
 type Line struct {
 	ID    string
 	Event Event
 	JSON  []byte // without the end of the line
 }
 
-// Place keeps records.
-type Place interface {
-	// Keep keeps some records, in their order, and returns when all of them
-	// are durable. If nobody waits for that they need not be synced. After an
-	// error some of them may be there. It is called from one goroutine.
+// Sink stores records.
+type Sink interface {
+	// Keep stores records in their order and returns when all of them are
+	// durable; without awaited they need not be synced. After an error some of
+	// them may be stored. It is called from one goroutine.
 	Keep(ctx context.Context, lines []Line, awaited bool) error
-	// Name is that of the place in logs and metrics.
+	// Name is the name of the sink in logs and metrics.
 	Name() string
-	// HasEnds reports whether the place has the ends of tasks already, as the
-	// events that say so: then it is not given records of them.
+	// HasEnds reports whether the sink already has the ends of tasks, as events;
+	// it then gets no records of them.
 	HasEnds() bool
 }
 
-// Config is what a log is made of. Without a place it keeps nothing.
+// Config configures a log. Without a sink it stores nothing.
 type Config struct {
-	// Places are where each record goes.
-	Places []Place
-	// Required says that nothing may be done without its record.
+	// Sinks get each record.
+	Sinks []Sink
+	// Required makes a change fail if its record cannot be stored.
 	Required bool
 	Log      logrus.FieldLogger // required
 	Meter    metric.Meter       // required
 }
 
-// Log hands records to the places. Its methods may be called on nil, which
-// keeps nothing, and concurrently.
+// Log sends records to the sinks. It is safe for concurrent use; a nil Log
+// stores nothing.
 type Log struct {
 	cfg    Config
-	places []*writer
-	files  []*writer // the places without the ends of tasks
+	sinks  []*writer
+	files  []*writer // the sinks without the ends of tasks
 	counts *counts
 
 	strangers, callers refusals
 
-	mu     sync.RWMutex // held to read while a record is handed over
+	mu     sync.RWMutex // read-locked while a record is enqueued
 	closed bool
 	stop   chan struct{}
 	wg     sync.WaitGroup
@@ -73,20 +73,20 @@ func New(cfg Config) (*Log, error) {
 	}
 	cfg.Log = cfg.Log.WithField("component", "audit")
 	l := &Log{cfg: cfg, counts: counts, stop: make(chan struct{})}
-	for _, place := range cfg.Places {
-		w := &writer{place: place, queue: make(chan *entry, queued), log: l}
-		l.places = append(l.places, w)
-		if !place.HasEnds() {
+	for _, sink := range cfg.Sinks {
+		w := &writer{sink: sink, queue: make(chan *entry, queued), log: l}
+		l.sinks = append(l.sinks, w)
+		if !sink.HasEnds() {
 			l.files = append(l.files, w)
 		}
 		l.wg.Go(w.run)
 	}
-	l.wg.Go(l.tellRepeats)
+	l.wg.Go(l.recordRepeats)
 	return l, nil
 }
 
-// Close tells what was counted and not told yet, and returns when the places
-// have had their try at everything. What comes later is lost.
+// Close records the refusals that were only counted, and returns when the sinks
+// have tried to store everything. Later records are lost.
 func (l *Log) Close() {
 	if l == nil {
 		return
@@ -94,7 +94,7 @@ func (l *Log) Close() {
 	l.sumUp()
 	l.mu.Lock()
 	l.closed = true
-	for _, w := range l.places {
+	for _, w := range l.sinks {
 		close(w.queue)
 	}
 	l.mu.Unlock()
@@ -102,9 +102,9 @@ func (l *Log) Close() {
 	l.wg.Wait()
 }
 
-// Require keeps a record without which nothing may be done. If the log is
-// required it waits until the record is durable, and the error wraps
-// [ErrNotKept]; else it does not wait, and is nil.
+// Require stores the record of a change before the change is made. If the log
+// is required it waits until the record is durable, and the error wraps
+// [ErrNotKept]; else it does not wait and returns nil.
 func (l *Log) Require(ctx context.Context, r Record) error {
 	if l == nil {
 		return nil
@@ -116,8 +116,8 @@ func (l *Log) Require(ctx context.Context, r Record) error {
 	return l.await(ctx, r)
 }
 
-// Keep waits until a record is durable, or not to be had: then it is an error,
-// which wraps [ErrNotKept], only if the log is required.
+// Keep waits until a record is stored or lost. A lost record is an error, which
+// wraps [ErrNotKept], only if the log is required.
 func (l *Log) Keep(ctx context.Context, r Record) error {
 	if l == nil {
 		return nil
@@ -126,16 +126,16 @@ func (l *Log) Keep(ctx context.Context, r Record) error {
 }
 
 // KeepEnd is [Log.Keep] for the end of a task whose event was published. The
-// returned function waits. It returns at once if a place has the event.
+// returned function waits, unless a sink has the event.
 func (l *Log) KeepEnd(ctx context.Context, t *procfleet.Task) (wait func() error) {
 	if l == nil || len(l.files) == 0 {
 		return func() error { return nil }
 	}
-	if len(l.files) < len(l.places) {
-		l.handOver(OfEnd(t), false, l.files)
+	if len(l.files) < len(l.sinks) {
+		l.enqueue(OfEnd(t), false, l.files)
 		return func() error { return nil }
 	}
-	e := l.handOver(OfEnd(t), true, l.files)
+	e := l.enqueue(OfEnd(t), true, l.files)
 	return func() error { return l.ifRequired(e.await(ctx)) }
 }
 
@@ -146,19 +146,19 @@ func (l *Log) ifRequired(err error) error {
 	return nil
 }
 
-// Note keeps a record soon.
+// Note stores a record without waiting.
 func (l *Log) Note(r Record) {
 	if l == nil {
 		return
 	}
-	l.handOver(r, false, l.places)
+	l.enqueue(r, false, l.sinks)
 }
 
 func (l *Log) await(ctx context.Context, r Record) error {
-	if len(l.places) == 0 {
+	if len(l.sinks) == 0 {
 		return nil
 	}
-	return l.handOver(r, true, l.places).await(ctx)
+	return l.enqueue(r, true, l.sinks).await(ctx)
 }
 
 func (e *entry) await(ctx context.Context) error {
@@ -174,24 +174,24 @@ func (e *entry) await(ctx context.Context) error {
 }
 
 var (
-	errBehind = errors.New("too many records wait for it")
-	errClosed = errors.New("the log is closed")
+	errBehind = errors.New("queue of audit records is full")
+	errClosed = errors.New("audit log is closed")
 )
 
-// handOver gives a record to those of the places that have room for it.
-func (l *Log) handOver(r Record, awaited bool, places []*writer) *entry {
+// enqueue sends a record to the sinks whose queue is not full.
+func (l *Log) enqueue(r Record, awaited bool, sinks []*writer) *entry {
 	r.bounded()
 	e := &entry{Line: Line{ID: r.ID, Event: r.Event}, awaited: awaited, kept: make(chan error, 1)}
-	e.left.Store(int32(len(places))) //nolint:gosec // a handful of places
+	e.left.Store(int32(len(sinks))) //nolint:gosec // a handful of sinks
 	var err error
 	if e.JSON, err = json.Marshal(&r); err != nil {
-		l.lost(err) // a bug: a Record has nothing that JSON cannot say
+		l.lost(err) // a bug: every Record can be encoded
 		e.kept <- err
 		return e
 	}
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	for _, w := range places {
+	for _, w := range sinks {
 		if l.closed {
 			w.settle(e, errClosed)
 			continue
@@ -205,7 +205,7 @@ func (l *Log) handOver(r Record, awaited bool, places []*writer) *entry {
 	return e
 }
 
-// lost tells that a record is nowhere.
+// lost reports that no sink has a record.
 func (l *Log) lost(err error) {
 	l.counts.lost.Add(context.Background(), 1)
 	if l.counts.said.due(time.Now()) {
@@ -213,19 +213,19 @@ func (l *Log) lost(err error) {
 	}
 }
 
-// entry is a record on its way into the places.
+// entry is a record in the queues of the sinks.
 type entry struct {
 	Line
 	awaited bool
-	kept    chan error // has room for the one answer that counts
+	kept    chan error // takes the one result without waiting
 	left    atomic.Int32
 	durable atomic.Bool
 }
 
-// oncePer keeps a message that repeats itself from filling the log.
+// oncePer limits how often a message is logged.
 type oncePer struct{ last atomic.Int64 }
 
-// complainEvery is how often the same trouble is written about.
+// complainEvery is how often the same message is logged at most.
 const complainEvery = 10 * time.Second
 
 // due reports whether the message may be written now.

@@ -14,14 +14,14 @@ type Event string
 // The events. Each is also the last token of the record's subject.
 const (
 	// Accepted: a task was stored, and nothing of it was begun yet. If it is
-	// taken back after all, a record Refused of the same request follows.
+	// withdrawn, a record Refused of the same request follows.
 	Accepted Event = "accepted"
-	// Change: somebody was let in to change what is kept beside tasks, and that
-	// is about to be stored. If it fails, a record Refused follows.
+	// Change: an authorized change of data other than tasks is about to be
+	// stored. If it fails, a record Refused follows.
 	Change Event = "change"
-	// Refused: a call was not done as its caller wished.
+	// Refused: a call was rejected or failed.
 	Refused Event = "refused"
-	// Finished: a task is over.
+	// Finished: a task ended.
 	Finished Event = "finished"
 )
 
@@ -38,7 +38,7 @@ const (
 // label, output or body of a request: those may hold secrets. What is empty is
 // left out.
 type Record struct {
-	// ID is the same whenever the same is told again.
+	// ID is the same in every repeat of the record.
 	ID    string `json:"id"`
 	Event Event  `json:"event"`
 	// At is by the store's clock for Accepted and Finished, else by that of
@@ -47,7 +47,7 @@ type Record struct {
 
 	Call        string `json:"call,omitempty"` // full name, as tasks have it as their dialect
 	Application string `json:"application,omitempty"`
-	// Claimed is which application a caller said to be who was not let in.
+	// Claimed is the application that a caller claimed without being authenticated.
 	Claimed  string `json:"claimed_application,omitempty"`
 	User     string `json:"user,omitempty"`
 	Address  string `json:"address,omitempty"` // of the connection
@@ -77,8 +77,7 @@ type Record struct {
 	AcceptedAt time.Time           `json:"accepted_at,omitzero"`
 }
 
-// OfTask returns what every record about a task says of it, of which the task
-// itself tells who asked for it.
+// OfTask returns the part that all records about a task have in common.
 func OfTask(event Event, t *procfleet.Task) Record {
 	return Record{
 		ID: string(t.ID) + "/" + string(event), Event: event, At: t.CreatedAt,
@@ -88,7 +87,7 @@ func OfTask(event Event, t *procfleet.Task) Record {
 	}
 }
 
-// OfEnd returns the record that a task is over.
+// OfEnd returns the record of a task's end.
 func OfEnd(t *procfleet.Task) Record {
 	r := OfTask(Finished, t)
 	r.State, r.AcceptedAt = t.State, t.CreatedAt
@@ -118,7 +117,7 @@ func (r *Record) AddProcess(name string) {
 	}
 }
 
-// AddTarget names a host, or the agent that was named in its place.
+// AddTarget names a host, or the agent id that was given instead.
 func (r *Record) AddTarget(t *procfleet.Target) {
 	r.Hosts++
 	if len(r.Targets) < maxListed {
@@ -126,7 +125,7 @@ func (r *Record) AddTarget(t *procfleet.Target) {
 	}
 }
 
-// bounded cuts what callers could make long.
+// bounded cuts the parts that come from callers.
 func (r *Record) bounded() {
 	for _, word := range []*string{&r.Call, &r.Application, &r.Claimed, &r.User, &r.Address, &r.Request, &r.Business, &r.Field} {
 		*word = clip(*word)

@@ -6,37 +6,37 @@ import (
 )
 
 const (
-	// window is for how long refusals of one sort are counted together,
-	// after the first of them, inFull, had records of their own.
+	// window is for how long refusals of one sort are counted together, after
+	// the first inFull of them had records of their own.
 	window = time.Minute
 	inFull = 5
-	// sorts is how many sorts are told apart in a window; all others of one
-	// reason are one sort.
+	// sorts is how many sorts are counted separately in a window; all others of
+	// one reason are one sort.
 	sorts = 64
 )
 
-// sort is what refusals have in common that are counted together.
+// sort is the key by which refusals are counted together.
 type sort struct{ reason, call, application, address string }
 
-// refusals bounds what refused calls cost, whoever makes how many: in a minute
-// a few records for each of some sorts, and how many more there were.
+// refusals bounds the records of refused calls: in a minute a few for each of a
+// bounded number of sorts, and the count of the others.
 type refusals struct {
 	mu   sync.Mutex
 	seen map[sort]*repeated
 }
 
 // repeated is a sort of refusals: the latest that had a record, how many had
-// one, and how many came since.
+// one, and how many followed.
 type repeated struct {
-	record Record
-	told   int
-	more   int
-	last   time.Time
+	record  Record
+	written int
+	more    int
+	last    time.Time
 }
 
-// Refused keeps the record of a refused call, or counts it with others like
-// it. Those of strangers, who did not prove to be an application, do not keep
-// others' from being told.
+// Refused stores the record of a refused call, or counts it with others of its
+// sort. Callers that are not authenticated (strangers) are counted apart, so
+// that they cannot suppress the records of other callers.
 func (l *Log) Refused(r Record, stranger bool) {
 	if l == nil {
 		return
@@ -45,13 +45,13 @@ func (l *Log) Refused(r Record, stranger bool) {
 	if stranger {
 		from = &l.strangers
 	}
-	if from.tells(&r) {
+	if from.count(&r) {
 		l.Note(r)
 	}
 }
 
-// tells counts a refusal and reports whether it has a record of its own.
-func (rs *refusals) tells(r *Record) bool {
+// count counts a refusal and reports whether it gets a record of its own.
+func (rs *refusals) count(r *Record) bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	key := sort{r.Reason, r.Call, r.Application + r.Claimed, r.Address}
@@ -67,21 +67,21 @@ func (rs *refusals) tells(r *Record) bool {
 		s = &repeated{}
 		rs.seen[key] = s
 	}
-	if s.told == inFull {
+	if s.written == inFull {
 		s.more++
 		s.last = r.At
 		return false
 	}
-	s.told++
+	s.written++
 	s.record = *r
-	if key == (sort{reason: r.Reason}) { // those that follow are from anybody
+	if key == (sort{reason: r.Reason}) { // the next ones may be of any caller
 		s.record.Call, s.record.Application, s.record.Claimed, s.record.User, s.record.Address = "", "", "", "", ""
 	}
 	return true
 }
 
-// sumUp returns a record for each sort of which there were more, and begins
-// anew.
+// sumUp returns a record for each sort that had more refusals than records, and
+// starts a new window.
 func (rs *refusals) sumUp() []Record {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -97,8 +97,8 @@ func (rs *refusals) sumUp() []Record {
 	return sums
 }
 
-// tellRepeats tells every window what was counted in it.
-func (l *Log) tellRepeats() {
+// recordRepeats records after every window what was counted in it.
+func (l *Log) recordRepeats() {
 	ticker := time.NewTicker(window)
 	defer ticker.Stop()
 	for {

@@ -6,22 +6,22 @@ import (
 )
 
 const (
-	// queued is how many records may wait for a place, batched how many it
-	// gets at a time.
+	// queued is how many records may wait for a sink, batched how many it gets
+	// at once.
 	queued  = 8192
 	batched = 512
 	// keepTimeout bounds one try at a batch.
 	keepTimeout = 10 * time.Second
 )
 
-// writer gives one place what was handed over, in batches: while one is
-// synced, the next gathers.
+// writer writes the queued records to one sink, in batches: while one is synced,
+// the next gathers.
 type writer struct {
-	place Place
-	queue chan *entry
-	log   *Log
-	away  bool // the last batch failed
-	said  oncePer
+	sink   Sink
+	queue  chan *entry
+	log    *Log
+	failed bool // the last batch
+	said   oncePer
 }
 
 func (w *writer) run() {
@@ -50,22 +50,22 @@ func (w *writer) run() {
 func (w *writer) keep(lines []Line, awaited bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), keepTimeout)
 	defer cancel()
-	err := w.place.Keep(ctx, lines, awaited)
-	log := w.log.cfg.Log.WithField("place", w.place.Name())
+	err := w.sink.Keep(ctx, lines, awaited)
+	log := w.log.cfg.Log.WithField("place", w.sink.Name())
 	switch {
 	case err != nil && w.said.due(time.Now()):
 		log.WithError(err).Error("audit records not stored")
-	case err == nil && w.away:
+	case err == nil && w.failed:
 		log.Info("audit records stored again")
 	}
-	w.away = err != nil
+	w.failed = err != nil
 	return err
 }
 
-// settle notes what became of a record in this place. The first place that
-// has it answers for all, the last one that does not tells that it is lost.
+// settle records the result of a record in this sink. The first sink that has
+// the record ends the wait for it; if no sink has it, it is lost.
 func (w *writer) settle(e *entry, err error) {
-	w.log.counts.record(w.place.Name(), err)
+	w.log.counts.record(w.sink.Name(), err)
 	if err == nil && !e.durable.Swap(true) {
 		e.kept <- nil
 	}

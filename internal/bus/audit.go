@@ -24,19 +24,19 @@ const (
 // maxAuditMessage is more than a record has: all its parts are bounded.
 const maxAuditMessage = 64 << 10
 
-// AuditPlace returns [StreamAudit] as a place of audit records.
-func (b *Bus) AuditPlace() audit.Place { return auditPlace{b} }
+// AuditSink returns [StreamAudit] as a sink of audit records.
+func (b *Bus) AuditSink() audit.Sink { return auditSink{b} }
 
-type auditPlace struct{ bus *Bus }
+type auditSink struct{ bus *Bus }
 
-func (auditPlace) Name() string { return "stream" }
+func (auditSink) Name() string { return "stream" }
 
 // HasEnds is true: [StreamEvents] has them.
-func (auditPlace) HasEnds() bool { return true }
+func (auditSink) HasEnds() bool { return true }
 
 // Keep publishes all records at once. A repeat within two minutes is dropped
 // by the stream.
-func (p auditPlace) Keep(ctx context.Context, lines []audit.Line, _ bool) error {
+func (p auditSink) Keep(ctx context.Context, lines []audit.Line, _ bool) error {
 	futures := make([]jetstream.PubAckFuture, 0, len(lines))
 	var errs []error
 	for i := range lines {

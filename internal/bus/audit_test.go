@@ -19,7 +19,7 @@ func keepRecord(t *testing.T, b *bus.Bus, id string, event audit.Event) {
 	t.Helper()
 	text, err := json.Marshal(audit.Record{ID: id, Event: event})
 	if err == nil {
-		err = b.AuditPlace().Keep(t.Context(), []audit.Line{{ID: id, Event: event, JSON: text}}, true)
+		err = b.AuditSink().Keep(t.Context(), []audit.Line{{ID: id, Event: event, JSON: text}}, true)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -24,9 +24,9 @@ var (
 	// ErrFull means that the stream takes no more; what is in it must be
 	// worked off first.
 	ErrFull = errors.New("bus: stream is full")
-	// ErrAway means that JetStream did not acknowledge in time; the message
+	// ErrUnavailable means that JetStream did not acknowledge in time; the message
 	// may or may not be in the stream.
-	ErrAway = errors.New("bus: JetStream does not answer")
+	ErrUnavailable = errors.New("bus: JetStream does not answer")
 )
 
 // Bus publishes and reads on the streams that [Ensure] made. It is safe for
@@ -36,7 +36,7 @@ type Bus struct {
 	hints listener
 	keys  func() *fleetkey.Ring
 
-	eventReaders chan struct{} // has room for those that read a page of events
+	eventReaders chan struct{} // limits concurrent reads of a page of events
 }
 
 // New returns the bus on js, which must give up on asynchronous publishes
@@ -62,7 +62,7 @@ type ChunkRef struct {
 // sequences[i] is the position of refs[i]. The round distinguishes later
 // publications of the same chunk from a repeat of this one, which the stream
 // drops: "0" at acceptance, another one whenever a chunk is published again.
-// On error, which wraps [ErrFull] or [ErrAway] where it is one of those, some
+// On error, which wraps [ErrFull] or [ErrUnavailable] where it is one of those, some
 // of the chunks may be queued. The trace of ctx travels along.
 func (b *Bus) PublishChunks(ctx context.Context, refs []ChunkRef, round string) (sequences []uint64, err error) {
 	futures := make([]jetstream.PubAckFuture, len(refs))
@@ -264,13 +264,13 @@ func publishError(doing string, err error) error {
 	switch {
 	case isFull(err):
 		return fmt.Errorf("%s: %w: %w", doing, ErrFull, err)
-	case isAway(err):
-		return fmt.Errorf("%s: %w: %w", doing, ErrAway, err)
+	case isUnavailable(err):
+		return fmt.Errorf("%s: %w: %w", doing, ErrUnavailable, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// Error codes by which a JetStream server says that it has no room.
+// Error codes of a JetStream server that is full.
 const (
 	codeAccountResources jetstream.ErrorCode = 10002
 	codeNoResources      jetstream.ErrorCode = 10023
@@ -282,7 +282,7 @@ const (
 	codeMaxStreams       jetstream.ErrorCode = 10027
 )
 
-// Error codes by which it says that it is a matter of time.
+// Error codes of a JetStream server that is unavailable.
 const (
 	codeNoPeers            jetstream.ErrorCode = 10005 // too few servers of the cluster are up for the replicas
 	codeDuplicateInProcess jetstream.ErrorCode = 10158
@@ -302,15 +302,15 @@ func hasCode(err error, codes ...jetstream.ErrorCode) bool {
 	return errors.As(err, &api) && slices.Contains(codes, api.ErrorCode)
 }
 
-func isAway(err error) bool {
-	for _, away := range []error{
+func isUnavailable(err error) bool {
+	for _, unavailable := range []error{
 		context.DeadlineExceeded, context.Canceled,
 		nats.ErrTimeout, nats.ErrNoResponders, nats.ErrDisconnected, nats.ErrConnectionClosed,
 		nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded, nats.ErrConnectionDraining,
 		jetstream.ErrNoStreamResponse, jetstream.ErrAsyncPublishTimeout, jetstream.ErrTooManyStalledMsgs,
 		jetstream.ErrJetStreamNotEnabled, jetstream.ErrStreamNotFound,
 	} {
-		if errors.Is(err, away) {
+		if errors.Is(err, unavailable) {
 			return true
 		}
 	}

@@ -186,7 +186,7 @@ func TestAFullStreamRefusesAndKeepsWhatItHas(t *testing.T) {
 	for round := 0; err == nil && round < 100; round++ {
 		_, err = env.Bus.PublishChunks(t.Context(), refs(4, procfleet.LaneSmall), fmt.Sprint(round))
 	}
-	if !errors.Is(err, bus.ErrFull) || errors.Is(err, bus.ErrAway) {
+	if !errors.Is(err, bus.ErrFull) || errors.Is(err, bus.ErrUnavailable) {
 		t.Errorf("error %v, want ErrFull", err)
 	}
 	info := streamInfo(t, env.JS, bus.StreamOps)
@@ -201,17 +201,17 @@ func TestWithoutAServerPublishingFailsAsAway(t *testing.T) {
 	env.Server.Shutdown()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if _, err := env.Bus.PublishChunks(ctx, refs(2, procfleet.LaneSmall), "0"); !errors.Is(err, bus.ErrAway) {
-		t.Errorf("publish chunks: %v, want ErrAway", err)
+	if _, err := env.Bus.PublishChunks(ctx, refs(2, procfleet.LaneSmall), "0"); !errors.Is(err, bus.ErrUnavailable) {
+		t.Errorf("publish chunks: %v, want ErrUnavailable", err)
 	}
-	if err := env.Bus.PublishFinished(ctx, &bus.TaskFinished{Event: "x"})(); !errors.Is(err, bus.ErrAway) {
-		t.Errorf("publish event: %v, want ErrAway", err)
+	if err := env.Bus.PublishFinished(ctx, &bus.TaskFinished{Event: "x"})(); !errors.Is(err, bus.ErrUnavailable) {
+		t.Errorf("publish event: %v, want ErrUnavailable", err)
 	}
-	if err := bus.Ensure(ctx, env.JS, bus.Options{}); !errors.Is(err, bus.ErrAway) {
-		t.Errorf("ensure: %v, want ErrAway", err)
+	if err := bus.Ensure(ctx, env.JS, bus.Options{}); !errors.Is(err, bus.ErrUnavailable) {
+		t.Errorf("ensure: %v, want ErrUnavailable", err)
 	}
-	if _, err := env.Bus.Queued(ctx, []uint64{1}); !errors.Is(err, bus.ErrAway) {
-		t.Errorf("look into the stream: %v, want ErrAway", err)
+	if _, err := env.Bus.Queued(ctx, []uint64{1}); !errors.Is(err, bus.ErrUnavailable) {
+		t.Errorf("look into the stream: %v, want ErrUnavailable", err)
 	}
 }
 
@@ -221,8 +221,8 @@ func TestWithoutStreamsPublishingFailsAsAway(t *testing.T) {
 	if err := env.JS.DeleteStream(t.Context(), bus.StreamOps); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := env.Bus.PublishChunks(t.Context(), refs(1, procfleet.LaneSmall), "0"); !errors.Is(err, bus.ErrAway) {
-		t.Errorf("publish chunks: %v, want ErrAway", err)
+	if _, err := env.Bus.PublishChunks(t.Context(), refs(1, procfleet.LaneSmall), "0"); !errors.Is(err, bus.ErrUnavailable) {
+		t.Errorf("publish chunks: %v, want ErrUnavailable", err)
 	}
 }
 
@@ -313,7 +313,7 @@ func TestEnsureRefusesAStreamTooSmallForAuditRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := bus.Ensure(t.Context(), env.JS, bus.Options{})
-	if err == nil || errors.Is(err, bus.ErrAway) || !strings.Contains(err.Error(), "PROCFLEET_AUDIT: its size (max_bytes) is 8192 bytes") {
+	if err == nil || errors.Is(err, bus.ErrUnavailable) || !strings.Contains(err.Error(), "PROCFLEET_AUDIT: its size (max_bytes) is 8192 bytes") {
 		t.Errorf("%v", err)
 	}
 }
@@ -384,7 +384,7 @@ func TestEnsureSaysForWhichStreamAnAccountHasNoRoomAndWhatItNeeds(t *testing.T) 
 			switch {
 			case stream == "" && err != nil:
 				t.Error(err)
-			case stream != "" && (err == nil || errors.Is(err, bus.ErrAway) || errors.Is(err, bus.ErrFull) ||
+			case stream != "" && (err == nil || errors.Is(err, bus.ErrUnavailable) || errors.Is(err, bus.ErrFull) ||
 				!strings.Contains(err.Error(), stream) || !strings.Contains(err.Error(), "must allow 7 streams")):
 				t.Errorf("error %v, want one that names %s and says what is needed", err, stream)
 			}

@@ -53,7 +53,7 @@ func TestAPublicationWaitsForAnEarlierOneThatTheReplicasHaveNotAgreedOn(t *testi
 	if err := b.PublishFinished(t.Context(), &bus.TaskFinished{Event: "x/finished"})(); err != nil {
 		t.Error(err)
 	}
-	if cluster.left = 1000; !errors.Is(b.PublishFinished(t.Context(), &bus.TaskFinished{Event: "y/finished"})(), bus.ErrAway) {
+	if cluster.left = 1000; !errors.Is(b.PublishFinished(t.Context(), &bus.TaskFinished{Event: "y/finished"})(), bus.ErrUnavailable) {
 		t.Error("a cluster that does not agree for long is not away")
 	}
 }
@@ -71,7 +71,7 @@ func (withoutPeers) CreateStream(context.Context, jetstream.StreamConfig) (jetst
 func TestRolesWaitForTheServersOfAClusterThatAreNotUpYet(t *testing.T) {
 	t.Parallel()
 	js := withoutPeers{testenv.StartNATS(t).JS}
-	if err := bus.Ensure(t.Context(), js, bus.Options{Replicas: 3}); !errors.Is(err, bus.ErrAway) {
-		t.Errorf("%v, want ErrAway, for which roles wait", err)
+	if err := bus.Ensure(t.Context(), js, bus.Options{Replicas: 3}); !errors.Is(err, bus.ErrUnavailable) {
+		t.Errorf("%v, want ErrUnavailable, for which roles wait", err)
 	}
 }

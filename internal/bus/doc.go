@@ -1,17 +1,17 @@
-// Package bus is what JetStream keeps for dispatchers and workers, a stream
-// for each: references to chunks that wait for delivery, events of tasks, events
-// of hosts, and the audit log.
+// Package bus has the JetStream streams of dispatchers and workers, one for each
+// of: references to chunks that wait for delivery, events of tasks, events of
+// hosts, and the audit log.
 //
-// A message of [StreamOps] is only a reference to a chunk; the chunk's items
-// live in the task store. So the stream stays small, the sweep can publish
-// again from the store alone, and whoever can publish on the bus cannot change
-// what a chunk orders.
+// A message of [StreamOps] is only a reference to a chunk; the chunk's items are
+// in the task store. So the stream stays small, the sweep can publish again from
+// the store alone, and a client that can publish on the bus cannot change the
+// commands of a chunk.
 //
-// Beside it are the streams of submissions: operations that producers publish
-// instead of making a request, and what of them failed.
+// Two more streams are for submissions: operations that producers publish
+// instead of sending an HTTP request, and those that failed.
 //
 // The bus loses nothing silently: work queues refuse new messages when full
 // ([ErrFull]) and keep old ones without limit of age. Hints that a task changed
-// ([Bus.Hint]) are the exception: they only spare whoever watches a task some
-// waiting, and travel outside the streams.
+// ([Bus.Hint]) are the exception: they only save watchers of a task some
+// waiting, and are outside the streams.
 package bus

@@ -14,9 +14,9 @@ import (
 // hintOver is the body of the hint that a task is over; all others are empty.
 const hintOver = "over"
 
-// Hint tells whoever follows the task that it changed, or that it is over. It
-// only writes into the connection's buffer, and costs next to nothing when
-// nobody follows. It may be lost; what it hints at is in the task store.
+// Hint notifies followers of a task that it changed, or that it is over. It only
+// writes into the connection's buffer, and costs next to nothing without
+// followers. It may be lost; the task store has the change.
 func (b *Bus) Hint(id procfleet.TaskID, over bool) error {
 	n, err := id.Number()
 	if err != nil {
@@ -49,13 +49,13 @@ func (b *Bus) Follow(ctx context.Context, id procfleet.TaskID, hinted func(over 
 	if b.hints.conn.IsConnected() {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		_ = b.hints.conn.FlushWithContext(ctx) // late is as good as lost, which followers expect
+		_ = b.hints.conn.FlushWithContext(ctx) // followers expect late and lost hints
 	}
 	return func() { b.hints.remove(sub) }, nil
 }
 
-// listener hears the hints of every task that is followed: a subscription for
-// each, but one goroutine for all, which runs while there are any.
+// listener receives the hints of all followed tasks: one subscription for each,
+// and one goroutine for all, which runs while there are any.
 type listener struct {
 	conn *nats.Conn
 
@@ -65,14 +65,14 @@ type listener struct {
 	quit     chan struct{}
 }
 
-// hintRoom is how many hints may wait; more are lost.
-const hintRoom = 4096
+// maxWaitingHints is how many hints may wait; further ones are lost.
+const maxWaitingHints = 4096
 
 func (l *listener) add(subject string, hinted func(over bool)) (*nats.Subscription, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.hinted) == 0 {
-		l.arriving, l.quit = make(chan *nats.Msg, hintRoom), make(chan struct{})
+		l.arriving, l.quit = make(chan *nats.Msg, maxWaitingHints), make(chan struct{})
 	}
 	sub, err := l.conn.ChanSubscribe(subject, l.arriving)
 	if err != nil {

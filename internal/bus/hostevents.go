@@ -64,7 +64,7 @@ const (
 
 // HostEvents reads a page. It looks at no more than 10,000 events: of the
 // newest, those before are not found, and a page that goes on may be empty and
-// say that there is more. The error wraps [ErrAway] if it may pass.
+// say that there is more. The error wraps [ErrUnavailable] if it may pass.
 func (b *Bus) HostEvents(ctx context.Context, q HostEventQuery) (HostEventPage, error) {
 	page, err := b.hostEvents(ctx, q)
 	if err != nil {
@@ -299,7 +299,7 @@ type PublishedEvent struct {
 	Host   procfleet.Host
 	Header nats.Header
 	Body   []byte
-	// Err is nil when the stream has the event. It wraps [ErrFull] or [ErrAway]
+	// Err is nil when the stream has the event. It wraps [ErrFull] or [ErrUnavailable]
 	// if a repeat may succeed.
 	Err error
 }

@@ -56,7 +56,7 @@ func TestEventsThatDidNotComeDoNotCountAsRead(t *testing.T) {
 		tell(t, env.JS, agentproto.Event{Host: "0:10.0.0.1", Kind: "restarted", Message: message})
 	}
 	for _, q := range []bus.HostEventQuery{{Limit: 10}, {Newest: true, Limit: 10}} {
-		if page, err := b.HostEvents(t.Context(), q); !errors.Is(err, bus.ErrAway) {
+		if page, err := b.HostEvents(t.Context(), q); !errors.Is(err, bus.ErrUnavailable) {
 			t.Errorf("%+v: read %+v, error %v", q, page, err)
 		}
 	}

@@ -9,11 +9,11 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// QuietestLane returns the lane for big tasks in which the fewest chunks wait
-// or are being delivered; of several, the first from the turn-th on. Two calls
-// that nothing was queued in between answer alike for the same turn.
+// QuietestLane returns the lane for big tasks with the fewest chunks waiting or
+// in delivery; of several, the first from the turn-th on. Two calls with the same
+// turn return the same lane if nothing was queued in between.
 func (b *Bus) QuietestLane(ctx context.Context, turn uint64) (procfleet.Lane, error) {
-	const doing = "look for the quietest lane"
+	const doing = "find the quietest lane"
 	stream, err := b.js.Stream(ctx, StreamOps)
 	if err != nil {
 		return "", publishError(doing, err)

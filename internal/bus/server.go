@@ -18,7 +18,7 @@ import (
 var oldestServer = [3]int{2, 12, 7}
 
 // checkServer refuses a NATS server with which the rights of users would not
-// hold. An error of another kind than [ErrAway] does not pass by itself.
+// hold. An error of another kind than [ErrUnavailable] does not pass by itself.
 func checkServer(ctx context.Context, js jetstream.JetStream) error {
 	conn := js.Conn()
 	if version := conn.ConnectedServerVersion(); tooOld(version) {

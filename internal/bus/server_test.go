@@ -96,8 +96,8 @@ func TestAServerWhoseJetStreamDoesNotReplyIsAskedAgain(t *testing.T) {
 	go func() { ended <- bus.Ensure(t.Context(), js, bus.Options{}) }()
 	select {
 	case err := <-ended:
-		if !errors.Is(err, bus.ErrAway) {
-			t.Errorf("%v, want %v", err, bus.ErrAway)
+		if !errors.Is(err, bus.ErrUnavailable) {
+			t.Errorf("%v, want %v", err, bus.ErrUnavailable)
 		}
 	case <-time.After(time.Minute):
 		t.Error("it waits for one reply for ever")

@@ -11,14 +11,14 @@ import (
 	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
-// settingsEach is up to how many hosts are told one by one that their settings
-// changed; above, one message tells all.
+// settingsEach is how many hosts get a message of their own when their settings
+// change; more hosts are notified by one message to all.
 const settingsEach = 500
 
-// SettingsChanged tells the agents of hosts, of all without any, that what
-// holds for them changed. It only writes into the connection's buffer, and may
-// be lost: agents ask now and then by themselves. What goes to all is not
-// signed, since no key is common to them.
+// SettingsChanged notifies the agents of hosts, or all agents if hosts is empty,
+// that their settings changed. It only writes into the connection's buffer, and
+// may be lost: agents also request their settings periodically. The message to
+// all is not signed, since they have no common key.
 func (b *Bus) SettingsChanged(hosts []procfleet.Host) error {
 	data, err := agentproto.Encode(&agentproto.SettingsChanged{Header: agentproto.Header{
 		Type: agentproto.TypeSettingsChanged, ID: uuid.NewString(), Sent: time.Now().UTC(),
@@ -27,23 +27,23 @@ func (b *Bus) SettingsChanged(hosts []procfleet.Host) error {
 		return err
 	}
 	if n := len(hosts); n == 0 || n > settingsEach {
-		return b.tellAgents(&nats.Msg{Subject: agentproto.SettingsChangedAll, Data: data})
+		return b.notifyAgents(&nats.Msg{Subject: agentproto.SettingsChangedAll, Data: data})
 	}
 	message := fleetkey.Message{Purpose: agentproto.TypeSettingsChanged, Body: data}
 	for _, h := range hosts {
 		msg := nats.NewMsg(agentproto.AgentSubject(int64(h.Cloud), h.Addr))
 		msg.Data = data
 		b.keys().Sign(msg.Header, h.String(), &message)
-		if err := b.tellAgents(msg); err != nil {
+		if err := b.notifyAgents(msg); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (b *Bus) tellAgents(msg *nats.Msg) error {
+func (b *Bus) notifyAgents(msg *nats.Msg) error {
 	if err := b.js.Conn().PublishMsg(msg); err != nil {
-		return publishError("tell agents that their settings changed", err)
+		return publishError("notify agents of changed settings", err)
 	}
 	return nil
 }

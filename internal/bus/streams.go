@@ -62,7 +62,7 @@ type Options struct {
 }
 
 // Ensure creates or updates the streams and their durable consumers. It may
-// run in many processes at once and may be repeated. The error wraps [ErrAway]
+// run in many processes at once and may be repeated. The error wraps [ErrUnavailable]
 // if it is worth trying again, and says what JetStream must allow if that is
 // not enough.
 func Ensure(ctx context.Context, js jetstream.JetStream, o Options) error {
@@ -208,7 +208,7 @@ func forbidRemoval(cfg *jetstream.StreamConfig) {
 	cfg.DenyPurge = cfg.Name != StreamSubmitTrials
 }
 
-// leastAuditBytes is the room for one audit record.
+// leastAuditBytes is the size of one audit record.
 const leastAuditBytes = maxAuditMessage + 1<<10
 
 // checkRoom refuses a size into which a single audit record, or the event that is

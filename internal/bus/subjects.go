@@ -6,7 +6,7 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// SubjectFinished is where the end of a task is told.
+// SubjectFinished is where the end of a task is published.
 const SubjectFinished = "procfleet.task.finished"
 
 // hintSubject is where workers hint that a task changed. No stream captures it.

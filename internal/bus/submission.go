@@ -30,7 +30,7 @@ type Submission struct {
 	// Delivered counts the deliveries, this one included.
 	Delivered uint64
 	// Patience is how long the server waits for [Submission.Working] before
-	// it gives the message to somebody else.
+	// redelivers the message.
 	Patience time.Duration
 
 	msg jetstream.Msg
@@ -76,7 +76,7 @@ func (s *Submission) Done(ctx context.Context) error {
 // dispatcher.
 func (s *Submission) PutOff(after time.Duration) error { return s.msg.NakWithDelay(after) }
 
-// Working tells the server that the message is still worked on.
+// Working extends the ack deadline of the message.
 func (s *Submission) Working() error { return s.msg.InProgress() }
 
 // Submissions is the consumer that all dispatchers share.

@@ -55,28 +55,28 @@ func shown(server, urls string) string {
 	return strconv.Quote(scheme+"://xxxxx"+host) + " (in users and passwords, write special characters like %40 for @)"
 }
 
-// awayReminder is how often servers that stay away are mentioned.
-const awayReminder = time.Minute
+// outageReminder is how often a lasting outage is logged.
+const outageReminder = time.Minute
 
-// outage is the time without a server. It says in the log why none is
-// reached, which the client library keeps to itself while it tries again: at
-// once, and then once a minute.
+// outage is the time without a server. It logs why no server is reached, which
+// the client library does not while it retries: at once, and then once a
+// minute.
 type outage struct {
 	log logrus.FieldLogger
 
 	mu   sync.Mutex
-	why  error     // nil while there is a connection
-	said time.Time // zero until something was said
+	why  error     // nil while connected
+	said time.Time // of the last line
 }
 
 var errNotReached = errors.New("no server was reached")
 
-// tell notes a failed attempt; server may be empty.
-func (o *outage) tell(err error, server string) {
+// failed records a failed attempt; server may be empty.
+func (o *outage) failed(err error, server string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.why = err
-	if time.Since(o.said) < awayReminder {
+	if time.Since(o.said) < outageReminder {
 		return
 	}
 	o.said = time.Now()
@@ -87,7 +87,7 @@ func (o *outage) tell(err error, server string) {
 	log.Warn("NATS unreachable, retrying")
 }
 
-// begins notes that the connection was lost; err is nil if we closed it.
+// begins records that the connection was lost; err is nil if this process closed it.
 func (o *outage) begins(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -106,29 +106,29 @@ func (o *outage) cause() error {
 	return o.why
 }
 
-// dialer tells the outage why a server is not reached.
+// dialer reports failed attempts to the outage.
 type dialer struct {
 	net.Dialer
-	away *outage
+	outage *outage
 }
 
 // Dial implements [nats.CustomDialer].
 func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	conn, err := d.Dialer.Dial(network, address)
 	if err != nil {
-		d.away.tell(err, address)
+		d.outage.failed(err, address)
 	}
 	return conn, err
 }
 
-// Away says why a connection that [Connect] made does not reach a server; nil
-// if it does. Unlike the connection's own methods it does not wait for an
-// attempt that is under way.
-func Away(nc *nats.Conn) error {
+// Unavailable returns why a connection made by [Connect] is not connected; nil
+// if it is. Unlike the connection's own methods it does not wait for an attempt
+// in progress.
+func Unavailable(nc *nats.Conn) error {
 	d, ours := nc.Opts.CustomDialer.(*dialer)
 	switch {
 	case ours:
-		return d.away.cause()
+		return d.outage.cause()
 	case nc.IsConnected():
 		return nil
 	}

@@ -93,8 +93,8 @@ func OnLoopback(urls string) bool {
 	return true
 }
 
-// RefuseUnsigned says why a role may not use these servers without keys. What
-// is wrong with the addresses themselves [Config.Validate] says.
+// RefuseUnsigned returns why a role may not use these servers without keys.
+// Malformed addresses are left to [Config.Validate].
 func RefuseUnsigned(urls, flag string, allow bool) error {
 	wellFormed := checkURLs(urls) == nil
 	if allow || !wellFormed || OnLoopback(urls) {
@@ -104,10 +104,10 @@ func RefuseUnsigned(urls, flag string, allow bool) error {
 		"could run commands on every host. Give --%s, or --allow-unauthenticated on a test network", flag)
 }
 
-// Connect returns a connection that heals itself until it is closed. It
-// returns at once even if no server answers: the first connection is then
-// still being tried, and the log says why it fails. Publishing while away fails
-// instead of being buffered. An error means that the Config is wrong.
+// Connect returns a connection that reconnects until it is closed. It returns at
+// once even if no server is reached: it is then still trying, and logs why that
+// fails. Publishing while disconnected fails instead of being buffered. An error
+// means that the Config is wrong.
 func Connect(cfg Config) (*nats.Conn, error) {
 	if cfg.Log == nil {
 		return nil, errors.New("natsconn: Config.Log is missing")
@@ -124,11 +124,11 @@ func Connect(cfg Config) (*nats.Conn, error) {
 
 func (cfg *Config) options() []nats.Option {
 	user := &user{credentials: cfg.Credentials}
-	away := &outage{log: cfg.log(), why: errNotReached}
+	outage := &outage{log: cfg.log(), why: errNotReached}
 	opts := []nats.Option{
 		nats.Name(cfg.Name),
 		nats.Timeout(dialTimeout),
-		nats.SetCustomDialer(&dialer{Dialer: net.Dialer{Timeout: dialTimeout}, away: away}),
+		nats.SetCustomDialer(&dialer{Dialer: net.Dialer{Timeout: dialTimeout}, outage: outage}),
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait),
@@ -141,7 +141,7 @@ func (cfg *Config) options() []nats.Option {
 		nats.IgnoreAuthErrorAbort(),
 		nats.NoCallbacksAfterClientClose(),
 	}
-	opts = append(opts, cfg.handlers(user, away)...)
+	opts = append(opts, cfg.handlers(user, outage)...)
 	if cfg.InProcess != nil {
 		opts = append(opts, nats.InProcessServer(cfg.InProcess))
 	}
@@ -159,8 +159,8 @@ func (cfg *Config) options() []nats.Option {
 
 func (cfg *Config) log() logrus.FieldLogger { return cfg.Log.WithField("component", "nats") }
 
-// handlers tell what becomes of the connection.
-func (cfg *Config) handlers(user *user, away *outage) []nats.Option {
+// handlers log the state of the connection.
+func (cfg *Config) handlers(user *user, outage *outage) []nats.Option {
 	log := cfg.log()
 	serverOf := (*nats.Conn).ConnectedUrlRedacted
 	if cfg.InProcess != nil {
@@ -168,19 +168,19 @@ func (cfg *Config) handlers(user *user, away *outage) []nats.Option {
 	}
 	return []nats.Option{
 		nats.ConnectHandler(func(nc *nats.Conn) {
-			away.ends()
+			outage.ends()
 			log.WithField("server", serverOf(nc)).Info("connected")
 		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			err = user.explain(err)
-			away.begins(err)
-			if err != nil { // else OnLost tells
+			outage.begins(err)
+			if err != nil { // else OnLost reports it
 				log.WithError(err).Warn("connection lost, reconnecting")
 			}
 		}),
-		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { away.tell(user.explain(err), "") }),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { outage.failed(user.explain(err), "") }),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
-			away.ends()
+			outage.ends()
 			log.WithField("server", serverOf(nc)).Info("reconnected")
 			if cfg.OnReconnect != nil {
 				cfg.OnReconnect()
@@ -193,7 +193,7 @@ func (cfg *Config) handlers(user *user, away *outage) []nats.Option {
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
 			if errors.Is(err, nats.ErrAuthorization) { // at every attempt
-				away.tell(user.explain(err), "")
+				outage.failed(user.explain(err), "")
 				return
 			}
 			entry := log.WithError(err)
@@ -205,7 +205,7 @@ func (cfg *Config) handlers(user *user, away *outage) []nats.Option {
 	}
 }
 
-// secure has every connection made with what is in the files by then.
+// secure makes every connection with the current content of the files.
 func secure(files *tlsfiles.Client) nats.Option {
 	return func(o *nats.Options) error {
 		o.Secure = true

@@ -121,7 +121,7 @@ func TestAServerThatRefusesIsTriedAgainAndAwaySaysWhy(t *testing.T) {
 	}
 	defer nc.Close()
 	testenv.Eventually(t, 20*time.Second, func() bool { return tried.Load() > 3 }, "it is tried again")
-	if why := natsconn.Away(nc); why == nil || !strings.Contains(strings.ToLower(why.Error()), "authorization violation") {
+	if why := natsconn.Unavailable(nc); why == nil || !strings.Contains(strings.ToLower(why.Error()), "authorization violation") {
 		t.Errorf("why it is away: %v", why)
 	}
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// user is by whom the servers know us.
+// user authenticates this process to the servers.
 type user struct {
-	credentials func() ([]byte, error) // nil is nobody
+	credentials func() ([]byte, error) // nil is no user
 }
 
-// token is the user's, of the credentials as they are now.
+// token returns the user's token from the current credentials.
 func (u *user) token() (string, error) {
 	text, err := u.credentials()
 	if err != nil || len(text) == 0 {
@@ -26,7 +26,7 @@ func (u *user) token() (string, error) {
 	return nkeys.ParseDecoratedJWT(text)
 }
 
-// sign proves to a server that the user is ours.
+// sign signs a server's nonce with the user's key.
 func (u *user) sign(nonce []byte) ([]byte, error) {
 	text, err := u.credentials()
 	if err != nil || len(text) == 0 {
@@ -40,8 +40,8 @@ func (u *user) sign(nonce []byte) ([]byte, error) {
 	return key.Sign(nonce)
 }
 
-// explain adds to a server's refusal what to do about it, since the server
-// says the same of every reason.
+// explain adds to an authentication error what to do about it, since the server
+// sends the same error for every reason.
 func (u *user) explain(err error) error {
 	refused := errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || errors.Is(err, nats.ErrAuthRevoked)
 	if !refused {
@@ -50,7 +50,7 @@ func (u *user) explain(err error) error {
 	const again = "put others in their place, no restart is needed"
 	token := ""
 	if u.credentials != nil {
-		token, _ = u.token() // what cannot be read is told as none
+		token, _ = u.token() // an unreadable token counts as none
 	}
 	switch until := expiry(token); {
 	case token == "":
@@ -61,8 +61,7 @@ func (u *user) explain(err error) error {
 	return fmt.Errorf("%w: the credentials for NATS are revoked, or the server does not know who made them: %s", err, again)
 }
 
-// expiry is until when a token is good; the zero time is for ever, or that it
-// cannot be read.
+// expiry returns when a token expires; zero if never, or if it cannot be read.
 func expiry(token string) time.Time {
 	_, rest, _ := strings.Cut(token, ".")
 	body, _, _ := strings.Cut(rest, ".")
