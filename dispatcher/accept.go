@@ -10,6 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/dispatcher/auth"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
@@ -22,7 +23,7 @@ const maxIdempotencyKey = 255
 // acceptance is an authorized submission, from HTTP or NATS.
 type acceptance struct {
 	call  string // full name
-	who   caller
+	who   auth.Caller
 	sub   procfleet.Submission
 	terms terms
 	start time.Time
@@ -42,7 +43,7 @@ func (a *api) decode(
 // accept creates a task, or finds the one that an earlier request with the same
 // key created, and returns when the task is durable.
 func (a *api) accept(ctx context.Context, r *acceptance) (procfleet.Task, error) {
-	r.sub.Dialect, r.sub.Application = r.call, r.who.code
+	r.sub.Dialect, r.sub.Application = r.call, r.who.Application
 	task, err := a.submitter.submit(ctx, r.sub, r.terms)
 	if err != nil {
 		return procfleet.Task{}, err
@@ -52,10 +53,10 @@ func (a *api) accept(ctx context.Context, r *acceptance) (procfleet.Task, error)
 }
 
 // noteAccepted counts and logs a task that was accepted, or found again.
-func (a *api) noteAccepted(ctx context.Context, task *procfleet.Task, who caller, log logrus.FieldLogger, start time.Time) {
+func (a *api) noteAccepted(ctx context.Context, task *procfleet.Task, who auth.Caller, log logrus.FieldLogger, start time.Time) {
 	a.measures.accepted(ctx, task.Dialect, task.Items)
 	log.WithFields(logrus.Fields{
-		"task": task.ID, "application": who.code, "user": who.user, "items": task.Items, "elapsed_ms": time.Since(start).Milliseconds(),
+		"task": task.ID, "application": who.Application, "user": who.User, "items": task.Items, "elapsed_ms": time.Since(start).Milliseconds(),
 	}).Info("task accepted")
 }
 

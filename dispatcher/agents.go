@@ -65,6 +65,6 @@ func (e *exchange) bindAgents(ctx context.Context, q *dialect.AgentBinding, at *
 			return nil, fmt.Errorf("bind %d agent ids to hosts: %w", len(bindings), err)
 		}
 	}
-	e.log().WithFields(logrus.Fields{"application": e.who.code, "user": e.who.user, "hosts": len(bindings)}).Info("agent ids bound")
+	e.log().WithFields(logrus.Fields{"application": e.who.Application, "user": e.who.User, "hosts": len(bindings)}).Info("agent ids bound")
 	return bound, nil
 }

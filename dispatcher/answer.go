@@ -7,8 +7,6 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/sirupsen/logrus"
-
 	"github.com/procfleet/procfleet"
 	v1 "github.com/procfleet/procfleet/api/v1"
 	"github.com/procfleet/procfleet/dispatcher/apps"
@@ -23,8 +21,8 @@ type submitted struct {
 	key     string // the caller's idempotency key
 }
 
-func (e *exchange) decodeSubmission(ctx context.Context, d dialect.Accept, in *dialect.Request) (s submitted, err error) {
-	if d.Plan != nil {
+func (e *exchange) decodeSubmission(ctx context.Context, codec dialect.Accept, in *dialect.Request) (s submitted, err error) {
+	if codec.Plan != nil {
 		if s.planned, err = dialect.Planned(in); err != nil {
 			return s, err
 		}
@@ -32,7 +30,7 @@ func (e *exchange) decodeSubmission(ctx context.Context, d dialect.Accept, in *d
 	if !s.planned { // a plan needs no key
 		s.key = e.r.Header.Get(keyHeader)
 	}
-	s.Submission, err = e.api.decode(ctx, s.key, d.Decode, in)
+	s.Submission, err = e.api.decode(ctx, s.key, codec.Decode, in)
 	return s, err
 }
 
@@ -40,61 +38,60 @@ func (e *exchange) decodeSubmission(ctx context.Context, d dialect.Accept, in *d
 // what reading calls about the business show as well, and requires what they do.
 func (e *exchange) authorizeSubmission(_ context.Context, s *submitted) (*procfleet.Submission, error) {
 	if s.planned {
-		return &s.Submission, e.who.may(s.Business, apps.Reading)
+		return &s.Submission, e.who.May(s.Business, apps.Reading)
 	}
-	return &s.Submission, e.who.maySubmit(&s.Submission)
+	return &s.Submission, e.who.MaySubmit(&s.Submission)
 }
 
 // accept creates a task, or answers what it would do.
-func (e *exchange) accept(ctx context.Context, d dialect.Accept, s *submitted, sub *procfleet.Submission) error {
+func (e *exchange) accept(ctx context.Context, codec dialect.Accept, s *submitted, sub *procfleet.Submission) error {
 	if s.planned {
 		p, err := e.api.plan(ctx, sub)
 		if err != nil {
 			return err
 		}
-		e.reply(d.Plan(p, e.id))
+		e.reply(codec.Plan(p, e.id))
 		return nil
 	}
 	task, err := e.api.accept(ctx, &acceptance{
 		call: e.call.Name, who: e.who, sub: *sub, start: e.start, log: e.log(),
-		terms: terms{key: s.key, label: d.Label, origin: e.origin()},
+		terms: terms{key: s.key, label: codec.Label, origin: e.origin()},
 	})
 	if err != nil {
 		return err
 	}
-	e.reply(d.Encode(task.ID, e.id))
+	e.reply(codec.Encode(task.ID, e.id))
 	return nil
 }
 
-func decodeOutcomes(_ *exchange, _ context.Context, d dialect.Outcomes, in *dialect.Request) (procfleet.TaskID, error) {
-	return d.Decode(in)
+func decodeOutcomes(_ *exchange, _ context.Context, codec dialect.Outcomes, in *dialect.Request) (procfleet.TaskID, error) {
+	return codec.Decode(in)
 }
 
 // outcomes streams the result map of a task.
-func (e *exchange) outcomes(ctx context.Context, d dialect.Outcomes, id *procfleet.TaskID, task *procfleet.Task) error {
+func (e *exchange) outcomes(ctx context.Context, codec dialect.Outcomes, id *procfleet.TaskID, task *procfleet.Task) error {
 	first, err := e.api.store.Chunk(ctx, *id, 0) // now, so that an unavailable store is still answered as such
 	if err != nil {
 		return about(*id, err)
 	}
 	// The query timeout bounds each read of the store, not how long the caller takes to read.
 	chunks := allChunks(e.r.Context(), e.api.store, task, first, e.api.cfg.Timeouts.Query)
-	e.stream(logrus.Fields{"task": *id}, func(w io.Writer) error { return d.Encode(w, e.id, chunks) })
+	if err := e.stream(func(w io.Writer) error { return codec.Encode(w, e.id, chunks) }); err != nil {
+		e.log().WithField("task", *id).WithError(err).Warn("response truncated")
+		panic(http.ErrAbortHandler)
+	}
 	return nil
 }
 
-// stream writes a response of any size. An error after the first byte can only
-// be reported by closing the connection.
-func (e *exchange) stream(fields logrus.Fields, encode func(io.Writer) error) {
+// stream writes a response of any size. After an error the connection must be
+// closed: nothing else tells the caller that the response is truncated.
+func (e *exchange) stream(encode func(io.Writer) error) error {
 	e.header(http.StatusOK)
 	out := bufio.NewWriterSize(e.w, 64<<10)
-	err := encode(out)
-	if err == nil {
-		err = out.Flush()
+	if err := encode(out); err != nil {
+		return err
 	}
-	if err != nil {
-		e.log().WithFields(fields).WithError(err).Warn("response truncated")
-		panic(http.ErrAbortHandler)
-	}
+	return out.Flush()
 }
 
 func (*exchange) showTask(_ context.Context, _ *procfleet.TaskID, task *procfleet.Task) (*procfleet.Task, error) {

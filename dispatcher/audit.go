@@ -13,6 +13,7 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/dispatcher/apps"
+	"github.com/procfleet/procfleet/dispatcher/auth"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/internal/audit"
 )
@@ -22,8 +23,8 @@ func (e *exchange) origin() procfleet.Origin { return originOf(&e.who, peer(e.r)
 
 // originOf bounds what is kept of a caller; from is invalid for a published
 // submission.
-func originOf(who *caller, from netip.Addr, request string) procfleet.Origin {
-	o := procfleet.Origin{User: who.user, Request: request}
+func originOf(who *auth.Caller, from netip.Addr, request string) procfleet.Origin {
+	o := procfleet.Origin{User: who.User, Request: request}
 	if len(o.User) > procfleet.MaxOriginPart {
 		o.User = strings.ToValidUTF8(o.User[:procfleet.MaxOriginPart], "")
 	}
@@ -91,15 +92,15 @@ func editsOf(what string, b catalog.Business, edits []catalog.Edit) audit.Record
 func (e *exchange) auditChange(ctx context.Context, r audit.Record) error {
 	o := e.origin()
 	r.ID, r.Event, r.At = e.id+"/"+string(audit.Change), audit.Change, time.Now().UTC()
-	r.Call, r.Application, r.User, r.Address, r.Request = e.call.Name, e.who.code, o.User, o.Address, o.Request
+	r.Call, r.Application, r.User, r.Address, r.Request = e.call.Name, e.who.Application, o.User, o.Address, o.Request
 	return e.api.cfg.Audit.Require(ctx, r)
 }
 
 // auditRefusal keeps the record of a call that failed, with the reason that the
 // caller is not given if there is one.
 func (e *exchange) auditRefusal(err error, f *dialect.Error) {
-	if hidden, is := errors.AsType[*hiddenError](err); is {
-		f = hidden.refusal
+	if hidden, is := errors.AsType[*auth.HiddenError](err); is {
+		f = hidden.Refusal
 		f.Call = e.call.Name
 		e.log().WithFields(logrus.Fields{"application": f.Application, "task": f.Task, "detail": f.Error()}).Info("call refused")
 	}
@@ -108,10 +109,10 @@ func (e *exchange) auditRefusal(err error, f *dialect.Error) {
 
 // auditRefusal records a call that failed. Of calls that only read it records
 // those that their callers may not make.
-func (a *api) auditRefusal(f *dialect.Error, action string, who *caller, o procfleet.Origin) {
-	reason, away := refusals[f.Kind]
+func (a *api) auditRefusal(f *dialect.Error, action string, who *auth.Caller, o procfleet.Origin) {
+	reason, refused := auth.Refusals[f.Kind]
 	switch {
-	case away:
+	case refused:
 	case action == apps.Reading:
 		return
 	default:
@@ -119,13 +120,13 @@ func (a *api) auditRefusal(f *dialect.Error, action string, who *caller, o procf
 	}
 	r := audit.Record{
 		ID: o.Request + "/" + string(audit.Refused), Event: audit.Refused, At: time.Now().UTC(),
-		Call: f.Call, Application: who.code, User: o.User, Address: o.Address, Request: o.Request,
+		Call: f.Call, Application: who.Application, User: o.User, Address: o.Address, Request: o.Request,
 		Business: f.Denied.Business, Task: f.Task, Reason: reason, Field: f.Field,
 	}
 	for _, action := range f.Denied.Actions {
 		r.Actions = append(r.Actions, procfleet.Action(action))
 	}
-	stranger := who.code == ""
+	stranger := who.Application == ""
 	if stranger {
 		r.Claimed = f.Application
 	}

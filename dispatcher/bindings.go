@@ -155,7 +155,7 @@ func (u *untoldBindings) add(
 // order: whoever dies in between is found to have left something to do.
 func (e *exchange) tell(ctx context.Context, b catalog.Business, todo *untoldBindings) (procfleet.TaskID, error) {
 	task, err := e.api.submitter.submit(ctx, procfleet.Submission{
-		Operations: todo.operations, Dialect: e.call.Name, Application: e.who.code, Business: b.Namespace(),
+		Operations: todo.operations, Dialect: e.call.Name, Application: e.who.Application, Business: b.Namespace(),
 	}, terms{unregistered: true, origin: e.origin()})
 	if err != nil {
 		return "", fmt.Errorf("tell agents what is bound: %w", err)

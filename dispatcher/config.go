@@ -265,3 +265,18 @@ func (c Config) validateCallers() error {
 	}
 	return errors.Join(errs...)
 }
+
+// unixSocket is the prefix of [Config].Listen that names a Unix socket.
+const unixSocket = "unix:"
+
+// onlyThisMachine reports whether no other machine can reach what Listen names.
+func (c *Config) onlyThisMachine() bool {
+	host, _, _ := net.SplitHostPort(c.Listen)
+	return strings.HasPrefix(c.Listen, unixSocket) || loopback.Host(host)
+}
+
+// onlyOwnAccount reports whether of all accounts of this machine only the
+// dispatcher's own and root may call.
+func (c *Config) onlyOwnAccount() bool {
+	return c.onlyThisMachine() && c.AppsFile == "" && !c.AllowLocalUsers && !c.AllowUnauthenticated
+}

@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/dispatcher/auth"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/tracecontext"
@@ -60,8 +61,8 @@ type delivery struct {
 	s        *bus.Submission
 	entrance entrance
 	replyTo  string
-	who      caller // once it is known
-	id       string // 32 hexadecimal digits
+	who      auth.Caller // once it is known
+	id       string      // 32 hexadecimal digits
 	start    time.Time
 	log      logrus.FieldLogger
 }
@@ -161,12 +162,12 @@ func (e *delivery) accept(ctx context.Context) (procfleet.Task, error) {
 	defer release()
 	ctx, cancel := context.WithTimeout(ctx, e.in.api.cfg.Timeouts.Query)
 	defer cancel()
-	if e.who, err = e.in.api.authenticator.authenticate(ctx, &e.entrance.family, in, netip.Addr{}); err != nil {
+	if e.who, err = e.in.api.authenticator.Authenticate(ctx, &e.entrance.family, in, netip.Addr{}); err != nil {
 		return procfleet.Task{}, err
 	}
 	sub, err := e.in.api.decode(ctx, t.key, e.entrance.accept.Decode, in)
 	if err == nil {
-		err = e.who.maySubmit(&sub)
+		err = e.who.MaySubmit(&sub)
 	}
 	if err != nil {
 		return procfleet.Task{}, err

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/dispatcher/auth"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/internal/loopback"
 	"github.com/procfleet/procfleet/internal/peercred"
@@ -50,7 +51,7 @@ type Dispatcher struct {
 	watches       *watches
 	notes         *notes
 	intake        *intake // nil without Config.Submissions
-	authenticator *authenticator
+	authenticator *auth.Authenticator
 }
 
 // New returns a dispatcher that keeps tasks in store and queues them on queue.
@@ -74,12 +75,11 @@ func speaking(dialects []dialect.Dialect, cfg Config, store Store, queue Queue) 
 	if err != nil {
 		return nil, err
 	}
-	auth, err := newAuthenticator(&cfg)
+	authenticator, err := auth.New(&auth.Config{
+		AppsFile: cfg.AppsFile, LoginURL: cfg.LoginURL, LoginTLS: cfg.LoginTLS, TrustedESB: cfg.TrustedESB, Meter: cfg.Meter,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("dispatcher: %w", err)
-	}
-	if err := auth.measured(cfg.Meter); err != nil {
-		return nil, err
 	}
 	a := &api{
 		cfg:       cfg,
@@ -91,13 +91,13 @@ func speaking(dialects []dialect.Dialect, cfg Config, store Store, queue Queue) 
 		bodies:    newBodies(&cfg.Limits),
 
 		strangers:     semaphore.NewWeighted(cfg.Limits.StrangersBodies),
-		authenticator: auth,
+		authenticator: authenticator,
 	}
 	handler, err := a.handler(dialects)
 	if err != nil {
 		return nil, fmt.Errorf("dispatcher: %w", err)
 	}
-	d := &Dispatcher{cfg: cfg, log: logger, handler: handler, watches: a.watches, notes: a.submitter.notes, authenticator: auth}
+	d := &Dispatcher{cfg: cfg, log: logger, handler: handler, watches: a.watches, notes: a.submitter.notes, authenticator: authenticator}
 	if cfg.Submissions != nil {
 		d.intake = newIntake(a, store, dialects)
 		if err := d.intake.depth.register(cfg.Meter); err != nil {
@@ -127,7 +127,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	if d.intake != nil {
 		taking.Go(func() { d.intake.run(ctx) })
 	}
-	taking.Go(func() { d.authenticator.watch(ctx, d.log) })
+	taking.Go(func() { d.authenticator.Watch(ctx, d.log) })
 	listeners := []net.Listener{listener}
 	if d.cfg.Socket != nil {
 		listeners = append(listeners, d.cfg.Socket)
@@ -180,7 +180,7 @@ func (d *Dispatcher) server() *http.Server {
 	}
 	switch {
 	case d.cfg.onlyOwnAccount() && peercred.Supported:
-		server.ConnContext = identify
+		server.ConnContext = auth.Identify
 	case d.cfg.onlyOwnAccount():
 		d.log.Warn("local callers not authenticated here, use --apps")
 	}

@@ -63,15 +63,15 @@ type authorizer[Q, S any] func(e *exchange, ctx context.Context, q *Q) (S, error
 // replies returns the endpoint of a [dialect.Codec]: do returns the result,
 // which the codec encodes.
 func replies[Q, S, R any](action string, authorize authorizer[Q, S], do func(e *exchange, ctx context.Context, q *Q, scope S) (R, error)) endpoint {
-	decode := func(_ *exchange, _ context.Context, c dialect.Codec[Q, R], in *dialect.Request) (Q, error) {
-		return c.Decode(in)
+	decode := func(_ *exchange, _ context.Context, codec dialect.Codec[Q, R], in *dialect.Request) (Q, error) {
+		return codec.Decode(in)
 	}
-	return writes(action, decode, authorize, func(e *exchange, ctx context.Context, c dialect.Codec[Q, R], q *Q, scope S) error {
+	return writes(action, decode, authorize, func(e *exchange, ctx context.Context, codec dialect.Codec[Q, R], q *Q, scope S) error {
 		result, err := do(e, ctx, q, scope)
 		if err != nil {
 			return err
 		}
-		e.reply(c.Encode(q, result, e.id))
+		e.reply(codec.Encode(q, result, e.id))
 		return nil
 	})
 }
@@ -79,17 +79,17 @@ func replies[Q, S, R any](action string, authorize authorizer[Q, S], do func(e *
 // writes returns an endpoint that writes its response itself: a stream, or a
 // response that depends on more than one result. An error that write returns is
 // answered in the dialect's form, so it must have written nothing before.
-func writes[D dialect.Endpoint, Q, S any](
-	action string, decode func(*exchange, context.Context, D, *dialect.Request) (Q, error), authorize authorizer[Q, S],
-	write func(e *exchange, ctx context.Context, d D, q *Q, scope S) error,
+func writes[C dialect.Endpoint, Q, S any](
+	action string, decode func(*exchange, context.Context, C, *dialect.Request) (Q, error), authorize authorizer[Q, S],
+	write func(e *exchange, ctx context.Context, codec C, q *Q, scope S) error,
 ) endpoint {
-	served := endpoint{kind: reflect.TypeFor[D](), action: action}
+	served := endpoint{kind: reflect.TypeFor[C](), action: action}
 	if authorize == nil {
 		return served // which endpointsByKind refuses
 	}
 	served.serve = func(ctx context.Context, e *exchange, in *dialect.Request) error {
-		d := e.call.Endpoint.(D)
-		q, err := decode(e, ctx, d, in)
+		codec := e.call.Endpoint.(C)
+		q, err := decode(e, ctx, codec, in)
 		if err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func writes[D dialect.Endpoint, Q, S any](
 			return err
 		}
 		in.Body = nil // q has all of it, and large requests need the memory
-		return write(e, ctx, d, &q, scope)
+		return write(e, ctx, codec, &q, scope)
 	}
 	return served
 }
@@ -121,7 +121,7 @@ func endpointsByKind(all []endpoint) (map[reflect.Type]endpoint, error) {
 
 // inEveryBusiness authorizes a call that belongs to no business.
 func inEveryBusiness[Q any](e *exchange, _ context.Context, _ *Q) (business string, err error) {
-	return "", e.who.may("", e.call.action)
+	return "", e.who.May("", e.call.action)
 }
 
 // inBusiness authorizes a call for the business of its request.
@@ -130,7 +130,7 @@ func inBusiness[Q any, P interface {
 	InBusiness() string
 }](e *exchange, _ context.Context, q *Q) (business string, err error) {
 	business = P(q).InBusiness()
-	return business, e.who.may(business, e.call.action)
+	return business, e.who.May(business, e.call.action)
 }
 
 // onTargets authorizes a call for the business of its request, and resolves its targets.
@@ -146,7 +146,7 @@ func onTargets[Q any, P interface {
 func (e *exchange) readableTask(ctx context.Context, id *procfleet.TaskID) (*procfleet.Task, error) {
 	task, err := e.api.store.Task(ctx, *id)
 	if err == nil {
-		err = e.who.mayRead(&task)
+		err = e.who.MayRead(&task)
 	}
 	if err != nil {
 		return nil, about(*id, err)
@@ -157,7 +157,7 @@ func (e *exchange) readableTask(ctx context.Context, id *procfleet.TaskID) (*pro
 // readableResults authorizes reading the results of a task. Without
 // authentication it saves reading the task.
 func (e *exchange) readableResults(ctx context.Context, page *dialect.ResultPage) (procfleet.TaskID, error) {
-	if e.who.app == nil {
+	if !e.who.Authenticated() {
 		return page.Task, nil
 	}
 	_, err := e.readableTask(ctx, &page.Task)
@@ -166,5 +166,5 @@ func (e *exchange) readableResults(ctx context.Context, page *dialect.ResultPage
 
 // visibleTasks returns the filter of the tasks that the caller may read.
 func (e *exchange) visibleTasks(context.Context, *dialect.TaskPage) (sees func(*procfleet.Task) bool, err error) {
-	return e.who.sees, nil
+	return e.who.Sees, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/dispatcher/apps"
+	"github.com/procfleet/procfleet/dispatcher/auth"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/internal/bus"
 )
@@ -170,7 +171,7 @@ func openRefusingDoor(t *testing.T) (*door, *strings.Replacer) {
 }
 
 func failWithReason(f *dialect.Error, _ string) dialect.Reply {
-	reason, is := refusals[f.Kind]
+	reason, is := auth.Refusals[f.Kind]
 	if !is {
 		reason = f.Kind.String()
 	}

@@ -21,12 +21,10 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/procfleet/procfleet/dispatcher/auth"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/internal/tracecontext"
 )
-
-// requestIDHeader names a request; the caller's own is given back.
-const requestIDHeader = "X-Bkapi-Request-Id"
 
 // maxRequestID bounds the id that is given back.
 const maxRequestID = 128
@@ -39,9 +37,9 @@ type exchange struct {
 	w       *statusWriter
 	r       *http.Request
 	span    trace.Span
-	who     caller // once it is known
-	release func() // returns the memory reserved for the body; may be called again
-	id      string // 32 hexadecimal digits
+	who     auth.Caller // once it is known
+	release func()      // returns the memory reserved for the body; may be called again
+	id      string      // 32 hexadecimal digits
 	start   time.Time
 }
 
@@ -53,11 +51,11 @@ func (a *api) begin(at surface, call *servedCall, w http.ResponseWriter, r *http
 		id: hex.EncodeToString(random[:]), start: time.Now(), release: func() {},
 	}
 	e.trace()
-	given := r.Header.Get(requestIDHeader)
+	given := r.Header.Get(auth.RequestIDHeader)
 	if given == "" || len(given) > maxRequestID {
 		given = e.id
 	}
-	e.w.Header().Set(requestIDHeader, given)
+	e.w.Header().Set(auth.RequestIDHeader, given)
 	return e
 }
 
@@ -106,7 +104,7 @@ func (e *exchange) log() logrus.FieldLogger {
 // serve authenticates the caller, reads the body, and serves the endpoint of
 // the call. A caller whose headers suffice is authenticated before its body is read.
 func (e *exchange) serve() {
-	if err := cmp.Or(refuseOtherAccounts(e.r.Context()), refuseHeader(e.r.Header)); err != nil {
+	if err := cmp.Or(auth.RefuseOtherAccounts(e.r.Context()), auth.RefuseHeader(e.r.Header)); err != nil {
 		e.skip(2 * e.api.cfg.Limits.Body)
 		e.fail(err)
 		return
@@ -120,7 +118,7 @@ func (e *exchange) serve() {
 			return
 		}
 	}
-	stranger := hidden && e.api.authenticator.apps != nil
+	stranger := hidden && e.api.authenticator.Enabled()
 	defer func() { e.release() }()
 	err := e.body(in, stranger)
 	if err == nil && hidden {
@@ -144,10 +142,10 @@ func (e *exchange) serve() {
 func (e *exchange) authenticate(in *dialect.Request) (err error) {
 	ctx, cancel := context.WithTimeout(e.r.Context(), e.api.cfg.Timeouts.Query)
 	defer cancel()
-	if e.who, err = e.api.authenticator.authenticate(ctx, &e.at.family, in, peer(e.r)); err != nil {
+	if e.who, err = e.api.authenticator.Authenticate(ctx, &e.at.family, in, peer(e.r)); err != nil {
 		return err
 	}
-	return e.who.mayDo(e.call.action)
+	return e.who.MayDo(e.call.action)
 }
 
 // undisturbed is the time for what changes something: once begun it is not left

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/procfleet/procfleet/dispatcher/auth"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/bus"
@@ -85,4 +86,17 @@ func failure(err error) *dialect.Error {
 		return &dialect.Error{Kind: dialect.Unavailable, Problem: "the task store cannot be asked now; try again later", RetryAfter: retryAway}
 	}
 	return &dialect.Error{Kind: dialect.Internal, Problem: err.Error()}
+}
+
+// noteRefusal counts and logs a caller that was refused: authenticated ones each
+// time, unauthenticated ones, who may be many, once a second.
+func (a *api) noteRefusal(f *dialect.Error, log logrus.FieldLogger, start time.Time) {
+	reason, is := auth.Refusals[f.Kind]
+	if !is {
+		return
+	}
+	a.authenticator.CountRefusal(reason)
+	if f.Application != "" && f.Kind == dialect.Forbidden || a.refused.due(start) {
+		log.WithFields(logrus.Fields{"application": f.Application, "reason": reason, "detail": f.Error()}).Info("call refused")
+	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/dispatcher/auth"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
@@ -41,7 +42,7 @@ func (e *exchange) freeze(ctx context.Context, q *dialect.Freezing, at *targetHo
 	case q.Lift:
 		done, err = e.lift(ctx, q, at, scopes)
 	default:
-		done.Until, err = e.api.store.Freeze(ctx, scopes, catalog.Freezing{TTL: q.TTL.Std(), Reason: q.Reason, By: e.who.name()})
+		done.Until, err = e.api.store.Freeze(ctx, scopes, catalog.Freezing{TTL: q.TTL.Std(), Reason: q.Reason, By: callerName(&e.who)})
 		done.Outcomes = e.frozen(q, at)
 	}
 	if err != nil {
@@ -51,7 +52,7 @@ func (e *exchange) freeze(ctx context.Context, q *dialect.Freezing, at *targetHo
 		e.settingsChanged(at.hosts)
 	}
 	e.log().WithFields(logrus.Fields{
-		"application": e.who.code, "user": e.who.user, "namespace": q.Namespace, "hosts": len(at.hosts), "lift": q.Lift, "ttl": q.TTL.Std().String(), "reason": q.Reason,
+		"application": e.who.Application, "user": e.who.User, "namespace": q.Namespace, "hosts": len(at.hosts), "lift": q.Lift, "ttl": q.TTL.Std().String(), "reason": q.Reason,
 	}).Info("freezes changed")
 	return done, nil
 }
@@ -99,12 +100,11 @@ func (e *exchange) settingsChanged(hosts []procfleet.Host) {
 	}
 }
 
-// name is how the caller is named to others: its application, and for whom it
-// calls.
-func (c *caller) name() string {
-	name := c.code
-	if c.user != "" {
-		name += " (" + c.user + ")"
+// callerName is how a freeze names its caller: application (user).
+func callerName(who *auth.Caller) string {
+	name := who.Application
+	if who.User != "" {
+		name += " (" + who.User + ")"
 	}
 	return strings.ToValidUTF8(name[:min(len(name), catalog.MaxReason)], "")
 }

@@ -29,7 +29,7 @@ func (e *exchange) setGroups(ctx context.Context, q *dialect.Grouping, at *targe
 		e.settingsChanged(at.hosts)
 	}
 	e.log().WithFields(logrus.Fields{
-		"application": e.who.code, "user": e.who.user, "namespace": q.Groups.Namespace, "groups": len(q.Groups.Groups), "hosts": len(at.hosts),
+		"application": e.who.Application, "user": e.who.User, "namespace": q.Groups.Namespace, "groups": len(q.Groups.Groups), "hosts": len(at.hosts),
 	}).Info("process groups changed")
 	return outcomesOf(q.Targets, at, func(int) (procfleet.Code, string) {
 		return procfleet.CodeSuccess, "success"

@@ -16,6 +16,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/procfleet/procfleet/dispatcher/auth"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
@@ -32,7 +33,7 @@ type api struct {
 	bodies    bodies
 	strangers *semaphore.Weighted
 
-	authenticator *authenticator
+	authenticator *auth.Authenticator
 	turnedAway    oncePerSecond
 	refused       oncePerSecond
 }
@@ -80,7 +81,7 @@ func (a *api) handler(dialects []dialect.Dialect) (http.Handler, error) {
 			}
 		}
 	}
-	return refuseForeignPages(singleSlashes(front)), nil
+	return auth.RefuseForeignPages(singleSlashes(front)), nil
 }
 
 // owned leads the paths of a family to it, and all others to the rest.

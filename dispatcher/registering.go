@@ -30,7 +30,7 @@ func (e *exchange) register(ctx context.Context, q *dialect.Registering, at *tar
 		return nil, err
 	}
 	e.log().WithFields(logrus.Fields{
-		"application": e.who.code, "user": e.who.user, "mode": string(q.Mode), "process": q.Process.Key(), "hosts": len(at.hosts),
+		"application": e.who.Application, "user": e.who.User, "mode": string(q.Mode), "process": q.Process.Key(), "hosts": len(at.hosts),
 	}).Info("registrations changed")
 	return outcomes, nil
 }
@@ -73,7 +73,7 @@ func (e *exchange) unregister(ctx context.Context, q *dialect.Registering, at *t
 	}
 	if len(gone) > 0 {
 		if err := e.submitRelease(ctx, release, there, procfleet.Submission{
-			Dialect: e.call.Name, Application: e.who.code, Business: q.Business,
+			Dialect: e.call.Name, Application: e.who.Application, Business: q.Business,
 		}); err != nil {
 			return nil, err
 		}

@@ -72,7 +72,7 @@ func resolve(ctx context.Context, store resolver, lists ...[]procfleet.Target) e
 // authorizeAndResolve checks that the caller may do the endpoint's action for
 // the business, and that the targets are not too many. It returns their hosts.
 func (e *exchange) authorizeAndResolve(ctx context.Context, business string, targets []procfleet.Target) (*targetHosts, error) {
-	if err := e.who.may(business, e.call.action); err != nil {
+	if err := e.who.May(business, e.call.action); err != nil {
 		return nil, err
 	}
 	if err := e.api.cfg.Limits.items(len(targets)); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"net/http"
 	"slices"
 	"strconv"
 
@@ -52,7 +53,7 @@ func (e *exchange) noteEdits(q *dialect.TemplateEdits, done []catalog.Edited) {
 
 // noteCatalogue begins a line about a change in a business's catalogue.
 func (e *exchange) noteCatalogue(b catalog.Business) logrus.FieldLogger {
-	return e.log().WithFields(logrus.Fields{"application": e.who.code, "user": e.who.user, "business": b.Namespace()})
+	return e.log().WithFields(logrus.Fields{"application": e.who.Application, "user": e.who.User, "business": b.Namespace()})
 }
 
 // untold is the failure of a call whose edits are stored, while agents could
@@ -80,16 +81,16 @@ func (e *exchange) deleteTemplate(ctx context.Context, q *dialect.TemplateQuery,
 	return existed, nil
 }
 
-func decodeShowTemplate(_ *exchange, _ context.Context, d dialect.ShowTemplate, in *dialect.Request) (dialect.TemplateQuery, error) {
-	return d.Decode(in)
+func decodeShowTemplate(_ *exchange, _ context.Context, codec dialect.ShowTemplate, in *dialect.Request) (dialect.TemplateQuery, error) {
+	return codec.Decode(in)
 }
 
-func (e *exchange) showTemplate(ctx context.Context, d dialect.ShowTemplate, q *dialect.TemplateQuery, _ string) error {
+func (e *exchange) showTemplate(ctx context.Context, codec dialect.ShowTemplate, q *dialect.TemplateQuery, _ string) error {
 	t, err := e.api.template(ctx, q.Business, q.ID)
 	if err != nil {
 		return err
 	}
-	reply, err := d.Encode(q, t, e.id)
+	reply, err := codec.Encode(q, t, e.id)
 	if err != nil {
 		return err
 	}
@@ -106,11 +107,11 @@ func (a *api) template(ctx context.Context, b catalog.Business, id int64) (*cata
 	return found[0], nil
 }
 
-func decodeSearchTemplates(_ *exchange, _ context.Context, d dialect.SearchTemplates, in *dialect.Request) (dialect.TemplateSearch, error) {
-	return d.Decode(in)
+func decodeSearchTemplates(_ *exchange, _ context.Context, codec dialect.SearchTemplates, in *dialect.Request) (dialect.TemplateSearch, error) {
+	return codec.Decode(in)
 }
 
-func (e *exchange) searchTemplates(ctx context.Context, d dialect.SearchTemplates, q *dialect.TemplateSearch, business string) error {
+func (e *exchange) searchTemplates(ctx context.Context, codec dialect.SearchTemplates, q *dialect.TemplateSearch, business string) error {
 	all := q.Search.Limit == 0
 	if all {
 		q.Search.Limit = catalog.MaxTemplatePage
@@ -120,22 +121,26 @@ func (e *exchange) searchTemplates(ctx context.Context, d dialect.SearchTemplate
 		return fmt.Errorf("search processes of business %s: %w", business, err)
 	}
 	if all && total-q.Search.Start > q.Search.Limit {
-		return e.allTemplates(ctx, d, q)
+		return e.allTemplates(ctx, codec, q)
 	}
-	e.reply(d.Encode(q, page, total, e.id))
+	e.reply(codec.Encode(q, page, total, e.id))
 	return nil
 }
 
 // allTemplates streams everything that a search finds, in parts: the processes
 // found at one moment, each as it is when its part is read.
-func (e *exchange) allTemplates(ctx context.Context, d dialect.SearchTemplates, q *dialect.TemplateSearch) error {
+func (e *exchange) allTemplates(ctx context.Context, codec dialect.SearchTemplates, q *dialect.TemplateSearch) error {
 	ids, err := e.api.store.FindTemplates(ctx, q.Business, q.Search)
 	if err != nil {
 		return fmt.Errorf("find processes of business %s: %w", q.Business.Namespace(), err)
 	}
-	e.stream(logrus.Fields{"business": q.Business.Namespace()}, func(w io.Writer) error {
-		return d.EncodeAll(w, q, q.Search.Start+len(ids), e.templates(q.Business, ids))
+	err = e.stream(func(w io.Writer) error {
+		return codec.EncodeAll(w, q, q.Search.Start+len(ids), e.templates(q.Business, ids))
 	})
+	if err != nil {
+		e.log().WithField("business", q.Business.Namespace()).WithError(err).Warn("response truncated")
+		panic(http.ErrAbortHandler)
+	}
 	return nil
 }
 

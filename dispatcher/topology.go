@@ -98,7 +98,7 @@ func (e *exchange) showTopology(ctx context.Context, q *dialect.TopologyQuery, b
 	placed := placedHosts(t)
 	shown.WithoutAgent, err = e.api.withoutAgent(ctx, placed.hosts)
 	// Hosts outside the business are shown only to callers that may list every host.
-	if err == nil && e.who.may("", apps.Reading) == nil {
+	if err == nil && e.who.May("", apps.Reading) == nil {
 		shown.WithoutModule, err = e.api.withoutModule(ctx, placed)
 	}
 	return shown, err

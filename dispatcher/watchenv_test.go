@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/dispatcher/auth"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/taskstore"
 )
@@ -133,7 +134,7 @@ func (h *scriptedHints) followers() int {
 type window struct {
 	*door
 	watches       *watches
-	authenticator *authenticator
+	authenticator *auth.Authenticator
 }
 
 // openWindow lets tasks be read almost only when something is hinted at;

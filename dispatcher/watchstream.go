@@ -28,9 +28,9 @@ type watchRequest struct {
 	encode encodeTask
 }
 
-func decodeWatch(_ *exchange, _ context.Context, d dialect.Watch, in *dialect.Request) (watchRequest, error) {
-	wanted, err := d.Decode(in)
-	return watchRequest{wanted, d.Encode}, err
+func decodeWatch(_ *exchange, _ context.Context, codec dialect.Watch, in *dialect.Request) (watchRequest, error) {
+	wanted, err := codec.Decode(in)
+	return watchRequest{wanted, codec.Encode}, err
 }
 
 // joined is a watcher's topic, which the watcher must leave, and the task as it
@@ -49,7 +49,7 @@ func (e *exchange) joinWatch(ctx context.Context, wanted *watchRequest) (joined,
 	}
 	now, err := t.fresh(ctx)
 	if err == nil {
-		err = e.who.mayRead(&now.made)
+		err = e.who.MayRead(&now.made)
 	}
 	if err != nil {
 		e.api.watches.leave(t)
@@ -70,7 +70,7 @@ func (e *exchange) watch(_ context.Context, _ dialect.Watch, wanted *watchReques
 	s := &stream{
 		w: e.w, control: http.NewResponseController(e.w), patience: e.api.cfg.Timeouts.Watcher,
 		seen: wanted.LastEventID, resumed: now.id == wanted.LastEventID,
-		may: func() bool { return e.api.authenticator.stillReads(&e.who, &now.made) },
+		may: func() bool { return e.api.authenticator.StillReads(&e.who, &now.made) },
 	}
 	s.begin()
 	err := s.run(e.r.Context(), t.topic)

@@ -23,9 +23,9 @@ type Credentials struct {
 	Token       string
 	AccessToken string
 	User        string
-	// Vouched says that Application and User are the word of an ESB that
-	// stands in front, which counts only if the request comes from there.
-	Vouched bool
+	// FromESB says that an ESB in front set Application and User, without a
+	// secret. They are accepted only from the address of a trusted ESB.
+	FromESB bool
 }
 
 // Signature is what proves an application that does not send its secret.
@@ -202,7 +202,7 @@ func backendCredentials(r *Request) (Credentials, error) {
 	if r.BkapiAuthorization != "" {
 		return bkapiCredentials(r)
 	}
-	return checkedCode(Credentials{Application: r.BkAppCode, User: r.BkUsername, Vouched: r.BkAppCode != ""}, "Bk-App-Code")
+	return checkedCode(Credentials{Application: r.BkAppCode, User: r.BkUsername, FromESB: r.BkAppCode != ""}, "Bk-App-Code")
 }
 
 // nativeCredentials are those of a bearer token, <code>.<secret>, or what the

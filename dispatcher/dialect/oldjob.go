@@ -75,7 +75,7 @@ func oldJobCredentials(r *Request) (Credentials, error) {
 		return Credentials{}, nil //nolint:nilerr // what is wrong with the body is told after who calls
 	}
 	c := Credentials{Application: firstText(said.Application), User: firstText(said.Operator)}
-	c.Vouched = c.Application != ""
+	c.FromESB = c.Application != ""
 	return checkedCode(c, "bk_app_code")
 }
 

@@ -19,9 +19,9 @@ import (
 // others wrote.
 var decodes = regexp.MustCompile(`\.(Unmarshal\w*|YAMLToJSON\w*|NewDecoder|Decode[A-Z]?\w*|Uvarint|Varint|Uint(16|32|64)|Extract|ParseQuery|NewScanner|NewReader|Peek\w*)$`)
 
-// harmless matches calls that only look like it. Decode of a variable "use" is
+// harmless matches calls that only look like it. Decode of a variable "codec" is
 // a dialect's, which are a row of their own.
-var harmless = regexp.MustCompile(`^(bytes|strings|utf8|utf16|rand|use)\.`)
+var harmless = regexp.MustCompile(`^(bytes|strings|utf8|utf16|rand|codec)\.`)
 
 // notDecoders are folders whose code reads nothing that comes over a network,
 // or that ships with nothing.
@@ -90,13 +90,13 @@ var decoders = map[string]string{
 	"client.newEventReader":               "client.FuzzEvents",
 	"client.watch.use":                    "client.FuzzAnswers", // the task of an event is the one of an answer
 
-	"dispatcher.gate.admit":                    "dispatcher.FuzzAdmit",
-	"dispatcher.login.fetch":                   "dispatcher.FuzzLogin",
-	"dispatcher.delivery.accept":               "dispatcher.FuzzSubmission",
-	"dispatcher.exchange.trace":                "internal/tracecontext.FuzzExtract",
-	"dispatcher/apps.Parse":                    "dispatcher/apps.FuzzAFileThatIsReadCanBeWrittenAndReadAgain",
-	"dispatcher/apps.parseHash":                "dispatcher/apps.FuzzAFileThatIsReadCanBeWrittenAndReadAgain",
-	"dispatcher/apps.Registry.VerifySignature": "dispatcher.FuzzAdmit",
+	"dispatcher.delivery.accept":                 "dispatcher.FuzzSubmission",
+	"dispatcher.exchange.trace":                  "internal/tracecontext.FuzzExtract",
+	"dispatcher/apps.Parse":                      "dispatcher/apps.FuzzAFileThatIsReadCanBeWrittenAndReadAgain",
+	"dispatcher/apps.parseHash":                  "dispatcher/apps.FuzzAFileThatIsReadCanBeWrittenAndReadAgain",
+	"dispatcher/apps.Registry.VerifySignature":   "dispatcher/auth.FuzzAuthenticate",
+	"dispatcher/auth.Authenticator.Authenticate": "dispatcher/auth.FuzzAuthenticate",
+	"dispatcher/auth.login.fetch":                "dispatcher/auth.FuzzLogin",
 
 	"internal/bus.DecodeChunkRef":     "internal/bus.FuzzDecodeChunkRef",
 	"internal/bus.DecodeHostEvent":    "internal/bus.FuzzDecodeHostEvent",

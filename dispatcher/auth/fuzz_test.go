@@ -1,4 +1,4 @@
-package dispatcher
+package auth
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/procfleet/procfleet/dispatcher/apps"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
@@ -37,22 +39,22 @@ func FuzzLogin(f *testing.F) {
 	})
 }
 
-// FuzzAdmit gives every family of paths any credentials. Nobody is let in who
+// FuzzAuthenticate gives every family of paths any credentials. Nobody is let in who
 // does not know a secret or a key.
-func FuzzAdmit(f *testing.F) {
+func FuzzAuthenticate(f *testing.F) {
 	f.Add(`{"bk_app_code":"shop","bk_app_secret":"x"}`, "", "", "")
 	f.Add("", "Bearer shop.wrong", "", "")
 	f.Add("", "", "bk_app_code=shop&bk_nonce=1&bk_timestamp=1&bk_signature=x", `{"bk_app_code":"shop"}`)
-	cfg := Config{AppsFile: filepath.Join(f.TempDir(), "apps.yaml")}
+	cfg := Config{AppsFile: filepath.Join(f.TempDir(), "apps.yaml"), Meter: noop.Meter{}}
 	if err := apps.Update(cfg.AppsFile, func(file *apps.File) error {
 		file.Put(apps.Application{Code: "shop", Secret: apps.Hash("s3cret"), SigningKey: "k3y", Businesses: apps.NoLimit(), Actions: apps.NoLimit(), SkipUserAuth: true})
 		return nil
 	}); err != nil {
 		f.Fatal(err)
 	}
-	auth, err := newAuthenticator(&cfg)
+	a, err := New(&cfg)
 	if err == nil {
-		_, err = auth.apps.Verify(f.Context(), "shop", "s3cret") // from now on another is wrong at once
+		_, err = a.apps.Verify(f.Context(), "shop", "s3cret") // from now on another is wrong at once
 	}
 	if err != nil {
 		f.Fatal(err)
@@ -69,8 +71,8 @@ func FuzzAdmit(f *testing.F) {
 		r.URL.RawQuery = query
 		in := &dialect.Request{Method: http.MethodPost, Path: "/", Query: r.URL.Query(), BkapiAuthorization: bkapi, Authorization: authorization, BkAppCode: "shop", Body: []byte(body)}
 		for i := range families {
-			if who, err := auth.authenticate(t.Context(), &families[i], in, netip.Addr{}); err == nil {
-				t.Errorf("%q, %q, %q, %q got in as %q", bkapi, authorization, query, body, who.code)
+			if who, err := a.Authenticate(t.Context(), &families[i], in, netip.Addr{}); err == nil {
+				t.Errorf("%q, %q, %q, %q got in as %q", bkapi, authorization, query, body, who.Application)
 			}
 		}
 	})

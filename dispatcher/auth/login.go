@@ -1,4 +1,4 @@
-package dispatcher
+package auth
 
 import (
 	"context"
@@ -18,43 +18,42 @@ import (
 
 const (
 	loginTimeout = 3 * time.Second
-	// How long it is remembered whose a token is, and that it is nobody's.
+	// How long the user of a token is cached, and that a token is invalid.
 	loginKept, loginRefusedKept = 60 * time.Second, 5 * time.Second
-	// loginEntries bounds what is remembered, of either kind.
+	// loginEntries bounds the cache, for each of the two kinds.
 	loginEntries = 10_000
-	// loginCalls is how many calls of the login server are under way at most.
+	// loginCalls bounds the concurrent requests to the login server.
 	loginCalls = 16
-	// loginWaiters is how many tokens wait for their call at most.
+	// loginWaiters bounds the tokens that wait for their request.
 	loginWaiters = 256
 	maxLogin     = 64 << 10 // bytes of its answer
 	maxToken     = 4 << 10
 )
 
-// errBadToken means that a login server does not know a token.
+// errBadToken means that a login server rejected a token.
 var errBadToken = errors.New("the login server does not take it")
 
-// errLoginBusy means that it was not found out whose a token is.
+// errLoginBusy means that no request was made for a token.
 var errLoginBusy = errors.New("too many bk_tokens wait to be checked")
 
-// login asks BlueKing's login server whose a bk_token is, and remembers it for
-// a while. It is safe for concurrent use.
+// login queries BlueKing's login server for the user of a bk_token, and caches
+// the response. It is safe for concurrent use.
 type login struct {
 	url    string
 	client *http.Client
 	calls  chan struct{}
 	now    func() time.Time
-	asked  func(outcome string) // told of every call: ok, refused or failed
+	asked  func(outcome string) // called after each request: ok, refused or failed
 
 	mu            sync.Mutex
-	users, nobody map[tokenKey]*loggedIn // nobody: tokens that do not count
+	users, nobody map[tokenKey]*loggedIn // nobody: invalid tokens
 	asking        map[tokenKey]*loggedIn
 }
 
-// tokenKey is a token's digest: what is remembered opens nothing.
+// tokenKey is a token's digest, so that the cache holds no credentials.
 type tokenKey [sha256.Size]byte
 
-// loggedIn is what came of asking about a token. Its fields are set before
-// done is closed.
+// loggedIn is the response for a token. Its fields are set before done is closed.
 type loggedIn struct {
 	done chan struct{}
 	user string
@@ -71,7 +70,7 @@ func newLogin(server string, files *tlsfiles.Client) *login {
 		url: strings.TrimRight(server, "/"), calls: make(chan struct{}, loginCalls), now: time.Now, asked: func(string) {},
 		client: &http.Client{
 			Transport: transport, Timeout: loginTimeout,
-			// A login page is no answer.
+			// A redirect to the login page is not followed.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		users: map[tokenKey]*loggedIn{}, nobody: map[tokenKey]*loggedIn{}, asking: map[tokenKey]*loggedIn{},
@@ -95,8 +94,8 @@ func (l *login) user(ctx context.Context, token string) (string, error) {
 	}
 }
 
-// ask returns what is known of a token, or begins to ask, once for all who
-// want to know; nil if too many others wait.
+// ask returns the cached or pending response for a token, or starts a request,
+// one for all callers; nil if too many tokens wait.
 func (l *login) ask(key tokenKey, token string) *loggedIn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,11 +116,11 @@ func (l *login) ask(key tokenKey, token string) *loggedIn {
 	}
 	asked := &loggedIn{done: make(chan struct{})}
 	l.asking[key] = asked
-	go l.find(key, token, asked) // not for one caller: it goes on when that one goes away
+	go l.query(key, token, asked) // not with one caller's context: others may wait for the response
 	return asked
 }
 
-func (l *login) find(key tokenKey, token string, asked *loggedIn) {
+func (l *login) query(key tokenKey, token string, asked *loggedIn) {
 	l.calls <- struct{}{}
 	asked.user, asked.err = l.fetch(token)
 	<-l.calls
@@ -147,7 +146,7 @@ func (l *login) find(key tokenKey, token string, asked *loggedIn) {
 	close(asked.done)
 }
 
-// fetch asks the login server. Its errors do not show the token.
+// fetch sends the request. Its errors do not show the token.
 func (l *login) fetch(token string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), loginTimeout)
 	defer cancel()

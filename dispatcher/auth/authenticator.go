@@ -1,0 +1,229 @@
+// Package auth authenticates callers and says what they may do.
+//
+// An [Authenticator] reads the applications file and, for users, queries a
+// login server. A [Caller] checks actions, businesses and tasks. The checks of
+// transport.go come before any credentials: the account that opened a
+// connection, web pages of other origins, and ambiguous headers.
+package auth
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/procfleet/procfleet/dispatcher/apps"
+	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/internal/tlsfiles"
+)
+
+// Config is how an [Authenticator] authenticates.
+type Config struct {
+	AppsFile   string           // of the applications; "" authenticates nobody
+	LoginURL   string           // of the login server; "" rejects every bk_token
+	LoginTLS   *tlsfiles.Client // for the login server; nil is the system's certificates
+	TrustedESB []netip.Prefix   // ESBs that need not prove their applications
+	Meter      metric.Meter
+}
+
+// Authenticator authenticates callers. It is safe for concurrent use.
+type Authenticator struct {
+	apps       *apps.Registry // nil: callers are not authenticated
+	login      *login         // nil: every bk_token is rejected
+	trusted    []netip.Prefix
+	now        func() time.Time
+	signatures replays
+	metrics    metrics
+}
+
+// New opens the file of applications if there is one.
+func New(cfg *Config) (*Authenticator, error) {
+	g := &Authenticator{trusted: cfg.TrustedESB, now: time.Now}
+	if cfg.AppsFile != "" {
+		registry, err := apps.Open(cfg.AppsFile)
+		if err != nil {
+			return nil, err
+		}
+		g.apps = registry
+	}
+	if cfg.LoginURL != "" {
+		g.login = newLogin(cfg.LoginURL, cfg.LoginTLS)
+	}
+	return g, g.register(cfg.Meter)
+}
+
+// Enabled reports whether callers are authenticated.
+func (g *Authenticator) Enabled() bool { return g.apps != nil }
+
+// Authenticate authenticates the application that calls, then its user. The
+// peer is the address of an HTTP caller, else the zero address.
+func (g *Authenticator) Authenticate(ctx context.Context, at *dialect.Family, in *dialect.Request, peer netip.Addr) (Caller, error) {
+	said, err := at.Credentials(in)
+	if err != nil {
+		return Caller{}, err
+	}
+	if g.apps == nil {
+		return Caller{Application: said.Application, User: said.User}, nil
+	}
+	app, err := g.application(ctx, &said, peer)
+	if err != nil {
+		return Caller{}, refusal(&said, err)
+	}
+	who := Caller{Application: app.Code, app: app}
+	switch {
+	case said.FromESB:
+		who.User = said.User
+	case at.NeedsUser:
+		who.User, err = g.user(ctx, &said, app)
+	}
+	if err != nil {
+		return Caller{}, refusal(&said, err)
+	}
+	return who, nil
+}
+
+// application authenticates the application.
+func (g *Authenticator) application(ctx context.Context, said *dialect.Credentials, peer netip.Addr) (*apps.Application, error) {
+	switch {
+	case said.Application == "":
+		return nil, &dialect.Error{Kind: dialect.NoApplication}
+	case said.FromESB && !g.trusts(peer):
+		return nil, &dialect.Error{Kind: dialect.NoSecret, Problem: "Bk-App-Code alone counts only from an address of --trusted-esb"}
+	case said.FromESB:
+		return g.apps.Application(said.Application)
+	case said.Signature != nil:
+		return g.signed(said)
+	case said.Secret == "":
+		return nil, &dialect.Error{Kind: dialect.NoSecret}
+	}
+	return g.apps.Verify(ctx, said.Application, said.Secret)
+}
+
+func (g *Authenticator) trusts(peer netip.Addr) bool {
+	peer = peer.Unmap().WithZone("")
+	return slices.ContainsFunc(g.trusted, func(p netip.Prefix) bool { return p.Contains(peer) })
+}
+
+// retryBusy is when a caller should try again whose authentication was not attempted.
+const retryBusy = 2 * time.Second
+
+// signatureAge is how old a signature may be, and how far ahead its clock.
+const signatureAge = 300 * time.Second
+
+// signed verifies a signature and its age.
+func (g *Authenticator) signed(said *dialect.Credentials) (*apps.Application, error) {
+	s := said.Signature
+	problem := s.Ambiguous
+	nonce, err := strconv.ParseInt(s.Nonce, 10, 64)
+	if problem == "" && (err != nil || nonce <= 0) {
+		problem = "Parameter bk_nonce is illegal, it must be a positive integer"
+	}
+	seconds, err := strconv.ParseInt(s.Timestamp, 10, 64)
+	now := g.now().Unix()
+	switch {
+	case problem != "":
+	case err != nil:
+		problem = "Parameter bk_timestamp is illegal, due to non-time format"
+	case seconds < now-int64(signatureAge.Seconds()):
+		problem = "Parameter bk_timestamp is illegal, because it has expired"
+	case seconds > now+int64(signatureAge.Seconds()):
+		problem = "Parameter bk_timestamp is illegal, because it is in the future"
+	}
+	if problem != "" {
+		return nil, &dialect.Error{Kind: dialect.BadSignature, Problem: problem}
+	}
+	app, err := g.apps.VerifySignature(said.Application, s.Text, s.Value)
+	if err == nil && !g.signatures.first(sha256.Sum256([]byte(app.Code+s.Text)), g.now()) {
+		return nil, &dialect.Error{Kind: dialect.BadSignature, Problem: "this request was made before; sign each with a bk_nonce of its own"}
+	}
+	return app, err
+}
+
+// user authenticates the user for whom an application calls. A name without a
+// token is accepted from applications with skip_user_auth.
+func (g *Authenticator) user(ctx context.Context, said *dialect.Credentials, app *apps.Application) (string, error) {
+	switch {
+	case said.Token != "" && g.login == nil:
+		return "", &dialect.Error{Kind: dialect.BadToken, Problem: "no bk_token counts here, since no login server is known (--login-url)"}
+	case said.Token != "":
+		user, err := g.login.user(ctx, said.Token)
+		switch {
+		case err == nil, ctx.Err() != nil:
+			return user, err
+		case errors.Is(err, errLoginBusy):
+			return "", busy(err)
+		case errors.Is(err, errBadToken):
+			return "", &dialect.Error{Kind: dialect.BadToken}
+		}
+		return "", &dialect.Error{Kind: dialect.BadToken, Problem: err.Error()}
+	case said.User != "" && app.SkipUserAuth:
+		return said.User, nil
+	case said.User != "":
+		return "", &dialect.Error{Kind: dialect.NoUser, Problem: "bk_username alone counts only for applications with skip_user_auth"}
+	case said.AccessToken != "":
+		return "", &dialect.Error{Kind: dialect.NoUser, Problem: "an access_token cannot be checked here"}
+	}
+	return "", &dialect.Error{Kind: dialect.NoUser}
+}
+
+// refusal converts an error of authentication to a [*dialect.Error].
+func refusal(said *dialect.Credentials, err error) error {
+	f, ok := errors.AsType[*dialect.Error](err)
+	switch {
+	case ok:
+	case errors.Is(err, apps.ErrUnknown):
+		f = &dialect.Error{Kind: dialect.UnknownApplication}
+	case errors.Is(err, apps.ErrWrong) && said.Signature != nil:
+		f = &dialect.Error{Kind: dialect.BadSignature}
+	case errors.Is(err, apps.ErrWrong):
+		f = &dialect.Error{Kind: dialect.WrongSecret}
+	case errors.Is(err, apps.ErrNoSigning):
+		f = &dialect.Error{Kind: dialect.BadSignature, Problem: err.Error()}
+	case errors.Is(err, apps.ErrBusy):
+		return busy(err)
+	default:
+		return err
+	}
+	f.Application = said.Application
+	return f
+}
+
+// busy is the refusal of a caller that was not authenticated for lack of time.
+func busy(err error) error {
+	return &dialect.Error{Kind: dialect.Unavailable, Problem: err.Error() + "; nothing was done, try again later", RetryAfter: retryBusy}
+}
+
+// replaysAtOnce bounds each half of the remembered signatures. Only valid ones
+// are remembered, so that only a holder of a signing key can evict others.
+const replaysAtOnce = 100_000
+
+// replays remembers the digests of signed requests for as long as their
+// signatures are valid, so that none is accepted twice. Its zero value is ready.
+type replays struct {
+	mu           sync.Mutex
+	newer, older map[[sha256.Size]byte]struct{}
+	since        time.Time // when newer was created
+}
+
+// first reports whether a digest is new.
+func (r *replays) first(d [sha256.Size]byte, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	// A clock that is ahead may make a signature that is valid for twice the age.
+	if r.newer == nil || now.Sub(r.since) > 2*signatureAge || len(r.newer) >= replaysAtOnce {
+		r.newer, r.older, r.since = make(map[[sha256.Size]byte]struct{}), r.newer, now
+	}
+	for _, known := range []map[[sha256.Size]byte]struct{}{r.newer, r.older} {
+		if _, there := known[d]; there {
+			return false
+		}
+	}
+	r.newer[d] = struct{}{}
+	return true
+}

@@ -1,0 +1,80 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+)
+
+// metrics are the counters of an [Authenticator]. None has an application as label.
+type metrics struct {
+	refused metric.Int64Counter
+	hashes  metric.Int64Counter
+	logins  metric.Int64Counter
+	reads   metric.Int64Counter
+}
+
+// register registers the metrics.
+func (g *Authenticator) register(meter metric.Meter) error {
+	var errs [5]error
+	g.metrics.refused, errs[0] = meter.Int64Counter("procfleet_dispatcher_refused_calls",
+		metric.WithDescription("Calls and submissions of callers who are not known, or must not do what they asked for."))
+	g.metrics.hashes, errs[1] = meter.Int64Counter("procfleet_dispatcher_secret_hashes",
+		metric.WithDescription("Secrets that were compared with their hash, which takes some 20 ms of a processor."))
+	g.metrics.logins, errs[2] = meter.Int64Counter("procfleet_dispatcher_login_requests",
+		metric.WithDescription("Questions to the login server whose a bk_token is."))
+	g.metrics.reads, errs[3] = meter.Int64Counter("procfleet_dispatcher_applications_reads",
+		metric.WithDescription("Versions of the file of applications that were found."))
+	if g.apps != nil {
+		_, errs[4] = meter.Int64ObservableGauge("procfleet_dispatcher_applications",
+			metric.WithDescription("Applications that may call."),
+			metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+				o.Observe(int64(g.apps.Len()))
+				return nil
+			}))
+		g.apps.Hashed = func() { g.metrics.hashes.Add(context.Background(), 1) }
+	}
+	if g.login != nil {
+		g.login.asked = func(outcome string) {
+			g.metrics.logins.Add(context.Background(), 1, metric.WithAttributes(attribute.String("outcome", outcome)))
+		}
+	}
+	if err := errors.Join(errs[:]...); err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	return nil
+}
+
+// appsPoll is the interval between checks of the file of applications. A check is
+// one system call that every file system supports.
+const appsPoll = time.Second
+
+// Watch reads the file of applications again when it changed, until ctx ends.
+func (g *Authenticator) Watch(ctx context.Context, log logrus.FieldLogger) {
+	if g.apps == nil {
+		return
+	}
+	g.apps.Watch(ctx, appsPoll, func(_ bool, err error) {
+		outcome := "used"
+		if err != nil {
+			outcome = "unusable"
+			log.WithError(err).Error("applications reload failed, keeping the previous ones")
+		} else {
+			log.WithField("applications", g.apps.Len()).Info("applications reloaded")
+		}
+		g.metrics.reads.Add(ctx, 1, metric.WithAttributes(attribute.String("outcome", outcome)))
+	})
+}
+
+// Refresh reads the file of applications again if it changed, as Watch does.
+func (g *Authenticator) Refresh() (changed bool, err error) { return g.apps.Refresh() }
+
+// CountRefusal counts a caller that was refused for a reason of [Refusals].
+func (g *Authenticator) CountRefusal(reason string) {
+	g.metrics.refused.Add(context.Background(), 1, metric.WithAttributes(attribute.String("reason", reason)))
+}

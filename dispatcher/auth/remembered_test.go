@@ -1,0 +1,140 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/procfleet/procfleet/internal/testenv"
+)
+
+func TestWhatIsRememberedOfSignaturesOutlastsThemAndHasBounds(t *testing.T) {
+	t.Parallel()
+	var s replays
+	now := time.Now()
+	if !s.first([32]byte{1}, now) {
+		t.Error("known before it came")
+	}
+	for _, after := range []time.Duration{0, signatureAge, 2 * signatureAge} {
+		if s.first([32]byte{1}, now.Add(after)) {
+			t.Errorf("forgotten after %s", after)
+		}
+	}
+	for i := range 3 * replaysAtOnce {
+		s.first([32]byte{2, byte(i), byte(i >> 8), byte(i >> 16)}, now)
+	}
+	if n := len(s.newer) + len(s.older); n > 2*replaysAtOnce {
+		t.Errorf("%d are remembered", n)
+	}
+}
+
+// loginServer answers as BlueKing's does: the user of the token "tok-<user>".
+func loginServer(t *testing.T) (server *httptest.Server, asked *atomic.Int64) {
+	t.Helper()
+	asked = new(atomic.Int64)
+	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		token := r.URL.Query().Get("bk_token")
+		user, ok := strings.CutPrefix(token, "tok-")
+		switch {
+		case r.Method != http.MethodGet || r.URL.Path != "/accounts/is_login/":
+			http.NotFound(w, r)
+		case token == "page":
+			http.Redirect(w, r, "/login", http.StatusFound)
+		case token == "html":
+			fmt.Fprint(w, "<html>")
+		case !ok:
+			fmt.Fprint(w, `{"result":false,"message":"not logged in","data":""}`)
+		case user == "old":
+			fmt.Fprint(w, `{"result":true,"data":{"username":"old"}}`)
+		default:
+			fmt.Fprintf(w, `{"result":true,"code":0,"data":{"bk_username":%q}}`, user)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server, asked
+}
+
+func TestWhatIsRememberedOfTokensEndsAndHasBounds(t *testing.T) {
+	t.Parallel()
+	server, asked := loginServer(t)
+	l := newLogin(server.URL, nil)
+	now := time.Now()
+	l.now = func() time.Time { return now }
+	ask := func(token string) int64 {
+		before := asked.Load()
+		_, _ = l.user(t.Context(), token)
+		return asked.Load() - before
+	}
+	for _, step := range []struct {
+		token string
+		after time.Duration
+		calls int64
+	}{
+		{"tok-ann", 0, 1},
+		{"tok-ann", 59 * time.Second, 0},
+		{"tok-ann", 2 * time.Second, 1},
+		{"bad", 0, 1},
+		{"bad", 4 * time.Second, 0},
+		{"bad", 2 * time.Second, 1},
+	} {
+		now = now.Add(step.after)
+		if n := ask(step.token); n != step.calls {
+			t.Errorf("%+v: %d calls", step, n)
+		}
+	}
+	l.mu.Lock()
+	for i := range loginEntries {
+		l.nobody[tokenKey{byte(i), byte(i >> 8)}] = &loggedIn{}
+		l.users[tokenKey{byte(i), byte(i >> 8)}] = &loggedIn{}
+	}
+	l.mu.Unlock()
+	ask("tok-new")
+	ask("bad-new")
+	if len(l.users) > loginEntries || len(l.nobody) > loginEntries {
+		t.Errorf("%d and %d tokens are remembered", len(l.users), len(l.nobody))
+	}
+}
+
+// TestTokensThatNobodyWaitsForAreNotPiledUp has callers go away while the
+// login server takes its time.
+func TestTokensThatNobodyWaitsForAreNotPiledUp(t *testing.T) {
+	t.Parallel()
+	held := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		<-held
+		fmt.Fprint(w, `{"result":true,"data":{"bk_username":"ann"}}`)
+	}))
+	t.Cleanup(server.Close)
+	l := newLogin(server.URL, nil)
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	var busy int
+	for i := range 2 * (loginCalls + loginWaiters) {
+		if _, err := l.user(gone, "tok-"+strconv.Itoa(i)); errors.Is(err, errLoginBusy) {
+			busy++
+		}
+	}
+	l.mu.Lock()
+	waiting := len(l.asking)
+	l.mu.Unlock()
+	if busy != loginCalls+loginWaiters || waiting != loginCalls+loginWaiters {
+		t.Errorf("%d were turned away, %d wait", busy, waiting)
+	}
+	close(held)
+	testenv.Eventually(t, 30*time.Second, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.asking) == 0
+	}, "all who wait to be told")
+	if user, err := l.user(t.Context(), "tok-late"); user != "ann" || err != nil {
+		t.Errorf("afterwards: %q, %v", user, err)
+	}
+}
