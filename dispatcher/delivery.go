@@ -20,6 +20,7 @@ import (
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/dispatcher/auth"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/dispatcher/natsintake"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/tracecontext"
 )
@@ -70,12 +71,11 @@ type delivery struct {
 // take does what a message asks for, and ends it: accepted, failed or put
 // off. Pulling ends before work does.
 func (in *intake) take(pulling, work context.Context, s *bus.Submission) {
-	defer keep(s)()
 	random := uuid.New()
 	e := &delivery{
 		in: in, s: s, entrance: in.entrances[nativeCall], id: hex.EncodeToString(random[:]), start: time.Now(),
 	}
-	e.log = in.log.WithFields(logrus.Fields{"request": e.id, "submission": s.ID()})
+	e.log = in.api.log.WithFields(logrus.Fields{"request": e.id, "submission": s.ID()})
 	ctx, span := in.api.cfg.Tracer.Start(s.Context(work), "NATS submission", trace.WithSpanKind(trace.SpanKindConsumer))
 	defer span.End()
 	e.log = tracecontext.Log(ctx, e.log)
@@ -94,24 +94,24 @@ func (in *intake) take(pulling, work context.Context, s *bus.Submission) {
 // decide accepts the message or ends it otherwise, on trial if it came too
 // often. A panic, here as anywhere, leaves the trial noted.
 func (e *delivery) decide(ctx, pulling context.Context) outcome {
-	on, err := e.in.suspect(pulling, e.s, e.id)
+	on, err := e.in.Suspect(pulling, e.s, e.id)
 	switch {
-	case errors.Is(err, errPoisoned):
+	case errors.Is(err, natsintake.ErrPoisoned):
 		_, _, _ = e.read() // where to reply, and in which words
 		e.log.WithError(err).Error("submission poisoned")
 		return e.fail(ctx, codePoisoned, &dialect.Error{Kind: dialect.Internal, Problem: err.Error()})
 	case err != nil:
 		return e.putOff()
 	}
-	defer on.over()
+	defer on.Over()
 	task, err := e.accept(ctx)
 	if away(err) {
-		on.acquit()
+		on.Acquit()
 		task, err = e.patiently(ctx, pulling, err)
 	}
 	o, broken := e.conclude(ctx, task, err)
 	if !broken {
-		on.acquit()
+		on.Acquit()
 	}
 	return o
 }
@@ -123,10 +123,10 @@ func away(err error) bool { return err != nil && failure(err).RetryAfter > 0 }
 // Timeouts.Hold allows, so that a short absence changes no order and counts
 // no delivery. It returns the last error, err if there was no more time.
 func (e *delivery) patiently(ctx, pulling context.Context, err error) (task procfleet.Task, _ error) {
-	wait := leastPause
+	wait := 250 * time.Millisecond
 	for away(err) && time.Since(e.start) < e.in.api.cfg.Timeouts.Hold && pause(pulling, jitter(wait)) {
 		task, err = e.accept(ctx)
-		wait = min(2*wait, mostPause)
+		wait = min(2*wait, 5*time.Second)
 	}
 	return task, err
 }
@@ -142,7 +142,7 @@ func (e *delivery) conclude(ctx context.Context, task procfleet.Task, err error)
 	f := e.in.api.failed(err, e.log, e.id, e.start)
 	switch {
 	case f.Kind == dialect.Internal:
-		return e.putOff(), e.in.storeAnswers(ctx)
+		return e.putOff(), e.in.StoreAvailable(ctx)
 	case f.RetryAfter > 0:
 		return e.putOff(), false
 	}
@@ -237,7 +237,7 @@ func (e *delivery) accepted(ctx context.Context, task procfleet.TaskID) outcome 
 func (e *delivery) fail(ctx context.Context, code string, f *dialect.Error) outcome {
 	keeping, cancel := e.timeout(ctx)
 	defer cancel()
-	if err := e.in.bus.SubmissionFailed(keeping, e.s, code, f.Error()); err != nil {
+	if err := e.in.api.cfg.Submissions.SubmissionFailed(keeping, e.s, code, f.Error()); err != nil {
 		if e.in.api.turnedAway.due(time.Now()) {
 			e.log.WithError(err).Warn("failed submissions postponed")
 		}
@@ -291,7 +291,7 @@ func (e *delivery) reply(reply dialect.Reply, task procfleet.TaskID) error {
 			header.Set(name, given)
 		}
 	}
-	return e.in.bus.Reply(e.replyTo, header, body)
+	return e.in.api.cfg.Submissions.Reply(e.replyTo, header, body)
 }
 
 // putOff has the message come again later.

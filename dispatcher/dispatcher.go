@@ -99,9 +99,8 @@ func speaking(dialects []dialect.Dialect, cfg Config, store Store, queue Queue) 
 	}
 	d := &Dispatcher{cfg: cfg, log: logger, handler: handler, watches: a.watches, notes: a.submitter.notes, authenticator: authenticator}
 	if cfg.Submissions != nil {
-		d.intake = newIntake(a, store, dialects)
-		if err := d.intake.depth.register(cfg.Meter); err != nil {
-			return nil, err
+		if d.intake, err = newIntake(a, store, dialects); err != nil {
+			return nil, fmt.Errorf("dispatcher: %w", err)
 		}
 	}
 	return d, nil
@@ -125,7 +124,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	if d.intake != nil {
-		taking.Go(func() { d.intake.run(ctx) })
+		taking.Go(func() { d.intake.Run(ctx, d.intake.take) })
 	}
 	taking.Go(func() { d.authenticator.Watch(ctx, d.log) })
 	listeners := []net.Listener{listener}

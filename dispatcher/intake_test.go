@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"os"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -23,8 +21,8 @@ import (
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/dispatcher/dialect"
+	"github.com/procfleet/procfleet/dispatcher/natsintake"
 	"github.com/procfleet/procfleet/internal/bus"
-	"github.com/procfleet/procfleet/internal/natsembed"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/taskstore"
 )
@@ -75,7 +73,7 @@ func (p *producer) intake(cfg Config, store Store) *intake {
 func (p *producer) run(in *intake) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(p.t.Context()))
 	over := make(chan struct{})
-	go func() { defer close(over); in.run(ctx) }()
+	go func() { defer close(over); in.Run(ctx, in.take) }()
 	stop = func() { cancel(); <-over }
 	p.t.Cleanup(stop)
 	return stop
@@ -431,7 +429,7 @@ func TestTheDepthOfTheSubmissionsIsMeasured(t *testing.T) {
 	p.publish("not JSON")
 	p.failed(1)
 	testenv.Eventually(t, patience, func() bool {
-		in.depth.look(t.Context(), p.Bus)
+		in.MeasureDepth(t.Context())
 		return gauge(t, reader, "procfleet_dispatcher_submit_waiting_messages") == 3 && gauge(t, reader, "procfleet_dispatcher_submit_failed_messages") == 1
 	}, "three submissions wait and one failed")
 }
@@ -601,53 +599,6 @@ func TestRepliesReachNothingOfOurs(t *testing.T) {
 	}
 }
 
-func TestATrialThatEndsWhileNATSIsAwayIsTakenBackAfterwards(t *testing.T) {
-	t.Parallel()
-	where := natsembed.Config{
-		StoreDir: t.TempDir(), MaxStore: 1 << 30, Log: testenv.Log(t),
-		Listen: net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t))),
-	}
-	start := func() *natsembed.Server {
-		server, err := natsembed.Start(where)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(server.Shutdown)
-		return server
-	}
-	server := start()
-	js, err := bus.JetStream(testenv.Connect(t, server.ClientURL()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := bus.Ensure(t.Context(), js, bus.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	cfg := testConfig(t)
-	cfg.Submissions = bus.New(js)
-	d, err := New(cfg, openStore(t), cfg.Submissions)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &bus.Submission{Sequence: 17, Stored: time.Now(), Delivered: trusted + 1}
-	on, err := d.intake.suspect(t.Context(), s, "mine")
-	if err != nil {
-		t.Fatal(err)
-	}
-	another := cfg.Submissions.NewTrial(s, "another")
-	if n, err := another.Before(t.Context()); n != 1 || err != nil {
-		t.Fatalf("%d trials are noted, %v; want 1", n, err)
-	}
-	server.Shutdown()
-	over := make(chan struct{})
-	go func() { defer close(over); on.acquit() }()
-	start()
-	<-over
-	if n, err := another.Before(t.Context()); n != 0 || err != nil {
-		t.Errorf("%d trials stay noted, %v", n, err)
-	}
-}
-
 // panicky is a store over which a dispatcher panics for one application.
 type panicky struct {
 	Store
@@ -678,8 +629,8 @@ func TestAPoisonedMessageIsIsolatedAndTheOthersAreNot(t *testing.T) {
 		t.Errorf("replied %v %s", reply.Header, reply.Data)
 	}
 	p.drained()
-	if n := store.tries.Load(); n != trusted+maxTrials {
-		t.Errorf("tried %d times, want %d", n, trusted+maxTrials)
+	if n := store.tries.Load(); n != natsintake.MaxDeliveries {
+		t.Errorf("tried %d times, want %d", n, natsintake.MaxDeliveries)
 	}
 	if n := taskCount(t, store); n != 20 {
 		t.Errorf("%d tasks, want 20", n)
@@ -741,7 +692,7 @@ func TestDispatchersKilledWhileTheStoreIsAwayPoisonNothing(t *testing.T) {
 			cfg := testConfig(t)
 			cfg.Timeouts.Hold = time.Hour
 			p.publish(nativeBody("0:10.0.0.1"))
-			for range trusted + maxTrials + 1 {
+			for range natsintake.MaxDeliveries + 1 {
 				before := store.asked.Load()
 				kill, stop := p.mortal(cfg, store)
 				testenv.Eventually(t, patience, func() bool { return store.asked.Load() >= before+2 }, "the store was asked again")
@@ -778,7 +729,7 @@ func TestAMessageThatKillsDispatchersIsIsolated(t *testing.T) {
 	p := produce(t, testConfig(t))
 	p.comesAgainAfter(200 * time.Millisecond)
 	p.publish(nativeBody("0:10.0.0.1"))
-	for n := range int32(trusted + maxTrials) {
+	for n := range int32(natsintake.MaxDeliveries) {
 		kill, _ := p.mortal(testConfig(t), store)
 		// On a busy machine a dispatcher may be given the message twice before it is killed.
 		tried := func() bool { return store.asked.Load() > n || p.messages(bus.StreamSubmitFailed) == 1 }
@@ -806,7 +757,7 @@ func TestNothingIsLostWhileTheStoreIsAway(t *testing.T) {
 			}
 			enough := int32(8)
 			if hold < time.Second {
-				enough = 10 * 2 * (trusted + maxTrials)
+				enough = 10 * 2 * natsintake.MaxDeliveries
 			}
 			testenv.Eventually(t, patience, func() bool { return store.asked.Load() >= enough }, "the store was asked often enough")
 			if n := p.waiting(); n != 10 {

@@ -1,4 +1,4 @@
-package dispatcher
+package natsintake
 
 import (
 	"context"
@@ -8,21 +8,19 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
-
-	"github.com/procfleet/procfleet/internal/bus"
 )
 
-// depthEvery is the pause between looks at the streams of submissions. Every
-// dispatcher looks, and all say the same.
+// depthEvery is the interval between measurements. Every dispatcher measures, and
+// all report the same.
 const depthEvery = 10 * time.Second
 
-// submitDepth is how many published submissions there are, as of the last look.
-type submitDepth struct {
+// depth is how many published submissions there were at the last measurement.
+type depth struct {
 	known           atomic.Bool
 	waiting, failed atomic.Int64
 }
 
-func (d *submitDepth) register(meter metric.Meter) error {
+func (d *depth) register(meter metric.Meter) error {
 	gauge := func(name, text string, value *atomic.Int64) error {
 		_, err := meter.Int64ObservableGauge("procfleet_dispatcher_submit_"+name, metric.WithDescription(text),
 			metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
@@ -37,29 +35,29 @@ func (d *submitDepth) register(meter metric.Meter) error {
 		gauge("waiting_messages", "Published submissions that are neither accepted nor failed, put off ones included; the same figure from every dispatcher.", &d.waiting),
 		gauge("failed_messages", "Failed submissions that are kept; the same figure from every dispatcher.", &d.failed))
 	if err != nil {
-		return fmt.Errorf("dispatcher: metrics: %w", err)
+		return fmt.Errorf("metrics: %w", err)
 	}
 	return nil
 }
 
-// watch looks until ctx ends. What cannot be looked at has no figure, rather
-// than an old one.
-func (d *submitDepth) watch(ctx context.Context, b *bus.Bus) {
+func (in *Intake) measureDepth(ctx context.Context) {
 	for {
-		d.look(ctx, b)
-		if !pause(ctx, jitter(depthEvery)) {
+		in.MeasureDepth(ctx)
+		if !pause(ctx, depthEvery) {
 			return
 		}
 	}
 }
 
-func (d *submitDepth) look(ctx context.Context, b *bus.Bus) {
+// MeasureDepth measures once. After an error the gauges report nothing, rather
+// than the last value.
+func (in *Intake) MeasureDepth(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, depthEvery/2)
 	defer cancel()
-	waiting, failed, err := b.SubmissionCounts(ctx)
+	waiting, failed, err := in.cfg.Bus.SubmissionCounts(ctx)
 	if err == nil {
-		d.waiting.Store(int64(waiting)) //nolint:gosec // a number of messages
-		d.failed.Store(int64(failed))   //nolint:gosec // a number of messages
+		in.depth.waiting.Store(int64(waiting)) //nolint:gosec // a number of messages
+		in.depth.failed.Store(int64(failed))   //nolint:gosec // a number of messages
 	}
-	d.known.Store(err == nil)
+	in.depth.known.Store(err == nil)
 }
