@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/dispatcher/auth"
@@ -73,3 +75,69 @@ func checkKey(key string) error {
 	}
 	return &dialect.Error{Kind: dialect.InvalidField, Field: keyHeader, Problem: problem}
 }
+
+// While a long request is read and cut it takes several times the memory that
+// it takes afterwards, when it waits for the store. So few have a turn at that
+// at a time; short ones need none, and do not wait for the long.
+const (
+	turnsAtOnce = 2
+	turnBody    = 64 << 10 // bytes of a body from which on it needs one
+	turnItems   = 4 << 10  // items of a task from which on it does
+)
+
+// inTurn does what only takes the processor, in its turn if it is long.
+func inTurn[T any](ctx context.Context, room *semaphore.Weighted, long bool, do func() (T, error)) (T, error) {
+	if long {
+		if room.Acquire(ctx, 1) != nil {
+			var none T
+			return none, context.Cause(ctx)
+		}
+		defer room.Release(1)
+	}
+	return do()
+}
+
+func (s *submitter) cut(ctx context.Context, operations []procfleet.Operation) (*plan, error) {
+	items := 0
+	for i := range operations {
+		items += len(operations[i].Targets)
+	}
+	return inTurn(ctx, s.turns, items > turnItems, func() (*plan, error) { return cut(operations) })
+}
+
+// notes makes notes of accepted tasks that no caller waits for. One that is not
+// made, also since the dispatcher dies, is the sweep's to make.
+type notes struct {
+	room    chan struct{} // one for each note under way
+	under   sync.WaitGroup
+	timeout time.Duration
+	log     logrus.FieldLogger
+}
+
+// notesAtOnce bounds what waits for a slow store.
+const notesAtOnce = 256
+
+func newNotes(cfg *Config) *notes {
+	return &notes{room: make(chan struct{}, notesAtOnce), timeout: cfg.Timeouts.Accept, log: cfg.Log}
+}
+
+// later makes a note soon, or answers false if too many are under way.
+func (n *notes) later(ctx context.Context, id procfleet.TaskID, note func(context.Context) error) bool {
+	select {
+	case n.room <- struct{}{}:
+	default:
+		return false
+	}
+	n.under.Go(func() {
+		defer func() { <-n.room }()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.timeout)
+		defer cancel()
+		if err := note(ctx); err != nil {
+			n.log.WithError(err).WithField("task", id).Warn("dispatched mark not stored, left to the sweep")
+		}
+	})
+	return true
+}
+
+// wait returns when every note is made, or has failed.
+func (n *notes) wait() { n.under.Wait() }

@@ -1,13 +1,11 @@
 package dispatcher
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/netip"
 	"regexp"
@@ -203,61 +201,6 @@ func peer(r *http.Request) netip.Addr {
 		return netip.Addr{}
 	}
 	return at.Addr()
-}
-
-// tooLarge refuses a body above the limit.
-func tooLarge(limit int64) *dialect.Error {
-	return &dialect.Error{
-		Kind: dialect.TooLarge, Field: "body", Problem: fmt.Sprintf("is larger than %d bytes; divide the request", limit),
-	}
-}
-
-// body reads the request's body into in, and sets release.
-func (e *exchange) body(in *dialect.Request, stranger bool) (err error) {
-	limit, length := e.api.cfg.Limits.Body, e.r.ContentLength
-	if length > limit {
-		e.skip(2 * limit)
-		return tooLarge(limit)
-	}
-	if stranger {
-		in.Body, e.release, err = e.readStranger(e.r.Context())
-		return err
-	}
-	if e.release, err = e.api.bodies.take(e.r.Context(), length); err != nil {
-		return err
-	}
-	var body bytes.Buffer
-	body.Grow(int(max(length, 0)) + bytes.MinRead)
-	pace := e.pace()
-	n, err := body.ReadFrom(io.LimitReader(&pacedBody{Reader: e.r.Body, pace: pace}, limit+1))
-	pace.end(err)
-	switch {
-	case err != nil:
-		return cutOff(err)
-	case n > limit:
-		e.release()
-		e.skip(2 * limit)
-		return tooLarge(limit)
-	}
-	in.Body = body.Bytes()
-	return nil
-}
-
-// move replaces the memory that is reserved for the body of a caller who was
-// unauthenticated by memory for authenticated callers.
-func (e *exchange) move(in *dialect.Request) (err error) {
-	defer e.release()
-	e.release, err = e.api.bodies.take(e.r.Context(), int64(len(in.Body)))
-	return err
-}
-
-// skip reads on for a while without keeping anything: many callers look for
-// an answer only after they have sent everything.
-func (e *exchange) skip(most int64) {
-	if e.r.Header.Get("Expect") != "" {
-		return // this caller waits with its body until it is asked for
-	}
-	_, _ = io.CopyN(io.Discard, e.r.Body, most) // the answer is the same however this ends
 }
 
 // fail answers with an error in the dialect's form.
