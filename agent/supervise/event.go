@@ -2,59 +2,58 @@ package supervise
 
 import "time"
 
-// Sight is what a look at the process concluded.
+// Sight is the conclusion of one observation of the process.
 type Sight int
 
-// The sights.
+// The conclusions.
 const (
-	Unseen Sight = iota // nobody looked
+	Unseen Sight = iota // the process was not observed
 	Gone                // it does not run
 	Alive               // it runs
-	Doubt               // the truth could not be read
+	Doubt               // indeterminate: the host could not be read
 )
 
-// Event is something that happened to a process.
+// Event is an input of [Step].
 type Event interface{ event() }
 
-// Submitted is an operation that was asked for.
+// Submitted queues an operation.
 type Submitted struct{ Op Op }
 
-// Class is what became of a piece of work.
+// Class is the kind of end of a piece of work.
 type Class int
 
 // The classes.
 const (
-	Done        Class = iota // the goal is reached
-	Already                  // it was reached before
+	Done        Class = iota // the goal was reached
+	Already                  // it had been reached before
 	Failed                   // it was not reached
 	Refused                  // nothing was tried
-	Interrupted              // an automatic start gave way to an operation
+	Interrupted              // an automatic start was interrupted for an operation
 )
 
-// Fault is why a start could not even be tried, where that is not the
-// process's own doing.
+// Fault is the reason why the host could not start the command at all.
 type Fault int
 
 // The faults.
 const (
 	NoFault  Fault = iota
-	BadSetup       // the host is not set up for the process: its account, its folder, its program
-	NoRoom         // the host has no room for another process now
+	BadSetup       // account, folder or program of the process is missing or unusable
+	NoRoom         // the host has no resources for another process now
 )
 
 // Outcome is the end of an operation, an automatic start or a take-down.
 type Outcome struct {
 	Class Class
-	Fault Fault // of a start that failed
+	Fault Fault // of a failed start
 	Sight Sight
-	Main  Identity // Sight == Alive: the process
-	// Other says that the operation's spec describes another program than the
-	// kept one, so that what was seen says nothing about the kept one.
+	Main  Identity // the process; set if Sight is Alive
+	// Other is true if the operation's spec describes another program than the
+	// stored spec: Sight is not about the stored program then.
 	Other bool
 }
 
-// tells reports whether the outcome says if the process runs.
-func (o Outcome) tells() bool { return o.Sight == Alive || o.Sight == Gone }
+// conclusive reports whether the outcome shows if the process runs.
+func (o Outcome) conclusive() bool { return o.Sight == Alive || o.Sight == Gone }
 
 // Finished ends the operation with this ID.
 type Finished struct {
@@ -68,7 +67,7 @@ type AutoStarted struct {
 	Ran     bool // a start command was run
 }
 
-// Why is what makes a process have to go though nobody asked for it.
+// Why is the reason for a take-down, which no operation requested.
 type Why string
 
 // The reasons to take a process down.
@@ -77,9 +76,8 @@ const (
 	Unhealthy Why = "health"
 )
 
-// Condemned asks to take exactly this process down. Nothing happens unless it
-// is the one that runs, nothing else is under way and nothing is held: whoever
-// asks does so again later.
+// Condemned requests that exactly this process is terminated. It is ignored
+// unless Main runs, the process is idle and not held; the caller repeats it.
 type Condemned struct {
 	Main Identity
 	Why  Why
@@ -89,19 +87,19 @@ type Condemned struct {
 type TakenDown struct{ Outcome Outcome }
 
 // Hold suspends automatic starts and take-downs until the next Hold with On
-// false; operations are carried out all the same.
+// false. Operations are carried out regardless.
 type Hold struct{ On bool }
 
-// Rivalled says whom the pid file names while Main lives; the zero Rival says
-// that it names Main again, or nobody.
+// Rivalled reports that the pid file names Rival while Main runs: a conflict
+// between the two. The zero Rival ends the conflict.
 type Rivalled struct {
 	Main, Rival Identity
-	// Kin says that Main is an ancestor or a sibling of Rival: a program that
+	// Kin is true if Main is an ancestor or a sibling of Rival: the program
 	// replaces itself.
 	Kin bool
 }
 
-// Suspended says that Main was stopped by a signal, or goes on.
+// Suspended reports that Main was stopped by a signal (On), or continued.
 type Suspended struct {
 	Main Identity
 	On   bool
@@ -114,26 +112,24 @@ type Observed struct {
 	Main  Identity
 }
 
-// Died says that a watched process ended.
+// Died reports the end of a watched process.
 type Died struct{ Main Identity }
 
-// Swept is the regular reminder that catches whatever no event told.
+// Swept is the periodic trigger of an observation, for changes that no event reported.
 type Swept struct{}
 
-// Ticked says that it is time for the next run of a periodic process; see
-// [State.Ticks].
+// Ticked triggers the next run of a periodic process; see [State.Ticks].
 type Ticked struct{}
 
-// Fired is a timer of [Arm] that ran out.
+// Fired is the expiry of a timer of [Arm].
 type Fired struct {
 	Timer Timer
 	Gen   int
 }
 
-// Recovered opens the life of a state that an earlier agent process left.
+// Recovered is the first event of a state that an earlier agent process stored.
 type Recovered struct {
-	// NotBefore is when the first automatic start may come.
-	NotBefore Moment
+	NotBefore Moment // of the first automatic start
 }
 
 func (Submitted) event()   {}
@@ -151,45 +147,44 @@ func (Ticked) event()      {}
 func (Fired) event()       {}
 func (Recovered) event()   {}
 
-// Timer says what a timer is for. A process has at most one: arming it
-// replaces the one before.
+// Timer is the purpose of a timer. A process has at most one timer: arming
+// another replaces it.
 type Timer int
 
 // The timers.
 const (
-	RetryTimer  Timer = iota // time for an automatic start, of one given up for a rare attempt
-	StableTimer              // the process has proven itself
+	RetryTimer  Timer = iota // next automatic start, or next probe of a process that was given up
+	StableTimer              // end of [Policy.StableAfter]
 )
 
-// Effect is something to do.
+// Effect is an action that the caller of [Step] has to perform.
 type Effect interface{ effect() }
 
 // Perform carries out an operation; its end is [Finished].
 type Perform struct {
 	Op Op
-	// Main is the process as known when the operation began.
-	Main Identity
+	Main Identity // the last verified process; zero = none
 }
 
-// Refuse ends an operation that never began.
+// Refuse ends an operation that was not begun.
 type Refuse struct {
 	ID  string
 	Why Refusal
 }
 
-// Refusal is why an operation never begins.
+// Refusal is the reason of a [Refuse].
 type Refusal int
 
 // The refusals.
 const (
 	QueueFull  Refusal = iota
-	Superseded         // a later one has begun already
+	Superseded         // a later operation has begun already
 )
 
 // End makes the result of an operation final and durable.
 type End struct{ ID string }
 
-// Keep makes the operation's spec the process's own.
+// Keep stores the operation's spec as the spec of the process.
 type Keep struct{ ID string }
 
 // Save makes the state durable.
@@ -198,54 +193,53 @@ type Save struct{}
 // AutoStart starts the process if it does not run; its end is [AutoStarted].
 type AutoStart struct{}
 
-// TakeDown ends exactly this process, whatever that takes; its end is
+// TakeDown terminates exactly this process, by force if needed; its end is
 // [TakenDown].
 type TakeDown struct {
 	Main Identity
 	Why  Why
 }
 
-// Tell has something told that nobody asked for.
+// Tell emits an event about the process.
 type Tell struct {
-	News News
-	Main Identity // the process; of one that is gone, the last one
-	// Other is the process before (PIDChanged) or beside it (TwoMasters).
-	Other  Identity
-	Reason Reason // GivenUp: why
+	News   News
+	Main   Identity // the process, or the last one if it is gone
+	Other  Identity // PIDChanged: the previous process; TwoMasters: the conflicting one
+	Reason Reason   // GivenUp: why
 }
 
-// News is what there is to tell.
+// News is the kind of an emitted event.
 type News int
 
-// The news.
+// The kinds of emitted events.
 const (
-	Restarted   News = iota // it had ended and was started again
-	GivenUp                 // see Reason
-	Adopted                 // somebody else started it
-	PIDChanged              // a successor took its place
-	TwoMasters              // the pid file goes on naming another process while it lives
-	Frozen                  // it was stopped by a signal
-	Doubtful                // it is uncertain; told once in an hour
-	Overlapping             // runs were left out, since the one before had not ended
-	RunsFailed              // runs failed one after the other
+	Restarted   News = iota // an automatic start replaced a process that had ended
+	GivenUp                 // automatic starts ended but for rare probes; see Reason
+	Adopted                 // external start: the process was not started by the agent
+	PIDChanged              // another process replaced the known one
+	TwoMasters              // the pid file has named another process for [Policy.RivalWait]
+	Frozen                  // the process was stopped by a signal
+	Doubtful                // observations are indeterminate; at most once an hour
+	Overlapping             // periodic runs were skipped, because the previous one had not ended
+	RunsFailed              // periodic runs failed one after the other
 )
 
 // GiveWay asks an automatic start to end as soon as it can.
 type GiveWay struct{}
 
-// Look asks for one look at the process, answered with [Observed].
+// Look requests one observation of the process, answered with [Observed].
 type Look struct{ Gen int }
 
-// Watch reports the death of exactly this process with [Died]; it replaces
-// the watch before. The zero identity watches nothing.
+// Watch requests [Died] at the end of exactly this process and replaces the
+// previous watch. The zero identity watches nothing.
 type Watch struct{ Main Identity }
 
 // Arm starts the process's timer, answered with [Fired].
 type Arm struct {
 	Timer Timer
 	Gen   int
-	Delay time.Duration // of a RetryTimer: to be spread by [Jitter]
-	Least time.Duration // not before that, however it is spread
+	Delay time.Duration // of a RetryTimer: before [Jitter]
+	Least time.Duration // lower bound after Jitter
 }
 
 func (Perform) effect()   {}

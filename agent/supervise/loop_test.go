@@ -203,7 +203,7 @@ func TestTakeDownWaitsForNothingAndNobody(t *testing.T) {
 	tell(t).guarded().on(Hold{true}).condemn(OverLimit).emitsNo(nothing)
 	tell(t).guarded().submit(Reload, guarded()).condemn(OverLimit).emitsNo(nothing)
 	st := tell(t).guarded()
-	for range maxDoubts {
+	for range maxIndeterminate {
 		st.on(Observed{Gen: st.s.Gen, Sight: Doubt})
 	}
 	st.condemn(OverLimit).emitsNo(nothing)
@@ -276,7 +276,7 @@ func TestDoubtIsToldOnceAnHour(t *testing.T) {
 	told := Tell{News: Doubtful, Main: first}
 	st := tell(t).guarded()
 	doubt := func() *story { return st.on(Observed{Gen: st.s.Gen, Sight: Doubt}) }
-	for range maxDoubts - 1 {
+	for range maxIndeterminate - 1 {
 		doubt().emitsNo(told)
 	}
 	doubt().emits(told)

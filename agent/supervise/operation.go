@@ -45,8 +45,8 @@ func (m *machine) next() {
 	m.emit(Perform{Op: op, Main: m.Main})
 }
 
-// begin makes the machine busy: from here to the end of the work nothing else
-// is started, and deaths are the work's own to notice.
+// begin marks the machine as busy. Until the work ends nothing else is started,
+// and the work itself observes whether the process ends.
 func (m *machine) begin(w Work) {
 	m.supersede()
 	m.before = m.Phase
@@ -60,7 +60,7 @@ func (m *machine) finished(e Finished) {
 	m.Work = Idle
 	m.supersede()
 	m.decide(e.Outcome)
-	if e.Outcome.tells() && (!e.Outcome.Other || m.keeps(e.Outcome)) {
+	if e.Outcome.conclusive() && (!e.Outcome.Other || m.keeps(e.Outcome)) {
 		m.conclude(e.Outcome, m.attempted(e.Outcome))
 	} else {
 		m.resume()
@@ -69,18 +69,17 @@ func (m *machine) finished(e Finished) {
 	m.next()
 }
 
-// decide changes what is wanted of the process, by the operation that ended.
-// A failed operation changes nothing, except that a kill that was tried says
-// for good that the process is not wanted.
+// decide changes the desired state after an operation. A failed operation changes
+// nothing, except that a kill that was tried always makes it [Down].
 func (m *machine) decide(o Outcome) {
 	reached := o.Class == Done || o.Class == Already
 	switch m.Op.Action {
 	case Start, Restart, Supervise:
 		if o.Class != Refused && (!o.Other || m.keeps(o)) {
-			m.forgive() // somebody looks after it
+			m.forgive() // an operator acted on the process
 		}
 		if reached {
-			m.want(o)
+			m.register(o)
 		}
 	case Stop:
 		if reached {
@@ -98,9 +97,8 @@ func (m *machine) decide(o Outcome) {
 	}
 }
 
-// keeps reports whether the operation's spec becomes the process's own. A
-// start that found the process running leaves the spec of a supervised
-// process alone.
+// keeps reports whether the operation's spec replaces the stored spec. A start
+// that found a supervised process running does not replace it.
 func (m *machine) keeps(o Outcome) bool {
 	switch m.Op.Action {
 	case Start, Restart, Supervise:
@@ -110,9 +108,10 @@ func (m *machine) keeps(o Outcome) bool {
 	return false
 }
 
-func (m *machine) want(o Outcome) {
+// register stores the operation's spec and sets the desired state by it.
+func (m *machine) register(o Outcome) {
 	if !m.keeps(o) {
-		if m.Desired == Down { // it runs, as was asked for
+		if m.Desired == Down { // it runs now, as the operation requested
 			m.Desired = None
 		}
 		return
@@ -128,15 +127,13 @@ func (m *machine) want(o Outcome) {
 	m.emit(Keep{ID: m.Op.ID})
 }
 
-// attempted reports whether the operation that ended counts as a failed
-// attempt when the process is not there afterwards. Supervising starts
-// nothing itself.
+// attempted reports whether the operation counts as a failed attempt if the
+// process does not run afterwards. Supervise does not start anything itself.
 func (m *machine) attempted(o Outcome) bool {
 	return m.Op.Action != Supervise && o.Class != Refused
 }
 
-// resume goes back to where the process stood before work that did nothing
-// to it.
+// resume restores the phase from before work that had no effect on the process.
 func (m *machine) resume() {
 	m.Phase = m.before
 	if !m.supervised() {

@@ -11,27 +11,27 @@ import (
 )
 
 const (
-	// maxSpread bounds how far the first tick of a cycle is put off, so that
-	// processes that were registered together do not run together.
+	// maxSpread bounds the offset of a cycle, by which processes that were
+	// registered together do not run together.
 	maxSpread = 30 * time.Second
 
-	// graceShare of a period is how late a tick may still be served.
+	// 1/graceShare of a period is how late a tick may still be served.
 	graceShare = 10
 	minGrace   = time.Second
 	maxGrace   = time.Hour // by a crontab, whose periods may be years
 
-	// clockMend is the least correction of the clock backwards after which
-	// ticks by a crontab come again. After a smaller one they wait until the
-	// clock is where it was.
+	// clockMend is the smallest step of the clock backwards after which the ticks
+	// of a crontab repeat. After a smaller step they wait until the clock has
+	// caught up.
 	clockMend = 3 * time.Hour
 
-	// farthest is how far ahead a crontab's next tick is looked for: it covers
-	// 29 February around a year that is no leap year for being a century.
+	// farthest is how far ahead the next tick of a crontab is searched: 29 February
+	// can be eight years away, around a century that is no leap year.
 	farthest = 9 * 366 * 24 * time.Hour
 )
 
-// Timetable says when a periodic process is run: at its ticks. The zero
-// Timetable has none. Make it with [Cycle] or [Crontab].
+// Timetable is the times, called ticks, at which a periodic process is run. The
+// zero Timetable has none. Make it with [Cycle] or [Crontab].
 type Timetable struct {
 	every time.Duration
 	first time.Time // of every
@@ -39,9 +39,9 @@ type Timetable struct {
 	rule *cron.SpecSchedule
 }
 
-// Cycle has a tick every so often after its beginning, and a bit later for
-// each of them by what key comes to: at most 30 s. Its times are those of a
-// clock that nobody sets. every must be positive.
+// Cycle returns a timetable with one tick per period after begin, shifted by an
+// offset of at most 30 s that is derived from key. Its times are those of a clock
+// that is never set. every must be positive.
 func Cycle(every time.Duration, begin time.Time, key string) Timetable {
 	h := fnv.New32a()
 	h.Write([]byte(key))
@@ -49,10 +49,9 @@ func Cycle(every time.Duration, begin time.Time, key string) Timetable {
 	return Timetable{every: every, first: begin.Add(every + spread)}
 }
 
-// Crontab has ticks at the minutes that a rule of five fields matches, in the
-// time zone of the times it is asked about: once in each minute of the wall
-// clock, also when the hour comes twice as summer ends. What the clock skips
-// has no tick.
+// Crontab returns a timetable with ticks at the minutes that a rule of five fields
+// matches, in the time zone of the times passed to its methods. A minute that the
+// wall clock repeats at the end of summer time has one tick, a skipped one none.
 func Crontab(rule string) (Timetable, error) {
 	fields := strings.Fields(rule)
 	if len(fields) != 5 || strings.Contains(rule, "=") {
@@ -74,14 +73,14 @@ func Crontab(rule string) (Timetable, error) {
 	return t, nil
 }
 
-// IsZero reports whether there are no ticks at all.
+// IsZero reports whether the timetable has no ticks.
 func (t Timetable) IsZero() bool { return t.every == 0 && t.rule == nil }
 
-// ByWallClock reports whether ticks are meant by the clock on the wall; else
-// by one that nobody sets.
+// ByWallClock reports whether ticks are times of the wall clock; otherwise they
+// are times of a clock that is never set.
 func (t Timetable) ByWallClock() bool { return t.rule != nil }
 
-// Next is the first tick after a time; zero if there is none.
+// Next returns the first tick after a time; zero if there is none.
 func (t Timetable) Next(after time.Time) time.Time {
 	switch {
 	case t.rule != nil:
@@ -94,14 +93,14 @@ func (t Timetable) Next(after time.Time) time.Time {
 	return t.last(after).Add(t.every)
 }
 
-// last is the latest tick of a cycle up to now, which is not before the first.
+// last returns the latest tick of a cycle up to now. now must not be before first.
 func (t Timetable) last(now time.Time) time.Time {
 	return t.first.Add(now.Sub(t.first).Truncate(t.every))
 }
 
-// Due is the tick to serve now; zero if there is none. served is the latest
-// one that was. Of ticks that were missed only the last can be due, and only
-// for a tenth of the time until the next one.
+// Due returns the tick to serve now, or zero; served is the latest tick that was
+// served. Of missed ticks only the last is due, and only for a tenth of the time
+// until the next one.
 func (t Timetable) Due(served, now time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}
@@ -113,8 +112,8 @@ func (t Timetable) Due(served, now time.Time) time.Time {
 	return tick
 }
 
-// since is the time after which a tick counts. One that lies ahead comes from
-// a clock that was set back.
+// since returns the time after which a tick counts: served, unless it lies ahead
+// because the clock was set back.
 func (t Timetable) since(served, now time.Time) time.Time {
 	ahead, tolerated := served.Sub(now), t.every
 	if t.rule != nil {
@@ -126,7 +125,7 @@ func (t Timetable) since(served, now time.Time) time.Time {
 	return served.In(now.Location())
 }
 
-// latest is the last tick after served up to now; zero if there is none.
+// latest returns the last tick after served up to now; zero if there is none.
 func (t Timetable) latest(served, now time.Time) (tick time.Time) {
 	if t.rule == nil {
 		if now.Before(t.first) || !t.last(now).After(served) {
@@ -149,8 +148,8 @@ func (t Timetable) grace(tick time.Time) time.Duration {
 	return min(maxGrace, max(minGrace, t.Next(tick).Sub(tick)/graceShare))
 }
 
-// nextMatch goes through months, days, hours and minutes as the clock shows
-// them, and leaves out quickly what does not match.
+// nextMatch returns the first matching minute after a time. It skips days and
+// hours that do not match.
 func (t Timetable) nextMatch(after time.Time) time.Time {
 	at := after.Truncate(time.Minute).Add(time.Minute)
 	for limit := after.Add(farthest); at.Before(limit); {
@@ -159,7 +158,7 @@ func (t Timetable) nextMatch(after time.Time) time.Time {
 			at = later(at, time.Date(at.Year(), at.Month(), at.Day()+1, 0, 0, 0, 0, at.Location()))
 		case t.rule.Hour&(1<<at.Hour()) == 0:
 			at = at.Add(time.Duration(60-at.Minute()) * time.Minute)
-		case t.rule.Minute&(1<<at.Minute()) == 0, comesAgain(at):
+		case t.rule.Minute&(1<<at.Minute()) == 0, isRepeated(at):
 			at = at.Add(time.Minute)
 		default:
 			return at
@@ -168,8 +167,8 @@ func (t Timetable) nextMatch(after time.Time) time.Time {
 	return time.Time{}
 }
 
-// later is next, or a minute after at where the clock was moved around
-// midnight and next is not ahead.
+// later returns next, or a minute after at where a change of the clock around
+// midnight makes next not later.
 func later(at, next time.Time) time.Time {
 	if next.After(at) {
 		return next
@@ -193,9 +192,9 @@ func (t Timetable) matchesDay(at time.Time) bool {
 	return byMonth || byWeek
 }
 
-// comesAgain reports whether the clock on the wall has shown this minute
-// before, since it was put back.
-func comesAgain(at time.Time) bool {
+// isRepeated reports whether the wall clock has shown this minute before, because
+// it was set back at the end of summer time.
+func isRepeated(at time.Time) bool {
 	begin, _ := at.ZoneBounds()
 	if begin.IsZero() {
 		return false
@@ -205,15 +204,14 @@ func comesAgain(at time.Time) bool {
 	return at.Sub(begin) < time.Duration(before-offset)*time.Second
 }
 
-// maxOverlaps is how many runs in a row are left out, because the one before
-// has not ended, before that is told.
+// maxOverlaps is the number of consecutive skipped runs that is reported.
 const maxOverlaps = 3
 
-// registers reports whether a process is looked after once it was started.
+// registers reports whether a process is supervised once it was started.
 func (p Policy) registers() bool { return p.Resident || p.Periodic }
 
-// Ticks reports whether a tick can be served now. One that cannot waits for as
-// long as it may be late.
+// Ticks reports whether a tick can be served now. Otherwise it remains due, see
+// [Timetable.Due].
 func (s State) Ticks(now Moment) bool {
 	return s.supervised() && s.Policy.Periodic && !s.Held && !s.recovering && now >= s.notBefore &&
 		(s.Work == Idle && s.Phase != Uncertain && s.Phase != Exited || s.Work == AutoStarting)
@@ -221,7 +219,7 @@ func (s State) Ticks(now Moment) bool {
 
 // rests reports whether a periodic process waits for its next tick, which will
 // look for it.
-func (s State) rests() bool {
+func (s State) awaitsTick() bool {
 	return s.Policy.Periodic && s.Phase == Stopped && !s.recovering
 }
 
@@ -240,7 +238,7 @@ func (m *machine) ticked() {
 	m.emit(AutoStart{})
 }
 
-// overlap leaves a run out.
+// overlap skips a run.
 func (m *machine) overlap() {
 	m.Overlaps++
 	if m.Overlaps == maxOverlaps {
@@ -248,8 +246,8 @@ func (m *machine) overlap() {
 	}
 }
 
-// await waits for the next tick. That a run has ended is no failure: only a
-// start that fails is.
+// await waits for the next tick. Only a failed start counts as a failure, the end
+// of a run does not.
 func (m *machine) await(failed bool) {
 	m.Phase = Stopped
 	if !failed {

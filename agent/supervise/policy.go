@@ -5,49 +5,45 @@ import (
 	"time"
 )
 
-// Policy says how a process is kept alive. Every field means what it says:
-// zero is zero.
+// Policy is how a process is kept alive. It has no defaults: zero means zero.
 type Policy struct {
-	Resident bool // kept alive; else it is started and left to end
+	Resident bool // kept alive; otherwise it is started and may end
 	Periodic bool // started at its ticks (see [Timetable]); never with Resident
-	// Retries is how often a dead process is started again before giving up.
-	Retries int
-	// Interval is the delay of the first retry; each further one doubles it.
-	Interval time.Duration
-	MaxDelay time.Duration // the doubling stops here
-	// StableAfter is how long a process runs until its failures are forgotten.
+	Retries  int           // consecutive failures tolerated before giving up
+	Interval time.Duration // delay of the first retry, doubled by each further one
+	MaxDelay time.Duration // upper bound of the doubled delay
+	// StableAfter is the uptime after which earlier failures no longer count.
 	StableAfter time.Duration
-	// LongRun is how long a process runs until the first failure of a row is
-	// followed by a start at once: Interval is for rows of failures.
+	// LongRun is the uptime after which a first failure is retried without a delay.
 	LongRun time.Duration
-	// RecoverDelay is the least delay right after the agent started, so that
-	// a host whose processes all died with it is not flooded.
+	// RecoverDelay is the minimum delay of automatic starts right after a start of
+	// the agent, so that processes that ended with it are not started all at once.
 	RecoverDelay time.Duration
 
-	// FlapStarts automatic starts within FlapWindow mean giving up, even if
-	// each of them passed; 0 = no such guard.
+	// FlapStarts automatic starts within FlapWindow lead to giving up, successful
+	// ones included; 0 = unlimited.
 	FlapStarts int
 	FlapWindow time.Duration
-	// SetupTries is how many starts in a row may fail by [BadSetup] before
-	// giving up; 0 = no such rule.
+	// SetupTries consecutive starts that failed by [BadSetup] lead to giving up;
+	// 0 = unlimited.
 	SetupTries int
-	// LimitKills take-downs [OverLimit] within LimitWindow mean giving up;
-	// 0 = no such rule.
+	// LimitKills take-downs by [OverLimit] within LimitWindow lead to giving up;
+	// 0 = unlimited.
 	LimitKills  int
 	LimitWindow time.Duration
 
-	// A process that was given up is tried once in ProbeInterval, ProbeTries
-	// times and for ProbeFor at most.
+	// A process that was given up is started once per ProbeInterval, at most
+	// ProbeTries times and for at most ProbeFor.
 	ProbeInterval time.Duration
 	ProbeTries    int
 	ProbeFor      time.Duration
 
-	// RivalWait is how long the pid file may name another process while the
-	// known one lives before that is told.
+	// RivalWait is how long a conflict with the process in the pid file may last
+	// before it is reported.
 	RivalWait time.Duration
 }
 
-// Delay is the time to wait after so many consecutive failures:
+// Delay returns the delay after a number of consecutive failures:
 // Interval × 2^(failures−1), at most MaxDelay.
 func (p Policy) Delay(failures int) time.Duration {
 	delay := p.Interval
@@ -57,70 +53,64 @@ func (p Policy) Delay(failures int) time.Duration {
 	return min(delay, p.MaxDelay)
 }
 
-// exhausted reports whether so many consecutive failures mean giving up.
-func (p Policy) exhausted(failures int) bool { return failures > p.Retries }
-
 // Jitter spreads a delay by ±20 %, so that processes that died together do not
 // start together. at is a random number in [0, 1).
 func Jitter(delay time.Duration, at float64) time.Duration {
 	return time.Duration(float64(delay) * (0.8 + 0.4*at))
 }
 
-// Reason is why a process was given up.
+// Reason is why a process was given up; a stored word.
 type Reason string
 
 // The reasons.
 const (
-	OutOfRetries Reason = "retries" // every attempt of Policy.Retries failed
-	Flapping     Reason = "flapping"
-	LimitAgain   Reason = "limit"
-	Unstartable  Reason = "setup"
+	OutOfRetries Reason = "retries"  // see [Policy.Retries]
+	Flapping     Reason = "flapping" // see [Policy.FlapStarts]
+	LimitAgain   Reason = "limit"    // see [Policy.LimitKills]
+	Unstartable  Reason = "setup"    // see [Policy.SetupTries]
 )
 
-// History is what is remembered of a process to tell a loop from bad luck. It
-// outlives the agent and not the boot, whose moments it holds.
+// History is the record of failures by which a process is given up. It is stored
+// across restarts of the agent and discarded at the next boot.
 type History struct {
 	Starts     []Moment `json:"starts,omitempty"`      // automatic ones within Policy.FlapWindow
 	LimitKills []Moment `json:"limit_kills,omitempty"` // within Policy.LimitWindow
-	BadSetups  int      `json:"bad_setups,omitempty"`  // starts in a row that failed by it
+	BadSetups  int      `json:"bad_setups,omitempty"`  // consecutive starts that failed by BadSetup
 
-	// GaveUp is why the process was given up; "" = it was not. It holds until
-	// the process has proven itself or an operation asks for it: a process that
-	// dies again before that stays given up.
+	// GaveUp is why the process was given up; "" = it was not. It is reset when
+	// the process has run for Policy.StableAfter or an operation acts on it.
 	GaveUp   Reason `json:"gave_up,omitempty"`
 	GaveUpAt Moment `json:"gave_up_at,omitempty"`
-	Probes   int    `json:"probes,omitempty"` // attempts since
+	Probes   int    `json:"probes,omitempty"` // automatic starts since GaveUpAt
 
-	// Due is when the next automatic start was to come: an agent that is
-	// restarted again and again does not put it off for ever.
+	// Due is when the next automatic start is due. Repeated restarts of the agent
+	// therefore do not postpone it.
 	Due Moment `json:"due,omitempty"`
 }
 
-// within leaves out what is older than the window.
+// within returns the moments that are not older than the window.
 func within(moments []Moment, now, window Moment) []Moment {
 	return slices.DeleteFunc(slices.Clone(moments), func(at Moment) bool { return now-at > window })
 }
 
-// forgive forgets everything that counts against the process.
+// forgive resets all counted failures.
 func (m *machine) forgive() { m.Failures, m.History = 0, History{} }
 
-// proven ends a row of failures. What is counted over a time goes on counting:
-// a process may run long, and be over its limit in the end every time.
-func (m *machine) proven() {
+// becameStable resets the consecutive failures. Counts over a window remain: a
+// process may exceed its limit again and again after a long uptime.
+func (m *machine) becameStable() {
 	m.Proven, m.Failures, m.History.BadSetups = true, 0, 0
 	if m.History.GaveUp != "" {
 		m.forgive()
 	}
 }
 
-// started counts an automatic start whose command was run.
-func (m *machine) started() {
+func (m *machine) countStart() {
 	m.Restarts++
 	m.History.Starts = append(within(m.History.Starts, m.now, Moment(m.Policy.FlapWindow)), m.now)
 }
 
-// setUp counts in a row the starts that failed since the host is not set up.
-func (m *machine) setUp(fault Fault) {
+func (m *machine) countSetup(fault Fault) {
 	if fault == BadSetup {
 		m.History.BadSetups++
 	} else {
@@ -128,8 +118,8 @@ func (m *machine) setUp(fault Fault) {
 	}
 }
 
-// hopeless is why no further start is worth while, "" if one is.
-func (m *machine) hopeless() Reason {
+// giveUpReason returns why the process is given up; "" = it is not.
+func (m *machine) giveUpReason() Reason {
 	p, h := m.Policy, &m.History
 	reached := func(n, limit int) bool { return limit > 0 && n >= limit }
 	switch {
@@ -139,7 +129,7 @@ func (m *machine) hopeless() Reason {
 		return LimitAgain
 	case reached(h.BadSetups, p.SetupTries):
 		return Unstartable
-	case p.exhausted(m.Failures):
+	case m.Failures > p.Retries:
 		return OutOfRetries
 	case reached(len(within(h.Starts, m.now, Moment(p.FlapWindow))), p.FlapStarts):
 		return Flapping
@@ -147,7 +137,7 @@ func (m *machine) hopeless() Reason {
 	return ""
 }
 
-// giveUp leaves a process that is down to rare attempts.
+// giveUp ends automatic starts of the process but for rare probes.
 func (m *machine) giveUp(why Reason, last Identity) {
 	m.Phase = Fatal
 	if m.History.GaveUp == "" {
@@ -163,8 +153,9 @@ func (m *machine) probeLater() {
 	}
 }
 
-// rest is what an earlier agent process has left of a delay.
-func (m *machine) rest(delay time.Duration) time.Duration {
+// remaining returns the part of a delay that has not passed since an earlier agent
+// process armed it.
+func (m *machine) remaining(delay time.Duration) time.Duration {
 	return min(delay, max(0, m.History.Due.since(m.now)))
 }
 

@@ -10,25 +10,24 @@ func (m *machine) autoStarted(e AutoStarted) {
 	m.Work = Idle
 	m.supersede()
 	if e.Ran && m.Policy.Resident {
-		m.started()
+		m.countStart()
 	}
 	switch {
 	case o.Class == Interrupted && o.Sight != Alive:
-		m.putOff()
-	case o.tells():
-		m.brought(o, e.Ran)
-		m.setUp(o.Fault)
+		m.postpone()
+	case o.conclusive():
+		m.reportStart(o, e.Ran)
+		m.countSetup(o.Fault)
 		m.conclude(o, o.Fault != NoRoom)
 	default:
-		m.doubt()
+		m.uncertain()
 	}
 	m.emit(Save{})
 	m.next()
 }
 
-// putOff goes back to where the process stood before an automatic start that
-// gave way.
-func (m *machine) putOff() {
+// postpone restores the phase from before an automatic start that was interrupted.
+func (m *machine) postpone() {
 	if m.Phase = m.before; m.Phase == Fatal {
 		m.History.Probes--
 		m.probeLater()
@@ -39,12 +38,12 @@ func (m *machine) putOff() {
 	}
 }
 
-// brought tells who brought the process back.
-func (m *machine) brought(o Outcome, ran bool) {
+// reportStart emits whether the agent or an external start brought the process up.
+func (m *machine) reportStart(o Outcome, ran bool) {
 	switch {
 	case o.Sight != Alive:
 	case m.Policy.Periodic && !ran:
-		m.overlap() // it came up late, or somebody else began a run
+		m.overlap() // the previous run came up late, or the run was started externally
 	case m.Policy.Periodic:
 	case ran:
 		m.emit(Tell{News: Restarted, Main: o.Main})
@@ -67,10 +66,10 @@ func (m *machine) due() {
 	m.emit(AutoStart{})
 }
 
-// conclude settles the process on what was seen of it. failed says that a
-// missing process is one more failure.
+// conclude applies a conclusive outcome. failed counts a process that is gone as
+// one more failure.
 func (m *machine) conclude(o Outcome, failed bool) {
-	m.doubts = 0
+	m.indeterminate = 0
 	if m.Policy.Periodic {
 		failed = failed && o.Class == Failed
 	}
@@ -85,14 +84,13 @@ func (m *machine) conclude(o Outcome, failed bool) {
 func (m *machine) running(main Identity) {
 	if main != m.Main {
 		m.Proven, m.Suspended, m.Since = false, false, m.now
-		m.forgetRival()
+		m.endConflict()
 	}
 	m.Main, m.Phase = main, Running
 	m.watchStable()
 }
 
-// watchStable watches the process and gives it the rest of its time to prove
-// itself.
+// watchStable watches the process, and arms the rest of [Policy.StableAfter].
 func (m *machine) watchStable() {
 	if !m.supervised() {
 		m.emit(Watch{})
@@ -107,7 +105,7 @@ func (m *machine) watchStable() {
 func (m *machine) gone(failed bool) {
 	last, accident := m.Main, m.ranLong()
 	m.Main, m.Proven, m.Suspended = Identity{}, false, false
-	m.forgetRival()
+	m.endConflict()
 	m.emit(Watch{})
 	if !m.supervised() {
 		m.Phase = Stopped
@@ -122,7 +120,7 @@ func (m *machine) gone(failed bool) {
 	if failed {
 		m.Failures++
 	}
-	if why := m.hopeless(); why != "" {
+	if why := m.giveUpReason(); why != "" {
 		m.giveUp(why, last)
 		return
 	}
@@ -133,8 +131,8 @@ func (m *machine) gone(failed bool) {
 	m.retry()
 }
 
-// ranLong reports whether the end of the process now is no loop: it has proven
-// itself, or it ran for long and its end is the first failure of a row.
+// ranLong reports whether the end of the process is no sign of a restart loop:
+// the process was stable, or it ran for [Policy.LongRun] without earlier failures.
 func (m *machine) ranLong() bool {
 	first := m.Main != (Identity{}) && m.Failures == 0
 	return m.Proven || first && m.now.since(m.Since) >= m.Policy.LongRun

@@ -1,12 +1,11 @@
 package supervise
 
-// maxDoubts is how many looks in a row may fail to tell before the process
-// counts as [Uncertain]; one alone may be a race with its start or end.
-const maxDoubts = 3
+// maxIndeterminate is the number of consecutive indeterminate observations that
+// make a process [Uncertain]; a single one may be a race with its start or end.
+const maxIndeterminate = 3
 
-// Step applies one event that happens now. It is pure: the same arguments give
-// the same answer, and s is not changed. Effects are to be performed in their
-// order.
+// Step applies an event at the time now and returns the new state and the
+// effects, to be performed in their order. It is pure and does not change s.
 func Step(s State, now Moment, e Event) (State, []Effect) {
 	m := machine{State: s, now: now}
 	switch e := e.(type) {
@@ -23,7 +22,7 @@ func Step(s State, now Moment, e Event) (State, []Effect) {
 	case Hold:
 		m.hold(e.On)
 	case Rivalled:
-		m.rivalled(e)
+		m.conflict(e)
 	case Suspended:
 		m.suspended(e)
 	case Observed:
@@ -51,17 +50,17 @@ type machine struct {
 
 func (m *machine) emit(effects ...Effect) { m.effects = append(m.effects, effects...) }
 
-// supersede makes every timer and look asked for so far void.
+// supersede invalidates all timers and observations requested so far.
 func (m *machine) supersede() {
 	m.Gen++
 	m.overdue = false
 }
 
-// doubt leaves the process alone until a look can tell again.
-func (m *machine) doubt() {
+// uncertain suspends automatic actions until an observation is conclusive.
+func (m *machine) uncertain() {
 	m.supersede()
-	m.Phase, m.doubts = Uncertain, maxDoubts
-	m.tellDoubt()
+	m.Phase, m.indeterminate = Uncertain, maxIndeterminate
+	m.reportUncertain()
 }
 
 func (m *machine) died(main Identity) {
@@ -78,19 +77,19 @@ func (m *machine) observed(e Observed) {
 		return
 	}
 	o := Outcome{Sight: e.Sight, Main: e.Main}
-	if !o.tells() {
-		switch m.doubts++; {
-		case m.doubts == maxDoubts:
-			m.doubt()
-		case m.doubts > maxDoubts:
-			m.tellDoubt()
+	if !o.conclusive() {
+		switch m.indeterminate++; {
+		case m.indeterminate == maxIndeterminate:
+			m.uncertain()
+		case m.indeterminate > maxIndeterminate:
+			m.reportUncertain()
 		}
 		return
 	}
 	same := o.Sight == Alive && o.Main == m.Main && m.Phase == Running
 	waiting := o.Sight == Gone && (m.Phase == Backoff || m.Phase == Fatal)
 	if waiting || same && !m.recovering {
-		m.doubts, m.recovering = 0, false
+		m.indeterminate, m.recovering = 0, false
 		return
 	}
 	m.supersede()
@@ -102,7 +101,7 @@ func (m *machine) observed(e Observed) {
 }
 
 func (m *machine) swept() {
-	if m.Work == Idle && (m.supervised() && !m.rests() || m.Main != Identity{}) {
+	if m.Work == Idle && (m.supervised() && !m.awaitsTick() || m.Main != Identity{}) {
 		m.emit(Look{Gen: m.Gen})
 	}
 }
@@ -115,21 +114,21 @@ func (m *machine) fired(e Fired) {
 	case e.Timer == RetryTimer && (m.Phase == Backoff || m.Phase == Fatal && m.mayProbe()):
 		m.due()
 	case e.Timer == StableTimer && m.Phase == Running:
-		m.proven()
+		m.becameStable()
 		m.emit(Save{})
 	}
 }
 
-// recovered takes up a state as an earlier agent process left it. What was
-// waiting waits again; whether the process lived on, a look will tell.
+// recovered resumes a state that an earlier agent process stored: it arms the
+// timers again and requests an observation of the process.
 func (m *machine) recovered(e Recovered) {
 	m.recovering, m.notBefore = true, e.NotBefore
 	switch {
 	case !m.supervised():
 	case m.Phase == Backoff:
-		m.arm(m.rest(m.Policy.Delay(m.Failures)))
+		m.arm(m.remaining(m.Policy.Delay(m.Failures)))
 	case m.Phase == Fatal && m.mayProbe():
-		m.arm(m.rest(m.Policy.ProbeInterval))
+		m.arm(m.remaining(m.Policy.ProbeInterval))
 	}
 	m.emit(Look{Gen: m.Gen})
 }

@@ -311,7 +311,7 @@ func TestQueueIsInFenceOrderAndBounded(t *testing.T) {
 func TestDoubtActsOnNothing(t *testing.T) {
 	t.Parallel()
 	st := tell(t).running()
-	for range maxDoubts {
+	for range maxIndeterminate {
 		st.is(Up, Running, 0).on(Observed{Gen: st.s.Gen, Sight: Doubt})
 	}
 	st.is(Up, Uncertain, 0)

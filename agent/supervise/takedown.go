@@ -2,8 +2,6 @@ package supervise
 
 import "time"
 
-// condemned takes the process down if it is the one that was meant, and if
-// nobody else is just deciding about it.
 func (m *machine) condemned(e Condemned) {
 	if m.Work != Idle || m.Phase != Running || !m.Kept || m.Held || e.Main == (Identity{}) || e.Main != m.Main {
 		return
@@ -20,7 +18,7 @@ func (m *machine) takenDown(o Outcome) {
 	m.Work = Idle
 	m.supersede()
 	switch {
-	case !o.tells():
+	case !o.conclusive():
 		m.resume()
 	case o.Sight == Alive:
 		m.conclude(o, false)
@@ -28,18 +26,18 @@ func (m *machine) takenDown(o Outcome) {
 		if m.taking == OverLimit {
 			m.History.LimitKills = append(within(m.History.LimitKills, m.now, Moment(m.Policy.LimitWindow)), m.now)
 		}
-		m.Proven, m.Since = false, m.now // its end was no accident that a start at once would mend
+		m.Proven, m.Since = false, m.now // or [machine.gone] would start it again without a delay
 		m.conclude(o, true)
 	}
 	m.emit(Save{})
 	m.next()
 }
 
-// doubtEvery is how often it is told that a process is uncertain.
-const doubtEvery = time.Hour
+// uncertainInterval is the minimum time between two [Doubtful] events.
+const uncertainInterval = time.Hour
 
-// hold suspends automatic starts and take-downs, or has what became due
-// meanwhile happen now. A start looks again before it acts.
+// hold suspends automatic starts and take-downs, or releases the start that
+// became due meanwhile. That start observes the process before it acts.
 func (m *machine) hold(on bool) {
 	m.Held = on
 	switch {
@@ -51,34 +49,34 @@ func (m *machine) hold(on bool) {
 	}
 }
 
-// rivalled decides which of two living processes is ours: the one that we
-// know, unless that one hands over.
-func (m *machine) rivalled(e Rivalled) {
+// conflict decides which of two live processes is supervised: the known one,
+// unless it is replacing itself.
+func (m *machine) conflict(e Rivalled) {
 	if m.Work != Idle || m.Phase != Running || e.Main == (Identity{}) || e.Main != m.Main || e.Rival == m.Main {
 		return
 	}
 	switch {
 	case e.Rival == Identity{}:
-		m.forgetRival()
+		m.endConflict()
 	case e.Kin:
 		m.supersede()
 		m.succeed(e.Rival)
 		m.running(e.Rival)
 		m.emit(Save{})
 	case e.Rival != m.Rival:
-		m.Rival, m.rivalSince, m.rivalTold = e.Rival, m.now, false
-	case !m.rivalTold && m.now.since(m.rivalSince) >= m.Policy.RivalWait:
-		m.rivalTold = true
+		m.Rival, m.conflictSince, m.conflictReported = e.Rival, m.now, false
+	case !m.conflictReported && m.now.since(m.conflictSince) >= m.Policy.RivalWait:
+		m.conflictReported = true
 		m.emit(Tell{News: TwoMasters, Main: m.Main, Other: e.Rival})
 	}
 }
 
-func (m *machine) forgetRival() { m.Rival, m.rivalSince, m.rivalTold = Identity{}, 0, false }
+func (m *machine) endConflict() { m.Rival, m.conflictSince, m.conflictReported = Identity{}, 0, false }
 
-// succeed tells that another process than the known one is ours now.
+// succeed emits an event if main is another process than the known one.
 func (m *machine) succeed(main Identity) {
 	switch {
-	case m.Policy.Periodic: // whoever begins a run of it
+	case m.Policy.Periodic: // each run is a new process
 	case !m.supervised() || main == (Identity{}) || main == m.Main:
 	case m.Main == Identity{}:
 		m.emit(Tell{News: Adopted, Main: main})
@@ -87,8 +85,8 @@ func (m *machine) succeed(main Identity) {
 	}
 }
 
-// suspended takes note that the process was stopped by a signal: it is neither
-// dead nor at work, and whoever stopped it will know why.
+// suspended records that the process was stopped by a signal, or continued. The
+// agent only reports it and does not continue the process.
 func (m *machine) suspended(e Suspended) {
 	if e.Main == (Identity{}) || e.Main != m.Main || e.On == m.Suspended {
 		return
@@ -99,10 +97,10 @@ func (m *machine) suspended(e Suspended) {
 	}
 }
 
-func (m *machine) tellDoubt() {
-	if !m.supervised() || m.now < m.nextDoubt {
+func (m *machine) reportUncertain() {
+	if !m.supervised() || m.now < m.nextUncertain {
 		return
 	}
-	m.nextDoubt = m.now + Moment(doubtEvery)
+	m.nextUncertain = m.now + Moment(uncertainInterval)
 	m.emit(Tell{News: Doubtful, Main: m.Main})
 }
