@@ -14,8 +14,7 @@ import (
 	"github.com/procfleet/procfleet/internal/tracecontext"
 )
 
-// unpack makes an operation of each item that is sound; the others get their
-// result at once.
+// unpack makes an operation of each valid item and refuses the others.
 func (in *intake) unpack(ctx context.Context, c *command) {
 	trace := tracecontext.Text(tracecontext.Extract(ctx, c.msg.Header))
 	now, server := time.Now().UTC(), in.clock.now().UTC()
@@ -41,7 +40,7 @@ func (in *intake) unpack(ctx context.Context, c *command) {
 			fault = faults[item.Spec]
 		}
 		if fault != nil {
-			c.items[len(c.items)-1].Result = refused(item, agentproto.CodeFailed, "bad spec: "+fault.Error(), now)
+			c.items[len(c.items)-1].Result = refused(item.Item, item.Action, agentproto.CodeFailed, "bad spec: "+fault.Error(), now)
 			continue
 		}
 		c.at = append(c.at, len(c.items)-1)
@@ -52,19 +51,18 @@ func (in *intake) unpack(ctx context.Context, c *command) {
 	}
 }
 
-func refused(item agentproto.CommandItem, code int, why string, now time.Time) *agentproto.Result {
+func refused(item int, action string, code int, why string, now time.Time) *agentproto.Result {
 	r := agentproto.Result{
-		Item: item.Item, Code: code, Reason: agentproto.ReasonRefused, Message: item.Action + ": " + why,
+		Item: item, Code: code, Reason: agentproto.ReasonRefused, Message: action + ": " + why,
 		AcceptedAt: now, FinishedAt: now,
-	}
-	r = r.Bounded()
+	}.Bounded()
 	return &r
 }
 
-// accept journals the operations of all commands at once, answers each
-// command, and then has the new operations carried out.
+// accept journals the operations of all commands with one fsync, replies to each
+// command, and then submits the new operations to the engine.
 func (in *intake) accept(ctx context.Context, commands []*command) {
-	in.resume() // what was accepted before has its turn before
+	in.resume() // recovered operations were accepted before these
 	var ops []journal.Op
 	for _, c := range commands {
 		in.unpack(ctx, c)
@@ -79,12 +77,12 @@ func (in *intake) accept(ctx context.Context, commands []*command) {
 		mine := verdicts[:len(c.ops)]
 		verdicts = verdicts[len(c.ops):]
 		if !in.clock.surelyBefore(c.body.AcceptBefore) {
-			in.giveUp(c, mine)
+			in.expire(c, mine)
 		}
-		if c.onlyLooks() {
-			in.answerPromptly(c, mine)
+		if c.observesOnly() {
+			in.replyWithResults(c, mine)
 		} else {
-			in.answer(c, mine)
+			in.reply(c, mine)
 		}
 		for i := range c.ops {
 			if mine[i] == (journal.Verdict{}) {
@@ -94,16 +92,15 @@ func (in *intake) accept(ctx context.Context, commands []*command) {
 	}
 }
 
-// giveUp ends new operations of a command that expired while it was written
-// down, on a slow disk or because the agent was frozen: whoever sent it may
-// have given it up.
-func (in *intake) giveUp(c *command, verdicts []journal.Verdict) {
+// expire refuses the new operations of a command that expired while it was
+// journaled, on a slow disk or while the agent was stopped: its sender may
+// already have retried or given up.
+func (in *intake) expire(c *command, verdicts []journal.Verdict) {
 	for i, op := range c.ops {
 		if verdicts[i] != (journal.Verdict{}) {
 			continue
 		}
-		item := agentproto.CommandItem{Item: op.Item, Action: op.Action}
-		r := refused(item, agentproto.CodeFailed, "expired while it was being accepted, not executed", op.AcceptedAt)
+		r := refused(op.Item, op.Action, agentproto.CodeFailed, "expired while it was being accepted, not executed", op.AcceptedAt)
 		verdicts[i].Refused = r
 		if err := in.ledger.Finish(op.ID, *r); err != nil {
 			in.log.WithError(err).WithFields(logrus.Fields{"task": op.Task, "item": op.Item}).Warn("expiry not written to the journal")
@@ -116,8 +113,7 @@ func (in *intake) giveUp(c *command, verdicts []journal.Verdict) {
 func unavailable(ops []journal.Op, err error) []journal.Verdict {
 	verdicts := make([]journal.Verdict, len(ops))
 	for i, op := range ops {
-		item := agentproto.CommandItem{Item: op.Item, Action: op.Action}
-		verdicts[i].Refused = refused(item, agentproto.CodeAgentAbnormal, err.Error(), op.AcceptedAt)
+		verdicts[i].Refused = refused(op.Item, op.Action, agentproto.CodeAgentAbnormal, err.Error(), op.AcceptedAt)
 	}
 	return verdicts
 }

@@ -23,12 +23,12 @@ type Agent struct {
 	newClock  func() *clock
 	prompt    time.Duration // promptWithin, longer in tests that need every result in the reply
 	metrics   *metrics
-	// session is the run under way once it has taken over what an earlier
-	// process left; nil before and after.
+	// session is the present run, once the state of the previous agent process is
+	// recovered; otherwise nil.
 	session atomic.Pointer[session]
 }
 
-// engine is the part of an [operate.Engine] that the agent drives.
+// engine is the part of [operate.Engine] that the agent uses.
 type engine interface {
 	Apply(agentproto.Settings)
 	Recover(journal.Recovered)
@@ -59,11 +59,11 @@ func New(cfg Config) (*Agent, error) {
 	return a, nil
 }
 
-// Run works until ctx ends, then stops in good order and returns nil: no new
-// commands, running ones get [Config.DrainTimeout], results that are ready are
-// sent. Supervised processes are left alone. An error says what keeps
-// the agent from working at all: a data folder in use, a disk that cannot be
-// read, a connection that was closed.
+// Run runs the agent until ctx ends, then refuses new commands, waits
+// [Config.DrainTimeout] for running ones, sends the finished results and returns
+// nil. Supervised processes continue. It returns an error if the agent cannot
+// work at all: the data folder is in use or unreadable, or the connection was
+// closed.
 func (a *Agent) Run(ctx context.Context) (err error) {
 	data, err := openFolder(a.cfg.DataDir)
 	if err != nil {
@@ -83,8 +83,8 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return err
 	}
 	s.reportCopiedFolder()
-	// From here on commands wait for the agent instead of finding no responder.
-	// Without a connection processes are looked after, and commands follow.
+	// Subscribe first: commands are queued during recovery instead of failing for
+	// lack of responders. Without a connection supervision starts at once.
 	var sub *nats.Subscription
 	if a.cfg.Conn.IsConnected() {
 		if sub, err = s.subscribe(ctx); err != nil || sub == nil {
@@ -92,7 +92,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	s.tellOfJournal(recovered)
+	s.reportJournal(recovered)
 	for _, op := range recovered.Unacknowledged {
 		s.reporter.add(op.ID, op.Lane, op.Trace)
 	}
@@ -104,9 +104,8 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	return s.run(ctx, sub)
 }
 
-// openJournal opens the journal. One that cannot be understood leaves the
-// agent at work without it: it says in every answer what is wrong, and
-// changes nothing on the host.
+// openJournal opens the journal. With a journal that cannot be read the agent runs
+// without: it refuses all changes of the host with the reason.
 func (a *Agent) openJournal(dir string) (*journal.Journal, journal.Recovered, error) {
 	ledger, recovered, err := journal.Open(dir, a.cfg.Log)
 	if errors.Is(err, journal.ErrDamaged) || errors.Is(err, journal.ErrNewerFormat) {
@@ -116,20 +115,20 @@ func (a *Agent) openJournal(dir string) (*journal.Journal, journal.Recovered, er
 	return ledger, recovered, err
 }
 
-// Ready returns nil if the agent takes commands: it has taken over what an
-// earlier process left, its journal can be written, and NATS passes commands
-// on to it. The error names everything that is missing. It may wait for the
-// disk, and writes to it only after an earlier write failed.
+// Ready returns nil if the agent accepts commands: it has recovered the state of
+// the previous agent process, its journal is writable, and NATS delivers commands
+// to it. The error names every condition that is not met. Ready may block on the
+// disk, which it writes only after an earlier write failed.
 func (a *Agent) Ready() error {
 	s := a.session.Load()
 	if s == nil {
 		return errors.New("the agent is not ready: it is opening its journal, adopting processes, waiting for another agent of this host to stop, or stopping")
 	}
 	var errs []error
-	unavailable := natsconn.Unavailable(a.cfg.Conn)
+	disconnected := natsconn.Unavailable(a.cfg.Conn)
 	switch {
-	case unavailable != nil:
-		errs = append(errs, fmt.Errorf("not connected to NATS: %w", unavailable))
+	case disconnected != nil:
+		errs = append(errs, fmt.Errorf("not connected to NATS: %w", disconnected))
 	case !s.announcer.ready.Load():
 		errs = append(errs, errors.New("NATS has not confirmed the subscription to commands"))
 	}
@@ -137,7 +136,7 @@ func (a *Agent) Ready() error {
 		errs = append(errs, fmt.Errorf("the journal cannot be written: %w", err))
 	}
 	if n := s.engine.Survey().Unsettled; n > 0 {
-		errs = append(errs, fmt.Errorf("%d processes are still looked for after the start", n))
+		errs = append(errs, fmt.Errorf("%d processes have not been observed since the start", n))
 	}
 	return errors.Join(errs...)
 }

@@ -173,7 +173,7 @@ func TestClockJudgesByTheServersTime(t *testing.T) {
 		t.Error("the local clock is trusted though the server's time is not known")
 	}
 	const ahead = time.Hour // of the server
-	c.observe(now.ago(200*time.Millisecond), now, now.wall.Add(ahead-100*time.Millisecond))
+	c.observe(exchange{now.ago(200 * time.Millisecond), now}, now.wall.Add(ahead-100*time.Millisecond))
 	if got := c.offset(); got != ahead {
 		t.Errorf("offset %v", got)
 	}
@@ -186,19 +186,19 @@ func TestClockJudgesByTheServersTime(t *testing.T) {
 		t.Error("perhaps late, accepted")
 	}
 	// A slower answer does not replace a better one that it agrees with.
-	c.observe(now.ago(4*time.Second), now, server.Add(-3*time.Second))
+	c.observe(exchange{now.ago(4 * time.Second), now}, server.Add(-3*time.Second))
 	if got := c.offset(); got != ahead {
 		t.Errorf("offset after a slow answer %v", got)
 	}
 	// One that contradicts it does: both local clocks stood still for a while.
-	c.observe(now.ago(4*time.Second), now, server.Add(time.Minute))
+	c.observe(exchange{now.ago(4 * time.Second), now}, server.Add(time.Minute))
 	if got := c.offset(); got != ahead+62*time.Second {
 		t.Errorf("offset after a suspension %v", got)
 	}
-	c.observe(now.ago(200*time.Millisecond), now, server.Add(-100*time.Millisecond))
+	c.observe(exchange{now.ago(200 * time.Millisecond), now}, server.Add(-100*time.Millisecond))
 	// So does any after the wall clock was set.
 	now.wall = now.wall.Add(time.Minute)
-	c.observe(now.ago(4*time.Second), now, server.Add(-2*time.Second))
+	c.observe(exchange{now.ago(4 * time.Second), now}, server.Add(-2*time.Second))
 	if got := c.offset(); got != ahead-time.Minute {
 		t.Errorf("offset after the clock was set %v", got)
 	}
@@ -217,7 +217,7 @@ func TestClockCountsTimeThatEitherLocalClockMissed(t *testing.T) {
 		"time that just passes": {wall: start.wall.Add(time.Minute), monotonic: start.monotonic + time.Minute},
 	} {
 		c := &clock{known: make(chan struct{}), read: func() reading { return now }}
-		c.observe(start, start, start.wall)
+		c.observe(exchange{start, start}, start.wall)
 		if c.surelyBefore(start.wall.Add(59 * time.Second)) {
 			t.Errorf("%s: a command that expired a second ago was accepted", what)
 		}

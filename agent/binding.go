@@ -13,29 +13,28 @@ import (
 	"github.com/procfleet/procfleet/internal/datafile"
 )
 
-// binding says to which machine and file an instance id belongs. The file of
-// the instance id is written once, so a copy of the data folder, or one that
-// comes from a backup, has it in another inode.
+// binding is the machine and the file to which an instance id belongs. The file of
+// the instance id is written once, so a copy of the data folder, or one restored
+// from a backup, has it in another inode.
 type binding struct {
-	Instance string `json:"instance"`
-	// MachineID outlives a boot, BootID does not; "" if it is not known.
-	MachineID string `json:"machine_id,omitempty"`
-	BootID    string `json:"boot_id,omitempty"`
-	Inode     uint64 `json:"inode,omitempty"` // of the file of the instance id; 0 = not known
+	Instance  string `json:"instance"`
+	MachineID string `json:"machine_id,omitempty"` // constant across boots; "" = unknown
+	BootID    string `json:"boot_id,omitempty"`    // "" = unknown
+	Inode     uint64 `json:"inode,omitempty"`      // of the file of the instance id; 0 = unknown
 }
 
 // maxBinding bounds the file in bytes.
 const maxBinding = 4 << 10
 
-// foreign says why a folder that was bound as kept is not the one that is found
-// now; "" if it is, as far as both are known. The same boot proves the same machine, also in
-// a container whose image brings a machine id of its own.
-func (kept *binding) foreign(now *binding) string {
-	sameBoot := kept.BootID != "" && kept.BootID == now.BootID
+// foreign returns why a folder with the stored binding was copied or restored; ""
+// if nothing shows that it was. The same boot proves the same machine, also in a
+// container whose image has a machine id of its own.
+func (stored *binding) foreign(now *binding) string {
+	sameBoot := stored.BootID != "" && stored.BootID == now.BootID
 	switch {
-	case !sameBoot && kept.MachineID != "" && now.MachineID != "" && kept.MachineID != now.MachineID:
+	case !sameBoot && stored.MachineID != "" && now.MachineID != "" && stored.MachineID != now.MachineID:
 		return "it was made on another machine"
-	case kept.Inode != 0 && now.Inode != 0 && kept.Inode != now.Inode:
+	case stored.Inode != 0 && now.Inode != 0 && stored.Inode != now.Inode:
 		return "it is a copy, or was restored from a backup"
 	}
 	return ""
@@ -43,9 +42,9 @@ func (kept *binding) foreign(now *binding) string {
 
 func (f *folder) bindingPath() string { return filepath.Join(f.dir, "machine") }
 
-// bind notes to which machine and file the instance id belongs now.
+// bind stores the present binding of the instance id.
 func (f *folder) bind() error {
-	now, err := f.boundNow()
+	now, err := f.presentBinding()
 	if err != nil {
 		return err
 	}
@@ -56,14 +55,14 @@ func (f *folder) bind() error {
 	return replaceDurably(f.bindingPath(), string(text)+"\n")
 }
 
-func (f *folder) boundNow() (*binding, error) {
+func (f *folder) presentBinding() (*binding, error) {
 	inode, err := inodeOf(f.instancePath())
 	return &binding{Instance: f.instance, MachineID: machineID(), BootID: bootID(), Inode: inode}, err
 }
 
-// kept reads the binding; nil if there is none for this instance id, as of a
-// folder that an agent of an earlier release made.
-func (f *folder) kept() (*binding, error) {
+// storedBinding reads the stored binding; nil if there is none for this instance
+// id, as in the folder of an agent of an earlier release.
+func (f *folder) storedBinding() (*binding, error) {
 	text, err := datafile.Read(f.bindingPath(), maxBinding)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil //nolint:nilnil // not bound
@@ -78,34 +77,34 @@ func (f *folder) kept() (*binding, error) {
 	return nil, nil //nolint:nilnil // not bound
 }
 
-// leaveCopy begins anew in a folder that was copied or restored: what its
-// journal has was accepted elsewhere, or was done since the backup, and must
-// not be executed here. The journal is set aside, not deleted.
-func (f *folder) leaveCopy() error {
-	kept, err := f.kept()
+// abandonCopy starts a new instance in a folder that was copied or restored: the
+// operations in its journal were accepted on another host, or executed since the
+// backup, and must not be executed here. The journal is renamed, not deleted.
+func (f *folder) abandonCopy() error {
+	stored, err := f.storedBinding()
 	if err != nil {
 		return err
 	}
-	now, err := f.boundNow()
+	now, err := f.presentBinding()
 	if err != nil {
 		return err
 	}
-	if kept == nil {
+	if stored == nil {
 		return f.bind()
 	}
-	why := kept.foreign(now)
+	why := stored.foreign(now)
 	if why == "" {
-		if *kept == *now {
+		if *stored == *now {
 			return nil
 		}
-		return f.bind() // after a boot, say
+		return f.bind() // the host has booted again
 	}
 	aside := f.journal() + ".of-" + f.instance
 	if _, err := os.Lstat(aside); err == nil {
 		aside += time.Now().UTC().Format("-20060102-150405")
 	}
 	if err := os.Rename(f.journal(), aside); err != nil {
-		return fmt.Errorf("set the journal of a copied folder aside: %w", err)
+		return fmt.Errorf("rename the journal of a copied folder: %w", err)
 	}
 	if err := datafile.SyncDir(f.dir); err != nil {
 		return err
@@ -114,8 +113,8 @@ func (f *folder) leaveCopy() error {
 	if f.instance, err = newInstanceID(f.instancePath()); err != nil {
 		return err
 	}
-	f.copied = fmt.Sprintf("data folder %s is not that of instance %s any more: %s; nothing that it had accepted or supervised is executed, "+
-		"the agent goes on as new instance %s, and the journal is kept in %s: supervise the processes of this host again", f.dir, old, why, f.instance, filepath.Base(aside))
+	f.copied = fmt.Sprintf("data folder %s no longer belongs to instance %s: %s; its accepted operations are not executed, its processes are not supervised, "+
+		"the agent continues as new instance %s, and the journal is kept in %s: supervise the processes of this host again", f.dir, old, why, f.instance, filepath.Base(aside))
 	return f.bind()
 }
 
@@ -124,5 +123,5 @@ func (s *session) reportCopiedFolder() {
 		return
 	}
 	s.cfg.Log.Error(s.folder.copied)
-	s.events.tell(agentproto.Event{Kind: agentproto.EventCopiedFolder, Message: s.folder.copied})
+	s.events.emit(agentproto.Event{Kind: agentproto.EventCopiedFolder, Message: s.folder.copied})
 }

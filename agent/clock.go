@@ -7,19 +7,19 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// clock estimates the server's time. It is safe for concurrent use.
+// clock estimates the servers' time. It is safe for concurrent use.
 //
-// It follows two local clocks, because each can be wrong where the other is
-// right: the one since boot stands still while a virtual machine is paused, the
-// wall clock jumps when it is set. Both stand still in a guest that is resumed
-// from a snapshot; a message that was sent after the estimate shows that.
+// It reads two local clocks: the clock since boot stops while a virtual machine is
+// paused, and the wall clock jumps when it is set. Both are wrong in a virtual
+// machine that is resumed from a snapshot; a message that was sent after the
+// estimated time reveals that, see [clock.behind].
 type clock struct {
 	read  func() reading
-	known chan struct{} // closed once the server's time is known
+	known chan struct{} // closed once the servers' time is known
 
 	mu     sync.Mutex
 	synced bool
-	server time.Time // the server's time at local time at
+	server time.Time // the servers' time at local time at
 	at     reading
 	bound  time.Duration // half of the round trip
 }
@@ -42,36 +42,37 @@ func (r reading) since(earlier reading) (wall, monotonic time.Duration) {
 	return r.wall.Sub(earlier.wall), r.monotonic - earlier.monotonic
 }
 
-// workerSkew is how far the workers' estimates of the server's time may lie
-// apart: each reads the store's clock for itself.
+// workerSkew bounds the difference between the clocks of workers: each reads the
+// store's clock for itself.
 const workerSkew = 500 * time.Millisecond
 
-// driftPart is how fast the uncertainty grows: two parts in 10,000, twice
-// what computer clocks are usually off.
+// driftPart is the inverse of the assumed clock drift: 0.02 %, twice that of usual
+// computer clocks.
 const driftPart = 5000
 
-// observe learns from a request that was sent and answered at the given
-// moments, the answer saying what time it is at the server.
-func (c *clock) observe(sent, answered reading, server time.Time) {
-	_, roundTrip := answered.since(sent)
+// observe updates the estimate by the time that a server put into the reply of a
+// request.
+func (c *clock) observe(took exchange, server time.Time) {
+	received := took.received
+	_, roundTrip := received.since(took.sent)
 	bound := roundTrip / 2
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	server = server.Add(bound)
-	if c.synced && bound > c.uncertainty(answered) && !c.jumped(answered) && !c.contradicted(server, bound, answered) {
-		return // a slow answer says less than what is known
+	if c.synced && bound > c.uncertainty(received) && !c.jumped(received) && !c.contradicted(server, bound, received) {
+		return // a slow reply is less precise than the estimate
 	}
 	if !c.synced {
 		close(c.known)
 	}
-	c.synced, c.server, c.at, c.bound = true, server, answered, bound
+	c.synced, c.server, c.at, c.bound = true, server, received, bound
 }
 
-// contradicted reports whether the estimate and an answer cannot both be right:
-// the local clocks stood still together, or the server's clock was set.
-func (c *clock) contradicted(server time.Time, bound time.Duration, answered reading) bool {
-	_, monotonic := answered.since(c.at)
-	return server.Sub(c.server.Add(monotonic)).Abs() > bound+c.uncertainty(answered)
+// contradicted reports whether the estimate and a reply cannot both be right: both
+// local clocks stopped, or the server's clock was set.
+func (c *clock) contradicted(server time.Time, bound time.Duration, received reading) bool {
+	_, monotonic := received.since(c.at)
+	return server.Sub(c.server.Add(monotonic)).Abs() > bound+c.uncertainty(received)
 }
 
 // jumped reports whether the local clocks disagree about the time since at.
@@ -85,33 +86,33 @@ func (c *clock) uncertainty(now reading) time.Duration {
 	return c.bound + monotonic/driftPart
 }
 
-// surelyBefore reports whether the server's time is before t whatever the
-// errors of the estimate are. Before the server's time is known nothing is:
-// the local clock may be wrong by days.
+// surelyBefore reports whether the servers' time is before t, the error bound of
+// the estimate included. It is false while their time is unknown: the local clock
+// may be wrong by days.
 func (c *clock) surelyBefore(t time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.synced && c.latest().Before(t)
 }
 
-// behind reports whether a message that a worker sent at the given moment of
-// the server's time shows that the estimate is too early, or there is none.
+// behind reports whether there is no estimate, or a message that a worker sent at
+// the given servers' time shows that it is too early.
 func (c *clock) behind(sent time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !c.synced || sent.After(c.latest().Add(workerSkew))
 }
 
-// latest is the latest moment that it may be at the server by the estimate.
+// latest returns the estimate plus its error bound.
 func (c *clock) latest() time.Time {
 	now := c.read()
 	wall, monotonic := now.since(c.at)
 	return c.server.Add(max(wall, monotonic) + c.uncertainty(now))
 }
 
-// now is the server's time as far as it is known; before that, the local
-// clock's. It does not jump with the local wall clock: after a pause of the
-// machine it is late until the server's time is heard again.
+// now returns the estimated servers' time, or the local time while that is unknown.
+// It does not follow steps of the local wall clock: after a pause of the machine it
+// is late until the servers' time is read again.
 func (c *clock) now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,7 +124,7 @@ func (c *clock) now() time.Time {
 	return c.server.Add(monotonic)
 }
 
-// offset is what must be added to a local time to get the server's.
+// offset returns the servers' time minus the local time.
 func (c *clock) offset() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,7 +134,7 @@ func (c *clock) offset() time.Duration {
 	return c.server.Sub(c.at.wall)
 }
 
-// correct turns a result's timeline into the server's time.
+// correct converts a result's timeline to the servers' time.
 func (c *clock) correct(r *agentproto.Result) {
 	offset := c.offset()
 	for _, t := range []*time.Time{&r.AcceptedAt, &r.StartedAt, &r.FinishedAt} {

@@ -17,56 +17,52 @@ import (
 	"github.com/procfleet/procfleet/internal/invalid"
 )
 
-// Config is what an agent needs. Conn, Addr, DataDir and Log are required.
+// Config configures an agent. Conn, Addr, DataDir and Log are required.
 type Config struct {
-	// Conn is a connection that reconnects for ever; it need not be connected
-	// yet. It stays the caller's, who closes it after Run has returned.
+	// Conn is a connection without a limit of reconnects; it need not be connected
+	// yet. The caller closes it after Run has returned.
 	Conn *nats.Conn
 
 	Cloud   int64      // cloud area; default 0
 	Addr    netip.Addr // address of this host in its cloud area
-	AgentID string     // another name for this host, at most 1,024 bytes; may be empty
+	AgentID string     // another name of this host, at most 1,024 bytes; default none
 	Version string     // announced to the servers; default "unknown"
 
-	// Keys returns the current keys of this host, with which the agent signs its
-	// messages and verifies those of servers; default nil: nothing is signed or
-	// verified.
+	// Keys returns the current keys of this host, for signing messages and verifying
+	// those of servers; default nil: nothing is signed or verified.
 	Keys func() *fleetkey.Host
 
-	// DataDir is made if it is missing; relative to the working directory.
+	// DataDir is created if it is missing; relative to the working directory.
 	DataDir string
-	// PresenceInterval is the time between announcements, give or take a
-	// tenth; default 30 s. Servers forget an agent after 90 s.
+	// PresenceInterval is the time between announcements, ± 10 %; default 30 s.
+	// Servers consider an agent gone after 90 s.
 	PresenceInterval time.Duration
-	// ReportInterval is the time between reports of all processes, give or take
-	// a tenth; changes are reported within a second. Default 30 s.
+	// ReportInterval is the time between reports of all processes, ± 10 %; changes
+	// are reported within a second. Default 30 s.
 	ReportInterval time.Duration
 	// DrainTimeout is how long running commands may take to end when the agent
-	// stops; later they are left to themselves. Default 10 s.
+	// stops; after it they continue without the agent. Default 10 s.
 	DrainTimeout time.Duration
 
 	Log logrus.FieldLogger
 
-	// Meter makes the metrics; default none.
-	Meter metric.Meter
+	Meter metric.Meter // creates the metrics; default none
 
-	// Timing is the rhythm in which processes are looked after; zero fields
-	// have their defaults.
-	Timing operate.Timing
+	Timing operate.Timing // intervals of supervision; zero fields have their defaults
 
 	// Machine, if set, replaces the host; see [Machine].
 	Machine *Machine
 
-	// Crash is told each point that an operation passes (the Crash constants
-	// here and in agent/operate), for tests that kill the agent there. May be
-	// nil.
+	// Crash, if set, is called at each point that an operation passes (the Crash
+	// constants of this package and of agent/operate), for tests that kill the agent
+	// there.
 	Crash func(point string)
 }
 
-// Points of [Config.Crash] in this package; the others are agent/operate's.
+// Points of [Config.Crash] in this package; the others are in agent/operate.
 const (
-	CrashReceived     = "agent.received"      // journalled, not answered
-	CrashAfterReceipt = "agent.after-receipt" // a receipt named the results, the journal does not have it yet
+	CrashReceived     = "agent.received"      // journaled, no reply sent
+	CrashAfterReceipt = "agent.after-receipt" // a worker acknowledged results, the journal has not recorded it yet
 )
 
 // WithDefaults returns a copy with every default filled in.
@@ -100,7 +96,7 @@ func (c Config) WithDefaults() Config {
 // would make events too large for their stream.
 const maxAgentID = 1 << 10
 
-// Validate reports everything that is wrong, each with its field.
+// Validate returns an error that names each invalid field.
 func (c Config) Validate() error {
 	var errs []error
 	if c.Conn == nil {
@@ -134,7 +130,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// host is the agent's own name, as messages carry it.
+// host is the name of this host in messages: "<cloud>:<ip>".
 func (c *Config) host() string { return fmt.Sprintf("%d:%s", c.Cloud, c.Addr) }
 
 func (c *Config) subject() string { return agentproto.AgentSubject(c.Cloud, c.Addr) }
@@ -142,15 +138,11 @@ func (c *Config) subject() string { return agentproto.AgentSubject(c.Cloud, c.Ad
 // Engine is the part of an [operate.Engine] that an agent drives.
 type Engine = engine
 
-// Machine replaces the host that an agent works on, for simulations of whole
-// fleets in one process. Without one the agent works on the host it runs on.
+// Machine simulates a host, for simulations of whole fleets in one process.
 type Machine struct {
-	// Engine returns what carries out operations.
-	Engine func(operate.Config) (Engine, error)
-	// Wall is the wall clock of the host, and Elapsed the time since it booted,
-	// which counts also while the host is suspended.
-	Wall    func() time.Time
-	Elapsed func() time.Duration
+	Engine  func(operate.Config) (Engine, error) // carries out operations
+	Wall    func() time.Time                     // the host's wall clock
+	Elapsed func() time.Duration                 // time since its boot, suspended time included
 }
 
 func (m *Machine) newClock() *clock {

@@ -1,15 +1,14 @@
-// Package agent is the program on a host: it takes commands from workers,
-// journals them, has them carried out, and reports what became of them.
+// Package agent is the agent of a host: it accepts commands from workers, journals
+// them, executes them and sends their results.
 //
-// A command is answered as soon as it is in the journal; its results follow
-// as requests to workers and are retained until a worker's receipt names them. A
-// status command is answered with what was observed, if that is ready soon.
-// Nothing of this depends on the connection: while NATS is away, operations
-// go on and results wait.
+// The agent replies to a command as soon as it is in the journal. Results are sent
+// to workers, and retried until a worker acknowledges them; the reply to a status
+// command has its results if they are ready soon. While NATS is disconnected,
+// operations continue and results are queued.
 //
-// The data folder belongs to one running agent (a lock sees to it) and holds
-// the instance id, the journal and the output of commands. A new folder is a
-// new instance, of which the servers know that it remembers nothing.
+// The data folder is locked by one running agent. It has the instance id, the
+// journal and the output of commands. A new folder makes a new instance, for which
+// servers expect no results of earlier operations.
 //
-// Carrying out is agent/operate's part, remembering is agent/journal's.
+// Package agent/operate executes operations, package agent/journal stores them.
 package agent

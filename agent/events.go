@@ -15,28 +15,27 @@ import (
 )
 
 const (
-	// eventLimit is how many events wait for a receipt; beyond it the oldest are
+	// eventLimit is the maximum number of queued events; beyond it the oldest are
 	// dropped.
 	eventLimit = 1000
 
-	// eventGap is the least time between two events of one kind about one
-	// process. What happens meanwhile is counted and told at its end.
+	// eventGap is the minimum time between two events of one topic. Repetitions
+	// meanwhile are counted and sent as one event at its end.
 	eventGap = time.Minute
 
-	// eventBytes bounds one event on the wire; larger ones lose their details.
+	// eventBytes bounds one event on the wire; a larger one loses its details.
 	eventBytes = 64 << 10
 )
 
-// Figures that the agent adds to [agentproto.Event.Details].
+// Members that the agent adds to [agentproto.Event.Details].
 const (
 	detailCount = "count"       // how many events of the kind this one stands for
-	detailSince = "since"       // when the first of them was
-	detailLost  = "lost_before" // events that were dropped because too many waited
+	detailSince = "since"       // when the first of them happened
+	detailLost  = "lost_before" // events dropped from a full queue
 )
 
-// events reports to workers what the agent did or noticed by itself. They wait
-// in memory until a receipt names them; a new agent process knows nothing of
-// them.
+// events sends events of the agent to workers. They are queued in memory until a
+// worker acknowledges them, and are lost with the agent process.
 type events struct {
 	workers *requester
 	clock   *clock
@@ -49,14 +48,14 @@ type events struct {
 	retries *backOff
 
 	mu      sync.Mutex
-	waiting []agentproto.Event // the next to send first; its own message id each
+	waiting []agentproto.Event // in the order of sending
 	recent  map[topic]*repeats
-	held    int // held back: not in waiting until their pauses end
-	lost    int // dropped since the last event that was acknowledged
+	held    int // events held back, not in waiting until their pauses end
+	lost    int // dropped since the last acknowledged event
 }
 
-// topic is what an event is about: another one of the same topic within
-// [eventGap] is a repetition. What is said of the host differs in the message.
+// topic identifies repetitions: events of one topic within [eventGap]. Events
+// about the host, without a key, differ in the message.
 type topic struct{ kind, key, message string }
 
 func topicOf(e agentproto.Event) topic {
@@ -66,7 +65,7 @@ func topicOf(e agentproto.Event) topic {
 	return topic{kind: e.Kind, key: e.Key}
 }
 
-// repeats are the events of a topic since one was queued.
+// repeats counts the events of a topic since one was queued.
 type repeats struct {
 	end   time.Time // of the gap, by the local monotonic clock
 	count int
@@ -81,14 +80,13 @@ func newEvents(workers *requester, self identity, m *metrics, cfg *Config) *even
 	}
 }
 
-// tell queues an event, of which Kind, Message, Details and what says which
-// process it is about are filled in. It does not block.
-func (e *events) tell(event agentproto.Event) {
+// emit queues an event and fills in its header, host and time. It does not block.
+func (e *events) emit(event agentproto.Event) {
 	event.Header = newHeader(agentproto.TypeEvent)
 	event.Host, event.AgentID, event.Instance = e.self.host, e.agentID, e.self.instance
 	event.At = e.clock.now().UTC()
-	event.Details = maps.Clone(event.Details) // the teller may go on using it
-	e.metrics.told(event.Kind)
+	event.Details = maps.Clone(event.Details) // the caller may change it afterwards
+	e.metrics.emitted(event.Kind)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	defer signal(e.added)
@@ -118,8 +116,8 @@ func (e *events) put(event agentproto.Event) {
 	}
 }
 
-// settle queues what was repeated in gaps that are over at now, and returns
-// when the next one is; zero if there is none.
+// settle queues the summaries of gaps that have ended at now, and returns the end
+// of the next gap; zero if there is none.
 func (e *events) settle(now time.Time) (next time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -130,7 +128,7 @@ func (e *events) settle(now time.Time) (next time.Time) {
 			delete(e.recent, about)
 			continue
 		default:
-			e.put(r.told())
+			e.put(r.summary())
 			*r = repeats{end: now.Add(eventGap)}
 		}
 		if next.IsZero() || r.end.Before(next) {
@@ -140,8 +138,8 @@ func (e *events) settle(now time.Time) (next time.Time) {
 	return next
 }
 
-// told is the latest event, standing for all.
-func (r *repeats) told() agentproto.Event {
+// summary returns the latest event with the number of all.
+func (r *repeats) summary() agentproto.Event {
 	if r.count > 1 {
 		if r.last.Details == nil {
 			r.last.Details = map[string]any{}
@@ -151,7 +149,7 @@ func (r *repeats) told() agentproto.Event {
 	return r.last
 }
 
-// pending is how many events are queued.
+// pending returns the number of queued events.
 func (e *events) pending() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -184,11 +182,11 @@ func (e *events) run(ctx context.Context) {
 	}
 }
 
-// flush sends what waits, repetitions included; what is left when ctx ends, or
-// if there is no worker, is lost. It must not run beside run.
+// flush sends the queued events and summaries. Events left when ctx ends, or if
+// there is no worker, are lost. Call it only after run has returned.
 func (e *events) flush(ctx context.Context) {
 	e.settle(time.Now().Add(eventGap))
-	e.retries.end() // a pause may be longer than the time that is left
+	e.retries.end() // a pause may outlast ctx
 	for e.pending() > 0 && e.retries.wait(ctx) {
 		if errors.Is(e.sendNext(ctx), nats.ErrNoResponders) {
 			return
@@ -196,8 +194,8 @@ func (e *events) flush(ctx context.Context) {
 	}
 }
 
-// sendNext sends the oldest event, and removes it once a receipt names it. It
-// returns why the request failed.
+// sendNext sends the oldest event and removes it if a worker acknowledges it. It
+// returns the error of the request.
 func (e *events) sendNext(ctx context.Context) error {
 	event, lost := e.oldest()
 	sent, err := bounded(event, lost)
@@ -258,7 +256,7 @@ func (e *events) holdBack(event agentproto.Event, pause time.Duration) {
 }
 
 // remove removes an event from the queue, unless it was dropped meanwhile, and
-// the number of lost ones that it reported.
+// subtracts the lost events that it reported.
 func (e *events) remove(id string, lost int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -268,9 +266,9 @@ func (e *events) remove(id string, lost int) {
 	}
 }
 
-// bounded returns an event as it is sent, with the number of events that were
-// dropped before it: without its details if they are too large or cannot be
-// encoded. Repeated requests have the same id.
+// bounded returns the event to send, with the number of events dropped before it.
+// Details that are too large or cannot be encoded are left out. Repeated requests
+// have the same id.
 func bounded(event agentproto.Event, lost int) (*agentproto.Event, error) {
 	event.Receipt = true
 	if lost > 0 {

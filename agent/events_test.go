@@ -106,7 +106,7 @@ func TestEventsOfAnOutageAreKeptTheLatestOnes(t *testing.T) {
 	e := newTestEvents(t, s)
 	const surplus = 5
 	for i := range eventLimit + surplus {
-		e.tell(agentproto.Event{Kind: agentproto.EventGaveUp, Key: fmt.Sprint(i), Message: "gone"})
+		e.emit(agentproto.Event{Kind: agentproto.EventGaveUp, Key: fmt.Sprint(i), Message: "gone"})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -138,7 +138,7 @@ func TestRepeatedEventsAreToldOnceAMinuteWithTheirNumber(t *testing.T) {
 	s := &eventLog{}
 	e := newTestEvents(t, s)
 	tell := func(kind, key, message string) {
-		e.tell(agentproto.Event{Kind: kind, Key: key, Message: message, Details: map[string]any{"exit": 1}})
+		e.emit(agentproto.Event{Kind: kind, Key: key, Message: message, Details: map[string]any{"exit": 1}})
 	}
 	for i := range 4 {
 		tell(agentproto.EventRestarted, "a", fmt.Sprint(i))
@@ -184,9 +184,9 @@ func TestEventThatCannotBeToldDoesNotHoldUpOthers(t *testing.T) {
 	t.Parallel()
 	s := &eventLog{}
 	e := newTestEvents(t, s)
-	e.tell(agentproto.Event{Kind: agentproto.EventUncertain, Key: "a", Message: string(make([]byte, eventBytes))})
-	e.tell(agentproto.Event{Kind: agentproto.EventUncertain, Key: "b", Message: "b", Details: map[string]any{"f": func() {}}})
-	e.tell(agentproto.Event{Kind: agentproto.EventUncertain, Key: "c", Message: "c", Details: map[string]any{"f": string(make([]byte, eventBytes))}})
+	e.emit(agentproto.Event{Kind: agentproto.EventUncertain, Key: "a", Message: string(make([]byte, eventBytes))})
+	e.emit(agentproto.Event{Kind: agentproto.EventUncertain, Key: "b", Message: "b", Details: map[string]any{"f": func() {}}})
+	e.emit(agentproto.Event{Kind: agentproto.EventUncertain, Key: "c", Message: "c", Details: map[string]any{"f": string(make([]byte, eventBytes))}})
 	e.flush(t.Context())
 	told := s.received()
 	if len(told) != 2 || told[0].Key != "b" || told[1].Key != "c" || told[0].Details != nil || told[1].Details != nil {

@@ -22,14 +22,14 @@ import (
 type folder struct {
 	dir      string
 	instance string
-	copied   string // what happened to a folder that was copied or restored; "" if it was not
+	copied   string // report of [folder.abandonCopy]; "" if the folder was not copied
 
 	mu   sync.Mutex
 	lock *os.File
 }
 
-// openFolder makes the folder if it is missing and locks it against other
-// agents. Programs that the agent runs do not inherit the lock.
+// openFolder creates the folder if it is missing and locks it against other agents.
+// The agent's commands do not inherit the lock.
 func openFolder(dir string) (*folder, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -45,7 +45,7 @@ func openFolder(dir string) (*folder, error) {
 	if f.instance, err = f.instanceID(); err != nil {
 		return nil, errors.Join(fmt.Errorf("data folder %s: %w", dir, err), f.Close())
 	}
-	if err := f.leaveCopy(); err != nil {
+	if err := f.abandonCopy(); err != nil {
 		return nil, errors.Join(fmt.Errorf("data folder %s: %w", dir, err), f.Close())
 	}
 	return f, nil
@@ -64,8 +64,8 @@ func (f *folder) Close() error {
 // errInUse is wrapped when another agent holds the lock.
 var errInUse = errors.New("in use by another procfleet agent")
 
-// lockFile locks a file until it is closed, and leaves the own pid in it for
-// whoever is refused.
+// lockFile locks a file until it is closed, and writes the own pid into it for the
+// error of other agents.
 func lockFile(name string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Clean(name), os.O_RDWR|os.O_CREATE, 0o600) // close-on-exec
 	if err != nil {
@@ -97,17 +97,16 @@ func holder(f *os.File) string {
 	return "pid unknown"
 }
 
-// instanceID reads the folder's instance id, or makes one. The id stands for
-// what is remembered here, so it does not outlive the journal. One that
-// cannot be read is an error and not replaced: servers would take it for a
-// loss of everything.
+// instanceID reads the folder's instance id, or makes one. The id identifies the
+// journal, so it is replaced if the journal is missing. An unreadable id is an
+// error and not replaced: servers would end all open items of the instance.
 func (f *folder) instanceID() (string, error) {
 	name := f.instancePath()
-	remembers, err := journal.Exists(f.journal())
+	exists, err := journal.Exists(f.journal())
 	if err != nil {
 		return "", err
 	}
-	if !remembers {
+	if !exists {
 		return newInstanceID(name)
 	}
 	data, err := os.ReadFile(filepath.Clean(name))
@@ -119,7 +118,7 @@ func (f *folder) instanceID() (string, error) {
 	}
 	id, err := uuid.Parse(strings.TrimSpace(string(data)))
 	if err != nil {
-		return "", fmt.Errorf("%s holds no instance id (%w); move the whole folder away to begin anew", name, err)
+		return "", fmt.Errorf("%s holds no instance id (%w); rename the whole folder to start a new instance", name, err)
 	}
 	return id.String(), nil
 }
@@ -134,8 +133,8 @@ func newInstanceID(name string) (string, error) {
 
 func saveInstance(name, id string) error { return replaceDurably(name, id+"\n") }
 
-// replaceDurably writes a file so that after a crash it has either the text or
-// what it had before.
+// replaceDurably replaces a file: after a crash it has either the old or the new
+// text.
 func replaceDurably(name, text string) error {
 	tmp := name + ".tmp"
 	if err := writeDurably(tmp, text); err != nil {
@@ -156,15 +155,15 @@ func writeDurably(name, text string) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// folderTick is how often the agent looks whether its data folder is there.
+// folderTick is the interval at which the agent checks that its data folder exists.
 const folderTick = 5 * time.Second
 
-// keepFolder makes the data folder again when somebody deletes it under the
-// running agent, until ctx ends.
+// keepFolder recreates the data folder when it is deleted under the running agent,
+// until ctx ends.
 func (s *session) keepFolder(ctx context.Context) {
 	tick := time.NewTicker(folderTick)
 	defer tick.Stop()
-	for trouble := ""; ; {
+	for reported := ""; ; {
 		select {
 		case <-ctx.Done():
 			return
@@ -172,33 +171,33 @@ func (s *session) keepFolder(ctx context.Context) {
 		}
 		again, err := s.folder.restore()
 		switch {
-		case err != nil && err.Error() != trouble:
+		case err != nil && err.Error() != reported:
 			s.cfg.Log.WithError(err).Error("data folder deleted and not recreated yet")
 		case again:
 			s.cfg.Log.WithField("folder", s.folder.dir).Warn("data folder deleted, recreated")
 		}
-		if trouble = ""; err != nil {
-			trouble = err.Error()
+		if reported = ""; err != nil {
+			reported = err.Error()
 		}
 		if errors.Is(err, errInUse) {
-			s.events.tell(agentproto.Event{
-				Kind: agentproto.EventTwoAgents, Message: "the data folder was deleted and another agent has made it again: " + err.Error(),
+			s.events.emit(agentproto.Event{
+				Kind: agentproto.EventTwoAgents, Message: "the data folder was deleted and another agent has recreated it: " + err.Error(),
 			})
 		}
 	}
 }
 
-// restore makes again what is missing of the folder: the folder itself, the
-// lock, the instance id. It reports whether anything was.
+// restore recreates the folder, its lock and the instance id where they are
+// missing. It reports whether any was.
 func (f *folder) restore() (again bool, err error) {
 	if err := f.makeFolders(); err != nil {
 		return false, err
 	}
-	there, err := f.locked()
+	locked, err := f.locked()
 	if err != nil {
 		return false, err
 	}
-	if !there {
+	if !locked {
 		lock, err := lockFile(f.lockPath())
 		if err != nil {
 			return false, fmt.Errorf("data folder %s: %w", f.dir, err)
@@ -207,7 +206,7 @@ func (f *folder) restore() (again bool, err error) {
 		old := f.lock
 		f.lock = lock
 		f.mu.Unlock()
-		_ = old.Close() // it locked what is no more
+		_ = old.Close() // the lock of a deleted file
 	}
 	_, err = os.Lstat(f.instancePath())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -217,12 +216,12 @@ func (f *folder) restore() (again bool, err error) {
 		}
 		return true, err
 	}
-	return !there, err
+	return !locked, err
 }
 
 func (f *folder) makeFolders() error {
 	err := os.MkdirAll(f.dir, 0o700)
-	if err == nil { // what is in the journal is carried out
+	if err == nil { // others must not write operations into the journal
 		err = datafile.OwnFolder(f.dir)
 	}
 	if err == nil {
@@ -234,19 +233,20 @@ func (f *folder) makeFolders() error {
 	return nil
 }
 
-// locked reports whether the lock that others see is the one that is held.
+// locked reports whether the lock file that other agents see is the one locked by
+// this agent.
 func (f *folder) locked() (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	held, err := f.lock.Stat()
+	own, err := f.lock.Stat()
 	if err != nil {
 		return false, err
 	}
-	seen, err := os.Stat(f.lockPath())
+	present, err := os.Stat(f.lockPath())
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	return err == nil && os.SameFile(held, seen), err
+	return err == nil && os.SameFile(own, present), err
 }
 
 func (f *folder) lockPath() string     { return filepath.Join(f.dir, "lock") }

@@ -56,9 +56,9 @@ func FuzzIntake(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, trace string) {
 		o := &obedient{}
 		servers := newClock()
-		servers.observe(servers.read(), servers.read(), time.Now())
+		servers.observe(exchange{servers.read(), servers.read()}, time.Now())
 		in := intake{
-			ledger: o, engine: o, reporter: newReporter(&requester{clock: servers}, nil, self, cfg), prompt: newPrompt(promptWithin), settings: &settingsKeeper{due: make(chan struct{}, 1)},
+			ledger: o, engine: o, reporter: newReporter(&requester{clock: servers}, nil, self, cfg), prompt: newPrompt(promptWithin), settings: &settingsClient{due: make(chan struct{}, 1)},
 			clock: servers, sync: func(context.Context) bool { return true }, resume: func() {}, self: self, crash: func(string) {}, log: cfg.Log,
 		}
 		in.handle(t.Context(), []*nats.Msg{{Data: data, Header: nats.Header{"Traceparent": {trace}}}})
@@ -88,13 +88,13 @@ func FuzzSettingsReply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		before := &obedient{}
 		workers := fakeWorkers(func(context.Context, *nats.Msg) (*nats.Msg, error) { return &nats.Msg{Data: data}, nil }).requester(t, nil)
-		k := &settingsKeeper{workers: workers, clock: workers.clock, engine: before, file: file, log: testenv.Silent()}
-		if k.ask(t.Context()); len(k.kept) == 0 {
+		k := &settingsClient{workers: workers, clock: workers.clock, engine: before, file: file, log: testenv.Silent()}
+		if k.request(t.Context()); len(k.stored) == 0 {
 			return // refused, or with a moment outside of what RFC 3339 can write
 		}
 		after := &obedient{}
-		again := &settingsKeeper{engine: after, file: file, log: testenv.Silent()}
-		again.recall()
+		again := &settingsClient{engine: after, file: file, log: testenv.Silent()}
+		again.load()
 		if diff := cmp.Diff(before.applied, after.applied, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("a restart makes other settings hold:\n%s", diff)
 		}

@@ -18,24 +18,23 @@ import (
 	"github.com/procfleet/procfleet/internal/natsconn"
 )
 
-// hostLoad reads how much of the host is in use between two announcements.
+// hostLoad measures the load of the host between two announcements.
 type hostLoad struct {
 	mu      sync.Mutex
-	earlier proc.CPUTime // when last was read; zero at first
+	earlier proc.CPUTime // of last; zero at first
 	last    proc.Load
 }
 
-// read returns the load since the call before, and since the host started at
-// the first call. What cannot be read is 0.
+// read returns the load since the previous call, or since the host started. It is
+// zero if it cannot be read.
 func (h *hostLoad) read(log logrus.FieldLogger) proc.Load {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	host, err := proc.ReadHost()
-	if err != nil {
-		log.WithError(err).Debug("host load unreadable")
-		return proc.Load{}
+	var now proc.CPUTime
+	if err == nil {
+		now, err = proc.ReadCPUTime()
 	}
-	now, err := proc.ReadCPUTime()
 	if err != nil {
 		log.WithError(err).Debug("host load unreadable")
 		return proc.Load{}
@@ -51,16 +50,16 @@ func (h *hostLoad) read(log logrus.FieldLogger) proc.Load {
 }
 
 const (
-	// ownTimeTick is how often the agent looks whether it runs.
+	// ownTimeTick is the interval at which the agent checks that it is scheduled.
 	ownTimeTick = 5 * time.Second
 
-	// starvedAfter is how much later than it should a look may come before the
-	// agent says that it did not run: stopped by a signal, without CPU, or in
-	// swap. Processes that died meanwhile are seen to late.
+	// starvedAfter is the delay of such a check that is reported: the agent was
+	// stopped by a signal, without CPU, or swapped out, and processes that ended
+	// meanwhile are restarted late.
 	starvedAfter = 15 * time.Second
 )
 
-// watchOwnTime tells when the agent did not run for a while, until ctx ends.
+// watchOwnTime reports when the agent was not scheduled for a while, until ctx ends.
 func (s *session) watchOwnTime(ctx context.Context) {
 	tick := time.NewTicker(ownTimeTick)
 	defer tick.Stop()
@@ -74,9 +73,9 @@ func (s *session) watchOwnTime(ctx context.Context) {
 		now := time.Now()
 		if idle, starved := starved(now.Sub(last)); starved {
 			s.cfg.Log.WithField("for", idle).Warn("agent was not scheduled for a while")
-			s.events.tell(agentproto.Event{
+			s.events.emit(agentproto.Event{
 				Kind:    agentproto.EventStarved,
-				Message: "the agent did not run for a while; what ended meanwhile is seen to only now",
+				Message: "the agent was not scheduled for a while; processes that ended meanwhile are restarted late",
 				Details: map[string]any{"seconds": idle.Seconds()},
 			})
 		}
@@ -84,16 +83,16 @@ func (s *session) watchOwnTime(ctx context.Context) {
 	}
 }
 
-// starved says how long the agent did not run between two looks that should be
-// a tick apart. Go's monotonic clock decides: the wall clock may have been set,
-// and while a machine is suspended its processes do not run either.
+// starved returns how long the agent was not scheduled between two checks that
+// should be a tick apart. passed is by Go's monotonic clock: the wall clock may
+// have been set, and a suspended machine schedules nothing.
 func starved(passed time.Duration) (idle time.Duration, starved bool) {
 	idle = passed - ownTimeTick
 	return idle.Round(time.Second), idle > starvedAfter
 }
 
-// checkHost looks once for what endangers the processes of this host, and
-// tells it. It may wait for the host's own programs.
+// checkHost checks the configuration of this host once and reports each finding.
+// It may wait for programs of the host.
 func (s *session) checkHost(ctx context.Context) {
 	found := hostcheck.Check(ctx, hostcheck.Host{PID: os.Getpid(), DataDir: s.folder.dir})
 	if ctx.Err() != nil {
@@ -102,15 +101,15 @@ func (s *session) checkHost(ctx context.Context) {
 	s.unsafe.Store(&found)
 	for _, f := range found {
 		s.cfg.Log.WithFields(logrus.Fields{"check": f.Check, "finding": f.What, "why": f.Why, "remedy": f.Do}).Warn("unsafe host configuration")
-		s.events.tell(agentproto.Event{
+		s.events.emit(agentproto.Event{
 			Kind: agentproto.EventUnsafeHost, Message: f.What + ": " + f.Why,
 			Details: map[string]any{"check": f.Check, "do": f.Do},
 		})
 	}
 }
 
-// endsProcesses reports whether this host ends the agent's processes with the
-// agent.
+// endsProcesses reports whether the agent's systemd unit kills the agent's
+// processes when the agent stops.
 func endsProcesses(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, unitTimeout)
 	defer cancel()
@@ -134,9 +133,8 @@ func (a *Agent) observeHost(_ context.Context, o metric.Int64Observer) error {
 	return nil
 }
 
-// answerHost answers those on this host who ask what the agent does, until ctx
-// ends.
-func (s *session) answerHost(ctx context.Context) {
+// serveLocal answers queries on the local socket until ctx ends.
+func (s *session) serveLocal(ctx context.Context) {
 	server := local.Server{Dir: s.folder.dir, Agent: s.introduction, Processes: s.engine.Overview, Log: s.cfg.Log}
 	server.Run(ctx)
 }

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// elapsedClock returns a clock that counts also while the machine is suspended,
-// which Go's monotonic clock does not.
+// elapsedClock returns a clock that also counts while the machine is suspended,
+// unlike Go's monotonic clock.
 func elapsedClock() func() time.Duration {
 	start := time.Now()
 	return func() time.Duration {
@@ -28,7 +28,7 @@ func machineID() string { return firstLine("/etc/machine-id") }
 
 func bootID() string { return firstLine("/proc/sys/kernel/random/boot_id") }
 
-// firstLine is the text of a small file of the system; "" if it cannot be read.
+// firstLine returns the first line of a file; "" if it cannot be read.
 func firstLine(path string) string {
 	text, err := os.ReadFile(filepath.Clean(path))
 	if err != nil {

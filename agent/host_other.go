@@ -4,15 +4,15 @@ package agent
 
 import "time"
 
-// elapsedClock returns the monotonic clock. Where it stops while the machine is
-// suspended, the wall clock shows how long that was.
+// elapsedClock returns the monotonic clock. If it stops while the machine is
+// suspended, the wall clock shows the difference.
 func elapsedClock() func() time.Duration {
 	start := time.Now()
 	return func() time.Duration { return time.Since(start) }
 }
 
-// What a data folder is bound to is known on Linux alone; elsewhere a copy is
-// noticed by its incarnation.
+// On systems other than Linux a data folder is bound to nothing: a copy is
+// detected by its incarnation.
 
 func machineID() string { return "" }
 

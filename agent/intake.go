@@ -15,40 +15,39 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// Bounds of what waits in the subscription. Beyond them messages are dropped;
-// whoever sent them asks again.
+// Bounds of the subscription's queue. Messages beyond them are dropped, and their
+// senders retry.
 const (
 	pendingMessages = 8192
 	pendingBytes    = 64 << 20
 )
 
-// Bounds of what is taken from it at a time, to share one fsync.
+// Bounds of one batch of messages, whose operations share one fsync.
 const (
 	batchMessages = 256
 	batchBytes    = 8 << 20
 )
 
-// intake takes commands, requests to send results again, and the word that
-// settings changed. One goroutine
-// does all of it, so that operations reach the engine in the order in which
-// the journal judged their fences.
+// intake handles commands, resend requests and notifications of changed settings.
+// One goroutine handles all of them, so that operations reach the engine in the
+// order in which the journal checked their fences.
 type intake struct {
 	ledger   ledger
 	engine   engine
 	reporter *reporter
 	prompt   *prompt
-	settings *settingsKeeper
+	settings *settingsClient
 	clock    *clock
-	sync     func(context.Context) bool // exchanges the time with a worker; false = none answered
-	resume   func()                     // has recovered operations judged; blocks until they are
+	sync     func(context.Context) bool // reads the servers' time from a worker; false = no reply
+	resume   func()                     // resumes recovered operations; blocks until all are queued
 	self     identity
 	crash    func(point string)
 	log      logrus.FieldLogger
 
-	answers sync.WaitGroup // that wait for results
+	replies sync.WaitGroup // goroutines that wait for results to reply with
 }
 
-// ledger is the part of the journal that takes operations in.
+// ledger is the part of the journal that intake uses.
 type ledger interface {
 	Receive([]journal.Op) ([]journal.Verdict, error)
 	Finish(journal.ID, agentproto.Result) error
@@ -69,7 +68,7 @@ func subscribe(conn *nats.Conn, subject string) (*nats.Subscription, error) {
 
 // run handles messages until ctx ends or the connection is closed for good.
 func (in *intake) run(ctx context.Context, sub *nats.Subscription) error {
-	defer in.answers.Wait()
+	defer in.replies.Wait()
 	for {
 		first, err := sub.NextMsgWithContext(ctx)
 		switch {
@@ -88,14 +87,14 @@ func (in *intake) run(ctx context.Context, sub *nats.Subscription) error {
 	}
 }
 
-// batch adds to first what else waits already.
+// batch returns first and the messages queued behind it, without waiting.
 func (in *intake) batch(sub *nats.Subscription, first *nats.Msg) []*nats.Msg {
 	batch, size := []*nats.Msg{first}, len(first.Data)
 	for len(batch) < batchMessages && size < batchBytes {
 		if waiting, _, err := sub.Pending(); err != nil || waiting == 0 {
 			break
 		}
-		msg, err := sub.NextMsg(time.Millisecond) // it is there
+		msg, err := sub.NextMsg(time.Millisecond) // it is queued
 		if err != nil {
 			break // the next wait reports it
 		}
@@ -105,12 +104,12 @@ func (in *intake) batch(sub *nats.Subscription, first *nats.Msg) []*nats.Msg {
 	return batch
 }
 
-// turnAway ends the subscription and tells those who wait that the agent is
-// going, so that they need not wait for a timeout.
-func (in *intake) turnAway(sub *nats.Subscription) {
+// refuseQueued ends the subscription and refuses the queued messages, so that
+// their senders need not wait for a timeout.
+func (in *intake) refuseQueued(sub *nats.Subscription) {
 	const patience = time.Second
 	if err := sub.Drain(); err != nil {
-		return // the connection is gone, and with it whoever waits
+		return // the connection is closed: no refusal can be sent
 	}
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		msg, err := sub.NextMsg(patience)
@@ -121,12 +120,12 @@ func (in *intake) turnAway(sub *nats.Subscription) {
 	}
 }
 
-// command is a message with what became of its items so far.
+// command is a received command with the state of its items.
 type command struct {
 	msg   *nats.Msg
 	body  agentproto.Command
 	items []agentproto.ReplyItem
-	ops   []journal.Op // those that can be received
+	ops   []journal.Op // of the valid items
 	at    []int        // index in items of each op
 }
 
@@ -153,10 +152,9 @@ func (in *intake) handle(ctx context.Context, batch []*nats.Msg) {
 }
 
 // inTime returns the commands that may still be accepted and refuses the
-// others. A command that was sent after the present moment, by the estimate of
-// the server's time, shows that the estimate is wrong: a suspended guest comes
-// back with the clocks of before. Then the time is exchanged, once for all
-// commands, before any is judged.
+// others. A command that was sent after the estimated time of the servers shows
+// that the estimate is wrong, as in a virtual machine resumed from a snapshot.
+// Then the time is read again first, once for all commands.
 func (in *intake) inTime(ctx context.Context, commands []*command) []*command {
 	behind := func(c *command) bool { return in.clock.behind(c.body.Sent) }
 	unknown := slices.ContainsFunc(commands, behind) && !in.sync(ctx)
@@ -164,7 +162,7 @@ func (in *intake) inTime(ctx context.Context, commands []*command) []*command {
 		switch {
 		case unknown && behind(c):
 			in.refuse(c.msg, agentproto.RefusedExpired, fmt.Sprintf(
-				"the command was sent at %s, the agent's estimate of the servers' time is earlier or missing, and no worker answered when it asked for the time",
+				"the command was sent at %s, the agent's estimate of the servers' time is earlier or missing, and no worker replied to its time request",
 				c.body.Sent.UTC().Format(time.RFC3339Nano)))
 		case !in.clock.surelyBefore(c.body.AcceptBefore):
 			in.refuse(c.msg, agentproto.RefusedExpired,
@@ -176,8 +174,8 @@ func (in *intake) inTime(ctx context.Context, commands []*command) []*command {
 	})
 }
 
-// verifiedType returns the type of a message from a server of this fleet. It
-// refuses any other message and returns "".
+// verifiedType returns the type of a message that a server of this fleet signed.
+// It refuses any other message and returns "".
 func (in *intake) verifiedType(msg *nats.Msg) (messageType string) {
 	messageType, err := agentproto.PeekType(msg.Data)
 	if err == nil && messageType == "" {
@@ -200,24 +198,24 @@ func (in *intake) refuseStopping(msg *nats.Msg) {
 	}
 }
 
-// decode reads a command, or refuses it and returns nil.
+// decode decodes a command, or refuses it and returns nil.
 func (in *intake) decode(msg *nats.Msg) *command {
 	c := &command{msg: msg}
 	if err := agentproto.Decode(msg.Data, agentproto.TypeCommand, &c.body); err != nil {
 		in.refuse(msg, agentproto.RefusedUndecodable, err.Error())
 		return nil
 	}
-	if word, why := in.unacceptable(&c.body); word != "" {
-		in.refuse(msg, word, why)
+	if refused, why := in.refusal(&c.body); refused != "" {
+		in.refuse(msg, refused, why)
 		return nil
 	}
 	return c
 }
 
-// unacceptable says why a whole command is turned away, whatever the time is.
-func (in *intake) unacceptable(c *agentproto.Command) (word, why string) {
-	if word, why = in.foreign(c.Host, c.Instance); word != "" {
-		return word, why
+// refusal returns why a whole command is refused, expiry aside; "" if it is not.
+func (in *intake) refusal(c *agentproto.Command) (refused, why string) {
+	if refused, why = in.misaddressed(c.Host, c.Instance); refused != "" {
+		return refused, why
 	}
 	if c.Task == "" {
 		return agentproto.RefusedUndecodable, "task is missing"
@@ -232,8 +230,8 @@ func (in *intake) unacceptable(c *agentproto.Command) (word, why string) {
 	return "", ""
 }
 
-// foreign says why a message is not meant for this agent.
-func (in *intake) foreign(host, instance string) (word, why string) {
+// misaddressed returns why a message is not for this agent; "" if it is.
+func (in *intake) misaddressed(host, instance string) (refused, why string) {
 	switch {
 	case host != in.self.host:
 		return agentproto.RefusedHost, fmt.Sprintf("this is the agent of host %s, not of %q", in.self.host, host)

@@ -13,8 +13,8 @@ import (
 	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
-// metrics is what an agent counts. No task and no process appears in it, and
-// no host: whoever collects it knows where from.
+// metrics are the agent's metrics. They have no attribute for task, process or
+// host: their number is bounded, and the scrape target identifies the host.
 type metrics struct {
 	operations metric.Int64Counter
 	restarts   metric.Int64Counter
@@ -23,7 +23,7 @@ type metrics struct {
 	appends    metric.Int64Counter
 	bytes      metric.Int64Counter
 	syncs      metric.Float64Histogram
-	distrust   metric.Int64Counter
+	unverified metric.Int64Counter
 }
 
 func newMetrics(m metric.Meter, a *Agent) (*metrics, error) {
@@ -38,24 +38,24 @@ func newMetrics(m metric.Meter, a *Agent) (*metrics, error) {
 	s.bytes, errs[3] = m.Int64Counter("procfleet_agent_journal_bytes",
 		metric.WithDescription("Bytes written to the journal."))
 	s.syncs, errs[4] = m.Float64Histogram("procfleet_agent_journal_fsync_seconds",
-		metric.WithDescription("Time until the disk had what was written."), metric.WithUnit("s"),
+		metric.WithDescription("Duration of journal fsyncs."), metric.WithUnit("s"),
 		metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5))
 	_, errs[5] = m.Int64ObservableGauge("procfleet_agent_supervised_processes",
-		metric.WithDescription("Processes that are kept alive, by state."), metric.WithInt64Callback(a.observeProcesses))
+		metric.WithDescription("Supervised processes, by state."), metric.WithInt64Callback(a.observeProcesses))
 	_, errs[6] = m.Int64ObservableGauge("procfleet_agent_results_waiting",
-		metric.WithDescription("Results that no receipt of a worker has named yet."), metric.WithInt64Callback(a.observeWaiting))
+		metric.WithDescription("Results that no worker has acknowledged yet."), metric.WithInt64Callback(a.observeWaiting))
 	_, errs[7] = m.Int64ObservableGauge("procfleet_agent_connected",
 		metric.WithDescription("1 while connected to NATS, else 0."), metric.WithInt64Callback(a.observeConnection))
 	s.events, errs[8] = m.Int64Counter("procfleet_agent_events",
-		metric.WithDescription("What the agent did or noticed by itself, by kind; repetitions count."))
+		metric.WithDescription("Events of the agent, by kind, repetitions included."))
 	s.lost, errs[9] = m.Int64Counter("procfleet_agent_events_lost",
-		metric.WithDescription("Events that were dropped because too many waited for a worker."))
+		metric.WithDescription("Events dropped from a full queue."))
 	_, errs[10] = m.Int64ObservableGauge("procfleet_agent_events_waiting",
-		metric.WithDescription("Events that no receipt of a worker has named yet."), metric.WithInt64Callback(a.observeEvents))
+		metric.WithDescription("Events that no worker has acknowledged yet."), metric.WithInt64Callback(a.observeEvents))
 	_, errs[11] = m.Int64ObservableGauge("procfleet_agent_unsafe_host",
 		metric.WithDescription("Findings about this host that endanger its processes, by check."), metric.WithInt64Callback(a.observeHost))
-	s.distrust, errs[12] = m.Int64Counter("procfleet_agent_messages_refused",
-		metric.WithDescription("Messages that are not known to be from a server of this fleet, by type and reason."))
+	s.unverified, errs[12] = m.Int64Counter("procfleet_agent_messages_refused",
+		metric.WithDescription("Messages rejected because their signature was not verified, by type and reason."))
 	return &s, errors.Join(errs[:]...)
 }
 
@@ -64,12 +64,12 @@ var actions = []string{
 	agentproto.ActionRelease, agentproto.ActionRestart, agentproto.ActionReload, agentproto.ActionKill,
 }
 
-// refused counts a message whose signature was not verified.
-func (m *metrics) refused(messageType string, err error) {
-	if !slices.Contains(verifiedTypes, messageType) { // a sender may write any text there
+// rejected counts a message whose signature verification failed.
+func (m *metrics) rejected(messageType string, err error) {
+	if !slices.Contains(verifiedTypes, messageType) { // unverified text must not become an attribute
 		messageType = "unknown"
 	}
-	m.distrust.Add(context.Background(), 1, metric.WithAttributes(
+	m.unverified.Add(context.Background(), 1, metric.WithAttributes(
 		attribute.String("type", agentproto.ShortType(messageType)), attribute.String("reason", fleetkey.Reason(err))))
 }
 
@@ -81,14 +81,14 @@ var verifiedTypes = []string{
 
 // finished counts an operation that ended.
 func (m *metrics) finished(action string, code int) {
-	if !slices.Contains(actions, action) { // a sender may write any text there
+	if !slices.Contains(actions, action) { // any text of a sender must not become an attribute
 		action = "unknown"
 	}
 	m.operations.Add(context.Background(), 1, metric.WithAttributes(attribute.String("action", action), attribute.Int("code", code)))
 }
 
-// told counts an event; its kind is one of the words of [agentproto.Event].
-func (m *metrics) told(kind string) {
+// emitted counts an event; kind is one of the kinds of [agentproto.Event].
+func (m *metrics) emitted(kind string) {
 	m.events.Add(context.Background(), 1, metric.WithAttributes(attribute.String("kind", kind)))
 }
 

@@ -11,29 +11,29 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// Asking on the own subject for another agent.
+// Requests on the subject of this host that detect another agent.
 const (
-	otherAgentTimeout = 5 * time.Second // for a reply, while this agent is at work
-	// askTimeout is the same before it is at work, and about the time between two
-	// such requests.
-	askTimeout = 2 * time.Second
-	// silenceLimit bounds how long an agent waits at its start for a subscriber
-	// that does not reply: another one is frozen, or this host lost power and the
-	// broker has not noticed that the former connection is gone.
+	otherAgentTimeout = 5 * time.Second // for a reply, while this agent accepts commands
+	// probeTimeout is the same before it accepts commands, and about the time
+	// between two requests.
+	probeTimeout = 2 * time.Second
+	// silenceLimit bounds how long a starting agent waits for a subscriber that does
+	// not reply: a stopped agent, or the connection of this host's previous agent
+	// that the broker has not closed yet after a power loss.
 	silenceLimit = 6 * time.Second
 )
 
 // subscribe subscribes to the commands for this host once no other agent does.
-// While another one replies, this one announces the conflict, so that workers
-// send no changes to the host, and does nothing else: each command has one
-// agent that can accept it, also if the two have one journal. It returns nil
-// without an error if ctx ends first.
+// While another agent replies, this one only announces the conflict, so that
+// workers send no changes to the host: no two agents accept commands at a time,
+// not even with copies of one journal. It returns nil without an error if ctx ends
+// first.
 func (s *session) subscribe(ctx context.Context) (*nats.Subscription, error) {
 	var reported agentproto.AgentProcess
 	wait := time.Now().Add(silenceLimit)
 	for {
-		other, none := s.otherAgent(ctx, askTimeout)
-		heard := reported != agentproto.AgentProcess{}
+		other, none := s.otherAgent(ctx, probeTimeout)
+		replied := reported != agentproto.AgentProcess{}
 		switch {
 		case other != nil:
 			wait = time.Now().Add(s.cfg.PresenceInterval / 2) // it may lose its connection for a moment
@@ -43,16 +43,16 @@ func (s *session) subscribe(ctx context.Context) (*nats.Subscription, error) {
 				s.reportOther(other, "; this one waits until that one has stopped")
 				within(ctx, flushTimeout, s.events.flush)
 			}
-		case none && !heard, time.Now().After(wait):
+		case none && !replied, time.Now().After(wait):
 			sub, err := subscribe(s.cfg.Conn, s.cfg.subject())
 			s.announcer.subscribed.Store(err == nil)
 			return sub, err
 		}
-		timer := time.NewTimer(jittered(min(askTimeout, s.cfg.PresenceInterval/10)))
+		timer := time.NewTimer(jittered(min(probeTimeout, s.cfg.PresenceInterval/10)))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return nil, nil //nolint:nilnil // it stops
+			return nil, nil //nolint:nilnil // the agent stops
 		case <-timer.C:
 		}
 	}
@@ -68,20 +68,21 @@ func (s *session) subscribeOnceConnected(ctx context.Context) (*nats.Subscriptio
 		}
 		select {
 		case <-ctx.Done():
-			return nil, nil //nolint:nilnil // it stops
+			return nil, nil //nolint:nilnil // the agent stops
 		case <-changes:
 		}
 	}
 	sub, err := s.subscribe(ctx)
 	if sub != nil {
-		s.announcer.announceFirst(ctx)
+		s.announcer.sync(ctx)
 	}
 	return sub, err
 }
 
-// watchOthers reports, until ctx ends, when another agent takes commands for
-// this host: one that began at the same moment, or out of reach of this one. Each
-// receives a part of them then, so workers send no changes to either.
+// watchOthers reports, until ctx ends, other agents that accept commands for this
+// host although [session.subscribe] did not detect them: they started at the same
+// moment or in a partitioned network. Each of them receives a part of the commands,
+// so workers send no changes to the host.
 func (s *session) watchOthers(ctx context.Context) {
 	var reported agentproto.AgentProcess
 	for {
@@ -94,7 +95,7 @@ func (s *session) watchOthers(ctx context.Context) {
 		}
 		other, _ := s.otherAgent(ctx, otherAgentTimeout)
 		if other == nil || *other == reported {
-			continue // a silent one may reply the next time
+			continue // an agent that did not reply may reply the next time
 		}
 		reported = *other
 		s.announcer.announceOther(ctx, other)
@@ -112,22 +113,21 @@ func (s *session) reportOther(other *agentproto.AgentProcess, then string) {
 	message += then
 	details := map[string]any{"instance": other.Instance, "incarnation": other.Incarnation}
 	s.cfg.Log.WithFields(details).Error(message)
-	s.events.tell(agentproto.Event{Kind: agentproto.EventTwoAgents, Message: message, Details: details})
+	s.events.emit(agentproto.Event{Kind: agentproto.EventTwoAgents, Message: message, Details: details})
 }
 
-// otherAgent asks on the own subject for the results of no items, which any
-// agent that listens there answers, and returns the one that replied; nil
-// without a reply within limit, or if this agent replied itself. It reports none
-// if the broker knows no subscriber.
+// otherAgent sends a resend request without items on the subject of this host and
+// returns the other agent that replied; nil if none replied within limit, or this
+// agent did. none is true if the broker has no subscriber.
 func (s *session) otherAgent(ctx context.Context, limit time.Duration) (other *agentproto.AgentProcess, none bool) {
 	if !s.cfg.Conn.IsConnected() {
 		return nil, false
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	question := agentproto.Resend{Header: newHeader(agentproto.TypeResend), Lane: "s", Host: s.self.host}
+	request := agentproto.Resend{Header: newHeader(agentproto.TypeResend), Lane: "s", Host: s.self.host}
 	var reply agentproto.ResendReply
-	if _, err := s.requests.request(ctx, s.cfg.subject(), &question, agentproto.TypeResendReply, &reply); err != nil {
+	if _, err := s.requests.request(ctx, s.cfg.subject(), &request, agentproto.TypeResendReply, &reply); err != nil {
 		return nil, errors.Is(err, nats.ErrNoResponders) // else it is busy, or the connection is lost
 	}
 	own := reply.Instance == s.self.instance && (reply.Incarnation == s.self.incarnation || reply.Incarnation == "" && s.announcer.subscribed.Load())

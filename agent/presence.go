@@ -14,11 +14,11 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// announceTimeout bounds the wait for a worker's answer to an announcement.
+// announceTimeout bounds the wait for the reply to an announcement.
 const announceTimeout = 3 * time.Second
 
-// announcer tells the servers that this agent lives, and learns their time
-// from the answers.
+// announcer sends the presence of this agent to the servers and reads their time
+// from the replies.
 type announcer struct {
 	conn      *nats.Conn
 	workers   *requester
@@ -29,41 +29,33 @@ type announcer struct {
 	startedAt time.Time
 	load      hostLoad
 	log       logrus.FieldLogger
-	// subscribed is set once commands are subscribed to, ready once the server has
-	// the subscription.
+	// subscribed is set with the subscription to commands, ready once NATS has
+	// confirmed it.
 	subscribed, ready atomic.Bool
-	refusedID         string // why servers refuse the agent id; "" if they do not. Of one announcement at a time.
+	refusedID         string // why servers refuse the agent id; "" = they accept it
 }
 
 func newAnnouncer(cfg *Config, workers *requester, self identity, e engine) *announcer {
 	return &announcer{conn: cfg.Conn, workers: workers, cfg: cfg, self: self, clock: workers.clock, engine: e, startedAt: time.Now().UTC(), log: cfg.Log}
 }
 
-// announceFirst announces once, if the connection is there. It returns after
-// the answer or announceTimeout.
-func (a *announcer) announceFirst(ctx context.Context) {
-	if a.conn.IsConnected() {
-		a.announce(ctx, false)
-	}
-}
-
-// announceOther announces this agent and another live one of the host, which
-// makes the two a conflict. It returns after the answer or announceTimeout.
+// announceOther announces a conflict: this agent and another live agent of the
+// host. It returns after the reply or announceTimeout.
 func (a *announcer) announceOther(ctx context.Context, other *agentproto.AgentProcess) {
 	presence := a.presence(false)
 	presence.Other = other
 	a.send(ctx, presence)
 }
 
-// sync learns the server's time now, by an announcement. It reports whether a
-// worker answered within announceTimeout.
+// sync announces once if the agent is connected, which also reads the servers'
+// time. It reports whether a worker replied within announceTimeout.
 func (a *announcer) sync(ctx context.Context) bool {
 	return a.conn.IsConnected() && a.announce(ctx, false)
 }
 
-// run announces on every connection and at intervals until ctx ends, and
-// calls connected on every connection. While no worker answers it tries more
-// often: a host that nobody has heard of gets no commands.
+// run announces on every connection and at intervals until ctx ends, and calls
+// connected on every connection. While no worker replies it announces more often:
+// servers send no commands to a host that has not been announced.
 func (a *announcer) run(ctx context.Context, connected func()) {
 	changes := a.conn.StatusChanged(nats.CONNECTED)
 	defer a.conn.RemoveStatusListener(changes)
@@ -95,19 +87,19 @@ func (a *announcer) run(ctx context.Context, connected func()) {
 	}
 }
 
-// jittered returns d give or take a tenth.
+// jittered returns d ± 10 %.
 func jittered(d time.Duration) time.Duration {
 	return d - d/10 + rand.N(d/5+1)
 }
 
-// leave announces that the agent goes away.
+// leave announces that the agent stops.
 func (a *announcer) leave(ctx context.Context) {
 	if a.conn.IsConnected() {
 		a.announce(ctx, true)
 	}
 }
 
-// announce sends one announcement and reports whether a worker answered.
+// announce sends one announcement and reports whether a worker replied.
 func (a *announcer) announce(ctx context.Context, leaving bool) bool {
 	return a.send(ctx, a.presence(leaving))
 }
@@ -122,18 +114,18 @@ func (a *announcer) send(ctx context.Context, presence *agentproto.Presence) boo
 		a.ready.Store(true)
 		a.log.WithField("instance", a.self.instance).Info("accepting commands")
 	}
-	reply := a.ask(ctx, presence)
-	if reply != nil && reply.Again { // by the local clock it was not of now; by the server's time, which is known now, it is
+	reply := a.request(ctx, presence)
+	if reply != nil && reply.Again { // the local clock was wrong; the servers' time is known now
 		again := *presence
 		again.Header = a.header()
-		reply = a.ask(ctx, &again)
+		reply = a.request(ctx, &again)
 	}
 	return reply != nil && !reply.Again
 }
 
-// ask sends one announcement and learns the server's time from the answer; nil
+// request sends one announcement and reads the servers' time from the reply; nil
 // if there is none.
-func (a *announcer) ask(ctx context.Context, presence *agentproto.Presence) *agentproto.PresenceReply {
+func (a *announcer) request(ctx context.Context, presence *agentproto.Presence) *agentproto.PresenceReply {
 	var reply agentproto.PresenceReply
 	took, err := a.workers.request(ctx, agentproto.PresenceSubject(a.self.cloud), presence, agentproto.TypePresenceReply, &reply)
 	if err != nil {
@@ -142,7 +134,7 @@ func (a *announcer) ask(ctx context.Context, presence *agentproto.Presence) *age
 		}
 		return nil
 	}
-	a.clock.observe(took.sent, took.answered, reply.ServerTime)
+	a.clock.observe(took, reply.ServerTime)
 	if reply.AgentIDRefused != a.refusedID {
 		if a.refusedID = reply.AgentIDRefused; a.refusedID != "" {
 			a.log.Error(a.refusedID)

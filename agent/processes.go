@@ -11,17 +11,17 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// gatherChanges is how long at most a change waits for others, so that a burst
-// of them makes one report.
+// gatherChanges bounds how long a change waits for others, so that a burst of
+// changes makes one report.
 const gatherChanges = time.Second
 
-// headroom is what a message of reports leaves free of the largest that the
-// server takes, in bytes; headers count.
+// headroom is the part of the server's message limit that a report leaves for the
+// headers, in bytes.
 const headroom = 1 << 10
 
-// processReporter publishes how all processes of this host stand: when
-// something changed, on every connection, and at intervals. A report that is
-// lost is followed by the next, which says all; none waits for an answer.
+// processReporter publishes the states of all processes of this host: after
+// changes, on every connection, and at intervals. Reports are not acknowledged:
+// each one is complete and replaces a lost one.
 type processReporter struct {
 	conn    *nats.Conn
 	engine  engine
@@ -33,7 +33,7 @@ type processReporter struct {
 
 	changed chan struct{} // holds a token when a report is due
 	number  int64         // of the last report
-	cut     bool          // the last report left processes out
+	cut     bool          // the last report omitted processes
 }
 
 func newProcessReporter(cfg *Config, self identity, c *clock) *processReporter {
@@ -43,11 +43,11 @@ func newProcessReporter(cfg *Config, self identity, c *clock) *processReporter {
 	}
 }
 
-// change has a report follow soon. It does not block.
+// change schedules a report. It does not block.
 func (p *processReporter) change() { signal(p.changed) }
 
-// run reports until ctx ends. It begins when the server's time is known, by
-// which reports are ordered.
+// run reports until ctx ends. It begins once the servers' time is known, which
+// orders reports.
 func (p *processReporter) run(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -72,8 +72,8 @@ func (p *processReporter) run(ctx context.Context) {
 	}
 }
 
-// gather waits for further changes, not equally long on every host: those of a
-// fleet come together. It reports whether ctx still goes on.
+// gather waits for further changes, for a random time because the hosts of a fleet
+// change together. It reports whether ctx has not ended.
 func (p *processReporter) gather(ctx context.Context) bool {
 	timer := time.NewTimer(gatherChanges/2 + rand.N(gatherChanges/2))
 	defer timer.Stop()
@@ -82,15 +82,15 @@ func (p *processReporter) gather(ctx context.Context) bool {
 		return false
 	case <-timer.C:
 	}
-	select { // what changed until here is in the report
+	select { // these changes are in the report
 	case <-p.changed:
 	default:
 	}
 	return true
 }
 
-// report publishes once, if the connection is there; a new connection makes a
-// report anyway.
+// report publishes once if the agent is connected; a new connection schedules a
+// report.
 func (p *processReporter) report() {
 	if !p.conn.IsConnected() {
 		return
@@ -104,8 +104,8 @@ func (p *processReporter) report() {
 	}
 }
 
-// encode writes a report of as many processes, from the first on, as one
-// message holds.
+// encode encodes a report of as many processes as fit into one message, from the
+// first on.
 func (p *processReporter) encode(all []agentproto.ManagedProcess) ([]byte, error) {
 	p.number = max(p.number+1, p.clock.now().UnixMicro())
 	r := agentproto.Processes{
@@ -120,7 +120,7 @@ func (p *processReporter) encode(all []agentproto.ManagedProcess) ([]byte, error
 	for {
 		data, err := agentproto.Encode(&r)
 		if err != nil || len(data) <= limit || len(r.Processes) == 0 {
-			p.tellOmitted(r.Omitted)
+			p.logOmitted(r.Omitted)
 			return data, err
 		}
 		fit := min(len(r.Processes)-1, len(r.Processes)*limit/len(data))
@@ -128,9 +128,8 @@ func (p *processReporter) encode(all []agentproto.ManagedProcess) ([]byte, error
 	}
 }
 
-// tellOmitted logs once that not all processes are reported, and once that
-// they are again.
-func (p *processReporter) tellOmitted(n int) {
+// logOmitted logs when reports begin and end to omit processes.
+func (p *processReporter) logOmitted(n int) {
 	if cut := n > 0; cut != p.cut {
 		p.cut = cut
 		if cut {

@@ -113,10 +113,10 @@ func TestResultReachesEveryAnswerOrIsPublished(t *testing.T) {
 					step(p, answers)
 				}
 			}
-			if enough := p.take(id, &agentproto.Result{}); enough != c.enough || len(answers) != c.answers {
+			if enough := p.handOver(id, &agentproto.Result{}); enough != c.enough || len(answers) != c.answers {
 				t.Errorf("%d answers have it, enough: %v", len(answers), enough)
 			}
-			if p.miss(id) || p.take(id, &agentproto.Result{}) || len(answers) != c.answers {
+			if p.miss(id) || p.handOver(id, &agentproto.Result{}) || len(answers) != c.answers {
 				t.Error("it is still waited for")
 			}
 		})

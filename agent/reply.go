@@ -14,51 +14,50 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// promptWithin is how long the answer to a command that only looks waits for
-// what is seen. Workers ask again after seconds.
+// promptWithin is how long the reply to a status command waits for its results;
+// workers retry after seconds.
 const promptWithin = 50 * time.Millisecond
 
-// prompt has results travel in the answer to the command that asked for them,
-// which spares a request. One that is not ready in time is sent to workers like
-// any other. It is safe for concurrent use.
+// prompt hands results to the replies that wait for them, which saves a request
+// per result. A result that is not ready in time is sent to workers like any
+// other. It is safe for concurrent use.
 type prompt struct {
 	within  time.Duration // how long a reply waits for results
 	mu      sync.Mutex
 	awaited map[journal.ID]*awaited
 }
 
-// awaited is a result that answers wait for.
+// awaited is a result that replies wait for.
 type awaited struct {
-	answers []chan<- agentproto.Result
-	publish bool // an answer went without it
+	replies []chan<- agentproto.Result
+	publish bool // a reply was sent without it
 }
 
 func newPrompt(within time.Duration) *prompt {
 	return &prompt{within: within, awaited: map[journal.ID]*awaited{}}
 }
 
-// await has the result of a new operation sent to the channel, which must have
-// room for it.
-func (p *prompt) await(id journal.ID, answer chan<- agentproto.Result) {
+// await sends the result of a new operation to reply, which must have room for it.
+func (p *prompt) await(id journal.ID, reply chan<- agentproto.Result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.awaited[id] = &awaited{answers: []chan<- agentproto.Result{answer}}
+	p.awaited[id] = &awaited{replies: []chan<- agentproto.Result{reply}}
 }
 
-// join is await for an operation that was asked for before. It reports false if
-// no answer waits for it: its result is published.
-func (p *prompt) join(id journal.ID, answer chan<- agentproto.Result) bool {
+// join is await for a repeated operation. It reports false if no earlier reply
+// waits for the result: then the result is published.
+func (p *prompt) join(id journal.ID, reply chan<- agentproto.Result) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a := p.awaited[id]
 	if a != nil {
-		a.answers = append(a.answers, answer)
+		a.replies = append(a.replies, reply)
 	}
 	return a != nil
 }
 
-// miss has the result of an operation published, as an answer goes without it.
-// It reports false if the result was sent after all.
+// miss marks the result of an operation for publication, because a reply is sent
+// without it. It reports false if the result was handed over meanwhile.
 func (p *prompt) miss(id journal.ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,9 +68,9 @@ func (p *prompt) miss(id journal.ID) bool {
 	return a != nil
 }
 
-// take sends a result to the answers that wait for it, and reports whether it
-// needs no publishing.
-func (p *prompt) take(id journal.ID, r *agentproto.Result) bool {
+// handOver sends a result to the replies that wait for it and reports whether
+// all of them got it, so that it need not be published.
+func (p *prompt) handOver(id journal.ID, r *agentproto.Result) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a := p.awaited[id]
@@ -79,40 +78,36 @@ func (p *prompt) take(id journal.ID, r *agentproto.Result) bool {
 		return false
 	}
 	delete(p.awaited, id)
-	for _, answer := range a.answers {
-		answer <- *r
+	for _, reply := range a.replies {
+		reply <- *r
 	}
 	return !a.publish
 }
 
-// answerPromptly is answer for a command that only looks: it waits a little,
-// beside everything else, for what is seen. The operations that are new must
-// not be submitted yet.
-func (in *intake) answerPromptly(c *command, verdicts []journal.Verdict) {
+// replyWithResults is reply for a status command: in a goroutine, it first waits
+// for the results. Call it before the new operations are submitted.
+func (in *intake) replyWithResults(c *command, verdicts []journal.Verdict) {
 	results := make(chan agentproto.Result, len(c.ops))
-	open := map[int]int{} // places in verdicts by item
+	open := map[int]int{} // indexes in verdicts by item
 	for i, op := range c.ops {
 		switch {
 		case verdicts[i] == (journal.Verdict{}):
 			in.prompt.await(op.ID, results)
-		case !awaitable(&verdicts[i]) || !in.prompt.join(op.ID, results):
+		case !verdicts[i].Known || verdicts[i].Result != nil || !in.prompt.join(op.ID, results):
 			continue
 		}
 		open[op.Item] = i
 	}
-	verdicts = slices.Clone(verdicts) // those of new operations are looked at once more
-	in.answers.Go(func() {
+	verdicts = slices.Clone(verdicts) // the caller reads the original meanwhile
+	in.replies.Go(func() {
 		in.awaitResults(c, open, results, verdicts)
-		in.answer(c, verdicts)
-		in.told(c, verdicts)
+		in.reply(c, verdicts)
+		in.acknowledge(c, verdicts)
 	})
 }
 
-// awaitable says of a repeat that it is still open.
-func awaitable(v *journal.Verdict) bool { return v.Known && v.Result == nil }
-
-// awaitResults puts the results into the verdicts until none is open or the
-// time is over.
+// awaitResults puts the results into the verdicts until none is open or
+// [prompt.within] has passed.
 func (in *intake) awaitResults(c *command, open map[int]int, results <-chan agentproto.Result, verdicts []journal.Verdict) {
 	timeout := time.NewTimer(in.prompt.within)
 	defer timeout.Stop()
@@ -123,14 +118,14 @@ func (in *intake) awaitResults(c *command, open map[int]int, results <-chan agen
 			delete(open, r.Item)
 		case <-timeout.C:
 			maps.DeleteFunc(open, func(_, i int) bool { return in.prompt.miss(c.ops[i].ID) })
-			// Those that are left were sent.
+			// The remaining results are in the channel already.
 		}
 	}
 }
 
-// told has the journal forget what an answer told. Whoever does not get the
-// answer asks again, and there is no harm in looking twice.
-func (in *intake) told(c *command, verdicts []journal.Verdict) {
+// acknowledge removes the results in a reply from the journal. If the reply is
+// lost the worker retries, and a repeated status command changes nothing.
+func (in *intake) acknowledge(c *command, verdicts []journal.Verdict) {
 	var ids []journal.ID
 	for i, op := range c.ops {
 		if verdicts[i].Result != nil && c.items[c.at[i]].Result != nil {
@@ -142,19 +137,19 @@ func (in *intake) told(c *command, verdicts []journal.Verdict) {
 	}
 }
 
-// onlyLooks reports whether a command changes nothing on the host, and somebody
-// waits for what is seen.
-func (c *command) onlyLooks() bool {
+// observesOnly reports whether all operations are status operations and the sender
+// waits for a reply.
+func (c *command) observesOnly() bool {
 	mutating := func(op journal.Op) bool { return op.Action != agentproto.ActionStatus }
 	return c.msg.Reply != "" && !slices.ContainsFunc(c.ops, mutating)
 }
 
-// replyBytes bounds the results in one reply, well below what NATS takes.
+// replyBytes bounds the results in one reply, well below the NATS message limit.
 const replyBytes = 512 << 10
 
-// answer replies to a command. Stored results that would make the reply too
-// large are published again instead.
-func (in *intake) answer(c *command, verdicts []journal.Verdict) {
+// reply replies to a command. Stored results that would make the reply too large
+// are published again instead.
+func (in *intake) reply(c *command, verdicts []journal.Verdict) {
 	size := 0
 	for i, v := range verdicts {
 		reply := &c.items[c.at[i]]
@@ -180,27 +175,29 @@ func (in *intake) answer(c *command, verdicts []journal.Verdict) {
 	})
 }
 
-// resend publishes the results of finished items again and says what it
-// knows of the others.
+// resend publishes the results of finished items again, and replies which items
+// are finished, running and unknown.
 func (in *intake) resend(msg *nats.Msg) {
-	var ask agentproto.Resend
+	var request agentproto.Resend
 	reply := &agentproto.ResendReply{Header: newHeader(agentproto.TypeResendReply), Instance: in.self.instance, Incarnation: in.self.incarnation}
-	if err := agentproto.Decode(msg.Data, agentproto.TypeResend, &ask); err != nil {
-		reply.Refused, reply.Message = agentproto.RefusedUndecodable, err.Error()
-	} else if err := agentproto.ValidLane(ask.Lane); err != nil {
+	err := agentproto.Decode(msg.Data, agentproto.TypeResend, &request)
+	if err == nil {
+		err = agentproto.ValidLane(request.Lane)
+	}
+	if err != nil {
 		reply.Refused, reply.Message = agentproto.RefusedUndecodable, err.Error()
 	} else {
-		reply.Refused, reply.Message = in.foreign(ask.Host, ask.Instance)
+		reply.Refused, reply.Message = in.misaddressed(request.Host, request.Instance)
 	}
 	if reply.Refused == "" {
-		in.sortResend(&ask, reply)
+		in.resendItems(&request, reply)
 	}
 	in.respond(msg, reply)
 }
 
-func (in *intake) sortResend(ask *agentproto.Resend, reply *agentproto.ResendReply) {
-	for _, item := range ask.Items {
-		id := journal.ID{Task: ask.Task, Item: item}
+func (in *intake) resendItems(request *agentproto.Resend, reply *agentproto.ResendReply) {
+	for _, item := range request.Items {
+		id := journal.ID{Task: request.Task, Item: item}
 		switch _, open, known := in.ledger.Result(id); {
 		case !known:
 			reply.Unknown = append(reply.Unknown, item)
@@ -208,32 +205,32 @@ func (in *intake) sortResend(ask *agentproto.Resend, reply *agentproto.ResendRep
 			reply.Running = append(reply.Running, item)
 		default:
 			reply.Sent = append(reply.Sent, item)
-			in.reporter.add(id, ask.Lane, "")
+			in.reporter.add(id, request.Lane, "")
 		}
 	}
 }
 
-// refuse turns a whole message away, whatever its type. The message may be
-// from anybody.
-func (in *intake) refuse(msg *nats.Msg, word, why string) {
-	in.log.WithFields(logrus.Fields{"refused": word, "reason": why}).Debug("message refused")
+// refuse refuses a whole message of any type, verified or not.
+func (in *intake) refuse(msg *nats.Msg, refused, why string) {
+	in.log.WithFields(logrus.Fields{"refused": refused, "reason": why}).Debug("message refused")
 	if kind, err := agentproto.PeekType(msg.Data); err == nil && kind == agentproto.TypeResend {
 		in.respond(msg, &agentproto.ResendReply{
-			Header: newHeader(agentproto.TypeResendReply), Instance: in.self.instance, Incarnation: in.self.incarnation, Refused: word, Message: why,
+			Header: newHeader(agentproto.TypeResendReply), Instance: in.self.instance, Incarnation: in.self.incarnation, Refused: refused, Message: why,
 		})
 		return
 	}
 	in.respond(msg, &agentproto.Reply{
-		Header: newHeader(agentproto.TypeReply), Instance: in.self.instance, Incarnation: in.self.incarnation, Refused: word, Message: why,
+		Header: newHeader(agentproto.TypeReply), Instance: in.self.instance, Incarnation: in.self.incarnation, Refused: refused, Message: why,
 	})
 }
 
-// respond answers a message. An answer that is lost is asked for again.
+// respond sends a signed reply if the sender waits for one. The sender repeats its
+// request if the reply is lost.
 func (in *intake) respond(msg *nats.Msg, reply agentproto.Message) {
 	if msg.Reply == "" {
-		return // nobody waits
+		return
 	}
-	_, id, _ := agentproto.Peek(msg.Data) // what has none is answered all the same
+	_, id, _ := agentproto.Peek(msg.Data) // a message without an id gets a reply too
 	data, err := agentproto.Encode(reply)
 	if err == nil {
 		err = msg.RespondMsg(in.self.signed("", reply.MessageType(), id, data))

@@ -22,9 +22,9 @@ const (
 	resultsBytes      = 512 << 10
 )
 
-// reporter sends results to workers, again and again until a receipt names
-// them. Only their ids wait in memory, the results wait in the journal, so that
-// a long outage costs little memory.
+// reporter sends results to workers until they are acknowledged. It queues only
+// ids in memory; the results are read from the journal, so that a long outage
+// costs little memory.
 type reporter struct {
 	workers *requester
 	journal *journal.Journal
@@ -36,12 +36,12 @@ type reporter struct {
 	added chan struct{} // holds a token when a lane has results and no sender
 
 	mu     sync.Mutex
-	lanes  map[string]*lane // that have results
+	lanes  map[string]*lane // lanes with results
 	queued map[journal.ID]struct{}
 }
 
-// lane holds what waits in one lane. Each lane has a sender of its own with one
-// request in flight, so that big tasks never hold up small ones.
+// lane is the queue of one lane. Each lane has its own sender with one request in
+// flight, so that big tasks do not delay small ones.
 type lane struct {
 	name    string
 	retries *backOff
@@ -50,7 +50,7 @@ type lane struct {
 	order   []groupKey // each key of groups once, the next to send first
 }
 
-// groupKey tells which results of a lane may travel in one message.
+// groupKey groups the results of a lane that may be sent in one message.
 type groupKey struct{ task, trace string }
 
 func newReporter(workers *requester, j *journal.Journal, self identity, cfg *Config) *reporter {
@@ -60,8 +60,8 @@ func newReporter(workers *requester, j *journal.Journal, self identity, cfg *Con
 	}
 }
 
-// add queues the result of an operation that the journal knows as finished.
-// It does not block; what is queued already stays once.
+// add queues the result of a finished operation, unless it is queued already. It
+// does not block.
 func (r *reporter) add(id journal.ID, name, trace string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,7 +72,7 @@ func (r *reporter) add(id journal.ID, name, trace string) {
 	r.put(name, groupKey{task: id.Task, trace: trace}, id)
 }
 
-// put appends to the queue of a lane; the caller holds r.mu.
+// put appends to the queue of a lane. The caller holds r.mu.
 func (r *reporter) put(name string, key groupKey, ids ...journal.ID) {
 	l := r.lanes[name]
 	if l == nil {
@@ -85,8 +85,8 @@ func (r *reporter) put(name string, key groupKey, ids ...journal.ID) {
 	}
 }
 
-// holdBack queues results again after a pause. If the agent stops before, the
-// next start sends them.
+// holdBack queues results again after a pause. The next start sends them if the
+// agent stops before.
 func (r *reporter) holdBack(name string, key groupKey, ids []journal.ID, pause time.Duration) {
 	time.AfterFunc(pause, func() {
 		r.mu.Lock()
@@ -95,7 +95,7 @@ func (r *reporter) holdBack(name string, key groupKey, ids []journal.ID, pause t
 	})
 }
 
-// put appends to the queue; the caller holds the reporter's mu.
+// put appends to the queue. The caller holds the reporter's mu.
 func (l *lane) put(key groupKey, ids ...journal.ID) {
 	if len(ids) == 0 {
 		return
@@ -115,7 +115,7 @@ func (r *reporter) retryNow() {
 	}
 }
 
-// signal leaves a token in a channel that holds one.
+// signal puts a token into a channel of capacity 1, unless it has one.
 func signal(ch chan<- struct{}) {
 	select {
 	case ch <- struct{}{}:
@@ -123,7 +123,7 @@ func signal(ch chan<- struct{}) {
 	}
 }
 
-// waiting is how many results are queued.
+// waiting returns the number of queued results.
 func (r *reporter) waiting() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,10 +143,10 @@ func (r *reporter) run(ctx context.Context) {
 	}
 }
 
-// flush sends what is queued; what is left when ctx ends is sent by the next
-// start. It must not run beside run.
+// flush sends the queued results; the next start sends those left when ctx ends.
+// Call it only after run has returned.
 func (r *reporter) flush(ctx context.Context) {
-	r.retryNow() // a pause may be longer than the time that is left
+	r.retryNow() // a pause may outlast ctx
 	var senders sync.WaitGroup
 	r.startSenders(ctx, &senders)
 	senders.Wait()
@@ -178,8 +178,8 @@ func (r *reporter) sendAll(ctx context.Context, l *lane) {
 	l.sending = false
 }
 
-// next removes the results of one message from a lane's queue. If there are
-// none it removes the lane: the next result makes a new one.
+// next removes the results of one message from a lane's queue. It removes an empty
+// lane; the next result makes a new one.
 func (r *reporter) next(l *lane) (groupKey, []journal.ID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -196,8 +196,8 @@ func (r *reporter) next(l *lane) (groupKey, []journal.ID) {
 	return key, ids[:n:n]
 }
 
-// send sends one message of results, forgets those that its receipt names, and
-// queues the others again.
+// send sends one message of results, acknowledges in the journal those that the
+// receipt names, and queues the others again.
 func (r *reporter) send(ctx context.Context, l *lane, key groupKey, ids []journal.ID) {
 	results, covered, err := r.collect(ids)
 	receipt := &agentproto.Receipt{}
@@ -233,8 +233,8 @@ func (r *reporter) send(ctx context.Context, l *lane, key groupKey, ids []journa
 	}
 }
 
-// collect reads the results of as many ids, from the first on, as one message
-// holds. Results that no longer exist count as covered.
+// collect reads results from the journal, in the order of ids, until a message is
+// full. covered is the number of ids read; results that no longer exist count.
 func (r *reporter) collect(ids []journal.ID) (results []agentproto.Result, covered int, err error) {
 	found := r.journal.Results(ids)
 	size := 0
@@ -275,8 +275,8 @@ func (r *reporter) request(ctx context.Context, lane string, key groupKey, resul
 	return &receipt, nil
 }
 
-// sortByReceipt says which ids are done: their results no longer exist, or
-// were sent and are named in the receipt. The others are to be sent again.
+// sortByReceipt returns the ids that are done, because their results no longer
+// exist or the receipt names them, and the ids to send again.
 func sortByReceipt(ids []journal.ID, sent []agentproto.Result, receipt *agentproto.Receipt) (done, again []journal.ID) {
 	open := make(map[int]bool, len(sent))
 	for i := range sent {
@@ -295,14 +295,14 @@ func sortByReceipt(ids []journal.ID, sent []agentproto.Result, receipt *agentpro
 	return done, again
 }
 
-// forget has the journal and the queue forget results that servers have.
+// forget removes stored results from the queue and acknowledges them in the journal.
 func (r *reporter) forget(task string, ids []journal.ID) {
 	if len(ids) == 0 {
 		return
 	}
 	r.crash(CrashAfterReceipt)
 	if err := r.journal.Acknowledge(ids); err != nil {
-		// They are sent again by the next start, which does no harm.
+		// The next start sends them again, which changes nothing.
 		r.log.WithError(err).WithField("task", task).Warn("acknowledgment not written to the journal")
 	}
 	r.mu.Lock()

@@ -416,7 +416,7 @@ func TestEventsWaitForAGenuineReceipt(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				go e.run(ctx)
-				e.tell(agentproto.Event{Kind: agentproto.EventGaveUp, Key: "a", Message: "gone"})
+				e.emit(agentproto.Event{Kind: agentproto.EventGaveUp, Key: "a", Message: "gone"})
 				time.Sleep(10 * time.Minute)
 				synctest.Wait()
 				if times := slices.Collect(maps.Values(sent)); e.pending() != 1 || len(times) != 1 || times[0] < 10 {
@@ -453,8 +453,8 @@ func TestAnEventThatTheStreamRefusesDoesNotDelayTheNext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go e.run(ctx)
-		e.tell(agentproto.Event{Kind: agentproto.EventGaveUp, Key: "bad", Message: "gone"})
-		e.tell(agentproto.Event{Kind: agentproto.EventGaveUp, Key: "good", Message: "gone"})
+		e.emit(agentproto.Event{Kind: agentproto.EventGaveUp, Key: "bad", Message: "gone"})
+		e.emit(agentproto.Event{Kind: agentproto.EventGaveUp, Key: "good", Message: "gone"})
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		want := map[string][]time.Duration{"bad": {0, time.Minute, 2 * time.Minute}, "good": {0}}
@@ -484,10 +484,10 @@ func TestBusyWorkersGetNoEventsForAsLongAsTheyAsk(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go e.run(ctx)
-		e.tell(agentproto.Event{Kind: agentproto.EventGaveUp, Key: "a", Message: "gone"})
+		e.emit(agentproto.Event{Kind: agentproto.EventGaveUp, Key: "a", Message: "gone"})
 		time.Sleep(time.Second)
 		e.retryNow()
-		e.tell(agentproto.Event{Kind: agentproto.EventGaveUp, Key: "b", Message: "gone"})
+		e.emit(agentproto.Event{Kind: agentproto.EventGaveUp, Key: "b", Message: "gone"})
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if diff := cmp.Diff([]time.Duration{0, asked, asked}, sent); diff != "" {

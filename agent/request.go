@@ -15,8 +15,8 @@ import (
 	"github.com/procfleet/procfleet/internal/tracecontext"
 )
 
-// authenticator signs the messages of the agent and verifies that received ones
-// are from a server of its fleet. It is safe for concurrent use.
+// authenticator signs the agent's messages and verifies those of servers. It is
+// safe for concurrent use.
 type authenticator struct {
 	keys    func() *fleetkey.Host
 	metrics *metrics
@@ -26,27 +26,24 @@ type authenticator struct {
 	logged time.Time // when a rejected message was last logged
 }
 
-// sign adds the signatures of a message to its header.
-func (b *authenticator) sign(header nats.Header, messageType, answers string, body []byte) {
-	b.keys().Sign(header, &fleetkey.Message{Purpose: messageType, Answers: answers, Body: body})
-}
-
-// signed returns a message with its signatures.
-func (b *authenticator) signed(subject, messageType, answers string, body []byte) *nats.Msg {
+// signed returns a message with its signatures; requestID is that of the request
+// if the message is a reply, else "".
+func (b *authenticator) signed(subject, messageType, requestID string, body []byte) *nats.Msg {
 	msg := nats.NewMsg(subject)
 	msg.Data = body
-	b.sign(msg.Header, messageType, answers, body)
+	b.keys().Sign(msg.Header, &fleetkey.Message{Purpose: messageType, Answers: requestID, Body: body})
 	return msg
 }
 
-// verify returns why a message is not known to be from a server. It counts the
-// rejection and logs one a minute.
-func (b *authenticator) verify(msg *nats.Msg, messageType, answers string) error {
-	err := b.keys().Verify(msg.Header, &fleetkey.Message{Purpose: messageType, Answers: answers, Body: msg.Data})
+// verify returns an error unless a server of this fleet signed the message, as a
+// reply to the request with requestID unless that is "". It counts rejections and
+// logs one per minute.
+func (b *authenticator) verify(msg *nats.Msg, messageType, requestID string) error {
+	err := b.keys().Verify(msg.Header, &fleetkey.Message{Purpose: messageType, Answers: requestID, Body: msg.Data})
 	if err == nil {
 		return nil
 	}
-	b.metrics.refused(messageType, err)
+	b.metrics.rejected(messageType, err)
 	if b.dueToLog() {
 		b.log.WithError(err).WithField("type", cut(messageType)).Warn("message rejected: signature verification failed; re-enroll if repeated")
 	}
@@ -64,14 +61,8 @@ func (b *authenticator) dueToLog() bool {
 	return true
 }
 
-// cut bounds a word that anybody may have written.
-func cut(word string) string {
-	const most = 64
-	if len(word) > most {
-		return word[:most]
-	}
-	return word
-}
+// cut returns at most 64 bytes of a text from an unverified message.
+func cut(text string) string { return text[:min(len(text), 64)] }
 
 // requestConn is the part of a [nats.Conn] that a requester uses.
 type requestConn interface {
@@ -88,7 +79,7 @@ type requester struct {
 }
 
 // exchange is when a request was sent and its reply was received.
-type exchange struct{ sent, answered reading }
+type exchange struct{ sent, received reading }
 
 // request sends m with the trace of ctx and decodes the reply, a message of the
 // type want, into reply. It returns an error unless a server of this fleet
@@ -104,15 +95,15 @@ func (r *requester) request(ctx context.Context, subject string, m agentproto.Me
 	ctx, cancel := context.WithTimeout(ctx, agentproto.RequestTimeout)
 	defer cancel()
 	took.sent = r.clock.read()
-	answer, err := r.conn.RequestMsgWithContext(ctx, msg)
-	took.answered = r.clock.read()
+	received, err := r.conn.RequestMsgWithContext(ctx, msg)
+	took.received = r.clock.read()
 	if err != nil {
 		return took, fmt.Errorf("request to %s: %w", subject, err)
 	}
-	if err := r.verify(answer, want, m.MessageID()); err != nil {
+	if err := r.verify(received, want, m.MessageID()); err != nil {
 		return took, fmt.Errorf("verify the reply to %s: %w", subject, err)
 	}
-	if err := agentproto.Decode(answer.Data, want, reply); err != nil {
+	if err := agentproto.Decode(received.Data, want, reply); err != nil {
 		r.log.WithError(err).WithField("subject", subject).Warn("reply not decoded")
 		return took, err
 	}
@@ -130,14 +121,14 @@ const (
 type backOff struct {
 	failures  int           // in a row
 	until     time.Time     // no request is sent before
-	asked     bool          // a worker asked for this pause
+	requested bool          // a worker requested this pause
 	reachable chan struct{} // holds a token when a pause after a failure should end
 }
 
 func newBackOff() *backOff { return &backOff{reachable: make(chan struct{}, 1)} }
 
-// end ends a pause after a failure, because the connection is back. A pause
-// that a worker asked for goes on: a new connection does not make it less busy.
+// end ends a pause after a failure, because the connection is back. A pause that
+// a worker requested continues: a new connection does not make it less busy.
 func (b *backOff) end() { signal(b.reachable) }
 
 // failed begins a pause, longer after each failure, with half of it random so
@@ -145,29 +136,29 @@ func (b *backOff) end() { signal(b.reachable) }
 func (b *backOff) failed() {
 	delay := min(firstRetry<<min(b.failures, 10), lastRetry)
 	b.failures++
-	b.until, b.asked = time.Now().Add(delay/2+rand.N(delay/2)), false
+	b.until, b.requested = time.Now().Add(delay/2+rand.N(delay/2)), false
 }
 
-// busy begins the pause that a worker asked for. Workers randomize it.
+// busy begins the pause that a worker requested. Workers randomize it.
 func (b *backOff) busy(pause time.Duration) {
-	b.until, b.asked = time.Now().Add(pause), true
+	b.until, b.requested = time.Now().Add(pause), true
 }
 
-// succeeded reports whether a failure came before.
+// succeeded ends a row of failures and reports whether there were any.
 func (b *backOff) succeeded() bool {
 	again := b.failures > 0
 	b.failures = 0
 	return again
 }
 
-// wait blocks while there is a pause, and reports whether ctx goes on.
+// wait blocks until the pause or ctx ends, and reports whether ctx has not ended.
 func (b *backOff) wait(ctx context.Context) bool {
 	pause := time.Until(b.until)
 	if pause <= 0 {
 		return ctx.Err() == nil
 	}
 	reachable := b.reachable
-	if b.asked {
+	if b.requested {
 		reachable = nil
 	}
 	timer := time.NewTimer(pause)

@@ -127,7 +127,7 @@ func TestNothingIsAcceptedWhileTheServersTimeIsUnknown(t *testing.T) {
 	h, _ := newHost(t)
 	h.timed = true
 	h.start(nil)
-	if r := h.command(h.starts("task", 0)); r.Refused != agentproto.RefusedExpired || !strings.Contains(r.Message, "no worker answered") {
+	if r := h.command(h.starts("task", 0)); r.Refused != agentproto.RefusedExpired || !strings.Contains(r.Message, "no worker replied") {
 		t.Errorf("reply %+v", r)
 	}
 	h.answerPresence(0, func(agentproto.Presence) {})

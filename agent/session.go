@@ -19,16 +19,14 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// identity is who the agent says it is, and how it proves that.
+// identity is the identity of the agent in messages, with the keys that prove it.
 type identity struct {
 	*authenticator
 
-	cloud    int64
-	host     string // "<cloud>:<ip>"
-	instance string
-	// incarnation is random for each run: a copy of the data folder has
-	// another one.
-	incarnation string
+	cloud       int64
+	host        string // "<cloud>:<ip>"
+	instance    string
+	incarnation string // random for each run, so that copies of a data folder differ
 }
 
 // session is one run of an agent.
@@ -42,7 +40,7 @@ type session struct {
 	intake    *intake
 	reporter  *reporter
 	events    *events
-	settings  *settingsKeeper
+	settings  *settingsClient
 	servers   *clock
 	announcer *announcer
 	processes *processReporter
@@ -57,7 +55,7 @@ func (a *Agent) newSession(ctx context.Context, data *folder, ledger *journal.Jo
 	servers := a.newClock()
 	requests := &requester{authenticator: self.authenticator, conn: a.cfg.Conn, clock: servers}
 	s := &session{cfg: a.cfg, self: self, requests: requests, folder: data, ledger: ledger, servers: servers}
-	answering := newPrompt(a.prompt)
+	prompt := newPrompt(a.prompt)
 	s.reporter = newReporter(requests, ledger, self, &s.cfg)
 	s.events = newEvents(requests, self, a.metrics, &s.cfg)
 	s.processes = newProcessReporter(&s.cfg, self, servers)
@@ -65,10 +63,10 @@ func (a *Agent) newSession(ctx context.Context, data *folder, ledger *journal.Jo
 	s.engine, err = a.newEngine(operate.Config{
 		Ledger: ledger, Log: a.cfg.Log, AgentID: a.cfg.AgentID, Instance: data.instance, RunDir: data.run(),
 		Scopes: a.cfg.Machine == nil && endsProcesses(ctx), InTime: servers.surelyBefore, Timing: a.cfg.Timing, Crash: a.cfg.Crash,
-		Restarted: a.metrics.restarted, Changed: s.processes.change, Tell: s.events.tell,
+		Restarted: a.metrics.restarted, Changed: s.processes.change, Tell: s.events.emit,
 		Finished: func(op journal.Op, r agentproto.Result) {
 			a.metrics.finished(op.Action, r.Code)
-			if !answering.take(op.ID, &r) {
+			if !prompt.handOver(op.ID, &r) {
 				s.reporter.add(op.ID, op.Lane, op.Trace)
 			}
 		},
@@ -77,9 +75,9 @@ func (a *Agent) newSession(ctx context.Context, data *folder, ledger *journal.Jo
 		return nil, err
 	}
 	s.processes.engine = s.engine
-	s.settings = newSettingsKeeper(&s.cfg, data, requests, self, s.engine)
+	s.settings = newSettingsClient(&s.cfg, data, requests, self, s.engine)
 	s.intake = &intake{
-		ledger: ledger, engine: s.engine, reporter: s.reporter, prompt: answering, settings: s.settings, clock: servers, self: self,
+		ledger: ledger, engine: s.engine, reporter: s.reporter, prompt: prompt, settings: s.settings, clock: servers, self: self,
 		crash: a.cfg.Crash, log: a.cfg.Log,
 	}
 	s.announcer = newAnnouncer(&s.cfg, requests, self, s.engine)
@@ -91,9 +89,9 @@ func (a *Agent) newSession(ctx context.Context, data *folder, ledger *journal.Jo
 func (s *session) run(ctx context.Context, sub *nats.Subscription) error {
 	work, stopWork := context.WithCancel(ctx)
 	var workers sync.WaitGroup
-	// The first announcement brings the server's time, by which commands and
-	// recovered operations are judged; meanwhile they wait.
-	s.announcer.announceFirst(work)
+	// The first announcement reads the servers' time, without which no command and
+	// no recovered operation is checked for expiry.
+	s.announcer.sync(work)
 	workers.Go(func() {
 		select {
 		case <-work.Done():
@@ -120,7 +118,7 @@ func (s *session) run(ctx context.Context, sub *nats.Subscription) error {
 		workers.Go(func() { proc.ReapOrphans(work) })
 	}
 	if s.cfg.Machine == nil {
-		workers.Go(func() { s.answerHost(work) })
+		workers.Go(func() { s.serveLocal(work) })
 		workers.Go(func() { s.checkHost(work) })
 	}
 	var err error
@@ -136,13 +134,13 @@ func (s *session) run(ctx context.Context, sub *nats.Subscription) error {
 	return err
 }
 
-// stop ends everything in the order in which nothing is lost: what comes in
-// is turned away, then what runs gets its time, then results leave. A session
-// that did not subscribe to commands yet has no sub.
+// stop stops in the order that loses nothing: it refuses new commands, waits for
+// running ones, then sends the results. sub is nil if the session has not
+// subscribed to commands yet.
 func (s *session) stop(ctx context.Context, sub *nats.Subscription) {
 	s.cfg.Log.Info("stopping")
 	if sub != nil {
-		s.intake.turnAway(sub)
+		s.intake.refuseQueued(sub)
 	}
 	within(ctx, s.cfg.DrainTimeout, s.engine.Stop)
 	within(ctx, flushTimeout, s.flush)
@@ -150,7 +148,7 @@ func (s *session) stop(ctx context.Context, sub *nats.Subscription) {
 	s.cfg.Log.WithField("unsent", s.reporter.waiting()).Info("stopped")
 }
 
-// flush sends what waits.
+// flush sends the queued results and events.
 func (s *session) flush(ctx context.Context) {
 	var both sync.WaitGroup
 	both.Go(func() { s.reporter.flush(ctx) })
@@ -175,35 +173,34 @@ func newHeader(messageType string) agentproto.Header {
 	return agentproto.Header{Type: messageType, ID: uuid.NewString(), Sent: time.Now().UTC()}
 }
 
-// tellOfJournal tells what the journal lost, and from now on whenever it
-// cannot be written.
-func (s *session) tellOfJournal(left journal.Recovered) {
+// reportJournal reports what the journal lost, and from now on when it cannot be
+// written.
+func (s *session) reportJournal(left journal.Recovered) {
 	if d := left.Damage; d != nil && d.Found {
-		s.events.tell(agentproto.Event{
+		s.events.emit(agentproto.Event{
 			Kind: agentproto.EventJournalDamaged,
-			Message: "part of the journal could not be read: processes that run are looked after, " +
-				"but none is started by itself until a command starts, restarts or supervises it again",
+			Message: "part of the journal could not be read: running processes are supervised, " +
+				"but none is started automatically until a command starts, restarts or supervises it again",
 			Details: map[string]any{"found": d.Detail, "copies": "journal.bad-" + d.ID + "-*"},
 		})
 	}
-	// A journal that cannot be used at all is not ready from the start.
 	if err := s.ledger.Ready(); err != nil {
-		s.tellTrouble(err)
+		s.reportJournalError(err)
 	}
 	s.ledger.OnTrouble(func(err error) {
 		if err != nil {
-			s.tellTrouble(err)
+			s.reportJournalError(err)
 		}
 	})
 }
 
-func (s *session) tellTrouble(err error) {
+func (s *session) reportJournalError(err error) {
 	kind := agentproto.EventJournalFull
 	if errors.Is(err, journal.ErrDamaged) {
 		kind = agentproto.EventJournalDamaged
 	}
-	s.events.tell(agentproto.Event{
-		Kind: kind, Message: "the journal cannot be written, what would change the host is refused",
+	s.events.emit(agentproto.Event{
+		Kind: kind, Message: "the journal cannot be written: commands that change the host are refused",
 		Details: map[string]any{"error": err.Error()},
 	})
 }

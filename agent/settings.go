@@ -19,19 +19,19 @@ import (
 )
 
 const (
-	settingsInterval = 10 * time.Minute // between questions, give or take a fifth
-	// firstSettingsRetry is the pause after a question without an answer; it
-	// doubles up to settingsInterval.
+	settingsInterval = 10 * time.Minute // between requests, ± 20 %
+	// firstSettingsRetry is the pause after a request without a reply. It doubles
+	// up to settingsInterval.
 	firstSettingsRetry = 2 * time.Second
-	// spreadQuestions is how long at most an agent waits when all are told at
-	// once that settings changed.
-	spreadQuestions = 2 * time.Second
+	// requestSpread bounds the random delay of a request after a notification to
+	// all agents.
+	requestSpread = 2 * time.Second
 )
 
-// settingsKeeper learns what the server wants of this host and hands it to the
-// engine. A copy in the data folder holds while nobody answers, also after a
-// restart.
-type settingsKeeper struct {
+// settingsClient requests the settings of this host from the servers and applies
+// them to the engine. A copy in the data folder applies while no worker replies,
+// also after a restart.
+type settingsClient struct {
 	conn    *nats.Conn
 	workers *requester
 	self    identity
@@ -40,50 +40,50 @@ type settingsKeeper struct {
 	file    string
 	log     logrus.FieldLogger
 
-	due  chan struct{} // holds a token when a question is to be asked now
-	soon atomic.Bool   // a question of those that are spread is to be asked
-	kept []byte        // what is in the file; empty if nothing is known to be
+	due    chan struct{} // holds a token when a request is due
+	soon   atomic.Bool   // a request is due within requestSpread
+	stored []byte        // content of the file; empty if unknown
 }
 
-func newSettingsKeeper(cfg *Config, data *folder, workers *requester, self identity, e engine) *settingsKeeper {
-	return &settingsKeeper{
+func newSettingsClient(cfg *Config, data *folder, workers *requester, self identity, e engine) *settingsClient {
+	return &settingsClient{
 		conn: cfg.Conn, workers: workers, self: self, clock: workers.clock, engine: e, file: filepath.Join(data.dir, "settings.json"), log: cfg.Log,
 		due: make(chan struct{}, 1),
 	}
 }
 
-// changed has a question follow at once. It does not block.
-func (k *settingsKeeper) changed() { signal(k.due) }
+// changed schedules a request at once. It does not block.
+func (k *settingsClient) changed() { signal(k.due) }
 
-// changedForAll has a question follow within spreadQuestions. Nobody signs this
-// word: said without end, it has one timer at a time.
-func (k *settingsKeeper) changedForAll() {
+// changedForAll schedules a request within requestSpread. The notification is not
+// signed; however often it is sent, one timer runs at a time.
+func (k *settingsClient) changedForAll() {
 	if !k.soon.CompareAndSwap(false, true) {
 		return
 	}
-	time.AfterFunc(rand.N(spreadQuestions), func() {
-		k.soon.Store(false) // what is said from now on may be newer than the answer
+	time.AfterFunc(rand.N(requestSpread), func() {
+		k.soon.Store(false) // later notifications may be newer than the reply
 		k.changed()
 	})
 }
 
-// begin applies what is kept, or what is answered if the connection is there
-// and a worker replies within [agentproto.RequestTimeout].
-func (k *settingsKeeper) begin(ctx context.Context) {
-	k.recall()
-	if k.conn.IsConnected() && k.ask(ctx) {
+// begin applies the stored settings, and those of the servers if a worker replies
+// within [agentproto.RequestTimeout].
+func (k *settingsClient) begin(ctx context.Context) {
+	k.load()
+	if k.conn.IsConnected() && k.request(ctx) {
 		return
 	}
 	k.changed()
 }
 
-// run asks until ctx ends: when it is told to, and at intervals.
-func (k *settingsKeeper) run(ctx context.Context) {
-	told, err := k.conn.Subscribe(agentproto.SettingsChangedAll, func(*nats.Msg) { k.changedForAll() })
+// run requests the settings after notifications and at intervals, until ctx ends.
+func (k *settingsClient) run(ctx context.Context) {
+	sub, err := k.conn.Subscribe(agentproto.SettingsChangedAll, func(*nats.Msg) { k.changedForAll() })
 	if err != nil {
 		k.log.WithError(err).Warn("settings subscription failed, polling only")
 	} else {
-		defer told.Unsubscribe()
+		defer sub.Unsubscribe()
 	}
 	retry := firstSettingsRetry
 	wait := settingsInterval
@@ -98,9 +98,9 @@ func (k *settingsKeeper) run(ctx context.Context) {
 		case <-timer.C:
 		}
 		switch {
-		case !k.conn.IsConnected(): // a new connection asks by itself
+		case !k.conn.IsConnected(): // the announcer calls changed once connected
 			wait = settingsInterval
-		case k.ask(ctx):
+		case k.request(ctx):
 			wait, retry = settingsInterval, firstSettingsRetry
 		default:
 			wait, retry = retry, min(2*retry, settingsInterval)
@@ -108,69 +108,70 @@ func (k *settingsKeeper) run(ctx context.Context) {
 	}
 }
 
-// ask asks once, and reports whether the answer says what holds.
-func (k *settingsKeeper) ask(ctx context.Context) bool {
-	question := agentproto.SettingsAsk{Header: newHeader(agentproto.TypeSettingsAsk), Host: k.self.host, Instance: k.self.instance}
+// request requests the settings once and applies and stores them. It reports
+// whether it did.
+func (k *settingsClient) request(ctx context.Context) bool {
+	request := agentproto.SettingsAsk{Header: newHeader(agentproto.TypeSettingsAsk), Host: k.self.host, Instance: k.self.instance}
 	var reply agentproto.SettingsReply
-	took, err := k.workers.request(ctx, agentproto.SettingsSubject(k.self.cloud), &question, agentproto.TypeSettingsReply, &reply)
+	took, err := k.workers.request(ctx, agentproto.SettingsSubject(k.self.cloud), &request, agentproto.TypeSettingsReply, &reply)
 	if err != nil {
 		k.log.WithError(err).Debug("settings request failed")
 		return false
 	}
 	if !reply.ServerTime.IsZero() {
-		k.clock.observe(took.sent, took.answered, reply.ServerTime)
+		k.clock.observe(took, reply.ServerTime)
 	}
 	if reply.Error != "" {
 		k.log.WithField("reason", reply.Error).Debug("settings unavailable, keeping the previous ones")
 		return false
 	}
 	k.engine.Apply(reply.Settings)
-	k.keep(reply.Settings)
+	k.store(reply.Settings)
 	return true
 }
 
-// keptSettings are the copy in the data folder.
-type keptSettings struct {
+// storedSettings is the content of the file in the data folder.
+type storedSettings struct {
 	Format   int                 `json:"format"`
 	Settings agentproto.Settings `json:"settings"`
 }
 
 const settingsFormat = 1
 
-// keep writes down what holds, if it is not what is written there already.
-func (k *settingsKeeper) keep(s agentproto.Settings) {
-	text, err := json.Marshal(keptSettings{Format: settingsFormat, Settings: s})
-	_, gone := os.Stat(k.file) // somebody may have deleted the data folder
-	if err == nil && gone == nil && string(text) == string(k.kept) {
+// store writes the settings to the file unless it has them already.
+func (k *settingsClient) store(s agentproto.Settings) {
+	text, err := json.Marshal(storedSettings{Format: settingsFormat, Settings: s})
+	_, missing := os.Stat(k.file) // the data folder may have been deleted
+	if err == nil && missing == nil && string(text) == string(k.stored) {
 		return
 	}
 	if err == nil {
 		err = replaceDurably(k.file, string(text))
 	}
 	if err != nil {
-		k.log.WithError(err).Warn("settings not written to the journal")
+		k.log.WithError(err).Warn("settings not stored")
 		return
 	}
-	k.kept = text
+	k.stored = text
 }
 
-// recall applies what is written down, if anything is.
-func (k *settingsKeeper) recall() {
+// load applies the stored settings, if there are any.
+func (k *settingsClient) load() {
 	text, err := os.ReadFile(k.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	var kept keptSettings
+	var stored storedSettings
 	if err == nil {
-		err = json.Unmarshal(text, &kept)
+		err = json.Unmarshal(text, &stored)
 	}
-	if err == nil && kept.Format != settingsFormat {
-		err = fmt.Errorf("format %d is unknown", kept.Format)
+	if err == nil && stored.Format != settingsFormat {
+		err = fmt.Errorf("format %d is unknown", stored.Format)
 	}
 	if err != nil {
 		k.log.WithError(err).WithField("file", k.file).Warn("stored settings unreadable, none in force")
 		return
 	}
-	k.kept = text
-	k.engine.Apply(kept.Settings)
+	k.stored = text
+	k.engine.Apply(stored.Settings)
 }

@@ -224,7 +224,7 @@ func TestSettingsThatCannotBeReadDoNotKeepTheAgentFromWork(t *testing.T) {
 func TestAFloodOfTheWordThatSettingsChangedIsOneQuestion(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		k := &settingsKeeper{due: make(chan struct{}, 1)}
+		k := &settingsClient{due: make(chan struct{}, 1)}
 		questions := 0
 		go func() {
 			for range k.due {
@@ -235,7 +235,7 @@ func TestAFloodOfTheWordThatSettingsChangedIsOneQuestion(t *testing.T) {
 			for range 1000 {
 				k.changedForAll()
 			}
-			time.Sleep(spreadQuestions)
+			time.Sleep(requestSpread)
 			synctest.Wait()
 			if questions != round+1 {
 				t.Errorf("%d questions after %d floods", questions, round+1)

@@ -162,7 +162,7 @@ type Effect interface{ effect() }
 
 // Perform carries out an operation; its end is [Finished].
 type Perform struct {
-	Op Op
+	Op   Op
 	Main Identity // the last verified process; zero = none
 }
 

@@ -217,8 +217,8 @@ func (s State) Ticks(now Moment) bool {
 		(s.Work == Idle && s.Phase != Uncertain && s.Phase != Exited || s.Work == AutoStarting)
 }
 
-// rests reports whether a periodic process waits for its next tick, which will
-// look for it.
+// awaitsTick reports whether a periodic process waits for its next tick. It need
+// not be observed before: the tick does.
 func (s State) awaitsTick() bool {
 	return s.Policy.Periodic && s.Phase == Stopped && !s.recovering
 }

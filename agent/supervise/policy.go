@@ -7,8 +7,8 @@ import (
 
 // Policy is how a process is kept alive. It has no defaults: zero means zero.
 type Policy struct {
-	Resident bool // kept alive; otherwise it is started and may end
-	Periodic bool // started at its ticks (see [Timetable]); never with Resident
+	Resident bool          // kept alive; otherwise it is started and may end
+	Periodic bool          // started at its ticks (see [Timetable]); never with Resident
 	Retries  int           // consecutive failures tolerated before giving up
 	Interval time.Duration // delay of the first retry, doubled by each further one
 	MaxDelay time.Duration // upper bound of the doubled delay

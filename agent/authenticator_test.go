@@ -44,7 +44,7 @@ func TestAnswersThatNobodySignedAreNotBelieved(t *testing.T) {
 		t.Fatal(err)
 	}
 	var reply agentproto.Reply
-	if err := agentproto.Decode(answer.Data, agentproto.TypeReply, &reply); err != nil || !strings.Contains(reply.Message, "no worker answered") {
+	if err := agentproto.Decode(answer.Data, agentproto.TypeReply, &reply); err != nil || !strings.Contains(reply.Message, "no worker replied") {
 		t.Errorf("the time of an unsigned answer counts: %+v, %v", reply, err)
 	}
 	if settings, _ := h.engine.latest(); cmp.Equal(settings, frozen("forged")) {
