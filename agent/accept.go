@@ -68,14 +68,14 @@ func (in *intake) accept(ctx context.Context, commands []*command) {
 		in.unpack(ctx, c)
 		ops = append(ops, c.ops...)
 	}
-	verdicts, err := in.ledger.Receive(ops)
+	admissions, err := in.ledger.Receive(ops)
 	if err != nil {
-		verdicts = unavailable(ops, err)
+		admissions = unavailable(ops, err)
 	}
 	in.crash(CrashReceived)
 	for _, c := range commands {
-		mine := verdicts[:len(c.ops)]
-		verdicts = verdicts[len(c.ops):]
+		mine := admissions[:len(c.ops)]
+		admissions = admissions[len(c.ops):]
 		if !in.clock.surelyBefore(c.body.AcceptBefore) {
 			in.expire(c, mine)
 		}
@@ -85,7 +85,7 @@ func (in *intake) accept(ctx context.Context, commands []*command) {
 			in.reply(c, mine)
 		}
 		for i := range c.ops {
-			if mine[i] == (journal.Verdict{}) {
+			if mine[i] == (journal.Admission{}) {
 				in.engine.Submit(c.ops[i])
 			}
 		}
@@ -95,13 +95,13 @@ func (in *intake) accept(ctx context.Context, commands []*command) {
 // expire refuses the new operations of a command that expired while it was
 // journaled, on a slow disk or while the agent was stopped: its sender may
 // already have retried or given up.
-func (in *intake) expire(c *command, verdicts []journal.Verdict) {
+func (in *intake) expire(c *command, admissions []journal.Admission) {
 	for i, op := range c.ops {
-		if verdicts[i] != (journal.Verdict{}) {
+		if admissions[i] != (journal.Admission{}) {
 			continue
 		}
 		r := refused(op.Item, op.Action, agentproto.CodeFailed, "expired while it was being accepted, not executed", op.AcceptedAt)
-		verdicts[i].Refused = r
+		admissions[i].Refused = r
 		if err := in.ledger.Finish(op.ID, *r); err != nil {
 			in.log.WithError(err).WithFields(logrus.Fields{"task": op.Task, "item": op.Item}).Warn("expiry not written to the journal")
 			continue
@@ -110,10 +110,10 @@ func (in *intake) expire(c *command, verdicts []journal.Verdict) {
 	}
 }
 
-func unavailable(ops []journal.Op, err error) []journal.Verdict {
-	verdicts := make([]journal.Verdict, len(ops))
+func unavailable(ops []journal.Op, err error) []journal.Admission {
+	admissions := make([]journal.Admission, len(ops))
 	for i, op := range ops {
-		verdicts[i].Refused = refused(op.Item, op.Action, agentproto.CodeAgentAbnormal, err.Error(), op.AcceptedAt)
+		admissions[i].Refused = refused(op.Item, op.Action, agentproto.CodeAgentAbnormal, err.Error(), op.AcceptedAt)
 	}
-	return verdicts
+	return admissions
 }

@@ -28,9 +28,9 @@ type obedient struct {
 func (o *obedient) Apply(s agentproto.Settings) { o.applied = append(o.applied, s) }
 func (o *obedient) Submit(op journal.Op)        { o.submitted = append(o.submitted, op) }
 
-func (o *obedient) Receive(ops []journal.Op) ([]journal.Verdict, error) {
+func (o *obedient) Receive(ops []journal.Op) ([]journal.Admission, error) {
 	o.received = append(o.received, ops...)
-	return make([]journal.Verdict, len(ops)), nil
+	return make([]journal.Admission, len(ops)), nil
 }
 
 func (o *obedient) Finish(journal.ID, agentproto.Result) error { return nil }

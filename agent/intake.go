@@ -49,7 +49,7 @@ type intake struct {
 
 // ledger is the part of the journal that intake uses.
 type ledger interface {
-	Receive([]journal.Op) ([]journal.Verdict, error)
+	Receive([]journal.Op) ([]journal.Admission, error)
 	Finish(journal.ID, agentproto.Result) error
 	Acknowledge([]journal.ID) error
 	Result(journal.ID) (r agentproto.Result, open, known bool)

@@ -86,35 +86,35 @@ func (p *prompt) handOver(id journal.ID, r *agentproto.Result) bool {
 
 // replyWithResults is reply for a status command: in a goroutine, it first waits
 // for the results. Call it before the new operations are submitted.
-func (in *intake) replyWithResults(c *command, verdicts []journal.Verdict) {
+func (in *intake) replyWithResults(c *command, admissions []journal.Admission) {
 	results := make(chan agentproto.Result, len(c.ops))
-	open := map[int]int{} // indexes in verdicts by item
+	open := map[int]int{} // indexes in admissions by item
 	for i, op := range c.ops {
 		switch {
-		case verdicts[i] == (journal.Verdict{}):
+		case admissions[i] == (journal.Admission{}):
 			in.prompt.await(op.ID, results)
-		case !verdicts[i].Known || verdicts[i].Result != nil || !in.prompt.join(op.ID, results):
+		case !admissions[i].Known || admissions[i].Result != nil || !in.prompt.join(op.ID, results):
 			continue
 		}
 		open[op.Item] = i
 	}
-	verdicts = slices.Clone(verdicts) // the caller reads the original meanwhile
+	admissions = slices.Clone(admissions) // the caller reads the original meanwhile
 	in.replies.Go(func() {
-		in.awaitResults(c, open, results, verdicts)
-		in.reply(c, verdicts)
-		in.acknowledge(c, verdicts)
+		in.awaitResults(c, open, results, admissions)
+		in.reply(c, admissions)
+		in.acknowledge(c, admissions)
 	})
 }
 
-// awaitResults puts the results into the verdicts until none is open or
+// awaitResults puts the results into the admissions until none is open or
 // [prompt.within] has passed.
-func (in *intake) awaitResults(c *command, open map[int]int, results <-chan agentproto.Result, verdicts []journal.Verdict) {
+func (in *intake) awaitResults(c *command, open map[int]int, results <-chan agentproto.Result, admissions []journal.Admission) {
 	timeout := time.NewTimer(in.prompt.within)
 	defer timeout.Stop()
 	for len(open) > 0 {
 		select {
 		case r := <-results:
-			verdicts[open[r.Item]].Result = &r
+			admissions[open[r.Item]].Result = &r
 			delete(open, r.Item)
 		case <-timeout.C:
 			maps.DeleteFunc(open, func(_, i int) bool { return in.prompt.miss(c.ops[i].ID) })
@@ -125,10 +125,10 @@ func (in *intake) awaitResults(c *command, open map[int]int, results <-chan agen
 
 // acknowledge removes the results in a reply from the journal. If the reply is
 // lost the worker retries, and a repeated status command changes nothing.
-func (in *intake) acknowledge(c *command, verdicts []journal.Verdict) {
+func (in *intake) acknowledge(c *command, admissions []journal.Admission) {
 	var ids []journal.ID
 	for i, op := range c.ops {
-		if verdicts[i].Result != nil && c.items[c.at[i]].Result != nil {
+		if admissions[i].Result != nil && c.items[c.at[i]].Result != nil {
 			ids = append(ids, op.ID)
 		}
 	}
@@ -149,9 +149,9 @@ const replyBytes = 512 << 10
 
 // reply replies to a command. Stored results that would make the reply too large
 // are published again instead.
-func (in *intake) reply(c *command, verdicts []journal.Verdict) {
+func (in *intake) reply(c *command, admissions []journal.Admission) {
 	size := 0
-	for i, v := range verdicts {
+	for i, v := range admissions {
 		reply := &c.items[c.at[i]]
 		reply.Result = v.Refused
 		if v.Result == nil {

@@ -187,7 +187,7 @@ func (s *session) reportJournal(left journal.Recovered) {
 	if err := s.ledger.Ready(); err != nil {
 		s.reportJournalError(err)
 	}
-	s.ledger.OnTrouble(func(err error) {
+	s.ledger.OnWriteError(func(err error) {
 		if err != nil {
 			s.reportJournalError(err)
 		}

@@ -8,24 +8,22 @@ import (
 	"time"
 )
 
-// change is what one caller wants written.
+// change is one change of a caller.
 type change struct {
-	// stage adds the change to the group. An error concerns this change alone.
+	// stage adds the change to the group. An error fails this change alone.
 	stage func(*group) error
-	// withoutDisk is called instead when the group could not be written; nil
-	// leaves it at the error.
+	// withoutDisk, if set, handles the error of a group that could not be written.
 	withoutDisk func(cause error) error
-	// urgent says that it belongs to what was begun already: it may use the room
-	// that is set aside.
+	// urgent changes belong to operations that have begun and may use the disk
+	// reserve.
 	urgent bool
 
 	settled chan struct{} // closed when err is final
 	err     error
 }
 
-// group is changes that are written with one fsync. The index is changed
-// while the group is put together and undone if it cannot be written; nobody
-// sees it in between, because the journal's lock is held.
+// group is a group of changes that are written with one fsync. Staging changes the
+// index, and a failed write undoes that; the journal's lock is held meanwhile.
 type group struct {
 	journal *Journal
 	buf     []byte
@@ -34,7 +32,7 @@ type group struct {
 	undo    []func()
 }
 
-// add appends a record and returns where it will stand.
+// add appends a record and returns its future position.
 func (g *group) add(rec *record) (ref, error) {
 	rec.Group = g.journal.synced + 1
 	payload, err := encodeRecord(rec)
@@ -56,10 +54,10 @@ func (g *group) rollback() {
 	}
 }
 
-// do writes a change and blocks until it is settled. The caller that opens a
-// queue writes for all callers that join the queue before the lock is free.
-// The others do not wait for the lock: a mutex with hundreds of waiters wakes
-// them one by one, and new changes would wait behind settled ones.
+// do writes a change and blocks until it is settled. The first caller in the queue
+// takes the lock and writes the changes of all callers queued meanwhile. The others
+// do not wait for the lock: a mutex with hundreds of waiters wakes them one by one,
+// and new changes would wait behind settled ones.
 func (j *Journal) do(c *change) error {
 	c.settled = make(chan struct{})
 	j.queueMu.Lock()
@@ -84,8 +82,8 @@ func (j *Journal) commitQueue() {
 	j.commit(changes)
 }
 
-// failUnsettled ends the wait of callers that a panic left behind: they must
-// neither hang nor take their change for durable.
+// failUnsettled fails the changes that a panic left unsettled, so that their callers
+// neither hang nor consider the change durable.
 func (j *Journal) failUnsettled(changes []*change) {
 	for _, c := range changes {
 		select {
@@ -101,18 +99,18 @@ var errPanicked = errors.New("journal unavailable: a write panicked")
 
 // commit settles all changes: each is durable, or has its error.
 func (j *Journal) commit(changes []*change) {
-	if j.spent != nil {
-		changes = j.urgentWithoutRoom(changes)
+	if j.noReserve != nil {
+		changes = j.refuseOthers(changes)
 	}
 	cause := j.attempt(changes)
 	if noSpace(cause) {
-		if urgent, rest := apart(changes); len(urgent) > 0 && j.giveRoom(cause) {
+		if urgent, rest := splitUrgent(changes); len(urgent) > 0 && j.releaseReserve(cause) {
 			j.settle(rest, full(cause))
 			changes, cause = urgent, j.attempt(urgent)
 		}
 	}
 	if errors.Is(cause, errVanished) {
-		// Nothing is wrong with the disk: the folder is made again, once.
+		// The disk works: the second attempt recreates the folder.
 		j.log.WithError(cause).Warn("journal missing from its folder, starting new")
 		cause = j.attempt(changes)
 	}
@@ -121,9 +119,9 @@ func (j *Journal) commit(changes []*change) {
 	}
 	j.settle(changes, cause)
 	if cause == nil {
-		cause = j.spent
+		cause = j.noReserve
 	}
-	j.setTrouble(cause)
+	j.setWriteErr(cause)
 	if j.failed == nil && j.unusable == nil && j.current.size >= j.rotateAt {
 		j.rotateWhenDue()
 	}
@@ -136,21 +134,21 @@ func (j *Journal) attempt(changes []*change) error {
 	return j.write(changes)
 }
 
-// urgentWithoutRoom tries to set room aside again, and if there is none
-// refuses all changes but the urgent ones, which it returns.
-func (j *Journal) urgentWithoutRoom(changes []*change) []*change {
-	urgent, rest := apart(changes)
+// refuseOthers tries to refill the disk reserve. If it cannot, it refuses all
+// changes but the urgent ones, which it returns.
+func (j *Journal) refuseOthers(changes []*change) []*change {
+	urgent, rest := splitUrgent(changes)
 	if len(rest) == 0 {
 		return urgent
 	}
-	if err := j.holdRoom(); err != nil {
+	if err := j.ensureReserve(); err != nil {
 		j.settle(rest, err)
 		return urgent
 	}
 	return changes
 }
 
-func apart(changes []*change) (urgent, rest []*change) {
+func splitUrgent(changes []*change) (urgent, rest []*change) {
 	for _, c := range changes {
 		if c.urgent {
 			urgent = append(urgent, c)
@@ -161,13 +159,13 @@ func apart(changes []*change) (urgent, rest []*change) {
 	return urgent, rest
 }
 
-// setTrouble notes why changes are not written, and tells when that begins
-// and ends.
-func (j *Journal) setTrouble(cause error) {
-	was := j.trouble
-	j.trouble = cause
+// setWriteErr records why changes are not written, and reports when that begins and
+// ends.
+func (j *Journal) setWriteErr(cause error) {
+	was := j.writeErr
+	j.writeErr = cause
 	if (was == nil) != (cause == nil) && !errors.Is(cause, errClosed) {
-		j.troubled(cause)
+		j.onWriteErr(cause)
 	}
 }
 
@@ -184,29 +182,29 @@ func (j *Journal) settle(changes []*change, cause error) {
 	}
 }
 
-// Ready returns nil if changes can be written, else why not. A journal whose
-// latest change was not written tries whether the disk is back.
+// Ready returns nil if changes can be written. If the latest change could not be
+// written it retries on the disk.
 func (j *Journal) Ready() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.unusable != nil || j.trouble == nil {
+	if j.unusable != nil || j.writeErr == nil {
 		return j.unusable
 	}
-	if j.spent != nil {
-		if err := j.holdRoom(); err != nil {
+	if j.noReserve != nil {
+		if err := j.ensureReserve(); err != nil {
 			return err
 		}
 	}
 	if err := j.rotate(); err != nil {
-		return fmt.Errorf("%w; new generation: %w", j.trouble, err)
+		return fmt.Errorf("%w; new generation: %w", j.writeErr, err)
 	}
-	j.setTrouble(nil)
+	j.setWriteErr(nil)
 	j.log.WithField("generation", j.generation).Info("journal writable again")
 	return nil
 }
 
-// ready reports why nothing can be written now. After a failure it tries to
-// begin a new generation, which is how the journal comes back.
+// ready returns an error if nothing can be written now. After a failure it tries to
+// rotate, by which the journal recovers.
 func (j *Journal) ready() error {
 	if j.unusable != nil {
 		return j.unusable
@@ -221,7 +219,7 @@ func (j *Journal) ready() error {
 	return nil
 }
 
-// write puts the changes on disk. On error none of them has happened.
+// write writes the changes. After an error none of them has happened.
 func (j *Journal) write(changes []*change) error {
 	g := &group{journal: j}
 	written := false
@@ -242,7 +240,7 @@ func (j *Journal) write(changes []*change) error {
 		return err
 	}
 	written = true
-	j.wrote(Write{Records: g.records, Bytes: len(g.buf), Sync: took})
+	j.onWrite(Write{Records: g.records, Bytes: len(g.buf), Sync: took})
 	j.current.size += int64(len(g.buf))
 	if g.sync {
 		j.synced++
@@ -254,8 +252,8 @@ func (j *Journal) write(changes []*change) error {
 func (j *Journal) writeOut(g *group) (time.Duration, error) {
 	s := j.current
 	if _, err := s.file.WriteAt(g.buf, s.size); err != nil {
-		// What was written of it must not be taken for valid at the next
-		// start, nor what a shorter group leaves of it.
+		// Remove the written part: the next start must not read it as valid,
+		// nor the rest of it behind a shorter group.
 		if cut := errors.Join(s.file.Truncate(s.size), s.file.Sync()); cut != nil {
 			j.failed = fmt.Errorf("%s: %w", s.name, err)
 		}
@@ -282,18 +280,18 @@ func (j *Journal) writeOut(g *group) (time.Duration, error) {
 	return took, nil
 }
 
-// errVanished is wrapped when a file is not where it was.
+// errVanished is wrapped when a file is no longer in the folder.
 var errVanished = errors.New("file has vanished")
 
-// present reports an error when the file no longer is in the folder: what is
-// written to a deleted file is gone with the process.
+// present returns an error if the file was deleted or replaced: writes to a deleted
+// file are lost with the process.
 func (j *Journal) present(s *segment) error {
 	same, err := j.disk.Is(s.name, s.file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%w: %w", errVanished, err)
 	case err == nil && !same:
-		return fmt.Errorf("%w: it was replaced by another", errVanished)
+		return fmt.Errorf("%w: it was replaced by another file", errVanished)
 	}
 	return err
 }

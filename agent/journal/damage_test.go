@@ -44,7 +44,7 @@ func newHistory(tb testing.TB) *history {
 		op := startOp("t", n)
 		op.Fence = fence
 		h.ops[op.ID] = op
-		if v := receive(tb, j, op); v[0] != (Verdict{}) {
+		if v := receive(tb, j, op); v[0] != (Admission{}) {
 			tb.Fatalf("%+v", v[0])
 		}
 		for step, do := range []func() error{
@@ -104,7 +104,7 @@ func (h *history) check(d memDisk, mayForget bool) (r Recovered, err error) {
 		if err != nil {
 			return r, err
 		}
-		if h.begun[id] && v[0] == (Verdict{}) && !mayForget {
+		if h.begun[id] && v[0] == (Admission{}) && !mayForget {
 			return r, fmt.Errorf("%v is taken for new and would be executed again", id)
 		}
 		if result := v[0].Result; result != nil && result.Code == 0 && result.Message != "success" {
@@ -114,7 +114,7 @@ func (h *history) check(d memDisk, mayForget bool) (r Recovered, err error) {
 	// It must take what is new, and keep it.
 	next := startOp("next", 0)
 	next.Fence = 1 << 40
-	if v, err := j.Receive([]Op{next}); err != nil || v[0] != (Verdict{}) {
+	if v, err := j.Receive([]Op{next}); err != nil || v[0] != (Admission{}) {
 		return r, fmt.Errorf("opened, but takes nothing new: %+v, %w", v, err)
 	}
 	again, later, err := open(memDir, d.clone(), memLimits(), quiet())

@@ -7,8 +7,8 @@ import (
 	"github.com/procfleet/procfleet/internal/datafile"
 )
 
-// disk is the part of a file system that the journal uses; tests put one that
-// fails in its place.
+// disk is the part of a file system that the journal uses; tests replace it by one
+// that fails.
 type disk interface {
 	MkdirAll(dir string) error
 	List(dir string) ([]string, error)

@@ -7,8 +7,7 @@ import (
 	"syscall"
 )
 
-// noSpace reports whether an error says that the disk, or what of it may be
-// used, is full.
+// noSpace reports whether an error means that the disk or its quota is full.
 func noSpace(err error) bool {
 	return errors.Is(err, errNoSpace) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

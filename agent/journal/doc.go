@@ -1,65 +1,61 @@
-// Package journal is the agent's memory of what it was told to do and what
-// became of it, kept on disk so that no operation is run twice or forgotten
-// when the agent or its host dies.
+// Package journal stores the operations that the agent has accepted, and their
+// results, on disk, so that none is executed twice or lost when the agent or its
+// host crashes.
 //
-// An operation is received, then executing, then finished, and at last
-// acknowledged, when the results stream has its result. Each step up to
-// finished is on disk before the method that reports it returns; callers that
-// come together share one fsync. The package also keeps, per process, the
-// highest fence received and the engine's own record of the process.
+// An operation is received, executing, finished, and at last acknowledged, when the
+// servers have stored its result. Each step up to finished is durable before the
+// method that records it returns; concurrent callers share one fsync. Per process,
+// the journal also stores the highest fence received and the engine's record of the
+// process.
 //
 // # Files
 //
-// A generation is a pair of files: log-<n> takes the changes, one record each,
-// and snapshot-<n> is everything that held when log-<n> was begun. A record is
-// its length, its CRC-32C and JSON. When a log has grown enough, the next
-// generation is written beside the old one and renamed into place; the one
-// before is kept, and is read when the newest snapshot turns out damaged.
-// Only an index is held in memory, the contents stay in the files.
+// A generation is a pair of files: log-<n> receives the changes, one record each,
+// and snapshot-<n> is the state when log-<n> was begun. A record is its length, its
+// CRC-32C and JSON. When a log has grown enough, the next generation is written
+// under temporary names and renamed; the previous one is retained and read if the
+// newest snapshot is damaged. Memory holds an index only, contents stay in the files.
 //
-// # Forgetting
+// # Retention
 //
-// A new generation leaves out finished operations whose results are
-// acknowledged: all but the last 100,000, and those that are 7 days older than
-// the newest command. Statuses are forgotten first, since looking twice changes
-// nothing: they get the room that operations which changed the host leave.
-// Open and unacknowledged operations are always kept.
+// A new generation leaves out acknowledged operations, except the last 100,000, and
+// those that are 7 days older than the newest command. Status operations are removed
+// first, because repeating one changes nothing. Open and unacknowledged operations
+// are always retained.
 //
-// Forgetting never makes an operation run twice. Each operation that changes
-// something has raised the fence of its process, and a command that is not
-// remembered is new only if it is above that fence. Fences are kept longer than
-// operations: as long as the engine has a record of the process, else for 30
-// days and at most 100,000 of them. A fence that is forgotten raises the floor,
-// which every generation keeps: a command for a process without a fence must be
-// above the floor. So whatever was forgotten, a repeat is refused, and only its
-// result is lost to the sender, who has acknowledged it.
+// Removal never makes an operation execute twice. Each operation that changes the
+// host raises the fence of its process, and a command that is not stored is new only
+// if it is above that fence. Fences are retained as long as the engine has a record
+// of the process, otherwise for 30 days and at most 100,000 of them. The highest
+// removed fence becomes the floor, which every generation stores: a command for a
+// process without a fence must be above the floor. A repeat of a removed operation
+// is therefore refused; its sender has acknowledged the result before.
 //
-// Age is the distance of fences, which are microseconds of the servers' clock
-// and are on disk with each operation. The host's clock has no part in it:
-// neither a step of that clock nor a restart changes what is remembered.
+// Age is the distance of fences, which are microseconds of the servers' clock and
+// are stored with each operation. Neither a step of the host's clock nor a restart
+// changes which operations are retained.
 //
 // # Damage
 //
-// What was written but never reported durable may be torn by a crash. It is
-// cut off when the journal is opened, after a copy went to journal.bad-<time>.
-// Records that were durable carry proof of it: a later record of another
-// fsync. If such a record is damaged and no older generation holds the same,
-// the journal goes on with whatever is whole, in a new generation, and gives
-// the damaged files the names journal.bad-<time>-<file>. It does not know any
-// more what was run and what is wanted, so it says so in [Recovered.Damage],
-// now and whenever it is opened later; operations that had not begun count as
-// begun; and commands as old as those that it holds are refused, since they
-// may have been executed and forgotten.
+// Records that were never reported as durable may be torn by a crash. They are
+// truncated when the journal is opened, after a copy to journal.bad-<time>.
 //
-// Of files in which nothing is whole [Open] returns [ErrDamaged], of a journal
-// that a newer program wrote [ErrNewerFormat], and changes none. The caller
-// can go on with [Unavailable], which refuses everything that would change the
-// host.
+// A later record of another fsync proves that a record was durable. If such a record
+// is damaged and no older generation has the same content, the journal loads all
+// intact records into a new generation and renames the damaged files to
+// journal.bad-<time>-<file>. Records of executed operations and of desired states may
+// be missing then. So [Recovered.Damage] is set now and at each later opening,
+// operations that had not begun count as begun, and commands that are not newer than
+// the loaded ones are refused, because they may have been executed.
+//
+// If no record is intact [Open] returns [ErrDamaged], and for a journal of a newer
+// program [ErrNewerFormat]; it changes no file then. The caller can continue with
+// [Unavailable], which refuses all changes of the host.
 //
 // # Full and failing disks
 //
-// When a write or an fsync fails, nothing of that group of changes has
-// happened. Operations that change something are then refused with code 117,
-// status operations are kept in memory only. After a failed fsync the log is
-// not trusted any more: the next change must first write a new generation.
+// After a failed write or fsync, no change of its group has happened. Operations
+// that change the host are refused with code 117, status operations are stored in
+// memory only. After a failed fsync the log is no longer written: the next change
+// has to begin a new generation.
 package journal

@@ -271,7 +271,7 @@ func TestFolderRemovedUnderTheRunningAgent(t *testing.T) {
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	if v := receive(t, j, startOp("after", 0)); v[0] != (Verdict{}) {
+	if v := receive(t, j, startOp("after", 0)); v[0] != (Admission{}) {
 		t.Fatalf("refused although the folder can be made again: %+v", v[0].Refused)
 	}
 	mustClose(t, j)

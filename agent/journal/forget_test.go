@@ -30,7 +30,7 @@ func openIn(tb rapid.TB, d disk, l limits) *Journal {
 // over is an operation from its acceptance to its acknowledgement.
 func over(tb rapid.TB, j *Journal, op Op) {
 	tb.Helper()
-	if v := receive(tb, j, op); v[0] != (Verdict{}) {
+	if v := receive(tb, j, op); v[0] != (Admission{}) {
 		tb.Fatalf("%v with fence %d is not new: %+v", op.ID, op.Fence, v[0])
 	}
 	finish(tb, j, op.ID)
@@ -95,7 +95,7 @@ func TestOperationThatWasForgottenIsNotExecutedAgain(t *testing.T) {
 	}
 	again := first
 	again.Task, again.Fence = "later", 100
-	if v := receive(t, j, again, fenced(101)); v[0] != (Verdict{}) || v[1] != (Verdict{}) {
+	if v := receive(t, j, again, fenced(101)); v[0] != (Admission{}) || v[1] != (Admission{}) {
 		t.Errorf("later commands are refused: %+v %+v", v[0].Refused, v[1].Refused)
 	}
 }
@@ -185,7 +185,7 @@ func TestFencesOutliveOperationsAndLeaveAFloor(t *testing.T) {
 		t.Error("a command as old as a forgotten fence is taken for new")
 	}
 	old.Fence = kept.Fence + 1
-	if v := receive(t, j, old); v[0] != (Verdict{}) {
+	if v := receive(t, j, old); v[0] != (Admission{}) {
 		t.Errorf("a command above all forgotten fences is refused: %+v", v[0].Refused)
 	}
 }
@@ -224,7 +224,7 @@ func TestNothingIsEverReceivedTwice(t *testing.T) {
 					return
 				}
 				op := rapid.SampledFrom(sent).Draw(t, "operation")
-				if v := receive(t, j, op); v[0] == (Verdict{}) {
+				if v := receive(t, j, op); v[0] == (Admission{}) {
 					t.Fatalf("%v with fence %d is executed again", op.ID, op.Fence)
 				}
 			},

@@ -10,15 +10,15 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// index is everything the journal knows, without the contents, which stay in
+// index is the content of the journal in memory, with references to the records in
 // the files.
 type index struct {
 	ops       map[ID]*entry
 	fences    map[string]fenceMark
 	processes map[string]ref
 	accepted  uint64 // counts operations; gives entry.order
-	newest    int64  // highest fence that is known; the age of others counts from it
-	floor     int64  // highest fence that was forgotten
+	newest    int64  // highest fence received; the reference for the age of others
+	floor     int64  // highest fence that was removed
 	damage    *damage
 }
 
@@ -27,14 +27,14 @@ type entry struct {
 	order  uint64 // of acceptance
 	action string // "" of records written before it was kept
 	fence  int64
-	hash   uint64 // of what was asked for
+	hash   uint64 // see payloadHash
 	lane   string
 	trace  string
 
-	received  ref  // zero for a status operation that is in memory only
-	executing ref  // zero until it executes
-	doubt     bool // it may have executed although executing is zero
-	finished  bool
+	received      ref  // zero for a status operation that is in memory only
+	executing     ref  // zero until it executes
+	maybeExecuted bool // it may have executed although executing is zero: the journal was damaged
+	finished      bool
 	// Of a finished operation.
 	done       ref
 	finishedAt time.Time
@@ -44,42 +44,42 @@ type entry struct {
 	// volatile is a result that is not on disk: of a status operation that could
 	// not be written, or of an operation that was lost.
 	volatile *agentproto.Result
-	lost     bool // nothing is left of it but that it had begun
+	lost     bool // all its records are lost but the one that it had begun
 }
 
 func newIndex() index {
 	return index{ops: map[ID]*entry{}, fences: map[string]fenceMark{}, processes: map[string]ref{}}
 }
 
-// asksOther reports whether an operation under this entry's identity is another
-// one. The spec does not count: an agent that was upgraded reads fields of it
-// that its predecessor dropped, and the operation is still the same.
-func (e *entry) asksOther(op *Op) bool {
+// differs reports whether an operation with this entry's id is another operation.
+// Specs are not compared: an upgraded agent decodes fields that its predecessor
+// dropped.
+func (e *entry) differs(op *Op) bool {
 	return e.action != "" && (e.action != op.Action || e.fence != op.Fence)
 }
 
-// mutating reports whether the operation changed anything on the host.
 func (e *entry) mutating() bool { return e.action != agentproto.ActionStatus }
 
-// outdated says why a command that is not known, and changes the host, is not
-// new; "" = it is. What is not above the last fence of its process was received
-// before, or is older than what was.
-func (x *index) outdated(op *Op) string {
+// staleReason returns why an unknown operation that changes the host is not new;
+// "" = it is new. An operation whose fence is not above the last fence of its
+// process was received before or is superseded.
+func (x *index) staleReason(op *Op) string {
 	mark, marked := x.fences[op.Spec.Key]
 	switch {
 	case marked && mark.after(op.Fence, op.Item):
 		return "superseded by a later command for this process"
 	case marked && mark.at(op.Fence, op.Item):
-		return "received before, its outcome is not remembered any more"
+		return "received before, its result is no longer stored"
 	case !marked && op.Fence <= x.floor:
-		return "older than the commands that this agent remembers, it may have been executed before: ask for it anew"
+		return "older than the commands in this agent's journal, it may have been executed before: submit it again"
 	case x.damage != nil && op.Fence <= x.damage.Fence:
-		return "journal was damaged: an operation as old as this one may have been executed before, ask for it anew"
+		return "journal was damaged: an operation as old as this one may have been executed before, submit it again"
 	}
 	return ""
 }
 
-// payloadHash is of everything that was asked for, as this program reads it.
+// payloadHash hashes action, fence and spec of an operation, as this program
+// decodes them.
 func payloadHash(op *Op) (uint64, error) {
 	h := fnv.New64a()
 	err := json.NewEncoder(h).Encode(struct {
@@ -117,7 +117,7 @@ func (x *index) finish(d *done, at ref) {
 	e.finished, e.done, e.finishedAt, e.code, e.reason = true, at, d.At, d.Code, d.Reason
 }
 
-// apply repeats a record that was read from a file.
+// apply applies a record that was read from a file.
 func (x *index) apply(rec *record, at ref) error {
 	switch {
 	case rec.End != nil:
@@ -159,7 +159,7 @@ func (x *index) apply(rec *record, at ref) error {
 	return nil
 }
 
-// outline is the result of an operation whose details cannot be read.
+// outline returns the result of an operation whose record cannot be read.
 func (e *entry) outline(id ID, cause error) agentproto.Result {
 	r := agentproto.Result{Item: id.Item, Code: e.code, Reason: e.reason, FinishedAt: e.finishedAt}
 	if cause == nil {

@@ -27,35 +27,34 @@ type Op struct {
 	Spec   agentproto.Spec `json:"spec"`
 	// AcceptedAt is by this host's clock.
 	AcceptedAt time.Time `json:"accepted_at"`
-	// ReceivedAt is the same moment by the server's clock; zero in records of
-	// agents that did not keep it.
+	// ReceivedAt is the same moment by the servers' clock; zero in records of earlier
+	// releases.
 	ReceivedAt time.Time `json:"received_at,omitzero"`
-	// NotAfter is by the server's clock: later the operation must not begin.
+	// NotAfter, by the servers' clock, is the latest time to begin the operation.
 	NotAfter time.Time `json:"not_after,omitzero"`
 	Trace    string    `json:"trace,omitempty"` // traceparent of the command
 }
 
-// mutating reports whether the operation changes anything on the host.
-// Unknown actions count, so that whatever guards changes guards them too.
+// mutating reports whether the operation may change the host; unknown actions may.
 func (o *Op) mutating() bool { return o.Action != agentproto.ActionStatus }
 
-// Exec is what is known of an operation's command: before it is spawned
-// without PID, afterwards with it.
+// Exec identifies an operation's command; PID is 0 before it is spawned.
 type Exec struct {
 	BootID string    `json:"boot_id"`
 	At     time.Time `json:"at"`
 	PID    int       `json:"pid,omitempty"` // also the process group
 	Start  uint64    `json:"start,omitempty"`
-	// Before is what ran before the command; opaque to the journal.
+	// Before is the engine's record of the processes before the command; opaque to
+	// the journal.
 	Before json.RawMessage `json:"before,omitempty"`
 }
 
-// Verdict says what Receive made of an operation. The zero Verdict is a new
-// operation that is now in the journal.
-type Verdict struct {
-	Known   bool               // a repeat; still open unless Result is set
-	Result  *agentproto.Result // of a repeat that is over
-	Refused *agentproto.Result // never accepted; this is its result
+// Admission is the outcome of [Journal.Receive] for one operation. The zero
+// Admission is a new operation that is now in the journal.
+type Admission struct {
+	Known   bool               // a repeat, not finished unless Result is set
+	Result  *agentproto.Result // of a finished repeat
+	Refused *agentproto.Result // result of an operation that was not accepted
 }
 
 // OpenOp is an operation that was accepted and is not finished.
@@ -73,14 +72,13 @@ type FinishedOp struct {
 	Trace string
 }
 
-// Recovered is what an opened journal held.
+// Recovered is the content of an opened journal.
 type Recovered struct {
 	Open           []OpenOp     // in the order of acceptance
 	Unacknowledged []FinishedOp // in the order of acceptance
 	Processes      map[string]json.RawMessage
-	// Damage is the last one of this journal, nil if there was none. What it
-	// holds may be out of date then: operations and processes may have been
-	// forgotten, or be shown as they were before.
+	// Damage is the last damage of this journal, nil if there was none. After a
+	// damage, operations and processes may be missing or outdated.
 	Damage *Damage
 }
 
@@ -92,8 +90,8 @@ var (
 
 var errClosed = errors.New("journal is closed")
 
-// Journal is an open journal. Its methods are safe for concurrent use, wait
-// for the disk, and return errors that say why nothing was changed.
+// Journal is an open journal. Its methods are safe for concurrent use and block on
+// the disk. A method that returns an error has changed nothing.
 type Journal struct {
 	dir    string
 	disk   disk
@@ -104,67 +102,64 @@ type Journal struct {
 	queueMu sync.Mutex
 	queue   []*change
 
-	// mu guards what follows and is held over disk writes: whoever gets it
-	// writes everything that was queued meanwhile with one fsync.
+	// mu guards the fields below and is held during disk writes: its holder writes
+	// all changes that were queued meanwhile with one fsync.
 	mu         sync.Mutex
 	index      index
 	generation int        // of current
 	base       int        // generation of the snapshot in force; 0 is none
 	current    *segment   // takes the records
 	segments   []*segment // open for reading; current is the last
-	synced     uint64     // fsynced groups so far; the next group carries synced+1
+	synced     uint64     // number of fsynced groups; the next group has number synced+1
 	rotateAt   int64      // size of current at which the next generation is due
-	wrote      func(Write)
-	damage     *Damage // found when it was opened
-	aside      bool    // the damaged files have other names
-	// trouble is why the latest change was not written; nil = it was.
-	trouble  error
-	troubled func(error)
-	crash    func(point string)
-	spent    error // why no room is set aside; nil = there is
-	// failed is why current must not be written any more; the next change
-	// begins a new generation or fails.
-	failed error
-	// unusable is why the journal never works again.
-	unusable error
+	damage     *Damage    // found when the journal was opened
+	renamed    bool       // the damaged files are renamed
+	onWrite    func(Write)
+	onWriteErr func(error)
+	crash      func(point string)
+
+	writeErr  error // why the latest change was not written; nil = it was
+	noReserve error // why there is no disk reserve; nil = there is one
+	failed    error // why current must not be written any more; the next change rotates or fails
+	unusable  error // why the journal never works again
 }
 
-// Write is one write to the log, for the changes of all who waited for it.
+// Write describes one successful write of a group of changes.
 type Write struct {
 	Records int
 	Bytes   int
-	Sync    time.Duration // of the fsync; 0 = the write needed none
+	Sync    time.Duration // duration of the fsync; 0 = none was needed
 }
 
-// OnWrite has fn told each write that succeeded. Call it before anything is
-// written. fn must not block and must not call the journal.
-func (j *Journal) OnWrite(fn func(Write)) { j.wrote = fn }
+// OnWrite registers fn to be called after each successful write. Call it before
+// the first change. fn must not block and must not call the journal.
+func (j *Journal) OnWrite(fn func(Write)) { j.onWrite = fn }
 
-// OnTrouble has fn told when changes cannot be written any more, and nil when
-// they can again. Call it before anything is written. fn must not block and
-// must not call the journal.
-func (j *Journal) OnTrouble(fn func(error)) { j.troubled = fn }
+// OnWriteError registers fn to be called with the error when changes can no longer
+// be written, and with nil when they can again. Call it before the first change. fn
+// must not block and must not call the journal.
+func (j *Journal) OnWriteError(fn func(error)) { j.onWriteErr = fn }
 
-// Points of [Journal.OnCrash], each of beginning a new generation.
+// Points of [Journal.OnCrash] during a rotation.
 const (
-	CrashNewLog       = "journal.new-log"       // its log is there, its snapshot is not
-	CrashSnapshot     = "journal.snapshot"      // its snapshot is written and has no name yet
-	CrashNewSnapshot  = "journal.new-snapshot"  // its snapshot has its name, the folder is not synced
-	CrashBeforePruned = "journal.before-pruned" // it is in force, nothing of before is removed
+	CrashNewLog       = "journal.new-log"       // the new log exists, its snapshot does not
+	CrashSnapshot     = "journal.snapshot"      // the snapshot has its temporary name
+	CrashNewSnapshot  = "journal.new-snapshot"  // the snapshot has its final name, the folder is not synced
+	CrashBeforePruned = "journal.before-pruned" // the new generation is in force, old files exist
 )
 
-// OnCrash has fn called at named points, for tests that kill the program there.
-// Call it before anything is written.
+// OnCrash registers fn to be called at the points above, for tests that kill the
+// program there. Call it before the first change.
 func (j *Journal) OnCrash(fn func(point string)) { j.crash = fn }
 
-// limits bound what is kept.
+// limits bound the retained records.
 type limits struct {
 	retain       time.Duration // of finished operations
 	retainOps    int           // of finished operations
 	retainFence  time.Duration // of fences of processes without a record
 	retainFences int           // of fences of processes without a record
-	rotateBytes  int64         // a log below this size is not rotated
-	reserveBytes int64         // set aside for when the disk is full; 0 = none
+	rotateBytes  int64         // minimum size of a log to rotate
+	reserveBytes int64         // size of the disk reserve; 0 = none
 }
 
 func defaultLimits() limits {
@@ -174,8 +169,9 @@ func defaultLimits() limits {
 	}
 }
 
-// Open opens the journal in dir, which is created if missing, and says what
-// it holds. Only one process may have it open; the caller sees to that.
+// Open opens the journal in dir, which is created if missing, and returns its
+// content. The caller ensures that one process at a time has it open. Errors that
+// wrap [ErrDamaged] or [ErrNewerFormat] leave all files unchanged.
 func Open(dir string, log logrus.FieldLogger) (*Journal, Recovered, error) {
 	return open(dir, osDisk{}, defaultLimits(), log)
 }
@@ -189,19 +185,18 @@ func open(dir string, d disk, l limits, log logrus.FieldLogger) (*Journal, Recov
 		recovered, err = j.recovered()
 	}
 	if err != nil {
-		_ = j.closeSegments() // nothing was left unwritten
+		_ = j.closeSegments() // nothing is unwritten
 		return nil, Recovered{}, fmt.Errorf("open journal %s: %w", dir, err)
 	}
-	if err := j.holdRoom(); err != nil {
-		j.trouble = err
+	if err := j.ensureReserve(); err != nil {
+		j.writeErr = err
 		log.WithError(err).Error("disk full, operations refused")
 	}
 	return j, recovered, nil
 }
 
-// Unavailable returns a journal that touches no file, refuses every operation
-// that would change the host with cause, and keeps status operations in
-// memory.
+// Unavailable returns a journal without files: it refuses all operations that change
+// the host with cause, and stores status operations in memory.
 func Unavailable(cause error, log logrus.FieldLogger) *Journal {
 	j := newJournal(defaultLimits(), log)
 	j.unusable = cause
@@ -211,12 +206,11 @@ func Unavailable(cause error, log logrus.FieldLogger) *Journal {
 func newJournal(l limits, log logrus.FieldLogger) *Journal {
 	return &Journal{
 		disk: osDisk{}, limits: l, now: time.Now, log: log, index: newIndex(), rotateAt: l.rotateBytes,
-		wrote: func(Write) {}, troubled: func(error) {}, crash: func(string) {},
+		onWrite: func(Write) {}, onWriteErr: func(error) {}, crash: func(string) {},
 	}
 }
 
-// Close gives the files back. Every change was written when its method
-// returned; later calls fail.
+// Close closes the files. Later changes fail.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -233,8 +227,8 @@ func (j *Journal) closeSegments() error {
 	return errors.Join(errs...)
 }
 
-// Result returns what is known of an operation: its result if it is over,
-// open if it is not, known false if this journal never accepted it.
+// Result returns the result of a finished operation. open is true if the operation
+// is not finished; known is false if the journal does not have it.
 func (j *Journal) Result(id ID) (r agentproto.Result, open, known bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -248,8 +242,7 @@ func (j *Journal) Result(id ID) (r agentproto.Result, open, known bool) {
 	return j.resultOf(id, e), false, true
 }
 
-// Results returns the results of those of ids that are finished, in the
-// order of ids.
+// Results returns the results of the finished operations among ids.
 func (j *Journal) Results(ids []ID) map[ID]agentproto.Result {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -262,8 +255,8 @@ func (j *Journal) Results(ids []ID) map[ID]agentproto.Result {
 	return results
 }
 
-// resultOf reads a result from disk. Code and reason are in memory, so that
-// even a disk that cannot be read any more does not change an outcome.
+// resultOf reads a result from disk. If it cannot be read, code and reason come
+// from memory, so that a failing disk does not change an outcome.
 func (j *Journal) resultOf(id ID, e *entry) agentproto.Result {
 	if e.volatile != nil {
 		return *e.volatile

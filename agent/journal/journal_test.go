@@ -59,7 +59,7 @@ func success(item int) agentproto.Result {
 	return agentproto.Result{Item: item, Reason: agentproto.ReasonSucceeded, Message: "success"}
 }
 
-func receive(tb rapid.TB, j *Journal, ops ...Op) []Verdict {
+func receive(tb rapid.TB, j *Journal, ops ...Op) []Admission {
 	tb.Helper()
 	v, err := j.Receive(ops)
 	if err != nil {
@@ -133,7 +133,7 @@ func TestRepeatIsAnsweredWithWhatIsKnown(t *testing.T) {
 	t.Parallel()
 	j, _ := mustOpen(t, t.TempDir())
 	op := startOp("t", 0)
-	if v := receive(t, j, op); v[0] != (Verdict{}) {
+	if v := receive(t, j, op); v[0] != (Admission{}) {
 		t.Fatalf("first: %+v", v[0])
 	}
 	if v := receive(t, j, op); !v[0].Known || v[0].Result != nil {
@@ -223,7 +223,7 @@ func TestConcurrentRepeatsAreAcceptedOnce(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if v[0] == (Verdict{}) {
+			if v[0] == (Admission{}) {
 				fresh <- struct{}{}
 			}
 		})
@@ -397,7 +397,7 @@ func TestUnavailableJournalStillAnswersStatus(t *testing.T) {
 	if v[0].Refused == nil || v[0].Refused.Code != agentproto.CodeAgentAbnormal {
 		t.Errorf("start: %+v", v[0])
 	}
-	if v[1] != (Verdict{}) {
+	if v[1] != (Admission{}) {
 		t.Fatalf("status: %+v", v[1])
 	}
 	finish(t, j, look.ID)

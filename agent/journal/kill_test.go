@@ -128,11 +128,11 @@ func outliveKill(t *testing.T, steps int, point string) {
 		t.Fatalf("only %d open operations", len(r.Open))
 	}
 	for id := range received {
-		if v := receive(t, j, written(id.Item)); v[0] == (Verdict{}) {
+		if v := receive(t, j, written(id.Item)); v[0] == (Admission{}) {
 			t.Fatalf("%v would be executed again", id)
 		}
 	}
-	if v := receive(t, j, written(1<<30)); v[0] != (Verdict{}) {
+	if v := receive(t, j, written(1<<30)); v[0] != (Admission{}) {
 		t.Errorf("it takes nothing more: %+v", v[0].Refused)
 	}
 }
@@ -193,7 +193,7 @@ func TestHugeContentIsRefusedAlone(t *testing.T) {
 	if v[0].Refused == nil || v[0].Refused.Code != agentproto.CodeFailed {
 		t.Errorf("huge: %+v", v[0])
 	}
-	if v[1] != (Verdict{}) {
+	if v[1] != (Admission{}) {
 		t.Errorf("small: %+v", v[1])
 	}
 }

@@ -11,9 +11,8 @@ import (
 	"slices"
 )
 
-// load reads the newest generation, or the one before it if a snapshot is
-// damaged, or else what is whole of all, and makes the journal ready to take
-// changes.
+// load reads the newest generation, the previous one if its snapshot is damaged, or
+// else the intact records of all files, and prepares the journal for changes.
 func (j *Journal) load() error {
 	if err := j.disk.MkdirAll(j.dir); err != nil {
 		return err
@@ -45,12 +44,11 @@ func (j *Journal) load() error {
 	if err = j.salvage(logs, snapshots, err); err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w. Nothing was changed. Look which processes run on this host, "+
-		"then move the folder away and restart the agent to begin a new journal", err)
+	return fmt.Errorf("%w. Nothing was changed. Check which processes run on this host, "+
+		"then rename the folder and restart the agent to begin a new journal", err)
 }
 
-// Exists reports whether dir holds anything of a journal: a log or a snapshot,
-// whole or damaged. A folder that is missing or emptied does not.
+// Exists reports whether dir has a log or a snapshot, intact or damaged.
 func Exists(dir string) (bool, error) {
 	names, err := osDisk{}.List(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -82,8 +80,8 @@ func (j *Journal) beginFirst() error {
 	return nil
 }
 
-// refuseNewer looks at the head of every file before anything is taken from
-// any of them.
+// refuseNewer returns [ErrNewerFormat] if any file has a newer format. It reads the
+// head of each file.
 func (j *Journal) refuseNewer(logs, snapshots []int) error {
 	var names []string
 	for _, n := range logs {
@@ -100,7 +98,7 @@ func (j *Journal) refuseNewer(logs, snapshots []int) error {
 		payload, err := readFrame(io.NewSectionReader(f, 0, frameHeader+maxRecord), nil)
 		_ = f.Close() // it was only read
 		if err != nil {
-			continue // torn or damaged: judged when it is read
+			continue // torn or damaged: handled when the file is loaded
 		}
 		var rec record
 		if json.Unmarshal(payload, &rec) == nil && rec.Head != nil && rec.Head.Format > format {
@@ -195,7 +193,7 @@ func (j *Journal) loadLog(generation int, last bool) error {
 		return bad
 	}
 	if bad != nil {
-		if err := j.judgeTail(s, bad); err != nil {
+		if err := j.checkTail(s, bad); err != nil {
 			return err
 		}
 	}
@@ -211,16 +209,16 @@ func (j *Journal) loadLog(generation int, last bool) error {
 	if s.size == 0 { // the crash came before the head was written
 		return j.begin(s, generation)
 	}
-	// What was read is acted upon, so it must be durable even if the program
-	// that wrote it died before its fsync.
+	// The agent acts on these records, so they must be durable even if the program
+	// that wrote them died before its fsync.
 	return s.file.Sync()
 }
 
-// judgeTail tells a tail that was never durable from damage. The records of
-// one group, and those written without an fsync before it, may be torn
-// together and in any order; a group after that one was only written once the
-// torn one was durable.
-func (j *Journal) judgeTail(s *segment, bad error) error {
+// checkTail returns an error if the invalid end of a log is damage. Otherwise it
+// was never durable: the records of one group, and those written without an fsync
+// before it, may be torn in any order, but a later group was only written once they
+// were durable.
+func (j *Journal) checkTail(s *segment, bad error) error {
 	tail, err := readTail(s)
 	if err != nil {
 		return err
@@ -228,8 +226,8 @@ func (j *Journal) judgeTail(s *segment, bad error) error {
 	if laterGroup(tail, j.synced+1) {
 		return fmt.Errorf("%w: %s %w, and valid records follow", ErrDamaged, s.name, bad)
 	}
-	if s.size == 0 && len(tail) > longestHead { // the head was durable before anything followed it
-		return fmt.Errorf("%w: %s %w, and more follows", ErrDamaged, s.name, bad)
+	if s.size == 0 && len(tail) > longestHead { // the head was durable before any record followed it
+		return fmt.Errorf("%w: %s %w, and more data follows", ErrDamaged, s.name, bad)
 	}
 	return nil
 }
@@ -237,8 +235,7 @@ func (j *Journal) judgeTail(s *segment, bad error) error {
 // longestHead bounds the size of a log's first record, in bytes.
 const longestHead = 256
 
-// cutTail keeps a copy of what was torn and truncates the log to its valid
-// records.
+// cutTail copies the torn end of a log and truncates the log to its valid records.
 func (j *Journal) cutTail(s *segment, bad error) error {
 	tail, err := readTail(s)
 	if err != nil {
@@ -246,7 +243,7 @@ func (j *Journal) cutTail(s *segment, bad error) error {
 	}
 	fields := j.log.WithError(bad).WithField("bytes", len(tail))
 	copied := filepath.Join(j.dir, badPrefix+j.now().UTC().Format(badTime))
-	if err := j.keepCopy(copied, tail); err != nil {
+	if err := j.copyTail(copied, tail); err != nil {
 		// A full disk must not keep the agent from starting; the bytes were
 		// never reported durable.
 		fields = fields.WithField("copy_error", err.Error())
@@ -254,7 +251,7 @@ func (j *Journal) cutTail(s *segment, bad error) error {
 		fields = fields.WithField("copy", copied)
 	}
 	fields.Warn("journal truncated after a torn write")
-	if err := j.doubtCut(); err != nil {
+	if err := j.recordMaybeExecuted(); err != nil {
 		j.log.WithError(err).Warn("journal not writable yet")
 		return nil
 	}
@@ -264,7 +261,7 @@ func (j *Journal) cutTail(s *segment, bad error) error {
 	return s.file.Sync()
 }
 
-func (j *Journal) keepCopy(name string, data []byte) error {
+func (j *Journal) copyTail(name string, data []byte) error {
 	f, err := j.disk.Open(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
 	if err != nil {
 		return err
@@ -273,7 +270,7 @@ func (j *Journal) keepCopy(name string, data []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// recovered reads back what the agent has to go on with.
+// recovered reads the open operations, unacknowledged results and processes.
 func (j *Journal) recovered() (Recovered, error) {
 	r := Recovered{Processes: make(map[string]json.RawMessage, len(j.index.processes)), Damage: j.damage}
 	if r.Damage == nil && j.index.damage != nil {
@@ -308,7 +305,7 @@ func (e *entry) readOpen() (OpenOp, error) {
 		return OpenOp{}, err
 	}
 	op := OpenOp{Op: *rec.Received}
-	if e.doubt {
+	if e.maybeExecuted {
 		op.Executing, op.Exec = true, Exec{At: op.AcceptedAt}
 		return op, nil
 	}

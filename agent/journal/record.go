@@ -13,25 +13,25 @@ import (
 	"time"
 )
 
-// format is the newest version of the files that this program reads. It rises
-// when an older program would misread them. Files are written as the oldest
-// version that says all: 1, or 2 in a journal that was damaged, because an
-// older program would not know which operations it must not trust.
+// format is the newest file format that this program reads. It is raised when an
+// older program would misread the files. Files are written in the oldest format that
+// suffices: 1, or 2 after a damage, because an older program would ignore the mark
+// of the damage.
 const (
 	format        = 2
 	formatSound   = 1
 	formatDamaged = 2
 )
 
-// maxRecord bounds the JSON of a record, in bytes. A message is at most 1 MiB,
-// so no operation comes near it.
+// maxRecord bounds the JSON of a record, in bytes. Operations are far smaller: they
+// come in messages of at most 1 MiB.
 const maxRecord = 4 << 20
 
-// frameHeader is the length of what precedes the JSON of a record: its length
-// and its CRC-32C, both little endian.
+// frameHeader is the size of the length and the CRC-32C that precede the JSON of a
+// record, both little endian.
 const frameHeader = 8
 
-// errBadRecord is wrapped when bytes are not a whole, unharmed record.
+// errBadRecord is wrapped when bytes are not an intact record.
 var errBadRecord = errors.New("not a valid record")
 
 // record is one entry of a file. Beside Group exactly one field is set.
@@ -56,16 +56,16 @@ type head struct {
 	Format     int     `json:"format"`
 	Generation int     `json:"generation"`
 	Damage     *damage `json:"damage,omitempty"` // the last one
-	// Floor is the highest fence that was forgotten: of a process without a
-	// fence, what is not above it may have been executed before.
+	// Floor is the highest fence that was removed: a command for a process without a
+	// fence that is not above it may have been executed before.
 	Floor int64 `json:"floor,omitempty"`
 }
 
-// damage says that records were lost that had been durable.
+// damage is the stored mark of a loss of durable records.
 type damage struct {
 	ID string `json:"id"`
-	// Fence is the highest that was found: what was received with it or below
-	// may have been forgotten.
+	// Fence is the highest intact fence: records of commands that are not above it
+	// may be lost.
 	Fence int64 `json:"fence"`
 }
 
@@ -74,7 +74,7 @@ type execMark struct {
 	Exec Exec `json:"exec"`
 }
 
-// done stands alone: once it is there, the received record is not needed.
+// done is the end of an operation and replaces its received record.
 type done struct {
 	ID
 	Lane   string          `json:"lane"`
@@ -90,14 +90,14 @@ type done struct {
 
 type process struct {
 	Key   string          `json:"key"`
-	State json.RawMessage `json:"state,omitempty"` // empty: forgotten
+	State json.RawMessage `json:"state,omitempty"` // empty: removed
 }
 
 type fenceMark struct {
 	Key   string    `json:"key"`
 	Fence int64     `json:"fence"`
 	Item  int       `json:"item"`
-	At    time.Time `json:"at"` // by the host's clock; older programs forget by it
+	At    time.Time `json:"at"` // by the host's clock; used by earlier releases
 }
 
 // at reports whether the mark is that of (fence, item).
@@ -123,7 +123,6 @@ func appendFrame(buf, payload []byte) []byte {
 	return append(buf, payload...)
 }
 
-// encodeRecord returns the JSON of a record.
 func encodeRecord(r *record) ([]byte, error) {
 	payload, err := json.Marshal(r)
 	if err != nil {
@@ -135,7 +134,6 @@ func encodeRecord(r *record) ([]byte, error) {
 	return payload, nil
 }
 
-// decodeRecord reads the JSON of a record.
 func decodeRecord(payload []byte) (*record, error) {
 	var r record
 	if err := json.Unmarshal(payload, &r); err != nil {
@@ -144,9 +142,8 @@ func decodeRecord(payload []byte) (*record, error) {
 	return &r, nil
 }
 
-// readFrame reads one record's JSON, into buf if that is large enough. It
-// returns io.EOF at the clean end of r and errBadRecord when what follows is
-// not a whole, unharmed record.
+// readFrame reads one record's JSON, into buf if that is large enough. It returns
+// io.EOF at the end of r and errBadRecord if the next bytes are not an intact record.
 func readFrame(r io.Reader, buf []byte) ([]byte, error) {
 	var header [frameHeader]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
@@ -172,9 +169,9 @@ func readFrame(r io.Reader, buf []byte) ([]byte, error) {
 	return payload, nil
 }
 
-// scan calls each for the records of r in turn, with the offset and size of
-// their JSON. It returns the offset behind the last valid record, and an
-// errBadRecord if r does not end there.
+// scan calls each with the records of r and the offset and size of their JSON. It
+// returns the offset behind the last valid record, and errBadRecord unless r ends
+// there.
 func scan(r io.Reader, each func(rec *record, off int64, size int) error) (int64, error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	var payload []byte

@@ -13,15 +13,15 @@ const reserveName = "reserve"
 // errNoSpace is wrapped when the disk is full.
 var errNoSpace = errors.New("no space")
 
-// holdRoom sees to it that the disk has room set aside for changes that must
-// not fail. An error says that the disk is full; one that cannot be written
-// for another reason shows that with the next change.
-func (j *Journal) holdRoom() error {
+// ensureReserve creates the disk reserve for urgent changes if it is missing. It
+// returns an error if the disk is full; any other error is logged and shows with
+// the next change.
+func (j *Journal) ensureReserve() error {
 	if j.limits.reserveBytes == 0 {
 		return nil
 	}
 	err := j.fillReserve(filepath.Join(j.dir, reserveName))
-	j.spent = nil
+	j.noReserve = nil
 	if err == nil {
 		return nil
 	}
@@ -29,8 +29,8 @@ func (j *Journal) holdRoom() error {
 		j.log.WithError(err).Warn("disk reserve missing")
 		return nil
 	}
-	j.spent = full(err)
-	return j.spent
+	j.noReserve = full(err)
+	return j.noReserve
 }
 
 func full(err error) error { return fmt.Errorf("%w: %w", errNoSpace, err) }
@@ -44,11 +44,11 @@ func (j *Journal) fillReserve(name string) error {
 	if err == nil && size == j.limits.reserveBytes {
 		return f.Close()
 	}
-	room := make([]byte, j.limits.reserveBytes)
-	// What compresses to nothing would hold no room on some disks.
-	_, _ = rand.NewChaCha8([32]byte{}).Read(room) // never fails
+	filling := make([]byte, j.limits.reserveBytes)
+	// Zeros would reserve nothing on a disk that compresses.
+	_, _ = rand.NewChaCha8([32]byte{}).Read(filling) // never fails
 	if err == nil {
-		_, err = f.WriteAt(room, 0)
+		_, err = f.WriteAt(filling, 0)
 	}
 	if err == nil {
 		err = f.Sync()
@@ -59,15 +59,15 @@ func (j *Journal) fillReserve(name string) error {
 	return nil
 }
 
-// giveRoom gives back what was set aside, and reports whether there was any.
-func (j *Journal) giveRoom(cause error) bool {
-	if j.limits.reserveBytes == 0 || j.spent != nil {
+// releaseReserve removes the disk reserve and reports whether there was one.
+func (j *Journal) releaseReserve(cause error) bool {
+	if j.limits.reserveBytes == 0 || j.noReserve != nil {
 		return false
 	}
 	if err := j.disk.Remove(filepath.Join(j.dir, reserveName)); err != nil {
 		return false
 	}
-	j.spent = full(cause)
+	j.noReserve = full(cause)
 	j.log.WithError(cause).Error("disk full: using the reserve, operations refused")
 	return true
 }

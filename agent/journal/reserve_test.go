@@ -64,7 +64,7 @@ func TestFullDiskLetsEndWhatHasBegun(t *testing.T) {
 		t.Fatal(err)
 	}
 	var told []error
-	j.OnTrouble(func(err error) { told = append(told, err) })
+	j.OnWriteError(func(err error) { told = append(told, err) })
 	running, waiting := startOp("running", 0), startOp("waiting", 0)
 	receive(t, j, running, waiting)
 	if err := j.Execute(running.ID, Exec{BootID: "b"}); err != nil {
@@ -115,7 +115,7 @@ func TestFullDiskLetsEndWhatHasBegun(t *testing.T) {
 	mustClose(t, later)
 
 	d.room = 1 << 20
-	if v := receive(t, j, startOp("now", 0)); v[0] != (Verdict{}) {
+	if v := receive(t, j, startOp("now", 0)); v[0] != (Admission{}) {
 		t.Errorf("there is room again: %+v", v[0].Refused)
 	}
 	if len(told) != 2 || told[1] != nil {
@@ -143,14 +143,14 @@ func TestFullDiskAtTheStartTakesNothingNew(t *testing.T) {
 	if v[0].Refused == nil || v[0].Refused.Code != agentproto.CodeAgentAbnormal {
 		t.Errorf("start: %+v", v[0])
 	}
-	if v[1] != (Verdict{}) {
+	if v[1] != (Admission{}) {
 		t.Errorf("status: %+v", v[1])
 	}
 	d.room = 1 << 20
 	if err := j.Ready(); err != nil {
 		t.Errorf("ready: %v", err)
 	}
-	if v := receive(t, j, startOp("new", 1)); v[0] != (Verdict{}) {
+	if v := receive(t, j, startOp("new", 1)); v[0] != (Admission{}) {
 		t.Errorf("there is room: %+v", v[0].Refused)
 	}
 	mustClose(t, j)

@@ -15,9 +15,8 @@ import (
 	"time"
 )
 
-// rotateWhenDue begins the next generation because the log has grown. Failing
-// to is no loss: the log goes on, and the next attempt comes when it has
-// grown again.
+// rotateWhenDue rotates a log that has grown. After a failure the log is continued,
+// and the next attempt follows when it has grown again.
 func (j *Journal) rotateWhenDue() {
 	if err := j.rotate(); err != nil {
 		j.rotateAt = j.current.size + j.limits.rotateBytes
@@ -25,8 +24,8 @@ func (j *Journal) rotateWhenDue() {
 	}
 }
 
-// rotate writes everything known into the snapshot of a new generation and
-// goes on with its empty log. On error nothing has changed.
+// rotate writes the index into the snapshot of a new generation and continues with
+// its empty log. After an error nothing has changed.
 //
 // The order matters. The new log is durable before the snapshot gets its
 // name, so a snapshot always has the log that follows it; a log without
@@ -52,8 +51,8 @@ func (j *Journal) rotate() error {
 	}
 	snapshot.name = j.path(snapshotPrefix, next)
 	before := j.base
-	moved.takeOver(&j.index)
-	_ = j.closeSegments() // nothing refers to them any more
+	moved.applyTo(&j.index)
+	_ = j.closeSegments() // the index refers to the new ones
 	j.segments = []*segment{snapshot, log}
 	j.current, j.generation, j.base, j.failed = log, next, next, nil
 	j.synced++
@@ -61,36 +60,36 @@ func (j *Journal) rotate() error {
 
 	j.crash(CrashNewSnapshot)
 	if err := j.disk.SyncDir(j.dir); err != nil {
-		// The rename may not survive a power cut; then the generation before
-		// and both logs hold the same. It must stay until the next rotation.
+		// The rename may be lost in a power cut; then the old generation with both
+		// logs has the same content. Keep it until the next rotation.
 		j.log.WithError(err).Warn("journal folder sync failed, old generations kept")
 		return nil
 	}
 	j.crash(CrashBeforePruned)
 	j.afterDamage()
-	if j.spent == nil {
-		_ = j.holdRoom() // it is noted, and matters when the disk is needed
+	if j.noReserve == nil {
+		_ = j.ensureReserve() // it records the error, which counts at the next full disk
 	}
 	j.prune(before)
 	return nil
 }
 
-// afterDamage sets the damaged files aside once nothing of them is needed.
+// afterDamage renames the damaged files once they are no longer needed.
 func (j *Journal) afterDamage() {
-	if j.damage == nil || j.aside {
+	if j.damage == nil || j.renamed {
 		return
 	}
-	if err := j.setAside(j.generation, j.damage.ID); err != nil {
+	if err := j.renameDamaged(j.generation, j.damage.ID); err != nil {
 		j.log.WithError(err).Warn("damaged journal files not renamed")
 	}
-	j.aside = true
+	j.renamed = true
 }
 
-// prune removes the files of generations before oldest, and left-overs.
+// prune removes the files of generations before oldest, and temporary files.
 func (j *Journal) prune(oldest int) {
 	names, err := j.disk.List(j.dir)
 	if err != nil {
-		return // left-overs are harmless, the next rotation tries again
+		return // old files are harmless, the next rotation retries
 	}
 	for _, name := range names {
 		old := strings.HasSuffix(name, tmpSuffix)
@@ -123,7 +122,7 @@ func (x *index) inOrder() []ID {
 	return ids
 }
 
-// moves is how the index must change when a snapshot comes into force.
+// moves are the changes of the index when a snapshot comes into force.
 type moves struct {
 	refs      []func()
 	processes map[string]ref
@@ -132,7 +131,7 @@ type moves struct {
 	floor     int64
 }
 
-func (m *moves) takeOver(x *index) {
+func (m *moves) applyTo(x *index) {
 	for _, move := range m.refs {
 		move()
 	}
@@ -142,7 +141,7 @@ func (m *moves) takeOver(x *index) {
 	x.processes, x.fences, x.floor = m.processes, m.fences, m.floor
 }
 
-// snapshotWriter copies what holds into a new file.
+// snapshotWriter copies the retained records into a new file.
 type snapshotWriter struct {
 	segment *segment
 	out     *bufio.Writer
@@ -156,7 +155,7 @@ func (w *snapshotWriter) add(rec *record) error {
 	return err
 }
 
-// put adds a record and returns where it stands.
+// put adds a record and returns its position.
 func (w *snapshotWriter) put(rec *record) (ref, error) {
 	rec.Group = w.group
 	payload, err := encodeRecord(rec)
@@ -174,8 +173,8 @@ func (w *snapshotWriter) copy(payload []byte) (ref, error) {
 	return at, err
 }
 
-// move copies the record that *from points to, and later makes it point to
-// the copy.
+// move copies the record that *from points to. [moves.applyTo] makes it point to the
+// copy.
 func (w *snapshotWriter) move(from *ref) error {
 	payload, err := from.payload()
 	if err != nil {
@@ -227,10 +226,9 @@ func (j *Journal) fillSnapshot(w *snapshotWriter, generation int) error {
 	return w.segment.file.Sync()
 }
 
-// keepFences returns the fences that are kept, and the floor below which all
-// that are not kept lie. Fences of processes without a record are forgotten,
-// the lowest first, when there are too many or a command was received that is
-// much younger.
+// keepFences returns the retained fences, and the floor: the highest fence removed.
+// Fences of processes without a record are removed, the lowest first, when they are
+// too many, or too old compared with the newest command.
 func (x *index) keepFences(l *limits) (kept map[string]fenceMark, floor int64) {
 	kept, floor = make(map[string]fenceMark, len(x.fences)), x.floor
 	highestFirst := func(a, b fenceMark) int { return cmp.Compare(b.Fence, a.Fence) }
@@ -274,11 +272,11 @@ const ackedPerRecord = 1000
 
 func (j *Journal) writeOps(w *snapshotWriter) error {
 	ids := j.index.inOrder()
-	surplus := j.surplus(ids)
+	forgettable := j.forgettable(ids)
 	var acked []ID
 	for _, id := range ids {
 		e := j.index.ops[id]
-		if surplus[id] {
+		if forgettable[id] {
 			w.moves.forgotten = append(w.moves.forgotten, id)
 			continue
 		}
@@ -309,8 +307,8 @@ func (j *Journal) writeOp(w *snapshotWriter, id ID, e *entry) error {
 	if err := w.move(&e.received); err != nil {
 		return fmt.Errorf("operation %s/%d: %w", id.Task, id.Item, err)
 	}
-	if e.doubt {
-		return w.putDoubt(id, e)
+	if e.maybeExecuted {
+		return w.putMaybeExecuted(id, e)
 	}
 	if e.executing.zero() {
 		return nil
@@ -318,14 +316,14 @@ func (j *Journal) writeOp(w *snapshotWriter, id ID, e *entry) error {
 	return w.move(&e.executing)
 }
 
-// putDoubt has an operation that may have begun begin.
-func (w *snapshotWriter) putDoubt(id ID, e *entry) error {
-	exec, err := e.supposed()
+// putMaybeExecuted records an operation that may have been executed as executing.
+func (w *snapshotWriter) putMaybeExecuted(id ID, e *entry) error {
+	exec, err := e.assumedExec()
 	if err != nil {
 		return err
 	}
 	at, err := w.put(&record{Executing: &execMark{ID: id, Exec: exec}})
-	w.moves.refs = append(w.moves.refs, func() { e.executing, e.doubt = at, false })
+	w.moves.refs = append(w.moves.refs, func() { e.executing, e.maybeExecuted = at, false })
 	return err
 }
 
@@ -340,12 +338,11 @@ func (w *snapshotWriter) putLost(id ID, e *entry) error {
 	return err
 }
 
-// surplus says which finished operations are not kept any longer: those that
-// are too old, and the first accepted of those that are too many. Statuses get
-// the room that is left by what changed the host. What is open or
-// unacknowledged is always kept.
-func (j *Journal) surplus(ids []ID) map[ID]bool {
-	surplus := map[ID]bool{}
+// forgettable returns the finished operations to remove: those that are too old, and
+// the first accepted of those that are too many. Status operations are removed
+// first. Open and unacknowledged operations are always retained.
+func (j *Journal) forgettable(ids []ID) map[ID]bool {
+	forgettable := map[ID]bool{}
 	room := j.limits.retainOps
 	for _, mutating := range []bool{true, false} {
 		for _, id := range slices.Backward(ids) {
@@ -353,19 +350,19 @@ func (j *Journal) surplus(ids []ID) map[ID]bool {
 			switch {
 			case !e.finished || !e.acked || e.mutating() != mutating:
 			case room == 0 || j.index.aged(e, j.limits.retain):
-				surplus[id] = true
+				forgettable[id] = true
 			default:
 				room--
 			}
 		}
 	}
-	return surplus
+	return forgettable
 }
 
-// aged reports whether commands were received that are younger by more than
-// retain. Fences are microseconds of the servers' clock: no clock of this host
-// tells how old an operation is, so none that is set makes the journal forget.
-// Records of damaged files and old programs have no fence.
+// aged reports whether an operation is older than the newest command by more than
+// retain. It compares fences, which are microseconds of the servers' clock, so that
+// setting the host's clock removes nothing. Records of damaged files and earlier
+// releases have no fence.
 func (x *index) aged(e *entry, retain time.Duration) bool {
 	return e.fence > 0 && e.fence < x.newest-retain.Microseconds()
 }

@@ -14,21 +14,20 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// Damage says that records were lost that had been durable.
+// Damage describes a loss of durable records.
 type Damage struct {
-	ID     string // never that of another damage; copies of the files are journal.bad-<ID>-*
-	Found  bool   // just now, not by an earlier run
-	Detail string // what was found; empty unless Found
+	ID     string // unique; the files are renamed to journal.bad-<ID>-*
+	Found  bool   // by this run, not by an earlier one
+	Detail string // description; empty unless Found
 }
 
-// badTime is the form of the time in the names of what was set aside.
+// badTime is the format of the time in the names of damaged files.
 const badTime = "20060102T150405.000000000"
 
-// salvage takes from all files whatever is whole, because no generation can
-// be read without gaps. Nothing that may have been executed will be executed
-// again: operations that had not begun may have, and what is received with a
-// fence of before may have been forgotten. It returns cause if there is
-// nothing to take.
+// salvage loads the intact records of all files, because no generation is complete.
+// Nothing that may have been executed is executed again: operations without a record
+// of their begin may have begun, and those with an old fence may have been removed.
+// It returns cause if no record is intact.
 func (j *Journal) salvage(logs, snapshots []int, cause error) error {
 	j.index, j.synced, j.base = newIndex(), 0, 0
 	generations := slices.Concat(logs, snapshots)
@@ -55,28 +54,28 @@ func (j *Journal) salvage(logs, snapshots []int, cause error) error {
 	}
 	mark := &damage{ID: j.now().UTC().Format(badTime), Fence: j.index.highestFence()}
 	j.index.damage = mark
-	j.index.doubtAll()
-	j.index.giveUpLost(j.now())
+	j.index.markMaybeExecuted()
+	j.index.endLost(j.now())
 	j.damage = &Damage{ID: mark.ID, Found: true, Detail: cause.Error()}
 	j.log.WithError(cause).WithField("records", found).
 		Error("journal damaged: intact part loaded, automatic starts suspended")
-	// The files stay as they are until all that was found is in new ones.
+	// The files stay unchanged until their records are in new files.
 	j.failed = cause
 	if err := j.rotate(); err != nil {
-		j.trouble = err
+		j.writeErr = err
 		j.log.WithError(err).Error("new journal not started, retrying")
 	}
 	return nil
 }
 
-// rescue applies all whole records of a file, wherever they stand, and
-// returns their number.
+// rescue applies all intact records of a file, at any offset, and returns their
+// number.
 func (j *Journal) rescue(name string) (int, error) {
 	s, err := j.openSegment(name, os.O_RDONLY)
 	if err != nil {
 		return 0, err
 	}
-	data, err := readTail(s) // its size is zero: everything
+	data, err := readTail(s) // s.size is zero: the whole file
 	if err != nil {
 		return 0, err
 	}
@@ -103,8 +102,8 @@ func (j *Journal) rescue(name string) (int, error) {
 	return records, nil
 }
 
-// nextFrame returns the first offset, from the given one on, at which a record
-// may stand; -1 if there is none.
+// nextFrame returns the offset of the next possible record, from the given offset
+// on; -1 if there is none.
 func nextFrame(data []byte, from int) int {
 	i := bytes.Index(data[min(from+frameHeader, len(data)):], recordMarker)
 	if i < 0 {
@@ -113,14 +112,14 @@ func nextFrame(data []byte, from int) int {
 	return from + i
 }
 
-// known reports whether the record says anything that this program knows.
+// known reports whether the record has a content that this program knows.
 func (r *record) known() bool {
 	return r.Head != nil || r.Received != nil || r.Executing != nil || r.Done != nil || r.Acked != nil ||
 		r.Process != nil || r.Fence != nil || r.End != nil
 }
 
-// rescue is like apply for records of which others may be missing or come
-// again: an operation only ever moves on, and fences only rise.
+// rescue is apply for incomplete and repeated records: an operation never returns to
+// an earlier step, and fences only rise.
 func (x *index) rescue(rec *record, at ref) error {
 	switch {
 	case rec.Received != nil:
@@ -153,7 +152,7 @@ func (x *index) rescue(rec *record, at ref) error {
 	return x.apply(rec, at)
 }
 
-// highestFence is that of the latest command of which anything is known.
+// highestFence returns the highest fence in the index.
 func (x *index) highestFence() int64 {
 	highest := x.floor
 	if x.damage != nil {
@@ -168,34 +167,34 @@ func (x *index) highestFence() int64 {
 	return highest
 }
 
-// doubtAll takes back what is known of operations that have not begun: that
-// they had may have been lost.
-func (x *index) doubtAll() {
+// markMaybeExecuted marks all operations that have no record of their begin: that
+// record may be lost.
+func (x *index) markMaybeExecuted() {
 	for _, e := range x.ops {
-		e.doubt = !e.finished && e.executing.zero() && e.action != agentproto.ActionStatus
+		e.maybeExecuted = !e.finished && e.executing.zero() && e.action != agentproto.ActionStatus
 	}
 }
 
-// giveUpLost ends operations of which only that they had begun is left. What
-// they were is not known, so nothing can be found out about them either.
-func (x *index) giveUpLost(now time.Time) {
+// endLost ends operations of which only the record of their begin is left: without
+// the spec their result cannot be determined.
+func (x *index) endLost(now time.Time) {
 	for id, e := range x.ops {
 		if e.finished || !e.received.zero() {
 			continue
 		}
 		e.volatile = &agentproto.Result{
 			Item: id.Item, Code: agentproto.CodeFailed, Reason: agentproto.ReasonCommandFailed, FinishedAt: now.UTC(),
-			Message: "journal was damaged: the operation had begun, its outcome is not known",
+			Message: "journal was damaged: the operation had begun, its result is unknown",
 		}
 		e.finished, e.lost, e.finishedAt = true, true, now
 		e.code, e.reason = e.volatile.Code, e.volatile.Reason
-		e.acked = true // where its result belongs is lost as well; whoever asks again hears it
+		e.acked = true // its lane is lost as well, so the result is only sent in replies to repeats
 	}
 }
 
-// setAside gives the files of the generations before the given one the name
-// of a damage, so that somebody can look at them.
-func (j *Journal) setAside(before int, id string) error {
+// renameDamaged renames the files of the generations before the given one to the id
+// of a damage, for inspection.
+func (j *Journal) renameDamaged(before int, id string) error {
 	names, err := j.disk.List(j.dir)
 	if err != nil {
 		return err
@@ -211,26 +210,26 @@ func (j *Journal) setAside(before int, id string) error {
 	return errors.Join(errs...)
 }
 
-// expired reports whether a file that was set aside is older than what is
-// kept. Its name says since when, it may not have been written for long then.
+// expired reports whether a damaged file was renamed before cutoff, by the time in
+// its name.
 func expired(name string, cutoff time.Time) bool {
 	text := strings.TrimPrefix(name, badPrefix)
 	since, err := time.Parse(badTime, text[:min(len(text), len(badTime))])
 	return err == nil && since.Before(cutoff)
 }
 
-// doubtCut makes it durable that operations may have begun that have not by
-// the records which are left, when a tail is about to be cut off. A tail that
-// was durable and is damaged looks like one that never was.
-func (j *Journal) doubtCut() error {
-	j.index.doubtAll()
+// recordMaybeExecuted records operations without a record of their begin as
+// executing, before the end of a log is cut off: a damaged end that was durable looks
+// like one that never was.
+func (j *Journal) recordMaybeExecuted() error {
+	j.index.markMaybeExecuted()
 	c := &change{stage: func(g *group) error {
 		for _, id := range j.index.inOrder() {
 			e := j.index.ops[id]
-			if !e.doubt {
+			if !e.maybeExecuted {
 				continue
 			}
-			exec, err := e.supposed()
+			exec, err := e.assumedExec()
 			if err != nil {
 				return err
 			}
@@ -238,8 +237,8 @@ func (j *Journal) doubtCut() error {
 			if err != nil {
 				return err
 			}
-			e.executing, e.doubt, g.sync = at, false, true
-			g.onFailure(func() { e.executing, e.doubt = ref{}, true })
+			e.executing, e.maybeExecuted, g.sync = at, false, true
+			g.onFailure(func() { e.executing, e.maybeExecuted = ref{}, true })
 		}
 		return nil
 	}}
@@ -249,9 +248,9 @@ func (j *Journal) doubtCut() error {
 	return c.err
 }
 
-// supposed is what is known of the execution of an operation in doubt: that
-// it was not before the operation was accepted.
-func (e *entry) supposed() (Exec, error) {
+// assumedExec returns the execution to record for an operation that may have been
+// executed: at the time of its acceptance at the earliest.
+func (e *entry) assumedExec() (Exec, error) {
 	rec, err := e.received.read()
 	if err != nil {
 		return Exec{}, err

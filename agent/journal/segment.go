@@ -14,10 +14,10 @@ import (
 type segment struct {
 	file file
 	name string // full path
-	size int64  // up to here it holds valid records
+	size int64  // of its valid records
 }
 
-// ref is where a record's JSON stands.
+// ref is the position of a record's JSON.
 type ref struct {
 	segment *segment
 	off     int64
@@ -26,7 +26,7 @@ type ref struct {
 
 func (r ref) zero() bool { return r.segment == nil }
 
-// payload reads the JSON again and checks that it still is what was written.
+// payload reads the JSON and verifies its checksum.
 func (r ref) payload() ([]byte, error) {
 	frame := make([]byte, frameHeader+r.size)
 	_, err := r.segment.file.ReadAt(frame, r.off-frameHeader)
@@ -80,8 +80,7 @@ func (j *Journal) openSegment(name string, flag int) (*segment, error) {
 	return s, nil
 }
 
-// newLog makes the empty log of a generation: durable, with its head, but not
-// yet in use.
+// newLog creates the log of a generation, durable and with its head only.
 func (j *Journal) newLog(generation int) (*segment, error) {
 	name := j.path(logPrefix, generation)
 	f, err := j.disk.Open(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC)

@@ -11,15 +11,15 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// Receive takes new operations into the journal and says of each what it is.
-// New ones are durable when Receive returns. For one process, an operation
-// that changes something is new only if it is above all that were received
-// before, by fence and item; any other that is not remembered is refused.
+// Receive stores new operations and returns the admission of each operation. New
+// operations are durable on return. An operation that changes the host is new only
+// if its fence and item are above those of all operations received for its process;
+// otherwise it is refused, unless it is a stored repeat.
 //
-// While the disk fails, operations that change something are refused with
-// code 117 and status operations are accepted in memory. An error means that
-// nothing was accepted.
-func (j *Journal) Receive(ops []Op) ([]Verdict, error) {
+// While the disk fails, operations that change the host are refused with code 117,
+// and status operations are accepted in memory. After an error no operation was
+// accepted.
+func (j *Journal) Receive(ops []Op) ([]Admission, error) {
 	hashes := make([]uint64, len(ops))
 	for i := range ops {
 		var err error
@@ -27,34 +27,34 @@ func (j *Journal) Receive(ops []Op) ([]Verdict, error) {
 			return nil, err
 		}
 	}
-	var verdicts []Verdict
+	var admissions []Admission
 	err := j.do(&change{
 		stage: func(g *group) error {
-			verdicts = j.receive(g, ops, hashes)
+			admissions = j.receive(g, ops, hashes)
 			return nil
 		},
 		withoutDisk: func(cause error) error {
-			verdicts = j.receiveInMemory(ops, hashes, cause)
+			admissions = j.receiveInMemory(ops, hashes, cause)
 			return nil
 		},
 	})
 	if err != nil {
 		return nil, err
 	}
-	j.attachResults(ops, verdicts)
-	return verdicts, nil
+	j.attachResults(ops, admissions)
+	return admissions, nil
 }
 
-func (j *Journal) receive(g *group, ops []Op, hashes []uint64) []Verdict {
-	verdicts := make([]Verdict, len(ops))
+func (j *Journal) receive(g *group, ops []Op, hashes []uint64) []Admission {
+	admissions := make([]Admission, len(ops))
 	for i := range ops {
 		op := &ops[i]
-		if verdicts[i] = j.judge(op, hashes[i]); verdicts[i] != (Verdict{}) {
+		if admissions[i] = j.check(op, hashes[i]); admissions[i] != (Admission{}) {
 			continue
 		}
 		at, err := g.add(&record{Received: op})
 		if err != nil {
-			verdicts[i].Refused = refusal(op, agentproto.CodeFailed, err.Error())
+			admissions[i].Refused = refusal(op, agentproto.CodeFailed, err.Error())
 			continue
 		}
 		fence, fenced := j.index.fences[op.Spec.Key]
@@ -69,44 +69,45 @@ func (j *Journal) receive(g *group, ops []Op, hashes []uint64) []Verdict {
 			}
 		})
 	}
-	return verdicts
+	return admissions
 }
 
-func (j *Journal) receiveInMemory(ops []Op, hashes []uint64, cause error) []Verdict {
-	verdicts := make([]Verdict, len(ops))
+func (j *Journal) receiveInMemory(ops []Op, hashes []uint64, cause error) []Admission {
+	admissions := make([]Admission, len(ops))
 	for i := range ops {
 		op := &ops[i]
-		if verdicts[i] = j.judge(op, hashes[i]); verdicts[i] != (Verdict{}) {
+		if admissions[i] = j.check(op, hashes[i]); admissions[i] != (Admission{}) {
 			continue
 		}
 		if op.mutating() {
-			verdicts[i].Refused = refusal(op, agentproto.CodeAgentAbnormal, cause.Error())
+			admissions[i].Refused = refusal(op, agentproto.CodeAgentAbnormal, cause.Error())
 			continue
 		}
 		j.index.receive(op, hashes[i], ref{})
 	}
-	return verdicts
+	return admissions
 }
 
-// judge returns the zero Verdict for a new operation.
-func (j *Journal) judge(op *Op, hash uint64) Verdict {
+// check returns the zero Admission for a new operation.
+func (j *Journal) check(op *Op, hash uint64) Admission {
 	if e, ok := j.index.ops[op.ID]; ok {
-		return j.judgeRepeat(op, e, hash)
+		return j.checkRepeat(op, e, hash)
 	}
 	if !op.mutating() {
-		return Verdict{} // looking twice changes nothing
+		return Admission{} // a repeated status changes nothing
 	}
-	if why := j.index.outdated(op); why != "" {
-		return Verdict{Refused: refusal(op, agentproto.CodeFailed, why)}
+	if why := j.index.staleReason(op); why != "" {
+		return Admission{Refused: refusal(op, agentproto.CodeFailed, why)}
 	}
-	return Verdict{}
+	return Admission{}
 }
 
-// judgeRepeat never lets an operation be executed again, and never puts a
-// refusal in the place of its true outcome because its spec reads differently.
-func (j *Journal) judgeRepeat(op *Op, e *entry, hash uint64) Verdict {
-	if e.asksOther(op) {
-		return Verdict{Refused: refusal(op, agentproto.CodeFailed,
+// checkRepeat returns the admission of a stored operation. It is never executed
+// again, and a spec that decodes differently does not replace its result by a
+// refusal.
+func (j *Journal) checkRepeat(op *Op, e *entry, hash uint64) Admission {
+	if e.differs(op) {
+		return Admission{Refused: refusal(op, agentproto.CodeFailed,
 			fmt.Sprintf("operation id reused: it belongs to %s with fence %d", e.action, e.fence))}
 	}
 	if e.hash != hash {
@@ -115,17 +116,17 @@ func (j *Journal) judgeRepeat(op *Op, e *entry, hash uint64) Verdict {
 			"received_hash": fmt.Sprintf("%016x", e.hash), "repeated_hash": fmt.Sprintf("%016x", hash),
 		}).Warn("repeated operation differs, first one kept")
 	}
-	return Verdict{Known: true}
+	return Admission{Known: true}
 }
 
-// attachResults completes the verdicts on repeats that are over.
-func (j *Journal) attachResults(ops []Op, verdicts []Verdict) {
-	for i := range verdicts {
-		if !verdicts[i].Known {
+// attachResults adds the results of finished repeats.
+func (j *Journal) attachResults(ops []Op, admissions []Admission) {
+	for i := range admissions {
+		if !admissions[i].Known {
 			continue
 		}
 		if r, open, known := j.Result(ops[i].ID); known && !open {
-			verdicts[i].Result = &r
+			admissions[i].Result = &r
 		}
 	}
 }
@@ -138,8 +139,8 @@ func refusal(op *Op, code int, why string) *agentproto.Result {
 }
 
 // Execute records that an operation's command is about to be spawned (PID 0) or
-// was spawned. The record before the spawn is durable on return; on error the
-// command must not be spawned. The record with the PID is written without an
+// was spawned. The record before the spawn is durable on return; after an error
+// the command must not be spawned. The record with the PID is written without an
 // fsync: it survives the agent, and a crash of the host ends the command too.
 func (j *Journal) Execute(id ID, e Exec) error {
 	return j.do(&change{urgent: e.PID != 0, stage: func(g *group) error {
@@ -159,9 +160,9 @@ func (j *Journal) Execute(id ID, e Exec) error {
 	}})
 }
 
-// Finish notes the result of an operation, cut to the bounds of a result. It
-// is durable on return; only then may it be published. The first result of an
-// operation stands: another one changes nothing and is no error.
+// Finish records the result of an operation, cut to the bounds of a result. It is
+// durable on return; only then may it be published. A second result of an operation
+// is ignored without an error.
 func (j *Journal) Finish(id ID, r agentproto.Result) error {
 	r = r.Bounded()
 	body, err := json.Marshal(r)
@@ -218,8 +219,8 @@ func (j *Journal) openEntry(id ID) (*entry, error) {
 	return e, nil
 }
 
-// Acknowledge notes that the results stream has the results of ids. It is
-// written without an fsync: forgetting it costs a repeated publication.
+// Acknowledge records that the servers have stored the results of ids. It is
+// written without an fsync: a lost record only repeats a result.
 func (j *Journal) Acknowledge(ids []ID) error {
 	return j.do(&change{stage: func(g *group) error {
 		acked := make([]ID, 0, len(ids))
@@ -229,7 +230,7 @@ func (j *Journal) Acknowledge(ids []ID) error {
 				continue
 			}
 			if e.volatile != nil {
-				delete(j.index.ops, id) // a repeated status operation just looks again
+				delete(j.index.ops, id) // a repeated status operation is executed again
 				continue
 			}
 			e.acked = true
@@ -251,8 +252,8 @@ func (j *Journal) Acknowledge(ids []ID) error {
 	}})
 }
 
-// SaveProcess keeps the engine's record of a process, durable on return. An
-// empty state, or JSON's null, forgets the process.
+// SaveProcess stores the engine's record of a process, durable on return. An empty
+// state or JSON null removes it.
 func (j *Journal) SaveProcess(key string, state json.RawMessage) error {
 	if bytes.Equal(state, []byte("null")) {
 		state = nil
