@@ -9,6 +9,8 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/operate/procop"
+	"github.com/procfleet/procfleet/agent/operate/procspec"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agent/supervise"
 	"github.com/procfleet/procfleet/agentproto"
@@ -38,7 +40,7 @@ type actor struct {
 	death      proc.Death   // the latest that was told
 	lastExit   *agentproto.LastExit
 	takingDown supervise.Why // latest reason
-	condemner  func(takeDownEnd)
+	condemner  func(procop.TerminationEnd)
 	trouble    string // of the latest automatic start
 
 	schedule schedule
@@ -82,15 +84,11 @@ type (
 
 	// ended is an operation whose result is known.
 	ended struct {
-		instances []proc.Identity
-		id        string
-		outcome   supervise.Outcome
-		result    agentproto.Result
-		facts     facts
-		aliases   []string
-		waited    bool // for a start command that was under way
-
-		pidFileWritten time.Time // of the pid file that named the process; zero = none did
+		id     string
+		report procop.Report
+		result agentproto.Result
+		facts  facts
+		waited bool // for a start command that was under way
 	}
 
 	// looked is the end of a look for a generation of the machine.
@@ -115,21 +113,12 @@ type (
 	}
 
 	// autoStarted is the end of an automatic start.
-	autoStarted struct {
-		instances []proc.Identity
-		outcome   supervise.Outcome
-		aliases   []string
-		ran       bool   // a command was run
-		over      bool   // no start command is under way any more
-		trouble   string // why the process is not there
-
-		pidFileWritten time.Time // of the pid file that named the process; zero = none did
-	}
+	autoStarted struct{ report procop.AutoStartReport }
 
 	// takenDown is the end of a take-down.
 	takenDown struct {
 		outcome supervise.Outcome
-		end     takeDownEnd
+		end     procop.TerminationEnd
 	}
 )
 
@@ -238,15 +227,15 @@ func (a *actor) operated(ctx context.Context, msg ended) {
 	if msg.waited {
 		a.starting = journal.Exec{}
 	}
-	if !msg.outcome.Other {
-		a.learn(msg.aliases)
+	if !msg.report.Outcome.Other {
+		a.learn(msg.report.Aliases)
 	}
-	a.pidFileRead(msg.pidFileWritten)
+	a.pidFileRead(msg.report.PidFileWritten)
 	a.named = namesOf(a.ops[msg.id].op.Spec)
 	a.vouch(ctx, &msg)
-	a.step(ctx, supervise.Finished{ID: msg.id, Outcome: msg.outcome}, &msg)
-	if !msg.outcome.Other && msg.facts.shown {
-		a.gathered(msg.instances)
+	a.step(ctx, supervise.Finished{ID: msg.id, Outcome: msg.report.Outcome}, &msg)
+	if !msg.report.Outcome.Other && msg.facts.shown {
+		a.gathered(msg.report.Instances)
 	}
 }
 
@@ -288,23 +277,24 @@ func (a *actor) pidFileRead(written time.Time) {
 func (a *actor) autoStarted(ctx context.Context, msg autoStarted) {
 	a.giveWay()
 	defer a.engine.drain.end()
-	if a.trouble = msg.trouble; msg.over {
+	r := &msg.report
+	if a.trouble = r.Message; r.Over {
 		a.starting = journal.Exec{}
 	}
-	a.learn(msg.aliases)
-	if msg.ran {
+	a.learn(r.Aliases)
+	if r.Ran {
 		a.dueAt = time.Time{}
 	}
-	if msg.ran && a.state.Policy.Resident {
+	if r.Ran && a.state.Policy.Resident {
 		a.engine.cfg.Restarted()
 	}
-	if msg.ran && (msg.outcome.Sight == supervise.Alive || msg.outcome.Class == supervise.Done) {
+	if r.Ran && (r.Outcome.Sight == supervise.Alive || r.Outcome.Class == supervise.Done) {
 		a.startedAt = time.Now().UTC()
 	}
-	a.pidFileRead(msg.pidFileWritten)
-	a.step(ctx, supervise.AutoStarted{Outcome: msg.outcome, Ran: msg.ran}, nil)
-	a.gathered(msg.instances)
-	a.logStart(msg)
+	a.pidFileRead(r.PidFileWritten)
+	a.step(ctx, supervise.AutoStarted{Outcome: r.Outcome, Ran: r.Ran}, nil)
+	a.gathered(r.Instances)
+	a.logStart(r)
 }
 
 // spawned makes durable that a start command runs or is about to: no agent
@@ -369,9 +359,9 @@ func (a *actor) claim() {
 	main := proc.Identity(a.state.Main)
 	switch {
 	case main.IsZero():
-		a.engine.owners.drop(a.key)
+		a.engine.host.Claims.Release(a.key)
 	case a.state.Kept:
-		a.engine.owners.claim(main, a.key, a.spec.PidPath != "")
+		a.engine.host.Claims.Claim(main, a.key, a.spec.PidPath != "")
 	}
 }
 
@@ -425,7 +415,7 @@ func (a *actor) noteExit(main proc.Identity, was supervise.State) {
 	}
 	switch was.Work {
 	case supervise.Operating:
-		exit.Why = actionNames[string(was.Op.Action)]
+		exit.Why = procspec.ActionName(string(was.Op.Action))
 	case supervise.TakingDown:
 		exit.Why = string(a.takingDown)
 	case supervise.Idle, supervise.AutoStarting:

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/procfleet/procfleet/agent/operate/procop"
 	"github.com/procfleet/procfleet/agent/supervise"
 )
 
@@ -40,30 +41,30 @@ func (a *actor) logChange(was supervise.State) {
 }
 
 // logStart tells how an automatic start ended.
-func (a *actor) logStart(msg autoStarted) {
-	pid := msg.outcome.Main.PID
+func (a *actor) logStart(r *procop.AutoStartReport) {
+	pid := r.Outcome.Main.PID
 	switch {
 	case a.state.Policy.Periodic:
-		a.logRun(msg)
-	case msg.outcome.Sight == supervise.Alive && msg.ran:
+		a.logRun(r)
+	case r.Outcome.Sight == supervise.Alive && r.Ran:
 		a.log.WithFields(logrus.Fields{"pid": pid, "pid_before": a.last.PID}).Info("supervised process restarted")
-	case msg.outcome.Sight == supervise.Alive && pid == 0:
-		a.log.WithField("reason", msg.trouble).Warn("supervised process not started")
-	case msg.outcome.Sight == supervise.Alive:
+	case r.Outcome.Sight == supervise.Alive && pid == 0:
+		a.log.WithField("reason", r.Message).Warn("supervised process not started")
+	case r.Outcome.Sight == supervise.Alive:
 		a.log.WithField("pid", pid).Info("supervised process running again")
-	case msg.trouble != "":
-		a.outlook().WithField("reason", msg.trouble).Warn("automatic start failed")
+	case r.Message != "":
+		a.outlook().WithField("reason", r.Message).Warn("automatic start failed")
 	}
 }
 
 // logRun tells how a run of a periodic process began, or that it did not.
-func (a *actor) logRun(msg autoStarted) {
+func (a *actor) logRun(r *procop.AutoStartReport) {
 	entry := a.log.WithField("next_run", a.schedule.nextAt.Format(time.RFC3339))
 	switch {
-	case msg.outcome.Class == supervise.Failed, msg.outcome.Class == supervise.Refused:
-		entry.WithFields(logrus.Fields{"failures": a.state.Failures, "reason": msg.trouble}).Warn("periodic run failed")
-	case msg.ran:
-		entry.WithField("pid", msg.outcome.Main.PID).Info("periodic run completed")
+	case r.Outcome.Class == supervise.Failed, r.Outcome.Class == supervise.Refused:
+		entry.WithFields(logrus.Fields{"failures": a.state.Failures, "reason": r.Message}).Warn("periodic run failed")
+	case r.Ran:
+		entry.WithField("pid", r.Outcome.Main.PID).Info("periodic run completed")
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/operate/procop"
+	"github.com/procfleet/procfleet/agent/operate/procspec"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agentproto"
 )
@@ -26,29 +28,28 @@ func (e *Engine) beside(key, what string, fn func()) {
 }
 
 // turnAway ends an operation that is not carried out.
-func (e *Engine) turnAway(ctx context.Context, op journal.Op, v verdict) {
+func (e *Engine) turnAway(ctx context.Context, op journal.Op, c procop.Completion) {
 	e.beside(op.Spec.Key, "refusal", func() {
-		result := e.result(op, v, time.Now().UTC())
-		if v.code == agentproto.CodeFailed {
+		result := e.result(op, c, time.Now().UTC())
+		if c.Code == agentproto.CodeFailed {
 			result.Status = e.statusBeside(ctx, op)
 		}
 		e.finish(ctx, op, result)
 	})
 }
 
-// statusBeside is how the process of an operation that is not carried out
-// stands; nil if the agent fails at that.
+// statusBeside returns the status for an operation that is not carried out; nil if
+// the agent panics over it.
 func (e *Engine) statusBeside(ctx context.Context, op journal.Op) (st *agentproto.Status) {
 	defer e.rescue(op.Spec.Key, "refusal", func(cause string) { e.fault(op.Spec.Key, cause) })
-	r := e.observer(op)
-	r.look(ctx)
-	return e.snapshotOf(op.Spec.Key).status(r.facts())
+	report := e.probe(&op.Spec).Run(ctx)
+	return e.snapshotOf(op.Spec.Key).status(e.facts(&op.Spec, &report))
 }
 
 // answer ends a status operation. It waits for no other operation.
 func (e *Engine) answer(op journal.Op) {
-	if e.late(&op) {
-		e.turnAway(e.life, op, expired(&op))
+	if e.host.Late(&op) {
+		e.turnAway(e.life, op, procop.Expired(&op))
 		return
 	}
 	e.beside(op.Spec.Key, "status", func() {
@@ -58,45 +59,41 @@ func (e *Engine) answer(op journal.Op) {
 	})
 }
 
-// inspect looks at the process. It reports false when the engine ended first.
+// inspect searches for the process. It reports false if the engine ended first.
 func (e *Engine) inspect(op journal.Op) (result agentproto.Result, ok bool) {
 	started := time.Now().UTC()
 	defer e.rescue(op.Spec.Key, "status", func(cause string) {
-		result, ok = e.result(op, abnormal("internal error: "+cause), started), true
+		result, ok = e.result(op, procop.Abnormal("internal error: "+cause), started), true
 		e.fault(op.Spec.Key, cause)
 	})
 	ctx, cancel := context.WithTimeout(e.life, e.cfg.Timing.Inquiry)
 	defer cancel()
-	r := e.observer(op)
-	v := succeeded()
-	if r.look(e.life); r.seen.Verdict == proc.Uncertain {
-		v = abnormal("state uncertain: " + r.seen.Evidence)
-	}
+	report := e.probe(&op.Spec).Run(e.life)
 	if e.life.Err() != nil {
 		return agentproto.Result{}, false
 	}
-	result = e.result(op, v, started)
-	if v.code == agentproto.CodeSuccess {
-		f := r.facts()
-		r.inquire(ctx, &f)
+	result = e.result(op, report.Completion, started)
+	if report.Code == agentproto.CodeSuccess {
+		f := e.facts(&op.Spec, &report)
+		e.inquire(ctx, &op.Spec, proc.Identity(report.Outcome.Main), &f)
 		result.Status = e.snapshotOf(op.Spec.Key).status(f)
 		result.FinishedAt = time.Now().UTC()
 	}
 	return result, true
 }
 
-// observer is a run that only looks, with what is known of the key.
-func (e *Engine) observer(op journal.Op) *run {
-	r := &run{engine: e, op: op, name: actionNames[op.Action]}
-	if s := e.snapshotOf(op.Spec.Key); !s.kept || sameProgram(&s.spec, &op.Spec) {
-		r.known = s.known
+// probe returns a search that uses what is known of the spec's key.
+func (e *Engine) probe(spec *agentproto.Spec) *procop.Probe {
+	var known procop.Knowledge
+	if s := e.snapshotOf(spec.Key); !s.kept || procspec.SameProgram(&s.spec, spec) {
+		known = s.known
 	}
-	return r
+	return e.host.Probe(spec, known)
 }
 
-func (e *Engine) result(op journal.Op, v verdict, started time.Time) agentproto.Result {
+func (e *Engine) result(op journal.Op, c procop.Completion, started time.Time) agentproto.Result {
 	return agentproto.Result{
-		Item: op.Item, Code: v.code, Reason: v.reason, Message: v.text(actionNames[op.Action]),
+		Item: op.Item, Code: c.Code, Reason: c.Reason, Message: c.Text(procspec.ActionName(op.Action)),
 		AcceptedAt: op.AcceptedAt, StartedAt: started, FinishedAt: time.Now().UTC(),
 	}
 }
@@ -106,7 +103,7 @@ func (e *Engine) finish(ctx context.Context, op journal.Op, result agentproto.Re
 	if result.Status != nil {
 		result.Status.AgentID = e.cfg.AgentID
 	}
-	fit(&result)
+	procop.Fit(&result)
 	e.cfg.Crash(CrashBeforeDone)
 	log := e.cfg.Log.WithFields(logrus.Fields{
 		"task": op.Task, "item": op.Item, "process": op.Spec.Key, "action": op.Action, "code": result.Code,
@@ -119,7 +116,9 @@ func (e *Engine) finish(ctx context.Context, op journal.Op, result agentproto.Re
 		if attempt == 0 {
 			log.WithError(err).Error("result held until the journal is writable")
 		}
-		if !pause(ctx, e.cfg.Timing.JournalRetry) {
+		select {
+		case <-time.After(e.cfg.Timing.JournalRetry):
+		case <-ctx.Done():
 			return
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/operate/procop"
 	"github.com/procfleet/procfleet/agentproto"
 )
 
@@ -72,8 +73,8 @@ type Config struct {
 
 // Points of [Config.Crash].
 const (
-	CrashBeforeExec = "agent.before-exec" // the execution is durable, nothing is spawned
-	CrashAfterSpawn = "agent.after-spawn" // the command runs, its identity is not durable
+	CrashBeforeExec = procop.CrashBeforeExec
+	CrashAfterSpawn = procop.CrashAfterSpawn
 	CrashBeforeDone = "agent.before-done" // the outcome is known, nobody else knows it
 	CrashAfterDone  = "agent.after-done"  // the result is durable, nobody was told
 )

@@ -3,6 +3,7 @@ package operate
 import (
 	"context"
 
+	"github.com/procfleet/procfleet/agent/operate/procspec"
 	"github.com/procfleet/procfleet/agent/supervise"
 )
 
@@ -15,9 +16,9 @@ func (a *actor) doubtful() bool { return a.vouched != a.engine.damage }
 // vouch takes an operation that brought the process into supervision, or found
 // it running, for a word on what is wanted.
 func (a *actor) vouch(ctx context.Context, msg *ended) {
-	reached := msg.outcome.Class == supervise.Done || msg.outcome.Class == supervise.Already
+	reached := msg.report.Outcome.Class == supervise.Done || msg.report.Outcome.Class == supervise.Already
 	o := a.ops[msg.id] // one of before the damage says nothing new
-	if reached && o.interrupted == nil && startsProcess(o.op.Action) && a.doubtful() {
+	if reached && o.interrupted == nil && procspec.StartsProcess(o.op.Action) && a.doubtful() {
 		a.vouched = a.engine.damage
 		a.hold(ctx)
 	}

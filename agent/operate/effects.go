@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/operate/procop"
+	"github.com/procfleet/procfleet/agent/operate/procspec"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agent/supervise"
 	"github.com/procfleet/procfleet/agentproto"
@@ -45,18 +47,18 @@ func (a *actor) perform(ctx context.Context, effect supervise.Effect, done *ende
 func (a *actor) refuse(ctx context.Context, effect supervise.Refuse) {
 	order := a.ops[effect.ID]
 	delete(a.ops, effect.ID)
-	v := refused("queue full: too many operations wait for this process")
+	c := procop.Refused("queue full: too many operations wait for this process")
 	if effect.Why == supervise.Superseded {
-		v = refused("superseded by a later command for this process")
+		c = procop.Refused("superseded by a later command for this process")
 	}
-	a.engine.turnAway(ctx, order.op, v)
+	a.engine.turnAway(ctx, order.op, c)
 }
 
 // keep makes the spec of an operation that reached its goal the process's own.
 func (a *actor) keep(id string, done *ended) {
 	spec := a.ops[id].op.Spec
-	if a.state.Kept && !sameProgram(&a.spec, &spec) {
-		a.aliases = done.aliases
+	if a.state.Kept && !procspec.SameProgram(&a.spec, &spec) {
+		a.aliases = done.report.Aliases
 		if proc.Alive(a.last) && a.last != proc.Identity(a.state.Main) {
 			done.result.Warnings = append(done.result.Warnings,
 				fmt.Sprintf("pid %d of the spec before still runs and is not supervised any more", a.last.PID))
@@ -112,9 +114,9 @@ func (a *actor) save() error {
 
 // know is what work on the given spec may rely on. What is known of another
 // program of the same key says nothing about this one.
-func (a *actor) know(spec *agentproto.Spec) knowledge {
-	if a.state.Kept && !sameProgram(&a.spec, spec) {
-		return knowledge{}
+func (a *actor) know(spec *agentproto.Spec) procop.Knowledge {
+	if a.state.Kept && !procspec.SameProgram(&a.spec, spec) {
+		return procop.Knowledge{}
 	}
 	if proc.Alive(proc.Identity(a.state.Main)) {
 		a.seenAlive()
@@ -122,10 +124,10 @@ func (a *actor) know(spec *agentproto.Spec) knowledge {
 	return a.known()
 }
 
-func (a *actor) known() knowledge {
-	return knowledge{
-		main: proc.Identity(a.state.Main), last: a.last, mates: a.instances, aliases: a.aliases,
-		watched: a.watches(a.state.Main), aliveAt: a.aliveAt,
+func (a *actor) known() procop.Knowledge {
+	return procop.Knowledge{
+		Main: proc.Identity(a.state.Main), Last: a.last, Instances: a.instances, Aliases: a.aliases,
+		Watched: a.watches(a.state.Main), AliveAt: a.aliveAt,
 	}
 }
 
@@ -133,14 +135,16 @@ func (a *actor) autoStart(ctx context.Context) {
 	if !a.engine.drain.begin() {
 		return
 	}
-	way, cancel := context.WithCancel(ctx)
+	yield, cancel := context.WithCancel(ctx)
 	a.giveWay = cancel
-	r := a.newRun(journal.Op{Action: agentproto.ActionStart, Spec: a.spec})
 	if a.dueAt.IsZero() {
 		a.dueAt = time.Now()
 	}
-	r.auto, r.left, r.due = true, a.starting, a.dueAt
-	r.started = func(exec journal.Exec) bool {
+	limiter, due := a.engine.gate, a.dueAt
+	if procspec.HasSchedule(&a.spec) {
+		limiter = a.engine.runs
+	}
+	work := a.engine.host.AutoStart(&a.spec, a.know(&a.spec), a.starting, func(exec journal.Exec) bool {
 		msg := autoSpawned{exec: exec, saved: make(chan struct{})}
 		a.mailbox.put(msg)
 		select {
@@ -149,23 +153,36 @@ func (a *actor) autoStart(ctx context.Context) {
 		case <-ctx.Done():
 			return false
 		}
-	}
-	a.engine.work.Go(func() { a.mailbox.put(r.autoStart(ctx, way)) })
+	})
+	a.engine.work.Go(func() {
+		var msg autoStarted
+		defer func() { a.mailbox.put(msg) }()
+		defer a.engine.rescue(a.key, "automatic start", func(cause string) {
+			msg = notStarted(supervise.Failed)
+			a.fault(cause)
+		})
+		msg = notStarted(supervise.Interrupted)
+		if !limiter.enter(yield, due) {
+			return
+		}
+		spawned := false
+		defer func() { limiter.leave(spawned) }()
+		msg.report = work.Run(ctx, yield)
+		spawned = msg.report.Spawned
+	})
 }
 
-func (a *actor) newRun(op journal.Op) *run {
-	return &run{engine: a.engine, op: op, name: actionNames[op.Action], known: a.know(&op.Spec)}
+func notStarted(class supervise.Class) autoStarted {
+	return autoStarted{procop.AutoStartReport{Report: procop.Report{Outcome: supervise.Outcome{Class: class, Sight: supervise.Doubt}}}}
 }
 
 // leftStart is the wait for a start command that was left under way; nil if
 // there is none.
-func (a *actor) leftStart() *run {
+func (a *actor) leftStart() *procop.AutoStart {
 	if a.starting.At.IsZero() {
 		return nil
 	}
-	r := a.newRun(journal.Op{Action: agentproto.ActionStart, Spec: a.spec})
-	r.auto, r.left = true, a.starting
-	return r
+	return a.engine.host.AutoStart(&a.spec, a.know(&a.spec), a.starting, nil)
 }
 
 // begin carries out an operation beside the goroutine.
@@ -173,22 +190,54 @@ func (a *actor) begin(ctx context.Context, o order) {
 	if !a.engine.drain.begin() {
 		return // it stays open in the journal
 	}
-	r := a.newRun(o.op)
-	other := a.state.Kept && !sameProgram(&a.spec, &o.op.Spec)
+	work := a.engine.host.Operation(o.op, a.know(&o.op.Spec), o.interrupted)
+	other := a.state.Kept && !procspec.SameProgram(&a.spec, &o.op.Spec)
 	left := a.leftStart()
 	a.engine.work.Go(func() {
-		if left != nil && !left.awaitAlone(ctx) {
+		if left != nil && !left.AwaitLeft(ctx) {
 			a.engine.drain.end()
 			return
 		}
-		done, ok := r.carryOut(ctx, o)
+		done, ok := a.engine.carryOut(ctx, o.op, work)
 		if !ok {
 			a.engine.drain.end()
 			return
 		}
-		done.outcome.Other, done.waited = other, left != nil
+		done.report.Outcome.Other, done.waited = other, left != nil
 		a.mailbox.put(done)
 	})
+}
+
+// carryOut runs an operation to its end. It reports false when the engine
+// ended first: the operation stays open then.
+func (e *Engine) carryOut(ctx context.Context, op journal.Op, work *procop.Operation) (ended, bool) {
+	started := time.Now().UTC()
+	report := e.attempt(ctx, op.Spec.Key, work)
+	if report.Class == supervise.Interrupted {
+		return ended{}, false
+	}
+	done := ended{id: opID(op.ID), report: report, result: e.result(op, report.Completion, started)}
+	if report.Code != agentproto.CodeAgentAbnormal {
+		done.facts = e.facts(&op.Spec, &report)
+	}
+	done.result.Warnings = report.Warnings
+	return done, true
+}
+
+// attempt runs an operation. A panic in it must not end the agent.
+func (e *Engine) attempt(ctx context.Context, key string, work *procop.Operation) (report procop.Report) {
+	defer e.rescue(key, "operation", func(cause string) {
+		report = work.Failed(cause)
+		e.fault(key, cause)
+	})
+	return work.Run(ctx)
+}
+
+// probe returns a search for the process that is followed.
+func (a *actor) probe() *procop.Probe {
+	spec := a.spec
+	spec.Key = a.key // nothing else is set if no spec is kept
+	return a.engine.host.Probe(&spec, a.know(&a.spec))
 }
 
 // look looks at the process beside the goroutine, since a look may take
@@ -199,19 +248,16 @@ func (a *actor) look(ctx context.Context, gen int) {
 		return
 	}
 	a.looking = true
-	r := a.newRun(journal.Op{Spec: a.spec})
-	r.op.Spec.Key = a.key
+	probe := a.probe()
 	a.engine.work.Go(func() {
 		event := supervise.Observed{Gen: gen, Sight: supervise.Doubt}
 		defer a.engine.rescue(a.key, "look", func(cause string) {
 			a.mailbox.put(looked{event: event})
 			a.fault(cause)
 		})
-		if r.look(ctx); r.contested(a.engine.owners.rival(r.main(), a.key, r.proven())) == nil {
-			event.Main = supervise.Identity(r.main())
-		}
-		event.Sight = r.sight()
-		a.mailbox.put(looked{event: event, aliases: r.known.aliases, instances: r.instances()})
+		report := probe.Observe(ctx)
+		event.Main, event.Sight = report.Outcome.Main, report.Outcome.Sight
+		a.mailbox.put(looked{event: event, aliases: report.Aliases, instances: report.Instances})
 	})
 }
 

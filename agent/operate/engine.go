@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/operate/procop"
+	"github.com/procfleet/procfleet/agent/operate/procspec"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agent/supervise"
 	"github.com/procfleet/procfleet/agentproto"
@@ -38,22 +40,18 @@ type Engine struct {
 	cfg Config
 	system
 
-	commandSlots slots
-	gate         *gate
-	lookSlots    slots
-	groups       *groups
-	owners       *owners
-	outputs      *outputs
-	gauges       *gauges
-	inquiries    *inquiries
-	runs         *gate     // for periodic processes, which come when they are meant to
-	began        time.Time // by this host's clock, at beganAt
-	beganAt      supervise.Moment
-	drain        *drain
-	damage       string // the journal's last one; "" = none
-	limiter      *limiter
-	settings     atomic.Pointer[agentproto.Settings]
-	lastNow      atomic.Uint64 // in clock ticks since boot
+	host      *procop.Host
+	gate      *gate
+	gauges    *gauges
+	inquiries *inquiries
+	runs      *gate     // for periodic processes, which come when they are meant to
+	began     time.Time // by this host's clock, at beganAt
+	beganAt   supervise.Moment
+	drain     *drain
+	damage    string // the journal's last one; "" = none
+	limiter   *limiter
+	settings  atomic.Pointer[agentproto.Settings]
+	lastNow   atomic.Uint64 // in clock ticks since boot
 
 	// life ends with Stop. It is a field because operations are handed over
 	// without waiting for them: no caller's context lives as long as they do.
@@ -114,14 +112,13 @@ func New(cfg Config) (*Engine, error) {
 	}
 	e := &Engine{
 		cfg: cfg, system: system,
-		commandSlots: make(slots, cfg.CommandLimit), lookSlots: make(slots, lookLimit),
 		gate:   newGate(cfg.StartLimit, cfg.Timing.StartBurst, cfg.Timing.StartEvery),
 		runs:   newGate(runLimit, manyRuns, time.Second),
-		groups: &groups{pgids: map[int]bool{}}, owners: newOwners(),
-		outputs: newOutputs(cfg.RunDir, cfg.Log), gauges: newGauges(), inquiries: newInquiries(), drain: newDrain(),
+		gauges: newGauges(), inquiries: newInquiries(), drain: newDrain(),
 		actors: map[string]*actor{}, resting: map[string]resting{}, downs: map[string]time.Time{},
 	}
-	e.finder.Managed = e.owners.pids
+	e.host = e.newHost()
+	e.host.Finder.Managed = e.host.Claims.PIDs
 	e.settings.Store(&agentproto.Settings{})
 	e.began, e.beganAt = time.Now().Round(0), e.now()
 	e.life, e.cancel = context.WithCancel(context.Background())
@@ -147,14 +144,12 @@ func (e *Engine) Submit(op journal.Op) { e.submit(order{op: op}) }
 
 func (e *Engine) submit(o order) {
 	op := o.op
-	if _, known := actionNames[op.Action]; !known {
-		v := refused(fmt.Sprintf("unknown action %q", op.Action))
-		v.code = agentproto.CodeUnknownAction
-		e.turnAway(e.life, op, v)
+	if procspec.ActionName(op.Action) == "" {
+		e.turnAway(e.life, op, procop.UnknownAction(op.Action))
 		return
 	}
-	if err := checkSpec(op.Action, &op.Spec); err != nil {
-		e.turnAway(e.life, op, refused("bad spec: "+strings.ReplaceAll(err.Error(), "\n", "; ")))
+	if err := procspec.Check(op.Action, &op.Spec); err != nil {
+		e.turnAway(e.life, op, procop.Refused("bad spec: "+strings.ReplaceAll(err.Error(), "\n", "; ")))
 		return
 	}
 	if op.Action == agentproto.ActionStatus {
@@ -192,7 +187,7 @@ func (e *Engine) retire(a *actor) bool {
 		return false
 	}
 	delete(e.actors, a.key)
-	e.owners.unmark(a.key)
+	e.host.Claims.RemoveMarks(a.key)
 	if a.state.Desired == supervise.Down {
 		e.resting[a.key] = a.rest()
 	}
@@ -230,13 +225,25 @@ func (e *Engine) snapshotOf(key string) *snapshot {
 	return &snapshot{}
 }
 
-// find looks for a process when there is room for one more look.
-func (e *Engine) find(ctx context.Context, t proc.Target) proc.Probe {
-	if !e.lookSlots.take(ctx) {
-		return proc.Probe{Verdict: proc.Uncertain, Evidence: "the agent is stopping"}
+// newHost returns what operations use of this host and of the engine.
+func (e *Engine) newHost() *procop.Host {
+	t := e.cfg.Timing
+	return &procop.Host{
+		BootID: e.bootID, Instance: e.cfg.Instance, Finder: e.finder, Runner: e.runner,
+		Claims: procop.NewClaims(), Groups: procop.NewGroups(), Outputs: procop.NewOutputs(e.cfg.RunDir, e.cfg.Log),
+		Commands: make(procop.Slots, e.cfg.CommandLimit), Searches: make(procop.Slots, lookLimit),
+		Timing: procop.Timing{
+			StopPoll: t.StopPoll, WindowPoll: t.WindowPoll, Settle: t.Settle, ForegroundAfter: t.ForegroundAfter,
+			KillWait: t.KillWait, ReloadWait: t.ReloadWait, KillGrace: t.KillGrace, TakeDownGrace: t.TakeDownGrace,
+		},
+		Engine: procop.Engine{
+			Execute: e.cfg.Ledger.Execute, InTime: e.cfg.InTime, DelayStarts: e.pauseStarts, Crash: e.cfg.Crash,
+			Supervised: func(key string) (string, bool) {
+				s := e.snapshotOf(key)
+				return s.spec.PidPath, s.supervised()
+			},
+		},
 	}
-	defer e.lookSlots.give()
-	return e.finder.Find(ctx, t)
 }
 
 // Supervised is the number of processes that are kept alive.
@@ -287,7 +294,7 @@ func (e *Engine) trimOutputs() {
 		case <-e.life.Done():
 			return
 		case <-tick.C:
-			e.outputs.trim()
+			e.host.Outputs.Trim()
 		}
 	}
 }

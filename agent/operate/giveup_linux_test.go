@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/procfleet/procfleet/agent/operate/procop"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agentproto"
 )
@@ -191,8 +192,8 @@ func TestTakeDown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g.engine.takeDown(spec.Key, main, func(takeDownEnd) {})
-		g.engine.takeDown(spec.Key, main, func(takeDownEnd) {}) // it is gone by then
+		g.engine.takeDown(spec.Key, main, func(procop.TerminationEnd) {})
+		g.engine.takeDown(spec.Key, main, func(procop.TerminationEnd) {}) // it is gone by then
 		s := g.becomes(spec, "another one runs", func(s agentproto.Status) bool { return s.Phase == "running" && s.PID != pid })
 		if s.LastExit == nil || s.LastExit.Why != "limit" || proc.Alive(main) {
 			t.Fatalf("status is %+v, want an exit by limit", s)
@@ -203,7 +204,7 @@ func TestTakeDown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.engine.takeDown(spec.Key, main, func(takeDownEnd) {})
+	g.engine.takeDown(spec.Key, main, func(procop.TerminationEnd) {})
 	if e := g.told(&told, agentproto.EventGaveUp); e.Details["reason"] != "limit" || e.PID != pid {
 		t.Fatalf("event is %+v", e)
 	}

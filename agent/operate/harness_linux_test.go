@@ -20,6 +20,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/operate/procspec"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agentproto"
 )
@@ -257,7 +258,7 @@ func (g *rig) close() {
 // mark is that of the rig's own program.
 func (g *rig) mark() string {
 	spec := g.spec()
-	return g.engine.markOf(&spec)
+	return g.engine.host.Mark(&spec)
 }
 
 // marks are those of all programs that the test asked for.
@@ -266,7 +267,7 @@ func (g *rig) marks() map[string]bool {
 	defer g.ledger.mu.Unlock()
 	marks := map[string]bool{g.mark(): true}
 	for _, op := range g.ledger.ops {
-		marks[g.engine.markOf(&op.Spec)] = true
+		marks[g.engine.host.Mark(&op.Spec)] = true
 	}
 	return marks
 }
@@ -286,7 +287,7 @@ func (g *rig) finished(op journal.Op, r agentproto.Result) {
 func (g *rig) spec(change ...func(*agentproto.Spec)) agentproto.Spec {
 	s := agentproto.Spec{
 		Key: g.dir, ProcName: demoName, SetupPath: g.dir, PidPath: filepath.Join(g.dir, "demo.pid"),
-		StartCmd: daemon("-pid demo.pid"), Account: g.account, NoProfile: true, Type: resident, OpTimeoutMS: 5_000,
+		StartCmd: daemon("-pid demo.pid"), Account: g.account, NoProfile: true, Type: procspec.Resident, OpTimeoutMS: 5_000,
 		StartCheckBeginMS: 200, StartCheckEndMS: 300, StopCheckMS: 5_000, StartRetries: 4, StartIntervalMS: 100,
 		// A program with the race detector otherwise takes a second to exit.
 		Env: map[string]string{"GORACE": "atexit_sleep_ms=0"},

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/procfleet/procfleet/agent/operate/procop"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agent/supervise"
 	"github.com/procfleet/procfleet/agentproto"
@@ -63,7 +64,7 @@ func (a *actor) examined(ctx context.Context, msg examined) {
 	if a.spec.HealthRestart && a.health.failures >= maxUnhealthy && !msg.answer.ok {
 		a.condemn(ctx, condemned{
 			event: supervise.Condemned{Main: supervise.Identity(msg.main), Why: supervise.Unhealthy},
-			ended: func(takeDownEnd) {}, // the log has it
+			ended: func(procop.TerminationEnd) {}, // the log has it
 		})
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/procfleet/procfleet/agent/operate/procop"
+	"github.com/procfleet/procfleet/agent/operate/procspec"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agentproto"
 )
@@ -68,7 +70,7 @@ func (in *inquiry) isOver() bool {
 // inquiries remembers what was asked about each process and what the answer
 // was. A process is asked one thing at a time.
 type inquiries struct {
-	slots slots
+	slots procop.Slots
 
 	mu sync.Mutex
 	of map[proc.Identity]*dossier
@@ -76,7 +78,7 @@ type inquiries struct {
 
 // dossier is what is known of one process.
 type dossier struct {
-	turn   slots // of one
+	turn   procop.Slots // of one
 	latest [questions]*inquiry
 	known  [questions]string // the latest answers
 	// executable is the program that the process ran when its version was
@@ -85,7 +87,7 @@ type dossier struct {
 }
 
 func newInquiries() *inquiries {
-	return &inquiries{slots: make(slots, inquiryLimit), of: map[proc.Identity]*dossier{}}
+	return &inquiries{slots: make(procop.Slots, inquiryLimit), of: map[proc.Identity]*dossier{}}
 }
 
 // open returns the inquiry whose answer counts: one that is under way or has
@@ -96,7 +98,7 @@ func (i *inquiries) open(q question, id proc.Identity, line string, notBefore ti
 	defer i.mu.Unlock()
 	d = i.of[id]
 	if d == nil {
-		d = &dossier{turn: make(slots, 1)}
+		d = &dossier{turn: make(procop.Slots, 1)}
 		i.of[id] = d
 	}
 	in = d.latest[q]
@@ -130,7 +132,7 @@ func (i *inquiries) replaced(id proc.Identity, executable string) bool {
 	defer i.mu.Unlock()
 	d := i.of[id]
 	if d == nil {
-		d = &dossier{turn: make(slots, 1)}
+		d = &dossier{turn: make(procop.Slots, 1)}
 		i.of[id] = d
 	}
 	was := d.executable
@@ -166,7 +168,7 @@ func (e *Engine) ask(ctx context.Context, q question, id proc.Identity, spec *ag
 	in, d, isNew := e.inquiries.open(q, id, q.line(spec), time.Now().Add(-maxAge))
 	if isNew {
 		spec := *spec
-		e.beside(spec.Key, "inquiry", func() { e.inquire(q, d, in, &spec) })
+		e.beside(spec.Key, "inquiry", func() { e.carryOutInquiry(q, d, in, &spec) })
 	}
 	select {
 	case <-in.over:
@@ -190,7 +192,7 @@ func (e *Engine) keepVersion(id proc.Identity, spec *agentproto.Spec) (asks bool
 	in, d, isNew := e.inquiries.open(whichVersion, id, spec.VersionCmd, notBefore)
 	if isNew {
 		spec := *spec
-		e.beside(spec.Key, "inquiry", func() { e.inquire(whichVersion, d, in, &spec) })
+		e.beside(spec.Key, "inquiry", func() { e.carryOutInquiry(whichVersion, d, in, &spec) })
 	}
 	return isNew
 }
@@ -206,33 +208,33 @@ func executable(id proc.Identity) string {
 
 // inquire carries out an inquiry. It returns once the command is gone, which
 // may be long after the answer.
-func (e *Engine) inquire(q question, d *dossier, in *inquiry, spec *agentproto.Spec) {
+func (e *Engine) carryOutInquiry(q question, d *dossier, in *inquiry, spec *agentproto.Spec) {
 	end := func(a answer) {
 		if e.inquiries.close(q, d, in, a) && q == whichVersion {
 			e.cfg.Changed()
 		}
 	}
-	if !d.turn.take(e.life) {
+	if !d.turn.Acquire(e.life) {
 		return
 	}
-	defer d.turn.give()
-	if !e.inquiries.slots.take(e.life) {
+	defer d.turn.Release()
+	if !e.inquiries.slots.Acquire(e.life) {
 		return
 	}
-	defer e.inquiries.slots.give()
-	mark, limit := e.markOf(spec), min(opTimeout(spec), e.cfg.Timing.Inquiry)
-	output := e.outputs.path(mark)
-	defer e.outputs.keep(output)
-	exec, err := e.runner.Start(e.life, proc.Command{
-		Shell: proc.Shell(spec.Shell), Line: in.line, Dir: spec.SetupPath, Account: accountOf(spec), Env: spec.Env,
+	defer e.inquiries.slots.Release()
+	mark, limit := e.host.Mark(spec), min(procspec.OpTimeout(spec), e.cfg.Timing.Inquiry)
+	output := e.host.Outputs.Path(mark)
+	defer e.host.Outputs.Discard(output)
+	exec, err := e.host.Runner.Start(e.life, proc.Command{
+		Shell: proc.Shell(spec.Shell), Line: in.line, Dir: spec.SetupPath, Account: procspec.Account(spec), Env: spec.Env,
 		LoginProfile: !spec.NoProfile, OutputPath: output, Key: mark, Op: "inquiry", Timeout: limit, Contained: true,
 	})
 	if err != nil {
 		end(answer{text: oneLine("not run: " + err.Error())})
 		return
 	}
-	e.groups.add(exec.Identity().PID)
-	defer e.groups.remove(exec.Identity().PID)
+	e.host.Groups.Add(exec.Identity().PID)
+	defer e.host.Groups.Remove(exec.Identity().PID)
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
 	select {
@@ -259,7 +261,7 @@ func (e *Engine) seeOff(exec *proc.Execution, spec *agentproto.Spec, line string
 			e.cfg.Tell(agentproto.Event{
 				Kind: agentproto.EventCommandHanging, Key: spec.Key, Namespace: spec.Namespace, Name: spec.Name, ProcName: spec.ProcName,
 				PID:     exec.Identity().PID,
-				Message: fmt.Sprintf("command %s, pid %d, does not end by SIGKILL; the process is not asked anything until it does", clip(line, maxAnswer), exec.Identity().PID),
+				Message: fmt.Sprintf("command %s, pid %d, does not end by SIGKILL; the process is not asked anything until it does", procop.Clip(line, maxAnswer), exec.Identity().PID),
 			})
 		case <-e.life.Done():
 			_ = proc.KillGroup(context.Background(), exec.Identity(), 0)
@@ -275,7 +277,7 @@ func answerOf(r proc.Result) answer {
 	case r.TimedOut:
 		return answer{text: inTheDark, ran: true}
 	case !r.OK():
-		return answer{text: oneLine(join("failed: "+r.String(), said)), ran: true}
+		return answer{text: oneLine(procop.Join("failed: "+r.String(), said)), ran: true}
 	case said == "":
 		said = "ok"
 	}
@@ -286,23 +288,21 @@ func answerOf(r proc.Result) answer {
 func oneLine(text string) string {
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" {
-			return clip(line, maxAnswer)
+			return procop.Clip(line, maxAnswer)
 		}
 	}
 	return ""
 }
 
-// inquire fills in what the spec's commands say of the process that was found.
-// While something is done with it nothing is asked: what was known is shown.
-func (r *run) inquire(ctx context.Context, f *facts) {
-	spec := &r.op.Spec
-	main := r.main()
-	if !f.running || main.IsZero() || r.engine.snapshotOf(spec.Key).busy != "" {
+// inquire adds what the spec's commands report of the process that was found. While
+// something else is done with the process, the last known answers are shown.
+func (e *Engine) inquire(ctx context.Context, spec *agentproto.Spec, main proc.Identity, f *facts) {
+	if !f.running || main.IsZero() || e.snapshotOf(spec.Key).busy != "" {
 		return
 	}
 	for q, shown := range [questions]*string{whichVersion: &f.version, howHealthy: &f.health} {
 		if question(q).line(spec) != "" {
-			*shown = r.engine.ask(ctx, question(q), main, spec, r.engine.cfg.Timing.AnswerAge).text
+			*shown = e.ask(ctx, question(q), main, spec, e.cfg.Timing.AnswerAge).text
 		}
 	}
 }

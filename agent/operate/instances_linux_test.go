@@ -89,7 +89,7 @@ func TestInstancesAreAdoptedByTheNextAgent(t *testing.T) {
 	g.write("demo.pid", "") // what is known counts without it
 	g.open()
 	for _, pid := range pids {
-		if !g.engine.owners.otherHas(pid, "another key") {
+		if !g.engine.host.Claims.OtherHas(pid, "another key") {
 			t.Fatalf("pid %d is anybody's while nobody has looked yet", pid)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet/agent/limits"
+	"github.com/procfleet/procfleet/agent/operate/procop"
+	"github.com/procfleet/procfleet/agent/operate/procspec"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agent/supervise"
 	"github.com/procfleet/procfleet/agentproto"
@@ -99,7 +101,7 @@ func (l *limiter) measure(subjects map[string]subject) (proc.Usage, error) {
 	for _, s := range subjects {
 		roots = append(roots, s.main)
 	}
-	managed := func(pid int) bool { return l.engine.owners.otherHas(pid, "") }
+	managed := func(pid int) bool { return l.engine.host.Claims.OtherHas(pid, "") }
 	usage, err := l.meter.Measure(roots, managed)
 	switch {
 	case err != nil && !l.blind:
@@ -146,9 +148,9 @@ func (e *Engine) limited(pools []limits.Pool) map[string]subject {
 	for key, a := range e.actors {
 		s := a.snapshot.Load()
 		limited := s.spec.CPULimit > 0 || s.spec.MemoryLimit > 0 || shared[s.spec.Namespace]
-		ours := s.kept && (s.supervised() || s.spec.Type != resident)
-		if ours && limited && !s.known.main.IsZero() {
-			subjects[key] = subject{main: s.known.main, snapshot: s, deferred: e.defers(s)}
+		ours := s.kept && (s.supervised() || s.spec.Type != procspec.Resident)
+		if ours && limited && !s.known.Main.IsZero() {
+			subjects[key] = subject{main: s.known.Main, snapshot: s, deferred: e.defers(s)}
 		}
 	}
 	return subjects
@@ -212,10 +214,10 @@ func (l *limiter) confirm(b limits.Breach, subjects map[string]subject, usage pr
 // act takes the process down and tells so once that is over. It does not wait.
 func (l *limiter) act(b limits.Breach, s subject, of proc.Capacity) {
 	l.judge.Begin(b)
-	l.engine.takeDown(b.Key, s.main, func(end takeDownEnd) {
+	l.engine.takeDown(b.Key, s.main, func(end procop.TerminationEnd) {
 		l.ended <- func() {
-			l.judge.End(b, time.Duration(l.engine.now()), end.begun)
-			if end.begun {
+			l.judge.End(b, time.Duration(l.engine.now()), end.Begun)
+			if end.Begun {
 				l.engine.cfg.Tell(exceeded(b, s, of, end))
 			}
 		}
@@ -235,14 +237,14 @@ func (l *limiter) usageOf(main proc.Identity) proc.TreeUsage {
 const maxToldMembers = 50
 
 // exceeded tells why a process was taken down, and how that ended.
-func exceeded(b limits.Breach, s subject, of proc.Capacity, end takeDownEnd) agentproto.Event {
+func exceeded(b limits.Breach, s subject, of proc.Capacity, end procop.TerminationEnd) agentproto.Event {
 	n := s.snapshot.names
 	event := agentproto.Event{
 		Kind: agentproto.EventLimitExceeded, Key: b.Key, Namespace: n.namespace, Name: n.name, ProcName: n.procName,
 		PID: s.main.PID,
 		Details: map[string]any{
 			"metric": string(b.Metric), "value": b.Value, "limit": b.Limit, "window_s": b.Window.Seconds(),
-			"of_cpus": of.CPUs, "of_memory_bytes": of.Memory, "ended": end.gone, "how": end.how,
+			"of_cpus": of.CPUs, "of_memory_bytes": of.Memory, "ended": end.Gone, "how": end.How,
 		},
 	}
 	cause := fmt.Sprintf("its %s, %.4g %% of the host, was over its limit of %.4g %% for %s", b.Metric, b.Value, b.Limit, b.Window)
@@ -251,7 +253,7 @@ func exceeded(b limits.Breach, s subject, of proc.Capacity, end takeDownEnd) age
 			b.Pool.ID, b.Value, b.Metric, b.Window, b.Limit, len(b.Members))
 		maps.Copy(event.Details, poolDetails(b))
 	}
-	event.Message = join(cause, end.text())
+	event.Message = procop.Join(cause, end.Text())
 	return event
 }
 

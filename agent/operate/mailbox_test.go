@@ -3,13 +3,14 @@ package operate
 import (
 	"testing"
 
+	"github.com/procfleet/procfleet/agent/operate/procop"
 	"github.com/procfleet/procfleet/agent/supervise"
 )
 
 func TestRemindersDoNotPileUpBeforeAGoroutineThatIsBusy(t *testing.T) {
 	t.Parallel()
 	m := newMailbox(func() {})
-	m.put(ended{id: "an operation", aliases: []string{"cannot be compared"}})
+	m.put(ended{id: "an operation", report: procop.Report{Aliases: []string{"cannot be compared"}}})
 	for range 1000 {
 		m.remind(supervise.Swept{})
 		m.remind(freezesChanged{})

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/procfleet/procfleet/agent/operate/procspec"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agent/supervise"
 	"github.com/procfleet/procfleet/agentproto"
@@ -102,13 +103,13 @@ func (s *snapshot) reported() standing {
 	if !s.listed() {
 		return standing{}
 	}
-	return standing{listed: true, desired: s.desired, phase: s.phase, main: s.known.main}
+	return standing{listed: true, desired: s.desired, phase: s.phase, main: s.known.Main}
 }
 
 // listed reports whether the engine knows anything of the process that whoever
 // looks up the host should see.
 func (s *snapshot) listed() bool {
-	return s.kept || s.desired == supervise.Down || !s.known.main.IsZero()
+	return s.kept || s.desired == supervise.Down || !s.known.Main.IsZero()
 }
 
 // Processes returns every process that the engine knows, those that are kept
@@ -122,7 +123,7 @@ func (e *Engine) Processes() []agentproto.ManagedProcess {
 	room := inquiryLimit
 	for _, key := range inOrder(known) {
 		all = append(all, e.managed(key, known[key], host))
-		if s := known[key]; room > 0 && all[len(all)-1].Status.Running && s.busy == "" && e.keepVersion(s.known.main, &s.spec) {
+		if s := known[key]; room > 0 && all[len(all)-1].Status.Running && s.busy == "" && e.keepVersion(s.known.Main, &s.spec) {
 			room-- // each answer makes a report, which asks the next ones
 		}
 	}
@@ -170,10 +171,10 @@ func (e *Engine) snapshots() map[string]*snapshot {
 
 func (e *Engine) managed(key string, s *snapshot, host proc.Host) agentproto.ManagedProcess {
 	f := facts{shown: true, at: time.Now().UTC(), host: host}
-	if s.supervised() && several(&s.spec) { // of others only the main one is followed
-		f.pids, f.wanted = pids(s.known.mates), s.spec.Instances
+	if s.supervised() && procspec.HasInstances(&s.spec) { // of others only the main one is followed
+		f.pids, f.wanted = pids(s.known.Instances), s.spec.Instances
 	}
-	if main := s.known.main; !main.IsZero() {
+	if main := s.known.Main; !main.IsZero() {
 		var err error
 		f.process, err = e.gauges.describe(main, host, proc.Measure)
 		f.running = err == nil

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/sirupsen/logrus"
 
+	"github.com/procfleet/procfleet/agent/operate/procop"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agent/supervise"
 	"github.com/procfleet/procfleet/agentproto"
@@ -205,7 +206,7 @@ func BenchmarkReport(b *testing.B) {
 	for i := range 1000 {
 		e.resting[fmt.Sprint(i)] = resting{snapshot: &snapshot{
 			desired: supervise.Up, phase: supervise.Running, kept: true, names: names{"shop", fmt.Sprint(i), "demo"},
-			known: knowledge{main: own}, registeredAt: time.Now(), startedAt: time.Now(),
+			known: procop.Knowledge{Main: own}, registeredAt: time.Now(), startedAt: time.Now(),
 		}}
 	}
 	for b.Loop() {

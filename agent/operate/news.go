@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/procfleet/procfleet/agent/operate/procop"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agent/supervise"
 	"github.com/procfleet/procfleet/agentproto"
@@ -72,7 +73,7 @@ func (a *actor) whyGivenUp(why supervise.Reason) string {
 	case supervise.LimitAgain:
 		return fmt.Sprintf("it was over a limit %d times within %s", len(a.state.History.LimitKills), policy.LimitWindow)
 	case supervise.Unstartable:
-		return join(fmt.Sprintf("the host is not set up to start it, as %d attempts in a row showed", a.state.History.BadSetups), a.trouble)
+		return procop.Join(fmt.Sprintf("the host is not set up to start it, as %d attempts in a row showed", a.state.History.BadSetups), a.trouble)
 	}
 	return string(why)
 }

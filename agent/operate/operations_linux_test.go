@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/operate/procspec"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/testenv"
@@ -550,7 +551,7 @@ func TestOneShotThatEndsAtOnce(t *testing.T) {
 func TestManualProcessIsVerifiedAndNotKeptAlive(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
-	manually := func(s *agentproto.Spec) { s.Type = manual }
+	manually := func(s *agentproto.Spec) { s.Type = procspec.Manual }
 	g.want("start", g.spec(manually, func(s *agentproto.Spec) { s.StartCmd = "true" }), 836, "start: post-check: no process within")
 	spec := g.spec(manually)
 	r := g.want("start", spec, 0, "")
@@ -647,7 +648,7 @@ func TestBadSpecIsTheItemsOwnFailure(t *testing.T) {
 	if r.Reason != "refused" || r.Status.Running {
 		t.Fatalf("result is %+v", r)
 	}
-	scheduled := g.spec(func(s *agentproto.Spec) { s.Type, s.Crontab, s.Instances = periodic, "daily", 3 })
+	scheduled := g.spec(func(s *agentproto.Spec) { s.Type, s.Crontab, s.Instances = procspec.Periodic, "daily", 3 })
 	g.want("supervise", scheduled, 65535, `register: bad spec: alive.crontab (crontab_rule) "daily"`)
 	g.want("reload", g.spec(), 65535, "reload: bad spec: control.reload (reload_cmd) is empty")
 	pid := g.want("start", g.spec(), 0, "").Status.PID

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime/debug"
 
+	"github.com/procfleet/procfleet/agent/operate/procop"
 	"github.com/procfleet/procfleet/agent/supervise"
 	"github.com/procfleet/procfleet/agentproto"
 )
@@ -65,8 +66,8 @@ func (a *actor) quarantine(ctx context.Context, cause string) {
 	})
 }
 
-func inQuarantine() verdict {
-	return abnormal("the agent failed at this process repeatedly and leaves it alone; see its log, and restart it")
+func inQuarantine() procop.Completion {
+	return procop.Abnormal("the agent failed at this process repeatedly and leaves it alone; see its log, and restart it")
 }
 
 // handleQuarantined handles a message of a process that is left alone: what is under
@@ -83,7 +84,7 @@ func (a *actor) handleQuarantined(ctx context.Context, msg message) {
 	case autoSpawned:
 		a.spawned(msg)
 	case condemned:
-		msg.ended(takeDownEnd{})
+		msg.ended(procop.TerminationEnd{})
 	case takenDown:
 		a.engine.drain.end()
 		a.tellCondemner(msg.end)

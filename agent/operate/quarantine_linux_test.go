@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/operate/procop"
 	"github.com/procfleet/procfleet/agentproto"
 )
 
@@ -52,19 +53,19 @@ func TestProcessThatTheAgentFailsAtIsLeftAlone(t *testing.T) {
 func TestFaultInAStatusIsItsResultAndEndsNothingElse(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
-	finder := g.engine.finder
-	g.engine.finder = nil // whoever looks fails
+	finder := g.engine.host.Finder
+	g.engine.host.Finder = nil // whoever looks fails
 	spec := g.spec()
 	g.want("status", spec, agentproto.CodeAgentAbnormal, "status: internal error: ")
 	old := journal.Op{
 		ID: journal.ID{Task: "T", Item: 1}, Action: "stop", Spec: spec, AcceptedAt: time.Now(),
 		NotAfter: time.Now().Add(-time.Hour),
 	}
-	g.engine.turnAway(t.Context(), old, expired(&old))
+	g.engine.turnAway(t.Context(), old, procop.Expired(&old))
 	if r := g.result(old.ID); r.Code != agentproto.CodeFailed || r.Status != nil {
 		t.Fatalf("result is %+v", r)
 	}
-	g.engine.finder = finder
+	g.engine.host.Finder = finder
 	if s := g.status(spec); s.Running {
 		t.Fatalf("status is %+v", s)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/operate/procspec"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agent/supervise"
 	"github.com/procfleet/procfleet/agentproto"
@@ -71,7 +72,7 @@ func (a *actor) encode() (json.RawMessage, error) {
 func (a *actor) encodeRecord(rec record) (json.RawMessage, error) {
 	rec.Desired, rec.Phase, rec.Main = a.state.Desired, a.state.Phase, proc.Identity(a.state.Main)
 	rec.Failures, rec.Proven, rec.Since = a.state.Failures, a.state.Proven, a.state.Since
-	rec.Restarts, rec.History, rec.Boot, rec.LastExit = a.state.Restarts, a.state.History, a.engine.bootID, a.lastExit
+	rec.Restarts, rec.History, rec.Boot, rec.LastExit = a.state.Restarts, a.state.History, a.engine.host.BootID, a.lastExit
 	rec.RegisteredAt, rec.StartedAt, rec.StoppedAt, rec.Starting = a.registeredAt, a.startedAt, a.stoppedAt, a.starting
 	rec.Vouched = a.vouched
 	rec.Rhythm, rec.Instances = a.schedule.rhythm, a.instances
@@ -106,7 +107,7 @@ func (a *actor) restore(text json.RawMessage) error {
 	if err := json.Unmarshal(text, &rec); err != nil {
 		return fmt.Errorf("decode the record of process %s: %w", a.key, err)
 	}
-	if a.booted = rec.otherBoot(a.engine.bootID); a.booted {
+	if a.booted = rec.otherBoot(a.engine.host.BootID); a.booted {
 		rec.forgetBoot()
 	}
 	a.saved = digestOf(text)
@@ -126,4 +127,14 @@ func (a *actor) restore(text json.RawMessage) error {
 		Held: a.doubtful(),
 	}
 	return nil
+}
+
+func policyOf(s *agentproto.Spec, t Timing) supervise.Policy {
+	interval := procspec.Milliseconds(s.StartIntervalMS)
+	return supervise.Policy{
+		Resident: s.Type == procspec.Resident, Periodic: procspec.HasSchedule(s), Retries: s.StartRetries, Interval: interval,
+		MaxDelay: t.MaxDelay, StableAfter: max(10*interval, t.StableAfter), LongRun: max(10*interval, t.LongRun), RecoverDelay: t.RecoverDelay,
+		FlapStarts: 10, FlapWindow: t.FlapWindow, SetupTries: 2, LimitKills: 3, LimitWindow: t.LimitWindow,
+		ProbeInterval: t.ProbeInterval, ProbeTries: 5, ProbeFor: t.ProbeFor, RivalWait: t.RivalWait,
+	}
 }

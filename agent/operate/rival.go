@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/procfleet/procfleet/agent/journal"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agent/supervise"
 )
@@ -27,23 +26,12 @@ func (a *actor) readPidFile(ctx context.Context, msg pidFileSeen) {
 		return
 	}
 	a.pidFileWritten = msg.written
-	r, main := a.newRun(journal.Op{Spec: a.spec}), a.state.Main
+	probe, main := a.probe(), a.state.Main
 	a.engine.work.Go(func() {
 		read := pidFileRead{event: supervise.Rivalled{Main: main}}
 		defer func() { a.mailbox.put(read) }()
 		defer a.engine.rescue(a.key, "look at the pid file", a.fault)
-		read.event.Rival, read.event.Kin = r.rival(ctx, proc.Identity(main))
+		other, kin := probe.PidFileConflict(ctx, proc.Identity(main))
+		read.event.Rival, read.event.Kin = supervise.Identity(other), kin
 	})
-}
-
-// rival is whom the pid file alone names, if that is another process than main
-// and no other key's, and whether it is main's kin.
-func (r *run) rival(ctx context.Context, main proc.Identity) (supervise.Identity, bool) {
-	r.known.main = proc.Identity{}
-	r.look(ctx)
-	id := r.main()
-	if !r.seen.UsedPidFile || id.IsZero() || id == main || r.engine.owners.rival(id, r.op.Spec.Key, true) != "" {
-		return supervise.Identity{}, false
-	}
-	return supervise.Identity(id), proc.Kin(main, id)
 }

@@ -4,15 +4,10 @@ import (
 	"context"
 	"time"
 
+	"github.com/procfleet/procfleet/agent/operate/procspec"
 	"github.com/procfleet/procfleet/agent/supervise"
 	"github.com/procfleet/procfleet/agentproto"
 )
-
-// isPeriodic reports whether a process is run by schedule. One that is called
-// periodic and has no schedule is run once.
-func isPeriodic(s *agentproto.Spec) bool {
-	return s.Type == periodic && (s.CycleTimeMS > 0 || s.Crontab != "")
-}
 
 // schedule is when a periodic process is run. It belongs to the process's
 // goroutine.
@@ -36,7 +31,7 @@ type ticking struct{}
 // plan takes over when a process is run from the spec that is kept now. was is
 // the spec before: a schedule that stays goes on in its rhythm.
 func (a *actor) plan(was *agentproto.Spec) {
-	if !isPeriodic(&a.spec) {
+	if !procspec.HasSchedule(&a.spec) {
 		a.schedule.drop()
 		return
 	}
@@ -58,7 +53,7 @@ func (a *actor) replan() {
 		s.rhythm = rhythm{Anchor: now, Served: now}
 	}
 	if a.spec.Crontab == "" {
-		s.table = supervise.Cycle(ms(a.spec.CycleTimeMS), s.Anchor, a.key)
+		s.table = supervise.Cycle(procspec.Milliseconds(a.spec.CycleTimeMS), s.Anchor, a.key)
 	} else {
 		var err error
 		if s.table, err = supervise.Crontab(a.spec.Crontab); err != nil {

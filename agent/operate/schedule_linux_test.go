@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/procfleet/procfleet/agent/operate/procspec"
 	"github.com/procfleet/procfleet/agentproto"
 )
 
@@ -16,7 +17,7 @@ func cyclic(t *testing.T, told *eventLog) *rig {
 // job is a spec that is run in a cycle and lives for a while.
 func (g *rig) job(cycle time.Duration, life string) agentproto.Spec {
 	return g.spec(func(s *agentproto.Spec) {
-		s.Type, s.CycleTimeMS, s.StartCmd = periodic, cycle.Milliseconds(), daemon("-pid demo.pid -life "+life)
+		s.Type, s.CycleTimeMS, s.StartCmd = procspec.Periodic, cycle.Milliseconds(), daemon("-pid demo.pid -life "+life)
 		s.StartCheckBeginMS, s.StartCheckEndMS = 0, 0
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/procfleet/procfleet/agent/operate/procop"
+	"github.com/procfleet/procfleet/agent/operate/procspec"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agent/supervise"
 	"github.com/procfleet/procfleet/agentproto"
@@ -21,7 +23,7 @@ type snapshot struct {
 	kept         bool
 	spec         agentproto.Spec
 	names        names
-	known        knowledge
+	known        procop.Knowledge
 	changedAt    time.Time // when what is reported of the process did
 	registeredAt time.Time
 	startedAt    time.Time
@@ -53,7 +55,7 @@ func (a *actor) publish() {
 	}
 	switch a.state.Work {
 	case supervise.Operating:
-		s.busy = actionNames[string(a.state.Op.Action)]
+		s.busy = procspec.ActionName(string(a.state.Op.Action))
 	case supervise.AutoStarting:
 		s.busy = "automatic start"
 	case supervise.TakingDown:
@@ -95,21 +97,21 @@ type facts struct {
 	evidence []string
 }
 
-// facts reads the numbers behind the latest look.
-func (r *run) facts() facts {
-	f := facts{shown: true, at: time.Now().UTC(), evidence: append(r.evidence, r.seen.Evidence)}
+// facts measures the process that a report found.
+func (e *Engine) facts(spec *agentproto.Spec, report *procop.Report) facts {
+	f := facts{shown: true, at: time.Now().UTC(), evidence: report.Evidence}
 	var err error
 	if f.host, err = proc.ReadHost(); err != nil {
 		f.evidence = append(f.evidence, err.Error())
 	}
-	if several(&r.op.Spec) {
-		f.pids, f.wanted = pids(r.instances()), r.op.Spec.Instances
+	if procspec.HasInstances(spec) {
+		f.pids, f.wanted = pids(report.Instances), spec.Instances
 	}
-	if id := r.found(); !id.IsZero() {
-		f.process, err = r.engine.gauges.describe(id, f.host, proc.Describe)
+	if id := report.Found; !id.IsZero() {
+		f.process, err = e.gauges.describe(id, f.host, proc.Describe)
 		f.running = err == nil
-		f.version, f.health = r.engine.inquiries.known(id)
-		f.tree = r.engine.limiter.usageOf(id)
+		f.version, f.health = e.inquiries.known(id)
+		f.tree = e.limiter.usageOf(id)
 	}
 	return f
 }
@@ -121,13 +123,13 @@ func (s *snapshot) status(f facts) *agentproto.Status {
 		Phase: string(s.phaseOf(f.running)), HostFreeKB: f.host.MemAvailable,
 		RegisteredAt: s.registeredAt, LastStartedAt: s.startedAt, Failures: s.failures, NextRetryAt: s.retryAt,
 		FrozenUntil: s.frozenUntil, NextRunAt: s.nextRunAt, Restarts: s.restarts, LastExit: s.lastExit,
-		Evidence: clip(join(f.evidence...), agentproto.MaxMessage),
+		Evidence: procop.Clip(procop.Join(f.evidence...), agentproto.MaxMessage),
 	}
 	if s.givenUp != "" {
-		st.Evidence = clip(join("given up: "+s.givenUp, st.Evidence), agentproto.MaxMessage)
+		st.Evidence = procop.Clip(procop.Join("given up: "+s.givenUp, st.Evidence), agentproto.MaxMessage)
 	}
 	if s.busy != "" {
-		st.Evidence = clip(join("busy: "+s.busy, st.Evidence), agentproto.MaxMessage)
+		st.Evidence = procop.Clip(procop.Join("busy: "+s.busy, st.Evidence), agentproto.MaxMessage)
 	}
 	st.Instances = f.wanted
 	if !f.running {

@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"time"
 
+	"github.com/procfleet/procfleet/agent/operate/procspec"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agent/supervise"
 )
@@ -73,7 +74,7 @@ func (e *Engine) remind(turn int) (quiet []*actor) {
 // costs more than the system calls.
 func (e *Engine) check(quiet []*actor, turn int) {
 	for _, a := range quiet {
-		if a.turn == turn && e.stirs(a.snapshot.Load().known.main) {
+		if a.turn == turn && e.stirs(a.snapshot.Load().known.Main) {
 			a.mailbox.remind(supervise.Swept{})
 		}
 	}
@@ -127,7 +128,7 @@ func (a *actor) quiet() bool {
 	s := &a.state
 	return s.Phase == supervise.Running && s.Work == supervise.Idle && s.Settled() && !s.Suspended &&
 		s.Rival == (supervise.Identity{}) && a.watches(s.Main) && s.Kept &&
-		!several(&a.spec) && a.spec.HealthCmd == "" && a.schedule.table.IsZero()
+		!procspec.HasInstances(&a.spec) && a.spec.HealthCmd == "" && a.schedule.table.IsZero()
 }
 
 // sweep looks for what no event notifies: one small file of the process, and
@@ -150,7 +151,7 @@ func (a *actor) sweep(ctx context.Context) {
 	if a.incomplete() {
 		a.recount(ctx)
 	}
-	if path := a.spec.PidPath; a.state.Kept && !several(&a.spec) && path != "" && !a.checking {
+	if path := a.spec.PidPath; a.state.Kept && !procspec.HasInstances(&a.spec) && path != "" && !a.checking {
 		a.checking = true
 		a.engine.work.Go(func() { a.mailbox.put(pidFileSeen{written: a.engine.finder.PidFileWritten(ctx, path)}) })
 	}
@@ -161,7 +162,7 @@ func (a *actor) sweep(ctx context.Context) {
 func (e *Engine) prune() {
 	followed := map[proc.Identity]bool{}
 	for _, s := range e.snapshots() {
-		followed[s.known.main] = true
+		followed[s.known.Main] = true
 	}
 	gone := func(id proc.Identity) bool { return !followed[id] && !proc.Alive(id) }
 	e.gauges.prune(gone)

@@ -39,7 +39,7 @@ func send(t *testing.T, id proc.Identity, signal syscall.Signal) {
 func TestQuietProcessThatASignalStoppedIsNoticed(t *testing.T) {
 	t.Parallel()
 	g, _, a := quietRig(t)
-	main := a.snapshot.Load().known.main
+	main := a.snapshot.Load().known.Main
 	if left := g.engine.remind(a.turn); len(left) != 1 {
 		t.Fatalf("%d processes are quiet, want 1", len(left))
 	}
@@ -68,7 +68,7 @@ func TestQuietProcessThatASignalStoppedIsNoticed(t *testing.T) {
 func TestReportNoticesThatASignalStoppedAQuietProcess(t *testing.T) {
 	t.Parallel()
 	g, _, a := quietRig(t)
-	main := a.snapshot.Load().known.main
+	main := a.snapshot.Load().known.Main
 	g.engine.Processes()
 	send(t, main, syscall.SIGSTOP)
 	g.eventually("it is stopped", func() bool { _, suspended := proc.Stands(main); return suspended })
@@ -114,19 +114,19 @@ func TestPidFileOfAQuietProcessIsRead(t *testing.T) {
 func TestDeathIsKnownBeforeTheSearchForASuccessorEnds(t *testing.T) {
 	t.Parallel()
 	g, spec, _ := quietRig(t)
-	for range cap(g.engine.lookSlots) {
-		g.engine.lookSlots.take(t.Context())
+	for range cap(g.engine.host.Searches) {
+		g.engine.host.Searches.Acquire(t.Context())
 	}
-	pid := g.engine.snapshotOf(spec.Key).known.main.PID
+	pid := g.engine.snapshotOf(spec.Key).known.Main.PID
 	before := time.Now()
 	sigkill(t, pid)
 	g.eventually("its exit is known", func() bool { return g.engine.snapshotOf(spec.Key).lastExit != nil })
 	s := g.engine.snapshotOf(spec.Key)
-	if s.lastExit.At.Before(before) || s.known.main.PID != pid {
-		t.Fatalf("exit is %+v, killed at %v; the process is %v, want %d until the search has ended", s.lastExit, before, s.known.main, pid)
+	if s.lastExit.At.Before(before) || s.known.Main.PID != pid {
+		t.Fatalf("exit is %+v, killed at %v; the process is %v, want %d until the search has ended", s.lastExit, before, s.known.Main, pid)
 	}
-	for range cap(g.engine.lookSlots) {
-		g.engine.lookSlots.give()
+	for range cap(g.engine.host.Searches) {
+		g.engine.host.Searches.Release()
 	}
 	g.eventually("nothing was found", func() bool { return g.engine.snapshotOf(spec.Key).phase == "backoff" })
 }

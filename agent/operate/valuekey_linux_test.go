@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/procfleet/procfleet/agent/operate/procspec"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agentproto"
 )
@@ -148,10 +149,13 @@ func TestWindowsScriptIsRefusedBeforeAnythingElse(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	pid := g.want("start", g.spec(), 0, "").Status.PID
-	for action, name := range actionNames {
+	for _, action := range []string{
+		agentproto.ActionStart, agentproto.ActionStop, agentproto.ActionStatus, agentproto.ActionSupervise,
+		agentproto.ActionRelease, agentproto.ActionRestart, agentproto.ActionReload, agentproto.ActionKill,
+	} {
 		for _, shell := range []proc.Shell{proc.ShellBat, proc.ShellPS1} {
 			r := g.want(action, g.spec(func(s *agentproto.Spec) { s.Shell = string(shell) }), 65535,
-				fmt.Sprintf("%s: bad spec: control.shell (cmd_shell_ext): %q runs on Windows only", name, shell))
+				fmt.Sprintf("%s: bad spec: control.shell (cmd_shell_ext): %q runs on Windows only", procspec.ActionName(action), shell))
 			if r.Status.PID != pid || !r.Status.Supervised {
 				t.Errorf("%s: status is %+v, want it as before", action, r.Status)
 			}

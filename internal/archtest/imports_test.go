@@ -51,8 +51,12 @@ var allowed = map[string][]string{
 	"agent/journal":   {"agentproto", "internal/datafile"},
 	"agent/local":     {"agentproto"},
 	"agent/hostcheck": {"agent/proc"},
-	"agent/operate":   {"agentproto", "agent/local", "agent/journal", "agent/limits", "agent/proc", "agent/supervise"},
-	"agent":           {"agentproto", "agent/hostcheck", "agent/journal", "agent/local", "agent/operate", "agent/proc", "internal/datafile", "internal/fleetkey", "internal/invalid", "internal/natsconn", "internal/tracecontext"},
+	// What a spec means, how one piece of work on its process is carried out, and
+	// the engine that decides which.
+	"agent/operate/procspec": {"agentproto", "agent/proc", "agent/supervise"},
+	"agent/operate/procop":   {"agentproto", "agent/journal", "agent/operate/procspec", "agent/proc", "agent/supervise"},
+	"agent/operate":          {"agentproto", "agent/local", "agent/journal", "agent/limits", "agent/operate/procop", "agent/operate/procspec", "agent/proc", "agent/supervise"},
+	"agent":                  {"agentproto", "agent/hostcheck", "agent/journal", "agent/local", "agent/operate", "agent/proc", "internal/datafile", "internal/fleetkey", "internal/invalid", "internal/natsconn", "internal/tracecontext"},
 
 	"internal/archtest":          {},
 	"internal/audit":             {"", "internal/datafile"},

@@ -1,9 +1,8 @@
-package operate
+package procspec
 
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/procfleet/procfleet/agentproto"
 )
@@ -11,7 +10,7 @@ import (
 func goodSpec() agentproto.Spec {
 	return agentproto.Spec{
 		Key: "/opt/app/app", ProcName: "app", SetupPath: "/opt/app", PidPath: "/opt/app/app.pid",
-		StartCmd: "./start.sh", ReloadCmd: "./reload.sh", Type: resident,
+		StartCmd: "./start.sh", ReloadCmd: "./reload.sh", Type: Resident,
 		OpTimeoutMS: 60_000, StartCheckBeginMS: 5_000, StartCheckEndMS: 5_000, StopCheckMS: 5_000,
 		StartRetries: 4, StartIntervalMS: 10_000, Instances: 1,
 	}
@@ -35,14 +34,14 @@ func TestCheckSpec(t *testing.T) {
 		for action := range actionNames {
 			s := goodSpec()
 			change(&s)
-			if err := checkSpec(action, &s); err == nil || !strings.Contains(err.Error(), field) {
+			if err := Check(action, &s); err == nil || !strings.Contains(err.Error(), field) {
 				t.Errorf("%s with a bad %s: error is %v, want one that names it", action, field, err)
 			}
 		}
 	}
 	for action := range actionNames {
 		s := goodSpec()
-		if err := checkSpec(action, &s); err != nil {
+		if err := Check(action, &s); err != nil {
 			t.Errorf("%s: %v", action, err)
 		}
 	}
@@ -51,8 +50,8 @@ func TestCheckSpec(t *testing.T) {
 func TestOnlyActionsThatBringUpLookAtHowTheProcessLives(t *testing.T) {
 	t.Parallel()
 	for field, change := range map[string]func(*agentproto.Spec){
-		"(cycle_time)":     func(s *agentproto.Spec) { s.Type, s.CycleTimeMS = periodic, -60_000 },
-		"(crontab_rule)":   func(s *agentproto.Spec) { s.Type, s.Crontab = periodic, "* * *" },
+		"(cycle_time)":     func(s *agentproto.Spec) { s.Type, s.CycleTimeMS = Periodic, -60_000 },
+		"(crontab_rule)":   func(s *agentproto.Spec) { s.Type, s.Crontab = Periodic, "* * *" },
 		"(instance_num)":   func(s *agentproto.Spec) { s.Instances, s.PidPath = 2, "" },
 		"(start_retries)":  func(s *agentproto.Spec) { s.StartRetries = -1 },
 		"(start_interval)": func(s *agentproto.Spec) { s.StartIntervalMS = 0 },
@@ -60,8 +59,8 @@ func TestOnlyActionsThatBringUpLookAtHowTheProcessLives(t *testing.T) {
 		for action := range actionNames {
 			s := goodSpec()
 			change(&s)
-			err := checkSpec(action, &s)
-			if !startsProcess(action) {
+			err := Check(action, &s)
+			if !StartsProcess(action) {
 				if err != nil {
 					t.Errorf("%s: %v", action, err)
 				}
@@ -83,35 +82,10 @@ func TestMissingCommands(t *testing.T) {
 	} {
 		s := goodSpec()
 		s.StartCmd, s.ReloadCmd = "", ""
-		err := checkSpec(action, &s)
+		err := Check(action, &s)
 		if (err == nil) != (field == "") || err != nil && !strings.Contains(err.Error(), field) {
 			t.Errorf("%s without commands: error is %v, want one that names %q", action, err, field)
 		}
-	}
-}
-
-func TestPolicyOfSpec(t *testing.T) {
-	t.Parallel()
-	s := goodSpec()
-	timing := Timing{}.withDefaults()
-	if p := policyOf(&s, timing); !p.Resident || p.Interval != 10*time.Second || p.StableAfter != 10*time.Minute || p.Retries != 4 {
-		t.Errorf("policy is %+v", p)
-	}
-	s.StartIntervalMS, s.Type = 600_000, "periodic"
-	if p := policyOf(&s, timing); p.Resident || p.StableAfter != 100*time.Minute {
-		t.Errorf("policy is %+v", p)
-	}
-}
-
-func TestMessagesFitAndAreValid(t *testing.T) {
-	t.Parallel()
-	v := commandFailed("command failed", "exit=1", "output tail: "+strings.Repeat("ü", 3_000)+"\xff")
-	text := v.text("start")
-	if len(text) > agentproto.MaxMessage || !strings.HasPrefix(text, "start: command failed; exit=1; output tail: ü") {
-		t.Errorf("message of %d bytes: %.60q", len(text), text)
-	}
-	if strings.ToValidUTF8(text, "") != text {
-		t.Error("message is not valid UTF-8")
 	}
 }
 

@@ -1,0 +1,237 @@
+package procop
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/operate/procspec"
+	"github.com/procfleet/procfleet/agent/proc"
+	"github.com/procfleet/procfleet/agent/supervise"
+)
+
+// waitEnd is why waiting for a command ended.
+type waitEnd int
+
+const (
+	exited   waitEnd = iota
+	timedOut         // it ran for op_timeout
+	accepted         // it is the process itself and continues to run
+	left             // ctx ended; the command continues to run
+)
+
+// command is a control command that runs.
+type command struct {
+	exec   *proc.Execution // nil until it is spawned
+	output string          // file
+
+	freeSlot func() // gives its slot back: what follows the command, above all a start window, needs none
+	finish   func() // gives the slot back and makes its process group an ordinary one
+	release  func() // gives everything back; call it once its output is not needed any more
+}
+
+// spawn runs a command line as soon as the limit of commands allows it. was is the
+// process that ran before.
+func (w *work) spawn(ctx context.Context, line string, was proc.Identity) (*command, *Completion) {
+	h := w.host
+	if !h.Commands.Acquire(ctx) {
+		return nil, new(interrupted())
+	}
+	c, spawned := w.newCommand(), false
+	defer func() {
+		if !spawned {
+			c.release()
+		}
+	}()
+	if w.late() { // after waiting for the slot
+		return nil, new(Expired(&w.op))
+	}
+	if bad := w.execute(was, proc.Identity{}); bad != nil {
+		return nil, bad
+	}
+	w.acted = true
+	h.Claims.AddMark(h.Mark(w.spec), w.spec)
+	h.Engine.Crash(CrashBeforeExec)
+	exec, err := h.Runner.Start(ctx, w.commandLine(line, c.output))
+	if err != nil {
+		failed := notRun(err)
+		if failed.fault == supervise.NoRoom {
+			h.Engine.DelayStarts(failed.Message)
+		}
+		if ctx.Err() != nil {
+			failed = interrupted()
+		}
+		return nil, &failed
+	}
+	c.exec, w.command = exec, c
+	h.Groups.Add(exec.Identity().PID)
+	h.Engine.Crash(CrashAfterSpawn)
+	if bad := w.execute(was, exec.Identity()); bad != nil {
+		// The command runs, and that it may run is durable: an agent that recovers
+		// the operation only knows less about it.
+		w.warn("the command's pid was not recorded: %s", bad.Message)
+	}
+	spawned = true
+	return c, nil
+}
+
+// newCommand returns a command that has a slot and is not spawned yet.
+func (w *work) newCommand() *command {
+	h := w.host
+	c := &command{output: h.Outputs.Path(h.Mark(w.spec)), freeSlot: sync.OnceFunc(h.Commands.Release)}
+	c.finish = sync.OnceFunc(func() {
+		if c.exec != nil {
+			h.Groups.Remove(c.exec.Identity().PID)
+		}
+		c.freeSlot()
+	})
+	c.release = sync.OnceFunc(func() {
+		c.finish()
+		h.Outputs.Discard(c.output)
+	})
+	return c
+}
+
+func (w *work) commandLine(line, output string) proc.Command {
+	spec, op := w.spec, "auto"
+	if w.op.ID != (journal.ID{}) {
+		op = fmt.Sprintf("%s/%d", w.op.Task, w.op.Item)
+	}
+	return proc.Command{
+		Shell: proc.Shell(spec.Shell), Line: line, Dir: spec.SetupPath, Account: procspec.Account(spec), Env: spec.Env,
+		LoginProfile: !spec.NoProfile, OutputPath: output, Key: w.host.Mark(spec), Op: op, Contained: w.ending,
+	}
+}
+
+// late reports whether the operation must not begin any more. One that has acted
+// continues: half an operation is worse than a late one.
+func (w *work) late() bool { return !w.acted && w.host.Late(&w.op) }
+
+// before is the part of [journal.Exec] for the agent process that recovers the
+// operation.
+type before struct {
+	Main  proc.Identity `json:"main"`
+	Ticks uint64        `json:"ticks,omitempty"`
+}
+
+// execute makes durable that the work acts now. was is the process that runs,
+// command what the work has spawned; zero before.
+func (w *work) execute(was, command proc.Identity) *Completion {
+	if w.record == nil {
+		return nil
+	}
+	exec := journal.Exec{BootID: w.host.BootID, At: time.Now().UTC(), PID: command.PID, Start: command.Start}
+	var err error
+	if exec.Before, err = json.Marshal(before{Main: was, Ticks: w.beganTicks}); err == nil {
+		err = w.record(exec)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errStopped):
+		return new(interrupted())
+	}
+	return new(Abnormal(err.Error()))
+}
+
+// await waits until the command has ended, at most for the operation's timeout. It
+// calls accept, if not nil, at every poll to learn whether to wait no longer though
+// the command runs. The caller ends a command that timed out (see endGroup).
+func (w *work) await(ctx context.Context, c *command, accept func(ran time.Duration) bool) waitEnd {
+	started := time.Now()
+	timeout := time.NewTimer(procspec.OpTimeout(w.spec))
+	defer timeout.Stop()
+	poll := time.NewTicker(w.host.Timing.WindowPoll)
+	defer poll.Stop()
+	for {
+		select {
+		case <-c.exec.Done():
+			return exited
+		case <-ctx.Done():
+			return left
+		case <-timeout.C:
+			return timedOut
+		case <-poll.C:
+			if accept != nil && accept(time.Since(started)) {
+				return accepted
+			}
+		}
+	}
+}
+
+// endGroup ends a command that timed out, but not the process itself.
+func (w *work) endGroup(ctx context.Context, c *command) {
+	var keep []proc.Identity
+	if main := w.main(); !main.IsZero() {
+		keep = append(keep, main)
+	}
+	if err := proc.KillGroup(ctx, c.exec.Identity(), w.host.Timing.KillGrace, keep...); err != nil {
+		w.warn("hung command: %v", err)
+	}
+	// KillGroup has waited for its end. Only reaping remains, unless the leader was
+	// kept or cannot be killed.
+	select {
+	case <-c.exec.Done():
+	case <-time.After(w.host.Timing.Settle):
+	case <-ctx.Done():
+	}
+}
+
+// runCommand runs a command to its end and returns how it failed, "" for success. bad is
+// set if it did not run at all. The caller calls release when it needs the
+// command's output no longer.
+func (w *work) runCommand(ctx context.Context, line string, was proc.Identity) (trouble string, release func(), bad *Completion) {
+	c, bad := w.spawn(ctx, line, was)
+	if bad != nil {
+		return "", nil, bad
+	}
+	switch w.await(ctx, c, nil) {
+	case left, accepted:
+		c.release()
+		return "", nil, new(interrupted())
+	case timedOut:
+		w.look(ctx)
+		w.endGroup(ctx, c)
+		trouble = Join(w.timeoutText(), c.tail())
+	case exited:
+		if result := c.exec.Result(); !result.OK() {
+			trouble = Join("command failed", result.String(), c.tail())
+		}
+	}
+	c.finish()
+	return trouble, c.release, nil
+}
+
+func (w *work) timeoutText() string {
+	return fmt.Sprintf("command timed out; timeout=%s", procspec.OpTimeout(w.spec))
+}
+
+func (w *work) warn(format string, args ...any) {
+	w.warnings = append(w.warnings, fmt.Sprintf(format, args...))
+}
+
+// tail returns what the latest command has written by now, for messages: a script in
+// background may report only after its shell has ended why it failed.
+func (w *work) tail() string {
+	if w.command == nil {
+		return ""
+	}
+	return w.command.tail()
+}
+
+// tail returns the end of the command's output, for messages.
+func (c *command) tail() string {
+	select {
+	case <-c.exec.Done():
+	default:
+		return ""
+	}
+	if out := c.exec.Output(); out != "" {
+		return "output tail: " + out
+	}
+	return ""
+}

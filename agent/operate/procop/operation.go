@@ -1,0 +1,227 @@
+package procop
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/operate/procspec"
+	"github.com/procfleet/procfleet/agent/proc"
+	"github.com/procfleet/procfleet/agent/supervise"
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+// Report is what a piece of work did and what it observed last.
+type Report struct {
+	Completion
+	Outcome   supervise.Outcome
+	Found     proc.Identity   // the process or, failing that, a look-alike; zero = none
+	Instances []proc.Identity // of a process that has several
+	Aliases   []string
+	Evidence  []string
+	Warnings  []string
+
+	PidFileWritten time.Time // of the pid file that named the process; zero = none did
+}
+
+func (w *work) report(c Completion) Report {
+	return Report{
+		Completion: c, Outcome: w.outcome(c), Found: w.found(), Instances: w.instances(), Aliases: w.known.Aliases,
+		Evidence: append(w.evidence, w.seen.Evidence), Warnings: w.warnings, PidFileWritten: w.seen.PidFileWritten,
+	}
+}
+
+// outcome returns what the process's state machine learns of completed work. Refused
+// work makes no process the key's.
+func (w *work) outcome(c Completion) supervise.Outcome {
+	if c.Class == supervise.Refused && w.main() != w.known.Main {
+		return supervise.Outcome{Class: c.Class}
+	}
+	return supervise.Outcome{Class: c.Class, Fault: c.fault, Sight: w.sight(), Main: supervise.Identity(w.main())}
+}
+
+// Operation carries out an operation that a caller submitted.
+type Operation struct {
+	*work
+
+	interrupted *journal.Exec
+}
+
+// Operation returns the work of an operation. interrupted is what an earlier agent
+// process had done of it; nil = nothing.
+func (h *Host) Operation(op journal.Op, known Knowledge, interrupted *journal.Exec) *Operation {
+	o := &Operation{work: h.work(op, known), interrupted: interrupted}
+	o.record = func(e journal.Exec) error { return h.Engine.Execute(op.ID, e) }
+	return o
+}
+
+// Run carries the operation out. If ctx ends first, the class of the report is
+// [supervise.Interrupted], and the operation stays open.
+func (o *Operation) Run(ctx context.Context) Report { return o.complete(o.attempt(ctx)) }
+
+// Failed returns the report of an operation that panicked.
+func (o *Operation) Failed(cause string) Report {
+	o.seen = proc.Probe{Verdict: proc.Uncertain}
+	return o.complete(Abnormal("internal error: " + cause))
+}
+
+func (o *Operation) complete(c Completion) Report {
+	if o.acted || o.interrupted != nil {
+		c = c.tried()
+	}
+	if c.Code != agentproto.CodeAgentAbnormal && procspec.StartsProcess(o.op.Action) {
+		o.warnings = append(o.warnings, procspec.Unenforced(o.spec)...)
+	}
+	o.warnings = clipAll(o.warnings, agentproto.MaxMessage)
+	return o.report(c)
+}
+
+func (o *Operation) attempt(ctx context.Context) Completion {
+	if o.interrupted != nil {
+		return recovery{o.work}.operation(ctx, *o.interrupted)
+	}
+	if o.late() {
+		return o.expire(ctx)
+	}
+	switch o.op.Action {
+	case agentproto.ActionStart:
+		return o.start(ctx)
+	case agentproto.ActionStop:
+		return shutdown{o.work}.stop(ctx)
+	case agentproto.ActionRestart:
+		return o.restart(ctx)
+	case agentproto.ActionReload:
+		return o.reload(ctx)
+	case agentproto.ActionKill:
+		return shutdown{o.work}.kill(ctx)
+	case agentproto.ActionSupervise:
+		return o.register(ctx)
+	case agentproto.ActionRelease:
+		o.look(ctx)
+		return Succeeded()
+	}
+	return Abnormal(fmt.Sprintf("action %q has no procedure", o.op.Action))
+}
+
+// expire refuses the operation, but searches for the process first: its state
+// machine and the caller learn its state.
+func (o *Operation) expire(ctx context.Context) Completion {
+	if bad := o.ready(ctx); bad != nil && bad.Class == supervise.Interrupted {
+		return *bad
+	}
+	return Expired(&o.op)
+}
+
+// restart replaces the process, or starts it if it does not run.
+func (o *Operation) restart(ctx context.Context) Completion {
+	if bad := o.ready(ctx); bad != nil {
+		return *bad
+	}
+	start := startup{work: o.work, was: o.main()}
+	if o.spec.RestartInPlace {
+		start.was = proc.Identity{}
+	}
+	if o.spec.RestartCmd != "" {
+		return start.bringUp(ctx, ctx, o.spec.RestartCmd)
+	}
+	if !o.found().IsZero() {
+		if c := (shutdown{o.work}).bringDown(ctx); c.Class != supervise.Done {
+			return c
+		}
+	}
+	return start.bringUp(ctx, ctx, o.spec.StartCmd)
+}
+
+// reload runs the reload command. The command may replace the process, so the only
+// condition is that one runs afterwards.
+func (o *Operation) reload(ctx context.Context) Completion {
+	if bad := o.ready(ctx); bad != nil {
+		return *bad
+	}
+	was := o.main()
+	if bad := o.begin(); bad != nil {
+		return *bad
+	}
+	trouble, release, bad := o.runCommand(ctx, o.spec.ReloadCmd, was)
+	if bad != nil {
+		return *bad
+	}
+	defer release()
+	if trouble != "" {
+		o.look(ctx)
+		return commandFailed(trouble)
+	}
+	begin, _ := procspec.StartWindow(o.spec)
+	if !pause(ctx, min(begin, o.host.Timing.ReloadWait)) {
+		return interrupted()
+	}
+	if o.look(ctx); o.seen.Verdict == proc.Stopped && !was.IsZero() {
+		if !pause(ctx, o.host.Timing.Settle) {
+			return interrupted()
+		}
+		o.look(ctx) // a successor may have appeared
+	}
+	switch {
+	case o.seen.Verdict == proc.Uncertain:
+		return Refused("state uncertain: " + o.seen.Evidence)
+	case o.main().IsZero() && !was.IsZero():
+		return checkFailed("process died", o.seen.Evidence, o.tail())
+	}
+	return Succeeded()
+}
+
+// register makes the process a supervised one. Supervision starts it later if it
+// does not run.
+func (o *Operation) register(ctx context.Context) Completion {
+	if bad := o.ready(ctx); bad != nil {
+		return *bad
+	}
+	if o.spec.Type != procspec.Resident && !procspec.HasSchedule(o.spec) {
+		o.warn("process_type %s: the process is not kept alive", o.spec.Type)
+	}
+	if o.main().IsZero() {
+		return Succeeded()
+	}
+	if bad := o.claim(); bad != nil {
+		return *bad
+	}
+	return Succeeded()
+}
+
+// Probe searches for a process without acting on it.
+type Probe struct{ *work }
+
+// Probe returns work that only searches.
+func (h *Host) Probe(spec *agentproto.Spec, known Knowledge) *Probe {
+	return &Probe{h.work(journal.Op{Spec: *spec}, known)}
+}
+
+// Run searches for the process. It reports success unless the state of the process
+// is indeterminate.
+func (p *Probe) Run(ctx context.Context) Report {
+	if p.look(ctx); p.seen.Verdict == proc.Uncertain {
+		return p.report(Abnormal("state uncertain: " + p.seen.Evidence))
+	}
+	return p.report(Succeeded())
+}
+
+// Observe searches for the process that supervision follows. It reports a process
+// that another key has claimed as indeterminate.
+func (p *Probe) Observe(ctx context.Context) Report {
+	p.look(ctx)
+	_ = p.contested(p.host.Claims.Conflict(p.main(), p.spec.Key, p.proven()))
+	return p.report(Succeeded())
+}
+
+// PidFileConflict returns the process that the pid file names, if it is another one
+// than main and no other key's, and whether it is related to main.
+func (p *Probe) PidFileConflict(ctx context.Context, main proc.Identity) (other proc.Identity, kin bool) {
+	p.known.Main = proc.Identity{}
+	p.look(ctx)
+	id := p.main()
+	if !p.seen.UsedPidFile || id.IsZero() || id == main || p.host.Claims.Conflict(id, p.spec.Key, true) != "" {
+		return proc.Identity{}, false
+	}
+	return id, proc.Kin(main, id)
+}

@@ -1,0 +1,102 @@
+package procop
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet/agent/proc"
+)
+
+// maxOutput is the size, in bytes, at which an output file that a daemon keeps open
+// is truncated.
+const maxOutput = 16 << 20
+
+// Outputs manages the files that receive the output of commands. A daemon that was
+// started with such a file keeps it open for life. The file must keep its name
+// meanwhile, or nothing could read or truncate it.
+type Outputs struct {
+	dir  string
+	log  logrus.FieldLogger
+	next atomic.Int64 // begins at the time, so that no name is used twice
+
+	mu    sync.Mutex
+	inUse map[string]bool
+}
+
+// NewOutputs returns the outputs in a folder.
+func NewOutputs(dir string, log logrus.FieldLogger) *Outputs {
+	o := &Outputs{dir: dir, log: log, inUse: map[string]bool{}}
+	o.next.Store(time.Now().UnixNano())
+	return o
+}
+
+// Path returns the path of a new file for a command with this mark. It creates the
+// folder if it is missing; if that fails, so does opening the file, which reports
+// the cause.
+func (o *Outputs) Path(mark string) string {
+	_ = os.MkdirAll(o.dir, 0o700)
+	return filepath.Join(o.dir, fmt.Sprintf("op-%s-%d.out", mark, o.next.Add(1)))
+}
+
+// Discard removes the file of a command that has ended, as soon as no process has
+// it open.
+func (o *Outputs) Discard(path string) {
+	if proc.OutputHeld(path) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.inUse[path] = true
+		return
+	}
+	o.remove(path)
+}
+
+func (o *Outputs) remove(path string) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		o.log.WithError(err).Warn("output file not removed")
+	}
+}
+
+// Recover discards the files that an earlier agent process left.
+func (o *Outputs) Recover() error {
+	entries, err := os.ReadDir(o.dir)
+	if err != nil {
+		return fmt.Errorf("read the run folder: %w", err)
+	}
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), "op-") && strings.HasSuffix(entry.Name(), ".out") {
+			o.Discard(filepath.Join(o.dir, entry.Name()))
+		}
+	}
+	return nil
+}
+
+// Trim truncates the files that have grown and removes those that no process has
+// open any more.
+func (o *Outputs) Trim() {
+	o.mu.Lock()
+	paths := slices.Collect(maps.Keys(o.inUse))
+	o.mu.Unlock()
+	for _, path := range paths {
+		if !proc.OutputHeld(path) {
+			o.remove(path)
+			o.mu.Lock()
+			delete(o.inUse, path)
+			o.mu.Unlock()
+			continue
+		}
+		if _, err := proc.TrimOutput(path, maxOutput); err != nil {
+			o.log.WithError(err).Warn("output file not truncated")
+		}
+	}
+}

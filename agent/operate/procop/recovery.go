@@ -1,0 +1,246 @@
+package procop
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/operate/procspec"
+	"github.com/procfleet/procfleet/agent/proc"
+	"github.com/procfleet/procfleet/agent/supervise"
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+// recovery takes up work that an earlier agent process had begun.
+type recovery struct{ *work }
+
+// operation completes an interrupted operation by the present state of the process.
+// Whether its command was run at all is unknown, so it is never run again.
+func (r recovery) operation(ctx context.Context, exec journal.Exec) Completion {
+	var was before
+	if err := json.Unmarshal(exec.Before, &was); err != nil {
+		r.warn("what ran before the operation is not known: %v", err)
+	}
+	if procspec.StartsProcess(r.op.Action) {
+		r.began, r.beganTicks = exec.At, was.Ticks
+	}
+	if !r.outlast(ctx, exec) || r.unrecorded(exec) && !r.outlastUnrecorded(ctx, was.Main) {
+		return interrupted()
+	}
+	r.warn("recovered after the agent restarted during the operation")
+	switch r.op.Action {
+	case agentproto.ActionStart, agentproto.ActionRestart:
+		return r.start(ctx, was)
+	case agentproto.ActionStop, agentproto.ActionKill:
+		return r.end(ctx)
+	}
+	r.look(ctx)
+	return commandFailed("interrupted by agent restart, outcome unknown")
+}
+
+func (r recovery) start(ctx context.Context, was before) Completion {
+	start := startup{work: r.work, was: was.Main}
+	if r.spec.RestartInPlace {
+		start.was = proc.Identity{}
+	}
+	c := start.window(ctx, ctx)
+	switch {
+	case c.Class != supervise.Failed || r.seen.Verdict != proc.Stopped:
+		return c
+	case procspec.LivesOn(r.spec):
+		return commandFailed("agent restarted during operation; process not running", r.seen.Evidence)
+	}
+	return commandFailed("agent restarted during operation; whether the process ran is not known", r.seen.Evidence)
+}
+
+func (r recovery) end(ctx context.Context) Completion {
+	if bad := r.ready(ctx); bad != nil {
+		return *bad
+	}
+	if main := r.main(); r.op.Action == agentproto.ActionKill && !main.IsZero() {
+		if err := proc.ThawTree(main, r.killScope()); err != nil { // the kill may have stopped it
+			r.warn("%v", err)
+		}
+	}
+	c := shutdown{r.work}.awaitGone(ctx, r.seen.Procs, procspec.Milliseconds(r.spec.StopCheckMS), "")
+	if main := r.main(); c.Class == supervise.Failed && !main.IsZero() {
+		return checkFailed(fmt.Sprintf("interrupted by agent restart; still running pid %d", main.PID))
+	}
+	return c
+}
+
+// outlast waits until the command of the earlier agent process has ended, and ends
+// it when its time is up. It reports false if ctx ended first.
+func (r recovery) outlast(ctx context.Context, exec journal.Exec) bool {
+	r.leader = proc.Identity{BootID: exec.BootID, PID: exec.PID, Start: exec.Start}
+	if exec.PID != 0 {
+		r.host.Groups.Add(exec.PID)
+		defer r.host.Groups.Remove(exec.PID)
+	}
+	deadline := exec.At.Add(procspec.OpTimeout(r.spec))
+	for proc.Alive(r.leader) {
+		if r.look(ctx); procspec.StartsProcess(r.op.Action) && (startup{work: r.work}).inCommand() {
+			break
+		}
+		if time.Now().After(deadline) {
+			if err := proc.KillGroup(ctx, r.leader, r.host.Timing.KillGrace, identities(r.seen.Procs)...); err != nil {
+				r.warn("hung command: %v", err)
+			}
+			break
+		}
+		if !pause(ctx, r.host.Timing.WindowPoll) {
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// unrecorded reports whether a start command may run whose pid was not recorded.
+// Without the time of its beginning none was about to be run.
+func (r recovery) unrecorded(exec journal.Exec) bool {
+	return exec.PID == 0 && exec.BootID == r.host.BootID && r.beganTicks != 0
+}
+
+// outlastUnrecorded waits for a start command whose pid was not recorded: a process
+// that leads a session, carries the mark of the key and is not the process may be
+// it. Since that is no proof, it is not ended when its time is up. was is the process
+// that the command replaces; zero = none.
+func (r recovery) outlastUnrecorded(ctx context.Context, was proc.Identity) bool {
+	deadline := r.began.Add(procspec.OpTimeout(r.spec))
+	for time.Now().Before(deadline) {
+		if r.look(ctx); !r.main().IsZero() && r.main() != was || !r.commandRuns() {
+			break
+		}
+		if !pause(ctx, r.host.Timing.WindowPoll) {
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}
+
+func (r recovery) commandRuns() bool {
+	orphans, err := r.host.Finder.Strays(r.killScope())
+	return err == nil && slices.ContainsFunc(orphans, func(p proc.Process) bool {
+		return p.PID == p.Session && p.Start >= r.beganTicks
+	})
+}
+
+// errStopped says that the engine ended before it recorded an automatic start.
+var errStopped = errors.New("the agent is stopping")
+
+// AutoStart starts a supervised process that does not run.
+type AutoStart struct {
+	*work
+
+	left    journal.Exec // the start command that an earlier automatic start left; zero = none
+	awaited bool         // left has ended
+	resumed bool         // left has started the process
+}
+
+// AutoStart returns the work of an automatic start. left is the start command that
+// an earlier one, of this or an earlier agent process, left running; zero = none.
+// record makes durable which start command is run, and reports false if the engine
+// ended first.
+func (h *Host) AutoStart(spec *agentproto.Spec, known Knowledge, left journal.Exec, record func(journal.Exec) bool) *AutoStart {
+	a := &AutoStart{work: h.work(journal.Op{Action: agentproto.ActionStart, Spec: *spec}, known), left: left}
+	a.record = func(e journal.Exec) error {
+		if !record(e) {
+			return errStopped
+		}
+		return nil
+	}
+	return a
+}
+
+// AutoStartReport is the report of an automatic start.
+type AutoStartReport struct {
+	Report
+	Spawned bool // it ran a start command
+	Ran     bool // a start command ran, be it the one that was left
+	Over    bool // no start command runs any more
+}
+
+// Run starts the process unless it runs. It ends early if yield does, as soon as no
+// start command runs.
+func (a *AutoStart) Run(ctx, yield context.Context) AutoStartReport {
+	c := a.ensure(ctx, yield)
+	spawned := a.command != nil
+	return AutoStartReport{
+		Report: a.report(c), Spawned: spawned, Ran: spawned || a.resumed,
+		Over: c.Class != supervise.Interrupted || a.over(),
+	}
+}
+
+// over reports whether, though the automatic start was interrupted, no start command
+// runs and no process is about to appear.
+func (a *AutoStart) over() bool {
+	switch {
+	case !a.awaited:
+		return false
+	case a.command == nil:
+		return true
+	}
+	select {
+	case <-a.command.exec.Done():
+		return !a.main().IsZero()
+	default:
+		return false
+	}
+}
+
+func (a *AutoStart) ensure(ctx, yield context.Context) Completion {
+	if c, done := a.awaitLeft(ctx, yield); done {
+		return c
+	}
+	if bad := a.ready(yield); bad != nil {
+		return *bad
+	}
+	switch {
+	case a.lookAlike():
+		c := Succeeded()
+		c.Message = "not started beside a look-alike: " + a.seen.Evidence
+		return c
+	case a.main().IsZero():
+		return startup{work: a.work}.bringUp(ctx, yield, procspec.StartLine(a.spec))
+	}
+	if bad := a.claim(); bad != nil {
+		return *bad
+	}
+	return Succeeded()
+}
+
+// awaitLeft waits until the start command that was left has ended and its process
+// has had the time to appear: a second command beside it could make two processes.
+// It reports false if the process has to be started.
+func (a *AutoStart) awaitLeft(ctx, yield context.Context) (Completion, bool) {
+	if a.left.At.IsZero() || a.left.BootID != a.host.BootID {
+		a.awaited = true
+		return Completion{}, false
+	}
+	var was before
+	if err := json.Unmarshal(a.left.Before, &was); err != nil {
+		a.warn("when the start command began is not known: %v", err)
+	}
+	a.began, a.beganTicks = a.left.At, was.Ticks
+	r := recovery{a.work}
+	if !r.outlast(ctx, a.left) || a.left.PID == 0 && !r.outlastUnrecorded(ctx, proc.Identity{}) {
+		return interrupted(), true
+	}
+	c := startup{work: a.work}.window(ctx, yield)
+	a.awaited = ctx.Err() == nil
+	a.resumed = c.Class == supervise.Done
+	return c, c.Class != supervise.Failed
+}
+
+// AwaitLeft waits, before an operation, until the start command that was left has
+// ended or its process runs. It reports false if ctx ended first.
+func (a *AutoStart) AwaitLeft(ctx context.Context) bool {
+	hurried, hurry := context.WithCancel(ctx)
+	hurry()
+	a.awaitLeft(ctx, hurried)
+	return ctx.Err() == nil
+}

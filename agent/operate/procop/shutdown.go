@@ -1,0 +1,215 @@
+package procop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/procfleet/procfleet/agent/operate/procspec"
+	"github.com/procfleet/procfleet/agent/proc"
+	"github.com/procfleet/procfleet/agent/supervise"
+)
+
+// shutdown ends the process and verifies that it is gone.
+type shutdown struct{ *work }
+
+func (s shutdown) stop(ctx context.Context) Completion {
+	if bad := s.ready(ctx); bad != nil {
+		return *bad
+	}
+	if s.found().IsZero() {
+		return notRunning()
+	}
+	return s.bringDown(ctx)
+}
+
+// bringDown ends the running process by the stop command, or without one by SIGTERM.
+func (s shutdown) bringDown(ctx context.Context) Completion {
+	if s.spec.StopCmd != "" {
+		return s.endBy(ctx, s.spec.StopCmd, procspec.Milliseconds(s.spec.StopCheckMS))
+	}
+	if bad := s.maySignal("control.stop"); bad != nil {
+		return *bad
+	}
+	for _, id := range s.all() {
+		// A process that is stopped by a signal handles SIGTERM once it continues.
+		if err := errors.Join(proc.Signal(id, syscall.SIGTERM), proc.Thaw(id)); err != nil {
+			return commandFailed(err.Error())
+		}
+	}
+	c := s.awaitGone(ctx, s.seen.Procs, procspec.OpTimeout(s.spec), "")
+	if c.Class == supervise.Failed {
+		c.Message = Join(c.Message, "SIGTERM did not end it; kill does")
+	}
+	return c
+}
+
+func (s shutdown) kill(ctx context.Context) Completion {
+	if bad := s.ready(ctx); bad != nil {
+		return *bad
+	}
+	switch {
+	case s.found().IsZero():
+		return s.killOrphans(ctx)
+	case s.spec.KillCmd != "":
+		return s.endBy(ctx, s.spec.KillCmd, s.host.Timing.KillWait)
+	}
+	if bad := s.maySignal("control.kill"); bad != nil {
+		return *bad
+	}
+	var trouble []string
+	procs := s.seen.Procs
+	for _, p := range procs {
+		_, err := proc.KillTree(ctx, p.Identity, s.killScope())
+		switch {
+		case errors.Is(err, syscall.EPERM):
+			trouble = append(trouble, err.Error())
+		case err != nil: // it may only take longer to end
+			s.evidence = append(s.evidence, err.Error())
+		}
+	}
+	return s.awaitGone(ctx, procs, s.host.Timing.KillWait, Join(trouble...))
+}
+
+// maySignal records durably that the process is about to be signaled. It refuses
+// that for a look-alike; command is the field of the spec that would end one.
+func (s shutdown) maySignal(command string) *Completion {
+	if s.lookAlike() {
+		return new(Refused(fmt.Sprintf("pid %d has the name and place of this process, but pid file %s does not name it: not signalled; "+
+			"restore the pid file or give %s", s.found().PID, s.spec.PidPath, command)))
+	}
+	if bad := s.execute(s.main(), proc.Identity{}); bad != nil {
+		return bad
+	}
+	s.host.Engine.Crash(CrashBeforeExec)
+	s.acted = true
+	return nil
+}
+
+// killOrphans ends what a process that is gone has left behind: it carries the mark
+// of the key, and the process that it came from is known.
+func (s shutdown) killOrphans(ctx context.Context) Completion {
+	orphans := s.orphans()
+	if s.known.Last.IsZero() || orphans == "" {
+		return notRunning()
+	}
+	if bad := s.execute(s.known.Last, proc.Identity{}); bad != nil {
+		return *bad
+	}
+	if _, err := proc.KillTree(ctx, s.known.Last, s.killScope()); err != nil {
+		return checkFailed(err.Error())
+	}
+	s.warn("process was not running; killed what it left behind: %s", orphans)
+	return Succeeded()
+}
+
+// endBy runs a command that ends the process and gives the process time to end.
+func (s shutdown) endBy(ctx context.Context, line string, wait time.Duration) Completion {
+	procs := s.seen.Procs
+	s.ending = true
+	trouble, release, bad := s.runCommand(ctx, line, s.main())
+	s.ending = false
+	if bad != nil {
+		return *bad
+	}
+	defer release()
+	return s.awaitGone(ctx, procs, wait, trouble)
+}
+
+// awaitGone waits until the processes and any successor are gone. trouble is how the
+// command failed that should have ended them; if they are gone it is only a warning.
+func (s shutdown) awaitGone(ctx context.Context, procs []proc.Process, wait time.Duration, trouble string) Completion {
+	deadline, ids := time.Now().Add(wait), identities(procs)
+	for polls := s.polls(); ; {
+		// Read the time before the search, so that the last search is after the deadline.
+		late := time.Now().After(deadline)
+		if !anyAlive(ids) {
+			if s.look(ctx); s.seen.Verdict != proc.Uncertain && !s.succeeded(procs) {
+				return s.gone(trouble)
+			}
+		}
+		if late {
+			return s.remaining(ctx, ids, wait, trouble)
+		}
+		if !polls.pause(ctx) {
+			return interrupted()
+		}
+	}
+}
+
+// polls are the pauses between queries of processes that are to end: short at first,
+// since most end at once, then doubled up to most.
+type polls struct{ next, most time.Duration }
+
+const firstStopPoll = 5 * time.Millisecond
+
+func (s shutdown) polls() *polls { return &polls{firstStopPoll, s.host.Timing.StopPoll} }
+
+// pause reports whether ctx continues after the next pause.
+func (p *polls) pause(ctx context.Context) bool {
+	d := min(p.next, p.most)
+	p.next = 2 * d
+	return pause(ctx, d)
+}
+
+// awaitEnd waits until all processes are gone or the time is up; it reports false if
+// ctx ended first.
+func (p *polls) awaitEnd(ctx context.Context, ids []proc.Identity, wait time.Duration) bool {
+	for deadline := time.Now().Add(wait); anyAlive(ids) && time.Now().Before(deadline); {
+		if !p.pause(ctx) {
+			return false
+		}
+	}
+	return true
+}
+
+// succeeded reports whether the search found a successor of the processes that are
+// gone: the pid file names it. Without a pid file, a successor descends from the
+// agent's command, or is younger than they were and of their session.
+func (s shutdown) succeeded(gone []proc.Process) bool {
+	switch {
+	case s.main().IsZero():
+		return false
+	case !s.seen.Searched || s.spec.PidPath != "":
+		return !s.seen.Searched
+	case s.seen.Marked, len(gone) == 0:
+		return true
+	}
+	return slices.ContainsFunc(s.seen.Procs, func(p proc.Process) bool {
+		return p.Start >= gone[0].Start && p.Session == gone[0].Session
+	})
+}
+
+// gone completes work whose process is gone. A look-alike that continues to run is
+// only evidence.
+func (s shutdown) gone(trouble string) Completion {
+	if id := s.found(); !id.IsZero() {
+		s.seen = proc.Probe{
+			Verdict:  proc.Stopped,
+			Evidence: fmt.Sprintf("pid %d has the name and place of the process that is gone", id.PID),
+		}
+	}
+	if trouble != "" {
+		s.warn("process is gone, but: %s", trouble)
+	}
+	if orphans := s.orphans(); orphans != "" {
+		s.warn("left behind by the process: %s", orphans)
+	}
+	return Succeeded()
+}
+
+// remaining completes work whose process did not end in time.
+func (s shutdown) remaining(ctx context.Context, ids []proc.Identity, wait time.Duration, trouble string) Completion {
+	s.look(ctx)
+	still := "still running pid " + PIDList(ids)
+	if main := s.main(); !main.IsZero() && !anyAlive(ids) {
+		still = fmt.Sprintf("still running pid %d, which took the place of pid %s", main.PID, PIDList(ids))
+	}
+	if trouble != "" {
+		return commandFailed(trouble, still)
+	}
+	return checkFailed(fmt.Sprintf("%s after %s", still, wait), s.tail())
+}

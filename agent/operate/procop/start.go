@@ -1,0 +1,274 @@
+package procop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/procfleet/procfleet/agent/operate/procspec"
+	"github.com/procfleet/procfleet/agent/proc"
+	"github.com/procfleet/procfleet/agent/supervise"
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+// startup starts the process and verifies that it runs.
+type startup struct {
+	*work
+	was proc.Identity // has to be replaced; zero = none
+}
+
+// start starts the process unless it runs.
+func (w *work) start(ctx context.Context) Completion {
+	if bad := w.ready(ctx); bad != nil {
+		return *bad
+	}
+	if main := w.main(); !main.IsZero() {
+		if bad := w.claim(); bad != nil {
+			return *bad
+		}
+		w.evidence = append(w.evidence, w.seen.Evidence)
+		if ids := w.instances(); ids != nil {
+			return alreadyRunning(fmt.Sprintf("%s (%d/%d)", PIDList(ids), len(ids), w.spec.Instances))
+		}
+		return alreadyRunning(strconv.Itoa(main.PID))
+	}
+	if w.lookAlike() {
+		c := alreadyRunning(strconv.Itoa(w.found().PID))
+		c.Message = Join(c.Message, w.seen.Evidence)
+		return c
+	}
+	return startup{work: w}.bringUp(ctx, ctx, procspec.StartLine(w.spec))
+}
+
+// bringUp runs a command that ends with the process running, and waits until it does.
+//
+// The end of yield ends the wait before the command, and the wait after it as soon
+// as the process is seen. It does not end the wait for the command itself: a second
+// one must not run beside it.
+func (s startup) bringUp(ctx, yield context.Context, line string) Completion {
+	stale := s.seen.StalePidFile
+	if bad := s.begin(); bad != nil {
+		return *bad
+	}
+	if stale {
+		if bad := s.moveStalePidFile(); bad != nil {
+			return *bad
+		}
+	}
+	c, bad := s.spawn(yield, line, s.was)
+	if bad != nil {
+		return *bad
+	}
+	defer c.release()
+	s.leader = c.exec.Identity()
+	switch s.await(ctx, c, func(ran time.Duration) bool { return s.foreground(ctx, ran) }) {
+	case left:
+		return interrupted()
+	case accepted:
+		return s.acceptForeground()
+	case timedOut:
+		return s.hung(ctx, c)
+	case exited:
+		c.freeSlot()
+	}
+	if result := c.exec.Result(); !result.OK() {
+		s.look(ctx)
+		failed := commandFailed("command failed", result.String(), s.runningText(), c.tail())
+		if result.Unstartable() {
+			failed.fault = supervise.BadSetup
+		}
+		return failed
+	}
+	return s.window(ctx, yield)
+}
+
+// begin records the time before the command.
+func (w *work) begin() *Completion {
+	ticks, err := proc.NowTicks()
+	if err != nil {
+		return new(Abnormal(err.Error()))
+	}
+	w.began, w.beganTicks = time.Now(), ticks
+	return nil
+}
+
+// moveStalePidFile renames a pid file that provably names no process of the key:
+// many daemons refuse to start while there is one.
+func (s startup) moveStalePidFile() *Completion {
+	if bad := s.execute(s.was, proc.Identity{}); bad != nil {
+		return bad
+	}
+	path := s.spec.PidPath
+	aside := path + ".stale" // always the same name, so that the files do not pile up
+	if err := proc.RenameBeside(path, filepath.Base(aside)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.warn("stale pid file was not moved: %v", err)
+		return nil
+	}
+	s.evidence = append(s.evidence, "stale pid file moved to "+aside)
+	return nil
+}
+
+// foreground reports whether the command is the process itself, or has it in its
+// group, and may continue to run. It never is before the end of the start window.
+func (s startup) foreground(ctx context.Context, ran time.Duration) bool {
+	_, end := procspec.StartWindow(s.spec)
+	if ran < max(end, s.host.Timing.ForegroundAfter) {
+		return false
+	}
+	s.look(ctx)
+	return s.inCommand()
+}
+
+// inCommand reports whether the process found belongs to the command's group and
+// has lasted.
+func (s startup) inCommand() bool {
+	main := s.main()
+	return !main.IsZero() && main != s.was && s.complete(s.was) && s.seen.Procs[0].PGID == s.leader.PID &&
+		lasted(main, s.host.Timing.Settle)
+}
+
+func (s startup) acceptForeground() Completion {
+	if bad := s.claim(); bad != nil {
+		return *bad
+	}
+	field := "start_cmd"
+	if s.op.Action == agentproto.ActionRestart && s.spec.RestartCmd != "" || s.spec.StartCmd == "" {
+		field = "restart_cmd"
+	}
+	s.warn("%s runs in foreground", field)
+	return Succeeded()
+}
+
+// hung completes a start whose command timed out.
+func (s startup) hung(ctx context.Context, c *command) Completion {
+	s.look(ctx)
+	if s.inCommand() {
+		return s.acceptForeground()
+	}
+	s.endGroup(ctx, c)
+	s.look(ctx)
+	return commandFailed(s.timeoutText(), s.runningText(), c.tail())
+}
+
+// runningText says that the process runs although its command failed.
+func (s startup) runningText() string {
+	main := s.main()
+	switch {
+	case main.IsZero():
+		return ""
+	case main == s.was:
+		return fmt.Sprintf("process still runs, pid %d", main.PID)
+	}
+	return fmt.Sprintf("process is running, pid %d, not registered", main.PID)
+}
+
+// maxPidChanges bounds changes of the pid inside the start window: launchers and
+// double forks hand over to the daemon.
+const maxPidChanges = 3
+
+// slowWindow is the age from which a start window is polled half as often.
+const slowWindow = 30 * time.Second
+
+// sightings are what the searches within one start window found.
+type sightings struct {
+	id      proc.Identity // latest process; zero = none now
+	seen    bool          // there was one
+	changes int
+	lost    time.Time // when the latest process was missed; zero = it runs
+}
+
+func (s *sightings) add(id proc.Identity, now time.Time) {
+	switch {
+	case id == s.id:
+		return
+	case id.IsZero():
+		s.lost = now
+	case s.seen:
+		s.changes++
+	}
+	s.id = id
+	if !id.IsZero() {
+		s.seen, s.lost = true, time.Time{}
+	}
+}
+
+// window observes the process from the successful end of its command to the end of
+// the start window.
+//
+// Once yield has ended, seeing the process is enough. Not seeing it is not: the
+// operation that follows, a stop for instance, would miss a process that is about
+// to appear.
+func (s startup) window(ctx, yield context.Context) Completion {
+	begin, end := procspec.StartWindow(s.spec)
+	settle := s.host.Timing.Settle
+	opened := time.Now()
+	var seen sightings
+	for {
+		s.lookAfresh(ctx)
+		id := s.main()
+		if id == s.was || !s.complete(s.was) {
+			id = proc.Identity{}
+		}
+		now := time.Now()
+		seen.add(id, now)
+		passed := now.Sub(opened)
+		switch {
+		case ctx.Err() != nil, yield.Err() != nil && !id.IsZero():
+			return interrupted()
+		case passed >= end && !id.IsZero() && lasted(id, min(settle, end-begin)):
+			if bad := s.claim(); bad != nil {
+				return *bad
+			}
+			return Succeeded()
+		case seen.changes > maxPidChanges:
+			return checkFailed(fmt.Sprintf("post-check: pid changed more than %d times", maxPidChanges), s.tail())
+		case passed >= begin && !seen.lost.IsZero() && now.Sub(seen.lost) >= settle, passed >= end+2*settle,
+			passed >= end+settle && id.IsZero() && seen.lost.IsZero():
+			return s.absent(seen.seen)
+		}
+		if !pause(ctx, s.windowPoll(begin, passed)) {
+			return interrupted()
+		}
+	}
+}
+
+// windowPoll returns the pause before the next search: before begin a search only
+// observes, and without a pid file it reads the whole host.
+func (s startup) windowPoll(begin, passed time.Duration) time.Duration {
+	poll := s.host.Timing.WindowPoll
+	switch {
+	case passed < begin:
+		return max(poll/4, min(4*poll, begin-passed))
+	case passed > slowWindow:
+		return 2 * poll
+	}
+	return poll
+}
+
+// absent completes a start at the end of whose window the process did not run. One
+// that is expected to end by itself may have done so: it has if it was seen, or if
+// its command succeeded, which is known of commands of this agent process only.
+func (s startup) absent(appeared bool) Completion {
+	_, end := procspec.StartWindow(s.spec)
+	main := s.main()
+	switch {
+	case s.seen.Verdict == proc.Uncertain:
+		return Refused("state uncertain: " + s.seen.Evidence)
+	case !s.complete(s.was) && !main.IsZero():
+		ids := s.instances()
+		return checkFailed(fmt.Sprintf("post-check: %d of %d instances run, pid %s", len(ids), s.spec.Instances, PIDList(ids)), s.tail())
+	case !main.IsZero() && main == s.was:
+		return checkFailed(fmt.Sprintf("process was not replaced, pid %d", main.PID), s.tail())
+	case !main.IsZero():
+		return checkFailed(fmt.Sprintf("post-check: pid %d is not stable", main.PID), s.tail())
+	case !procspec.LivesOn(s.spec) && (appeared || s.command != nil && !s.seen.StalePidFile):
+		return Succeeded()
+	case appeared:
+		return checkFailed("post-check: process ended within the start window", s.seen.Evidence, s.tail())
+	}
+	return checkFailed(fmt.Sprintf("post-check: no process within %s", end), s.seen.Evidence, s.tail())
+}

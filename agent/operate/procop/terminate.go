@@ -1,0 +1,147 @@
+package procop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/operate/procspec"
+	"github.com/procfleet/procfleet/agent/proc"
+	"github.com/procfleet/procfleet/agent/supervise"
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+// Termination ends a process without an operation, because it exceeds a limit or is
+// unhealthy.
+type Termination struct {
+	shutdown
+
+	how string // what was done last
+}
+
+// Termination returns work that ends the process of a spec.
+func (h *Host) Termination(spec *agentproto.Spec, known Knowledge) *Termination {
+	return &Termination{shutdown: shutdown{h.work(journal.Op{Action: agentproto.ActionKill, Spec: *spec}, known)}}
+}
+
+// TerminationEnd is the result of a termination.
+type TerminationEnd struct {
+	Begun    bool   // false = the process was not touched
+	Gone     bool   // the process has ended
+	How      string // what was done last
+	Trouble  string // why the process has not ended
+	Warnings []string
+}
+
+// Text describes the result.
+func (t TerminationEnd) Text() string {
+	if t.Gone {
+		return Join(append([]string{"ended by " + t.How}, t.Warnings...)...)
+	}
+	return Join(append([]string{"it is still there: " + t.Trouble}, t.Warnings...)...)
+}
+
+// Run ends main if it is still the key's process, and no other one.
+func (t *Termination) Run(ctx context.Context, main proc.Identity) (Report, TerminationEnd) {
+	c := t.terminate(ctx, main)
+	return t.report(c), TerminationEnd{
+		Begun: t.acted, Gone: c.Class == supervise.Done, How: t.how, Trouble: c.Message, Warnings: t.warnings,
+	}
+}
+
+// Failed returns the result of a termination that panicked.
+func (t *Termination) Failed(cause string) TerminationEnd {
+	return TerminationEnd{Begun: t.acted, Trouble: "internal error: " + cause}
+}
+
+// terminate ends the process as a stop would, then as a kill would, then by signals
+// to its whole tree.
+func (t *Termination) terminate(ctx context.Context, main proc.Identity) Completion {
+	if bad := t.ready(ctx); bad != nil {
+		return *bad
+	}
+	if t.main() != main {
+		return Refused(fmt.Sprintf("%s is not the process any more", main))
+	}
+	all := t.all()
+	for _, command := range []struct {
+		name, line string
+		wait       time.Duration
+	}{
+		{"stop command", t.spec.StopCmd, procspec.Milliseconds(t.spec.StopCheckMS)},
+		{"kill command", t.spec.KillCmd, t.host.Timing.KillWait},
+	} {
+		if command.line == "" {
+			continue
+		}
+		t.how = command.name
+		c := t.endBy(ctx, command.line, command.wait)
+		if c.Class == supervise.Interrupted {
+			return c
+		}
+		if !anyAlive(all) {
+			return Succeeded()
+		}
+		t.warn("%s did not end it: %s", command.name, c.Message)
+	}
+	return t.endTrees(ctx, all)
+}
+
+// endTrees sends SIGTERM to whole trees, and SIGKILL when their time is up. Workers
+// that outlive the main process are ended as well, since they use what the limit is
+// about. So are all instances: nothing starts a missing one while others live.
+func (t *Termination) endTrees(ctx context.Context, roots []proc.Identity) Completion {
+	t.acted, t.how = true, "SIGTERM"
+	members := slices.Clone(roots)
+	for _, root := range roots {
+		tree, err := proc.SignalTree(root, t.treeScope(), syscall.SIGTERM)
+		if err != nil {
+			t.warn("%v", err)
+		}
+		members = append(members, identities(tree)...)
+	}
+	if !t.polls().awaitEnd(ctx, members, t.host.Timing.TakeDownGrace) {
+		return interrupted()
+	}
+	c := Succeeded()
+	if anyAlive(members) {
+		t.how = "SIGKILL"
+		c = t.killMembers(ctx, roots, members)
+	}
+	t.look(ctx)
+	return c
+}
+
+// treeScope covers the processes that are measured together. Other processes that
+// carry the mark of the key do not count towards the limit.
+func (t *Termination) treeScope() proc.KillScope {
+	scope := t.killScope()
+	scope.Key, scope.LedOnly = "", true
+	return scope
+}
+
+func (t *Termination) killMembers(ctx context.Context, roots, members []proc.Identity) Completion {
+	var failures []error
+	for _, root := range roots {
+		_, err := proc.KillTree(ctx, root, t.treeScope())
+		failures = append(failures, err)
+	}
+	for _, id := range members {
+		failures = append(failures, proc.Signal(id, syscall.SIGKILL))
+	}
+	if !t.polls().awaitEnd(ctx, members, t.host.Timing.KillWait) {
+		return interrupted()
+	}
+	if !anyAlive(members) {
+		return Succeeded()
+	}
+	text := "still running pid " + PIDList(members) + " after SIGKILL"
+	if err := errors.Join(failures...); err != nil {
+		return checkFailed(text, err.Error())
+	}
+	return checkFailed(text)
+}
