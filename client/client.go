@@ -25,13 +25,13 @@ type Config struct {
 	// Timeout is how long one attempt may take, from connecting to the last
 	// byte of the answer; default 60 s. Watch is not bound by it.
 	Timeout time.Duration
-	// Patience is how long a call goes on trying while no server answers, or
-	// answers that it is a matter of time. Zero is for as long as the context
-	// allows; below zero nothing is tried twice, except once at every server.
+	// Patience is how long a call retries while no server is reachable, or an
+	// error is Retryable. Zero is as long as the context allows; below zero each
+	// server is tried once.
 	Patience time.Duration
-	// Trouble, if not nil, is told when a call begins to repeat itself, once
-	// for each outage, and with [ErrNoEvents] when Watch resorts to polling. It
-	// is called from the goroutine of the call.
+	// Trouble, if not nil, is called with the cause when a call begins to retry,
+	// once for each outage, and with [ErrNoEvents] when Watch falls back to
+	// polling. It is called from the goroutine of the call.
 	Trouble func(error)
 }
 

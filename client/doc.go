@@ -38,7 +38,7 @@
 // [Config.Patience] is used up.
 //
 // Errors of the server are an [*Error] with the status, the code word, the
-// field, and the id of the request; [errors.Is] tells the common ones apart:
+// field, and the id of the request; [errors.Is] matches the common ones:
 // [ErrNotFound], [ErrInvalid], [ErrConflict], [ErrDenied], [ErrUnavailable]. An
 // error of Submit after which the task may exist all the same is an
 // [*UnknownError] with the key to repeat it with.

@@ -40,8 +40,8 @@ func (e *Error) Error() string {
 	return e.Message
 }
 
-// Retryable reports whether the same request may be answered otherwise in a
-// while: the server is busy, or a part of it or on the way to it is away.
+// Retryable reports whether the same request may succeed later: the server is
+// busy, or the server, a part of it or a proxy is unavailable.
 func (e *Error) Retryable() bool {
 	switch e.Status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
@@ -51,7 +51,7 @@ func (e *Error) Retryable() bool {
 	return false
 }
 
-// The kinds of [Error] that callers tell apart with [errors.Is].
+// The kinds of [Error], for [errors.Is].
 var (
 	ErrNotFound    = errors.New("no such task") // 404 of procfleet itself
 	ErrInvalid     = errors.New("invalid request")
@@ -61,14 +61,14 @@ var (
 	ErrUnavailable = errors.New("server unavailable") // what is Retryable
 )
 
-// versionField is what a conflict about a version is about.
+// versionField is the field of a conflict about a version.
 const versionField = "version"
 
 // Is makes an Error one of the kinds.
 func (e *Error) Is(kind error) bool {
 	switch kind {
 	case ErrNotFound:
-		return e.Status == http.StatusNotFound && !e.foreign // which knows nothing of tasks
+		return e.Status == http.StatusNotFound && !e.foreign // a proxy does not know tasks
 	case ErrInvalid:
 		return e.Status == http.StatusBadRequest || e.Status == http.StatusRequestEntityTooLarge
 	case ErrConflict:
@@ -80,7 +80,7 @@ func (e *Error) Is(kind error) bool {
 	case ErrUnavailable:
 		return e.Retryable()
 	case ErrBadAnswer:
-		return e.foreign && !e.Retryable() // a proxy says those for a server that is away
+		return e.foreign && !e.Retryable() // a proxy sends retryable ones for an unavailable server
 	}
 	return false
 }
@@ -89,15 +89,15 @@ var (
 	// ErrUnreachable means that no server could be connected to, or that the
 	// connection broke before the answer was complete.
 	ErrUnreachable = errors.New("server not reachable")
-	// ErrBadAnswer means that something answered, but not as procfleet does.
+	// ErrBadAnswer means that a response was not one of procfleet.
 	ErrBadAnswer = errors.New("this is not an answer of procfleet")
-	// ErrUnknown is what every [UnknownError] is.
+	// ErrUnknown matches every [UnknownError].
 	ErrUnknown = errors.New("the task may have been accepted or not")
 )
 
-// UnknownError ends a Submit that cannot tell whether there is a task now.
-// Submitting the same again with IdempotencyKey finds it or makes it, and
-// never makes a second one.
+// UnknownError ends a Submit whose task may exist. Submitting the same again
+// with IdempotencyKey finds the task or makes it, and never makes a second
+// one.
 type UnknownError struct {
 	IdempotencyKey string
 	// Task is the task's id if the server could name it.

@@ -86,7 +86,7 @@ func (c *Client) FreezePage(ctx context.Context, q Query) (Page[Freeze], error) 
 	return Page[Freeze]{answer.Freezes, answer.Next}, err
 }
 
-// EventQuery selects from what agents told; the zero EventQuery is the newest.
+// EventQuery selects agent events; the zero EventQuery selects the newest.
 type EventQuery struct {
 	Host            procfleet.Host // zero: all
 	Namespace, Kind string         // empty: all

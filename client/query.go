@@ -16,10 +16,9 @@ import (
 type Query struct {
 	// State, for results only, selects the items in this state.
 	State procfleet.State
-	// Business, for processes only, is for whom is asked; see [Targets].
+	// Business, for processes only, owns the hosts; see [Targets].
 	Business string
-	// PageSize is how many the server is asked for at a time, 1 to 1000; zero
-	// is 1000.
+	// PageSize is how many entries one request reads, 1 to 1000; zero is 1000.
 	PageSize int
 	// Cursor goes on after the page whose Next it was.
 	Cursor string

@@ -223,8 +223,8 @@ func objects(text []byte) (n int) {
 	return n
 }
 
-// noAnswer words the failure of an exchange that did not come to an answer.
-// The exchange had the context bounded, which was made from the caller's.
+// noAnswer returns the error of an exchange without a response. The exchange had
+// the context bounded, which was made from the caller's.
 func noAnswer(ctx, bounded context.Context, server address, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -233,7 +233,7 @@ func noAnswer(ctx, bounded context.Context, server address, err error) error {
 		err = context.Cause(bounded)
 	}
 	if inner, ok := errors.AsType[*url.Error](err); ok {
-		err = inner.Err // the URL is told with the server
+		err = inner.Err // the server is in the error already
 	}
 	_, badCertificate := errors.AsType[*tls.CertificateVerificationError](err)
 	_, notTLS := errors.AsType[tls.RecordHeaderError](err)
@@ -241,7 +241,7 @@ func noAnswer(ctx, bounded context.Context, server address, err error) error {
 	switch {
 	case errors.Is(err, errRedirected):
 		return fmt.Errorf("%s: %w", server, err)
-	case badCertificate, notTLS: // time does not heal these
+	case badCertificate, notTLS: // a retry fails the same way
 		return fmt.Errorf("%s: %w", server, err)
 	}
 	op, ok := errors.AsType[*net.OpError](err)

@@ -24,15 +24,15 @@ type Submission struct {
 	// fails by itself: an unknown action, a command that is missing, a path that
 	// is not absolute. Otherwise the whole submission is refused.
 	Lenient bool
-	// Business is for whom; kept with the task. A Select needs it: it is the id
+	// Business is stored with the task. A Select needs it: it is the id
 	// of a business, after the account and a dot ("acme.2") if that is not "0".
 	Business string
-	// Callback is a URL that is told when the task is finished.
+	// Callback is a URL that is notified when the task is finished.
 	Callback string
 	// IdempotencyKey makes submitting again harmless, also from another
 	// process: the same key is the same task, until 7 days after the task's
 	// deadline. Up to 255 printable ASCII characters; if empty, Submit makes a
-	// key that nobody else has.
+	// unique key.
 	IdempotencyKey string
 }
 

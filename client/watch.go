@@ -32,9 +32,9 @@ const (
 	slowestPoll = time.Second
 )
 
-// ErrNoEvents is what [Config.Trouble] is told when Watch resorts to polling:
-// the server has no events, or something on the way holds them back.
-var ErrNoEvents = errors.New("no events come through; asking for the task again and again instead")
+// ErrNoEvents is the cause for [Config.Trouble] when Watch falls back to
+// polling: the server has no events, or a proxy delays them.
+var ErrNoEvents = errors.New("no events received; polling the task instead")
 
 // Watch yields a task as it is, and then whenever its state or its counters
 // have changed, until it is done: the last task that it yields is, unless
@@ -51,9 +51,9 @@ func (c *Client) Watch(ctx context.Context, id procfleet.TaskID) iter.Seq2[Task,
 	}
 }
 
-// Wait returns a task when it is done, whatever became of its items:
-// [Task.Succeeded] tells. It ends with an error for the same reasons as Watch,
-// and then returns the task as it was seen last.
+// Wait returns a task when it is done, also with failed items; see
+// [Task.Succeeded]. It ends with an error for the same reasons as Watch, and
+// then returns the last state of the task that it received.
 func (c *Client) Wait(ctx context.Context, id procfleet.TaskID) (Task, error) {
 	var last Task
 	for t, err := range c.Watch(ctx, id) {
@@ -138,7 +138,7 @@ func (w *watch) look(ctx context.Context) error {
 // see yields a task if it is new.
 func (w *watch) see(t Task) error {
 	if t.ID != w.id {
-		return fmt.Errorf("%w: asked for task %s, told of %q", ErrBadAnswer, w.id, t.ID)
+		return fmt.Errorf("%w: requested task %s, got %q", ErrBadAnswer, w.id, t.ID)
 	}
 	known := w.last != nil && w.last.State == t.State && maps.Equal(w.last.Counts, t.Counts)
 	w.last = &t

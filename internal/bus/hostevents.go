@@ -17,30 +17,28 @@ import (
 	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
-// HostEventQuery selects from what agents told, from the beginning on. The zero
-// fields select all.
+// HostEventQuery selects agent events, the oldest first. Zero fields select all.
 type HostEventQuery struct {
 	Host            procfleet.Host
 	Namespace, Kind string
 	// Since leaves out what was received before.
 	Since time.Time
-	// After goes on behind the event of this sequence, which need not be there
-	// any more. One that is beyond the last is of a stream that was lost: the
-	// reading begins anew.
+	// After continues behind the event of this sequence, which need not exist any
+	// longer. A sequence beyond the last one is of a lost stream: reading starts
+	// at the beginning.
 	After uint64
-	// Newest reads the last ones instead, whatever After is.
+	// Newest reads the last events instead and ignores After.
 	Newest bool
 	Limit  int // of events; at least 1
 }
 
-// HostEventPage is a part of what agents told, the oldest first. Next is the
-// After of the next page; More says that this can be read at once.
+// HostEventPage is a page of agent events, the oldest first. Next is the After
+// of the next page; More says that there is one already.
 type HostEventPage struct {
 	Events []procfleet.HostEvent
 	Next   uint64
 	More   bool
-	// Refused counts messages that were looked at and are not known to be from
-	// the hosts that they name, by [fleetkey.Reason].
+	// Refused counts unverified messages on the page, by [fleetkey.Reason].
 	Refused map[string]int
 }
 
@@ -113,7 +111,7 @@ func (r *eventReader) page(ctx context.Context) (HostEventPage, error) {
 	return r.onwards(ctx, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
 }
 
-// onwards reads from a place on.
+// onwards reads forward from a position.
 func (r *eventReader) onwards(ctx context.Context, from jetstream.ConsumerConfig) (HostEventPage, error) {
 	page := HostEventPage{Next: r.state.LastSeq}
 	if r.state.Msgs == 0 || r.q.After == r.state.LastSeq {
@@ -150,7 +148,7 @@ func (r *eventReader) newest(ctx context.Context) (HostEventPage, error) {
 		if end-first >= eventWindow {
 			begin = end - eventWindow + 1
 		}
-		var window []eventMessage // what is older than the page has room for is let go of at once
+		var window []eventMessage // at most the newest events that fit the page
 		from := jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: begin}
 		err := r.read(ctx, from, func(m eventMessage) bool {
 			if m.event != nil && m.sequence <= end {
@@ -180,11 +178,11 @@ func (r *eventReader) newest(ctx context.Context) (HostEventPage, error) {
 type eventMessage struct {
 	sequence uint64
 	bytes    int
-	event    *procfleet.HostEvent // nil if it is not asked for, or none
+	event    *procfleet.HostEvent // nil if it is not selected, or no event
 }
 
-// read gives visit every message that the stream has from a place on. It ends
-// when visit says so, or with the last message.
+// read calls visit with every message from a position on. It ends when visit
+// returns false, or with the last message.
 func (r *eventReader) read(ctx context.Context, from jetstream.ConsumerConfig, visit func(eventMessage) bool) error {
 	from.AckPolicy, from.MemoryStorage, from.Replicas, from.InactiveThreshold = jetstream.AckNonePolicy, true, 1, time.Minute
 	if !r.q.Host.IsZero() {
@@ -219,8 +217,8 @@ func (r *eventReader) read(ctx context.Context, from jetstream.ConsumerConfig, v
 		if !more || ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if !came { // and what did not come must not count as read
-			return fmt.Errorf("%d messages that the stream has did not come within %s: %w", pending, eventWait, context.DeadlineExceeded)
+		if !came { // and missing messages must not count as read
+			return fmt.Errorf("%d messages of the stream not received within %s: %w", pending, eventWait, context.DeadlineExceeded)
 		}
 	}
 	return nil
@@ -233,11 +231,11 @@ func (r *eventReader) forget(ctx context.Context, consumer string) {
 	_ = r.js.DeleteConsumer(ctx, StreamHostEvents, consumer)
 }
 
-// wanted returns the event of a message; nil if it is not asked for, or none.
+// wanted returns the event of a message; nil if it is not selected, or no event.
 func (r *eventReader) wanted(msg jetstream.Msg, meta *jetstream.MsgMetadata) *procfleet.HostEvent {
 	e, _, err := DecodeHostEvent(msg.Data(), msg.Subject())
 	if err != nil {
-		return nil // whoever wrote this was no agent
+		return nil // not written by an agent
 	}
 	if err := r.keys.Verify(msg.Headers(), e.Host.String(), &fleetkey.Message{Purpose: agentproto.TypeEvent, Body: msg.Data()}); err != nil {
 		r.refused[fleetkey.Reason(err)]++

@@ -50,8 +50,8 @@ type Options struct {
 	// Replicas of each stream and consumer; a new stream gets as many as the
 	// others have by default, the first ones 1.
 	Replicas int
-	// Sizes in bytes; default 1 GiB, 256 MiB and 256 MiB, less where JetStream
-	// has no such room.
+	// Sizes in bytes; default 1 GiB, 256 MiB and 256 MiB, less where JetStream has
+	// less storage.
 	OpsMaxBytes, EventsMaxBytes, HostEventsMaxBytes int64
 	// Sizes of what producers published, default 256 MiB, and of what of it
 	// failed, default 128 MiB.
@@ -148,7 +148,7 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.St
 			}
 		}
 		fresh.MaxBytes = cmp.Or(want.MaxBytes, defaultBytes(want.Name)/share)
-		if err := checkRoom(&fresh); err != nil {
+		if err := checkSize(&fresh); err != nil {
 			return err
 		}
 		_, err = js.CreateStream(ctx, fresh)
@@ -193,7 +193,7 @@ func updateStream(ctx context.Context, js jetstream.JetStream, have *jetstream.S
 	case share > 1 && have.State.Msgs == 0: // shrinking a stream would drop what it holds
 		next.MaxBytes = min(next.MaxBytes, defaultBytes(want.Name)/share)
 	}
-	if err := checkRoom(&next); err != nil {
+	if err := checkSize(&next); err != nil {
 		return err
 	}
 	_, err := js.UpdateStream(ctx, next)
@@ -211,10 +211,9 @@ func forbidRemoval(cfg *jetstream.StreamConfig) {
 // leastAuditBytes is the size of one audit record.
 const leastAuditBytes = maxAuditMessage + 1<<10
 
-// checkRoom refuses a size into which a single audit record, or the event that is
-// one, may not fit: the
-// stream would acknowledge the record and remove it at once.
-func checkRoom(cfg *jetstream.StreamConfig) error {
+// checkSize rejects a stream size that is too small for a single audit record or
+// event: the stream would acknowledge the record and remove it at once.
+func checkSize(cfg *jetstream.StreamConfig) error {
 	if (cfg.Name == StreamAudit || cfg.Name == StreamEvents) && cfg.MaxBytes > 0 && cfg.MaxBytes < leastAuditBytes {
 		return fmt.Errorf("its size (max_bytes) is %d bytes, and one message may have more; give it at least %d", cfg.MaxBytes, leastAuditBytes)
 	}
@@ -242,9 +241,9 @@ func ensureConsumer(ctx context.Context, js jetstream.JetStream, stream, name, f
 		FilterSubject: filter,
 		AckPolicy:     jetstream.AckExplicitPolicy,
 		AckWait:       cmp.Or(o.AckWait, defaultAckWait),
-		MaxDeliver:    -1, // workers isolate what fails again and again, and tell
-		// Unlimited: what workers hold is bounded by what they pull, and
-		// chunks that step aside must not stop the others.
+		MaxDeliver:    -1, // workers isolate and log messages that fail repeatedly
+		// Unlimited: workers bound what they pull, and parked chunks must not
+		// stop the others.
 		MaxAckPending: -1,
 	}
 	if stream == StreamSubmit {

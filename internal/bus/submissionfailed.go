@@ -36,13 +36,13 @@ const (
 	storedExtra = 1 << 10
 )
 
-// SubmissionFailed keeps a submission that will not be accepted, with the
-// reason and its code, and returns when that is acknowledged. What is too big
-// for the stream is cut. A repeat is dropped by the stream.
+// SubmissionFailed publishes a rejected submission with the reason and its code,
+// and returns when the stream has acknowledged it. A message too big for the
+// stream is cut. The stream drops repeats.
 func (b *Bus) SubmissionFailed(ctx context.Context, s *Submission, code, reason string) error {
-	room, err := b.failedRoom(ctx)
+	limit, err := b.failedLimit(ctx)
 	if err == nil {
-		_, err = b.js.PublishMsg(ctx, failedMessage(s, code, reason, room))
+		_, err = b.js.PublishMsg(ctx, failedMessage(s, code, reason, limit))
 	}
 	if err != nil {
 		return publishError("keep failed submission "+s.ID(), err)
@@ -50,58 +50,58 @@ func (b *Bus) SubmissionFailed(ctx context.Context, s *Submission, code, reason 
 	return nil
 }
 
-// failedRoom is how many bytes of headers and body [StreamSubmitFailed] keeps
-// of one message. One that is bigger than the whole stream would be
-// acknowledged and be gone at once.
-func (b *Bus) failedRoom(ctx context.Context) (int, error) {
+// failedLimit is how many bytes of headers and body a message of
+// [StreamSubmitFailed] may have. The stream would acknowledge a message bigger
+// than itself and remove it at once.
+func (b *Bus) failedLimit(ctx context.Context) (int, error) {
 	stream, err := b.js.Stream(ctx, StreamSubmitFailed)
 	if err != nil {
 		return 0, err
 	}
-	room, cfg := b.js.Conn().MaxPayload(), stream.CachedInfo().Config
+	limit, cfg := b.js.Conn().MaxPayload(), stream.CachedInfo().Config
 	if cfg.MaxMsgSize > 0 {
-		room = min(room, int64(cfg.MaxMsgSize))
+		limit = min(limit, int64(cfg.MaxMsgSize))
 	}
 	if cfg.MaxBytes > 0 {
-		room = min(room, cfg.MaxBytes-storedExtra)
+		limit = min(limit, cfg.MaxBytes-storedExtra)
 	}
-	return int(max(room, 0)), nil
+	return int(max(limit, 0)), nil
 }
 
-// failedMessage is what is kept of a submission, of at most room bytes. The
-// reason comes before the headers that came with it, the small ones of those
-// before the big ones, and all of them before the body.
-func failedMessage(s *Submission, code, reason string, room int) *nats.Msg {
+// failedMessage is the stored message of a failed submission, of at most limit
+// bytes. The reason has priority over the submission's headers, small headers
+// over big ones, and headers over the body.
+func failedMessage(s *Submission, code, reason string, limit int) *nats.Msg {
 	msg := &nats.Msg{Subject: subjectSubmitFailed, Header: nats.Header{}, Data: s.Body}
-	msg.Header.Set(HeaderError, headerText(reason, min(maxReason, room/4)))
+	msg.Header.Set(HeaderError, headerText(reason, min(maxReason, limit/4)))
 	msg.Header.Set(HeaderErrorCode, headerText(code, maxReason))
 	msg.Header.Set(HeaderSequence, strconv.FormatUint(s.Sequence, 10))
 	msg.Header.Set(jetstream.MsgIDHeader, "submission/"+s.ID())
 	if id := s.Header.Get(jetstream.MsgIDHeader); id != "" {
-		msg.Header.Set(HeaderMessageID, headerText(id, min(maxKeptID, room/4)))
+		msg.Header.Set(HeaderMessageID, headerText(id, min(maxKeptID, limit/4)))
 	}
 	said := headerBytes(nats.Header{HeaderBody: {bodyCut(s)}, HeaderHeaders: {"cut"}})
 	size := headerBytes(msg.Header)
 	for _, h := range givenHeaders(s) {
-		if size+headerBytes(h) > min(maxHeaders, room)-said {
+		if size+headerBytes(h) > min(maxHeaders, limit)-said {
 			msg.Header.Set(HeaderHeaders, "cut")
 			continue
 		}
 		size += headerBytes(h)
 		maps.Copy(msg.Header, h)
 	}
-	if size+said+len(s.Body) > room {
+	if size+said+len(s.Body) > limit {
 		msg.Header.Set(HeaderBody, bodyCut(s))
-		msg.Data = s.Body[:min(len(s.Body), max(0, room-size-said))]
+		msg.Data = s.Body[:min(len(s.Body), max(0, limit-size-said))]
 	}
 	return msg
 }
 
 func bodyCut(s *Submission) string { return "cut from " + strconv.Itoa(len(s.Body)) + " bytes" }
 
-// givenHeaders are the headers as they came, the smallest first, but for those
-// that would tell the server what to do with the copy, ours of an earlier
-// failure, and credentials: more people read what failed than who published it.
+// givenHeaders are the submission's headers, the smallest first, without those
+// that control how the server stores the copy, those of an earlier failure, and
+// credentials: failures have more readers than submissions.
 func givenHeaders(s *Submission) []nats.Header {
 	var given []nats.Header
 	dropped := []string{

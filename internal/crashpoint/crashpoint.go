@@ -13,7 +13,7 @@ import (
 // "<point>:<n>" for the n-th time that it is reached.
 const Variable = "PROCFLEET_CRASH_AT"
 
-// Func is told each point as the process reaches it.
+// Func is called with each point that the process reaches.
 type Func func(point string)
 
 // FromEnv returns what [Variable] asks for. The process ends as by SIGKILL:

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// Lock waits until nobody else holds the lock of a file. It is held until the
-// file is closed or this process ends, however it ends.
+// Lock waits for the exclusive lock of a file. The lock ends when the file is
+// closed or this process ends.
 func Lock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX) }
 
 // TryLock is Lock without waiting: it returns ErrHeld.

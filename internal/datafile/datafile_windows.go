@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Lock waits until nobody else holds the lock of a file. It is held until the
-// file is closed or this process ends, however it ends.
+// Lock waits for the exclusive lock of a file. The lock ends when the file is
+// closed or this process ends.
 func Lock(f *os.File) error { return lock(f, windows.LOCKFILE_EXCLUSIVE_LOCK) }
 
 // TryLock is Lock without waiting: it returns ErrHeld.
@@ -20,11 +20,11 @@ func TryLock(f *os.File) error {
 	return err
 }
 
-// lock locks a byte far behind every content: nobody may read what is locked,
-// and who holds a lock is written in its file.
+// lock locks a byte far behind every content: a locked byte cannot be read, and
+// the file names the owner of the lock.
 func lock(f *os.File, flags uint32) error {
-	place := windows.Overlapped{OffsetHigh: 1 << 30}
-	return windows.LockFileEx(windows.Handle(f.Fd()), flags, 0, 1, 0, &place)
+	offset := windows.Overlapped{OffsetHigh: 1 << 30}
+	return windows.LockFileEx(windows.Handle(f.Fd()), flags, 0, 1, 0, &offset)
 }
 
 // SyncDir does nothing: the file system keeps its names durable by itself, and

@@ -1,9 +1,9 @@
-// Package datafile is what files of data need of a file system beyond what os
-// offers on every system: locks between processes, and names that last.
+// Package datafile adds to os, for every system: locks between processes, durable
+// directory entries, and files with secrets.
 package datafile
 
 import "errors"
 
-// ErrHeld says that another process, or another opening of the file in this
-// one, holds the lock.
+// ErrHeld means that another process, or another open file of this process, has
+// the lock.
 var ErrHeld = errors.New("locked by another process")

@@ -18,7 +18,7 @@ func openLock(folder string) (*os.File, error) { return os.Open(folder) } //noli
 // writer, and a terminal does not become this process's own, so that what a
 // path leads to can be looked at first.
 func openAtOnce(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0) //nolint:gosec // a file that whoever starts the command names
+	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0) //nolint:gosec // a file that the operator names
 }
 
 // OwnFolder refuses a folder in which accounts other than this process's own and
@@ -83,8 +83,8 @@ func ownWay(path string) error {
 	return nil
 }
 
-// replaceable refuses a folder or symbolic link at a place on the way to path
-// with which another account could replace what is at path.
+// replaceable rejects a folder or symbolic link on the way to path by which
+// another account could replace path.
 func replaceable(path, at string, info os.FileInfo, modeCounts bool) error {
 	own, writable := writableByOthers()
 	if mode := info.Mode().Perm(); modeCounts && mode&writable != 0 {
@@ -114,10 +114,10 @@ func ownItself(dir string) error {
 	}
 	own, writable := writableByOthers()
 	if mode := info.Mode().Perm(); mode&writable != 0 {
-		return fmt.Errorf("%s has mode %04o: who may write there decides what this process does. Look whether somebody did, then chmod 700 %s", dir, mode, dir)
+		return fmt.Errorf("%s has mode %04o: other accounts can write there and control this process. Check its content, then chmod 700 %s", dir, mode, dir)
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != own {
-		return fmt.Errorf("%s belongs to uid %d, who so decides what this process does, which is uid %d: take another folder, or look into it and chown %d %s",
+		return fmt.Errorf("%s belongs to uid %d, which can control this process of uid %d: take another folder, or check its content and chown %d %s",
 			dir, st.Uid, own, own, dir)
 	}
 	return nil
@@ -125,7 +125,7 @@ func ownItself(dir string) error {
 
 // belong gives the new file the owner of the old one, and its group's right to
 // read; a file that is made by root belongs to who owns the folder. So root can
-// keep the file of a dispatcher that runs as somebody else.
+// keep the file of a dispatcher that runs as another user.
 func belong(file *os.File, old os.FileInfo) error {
 	like := old
 	if old == nil {

@@ -10,16 +10,16 @@ import (
 	"runtime"
 )
 
-// Read reads a file of at most limit bytes. What is no ordinary file is refused
-// at once: whoever reads a pipe waits for its writer.
+// Read reads a file of at most limit bytes. It rejects anything but a regular
+// file, without blocking: reading a pipe would wait for its writer.
 func Read(path string, limit int64) ([]byte, error) {
 	text, _, err := read(path, limit, ordinary)
 	return text, err
 }
 
-// ReadPrivate is [Read] of a file that holds secrets. One that everybody may
-// read or somebody else may change is refused. The information is of the file
-// that was read, or refused; nil if it could not be opened.
+// ReadPrivate is [Read] of a file with secrets. It rejects a file that everybody
+// can read or other users can write. The information is of the file that was
+// read or rejected; nil if it could not be opened.
 func ReadPrivate(path string, limit int64) (text []byte, info os.FileInfo, err error) {
 	return read(path, limit, private)
 }
@@ -46,9 +46,9 @@ func read(path string, limit int64, check func(path string, info os.FileInfo) er
 	return text, info, nil
 }
 
-// private refuses a file that everybody may read or somebody else may change.
-// A group that reads it is fine: that is how Kubernetes and units hand a file
-// to a user who does not own it. Windows has no such modes.
+// private rejects a file that everybody can read or other users can write. A
+// group may read it: so Kubernetes and systemd units pass a file to a user that
+// does not own it. Windows has no such modes.
 func private(path string, info os.FileInfo) error {
 	if err := ordinary(path, info); err != nil {
 		return err
@@ -68,10 +68,10 @@ func ordinary(path string, info os.FileInfo) error {
 }
 
 // Update changes a file that holds secrets, of at most limit bytes, which is
-// made if it is missing, mode 0600; change gets nil then. Whoever reads it
-// meanwhile, and whoever finds it after a crash, sees the old file or the new
-// one. Updates by several processes come one after the other. If change
-// returns an error, or what there was, nothing is written.
+// created with mode 0600 if it is missing; change gets nil then. Concurrent
+// readers, and readers after a crash, see the old file or the new one. Updates
+// of several processes are serialized. If change returns an error, or the old
+// content, nothing is written.
 func Update(path string, limit int64, change func(text []byte) ([]byte, error)) error {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
@@ -101,7 +101,7 @@ func Update(path string, limit int64, change func(text []byte) ([]byte, error)) 
 	return nil
 }
 
-// replace writes a new file beside the old one and lets it take its place.
+// replace writes a new file beside the old one and renames it.
 func replace(path string, text []byte, old os.FileInfo) error {
 	// One name, which the lock guards: what a kill leaves is used again.
 	temporary := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")

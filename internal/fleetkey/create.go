@@ -13,7 +13,7 @@ import (
 )
 
 // heading begins a ring's file.
-const heading = "# Keys of a procfleet fleet. Whoever reads this file can order every host.\n"
+const heading = "# Keys of a procfleet fleet. Any reader of this file can command every host.\n"
 
 // Text is the file as it is to be written.
 func (f *File) Text() ([]byte, error) {
@@ -27,9 +27,8 @@ func (f *File) Text() ([]byte, error) {
 // NewKeyID names a key by the moment at which it is made, to the second.
 func NewKeyID(now time.Time) string { return now.UTC().Format("20060102-150405") }
 
-// Create makes a ring's file with one new key and mode 0600. It is there whole
-// or not at all. A file that is there already stays as it is: the error wraps
-// [os.ErrExist].
+// Create creates a ring's file with one new key and mode 0600, atomically. An
+// existing file is not changed: the error wraps [os.ErrExist].
 func Create(path string) error {
 	key, err := NewKey(NewKeyID(time.Now()))
 	if err != nil {

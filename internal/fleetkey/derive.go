@@ -8,12 +8,12 @@ import (
 	"sync"
 )
 
-// deriver makes hosts' keys of one fleet key. That is done for every message
-// and costs less than finding in a table what was made before, because the
-// HMACs come with the fleet key in them. It is safe for concurrent use.
+// deriver derives hosts' keys from one fleet key, for every message: that costs
+// less than a lookup in a cache, because pooled HMACs are keyed already. It is
+// safe for concurrent use.
 type deriver struct{ macs sync.Pool } // of *derivation
 
-// derivation is an HMAC with a fleet key, and room for what goes through it.
+// derivation is an HMAC with a fleet key, and its buffers.
 type derivation struct {
 	mac  hash.Hash
 	info []byte

@@ -27,7 +27,7 @@ type HostFile struct {
 	Keys    []HostKeyFile `json:"keys"`
 }
 
-// HostKeyFile is one key of a host as it is kept.
+// HostKeyFile is the stored form of one key of a host.
 type HostKeyFile struct {
 	ID         string `json:"id"` // of the fleet key that it is from
 	Generation int    `json:"generation"`
@@ -40,11 +40,11 @@ type HostKeyFile struct {
 // Name is the host: "<cloud>:<ip>".
 func (h *Host) Name() string { return h.name }
 
-// Place is the cloud area and the address that the name is made of.
-func (h *Host) Place() (cloud int64, addr netip.Addr, err error) { return parseName(h.name) }
+// Address returns the cloud area and the address in the name.
+func (h *Host) Address() (cloud int64, addr netip.Addr, err error) { return parseName(h.name) }
 
-// parseName takes names only in the form in which messages have them, for a
-// key is of the text.
+// parseName accepts names only in the form of messages, since the key is derived
+// from the text.
 func parseName(name string) (cloud int64, addr netip.Addr, err error) {
 	area, ip, _ := strings.Cut(name, ":")
 	cloud, err = strconv.ParseInt(area, 10, 64)
@@ -57,7 +57,7 @@ func parseName(name string) (cloud int64, addr netip.Addr, err error) {
 	return cloud, addr, nil
 }
 
-// File returns what to keep.
+// File returns the stored form.
 func (h *Host) File() HostFile {
 	f := HostFile{Host: h.name, AgentID: h.agentID}
 	for i := range h.keys {

@@ -7,22 +7,21 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Identity is what enrolling gives a host: its keys, and what NATS is to know
-// it by.
+// Identity is the result of enrolling a host: its keys and its NATS credentials.
 type Identity struct {
 	Host *Host // never nil
 	// NATS is the host's user in the form of NATS' own tools, a JWT and a seed
-	// in one text; empty if NATS asks for none.
+	// in one text; empty if NATS requires none.
 	NATS string
 }
 
-// identityFile is an identity as it is kept: YAML, readable by nobody else.
+// identityFile is the stored form of an identity: YAML in a private file.
 type identityFile struct {
 	HostFile
 	NATS string `json:"nats,omitempty"`
 }
 
-// Text returns what to keep.
+// Text returns the stored form.
 func (i *Identity) Text() ([]byte, error) {
 	text, err := yaml.Marshal(identityFile{HostFile: i.Host.File(), NATS: i.NATS})
 	if err != nil {
@@ -31,7 +30,7 @@ func (i *Identity) Text() ([]byte, error) {
 	return text, nil
 }
 
-// ParseIdentity reads what was kept. The errors name no secret.
+// ParseIdentity parses the stored form. The errors name no secret.
 func ParseIdentity(text []byte) (*Identity, error) {
 	var kept identityFile
 	if err := yaml.UnmarshalStrict(text, &kept); err != nil {

@@ -48,12 +48,12 @@ type Key struct {
 	deriver *deriver // of a ring's
 }
 
-// File is a ring as it is kept: YAML, readable by nobody else.
+// File is the stored form of a ring: YAML in a private file.
 type File struct {
 	// Keys are one to four, the newest first.
 	Keys []Key `json:"keys"`
-	// Generations are those of hosts ("<cloud>:<ip>") that were revoked at
-	// least once; all others have 0.
+	// Generations of hosts ("<cloud>:<ip>") that were revoked at least once; all
+	// others have 0.
 	Generations map[string]int `json:"generations,omitempty"`
 }
 

@@ -71,16 +71,16 @@ type Message struct {
 	Body    []byte
 }
 
-// hostKey is what one fleet key gives for one host.
+// hostKey is the key derived from one fleet key for one host.
 type hostKey struct {
 	id         string
 	generation int
 	secret     [sha256.Size]byte
 }
 
-// mac is of type, id and body of a message, with lengths before what is of
-// any length but the last.
-func (k *hostKey) mac(m *Message, room []byte) []byte {
+// mac signs type, id and body of a message; each variable part but the last is
+// preceded by its length. It uses the memory of buffer.
+func (k *hostKey) mac(m *Message, buffer []byte) []byte {
 	head := heads.Get().(*[]byte) //nolint:forcetypeassert // it holds nothing else
 	defer heads.Put(head)
 	*head = append((*head)[:0], "procfleet message v2"...)
@@ -91,16 +91,16 @@ func (k *hostKey) mac(m *Message, room []byte) []byte {
 	h := hmac.New(sha256.New, k.secret[:])
 	h.Write(*head)
 	h.Write(m.Body)
-	return h.Sum(room[:0])
+	return h.Sum(buffer[:0])
 }
 
-// heads is room for what is signed before a body.
+// heads are buffers for the signed text before a body.
 var heads = sync.Pool{New: func() any { return new([]byte) }}
 
 func (k *hostKey) sign(h map[string][]string, m *Message) {
 	var mac [sha256.Size]byte
-	var room [maxID + 64]byte
-	value := append(room[:0], k.id...)
+	var buffer [maxID + 64]byte
+	value := append(buffer[:0], k.id...)
 	value = append(value, ' ')
 	value = strconv.AppendInt(value, int64(k.generation), 10)
 	value = append(value, ' ')

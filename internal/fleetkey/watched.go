@@ -12,14 +12,15 @@ import (
 	"github.com/procfleet/procfleet/internal/datafile"
 )
 
-// watchEvery is how often [Watched.Watch] looks at its file.
+// watchEvery is how often [Watched.Watch] checks its file.
 const watchEvery = time.Second
 
-// maxFile bounds a file in bytes; a ring's has room for 100,000 generations.
+// maxFile bounds a file in bytes; that is enough for a ring with 100,000
+// generations.
 const maxFile = 4 << 20
 
-// Watched is what a file says, read again when the file changed. It is safe
-// for concurrent use.
+// Watched is the parsed content of a file, reloaded when the file changes. It is
+// safe for concurrent use.
 type Watched[T any] struct {
 	path    string
 	parse   func([]byte) (T, error)
@@ -30,20 +31,20 @@ type Watched[T any] struct {
 // OpenRing reads the ring in a file; see [ReadRing].
 func OpenRing(path string) (*Watched[*Ring], error) { return open(path, Parse) }
 
-// OpenIdentity reads the identity of one host in a file; see [ReadIdentity]. A
-// file that has come to be that of another host cannot be used.
+// OpenIdentity reads the identity of one host in a file; see [ReadIdentity]. It
+// rejects the identity of another host, also in a reload.
 func OpenIdentity(path, host string) (*Watched[*Identity], error) {
 	return open(path, func(text []byte) (*Identity, error) {
 		identity, err := ParseIdentity(text)
 		if err == nil && identity.Host.Name() != host {
-			return nil, fmt.Errorf("it is the identity of host %s, and this agent is that of %s: give it that of this host, or restart it to be the other", identity.Host.Name(), host)
+			return nil, fmt.Errorf("it is the identity of host %s, and this agent runs for %s: replace the file by the identity of this host, or restart the agent to run as the other", identity.Host.Name(), host)
 		}
 		return identity, err
 	})
 }
 
-// ReadRing reads the ring in a file. A file that everybody may read, or that
-// others than its owner may write, is refused. The errors name no secret.
+// ReadRing reads the ring in a file. It rejects a file that everybody can read,
+// or that others than its owner can write. The errors name no secret.
 func ReadRing(path string) (*Ring, error) {
 	ring, _, err := read(path, Parse)
 	return ring, err
@@ -65,12 +66,12 @@ func open[T any](path string, parse func([]byte) (T, error)) (*Watched[T], error
 	return w, nil
 }
 
-// Current is what the file said when it could last be used.
+// Current returns the last valid content.
 func (w *Watched[T]) Current() T { return *w.current.Load() }
 
-// Watch looks every second whether the file changed and reads it again, until
-// ctx ends. A file that cannot be used is told in the log, once for each
-// change, and what was there before stays in force.
+// Watch reloads the file when it changes, checking every second, until ctx ends.
+// An invalid file is logged once for each change, and the previous content stays
+// in use.
 func (w *Watched[T]) Watch(ctx context.Context, log logrus.FieldLogger) {
 	log = log.WithField("file", w.path)
 	ticker := time.NewTicker(watchEvery)
@@ -90,8 +91,8 @@ func (w *Watched[T]) Watch(ctx context.Context, log logrus.FieldLogger) {
 	}
 }
 
-// refresh reads the file again if it changed since the last call. The error
-// says once for each change why it cannot be used.
+// refresh reloads the file if it changed since the last call. It returns an error
+// once for each invalid change.
 func (w *Watched[T]) refresh() (changed bool, err error) {
 	info, err := os.Stat(w.path)
 	if err != nil {
@@ -109,7 +110,7 @@ func (w *Watched[T]) refresh() (changed bool, err error) {
 	return true, nil
 }
 
-// same reports whether two looks at a file saw the same state of it.
+// same reports whether a file is unchanged.
 func same(a, b os.FileInfo) bool {
 	if a == nil || b == nil {
 		return a == nil && b == nil
@@ -117,7 +118,7 @@ func same(a, b os.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.Mode() == b.Mode() && a.ModTime().Equal(b.ModTime())
 }
 
-// read also says of which state of the file the value is; nil if there is no
+// read also returns the state of the file that the value is from; nil without a
 // file.
 func read[T any](path string, parse func([]byte) (T, error)) (value T, info os.FileInfo, err error) {
 	text, info, err := datafile.ReadPrivate(path, maxFile)

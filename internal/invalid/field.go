@@ -1,6 +1,6 @@
-// Package invalid has the error with which a Config says which of its fields
-// is wrong, so that whoever filled it from flags, the environment and a file
-// can say where the value came from.
+// Package invalid has the error of an invalid field of a Config, so that a
+// command that filled the Config from flags, the environment and a file can name
+// the source of the value.
 package invalid
 
 import (

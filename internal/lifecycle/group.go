@@ -49,7 +49,7 @@ func (g *Group) Add(name string, run func(ctx context.Context) error) {
 func (g *Group) Run(ctx context.Context) error {
 	first := make(chan *actor, len(g.actors))
 	for _, a := range g.actors {
-		// Parts outlive ctx: each is told to stop in its turn.
+		// Parts outlive ctx: each is stopped in order.
 		actorCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		a.cancel = cancel
 		go func() {

@@ -30,7 +30,7 @@ const (
 
 const (
 	maxKeysFile = 64 << 10
-	// maxAccount has room for more revocations than a broker takes in one message.
+	// maxAccount allows more revocations than a broker accepts in one message.
 	maxAccount = 16 << 20
 	secretSize = 32
 )
@@ -47,8 +47,8 @@ type Authority struct {
 	operatorToken, systemToken string
 }
 
-// authorityFile is an authority as it is kept: YAML, readable by nobody else.
-// Keys are seeds in NATS' form.
+// authorityFile is the stored form of an authority: YAML in a private file. Keys
+// are seeds in NATS' form.
 type authorityFile struct {
 	Operator string          `json:"operator"`
 	System   string          `json:"system"`

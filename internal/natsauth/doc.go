@@ -1,7 +1,6 @@
 // Package natsauth makes the NATS users of a fleet and decides what each of
-// them may do, by NATS' decentralised authentication: brokers know one
-// operator and its account, and believe every user whom a key of the account
-// has signed. So enrolling a host needs no broker, and no broker has a list of
+// them may do, by NATS' decentralized authentication: brokers know one operator
+// and its account, and accept every user that a key of the account has signed. So enrolling a host needs no broker, and no broker has a list of
 // hosts.
 //
 // An [Authority] is a folder of keys. Rights are not in the users' own tokens
@@ -10,6 +9,6 @@
 //
 // A host's user is derived from a secret of the authority, the host and its
 // generation (see package fleetkey). Enrolling a host again gives the same
-// user, raising its generation another one, and revoking needs no list of whom
-// was enrolled.
+// user, raising its generation another one, and revoking needs no list of enrolled
+// hosts.
 package natsauth

@@ -16,8 +16,8 @@ import (
 	"github.com/procfleet/procfleet/internal/datafile"
 )
 
-// usersFile has what is known of users that are no host's, whose keys nothing
-// else tells. There is no secret in it.
+// usersFile lists the users that are not hosts; their keys cannot be derived. It
+// has no secrets.
 const usersFile = "users.yaml"
 
 // knownUser is a user that was made, for as long as it is good.

@@ -19,8 +19,8 @@ const (
 	// Monitor asks brokers how they are. It is of the system account, sees no
 	// message of the fleet and changes nothing.
 	Monitor Role = "monitor"
-	// Push tells brokers of a new account. They take an older one as well, and so
-	// whoever may do this can undo revocations.
+	// Push sends a new account to brokers. They accept an older one as well, so
+	// this role can undo revocations.
 	Push Role = "push"
 )
 
@@ -71,9 +71,9 @@ func InboxPrefix(role Role, user string) string {
 // rights of a role. An agent may publish nowhere where another agent listens, and
 // agents and leaf nodes to no subject of a stream: JetStream would acknowledge the
 // message on any subject that they name.
-// It needs no right to answer whoever asks it ("allow_responses"), with which
-// it could send anything anywhere: it would publish to itself and name the
-// target as the subject for the answer.
+// An agent needs no right to reply to any request ("allow_responses"), with
+// which it could publish anywhere: it would publish to itself with the target
+// as reply subject.
 func rights(role Role, user string) (publish, subscribe []string) {
 	const cloud, host = "{{tag(" + tagCloud + ")}}", "{{tag(" + tagHost + ")}}"
 	const self = cloud + "." + host

@@ -66,8 +66,8 @@ func (a *Authority) Enroll(u *HostUser, valid time.Duration) (credentials string
 	return a.sign(Agent, claims, pair, valid)
 }
 
-// NewUser returns credentials of a user of a role other than [Agent], whom
-// nothing remembers; see [Authority.KeepUser]. The cloud area is that of a [Leaf].
+// NewUser returns credentials of a user of a role other than [Agent], without
+// storing the user; see [Authority.KeepUser]. The cloud area is that of a [Leaf].
 func (a *Authority) NewUser(role Role, name string, cloud int64, valid time.Duration) (credentials string, err error) {
 	pair, err := nkeys.CreateUser()
 	if err != nil {
@@ -128,8 +128,8 @@ func ReadCredentials(file string) ([]byte, error) {
 	return text, err
 }
 
-// areOf reports whether credentials are one of these users'; what cannot be
-// read is nobody's.
+// areOf reports whether credentials are of one of these users; invalid ones are
+// not.
 func areOf(credentials []byte, users []string) bool {
 	user, _, err := ParseCredentials(credentials)
 	return err == nil && slices.Contains(users, user)

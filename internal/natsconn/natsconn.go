@@ -100,7 +100,7 @@ func RefuseUnsigned(urls, flag string, allow bool) error {
 	if allow || !wellFormed || OnLoopback(urls) {
 		return nil
 	}
-	return fmt.Errorf("is required, since NATS is not on loopback: without it messages are not signed, and whoever can publish there "+
+	return fmt.Errorf("is required, since NATS is not on loopback: without it messages are not signed, and any client that can publish there "+
 		"could run commands on every host. Give --%s, or --allow-unauthenticated on a test network", flag)
 }
 

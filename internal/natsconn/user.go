@@ -47,18 +47,18 @@ func (u *user) explain(err error) error {
 	if !refused {
 		return err
 	}
-	const again = "put others in their place, no restart is needed"
+	const again = "replace them, no restart is needed"
 	token := ""
 	if u.credentials != nil {
 		token, _ = u.token() // an unreadable token counts as none
 	}
 	switch until := expiry(token); {
 	case token == "":
-		return fmt.Errorf("%w: the server wants to know who we are, and there are no credentials for NATS", err)
+		return fmt.Errorf("%w: the server requires credentials, and none for NATS are configured", err)
 	case !until.IsZero() && time.Now().After(until):
 		return fmt.Errorf("%w: the credentials for NATS were good until %s: %s", err, until.UTC().Format(time.RFC3339), again)
 	}
-	return fmt.Errorf("%w: the credentials for NATS are revoked, or the server does not know who made them: %s", err, again)
+	return fmt.Errorf("%w: the credentials for NATS are revoked, or were issued by another authority: %s", err, again)
 }
 
 // expiry returns when a token expires; zero if never, or if it cannot be read.

@@ -9,7 +9,7 @@ import (
 	"github.com/procfleet/procfleet/internal/natsauth"
 )
 
-// trust has a server believe the users of an authority alone.
+// trust makes a server accept only the users of an authority.
 func trust(opts *server.Options, b *natsauth.Broker) error {
 	if b == nil {
 		return nil
@@ -28,8 +28,8 @@ func trust(opts *server.Options, b *natsauth.Broker) error {
 	return nil
 }
 
-// SetAccount puts an account's new token in force: users that it revokes are
-// disconnected, rights that it gives or takes count at once.
+// SetAccount applies an account's new token: users that it revokes are
+// disconnected, changed rights apply at once.
 func (s *Server) SetAccount(name, token string) error {
 	claims, err := jwt.DecodeAccountClaims(token)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// logger passes the server's lines on. Notices become debug lines: what they
-// tell matters to an operator of a broker, not to one of `procfleet up`.
+// logger logs the lines of the server. Notices become debug lines: they matter to
+// an operator of a broker, not of `procfleet up`.
 type logger struct {
 	log   logrus.FieldLogger
 	fatal chan string // the first fatal line; Start returns it as its error
@@ -27,8 +27,8 @@ func (l *logger) Errorf(format string, v ...any)  { l.line(format, v).Error("err
 func (l *logger) Debugf(format string, v ...any)  { l.line(format, v).Debug("debug") }
 func (l *logger) Tracef(format string, v ...any)  { l.line(format, v).Debug("trace") }
 
-// Warnf makes debug lines of requests that JetStream refuses: dispatchers and
-// workers send one on purpose, to find out whether the server is strict.
+// Warnf logs requests that JetStream rejects at debug level: dispatchers and
+// workers send one on purpose, to detect whether the server is strict.
 func (l *logger) Warnf(format string, v ...any) {
 	if strings.Contains(fmt.Sprintf(format, v...), "Invalid JetStream request") {
 		l.Debugf(format, v...)

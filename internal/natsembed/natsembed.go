@@ -38,8 +38,8 @@ type Config struct {
 	// Listen is a "host:port" for other processes; port 0 finds a free one.
 	// Empty is in-process only.
 	Listen string
-	// Authority, if set, is whose users may connect, nobody else, in this
-	// process neither; see [Server.SetAccount].
+	// Authority, if set, restricts connections to its users, in this process too;
+	// see [Server.SetAccount].
 	Authority *natsauth.Broker
 	// TLS, if set, is spoken on Listen and nothing else.
 	TLS *tls.Config

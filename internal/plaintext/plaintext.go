@@ -1,6 +1,5 @@
-// Package plaintext keeps what others wrote from steering whoever reads it: a
-// terminal obeys control characters, and a log takes a line break for the end
-// of a line.
+// Package plaintext escapes foreign text for terminals and logs: a terminal obeys
+// control characters, and a line break ends a line of a log.
 package plaintext
 
 import (
@@ -13,15 +12,15 @@ import (
 	"unicode/utf8"
 )
 
-// steers reports whether a character does something instead of being shown:
-// controls, and those that turn the direction of writing round. The escape that
-// stands for it, \u and four digits, means the same in JSON.
+// steers reports whether a character is a control, a line separator, or changes
+// the direction of writing. Its escape, \u and four digits, means the same in
+// JSON.
 func steers(r rune) bool {
 	return unicode.Is(unicode.Cc, r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
 }
 
-// Line returns text in one line, with an escape in the place of each character
-// that steers and U+FFFD in that of what is no UTF-8.
+// Line returns text in one line: characters that steer are escaped, and bytes
+// that are not UTF-8 become U+FFFD.
 func Line(text string) string {
 	if strings.IndexFunc(text, steers) < 0 && utf8.ValidString(text) {
 		return text

@@ -1,7 +1,6 @@
-// Package telemetry makes the tracers that cmd hands to the roles and sends their spans. It
-// links the OpenTelemetry tracing SDK, so agents stay away from it; what they
-// need of tracing is in tracecontext. The registry of metrics and the logger,
-// which every binary has, are in metrics and logging.
+// Package telemetry makes the tracers of the roles and exports their spans. It
+// links the OpenTelemetry tracing SDK, so agents must not import it; they use
+// tracecontext. Metrics and logging have packages of their own.
 package telemetry
 
 import (
@@ -161,8 +160,8 @@ func collector(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// NewTracing returns nil, and no error, if nothing says where traces go. It
-// does not connect: a collector that is away delays nothing. Close must be
+// NewTracing returns nil, and no error, without a collector. It does not connect:
+// an unavailable collector delays nothing. Close must be
 // called at the end of the process.
 func NewTracing(ctx context.Context, cfg TraceConfig) (*Tracing, error) {
 	if err := cfg.Validate(); err != nil {
@@ -180,18 +179,18 @@ func NewTracing(ctx context.Context, cfg TraceConfig) (*Tracing, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the trace exporter: %w", err)
 	}
-	gate, err := newGate(exporter, &cfg)
+	limiter, err := newLimiter(exporter, &cfg)
 	if err != nil {
 		return nil, err
 	}
 	// What libraries have to say of telemetry itself goes the same way.
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(gate.trouble))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(limiter.trouble))
 	t := &Tracing{log: cfg.Log}
-	if t.own, err = provider(ctx, gate, cfg.Ratio, semconv.ServiceName(cfg.Service), semconv.ServiceVersion(cfg.Version)); err != nil {
+	if t.own, err = provider(ctx, limiter, cfg.Ratio, semconv.ServiceName(cfg.Service), semconv.ServiceVersion(cfg.Version)); err != nil {
 		return nil, err
 	}
 	// Agents' spans exist only as parts of traces that were decided on.
-	if t.agent, err = provider(ctx, gate, 0); err != nil {
+	if t.agent, err = provider(ctx, limiter, 0); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -269,9 +268,9 @@ func endpoint(base string) (target string, err error) {
 	return u.String(), nil
 }
 
-// provider makes tracers whose spans go through gate. A ratio is for the
+// provider makes tracers whose spans go through limiter. A ratio is for the
 // spans without a parent; every other span does as its parent.
-func provider(ctx context.Context, gate *gate, ratio float64, service ...attribute.KeyValue) (*sdktrace.TracerProvider, error) {
+func provider(ctx context.Context, limiter *limiter, ratio float64, service ...attribute.KeyValue) (*sdktrace.TracerProvider, error) {
 	own := []resource.Option{resource.WithTelemetrySDK(), resource.WithHost(), resource.WithAttributes(service...), resource.WithFromEnv()}
 	if len(service) == 0 {
 		own = append(own[:0:0], resource.WithTelemetrySDK(), resource.WithFromEnv(),
@@ -284,7 +283,7 @@ func provider(ctx context.Context, gate *gate, ratio float64, service ...attribu
 	return sdktrace.NewTracerProvider(
 		sdktrace.WithResource(res),
 		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(ratio))),
-		sdktrace.WithSpanProcessor(gate),
+		sdktrace.WithSpanProcessor(limiter),
 	), nil
 }
 
@@ -313,7 +312,7 @@ func (t *Tracing) Close() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
-	// Both end the same gate, the first with all that waits.
+	// Both end the same limiter, the first with all that waits.
 	if err := errors.Join(t.own.Shutdown(ctx), t.agent.Shutdown(ctx)); err != nil {
 		t.log.WithError(err).Warn("spans not exported before shutdown")
 	}

@@ -1,7 +1,6 @@
 // Package tlsfiles makes TLS configurations of certificates and keys in files,
-// which are read again when they change: whoever renews a certificate only
-// has to put the new one in the place of the old one. Versions below TLS 1.2
-// are never spoken.
+// and reloads them when they change: to renew a certificate, replace its file.
+// The minimum version is TLS 1.2.
 package tlsfiles
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/procfleet/procfleet/internal/invalid"
 )
 
-// maxFile has room for the certificates of any system, several times.
+// maxFile bounds a file in bytes; the CA bundle of a system is far smaller.
 const maxFile = 16 << 20
 
 // ErrNotInForce is wrapped by errors about certificates whose time is over or
@@ -74,9 +73,9 @@ func (f Files) validate(as use) error {
 	return read.inForce(f, time.Now())
 }
 
-// material is what was in the files.
+// material is the content of the files.
 type material struct {
-	roots  *x509.CertPool // nil: those of the system, or nobody
+	roots  *x509.CertPool // nil: the CAs of the system, or none
 	issuer []*x509.Certificate
 	own    *tls.Certificate
 	digest [sha256.Size]byte
@@ -175,7 +174,7 @@ func wrongKey(key []byte, cert string, err error) error {
 	case !bytes.Contains(key, []byte("PRIVATE KEY-----")):
 		return errors.New("has no private key in it; it begins with -----BEGIN PRIVATE KEY-----")
 	case bytes.Contains(key, []byte("ENCRYPTED")):
-		return errors.New("is encrypted, and nobody is here to type its passphrase: write it without one")
+		return errors.New("is encrypted; procfleet cannot ask for its passphrase: store it without one")
 	}
 	return fmt.Errorf("is not the key of the certificate %q: %w", cert, err)
 }

@@ -24,8 +24,8 @@ func Extract(ctx context.Context, h nats.Header) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(http.Header(h)))
 }
 
-// Text returns the trace of ctx as one traceparent line, for places that keep
-// a trace beyond a message, and "" without a trace.
+// Text returns the trace of ctx as one traceparent line, to store it beyond a
+// message, and "" without a trace.
 func Text(ctx context.Context) string {
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)

@@ -96,7 +96,7 @@ func (f *agentFlags) checkIdentity(s *settings.Settings) {
 		s.Wrong("identity", "%s", err)
 		return
 	}
-	cloud, addr, err := identity.Host.Place()
+	cloud, addr, err := identity.Host.Address()
 	switch given, _ := netip.ParseAddr(f.ip); {
 	case err != nil:
 		s.Wrong("identity", "%s", err)

@@ -16,10 +16,10 @@ const (
 	inFull = 100
 )
 
-// bounded keeps those who can cause warnings, as whoever sends what is refused
-// does, from filling the log: what is beyond inFull in a window is counted, and
-// told in one line before the first line after it. Messages are a handful of
-// constants; what differs from one line to the next is in the fields.
+// bounded limits the warnings that others can cause, for example with rejected
+// messages: lines beyond inFull in a window are counted, and the count is logged
+// before the first line of the next window. Messages are a handful of constants;
+// the data is in the fields.
 type bounded struct {
 	logrus.Formatter
 

@@ -13,14 +13,14 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// gate lets spans into the SDK's batcher as long as there is room, and counts
-// those that are lost, which the batcher does not tell. Ending a span never
+// limiter passes spans to the SDK's batcher while its queue is not full, and
+// counts the dropped ones, which the batcher does not. Ending a span never
 // waits.
-type gate struct {
+type limiter struct {
 	sdktrace.SpanProcessor // the batcher
 	log                    logrus.FieldLogger
 
-	waiting  atomic.Int64 // let in, not handed to the collector yet
+	waiting  atomic.Int64 // passed on, not sent to the collector yet
 	silent   atomic.Int64 // until when nothing more is logged, Unix nanoseconds
 	lost     atomic.Int64 // since the last line
 	exported metric.Int64Counter
@@ -33,15 +33,15 @@ var (
 	droppedError = metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", "refused")))
 )
 
-func newGate(exporter sdktrace.SpanExporter, cfg *TraceConfig) (*gate, error) {
-	g := &gate{log: cfg.Log}
+func newLimiter(exporter sdktrace.SpanExporter, cfg *TraceConfig) (*limiter, error) {
+	g := &limiter{log: cfg.Log}
 	var err error
 	if g.exported, err = cfg.Meter.Int64Counter("procfleet_trace_exported_spans",
-		metric.WithDescription("Spans that the collector took.")); err != nil {
+		metric.WithDescription("Spans that the collector accepted.")); err != nil {
 		return nil, fmt.Errorf("trace metrics: %w", err)
 	}
 	if g.dropped, err = cfg.Meter.Int64Counter("procfleet_trace_dropped_spans",
-		metric.WithDescription("Spans that were lost, because too many waited (full) or the collector was away or refused them (refused).")); err != nil {
+		metric.WithDescription("Spans that were lost, because too many waited (full) or the collector was unavailable or refused them (refused).")); err != nil {
 		return nil, fmt.Errorf("trace metrics: %w", err)
 	}
 	g.exported.Add(context.Background(), 0)
@@ -53,7 +53,7 @@ func newGate(exporter sdktrace.SpanExporter, cfg *TraceConfig) (*gate, error) {
 }
 
 // OnEnd implements [sdktrace.SpanProcessor].
-func (g *gate) OnEnd(span sdktrace.ReadOnlySpan) {
+func (g *limiter) OnEnd(span sdktrace.ReadOnlySpan) {
 	if !span.SpanContext().IsSampled() {
 		return
 	}
@@ -65,40 +65,40 @@ func (g *gate) OnEnd(span sdktrace.ReadOnlySpan) {
 	g.SpanProcessor.OnEnd(span)
 }
 
-// sender counts what the batcher hands to the collector.
+// sender counts the spans that the batcher sends to the collector.
 type sender struct {
 	sdktrace.SpanExporter
-	gate *gate
+	limiter *limiter
 }
 
 // ExportSpans implements [sdktrace.SpanExporter].
 func (s *sender) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := s.SpanExporter.ExportSpans(ctx, spans)
-	s.gate.waiting.Add(-int64(len(spans)))
+	s.limiter.waiting.Add(-int64(len(spans)))
 	lost := 0
 	if err != nil {
 		lost = len(spans)
 		if partial, ok := errors.AsType[*partialError](err); ok {
 			lost = int(min(max(partial.rejected, 0), int64(lost)))
 		}
-		s.gate.drop(lost, droppedError, err)
+		s.limiter.drop(lost, droppedError, err)
 	}
-	s.gate.exported.Add(context.WithoutCancel(ctx), int64(len(spans)-lost))
+	s.limiter.exported.Add(context.WithoutCancel(ctx), int64(len(spans)-lost))
 	return nil // errors are counted and logged; the batcher would log them once more
 }
 
 // drop counts lost spans.
-func (g *gate) drop(n int, why metric.AddOption, cause error) {
+func (g *limiter) drop(n int, why metric.AddOption, cause error) {
 	g.dropped.Add(context.Background(), int64(n), why)
 	g.lost.Add(int64(n))
 	g.trouble(cause)
 }
 
-// quiet is how long nothing is logged after a line.
+// quiet is the shortest time between two log lines.
 const quiet = time.Minute
 
-// trouble logs what is wrong with telemetry, once in a while.
-func (g *gate) trouble(cause error) {
+// trouble logs a failed export, at most once in [quiet].
+func (g *limiter) trouble(cause error) {
 	now := time.Now().UnixNano()
 	until := g.silent.Load()
 	if now < until || !g.silent.CompareAndSwap(until, now+int64(quiet)) {
