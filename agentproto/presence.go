@@ -1,6 +1,8 @@
 package agentproto
 
-import "time"
+import (
+	"time"
+)
 
 // Presence announces a live agent: on connecting, every 30 s with jitter, and
 // with Leaving set on an orderly shutdown. It is sent as a request to
@@ -51,3 +53,37 @@ type PresenceReply struct {
 	// it out.
 	AgentIDRefused string `json:"agent_id_refused,omitempty"`
 }
+
+// Processes reports every process that an agent manages: when one of them
+// changed, and at intervals. It is published on [ProcessesSubject] and not
+// answered: a report that is lost is followed by the next, which says all.
+type Processes struct {
+	Header
+	Host     string `json:"host"` // "<cloud>:<ip>"
+	AgentID  string `json:"agent_id,omitempty"`
+	Instance string `json:"instance"`
+	// Number orders the reports of a host, whatever its agents: microseconds
+	// of the server's time, and always more than in the report before.
+	Number    int64            `json:"number"`
+	Processes ManagedProcesses `json:"processes"`
+	// Omitted is how many processes did not fit into one message.
+	Omitted int `json:"omitted,omitzero"`
+}
+
+// ManagedProcess is how one process stands.
+type ManagedProcess struct {
+	Key       string `json:"key"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	ProcName  string `json:"proc_name"`
+	Desired   string `json:"desired"` // one of the words below
+	// Status is what the agent saw last, without Command and Evidence.
+	Status Status `json:"status"`
+}
+
+// Words of [ManagedProcess.Desired].
+const (
+	DesiredNone = "none" // not supervised
+	DesiredUp   = "up"   // supervised
+	DesiredDown = "down" // stopped or killed on purpose
+)

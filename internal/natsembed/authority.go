@@ -1,7 +1,10 @@
 package natsembed
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
@@ -43,5 +46,27 @@ func (s *Server) SetAccount(name, token string) error {
 		return fmt.Errorf("account %s: %w", name, err)
 	}
 	s.server.UpdateAccountClaims(account, claims)
+	return nil
+}
+
+// openAccount is the account of all clients of a server without an authority.
+const openAccount = "$G"
+
+// AdoptOpenStreams gives an account the streams which a server without an
+// authority has left in a folder, unless the account has streams there. Without
+// it what JetStream acknowledged would be lost when the server gets an authority.
+// It must be called before the server starts.
+func AdoptOpenStreams(storeDir, account string) error {
+	folder := filepath.Join(storeDir, "jetstream")
+	from, to := filepath.Join(folder, openAccount), filepath.Join(folder, account)
+	if _, err := os.Stat(filepath.Join(from, "streams")); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if _, err := os.Stat(to); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(from, to); err != nil {
+		return fmt.Errorf("give the streams to the account of NATS users: %w", err)
+	}
 	return nil
 }

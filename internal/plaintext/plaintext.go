@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net/url"
 	"strings"
 	"sync"
 	"unicode"
@@ -89,4 +90,16 @@ func JSON(document []byte) []byte {
 		return document
 	}
 	return escape(make([]byte, 0, len(document)+16), document, "\n\t\r")
+}
+
+// URL returns a URL without its user part, query and fragment, which may hold
+// secrets, for answers, logs and errors. It returns "" for text that is no
+// absolute URL, since nothing says where a secret begins in it.
+func URL(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
+	return shown.String()
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/sirupsen/logrus"
 
 	"github.com/procfleet/procfleet"
@@ -164,93 +163,10 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	return s, nil
 }
 
-// takeWaitReplicas removes the parameter that go-redis does not know from the URL.
-func (o *Options) takeWaitReplicas() error {
-	const name = "wait_replicas"
-	u, err := url.Parse(o.URL)
-	if err != nil || !u.Query().Has(name) {
-		return nil //nolint:nilerr // connect says what is wrong with the URL
-	}
-	query := u.Query()
-	n, err := strconv.ParseUint(query.Get(name), 10, 8)
-	if err != nil {
-		return fmt.Errorf("redis URL: %s=%.20q: give the number of replicas that must have a task before it is accepted, 0 to 255", name, query.Get(name))
-	}
-	query.Del(name)
-	u.RawQuery = query.Encode()
-	o.URL, o.WaitReplicas = u.String(), int(n)
-	return nil
-}
-
 // Close ends the connections.
 func (s *Store) Close() error {
 	s.cachesEnd.Stop()
 	return s.client.Close()
-}
-
-// connect makes the client without dialing. Its own retries are off, because
-// they know less than [Store.persist] about what may be repeated and for how
-// long.
-func connect(o Options) (redis.UniversalClient, error) {
-	rawURL, files := o.URL, o.TLS
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		if strings.Contains(rawURL, "@") { // the error may quote the password
-			err = errors.New("cannot be read; in users and passwords, write special characters like %40 for @")
-		}
-		return nil, fmt.Errorf("redis URL: %w; write for example redis://127.0.0.1:6379", err)
-	}
-	query := u.Query()
-	switch {
-	case query.Has("master_name"):
-		opt, err := redis.ParseFailoverURL(rawURL)
-		if err != nil {
-			return nil, fmt.Errorf("redis URL: %w", err)
-		}
-		opt.MaxRetries, opt.DialerRetries, opt.ContextTimeoutEnabled = -1, 1, true
-		opt.Dialer = dialer(opt.TLSConfig, files, opt.DialTimeout)
-		opt.CredentialsProviderContext = o.credentials(opt.Username)
-		return redis.NewFailoverClient(opt), nil
-	case query.Has("addr"), query.Has("cluster"):
-		query.Del("cluster") // ours; go-redis refuses what it does not know
-		u.RawQuery = query.Encode()
-		opt, err := redis.ParseClusterURL(u.String())
-		if err != nil {
-			return nil, fmt.Errorf("redis URL: %w", err)
-		}
-		opt.DialerRetries, opt.ContextTimeoutEnabled = 1, true
-		opt.Dialer = dialer(opt.TLSConfig, files, opt.DialTimeout)
-		opt.CredentialsProviderContext = o.credentials(opt.Username)
-		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-		return redis.NewClusterClient(opt), nil
-	}
-	opt, err := redis.ParseURL(rawURL)
-	if err != nil {
-		return nil, fmt.Errorf("redis URL: %w; write for example redis://127.0.0.1:6379", err)
-	}
-	opt.MaxRetries, opt.DialerRetries, opt.ContextTimeoutEnabled = -1, 1, true
-	opt.Dialer = dialer(opt.TLSConfig, files, opt.DialTimeout)
-	opt.CredentialsProviderContext = o.credentials(opt.Username)
-	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return redis.NewClient(opt), nil
-}
-
-// sendsTwice reports whether the client may repeat a call after an error that
-// it does not return; the client of a cluster does.
-func (s *Store) sendsTwice() bool {
-	_, cluster := s.client.(*redis.ClusterClient)
-	return cluster
-}
-
-// credentials reads the password of a user; nil leaves it to the URL.
-func (o Options) credentials(user string) func(context.Context) (string, string, error) {
-	if o.Password == nil {
-		return nil
-	}
-	return func(context.Context) (string, string, error) {
-		password, err := o.Password()
-		return user, password, err
-	}
 }
 
 // nowScript returns the time of the clock key's server.

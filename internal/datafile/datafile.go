@@ -1,3 +1,5 @@
+// Package datafile adds to os, for every system: locks between processes, durable
+// directory entries, and files with secrets.
 package datafile
 
 import (
@@ -8,7 +10,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"time"
 )
+
+// ErrHeld means that another process, or another open file of this process, has
+// the lock.
+var ErrHeld = errors.New("locked by another process")
 
 // Read reads a file of at most limit bytes. It rejects anything but a regular
 // file, without blocking: reading a pipe would wait for its writer.
@@ -121,4 +128,17 @@ func replace(path string, text []byte, old os.FileInfo) error {
 		return errors.Join(err, os.Remove(temporary))
 	}
 	return SyncDir(filepath.Dir(path))
+}
+
+// LockSoon is [Lock] that gives up with ErrHeld after two seconds. A program
+// that was killed may hold its locks for a moment longer: what it was about to
+// start has its open files until it has become another program.
+func LockSoon(f *os.File) error {
+	const moment, pause = 2 * time.Second, 20 * time.Millisecond
+	for end := time.Now().Add(moment); ; <-time.After(pause) {
+		err := TryLock(f)
+		if !errors.Is(err, ErrHeld) || time.Now().After(end) {
+			return err
+		}
+	}
 }
