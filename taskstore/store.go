@@ -1,6 +1,6 @@
 // Package taskstore is the contract of the task store, the truth about tasks.
 // Implementations are boltstore (one machine) and redisstore (many); the
-// suite in storetest says what both must do.
+// suite in storetest checks both.
 //
 // All moments are by the store's own clock ([Clock.Now]), so that dispatchers,
 // workers and sweeps agree however wrong their machines' clocks are. Every
@@ -68,7 +68,7 @@ type Draft struct {
 
 // Acceptance is the dispatcher's part of a store. The order Create, publish every
 // chunk, Dispatched makes the store the outbox: until Dispatched the sweep
-// publishes what a dead dispatcher left.
+// publishes the chunks that a dead dispatcher left.
 type Acceptance interface {
 	// Create stores a task in state accepted, with its number, its chunks and
 	// its visit in the sweep index, due after [FirstVisitOf] its timeout. If
@@ -87,7 +87,7 @@ type Acceptance interface {
 	// position of chunk i in the stream (see [SweepStore.Republished]). From then
 	// on the task cannot be rejected. ErrRejected if it was rejected before.
 	Dispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64) error
-	// Reject ends a task of which nothing was begun: every item becomes
+	// Reject ends a task that was not begun: every item becomes
 	// rejected, with reason as message, and NotifyPending is not set. It
 	// returns false, and changes nothing, if a chunk was begun or the task was
 	// recorded as dispatched: then it is accepted. Rejecting again returns true.
@@ -216,10 +216,9 @@ type UndoneChunk struct {
 	Begun    time.Time // first begun; zero if never
 }
 
-// Bounds of what the sweep puts into the future. The store's clock may step
-// back, by hours when a wrong clock is corrected: what lies further ahead than
-// these bounds allow was written before such a step, and must not wait for
-// the clock to catch up.
+// Bounds of visits and leases. The store's clock may step back, by hours when a
+// wrong clock is corrected: a time further ahead than these bounds was written
+// before such a step, and must not wait for the clock to catch up.
 const (
 	// MaxVisit is the longest time until a visit.
 	MaxVisit = 2 * time.Minute
@@ -309,21 +308,21 @@ type Announcement struct {
 	Leaving bool
 }
 
-// Presence is a live agent: heard of within [PresenceTTL], and not leaving
-// since then.
+// Presence is a live agent: its last announcement is at most [PresenceTTL] old,
+// and was not Leaving.
 type Presence struct {
 	Announcement
 	SeenAt time.Time
-	// Since is when this instance was first heard of, unless another one of
-	// the same host was heard of in between. An instance that comes back after
-	// it left or was silent, within [InstanceMemory], is not a new one.
+	// Since is when this instance first announced itself, unless another one of
+	// the same host did in between. An instance that returns after it left or
+	// was silent, within [InstanceMemory], is not a new one.
 	Since time.Time
 	// Conflict is true while two live agents claim the host, of two instances
-	// or two incarnations of one: each was heard of again after the other,
-	// within PresenceTTL. Agents that follow one another are none, as after a
-	// restart, even if the first comes back: one that left or was silent for
-	// longer is not live until it is heard of again, and what it said before
-	// does not count.
+	// or two incarnations of one: each announced itself again after the other,
+	// within PresenceTTL. Agents that follow one another are no conflict, as
+	// after a restart, even if the first returns: an agent that left or was
+	// silent for longer is not live until its next announcement, and its earlier
+	// ones do not count.
 	Conflict bool
 }
 

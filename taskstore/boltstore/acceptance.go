@@ -183,7 +183,7 @@ func (t *tx) putNew(r *taskRecord, bodyHash string, packed []packedChunk) error 
 	return t.putTask(r)
 }
 
-// Dispatched notes that every chunk is queued.
+// Dispatched records that every chunk is queued.
 func (s *Store) Dispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64) error {
 	sequences = slices.Clone(sequences)
 	return change(ctx, s, func(t *tx) error {
@@ -208,15 +208,15 @@ func (s *Store) Dispatched(ctx context.Context, id procfleet.TaskID, sequences [
 	})
 }
 
-// Reject ends a task of which nothing was begun.
+// Reject ends a task that was not begun.
 func (s *Store) Reject(ctx context.Context, id procfleet.TaskID, reason string) (bool, error) {
 	return update(ctx, s, func(t *tx) (bool, error) {
 		r, err := t.task(id)
 		if err != nil || r.State != procfleet.TaskAccepted || r.Dispatched {
 			return err == nil && r.State == procfleet.TaskRejected, err
 		}
-		// The marks stay as they are: that every item is rejected is said by
-		// the task.
+		// The marks stay as they are: the state of the task makes every item
+		// rejected.
 		r.State, r.RejectReason, r.FinishedAt = procfleet.TaskRejected, reason, t.now
 		r.Counts[procfleet.StateRejected] = r.Items
 		r.Counts[procfleet.StatePending], r.Counts[procfleet.StateDelivered] = 0, 0

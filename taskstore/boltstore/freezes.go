@@ -73,7 +73,7 @@ func (s *Store) Freeze(ctx context.Context, scopes []catalog.Scope, f catalog.Fr
 	})
 }
 
-// Lift ends freezes and says which were there.
+// Lift ends freezes and returns which existed.
 func (s *Store) Lift(ctx context.Context, scopes []catalog.Scope) ([]bool, error) {
 	keys := make([][]byte, len(scopes))
 	for i, scope := range scopes {

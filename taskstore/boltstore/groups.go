@@ -70,7 +70,7 @@ func (s *Store) Groups(ctx context.Context, namespace string, hosts []procfleet.
 	})
 }
 
-// GroupsOf returns what was set on each host, in order.
+// GroupsOf returns the groups of each host, in order.
 func (s *Store) GroupsOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.HostGroups, error) {
 	return view(ctx, s, func(t *tx) ([][]catalog.HostGroups, error) {
 		out := make([][]catalog.HostGroups, len(hosts))

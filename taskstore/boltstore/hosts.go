@@ -11,14 +11,14 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// hostRecord is what was heard of the agents of one host.
+// hostRecord is the presence of the agents of one host.
 type hostRecord struct {
 	Last  taskstore.Announcement
 	Since time.Time
 	// Until is when the presence of the last one ends or ended.
 	Until time.Time
-	// Others are the claimants that were heard of before the last one, by when
-	// that was.
+	// Others are the claimants before the last one, in the order of their last
+	// announcements.
 	Others []sighting
 	// ConflictUntil is when the conflict ends unless it is renewed.
 	ConflictUntil time.Time
@@ -55,7 +55,7 @@ func (r *hostRecord) living(now time.Time) []sighting {
 	return slices.DeleteFunc(all, func(s sighting) bool { return !now.Before(s.Until) })
 }
 
-// hear returns the record after an announcement of an agent that is there.
+// hear returns the record after an announcement of a live agent.
 func (r *hostRecord) hear(a taskstore.Announcement, now time.Time) *hostRecord {
 	until := now.Add(taskstore.PresenceTTL)
 	switch {
@@ -93,7 +93,7 @@ func (r *hostRecord) leave(a *taskstore.Announcement, now time.Time) {
 	}
 }
 
-// presence is what the record says now; zero if no agent is alive.
+// presence returns the host's presence; zero if no agent is alive.
 func (r *hostRecord) presence(now time.Time) taskstore.Presence {
 	if r == nil || !r.alive(now) {
 		return taskstore.Presence{}

@@ -27,10 +27,10 @@ var (
 	bucketResults = []byte("results") // task, item → packed result
 	bucketKeys    = []byte("keys")    // digest of application and idempotency key → keyRecord
 	bucketVisits  = []byte("visits")  // shard, moment, task: the sweep index
-	bucketExpiry  = []byte("expiry")  // moment, task: what is to be forgotten
+	bucketExpiry  = []byte("expiry")  // moment, task: when tasks expire
 	bucketHosts   = []byte("hosts")   // cloud area, address text → hostRecord
 	bucketIDs     = []byte("ids")     // digest of agent id, key in hosts → nothing: whose agent announced it last
-	bucketBound   = []byte("bound")   // digest of agent id → key in hosts, as callers said
+	bucketBound   = []byte("bound")   // digest of agent id → key in hosts, as bound by callers
 	bucketAliases = []byte("aliases") // key in hosts → digests of agent ids: bound the other way round
 
 	bucketProcesses = []byte("processes") // namespace, name, key in hosts → standing
@@ -40,7 +40,7 @@ var (
 	bucketFreezes   = []byte("freezes")   // see scopeKey → freezeRecord
 
 	bucketTemplates  = []byte("templates")  // business, id → packed template; its sequence is the last id
-	bucketClaims     = []byte("claims")     // business, digest of what is claimed → id of the template
+	bucketClaims     = []byte("claims")     // business, digest of a claim → id of the template
 	bucketRevisions  = []byte("revisions")  // business → how often its templates were changed
 	bucketTopologies = []byte("topologies") // business → version, packed topology
 
@@ -57,14 +57,14 @@ func buckets() [][]byte {
 	}
 }
 
-// taskRecord is a task and what belongs to it alone.
+// taskRecord is a task with its next visit and its key.
 type taskRecord struct {
 	procfleet.Task
 	Visit time.Time // the next one; zero if the task is settled
 	Key   []byte    // in bucketKeys; nil without an idempotency key
 }
 
-// leg is how far a chunk has come.
+// leg is the delivery state of a chunk.
 type leg struct {
 	First    int
 	Marks    []byte // one [pack.Mark] for each item

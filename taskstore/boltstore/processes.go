@@ -12,18 +12,18 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// standing is what is known of a process: that it is registered, that the last
-// report of its host has it, or both. What is neither has no key.
+// standing says whether a process is registered, in the last report of its host,
+// or both. A process that is neither has no key.
 type standing struct {
 	reported     bool
 	spec         []byte // its key in bucketSpecs; nil if not registered
 	registeredAt time.Time
-	askedAt      time.Time // for this spec
+	askedAt      time.Time // when this spec was requested
 }
 
 func (st standing) registered() bool { return st.spec != nil }
 
-// bytes are: reported, then of what is registered the moments and the spec.
+// bytes encodes: reported, then of a registered process the times and the spec.
 func (st standing) bytes() []byte {
 	out := []byte{0}
 	if st.reported {
@@ -77,7 +77,8 @@ func readHostKey(key []byte) (procfleet.Host, error) {
 	return procfleet.Host{Cloud: procfleet.CloudArea(binary.BigEndian.Uint64(key)), Addr: addr}, nil
 }
 
-// standing returns what is known of a process; nothing of what is none.
+// standing returns the standing of a process, or the zero standing if it is
+// neither registered nor reported.
 func (t *tx) standing(p catalog.Process) standing {
 	if p.Validate() != nil {
 		return standing{}
@@ -85,7 +86,7 @@ func (t *tx) standing(p catalog.Process) standing {
 	return readStanding(t.Bucket(bucketProcesses).Get(processKey(p)))
 }
 
-// setStanding changes what is known under a key and returns what was.
+// setStanding changes the standing under a key and returns the one before.
 func (t *tx) setStanding(key []byte, change func(st *standing)) (before standing, err error) {
 	b := t.Bucket(bucketProcesses)
 	raw := b.Get(key)
@@ -102,8 +103,8 @@ func (t *tx) setStanding(key []byte, change func(st *standing)) (before standing
 	return before, b.Put(key, after)
 }
 
-// uses counts how registrations come and go, by the key of their spec, so that
-// a spec on 10,000 hosts is written once and counted once.
+// uses counts new and removed registrations by the key of their spec, so that a
+// spec on 10,000 hosts is written once and counted once.
 type uses map[string]int
 
 // settle writes the counts, adds specs that are new, of packed, and removes

@@ -58,8 +58,8 @@ func (s *Store) purge(ctx context.Context) error {
 }
 
 // purgeTask removes a part of the task that expired first and reports whether
-// there may be more to do. The entry in the index goes last, so that a task
-// half removed is found again.
+// there may be more to do. The entry in the index is removed last, so that a
+// half removed task is found again.
 func (t *tx) purgeTask() (more bool, err error) {
 	index := t.Bucket(bucketExpiry)
 	key, _ := index.Cursor().First()
@@ -83,7 +83,7 @@ func (t *tx) purgeTask() (more bool, err error) {
 	return true, err
 }
 
-// forgetTask removes a task's record with what names it elsewhere.
+// forgetTask removes a task's record, visit and key.
 func (t *tx) forgetTask(n procfleet.Number) error {
 	r, err := t.taskNumbered(n)
 	if err != nil || r == nil {

@@ -85,7 +85,7 @@ func (st *standing) register(d *definition, now time.Time, replace bool) bool {
 
 // Unregister removes registrations.
 func (s *Store) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, error) {
-	keys := make([][]byte, len(ps)) // nil of what is no process
+	keys := make([][]byte, len(ps)) // nil of an invalid process
 	for i, p := range ps {
 		if p.Validate() == nil {
 			keys[i] = processKey(p)

@@ -74,8 +74,8 @@ func (v *templateView) take(c templateChange) {
 	}
 }
 
-// settle brings what was missed into the view, if that is loaded. An id is
-// not given twice, so that what was removed stays so.
+// settle applies the missed changes to the view, if that is loaded. Ids are never
+// reused, so removed templates stay removed.
 func (v *templateView) settle() {
 	if v.view == nil || len(v.missed) == 0 {
 		return
@@ -91,8 +91,8 @@ func (v *templateView) settle() {
 	v.missed, v.waiting = nil, 0
 }
 
-// load reads the templates of the business unless that was done. Commits of
-// the meantime come after.
+// load reads the templates of the business unless they are loaded. Changes that
+// are committed meanwhile are applied afterwards.
 func (v *templateView) load(ctx context.Context, s *Store, business catalog.Business) error {
 	if v.loaded() {
 		return nil
@@ -120,7 +120,7 @@ func (v *templateView) load(ctx context.Context, s *Store, business catalog.Busi
 	return nil
 }
 
-// loaded keeps those who search a loaded view from waiting for each other.
+// loaded lets concurrent searches of a loaded view run without waiting.
 func (v *templateView) loaded() bool {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -130,7 +130,8 @@ func (v *templateView) loaded() bool {
 // forget makes the next search load the view again.
 func (v *templateView) forget() { v.view, v.missed, v.waiting = nil, nil, 0 }
 
-// follow lets the view note what is committed from now on, unless it is loaded.
+// follow makes the view collect the changes committed from now on, unless it is
+// loaded.
 func (v *templateView) follow() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -170,7 +171,7 @@ type templatePage struct {
 	revision  uint64 // of the business in the file
 }
 
-// SearchTemplates returns a page of what is found.
+// SearchTemplates returns a page of the matching templates.
 func (s *Store) SearchTemplates(ctx context.Context, business catalog.Business, search catalog.Search) ([]catalog.Template, int, error) {
 	if err := search.Validate(); err != nil {
 		return nil, 0, fmt.Errorf("search processes: %w", err)
@@ -179,7 +180,7 @@ func (s *Store) SearchTemplates(ctx context.Context, business catalog.Business, 
 	return page.templates, page.total, err
 }
 
-// FindTemplates returns the ids of all that is found.
+// FindTemplates returns the ids of all matching templates.
 func (s *Store) FindTemplates(ctx context.Context, business catalog.Business, search catalog.Search) ([]int64, error) {
 	search.Limit = 1
 	if err := search.Validate(); err != nil {
@@ -190,8 +191,8 @@ func (s *Store) FindTemplates(ctx context.Context, business catalog.Business, se
 	return page.ids, err
 }
 
-// find searches a view that knows of everything that was committed before, and
-// reads what is found if rows says so.
+// find searches a view with everything that was committed before. With rows it
+// also reads the matching templates.
 func (s *Store) find(ctx context.Context, business catalog.Business, search catalog.Search, rows bool) (templatePage, error) {
 	if business.Validate() != nil {
 		return templatePage{}, ctx.Err()

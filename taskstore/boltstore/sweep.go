@@ -142,7 +142,7 @@ func (s *Store) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.Un
 	})
 }
 
-// Republished notes a chunk's new position in the stream.
+// Republished records a chunk's new position in the stream.
 func (s *Store) Republished(ctx context.Context, id procfleet.TaskID, chunk int, sequence uint64) error {
 	return change(ctx, s, func(t *tx) error {
 		r, err := t.task(id)

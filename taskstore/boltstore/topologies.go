@@ -20,8 +20,8 @@ type topologyMemo struct {
 
 func newTopologyMemo() *topologyMemo { return new(topologyMemo) }
 
-// topologyRecord returns the version of a topology, 0 if there is none, and
-// what is packed of it.
+// topologyRecord returns the version of a topology, 0 if there is none, and its
+// packed form.
 func (t *tx) topologyRecord(key []byte) (version int64, packed []byte, err error) {
 	raw := t.Bucket(bucketTopologies).Get(key)
 	if raw == nil {
@@ -33,8 +33,8 @@ func (t *tx) topologyRecord(key []byte) (version int64, packed []byte, err error
 	return int64(binary.BigEndian.Uint64(raw)), raw[8:], nil
 }
 
-// topology reads a topology unless the memo has it; it does not change the
-// memo, as what is read may never be committed.
+// topology reads a topology unless the memo has it. It does not change the memo,
+// since the transaction may never be committed.
 func (t *tx) topology(key []byte, memo *topologyMemo) (*catalog.Topology, error) {
 	version, packed, err := t.topologyRecord(key)
 	if err != nil || version == 0 {

@@ -91,8 +91,8 @@ func (s *Store) waiting(first *job) []*job {
 	return group
 }
 
-// commit runs the group in one transaction. A job that fails is answered and
-// left out, and the others are run again without what it wrote.
+// commit runs the group in one transaction. A job that fails gets its error, and
+// the transaction is repeated with the others.
 func (s *Store) commit(group []*job) {
 	for {
 		failed := -1

@@ -11,7 +11,8 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/pack"
 )
 
-// dispatchedScript notes that all chunks are queued, which rules rejection out.
+// dispatchedScript records that all chunks are queued; the task cannot be
+// rejected afterwards.
 //
 // KEYS[1] head
 // ARGV[1..] position of each chunk in the stream

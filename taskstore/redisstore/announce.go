@@ -177,8 +177,8 @@ for _, i in ipairs({1, 2, 3, 4, 5, 8}) do redis.call('PEXPIREAT', KEYS[i], text(
 return redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', text(time - memory), 'LIMIT', 0, 100)
 `)
 
-// areasScript notes that agents of cloud areas were heard of, and forgets the
-// areas that were not.
+// areasScript records that cloud areas have live agents, and removes areas that
+// have none.
 //
 // KEYS[1] clouds
 // ARGV[1] microseconds for which an announcement counts

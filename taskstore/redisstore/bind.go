@@ -13,11 +13,11 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// boundAreasScript notes that cloud areas have bound ids, before they have.
+// boundAreasScript records the cloud areas of ids before the ids are bound.
 //
 // KEYS[1] bound
 // ARGV[1..] cloud areas
-// Returns all that are noted.
+// Returns all recorded areas.
 var boundAreasScript = redis.NewScript(`
 redis.call('SADD', KEYS[1], unpack(ARGV))
 return redis.call('SMEMBERS', KEYS[1])

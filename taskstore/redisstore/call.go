@@ -114,7 +114,7 @@ func (s *Store) runDurably(ctx context.Context, calls ...*call) error {
 
 // byServer groups the calls by the server that has their slot. The calls and
 // the WAIT behind them must travel on one connection: WAIT on another server,
-// such as one that was just promoted, would confirm what it never had.
+// such as one that was just promoted, would confirm writes it never had.
 func (s *Store) byServer(ctx context.Context, calls []*call) (map[*redis.Client][]*call, error) {
 	if single, ok := s.client.(*redis.Client); ok {
 		return map[*redis.Client][]*call{single: calls}, nil

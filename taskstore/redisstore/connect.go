@@ -24,7 +24,7 @@ func (o *Options) takeWaitReplicas() error {
 	const name = "wait_replicas"
 	u, err := url.Parse(o.URL)
 	if err != nil || !u.Query().Has(name) {
-		return nil //nolint:nilerr // connect says what is wrong with the URL
+		return nil //nolint:nilerr // connect returns the error of the URL
 	}
 	query := u.Query()
 	n, err := strconv.ParseUint(query.Get(name), 10, 8)
@@ -107,10 +107,10 @@ const (
 	keepAlive   = 5 * time.Minute // likewise
 )
 
-// dialer makes the connections of a rediss:// URL with what is in the files by
-// then. nil leaves it to go-redis, which reads them never again and takes one
-// name for all servers of a cluster. byURL is what the URL says of TLS, nil if
-// it does not ask for it.
+// dialer makes the connections of a rediss:// URL with the current content of the
+// files; go-redis would read them once and verify one name for all servers of a
+// cluster. byURL is the TLS configuration of the URL; without one dialer returns
+// nil, and go-redis dials.
 func dialer(byURL *tls.Config, files *tlsfiles.Client, timeout time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	if byURL == nil {
 		return nil

@@ -141,8 +141,8 @@ func makeWithin(visit time.Duration) time.Duration { return visit - visit/10 }
 // sweep takes a visit that is further ahead than MaxVisit for due.
 const maxStepBack = taskstore.MaxVisit / 2
 
-// makeAttempts is how often a maker that was overtaken by another one of the
-// same id looks again, for about two seconds altogether.
+// makeAttempts is how often a maker retries after another maker of the same id
+// was faster, for about two seconds altogether.
 const makeAttempts = 12
 
 func (m *maker) create(ctx context.Context) (procfleet.Task, bool, error) {
@@ -244,9 +244,9 @@ func (m *maker) claim(ctx context.Context, fresh procfleet.Number, expires time.
 	}
 }
 
-// free looks at the task that an idempotency key points to. It answers true
-// if the key may point to another one, and false if the task is to be made
-// under its number or is the one that the request made before, found.
+// free reads the task of an idempotency key. It returns true if the key may get
+// another task, and false if the task must be made under its number or is the
+// task that the request made before, in m.found.
 func (m *maker) free(ctx context.Context, has procfleet.Number) (bool, error) {
 	t, body, err := m.store.taskAndBody(ctx, has.TaskID())
 	switch {

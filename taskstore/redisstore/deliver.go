@@ -161,7 +161,7 @@ func (s *Store) Delivered(ctx context.Context, id procfleet.TaskID, chunk int, i
 		return err
 	}
 	if chunk < 0 {
-		return fmt.Errorf("note items of task %s as delivered: %w: chunk %d", id, taskstore.ErrNotFound, chunk)
+		return fmt.Errorf("record items of task %s as delivered: %w: chunk %d", id, taskstore.ErrNotFound, chunk)
 	}
 	keys := s.keys.task(id)
 	c := &call{script: deliveredScript, keys: []string{keys.head(), keys.marks()}, args: []any{chunk, ""}}
@@ -172,10 +172,10 @@ func (s *Store) Delivered(ctx context.Context, id procfleet.TaskID, chunk int, i
 		c.args = append(c.args, i)
 	}
 	if err := s.run(ctx, c); err != nil {
-		return fmt.Errorf("note items of task %s as delivered: %w", id, err)
+		return fmt.Errorf("record items of task %s as delivered: %w", id, err)
 	}
 	if n, err := c.number(); err != nil || n == 0 {
-		return fmt.Errorf("note items of task %s as delivered: %w", id, missing(err))
+		return fmt.Errorf("record items of task %s as delivered: %w", id, missing(err))
 	}
 	return nil
 }

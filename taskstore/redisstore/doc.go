@@ -15,7 +15,7 @@
 //	                    that is; it decides whether a result applies
 //	{<id>}:chunk:<k>    the packed items of a chunk, written once
 //	{<id>}:results:<n>  hash, the packed results of items n × 1000 and up
-//	{<id>}:writer       who writes the chunks of a big task, until its head is there
+//	{<id>}:writer       the maker that writes the chunks of a big task, until its head exists
 //
 // A task of 100,000 items is some 400 keys when it is made and has no field for
 // an item until that item has a result. Nothing reads a big key whole: marks
@@ -32,7 +32,7 @@
 //	request:<hash>             idempotency key of an application: the task's number
 //	lease:<name>               holder of a lease
 //	clouds                     sorted set of cloud areas by when they were heard of
-//	{presence:<cloud>}:hosts   hash: address to what its agent said, live or gone
+//	{presence:<cloud>}:hosts   hash: address to the announcement of its agent, live or gone
 //	{presence:<cloud>}:live    sorted set of addresses by when their presence ends
 //	{presence:<cloud>}:order   sorted set of the same addresses by their text
 //	{presence:<cloud>}:agents  hash: agent id to address of the same
@@ -64,30 +64,27 @@
 //	{business:<h>}:writes          sorted set of tokens of the last writes by when they were done
 //	{business:<h>}:topology        hash: the packed topology, its version, and a mark that no other had
 //
-// With [Options.WaitReplicas] there is for a minute, beside each key that was
-// waited for, one that ends in :wait, or is wait:{<key>}, and has nothing in it.
+// With [Options.WaitReplicas] each key that was waited for has for a minute an
+// empty companion, which ends in :wait or is wait:{<key>}.
 //
-// Nothing of the catalog but freezes and answers expires, and no bound id does. Every other key but the clock gets its end in
-// the script that makes it: those of a task when the task expires, those of an
-// index when the last of its tasks does or up to a minute later, those of
-// agents when the last of them is no longer to be remembered, those of freezes
-// when the last of them ends. A script that
-// finds no head writes nothing, so a task that is gone does not come back in
-// parts.
+// In the catalog only freezes and answers expire; bound ids do not. Every other
+// key but the clock gets its expiry in the script that makes it: the keys of a
+// task expire with the task, an index with the last of its tasks or up to a
+// minute later, presence keys with the last remembered agent, freezes with the
+// last of them. A script that finds no head writes nothing, so an expired task
+// does not reappear in parts.
 //
 // # Order of writes
 //
 // Creating a task is: allot the number and, if there is an idempotency key,
 // point it there; enter the number into the indexes; write the chunks; write
-// the head. Before the head there is no task, and whatever was left by a
-// dispatcher that died is either found by the repeat of the request, or by the
-// sweep, or expires. The sweep drops numbers without a task, so the head is
+// the head. Before the head there is no task; the keys left by a dispatcher that
+// died are found by the repeat of the request or by the sweep, or expire. The sweep drops numbers without a task, so the head is
 // written only while the first visit of its number is certainly still to come,
 // and the sweep drops no visit that was set since it read the index. The repeat
 // enters the number into the indexes before and after it writes the task.
-// Every call can be repeated, so a lost answer is asked for
-// again; what cannot be answered within [Options.Patience] is
-// [taskstore.ErrUnavailable].
+// Every call can be repeated, so a call whose reply was lost is sent again; after
+// [Options.Patience] it returns [taskstore.ErrUnavailable].
 //
 // Reports are in other slots than the index of a namespace, so that the work
 // of a big area spreads. A report that names the same processes as the one
@@ -97,24 +94,23 @@
 //
 // # What a fail-over may lose
 //
-// Redis replicates after it has answered. When a replica takes over, the last
-// moments of the old server may be missing: a task that was just accepted, a
+// Redis replicates after it has replied. When a replica takes over, the last
+// writes of the old server may be missing: a task that was just accepted, a
 // rejection, results. With [Options.WaitReplicas] creations (index entry and
 // idempotency key included), rejections and results are confirmed only when so
 // many replicas have them; they are then lost only together with those
 // replicas, or if a replica is promoted that was not among them. The same holds
-// for registrations, groups, freezes, templates and topologies. Reports do not wait: the next one of the host
-// says all. If the index loses what a report that is still there had entered,
-// the host's reports enter it again within an hour.
+// for registrations, groups, freezes, templates and topologies. Reports do not wait: the next
+// report of the host is complete. If the index loses processes of a report that
+// was not lost, the host's reports enter them again within an hour.
 //
 // Begin, Delivered, Dispatched, positions in the stream, visits and
 // announcements do not wait, because losing one costs a repetition: a chunk is
 // delivered again to agents that remember it, or published again, or an agent
-// announces itself again. Undone waits, because what it names is published: a
-// task that no replica has could be done, be lost, and be asked for again by the
-// caller, who got an error. One thing more is possible: a Begin is lost and the
-// task rejected afterwards, though an agent has begun; its results are then
-// refused.
+// announces itself again. Undone waits, because its chunks are published: a task
+// that no replica has could run, be lost, and be submitted again by its caller,
+// who got an error. One more loss is possible: a Begin is lost and the task is
+// rejected afterwards, though an agent has begun; its results are dropped.
 //
 // In a cluster the index is not on the server that has the task. That server
 // may lose the last results of a task after its end was notified, which the index

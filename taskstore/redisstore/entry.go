@@ -155,7 +155,7 @@ func (s *Store) Entries(ctx context.Context, ps []catalog.Process) ([]catalog.En
 	return s.join(ctx, ps, registrations)
 }
 
-// join adds what is reported.
+// join adds the reported part.
 func (s *Store) join(ctx context.Context, ps []catalog.Process, registrations []*catalog.Registration) ([]catalog.Entry, error) {
 	known, err := s.reportsOf(ctx, hostsOf(ps))
 	if err != nil {

@@ -42,9 +42,9 @@ end
 return 1
 `)
 
-// forget removes what is stored of hosts that have been gone for long: first
-// their reports, so that a call that fails is repeated for the same hosts. A
-// host that returns meanwhile keeps what it then reports.
+// forget removes the keys of hosts that have been gone for long: their reports
+// first, so that a failed call is repeated for the same hosts. A host that
+// returns meanwhile keeps its new report.
 func (s *Store) forget(ctx context.Context, cloud procfleet.CloudArea, addrs []string) error {
 	hosts := make([]procfleet.Host, len(addrs))
 	keys := s.keys.presence(cloud)

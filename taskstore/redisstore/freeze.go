@@ -39,7 +39,7 @@ func readFreezeMember(m string) (catalog.Scope, error) {
 	return s, err
 }
 
-// freezeNote is what is kept of a freeze behind its end.
+// freezeNote is the part of a stored freeze behind its end.
 type freezeNote struct {
 	Reason string `json:"r,omitempty"`
 	By     string `json:"b,omitempty"`

@@ -102,9 +102,9 @@ func (s *Store) tick(ctx context.Context) (procfleet.Number, time.Time, error) {
 
 // enrol puts a task into the indexes; a zero number is allotted. The shard is
 // chosen before the number, so that its key is known and the only one of the
-// shards' that the script declares. The entry is as durable as the task: one
-// that is missing in the index would never end. visit is how soon the sweep
-// looks at it.
+// shards' that the script declares. The entry is as durable as the task: a task
+// without an entry in the index would never end. visit is how soon the sweep
+// visits it.
 func (s *Store) enrol(ctx context.Context, n procfleet.Number, d *taskstore.Draft, visit time.Duration) (procfleet.Number, time.Time, error) {
 	given, shard := "", rand.IntN(taskstore.SweepShards) //nolint:gosec // which shard comes first is no secret
 	if n != 0 {
@@ -134,7 +134,7 @@ func (s *Store) allotted(c *call) (procfleet.Number, time.Time, error) {
 	return procfleet.Number(answer[0]), moment(answer[1]), nil
 }
 
-// raise notes the highest number seen.
+// raise records the highest number seen.
 func raise(highest *atomic.Int64, n int64) {
 	for {
 		seen := highest.Load()

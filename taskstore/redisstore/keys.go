@@ -67,7 +67,7 @@ func (k keyspace) lease(name string) string { return k.prefix + "lease:" + name 
 
 func (k keyspace) clouds() string { return k.prefix + "clouds" }
 
-// presenceKeys builds the keys of what the agents of one cloud area announced.
+// presenceKeys builds the keys of the agents of one cloud area.
 type presenceKeys struct{ base string }
 
 func (k keyspace) presence(cloud procfleet.CloudArea) presenceKeys {
@@ -90,7 +90,7 @@ func (p presenceKeys) all() []string {
 
 func (k keyspace) bound() string { return k.prefix + "bound" }
 
-// namespaceKeys builds the keys of what is known of one namespace, all in one
+// namespaceKeys builds the keys of one namespace, all in one
 // slot. The namespace is a caller's text and stands there as its hash.
 type namespaceKeys struct{ base string }
 
@@ -108,7 +108,7 @@ func (n namespaceKeys) dirtyMarks() string    { return n.base + "doubts" }
 // answer is the key of an answer, see [answeringOnce].
 func (n namespaceKeys) answer(token string) string { return n.base + "answer:" + token }
 
-// businessKeys builds the keys of what one business defines, all in one slot.
+// businessKeys builds the keys of one business, all in one slot.
 // Accounts are callers' texts and stand there as a hash.
 type businessKeys struct{ base string }
 

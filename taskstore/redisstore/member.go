@@ -62,9 +62,9 @@ func readHostMember(m string) (procfleet.Host, error) {
 	return host, nil
 }
 
-// specID is what a registration has instead of its spec: 16 bytes that follow
-// from the packed spec. In the hash of registrations it is followed by the
-// moment of the first registration and the one when the spec was asked for.
+// A spec id refers to a stored spec from its registrations: 16 bytes of a hash of
+// the packed spec. In the hash of registrations it is followed by the times of
+// the first registration and of the request for the spec.
 const specIDWidth = 16
 
 // registered is a registration as it is stored.

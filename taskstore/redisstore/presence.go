@@ -92,8 +92,8 @@ func (s *Store) readWithTime(ctx context.Context, add addFunc) (time.Time, error
 	return now.Val().UTC(), nil
 }
 
-// Resolve looks for hosts that the ids are bound to, and where there are none
-// for the one host whose live agent announced the id.
+// Resolve finds the hosts to which the ids are bound, and for other ids the one
+// host whose live agent announced the id.
 func (s *Store) Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Host, error) {
 	if len(agentIDs) == 0 {
 		return nil, nil
@@ -115,7 +115,7 @@ func (s *Store) Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Hos
 	return hosts, nil
 }
 
-// Claimants looks in every cloud area that has agents.
+// Claimants reads every cloud area that has agents.
 func (s *Store) Claimants(ctx context.Context, agentIDs []string) ([][]procfleet.Host, error) {
 	if len(agentIDs) == 0 {
 		return nil, nil
@@ -126,7 +126,7 @@ func (s *Store) Claimants(ctx context.Context, agentIDs []string) ([][]procfleet
 	}
 	found, err := s.lookUpAgents(ctx, &agentAreas{live: clouds}, agentIDs)
 	if err != nil {
-		return nil, fmt.Errorf("look up claimants of agent ids: %w", err)
+		return nil, fmt.Errorf("read claimants of agent ids: %w", err)
 	}
 	return found.claimants, nil
 }

@@ -49,8 +49,8 @@ end
 // ARGV[..] runs of members: the id of their spec, how many they are, themselves
 // Returns a letter for each member: 1 if it was registered before.
 //
-// A big task has 10,000 members: what is the same for many members is
-// made once, and the score is a text because Redis writes numbers slowly.
+// A big task has 10,000 members: values shared by many members are made once,
+// and the score is a text because Redis formats numbers slowly.
 var registerScript = answeringOnce(4, luaNow+luaUses+`
 local specs, packed, existed = tonumber(ARGV[3]), {}, {}
 local at = string.format('%016.0f', now())
@@ -278,8 +278,8 @@ func readExisted(c *call, existed []*bool) error {
 }
 
 // Unregister is one round trip with one script call for at most 500
-// registrations of a namespace. Then the index drops those of which nothing is
-// reported; if that fails, the next [Store.EntryPage] does it.
+// registrations of a namespace. Then processes that are not reported are removed
+// from the index; if that fails, the next [Store.EntryPage] does it.
 func (s *Store) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, error) {
 	existed := make([]bool, len(ps))
 	token := newToken()
@@ -445,7 +445,7 @@ func readRegistrations(ps []catalog.Process, answer []any) ([]*catalog.Registrat
 		if r.RegisteredAt, err = stamp(entry.at); err != nil {
 			return nil, err
 		}
-		// Each gets a spec of its own: callers may change what they are given.
+		// Each gets a spec of its own: callers may change results.
 		if r.Spec, err = pack.ReadSpec([]byte(specs[entry.spec])); err != nil {
 			return nil, fmt.Errorf("%w: spec of %.80q on host %s: %w", errDamaged, ps[i].Name, ps[i].Host, err)
 		}
@@ -467,8 +467,8 @@ func list(v any) []any {
 // KEYS[2] index
 // ARGV[1] where to begin, as ZRANGEBYLEX wants it
 // ARGV[2] where to end
-// ARGV[3] how many members to look at
-// Returns {number of members looked at, the last of them, the registered ones}.
+// ARGV[3] how many members to read
+// Returns {number of members read, the last of them, the registered ones}.
 var registeredHostsScript = redis.NewScript(`
 local members = redis.call('ZRANGEBYLEX', KEYS[2], ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[3])
 if #members == 0 then return {0, '', {}} end
@@ -485,7 +485,7 @@ func (s *Store) RegisteredHosts(ctx context.Context, namespace, name string, aft
 	if !catalog.ValidName(namespace) || !catalog.ValidName(name) {
 		return nil, nil
 	}
-	const spare = 20 // who is only reported is left out
+	const spare = 20 // some members may be reported only
 	keys := s.keys.namespace(namespace)
 	begin, end := "["+name+nameEnd, "("+name+"\x01"
 	if !after.IsZero() {

@@ -135,8 +135,8 @@ func row(t *procfleet.Task, view *pack.View, item int, mark pack.Mark, result st
 	return r, nil
 }
 
-// results reads the stored results of items, ascending or not, in one round
-// trip together with what also adds; "" where there is none.
+// results reads the stored results of items, ascending or not, in one round trip
+// together with the commands of also; "" for items without a result.
 func (s *Store) results(ctx context.Context, id procfleet.TaskID, items []int, also func(context.Context, redis.Pipeliner)) ([]string, error) {
 	type part struct {
 		positions []int
@@ -173,7 +173,7 @@ func (s *Store) results(ctx context.Context, id procfleet.TaskID, items []int, a
 }
 
 // Results reads the marks of the task, a byte for each item, and then only
-// the chunks and results of what the page shows.
+// the chunks and results of the page's items.
 func (s *Store) Results(ctx context.Context, id procfleet.TaskID, q taskstore.ResultQuery) ([]procfleet.ItemResult, string, error) {
 	if _, err := number(id); err != nil {
 		return nil, "", err

@@ -14,7 +14,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore/internal/templates"
 )
 
-// changesScript reads what has become of templates since a write.
+// changesScript reads the changes of templates since a write.
 //
 // KEYS[1] templates
 // KEYS[2] revisions
@@ -24,10 +24,10 @@ import (
 // ARGV[2] revision after which to go on, "" to begin
 // ARGV[3] how many templates at most
 // ARGV[4] after how many bytes of them to stop
-// Returns {} if it does not know that write, or not all that was deleted since;
+// Returns {} if that write, or a deletion since, is not recorded any longer;
 // else {token of the last write, its revision, revision after which to go on or
-// "" at the end, ids of what was deleted, packed templates}. Only the first call
-// about a write answers with what was deleted.
+// "" at the end, ids of deleted templates, packed templates}. Only the first
+// call about a write returns deleted ids.
 var changesScript = redis.NewScript(`
 local last = redis.call('ZREVRANGE', KEYS[4], 0, 0, 'WITHSCORES')
 local token, after, deleted = last[1] or '', ARGV[2], {}
@@ -55,7 +55,7 @@ end
 return {token, last[2] or '0', rest, deleted, packed}
 `)
 
-// changes are what has become of templates since a write.
+// changes are the changed and deleted templates since a write.
 type changes struct {
 	token    string // of the last write
 	revision int64  // of the last write
@@ -199,8 +199,8 @@ func (s *Store) readAll(ctx context.Context, b catalog.Business) (knownView, err
 // has changed before it was read.
 const searchRounds = 5
 
-// SearchTemplates is a round trip to learn what has changed, and one to read
-// the page.
+// SearchTemplates is a round trip for the changes since the last one, and one to
+// read the page.
 func (s *Store) SearchTemplates(ctx context.Context, b catalog.Business, q catalog.Search) ([]catalog.Template, int, error) {
 	if err := q.Validate(); err != nil {
 		return nil, 0, fmt.Errorf("search processes: %w", err)
@@ -227,7 +227,7 @@ func (s *Store) SearchTemplates(ctx context.Context, b catalog.Business, q catal
 	}
 }
 
-// FindTemplates is a round trip to learn what has changed.
+// FindTemplates is a round trip for the changes since the last one.
 func (s *Store) FindTemplates(ctx context.Context, b catalog.Business, q catalog.Search) ([]int64, error) {
 	q.Limit = 1
 	if err := q.Validate(); err != nil {

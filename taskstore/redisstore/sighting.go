@@ -80,9 +80,9 @@ func stamp(digits string) (time.Time, error) {
 	return moment(us), nil
 }
 
-// packAnnouncement packs what is not in the head of the entry: texts with
-// their length before them, then numbers. It is read for every host of every
-// task, so it is made for reading without copies.
+// packAnnouncement packs the part of an announcement that is not in the head of
+// the entry: texts with their length before them, then numbers. It is read for
+// every host of every task, so reading makes no copies.
 func packAnnouncement(a *taskstore.Announcement) []byte {
 	var out []byte
 	for _, text := range []string{a.Instance, a.Version, a.OS, a.Arch} {

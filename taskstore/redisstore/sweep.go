@@ -75,7 +75,7 @@ end
 return list
 `)
 
-// republishedScript notes where a chunk is in the stream.
+// republishedScript records the position of a chunk in the stream.
 //
 // KEYS[1] head
 // ARGV[1] number of the chunk
@@ -249,9 +249,9 @@ func (s *Store) Undone(ctx context.Context, id procfleet.TaskID) ([]taskstore.Un
 	return chunks, nil
 }
 
-// Republished notes a chunk's new position in the stream.
+// Republished records a chunk's new position in the stream.
 func (s *Store) Republished(ctx context.Context, id procfleet.TaskID, chunk int, sequence uint64) error {
-	return s.change(ctx, id, "note as published again", republishedScript, chunk, sequence)
+	return s.change(ctx, id, "record as published again", republishedScript, chunk, sequence)
 }
 
 // Revisit moves the visits of tasks; one that was settled stays out.
@@ -276,7 +276,7 @@ func (s *Store) Settle(ctx context.Context, visits ...taskstore.Visit) error {
 	for _, v := range visits {
 		n, err := number(v.Task)
 		switch {
-		case err != nil: // what is no id is not in the index
+		case err != nil: // an invalid id is not in the index
 		case v.At.IsZero():
 			calls.add(n, "")
 		default:

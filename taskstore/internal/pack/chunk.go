@@ -12,8 +12,8 @@ import (
 //
 //	version | fields: specs as JSON, cloud area, first, n | n × end of item | items
 //
-// The ends let one item be read without the others, which is what a page of
-// results needs: it shows a few items of many chunks.
+// The ends let one item be read without the others: a page of results has a few
+// items of many chunks.
 const chunkVersion = 1
 
 // Chunk packs a chunk.
@@ -102,8 +102,8 @@ func OpenChunk(data string) (*View, error) {
 // Len is the number of items.
 func (v *View) Len() int { return v.n }
 
-// Item reads the i-th item of the chunk. It is an error if there is none: what
-// says which chunk has an item is stored elsewhere.
+// Item reads the i-th item of the chunk. A missing item is an error: the
+// directory of chunks is stored elsewhere and may not match.
 func (v *View) Item(i int) (procfleet.Item, error) {
 	if i < 0 || i >= v.n {
 		return procfleet.Item{}, errDamaged

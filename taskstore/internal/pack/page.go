@@ -62,7 +62,7 @@ func readCursor(s string) (procfleet.State, int, error) {
 	state, item, _ := strings.Cut(s, ":")
 	n, err := strconv.Atoi(item)
 	if err != nil || n < 0 || Marks(procfleet.State(state)) == "" {
-		return "", 0, fmt.Errorf("%w: %.40q; give the one that came with the page before", taskstore.ErrCursor, s)
+		return "", 0, fmt.Errorf("%w: %.40q; use the cursor of the page before", taskstore.ErrCursor, s)
 	}
 	return procfleet.State(state), n, nil
 }

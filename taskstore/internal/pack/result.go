@@ -196,8 +196,8 @@ func cut(s string, n int) string {
 	return s[:n]
 }
 
-// Rejection is the result of every item of a rejected task; it is made when
-// it is asked for, nothing is stored for each item.
+// Rejection is the result of every item of a rejected task. It is computed:
+// nothing is stored for each item.
 func Rejection(t *procfleet.Task, item int) procfleet.Result {
 	return procfleet.Result{
 		Item:       item,

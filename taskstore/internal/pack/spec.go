@@ -28,7 +28,7 @@ func ReadSpec(data []byte) (procfleet.ProcessSpec, error) {
 	return s, nil
 }
 
-// groups is what is kept of [catalog.HostGroups] under its host and namespace.
+// groups is [catalog.HostGroups] without its host and namespace.
 type groups struct {
 	Name   string                     `json:"name,omitempty"`
 	Labels map[string]json.RawMessage `json:"labels,omitempty"`

@@ -12,22 +12,20 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// Batch is what the edits of one call make of templates. It is to be written
-// whole or not at all.
+// Batch is the result of the edits of one call. It must be written in one step.
 type Batch struct {
-	Templates []catalog.Template // as they become, in the order of the edits
+	Templates []catalog.Template // after the edits, in their order
 	Done      []catalog.Edited
 	// Released are claims that no template of the batch has any more.
 	Released []string
 	// Claimed are claims that a template of the batch did not have. Each must
-	// be free, unless it is moved; if one is not, the answer is [Batch.Taken].
+	// be free, unless it is moved; if one is not, the error is [Batch.Taken].
 	Claimed []Claim
 
-	// edits are those that made it.
 	edits []catalog.Edit
 }
 
-// Claim is what a template of a batch has for itself from now on.
+// Claim is a value that only one template of a business may have.
 type Claim struct {
 	Text  string
 	Edit  int  // index of the template in the batch

@@ -52,8 +52,8 @@ func (c *column) replace(row int, t *catalog.Template) {
 
 func (c *column) arrange(rows spans) { c.cells = arranged(c.cells, rows) }
 
-// settle forgets values that no cell has, if they may be many, and sorts in
-// what is new.
+// settle removes values that no cell has, if they may be many, and sorts in new
+// values.
 func (c *column) settle() {
 	if c.values.wasteful(len(c.cells)) {
 		old := c.values.values

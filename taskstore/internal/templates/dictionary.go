@@ -8,8 +8,8 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// dictionary numbers distinct values in the order in which they come. A map of
-// values would take three times its memory.
+// dictionary numbers distinct values in the order in which they are added. A map
+// would take three times its memory.
 type dictionary struct {
 	values []catalog.Value
 	// slots are a hash table of numbers plus one; 0 is free. At most two of
@@ -64,8 +64,8 @@ func (d *dictionary) grow() {
 // wasteful reports whether most values are in none of so many cells.
 func (d *dictionary) wasteful(cells int) bool { return len(d.values) > 2*cells+1000 }
 
-// meeting returns whether the value of a number is as c demands, or, of IsNot
-// and NotIn, as it forbids. Each value is looked at once at most.
+// meeting returns a function that reports whether the value of a number meets c,
+// or, for IsNot and NotIn, does not. Each value is evaluated at most once.
 func (d *dictionary) meeting(c catalog.Condition) func(number uint32) bool {
 	if lists(c.Comparison) {
 		return d.among(c.Values)
@@ -101,10 +101,10 @@ func (d *dictionary) among(values []catalog.Value) func(number uint32) bool {
 	return func(number uint32) bool { return listed[number] }
 }
 
-// lists reports whether a comparison is about being one of its values.
+// lists reports whether a comparison tests for one of its values.
 func lists(c catalog.Comparison) bool { return c == catalog.Is || c == catalog.In || negates(c) }
 
-// negates reports whether a comparison demands what it is about not to be so.
+// negates reports whether a comparison is negated.
 func negates(c catalog.Comparison) bool { return c == catalog.IsNot || c == catalog.NotIn }
 
 // holds reports whether v compares to w in a way that is not about being one

@@ -8,9 +8,9 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// View is what has to be known of all templates of one business to search
-// them: their attributes in columns of numbers of distinct values, so that a
-// condition looks at each value once. It is safe for concurrent use.
+// View has the searchable attributes of all templates of one business in memory,
+// in columns that refer to distinct values by number, so that a condition is
+// evaluated once for each value. It is safe for concurrent use.
 type View struct {
 	mu      sync.RWMutex
 	ids     []int64 // ascending; the row of a template in all columns
@@ -149,8 +149,8 @@ func (v *View) sortOnce(c *column) {
 	}
 }
 
-// meeting returns the rows that meet all conditions; those that are easily
-// looked up come first.
+// meeting returns the rows that meet all conditions; it evaluates cheap
+// conditions first.
 func (v *View) meeting(conditions []catalog.Condition) []int32 {
 	rows := v.rows()
 	costly := func(c catalog.Condition) int {
