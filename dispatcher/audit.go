@@ -126,11 +126,11 @@ func (a *api) auditRefusal(f *dialect.Error, action string, who *auth.Caller, o 
 	for _, action := range f.Denied.Actions {
 		r.Actions = append(r.Actions, procfleet.Action(action))
 	}
-	stranger := who.Application == ""
-	if stranger {
+	unauthenticated := who.Application == ""
+	if unauthenticated {
 		r.Claimed = f.Application
 	}
-	a.cfg.Audit.Refused(r, stranger)
+	a.cfg.Audit.Refused(r, unauthenticated)
 }
 
 // topologyOf is the record of a topology that is set, with the hosts of all

@@ -15,13 +15,13 @@ import (
 	"github.com/procfleet/procfleet/internal/bus"
 )
 
-// Agents are told that what holds for their hosts changed: those of some
-// hosts, or of all. It must not block. That they hear of it is not certain.
+// Agents notifies the agents of some hosts, or of all hosts, that their settings
+// changed. It must not block. Notifications may be lost.
 type Agents interface {
 	SettingsChanged(hosts []procfleet.Host) error
 }
 
-// freeze suspends automatic starts and limits, or lets them go on.
+// freeze suspends automatic starts and limits, or resumes them.
 func (e *exchange) freeze(ctx context.Context, q *dialect.Freezing, at *targetHosts) (dialect.Frozen, error) {
 	scopes := at.scopes(q.Namespace)
 	if q.Everywhere() {
@@ -39,7 +39,7 @@ func (e *exchange) freeze(ctx context.Context, q *dialect.Freezing, at *targetHo
 	var done dialect.Frozen
 	var err error
 	switch {
-	case len(scopes) == 0: // agents that nobody knows
+	case len(scopes) == 0: // only unknown agents
 		done.Outcomes = e.frozen(q, at)
 	case q.Lift:
 		done, err = e.lift(ctx, q, at, scopes)
@@ -59,7 +59,7 @@ func (e *exchange) freeze(ctx context.Context, q *dialect.Freezing, at *targetHo
 	return done, nil
 }
 
-// scopes are the hosts, or a namespace on them.
+// scopes returns the hosts, or a namespace on them, as scopes of freezes.
 func (at *targetHosts) scopes(namespace string) []catalog.Scope {
 	scopes := make([]catalog.Scope, len(at.hosts))
 	for i, host := range at.hosts {
@@ -91,8 +91,8 @@ func (e *exchange) lift(ctx context.Context, q *dialect.Freezing, at *targetHost
 	return done, nil
 }
 
-// settingsChanged tells agents, all without any host. Agents that do not hear
-// of it ask within some minutes.
+// settingsChanged notifies the agents of the hosts, or all agents if there are no
+// hosts. An agent that misses the notification polls within some minutes.
 func (e *exchange) settingsChanged(hosts []procfleet.Host) {
 	if e.api.cfg.Agents == nil {
 		return
@@ -119,21 +119,21 @@ func (e *exchange) listFreezes(ctx context.Context, page *dialect.FreezePage, _ 
 	return freezes, nil
 }
 
-// HostEvents reads what agents told.
+// HostEvents reads the events that agents published.
 type HostEvents interface {
 	HostEvents(ctx context.Context, q bus.HostEventQuery) (bus.HostEventPage, error)
 }
 
 func (e *exchange) listEvents(ctx context.Context, p *dialect.EventPage, _ string) (dialect.Events, error) {
 	if e.api.cfg.Events == nil {
-		return dialect.Events{}, &dialect.Error{Kind: dialect.Unavailable, Problem: "this server does not read what agents tell", RetryAfter: retryAway}
+		return dialect.Events{}, &dialect.Error{Kind: dialect.Unavailable, Problem: "this server does not read the events of agents", RetryAfter: retryAway}
 	}
 	page, err := e.api.cfg.Events.HostEvents(ctx, bus.HostEventQuery{
 		Host: p.Host, Namespace: p.Namespace, Kind: p.Kind, Since: p.Since, After: p.After, Newest: p.Newest, Limit: p.Limit,
 	})
 	if err != nil {
 		if errors.Is(err, bus.ErrUnavailable) {
-			return dialect.Events{}, &dialect.Error{Kind: dialect.Unavailable, Problem: "what agents told cannot be read now; try again later", RetryAfter: retryAway}
+			return dialect.Events{}, &dialect.Error{Kind: dialect.Unavailable, Problem: "the events of agents cannot be read now; try again later", RetryAfter: retryAway}
 		}
 		return dialect.Events{}, fmt.Errorf("list events: %w", err)
 	}

@@ -10,17 +10,16 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// bindingsChanged lets the agents of modules' hosts know of processes that
-// were bound to the modules, or unbound, and returns the task that does so;
-// "" if there is nothing to tell. It is given every edit, so that a binding
-// that was there already is told again.
+// bindingsChanged notifies the agents of the hosts of modules to which processes
+// were bound, or from which they were unbound. It returns the first task that
+// does so, "" if all agents are up to date. Edits include bindings that existed
+// before, so that a repeated call notifies the agents again.
 //
-// It compares what the modules that were named should have with what is
-// registered, and not what was changed: so a repeat after a failure does what
-// is missing and nothing twice, and of several that change one binding at the
-// same time the last one to look leaves what the catalogue says. Therefore it
-// looks until there is nothing to do, which is also how more hosts than one
-// task may have are told.
+// It compares the catalog with the registrations, not with the change. So a
+// repeat after a failure does what is missing and nothing twice, and when
+// several callers change one binding at the same time, the last comparison
+// leaves the state of the catalog. It therefore compares until nothing differs,
+// and so also notifies more hosts than one task may have.
 func (e *exchange) bindingsChanged(ctx context.Context, b catalog.Business, edits []catalog.Edit, done []catalog.Edited) (procfleet.TaskID, error) {
 	named, ids := make(map[int64][]string), []int64(nil)
 	for i := range edits {
@@ -35,7 +34,7 @@ func (e *exchange) bindingsChanged(ctx context.Context, b catalog.Business, edit
 		if err != nil || todo.empty() {
 			return first, err
 		}
-		task, err := e.tell(ctx, b, todo)
+		task, err := e.submitBindings(ctx, b, todo)
 		if err != nil {
 			return first, err
 		}
@@ -44,21 +43,21 @@ func (e *exchange) bindingsChanged(ctx context.Context, b catalog.Business, edit
 	return first, nil
 }
 
-// untoldBindings is what agents have yet to be told of bindings, for as many
-// hosts as one task may have.
-type untoldBindings struct {
+// pendingBindings are the differences between catalog and registrations, for as
+// many hosts as one task may have.
+type pendingBindings struct {
 	operations []procfleet.Operation
-	registered []catalog.Definition // once the task is accepted
-	gone       []catalog.Process    // no longer registered then
+	registered []catalog.Definition // to be registered when the task is accepted
+	gone       []catalog.Process    // to be unregistered then
 	room       int                  // for further hosts
 }
 
-func (u *untoldBindings) empty() bool { return len(u.operations) == 0 }
+func (u *pendingBindings) empty() bool { return len(u.operations) == 0 }
 
-// unregistered finds on which hosts of the modules that were named processes
-// are bound and not registered, or registered and not bound.
-func (a *api) unregistered(ctx context.Context, b catalog.Business, ids []int64, named map[int64][]string) (*untoldBindings, error) {
-	todo := &untoldBindings{room: a.cfg.Limits.Items}
+// unregistered returns the processes that are bound and not registered, or
+// registered and not bound, on hosts of the named modules.
+func (a *api) unregistered(ctx context.Context, b catalog.Business, ids []int64, named map[int64][]string) (*pendingBindings, error) {
+	todo := &pendingBindings{room: a.cfg.Limits.Items}
 	topology, err := a.store.Topology(ctx, b)
 	if err != nil {
 		return nil, fmt.Errorf("read the topology of business %s: %w", b.Namespace(), err)
@@ -95,7 +94,7 @@ func (a *api) unregistered(ctx context.Context, b catalog.Business, ids []int64,
 	return todo, nil
 }
 
-// hostsIn are the hosts of all modules of some names, each once.
+// hostsIn returns the hosts of all modules with these names, each once.
 func hostsIn(modules map[string][]catalog.PlacedModule, names []string) []procfleet.Host {
 	var found []catalog.PlacedModule
 	for _, name := range names {
@@ -109,9 +108,9 @@ func hostsIn(modules map[string][]catalog.PlacedModule, names []string) []procfl
 	return hosts
 }
 
-// bindingAction is how an agent gets to know a process: by taking charge of
-// it, which keeps it alive only if its spec says so. One that could not be
-// started, or not be told from others, is only looked for.
+// bindingAction returns the action by which an agent learns of a process:
+// supervise, which keeps it alive only if its spec says so. A process that
+// cannot be started or identified is only probed.
 func bindingAction(t *catalog.Template, b catalog.Business) procfleet.Action {
 	if len(t.SpecProblems(b, procfleet.ActionStart)) > 0 {
 		return procfleet.ActionRelease
@@ -119,8 +118,8 @@ func bindingAction(t *catalog.Template, b catalog.Business) procfleet.Action {
 	return procfleet.ActionSupervise
 }
 
-// add finds what there is to tell of one process.
-func (u *untoldBindings) add(
+// add adds the differences of one process.
+func (u *pendingBindings) add(
 	spec procfleet.ProcessSpec, action procfleet.Action, ps []catalog.Process, registered []*catalog.Registration, bound map[procfleet.Host]bool,
 ) error {
 	made := procfleet.Operation{Action: action, Process: spec}
@@ -151,25 +150,25 @@ func (u *untoldBindings) add(
 	return err
 }
 
-// tell makes the task, and registers what it says or forgets it. In this
-// order: whoever dies in between is found to have left something to do.
-func (e *exchange) tell(ctx context.Context, b catalog.Business, todo *untoldBindings) (procfleet.TaskID, error) {
+// submitBindings creates the task, then registers and unregisters its processes.
+// In this order a crash in between leaves a difference for the next comparison.
+func (e *exchange) submitBindings(ctx context.Context, b catalog.Business, todo *pendingBindings) (procfleet.TaskID, error) {
 	task, err := e.api.submitter.submit(ctx, procfleet.Submission{
 		Operations: todo.operations, Dialect: e.call.Name, Application: e.who.Application, Business: b.Namespace(),
 	}, terms{unregistered: true, origin: e.origin()})
 	if err != nil {
-		return "", fmt.Errorf("tell agents what is bound: %w", err)
+		return "", fmt.Errorf("notify agents of bindings: %w", err)
 	}
 	e.api.noteAccepted(ctx, &task, e.who, e.log(), e.start)
 	if len(todo.registered) > 0 {
 		if _, err := e.api.store.Register(ctx, todo.registered, false); err != nil {
-			return "", fmt.Errorf("register what is bound: %w", err)
+			return "", fmt.Errorf("register bound processes: %w", err)
 		}
 	}
 	if len(todo.gone) > 0 {
 		e.api.cfg.Reached(PointReleased)
 		if _, err := e.api.store.Unregister(ctx, todo.gone); err != nil {
-			return "", fmt.Errorf("forget what is no longer bound: %w", err)
+			return "", fmt.Errorf("unregister unbound processes: %w", err)
 		}
 	}
 	return task.ID, nil

@@ -17,9 +17,9 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// bodies is the room for bodies of requests that are worked on: what they say
-// takes many times their size, for as long as the store or the queue lets it
-// wait.
+// bodies limits the request bodies that are processed at once. A decoded request
+// needs many times the memory of its body, for as long as the store or the queue
+// makes it wait.
 type bodies struct {
 	big   *semaphore.Weighted // by number
 	small *semaphore.Weighted // by bytes
@@ -27,12 +27,12 @@ type bodies struct {
 }
 
 const (
-	// bigBody is from how many bytes on a body is a big one.
+	// bigBody is the size in bytes above which a body is limited by number.
 	bigBody = 1 << 20
-	// leastBody is what a request costs at least, with or without a body.
+	// leastBody is the least that a request reserves, with or without a body.
 	leastBody = 4 << 10
-	// bigBodyWait and smallBodyWait are how long a caller waits for room before
-	// it is told to come again.
+	// bigBodyWait and smallBodyWait are how long a caller waits for memory before
+	// its request is rejected.
 	bigBodyWait   = 30 * time.Second
 	smallBodyWait = 2 * time.Second
 )
@@ -41,20 +41,19 @@ func newBodies(l *Limits) bodies {
 	return bodies{big: semaphore.NewWeighted(int64(l.BigBodies)), small: semaphore.NewWeighted(l.SmallBodies), limit: l.SmallBodies}
 }
 
-// small tells by its length, negative if that is not known, whether a body is
-// none of the big ones.
+// small reports whether a body is limited by its bytes. A negative length is unknown.
 func small(length int64) bool { return length >= 0 && length <= bigBody }
 
-// take waits until a body of the given length may be worked on; release gives
-// the room back. A caller for whom there is none in time is told to come again.
-func (b *bodies) take(ctx context.Context, length int64) (release func(), err error) {
-	room, weight, wait := b.big, int64(1), bigBodyWait
+// reserve waits for the memory of a body of the given length, which release
+// returns. If none is free in time the error is [dialect.Unavailable].
+func (b *bodies) reserve(ctx context.Context, length int64) (release func(), err error) {
+	memory, weight, wait := b.big, int64(1), bigBodyWait
 	if small(length) {
-		room, weight, wait = b.small, min(max(length, leastBody), b.limit), smallBodyWait
+		memory, weight, wait = b.small, min(max(length, leastBody), b.limit), smallBodyWait
 	}
 	bounded, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	switch err := room.Acquire(bounded, weight); {
+	switch err := memory.Acquire(bounded, weight); {
 	case ctx.Err() != nil && err != nil:
 		return func() {}, context.Cause(ctx)
 	case err != nil:
@@ -62,7 +61,7 @@ func (b *bodies) take(ctx context.Context, length int64) (release func(), err er
 			Kind: dialect.Unavailable, Problem: "too many requests are being worked on; nothing was done, try again later", RetryAfter: retryFull,
 		}
 	}
-	return sync.OnceFunc(func() { room.Release(weight) }), nil
+	return sync.OnceFunc(func() { memory.Release(weight) }), nil
 }
 
 // tooLarge refuses a body above the limit.
@@ -73,17 +72,17 @@ func tooLarge(limit int64) *dialect.Error {
 }
 
 // body reads the request's body into in, and sets release.
-func (e *exchange) body(in *dialect.Request, stranger bool) (err error) {
+func (e *exchange) body(in *dialect.Request, unauthenticated bool) (err error) {
 	limit, length := e.api.cfg.Limits.Body, e.r.ContentLength
 	if length > limit {
 		e.skip(2 * limit)
 		return tooLarge(limit)
 	}
-	if stranger {
-		in.Body, e.release, err = e.readStranger(e.r.Context())
+	if unauthenticated {
+		in.Body, e.release, err = e.readUnauthenticated(e.r.Context())
 		return err
 	}
-	if e.release, err = e.api.bodies.take(e.r.Context(), length); err != nil {
+	if e.release, err = e.api.bodies.reserve(e.r.Context(), length); err != nil {
 		return err
 	}
 	var body bytes.Buffer
@@ -107,27 +106,27 @@ func (e *exchange) body(in *dialect.Request, stranger bool) (err error) {
 // unauthenticated by memory for authenticated callers.
 func (e *exchange) move(in *dialect.Request) (err error) {
 	defer e.release()
-	e.release, err = e.api.bodies.take(e.r.Context(), int64(len(in.Body)))
+	e.release, err = e.api.bodies.reserve(e.r.Context(), int64(len(in.Body)))
 	return err
 }
 
-// skip reads on for a while without keeping anything: many callers look for
-// an answer only after they have sent everything.
+// skip reads and discards more of the body: many clients read the response only
+// after they have sent everything.
 func (e *exchange) skip(most int64) {
 	if e.r.Header.Get("Expect") != "" {
-		return // this caller waits with its body until it is asked for
+		return // this client sends its body only after a 100 Continue
 	}
-	_, _ = io.CopyN(io.Discard, e.r.Body, most) // the answer is the same however this ends
+	_, _ = io.CopyN(io.Discard, e.r.Body, most) // the response does not depend on it
 }
 
 const (
-	// largestStep is for how many bytes of a body a caller has stepTime.
+	// A caller has stepTime for every largestStep bytes of its body.
 	largestStep = 64 << 10
 	stepTime    = 5 * time.Second
 )
 
-// pace ends callers who send their bodies too slowly: each step has a deadline,
-// and so has the whole.
+// pace disconnects callers who send their bodies too slowly: each step has a
+// deadline, and so has the whole body.
 type pace struct {
 	control *http.ResponseController
 	whole   time.Time
@@ -137,11 +136,11 @@ func (e *exchange) pace() pace {
 	return pace{http.NewResponseController(e.w), e.start.Add(e.api.cfg.Timeouts.Read)}
 }
 
-// step begins the time for the next step.
+// step sets the deadline of the next step.
 func (p pace) step() { p.until(earlier(time.Now().Add(stepTime), p.whole)) }
 
-// end ends the steps. After an error net/http reads on for one more before it
-// ends the connection.
+// end sets the deadline of the rest of the request. After an error net/http reads
+// for one more step before it closes the connection.
 func (p pace) end(err error) {
 	if err != nil {
 		p.step()
@@ -154,7 +153,7 @@ func (p pace) until(deadline time.Time) {
 	_ = p.control.SetReadDeadline(deadline) // not every writer has deadlines
 }
 
-// pacedBody begins a step whenever the one before is read.
+// pacedBody sets a deadline for each step.
 type pacedBody struct {
 	io.Reader
 	pace
@@ -171,7 +170,7 @@ func (b *pacedBody) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// cutOff explains why a body could not be read to its end.
+// cutOff is the error for a body that could not be read to its end.
 func cutOff(err error) *dialect.Error {
 	problem := "ends too early"
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -187,33 +186,33 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// Callers who name themselves in their bodies are strangers until the body was
-// read. Room for what they send is taken as it comes, not as it is declared,
-// from a part of the memory that all strangers share.
+// A caller whose credentials are in the body is unauthenticated until the body
+// was read. Memory for such bodies is reserved as they arrive, not as their
+// headers declare, from a part that all unauthenticated callers share.
 
-// strangerWait is how long one waits for room, while it holds some: all would
-// wait for each other.
-const strangerWait = time.Second
+// segmentWait is how long a body waits for more memory. It is short because the
+// body holds memory meanwhile, and all bodies would wait for each other.
+const segmentWait = time.Second
 
-// strangersBody is what was read of a stranger's body, and its room.
-type strangersBody struct {
-	room     *semaphore.Weighted
+// unauthenticatedBody is the part of a body that was read, and its memory.
+type unauthenticatedBody struct {
+	memory   *semaphore.Weighted
 	held     int64
 	segments [][]byte
 	size     int64
 }
 
-// release gives all room back; it may be called again.
-func (b *strangersBody) release() {
-	b.room.Release(b.held)
+// release returns all memory; it may be called again.
+func (b *unauthenticatedBody) release() {
+	b.memory.Release(b.held)
 	b.held, b.segments = 0, nil
 }
 
-// take adds room for one step.
-func (b *strangersBody) take(ctx context.Context, size int64) error {
-	bounded, cancel := context.WithTimeout(ctx, strangerWait)
+// reserve reserves memory for one step.
+func (b *unauthenticatedBody) reserve(ctx context.Context, size int64) error {
+	bounded, cancel := context.WithTimeout(ctx, segmentWait)
 	defer cancel()
-	switch err := b.room.Acquire(bounded, size); {
+	switch err := b.memory.Acquire(bounded, size); {
 	case ctx.Err() != nil && err != nil:
 		return context.Cause(ctx)
 	case err != nil:
@@ -226,12 +225,11 @@ func (b *strangersBody) take(ctx context.Context, size int64) error {
 	return nil
 }
 
-// readStranger reads the body of a caller who is not known yet. The room that
-// it takes is released by release. The first step is of leastBody, and each is
-// twice the one before.
-func (e *exchange) readStranger(ctx context.Context) (body []byte, release func(), err error) {
+// readUnauthenticated reads the body of an unauthenticated caller; release returns
+// its memory. The first step is leastBody bytes, and each is twice the one before.
+func (e *exchange) readUnauthenticated(ctx context.Context) (body []byte, release func(), err error) {
 	limit, length := e.api.cfg.Limits.Body, e.r.ContentLength
-	b := &strangersBody{room: e.api.strangers}
+	b := &unauthenticatedBody{memory: e.api.unauthenticated}
 	pace := e.pace()
 	defer func() { pace.end(err) }()
 	for step := int64(leastBody); ; step = min(2*step, largestStep) {
@@ -241,7 +239,7 @@ func (e *exchange) readStranger(ctx context.Context) (body []byte, release func(
 		if step == 0 {
 			break
 		}
-		if err = b.take(ctx, step); err != nil {
+		if err = b.reserve(ctx, step); err != nil {
 			return nil, b.release, err
 		}
 		pace.step()
@@ -262,7 +260,7 @@ func (e *exchange) readStranger(ctx context.Context) (body []byte, release func(
 	return b.whole(), b.release, nil
 }
 
-func (b *strangersBody) whole() []byte {
+func (b *unauthenticatedBody) whole() []byte {
 	if len(b.segments) == 1 {
 		return b.segments[0]
 	}

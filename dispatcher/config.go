@@ -24,8 +24,8 @@ import (
 	"github.com/procfleet/procfleet/internal/tlsfiles"
 )
 
-// Config is how a dispatcher listens and what it allows. The zero Config is
-// complete: [Config.WithDefaults] says what it stands for.
+// Config is how a dispatcher listens and what it allows. The zero Config is valid:
+// [Config.WithDefaults] fills it in.
 type Config struct {
 	// Listen is the TCP address, or unix:PATH for a Unix socket; default
 	// 127.0.0.1:8080.
@@ -38,17 +38,17 @@ type Config struct {
 	// callers are not authenticated.
 	AllowUnauthenticated bool
 	// AppsFile is the file of the applications that may call; see package
-	// apps. With it nobody else may, and Listen need not be loopback. It is
-	// read again while the dispatcher runs.
+	// apps. With it other callers are refused, and Listen need not be loopback. It is
+	// read again when it changes.
 	AppsFile string
-	// LoginURL is BlueKing's login server, which is asked whose a bk_token is.
-	// Without it none counts.
+	// LoginURL is BlueKing's login server, which authenticates users by their
+	// bk_token. Without it every bk_token is rejected.
 	LoginURL string
-	// LoginTLS says with which files it is asked; nil is the system's
-	// certificates and none of our own.
+	// LoginTLS has the certificates for the login server; nil is the system's
+	// certificate authorities and no client certificate.
 	LoginTLS *tlsfiles.Client
-	// TrustedESB is where the ESBs are that stand in front: they need not
-	// prove for which application they call GSE and Job.
+	// TrustedESB has the addresses of ESBs in front: they need not prove for which
+	// application they call GSE and Job.
 	TrustedESB []netip.Prefix
 	// Listener, if set, is served instead of one that Run binds to Listen,
 	// which still says who can reach it. Run closes it.
@@ -65,20 +65,19 @@ type Config struct {
 	// Metrics serves /metrics; without it there is no such path.
 	Metrics http.Handler
 
-	// Hints, if set, say at once that a watched task changed. Without them
-	// whoever watches hears of it within about 2 s.
+	// Hints, if set, report changes of watched tasks immediately. Without them a
+	// watcher receives a change within about 2 s.
 	Hints Hints
-	// Agents, if set, are told when what holds for their hosts changed. Without
-	// it they hear of it when they ask by themselves, within 12 minutes.
+	// Agents, if set, notifies agents that their settings changed. Without it they
+	// poll, every 12 minutes at most.
 	Agents Agents
-	// Events, if set, is where what agents told is read; without it that cannot
-	// be asked for.
+	// Events, if set, reads the events of agents; without it the endpoint is unavailable.
 	Events HostEvents
 	// Submissions, if set, is where producers publish operations, which are
 	// accepted like those that come over HTTP.
 	Submissions *bus.Bus
 
-	// Audit keeps who asked for what; nil keeps nothing.
+	// Audit records calls and their callers; nil records nothing.
 	Audit *audit.Log
 
 	Limits   Limits
@@ -92,59 +91,59 @@ type Config struct {
 	Log    logrus.FieldLogger // default: logrus' standard logger
 	Meter  metric.Meter       // default: measures nothing
 	Tracer trace.Tracer       // default: passes the caller's trace on
-	// Reached, if set, is told each Point of an acceptance as it is passed;
-	// tests end the process there.
+	// Reached, if set, is called at each Point of an acceptance; tests end the
+	// process there.
 	Reached func(point string)
 }
 
 // Points at which [Config].Reached is called.
 const (
 	PointStored     = "dispatcher.stored"     // the task is stored, nothing queued
-	PointAudited    = "dispatcher.audited"    // its record is kept, nothing queued
-	PointRegistered = "dispatcher.registered" // what it says of processes is registered, nothing queued
-	PointPublished  = "dispatcher.published"  // every chunk is queued, nothing noted
-	PointReleased   = "dispatcher.released"   // what is to be unregistered is released, and still registered
+	PointAudited    = "dispatcher.audited"    // its audit record is stored, nothing queued
+	PointRegistered = "dispatcher.registered" // its specs are registered, nothing queued
+	PointPublished  = "dispatcher.published"  // every chunk is queued, not marked as dispatched
+	PointReleased   = "dispatcher.released"   // a process to be unregistered is released, and still registered
 	PointSubmitted  = "dispatcher.submitted"  // a published submission is accepted, not acknowledged
-	PointKept       = "dispatcher.kept"       // a published submission is kept as failed, not acknowledged
+	PointKept       = "dispatcher.kept"       // a published submission is stored as failed, not acknowledged
 )
 
 // Limits bound what one request may cost.
 type Limits struct {
 	Body  int64 // bytes of a request body; default 40 MiB
 	Items int   // processes times hosts in one request; default 200,000
-	// BigBodies is how many bodies above 1 MiB are worked on at once; default 4.
+	// BigBodies is how many bodies above 1 MiB are processed at once; default 4.
 	BigBodies int
-	// SmallBodies is how many bytes of smaller bodies are worked on at once; each
+	// SmallBodies is how many bytes of smaller bodies are processed at once; each
 	// counts 4 KiB at least. Default 8 MiB.
 	SmallBodies int64
-	// StrangersBodies is how many bytes are held at once of bodies whose callers
-	// are named nowhere else; larger bodies of such callers cannot be read.
+	// UnauthenticatedBodies is how many bytes are held at once of bodies that carry
+	// their callers' credentials; larger bodies of such callers are rejected.
 	// Default: Body.
-	StrangersBodies int64
-	Watchers        int // streams of task events at once; default 10,000
-	// Submissions is how many published submissions are worked on at once;
+	UnauthenticatedBodies int64
+	Watchers              int // streams of task events at once; default 10,000
+	// Submissions is how many published submissions are processed at once;
 	// default 8.
 	Submissions int
 }
 
-// largestBody is the most that Limits.Body may be, far from the end of numbers.
+// largestBody is the upper limit of Limits.Body; it keeps sums from overflowing.
 const largestBody = 1 << 40
 
-// Timeouts bound how long anything is waited for.
+// Timeouts bound every wait.
 type Timeouts struct {
 	Header time.Duration // to read the header of a request; default 10 s
 	Read   time.Duration // to read a whole request; default 60 s
 	Write  time.Duration // to write an answer; default 5 min
 	Idle   time.Duration // of a connection between requests; default 2 min
 	// Accept bounds storing and queueing, which go on when the caller has
-	// gone away, and then, once more, taking an acceptance back; default 10 s.
+	// disconnected, and after a failure, once more, rejecting the task; default 10 s.
 	Accept time.Duration
 	Query  time.Duration // to read the store for one answer; default 60 s
-	// Watcher is how long one event of a stream may take to be taken; a
-	// watcher that is slower is dropped. Default 30 s.
+	// Watcher bounds writing one event of a stream; a slower watcher is
+	// disconnected. Default 30 s.
 	Watcher time.Duration
-	// Hold is how long a published submission is kept and tried again while
-	// the store or the queue is away, before it is put off; default 15 s.
+	// Hold is how long a published submission is retried while the store or the
+	// queue is unavailable, before it is returned to be redelivered; default 15 s.
 	Hold time.Duration
 	// Drain is how long requests may go on when the dispatcher stops; default 15 s.
 	Drain time.Duration
@@ -158,7 +157,7 @@ func (c Config) WithDefaults() Config {
 	orDefault(&c.Limits.Items, 200_000)
 	orDefault(&c.Limits.BigBodies, 4)
 	orDefault(&c.Limits.SmallBodies, 8<<20)
-	orDefault(&c.Limits.StrangersBodies, c.Limits.Body+largestStep) // the step that shows that a body is too large
+	orDefault(&c.Limits.UnauthenticatedBodies, c.Limits.Body+largestStep) // the step that shows that a body is too large
 	orDefault(&c.Limits.Watchers, 10_000)
 	orDefault(&c.Limits.Submissions, 8)
 	orDefault(&c.Timeouts.Header, 10*time.Second)
@@ -194,7 +193,7 @@ func orDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Validate says what is wrong with a Config that has its defaults.
+// Validate returns the errors of a Config that has its defaults.
 func (c Config) Validate() error {
 	errs := []error{c.validateListen(), c.validateCallers()}
 	for _, n := range []struct {
@@ -205,7 +204,7 @@ func (c Config) Validate() error {
 		{"Limits.Items", int64(c.Limits.Items)},
 		{"Limits.BigBodies", int64(c.Limits.BigBodies)},
 		{"Limits.SmallBodies", c.Limits.SmallBodies},
-		{"Limits.StrangersBodies", c.Limits.StrangersBodies},
+		{"Limits.UnauthenticatedBodies", c.Limits.UnauthenticatedBodies},
 		{"Limits.Watchers", int64(c.Limits.Watchers)},
 		{"Limits.Submissions", int64(c.Limits.Submissions)},
 		{"Timeouts.Header", int64(c.Timeouts.Header)},
@@ -242,14 +241,14 @@ func (c Config) validateListen() error {
 		return invalid.Fieldf("Listen", "%q is not of the form host:port, for example 127.0.0.1:8080: %w", c.Listen, err)
 	}
 	if !loopback.Host(host) && c.AppsFile == "" && !c.AllowUnauthenticated {
-		return invalid.Fieldf("Listen", "refusing to listen on %s: callers are not authenticated, and whoever reaches this address "+
+		return invalid.Fieldf("Listen", "refusing to listen on %s: callers are not authenticated, and everyone who reaches this address "+
 			"could run commands on every host; name the applications that may call with --apps, listen on 127.0.0.1, "+
 			"or give --allow-unauthenticated on a test network", c.Listen)
 	}
 	return nil
 }
 
-// validateCallers refuses what would look as if callers were checked.
+// validateCallers rejects settings of authentication that have no effect.
 func (c Config) validateCallers() error {
 	var errs []error
 	if c.LoginURL != "" {

@@ -25,12 +25,12 @@ import (
 	"github.com/procfleet/procfleet/internal/tracecontext"
 )
 
-// Headers of a published submission, beside those that a request has too.
+// Headers of a published submission, besides those that an HTTP request may have.
 const (
 	dialectHeader  = "Procfleet-Dialect"
 	replyToHeader  = "Procfleet-Reply-To"
 	notAfterHeader = "Procfleet-Not-After"
-	// These two come back with the reply.
+	// These two are copied into the reply.
 	requestHeader   = "Procfleet-Request-Id"
 	messageIDHeader = "Nats-Msg-Id"
 )
@@ -41,10 +41,10 @@ const (
 	taskHeader   = "Procfleet-Task"
 )
 
-// maxEcho bounds what comes back with the reply, in bytes.
+// maxEcho bounds a header that is copied into the reply, in bytes.
 const maxEcho = 1 << 10
 
-// outcome is what became of a published submission.
+// outcome is how the processing of a published submission ended.
 type outcome string
 
 const (
@@ -53,7 +53,7 @@ const (
 	outcomePutOff   outcome = "put_off"
 )
 
-// codePoisoned is the code of a failure that no request can have.
+// codePoisoned is the code of a failure that HTTP requests cannot have.
 const codePoisoned = "poisoned"
 
 // delivery is one delivery of a published submission.
@@ -68,8 +68,8 @@ type delivery struct {
 	log      logrus.FieldLogger
 }
 
-// take does what a message asks for, and ends it: accepted, failed or put
-// off. Pulling ends before work does.
+// take processes a message and ends it: accepted, failed or put off. The context
+// pulling ends before work does.
 func (in *intake) take(pulling, work context.Context, s *bus.Submission) {
 	random := uuid.New()
 	e := &delivery{
@@ -91,13 +91,13 @@ func (in *intake) take(pulling, work context.Context, s *bus.Submission) {
 	o = e.decide(ctx, pulling)
 }
 
-// decide accepts the message or ends it otherwise, on trial if it came too
-// often. A panic, here as anywhere, leaves the trial noted.
+// decide accepts the message or ends it otherwise, in a trial if it was delivered
+// too often. A panic leaves the record of the trial.
 func (e *delivery) decide(ctx, pulling context.Context) outcome {
 	on, err := e.in.Suspect(pulling, e.s, e.id)
 	switch {
 	case errors.Is(err, natsintake.ErrPoisoned):
-		_, _, _ = e.read() // where to reply, and in which words
+		_, _, _ = e.read() // where to reply, and in which form
 		e.log.WithError(err).Error("submission poisoned")
 		return e.fail(ctx, codePoisoned, &dialect.Error{Kind: dialect.Internal, Problem: err.Error()})
 	case err != nil:
@@ -105,9 +105,9 @@ func (e *delivery) decide(ctx, pulling context.Context) outcome {
 	}
 	defer on.Over()
 	task, err := e.accept(ctx)
-	if away(err) {
+	if unavailable(err) {
 		on.Acquit()
-		task, err = e.patiently(ctx, pulling, err)
+		task, err = e.retry(ctx, pulling, err)
 	}
 	o, broken := e.conclude(ctx, task, err)
 	if !broken {
@@ -116,24 +116,23 @@ func (e *delivery) decide(ctx, pulling context.Context) outcome {
 	return o
 }
 
-// away reports whether a failure is that of the store or the queue, and passes.
-func away(err error) bool { return err != nil && failure(err).RetryAfter > 0 }
+// unavailable reports whether an error is temporary: the store or the queue is unavailable.
+func unavailable(err error) bool { return err != nil && failure(err).RetryAfter > 0 }
 
-// patiently tries again for as long as the store or the queue is away and
-// Timeouts.Hold allows, so that a short absence changes no order and counts
-// no delivery. It returns the last error, err if there was no more time.
-func (e *delivery) patiently(ctx, pulling context.Context, err error) (task procfleet.Task, _ error) {
+// retry retries while the store or the queue is unavailable, for Timeouts.Hold at
+// most, so that a short outage neither reorders messages nor counts as a
+// delivery. It returns the last error, err if it made no attempt.
+func (e *delivery) retry(ctx, pulling context.Context, err error) (task procfleet.Task, _ error) {
 	wait := 250 * time.Millisecond
-	for away(err) && time.Since(e.start) < e.in.api.cfg.Timeouts.Hold && pause(pulling, jitter(wait)) {
+	for unavailable(err) && time.Since(e.start) < e.in.api.cfg.Timeouts.Hold && pause(pulling, jitter(wait)) {
 		task, err = e.accept(ctx)
 		wait = min(2*wait, 5*time.Second)
 	}
 	return task, err
 }
 
-// conclude ends the message with what became of it. It is broken if the
-// failure is our fault and the message, as far as we know, its cause: nobody
-// foresaw it, and the store is there.
+// conclude ends the message. It is broken if the message probably caused an
+// internal error: the error is unclassified, and the store is available.
 func (e *delivery) conclude(ctx context.Context, task procfleet.Task, err error) (o outcome, broken bool) {
 	if err == nil {
 		e.in.api.cfg.Reached(PointSubmitted)
@@ -149,13 +148,13 @@ func (e *delivery) conclude(ctx context.Context, task procfleet.Task, err error)
 	return e.fail(ctx, f.Kind.String(), f), false
 }
 
-// accept makes a task of the message, or finds the one that was made of it.
+// accept creates a task from the message, or finds the one that was created from it.
 func (e *delivery) accept(ctx context.Context) (procfleet.Task, error) {
 	in, t, err := e.read()
 	if err != nil {
 		return procfleet.Task{}, err
 	}
-	release, err := e.in.api.bodies.take(ctx, int64(len(e.s.Body)))
+	release, err := e.in.api.bodies.reserve(ctx, int64(len(e.s.Body)))
 	if err != nil {
 		return procfleet.Task{}, err
 	}
@@ -183,8 +182,8 @@ func (e *delivery) accept(ctx context.Context) (procfleet.Task, error) {
 // have no control characters, so none of theirs is like it.
 func placeKey(s *bus.Submission) string { return "\x00submission/" + s.ID() }
 
-// read understands the headers. Where to reply comes first, so that whatever
-// else is wrong can be told there.
+// read parses the headers, first the reply subject, so that every other error can
+// be replied to the producer.
 func (e *delivery) read() (*dialect.Request, terms, error) {
 	h := e.s.Header
 	name := h.Get(dialectHeader)
@@ -226,14 +225,14 @@ func invalidHeader(name, problem string) *dialect.Error {
 	return &dialect.Error{Kind: dialect.InvalidField, Field: name, Problem: problem}
 }
 
-// accepted tells the producer and removes the message, in this order: one
-// that is not removed comes again and is told again.
+// accepted replies to the producer and then acknowledges the message. In this
+// order a message that is not acknowledged is redelivered and replied to again.
 func (e *delivery) accepted(ctx context.Context, task procfleet.TaskID) outcome {
 	e.end(ctx, e.entrance.accept.Encode(task, e.id), task)
 	return outcomeAccepted
 }
 
-// fail keeps the message among the failed ones before it is removed.
+// fail stores the message among the failed ones, then acknowledges it.
 func (e *delivery) fail(ctx context.Context, code string, f *dialect.Error) outcome {
 	keeping, cancel := e.timeout(ctx)
 	defer cancel()
@@ -251,12 +250,12 @@ func (e *delivery) fail(ctx context.Context, code string, f *dialect.Error) outc
 	return outcomeFailed
 }
 
-// timeout bounds what ends a message, which goes on when work has ended.
+// timeout bounds ending a message, which goes on when the work context has ended.
 func (e *delivery) timeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), e.in.api.cfg.Timeouts.Accept)
 }
 
-// end replies and removes the message.
+// end replies and acknowledges the message.
 func (e *delivery) end(ctx context.Context, reply dialect.Reply, task procfleet.TaskID) {
 	if err := e.reply(reply, task); err != nil {
 		e.log.WithError(err).Warn("no reply to a submission")
@@ -272,7 +271,7 @@ func (e *delivery) end(ctx context.Context, reply dialect.Reply, task procfleet.
 	}
 }
 
-// reply answers the producer if it said where.
+// reply replies to the producer if the message has a reply subject.
 func (e *delivery) reply(reply dialect.Reply, task procfleet.TaskID) error {
 	if e.replyTo == "" {
 		return nil
@@ -294,13 +293,13 @@ func (e *delivery) reply(reply dialect.Reply, task procfleet.TaskID) error {
 	return e.in.api.cfg.Submissions.Reply(e.replyTo, header, body)
 }
 
-// putOff has the message come again later.
+// putOff returns the message to be redelivered.
 func (e *delivery) putOff() outcome {
 	e.later()
 	return outcomePutOff
 }
 
-// later has the message delivered again, after a minute at most.
+// later requests redelivery, after a minute at most.
 func (e *delivery) later() {
 	after := e.in.again << min(e.s.Delivered-1, 6)
 	if err := e.s.PutOff(jitter(min(after, time.Minute))); err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// Store is what a dispatcher needs of a task store.
+// Store is the part of a task store that a dispatcher uses.
 type Store interface {
 	Acceptance
 	Queries
@@ -32,7 +32,7 @@ type Store interface {
 	Bind(ctx context.Context, bs []taskstore.AgentBinding) error
 }
 
-// Catalog is what calls that make no task need of a store.
+// Catalog is the part of a store for endpoints that create no task.
 type Catalog interface {
 	catalog.Registrations
 	catalog.Groups
@@ -54,13 +54,13 @@ type Dispatcher struct {
 	authenticator *auth.Authenticator
 }
 
-// New returns a dispatcher that keeps tasks in store and queues them on queue.
+// New returns a dispatcher that stores tasks in store and queues them on queue.
 // Zero fields of cfg have their defaults.
 func New(cfg Config, store Store, queue Queue) (*Dispatcher, error) {
 	return speaking(dialect.All(), cfg, store, queue)
 }
 
-// speaking is [New] with the given dialects.
+// speaking is [New] with other dialects.
 func speaking(dialects []dialect.Dialect, cfg Config, store Store, queue Queue) (*Dispatcher, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -90,8 +90,8 @@ func speaking(dialects []dialect.Dialect, cfg Config, store Store, queue Queue) 
 		watches:   newWatches(&cfg, store, watchMeasures, logger),
 		bodies:    newBodies(&cfg.Limits),
 
-		strangers:     semaphore.NewWeighted(cfg.Limits.StrangersBodies),
-		authenticator: authenticator,
+		unauthenticated: semaphore.NewWeighted(cfg.Limits.UnauthenticatedBodies),
+		authenticator:   authenticator,
 	}
 	handler, err := a.handler(dialects)
 	if err != nil {
@@ -109,10 +109,10 @@ func speaking(dialects []dialect.Dialect, cfg Config, store Store, queue Queue) 
 // Handler serves every path of the dispatcher without listening.
 func (d *Dispatcher) Handler() http.Handler { return d.handler }
 
-// Run listens and serves until ctx ends; then it takes no more connections and
-// submissions, ends the streams of those who watch tasks, and returns when the
-// requests under way are answered or Timeouts.Drain has passed. It returns nil
-// after an orderly end. It can be called once.
+// Run listens and serves until ctx ends; then it accepts no more connections and
+// submissions, ends the streams of watchers, and returns when the requests in
+// progress are answered or Timeouts.Drain has passed. It returns nil after an
+// orderly end. It can be called once.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	listener, err := d.listener(ctx)
 	if err != nil {
@@ -186,8 +186,8 @@ func (d *Dispatcher) server() *http.Server {
 	return server
 }
 
-// connectionErrors takes what net/http has to say of single connections,
-// which callers cause and nobody needs to act on.
+// connectionErrors logs net/http's errors of single connections at debug level:
+// callers cause them, and they need no action.
 type connectionErrors struct{ log logrus.FieldLogger }
 
 func (c connectionErrors) Write(line []byte) (int, error) {
@@ -195,7 +195,7 @@ func (c connectionErrors) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// drain ends the server; requests that outlast the time for it are cut off.
+// drain ends the server; requests that last longer than Timeouts.Drain are aborted.
 func (d *Dispatcher) drain(ctx context.Context, server *http.Server) error {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.Timeouts.Drain)

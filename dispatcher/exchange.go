@@ -24,10 +24,10 @@ import (
 	"github.com/procfleet/procfleet/internal/tracecontext"
 )
 
-// maxRequestID bounds the id that is given back.
+// maxRequestID bounds a caller's request id, which is copied into the response.
 const maxRequestID = 128
 
-// exchange is one request and its answer.
+// exchange is one request and its response.
 type exchange struct {
 	api     *api
 	at      surface
@@ -35,13 +35,13 @@ type exchange struct {
 	w       *statusWriter
 	r       *http.Request
 	span    trace.Span
-	who     auth.Caller // once it is known
+	who     auth.Caller // once it is authenticated
 	release func()      // returns the memory reserved for the body; may be called again
 	id      string      // 32 hexadecimal digits
 	start   time.Time
 }
 
-// begin gives the request its id and its span. It must be followed by end.
+// begin assigns the request's id and span. It must be followed by end.
 func (a *api) begin(at surface, call *servedCall, w http.ResponseWriter, r *http.Request) *exchange {
 	random := uuid.New()
 	e := &exchange{
@@ -65,8 +65,8 @@ func (e *exchange) name() string {
 	return e.call.Name
 }
 
-// end is deferred: it keeps a panic from the other requests, and closes the
-// books on this one.
+// end is deferred. It recovers a panic, which must not end other requests, and
+// records the metrics, the span and the log line of the request.
 func (e *exchange) end() {
 	cause := recover()
 	if cause != nil && !aborted(cause) {
@@ -75,7 +75,7 @@ func (e *exchange) end() {
 			e.fail(&dialect.Error{Kind: dialect.Internal, Problem: "internal error, request " + e.id})
 			cause = nil
 		} else {
-			cause = http.ErrAbortHandler // the answer is cut: say so by cutting the connection
+			cause = http.ErrAbortHandler // the response is truncated: close the connection
 		}
 	}
 	e.span.SetAttributes(attribute.Int("http.response.status_code", e.w.status))
@@ -89,7 +89,7 @@ func (e *exchange) end() {
 	}
 }
 
-// aborted reports whether a panic only asks net/http to cut the connection.
+// aborted reports whether a panic is net/http's own way to close the connection.
 func aborted(cause any) bool {
 	err, ok := cause.(error)
 	return ok && errors.Is(err, http.ErrAbortHandler)
@@ -116,13 +116,13 @@ func (e *exchange) serve() {
 			return
 		}
 	}
-	stranger := hidden && e.api.authenticator.Enabled()
+	unauthenticated := hidden && e.api.authenticator.Enabled()
 	defer func() { e.release() }()
-	err := e.body(in, stranger)
+	err := e.body(in, unauthenticated)
 	if err == nil && hidden {
 		err = e.authenticate(in)
 	}
-	if err == nil && stranger {
+	if err == nil && unauthenticated {
 		err = e.move(in)
 	}
 	if err == nil {
@@ -146,13 +146,13 @@ func (e *exchange) authenticate(in *dialect.Request) (err error) {
 	return e.who.MayDo(e.call.action)
 }
 
-// undisturbed is the time for what changes something: once begun it is not left
-// half done because the caller went away.
+// undisturbed returns the context of a change: one that has begun is completed
+// although the caller disconnects.
 func (e *exchange) undisturbed(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), e.api.cfg.Timeouts.Accept)
 }
 
-// request is what a dialect may know of the request before the body is read.
+// request returns the request without its body.
 func (e *exchange) request() *dialect.Request {
 	return &dialect.Request{
 		Method:             e.r.Method,
@@ -173,13 +173,13 @@ func (e *exchange) request() *dialect.Request {
 	}
 }
 
-// underscored is a header whose name has underscores, which some proxies
-// rewrite.
+// underscored returns a header whose name has underscores, which some proxies
+// replace by hyphens.
 func underscored(h http.Header, name string) string {
 	return cmp.Or(h.Get(name), h.Get(strings.ReplaceAll(name, "_", "-")))
 }
 
-// wildcards are what the path has for the wildcards of its pattern; nil if that
+// wildcards returns the values of the wildcards of the path's pattern; nil if it
 // has none.
 func wildcards(r *http.Request) map[string]string {
 	var values map[string]string
@@ -194,7 +194,7 @@ func wildcards(r *http.Request) map[string]string {
 
 var wildcardNames = regexp.MustCompile(`\{(\w+)\}`)
 
-// peer is the address at the other end of the connection; zero if it has none.
+// peer returns the caller's address; the zero address for a Unix socket.
 func peer(r *http.Request) netip.Addr {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -219,7 +219,7 @@ func (e *exchange) fail(err error) {
 func (e *exchange) reply(reply dialect.Reply) {
 	body, err := reply.JSON()
 	if err != nil {
-		panic(fmt.Errorf("encode an answer of %s: %w", e.name(), err)) // a bug in the dialect: the barrier answers
+		panic(fmt.Errorf("encode an answer of %s: %w", e.name(), err)) // a bug in the dialect: end recovers it
 	}
 	if reply.Location != "" {
 		e.w.Header().Set("Location", reply.Location)
@@ -231,7 +231,7 @@ func (e *exchange) reply(reply dialect.Reply) {
 		e.w.Header().Set("ETag", reply.ETag)
 	}
 	e.header(reply.Status)
-	_, _ = e.w.Write(body) // the caller went away: there is nobody to tell
+	_, _ = e.w.Write(body) // the caller may have disconnected
 }
 
 func (e *exchange) header(status int) {
@@ -241,7 +241,7 @@ func (e *exchange) header(status int) {
 	e.w.WriteHeader(status)
 }
 
-// statusWriter remembers the status that was written; 0 if none was.
+// statusWriter records the status that was written; 0 if none was.
 type statusWriter struct {
 	http.ResponseWriter
 	status int
@@ -252,5 +252,5 @@ func (w *statusWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap lets http.ResponseController find the writer's other abilities.
+// Unwrap gives http.ResponseController the wrapped writer.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -14,14 +14,14 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// When callers that were turned away should come again.
+// When rejected callers should try again.
 const (
-	retryFull = 5 * time.Second // a queue must be worked off
-	retryAway = 2 * time.Second // a store or a broker must come back
+	retryFull = 5 * time.Second // a queue must drain
+	retryAway = 2 * time.Second // a store or a broker must become available
 )
 
-// failed classifies an error and logs what an operator should know. What is
-// our fault stays in the log; the caller gets the request's id to ask with.
+// failed classifies an error and logs it. The details of an internal error are
+// only logged; the caller receives the request's id, by which the log line is found.
 func (a *api) failed(err error, log logrus.FieldLogger, id string, start time.Time) *dialect.Error {
 	f := failure(err)
 	a.noteRefusal(f, log, start)
@@ -30,11 +30,11 @@ func (a *api) failed(err error, log logrus.FieldLogger, id string, start time.Ti
 		log.WithError(err).Error("request failed")
 		return &dialect.Error{Kind: dialect.Internal, Problem: "internal error, request " + id}
 	case dialect.OutcomeUnknown:
-		if f.Task != "" || a.turnedAway.due(start) { // a task that may run is worth a line, an outage one a second
+		if f.Task != "" || a.turnedAway.due(start) { // each task that may run is logged, an outage once a second
 			log.WithField("task", f.Task).WithError(err).Warn("acceptance outcome unknown")
 		}
 	case dialect.Unavailable, dialect.StoreFull:
-		if a.turnedAway.due(start) { // while something is away, every request would say so
+		if a.turnedAway.due(start) { // during an outage every request fails
 			log.WithError(err).Warn("requests rejected")
 		}
 	default:
@@ -42,8 +42,7 @@ func (a *api) failed(err error, log logrus.FieldLogger, id string, start time.Ti
 	return f
 }
 
-// failure classifies an error of a use case for the dialects. What nobody
-// foresaw is internal.
+// failure converts an error to a [*dialect.Error]. An unclassified one is internal.
 func failure(err error) *dialect.Error {
 	if f, ok := errors.AsType[*dialect.Error](err); ok {
 		return f
@@ -62,14 +61,14 @@ func failure(err error) *dialect.Error {
 		return f
 	}
 	switch {
-	case errors.Is(err, audit.ErrNotKept): // also because its stream is full, which is no queue's fault
+	case errors.Is(err, audit.ErrNotKept): // first: a full audit stream is an ErrFull too
 		return &dialect.Error{Kind: dialect.Unavailable, Problem: "the audit log cannot be written; nothing was accepted, try again later", RetryAfter: retryAway}
 	case errors.Is(err, bus.ErrFull):
 		return &dialect.Error{Kind: dialect.Unavailable, Problem: "the queue is full; nothing was accepted, try again later", RetryAfter: retryFull}
 	case errors.Is(err, errNotQueued):
 		return &dialect.Error{Kind: dialect.Unavailable, Problem: "the queue cannot be reached; nothing was accepted, try again later", RetryAfter: retryAway}
 	case errors.Is(err, errNotRegistered):
-		return &dialect.Error{Kind: dialect.Unavailable, Problem: "what it says of processes could not be registered; nothing was accepted, try again later", RetryAfter: retryAway}
+		return &dialect.Error{Kind: dialect.Unavailable, Problem: "its process specs could not be registered; nothing was accepted, try again later", RetryAfter: retryAway}
 	case errors.Is(err, errNotStored):
 		return &dialect.Error{Kind: dialect.Unavailable, Problem: "the task store is unavailable; nothing was done, repeat the request", RetryAfter: retryAway}
 	case errors.Is(err, taskstore.ErrNotFound):

@@ -25,7 +25,7 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/openapi"
 )
 
-// api is everything that is the same for all endpoints.
+// api is what all endpoints share.
 type api struct {
 	cfg       Config
 	log       logrus.FieldLogger
@@ -33,26 +33,26 @@ type api struct {
 	store     Store
 	measures  *measures
 	watches   *watches
-	// bodies has room for what may be worked on at once, and strangers for bytes
-	// that were read of callers who name themselves in their bodies.
-	bodies    bodies
-	strangers *semaphore.Weighted
+	// bodies limits the bodies that are processed at once, and unauthenticated the
+	// bytes that are held of callers whose credentials are in their bodies.
+	bodies          bodies
+	unauthenticated *semaphore.Weighted
 
 	authenticator *auth.Authenticator
 	turnedAway    oncePerSecond
 	refused       oncePerSecond
 }
 
-// oncePerSecond keeps a message that repeats itself from filling the log.
+// oncePerSecond limits a repeated log message.
 type oncePerSecond struct{ last atomic.Int64 }
 
-// due reports whether the message may be written now.
+// due reports whether the message may be logged now.
 func (o *oncePerSecond) due(now time.Time) bool {
 	last := o.last.Load()
 	return now.UnixNano()-last >= int64(time.Second) && o.last.CompareAndSwap(last, now.UnixNano())
 }
 
-// handler routes the calls of the dialects and the paths of operation.
+// handler routes the calls of the dialects, health, metrics and documentation.
 func (a *api) handler(dialects []dialect.Dialect) (http.Handler, error) {
 	byKind, err := endpointsByKind(endpoints())
 	if err != nil {
@@ -89,7 +89,7 @@ func (a *api) handler(dialects []dialect.Dialect) (http.Handler, error) {
 	return auth.RefuseForeignPages(singleSlashes(front)), nil
 }
 
-// owned leads the paths of a family to it, and all others to the rest.
+// owned routes the paths of a family to it, and all others to rest.
 func owned(owns func(path string) bool, family, rest http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if owns(r.URL.Path) {
@@ -100,9 +100,9 @@ func owned(owns func(path string) bool, family, rest http.Handler) http.Handler 
 	})
 }
 
-// singleSlashes takes several slashes for one, as the servers in front of
-// BlueKing do: clients write "//" where the address they were given ends in a
-// slash, and not all of them follow the redirect that they would get.
+// singleSlashes replaces several slashes by one, as the servers in front of
+// BlueKing do: clients write "//" where their configured address ends in a slash,
+// and not all of them follow redirects.
 func singleSlashes(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if escaped := r.URL.EscapedPath(); strings.Contains(escaped, "//") {
@@ -146,8 +146,7 @@ func byPath(calls []dialect.Call, byKind map[reflect.Type]endpoint) (map[string]
 	return paths, nil
 }
 
-// surface is where a request came in: the dialect's name, and the family of
-// its path.
+// surface is the dialect and the family of paths of a request.
 type surface struct {
 	name   string
 	family dialect.Family
@@ -192,12 +191,12 @@ func (a *api) ready(w http.ResponseWriter, r *http.Request) {
 func plain(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write([]byte(text + "\n")) // the caller went away: there is nobody to tell
+	_, _ = w.Write([]byte(text + "\n")) // the caller may have disconnected
 }
 
 // documentation serves the description of the API: for programs at
-// /openapi.json and for people at /docs. It is the same for every caller, so
-// nobody is asked who they are. It is made when it is asked for first.
+// /openapi.json and for people at /docs. It is the same for every caller, so it
+// needs no authentication. It is generated at the first request.
 func (a *api) documentation(mux *http.ServeMux, dialects []dialect.Dialect) {
 	described := sync.OnceValues(func() (*openapi.API, error) { return openapi.New(dialects, a.cfg.Version) })
 	a.document(mux, "GET /openapi.json", "application/json", func() ([]byte, error) {
@@ -216,8 +215,8 @@ func (a *api) documentation(mux *http.ServeMux, dialects []dialect.Dialect) {
 	})
 }
 
-// document serves what is made once. Caches keep it and ask each time whether
-// it is still the same, which after an upgrade it may not be.
+// document serves a document that is generated once. Caches must revalidate it,
+// because an upgrade may change it.
 func (a *api) document(mux *http.ServeMux, pattern, contentType string, produce func() ([]byte, error)) {
 	once := sync.OnceValues(produce)
 	tag := sync.OnceValue(func() string {

@@ -30,7 +30,7 @@ func (e *exchange) showAgents(ctx context.Context, q *dialect.AgentQuery, at *ta
 	return found, nil
 }
 
-// agentsAt returns who announced itself on each host.
+// agentsAt returns the presence of the agent of each host.
 func (a *api) agentsAt(ctx context.Context, at *targetHosts) ([]taskstore.Presence, error) {
 	presences, err := a.store.Presences(ctx, at.hosts)
 	if err != nil {
@@ -39,11 +39,11 @@ func (a *api) agentsAt(ctx context.Context, at *targetHosts) ([]taskstore.Presen
 	return presences, nil
 }
 
-// live reports whether there is an agent at all; the zero Presence is none.
+// live reports whether a host has a live agent; the zero Presence is none.
 func live(p *taskstore.Presence) bool { return !p.Host.IsZero() }
 
-// bindAgents makes agent ids lead to hosts. An id is believed if the host's
-// agent has it, or has none of its own.
+// bindAgents binds agent ids to hosts. An id is accepted if the host's agent has
+// the same id, or none.
 func (e *exchange) bindAgents(ctx context.Context, q *dialect.AgentBinding, at *targetHosts) ([]bool, error) {
 	presences, err := e.api.agentsAt(ctx, at)
 	if err != nil {
@@ -161,8 +161,8 @@ func (e *exchange) listProcesses(ctx context.Context, p *dialect.ProcessPage, _ 
 	return dialect.ProcessEntries{Entries: found, Total: total}, err
 }
 
-// withAgents adds what is known of the agents of entries. Where a process was
-// never reported, its host's agent is named all the same.
+// withAgents adds the agents of the entries' hosts, also where a process was never
+// reported.
 func (a *api) withAgents(ctx context.Context, entries []catalog.Entry) ([]dialect.ProcessEntry, error) {
 	targets := make([]procfleet.Target, len(entries))
 	for i := range entries {

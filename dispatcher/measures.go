@@ -12,16 +12,16 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// measures is what a dispatcher counts. No host, task or caller appears in it.
+// measures are the metrics of a dispatcher. No host, task or caller is a label.
 type measures struct {
 	requests metric.Float64Histogram
 	tasks    metric.Int64Counter
 	items    metric.Int64Counter
 	publish  metric.Float64Histogram
-	// submissions counts published submissions by what became of them.
+	// submissions counts published submissions by their outcome.
 	submissions metric.Int64Counter
-	// distrust counts what is read as an agent's word and is not believed.
-	distrust metric.Int64Counter
+	// refusedEvents counts events of agents that are not shown: verification failed.
+	refusedEvents metric.Int64Counter
 
 	dialectLabels labels[string]        // by call of a dialect
 	requestLabels labels[requestLabels] // by call of a dialect and status
@@ -33,14 +33,14 @@ type requestLabels struct {
 	status int
 }
 
-// labels keeps the labels of measurements, of which there are few: to make
-// them takes longer than to measure.
+// labels caches the few label sets of a metric: creating one takes longer than
+// recording a value.
 type labels[K comparable] struct {
 	mu    sync.RWMutex
 	known map[K]metric.MeasurementOption
 }
 
-// of returns the labels of a key, which made makes the first time.
+// of returns the labels of a key, which made creates the first time.
 func (l *labels[K]) of(key K, made func() []attribute.KeyValue) metric.MeasurementOption {
 	l.mu.RLock()
 	option := l.known[key]
@@ -72,12 +72,19 @@ func newMeasures(meter metric.Meter) (*measures, error) {
 		metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5))
 	m.submissions, errs[4] = meter.Int64Counter("procfleet_dispatcher_submissions",
 		metric.WithDescription("Published submissions, by what became of them; put_off is counted each time."))
-	m.distrust, errs[5] = meter.Int64Counter("procfleet_dispatcher_events_refused",
+	m.refusedEvents, errs[5] = meter.Int64Counter("procfleet_dispatcher_events_refused",
 		metric.WithDescription("Events that are not known to be from the hosts that they name, by reason, each time they are read."))
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("dispatcher: metrics: %w", err)
 	}
 	return &m, nil
+}
+
+// storeTime records the duration of a store call.
+func (m *measures) storeTime(ctx context.Context, call string, took time.Duration) {
+	m.store.Record(ctx, took.Seconds(), m.storeLabels.of(call, func() []attribute.KeyValue {
+		return []attribute.KeyValue{attribute.String("call", call)}
+	}))
 }
 
 func (m *measures) publishTime(ctx context.Context, took time.Duration, err error) {
@@ -87,10 +94,10 @@ func (m *measures) publishTime(ctx context.Context, took time.Duration, err erro
 	}))
 }
 
-// eventsRefused counts events that were read and are not shown.
+// eventsRefused counts events that are not shown.
 func (m *measures) eventsRefused(ctx context.Context, byReason map[string]int) {
 	for reason, n := range byReason {
-		m.distrust.Add(ctx, int64(n), metric.WithAttributes(attribute.String("reason", reason)))
+		m.refusedEvents.Add(ctx, int64(n), metric.WithAttributes(attribute.String("reason", reason)))
 	}
 }
 
@@ -113,7 +120,7 @@ func (m *measures) accepted(ctx context.Context, call string, items int) {
 	m.items.Add(ctx, int64(items), labels)
 }
 
-// watchMeasures is what a dispatcher counts of its watchers.
+// watchMeasures are the metrics of watchers.
 type watchMeasures struct {
 	present metric.Int64UpDownCounter
 	watched metric.Int64UpDownCounter
@@ -135,7 +142,7 @@ func newWatchMeasures(meter metric.Meter) (*watchMeasures, error) {
 		metric.WithDescription("Watchers that took nothing for too long.")); err != nil {
 		return nil, fmt.Errorf("dispatcher: %w", err)
 	}
-	m.watchers(0) // who looks at them before anybody watches finds them too
+	m.watchers(0) // so that they are exported before the first watcher
 	m.topics(0)
 	m.dropped.Add(context.Background(), 0)
 	return &m, nil

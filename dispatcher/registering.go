@@ -12,7 +12,7 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// register keeps what processes are, or takes it away.
+// register registers processes, or removes registrations.
 func (e *exchange) register(ctx context.Context, q *dialect.Registering, at *targetHosts) ([]dialect.TargetOutcome, error) {
 	ctx, cancel := e.undisturbed(ctx)
 	defer cancel()
@@ -52,9 +52,9 @@ func (a *api) register(ctx context.Context, q *dialect.Registering, at *targetHo
 	}), nil
 }
 
-// unregister lets go of a process where it is registered, and then forgets
-// it. In this order: whoever dies in between leaves a registration, and the
-// caller, who was not answered, asks again.
+// unregister releases a process where it is registered, and then removes the
+// registration. In this order a crash in between leaves the registration, and the
+// caller, who received no response, repeats the call.
 func (e *exchange) unregister(ctx context.Context, q *dialect.Registering, at *targetHosts) ([]dialect.TargetOutcome, error) {
 	a := e.api
 	ps := at.processes(q.Process.Namespace, q.Process.Name)
@@ -110,12 +110,12 @@ func (e *exchange) submitRelease(ctx context.Context, o procfleet.Operation, reg
 	return nil
 }
 
-// outcomesOf makes the outcome of each target: that of its host, or that there
-// is none.
+// outcomesOf returns the outcome of each target: that of its host, or that it
+// has no host.
 func outcomesOf(targets []procfleet.Target, at *targetHosts, of func(host int) (procfleet.Code, string)) []dialect.TargetOutcome {
 	outcomes := make([]dialect.TargetOutcome, len(targets))
 	for i, t := range targets {
-		code, message := procfleet.CodeAgentAbnormal, nowhere(t, at.rivals[t.AgentID])
+		code, message := procfleet.CodeAgentAbnormal, nowhere(t, at.conflicts[t.AgentID])
 		if n := at.of[i]; n >= 0 {
 			code, message = of(n)
 		}
@@ -124,11 +124,11 @@ func outcomesOf(targets []procfleet.Target, at *targetHosts, of func(host int) (
 	return outcomes
 }
 
-// nowhere says why a target has no host.
-func nowhere(t procfleet.Target, rivals []procfleet.Host) string {
-	if len(rivals) > 1 {
+// nowhere returns why a target has no host.
+func nowhere(t procfleet.Target, conflicts []procfleet.Host) string {
+	if len(conflicts) > 1 {
 		return fmt.Sprintf("agent id %q is claimed by hosts %s and %s: stop the agents of all but one, or name the host by its address",
-			t.AgentID, rivals[0], rivals[1])
+			t.AgentID, conflicts[0], conflicts[1])
 	}
 	if t.AgentID != "" {
 		return fmt.Sprintf("no agent with id %q has announced itself: check the id, or start the agent on its host", t.AgentID)

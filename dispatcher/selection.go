@@ -14,7 +14,7 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// Selectable is what accepting needs of a catalogue of processes.
+// Selectable is the part of a catalog that acceptance uses.
 type Selectable interface {
 	Templates(ctx context.Context, b catalog.Business, ids []int64) ([]*catalog.Template, error)
 	SearchTemplates(ctx context.Context, b catalog.Business, s catalog.Search) (page []catalog.Template, total int, err error)
@@ -24,8 +24,8 @@ type Selectable interface {
 // maxSelected is how many processes the patterns of one submission may match.
 const maxSelected = 10_000
 
-// selector finds what is selected in the catalogue of one business. Its
-// topology is read once, so that a submission never has hosts of two.
+// selector resolves selections in the catalog of one business. It reads the
+// topology once, so that a submission never has hosts of two versions.
 type selector struct {
 	store    Selectable
 	business catalog.Business
@@ -54,7 +54,7 @@ func newSelector(ctx context.Context, store Selectable, business string) (*selec
 	return c, nil
 }
 
-// selected is what a selection comes to.
+// selected is the result of a selection.
 type selected struct {
 	parts    []part
 	problems []v1.PlanProblem
@@ -68,8 +68,8 @@ func (s *selected) add(reason v1.ProblemReason, t *catalog.Template, format stri
 	s.problems = append(s.problems, p)
 }
 
-// choose finds the processes of a selection and their hosts. count is told how
-// many hosts each of them has, and may refuse so many.
+// choose returns the processes of a selection and their hosts. It calls count with
+// the number of hosts of each process; an error of count ends the selection.
 func (c *selector) choose(ctx context.Context, action procfleet.Action, sel *procfleet.Selection, count func(hosts int) error) (*selected, error) {
 	found := &selected{}
 	asked := filters{sets: nameSet(sel.Sets), modules: nameSet(sel.Modules)}
@@ -135,9 +135,9 @@ func distinct(ids []int64) []int64 {
 	})
 }
 
-// matching returns the processes whose names match a pattern, by name. It
-// reads them in the order of their ids, each page after the last id of the one
-// before: so what is defined or deleted meanwhile hides none of the others.
+// matching returns the processes whose names match a pattern, by name. It reads
+// pages in the order of ids, each after the last id of the page before, so that
+// processes which are created or deleted meanwhile hide no others.
 func (c *selector) matching(ctx context.Context, pattern string) ([]catalog.Template, error) {
 	var found []catalog.Template
 	after := int64(0)
@@ -156,7 +156,7 @@ func (c *selector) matching(ctx context.Context, pattern string) ([]catalog.Temp
 				found = append(found, page[i])
 			}
 		}
-		// A page may have less than there is: what changed as it was read.
+		// A page may be incomplete: processes may change while it is read.
 		if total <= catalog.MaxTemplatePage || len(page) == 0 || len(found) > c.room {
 			break
 		}
@@ -166,8 +166,8 @@ func (c *selector) matching(ctx context.Context, pattern string) ([]catalog.Temp
 	return found, nil
 }
 
-// literally is what a search can know of a pattern: the longest text that
-// every match contains.
+// literally returns the search conditions of a pattern: the longest text that every
+// match contains.
 func literally(pattern string) []catalog.Condition {
 	if strings.ContainsAny(pattern, `[\`) {
 		return nil
@@ -187,7 +187,7 @@ func literally(pattern string) []catalog.Condition {
 	return []catalog.Condition{{Attribute: catalog.AttrName, Comparison: catalog.Contains, Values: []catalog.Value{catalog.Text(longest)}}}
 }
 
-// checkFilters finds names of sets and modules that there are not.
+// checkFilters adds a problem for each set and module that does not exist.
 func (c *selector) checkFilters(sel *procfleet.Selection, found *selected) {
 	for _, name := range sel.Sets {
 		if !c.sets[name] {
@@ -215,8 +215,8 @@ func nameSet(names []string) map[string]bool {
 	return set
 }
 
-// placements returns the hosts of a process's modules that the selection does
-// not leave out, and adds what is in the way of that.
+// placements returns the hosts of a process's modules that the filters select, and
+// adds a problem for modules without hosts.
 func (c *selector) placements(t *catalog.Template, asked filters, found *selected) []catalog.Placement {
 	var chosen []catalog.PlacedModule
 	var unknown, empty []string
@@ -253,7 +253,7 @@ func (c *selector) placements(t *catalog.Template, asked filters, found *selecte
 	return catalog.Placements(chosen)
 }
 
-// several names modules, but not all of very many.
+// several joins names, the first five if there are more.
 func several(names []string) string {
 	const most = 5
 	if len(names) <= most {
@@ -262,9 +262,9 @@ func several(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
-// refusal is why no task is made of a selection, or nil. Nothing is done for
-// the others if one of the processes does not exist or cannot be operated: the
-// caller believes that it can. What is bound nowhere is no mistake.
+// refusal returns why no task is created from a selection, or nil. If one of the
+// processes does not exist or cannot be operated, the whole selection is
+// refused: the caller expects all of them. A process without modules is no error.
 func (s *selected) refusal(field string) error {
 	wrong := slices.DeleteFunc(slices.Clone(s.problems), func(p v1.PlanProblem) bool {
 		return p.Reason != v1.UnknownProcess && p.Reason != v1.UnfitSpec
@@ -278,7 +278,7 @@ func (s *selected) refusal(field string) error {
 	return nil
 }
 
-// inShort words the first problems and counts the others.
+// inShort joins the first problems and counts the others.
 func inShort(problems []v1.PlanProblem) string {
 	const most = 3
 	var texts []string
@@ -297,7 +297,7 @@ func inShort(problems []v1.PlanProblem) string {
 	return text
 }
 
-// selectField is what the selection of an operation is called.
+// selectField returns the field name of the selection of an operation.
 func selectField(sub *procfleet.Submission, i int) string {
 	if len(sub.Operations) == 1 {
 		return "select"

@@ -44,7 +44,7 @@ func TestHalfSentBodiesOfStrangersTakeLittle(t *testing.T) {
 	t.Parallel()
 	const strangers, room = 400, 4 << 20
 	cfg := guarded(t)
-	cfg.Limits.StrangersBodies = room
+	cfg.Limits.UnauthenticatedBodies = room
 	dispatcher, err := New(cfg, openStore(t), &fakeQueue{})
 	if err != nil {
 		t.Fatal(err)

@@ -8,19 +8,19 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// resolver knows the hosts of agents.
+// resolver returns the hosts of agents.
 type resolver interface {
 	Resolve(ctx context.Context, agentIDs []string) ([]procfleet.Host, error)
 }
 
-// claimantFinder knows which hosts announce agent ids.
+// claimantFinder returns the hosts whose agents announce agent ids.
 type claimantFinder interface {
 	Claimants(ctx context.Context, agentIDs []string) ([][]procfleet.Host, error)
 }
 
-// rivalsOf returns the hosts of agent ids that lead nowhere because the agents
-// of several hosts announce them.
-func rivalsOf(ctx context.Context, store claimantFinder, targets []procfleet.Target) (map[string][]procfleet.Host, error) {
+// conflictsOf returns the hosts of agent ids that resolve to no host because the
+// agents of several hosts announce them.
+func conflictsOf(ctx context.Context, store claimantFinder, targets []procfleet.Target) (map[string][]procfleet.Host, error) {
 	var ids []string
 	for i := range targets {
 		if t := &targets[i]; t.Host.IsZero() && t.AgentID != "" {
@@ -34,17 +34,17 @@ func rivalsOf(ctx context.Context, store claimantFinder, targets []procfleet.Tar
 	if err != nil {
 		return nil, fmt.Errorf("look up the claimants of %d agent ids: %w", len(ids), err)
 	}
-	rivals := make(map[string][]procfleet.Host)
+	conflicts := make(map[string][]procfleet.Host)
 	for i, hosts := range claimants {
 		if len(hosts) > 1 {
-			rivals[ids[i]] = hosts
+			conflicts[ids[i]] = hosts
 		}
 	}
-	return rivals, nil
+	return conflicts, nil
 }
 
-// resolve fills in the hosts of targets that name an agent. An agent that
-// nobody announced leaves the target without a host.
+// resolve fills in the hosts of targets that name an agent. A target whose agent
+// is unknown keeps no host.
 func resolve(ctx context.Context, store resolver, lists ...[]procfleet.Target) error {
 	var ids []string
 	var at []*procfleet.Target
@@ -83,7 +83,7 @@ func (e *exchange) authorizeAndResolve(ctx context.Context, business string, tar
 	}
 	at := hostsOf(targets)
 	var err error
-	at.rivals, err = rivalsOf(ctx, e.api.store, targets)
+	at.conflicts, err = conflictsOf(ctx, e.api.store, targets)
 	return at, err
 }
 
@@ -91,8 +91,8 @@ func (e *exchange) authorizeAndResolve(ctx context.Context, business string, tar
 type targetHosts struct {
 	hosts []procfleet.Host
 	of    []int // target → host; -1 without one
-	// rivals are the hosts that claim an agent id, if several do.
-	rivals map[string][]procfleet.Host
+	// conflicts are the hosts that claim an agent id, if several do.
+	conflicts map[string][]procfleet.Host
 }
 
 func hostsOf(targets []procfleet.Target) *targetHosts {
@@ -115,7 +115,7 @@ func hostsOf(targets []procfleet.Target) *targetHosts {
 	return at
 }
 
-// processes names one process on all hosts.
+// processes returns one process on all hosts.
 func (at *targetHosts) processes(namespace, name string) []catalog.Process {
 	ps := make([]catalog.Process, len(at.hosts))
 	for i, host := range at.hosts {

@@ -16,7 +16,7 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// editTemplates defines processes, changes them, and binds them to modules.
+// editTemplates creates and changes processes, and binds them to modules.
 func (e *exchange) editTemplates(ctx context.Context, q *dialect.TemplateEdits, business string) (dialect.TemplatesEdited, error) {
 	ctx, cancel := e.undisturbed(ctx)
 	defer cancel()
@@ -33,12 +33,12 @@ func (e *exchange) editTemplates(ctx context.Context, q *dialect.TemplateEdits, 
 	e.noteEdits(q, edits)
 	task, err := e.bindingsChanged(ctx, q.Business, q.Edits, edits)
 	if err != nil {
-		return dialect.TemplatesEdited{}, e.untold(err)
+		return dialect.TemplatesEdited{}, e.notNotified(err)
 	}
 	return dialect.TemplatesEdited{Edits: edits, Task: task}, nil
 }
 
-// noteEdits tells who changed the catalogue.
+// noteEdits logs a change of the catalog.
 func (e *exchange) noteEdits(q *dialect.TemplateEdits, done []catalog.Edited) {
 	ids, bound, unbound := make([]int64, len(done)), 0, 0
 	for i := range done {
@@ -51,18 +51,18 @@ func (e *exchange) noteEdits(q *dialect.TemplateEdits, done []catalog.Edited) {
 	}).Info("catalog changed")
 }
 
-// noteCatalogue begins a line about a change in a business's catalogue.
+// noteCatalogue returns the log for a change in a business's catalog.
 func (e *exchange) noteCatalogue(b catalog.Business) logrus.FieldLogger {
 	return e.log().WithFields(logrus.Fields{"application": e.who.Application, "user": e.who.User, "business": b.Namespace()})
 }
 
-// untold is the failure of a call whose edits are stored, while agents could
-// not be told of them.
-func (e *exchange) untold(err error) error {
+// notNotified is the error of a call whose edits are stored, while the agents could
+// not be notified.
+func (e *exchange) notNotified(err error) error {
 	e.log().WithError(err).Warn("binding notification not published")
 	return &dialect.Error{
 		Kind:       dialect.Unavailable,
-		Problem:    "the binding is stored as it was asked for, but agents could not be told: " + failure(err).Problem + "; repeat the call to tell them",
+		Problem:    "the binding is stored as it was asked for, but agents could not be notified: " + failure(err).Problem + "; repeat the call to notify them",
 		RetryAfter: retryAway,
 	}
 }
@@ -144,8 +144,8 @@ func (e *exchange) allTemplates(ctx context.Context, codec dialect.SearchTemplat
 	return nil
 }
 
-// templates reads processes part by part; the store has its time for each part,
-// however long the caller takes to read. What was deleted meanwhile is left out.
+// templates reads processes part by part. The query timeout bounds each part, not
+// the caller's reading. Processes that were deleted meanwhile are left out.
 func (e *exchange) templates(b catalog.Business, ids []int64) iter.Seq2[[]catalog.Template, error] {
 	return func(yield func([]catalog.Template, error) bool) {
 		for some := range slices.Chunk(ids, catalog.MaxTemplatePage) {
@@ -177,8 +177,7 @@ func (e *exchange) showModules(ctx context.Context, q *dialect.TemplateQuery, bu
 	return dialect.TemplateModules{Template: t, Topology: where}, nil
 }
 
-// refusedEdit classifies why a catalogue leaves templates as they are; nil if
-// err is about something else.
+// refusedEdit converts an error of the catalog about edits; nil for other errors.
 func refusedEdit(err error) *dialect.Error {
 	if errors.Is(err, catalog.ErrBound) {
 		return &dialect.Error{Kind: dialect.Conflict, Problem: catalog.ErrBound.Error() + "; unbind it first"}

@@ -11,11 +11,11 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// saveTries is how often processes are looked up by name again because
-// somebody else made or deleted one of them at the same time.
+// saveTries bounds the attempts to save processes by name while other callers
+// create or delete them at the same time.
 const saveTries = 5
 
-// saveTemplates makes processes, or changes those that have the names.
+// saveTemplates creates processes, or changes those that have the names.
 func (e *exchange) saveTemplates(ctx context.Context, q *dialect.NamedTemplates, _ string) (dialect.TemplatesSaved, error) {
 	ctx, cancel := e.undisturbed(ctx)
 	defer cancel()
@@ -25,7 +25,7 @@ func (e *exchange) saveTemplates(ctx context.Context, q *dialect.NamedTemplates,
 	}
 	if overtaken(err) {
 		return dialect.TemplatesSaved{}, &dialect.Error{
-			Kind: dialect.Unavailable, Problem: "somebody else makes and deletes these processes at the same time; nothing was done, try again later", RetryAfter: retryAway,
+			Kind: dialect.Unavailable, Problem: "other callers create and delete these processes at the same time; nothing was done, try again later", RetryAfter: retryAway,
 		}
 	}
 	if err != nil {
@@ -34,7 +34,7 @@ func (e *exchange) saveTemplates(ctx context.Context, q *dialect.NamedTemplates,
 	return done, nil
 }
 
-// overtaken reports whether a process has come or gone since its name was
+// overtaken reports whether a process was created or deleted since its name was
 // looked up.
 func overtaken(err error) bool {
 	duplicate, ok := errors.AsType[*catalog.DuplicateError](err)
@@ -67,10 +67,10 @@ func (e *exchange) saveNamed(ctx context.Context, q *dialect.NamedTemplates) (di
 	for i := range saved {
 		saved[i].ID = edited[i].ID
 	}
-	// Also what is unchanged: an earlier call may have failed to tell of it.
+	// Also unchanged processes: an earlier call may have failed to notify the agents.
 	task, err := e.bindingsChanged(ctx, q.Business, edits, edited)
 	if err != nil {
-		return dialect.TemplatesSaved{}, e.untold(err)
+		return dialect.TemplatesSaved{}, e.notNotified(err)
 	}
 	return dialect.TemplatesSaved{Templates: saved, Task: task}, nil
 }
@@ -118,7 +118,7 @@ func namedEdits(wanted []dialect.NamedTemplate, known map[string]*catalog.Templa
 
 // namedEdit makes one process what is asked for, and says which attributes
 // that changes. Modules that it keeps are bound once more: that changes
-// nothing, and lets agents be told again.
+// nothing, and notifies agents again.
 func namedEdit(w *dialect.NamedTemplate, is *catalog.Template) (catalog.Edit, []catalog.Attribute) {
 	edit := catalog.Edit{ID: is.ID, Set: make(map[catalog.Attribute]catalog.Value)}
 	var changes []catalog.Attribute

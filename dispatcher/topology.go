@@ -52,13 +52,12 @@ func (e *exchange) setModuleHosts(ctx context.Context, q *dialect.TopologyEdit) 
 	return version, nil
 }
 
-// topologyAttempts is how often a change is made anew of what others have
-// changed meanwhile.
+// topologyAttempts bounds the attempts while other callers change the topology.
 const topologyAttempts = 10
 
-// changeTopology puts what change makes of the present topology in its place.
-// Nothing that others do meanwhile is undone: with a version that the caller
-// wants it is a [*catalog.VersionError]; without, -1, change is asked again.
+// changeTopology replaces the topology by the result of change. It overwrites no
+// concurrent change: with a version from the caller that is a
+// [*catalog.VersionError]; without one, -1, it calls change again.
 func (e *exchange) changeTopology(ctx context.Context, b catalog.Business, want int64, change func(have *catalog.Topology) catalog.Topology) (int64, error) {
 	ctx, cancel := e.undisturbed(ctx)
 	defer cancel()
@@ -125,10 +124,10 @@ func placedHosts(t *catalog.Topology) *placed {
 	return p
 }
 
-// hostsAtOnce is for how many hosts a store is asked at a time.
+// hostsAtOnce is how many hosts are read from a store at once.
 const hostsAtOnce = 1000
 
-// withoutAgent are the hosts on which no agent lives.
+// withoutAgent returns the hosts without a live agent.
 func (a *api) withoutAgent(ctx context.Context, hosts []procfleet.Host) ([]procfleet.Host, error) {
 	missing := []procfleet.Host{}
 	for len(hosts) > 0 {
@@ -147,8 +146,7 @@ func (a *api) withoutAgent(ctx context.Context, hosts []procfleet.Host) ([]procf
 	return missing, nil
 }
 
-// withoutModule are the first of those hosts on which an agent lives and that
-// are not placed.
+// withoutModule returns the first hosts with a live agent that are in no module.
 func (a *api) withoutModule(ctx context.Context, p *placed) ([]procfleet.Host, error) {
 	found := []procfleet.Host{}
 	var after procfleet.Host
@@ -172,8 +170,7 @@ func (a *api) withoutModule(ctx context.Context, p *placed) ([]procfleet.Host, e
 	}
 }
 
-// refusedTopology classifies why a topology is left as it is; nil if err is
-// about something else.
+// refusedTopology converts an error of the catalog about a topology; nil for other errors.
 func refusedTopology(err error) *dialect.Error {
 	if errors.Is(err, catalog.ErrNoModule) {
 		return &dialect.Error{Kind: dialect.NotFound, Field: "module", Problem: catalog.ErrNoModule.Error()}
@@ -181,7 +178,7 @@ func refusedTopology(err error) *dialect.Error {
 	if version, ok := errors.AsType[*catalog.VersionError](err); ok {
 		return &dialect.Error{Kind: dialect.Conflict, Field: "version", Problem: version.Error()}
 	}
-	if field, ok := errors.AsType[*procfleet.FieldError](err); ok { // which only the store could tell
+	if field, ok := errors.AsType[*procfleet.FieldError](err); ok { // which only the store can check
 		return &dialect.Error{Kind: dialect.InvalidField, Field: field.Field, Problem: field.Problem}
 	}
 	return nil
