@@ -16,10 +16,10 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// keyHeader carries a caller's idempotency key.
+// keyHeader is the header of a caller's idempotency key.
 const keyHeader = "Idempotency-Key"
 
-// maxIdempotencyKey bounds what the store must remember of a key.
+// maxIdempotencyKey is the maximum length of a key in bytes.
 const maxIdempotencyKey = 255
 
 // acceptance is an authorized submission, from HTTP or NATS.
@@ -54,7 +54,7 @@ func (a *api) accept(ctx context.Context, r *acceptance) (procfleet.Task, error)
 	return task, nil
 }
 
-// noteAccepted counts and logs a task that was accepted, or found again.
+// noteAccepted counts and logs a task that was accepted, or found for a repeat.
 func (a *api) noteAccepted(ctx context.Context, task *procfleet.Task, who auth.Caller, log logrus.FieldLogger, start time.Time) {
 	a.measures.accepted(ctx, task.Dialect, task.Items)
 	log.WithFields(logrus.Fields{
@@ -62,7 +62,7 @@ func (a *api) noteAccepted(ctx context.Context, task *procfleet.Task, who auth.C
 	}).Info("task accepted")
 }
 
-// checkKey refuses keys that HTTP cannot carry: those are for ourselves.
+// checkKey rejects keys with control characters, which are reserved for keys of the dispatcher.
 func checkKey(key string) error {
 	var problem string
 	switch {
@@ -76,23 +76,23 @@ func checkKey(key string) error {
 	return &dialect.Error{Kind: dialect.InvalidField, Field: keyHeader, Problem: problem}
 }
 
-// While a long request is read and cut it takes several times the memory that
-// it takes afterwards, when it waits for the store. So few have a turn at that
-// at a time; short ones need none, and do not wait for the long.
+// While a large request is decoded and cut it needs several times the memory that it
+// needs afterwards, while it waits for the store. So few large requests are decoded or
+// cut at a time; small ones do not wait for them.
 const (
 	turnsAtOnce = 2
-	turnBody    = 64 << 10 // bytes of a body from which on it needs one
-	turnItems   = 4 << 10  // items of a task from which on it does
+	turnBody    = 64 << 10 // a body of more bytes waits for its turn
+	turnItems   = 4 << 10  // so does a task of more items
 )
 
-// inTurn does what only takes the processor, in its turn if it is long.
-func inTurn[T any](ctx context.Context, room *semaphore.Weighted, long bool, do func() (T, error)) (T, error) {
-	if long {
-		if room.Acquire(ctx, 1) != nil {
+// inTurn calls do, which uses only the processor, in its turn if the request is large.
+func inTurn[T any](ctx context.Context, turns *semaphore.Weighted, large bool, do func() (T, error)) (T, error) {
+	if large {
+		if turns.Acquire(ctx, 1) != nil {
 			var none T
 			return none, context.Cause(ctx)
 		}
-		defer room.Release(1)
+		defer turns.Release(1)
 	}
 	return do()
 }
@@ -105,39 +105,39 @@ func (s *submitter) cut(ctx context.Context, operations []procfleet.Operation) (
 	return inTurn(ctx, s.turns, items > turnItems, func() (*plan, error) { return cut(operations) })
 }
 
-// notes makes notes of accepted tasks that no caller waits for. One that is not
-// made, also since the dispatcher dies, is the sweep's to make.
-type notes struct {
-	room    chan struct{} // one for each note under way
-	under   sync.WaitGroup
+// marks writes the dispatched marks of accepted tasks in the background. The sweep
+// writes a mark that is missing after an error or a crash.
+type marks struct {
+	slots   chan struct{}
+	running sync.WaitGroup
 	timeout time.Duration
 	log     logrus.FieldLogger
 }
 
-// notesAtOnce bounds what waits for a slow store.
-const notesAtOnce = 256
+// marksAtOnce bounds the writes that wait for a slow store.
+const marksAtOnce = 256
 
-func newNotes(cfg *Config) *notes {
-	return &notes{room: make(chan struct{}, notesAtOnce), timeout: cfg.Timeouts.Accept, log: cfg.Log}
+func newMarks(cfg *Config) *marks {
+	return &marks{slots: make(chan struct{}, marksAtOnce), timeout: cfg.Timeouts.Accept, log: cfg.Log}
 }
 
-// later makes a note soon, or answers false if too many are under way.
-func (n *notes) later(ctx context.Context, id procfleet.TaskID, note func(context.Context) error) bool {
+// later writes a mark soon; false if too many writes are in progress.
+func (m *marks) later(ctx context.Context, id procfleet.TaskID, mark func(context.Context) error) bool {
 	select {
-	case n.room <- struct{}{}:
+	case m.slots <- struct{}{}:
 	default:
 		return false
 	}
-	n.under.Go(func() {
-		defer func() { <-n.room }()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.timeout)
+	m.running.Go(func() {
+		defer func() { <-m.slots }()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.timeout)
 		defer cancel()
-		if err := note(ctx); err != nil {
-			n.log.WithError(err).WithField("task", id).Warn("dispatched mark not stored, left to the sweep")
+		if err := mark(ctx); err != nil {
+			m.log.WithError(err).WithField("task", id).Warn("dispatched mark not stored, left to the sweep")
 		}
 	})
 	return true
 }
 
-// wait returns when every note is made, or has failed.
-func (n *notes) wait() { n.under.Wait() }
+// wait returns when every write has ended.
+func (m *marks) wait() { m.running.Wait() }

@@ -18,11 +18,10 @@ import (
 	"github.com/procfleet/procfleet/internal/audit"
 )
 
-// origin is who made the request, beside the application.
+// origin returns the user, the address and the id of the request.
 func (e *exchange) origin() procfleet.Origin { return originOf(&e.who, peer(e.r), e.id) }
 
-// originOf bounds what is kept of a caller; from is invalid for a published
-// submission.
+// originOf bounds the stored user; from is invalid for a published submission.
 func originOf(who *auth.Caller, from netip.Addr, request string) procfleet.Origin {
 	o := procfleet.Origin{User: who.User, Request: request}
 	if len(o.User) > procfleet.MaxOriginPart {
@@ -34,8 +33,7 @@ func originOf(who *auth.Caller, from netip.Addr, request string) procfleet.Origi
 	return o
 }
 
-// audit keeps the record of an accepted task. After an error nothing of the
-// task may be queued.
+// audit records an accepted task. After an error no chunk of the task may be queued.
 func (s *submitter) audit(ctx context.Context, task *procfleet.Task, chunks []procfleet.Chunk) error {
 	if s.cfg.Audit == nil {
 		return nil
@@ -59,8 +57,7 @@ func (s *submitter) audit(ctx context.Context, task *procfleet.Task, chunks []pr
 	return s.cfg.Audit.Require(ctx, r)
 }
 
-// changeOf is the record of what is about to be changed on hosts, if it is about
-// hosts, and for which processes, or namespaces.
+// changeOf returns the record of a change on hosts, if any, and of processes or namespaces.
 func changeOf(what, business string, hosts []procfleet.Host, names ...string) audit.Record {
 	r := audit.Record{Change: what, Business: business}
 	for _, host := range hosts {
@@ -74,7 +71,7 @@ func changeOf(what, business string, hosts []procfleet.Host, names ...string) au
 	return r
 }
 
-// editsOf is the record of changes to a business's catalogue.
+// editsOf returns the record of changes to a business's catalog.
 func editsOf(what string, b catalog.Business, edits []catalog.Edit) audit.Record {
 	r := audit.Record{Change: what, Business: b.Namespace()}
 	for i := range edits {
@@ -87,8 +84,7 @@ func editsOf(what string, b catalog.Business, edits []catalog.Edit) audit.Record
 	return r
 }
 
-// auditChange keeps the record of what is about to be changed. After an error
-// it must not be.
+// auditChange records a change before it is made. After an error it must not be made.
 func (e *exchange) auditChange(ctx context.Context, r audit.Record) error {
 	o := e.origin()
 	r.ID, r.Event, r.At = e.id+"/"+string(audit.Change), audit.Change, time.Now().UTC()
@@ -96,8 +92,8 @@ func (e *exchange) auditChange(ctx context.Context, r audit.Record) error {
 	return e.api.cfg.Audit.Require(ctx, r)
 }
 
-// auditRefusal keeps the record of a call that failed, with the reason that the
-// caller is not given if there is one.
+// auditRefusal records a call that failed, with the reason that is hidden from the
+// caller if there is one.
 func (e *exchange) auditRefusal(err error, f *dialect.Error) {
 	if hidden, is := errors.AsType[*auth.HiddenError](err); is {
 		f = hidden.Refusal
@@ -133,8 +129,7 @@ func (a *api) auditRefusal(f *dialect.Error, action string, who *auth.Caller, o 
 	a.cfg.Audit.Refused(r, unauthenticated)
 }
 
-// topologyOf is the record of a topology that is set, with the hosts of all
-// its modules.
+// topologyOf returns the record of a replaced topology, with the hosts of all modules.
 func topologyOf(b catalog.Business, sets []catalog.Set) audit.Record {
 	r := audit.Record{Change: "set topology", Business: b.Namespace()}
 	for _, s := range sets {
@@ -147,7 +142,7 @@ func topologyOf(b catalog.Business, sets []catalog.Set) audit.Record {
 	return r
 }
 
-// topologyEditOf is the record of an edit of a topology.
+// topologyEditOf returns the record of an edit of a topology.
 func topologyEditOf(q *dialect.TopologyEdit) audit.Record {
 	switch business := q.Business.Namespace(); {
 	case q.AutoRegister == nil:

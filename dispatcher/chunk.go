@@ -10,20 +10,20 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// chunkBytes bounds the specs and items of a chunk, roughly: many items of one
-// process on one host may exceed it, a single spec may not.
+// chunkBytes roughly bounds the specs and items of a chunk: many items of one process
+// on one host may exceed it, a single spec may not.
 const chunkBytes = 512 << 10
 
-// maxChunks bounds the chunks of a task, which are few but where every host
-// is in a cloud area of its own: all of them must be queued within
-// Timeouts.Accept, or the task is never accepted, however often it is tried.
+// maxChunks bounds the chunks of a task, of which there are many only if every host
+// is in a cloud area of its own. All of them must be queued within Timeouts.Accept,
+// else no attempt to accept the task succeeds.
 const maxChunks = 32 << 10
 
-// maxPlanBytes bounds the specs and items of all chunks. A small request with
-// big specs comes to more if every host needs chunks of its own for them.
+// maxPlanBytes bounds the specs and items of all chunks. A small request with big
+// specs exceeds it if every host needs chunks of its own for them.
 const maxPlanBytes = 512 << 20
 
-// itemBytes is about what an item costs beside its spec and its labels.
+// itemBytes is the approximate size of an item without its spec and labels.
 const itemBytes = 64
 
 // plan is a submission cut for delivery.
@@ -37,19 +37,18 @@ type plan struct {
 	longest budget
 }
 
-// place is where items queue up behind each other: one host, or one name that
-// leads to no host.
+// place is where items are executed in order: one host, or one name without a host.
 type place struct {
 	host  procfleet.Host
 	label string // only without a host
 	agent string // only without a host
 }
 
-// hostWork is what one request wants from one place, in request order.
+// hostWork has the items of one request for one place, in request order.
 type hostWork struct {
 	place place
 	items []plannedItem
-	bare  int // the last operation that names it and says no more of it, counted from 1
+	bare  int // the last operation that names it by its host alone, counted from 1
 }
 
 type plannedItem struct {
@@ -135,8 +134,8 @@ func distinctActions(operations []procfleet.Operation) []procfleet.Action {
 	return actions
 }
 
-// area is a chunk's destination. Items that lead to no host need no
-// destination and travel by themselves in cloud area 0.
+// area is a chunk's destination. Items without a host need no destination, and have
+// chunks of their own in cloud area 0.
 type area struct {
 	cloud   procfleet.CloudArea
 	nowhere bool
@@ -151,7 +150,7 @@ type cutter struct {
 	bytesInAll int
 }
 
-// openChunk is a chunk that still takes items.
+// openChunk is a chunk that is not full.
 type openChunk struct {
 	*procfleet.Chunk
 	size  int         // bytes
@@ -193,9 +192,9 @@ func (c *cutter) byHost(operations []procfleet.Operation) []hostWork {
 	return works
 }
 
-// namedAgain reports whether an operation names a target that it named before.
-// A table of all of them would be as big as the request, so named has only those
-// that are more than a host.
+// namedAgain reports whether an operation names a target a second time. The table
+// named has only targets with a label or an agent id: with all targets it would be as
+// large as the request.
 func (w *hostWork) namedAgain(operation int, t procfleet.Target, named map[procfleet.Target]struct{}) (again bool) {
 	if t == (procfleet.Target{Host: t.Host}) {
 		again = w.bare == operation+1
@@ -227,8 +226,8 @@ func (c *cutter) addHost(w *hostWork) {
 	}
 }
 
-// add puts items that must stay together into the open chunk of their area,
-// or into a new one if they do not fit.
+// add adds items that must stay together to the open chunk of their area, or to a
+// new one if they do not fit.
 func (c *cutter) add(where place, items []plannedItem) {
 	a := area{cloud: where.host.Cloud, nowhere: where.host.IsZero()}
 	chunk := c.open[a]
@@ -254,7 +253,7 @@ func (c *cutter) add(where place, items []plannedItem) {
 	}
 }
 
-// bytes is what items would add to a chunk that has the given specs.
+// bytes returns what items would add to the size of a chunk with the given specs.
 func (c *cutter) bytes(items []plannedItem, there map[int]int) int {
 	n := 0
 	var counted map[int]bool
@@ -280,10 +279,9 @@ const hostCommands = 64
 // budget is how long something may take on a responsive host.
 type budget = time.Duration
 
-// budget bounds the time that one host may need: operations on one process
-// follow each other, processes run beside each other, at most hostCommands at
-// once. A schedule that never idles needs no longer than its longest chain
-// plus an even share of the whole.
+// budget bounds the time that one host may need: operations on one process run one
+// after the other, processes run in parallel, at most hostCommands at once. A schedule
+// that never idles needs no longer than its longest chain plus an even share of the sum.
 func (c *cutter) budget(w *hostWork) budget {
 	if len(w.items) == 1 {
 		return c.itemBudget(&w.items[0])
@@ -307,8 +305,8 @@ func (c *cutter) itemBudget(it *plannedItem) budget {
 	return c.specs.specs[it.Spec].Budget(it.Action)
 }
 
-// timeout is how long a task may take: what its caller said, or what its
-// busiest host may need plus slack, and never more than the vocabulary allows.
+// timeout returns how long a task may take: the caller's timeout, or the budget of the
+// busiest host plus slack, at most [procfleet.MaxTimeout].
 func timeout(wanted time.Duration, longest budget, slack time.Duration) time.Duration {
 	if wanted != 0 {
 		return wanted

@@ -49,7 +49,7 @@ type Dispatcher struct {
 	log           logrus.FieldLogger
 	handler       http.Handler
 	watches       *watches
-	notes         *notes
+	marks         *marks
 	intake        *intake // nil without Config.Submissions
 	authenticator *auth.Authenticator
 }
@@ -97,7 +97,7 @@ func speaking(dialects []dialect.Dialect, cfg Config, store Store, queue Queue) 
 	if err != nil {
 		return nil, fmt.Errorf("dispatcher: %w", err)
 	}
-	d := &Dispatcher{cfg: cfg, log: logger, handler: handler, watches: a.watches, notes: a.submitter.notes, authenticator: authenticator}
+	d := &Dispatcher{cfg: cfg, log: logger, handler: handler, watches: a.watches, marks: a.submitter.marks, authenticator: authenticator}
 	if cfg.Submissions != nil {
 		if d.intake, err = newIntake(a, store, dialects); err != nil {
 			return nil, fmt.Errorf("dispatcher: %w", err)
@@ -207,7 +207,7 @@ func (d *Dispatcher) drain(ctx context.Context, server *http.Server) error {
 		err = server.Close()
 	}
 	d.watches.wait()
-	d.notes.wait()
+	d.marks.wait()
 	if err != nil {
 		return fmt.Errorf("stop serving HTTP: %w", err)
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// driftPage is for how many hosts the store is asked at a time.
+// driftPage is how many hosts are read from the store at once.
 const driftPage = 1000
 
-// showDrift compares a process of the catalogue with what is reported of it.
+// showDrift compares a process of the catalog with the reports of agents.
 func (e *exchange) showDrift(ctx context.Context, q *dialect.DriftQuery, business string) (*dialect.Drift, error) {
 	t, err := e.api.template(ctx, q.Business, q.ID)
 	if err != nil {
@@ -42,7 +42,7 @@ func (e *exchange) showDrift(ctx context.Context, q *dialect.DriftQuery, busines
 	return view.result(q.Limit), nil
 }
 
-// compare fills in how the process stands on each host.
+// compare adds the state of the process on each host.
 func (a *api) compare(ctx context.Context, v *driftView) error {
 	for part := range slices.Chunk(v.on, driftPage) {
 		ps := make([]catalog.Process, len(part))
@@ -64,8 +64,8 @@ func (a *api) compare(ctx context.Context, v *driftView) error {
 	return nil
 }
 
-// elsewhere are the hosts where the process is registered although no module
-// of theirs has it.
+// elsewhere returns the hosts where the process is registered although it is bound
+// to none of their modules.
 func (a *api) elsewhere(ctx context.Context, v *driftView) ([]procfleet.Host, error) {
 	var (
 		hosts []procfleet.Host
@@ -89,16 +89,16 @@ func (a *api) elsewhere(ctx context.Context, v *driftView) ([]procfleet.Host, er
 	}
 }
 
-// driftView is a comparison while it is made.
+// driftView is a comparison in progress.
 type driftView struct {
 	drift dialect.Drift
-	on    []catalog.Placement     // the hosts that are looked at
+	on    []catalog.Placement     // the hosts that are compared
 	at    map[string]int          // the drift's modules by their paths
-	bound map[procfleet.Host]bool // of all modules, also those that are not looked at
+	bound map[procfleet.Host]bool // of all modules, also those that the request leaves out
 }
 
-// newDriftView finds the modules of a process and their hosts. Names of
-// modules leave out others; none is all.
+// newDriftView selects the modules of a process and their hosts; without names all
+// modules.
 func newDriftView(t *catalog.Template, b catalog.Business, where *catalog.Topology, only []string) *driftView {
 	v := &driftView{
 		drift: dialect.Drift{ID: t.ID, Process: t.Spec(b), Counts: make(map[v1.DriftState]int)},
@@ -147,7 +147,7 @@ func (v *driftView) add(p *catalog.Placement, found *dialect.ProcessEntry) {
 	d.Hosts = append(d.Hosts, h)
 }
 
-// result sorts the hosts and leaves out those after the first limit.
+// result sorts the hosts and truncates them to the limit.
 func (v *driftView) result(limit int) *dialect.Drift {
 	hosts := v.drift.Hosts
 	runs := func(h *dialect.HostDrift) int {
@@ -166,9 +166,9 @@ func (v *driftView) result(limit int) *dialect.Drift {
 	return &v.drift
 }
 
-// remarks are what differs between a process as it is wanted and what is known
-// of it on a host, in the order of [dialect.DriftStates]. What an agent
-// reported that is gone is not compared: it is old news.
+// remarks returns the differences between the wanted process and its state on a
+// host, in the order of [dialect.DriftStates]. Without a live agent the last report
+// is not compared, since it may be out of date.
 func remarks(want *procfleet.ProcessSpec, found *dialect.ProcessEntry) []v1.DriftState {
 	var all []v1.DriftState
 	differs := found.Registration != nil && !sameSpec(*want, found.Registration.Spec)
@@ -189,7 +189,7 @@ func remarks(want *procfleet.ProcessSpec, found *dialect.ProcessEntry) []v1.Drif
 	return all
 }
 
-// running is how many instances were reported to run.
+// running returns how many instances were reported as running.
 func running(r *catalog.ReportedProcess) int {
 	if r == nil || !r.Status.Running {
 		return 0
@@ -197,8 +197,7 @@ func running(r *catalog.ReportedProcess) int {
 	return max(len(r.Status.PIDs), 1)
 }
 
-// sameSpec reports whether two specs say the same; it makes no difference
-// whether what is empty is there.
+// sameSpec reports whether two specs are equal; nil and empty maps are equal.
 func sameSpec(a, b procfleet.ProcessSpec) bool {
 	for _, s := range []*procfleet.ProcessSpec{&a, &b} {
 		if len(s.Labels) == 0 {

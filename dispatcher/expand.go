@@ -9,20 +9,19 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// An operation may leave it to the server what it is about: a process, or some
-// members of its spec, as it is registered, or processes of the catalogue. To
-// expand it is to find that out.
+// An operation may refer to registrations, for a process or for members of its
+// spec, or to processes of the catalog. To expand it is to resolve these references.
 
-// part is an operation that brings everything along.
+// part is an operation without references.
 type part struct {
 	procfleet.Operation
-	// Of what was selected in the catalogue: the id there, and for each target
-	// the paths of the modules that have it.
+	// For a selection: the id of the process in the catalog, and for each target the
+	// paths of its modules.
 	id      int64
 	modules [][]string
 }
 
-// newPart makes a part of a process of the catalogue.
+// newPart returns the part of a process of the catalog.
 func newPart(action procfleet.Action, id int64, spec procfleet.ProcessSpec, placed []catalog.Placement) part {
 	p := part{
 		Operation: procfleet.Operation{Action: action, Process: spec, Targets: make([]procfleet.Target, len(placed))},
@@ -34,11 +33,11 @@ func newPart(action procfleet.Action, id int64, spec procfleet.ProcessSpec, plac
 	return p
 }
 
-// expansion is what one operation comes to.
+// expansion is the result of expanding one operation.
 type expansion struct {
 	parts    []part
 	problems []v1.PlanProblem
-	refusal  error // a [*dialect.Error]; nothing may be done of the submission
+	refusal  error // a [*dialect.Error]; the whole submission is refused
 }
 
 // expander expands the operations of one submission.
@@ -46,8 +45,8 @@ type expander struct {
 	submitter *submitter
 	business  string
 	label     func(procfleet.Host) string // see terms
-	known     registrations               // for what operations leave out
-	catalogue *selector                   // once something is selected
+	known     registrations               // for members that operations omit
+	catalogue *selector                   // nil before the first selection
 	items     int                         // so far
 }
 
@@ -56,14 +55,13 @@ func (s *submitter) newExpander(ctx context.Context, sub *procfleet.Submission, 
 	return &expander{submitter: s, business: sub.Business, label: label, known: known}, err
 }
 
-// count adds items, and refuses more of them than a request may have.
+// count adds items, and returns an error for more than a request may have.
 func (x *expander) count(items int) error {
 	x.items += items
 	return x.submitter.cfg.Limits.items(x.items)
 }
 
-// expand finds out what an operation is about; field is what it is called in a
-// refusal of what it selects.
+// expand expands an operation; field names it in the refusal of its selection.
 func (x *expander) expand(ctx context.Context, o procfleet.Operation, field string) (expansion, error) {
 	switch {
 	case o.Selection != nil:
@@ -91,7 +89,7 @@ func (x *expander) selected(ctx context.Context, o *procfleet.Operation, field s
 	return expansion{found.parts, found.problems, found.refusal(field)}, nil
 }
 
-// registered divides an operation into one for each spec that is registered.
+// registered divides an operation into one for each registered spec.
 func (x *expander) registered(ctx context.Context, o procfleet.Operation) (e expansion, err error) {
 	s := x.submitter
 	if len(o.Targets) == 0 {
@@ -112,8 +110,7 @@ func (x *expander) registered(ctx context.Context, o procfleet.Operation) (e exp
 	return divided(bySpec(o, specs, asRegistered))
 }
 
-// completed divides an operation into one for each spec over which it lays what
-// it says.
+// completed divides an operation into one for each registered spec that it completes.
 func (x *expander) completed(o procfleet.Operation) (expansion, error) {
 	if err := x.count(len(o.Targets)); err != nil {
 		return expansion{}, err
@@ -129,11 +126,10 @@ func divided(operations []procfleet.Operation, err error) (expansion, error) {
 	return e, err
 }
 
-// indirect reports whether an operation has to be expanded.
+// indirect reports whether an operation must be expanded.
 func indirect(o procfleet.Operation) bool { return o.Registered || o.Selection != nil || o.Over != nil }
 
-// specified returns the operations of a submission, with those that have to be
-// expanded replaced by what they come to.
+// specified returns the operations of a submission after expansion.
 func (s *submitter) specified(ctx context.Context, sub *procfleet.Submission, label func(procfleet.Host) string) ([]procfleet.Operation, error) {
 	if !slices.ContainsFunc(sub.Operations, indirect) {
 		return sub.Operations, nil
@@ -161,7 +157,7 @@ func (s *submitter) specified(ctx context.Context, sub *procfleet.Submission, la
 	return found, nil
 }
 
-// specifying returns the operations that bring everything along.
+// specifying returns the operations that need no expansion.
 func specifying(operations []procfleet.Operation) []procfleet.Operation {
 	return slices.DeleteFunc(slices.Clone(operations), indirect)
 }

@@ -9,7 +9,7 @@ import (
 	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
-// plan does what acceptance does before it stores a task.
+// plan does the steps of acceptance before the task is stored.
 func (a *api) plan(ctx context.Context, sub *procfleet.Submission) (*v1.Plan, error) {
 	s := a.submitter
 	if err := s.cfg.Limits.items(sub.Items()); err != nil {
@@ -30,11 +30,11 @@ func (a *api) plan(ctx context.Context, sub *procfleet.Submission) (*v1.Plan, er
 	if p.Refusal == "" {
 		p.Items = cut.items
 	}
-	return p, a.lookForAgents(ctx, p)
+	return p, a.addAgents(ctx, p)
 }
 
-// planned expands operations into p, and returns them. Where acceptance stops
-// at the first refusal, a plan shows what becomes of the others.
+// planned expands operations into p, and returns them. Acceptance stops at the
+// first refusal, a plan shows the other operations as well.
 func (s *submitter) planned(ctx context.Context, sub *procfleet.Submission, p *v1.Plan) ([]procfleet.Operation, error) {
 	x, err := s.newExpander(ctx, sub, nil)
 	if err != nil {
@@ -86,7 +86,7 @@ func plannedOperation(index int, of *part) v1.PlannedOperation {
 	return o
 }
 
-// nameOf is what people call a process.
+// nameOf returns the name of a process, or its key.
 func nameOf(s *procfleet.ProcessSpec) string { return cmp.Or(s.Name, s.Key()) }
 
 func notRegistered(index int, of *part) v1.PlanProblem {
@@ -94,8 +94,8 @@ func notRegistered(index int, of *part) v1.PlanProblem {
 		"is not registered on %d of the hosts, and fails there: register it first", len(of.Targets))}
 }
 
-// lookForAgents finds on which hosts of a plan agents live, and counts hosts.
-func (a *api) lookForAgents(ctx context.Context, p *v1.Plan) error {
+// addAgents adds which hosts of a plan have live agents, and counts hosts.
+func (a *api) addAgents(ctx context.Context, p *v1.Plan) error {
 	var targets []procfleet.Target
 	for i := range p.Operations {
 		for _, h := range p.Operations[i].Hosts {
@@ -121,10 +121,10 @@ func (a *api) lookForAgents(ctx context.Context, p *v1.Plan) error {
 			next++
 			o.Hosts[j].Alive = n >= 0 && live(&presences[n])
 		}
-		if away := withoutAgent(o.Hosts); away > 0 {
+		if missing := withoutAgent(o.Hosts); missing > 0 {
 			p.Problems = append(p.Problems, v1.PlanProblem{
 				Index: o.Index, Reason: v1.NoAgent, ProcessID: o.ProcessID, Name: o.Name,
-				Message: fmt.Sprintf("no agent lives on %d of %d hosts: it ends there with code %d", away, len(o.Hosts), procfleet.CodeAgentAbnormal),
+				Message: fmt.Sprintf("no agent lives on %d of %d hosts: it ends there with code %d", missing, len(o.Hosts), procfleet.CodeAgentAbnormal),
 			})
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// Registry is what accepting needs of what is registered.
+// Registry is the part of the registrations that acceptance uses.
 type Registry interface {
 	Register(ctx context.Context, ds []catalog.Definition, replace bool) (existed [][]bool, err error)
 	Registrations(ctx context.Context, ps []catalog.Process) ([]*catalog.Registration, error)
@@ -50,14 +50,15 @@ func (s *submitter) everywhere(ctx context.Context, p *procfleet.ProcessSpec, la
 	return targets, nil
 }
 
-// nowhereRegistered refuses to look for such a process.
+// nowhereRegistered is the refusal of an operation on all hosts of a process that is
+// registered on none.
 func nowhereRegistered(p *procfleet.ProcessSpec) error {
 	return &dialect.Error{Kind: dialect.InvalidField, Field: "hosts", Problem: fmt.Sprintf(
 		"is empty, and the process with namespace %q and name %q is registered on no host: register it first, or name hosts", p.Namespace, p.Name)}
 }
 
-// bySpec divides an operation by what is registered for its targets; nil is
-// nothing. What is done with one registration, or without any, complete says.
+// bySpec divides an operation by the registrations of its targets; nil is none. The
+// function complete returns the operation for one registration, or for none.
 func bySpec(o procfleet.Operation, registered []*catalog.Registration, complete func(o *procfleet.Operation, r *catalog.Registration) procfleet.Operation) ([]procfleet.Operation, error) {
 	var parts []procfleet.Operation
 	at := make(map[string]int) // from the spec's text to its part; "" without one
@@ -81,7 +82,7 @@ func bySpec(o procfleet.Operation, registered []*catalog.Registration, complete 
 	return parts, nil
 }
 
-// asRegistered takes the whole spec from a registration.
+// asRegistered returns the operation with the whole spec of a registration.
 func asRegistered(o *procfleet.Operation, r *catalog.Registration) procfleet.Operation {
 	spec := procfleet.ProcessSpec{Namespace: o.Process.Namespace, Name: o.Process.Name, Unregistered: true}
 	if r != nil {
@@ -90,9 +91,9 @@ func asRegistered(o *procfleet.Operation, r *catalog.Registration) procfleet.Ope
 	return procfleet.Operation{Action: o.Action, Process: spec, Registered: o.Registered}
 }
 
-// overRegistered takes from a registration what the operation leaves out. The
-// result registers nothing if it says nothing new: by then the registration
-// may be newer than what was read.
+// overRegistered returns the operation with the members that it omits taken from a
+// registration. The result registers nothing if it changes nothing: the registration
+// may have been replaced since it was read.
 func overRegistered(o *procfleet.Operation, r *catalog.Registration) procfleet.Operation {
 	switch {
 	case r != nil:
@@ -100,17 +101,16 @@ func overRegistered(o *procfleet.Operation, r *catalog.Registration) procfleet.O
 		return procfleet.Operation{Action: o.Action, Process: merged, Registered: reflect.DeepEqual(merged, r.Spec)}
 	case o.Over.Missing != "":
 		without := asRegistered(o, nil)
-		without.Registered = true // a spec that is none must not be registered
+		without.Registered = true // an incomplete spec must not be registered
 		return without
 	}
 	return procfleet.Operation{Action: o.Action, Process: o.Process}
 }
 
-// registrations are what is registered for what operations leave out.
+// registrations are the registrations for operations that omit members.
 type registrations map[catalog.Process]*catalog.Registration
 
-// completing looks up, all at once, what is registered for what operations
-// leave out. Operations that say everything cost no look.
+// completing reads, all at once, the registrations for operations that omit members.
 func (s *submitter) completing(ctx context.Context, operations []procfleet.Operation) (registrations, error) {
 	var ps []catalog.Process
 	known := make(registrations)
@@ -140,7 +140,7 @@ func (s *submitter) completing(ctx context.Context, operations []procfleet.Opera
 	return known, nil
 }
 
-// of returns what is registered for each target of an operation.
+// of returns the registration for each target of an operation.
 func (known registrations) of(o *procfleet.Operation) []*catalog.Registration {
 	all := make([]*catalog.Registration, len(o.Targets))
 	for i, t := range o.Targets {
@@ -149,9 +149,8 @@ func (known registrations) of(o *procfleet.Operation) []*catalog.Registration {
 	return all
 }
 
-// refusal names the first member that is missing if nothing is registered for
-// any of the operations that need it. If something is, the others fail alone,
-// each on its host.
+// refusal names the first missing member if no operation that omits members has a
+// registration. If one has, the others fail alone, each on its host.
 func (known registrations) refusal(operations []procfleet.Operation) error {
 	missing := ""
 	for i := range operations {
@@ -173,8 +172,8 @@ func (known registrations) refusal(operations []procfleet.Operation) error {
 	}
 }
 
-// registered returns what is registered for a process on each target; nil
-// where nothing is, or where the target has no host.
+// registered returns the registration of a process on each target; nil without one,
+// or without a host.
 func (s *submitter) registered(ctx context.Context, p *procfleet.ProcessSpec, targets []procfleet.Target) ([]*catalog.Registration, error) {
 	at := hostsOf(targets)
 	found, err := s.store.Registrations(ctx, at.processes(p.Namespace, p.Name))
@@ -190,19 +189,18 @@ func (s *submitter) registered(ctx context.Context, p *procfleet.ProcessSpec, ta
 	return all, nil
 }
 
-// registers reports whether an operation, once accepted, makes its spec the
-// registered one. A spec that was taken from a registration is there already,
-// and by now there may be a newer one.
+// registers reports whether the acceptance of an operation registers its spec. A spec
+// that was read from a registration is not registered again: it may have been
+// replaced since.
 func registers(o procfleet.Operation) bool {
 	return o.Action.Registers() && o.Process.Namespace != "" && o.Process.Name != "" && !o.Registered
 }
 
-// definitions collects what is to be registered: each spec once, with all its
-// hosts. Of several specs that one request has for a process on a host it is
-// the last.
+// definitions returns the specs to register: each once, with all its hosts. Of
+// several specs that one request has for a process on a host it is the last.
 func definitions(specs *specTable, works []hostWork) []catalog.Definition {
 	var found []catalog.Definition
-	at := make(map[int]int) // from the spec to its definition
+	at := make(map[int]int) // index of the spec → index of its definition
 	for i := range works {
 		w := &works[i]
 		if w.place.host.IsZero() {

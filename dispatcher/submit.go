@@ -22,7 +22,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// Acceptance is what accepting needs of a task store.
+// Acceptance is the part of a task store that acceptance uses.
 type Acceptance interface {
 	taskstore.Acceptance
 	Registry
@@ -31,39 +31,38 @@ type Acceptance interface {
 	Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error)
 }
 
-// Queue takes chunks that wait for delivery; see [bus.Bus].
+// Queue publishes chunks for delivery; see [bus.Bus].
 type Queue interface {
 	QuietestLane(ctx context.Context, turn uint64) (procfleet.Lane, error)
 	PublishChunks(ctx context.Context, refs []bus.ChunkRef, round string) (sequences []uint64, err error)
 }
 
-// errNotStored means that the task store failed before it could have the task,
-// or after that the task was taken back.
+// errNotStored means that the task store failed before it stored the task, or that
+// the task was rejected afterwards.
 var errNotStored = errors.New("the task was not stored")
 
-// errNotQueued means that a task was taken back because its chunks could not
-// be queued.
+// errNotQueued means that a task was rejected because its chunks could not be queued.
 var errNotQueued = errors.New("the task was not queued")
 
-// errNotRegistered means that a task was taken back because the specs of its
+// errNotRegistered means that a task was rejected because the specs of its
 // operations could not be registered.
 var errNotRegistered = errors.New("the task was not registered")
 
-// errWithdrawn means that the task which a repeat found was taken back before
-// the repeat could queue it.
+// errWithdrawn means that the task which a repeat found was rejected before the
+// repeat could queue it.
 var errWithdrawn = errors.New("the task was taken back")
 
-// firstRound is the round of publications at acceptance; a repeat publishes
-// in the same round, so that the stream drops what it has.
+// firstRound is the round of publications at acceptance; a repeat publishes in the
+// same round, so that the stream drops duplicates.
 const firstRound = "0"
 
-// TooLargeError refuses a submission that costs more than is allowed.
+// TooLargeError rejects a submission that exceeds a limit.
 type TooLargeError struct{ Problem string }
 
 func (e *TooLargeError) Error() string { return e.Problem }
 
-// OutcomeUnknownError is the answer when neither acceptance nor rejection could be
-// made sure: the task may run.
+// OutcomeUnknownError means that neither acceptance nor rejection of the task could
+// be confirmed: the task may run.
 type OutcomeUnknownError struct {
 	Task procfleet.TaskID
 	Err  error
@@ -81,51 +80,51 @@ type submitter struct {
 	queue    Queue
 	cfg      Config
 	bigLanes atomic.Uint64
-	turns    *semaphore.Weighted // for reading and cutting what is long
-	notes    *notes
+	turns    *semaphore.Weighted // limits decoding and cutting of large requests
+	marks    *marks
 }
 
 func newSubmitter(store Acceptance, queue Queue, cfg Config) *submitter {
-	s := &submitter{store: store, queue: queue, cfg: cfg, turns: semaphore.NewWeighted(turnsAtOnce), notes: newNotes(&cfg)}
-	// Dispatchers that start together do not all begin with one lane.
-	s.bigLanes.Store(rand.Uint64()) //nolint:gosec // with which is no secret
+	s := &submitter{store: store, queue: queue, cfg: cfg, turns: semaphore.NewWeighted(turnsAtOnce), marks: newMarks(&cfg)}
+	// So that dispatchers that start together begin with different lanes.
+	s.bigLanes.Store(rand.Uint64()) //nolint:gosec // the lane is no secret
 	return s
 }
 
-// terms are what a caller wants of an acceptance beside the task.
+// terms are the conditions of an acceptance.
 type terms struct {
 	key string // the idempotency key, or ""
-	// sole says that the key is of one message, which asks for the same
-	// whenever it comes, even if a newer dispatcher reads it in another way.
+	// sole says that the key belongs to one message, whose redelivery is a repeat
+	// even if a newer dispatcher decodes it differently.
 	sole     bool
 	notAfter time.Time // no task is made later, by the store's clock; zero is no limit
 	// label is how the caller's dialect writes a host that only a registration
-	// names; nil is as [procfleet.Host.String].
+	// names; nil is [procfleet.Host.String].
 	label func(procfleet.Host) string
-	// unregistered leaves it to whoever submits to register specs, once there
-	// is a task.
+	// unregistered says that the submitting code registers the specs itself, after
+	// the task was created.
 	unregistered bool
 	origin       procfleet.Origin
 }
 
-// drafted is a draft with the specs that go with it into the registry.
+// drafted is a draft with the specs that are registered at its acceptance.
 type drafted struct {
 	taskstore.Draft
 	definitions []catalog.Definition
-	// refusal is why no task can be made of the submission now. The draft is
-	// then only good for finding the task of a request that it repeats.
+	// refusal is why no task can be created from the submission now. The draft then
+	// only serves to find the task of the request that it repeats.
 	refusal error
 }
 
-// never is when a task may be made of a draft that is only for finding one.
+// never is the NotAfter of a draft that only serves to find a task.
 var never = time.Unix(0, 0)
 
-// submit makes a task of a submission and returns when it is durable: stored,
-// registered and queued. With an idempotency key, a repeat by the same
+// submit creates a task from a submission and returns when the task is durable:
+// stored, registered and queued. With an idempotency key, a repeat by the same
 // application returns the task of the first request.
 //
-// [*OutcomeUnknownError] means what it says; after any other error nothing was and
-// nothing will be done.
+// After a [*OutcomeUnknownError] the task may run; after any other error nothing was
+// done and nothing will be done.
 func (s *submitter) submit(ctx context.Context, sub procfleet.Submission, t terms) (task procfleet.Task, err error) {
 	ctx, done := s.traced(ctx, &sub)
 	defer func() { done(&task, err) }()
@@ -140,7 +139,7 @@ func (s *submitter) submit(ctx context.Context, sub procfleet.Submission, t term
 		return procfleet.Task{}, err
 	}
 	if err := context.Cause(ctx); err != nil {
-		return procfleet.Task{}, fmt.Errorf("the caller went away: %w", err)
+		return procfleet.Task{}, fmt.Errorf("the caller disconnected: %w", err)
 	}
 	// From here on the task may exist, so the steps go on without the caller.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Timeouts.Accept)
@@ -150,11 +149,11 @@ func (s *submitter) submit(ctx context.Context, sub procfleet.Submission, t term
 		if !errors.Is(err, errWithdrawn) {
 			return task, err
 		}
-		// The key is free now; whoever comes next makes the task anew.
+		// The key is free now; the next attempt creates the task.
 	}
 }
 
-// items refuses more of them than one request may have.
+// items returns an error for more items than one request may have.
 func (l *Limits) items(n int) error {
 	if n <= l.Items {
 		return nil
@@ -163,9 +162,9 @@ func (l *Limits) items(n int) error {
 		"%d processes on hosts in one request, at most %d are allowed; divide the request", n, l.Items)}
 }
 
-// accept stores a draft, registers and queues it, or finds its task and helps to queue
-// that. It returns errWithdrawn if the task was taken back meanwhile by the
-// dispatcher that made it.
+// accept stores, registers and queues a draft, or finds its task and completes its
+// acceptance. It returns errWithdrawn if the dispatcher that created the task
+// rejected it meanwhile.
 func (s *submitter) accept(ctx context.Context, draft drafted) (procfleet.Task, error) {
 	task, created, err := s.store.Create(ctx, draft.Draft)
 	switch {
@@ -183,10 +182,10 @@ func (s *submitter) accept(ctx context.Context, draft drafted) (procfleet.Task, 
 	return task, s.again(ctx, task, draft)
 }
 
-// draft resolves agent ids, expands what the server has to look up, cuts the
-// submission and says when it is overdue. What is registered or in the catalogue
-// by now may make nothing of a submission of which a task was made before, so
-// with a key that is no error yet.
+// draft resolves agent ids, expands operations that name registrations or the
+// catalog, cuts the submission into chunks and computes its timeout. Registrations
+// and catalog may have changed since a first request with the same key, so with a
+// key a refused expansion is no error yet.
 func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms) (drafted, error) {
 	var hash string
 	if t.key != "" && !t.sole {
@@ -233,17 +232,17 @@ func (s *submitter) draft(ctx context.Context, sub procfleet.Submission, t terms
 	}}, nil
 }
 
-// refuses reports whether an error is about what was asked for.
+// refuses reports whether an error is about the request itself.
 func refuses(err error) bool {
 	_, invalid := errors.AsType[*dialect.Error](err)
 	_, large := errors.AsType[*TooLargeError](err)
 	return invalid || large
 }
 
-// bodyHash tells submissions apart by what they ask for, not by how their
-// bytes are arranged. Credentials are no part of a submission. What a request
-// leaves out counts as its default, as it did for dispatchers that completed
-// nothing: they may have made the task that a repeat looks for.
+// bodyHash returns a digest of what a submission asks for, independent of the
+// form of its body. Credentials are no part of a submission. Omitted members count as
+// their defaults, as in older dispatchers, which may have created the task of the
+// request that is repeated.
 func bodyHash(sub procfleet.Submission) (string, error) {
 	sub.Operations = slices.Clone(sub.Operations)
 	for i := range sub.Operations {
@@ -269,8 +268,8 @@ func (s *submitter) resolve(ctx context.Context, operations []procfleet.Operatio
 // laneWait is how long a big task waits to know which lane is the quietest.
 const laneWait = time.Second
 
-// lane is where a task of so many items travels: a big one where the least
-// waits, whichever dispatcher put it there; in its turn if that cannot be known.
+// lane returns the lane for a task of so many items: for a big one the lane with the
+// fewest waiting messages, or the next lane in turn if that cannot be read.
 func (s *submitter) lane(ctx context.Context, items int) procfleet.Lane {
 	if items <= procfleet.SmallTask {
 		return procfleet.LaneSmall
@@ -293,8 +292,8 @@ func chunkRefs(id procfleet.TaskID, draft drafted) []bus.ChunkRef {
 	return refs
 }
 
-// createFailed handles a store that did not confirm a task. With an id the task
-// may exist all the same, and then the sweep would run it.
+// createFailed handles a store that did not confirm a task. With an id the task may
+// exist nevertheless, and the sweep would run it.
 func (s *submitter) createFailed(ctx context.Context, id procfleet.TaskID, err error) error {
 	if id == "" {
 		return err
@@ -302,9 +301,9 @@ func (s *submitter) createFailed(ctx context.Context, id procfleet.TaskID, err e
 	return s.withdraw(ctx, id, err)
 }
 
-// dispatch has a new task audited, registers what it says of processes, queues
-// its chunks and notes it; what fails is taken back. The record comes first:
-// nothing of the task can be begun before its chunks are queued.
+// dispatch audits a new task, registers its specs, queues its chunks and marks it as
+// dispatched; after an error it rejects the task. The audit record is first: nothing
+// of the task can begin before its chunks are queued.
 func (s *submitter) dispatch(ctx context.Context, task *procfleet.Task, draft drafted) error {
 	err := s.audit(ctx, task, draft.Chunks)
 	if err == nil {
@@ -317,7 +316,7 @@ func (s *submitter) dispatch(ctx context.Context, task *procfleet.Task, draft dr
 		sequences, err = s.enqueue(ctx, chunkRefs(task.ID, draft))
 	}
 	if err == nil {
-		err = s.noted(ctx, task.ID, sequences, draft.IdempotencyKey)
+		err = s.markDispatched(ctx, task.ID, sequences, draft.IdempotencyKey)
 	}
 	if err != nil {
 		return s.withdraw(ctx, task.ID, err)
@@ -325,23 +324,23 @@ func (s *submitter) dispatch(ctx context.Context, task *procfleet.Task, draft dr
 	return nil
 }
 
-// noted notes that a new task's chunks are queued. Nobody takes the task back
-// any more: the note spares the sweep, and repeats of the request, doing all
-// this again. Without a key there are no repeats, and nobody waits for it.
-func (s *submitter) noted(ctx context.Context, id procfleet.TaskID, sequences []uint64, key string) error {
-	note := func(ctx context.Context) error { return s.store.Dispatched(ctx, id, sequences) }
-	if key == "" && s.notes.later(ctx, id, note) {
+// markDispatched marks a new task as queued, which saves the sweep and repeats of the
+// request from queueing it again. Without a key there are no repeats, so the mark is
+// written in the background.
+func (s *submitter) markDispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64, key string) error {
+	mark := func(ctx context.Context) error { return s.store.Dispatched(ctx, id, sequences) }
+	if key == "" && s.marks.later(ctx, id, mark) {
 		return nil
 	}
-	if err := note(ctx); err != nil {
-		return fmt.Errorf("%w: note that it is: %w", errNotQueued, err)
+	if err := mark(ctx); err != nil {
+		return fmt.Errorf("%w: mark it as queued: %w", errNotQueued, err)
 	}
 	return nil
 }
 
-// register keeps the specs of operations that were accepted now, if asked is
-// zero, or then. A task that is taken back later may leave some of them: what
-// it said of a process is no less true.
+// register registers the specs of operations that were accepted at the time asked;
+// zero is now. A task that is rejected later may leave registrations: its specs are
+// valid nevertheless.
 func (s *submitter) register(ctx context.Context, ds []catalog.Definition, asked time.Time) error {
 	if len(ds) == 0 {
 		return nil
@@ -364,26 +363,26 @@ func (s *submitter) enqueue(ctx context.Context, refs []bus.ChunkRef) ([]uint64,
 	return sequences, nil
 }
 
-// withdraw takes a failed acceptance back. It returns nil if the task was
-// begun meanwhile, or queued by a repeat or the sweep: then it is accepted,
-// and the sweep completes what is missing.
+// withdraw rejects a task whose acceptance failed. It returns nil if the task was
+// begun meanwhile, or queued by a repeat or the sweep: then the task is accepted, and
+// the sweep completes what is missing.
 func (s *submitter) withdraw(ctx context.Context, id procfleet.TaskID, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Timeouts.Accept)
 	defer cancel()
 	rejected, err := s.store.Reject(ctx, id, "the task could not be stored and queued in time")
 	switch {
 	case err != nil:
-		return &OutcomeUnknownError{Task: id, Err: errors.Join(cause, fmt.Errorf("take it back: %w", err))}
+		return &OutcomeUnknownError{Task: id, Err: errors.Join(cause, fmt.Errorf("reject it: %w", err))}
 	case rejected:
 		return cause
 	}
 	return nil
 }
 
-// again answers a repeat with the task of the first request, and audits, registers
-// and queues it if the first dispatcher did not get that far. The first one may
-// still be at work or may have answered, so nothing is taken back here, and
-// what was registered since then is newer and stays.
+// again completes the acceptance of the task that an earlier request created: it
+// audits, registers and queues it if the first dispatcher did not. That dispatcher may
+// still be running or may have answered, so again rejects nothing, and keeps newer
+// registrations.
 func (s *submitter) again(ctx context.Context, task procfleet.Task, draft drafted) error {
 	if task.Dispatched || task.State != procfleet.TaskAccepted {
 		return nil

@@ -36,7 +36,7 @@ func TestAcceptedMeansStoredQueuedAndNoted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.notes.wait()
+	s.marks.wait()
 	stored, err := store.Task(t.Context(), task.ID)
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestWithoutAKeyANoteThatFailsIsLeftToTheSweep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.notes.wait()
+	s.marks.wait()
 	if got := onlyTask(t, store, procfleet.TaskAccepted); got.ID != task.ID {
 		t.Errorf("answered %s, stored is %s", task.ID, got.ID)
 	}
@@ -113,7 +113,7 @@ func TestAStoreThatIsSlowToNoteIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	slow := &slowNotes{Store: openStore(t), open: make(chan struct{})}
 	s := testSubmitter(t, slow, &fakeQueue{})
-	for range notesAtOnce {
+	for range marksAtOnce {
 		if _, err := s.submit(t.Context(), submission(t, procfleet.ActionStart, 1), terms{}); err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestAStoreThatIsSlowToNoteIsWaitedFor(t *testing.T) {
 		_, err := s.submit(t.Context(), submission(t, procfleet.ActionStart, 1), terms{})
 		answered <- err
 	}()
-	testenv.Eventually(t, patience, func() bool { return slow.waiting.Load() == notesAtOnce+1 }, "all notes wait")
+	testenv.Eventually(t, patience, func() bool { return slow.waiting.Load() == marksAtOnce+1 }, "all marks wait")
 	select {
 	case err := <-answered:
 		t.Errorf("answered %v before the note was made, though as many as may be were under way", err)
@@ -133,7 +133,7 @@ func TestAStoreThatIsSlowToNoteIsWaitedFor(t *testing.T) {
 	if err := <-answered; err != nil {
 		t.Error(err)
 	}
-	s.notes.wait()
+	s.marks.wait()
 }
 
 func TestATaskThatWasBegunIsAcceptedWhateverFailed(t *testing.T) {
@@ -359,7 +359,7 @@ func TestAcceptanceGoesOnWhenTheCallerGoesAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.notes.wait()
+	s.marks.wait()
 	if stored, err := store.Task(t.Context(), task.ID); err != nil || !stored.Dispatched {
 		t.Errorf("the task is %+v, %v", stored, err)
 	}

@@ -112,10 +112,10 @@ func (e *exchange) listResults(ctx context.Context, page *dialect.ResultPage, id
 	return dialect.Results{Items: items, Next: next}, nil
 }
 
-// about adds the task to an error of the store.
+// about adds the task to an error.
 func about(id procfleet.TaskID, err error) error { return fmt.Errorf("task %s: %w", id, err) }
 
-// Queries is what answering needs of a task store.
+// Queries is the part of a task store that queries use.
 type Queries interface {
 	taskstore.Queries
 	HostPage(ctx context.Context, after procfleet.Host, limit int) ([]taskstore.Presence, error)
@@ -144,21 +144,21 @@ func allChunks(ctx context.Context, store Queries, task *procfleet.Task, first [
 			}
 			taken++
 		}
-		if taken < task.Chunks { // ctx ended: what was read must not look like everything
+		if taken < task.Chunks { // ctx ended: the map is incomplete
 			yield(nil, fmt.Errorf("chunk %d of %d: %w", taken, task.Chunks, context.Cause(ctx)))
 		}
 	}
 }
 
-// chunkRead is one chunk as it was read.
+// chunkRead is the result of reading one chunk.
 type chunkRead struct {
 	items []procfleet.ItemResult
 	err   error
 }
 
-// readAhead reads the chunks of a task after the first, one further than was
-// taken, so that reading and rendering overlap. It closes the channel after
-// the last one, after an error, or when ctx ends.
+// readAhead reads the chunks of a task after the first, one ahead of the consumer,
+// so that reading and encoding overlap. It closes the channel after the last one,
+// after an error, or when ctx ends.
 func readAhead(ctx context.Context, store Queries, task *procfleet.Task, timeout time.Duration) <-chan chunkRead {
 	rest := make(chan chunkRead)
 	go func() {
@@ -181,15 +181,15 @@ func readAhead(ctx context.Context, store Queries, task *procfleet.Task, timeout
 }
 
 const (
-	// scanPage is how many tasks are read at once to find those that a caller
-	// sees among others, and scanPages how often for one page of them.
+	// scanPage is how many tasks are read at once to find those that a caller may
+	// read, and scanPages how often for one page.
 	scanPage  = 1000
 	scanPages = 5
 )
 
-// visible returns a page of the tasks that a caller sees, and the id after
-// which the next one begins; "" after the last. Where most tasks are other
-// callers' a page may be short, or empty, although there is a next.
+// visible returns a page of the tasks that a caller may read, and the id after
+// which the next page begins; "" after the last. If most tasks are other callers', a
+// page may be short, or empty, although there is a next.
 func (a *api) visible(ctx context.Context, page *dialect.TaskPage, sees func(*procfleet.Task) bool) (seen []procfleet.Task, next procfleet.TaskID, err error) {
 	query := taskstore.TaskQuery{Before: page.Before, Limit: page.Limit}
 	for range scanPages {

@@ -18,27 +18,28 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// Hints say that tasks changed; *bus.Bus does. They may be late or lost.
+// Hints are notifications that tasks changed, as *bus.Bus delivers them. They may
+// be late or lost.
 type Hints interface {
-	// Follow has hinted called for every hint about a task from now on, over
-	// if it says that the task's end has come, until the caller calls stop,
-	// once. The function hinted must not block.
+	// Follow calls hinted for every notification about a task until the caller
+	// calls stop, once; over says that the task ended. The function hinted must
+	// not block.
 	Follow(ctx context.Context, id procfleet.TaskID, hinted func(over bool)) (stop func(), err error)
 }
 
-// watches is everything that is watched at this dispatcher. Whoever watches
-// the same task shares one topic: one subscription to its hints, one read of
-// the store for a change, one encoding of it. A topic publishes by replacing
-// its last event and waking its watchers, so it waits for none of them, and a
-// slow one finds only the newest.
+// watches has the topics of all watched tasks. The watchers of a task share one
+// topic: one subscription to its hints, one read of the store and one encoding
+// for each change. A topic publishes by replacing its last event and waking its
+// watchers, so it waits for none of them, and a slow watcher receives only the
+// newest event.
 type watches struct {
 	store interface {
 		Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error)
 	}
-	hints    Hints // nil: tasks are only read from time to time
+	hints    Hints // nil: tasks are polled
 	timing   watchTiming
 	limit    int           // watchers
-	reading  chan struct{} // has room for the reads under way
+	reading  chan struct{} // limits concurrent reads
 	measures *watchMeasures
 	log      logrus.FieldLogger
 	failing  oncePerSecond
@@ -53,13 +54,13 @@ type watches struct {
 }
 
 type watchTiming struct {
-	gap      time.Duration // between two reads of a task because it changed
-	endGap   time.Duration // the same because it is over
-	poll     time.Duration // between two reads of a task although nothing is known to have changed
+	gap      time.Duration // between two reads of a task after hints
+	endGap   time.Duration // the same after the hint of its end
+	poll     time.Duration // between two reads of a task without hints
 	read     time.Duration // for one read
 	retryMin time.Duration // before a failed read is repeated, doubling
 	retryMax time.Duration
-	still    time.Duration // between signs that a stream is alive
+	still    time.Duration // between keep-alive comments of a stream
 }
 
 var defaultWatchTiming = watchTiming{
@@ -67,8 +68,8 @@ var defaultWatchTiming = watchTiming{
 	read: 10 * time.Second, retryMin: 250 * time.Millisecond, retryMax: 5 * time.Second, still: 15 * time.Second,
 }
 
-// watchReads is how many tasks are read at once: when many are watched and the
-// store is slow, they are read less often instead of all at the same time.
+// watchReads is how many tasks are read at once: if many are watched and the store
+// is slow, they are read less often, not all at the same time.
 const watchReads = 16
 
 func newWatches(cfg *Config, store Queries, measures *watchMeasures, log logrus.FieldLogger) *watches {
@@ -80,17 +81,17 @@ func newWatches(cfg *Config, store Queries, measures *watchMeasures, log logrus.
 	}
 }
 
-// topicKey has the call, because each has its own form of a task.
+// topicKey includes the call, because each call has its own form of a task.
 type topicKey struct {
 	call string
 	task procfleet.TaskID
 }
 
-// encodeTask is how a call shows a task.
+// encodeTask encodes a task as the data of an event.
 type encodeTask func(*procfleet.Task) dialect.Reply
 
-// join adds a watcher to a topic, which must leave it. The error is one for
-// the caller: there are too many, or the dispatcher stops.
+// join adds a watcher to a topic; it must leave later. The error is a
+// [*dialect.Error]: too many watchers, or the dispatcher stops.
 func (h *watches) join(key topicKey, encode encodeTask) (*topic, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -100,7 +101,7 @@ func (h *watches) join(key topicKey, encode encodeTask) (*topic, error) {
 	case h.watchers >= h.limit:
 		return nil, &dialect.Error{
 			Kind: dialect.Unavailable, RetryAfter: retryFull,
-			Problem: fmt.Sprintf("%d watchers are as many as this dispatcher takes; ask for the task itself, or come again later", h.limit),
+			Problem: fmt.Sprintf("%d watchers are the limit of this dispatcher; request the task itself, or try again later", h.limit),
 		}
 	}
 	t := h.topics[key]
@@ -113,16 +114,16 @@ func (h *watches) join(key topicKey, encode encodeTask) (*topic, error) {
 	return t, nil
 }
 
-var errStopping = &dialect.Error{Kind: dialect.Unavailable, Problem: "this dispatcher is being stopped; come again", RetryAfter: retryAway}
+var errStopping = &dialect.Error{Kind: dialect.Unavailable, Problem: "this dispatcher is being stopped; try again", RetryAfter: retryAway}
 
-// open starts a topic; it ends with its last watcher, or when it has nothing
-// more to say. h.mu is held.
+// open starts a topic; it ends with its last watcher, or when no more events can
+// follow. h.mu is held.
 func (h *watches) open(key topicKey, encode encodeTask) *topic {
-	ctx, cancel := context.WithCancel(h.life) // the watchers' requests come and go
+	ctx, cancel := context.WithCancel(h.life) // not that of one watcher's request
 	t := &topic{
 		hub: h, key: key, encode: encode, cancel: cancel,
 		changed: make(chan struct{}, 1), over: make(chan struct{}, 1),
-		news: make(chan struct{}), looked: make(chan struct{}),
+		published: make(chan struct{}), attempted: make(chan struct{}),
 	}
 	h.topics[key] = t
 	h.measures.topics(1)
@@ -144,7 +145,7 @@ func (h *watches) leave(t *topic) {
 	}
 }
 
-// close ends a topic that has run: who joins now begins another.
+// close ends a topic that has run. A watcher that joins now opens another.
 func (h *watches) close(t *topic) {
 	h.mu.Lock()
 	h.forget(t)
@@ -154,21 +155,21 @@ func (h *watches) close(t *topic) {
 	t.end()
 }
 
-// forget is called with h.mu held, once or twice for a topic.
+// forget removes a topic; it may be called twice. h.mu is held.
 func (h *watches) forget(t *topic) {
 	if h.topics[t.key] == t {
 		delete(h.topics, t.key)
 	}
 }
 
-// stop ends all streams. There are no others afterwards.
+// stop ends all streams, and no others can begin.
 func (h *watches) stop() {
-	h.mu.Lock() // whoever is about to join has joined
+	h.mu.Lock() // after every join that has begun
 	defer h.mu.Unlock()
 	h.endLife()
 }
 
-// wait returns when no topic runs any more after stop.
+// wait returns when all topics have ended after stop.
 func (h *watches) wait() { h.running.Wait() }
 
 // topic is one watched task.
@@ -177,22 +178,22 @@ type topic struct {
 	key    topicKey
 	encode encodeTask
 	cancel context.CancelFunc
-	// changed and over hold the hints that were not acted on yet.
+	// changed and over hold the hints that no read has answered yet.
 	changed, over chan struct{}
 	watchers      int // guarded by hub.mu
 
 	mu    sync.Mutex
-	last  *event        // nil until the task was read
-	at    time.Time     // when the task was last read
-	err   error         // of the last attempt to read it
-	ended bool          // nothing more will come
-	news  chan struct{} // closed at the next event, and at the end
-	// looked is closed at the next attempt to read, and at the end.
-	looked chan struct{}
+	last  *event    // nil until the task was read
+	at    time.Time // when the task was last read
+	err   error     // of the last attempt to read it
+	ended bool      // no more events follow
+	// published is closed at the next event, attempted at the next attempt to
+	// read, and both at the end.
+	published, attempted chan struct{}
 }
 
-// run reads the task whenever it may have changed, until it is over, it cannot
-// be read in the first place, it is gone, or ctx ends.
+// run reads the task whenever it may have changed, until the task is over, the
+// first read fails, the task does not exist any more, or ctx ends.
 func (t *topic) run(ctx context.Context) {
 	timing := &t.hub.timing
 	var unfollow func()
@@ -207,12 +208,12 @@ func (t *topic) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		first := t.note(e, began, err)
+		first := t.publish(e, began, err)
 		switch {
 		case err != nil && (first || errors.Is(err, taskstore.ErrNotFound)):
 			return
 		case err != nil:
-			t.complain(err)
+			t.logFailure(err)
 			if !pause(ctx, jitter(retry)) {
 				return
 			}
@@ -224,7 +225,7 @@ func (t *topic) run(ctx context.Context) {
 		retry = timing.retryMin
 		if unfollow == nil && t.hub.hints != nil {
 			if unfollow = t.follow(ctx); unfollow != nil {
-				continue // what happened before was not hinted at
+				continue // changes before the subscription had no hints
 			}
 		}
 		if !t.rest(ctx, began) {
@@ -233,8 +234,8 @@ func (t *topic) run(ctx context.Context) {
 	}
 }
 
-// read asks the store. A panic over the answer is an error: it must not end
-// the dispatcher.
+// read reads the task from the store. A panic is converted to an error, since it
+// must not end the dispatcher.
 func (t *topic) read(ctx context.Context) (e *event, err error) {
 	select {
 	case t.hub.reading <- struct{}{}:
@@ -262,9 +263,9 @@ func (t *topic) read(ctx context.Context) (e *event, err error) {
 	return newEvent(&task, t.encode)
 }
 
-// note keeps the outcome of a read and wakes whom it concerns; first is
-// whether there was no event before.
-func (t *topic) note(e *event, at time.Time, err error) (first bool) {
+// publish stores the outcome of a read and wakes the watchers if it has a new
+// event; first is whether there was no event before.
+func (t *topic) publish(e *event, at time.Time, err error) (first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	first = t.last == nil
@@ -272,12 +273,12 @@ func (t *topic) note(e *event, at time.Time, err error) (first bool) {
 		t.at = at
 		if first || e.id != t.last.id {
 			t.last = e
-			close(t.news)
-			t.news = make(chan struct{})
+			close(t.published)
+			t.published = make(chan struct{})
 		}
 	}
-	close(t.looked)
-	t.looked = make(chan struct{})
+	close(t.attempted)
+	t.attempted = make(chan struct{})
 	return first
 }
 
@@ -285,17 +286,17 @@ func (t *topic) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ended = true
-	close(t.news)
-	close(t.looked)
+	close(t.published)
+	close(t.attempted)
 }
 
-func (t *topic) complain(err error) {
+func (t *topic) logFailure(err error) {
 	if t.hub.failing.due(time.Now()) {
 		t.hub.log.WithError(err).WithField("task", t.key.task).Warn("watched tasks unreadable, retrying")
 	}
 }
 
-// follow is nil if the task's hints cannot be followed now.
+// follow subscribes to the task's hints; nil if that fails.
 func (t *topic) follow(ctx context.Context) (unfollow func()) {
 	unfollow, err := t.hub.hints.Follow(ctx, t.key.task, t.hint)
 	if err != nil {
@@ -305,7 +306,7 @@ func (t *topic) follow(ctx context.Context) (unfollow func()) {
 	return unfollow
 }
 
-// hint has the task read soon.
+// hint makes the topic read the task soon.
 func (t *topic) hint(over bool) {
 	hinted := t.changed
 	if over {
@@ -317,8 +318,8 @@ func (t *topic) hint(over bool) {
 	}
 }
 
-// rest waits until the task, last read at the given time, is to be read
-// again; false if ctx ends before.
+// rest waits until the task, last read at the given time, must be read again;
+// false if ctx ends before.
 func (t *topic) rest(ctx context.Context, read time.Time) bool {
 	timing := &t.hub.timing
 	select {
@@ -339,13 +340,13 @@ func (t *topic) rest(ctx context.Context, read time.Time) bool {
 	return pause(ctx, timing.endGap-time.Since(read))
 }
 
-// fresh returns the task as it stands: what was read last if that is only a
-// moment ago, else what is read now.
+// fresh returns the current event: the last one if it was read within the gap, else
+// that of the next read.
 func (t *topic) fresh(ctx context.Context) (*event, error) {
 	joined := time.Now()
 	for {
 		t.mu.Lock()
-		last, at, err, ended, looked := t.last, t.at, t.err, t.ended, t.looked
+		last, at, err, ended, attempted := t.last, t.at, t.err, t.ended, t.attempted
 		t.mu.Unlock()
 		switch {
 		case err != nil:
@@ -357,31 +358,31 @@ func (t *topic) fresh(ctx context.Context) (*event, error) {
 		}
 		t.hint(false)
 		select {
-		case <-looked:
+		case <-attempted:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
 	}
 }
 
-// newest returns the last event and a channel that is closed when there is
-// another one, or when there will be none: then ended is true afterwards.
-func (t *topic) newest() (last *event, news <-chan struct{}, ended bool) {
+// newest returns the last event, and a channel that is closed at the next event, or
+// at the end: then ended is true afterwards.
+func (t *topic) newest() (last *event, published <-chan struct{}, ended bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.last, t.news, t.ended
+	return t.last, t.published, t.ended
 }
 
-// event is a task at one moment, encoded once for all who watch it.
+// event is the state of a task at one moment, encoded once for all its watchers.
 type event struct {
 	id   string
-	made procfleet.Task // without what changes: whose it is
+	made procfleet.Task // only the id, application and business
 	over bool           // the task is over
 	text []byte         // from the id to the empty line
 }
 
-// newEvent gives the event an id that is the same at every dispatcher: it is
-// made from what the event says.
+// newEvent returns the event of a task. Its id is a digest of the content, so that it
+// is the same at every dispatcher.
 func newEvent(task *procfleet.Task, encode encodeTask) (*event, error) {
 	line, err := encode(task).JSON()
 	if err != nil {
@@ -404,7 +405,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// jitter returns d, a quarter more or less, so that many do not move in step.
+// jitter returns d, a quarter more or less, so that many waits do not end together.
 func jitter(d time.Duration) time.Duration {
 	return d + time.Duration((rand.Float64()-0.5)*0.5*float64(d))
 }

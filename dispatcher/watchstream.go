@@ -10,16 +10,16 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// What a stream consists of beside the text of its events.
+// The parts of a stream besides the data of its events.
 const (
-	streamBegin   = "retry: 2000\n\n" // milliseconds until a client comes back
+	streamBegin   = "retry: 2000\n\n" // milliseconds until a client reconnects
 	streamAlive   = ": still here\n\n"
 	eventSnapshot = "event: snapshot\n"
 	eventProgress = "event: progress\n"
 	eventEnd      = "event: end\n"
 )
 
-// lastWrite is how long a write may go on when the dispatcher stops.
+// lastWrite bounds a write in progress when the dispatcher stops.
 const lastWrite = time.Second
 
 // watchRequest asks for the events of a task.
@@ -64,7 +64,7 @@ func (e *exchange) watch(_ context.Context, _ dialect.Watch, wanted *watchReques
 	now := t.now
 	if now.over && now.id == wanted.LastEventID {
 		e.w.Header().Set("Cache-Control", "no-store")
-		e.w.WriteHeader(http.StatusNoContent) // which tells browsers not to come back
+		e.w.WriteHeader(http.StatusNoContent) // after which browsers do not reconnect
 		return nil
 	}
 	s := &stream{
@@ -78,23 +78,23 @@ func (e *exchange) watch(_ context.Context, _ dialect.Watch, wanted *watchReques
 		e.api.watches.measures.drop(e.r.Context())
 		e.log().WithField("task", wanted.Task).Warn("slow watcher dropped")
 	}
-	return nil // whoever went away can be told nothing
+	return nil // after an error of writing the caller is disconnected
 }
 
-// stream is the answer to one watcher.
+// stream is the response to one watcher.
 type stream struct {
 	w        http.ResponseWriter
 	control  *http.ResponseController
-	patience time.Duration // with one write
-	seen     string        // the id of the event that the watcher has
-	resumed  bool          // it has one of this task: a snapshot is not needed
-	may      func() bool   // asked before anything is sent: the watcher may be let in no longer
+	patience time.Duration // for one write
+	seen     string        // the id of the last event that the watcher received
+	resumed  bool          // the watcher received an event of this task: it needs no snapshot
+	may      func() bool   // checked before each event: the application may have lost its right
 }
 
-// begin sends the header. From here on the time limits of a request do not
-// hold: each write has its own.
+// begin sends the header. From here on each write has a timeout of its own, in
+// the place of the request's timeouts.
 func (s *stream) begin() {
-	// A writer that has no deadlines ends no stream either.
+	// A writer that does not support deadlines does not end the stream either.
 	_ = s.control.SetReadDeadline(time.Time{})
 	header := s.w.Header()
 	header.Set("Content-Type", "text/event-stream")
@@ -104,21 +104,22 @@ func (s *stream) begin() {
 	s.w.WriteHeader(http.StatusOK)
 }
 
-// run sends what there is to send until the task is over, nothing more can
-// come, the watcher may not read it any more, the dispatcher stops, or ctx ends. An error is one of writing.
+// run sends events until the task is over, no more events follow, the watcher may
+// not read the task any more, the dispatcher stops, or ctx ends. The error is one of
+// writing.
 func (s *stream) run(ctx context.Context, t *topic) error {
 	if err := s.send(streamBegin, nil); err != nil {
 		return err
 	}
-	// A write that waits for a slow reader must not hold up a dispatcher that stops.
+	// A write to a slow reader must not delay the stop of the dispatcher.
 	hurry := context.AfterFunc(t.hub.life, func() { _ = s.control.SetWriteDeadline(time.Now().Add(lastWrite)) })
 	defer hurry()
 	still := time.NewTicker(t.hub.timing.still)
 	defer still.Stop()
 	for {
-		newest, news, ended := t.newest()
+		newest, published, ended := t.newest()
 		if !s.may() {
-			return nil // its client comes back, and is told why it is refused
+			return nil // its client reconnects, and receives the refusal
 		}
 		if newest.id != s.seen {
 			if err := s.send(s.name(newest), newest.text); err != nil {
@@ -130,7 +131,7 @@ func (s *stream) run(ctx context.Context, t *topic) error {
 			return nil
 		}
 		select {
-		case <-news:
+		case <-published:
 		case <-still.C:
 			if err := s.send(streamAlive, nil); err != nil {
 				return err
@@ -153,7 +154,7 @@ func (s *stream) name(e *event) string {
 	return eventSnapshot
 }
 
-// send writes and flushes. The deadline stays for what the server writes when
+// send writes and flushes. The deadline also bounds what the server writes when
 // the stream ends.
 func (s *stream) send(head string, text []byte) error {
 	_ = s.control.SetWriteDeadline(time.Now().Add(s.patience))
