@@ -56,7 +56,7 @@ func (a *api) accept(ctx context.Context, r *acceptance) (procfleet.Task, error)
 
 // noteAccepted counts and logs a task that was accepted, or found for a repeat.
 func (a *api) noteAccepted(ctx context.Context, task *procfleet.Task, who auth.Caller, log logrus.FieldLogger, start time.Time) {
-	a.measures.accepted(ctx, task.Dialect, task.Items)
+	a.metrics.accepted(ctx, task.Dialect, task.Items)
 	log.WithFields(logrus.Fields{
 		"task": task.ID, "application": who.Application, "user": who.User, "items": task.Items, "elapsed_ms": time.Since(start).Milliseconds(),
 	}).Info("task accepted")

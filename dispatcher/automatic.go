@@ -137,6 +137,6 @@ func (e *exchange) listEvents(ctx context.Context, p *dialect.EventPage, _ strin
 		}
 		return dialect.Events{}, fmt.Errorf("list events: %w", err)
 	}
-	e.api.measures.eventsRefused(ctx, page.Refused)
+	e.api.metrics.eventsRefused(ctx, page.Refused)
 	return dialect.Events{Events: page.Events, Next: page.Next, More: page.More}, nil
 }

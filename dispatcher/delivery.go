@@ -86,7 +86,7 @@ func (in *intake) take(pulling, work context.Context, s *bus.Submission) {
 			e.putOff()
 		}
 		span.SetAttributes(attribute.String("outcome", string(o)))
-		in.api.measures.submitted(ctx, o)
+		in.api.metrics.submitted(ctx, o)
 	}()
 	o = e.decide(ctx, pulling)
 }

@@ -1,3 +1,12 @@
+// Package dispatcher accepts operations and answers queries about tasks. It decodes
+// a published shape, stores the task, queues its chunks, returns the task's id, and
+// reads the task store for queries. It has no state of its own, so any number of
+// dispatchers may run.
+//
+// An HTTP call passes http.go (routes), exchange.go (authentication, body, errors)
+// and endpoints.go (the list of endpoints, each with its authorizer). An operation
+// from NATS passes delivery.go instead. submit.go accepts both, and knows neither
+// HTTP nor JSON. Package dialect has the shapes, package auth the callers.
 package dispatcher
 
 import (
@@ -67,11 +76,11 @@ func speaking(dialects []dialect.Dialect, cfg Config, store Store, queue Queue) 
 		return nil, fmt.Errorf("dispatcher: %w", err)
 	}
 	logger := cfg.Log.WithField("component", "dispatcher")
-	measures, err := newMeasures(cfg.Meter)
+	metrics, err := newMetrics(cfg.Meter)
 	if err != nil {
 		return nil, err
 	}
-	watchMeasures, err := newWatchMeasures(cfg.Meter)
+	watchMetrics, err := newWatchMetrics(cfg.Meter)
 	if err != nil {
 		return nil, err
 	}
@@ -84,10 +93,10 @@ func speaking(dialects []dialect.Dialect, cfg Config, store Store, queue Queue) 
 	a := &api{
 		cfg:       cfg,
 		log:       logger,
-		submitter: newSubmitter(store, &watchedQueue{queue, measures, cfg.Tracer}, cfg),
+		submitter: newSubmitter(store, &watchedQueue{queue, metrics, cfg.Tracer}, cfg),
 		store:     store,
-		measures:  measures,
-		watches:   newWatches(&cfg, store, watchMeasures, logger),
+		metrics:   metrics,
+		watches:   newWatches(&cfg, store, watchMetrics, logger),
 		bodies:    newBodies(&cfg.Limits),
 
 		unauthenticated: semaphore.NewWeighted(cfg.Limits.UnauthenticatedBodies),

@@ -80,7 +80,7 @@ func (e *exchange) end() {
 	}
 	e.span.SetAttributes(attribute.Int("http.response.status_code", e.w.status))
 	e.span.End()
-	e.api.measures.request(e.r.Context(), e.name(), e.w.status, time.Since(e.start))
+	e.api.metrics.request(e.r.Context(), e.name(), e.w.status, time.Since(e.start))
 	e.log().WithFields(logrus.Fields{
 		"method": e.r.Method, "path": e.r.URL.Path, "status": e.w.status, "elapsed_ms": time.Since(e.start).Milliseconds(),
 	}).Debug("request completed")

@@ -31,7 +31,7 @@ type api struct {
 	log       logrus.FieldLogger
 	submitter *submitter
 	store     Store
-	measures  *measures
+	metrics   *dispatcherMetrics
 	watches   *watches
 	// bodies limits the bodies that are processed at once, and unauthenticated the
 	// bytes that are held of callers whose credentials are in their bodies.

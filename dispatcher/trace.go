@@ -54,8 +54,8 @@ func (s *submitter) traced(ctx context.Context, sub *procfleet.Submission) (_ co
 // that span, so that the spans of workers are its children.
 type watchedQueue struct {
 	Queue
-	measures *measures
-	tracer   trace.Tracer
+	metrics *dispatcherMetrics
+	tracer  trace.Tracer
 }
 
 func (w *watchedQueue) PublishChunks(ctx context.Context, refs []bus.ChunkRef, round string) ([]uint64, error) {
@@ -63,7 +63,7 @@ func (w *watchedQueue) PublishChunks(ctx context.Context, refs []bus.ChunkRef, r
 	ctx, span := tracecontext.Start(ctx, w.tracer, "chunks publish", trace.WithSpanKind(trace.SpanKindProducer),
 		trace.WithAttributes(tracecontext.KeyChunks.Int(len(refs))))
 	sequences, err := w.Queue.PublishChunks(ctx, refs, round)
-	w.measures.publishTime(ctx, time.Since(began), err)
+	w.metrics.publishTime(ctx, time.Since(began), err)
 	tracecontext.End(span, err)
 	return sequences, err
 }

@@ -36,13 +36,13 @@ type watches struct {
 	store interface {
 		Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error)
 	}
-	hints    Hints // nil: tasks are polled
-	timing   watchTiming
-	limit    int           // watchers
-	reading  chan struct{} // limits concurrent reads
-	measures *watchMeasures
-	log      logrus.FieldLogger
-	failing  oncePerSecond
+	hints   Hints // nil: tasks are polled
+	timing  watchTiming
+	limit   int           // watchers
+	reading chan struct{} // limits concurrent reads
+	metrics *watchMetrics
+	log     logrus.FieldLogger
+	failing oncePerSecond
 
 	life    context.Context //nolint:containedctx // of every topic; ended by stop
 	endLife context.CancelFunc
@@ -72,12 +72,12 @@ var defaultWatchTiming = watchTiming{
 // is slow, they are read less often, not all at the same time.
 const watchReads = 16
 
-func newWatches(cfg *Config, store Queries, measures *watchMeasures, log logrus.FieldLogger) *watches {
+func newWatches(cfg *Config, store Queries, metrics *watchMetrics, log logrus.FieldLogger) *watches {
 	life, endLife := context.WithCancel(context.Background())
 	return &watches{
 		life: life, endLife: endLife, topics: make(map[topicKey]*topic),
 		store: store, hints: cfg.Hints, timing: defaultWatchTiming, limit: cfg.Limits.Watchers,
-		reading: make(chan struct{}, watchReads), measures: measures, log: log,
+		reading: make(chan struct{}, watchReads), metrics: metrics, log: log,
 	}
 }
 
@@ -110,7 +110,7 @@ func (h *watches) join(key topicKey, encode encodeTask) (*topic, error) {
 	}
 	t.watchers++
 	h.watchers++
-	h.measures.watchers(1)
+	h.metrics.watchers(1)
 	return t, nil
 }
 
@@ -126,7 +126,7 @@ func (h *watches) open(key topicKey, encode encodeTask) *topic {
 		published: make(chan struct{}), attempted: make(chan struct{}),
 	}
 	h.topics[key] = t
-	h.measures.topics(1)
+	h.metrics.topics(1)
 	h.running.Go(func() {
 		defer h.close(t)
 		t.run(ctx)
@@ -138,7 +138,7 @@ func (h *watches) leave(t *topic) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.watchers--
-	h.measures.watchers(-1)
+	h.metrics.watchers(-1)
 	if t.watchers--; t.watchers == 0 {
 		t.cancel()
 		h.forget(t)
@@ -151,7 +151,7 @@ func (h *watches) close(t *topic) {
 	h.forget(t)
 	h.mu.Unlock()
 	t.cancel()
-	h.measures.topics(-1)
+	h.metrics.topics(-1)
 	t.end()
 }
 

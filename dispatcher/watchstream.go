@@ -75,7 +75,7 @@ func (e *exchange) watch(_ context.Context, _ dialect.Watch, wanted *watchReques
 	s.begin()
 	err := s.run(e.r.Context(), t.topic)
 	if errors.Is(err, os.ErrDeadlineExceeded) && t.hub.life.Err() == nil {
-		e.api.watches.measures.drop(e.r.Context())
+		e.api.watches.metrics.drop(e.r.Context())
 		e.log().WithField("task", wanted.Task).Warn("slow watcher dropped")
 	}
 	return nil // after an error of writing the caller is disconnected

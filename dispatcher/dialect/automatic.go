@@ -12,22 +12,22 @@ import (
 // Freeze suspends automatic starts and limits, or resumes them.
 type Freeze = Codec[Freezing, Frozen]
 
-// Freezing is what is to be frozen, or lifted: the targets, or a namespace on
-// them; without any targets the namespace everywhere.
+// Freezing freezes the targets, or a namespace on them, or lifts the freezes;
+// without targets the namespace everywhere.
 type Freezing struct {
 	Business  string             `json:"business,omitempty"`
 	Lift      bool               `json:"lift,omitempty"`
 	Namespace string             `json:"namespace,omitempty"`
 	Targets   []procfleet.Target `json:"targets,omitempty"`
-	// TTL and Reason are for what is to be frozen.
+	// TTL and Reason are not used to lift a freeze.
 	TTL    procfleet.Duration `json:"ttl,omitempty"`
 	Reason string             `json:"reason,omitempty"`
 }
 
-// Everywhere reports whether it is about a namespace on all hosts.
+// Everywhere reports whether it freezes a namespace on all hosts.
 func (q *Freezing) Everywhere() bool { return len(q.Targets) == 0 }
 
-// Frozen is what came of a [Freezing].
+// Frozen is the result of a [Freezing].
 type Frozen struct {
 	Until    time.Time       `json:"until,omitzero"` // zero if nothing was frozen
 	Lifted   int             `json:"lifted,omitempty"`

@@ -14,19 +14,18 @@ import (
 // EditTemplates creates and changes processes, and binds them to modules.
 type EditTemplates = Codec[TemplateEdits, TemplatesEdited]
 
-// TemplateEdits are done together or not at all.
+// TemplateEdits are applied together or not at all.
 type TemplateEdits struct {
 	Business catalog.Business `json:"business"`
 	Edits    []catalog.Edit   `json:"edits"`
-	// IfThere lets edits of processes that do not exist be none at all, and no
-	// failure. It is for one edit by itself.
+	// IfThere ignores an edit of a process that does not exist. It requires a single edit.
 	IfThere bool `json:"if_there,omitempty"`
 }
 
-// TemplatesEdited is what became of edits, in their order.
+// TemplatesEdited are the results of edits, in their order.
 type TemplatesEdited struct {
 	Edits []catalog.Edited
-	// Task tells the agents of what was bound or unbound; "" if there is none.
+	// Task notifies the agents of bindings; "" if none changed.
 	Task procfleet.TaskID
 }
 
@@ -36,7 +35,7 @@ type DeleteTemplate = Codec[TemplateQuery, bool]
 // ShowTemplate returns one process.
 type ShowTemplate struct {
 	Decode func(r *Request) (TemplateQuery, error)
-	// Encode is given nil for one that does not exist.
+	// Encode receives nil for a process that does not exist.
 	Encode func(q *TemplateQuery, t *catalog.Template, requestID string) (Reply, error)
 }
 
@@ -50,15 +49,14 @@ type TemplateQuery struct {
 type SearchTemplates struct {
 	Decode func(r *Request) (TemplateSearch, error)
 	Encode func(q *TemplateSearch, page []catalog.Template, total int, requestID string) Reply
-	// EncodeAll answers a search with a limit of 0, which asks for everything.
-	// What is found comes in parts; the encoder writes as it reads, and returns
-	// the first error of either side. It is nil for calls that always have a
-	// limit.
+	// EncodeAll streams the result of a search with a limit of 0, which asks for
+	// everything, in parts. The encoder writes while it reads, and returns the first
+	// error of either side. It is nil for calls that always have a limit.
 	EncodeAll func(w io.Writer, q *TemplateSearch, total int, parts iter.Seq2[[]catalog.Template, error]) error
 }
 
-// TemplateSearch asks for what is found in a business. Fields are what the
-// dialect shows of it; none is everything.
+// TemplateSearch searches the catalog of a business. Fields are the attributes that
+// the dialect shows; none is all.
 type TemplateSearch struct {
 	Business catalog.Business `json:"business"`
 	Search   catalog.Search   `json:"search"`

@@ -9,22 +9,22 @@ import (
 // SaveTemplates creates or changes processes by their names.
 type SaveTemplates = Codec[NamedTemplates, TemplatesSaved]
 
-// NamedTemplates are processes that are made, or changed where the business
-// has one of the name, together or not at all. No name comes twice.
+// NamedTemplates are processes that are created, or changed if the business has one
+// of the name, together or not at all. Names are unique.
 type NamedTemplates struct {
 	Business  catalog.Business `json:"business"`
 	Templates []NamedTemplate  `json:"templates"` // 1 to [catalog.MaxEdits]
-	// Plan asks what would become of them, and changes nothing.
+	// Plan returns what would be saved, and changes nothing.
 	Plan bool `json:"plan,omitempty"`
 }
 
-// NamedTemplate is what one process becomes.
+// NamedTemplate is the wanted state of one process.
 type NamedTemplate struct {
-	// Set has the name. Attributes that it has not stay as they are, or begin
-	// with their defaults.
+	// Set includes the name. Other attributes keep their values, or have their
+	// defaults in a new process.
 	Set map[catalog.Attribute]catalog.Value `json:"set"`
-	// Modules are all to which it is bound from then on, by their bytes; nil
-	// leaves that alone.
+	// Modules are all modules to which the process is to be bound, sorted by bytes;
+	// nil keeps the bindings.
 	Modules []string `json:"modules"`
 }
 
@@ -34,14 +34,14 @@ func (n *NamedTemplate) Name() string {
 	return name
 }
 
-// TemplatesSaved is what became of processes, in the order of the question.
+// TemplatesSaved are the results, in the order of the request.
 type TemplatesSaved struct {
 	Templates []TemplateSaved `json:"templates"`
-	// Task tells the agents of what was bound or unbound; "" if there is none.
+	// Task notifies the agents of bindings; "" if none changed.
 	Task procfleet.TaskID `json:"task,omitempty"`
 }
 
-// TemplateSaved is what became of one process.
+// TemplateSaved is the result of saving one process.
 type TemplateSaved struct {
 	ID      int64          `json:"id"` // 0 of one that is only planned
 	Outcome v1.SaveOutcome `json:"outcome"`

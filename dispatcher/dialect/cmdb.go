@@ -45,7 +45,7 @@ const cmdbRoot = "/api/{version}/proc/"
 // cmdbPath is a path of the CMDB, of any version.
 var cmdbPath = regexp.MustCompile(`^/api/(v[0-9]+)/proc(?:/(.*))?$`)
 
-// cmdbOwns tells the CMDB's paths from those of GSE's gateway, which has
+// cmdbOwns distinguishes the CMDB's paths from those of GSE's gateway, which has
 // /api/v2/proc/<call>.
 func cmdbOwns(path string) bool {
 	at := cmdbPath.FindStringSubmatch(path)

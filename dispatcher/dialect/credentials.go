@@ -12,14 +12,13 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// Credentials are what a request says of who calls. Nothing of it is verified.
-// What the request does not say is empty.
+// Credentials are the credentials of a request, unverified. Missing ones are empty.
 type Credentials struct {
 	Application string // its code
 	Secret      string
 	Signature   *Signature // in the place of the secret
-	// Token, AccessToken and User say for whom the application calls: by what
-	// a login gave, by what an authorization gave, or by name alone.
+	// Token, AccessToken and User identify the user for whom the application calls: a
+	// bk_token of the login server, an access token, or only a name.
 	Token       string
 	AccessToken string
 	User        string
@@ -28,14 +27,14 @@ type Credentials struct {
 	FromESB bool
 }
 
-// Signature is what proves an application that does not send its secret.
+// Signature authenticates an application that does not send its secret.
 type Signature struct {
 	Value     string // HMAC-SHA1 of Text, in base64
 	Text      string
 	Nonce     string // a positive number
 	Timestamp string // seconds since the Unix epoch
-	// Ambiguous, if not empty, says why other parameters than those that were
-	// signed have this Text too. Such a signature proves nothing.
+	// Ambiguous, if not empty, says why other parameters than the signed ones have the
+	// same Text. Such a signature is rejected.
 	Ambiguous string
 }
 
@@ -96,9 +95,9 @@ func firstText(values ...json.RawMessage) string {
 	return ""
 }
 
-// esbCredentials are the header's, if there is one, even if they name nobody,
-// else those among the parameters. The ESB looks at nobody's credentials
-// before it could read the body.
+// esbCredentials returns the credentials of the header if there is one, even if they
+// name no application, else those among the parameters. As in the ESB, a body that
+// cannot be read is an error before any of credentials.
 func esbCredentials(r *Request) (Credentials, error) {
 	if r.BkapiAuthorization != "" {
 		return bkapiCredentials(r)
@@ -110,8 +109,8 @@ func esbCredentials(r *Request) (Credentials, error) {
 	return parameterCredentials(r, &given)
 }
 
-// gatewayCredentials are like the ESB's, but the gateway leaves bodies to the
-// system behind it: one that cannot be read names nobody.
+// gatewayCredentials is as esbCredentials, except that a body that cannot be read has
+// no credentials: the gateway leaves bodies to the system behind it.
 func gatewayCredentials(r *Request) (Credentials, error) {
 	if r.BkapiAuthorization != "" {
 		return bkapiCredentials(r)
@@ -135,7 +134,7 @@ func parameterCredentials(r *Request, given *credentialFields) (Credentials, err
 	return checkedCode(c, "bk_app_code")
 }
 
-// bkapiCredentials are those of the header X-Bkapi-Authorization.
+// bkapiCredentials returns the credentials of the header X-Bkapi-Authorization.
 func bkapiCredentials(r *Request) (Credentials, error) {
 	if r.BkapiAuthorization == "" {
 		return Credentials{}, nil
@@ -196,8 +195,8 @@ func signature(r *Request) *Signature {
 	return s
 }
 
-// backendCredentials are the gateway's header, or what an ESB in front says:
-// it has checked its caller, and passes no secret on.
+// backendCredentials returns the credentials of the gateway's header, or the headers
+// of an ESB in front: it has authenticated its caller, and forwards no secret.
 func backendCredentials(r *Request) (Credentials, error) {
 	if r.BkapiAuthorization != "" {
 		return bkapiCredentials(r)
@@ -205,8 +204,8 @@ func backendCredentials(r *Request) (Credentials, error) {
 	return checkedCode(Credentials{Application: r.BkAppCode, User: r.BkUsername, FromESB: r.BkAppCode != ""}, "Bk-App-Code")
 }
 
-// nativeCredentials are those of a bearer token, <code>.<secret>, or what the
-// gateway's header says.
+// nativeCredentials returns the credentials of a bearer token, <code>.<secret>, or of
+// the gateway's header.
 func nativeCredentials(r *Request) (Credentials, error) {
 	scheme, token, _ := strings.Cut(r.Authorization, " ")
 	if !strings.EqualFold(scheme, "Bearer") {

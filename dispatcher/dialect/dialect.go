@@ -1,8 +1,8 @@
-// Package dialect holds the published JSON shapes in which callers speak to
-// procfleet. A [Dialect] is data plus pure functions: it turns a request into
-// a [procfleet.Submission] or a query, and what came of it into an answer. It
-// sees neither the network nor the task store, so every shape can be tested
-// with two files: what came in, and what must go out.
+// Package dialect has the published JSON shapes of requests and responses. A
+// [Dialect] is data plus pure functions: it decodes a request into a
+// [procfleet.Submission] or a query, and encodes the result as a response. It uses
+// neither the network nor the task store, so every shape can be tested with two
+// files: the request and the expected response.
 //
 // To add a dialect, write one file that builds it, name it in [All], and give
 // it a folder of fixtures in testdata; docs/how-to/add-a-dialect.md has the details.
@@ -22,34 +22,34 @@ func All() []Dialect {
 	return []Dialect{gse(), job(), oldJob(), cmdb(), native()}
 }
 
-// Dialect is one published API: its calls, and how it words a failure.
+// Dialect is one published API: its calls, and the form of its errors.
 type Dialect struct {
 	// Name is the folder of fixtures and the first part of a call's full name.
 	Name string
 	// Prefixes are the path prefixes under which a path that no call has is
 	// answered with this dialect's [NoRoute].
 	Prefixes []string
-	// Owns, if there is one, tells the dialect's paths from those of all others,
-	// whose patterns may fit them as well.
+	// Owns, if set, reports whether a path is one of the dialect's. It decides
+	// before the patterns of other dialects, which may match the path as well.
 	Owns  func(path string) bool
 	Calls []Call
-	// Credentials reads who calls. The error is an [*Error].
+	// Credentials reads the credentials of a request. The error is an [*Error].
 	Credentials func(r *Request) (Credentials, error)
 	// CredentialsInBody says that Credentials needs the body of a request
-	// without the header X-Bkapi-Authorization. All others are known, or
+	// without the header X-Bkapi-Authorization. Other callers are authenticated, or
 	// refused, before their body is read.
 	CredentialsInBody bool
-	// NeedsUser says that an application calls for a user, who must be known.
+	// NeedsUser says that an application calls for a user, who must be authenticated.
 	NeedsUser bool
-	// Fail words a failure.
+	// Fail encodes a failure.
 	Fail func(f *Error, requestID string) Reply
 	// Families are further families of paths that lead to the same calls. A
 	// dialect that is reached in one way only has none.
 	Families []Family
 }
 
-// Family is a family of paths that lead to the calls of a dialect, and how a
-// failure is worded there. Requests and answers are the same in all of them.
+// Family is a family of paths of the calls of a dialect, and the form of errors
+// there. Requests and responses are the same in all families.
 type Family struct {
 	Prefixes []string // as in [Dialect], and so is Owns
 	Owns     func(path string) bool
@@ -98,15 +98,15 @@ func (Codec[Q, R]) endpoint() {}
 // Accept creates a task.
 type Accept struct {
 	// Decode fills everything but Submission.Dialect and Application. The
-	// error is a [*Error] that names the field in the dialect's own words.
+	// error is an [*Error] that names the field in the dialect's own words.
 	Decode func(r *Request) (procfleet.Submission, error)
 	Encode func(id procfleet.TaskID, requestID string) Reply
-	// Plan encodes what would be done of a request that is only to be planned,
-	// see [Planned]; nil for calls that cannot be asked for that.
+	// Plan encodes the plan of a request that is only planned, see [Planned]; nil for
+	// calls that cannot be planned.
 	Plan func(p *v1.Plan, requestID string) Reply
-	// Label is the [procfleet.Target.Label] of a host that the caller did not
-	// name, since it asked for all on which a process is registered; nil is
-	// none, as [procfleet.Host.String] writes it.
+	// Label returns the [procfleet.Target.Label] of a host that the caller did not
+	// name, because it asked for all hosts on which a process is registered; nil is
+	// no label, for [procfleet.Host.String].
 	Label func(h procfleet.Host) string
 }
 
@@ -181,7 +181,7 @@ func (Accept) endpoint()   {}
 func (Outcomes) endpoint() {}
 func (Watch) endpoint()    {}
 
-// Request is what a dialect may know of an HTTP request.
+// Request is the part of an HTTP request that a dialect may use.
 type Request struct {
 	Method string
 	Path   string // without escapes; empty for a request that did not come by HTTP
@@ -198,8 +198,8 @@ type Request struct {
 	// X-Bkapi-Authorization.
 	Authorization      string
 	BkapiAuthorization string
-	// BkAppCode and BkUsername are the headers by which an ESB in front says
-	// who called it.
+	// BkAppCode and BkUsername are the headers in which an ESB in front names its
+	// caller.
 	BkAppCode, BkUsername string
 	// CMDBUser and CMDBSupplier are the headers BK_USER and
 	// HTTP_BLUEKING_SUPPLIER_ID, also with hyphens, as some proxies write them.
@@ -209,7 +209,7 @@ type Request struct {
 	ContentType, IfMatch string
 }
 
-// Reply is a short answer: the HTTP status, the headers Location,
+// Reply is a short response: the HTTP status, the headers Location,
 // WWW-Authenticate and ETag if any, and a body to be written as JSON.
 type Reply struct {
 	Status       int
@@ -219,7 +219,7 @@ type Reply struct {
 	Body         any
 }
 
-// JSON is the body as it goes out, ended by a newline.
+// JSON returns the encoded body, ended by a newline.
 func (r Reply) JSON() ([]byte, error) {
 	if done, ok := r.Body.(rendered); ok {
 		return append(done, '\n'), nil

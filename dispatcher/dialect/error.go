@@ -15,8 +15,8 @@ type Kind int
 
 // The kinds of failure.
 const (
-	// Internal is a fault of ours. It is the zero value so that a failure
-	// nobody classified is never blamed on the caller.
+	// Internal: an error of the server. It is the zero value, so that an unclassified
+	// error is never reported as the caller's.
 	Internal Kind = iota
 	// Malformed: the body is not what it claims to be.
 	Malformed
@@ -28,10 +28,10 @@ const (
 	TooLarge
 	// NotFound: there is no such task, or no such process in the catalogue.
 	NotFound
-	// Conflict: something stands against it that was there before: the
-	// idempotency key was used for another request, or the name is taken.
+	// Conflict: the idempotency key was used for another request, or the name is used
+	// by another process.
 	Conflict
-	// Expired: the caller said until when it was to be accepted.
+	// Expired: the caller's limit for acceptance has passed.
 	Expired
 	// NoRoute: no call has this path.
 	NoRoute
@@ -43,53 +43,50 @@ const (
 	StoreFull
 	// OutcomeUnknown: a task may or may not have been accepted.
 	OutcomeUnknown
-	// NoApplication: the caller does not say which application it is.
+	// NoApplication: the request names no application.
 	NoApplication
-	// NoSecret: it says so, but gives neither a secret nor a signature.
+	// NoSecret: it names one, and has neither a secret nor a signature.
 	NoSecret
 	// UnknownApplication: there is no such application.
 	UnknownApplication
 	// WrongSecret: the secret is not that of the application.
 	WrongSecret
-	// BadSignature: the signature is not one of the application, or of another time.
+	// BadSignature: the signature is not one of the application, or is expired.
 	BadSignature
 	// NoUser: the caller names no user, or the user is not authenticated.
 	NoUser
-	// BadToken: the user's bk_token does not count.
+	// BadToken: the user's bk_token is invalid.
 	BadToken
-	// Forbidden: the application must not do this.
+	// Forbidden: the application may not do this.
 	Forbidden
 )
 
 // String is the code word of the native API.
 func (k Kind) String() string { return string(nativeKindOf(k).code) }
 
-// Error is why a call is not answered as its caller wished.
+// Error is the failure of a call.
 type Error struct {
 	Kind Kind
-	// Field is what the problem is with, in the words of the dialect; it may
-	// be empty.
+	// Field is the invalid field, by its name in the dialect; it may be empty.
 	Field   string
 	Problem string
-	// Application is who called, if that is what the failure is about.
+	// Application is the caller, if the failure is about authentication or rights.
 	Application string
-	// Denied is what the application must not do; only of [Forbidden].
+	// Denied are the missing rights of the application; only of [Forbidden].
 	Denied Denied
-	// Method and Path are what was asked for; only of [NoRoute] and [BadMethod].
+	// Method and Path are those of the request; only of [NoRoute] and [BadMethod].
 	Method, Path string
 	// Call is the name of the call that failed, for dialects whose codes depend
 	// on it; "" if there is none for the path and method.
 	Call string
-	// Code is the dialect's own, if whoever made the failure knows a more
-	// precise one than that of the Kind.
+	// Code is a code of the dialect that is more precise than that of the Kind; 0 is none.
 	Code int
-	// Edit is what was wrong with which process, if a catalogue refused to
-	// store it. The Problem says the same in the words of the native API.
+	// Edit is the catalog's error about an edit, if there is one. Problem has the same
+	// in the form of the native API.
 	Edit *catalog.EditError
 	// Task is the task that the failure is about, if there is one.
 	Task procfleet.TaskID
-	// RetryAfter is when to try again; zero for kinds where trying again
-	// does not help.
+	// RetryAfter is when to try again; zero if trying again does not help.
 	RetryAfter time.Duration
 }
 
@@ -100,15 +97,16 @@ func (f *Error) Error() string {
 	return f.Field + ": " + f.Problem
 }
 
-// Denied is what an application must not do: some actions, or anything for a
-// business. An empty Business is that of a call which is for none.
+// Denied are missing rights: actions, or a business. An empty Business is that of a
+// call without a business.
 type Denied struct {
 	Actions  []string
 	Business string
 }
 
-// after writes what a dialect says of a kind of failure, and then the details.
-// Words that end with a space go on with them. "{app}" is the application.
+// after returns a dialect's text for a kind of failure, followed by the details. "{app}"
+// is replaced by the application. A text that does not end with a space is followed by
+// a colon.
 func (f *Error) after(words string) string {
 	words = strings.ReplaceAll(words, "{app}", f.Application)
 	if details := f.Error(); details != "" {
@@ -125,12 +123,12 @@ func invalid(field, format string, args ...any) *Error {
 	return &Error{Kind: InvalidField, Field: field, Problem: fmt.Sprintf(format, args...)}
 }
 
-// required is the failure for a field that is absent, null or empty.
+// required is the error for a field that is absent, null or empty.
 func required(field string) *Error { return invalid(field, "This field is required.") }
 
-// refused turns the errors of the vocabulary's own validation into a failure
-// that names the first field and counts the rest. The name function says what
-// the dialect calls a field of the native form.
+// refused converts the errors of the vocabulary's validation to an Error that names
+// the first field and counts the rest. The function name returns the dialect's name
+// of a field of the native form.
 func refused(err error, name func(field string) string) *Error {
 	problems := invalids(err, nil)
 	if len(problems) == 0 {

@@ -149,7 +149,8 @@ func decodeGSETaskID(r *Request) (procfleet.TaskID, error) {
 	return knownTaskID(params.TaskID, "task_id")
 }
 
-// knownTaskID tells a task id that is not there from one that no task has.
+// knownTaskID parses a task id. A missing one is an invalid field, a malformed one is
+// that of no task.
 func knownTaskID(text, field string) (procfleet.TaskID, error) {
 	if strings.TrimSpace(text) == "" {
 		return "", required(field)

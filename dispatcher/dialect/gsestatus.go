@@ -172,8 +172,8 @@ func procInfo(e *ProcessEntry) gseProcInfo {
 	return info
 }
 
-// reported adds what the agent says. What it holds a process to it keeps even
-// while nobody hears of it; how the process is, is only known of a live agent.
+// reported adds the agent's report. Settings of supervision remain valid without a
+// live agent; the state of the process is only valid with one.
 func (info *gseProcInfo) reported(e *ProcessEntry) {
 	status := &e.Reported.Status
 	switch e.Reported.Desired {
@@ -200,7 +200,7 @@ func (info *gseProcInfo) reported(e *ProcessEntry) {
 	}
 }
 
-// statusMessage says why the status is not known, or what is wrong.
+// statusMessage returns why the status is unknown, or what is wrong.
 func statusMessage(e *ProcessEntry) string {
 	switch {
 	case !e.Alive && e.Reported == nil:

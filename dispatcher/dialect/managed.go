@@ -12,21 +12,21 @@ import (
 // Register registers processes, or removes registrations.
 type Register = Codec[Registering, []TargetOutcome]
 
-// RegisterMode says what happens to registrations.
+// RegisterMode selects how registrations change.
 type RegisterMode string
 
 // The modes.
 const (
-	// RegisterNew leaves what is registered alone: 850.
+	// RegisterNew keeps existing registrations: code 850.
 	RegisterNew RegisterMode = "new"
-	// RegisterAny makes or replaces.
+	// RegisterAny creates or replaces registrations.
 	RegisterAny RegisterMode = "any"
-	// Unregister takes away, and lets go of what is supervised; the process
-	// itself is left alone. What is not registered: 829.
+	// Unregister removes registrations and releases supervised processes, which
+	// continue to run. Without a registration: code 829.
 	Unregister RegisterMode = "unregister"
 )
 
-// Registering is what is to be registered, or no longer.
+// Registering registers or unregisters one process on targets.
 type Registering struct {
 	Business string                `json:"business,omitempty"`
 	Mode     RegisterMode          `json:"mode"`
@@ -34,9 +34,9 @@ type Registering struct {
 	Targets  []procfleet.Target    `json:"targets"`
 }
 
-// TargetOutcome is what came of one target of a call that makes no task. The
-// message is "success" exactly for success. A target without a host is one
-// whose agent nobody knows: 117.
+// TargetOutcome is the outcome of one target of a call that creates no task. The
+// message is "success" exactly for success. A target of an unknown agent has no
+// host: code 117.
 type TargetOutcome struct {
 	Target  procfleet.Target `json:"target"`
 	Code    procfleet.Code   `json:"code"`
@@ -46,7 +46,7 @@ type TargetOutcome struct {
 // SetGroups replaces process groups.
 type SetGroups = Codec[Grouping, []TargetOutcome]
 
-// Grouping gives the same groups to every target. Its Groups have no host.
+// Grouping sets the same groups on every target. Its Groups have no host.
 type Grouping struct {
 	Business string             `json:"business,omitempty"`
 	Groups   catalog.HostGroups `json:"groups"`
@@ -72,7 +72,7 @@ type TargetGroups struct {
 // ShowProcesses returns one process on many hosts.
 type ShowProcesses = Codec[ProcessQuery, []ProcessEntry]
 
-// ProcessQuery asks how a process stands on hosts.
+// ProcessQuery asks for the state of a process on hosts.
 type ProcessQuery struct {
 	Business  string             `json:"business,omitempty"`
 	Namespace string             `json:"namespace"`
@@ -80,13 +80,12 @@ type ProcessQuery struct {
 	Targets   []procfleet.Target `json:"targets"`
 }
 
-// ProcessEntry is how one process stands on one target. What is neither
+// ProcessEntry is the state of one process on one target. A process that is neither
 // registered nor reported has only Target and Process.
 type ProcessEntry struct {
 	Target procfleet.Target `json:"target"` // of a list: the host and its agent's id
 	catalog.Entry
-	// Alive is whether the host's agent was heard of lately: what was reported
-	// before is old news otherwise.
+	// Alive is whether the host has a live agent. If not, the report may be out of date.
 	Alive bool `json:"alive"`
 }
 

@@ -42,7 +42,7 @@ func outcomes(items []procfleet.ItemResult) []outcome {
 
 // appendKey appends the key that callers expect: host first for processes with
 // a namespace and a name, index key first for the others. It depends only on
-// what was asked, so it is the same at every poll and whoever asks.
+// the request, so it is the same at every poll and for every caller.
 func appendKey(b []byte, it *procfleet.ItemResult) []byte {
 	if it.Spec.Namespace != "" || it.Spec.Name != "" {
 		return it.Spec.AppendKey(append(it.Item.Target.AppendKey(b), ':'))
@@ -54,7 +54,7 @@ func appendKey(b []byte, it *procfleet.ItemResult) []byte {
 func (o *outcome) content(d *describer) *content {
 	switch o.code {
 	case procfleet.CodeRunning, procfleet.CodeAgentAbnormal, procfleet.CodeUnknownAction:
-		return nil // these codes say that nobody looked at the process
+		return nil // these codes mean that no probe of the process was made
 	default:
 		return d.describe(o.item, o.message)
 	}

@@ -11,10 +11,10 @@ import (
 // SetTopology replaces a topology; the result is its new version.
 type SetTopology = Codec[TopologyChange, int64]
 
-// TopologyChange is what a topology is to become.
+// TopologyChange is a new topology.
 type TopologyChange struct {
 	Business catalog.Business `json:"business"`
-	// Version is what is replaced; -1 is whatever there is.
+	// Version is the version to replace; -1 is any.
 	Version      int64         `json:"version"`
 	AutoRegister *bool         `json:"auto_register,omitempty"` // nil: as it is
 	Sets         []catalog.Set `json:"sets"`
@@ -35,25 +35,25 @@ type TopologyEdit struct {
 // ShowTopology returns a topology.
 type ShowTopology = Codec[TopologyQuery, TopologyShown]
 
-// TopologyQuery asks for the topology of a business, and for what there is of
-// agents in it unless that is left out.
+// TopologyQuery asks for the topology of a business, and, unless WithoutAgents is
+// set, for its hosts without agents and agents without modules.
 type TopologyQuery struct {
 	Business      catalog.Business `json:"business"`
 	WithoutAgents bool             `json:"without_agents,omitempty"`
 }
 
-// TopologyShown is a topology, and where it and the agents that there are do
-// not agree. What was not asked for is nil.
+// TopologyShown is a topology and its differences from the live agents. Differences
+// that were not requested are nil.
 type TopologyShown struct {
 	Topology *catalog.Topology `json:"topology"`
-	// WithoutAgent are hosts of modules on which no agent lives, each once, in
-	// the order of the topology.
+	// WithoutAgent are hosts of modules without a live agent, each once, in the order
+	// of the topology.
 	WithoutAgent []procfleet.Host `json:"without_agent"`
-	// WithoutModule are hosts on which an agent lives and that are in no module
-	// of the business, by cloud area and address: [MaxUnplaced] at most. Those
-	// who may not see every host are not told.
+	// WithoutModule are hosts with a live agent that are in no module of the business,
+	// by cloud area and address: [MaxUnplaced] at most. It is nil for callers that may
+	// not list every host.
 	WithoutModule []procfleet.Host `json:"without_module"`
 }
 
-// MaxUnplaced is how many hosts without a module are told at most.
+// MaxUnplaced is the maximum number of hosts in WithoutModule.
 const MaxUnplaced = 1000

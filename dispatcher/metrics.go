@@ -12,8 +12,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// measures are the metrics of a dispatcher. No host, task or caller is a label.
-type measures struct {
+// dispatcherMetrics are the metrics of a dispatcher. No host, task or caller is a label.
+type dispatcherMetrics struct {
 	requests metric.Float64Histogram
 	tasks    metric.Int64Counter
 	items    metric.Int64Counter
@@ -57,8 +57,8 @@ func (l *labels[K]) of(key K, made func() []attribute.KeyValue) metric.Measureme
 	return l.known[key]
 }
 
-func newMeasures(meter metric.Meter) (*measures, error) {
-	var m measures
+func newMetrics(meter metric.Meter) (*dispatcherMetrics, error) {
+	var m dispatcherMetrics
 	var errs [6]error
 	m.requests, errs[0] = meter.Float64Histogram("procfleet_dispatcher_request_seconds",
 		metric.WithDescription("Time from a request's header to the end of its answer."), metric.WithUnit("s"),
@@ -80,14 +80,7 @@ func newMeasures(meter metric.Meter) (*measures, error) {
 	return &m, nil
 }
 
-// storeTime records the duration of a store call.
-func (m *measures) storeTime(ctx context.Context, call string, took time.Duration) {
-	m.store.Record(ctx, took.Seconds(), m.storeLabels.of(call, func() []attribute.KeyValue {
-		return []attribute.KeyValue{attribute.String("call", call)}
-	}))
-}
-
-func (m *measures) publishTime(ctx context.Context, took time.Duration, err error) {
+func (m *dispatcherMetrics) publishTime(ctx context.Context, took time.Duration, err error) {
 	ok := err == nil
 	m.publish.Record(ctx, took.Seconds(), m.publishLabels.of(ok, func() []attribute.KeyValue {
 		return []attribute.KeyValue{attribute.Bool("ok", ok)}
@@ -95,24 +88,24 @@ func (m *measures) publishTime(ctx context.Context, took time.Duration, err erro
 }
 
 // eventsRefused counts events that are not shown.
-func (m *measures) eventsRefused(ctx context.Context, byReason map[string]int) {
+func (m *dispatcherMetrics) eventsRefused(ctx context.Context, byReason map[string]int) {
 	for reason, n := range byReason {
 		m.refusedEvents.Add(ctx, int64(n), metric.WithAttributes(attribute.String("reason", reason)))
 	}
 }
 
 // submitted counts a published submission.
-func (m *measures) submitted(ctx context.Context, o outcome) {
+func (m *dispatcherMetrics) submitted(ctx context.Context, o outcome) {
 	m.submissions.Add(ctx, 1, metric.WithAttributes(attribute.String("outcome", string(o))))
 }
 
-func (m *measures) request(ctx context.Context, call string, status int, took time.Duration) {
+func (m *dispatcherMetrics) request(ctx context.Context, call string, status int, took time.Duration) {
 	m.requests.Record(ctx, took.Seconds(), m.requestLabels.of(requestLabels{call, status}, func() []attribute.KeyValue {
 		return []attribute.KeyValue{attribute.String("dialect", call), attribute.String("status", strconv.Itoa(status))}
 	}))
 }
 
-func (m *measures) accepted(ctx context.Context, call string, items int) {
+func (m *dispatcherMetrics) accepted(ctx context.Context, call string, items int) {
 	labels := m.dialectLabels.of(call, func() []attribute.KeyValue {
 		return []attribute.KeyValue{attribute.String("dialect", call)}
 	})
@@ -120,15 +113,15 @@ func (m *measures) accepted(ctx context.Context, call string, items int) {
 	m.items.Add(ctx, int64(items), labels)
 }
 
-// watchMeasures are the metrics of watchers.
-type watchMeasures struct {
+// watchMetrics are the metrics of watchers.
+type watchMetrics struct {
 	present metric.Int64UpDownCounter
 	watched metric.Int64UpDownCounter
 	dropped metric.Int64Counter
 }
 
-func newWatchMeasures(meter metric.Meter) (*watchMeasures, error) {
-	var m watchMeasures
+func newWatchMetrics(meter metric.Meter) (*watchMetrics, error) {
+	var m watchMetrics
 	var err error
 	if m.present, err = meter.Int64UpDownCounter("procfleet_dispatcher_watchers",
 		metric.WithDescription("Streams of task events that are open.")); err != nil {
@@ -148,8 +141,8 @@ func newWatchMeasures(meter metric.Meter) (*watchMeasures, error) {
 	return &m, nil
 }
 
-func (m *watchMeasures) watchers(n int64) { m.present.Add(context.Background(), n) }
+func (m *watchMetrics) watchers(n int64) { m.present.Add(context.Background(), n) }
 
-func (m *watchMeasures) topics(n int64) { m.watched.Add(context.Background(), n) }
+func (m *watchMetrics) topics(n int64) { m.watched.Add(context.Background(), n) }
 
-func (m *watchMeasures) drop(ctx context.Context) { m.dropped.Add(ctx, 1) }
+func (m *watchMetrics) drop(ctx context.Context) { m.dropped.Add(ctx, 1) }
