@@ -1,5 +1,4 @@
-// Command procfleet-agent is the host side of procfleet: `procfleet agent`
-// without everything that a host does not need.
+// Command procfleet-agent is `procfleet agent` without the libraries of the servers.
 package main
 
 import (

@@ -65,7 +65,7 @@ func TestPSShowsWhatTheRunningAgentLooksAfter(t *testing.T) {
 	h.nats.Server.Shutdown()
 	testenv.Eventually(t, patience, func() bool {
 		code, out, errs = ps(t, "--data", h.data)
-		return code == 0 && strings.Contains(out, "shop:sleeper") && strings.Contains(errs, "does not reach NATS")
+		return code == 0 && strings.Contains(out, "shop:sleeper") && strings.Contains(errs, "is not connected to NATS")
 	}, "the agent answers without NATS")
 
 	h.child.Kill()

@@ -1,6 +1,5 @@
-// Command procfleet-bench is for developers of procfleet: each benchmark is a
-// subcommand, and `simulate` runs agents that have no processes. Dispatcher and
-// worker of a benchmark are processes of the program procfleet.
+// Command procfleet-bench runs benchmarks, one per subcommand, and simulated agents
+// (`simulate`). The roles of a benchmark are processes of the program procfleet.
 package main
 
 import (
@@ -23,10 +22,9 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "procfleet-bench",
 		Short: "Measure procfleet on this machine",
-		Long: `Measure the system against the floor that this machine's NATS and Redis set, in the same run. Dispatcher and
-worker are processes of procfleet (--procfleet), agents are simulated; NATS and Redis are those of --nats and --redis,
-which should have nothing else to do, or started with --start. What --secure turns on there is on for the floor too,
-but for signatures. Tables are written in Markdown.`,
+		Long: `Measure the system and, in the same run, the floor: bare NATS and Redis calls on the same machine. Dispatcher and worker
+are processes of --procfleet, agents are simulated. NATS and Redis are those of --nats and --redis, which should be idle,
+or started with --start. The options of --secure apply to the floor too, except signatures. Tables are in Markdown.`,
 		Example: "  procfleet-bench fanout --start --hosts 1000,10000",
 	}
 	command.Prepare(root, "")

@@ -12,8 +12,8 @@ import (
 	"github.com/procfleet/procfleet/internal/natsembed"
 )
 
-// newNATSServer is the embedded NATS as a process of its own, for benchmarks
-// on machines without a nats-server.
+// newNATSServer runs the embedded NATS as a separate process, for benchmarks on
+// machines without a nats-server.
 func newNATSServer() *cobra.Command {
 	var cfg natsembed.Config
 	var logs daemon.Logs
@@ -21,7 +21,7 @@ func newNATSServer() *cobra.Command {
 	var authority string
 	cmd := &cobra.Command{
 		Use:     "nats-server",
-		Short:   "The embedded NATS as a process of its own",
+		Short:   "Run the embedded NATS as a separate process",
 		Example: "  procfleet-bench nats-server --listen 127.0.0.1:4222 --data nats-data",
 		Hidden:  true,
 		Args:    command.NoArgs,
@@ -60,7 +60,7 @@ func newNATSServer() *cobra.Command {
 	return cmd
 }
 
-// broker returns what a server has to know of the authority in a folder.
+// broker returns the public part of the authority in a directory.
 func broker(dir string) (*natsauth.Broker, error) {
 	authority, err := natsauth.Open(dir)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/tlsflags"
 )
 
-// garbagePercent bounds the garbage of simulated agents, in percent of the live
-// data: they share the machine with what they are there to measure.
+// garbagePercent is the GC percentage of simulated agents: they share the machine
+// with the system under test.
 const garbagePercent = 400
 
 func newSimulate() *cobra.Command {
@@ -26,10 +26,10 @@ func newSimulate() *cobra.Command {
 	var natsTLS tlsflags.Client
 	cmd := &cobra.Command{
 		Use:   "simulate",
-		Short: "Run many light agents that succeed at everything, for scale tests",
-		Long: `Run many light agents in one process. They speak the real protocol but have no processes: every
-operation succeeds after --latency. With --processes each reports that many as if it supervised them. Agent i, counted from 0, is host 10.(i>>16).(i>>8&255).(i&255) of
-the cloud area. "ready N" is printed once all N agents listen and were announced.`,
+		Short: "Run many simulated agents for scale tests",
+		Long: `Run many light agents in one process. They implement the agent protocol without processes: every operation succeeds
+after --latency. With --processes each reports as many supervised processes. Agent i, counted from 0, is host
+10.(i>>16).(i>>8&255).(i&255) of the cloud area. The command prints "ready N" when all N agents have announced themselves.`,
 		Example: `  procfleet-bench simulate --agents 10000 --nats nats://127.0.0.1:4222
   procfleet-bench simulate --agents 5000 --connections 5000
   procfleet-bench simulate --agents 1000 --processes 3`,

@@ -18,10 +18,9 @@ type appFlags struct{ file string }
 
 func newApp() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "app",
-		Short: "Keep the file of the applications that may call",
-		Long: `Keep the file of the applications that may call. A dispatcher, or up, that was given the file with --apps
-reads it again within two seconds after a change.`,
+		Use:     "app",
+		Short:   "Manage the applications that may call the API",
+		Long:    `Manage the applications file. Dispatchers and up read the file of --apps again within two seconds after a change.`,
 		Example: "  procfleet app add shop --apps apps.yaml\n  procfleet app list --apps apps.yaml",
 		Args:    command.NoArgs,
 		RunE:    command.NameACommand,
@@ -32,7 +31,6 @@ reads it again within two seconds after a change.`,
 	return cmd
 }
 
-// path is the file that the flag names.
 func (f *appFlags) path() (string, error) {
 	if f.file == "" {
 		return "", command.Usagef("name the file with --apps or PROCFLEET_APPS, for example --apps apps.yaml")
@@ -52,14 +50,14 @@ func newAppAdd(shared *appFlags) *cobra.Command {
 	var f appAddFlags
 	cmd := &cobra.Command{
 		Use:   "add CODE",
-		Short: "Add an application, or replace the one with this code",
-		Long: `Add an application, or replace the one with this code. Without --secret or --secret-file one is made and
-written to standard output, this once: the file keeps only its hash.
+		Short: "Add or replace an application",
+		Long: `Add the application CODE, or replace it. Without --secret or --secret-file the command generates a secret and
+prints it once; the file stores only its hash.
 
 Actions are ` + strings.Join(apps.Actions(), ", ") + `.
-Everything that only looks, the results of tasks too, needs status.
+All queries, including results of tasks, require the action status.
 
-Calls that are for no business, such as all of GSE's, and for sets of businesses need --biz '*'.`,
+Calls without a business, such as all calls of the GSE dialect, and calls for sets of businesses require --biz '*'.`,
 		Example: `  procfleet app add shop --apps apps.yaml
   procfleet app add shop --biz 2,3 --actions start,stop,status --apps apps.yaml
   procfleet app add nodeman --secret-file nodeman.secret --skip-user-auth --apps apps.yaml`,
@@ -105,15 +103,15 @@ func (f *appAddFlags) run(cmd *cobra.Command, shared *appFlags, code string) err
 		return fmt.Errorf("--apps: %w", err)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s application %s in %s\n", done, code, path)
-	f.tell(cmd, &a, secret)
+	f.printSecrets(cmd, &a, secret)
 	return nil
 }
 
-// choose returns the secret that was given, or a new one.
+// choose returns the given secret, or a new one.
 func (f *appAddFlags) choose(stdin io.Reader) (secret string, err error) {
 	switch {
 	case f.secret != "" && f.secretFile != "":
-		return "", command.Usagef("--secret and --secret-file both give a secret; leave one out")
+		return "", command.Usagef("--secret and --secret-file exclude each other")
 	case f.secret != "":
 		return f.secret, nil
 	case f.secretFile == "":
@@ -128,7 +126,7 @@ func (f *appAddFlags) choose(stdin io.Reader) (secret string, err error) {
 		defer file.Close()
 		in = file
 	}
-	text, err := io.ReadAll(io.LimitReader(in, 4<<10)) // more than any secret has
+	text, err := io.ReadAll(io.LimitReader(in, 4<<10)) // longer than any secret
 	if err != nil {
 		return "", command.Usagef("--secret-file: %w", err)
 	}
@@ -140,7 +138,7 @@ func (f *appAddFlags) choose(stdin io.Reader) (secret string, err error) {
 	return secret, nil
 }
 
-// check reads the limits into a, and refuses what is wrong.
+// check validates the flags and stores businesses and actions in a.
 func (f *appAddFlags) check(a *apps.Application, secret string) (err error) {
 	if err = apps.CheckCode(a.Code); err != nil {
 		return command.Usagef("%w", err)
@@ -162,20 +160,20 @@ func (f *appAddFlags) check(a *apps.Application, secret string) (err error) {
 	return nil
 }
 
-// tell shows what was made, each on a line of standard output of its own, and
-// says on standard error what that is.
-func (f *appAddFlags) tell(cmd *cobra.Command, a *apps.Application, secret string) {
+// printSecrets writes generated secrets to standard output, one per line, and
+// their descriptions to standard error.
+func (f *appAddFlags) printSecrets(cmd *cobra.Command, a *apps.Application, secret string) {
 	out, note := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	if f.secret == "" && f.secretFile == "" {
-		fmt.Fprintf(note, "its secret, shown only now; as a token it is %s.<secret>:\n", a.Code)
+		fmt.Fprintf(note, "secret, shown only now; the token is %s.<secret>:\n", a.Code)
 		fmt.Fprintln(out, secret)
 	}
 	if f.signs && f.signingKey == "" {
-		fmt.Fprintln(note, "its key for bk_signature, shown only now:")
+		fmt.Fprintln(note, "key for bk_signature, shown only now:")
 		fmt.Fprintln(out, a.SigningKey)
 	}
 	if !a.Actions.Allows(apps.Reading) {
-		fmt.Fprintln(note, "without the action status it cannot read what came of its tasks")
+		fmt.Fprintln(note, "without the action status the application cannot read the results of its tasks")
 	}
 }
 
@@ -190,7 +188,7 @@ func trimmed(words []string) []string {
 func newAppList(shared *appFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
-		Short:   "Show the applications and what each may do",
+		Short:   "List applications and their rights",
 		Example: "  procfleet app list --apps apps.yaml",
 		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -241,7 +239,7 @@ func newAppRemove(shared *appFlags) *cobra.Command {
 			}
 			err = apps.Update(path, func(file *apps.File) error {
 				if !file.Remove(args[0]) {
-					return fmt.Errorf("there is no application %.70q in %s", args[0], path)
+					return fmt.Errorf("application %.70q does not exist in %s", args[0], path)
 				}
 				return nil
 			})

@@ -22,7 +22,7 @@ func TestAppAddListAndRemoveKeepTheFile(t *testing.T) {
 		t.Fatalf("exit %d, %q, %q", code, secret, note)
 	}
 	code, out, note := call(t, "app", "add", "two", "--secret", "given", "--biz", "1, 2", "--actions", "start,stop", "--skip-user-auth", "--signing", "--apps", file)
-	if code != 0 || strings.Contains(out+note, "given") || len(strings.TrimSpace(out)) != 43 || !strings.Contains(note, "without the action status it cannot read") {
+	if code != 0 || strings.Contains(out+note, "given") || len(strings.TrimSpace(out)) != 43 || !strings.Contains(note, "without the action status the application cannot read") {
 		t.Errorf("exit %d, %q, %q", code, out, note)
 	}
 	key := strings.TrimSpace(out)
@@ -51,7 +51,7 @@ func TestAppAddListAndRemoveKeepTheFile(t *testing.T) {
 	if code, _, note := call(t, "app", "remove", "shop", "--apps", file); code != 0 {
 		t.Errorf("remove: exit %d, %q", code, note)
 	}
-	if code, _, note := call(t, "app", "remove", "shop", "--apps", file); code != 1 || !strings.Contains(note, `no application "shop"`) {
+	if code, _, note := call(t, "app", "remove", "shop", "--apps", file); code != 1 || !strings.Contains(note, `application "shop" does not exist`) {
 		t.Errorf("remove again: exit %d, %q", code, note)
 	}
 }
@@ -187,8 +187,8 @@ func TestWithApplicationsADispatcherMayBeReachedFromElsewhere(t *testing.T) {
 		{[]string{"--login-url", "http://login"}, command.ExitUsage, "--login-url: has no effect without --apps"},
 		{[]string{"--apps", file, "--login-url", "login"}, command.ExitUsage, "--login-url: is no URL"},
 		{[]string{"--apps", file, "--login-url", "http://login", "--trusted-esb", "10.0.0.1, 10.1.0.0/16,fd00::/8"}, 0, ""},
-		{[]string{"--apps", file, "--trusted-esb", "10.0.0.0/33"}, command.ExitUsage, `"10.0.0.0/33" is no address and no network`},
-		{[]string{"--apps", file, "--trusted-esb", "0.0.0.0/0"}, command.ExitUsage, `"0.0.0.0/0" is everybody`},
+		{[]string{"--apps", file, "--trusted-esb", "10.0.0.0/33"}, command.ExitUsage, `"10.0.0.0/33" is neither an address nor a network`},
+		{[]string{"--apps", file, "--trusted-esb", "0.0.0.0/0"}, command.ExitUsage, `"0.0.0.0/0" trusts every caller`},
 		{[]string{"--trusted-esb", "10.0.0.1"}, command.ExitUsage, "--trusted-esb: has no effect without --apps"},
 	} {
 		for _, role := range []string{"up", "dispatcher"} {

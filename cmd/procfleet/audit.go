@@ -39,11 +39,11 @@ func newAudit() *cobra.Command {
 	var q auditQuery
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "Show who asked for what, what was refused, and how tasks ended",
-		Long: `Show the audit log: who asked for what, what was refused, and how tasks ended.
+		Short: "Show the audit log: submissions, rejections and ends of tasks",
+		Long: `Show the audit log: callers and their operations, rejected requests, and the ends of tasks.
 
-It reads the streams PROCFLEET_AUDIT and PROCFLEET_EVENTS, for which it needs NATS and, where NATS has users, credentials of a server, or with --file
-what --audit-log wrote ("-" is standard input). With --json it writes each record as it is kept.`,
+The command reads the streams PROCFLEET_AUDIT and PROCFLEET_EVENTS over NATS, with --nats-creds of a server if NATS has
+users, or with --file the file of --audit-log. With --json it writes the stored records.`,
 		Example: `  procfleet audit --since 1h
   procfleet audit --event refused --follow --nats-creds procfleet-data/nats-auth/server.creds
   procfleet audit --task GSETASK:20261121053522:123456 --json
@@ -70,23 +70,23 @@ what --audit-log wrote ("-" is standard input). With --json it writes each recor
 	return cmd
 }
 
-// complete looks at what was given.
+// complete validates the flags.
 func (q *auditQuery) complete() (err error) {
 	if q.file != "" && q.follow {
-		return command.Usagef("--follow reads the stream; it does not go together with --file")
+		return command.Usagef("--follow and --file exclude each other")
 	}
 	known := q.event == ""
 	for _, e := range audit.Events() {
 		known = known || q.event == string(e)
 	}
 	if !known {
-		return command.Usagef("--event: %q is none of accepted, change, refused and finished", q.event)
+		return command.Usagef("--event: %q is not accepted, change, refused or finished", q.event)
 	}
 	q.from, err = sinceFlag(q.since)
 	return err
 }
 
-// sinceFlag reads a moment, or how long ago that is; zero if there is none.
+// sinceFlag parses a time or an age; the zero time if text is empty.
 func sinceFlag(text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -96,7 +96,7 @@ func sinceFlag(text string) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return time.Time{}, command.Usagef("--since: %q is neither a length of time, like 2h, nor a moment, like 2026-11-21T05:35:22Z", text)
+		return time.Time{}, command.Usagef("--since: %q is neither an age, like 2h, nor a time, like 2026-11-21T05:35:22Z", text)
 	}
 	return at, nil
 }
@@ -106,7 +106,7 @@ func (q *auditQuery) show(ctx context.Context, cmd *cobra.Command) error {
 		return q.showFile(cmd.InOrStdin())
 	}
 	log := logrus.New()
-	log.SetOutput(io.Discard) // what fails is returned
+	log.SetOutput(io.Discard) // errors are returned
 	files, err := q.tls.Open(log)
 	if err != nil {
 		return err
@@ -118,10 +118,10 @@ func (q *auditQuery) show(ctx context.Context, cmd *cobra.Command) error {
 		return fmt.Errorf("--nats: %w", err)
 	}
 	defer conn.Close()
-	waiting, cancel := context.WithTimeout(ctx, askTimeout)
+	waiting, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	if (&backends{conn: conn}).awaitConnection(waiting, func(string, error) {}) != nil {
-		return fmt.Errorf("NATS at %s does not answer: %w", q.nats, natsconn.Unavailable(conn))
+		return fmt.Errorf("NATS at %s unavailable: %w", q.nats, natsconn.Unavailable(conn))
 	}
 	js, err := bus.JetStream(conn)
 	if err != nil {
@@ -129,12 +129,12 @@ func (q *auditQuery) show(ctx context.Context, cmd *cobra.Command) error {
 	}
 	err = bus.New(js).ReadAudit(ctx, q.from, q.follow, q.visit)
 	if q.follow && ctx.Err() != nil {
-		return nil // Ctrl-C is how following ends
+		return nil // Ctrl-C ends following
 	}
 	return err
 }
 
-// showFile shows the lines of a file, which may have been cut by a crash.
+// showFile shows the records of a file, which a crash may have truncated.
 func (q *auditQuery) showFile(in io.Reader) error {
 	if q.file != "-" {
 		f, err := os.Open(filepath.Clean(q.file))
@@ -161,11 +161,11 @@ func (q *auditQuery) showFile(in io.Reader) error {
 	}
 }
 
-// visit shows a record if it is asked for. What is none is passed over.
+// visit shows a record that matches the flags and ignores invalid ones.
 func (q *auditQuery) visit(text []byte) error {
 	var r audit.Record
 	if err := json.Unmarshal(text, &r); err != nil || !q.wants(&r) {
-		return nil //nolint:nilerr // half a line that a crash left, or a stranger's message
+		return nil //nolint:nilerr // a line truncated by a crash, or a foreign message
 	}
 	if q.json {
 		_, err := fmt.Fprintf(q.out, "%s\n", strings.TrimSpace(string(text)))
@@ -181,7 +181,7 @@ func (q *auditQuery) wants(r *audit.Record) bool {
 		!r.At.Before(q.from)
 }
 
-// writeRecord writes a line. Records come one by one, so there are no columns.
+// writeRecord writes one line, without columns: records arrive one by one.
 func writeRecord(out io.Writer, r *audit.Record) error {
 	who := cmp.Or(r.Application, r.Claimed+"?")
 	if r.User != "" {
@@ -194,7 +194,7 @@ func writeRecord(out io.Writer, r *audit.Record) error {
 	return err
 }
 
-// details are what a record says apart from who and when.
+// details returns the texts of a record other than time and caller.
 func details(r *audit.Record) []string {
 	var words []string
 	add := func(format string, value any, there bool) {

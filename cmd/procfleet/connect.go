@@ -22,7 +22,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore/redisstore"
 )
 
-// backends are what dispatchers and workers stand on.
+// backends are the open connections of a dispatcher or worker.
 type backends struct {
 	conn  *nats.Conn
 	js    jetstream.JetStream
@@ -31,14 +31,14 @@ type backends struct {
 	keys  func() *fleetkey.Ring
 	// natsConfig opens further connections to the same servers.
 	natsConfig natsconn.Config
-	users      *natsauth.Authority // of the embedded NATS; nil if it takes everybody
+	users      *natsauth.Authority // of the embedded NATS; nil if it accepts every client
 	streams    bus.Options
 
 	stopKeeping func() // ends keepStreams and waits for it
 }
 
-// waiter is told which server is waited for and why it is away, nil if nothing
-// is known yet.
+// waiter receives the server that a role waits for, and the reason, nil if still
+// unknown.
 type waiter func(server string, why error)
 
 // connect connects a role to the NATS and the Redis that the flags name, and
@@ -59,8 +59,8 @@ func (f *backendFlags) connect(ctx context.Context, name string, p *daemon.Proce
 	return b, nil
 }
 
-// connectBus connects to NATS and waits, until ctx ends, for the streams to be
-// there: roles and servers start in any order.
+// connectBus connects to NATS and waits, until ctx ends, for the streams: roles and
+// servers start in any order.
 func connectBus(ctx context.Context, cfg natsconn.Config, f *backendFlags, wait waiter) (*backends, error) {
 	keys, err := connflags.OpenFleetKey(ctx, f.fleetKey, cfg.Log)
 	if err != nil {
@@ -71,7 +71,7 @@ func connectBus(ctx context.Context, cfg natsconn.Config, f *backendFlags, wait 
 	cfg.OnReconnect = func() {
 		select {
 		case reconnected <- struct{}{}:
-		default: // one is waiting already
+		default: // one is pending
 		}
 	}
 	if b.conn, err = natsconn.Connect(cfg); err != nil {
@@ -97,11 +97,10 @@ func (b *backends) ensure(ctx context.Context, log logrus.FieldLogger, wait wait
 		return err
 	}
 	wait("JetStream", nil)
-	return patiently(ctx, log, "JetStream", wait, func() error { return bus.Ensure(ctx, b.js, b.streams) })
+	return retryUnavailable(ctx, log, "JetStream", wait, func() error { return bus.Ensure(ctx, b.js, b.streams) })
 }
 
-// awaitConnection waits for the first connection, or the next one, of which
-// natsconn writes the log.
+// awaitConnection waits for a connection, which natsconn logs.
 func (b *backends) awaitConnection(ctx context.Context, wait waiter) error {
 	const pause = 20 * time.Millisecond
 	for {
@@ -118,9 +117,8 @@ func (b *backends) awaitConnection(ctx context.Context, wait waiter) error {
 	}
 }
 
-// keepStreams prepares the streams again after each reconnection: a broker
-// that lost its disk comes back empty, and the sweep can only publish again
-// into streams that are there.
+// keepStreams prepares the streams again after each reconnect: a broker that lost
+// its disk restarts empty, and the sweep needs the streams to publish again.
 func (b *backends) keepStreams(ctx context.Context, reconnected <-chan struct{}, log logrus.FieldLogger) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -139,7 +137,7 @@ func (b *backends) keepStreams(ctx context.Context, reconnected <-chan struct{},
 	b.stopKeeping = func() { cancel(); wg.Wait() }
 }
 
-// openRedis adds the Redis store, for which it waits until ctx ends.
+// openRedis adds the Redis store; it waits for Redis until ctx ends.
 func (f *backendFlags) openRedis(ctx context.Context, b *backends, p *daemon.Process) error {
 	opt := f.redisOptions(p.Log)
 	var err error
@@ -147,7 +145,7 @@ func (f *backendFlags) openRedis(ctx context.Context, b *backends, p *daemon.Pro
 		return err
 	}
 	p.WaitFor("Redis", nil)
-	return patiently(ctx, opt.Log, "Redis", p.WaitFor, func() error {
+	return retryUnavailable(ctx, opt.Log, "Redis", p.WaitFor, func() error {
 		store, err := redisstore.Open(ctx, opt)
 		if err == nil {
 			b.store = store
@@ -156,7 +154,6 @@ func (f *backendFlags) openRedis(ctx context.Context, b *backends, p *daemon.Pro
 	})
 }
 
-// close releases what is open.
 func (b *backends) close(log logrus.FieldLogger) {
 	b.stopKeeping()
 	if b.store != nil {
@@ -167,31 +164,31 @@ func (b *backends) close(log logrus.FieldLogger) {
 	b.conn.Close()
 }
 
-// ready is what /readyz of a dispatcher asks. It names everything that is away.
+// ready returns an error that names every unavailable backend; /readyz serves it.
 func (b *backends) ready(ctx context.Context) error {
 	var errs []error
 	if away := natsconn.Unavailable(b.conn); away != nil {
 		errs = append(errs, fmt.Errorf("not connected to NATS: %w", away))
 	}
 	if _, err := b.store.Now(ctx); err != nil {
-		errs = append(errs, fmt.Errorf("the task store does not answer: %w", err))
+		errs = append(errs, fmt.Errorf("task store unavailable: %w", err))
 	}
 	return errors.Join(errs...)
 }
 
-// waitReminder is how often a server that is waited for is mentioned, and
-// waitChange how soon when there is another reason: a timeout of a busy host may
-// come before the lasting one.
+// waitReminder is the interval of log lines while a server is unavailable, and
+// waitChange the minimum one when the reason changes: a busy host may time out
+// before it refuses connections.
 const (
 	waitReminder = time.Minute
 	waitChange   = 5 * time.Second
 )
 
-// patiently repeats try while it fails because a server is away. It returns
-// the cause of ctx once that has ended.
-func patiently(ctx context.Context, log logrus.FieldLogger, server string, wait waiter, try func() error) error {
+// retryUnavailable repeats try while a server is unavailable. It returns the cause
+// of ctx when ctx ends.
+func retryUnavailable(ctx context.Context, log logrus.FieldLogger, server string, wait waiter, try func() error) error {
 	const pause = time.Second
-	var said time.Time
+	var logged time.Time
 	var reason string
 	for {
 		err := try()
@@ -200,7 +197,7 @@ func patiently(ctx context.Context, log logrus.FieldLogger, server string, wait 
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case !away(err):
+		case !unavailable(err):
 			return err
 		}
 		wait(server, err)
@@ -208,8 +205,8 @@ func patiently(ctx context.Context, log logrus.FieldLogger, server string, wait 
 		if err.Error() != reason {
 			due = waitChange
 		}
-		if time.Since(said) >= due {
-			said, reason = time.Now(), err.Error()
+		if time.Since(logged) >= due {
+			logged, reason = time.Now(), err.Error()
 			log.WithError(err).WithField("server", server).Warn("server unavailable, waiting")
 		}
 		select {
@@ -220,8 +217,8 @@ func patiently(ctx context.Context, log logrus.FieldLogger, server string, wait 
 	}
 }
 
-// unlessStopped makes an orderly end of the error with which waiting for
-// servers ended because ctx did.
+// unlessStopped returns nil for an error that is the cause of ctx: a role that is
+// stopped while it waits for servers has not failed.
 func unlessStopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		return nil
@@ -229,6 +226,6 @@ func unlessStopped(ctx context.Context, err error) error {
 	return err
 }
 
-func away(err error) bool {
+func unavailable(err error) bool {
 	return errors.Is(err, taskstore.ErrUnavailable) || errors.Is(err, bus.ErrUnavailable)
 }

@@ -429,7 +429,7 @@ func TestARoleThatWaitsForItsServersAnswersAllTheSame(t *testing.T) {
 
 	redis.Stop(t)
 	for _, url := range urls { // not only that some time was over
-		waitStatus(t, url+"/readyz", http.StatusServiceUnavailable, "the task store does not answer (the log says why)")
+		waitStatus(t, url+"/readyz", http.StatusServiceUnavailable, "task store unavailable (the log says why)")
 	}
 }
 

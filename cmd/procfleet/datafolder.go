@@ -12,29 +12,29 @@ import (
 	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
-// lockFolder makes a data folder and keeps other procfleets out of it until
-// unlock is called or this process ends, however it ends. A folder in which
-// others may write is refused: what is in it is carried out and believed.
+// lockFolder creates a data directory and locks it against other procfleet
+// processes until unlock is called or this process ends. It rejects a directory
+// that other users can write: its files contain commands and keys.
 func lockFolder(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("data folder %s: %w; name one that you may write to with --data", dir, err)
+		return nil, fmt.Errorf("data directory %s: %w; name a writable one with --data", dir, err)
 	}
 	if err := datafile.OwnFolder(dir); err != nil {
-		return nil, fmt.Errorf("data folder: %w", err)
+		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	name := filepath.Join(dir, "lock")
-	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the data folder of whoever starts the command
+	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // a directory that the user names
 	if err != nil {
-		return nil, fmt.Errorf("data folder %s: %w; name one that you may write to with --data", dir, err)
+		return nil, fmt.Errorf("data directory %s: %w; name a writable one with --data", dir, err)
 	}
 	if err := datafile.LockSoon(file); err != nil {
 		defer file.Close()
 		if errors.Is(err, datafile.ErrHeld) {
-			return nil, fmt.Errorf("data folder %s is in use by another procfleet (process %s holds %s): end that one, or give this one another folder with --data", dir, holder(file), name)
+			return nil, fmt.Errorf("data directory %s is in use by another procfleet (process %s holds %s): stop that process, or name another directory with --data", dir, holder(file), name)
 		}
 		return nil, fmt.Errorf("lock %s: %w", name, err)
 	}
-	// The pid is for whoever is refused; the lock itself does not need it.
+	// The pid is for the error message of a second process.
 	if err := errors.Join(file.Truncate(0), writePID(file)); err != nil {
 		return nil, errors.Join(fmt.Errorf("write %s: %w", name, err), file.Close())
 	}
@@ -54,13 +54,13 @@ func holder(file *os.File) string {
 	return "unknown"
 }
 
-// Names in the data folder of `up`.
+// Names in the data directory of `up`.
 const (
 	fleetKeyName = "fleet.key"
 	natsAuthName = "nats-auth"
 )
 
-// fleetKeyIn is the file of the keys of a data folder, made if it is missing.
+// fleetKeyIn returns the fleet key file of a data directory, created if missing.
 func fleetKeyIn(folder string) (file string, err error) {
 	file = filepath.Join(folder, fleetKeyName)
 	if err := fleetkey.Create(file); err != nil && !errors.Is(err, os.ErrExist) {

@@ -19,7 +19,7 @@ import (
 type dispatcherFlags struct {
 	daemon.Flags
 	backendFlags
-	doorFlags
+	httpFlags
 	audits      auditFlags
 	traces      traceFlags
 	drain       time.Duration
@@ -52,7 +52,7 @@ func newDispatcher() *cobra.Command {
 }
 
 func (f *dispatcherFlags) check(s *settings.Settings) {
-	f.doorFlags.check(s)
+	f.httpFlags.check(s)
 	f.Apart(s, "http", f.listen)
 	f.backendFlags.check(s)
 	f.refuseUnsigned(s, f.allowUnauthenticated)
@@ -67,7 +67,7 @@ func (f *dispatcherFlags) run(ctx context.Context, p *daemon.Process) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = listener.Close() }() // in case nobody serves it
+	defer func() { _ = listener.Close() }() // if an error prevents serving
 	handOver := p.Meanwhile(listener)
 	defer handOver()
 	with, err := f.traces.open(ctx, "procfleet-dispatcher", p)

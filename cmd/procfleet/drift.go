@@ -21,14 +21,12 @@ func newProcessStatus(f *processFlags) *cobra.Command {
 	var query client.DriftQuery
 	cmd := &cobra.Command{
 		Use:   "status PROCESS",
-		Short: "Compare a process of the catalogue with what its hosts report",
-		Long: `Compare a process of the catalogue, by name or id, with what the agents of its modules' hosts
-reported last. No host is asked.
+		Short: "Compare a catalog process with the reports of its hosts",
+		Long: `Compare a catalog process, by name or id, with the last reports of the agents of its modules' hosts. No host is queried.
 
-A host is agent_missing (no live agent), down, unsupervised (up, but nothing keeps it alive although
-auto_start is set), spec_differs (registered as something else than the catalogue has) or running: the
-first that applies. The command ends with exit code 3 when something drifted: a host that is not
-running, a module that the topology does not have, or a host elsewhere where it is registered.`,
+The state of a host is the first of: agent_missing (no live agent), down, unsupervised (running without supervision
+although auto_start is set), spec_differs (the registration differs from the catalog), running. The command exits with 3
+on drift: a host in another state than running, a module missing in the topology, or a registration on another host.`,
 		Example: `  procfleet process status nginx --biz 2
   procfleet process status 44 --biz 2 --module web --json`,
 		Args: exactly("PROCESS"),
@@ -53,7 +51,7 @@ func (f *processFlags) status(cmd *cobra.Command, b client.Business, process str
 	if err != nil {
 		return err
 	}
-	id, err := catalogueID(cmd.Context(), c, b, process)
+	id, err := catalogID(cmd.Context(), c, b, process)
 	if err != nil {
 		return err
 	}
@@ -64,7 +62,7 @@ func (f *processFlags) status(cmd *cobra.Command, b client.Business, process str
 	for _, name := range query.Modules {
 		there := func(m client.ModuleDrift) bool { return m.Module == name }
 		if !slices.Contains(drift.MissingModules, name) && !slices.ContainsFunc(drift.Modules, there) {
-			return fmt.Errorf("%q is not bound to a module %q", drift.Name, name)
+			return fmt.Errorf("process %q is not bound to module %q", drift.Name, name)
 		}
 	}
 	if f.json {
@@ -78,9 +76,9 @@ func (f *processFlags) status(cmd *cobra.Command, b client.Business, process str
 	return err
 }
 
-// catalogueID is the id of the process that has a name; a number that is no
-// name is the id itself.
-func catalogueID(ctx context.Context, c *client.Client, b client.Business, process string) (int64, error) {
+// catalogID returns the id of the process with a name. A number that is no name is
+// the id itself.
+func catalogID(ctx context.Context, c *client.Client, b client.Business, process string) (int64, error) {
 	for p, err := range c.Catalogue(ctx, b, client.CatalogueQuery{Name: process, Exact: true, PageSize: 1}) {
 		return p.ID, err
 	}
@@ -93,10 +91,10 @@ func catalogueID(ctx context.Context, c *client.Client, b client.Business, proce
 func writeDrift(out io.Writer, d *client.Drift) error {
 	fmt.Fprintf(out, "%s (process %d): %s\n", oneLine(d.Name), d.ID, driftSummary(d))
 	if len(d.MissingModules) > 0 {
-		fmt.Fprintf(out, "bound to modules that the topology does not have: %s\n", oneLine(strings.Join(d.MissingModules, ", ")))
+		fmt.Fprintf(out, "bound to modules missing in the topology: %s\n", oneLine(strings.Join(d.MissingModules, ", ")))
 	}
 	if len(d.Elsewhere) > 0 {
-		fmt.Fprintf(out, "registered on %d hosts in none of its modules, the first is %s\n", len(d.Elsewhere), d.Elsewhere[0])
+		fmt.Fprintf(out, "registered on %d hosts outside its modules, the first is %s\n", len(d.Elsewhere), d.Elsewhere[0])
 	}
 	if len(d.Modules) > 0 {
 		if err := writeModuleDrift(out, d.Modules); err != nil {
@@ -124,7 +122,7 @@ func writeDrift(out io.Writer, d *client.Drift) error {
 
 func driftSummary(d *client.Drift) string {
 	if d.Total == 0 {
-		return "no hosts: it is bound to no module that has any"
+		return "no hosts: it is bound to no module with hosts"
 	}
 	parts := []string{fmt.Sprintf("%d of %d hosts running", d.Counts.Running, d.Total)}
 	for _, c := range []struct {
@@ -150,7 +148,8 @@ func writeModuleDrift(out io.Writer, modules []client.ModuleDrift) error {
 	return table.Flush()
 }
 
-// driftText is a host's state, which is its first remark, and the other remarks.
+// driftText returns the state of a host, which is its first remark, and the
+// further remarks.
 func driftText(h *client.HostDrift) string {
 	states := []string{string(h.State)}
 	for _, remark := range h.Remarks[min(1, len(h.Remarks)):] {

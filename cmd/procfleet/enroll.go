@@ -19,7 +19,6 @@ import (
 	"github.com/procfleet/procfleet/internal/natsauth"
 )
 
-// fleetFlags name the fleet's keys and its NATS authority.
 type fleetFlags struct{ fleetKey, natsAuth, data string }
 
 func (f *fleetFlags) register(flags *pflag.FlagSet) {
@@ -28,31 +27,31 @@ func (f *fleetFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.data, "data", "", "data directory of procfleet up, with fleet keys and NATS authority")
 }
 
-// complete finds in the data folder what is not named.
+// complete sets files that are not named to those of the data directory.
 func (f *fleetFlags) complete() error {
 	if f.data != "" {
 		if f.fleetKey == "" {
 			f.fleetKey = filepath.Join(f.data, fleetKeyName)
 		}
-		if dir := filepath.Join(f.data, natsAuthName); f.natsAuth == "" && there(dir) {
+		if dir := filepath.Join(f.data, natsAuthName); f.natsAuth == "" && exists(dir) {
 			f.natsAuth = dir
 		}
 	}
 	if f.fleetKey == "" {
-		return command.Usagef("name the file of the fleet's keys with --fleet-key, or the data folder of procfleet up with --data")
+		return command.Usagef("name the fleet key file with --fleet-key, or the data directory of procfleet up with --data")
 	}
 	return nil
 }
 
-func there(path string) bool {
+func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
 
-// authority opens the NATS authority; nil if there is none.
+// authority opens the NATS authority; nil without --nats-auth.
 func (f *fleetFlags) authority() (*natsauth.Authority, error) {
 	if f.natsAuth == "" {
-		return nil, nil //nolint:nilnil // NATS users are made elsewhere
+		return nil, nil //nolint:nilnil // NATS users are managed elsewhere
 	}
 	return openAuthority(f.natsAuth)
 }
@@ -71,16 +70,15 @@ func newEnroll() *cobra.Command {
 	var f enrollFlags
 	cmd := &cobra.Command{
 		Use:   "enroll",
-		Short: "Make the identities with which hosts' agents join",
-		Long: `Make the identity of each host: the keys with which its agent and the servers know each other's messages,
-and, with --nats-auth, a NATS user that may do no more than this agent needs. It is one file, for
---identity of the agent, which then needs neither --cloud nor --ip. A host's identity is a secret of that host.
+		Short: "Create the identities of hosts' agents",
+		Long: `Create the identity file of each host for --identity of its agent, in place of --cloud and --ip. It contains the keys
+to sign and verify messages and, with --nats-auth, a NATS user with the rights of this agent. The file is a secret of the
+host.
 
-With --agent-id the identity holds an agent id as well, by which callers may name the host. Servers refuse an
-agent id that the identity of the announcing host does not hold.
+With --agent-id callers can name the host by this id as well. Servers reject an agent id that is not in the identity of
+the announcing host.
 
-The same call gives the same keys again, so that a lost identity can be replaced; see procfleet revoke for
-one that was stolen.`,
+Repeat the command to replace a lost identity: it creates the same keys. Revoke a stolen one with procfleet revoke.`,
 		Example: `  procfleet enroll --host 3:10.0.0.1 --fleet-key fleet.key --nats-auth nats-auth --out identity.yaml
   procfleet enroll --hosts-file hosts.txt --out identities/ --fleet-key fleet.key --nats-auth nats-auth
   procfleet enroll --host 0:10.0.0.2 --data procfleet-data --out identity.yaml
@@ -116,14 +114,14 @@ func (f *enrollFlags) run(cmd *cobra.Command) error {
 	}
 	if f.agentID != "" {
 		if len(hosts) > 1 {
-			return command.Usagef("--agent-id: an agent id belongs to one host, and there are %d: enroll each by itself", len(hosts))
+			return command.Usagef("--agent-id: an agent id belongs to one host, got %d hosts: enroll them one by one", len(hosts))
 		}
 		if err := fleetkey.ValidAgentID(f.agentID); err != nil {
 			return command.Usagef("--agent-id: %s", err)
 		}
 	}
 	if len(hosts) > 1 && f.out == "" {
-		return command.Usagef("--out: name a folder for the identities of %d hosts", len(hosts))
+		return command.Usagef("--out: name a directory for the identities of %d hosts", len(hosts))
 	}
 	ring, err := fleetkey.ReadRing(f.fleetKey)
 	if err != nil {
@@ -155,13 +153,13 @@ func (f *enrollFlags) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// createKeys makes in the data folder what is missing there.
+// createKeys creates missing fleet keys and a missing authority in --data.
 func (f *enrollFlags) createKeys() error {
 	switch {
 	case !f.create:
 		return nil
 	case f.data == "":
-		return command.Usagef("--create: name the folder in which to make the keys with --data")
+		return command.Usagef("--create: name the directory of the keys with --data")
 	}
 	if err := os.MkdirAll(f.data, 0o700); err != nil {
 		return fmt.Errorf("--data: %w", err)
@@ -187,7 +185,7 @@ func (f *enrollFlags) copyBrokerConf(authority *natsauth.Authority) error {
 	return datafile.Update(f.brokerConf, int64(len(text))+1<<20, func([]byte) ([]byte, error) { return text, nil })
 }
 
-// identity is what the agent of a host gets.
+// identity returns the identity file of a host.
 func identity(host procfleet.Host, agentID string, ring *fleetkey.Ring, authority *natsauth.Authority, valid time.Duration) ([]byte, error) {
 	i := fleetkey.Identity{Host: ring.Enroll(host.String(), agentID)}
 	if authority != nil {
@@ -203,7 +201,7 @@ func hostUser(host procfleet.Host, generation int) *natsauth.HostUser {
 	return &natsauth.HostUser{Cloud: int64(host.Cloud), Addr: host.Addr, Generation: generation}
 }
 
-// writer is where identities go.
+// writer returns a function that writes an identity to --out or standard output.
 func (f *enrollFlags) writer(cmd *cobra.Command, hosts int) func(procfleet.Host, []byte) error {
 	info, err := os.Stat(f.out)
 	switch {
@@ -219,13 +217,13 @@ func (f *enrollFlags) writer(cmd *cobra.Command, hosts int) func(procfleet.Host,
 		if err := os.MkdirAll(f.out, 0o700); err != nil {
 			return err
 		}
-		name := strconv.FormatInt(int64(host.Cloud), 10) + "-" + strings.ReplaceAll(host.Addr.String(), ":", "-") + ".yaml" // not every system has colons in names
+		name := strconv.FormatInt(int64(host.Cloud), 10) + "-" + strings.ReplaceAll(host.Addr.String(), ":", "-") + ".yaml" // Windows allows no colons in names
 		return writeWhole(filepath.Join(f.out, name), text, 0o600)
 	}
 }
 
-// writeWhole writes a file whole or not at all, to which it may still take
-// the system a while: one that a power loss takes can be made again.
+// writeWhole replaces a file atomically. It does not sync: a file that a power loss
+// destroys can be created again.
 func writeWhole(path string, text []byte, mode os.FileMode) error {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
 	if err != nil {
@@ -252,12 +250,11 @@ func newRevoke() *cobra.Command {
 	var f revokeFlags
 	cmd := &cobra.Command{
 		Use:   "revoke",
-		Short: "Make hosts' identities worthless",
-		Long: `Make the identities of hosts worthless, for example because one was stolen. Dispatchers and workers refuse
-messages that they sign from the moment at which their --fleet-key file has changed, which they look at
-every second. Brokers that are reached with --nats end the connections at once; procfleet up with this
-data folder does so by itself. Other brokers hear of it with procfleet nats-auth push, or when they start
-with the new broker.conf. Hosts come back with a new identity of procfleet enroll.`,
+		Short: "Revoke host identities",
+		Long: `Revoke the identities of hosts, for example after a theft. Dispatchers and workers reject their messages within a second
+after the --fleet-key file changes. Brokers reached with --nats disconnect them at once, as does procfleet up with this
+data directory. Notify other brokers with procfleet nats-auth push, or restart them with the new broker.conf. Enroll the
+hosts again with procfleet enroll.`,
 		Example: `  procfleet revoke --host 3:10.0.0.1 --fleet-key fleet.key --nats-auth nats-auth --nats nats://10.0.0.9:4222
   procfleet revoke --host 0:10.0.0.2 --data procfleet-data`,
 		Args: command.NoArgs,
@@ -294,23 +291,23 @@ func (f *revokeFlags) run(cmd *cobra.Command) error {
 		return fmt.Errorf("--fleet-key: %w", err)
 	}
 	note := cmd.ErrOrStderr()
-	fmt.Fprintf(note, "revoked the keys of %d hosts in %s: every dispatcher and worker needs this file\n", len(hosts), f.fleetKey)
+	fmt.Fprintf(note, "revoked the keys of %d hosts in %s: copy this file to every dispatcher and worker\n", len(hosts), f.fleetKey)
 	if authority == nil {
 		return nil
 	}
 	if err := revokeUsers(authority, hosts, generations); err != nil {
-		return fmt.Errorf("--nats-auth: %w; call it again", err)
+		return fmt.Errorf("--nats-auth: %w; run the command again", err)
 	}
 	switch {
 	case f.push.url != "":
 		return f.push.run(cmd.Context(), authority, note)
 	case f.data == "":
-		fmt.Fprintln(note, "NATS does not know of it yet: procfleet nats-auth push --nats URL, or give --nats")
+		fmt.Fprintln(note, "NATS is not notified yet: run procfleet nats-auth push --nats URL, or give --nats")
 	}
 	return nil
 }
 
-// revokeUsers revokes every NATS user that a host ever had.
+// revokeUsers revokes all NATS users of all generations of the hosts.
 func revokeUsers(authority *natsauth.Authority, hosts []procfleet.Host, generations []int) error {
 	var users []string
 	for i, host := range hosts {

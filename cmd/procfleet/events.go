@@ -14,7 +14,7 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
-// followEvery is how often whoever follows events asks for new ones.
+// followEvery is the polling interval of --follow.
 const followEvery = time.Second
 
 // eventFlags are the flags of `events`.
@@ -29,12 +29,9 @@ func newEvents() *cobra.Command {
 	var f eventFlags
 	cmd := &cobra.Command{
 		Use:   "events",
-		Short: "Show what agents did or noticed without having been asked to",
-		Long: `Show what agents did or noticed without having been asked to, of the last 7 days: processes that were
-started again or given up, were over a limit, have a successor, and what is wrong with hosts.
-
-It shows the newest, or all since a moment. With --follow it goes on with what comes, until Ctrl-C. With
---json it writes each event as one line of JSON.`,
+		Short: "Show agent events: automatic restarts, crashes, limit actions",
+		Long: `Show events of agents of the last 7 days: processes restarted, given up, over a limit or replaced by a successor, and
+problems of hosts. The command shows the newest events, or all since --since; with --follow it continues until Ctrl-C.`,
 		Example: `  procfleet events
   procfleet events --follow --kind gave_up
   procfleet events --since 2h --host 0:10.0.0.1 --json`,
@@ -58,7 +55,7 @@ It shows the newest, or all since a moment. With --follow it goes on with what c
 	return cmd
 }
 
-// complete makes the query.
+// complete validates the flags and completes the query.
 func (f *eventFlags) complete(cmd *cobra.Command) (err error) {
 	if f.host != "" {
 		if f.query.Host, err = procfleet.ParseHost(f.host); err != nil {
@@ -72,7 +69,7 @@ func (f *eventFlags) complete(cmd *cobra.Command) (err error) {
 		return nil
 	}
 	if cmd.Flags().Changed("limit") {
-		return command.Usagef("--limit is for the newest events; it does not go together with --since")
+		return command.Usagef("--limit and --since exclude each other")
 	}
 	f.query.PageSize = 0
 	f.query.Since, err = sinceFlag(f.since)
@@ -83,7 +80,7 @@ func (f *eventFlags) show(cmd *cobra.Command) error {
 	ctx := cmd.Context()
 	c, err := f.server.client(cmd)
 	if f.follow {
-		c, err = f.server.watcher(troubles(cmd, watchPatience))
+		c, err = f.server.watcher(reportTrouble(cmd, watchPatience))
 	}
 	if err != nil {
 		return err
@@ -98,7 +95,7 @@ func (f *eventFlags) show(cmd *cobra.Command) error {
 	}
 	for e, err := range events {
 		if err != nil && f.follow && ctx.Err() != nil {
-			return nil // Ctrl-C is how following ends
+			return nil // Ctrl-C ends following
 		}
 		if err == nil {
 			err = write(cmd.OutOrStdout(), &e)
@@ -110,7 +107,7 @@ func (f *eventFlags) show(cmd *cobra.Command) error {
 	return nil
 }
 
-// writeEvent writes a line. Events come one by one, so there are no columns.
+// writeEvent writes one line, without columns: events arrive one by one.
 func writeEvent(out io.Writer, e *procfleet.HostEvent) error {
 	about := ""
 	if what := cmp.Or(e.Key, e.ProcName); what != "" {

@@ -27,7 +27,7 @@ func isTerminal(out io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// backendFlags say what dispatchers and workers stand on.
+// backendFlags are the flags for NATS, Redis and the fleet keys.
 type backendFlags struct {
 	nats, redis    string
 	fleetKey       string
@@ -35,14 +35,14 @@ type backendFlags struct {
 	natsTLS        tlsflags.Client
 	redisPassword  string
 	redisTLS       tlsflags.Client
-	embedded       bool // an empty URL is a part in this process
+	embedded       bool // an empty URL selects the part in this process
 	streamReplicas int
 	waitReplicas   int
 	waitTimeout    time.Duration
 }
 
-// registerRest adds the flags beside the URLs, which not every command
-// describes in the same words.
+// registerRest adds all flags but those of the URLs, whose help differs between
+// commands.
 func (f *backendFlags) registerRest(flags *pflag.FlagSet) {
 	fleetKeyFlag(flags, &f.fleetKey)
 	connflags.NATSCreds(flags, &f.natsCreds)
@@ -61,7 +61,7 @@ func (f *backendFlags) check(s *settings.Settings) {
 	f.natsTLS.Check(s)
 	f.redisTLS.Check(s)
 	if !f.redisTLS.None() && !strings.HasPrefix(f.redis, "rediss://") {
-		s.Wrong("redis", "is without TLS, and --redis-ca or --redis-cert is given: write rediss:// in place of redis://")
+		s.Wrong("redis", "has no TLS, which --redis-ca and --redis-cert require: write rediss:// instead of redis://")
 	}
 	checkRedisPassword(s, f.redisPassword)
 	if f.redis != "" || !f.embedded {
@@ -70,14 +70,14 @@ func (f *backendFlags) check(s *settings.Settings) {
 		})
 	}
 	if f.streamReplicas < 0 || f.streamReplicas > 5 {
-		s.Wrong("stream-replicas", "%d is not a number of replicas from 1 to 5, nor 0", f.streamReplicas)
+		s.Wrong("stream-replicas", "%d is not from 0 to 5", f.streamReplicas)
 	}
 	s.AtLeast(1, "redis-wait-timeout")
 }
 
 func (f *backendFlags) streams() bus.Options { return bus.Options{Replicas: f.streamReplicas} }
 
-// natsConfig says how a role connects to NATS.
+// natsConfig returns the configuration of a role's NATS connection.
 func (f *backendFlags) natsConfig(name string, p *daemon.Process) (natsconn.Config, error) {
 	files, err := f.natsTLS.Open(p.Log)
 	return natsconn.Config{
@@ -92,7 +92,7 @@ func (f *backendFlags) redisOptions(log logrus.FieldLogger) redisstore.Options {
 	}
 }
 
-// loadFlags bound what a worker holds at a time.
+// loadFlags limit the concurrent deliveries of a worker.
 type loadFlags struct{ smallChunks, bigChunks, items int }
 
 func (f *loadFlags) register(flags *pflag.FlagSet) {

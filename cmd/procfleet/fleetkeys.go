@@ -13,14 +13,16 @@ import (
 func newFleetKey() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fleet-key",
-		Short: "Keep the file of the fleet's keys",
-		Long: `Keep the file of the keys by which servers and agents know each other's messages. Dispatchers and workers look
-every second whether their copy has changed.
+		Short: "Manage the fleet's signing keys",
+		Long: `Manage the file of the keys with which servers and agents sign and verify messages. Dispatchers and workers read their
+copy again within a second after a change.
 
-To replace a key without a gap: add one, and bring the file to every dispatcher and worker; enroll all
-hosts again, and bring the identities to them; remove the old key, and bring the file to every dispatcher
-and worker again; enroll all hosts once more, which believe the old key until then. While there are two,
-servers sign with both and believe either.`,
+To replace a key without an interruption:
+  1. Add a key. Copy the file to every dispatcher and worker.
+  2. Enroll all hosts again. Copy the identities to them.
+  3. Remove the old key. Copy the file to every dispatcher and worker.
+  4. Enroll all hosts once more: until then they accept the old key.
+While the file has two keys, servers sign with both and accept either.`,
 		Example: `  procfleet fleet-key create --fleet-key fleet.key
   procfleet fleet-key add --fleet-key fleet.key
   procfleet fleet-key remove 20260102-150405 --fleet-key fleet.key`,
@@ -30,15 +32,15 @@ servers sign with both and believe either.`,
 	var file string
 	cmd.PersistentFlags().StringVar(&file, "fleet-key", "", "fleet key file, YAML")
 	cmd.AddCommand(
-		fleetKeyCommand(&file, &cobra.Command{Use: "create", Short: "Make the file with one key", Args: command.NoArgs}, createFleetKey),
-		fleetKeyCommand(&file, &cobra.Command{Use: "add", Short: "Add a key, which becomes the newest", Args: command.NoArgs}, addFleetKey),
+		fleetKeyCommand(&file, &cobra.Command{Use: "create", Short: "Create the file with one key", Args: command.NoArgs}, createFleetKey),
+		fleetKeyCommand(&file, &cobra.Command{Use: "add", Short: "Add a new key", Args: command.NoArgs}, addFleetKey),
 		fleetKeyCommand(&file, &cobra.Command{Use: "remove ID", Short: "Remove a key", Args: exactly("ID of a key, as procfleet fleet-key list shows it")}, removeFleetKey),
-		fleetKeyCommand(&file, &cobra.Command{Use: "list", Short: "Show the ids of the keys, the newest first", Args: command.NoArgs}, listFleetKeys),
+		fleetKeyCommand(&file, &cobra.Command{Use: "list", Short: "List the ids of the keys, newest first", Args: command.NoArgs}, listFleetKeys),
 	)
 	return cmd
 }
 
-// fleetKeyCommand gives a command what those of the file share.
+// fleetKeyCommand completes a command with the shared checks and errors.
 func fleetKeyCommand(file *string, cmd *cobra.Command, run func(cmd *cobra.Command, file string, args []string) error) *cobra.Command {
 	cmd.Example = "  procfleet fleet-key " + cmd.Use + " --fleet-key fleet.key"
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -77,7 +79,7 @@ func removeFleetKey(_ *cobra.Command, file string, args []string) error {
 	return fleetkey.Update(file, func(f *fleetkey.File) error {
 		switch {
 		case !f.Remove(args[0]):
-			return fmt.Errorf("there is no key %.70q in %s", args[0], file)
+			return fmt.Errorf("key %.70q does not exist in %s", args[0], file)
 		case len(f.Keys) == 0:
 			return fmt.Errorf("%s is the only key in %s: add another first", args[0], file)
 		}

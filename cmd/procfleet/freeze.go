@@ -29,11 +29,11 @@ func newFreeze() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "freeze",
 		Short: "Suspend automatic starts and limits for a while",
-		Long: `Suspend automatic starts and limits for a while, as during a release: of all processes of hosts,
-with --namespace of those of one namespace there, and with --namespace alone of that namespace everywhere.
+		Long: `Suspend automatic starts and limits for a while, for example during a release: of all processes of the given hosts,
+with --namespace only of this namespace, and with --namespace and no host of this namespace on all hosts.
 
-Operations are carried out all the same. A freeze ends by itself; freezing again begins anew. The command
-ends with exit code 3 when some host is not known.`,
+Operations still run. A freeze ends after --for; freezing again replaces it. The command exits with 3 if some host is
+unknown.`,
 		Example: `  procfleet freeze --host 0:10.0.0.1 --for 2h --reason "release 7"
   procfleet freeze --namespace shop --for 30m
   procfleet freeze list
@@ -41,7 +41,7 @@ ends with exit code 3 when some host is not known.`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if length <= 0 {
-				return command.Usagef("say for how long with --for, for example --for 2h")
+				return command.Usagef("give the duration with --for, for example --for 2h")
 			}
 			return f.freeze(cmd, client.Freezing{Namespace: f.namespace, TTL: procfleet.Duration(length), Reason: reason})
 		},
@@ -55,22 +55,22 @@ ends with exit code 3 when some host is not known.`,
 	return cmd
 }
 
-// registerScope adds the flags that say what is meant.
+// registerScope adds the flags that select hosts and processes.
 func (f *freezeFlags) registerScope(cmd *cobra.Command) {
 	f.hosts.register(cmd.Flags())
 	cmd.Flags().StringVar(&f.namespace, "namespace", "", "namespace of the processes; on all hosts without --host")
 	cmd.Flags().StringVar(&f.business, "biz", "", "business id; required of applications limited to some businesses")
 }
 
-// scope returns the hosts that are named, and a client for them. No host is a
-// namespace everywhere.
+// scope returns the named hosts and a client. No host means a namespace on all
+// hosts.
 func (f *freezeFlags) scope(cmd *cobra.Command) (client.Targets, *client.Client, error) {
 	hosts, err := f.hosts.any(cmd)
 	if err != nil {
 		return client.Targets{}, nil, err
 	}
 	if len(hosts) == 0 && f.namespace == "" {
-		return client.Targets{}, nil, command.Usagef("say what: --host 0:10.0.0.1 or --hosts-file FILE, --namespace NAME, or both")
+		return client.Targets{}, nil, command.Usagef("name --host 0:10.0.0.1 or --hosts-file FILE, --namespace NAME, or both")
 	}
 	c, err := f.server.submitter(cmd)
 	return client.Targets{Hosts: hosts, Business: f.business}, c, err
@@ -94,17 +94,17 @@ func (f *freezeFlags) freeze(cmd *cobra.Command, how client.Freezing) error {
 	if done.Until != nil {
 		headline = fmt.Sprintf("frozen until %s\n", done.Until.Local().Format(time.RFC3339))
 	}
-	return f.tell(cmd.OutOrStdout(), done, headline, done.Results)
+	return f.print(cmd.OutOrStdout(), done, headline, done.Results)
 }
 
-// tell writes an answer as JSON, or a headline and what came of hosts, if any
-// were named, and is the verdict.
-func (f *freezeFlags) tell(out io.Writer, answer any, headline string, outcomes []client.Outcome) error {
+// print writes the response as JSON, or as a headline and the outcomes of hosts,
+// and returns errHostsFailed if one failed.
+func (f *freezeFlags) print(out io.Writer, response any, headline string, outcomes []client.Outcome) error {
 	if f.json {
-		if err := writeJSON(out, answer); err != nil {
+		if err := writeJSON(out, response); err != nil {
 			return err
 		}
-		return outcomesVerdict(outcomes)
+		return hostsFailed(outcomes)
 	}
 	if _, err := io.WriteString(out, headline); err != nil {
 		return err
@@ -112,15 +112,15 @@ func (f *freezeFlags) tell(out io.Writer, answer any, headline string, outcomes 
 	if err := writeOutcomes(out, outcomes); err != nil {
 		return err
 	}
-	return outcomesVerdict(outcomes)
+	return hostsFailed(outcomes)
 }
 
 func newFreezeLift(f *freezeFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lift",
-		Short: "End freezes before their time",
-		Long: `End freezes before their time, named as they were when they were made: one of a host is not lifted by
-naming a namespace there. Where nothing was frozen in that way the code is 829.`,
+		Short: "End freezes early",
+		Long: `End freezes early. Name them as in freeze: a freeze of a whole host does not end by naming one of its namespaces. Hosts
+without such a freeze have code 829.`,
 		Example: "  procfleet freeze lift --host 0:10.0.0.1\n  procfleet freeze lift --namespace shop",
 		Args:    command.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.lift(cmd) },
@@ -143,13 +143,13 @@ func (f *freezeFlags) lift(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return f.tell(cmd.OutOrStdout(), done, fmt.Sprintf("%d lifted\n", done.Lifted), done.Results)
+	return f.print(cmd.OutOrStdout(), done, fmt.Sprintf("%d lifted\n", done.Lifted), done.Results)
 }
 
 func newFreezeList(f *freezeFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
-		Short:   "List what is frozen",
+		Short:   "List freezes",
 		Example: "  procfleet freeze list\n  procfleet freeze list --json",
 		Args:    command.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.list(cmd) },
@@ -176,7 +176,7 @@ func (f *freezeFlags) list(cmd *cobra.Command) error {
 
 func writeFreezes(out io.Writer, freezes []client.Freeze) error {
 	if len(freezes) == 0 {
-		_, err := fmt.Fprintln(out, "nothing is frozen")
+		_, err := fmt.Fprintln(out, "no freezes")
 		return err
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

@@ -34,7 +34,7 @@ func TestFreezingSaysWhatIsFrozenAndUntilWhen(t *testing.T) {
 		"list":               {"freeze list", list, "GET /v1/freezes?limit=1000", 0, "everywhere  shop"},
 		"a list is readable": {"freeze list", list, "GET /v1/freezes?limit=1000", 0, "ci  release 7\n"},
 		"a list as JSON":     {"freeze list --json", list, "GET /v1/freezes?limit=1000", 0, `"reason": "release\n7"`},
-		"an empty list":      {"freeze list", `{"freezes":[],"next":""}`, "GET /v1/freezes?limit=1000", 0, "nothing is frozen\n"},
+		"an empty list":      {"freeze list", `{"freezes":[],"next":""}`, "GET /v1/freezes?limit=1000", 0, "no freezes\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

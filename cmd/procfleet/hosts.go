@@ -24,8 +24,8 @@ func (f *hostFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.file, "hosts-file", "", "file with one host per line; - for standard input")
 }
 
-// all are those of --host and of --hosts-file, where '#' begins a comment,
-// each once; at least one.
+// all returns the distinct hosts of --host and --hosts-file, at least one. In the
+// file '#' begins a comment.
 func (f *hostFlags) all(cmd *cobra.Command) ([]procfleet.Host, error) {
 	hosts, err := f.any(cmd)
 	if err == nil && len(hosts) == 0 {
@@ -34,7 +34,7 @@ func (f *hostFlags) all(cmd *cobra.Command) ([]procfleet.Host, error) {
 	return hosts, err
 }
 
-// any are the same, or none if neither flag is given.
+// any is like all, but returns no hosts if neither flag is given.
 func (f *hostFlags) any(cmd *cobra.Command) ([]procfleet.Host, error) {
 	var named []procfleet.Host
 	for _, name := range f.names {
@@ -49,7 +49,7 @@ func (f *hostFlags) any(cmd *cobra.Command) ([]procfleet.Host, error) {
 		if err != nil {
 			return nil, command.Usagef("--hosts-file: %w", err)
 		}
-		if len(more) == 0 { // nobody means "wherever it is" with that
+		if len(more) == 0 { // an empty file must not mean "on all hosts"
 			return nil, command.Usagef("--hosts-file: %s names no host", f.file)
 		}
 		named = append(named, more...)
@@ -68,7 +68,7 @@ func (f *hostFlags) any(cmd *cobra.Command) ([]procfleet.Host, error) {
 func readHosts(cmd *cobra.Command, path string) ([]procfleet.Host, error) {
 	in := cmd.InOrStdin()
 	if path != "-" {
-		file, err := os.Open(path) //nolint:gosec // a file that whoever starts the command names
+		file, err := os.Open(path) //nolint:gosec // a file that the user names
 		if err != nil {
 			return nil, err
 		}

@@ -1,8 +1,7 @@
 // Command procfleet operates processes on fleets of hosts. Each file of this
-// package is one subcommand: it translates flags into the Config of the role
-// or client that does the work, runs it, and turns the outcome into an exit
-// code: 0 fine, 1 failed, 2 wrong usage; `op --wait` and `task watch` have 3
-// when some host failed.
+// package is one subcommand: it translates flags into the Config of a role or a
+// client, runs it, and maps the outcome to an exit code: 0 success, 1 failure,
+// 2 wrong usage, and 3 if some host failed (`op --wait`, `task watch`).
 package main
 
 import (
@@ -25,8 +24,8 @@ var version = "dev"
 // exitHostsFailed is the exit code of [errHostsFailed].
 const exitHostsFailed = 3
 
-// errHostsFailed ends `op --wait` and `task watch` when the task is finished
-// but not every host did what was asked; the output has said so already.
+// errHostsFailed is returned when the command was executed but failed on some
+// host. It has no message of its own: the output lists the failures.
 var errHostsFailed = errors.New("some hosts failed")
 
 func main() { command.Main(run) }
@@ -44,7 +43,7 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "procfleet",
 		Short: "Operate processes on fleets of hosts",
-		Long:  `procfleet starts, stops, supervises and looks at processes on any number of hosts, through an agent on each.`,
+		Long:  `Start, stop, supervise and query processes on any number of hosts, through an agent on each host.`,
 		Example: `  procfleet up --demo
   procfleet op status --host 0:127.0.0.1 -f spec.yaml --wait`,
 	}
@@ -59,8 +58,7 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// exactly wants one argument that is not empty, as an unset variable of a
-// shell is.
+// exactly requires one argument that is not empty: an unset shell variable is.
 func exactly(name string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 || args[0] == "" {
@@ -70,7 +68,7 @@ func exactly(name string) cobra.PositionalArgs {
 	}
 }
 
-// newMoved answers for a command that procfleet-bench has.
+// newMoved refers users of an earlier command to procfleet-bench.
 func newMoved(name string) *cobra.Command {
 	return &cobra.Command{
 		Use:                name,

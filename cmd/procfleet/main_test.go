@@ -345,9 +345,9 @@ func TestTheCheckRefusesWhatCannotWork(t *testing.T) {
 		"a port of another Redis":     {[]string{"worker", "--redis", "redis://127.0.0.1:7000?addr=127.0.0.1:70001"}, "\"127.0.0.1:70001\" has no port"},
 		"a port of the collector":     {[]string{"worker", "--otlp", "http://127.0.0.1:99999"}, "--otlp: \"http://127.0.0.1:99999\" has no port"},
 		"grpc of the collector":       {[]string{"worker", "--otlp", "grpc://127.0.0.1:4317"}, "--otlp: \"grpc://127.0.0.1:4317\" is not the URL"},
-		"the status where callers go": {[]string{"dispatcher", "--http", "127.0.0.1:8080", "--status-http", "localhost:8080"}, "--status-http: localhost:8080 is taken by --http 127.0.0.1:8080"},
-		"the status on every address": {[]string{"up", "--status-http", ":8080"}, "--status-http: :8080 is taken by --http 127.0.0.1:8080"},
-		"the status where NATS is":    {[]string{"up", "--nats-listen", "127.0.0.1:4222", "--status-http", "127.0.0.1:4222"}, "is taken by --nats-listen"},
+		"the status where callers go": {[]string{"dispatcher", "--http", "127.0.0.1:8080", "--status-http", "localhost:8080"}, "--status-http: localhost:8080 is in use by --http 127.0.0.1:8080"},
+		"the status on every address": {[]string{"up", "--status-http", ":8080"}, "--status-http: :8080 is in use by --http 127.0.0.1:8080"},
+		"the status where NATS is":    {[]string{"up", "--nats-listen", "127.0.0.1:4222", "--status-http", "127.0.0.1:4222"}, "is in use by --nats-listen"},
 		"an unset variable for NATS":  {[]string{"dispatcher", "--nats", ""}, "--nats: \"nats://\" is not the URL of a NATS server"},
 		"an unset variable for Redis": {[]string{"worker", "--redis", ""}, "--redis: redis URL:"},
 		"replicas of no Redis":        {[]string{"up", "--redis-wait-replicas", "1"}, "--redis-wait-replicas: the embedded store has no replicas"},
@@ -435,7 +435,7 @@ func TestACommandThatAsksAgainSaysSoOnce(t *testing.T) {
 	if code != 0 || !strings.Contains(stdout, "GSETASK:1:2") || strings.Contains(stdout, "starting") {
 		t.Errorf("exit %d, %s", code, stdout)
 	}
-	if !strings.Contains(stderr, "the server is starting; asking again for up to 2s\n") || strings.Count(stderr, "\n") != 1 {
+	if !strings.Contains(stderr, "the server is starting; retrying for up to 2s\n") || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("said %q", stderr)
 	}
 }

@@ -14,9 +14,9 @@ import (
 func newNATSAuth() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nats-auth",
-		Short: "Keep the authority that makes NATS users with few rights",
-		Long: `Keep the authority that makes NATS users with few rights: a folder of keys, of which brokers know only the
-public part. Users of hosts are made by procfleet enroll and revoked by procfleet revoke, all others here.`,
+		Short: "Manage the authority for NATS users",
+		Long: `Manage the authority for NATS users with least privilege: a directory of keys, of which brokers have only the public
+part. Create and revoke users of hosts with procfleet enroll and procfleet revoke, all other users here.`,
 		Example: `  procfleet nats-auth init --nats-auth nats-auth
   procfleet nats-auth user leaf --cloud 3 --nats-auth nats-auth > area-3.creds
   procfleet nats-auth revoke --user deployer --nats-auth nats-auth --nats nats://10.0.0.9:4222
@@ -37,7 +37,7 @@ func natsAuthFlag(flags *pflag.FlagSet, dir *string) {
 // openAuthority opens the authority that a flag names.
 func openAuthority(dir string) (*natsauth.Authority, error) {
 	if dir == "" {
-		return nil, command.Usagef("name the folder with --nats-auth or PROCFLEET_NATS_AUTH, for example --nats-auth nats-auth")
+		return nil, command.Usagef("name the directory with --nats-auth or PROCFLEET_NATS_AUTH, for example --nats-auth nats-auth")
 	}
 	authority, err := natsauth.Open(dir)
 	if err != nil {
@@ -49,8 +49,8 @@ func openAuthority(dir string) (*natsauth.Authority, error) {
 func newNATSAuthInit(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "init",
-		Short: "Make an authority, and what brokers and servers need of it",
-		Long: `Make an authority in a folder, once for a fleet. Beside its keys the folder then has
+		Short: "Create an authority and the files for brokers and servers",
+		Long: `Create an authority in a directory, once for a fleet. Beside its keys the directory contains
   broker.conf    for nats-server to include; it changes with every revocation
   server.creds   for --nats-creds of dispatchers, workers and simulate
   monitor.creds  for monitoring`,
@@ -58,18 +58,18 @@ func newNATSAuthInit(dir *string) *cobra.Command {
 		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if *dir == "" {
-				return command.Usagef("name the folder with --nats-auth or PROCFLEET_NATS_AUTH, for example --nats-auth nats-auth")
+				return command.Usagef("name the directory with --nats-auth or PROCFLEET_NATS_AUTH, for example --nats-auth nats-auth")
 			}
 			if _, err := createAuthority(*dir, natsauth.Create); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "made an authority in %s: keep its authority.yaml, and away from the brokers\n", *dir)
+			fmt.Fprintf(cmd.ErrOrStderr(), "created an authority in %s: back up authority.yaml and never copy it to brokers\n", *dir)
 			return nil
 		},
 	}
 }
 
-// createAuthority makes an authority with the users of servers and monitoring.
+// createAuthority creates an authority with the users of servers and monitoring.
 func createAuthority(dir string, create func(string) (*natsauth.Authority, error)) (*natsauth.Authority, error) {
 	authority, err := create(dir)
 	for _, role := range []natsauth.Role{natsauth.Server, natsauth.Monitor} {
@@ -89,13 +89,13 @@ func newNATSAuthUser(dir *string) *cobra.Command {
 	var valid time.Duration
 	cmd := &cobra.Command{
 		Use:   "user ROLE",
-		Short: "Make a NATS user that is no agent",
-		Long: `Write the credentials of a new NATS user to standard output, and to standard error the inbox prefix with which
-its programs must connect: the user receives replies there and nowhere else. ROLE is
-  server    dispatchers, workers and programs that stand for many agents
-  producer  may publish operations to procfleet.submit and hear of finished tasks
+		Short: "Create a NATS user for a server or program",
+		Long: `Write the credentials of a new NATS user to standard output and its inbox prefix to standard error. Programs must connect
+with this prefix, because the user receives replies nowhere else. ROLE is
+  server    for dispatchers, workers and simulated agents
+  producer  publishes operations to procfleet.submit and receives events of finished tasks
   leaf      the NATS server of the cloud area --cloud
-  monitor   asks brokers how they are; sees nothing of the fleet`,
+  monitor   queries the state of brokers, nothing of the fleet`,
 		Example: `  procfleet nats-auth user leaf --cloud 3 --nats-auth nats-auth > area-3.creds
   procfleet nats-auth user producer --name deployer --valid 2160h --nats-auth nats-auth > deployer.creds`,
 		Args: exactly("ROLE: server, producer, leaf or monitor"),
@@ -108,10 +108,10 @@ its programs must connect: the user receives replies there and nowhere else. ROL
 			switch role {
 			case natsauth.Server, natsauth.Producer, natsauth.Leaf, natsauth.Monitor:
 			default:
-				return command.Usagef("%q is no role: there are server, producer, leaf and monitor; procfleet enroll makes those of agents", args[0])
+				return command.Usagef("unknown role %q: use server, producer, leaf or monitor; procfleet enroll creates the users of agents", args[0])
 			}
 			if cloud < 0 || valid < 0 {
-				return command.Usagef("--cloud and --valid are not negative")
+				return command.Usagef("--cloud and --valid must not be negative")
 			}
 			if name == "" {
 				name = args[0]

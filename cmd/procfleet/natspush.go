@@ -21,11 +21,10 @@ import (
 )
 
 const (
-	// pushPatience is how long brokers have for the connection, and then for
-	// their answers.
+	// pushPatience limits the wait for a connection and then for the replies.
 	pushPatience = 10 * time.Second
-	// pushQuiet is how long no further server has to answer for all of them to
-	// be known.
+	// pushQuiet is the time without a further reply after which the list of servers
+	// is complete.
 	pushQuiet = time.Second
 )
 
@@ -33,10 +32,10 @@ func newNATSAuthPush(dir *string) *cobra.Command {
 	var p natsPush
 	cmd := &cobra.Command{
 		Use:   "push",
-		Short: "Tell brokers of revocations, and of what roles may do in this release",
-		Long: `Tell brokers that keep accounts themselves (resolver type full) of the accounts as they are now: who is revoked,
-and what roles may do in this release. All servers of a cluster hear of it through any one of them, leaf
-nodes each by itself. Revoked users are disconnected at once. A broker that is away hears of it from the others.`,
+		Short: "Send revocations and the rights of this release to brokers",
+		Long: `Send the current accounts, with revocations and the rights of roles in this release, to brokers that store accounts
+(resolver type full). One server forwards them to its cluster; push to each leaf node separately. Brokers disconnect
+revoked users at once. An unavailable broker receives the accounts from the others later.`,
 		Example: "  procfleet nats-auth push --nats nats://10.0.0.9:4222 --nats-auth nats-auth",
 		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -51,7 +50,7 @@ nodes each by itself. Revoked users are disconnected at once. A broker that is a
 	return cmd
 }
 
-// natsPush brings the accounts to brokers.
+// natsPush sends the accounts to brokers.
 type natsPush struct {
 	url string
 	tls tlsflags.Client
@@ -69,7 +68,7 @@ func (p *natsPush) run(ctx context.Context, authority *natsauth.Authority, out i
 	defer conn.Close()
 	servers, err := gatherFrom(ctx, conn, "$SYS.REQ.SERVER.PING", "", 0)
 	if err != nil {
-		return fmt.Errorf("ask for the servers: %w", err)
+		return fmt.Errorf("list the servers: %w", err)
 	}
 	for _, account := range broker.Changing() {
 		updated, err := gatherFrom(ctx, conn, "$SYS.REQ.CLAIMS.UPDATE", broker.Accounts[account], len(servers))
@@ -78,7 +77,7 @@ func (p *natsPush) run(ctx context.Context, authority *natsauth.Authority, out i
 		}
 		for _, name := range servers {
 			if !slices.Contains(updated, name) {
-				return fmt.Errorf("NATS server %s did not take account %s: does its configuration have a resolver of type full?", name, account)
+				return fmt.Errorf("NATS server %s did not update account %s: does its configuration have a resolver of type full?", name, account)
 			}
 		}
 	}
@@ -100,7 +99,7 @@ func (p *natsPush) connect(ctx context.Context, authority *natsauth.Authority) (
 		return nil, command.Usagef("%w", err)
 	}
 	log := logrus.New()
-	log.SetOutput(io.Discard) // the error says it
+	log.SetOutput(io.Discard) // errors are returned
 	conn, err := natsconn.Connect(natsconn.Config{
 		URL: p.url, TLS: files, Name: "nats-auth push", Log: log,
 		Credentials: func() ([]byte, error) { return []byte(credentials), nil },
@@ -125,8 +124,8 @@ func (p *natsPush) connect(ctx context.Context, authority *natsauth.Authority) (
 	}
 }
 
-// sysAnswer is what a server says to a request on the system account.
-type sysAnswer struct {
+// sysReply is the reply of a server to a request on the system account.
+type sysReply struct {
 	Server struct {
 		Name string `json:"name"`
 	} `json:"server"`
@@ -135,8 +134,8 @@ type sysAnswer struct {
 	} `json:"error"`
 }
 
-// gatherFrom asks all servers and returns the names of those that answer,
-// when there are as many as expected, or no further one comes.
+// gatherFrom sends a request to all servers and returns the names of those that
+// reply: as many as expected, or, if that is 0, until replies stop.
 func gatherFrom(ctx context.Context, conn *nats.Conn, subject, body string, expected int) ([]string, error) {
 	inbox := conn.NewInbox()
 	sub, err := conn.SubscribeSync(inbox)
@@ -157,19 +156,19 @@ func gatherFrom(ctx context.Context, conn *nats.Conn, subject, body string, expe
 			break
 		}
 		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) {
-			return names, nil // who is missing is told by the caller
+			return names, nil // the caller reports missing servers
 		}
 		if err != nil {
 			return nil, err
 		}
-		var answer sysAnswer
-		if err := json.Unmarshal(msg.Data, &answer); err != nil {
-			return nil, fmt.Errorf("a server's answer: %w", err)
+		var reply sysReply
+		if err := json.Unmarshal(msg.Data, &reply); err != nil {
+			return nil, fmt.Errorf("decode a server's reply: %w", err)
 		}
-		if answer.Error != nil {
-			return nil, fmt.Errorf("NATS server %s: %s", answer.Server.Name, answer.Error.Description)
+		if reply.Error != nil {
+			return nil, fmt.Errorf("NATS server %s: %s", reply.Server.Name, reply.Error.Description)
 		}
-		names = append(names, answer.Server.Name)
+		names = append(names, reply.Server.Name)
 		if expected == 0 {
 			wait = pushQuiet
 		}

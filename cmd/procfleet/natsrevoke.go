@@ -20,14 +20,14 @@ func newNATSAuthRevoke(dir *string) *cobra.Command {
 	var f natsRevokeFlags
 	cmd := &cobra.Command{
 		Use:   "revoke",
-		Short: "Make NATS users worthless that are no agents'",
-		Long: `Make NATS users worthless, for example because their credentials were stolen: those that procfleet nats-auth
-user made under a name, or whose credentials are in a file. Brokers that are reached with --nats end their
-connections at once; procfleet up with this authority does so by itself.
+		Short: "Revoke NATS users other than agents'",
+		Long: `Revoke NATS users, for example after a theft of their credentials: by the name under which procfleet nats-auth user
+created them, or by their credentials files. Brokers reached with --nats disconnect them at once, as does procfleet up
+with this authority.
 
-If server.creds in the authority's folder was that of a revoked user a new one is made, which dispatchers and
-workers take without a restart. To change it without a gap, first give them one
-of nats-auth user server --name servers-2, and then revoke the user called server.`,
+If the user of server.creds in the authority's directory is revoked, the command creates a new one, which dispatchers
+and workers read without a restart. To replace it without an interruption, first give them the credentials of
+nats-auth user server --name servers-2, then revoke the user named server.`,
 		Example: `  procfleet nats-auth revoke --user deployer --nats-auth nats-auth --nats nats://10.0.0.9:4222
   procfleet nats-auth revoke --creds stolen.creds --nats-auth nats-auth --nats nats://10.0.0.9:4222`,
 		Args: command.NoArgs,
@@ -59,19 +59,19 @@ func (f *natsRevokeFlags) run(cmd *cobra.Command, authority *natsauth.Authority)
 	fmt.Fprintf(note, "revoked %d NATS users: %s\n", len(users), users)
 	made, err := authority.WriteUser(natsauth.Server, users...)
 	if err != nil {
-		return fmt.Errorf("--nats-auth: %w; call it again", err)
+		return fmt.Errorf("--nats-auth: %w; run the command again", err)
 	}
 	if made {
-		fmt.Fprintf(note, "made a new user in %s: every dispatcher and worker needs this file\n", authority.UserPath(natsauth.Server))
+		fmt.Fprintf(note, "created a new user in %s: copy this file to every dispatcher and worker\n", authority.UserPath(natsauth.Server))
 	}
 	if f.push.url != "" {
 		return f.push.run(cmd.Context(), authority, note)
 	}
-	fmt.Fprintln(note, "brokers other than that of procfleet up do not know of it yet: procfleet nats-auth push --nats URL, or give --nats")
+	fmt.Fprintln(note, "external brokers are not notified yet: run procfleet nats-auth push --nats URL, or give --nats")
 	return nil
 }
 
-// all are the public keys of who is named.
+// all returns the public keys of the named users.
 func (f *natsRevokeFlags) all(authority *natsauth.Authority) ([]string, error) {
 	var users []string
 	for _, name := range f.users {
@@ -82,7 +82,7 @@ func (f *natsRevokeFlags) all(authority *natsauth.Authority) ([]string, error) {
 		users = append(users, called...)
 	}
 	for _, file := range f.files {
-		text, err := os.ReadFile(file) //nolint:gosec // a file that whoever starts the command names
+		text, err := os.ReadFile(file) //nolint:gosec // a file that the user names
 		if err != nil {
 			return nil, command.Usagef("--creds: %w", err)
 		}
@@ -93,7 +93,7 @@ func (f *natsRevokeFlags) all(authority *natsauth.Authority) ([]string, error) {
 		users = append(users, user)
 	}
 	if len(users) == 0 {
-		return nil, command.Usagef("name who is to be revoked with --user, or give the credentials with --creds")
+		return nil, command.Usagef("name the users with --user, or their credentials files with --creds")
 	}
 	return users, nil
 }

@@ -29,15 +29,15 @@ func newOp() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "op ACTION",
 		Short: "Submit one operation on processes of hosts",
-		Long: `Submit one operation: an action on one process on each of the hosts.
+		Long: `Submit one operation: an action on one process on each of the hosts. Actions are start, stop, status, supervise,
+release, restart, reload and kill. Name the process in one of three ways:
 
-The actions are start, stop, status, supervise, release, restart, reload and kill. The spec file has
-the keys of the native API's "process", in YAML or JSON. With --registered the process is as it was
-registered under --namespace and --name; without hosts the operation is wherever it is registered.
-With --process or --process-id the processes are those of the catalogue of --biz, and the hosts are
-those of the modules that they are bound to, of which --set and --module leave out all others.
-With --plan the command only shows what would be done, and ends with exit code 1 if that is nothing.
-With --wait the command shows the progress and ends with exit code 3 when some host failed.`,
+  -f FILE                    a spec with the keys of "process" in the native API, on --host or --hosts-file
+  --registered               the process registered under --namespace and --name, on the given hosts or wherever it is registered
+  --process, --process-id    processes of the catalog of --biz, on the hosts of their modules, limited by --set and --module
+
+With --plan the command only previews the task and exits with 1 if the task would be empty. With --wait it shows the
+progress and exits with 3 if some host failed.`,
 		Example: `  procfleet op start --host 0:10.0.0.1 --host 0:10.0.0.2 -f spec.yaml --wait
   procfleet op status --hosts-file hosts.txt -f spec.yaml --wait --json
   procfleet op restart --registered --namespace shop --name web --wait
@@ -93,19 +93,19 @@ func (f *opFlags) run(cmd *cobra.Command, action procfleet.Action) error {
 	return f.watch(cmd, c, id)
 }
 
-// operation is what the flags ask for.
+// operation returns the operation of the flags.
 func (f *opFlags) operation(cmd *cobra.Command, action procfleet.Action) (o client.Operation, err error) {
 	o = client.Operation{Action: action, Registered: f.registered}
 	if f.selection.given(cmd) {
 		if f.registered || f.specFile != "" || f.process != (nameFlags{}) || len(f.hosts.names) > 0 || f.hosts.file != "" {
-			return o, command.Usagef("--process, --process-id, --set and --module say which processes and hosts: they do not go with --registered, --namespace, --name, -f, --host and --hosts-file")
+			return o, command.Usagef("--process, --process-id, --set and --module select processes and hosts; they exclude --registered, --namespace, --name, -f, --host and --hosts-file")
 		}
 		o.Select, err = f.selection.selection()
 		return o, err
 	}
 	if f.registered {
 		if f.specFile != "" {
-			return o, command.Usagef("--registered and -f: the process is as it was registered; give one or the other")
+			return o, command.Usagef("--registered and -f exclude each other")
 		}
 		o.Process.Namespace, o.Process.Name = f.process.namespace, f.process.name
 		if err := f.process.check(); err != nil {
@@ -115,7 +115,7 @@ func (f *opFlags) operation(cmd *cobra.Command, action procfleet.Action) (o clie
 		return o, err
 	}
 	if f.process != (nameFlags{}) {
-		return o, command.Usagef("--namespace and --name are for --registered; otherwise the spec file has them")
+		return o, command.Usagef("--namespace and --name require --registered; a spec file contains them")
 	}
 	if err := oneStandardInput(f.specFile, f.hosts.file); err != nil {
 		return o, err
@@ -127,7 +127,7 @@ func (f *opFlags) operation(cmd *cobra.Command, action procfleet.Action) (o clie
 	return o, err
 }
 
-// oneStandardInput refuses to read both files from it.
+// oneStandardInput rejects two files that are both standard input.
 func oneStandardInput(specFile, hostsFile string) error {
 	if specFile == "-" && hostsFile == "-" {
 		return command.Usagef("only one of -f and --hosts-file can be standard input")
@@ -135,7 +135,7 @@ func oneStandardInput(specFile, hostsFile string) error {
 	return nil
 }
 
-// accepted tells the id to a caller who does not wait.
+// accepted prints the task id without waiting for the task.
 func (f *opFlags) accepted(cmd *cobra.Command, id procfleet.TaskID) error {
 	if f.json {
 		return writeJSON(cmd.OutOrStdout(), map[string]procfleet.TaskID{"id": id})

@@ -20,7 +20,7 @@ func TestAServerThatIsWaitedForIsMentionedOnceAMinute(t *testing.T) {
 				told++
 			}
 		}
-		err := patiently(t.Context(), log, "Redis", wait, func() error {
+		err := retryUnavailable(t.Context(), log, "Redis", wait, func() error {
 			if tries++; tries <= 150 { // one a second
 				return fmt.Errorf("%w: connection refused", taskstore.ErrUnavailable)
 			}

@@ -14,17 +14,17 @@ import (
 	"github.com/procfleet/procfleet/client"
 )
 
-// Bounds of a plan for people; all of it is in the JSON.
+// Limits of a plan as text; --json has all of it.
 const (
 	shownPlanned  = 100 // hosts, those without an agent first
 	shownProblems = 100
 	shownModules  = 5 // of one process
 )
 
-// errNothingPlanned ends `op --plan` when nothing would be done.
-var errNothingPlanned = errors.New("nothing would be done")
+// errNothingPlanned is the result of `op --plan` without any item.
+var errNothingPlanned = errors.New("the task would have no items")
 
-// showPlan shows what would be done of a submission.
+// showPlan shows the task that a submission would create.
 func (f *opFlags) showPlan(cmd *cobra.Command, s client.Submission) error {
 	c, err := f.server.client(cmd)
 	if err != nil {
@@ -50,10 +50,9 @@ func (f *opFlags) showPlan(cmd *cobra.Command, s client.Submission) error {
 	return nil
 }
 
-// writePlan writes the sums, then the processes, their hosts, and what is in
-// the way.
+// writePlan writes the totals, then processes, hosts and problems.
 func writePlan(out io.Writer, p *client.Plan) error {
-	_, err := fmt.Fprintf(out, "would be done: %d items on %d hosts, %d of them without an agent\n", p.Items, p.Hosts, p.WithoutAgent)
+	_, err := fmt.Fprintf(out, "planned: %d items on %d hosts, %d of them without an agent\n", p.Items, p.Hosts, p.WithoutAgent)
 	if len(p.Operations) > 0 {
 		err = errors.Join(err, writePlannedProcesses(out, p.Operations), writePlannedHosts(out, p.Operations))
 	}
@@ -77,7 +76,7 @@ func writePlannedProcesses(out io.Writer, operations []client.PlannedOperation) 
 	return table.Flush()
 }
 
-// orDash is a text for a column that may be empty.
+// orDash returns a text, or a dash in place of an empty one.
 func orDash(text string) string { return cmp.Or(oneLine(text), "-") }
 
 // modulesText counts the hosts of each module.
@@ -101,7 +100,7 @@ func modulesText(hosts []client.PlannedHost) string {
 	return strings.Join(texts, ", ")
 }
 
-// plannedRow is a host with the process that it is planned for.
+// plannedRow is a host with its planned process.
 type plannedRow struct {
 	process string
 	client.PlannedHost

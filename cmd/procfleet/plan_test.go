@@ -45,7 +45,7 @@ func TestAPlanIsShownAndNothingElseIsAskedFor(t *testing.T) {
 	t.Parallel()
 	server := serveAnswers(t, shopPlan)
 	code, stdout, stderr := call(t, "op", "restart", "--biz", "2", "--process", "nginx*", "--plan", "--wait", "--server", server.URL)
-	const want = `would be done: 3 items on 2 hosts, 1 of them without an agent
+	const want = `planned: 3 items on 2 hosts, 1 of them without an agent
 
 ACTION   PROCESS  ID  HOSTS  MODULES
 restart  nginx    7   2      s1/web (1), s2/web (2)
@@ -76,7 +76,7 @@ func TestAPlanOfNothingEndsWith1(t *testing.T) {
 		for _, format := range []string{"--json", "--json=false"} {
 			server := serveAnswers(t, answer)
 			code, stdout, stderr := call(t, "op", "stop", "--biz", "2", "--process", "a", "--plan", format, "--server", server.URL)
-			if code != command.ExitFailed || !strings.Contains(stderr, "nothing would be done") || strings.Contains(stderr, "comes to nothing") != (name == "refused") {
+			if code != command.ExitFailed || !strings.Contains(stderr, "the task would have no items") || strings.Contains(stderr, "comes to nothing") != (name == "refused") {
 				t.Errorf("%s %s: exit %d: %s", name, format, code, stderr)
 			}
 			if format == "--json" && json.Unmarshal([]byte(stdout), &client.Plan{}) != nil {

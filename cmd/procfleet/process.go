@@ -15,10 +15,10 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
-// nameFlags name a process as it is registered.
+// nameFlags name a registered process.
 type nameFlags struct{ namespace, name string }
 
-// register adds the flags; required says when they are.
+// register adds the flags; required describes when they are required.
 func (f *nameFlags) register(flags *pflag.FlagSet, required string) {
 	flags.StringVar(&f.namespace, "namespace", "", "namespace of the process ("+required+")")
 	flags.StringVar(&f.name, "name", "", "name of the process ("+required+")")
@@ -40,7 +40,7 @@ type processFlags struct {
 func newProcess() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "process",
-		Short: "See how processes stand on hosts, and keep the process catalogue",
+		Short: "Query processes on hosts and manage the process catalog",
 		Example: `  procfleet process list --namespace shop
   procfleet process show --namespace shop --name web --host 0:10.0.0.1
   procfleet process status nginx --biz 2
@@ -61,10 +61,9 @@ func newProcessList(f *processFlags) *cobra.Command {
 	var query client.Query
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List what is registered or reported in a namespace",
-		Long: `List what is registered or reported in a namespace, by name and then by host.
-
-The state is what the host's agent last reported; no host is asked.`,
+		Short: "List registered and reported processes of a namespace",
+		Long: `List registered and reported processes of a namespace, by name and host. The state is the last report of the host's
+agent; no host is queried.`,
 		Example: `  procfleet process list --namespace shop
   procfleet process list --namespace shop --limit 100 --json`,
 		Args: command.NoArgs,
@@ -86,13 +85,13 @@ The state is what the host's agent last reported; no host is asked.`,
 	return cmd
 }
 
-// processList is the JSON of a list, as the API writes it.
+// processList is the JSON output of a list, as in the API.
 type processList struct {
 	Processes []client.Process `json:"processes"`
 	Next      string           `json:"next"`
 }
 
-// list shows one page of a namespace, or all of it if the query has no size.
+// list shows one page of a namespace, or all pages if the query has no size.
 func (f *processFlags) list(cmd *cobra.Command, namespace string, query client.Query) error {
 	c, err := f.server.client(cmd)
 	if err != nil {
@@ -132,7 +131,7 @@ func newProcessShow(f *processFlags) *cobra.Command {
 	var hosts hostFlags
 	cmd := &cobra.Command{
 		Use:   "show",
-		Short: "Show how one process stands on hosts",
+		Short: "Show the state of one process on hosts",
 		Example: `  procfleet process show --namespace shop --name web --host 0:10.0.0.1
   procfleet process show --namespace shop --name web --hosts-file hosts.txt --json`,
 		Args: command.NoArgs,
@@ -163,7 +162,7 @@ func newProcessShow(f *processFlags) *cobra.Command {
 	return cmd
 }
 
-// writeAllProcesses writes processes as they come, a table for each thousand.
+// writeAllProcesses writes a table per thousand processes, as they arrive.
 func writeAllProcesses(out io.Writer, processes iter.Seq2[client.Process, error]) error {
 	var rows []client.Process
 	written := false
@@ -205,11 +204,11 @@ func registeredText(p *client.Process) string {
 	return "yes"
 }
 
-// stateText says what an operator may believe of a process.
+// stateText describes the last reported state of a process.
 func stateText(p *client.Process) string {
 	if p.Reported == nil {
 		if p.Alive {
-			return "not known to the agent"
+			return "unknown to the agent"
 		}
 		return "no agent"
 	}

@@ -36,7 +36,7 @@ func TestAProcessIsRegisteredOperatedByItsNameAndLetGo(t *testing.T) {
 	}
 	s.procfleet(exitHostsFailed, with("op start --registered --wait", onHost)...)
 	s.procfleet(0, "registration", "add", "-f", spec, "--host", "0:127.0.0.1")
-	show("yes         not known to the agent")
+	show("yes         unknown to the agent")
 	if out := s.procfleet(0, "registration", "add", "--keep", "-f", spec, "--host", "0:127.0.0.1"); !strings.Contains(out, "850") {
 		t.Errorf("registered again:\n%s", out)
 	}

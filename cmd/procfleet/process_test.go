@@ -51,7 +51,7 @@ func TestProcessesAreListedWithWhatIsKnownOfThem(t *testing.T) {
 	want := `HOST        NAME  REGISTERED  STATE
 0:10.0.0.1  web   yes         running, pid 42, supervised
 0:10.0.0.2  web   no          not running, stopped on purpose, as of 2026-11-21T05:35:00Z; no agent since
-0:10.0.0.3  web   no          not known to the agent
+0:10.0.0.3  web   no          unknown to the agent
 `
 	if stdout != want {
 		t.Errorf("listed\n%s", stdout)

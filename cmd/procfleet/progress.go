@@ -14,15 +14,15 @@ import (
 	"github.com/procfleet/procfleet/internal/plaintext"
 )
 
-// progress shows how a task goes on: a bar that redraws itself on a terminal,
-// elsewhere a line whenever something changed, at most one a second.
+// progress shows the counters of a task: a bar on a terminal, elsewhere a line per
+// change, at most one per second.
 type progress struct {
 	out      io.Writer
 	terminal bool
 	width    func() int // of the terminal, in characters
 	begun    time.Time
-	open     bool   // a bar was drawn whose line goes on
-	last     string // what was shown
+	open     bool   // the line of a bar has no line feed yet
+	last     string // the last line
 	lastAt   time.Time
 }
 
@@ -36,7 +36,7 @@ func newProgress(out io.Writer) *progress {
 	}
 }
 
-// terminalWidth is asked each time because windows change their size.
+// terminalWidth queries the width each time: users resize windows.
 func terminalWidth(out io.Writer) int {
 	if file, ok := plaintext.Under(out).(*os.File); ok {
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
@@ -48,7 +48,7 @@ func terminalWidth(out io.Writer) int {
 
 func (p *progress) show(t client.Task) {
 	if p.terminal {
-		// \x1b[K clears what a longer line before has left.
+		// \x1b[K clears the rest of a longer previous line.
 		p.open = true
 		fmt.Fprintf(plaintext.Under(p.out), "\r%s\x1b[K", plaintext.Line(fit(t, time.Since(p.begun), p.width()-1)))
 		return
@@ -61,7 +61,7 @@ func (p *progress) show(t client.Task) {
 	fmt.Fprintln(p.out, text)
 }
 
-// end leaves the last bar on its line.
+// end writes the line feed of the last bar.
 func (p *progress) end() {
 	if p.open {
 		p.open = false
@@ -69,9 +69,9 @@ func (p *progress) end() {
 	}
 }
 
-// fit is the line of a bar in at most width characters: a line that wraps
-// cannot be redrawn. The bar itself goes first, then the time, and what is cut
-// off after that shows it, because the beginning of a number is another one.
+// fit returns the line of a bar in at most width characters: a wrapped line cannot
+// be redrawn. It omits the bar first, then the time; a cut text ends in "…",
+// because a truncated number would be wrong.
 func fit(t client.Task, elapsed time.Duration, width int) string {
 	const longest, shortest = 30, 5
 	counts := countsText(t)

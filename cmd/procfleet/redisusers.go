@@ -19,10 +19,10 @@ import (
 	"github.com/procfleet/procfleet/internal/datafile"
 )
 
-// maxPassword bounds a password's file in bytes.
+// maxPassword is the maximum size of a password file in bytes.
 const maxPassword = 4 << 10
 
-// checkRedisPassword says what is wrong with --redis-password-file.
+// checkRedisPassword reports an invalid --redis-password-file.
 func checkRedisPassword(s *settings.Settings, file string) {
 	if file == "" {
 		return
@@ -32,8 +32,7 @@ func checkRedisPassword(s *settings.Settings, file string) {
 	}
 }
 
-// redisPassword reads the password whenever it is asked for; nil without a
-// file.
+// redisPassword returns a function that reads the password file; nil without one.
 func redisPassword(file string) func() (string, error) {
 	if file == "" {
 		return nil
@@ -48,7 +47,7 @@ func readPassword(file string) (string, error) {
 	}
 	line, _, _ := bytes.Cut(text, []byte("\n"))
 	if line = bytes.TrimSpace(line); len(line) == 0 {
-		return "", fmt.Errorf("%s: its first line is empty, and should be the password", file)
+		return "", fmt.Errorf("%s: the first line is empty, want the password", file)
 	}
 	return string(line), nil
 }
@@ -60,12 +59,12 @@ func newRedisUsers() *cobra.Command {
 	var f redisUsersFlags
 	cmd := &cobra.Command{
 		Use:   "redis-users",
-		Short: "Give the users of Redis passwords",
-		Long: `Give each user of a file of Redis's users a password, and write the file for Redis's aclfile. Passwords are
-made once, in files like DIR/worker.password, for --redis-password-file; Redis's file has their hashes alone.
-Users that are off, that need no password or that have one are left as they are.
+		Short: "Generate passwords and the ACL file of Redis users",
+		Long: `Generate a password for each user in --rights and write the ACL file for Redis's option aclfile. Passwords are generated
+once, in files like DIR/worker.password, for --redis-password-file; the ACL file contains only hashes. Users that are
+off, need no password or have one stay unchanged.
 
-To replace a password, remove its file and call it again; then, as the user operator, ACL LOAD.`,
+To replace a password, remove its file, run the command again, and, as the user operator, run ACL LOAD.`,
 		Example: `  procfleet redis-users --rights deploy/redis-users.acl --passwords fleet/redis --out users.acl`,
 		Args:    command.NoArgs,
 		RunE:    func(*cobra.Command, []string) error { return f.run() },
@@ -80,7 +79,7 @@ To replace a password, remove its file and call it again; then, as the user oper
 func (f *redisUsersFlags) run() error {
 	for _, needed := range [][2]string{{"rights", f.rights}, {"passwords", f.passwords}, {"out", f.out}} {
 		if needed[1] == "" {
-			return command.Usagef("--%s is missing", needed[0])
+			return command.Usagef("--%s is required", needed[0])
 		}
 	}
 	rights, err := os.ReadFile(f.rights)
@@ -98,18 +97,18 @@ func (f *redisUsersFlags) run() error {
 		}
 		acl.WriteString(line)
 	}
-	// Redis runs as somebody else. Of a random password of 256 bits a hash is no secret.
+	// Redis runs as another user. The hash of a random 256-bit password is no secret.
 	if err := writeWhole(f.out, []byte(acl.String()), 0o644); err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
 	return nil
 }
 
-// aclUser is a line of a user that may connect and who may not yet, for lack of
-// a password: groups are all up to "on", the name, and the rest.
+// aclUser matches the line of an enabled user. Its groups are the text up to "on",
+// the name, and the rules.
 var aclUser = regexp.MustCompile(`^(user ([A-Za-z0-9_-]+) on)(\s.*)$`)
 
-// withPassword puts the hash of a user's password into its line.
+// withPassword adds the hash of a user's password to its line.
 func (f *redisUsersFlags) withPassword(line string) (string, error) {
 	user := aclUser.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
 	if user == nil {
@@ -127,7 +126,7 @@ func (f *redisUsersFlags) withPassword(line string) (string, error) {
 	return fmt.Sprintf("%s #%x%s\n", user[1], sha256.Sum256([]byte(password)), user[3]), nil
 }
 
-// password reads a user's password, which is made if there is none.
+// password reads a user's password, or generates it.
 func (f *redisUsersFlags) password(user string) (string, error) {
 	file := filepath.Join(f.passwords, user+".password")
 	password, err := readPassword(file)

@@ -22,7 +22,7 @@ type registrationFlags struct {
 func newRegistration() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "registration",
-		Short: "Keep what processes are, for operations with --registered",
+		Short: "Manage process registrations for operations with --registered",
 		Example: `  procfleet registration add -f spec.yaml --host 0:10.0.0.1
   procfleet registration remove --namespace shop --name web --host 0:10.0.0.1`,
 		Args: command.NoArgs,
@@ -42,10 +42,8 @@ func newRegistrationAdd(f *registrationFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add",
 		Short: "Register a process on hosts, or replace its registration",
-		Long: `Register a process on hosts, or replace its registration.
-
-It starts nothing and keeps nothing alive. The spec file is that of op, with namespace and name. The
-command ends with exit code 3 when some host failed.`,
+		Long: `Register a process on hosts, or replace its registration, without starting or supervising it. The spec file is the
+one of op, with namespace and name. The command exits with 3 if some host failed.`,
 		Example: `  procfleet registration add -f spec.yaml --host 0:10.0.0.1 --host 0:10.0.0.2
   procfleet registration add -f spec.yaml --hosts-file hosts.txt --keep`,
 		Args: command.NoArgs,
@@ -53,7 +51,7 @@ command ends with exit code 3 when some host failed.`,
 			if err := oneStandardInput(specFile, f.hosts.file); err != nil {
 				return err
 			}
-			spec, err := readSpec(cmd.InOrStdin(), specFile, procfleet.ActionStatus) // which needs no command
+			spec, err := readSpec(cmd.InOrStdin(), specFile, procfleet.ActionStatus) // status requires no start command in the spec
 			if err != nil {
 				return err
 			}
@@ -77,10 +75,9 @@ func newRegistrationRemove(f *registrationFlags) *cobra.Command {
 	var name nameFlags
 	cmd := &cobra.Command{
 		Use:   "remove",
-		Short: "Take the registration of a process away from hosts",
-		Long: `Take the registration of a process away from hosts, and end its supervision.
-
-The process itself is left alone. The command ends with exit code 3 when some host failed.`,
+		Short: "Remove the registration of a process from hosts",
+		Long: `Remove the registration of a process from hosts and end its supervision. The process keeps running. The command exits
+with 3 if some host failed.`,
 		Example: "  procfleet registration remove --namespace shop --name web --host 0:10.0.0.1",
 		Args:    command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -96,7 +93,7 @@ The process itself is left alone. The command ends with exit code 3 when some ho
 	return cmd
 }
 
-// run makes a call for the hosts and shows what came of each.
+// run calls the API for the hosts and shows the outcome of each.
 func (f *registrationFlags) run(cmd *cobra.Command, call func(*client.Client, client.Targets) ([]client.Outcome, error)) error {
 	hosts, err := f.hosts.all(cmd)
 	if err != nil {
@@ -118,11 +115,11 @@ func (f *registrationFlags) run(cmd *cobra.Command, call func(*client.Client, cl
 	if err != nil {
 		return err
 	}
-	return outcomesVerdict(outcomes)
+	return hostsFailed(outcomes)
 }
 
-// outcomesVerdict is the end of a command that tells what came of hosts.
-func outcomesVerdict(outcomes []client.Outcome) error {
+// hostsFailed returns errHostsFailed if some host failed.
+func hostsFailed(outcomes []client.Outcome) error {
 	for _, o := range outcomes {
 		if o.Code != procfleet.CodeSuccess && !unchanged(o.Code) {
 			return errHostsFailed
@@ -139,7 +136,8 @@ func writeOutcomes(out io.Writer, outcomes []client.Outcome) error {
 	return table.Flush()
 }
 
-// unchanged reports whether a code says that a host already was as asked.
+// unchanged reports whether a code means that the host was in the requested state
+// already.
 func unchanged(code procfleet.Code) bool {
 	return code == procfleet.CodeRegistered || code == procfleet.CodeNotRunning
 }

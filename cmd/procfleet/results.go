@@ -17,10 +17,9 @@ import (
 )
 
 const (
-	// shownResults is how many results are listed after a task; the rest is
-	// one command away.
+	// shownResults is the maximum number of results listed after a task.
 	shownResults = 100
-	// shownGood is up to how many hosts those without a failure are listed.
+	// shownGood is the maximum task size whose successes are listed too.
 	shownGood = 20
 	tableRows = 1000
 )
@@ -31,7 +30,7 @@ func writeJSON(out io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// collect returns all results, which are [] in JSON if there are none.
+// collect returns all results, not nil: JSON writes [] for none.
 func collect(results iter.Seq2[client.Result, error]) ([]client.Result, error) {
 	all := []client.Result{}
 	for r, err := range results {
@@ -43,7 +42,6 @@ func collect(results iter.Seq2[client.Result, error]) ([]client.Result, error) {
 	return all, nil
 }
 
-// writeTaskJSON writes a task together with all its results.
 func writeTaskJSON(ctx context.Context, out io.Writer, c *client.Client, task client.Task) error {
 	results, err := collect(c.Results(ctx, task.ID, client.Query{}))
 	if err != nil {
@@ -55,8 +53,8 @@ func writeTaskJSON(ctx context.Context, out io.Writer, c *client.Client, task cl
 	}{task, results})
 }
 
-// writeOutcome lists the failures of a finished task, and the other hosts
-// too if there are few. The hint is for the command that lists the rest.
+// writeOutcome lists the failures of a finished task, and the successes of a small
+// one. hint has the flags of the command that lists the rest.
 func writeOutcome(ctx context.Context, out io.Writer, c *client.Client, hint string, task client.Task) error {
 	wanted := min(task.Counts.Failed(), shownResults)
 	if task.Items <= shownGood {
@@ -82,7 +80,7 @@ func writeOutcome(ctx context.Context, out io.Writer, c *client.Client, hint str
 	return err
 }
 
-// writeAllResults writes results as they come, a table for each thousand.
+// writeAllResults writes a table per thousand results, as they arrive.
 func writeAllResults(out io.Writer, results iter.Seq2[client.Result, error]) error {
 	var rows []client.Result
 	for r, err := range results {
@@ -111,8 +109,8 @@ func writeResults(out io.Writer, results []client.Result) error {
 	return table.Flush()
 }
 
-// oneLine makes text fit for a cell of a table: what hosts and callers wrote
-// must neither break its lines nor steer the terminal.
+// oneLine makes text of hosts and callers fit for a table cell: without line breaks
+// and terminal control characters, and at most 240 characters long.
 func oneLine(text string) string {
 	const longest = 240 // characters
 	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
@@ -129,8 +127,7 @@ func hostText(r *client.Result) string {
 	return r.Host.String()
 }
 
-// detail says what an operator wants to know: what was wrong, or how the
-// process is.
+// detail returns the message of a failure, or else the status of the process.
 func detail(r *client.Result) string {
 	if r.State.Failure() || r.Status == nil {
 		return r.Message
@@ -154,7 +151,7 @@ func statusText(s *procfleet.ProcessStatus) string {
 	case "fatal":
 		text += ", gave up after " + failures(s.Failures)
 	case "backoff":
-		// By the host's clock, which need not agree with this one.
+		// Both times are of the host's clock, which may differ from the local one.
 		wait := max(s.NextRetryAt.Sub(s.At), 0).Round(time.Second)
 		text += fmt.Sprintf(", next try in %v after %s", wait, failures(s.Failures))
 	}

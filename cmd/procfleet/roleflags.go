@@ -26,7 +26,7 @@ func fleetKeyFlag(flags *pflag.FlagSet, file *string) {
 	flags.StringVar(file, "fleet-key", "", "fleet key file for signing and verifying agent messages")
 }
 
-// refuseUnsigned refuses a role without keys on servers that others can reach.
+// refuseUnsigned rejects a role without fleet keys on a non-loopback NATS.
 func (f *backendFlags) refuseUnsigned(s *settings.Settings, allow bool) {
 	if f.fleetKey != "" {
 		return
@@ -58,11 +58,10 @@ func checkNATSCreds(s *settings.Settings, file string) {
 	case err != nil:
 		s.Wrong("nats-creds", "%s: %s", file, err)
 	case !until.IsZero() && time.Now().After(until):
-		s.Wrong("nats-creds", "%s was good until %s: make another with procfleet nats-auth user", file, until.UTC().Format(time.RFC3339))
+		s.Wrong("nats-creds", "%s expired at %s: create another with procfleet nats-auth user", file, until.UTC().Format(time.RFC3339))
 	}
 }
 
-// callbackFlags are the flags for callbacks.
 type callbackFlags struct {
 	tls   tlsflags.Client
 	allow string
@@ -80,7 +79,7 @@ func (f *callbackFlags) check(s *settings.Settings) {
 	}
 }
 
-// receivers returns what the flags allow; check reports what is wrong with them.
+// receivers returns the permitted receivers; check reports invalid flags.
 func (f *callbackFlags) receivers() worker.Receivers {
 	receivers, _ := worker.ParseReceivers(f.entries())
 	return receivers
@@ -90,7 +89,7 @@ func (f *callbackFlags) entries() []string {
 	return strings.FieldsFunc(f.allow, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// auditFlags say where the audit log is kept.
+// auditFlags select the places of the audit log.
 type auditFlags struct {
 	file             string
 	stream, required bool
@@ -104,12 +103,12 @@ func (f *auditFlags) register(flags *pflag.FlagSet) {
 
 func (f *auditFlags) check(s *settings.Settings) {
 	if f.required && f.file == "" && !f.stream {
-		s.Wrong("audit-required", "needs a place for the audit log: give --audit-log as well, or leave out --audit-stream=false")
+		s.Wrong("audit-required", "requires --audit-log or --audit-stream")
 	}
 }
 
-// open returns the audit log, which runs until it is closed: after the roles
-// and before the bus.
+// open starts the audit log. The caller closes it after the roles and before the
+// bus.
 func (f *auditFlags) open(b *bus.Bus, p *daemon.Process) (*audit.Log, error) {
 	cfg := audit.Config{Required: f.required, Log: p.Log, Meter: p.Metrics.Meter("audit")}
 	if f.file != "" {
@@ -125,7 +124,6 @@ func (f *auditFlags) open(b *bus.Bus, p *daemon.Process) (*audit.Log, error) {
 	return audit.New(cfg)
 }
 
-// traceFlags say where traces go.
 type traceFlags struct {
 	url   string
 	tls   tlsflags.Client
@@ -143,30 +141,28 @@ func (f *traceFlags) check(s *settings.Settings) {
 	s.Refused(telemetry.TraceConfig{URL: f.url, Ratio: f.ratio}.Validate(), map[string]string{"URL": "otlp", "Ratio": "trace-ratio"})
 }
 
-// open returns what makes a process's tracers, to be closed at its end.
+// open returns the source of the process's tracers; the caller closes it.
 func (f *traceFlags) open(ctx context.Context, service string, p *daemon.Process) (*telemetry.Tracing, error) {
 	files, err := f.tls.Open(p.Log)
 	if err != nil {
 		return nil, err
 	}
-	// Who is told to stop meanwhile ends in good order at the next step.
+	// A cancelled ctx must not fail this step: the next one stops the role gracefully.
 	return telemetry.NewTracing(context.WithoutCancel(ctx), telemetry.TraceConfig{
 		URL: f.url, TLS: files, Ratio: f.ratio, Service: service, Version: version,
 		Log: p.Log.WithField("component", "trace"), Meter: p.Metrics.Meter("trace"),
 	})
 }
 
-// How much garbage there may be before it is collected, in percent of the live
-// data, in place of the 100 of the runtime: what a worker keeps is small, what
-// it makes and drops for each message is not. A dispatcher has all of a big
-// request in memory while it accepts it.
+// GC percentages in place of the runtime's 100. A worker has little live data and
+// allocates much per message; a dispatcher has a whole big request in memory
+// while it accepts it.
 const (
 	dispatcherGarbage = 200
 	workerGarbage     = 300
 )
 
-// collectLater sets the percentage of garbage. GOGC, if it is set, counts
-// instead.
+// collectLater sets the GC percentage unless GOGC is set.
 func collectLater(percent int) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(percent)

@@ -11,7 +11,7 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
-// selectionFlags select processes in the catalogue of a business.
+// selectionFlags select catalog processes of a business.
 type selectionFlags struct {
 	name          string
 	ids           []int64
@@ -19,7 +19,7 @@ type selectionFlags struct {
 	businessFlags
 }
 
-// selecting are the names of the flags that only make sense together.
+// selecting are the names of the flags of a selection.
 var selecting = []string{"process", "process-id", "set", "module"}
 
 func (f *selectionFlags) register(flags *pflag.FlagSet) {
@@ -31,7 +31,7 @@ func (f *selectionFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.of.Account, "account", "", "supplier account of the business (default 0)")
 }
 
-// given reports whether something is selected.
+// given reports whether a flag of the selection is set.
 func (f *selectionFlags) given(cmd *cobra.Command) bool {
 	for _, name := range selecting {
 		if cmd.Flags().Changed(name) {
@@ -41,10 +41,9 @@ func (f *selectionFlags) given(cmd *cobra.Command) bool {
 	return false
 }
 
-// selection is what the flags select.
 func (f *selectionFlags) selection() (*procfleet.Selection, error) {
 	if (f.name == "") == (len(f.ids) == 0) {
-		return nil, command.Usagef("which processes: give --process NAME or --process-id ID, one of the two")
+		return nil, command.Usagef("give either --process NAME or --process-id ID")
 	}
 	if err := f.check(); err != nil {
 		return nil, err
@@ -52,7 +51,7 @@ func (f *selectionFlags) selection() (*procfleet.Selection, error) {
 	return &procfleet.Selection{Processes: f.ids, Name: f.name, Sets: f.sets, Modules: f.modules}, nil
 }
 
-// business is for whom the task is, as the API names it; "" is nobody.
+// business returns the business of the task as the API names it, or "" for none.
 func (f *selectionFlags) business() (string, error) {
 	switch {
 	case f.of.ID == 0 && f.of.Account == "":
@@ -65,7 +64,6 @@ func (f *selectionFlags) business() (string, error) {
 	return f.of.Account + "." + strconv.FormatInt(f.of.ID, 10), nil
 }
 
-// businessFlags name the business whose processes and modules are meant.
 type businessFlags struct{ of client.Business }
 
 func (f *businessFlags) register(flags *pflag.FlagSet) {

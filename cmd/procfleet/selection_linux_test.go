@@ -13,10 +13,10 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
-// catalogued puts a process that sleeps, and one that is bound nowhere, into
-// the catalogue of business 2, and says where the modules are: web has this
+// cataloged puts a process that sleeps, and one that is bound nowhere, into
+// the catalog of business 2, and says where the modules are: web has this
 // host, db one without an agent.
-func (s *system) catalogued() (pidFile string) {
+func (s *system) cataloged() (pidFile string) {
 	s.t.Helper()
 	dir := s.t.TempDir()
 	const text = `sets:
@@ -57,10 +57,10 @@ func (s *system) written(dir, name, text string) string {
 	return path
 }
 
-func TestUpOperatesWhatIsSelectedInTheCatalogue(t *testing.T) {
+func TestUpOperatesWhatIsSelectedInTheCatalog(t *testing.T) {
 	t.Parallel()
 	s := up(t, t.TempDir())
-	pidFile := s.catalogued()
+	pidFile := s.cataloged()
 	selected := []string{"--biz", "2", "--process", "sleeper*"}
 	op := func(code int, action string, more ...string) string {
 		t.Helper()
@@ -69,7 +69,7 @@ func TestUpOperatesWhatIsSelectedInTheCatalogue(t *testing.T) {
 
 	out := op(0, "start", "--plan")
 	for _, want := range []string{
-		"would be done: 2 items on 2 hosts, 1 of them without an agent", "s1/db (1), s1/web (1)", "0:127.0.0.1    sleeper  s1/web   yes", "0:10.99.99.99  sleeper  s1/db    none",
+		"planned: 2 items on 2 hosts, 1 of them without an agent", "s1/db (1), s1/web (1)", "0:127.0.0.1    sleeper  s1/web   yes", "0:10.99.99.99  sleeper  s1/db    none",
 		"is bound to no module",
 	} {
 		if !strings.Contains(out, want) {

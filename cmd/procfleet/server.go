@@ -19,19 +19,18 @@ import (
 
 const (
 	defaultServer = "http://127.0.0.1:8080"
-	// askPatience is how long a command that asks something tries again: somebody
-	// is waiting for it.
-	askPatience = 2 * time.Second
-	// askTimeout is how long one server may take over a question before the next
-	// is asked: longer than a dispatcher waits for its task store. A submission
+	// queryPatience limits the retries of a query: a user waits for it.
+	queryPatience = 2 * time.Second
+	// queryTimeout is the time for one server's response before the client tries the
+	// next server: longer than a dispatcher waits for its task store. A submission
 	// may be large and has the client's own limit.
-	askTimeout = 10 * time.Second
-	// watchPatience is how long a command that watches does: long enough for a
-	// server to be restarted, on another machine too.
+	queryTimeout = 10 * time.Second
+	// watchPatience limits the retries of a watch: a server may restart meanwhile, on
+	// another machine too.
 	watchPatience = 60 * time.Second
 )
 
-// serverFlags are the flags of every command that asks a server.
+// serverFlags are the flags of every command that calls a dispatcher.
 type serverFlags struct {
 	url, token string
 	tls        tlsflags.Client
@@ -43,27 +42,27 @@ func (s *serverFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&s.token, "token", "", "calling application as <code>.<secret>; safer as PROCFLEET_TOKEN")
 }
 
-// hint is the flag that makes a suggested command ask the same server.
+// hint returns the flags with which a suggested command calls the same server.
 func (s *serverFlags) hint() string {
 	if s.url == defaultServer {
 		return ""
 	}
-	return " --server " + strings.ReplaceAll(s.url, " ", "") + s.tls.Given() // it is pasted into a shell
+	return " --server " + strings.ReplaceAll(s.url, " ", "") + s.tls.Given() // users paste it into a shell
 }
 
-// client returns a client for a command's questions.
+// client returns a client for queries.
 func (s *serverFlags) client(cmd *cobra.Command) (*client.Client, error) {
-	return s.connect(client.Config{Patience: askPatience, Timeout: askTimeout, Trouble: troubles(cmd, askPatience)})
+	return s.connect(client.Config{Patience: queryPatience, Timeout: queryTimeout, Trouble: reportTrouble(cmd, queryPatience)})
 }
 
 // submitter returns a client for a submission.
 func (s *serverFlags) submitter(cmd *cobra.Command) (*client.Client, error) {
-	return s.connect(client.Config{Patience: askPatience, Trouble: troubles(cmd, askPatience)})
+	return s.connect(client.Config{Patience: queryPatience, Trouble: reportTrouble(cmd, queryPatience)})
 }
 
-// watcher returns a client for watching; trouble is told of every outage.
+// watcher returns a client for watching; it calls trouble for every outage.
 func (s *serverFlags) watcher(trouble func(error)) (*client.Client, error) {
-	return s.connect(client.Config{Patience: watchPatience, Timeout: askTimeout, Trouble: trouble})
+	return s.connect(client.Config{Patience: watchPatience, Timeout: queryTimeout, Trouble: trouble})
 }
 
 func (s *serverFlags) connect(cfg client.Config) (*client.Client, error) {
@@ -84,10 +83,10 @@ func (s *serverFlags) connect(cfg client.Config) (*client.Client, error) {
 	return c, nil
 }
 
-// socketURL is the URL of every request that goes through a Unix socket.
+// socketURL is the base URL of requests through a Unix socket.
 const socketURL = "http://localhost"
 
-// overSocket makes requests through a Unix socket, whatever their URL.
+// overSocket returns a client that connects to a Unix socket for any URL.
 func overSocket(path string) *http.Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
@@ -95,8 +94,7 @@ func overSocket(path string) *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: dial}}
 }
 
-// http returns what makes requests with the certificates that were given; nil
-// if none was.
+// http returns a client with the given certificates, or nil without any.
 func (s *serverFlags) http() (*http.Client, error) {
 	files, err := s.tls.OpenAtOnce()
 	switch {
@@ -107,16 +105,16 @@ func (s *serverFlags) http() (*http.Client, error) {
 	}
 	for server := range strings.SplitSeq(s.url, ",") {
 		if !strings.HasPrefix(strings.TrimSpace(server), "https://") {
-			return nil, command.Usagef("--server: with --server-ca or --server-cert every server must be asked by https://")
+			return nil, command.Usagef("--server: --server-ca and --server-cert require https:// URLs")
 		}
 	}
 	return &http.Client{Transport: files.Transport(http.DefaultTransport.(*http.Transport))}, nil
 }
 
-// advice is what the reader of an error of the client can do about it.
+// advice returns what the user can do about an error of the client.
 func advice(err error) string {
-	if doubt, ok := errors.AsType[*client.UnknownError](err); ok {
-		return "repeat the command with --idempotency-key " + doubt.IdempotencyKey + ", which never makes a second task"
+	if unknown, ok := errors.AsType[*client.UnknownError](err); ok {
+		return "repeat the command with --idempotency-key " + unknown.IdempotencyKey + ", which never makes a second task"
 	}
 	for _, kind := range []struct {
 		err    error
@@ -124,10 +122,10 @@ func advice(err error) string {
 	}{
 		{client.ErrUnreachable, "is `procfleet up` (or a dispatcher) running there? Start it, or name another with --server or PROCFLEET_SERVER"},
 		{client.ErrBadAnswer, "is --server right?"},
-		{client.ErrUnavailable, "the server is busy or a part of it is away: try again, or look at its /readyz"},
-		{client.ErrVersion, "somebody changed it: show it again, and apply what is to be changed in that"},
+		{client.ErrUnavailable, "the server is busy or lacks NATS or Redis: try again, or query its /readyz"},
+		{client.ErrVersion, "it was changed meanwhile: show it again and apply the change to the new version"},
 		{client.ErrConflict, "choose another --idempotency-key"},
-		{client.ErrDenied, "name an application that may do this with --token or PROCFLEET_TOKEN"},
+		{client.ErrDenied, "give the token of an application with this right in --token or PROCFLEET_TOKEN"},
 	} {
 		if errors.Is(err, kind.err) {
 			return kind.advice

@@ -15,12 +15,11 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/command"
 )
 
-// readSpec reads a spec file, or stdin for "-", strictly: a misspelt key is
-// an error here and not a default on the hosts. It tells every problem at
-// once that the spec has for action.
+// readSpec reads a spec file, or stdin for "-". An unknown key is an error. The
+// error names every problem that the spec has for action.
 func readSpec(stdin io.Reader, path string, action procfleet.Action) (spec procfleet.ProcessSpec, err error) {
 	if path == "" {
-		return spec, command.Usagef("-f is missing: name the file with the spec of the process")
+		return spec, command.Usagef("-f is required: name the file with the spec of the process")
 	}
 	data, err := readFileOr(stdin, path)
 	if err != nil {
@@ -36,20 +35,20 @@ func readFileOr(stdin io.Reader, path string) ([]byte, error) {
 	if path == "-" {
 		return io.ReadAll(stdin)
 	}
-	return os.ReadFile(path) //nolint:gosec // a file that whoever starts the command names
+	return os.ReadFile(path) //nolint:gosec // a file that the user names
 }
 
 func parseSpec(data []byte, action procfleet.Action) (procfleet.ProcessSpec, error) {
 	spec := procfleet.DefaultSpec()
 	if severalDocuments(data) {
-		return spec, errors.New("there is more than one YAML document; one operation is about one process")
+		return spec, errors.New("more than one YAML document: an operation has one process")
 	}
 	raw, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
 		return spec, err
 	}
 	if string(raw) == "null" {
-		return spec, errors.New("there is nothing in it")
+		return spec, errors.New("the file is empty")
 	}
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()
@@ -62,21 +61,21 @@ func parseSpec(data []byte, action procfleet.Action) (procfleet.ProcessSpec, err
 	return spec, nil
 }
 
-// wrongType words what encoding/json says of a value of another type.
+// wrongType rewords errors of encoding/json about the type of a value.
 func wrongType(err error) error {
 	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	switch {
 	case !ok:
 		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
 	case wrong.Field == "":
-		return fmt.Errorf("it is a %s, not the keys and values of a spec", wrong.Value)
+		return fmt.Errorf("got a %s, want the keys and values of a spec", wrong.Value)
 	}
-	return fmt.Errorf("%s: a %s cannot be used here, write a value of type %s", wrong.Field, wrong.Value, wrong.Type)
+	return fmt.Errorf("%s: got a %s, want a value of type %s", wrong.Field, wrong.Value, wrong.Type)
 }
 
-// severalDocuments reports whether a YAML text goes on after the end of its
-// first document. The parser ignores the rest; nothing but these marks can
-// stand at the beginning of a line.
+// severalDocuments reports whether a YAML text continues after the end of its first
+// document, where the parser stops. Only document marks begin a line with --- or
+// three dots.
 func severalDocuments(data []byte) bool {
 	begun, ended := false, false
 	for line := range strings.Lines(string(data)) {

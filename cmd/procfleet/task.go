@@ -25,7 +25,7 @@ type taskFlags struct {
 func newTask() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "task",
-		Short:   "Look at tasks",
+		Short:   "Query tasks",
 		Example: "  procfleet task list\n  procfleet task watch GSETASK:20260102030405:6789",
 		Args:    command.NoArgs,
 		RunE:    command.NameACommand,
@@ -40,7 +40,7 @@ func newTask() *cobra.Command {
 func newTaskGet(f *taskFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:     "get ID",
-		Short:   "Show where a task stands",
+		Short:   "Show the state of a task",
 		Example: "  procfleet task get GSETASK:20260102030405:6789",
 		Args:    exactly("ID of a task"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -97,7 +97,8 @@ func checkLimit(n int) error {
 	return nil
 }
 
-// writeTaskList writes a page of tasks; flags are those that ask for the next.
+// writeTaskList writes a page of tasks; flags are those of the command for the
+// next page.
 func writeTaskList(out io.Writer, page client.Page[client.Task], flags string) error {
 	if len(page.Items) == 0 {
 		_, err := fmt.Fprintln(out, "no tasks; submit one with: procfleet op")
@@ -147,8 +148,7 @@ func newTaskResults(f *taskFlags) *cobra.Command {
 	return cmd
 }
 
-// results shows the results that a query asks for: one page, or all if it
-// has no size.
+// results shows one page of results, or all if the query has no size.
 func (f *taskFlags) results(cmd *cobra.Command, id procfleet.TaskID, query client.Query) error {
 	c, err := f.server.client(cmd)
 	if err != nil {
@@ -168,7 +168,7 @@ func (f *taskFlags) results(cmd *cobra.Command, id procfleet.TaskID, query clien
 	return writeJSON(cmd.OutOrStdout(), v1.ResultPage{Results: results})
 }
 
-// resultPage shows one page of results and how to come to the next.
+// resultPage shows one page of results and the command for the next one.
 func (f *taskFlags) resultPage(cmd *cobra.Command, c *client.Client, id procfleet.TaskID, query client.Query) error {
 	page, err := c.ResultPage(cmd.Context(), id, query)
 	if err != nil {

@@ -24,7 +24,7 @@ type topologyFlags struct {
 func newTopology() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "topology",
-		Short:   "Say which sets, modules and hosts a business has",
+		Short:   "Manage the sets, modules and hosts of a business",
 		Example: "  procfleet topology apply --biz 2 -f topology.yaml\n  procfleet topology show --biz 2",
 		Args:    command.NoArgs,
 		RunE:    command.NameACommand,
@@ -43,12 +43,12 @@ var topologyTypes = map[string]string{"json": "application/json", "yaml": "appli
 // checkFormat checks --format, which may be left out.
 func (f *topologyFlags) checkFormat() error {
 	if f.format != "" && topologyTypes[f.format] == "" {
-		return command.Usagef("--format %q is none of json, yaml and csv", f.format)
+		return command.Usagef("--format: %q is not json, yaml or csv", f.format)
 	}
 	return nil
 }
 
-// formatOf is the format of a file.
+// formatOf returns --format, or the format of the file name.
 func (f *topologyFlags) formatOf(path string) (string, error) {
 	if f.format != "" {
 		return f.format, nil
@@ -58,7 +58,7 @@ func (f *topologyFlags) formatOf(path string) (string, error) {
 		format = "yaml"
 	}
 	if topologyTypes[format] == "" {
-		return "", command.Usagef("-f %s: its name does not end in .json, .yaml or .csv; say what it is with --format", path)
+		return "", command.Usagef("-f %s: the name does not end in .json, .yaml or .csv; give --format", path)
 	}
 	return format, nil
 }
@@ -69,11 +69,11 @@ func newTopologyApply(f *topologyFlags) *cobra.Command {
 	var autoRegister bool
 	cmd := &cobra.Command{
 		Use:   "apply",
-		Short: "Replace the topology of a business by that of a file",
-		Long: `Replace the topology of a business by that of a file, at once and as a whole, and tell what changed.
+		Short: "Replace the topology of a business with a file",
+		Long: `Replace the topology of a business with a file, atomically, and show the changes.
 
-The file is JSON or YAML with sets, their modules and the hosts of those, or CSV with a line for each host under a
-first line "set,module,host" or "set,module,host,default".`,
+The file is JSON or YAML with sets, modules and hosts, or CSV with one line per host below the header
+"set,module,host" or "set,module,host,default".`,
 		Example: `  procfleet topology apply --biz 2 -f topology.yaml
   procfleet topology apply --biz 2 -f - --format csv < hosts.csv
   procfleet topology apply --biz 2 -f topology.yaml --replaces 4
@@ -97,8 +97,8 @@ first line "set,module,host" or "set,module,host,default".`,
 	return cmd
 }
 
-// apply replaces the topology by a file, or, without one, only says whether
-// processes are registered.
+// apply replaces the topology with a file, or, without one, only sets
+// auto-register.
 func (f *topologyFlags) apply(cmd *cobra.Command, file string, t client.TopologyText) error {
 	if err := f.business.check(); err != nil {
 		return err
@@ -108,9 +108,9 @@ func (f *topologyFlags) apply(cmd *cobra.Command, file string, t client.Topology
 	}
 	switch {
 	case file == "" && t.AutoRegister == nil:
-		return command.Usagef("-f is missing: name the file with the topology")
+		return command.Usagef("-f is required: name the topology file")
 	case file == "" && t.Version != nil:
-		return command.Usagef("--replaces is for a file; --auto-register alone is put into whatever there is")
+		return command.Usagef("--replaces requires -f: --auto-register alone applies to any version")
 	case file != "":
 		format, err := f.formatOf(file)
 		if err != nil {
@@ -139,7 +139,7 @@ func (f *topologyFlags) apply(cmd *cobra.Command, file string, t client.Topology
 	}
 	after, err := c.BareTopology(cmd.Context(), f.business.of)
 	if err != nil {
-		return fmt.Errorf("it is applied, but what changed is not known: %w", err)
+		return fmt.Errorf("the topology is applied, but reading the changes failed: %w", err)
 	}
 	changes := compareTopologies(&before, &after)
 	if f.json {
@@ -151,11 +151,9 @@ func (f *topologyFlags) apply(cmd *cobra.Command, file string, t client.Topology
 func newTopologyShow(f *topologyFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
-		Short: "Show the topology of a business, and where agents are missing",
-		Long: `Show the topology of a business: its sets, modules and hosts, hosts of modules on which no agent lives, and hosts with
-an agent that are in no module.
-
-With --format it is written as a file that "procfleet topology apply" reads.`,
+		Short: "Show the topology of a business and missing agents",
+		Long: `Show the sets, modules and hosts of a business, hosts of modules without a live agent, and hosts with an agent outside
+all modules. With --format the output is a file for procfleet topology apply.`,
 		Example: `  procfleet topology show --biz 2
   procfleet topology show --biz 2 --format yaml > topology.yaml`,
 		Args: command.NoArgs,
@@ -173,7 +171,7 @@ func (f *topologyFlags) show(cmd *cobra.Command) error {
 		return err
 	}
 	if f.format != "" && f.json {
-		return command.Usagef("--json writes everything that is known, and --format a file; give one of them")
+		return command.Usagef("--json and --format exclude each other")
 	}
 	c, err := f.server.client(cmd)
 	if err != nil {
@@ -195,16 +193,16 @@ func (f *topologyFlags) show(cmd *cobra.Command) error {
 	return writeTopology(cmd.OutOrStdout(), &t)
 }
 
-// topologyChanges are what became of a topology. Lists are in the order in
-// which modules are shown.
+// topologyChanges are the differences between two versions of a topology, in the
+// order of the modules.
 type topologyChanges struct {
 	Version      int64          `json:"version"`
 	Was          int64          `json:"was"` // 0: there was none
 	AutoRegister bool           `json:"auto_register"`
-	Modules      []moduleChange `json:"modules"` // that are not as they were
+	Modules      []moduleChange `json:"modules"` // that differ
 }
 
-// moduleChange is what became of one module.
+// moduleChange is the difference of one module.
 type moduleChange struct {
 	Set     string   `json:"set"`
 	Module  string   `json:"module"`
@@ -213,7 +211,7 @@ type moduleChange struct {
 	Removed []string `json:"removed"`
 }
 
-// compareTopologies tells modules that came, went, or have other hosts.
+// compareTopologies returns the modules that were added, removed or have other hosts.
 func compareTopologies(before, after *client.Topology) topologyChanges {
 	c := topologyChanges{Version: after.Version, Was: before.Version, AutoRegister: after.AutoRegister, Modules: []moduleChange{}}
 	was, is := modulesOf(before), modulesOf(after)
@@ -235,7 +233,7 @@ func compareTopologies(before, after *client.Topology) topologyChanges {
 	return c
 }
 
-// modulesByName has the hosts of modules by the names of set and module.
+// modulesByName holds the hosts of modules by the names of set and module.
 type modulesByName struct {
 	order [][2]string
 	hosts map[[2]string][]string
@@ -257,17 +255,17 @@ func modulesOf(t *client.Topology) modulesByName {
 	return m
 }
 
-// without are the hosts that are not among others.
+// without returns the hosts that are not among others.
 func without(hosts, others []string) []string {
 	not := make(map[string]bool, len(others))
 	for _, host := range others {
 		not[host] = true
 	}
 	left := slices.DeleteFunc(slices.Clone(hosts), func(host string) bool { return not[host] })
-	return append([]string{}, left...) // which JSON does not write as null
+	return append([]string{}, left...) // not nil, which JSON writes as null
 }
 
-// shownHosts is how many hosts a line of text names at most.
+// shownHosts is the maximum number of hosts in a line of text.
 const shownHosts = 5
 
 func someHosts(hosts []string) string {
@@ -286,7 +284,7 @@ func writeTopologyChanges(out io.Writer, c *topologyChanges) error {
 		return err
 	}
 	if len(c.Modules) == 0 {
-		_, err := fmt.Fprintln(out, "no module has other hosts than before")
+		_, err := fmt.Fprintln(out, "no changes of hosts")
 		return err
 	}
 	for i := range c.Modules {

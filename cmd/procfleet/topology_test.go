@@ -41,7 +41,7 @@ s1/web changed, +6: 0:10.0.0.3 0:10.0.0.4 0:10.0.0.5 0:10.0.0.6 0:10.0.0.7 and 1
 s1/idle added
 s1/old removed, -1: 0:10.0.0.1
 `},
-		"CSV that says more":  {[]string{"-f", file("t.CSV"), "--auto-register=false", "--replaces", "3"}, newTopologyText, put + "?auto_register=false of t.CSV", "no module has other hosts than before\n"},
+		"CSV that says more":  {[]string{"-f", file("t.CSV"), "--auto-register=false", "--replaces", "3"}, newTopologyText, put + "?auto_register=false of t.CSV", "no changes of hosts\n"},
 		"another name":        {[]string{"-f", file("hosts"), "--format", "json", "--account", "acme"}, noTopology, put + "?account=acme of hosts", "version 4, was 0; binding registers\ns1/web added, +7: "},
 		"auto register alone": {[]string{"--auto-register"}, newTopologyText, `PATCH /v1/topology/2 {"auto_register":true}`, "binding registers\n"},
 		"as JSON":             {[]string{"-f", file("t.yml"), "--json"}, oneTopology, put + " of t.yml", `"what": "removed"`},
@@ -117,7 +117,7 @@ func TestATopologyThatIsNotAskedForRightlyIsAMistakeOfUse(t *testing.T) {
 		"topology show --biz 0":                               "--biz",
 		"topology show --biz 2 --format xml":                  "--format",
 		"topology show --biz 2 --format csv --json":           "--format",
-		"topology apply --biz 2":                              "-f is missing",
+		"topology apply --biz 2":                              "-f is required",
 		"topology apply --biz 2 -f topology":                  "--format",
 		"topology apply --biz 2 -f no/such.yaml":              "no such file",
 		"topology apply --biz 2 --auto-register --replaces 3": "--replaces",

@@ -13,8 +13,8 @@ import (
 	"github.com/procfleet/procfleet/client"
 )
 
-// writeTopologyFile writes a topology so that it can be applied again. It has
-// no version: a file is kept longer than that.
+// writeTopologyFile writes a topology for `topology apply`, without a version: the
+// file may be applied to a later one.
 func writeTopologyFile(out io.Writer, t *client.Topology, format string) error {
 	file := struct {
 		AutoRegister bool                 `json:"auto_register"`
@@ -33,10 +33,10 @@ func writeTopologyFile(out io.Writer, t *client.Topology, format string) error {
 	return writeJSON(out, file)
 }
 
-// writeTopologyCSV writes a line for each host, and one for what has none.
+// writeTopologyCSV writes a line per host, and one per module or set without hosts.
 func writeTopologyCSV(out io.Writer, t *client.Topology) error {
 	lines := csv.NewWriter(out)
-	_ = lines.Write([]string{"set", "module", "host", "default"}) // as all below: Error has what went wrong
+	_ = lines.Write([]string{"set", "module", "host", "default"}) // errors of all lines are in Error
 	for _, set := range t.Sets {
 		if len(set.Modules) == 0 {
 			_ = lines.Write([]string{set.Name, "", "", ""})
@@ -55,7 +55,6 @@ func writeTopologyCSV(out io.Writer, t *client.Topology) error {
 	return lines.Error()
 }
 
-// writeTopology writes a table for people.
 func writeTopology(out io.Writer, t *client.Topology) error {
 	if t.Version == 0 {
 		fmt.Fprintln(out, "the business has no topology; make one with: procfleet topology apply")
@@ -98,7 +97,7 @@ func writeModules(out io.Writer, t *client.Topology) error {
 	return table.Flush()
 }
 
-// named are hosts after a colon, if there are any.
+// named returns the hosts after a colon, or "" for none.
 func named(hosts []procfleet.Host) string {
 	if len(hosts) == 0 {
 		return ""

@@ -47,12 +47,12 @@ a second Ctrl-C exits at once.`,
 
 func (f *upFlags) run(ctx context.Context, p *daemon.Process, out io.Writer) error {
 	f.warn(p.Log)
-	// What can be refused at once comes first, before anything is written.
-	listener, err := f.doorFlags.open(ctx, p)
+	// Bind and lock first: both can fail, and nothing is written yet.
+	listener, err := f.httpFlags.open(ctx, p)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = listener.Close() }() // in case nobody serves it
+	defer func() { _ = listener.Close() }() // if an error prevents serving
 	unlock, err := lockFolder(f.data)
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func (f *upFlags) run(ctx context.Context, p *daemon.Process, out io.Writer) err
 	defer unlock()
 	socket := f.openBeside(ctx, f.data, p)
 	if socket != nil {
-		defer func() { _ = socket.Close() }() // in case nobody serves it
+		defer func() { _ = socket.Close() }() // if an error prevents serving
 	}
 	handOver := p.Meanwhile(listener)
 	defer handOver()
@@ -87,8 +87,8 @@ func (f *upFlags) run(ctx context.Context, p *daemon.Process, out io.Writer) err
 	return group.Run(ctx)
 }
 
-// assemble makes the roles. They know nothing of each other or of this
-// command; they start in the order in which they need each other.
+// assemble creates the roles, which are independent of each other, and adds them
+// in the order of their dependencies.
 func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener *daemon.Listener, socket net.Listener, back *backends, audits *audit.Log, with *telemetry.Tracing, out io.Writer) (*lifecycle.Group, error) {
 	callbacks, err := f.callbacks.tls.Open(p.Log)
 	if err != nil {
@@ -108,7 +108,7 @@ func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener *dae
 	if err != nil {
 		return nil, err
 	}
-	group := lifecycle.NewGroup(p.Log, 2*f.drain+stopTimeout) // worker and agent after each other
+	group := lifecycle.NewGroup(p.Log, 2*f.drain+stopTimeout) // worker and agent drain one after the other
 	group.Add("worker", w.Run)
 	if err := f.addAgent(group, back, p); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener *dae
 	started, err := back.store.Now(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return nil, context.Cause(ctx) // an orderly end, see unlessStopped
+		return nil, context.Cause(ctx) // see unlessStopped
 	case err != nil:
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (f *upFlags) assemble(ctx context.Context, p *daemon.Process, listener *dae
 	return group, nil
 }
 
-// openStore opens the task store that the flags ask for.
+// openStore opens Redis if --redis is given, else the embedded store.
 func (f *upFlags) openStore(ctx context.Context, back *backends, p *daemon.Process) (err error) {
 	if f.redis != "" {
 		return f.openRedis(ctx, back, p)
@@ -155,13 +155,13 @@ func (f *upFlags) openStore(ctx context.Context, back *backends, p *daemon.Proce
 	return err
 }
 
-// newDemoProcess is the sample process of `up --demo`: it writes its pid and
-// runs until it is told to stop.
+// newDemoProcess is the sample process of `up --demo`: it writes its pid and runs
+// until a signal stops it.
 func newDemoProcess() *cobra.Command {
 	var pidFile string
 	cmd := &cobra.Command{
 		Use:     "demo-process",
-		Short:   "The sample process of up --demo",
+		Short:   "Run the sample process of up --demo",
 		Example: "  procfleet demo-process --pid-file demo.pid",
 		Hidden:  true,
 		Args:    command.NoArgs,

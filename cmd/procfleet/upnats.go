@@ -15,11 +15,11 @@ import (
 	"github.com/procfleet/procfleet/internal/natsembed"
 )
 
-// lookAtAccount is how often `up` looks whether somebody was revoked.
-const lookAtAccount = time.Second
+// accountPoll is the interval at which `up` checks for revoked NATS users.
+const accountPoll = time.Second
 
-// startNATS starts the embedded NATS. The authority is nil if every client that
-// reaches it may join.
+// startNATS starts the embedded NATS. The authority is nil if the server accepts
+// every client.
 func (f *upFlags) startNATS(ctx context.Context, p *daemon.Process) (*natsembed.Server, *natsauth.Authority, error) {
 	files, err := f.natsListenTLS.Open(p.Log)
 	if err != nil {
@@ -43,8 +43,8 @@ func (f *upFlags) startNATS(ctx context.Context, p *daemon.Process) (*natsembed.
 	return server, authority, err
 }
 
-// natsAuthority returns the authority whose users may join the embedded NATS; nil
-// if it is open. Loopback is no exception: every account of this machine could
+// natsAuthority returns the authority of the embedded NATS, or nil if the server
+// accepts every client. Loopback requires one too: every local account could
 // publish there.
 func (f *upFlags) natsAuthority() (*natsauth.Authority, error) {
 	switch {
@@ -56,10 +56,10 @@ func (f *upFlags) natsAuthority() (*natsauth.Authority, error) {
 	return createAuthority(filepath.Join(f.data, natsAuthName), natsauth.OpenOrCreate)
 }
 
-// keepAccount has the server know of revocations until ctx ends.
+// keepAccount applies revocations to the server until ctx ends.
 func keepAccount(ctx context.Context, server *natsembed.Server, authority *natsauth.Authority, known *natsauth.Broker, log logrus.FieldLogger) {
 	inForce := maps.Clone(known.Accounts)
-	ticker := time.NewTicker(lookAtAccount)
+	ticker := time.NewTicker(accountPoll)
 	defer ticker.Stop()
 	for {
 		select {
@@ -69,7 +69,7 @@ func keepAccount(ctx context.Context, server *natsembed.Server, authority *natsa
 		}
 		broker, err := authority.Broker()
 		if err != nil {
-			continue // a file that is missing for a moment is read again
+			continue // the file may be missing for a moment; retry
 		}
 		for _, account := range broker.Changing() {
 			token := broker.Accounts[account]
@@ -84,19 +84,19 @@ func keepAccount(ctx context.Context, server *natsembed.Server, authority *natsa
 	}
 }
 
-// serverUser is as whom `up` joins its own NATS.
+// serverUser returns the credentials of `up` for its own NATS.
 func serverUser(authority *natsauth.Authority) (func() ([]byte, error), error) {
 	text, err := authority.NewUser(natsauth.Server, "up", 0, 0)
 	return func() ([]byte, error) { return []byte(text), nil }, err
 }
 
-// agentLink is how the agent of this host joins.
+// agentLink returns the NATS configuration of the local agent.
 func agentLink(back *backends) natsconn.Config {
 	host := thisHost()
 	cfg := back.natsConfig
 	cfg.Name, cfg.InboxPrefix = "agent "+host.String(), agentproto.AgentInbox(int64(host.Cloud), host.Addr)
 	if back.users != nil {
-		// The user of the present generation, so that revoking this host is not its end.
+		// Create the user of the current generation: the agent reconnects after a revocation.
 		cfg.Credentials = func() ([]byte, error) {
 			text, err := back.users.Enroll(hostUser(host, back.keys().Generation(host.String())), 0)
 			return []byte(text), err

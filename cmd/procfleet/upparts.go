@@ -34,7 +34,7 @@ import (
 type upFlags struct {
 	daemon.Flags
 	backendFlags
-	doorFlags
+	httpFlags
 	loadFlags
 	audits           auditFlags
 	traces           traceFlags
@@ -48,7 +48,7 @@ type upFlags struct {
 
 func (f *upFlags) register(flags *pflag.FlagSet) {
 	f.embedded = true
-	f.doorFlags.register(flags)
+	f.httpFlags.register(flags)
 	flags.StringVar(&f.data, "data", "procfleet-data", "directory of all persistent data")
 	flags.StringVar(&f.nats, "nats", "", "external NATS URLs, comma-separated (default: embedded NATS)")
 	f.natsTLS.Register(flags, "nats", "NATS")
@@ -70,9 +70,9 @@ func (f *upFlags) register(flags *pflag.FlagSet) {
 // supported is whether an agent can work on this machine.
 const supported = runtime.GOOS == "linux"
 
-// check refuses what would expose the hosts or cannot work.
+// check rejects settings that expose the hosts or contradict each other.
 func (f *upFlags) check(s *settings.Settings) {
-	f.doorFlags.check(s)
+	f.httpFlags.check(s)
 	f.Apart(s, "http", f.listen)
 	f.Apart(s, "nats-listen", f.natsListen)
 	f.backendFlags.check(s)
@@ -82,18 +82,17 @@ func (f *upFlags) check(s *settings.Settings) {
 	f.traces.check(s)
 	s.AtLeast(1, "drain")
 	if f.data == "" {
-		s.Wrong("data", "a folder is required, for example procfleet-data")
+		s.Wrong("data", "a directory is required, for example procfleet-data")
 	}
 	f.checkParts(s)
 	f.natsListenTLS.Check(s)
-	// A demo is easier to follow without the log of every state change, unless
-	// the user asked for it.
+	// The log of every state change would hide the demo's own output.
 	if f.demo && !s.Given("log-level") {
 		f.Level = "warn"
 	}
 }
 
-// checkParts looks at the parts that can be replaced or left out.
+// checkParts checks the settings of parts that are replaced or disabled.
 func (f *upFlags) checkParts(s *settings.Settings) {
 	if f.natsListen != "" {
 		if err := daemon.CheckAddress(f.natsListen); err != nil {
@@ -107,36 +106,36 @@ func (f *upFlags) checkParts(s *settings.Settings) {
 	}
 	switch {
 	case f.nats != "" && f.natsListen != "":
-		s.Wrong("nats-listen", "is for the embedded NATS; it does not go together with --nats")
+		s.Wrong("nats-listen", "is for the embedded NATS and excludes --nats")
 	case f.nats != "" && f.natsAuth != "":
 		s.Wrong("nats-auth", "is for the embedded NATS: with --nats give --nats-creds")
 	case f.nats == "" && f.natsCreds != "":
-		s.Wrong("nats-creds", "is for other servers than the embedded one: give --nats as well")
+		s.Wrong("nats-creds", "is for an external NATS: give --nats as well")
 	case f.nats == "" && !f.natsTLS.None():
-		s.Wrong("nats", "--nats-ca and --nats-cert are for other servers than the embedded one: give --nats as well, or --nats-listen-cert")
+		s.Wrong("nats", "--nats-ca and --nats-cert are for an external NATS: give --nats as well, or --nats-listen-cert")
 	case f.natsListen == "" && !f.natsListenTLS.None():
-		s.Wrong("nats-listen", "is missing beside its certificate, for example 127.0.0.1:4222")
+		s.Wrong("nats-listen", "is required with --nats-listen-cert, for example 127.0.0.1:4222")
 	case f.nats == "" && f.streamReplicas > 1:
-		s.Wrong("stream-replicas", "%d replicas need a cluster, and the embedded NATS is one server: give --nats as well", f.streamReplicas)
+		s.Wrong("stream-replicas", "%d replicas require a cluster, and the embedded NATS is one server: give --nats as well", f.streamReplicas)
 	}
 	if f.demo && f.apps != "" {
-		s.Wrong("demo", "calls without being an application: leave out --apps, or the demo")
+		s.Wrong("demo", "submits without an application: omit --apps or --demo")
 	}
 	if f.redis == "" && f.redisPassword != "" {
-		s.Wrong("redis-password-file", "the embedded store needs no password: give --redis as well, or leave this out")
+		s.Wrong("redis-password-file", "the embedded store has no password: give --redis as well, or omit this flag")
 	}
 	if f.redis == "" && f.waitReplicas != 0 {
-		s.Wrong("redis-wait-replicas", "the embedded store has no replicas: give --redis as well, or leave this out")
+		s.Wrong("redis-wait-replicas", "the embedded store has no replicas: give --redis as well, or omit this flag")
 	}
 	switch {
 	case f.demo && !supported:
-		s.Wrong("demo", "needs the agent of this host, and supervision needs Linux (this is %s)", runtime.GOOS)
+		s.Wrong("demo", "requires the local agent, and supervision requires Linux (this is %s)", runtime.GOOS)
 	case f.demo && !f.agent:
-		s.Wrong("demo", "needs the agent of this host: leave out --agent=false")
+		s.Wrong("demo", "requires the local agent: omit --agent=false")
 	}
 }
 
-// warn says what the user should know of the settings.
+// warn logs risky and unsupported settings, and disables an unsupported agent.
 func (f *upFlags) warn(log logrus.FieldLogger) {
 	if f.allowUnauthenticated {
 		log.Warn("--allow-unauthenticated: network clients control all hosts")
@@ -147,8 +146,8 @@ func (f *upFlags) warn(log logrus.FieldLogger) {
 	}
 }
 
-// receivers are those that callbacks may reach. Where only local callers can
-// submit, all: such callers reach this machine's addresses by themselves.
+// receivers returns the permitted callback receivers: all if only local callers
+// can submit, because they can connect to local addresses themselves.
 func (f *upFlags) receivers() worker.Receivers {
 	if f.apps == "" && !f.allowUnauthenticated && f.nats == "" && f.natsListen == "" {
 		return worker.AnyReceiver()
@@ -156,7 +155,7 @@ func (f *upFlags) receivers() worker.Receivers {
 	return f.callbacks.receivers()
 }
 
-// open starts or connects to the bus and the store; closeAll undoes it.
+// open starts or connects to the bus and the store; closeAll stops them.
 func (f *upFlags) open(ctx context.Context, p *daemon.Process) (back *backends, closeAll func(), err error) {
 	if f.fleetKey == "" {
 		if f.fleetKey, err = fleetKeyIn(f.data); err != nil {
@@ -199,13 +198,12 @@ func (f *upFlags) open(ctx context.Context, p *daemon.Process) (back *backends, 
 	return back, func() { back.close(p.Log); shutdown() }, nil
 }
 
-// thisHost is the host of the agent that `up` runs.
+// thisHost returns the host of the agent in `up`.
 func thisHost() procfleet.Host {
 	return procfleet.Host{Addr: netip.AddrFrom4([4]byte{127, 0, 0, 1})}
 }
 
-// addAgent adds the agent of this host with a connection of its own, as on
-// any other host.
+// addAgent adds the local agent, which has its own connection like any agent.
 func (f *upFlags) addAgent(group *lifecycle.Group, back *backends, p *daemon.Process) error {
 	if !f.agent {
 		return nil
@@ -230,8 +228,8 @@ func (f *upFlags) addAgent(group *lifecycle.Group, back *backends, p *daemon.Pro
 	return nil
 }
 
-// ready is what /readyz asks: the store and the bus answer, the worker pulls,
-// and the agent was heard of since the start.
+// ready returns nil if store and bus respond, the worker pulls, and the agent has
+// announced itself since the start.
 func (f *upFlags) ready(ctx context.Context, back *backends, w *worker.Worker, started time.Time) error {
 	if err := back.ready(ctx); err != nil {
 		return err
@@ -248,16 +246,16 @@ func (f *upFlags) agentAnnounced(ctx context.Context, store taskstore.Hosts, sin
 	}
 	seen, err := store.Presences(ctx, []procfleet.Host{thisHost()})
 	if err != nil {
-		return fmt.Errorf("the task store does not answer: %w", err)
+		return fmt.Errorf("task store unavailable: %w", err)
 	}
 	if seen[0].SeenAt.Before(since) {
-		return errors.New("the agent was not announced yet")
+		return errors.New("the agent has not announced itself yet")
 	}
 	return nil
 }
 
-// greet waits until the system is ready, says where it is, and shows the
-// demo if asked to. A demo that fails leaves the system up.
+// greet waits until the system is ready, prints its URL, and runs the demo if
+// --demo is given. A failed demo does not stop the system.
 func (f *upFlags) greet(ctx context.Context, out io.Writer, url string, ready func(context.Context) error, log logrus.FieldLogger) error {
 	if !untilReady(ctx, ready) {
 		return nil

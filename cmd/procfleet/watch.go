@@ -18,9 +18,9 @@ func newTaskWatch(f *taskFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "watch ID",
 		Short: "Show the progress of a task until it is finished",
-		Long: `Show the progress of a task until it is finished, and then its results, failures first. With --json
-it writes the task as one line of JSON now and whenever it has changed. Ctrl-C ends the watching and
-leaves the task alone. The exit code is 0 when every host did what was asked, and 3 when some failed.`,
+		Long: `Show the progress of a task until it is finished, then its results, failures first. With --json the command writes the
+task as one line of JSON at once and after every change. Ctrl-C ends the command, not the task. The exit code is 3 if
+some host failed.`,
 		Example: `  procfleet task watch GSETASK:20260102030405:6789
   procfleet task watch GSETASK:20260102030405:6789 --json | jq .counts`,
 		Args: exactly("ID of a task"),
@@ -52,7 +52,7 @@ func (f *taskFlags) watch(cmd *cobra.Command, id procfleet.TaskID) error {
 func (f *taskFlags) watchJSON(cmd *cobra.Command, id procfleet.TaskID) error {
 	lines := json.NewEncoder(cmd.OutOrStdout())
 	show := func(t client.Task) error { return lines.Encode(t) }
-	task, err := f.server.watch(cmd.Context(), id, show, troubles(cmd, watchPatience))
+	task, err := f.server.watch(cmd.Context(), id, show, reportTrouble(cmd, watchPatience))
 	if err != nil {
 		return err
 	}
@@ -64,11 +64,11 @@ func (s *serverFlags) showProgress(cmd *cobra.Command, id procfleet.TaskID, out 
 	progress := newProgress(out)
 	defer progress.end()
 	show := func(t client.Task) error { progress.show(t); return nil }
-	tell := troubles(cmd, watchPatience)
-	return s.watch(cmd.Context(), id, show, func(err error) { progress.end(); tell(err) })
+	report := reportTrouble(cmd, watchPatience)
+	return s.watch(cmd.Context(), id, show, func(err error) { progress.end(); report(err) })
 }
 
-// watch gives a task to show, whenever it has changed, until it is finished.
+// watch calls show with the task after every change until it is finished.
 func (s *serverFlags) watch(ctx context.Context, id procfleet.TaskID, show func(client.Task) error, trouble func(error)) (last client.Task, err error) {
 	c, err := s.watcher(trouble)
 	if err != nil {
@@ -86,30 +86,30 @@ func (s *serverFlags) watch(ctx context.Context, id procfleet.TaskID, show func(
 	return last, nil
 }
 
-// troubles returns what tells a user why nothing happens for a while.
-func troubles(cmd *cobra.Command, patience time.Duration) func(error) {
+// reportTrouble returns a function that prints why the client retries.
+func reportTrouble(cmd *cobra.Command, patience time.Duration) func(error) {
 	return func(err error) {
 		if !errors.Is(err, client.ErrNoEvents) {
-			err = fmt.Errorf("%w; asking again for up to %v", err, patience)
+			err = fmt.Errorf("%w; retrying for up to %v", err, patience)
 		}
 		fmt.Fprintln(cmd.ErrOrStderr(), err)
 	}
 }
 
-// howToFollow adds to an error how to go on watching a task that it did not
-// touch.
+// howToFollow adds the command that continues the watch to an error that does not
+// concern the task.
 func (s *serverFlags) howToFollow(err error, id procfleet.TaskID) error {
 	if refusal, ok := errors.AsType[*client.Error](err); ok && !refusal.Retryable() {
 		return err
 	}
-	return fmt.Errorf("%w; the task %s goes on, follow it with: %s", err, id, s.watchCommand(id))
+	return fmt.Errorf("%w; task %s continues, follow it with: %s", err, id, s.watchCommand(id))
 }
 
 func (s *serverFlags) watchCommand(id procfleet.TaskID) string {
 	return fmt.Sprintf("procfleet task watch %s%s", id, s.hint())
 }
 
-// verdict is the end of a command that waited for a task.
+// verdict returns errHostsFailed if the task failed on some host.
 func verdict(task client.Task) error {
 	if !task.Succeeded() {
 		return errHostsFailed

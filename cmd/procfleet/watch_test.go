@@ -82,7 +82,7 @@ func TestAnInterruptedWatchSaysHowToGoOn(t *testing.T) {
 	out := writerFunc(func(p []byte) (int, error) { cancel(errors.New("received interrupt")); return len(p), nil })
 	var stderr bytes.Buffer
 	code := run(ctx, []string{"task", "watch", "x", "--server", server.URL}, out, &stderr)
-	want := "procfleet: received interrupt; the task x goes on, follow it with: procfleet task watch x --server " + server.URL + "\n"
+	want := "procfleet: received interrupt; task x continues, follow it with: procfleet task watch x --server " + server.URL + "\n"
 	if code != command.ExitFailed || !strings.HasSuffix(stderr.String(), want) {
 		t.Errorf("exit %d, %q, want %q", code, stderr.String(), want)
 	}
@@ -106,7 +106,7 @@ func TestAFrozenServerDoesNotHoldUpAQuestionForAMinute(t *testing.T) {
 	frozen := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	t.Cleanup(frozen.Close)
 	well := tasksOf(t, oneUnchanged)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*askTimeout)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*queryTimeout)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
 	if code := run(ctx, []string{"task", "get", "x", "--server", frozen.URL + "," + well.URL}, &stdout, &stderr); code != 0 {

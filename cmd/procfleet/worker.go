@@ -17,8 +17,8 @@ import (
 	"github.com/procfleet/procfleet/worker"
 )
 
-// stopTimeout bounds the orderly end of a role beyond its --drain: its parts
-// bound theirs by themselves.
+// stopTimeout limits the graceful stop of a role after --drain. Its parts have
+// limits of their own.
 const stopTimeout = 20 * time.Second
 
 // workerFlags are the flags of `worker`.
@@ -28,11 +28,10 @@ type workerFlags struct {
 	loadFlags
 	callbacks callbackFlags
 
-	audits auditFlags
-	traces traceFlags
-	drain  time.Duration
-	// allowUnsigned is for NATS off loopback without keys.
-	allowUnsigned bool
+	audits        auditFlags
+	traces        traceFlags
+	drain         time.Duration
+	allowUnsigned bool // a non-loopback NATS without --fleet-key
 }
 
 func newWorker() *cobra.Command {

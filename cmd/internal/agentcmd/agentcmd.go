@@ -1,5 +1,5 @@
-// Package agentcmd is the command that runs an agent, shared by procfleet and
-// the lean procfleet-agent.
+// Package agentcmd implements the command that runs an agent, for procfleet and
+// procfleet-agent.
 package agentcmd
 
 import (
@@ -23,7 +23,6 @@ import (
 	"github.com/procfleet/procfleet/internal/natsconn"
 )
 
-// agentFlags are what the user said.
 type agentFlags struct {
 	daemon.Flags
 	nats     string
@@ -38,7 +37,7 @@ type agentFlags struct {
 	version  string
 }
 
-// New returns the command. The version is announced to the servers.
+// New returns the command. The agent announces the version to the servers.
 func New(version string) *cobra.Command {
 	f := agentFlags{version: version}
 	cmd := &cobra.Command{
@@ -77,13 +76,13 @@ func (f *agentFlags) check(s *settings.Settings) {
 	}
 	s.AtLeast(1, "drain")
 	s.Refused(natsconn.Config{URL: f.nats}.Validate(), map[string]string{"URL": "nats"})
-	f.natsTLS.CheckButDates(s) // the processes of this host are kept alive without NATS too
+	f.natsTLS.CheckButDates(s) // supervision works without NATS too
 	s.Refused(f.config().WithDefaults().Validate(), map[string]string{
 		"Cloud": "cloud", "Addr": "ip", "DataDir": "data", "DrainTimeout": "drain",
 	})
 }
 
-// checkIdentity takes from the identity which host this is.
+// checkIdentity reads cloud, address and agent id from the identity.
 func (f *agentFlags) checkIdentity(s *settings.Settings) {
 	if f.identity == "" {
 		if err := natsconn.RefuseUnsigned(f.nats, "identity", f.allow); err != nil {
@@ -101,15 +100,14 @@ func (f *agentFlags) checkIdentity(s *settings.Settings) {
 	case err != nil:
 		s.Wrong("identity", "%s", err)
 	case f.ip != "" && given.Unmap() != addr, s.Given("cloud") && f.cloud != cloud:
-		s.Wrong("identity", "%s is that of host %s: leave out --cloud and --ip, or give the identity of this host", f.identity, identity.Host.Name())
+		s.Wrong("identity", "%s belongs to host %s: omit --cloud and --ip, or give the identity of this host", f.identity, identity.Host.Name())
 	default:
 		f.cloud, f.ip, f.agentID = cloud, addr.String(), cmp.Or(f.agentID, identity.Host.AgentID())
 	}
 }
 
-// config is what the flags say of an agent.
 func (f *agentFlags) config() agent.Config {
-	addr, _ := netip.ParseAddr(f.ip) // the zero address is told as wrong
+	addr, _ := netip.ParseAddr(f.ip) // check reports an invalid address
 	return agent.Config{
 		Cloud: f.cloud, Addr: addr, AgentID: f.agentID, Version: f.version, DataDir: f.data, DrainTimeout: f.drain,
 	}

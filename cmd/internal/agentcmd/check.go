@@ -15,15 +15,15 @@ func newCheck() *cobra.Command {
 	var f localFlags
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Say what on this host endangers the processes that an agent looks after",
-		Long: `Say what on this host endangers the processes that an agent looks after, and what to do about it.
+		Short: "Check this host for risks to supervised processes",
+		Long: `Check this host for risks to supervised processes, and show the remedies.
 
-The running agent is looked at if there is one, else what an agent would find here; run it as the user
-that the agent runs as. Nothing is changed. It ends with 1 if there is anything to do.`,
+The command inspects the running agent, or the environment that an agent would have; run it as the user of the agent. It
+changes nothing and exits with 1 if it finds a risk.`,
 		Example: "  procfleet-agent check\n  procfleet agent check --data ./procfleet-data --json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			host := hostcheck.Host{DataDir: f.data}
-			running, err := askAgent(cmd.Context(), f.data)
+			running, err := queryAgent(cmd.Context(), f.data)
 			switch {
 			case err == nil:
 				host.PID = running.Agent.PID
@@ -37,13 +37,13 @@ that the agent runs as. Nothing is changed. It ends with 1 if there is anything 
 	return cmd
 }
 
-// checked is what check writes as JSON.
+// checked is the JSON output of check.
 type checked struct {
 	Safe     bool                `json:"safe"`
 	Findings []hostcheck.Finding `json:"findings"`
 }
 
-// report writes what was found; an error says that there was anything.
+// report writes the findings and returns an error if there are any.
 func report(out io.Writer, asJSON bool, found []hostcheck.Finding) error {
 	if err := writeFindings(out, asJSON, found); err != nil || len(found) == 0 {
 		return err
@@ -62,7 +62,7 @@ func writeFindings(out io.Writer, asJSON bool, found []hostcheck.Finding) error 
 		return writeJSON(out, checked{Safe: len(found) == 0, Findings: found})
 	}
 	if len(found) == 0 {
-		_, err := fmt.Fprintln(out, "nothing on this host endangers the agent's processes")
+		_, err := fmt.Fprintln(out, "this host has no risks to supervised processes")
 		return err
 	}
 	for _, f := range found {

@@ -17,7 +17,7 @@ func TestCheckReportsForPeopleAndPrograms(t *testing.T) {
 		says     string
 		failsFor string
 	}{
-		"nothing":           {nil, false, "nothing on this host endangers the agent's processes\n", ""},
+		"nothing":           {nil, false, "this host has no risks to supervised processes\n", ""},
 		"nothing as JSON":   {nil, true, "{\n  \"safe\": true,\n  \"findings\": []\n}\n", ""},
 		"something":         {one, false, "kill_mode     how it is\n              why: what may happen\n              do:  what to do\n", "1 thing"},
 		"something as JSON": {one, true, `"safe": false`, "1 thing"},

@@ -15,17 +15,17 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/settings"
 )
 
-// defaultData is the agent's data folder unless it is given another.
+// defaultData is the default data directory of an agent.
 const defaultData = "/var/lib/procfleet-agent"
 
-// localFlags are those of the commands that look at the agent of this host.
+// localFlags are the flags of commands that query the local agent.
 type localFlags struct {
 	data string
 	json bool
 }
 
-// register adds the flags, and lets cmd take them from the environment and the
-// file as well, and nothing else.
+// register adds the flags and loads them from the environment and the file. It
+// replaces the checks of the role, whose other settings the command does not use.
 func (f *localFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.data, "data", defaultData, "data directory of the agent, or of procfleet up")
 	cmd.Flags().BoolVar(&f.json, "json", false, "JSON output")
@@ -41,9 +41,9 @@ func (f *localFlags) register(cmd *cobra.Command) {
 	}
 }
 
-// askAgent asks the agent of a data folder, which may be one of `up`, where
-// the agent has a folder of its own.
-func askAgent(ctx context.Context, data string) (local.Answer, error) {
+// queryAgent queries the agent of a data directory. In the one of `up` the agent has
+// a subdirectory.
+func queryAgent(ctx context.Context, data string) (local.Answer, error) {
 	a, err := local.Ask(ctx, data)
 	if !errors.Is(err, local.ErrNobody) {
 		return a, err
@@ -51,7 +51,7 @@ func askAgent(ctx context.Context, data string) (local.Answer, error) {
 	if a, inner := local.Ask(ctx, filepath.Join(data, "agent")); !errors.Is(inner, local.ErrNobody) {
 		return a, inner
 	}
-	return local.Answer{}, fmt.Errorf("%w; name the agent's data folder with --data", err)
+	return local.Answer{}, fmt.Errorf("%w; name the agent's data directory with --data", err)
 }
 
 func writeJSON(out io.Writer, v any) error {

@@ -10,14 +10,14 @@ func newPS() *cobra.Command {
 	var f localFlags
 	cmd := &cobra.Command{
 		Use:   "ps",
-		Short: "Show the processes that the agent of this host looks after",
-		Long: `Show the processes that the agent of this host looks after: how each stands and what the agent does next.
+		Short: "Show the processes of the local agent",
+		Long: `Show the processes of the local agent: the state of each and the next action of the agent.
 
-The running agent is asked over a socket in its data folder, whether or not it reaches NATS. The data
-folder of procfleet up will do as well. Only the user that the agent runs as, and root, may ask.`,
+The command queries the running agent over a socket in its data directory, with or without NATS; the data directory of
+procfleet up works too. It requires the user of the agent, or root.`,
 		Example: "  procfleet-agent ps\n  procfleet agent ps --data ./procfleet-data --json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			a, err := askAgent(cmd.Context(), f.data)
+			a, err := queryAgent(cmd.Context(), f.data)
 			switch {
 			case err != nil:
 				return err
@@ -25,7 +25,7 @@ folder of procfleet up will do as well. Only the user that the agent runs as, an
 				return writeJSON(cmd.OutOrStdout(), &a)
 			}
 			if a.Agent.Away != "" {
-				fmt.Fprintf(cmd.ErrOrStderr(), "the agent of %s does not reach NATS: %s\n", a.Agent.Host, a.Agent.Away)
+				fmt.Fprintf(cmd.ErrOrStderr(), "the agent of %s is not connected to NATS: %s\n", a.Agent.Host, a.Agent.Away)
 			}
 			return writeTable(cmd.OutOrStdout(), a)
 		},

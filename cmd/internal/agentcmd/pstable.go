@@ -13,7 +13,6 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// writeTable writes an answer for people.
 func writeTable(out io.Writer, a local.Answer) error {
 	if len(a.Processes) == 0 {
 		_, err := fmt.Fprintln(out, "no processes")
@@ -29,7 +28,7 @@ func writeTable(out io.Writer, a local.Answer) error {
 	return table.Flush()
 }
 
-// oneLine keeps a key, which may be anything, from spoiling the table.
+// oneLine removes line breaks and control characters from a text of the table.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -63,7 +62,7 @@ func ago(now, at time.Time) string {
 	return span(now.Sub(at)) + " ago"
 }
 
-// span writes a length of time in its two largest units: "3m5s", "2d4h".
+// span formats a duration in its two largest units: "3m5s", "2d4h".
 func span(d time.Duration) string {
 	d = max(d, 0).Round(time.Second)
 	const day = 24 * time.Hour
@@ -141,10 +140,10 @@ func nextText(now time.Time, p *local.Process) string {
 	case local.NextFrozen:
 		return "frozen until " + p.NextAt.Local().Format(time.DateTime)
 	}
-	return oneLine(p.NextAction) // of a newer agent
+	return oneLine(p.NextAction) // an action of a newer agent
 }
 
-// because adds why a process was given up, if it was.
+// because adds the reason why a process was given up.
 func because(next, givenUp string) string {
 	if givenUp == "" {
 		return next

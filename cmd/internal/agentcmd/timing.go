@@ -12,12 +12,11 @@ import (
 	"github.com/procfleet/procfleet/agent/operate"
 )
 
-// timingVariable shortens the agent's own rhythm for tests and benchmarks, so
-// that they do not take as long as hosts do: fields of [operate.Timing] in lower case, for
-// example "sweep=200ms,max_delay=2s". It is not for hosts.
+// timingVariable overrides the agent's intervals in tests and benchmarks: fields of
+// [operate.Timing] in snake case, for example "sweep=200ms,max_delay=2s".
 const timingVariable = "PROCFLEET_AGENT_TIMING"
 
-// timingFromEnv reads what [timingVariable] asks for; nothing without it.
+// timingFromEnv parses [timingVariable].
 func timingFromEnv() (operate.Timing, error) {
 	timing, err := parseTiming(os.Getenv(timingVariable))
 	if err != nil {
@@ -36,7 +35,7 @@ func parseTiming(text string) (operate.Timing, error) {
 		name, value, _ := strings.Cut(setting, "=")
 		field := fields.FieldByNameFunc(func(field string) bool { return snakeCase(field) == name })
 		if !field.IsValid() {
-			return timing, fmt.Errorf("%q is no field of the agent's rhythm", name)
+			return timing, fmt.Errorf("%q is not a timing of the agent", name)
 		}
 		n, err := positive(field.Type(), value)
 		if err != nil {
@@ -47,7 +46,7 @@ func parseTiming(text string) (operate.Timing, error) {
 	return timing, nil
 }
 
-// positive reads the value of a field that holds a length of time or a number.
+// positive parses a positive duration or number.
 func positive(kind reflect.Type, text string) (int64, error) {
 	if kind == reflect.TypeFor[time.Duration]() {
 		d, err := time.ParseDuration(text)
@@ -63,7 +62,7 @@ func positive(kind reflect.Type, text string) (int64, error) {
 	return n, nil
 }
 
-// snakeCase writes StopPoll as stop_poll, and CPUWindow as cpu_window.
+// snakeCase converts StopPoll to stop_poll, and CPUWindow to cpu_window.
 func snakeCase(name string) string {
 	var b strings.Builder
 	letters := []rune(name)

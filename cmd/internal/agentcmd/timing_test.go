@@ -40,7 +40,7 @@ func TestEveryFieldOfTheTimingCanBeSet(t *testing.T) {
 func TestWrongTimingIsNamed(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"sweeps=1s": `"sweeps" is no field`, "Sweep=1s": `"Sweep" is no field`, "sweep": "sweep: ", "sweep=5": "sweep: ", "sweep=-1s": "sweep: ", "sweep=1s,": `"" is no field`,
+		"sweeps=1s": `"sweeps" is not a timing`, "Sweep=1s": `"Sweep" is not a timing`, "sweep": "sweep: ", "sweep=5": "sweep: ", "sweep=-1s": "sweep: ", "sweep=1s,": `"" is not a timing`,
 	} {
 		if _, err := parseTiming(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error is %v, want %q in it", text, err, want)

@@ -1,5 +1,5 @@
-// Package connflags has the flags with which a process reaches NATS and Redis,
-// the same for every command.
+// Package connflags defines the flags of connections to NATS and Redis for all
+// commands.
 package connflags
 
 import (
@@ -30,7 +30,7 @@ func NATSCreds(flags *pflag.FlagSet, file *string) {
 	flags.StringVar(file, "nats-creds", "", "credentials file of the NATS user, from procfleet nats-auth")
 }
 
-// Credentials returns a function that reads a credentials file; nil without a
+// Credentials returns a function that reads a credentials file, or nil without a
 // file.
 func Credentials(file string) func() ([]byte, error) {
 	if file == "" {
@@ -39,9 +39,8 @@ func Credentials(file string) func() ([]byte, error) {
 	return func() ([]byte, error) { return natsauth.ReadCredentials(file) }
 }
 
-// OpenFleetKey reads the fleet's keys from a file, and again when the file
-// changes until ctx ends. It returns the keys as they are now; without a file
-// they are nil.
+// OpenFleetKey reads the fleet's keys from a file, and again after every change until
+// ctx ends. The function returns the current keys, or nil without a file.
 func OpenFleetKey(ctx context.Context, file string, log logrus.FieldLogger) (func() *fleetkey.Ring, error) {
 	if file == "" {
 		return func() *fleetkey.Ring { return nil }, nil

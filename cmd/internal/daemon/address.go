@@ -16,7 +16,7 @@ import (
 	"github.com/procfleet/procfleet/internal/loopback"
 )
 
-// CheckAddress says what is wrong with an address to listen on.
+// CheckAddress returns an error unless address has the form host:port.
 func CheckAddress(address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -28,8 +28,8 @@ func CheckAddress(address string) error {
 	return nil
 }
 
-// sameAddress reports whether two listeners of the form host:port would get in
-// each other's way.
+// sameAddress reports whether listeners on two addresses of the form host:port
+// conflict.
 func sameAddress(a, b string) bool {
 	hostA, portA, errA := net.SplitHostPort(a)
 	hostB, portB, errB := net.SplitHostPort(b)
@@ -54,8 +54,8 @@ func OnLoopback(address string) bool {
 	return loopback.Host(host)
 }
 
-// RefuseExposed says why a listener on which callers can have commands run may
-// not have this address.
+// RefuseExposed returns an error for a non-loopback address of a listener whose
+// unauthenticated callers can run commands, unless allow is set.
 func RefuseExposed(address string, allow bool) error {
 	if err := CheckAddress(address); err != nil {
 		return err
@@ -63,31 +63,30 @@ func RefuseExposed(address string, allow bool) error {
 	if allow || OnLoopback(address) {
 		return nil
 	}
-	return fmt.Errorf("%s is not on loopback, and nobody is authenticated: whoever reaches it could run commands on every host. "+
+	return fmt.Errorf("%s is not on loopback and callers are not authenticated: any network client could run commands on every host. "+
 		"Listen on 127.0.0.1, or give --allow-unauthenticated on a test network", address)
 }
 
-// UnixSocket is the prefix of an address that is the path of a Unix socket.
+// UnixSocket is the prefix of the path of a Unix socket in an address.
 const UnixSocket = "unix:"
 
-// maxSocketPath is the longest path that a socket can have on all systems that
-// have any.
+// maxSocketPath is the maximum path length of a socket on all systems.
 const maxSocketPath = 103
 
-// CheckSocket says what is wrong with the path of a Unix socket.
+// CheckSocket returns an error for an invalid path of a Unix socket.
 func CheckSocket(path string) error {
 	switch {
 	case path == "":
-		return errors.New("unix: needs a path, for example unix:/run/procfleet/http.sock")
+		return errors.New("unix: requires a path, for example unix:/run/procfleet/http.sock")
 	case len(path) > maxSocketPath:
-		return fmt.Errorf("the path %s has %d bytes, and that of a Unix socket may have %d: choose a shorter one", path, len(path), maxSocketPath)
+		return fmt.Errorf("the path %s has %d bytes, more than the %d of a Unix socket: choose a shorter one", path, len(path), maxSocketPath)
 	}
 	return nil
 }
 
-// Listen binds the address that a flag gives: host:port, or unix:PATH for a
-// socket that only this account and root can open. At most so many connections are
-// taken at a time; they speak TLS if files are not nil.
+// Listen binds the address of a flag: host:port, or unix:PATH for a socket that only
+// this account and root can open. It accepts at most the given number of concurrent
+// connections, with TLS if files is not nil.
 func Listen(ctx context.Context, flag, address string, files *tls.Config, most int) (*Listener, error) {
 	var listener net.Listener
 	var err error
@@ -102,13 +101,13 @@ func Listen(ctx context.Context, flag, address string, files *tls.Config, most i
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("%s: %s is in use: choose another address", flag, address)
 	case errors.Is(err, syscall.EACCES) && !strings.HasPrefix(address, UnixSocket):
-		return nil, fmt.Errorf("%s: %s needs rights that this user does not have: choose a port from 1024 on", flag, address)
+		return nil, fmt.Errorf("%s: %s requires rights that this user lacks: choose a port from 1024 on", flag, address)
 	}
 	return nil, fmt.Errorf("%s: %w", flag, err)
 }
 
-// listenSoon tries for a moment: a program that was killed may hold its address
-// a little longer, in what it was about to start; see datafile.LockSoon.
+// listenSoon retries for a moment: children of a killed program may hold its address
+// a little longer; see datafile.LockSoon.
 func listenSoon(ctx context.Context, address string) (net.Listener, error) {
 	const moment, pause = 2 * time.Second, 20 * time.Millisecond
 	for end := time.Now().Add(moment); ; {
@@ -124,8 +123,7 @@ func listenSoon(ctx context.Context, address string) (net.Listener, error) {
 	}
 }
 
-// listenUnix binds a path, also over a socket that a program left there when it
-// was killed.
+// listenUnix binds a path. It replaces the socket of a program that was killed.
 func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "unix", path)
 	if errors.Is(err, syscall.EADDRINUSE) && abandoned(ctx, path) {

@@ -1,6 +1,5 @@
-// Package daemon is what every role is as a process, whatever it does: its
-// settings are checked as a whole before anything begins, it shows whether it
-// works over HTTP, and it tells systemd.
+// Package daemon runs a role as a process: it checks all settings before the role
+// starts, serves health and metrics over HTTP, and notifies systemd.
 package daemon
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/procfleet/procfleet/internal/telemetry/metrics"
 )
 
-// Flags are what every role can be told about its process.
+// Flags are the flags of every role about its process.
 type Flags struct {
 	Logs
 	statusHTTP string
@@ -33,14 +32,14 @@ type Flags struct {
 type Role struct {
 	// Version is logged when the role is ready.
 	Version string
-	// Check says what is wrong with the settings. It touches nothing: no file
-	// is made, no port bound, no connection opened.
+	// Check reports invalid settings. It has no effects: it creates no file, binds no
+	// port, and opens no connection.
 	Check func(*settings.Settings)
-	// Run works until ctx ends.
+	// Run runs the role until ctx ends.
 	Run func(context.Context, *Process) error
 }
 
-// Process is what a running role has of its process.
+// Process gives a running role its log, its metrics and its health.
 type Process struct {
 	Log     *logrus.Logger
 	Metrics *metrics.Registry
@@ -50,21 +49,20 @@ type Process struct {
 	end     context.CancelCauseFunc
 }
 
-// Fail ends the role in good order; its process then ends with err. For what
-// nothing but a new process mends.
+// Fail stops the role gracefully, after which the process exits with err. It is
+// for errors that only a new process can clear.
 func (p *Process) Fail(err error) { p.end(&failure{err}) }
 
-// failure tells the end that [Process.Fail] brought about from others.
+// failure marks the cause of a stop by [Process.Fail].
 type failure struct{ error }
 
-// ReadyWhen says what [Process.Ready] asks from now on. ready answers within
-// the time that ctx gives it and says what is missing. Of an error that wraps
-// its cause only the text before the cause is for everybody: the cause may name
-// addresses and files.
+// ReadyWhen sets the check of [Process.Ready]. ready returns before ctx ends and
+// names the missing parts. Only the text of an error before its wrapped cause is
+// public: the cause may contain addresses and files.
 func (p *Process) ReadyWhen(ready func(context.Context) error) { p.ready.Store(&ready) }
 
-// WaitFor says that the role begins its work when a server answers, and why
-// that did not yet; why may be nil.
+// WaitFor makes the role not ready because it waits for a server; the reason why
+// may be nil.
 func (p *Process) WaitFor(server string, why error) {
 	waiting := fmt.Errorf("starting: waiting for %s", server)
 	if why != nil {
@@ -73,32 +71,31 @@ func (p *Process) WaitFor(server string, why error) {
 	p.ReadyWhen(func(context.Context) error { return waiting })
 }
 
-// A role's parts have less time to say what is missing than whoever asks waits
-// for it, and the command healthcheck waits longer than that: so it is told
-// what is missing, not that there was no answer.
+// The parts of a role have less time than /readyz, and /readyz less than the command
+// healthcheck: so the client receives the missing part, not a timeout.
 const (
 	partsTimeout = 3 * time.Second
 	readyTimeout = 4 * time.Second
 )
 
-// Ready returns nil if the role does its work, else what is missing, without
-// causes, which it logs. It returns within 4 s, or when ctx ends.
+// Ready returns nil if the role works, else the missing parts without their causes,
+// which it logs. It returns within 4 s, or when ctx ends.
 func (p *Process) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	select {
-	case err := <-p.ask(ctx):
+	case err := <-p.check(ctx):
 		shown := withoutCauses(err)
 		if err != nil && shown.Error() != err.Error() && p.unready.due(time.Now()) {
 			p.Log.WithError(err).Warn("role not ready")
 		}
 		return shown
 	case <-ctx.Done():
-		return errors.New("the role does not answer")
+		return errors.New("the role does not respond")
 	}
 }
 
-// withoutCauses returns what an error itself says, without the errors that it
+// withoutCauses returns an error with the text of err but not of the errors that it
 // wraps.
 func withoutCauses(err error) error {
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
@@ -112,66 +109,64 @@ func withoutCauses(err error) error {
 	if cause == nil {
 		return err
 	}
-	said, found := strings.CutSuffix(err.Error(), ": "+cause.Error())
+	text, found := strings.CutSuffix(err.Error(), ": "+cause.Error())
 	if !found {
-		said = "not ready"
+		text = "not ready"
 	}
-	return errors.New(said + " (the log says why)")
+	return errors.New(text + " (the log says why)")
 }
 
-// oncePerMinute keeps a message that repeats itself from filling the log.
+// oncePerMinute limits the rate of a repeated log message.
 type oncePerMinute struct{ last atomic.Int64 }
 
-// due reports whether the message may be written now.
+// due reports whether to write the message now.
 func (o *oncePerMinute) due(now time.Time) bool {
 	last := o.last.Load()
 	return now.UnixNano()-last >= int64(time.Minute) && o.last.CompareAndSwap(last, now.UnixNano())
 }
 
-// ask has the role say whether it works. The answer comes when it comes: a
-// role whose parts wait for each other for ever gives none.
-func (p *Process) ask(ctx context.Context) <-chan error {
-	answer := make(chan error, 1)
+// check runs the check of [Process.ReadyWhen]. A role in a deadlock never sends a
+// result.
+func (p *Process) check(ctx context.Context) <-chan error {
+	result := make(chan error, 1)
 	ready := p.ready.Load()
 	if ready == nil {
-		answer <- errors.New("starting")
-		return answer
+		result <- errors.New("starting")
+		return result
 	}
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, partsTimeout)
 		defer cancel()
-		answer <- (*ready)(ctx)
+		result <- (*ready)(ctx)
 	}()
-	return answer
+	return result
 }
 
-// tellReady logs once that the role does its work. What it returns ends that.
-func (p *Process) tellReady(ctx context.Context, version string) (end func()) {
+// logReady logs once that the role is ready, until end is called.
+func (p *Process) logReady(ctx context.Context, version string) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	var told sync.WaitGroup
-	told.Go(func() {
+	var logging sync.WaitGroup
+	logging.Go(func() {
 		for p.Ready(ctx) != nil {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(askStarting):
+			case <-time.After(pollStarting):
 			}
 		}
 		if ctx.Err() == nil {
 			p.Log.WithField("version", version).Info("ready")
 		}
 	})
-	return func() { cancel(); told.Wait() }
+	return func() { cancel(); logging.Wait() }
 }
 
-// Command makes cmd a role's command. The flags of the role itself are there
-// already.
+// Command completes the command of a role, which has the flags of the role already.
 func Command(cmd *cobra.Command, f *Flags, role Role) *cobra.Command {
 	f.register(cmd.Flags())
 	check := cmd.Flags().Bool(settings.CheckFlag, false, "validate the settings, list those that are not the default, and exit")
 	helpAll := cmd.Flags().Bool(settings.HelpAllFlag, false, "help with all flags")
-	// In place of the parent's, which knows the settings but not the role's
-	// opinion of them.
+	// In place of the parent's, which loads the settings without the role's check.
 	cmd.PersistentPreRunE = func(*cobra.Command, []string) error { return nil }
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *helpAll {
@@ -217,27 +212,26 @@ func (f *Flags) check(s *settings.Settings) {
 	}
 	f.statusTLS.Check(s)
 	if f.statusHTTP == "" && !f.statusTLS.None() {
-		s.Wrong("status-http", "is missing beside its certificate, for example 127.0.0.1:9090")
+		s.Wrong("status-http", "is required with --status-http-cert, for example 127.0.0.1:9090")
 	}
 	switch {
 	case !f.pprof:
 	case f.statusHTTP == "":
-		s.Wrong("pprof", "profiles are served on --status-http, which is not given; add for example --status-http 127.0.0.1:9090")
+		s.Wrong("pprof", "profiles require --status-http, for example 127.0.0.1:9090")
 	case !OnLoopback(f.statusHTTP):
-		s.Wrong("pprof", "profiles show what is in memory, and --status-http %s can be reached from elsewhere; listen on 127.0.0.1 or leave out --pprof", f.statusHTTP)
+		s.Wrong("pprof", "profiles show memory contents, and --status-http %s is not on loopback: listen on 127.0.0.1 or omit --pprof", f.statusHTTP)
 	}
 }
 
-// Apart refuses a --status-http that is where the role itself listens, which
-// the given flag says.
+// Apart rejects a --status-http that equals the address of another flag.
 func (f *Flags) Apart(s *settings.Settings, flag, address string) {
 	if f.statusHTTP != "" && sameAddress(f.statusHTTP, address) {
-		s.Wrong("status-http", "%s is taken by --%s %s: choose another port", f.statusHTTP, flag, address)
+		s.Wrong("status-http", "%s is in use by --%s %s: choose another port", f.statusHTTP, flag, address)
 	}
 }
 
-// run gives the role its process: the status listener is there from the first
-// moment to the last.
+// run runs the role. The status listener serves from before its start until after
+// its end.
 func (f *Flags) run(ctx context.Context, log *logrus.Logger, role Role) error {
 	registry, err := metrics.New()
 	if err != nil {
@@ -257,11 +251,11 @@ func (f *Flags) run(ctx context.Context, log *logrus.Logger, role Role) error {
 	if err != nil {
 		log.WithError(err).Warn("sd_notify failed")
 	}
-	defer supervisor.keepTold(ctx, p)()
-	defer p.tellReady(ctx, role.Version)()
+	defer supervisor.keepNotified(ctx, p)()
+	defer p.logReady(ctx, role.Version)()
 	err = role.Run(ctx, p)
 	if failed, ok := errors.AsType[*failure](context.Cause(ctx)); ok {
-		return failed.error // of which the other is a consequence, if there is one
+		return failed.error // err is at most a consequence
 	}
 	return err
 }

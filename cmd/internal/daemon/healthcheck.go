@@ -20,31 +20,30 @@ import (
 
 const healthcheckTimeout = 5 * time.Second
 
-// Healthcheck is a command for images that have no other program that could
-// ask. byDefault is the URL that it asks unless it is given another, program
-// the name in its example.
+// Healthcheck returns a command for images without an HTTP client. byDefault is the
+// URL without an argument, program the name in the example.
 //
-// A server on loopback needs no certificate that is believed, unless a CA is
-// given: it is told no secret, and images have one for another name.
+// It does not verify the certificate of a server on loopback unless a CA is given:
+// it sends no secret, and the certificate of an image is for another name.
 func Healthcheck(program, byDefault string) *cobra.Command {
 	var files tlsflags.Client
 	cmd := &cobra.Command{
 		Use:   "healthcheck [URL]",
-		Short: "Ask a role whether it is ready; exit code 0 if it is, else 1",
-		Long: "Ask a role whether it is ready: exit code 0 if the URL (default " + byDefault + ") answers 200 within 5 s, else 1.\n" +
-			"On loopback an https URL may have any certificate, unless --server-ca says which are believed.",
+		Short: "Check whether a role is ready; exit code 0 if it is, else 1",
+		Long: "Check whether a role is ready: exit with 0 if the URL (default " + byDefault + ") responds 200 within 5 s, else 1.\n" +
+			"On loopback an https URL may have any certificate unless --server-ca is given.",
 		Example: "  " + program + " healthcheck " + byDefault,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return command.Usagef("healthcheck: one URL, not %d", len(args))
 			}
 			url := append(args, byDefault)[0]
-			s := settings.Load(cmd) // procfleet-agent has no command above that did
+			s := settings.Load(cmd) // procfleet-agent has no parent command that loads them
 			files.Check(s)
 			if err := s.Err(); err != nil {
 				return err
 			}
-			client, err := asking(url, &files)
+			client, err := healthClient(url, &files)
 			if err != nil {
 				return command.Usagef("healthcheck: %w", err)
 			}
@@ -55,8 +54,8 @@ func Healthcheck(program, byDefault string) *cobra.Command {
 	return cmd
 }
 
-// asking returns what asks the URL.
-func asking(text string, files *tlsflags.Client) (*http.Client, error) {
+// healthClient returns the client for a URL.
+func healthClient(text string, files *tlsflags.Client) (*http.Client, error) {
 	u, err := url.Parse(text)
 	if err != nil {
 		return nil, err
@@ -92,9 +91,9 @@ func healthcheck(ctx context.Context, client *http.Client, url string) error {
 		return nil
 	}
 	const enough = 1 << 10
-	said, err := io.ReadAll(io.LimitReader(resp.Body, enough))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, enough))
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("%s answers %s: %s", url, resp.Status, strings.TrimSpace(string(said)))
+	return fmt.Errorf("%s responds %s: %s", url, resp.Status, strings.TrimSpace(string(body)))
 }

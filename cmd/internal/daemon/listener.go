@@ -7,22 +7,21 @@ import (
 	"time"
 )
 
-// Listener is where a role takes connections.
+// Listener accepts a limited number of connections, with TLS or plain.
 type Listener struct {
 	bound
-	tls  *tls.Config   // nil: they are plain
-	room chan struct{} // for as many as are taken at a time
+	tls   *tls.Config   // nil: plain
+	slots chan struct{} // one per open connection
 }
 
-// bound is what TCP listeners and those of Unix sockets have in common.
+// bound is a TCP listener or a listener of a Unix socket.
 type bound interface {
 	net.Listener
 	SetDeadline(deadline time.Time) error
 }
 
-// Accept implements [net.Listener]. It waits for no handshake. A connection for
-// which there is no room is closed at once: who is one too many hears it now,
-// and not when its patience is over.
+// Accept implements [net.Listener]. It does not wait for a TLS handshake. It closes
+// a connection above the limit at once: the client fails without a timeout.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.bound.Accept()
@@ -30,33 +29,33 @@ func (l *Listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		select {
-		case l.room <- struct{}{}:
-			return l.taken(conn), nil
+		case l.slots <- struct{}{}:
+			return l.counted(conn), nil
 		default:
-			_ = conn.Close() // nothing was said on it
+			_ = conn.Close() // no data was exchanged
 		}
 	}
 }
 
-func (l *Listener) taken(conn net.Conn) net.Conn {
-	counted := &countedConn{Conn: conn, leave: sync.OnceFunc(func() { <-l.room })}
+func (l *Listener) counted(conn net.Conn) net.Conn {
+	counted := &countedConn{Conn: conn, release: sync.OnceFunc(func() { <-l.slots })}
 	if l.tls == nil {
 		return counted
 	}
 	return tls.Server(counted, l.tls)
 }
 
-// countedConn gives its room back when it is closed.
+// countedConn releases its slot when it is closed.
 type countedConn struct {
 	net.Conn
-	leave func()
+	release func()
 }
 
 // Close implements [net.Conn].
 func (c *countedConn) Close() error {
-	defer c.leave()
+	defer c.release()
 	return c.Conn.Close()
 }
 
-// NetConn is the connection itself, of which the kernel knows who opened it.
+// NetConn returns the connection itself, for its peer credentials.
 func (c *countedConn) NetConn() net.Conn { return c.Conn }

@@ -14,7 +14,7 @@ import (
 	"github.com/procfleet/procfleet/internal/telemetry/logging"
 )
 
-// Logs are the flags that say what is logged and how.
+// Logs are the flags of the log.
 type Logs struct{ Level, Format string }
 
 // Register adds the flags.
@@ -23,14 +23,14 @@ func (l *Logs) Register(flags *pflag.FlagSet) {
 	flags.StringVar(&l.Format, "log-format", "", "log format: json or text (default: text on a terminal)")
 }
 
-// Check says what is wrong with them.
+// Check reports invalid flags to s.
 func (l *Logs) Check(s *settings.Settings) {
 	s.Refused(l.config(io.Discard).Validate(), map[string]string{"Level": "log-level", "Format": "log-format"})
 }
 
 // Logger returns the process's logger, which writes to out.
 func (l *Logs) Logger(out io.Writer) (*logrus.Logger, error) {
-	cfg := l.config(plaintext.Under(out)) // log lines are safe by themselves, and may have colours
+	cfg := l.config(plaintext.Under(out)) // the formatter escapes texts and may write colors
 	if wrong, _ := invalid.Fields(cfg.Validate()); len(wrong) > 0 {
 		return nil, fmt.Errorf("--log-%s: %w", strings.ToLower(wrong[0].Name), wrong[0].Problem)
 	}

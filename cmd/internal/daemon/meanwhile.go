@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// meanwhileBody is the most that is read of a request that gets no other
-// answer: many callers look for one only after they have sent everything.
+// meanwhileBody is the maximum read of a request body before the response 503: many
+// clients read the response only after they have sent the whole body.
 const meanwhileBody = 64 << 20
 
-// Meanwhile answers on the listener of a role that waits for its servers: how
-// the role is, and to everything else that it is to be asked again. handOver
-// ends that and leaves the listener open; it may be called again. Whoever
-// connects in between is answered by the role.
+// Meanwhile serves the listener of a role that waits for NATS or Redis: the health of
+// the role, and 503 with Retry-After for everything else. handOver stops serving
+// and leaves the listener open; further calls have no effect. The role serves
+// connections that arrive in between.
 func (p *Process) Meanwhile(listener *Listener) (handOver func()) {
 	mux := http.NewServeMux()
 	p.health(mux)
 	mux.HandleFunc("/", notYet)
 	server := newServer(mux, p.Log)
 	server.SetKeepAlivesEnabled(false) // the next request is for the role
-	// Whoever is connected is answered first: Shutdown would drop requests that
-	// are just being read.
+	// Respond to open connections first: Shutdown would drop requests that are being
+	// read.
 	var connections sync.WaitGroup
 	server.ConnState = func(_ net.Conn, state http.ConnState) {
 		switch state {
@@ -44,17 +44,16 @@ func (p *Process) Meanwhile(listener *Listener) (handOver func()) {
 		}
 	}()
 	return sync.OnceFunc(func() {
-		_ = listener.SetDeadline(time.Unix(1, 0)) // as below: fails only if it is closed
+		_ = listener.SetDeadline(time.Unix(1, 0)) // as below: fails only if the listener is closed
 		<-ended
-		late := time.AfterFunc(stopTimeout, func() { _ = server.Close() }) // whoever still sends is slow, and can ask again
+		late := time.AfterFunc(stopTimeout, func() { _ = server.Close() }) // slow clients can retry
 		connections.Wait()
 		late.Stop()
 		_ = listener.SetDeadline(time.Time{})
 	})
 }
 
-// lent is a listener that outlives its server, which ends when a deadline is
-// set.
+// lent is a listener that outlives its server; a deadline stops the server.
 type lent struct{ *Listener }
 
 // Accept implements [net.Listener].
@@ -69,9 +68,9 @@ func (l lent) Accept() (net.Conn, error) {
 // Close leaves the listener open.
 func (l lent) Close() error { return nil }
 
-// notYet is the native API's answer that something is away.
+// notYet sends the native API's response that the server is unavailable.
 func notYet(w http.ResponseWriter, r *http.Request) {
-	_, _ = io.CopyN(io.Discard, r.Body, meanwhileBody) // the answer is the same however this ends
+	_, _ = io.CopyN(io.Discard, r.Body, meanwhileBody) // the response is the same after an error
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.Header().Set("Retry-After", "2")
 	w.WriteHeader(http.StatusServiceUnavailable)

@@ -11,24 +11,22 @@ import (
 	"time"
 )
 
-// supervisor is the service manager that started this process, by the
-// protocol of systemd's sd_notify(3): datagrams of NAME=value lines. nil is
-// none.
+// supervisor is the service manager that started this process. The protocol is
+// sd_notify(3) of systemd: datagrams of NAME=value lines. nil means none.
 type supervisor struct {
 	socket   net.Conn
-	watchdog time.Duration // how often it wants to hear; 0 = never
+	watchdog time.Duration // interval of keep-alives; 0 = none
 }
 
-// fromEnvironment returns the supervisor that the environment names, nil
-// without one. The variables are taken out, so that no command that this
-// process runs speaks for it.
+// fromEnvironment returns the supervisor of the environment, or nil. It removes the
+// variables, so that commands of this process cannot notify in its name.
 func fromEnvironment() (*supervisor, error) {
 	path, limit, pid := os.Getenv("NOTIFY_SOCKET"), os.Getenv("WATCHDOG_USEC"), os.Getenv("WATCHDOG_PID")
 	if path == "" {
-		return nil, nil //nolint:nilnil // a nil supervisor hears nothing
+		return nil, nil //nolint:nilnil // a nil supervisor ignores notifications
 	}
 	for _, name := range []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} {
-		_ = os.Unsetenv(name) // fails only for names that are no names
+		_ = os.Unsetenv(name) // fails only for invalid names
 	}
 	// A leading @ is an abstract address; package net knows that.
 	socket, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -42,70 +40,70 @@ func fromEnvironment() (*supervisor, error) {
 	return s, nil
 }
 
-// How often the process is asked how it is, before it is ready and afterwards.
+// Intervals of the health check before the process is ready and afterwards.
 const (
-	askStarting = 200 * time.Millisecond
-	askRunning  = 5 * time.Second
+	pollStarting = 200 * time.Millisecond
+	pollRunning  = 5 * time.Second
 )
 
-// sendTimeout is for a supervisor whose queue is full.
+// sendTimeout limits the wait for a supervisor whose queue is full.
 const sendTimeout = 250 * time.Millisecond
 
-// keepTold tells the supervisor when the process is ready, when it stops and,
-// as long as its parts answer, that it is alive. What it returns ends that.
-func (s *supervisor) keepTold(ctx context.Context, p *Process) (end func()) {
+// keepNotified notifies the supervisor when the process is ready and when it stops,
+// and sends keep-alives while its parts respond, until end is called.
+func (s *supervisor) keepNotified(ctx context.Context, p *Process) (end func()) {
 	if s == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	var told sync.WaitGroup
+	var notifying sync.WaitGroup
 	ended := make(chan struct{})
-	told.Go(func() {
-		s.tell(ctx, p)
-		s.tellDraining(ended)
+	notifying.Go(func() {
+		s.notify(ctx, p)
+		s.notifyDraining(ended)
 	})
 	return func() {
 		cancel()
 		close(ended)
-		told.Wait()
-		_ = s.socket.Close() // nothing is on its way in it
+		notifying.Wait()
+		_ = s.socket.Close() // datagrams are sent at once
 	}
 }
 
-// tell returns when ctx ends.
-func (s *supervisor) tell(ctx context.Context, p *Process) {
+// notify reports the health of the process until ctx ends.
+func (s *supervisor) notify(ctx context.Context, p *Process) {
 	ready, status := false, ""
 	for {
-		asked := time.Now()
-		err := s.ask(ctx, p)
+		begun := time.Now()
+		err := s.check(ctx, p)
 		if ctx.Err() != nil {
 			return
 		}
-		var news []string
+		var lines []string
 		nowReady, now := ready || err == nil, statusLine(err)
 		if nowReady != ready {
-			news = append(news, "READY=1")
+			lines = append(lines, "READY=1")
 		}
 		if now != status {
-			news = append(news, "STATUS="+now)
+			lines = append(lines, "STATUS="+now)
 		}
 		if s.watchdog > 0 {
-			// Not being ready is no reason to be restarted: whoever waits for
-			// NATS waits no better as a new process. Not answering is.
-			news = append(news, "WATCHDOG=1")
+			// Send it although the process is not ready: a restart does not help a process
+			// that waits for NATS. It helps one that does not respond.
+			lines = append(lines, "WATCHDOG=1")
 		}
-		if s.send(news...) { // else it is told again
+		if s.send(lines...) { // else the next round sends it again
 			ready, status = nowReady, now
 		}
-		s.pause(ctx, ready, time.Since(asked))
+		s.pause(ctx, ready, time.Since(begun))
 	}
 }
 
-// tellDraining says until the process has ended in good order that it is
-// alive: the supervisor bounds that time by itself.
-func (s *supervisor) tellDraining(ended <-chan struct{}) {
+// notifyDraining sends keep-alives until the process has stopped: the supervisor has
+// its own limit for a stop.
+func (s *supervisor) notifyDraining(ended <-chan struct{}) {
 	s.send("STOPPING=1", "STATUS=stopping")
-	var tick <-chan time.Time // never, if nobody wants to hear
+	var tick <-chan time.Time // nil, which never fires, without a watchdog
 	if s.watchdog > 0 {
 		ticker := time.NewTicker(s.watchdog)
 		defer ticker.Stop()
@@ -121,21 +119,21 @@ func (s *supervisor) tellDraining(ended <-chan struct{}) {
 	}
 }
 
-// ask returns what the process says of itself, however long it takes: one
-// whose parts wait for each other never answers, and is never called alive.
-func (s *supervisor) ask(ctx context.Context, p *Process) error {
+// check waits for the health check of the process without a timeout: a process in a
+// deadlock never responds and sends no keep-alive.
+func (s *supervisor) check(ctx context.Context, p *Process) error {
 	select {
-	case err := <-p.ask(ctx):
+	case err := <-p.check(ctx):
 		return err
-	case <-ctx.Done(): // it is not waited for when the process ends
+	case <-ctx.Done(): // the process is stopping
 		return ctx.Err()
 	}
 }
 
 func (s *supervisor) pause(ctx context.Context, ready bool, spent time.Duration) {
-	pause := askStarting
+	pause := pollStarting
 	if ready {
-		pause = askRunning
+		pause = pollRunning
 	}
 	if s.watchdog > 0 {
 		pause = min(pause, s.watchdog-spent)
@@ -153,8 +151,8 @@ func statusLine(err error) string {
 	return "not ready: " + strings.ReplaceAll(err.Error(), "\n", "; ")
 }
 
-// send reports whether the lines were taken. A supervisor that reads nothing
-// must not hold up the process.
+// send reports whether the supervisor received the lines. It does not wait for a
+// supervisor that reads nothing.
 func (s *supervisor) send(lines ...string) bool {
 	if len(lines) == 0 {
 		return true

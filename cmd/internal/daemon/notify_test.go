@@ -55,7 +55,7 @@ func TestWhoDoesNotAnswerIsNotCalledAlive(t *testing.T) {
 	s, heard := listening(t)
 	var p Process
 	p.ReadyWhen(func(context.Context) error { return errors.New("NATS is away") })
-	end := s.keepTold(t.Context(), &p)
+	end := s.keepNotified(t.Context(), &p)
 	defer end()
 	if !hears(t, heard, "WATCHDOG=1", patience) {
 		t.Fatal("not called alive while it waits")
@@ -88,7 +88,7 @@ func TestItIsAliveUntilItHasStopped(t *testing.T) {
 	var p Process
 	p.ReadyWhen(func(context.Context) error { return nil })
 	ctx, stop := context.WithCancel(t.Context())
-	end := s.keepTold(ctx, &p)
+	end := s.keepNotified(ctx, &p)
 	defer end()
 	if !hears(t, heard, "READY=1", patience) {
 		t.Fatal("not called ready")
@@ -106,7 +106,7 @@ func TestASupervisorThatReadsNothingHoldsUpNobody(t *testing.T) {
 	}
 	var p Process
 	p.ReadyWhen(func(context.Context) error { return nil })
-	end := s.keepTold(t.Context(), &p)
+	end := s.keepNotified(t.Context(), &p)
 	if !hears(t, heard, "READY=1", patience) { // it reads again
 		t.Error("what was not taken is not told again")
 	}

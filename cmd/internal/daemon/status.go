@@ -19,11 +19,11 @@ const (
 	headerTimeout  = 5 * time.Second
 	requestTimeout = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
-	statusWrite    = 5 * time.Minute // profiles are asked for over minutes
+	statusWrite    = 5 * time.Minute // a profile takes minutes
 	maxHeader      = 16 << 10        // bytes of a request's header
-	// statusConnections are enough for whoever asks how a role is.
+	// statusConnections limits the clients of the status listener.
 	statusConnections = 256
-	stopTimeout       = 2 * time.Second // for requests under way
+	stopTimeout       = 2 * time.Second // for requests in progress
 )
 
 // serve listens on the address of --status-http until stop is called.
@@ -53,14 +53,14 @@ func (f *Flags) serve(ctx context.Context, handler http.Handler, log logrus.Fiel
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
 		if err := server.Shutdown(ctx); err != nil {
-			_ = server.Close() // whoever still reads can ask again
+			_ = server.Close() // slow clients can retry
 		}
 		<-ended
 	}, nil
 }
 
-// newServer bounds what a connection may cost. What net/http has to say of
-// single connections is caused by callers, and nobody needs to act on it.
+// newServer returns a server with limits per connection. It logs errors of
+// net/http at level debug: callers cause them.
 func newServer(handler http.Handler, logger logrus.FieldLogger) *http.Server {
 	return &http.Server{
 		Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
@@ -68,7 +68,7 @@ func newServer(handler http.Handler, logger logrus.FieldLogger) *http.Server {
 	}
 }
 
-// connectionErrors makes lines of the role's log of net/http's.
+// connectionErrors writes log lines of net/http to the role's log.
 type connectionErrors struct{ log logrus.FieldLogger }
 
 func (c connectionErrors) Write(line []byte) (int, error) {
@@ -76,8 +76,8 @@ func (c connectionErrors) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// handler serves what says nothing of hosts or tasks, and so is for everybody
-// who can reach it; profiles only for those on this machine.
+// handler serves health and metrics, which contain neither hosts nor tasks and need
+// no authentication, and profiles, for which check requires loopback.
 func (p *Process) handler(profiles bool) http.Handler {
 	mux := http.NewServeMux()
 	p.health(mux)
@@ -92,7 +92,6 @@ func (p *Process) handler(profiles bool) http.Handler {
 	return mux
 }
 
-// health adds the paths that say how the role is.
 func (p *Process) health(mux *http.ServeMux) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {

@@ -1,6 +1,5 @@
-// Package demo shows a newcomer, through the public HTTP API alone, what
-// procfleet does: it has a sample process started on this host, kills it, and
-// waits for the agent to bring it back.
+// Package demo demonstrates procfleet through its public HTTP API: it starts a sample
+// process on this host, kills it, and waits for the agent to restart it.
 package demo
 
 import (
@@ -16,19 +15,18 @@ import (
 )
 
 const (
-	// lookEvery is between two status operations; each is a task of its own.
-	lookEvery = 500 * time.Millisecond
-	// patience is how long the agent may take to bring the process back; it
-	// needs about a second.
+	// statusEvery is the interval of status operations; each is a task.
+	statusEvery = 500 * time.Millisecond
+	// patience limits the wait for the restart, which takes about a second.
 	patience = 60 * time.Second
 )
 
 // Config of a demo; every field is required.
 type Config struct {
 	Client *client.Client
-	Server string // URL, for the lines that a user can copy
+	Server string // URL, for the printed commands
 	Host   string // "<cloud>:<ip>" of this machine's agent
-	Dir    string // for the sample process; made if it is missing
+	Dir    string // of the sample process; created if missing
 	Out    io.Writer
 }
 
@@ -39,7 +37,7 @@ type show struct {
 	host procfleet.Host
 }
 
-// Run shows the demo. It leaves the sample process running.
+// Run runs the demo. It leaves the sample process running.
 func Run(ctx context.Context, cfg Config) error {
 	spec, err := prepare(cfg.Dir)
 	if err != nil {
@@ -68,7 +66,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 func (s *show) say(format string, args ...any) { fmt.Fprintf(s.Out, format+"\n", args...) }
 
-// operate submits an action for the one host and returns its final result.
+// operate submits an action for the host and returns its final result.
 // tell has it say the task's id and each state that the host goes through.
 func (s *show) operate(ctx context.Context, action procfleet.Action, tell bool) (client.Result, error) {
 	id, err := s.Client.Submit(ctx, client.Submission{Operations: []client.Operation{
@@ -97,7 +95,7 @@ func (s *show) operate(ctx context.Context, action procfleet.Action, tell bool) 
 	return client.Result{}, fmt.Errorf("task %s has no result", id)
 }
 
-// stateOfOne is the state of the item of a task that has only one.
+// stateOfOne returns the state of the item of a task with one item.
 func stateOfOne(counts procfleet.Counts) procfleet.State {
 	for state, n := range counts {
 		if n > 0 {
@@ -107,8 +105,8 @@ func stateOfOne(counts procfleet.Counts) procfleet.State {
 	return ""
 }
 
-// verified tells the outcome of the start. A sample that was running already
-// is as good as a started one.
+// verified prints the outcome of the start. A sample that was already running is a
+// success.
 func (s *show) verified(ctx context.Context, r client.Result) error {
 	switch {
 	case r.Status == nil || !r.Status.Running:
@@ -136,7 +134,7 @@ func (s *show) survive(ctx context.Context, pid int) error {
 		return fmt.Errorf("kill the sample process %d: %w", pid, err)
 	}
 	killed := time.Now()
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the agent did not bring the process back within %v", patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the agent did not restart the process within %v", patience))
 	defer cancel()
 	for {
 		r, err := s.operate(ctx, procfleet.ActionStatus, false)
@@ -150,7 +148,7 @@ func (s *show) survive(ctx context.Context, pid int) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(lookEvery):
+		case <-time.After(statusEvery):
 		}
 	}
 }

@@ -70,14 +70,14 @@ func sampleSpec(dir string) procfleet.ProcessSpec {
 	spec.Alive.StartCheckEnd = procfleet.Duration(500 * time.Millisecond)
 	spec.Alive.StartInterval = procfleet.Duration(500 * time.Millisecond)
 	if me, err := user.Current(); err == nil {
-		spec.Account = me.Username // else root's, which only root's agent may use
+		spec.Account = me.Username // the default is root, which only root's agent may use
 	}
 	return spec
 }
 
-// placeProgram puts this program's binary at path, under the name by which
-// the sample is known. `go run` removes its binary when it ends, a link does
-// not go with it. What is there already may be running and stays.
+// placeProgram links or copies the binary of this program to path, under the name of
+// the sample: `go run` removes its own binary at its end. An existing file stays,
+// because it may be running.
 func placeProgram(path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -16,18 +16,16 @@ func Variable(flag string) string {
 	return variablePrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// notSettings are variables that others read or set: tests, the compose file,
-// agents for what they start, and Kubernetes for services that are named like
-// us.
+// notSettings matches variables of other users: tests, the compose file, agents for
+// their commands, and Kubernetes for services whose names begin with procfleet.
 var notSettings = regexp.MustCompile(`^PROCFLEET_(CRASH_AT|AGENT_TIMING|REQUIRE|TEST_.*|PROC_HELPER|IMAGE|AGENT_IMAGE|NET|HTTP_PORT_.*|KEY|OP)$` +
 	`|_(PORT|PORT_\d+_(TCP|UDP|SCTP)(_.*)?|SERVICE_HOST|SERVICE_PORT(_.*)?)$`)
 
-// Misnamed says of each variable of the environment that is named like a
-// setting and is none of any command, which one was probably meant. A program
-// that is one role alone does not know what the others have, and tells only
-// what resembles a setting of its own.
+// Misnamed returns a warning for each variable with the prefix of settings that is
+// the setting of no command, with the nearest name. A program with one role does
+// not know the settings of others: it warns only about names like its own.
 func (s *Settings) Misnamed() []string {
-	var said []string
+	var warnings []string
 	for _, entry := range os.Environ() {
 		name, value, _ := strings.Cut(entry, "=")
 		key, ours := strings.CutPrefix(name, variablePrefix)
@@ -35,16 +33,16 @@ func (s *Settings) Misnamed() []string {
 		switch {
 		case !ours || value == "" || notSettings.MatchString(name):
 		case slices.Contains(onlyTyped, flag):
-			said = append(said, name+" has no effect: --"+flag+" belongs on the command line")
+			warnings = append(warnings, name+" has no effect: --"+flag+" belongs on the command line")
 		case known(s.root, flag):
 		default:
 			if meant := nearest(s.root, flag); meant != "" || !s.alone {
-				said = append(said, misnamed(name, meant))
+				warnings = append(warnings, misnamed(name, meant))
 			}
 		}
 	}
-	slices.Sort(said)
-	return said
+	slices.Sort(warnings)
+	return warnings
 }
 
 func misnamed(name, meant string) string {

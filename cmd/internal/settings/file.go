@@ -16,10 +16,10 @@ import (
 	"github.com/procfleet/procfleet/internal/datafile"
 )
 
-// maxFile is far above what all settings need.
+// maxFile is the maximum size in bytes, far above that of all settings.
 const maxFile = 1 << 20
 
-// loadFile sets the flags that nothing else has set.
+// loadFile sets flags that no other source has set.
 func (s *Settings) loadFile(path string) {
 	data, err := datafile.Read(path, maxFile)
 	if err != nil {
@@ -30,21 +30,21 @@ func (s *Settings) loadFile(path string) {
 	root, err := parse(data)
 	if err != nil {
 		s.unread = true
-		s.refuseFile(path, err)
+		s.wrongFile(path, err)
 		return
 	}
 	if root == nil {
-		return // nothing but comments
+		return // only comments
 	}
 	if root.Kind != yaml.MappingNode {
 		s.unread = true
-		s.add(place{name: at(path, root.Line), line: root.Line}, "the file must hold names and values of settings, one `name: value` on each line")
+		s.add(origin{name: at(path, root.Line), line: root.Line}, "the file must hold names and values of settings, one `name: value` on each line")
 		return
 	}
 	first := map[string]int{} // line of each key
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		key, value := root.Content[i], root.Content[i+1]
-		where := place{name: at(path, key.Line) + ": " + key.Value, line: key.Line}
+		where := origin{name: at(path, key.Line) + ": " + key.Value, line: key.Line}
 		if line, twice := first[key.Value]; twice {
 			s.add(where, fmt.Sprintf("already set on line %d", line))
 			continue
@@ -56,9 +56,9 @@ func (s *Settings) loadFile(path string) {
 
 func at(path string, line int) string { return path + ":" + strconv.Itoa(line) }
 
-// setFromFile takes one key. One file serves every command: the setting of
-// another one is fine.
-func (s *Settings) setFromFile(key string, node *yaml.Node, where place) {
+// setFromFile sets one key. Keys of other commands are ignored: one file serves every
+// command.
+func (s *Settings) setFromFile(key string, node *yaml.Node, where origin) {
 	flag := s.flags.Lookup(key)
 	switch {
 	case slices.Contains(onlyTyped, key) || key == Flag:
@@ -78,7 +78,7 @@ func (s *Settings) setFromFile(key string, node *yaml.Node, where place) {
 	}
 }
 
-// text is a value in the form in which flags take it.
+// text returns a value in the format of flags.
 func text(node *yaml.Node) (string, error) {
 	if node.Kind == yaml.AliasNode {
 		node = node.Alias
@@ -96,12 +96,12 @@ func text(node *yaml.Node) (string, error) {
 	case node.Kind != yaml.ScalarNode:
 		return "", errors.New("has settings below it; a setting is a value or a list of values")
 	case node.Tag == "!!null":
-		return "", errors.New(`has no value; leave the line out, or write "" for an empty one`)
+		return "", errors.New(`has no value; remove the line, or write "" for an empty value`)
 	}
 	return node.Value, nil
 }
 
-// parse returns the one document of a file, nil if it is empty.
+// parse returns the document of a file, or nil if it is empty.
 func parse(data []byte) (*yaml.Node, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var document, second yaml.Node
@@ -125,26 +125,25 @@ func parse(data []byte) (*yaml.Node, error) {
 }
 
 var (
-	// inLine is how the library says where it gave up; without a line it is
+	// inLine matches the position in a message of the library; without a line it is
 	// the first.
 	inLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
-	// ofParser are the messages with which it counts lines from 0; those of
-	// its scanner count from 1.
+	// ofParser matches messages whose lines count from 0. Other messages count from 1.
 	ofParser = regexp.MustCompile(`did not find expected (',' or|key|'-' indicator|<document start>|node content)`)
 )
 
-func (s *Settings) refuseFile(path string, err error) {
+func (s *Settings) wrongFile(path string, err error) {
 	line := 1
 	if found := inLine.FindStringSubmatch(err.Error()); found != nil && found[1] != "" {
-		line, _ = strconv.Atoi(found[1]) // it is digits
+		line, _ = strconv.Atoi(found[1]) // digits only
 		if ofParser.MatchString(err.Error()) {
 			line++
 		}
 	}
-	s.add(place{name: at(path, line), line: line}, "not YAML: "+inLine.ReplaceAllString(err.Error(), ""))
+	s.add(origin{name: at(path, line), line: line}, "not YAML: "+inLine.ReplaceAllString(err.Error(), ""))
 }
 
-// known reports whether cmd or one below it has a flag.
+// known reports whether cmd or one of its subcommands has a flag.
 func known(cmd *cobra.Command, flag string) bool {
 	return cmd.Flags().Lookup(flag) != nil || cmd.PersistentFlags().Lookup(flag) != nil ||
 		slices.ContainsFunc(cmd.Commands(), func(sub *cobra.Command) bool { return known(sub, flag) })

@@ -12,11 +12,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Report writes which settings are not the default, and where each comes from.
+// Report writes the settings that are not the default, with their origins.
 func (s *Settings) Report(out io.Writer) error {
 	lines := []string{"configuration is fine"}
 	s.flags.VisitAll(func(flag *pflag.Flag) {
-		at, set := s.places[flag.Name]
+		at, set := s.origins[flag.Name]
 		if !set || flag.Value.String() == flag.DefValue || flag.Name == CheckFlag {
 			return
 		}
@@ -31,7 +31,7 @@ func (s *Settings) Report(out io.Writer) error {
 	return table.Flush()
 }
 
-// shown is a flag's value for everybody to read.
+// shown returns the value of a flag without secrets.
 func shown(flag *pflag.Flag) string {
 	if value := flag.Value.String(); value == "" {
 		return `""`
@@ -41,7 +41,7 @@ func shown(flag *pflag.Flag) string {
 			return hidden
 		}
 	}
-	// One URL of a list after the other, so that their hosts stay readable.
+	// Hide secrets per URL of a list, so that all hosts stay readable.
 	text, rest := "", flag.Value.String()
 	for next := nextURL.FindStringIndex(rest); next != nil; next = nextURL.FindStringIndex(rest) {
 		text, rest = text+shownServer(rest[:next[0]])+",", rest[next[0]+1:]
@@ -49,7 +49,7 @@ func shown(flag *pflag.Flag) string {
 	return text + shownServer(rest)
 }
 
-// shownServer also knows servers that are written without a scheme.
+// shownServer handles servers without a scheme too.
 func shownServer(text string) string {
 	if at := strings.LastIndexByte(text, '@'); at >= 0 && !strings.Contains(text, "://") {
 		return hidden + text[at:]
@@ -61,19 +61,19 @@ const hidden = "xxxxx"
 
 var (
 	nextURL = regexp.MustCompile(`,[a-z]+://`)
-	// userInfo is what a URL has before its host. It may hold a password with
-	// any character in it, spaces and quotes too, or be nothing but a token.
+	// userInfo matches the user of a URL: a token, or a name and a password with any
+	// characters, spaces and quotes too.
 	userInfo = regexp.MustCompile(`://.*@`)
-	// secretParameter is a value in a URL's query that is nobody's business.
+	// secretParameter matches a secret in the query of a URL.
 	secretParameter = regexp.MustCompile(`(?i)([?&][a-z_]*(?:password|secret|token)=)[^&\s",]*`)
 )
 
-// withoutSecrets takes out of a text what URLs say of whoever uses them.
+// withoutSecrets hides users and secret parameters of URLs in a text.
 func withoutSecrets(text string) string {
 	return secretParameter.ReplaceAllString(userInfo.ReplaceAllString(text, "://"+hidden+"@"), "${1}"+hidden)
 }
 
-// number is the value of a flag that holds a whole number or a length of time.
+// number returns the value of a flag that is a whole number or a duration.
 func number(flag *pflag.Flag) (int64, bool) {
 	switch flag.Value.Type() {
 	case "int", "int64":

@@ -1,8 +1,7 @@
-// Package settings gives every flag of a command two more sources: an
-// environment variable and a YAML file. A flag counts before the environment,
-// the environment before the file. It remembers where each value came from, so
-// that whatever is wrong with one is told together with its place, and all of
-// it at once.
+// Package settings adds two sources to every flag of a command: an environment
+// variable and a YAML file. A flag takes precedence over the environment, the
+// environment over the file. The package records the origin of each value, and
+// reports all errors at once, each with its origin.
 package settings
 
 import (
@@ -30,48 +29,47 @@ const (
 	HelpAllFlag = "help-all"
 )
 
-// ErrUsage is wrapped by errors of how a command was called.
+// ErrUsage is wrapped by errors of usage.
 var ErrUsage = errors.New("see --help")
 
-// onlyTyped are flags that say what to do now. Neither the environment nor
-// the file has them.
+// onlyTyped are flags without a variable and a key in the file: they select what the
+// command does now.
 var onlyTyped = []string{"help", "version", CheckFlag, HelpAllFlag}
 
-// Settings are the flags of one run of a command with where they came from and
-// what is wrong with them.
+// Settings are the flags of one run of a command, with their origins and errors.
 type Settings struct {
 	flags    *pflag.FlagSet
 	root     *cobra.Command
-	places   map[string]place // of the flags that were set
-	wrong    map[string]bool  // flags that have their problem
+	origins  map[string]origin // of the flags that were set
+	wrong    map[string]bool   // flags with a reported error
 	problems []problem
 	alone    bool // the command is the whole program
-	unread   bool // there is a file, and what it says is not known
+	unread   bool // the file could not be read
 }
 
-// place is where a value came from.
-type place struct {
+// origin is the source of a value.
+type origin struct {
 	name string // --nats, PROCFLEET_NATS or procfleet.yaml:7: nats
-	line int    // in the file; 0 = not from there
+	line int    // in the file; 0 = another source
 }
 
 type problem struct {
-	place
+	origin
 	text string
 }
 
-// Load sets the flags of cmd that were not given from the environment and the
-// file. A variable that is empty counts as not set.
+// Load sets flags of cmd that are not on the command line from the environment and
+// the file. An empty variable counts as not set.
 func Load(cmd *cobra.Command) *Settings {
-	s := &Settings{flags: cmd.Flags(), root: cmd.Root(), alone: cmd == cmd.Root(), places: map[string]place{}, wrong: map[string]bool{}}
+	s := &Settings{flags: cmd.Flags(), root: cmd.Root(), alone: cmd == cmd.Root(), origins: map[string]origin{}, wrong: map[string]bool{}}
 	s.flags.VisitAll(func(flag *pflag.Flag) {
 		name := Variable(flag.Name)
 		value := os.Getenv(name)
 		switch {
 		case flag.Changed:
-			s.places[flag.Name] = place{name: "--" + flag.Name}
+			s.origins[flag.Name] = origin{name: "--" + flag.Name}
 		case value != "" && !slices.Contains(onlyTyped, flag.Name):
-			s.set(flag, value, place{name: name})
+			s.set(flag, value, origin{name: name})
 		}
 	})
 	if file := s.flags.Lookup(Flag); file != nil && file.Value.String() != "" {
@@ -80,32 +78,32 @@ func Load(cmd *cobra.Command) *Settings {
 	return s
 }
 
-// Fill is [Load] for commands that check nothing else. It writes what is
-// [Settings.Misnamed] to the command's standard error.
+// Fill is [Load] for commands without further checks. It writes [Settings.Warn] to
+// the standard error of the command.
 func Fill(cmd *cobra.Command) error {
 	s := Load(cmd)
 	s.Warn(cmd.ErrOrStderr())
 	return s.Err()
 }
 
-// Warn writes what is [Settings.Misnamed], in a line each.
+// Warn writes [Settings.Misnamed], one per line.
 func (s *Settings) Warn(out io.Writer) {
 	for _, text := range s.Misnamed() {
 		fmt.Fprintf(out, "%s: warning: %s\n", s.root.Name(), text)
 	}
 }
 
-// Given reports whether anybody set the flag.
-func (s *Settings) Given(flag string) bool { return s.places[flag].name != "" }
+// Given reports whether the flag was set, in any source.
+func (s *Settings) Given(flag string) bool { return s.origins[flag].name != "" }
 
-func (s *Settings) set(flag *pflag.Flag, value string, at place) {
-	s.places[flag.Name] = at
+func (s *Settings) set(flag *pflag.Flag, value string, at origin) {
+	s.origins[flag.Name] = at
 	if err := s.flags.Set(flag.Name, value); err != nil {
 		s.Wrong(flag.Name, "%s", wrongType(flag, value, err))
 	}
 }
 
-// wrongType says what a flag does not take, in words for the one who wrote it.
+// wrongType returns the error message for a value that a flag cannot parse.
 func wrongType(flag *pflag.Flag, value string, err error) string {
 	what, known := map[string]string{
 		"bool": "neither true nor false", "duration": "not a length of time, for example 30s",
@@ -117,26 +115,26 @@ func wrongType(flag *pflag.Flag, value string, err error) string {
 	return fmt.Sprintf("%q is %s", value, what)
 }
 
-// Wrong says what is wrong with a flag's value. Of one flag the first word
-// counts: what follows from a wrong value is not worth telling.
+// Wrong reports an error of a flag. It ignores further errors of the same flag, which
+// may be consequences of the first.
 func (s *Settings) Wrong(flag, format string, args ...any) {
 	if s.wrong[flag] {
 		return
 	}
 	s.wrong[flag] = true
-	at, set := s.places[flag]
+	at, set := s.origins[flag]
 	if !set {
 		at.name = "--" + flag
 	}
 	s.add(at, fmt.Sprintf(format, args...))
 }
 
-func (s *Settings) add(at place, text string) {
-	s.problems = append(s.problems, problem{place: at, text: withoutSecrets(text)})
+func (s *Settings) add(at origin, text string) {
+	s.problems = append(s.problems, problem{origin: at, text: withoutSecrets(text)})
 }
 
-// Refused says what a Config does not like. flags has the flag of every field
-// that has one; other fields are not looked at, since they are filled in later.
+// Refused reports the errors of a Config's Validate. flags maps fields to flags;
+// errors of other fields are ignored, because the command sets them later.
 func (s *Settings) Refused(err error, flags map[string]string) {
 	fields, rest := invalid.Fields(err)
 	for _, f := range fields {
@@ -145,12 +143,12 @@ func (s *Settings) Refused(err error, flags map[string]string) {
 		}
 	}
 	for _, r := range rest {
-		s.add(place{}, r.Error())
+		s.add(origin{}, r.Error())
 	}
 }
 
-// AtLeast demands a least value of flags that hold whole numbers or lengths of
-// time, which are 0 where a Config would take its default.
+// AtLeast reports flags below a minimum. It applies to whole numbers and durations,
+// whose 0 would select the default of a Config.
 func (s *Settings) AtLeast(least int64, flags ...string) {
 	for _, name := range flags {
 		if value, ok := number(s.flags.Lookup(name)); ok && value < least {
@@ -159,12 +157,11 @@ func (s *Settings) AtLeast(least int64, flags ...string) {
 	}
 }
 
-// Unread reports that the file could not be read, so that nothing is known of
-// what its settings would be.
+// Unread reports that the file could not be read, so that its settings are unknown.
 func (s *Settings) Unread() bool { return s.unread }
 
-// Err returns everything that is wrong in one error, which wraps [ErrUsage]:
-// first what is in the file, in the order of its lines.
+// Err returns all errors as one, which wraps [ErrUsage]: first those of the file in
+// the order of its lines.
 func (s *Settings) Err() error {
 	if len(s.problems) == 0 {
 		return nil
@@ -172,7 +169,7 @@ func (s *Settings) Err() error {
 	slices.SortStableFunc(s.problems, func(a, b problem) int {
 		switch {
 		case a.line == 0 || b.line == 0:
-			return b.line - a.line // those of the file first
+			return b.line - a.line // errors of the file first
 		default:
 			return a.line - b.line
 		}

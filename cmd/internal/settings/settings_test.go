@@ -106,7 +106,7 @@ config.yaml:3: cloud-area: "many" is not a whole number
 config.yaml:4: natts: no such setting; did you mean "nats"?
 config.yaml:6: cloud-area: already set on line 3
 config.yaml:7: drain: has settings below it; a setting is a value or a list of values
-config.yaml:9: token: has no value; leave the line out, or write "" for an empty one
+config.yaml:9: token: has no value; remove the line, or write "" for an empty value
 config.yaml:10: check-config: belongs on the command line
 PROCFLEET_AGENT: "perhaps" is neither true nor false
 two of them do not go together`

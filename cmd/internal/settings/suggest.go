@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// noSuchSetting says so, and names the setting that was probably meant.
+// noSuchSetting returns the error message of an unknown key, with the nearest name.
 func noSuchSetting(root *cobra.Command, key string) string {
 	meant := nearest(root, key)
 	if meant == "" {
@@ -17,7 +17,7 @@ func noSuchSetting(root *cobra.Command, key string) string {
 	return fmt.Sprintf("no such setting; did you mean %q?", meant)
 }
 
-// nearest is the flag whose name is most like a word, "" if none is.
+// nearest returns the flag with the most similar name, or "".
 func nearest(root *cobra.Command, key string) string {
 	word := strings.ToLower(strings.ReplaceAll(strings.TrimLeft(key, "-"), "_", "-"))
 	best, least := "", max(2, len(word)/3)+1
@@ -29,7 +29,7 @@ func nearest(root *cobra.Command, key string) string {
 	return best
 }
 
-// visit calls fn for the flags of cmd and of every command below it.
+// visit calls fn for the flags of cmd and its subcommands.
 func visit(cmd *cobra.Command, fn func(*pflag.Flag)) {
 	cmd.Flags().VisitAll(fn)
 	cmd.PersistentFlags().VisitAll(fn)
@@ -38,9 +38,9 @@ func visit(cmd *cobra.Command, fn func(*pflag.Flag)) {
 	}
 }
 
-// distance is the number of letters to add, leave out or change to make b of a.
+// distance returns the Levenshtein distance of two words.
 func distance(a, b string) int {
-	row := make([]int, len(b)+1) // distances of a's first letters to each beginning of b
+	row := make([]int, len(b)+1) // distances of a prefix of a to each prefix of b
 	for j := range row {
 		row[j] = j
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/procfleet/procfleet/internal/fleetkey"
 )
 
-// command is what a simulated agent reads of an [agentproto.Command]: not the
-// specs, which it has no use for.
+// command has the fields of an [agentproto.Command] without the specs, which a
+// simulated agent does not use.
 type command struct {
 	ID           string        `json:"id"`
 	Task         string        `json:"task"`
@@ -30,8 +30,8 @@ type commandItem struct {
 	Action string `json:"action"`
 }
 
-// isCommand tells a command from a resend by the type, which our encoders
-// write first.
+// isCommand distinguishes a command from a resend by the type, which encoders of
+// procfleet write first.
 func isCommand(data []byte) bool {
 	if bytes.HasPrefix(data, []byte(`{"type":"`+agentproto.TypeCommand+`"`)) {
 		return true
@@ -40,7 +40,7 @@ func isCommand(data []byte) bool {
 	return err == nil && typ == agentproto.TypeCommand
 }
 
-// accept answers a command and queues its results.
+// accept replies to a command and queues its results.
 func (l *link) accept(a *agent, data []byte) (reply, error) {
 	now := time.Now().UTC()
 	var c command
@@ -57,7 +57,7 @@ func (l *link) accept(a *agent, data []byte) (reply, error) {
 		for _, item := range c.Items {
 			l.memory.remember(c.Task, item.Item, now)
 		}
-		if l.cfg.Latency == 0 && onlyLooks(c.Items) { // as agents do
+		if l.cfg.Latency == 0 && onlyStatus(c.Items) { // as agents do
 			data := appendPrompt(nil, l.header(agentproto.TypeReply), a.instance, c.Items, now)
 			return reply{agentproto.TypeReply, c.ID, data}, nil
 		}
@@ -68,8 +68,8 @@ func (l *link) accept(a *agent, data []byte) (reply, error) {
 	return l.answer(a, c, now)
 }
 
-// onlyLooks reports whether the answer to a command has its results.
-func onlyLooks(items []commandItem) bool {
+// onlyStatus reports whether the reply to a command contains its results.
+func onlyStatus(items []commandItem) bool {
 	return !slices.ContainsFunc(items, func(i commandItem) bool { return i.Action != agentproto.ActionStatus })
 }
 
@@ -83,7 +83,7 @@ func (l *link) fresh(c *command) bool {
 	return true
 }
 
-// answer is accept for a command of which something is a repeat or refused.
+// answer is accept for a command with repeated or rejected items.
 func (l *link) answer(a *agent, c command, now time.Time) (reply, error) {
 	r := agentproto.Reply{Header: l.header(agentproto.TypeReply), Instance: a.instance}
 	r.Items = make([]agentproto.ReplyItem, len(c.Items))
@@ -108,13 +108,13 @@ func (l *link) answer(a *agent, c command, now time.Time) (reply, error) {
 	return encoded(&r, c.ID)
 }
 
-// encoded is the answer to the message with the given id.
+// encoded returns the encoded reply to the message with the given id.
 func encoded(m agentproto.Message, answers string) (reply, error) {
 	data, err := agentproto.Encode(m)
 	return reply{m.MessageType(), answers, data}, err
 }
 
-// refusal says why an agent would turn the whole command away; "" if not.
+// refusal returns the reason to reject the whole command, or "".
 func (l *link) refusal(a *agent, c *command, now time.Time) string {
 	switch {
 	case c.Host != a.host:
@@ -127,14 +127,14 @@ func (l *link) refusal(a *agent, c *command, now time.Time) string {
 	return ""
 }
 
-// refuse turns away the message with the given id.
+// refuse rejects the message with the given id.
 func (l *link) refuse(a *agent, id, word, message string) (reply, error) {
 	return encoded(&agentproto.Reply{
 		Header: l.header(agentproto.TypeReply), Instance: a.instance, Refused: word, Message: message,
 	}, id)
 }
 
-// resend answers which of the items it knows and sends their results.
+// resend replies with the known items and sends their results.
 func (l *link) resend(a *agent, data []byte) (reply, error) {
 	var ask agentproto.Resend
 	if err := agentproto.Decode(data, agentproto.TypeResend, &ask); err != nil {
@@ -162,9 +162,8 @@ func (l *link) resend(a *agent, data []byte) (reply, error) {
 	return encoded(&r, ask.ID)
 }
 
-// believe says why a command, or else a resend, is not known to be from a
-// server.
-func (a *agent) believe(msg *nats.Msg, command bool) error {
+// verify returns an error unless a server signed the command or resend.
+func (a *agent) verify(msg *nats.Msg, command bool) error {
 	messageType := agentproto.TypeResend
 	if command {
 		messageType = agentproto.TypeCommand
@@ -175,7 +174,7 @@ func (a *agent) believe(msg *nats.Msg, command bool) error {
 // simulatedPID is the pid of every simulated process.
 const simulatedPID = "1000"
 
-// success is the outcome of one item, as appendResults writes it.
+// success is the outcome of one item for appendResults.
 func success(item commandItem, accepted, now time.Time) *agentproto.Result {
 	r := &agentproto.Result{
 		Item: item.Item, Code: agentproto.CodeSuccess, Reason: agentproto.ReasonSucceeded, Message: "success",

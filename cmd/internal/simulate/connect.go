@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// connecting is how many connections are being made at a time; a server
-	// has a short queue for those it has not taken yet.
+	// connecting limits concurrent connection attempts: the accept queue of a server is
+	// short.
 	connecting = 200
-	// reconnectShare is what each connection adds to the time over which the
-	// fleet spreads its return to a restarted server.
+	// reconnectShare is the time per connection over which the fleet spreads its
+	// reconnects.
 	reconnectShare = time.Millisecond
 )
 
-// connection is one to NATS and is shared by some agents.
+// connection is a NATS connection that some agents share.
 type connection struct {
 	*nats.Conn
-	inbox string // where receipts arrive, before the number of the results
+	inbox string // subject prefix of receipts, before the number of the message
 }
 
 func (c *connection) close() {
@@ -34,8 +34,7 @@ func (c *connection) close() {
 	}
 }
 
-// connect makes every connection and returns when the server knows all
-// subscriptions.
+// connect opens all connections and returns when the server has all subscriptions.
 func (f *Fleet) connect(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(connecting)
@@ -45,7 +44,7 @@ func (f *Fleet) connect(ctx context.Context) error {
 	return group.Wait()
 }
 
-// open makes connection n and subscribes its agents.
+// open opens connection n and subscribes its agents.
 func (f *Fleet) open(ctx context.Context, n int) (err error) {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -72,7 +71,7 @@ func (f *Fleet) open(ctx context.Context, n int) (err error) {
 	return f.listening(ctx, c)
 }
 
-// listening returns once the server knows every subscription of c.
+// listening returns when the server has every subscription of c.
 func (f *Fleet) listening(ctx context.Context, c *connection) error {
 	for {
 		err := c.FlushTimeout(receiptTimeout)

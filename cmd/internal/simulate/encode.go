@@ -8,9 +8,9 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// The messages that every command takes are written by hand: a simulated
-// fleet shares the machine with what it is there to measure, and this is
-// a fraction of the work. A test holds them to what agentproto writes.
+// The messages of every command are encoded by hand, at a fraction of the cost: a
+// simulated fleet shares the machine with the system under test. A test compares
+// them with the encoding of agentproto.
 
 // appendReply appends a [agentproto.Reply] that accepts every item.
 func appendReply(b []byte, h agentproto.Header, instance string, items []commandItem) []byte {
@@ -29,8 +29,7 @@ func appendReply(b []byte, h agentproto.Header, instance string, items []command
 	return append(b, "]}"...)
 }
 
-// appendPrompt appends a [agentproto.Reply] in which every item has succeeded
-// already.
+// appendPrompt appends a [agentproto.Reply] with the success of every item.
 func appendPrompt(b []byte, h agentproto.Header, instance string, items []commandItem, now time.Time) []byte {
 	b = appendHeader(b, h)
 	b = append(b, `,"instance":"`...)
@@ -99,7 +98,7 @@ func statusText(action string) string {
 	return `"running":false,"supervised":false,"phase":"stopped"`
 }
 
-// plain reports whether text can stand in JSON as it is.
+// plain reports whether text needs no escapes in JSON.
 func plain(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' })
 }

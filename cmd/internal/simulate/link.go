@@ -16,24 +16,22 @@ import (
 )
 
 const (
-	// queued is how many messages of a link may wait; NATS drops what is
-	// beyond, and the other side repeats it.
+	// queued is the maximum of pending messages of a link; NATS drops further ones, and
+	// the sender repeats them.
 	queued = 64 << 10
-	// retryEvery is the pause after a failure to connect, to send a result, or to
-	// find a worker.
+	// retryEvery is the pause after a failed connection, a failed send, or no
+	// responders.
 	retryEvery = time.Second
-	// receiptTimeout is the wait for a verified receipt before the results are
-	// sent again.
+	// receiptTimeout is the wait for a verified receipt before results are sent again.
 	receiptTimeout = 5 * time.Second
-	// checkEvery is how often results are checked for being due again.
+	// checkEvery is the interval at which results without a receipt are checked.
 	checkEvery = 100 * time.Millisecond
 )
 
-// traceHeader is the W3C trace context as Go writes its name.
+// traceHeader is the canonical name of the W3C trace context header.
 const traceHeader = "Traceparent"
 
-// link is a share of the agents and of the connections. Its run owns
-// everything that changes.
+// link is a share of the agents and connections. Its run owns all mutable state.
 type link struct {
 	cfg      Config
 	log      logrus.FieldLogger
@@ -42,14 +40,14 @@ type link struct {
 	receipts chan *nats.Msg
 
 	memory *memory
-	due    []outcome // results that wait for their time, the earliest first
-	// unstored are results that no receipt has named yet, by the number of their message.
+	due    []outcome // results that are not due yet, earliest first
+	// unstored are results without a receipt, by the number of their message.
 	unstored map[int64]*unstored
-	trace    string // traceparent of the command at hand
+	trace    string // traceparent of the current command
 	number   int64  // of the last message
 }
 
-// outcome is the results of a command's items, to be sent at their time.
+// outcome is the results of a command's items with the time to send them.
 type outcome struct {
 	command  *command
 	agent    *agent
@@ -58,8 +56,7 @@ type outcome struct {
 	at       time.Time
 }
 
-// unstored is an outcome that was sent. Its command has the items that no receipt
-// has named.
+// unstored is a sent outcome. Its command has the items without a receipt.
 type unstored struct {
 	outcome
 	again time.Time // when to send it again
@@ -73,7 +70,7 @@ func newLink(cfg Config) *link {
 	}
 }
 
-// run answers commands and sends results until ctx ends.
+// run replies to commands and sends results until ctx ends.
 func (l *link) run(ctx context.Context) {
 	check := time.NewTicker(checkEvery)
 	defer check.Stop()
@@ -84,7 +81,7 @@ func (l *link) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case msg := <-l.commands:
-			l.take(msg)
+			l.handle(msg)
 		case msg := <-l.receipts:
 			l.received(msg, time.Now())
 			continue
@@ -98,14 +95,14 @@ func (l *link) run(ctx context.Context) {
 	}
 }
 
-// take answers one command or request to send again.
-func (l *link) take(msg *nats.Msg) {
+// handle replies to one command or resend request.
+func (l *link) handle(msg *nats.Msg) {
 	a := l.agents[msg.Subject]
 	l.trace = msg.Header.Get(traceHeader)
 	var r reply
 	var err error
 	switch command := isCommand(msg.Data); {
-	case a.believe(msg, command) != nil:
+	case a.verify(msg, command) != nil:
 		r, err = l.refuse(a, "", agentproto.RefusedSignature, "refused by a simulated agent")
 	case command:
 		r, err = l.accept(a, msg.Data)
@@ -120,14 +117,13 @@ func (l *link) take(msg *nats.Msg) {
 	}
 }
 
-// reply answers the message with the given id.
+// reply sends the reply to the message with the given id.
 type reply struct {
 	messageType, answers string
 	data                 []byte
 }
 
-// later queues a result; the latency is the same for all, so the queue stays
-// in order of time.
+// later queues a result. All results have the same latency, so the queue is sorted.
 func (l *link) later(o outcome) {
 	o.trace = l.trace
 	o.at = o.accepted.Add(l.cfg.Latency)
@@ -144,7 +140,7 @@ func (l *link) sendDue() {
 	l.due = slices.Delete(l.due, 0, done)
 }
 
-// send requests a receipt for results, unless workers have asked their agent to wait.
+// send sends results and requests a receipt, unless workers have paused the agent.
 func (l *link) send(number int64, u *unstored, now time.Time) {
 	u.again = now.Add(jittered(receiptTimeout))
 	if resume := u.agent.resume[u.command.Lane]; resume.After(now) {
@@ -169,12 +165,12 @@ func (l *link) request(number int64, u *unstored, now time.Time) error {
 	return a.conn.PublishMsg(&msg)
 }
 
-// received forgets the results that a receipt names. Anything but a verified
-// receipt changes nothing: the results are sent again at their time.
+// received removes the results of a verified receipt. Without one the results are
+// sent again when due.
 func (l *link) received(msg *nats.Msg, now time.Time) {
 	number, err := strconv.ParseInt(msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:], 10, 64)
 	if err != nil {
-		return // no subject of this link
+		return // not a subject of this link
 	}
 	u, waits := l.unstored[number]
 	if !waits {
@@ -197,7 +193,7 @@ func (l *link) received(msg *nats.Msg, now time.Time) {
 // noResponders is the status of NATS' reply to a request without a subscriber.
 const noResponders = "503"
 
-// settle removes the items that a receipt names, and notes when to send the others again.
+// settle removes the items of a receipt and schedules the others again.
 func (u *unstored) settle(r *agentproto.Receipt, now time.Time) {
 	if r.Task == u.command.Task {
 		u.command.Items = slices.DeleteFunc(u.command.Items, func(i commandItem) bool {
@@ -219,8 +215,8 @@ func (l *link) sendAgain(now time.Time) {
 	}
 }
 
-// jittered returns between d and half as much again, so that agents that failed
-// together do not return together.
+// jittered returns d to 1.5 d, so that agents that fail together do not retry
+// together.
 func jittered(d time.Duration) time.Duration { return d + rand.N(d/2) }
 
 func messageID(number int64) string { return "sim" + strconv.FormatInt(number, 36) }

@@ -2,8 +2,8 @@ package simulate
 
 import "time"
 
-// remembered is how many items a link keeps for repeats. Workers ask again
-// within seconds, so older ones are only needed by a sweep that lost results.
+// remembered is the number of items that a link retains for repeated commands.
+// Workers repeat within seconds; a sweep that misses results may need older items.
 const remembered = 256 << 10
 
 type itemID struct {
@@ -11,12 +11,12 @@ type itemID struct {
 	item int
 }
 
-// memory is when the latest items were accepted; the oldest are forgotten.
+// memory holds the acceptance times of the latest items and evicts the oldest.
 type memory struct {
 	accepted map[itemID]time.Time
 	ring     []itemID
 	next     int
-	task     string // the last one seen, so that its items share one string
+	task     string // latest task, whose items share this string
 }
 
 func newMemory() *memory { return &memory{accepted: make(map[itemID]time.Time)} }

@@ -10,17 +10,16 @@ import (
 
 const (
 	presenceEvery = 30 * time.Second
-	// burst announcements are sent at a time, a tick apart: 20,000 a second,
-	// which a worker stores without a queue.
+	// burst is the number of announcements per tick: 20,000 per second, which a worker
+	// stores without a queue.
 	burst = 200
 	tick  = 10 * time.Millisecond
-	// probeEvery is how often a fleet that no worker has heard yet tries.
+	// probeEvery is the interval of announcements until a worker replies.
 	probeEvery = time.Second
 )
 
-// announce announces every agent, calls Ready, and goes on announcing each
-// agent every 30 s until ctx ends. When the first worker appears only later,
-// all are announced to it at once rather than within the next 30 s.
+// announce announces every agent, calls Ready, and announces each agent every 30 s
+// until ctx ends. It announces all agents at once when the first worker appears.
 func (f *Fleet) announce(ctx context.Context) {
 	heard := f.probe()
 	if !f.announceAll(ctx, tick, burst) {
@@ -42,16 +41,15 @@ func (f *Fleet) announce(ctx context.Context) {
 	}
 }
 
-// even says how many agents have to have their turn how often, so that all had
-// it after a round and workers see an even stream.
+// even divides a round into equal batches: n agents per interval.
 func (f *Fleet) even(round time.Duration) (interval time.Duration, n int) {
 	const bursts = 300
 	n = (f.cfg.Agents + bursts - 1) / bursts
 	return round * time.Duration(n) / time.Duration(f.cfg.Agents), n
 }
 
-// announceAll announces every agent. An announcement that cannot be sent is
-// not missed: the next one will be.
+// announceAll announces every agent. A failed announcement is not retried: the next
+// round replaces it.
 func (f *Fleet) announceAll(ctx context.Context, interval time.Duration, n int) bool {
 	return f.inTurns(ctx, interval, n, func(a *agent) {
 		if data, err := f.presence(a); err == nil {
@@ -60,8 +58,8 @@ func (f *Fleet) announceAll(ctx context.Context, interval time.Duration, n int) 
 	})
 }
 
-// inTurns calls do with n agents every interval until all had their turn, and
-// reports whether ctx still goes on.
+// inTurns calls do for n agents per interval until all agents are done, and reports
+// whether ctx is still active.
 func (f *Fleet) inTurns(ctx context.Context, interval time.Duration, n int, do func(*agent)) bool {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -79,7 +77,7 @@ func (f *Fleet) inTurns(ctx context.Context, interval time.Duration, n int, do f
 	return true
 }
 
-// probe announces the first agent and reports whether a worker answered.
+// probe announces the first agent and reports whether a worker replied.
 func (f *Fleet) probe() bool {
 	first := &f.agents[0]
 	data, err := f.presence(first)

@@ -8,8 +8,8 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// report has every agent report its processes every ReportEvery until ctx
-// ends, evenly spread over that time.
+// report sends the processes of every agent every ReportEvery until ctx ends, evenly
+// spread over the interval.
 func (f *Fleet) report(ctx context.Context) {
 	if f.cfg.Processes == 0 {
 		return
@@ -20,12 +20,12 @@ func (f *Fleet) report(ctx context.Context) {
 	for f.inTurns(ctx, interval, n, func(a *agent) {
 		h := agentproto.Header{Type: agentproto.TypeProcesses, ID: a.instance, Sent: time.Now().UTC()}
 		data := appendProcesses(nil, h, a, template)
-		_ = a.conn.PublishMsg(a.signed(subject, agentproto.TypeProcesses, "", data)) // the next one says all
+		_ = a.conn.PublishMsg(a.signed(subject, agentproto.TypeProcesses, "", data)) // the next report has all processes
 	}) {
 	}
 }
 
-// processText is the report of one process before and after the moment of its
+// processText is the encoded report of one process, before and after the time of its
 // status.
 type processText struct{ before, after string }
 
@@ -47,8 +47,8 @@ func newProcessText(i int, started time.Time) processText {
 	}
 }
 
-// appendProcesses appends [agentproto.Processes], numbered by this host's
-// clock.
+// appendProcesses appends [agentproto.Processes]; the sequence number is the local
+// time.
 func appendProcesses(b []byte, h agentproto.Header, a *agent, template []processText) []byte {
 	b = appendHeader(b, h)
 	b = append(b, `,"host":"`...)

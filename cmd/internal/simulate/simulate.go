@@ -1,6 +1,6 @@
-// Package simulate runs many light agents in one process, for scale tests.
-// They speak the real protocol but have no processes: every known action
-// succeeds after a fixed time.
+// Package simulate runs many light agents in one process, for scale tests. They
+// implement the agent protocol without processes: every known action succeeds
+// after a fixed time.
 package simulate
 
 import (
@@ -21,37 +21,37 @@ import (
 	"github.com/procfleet/procfleet/internal/tlsfiles"
 )
 
-// maxLinks is how many links share the work: as many as keep a machine busy.
+// maxLinks is the number of links that share the work, enough for all cores.
 const maxLinks = 8
 
-// maxProcesses fit into one report.
+// maxProcesses is the maximum of one report.
 const maxProcesses = 1000
 
-// MaxAgents is how many addresses 10.0.0.0/8 has.
+// MaxAgents is the number of addresses in 10.0.0.0/8.
 const MaxAgents = 1 << 24
 
 // Config of a simulated fleet.
 type Config struct {
-	Agents      int   // how many; 1 to MaxAgents
+	Agents      int   // 1 to MaxAgents
 	Connections int   // to NATS, shared by the agents; default 8, at most one each
 	Cloud       int64 // cloud area of all agents
-	// Latency is from the acceptance of a command to its result; default 0.
+	// Latency is the time from the acceptance of a command to its result; default 0.
 	Latency time.Duration
-	// Processes is how many processes each agent reports every ReportEvery;
-	// default 0, with which nothing is reported, and 30 s.
+	// Processes is the number of processes that each agent reports every ReportEvery;
+	// defaults 0, which disables reports, and 30 s.
 	Processes   int
 	ReportEvery time.Duration
 	URL         string
-	// Keys returns the fleet's present keys, from which the agents derive theirs;
-	// default nil, with which they sign nothing.
+	// Keys returns the fleet's current keys, from which the agents derive theirs;
+	// default nil: messages are unsigned.
 	Keys func() *fleetkey.Ring
-	TLS  *tlsfiles.Client // nil: what URL says
-	// Credentials are of a NATS user that may speak for all the agents; see
+	TLS  *tlsfiles.Client // nil: default of URL
+	// Credentials are those of a NATS user with the rights of all agents; see
 	// [natsconn.Config].
 	Credentials func() ([]byte, error)
 	Log         logrus.FieldLogger
-	// Ready is called once when every agent listens and was announced. An
-	// announcement reaches the store once a worker runs.
+	// Ready is called once, when every agent has subscribed and announced itself. A
+	// worker stores the announcement.
 	Ready func()
 }
 
@@ -90,7 +90,7 @@ func New(cfg Config) (*Fleet, error) {
 	return &Fleet{cfg: cfg}, nil
 }
 
-// Run connects, subscribes, announces and answers until ctx ends.
+// Run connects, subscribes, announces and replies until ctx ends.
 func (f *Fleet) Run(ctx context.Context) error {
 	f.started = time.Now()
 	f.makeAgents()
@@ -114,8 +114,8 @@ func (f *Fleet) Run(ctx context.Context) error {
 	return nil
 }
 
-// makeAgents makes agents, connections and links: every Connections-th agent
-// shares a connection, every maxLinks-th connection a link.
+// makeAgents creates agents, connections and links: every Connections-th agent shares
+// a connection, every maxLinks-th connection a link.
 func (f *Fleet) makeAgents() {
 	for range min(f.cfg.Connections, maxLinks) {
 		f.links = append(f.links, newLink(f.cfg))
@@ -137,18 +137,17 @@ func (f *Fleet) makeAgents() {
 	}
 }
 
-// agent is one simulated agent. Its texts are made once: they are part of
-// every message.
+// agent is one simulated agent. Its texts are created once for all messages.
 type agent struct {
 	subject  string
 	host     string
-	instance string // another one in every run, as its memory is
+	instance string // unique per run, like its memory
 	conn     *connection
 	keys     hostKeys
-	resume   map[string]time.Time // by lane: when workers may be sent results again; its link owns it
+	resume   map[string]time.Time // by lane: end of the pause that workers requested; owned by the link
 }
 
-// wait lets the agent send no results in a lane before a time.
+// wait pauses the results of the agent in a lane until a time.
 func (a *agent) wait(lane string, until time.Time) {
 	if a.resume == nil {
 		a.resume = make(map[string]time.Time, 1)
@@ -156,7 +155,7 @@ func (a *agent) wait(lane string, until time.Time) {
 	a.resume[lane] = until
 }
 
-// hostKeys are the keys of one host, derived anew when the fleet's change.
+// hostKeys are the keys of one host, derived again when the fleet's keys change.
 type hostKeys struct {
 	ring    func() *fleetkey.Ring
 	host    string
@@ -168,7 +167,7 @@ type derivedKeys struct {
 	keys *fleetkey.Host
 }
 
-// current returns the present keys; nil if the fleet has none.
+// current returns the current keys, or nil if the fleet has none.
 func (h *hostKeys) current() *fleetkey.Host {
 	ring := h.ring()
 	if ring == nil {
@@ -182,13 +181,12 @@ func (h *hostKeys) current() *fleetkey.Host {
 	return d.keys
 }
 
-// signed returns a message from the agent with its signatures.
+// signed returns a signed message of the agent.
 func (a *agent) signed(subject, messageType, answers string, data []byte) *nats.Msg {
 	return &nats.Msg{Subject: subject, Data: data, Header: a.sign(nil, messageType, answers, data)}
 }
 
-// sign returns the headers of a message from the agent with its signatures
-// added.
+// sign adds signatures to the headers of a message of the agent.
 func (a *agent) sign(header nats.Header, messageType, answers string, data []byte) nats.Header {
 	keys := a.keys.current()
 	if keys == nil {
@@ -203,5 +201,5 @@ func (a *agent) sign(header nats.Header, messageType, answers string, data []byt
 
 // Address of agent i is 10.(i>>16).(i>>8&255).(i&255).
 func Address(i int) netip.Addr {
-	return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}) //nolint:gosec // the lower bytes are meant
+	return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}) //nolint:gosec // the conversion selects the lower bytes
 }

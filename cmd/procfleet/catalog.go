@@ -22,9 +22,9 @@ func newProcessExport(f *processFlags) *cobra.Command {
 	var business businessFlags
 	cmd := &cobra.Command{
 		Use:   "export",
-		Short: "Write the process catalogue of a business as YAML",
-		Long: `Write the process catalogue of a business as YAML: a document for each process, by name, with what
-differs from the defaults. What was written is read by import, of this business or another.`,
+		Short: "Export the process catalog of a business as YAML",
+		Long: `Export the process catalog of a business as YAML: one document per process, by name, with the attributes that differ
+from their defaults. Import it into the same or another business with procfleet process import.`,
 		Example: `  procfleet process export --biz 2 > shop.yaml
   procfleet process export --biz 2 --json`,
 		Args: command.NoArgs,
@@ -47,27 +47,27 @@ func (f *processFlags) export(cmd *cobra.Command, b client.Business) error {
 	processes := []client.CatalogueProcess{}
 	for p, err := range c.Catalogue(cmd.Context(), b, client.CatalogueQuery{}) {
 		if err != nil {
-			return err // rather nothing than a part, which looks like all
+			return err // a partial export would look complete
 		}
 		processes = append(processes, p)
 	}
 	if f.json {
 		return writeJSON(cmd.OutOrStdout(), map[string]any{"processes": processes})
 	}
-	return writeCatalogue(cmd.OutOrStdout(), processes)
+	return writeCatalog(cmd.OutOrStdout(), processes)
 }
 
-// writeCatalogue writes processes, each as a document of its own.
-func writeCatalogue(out io.Writer, processes []client.CatalogueProcess) error {
+// writeCatalog writes one document per process.
+func writeCatalog(out io.Writer, processes []client.CatalogueProcess) error {
 	encoder := yaml.NewEncoder(out)
 	encoder.SetIndent(2)
 	for i := range processes {
-		if err := writeCatalogueDocument(encoder, &processes[i]); err != nil {
+		if err := writeCatalogDocument(encoder, &processes[i]); err != nil {
 			return err
 		}
 	}
 	if len(processes) == 0 {
-		return nil // an encoder that wrote nothing cannot be closed
+		return nil // closing an unused encoder fails
 	}
 	return encoder.Close()
 }
@@ -84,15 +84,15 @@ func newProcessImport(shared *processFlags) *cobra.Command {
 	f := importFlags{processFlags: shared}
 	cmd := &cobra.Command{
 		Use:   "import",
-		Short: "Make the process catalogue of a business what a file says",
-		Long: `Make processes in the catalogue of a business, or change those that have the same names.
+		Short: "Import processes into the catalog of a business",
+		Long: `Create processes in the catalog of a business, or change those with the same names.
 
-The file is what export writes: a YAML document for each process. An attribute that a document leaves
-out has its default. The modules are the exact set; without them they stay as they are. Processes that
-the file does not have are left alone. Importing again changes nothing.
+The file has the format of export: one YAML document per process. Missing attributes have their defaults. A list of
+modules replaces the existing one; without it the modules stay unchanged. Processes that are not in the file stay
+unchanged. A second import of the same file changes nothing.
 
-At most 1000 processes are saved together: all of them or, if one is refused, none. With more there
-are several such calls, in the order of the file.`,
+Up to 1000 processes are saved atomically: if one is rejected, none is saved. Larger files take several such calls, in
+the order of the file.`,
 		Example: `  procfleet process import --biz 2 -f shop.yaml --plan
   procfleet process export --biz 2 | procfleet process import --biz 3 -f -`,
 		Args: command.NoArgs,
@@ -110,18 +110,18 @@ func (f *importFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	if f.file == "" {
-		return command.Usagef("-f is missing: name the file with the processes")
+		return command.Usagef("-f is required: name the file with the processes")
 	}
 	data, err := readFileOr(cmd.InOrStdin(), f.file)
 	if err != nil {
 		return command.Usagef("-f: %w", err)
 	}
-	processes, err := readCatalogue(bytes.NewReader(data))
+	processes, err := readCatalog(bytes.NewReader(data))
 	switch {
 	case err != nil:
 		return command.Usagef("-f %s: %w", f.file, err)
 	case len(processes) == 0:
-		return command.Usagef("-f %s: there is no process in it", f.file)
+		return command.Usagef("-f %s: the file has no process", f.file)
 	}
 	saved, err := f.save(cmd, processes)
 	if f.json {
@@ -136,14 +136,14 @@ func (f *importFlags) run(cmd *cobra.Command) error {
 	return err
 }
 
-// imported is what became of the processes of all calls together.
+// imported is the outcome of all calls together.
 type imported struct {
 	client.CatalogueSaved
 	tasks []procfleet.TaskID
 }
 
-// save makes as many calls as are needed. What the calls before a failure did
-// is returned with it.
+// save makes as many calls as necessary. With an error it returns the outcome of
+// the calls before it.
 func (f *importFlags) save(cmd *cobra.Command, processes []client.CatalogueProcess) (imported, error) {
 	done := imported{tasks: []procfleet.TaskID{}}
 	done.Processes = []client.SavedProcess{}
@@ -157,7 +157,7 @@ func (f *importFlags) save(cmd *cobra.Command, processes []client.CatalogueProce
 	}
 	parts := importParts(processes)
 	if len(parts) > 1 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%d processes are saved in %d calls, each as a whole or not at all\n", len(processes), len(parts))
+		fmt.Fprintf(cmd.ErrOrStderr(), "saving %d processes in %d calls, each atomic\n", len(processes), len(parts))
 	}
 	for n, part := range parts {
 		saved, err := call(cmd.Context(), f.business.of, part)
@@ -175,15 +175,15 @@ func (f *importFlags) save(cmd *cobra.Command, processes []client.CatalogueProce
 	return done, nil
 }
 
-// largestImport is about how many bytes of JSON one call has at most.
+// largestImport is the approximate maximum of a call in bytes of JSON.
 const largestImport = 8 << 20
 
-// importParts divides processes into what one call can save.
+// importParts divides processes into parts that one call can save.
 func importParts(processes []client.CatalogueProcess) [][]client.CatalogueProcess {
 	var parts [][]client.CatalogueProcess
 	begin, size := 0, 0
 	for i := range processes {
-		text, _ := json.Marshal(processes[i]) // which was made of texts, numbers and truth values
+		text, _ := json.Marshal(processes[i]) // strings, numbers and booleans always encode
 		if i-begin == client.LargestSave || i > begin && size+len(text) > largestImport {
 			parts = append(parts, processes[begin:i])
 			begin, size = i, 0
@@ -193,7 +193,7 @@ func importParts(processes []client.CatalogueProcess) [][]client.CatalogueProces
 	return append(parts, processes[begin:])
 }
 
-// write says what was done, or would be.
+// write prints the changes and their number.
 func (done *imported) write(out io.Writer, plan bool) error {
 	counts := make(map[v1.SaveOutcome]int)
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -214,7 +214,7 @@ func (done *imported) write(out io.Writer, plan bool) error {
 		return err
 	}
 	for _, task := range slices.Compact(done.tasks) {
-		if _, err := fmt.Fprintf(out, "agents are told by task %s\n", task); err != nil {
+		if _, err := fmt.Fprintf(out, "task %s notifies the agents\n", task); err != nil {
 			return err
 		}
 	}

@@ -13,20 +13,19 @@ import (
 	"github.com/procfleet/procfleet/client"
 )
 
-// A file of the catalogue has a YAML document for each process: its name, the
-// attributes that differ from their defaults, in the order of the catalogue,
-// and its modules.
+// A catalog file has one YAML document per process: its name, the attributes that
+// differ from their defaults, in the order of the catalog, and its modules.
 
 // modulesKey is the key of a process's modules.
 const modulesKey = "modules"
 
-// writeCatalogueDocument appends a process to such a file.
-func writeCatalogueDocument(to *yaml.Encoder, p *client.CatalogueProcess) error {
+// writeCatalogDocument appends a process to a catalog file.
+func writeCatalogDocument(to *yaml.Encoder, p *client.CatalogueProcess) error {
 	document := &yaml.Node{Kind: yaml.MappingNode}
 	add := func(key string, value *yaml.Node) {
 		document.Content = append(document.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, value)
 	}
-	set, err := catalogueValues(p)
+	set, err := catalogValues(p)
 	if err != nil {
 		return err
 	}
@@ -48,8 +47,8 @@ func writeCatalogueDocument(to *yaml.Encoder, p *client.CatalogueProcess) error 
 	return to.Encode(document)
 }
 
-// catalogueValues are a process's attributes as the catalogue has them.
-func catalogueValues(p *client.CatalogueProcess) (map[catalog.Attribute]catalog.Value, error) {
+// catalogValues returns the attributes of a process as catalog values.
+func catalogValues(p *client.CatalogueProcess) (map[catalog.Attribute]catalog.Value, error) {
 	set := make(map[catalog.Attribute]catalog.Value, len(p.Attributes))
 	for name, value := range p.Attributes {
 		switch value := value.(type) {
@@ -62,15 +61,15 @@ func catalogueValues(p *client.CatalogueProcess) (map[catalog.Attribute]catalog.
 		case bool:
 			set[catalog.Attribute(name)] = catalog.Truth(value)
 		default:
-			return nil, fmt.Errorf("process %q: %s is a %T, which no attribute is", p.Name(), name, value)
+			return nil, fmt.Errorf("process %q: %s has the type %T, which no attribute has", p.Name(), name, value)
 		}
 	}
 	return set, nil
 }
 
-// scalarNode is a value such that it is read again as it was: texts that look
-// like something else are quoted, and those of several lines are written as
-// such where YAML can say them so.
+// scalarNode returns a YAML node that decodes to the same value: it quotes texts
+// that YAML would read as another type, and writes texts of several lines as a
+// block where that is lossless.
 func scalarNode(v catalog.Value) *yaml.Node {
 	text, isText := v.AsText()
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: v.String()}
@@ -91,9 +90,8 @@ func scalarNode(v catalog.Value) *yaml.Node {
 	return n
 }
 
-// blockText reports whether a text of several lines can be written as a block:
-// it has only printable characters, and no blanks where a block would lose
-// them.
+// blockText reports whether a YAML block preserves a text of several lines: it has
+// only printable characters, and no blanks that a block would drop.
 func blockText(text string) bool {
 	for line := range strings.SplitSeq(text, "\n") {
 		if line != strings.TrimSpace(line) && strings.TrimLeft(line, " ") != strings.TrimSpace(line) {
@@ -108,9 +106,9 @@ func blockText(text string) bool {
 	return !strings.HasPrefix(text, " ") && !strings.HasPrefix(text, "\n")
 }
 
-// readCatalogue reads a file of the catalogue, strictly. What a document leaves
-// out has its default, but for its modules, which then stay as they are.
-func readCatalogue(from io.Reader) ([]client.CatalogueProcess, error) {
+// readCatalog reads a catalog file and rejects unknown keys. Missing attributes
+// have their defaults; missing modules stay unchanged on import.
+func readCatalog(from io.Reader) ([]client.CatalogueProcess, error) {
 	var all []client.CatalogueProcess
 	lines := make(map[string]int) // of names
 	for decoder := yaml.NewDecoder(from); ; {
@@ -125,7 +123,7 @@ func readCatalogue(from io.Reader) ([]client.CatalogueProcess, error) {
 			continue // an empty document
 		}
 		root := document.Content[0]
-		p, err := readCatalogueDocument(root)
+		p, err := readCatalogDocument(root)
 		if err != nil {
 			return nil, err
 		}
@@ -141,7 +139,7 @@ func atLine(n *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("line %d: %w", n.Line, fmt.Errorf(format, args...))
 }
 
-func readCatalogueDocument(root *yaml.Node) (p client.CatalogueProcess, err error) {
+func readCatalogDocument(root *yaml.Node) (p client.CatalogueProcess, err error) {
 	if root.Kind != yaml.MappingNode {
 		return p, atLine(root, "is not a process, which has keys and values")
 	}
@@ -172,7 +170,7 @@ func readCatalogueDocument(root *yaml.Node) (p client.CatalogueProcess, err erro
 	return p, nil
 }
 
-// plain is a value as the client has it.
+// plain returns a value in the type of the client.
 func plain(v catalog.Value) any {
 	if text, ok := v.AsText(); ok {
 		return text
@@ -208,7 +206,7 @@ func moduleNames(n *yaml.Node) ([]string, error) {
 	return modules, nil
 }
 
-// scalarValue reads a text, a whole number, true, false or null.
+// scalarValue decodes a text, a whole number, a boolean or null.
 func scalarValue(n *yaml.Node) (v catalog.Value, err error) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias

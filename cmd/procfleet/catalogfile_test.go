@@ -16,7 +16,7 @@ import (
 // exported is what export writes.
 func exported(t interface{ Fatal(...any) }, processes ...client.CatalogueProcess) string {
 	var out bytes.Buffer
-	if err := writeCatalogue(&out, processes); err != nil {
+	if err := writeCatalog(&out, processes); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -70,7 +70,7 @@ func TestTheExampleIsAnExport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	read, err := readCatalogue(bytes.NewReader(text))
+	read, err := readCatalog(bytes.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestWhatIsExportedIsImportedAsItWas(t *testing.T) {
 			}
 		}
 		file := exported(t, p, process(map[catalog.Attribute]catalog.Value{catalog.AttrName: catalog.Text("the next")}))
-		read, err := readCatalogue(strings.NewReader(file))
+		read, err := readCatalog(strings.NewReader(file))
 		if err != nil || len(read) != 2 {
 			t.Fatalf("%d processes, %v, in\n%s", len(read), err, file)
 		}
@@ -120,7 +120,7 @@ func TestWhatIsExportedIsImportedAsItWas(t *testing.T) {
 	})
 }
 
-func TestAFileOfTheCatalogueIsReadStrictly(t *testing.T) {
+func TestAFileOfTheCatalogIsReadStrictly(t *testing.T) {
 	t.Parallel()
 	for text, says := range map[string]string{
 		"name: a\nstart: x":                      "start: is no attribute of a process",
@@ -141,11 +141,11 @@ func TestAFileOfTheCatalogueIsReadStrictly(t *testing.T) {
 		"name: a\nauto_start: yes":               "auto_start: must be true or false",
 		"name: &a a\nuser: *b":                   "unknown anchor",
 	} {
-		if read, err := readCatalogue(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), says) {
+		if read, err := readCatalog(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q is read as %v, %v; want %s", text, read, err, says)
 		}
 	}
-	read, err := readCatalogue(strings.NewReader("---\n# nothing\n---\nname: a\nwork_path: &w /srv\npid_file: *w\n---\n"))
+	read, err := readCatalog(strings.NewReader("---\n# nothing\n---\nname: a\nwork_path: &w /srv\npid_file: *w\n---\n"))
 	if err != nil || len(read) != 1 || read[0].Attributes["pid_file"] != "/srv" || read[0].Modules != nil {
 		t.Errorf("read %v, %v", read, err)
 	}

@@ -19,9 +19,9 @@ import (
 	"github.com/procfleet/procfleet/internal/peercred"
 )
 
-// doorFlags are those of a dispatcher's HTTP listener and of what one request
-// may cost.
-type doorFlags struct {
+// httpFlags are the flags of a dispatcher's HTTP listener: its address, callers,
+// and limits of a request.
+type httpFlags struct {
 	listen               string
 	listenTLS            tlsflags.Server
 	allowUnauthenticated bool
@@ -34,7 +34,7 @@ type doorFlags struct {
 	slack, retention     time.Duration
 }
 
-func (f *doorFlags) register(flags *pflag.FlagSet) {
+func (f *httpFlags) register(flags *pflag.FlagSet) {
 	d := dispatcher.Config{}.WithDefaults()
 	flags.StringVar(&f.listen, "http", d.Listen, "HTTP listen address, or unix:PATH for a Unix socket")
 	f.listenTLS.Register(flags, "http")
@@ -53,9 +53,8 @@ func (f *doorFlags) register(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.retention, "retention", d.Retention, "retention of tasks after their deadline")
 }
 
-// config returns what the flags say of a dispatcher.
-func (f *doorFlags) config() dispatcher.Config {
-	trusted, _ := prefixes(f.trusted) // check says what is wrong with them
+func (f *httpFlags) config() dispatcher.Config {
+	trusted, _ := prefixes(f.trusted) // check reports errors
 	return dispatcher.Config{
 		Listen: f.listen, AllowUnauthenticated: f.allowUnauthenticated, AllowLocalUsers: f.allowLocalUsers,
 		AppsFile: f.apps, LoginURL: f.login, TrustedESB: trusted,
@@ -65,7 +64,7 @@ func (f *doorFlags) config() dispatcher.Config {
 	}
 }
 
-func (f *doorFlags) check(s *settings.Settings) {
+func (f *httpFlags) check(s *settings.Settings) {
 	s.AtLeast(1, "http-connections", "max-body", "max-items", "slack", "retention")
 	if path, is := f.socketPath(); is {
 		if err := daemon.CheckSocket(path); err != nil {
@@ -89,7 +88,7 @@ func (f *doorFlags) check(s *settings.Settings) {
 	})
 }
 
-// prefixes reads networks, separated by commas; an address is a network of one.
+// prefixes parses comma-separated networks and addresses.
 func prefixes(texts string) ([]netip.Prefix, error) {
 	var found []netip.Prefix
 	for text := range strings.SplitSeq(texts, ",") {
@@ -103,19 +102,19 @@ func prefixes(texts string) ([]netip.Prefix, error) {
 		}
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no address and no network like 10.0.0.0/24", text)
+			return nil, fmt.Errorf("%q is neither an address nor a network like 10.0.0.0/24", text)
 		}
 		if prefix.Bits() == 0 {
-			return nil, fmt.Errorf("%q is everybody: whoever calls could call for any application; name the addresses of the ESBs", text)
+			return nil, fmt.Errorf("%q trusts every caller to name any application: give the addresses of the ESB gateways", text)
 		}
 		found = append(found, prefix.Masked())
 	}
 	return found, nil
 }
 
-// open binds the address of a dispatcher's HTTP listener, before anything else
-// is touched.
-func (f *doorFlags) open(ctx context.Context, p *daemon.Process) (*daemon.Listener, error) {
+// open binds the address of --http. It is a role's first step, so that an address
+// in use fails before anything changes.
+func (f *httpFlags) open(ctx context.Context, p *daemon.Process) (*daemon.Listener, error) {
 	files, err := f.listenTLS.Open(p.Log)
 	if err != nil {
 		return nil, err
@@ -127,9 +126,9 @@ func (f *doorFlags) open(ctx context.Context, p *daemon.Process) (*daemon.Listen
 const socketName = "http.sock"
 
 // openBeside binds the Unix socket in the data folder, which this process has
-// to itself; nil where there can be none. Only where the kernel says who calls
-// is it worth more than the address.
-func (f *doorFlags) openBeside(ctx context.Context, folder string, p *daemon.Process) net.Listener {
+// locked, and returns nil if it cannot. Without peer credentials of the kernel a
+// socket adds nothing to --http.
+func (f *httpFlags) openBeside(ctx context.Context, folder string, p *daemon.Process) net.Listener {
 	if !peercred.Supported {
 		return nil
 	}
@@ -145,14 +144,13 @@ func (f *doorFlags) openBeside(ctx context.Context, folder string, p *daemon.Pro
 	return nil
 }
 
-// socketPath is the path of --http if that is a Unix socket.
-func (f *doorFlags) socketPath() (path string, is bool) {
+// socketPath returns the path of --http if it is a Unix socket.
+func (f *httpFlags) socketPath() (path string, is bool) {
 	return strings.CutPrefix(f.listen, daemon.UnixSocket)
 }
 
-// url is where the listener can be reached from this machine, as --server
-// takes it.
-func (f *doorFlags) url(l *daemon.Listener) string {
+// url returns the address of the listener in the form of --server.
+func (f *httpFlags) url(l *daemon.Listener) string {
 	if _, is := f.socketPath(); is {
 		return f.listen
 	}

@@ -21,7 +21,7 @@ func fileOf(t *testing.T, name, text string) string {
 	return path
 }
 
-func TestACatalogueIsExportedInPages(t *testing.T) {
+func TestACatalogIsExportedInPages(t *testing.T) {
 	t.Parallel()
 	server := serveAnswers(t,
 		`{"processes":[{"id":1,"name":"a","port":80,"protocol":"1","timeout":null,"modules":["web"],"created_at":"2026-11-21T04:00:00Z","changed_at":"2026-11-21T04:00:00Z"}],"total":2,"next":"1"}`,
@@ -41,7 +41,7 @@ func TestAnImportSaysEverythingOfAProcess(t *testing.T) {
 	server := serveAnswers(t, `{"processes":[{"name":"a","id":1,"outcome":"changed","changes":["port","modules"]},{"name":"b","id":2,"outcome":"unchanged","changes":[]}],"task":"GSETASK:20261121053522:123456"}`)
 	file := fileOf(t, "shop.yaml", "name: a\nport: 80\nmodules: [web]\n---\nname: b\n")
 	code, stdout, stderr := call(t, "process", "import", "--biz", "2", "-f", file, "--server", server.URL)
-	if code != 0 || stdout != "a  changed  port, modules\n0 created, 1 changed, 1 unchanged\nagents are told by task GSETASK:20261121053522:123456\n" {
+	if code != 0 || stdout != "a  changed  port, modules\n0 created, 1 changed, 1 unchanged\ntask GSETASK:20261121053522:123456 notifies the agents\n" {
 		t.Errorf("exit %d: %s\n%s", code, stderr, stdout)
 	}
 	const b = `{"args_pattern":"","auto_start":false,"auto_start_gap":null,"bind_ip":null,"description":"","func_id":"","func_name":"b","instances":null,` +
@@ -75,7 +75,7 @@ func TestALargeImportIsDivided(t *testing.T) {
 	}
 	server := serveAnswers(t, answers[0]+`],"task":null}`, answers[1]+`],"task":null}`)
 	code, stdout, stderr := call(t, "process", "import", "--biz", "2", "-f", fileOf(t, "many.yaml", file.String()), "--server", server.URL)
-	if code != 0 || stdout != "0 created, 0 changed, 1001 unchanged\n" || stderr != "1001 processes are saved in 2 calls, each as a whole or not at all\n" {
+	if code != 0 || stdout != "0 created, 0 changed, 1001 unchanged\n" || stderr != "saving 1001 processes in 2 calls, each atomic\n" {
 		t.Errorf("exit %d: %s\n%s", code, stderr, stdout)
 	}
 	long := client.CatalogueProcess{Attributes: map[string]any{"name": "p", "start_cmd": strings.Repeat("x", largestImport/3)}}
@@ -88,7 +88,7 @@ func TestAMistakeInAnImportIsToldBeforeAnythingIsSaved(t *testing.T) {
 	t.Parallel()
 	for text, says := range map[string]string{
 		"name: a\nstart: x": "start: is no attribute of a process",
-		"":                  "there is no process in it",
+		"":                  "the file has no process",
 	} {
 		code, _, stderr := call(t, "process", "import", "--biz", "2", "-f", fileOf(t, "a.yaml", text), "--server", "http://127.0.0.1:1")
 		if code != command.ExitUsage || !strings.Contains(stderr, says) {
@@ -122,8 +122,8 @@ func TestTheStatusOfAProcessShowsWhatDrifted(t *testing.T) {
 	server := serveAnswers(t, named44, drifting)
 	code, stdout, stderr := call(t, "process", "status", "nginx", "--biz", "2", "--module", "web,proxy", "--limit", "2", "--server", server.URL)
 	want := `nginx (process 44): 1 of 3 hosts running, 1 without an agent, 1 down
-bound to modules that the topology does not have: proxy
-registered on 1 hosts in none of its modules, the first is 0:10.0.0.9
+bound to modules missing in the topology: proxy
+registered on 1 hosts outside its modules, the first is 0:10.0.0.9
 
 MODULE  HOSTS  RUNNING  AGENT_MISSING  DOWN  UNSUPERVISED  SPEC_DIFFERS
 s1/web  3      1        1              1     0             0
@@ -153,7 +153,7 @@ func TestTheStatusOfAProcessThatRunsEverywhere(t *testing.T) {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
 	server = serveAnswers(t, named44, steady)
-	if code, stdout, stderr := call(t, "process", "status", "nginx", "--biz", "2", "--module", "wbe", "--server", server.URL); code != command.ExitFailed || !strings.Contains(stderr, `"nginx" is not bound to a module "wbe"`) {
+	if code, stdout, stderr := call(t, "process", "status", "nginx", "--biz", "2", "--module", "wbe", "--server", server.URL); code != command.ExitFailed || !strings.Contains(stderr, `"nginx" is not bound to module "wbe"`) {
 		t.Errorf("of a module that is misspelt: exit %d: %s%s", code, stdout, stderr)
 	}
 	server = serveAnswers(t, named44, steady)
