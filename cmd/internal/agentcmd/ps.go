@@ -2,9 +2,156 @@ package agentcmd
 
 import (
 	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
+
+	"github.com/procfleet/procfleet/agent/local"
+	"github.com/procfleet/procfleet/agentproto"
 )
+
+func writeTable(out io.Writer, a local.Answer) error {
+	if len(a.Processes) == 0 {
+		_, err := fmt.Fprintln(out, "no processes")
+		return err
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "KEY\tSTATE\tPID\tSINCE\tRESTARTS\tLAST EXIT\tLIMITS\tNEXT")
+	for i := range a.Processes {
+		p := &a.Processes[i]
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", oneLine(p.Key), p.State, pidText(p), ago(a.At, p.Since),
+			p.Restarts, exitText(a.At, p.LastExit), limitText(p.Limits), nextText(a.At, p))
+	}
+	return table.Flush()
+}
+
+// oneLine removes line breaks and control characters from a text of the table.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, s)
+}
+
+const none = "-"
+
+func pidText(p *local.Process) string {
+	pids := p.PIDs
+	if len(pids) == 0 && p.PID != 0 {
+		pids = []int{p.PID}
+	}
+	if len(pids) == 0 {
+		return none
+	}
+	texts := make([]string, len(pids))
+	for i, pid := range pids {
+		texts[i] = strconv.Itoa(pid)
+	}
+	return strings.Join(texts, ",")
+}
+
+func ago(now, at time.Time) string {
+	if at.IsZero() {
+		return none
+	}
+	return span(now.Sub(at)) + " ago"
+}
+
+// span formats a duration in its two largest units: "3m5s", "2d4h".
+func span(d time.Duration) string {
+	d = max(d, 0).Round(time.Second)
+	const day = 24 * time.Hour
+	switch {
+	case d >= day:
+		return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
+	case d >= time.Hour:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	case d >= time.Minute:
+		return fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
+	}
+	return fmt.Sprintf("%ds", d/time.Second)
+}
+
+func exitText(now time.Time, e *agentproto.LastExit) string {
+	if e == nil {
+		return none
+	}
+	text := "how is not known"
+	switch {
+	case e.Signal != "":
+		text = e.Signal
+	case e.Known:
+		text = fmt.Sprint("exit ", e.Code)
+	case e.Why != "":
+		text = e.Why
+	}
+	if e.Why != "" && text != e.Why {
+		text += " (" + e.Why + ")"
+	}
+	if e.At.IsZero() {
+		return oneLine(text)
+	}
+	return oneLine(text) + ", " + ago(now, e.At)
+}
+
+func limitText(l local.Limits) string {
+	var texts []string
+	if l.CPU != 0 {
+		texts = append(texts, fmt.Sprintf("cpu %g%%", l.CPU))
+	}
+	if l.Memory != 0 {
+		texts = append(texts, fmt.Sprintf("memory %g%%", l.Memory))
+	}
+	if len(texts) == 0 {
+		return none
+	}
+	return strings.Join(texts, ", ")
+}
+
+func nextText(now time.Time, p *local.Process) string {
+	in := "soon"
+	if d := p.NextAt.Sub(now); !p.NextAt.IsZero() && d > 0 {
+		in = "in " + span(d)
+	}
+	switch p.NextAction {
+	case local.NextNothing:
+		return none
+	case local.NextFinish:
+		return "busy: " + p.Busy
+	case local.NextLook:
+		return "look for it"
+	case local.NextWatch:
+		return "start again if it ends"
+	case local.NextStart:
+		return because("start "+in, p.GivenUp)
+	case local.NextRun:
+		return "run " + in
+	case local.NextAdopt:
+		return because("adoption only", p.GivenUp)
+	case local.NextHeld:
+		return "held until an operation: the journal is in doubt"
+	case local.NextQuarantined:
+		return "left alone until the agent is restarted"
+	case local.NextFrozen:
+		return "frozen until " + p.NextAt.Local().Format(time.DateTime)
+	}
+	return oneLine(p.NextAction) // an action of a newer agent
+}
+
+// because adds the reason why a process was given up.
+func because(next, givenUp string) string {
+	if givenUp == "" {
+		return next
+	}
+	return next + ", given up: " + oneLine(givenUp)
+}
 
 func newPS() *cobra.Command {
 	var f localFlags
