@@ -26,12 +26,11 @@ func check(ctx context.Context, h Host) []Finding {
 	return findings
 }
 
-// reapPatience is how long a dead orphan may wait to be reaped. A process
-// that reaps at all does so at once; the machine may be busy.
-const reapPatience = 10 * time.Second
+// reapTimeout bounds the wait until an orphan is reaped. An init reaps at once
+// unless the machine is busy.
+const reapTimeout = 10 * time.Second
 
-// checkReaping makes an orphan that ends at once and looks whether it goes
-// away.
+// checkReaping starts an orphan that ends at once and checks that it is reaped.
 func checkReaping(ctx context.Context, _ Host) *Finding {
 	text, err := proc.AskHost(ctx, "sh", "-c", "sleep 0.1 >/dev/null 2>&1 & echo $!")
 	if err != nil {
@@ -45,7 +44,7 @@ func checkReaping(ctx context.Context, _ Host) *Finding {
 	if err != nil {
 		return nil // it was reaped already
 	}
-	deadline := time.Now().Add(reapPatience)
+	deadline := time.Now().Add(reapTimeout)
 	for {
 		now, err := proc.ReadStat(pid)
 		switch {
@@ -54,9 +53,9 @@ func checkReaping(ctx context.Context, _ Host) *Finding {
 		case now.State == 'Z' && time.Now().After(deadline):
 			return &Finding{
 				Check: Reaping,
-				What:  fmt.Sprintf("process %d does not reap the dead children of others", now.PPID),
-				Why: "every process that ends stays in the process table until the host cannot make new ones; " +
-					"programs that only ask whether a pid is there take them for alive",
+				What:  fmt.Sprintf("process %d does not reap orphans", now.PPID),
+				Why: "every process that ends stays in the process table until the host cannot start new ones; " +
+					"programs that only check the pid consider them running",
 				Do: "run an init as the first process of the container (docker run --init, shareProcessNamespace), or the agent itself",
 			}
 		}
@@ -76,8 +75,8 @@ func checkPIDFD(context.Context, Host) *Finding {
 	}
 	return &Finding{
 		Check: PIDFD,
-		What:  fmt.Sprintf("the kernel gives no handles of processes (pidfd_open: %v)", err),
-		Why:   "a signal may hit another process that got the pid of one that has just ended, and deaths are noticed by looking from time to time only",
+		What:  fmt.Sprintf("the kernel provides no process handles (pidfd_open: %v)", err),
+		Why:   "a signal may hit another process with the pid of one that has just ended, and ends of processes are detected by polling only",
 		Do:    "use Linux 5.3 or newer; in a container, a seccomp profile that allows pidfd_open and pidfd_send_signal",
 	}
 }
@@ -93,12 +92,12 @@ func checkHiddenProcs(context.Context, Host) *Finding {
 	return &Finding{
 		Check: HiddenProcs,
 		What:  "/proc is mounted with hidepid, and the agent does not run as root",
-		Why:   "processes of other accounts look as if they did not run, so they would be started a second time",
+		Why:   "processes of other accounts seem not to run, so they would be started a second time",
 		Do:    "run the agent as root, or mount /proc with gid= of a group that the agent is in",
 	}
 }
 
-// hidesProcs reads /proc/self/mounts.
+// hidesProcs reports whether the text of /proc/self/mounts has a /proc with hidepid.
 func hidesProcs(mounts string) bool {
 	hidden := false
 	for line := range strings.Lines(mounts) {
@@ -106,7 +105,7 @@ func hidesProcs(mounts string) bool {
 		if len(fields) < 4 || fields[1] != "/proc" || fields[2] != "proc" {
 			continue
 		}
-		hidden = false // a later mount hides the one before
+		hidden = false // a later mount replaces an earlier one
 		for option := range strings.SplitSeq(fields[3], ",") {
 			value, ok := strings.CutPrefix(option, "hidepid=")
 			hidden = hidden || ok && value != "0" && value != "off"
@@ -115,15 +114,14 @@ func hidesProcs(mounts string) bool {
 	return hidden
 }
 
-// enoughFiles is what a thousand supervised processes need, with room.
+// enoughFiles suffices for a thousand supervised processes, with a reserve.
 const enoughFiles = 8192
 
 func checkFileLimit(_ context.Context, h Host) *Finding {
-	pid := h.PID
-	if pid == 0 {
-		return nil // whoever asks has other limits than an agent would
+	if h.PID == 0 {
+		return nil // the limits of the calling program are not those of an agent
 	}
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", h.PID))
 	if err != nil {
 		return nil
 	}
@@ -134,13 +132,13 @@ func checkFileLimit(_ context.Context, h Host) *Finding {
 	return &Finding{
 		Check: FileLimit,
 		What:  fmt.Sprintf("the agent may have %d files open", hard),
-		Why:   "each supervised process takes one, each running command two or more; without them commands fail and deaths are noticed late",
+		Why:   "each supervised process needs one, each running command two or more; without them commands fail and ends of processes are detected late",
 		Do:    fmt.Sprintf("LimitNOFILE=1048576 in the agent's unit, or ulimit -n; at least %d", enoughFiles),
 	}
 }
 
-// openFiles reads the hard limit from /proc/PID/limits; the Go runtime raises
-// the soft one to it.
+// openFiles returns the hard limit in the text of /proc/PID/limits; the Go runtime
+// raises the soft limit to it.
 func openFiles(limits string) (hard uint64, limited bool) {
 	for line := range strings.Lines(limits) {
 		rest, ok := strings.CutPrefix(line, "Max open files")
@@ -157,8 +155,8 @@ func openFiles(limits string) (hard uint64, limited bool) {
 	return 0, false
 }
 
-// fileSystems that are no place for a journal, by the magic number of statfs.
-var fileSystems = map[int64]struct{ name, why string }{
+// unsafeFileSystems are not suitable for a journal; by the magic number of statfs.
+var unsafeFileSystems = map[int64]struct{ name, why string }{
 	unix.TMPFS_MAGIC: {"tmpfs", inMemory}, unix.RAMFS_MAGIC: {"ramfs", inMemory},
 	unix.NFS_SUPER_MAGIC: {"NFS", overNetwork}, unix.SMB_SUPER_MAGIC: {"SMB", overNetwork},
 	unix.SMB2_SUPER_MAGIC: {"SMB", overNetwork}, unix.CIFS_SUPER_MAGIC: {"CIFS", overNetwork},
@@ -167,8 +165,8 @@ var fileSystems = map[int64]struct{ name, why string }{
 }
 
 const (
-	inMemory    = "after a reboot the agent does not know which processes it kept alive and which commands it has run"
-	overNetwork = "while the network is away no command is taken, and a second agent on another host may not find the lock"
+	inMemory    = "after a reboot the agent does not know which processes it supervised and which commands it has run"
+	overNetwork = "while the network is unavailable no command is accepted, and the lock may not exclude an agent on another host"
 )
 
 func checkDataFolder(_ context.Context, h Host) *Finding {
@@ -178,11 +176,11 @@ func checkDataFolder(_ context.Context, h Host) *Finding {
 	dir := existing(h.DataDir)
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
-		return nil // the agent itself says why it cannot use it
+		return nil // the agent reports it when it starts
 	}
 	f := Finding{Check: DataFolder, Do: "a folder on a local disk, with --data"}
-	// Statfs has the magic number as 32 bits with or without sign.
-	if bad, ok := fileSystems[int64(uint32(fs.Type))]; ok { //nolint:gosec // the kernel means 32 bits, whatever the field has on this processor
+	// The magic number in Statfs_t is 32 bits wide, signed or not.
+	if bad, ok := unsafeFileSystems[int64(uint32(fs.Type))]; ok { //nolint:gosec // the kernel means 32 bits, whatever the field has on this processor
 		f.What, f.Why = fmt.Sprintf("the data folder %s is on %s", h.DataDir, bad.name), bad.why
 		return &f
 	}
@@ -193,7 +191,7 @@ func checkDataFolder(_ context.Context, h Host) *Finding {
 	return nil
 }
 
-// existing is the folder, or the next one above it that exists.
+// existing returns the folder, or the closest parent that exists.
 func existing(dir string) string {
 	for {
 		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
@@ -211,7 +209,7 @@ func existing(dir string) string {
 	}
 }
 
-// released is before every release of this program.
+// released is earlier than every release of this program.
 var released = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func checkClock(context.Context, Host) *Finding {
@@ -222,7 +220,7 @@ func checkClock(context.Context, Host) *Finding {
 	return &Finding{
 		Check: Clock,
 		What:  "the clock says " + now.UTC().Format(time.DateOnly),
-		Why:   "periodic processes run at wrong times, and what the journal keeps for days is not kept",
-		Do:    "set the clock and keep it synchronised (chrony, systemd-timesyncd)",
+		Why:   "periodic processes run at wrong times, and TLS certificates seem not yet valid",
+		Do:    "set the clock and keep it synchronized (chrony, systemd-timesyncd)",
 	}
 }

@@ -52,7 +52,7 @@ func playFirst(how string) {
 func TestFirstProcessThatDoesNotReapIsFound(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t) // for a PID namespace
-	for how, want := range map[string]string{"reap": "good", "leave": "reaping: process 1 does not reap the dead children of others"} {
+	for how, want := range map[string]string{"reap": "good", "leave": "reaping: process 1 does not reap orphans"} {
 		cmd := exec.CommandContext(t.Context(), os.Args[0])
 		cmd.Env = append(os.Environ(), firstVar+"="+how)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
@@ -89,7 +89,7 @@ const safeUnit = "LoadState=loaded\nKillMode=process\nOOMPolicy=continue\nTasksM
 
 func TestUnitIsJudgedByItsProperties(t *testing.T) {
 	t.Parallel()
-	if found := judgeUnit("a.service", safeUnit); found != nil {
+	if found := findingsOf("a.service", safeUnit); found != nil {
 		t.Errorf("a safe unit: %+v", found)
 	}
 	for change, want := range map[string]string{
@@ -105,7 +105,7 @@ func TestUnitIsJudgedByItsProperties(t *testing.T) {
 			}
 			lines = append(lines, line)
 		}
-		found := judgeUnit("a.service", strings.Join(lines, ""))
+		found := findingsOf("a.service", strings.Join(lines, ""))
 		switch {
 		case want == "" && found != nil, want != "" && len(found) != 1:
 			t.Errorf("%s: %+v", change, found)
@@ -113,10 +113,10 @@ func TestUnitIsJudgedByItsProperties(t *testing.T) {
 			t.Errorf("%s: %+v", change, found[0])
 		}
 	}
-	if found := judgeUnit("a.service", "LoadState=not-found\nKillMode=control-group\n"); found != nil {
+	if found := findingsOf("a.service", "LoadState=not-found\nKillMode=control-group\n"); found != nil {
 		t.Errorf("a unit that is not there: %+v", found)
 	}
-	if found := judgeUnit("a.service", "LoadState=loaded\nKillMode=process\n"); found != nil {
+	if found := findingsOf("a.service", "LoadState=loaded\nKillMode=process\n"); found != nil {
 		t.Errorf("a systemd that knows less: %+v", found)
 	}
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/procfleet/procfleet/agent/proc"
 )
 
-// agentUnit is the name that deploy/ gives the agent's unit.
+// agentUnit is the name of the agent's unit in deploy/.
 const agentUnit = "procfleet-agent.service"
 
-// unitRule is what a property of the agent's unit should be, because every
-// process that the agent starts is part of the unit.
+// unitRule is a requirement on a property of the agent's unit, to which every
+// process that the agent starts belongs.
 type unitRule struct {
 	property string
 	safe     []string
@@ -33,17 +33,17 @@ var unitRules = []unitRule{
 		"OOMPolicy",
 		[]string{"continue"},
 		UnitLimits,
-		"when the kernel ends one of its processes for want of memory, the agent is stopped, and with other settings all of them",
+		"when the kernel kills one of its processes for lack of memory, the agent is stopped, and with other settings all of them",
 	},
-	{"TasksMax", []string{"infinity"}, UnitLimits, "all its processes together may have no more threads than that; further ones fail"},
-	{"MemoryMax", []string{"infinity"}, UnitLimits, "all its processes together may have no more memory than that; the kernel ends one of them"},
-	{"NoNewPrivileges", []string{"no"}, UnitSandbox, "its processes can never use sudo or setuid programs"},
-	{"PrivateTmp", []string{"no"}, UnitSandbox, "its processes see another /tmp than everybody else, and lose it when the agent stops"},
-	{"ProtectSystem", []string{"no"}, UnitSandbox, "its processes cannot write where others can"},
+	{"TasksMax", []string{"infinity"}, UnitLimits, "the limit applies to the threads of all its processes together; further ones fail"},
+	{"MemoryMax", []string{"infinity"}, UnitLimits, "the limit applies to the memory of all its processes together; the kernel kills one of them"},
+	{"NoNewPrivileges", []string{"no"}, UnitSandbox, "its processes cannot use sudo or setuid programs"},
+	{"PrivateTmp", []string{"no"}, UnitSandbox, "its processes have a /tmp of their own, which is removed when the agent stops"},
+	{"ProtectSystem", []string{"no"}, UnitSandbox, "its processes cannot write to system folders"},
 	{"ProtectHome", []string{"no"}, UnitSandbox, "its processes do not see the home folders"},
 }
 
-// checkUnit looks at the systemd unit that the agent runs in, or would.
+// checkUnit checks the systemd unit of the agent, by name if it does not run.
 func checkUnit(ctx context.Context, pid int) []Finding {
 	unit, args := agentUnit, []string{"show", "--property=LoadState"}
 	if pid != 0 {
@@ -64,13 +64,13 @@ func checkUnit(ctx context.Context, pid int) []Finding {
 	}
 	text, err := proc.AskHost(ctx, "systemctl", append(args, "--", unit)...)
 	if err != nil {
-		return nil // no systemd here, or none that answers
+		return nil // systemd is missing or does not reply
 	}
-	return judgeUnit(unit, text)
+	return findingsOf(unit, text)
 }
 
-// unitOf reads the systemd service, and whether it is one of a user, from
-// /proc/PID/cgroup. A container has none: its paths begin at itself.
+// unitOf returns the systemd service in the text of /proc/PID/cgroup, and whether it
+// is a user's service; "" in a container, whose paths begin at its own group.
 func unitOf(cgroups string) (unit string, ofUser bool) {
 	for line := range strings.Lines(cgroups) {
 		number, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
@@ -91,8 +91,8 @@ func unitOf(cgroups string) (unit string, ofUser bool) {
 	return "", false
 }
 
-// judgeUnit reads what systemctl show says.
-func judgeUnit(unit, shown string) (findings []Finding) {
+// findingsOf checks the output of systemctl show.
+func findingsOf(unit, shown string) (findings []Finding) {
 	values := map[string]string{}
 	for line := range strings.Lines(shown) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {

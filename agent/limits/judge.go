@@ -1,14 +1,13 @@
-// Package limits decides when a process uses more of its host than it may, and
-// which process of a group has to go for the others.
+// Package limits decides when a process exceeds its resource limits, and which
+// member of a pool is taken down when the pool exceeds its own.
 //
-// A [Judge] is told one [Reading] of all process trees after another and finds
-// at most one [Breach] at a time. It has no clock and looks at nothing itself;
-// it never acts either. It imports nothing of ours.
+// A [Judge] reads one [Reading] of all process trees after another and returns at
+// most one [Breach] at a time. It has no clock and no side effects.
 //
-// Three rules keep it from acting on what passes: CPU counts as a mean over a
-// window and memory by several readings in a row, a process is left alone while
-// it warms up, and whatever makes readings incomparable (another process, a gap,
-// a clock that went back) begins anew.
+// Three rules keep it from acting on peaks: CPU counts as the mean over a window and
+// memory by several readings in a row, a process is ignored while it warms up, and
+// readings that cannot be compared (another process, a gap, a clock that was set
+// back) restart the measurement.
 package limits
 
 import (
@@ -17,16 +16,15 @@ import (
 	"time"
 )
 
-// Rules are the times by which limits are judged. Zero means zero.
+// Rules are the times by which limits are checked. There are no defaults: zero means
+// zero.
 type Rules struct {
-	Window time.Duration // CPU counts as the mean over it
-	// ArmAfter is how long a process may use what it likes after its start:
-	// nothing counts before, in a pool neither.
-	ArmAfter time.Duration
-	Spacing  time.Duration // between the end of one take-down and the next
+	Window   time.Duration // CPU usage is averaged over it
+	ArmAfter time.Duration // age from which a process counts, also in a pool
+	Spacing  time.Duration // minimum time from the end of a take-down to the next breach
 }
 
-// Judge finds processes that use too much. It is not safe for concurrent use.
+// Judge finds breaches of limits. It is not safe for concurrent use.
 type Judge struct {
 	rules Rules
 	trees map[string]*following
@@ -37,24 +35,24 @@ type Judge struct {
 	acted    bool          // there was one
 }
 
-// following is a tree that is followed under one key.
+// following is the process tree that is measured under one key.
 type following struct {
 	*track
 	main Process
 }
 
-// NewJudge returns a judge that has seen nothing.
+// NewJudge returns a judge without readings.
 func NewJudge(rules Rules) *Judge {
 	return &Judge{rules: rules, trees: map[string]*following{}, pools: map[Pool]*track{}}
 }
 
-// Read takes over one reading and returns a breach to act upon, if there is one.
-// The caller says whether it does, with [Judge.Begin], and how that ended, with
-// [Judge.End]; what nobody acts upon is found again with the next reading.
+// Read adds one reading and returns a breach to act on, if there is one. The caller
+// reports with [Judge.Begin] that it acts, and with [Judge.End] how that ended. A
+// breach without a Begin is returned again by the next Read.
 //
-// Limits of single processes come before those of pools, and the one that is
-// exceeded most before the others. A pool waits while the member that has to go
-// is deferred, so that no other one goes in its place.
+// Breaches of single processes have priority over those of pools, and larger ones
+// over smaller ones. A pool waits while its first member is deferred: no other
+// member is taken down instead.
 func (j *Judge) Read(r Reading) (Breach, bool) {
 	j.follow(&r)
 	found := slices.Concat(j.overOwn(&r), j.overPool(&r))
@@ -80,13 +78,13 @@ func (j *Judge) Read(r Reading) (Breach, bool) {
 	}), true
 }
 
-// Begin says that the process of a breach is being taken down. Until the end of
-// that no other breach is found.
+// Begin reports that the process of a breach is being taken down. Until [Judge.End]
+// no other breach is returned.
 func (j *Judge) Begin(Breach) { j.underway = true }
 
-// End says that the take-down of a breach is over; done is false if nothing was
-// done after all. A process that outlives it is not found again before it has
-// used clearly less than its limit for once.
+// End reports the end of a take-down at a time on the clock of [Reading.At]; done is
+// false if nothing was done. A process that survives is not returned again until its
+// usage has fallen clearly below the limit.
 func (j *Judge) End(b Breach, at time.Duration, done bool) {
 	j.underway = false
 	if !done {
@@ -102,15 +100,15 @@ func (j *Judge) End(b Breach, at time.Duration, done bool) {
 	}
 }
 
-// Dismiss says that better figures did not confirm a breach. It is not found
-// again for one window: such figures are expensive.
+// Dismiss reports that [Breach.Confirm] did not confirm a breach. It is not returned
+// again for one window, since exact values are expensive to measure.
 func (j *Judge) Dismiss(b Breach, at time.Duration) {
 	if t := j.trackOf(b); t != nil {
 		t.quiet[b.Metric] = at + j.rules.Window
 	}
 }
 
-// trackOf is nil if what the breach is about is not followed any more.
+// trackOf returns nil if the process or pool of the breach is no longer measured.
 func (j *Judge) trackOf(b Breach) *track {
 	if b.Pool != nil {
 		return j.pools[*b.Pool]
@@ -121,7 +119,7 @@ func (j *Judge) trackOf(b Breach) *track {
 	return nil
 }
 
-// follow brings everything that is remembered up to date.
+// follow adds a reading to the tracks of all trees and pools.
 func (j *Judge) follow(r *Reading) {
 	trees := make(map[string]*following, len(r.Trees))
 	for _, t := range r.Trees {
@@ -148,10 +146,10 @@ func (j *Judge) follow(r *Reading) {
 	j.pools = pools
 }
 
-// warm reports whether what a process uses counts already.
+// warm reports whether the usage of a process counts.
 func (j *Judge) warm(t Tree) bool { return t.Age >= j.rules.ArmAfter }
 
-// members are the trees that count in a pool.
+// members returns the trees that count in a pool.
 func (j *Judge) members(r *Reading, p Pool) []Tree {
 	var members []Tree
 	for _, t := range r.Trees {
@@ -162,7 +160,7 @@ func (j *Judge) members(r *Reading, p Pool) []Tree {
 	return members
 }
 
-// overOwn are the breaches of single processes' limits.
+// overOwn returns the breaches of the limits of single processes.
 func (j *Judge) overOwn(r *Reading) []Breach {
 	var found []Breach
 	for _, t := range r.Trees {
@@ -180,12 +178,12 @@ func (j *Judge) overOwn(r *Reading) []Breach {
 	return found
 }
 
-// overPool are the breaches of pools' limits.
+// overPool returns the breaches of the limits of pools.
 func (j *Judge) overPool(r *Reading) []Breach {
 	var found []Breach
 	for _, p := range r.Pools {
 		for _, metric := range []Metric{CPU, Memory} {
-			members := j.standings(r, p, metric)
+			members := j.poolMembers(r, p, metric)
 			if len(members) == 0 || !j.pools[p].over(metric, p.limit(metric), j.rules.Window) {
 				continue
 			}
@@ -193,14 +191,14 @@ func (j *Judge) overPool(r *Reading) []Breach {
 				Metric: metric, Value: j.pools[p].value(metric), Limit: p.limit(metric),
 				Window: j.window(metric, r.Period), Pool: &p,
 			}
-			b.accuse(rank(members, p.byLimit(metric)))
+			b.selectVictim(rank(members, p.byLimit(metric)))
 			found = append(found, b)
 		}
 	}
 	return found
 }
 
-func (j *Judge) standings(r *Reading, p Pool, metric Metric) []Member {
+func (j *Judge) poolMembers(r *Reading, p Pool, metric Metric) []Member {
 	var members []Member
 	for _, t := range j.members(r, p) {
 		members = append(members, Member{
@@ -210,7 +208,7 @@ func (j *Judge) standings(r *Reading, p Pool, metric Metric) []Member {
 	return members
 }
 
-// window is how long a limit has been exceeded for when that counts.
+// window returns the time for which a limit has to be exceeded.
 func (j *Judge) window(metric Metric, period time.Duration) time.Duration {
 	if metric == CPU {
 		return j.rules.Window

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Metric is what a limit is about.
+// Metric is the measured resource of a limit.
 type Metric string
 
 // The metrics; the words are shown to users.
@@ -21,29 +21,26 @@ type Process struct {
 	Start uint64 // when it started, in any unit that grows
 }
 
-// Tree is one managed process with its descendants, as it was measured.
-// Percentages are of the whole host.
+// Tree is the measured usage of one managed process with its descendants, in percent
+// of the whole host.
 type Tree struct {
 	Key       string
 	Namespace string
 	Main      Process
 	Age       time.Duration // of the main process
 
-	// CPU is the mean since the reading before; CPUKnown is false if this is
-	// the first one of this process.
-	CPU      float64
-	CPUKnown bool
-	Memory   float64 // now
+	CPU      float64 // mean since the previous reading
+	CPUKnown bool    // false in the first reading of the process
+	Memory   float64
 
-	CPULimit    float64 // 0 and everything above 100 are no limit
+	CPULimit    float64 // 0 and values above 100 are no limit
 	MemoryLimit float64
 
-	// Deferred says that the process must be left alone for now, say because an
-	// operation is at work on it. It is judged all the same.
+	// Deferred is true while the process must not be taken down, for example during
+	// an operation. It is measured nevertheless.
 	Deferred bool
 }
 
-// limit is the tree's own for a metric.
 func (t *Tree) limit(m Metric) float64 {
 	if m == CPU {
 		return t.CPULimit
@@ -54,11 +51,11 @@ func (t *Tree) limit(m Metric) float64 {
 // Pool is a limit that all trees of one namespace share.
 type Pool struct {
 	Namespace, ID string
-	CPULimit      float64 // percent of the host; 0 and everything above 100 are no limit
+	CPULimit      float64 // percent of the host; 0 and values above 100 are no limit
 	MemoryLimit   float64
 
-	// By limit, a member counts by its usage in relation to its own limit, so
-	// that one with a large limit is spared longer; else by its usage alone.
+	// ByLimit ranks members by their usage relative to their own limit, so that a
+	// member with a large limit is spared longer; otherwise by their usage.
 	CPUByLimit    bool
 	MemoryByLimit bool
 }
@@ -77,51 +74,51 @@ func (p *Pool) byLimit(m Metric) bool {
 	return p.MemoryByLimit
 }
 
-// Reading is all trees of the host at one moment.
+// Reading is one measurement of all trees of the host.
 type Reading struct {
-	At     time.Duration // on a clock that goes on while the host sleeps
-	Period time.Duration // at which readings are meant to come
+	At     time.Duration // on a monotonic clock that counts suspended time
+	Period time.Duration // intended interval of readings
 	Trees  []Tree
 	Pools  []Pool
 }
 
-// limited reports whether a limit limits anything.
-func limited(limit float64) bool { return limit > 0 && limit <= 100 }
+// isLimit reports whether a value is a limit.
+func isLimit(limit float64) bool { return limit > 0 && limit <= 100 }
 
-// Breach is a limit that was exceeded and the process that has to go for it.
+// Breach is an exceeded limit and the process to take down for it.
 type Breach struct {
 	Metric Metric
-	Value  float64 // what was used, percent of the host
+	Value  float64 // usage in percent of the host
 	Limit  float64
-	// Window is what Value is the mean over; of memory, how long it has been
-	// over the limit at least.
+	// Window is the time over which CPU usage was averaged, or the minimum time for
+	// which memory usage exceeded the limit.
 	Window time.Duration
 
-	Key  string // of the process that has to go
+	Key  string // of the process to take down
 	Main Process
 
-	Pool    *Pool    // whose limit it is; nil = the process's own
-	Members []Member // of the pool, the one that has to go first
+	Pool    *Pool    // of an exceeded pool limit; nil = the process's own limit
+	Members []Member // of the pool, in the order of taking down
 }
 
-// Member is how one member of a pool stood when one of them had to go. The one
-// with the highest score goes.
+// Member is one member of a pool that exceeds its limit. The member with the highest
+// score is taken down.
 type Member struct {
 	Key   string
 	Main  Process
 	Usage float64 // percent of the host
 	Limit float64 // its own; 0 = none
 	Score float64
-	// Minor members use so little of what the pool uses that they go only if
-	// there are no others.
+	// Minor members use less than 5 % of the pool's usage. They are taken down only
+	// if no other member remains.
 	Minor bool
 }
 
 // minorPart is the part of a pool's usage below which a member is minor.
 const minorPart = 0.05
 
-// rank gives the members their scores and puts the one that has to go first:
-// minor members come last, then the score decides, then who started last.
+// rank sets the members' scores and sorts them in the order of taking down: minor
+// members last, then by score, then the process that started last.
 func rank(members []Member, byLimit bool) []Member {
 	var total float64
 	for _, m := range members {
@@ -134,7 +131,7 @@ func rank(members []Member, byLimit bool) []Member {
 		m.Score = m.Usage
 		if byLimit {
 			own := m.Limit
-			if !limited(own) {
+			if !isLimit(own) {
 				own = 100
 			}
 			m.Score = m.Usage / own
@@ -152,11 +149,10 @@ func rank(members []Member, byLimit bool) []Member {
 	return members
 }
 
-// Confirm judges a breach of a memory limit once more by better figures: the
-// sum over a tree counts pages that its processes share several times. memory
-// has, by key, what the trees really use; who is not in it keeps what was
-// measured. It reports false if the limit is not exceeded then. Another member
-// of a pool may have to go than before.
+// Confirm checks a breach of a memory limit with exact values: the sum over a tree
+// counts shared pages several times. memory has the exact usage by key; other trees
+// keep the measured value. It reports false if the limit is not exceeded by these
+// values. The order of a pool's members may change.
 func (b Breach) Confirm(memory map[string]float64) (Breach, bool) {
 	if b.Metric != Memory {
 		return b, true
@@ -175,11 +171,11 @@ func (b Breach) Confirm(memory map[string]float64) (Breach, bool) {
 		}
 		b.Value += members[i].Usage
 	}
-	b.accuse(rank(members, b.Pool.byLimit(b.Metric)))
+	b.selectVictim(rank(members, b.Pool.byLimit(b.Metric)))
 	return b, b.Value > b.Limit
 }
 
-// accuse makes the first of ranked members the one that has to go.
-func (b *Breach) accuse(ranked []Member) {
+// selectVictim selects the first of the ranked members for the take-down.
+func (b *Breach) selectVictim(ranked []Member) {
 	b.Members, b.Key, b.Main = ranked, ranked[0].Key, ranked[0].Main
 }

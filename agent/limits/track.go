@@ -3,35 +3,34 @@ package limits
 import "time"
 
 const (
-	// streak is how many readings of memory in a row must be over the limit.
-	// Memory does not average out, and it does not jitter either.
+	// streak is the number of consecutive memory readings over the limit that make a
+	// breach. Memory is not averaged, since it does not fluctuate like CPU.
 	streak = 3
 
-	// rearm is the part of its limit below which a figure must have fallen to be
-	// found over it once more.
+	// rearm is the part of a limit below which usage must fall before another breach.
 	rearm = 0.9
 
-	// maxGap is how many periods may lie between two readings that belong
-	// together: the host slept, or the agent was not let run.
+	// maxGap is the maximum number of periods between two comparable readings; a
+	// longer gap means that the host was suspended or the agent not scheduled.
 	maxGap = 3
 )
 
-// track is what is remembered of one tree or pool from reading to reading.
+// track is the history of one tree or pool.
 type track struct {
 	at      time.Duration // of the latest reading
-	begun   bool          // there was one
+	begun   bool          // there was a reading
 	cpu     history
 	memory  float64
 	streaks int // readings in a row with memory over the limit
 	acted   map[Metric]bool
-	quiet   map[Metric]time.Duration // nothing is found before
+	quiet   map[Metric]time.Duration // no breach before this time
 }
 
 func newTrack() *track {
 	return &track{acted: map[Metric]bool{}, quiet: map[Metric]time.Duration{}}
 }
 
-// add takes over one reading of what the limits are about.
+// add adds one reading.
 func (t *track) add(r *Reading, window time.Duration, u usage) {
 	span := r.At - t.at
 	switch {
@@ -42,7 +41,7 @@ func (t *track) add(r *Reading, window time.Duration, u usage) {
 		t.cpu.add(span, u.cpu, window, r.Period)
 	}
 	t.at, t.begun, t.memory = r.At, true, u.memory
-	if limited(u.memoryLimit) && u.memory > u.memoryLimit {
+	if isLimit(u.memoryLimit) && u.memory > u.memoryLimit {
 		t.streaks++
 	} else {
 		t.streaks = 0
@@ -61,7 +60,7 @@ type usage struct {
 	cpuLimit, memoryLimit float64
 }
 
-// value is the figure that is compared with a limit.
+// value returns the usage to compare with a limit.
 func (t *track) value(m Metric) float64 {
 	if m == CPU {
 		return t.cpu.mean()
@@ -69,10 +68,10 @@ func (t *track) value(m Metric) float64 {
 	return t.memory
 }
 
-// over reports whether the limit has been exceeded for so long that it is no
-// accident, and nothing has been done about it yet.
+// over reports whether the limit has been exceeded long enough and no take-down has
+// followed yet.
 func (t *track) over(m Metric, limit float64, window time.Duration) bool {
-	if !limited(limit) || t.acted[m] || t.at < t.quiet[m] {
+	if !isLimit(limit) || t.acted[m] || t.at < t.quiet[m] {
 		return false
 	}
 	if m == Memory {
@@ -81,11 +80,11 @@ func (t *track) over(m Metric, limit float64, window time.Duration) bool {
 	return t.cpu.covers(window) && t.cpu.mean() > limit && t.cpu.last() > limit
 }
 
-// history is the CPU usage over a window that moves along.
+// history is the CPU usage over a sliding window.
 type history struct {
 	spans  []span
 	length time.Duration // of all
-	slack  time.Duration // readings never come exactly in time
+	slack  time.Duration // tolerance, since readings are never exactly periodic
 }
 
 type span struct {
@@ -93,7 +92,7 @@ type span struct {
 	percent float64
 }
 
-// add appends a span and drops those that the window does not need any more.
+// add appends a span and drops those outside the window.
 func (h *history) add(length time.Duration, percent float64, window, period time.Duration) {
 	h.slack = period / 2
 	h.spans = append(h.spans, span{length, percent})

@@ -12,11 +12,12 @@ import (
 	"time"
 )
 
-// answerBytes bounds an answer; that of 10,000 processes has a tenth of it.
+// answerBytes bounds an answer, at ten times the size for 10,000 processes.
 const answerBytes = 64 << 20
 
-// Ask asks the agent whose data folder is dir for its processes. The error
-// wraps [ErrNobody] or [ErrForbidden] where it is one of those.
+// Ask queries the processes of the agent with the data folder dir. It blocks until
+// the reply, for at most 10 s. Its error wraps [ErrNobody] if no agent runs there and
+// [ErrForbidden] if the user may not query it.
 func Ask(ctx context.Context, dir string) (Answer, error) {
 	conn, err := dial(ctx, dir)
 	if err != nil {
@@ -28,7 +29,7 @@ func Ask(ctx context.Context, dir string) (Answer, error) {
 		return Answer{}, err
 	}
 	if err := json.NewEncoder(conn).Encode(Question{Version: Version, Ask: AskProcesses}); err != nil {
-		return Answer{}, fmt.Errorf("the agent did not answer: %w", err)
+		return Answer{}, fmt.Errorf("the agent did not reply: %w", err)
 	}
 	return readAnswer(conn)
 }
@@ -38,21 +39,21 @@ func readAnswer(in io.Reader) (Answer, error) {
 	err := json.NewDecoder(io.LimitReader(in, answerBytes)).Decode(&a)
 	switch {
 	case err != nil:
-		return Answer{}, fmt.Errorf("the agent did not answer: %w", err)
+		return Answer{}, fmt.Errorf("the agent did not reply: %w", err)
 	case a.Error != "":
 		return Answer{}, errors.New(a.Error)
 	case a.Version != Version:
-		return Answer{}, fmt.Errorf("the agent answers in version %d, this program reads version %d: use that of the agent", a.Version, Version)
+		return Answer{}, fmt.Errorf("the agent replied in version %d, this program reads version %d: use the program of the agent's release", a.Version, Version)
 	}
 	return a, nil
 }
 
 // Errors of [Ask].
 var (
-	// ErrNobody means that no agent runs on that folder.
+	// ErrNobody is returned if no agent runs with the data folder.
 	ErrNobody = errors.New("no agent runs there")
-	// ErrForbidden means that another user may ask.
-	ErrForbidden = errors.New("not allowed; ask as the user that the agent runs as, or as root")
+	// ErrForbidden is returned to users other than the agent's own and root.
+	ErrForbidden = errors.New("not allowed; run this as the user that the agent runs as, or as root")
 )
 
 // dial connects to the agent of a data folder.
@@ -67,9 +68,9 @@ func dial(ctx context.Context, dir string) (net.Conn, error) {
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("%s: %w", path, ErrForbidden)
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%s: %w: there is no %s in it", dir, ErrNobody, socketName)
+		return nil, fmt.Errorf("%s: %w: it has no %s", dir, ErrNobody, socketName)
 	case refused(err):
-		return nil, fmt.Errorf("%s: %w: the one that did has ended", dir, ErrNobody)
+		return nil, fmt.Errorf("%s: %w: the previous agent has ended", dir, ErrNobody)
 	}
 	return nil, err
 }

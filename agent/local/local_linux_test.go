@@ -112,7 +112,7 @@ func TestQuestionsThatAnAgentDoesNotKnowAreRefusedInWords(t *testing.T) {
 	asked(t, dir)
 	for want, question := range map[string]string{
 		"version 2 of the question": `{"version":2,"ask":"processes"}`,
-		`"secrets" cannot be asked`: `{"version":1,"ask":"secrets"}`,
+		`query "secrets" is unknown`: `{"version":1,"ask":"secrets"}`,
 	} {
 		conn, err := dial(t.Context(), dir)
 		if err != nil {
@@ -132,7 +132,7 @@ func TestQuestionsThatAnAgentDoesNotKnowAreRefusedInWords(t *testing.T) {
 func TestAnswersThatCannotBeUsedAreErrors(t *testing.T) {
 	t.Parallel()
 	for want, answer := range map[string]string{
-		"did not answer":               "",
+		"did not reply":                "",
 		"unwell":                       `{"version":1,"error":"unwell"}`,
 		"this program reads version 1": `{"version":2}`,
 	} {

@@ -1,10 +1,10 @@
-// Package local is how an agent tells those on its own host what it does: over
-// a Unix socket in its data folder, which answers the file's owner and root,
-// whether or not the agent reaches a server.
+// Package local is the agent's query interface on its own host: a Unix socket in the
+// data folder, open to the agent's user and root, that works without a connection to
+// the servers.
 //
-// Who asks connects, writes one [Question] and reads one [Answer], both JSON;
-// the agent closes. New fields may come, which others ignore. A new version
-// is for what an old program must not misread.
+// A client connects, writes one [Question] and reads one [Answer], both JSON; the
+// agent closes the connection. New fields may be added and are ignored by older
+// programs. The version is raised if an older program would misread a message.
 package local
 
 import (
@@ -13,28 +13,28 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// Version is that of the messages.
+// Version is the version of the messages.
 const Version = 1
 
-// Question is what somebody wants to know.
+// Question is a query of a client.
 type Question struct {
 	Version int    `json:"version"`
 	Ask     string `json:"ask"` // AskProcesses
 }
 
-// AskProcesses asks for every process that the agent knows.
+// AskProcesses queries all processes that the agent knows.
 const AskProcesses = "processes"
 
-// Answer says how things stand, or why that is not said.
+// Answer is the reply to a [Question], with Error set if it was refused.
 type Answer struct {
 	Version   int       `json:"version"`
 	Error     string    `json:"error,omitempty"`
 	At        time.Time `json:"at"`
 	Agent     Agent     `json:"agent"`
-	Processes []Process `json:"processes"` // those that are kept alive first, each group by key
+	Processes []Process `json:"processes"` // supervised ones first, then by key
 }
 
-// Agent is the agent that answers.
+// Agent describes the replying agent.
 type Agent struct {
 	Host      string    `json:"host"` // "<cloud>:<ip>"
 	AgentID   string    `json:"agent_id,omitempty"`
@@ -42,11 +42,11 @@ type Agent struct {
 	Version   string    `json:"version"`
 	PID       int       `json:"pid"`
 	StartedAt time.Time `json:"started_at"`
-	// Away says why NATS is not reached; empty while it is.
+	// Away is why the agent is disconnected from NATS; empty while it is connected.
 	Away string `json:"away,omitempty"`
 }
 
-// Process is how one process stands.
+// Process is the state of one process.
 type Process struct {
 	Key       string `json:"key"`
 	Namespace string `json:"namespace,omitempty"`
@@ -56,7 +56,7 @@ type Process struct {
 	State     string `json:"state"`   // a word of [agentproto.Status.Phase]
 	PID       int    `json:"pid,omitzero"`
 	PIDs      []int  `json:"pids,omitempty"` // if it has several instances
-	// Since is when the process that runs began, or else when its state changed.
+	// Since is when the running process started, or else when State changed.
 	Since    time.Time            `json:"since,omitzero"`
 	Restarts int                  `json:"restarts"`
 	Failures int                  `json:"failures,omitzero"` // in a row
@@ -64,16 +64,16 @@ type Process struct {
 	Limits   Limits               `json:"limits"`
 	// Busy is the operation that is under way; empty if there is none.
 	Busy string `json:"busy,omitempty"`
-	// GivenUp is why it is not started any more, but for rare attempts; empty
-	// if it is.
+	// GivenUp is why automatic starts have ended but for rare probes; empty if they
+	// have not.
 	GivenUp string `json:"given_up,omitempty"`
-	// NextAction is what the agent does by itself next, one of the words below,
-	// and NextAt when, if that is known.
+	// NextAction is the agent's next automatic action, one of the words below, and
+	// NextAt its time, if known.
 	NextAction string    `json:"next_action"`
 	NextAt     time.Time `json:"next_at,omitzero"`
 }
 
-// Limits are in percent of the host; 0 is none.
+// Limits are the limits of a process in percent of the host; 0 = none.
 type Limits struct {
 	CPU    float64 `json:"cpu,omitzero"`
 	Memory float64 `json:"memory,omitzero"`
@@ -81,15 +81,15 @@ type Limits struct {
 
 // Words of [Process.NextAction].
 const (
-	NextNothing = "nothing" // it is not kept alive
-	NextFinish  = "finish"  // what it is busy with
-	NextLook    = "look"    // where it is, before anything else
-	NextWatch   = "watch"   // it runs; should it end, it is started again
-	NextStart   = "start"   // it is started again at a time
-	NextRun     = "run"     // a periodic process runs at a time
-	NextAdopt   = "adopt"   // it was given up: looked after again if somebody else starts it
-	NextFrozen  = "frozen"  // it is not started before a time
-	NextHeld    = "held"    // it is not started before an operation on it: the journal is in doubt
+	NextNothing = "nothing" // none: the process is not supervised
+	NextFinish  = "finish"  // finish the operation in Busy
+	NextLook    = "look"    // observe whether it runs
+	NextWatch   = "watch"   // watch it, and start it again if it ends
+	NextStart   = "start"   // start it at NextAt
+	NextRun     = "run"     // run the periodic process at NextAt
+	NextAdopt   = "adopt"   // none but rare probes: supervise it again after an external start
+	NextFrozen  = "frozen"  // none until NextAt: automatic actions are frozen
+	NextHeld    = "held"    // none until an operation on it: the journal was damaged
 
-	NextQuarantined = "quarantined" // it is left alone until the agent is restarted
+	NextQuarantined = "quarantined" // none until the agent is restarted
 )

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// onPath calls use with a path of the socket that is short enough: one through
-// its open folder if its own is too long.
+// onPath calls use with the path of a socket, or with a shorter path through its open
+// folder if it is too long.
 func onPath[T any](path string, use func(string) (T, error)) (result T, err error) {
 	if len(path) <= longestPath {
 		return use(path)

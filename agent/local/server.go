@@ -13,40 +13,40 @@ import (
 )
 
 const (
-	checkInterval = 5 * time.Second  // between looks whether the socket's file is there
+	checkInterval = 5 * time.Second  // between checks that the socket's file exists
 	answerTimeout = 10 * time.Second // for one question and its answer
 	questionBytes = 4 << 10
-	questions     = 4 // at a time; others wait
+	questions     = 4 // concurrent ones; others wait
 )
 
-// Server answers on the socket of one data folder.
+// Server replies to queries on the socket of one data folder.
 type Server struct {
-	Dir       string           // the data folder, which this process has to itself
-	Agent     func() Agent     // who answers
-	Processes func() []Process // what it knows; may be called by several goroutines
+	Dir       string           // the data folder, locked by this process
+	Agent     func() Agent     // safe for concurrent use
+	Processes func() []Process // safe for concurrent use
 	Log       logrus.FieldLogger
 }
 
-// Run answers until ctx ends. A socket that cannot be made, or whose file
-// vanishes, is made as soon as that is possible.
+// Run serves until ctx ends. It retries to create the socket while it cannot, and
+// creates it again if its file is removed.
 func (s *Server) Run(ctx context.Context) {
-	told := false
+	logged := false
 	for ctx.Err() == nil {
 		sock, err := listen(ctx, s.Dir)
 		switch {
 		case err == nil:
-			told = false
+			logged = false
 			s.serve(ctx, sock)
 			continue
-		case !told && ctx.Err() == nil:
-			told = true
+		case !logged && ctx.Err() == nil:
+			logged = true
 			s.Log.WithError(err).Warn("local socket unavailable")
 		}
 		wait(ctx, checkInterval)
 	}
 }
 
-// serve answers on one socket until ctx ends or the socket's file is gone.
+// serve serves one socket until ctx ends or the socket's file is removed.
 func (s *Server) serve(ctx context.Context, sock *socket) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -58,7 +58,7 @@ func (s *Server) serve(ctx context.Context, sock *socket) {
 	for ctx.Err() == nil && sock.there() {
 		wait(ctx, checkInterval)
 	}
-	cancel() // whoever is being answered is sent away
+	cancel() // close open connections
 	if err := sock.Close(); err != nil {
 		s.Log.WithError(err).Debug("local socket not closed")
 	}
@@ -72,7 +72,7 @@ func (s *Server) accept(ctx context.Context, sock *socket) {
 	for {
 		conn, err := sock.Accept()
 		if err != nil {
-			if ctx.Err() == nil { // else the socket was closed, or is being
+			if ctx.Err() == nil { // otherwise serve closes the socket
 				s.Log.WithError(err).Debug("local socket failed, recreating")
 				wait(ctx, time.Second)
 			}
@@ -108,9 +108,9 @@ func (s *Server) answer(conn net.Conn) error {
 	a := Answer{Version: Version, At: time.Now().UTC(), Agent: s.Agent(), Processes: []Process{}}
 	switch {
 	case q.Version != Version:
-		a.Error = fmt.Sprintf("version %d of the question is unknown to this agent, which speaks version %d", q.Version, Version)
+		a.Error = fmt.Sprintf("version %d of the question is unknown to this agent, which uses version %d", q.Version, Version)
 	case q.Ask != AskProcesses:
-		a.Error = fmt.Sprintf("%q cannot be asked of this agent", q.Ask)
+		a.Error = fmt.Sprintf("query %q is unknown to this agent", q.Ask)
 	default:
 		a.Processes = s.Processes()
 	}

@@ -12,21 +12,21 @@ import (
 // socketName is the socket's file in a data folder.
 const socketName = "agent.sock"
 
-// longestPath is how many bytes of a path every system takes as a socket's.
+// longestPath is the longest path of a socket, in bytes, that every system accepts.
 const longestPath = 100
 
-// socket is one that is listened on.
+// socket is a listening socket.
 type socket struct {
 	net.Listener
 	path string
-	file os.FileInfo // as it was made
+	file os.FileInfo // when it was created
 }
 
-// listen makes the socket of a data folder, in the place of one that an
-// earlier agent left. The caller has the folder to itself.
+// listen creates the socket of a data folder and replaces that of an earlier agent.
+// The caller has locked the folder.
 func listen(ctx context.Context, dir string) (*socket, error) {
 	path := filepath.Join(dir, socketName)
-	fresh := path + ".new" // until nobody else may use it
+	fresh := path + ".new" // renamed once its permissions are set
 	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -47,14 +47,14 @@ func listen(ctx context.Context, dir string) (*socket, error) {
 	return s, nil
 }
 
-// there reports whether the file is still this socket: the folder may have
-// been removed or made anew.
+// there reports whether the file still is this socket: the folder may have been
+// removed or recreated.
 func (s *socket) there() bool {
 	now, err := os.Lstat(s.path)
 	return err == nil && os.SameFile(s.file, now)
 }
 
-// Close ends the socket and removes its file.
+// Close closes the socket and removes its file.
 func (s *socket) Close() error {
 	if !s.there() {
 		return s.Listener.Close()

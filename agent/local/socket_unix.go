@@ -10,5 +10,5 @@ import (
 
 func makePrivate(path string) error { return os.Chmod(path, 0o600) }
 
-// refused reports whether nobody listens on a socket whose file is there.
+// refused reports whether no process listens on an existing socket.
 func refused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }

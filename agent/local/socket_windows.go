@@ -5,11 +5,11 @@ import (
 	"syscall"
 )
 
-// makePrivate leaves the socket to the rights of its folder.
+// makePrivate does nothing: the permissions of the folder protect the socket.
 func makePrivate(string) error { return nil }
 
 // wsaConnRefused is WSAECONNREFUSED.
 const wsaConnRefused = syscall.Errno(10061)
 
-// refused reports whether nobody listens on a socket whose file is there.
+// refused reports whether no process listens on an existing socket.
 func refused(err error) bool { return errors.Is(err, wsaConnRefused) }
