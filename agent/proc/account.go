@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// ErrNoAccount says that the host knows no account of a name.
-// It is an [ErrSetup].
+// ErrNoAccount is returned for an unknown account name. It wraps [ErrSetup].
 var ErrNoAccount error = marked{err: errors.New("no such account on this host"), mark: ErrSetup}
 
 const (
@@ -17,11 +16,11 @@ const (
 	// the C library wait for minutes.
 	accountTimeout = 5 * time.Second
 
-	// accountTTL is how long an answer is used again.
+	// accountTTL is how long a result is cached.
 	accountTTL = 10 * time.Minute
 )
 
-// Account is a user of this host as a command needs it.
+// Account is a user account of this host.
 type Account struct {
 	Name   string
 	UID    uint32
@@ -31,9 +30,9 @@ type Account struct {
 	Shell  string // shell that runs its commands; /bin/sh when its own is none, such as nologin
 }
 
-// Accounts looks up accounts and remembers them for ten minutes. It reads
-// /etc/passwd itself and asks getent for accounts of a directory service, since
-// a statically linked program cannot load the host's name service modules.
+// Accounts looks up accounts and caches them for ten minutes. It reads /etc/passwd and
+// runs getent for accounts of a directory service, since a statically linked program
+// cannot load the host's name service modules.
 type Accounts struct {
 	now func() time.Time
 
@@ -51,8 +50,8 @@ func NewAccounts() *Accounts {
 	return &Accounts{now: time.Now, known: map[string]knownAccount{}}
 }
 
-// Lookup resolves an account; "" is the account the agent itself runs as. It
-// blocks at most 5 s. An unknown name gives ErrNoAccount.
+// Lookup returns an account; "" is the agent's own. It blocks for at most 5 s. An
+// unknown name gives [ErrNoAccount].
 func (a *Accounts) Lookup(ctx context.Context, name string) (Account, error) {
 	a.mu.Lock()
 	hit, ok := a.known[name]

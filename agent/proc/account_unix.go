@@ -38,7 +38,7 @@ func resolveAccount(ctx context.Context, name string) (Account, error) {
 	return account, err
 }
 
-// passwdLine finds the passwd(5) line of a name, or of the agent's own uid.
+// passwdLine returns the passwd(5) line of a name, or of the agent's own uid.
 func passwdLine(ctx context.Context, name string) (string, error) {
 	field, want := 0, name
 	if name == "" {
@@ -83,8 +83,8 @@ func parsePasswd(line string) (Account, error) {
 	}, nil
 }
 
-// usableShell keeps an account's shell when it is one that understands
-// `-c line`; service accounts have nologin or false.
+// usableShell returns an account's shell if it understands `-c line`, else /bin/sh:
+// service accounts have nologin or false.
 func usableShell(shell string) string {
 	if slices.Contains([]string{"sh", "bash", "dash", "ash", "zsh", "ksh"}, path.Base(shell)) {
 		if info, err := os.Stat(shell); err == nil && info.Mode()&0o111 != 0 {
@@ -94,9 +94,8 @@ func usableShell(shell string) string {
 	return "/bin/sh"
 }
 
-// groupsOf asks the host for every group of the account. Running with fewer
-// groups than the account has would fail later and elsewhere, so no answer is
-// an error.
+// groupsOf returns all groups of the account. A failed lookup is an error, because a
+// command with too few groups would fail later and elsewhere.
 func groupsOf(ctx context.Context, account Account) ([]uint32, error) {
 	text, err := AskHost(ctx, "id", "-G", account.Name)
 	if ctx.Err() != nil {
@@ -132,8 +131,8 @@ func AskHost(ctx context.Context, program string, args ...string) (string, error
 	return strings.TrimRight(string(out), "\n"), err
 }
 
-// basicEnvironment is what every command of an account has in its environment;
-// nothing of the agent's own. lang "" = C.UTF-8, timezone "" = the host's.
+// basicEnvironment returns the environment of an account's commands, without the
+// agent's own. lang "" = C.UTF-8, timezone "" = the host's.
 func basicEnvironment(account Account, lang, timezone string) []string {
 	env := []string{
 		"PATH=" + defaultPath, "HOME=" + account.Home, "USER=" + account.Name, "LOGNAME=" + account.Name,
@@ -145,5 +144,5 @@ func basicEnvironment(account Account, lang, timezone string) []string {
 	return env
 }
 
-// variable is the name by which an environment knows a variable.
+// variable returns the name of an environment variable in its comparable form.
 func variable(name string) string { return name }

@@ -14,7 +14,7 @@ import (
 // account that the agent itself runs as.
 const DefaultAccount = ""
 
-// resolveAccount knows the agent's own account alone: Windows runs nothing as
+// resolveAccount resolves the agent's own account only: Windows runs nothing as
 // another one without its password.
 func resolveAccount(_ context.Context, name string) (Account, error) {
 	token := windows.GetCurrentProcessToken()
@@ -40,8 +40,8 @@ func resolveAccount(_ context.Context, name string) (Account, error) {
 
 func (r *Runner) maySwitch(context.Context, Account) error { return nil } // see resolveAccount
 
-// basicEnvironment is what every program of the account has in its environment;
-// nothing of the agent's own.
+// basicEnvironment returns the environment of the account's programs, without the
+// agent's own.
 func basicEnvironment(_ Account, lang, timezone string) ([]string, error) {
 	env, err := windows.GetCurrentProcessToken().Environ(false)
 	if err != nil {
@@ -56,7 +56,7 @@ func basicEnvironment(_ Account, lang, timezone string) ([]string, error) {
 	return env, nil
 }
 
-// variable is the name by which an environment knows a variable.
+// variable returns the name of an environment variable in its comparable form.
 func variable(name string) string { return strings.ToUpper(name) }
 
 // rootDir is where a command runs whose account has no home.

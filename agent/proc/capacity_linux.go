@@ -12,7 +12,8 @@ import (
 	"strings"
 )
 
-// ReadCapacity reads what the agent and all that it starts may share.
+// ReadCapacity reads the resources that the agent and its processes may use
+// together.
 func ReadCapacity() (Capacity, error) {
 	meminfo, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -22,8 +23,8 @@ func ReadCapacity() (Capacity, error) {
 	return host.within(os.DirFS("/")), nil
 }
 
-// within is what the control groups leave of a capacity. Whatever cannot be
-// read limits nothing: an agent outside of any container has no such files.
+// within returns the capacity within the limits of the control groups. Limits that
+// cannot be read do not apply: outside of containers the files are missing.
 func (c Capacity) within(root fs.FS) Capacity {
 	limited := c
 	for _, dir := range controlDirs(root, "cpu") {
@@ -42,7 +43,7 @@ func (c Capacity) within(root fs.FS) Capacity {
 	return limited
 }
 
-// cpuQuota is how many CPUs a control group leaves; 0 = it does not say.
+// cpuQuota returns the CPU limit of a control group; 0 = none.
 func cpuQuota(root fs.FS, dir string) float64 {
 	var quota, period int64
 	if text, err := fs.ReadFile(root, path.Join(dir, "cpu.max")); err == nil {
@@ -71,9 +72,9 @@ func number(root fs.FS, name string) (int64, error) {
 	return strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
 }
 
-// controlDirs are the folders of the agent's own control group and all above
-// it, in the hierarchies that a controller may be in: that of version 2 and, on
-// hosts that mount it by itself, its own of version 1.
+// controlDirs returns the folders of the agent's own control group and its parents,
+// in the hierarchies that may have a controller: that of version 2 and, if mounted,
+// the controller's own of version 1.
 func controlDirs(root fs.FS, controller string) []string {
 	groups, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
@@ -100,8 +101,8 @@ func controlDirs(root fs.FS, controller string) []string {
 	return dirs
 }
 
-// controlMount is where a hierarchy is mounted, relative to /, and which part
-// of it that is; the one of version 2 has no controller.
+// controlMount returns where a hierarchy is mounted, relative to /, and which part
+// of it is mounted; controller is "" for version 2.
 func controlMount(mounts, controller string) (top, inside string) {
 	for line := range strings.Lines(mounts) {
 		// "35 31 0:32 /inside /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory"
@@ -119,8 +120,8 @@ func controlMount(mounts, controller string) (top, inside string) {
 	return "", ""
 }
 
-// within is a group's path below the part of its hierarchy that is mounted. A
-// container often sees only its own part, and the path of the host.
+// within returns a group's path below the mounted part of its hierarchy. A container
+// often has only its own part mounted, and the host's path.
 func within(inside, group string) string {
 	rest, ok := strings.CutPrefix(group, strings.TrimSuffix(inside, "/"))
 	if !ok {
@@ -129,7 +130,7 @@ func within(inside, group string) string {
 	return path.Clean("/" + rest)
 }
 
-// upwards are the folder of a group and those above it up to the mount.
+// upwards returns the folder of a group and those of its parents up to the mount.
 func upwards(top, group string) []string {
 	dirs := []string{top}
 	for ; group != "/"; group = path.Dir(group) {

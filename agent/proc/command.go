@@ -20,12 +20,12 @@ const (
 	ShellPS1 Shell = "ps1"
 )
 
-// RunsOn reports why commands in this language do not run on a system, named
-// as in [runtime.GOOS]; nil when they do. "" is [ShellSh].
+// RunsOn returns why commands in this language cannot run on a system, named as in
+// [runtime.GOOS]; nil if they can. "" is [ShellSh].
 func (s Shell) RunsOn(system string) error {
 	switch {
 	case !slices.Contains([]Shell{"", ShellSh, ShellBat, ShellPS1}, s):
-		return fmt.Errorf("%q is no shell that commands can be written for", s)
+		return fmt.Errorf("%q is no shell for commands: use sh, bat or ps1", s)
 	case system != "windows" && (s == ShellBat || s == ShellPS1):
 		return fmt.Errorf("%q runs on Windows only, and this host runs %s: give its commands in sh", s, system)
 	case system == "windows" && (s == "" || s == ShellSh):
@@ -38,13 +38,12 @@ const (
 	// MaxLine is the longest command line, in bytes.
 	MaxLine = 32 << 10
 
-	// OutputTail is how much of the output a result carries, in bytes. It leaves
-	// room for the rest of a message of 4 KiB, which is cut at its end.
+	// OutputTail is the size of the output's end in a result, in bytes. It leaves space
+	// for the rest of a message, which is cut after 4 KiB.
 	OutputTail = 3 << 10
 )
 
-// Command is one control command to run. Nothing of the agent's environment
-// reaches it.
+// Command is one control command. It does not inherit the agent's environment.
 type Command struct {
 	Shell   Shell             // "" = ShellSh
 	Line    string            // given to the shell as it is
@@ -56,9 +55,8 @@ type Command struct {
 	// `su -` would.
 	LoginProfile bool
 
-	// OutputPath is the file that receives stdout and stderr. It is created or
-	// emptied, and belongs to the account. A file and not a pipe: a daemon keeps
-	// its output open, and a pipe would block or kill it later.
+	// OutputPath is the file for stdout and stderr. It is created or truncated, and owned
+	// by the account. It is not a pipe, which would block or kill a daemon later.
 	OutputPath string
 
 	Key string // value of KeyMark in the environment
@@ -66,22 +64,21 @@ type Command struct {
 
 	Lang string // LANG; "" = C.UTF-8
 
-	// Contained says that nothing which the command starts may outlive it, as of
-	// one that stops a process or asks about it. Windows, which has no process
-	// groups, ends what is left; elsewhere the caller ends its group.
+	// Contained is true if no process that the command starts may outlive it, as for
+	// stop and status commands. Windows kills the remaining processes; on other systems
+	// the caller ends the process group.
 	Contained bool
 
-	// Timeout ends the command's whole process group (SIGTERM, SIGKILL after
-	// KillGrace). 0 = never: the caller decides, which it must when the group
-	// may hold a main process that has to live.
+	// Timeout ends the command's whole process group (SIGTERM, SIGKILL after KillGrace).
+	// 0 = never, for commands whose group may have a main process that has to survive.
 	Timeout time.Duration
 }
 
-// KillGrace is how long a command may react to SIGTERM after its Timeout.
+// KillGrace is the time from SIGTERM to SIGKILL after a command's Timeout.
 const KillGrace = 3 * time.Second
 
-// check finds what is wrong with a command without looking at the host. Its
-// messages name the field.
+// check returns an error that names the first invalid field, without reading the
+// host.
 func (c Command) check() error {
 	switch {
 	case c.Line == "":
@@ -103,8 +100,8 @@ func (c Command) check() error {
 	return nil
 }
 
-// environment adds to what every command of the account has what the spec and
-// the marks say. The marks cannot be replaced: they are how strays are found.
+// environment returns the basic environment with the variables of the spec and the
+// marks. The spec cannot replace the marks, by which orphans are found.
 func (c Command) environment(basic []string) []string {
 	vars := map[string]string{}
 	for _, entry := range basic {
@@ -135,17 +132,17 @@ type Result struct {
 	TimedOut bool           // Command.Timeout passed
 	Elapsed  time.Duration
 	Output   string // end of the output, at most OutputTail bytes of valid UTF-8
-	Hint     string // what an exit of 126 or 127 means here; "" otherwise
+	Hint     string // explanation of an exit code of 126 or 127; "" otherwise
 
-	// OutputHeld says that some process, usually the daemon just started, still
-	// holds the output file open: keep its name and trim it (see [TrimOutput]).
+	// OutputHeld is true if a process, usually the started daemon, has the output file
+	// open: it must be retained and trimmed (see [TrimOutput]).
 	OutputHeld bool
 }
 
 // OK reports whether the command exited with 0 by itself.
 func (r Result) OK() bool { return r.ExitCode == 0 && r.Signal == 0 && !r.TimedOut }
 
-// String says how it ended, for messages: "exit=127 (not found: …)".
+// String describes the end of the command for messages: "exit=127 (not found: …)".
 func (r Result) String() string {
 	var s string
 	switch {
@@ -163,27 +160,26 @@ func (r Result) String() string {
 }
 
 var (
-	// ErrSetup marks errors of a start that say that this host is not set up for
-	// the command, which trying again does not change: its account, its
-	// directory, its right to run as the account.
+	// ErrSetup is wrapped by errors of a start that a retry does not change: account or
+	// directory are missing, or the agent may not run commands as the account.
 	ErrSetup = errors.New("host is not set up for the command")
 
-	// ErrNoRoom marks errors of a start that say that the host has no room for
-	// another process just now: processes, memory, file descriptors, disk.
+	// ErrNoRoom is wrapped by errors of a start for lack of resources of the host:
+	// processes, memory, file descriptors, disk. A retry may succeed.
 	ErrNoRoom = errors.New("host has no room for another process")
 )
 
 // noRoom are the system's errors that become [ErrNoRoom].
 var noRoom = []syscall.Errno{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC}
 
-// marked is an error that is also another one, without saying so.
+// marked is an error that also wraps mark, without its text.
 type marked struct{ err, mark error }
 
 func (m marked) Error() string   { return m.err.Error() }
 func (m marked) Unwrap() []error { return []error{m.err, m.mark} }
 
-// markSetup marks an error of the preparation of a command. Where the host has
-// no room even for looking, that is what is wrong.
+// markSetup marks an error of the preparation of a command with [ErrSetup], unless
+// the host has no resources.
 func markSetup(err error) error {
 	if err == nil || isNoRoom(err) {
 		return err
@@ -191,7 +187,7 @@ func markSetup(err error) error {
 	return marked{err: err, mark: ErrSetup}
 }
 
-// markRoom marks an error if the host has no room.
+// markRoom marks an error with [ErrNoRoom] if the host has no resources.
 func markRoom(err error) error {
 	if isNoRoom(err) {
 		return marked{err: err, mark: ErrNoRoom}
@@ -209,6 +205,6 @@ const (
 	exitNotFound      = 127
 )
 
-// Unstartable reports whether the command did not run since its program is not
-// executable, which trying again does not change.
+// Unstartable reports whether the program is not executable, so that retrying is
+// useless.
 func (r Result) Unstartable() bool { return r.ExitCode == exitNotExecutable }

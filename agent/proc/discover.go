@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// located is one process with the paths by which a search finds it. What it is
-// besides is read of those alone whose paths are right.
+// located is one process with the paths by which a search selects it. Other
+// attributes are read of selected processes only.
 type located struct {
 	pid      int
 	exe, cwd string // "" when unreadable
@@ -17,13 +17,13 @@ type located struct {
 	managed  bool   // see Finder.Managed: the paths were not read
 }
 
-// searchPause is the number of processes after which a reading of the host lets
-// other goroutines run. One that makes system calls all the time is preempted
-// every 10 ms only, and the death of another process should be known sooner.
+// searchPause is the number of processes after which a reading of the host yields to
+// other goroutines. A goroutine in system calls is preempted only every 10 ms, which
+// would delay the detection of ended processes.
 const searchPause = 32
 
-// readLocated reads what a search may find: no zombies, no kernel threads, not
-// pid 1. It costs about 6 µs for each process of the host that is not managed.
+// readLocated reads the paths of all processes but zombies, kernel threads and pid
+// 1. It takes about 6 µs per process of the host that is not managed.
 func readLocated(managed map[int]bool) ([]located, error) {
 	pids, err := readPIDs()
 	if err != nil {
@@ -49,8 +49,8 @@ func readLocated(managed map[int]bool) ([]located, error) {
 	return rows, nil
 }
 
-// locate reads the paths of one process. Zombies and kernel threads, which have
-// no executable, count as gone.
+// locate reads the paths of one process. Zombies and kernel threads, which have no
+// executable, count as gone.
 func locate(pid int) (located, error) {
 	exe, exeErr := exePath(pid)
 	if errors.Is(exeErr, ErrGone) {
@@ -64,8 +64,8 @@ func locate(pid int) (located, error) {
 	return located{pid: pid, exe: exe, cwd: cwd, hidden: hidden}, nil
 }
 
-// discover searches the host. It never matches on a bare name: executable or
-// working directory must lie under the setup path, and the user must be right.
+// discover searches the host. A name alone is never a match: executable or working
+// directory must be below the setup path, and the user must match.
 func (s *search) discover(named judgement) Probe {
 	found, unreadable, err := s.candidates()
 	found, marked := s.own(found)
@@ -83,14 +83,13 @@ func (s *search) discover(named judgement) Probe {
 		probe.Verdict = Uncertain
 		probe.Evidence = joinReasons(named.reason, fmt.Sprintf("pid %d has the name and user, but its paths or its command line cannot be read", unreadable))
 	case named.reason == "":
-		probe.Evidence = fmt.Sprintf("no %s runs under %s", s.wanted(), s.files.setup)
+		probe.Evidence = fmt.Sprintf("no %s runs under %s", s.description(), s.files.setup)
 	}
 	return probe
 }
 
-// candidates returns the matching processes, parents before their children,
-// and the pid of one that would match if its paths and command line were
-// readable.
+// candidates returns the matching processes, parents before their children, and the
+// pid of a process that may match but whose paths or command line are unreadable.
 func (s *search) candidates() (found []Process, unreadable int, err error) {
 	if s.files.setup == "" || s.target.ProcName == "" {
 		return nil, 0, nil
@@ -101,7 +100,7 @@ func (s *search) candidates() (found []Process, unreadable int, err error) {
 	}
 	taken := map[int]bool{}
 	for _, row := range rows {
-		if taken[row.pid] = row.managed && s.taken(row.pid); taken[row.pid] {
+		if taken[row.pid] = row.managed && s.takenByOther(row.pid); taken[row.pid] {
 			continue
 		}
 		p, readable, err := s.candidate(row)
@@ -133,49 +132,49 @@ func (s *search) candidates() (found []Process, unreadable int, err error) {
 	return found, unreadable, nil
 }
 
-// errOther says that a process is not the target's.
+// errOther is returned for a process that is not the target's.
 var errOther = errors.New("it is another process")
 
-// candidate returns the process of a row if it is the target's by its place, name,
-// user and arguments. If these may not be read, it is not readable.
+// candidate returns the process of a row if it matches the target by path, name,
+// user and arguments. readable is false if paths or arguments cannot be read.
 func (s *search) candidate(row located) (p Process, readable bool, err error) {
 	if row.managed {
 		if row, err = locate(row.pid); err != nil {
 			return Process{}, false, err
 		}
 	}
-	if s.mine[row.pid] || !row.hidden && !s.placed(row.exe, row.cwd) {
+	if s.agentLine[row.pid] || !row.hidden && !s.placed(row.exe, row.cwd) {
 		return Process{}, false, errOther
 	}
-	p, comm, err := s.live(row.pid)
+	p, comm, err := s.inspectPid(row.pid)
 	if err != nil {
-		return Process{}, false, fmt.Errorf("look at pid %d: %w", row.pid, err)
+		return Process{}, false, fmt.Errorf("read pid %d: %w", row.pid, err)
 	}
-	readable = !row.hidden && !s.silent(p)
+	readable = !row.hidden && !s.hidesArgs(p)
 	switch {
 	case !row.hidden && !s.placed(p.Exe, p.Cwd): // the pid is another process's by now
-	case !s.called(p, comm), s.uid >= 0 && p.UID != s.uid, s.excluded(p):
-	case !s.silent(p) && !s.argsMatch(p):
+	case !s.hasName(p, comm), s.uid >= 0 && p.UID != s.uid, s.excluded(p):
+	case !s.hidesArgs(p) && !s.argsMatch(p):
 	default:
 		return p, readable, nil
 	}
 	return Process{}, false, errOther
 }
 
-// taken reports whether a pid is the process of another target.
-func (s *search) taken(pid int) bool { return s.target.Taken != nil && s.target.Taken(pid) }
+// takenByOther reports whether a pid belongs to another target.
+func (s *search) takenByOther(pid int) bool { return s.target.Taken != nil && s.target.Taken(pid) }
 
-// called reports whether a process that was searched has the name. Where a pid
-// file should have named it, the arguments of a script do not speak for it.
-func (s *search) called(p Process, comm string) bool {
+// hasName reports whether a process found by the search has the target's name. If a
+// pid file should have named it, the arguments of a script are not considered.
+func (s *search) hasName(p Process, comm string) bool {
 	if s.target.PidPath != "" {
 		p = withoutArguments(p)
 	}
 	return matchesName(p, comm, s.names())
 }
 
-// own leaves out what is somebody else's, and returns only what carries the
-// target's mark if anything does.
+// own removes the processes of other targets, and all unmarked processes if any
+// process has the target's mark.
 func (s *search) own(found []Process) (own []Process, marked bool) {
 	foreign := map[int]bool{}
 	for left := -1; left != len(found); {
@@ -201,12 +200,12 @@ func (s *search) marked(p Process) bool {
 	return s.target.Mark != "" && markOf(p.PID) == s.target.Mark
 }
 
-// placed reports whether the paths of a process lie where the target's do.
+// placed reports whether the paths of a process match the setup path.
 func (s *search) placed(exe, cwd string) bool { return under(exe, s.files.setup) || s.worksHere(cwd) }
 
-// worksHere reports whether a working directory speaks for a process. Where a
-// pid file should have named it, only the setup path itself does: below a
-// setup path like /tmp anybody may work.
+// worksHere reports whether a working directory matches the setup path. If a pid
+// file should have named the process, it has to be the setup path itself: any
+// process may work below a setup path like /tmp.
 func (s *search) worksHere(cwd string) bool {
 	if s.target.PidPath != "" {
 		return samePath(cwd, s.files.setup)
@@ -230,10 +229,10 @@ func mainFirst(a, b Process) int {
 	return a.PID - b.PID
 }
 
-// Strays returns the live processes that carry the mark of a scope and are not
-// protected by it, wherever they hang in the process tree. A mark is evidence,
-// not proof: a program may pass its environment on to something unrelated.
-// Calls that happen together share one reading of the host.
+// Strays returns the orphans of a scope: live processes that have its mark, wherever
+// they are in the process tree, and are not protected by it. The mark is evidence,
+// not proof: a program may pass its environment to unrelated processes. Concurrent
+// calls share one reading of the host.
 func (f *Finder) Strays(scope KillScope) ([]Process, error) {
 	marked, err := f.marks.take()
 	if err != nil {
@@ -247,14 +246,14 @@ func (f *Finder) Strays(scope KillScope) ([]Process, error) {
 	return marked.table.processes(slices.DeleteFunc(slices.Clone(stats), func(st Stat) bool { return spared[st.PID] })), nil
 }
 
-// marks are the live processes of the host by the mark that they carry.
+// marks are the live processes of the host by mark.
 type marks struct {
 	table  *Table
 	byMark map[string][]Stat
 }
 
-// of are the processes that carry a mark; nobody carries none.
-func (m marks) of(mark string) []Stat {
+// carrying returns the processes with a mark; none for "".
+func (m marks) carrying(mark string) []Stat {
 	if mark == "" {
 		return nil
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Execution is a command under way. Its leader is the head of an own session and
-// process group, so Identity serves [GroupMembers] and [KillGroup].
+// Execution is a command under way. Its leader leads its own session and process
+// group, so that Identity identifies the group for [GroupMembers] and [KillGroup].
 type Execution struct {
 	leader Identity
 	done   chan struct{}
@@ -20,23 +20,23 @@ type Execution struct {
 	job    job
 }
 
-// Identity is the command's leader: the shell, or what the shell became.
+// Identity returns the command's leader: the shell, or the program that replaced it.
 func (r *Execution) Identity() Identity { return r.leader }
 
-// Done is closed when the leader has ended and Result is ready. Processes that
-// it left behind do not delay it.
+// Done is closed when the leader has ended and Result is ready. Processes that it
+// left running do not delay it.
 func (r *Execution) Done() <-chan struct{} { return r.done }
 
-// Result is how the command ended. It must not be called before Done is closed.
+// Result returns how the command ended. Call it only after Done is closed.
 func (r *Execution) Result() Result { return r.result }
 
-// Output is the end of the output by now, as in [Result]: what the command has
-// left in background may have written since it ended. It must not be called
-// before Done is closed, and is empty once the file is gone.
+// Output returns the present end of the output, as in [Result]; processes that the
+// command left running may have written since it ended. It is empty once the file is
+// removed. Call it only after Done is closed.
 func (r *Execution) Output() string { return r.output.tail(OutputTail) }
 
-// watch returns when the command has exited; it reports whether its timeout
-// passed before, and then has ended the whole group.
+// watch returns when the command has exited, and reports whether its timeout passed
+// before; then it has ended the whole group.
 func (r *Execution) watch(c Command, exited <-chan struct{}) (timedOut bool) {
 	var expired <-chan time.Time
 	if c.Timeout > 0 {
@@ -61,14 +61,14 @@ func (r *Execution) watch(c Command, exited <-chan struct{}) (timedOut bool) {
 	}
 }
 
-// expire ends the group of a command whose time is up. What survives SIGKILL
-// sits in the kernel, and the caller sees that Done stays open.
+// expire ends the group of a command whose timeout has passed. If a process survives
+// SIGKILL, which means that it is blocked in the kernel, Done stays open.
 func (r *Execution) expire() {
 	_ = KillGroup(context.Background(), r.leader, KillGrace)
 }
 
-// wait owns the command until its leader ends: it reaps it, bounds the output
-// file and enforces the timeout.
+// wait owns the command until its leader ends: it reaps the leader, bounds the
+// output file and enforces the timeout.
 func (r *Execution) wait(c Command, cmd *exec.Cmd, out *os.File, started time.Time) {
 	defer close(r.done)
 	exited := make(chan struct{})
@@ -90,7 +90,7 @@ func (r *Execution) wait(c Command, cmd *exec.Cmd, out *os.File, started time.Ti
 }
 
 func (res *Result) setStatus(state *os.ProcessState) {
-	res.ExitCode = state.ExitCode() // -1 without a state, when somebody else reaped the command
+	res.ExitCode = state.ExitCode() // -1 without a state, if another part of the program reaped the command
 	if state == nil {
 		return
 	}
@@ -99,12 +99,12 @@ func (res *Result) setStatus(state *os.ProcessState) {
 	}
 }
 
-// ours are the children of this process that os/exec waits for. A process has
-// one set of children, so there is one of this.
+// ours are the children of this process that os/exec waits for; a process has one
+// set of children.
 var ours = children{pids: map[int]bool{}}
 
-// children tells the programs that were started here from orphans that the
-// kernel made children of this process, whose end somebody else must hear of.
+// children distinguishes the programs started here from orphans that the kernel made
+// children of this process, see [ReapOrphans].
 type children struct {
 	starting sync.RWMutex // held for reading from before a fork until its pid is in pids
 	mu       sync.Mutex
@@ -123,7 +123,7 @@ func (c *children) start(cmd *exec.Cmd) error {
 	return nil
 }
 
-// wait waits for what start has started.
+// wait waits for a command of start.
 func (c *children) wait(cmd *exec.Cmd) error {
 	err := cmd.Wait()
 	c.mu.Lock()

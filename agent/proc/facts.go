@@ -11,8 +11,8 @@ import (
 // MaxFactsCmdline bounds Facts.Cmdline, in bytes.
 const MaxFactsCmdline = 4 << 10
 
-// Facts are what a status shows of one process. Percentages are shares of the
-// whole host: 100 is every CPU, or all memory.
+// Facts are the attributes of one process in a status. Percentages are shares of the
+// whole host: 100 is all CPUs, or all memory.
 type Facts struct {
 	Identity Identity
 	Name     string // base name of the executable
@@ -49,7 +49,7 @@ type Sample struct {
 	At       time.Duration // on the scale of Identity.Start
 }
 
-// Host are facts of this host.
+// Host describes this host.
 type Host struct {
 	BootID       string
 	Uptime       time.Duration
@@ -60,8 +60,8 @@ type Host struct {
 	UTCOffset    time.Duration
 }
 
-// percentOfHost is a CPU time per elapsed time as a share of all CPUs; 0 when
-// no time passed.
+// percentOfHost returns a CPU time per elapsed time as a share of all CPUs; 0 if no
+// time passed.
 func percentOfHost(cpu, elapsed time.Duration, cpus int) float64 {
 	if elapsed <= 0 || cpus <= 0 || cpu <= 0 {
 		return 0
@@ -69,15 +69,16 @@ func percentOfHost(cpu, elapsed time.Duration, cpus int) float64 {
 	return float64(cpu) / float64(elapsed) / float64(cpus) * 100
 }
 
-// CPU is the process's CPU time.
+// CPU returns the process's CPU time.
 func (st Stat) CPU() time.Duration { return ticks(st.UTime) + ticks(st.STime) }
 
-// RSS is the resident memory in bytes, shared pages included.
+// RSS returns the resident memory in bytes, shared pages included.
 func (st Stat) RSS() int64 { return st.RSSPages * int64(os.Getpagesize()) }
 
-// Describe reads the facts of a process. prev is the sample of an earlier
-// Describe of the same process; with the zero Sample, CPUPercent is the average
-// since the start. It does not wait. A process that ended gives ErrGone.
+// Describe reads the facts of a process. prev is the sample of an earlier Describe
+// of the same process; with the zero Sample, CPUPercent is the average since the
+// start. It does not wait between two measurements. A process that ended gives
+// ErrGone.
 func Describe(id Identity, host Host, prev Sample) (Facts, error) {
 	f, err := Measure(id, host, prev)
 	if err != nil {
@@ -92,8 +93,8 @@ func Describe(id Identity, host Host, prev Sample) (Facts, error) {
 	return f, nil
 }
 
-// Measure is Describe for many processes at a time: it reads one small file,
-// and so knows no command line and of the name only what the kernel keeps.
+// Measure is a faster Describe for many processes: it reads one small file, without
+// the command line, and the name in the kernel only.
 func Measure(id Identity, host Host, prev Sample) (Facts, error) {
 	st, err := statOf(id)
 	if err != nil {
@@ -122,26 +123,24 @@ func Measure(id Identity, host Host, prev Sample) (Facts, error) {
 	return f, nil
 }
 
-// firstBytes cuts a text to at most limit bytes of valid UTF-8.
+// firstBytes returns at most limit bytes of a text, as valid UTF-8.
 func firstBytes(text string, limit int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	return strings.ToValidUTF8(text[:min(limit, len(text))], "")
 }
 
-// Load is how much of a host is in use, in percent of all of it.
+// Load is the usage of a host, in percent of all its CPUs and memory.
 type Load struct {
 	CPU    float64
 	Memory float64
 }
 
-// CPUTime is the time of all CPUs of a host together since it started, in clock
-// ticks.
+// CPUTime is the CPU time of all CPUs of a host since its start, in clock ticks.
 type CPUTime struct{ Busy, Total uint64 }
 
-// LoadSince is the load of the host now: memory at this moment, CPU since the
-// earlier reading. The zero CPUTime makes it the average since the host
-// started. Readings less than a second of CPU time apart say nothing; then fresh is
-// false.
+// LoadSince returns the present memory load, and the CPU load since an earlier
+// reading; the zero CPUTime gives the average since the host started. fresh is
+// false, and CPU 0, if the readings are less than a second of CPU time apart.
 func (h Host) LoadSince(earlier, now CPUTime) (l Load, fresh bool) {
 	if h.MemTotal > 0 {
 		l.Memory = percent(h.MemTotal-h.MemAvailable<<10, h.MemTotal)
@@ -154,7 +153,8 @@ func (h Host) LoadSince(earlier, now CPUTime) (l Load, fresh bool) {
 	return l, true
 }
 
-// percent is at most 100: the parts of a reading are not of one moment.
+// percent returns at most 100: the parts of a reading are not taken at the same
+// moment.
 func percent(part, whole int64) float64 {
 	return float64(min(max(part, 0), whole)) / float64(whole) * 100
 }

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// PSS is the process's proportional share of resident memory in bytes: pages
-// shared by n processes count 1/n. It costs far more than RSS; use it to
-// confirm a limit that the sum over a tree of processes exceeds.
+// PSS returns the process's proportional share of resident memory in bytes: a page
+// shared by n processes counts 1/n. It is far more expensive than RSS; use it to
+// confirm that a tree exceeds a limit.
 func PSS(id Identity) (int64, error) {
 	text, err := os.ReadFile(procPath(id.PID, "smaps_rollup"))
 	if err != nil {
@@ -25,7 +25,7 @@ func PSS(id Identity) (int64, error) {
 	return kilobytes(text, "Pss:") << 10, nil
 }
 
-// ReadHost reads the host's facts.
+// ReadHost reads the description of this host.
 func ReadHost() (Host, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -47,7 +47,8 @@ func ReadHost() (Host, error) {
 	}, nil
 }
 
-// kilobytes finds the value of a line such as "MemTotal:  1024 kB"; 0 when absent.
+// kilobytes returns the value of a line such as "MemTotal: 1024 kB"; 0 if it is
+// missing.
 func kilobytes(text []byte, name string) int64 {
 	for line := range bytes.Lines(text) {
 		fields := bytes.Fields(line)
@@ -72,7 +73,7 @@ func onlineCPUs() int {
 	return runtime.NumCPU()
 }
 
-// countCPUs counts a list such as "0-3,8,10-11"; 0 when it is malformed.
+// countCPUs counts a list such as "0-3,8,10-11"; 0 if it is malformed.
 func countCPUs(list string) int {
 	count := 0
 	for part := range strings.SplitSeq(list, ",") {

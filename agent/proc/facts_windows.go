@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// PSS is the process's share of resident memory in bytes: here what it shares
-// with nobody, the private part of it. A process that ended gives ErrGone.
+// PSS returns the memory of the process that it does not share, in bytes. A process
+// that ended gives ErrGone.
 func PSS(id Identity) (int64, error) {
 	h, err := openSame(id, 0)
 	if err != nil {
@@ -25,7 +25,7 @@ func PSS(id Identity) (int64, error) {
 	return int64(min(memory.workingSetSize, memory.privateUsage)), nil
 }
 
-// ReadHost reads the host's facts.
+// ReadHost reads the description of this host.
 func ReadHost() (Host, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -52,15 +52,15 @@ func onlineCPUs() int {
 	return runtime.NumCPU()
 }
 
-// ReadCapacity is all that the host has; a job object around the agent that
-// leaves less is not looked at.
+// ReadCapacity returns the capacity of the whole host, without the limits of a job
+// object around the agent.
 func ReadCapacity() (Capacity, error) {
 	host, err := ReadHost()
 	return Capacity{CPUs: float64(host.CPUs), Memory: host.MemTotal}, err
 }
 
-// ReadCPUTime reads the time of all CPUs. What Windows calls kernel time has
-// the idle time in it.
+// ReadCPUTime reads the time of all CPUs. The kernel time of Windows includes the
+// idle time.
 func ReadCPUTime() (CPUTime, error) {
 	var idle, kernel, user windows.Filetime
 	err := callBool(procGetSystemTimes, uintptr(unsafe.Pointer(&idle)), uintptr(unsafe.Pointer(&kernel)), uintptr(unsafe.Pointer(&user)))

@@ -14,16 +14,16 @@ import (
 // maxPid is the largest pid that Linux ever hands out (PID_MAX_LIMIT on 64 bit).
 const maxPid = 1 << 22
 
-// programName is the name by which a program is known, from its path.
+// programName returns the name of a program from its path.
 func programName(path string) string { return filepath.Base(path) }
 
-// plainName is a program's name in the form of programName.
+// plainName returns a program's name in the form of programName.
 func plainName(name string) string { return name }
 
-// plainPath is the form of a path in which two of them can be compared.
+// plainPath returns a path in comparable form.
 func plainPath(path string) string { return path }
 
-// uidOf is the number of an account.
+// uidOf returns the user id of an account.
 func uidOf(account Account) int { return int(account.UID) }
 
 func systemPath(path string) bool {
@@ -35,7 +35,7 @@ func systemPath(path string) bool {
 	return false
 }
 
-// readPidFile reads a bounded part of a regular file only.
+// readPidFile reads at most maxPidFile bytes of a regular file.
 func readPidFile(path string) (text []byte, written time.Time, err error) {
 	f, err := openRegular(path)
 	if err != nil {
@@ -50,7 +50,7 @@ func readPidFile(path string) (text []byte, written time.Time, err error) {
 	return text, info.ModTime(), err
 }
 
-// fileWritten takes one system call, where pidFileWritten takes five.
+// fileWritten takes one system call instead of the five of pidFileWritten.
 func fileWritten(path string) time.Time {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -59,8 +59,8 @@ func fileWritten(path string) time.Time {
 	return time.Unix(st.Mtim.Unix())
 }
 
-// pidFileWritten is when a pid file was written last; the zero time if that
-// cannot be found out.
+// pidFileWritten returns the modification time of a pid file; the zero time if it
+// cannot be read.
 func pidFileWritten(path string) time.Time {
 	place, err := openPlace(path)
 	if err != nil {
@@ -84,6 +84,6 @@ func explainOpen(err error) error {
 	return err
 }
 
-// diskTrouble reports whether the disk or the file server failed, and so
-// nothing is known about the file.
+// diskTrouble reports whether the disk or the file server failed, so that the
+// content of the file is unknown.
 func diskTrouble(err error) bool { return errors.Is(err, unix.EIO) || errors.Is(err, unix.ESTALE) }

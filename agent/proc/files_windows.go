@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// maxPid is the largest number that a pid can be here.
+// maxPid is the largest possible pid.
 const maxPid = math.MaxInt32
 
 func programName(path string) string { return windowsProgramName(path) }
@@ -21,18 +21,18 @@ func plainName(name string) string { return windowsProgramName(name) }
 
 func plainPath(path string) string { return windowsPlainPath(path) }
 
-// uidOf says that accounts have no numbers.
+// uidOf returns -1: accounts of Windows have no user id.
 func uidOf(Account) int { return -1 }
 
-// systemPath reports whether a path lies in the folder of Windows itself, where
-// services work that care for no folder.
+// systemPath reports whether a path is in the Windows folder, which is the working
+// directory of many services.
 func systemPath(path string) bool {
 	dir, err := windows.GetSystemWindowsDirectory()
 	return err == nil && under(path, dir)
 }
 
-// readPidFile reads a bounded part of a regular file only: what else a name can
-// stand for, such as a pipe or a device, could hang the agent.
+// readPidFile reads at most maxPidFile bytes of a regular file. Other files, such as
+// pipes and devices, could block the agent.
 func readPidFile(path string) (text []byte, written time.Time, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -60,8 +60,8 @@ func pidFileWritten(path string) time.Time {
 	return info.ModTime()
 }
 
-// RenameBeside renames a file within its folder. An existing file of the new
-// name is replaced.
+// RenameBeside renames a file within its folder and replaces an existing file of the
+// new name.
 func RenameBeside(path, name string) error {
 	return os.Rename(path, filepath.Join(filepath.Dir(path), name))
 }
@@ -76,8 +76,8 @@ func explainOpen(err error) error {
 	return err
 }
 
-// diskTrouble reports whether the disk or the file server failed, or somebody
-// keeps the file for himself at this moment, and so nothing is known about it.
+// diskTrouble reports whether the disk or the file server failed, or another process
+// has locked the file, so that its content is unknown.
 func diskTrouble(err error) bool {
 	for _, trouble := range []error{
 		windows.ERROR_SHARING_VIOLATION, windows.ERROR_LOCK_VIOLATION, windows.ERROR_CRC, windows.ERROR_IO_DEVICE,

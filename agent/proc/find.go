@@ -9,12 +9,11 @@ import (
 	"strings"
 )
 
-// Finder answers whether the process of a target runs. It is safe for
-// concurrent use.
+// Finder finds the processes of targets. It is safe for concurrent use.
 type Finder struct {
-	// Managed returns the pids of the processes that targets have. Where the host
-	// is searched, the paths of those that [Target.Taken] reports are not read.
-	// Set it before the first Find; default: none.
+	// Managed returns the pids of the processes of all targets. A search does not read
+	// the paths of those that [Target.Taken] reports. Set it before the first Find;
+	// default none.
 	Managed func() map[int]bool
 
 	accounts *Accounts
@@ -33,20 +32,18 @@ func NewFinder(accounts *Accounts) *Finder {
 	return f
 }
 
-// Find looks for the target's process: the known identity first, then the
-// process that the pid file names, then a search by executable and setup path
-// or, with neither of these paths, among what the target's commands have
-// started. Looks that happen together share the search.
-// It returns within about 2 s even when the pid file lies on a file system that
-// hangs, plus at most 5 s the first time an account must be asked from the
-// network.
+// Find finds the target's processes: by the known identity, else by the pid file, else
+// by a search for executable and setup path or, if the target has neither setup path
+// nor pid file, among the processes that the target's commands have started.
+// Concurrent calls share the search. It blocks for at most about 2 s if the pid file
+// is on a hanging file system, plus 5 s for the first lookup of an account.
 func (f *Finder) Find(ctx context.Context, t Target) Probe {
 	s := &search{target: t, located: f.located, marks: f.marks, uid: -1}
 	var err error
 	if s.boot, err = bootID(); err != nil {
 		return Probe{Verdict: Uncertain, Evidence: err.Error()}
 	}
-	switch p, err := s.still(t.Known); {
+	switch p, err := s.probeKnown(t.Known); {
 	case err == nil && t.Instances > 1:
 	case err == nil:
 		return Probe{Verdict: Running, Procs: []Process{p}, Evidence: fmt.Sprintf("known process pid %d still runs", p.PID)}
@@ -54,11 +51,10 @@ func (f *Finder) Find(ctx context.Context, t Target) Probe {
 		return Probe{Verdict: Uncertain, Evidence: fmt.Sprintf("known process pid %d: %v", t.Known.PID, err)}
 	}
 	if t.SetupPath == "" && t.PidPath == "" {
-		return s.started()
+		return s.probeStarted()
 	}
 	if t.Account != "" {
-		// No process can belong to an account that does not exist; an account
-		// that cannot be asked leaves the user out of the comparison.
+		// If the account cannot be looked up, users are not compared.
 		if account, err := f.accounts.Lookup(ctx, t.Account); err == nil {
 			s.uid = uidOf(account)
 		}
@@ -70,41 +66,41 @@ func (f *Finder) Find(ctx context.Context, t Target) Probe {
 		s.files = files{setup: filepath.Clean(t.SetupPath), err: err}
 	}
 	if t.Instances > 1 {
-		return s.several()
+		return s.probeInstances()
 	}
 	return s.probe()
 }
 
 // search is the state of one Find.
 type search struct {
-	target  Target
-	located *shared[[]located]
-	marks   *shared[marks]
-	boot    string
-	uid     int // of the account; -1 = any
-	files   files
-	mine    map[int]bool // the agent and its ancestors
+	target    Target
+	located   *shared[[]located]
+	marks     *shared[marks]
+	boot      string
+	uid       int // of the account; -1 = any
+	files     files
+	agentLine map[int]bool // the agent and its ancestors
 }
 
-// still reads one small file of a process that was found earlier: no caller asks
-// for the paths of what is known.
-func (s *search) still(id Identity) (Process, error) {
+// probeKnown reads only the stat of a process found earlier: callers do not need its
+// paths.
+func (s *search) probeKnown(id Identity) (Process, error) {
 	st, err := statOf(id)
 	return processOf(s.boot, st), err
 }
 
-// known reads everything of a process whose identity is known.
-func (s *search) known(id Identity) (Process, error) {
+// inspectKnown reads all attributes of an identified process.
+func (s *search) inspectKnown(id Identity) (Process, error) {
 	st, err := statOf(id)
 	if err != nil {
 		return Process{}, err
 	}
-	return look(s.boot, st)
+	return inspect(s.boot, st)
 }
 
-// live looks at the process that has a pid, and returns the kernel's name of it
-// as well. Zombies and kernel threads count as gone.
-func (s *search) live(pid int) (p Process, comm string, err error) {
+// inspectPid reads all attributes of the process with a pid, and its name in the
+// kernel. Zombies and kernel threads count as gone.
+func (s *search) inspectPid(pid int) (p Process, comm string, err error) {
 	st, err := readStat(pid)
 	if err == nil && (dead(st.State) || st.Kernel) {
 		err = ErrGone
@@ -112,12 +108,12 @@ func (s *search) live(pid int) (p Process, comm string, err error) {
 	if err != nil {
 		return Process{}, "", err
 	}
-	p, err = look(s.boot, st)
+	p, err = inspect(s.boot, st)
 	return p, st.Comm, err
 }
 
 func (s *search) probe() Probe {
-	s.mine = agentLine()
+	s.agentLine = agentLine()
 	var named judgement
 	if s.files.pid != 0 {
 		named = s.judgePid(s.files.pid)
@@ -130,23 +126,23 @@ func (s *search) probe() Probe {
 	return s.discover(named)
 }
 
-// started searches what the target's own commands have started.
-func (s *search) started() Probe {
+// probeStarted searches the processes that the target's commands have started.
+func (s *search) probeStarted() Probe {
 	marked, err := s.marks.take()
 	if err != nil {
 		return Probe{Verdict: Uncertain, Evidence: err.Error()}
 	}
-	s.mine = agentLine()
+	s.agentLine = agentLine()
 	var found []Process
-	for _, st := range append(marked.of(s.target.Mark), marked.table.session(s.target.Command)...) {
-		p, err := s.known(Identity{BootID: s.boot, PID: st.PID, Start: st.Start})
+	for _, st := range append(marked.carrying(s.target.Mark), marked.table.session(s.target.Command)...) {
+		p, err := s.inspectKnown(Identity{BootID: s.boot, PID: st.PID, Start: st.Start})
 		if exhausted(err) {
-			return Probe{Verdict: Uncertain, Evidence: fmt.Sprintf("look at pid %d: %v", st.PID, err)}
+			return Probe{Verdict: Uncertain, Evidence: fmt.Sprintf("read pid %d: %v", st.PID, err)}
 		}
-		if err != nil || s.mine[st.PID] || !matchesName(p, st.Comm, s.names()) || s.excluded(p) || s.foreign(p) {
+		if err != nil || s.agentLine[st.PID] || !matchesName(p, st.Comm, s.names()) || s.excluded(p) || s.foreign(p) {
 			continue
 		}
-		if s.silent(p) {
+		if s.hidesArgs(p) {
 			return Probe{Verdict: Uncertain, Evidence: fmt.Sprintf("pid %d was started for this key, and its command line cannot be read", st.PID)}
 		}
 		if s.argsMatch(p) {
@@ -154,7 +150,7 @@ func (s *search) started() Probe {
 		}
 	}
 	if len(found) == 0 {
-		return Probe{Verdict: Stopped, Evidence: s.untraced()}
+		return Probe{Verdict: Stopped, Evidence: s.notFoundReason()}
 	}
 	slices.SortFunc(found, mainFirst)
 	found = slices.CompactFunc(found, func(a, b Process) bool { return a.Identity == b.Identity })
@@ -164,34 +160,33 @@ func (s *search) started() Probe {
 	}
 }
 
-// untraced says why nothing was found without a place to look at.
-func (s *search) untraced() string {
+// notFoundReason explains why probeStarted found nothing.
+func (s *search) notFoundReason() string {
 	var gone string
 	if !s.target.Known.IsZero() {
 		gone = "the known process is gone"
 	}
-	return joinReasons(gone, "neither setup path nor pid file tell where to look, and nothing runs that was started for this key and is called "+s.wanted())
+	return joinReasons(gone, "the target has neither setup path nor pid file, and no process that was started for this key is called "+s.description())
 }
 
 func joinReasons(reasons ...string) string {
 	return strings.Join(slices.DeleteFunc(reasons, func(r string) bool { return r == "" }), "; ")
 }
 
-// several looks for all processes of a program that has more than one: those
-// that were found earlier, and what the lines of the pid file name. Without any
-// it goes on as for one process.
-func (s *search) several() Probe {
-	s.mine = agentLine()
+// probeInstances finds all processes of a program with several: the known identities
+// and the pids of the pid file. If none runs it searches as for one process.
+func (s *search) probeInstances() Probe {
+	s.agentLine = agentLine()
 	probe := Probe{Verdict: Running}
 	for _, id := range append([]Identity{s.target.Known}, s.target.Mates...) {
-		switch p, err := s.still(id); {
+		switch p, err := s.probeKnown(id); {
 		case err == nil:
 			probe.add(p)
 		case !errors.Is(err, ErrGone):
 			return Probe{Verdict: Uncertain, Evidence: fmt.Sprintf("known process pid %d: %v", id.PID, err)}
 		}
 	}
-	var doubt string
+	var uncertain string
 	for _, pid := range s.files.pids {
 		switch j := s.judgePid(pid); j.verdict {
 		case Running:
@@ -201,21 +196,21 @@ func (s *search) several() Probe {
 				probe.Alias = j.alias
 			}
 		case Uncertain:
-			doubt = j.reason
+			uncertain = j.reason
 		case Stopped:
 		}
 	}
 	if len(probe.Procs) == 0 {
-		if doubt != "" {
-			return Probe{Verdict: Uncertain, Evidence: doubt}
+		if uncertain != "" {
+			return Probe{Verdict: Uncertain, Evidence: uncertain}
 		}
 		return s.probe()
 	}
-	probe.Evidence = joinReasons(fmt.Sprintf("%d of %d instances run", len(probe.Procs), s.target.Instances), doubt)
+	probe.Evidence = joinReasons(fmt.Sprintf("%d of %d instances run", len(probe.Procs), s.target.Instances), uncertain)
 	return probe
 }
 
-// add takes in a process once.
+// add adds a process unless it is in the list.
 func (p *Probe) add(process Process) {
 	if !slices.ContainsFunc(p.Procs, func(has Process) bool { return has.Identity == process.Identity }) {
 		p.Procs = append(p.Procs, process)

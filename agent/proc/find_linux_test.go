@@ -87,7 +87,7 @@ func TestStalePidFileNamesSameProgramElsewhere(t *testing.T) {
 
 	rooted := spawn(t, program(t, other, "app2"), "/", "sleep")
 	s.writePid(t, strconv.Itoa(rooted.id.PID))
-	wantProbe(t, find(t, s.target("app2")), Uncertain, "may or may not be ours")
+	wantProbe(t, find(t, s.target("app2")), Uncertain, "may or may not be the target's")
 }
 
 func TestPidFileMissingButProcessAlive(t *testing.T) {

@@ -13,10 +13,9 @@ func (s *search) argsMatch(p Process) bool {
 	return s.target.Args == nil || s.target.Args.MatchString(strings.Join(p.Args, " "))
 }
 
-// silent reports whether a process that runs shows no command line, though it
-// takes one to tell whether it is the target's. One that is just ending has
-// none either, and no executable any more.
-func (s *search) silent(p Process) bool {
+// hidesArgs reports whether a running process shows no command line although the
+// target compares it. A process that is ending has none either, and no executable.
+func (s *search) hidesArgs(p Process) bool {
 	if len(p.Args) > 0 || s.argsMatch(p) {
 		return false
 	}
@@ -24,28 +23,28 @@ func (s *search) silent(p Process) bool {
 	return !errors.Is(err, ErrGone)
 }
 
-// judgeNamesake decides about a process of the target's name that the pid file
-// names and whose command line is not the target's.
+// judgeNamesake judges a process in the pid file that has the target's name and
+// another command line.
 func (s *search) judgeNamesake(p Process, stale func(string, ...any) judgement) judgement {
 	switch {
 	case s.startedByUs(p):
 		return judgement{verdict: Running, process: p, reason: "the start command started it, though its command line does not match " + s.target.Args.String()}
-	case s.silent(p):
+	case s.hidesArgs(p):
 		return judgement{reason: fmt.Sprintf("pid file %s names pid %d (%s), whose command line %s cannot read",
 			s.target.PidPath, p.PID, s.target.ProcName, whoami())}
 	}
-	return stale("is %s (%s), not %s", p.Name, strings.Join(p.Args, " "), s.wanted())
+	return stale("is %s (%s), not %s", p.Name, strings.Join(p.Args, " "), s.description())
 }
 
-// wanted says in messages what is looked for.
-func (s *search) wanted() string {
+// description describes the target's process in messages.
+func (s *search) description() string {
 	if s.target.Args == nil {
 		return s.target.ProcName
 	}
 	return fmt.Sprintf("%s with a command line that matches %s", s.target.ProcName, s.target.Args)
 }
 
-// judgement is what looking at one pid gave.
+// judgement is the conclusion about one pid.
 type judgement struct {
 	verdict Verdict
 	process Process
@@ -62,13 +61,13 @@ func (j judgement) probe(pidPath string, written time.Time) Probe {
 	return p
 }
 
-// judgePid decides whether the pid from the pid file is the target's process.
+// judgePid judges whether the pid in the pid file is the target's process.
 func (s *search) judgePid(pid int) judgement {
 	stale := func(format string, args ...any) judgement {
 		return judgement{verdict: Stopped, reason: fmt.Sprintf("stale pid file %s: pid %d ", s.target.PidPath, pid) +
 			fmt.Sprintf(format, args...)}
 	}
-	if s.mine[pid] {
+	if s.agentLine[pid] {
 		return stale("is the agent or an ancestor of it")
 	}
 	st, err := readStat(pid)
@@ -84,7 +83,7 @@ func (s *search) judgePid(pid int) judgement {
 	case st.Kernel:
 		return stale("is a kernel thread (%s)", st.Comm)
 	}
-	p, err := look(s.boot, st)
+	p, err := inspect(s.boot, st)
 	switch {
 	case errors.Is(err, ErrGone):
 		return stale("has just ended")
@@ -104,7 +103,7 @@ func (s *search) judgePid(pid int) judgement {
 	return s.judge(p, st.Comm, stale)
 }
 
-// asUser says who runs a process, if that has a number.
+// asUser returns " as uid N" for messages; "" if the user is unknown.
 func asUser(uid int) string {
 	if uid < 0 {
 		return ""
@@ -112,7 +111,7 @@ func asUser(uid int) string {
 	return fmt.Sprintf(" as uid %d", uid)
 }
 
-// whoami says as whom the agent looks at processes.
+// whoami returns the agent's user for messages.
 func whoami() string {
 	if uid := os.Geteuid(); uid >= 0 {
 		return fmt.Sprintf("uid %d", uid)
@@ -142,20 +141,20 @@ func (s *search) judge(p Process, comm string, stale func(string, ...any) judgem
 	case s.olderThan(p):
 		return stale("is another %s: it started after the pid file was written", s.target.ProcName)
 	case where == placeMixed, !uidMatches:
-		return judgement{reason: fmt.Sprintf("pid file %s names pid %d, a %s that runs %s in %s%s: it may or may not be ours",
+		return judgement{reason: fmt.Sprintf("pid file %s names pid %d, a %s that runs %s in %s%s: it may or may not be the target's",
 			s.target.PidPath, p.PID, s.target.ProcName, p.Exe, p.Cwd, asUser(p.UID))}
 	}
 	return running("name matches")
 }
 
-// judgeStranger decides about a process without a matching name.
+// judgeStranger judges a process without a matching name.
 func (s *search) judgeStranger(p Process, comm string, stale func(string, ...any) judgement) judgement {
 	if s.startedByUs(p) {
 		return judgement{verdict: Running, process: p, alias: p.Name, reason: "the start command started it, and it calls itself " + p.Name}
 	}
-	// Without its executable only the kernel's name was compared. A process of
-	// our own user is always readable, so this is somebody else's unless the
-	// account says otherwise.
+	// Without its executable only the kernel's name was compared. Processes of the
+	// agent's own user are readable, so this one belongs to another user; it is not the
+	// target's unless that is the target's account.
 	if p.Exe == "" && (s.uid < 0 || p.UID == s.uid) {
 		return judgement{reason: fmt.Sprintf("pid file %s names pid %d (%s), whose executable %s may not read",
 			s.target.PidPath, p.PID, comm, whoami())}
@@ -165,14 +164,14 @@ func (s *search) judgeStranger(p Process, comm string, stale func(string, ...any
 
 func (s *search) names() []string { return append([]string{s.target.ProcName}, s.target.Aliases...) }
 
-// clockSlack is how far file times may lie behind the clock: file systems
-// round down to as much as 2 s.
+// clockSlack is how far file times may be behind the clock: file systems round them
+// down by up to 2 s.
 const clockSlack = 2 * time.Second
 
-// startedByUs reports whether process and pid file are both not older than the
-// start command, and the process is of a user that the account can become: an
-// account may write a pid file, and must not have another user's process ended
-// by naming one that has just begun.
+// startedByUs reports whether process and pid file are not older than the start
+// command, and the process has a user that the account can become. Accounts can
+// write pid files: without the comparison of users an account could have the agent
+// end a new process of another user.
 func (s *search) startedByUs(p Process) bool {
 	t := s.target
 	if t.StartedAfter == 0 || t.PidFileAfter.IsZero() || s.uid > 0 && p.UID >= 0 && p.UID != s.uid {
@@ -181,9 +180,9 @@ func (s *search) startedByUs(p Process) bool {
 	return p.Start >= t.StartedAfter && !s.files.written.Before(t.PidFileAfter.Add(-clockSlack))
 }
 
-// olderThan reports whether the pid file was written before the process
-// started, as is the case when the pid was reused. It compares wall clocks,
-// so it only ever decides where nothing better does.
+// olderThan reports whether the pid file was written before the process started, so
+// that the pid was reused. It compares wall clocks and is only used without better
+// evidence.
 func (s *search) olderThan(p Process) bool {
 	started, err := startTime(p.Identity)
 	return err == nil && s.files.written.Before(started.Add(-clockSlack))

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// killPoll is how often something killed is looked at until it is gone.
+// killPoll is the interval of checks whether killed processes are gone.
 const killPoll = 20 * time.Millisecond
 
-// GroupMembers returns the live processes of the process group that the
-// identified command leads or led. A leader whose pid was reused has none.
+// GroupMembers returns the live processes of the process group that the identified
+// command leads or led; none if its pid was reused.
 func GroupMembers(leader Identity) ([]Process, error) {
 	table, err := ReadTable()
 	if err != nil {
@@ -22,20 +22,21 @@ func GroupMembers(leader Identity) ([]Process, error) {
 	return table.processes(table.group(leader)), nil
 }
 
-// KillGroup ends the process group of a command: SIGTERM, and SIGKILL for what
-// is left after grace. Processes in keep are spared with all their descendants:
-// they are main processes that the command has just started. It needs no
-// relation to the processes, so it also ends a command of an earlier agent.
+// KillGroup ends the process group of a command: SIGTERM, and SIGKILL for the
+// processes that remain after grace. Processes in keep are spared with all their
+// descendants, for example main processes that the command has just started. The
+// processes need not be children of the agent, so it also ends a command of an
+// earlier agent process.
 //
-// It blocks until the group is gone, at most grace + 2 s and not beyond ctx;
-// the error names what is left.
+// It blocks until the group is gone, at most grace + 2 s and not beyond ctx; the
+// error names the processes that remain.
 func KillGroup(ctx context.Context, leader Identity, grace time.Duration, keep ...Identity) error {
 	members, err := groupBut(leader, keep)
 	if err != nil {
 		return err
 	}
-	// A refusal is told by those who are left in the end. Where there is no
-	// SIGTERM there is nothing to wait for.
+	// Processes that cannot be signalled are named at the end, if they remain. On a
+	// system without SIGTERM kill at once.
 	if err := signalAll(members, syscall.SIGTERM); errors.Is(err, errors.ErrUnsupported) {
 		grace = 0
 	}
@@ -50,7 +51,7 @@ func KillGroup(ctx context.Context, leader Identity, grace time.Duration, keep .
 	var refused error
 	left, err = waitGone(killCtx, func() ([]Process, error) {
 		members, err := groupBut(leader, keep)
-		refused = signalAll(members, syscall.SIGKILL) // again each time: members may have forked
+		refused = signalAll(members, syscall.SIGKILL) // each time, since members may have forked
 		return members, err
 	})
 	if err != nil || len(left) == 0 {
@@ -60,8 +61,7 @@ func KillGroup(ctx context.Context, leader Identity, grace time.Duration, keep .
 		fmt.Errorf("command group %d is still there after SIGKILL: %s", leader.PID, describeAll(left)))
 }
 
-// groupBut lists the group without the kept processes and what descends from
-// them.
+// groupBut returns the group without the kept processes and their descendants.
 func groupBut(leader Identity, keep []Identity) ([]Process, error) {
 	table, err := ReadTable()
 	if err != nil {
@@ -91,8 +91,8 @@ func signalAll(processes []Process, sig syscall.Signal) error {
 	return errors.Join(errs...)
 }
 
-// waitGone calls list until it is empty, fails, or ctx ends, and returns the
-// last list.
+// waitGone calls list until it returns no process, fails, or ctx ends, and returns
+// the last list.
 func waitGone(ctx context.Context, list func() ([]Process, error)) ([]Process, error) {
 	tick := time.NewTicker(killPoll)
 	defer tick.Stop()

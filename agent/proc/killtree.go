@@ -8,29 +8,28 @@ import (
 	"time"
 )
 
-// KillScope says which processes besides the descendants of the root belong to
-// a tree, and which never do.
+// KillScope selects the processes of a tree besides the descendants of its root.
 type KillScope struct {
-	// Key is the value of the KeyMark environment variable that strays carry:
-	// what left the tree by setsid and a double fork. "" = do not look.
+	// Key is the value of KeyMark in the environment of the tree's orphans, which left
+	// the tree by setsid and a double fork; "" = do not search orphans.
 	Key string
 
-	// LedOnly leaves out the root's session unless the root leads it: whatever
-	// one start script has started shares a session.
+	// LedOnly leaves out the root's session unless the root leads it: all processes of
+	// one start script share a session.
 	LedOnly bool
 
-	// Protected reports pids that must survive, such as the processes of other
-	// keys and the agent's own commands. Their descendants survive too, and a
-	// session with one of them is not killed as a session. The agent, its
-	// ancestors and pid 1 are always protected. nil = no others.
+	// Protected reports pids that must survive, such as the processes of other keys and
+	// the agent's running commands. Their descendants survive too, and a session with
+	// one of them is not killed as a whole. The agent, its ancestors and pid 1 are
+	// always protected. nil = no others.
 	Protected func(pid int) bool
 }
 
 func (s KillScope) protects(pid int) bool { return s.Protected != nil && s.Protected(pid) }
 
-// spared are the protected processes with all their descendants. A root (0 =
-// none) that descends from one, like a program started by a command that still
-// runs, is not spared for that.
+// spared returns the protected processes with all their descendants. A root (0 =
+// none) that descends from a protected process, such as a running command, is not
+// spared for that.
 func (s KillScope) spared(table *Table, root int) map[int]bool {
 	var seeds []Stat
 	barrier := root
@@ -50,59 +49,57 @@ func (s KillScope) spared(table *Table, root int) map[int]bool {
 }
 
 const (
-	// maxKillRounds and maxKillTime end the chase after a fork bomb.
+	// maxKillRounds and maxKillTime bound the killing of a fork bomb.
 	maxKillRounds = 5
 	maxKillTime   = 2 * time.Second
 )
 
-// KillTree kills the root with everything that belongs to it: descendants,
-// members of the root's session and marked strays (see [KillScope]). The tree
-// is frozen with SIGSTOP until no new member turns up and only then killed, so
-// that it cannot fork ahead of the killer. The root may be gone already: then
-// only marked strays are left to find.
+// KillTree kills the root with its descendants, the members of its session and
+// marked orphans (see [KillScope]). It stops the processes with SIGSTOP until no new
+// one appears and kills them then, so that none can fork meanwhile. If the root is
+// gone already it kills the marked orphans.
 //
 // It blocks until all are gone, at most 2 s and not beyond ctx, and returns the
-// processes it killed. The error names what is left.
+// killed processes. The error names those that remain.
 func KillTree(ctx context.Context, root Identity, scope KillScope) ([]Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxKillTime)
 	defer cancel()
-	hunt := &hunt{root: root, scope: scope, members: map[Identity]Process{}}
-	if err := hunt.run(ctx); err != nil {
-		return hunt.killed(), fmt.Errorf("kill the tree of pid %d: %w", root.PID, err)
+	kill := &treeKill{root: root, scope: scope, members: map[Identity]Process{}}
+	if err := kill.run(ctx); err != nil {
+		return kill.killed(), fmt.Errorf("kill the tree of pid %d: %w", root.PID, err)
 	}
-	return hunt.killed(), nil
+	return kill.killed(), nil
 }
 
-// SignalTree sends a signal once to the root and everything that belongs to it,
-// and returns whom it found. Unlike with [KillTree] what forks meanwhile may be
-// missed. The error names who refused.
+// SignalTree sends a signal once to the root and all processes of its tree, and
+// returns them. Unlike [KillTree] it may miss processes that are forked meanwhile.
+// The error names the processes that could not be signalled.
 func SignalTree(root Identity, scope KillScope, sig syscall.Signal) ([]Process, error) {
-	h := &hunt{root: root, scope: scope, members: map[Identity]Process{}}
+	h := &treeKill{root: root, scope: scope, members: map[Identity]Process{}}
 	if err := h.allowed(); err != nil {
 		return nil, fmt.Errorf("signal the tree of pid %d: %w", root.PID, err)
 	}
-	if _, err := h.grow(); err != nil {
+	if _, err := h.collect(); err != nil {
 		return nil, fmt.Errorf("signal the tree of pid %d: %w", root.PID, err)
 	}
 	return h.killed(), signalAll(h.killed(), sig)
 }
 
-// ThawTree lets a tree go on that a [KillTree] has stopped whose program ended
-// before it could kill it.
+// ThawTree continues a tree that an interrupted [KillTree] has stopped.
 func ThawTree(root Identity, scope KillScope) error {
-	h := &hunt{root: root, scope: scope, members: map[Identity]Process{}}
+	h := &treeKill{root: root, scope: scope, members: map[Identity]Process{}}
 	if err := h.allowed(); err != nil {
-		return fmt.Errorf("let the tree of pid %d go on: %w", root.PID, err)
+		return fmt.Errorf("continue the tree of pid %d: %w", root.PID, err)
 	}
-	_, err := h.grow()
+	_, err := h.collect()
 	for _, p := range h.killed() {
 		err = errors.Join(err, Thaw(p.Identity))
 	}
 	return err
 }
 
-// hunt is the state of one KillTree.
-type hunt struct {
+// treeKill is the state of one KillTree.
+type treeKill struct {
 	root    Identity
 	scope   KillScope
 	members map[Identity]Process
@@ -110,28 +107,28 @@ type hunt struct {
 	fresh   []Identity // members not yet stopped
 }
 
-func (h *hunt) allowed() error {
+func (h *treeKill) allowed() error {
 	if h.root.PID <= 1 || agentLine()[h.root.PID] {
 		return errors.New("refused, the agent runs in it")
 	}
 	return nil
 }
 
-func (h *hunt) run(ctx context.Context) error {
+func (h *treeKill) run(ctx context.Context) error {
 	if err := h.allowed(); err != nil {
 		return err
 	}
 	for range maxKillRounds {
-		// A frozen tree is always killed, even when freezing failed or time is
-		// up: a stopped process that nobody continues would be worse.
-		blind := h.freeze(ctx)
+		// A stopped tree is always killed, even if stopping failed or time is up:
+		// otherwise it would stay stopped.
+		blind := h.stop(ctx)
 		refused := signalAll(h.killed(), syscall.SIGKILL)
 		if blind != nil {
 			return errors.Join(blind, refused)
 		}
 		h.fresh = nil
 		left := h.waitGone(ctx)
-		more, err := h.grow()
+		more, err := h.collect()
 		switch {
 		case err != nil:
 			return err
@@ -146,37 +143,36 @@ func (h *hunt) run(ctx context.Context) error {
 	return h.survivors()
 }
 
-func (h *hunt) survivors() error {
+func (h *treeKill) survivors() error {
 	return fmt.Errorf("still there after SIGKILL: %s", describeAll(h.killed()))
 }
 
-// checkRoot tells a finished hunt from one that was not allowed to begin.
-func (h *hunt) checkRoot() error {
+// checkRoot returns an error if the root was protected and not killed.
+func (h *treeKill) checkRoot() error {
 	if Alive(h.root) {
 		return fmt.Errorf("%s is protected", h.root)
 	}
 	return nil
 }
 
-// freeze stops members until a look at the host shows no new one.
-func (h *hunt) freeze(ctx context.Context) error {
+// stop stops members until a reading of the host has no new one.
+func (h *treeKill) stop(ctx context.Context) error {
 	for round := 0; round < maxKillRounds && ctx.Err() == nil; round++ {
-		more, err := h.grow()
+		more, err := h.collect()
 		if err != nil || !more {
 			return err
 		}
 		for _, id := range h.fresh {
-			// A refusal must not keep the others from being stopped; it comes
-			// again with the kill, and is told then.
-			_ = freeze(id)
+			// Stop the others if one cannot be stopped; the kill reports its error.
+			_ = stopProcess(id)
 		}
 		h.fresh = nil
 	}
 	return nil
 }
 
-// grow looks at the host and adds new members; it reports whether there are any.
-func (h *hunt) grow() (bool, error) {
+// collect reads the host and adds new members; it reports whether there are any.
+func (h *treeKill) collect() (bool, error) {
 	table, err := ReadTable()
 	if err != nil {
 		return false, err
@@ -194,9 +190,9 @@ func (h *hunt) grow() (bool, error) {
 	return len(h.fresh) > 0, nil
 }
 
-// seeds are the rows from which the tree is closed: root, earlier members,
-// the root's session when it is safe, and strays.
-func (h *hunt) seeds(table *Table) []Stat {
+// seeds returns the root, earlier members, the root's session unless that is
+// protected, and marked orphans.
+func (h *treeKill) seeds(table *Table) []Stat {
 	var seeds []Stat
 	session := h.session(table)
 	for _, st := range table.stats {
@@ -213,9 +209,9 @@ func (h *hunt) seeds(table *Table) []Stat {
 	return seeds
 }
 
-// session returns the session to kill as a whole, 0 when there is none. Once
-// the root is gone nothing proves any more whose session bears its number.
-func (h *hunt) session(table *Table) int {
+// session returns the session to kill as a whole, 0 if there is none. It needs the
+// live root: the session of a root that is gone may belong to another process.
+func (h *treeKill) session(table *Table) int {
 	session := 0
 	for _, st := range table.stats {
 		if table.identity(st) == h.root {
@@ -234,8 +230,8 @@ func (h *hunt) session(table *Table) int {
 	return session
 }
 
-// waitGone waits for the members that are known, and returns those that stay.
-func (h *hunt) waitGone(ctx context.Context) []Process {
+// waitGone waits until the members are gone and returns those that remain.
+func (h *treeKill) waitGone(ctx context.Context) []Process {
 	left, _ := waitGone(ctx, func() ([]Process, error) {
 		var left []Process
 		for _, id := range h.order {
@@ -248,7 +244,7 @@ func (h *hunt) waitGone(ctx context.Context) []Process {
 	return left
 }
 
-func (h *hunt) killed() []Process {
+func (h *treeKill) killed() []Process {
 	killed := make([]Process, 0, len(h.order))
 	for _, id := range h.order {
 		killed = append(killed, h.members[id])

@@ -5,13 +5,12 @@ import (
 	"strings"
 )
 
-// commLen is how much of a name the kernel keeps in comm.
+// commLen is the number of bytes of a name that the kernel keeps in comm.
 const commLen = 15
 
-// matchesName reports whether a process shows one of the names: as its
-// executable, as argv[0], as the script that an interpreter runs, as the
-// kernel's name, or as a word of a virtual machine's command line (a Java main
-// class or jar). comm is the kernel's name.
+// matchesName reports whether a process has one of the names: as its executable,
+// argv[0], the script of an interpreter, its kernel name comm, or a word of a
+// virtual machine's command line (a Java main class or jar).
 func matchesName(p Process, comm string, names []string) bool {
 	for _, name := range names {
 		if name == "" {
@@ -50,8 +49,8 @@ func matchesArgs(p Process, name string) bool {
 	return false
 }
 
-// isScriptHost knows interpreters by the letters of their name, since versions
-// are part of it: python3.12, ruby2.7, lua5.4.
+// isScriptHost reports whether a program is an interpreter. It ignores versions in
+// the name: python3.12, ruby2.7, lua5.4.
 func isScriptHost(name string) bool {
 	stem := strings.TrimRight(name, "0123456789.-")
 	return slices.Contains([]string{
@@ -65,9 +64,8 @@ func isVirtualMachine(name string) bool {
 	return slices.Contains([]string{"java", "javaw", "dotnet", "mono", "beam.smp", "erl"}, name)
 }
 
-// scripts returns the base names among argv[1..3] that may be the script, up
-// to inline code: `sh -c ./app` talks about app but is a shell. After -m comes
-// a Python module.
+// scripts returns the base names in argv[1..3] that may be the script, up to inline
+// code: `sh -c ./app` mentions app but is a shell. After -m comes a Python module.
 func scripts(args []string) []string {
 	var found []string
 	for _, arg := range args[1:min(len(args), 4)] {
@@ -81,9 +79,9 @@ func scripts(args []string) []string {
 	return found
 }
 
-// withoutArguments leaves out what a script was given. Some programs are only
-// told by it (`ruby /usr/bin/bundle exec app`), but so is the control script of
-// one: `sh ./stop.sh app`.
+// withoutArguments removes the arguments of a script. They name the program of some
+// processes (`ruby /usr/bin/bundle exec app`), but also of its control scripts: `sh
+// ./stop.sh app`.
 func withoutArguments(p Process) Process {
 	if len(p.Args) == 0 || !isScriptHost(programName(p.Exe)) {
 		return p
@@ -95,8 +93,8 @@ func withoutArguments(p Process) Process {
 	return p
 }
 
-// mentions reports whether a word names the program: a path element, a jar
-// with or without its suffix, a main class with or without its package.
+// mentions reports whether a word names the program: a path element, a jar with or
+// without its suffix, a main class with or without its package.
 func mentions(arg, name string) bool {
 	if strings.HasPrefix(arg, "-") && !strings.Contains(arg, "=") {
 		return false
@@ -115,20 +113,19 @@ func mentions(arg, name string) bool {
 	return false
 }
 
-// placement says what the paths of a process tell about belonging to a setup
-// path.
+// placement is the relation of a process's paths to a setup path.
 type placement int
 
 const (
-	placeNeutral placement = iota // nothing: unreadable, or a place shared by everything
-	placeInside                   // executable, working directory or script lies under the setup path
-	placeMixed                    // the executable lies in a foreign place, the working directory says nothing
-	placeForeign                  // executable and working directory lie in foreign places
+	placeNeutral placement = iota // unknown: the paths are unreadable or of the system
+	placeInside                   // executable, working directory or script is below the setup path
+	placeMixed                    // the executable is elsewhere, the working directory is neutral
+	placeForeign                  // executable and working directory are elsewhere
 )
 
-// place judges a process against a setup path with symbolic links resolved.
-// Executables of the system and the working directory "/" are neutral: a
-// daemon from a package, or an interpreter, has them whomever it serves.
+// place compares a process with a setup path whose symbolic links are resolved.
+// Executables of the system and the working directory "/" are neutral, since daemons
+// of packages and interpreters of any program have them.
 func place(p Process, setup string) placement {
 	if setup == "" {
 		return placeNeutral
@@ -166,9 +163,8 @@ func samePath(a, b string) bool {
 	return strings.TrimSuffix(plainPath(a), "/") == strings.TrimSuffix(plainPath(b), "/")
 }
 
-// windowsPlainPath is the form of a path of Windows in which two of them can be
-// compared: neither case nor the kind of slash make a difference, and there are
-// prefixes that only turn off limits.
+// windowsPlainPath returns a Windows path in comparable form: without case, with
+// forward slashes, and without the prefixes that only lift limits.
 func windowsPlainPath(path string) string {
 	path = strings.ToLower(strings.ReplaceAll(path, `\`, "/"))
 	for _, prefix := range []string{"//?/", "//./", "/??/"} {
@@ -179,8 +175,8 @@ func windowsPlainPath(path string) string {
 	return path
 }
 
-// windowsProgramName is the name by which a program is known, from its path:
-// neither case nor ".exe" are part of it.
+// windowsProgramName returns the name of a program from its path, without case and
+// ".exe".
 func windowsProgramName(path string) string {
 	path = windowsPlainPath(path)
 	return strings.TrimSuffix(path[strings.LastIndexByte(path, '/')+1:], ".exe")

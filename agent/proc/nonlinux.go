@@ -16,7 +16,7 @@ func (*Runner) UseScopes(context.Context) error { return ErrUnsupported }
 // OOMLog is not available here.
 type OOMLog struct{}
 
-// NewOOMLog returns a log that knows nothing.
+// NewOOMLog returns a log without kills.
 func NewOOMLog() *OOMLog { return &OOMLog{} }
 
 // Close does nothing.
@@ -25,15 +25,15 @@ func (*OOMLog) Close() {}
 // Note does nothing.
 func (*OOMLog) Note() {}
 
-// Killed knows nothing.
+// Killed returns false.
 func (*OOMLog) Killed(Identity) bool { return false }
 
-// punch is not available: no system but Linux is known to do it while others
+// punch is not available: only Linux is known to punch holes while other processes
 // append.
 func punch(*os.File, int64) error { return errors.ErrUnsupported }
 
 func room(info os.FileInfo) int64 { return info.Size() }
 
-// ReapOrphans does nothing here: only on Linux does this program run as the
-// first process of a container.
+// ReapOrphans does nothing: only on Linux is this program the first process of a
+// container.
 func ReapOrphans(context.Context) {}

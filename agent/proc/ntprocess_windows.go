@@ -16,19 +16,19 @@ import (
 // TicksPerSecond is the unit of Identity.Start: Windows counts in 100 ns.
 const TicksPerSecond = 10_000_000
 
-// epoch is 1970 as the kernel counts, from 1601. Start counts from 1970, so
-// that a duration can hold it.
+// epoch is 1970 on the kernel's scale, which begins in 1601. Start counts from 1970,
+// so that it fits into a time.Duration.
 const epoch = 116444736000000000
 
-// Processes that are no programs.
+// Pids of the kernel.
 const (
 	idlePid   = 0
 	systemPid = 4
 )
 
-// bootID is when the kernel was started, less every change of the clock since:
-// the kernel moves both when the clock is set. It is constant as long as this
-// program runs, so it is read once.
+// bootID is the time of the boot without the changes of the clock since; the kernel
+// adjusts both when the clock is set. It is constant while this program runs, so it
+// is read once.
 var bootID = sync.OnceValues(func() (string, error) {
 	// SYSTEM_TIMEOFDAY_INFORMATION; x/sys has only the class.
 	var info struct {
@@ -43,8 +43,8 @@ var bootID = sync.OnceValues(func() (string, error) {
 	return fmt.Sprintf("%x", uint64(info.BootTime)-info.BootTimeBias), nil
 })
 
-// NowTicks is the present moment on the scale of Identity.Start. It moves when
-// the clock is set; a start that was read before does not.
+// NowTicks returns the present time on the scale of Identity.Start. It changes when
+// the clock is set, start times do not.
 func NowTicks() (uint64, error) {
 	var now windows.Filetime
 	windows.GetSystemTimePreciseAsFileTime(&now)
@@ -56,7 +56,7 @@ func startClock() (time.Duration, error) {
 	return ticks(now), err
 }
 
-// startTime is when a process started, on the wall clock of then.
+// startTime returns when a process started, by the wall clock of that time.
 func startTime(id Identity) (time.Time, error) { return time.Unix(0, int64(ticks(id.Start))), nil }
 
 func sinceEpoch(t windows.Filetime) uint64 { return counted(t) - epoch }
@@ -65,8 +65,8 @@ func counted(t windows.Filetime) uint64 {
 	return uint64(t.HighDateTime)<<32 | uint64(t.LowDateTime)
 }
 
-// open returns a handle to a live process. As long as it is held the pid is not
-// given to another. A process that ended, though somebody holds it, is gone.
+// open returns a handle of a live process, which prevents that its pid is reused. A
+// process that has ended is gone, even if another process has a handle of it.
 func open(pid int, access uint32) (windows.Handle, error) {
 	if pid <= 0 {
 		return 0, ErrGone
@@ -109,8 +109,8 @@ func openSame(id Identity, access uint32) (windows.Handle, error) {
 	return h, nil
 }
 
-// closeHandle closes a handle that nothing was written to, so that there is no
-// error worth telling.
+// closeHandle closes a handle that was not written to, so that an error does not
+// matter.
 func closeHandle(h windows.Handle) { _ = windows.CloseHandle(h) }
 
 type times struct{ start, user, system uint64 }
@@ -123,8 +123,8 @@ func readTimes(h windows.Handle) (times, error) {
 	return times{start: sinceEpoch(start), user: counted(user), system: counted(kernel)}, nil
 }
 
-// Identify returns the identity of a live process. A pid that does not exist
-// and the kernel's own give ErrGone.
+// Identify returns the identity of a live process. A missing pid and the kernel's
+// own give ErrGone.
 func Identify(pid int) (Identity, error) {
 	id, err := identify(pid)
 	if err != nil {
@@ -150,7 +150,7 @@ func identify(pid int) (Identity, error) {
 	return Identity{BootID: boot, PID: pid, Start: times.start}, err
 }
 
-// readStat reads the numbers of one process. A missing process gives ErrGone.
+// readStat reads the stat of one process. A missing process gives ErrGone.
 func readStat(pid int) (Stat, error) {
 	h, err := open(pid, 0)
 	if err != nil {
@@ -180,14 +180,14 @@ func readStat(pid int) (Stat, error) {
 		st.Comm = filepath.Base(exe)
 	}
 	if parent, err := identify(st.PPID); err != nil || parent.Start > st.Start {
-		st.PPID = 0 // the parent is gone, and its pid may be another's
+		st.PPID = 0 // the parent is gone and its pid may be reused
 	}
 	return st, nil
 }
 
-// look reads everything about one process that finding it needs. Unreadable
-// parts stay empty, for the caller to judge.
-func look(boot string, st Stat) (Process, error) {
+// inspect reads all attributes of one process that a search needs. Unreadable ones
+// stay empty.
+func inspect(boot string, st Stat) (Process, error) {
 	p := processOf(boot, st)
 	h, err := openSame(p.Identity, windows.PROCESS_VM_READ|windows.PROCESS_QUERY_INFORMATION)
 	if errors.Is(err, windows.ERROR_ACCESS_DENIED) {
@@ -228,8 +228,7 @@ func readArgs(pid int) ([]string, error) {
 	return splitArgs(text.commandLine), nil
 }
 
-// markOf returns the mark that a process carries, "" if none or if it may not
-// be read.
+// markOf returns the mark of a process; "" if it has none or it cannot be read.
 func markOf(pid int) string {
 	text, err := parametersOf(pid)
 	if err != nil {
@@ -243,7 +242,7 @@ func markOf(pid int) string {
 	return ""
 }
 
-// imageOf is the path of the executable.
+// imageOf returns the path of the executable.
 func imageOf(h windows.Handle) (string, error) {
 	buf := make([]uint16, windows.MAX_LONG_PATH)
 	size := uint32(len(buf))
@@ -253,7 +252,8 @@ func imageOf(h windows.Handle) (string, error) {
 	return windows.UTF16ToString(buf[:size]), nil
 }
 
-// splitArgs splits as C programs do; a line that cannot be split is one word.
+// splitArgs splits a command line like C programs; a line that cannot be split is
+// one word.
 func splitArgs(line string) []string {
 	if line == "" {
 		return nil
@@ -265,13 +265,13 @@ func splitArgs(line string) []string {
 	return args
 }
 
-// hiddenPid tells a pid that does not exist from one that may not be looked at.
+// hiddenPid reports whether a pid exists although it may not be opened.
 func hiddenPid(pid int) bool {
 	_, err := open(pid, 0)
 	return errors.Is(err, windows.ERROR_ACCESS_DENIED)
 }
 
-// permission makes of Windows' refusal what os calls one.
+// permission converts a refusal of Windows to [os.ErrPermission].
 func permission(err error) error {
 	if errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 		return os.ErrPermission
@@ -279,8 +279,8 @@ func permission(err error) error {
 	return err
 }
 
-// exhausted reports whether an error is about the agent's or the host's
-// resources, and so tells nothing about the process that was looked at.
+// exhausted reports whether an error is a lack of resources of the agent or the
+// host, and so no information about the process.
 func exhausted(err error) bool {
 	return errors.Is(err, windows.ERROR_NO_SYSTEM_RESOURCES) || errors.Is(err, windows.ERROR_NOT_ENOUGH_MEMORY) ||
 		errors.Is(err, windows.ERROR_TOO_MANY_OPEN_FILES) || errors.Is(err, windows.ERROR_COMMITMENT_LIMIT)

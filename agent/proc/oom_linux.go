@@ -14,25 +14,23 @@ import (
 )
 
 const (
-	// hostPIDs is the inode of the host's own pid namespace, the only one whose
-	// numbers the kernel's log speaks of.
+	// hostPIDs is the host's pid namespace, whose pids the kernel's log uses.
 	hostPIDs = "pid:[4026531836]"
 
-	// maxRecord is more than one record of the kernel's log has, in bytes.
+	// maxRecord bounds one record of the kernel's log, in bytes.
 	maxRecord = 16 << 10
 
-	// maxOOMKills bounds what is remembered of the log.
+	// maxOOMKills bounds the stored kills.
 	maxOOMKills = 1024
 
-	// countedFor is how long after its counter rose a control group is taken for
-	// the reason of a death.
+	// countedFor is how long a raised counter explains the end of a process.
 	countedFor = 10 * time.Second
 )
 
-// OOMLog tells which processes the kernel ended because memory had run out:
-// those that its log names, or, where the log cannot be read or speaks of other
-// pids, those that end just after the counter of the agent's own control group
-// rose. It is evidence for people, and nothing may depend on it.
+// OOMLog records which processes the kernel killed because memory ran out: by the
+// kernel's log or, if that cannot be read or uses pids of another namespace, by the
+// counter of the agent's control group, for processes that end just after it rose.
+// Use it for messages only: it is not reliable.
 type OOMLog struct {
 	mu    sync.Mutex
 	kmsg  int                   // descriptor of the kernel's log; -1 = none
@@ -43,7 +41,7 @@ type OOMLog struct {
 	rose     time.Time
 }
 
-// NewOOMLog opens what there is; Close gives it back.
+// NewOOMLog opens the available sources; Close closes them.
 func NewOOMLog() *OOMLog {
 	l := &OOMLog{kmsg: -1, kills: map[int]time.Duration{}}
 	if ns, err := os.Readlink("/proc/self/ns/pid"); err == nil && ns == hostPIDs {
@@ -59,7 +57,7 @@ func NewOOMLog() *OOMLog {
 	return l
 }
 
-// Close ends the use of the log.
+// Close closes the log. Killed uses the counters then.
 func (l *OOMLog) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,8 +67,8 @@ func (l *OOMLog) Close() {
 	}
 }
 
-// Note has to be called from time to time, so that a counter that rose long ago
-// explains no death of now.
+// Note reads the counters. Call it periodically, so that an old kill does not
+// explain a present end of a process.
 func (l *OOMLog) Note() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,8 +77,8 @@ func (l *OOMLog) Note() {
 	}
 }
 
-// Killed reports whether a process that has just ended was ended for want of
-// memory, as far as that can be known.
+// Killed reports whether a process that has just ended was killed because memory ran
+// out, as far as that is known.
 func (l *OOMLog) Killed(id Identity) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,8 +91,8 @@ func (l *OOMLog) Killed(id Identity) bool {
 	return named && at >= startOnLog(id)
 }
 
-// startOnLog is the earliest moment at which the process can have been there, on
-// the clock of the log, which stands still while the host sleeps.
+// startOnLog returns the earliest start of the process on the clock of the log,
+// which does not count suspended time.
 func startOnLog(id Identity) time.Duration {
 	boot, err := sinceBoot()
 	var awake unix.Timespec
@@ -104,12 +102,12 @@ func startOnLog(id Identity) time.Duration {
 	return ticks(id.Start) - (boot - time.Duration(awake.Nano())) - time.Second
 }
 
-// read takes over what the log has had to say since.
+// read reads the new records of the log.
 func (l *OOMLog) read() {
 	buf := make([]byte, maxRecord)
 	for {
 		n, err := retryEINTR(func() (int, error) { return unix.Read(l.kmsg, buf) })
-		if errors.Is(err, unix.EPIPE) { // the log was faster; it goes on with what is left
+		if errors.Is(err, unix.EPIPE) { // old records were overwritten; newer ones follow
 			continue
 		}
 		if err != nil || n == 0 {
@@ -149,7 +147,7 @@ func (l *OOMLog) count() {
 	}
 }
 
-// oomCount is the sum of the oom_kill lines of control groups.
+// oomCount returns the sum of the oom_kill lines of control groups.
 func oomCount(root fs.FS, files []string) int64 {
 	var sum int64
 	for _, name := range files {

@@ -17,15 +17,14 @@ import (
 )
 
 const (
-	// MaxOutput is the room, in bytes, that an output file may take before all
-	// but its end goes.
+	// MaxOutput is the size on disk, in bytes, at which an output file is cut to its end.
 	MaxOutput = 16 << 20
 
-	// keptOutput is how much of the end is kept then, in bytes.
+	// keptOutput is the size of that end, in bytes.
 	keptOutput = 64 << 10
 
-	// maxLength is the length at which an output file is emptied after all: file
-	// systems have a limit, beyond which writing fails.
+	// maxLength is the length at which an output file is truncated instead of punched:
+	// file systems limit the length of files.
 	maxLength = 1 << 40
 
 	firstSizeCheck = 20 * time.Millisecond
@@ -38,15 +37,15 @@ type outputFile struct {
 	path string
 	file *os.File
 	size int64         // at the last check
-	hole int64         // how much of its beginning takes no room any more
+	hole int64         // size of the hole at its beginning
 	wait time.Duration // before the next check; 0 before the first
-	kept []byte        // end of what was cut off
+	kept []byte        // end of the output before a truncation
 }
 
-// bound shortens the file when it takes too much room and returns when to look
-// again: soon when it grows fast, else each time after twice as long, up to a second.
-// The first looks may come before a busy host has even begun the command, and
-// must not be followed by a second in which nobody looks.
+// bound shortens the file if it is too large and returns when to check again: soon
+// if the file grows fast, otherwise after twice the time, up to a second. It begins
+// with short intervals, because the first checks may precede the command's output on
+// a busy host.
 func (o *outputFile) bound() time.Duration {
 	o.wait = min(2*max(o.wait, firstSizeCheck/2), maxSizeCheck)
 	info, err := o.file.Stat()
@@ -55,7 +54,7 @@ func (o *outputFile) bound() time.Duration {
 	}
 	grown := info.Size() - o.size
 	o.size = info.Size()
-	o.hole = min(o.hole, o.size) // somebody else may have emptied it
+	o.hole = min(o.hole, o.size) // the command may have truncated it
 	if o.size-o.hole > MaxOutput {
 		o.shorten()
 	}
@@ -65,10 +64,10 @@ func (o *outputFile) bound() time.Duration {
 	return o.wait
 }
 
-// shorten makes a hole of all but the end of the file. The end stays where it
-// is, so that nothing is lost, however fast it grows meanwhile. Where there are
-// no holes the file is emptied, and what is written between reading its end and
-// that is lost.
+// shorten punches a hole for all but the end of the file. The end stays in place, so
+// that no output is lost, however fast it grows meanwhile. On systems without holes
+// the file is truncated, which loses the output between the reading of its end and
+// the truncation.
 func (o *outputFile) shorten() {
 	old := o.size - keptOutput
 	if o.size < maxLength && punch(o.file, old) == nil {
@@ -76,13 +75,13 @@ func (o *outputFile) shorten() {
 		return
 	}
 	o.kept = readEnd(o.path, keptOutput)
-	// Writers append, so they go on at the new end.
+	// Writers append, so they continue at the new end.
 	if os.Truncate(o.path, 0) == nil {
 		o.size, o.hole = 0, 0
 	}
 }
 
-// tail returns the last limit bytes of everything written, as valid UTF-8.
+// tail returns the last limit bytes of the output, as valid UTF-8.
 func (o *outputFile) tail(limit int) string {
 	end := readEnd(o.path, limit)
 	if missing := limit - len(end); missing > 0 {
@@ -91,7 +90,7 @@ func (o *outputFile) tail(limit int) string {
 	return cleanText(decodeOutput(end, len(end) == limit), limit)
 }
 
-// readEnd reads the last limit bytes of a file; nothing when it cannot.
+// readEnd returns the last limit bytes of a file; nil if it cannot be read.
 func readEnd(path string, limit int) []byte {
 	f, err := os.Open(path) //nolint:gosec // what a command wrote, for which the agent chose the place
 	if err != nil {
@@ -107,12 +106,12 @@ func readEnd(path string, limit int) []byte {
 	return text
 }
 
-// cleanText makes program output fit for a JSON string and a terminal: valid
-// UTF-8 without control characters other than tab and line feed, at most limit
-// bytes, the end kept. What is in another encoding shows replacement characters.
+// cleanText returns valid UTF-8 without control characters other than tab and line
+// feed, at most limit bytes from the end. Invalid bytes become replacement
+// characters.
 func cleanText(text []byte, limit int) string {
 	for len(text) > 0 && !utf8.RuneStart(text[0]) && len(text) > limit-utf8.UTFMax {
-		text = text[1:] // the rest of a character that was cut
+		text = text[1:] // skip the rest of a cut character
 	}
 	clean := strings.Map(func(r rune) rune {
 		switch {
@@ -130,9 +129,9 @@ func cleanText(text []byte, limit int) string {
 	return clean
 }
 
-// TrimOutput empties an output file that a daemon still writes to when it takes
-// more room than limit bytes, and reports whether it did. Call it about once a
-// minute while the daemon lives. A missing file is no error.
+// TrimOutput truncates an output file that a daemon still writes if it uses more
+// than limit bytes on disk, and reports whether it did. Call it about once a minute
+// while the daemon runs. A missing file is no error.
 func TrimOutput(path string, limit int64) (bool, error) {
 	info, err := os.Lstat(path)
 	if os.IsNotExist(err) {
@@ -150,7 +149,7 @@ func TrimOutput(path string, limit int64) (bool, error) {
 	return true, nil
 }
 
-// codePages are the code pages that consoles of Windows have, by number.
+// codePages are the code pages of Windows consoles, by number.
 var codePages = map[uint32]encoding.Encoding{
 	437: charmap.CodePage437, 850: charmap.CodePage850, 852: charmap.CodePage852, 855: charmap.CodePage855,
 	858: charmap.CodePage858, 860: charmap.CodePage860, 862: charmap.CodePage862, 863: charmap.CodePage863,
@@ -161,9 +160,9 @@ var codePages = map[uint32]encoding.Encoding{
 	54936: simplifiedchinese.GB18030,
 }
 
-// decodeCodePage makes UTF-8 of a text that is written in a code page, unless
-// it is UTF-8 already, as more and more programs write. cut says that it may
-// begin in the middle of a character. An unknown page changes nothing.
+// decodeCodePage converts text from a code page to UTF-8, unless it is UTF-8
+// already. cut is true if the text may begin in the middle of a character. Text of
+// an unknown page is returned unchanged.
 func decodeCodePage(page uint32, text []byte, cut bool) []byte {
 	known, ok := codePages[page]
 	if !ok || isUTF8(text, cut) {

@@ -15,11 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OutputHeld reports whether any process has the file open for writing. It
-// asks for a read lease, which the kernel refuses while there are writers: one
-// system call instead of a walk over every descriptor of the host. When the
-// file system has no leases the answer is true, so that nothing in use is
-// removed. A missing file is not held.
+// OutputHeld reports whether a process has the file open for writing. It requests a
+// read lease, which the kernel refuses while there are writers: one system call
+// instead of reading all descriptors of the host. It is true on file systems without
+// leases, so that no file in use is removed, and false for a missing file.
 func OutputHeld(path string) bool {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) //nolint:gosec // what a command wrote, for which the agent chose the place
 	if err != nil {
@@ -29,16 +28,16 @@ func OutputHeld(path string) bool {
 	return tryLease(f) != nil
 }
 
-// tryLease takes a read lease, which ends when the file is closed. EAGAIN
-// means that a process has the file open for writing, other errors that the
-// kernel cannot say.
+// tryLease takes a read lease, which ends when the file is closed. EAGAIN means that
+// a process has the file open for writing, another error that leases are not
+// supported.
 func tryLease(f *os.File) error {
 	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
 	return err
 }
 
-// punch makes a hole of the first n bytes of a file: they take no room any more
-// and read as zeros, and the file is as long as before.
+// punch makes a hole of the first n bytes of a file: they use no disk space and read
+// as zeros, and the length of the file is unchanged.
 func punch(f *os.File, n int64) error {
 	_, err := retryEINTR(func() (int, error) {
 		return 0, unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, n)
@@ -46,8 +45,8 @@ func punch(f *os.File, n int64) error {
 	return err
 }
 
-// room is how many bytes of a file system a file takes, holes left out. A file
-// system that sets room aside for what may come counts more than there is.
+// room returns the disk space that a file uses, in bytes, without holes, and without
+// space that the file system preallocates.
 func room(info os.FileInfo) int64 {
 	const block = 512 // bytes, whatever the file system counts in
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -56,12 +55,12 @@ func room(info os.FileInfo) int64 {
 	return info.Size()
 }
 
-// decodeOutput changes nothing: programs write UTF-8 here, or nobody knows what.
+// decodeOutput returns the text unchanged: on Linux programs write UTF-8.
 func decodeOutput(text []byte, _ bool) []byte { return text }
 
-// openOutput creates the output file. It belongs to the account so that
-// programs may open /dev/stdout again; appending lets it be emptied while in use:
-// writers go on at the new end.
+// openOutput creates the output file. The account owns it, so that programs may open
+// /dev/stdout again. It is opened for appending, so that it can be truncated while
+// in use.
 func openOutput(path string, account Account) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND|os.O_TRUNC|unix.O_NOFOLLOW, 0o600) //nolint:gosec // for what a command writes; never through a link
 	if err != nil {
@@ -76,7 +75,7 @@ func openOutput(path string, account Account) (*os.File, error) {
 	return f, nil
 }
 
-// hint explains an exit of 126 or 127 with what stands on the disk.
+// hint explains an exit code of 126 or 127 by the state of the command's files.
 func hint(c Command, code int, output string) string {
 	program := programOf(c)
 	switch {
@@ -92,8 +91,8 @@ func hint(c Command, code int, output string) string {
 	return fmt.Sprintf("not found: %s in %s", program, c.Dir)
 }
 
-// programOf is the first word of the line, resolved against the directory when
-// it is a path.
+// programOf returns the first word of the line, joined to the directory if it is a
+// relative path.
 func programOf(c Command) string {
 	fields := strings.Fields(c.Line)
 	if len(fields) == 0 {
@@ -106,8 +105,8 @@ func programOf(c Command) string {
 	return program
 }
 
-// hasCRLF reports whether a script's first line ends with a carriage return,
-// which makes the kernel look for an interpreter of that name.
+// hasCRLF reports whether a script's first line ends with a carriage return, which
+// becomes part of the interpreter's name.
 func hasCRLF(path string) bool {
 	if !filepath.IsAbs(path) {
 		return false
@@ -137,13 +136,12 @@ func openForWriting(path string) bool {
 	return errors.Is(tryLease(f), unix.EAGAIN)
 }
 
-// busyWait is how long a command waits for its program to be written.
+// busyWait bounds the wait of a command until its program is written.
 const busyWait = time.Second
 
-// awaitWritten waits a moment while the command's program is open for
-// writing, as it is when an upgrade has just copied it: running it would fail
-// with "text file busy". Waiting before is safe, running a line a second time
-// is not.
+// awaitWritten waits while the command's program is open for writing, as during an
+// upgrade: running it would fail with "text file busy". Waiting before the start is
+// safe, running a line a second time is not.
 func awaitWritten(ctx context.Context, c Command) error {
 	program := programOf(c)
 	deadline := time.NewTimer(busyWait)

@@ -13,13 +13,12 @@ import (
 	"time"
 )
 
-// maxPidFile bounds what is read of a pid file, in bytes.
+// maxPidFile bounds the part of a pid file that is read, in bytes.
 const maxPidFile = 4 << 10
 
-// parsePidFile returns the pid in a pid file: the first word of the first line
-// that is not empty. A byte order mark, CR and NUL bytes are tolerated, and
-// UTF-16 with its mark, since they occur in files that programs and people
-// really write.
+// parsePidFile returns the pid in a pid file: the first word of the first non-empty
+// line. Byte order marks, CR, NUL bytes and UTF-16 with its mark are tolerated,
+// since existing programs write them.
 func parsePidFile(text []byte) (int, error) {
 	words := bytes.FieldsFunc(plainText(text), func(r rune) bool {
 		return r == ' ' || r == '\t' || r == '\r' || r == '\n' || r == 0
@@ -31,7 +30,7 @@ func parsePidFile(text []byte) (int, error) {
 	if errors.Is(err, strconv.ErrRange) {
 		return 0, errors.New("it begins with a number that no process can have")
 	}
-	if err != nil { // what it has instead may be a secret: who names the path may not be who may read it
+	if err != nil { // do not quote it: the caller who named the path may not be allowed to read the file
 		return 0, errors.New("it does not begin with a pid")
 	}
 	if pid < 2 || pid > maxPid {
@@ -40,8 +39,8 @@ func parsePidFile(text []byte) (int, error) {
 	return pid, nil
 }
 
-// parsePidLines returns the pids of a pid file that has one in each line. Lines
-// that do not begin with a pid are left out, and so is what comes twice.
+// parsePidLines returns the pids of a pid file with one pid per line, without
+// repetitions. Lines that do not begin with a pid are skipped.
 func parsePidLines(text []byte) []int {
 	var pids []int
 	for line := range bytes.FieldsFuncSeq(plainText(text), func(r rune) bool { return r == '\n' || r == '\r' || r == 0 }) {
@@ -52,18 +51,18 @@ func parsePidLines(text []byte) []int {
 	return pids
 }
 
-// plainText leaves out byte order marks, and the zeros of UTF-16.
+// plainText removes byte order marks, and the zeros of UTF-16.
 func plainText(text []byte) []byte {
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 	if wide, ok := bytes.CutPrefix(text, []byte("\xff\xfe")); ok {
-		return bytes.ReplaceAll(wide, []byte{0}, nil) // all that counts is ASCII
+		return bytes.ReplaceAll(wide, []byte{0}, nil) // a pid is ASCII
 	}
 	return text
 }
 
 var errNoPidFile = errors.New("it does not exist")
 
-// files is what a target's paths say, read under the watchdog.
+// files is the content of a target's paths, read under the watchdog.
 type files struct {
 	setup   string // setup path with symbolic links resolved
 	pid     int    // 0 = no usable pid
@@ -72,8 +71,8 @@ type files struct {
 	err     error // why there is no usable pid
 }
 
-// blocked reports whether the pid file could not be read, as opposed to being
-// read and useless.
+// blocked reports whether the pid file could not be read, as opposed to having no
+// usable pid.
 func (f files) blocked() bool {
 	return f.err != nil && (errors.Is(f.err, errFileBlocked) || errors.Is(f.err, os.ErrPermission) ||
 		diskTrouble(f.err) || exhausted(f.err))
@@ -99,10 +98,10 @@ func readFiles(setupPath, pidPath string) files {
 	return got
 }
 
-// FilesWritten is when each file was written last; the zero time for a file of
-// which it cannot be told. It fails after about 2 s on a file system that hangs.
-// Unlike PidFileWritten it follows every symbolic link: what it returns says
-// whether to look at a pid file again, and nothing else may depend on it.
+// FilesWritten returns the modification time of each file; the zero time if it
+// cannot be read. It fails after about 2 s on a hanging file system. Unlike
+// PidFileWritten it follows every symbolic link: use the result only to decide
+// whether to read a pid file again.
 func (f *Finder) FilesWritten(ctx context.Context, paths []string) ([]time.Time, error) {
 	return guard(ctx, f.watchdog, strings.Join(paths, "\x00"), func() []time.Time {
 		written := make([]time.Time, len(paths))
@@ -113,9 +112,9 @@ func (f *Finder) FilesWritten(ctx context.Context, paths []string) ([]time.Time,
 	})
 }
 
-// PidFileWritten is when a pid file was written last; the zero time if there is
-// none or it cannot be told. It returns within about 2 s on a file system that
-// hangs.
+// PidFileWritten returns the modification time of a pid file; the zero time if there
+// is none or it cannot be read. It blocks for at most about 2 s on a hanging file
+// system.
 func (f *Finder) PidFileWritten(ctx context.Context, path string) time.Time {
 	written, err := guard(ctx, f.watchdog, path, func() time.Time { return pidFileWritten(path) })
 	if err != nil {

@@ -10,17 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLinks is how many symbolic links a path may have, as in the kernel.
+// maxLinks is the maximum number of symbolic links in a path, as in the kernel.
 const maxLinks = 40
 
-// openPlace opens what an absolute path leads to without using it (O_PATH):
-// opening a FIFO would wake its writer, and opening a watchdog device starts
-// it.
+// openPlace opens the file of an absolute path without reading or writing it
+// (O_PATH): opening a FIFO would wake its writer, and opening a watchdog device
+// starts it.
 //
-// The agent is usually root, and accounts can put symbolic links into their
-// folders at any moment. A link of another account than root or the agent's
-// own is followed only to something of the link's owner; otherwise that
-// account would have root read or rename the files of others.
+// The agent is usually root, and accounts can create symbolic links in their folders
+// at any moment. A link of an account other than root or the agent's own is followed
+// only to files of the link's owner; otherwise that account could have root read or
+// rename the files of others.
 func openPlace(path string) (*os.File, error) {
 	place, err := openat2(path)
 	if err == nil {
@@ -32,7 +32,7 @@ func openPlace(path string) (*os.File, error) {
 	return walk(path)
 }
 
-// openat2 opens a path without symbolic links: ELOOP where there are some.
+// openat2 opens a path without symbolic links, or returns ELOOP.
 func openat2(path string) (*os.File, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
 	fd, err := retryEINTR(func() (int, error) { return unix.Openat2(unix.AT_FDCWD, path, &how) })
@@ -42,8 +42,7 @@ func openat2(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// walk opens one element of the path after the other and follows the links
-// that may be followed.
+// walk opens the path element by element and follows the permitted links.
 func walk(path string) (*os.File, error) {
 	at, err := openRoot()
 	if err != nil {
@@ -99,7 +98,7 @@ func elements(path string) []string {
 	return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 }
 
-// step opens one element, itself if it is a link.
+// step opens one element, without following a link.
 func step(at *os.File, name string) (*os.File, unix.Stat_t, error) {
 	var st unix.Stat_t
 	fd, err := retryEINTR(func() (int, error) {
@@ -120,8 +119,8 @@ func linkTarget(link *os.File) (string, error) {
 	return string(text[:n]), err
 }
 
-// checkForeign refuses a place that another account's link leads to and that
-// is not this account's own.
+// checkForeign returns an error if the link of another account leads to a file that
+// this account does not own.
 func checkForeign(link *unix.Stat_t, place *os.File) error {
 	if link == nil {
 		return nil
@@ -140,7 +139,7 @@ func foreignLink(link, place *unix.Stat_t) error {
 	return fmt.Errorf("a symbolic link of uid %d leads to what belongs to uid %d, and is not followed: %w", link.Uid, place.Uid, os.ErrPermission)
 }
 
-// openRegular opens a regular file for reading, and nothing else.
+// openRegular opens a regular file for reading, and no other file.
 func openRegular(path string) (*os.File, error) {
 	place, err := openPlace(path)
 	if err != nil {
@@ -166,8 +165,8 @@ func openFile(path string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// RenameBeside renames a file within its folder. An existing file of the new
-// name is replaced.
+// RenameBeside renames a file within its folder and replaces an existing file of the
+// new name.
 func RenameBeside(path, name string) error {
 	folder, err := openPlace(filepath.Dir(path))
 	if err != nil {

@@ -8,38 +8,37 @@ import (
 )
 
 var (
-	// ErrUnsupported is returned by everything in this package that touches
-	// processes on a system other than Linux and Windows.
+	// ErrUnsupported is returned on systems other than Linux and Windows.
 	ErrUnsupported = errors.New("supervising processes needs Linux or Windows")
 
-	// ErrGone says that the process of an identity does not exist any more:
-	// it ended, is a zombie, or its pid belongs to another process now.
+	// ErrGone is returned for an identity whose process no longer exists: it ended,
+	// is a zombie, or its pid was reused.
 	ErrGone = errors.New("process is gone")
 )
 
-// Environment variables that mark every process a control command starts.
-// They survive setsid and reparenting, so they find what a daemon left behind.
+// Environment variables that mark the processes that control commands start. They
+// survive setsid and reparenting, so that daemons are found by them.
 const (
 	KeyMark = "PROCFLEET_KEY"
 	OpMark  = "PROCFLEET_OP"
 )
 
-// Identity names one process for ever: a pid alone is reused, and a start time
-// converted to the wall clock moves whenever the clock is set. The zero value
-// means "no process". Identities are compared with ==.
+// Identity identifies one process uniquely: pids are reused, and a start time on the
+// wall clock changes when the clock is set. The zero value means "no process".
+// Identities are compared with ==.
 type Identity struct {
 	BootID string `json:"boot_id"` // kernel's id of this boot
 	PID    int    `json:"pid"`     // thread group id
-	Start  uint64 `json:"start"`   // start time as the kernel keeps it, in 1/TicksPerSecond: since boot, on Windows since 1970
+	Start  uint64 `json:"start"`   // start time of the kernel in 1/TicksPerSecond: since boot, on Windows since 1970
 }
 
 // IsZero reports whether the identity names no process.
 func (id Identity) IsZero() bool { return id == Identity{} }
 
-// String is for messages: "pid 4437 (start 123456)".
+// String returns text for messages: "pid 4437 (start 123456)".
 func (id Identity) String() string { return fmt.Sprintf("pid %d (start %d)", id.PID, id.Start) }
 
-// Process is one running process as it was seen at one moment.
+// Process is one observation of a running process.
 type Process struct {
 	Identity
 	PPID    int
@@ -53,16 +52,15 @@ type Process struct {
 	Args    []string
 }
 
-// Alive reports whether the identified process still runs. Zombies do not. When
-// it cannot be told, say because the agent has no file descriptors left, the
-// answer is yes: nobody must take a process for stopped without proof.
+// Alive reports whether the identified process runs; zombies do not. It is true if the
+// host cannot be read, for example for lack of file descriptors: without proof a
+// process is not considered stopped.
 func Alive(id Identity) bool {
 	_, err := statOf(id)
 	return !errors.Is(err, ErrGone)
 }
 
-// statOf reads the numbers of exactly the identified process; ErrGone when it
-// ended or when the pid belongs to another one.
+// statOf reads the stat of exactly the identified process, or returns ErrGone.
 func statOf(id Identity) (Stat, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -89,22 +87,22 @@ func processOf(boot string, st Stat) Process {
 	}
 }
 
-// Death is the end of a process that was watched.
+// Death is the end of a watched process.
 type Death struct {
 	Identity
 	Exit
 	At time.Time // when the watcher was notified
 }
 
-// Exit is how a process ended. The zero value says that it is not known: only
-// a parent hears of it for certain.
+// Exit is how a process ended. The zero value means unknown: the kernel reports the
+// exit to the parent only, with few exceptions.
 type Exit struct {
 	Known  bool
 	Code   int            // 0 if Signal is set
 	Signal syscall.Signal // 0 when it exited
 }
 
-// SignalName is the name of the signal, for example "SIGSEGV"; "" without one.
+// SignalName returns the name of the signal, for example "SIGSEGV"; "" if there is none.
 func (e Exit) SignalName() string {
 	if e.Signal == 0 {
 		return ""
@@ -112,11 +110,11 @@ func (e Exit) SignalName() string {
 	return signalName(e.Signal)
 }
 
-// maxGenerations bounds the way from a process to its ancestors.
+// maxGenerations bounds the search for an ancestor.
 const maxGenerations = 64
 
-// Kin reports whether the younger process descends from the older one, or has
-// the same parent and session. False as well if either is gone.
+// Kin reports whether the younger process descends from the older one, or has the
+// same parent and session. It is false if either is gone.
 func Kin(older, younger Identity) bool {
 	elder, err := statOf(older)
 	if err != nil {
@@ -143,8 +141,8 @@ func Kin(older, younger Identity) bool {
 	return false
 }
 
-// Stands reports whether the process runs (see [Alive]), and whether it was
-// stopped by a signal or a debugger.
+// Stands reports whether the process runs (see [Alive]), and whether it is stopped by
+// a signal or a debugger.
 func Stands(id Identity) (alive, suspended bool) {
 	st, err := statOf(id)
 	return !errors.Is(err, ErrGone), st.State == 'T' || st.State == 't'

@@ -14,17 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TicksPerSecond is USER_HZ: the kernel's interface fixes it at 100 on every
-// architecture that Go supports, whatever rate the kernel itself ticks at.
+// TicksPerSecond is USER_HZ, which the kernel fixes at 100 on every architecture
+// that Go supports.
 const TicksPerSecond = 100
 
-// maxCmdline bounds what is read of a command line or environment, in bytes.
+// Bounds of the part of a command line and an environment that is read, in bytes.
 const (
 	maxCmdline = 32 << 10
 	maxEnviron = 256 << 10
 )
 
-// bootID is constant as long as this program runs, so it is read once.
+// bootID is constant while this program runs, so it is read once.
 var bootID = sync.OnceValues(func() (string, error) {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -33,17 +33,18 @@ var bootID = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(text)), nil
 })
 
-// NowTicks is the present moment on the scale of Identity.Start.
+// NowTicks returns the present time on the scale of Identity.Start.
 func NowTicks() (uint64, error) {
 	now, err := sinceBoot()
 	return uint64(now / (time.Second / TicksPerSecond)), err
 }
 
-// startClock is the present moment on the scale of Identity.Start, finer than
-// NowTicks.
+// startClock returns the present time on the scale of Identity.Start, more precisely
+// than NowTicks.
 func startClock() (time.Duration, error) { return sinceBoot() }
 
-// sinceBoot counts suspended time as well, as process start times do.
+// sinceBoot returns the time since the boot, suspended time included, like process
+// start times.
 func sinceBoot() (time.Duration, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
@@ -52,8 +53,8 @@ func sinceBoot() (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
-// readStat reads /proc/PID/stat with three system calls and one allocation: it
-// is what the agent does most often. A missing process gives ErrGone.
+// readStat reads /proc/PID/stat with three system calls and one allocation: it is
+// the agent's most frequent operation. A missing process gives ErrGone.
 func readStat(pid int) (Stat, error) {
 	var buf [1024]byte
 	n, err := readSmall("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
@@ -72,8 +73,8 @@ func readSmall(path string, buf []byte) (int, error) {
 	return retryEINTR(func() (int, error) { return unix.Read(fd, buf) })
 }
 
-// closeFD closes a descriptor that nothing was written to, so that there is
-// no error worth telling.
+// closeFD closes a descriptor that was not written to, so that an error does not
+// matter.
 func closeFD(fd int) { _ = unix.Close(fd) }
 
 func retryEINTR(call func() (int, error)) (int, error) {
@@ -85,7 +86,7 @@ func retryEINTR(call func() (int, error)) (int, error) {
 	}
 }
 
-// goneOr turns the errors by which /proc says "no such process" into ErrGone.
+// goneOr converts the errors of /proc for a missing process to ErrGone.
 func goneOr(err error) error {
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
 		return ErrGone
@@ -93,8 +94,8 @@ func goneOr(err error) error {
 	return err
 }
 
-// readBounded reads at most limit bytes: kernel files report size 0, and a
-// process chooses how long its command line is.
+// readBounded reads at most limit bytes: files of the kernel report size 0, and a
+// process determines the length of its command line.
 func readBounded(path string, limit int) ([]byte, error) {
 	f, err := os.Open(path) //nolint:gosec // below /proc
 	if err != nil {
@@ -149,9 +150,9 @@ func readStatus(pid int) (tgid, uid int, err error) {
 	return tgid, uid, nil
 }
 
-// readLink reads /proc/PID/exe or cwd. The kernel appends " (deleted)" once
-// the file is unlinked or replaced, as every upgrade does. ErrGone means that
-// the process is ending: it has given its files back, but still has a number.
+// readLink reads /proc/PID/exe or cwd. The kernel appends " (deleted)" once the file
+// is unlinked or replaced, as by an upgrade. ErrGone means that the process is
+// ending: it has closed its files, but still has a pid.
 func readLink(pid int, name string) (string, error) {
 	path, err := os.Readlink(procPath(pid, name))
 	return strings.TrimSuffix(path, " (deleted)"), goneOr(err)
@@ -165,8 +166,8 @@ func procPath(pid int, name string) string {
 	return "/proc/" + strconv.Itoa(pid) + "/" + name
 }
 
-// Identify returns the identity of a live process. A pid that does not exist,
-// a zombie and the id of a mere thread give ErrGone.
+// Identify returns the identity of a live process. A missing pid, a zombie and a
+// thread id give ErrGone.
 func Identify(pid int) (Identity, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -186,15 +187,15 @@ func Identify(pid int) (Identity, error) {
 	return Identity{BootID: boot, PID: pid, Start: st.Start}, nil
 }
 
-// exhausted reports whether an error is about the agent's or the host's
-// resources, and so tells nothing about the process that was looked at.
+// exhausted reports whether an error is a lack of resources of the agent or the
+// host, and so no information about the process.
 func exhausted(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
 }
 
-// look reads everything about one process that finding it needs. Unreadable
-// parts stay empty, for the caller to judge.
-func look(boot string, st Stat) (Process, error) {
+// inspect reads all attributes of one process that a search needs. Unreadable ones
+// stay empty.
+func inspect(boot string, st Stat) (Process, error) {
 	tgid, uid, err := readStatus(st.PID)
 	if err != nil {
 		return Process{}, err
@@ -217,11 +218,10 @@ func look(boot string, st Stat) (Process, error) {
 	return p, nil
 }
 
-// hiddenPid tells a pid that does not exist from one that /proc hides
-// (hidepid=2).
+// hiddenPid reports whether a pid exists although /proc hides it (hidepid=2).
 func hiddenPid(pid int) bool { return errors.Is(unix.Kill(pid, 0), unix.EPERM) }
 
-// startTime is when a process started, on the wall clock of now.
+// startTime returns when a process started, by the present wall clock.
 func startTime(id Identity) (time.Time, error) {
 	up, err := sinceBoot()
 	if err != nil {
@@ -230,8 +230,7 @@ func startTime(id Identity) (time.Time, error) {
 	return time.Now().Add(ticks(id.Start) - up), nil
 }
 
-// markOf returns the mark that a process carries, "" if none or if it may not
-// be read.
+// markOf returns the mark of a process; "" if it has none or it cannot be read.
 func markOf(pid int) string {
 	environ, err := readBounded(procPath(pid, "environ"), maxEnviron)
 	if err != nil {

@@ -13,22 +13,22 @@ import (
 )
 
 const (
-	// reapTick is how often orphans are looked for without a signal: several
-	// deaths may make one.
+	// reapTick is the interval of checks without a signal: several ended children may
+	// raise one signal.
 	reapTick = 5 * time.Second
 
-	// reapPause is how long one of our own that has ended, and hides orphans
-	// behind it, is left to whoever waits for it. It doubles up to reapTick.
+	// reapPause is the first pause while an ended child of this package precedes orphans
+	// in the kernel's list. It doubles up to reapTick.
 	reapPause = time.Millisecond
 )
 
-// ReapOrphans reaps the processes that the kernel handed over to this one when
-// their parents ended, until ctx ends. Whoever is PID 1 of a container must:
-// nobody else can, and a process that was not reaped stays in the process
-// table, seemingly alive. Elsewhere there are none.
+// ReapOrphans reaps the orphans that the kernel made children of this process, until
+// ctx ends. The process with PID 1 of a container has to: no other process can, and
+// unreaped processes stay in the process table and seem alive. Other processes have
+// no such children.
 //
-// Programs that this package started are left alone: their exit codes belong
-// to those who wait for them. No other part of the program may start any.
+// It does not reap programs that this package started: their exit codes are read
+// elsewhere. No other part of the program may start programs.
 func ReapOrphans(ctx context.Context) {
 	died := make(chan os.Signal, 1)
 	signal.Notify(died, syscall.SIGCHLD)
@@ -52,8 +52,8 @@ func ReapOrphans(ctx context.Context) {
 	}
 }
 
-// reapOthers reaps all dead children but our own. It reports false when one of
-// our own stood before those that may be left.
+// reapOthers reaps all ended children but those of this package. It returns false if
+// one of those precedes others that may be left.
 func (c *children) reapOthers() bool {
 	// A child that is just being started must not be taken for an orphan.
 	c.starting.Lock()
@@ -66,14 +66,14 @@ func (c *children) reapOthers() bool {
 			return false
 		default:
 			if _, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); err != nil && !errors.Is(err, unix.EINTR) {
-				return true // it is gone; nobody else reaps, so there is nothing to gain
+				return true // it is gone
 			}
 		}
 	}
 }
 
-// deadChild returns the pid of a child that has ended and leaves it as it is;
-// 0 if there is none.
+// deadChild returns the pid of an ended child without reaping it; 0 if there is
+// none.
 func deadChild() int {
 	var info unix.Siginfo
 	for {
@@ -86,8 +86,8 @@ func deadChild() int {
 		}
 		break
 	}
-	// Behind the fields that Siginfo names stands what belongs to the signal,
-	// aligned to a pointer; of SIGCHLD first the pid.
+	// The named fields of Siginfo are followed by those of the signal, aligned to a
+	// pointer; the first one of SIGCHLD is the pid.
 	const header = unsafe.Offsetof(info.Code) + unsafe.Sizeof(info.Code)
 	const word = unsafe.Sizeof(uintptr(0))
 	return int(*(*int32)(unsafe.Add(unsafe.Pointer(&info), (header+word-1)/word*word))) //nolint:gosec // the kernel's layout, see above

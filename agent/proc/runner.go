@@ -18,8 +18,8 @@ type Runner struct {
 	scopes   scopes
 }
 
-// NewRunner returns a runner that resolves accounts through accounts. It keeps
-// the open files that this program inherited from its commands.
+// NewRunner returns a runner that resolves accounts through accounts. It prevents
+// commands from inheriting the files that this program inherited.
 func NewRunner(accounts *Accounts) (*Runner, error) {
 	if err := keepInherited(); err != nil {
 		return nil, fmt.Errorf("keep open files from commands: %w", err)
@@ -27,12 +27,12 @@ func NewRunner(accounts *Accounts) (*Runner, error) {
 	return &Runner{accounts: accounts, watchdog: newWatchdog(), timezone: os.Getenv("TZ")}, nil
 }
 
-// Start runs a command. An error means that nothing was run; it says which
-// field of the spec or which condition of the host is at fault, and is
-// ErrNoRoom where a later try may work, ErrSetup where it will not.
+// Start runs a command. After an error nothing was run; the error names the field of
+// the spec or the condition of the host that is at fault. It wraps ErrNoRoom if a
+// retry may succeed, ErrSetup if not.
 //
-// ctx bounds the preparation only: a command that runs is ended by its Timeout
-// or by KillGroup, and survives the agent.
+// ctx bounds the preparation only: a running command is ended by its Timeout or by
+// KillGroup, and survives the agent.
 func (r *Runner) Start(ctx context.Context, c Command) (*Execution, error) {
 	running, err := r.start(ctx, c)
 	return running, markRoom(err)
@@ -68,12 +68,12 @@ func (r *Runner) run(ctx context.Context, c Command, account Account, out *os.Fi
 	if err != nil {
 		return nil, explainStart(c, account, err)
 	}
-	// It cannot be gone before the Wait below: at worst it is a zombie.
+	// The pid is not reused before the Wait below: at worst it is a zombie.
 	leader, err := identifyChild(cmd.Process.Pid)
 	if err != nil {
 		job.close()
 		err = errors.Join(fmt.Errorf("command was ended because it could not be identified: %w", err), cmd.Process.Kill())
-		go func() { _ = ours.wait(cmd) }() // nobody wants to know how it ended
+		go func() { _ = ours.wait(cmd) }() // reap it; its exit does not matter
 		return nil, err
 	}
 	running := &Execution{leader: leader, done: make(chan struct{}), job: job}
@@ -81,8 +81,8 @@ func (r *Runner) run(ctx context.Context, c Command, account Account, out *os.Fi
 	return running, nil
 }
 
-// prepare finds everything that would keep the command from running, and the
-// directory to run it in.
+// prepare checks everything that would prevent the command from running, and
+// resolves its account and directory.
 func (r *Runner) prepare(ctx context.Context, c *Command) (Account, error) {
 	if err := c.Shell.RunsOn(runtime.GOOS); err != nil {
 		return Account{}, fmt.Errorf("shell: %w", err)
@@ -101,16 +101,16 @@ func (r *Runner) prepare(ctx context.Context, c *Command) (Account, error) {
 	if inHome {
 		c.Dir = account.Home
 	}
-	// A directory that hangs must be found out here: in the child it would
-	// block every other start, since a fork blocks its parent until it is done.
-	verdict, err := guard(ctx, r.watchdog, c.Dir, func() error { return checkDir(c.Dir) })
+	// Detect a hanging directory here: in the child it would block all other starts,
+	// since a fork blocks its parent until it is done.
+	dirErr, err := guard(ctx, r.watchdog, c.Dir, func() error { return checkDir(c.Dir) })
 	if err != nil {
 		return Account{}, fmt.Errorf("setup path %s: %w", c.Dir, err)
 	}
-	if inHome && verdict != nil {
-		c.Dir, verdict = rootDir(), nil // service accounts often have none; login programs do the same
+	if inHome && dirErr != nil {
+		c.Dir, dirErr = rootDir(), nil // many service accounts have no home; login programs do the same
 	}
-	return account, verdict
+	return account, dirErr
 }
 
 func checkDir(dir string) error {
@@ -119,7 +119,7 @@ func checkDir(dir string) error {
 	case errors.Is(err, os.ErrNotExist):
 		return markSetup(fmt.Errorf("setup path %s does not exist", dir))
 	case errors.Is(err, os.ErrPermission):
-		return nil // root may be barred where the account is not; the start tells
+		return nil // the account may have access although root has not; the start shows
 	case err != nil:
 		return fmt.Errorf("setup path: %w", err)
 	case !info.IsDir():

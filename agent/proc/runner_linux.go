@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// closeOnExec does on kernels before 5.11 what close_range does.
+// closeOnExec replaces close_range on kernels before 5.11.
 func closeOnExec() error {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -31,7 +31,7 @@ func closeOnExec() error {
 	return nil
 }
 
-// identifyChild works on a child that may have ended, which Identify refuses.
+// identifyChild also identifies a child that has ended, unlike Identify.
 func identifyChild(pid int) (Identity, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -41,9 +41,9 @@ func identifyChild(pid int) (Identity, error) {
 	return Identity{BootID: boot, PID: pid, Start: st.Start}, err
 }
 
-// wrapper sets what only a process itself can set and becomes the shell. The
-// agent may be protected from the kernel's out-of-memory killer; its commands
-// are not, as their daemons would inherit it.
+// wrapper sets the attributes that only the process itself can set and becomes the
+// shell. The agent may be protected from the kernel's out-of-memory killer; its
+// commands are not, since their daemons would inherit that.
 const wrapper = `umask 022; { echo 0 >/proc/self/oom_score_adj; } 2>/dev/null; exec "$@"`
 
 func (r *Runner) command(c Command, account Account, out *os.File) (*exec.Cmd, error) {
@@ -73,8 +73,7 @@ func (r *Runner) command(c Command, account Account, out *os.File) (*exec.Cmd, e
 	return cmd, nil
 }
 
-// job is what else the system knows a command by; here there is nothing, its
-// process group says all.
+// job is empty on Linux: the process group identifies a command.
 type job struct{}
 
 func (job) close() {}
@@ -86,7 +85,7 @@ func startIn(cmd *exec.Cmd, _ Command) (job, error) {
 	return job{}, atNormalPriority(func() error { return ours.start(cmd) })
 }
 
-// maySwitch tells whether a command can run as the account.
+// maySwitch returns an error if a command cannot run as the account.
 func (r *Runner) maySwitch(ctx context.Context, account Account) error {
 	if uid := os.Geteuid(); uid != 0 && int(account.UID) != uid {
 		return fmt.Errorf("cannot switch to %s: agent runs as %s (uid %d); set the account, or run the agent as root",
@@ -95,11 +94,11 @@ func (r *Runner) maySwitch(ctx context.Context, account Account) error {
 	return nil
 }
 
-// rootDir is where a command runs whose account has no home.
+// rootDir returns the directory of a command whose account has no home.
 func rootDir() string { return "/" }
 
-// keepInherited keeps what this program inherited from its commands: open
-// files, which are closed on exec, and the ignoring of signals.
+// keepInherited prevents commands from inheriting open files and ignored signals of
+// this program.
 func keepInherited() error {
 	heedSignals()
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
@@ -108,10 +107,10 @@ func keepInherited() error {
 	return nil
 }
 
-// heedSignals handles, by doing nothing, the signals that this program was
-// started to ignore, as by nohup: programs that are executed go on ignoring,
-// and a daemon that ignores SIGHUP cannot be told to reload. The runtime has
-// handlers for all other signals.
+// heedSignals installs empty handlers for signals that this program was started to
+// ignore, for example by nohup: executed programs would ignore them too, and a
+// daemon that ignores SIGHUP cannot be reloaded. The runtime handles all other
+// signals.
 var heedSignals = sync.OnceFunc(func() {
 	unread := make(chan os.Signal, 1)
 	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
@@ -121,8 +120,8 @@ var heedSignals = sync.OnceFunc(func() {
 	}
 })
 
-// explainStart turns the bare error of a failed fork, which names the shell
-// whatever went wrong, into the reason.
+// explainStart finds the reason of a failed fork, whose error always names the
+// shell.
 func explainStart(c Command, account Account, err error) error {
 	switch {
 	case errors.Is(err, syscall.EACCES):
@@ -136,8 +135,8 @@ func explainStart(c Command, account Account, err error) error {
 	return fmt.Errorf("start the command: %w", err)
 }
 
-// barredAt finds the directory on the way to dir that the account may not
-// enter, by owner and mode.
+// barredAt finds the directory on the path to dir that the account may not enter, by
+// owner and mode; "" if there is none.
 func barredAt(dir string, account Account) string {
 	if parent := filepath.Dir(dir); parent != dir {
 		if reason := barredAt(parent, account); reason != "" {
@@ -165,10 +164,10 @@ func mayEnter(mode os.FileMode, owner *syscall.Stat_t, account Account) bool {
 	return mode&bit != 0
 }
 
-// atNormalPriority starts something with normal priority when the agent has
-// another one: what is started inherits that of the thread it is started from,
-// and may have had children before anybody could change its own. Only root may
-// raise it; elsewhere the command keeps the agent's.
+// atNormalPriority calls start with normal priority if the agent has another one: a
+// process inherits the priority of the thread that starts it, and may have children
+// before its own could be changed. Only root may raise it; otherwise the command
+// keeps the agent's.
 func atNormalPriority(start func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// keepInherited does nothing: a program of Windows inherits what it is given.
+// keepInherited does nothing: programs of Windows inherit only what they are given.
 func keepInherited() error { return nil }
 
 func (r *Runner) command(c Command, account Account, out *os.File) (*exec.Cmd, error) {
@@ -39,9 +39,9 @@ func (r *Runner) command(c Command, account Account, out *os.File) (*exec.Cmd, e
 	return cmd, nil
 }
 
-// openOutput creates the output file. Two openings: what is opened to be
-// emptied can be written anywhere, and only appending lets it be emptied while
-// it is in use without leaving holes.
+// openOutput creates the output file. It opens it twice: the first opening
+// truncates, and the second one appends, so that the file can be truncated while in
+// use without holes.
 func openOutput(path string, _ Account) (*os.File, error) {
 	for _, flags := range []int{os.O_CREATE | os.O_WRONLY | os.O_TRUNC, os.O_WRONLY | os.O_APPEND} {
 		f, err := os.OpenFile(path, flags, 0o600)
@@ -56,20 +56,20 @@ func openOutput(path string, _ Account) (*os.File, error) {
 	return nil, nil
 }
 
-// job holds a contained command and all that it starts; its end is theirs. The
-// zero job holds nothing.
+// job contains a command and all processes that it starts, which end with the job.
+// The zero job contains nothing.
 type job struct{ handle windows.Handle }
 
 func (j job) close() {
 	if j.handle != 0 {
-		_ = windows.TerminateJobObject(j.handle, killedCode) // closing does it as well, unless somebody inherited the handle
+		_ = windows.TerminateJobObject(j.handle, killedCode) // closing does it as well, unless a process inherited the handle
 		closeHandle(j.handle)
 	}
 }
 
-// startIn starts a command: a contained one in a job that ends with it, any
-// other outside of every job that the agent itself may be in, so that a daemon
-// lives on when the agent's service is restarted.
+// startIn starts a command: a contained one in a job that ends with it, another one
+// outside of the agent's own job, so that a daemon survives a restart of the agent's
+// service.
 func startIn(cmd *exec.Cmd, c Command) (job, error) {
 	if c.Contained {
 		return startContained(cmd)
@@ -79,15 +79,15 @@ func startIn(cmd *exec.Cmd, c Command) (job, error) {
 	if !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 		return job{}, err
 	}
-	// The agent's own job may not be left. A Cmd starts once.
+	// The agent's own job does not permit a breakaway. A Cmd can be started only once.
 	again := *cmd.SysProcAttr
 	again.CreationFlags &^= windows.CREATE_BREAKAWAY_FROM_JOB
 	*cmd = exec.Cmd{Path: cmd.Path, Args: cmd.Args, Env: cmd.Env, Dir: cmd.Dir, Stdout: cmd.Stdout, Stderr: cmd.Stderr, SysProcAttr: &again}
 	return job{}, cmd.Start()
 }
 
-// startContained starts a command that does not run yet, puts it into a job and
-// lets it go, so that nothing it starts can be outside.
+// startContained starts a command suspended, puts it into a job and resumes it, so
+// that all its processes are in the job.
 func startContained(cmd *exec.Cmd) (job, error) {
 	handle, err := newJob()
 	if err != nil {
@@ -112,8 +112,8 @@ func startContained(cmd *exec.Cmd) (job, error) {
 	return job{handle: handle}, nil
 }
 
-// newJob makes a job whose processes end when its last handle is closed, as it
-// is when the agent ends.
+// newJob creates a job whose processes end when its last handle is closed, as at the
+// end of the agent.
 func newJob() (windows.Handle, error) {
 	handle, err := windows.CreateJobObject(nil, nil)
 	if err != nil {
@@ -139,7 +139,7 @@ func assign(job windows.Handle, pid int) error {
 	return windows.AssignProcessToJobObject(job, h)
 }
 
-// resume lets the only thread of a process that was started suspended run.
+// resume resumes the only thread of a process that was started suspended.
 func resume(pid int) error {
 	snapshot, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPTHREAD, 0)
 	if err != nil {
@@ -163,8 +163,8 @@ func resume(pid int) error {
 	return fmt.Errorf("find the thread of pid %d: %w", pid, err)
 }
 
-// identifyChild works on a child that may have ended; that it was not waited for
-// keeps its pid.
+// identifyChild also identifies a child that has ended, whose pid is not reused
+// before it is waited for.
 func identifyChild(pid int) (Identity, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -179,7 +179,7 @@ func identifyChild(pid int) (Identity, error) {
 	return Identity{BootID: boot, PID: pid, Start: times.start}, err
 }
 
-// explainStart turns the bare error of a failed start into the reason.
+// explainStart finds the reason of a failed start.
 func explainStart(c Command, account Account, err error) error {
 	if errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 		return fmt.Errorf("account %s may not enter setup path %s or run the shell: %w", account.Name, c.Dir, err)
@@ -187,11 +187,10 @@ func explainStart(c Command, account Account, err error) error {
 	return fmt.Errorf("start the command: %w", err)
 }
 
-// awaitWritten does nothing: Windows lets nobody write a program that could be
-// run at the same moment.
+// awaitWritten does nothing: Windows prevents writing to a program that can be run.
 func awaitWritten(context.Context, Command) error { return nil }
 
-// hint explains the exit by which cmd.exe says that there is no such program.
+// hint explains the exit code by which cmd.exe reports a missing program.
 func hint(c Command, code int, _ string) string {
 	const notFound = 9009
 	if c.Shell == ShellBat && code == notFound {
@@ -200,9 +199,9 @@ func hint(c Command, code int, _ string) string {
 	return ""
 }
 
-// OutputHeld reports whether any process has the file open: then it cannot be
-// opened without letting others have it. When that cannot be told the answer is
-// true, so that nothing in use is removed. A missing file is not held.
+// OutputHeld reports whether a process has the file open: then it cannot be opened
+// exclusively. It is true if that is unknown, so that no file in use is removed, and
+// false for a missing file.
 func OutputHeld(path string) bool {
 	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {
@@ -217,7 +216,7 @@ func OutputHeld(path string) bool {
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// decodeOutput makes UTF-8 of what programs write to a console of this host.
+// decodeOutput converts console output to UTF-8.
 func decodeOutput(text []byte, cut bool) []byte {
 	page, _, _ := procGetOEMCP.Call() // cannot fail
 	return decodeCodePage(uint32(page), text, cut)

@@ -14,17 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// scopes are the programs that give a command a transient systemd scope; the
-// zero value is for a host where none is needed.
+// scopes are the programs that start a command in a transient systemd scope; the
+// zero value starts none.
 type scopes struct {
 	systemdRun string // full path
 	setpriv    string // full path; "" = not installed
 }
 
-// UseScopes has commands that are not Contained run in scopes of their own,
-// so that what they leave running is not part of the agent's unit and does
-// not end with it. An error says why that cannot be: it tries once, and waits
-// for systemd until ctx ends. Call it before Start.
+// UseScopes starts commands that are not Contained in scopes of their own, so that
+// processes that they leave running do not belong to the agent's unit and survive
+// it. It tries once, blocks until systemd responds or ctx ends, and returns an error
+// if scopes cannot be used. Call it before Start.
 func (r *Runner) UseScopes(ctx context.Context) error {
 	path, err := exec.LookPath("systemd-run")
 	if err != nil {
@@ -37,14 +37,14 @@ func (r *Runner) UseScopes(ctx context.Context) error {
 		return fmt.Errorf("start in scopes: %s: %w", path, err)
 	}
 	r.scopes.systemdRun = path
-	r.scopes.setpriv, _ = exec.LookPath("setpriv") // its place in the command line is told by the zero value
+	r.scopes.setpriv, _ = exec.LookPath("setpriv") // "" if it is not installed
 	return nil
 }
 
-// prefix is what a command line begins with to run in a scope; nil if it does
-// not. systemd-run registers itself and becomes the command, so the leader's
-// pid, group and session stay what they are. Only root may register, so
-// setpriv changes the account afterwards.
+// prefix returns the beginning of a command line that runs in a scope; nil if it
+// does not. systemd-run registers itself and becomes the command, so that the
+// leader's pid, group and session are unchanged. Only root may register, so setpriv
+// changes the account afterwards.
 func (s scopes) prefix(c Command, account Account) []string {
 	if s.systemdRun == "" || c.Contained || account.UID != 0 && s.setpriv == "" {
 		return nil
@@ -64,11 +64,11 @@ func (s scopes) prefix(c Command, account Account) []string {
 	return append(words, s.setpriv, fmt.Sprintf("--reuid=%d", account.UID), fmt.Sprintf("--regid=%d", account.GID), choice, "--")
 }
 
-// scopedCommand runs words in a scope. systemd-run and setpriv run as root, so
-// they get neither the environment nor the directory that the operation names:
-// with LD_LIBRARY_PATH alone the account's library would run as root. The
-// shell applies both after the change of account, from a script that it reads
-// from stdin, since a command line can be read by every account of the host.
+// scopedCommand returns words as a command in a scope. systemd-run and setpriv run
+// as root, so they get neither the environment nor the directory of the operation:
+// with LD_LIBRARY_PATH the account's library would run as root. The shell applies
+// both after the change of account, from a script that it reads from stdin, since
+// every account of the host can read command lines.
 func scopedCommand(prefix []string, c Command, account Account, env, words []string) (*exec.Cmd, error) {
 	setup, err := setupScript(c.Dir, account, env)
 	if err != nil {
@@ -83,8 +83,8 @@ func scopedCommand(prefix []string, c Command, account Account, env, words []str
 // identifier matches the variables that a shell can set.
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// setupScript is a file without a name that holds the shell commands which
-// enter dir and set env. The caller closes it.
+// setupScript returns an unnamed file with the shell commands that enter dir and set
+// env. The caller closes it.
 func setupScript(dir string, account Account, env []string) (*os.File, error) {
 	barred := fmt.Sprintf("setup path %s is not accessible to account %s", dir, account.Name)
 	var text strings.Builder

@@ -5,27 +5,26 @@ import (
 	"sync"
 )
 
-// shared lets those who ask together share one reading of the host. None is
-// answered from a reading that began before it asked, so that sharing makes
-// nobody see an older host: a start is never judged by what was there before
-// its command.
+// shared shares one reading of the host among concurrent callers. No caller gets a
+// reading that began before its call, so that a start is never checked against the
+// state before its command.
 type shared[T any] struct {
 	read func() (T, error)
 
 	mu      sync.Mutex
 	running *reading[T] // under way; nil = none
-	next    *reading[T] // begins when running has ended; whoever asks now gets it
+	next    *reading[T] // begins when running has ended; shared by all callers until then
 }
 
-// reading is one reading; its outcome is set once done is closed.
+// reading is one reading; value and err are set once done is closed.
 type reading[T any] struct {
 	done  chan struct{}
 	value T
 	err   error
 }
 
-// take reads the host, or waits for somebody else's reading that has not begun
-// yet. It blocks for two readings at most. The value must not be changed.
+// take reads the host, or waits for another caller's reading that has not begun yet.
+// It blocks for two readings at most. The value must not be changed.
 func (s *shared[T]) take() (T, error) {
 	mine, before, first := s.join()
 	if !first {
@@ -41,17 +40,17 @@ func (s *shared[T]) take() (T, error) {
 	return mine.value, mine.err
 }
 
-var errNotRead = errors.New("reading the processes of the host was broken off")
+var errNotRead = errors.New("reading the processes of the host was aborted")
 
-// join returns the next reading and whether the caller is the first to ask for
-// it, who then carries it out after the one before.
+// join returns the next reading and the one before it. The first caller to join a
+// reading carries it out.
 func (s *shared[T]) join() (mine, before *reading[T], first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.next != nil {
 		return s.next, nil, false
 	}
-	// The error is for those who wait, should the reading panic.
+	// The error is for the waiting callers if the reading panics.
 	s.next = &reading[T]{done: make(chan struct{}), err: errNotRead}
 	return s.next, s.running, true
 }

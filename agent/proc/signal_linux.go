@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Signal sends sig to exactly the identified process and never to a later
-// holder of its pid. A process that is gone is no error: the caller wanted to
-// influence something that has ended. A refusal names both users.
+// Signal sends sig to exactly the identified process and never to another process
+// with its pid. It returns nil if the process is gone. A permission error names both
+// users.
 func Signal(id Identity, sig syscall.Signal) error {
 	if id.PID <= 1 || id.PID == os.Getpid() {
 		return fmt.Errorf("signal pid %d: refused, it is never a managed process", id.PID)
@@ -33,18 +33,18 @@ func Signal(id Identity, sig syscall.Signal) error {
 	return explainSignal(id, err)
 }
 
-// freeze keeps a process that is about to be killed from starting others.
-func freeze(id Identity) error { return Signal(id, syscall.SIGSTOP) }
+// stopProcess prevents a process that is about to be killed from starting others.
+func stopProcess(id Identity) error { return Signal(id, syscall.SIGSTOP) }
 
-// Thaw lets a process that was stopped by a signal go on, so that it can act on
-// another one.
+// Thaw continues a process that was stopped by a signal, so that it can handle
+// another signal.
 func Thaw(id Identity) error { return Signal(id, syscall.SIGCONT) }
 
-// errNoPidfd says that this kernel, or its system call filter, has no pidfd.
+// errNoPidfd is returned if the kernel, or its system call filter, has no pidfd.
 var errNoPidfd = errors.New("pidfd is not available")
 
-// openPidfd binds a descriptor to the identified process: the start time is
-// read before and after, so the descriptor cannot belong to a successor.
+// openPidfd opens a pidfd of the identified process. It verifies the start time
+// before and after, so that the descriptor cannot belong to another process.
 func openPidfd(id Identity) (int, error) {
 	if _, err := statOf(id); err != nil {
 		return -1, err
@@ -70,8 +70,8 @@ func openPidfd(id Identity) (int, error) {
 	return fd, nil
 }
 
-// signalByPid is for kernels without pidfd (before 5.3): it verifies
-// immediately before kill, which leaves a gap of microseconds.
+// signalByPid is for kernels without pidfd (before 5.3): it verifies the process
+// right before kill, which leaves a gap of microseconds.
 func signalByPid(id Identity, sig syscall.Signal) error {
 	if _, err := statOf(id); err != nil {
 		return unix.ESRCH
@@ -92,7 +92,7 @@ func explainSignal(id Identity, err error) error {
 	}
 }
 
-// signalName is the name that people look for: SIGSEGV, not "segmentation fault".
+// signalName returns the common name of a signal: SIGSEGV, not "segmentation fault".
 func signalName(sig syscall.Signal) string {
 	if name := unix.SignalName(sig); name != "" {
 		return name
@@ -100,9 +100,9 @@ func signalName(sig syscall.Signal) string {
 	return sig.String()
 }
 
-// howEnded is how a process that has just died ended, as far as the kernel tells
-// others than its parent: its line in /proc does until it is reaped, and since
-// Linux 6.15 a pidfd does after that.
+// howEnded returns how a process that has just ended exited, as far as the kernel
+// tells processes other than its parent: by its line in /proc until it is reaped,
+// and since Linux 6.15 by a pidfd after that.
 func howEnded(id Identity, pidfd int) Exit {
 	if status, ok := zombieStatus(id); ok {
 		return exitFrom(status)
@@ -114,8 +114,9 @@ func howEnded(id Identity, pidfd int) Exit {
 	return exitFrom(unix.WaitStatus(uint32(info.Exit_code)))
 }
 
-// zombieStatus is the last number of a dead process's line. It is 0 for who may
-// not trace the process: who may learns that it has no executable any more.
+// zombieStatus returns the exit status, the last number in a zombie's line. The
+// kernel writes 0 for readers that may not trace the process; the executable shows
+// which readers may: they get ErrGone, since a zombie has none.
 func zombieStatus(id Identity) (unix.WaitStatus, bool) {
 	var buf [1024]byte
 	n, err := readSmall(procPath(id.PID, "stat"), buf[:])

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// What x/sys does not have.
+// Functions that x/sys does not have.
 var (
 	kernel32                 = windows.NewLazySystemDLL("kernel32.dll")
 	procGetProcessMemoryInfo = kernel32.NewProc("K32GetProcessMemoryInfo")
@@ -20,8 +20,8 @@ var (
 	procUnregisterWait       = kernel32.NewProc("UnregisterWaitEx")
 )
 
-// callBool calls a function that returns 0 when it fails. What its arguments
-// point to stays where it is until it returns.
+// callBool calls a function that returns 0 on failure. The memory of its arguments
+// is not moved until it returns.
 //
 //go:uintptrescapes
 func callBool(function *windows.LazyProc, args ...uintptr) error {
@@ -49,14 +49,14 @@ type memoryStatus struct {
 	totalVirtual, availVirtual, availExtendedVirtual uint64
 }
 
-// Bounds of what is read of a process that chooses itself how much there is.
+// Bounds of the part of a command line and an environment that is read, in bytes.
 const (
 	maxCmdline = 64 << 10
 	maxEnviron = 256 << 10
 )
 
-// parameters are what a process was started with. A process may change its own;
-// nothing here is proof of anything.
+// parameters are the parameters with which a process was started. A process may
+// change its own, so they prove nothing.
 type parameters struct {
 	commandLine string
 	dir         string // working directory
@@ -72,9 +72,8 @@ func parametersOf(pid int) (parameters, error) {
 	return readParameters(h)
 }
 
-// readParameters reads the process's own record of them from its memory, which
-// the kernel keeps nowhere else. The record of a 32 bit process has them as
-// well in the form that a 64 bit one has.
+// readParameters reads the parameters from the memory of the process; the kernel has
+// no copy of them. A 32 bit process has them in the 64 bit form as well.
 func readParameters(h windows.Handle) (parameters, error) {
 	var basic windows.PROCESS_BASIC_INFORMATION
 	err := windows.NtQueryInformationProcess(h, windows.ProcessBasicInformation, unsafe.Pointer(&basic), uint32(unsafe.Sizeof(basic)), nil)
@@ -97,7 +96,7 @@ func readParameters(h windows.Handle) (parameters, error) {
 	return p, errors.Join(errLine, errDir, errEnv)
 }
 
-// readText reads UTF-16 of a length in bytes.
+// readText reads UTF-16 text of a length in bytes.
 func readText(h windows.Handle, address uintptr, length int) (string, error) {
 	if address == 0 || length < 2 {
 		return "", nil

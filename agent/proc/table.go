@@ -25,8 +25,8 @@ type Stat struct {
 	Kernel   bool // a kernel thread
 }
 
-// dead reports whether the state letter means that nothing runs any more: a
-// zombie still answers kill(pid, 0), but it is a record and not a process.
+// dead reports whether the state letter is that of a zombie or dead process. A zombie
+// has a pid for kill(pid, 0), but nothing runs.
 func dead(state byte) bool { return state == 'Z' || state == 'X' || state == 'x' }
 
 // Indexes of the fields that follow the name, counted from the state letter.
@@ -47,8 +47,8 @@ const (
 // flagKernelThread is PF_KTHREAD of the kernel's task flags.
 const flagKernelThread = 0x00200000
 
-// parseStat reads the text of /proc/PID/stat. The name is everything between
-// the first '(' and the last ')', because a program may call itself "a) R (b".
+// parseStat parses the text of /proc/PID/stat. The name is everything between the
+// first '(' and the last ')', because a program may be named "a) R (b".
 func parseStat(text []byte) (Stat, error) {
 	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
 	if open < 1 || end < open {
@@ -108,8 +108,8 @@ func (st *Stat) setField(i int, text []byte) (err error) {
 // ticks converts clock ticks to a duration.
 func ticks(n uint64) time.Duration { return time.Duration(n) * (time.Second / TicksPerSecond) }
 
-// Table is one pass over all processes of the host, in no particular order.
-// It is a snapshot: what it names may have ended since.
+// Table is a snapshot of all processes of the host, in no particular order. Its
+// processes may have ended since.
 type Table struct {
 	boot  string
 	stats []Stat
@@ -129,15 +129,14 @@ func (t *Table) Tree(root Identity) []Stat {
 	return nil
 }
 
-// closure adds to the seeds everything that descends from them, but not the
-// barrier (a pid, 0 = none) and what is only reached through it.
+// closure returns the seeds and their descendants without the barrier (a pid, 0 =
+// none) and the descendants reached only through it.
 func (t *Table) closure(seeds []Stat, barrier int) []Stat {
 	return t.families().descend(seeds, func(st Stat) bool { return st.PID == barrier })
 }
 
-// families are the rows of a table by their parents: first has the place of a
-// pid's one child, next that of its further ones; 0 ends the row. Places count
-// from 1.
+// families links the rows of a table by parent: first is the index of a pid's first
+// child, next that of its next sibling; indexes count from 1 and 0 ends the list.
 type families struct {
 	stats []Stat
 	first map[int]int32
@@ -154,8 +153,8 @@ func (t *Table) families() families {
 	return f
 }
 
-// descend adds to the seeds all that descends from them, but neither what is
-// barred nor what is only reached through that.
+// descend returns the seeds and their descendants without the barred processes and the
+// descendants reached only through them.
 func (f families) descend(seeds []Stat, barred func(Stat) bool) []Stat {
 	seen := map[int]bool{}
 	var tree []Stat
@@ -173,12 +172,11 @@ func (f families) descend(seeds []Stat, barred func(Stat) bool) []Stat {
 	return tree
 }
 
-// identity is the identity of one row.
 func (t *Table) identity(st Stat) Identity {
 	return Identity{BootID: t.boot, PID: st.PID, Start: st.Start}
 }
 
-// processes turns rows into processes without the expensive parts.
+// processes converts rows to processes, without user, paths and arguments.
 func (t *Table) processes(stats []Stat) []Process {
 	found := make([]Process, 0, len(stats))
 	for _, st := range stats {
@@ -187,8 +185,8 @@ func (t *Table) processes(stats []Stat) []Process {
 	return found
 }
 
-// agentLine returns the pids of the agent and of its ancestors: signalling one
-// of them would end the agent or what keeps it running.
+// agentLine returns the pids of the agent and its ancestors, which must not be
+// signalled.
 func agentLine() map[int]bool {
 	line := map[int]bool{}
 	for pid := os.Getpid(); pid > 0 && !line[pid]; {
@@ -202,11 +200,10 @@ func agentLine() map[int]bool {
 	return line
 }
 
-// relate makes of a table whose parents are only numbers one like those of
-// systems that know better. A process keeps the number of its parent for ever,
-// while the number may have gone to another process since: one that is younger
-// than its child is not its parent. PGID becomes the oldest ancestor below the
-// agent, so that what a command of the agent started bears the command's pid.
+// relate completes a table of Windows. There a process keeps the pid of its parent
+// after that pid was reused, so a parent that is younger than its child is removed.
+// PGID becomes the oldest ancestor below the agent: the pid of the agent's command
+// that started the process.
 func relate(stats []Stat, agent int) {
 	rows := make(map[int]*Stat, len(stats))
 	for i := range stats {
@@ -219,7 +216,7 @@ func relate(stats []Stat, agent int) {
 	}
 	for i := range stats {
 		top := &stats[i]
-		// Two that started in the same tick could each be the other's parent.
+		// Two processes that started in the same tick could be parents of each other.
 		for steps := 0; top.PPID != 0 && top.PPID != agent && steps < len(stats); steps++ {
 			top = rows[top.PPID]
 		}
@@ -227,6 +224,6 @@ func relate(stats []Stat, agent int) {
 	}
 }
 
-// ReadStat reads how a process stands now, a dead one that was not reaped
-// included.
+// ReadStat reads the stat of a process or of a zombie. A missing process gives
+// [ErrGone].
 func ReadStat(pid int) (Stat, error) { return readStat(pid) }

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// ReadTable reads the numbers of every process of the host, about 5 µs each.
-// Processes that end meanwhile, or that /proc does not show, are left out.
+// ReadTable reads the stat of every process of the host, in about 5 µs each.
+// Processes that end meanwhile, or that /proc hides, are left out.
 func ReadTable() (*Table, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -34,7 +34,7 @@ func ReadTable() (*Table, error) {
 	return table, nil
 }
 
-// readPIDs lists the processes of the host, as far as /proc shows them.
+// readPIDs returns the pids of the host that /proc shows.
 func readPIDs() ([]int, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -58,14 +58,14 @@ func (t *Table) group(leader Identity) []Stat {
 	return t.led(leader, func(st *Stat) int { return st.PGID })
 }
 
-// session lists the live processes of the session that a command leads or led.
-// Its number is not given to another process while the session has members.
+// session returns the live processes of the session that a command leads or led. The
+// session's number is not reused while the session has members.
 func (t *Table) session(leader Identity) []Stat {
 	return t.led(leader, func(st *Stat) int { return st.Session })
 }
 
-// led lists the live processes whose number, of a group or a session, is the
-// leader's pid; none if that pid is another process's by now.
+// led returns the live processes whose group or session has the leader's pid as
+// number; none if that pid was reused.
 func (t *Table) led(leader Identity, number func(*Stat) int) []Stat {
 	if leader.IsZero() || leader.BootID != t.boot {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// ReadTable reads the numbers of every process of the host by one system call.
+// ReadTable reads the stat of every process of the host by one system call.
 func ReadTable() (*Table, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -23,7 +23,7 @@ func ReadTable() (*Table, error) {
 	return &Table{boot: boot, stats: stats}, nil
 }
 
-// readPIDs lists the processes of the host, but for the kernel.
+// readPIDs returns the pids of the host without the kernel's.
 func readPIDs() ([]int, error) {
 	stats, err := readStats()
 	if err != nil {
@@ -38,7 +38,7 @@ func readPIDs() ([]int, error) {
 	return pids, nil
 }
 
-// readStats asks again as long as the host grows faster than the buffer.
+// readStats repeats the call while the table grows faster than the buffer.
 func readStats() ([]Stat, error) {
 	for size := uint32(256 << 10); ; {
 		buf := make([]uint64, size/8) // the records hold 64 bit numbers
@@ -54,7 +54,7 @@ func readStats() ([]Stat, error) {
 	}
 }
 
-// parseRecords walks a chain of records of varying length.
+// parseRecords reads a chain of records of varying length.
 func parseRecords(buf []byte) []Stat {
 	var stats []Stat
 	for {
@@ -74,9 +74,9 @@ func parseRecords(buf []byte) []Stat {
 	}
 }
 
-// group lists what descends from the leader of a command; Windows has no
-// process groups, and what lost its parent is in none.
+// group returns the descendants of a command's leader: Windows has no process
+// groups, and a process without its parent belongs to none.
 func (t *Table) group(leader Identity) []Stat { return t.Tree(leader) }
 
-// session is the same: a session of Windows is everything that a user runs.
+// session is group: a session of Windows has all processes of a user.
 func (t *Table) session(leader Identity) []Stat { return t.Tree(leader) }

@@ -43,7 +43,7 @@ func ReadCPUTime() (CPUTime, error) { return unsupported[CPUTime]() }
 // ReadCapacity is not available here.
 func ReadCapacity() (Capacity, error) { return unsupported[Capacity]() }
 
-// OutputHeld cannot tell here, so that nothing in use is removed.
+// OutputHeld returns true, so that no file in use is removed.
 func OutputHeld(string) bool { return true }
 
 // Watcher is not available here.
@@ -63,7 +63,7 @@ func startClock() (time.Duration, error)    { return unsupported[time.Duration](
 func startTime(Identity) (time.Time, error) { return unsupported[time.Time]() }
 func readStat(int) (Stat, error)            { return unsupported[Stat]() }
 func readPIDs() ([]int, error)              { return unsupported[[]int]() }
-func look(string, Stat) (Process, error)    { return unsupported[Process]() }
+func inspect(string, Stat) (Process, error) { return unsupported[Process]() }
 func exePath(int) (string, error)           { return unsupported[string]() }
 func workDir(int) (string, error)           { return unsupported[string]() }
 func readArgs(int) ([]string, error)        { return unsupported[[]string]() }
@@ -73,7 +73,7 @@ func markOf(int) string                     { return "" }
 func hiddenPid(int) bool                    { return false }
 func exhausted(error) bool                  { return false }
 func diskTrouble(error) bool                { return false }
-func freeze(Identity) error                 { return ErrUnsupported }
+func stopProcess(Identity) error            { return ErrUnsupported }
 
 // Thaw is not available.
 func Thaw(Identity) error { return ErrUnsupported }

@@ -7,17 +7,16 @@ import (
 	"time"
 )
 
-// Capacity is what there is to share, and what percentages of limits relate to:
-// the host, or the part of it that the agent's own control groups leave to the
-// agent and to all that it starts.
+// Capacity is the reference of limits in percent: the host, or the part of it that
+// the control groups leave to the agent and its processes.
 type Capacity struct {
 	CPUs   float64
 	Memory int64 // bytes
-	// Group says that a control group leaves less than the host has.
-	Group bool
+	Group  bool  // a control group leaves less than the host has
 }
 
-// PercentOf is a part of the capacity's memory, in bytes, in percent of it.
+// PercentOf returns an amount of memory, in bytes, in percent of the capacity's
+// memory.
 func (c Capacity) PercentOf(memory int64) float64 {
 	if c.Memory <= 0 {
 		return 0
@@ -25,22 +24,20 @@ func (c Capacity) PercentOf(memory int64) float64 {
 	return float64(memory) / float64(c.Memory) * 100
 }
 
-// TreeUsage is what a process and all that belongs to it use, at one moment.
+// TreeUsage is the usage of a process and its tree at one moment.
 type TreeUsage struct {
 	Root      Identity
 	Age       time.Duration // of the root
 	Processes []Identity    // the root first
 
-	// CPU is percent of the capacity since the measurement before; CPUKnown is
-	// false if that did not have the root.
-	CPU      float64
-	CPUKnown bool
+	CPU      float64 // percent of the capacity since the previous measurement
+	CPUKnown bool    // the previous measurement had the root
 
 	RSS           int64 // bytes, shared pages counted as often as they are shared
 	MemoryPercent float64
 }
 
-// Usage is one measurement of several trees, all by one pass over the host.
+// Usage is one measurement of several trees by one reading of the host.
 type Usage struct {
 	At        time.Duration // on the scale of Identity.Start
 	Capacity  Capacity
@@ -48,21 +45,21 @@ type Usage struct {
 	Trees     map[Identity]TreeUsage
 }
 
-// UsageMeter measures trees again and again. It is not safe for concurrent use.
-// The zero value has measured nothing yet.
+// UsageMeter measures trees repeatedly. It is not safe for concurrent use. The zero
+// value has no measurement yet.
 type UsageMeter struct {
 	at    time.Duration       // of the latest measurement
 	ticks map[Identity]uint64 // CPU time of every process that was in a tree then
 }
 
-// Measure reads the host once, which takes about 5 µs for each of its
-// processes. Roots that are gone are missing in the answer. A tree ends where
-// the one of another managed process begins, which others tells by its pid.
+// Measure reads the host once, which takes about 5 µs per process. Roots that are
+// gone are missing in the result. A tree ends where the tree of another managed
+// process begins; others reports the pids of managed processes.
 //
-// A tree is the root with its descendants and, if it leads a session, that
-// session: workers that lost their parent are still in it. CPU time that ended
-// processes had left behind is not added: whoever lives now is counted from the
-// measurement before, so that no sum ever goes back when a member ends.
+// A tree is the root with its descendants and, if it leads a session, the members of
+// the session, such as workers that lost their parent. CPU time is summed over the
+// live processes since the previous measurement, so that the sum does not fall when
+// a member ends.
 func (m *UsageMeter) Measure(roots []Identity, others func(pid int) bool) (Usage, error) {
 	capacity, err := ReadCapacity()
 	if err != nil {
@@ -79,7 +76,7 @@ func (m *UsageMeter) Measure(roots []Identity, others func(pid int) bool) (Usage
 	return m.take(table, capacity, now, roots, others), nil
 }
 
-// take accounts one reading of the host.
+// take computes the usage from one reading of the host.
 func (m *UsageMeter) take(table *Table, capacity Capacity, now time.Duration, roots []Identity, others func(int) bool) Usage {
 	u := Usage{At: now, Capacity: capacity, Processes: len(table.stats), Trees: map[Identity]TreeUsage{}}
 	ticks := map[Identity]uint64{}
@@ -93,7 +90,7 @@ func (m *UsageMeter) take(table *Table, capacity Capacity, now time.Duration, ro
 	return u
 }
 
-// account sums up one tree, whose root comes first.
+// account sums up one tree. The root is the first member.
 func (m *UsageMeter) account(table *Table, capacity Capacity, now time.Duration, members []Stat) TreeUsage {
 	tree := TreeUsage{Root: table.identity(members[0]), Age: max(0, now-ticks(members[0].Start))}
 	_, tree.CPUKnown = m.ticks[tree.Root]
@@ -112,8 +109,8 @@ func (m *UsageMeter) account(table *Table, capacity Capacity, now time.Duration,
 	return tree
 }
 
-// since is the CPU time that a process has used since the measurement before.
-// Of one that was there and in no tree nothing is known.
+// since returns the CPU time that a process has used since the previous measurement;
+// 0 for a process that existed then outside of all trees.
 func (m *UsageMeter) since(id Identity, now uint64) uint64 {
 	before, known := m.ticks[id]
 	switch {
@@ -125,7 +122,7 @@ func (m *UsageMeter) since(id Identity, now uint64) uint64 {
 	return 0
 }
 
-// trees are the live members of each root's tree, the root first.
+// trees returns the live members of each root's tree, the root first.
 func (t *Table) trees(roots []Identity, others func(pid int) bool) map[Identity][]Stat {
 	sessions := map[int][]Stat{}
 	for _, root := range roots {
@@ -161,8 +158,8 @@ func (t *Table) trees(roots []Identity, others func(pid int) bool) map[Identity]
 	return trees
 }
 
-// TreePSS is what processes really use together, in bytes (see [PSS]); those
-// that have ended use nothing.
+// TreePSS returns the sum of the processes' [PSS], in bytes. Processes that have
+// ended count 0.
 func TreePSS(processes []Identity) (int64, error) {
 	var sum int64
 	for _, id := range processes {

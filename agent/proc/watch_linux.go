@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pollPeriod is how often identities without a pidfd are looked at.
+// pollPeriod is the interval at which processes without a pidfd are checked.
 const pollPeriod = time.Second
 
-// Watcher tells when processes end. One goroutine waits for all of them in
-// epoll, which costs nothing while nothing happens and notices a death within
-// milliseconds. Processes that cannot have a pidfd are polled every second.
+// Watcher reports the end of processes. One goroutine waits for all of them in
+// epoll, without cost while none ends, and detects an end within milliseconds.
+// Processes for which no pidfd can be opened are polled every second.
 type Watcher struct {
 	poll  bool // never use pidfd
 	epoll int
@@ -41,8 +41,8 @@ func (e watched) close() {
 	}
 }
 
-// NewWatcher starts a watcher; its goroutines end in Close. Polling forces the
-// way of kernels without pidfd (before 5.3), which notices a death within 1 s.
+// NewWatcher starts a watcher; Close ends its goroutines. polling disables pidfd, as
+// on kernels before 5.3: then an end is detected within 1 s.
 func NewWatcher(polling bool) (*Watcher, error) {
 	w := &Watcher{poll: polling, quit: make(chan struct{}), watched: map[uint64]watched{}}
 	var err error
@@ -63,11 +63,10 @@ func NewWatcher(polling bool) (*Watcher, error) {
 	return w, nil
 }
 
-// Add watches a process. At its death died is called once, with how it ended as
-// far as that is known, in a goroutine of
-// the watcher: it must not block and must not call Close. Add returns ErrGone
-// (and never calls died) when the process is gone already. The returned
-// function ends the watch; died may still be running when it returns.
+// Add watches a process. When the process ends, died is called once in a goroutine
+// of the watcher, with the exit if it is known; it must not block and must not call
+// Close. If the process is gone already Add returns ErrGone and died is not called.
+// stop ends the watch; died may still be running when it returns.
 func (w *Watcher) Add(id Identity, died func(Death)) (stop func(), err error) {
 	pidfd, err := w.open(id)
 	if err != nil {
@@ -104,8 +103,8 @@ func (w *Watcher) open(id Identity) (pidfd int, err error) {
 	return -1, err
 }
 
-// register uses the slot, which is never reused, as the event's data: an event
-// that was already under way when its watch ended then finds nobody.
+// register uses the slot, which is never reused, as the event's data, so that an
+// event of an ended watch is ignored.
 func (w *Watcher) register(fd int, slot uint64) error {
 	event := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT}
 	event.Fd, event.Pad = int32(uint32(slot)), int32(uint32(slot>>32))
@@ -119,8 +118,8 @@ func slotOf(event unix.EpollEvent) uint64 {
 	return uint64(uint32(event.Fd)) | uint64(uint32(event.Pad))<<32
 }
 
-// remove ends a watch and reports whether it still existed. Closing the pidfd
-// takes it out of the epoll.
+// remove ends a watch and reports whether it existed. Closing the pidfd removes it
+// from the epoll.
 func (w *Watcher) remove(slot uint64) (watched, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -139,8 +138,7 @@ func (w *Watcher) notify(slot uint64, at time.Time) {
 	}
 }
 
-// exit must be asked before the watch ends, and with it the pidfd. What it says
-// of a watch that has ended meanwhile is of no use.
+// exit reads the exit while the watch, and with it the pidfd, exists.
 func (w *Watcher) exit(slot uint64) Exit {
 	w.mu.Lock()
 	entry, ok := w.watched[slot]
@@ -198,8 +196,8 @@ func (w *Watcher) polled() map[uint64]Identity {
 	return polled
 }
 
-// Close ends all watches and waits for the watcher's goroutines. A second
-// Close does nothing.
+// Close ends all watches and waits for the watcher's goroutines. A second Close does
+// nothing.
 func (w *Watcher) Close() error {
 	w.mu.Lock()
 	if w.closed {

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Watcher tells when processes end. The system's own thread pool waits for the
-// handles of all of them, which costs nothing while nothing happens.
+// Watcher reports the end of processes. The system's thread pool waits for the
+// handles of all of them, without cost while none ends.
 type Watcher struct {
-	done sync.WaitGroup // goroutines that tell of a death
+	done sync.WaitGroup // goroutines that call died
 
 	mu      sync.Mutex
 	closed  bool
@@ -29,23 +29,23 @@ type watched struct {
 	died   func(Death)
 }
 
-// close ends the wait, blocking until a callback under way is over, and lets go
-// of the process.
+// close ends the wait, blocks until a running callback has returned, and closes the
+// handle.
 func (e watched) close() {
 	_ = callBool(procUnregisterWait, e.wait, uintptr(windows.InvalidHandle))
 	closeHandle(e.handle)
 }
 
-// slots says whose watcher a wait belongs to: all that the system hands back is
-// a number. Slots are never used again.
+// slots maps the number of a wait, which is all that the system passes back, to its
+// watcher. Slots are never reused.
 var slots struct {
 	sync.Mutex
 	last     uintptr
 	watchers map[uintptr]*Watcher
 }
 
-// ended is what the system's threads call. There may be no more than some
-// thousand such functions in a program, so there is one.
+// ended is the callback of all waits: the number of callbacks in a program is
+// limited to some thousand.
 var ended = sync.OnceValue(func() uintptr {
 	return windows.NewCallback(func(slot, _ uintptr) uintptr {
 		slots.Lock()
@@ -59,15 +59,15 @@ var ended = sync.OnceValue(func() uintptr {
 	})
 })
 
-// NewWatcher starts a watcher. Polling means nothing here.
+// NewWatcher starts a watcher. It ignores its argument.
 func NewWatcher(bool) (*Watcher, error) {
 	return &Watcher{watched: map[uintptr]watched{}}, nil
 }
 
-// Add watches a process. At its death died is called once, in a goroutine of
-// the watcher: it must not block and must not call Close. Add returns ErrGone
-// (and never calls died) when the process is gone already. The returned
-// function ends the watch; died may still be running when it returns.
+// Add watches a process. When the process ends, died is called once in a goroutine
+// of the watcher; it must not block and must not call Close. If the process is gone
+// already Add returns ErrGone and died is not called. stop ends the watch; died may
+// still be running when it returns.
 func (w *Watcher) Add(id Identity, died func(Death)) (stop func(), err error) {
 	handle, err := openSame(id, 0)
 	if err != nil {
@@ -90,7 +90,7 @@ func (w *Watcher) Add(id Identity, died func(Death)) (stop func(), err error) {
 	return func() { w.remove(slot) }, nil
 }
 
-// register lets the system wait for the process.
+// register starts the system's wait for the process.
 func register(entry *watched, slot uintptr) error {
 	const executeOnlyOnce = 8
 	if err := callBool(procRegisterWait, uintptr(unsafe.Pointer(&entry.wait)), uintptr(entry.handle), ended(), slot,
@@ -117,7 +117,7 @@ func freeSlot(slot uintptr) {
 	delete(slots.watchers, slot)
 }
 
-// remove ends a watch and reports whether it still existed.
+// remove ends a watch and reports whether it existed.
 func (w *Watcher) remove(slot uintptr) (watched, bool) {
 	w.mu.Lock()
 	entry, ok := w.watched[slot]
@@ -152,13 +152,13 @@ func (w *Watcher) Close() error {
 	return nil
 }
 
-// killedCode is the exit code of what the agent ends, as a shell counts SIGKILL.
+// killedCode is the exit code of processes that the agent kills: that of a shell for
+// SIGKILL.
 const killedCode = 137
 
-// Signal ends exactly the identified process and never a later holder of its
-// pid. Windows has no signals: SIGKILL is the only one that can be sent, every
-// other gives ErrUnsupported. A process that is gone is no error: the caller
-// wanted to influence something that has ended.
+// Signal ends exactly the identified process and never another process with its pid.
+// Windows has no signals: SIGKILL is the only one supported, every other gives
+// errors.ErrUnsupported. It returns nil if the process is gone.
 func Signal(id Identity, sig syscall.Signal) error {
 	if id.PID <= systemPid || id.PID == os.Getpid() {
 		return fmt.Errorf("signal pid %d: refused, it is never a managed process", id.PID)
@@ -180,9 +180,9 @@ func Signal(id Identity, sig syscall.Signal) error {
 	return fmt.Errorf("end pid %d: %w", id.PID, err)
 }
 
-// freeze does nothing: what a process starts while it is being ended is found
-// by the next look at the host.
-func freeze(Identity) error { return nil }
+// stopProcess does nothing: processes started meanwhile are found by the next
+// reading.
+func stopProcess(Identity) error { return nil }
 
 // Thaw does nothing: no process is stopped by a signal.
 func Thaw(Identity) error { return nil }

@@ -8,33 +8,32 @@ import (
 )
 
 const (
-	// fileTimeout bounds looks at files that managed programs own: they may lie
-	// on a network file system whose server is gone, and such a look cannot be
-	// interrupted.
+	// fileTimeout bounds reads of files of managed programs: they may be on a network
+	// file system whose server is unavailable, where a read cannot be interrupted.
 	fileTimeout = 2 * time.Second
 
-	// maxStuck bounds the goroutines that hanging file systems may hold.
+	// maxStuck bounds the goroutines that are blocked in hanging file systems.
 	maxStuck = 64
 )
 
-var errFileBlocked = errors.New("the file system did not answer within 2s")
+var errFileBlocked = errors.New("the file system did not respond within 2s")
 
-// watchdog runs looks at files that may hang. One that outlives its time is
-// abandoned, and until it ends its key is answered with errFileBlocked at once,
-// so that a key asked again and again does not collect goroutines.
+// watchdog runs file reads that may hang. A read that exceeds fileTimeout is abandoned,
+// and until it ends further reads with its key fail at once with errFileBlocked, so
+// that repeated reads do not accumulate goroutines.
 type watchdog struct {
 	slots chan struct{}
 
 	mu    sync.Mutex
-	stuck map[string]int // abandoned looks that have not ended
+	stuck map[string]int // abandoned reads that have not ended, by key
 }
 
 func newWatchdog() *watchdog {
 	return &watchdog{slots: make(chan struct{}, maxStuck), stuck: map[string]int{}}
 }
 
-// guard returns what look returns, or errFileBlocked when it takes too long.
-func guard[T any](ctx context.Context, w *watchdog, key string, look func() T) (T, error) {
+// guard returns the result of read, or errFileBlocked if it takes too long.
+func guard[T any](ctx context.Context, w *watchdog, key string, read func() T) (T, error) {
 	var nothing T
 	ctx, cancel := context.WithTimeout(ctx, fileTimeout)
 	defer cancel()
@@ -49,7 +48,7 @@ func guard[T any](ctx context.Context, w *watchdog, key string, look func() T) (
 	answer, abandoned := make(chan T), make(chan struct{})
 	go func() {
 		defer func() { <-w.slots }()
-		got := look()
+		got := read()
 		select {
 		case answer <- got:
 		case <-abandoned:
