@@ -161,14 +161,7 @@ const folderTick = 5 * time.Second
 // keepFolder recreates the data folder when it is deleted under the running agent,
 // until ctx ends.
 func (s *session) keepFolder(ctx context.Context) {
-	tick := time.NewTicker(folderTick)
-	defer tick.Stop()
-	for reported := ""; ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for reported := ""; sleep(ctx, folderTick); {
 		again, err := s.folder.restore()
 		switch {
 		case err != nil && err.Error() != reported:

@@ -61,15 +61,7 @@ const (
 
 // watchOwnTime reports when the agent was not scheduled for a while, until ctx ends.
 func (s *session) watchOwnTime(ctx context.Context) {
-	tick := time.NewTicker(ownTimeTick)
-	defer tick.Stop()
-	last := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for last := time.Now(); sleep(ctx, ownTimeTick); {
 		now := time.Now()
 		if idle, starved := starved(now.Sub(last)); starved {
 			s.cfg.Log.WithField("for", idle).Warn("agent was not scheduled for a while")

@@ -48,12 +48,8 @@ func (s *session) subscribe(ctx context.Context) (*nats.Subscription, error) {
 			s.announcer.subscribed.Store(err == nil)
 			return sub, err
 		}
-		timer := time.NewTimer(jittered(min(probeTimeout, s.cfg.PresenceInterval/10)))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !sleep(ctx, jittered(min(probeTimeout, s.cfg.PresenceInterval/10))) {
 			return nil, nil //nolint:nilnil // the agent stops
-		case <-timer.C:
 		}
 	}
 }
@@ -85,14 +81,7 @@ func (s *session) subscribeOnceConnected(ctx context.Context) (*nats.Subscriptio
 // so workers send no changes to the host.
 func (s *session) watchOthers(ctx context.Context) {
 	var reported agentproto.AgentProcess
-	for {
-		timer := time.NewTimer(jittered(s.cfg.PresenceInterval))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
-		}
+	for sleep(ctx, jittered(s.cfg.PresenceInterval)) {
 		other, _ := s.otherAgent(ctx, otherAgentTimeout)
 		if other == nil || *other == reported {
 			continue // an agent that did not reply may reply the next time

@@ -75,18 +75,12 @@ func (p *processReporter) run(ctx context.Context) {
 // gather waits for further changes, for a random time because the hosts of a fleet
 // change together. It reports whether ctx has not ended.
 func (p *processReporter) gather(ctx context.Context) bool {
-	timer := time.NewTimer(gatherChanges/2 + rand.N(gatherChanges/2))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-	}
+	proceed := sleep(ctx, gatherChanges/2+rand.N(gatherChanges/2))
 	select { // these changes are in the report
 	case <-p.changed:
 	default:
 	}
-	return true
+	return proceed
 }
 
 // report publishes once if the agent is connected; a new connection schedules a

@@ -157,15 +157,25 @@ func (b *backOff) wait(ctx context.Context) bool {
 	if pause <= 0 {
 		return ctx.Err() == nil
 	}
-	reachable := b.reachable
 	if b.requested {
-		reachable = nil
+		return sleep(ctx, pause)
 	}
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-reachable:
+	case <-b.reachable:
+	case <-timer.C:
+	}
+	return ctx.Err() == nil
+}
+
+// sleep blocks for d or until ctx ends, and reports whether ctx has not ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
 	case <-timer.C:
 	}
 	return ctx.Err() == nil

@@ -111,7 +111,7 @@ func TestQuestionsThatAnAgentDoesNotKnowAreRefusedInWords(t *testing.T) {
 	serve(t, dir)
 	asked(t, dir)
 	for want, question := range map[string]string{
-		"version 2 of the question": `{"version":2,"ask":"processes"}`,
+		"version 2 of the question":  `{"version":2,"ask":"processes"}`,
 		`query "secrets" is unknown`: `{"version":1,"ask":"secrets"}`,
 	} {
 		conn, err := dial(t.Context(), dir)

@@ -11,7 +11,7 @@ import (
 )
 
 // Execution is a command under way. Its leader leads its own session and process
-// group, so that Identity identifies the group for [GroupMembers] and [KillGroup].
+// group, so that Identity identifies the group for [KillGroup].
 type Execution struct {
 	leader Identity
 	done   chan struct{}

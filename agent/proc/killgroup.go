@@ -12,16 +12,6 @@ import (
 // killPoll is the interval of checks whether killed processes are gone.
 const killPoll = 20 * time.Millisecond
 
-// GroupMembers returns the live processes of the process group that the identified
-// command leads or led; none if its pid was reused.
-func GroupMembers(leader Identity) ([]Process, error) {
-	table, err := ReadTable()
-	if err != nil {
-		return nil, err
-	}
-	return table.processes(table.group(leader)), nil
-}
-
 // KillGroup ends the process group of a command: SIGTERM, and SIGKILL for the
 // processes that remain after grace. Processes in keep are spared with all their
 // descendants, for example main processes that the command has just started. The

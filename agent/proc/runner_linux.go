@@ -61,7 +61,7 @@ func (r *Runner) command(c Command, account Account, out *os.File) (*exec.Cmd, e
 		}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	} else {
-		// No context: the command must be able to outlive whatever asked for it.
+		// No context: the command must be able to outlive its caller.
 		cmd = exec.Command("/bin/sh", slices.Concat([]string{"-c", wrapper, "sh"}, words)...) //nolint:noctx,gosec // see above; running the given line is the purpose
 		cmd.Dir, cmd.Env = c.Dir, env
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

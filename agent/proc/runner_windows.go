@@ -28,7 +28,7 @@ func (r *Runner) command(c Command, account Account, out *os.File) (*exec.Cmd, e
 	if err != nil {
 		return nil, err
 	}
-	// No context: the command must be able to outlive whatever asked for it.
+	// No context: the command must be able to outlive its caller.
 	cmd := exec.Command(program) //nolint:noctx,gosec // see above; running the given line is the purpose
 	cmd.Dir, cmd.Env = c.Dir, c.environment(basic)
 	cmd.Stdout, cmd.Stderr = out, out

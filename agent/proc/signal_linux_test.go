@@ -265,7 +265,7 @@ func TestKillGroupSparesTheMainProcess(t *testing.T) {
 	h := spawn(t, program(t, t.TempDir(), "app"), t.TempDir(), "workers=4")
 	var members []Process
 	eventually(t, "the group is complete", func() (complete bool) {
-		members, _ = GroupMembers(h.id)
+		members, _ = groupBut(h.id, nil)
 		return len(members) == 3 && len(treeOf(t, h.id)) == 5
 	})
 	keep := members[len(members)-1].Identity
@@ -280,7 +280,7 @@ func TestKillGroupSparesTheMainProcess(t *testing.T) {
 	if Alive(h.id) || !Alive(keep) {
 		t.Errorf("leader alive: %t, kept alive: %t", Alive(h.id), Alive(keep))
 	}
-	left, err := GroupMembers(h.id)
+	left, err := groupBut(h.id, nil)
 	if err != nil || len(left) != 1 || left[0].Identity != keep {
 		t.Errorf("left in the group: %v, %v; want %v", left, err, keep)
 	}
