@@ -236,7 +236,7 @@ func (in *intake) misaddressed(host, instance string) (refused, why string) {
 	case host != in.self.host:
 		return agentproto.RefusedHost, fmt.Sprintf("this is the agent of host %s, not of %q", in.self.host, host)
 	case instance != "" && instance != in.self.instance:
-		return agentproto.RefusedInstance, fmt.Sprintf("this is instance %s, not %q: the agent was installed anew", in.self.instance, instance)
+		return agentproto.RefusedInstance, fmt.Sprintf("this is instance %s, not %q: the agent was reinstalled", in.self.instance, instance)
 	}
 	return "", ""
 }

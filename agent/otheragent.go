@@ -40,7 +40,7 @@ func (s *session) subscribe(ctx context.Context) (*nats.Subscription, error) {
 			s.announcer.announceOther(ctx, other)
 			if *other != reported {
 				reported = *other
-				s.reportOther(other, "; this one waits until that one has stopped")
+				s.reportOther(other, "; this agent waits until the other one has stopped")
 				within(ctx, flushTimeout, s.events.flush)
 			}
 		case none && !replied, time.Now().After(wait):
@@ -94,9 +94,9 @@ func (s *session) watchOthers(ctx context.Context) {
 
 // reportOther logs and emits that another agent takes commands for this host.
 func (s *session) reportOther(other *agentproto.AgentProcess, then string) {
-	message := fmt.Sprintf("another agent, instance %s, takes commands for host %s: stop one of the two", other.Instance, s.self.host)
+	message := fmt.Sprintf("another agent, instance %s, accepts commands for host %s: stop one of the two", other.Instance, s.self.host)
 	if other.Instance == s.self.instance {
-		message = fmt.Sprintf("a copy of this agent, with the same data folder and identity, takes commands for host %s: stop one of the two, "+
+		message = fmt.Sprintf("a copy of this agent, with the same data folder and identity, accepts commands for host %s: stop one of the two, "+
 			"and give the copy an identity and an empty data folder of its own", s.self.host)
 	}
 	message += then

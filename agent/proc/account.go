@@ -60,7 +60,7 @@ func (a *Accounts) Lookup(ctx context.Context, name string) (Account, error) {
 		return hit.account, nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, accountTimeout,
-		fmt.Errorf("the host's name service did not answer within %s", accountTimeout))
+		fmt.Errorf("the host's name service did not respond within %s", accountTimeout))
 	defer cancel()
 	account, err := resolveAccount(ctx, name)
 	if err != nil {

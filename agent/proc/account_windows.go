@@ -20,11 +20,11 @@ func resolveAccount(_ context.Context, name string) (Account, error) {
 	token := windows.GetCurrentProcessToken()
 	user, err := token.GetTokenUser()
 	if err != nil {
-		return Account{}, fmt.Errorf("ask for the agent's own account: %w", err)
+		return Account{}, fmt.Errorf("read the agent's own account: %w", err)
 	}
 	own, domain, _, err := user.User.Sid.LookupAccount("")
 	if err != nil {
-		return Account{}, fmt.Errorf("ask for the name of the agent's own account: %w", err)
+		return Account{}, fmt.Errorf("read the name of the agent's own account: %w", err)
 	}
 	system := user.User.Sid.IsWellKnown(windows.WinLocalSystemSid)
 	if !meansAccount(name, domain, own, system) {
@@ -45,7 +45,7 @@ func (r *Runner) maySwitch(context.Context, Account) error { return nil } // see
 func basicEnvironment(_ Account, lang, timezone string) ([]string, error) {
 	env, err := windows.GetCurrentProcessToken().Environ(false)
 	if err != nil {
-		return nil, fmt.Errorf("ask for the environment of the account: %w", err)
+		return nil, fmt.Errorf("read the environment of the account: %w", err)
 	}
 	if lang != "" {
 		env = append(env, "LANG="+lang)

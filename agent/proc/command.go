@@ -166,7 +166,7 @@ var (
 
 	// ErrNoRoom is wrapped by errors of a start for lack of resources of the host:
 	// processes, memory, file descriptors, disk. A retry may succeed.
-	ErrNoRoom = errors.New("host has no room for another process")
+	ErrNoRoom = errors.New("host has no resources for another process")
 )
 
 // noRoom are the system's errors that become [ErrNoRoom].

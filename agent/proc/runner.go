@@ -22,7 +22,7 @@ type Runner struct {
 // commands from inheriting the files that this program inherited.
 func NewRunner(accounts *Accounts) (*Runner, error) {
 	if err := keepInherited(); err != nil {
-		return nil, fmt.Errorf("keep open files from commands: %w", err)
+		return nil, fmt.Errorf("prevent commands from inheriting open files: %w", err)
 	}
 	return &Runner{accounts: accounts, watchdog: newWatchdog(), timezone: os.Getenv("TZ")}, nil
 }

@@ -55,7 +55,7 @@ func Cycle(every time.Duration, begin time.Time, key string) Timetable {
 func Crontab(rule string) (Timetable, error) {
 	fields := strings.Fields(rule)
 	if len(fields) != 5 || strings.Contains(rule, "=") {
-		return Timetable{}, errors.New("has not the five fields minute, hour, day of month, month and day of week")
+		return Timetable{}, errors.New("does not have the five fields minute, hour, day of month, month and day of week")
 	}
 	parser := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
 	schedule, err := parser.Parse(strings.Join(fields, " "))
@@ -68,7 +68,7 @@ func Crontab(rule string) (Timetable, error) {
 	}
 	t := Timetable{rule: parsed}
 	if t.Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
-		return Timetable{}, errors.New("never comes: no such day is in these months")
+		return Timetable{}, errors.New("has no tick: no such day is in these months")
 	}
 	return t, nil
 }

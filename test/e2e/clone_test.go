@@ -54,7 +54,7 @@ func TestTwoAgentsWithOneDataFolderRunNoCommandTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	clone.start()
-	clone.child.WaitOutput(t, startTimeout, "a copy of this agent, with the same data folder and identity, takes commands for host")
+	clone.child.WaitOutput(t, startTimeout, "a copy of this agent, with the same data folder and identity, accepts commands for host")
 	if strings.Contains(clone.child.Output(), "accepting commands") {
 		t.Error("both agents took commands before they noticed each other")
 	}

@@ -54,7 +54,7 @@ esac
 	letIn(t, p.Dir)
 	h.Says(h.Expect("start", p.With(func(s *agentproto.Spec) { s.Account = "procfleet-nobody-has-this" }), agentproto.CodeFailed, "start:"),
 		`account "procfleet-nobody-has-this": no such account`)
-	h.Says(h.Expect("start", p.With(func(s *agentproto.Spec) { s.Account = "slow" }), agentproto.CodeFailed, "start:"), "did not answer")
+	h.Says(h.Expect("start", p.With(func(s *agentproto.Spec) { s.Account = "slow" }), agentproto.CodeFailed, "start:"), "did not respond")
 	if p.Starts() != 0 {
 		t.Errorf("%d starts", p.Starts())
 	}
