@@ -16,7 +16,7 @@ import (
 	"github.com/procfleet/procfleet/internal/natsconn"
 )
 
-// Agent is a configured agent. It does nothing before Run.
+// Agent is a configured agent; see [Agent.Run].
 type Agent struct {
 	cfg       Config
 	newEngine func(operate.Config) (engine, error)
@@ -41,7 +41,7 @@ type engine interface {
 	Stop(context.Context)
 }
 
-// New checks the configuration. It opens nothing.
+// New validates the configuration and returns an agent. It opens nothing.
 func New(cfg Config) (*Agent, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {

@@ -36,8 +36,8 @@ var errBadRecord = errors.New("not a valid record")
 
 // record is one entry of a file. Beside Group exactly one field is set.
 type record struct {
-	// Group numbers the fsync that made the record durable. It must stay the
-	// first field: a search for later groups looks for its text.
+	// Group is the number of the fsync that made the record durable. It must stay the
+	// first field: [laterGroup] searches for its text.
 	Group uint64 `json:"n"`
 
 	Head *head `json:"head,omitempty"` // first record of every file
@@ -47,7 +47,7 @@ type record struct {
 	Done      *done     `json:"done,omitempty"`
 	Acked     []ID      `json:"acked,omitempty"`
 	Process   *process  `json:"process,omitempty"`
-	// Of snapshots only: a log's fences follow from what was received.
+	// Of snapshots only: the fences of a log are those of its received records.
 	Fence *fenceMark `json:"fence,omitempty"`
 	End   *end       `json:"end,omitempty"` // last record of every snapshot
 }

@@ -59,7 +59,7 @@ func basicEnvironment(_ Account, lang, timezone string) ([]string, error) {
 // variable returns the name of an environment variable in its comparable form.
 func variable(name string) string { return strings.ToUpper(name) }
 
-// rootDir is where a command runs whose account has no home.
+// rootDir returns the directory of a command whose account has no home.
 func rootDir() string {
 	return cmp.Or(os.Getenv("SystemDrive"), "C:") + `\`
 }

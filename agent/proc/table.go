@@ -115,8 +115,8 @@ type Table struct {
 	stats []Stat
 }
 
-// Tree returns the root and all its descendants, root first; nothing when the
-// root is not in the table.
+// Tree returns the root and all its descendants, root first; nil if the root is not
+// in the table.
 func (t *Table) Tree(root Identity) []Stat {
 	if root.BootID != t.boot {
 		return nil

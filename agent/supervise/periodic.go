@@ -143,7 +143,7 @@ func (t Timetable) latest(served, now time.Time) (tick time.Time) {
 	return tick
 }
 
-// grace is how late a tick may be served.
+// grace returns how late a tick may be served.
 func (t Timetable) grace(tick time.Time) time.Duration {
 	return min(maxGrace, max(minGrace, t.Next(tick).Sub(tick)/graceShare))
 }
@@ -179,7 +179,8 @@ func later(at, next time.Time) time.Time {
 // anyDay is set in a field of days that says "*".
 const anyDay = 1 << 63
 
-// matchesDay follows crontabs: where both fields name days, either will do.
+// matchesDay matches like crontabs: if both fields name days, one of them has to
+// match.
 func (t Timetable) matchesDay(at time.Time) bool {
 	r := t.rule
 	byMonth, byWeek := r.Dom&(1<<at.Day()) != 0, r.Dow&(1<<at.Weekday()) != 0

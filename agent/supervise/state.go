@@ -136,5 +136,4 @@ type State struct {
 // in vain ([Uncertain]).
 func (s State) Settled() bool { return !s.recovering || s.Phase == Uncertain }
 
-// supervised reports whether the process is kept alive.
 func (s State) supervised() bool { return s.Desired == Up }
