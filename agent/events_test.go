@@ -24,7 +24,7 @@ func TestEventsSayWhereTheyComeFrom(t *testing.T) {
 	d := newDiary(t, n)
 	h.start(nil)
 	before := time.Now()
-	h.engine.cfg.Tell(agentproto.Event{Kind: agentproto.EventGaveUp, Key: "a:web", Namespace: "a", Name: "web", PID: 7, Message: "why"})
+	h.engine.cfg.Emit(agentproto.Event{Kind: agentproto.EventGaveUp, Key: "a:web", Namespace: "a", Name: "web", PID: 7, Message: "why"})
 	e := d.next()
 	if e.Kind != agentproto.EventGaveUp || e.Key != "a:web" || e.PID != 7 || e.Message != "why" {
 		t.Errorf("what was told is changed: %+v", e)
@@ -43,7 +43,7 @@ func TestEventsAreToldWhenTheAgentStops(t *testing.T) {
 	d := newDiary(t, n)
 	h.start(nil)
 	for range 3 { // the second is held back, the third too
-		h.engine.cfg.Tell(agentproto.Event{Kind: agentproto.EventRestarted, Key: "a:web", Message: "again"})
+		h.engine.cfg.Emit(agentproto.Event{Kind: agentproto.EventRestarted, Key: "a:web", Message: "again"})
 	}
 	if e := d.next(); e.Details[detailCount] != nil {
 		t.Errorf("the first event says %v", e.Details)

@@ -63,7 +63,7 @@ func (a *Agent) newSession(ctx context.Context, data *folder, ledger *journal.Jo
 	s.engine, err = a.newEngine(operate.Config{
 		Ledger: ledger, Log: a.cfg.Log, AgentID: a.cfg.AgentID, Instance: data.instance, RunDir: data.run(),
 		Scopes: a.cfg.Machine == nil && endsProcesses(ctx), InTime: servers.surelyBefore, Timing: a.cfg.Timing, Crash: a.cfg.Crash,
-		Restarted: a.metrics.restarted, Changed: s.processes.change, Tell: s.events.emit,
+		Restarted: a.metrics.restarted, Changed: s.processes.change, Emit: s.events.emit,
 		Finished: func(op journal.Op, r agentproto.Result) {
 			a.metrics.finished(op.Action, r.Code)
 			if !prompt.handOver(op.ID, &r) {

@@ -16,60 +16,25 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// actor is one process key. Its goroutine, work, is the only one that touches
-// its fields, except for the mailbox and the snapshot; there is one while there
-// are messages to handle.
+// actor owns the state of one process key. It has a goroutine while there are
+// messages to handle. Only that goroutine uses the fields below the snapshot.
 type actor struct {
-	engine  *Engine
-	key     string
-	turn    int // of the sweep; see turnOf
-	log     logrus.FieldLogger
-	mailbox *mailbox
-
-	state   supervise.State
-	ops     map[string]order // submitted and not over
-	spec    agentproto.Spec  // kept; meaningful if state.Kept
-	named   names            // by the last operation that ended, if nothing is kept
-	aliases []string
-	vouched string        // the journal's damage after which a command said that it is to run; "" = before any
-	last    proc.Identity // the process before state.Main
-	aliveAt uint64        // see knowledge
-	saved   digest        // of the record in the journal
-
-	starting   journal.Exec // command of the automatic start under way; zero = none
-	death      proc.Death   // the latest that was told
-	lastExit   *agentproto.LastExit
-	takingDown supervise.Why // latest reason
-	condemner  func(procop.TerminationEnd)
-	trouble    string // of the latest automatic start
-
-	schedule schedule
-
-	instances []proc.Identity          // of several; see gathered
-	mates     map[proc.Identity]func() // those of them that are watched, with what ends that
-	missing   int                      // of them, as was told
-
-	registeredAt time.Time
-	startedAt    time.Time
-	stoppedAt    time.Time // zero unless wanted down
-	retryAt      time.Time
-	dueAt        time.Time // since when an automatic start has been waiting for its turn; zero = none has
-	frozenUntil  time.Time // server's time; zero = it is not frozen
-	changedAt    time.Time // see snapshot
-
-	pidFileWritten time.Time // when its content was looked at last
-	checking       bool      // it is being looked at
-	faults         int       // see quarantine
-	booted         bool      // what was restored is of an earlier boot
-
-	timer   *time.Timer
-	unwatch func()
-	giveWay context.CancelFunc // of the automatic start under way
-	health  health
-	looking bool // a look is under way
-	lookGen int  // the generation that asked for a look last
-
+	engine   *Engine
+	key      string
+	turn     int // of the sweep; see turnOf
+	log      logrus.FieldLogger
+	mailbox  *mailbox
 	snapshot atomic.Pointer[snapshot]
+
+	state       supervise.State
+	ops         map[string]order // submitted and not completed
+	memory      memory           // what the journal stores of the process
+	watch       watch            // how the process is observed
+	auto        automatic        // what is done without an operation
+	health      health
+	schedule    schedule
+	frozenUntil time.Time // server's time; zero = not frozen
+	panics      int       // see quarantine
 }
 
 // order is an operation with what an earlier agent process had done of it.
@@ -78,58 +43,33 @@ type order struct {
 	interrupted *journal.Exec // nil = not begun
 }
 
-// Messages besides supervise events.
+// Messages besides the events of supervise.
 type (
 	submission struct{ order order }
 
-	// ended is an operation whose result is known.
-	ended struct {
+	// completed ends an operation.
+	completed struct {
 		id     string
 		report procop.Report
 		result agentproto.Result
 		facts  facts
-		waited bool // for a start command that was under way
+		waited bool // for a start command that was left running
 	}
 
-	// looked is the end of a look for a generation of the machine.
-	looked struct {
-		event     supervise.Observed
-		aliases   []string
-		instances []proc.Identity
-	}
-
-	// died is the end of a process that was watched.
-	died struct{ death proc.Death }
-
-	// letGo says that there are too many processes that are wanted down, and
-	// this one is the one to forget.
-	letGo struct{}
-
-	// autoSpawned is the command of an automatic start. saved is closed once
-	// the next agent process would know of it, or nobody can tell it.
-	autoSpawned struct {
-		exec  journal.Exec
-		saved chan struct{}
-	}
-
-	// autoStarted is the end of an automatic start.
-	autoStarted struct{ report procop.AutoStartReport }
-
-	// takenDown is the end of a take-down.
-	takenDown struct {
-		outcome supervise.Outcome
-		end     procop.TerminationEnd
-	}
+	// forgetDown says that too many processes are remembered as stopped, and that
+	// this one is to be forgotten.
+	forgetDown struct{}
 )
 
 func newActor(e *Engine, key string) *actor {
 	a := &actor{
-		engine: e, key: key, turn: turnOf(key), ops: map[string]order{}, mates: map[proc.Identity]func(){},
-		log:     e.cfg.Log.WithField("process", key),
-		giveWay: func() {},
-		state:   supervise.State{Desired: supervise.None, Phase: supervise.Unknown},
+		engine: e, key: key, turn: turnOf(key), ops: map[string]order{},
+		log:   e.cfg.Log.WithField("process", key),
+		state: supervise.State{Desired: supervise.None, Phase: supervise.Unknown},
+		auto:  automatic{yield: func() {}},
 	}
 	a.mailbox = newMailbox(func() { e.loops.Go(func() { a.work(e.life) }) })
+	a.watch = watch{watcher: e.watcher, mailbox: a.mailbox, log: a.log, instances: map[proc.Identity]func(){}}
 	a.publish()
 	a.mailbox.put(freezesChanged{})
 	return a
@@ -152,25 +92,25 @@ func (a *actor) work(ctx context.Context) {
 	}
 }
 
-// leave ends everything that would put a message. The goroutine must have ended.
+// leave ends everything that sends messages. The goroutine must have ended.
 func (a *actor) leave() {
 	a.mailbox.close()
-	a.disarm()
+	a.auto.disarm()
 	a.schedule.drop()
-	a.stopWatching()
-	a.stopWatchingMates()
+	a.watch.stop()
+	a.watch.setInstances(nil)
 }
 
-// forgettable reports whether the next operation would find nothing here that
-// it could not find by itself.
+// forgettable reports whether the next operation would learn nothing from the actor
+// that it cannot find by itself.
 func (a *actor) forgettable() bool {
-	return a.state.Work == supervise.Idle && len(a.ops) == 0 && !a.looking &&
-		a.state.Desired != supervise.Up && a.state.Main == (supervise.Identity{}) && a.last.IsZero()
+	return a.state.Work == supervise.Idle && len(a.ops) == 0 && !a.watch.searching &&
+		a.state.Desired != supervise.Up && a.state.Main == (supervise.Identity{}) && a.memory.Last.IsZero()
 }
 
-// guarded keeps a fault in the handling of one key from ending the agent.
+// guarded keeps a panic in the work on one key from ending the agent.
 func (a *actor) guarded(do func()) {
-	defer a.engine.rescue(a.key, "process handling", a.fault)
+	defer a.engine.rescue(a.key, "process handling", a.panicked)
 	do()
 }
 
@@ -181,36 +121,40 @@ func (a *actor) handle(ctx context.Context, msg message) {
 	}
 	switch msg := msg.(type) {
 	case submission:
-		a.ops[opID(msg.order.op.ID)] = msg.order
-		a.step(ctx, supervise.Submitted{Op: a.machineOp(msg.order.op)}, nil)
-	case ended:
-		a.operated(ctx, msg)
-	case looked:
-		a.looked(ctx, msg)
-	case letGo:
-		a.letGo()
-	case examined:
-		a.examined(ctx, msg)
-	case autoSpawned:
-		a.spawned(msg)
+		op := &msg.order.op
+		id := opID(op.ID)
+		a.ops[id] = msg.order
+		a.step(ctx, supervise.Submitted{Op: supervise.Op{
+			ID: id, Action: supervise.Action(op.Action), Fence: op.Fence, Item: op.Item, Policy: policyOf(&op.Spec, a.engine.cfg.Timing),
+		}}, nil)
+	case completed:
+		a.completed(ctx, msg)
+	case searched:
+		a.searched(ctx, msg)
+	case forgetDown:
+		a.forgetDown()
+	case healthChecked:
+		a.healthChecked(ctx, msg)
+	case startSpawned:
+		a.startSpawned(msg)
 	case autoStarted:
 		a.autoStarted(ctx, msg)
-	case condemned:
-		a.condemn(ctx, msg)
-	case takenDown:
-		a.takenDown(ctx, msg)
+	case terminateRequest:
+		a.terminateRequested(ctx, msg)
+	case terminated:
+		a.terminated(ctx, msg)
 	case freezesChanged:
 		a.refreeze(ctx)
-	case pidFileSeen:
+	case pidFileChecked:
 		a.readPidFile(ctx, msg)
 	case pidFileRead:
-		a.checking = false
+		a.watch.checkingPidFile = false
 		a.step(ctx, msg.event, nil)
-	case faulted:
-		a.faulted(ctx, msg)
-	case mateDied:
+	case panicked:
+		a.countPanic(ctx, msg)
+	case instanceDied:
 		a.recount(ctx)
-	case ticking:
+	case scheduleDue:
 		a.tick(ctx)
 	case supervise.Swept:
 		a.tick(ctx)
@@ -222,206 +166,118 @@ func (a *actor) handle(ctx context.Context, msg message) {
 	}
 }
 
-// operated takes over what came of an operation.
-func (a *actor) operated(ctx context.Context, msg ended) {
-	if msg.waited {
-		a.starting = journal.Exec{}
-	}
-	if !msg.report.Outcome.Other {
-		a.learn(msg.report.Aliases)
-	}
-	a.pidFileRead(msg.report.PidFileWritten)
-	a.named = namesOf(a.ops[msg.id].op.Spec)
-	a.vouch(ctx, &msg)
-	a.step(ctx, supervise.Finished{ID: msg.id, Outcome: msg.report.Outcome}, &msg)
-	if !msg.report.Outcome.Other && msg.facts.shown {
-		a.gathered(msg.report.Instances)
-	}
-}
-
-func (a *actor) died(ctx context.Context, msg died) {
-	a.death = msg.death
-	main := supervise.Identity(msg.death.Identity)
-	if main == a.state.Main {
-		a.seenAlive() // until just now
-		if a.state.Work == supervise.Idle {
-			a.noteExit(msg.death.Identity, a.state) // the search for a successor, which follows, takes longer
-		}
-	}
-	a.step(ctx, supervise.Died{Main: main}, nil)
-}
-
-// looked takes over what a look has found, and looks again if something
-// happened since it was asked for.
-func (a *actor) looked(ctx context.Context, msg looked) {
-	a.looking = false
-	a.learn(msg.aliases)
-	current := msg.event.Gen == a.state.Gen // else an operation has changed what it saw
-	a.step(ctx, msg.event, nil)
-	if current && msg.event.Sight != supervise.Doubt {
-		a.gathered(msg.instances)
-	}
-	if msg.event.Gen != a.lookGen {
-		a.look(ctx, a.lookGen)
-	}
-}
-
-// pidFileRead records that work has read the pid file, so that the next sweep
-// does not read it again.
-func (a *actor) pidFileRead(written time.Time) {
-	if !written.IsZero() {
-		a.pidFileWritten = written
-	}
-}
-
-func (a *actor) autoStarted(ctx context.Context, msg autoStarted) {
-	a.giveWay()
-	defer a.engine.drain.end()
-	r := &msg.report
-	if a.trouble = r.Message; r.Over {
-		a.starting = journal.Exec{}
-	}
-	a.learn(r.Aliases)
-	if r.Ran {
-		a.dueAt = time.Time{}
-	}
-	if r.Ran && a.state.Policy.Resident {
-		a.engine.cfg.Restarted()
-	}
-	if r.Ran && (r.Outcome.Sight == supervise.Alive || r.Outcome.Class == supervise.Done) {
-		a.startedAt = time.Now().UTC()
-	}
-	a.pidFileRead(r.PidFileWritten)
-	a.step(ctx, supervise.AutoStarted{Outcome: r.Outcome, Ran: r.Ran}, nil)
-	a.gathered(r.Instances)
-	a.logStart(r)
-}
-
-// spawned makes durable that a start command runs or is about to: no agent
-// process may run another one beside it.
-func (a *actor) spawned(msg autoSpawned) {
-	defer close(msg.saved)
-	a.starting = msg.exec
-	a.trySave()
-}
-
-func (a *actor) machineOp(op journal.Op) supervise.Op {
-	action := supervise.Action(op.Action)
-	return supervise.Op{
-		ID: opID(op.ID), Action: action, Fence: op.Fence, Item: op.Item,
-		Policy: policyOf(&op.Spec, a.engine.cfg.Timing),
-	}
-}
-
 func opID(id journal.ID) string { return fmt.Sprintf("%s/%d", id.Task, id.Item) }
 
-// learn keeps names under which the program was seen.
-func (a *actor) learn(aliases []string) {
-	if len(aliases) > 0 {
-		a.aliases = aliases
+func (a *actor) completed(ctx context.Context, msg completed) {
+	r := &msg.report
+	if msg.waited {
+		a.memory.Starting = journal.Exec{}
+	}
+	if !r.Outcome.Other {
+		a.memory.learn(r.Aliases)
+	}
+	a.watch.pidFileRead(r.PidFileWritten)
+	a.memory.named = namesOf(a.ops[msg.id].op.Spec)
+	a.confirm(ctx, &msg)
+	a.step(ctx, supervise.Finished{ID: msg.id, Outcome: r.Outcome}, &msg)
+	if !r.Outcome.Other && msg.facts.shown {
+		a.countInstances(r.Instances)
 	}
 }
 
-// step asks the machine and does what it says. done is the operation that the
-// event ends, if it does. A fault in one effect must not keep the others, the
-// next operation among them, from happening: the machine counts on them.
-func (a *actor) step(ctx context.Context, event supervise.Event, done *ended) {
+// step passes an event to the state machine and performs the effects. done is the
+// operation that the event ends, if any. A panic in one effect must not prevent the
+// others, which the machine counts on.
+func (a *actor) step(ctx context.Context, event supervise.Event, done *completed) {
 	was := a.state
-	state, effects := supervise.Step(a.state, a.engine.now(), event)
+	state, effects := supervise.Step(a.state, a.engine.clock.now(), event)
 	a.state = state
-	a.note(was)
+	a.follow(was)
 	for _, effect := range effects {
 		a.guarded(func() { a.perform(ctx, effect, done) })
 		a.publish()
 	}
 	a.publish()
-	a.logChange(was)
+	reporter{a}.logChange(was)
 }
 
-// seenAlive notes that the process runs now.
-func (a *actor) seenAlive() {
-	if now, err := proc.NowTicks(); err == nil { // else what was known stands
-		a.aliveAt = now
-	}
-}
-
-// settle takes over which process is the key's.
-func (a *actor) settle() {
-	if a.state.Main != (supervise.Identity{}) {
-		a.seenAlive()
-	}
-	a.claim()
-}
-
-// claim tells the other keys whose the process is. The operation that found it
-// may have done so already.
-func (a *actor) claim() {
-	main := proc.Identity(a.state.Main)
-	switch {
-	case main.IsZero():
-		a.engine.host.Claims.Release(a.key)
-	case a.state.Kept:
-		a.engine.host.Claims.Claim(main, a.key, a.spec.PidPath != "")
-	}
-}
-
-// note follows up on what the step changed.
-func (a *actor) note(was supervise.State) {
+// follow adjusts what depends on the state that the step changed.
+func (a *actor) follow(was supervise.State) {
 	if a.state.Main != was.Main {
 		if was.Main != (supervise.Identity{}) {
-			a.last = proc.Identity(was.Main)
-			if a.watches(was.Main) {
-				a.seenAlive() // until just now
+			a.memory.Last = proc.Identity(was.Main)
+			if a.watch.follows(a.memory.Last) {
+				a.watch.seenAlive() // until just now
 			}
-			a.noteExit(a.last, was)
+			a.recordExit(a.memory.Last, was)
 		}
 		a.settle()
 	}
 	up := a.state.Desired == supervise.Up
 	if up != (was.Desired == supervise.Up) {
-		a.registeredAt = time.Time{}
+		a.memory.RegisteredAt = time.Time{}
 		if up {
-			a.registeredAt = time.Now().UTC()
+			a.memory.RegisteredAt = time.Now().UTC()
 		} else {
 			a.schedule.drop()
 		}
 		a.engine.countSupervised(up)
 	}
 	if down := a.state.Desired == supervise.Down; down != (was.Desired == supervise.Down) {
-		a.stoppedAt = time.Time{}
+		a.memory.StoppedAt = time.Time{}
 		if down {
-			a.stoppedAt = time.Now().UTC()
+			a.memory.StoppedAt = time.Now().UTC()
 		}
-		a.engine.countDown(a.key, a.stoppedAt)
+		a.engine.countDown(a.key, a.memory.StoppedAt)
 	}
 	if a.state.Phase != supervise.Backoff && a.state.Phase != supervise.Fatal {
-		a.retryAt = time.Time{}
+		a.auto.retryAt = time.Time{}
 	}
 	if a.state.Phase == supervise.Running || !up {
-		a.dueAt = time.Time{}
+		a.auto.dueAt = time.Time{}
 	}
 }
 
-// noteExit records that a process of the key has ended, how if that was heard, and
-// what ended it if that is known: an operation or a take-down.
-func (a *actor) noteExit(main proc.Identity, was supervise.State) {
+// settle claims the process that the machine follows now.
+func (a *actor) settle() {
+	if a.state.Main != (supervise.Identity{}) {
+		a.watch.seenAlive()
+	}
+	a.claim()
+}
+
+// claim claims the process for the key. The operation that found it may have done so
+// already.
+func (a *actor) claim() {
+	main := proc.Identity(a.state.Main)
+	switch {
+	case main.IsZero():
+		a.engine.host.Claims.Release(a.key)
+	case a.state.Kept:
+		a.engine.host.Claims.Claim(main, a.key, a.memory.Spec.PidPath != "")
+	}
+}
+
+// recordExit records that a process of the key has ended, how, and which operation
+// or termination ended it, as far as that is known.
+func (a *actor) recordExit(main proc.Identity, was supervise.State) {
 	if proc.Alive(main) {
-		return // another one took its place
+		return // a successor has replaced it
 	}
 	exit := &agentproto.LastExit{At: time.Now().UTC()}
-	if a.death.Identity == main {
-		exit.At = a.death.At.UTC()
-		exit.Known, exit.Code, exit.Signal = a.death.Known, a.death.Code, a.death.SignalName()
+	if death := &a.watch.death; death.Identity == main {
+		exit.At = death.At.UTC()
+		exit.Known, exit.Code, exit.Signal = death.Known, death.Code, death.SignalName()
 	}
 	switch was.Work {
 	case supervise.Operating:
 		exit.Why = procspec.ActionName(string(was.Op.Action))
 	case supervise.TakingDown:
-		exit.Why = string(a.takingDown)
+		exit.Why = string(a.auto.why)
 	case supervise.Idle, supervise.AutoStarting:
 		if a.engine.oom.Killed(main) {
 			exit.Known, exit.Signal, exit.Why = true, "SIGKILL", "out of memory"
 		}
 	}
-	a.lastExit = exit
+	a.memory.LastExit = exit
 }

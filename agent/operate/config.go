@@ -14,15 +14,15 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// Ledger makes durable what happens to operations and processes. Its methods
-// block until that is so; an error means that nothing was written.
+// Ledger stores the progress of operations and the records of processes. Its methods
+// block until the write is durable; an error means that nothing was written.
 type Ledger interface {
-	// Execute says that an operation is about to act on the host, and again
-	// what it spawned.
+	// Execute records that an operation is about to act on the host, and later which
+	// command it spawned.
 	Execute(id journal.ID, e journal.Exec) error
-	// Finish ends an operation.
+	// Finish records the result of an operation, which ends it.
 	Finish(id journal.ID, r agentproto.Result) error
-	// SaveProcess keeps the engine's record of a process; nil forgets it.
+	// SaveProcess stores the engine's record of a process; nil removes it.
 	SaveProcess(key string, record json.RawMessage) error
 }
 
@@ -31,43 +31,43 @@ type Config struct {
 	Ledger Ledger
 	Log    logrus.FieldLogger
 
-	// Finished is told each result once it is durable. It must not block.
+	// Finished is called with each result when it is durable. It must not block.
 	Finished func(journal.Op, agentproto.Result)
 
-	// Restarted is told each start command that was run to keep a process
+	// Restarted is called after each start command that was run to keep a process
 	// alive. It must not block.
 	Restarted func()
 
-	// Changed is told whenever what [Engine.Processes] says of a process becomes
-	// different, figures apart. It must not block and must not call the engine.
+	// Changed is called whenever the state of a process that [Engine.Processes] returns
+	// changes; measurements do not count. It must not block and must not call the engine.
 	Changed func()
 
-	// Tell is told what the engine did or noticed without having been asked to;
-	// Kind, the process, Message and Details are filled in. It must not block.
-	Tell func(agentproto.Event)
+	// Emit is called with what the engine did or noticed without an operation. Kind, the
+	// process, Message and Details are filled in. It must not block.
+	Emit func(agentproto.Event)
 
-	// InTime reports whether the server's time is still before a deadline; it
-	// must not block. Default: by this host's clock.
+	// InTime reports whether the server's time is still before a deadline. It must not
+	// block. Default: by this host's clock.
 	InTime func(deadline time.Time) bool
 
 	AgentID  string // shown in statuses; "" = none
-	Instance string // tells this agent from every other one, and stays the same; "" = there is no other on this machine
+	Instance string // distinguishes this agent from every other one, and never changes; "" = there is no other on this machine
 	RunDir   string // existing folder for the output of commands; absolute
 
 	CommandLimit int // commands at a time; default 64
 	StartLimit   int // automatic starts at a time; default 8
-	// DownLimit is how many processes that were stopped or killed are remembered
-	// as such; what was stopped longest ago is forgotten first. Default 4096.
+	// DownLimit bounds the processes that are remembered as stopped; the one that was
+	// stopped longest ago is forgotten first. Default 4096.
 	DownLimit int
 
-	// Scopes has commands run outside of the unit that the agent is part of,
-	// because that ends with the agent. Where it cannot be, they run in it.
+	// Scopes has commands run outside of the agent's systemd unit, whose processes end
+	// with the agent. Where that is impossible, they run in the unit.
 	Scopes bool
 
 	Timing Timing
 
-	// Crash is called at named points of an operation (the Crash constants), for
-	// tests that kill the agent there. nil = nothing.
+	// Crash is called at named points of an operation (the Crash constants), for tests
+	// that kill the agent there. May be nil.
 	Crash func(point string)
 }
 
@@ -75,47 +75,47 @@ type Config struct {
 const (
 	CrashBeforeExec = procop.CrashBeforeExec
 	CrashAfterSpawn = procop.CrashAfterSpawn
-	CrashBeforeDone = "agent.before-done" // the outcome is known, nobody else knows it
-	CrashAfterDone  = "agent.after-done"  // the result is durable, nobody was told
+	CrashBeforeDone = "agent.before-done" // the result is known, not durable
+	CrashAfterDone  = "agent.after-done"  // the result is durable, not reported
 )
 
-// Timing holds the engine's own rhythm. Zero fields get the default.
+// Timing holds the engine's intervals and timeouts. Zero fields get the default.
 type Timing struct {
-	Sweep           time.Duration // how often pid files and processes that are not quiet are looked at; a quiet process is in every sixth sweep; default 5 s
-	StopPoll        time.Duration // longest pause between queries of a process that has to end, which double from 5 ms; default 200 ms
-	WindowPoll      time.Duration // how often a starting process is looked at; default 250 ms
-	Settle          time.Duration // how long a started process must have kept its identity, a successor or a late pid file may take; default 1 s
-	ForegroundAfter time.Duration // earliest acceptance of a start command that is the process itself; default 5 s
-	KillWait        time.Duration // how long a killed process may take to go; default 5 s
-	ReloadWait      time.Duration // at most how long after a reload the process is looked at; default 2 s
+	Sweep           time.Duration // between queries of pid files and of processes that are not quiet; quiet ones are queried in every sixth sweep; default 5 s
+	StopPoll        time.Duration // longest pause between queries of a process that is to end, which doubles from 5 ms; default 200 ms
+	WindowPoll      time.Duration // between queries of a process that is to start; default 250 ms
+	Settle          time.Duration // how long a started process must have kept its identity, and how long a successor or a pid file may take to appear; default 1 s
+	ForegroundAfter time.Duration // least run of a start command that is accepted as the process itself; default 5 s
+	KillWait        time.Duration // how long a killed process may take to end; default 5 s
+	ReloadWait      time.Duration // longest wait after a reload before the process is queried; default 2 s
 	KillGrace       time.Duration // between SIGTERM and SIGKILL of a hung command; default 3 s
 	MaxDelay        time.Duration // longest back-off; default 5 min
-	StableAfter     time.Duration // least time after which failures are forgotten; default 10 min
-	FlapWindow      time.Duration // ten automatic starts within it mean giving up; default 30 min
-	LimitWindow     time.Duration // three take-downs for a limit within it mean giving up; default 1 h
+	StableAfter     time.Duration // least run of a process that resets its failures; default 10 min
+	FlapWindow      time.Duration // ten automatic starts within it make the engine give up; default 30 min
+	LimitWindow     time.Duration // three terminations for a limit within it make the engine give up; default 1 h
 	ProbeInterval   time.Duration // between the five attempts to start what was given up; default 10 min
-	ProbeFor        time.Duration // how long after giving up they are made at most; default 2 h
-	RivalWait       time.Duration // how long a pid file may name another process while the known one lives before that is told; default 5 s
-	FreezeCheck     time.Duration // how often it is looked for freezes that have ended; default 1 s
+	ProbeFor        time.Duration // how long after giving up attempts are made at most; default 2 h
+	RivalWait       time.Duration // how long a pid file may name another process, while the known one lives, before that is reported; default 5 s
+	FreezeCheck     time.Duration // between checks for freezes that have ended; default 1 s
 	StartEvery      time.Duration // between automatic starts on the host once StartBurst of them have been used up; default 3 s
-	StartBurst      int           // automatic starts that may come at once; one is gained back in each StartEvery; default 40
-	HostPause       time.Duration // how long automatic starts wait when the host had no room for one; default 30 s
-	BootGrace       time.Duration // how long after the agent started on a host that has booted automatic starts wait at least; default 30 s
-	BootUptime      time.Duration // and how long after the boot; default 1 min
-	LongRun         time.Duration // least run of a process after which its first failure is followed by a start at once; default 10 s
+	StartBurst      int           // automatic starts that may begin at once; each StartEvery allows one more; default 40
+	HostPause       time.Duration // how long automatic starts wait after the host could not run another process; default 30 s
+	BootGrace       time.Duration // least wait of automatic starts after the agent started on a host that has booted; default 30 s
+	BootUptime      time.Duration // least wait of automatic starts after the boot; default 1 min
+	LongRun         time.Duration // least run of a process whose first failure is followed by an immediate start; default 10 s
 	RecoverDelay    time.Duration // least back-off right after the agent started, before jitter; default 2.5 s
-	JournalRetry    time.Duration // between attempts to make a result durable; default 1 s
-	Drain           time.Duration // how long Stop waits for operations under way; default 10 s
-	Inquiry         time.Duration // longest time for the commands that tell version and health, and for a status with all that it asks; default 9 s
-	AnswerAge       time.Duration // how long their answers are shown without asking again; default 1 min
-	VersionAge      time.Duration // how old the version of a reported process may be before it is asked for again; default 10 min
-	Health          time.Duration // how often the health of a supervised process is asked for; default 30 s
-	UsageSample     time.Duration // how often processes with limits are measured; default 5 s, thrice that on a host with 10,000 processes
-	UsageWindow     time.Duration // CPU counts as the mean over it; default 1 min
-	UsageArm        time.Duration // how long a process may use what it likes after its start; default 1 min
+	JournalRetry    time.Duration // between attempts to store a result; default 1 s
+	Drain           time.Duration // how long Stop waits for running operations; default 10 s
+	Inquiry         time.Duration // timeout of version and health commands, and of a status operation with both; default 9 s
+	AnswerAge       time.Duration // how long their answers are valid for status operations; default 1 min
+	VersionAge      time.Duration // age of a reported version after which the version command runs again; default 10 min
+	Health          time.Duration // between health checks of a supervised process; default 30 s
+	UsageSample     time.Duration // between measurements of processes with limits; default 5 s, thrice that on a host with 10,000 processes
+	UsageWindow     time.Duration // CPU usage is the mean over it; default 1 min
+	UsageArm        time.Duration // after its start a process is not limited for so long; default 1 min
 	TakeDownGrace   time.Duration // between SIGTERM and SIGKILL of a process over its limit; default 10 s
-	TakeDownSpacing time.Duration // between two take-downs on the host; default 10 s
-	TrimOutputs     time.Duration // how often output files that daemons keep open are trimmed; default 1 min
+	TakeDownSpacing time.Duration // between two terminations on the host; default 10 s
+	TrimOutputs     time.Duration // between truncations of output files that daemons keep open; default 1 min
 }
 
 func (t Timing) withDefaults() Timing {
@@ -161,8 +161,8 @@ func (c Config) WithDefaults() Config {
 	if c.Changed == nil {
 		c.Changed = func() {}
 	}
-	if c.Tell == nil {
-		c.Tell = func(agentproto.Event) {}
+	if c.Emit == nil {
+		c.Emit = func(agentproto.Event) {}
 	}
 	if c.DownLimit == 0 {
 		c.DownLimit = 4096

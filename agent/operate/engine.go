@@ -19,80 +19,88 @@ import (
 )
 
 const (
-	// lookLimit bounds the looks at a time. Those that search the host wait for
-	// one reading of it together, so that many at a time make a burst cheap.
-	lookLimit = 256
+	// searchLimit bounds the searches at a time. Those that read the whole host share
+	// one reading, so many at a time make a burst cheap.
+	searchLimit = 256
 
-	// runLimit bounds the periodic processes that are being started at a time.
-	// Their commands may take long, and must not keep the dead from being
-	// started again.
+	// runLimit bounds the periodic processes that are started at a time. Their commands
+	// may take long and must not delay restarts of resident processes.
 	runLimit = 16
-	manyRuns = 1 << 20 // that may begin at once: how often they come is not the agent's choice
+	manyRuns = 1 << 20 // that may begin at once: their schedules decide how many do
 
-	// scopeTimeout is how long systemd may take to make the first scope.
+	// scopeTimeout is how long systemd may take to create the first scope.
 	scopeTimeout = 5 * time.Second
 )
 
-// Engine carries out operations and keeps processes alive. Make it with [New],
-// call [Engine.Recover] once, [Engine.Resume] when the server's time is known,
-// then [Engine.Submit]; [Engine.Stop] ends it.
+// Engine carries out operations and keeps processes alive. Make it with [New], call
+// [Engine.Recover] once, [Engine.Resume] when the server's time is known, then
+// [Engine.Submit]; [Engine.Stop] ends it.
 type Engine struct {
-	cfg Config
-	system
+	lifecycle
+	registry
 
-	host      *procop.Host
-	gate      *gate
+	cfg     Config
+	host    *procop.Host
+	watcher *proc.Watcher
+	oom     *proc.OOMLog
+	clock   clock
+
+	starts    *startLimiter
+	runs      *startLimiter // of periodic processes
 	gauges    *gauges
 	inquiries *inquiries
-	runs      *gate     // for periodic processes, which come when they are meant to
-	began     time.Time // by this host's clock, at beganAt
-	beganAt   supervise.Moment
-	drain     *drain
-	damage    string // the journal's last one; "" = none
 	limiter   *limiter
 	settings  atomic.Pointer[agentproto.Settings]
-	lastNow   atomic.Uint64 // in clock ticks since boot
+	damage    string // the latest one of the journal; "" = none
+}
 
-	// life ends with Stop. It is a field because operations are handed over
-	// without waiting for them: no caller's context lives as long as they do.
+// lifecycle ends what the engine has begun.
+type lifecycle struct {
+	// life ends with Stop. It is a field because operations are handed over without
+	// waiting for them: no caller's context lives as long as they do.
 	life   context.Context //nolint:containedctx // see above
 	cancel context.CancelFunc
-	work   sync.WaitGroup // everything but the actors'
-	loops  sync.WaitGroup // the actors'
+	work   sync.WaitGroup // all goroutines but those of the actors
+	loops  sync.WaitGroup // those of the actors
+	drain  *drain
+}
 
+// registry holds the actors and what is remembered of keys without one.
+type registry struct {
 	mu         sync.Mutex
 	actors     map[string]*actor
-	resting    map[string]resting   // keys without an actor of which something is remembered
-	downs      map[string]time.Time // keys that are wanted down, since when
+	resting    map[string]resting
+	downs      map[string]time.Time // keys whose process is wanted down, since when
 	recovered  []journal.Op         // by Recover, not begun; they wait for Resume
 	stopped    bool
 	supervised int
 }
 
-// system is this host's processes, as the engine gets at them.
-type system struct {
-	bootID  string
-	finder  *proc.Finder
-	runner  *proc.Runner
-	watcher *proc.Watcher
-	oom     *proc.OOMLog
+// clock is the time of the state machines and schedules.
+type clock struct {
+	began     time.Time // by this host's clock, at beganAt
+	beganAt   supervise.Moment
+	lastTicks atomic.Uint64 // since boot
 }
 
-func openSystem() (system, error) {
-	host, err := proc.ReadHost()
+// now returns the time that the state machines count in. If it cannot be read it
+// stands still, which ends no wait early.
+func (c *clock) now() supervise.Moment {
+	ticks, err := proc.NowTicks()
 	if err != nil {
-		return system{}, err
+		ticks = c.lastTicks.Load()
 	}
-	accounts := proc.NewAccounts()
-	runner, err := proc.NewRunner(accounts)
-	if err != nil {
-		return system{}, err
+	c.lastTicks.Store(ticks)
+	return supervise.Moment(time.Duration(ticks) * (time.Second / proc.TicksPerSecond)) //nolint:gosec // a clock of the kernel: it would take 292 years
+}
+
+// schedule returns the time that schedules count in: this host's, or one that runs
+// evenly from the beginning of the engine, whatever happens to the host's.
+func (c *clock) schedule(byWall bool) time.Time {
+	if byWall {
+		return time.Now()
 	}
-	watcher, err := proc.NewWatcher(false)
-	if err != nil {
-		return system{}, err
-	}
-	return system{bootID: host.BootID, finder: proc.NewFinder(accounts), runner: runner, watcher: watcher, oom: proc.NewOOMLog()}, nil
+	return c.began.Add(time.Duration(c.now() - c.beganAt))
 }
 
 // New returns a running engine that knows no process yet.
@@ -101,33 +109,67 @@ func New(cfg Config) (*Engine, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("operate: %w", err)
 	}
-	system, err := openSystem()
-	if err != nil {
+	e := &Engine{
+		cfg:       cfg,
+		starts:    newStartLimiter(cfg.StartLimit, cfg.Timing.StartBurst, cfg.Timing.StartEvery),
+		runs:      newStartLimiter(runLimit, manyRuns, time.Second),
+		gauges:    newGauges(),
+		lifecycle: lifecycle{drain: newDrain()},
+		registry:  registry{actors: map[string]*actor{}, resting: map[string]resting{}, downs: map[string]time.Time{}},
+	}
+	if err := e.openHost(); err != nil {
 		return nil, fmt.Errorf("operate: %w", err)
 	}
-	if cfg.Scopes {
-		if err := useScopes(system.runner); err != nil {
-			cfg.Log.WithError(err).Error("processes terminate with the agent")
-		}
-	}
-	e := &Engine{
-		cfg: cfg, system: system,
-		gate:   newGate(cfg.StartLimit, cfg.Timing.StartBurst, cfg.Timing.StartEvery),
-		runs:   newGate(runLimit, manyRuns, time.Second),
-		gauges: newGauges(), inquiries: newInquiries(), drain: newDrain(),
-		actors: map[string]*actor{}, resting: map[string]resting{}, downs: map[string]time.Time{},
-	}
-	e.host = e.newHost()
-	e.host.Finder.Managed = e.host.Claims.PIDs
 	e.settings.Store(&agentproto.Settings{})
-	e.began, e.beganAt = time.Now().Round(0), e.now()
+	e.clock.began, e.clock.beganAt = time.Now().Round(0), e.clock.now()
 	e.life, e.cancel = context.WithCancel(context.Background())
-	e.limiter = newLimiter(e)
-	e.work.Go(e.sweep)
+	e.inquiries, e.limiter = newInquiries(e), newLimiter(e)
+	e.work.Go(sweeper{e}.run)
 	e.work.Go(func() { e.limiter.run(e.life) })
 	e.work.Go(e.trimOutputs)
 	e.work.Go(e.thaw)
 	return e, nil
+}
+
+// openHost gives the engine access to the processes of this host.
+func (e *Engine) openHost() error {
+	host, err := proc.ReadHost()
+	if err != nil {
+		return err
+	}
+	accounts := proc.NewAccounts()
+	runner, err := proc.NewRunner(accounts)
+	if err != nil {
+		return err
+	}
+	if e.watcher, err = proc.NewWatcher(false); err != nil {
+		return err
+	}
+	if e.cfg.Scopes {
+		if err := useScopes(runner); err != nil {
+			e.cfg.Log.WithError(err).Error("processes terminate with the agent")
+		}
+	}
+	e.oom = proc.NewOOMLog()
+	cfg, t := &e.cfg, &e.cfg.Timing
+	e.host = &procop.Host{
+		BootID: host.BootID, Instance: cfg.Instance, Finder: proc.NewFinder(accounts), Runner: runner,
+		Claims: procop.NewClaims(), Groups: procop.NewGroups(), Outputs: procop.NewOutputs(cfg.RunDir, cfg.Log),
+		Commands: make(procop.Slots, cfg.CommandLimit), Searches: make(procop.Slots, searchLimit),
+		Timing: procop.Timing{
+			StopPoll: t.StopPoll, WindowPoll: t.WindowPoll, Settle: t.Settle, ForegroundAfter: t.ForegroundAfter,
+			KillWait: t.KillWait, ReloadWait: t.ReloadWait, KillGrace: t.KillGrace, TakeDownGrace: t.TakeDownGrace,
+		},
+		Engine: procop.Engine{
+			Execute: cfg.Ledger.Execute, InTime: cfg.InTime, DelayStarts: e.delayStarts, Crash: cfg.Crash,
+			Supervised: func(key string) (string, bool) {
+				s := e.snapshotOf(key)
+				return s.spec.PidPath, s.supervised()
+			},
+		},
+	}
+	e.host.Finder.Managed = e.host.Claims.PIDs
+	return nil
 }
 
 // useScopes has commands run outside of the agent's unit, if systemd answers.
@@ -137,19 +179,19 @@ func useScopes(r *proc.Runner) error {
 	return r.UseScopes(ctx)
 }
 
-// Submit takes over an operation that is durable already. It does not wait;
-// the result goes to Config.Finished. After Stop operations are left to the
-// next agent process.
+// Submit takes over an operation that is already durable. It does not wait; the result
+// is passed to Config.Finished. After Stop operations are left to the next agent
+// process.
 func (e *Engine) Submit(op journal.Op) { e.submit(order{op: op}) }
 
 func (e *Engine) submit(o order) {
 	op := o.op
 	if procspec.ActionName(op.Action) == "" {
-		e.turnAway(e.life, op, procop.UnknownAction(op.Action))
+		e.reject(e.life, op, procop.UnknownAction(op.Action))
 		return
 	}
 	if err := procspec.Check(op.Action, &op.Spec); err != nil {
-		e.turnAway(e.life, op, procop.Refused("bad spec: "+strings.ReplaceAll(err.Error(), "\n", "; ")))
+		e.reject(e.life, op, procop.Refused("bad spec: "+strings.ReplaceAll(err.Error(), "\n", "; ")))
 		return
 	}
 	if op.Action == agentproto.ActionStatus {
@@ -163,8 +205,8 @@ func (e *Engine) submit(o order) {
 	}
 }
 
-// actor returns the actor of a key, which it starts if there is none. The
-// caller holds e.mu.
+// actor returns the actor of a key and starts it if there is none. The caller holds
+// e.mu.
 func (e *Engine) actor(key string) *actor {
 	a, ok := e.actors[key]
 	if !ok {
@@ -179,7 +221,7 @@ func (e *Engine) actor(key string) *actor {
 	return a
 }
 
-// retire forgets an actor unless something has just come in for it.
+// retire removes an actor unless a message has just arrived for it.
 func (e *Engine) retire(a *actor) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -194,77 +236,63 @@ func (e *Engine) retire(a *actor) bool {
 	return true
 }
 
-// fault counts a fault of the agent with a key.
-func (e *Engine) fault(key, cause string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if a, ok := e.actors[key]; ok {
-		a.fault(cause)
+// remind sends a message to the actor of a key, if there is one and no equal message
+// waits.
+func (r *registry) remind(key string, msg message) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a, ok := r.actors[key]; ok {
+		a.mailbox.remind(msg)
 	}
 }
 
-// now is the time that the machines count in.
-func (e *Engine) now() supervise.Moment {
-	ticks, err := proc.NowTicks()
-	if err != nil {
-		ticks = e.lastNow.Load() // it stands still, and ends no wait early
-	}
-	e.lastNow.Store(ticks)
-	return supervise.Moment(time.Duration(ticks) * (time.Second / proc.TicksPerSecond)) //nolint:gosec // a clock of the kernel: it would take 292 years
-}
-
-func (e *Engine) snapshotOf(key string) *snapshot {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if a, ok := e.actors[key]; ok {
+func (r *registry) snapshotOf(key string) *snapshot {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a, ok := r.actors[key]; ok {
 		return a.snapshot.Load()
 	}
-	if left, ok := e.resting[key]; ok {
+	if left, ok := r.resting[key]; ok {
 		return left.snapshot
 	}
 	return &snapshot{}
 }
 
-// newHost returns what operations use of this host and of the engine.
-func (e *Engine) newHost() *procop.Host {
-	t := e.cfg.Timing
-	return &procop.Host{
-		BootID: e.bootID, Instance: e.cfg.Instance, Finder: e.finder, Runner: e.runner,
-		Claims: procop.NewClaims(), Groups: procop.NewGroups(), Outputs: procop.NewOutputs(e.cfg.RunDir, e.cfg.Log),
-		Commands: make(procop.Slots, e.cfg.CommandLimit), Searches: make(procop.Slots, lookLimit),
-		Timing: procop.Timing{
-			StopPoll: t.StopPoll, WindowPoll: t.WindowPoll, Settle: t.Settle, ForegroundAfter: t.ForegroundAfter,
-			KillWait: t.KillWait, ReloadWait: t.ReloadWait, KillGrace: t.KillGrace, TakeDownGrace: t.TakeDownGrace,
-		},
-		Engine: procop.Engine{
-			Execute: e.cfg.Ledger.Execute, InTime: e.cfg.InTime, DelayStarts: e.pauseStarts, Crash: e.cfg.Crash,
-			Supervised: func(key string) (string, bool) {
-				s := e.snapshotOf(key)
-				return s.spec.PidPath, s.supervised()
-			},
-		},
+// snapshots returns those of all processes that are listed, by key.
+func (r *registry) snapshots() map[string]*snapshot {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := make(map[string]*snapshot, len(r.actors)+len(r.resting))
+	for key, left := range r.resting {
+		known[key] = left.snapshot
 	}
+	for key, a := range r.actors {
+		if s := a.snapshot.Load(); s.listed() {
+			known[key] = s
+		}
+	}
+	return known
 }
 
-// Supervised is the number of processes that are kept alive.
-func (e *Engine) Supervised() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.supervised
+// Supervised returns the number of processes that are kept alive.
+func (r *registry) Supervised() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.supervised
 }
 
-// Survey is how the processes of this host stand.
+// Survey is the state of the processes of this host.
 type Survey struct {
 	Supervised map[string]int // number in each phase of those that are kept alive
-	Unsettled  int            // nobody has looked at them since the agent started
+	Unsettled  int            // those that were not searched for since the agent started
 }
 
 // Survey waits for no operation.
-func (e *Engine) Survey() Survey {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (r *registry) Survey() Survey {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	s := Survey{Supervised: map[string]int{}}
-	for _, a := range e.actors {
+	for _, a := range r.actors {
 		seen := a.snapshot.Load()
 		if seen.supervised() {
 			s.Supervised[string(seen.phase)]++
@@ -276,13 +304,13 @@ func (e *Engine) Survey() Survey {
 	return s
 }
 
-func (e *Engine) countSupervised(up bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (r *registry) countSupervised(up bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if up {
-		e.supervised++
+		r.supervised++
 	} else {
-		e.supervised--
+		r.supervised--
 	}
 }
 
@@ -299,24 +327,9 @@ func (e *Engine) trimOutputs() {
 	}
 }
 
-// endActors waits for the goroutines of the actors, none of which begins any
-// more, and ends what the actors wait for.
-func (e *Engine) endActors() {
-	e.mu.Lock()
-	actors := slices.Collect(maps.Values(e.actors))
-	e.mu.Unlock()
-	for _, a := range actors {
-		a.mailbox.close()
-	}
-	e.loops.Wait()
-	for _, a := range actors {
-		a.leave()
-	}
-}
-
-// Stop ends the engine: no operation begins any more, and those under way have
-// Timing.Drain, and ctx, to end. What runs then is left alone, as all managed
-// processes are; the journal has it for the next agent process.
+// Stop ends the engine: no operation begins any more, and those that run have
+// Timing.Drain, and ctx, to end. Commands and processes that still run then continue;
+// the journal describes them for the next agent process.
 func (e *Engine) Stop(ctx context.Context) {
 	e.drain.wait(ctx, e.cfg.Timing.Drain)
 	e.mu.Lock()
@@ -328,5 +341,19 @@ func (e *Engine) Stop(ctx context.Context) {
 	e.oom.Close()
 	if err := e.watcher.Close(); err != nil {
 		e.cfg.Log.WithError(err).Warn("process watcher not closed")
+	}
+}
+
+// endActors waits for the goroutines of the actors and ends what sends them messages.
+func (e *Engine) endActors() {
+	e.mu.Lock()
+	actors := slices.Collect(maps.Values(e.actors))
+	e.mu.Unlock()
+	for _, a := range actors {
+		a.mailbox.close()
+	}
+	e.loops.Wait()
+	for _, a := range actors {
+		a.leave()
 	}
 }

@@ -8,16 +8,19 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// Apply takes over what the server wants of this host, in the place of what it
-// wanted before. It does not wait. Call it before [Engine.Recover] with what is
-// known then, so that nothing frozen is started meanwhile.
+// freezesChanged has a process check whether it is frozen.
+type freezesChanged struct{}
+
+// Apply replaces what the server wants of this host. It does not wait. Call it before
+// [Engine.Recover] with the settings that are known then, so that no frozen process is
+// started meanwhile.
 func (e *Engine) Apply(s agentproto.Settings) {
 	e.settings.Store(&s)
-	e.refreeze()
+	e.remindAll(freezesChanged{})
 }
 
-// frozenUntil is until when, by the server's time, the processes of a namespace
-// are left alone; zero = they are not.
+// frozenUntil returns until when, by the server's time, the processes of a namespace
+// are frozen; zero = they are not.
 func (e *Engine) frozenUntil(namespace string) (until time.Time) {
 	for _, f := range e.settings.Load().Freezes {
 		if (f.Namespace == "" || f.Namespace == namespace) && f.Until.After(until) && e.cfg.InTime(f.Until) {
@@ -27,20 +30,19 @@ func (e *Engine) frozenUntil(namespace string) (until time.Time) {
 	return until
 }
 
-// refreeze has every process find out whether it is frozen.
-func (e *Engine) refreeze() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, a := range e.actors {
-		a.mailbox.remind(freezesChanged{})
+func (r *registry) remindAll(msg message) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range r.actors {
+		a.mailbox.remind(msg)
 	}
 }
 
-// thaw notices the ends of freezes.
+// thaw notifies the actors when freezes end.
 func (e *Engine) thaw() {
 	tick := time.NewTicker(e.cfg.Timing.FreezeCheck)
 	defer tick.Stop()
-	var held int
+	var before int
 	var seen *agentproto.Settings
 	for {
 		select {
@@ -48,37 +50,30 @@ func (e *Engine) thaw() {
 			return
 		case <-tick.C:
 		}
-		settings, inTime := e.settings.Load(), e.freezesInTime()
-		if settings != seen || inTime != held {
-			e.refreeze()
+		settings, inTime := e.settings.Load(), 0
+		for _, f := range settings.Freezes {
+			if e.cfg.InTime(f.Until) {
+				inTime++
+			}
 		}
-		seen, held = settings, inTime
+		if settings != seen || inTime != before {
+			e.remindAll(freezesChanged{})
+		}
+		seen, before = settings, inTime
 	}
 }
-
-func (e *Engine) freezesInTime() (n int) {
-	for _, f := range e.settings.Load().Freezes {
-		if e.cfg.InTime(f.Until) {
-			n++
-		}
-	}
-	return n
-}
-
-// freezesChanged has a process find out whether it is frozen.
-type freezesChanged struct{}
 
 func (a *actor) refreeze(ctx context.Context) {
 	a.frozenUntil = a.engine.frozenUntil(a.names().namespace)
-	a.hold(ctx)
+	a.suspend(ctx)
 }
 
-// hold suspends automatic starts and take-downs, or lets them happen: they wait
-// for the end of a freeze, and for a word where the journal is in doubt.
-func (a *actor) hold(ctx context.Context) {
-	if held := a.doubtful() || !a.frozenUntil.IsZero(); held != a.state.Held {
-		a.log.WithField("held", held).Debug("freeze changed")
-		a.step(ctx, supervise.Hold{On: held}, nil)
+// suspend suspends automatic starts and terminations while the process is frozen or its
+// record unconfirmed, and resumes them afterwards.
+func (a *actor) suspend(ctx context.Context) {
+	if suspended := a.unconfirmed() || !a.frozenUntil.IsZero(); suspended != a.state.Held {
+		a.log.WithField("held", suspended).Debug("freeze changed")
+		a.step(ctx, supervise.Hold{On: suspended}, nil)
 		return
 	}
 	a.publish()

@@ -27,7 +27,7 @@ func (g *rig) told(l *eventLog, kind string) agentproto.Event {
 func TestWhatWasGivenUpIsTriedNowAndThen(t *testing.T) {
 	t.Parallel()
 	var told eventLog
-	g := newRig(t, func(c *Config) { c.Tell, c.Timing.ProbeInterval = told.add, 200*time.Millisecond })
+	g := newRig(t, func(c *Config) { c.Emit, c.Timing.ProbeInterval = told.add, 200*time.Millisecond })
 	spec := g.spec(func(s *agentproto.Spec) {
 		s.StartCmd = "echo >>starts; [ ! -e broken ] || exit 1; setsid ./demo -pid demo.pid >/dev/null 2>&1 </dev/null &"
 		s.StartRetries, s.StartIntervalMS = 1, 10
@@ -74,7 +74,7 @@ func TestHostThatIsNotSetUpIsGivenUpAfterTwoAttempts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var told eventLog
-			g := newRig(t, func(c *Config) { c.Tell = told.add })
+			g := newRig(t, func(c *Config) { c.Emit = told.add })
 			g.script("start.sh", "echo >>starts; setsid ./demo -pid demo.pid >/dev/null 2>&1 </dev/null &")
 			spec := g.spec(func(s *agentproto.Spec) { s.StartCmd, s.StartRetries, s.StartIntervalMS = "./start.sh", 50, 10 })
 			pid := g.want("start", spec, 0, "").Status.PID
@@ -96,12 +96,12 @@ func TestHostThatIsNotSetUpIsGivenUpAfterTwoAttempts(t *testing.T) {
 func TestStartsWaitWhileTheHostHasNoRoom(t *testing.T) {
 	t.Parallel()
 	var told eventLog
-	g := newRig(t, func(c *Config) { c.Tell, c.Timing.HostPause = told.add, time.Second })
+	g := newRig(t, func(c *Config) { c.Emit, c.Timing.HostPause = told.add, time.Second })
 	spec := g.spec(func(s *agentproto.Spec) { s.StartIntervalMS = 1 })
 	pid := g.want("start", spec, 0, "").Status.PID
 	paused := time.Now()
-	g.engine.pauseStarts("no more processes")
-	g.engine.pauseStarts("no more processes")
+	g.engine.delayStarts("no more processes")
+	g.engine.delayStarts("no more processes")
 	sigkill(t, pid)
 	g.eventually("it is started again", func() bool { return g.starts() > 1 })
 	if waited := time.Since(paused); waited < g.cfg.Timing.HostPause {
@@ -182,7 +182,7 @@ func TestNothingStartsRightAfterABoot(t *testing.T) {
 func TestTakeDown(t *testing.T) {
 	t.Parallel()
 	var told eventLog
-	g := newRig(t, func(c *Config) { c.Tell = told.add })
+	g := newRig(t, func(c *Config) { c.Emit = told.add })
 	spec := g.spec(func(s *agentproto.Spec) {
 		s.StartCmd, s.StartIntervalMS, s.OpTimeoutMS = daemon("-pid demo.pid -ignore-term"), 1, 500
 	})
@@ -192,8 +192,8 @@ func TestTakeDown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g.engine.takeDown(spec.Key, main, func(procop.TerminationEnd) {})
-		g.engine.takeDown(spec.Key, main, func(procop.TerminationEnd) {}) // it is gone by then
+		g.engine.requestTermination(spec.Key, main, func(procop.TerminationEnd) {})
+		g.engine.requestTermination(spec.Key, main, func(procop.TerminationEnd) {}) // it is gone by then
 		s := g.becomes(spec, "another one runs", func(s agentproto.Status) bool { return s.Phase == "running" && s.PID != pid })
 		if s.LastExit == nil || s.LastExit.Why != "limit" || proc.Alive(main) {
 			t.Fatalf("status is %+v, want an exit by limit", s)
@@ -204,7 +204,7 @@ func TestTakeDown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.engine.takeDown(spec.Key, main, func(procop.TerminationEnd) {})
+	g.engine.requestTermination(spec.Key, main, func(procop.TerminationEnd) {})
 	if e := g.told(&told, agentproto.EventGaveUp); e.Details["reason"] != "limit" || e.PID != pid {
 		t.Fatalf("event is %+v", e)
 	}

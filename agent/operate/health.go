@@ -2,97 +2,81 @@ package operate
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"github.com/procfleet/procfleet/agent/operate/procop"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agent/supervise"
-	"github.com/procfleet/procfleet/agentproto"
 )
 
-// maxUnhealthy is how many failures of the health command in a row count.
+// maxUnhealthy is the number of failures of the health command in a row that make a
+// process unhealthy.
 const maxUnhealthy = 3
 
-// health is how the health command of a supervised process went.
+// health is the state of the health checks of a supervised process.
 type health struct {
-	main     proc.Identity // that it is about
-	due      time.Time     // when to ask next
-	asking   bool
+	main     proc.Identity // that the checks are about
+	due      time.Time     // of the next check
+	checking bool
 	failures int // in a row
-	told     bool
+	reported bool
 }
 
-// examined is the end of an inquiry for the health of a supervised process.
-type examined struct {
+// healthChecked is the end of a health check.
+type healthChecked struct {
 	main   proc.Identity
 	answer answer
 }
 
-// examine asks for the health of a supervised process that runs, when it is
-// time to.
-func (a *actor) examine(ctx context.Context, now time.Time) {
-	if a.state.Desired != supervise.Up || a.state.Work != supervise.Idle || a.spec.HealthCmd == "" {
+// checkHealth runs the health command of a supervised process when it is due.
+func (a *actor) checkHealth(ctx context.Context, now time.Time) {
+	if a.state.Desired != supervise.Up || a.state.Work != supervise.Idle || a.memory.Spec.HealthCmd == "" {
 		return
 	}
 	every, main := a.engine.cfg.Timing.Health, proc.Identity(a.state.Main)
 	if a.health.main != main {
 		a.health = health{main: main, due: now.Add(supervise.Jitter(every, rand.Float64()))}
 	}
-	if a.health.asking || now.Before(a.health.due) {
+	if a.health.checking || now.Before(a.health.due) {
 		return
 	}
-	a.health.asking, a.health.due = true, now.Add(every)
-	spec := a.spec
-	a.engine.beside(a.key, "question for its health", func() {
-		a.mailbox.put(examined{main: main, answer: a.engine.ask(ctx, howHealthy, main, &spec, 0)})
+	a.health.checking, a.health.due = true, now.Add(every)
+	spec := a.memory.Spec
+	a.engine.spawn(a.key, "question for its health", func() {
+		a.mailbox.put(healthChecked{main: main, answer: a.engine.inquiries.ask(ctx, howHealthy, main, &spec, 0)})
 	})
 }
 
-// examined counts an answer about the process.
-func (a *actor) examined(ctx context.Context, msg examined) {
-	if msg.main != a.health.main {
+func (a *actor) healthChecked(ctx context.Context, msg healthChecked) {
+	h := &a.health
+	if msg.main != h.main {
 		return
 	}
-	a.health.asking = false
-	a.health.count(msg.answer)
-	if a.health.tell() {
-		a.tellUnhealthy(msg)
+	h.checking = false
+	if h.count(msg.answer) {
+		reporter{a}.unhealthy(msg.main.PID, h.failures, msg.answer.text)
 	}
-	// It is asked for again after each failure: it may be frozen just now.
-	if a.spec.HealthRestart && a.health.failures >= maxUnhealthy && !msg.answer.ok {
-		a.condemn(ctx, condemned{
+	// The request is repeated after each failure: the process may be frozen now.
+	if a.memory.Spec.HealthRestart && h.failures >= maxUnhealthy && !msg.answer.ok {
+		a.terminateRequested(ctx, terminateRequest{
 			event: supervise.Condemned{Main: supervise.Identity(msg.main), Why: supervise.Unhealthy},
-			ended: func(procop.TerminationEnd) {}, // the log has it
+			ended: func(procop.TerminationEnd) {}, // it is logged
 		})
 	}
 }
 
-// count takes in one answer. A command that could not be run, because the host
-// has no room for it for instance, says nothing of the process.
-func (h *health) count(a answer) {
+// count counts an answer. It returns true when the process has become unhealthy, once
+// until it is healthy again. A command that could not be run, because the host cannot
+// run another process for instance, says nothing about the process.
+func (h *health) count(a answer) (unhealthy bool) {
 	switch {
 	case a.ok:
-		h.failures, h.told = 0, false
+		h.failures, h.reported = 0, false
 	case a.ran:
 		h.failures++
 	}
-}
-
-// tell reports whether it is time to tell that the process is not healthy:
-// once until it is healthy again.
-func (h *health) tell() bool {
-	now := h.failures >= maxUnhealthy && !h.told
-	h.told = h.told || now
-	return now
-}
-
-func (a *actor) tellUnhealthy(msg examined) {
-	text := fmt.Sprintf("health command failed %d times in a row: %s", a.health.failures, msg.answer.text)
-	a.log.WithField("pid", msg.main.PID).WithField("reason", text).Warn("health command failed repeatedly")
-	a.announce(agentproto.Event{
-		Kind: agentproto.EventHealthFailed, PID: msg.main.PID, Message: text,
-		Details: map[string]any{"failures": a.health.failures, "answer": msg.answer.text},
-	})
+	unhealthy = h.failures >= maxUnhealthy && !h.reported
+	h.reported = h.reported || unhealthy
+	return unhealthy
 }

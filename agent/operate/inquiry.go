@@ -16,17 +16,17 @@ import (
 
 const (
 	// inquiryLimit bounds the inquiries at a time. They have slots of their own:
-	// being asked about must not keep a process from being stopped.
+	// inquiries must not delay a stop.
 	inquiryLimit = 16
 
 	// maxAnswer bounds what is shown of an answer, in bytes.
 	maxAnswer = 256
 
-	// inTheDark is shown for an answer that did not come in time.
-	inTheDark = "timeout"
+	// noAnswer is shown for an answer that did not arrive in time.
+	noAnswer = "timeout"
 )
 
-// question is something that a command of the spec tells of the process.
+// question is what a command of the spec reports about the process.
 type question int
 
 const (
@@ -35,7 +35,7 @@ const (
 	questions // how many there are
 )
 
-// line is the command; "" = the spec has none.
+// line returns the command; "" = the spec has none.
 func (q question) line(s *agentproto.Spec) string {
 	if q == whichVersion {
 		return s.VersionCmd
@@ -43,18 +43,18 @@ func (q question) line(s *agentproto.Spec) string {
 	return s.HealthCmd
 }
 
-// answer is how an inquiry ended.
+// answer is the end of an inquiry.
 type answer struct {
 	text string // one line, at most maxAnswer bytes
-	ran  bool   // the command ran, be it too long; else it says nothing of the process
+	ran  bool   // the command ran, even if too long; else the answer says nothing about the process
 	ok   bool   // it exited with 0
 	at   time.Time
 }
 
-// inquiry is one run of a command that asks about a process.
+// inquiry is one run of a command that reports about a process.
 type inquiry struct {
 	line   string
-	over   chan struct{} // closed once answer may be read
+	over   chan struct{} // closed when answer may be read
 	answer answer
 }
 
@@ -67,10 +67,11 @@ func (in *inquiry) isOver() bool {
 	}
 }
 
-// inquiries remembers what was asked about each process and what the answer
-// was. A process is asked one thing at a time.
+// inquiries runs the commands that report about processes, and remembers their answers.
+// It runs one command at a time for each process.
 type inquiries struct {
-	slots procop.Slots
+	engine *Engine
+	slots  procop.Slots
 
 	mu sync.Mutex
 	of map[proc.Identity]*dossier
@@ -78,69 +79,69 @@ type inquiries struct {
 
 // dossier is what is known of one process.
 type dossier struct {
-	turn   procop.Slots // of one
-	latest [questions]*inquiry
-	known  [questions]string // the latest answers
-	// executable is the program that the process ran when its version was
-	// last looked at.
-	executable string
+	turn       procop.Slots // of one
+	latest     [questions]*inquiry
+	known      [questions]string // the latest answers
+	executable string            // that the process ran when its version was checked last
 }
 
-func newInquiries() *inquiries {
-	return &inquiries{slots: make(procop.Slots, inquiryLimit), of: map[proc.Identity]*dossier{}}
+func newInquiries(e *Engine) *inquiries {
+	return &inquiries{engine: e, slots: make(procop.Slots, inquiryLimit), of: map[proc.Identity]*dossier{}}
 }
 
-// open returns the inquiry whose answer counts: one that is under way or has
-// ended after notBefore; else a new one, which the caller must carry out when
-// its turn in the dossier comes.
-func (i *inquiries) open(q question, id proc.Identity, line string, notBefore time.Time) (in *inquiry, d *dossier, isNew bool) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	d = i.of[id]
-	if d == nil {
-		d = &dossier{turn: make(procop.Slots, 1)}
-		i.of[id] = d
-	}
-	in = d.latest[q]
-	if in != nil && in.line == line && (!in.isOver() || in.answer.at.After(notBefore)) {
-		return in, d, false
-	}
-	in = &inquiry{line: line, over: make(chan struct{})}
-	d.latest[q] = in
-	return in, d, true
-}
-
-// close ends an inquiry, and reports whether it changed what is known. A
-// version command that fails says nothing of the version.
-func (i *inquiries) close(q question, d *dossier, in *inquiry, a answer) (changed bool) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	in.answer = a
-	in.answer.at = time.Now()
-	close(in.over)
-	if q == whichVersion && !a.ok || d.known[q] == a.text {
-		return false
-	}
-	d.known[q] = a.text
-	return true
-}
-
-// replaced reports whether a process runs another executable than when it was
-// last looked at.
-func (i *inquiries) replaced(id proc.Identity, executable string) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
+// dossier needs mu.
+func (i *inquiries) dossier(id proc.Identity) *dossier {
 	d := i.of[id]
 	if d == nil {
 		d = &dossier{turn: make(procop.Slots, 1)}
 		i.of[id] = d
 	}
+	return d
+}
+
+// open returns the inquiry whose answer is valid, and begins one unless the latest one
+// runs or has ended after notBefore.
+func (i *inquiries) open(q question, id proc.Identity, spec *agentproto.Spec, notBefore time.Time) (in *inquiry, isNew bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	d, line := i.dossier(id), q.line(spec)
+	if in = d.latest[q]; in != nil && in.line == line && (!in.isOver() || in.answer.at.After(notBefore)) {
+		return in, false
+	}
+	in = &inquiry{line: line, over: make(chan struct{})}
+	d.latest[q] = in
+	own := *spec
+	i.engine.spawn(spec.Key, "inquiry", func() { i.run(q, d, in, &own) })
+	return in, true
+}
+
+// close ends an inquiry. A version command that fails says nothing about the version.
+func (i *inquiries) close(q question, d *dossier, in *inquiry, a answer) {
+	i.mu.Lock()
+	in.answer = a
+	in.answer.at = time.Now()
+	close(in.over)
+	changed := (q != whichVersion || a.ok) && d.known[q] != a.text
+	if changed {
+		d.known[q] = a.text
+	}
+	i.mu.Unlock()
+	if changed && q == whichVersion {
+		i.engine.cfg.Changed()
+	}
+}
+
+// replaced reports whether a process runs another executable than at the last call.
+func (i *inquiries) replaced(id proc.Identity, executable string) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	d := i.dossier(id)
 	was := d.executable
 	d.executable = executable
 	return was != "" && was != executable
 }
 
-// known are the latest answers about a process; "" = never asked.
+// known returns the latest answers about a process; "" = there is none.
 func (i *inquiries) known(id proc.Identity) (version, health string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -150,7 +151,7 @@ func (i *inquiries) known(id proc.Identity) (version, health string) {
 	return "", ""
 }
 
-// prune forgets processes that are gone.
+// prune removes processes that are gone.
 func (i *inquiries) prune(gone func(proc.Identity) bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -161,67 +162,66 @@ func (i *inquiries) prune(gone func(proc.Identity) bool) {
 	}
 }
 
-// ask returns what a command of the spec says of a running process, or has said
-// up to maxAge ago. It waits as long as ctx; the command goes on meanwhile, and
-// its answer is there for who asks next.
-func (e *Engine) ask(ctx context.Context, q question, id proc.Identity, spec *agentproto.Spec, maxAge time.Duration) answer {
-	in, d, isNew := e.inquiries.open(q, id, q.line(spec), time.Now().Add(-maxAge))
-	if isNew {
-		spec := *spec
-		e.beside(spec.Key, "inquiry", func() { e.carryOutInquiry(q, d, in, &spec) })
-	}
+// ask returns what a command of the spec reports about a running process, or has
+// reported up to maxAge ago. It waits as long as ctx. The command continues meanwhile,
+// and its answer is used by later calls.
+func (i *inquiries) ask(ctx context.Context, q question, id proc.Identity, spec *agentproto.Spec, maxAge time.Duration) answer {
+	in, _ := i.open(q, id, spec, time.Now().Add(-maxAge))
 	select {
 	case <-in.over:
 		return in.answer
 	case <-ctx.Done():
-		return answer{text: inTheDark}
+		return answer{text: noAnswer}
 	}
 }
 
-// keepVersion asks a process for its version if that was not done since it
-// started, its version command or its executable changed, or for
-// Timing.VersionAge. It waits for no answer, and reports whether it asks.
-func (e *Engine) keepVersion(id proc.Identity, spec *agentproto.Spec) (asks bool) {
+// both returns version and health of a running process. Where the spec has no command
+// for one, it returns what was passed.
+func (i *inquiries) both(ctx context.Context, id proc.Identity, spec *agentproto.Spec, version, health string) (newVersion, newHealth string) {
+	for q, text := range [questions]*string{whichVersion: &version, howHealthy: &health} {
+		if question(q).line(spec) != "" {
+			*text = i.ask(ctx, question(q), id, spec, i.engine.cfg.Timing.AnswerAge).text
+		}
+	}
+	return version, health
+}
+
+// refreshVersion runs the version command of a process if it has not run since the
+// process started, since the command or the executable changed, or for
+// Timing.VersionAge. It does not wait, and reports whether it runs the command.
+func (i *inquiries) refreshVersion(id proc.Identity, spec *agentproto.Spec) bool {
 	if spec.VersionCmd == "" || id.IsZero() {
 		return false
 	}
-	notBefore := time.Now().Add(-e.cfg.Timing.VersionAge)
-	if e.inquiries.replaced(id, executable(id)) {
+	notBefore := time.Now().Add(-i.engine.cfg.Timing.VersionAge)
+	if i.replaced(id, executable(id)) {
 		notBefore = time.Now()
 	}
-	in, d, isNew := e.inquiries.open(whichVersion, id, spec.VersionCmd, notBefore)
-	if isNew {
-		spec := *spec
-		e.beside(spec.Key, "inquiry", func() { e.carryOutInquiry(whichVersion, d, in, &spec) })
-	}
+	_, isNew := i.open(whichVersion, id, spec, notBefore)
 	return isNew
 }
 
-// executable is the program that a process runs now; "" = unknown.
+// executable returns the program that a process runs; "" = unknown.
 func executable(id proc.Identity) string {
 	path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", id.PID))
 	if err != nil {
 		return ""
 	}
-	return strings.TrimSuffix(path, " (deleted)") // the file was replaced, which the process was not
+	return strings.TrimSuffix(path, " (deleted)") // the file was replaced, the process was not
 }
 
-// inquire carries out an inquiry. It returns once the command is gone, which
-// may be long after the answer.
-func (e *Engine) carryOutInquiry(q question, d *dossier, in *inquiry, spec *agentproto.Spec) {
-	end := func(a answer) {
-		if e.inquiries.close(q, d, in, a) && q == whichVersion {
-			e.cfg.Changed()
-		}
-	}
+// run carries out an inquiry. It returns when the command has ended, which may be long
+// after the answer.
+func (i *inquiries) run(q question, d *dossier, in *inquiry, spec *agentproto.Spec) {
+	e := i.engine
 	if !d.turn.Acquire(e.life) {
 		return
 	}
 	defer d.turn.Release()
-	if !e.inquiries.slots.Acquire(e.life) {
+	if !i.slots.Acquire(e.life) {
 		return
 	}
-	defer e.inquiries.slots.Release()
+	defer i.slots.Release()
 	mark, limit := e.host.Mark(spec), min(procspec.OpTimeout(spec), e.cfg.Timing.Inquiry)
 	output := e.host.Outputs.Path(mark)
 	defer e.host.Outputs.Discard(output)
@@ -230,7 +230,7 @@ func (e *Engine) carryOutInquiry(q question, d *dossier, in *inquiry, spec *agen
 		LoginProfile: !spec.NoProfile, OutputPath: output, Key: mark, Op: "inquiry", Timeout: limit, Contained: true,
 	})
 	if err != nil {
-		end(answer{text: oneLine("not run: " + err.Error())})
+		i.close(q, d, in, answer{text: oneLine("not run: " + err.Error())})
 		return
 	}
 	e.host.Groups.Add(exec.Identity().PID)
@@ -239,18 +239,19 @@ func (e *Engine) carryOutInquiry(q question, d *dossier, in *inquiry, spec *agen
 	defer timeout.Stop()
 	select {
 	case <-exec.Done():
-		end(answerOf(exec.Result()))
+		i.close(q, d, in, answerOf(exec.Result()))
 		return
 	case <-timeout.C: // which ends the command as well
-		end(answer{text: inTheDark, ran: true})
+		i.close(q, d, in, answer{text: noAnswer, ran: true})
 	case <-e.life.Done():
 	}
-	e.seeOff(exec, spec, in.line)
+	i.awaitEnd(exec, spec, in.line)
 }
 
-// seeOff waits until a command that was asked to go has gone. The end of the
-// engine asks it, too: nobody would end it later.
-func (e *Engine) seeOff(exec *proc.Execution, spec *agentproto.Spec, line string) {
+// awaitEnd waits until a command that timed out has ended. When the engine ends it kills
+// the command, since nothing would end it later.
+func (i *inquiries) awaitEnd(exec *proc.Execution, spec *agentproto.Spec, line string) {
+	e := i.engine
 	hanging := time.NewTimer(proc.KillGrace + e.cfg.Timing.KillWait)
 	defer hanging.Stop()
 	for {
@@ -258,7 +259,7 @@ func (e *Engine) seeOff(exec *proc.Execution, spec *agentproto.Spec, line string
 		case <-exec.Done():
 			return
 		case <-hanging.C:
-			e.cfg.Tell(agentproto.Event{
+			e.cfg.Emit(agentproto.Event{
 				Kind: agentproto.EventCommandHanging, Key: spec.Key, Namespace: spec.Namespace, Name: spec.Name, ProcName: spec.ProcName,
 				PID:     exec.Identity().PID,
 				Message: fmt.Sprintf("command %s, pid %d, does not end by SIGKILL; the process is not asked anything until it does", procop.Clip(line, maxAnswer), exec.Identity().PID),
@@ -270,12 +271,12 @@ func (e *Engine) seeOff(exec *proc.Execution, spec *agentproto.Spec, line string
 	}
 }
 
-// answerOf is what a command that ended has said.
+// answerOf returns the answer of a command that ended.
 func answerOf(r proc.Result) answer {
 	said := oneLine(r.Output)
 	switch {
 	case r.TimedOut:
-		return answer{text: inTheDark, ran: true}
+		return answer{text: noAnswer, ran: true}
 	case !r.OK():
 		return answer{text: oneLine(procop.Join("failed: "+r.String(), said)), ran: true}
 	case said == "":
@@ -284,7 +285,7 @@ func answerOf(r proc.Result) answer {
 	return answer{text: said, ran: true, ok: true}
 }
 
-// oneLine is the first line of a text that says anything.
+// oneLine returns the first line of a text that is not empty.
 func oneLine(text string) string {
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" {
@@ -292,17 +293,4 @@ func oneLine(text string) string {
 		}
 	}
 	return ""
-}
-
-// inquire adds what the spec's commands report of the process that was found. While
-// something else is done with the process, the last known answers are shown.
-func (e *Engine) inquire(ctx context.Context, spec *agentproto.Spec, main proc.Identity, f *facts) {
-	if !f.running || main.IsZero() || e.snapshotOf(spec.Key).busy != "" {
-		return
-	}
-	for q, shown := range [questions]*string{whichVersion: &f.version, howHealthy: &f.health} {
-		if question(q).line(spec) != "" {
-			*shown = e.ask(ctx, question(q), main, spec, e.cfg.Timing.AnswerAge).text
-		}
-	}
 }

@@ -220,7 +220,7 @@ func TestStatusDuringAnOperationAsksNothing(t *testing.T) {
 func TestFailingHealthIsTold(t *testing.T) {
 	t.Parallel()
 	var told eventLog
-	g := newRig(t, func(c *Config) { c.Timing.Health, c.Tell = 50*time.Millisecond, told.add })
+	g := newRig(t, func(c *Config) { c.Timing.Health, c.Emit = 50*time.Millisecond, told.add })
 	spec := g.spec(func(s *agentproto.Spec) {
 		s.HealthCmd = "echo asked >>healths; [ ! -e sick ] || { echo I am sick; exit 1; }"
 	})
@@ -254,7 +254,7 @@ func TestFailingHealthIsTold(t *testing.T) {
 func TestUnhealthyProcessIsRestartedIfItIsToBe(t *testing.T) {
 	t.Parallel()
 	var told eventLog
-	g := newRig(t, func(c *Config) { c.Timing.Health, c.Tell = 50*time.Millisecond, told.add })
+	g := newRig(t, func(c *Config) { c.Timing.Health, c.Emit = 50*time.Millisecond, told.add })
 	spec := g.spec(func(s *agentproto.Spec) {
 		s.HealthRestart, s.StopCmd = true, "touch stopping; kill $(cat demo.pid)"
 		s.HealthCmd = "[ ! -e sick ] || { read pid <demo.pid; read sick <sick; [ $pid != $sick ]; }"
@@ -291,8 +291,7 @@ func TestHealthIsToldOnceForThreeFailuresInARow(t *testing.T) {
 			var h health
 			told := 0
 			for _, a := range c.answers {
-				h.count(a)
-				if h.tell() {
+				if h.count(a) {
 					told++
 				}
 			}

@@ -24,7 +24,7 @@ func (g *rig) pool(wanted, made int) agentproto.Spec {
 func TestAllInstancesAreVerifiedWatchedAndStopped(t *testing.T) {
 	t.Parallel()
 	var told eventLog
-	g := newRig(t, func(c *Config) { c.Tell = told.add })
+	g := newRig(t, func(c *Config) { c.Emit = told.add })
 	spec := g.pool(3, 3)
 	s := g.want("start", spec, 0, "").Status
 	if len(s.PIDs) != 3 || s.PID != s.PIDs[0] || s.Instances != 3 || !s.Supervised {
@@ -82,7 +82,7 @@ func TestStartThatBringsTooFewInstancesFails(t *testing.T) {
 func TestInstancesAreAdoptedByTheNextAgent(t *testing.T) {
 	t.Parallel()
 	var told eventLog
-	g := newRig(t, func(c *Config) { c.Tell = told.add })
+	g := newRig(t, func(c *Config) { c.Emit = told.add })
 	spec := g.pool(3, 3)
 	pids := g.want("start", spec, 0, "").Status.PIDs
 	g.crash()
@@ -119,7 +119,7 @@ func TestInstancesNeedAPidFile(t *testing.T) {
 
 func TestInstancesOfAnEarlierBootAreForgotten(t *testing.T) {
 	t.Parallel()
-	rec := record{Instances: []proc.Identity{{BootID: "boot before", PID: 2, Start: 1}}, Boot: "boot before"}
+	rec := record{recorded: recorded{Instances: []proc.Identity{{BootID: "boot before", PID: 2, Start: 1}}}, Boot: "boot before"}
 	if rec.forgetBoot(); len(rec.Instances) > 0 {
 		t.Fatalf("known are %v", rec.Instances)
 	}

@@ -15,23 +15,23 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// crowded is the number of processes on a host from which it is read three
-// times less often: a reading costs some 5 µs for each of them.
+// crowded is the number of processes from which a host is measured three times less
+// often: that costs about 5 µs for each of them.
 const crowded = 10_000
 
-// limiter measures the processes that have a limit of their own or share one,
-// and takes down what uses too much. Nothing is measured while there are none.
-// Its goroutine, run, is the only one that touches its fields, but for shown.
+// limiter measures the processes that have a limit of their own or share one, and
+// terminates those that exceed it. It measures nothing while there are none. Only its
+// goroutine, run, uses its fields, except for shown.
 type limiter struct {
-	engine *Engine
-	judge  *limits.Judge
-	meter  proc.UsageMeter
-	blind  bool // the latest measurement failed
-	period time.Duration
+	engine  *Engine
+	judge   *limits.Judge
+	meter   proc.UsageMeter
+	failing bool // the latest measurement failed
+	period  time.Duration
 
-	ended chan func() // capacity 1: there is one take-down at a time
+	ended chan func() // capacity 1: there is one termination at a time
 
-	// shown is what was measured last, for statuses.
+	// shown is the latest measurement, for statuses.
 	shown atomic.Pointer[map[proc.Identity]proc.TreeUsage]
 }
 
@@ -54,13 +54,13 @@ func (l *limiter) run(ctx context.Context) {
 			end()
 		case <-next.C:
 			l.sample()
-			// From the end of one to the next: a slow host is not read all the time.
+			// Count from the end, so that a slow host is not measured all the time.
 			next.Reset(l.period)
 		}
 	}
 }
 
-// subject is a process whose usage matters.
+// subject is a process that is measured.
 type subject struct {
 	main     proc.Identity
 	snapshot *snapshot
@@ -70,10 +70,10 @@ type subject struct {
 // sample measures once and acts on a limit that is exceeded.
 func (l *limiter) sample() {
 	defer l.engine.rescue("", "watching limits", func(string) {})
-	pools := l.engine.pools()
-	subjects := l.engine.limited(pools)
+	pools := l.pools()
+	subjects := l.subjects(pools)
 	if len(subjects) == 0 {
-		l.forget()
+		l.reset()
 		return
 	}
 	usage, err := l.measure(subjects)
@@ -90,7 +90,7 @@ func (l *limiter) sample() {
 	}
 }
 
-func (l *limiter) forget() {
+func (l *limiter) reset() {
 	l.shown.Store(nil)
 	l.judge.Read(limits.Reading{})
 	l.meter, l.period = proc.UsageMeter{}, l.engine.cfg.Timing.UsageSample
@@ -104,17 +104,17 @@ func (l *limiter) measure(subjects map[string]subject) (proc.Usage, error) {
 	managed := func(pid int) bool { return l.engine.host.Claims.OtherHas(pid, "") }
 	usage, err := l.meter.Measure(roots, managed)
 	switch {
-	case err != nil && !l.blind:
+	case err != nil && !l.failing:
 		l.engine.cfg.Log.WithError(err).Warn("limit checks suspended: process metrics unreadable")
-	case err == nil && l.blind:
+	case err == nil && l.failing:
 		l.engine.cfg.Log.Info("limit checks resumed")
 	}
-	l.blind = err != nil
+	l.failing = err != nil
 	l.period = pace(l.engine.cfg.Timing.UsageSample, usage.Processes)
 	return usage, err
 }
 
-// pace is how often a host with so many processes is read.
+// pace returns the interval of measurements on a host with so many processes.
 func pace(sample time.Duration, processes int) time.Duration {
 	if processes >= crowded {
 		return 3 * sample
@@ -122,9 +122,9 @@ func pace(sample time.Duration, processes int) time.Duration {
 	return sample
 }
 
-// pools are the groups of this host.
-func (e *Engine) pools() []limits.Pool {
-	settings := e.settings.Load()
+// pools returns the groups of this host.
+func (l *limiter) pools() []limits.Pool {
+	settings := l.engine.settings.Load()
 	pools := make([]limits.Pool, 0, len(settings.Groups))
 	for _, g := range settings.Groups {
 		pools = append(pools, limits.Pool{
@@ -135,35 +135,28 @@ func (e *Engine) pools() []limits.Pool {
 	return pools
 }
 
-// limited are the processes that run and have a limit or share one, by key. A
-// process that is meant to be kept alive and was released is left alone.
-func (e *Engine) limited(pools []limits.Pool) map[string]subject {
+// subjects returns the processes that run and have a limit or share one, by key. A
+// resident process that was released is not one.
+func (l *limiter) subjects(pools []limits.Pool) map[string]subject {
 	shared := map[string]bool{}
 	for _, p := range pools {
 		shared[p.Namespace] = true
 	}
 	subjects := map[string]subject{}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for key, a := range e.actors {
-		s := a.snapshot.Load()
+	for key, s := range l.engine.snapshots() {
 		limited := s.spec.CPULimit > 0 || s.spec.MemoryLimit > 0 || shared[s.spec.Namespace]
 		ours := s.kept && (s.supervised() || s.spec.Type != procspec.Resident)
 		if ours && limited && !s.known.Main.IsZero() {
-			subjects[key] = subject{main: s.known.Main, snapshot: s, deferred: e.defers(s)}
+			// It must not be terminated now, whatever it uses, while work on it is going on,
+			// its state is unknown, or its host or namespace is frozen.
+			deferred := s.busy != "" || s.phase != supervise.Running || !s.settled || s.held
+			subjects[key] = subject{main: s.known.Main, snapshot: s, deferred: deferred}
 		}
 	}
 	return subjects
 }
 
-// defers reports whether a process must be left alone now, whatever it uses:
-// something is being done with it, nobody knows how it stands, or its host or
-// namespace is frozen.
-func (e *Engine) defers(s *snapshot) bool {
-	return s.busy != "" || s.phase != supervise.Running || !s.settled || s.held
-}
-
-// reading is a measurement as the judge wants it.
+// reading returns a measurement in the form of the judge.
 func reading(subjects map[string]subject, usage proc.Usage, pools []limits.Pool, period time.Duration) limits.Reading {
 	r := limits.Reading{At: usage.At, Period: period, Pools: pools}
 	for key, s := range subjects {
@@ -181,8 +174,8 @@ func reading(subjects map[string]subject, usage proc.Usage, pools []limits.Pool,
 	return r
 }
 
-// confirm judges memory once more by what trees of several processes really
-// use: what they share is in the figure of each.
+// confirm judges memory once more by the proportional memory of trees of several
+// processes: shared memory counts for each of them in the first measurement.
 func (l *limiter) confirm(b limits.Breach, subjects map[string]subject, usage proc.Usage) (limits.Breach, bool) {
 	if b.Metric != limits.Memory {
 		return b, true
@@ -211,21 +204,21 @@ func (l *limiter) confirm(b limits.Breach, subjects map[string]subject, usage pr
 	return better, still
 }
 
-// act takes the process down and tells so once that is over. It does not wait.
+// act terminates the process, and emits an event when that has ended. It does not wait.
 func (l *limiter) act(b limits.Breach, s subject, of proc.Capacity) {
 	l.judge.Begin(b)
-	l.engine.takeDown(b.Key, s.main, func(end procop.TerminationEnd) {
+	l.engine.requestTermination(b.Key, s.main, func(end procop.TerminationEnd) {
 		l.ended <- func() {
-			l.judge.End(b, time.Duration(l.engine.now()), end.Begun)
+			l.judge.End(b, time.Duration(l.engine.clock.now()), end.Begun)
 			if end.Begun {
-				l.engine.cfg.Tell(exceeded(b, s, of, end))
+				l.engine.cfg.Emit(exceeded(b, s, of, end))
 			}
 		}
 	})
 }
 
-// usageOf is what the tree of a process was measured to use last; zero if it
-// is not measured, since no limit applies to it.
+// usageOf returns the latest measured usage of a process's tree; zero if it is not
+// measured, since no limit applies to it.
 func (l *limiter) usageOf(main proc.Identity) proc.TreeUsage {
 	if trees := l.shown.Load(); trees != nil {
 		return (*trees)[main]
@@ -233,10 +226,10 @@ func (l *limiter) usageOf(main proc.Identity) proc.TreeUsage {
 	return proc.TreeUsage{}
 }
 
-// maxToldMembers bounds the members of a group that an event names.
-const maxToldMembers = 50
+// maxEventMembers bounds the members of a group that an event names.
+const maxEventMembers = 50
 
-// exceeded tells why a process was taken down, and how that ended.
+// exceeded returns the event that says why a process was terminated, and how that ended.
 func exceeded(b limits.Breach, s subject, of proc.Capacity, end procop.TerminationEnd) agentproto.Event {
 	n := s.snapshot.names
 	event := agentproto.Event{
@@ -257,9 +250,9 @@ func exceeded(b limits.Breach, s subject, of proc.Capacity, end procop.Terminati
 	return event
 }
 
-// poolDetails say why this member had to go.
+// poolDetails says why this member was chosen.
 func poolDetails(b limits.Breach) map[string]any {
-	members := make([]map[string]any, 0, min(len(b.Members), maxToldMembers))
+	members := make([]map[string]any, 0, min(len(b.Members), maxEventMembers))
 	for _, m := range b.Members[:cap(members)] {
 		members = append(members, map[string]any{
 			"key": m.Key, "pid": m.Main.PID, "usage": m.Usage, "limit": m.Limit, "score": m.Score, "minor": m.Minor,

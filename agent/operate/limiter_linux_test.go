@@ -18,7 +18,7 @@ func limitRig(t *testing.T) (*rig, *eventLog) {
 	t.Helper()
 	var told eventLog
 	return newRig(t, func(c *Config) {
-		c.Tell = told.add
+		c.Emit = told.add
 		c.Timing.UsageSample, c.Timing.UsageWindow, c.Timing.UsageArm = 50*time.Millisecond, 300*time.Millisecond, 50*time.Millisecond
 		c.Timing.TakeDownSpacing = 50 * time.Millisecond
 	}), &told

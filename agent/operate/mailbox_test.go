@@ -10,7 +10,7 @@ import (
 func TestRemindersDoNotPileUpBeforeAGoroutineThatIsBusy(t *testing.T) {
 	t.Parallel()
 	m := newMailbox(func() {})
-	m.put(ended{id: "an operation", report: procop.Report{Aliases: []string{"cannot be compared"}}})
+	m.put(completed{id: "an operation", report: procop.Report{Aliases: []string{"cannot be compared"}}})
 	for range 1000 {
 		m.remind(supervise.Swept{})
 		m.remind(freezesChanged{})

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/procfleet/procfleet/agent/local"
 	"github.com/procfleet/procfleet/agent/operate/procspec"
 	"github.com/procfleet/procfleet/agent/proc"
 	"github.com/procfleet/procfleet/agent/supervise"
@@ -20,42 +21,31 @@ func namesOf(s agentproto.Spec) names { return names{s.Namespace, s.Name, s.Proc
 
 func (a *actor) names() names {
 	if a.state.Kept {
-		return namesOf(a.spec)
+		return namesOf(a.memory.Spec)
 	}
-	return a.named
+	return a.memory.named
 }
 
-// resting is what is remembered of a key that needs no actor: that its process
-// was stopped. There may be thousands of them.
+// resting is what is remembered of a key without an actor: that its process was stopped.
+// There may be thousands of them.
 type resting struct {
 	snapshot *snapshot
 	saved    digest // of its record in the journal
 }
 
-func (a *actor) rest() resting { return resting{snapshot: a.snapshot.Load(), saved: a.saved} }
+func (a *actor) rest() resting { return resting{snapshot: a.snapshot.Load(), saved: a.memory.saved} }
 
-// lay takes over as a resting one what an earlier agent process remembered.
-func (e *Engine) lay(a *actor) {
-	a.publish()
-	s := *a.snapshot.Load()
-	s.changedAt = a.stoppedAt
-	a.snapshot.Store(&s)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.resting[a.key] = a.rest()
-}
-
-// wake takes up what rest left.
+// wake restores what rest returned.
 func (a *actor) wake(left resting) {
 	s := left.snapshot
 	a.state.Desired, a.state.Phase = supervise.Down, s.phase
-	a.named, a.saved = s.names, left.saved
-	a.startedAt, a.stoppedAt, a.changedAt = s.startedAt, s.stoppedAt, s.changedAt
+	a.memory.named, a.memory.saved = s.names, left.saved
+	a.memory.StartedAt, a.memory.StoppedAt = s.startedAt, s.stoppedAt
 	a.snapshot.Store(s)
 }
 
-// countDown notes since when a key is wanted down; the zero time says that it
-// is not any more. Beyond the limit the one that was stopped longest ago goes.
+// countDown records since when a key's process is wanted down; the zero time says that it
+// no longer is. Beyond the limit, the one that was stopped longest ago is forgotten.
 func (e *Engine) countDown(key string, since time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -64,34 +54,30 @@ func (e *Engine) countDown(key string, since time.Time) {
 		return
 	}
 	e.downs[key] = since
-	if len(e.downs) > e.cfg.DownLimit {
-		oldest := e.oldestDown()
-		delete(e.downs, oldest)
-		e.actor(oldest).mailbox.put(letGo{})
+	if len(e.downs) <= e.cfg.DownLimit {
+		return
 	}
-}
-
-func (e *Engine) oldestDown() (oldest string) {
-	for key, since := range e.downs {
-		if at, ok := e.downs[oldest]; !ok || since.Before(at) {
-			oldest = key
+	oldest := key
+	for other, at := range e.downs {
+		if at.Before(e.downs[oldest]) {
+			oldest = other
 		}
 	}
-	return oldest
+	delete(e.downs, oldest)
+	e.actor(oldest).mailbox.put(forgetDown{})
 }
 
-// letGo forgets that the process was stopped, unless something is just being
-// done with it.
-func (a *actor) letGo() {
+// forgetDown forgets that the process was stopped, unless work on it is going on.
+func (a *actor) forgetDown() {
 	if a.state.Desired != supervise.Down || a.state.Work != supervise.Idle || a.state.Main != (supervise.Identity{}) {
 		return
 	}
-	a.state.Desired, a.stoppedAt = supervise.None, time.Time{}
+	a.state.Desired, a.memory.StoppedAt = supervise.None, time.Time{}
 	a.publish()
 	a.trySave()
 }
 
-// standing is what tells one report of a process from the next, figures apart.
+// standing is the part of a snapshot whose changes are reported at once.
 type standing struct {
 	listed  bool
 	desired supervise.Desired
@@ -106,26 +92,41 @@ func (s *snapshot) reported() standing {
 	return standing{listed: true, desired: s.desired, phase: s.phase, main: s.known.Main}
 }
 
-// listed reports whether the engine knows anything of the process that whoever
-// looks up the host should see.
+// listed reports whether lists of the host's processes contain the process.
 func (s *snapshot) listed() bool {
 	return s.kept || s.desired == supervise.Down || !s.known.Main.IsZero()
 }
 
-// Processes returns every process that the engine knows, those that are kept
-// alive first, each group by key. It looks for none: the figures are those of
-// the processes that are followed anyway, which costs one small file each. Of
-// what is not followed Status.At says when it was seen last.
+// Processes returns every process that the engine knows, those that are kept alive first,
+// each group by key. It searches for none: it measures the processes that are followed
+// anyway, which costs one small file each. For the others Status.At says when they were
+// seen last.
 func (e *Engine) Processes() []agentproto.ManagedProcess {
 	known := e.snapshots()
 	host := e.readHost()
 	all := make([]agentproto.ManagedProcess, 0, len(known))
-	room := inquiryLimit
+	refreshes := inquiryLimit
 	for _, key := range inOrder(known) {
-		all = append(all, e.managed(key, known[key], host))
-		if s := known[key]; room > 0 && all[len(all)-1].Status.Running && s.busy == "" && e.keepVersion(s.known.Main, &s.spec) {
-			room-- // each answer makes a report, which asks the next ones
+		m, s := e.managed(key, known[key], host), known[key]
+		all = append(all, m)
+		if refreshes > 0 && m.Status.Running && s.busy == "" && e.inquiries.refreshVersion(s.known.Main, &s.spec) {
+			refreshes-- // each answer makes a report, which refreshes the next ones
 		}
+	}
+	return all
+}
+
+// Overview returns every process that the engine knows, in the order of
+// [Engine.Processes], as it is shown on its own host: its state and what happens to it
+// next. It searches for none and waits for no operation.
+func (e *Engine) Overview() []local.Process {
+	known := e.snapshots()
+	host := e.readHost()
+	all := make([]local.Process, 0, len(known))
+	for _, key := range inOrder(known) {
+		s := known[key]
+		m := e.managed(key, s, host)
+		all = append(all, s.overview(&m))
 	}
 	return all
 }
@@ -138,7 +139,7 @@ func (e *Engine) readHost() proc.Host {
 	return host
 }
 
-// inOrder are the keys of those that are kept alive, then the others.
+// inOrder returns the keys of those that are kept alive, then the others.
 func inOrder(known map[string]*snapshot) []string {
 	keys := slices.Collect(maps.Keys(known))
 	slices.SortFunc(keys, func(a, b string) int {
@@ -153,33 +154,17 @@ func inOrder(known map[string]*snapshot) []string {
 	return keys
 }
 
-// snapshots are those of every process that is listed.
-func (e *Engine) snapshots() map[string]*snapshot {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	known := make(map[string]*snapshot, len(e.actors)+len(e.resting))
-	for key, left := range e.resting {
-		known[key] = left.snapshot
-	}
-	for key, a := range e.actors {
-		if s := a.snapshot.Load(); s.listed() {
-			known[key] = s
-		}
-	}
-	return known
-}
-
 func (e *Engine) managed(key string, s *snapshot, host proc.Host) agentproto.ManagedProcess {
 	f := facts{shown: true, at: time.Now().UTC(), host: host}
-	if s.supervised() && procspec.HasInstances(&s.spec) { // of others only the main one is followed
-		f.pids, f.wanted = pids(s.known.Instances), s.spec.Instances
+	if s.supervised() && procspec.HasInstances(&s.spec) { // of other processes only the main one is followed
+		f.pids, f.wanted = alivePIDs(s.known.Instances), s.spec.Instances
 	}
 	if main := s.known.Main; !main.IsZero() {
 		var err error
 		f.process, err = e.gauges.describe(main, host, proc.Measure)
 		f.running = err == nil
 		if s.quiet && f.process.Suspended() {
-			e.suspended(key)
+			e.remind(key, supervise.Swept{})
 		}
 		f.tree = e.limiter.usageOf(main)
 		f.version, f.health = e.inquiries.known(main)
@@ -201,8 +186,8 @@ func (e *Engine) managed(key string, s *snapshot, host proc.Host) agentproto.Man
 	return m
 }
 
-// brief leaves out of a status what is for people who look at one process, and
-// digits that mean nothing: an agent may report thousands.
+// brief removes from a status what is only useful for a single process, and insignificant
+// digits: an agent may report thousands.
 func brief(s *agentproto.Status) {
 	s.Evidence = ""
 	for _, t := range []*time.Time{&s.At, &s.StartedAt, &s.RegisteredAt, &s.LastStartedAt, &s.NextRetryAt, &s.NextRunAt} {
@@ -210,5 +195,49 @@ func brief(s *agentproto.Status) {
 	}
 	for _, percent := range []*float64{&s.CPU, &s.CPUAverage, &s.MemoryPercent, &s.TreeCPU} {
 		*percent = math.Round(*percent*100) / 100
+	}
+}
+
+// overview combines a snapshot with its report.
+func (s *snapshot) overview(m *agentproto.ManagedProcess) local.Process {
+	st := &m.Status
+	p := local.Process{
+		Key: m.Key, Namespace: m.Namespace, Name: m.Name, ProcName: m.ProcName, Desired: m.Desired,
+		State: st.Phase, PID: st.PID, PIDs: slices.Clone(st.PIDs), Since: s.changedAt,
+		Restarts: st.Restarts, Failures: st.Failures, LastExit: st.LastExit,
+		Limits: local.Limits{CPU: s.spec.CPULimit, Memory: s.spec.MemoryLimit}, Busy: s.busy, GivenUp: s.givenUp,
+	}
+	if st.Running {
+		p.Since = st.StartedAt
+	}
+	p.NextAction, p.NextAt = s.next(st)
+	return p
+}
+
+// next returns what the engine does next without an operation, and when.
+func (s *snapshot) next(st *agentproto.Status) (action string, at time.Time) {
+	switch {
+	case s.quarantined:
+		return local.NextQuarantined, time.Time{}
+	case s.busy != "":
+		return local.NextFinish, time.Time{}
+	case !s.supervised():
+		return local.NextNothing, time.Time{}
+	case !s.settled:
+		return local.NextLook, time.Time{}
+	case !st.FrozenUntil.IsZero():
+		return local.NextFrozen, st.FrozenUntil
+	case s.held:
+		return local.NextHeld, time.Time{}
+	case !st.NextRunAt.IsZero():
+		return local.NextRun, st.NextRunAt
+	case st.Running:
+		return local.NextWatch, time.Time{}
+	case !st.NextRetryAt.IsZero():
+		return local.NextStart, st.NextRetryAt
+	case s.phase == supervise.Fatal:
+		return local.NextAdopt, time.Time{}
+	default:
+		return local.NextLook, time.Time{}
 	}
 }

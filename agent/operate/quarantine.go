@@ -7,87 +7,89 @@ import (
 
 	"github.com/procfleet/procfleet/agent/operate/procop"
 	"github.com/procfleet/procfleet/agent/supervise"
-	"github.com/procfleet/procfleet/agentproto"
 )
 
-// maxFaults is how many faults of the agent with one process it takes until it
-// leaves that process alone.
-const maxFaults = 3
+// maxPanics is the number of panics over one process after which the agent leaves it
+// alone.
+const maxPanics = 3
 
-// rescue, deferred, keeps a fault in work on one key from ending the agent.
-// instead is told the cause.
-func (e *Engine) rescue(key, what string, instead func(cause string)) {
+// rescue, deferred, keeps a panic in the work on one key from ending the agent. It
+// passes the cause to handle.
+func (e *Engine) rescue(key, what string, handle func(cause string)) {
 	if cause := recover(); cause != nil {
 		e.cfg.Log.WithField("process", key).WithField("error", fmt.Sprint(cause)).
 			WithField("stack", string(debug.Stack())).Error(what + " panicked")
-		instead(fmt.Sprint(cause))
+		handle(fmt.Sprint(cause))
 	}
 }
 
-// faulted says that the agent itself failed at this process.
-type faulted struct{ cause string }
+// panicked says that the agent panicked over this process.
+type panicked struct{ cause string }
 
-// fault is safe for concurrent use.
-func (a *actor) fault(cause string) { a.mailbox.put(faulted{cause: cause}) }
+// panicked counts a panic. It is safe for concurrent use.
+func (a *actor) panicked(cause string) { a.mailbox.put(panicked{cause: cause}) }
 
-// faulted counts the agent's own faults with this process; what it is is not
-// known until a look was concluded.
-func (a *actor) faulted(ctx context.Context, msg faulted) {
-	a.faults++
+func (r *registry) panicked(key, cause string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a, ok := r.actors[key]; ok {
+		a.panicked(cause)
+	}
+}
+
+// countPanic makes the state of the process unknown until the next search.
+func (a *actor) countPanic(ctx context.Context, msg panicked) {
+	a.panics++
 	switch {
-	case a.faults == maxFaults:
+	case a.panics == maxPanics:
 		a.quarantine(ctx, msg.cause)
-	case a.faults < maxFaults && a.state.Work == supervise.Idle:
+	case a.panics < maxPanics && a.state.Work == supervise.Idle:
 		a.state.Phase = supervise.Unknown
 		a.step(ctx, supervise.Swept{}, nil)
 	}
 }
 
-func (a *actor) quarantined() bool { return a.faults >= maxFaults }
+func (a *actor) quarantined() bool { return a.panics >= maxPanics }
 
-// quarantine leaves the process alone until the agent starts anew: whatever
-// goes wrong with it may do harm to it and must not do so to others.
+// quarantine leaves the process alone until the agent is restarted: whatever fails must
+// not harm this process or others.
 func (a *actor) quarantine(ctx context.Context, cause string) {
 	a.state.Phase = supervise.Unknown
-	a.disarm()
-	a.stopWatching()
-	a.giveWay()
+	a.auto.disarm()
+	a.watch.stop()
+	a.auto.yield()
 	for id, o := range a.ops {
 		if a.state.Work != supervise.Operating || id != a.state.Op.ID {
 			delete(a.ops, id)
-			a.engine.turnAway(ctx, o.op, inQuarantine())
+			a.engine.reject(ctx, o.op, inQuarantine())
 		}
 	}
 	a.publish()
-	a.log.WithField("error", cause).Error("process quarantined after repeated panics; restart the agent")
-	a.announce(agentproto.Event{
-		Kind: agentproto.EventQuarantined, PID: a.state.Main.PID,
-		Message: fmt.Sprintf("the agent failed at it %d times, lately by %q, and leaves it alone until the agent is restarted", maxFaults, cause),
-	})
+	reporter{a}.quarantined(cause)
 }
 
 func inQuarantine() procop.Completion {
 	return procop.Abnormal("the agent failed at this process repeatedly and leaves it alone; see its log, and restart it")
 }
 
-// handleQuarantined handles a message of a process that is left alone: what is under
-// way ends, and nothing begins.
+// handleQuarantined handles a message about a process that is left alone: what runs
+// ends, and nothing begins.
 func (a *actor) handleQuarantined(ctx context.Context, msg message) {
 	switch msg := msg.(type) {
 	case submission:
-		a.engine.turnAway(ctx, msg.order.op, inQuarantine())
-	case ended:
+		a.engine.reject(ctx, msg.order.op, inQuarantine())
+	case completed:
 		defer a.engine.drain.end()
 		order := a.ops[msg.id]
 		delete(a.ops, msg.id)
 		a.engine.finish(ctx, order.op, msg.result)
-	case autoSpawned:
-		a.spawned(msg)
-	case condemned:
+	case startSpawned:
+		a.startSpawned(msg)
+	case terminateRequest:
 		msg.ended(procop.TerminationEnd{})
-	case takenDown:
+	case terminated:
 		a.engine.drain.end()
-		a.tellCondemner(msg.end)
+		a.auto.reportEnd(msg.end)
 	case autoStarted:
 		a.engine.drain.end()
 	}

@@ -27,7 +27,7 @@ func TestProcessThatTheAgentFailsAtIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	var told eventLog
 	g := newRig(t, func(c *Config) {
-		c.Tell = told.add
+		c.Emit = told.add
 		c.Ledger = faulty{c.Ledger.(*ledger), "faulty"}
 	})
 	specs := g.specs(2)
@@ -61,7 +61,7 @@ func TestFaultInAStatusIsItsResultAndEndsNothingElse(t *testing.T) {
 		ID: journal.ID{Task: "T", Item: 1}, Action: "stop", Spec: spec, AcceptedAt: time.Now(),
 		NotAfter: time.Now().Add(-time.Hour),
 	}
-	g.engine.turnAway(t.Context(), old, procop.Expired(&old))
+	g.engine.reject(t.Context(), old, procop.Expired(&old))
 	if r := g.result(old.ID); r.Code != agentproto.CodeFailed || r.Status != nil {
 		t.Fatalf("result is %+v", r)
 	}

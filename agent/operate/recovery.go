@@ -12,10 +12,10 @@ import (
 	"github.com/procfleet/procfleet/agent/supervise"
 )
 
-// Recover takes over what an earlier agent process left. Processes are looked
-// for and adopted without running anything; operations that had begun are
-// judged by what is there now and never run again; those that had not begun
-// wait for [Engine.Resume]. Call it once, before Submit.
+// Recover takes over what an earlier agent process left. It searches for processes and
+// adopts them without running anything. Operations that had begun are completed by the
+// present state of their process and never run again; those that had not begun wait for
+// [Engine.Resume]. Call it once, before Submit.
 func (e *Engine) Recover(left journal.Recovered) {
 	if err := e.host.Outputs.Recover(); err != nil {
 		e.cfg.Log.WithError(err).Warn("old output files not recovered")
@@ -31,8 +31,8 @@ func (e *Engine) Recover(left journal.Recovered) {
 		}
 		e.countDown(key, down)
 	}
-	// Nothing begins before every operation is with its process: what was begun
-	// may still be under way, and an automatic start must not run beside it.
+	// Start no actor before every operation is with its own: a command that was left may
+	// still run, and an automatic start must not run beside it.
 	defer func() {
 		for _, a := range adopted {
 			a.mailbox.open()
@@ -54,10 +54,9 @@ func (e *Engine) Recover(left journal.Recovered) {
 	e.recovered = waiting
 }
 
-// Resume carries out what Recover found and had not begun, unless its time has
-// passed by Config.InTime. Call it when that knows the server's time: this
-// host's clock may be wrong by days after a boot, and an operation of
-// yesterday would be executed today.
+// Resume carries out the recovered operations that had not begun, unless they are too old
+// by Config.InTime. Call it when that knows the server's time: this host's clock may be
+// wrong by days after a boot, and an operation of yesterday would be executed today.
 func (e *Engine) Resume() {
 	e.mu.Lock()
 	waiting := e.recovered
@@ -66,21 +65,21 @@ func (e *Engine) Resume() {
 	for _, op := range waiting {
 		switch received := receivedAt(&op); {
 		case e.cfg.InTime(received.Add(-clockError)):
-			// How long the agent was down is not known: the task may have ended.
-			e.turnAway(e.life, op, procop.Refused("agent restarted, not executed: the servers' clock was set back"))
+			// How long the agent was down is unknown: the task may have ended.
+			e.reject(e.life, op, procop.Refused("agent restarted, not executed: the servers' clock was set back"))
 		case e.host.Late(&op) || e.cfg.InTime(received.Add(procspec.Budget(&op.Spec))):
-			e.submit(order{op: op}) // which refuses what is late
+			e.submit(order{op: op}) // which rejects what is late
 		default:
-			e.turnAway(e.life, op, procop.Refused("agent restarted, not executed: too old"))
+			e.reject(e.life, op, procop.Refused("agent restarted, not executed: too old"))
 		}
 	}
 }
 
-// clockError is by how much two estimates of the servers' time may differ.
+// clockError is the largest difference between two estimates of the servers' time.
 const clockError = 5 * time.Second
 
-// receivedAt is when an operation was accepted, by the server's clock. Records
-// of older agents have the host's time only.
+// receivedAt returns when an operation was accepted, by the server's clock. Records of
+// older agents have the host's time only.
 func receivedAt(op *journal.Op) time.Time {
 	if op.ReceivedAt.IsZero() {
 		return op.AcceptedAt
@@ -88,30 +87,38 @@ func receivedAt(op *journal.Op) time.Time {
 	return op.ReceivedAt
 }
 
-// adopt returns an actor that has not begun, nil if the key needs none, and
-// since when the process is wanted down; zero if it is not.
+// adopt returns an actor that handles no messages yet, nil if the key needs none, and since
+// when the process is wanted down; zero if it is not.
 func (e *Engine) adopt(key string, text json.RawMessage) (a *actor, down time.Time) {
 	a = newActor(e, key)
 	if err := a.restore(text); err != nil {
 		e.cfg.Log.WithError(err).WithField("process", key).Error("process unmanaged: record unreadable")
 		return nil, time.Time{}
 	}
+	m := &a.memory
 	if a.state.Desired == supervise.Down && a.forgettable() {
-		e.lay(a)
-		return nil, a.stoppedAt
+		a.publish()
+		left := a.rest()
+		left.snapshot.changedAt = m.StoppedAt
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.resting[key] = left
+		return nil, m.StoppedAt
 	}
 	if a.state.Kept {
-		e.host.Claims.AddMark(e.host.Mark(&a.spec), &a.spec)
+		e.host.Claims.AddMark(e.host.Mark(&m.Spec), &m.Spec)
 	}
 	if proc.Alive(proc.Identity(a.state.Main)) {
 		a.settle()
 	}
-	e.host.Claims.ClaimInstances(key, slices.DeleteFunc(slices.Clone(a.instances), func(id proc.Identity) bool { return !proc.Alive(id) }))
-	if a.state.Desired == supervise.Up && procspec.HasSchedule(&a.spec) {
+	e.host.Claims.ClaimInstances(key, slices.DeleteFunc(slices.Clone(m.Instances), func(id proc.Identity) bool { return !proc.Alive(id) }))
+	if a.state.Desired == supervise.Up && procspec.HasSchedule(&m.Spec) {
 		a.replan()
 	}
 	a.publish()
-	a.awaitLook()
+	unsettled := *a.snapshot.Load() // until the first search
+	unsettled.settled = false
+	a.snapshot.Store(&unsettled)
 	a.mailbox.put(supervise.Recovered{NotBefore: a.notBefore()})
 	if a.state.Desired == supervise.Up {
 		e.countSupervised(true)
@@ -119,16 +126,16 @@ func (e *Engine) adopt(key string, text json.RawMessage) (a *actor, down time.Ti
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.actors[key] = a
-	return a, a.stoppedAt
+	return a, m.StoppedAt
 }
 
-// notBefore is the first moment of an automatic start: on a host that has just
-// booted, what starts processes at the boot goes first.
+// notBefore returns the first moment of an automatic start: on a host that has just
+// booted, the programs that start processes at boot go first.
 func (a *actor) notBefore() supervise.Moment {
 	t := a.engine.cfg.Timing
 	earliest := supervise.Moment(t.BootUptime)
-	if a.booted {
-		earliest = max(earliest, a.engine.now()+supervise.Moment(t.BootGrace))
+	if a.memory.rebooted {
+		earliest = max(earliest, a.engine.clock.now()+supervise.Moment(t.BootGrace))
 	}
 	return earliest
 }

@@ -12,7 +12,7 @@ import (
 func TestTwoMastersAreToldAndLeftAlone(t *testing.T) {
 	t.Parallel()
 	var told eventLog
-	g := newRig(t, func(c *Config) { c.Tell, c.Timing.RivalWait = told.add, 300*time.Millisecond })
+	g := newRig(t, func(c *Config) { c.Emit, c.Timing.RivalWait = told.add, 300*time.Millisecond })
 	spec := g.spec(func(s *agentproto.Spec) { s.StartIntervalMS = 60_000 })
 	old := g.want("start", spec, 0, "").Status.PID
 	other := startByHand(t, g)
@@ -38,7 +38,7 @@ func TestTwoMastersAreToldAndLeftAlone(t *testing.T) {
 func TestProcessThatReplacesItselfIsFollowed(t *testing.T) {
 	t.Parallel()
 	var told eventLog
-	g := newRig(t, func(c *Config) { c.Tell, c.Timing.RivalWait = told.add, time.Hour })
+	g := newRig(t, func(c *Config) { c.Emit, c.Timing.RivalWait = told.add, time.Hour })
 	spec := g.spec(func(s *agentproto.Spec) { s.StartCmd = daemon("-pid demo.pid -heir heir") })
 	old := g.want("start", spec, 0, "").Status.PID
 	g.write("heir", "")
@@ -54,7 +54,7 @@ func TestProcessThatReplacesItselfIsFollowed(t *testing.T) {
 func TestSuspendedProcessIsToldAndLeftAlone(t *testing.T) {
 	t.Parallel()
 	var told eventLog
-	g := newRig(t, func(c *Config) { c.Tell = told.add })
+	g := newRig(t, func(c *Config) { c.Emit = told.add })
 	spec := g.spec()
 	pid := g.want("start", spec, 0, "").Status.PID
 	id, err := proc.Identify(pid)
@@ -83,7 +83,7 @@ func TestSuspendedProcessIsToldAndLeftAlone(t *testing.T) {
 func TestWhatSomebodyElseStartedIsTold(t *testing.T) {
 	t.Parallel()
 	var told eventLog
-	g := newRig(t, func(c *Config) { c.Tell = told.add })
+	g := newRig(t, func(c *Config) { c.Emit = told.add })
 	spec := g.spec(func(s *agentproto.Spec) { s.StartIntervalMS, s.StartRetries = 60_000, 0 })
 	sigkill(t, g.want("start", spec, 0, "").Status.PID)
 	g.becomes(spec, "it is given up", func(s agentproto.Status) bool { return s.Phase == "fatal" })

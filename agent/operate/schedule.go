@@ -9,8 +9,7 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// schedule is when a periodic process is run. It belongs to the process's
-// goroutine.
+// schedule is when a periodic process is run. It belongs to the actor.
 type schedule struct {
 	table supervise.Timetable
 	rhythm
@@ -18,49 +17,50 @@ type schedule struct {
 	timer  *time.Timer
 }
 
-// rhythm is what is kept on disk of a schedule. Its times are the engine's
-// own of a cycle, and by the host's clock of a crontab.
+// rhythm is the part of a schedule that the journal stores. Its times are those of
+// [clock.schedule].
 type rhythm struct {
-	Anchor time.Time `json:"anchor,omitzero"` // begin of the cycle
-	Served time.Time `json:"served,omitzero"` // latest tick that led to a run, or to the decision to leave it out
+	Anchor time.Time `json:"anchor,omitzero"` // beginning of the cycle
+	Served time.Time `json:"served,omitzero"` // latest tick that was followed by a run or by the decision to skip it
 }
 
-// ticking says that it may be time for a run.
-type ticking struct{}
+// scheduleDue says that a run may be due.
+type scheduleDue struct{}
 
-// plan takes over when a process is run from the spec that is kept now. was is
-// the spec before: a schedule that stays goes on in its rhythm.
+// plan schedules the runs by the spec that is kept now. was is the spec before: a
+// schedule that did not change continues.
 func (a *actor) plan(was *agentproto.Spec) {
-	if !procspec.HasSchedule(&a.spec) {
+	spec := &a.memory.Spec
+	if !procspec.HasSchedule(spec) {
 		a.schedule.drop()
 		return
 	}
-	if a.schedule.Anchor.IsZero() || was.CycleTimeMS != a.spec.CycleTimeMS || was.Crontab != a.spec.Crontab {
-		now := a.engine.clock(a.spec.Crontab != "")
+	if a.schedule.Anchor.IsZero() || was.CycleTimeMS != spec.CycleTimeMS || was.Crontab != spec.Crontab {
+		now := a.engine.clock.schedule(spec.Crontab != "")
 		a.schedule.rhythm = rhythm{Anchor: now, Served: now}
 	}
 	a.replan()
 }
 
-// replan makes the timetable of the kept spec and waits for its next tick. One
-// that was missed is noticed by the regular sweep.
+// replan makes the timetable of the kept spec and waits for its next tick. The sweep
+// notices a tick that was missed.
 func (a *actor) replan() {
-	s := &a.schedule
+	s, spec, clock := &a.schedule, &a.memory.Spec, &a.engine.clock
 	s.nextAt = time.Time{}
-	if now := a.engine.clock(a.spec.Crontab != ""); s.Anchor.After(now) {
-		// Kept by an agent whose clock was ahead: the cycle would not begin
-		// before this one is there as well.
+	if now := clock.schedule(spec.Crontab != ""); s.Anchor.After(now) {
+		// It was stored by an agent whose clock was ahead: the cycle would not begin
+		// before this clock has reached that time.
 		s.rhythm = rhythm{Anchor: now, Served: now}
 	}
-	if a.spec.Crontab == "" {
-		s.table = supervise.Cycle(procspec.Milliseconds(a.spec.CycleTimeMS), s.Anchor, a.key)
+	if spec.Crontab == "" {
+		s.table = supervise.Cycle(procspec.Milliseconds(spec.CycleTimeMS), s.Anchor, a.key)
 	} else {
 		var err error
-		if s.table, err = supervise.Crontab(a.spec.Crontab); err != nil {
+		if s.table, err = supervise.Crontab(spec.Crontab); err != nil {
 			a.log.WithError(err).Error("periodic process unscheduled: crontab unreadable")
 		}
 	}
-	s.await(a.engine.clock(s.table.ByWallClock()), a.mailbox)
+	s.await(clock.schedule(s.table.ByWallClock()), a.mailbox)
 }
 
 // drop ends a schedule.
@@ -71,25 +71,16 @@ func (s *schedule) drop() {
 	*s = schedule{}
 }
 
-// clock is the time that ticks are counted in: that of the host, or one that
-// goes on evenly from when the engine began, whatever is done to the host's.
-func (e *Engine) clock(byWall bool) time.Time {
-	if byWall {
-		return time.Now()
-	}
-	return e.began.Add(time.Duration(e.now() - e.beganAt))
-}
-
 // tick begins the run that is due, if one is, and waits for the next.
 func (a *actor) tick(ctx context.Context) {
-	s := &a.schedule
+	s, clock := &a.schedule, &a.engine.clock
 	if s.table.IsZero() {
 		return
 	}
-	now := a.engine.clock(s.table.ByWallClock())
-	if due := s.table.Due(s.Served, now); !due.IsZero() && a.state.Ticks(a.engine.now()) {
+	now := clock.schedule(s.table.ByWallClock())
+	if due := s.table.Due(s.Served, now); !due.IsZero() && a.state.Ticks(clock.now()) {
 		s.Served = due
-		// On disk before it begins, so that no crash makes it run twice.
+		// Save it before the run begins, so that no crash makes it run twice.
 		a.trySave()
 		a.step(ctx, supervise.Ticked{}, nil)
 	}
@@ -97,8 +88,8 @@ func (a *actor) tick(ctx context.Context) {
 	a.publish()
 }
 
-// await waits for the tick after now, a time of the schedule's own clock. That
-// the host's is set meanwhile is noticed by the regular sweep.
+// await waits for the tick after now, a time of the schedule's own clock. The sweep
+// notices if the host's clock is set meanwhile.
 func (s *schedule) await(now time.Time, notify *mailbox) {
 	next := s.table.Next(now)
 	if next.IsZero() {
@@ -106,11 +97,11 @@ func (s *schedule) await(now time.Time, notify *mailbox) {
 	}
 	nextAt := time.Now().Add(next.Sub(now))
 	if s.nextAt.After(time.Now()) && nextAt.Sub(s.nextAt).Abs() < time.Second {
-		return // it waits already
+		return // the timer is set already
 	}
 	if s.timer != nil {
 		s.timer.Stop()
 	}
 	s.nextAt = nextAt
-	s.timer = time.AfterFunc(time.Until(nextAt), func() { notify.remind(ticking{}) })
+	s.timer = time.AfterFunc(time.Until(nextAt), func() { notify.remind(scheduleDue{}) })
 }

@@ -11,7 +11,7 @@ import (
 // cyclic is a rig whose processes settle soon.
 func cyclic(t *testing.T, told *eventLog) *rig {
 	t.Helper()
-	return newRig(t, func(c *Config) { c.Timing.Settle, c.Tell = 300*time.Millisecond, told.add })
+	return newRig(t, func(c *Config) { c.Timing.Settle, c.Emit = 300*time.Millisecond, told.add })
 }
 
 // job is a spec that is run in a cycle and lives for a while.

@@ -11,51 +11,51 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// snapshot is what a process's goroutine last published of itself, so that a
-// status never has to wait for it. The zero value is a process never heard of.
+// snapshot is what an actor last published of its process, so that a status never waits
+// for it. The zero value is a process that is not known.
 type snapshot struct {
 	desired      supervise.Desired
 	phase        supervise.Phase
 	settled      bool // see supervise.State.Settled
 	held         bool // see supervise.State.Held
 	failures     int
-	busy         string // what is under way; "" = nothing
+	busy         string // the work that is going on; "" = none
 	kept         bool
 	spec         agentproto.Spec
 	names        names
 	known        procop.Knowledge
-	changedAt    time.Time // when what is reported of the process did
+	changedAt    time.Time // when the reported state changed last
 	registeredAt time.Time
 	startedAt    time.Time
 	stoppedAt    time.Time
 	retryAt      time.Time
 	frozenUntil  time.Time
 	givenUp      string // why; "" = it was not
-	quarantined  bool   // the agent leaves it alone
+	quarantined  bool
 	nextRunAt    time.Time
 	restarts     int
 	lastExit     *agentproto.LastExit
 
 	quiet          bool      // see actor.quiet
-	pidFileWritten time.Time // when the pid file was read that was read last
+	pidFileWritten time.Time // of the pid file that was read last
 }
 
 // supervised reports whether the process is kept alive.
 func (s *snapshot) supervised() bool { return s.desired == supervise.Up }
 
 func (a *actor) publish() {
+	m, st := &a.memory, &a.state
 	s := &snapshot{
-		desired: a.state.Desired, phase: a.state.Phase, settled: a.state.Settled(), held: a.state.Held, failures: a.state.Failures,
-		kept: a.state.Kept, spec: a.spec, names: a.names(), changedAt: a.changedAt,
-		known:        a.known(),
-		registeredAt: a.registeredAt, startedAt: a.startedAt, stoppedAt: a.stoppedAt, retryAt: a.retryAt,
+		desired: st.Desired, phase: st.Phase, settled: st.Settled(), held: st.Held, failures: st.Failures,
+		kept: st.Kept, spec: m.Spec, names: a.names(), known: a.known(),
+		registeredAt: m.RegisteredAt, startedAt: m.StartedAt, stoppedAt: m.StoppedAt, retryAt: a.auto.retryAt,
 		frozenUntil: a.frozenUntil, nextRunAt: a.schedule.nextAt.Round(time.Millisecond).UTC(),
-		givenUp: a.givenUp(), quarantined: a.quarantined(), restarts: a.state.Restarts, lastExit: a.lastExit,
-		quiet: a.quiet(), pidFileWritten: a.pidFileWritten,
+		givenUp: reporter{a}.givenUp(), quarantined: a.quarantined(), restarts: st.Restarts, lastExit: m.LastExit,
+		quiet: a.quiet(), pidFileWritten: a.watch.pidFileWritten,
 	}
-	switch a.state.Work {
+	switch st.Work {
 	case supervise.Operating:
-		s.busy = procspec.ActionName(string(a.state.Op.Action))
+		s.busy = procspec.ActionName(string(st.Op.Action))
 	case supervise.AutoStarting:
 		s.busy = "automatic start"
 	case supervise.TakingDown:
@@ -64,36 +64,27 @@ func (a *actor) publish() {
 	}
 	var was standing
 	if before := a.snapshot.Load(); before != nil {
-		was = before.reported()
+		was, s.changedAt = before.reported(), before.changedAt
 	}
 	if s.reported() != was {
-		a.changedAt = time.Now().UTC()
-		s.changedAt = a.changedAt
+		s.changedAt = time.Now().UTC()
 		defer a.engine.cfg.Changed()
 	}
 	a.snapshot.Store(s)
 }
 
-// awaitLook notes, before the loop runs, that nobody has looked at the process
-// yet.
-func (a *actor) awaitLook() {
-	s := *a.snapshot.Load()
-	s.settled = false
-	a.snapshot.Store(&s)
-}
-
-// facts are what one look gave.
+// facts are the results of one search.
 type facts struct {
-	shown    bool // false = nobody looked
+	shown    bool // false = nothing was searched
 	at       time.Time
 	running  bool
 	host     proc.Host
 	process  proc.Facts
-	version  string // what the spec's commands say of the process; "" = not asked
+	version  string // reported by the spec's commands; "" = not known
 	health   string
 	pids     []int          // of all instances, if there are several
-	wanted   int            // how many there should be, if several
-	tree     proc.TreeUsage // of the process with all that belongs to it; zero = not measured
+	wanted   int            // number of instances, if several
+	tree     proc.TreeUsage // of the process and its descendants; zero = not measured
 	evidence []string
 }
 
@@ -105,7 +96,7 @@ func (e *Engine) facts(spec *agentproto.Spec, report *procop.Report) facts {
 		f.evidence = append(f.evidence, err.Error())
 	}
 	if procspec.HasInstances(spec) {
-		f.pids, f.wanted = pids(report.Instances), spec.Instances
+		f.pids, f.wanted = alivePIDs(report.Instances), spec.Instances
 	}
 	if id := report.Found; !id.IsZero() {
 		f.process, err = e.gauges.describe(id, f.host, proc.Describe)
@@ -116,7 +107,7 @@ func (e *Engine) facts(spec *agentproto.Spec, report *procop.Report) facts {
 	return f
 }
 
-// status shows facts together with what is decided about the process.
+// status combines facts with the state that the actor published.
 func (s *snapshot) status(f facts) *agentproto.Status {
 	st := &agentproto.Status{
 		At: f.at, UTCOffset: int(f.host.UTCOffset / time.Second), Running: f.running, Supervised: s.supervised(),
@@ -147,8 +138,8 @@ func (s *snapshot) status(f facts) *agentproto.Status {
 	return st
 }
 
-// phaseOf is the phase, corrected by a look that is newer: the goroutine may
-// not have heard yet, or looks at nothing it does not supervise.
+// phaseOf returns the phase, corrected by a newer search: the actor may not have handled
+// its news yet, and does not follow what it does not supervise.
 func (s *snapshot) phaseOf(running bool) supervise.Phase {
 	switch {
 	case running && (s.phase == "" || s.phase == supervise.Unknown || s.phase == supervise.Stopped):
@@ -161,26 +152,26 @@ func (s *snapshot) phaseOf(running bool) supervise.Phase {
 	return s.phase
 }
 
-// gauges remembers of each process that was shown what makes the next showing
-// right: the CPU time then, and the start time that was shown, which would
-// move whenever the clock is set.
+// gauges stores, for each process that was shown, its CPU time then, from which the next
+// showing computes the usage, and its start time, which would change whenever the clock
+// is set.
 type gauges struct {
-	mu    sync.Mutex
-	marks map[proc.Identity]mark
+	mu      sync.Mutex
+	samples map[proc.Identity]gauge
 }
 
-type mark struct {
+type gauge struct {
 	sample    proc.Sample
 	startedAt time.Time
 }
 
-func newGauges() *gauges { return &gauges{marks: map[proc.Identity]mark{}} }
+func newGauges() *gauges { return &gauges{samples: map[proc.Identity]gauge{}} }
 
-// describe reads a process by [proc.Describe] or [proc.Measure].
+// describe measures a process by [proc.Describe] or [proc.Measure].
 func (g *gauges) describe(id proc.Identity, host proc.Host, by func(proc.Identity, proc.Host, proc.Sample) (proc.Facts, error)) (proc.Facts, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	m, known := g.marks[id]
+	m, known := g.samples[id]
 	f, err := by(id, host, m.sample)
 	if err != nil {
 		return f, err
@@ -188,26 +179,26 @@ func (g *gauges) describe(id proc.Identity, host proc.Host, by func(proc.Identit
 	if known {
 		f.StartedAt = m.startedAt
 	}
-	g.marks[id] = mark{sample: f.Sample, startedAt: f.StartedAt}
+	g.samples[id] = gauge{sample: f.Sample, startedAt: f.StartedAt}
 	return f, nil
 }
 
-// sampledSince reports whether a process was read after a moment, which counts
-// from the boot of the host.
+// sampledSince reports whether a process was measured after a moment, which counts from
+// the boot of the host.
 func (g *gauges) sampledSince(id proc.Identity, moment time.Duration) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	m, known := g.marks[id]
+	m, known := g.samples[id]
 	return known && m.sample.At > moment
 }
 
-// prune forgets processes that are gone.
+// prune removes processes that are gone.
 func (g *gauges) prune(gone func(proc.Identity) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for id := range g.marks {
+	for id := range g.samples {
 		if gone(id) {
-			delete(g.marks, id)
+			delete(g.samples, id)
 		}
 	}
 }

@@ -40,26 +40,26 @@ func TestQuietProcessThatASignalStoppedIsNoticed(t *testing.T) {
 	t.Parallel()
 	g, _, a := quietRig(t)
 	main := a.snapshot.Load().known.Main
-	if left := g.engine.remind(a.turn); len(left) != 1 {
+	if left := (sweeper{g.engine}).remindTurn(a.turn); len(left) != 1 {
 		t.Fatalf("%d processes are quiet, want 1", len(left))
 	}
 	g.engine.gauges.prune(func(proc.Identity) bool { return true }) // the start has measured it
 	send(t, main, syscall.SIGSTOP)
 	for turn := range sweepTurns {
 		if turn != a.turn {
-			g.engine.check([]*actor{a}, turn)
+			sweeper{g.engine}.check([]*actor{a}, turn)
 		}
 	}
 	if !a.snapshot.Load().quiet {
 		t.Fatal("it was queried in another turn than its own")
 	}
 	g.eventually("its actor knows", func() bool {
-		g.engine.check([]*actor{a}, a.turn)
+		sweeper{g.engine}.check([]*actor{a}, a.turn)
 		return !a.snapshot.Load().quiet
 	})
 	send(t, main, syscall.SIGCONT)
 	g.eventually("it is quiet again", func() bool {
-		g.engine.remind(a.turn % sweepParts)
+		sweeper{g.engine}.remindTurn(a.turn % sweepParts)
 		return a.snapshot.Load().quiet
 	})
 }
@@ -72,7 +72,7 @@ func TestReportNoticesThatASignalStoppedAQuietProcess(t *testing.T) {
 	g.engine.Processes()
 	send(t, main, syscall.SIGSTOP)
 	g.eventually("it is stopped", func() bool { _, suspended := proc.Stands(main); return suspended })
-	if g.engine.stirs(main) {
+	if (sweeper{g.engine}).changed(main) {
 		t.Fatal("it was queried again although a report has just measured it")
 	}
 	g.eventually("its actor knows", func() bool {
@@ -94,17 +94,17 @@ func TestProcessWithAHealthCommandIsInEverySweep(t *testing.T) {
 func TestPidFileOfAQuietProcessIsRead(t *testing.T) {
 	t.Parallel()
 	var told eventLog
-	g, _, a := quietRig(t, func(c *Config) { c.Tell, c.Timing.RivalWait = told.add, time.Nanosecond })
-	g.engine.checkPidFiles([]*actor{a})
+	g, _, a := quietRig(t, func(c *Config) { c.Emit, c.Timing.RivalWait = told.add, time.Nanosecond })
+	sweeper{g.engine}.checkPidFiles([]*actor{a})
 	if !a.snapshot.Load().quiet {
 		t.Fatal("it is not quiet although nothing changed")
 	}
 	other := startByHand(t, g)
 	g.eventually("the agent knows whom the pid file names", func() bool {
-		g.engine.checkPidFiles([]*actor{a})
+		sweeper{g.engine}.checkPidFiles([]*actor{a})
 		return !a.snapshot.Load().quiet
 	})
-	g.engine.remind((a.turn + sweepParts) % sweepTurns) // it is in every sweep now
+	sweeper{g.engine}.remindTurn((a.turn + sweepParts) % sweepTurns) // it is in every sweep now
 	if e := g.told(&told, agentproto.EventTwoMasters); e.Details["pid_other"] != other {
 		t.Fatalf("event is %+v, want pid %d", e, other)
 	}
@@ -137,7 +137,7 @@ func TestPidFileThatAStartHasReadIsNotReadAgain(t *testing.T) {
 	spec := g.spec()
 	g.want("start", spec, 0, "")
 	g.eventually("it is quiet", func() bool { return g.engine.snapshotOf(spec.Key).quiet })
-	written, err := g.engine.finder.FilesWritten(t.Context(), []string{spec.PidPath})
+	written, err := g.engine.host.Finder.FilesWritten(t.Context(), []string{spec.PidPath})
 	if s := g.engine.snapshotOf(spec.Key); err != nil || !written[0].Equal(s.pidFileWritten) {
 		t.Fatalf("the pid file of %v (%v) counts as read at %v", written, err, s.pidFileWritten)
 	}

@@ -13,58 +13,58 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// beside does work on one key in a goroutine that Stop waits for, or not at all
-// after Stop.
-func (e *Engine) beside(key, what string, fn func()) {
+// spawn runs work on one key in a goroutine that Stop waits for. After Stop it does
+// nothing.
+func (e *Engine) spawn(key, what string, fn func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.stopped {
 		return
 	}
 	e.work.Go(func() {
-		defer e.rescue(key, what, func(cause string) { e.fault(key, cause) })
+		defer e.rescue(key, what, func(cause string) { e.panicked(key, cause) })
 		fn()
 	})
 }
 
-// turnAway ends an operation that is not carried out.
-func (e *Engine) turnAway(ctx context.Context, op journal.Op, c procop.Completion) {
-	e.beside(op.Spec.Key, "refusal", func() {
+// reject ends an operation that is not carried out.
+func (e *Engine) reject(ctx context.Context, op journal.Op, c procop.Completion) {
+	e.spawn(op.Spec.Key, "refusal", func() {
 		result := e.result(op, c, time.Now().UTC())
 		if c.Code == agentproto.CodeFailed {
-			result.Status = e.statusBeside(ctx, op)
+			result.Status = e.statusOf(ctx, op)
 		}
 		e.finish(ctx, op, result)
 	})
 }
 
-// statusBeside returns the status for an operation that is not carried out; nil if
-// the agent panics over it.
-func (e *Engine) statusBeside(ctx context.Context, op journal.Op) (st *agentproto.Status) {
-	defer e.rescue(op.Spec.Key, "refusal", func(cause string) { e.fault(op.Spec.Key, cause) })
+// statusOf returns the status for an operation that is rejected; nil if that panics.
+func (e *Engine) statusOf(ctx context.Context, op journal.Op) (st *agentproto.Status) {
+	defer e.rescue(op.Spec.Key, "refusal", func(cause string) { e.panicked(op.Spec.Key, cause) })
 	report := e.probe(&op.Spec).Run(ctx)
 	return e.snapshotOf(op.Spec.Key).status(e.facts(&op.Spec, &report))
 }
 
-// answer ends a status operation. It waits for no other operation.
+// answer carries out a status operation. It waits for no other operation.
 func (e *Engine) answer(op journal.Op) {
 	if e.host.Late(&op) {
-		e.turnAway(e.life, op, procop.Expired(&op))
+		e.reject(e.life, op, procop.Expired(&op))
 		return
 	}
-	e.beside(op.Spec.Key, "status", func() {
+	e.spawn(op.Spec.Key, "status", func() {
 		if result, ok := e.inspect(op); ok {
 			e.finish(e.life, op, result)
 		}
 	})
 }
 
-// inspect searches for the process. It reports false if the engine ended first.
+// inspect returns the result of a status operation. It reports false if the engine
+// ended first.
 func (e *Engine) inspect(op journal.Op) (result agentproto.Result, ok bool) {
 	started := time.Now().UTC()
 	defer e.rescue(op.Spec.Key, "status", func(cause string) {
 		result, ok = e.result(op, procop.Abnormal("internal error: "+cause), started), true
-		e.fault(op.Spec.Key, cause)
+		e.panicked(op.Spec.Key, cause)
 	})
 	ctx, cancel := context.WithTimeout(e.life, e.cfg.Timing.Inquiry)
 	defer cancel()
@@ -75,7 +75,10 @@ func (e *Engine) inspect(op journal.Op) (result agentproto.Result, ok bool) {
 	result = e.result(op, report.Completion, started)
 	if report.Code == agentproto.CodeSuccess {
 		f := e.facts(&op.Spec, &report)
-		e.inquire(ctx, &op.Spec, proc.Identity(report.Outcome.Main), &f)
+		main, s := proc.Identity(report.Outcome.Main), e.snapshotOf(op.Spec.Key)
+		if f.running && !main.IsZero() && s.busy == "" { // else the last known answers are shown
+			f.version, f.health = e.inquiries.both(ctx, main, &op.Spec, f.version, f.health)
+		}
 		result.Status = e.snapshotOf(op.Spec.Key).status(f)
 		result.FinishedAt = time.Now().UTC()
 	}
@@ -98,7 +101,7 @@ func (e *Engine) result(op journal.Op, c procop.Completion, started time.Time) a
 	}
 }
 
-// finish makes a result durable, however long that takes, and tells it.
+// finish makes a result durable, however long that takes, and reports it.
 func (e *Engine) finish(ctx context.Context, op journal.Op, result agentproto.Result) {
 	if result.Status != nil {
 		result.Status.AgentID = e.cfg.AgentID
@@ -122,11 +125,11 @@ func (e *Engine) finish(ctx context.Context, op journal.Op, result agentproto.Re
 			return
 		}
 	}
-	tell := log.Info
+	logDone := log.Info
 	if op.Action == agentproto.ActionStatus {
-		tell = log.Debug
+		logDone = log.Debug
 	}
-	tell("operation finished")
+	logDone("operation finished")
 	e.cfg.Crash(CrashAfterDone)
 	e.cfg.Finished(op, result)
 }

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// queue lets starts wait before a gate and notes in which order they pass.
+// queue lets starts wait for a start limiter and notes in which order they pass.
 type queue struct {
 	t     *testing.T
-	g     *gate
+	g     *startLimiter
 	begin time.Time
 
 	mu     sync.Mutex
@@ -21,13 +21,13 @@ type queue struct {
 
 func newQueue(t *testing.T, limit, burst int) *queue {
 	t.Helper()
-	return &queue{t: t, g: newGate(limit, burst, 3*time.Second), begin: time.Now()}
+	return &queue{t: t, g: newStartLimiter(limit, burst, 3*time.Second), begin: time.Now()}
 }
 
 // wait lets a start wait that is due since so many seconds.
 func (q *queue) wait(ctx context.Context, name int) {
 	go func() {
-		if q.g.enter(ctx, q.begin.Add(time.Duration(name)*time.Second)) {
+		if q.g.acquire(ctx, q.begin.Add(time.Duration(name)*time.Second)) {
 			q.mu.Lock()
 			defer q.mu.Unlock()
 			q.passed = append(q.passed, name)
@@ -79,9 +79,9 @@ func TestGateLetsFewThroughAtATime(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		q.have(0, 1)
-		q.g.leave(true)
+		q.g.release(true)
 		q.have(0, 1, 2)
-		q.g.leave(true)
+		q.g.release(true)
 		q.have(0, 1, 2, 3)
 	})
 }
@@ -93,9 +93,9 @@ func TestGateTakesBackWhatWasNotUsed(t *testing.T) {
 		q.wait(t.Context(), 0)
 		q.wait(t.Context(), 1)
 		q.have(0)
-		q.g.leave(false)
+		q.g.release(false)
 		q.have(0, 1)
-		q.g.leave(true)
+		q.g.release(true)
 		q.wait(t.Context(), 2)
 		q.have(0, 1)
 		time.Sleep(3 * time.Second)
@@ -114,9 +114,9 @@ func TestStartThatGaveWayHasItsPlaceAgain(t *testing.T) {
 		giveWay()
 		synctest.Wait()
 		q.wait(t.Context(), 1)
-		q.g.leave(true)
+		q.g.release(true)
 		q.have(0, 1)
-		q.g.leave(true)
+		q.g.release(true)
 		q.have(0, 1, 2)
 	})
 }
@@ -135,7 +135,7 @@ func TestStartThatGaveWayTakesNothing(t *testing.T) {
 		q.passed = nil
 		q.mu.Unlock()
 		for range passed {
-			q.g.leave(false)
+			q.g.release(false)
 		}
 		q.wait(t.Context(), 1)
 		q.have(1)

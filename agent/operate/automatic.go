@@ -1,0 +1,219 @@
+package operate
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/procfleet/procfleet/agent/journal"
+	"github.com/procfleet/procfleet/agent/operate/procop"
+	"github.com/procfleet/procfleet/agent/operate/procspec"
+	"github.com/procfleet/procfleet/agent/proc"
+	"github.com/procfleet/procfleet/agent/supervise"
+)
+
+// automatic is what the engine does with a process without an operation: automatic
+// starts and terminations.
+type automatic struct {
+	timer   *time.Timer
+	retryAt time.Time // of the next automatic start
+
+	yield   context.CancelFunc // has the automatic start that runs end early
+	dueAt   time.Time          // since when an automatic start waits for its turn; zero = none does
+	trouble string             // why the latest automatic start failed
+
+	why   supervise.Why // reason of the latest termination
+	ended func(procop.TerminationEnd)
+}
+
+func (auto *automatic) arm(effect supervise.Arm, notify *mailbox) {
+	auto.disarm()
+	delay := effect.Delay
+	if effect.Timer == supervise.RetryTimer {
+		delay = max(supervise.Jitter(delay, rand.Float64()), effect.Least)
+		auto.retryAt = time.Now().Add(delay).UTC()
+	}
+	auto.timer = time.AfterFunc(delay, func() {
+		notify.put(supervise.Fired{Timer: effect.Timer, Gen: effect.Gen})
+	})
+}
+
+func (auto *automatic) disarm() {
+	if auto.timer != nil {
+		auto.timer.Stop()
+	}
+}
+
+func (auto *automatic) reportEnd(end procop.TerminationEnd) {
+	if report := auto.ended; report != nil {
+		auto.ended = nil
+		report(end)
+	}
+}
+
+// Messages about automatic work.
+type (
+	// startSpawned is the command of an automatic start. saved is closed when the
+	// command is recorded, or cannot be.
+	startSpawned struct {
+		exec  journal.Exec
+		saved chan struct{}
+	}
+
+	// autoStarted is the end of an automatic start.
+	autoStarted struct{ report procop.AutoStartReport }
+
+	// terminateRequest asks for the end of a process.
+	terminateRequest struct {
+		event supervise.Condemned
+		ended func(procop.TerminationEnd) // called exactly once; must not block
+	}
+
+	// terminated is the end of a termination.
+	terminated struct {
+		outcome supervise.Outcome
+		end     procop.TerminationEnd
+	}
+)
+
+func (a *actor) autoStart(ctx context.Context) {
+	e := a.engine
+	if !e.drain.begin() {
+		return
+	}
+	yield, cancel := context.WithCancel(ctx)
+	a.auto.yield = cancel
+	if a.auto.dueAt.IsZero() {
+		a.auto.dueAt = time.Now()
+	}
+	limiter, due := e.starts, a.auto.dueAt
+	if procspec.HasSchedule(&a.memory.Spec) {
+		limiter = e.runs
+	}
+	work := e.host.AutoStart(&a.memory.Spec, a.know(&a.memory.Spec), a.memory.Starting, func(exec journal.Exec) bool {
+		msg := startSpawned{exec: exec, saved: make(chan struct{})}
+		a.mailbox.put(msg)
+		select {
+		case <-msg.saved:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	})
+	e.work.Go(func() {
+		msg := notStarted(supervise.Interrupted)
+		defer func() { a.mailbox.put(msg) }()
+		defer e.rescue(a.key, "automatic start", func(cause string) {
+			msg = notStarted(supervise.Failed)
+			a.panicked(cause)
+		})
+		if !limiter.acquire(yield, due) {
+			return
+		}
+		spawned := false
+		defer func() { limiter.release(spawned) }()
+		msg.report = work.Run(ctx, yield)
+		spawned = msg.report.Spawned
+	})
+}
+
+func notStarted(class supervise.Class) autoStarted {
+	return autoStarted{procop.AutoStartReport{Report: procop.Report{Outcome: supervise.Outcome{Class: class, Sight: supervise.Doubt}}}}
+}
+
+// startSpawned makes durable that a start command runs or is about to: no agent
+// process may run another one beside it.
+func (a *actor) startSpawned(msg startSpawned) {
+	defer close(msg.saved)
+	a.memory.Starting = msg.exec
+	a.trySave()
+}
+
+func (a *actor) autoStarted(ctx context.Context, msg autoStarted) {
+	a.auto.yield()
+	defer a.engine.drain.end()
+	r := &msg.report
+	if a.auto.trouble = r.Message; r.Over {
+		a.memory.Starting = journal.Exec{}
+	}
+	a.memory.learn(r.Aliases)
+	if r.Ran {
+		a.auto.dueAt = time.Time{}
+		if a.state.Policy.Resident {
+			a.engine.cfg.Restarted()
+		}
+		if r.Outcome.Sight == supervise.Alive || r.Outcome.Class == supervise.Done {
+			a.memory.StartedAt = time.Now().UTC()
+		}
+	}
+	a.watch.pidFileRead(r.PidFileWritten)
+	a.step(ctx, supervise.AutoStarted{Outcome: r.Outcome, Ran: r.Ran}, nil)
+	a.countInstances(r.Instances)
+	reporter{a}.logStart(r)
+}
+
+// requestTermination asks for the end of exactly this process of a key, because it
+// exceeds a limit. The request is dropped while an operation is carried out, while the
+// process is frozen or its state indeterminate; the caller repeats it as long as there
+// is reason to. It does not wait. ended is called exactly once and must not block.
+func (e *Engine) requestTermination(key string, main proc.Identity, ended func(procop.TerminationEnd)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a, ok := e.actors[key]
+	if !ok {
+		ended(procop.TerminationEnd{})
+		return
+	}
+	a.mailbox.put(terminateRequest{event: supervise.Condemned{Main: supervise.Identity(main), Why: supervise.OverLimit}, ended: ended})
+}
+
+// terminateRequested lets the machine decide.
+func (a *actor) terminateRequested(ctx context.Context, msg terminateRequest) {
+	busy := a.state.Work != supervise.Idle
+	defer func() {
+		if !busy && a.state.Work == supervise.TakingDown {
+			a.auto.ended = msg.ended
+		} else {
+			msg.ended(procop.TerminationEnd{})
+		}
+	}()
+	a.step(ctx, msg.event, nil)
+}
+
+// terminate ends the process, and no other one, in a goroutine of its own.
+func (a *actor) terminate(ctx context.Context, effect supervise.TakeDown) {
+	e := a.engine
+	if !e.drain.begin() {
+		return
+	}
+	a.auto.why = effect.Why
+	work := e.host.Termination(&a.memory.Spec, a.know(&a.memory.Spec))
+	e.work.Go(func() {
+		var msg terminated
+		defer func() { a.mailbox.put(msg) }()
+		defer e.rescue(a.key, "take-down", func(cause string) {
+			msg = terminated{outcome: supervise.Outcome{Class: supervise.Failed, Sight: supervise.Doubt}, end: work.Failed(cause)}
+			a.panicked(cause)
+		})
+		report, end := work.Run(ctx, proc.Identity(effect.Main))
+		msg = terminated{outcome: report.Outcome, end: end}
+	})
+}
+
+func (a *actor) terminated(ctx context.Context, msg terminated) {
+	defer a.engine.drain.end()
+	defer a.auto.reportEnd(msg.end)
+	main := a.state.Main
+	a.step(ctx, supervise.TakenDown{Outcome: msg.outcome}, nil)
+	entry := a.log.WithField("pid", main.PID).WithField("why", string(a.auto.why))
+	switch {
+	case msg.outcome.Class == supervise.Interrupted:
+	case !msg.end.Gone:
+		entry.WithField("reason", msg.end.Trouble).Error("process not terminated")
+	default:
+		entry.WithField("how", msg.end.How).Warn("process terminated")
+	}
+	for _, warning := range msg.end.Warnings {
+		entry.WithField("reason", warning).Warn("process termination incomplete")
+	}
+}

@@ -1,0 +1,187 @@
+package operate
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet/agent/operate/procop"
+	"github.com/procfleet/procfleet/agent/proc"
+	"github.com/procfleet/procfleet/agent/supervise"
+	"github.com/procfleet/procfleet/agentproto"
+)
+
+// reporter logs what happened to a process without an operation, and emits events
+// about it.
+type reporter struct{ *actor }
+
+// logChange logs what a step changed: that a supervised process died (warning), was
+// given up (error) or runs again (info). What operations change is in their results.
+// Call it after the step's effects, when the time of the next start is known.
+func (r reporter) logChange(was supervise.State) {
+	now, none := &r.state, supervise.Identity{}
+	up, alone := now.Desired == supervise.Up, was.Work == supervise.Idle
+	if now.Phase != was.Phase {
+		r.log.WithFields(logrus.Fields{"phase": now.Phase, "before": was.Phase, "pid": now.Main.PID}).Debug("phase changed")
+	}
+	switch {
+	case up && now.Policy.Periodic:
+		if now.Overlaps > was.Overlaps {
+			r.log.WithFields(logrus.Fields{"pid": now.Main.PID, "runs": now.Overlaps}).Warn("periodic run skipped: previous run still running")
+		}
+	case up && alone && was.Main != none && now.Main == none:
+		r.outlook().WithField("pid", was.Main.PID).Warn("supervised process died")
+	case up && was.Work == supervise.Operating && now.Phase == supervise.Backoff:
+		r.outlook().Warn("supervised process down after the operation")
+	case up && alone && now.Phase == supervise.Running && now.Main != was.Main:
+		r.log.WithFields(logrus.Fields{"pid": now.Main.PID, "pid_before": r.memory.Last.PID}).Info("supervised process running again")
+	}
+	if now.Phase == supervise.Fatal && was.Phase != supervise.Fatal {
+		r.outlook().WithField("pid", r.memory.Last.PID).Error("supervised process given up")
+	}
+	if now.Phase == supervise.Uncertain && was.Phase != supervise.Uncertain {
+		r.log.WithFields(logrus.Fields{"pid": now.Main.PID, "next": "look again"}).Warn("process state indeterminate")
+	}
+}
+
+// logStart logs how an automatic start ended.
+func (r reporter) logStart(start *procop.AutoStartReport) {
+	pid, alive := start.Outcome.Main.PID, start.Outcome.Sight == supervise.Alive
+	switch {
+	case r.state.Policy.Periodic:
+		r.logRun(start)
+	case alive && start.Ran:
+		r.log.WithFields(logrus.Fields{"pid": pid, "pid_before": r.memory.Last.PID}).Info("supervised process restarted")
+	case alive && pid == 0:
+		r.log.WithField("reason", start.Message).Warn("supervised process not started")
+	case alive:
+		r.log.WithField("pid", pid).Info("supervised process running again")
+	case start.Message != "":
+		r.outlook().WithField("reason", start.Message).Warn("automatic start failed")
+	}
+}
+
+// logRun logs how a run of a periodic process began, or that it did not.
+func (r reporter) logRun(start *procop.AutoStartReport) {
+	entry := r.log.WithField("next_run", r.schedule.nextAt.Format(time.RFC3339))
+	switch {
+	case start.Outcome.Class == supervise.Failed, start.Outcome.Class == supervise.Refused:
+		entry.WithFields(logrus.Fields{"failures": r.state.Failures, "reason": start.Message}).Warn("periodic run failed")
+	case start.Ran:
+		entry.WithField("pid", start.Outcome.Main.PID).Info("periodic run completed")
+	}
+}
+
+// outlook returns an entry that says what comes next for a process that is down.
+func (r reporter) outlook() *logrus.Entry {
+	fields := logrus.Fields{"failures": r.state.Failures, "retries": r.state.Policy.Retries, "next": "nothing"}
+	if r.state.Phase == supervise.Backoff {
+		fields["next"] = "restart"
+		fields["restart_in"] = max(0, time.Until(r.auto.retryAt)).Round(100 * time.Millisecond).String()
+	}
+	return r.log.WithFields(fields)
+}
+
+// emitNotice emits the event for a notice of the state machine.
+func (r reporter) emitNotice(notice supervise.Tell) {
+	if notice.News == supervise.PIDChanged && slices.Contains(r.memory.Instances, proc.Identity(notice.Main)) {
+		return // one instance has ended, and another one is the main process now
+	}
+	pid, other := notice.Main.PID, notice.Other.PID
+	event := agentproto.Event{PID: pid}
+	switch notice.News {
+	case supervise.Restarted:
+		event.Kind = agentproto.EventRestarted
+		event.Message = fmt.Sprintf("it had ended and was started again, pid %d", pid)
+		event.Details = map[string]any{"restarts": r.state.Restarts, "pid_before": r.memory.Last.PID}
+	case supervise.GivenUp:
+		event.Kind = agentproto.EventGaveUp
+		event.Message = r.whyGivenUp(notice.Reason)
+		event.Details = map[string]any{"reason": string(notice.Reason), "failures": r.state.Failures}
+	case supervise.Adopted:
+		event.Kind = agentproto.EventAdopted
+		event.Message = fmt.Sprintf("somebody else started it, pid %d; it is looked after", pid)
+	case supervise.PIDChanged:
+		event.Kind = agentproto.EventPIDChanged
+		event.Message = fmt.Sprintf("pid %d took the place of pid %d", pid, other)
+		event.Details = map[string]any{"pid_before": other}
+	case supervise.TwoMasters:
+		event.Kind = agentproto.EventTwoMasters
+		event.Message = fmt.Sprintf("pid file %s names pid %d while pid %d lives; nothing is done about it", r.memory.Spec.PidPath, other, pid)
+		event.Details = map[string]any{"pid_other": other}
+	case supervise.Frozen:
+		event.Kind = agentproto.EventFrozen
+		event.Message = fmt.Sprintf("pid %d was stopped by a signal; SIGCONT lets it go on", pid)
+	case supervise.Overlapping:
+		event.Kind = agentproto.EventOverlap
+		event.Message = fmt.Sprintf("%d runs in a row were left out, because the one before has not ended", r.state.Overlaps)
+		event.Details = map[string]any{"runs": r.state.Overlaps}
+	case supervise.RunsFailed:
+		event.Kind = agentproto.EventRunsFailed
+		event.Message = fmt.Sprintf("%d runs in a row failed: %s", r.state.Failures, r.auto.trouble)
+		event.Details = map[string]any{"runs": r.state.Failures}
+	case supervise.Doubtful:
+		event.Kind = agentproto.EventUncertain
+		event.Message = "whether it runs cannot be told; nothing is done about it"
+	}
+	r.emit(event)
+}
+
+// givenUp returns why the process was given up, "" if it was not.
+func (r reporter) givenUp() string {
+	if r.state.Phase != supervise.Fatal {
+		return ""
+	}
+	return r.whyGivenUp(r.state.History.GaveUp)
+}
+
+func (r reporter) whyGivenUp(why supervise.Reason) string {
+	policy, history := &r.state.Policy, &r.state.History
+	switch why {
+	case supervise.OutOfRetries:
+		return fmt.Sprintf("%d attempts in a row to keep it alive failed", r.state.Failures)
+	case supervise.Flapping:
+		return fmt.Sprintf("it was started %d times within %s", len(history.Starts), policy.FlapWindow)
+	case supervise.LimitAgain:
+		return fmt.Sprintf("it was over a limit %d times within %s", len(history.LimitKills), policy.LimitWindow)
+	case supervise.Unstartable:
+		return procop.Join(fmt.Sprintf("the host is not set up to start it, as %d attempts in a row showed", history.BadSetups), r.auto.trouble)
+	}
+	return string(why)
+}
+
+func (r reporter) instancesMissing(running []proc.Identity) {
+	wanted, pid := r.memory.Spec.Instances, running[0].PID
+	text := fmt.Sprintf("%d of %d instances run, pid %s; a restart brings all of them", len(running), wanted, procop.PIDList(running))
+	r.log.WithField("pid", pid).WithField("reason", text).Warn("process instances missing")
+	r.emit(agentproto.Event{
+		Kind: agentproto.EventInstancesMissing, PID: pid, Message: text,
+		Details: map[string]any{"running": len(running), "wanted": wanted},
+	})
+}
+
+func (r reporter) unhealthy(pid, failures int, answer string) {
+	text := fmt.Sprintf("health command failed %d times in a row: %s", failures, answer)
+	r.log.WithField("pid", pid).WithField("reason", text).Warn("health command failed repeatedly")
+	r.emit(agentproto.Event{
+		Kind: agentproto.EventHealthFailed, PID: pid, Message: text,
+		Details: map[string]any{"failures": failures, "answer": answer},
+	})
+}
+
+func (r reporter) quarantined(cause string) {
+	r.log.WithField("error", cause).Error("process quarantined after repeated panics; restart the agent")
+	r.emit(agentproto.Event{
+		Kind: agentproto.EventQuarantined, PID: r.state.Main.PID,
+		Message: fmt.Sprintf("the agent failed at it %d times, lately by %q, and leaves it alone until the agent is restarted", maxPanics, cause),
+	})
+}
+
+// emit emits an event about the process.
+func (r reporter) emit(event agentproto.Event) {
+	n := r.names()
+	event.Key, event.Namespace, event.Name, event.ProcName = r.key, n.namespace, n.name, n.procName
+	r.engine.cfg.Emit(event)
+}

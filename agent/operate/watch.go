@@ -1,0 +1,267 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet/agent/operate/procspec"
+	"github.com/procfleet/procfleet/agent/proc"
+	"github.com/procfleet/procfleet/agent/supervise"
+)
+
+// watch observes the process of a key.
+type watch struct {
+	watcher *proc.Watcher
+	mailbox *mailbox
+	log     logrus.FieldLogger
+
+	stopMain  func()                   // ends the watch of the main process; nil = it is not watched
+	instances map[proc.Identity]func() // those that are watched, each with what ends that
+	missing   int                      // instances, as reported last
+	death     proc.Death               // reported last
+	aliveAt   uint64                   // see procop.Knowledge
+
+	searching       bool
+	searchGen       int // the generation of the machine that requested a search last
+	checkingPidFile bool
+	pidFileWritten  time.Time // when the pid file was written that was read last
+}
+
+// Messages about observations.
+type (
+	// searched is the end of a search for a generation of the machine.
+	searched struct {
+		event     supervise.Observed
+		aliases   []string
+		instances []proc.Identity
+	}
+
+	// died is the end of a watched process, instanceDied that of another instance.
+	died         struct{ death proc.Death }
+	instanceDied struct{}
+
+	// pidFileChecked is when the pid file was written.
+	pidFileChecked struct{ written time.Time }
+
+	// pidFileRead is the process that it names.
+	pidFileRead struct{ event supervise.Rivalled }
+)
+
+// follow watches another main process; zero = none.
+func (w *watch) follow(id proc.Identity) {
+	w.stop()
+	if id.IsZero() {
+		return
+	}
+	stop, err := w.watcher.Add(id, func(death proc.Death) { w.mailbox.put(died{death}) })
+	switch {
+	case errors.Is(err, proc.ErrGone):
+		w.mailbox.put(died{proc.Death{Identity: id, At: time.Now()}})
+	case err != nil:
+		w.log.WithError(err).Warn("process watch failed, polling instead")
+	default:
+		w.stopMain = stop
+	}
+}
+
+// follows reports whether the end of the main process would be reported at once, and
+// was not yet.
+func (w *watch) follows(main proc.Identity) bool {
+	return w.stopMain != nil && w.death.Identity != main
+}
+
+func (w *watch) stop() {
+	if w.stopMain != nil {
+		w.stopMain()
+		w.stopMain = nil
+	}
+}
+
+// setInstances watches exactly these instances. The main one is watched by follow as
+// well.
+func (w *watch) setInstances(ids []proc.Identity) {
+	for id, stop := range w.instances {
+		if !slices.Contains(ids, id) {
+			stop()
+			delete(w.instances, id)
+		}
+	}
+	for _, id := range ids {
+		if _, watched := w.instances[id]; watched {
+			continue
+		}
+		stop, err := w.watcher.Add(id, func(proc.Death) { w.mailbox.remind(instanceDied{}) })
+		switch {
+		case errors.Is(err, proc.ErrGone):
+			w.mailbox.remind(instanceDied{})
+		case err != nil:
+			w.log.WithError(err).Warn("instance watch failed, polling instead")
+		default:
+			w.instances[id] = stop
+		}
+	}
+}
+
+// seenAlive records that the process runs now.
+func (w *watch) seenAlive() {
+	if now, err := proc.NowTicks(); err == nil {
+		w.aliveAt = now
+	}
+}
+
+// pidFileRead records that work has read the pid file, so that the next sweep does not
+// read it again. written is zero if the file did not name the process.
+func (w *watch) pidFileRead(written time.Time) {
+	if !written.IsZero() {
+		w.pidFileWritten = written
+	}
+}
+
+// search searches for the process in a goroutine of its own, since that may take
+// seconds. One search at a time is enough: a request meanwhile makes another follow.
+func (a *actor) search(ctx context.Context, gen int) {
+	a.watch.searchGen = gen
+	if a.watch.searching {
+		return
+	}
+	a.watch.searching = true
+	probe := a.probe()
+	a.engine.work.Go(func() {
+		event := supervise.Observed{Gen: gen, Sight: supervise.Doubt}
+		defer a.engine.rescue(a.key, "look", func(cause string) {
+			a.mailbox.put(searched{event: event})
+			a.panicked(cause)
+		})
+		report := probe.Observe(ctx)
+		event.Main, event.Sight = report.Outcome.Main, report.Outcome.Sight
+		a.mailbox.put(searched{event: event, aliases: report.Aliases, instances: report.Instances})
+	})
+}
+
+// searched handles the end of a search, and repeats the search if something happened
+// since it was requested.
+func (a *actor) searched(ctx context.Context, msg searched) {
+	a.watch.searching = false
+	a.memory.learn(msg.aliases)
+	current := msg.event.Gen == a.state.Gen // else an operation has changed what it found
+	a.step(ctx, msg.event, nil)
+	if current && msg.event.Sight != supervise.Doubt {
+		a.countInstances(msg.instances)
+	}
+	if msg.event.Gen != a.watch.searchGen {
+		a.search(ctx, a.watch.searchGen)
+	}
+}
+
+func (a *actor) died(ctx context.Context, msg died) {
+	a.watch.death = msg.death
+	main := supervise.Identity(msg.death.Identity)
+	if main == a.state.Main {
+		a.watch.seenAlive() // until just now
+		if a.state.Work == supervise.Idle {
+			a.recordExit(msg.death.Identity, a.state) // the search for a successor, which follows, takes longer
+		}
+	}
+	a.step(ctx, supervise.Died{Main: main}, nil)
+}
+
+// quiet reports whether the sweep has nothing to query: the process runs, its end is
+// reported, and nothing about it is measured at intervals.
+func (a *actor) quiet() bool {
+	s, spec := &a.state, &a.memory.Spec
+	return s.Phase == supervise.Running && s.Work == supervise.Idle && s.Settled() && !s.Suspended &&
+		s.Rival == (supervise.Identity{}) && a.watch.follows(proc.Identity(s.Main)) && s.Kept &&
+		!procspec.HasInstances(spec) && spec.HealthCmd == "" && a.schedule.table.IsZero()
+}
+
+// sweep queries what no event reports: one small file of the process, and when its pid
+// file was written.
+func (a *actor) sweep(ctx context.Context) {
+	alive, suspended := false, false
+	if a.state.Phase == supervise.Running {
+		alive, suspended = proc.Stands(proc.Identity(a.state.Main))
+	}
+	if !alive {
+		a.step(ctx, supervise.Swept{}, nil)
+		return
+	}
+	a.watch.seenAlive()
+	if suspended != a.state.Suspended {
+		a.step(ctx, supervise.Suspended{Main: a.state.Main, On: suspended}, nil)
+	}
+	a.checkHealth(ctx, time.Now())
+	spec, several := &a.memory.Spec, procspec.HasInstances(&a.memory.Spec)
+	if several && (len(a.memory.Instances) < spec.Instances || len(alivePIDs(a.memory.Instances)) < len(a.memory.Instances)) {
+		a.recount(ctx)
+	}
+	if path := spec.PidPath; a.state.Kept && !several && path != "" && !a.watch.checkingPidFile {
+		a.watch.checkingPidFile = true
+		a.engine.work.Go(func() { a.mailbox.put(pidFileChecked{written: a.engine.host.Finder.PidFileWritten(ctx, path)}) })
+	}
+}
+
+// readPidFile reads, in a goroutine of its own, which process the pid file names. A
+// file that was not written since has nothing new, unless its conflict is unresolved.
+func (a *actor) readPidFile(ctx context.Context, msg pidFileChecked) {
+	unresolved := a.state.Rival != supervise.Identity{}
+	if msg.written.Equal(a.watch.pidFileWritten) && !unresolved || a.state.Work != supervise.Idle {
+		a.watch.checkingPidFile = false
+		return
+	}
+	a.watch.pidFileWritten = msg.written
+	probe, main := a.probe(), a.state.Main
+	a.engine.work.Go(func() {
+		read := pidFileRead{event: supervise.Rivalled{Main: main}}
+		defer func() { a.mailbox.put(read) }()
+		defer a.engine.rescue(a.key, "look at the pid file", a.panicked)
+		other, kin := probe.PidFileConflict(ctx, proc.Identity(main))
+		read.event.Rival, read.event.Kin = supervise.Identity(other), kin
+	})
+}
+
+// countInstances records which instances of a process run, and watches them. A missing
+// one is reported and not started: the start command starts all instances, and would
+// make a second one of each that runs.
+func (a *actor) countInstances(ids []proc.Identity) {
+	if !procspec.HasInstances(&a.memory.Spec) || a.state.Desired != supervise.Up {
+		ids = nil
+	}
+	if len(ids) == 0 && len(a.memory.Instances) == 0 {
+		return
+	}
+	a.memory.Instances = ids
+	a.engine.host.Claims.ClaimInstances(a.key, ids)
+	a.watch.setInstances(ids)
+	a.publish()
+	a.trySave()
+	missing := max(0, a.memory.Spec.Instances-len(ids))
+	if len(ids) == 0 {
+		missing = 0
+	}
+	if missing > 0 && missing != a.watch.missing {
+		reporter{a}.instancesMissing(ids)
+	}
+	a.watch.missing = missing
+}
+
+// recount searches for all instances again, unless work on them is going on.
+func (a *actor) recount(ctx context.Context) {
+	if procspec.HasInstances(&a.memory.Spec) && a.state.Desired == supervise.Up && a.state.Work == supervise.Idle && a.state.Phase == supervise.Running {
+		a.search(ctx, a.state.Gen)
+	}
+}
+
+// alivePIDs returns the pids of the processes that live.
+func alivePIDs(ids []proc.Identity) []int {
+	var pids []int
+	for _, id := range ids {
+		if proc.Alive(id) {
+			pids = append(pids, id.PID)
+		}
+	}
+	return pids
+}
