@@ -110,13 +110,13 @@ func (a *actor) forgettable() bool {
 
 // guarded keeps a panic in the work on one key from ending the agent.
 func (a *actor) guarded(do func()) {
-	defer a.engine.rescue(a.key, "process handling", a.panicked)
+	defer a.engine.rescue(a.key, "process handling", nil)
 	do()
 }
 
 func (a *actor) handle(ctx context.Context, msg message) {
 	if a.quarantined() {
-		a.handleQuarantined(ctx, msg)
+		quarantine{a}.handle(ctx, msg)
 		return
 	}
 	switch msg := msg.(type) {
@@ -130,37 +130,37 @@ func (a *actor) handle(ctx context.Context, msg message) {
 	case completed:
 		a.completed(ctx, msg)
 	case searched:
-		a.searched(ctx, msg)
+		observer{a}.searched(ctx, msg)
 	case forgetDown:
 		a.forgetDown()
 	case healthChecked:
-		a.healthChecked(ctx, msg)
+		observer{a}.healthChecked(ctx, msg)
 	case startSpawned:
-		a.startSpawned(msg)
+		automation{a}.startSpawned(msg)
 	case autoStarted:
-		a.autoStarted(ctx, msg)
+		automation{a}.autoStarted(ctx, msg)
 	case terminateRequest:
-		a.terminateRequested(ctx, msg)
+		automation{a}.terminateRequested(ctx, msg)
 	case terminated:
-		a.terminated(ctx, msg)
+		automation{a}.terminated(ctx, msg)
 	case freezesChanged:
 		a.refreeze(ctx)
 	case pidFileChecked:
-		a.readPidFile(ctx, msg)
+		observer{a}.readPidFile(ctx, msg)
 	case pidFileRead:
 		a.watch.checkingPidFile = false
 		a.step(ctx, msg.event, nil)
 	case panicked:
-		a.countPanic(ctx, msg)
+		quarantine{a}.countPanic(ctx, msg)
 	case instanceDied:
-		a.recount(ctx)
+		observer{a}.recount(ctx)
 	case scheduleDue:
-		a.tick(ctx)
+		scheduler{a}.tick(ctx)
 	case supervise.Swept:
-		a.tick(ctx)
-		a.sweep(ctx)
+		scheduler{a}.tick(ctx)
+		observer{a}.sweep(ctx)
 	case died:
-		a.died(ctx, msg)
+		observer{a}.died(ctx, msg)
 	case supervise.Event:
 		a.step(ctx, msg, nil)
 	}
@@ -181,7 +181,7 @@ func (a *actor) completed(ctx context.Context, msg completed) {
 	a.confirm(ctx, &msg)
 	a.step(ctx, supervise.Finished{ID: msg.id, Outcome: r.Outcome}, &msg)
 	if !r.Outcome.Other && msg.facts.shown {
-		a.countInstances(r.Instances)
+		observer{a}.countInstances(r.Instances)
 	}
 }
 
@@ -190,11 +190,11 @@ func (a *actor) completed(ctx context.Context, msg completed) {
 // others, which the machine counts on.
 func (a *actor) step(ctx context.Context, event supervise.Event, done *completed) {
 	was := a.state
-	state, effects := supervise.Step(a.state, a.engine.clock.now(), event)
+	state, todo := supervise.Step(a.state, a.engine.clock.now(), event)
 	a.state = state
 	a.follow(was)
-	for _, effect := range effects {
-		a.guarded(func() { a.perform(ctx, effect, done) })
+	for _, effect := range todo {
+		a.guarded(func() { effects{a}.perform(ctx, effect, done) })
 		a.publish()
 	}
 	a.publish()
@@ -272,7 +272,7 @@ func (a *actor) recordExit(main proc.Identity, was supervise.State) {
 	switch was.Work {
 	case supervise.Operating:
 		exit.Why = procspec.ActionName(string(was.Op.Action))
-	case supervise.TakingDown:
+	case supervise.Terminating:
 		exit.Why = string(a.auto.why)
 	case supervise.Idle, supervise.AutoStarting:
 		if a.engine.oom.Killed(main) {

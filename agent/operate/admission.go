@@ -22,7 +22,7 @@ func (e *Engine) spawn(key, what string, fn func()) {
 		return
 	}
 	e.work.Go(func() {
-		defer e.rescue(key, what, func(cause string) { e.panicked(key, cause) })
+		defer e.rescue(key, what, nil)
 		fn()
 	})
 }
@@ -40,7 +40,7 @@ func (e *Engine) reject(ctx context.Context, op journal.Op, c procop.Completion)
 
 // statusOf returns the status for an operation that is rejected; nil if that panics.
 func (e *Engine) statusOf(ctx context.Context, op journal.Op) (st *agentproto.Status) {
-	defer e.rescue(op.Spec.Key, "refusal", func(cause string) { e.panicked(op.Spec.Key, cause) })
+	defer e.rescue(op.Spec.Key, "refusal", nil)
 	report := e.probe(&op.Spec).Run(ctx)
 	return e.snapshotOf(op.Spec.Key).status(e.facts(&op.Spec, &report))
 }
@@ -64,7 +64,6 @@ func (e *Engine) inspect(op journal.Op) (result agentproto.Result, ok bool) {
 	started := time.Now().UTC()
 	defer e.rescue(op.Spec.Key, "status", func(cause string) {
 		result, ok = e.result(op, procop.Abnormal("internal error: "+cause), started), true
-		e.panicked(op.Spec.Key, cause)
 	})
 	ctx, cancel := context.WithTimeout(e.life, e.cfg.Timing.Inquiry)
 	defer cancel()

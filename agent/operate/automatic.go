@@ -65,7 +65,7 @@ type (
 
 	// terminateRequest asks for the end of a process.
 	terminateRequest struct {
-		event supervise.Condemned
+		event supervise.TerminateRequested
 		ended func(procop.TerminationEnd) // called exactly once; must not block
 	}
 
@@ -76,7 +76,10 @@ type (
 	}
 )
 
-func (a *actor) autoStart(ctx context.Context) {
+// automation starts and terminates a process without an operation.
+type automation struct{ *actor }
+
+func (a automation) autoStart(ctx context.Context) {
 	e := a.engine
 	if !e.drain.begin() {
 		return
@@ -103,10 +106,7 @@ func (a *actor) autoStart(ctx context.Context) {
 	e.work.Go(func() {
 		msg := notStarted(supervise.Interrupted)
 		defer func() { a.mailbox.put(msg) }()
-		defer e.rescue(a.key, "automatic start", func(cause string) {
-			msg = notStarted(supervise.Failed)
-			a.panicked(cause)
-		})
+		defer e.rescue(a.key, "automatic start", func(string) { msg = notStarted(supervise.Failed) })
 		if !limiter.acquire(yield, due) {
 			return
 		}
@@ -118,18 +118,18 @@ func (a *actor) autoStart(ctx context.Context) {
 }
 
 func notStarted(class supervise.Class) autoStarted {
-	return autoStarted{procop.AutoStartReport{Report: procop.Report{Outcome: supervise.Outcome{Class: class, Sight: supervise.Doubt}}}}
+	return autoStarted{procop.AutoStartReport{Report: procop.Report{Outcome: supervise.Outcome{Class: class, Observation: supervise.Indeterminate}}}}
 }
 
 // startSpawned makes durable that a start command runs or is about to: no agent
 // process may run another one beside it.
-func (a *actor) startSpawned(msg startSpawned) {
+func (a automation) startSpawned(msg startSpawned) {
 	defer close(msg.saved)
 	a.memory.Starting = msg.exec
 	a.trySave()
 }
 
-func (a *actor) autoStarted(ctx context.Context, msg autoStarted) {
+func (a automation) autoStarted(ctx context.Context, msg autoStarted) {
 	a.auto.yield()
 	defer a.engine.drain.end()
 	r := &msg.report
@@ -142,14 +142,14 @@ func (a *actor) autoStarted(ctx context.Context, msg autoStarted) {
 		if a.state.Policy.Resident {
 			a.engine.cfg.Restarted()
 		}
-		if r.Outcome.Sight == supervise.Alive || r.Outcome.Class == supervise.Done {
+		if r.Outcome.Observation == supervise.Alive || r.Outcome.Class == supervise.Done {
 			a.memory.StartedAt = time.Now().UTC()
 		}
 	}
 	a.watch.pidFileRead(r.PidFileWritten)
 	a.step(ctx, supervise.AutoStarted{Outcome: r.Outcome, Ran: r.Ran}, nil)
-	a.countInstances(r.Instances)
-	reporter{a}.logStart(r)
+	observer{a.actor}.countInstances(r.Instances)
+	reporter{a.actor}.logStart(r)
 }
 
 // requestTermination asks for the end of exactly this process of a key, because it
@@ -164,14 +164,14 @@ func (e *Engine) requestTermination(key string, main proc.Identity, ended func(p
 		ended(procop.TerminationEnd{})
 		return
 	}
-	a.mailbox.put(terminateRequest{event: supervise.Condemned{Main: supervise.Identity(main), Why: supervise.OverLimit}, ended: ended})
+	a.mailbox.put(terminateRequest{event: supervise.TerminateRequested{Main: supervise.Identity(main), Why: supervise.OverLimit}, ended: ended})
 }
 
 // terminateRequested lets the machine decide.
-func (a *actor) terminateRequested(ctx context.Context, msg terminateRequest) {
+func (a automation) terminateRequested(ctx context.Context, msg terminateRequest) {
 	busy := a.state.Work != supervise.Idle
 	defer func() {
-		if !busy && a.state.Work == supervise.TakingDown {
+		if !busy && a.state.Work == supervise.Terminating {
 			a.auto.ended = msg.ended
 		} else {
 			msg.ended(procop.TerminationEnd{})
@@ -181,7 +181,7 @@ func (a *actor) terminateRequested(ctx context.Context, msg terminateRequest) {
 }
 
 // terminate ends the process, and no other one, in a goroutine of its own.
-func (a *actor) terminate(ctx context.Context, effect supervise.TakeDown) {
+func (a automation) terminate(ctx context.Context, effect supervise.Terminate) {
 	e := a.engine
 	if !e.drain.begin() {
 		return
@@ -192,19 +192,18 @@ func (a *actor) terminate(ctx context.Context, effect supervise.TakeDown) {
 		var msg terminated
 		defer func() { a.mailbox.put(msg) }()
 		defer e.rescue(a.key, "take-down", func(cause string) {
-			msg = terminated{outcome: supervise.Outcome{Class: supervise.Failed, Sight: supervise.Doubt}, end: work.Failed(cause)}
-			a.panicked(cause)
+			msg = terminated{outcome: supervise.Outcome{Class: supervise.Failed, Observation: supervise.Indeterminate}, end: work.Failed(cause)}
 		})
 		report, end := work.Run(ctx, proc.Identity(effect.Main))
 		msg = terminated{outcome: report.Outcome, end: end}
 	})
 }
 
-func (a *actor) terminated(ctx context.Context, msg terminated) {
+func (a automation) terminated(ctx context.Context, msg terminated) {
 	defer a.engine.drain.end()
 	defer a.auto.reportEnd(msg.end)
 	main := a.state.Main
-	a.step(ctx, supervise.TakenDown{Outcome: msg.outcome}, nil)
+	a.step(ctx, supervise.Terminated{Outcome: msg.outcome}, nil)
 	entry := a.log.WithField("pid", main.PID).WithField("why", string(a.auto.why))
 	switch {
 	case msg.outcome.Class == supervise.Interrupted:

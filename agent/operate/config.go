@@ -95,7 +95,7 @@ type Timing struct {
 	LimitWindow     time.Duration // three terminations for a limit within it make the engine give up; default 1 h
 	ProbeInterval   time.Duration // between the five attempts to start what was given up; default 10 min
 	ProbeFor        time.Duration // how long after giving up attempts are made at most; default 2 h
-	RivalWait       time.Duration // how long a pid file may name another process, while the known one lives, before that is reported; default 5 s
+	ConflictWait    time.Duration // how long a pid file may name another process, while the known one lives, before that is reported; default 5 s
 	FreezeCheck     time.Duration // between checks for freezes that have ended; default 1 s
 	StartEvery      time.Duration // between automatic starts on the host once StartBurst of them have been used up; default 3 s
 	StartBurst      int           // automatic starts that may begin at once; each StartEvery allows one more; default 40
@@ -126,7 +126,7 @@ func (t Timing) withDefaults() Timing {
 		&t.FlapWindow: 30 * time.Minute, &t.LimitWindow: time.Hour, &t.ProbeInterval: 10 * time.Minute,
 		&t.FreezeCheck: time.Second, &t.StartEvery: 3 * time.Second, &t.HostPause: 30 * time.Second,
 		&t.BootGrace: 30 * time.Second, &t.BootUptime: time.Minute,
-		&t.ProbeFor: 2 * time.Hour, &t.RivalWait: 5 * time.Second,
+		&t.ProbeFor: 2 * time.Hour, &t.ConflictWait: 5 * time.Second,
 		&t.StableAfter: 10 * time.Minute, &t.LongRun: 10 * time.Second, &t.RecoverDelay: 2500 * time.Millisecond, &t.JournalRetry: time.Second,
 		&t.Drain: 10 * time.Second, &t.TrimOutputs: time.Minute,
 		&t.UsageSample: 5 * time.Second, &t.UsageWindow: time.Minute, &t.UsageArm: time.Minute,

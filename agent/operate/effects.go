@@ -13,7 +13,10 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-func (a *actor) perform(ctx context.Context, effect supervise.Effect, done *completed) {
+// effects performs the effects of the state machine.
+type effects struct{ *actor }
+
+func (a effects) perform(ctx context.Context, effect supervise.Effect, done *completed) {
 	switch effect := effect.(type) {
 	case supervise.Perform:
 		a.begin(ctx, a.ops[effect.Op.ID])
@@ -26,15 +29,15 @@ func (a *actor) perform(ctx context.Context, effect supervise.Effect, done *comp
 	case supervise.Save:
 		a.trySave()
 	case supervise.AutoStart:
-		a.autoStart(ctx)
-	case supervise.GiveWay:
+		automation{a.actor}.autoStart(ctx)
+	case supervise.Yield:
 		a.auto.yield()
-	case supervise.TakeDown:
-		a.terminate(ctx, effect)
-	case supervise.Tell:
-		reporter{a}.emitNotice(effect)
-	case supervise.Look:
-		a.search(ctx, effect.Gen)
+	case supervise.Terminate:
+		automation{a.actor}.terminate(ctx, effect)
+	case supervise.Emit:
+		reporter{a.actor}.emitNotice(effect)
+	case supervise.Search:
+		observer{a.actor}.search(ctx, effect.Gen)
 	case supervise.Watch:
 		a.watch.follow(proc.Identity(effect.Main))
 	case supervise.Arm:
@@ -42,7 +45,7 @@ func (a *actor) perform(ctx context.Context, effect supervise.Effect, done *comp
 	}
 }
 
-func (a *actor) refuse(ctx context.Context, effect supervise.Refuse) {
+func (a effects) refuse(ctx context.Context, effect supervise.Refuse) {
 	order := a.ops[effect.ID]
 	delete(a.ops, effect.ID)
 	c := procop.Refused("queue full: too many operations wait for this process")
@@ -53,19 +56,19 @@ func (a *actor) refuse(ctx context.Context, effect supervise.Refuse) {
 }
 
 // keep makes the spec of an operation that reached its goal the process's own.
-func (a *actor) keep(id string, done *completed) {
+func (a effects) keep(id string, done *completed) {
 	m, spec := &a.memory, a.ops[id].op.Spec
 	if a.state.Kept && !procspec.SameProgram(&m.Spec, &spec) {
 		m.Aliases = done.report.Aliases
 		if proc.Alive(m.Last) && m.Last != proc.Identity(a.state.Main) {
 			done.result.Warnings = append(done.result.Warnings,
-				fmt.Sprintf("pid %d of the spec before still runs and is not supervised any more", m.Last.PID))
+				fmt.Sprintf("pid %d of the spec before still runs and is no longer supervised", m.Last.PID))
 		}
 	}
 	was := m.Spec
 	m.Spec = spec
 	a.mailbox.put(freezesChanged{}) // the spec may have another namespace
-	a.plan(&was)
+	scheduler{a.actor}.plan(&was)
 	if done.result.Code == agentproto.CodeSuccess && a.ops[id].op.Action != agentproto.ActionSupervise {
 		m.StartedAt = time.Now().UTC()
 	}
@@ -74,7 +77,7 @@ func (a *actor) keep(id string, done *completed) {
 // end completes the result with what the machine decided and makes it durable. It
 // does not return before that succeeded, since nothing that follows may be known
 // earlier. Only the end of the engine ends the attempts.
-func (a *actor) end(ctx context.Context, id string, done *completed) {
+func (a effects) end(ctx context.Context, id string, done *completed) {
 	defer a.engine.drain.end()
 	a.claim() // the operation may have claimed another program's process
 	order := a.ops[id]
@@ -89,7 +92,7 @@ func (a *actor) end(ctx context.Context, id string, done *completed) {
 }
 
 // begin carries out an operation in a goroutine of its own.
-func (a *actor) begin(ctx context.Context, o order) {
+func (a effects) begin(ctx context.Context, o order) {
 	e := a.engine
 	if !e.drain.begin() {
 		return // it stays open in the journal
@@ -133,10 +136,7 @@ func (e *Engine) carryOut(ctx context.Context, op journal.Op, work *procop.Opera
 
 // attempt runs an operation. A panic in it must not end the agent.
 func (e *Engine) attempt(ctx context.Context, key string, work *procop.Operation) (report procop.Report) {
-	defer e.rescue(key, "operation", func(cause string) {
-		report = work.Failed(cause)
-		e.panicked(key, cause)
-	})
+	defer e.rescue(key, "operation", func(cause string) { report = work.Failed(cause) })
 	return work.Run(ctx)
 }
 

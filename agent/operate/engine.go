@@ -124,10 +124,10 @@ func New(cfg Config) (*Engine, error) {
 	e.clock.began, e.clock.beganAt = time.Now().Round(0), e.clock.now()
 	e.life, e.cancel = context.WithCancel(context.Background())
 	e.inquiries, e.limiter = newInquiries(e), newLimiter(e)
-	e.work.Go(sweeper{e}.run)
+	e.every(cfg.Timing.Sweep/sweepParts, sweeper{e}.next())
 	e.work.Go(func() { e.limiter.run(e.life) })
-	e.work.Go(e.trimOutputs)
-	e.work.Go(e.thaw)
+	e.every(cfg.Timing.TrimOutputs, e.host.Outputs.Trim)
+	e.every(cfg.Timing.FreezeCheck, e.thaw())
 	return e, nil
 }
 
@@ -314,20 +314,23 @@ func (r *registry) countSupervised(up bool) {
 	}
 }
 
-func (e *Engine) trimOutputs() {
-	tick := time.NewTicker(e.cfg.Timing.TrimOutputs)
-	defer tick.Stop()
-	for {
-		select {
-		case <-e.life.Done():
-			return
-		case <-tick.C:
-			e.host.Outputs.Trim()
+// every calls fn at intervals until the engine ends.
+func (l *lifecycle) every(interval time.Duration, fn func()) {
+	l.work.Go(func() {
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-l.life.Done():
+				return
+			case <-tick.C:
+				fn()
+			}
 		}
-	}
+	})
 }
 
-// Stop ends the engine: no operation begins any more, and those that run have
+// Stop ends the engine: no further operation begins, and those that run have
 // Timing.Drain, and ctx, to end. Commands and processes that still run then continue;
 // the journal describes them for the next agent process.
 func (e *Engine) Stop(ctx context.Context) {

@@ -38,18 +38,12 @@ func (r *registry) remindAll(msg message) {
 	}
 }
 
-// thaw notifies the actors when freezes end.
-func (e *Engine) thaw() {
-	tick := time.NewTicker(e.cfg.Timing.FreezeCheck)
-	defer tick.Stop()
+// thaw returns a function that notifies the actors if freezes have ended since its last
+// call.
+func (e *Engine) thaw() func() {
 	var before int
 	var seen *agentproto.Settings
-	for {
-		select {
-		case <-e.life.Done():
-			return
-		case <-tick.C:
-		}
+	return func() {
 		settings, inTime := e.settings.Load(), 0
 		for _, f := range settings.Freezes {
 			if e.cfg.InTime(f.Until) {

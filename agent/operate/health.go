@@ -30,7 +30,7 @@ type healthChecked struct {
 }
 
 // checkHealth runs the health command of a supervised process when it is due.
-func (a *actor) checkHealth(ctx context.Context, now time.Time) {
+func (a observer) checkHealth(ctx context.Context, now time.Time) {
 	if a.state.Desired != supervise.Up || a.state.Work != supervise.Idle || a.memory.Spec.HealthCmd == "" {
 		return
 	}
@@ -48,19 +48,19 @@ func (a *actor) checkHealth(ctx context.Context, now time.Time) {
 	})
 }
 
-func (a *actor) healthChecked(ctx context.Context, msg healthChecked) {
+func (a observer) healthChecked(ctx context.Context, msg healthChecked) {
 	h := &a.health
 	if msg.main != h.main {
 		return
 	}
 	h.checking = false
 	if h.count(msg.answer) {
-		reporter{a}.unhealthy(msg.main.PID, h.failures, msg.answer.text)
+		reporter{a.actor}.unhealthy(msg.main.PID, h.failures, msg.answer.text)
 	}
 	// The request is repeated after each failure: the process may be frozen now.
 	if a.memory.Spec.HealthRestart && h.failures >= maxUnhealthy && !msg.answer.ok {
-		a.terminateRequested(ctx, terminateRequest{
-			event: supervise.Condemned{Main: supervise.Identity(msg.main), Why: supervise.Unhealthy},
+		automation{a.actor}.terminateRequested(ctx, terminateRequest{
+			event: supervise.TerminateRequested{Main: supervise.Identity(msg.main), Why: supervise.Unhealthy},
 			ended: func(procop.TerminationEnd) {}, // it is logged
 		})
 	}

@@ -262,7 +262,7 @@ func (i *inquiries) awaitEnd(exec *proc.Execution, spec *agentproto.Spec, line s
 			e.cfg.Emit(agentproto.Event{
 				Kind: agentproto.EventCommandHanging, Key: spec.Key, Namespace: spec.Namespace, Name: spec.Name, ProcName: spec.ProcName,
 				PID:     exec.Identity().PID,
-				Message: fmt.Sprintf("command %s, pid %d, does not end by SIGKILL; the process is not asked anything until it does", procop.Clip(line, maxAnswer), exec.Identity().PID),
+				Message: fmt.Sprintf("command %s, pid %d, does not end by SIGKILL; version and health commands of the process wait until it does", procop.Clip(line, maxAnswer), exec.Identity().PID),
 			})
 		case <-e.life.Done():
 			_ = proc.KillGroup(context.Background(), exec.Identity(), 0)

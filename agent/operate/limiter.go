@@ -69,7 +69,7 @@ type subject struct {
 
 // sample measures once and acts on a limit that is exceeded.
 func (l *limiter) sample() {
-	defer l.engine.rescue("", "watching limits", func(string) {})
+	defer l.engine.rescue("", "watching limits", nil)
 	pools := l.pools()
 	subjects := l.subjects(pools)
 	if len(subjects) == 0 {
@@ -240,9 +240,9 @@ func exceeded(b limits.Breach, s subject, of proc.Capacity, end procop.Terminati
 			"of_cpus": of.CPUs, "of_memory_bytes": of.Memory, "ended": end.Gone, "how": end.How,
 		},
 	}
-	cause := fmt.Sprintf("its %s, %.4g %% of the host, was over its limit of %.4g %% for %s", b.Metric, b.Value, b.Limit, b.Window)
+	cause := fmt.Sprintf("its %s, %.4g %% of the host, exceeded its limit of %.4g %% for %s", b.Metric, b.Value, b.Limit, b.Window)
 	if b.Pool != nil {
-		cause = fmt.Sprintf("group %s used %.4g %% of the host's %s for %s, over its limit of %.4g %%, and this one of its %d members had to go",
+		cause = fmt.Sprintf("group %s used %.4g %% of the host's %s for %s, above its limit of %.4g %%, and this one of its %d members was terminated",
 			b.Pool.ID, b.Value, b.Metric, b.Window, b.Limit, len(b.Members))
 		maps.Copy(event.Details, poolDetails(b))
 	}

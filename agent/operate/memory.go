@@ -187,6 +187,6 @@ func policyOf(s *agentproto.Spec, t Timing) supervise.Policy {
 		Resident: s.Type == procspec.Resident, Periodic: procspec.HasSchedule(s), Retries: s.StartRetries, Interval: interval,
 		MaxDelay: t.MaxDelay, StableAfter: max(10*interval, t.StableAfter), LongRun: max(10*interval, t.LongRun), RecoverDelay: t.RecoverDelay,
 		FlapStarts: 10, FlapWindow: t.FlapWindow, SetupTries: 2, LimitKills: 3, LimitWindow: t.LimitWindow,
-		ProbeInterval: t.ProbeInterval, ProbeTries: 5, ProbeFor: t.ProbeFor, RivalWait: t.RivalWait,
+		ProbeInterval: t.ProbeInterval, ProbeTries: 5, ProbeFor: t.ProbeFor, ConflictWait: t.ConflictWait,
 	}
 }

@@ -13,36 +13,39 @@ import (
 // alone.
 const maxPanics = 3
 
-// rescue, deferred, keeps a panic in the work on one key from ending the agent. It
-// passes the cause to handle.
+// rescue, deferred, keeps a panic in the work on one key from ending the agent. It passes
+// the cause to handle, if not nil, and then has the key's actor count the panic.
 func (e *Engine) rescue(key, what string, handle func(cause string)) {
 	if cause := recover(); cause != nil {
 		e.cfg.Log.WithField("process", key).WithField("error", fmt.Sprint(cause)).
 			WithField("stack", string(debug.Stack())).Error(what + " panicked")
-		handle(fmt.Sprint(cause))
+		if handle != nil {
+			handle(fmt.Sprint(cause))
+		}
+		e.panicked(key, fmt.Sprint(cause))
 	}
 }
 
 // panicked says that the agent panicked over this process.
 type panicked struct{ cause string }
 
-// panicked counts a panic. It is safe for concurrent use.
-func (a *actor) panicked(cause string) { a.mailbox.put(panicked{cause: cause}) }
-
 func (r *registry) panicked(key, cause string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if a, ok := r.actors[key]; ok {
-		a.panicked(cause)
+		a.mailbox.put(panicked{cause: cause})
 	}
 }
 
+// quarantine leaves a process alone over which the agent panics repeatedly.
+type quarantine struct{ *actor }
+
 // countPanic makes the state of the process unknown until the next search.
-func (a *actor) countPanic(ctx context.Context, msg panicked) {
+func (a quarantine) countPanic(ctx context.Context, msg panicked) {
 	a.panics++
 	switch {
 	case a.panics == maxPanics:
-		a.quarantine(ctx, msg.cause)
+		a.impose(ctx, msg.cause)
 	case a.panics < maxPanics && a.state.Work == supervise.Idle:
 		a.state.Phase = supervise.Unknown
 		a.step(ctx, supervise.Swept{}, nil)
@@ -51,9 +54,9 @@ func (a *actor) countPanic(ctx context.Context, msg panicked) {
 
 func (a *actor) quarantined() bool { return a.panics >= maxPanics }
 
-// quarantine leaves the process alone until the agent is restarted: whatever fails must
+// impose leaves the process alone until the agent is restarted: whatever fails must
 // not harm this process or others.
-func (a *actor) quarantine(ctx context.Context, cause string) {
+func (a quarantine) impose(ctx context.Context, cause string) {
 	a.state.Phase = supervise.Unknown
 	a.auto.disarm()
 	a.watch.stop()
@@ -65,16 +68,16 @@ func (a *actor) quarantine(ctx context.Context, cause string) {
 		}
 	}
 	a.publish()
-	reporter{a}.quarantined(cause)
+	reporter{a.actor}.quarantineImposed(cause)
 }
 
 func inQuarantine() procop.Completion {
 	return procop.Abnormal("the agent failed at this process repeatedly and leaves it alone; see its log, and restart it")
 }
 
-// handleQuarantined handles a message about a process that is left alone: what runs
+// handle handles a message about a process that is left alone: what runs
 // ends, and nothing begins.
-func (a *actor) handleQuarantined(ctx context.Context, msg message) {
+func (a quarantine) handle(ctx context.Context, msg message) {
 	switch msg := msg.(type) {
 	case submission:
 		a.engine.reject(ctx, msg.order.op, inQuarantine())
@@ -84,7 +87,7 @@ func (a *actor) handleQuarantined(ctx context.Context, msg message) {
 		delete(a.ops, msg.id)
 		a.engine.finish(ctx, order.op, msg.result)
 	case startSpawned:
-		a.startSpawned(msg)
+		automation{a.actor}.startSpawned(msg)
 	case terminateRequest:
 		msg.ended(procop.TerminationEnd{})
 	case terminated:

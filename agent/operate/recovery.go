@@ -113,7 +113,7 @@ func (e *Engine) adopt(key string, text json.RawMessage) (a *actor, down time.Ti
 	}
 	e.host.Claims.ClaimInstances(key, slices.DeleteFunc(slices.Clone(m.Instances), func(id proc.Identity) bool { return !proc.Alive(id) }))
 	if a.state.Desired == supervise.Up && procspec.HasSchedule(&m.Spec) {
-		a.replan()
+		scheduler{a}.replan()
 	}
 	a.publish()
 	unsettled := *a.snapshot.Load() // until the first search

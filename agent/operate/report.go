@@ -48,7 +48,7 @@ func (r reporter) logChange(was supervise.State) {
 
 // logStart logs how an automatic start ended.
 func (r reporter) logStart(start *procop.AutoStartReport) {
-	pid, alive := start.Outcome.Main.PID, start.Outcome.Sight == supervise.Alive
+	pid, alive := start.Outcome.Main.PID, start.Outcome.Observation == supervise.Alive
 	switch {
 	case r.state.Policy.Periodic:
 		r.logRun(start)
@@ -85,46 +85,46 @@ func (r reporter) outlook() *logrus.Entry {
 }
 
 // emitNotice emits the event for a notice of the state machine.
-func (r reporter) emitNotice(notice supervise.Tell) {
-	if notice.News == supervise.PIDChanged && slices.Contains(r.memory.Instances, proc.Identity(notice.Main)) {
+func (r reporter) emitNotice(notice supervise.Emit) {
+	if notice.Notice == supervise.PIDChanged && slices.Contains(r.memory.Instances, proc.Identity(notice.Main)) {
 		return // one instance has ended, and another one is the main process now
 	}
 	pid, other := notice.Main.PID, notice.Other.PID
 	event := agentproto.Event{PID: pid}
-	switch notice.News {
+	switch notice.Notice {
 	case supervise.Restarted:
 		event.Kind = agentproto.EventRestarted
-		event.Message = fmt.Sprintf("it had ended and was started again, pid %d", pid)
+		event.Message = fmt.Sprintf("the process had ended and was started again, pid %d", pid)
 		event.Details = map[string]any{"restarts": r.state.Restarts, "pid_before": r.memory.Last.PID}
 	case supervise.GivenUp:
 		event.Kind = agentproto.EventGaveUp
 		event.Message = r.whyGivenUp(notice.Reason)
 		event.Details = map[string]any{"reason": string(notice.Reason), "failures": r.state.Failures}
-	case supervise.Adopted:
+	case supervise.ExternalStart:
 		event.Kind = agentproto.EventAdopted
-		event.Message = fmt.Sprintf("somebody else started it, pid %d; it is looked after", pid)
+		event.Message = fmt.Sprintf("pid %d was started by another program; the agent supervises it now", pid)
 	case supervise.PIDChanged:
 		event.Kind = agentproto.EventPIDChanged
 		event.Message = fmt.Sprintf("pid %d took the place of pid %d", pid, other)
 		event.Details = map[string]any{"pid_before": other}
-	case supervise.TwoMasters:
+	case supervise.ConflictPersists:
 		event.Kind = agentproto.EventTwoMasters
-		event.Message = fmt.Sprintf("pid file %s names pid %d while pid %d lives; nothing is done about it", r.memory.Spec.PidPath, other, pid)
+		event.Message = fmt.Sprintf("pid file %s names pid %d, but pid %d lives and stays the supervised one", r.memory.Spec.PidPath, other, pid)
 		event.Details = map[string]any{"pid_other": other}
-	case supervise.Frozen:
+	case supervise.StoppedBySignal:
 		event.Kind = agentproto.EventFrozen
-		event.Message = fmt.Sprintf("pid %d was stopped by a signal; SIGCONT lets it go on", pid)
+		event.Message = fmt.Sprintf("pid %d was stopped by a signal; SIGCONT resumes it", pid)
 	case supervise.Overlapping:
 		event.Kind = agentproto.EventOverlap
-		event.Message = fmt.Sprintf("%d runs in a row were left out, because the one before has not ended", r.state.Overlaps)
+		event.Message = fmt.Sprintf("%d runs in a row were skipped, because the previous run has not ended", r.state.Overlaps)
 		event.Details = map[string]any{"runs": r.state.Overlaps}
 	case supervise.RunsFailed:
 		event.Kind = agentproto.EventRunsFailed
 		event.Message = fmt.Sprintf("%d runs in a row failed: %s", r.state.Failures, r.auto.trouble)
 		event.Details = map[string]any{"runs": r.state.Failures}
-	case supervise.Doubtful:
+	case supervise.StillIndeterminate:
 		event.Kind = agentproto.EventUncertain
-		event.Message = "whether it runs cannot be told; nothing is done about it"
+		event.Message = "the state of the process is indeterminate; the agent does not act on it until it is known"
 	}
 	r.emit(event)
 }
@@ -141,11 +141,11 @@ func (r reporter) whyGivenUp(why supervise.Reason) string {
 	policy, history := &r.state.Policy, &r.state.History
 	switch why {
 	case supervise.OutOfRetries:
-		return fmt.Sprintf("%d attempts in a row to keep it alive failed", r.state.Failures)
+		return fmt.Sprintf("%d attempts in a row to keep the process alive failed", r.state.Failures)
 	case supervise.Flapping:
-		return fmt.Sprintf("it was started %d times within %s", len(history.Starts), policy.FlapWindow)
+		return fmt.Sprintf("the process was started %d times within %s", len(history.Starts), policy.FlapWindow)
 	case supervise.LimitAgain:
-		return fmt.Sprintf("it was over a limit %d times within %s", len(history.LimitKills), policy.LimitWindow)
+		return fmt.Sprintf("the process exceeded a limit %d times within %s", len(history.LimitKills), policy.LimitWindow)
 	case supervise.Unstartable:
 		return procop.Join(fmt.Sprintf("the host is not set up to start it, as %d attempts in a row showed", history.BadSetups), r.auto.trouble)
 	}
@@ -171,11 +171,11 @@ func (r reporter) unhealthy(pid, failures int, answer string) {
 	})
 }
 
-func (r reporter) quarantined(cause string) {
+func (r reporter) quarantineImposed(cause string) {
 	r.log.WithField("error", cause).Error("process quarantined after repeated panics; restart the agent")
 	r.emit(agentproto.Event{
 		Kind: agentproto.EventQuarantined, PID: r.state.Main.PID,
-		Message: fmt.Sprintf("the agent failed at it %d times, lately by %q, and leaves it alone until the agent is restarted", maxPanics, cause),
+		Message: fmt.Sprintf("the agent panicked over the process %d times, lately with %q, and does not act on it until the agent is restarted", maxPanics, cause),
 	})
 }
 

@@ -12,7 +12,7 @@ import (
 func TestTwoMastersAreToldAndLeftAlone(t *testing.T) {
 	t.Parallel()
 	var told eventLog
-	g := newRig(t, func(c *Config) { c.Emit, c.Timing.RivalWait = told.add, 300*time.Millisecond })
+	g := newRig(t, func(c *Config) { c.Emit, c.Timing.ConflictWait = told.add, 300*time.Millisecond })
 	spec := g.spec(func(s *agentproto.Spec) { s.StartIntervalMS = 60_000 })
 	old := g.want("start", spec, 0, "").Status.PID
 	other := startByHand(t, g)
@@ -38,7 +38,7 @@ func TestTwoMastersAreToldAndLeftAlone(t *testing.T) {
 func TestProcessThatReplacesItselfIsFollowed(t *testing.T) {
 	t.Parallel()
 	var told eventLog
-	g := newRig(t, func(c *Config) { c.Emit, c.Timing.RivalWait = told.add, time.Hour })
+	g := newRig(t, func(c *Config) { c.Emit, c.Timing.ConflictWait = told.add, time.Hour })
 	spec := g.spec(func(s *agentproto.Spec) { s.StartCmd = daemon("-pid demo.pid -heir heir") })
 	old := g.want("start", spec, 0, "").Status.PID
 	g.write("heir", "")

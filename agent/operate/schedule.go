@@ -27,9 +27,12 @@ type rhythm struct {
 // scheduleDue says that a run may be due.
 type scheduleDue struct{}
 
+// scheduler runs a periodic process.
+type scheduler struct{ *actor }
+
 // plan schedules the runs by the spec that is kept now. was is the spec before: a
 // schedule that did not change continues.
-func (a *actor) plan(was *agentproto.Spec) {
+func (a scheduler) plan(was *agentproto.Spec) {
 	spec := &a.memory.Spec
 	if !procspec.HasSchedule(spec) {
 		a.schedule.drop()
@@ -44,7 +47,7 @@ func (a *actor) plan(was *agentproto.Spec) {
 
 // replan makes the timetable of the kept spec and waits for its next tick. The sweep
 // notices a tick that was missed.
-func (a *actor) replan() {
+func (a scheduler) replan() {
 	s, spec, clock := &a.schedule, &a.memory.Spec, &a.engine.clock
 	s.nextAt = time.Time{}
 	if now := clock.schedule(spec.Crontab != ""); s.Anchor.After(now) {
@@ -72,7 +75,7 @@ func (s *schedule) drop() {
 }
 
 // tick begins the run that is due, if one is, and waits for the next.
-func (a *actor) tick(ctx context.Context) {
+func (a scheduler) tick(ctx context.Context) {
 	s, clock := &a.schedule, &a.engine.clock
 	if s.table.IsZero() {
 		return

@@ -137,7 +137,7 @@ func (e *Engine) delayStarts(reason string) {
 	e.cfg.Log.WithField("reason", reason).WithField("pause", pause.String()).Warn("host out of processes, automatic starts delayed")
 	e.cfg.Emit(agentproto.Event{
 		Kind:    agentproto.EventStartsPaused,
-		Message: fmt.Sprintf("the host had no room for another process, automatic starts wait for %s: %s", pause, reason),
+		Message: fmt.Sprintf("the host could not run another process, automatic starts wait for %s: %s", pause, reason),
 		Details: map[string]any{"pause_s": pause.Seconds()},
 	})
 }

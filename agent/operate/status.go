@@ -58,7 +58,7 @@ func (a *actor) publish() {
 		s.busy = procspec.ActionName(string(st.Op.Action))
 	case supervise.AutoStarting:
 		s.busy = "automatic start"
-	case supervise.TakingDown:
+	case supervise.Terminating:
 		s.busy = "take-down"
 	case supervise.Idle:
 	}

@@ -33,22 +33,18 @@ func turnOf(key string) int {
 // call for a process costs less than waking its actor.
 type sweeper struct{ *Engine }
 
-func (s sweeper) run() {
-	tick := time.NewTicker(s.cfg.Timing.Sweep / sweepParts)
-	defer tick.Stop()
-	for turn := 0; ; turn = (turn + 1) % sweepTurns {
-		select {
-		case <-s.life.Done():
-			return
-		case <-tick.C:
-		}
+// next returns a function that does one turn of the sweep at each call.
+func (s sweeper) next() func() {
+	turn := -1
+	return func() {
+		turn = (turn + 1) % sweepTurns
 		if turn%sweepParts == 0 {
 			s.oom.Note()
 		}
 		if turn == 0 {
 			s.prune()
 		}
-		quiet := s.remindTurn(turn)
+		quiet, turn := s.remindTurn(turn), turn
 		s.work.Go(func() { s.check(quiet, turn) })
 	}
 }

@@ -94,7 +94,7 @@ func TestProcessWithAHealthCommandIsInEverySweep(t *testing.T) {
 func TestPidFileOfAQuietProcessIsRead(t *testing.T) {
 	t.Parallel()
 	var told eventLog
-	g, _, a := quietRig(t, func(c *Config) { c.Emit, c.Timing.RivalWait = told.add, time.Nanosecond })
+	g, _, a := quietRig(t, func(c *Config) { c.Emit, c.Timing.ConflictWait = told.add, time.Nanosecond })
 	sweeper{g.engine}.checkPidFiles([]*actor{a})
 	if !a.snapshot.Load().quiet {
 		t.Fatal("it is not quiet although nothing changed")

@@ -48,7 +48,7 @@ type (
 	pidFileChecked struct{ written time.Time }
 
 	// pidFileRead is the process that it names.
-	pidFileRead struct{ event supervise.Rivalled }
+	pidFileRead struct{ event supervise.PidFileConflict }
 )
 
 // follow watches another main process; zero = none.
@@ -121,9 +121,12 @@ func (w *watch) pidFileRead(written time.Time) {
 	}
 }
 
+// observer handles observations of a process.
+type observer struct{ *actor }
+
 // search searches for the process in a goroutine of its own, since that may take
 // seconds. One search at a time is enough: a request meanwhile makes another follow.
-func (a *actor) search(ctx context.Context, gen int) {
+func (a observer) search(ctx context.Context, gen int) {
 	a.watch.searchGen = gen
 	if a.watch.searching {
 		return
@@ -131,25 +134,22 @@ func (a *actor) search(ctx context.Context, gen int) {
 	a.watch.searching = true
 	probe := a.probe()
 	a.engine.work.Go(func() {
-		event := supervise.Observed{Gen: gen, Sight: supervise.Doubt}
-		defer a.engine.rescue(a.key, "look", func(cause string) {
-			a.mailbox.put(searched{event: event})
-			a.panicked(cause)
-		})
+		event := supervise.Observed{Gen: gen, Observation: supervise.Indeterminate}
+		defer a.engine.rescue(a.key, "look", func(string) { a.mailbox.put(searched{event: event}) })
 		report := probe.Observe(ctx)
-		event.Main, event.Sight = report.Outcome.Main, report.Outcome.Sight
+		event.Main, event.Observation = report.Outcome.Main, report.Outcome.Observation
 		a.mailbox.put(searched{event: event, aliases: report.Aliases, instances: report.Instances})
 	})
 }
 
 // searched handles the end of a search, and repeats the search if something happened
 // since it was requested.
-func (a *actor) searched(ctx context.Context, msg searched) {
+func (a observer) searched(ctx context.Context, msg searched) {
 	a.watch.searching = false
 	a.memory.learn(msg.aliases)
 	current := msg.event.Gen == a.state.Gen // else an operation has changed what it found
 	a.step(ctx, msg.event, nil)
-	if current && msg.event.Sight != supervise.Doubt {
+	if current && msg.event.Observation != supervise.Indeterminate {
 		a.countInstances(msg.instances)
 	}
 	if msg.event.Gen != a.watch.searchGen {
@@ -157,7 +157,7 @@ func (a *actor) searched(ctx context.Context, msg searched) {
 	}
 }
 
-func (a *actor) died(ctx context.Context, msg died) {
+func (a observer) died(ctx context.Context, msg died) {
 	a.watch.death = msg.death
 	main := supervise.Identity(msg.death.Identity)
 	if main == a.state.Main {
@@ -174,13 +174,13 @@ func (a *actor) died(ctx context.Context, msg died) {
 func (a *actor) quiet() bool {
 	s, spec := &a.state, &a.memory.Spec
 	return s.Phase == supervise.Running && s.Work == supervise.Idle && s.Settled() && !s.Suspended &&
-		s.Rival == (supervise.Identity{}) && a.watch.follows(proc.Identity(s.Main)) && s.Kept &&
+		s.Conflict == (supervise.Identity{}) && a.watch.follows(proc.Identity(s.Main)) && s.Kept &&
 		!procspec.HasInstances(spec) && spec.HealthCmd == "" && a.schedule.table.IsZero()
 }
 
 // sweep queries what no event reports: one small file of the process, and when its pid
 // file was written.
-func (a *actor) sweep(ctx context.Context) {
+func (a observer) sweep(ctx context.Context) {
 	alive, suspended := false, false
 	if a.state.Phase == supervise.Running {
 		alive, suspended = proc.Stands(proc.Identity(a.state.Main))
@@ -206,8 +206,8 @@ func (a *actor) sweep(ctx context.Context) {
 
 // readPidFile reads, in a goroutine of its own, which process the pid file names. A
 // file that was not written since has nothing new, unless its conflict is unresolved.
-func (a *actor) readPidFile(ctx context.Context, msg pidFileChecked) {
-	unresolved := a.state.Rival != supervise.Identity{}
+func (a observer) readPidFile(ctx context.Context, msg pidFileChecked) {
+	unresolved := a.state.Conflict != supervise.Identity{}
 	if msg.written.Equal(a.watch.pidFileWritten) && !unresolved || a.state.Work != supervise.Idle {
 		a.watch.checkingPidFile = false
 		return
@@ -215,18 +215,18 @@ func (a *actor) readPidFile(ctx context.Context, msg pidFileChecked) {
 	a.watch.pidFileWritten = msg.written
 	probe, main := a.probe(), a.state.Main
 	a.engine.work.Go(func() {
-		read := pidFileRead{event: supervise.Rivalled{Main: main}}
+		read := pidFileRead{event: supervise.PidFileConflict{Main: main}}
 		defer func() { a.mailbox.put(read) }()
-		defer a.engine.rescue(a.key, "look at the pid file", a.panicked)
+		defer a.engine.rescue(a.key, "look at the pid file", nil)
 		other, kin := probe.PidFileConflict(ctx, proc.Identity(main))
-		read.event.Rival, read.event.Kin = supervise.Identity(other), kin
+		read.event.Other, read.event.Kin = supervise.Identity(other), kin
 	})
 }
 
 // countInstances records which instances of a process run, and watches them. A missing
 // one is reported and not started: the start command starts all instances, and would
 // make a second one of each that runs.
-func (a *actor) countInstances(ids []proc.Identity) {
+func (a observer) countInstances(ids []proc.Identity) {
 	if !procspec.HasInstances(&a.memory.Spec) || a.state.Desired != supervise.Up {
 		ids = nil
 	}
@@ -243,13 +243,13 @@ func (a *actor) countInstances(ids []proc.Identity) {
 		missing = 0
 	}
 	if missing > 0 && missing != a.watch.missing {
-		reporter{a}.instancesMissing(ids)
+		reporter{a.actor}.instancesMissing(ids)
 	}
 	a.watch.missing = missing
 }
 
 // recount searches for all instances again, unless work on them is going on.
-func (a *actor) recount(ctx context.Context) {
+func (a observer) recount(ctx context.Context) {
 	if procspec.HasInstances(&a.memory.Spec) && a.state.Desired == supervise.Up && a.state.Work == supervise.Idle && a.state.Phase == supervise.Running {
 		a.search(ctx, a.state.Gen)
 	}

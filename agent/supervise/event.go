@@ -2,58 +2,58 @@ package supervise
 
 import "time"
 
-// Sight is the conclusion of one observation of the process.
-type Sight int
+// Observation is the result of a search for the process.
+type Observation int
 
-// The conclusions.
+// The observations.
 const (
-	Unseen Sight = iota // the process was not observed
-	Gone                // it does not run
-	Alive               // it runs
-	Doubt               // indeterminate: the host could not be read
+	Unseen        Observation = iota // it was not searched for
+	Gone                             // it does not run
+	Alive                            // it runs
+	Indeterminate                    // the truth could not be read
 )
 
-// Event is an input of [Step].
+// Event is something that happened to a process.
 type Event interface{ event() }
 
-// Submitted queues an operation.
+// Submitted is an operation that a caller submitted.
 type Submitted struct{ Op Op }
 
-// Class is the kind of end of a piece of work.
+// Class is how a piece of work ended.
 type Class int
 
 // The classes.
 const (
-	Done        Class = iota // the goal was reached
-	Already                  // it had been reached before
+	Done        Class = iota // the goal is reached
+	Already                  // it was reached before
 	Failed                   // it was not reached
 	Refused                  // nothing was tried
-	Interrupted              // an automatic start was interrupted for an operation
+	Interrupted              // an automatic start yielded to an operation
 )
 
-// Fault is the reason why the host could not start the command at all.
+// Fault is why a start could not be tried, if the process did not cause it.
 type Fault int
 
 // The faults.
 const (
 	NoFault  Fault = iota
-	BadSetup       // account, folder or program of the process is missing or unusable
-	NoRoom         // the host has no resources for another process now
+	BadSetup       // the host is not set up for the process: its account, its folder, its program
+	NoRoom         // the host cannot run another process now
 )
 
-// Outcome is the end of an operation, an automatic start or a take-down.
+// Outcome is the end of an operation, an automatic start or a termination.
 type Outcome struct {
-	Class Class
-	Fault Fault // of a failed start
-	Sight Sight
-	Main  Identity // the process; set if Sight is Alive
-	// Other is true if the operation's spec describes another program than the
-	// stored spec: Sight is not about the stored program then.
+	Class       Class
+	Fault       Fault // of a start that failed
+	Observation Observation
+	Main        Identity // Sight == Alive: the process
+	// Other says that the operation's spec describes another program than the
+	// kept one, so that the observation says nothing about the kept one.
 	Other bool
 }
 
-// conclusive reports whether the outcome shows if the process runs.
-func (o Outcome) conclusive() bool { return o.Sight == Alive || o.Sight == Gone }
+// determinate reports whether the outcome says if the process runs.
+func (o Outcome) determinate() bool { return o.Observation == Alive || o.Observation == Gone }
 
 // Finished ends the operation with this ID.
 type Finished struct {
@@ -67,179 +67,183 @@ type AutoStarted struct {
 	Ran     bool // a start command was run
 }
 
-// Why is the reason for a take-down, which no operation requested.
+// Why is the reason to terminate a process without an operation.
 type Why string
 
-// The reasons to take a process down.
+// The reasons.
 const (
 	OverLimit Why = "limit"
 	Unhealthy Why = "health"
 )
 
-// Condemned requests that exactly this process is terminated. It is ignored
-// unless Main runs, the process is idle and not held; the caller repeats it.
-type Condemned struct {
+// TerminateRequested asks to terminate exactly this process. It has no effect unless
+// the process is the one that runs, no work is going on and the process is not held:
+// the sender repeats it as long as there is reason to.
+type TerminateRequested struct {
 	Main Identity
 	Why  Why
 }
 
-// TakenDown ends a take-down.
-type TakenDown struct{ Outcome Outcome }
+// Terminated ends a termination.
+type Terminated struct{ Outcome Outcome }
 
-// Hold suspends automatic starts and take-downs until the next Hold with On
-// false. Operations are carried out regardless.
+// Hold suspends automatic starts and terminations until the next Hold with On false.
+// Operations are carried out nevertheless.
 type Hold struct{ On bool }
 
-// Rivalled reports that the pid file names Rival while Main runs: a conflict
-// between the two. The zero Rival ends the conflict.
-type Rivalled struct {
-	Main, Rival Identity
-	// Kin is true if Main is an ancestor or a sibling of Rival: the program
+// PidFileConflict says which other process the pid file names while Main lives. If
+// Other is zero, it names Main again, or no process.
+type PidFileConflict struct {
+	Main, Other Identity
+	// Kin says that Main is an ancestor or a sibling of Other: a program that
 	// replaces itself.
 	Kin bool
 }
 
-// Suspended reports that Main was stopped by a signal (On), or continued.
+// Suspended says that a signal has stopped Main, or that Main continues.
 type Suspended struct {
 	Main Identity
 	On   bool
 }
 
-// Observed answers [Look].
+// Observed is the result of a [Search].
 type Observed struct {
-	Gen   int
-	Sight Sight
-	Main  Identity
+	Gen         int
+	Observation Observation
+	Main        Identity
 }
 
-// Died reports the end of a watched process.
+// Died says that a watched process ended.
 type Died struct{ Main Identity }
 
-// Swept is the periodic trigger of an observation, for changes that no event reported.
+// Swept is the regular reminder to check what no event reports.
 type Swept struct{}
 
-// Ticked triggers the next run of a periodic process; see [State.Ticks].
+// Ticked says that the next run of a periodic process is due; see [State.Ticks].
 type Ticked struct{}
 
-// Fired is the expiry of a timer of [Arm].
+// Fired is a timer of [Arm] that has expired.
 type Fired struct {
 	Timer Timer
 	Gen   int
 }
 
-// Recovered is the first event of a state that an earlier agent process stored.
+// Recovered is the first event of a state that an earlier agent process left.
 type Recovered struct {
-	NotBefore Moment // of the first automatic start
+	// NotBefore is the earliest time of an automatic start.
+	NotBefore Moment
 }
 
-func (Submitted) event()   {}
-func (Finished) event()    {}
-func (AutoStarted) event() {}
-func (Condemned) event()   {}
-func (TakenDown) event()   {}
-func (Hold) event()        {}
-func (Rivalled) event()    {}
-func (Suspended) event()   {}
-func (Observed) event()    {}
-func (Died) event()        {}
-func (Swept) event()       {}
-func (Ticked) event()      {}
-func (Fired) event()       {}
-func (Recovered) event()   {}
+func (Submitted) event()          {}
+func (Finished) event()           {}
+func (AutoStarted) event()        {}
+func (TerminateRequested) event() {}
+func (Terminated) event()         {}
+func (Hold) event()               {}
+func (PidFileConflict) event()    {}
+func (Suspended) event()          {}
+func (Observed) event()           {}
+func (Died) event()               {}
+func (Swept) event()              {}
+func (Ticked) event()             {}
+func (Fired) event()              {}
+func (Recovered) event()          {}
 
-// Timer is the purpose of a timer. A process has at most one timer: arming
-// another replaces it.
+// Timer is the purpose of a timer. A process has at most one: arming it replaces the
+// previous one.
 type Timer int
 
 // The timers.
 const (
-	RetryTimer  Timer = iota // next automatic start, or next probe of a process that was given up
-	StableTimer              // end of [Policy.StableAfter]
+	RetryTimer  Timer = iota // an automatic start is due; after giving up, one of the rare attempts
+	StableTimer              // the process has proven itself
 )
 
-// Effect is an action that the caller of [Step] has to perform.
+// Effect is something that the caller of [Step] must do.
 type Effect interface{ effect() }
 
-// Perform carries out an operation; its end is [Finished].
+// Perform carries out an operation, which ends with [Finished].
 type Perform struct {
-	Op   Op
-	Main Identity // the last verified process; zero = none
+	Op Op
+	// Main is the process as known when the operation began.
+	Main Identity
 }
 
-// Refuse ends an operation that was not begun.
+// Refuse ends an operation that never began.
 type Refuse struct {
 	ID  string
 	Why Refusal
 }
 
-// Refusal is the reason of a [Refuse].
+// Refusal is why an operation never begins.
 type Refusal int
 
 // The refusals.
 const (
 	QueueFull  Refusal = iota
-	Superseded         // a later operation has begun already
+	Superseded         // a later one has begun already
 )
 
 // End makes the result of an operation final and durable.
 type End struct{ ID string }
 
-// Keep stores the operation's spec as the spec of the process.
+// Keep makes the operation's spec the process's own.
 type Keep struct{ ID string }
 
 // Save makes the state durable.
 type Save struct{}
 
-// AutoStart starts the process if it does not run; its end is [AutoStarted].
+// AutoStart starts the process if it does not run. It ends with [AutoStarted].
 type AutoStart struct{}
 
-// TakeDown terminates exactly this process, by force if needed; its end is
-// [TakenDown].
-type TakeDown struct {
+// Terminate ends exactly this process by whatever means it takes. It ends with
+// [Terminated].
+type Terminate struct {
 	Main Identity
 	Why  Why
 }
 
-// Tell emits an event about the process.
-type Tell struct {
-	News   News
-	Main   Identity // the process, or the last one if it is gone
-	Other  Identity // PIDChanged: the previous process; TwoMasters: the conflicting one
-	Reason Reason   // GivenUp: why
+// Emit emits an event about something that happened without an operation.
+type Emit struct {
+	Notice Notice
+	Main   Identity // the process, or the last one if none runs
+	// Other is the previous process (PIDChanged) or the other one (ConflictPersists).
+	Other  Identity
+	Reason Reason // GivenUp: why
 }
 
-// News is the kind of an emitted event.
-type News int
+// Notice is what the event is about.
+type Notice int
 
-// The kinds of emitted events.
+// The notices.
 const (
-	Restarted   News = iota // an automatic start replaced a process that had ended
-	GivenUp                 // automatic starts ended but for rare probes; see Reason
-	Adopted                 // external start: the process was not started by the agent
-	PIDChanged              // another process replaced the known one
-	TwoMasters              // the pid file has named another process for [Policy.RivalWait]
-	Frozen                  // the process was stopped by a signal
-	Doubtful                // observations are indeterminate; at most once an hour
-	Overlapping             // periodic runs were skipped, because the previous one had not ended
-	RunsFailed              // periodic runs failed one after the other
+	Restarted          Notice = iota // it had ended and was started again
+	GivenUp                          // see Reason
+	ExternalStart                    // another program started it
+	PIDChanged                       // a successor replaced it
+	ConflictPersists                 // the pid file still names another process while it lives
+	StoppedBySignal                  // a signal has stopped it
+	StillIndeterminate               // its state is indeterminate; emitted once an hour
+	Overlapping                      // runs were skipped, since the previous one had not ended
+	RunsFailed                       // several runs in a row failed
 )
 
-// GiveWay asks an automatic start to end as soon as it can.
-type GiveWay struct{}
+// Yield asks an automatic start to end as soon as it can.
+type Yield struct{}
 
-// Look requests one observation of the process, answered with [Observed].
-type Look struct{ Gen int }
+// Search asks for one search for the process, which ends with [Observed].
+type Search struct{ Gen int }
 
-// Watch requests [Died] at the end of exactly this process and replaces the
-// previous watch. The zero identity watches nothing.
+// Watch reports the death of exactly this process with [Died], and replaces the previous
+// watch. The zero identity watches nothing.
 type Watch struct{ Main Identity }
 
-// Arm starts the process's timer, answered with [Fired].
+// Arm starts the process's timer, which ends with [Fired].
 type Arm struct {
 	Timer Timer
 	Gen   int
-	Delay time.Duration // of a RetryTimer: before [Jitter]
-	Least time.Duration // lower bound after Jitter
+	Delay time.Duration // of a RetryTimer: to be spread by [Jitter]
+	Least time.Duration // lower bound of the spread delay
 }
 
 func (Perform) effect()   {}
@@ -248,9 +252,9 @@ func (End) effect()       {}
 func (Keep) effect()      {}
 func (Save) effect()      {}
 func (AutoStart) effect() {}
-func (TakeDown) effect()  {}
-func (Tell) effect()      {}
-func (GiveWay) effect()   {}
-func (Look) effect()      {}
+func (Terminate) effect() {}
+func (Emit) effect()      {}
+func (Yield) effect()     {}
+func (Search) effect()    {}
 func (Watch) effect()     {}
 func (Arm) effect()       {}

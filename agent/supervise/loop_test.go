@@ -12,7 +12,7 @@ func guarded() Policy {
 	p.SetupTries = 2
 	p.LimitKills, p.LimitWindow = 3, time.Hour
 	p.ProbeInterval, p.ProbeTries, p.ProbeFor = 10*time.Minute, 5, 2*time.Hour
-	p.RivalWait = 5 * time.Second
+	p.ConflictWait = 5 * time.Second
 	return p
 }
 
@@ -38,10 +38,10 @@ func (st *story) givenUp(why Reason) *story {
 	return st
 }
 
-func (st *story) condemn(why Why) *story { return st.on(Condemned{Main: st.s.Main, Why: why}) }
+func (st *story) condemn(why Why) *story { return st.on(TerminateRequested{Main: st.s.Main, Why: why}) }
 
-func (st *story) takenDown() *story {
-	return st.on(TakenDown{Outcome{Class: Done, Sight: Gone}})
+func (st *story) terminated() *story {
+	return st.on(Terminated{Outcome{Class: Done, Observation: Gone}})
 }
 
 func TestFlappingIsGivenUpThoughEachStartPassed(t *testing.T) {
@@ -55,7 +55,7 @@ func TestFlappingIsGivenUpThoughEachStartPassed(t *testing.T) {
 	if st.s.Restarts != 10 {
 		t.Fatalf("%d restarts, want 10", st.s.Restarts)
 	}
-	st.after(2 * time.Minute).dies().givenUp(Flapping).emits(Tell{News: GivenUp, Main: first, Reason: Flapping})
+	st.after(2 * time.Minute).dies().givenUp(Flapping).emits(Emit{Notice: GivenUp, Main: first, Reason: Flapping})
 }
 
 func TestStartsLongAgoAreNoFlapping(t *testing.T) {
@@ -70,8 +70,8 @@ func TestWhatNeverRanIsNoStart(t *testing.T) {
 	t.Parallel()
 	st := tell(t).guarded()
 	for range 20 {
-		st.dies().retry().on(AutoStarted{Outcome: Outcome{Class: Done, Sight: Alive, Main: second}}).
-			emits(Tell{News: Adopted, Main: second}).on(Fired{StableTimer, st.s.Gen})
+		st.dies().retry().on(AutoStarted{Outcome: Outcome{Class: Done, Observation: Alive, Main: second}}).
+			emits(Emit{Notice: ExternalStart, Main: second}).on(Fired{StableTimer, st.s.Gen})
 	}
 	if st.s.Restarts != 0 || len(st.s.History.Starts) != 0 {
 		t.Fatalf("%d restarts, history %+v, want none", st.s.Restarts, st.s.History)
@@ -84,16 +84,16 @@ func TestGivenUpIsTriedRarelyAndThenNotAtAll(t *testing.T) {
 	for range 4 {
 		st.retry().failed(NoFault)
 	}
-	st.givenUp(OutOfRetries).emits(Tell{News: GivenUp, Reason: OutOfRetries})
+	st.givenUp(OutOfRetries).emits(Emit{Notice: GivenUp, Reason: OutOfRetries})
 	for range 5 {
 		if got := st.armed(); got.Delay != 10*time.Minute {
 			t.Fatalf("delay is %v, want 10m", got.Delay)
 		}
 		st.after(10 * time.Minute).retry().emits(AutoStart{}).failed(NoFault).
-			givenUp(OutOfRetries).emitsNo(Tell{News: GivenUp, Reason: OutOfRetries})
+			givenUp(OutOfRetries).emitsNo(Emit{Notice: GivenUp, Reason: OutOfRetries})
 	}
 	st.armsNothing().retry().emitsNo(AutoStart{})
-	st.on(Observed{Gen: st.s.Gen, Sight: Alive, Main: second}).is(Up, Running, 10)
+	st.on(Observed{Gen: st.s.Gen, Observation: Alive, Main: second}).is(Up, Running, 10)
 }
 
 func TestRareAttemptsEndWithTheirTime(t *testing.T) {
@@ -162,8 +162,8 @@ func TestTakeDownBacksOffAndGivesUp(t *testing.T) {
 	st := tell(t).guarded()
 	for n := range 3 {
 		st.after(11*time.Minute).on(Fired{StableTimer, st.s.Gen}).condemn(OverLimit).
-			emits(TakeDown{Main: first, Why: OverLimit}).is(Up, LimitKill, 0)
-		st.on(Died{first}).is(Up, LimitKill, 0).takenDown()
+			emits(Terminate{Main: first, Why: OverLimit}).is(Up, LimitKill, 0)
+		st.on(Died{first}).is(Up, LimitKill, 0).terminated()
 		if n < 2 {
 			if got := st.is(Up, Backoff, 1).armed(); got.Delay != guarded().Interval {
 				t.Fatalf("delay is %v, want %v", got.Delay, guarded().Interval)
@@ -171,14 +171,14 @@ func TestTakeDownBacksOffAndGivesUp(t *testing.T) {
 			st.retry().back(first)
 		}
 	}
-	st.givenUp(LimitAgain).emits(Tell{News: GivenUp, Main: first, Reason: LimitAgain})
+	st.givenUp(LimitAgain).emits(Emit{Notice: GivenUp, Main: first, Reason: LimitAgain})
 }
 
 func TestTakeDownsApartAreNoLoop(t *testing.T) {
 	t.Parallel()
 	st := tell(t).guarded()
 	for range 5 {
-		st.after(31*time.Minute).on(Fired{StableTimer, st.s.Gen}).condemn(OverLimit).takenDown().is(Up, Backoff, 1).retry().back(first)
+		st.after(31*time.Minute).on(Fired{StableTimer, st.s.Gen}).condemn(OverLimit).terminated().is(Up, Backoff, 1).retry().back(first)
 	}
 }
 
@@ -186,25 +186,25 @@ func TestTakeDownForHealthIsNoTakeDownForALimit(t *testing.T) {
 	t.Parallel()
 	st := tell(t).guarded()
 	for range 2 {
-		st.condemn(Unhealthy).takenDown().retry().back(first)
+		st.condemn(Unhealthy).terminated().retry().back(first)
 	}
-	st.condemn(Unhealthy).takenDown().is(Up, Backoff, 3)
+	st.condemn(Unhealthy).terminated().is(Up, Backoff, 3)
 }
 
 func TestTakeDownOfWhatIsNotKeptAlive(t *testing.T) {
 	t.Parallel()
-	tell(t).submit(Start, once).finish(Done, Alive, first).condemn(OverLimit).takenDown().is(None, Stopped, 0).armsNothing()
+	tell(t).submit(Start, once).finish(Done, Alive, first).condemn(OverLimit).terminated().is(None, Stopped, 0).armsNothing()
 }
 
 func TestTakeDownWaitsForNothingAndNobody(t *testing.T) {
 	t.Parallel()
-	nothing := TakeDown{Main: first, Why: OverLimit}
-	tell(t).guarded().on(Condemned{Main: second, Why: OverLimit}).emitsNo(TakeDown{Main: second, Why: OverLimit})
+	nothing := Terminate{Main: first, Why: OverLimit}
+	tell(t).guarded().on(TerminateRequested{Main: second, Why: OverLimit}).emitsNo(Terminate{Main: second, Why: OverLimit})
 	tell(t).guarded().on(Hold{true}).condemn(OverLimit).emitsNo(nothing)
 	tell(t).guarded().submit(Reload, guarded()).condemn(OverLimit).emitsNo(nothing)
 	st := tell(t).guarded()
 	for range maxIndeterminate {
-		st.on(Observed{Gen: st.s.Gen, Sight: Doubt})
+		st.on(Observed{Gen: st.s.Gen, Observation: Indeterminate})
 	}
 	st.condemn(OverLimit).emitsNo(nothing)
 }
@@ -212,15 +212,15 @@ func TestTakeDownWaitsForNothingAndNobody(t *testing.T) {
 func TestOperationWaitsForTheTakeDown(t *testing.T) {
 	t.Parallel()
 	tell(t).guarded().condemn(OverLimit).submit(Stop, guarded()).is(Up, LimitKill, 0).
-		takenDown().is(Up, Stopping, 1).finish(Already, Gone, Identity{}).is(Down, Stopped, 0)
+		terminated().is(Up, Stopping, 1).finish(Already, Gone, Identity{}).is(Down, Stopped, 0)
 }
 
 func TestTakeDownThatFailedLeavesTheProcessSupervised(t *testing.T) {
 	t.Parallel()
-	tell(t).guarded().condemn(OverLimit).on(TakenDown{Outcome{Class: Failed, Sight: Alive, Main: first}}).
+	tell(t).guarded().condemn(OverLimit).on(Terminated{Outcome{Class: Failed, Observation: Alive, Main: first}}).
 		is(Up, Running, 0).emits(Watch{first})
-	st := tell(t).guarded().condemn(OverLimit).on(TakenDown{Outcome{Class: Refused}}).is(Up, Running, 0)
-	st.emits(Look{st.s.Gen})
+	st := tell(t).guarded().condemn(OverLimit).on(Terminated{Outcome{Class: Refused}}).is(Up, Running, 0)
+	st.emits(Search{st.s.Gen})
 }
 
 func TestHoldPutsOffWhatIsDue(t *testing.T) {
@@ -236,7 +236,7 @@ func TestHoldPutsOffWhatIsDue(t *testing.T) {
 
 func TestHoldEndsAnAutomaticStartAndNoOperation(t *testing.T) {
 	t.Parallel()
-	st := tell(t).guarded().dies().retry().on(Hold{true}).emits(GiveWay{})
+	st := tell(t).guarded().dies().retry().on(Hold{true}).emits(Yield{})
 	st.on(AutoStarted{Outcome: Outcome{Class: Interrupted}}).is(Up, Backoff, 1).retry().emitsNo(AutoStart{})
 	st.submit(Stop, guarded()).finish(Already, Gone, Identity{}).on(Hold{false}).armsNothing()
 	tell(t).on(Hold{true}).submit(Start, guarded()).is("", Starting, 0).finish(Done, Alive, first).is(Up, Running, 0)
@@ -244,38 +244,38 @@ func TestHoldEndsAnAutomaticStartAndNoOperation(t *testing.T) {
 
 func TestRivalThatIsKinTakesOver(t *testing.T) {
 	t.Parallel()
-	tell(t).guarded().on(Rivalled{Main: first, Rival: second, Kin: true}).is(Up, Running, 0).
-		emits(Watch{second}).emits(Tell{News: PIDChanged, Main: second, Other: first})
+	tell(t).guarded().on(PidFileConflict{Main: first, Other: second, Kin: true}).is(Up, Running, 0).
+		emits(Watch{second}).emits(Emit{Notice: PIDChanged, Main: second, Other: first})
 }
 
 func TestTwoMastersAreToldOnceAndLeftAlone(t *testing.T) {
 	t.Parallel()
-	told := Tell{News: TwoMasters, Main: first, Other: second}
-	rival := Rivalled{Main: first, Rival: second}
+	told := Emit{Notice: ConflictPersists, Main: first, Other: second}
+	rival := PidFileConflict{Main: first, Other: second}
 	st := tell(t).guarded().on(rival).emitsNo(told).after(time.Second).on(rival).emitsNo(told)
 	st.after(5 * time.Second).on(rival).emits(told).after(time.Hour).on(rival).emitsNo(told)
 	if st.s.Main != first {
 		t.Fatalf("process is %v, want %v", st.s.Main, first)
 	}
-	st.on(Rivalled{Main: first}).on(rival).after(5 * time.Second).on(rival).emits(told)
+	st.on(PidFileConflict{Main: first}).on(rival).after(5 * time.Second).on(rival).emits(told)
 
 	st = tell(t).guarded().on(rival).on(Died{first})
-	st.on(Observed{Gen: st.s.Gen, Sight: Alive, Main: second}).is(Up, Running, 0).
-		emits(Tell{News: PIDChanged, Main: second, Other: first})
+	st.on(Observed{Gen: st.s.Gen, Observation: Alive, Main: second}).is(Up, Running, 0).
+		emits(Emit{Notice: PIDChanged, Main: second, Other: first})
 }
 
 func TestFrozenProcessIsToldAndLeftAlone(t *testing.T) {
 	t.Parallel()
-	told := Tell{News: Frozen, Main: first}
+	told := Emit{Notice: StoppedBySignal, Main: first}
 	st := tell(t).guarded().on(Suspended{first, true}).emits(told).is(Up, Running, 0)
 	st.on(Suspended{first, true}).emitsNo(told).on(Suspended{first, false}).emitsNo(told).on(Suspended{first, true}).emits(told)
 }
 
 func TestDoubtIsToldOnceAnHour(t *testing.T) {
 	t.Parallel()
-	told := Tell{News: Doubtful, Main: first}
+	told := Emit{Notice: StillIndeterminate, Main: first}
 	st := tell(t).guarded()
-	doubt := func() *story { return st.on(Observed{Gen: st.s.Gen, Sight: Doubt}) }
+	doubt := func() *story { return st.on(Observed{Gen: st.s.Gen, Observation: Indeterminate}) }
 	for range maxIndeterminate - 1 {
 		doubt().emitsNo(told)
 	}
@@ -326,7 +326,7 @@ func TestProofIsNotBegunAnewByAgentsAndOperations(t *testing.T) {
 	if got := left(st); got != 10*time.Minute {
 		t.Fatalf("proven in %v, want 10m", got)
 	}
-	st.after(4 * time.Minute).on(Recovered{}).on(Observed{Gen: st.s.Gen, Sight: Alive, Main: first})
+	st.after(4 * time.Minute).on(Recovered{}).on(Observed{Gen: st.s.Gen, Observation: Alive, Main: first})
 	if got := left(st); got != 6*time.Minute {
 		t.Fatalf("after the agent's restart proven in %v, want 6m", got)
 	}

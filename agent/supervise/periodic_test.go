@@ -24,16 +24,16 @@ func (st *story) ticks() *story {
 }
 
 // ran ends the start of a run.
-func (st *story) ran(c Class, sight Sight, main Identity) *story {
-	return st.on(AutoStarted{Ran: true, Outcome: Outcome{Class: c, Sight: sight, Main: main}})
+func (st *story) ran(c Class, sight Observation, main Identity) *story {
+	return st.on(AutoStarted{Ran: true, Outcome: Outcome{Class: c, Observation: sight, Main: main}})
 }
 
 func (st *story) starts() bool { return slices.Contains(st.effects, Effect(AutoStart{})) }
 
-func (st *story) tells(news News) bool {
+func (st *story) tells(news Notice) bool {
 	return slices.ContainsFunc(st.effects, func(e Effect) bool {
-		tell, ok := e.(Tell)
-		return ok && tell.News == news
+		tell, ok := e.(Emit)
+		return ok && tell.Notice == news
 	})
 }
 
@@ -102,11 +102,11 @@ func TestRunThatSomebodyElseBeganIsAnOverlap(t *testing.T) {
 	st := tell(t).registered()
 	for n := 1; n <= 3; n++ {
 		if n == 1 {
-			st.ticks().on(AutoStarted{Outcome: Outcome{Class: Done, Sight: Alive, Main: first}})
+			st.ticks().on(AutoStarted{Outcome: Outcome{Class: Done, Observation: Alive, Main: first}})
 		} else {
 			st.on(Ticked{})
 		}
-		if st.s.Overlaps != n || st.tells(Adopted) || st.tells(Overlapping) != (n == 3) {
+		if st.s.Overlaps != n || st.tells(ExternalStart) || st.tells(Overlapping) != (n == 3) {
 			t.Fatalf("%d overlaps, %+v", st.s.Overlaps, st.effects)
 		}
 	}
@@ -124,7 +124,7 @@ func TestFailedRunsWaitForTheNextTickAndAreTold(t *testing.T) {
 	if st.ticks().ran(Done, Gone, Identity{}).waits(); st.s.Failures != 0 {
 		t.Fatalf("%d failures after a run that was fine", st.s.Failures)
 	}
-	st.ticks().on(AutoStarted{Outcome: Outcome{Class: Failed, Fault: NoRoom, Sight: Gone}}).waits()
+	st.ticks().on(AutoStarted{Outcome: Outcome{Class: Failed, Fault: NoRoom, Observation: Gone}}).waits()
 	if st.s.Failures != 0 {
 		t.Fatal("that the host had no room counts against the process")
 	}
@@ -154,15 +154,15 @@ func TestTicksThatCannotBeServed(t *testing.T) {
 	tell(t).registered().on(Hold{On: true}).on(Hold{}).ticks()
 }
 
-func (st *story) looksGone() *story { return st.on(Observed{Gen: st.s.Gen, Sight: Gone}) }
+func (st *story) looksGone() *story { return st.on(Observed{Gen: st.s.Gen, Observation: Gone}) }
 
 func TestOperationTakesOverFromARun(t *testing.T) {
 	t.Parallel()
 	st := tell(t).registered().ticks().submit(Stop, periodic)
-	if !slices.Contains(st.effects, Effect(GiveWay{})) {
+	if !slices.Contains(st.effects, Effect(Yield{})) {
 		t.Fatalf("the run does not give way: %+v", st.effects)
 	}
-	st.on(AutoStarted{Outcome: Outcome{Class: Interrupted, Sight: Gone}})
+	st.on(AutoStarted{Outcome: Outcome{Class: Interrupted, Observation: Gone}})
 	if st.s.Work != Operating {
 		t.Fatalf("work is %d", st.s.Work)
 	}

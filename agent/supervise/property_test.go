@@ -34,10 +34,10 @@ func (w *world) step(t *rapid.T, e Event) {
 			if effect.Main != (Identity{}) && !w.verified[effect.Main] {
 				t.Fatalf("%#v hands over %v, which nobody verified", e, effect.Main)
 			}
-		case TakeDown:
+		case Terminate:
 			w.working++
-			condemned, ok := e.(Condemned)
-			if !ok || before.Held || before.Phase != Running || effect.Main != before.Main || effect.Main != condemned.Main || !w.verified[effect.Main] {
+			terminateRequested, ok := e.(TerminateRequested)
+			if !ok || before.Held || before.Phase != Running || effect.Main != before.Main || effect.Main != terminateRequested.Main || !w.verified[effect.Main] {
 				t.Fatalf("take-down of %v by %#v in phase %q of %v, held %v", effect.Main, e, before.Phase, before.Main, before.Held)
 			}
 		case AutoStart:
@@ -61,7 +61,7 @@ func (w *world) step(t *rapid.T, e Event) {
 			if effect.Main != (Identity{}) && w.s.Desired != Up {
 				t.Fatalf("watch of %v while wanted %q", effect.Main, w.s.Desired)
 			}
-		case Look:
+		case Search:
 			w.looks = append(w.looks, effect.Gen)
 		case Arm:
 			if effect.Gen > w.s.Gen {
@@ -108,17 +108,17 @@ func (w *world) check(t *rapid.T) {
 
 func (w *world) outcome(t *rapid.T) Outcome {
 	o := Outcome{
-		Class: rapid.SampledFrom([]Class{Done, Already, Failed, Refused, Interrupted}).Draw(t, "class"),
-		Fault: rapid.SampledFrom([]Fault{NoFault, BadSetup, NoRoom}).Draw(t, "fault"),
-		Sight: rapid.SampledFrom([]Sight{Unseen, Gone, Alive, Doubt}).Draw(t, "sight"),
-		Other: rapid.Bool().Draw(t, "other"),
+		Class:       rapid.SampledFrom([]Class{Done, Already, Failed, Refused, Interrupted}).Draw(t, "class"),
+		Fault:       rapid.SampledFrom([]Fault{NoFault, BadSetup, NoRoom}).Draw(t, "fault"),
+		Observation: rapid.SampledFrom([]Observation{Unseen, Gone, Alive, Indeterminate}).Draw(t, "sight"),
+		Other:       rapid.Bool().Draw(t, "other"),
 	}
-	o.Main = w.seen(t, o.Sight)
+	o.Main = w.seen(t, o.Observation)
 	return o
 }
 
 // seen is the identity that goes with a sight: the known one or a new one.
-func (w *world) seen(t *rapid.T, sight Sight) Identity {
+func (w *world) seen(t *rapid.T, sight Observation) Identity {
 	if sight != Alive {
 		return Identity{}
 	}
@@ -145,7 +145,7 @@ func TestInvariants(t *testing.T) {
 					Policy: Policy{
 						Resident: kind == "resident", Periodic: kind == "periodic", Retries: 2, Interval: 1, MaxDelay: time.Minute,
 						FlapStarts: 3, FlapWindow: time.Hour, SetupTries: 2, LimitKills: 2, LimitWindow: time.Hour,
-						ProbeInterval: time.Minute, ProbeTries: 2, ProbeFor: time.Hour, RivalWait: time.Second,
+						ProbeInterval: time.Minute, ProbeTries: 2, ProbeFor: time.Hour, ConflictWait: time.Second,
 					},
 				}
 				w.submitted[op.ID] = true
@@ -168,17 +168,17 @@ func TestInvariants(t *testing.T) {
 				if rapid.Bool().Draw(t, "former") {
 					main = Identity{BootID: "boot", PID: w.pid, Start: uint64(w.pid)}
 				}
-				w.step(t, Condemned{Main: main, Why: rapid.SampledFrom([]Why{OverLimit, Unhealthy}).Draw(t, "why")})
+				w.step(t, TerminateRequested{Main: main, Why: rapid.SampledFrom([]Why{OverLimit, Unhealthy}).Draw(t, "why")})
 			},
 			"takendown": func(t *rapid.T) {
-				if w.s.Work == TakingDown {
+				if w.s.Work == Terminating {
 					w.working--
-					w.step(t, TakenDown{w.outcome(t)})
+					w.step(t, Terminated{w.outcome(t)})
 				}
 			},
 			"hold": func(t *rapid.T) { w.step(t, Hold{rapid.Bool().Draw(t, "on")}) },
 			"rival": func(t *rapid.T) {
-				w.step(t, Rivalled{Main: w.s.Main, Rival: w.seen(t, Alive), Kin: rapid.Bool().Draw(t, "kin")})
+				w.step(t, PidFileConflict{Main: w.s.Main, Other: w.seen(t, Alive), Kin: rapid.Bool().Draw(t, "kin")})
 			},
 			"suspend": func(t *rapid.T) { w.step(t, Suspended{w.s.Main, rapid.Bool().Draw(t, "on")}) },
 			"wait":    func(t *rapid.T) { w.now += Moment(rapid.Int64Range(0, int64(2*time.Hour)).Draw(t, "time")) },
@@ -190,8 +190,8 @@ func TestInvariants(t *testing.T) {
 			"observe": func(t *rapid.T) {
 				if len(w.looks) > 0 {
 					gen := rapid.SampledFrom(w.looks).Draw(t, "look")
-					sight := rapid.SampledFrom([]Sight{Gone, Alive, Doubt}).Draw(t, "sight")
-					w.step(t, Observed{Gen: gen, Sight: sight, Main: w.seen(t, sight)})
+					sight := rapid.SampledFrom([]Observation{Gone, Alive, Indeterminate}).Draw(t, "sight")
+					w.step(t, Observed{Gen: gen, Observation: sight, Main: w.seen(t, sight)})
 				}
 			},
 			"die": func(t *rapid.T) { w.step(t, Died{w.s.Main}) },
@@ -208,11 +208,11 @@ func TestInvariants(t *testing.T) {
 			w.working--
 			switch w.s.Work {
 			case AutoStarting:
-				w.step(t, AutoStarted{Outcome: Outcome{Sight: Gone}})
-			case TakingDown:
-				w.step(t, TakenDown{Outcome{Sight: Gone}})
+				w.step(t, AutoStarted{Outcome: Outcome{Observation: Gone}})
+			case Terminating:
+				w.step(t, Terminated{Outcome{Observation: Gone}})
 			default:
-				w.step(t, Finished{ID: w.s.Op.ID, Outcome: Outcome{Sight: Gone}})
+				w.step(t, Finished{ID: w.s.Op.ID, Outcome: Outcome{Observation: Gone}})
 			}
 		}
 		for id := range w.submitted {

@@ -2,148 +2,62 @@ package supervise
 
 import "time"
 
-func (m *machine) autoStarted(e AutoStarted) {
-	if m.Work != AutoStarting {
-		return
-	}
-	o := e.Outcome
-	m.Work = Idle
-	m.supersede()
-	if e.Ran && m.Policy.Resident {
-		m.countStart()
-	}
-	switch {
-	case o.Class == Interrupted && o.Sight != Alive:
-		m.postpone()
-	case o.conclusive():
-		m.reportStart(o, e.Ran)
-		m.countSetup(o.Fault)
-		m.conclude(o, o.Fault != NoRoom)
-	default:
-		m.uncertain()
-	}
-	m.emit(Save{})
-	m.next()
+// Policy says how a process is kept alive. There are no defaults: zero is zero.
+type Policy struct {
+	Resident bool // kept alive; else it is started and may end
+	Periodic bool // started at its ticks (see [Timetable]); never with Resident
+	// Retries is the number of starts of a dead process before giving up.
+	Retries int
+	// Interval is the delay of the first retry; each further one doubles it.
+	Interval time.Duration
+	MaxDelay time.Duration // the doubling stops here
+	// StableAfter is the run of a process after which its failures are reset.
+	StableAfter time.Duration
+	// LongRun is the run of a process after which its first failure is followed by an
+	// immediate start: Interval is for rows of failures.
+	LongRun time.Duration
+	// RecoverDelay is the least delay right after the agent started, so that a host
+	// whose processes all died is not overloaded.
+	RecoverDelay time.Duration
+
+	// FlapStarts automatic starts within FlapWindow lead to giving up, even if each of
+	// them succeeded; 0 = no such rule.
+	FlapStarts int
+	FlapWindow time.Duration
+	// SetupTries consecutive starts that failed by [BadSetup] lead to giving up; 0 = no
+	// such rule.
+	SetupTries int
+	// LimitKills terminations [OverLimit] within LimitWindow lead to giving up; 0 = no
+	// such rule.
+	LimitKills  int
+	LimitWindow time.Duration
+
+	// A process that was given up is tried once in ProbeInterval, ProbeTries
+	// times and for ProbeFor at most.
+	ProbeInterval time.Duration
+	ProbeTries    int
+	ProbeFor      time.Duration
+
+	// ConflictWait is how long the pid file may name another process while the
+	// known one lives, before that is reported.
+	ConflictWait time.Duration
 }
 
-// postpone restores the phase from before an automatic start that was interrupted.
-func (m *machine) postpone() {
-	if m.Phase = m.before; m.Phase == Fatal {
-		m.History.Probes--
-		m.probeLater()
-		return
+// Delay returns the delay after so many consecutive failures:
+// Interval × 2^(failures−1), at most MaxDelay.
+func (p Policy) Delay(failures int) time.Duration {
+	delay := p.Interval
+	for n := 1; n < failures && delay < p.MaxDelay; n++ {
+		delay *= 2
 	}
-	if m.Policy.Resident {
-		m.retry()
-	}
+	return min(delay, p.MaxDelay)
 }
 
-// reportStart emits whether the agent or an external start brought the process up.
-func (m *machine) reportStart(o Outcome, ran bool) {
-	switch {
-	case o.Sight != Alive:
-	case m.Policy.Periodic && !ran:
-		m.overlap() // the previous run came up late, or the run was started externally
-	case m.Policy.Periodic:
-	case ran:
-		m.emit(Tell{News: Restarted, Main: o.Main})
-	default:
-		m.succeed(o.Main)
-	}
-}
+// exhausted reports whether so many consecutive failures lead to giving up.
+func (p Policy) exhausted(failures int) bool { return failures > p.Retries }
 
-// due begins an automatic start.
-func (m *machine) due() {
-	if m.Held {
-		m.overdue = true
-		return
-	}
-	if m.Phase == Fatal {
-		m.History.Probes++
-	}
-	m.begin(AutoStarting)
-	m.Phase = Starting
-	m.emit(AutoStart{})
-}
-
-// conclude applies a conclusive outcome. failed counts a process that is gone as
-// one more failure.
-func (m *machine) conclude(o Outcome, failed bool) {
-	m.indeterminate = 0
-	if m.Policy.Periodic {
-		failed = failed && o.Class == Failed
-	}
-	if o.Sight == Alive {
-		m.running(o.Main)
-	} else {
-		m.gone(failed)
-	}
-	m.recovering = false
-}
-
-func (m *machine) running(main Identity) {
-	if main != m.Main {
-		m.Proven, m.Suspended, m.Since = false, false, m.now
-		m.endConflict()
-	}
-	m.Main, m.Phase = main, Running
-	m.watchStable()
-}
-
-// watchStable watches the process, and arms the rest of [Policy.StableAfter].
-func (m *machine) watchStable() {
-	if !m.supervised() {
-		m.emit(Watch{})
-		return
-	}
-	m.emit(Watch{Main: m.Main})
-	if !m.Proven {
-		m.emit(Arm{Timer: StableTimer, Gen: m.Gen, Delay: max(0, m.Policy.StableAfter-m.now.since(m.Since))})
-	}
-}
-
-func (m *machine) gone(failed bool) {
-	last, accident := m.Main, m.ranLong()
-	m.Main, m.Proven, m.Suspended = Identity{}, false, false
-	m.endConflict()
-	m.emit(Watch{})
-	if !m.supervised() {
-		m.Phase = Stopped
-		m.forgive()
-		return
-	}
-	if m.Policy.Periodic {
-		m.await(failed)
-		return
-	}
-	m.Phase = Backoff
-	if failed {
-		m.Failures++
-	}
-	if why := m.giveUpReason(); why != "" {
-		m.giveUp(why, last)
-		return
-	}
-	if accident && failed {
-		m.arm(0)
-		return
-	}
-	m.retry()
-}
-
-// ranLong reports whether the end of the process is no sign of a restart loop:
-// the process was stable, or it ran for [Policy.LongRun] without earlier failures.
-func (m *machine) ranLong() bool {
-	first := m.Main != (Identity{}) && m.Failures == 0
-	return m.Proven || first && m.now.since(m.Since) >= m.Policy.LongRun
-}
-
-func (m *machine) retry() { m.arm(m.Policy.Delay(m.Failures)) }
-
-func (m *machine) arm(delay time.Duration) {
-	if m.recovering {
-		delay = max(delay, m.Policy.RecoverDelay)
-	}
-	m.History.Due = m.now + Moment(delay)
-	m.emit(Arm{Timer: RetryTimer, Gen: m.Gen, Delay: delay, Least: max(0, m.notBefore.since(m.now))})
+// Jitter spreads a delay by ±20 %, so that processes that died together do not
+// start together. at is a random number in [0, 1).
+func Jitter(delay time.Duration, at float64) time.Duration {
+	return time.Duration(float64(delay) * (0.8 + 0.4*at))
 }

@@ -1,11 +1,17 @@
 package supervise
 
-// maxIndeterminate is the number of consecutive indeterminate observations that
-// make a process [Uncertain]; a single one may be a race with its start or end.
+import (
+	"slices"
+	"time"
+)
+
+// maxIndeterminate is the number of indeterminate searches in a row after which the
+// process is [Uncertain]; a single one may be a race with its start or end.
 const maxIndeterminate = 3
 
-// Step applies an event at the time now and returns the new state and the
-// effects, to be performed in their order. It is pure and does not change s.
+// Step applies one event that happens now and returns the new state and the effects, to
+// be performed in their order. It is pure: it depends on its arguments alone and does not
+// change s.
 func Step(s State, now Moment, e Event) (State, []Effect) {
 	m := machine{State: s, now: now}
 	switch e := e.(type) {
@@ -15,14 +21,14 @@ func Step(s State, now Moment, e Event) (State, []Effect) {
 		m.finished(e)
 	case AutoStarted:
 		m.autoStarted(e)
-	case Condemned:
-		m.condemned(e)
-	case TakenDown:
-		m.takenDown(e.Outcome)
+	case TerminateRequested:
+		m.terminateRequested(e)
+	case Terminated:
+		m.terminated(e.Outcome)
 	case Hold:
 		m.hold(e.On)
-	case Rivalled:
-		m.conflict(e)
+	case PidFileConflict:
+		m.pidFileConflict(e)
 	case Suspended:
 		m.suspended(e)
 	case Observed:
@@ -41,7 +47,7 @@ func Step(s State, now Moment, e Event) (State, []Effect) {
 	return m.State, m.effects
 }
 
-// machine is one step under way.
+// machine is one step.
 type machine struct {
 	State
 	now     Moment
@@ -50,17 +56,296 @@ type machine struct {
 
 func (m *machine) emit(effects ...Effect) { m.effects = append(m.effects, effects...) }
 
-// supersede invalidates all timers and observations requested so far.
+// supersede invalidates every timer and search that has begun.
 func (m *machine) supersede() {
 	m.Gen++
 	m.overdue = false
 }
 
-// uncertain suspends automatic actions until an observation is conclusive.
-func (m *machine) uncertain() {
+func (m *machine) submitted(op Op) {
+	if m.Op.ID != "" && op.before(m.Op) {
+		m.emit(Refuse{ID: op.ID, Why: Superseded})
+		return
+	}
+	if len(m.Queue) >= MaxQueue {
+		m.emit(Refuse{ID: op.ID, Why: QueueFull})
+		return
+	}
+	at := len(m.Queue)
+	for at > 0 && op.before(m.Queue[at-1]) {
+		at--
+	}
+	m.Queue = slices.Insert(slices.Clone(m.Queue), at, op)
+	if m.Work == AutoStarting {
+		m.emit(Yield{})
+	}
+	m.next()
+}
+
+// next begins the first waiting operation unless work is going on.
+func (m *machine) next() {
+	if m.Work != Idle || len(m.Queue) == 0 {
+		return
+	}
+	op := m.Queue[0]
+	m.Queue = slices.Clone(m.Queue[1:])
+	m.begin(Operating)
+	m.Op = op
+	switch op.Action {
+	case Start:
+		m.Phase = Starting
+	case Stop, Kill:
+		m.Phase = Stopping
+	case Restart:
+		m.Phase = Restarting
+	case Reload:
+		m.Phase = Reloading
+	case Supervise, Release:
+	}
+	m.emit(Perform{Op: op, Main: m.Main})
+}
+
+// begin begins work. Until it ends the machine starts nothing else, and the work notices
+// deaths itself.
+func (m *machine) begin(w Work) {
+	m.supersede()
+	m.before = m.Phase
+	m.Work = w
+}
+
+func (m *machine) finished(e Finished) {
+	if m.Work != Operating || e.ID != m.Op.ID {
+		return
+	}
+	m.Work = Idle
+	m.supersede()
+	m.decide(e.Outcome)
+	if e.Outcome.determinate() && (!e.Outcome.Other || m.keeps(e.Outcome)) {
+		m.conclude(e.Outcome, m.attempted(e.Outcome))
+	} else {
+		m.resume()
+	}
+	m.emit(Save{}, End{ID: e.ID})
+	m.next()
+}
+
+// decide changes the desired state by the operation that ended. A failed operation
+// changes nothing, except that a kill that was tried ends supervision.
+func (m *machine) decide(o Outcome) {
+	reached := o.Class == Done || o.Class == Already
+	switch m.Op.Action {
+	case Start, Restart, Supervise:
+		if o.Class != Refused && (!o.Other || m.keeps(o)) {
+			m.forgive() // an operator handles it
+		}
+		if reached {
+			m.want(o)
+		}
+	case Stop:
+		if reached {
+			m.Desired = Down
+		}
+	case Kill:
+		if o.Class != Refused {
+			m.Desired = Down
+		}
+	case Release:
+		if reached {
+			m.Desired = None
+		}
+	case Reload:
+	}
+}
+
+// keeps reports whether the operation's spec becomes the process's own. A start that
+// found a supervised process running does not change its spec.
+func (m *machine) keeps(o Outcome) bool {
+	switch m.Op.Action {
+	case Start, Restart, Supervise:
+		return o.Class == Done || o.Class == Already && m.Op.Policy.registers() && !m.supervised()
+	case Stop, Kill, Release, Reload:
+	}
+	return false
+}
+
+func (m *machine) want(o Outcome) {
+	if !m.keeps(o) {
+		if m.Desired == Down { // it runs, as the caller wanted
+			m.Desired = None
+		}
+		return
+	}
+	m.Kept, m.Policy = true, m.Op.Policy
+	if !m.supervised() {
+		m.Restarts = 0
+	}
+	m.Desired = None
+	if m.Policy.registers() {
+		m.Desired = Up
+	}
+	m.emit(Keep{ID: m.Op.ID})
+}
+
+// attempted reports whether the operation counts as a failed attempt if the process does
+// not run afterwards. Registering starts nothing itself.
+func (m *machine) attempted(o Outcome) bool {
+	return m.Op.Action != Supervise && o.Class != Refused
+}
+
+// resume returns to the phase before work that did not change the process.
+func (m *machine) resume() {
+	m.Phase = m.before
+	if !m.supervised() {
+		return
+	}
+	switch m.Phase {
+	case Backoff:
+		m.retry()
+	case Fatal:
+		m.probeLater()
+	default:
+		m.watchStable()
+		m.emit(Search{Gen: m.Gen})
+	}
+}
+
+func (m *machine) autoStarted(e AutoStarted) {
+	if m.Work != AutoStarting {
+		return
+	}
+	o := e.Outcome
+	m.Work = Idle
+	m.supersede()
+	if e.Ran && m.Policy.Resident {
+		m.started()
+	}
+	switch {
+	case o.Class == Interrupted && o.Observation != Alive:
+		m.putOff()
+	case o.determinate():
+		m.brought(o, e.Ran)
+		m.setUp(o.Fault)
+		m.conclude(o, o.Fault != NoRoom)
+	default:
+		m.markIndeterminate()
+	}
+	m.emit(Save{})
+	m.next()
+}
+
+// putOff returns to the phase before an automatic start that yielded.
+func (m *machine) putOff() {
+	if m.Phase = m.before; m.Phase == Fatal {
+		m.History.Probes--
+		m.probeLater()
+		return
+	}
+	if m.Policy.Resident {
+		m.retry()
+	}
+}
+
+// brought emits how the process was started again.
+func (m *machine) brought(o Outcome, ran bool) {
+	switch {
+	case o.Observation != Alive:
+	case m.Policy.Periodic && !ran:
+		m.overlap() // it started late, or another program began a run
+	case m.Policy.Periodic:
+	case ran:
+		m.emit(Emit{Notice: Restarted, Main: o.Main})
+	default:
+		m.succeed(o.Main)
+	}
+}
+
+// markIndeterminate suspends all actions until a search is conclusive again.
+func (m *machine) markIndeterminate() {
 	m.supersede()
 	m.Phase, m.indeterminate = Uncertain, maxIndeterminate
-	m.reportUncertain()
+	m.emitIndeterminate()
+}
+
+// conclude applies a conclusive observation. failed says that a missing process counts as
+// one more failure.
+func (m *machine) conclude(o Outcome, failed bool) {
+	m.indeterminate = 0
+	if m.Policy.Periodic {
+		failed = failed && o.Class == Failed
+	}
+	if o.Observation == Alive {
+		m.running(o.Main)
+	} else {
+		m.gone(failed)
+	}
+	m.recovering = false
+}
+
+func (m *machine) running(main Identity) {
+	if main != m.Main {
+		m.Proven, m.Suspended, m.Since = false, false, m.now
+		m.forgetConflict()
+	}
+	m.Main, m.Phase = main, Running
+	m.watchStable()
+}
+
+// watchStable watches the process and sets the timer after which it is proven.
+func (m *machine) watchStable() {
+	if !m.supervised() {
+		m.emit(Watch{})
+		return
+	}
+	m.emit(Watch{Main: m.Main})
+	if !m.Proven {
+		m.emit(Arm{Timer: StableTimer, Gen: m.Gen, Delay: max(0, m.Policy.StableAfter-m.now.since(m.Since))})
+	}
+}
+
+func (m *machine) gone(failed bool) {
+	last, accident := m.Main, m.ranLong()
+	m.Main, m.Proven, m.Suspended = Identity{}, false, false
+	m.forgetConflict()
+	m.emit(Watch{})
+	if !m.supervised() {
+		m.Phase = Stopped
+		m.forgive()
+		return
+	}
+	if m.Policy.Periodic {
+		m.await(failed)
+		return
+	}
+	m.Phase = Backoff
+	if failed {
+		m.Failures++
+	}
+	if why := m.hopeless(); why != "" {
+		m.giveUp(why, last)
+		return
+	}
+	if accident && failed {
+		m.arm(0)
+		return
+	}
+	m.retry()
+}
+
+// ranLong reports whether the end of the process is not part of a crash loop: it was
+// proven, or it ran for long and its end is the first failure in a row.
+func (m *machine) ranLong() bool {
+	first := m.Main != (Identity{}) && m.Failures == 0
+	return m.Proven || first && m.now.since(m.Since) >= m.Policy.LongRun
+}
+
+func (m *machine) retry() { m.arm(m.Policy.Delay(m.Failures)) }
+
+func (m *machine) arm(delay time.Duration) {
+	if m.recovering {
+		delay = max(delay, m.Policy.RecoverDelay)
+	}
+	m.History.Due = m.now + Moment(delay)
+	m.emit(Arm{Timer: RetryTimer, Gen: m.Gen, Delay: delay, Least: max(0, m.notBefore.since(m.now))})
 }
 
 func (m *machine) died(main Identity) {
@@ -69,31 +354,31 @@ func (m *machine) died(main Identity) {
 	}
 	m.supersede()
 	m.Phase = Exited
-	m.emit(Look{Gen: m.Gen})
+	m.emit(Search{Gen: m.Gen})
 }
 
 func (m *machine) observed(e Observed) {
 	if e.Gen != m.Gen {
 		return
 	}
-	o := Outcome{Sight: e.Sight, Main: e.Main}
-	if !o.conclusive() {
+	o := Outcome{Observation: e.Observation, Main: e.Main}
+	if !o.determinate() {
 		switch m.indeterminate++; {
 		case m.indeterminate == maxIndeterminate:
-			m.uncertain()
+			m.markIndeterminate()
 		case m.indeterminate > maxIndeterminate:
-			m.reportUncertain()
+			m.emitIndeterminate()
 		}
 		return
 	}
-	same := o.Sight == Alive && o.Main == m.Main && m.Phase == Running
-	waiting := o.Sight == Gone && (m.Phase == Backoff || m.Phase == Fatal)
+	same := o.Observation == Alive && o.Main == m.Main && m.Phase == Running
+	waiting := o.Observation == Gone && (m.Phase == Backoff || m.Phase == Fatal)
 	if waiting || same && !m.recovering {
 		m.indeterminate, m.recovering = 0, false
 		return
 	}
 	m.supersede()
-	if o.Sight == Alive {
+	if o.Observation == Alive {
 		m.succeed(o.Main)
 	}
 	m.conclude(o, m.Main != Identity{})
@@ -101,8 +386,8 @@ func (m *machine) observed(e Observed) {
 }
 
 func (m *machine) swept() {
-	if m.Work == Idle && (m.supervised() && !m.awaitsTick() || m.Main != Identity{}) {
-		m.emit(Look{Gen: m.Gen})
+	if m.Work == Idle && (m.supervised() && !m.rests() || m.Main != Identity{}) {
+		m.emit(Search{Gen: m.Gen})
 	}
 }
 
@@ -114,21 +399,35 @@ func (m *machine) fired(e Fired) {
 	case e.Timer == RetryTimer && (m.Phase == Backoff || m.Phase == Fatal && m.mayProbe()):
 		m.due()
 	case e.Timer == StableTimer && m.Phase == Running:
-		m.becameStable()
+		m.proven()
 		m.emit(Save{})
 	}
 }
 
-// recovered resumes a state that an earlier agent process stored: it arms the
-// timers again and requests an observation of the process.
+// due begins an automatic start.
+func (m *machine) due() {
+	if m.Held {
+		m.overdue = true
+		return
+	}
+	if m.Phase == Fatal {
+		m.History.Probes++
+	}
+	m.begin(AutoStarting)
+	m.Phase = Starting
+	m.emit(AutoStart{})
+}
+
+// recovered continues a state that an earlier agent process left. Timers are set again,
+// and a search finds out whether the process survived.
 func (m *machine) recovered(e Recovered) {
 	m.recovering, m.notBefore = true, e.NotBefore
 	switch {
 	case !m.supervised():
 	case m.Phase == Backoff:
-		m.arm(m.remaining(m.Policy.Delay(m.Failures)))
+		m.arm(m.rest(m.Policy.Delay(m.Failures)))
 	case m.Phase == Fatal && m.mayProbe():
-		m.arm(m.remaining(m.Policy.ProbeInterval))
+		m.arm(m.rest(m.Policy.ProbeInterval))
 	}
-	m.emit(Look{Gen: m.Gen})
+	m.emit(Search{Gen: m.Gen})
 }

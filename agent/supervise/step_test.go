@@ -48,8 +48,8 @@ func (st *story) submit(a Action, p Policy) *story {
 	return st.on(Submitted{Op{ID: fmt.Sprint(st.fence), Action: a, Fence: st.fence, Policy: p}})
 }
 
-func (st *story) finish(c Class, sight Sight, main Identity) *story {
-	return st.on(Finished{ID: st.s.Op.ID, Outcome: Outcome{Class: c, Sight: sight, Main: main}})
+func (st *story) finish(c Class, sight Observation, main Identity) *story {
+	return st.on(Finished{ID: st.s.Op.ID, Outcome: Outcome{Class: c, Observation: sight, Main: main}})
 }
 
 func (st *story) running() *story {
@@ -57,18 +57,18 @@ func (st *story) running() *story {
 }
 
 func (st *story) dies() *story {
-	return st.on(Died{st.s.Main}).on(Observed{Gen: st.s.Gen, Sight: Gone})
+	return st.on(Died{st.s.Main}).on(Observed{Gen: st.s.Gen, Observation: Gone})
 }
 
 func (st *story) retry() *story { return st.on(Fired{RetryTimer, st.s.Gen}) }
 
 // back ends an automatic start well, failed ends it badly.
 func (st *story) back(main Identity) *story {
-	return st.on(AutoStarted{Ran: true, Outcome: Outcome{Class: Done, Sight: Alive, Main: main}})
+	return st.on(AutoStarted{Ran: true, Outcome: Outcome{Class: Done, Observation: Alive, Main: main}})
 }
 
 func (st *story) failed(fault Fault) *story {
-	return st.on(AutoStarted{Ran: fault == NoFault, Outcome: Outcome{Class: Failed, Fault: fault, Sight: Gone}})
+	return st.on(AutoStarted{Ran: fault == NoFault, Outcome: Outcome{Class: Failed, Fault: fault, Observation: Gone}})
 }
 
 func (st *story) is(d Desired, p Phase, failures int) *story {
@@ -134,7 +134,7 @@ func TestBackoffDoublesAndGivesUp(t *testing.T) {
 	}
 	st.is(Up, Fatal, 5)
 	st.retry().is(Up, Fatal, 5).emitsNo(AutoStart{})
-	st.on(Swept{}).emits(Look{st.s.Gen}).on(Observed{Gen: st.s.Gen, Sight: Alive, Main: second}).
+	st.on(Swept{}).emits(Search{st.s.Gen}).on(Observed{Gen: st.s.Gen, Observation: Alive, Main: second}).
 		is(Up, Running, 5).emits(Watch{second})
 	st.on(Fired{StableTimer, st.s.Gen}).is(Up, Running, 0)
 }
@@ -176,7 +176,7 @@ func TestFirstDeathOfARowAfterALongRunIsRetriedAtOnce(t *testing.T) {
 func TestTakeDownAfterALongRunIsNotFollowedByAStartAtOnce(t *testing.T) {
 	t.Parallel()
 	st := tell(t).running().after(resident.LongRun)
-	st.on(Condemned{Main: first, Why: OverLimit}).on(TakenDown{Outcome: Outcome{Class: Done, Sight: Gone}})
+	st.on(TerminateRequested{Main: first, Why: OverLimit}).on(Terminated{Outcome: Outcome{Class: Done, Observation: Gone}})
 	if got := st.is(Up, Backoff, 1).armed().Delay; got != resident.Interval {
 		t.Fatalf("delay is %v, want %v", got, resident.Interval)
 	}
@@ -199,23 +199,23 @@ func TestProofOutlastsOperationsAndNotTheProcess(t *testing.T) {
 func TestWhatOneSpecShowsSaysNothingAboutAnother(t *testing.T) {
 	t.Parallel()
 	st := tell(t).running().submit(Start, resident)
-	st.on(Finished{ID: "2", Outcome: Outcome{Class: Failed, Sight: Gone, Other: true}}).
-		is(Up, Running, 0).emits(Look{st.s.Gen})
-	st.submit(Start, resident).on(Finished{ID: "3", Outcome: Outcome{Class: Done, Sight: Alive, Main: second, Other: true}}).
+	st.on(Finished{ID: "2", Outcome: Outcome{Class: Failed, Observation: Gone, Other: true}}).
+		is(Up, Running, 0).emits(Search{st.s.Gen})
+	st.submit(Start, resident).on(Finished{ID: "3", Outcome: Outcome{Class: Done, Observation: Alive, Main: second, Other: true}}).
 		is(Up, Running, 0).emits(Keep{"3"}).emits(Watch{second})
 }
 
 func TestSuccessorIsAdoptedWithoutFailure(t *testing.T) {
 	t.Parallel()
 	st := tell(t).running().on(Died{first}).is(Up, Exited, 0)
-	st.on(Observed{Gen: st.s.Gen, Sight: Alive, Main: second}).is(Up, Running, 0).emits(Watch{second})
+	st.on(Observed{Gen: st.s.Gen, Observation: Alive, Main: second}).is(Up, Running, 0).emits(Watch{second})
 }
 
 func TestProcessStartedByHandIsAdopted(t *testing.T) {
 	t.Parallel()
 	st := tell(t).running().dies()
 	gen := st.s.Gen
-	st.on(Swept{}).on(Observed{Gen: gen, Sight: Alive, Main: second}).is(Up, Running, 1)
+	st.on(Swept{}).on(Observed{Gen: gen, Observation: Alive, Main: second}).is(Up, Running, 1)
 	st.on(Fired{RetryTimer, gen}).is(Up, Running, 1).emitsNo(AutoStart{})
 }
 
@@ -259,8 +259,8 @@ func TestOperationCancelsThePendingRetry(t *testing.T) {
 func TestAutomaticStartGivesWay(t *testing.T) {
 	t.Parallel()
 	st := tell(t).running().dies().retry()
-	st.submit(Stop, resident).emits(GiveWay{}).is(Up, Starting, 1)
-	st.on(AutoStarted{Outcome: Outcome{Class: Interrupted, Sight: Gone}}).is(Up, Stopping, 1)
+	st.submit(Stop, resident).emits(Yield{}).is(Up, Starting, 1)
+	st.on(AutoStarted{Outcome: Outcome{Class: Interrupted, Observation: Gone}}).is(Up, Stopping, 1)
 	st.finish(Already, Gone, Identity{}).is(Down, Stopped, 0)
 }
 
@@ -312,21 +312,21 @@ func TestDoubtActsOnNothing(t *testing.T) {
 	t.Parallel()
 	st := tell(t).running()
 	for range maxIndeterminate {
-		st.is(Up, Running, 0).on(Observed{Gen: st.s.Gen, Sight: Doubt})
+		st.is(Up, Running, 0).on(Observed{Gen: st.s.Gen, Observation: Indeterminate})
 	}
 	st.is(Up, Uncertain, 0)
-	st.on(Observed{Gen: st.s.Gen, Sight: Alive, Main: first}).is(Up, Running, 0)
+	st.on(Observed{Gen: st.s.Gen, Observation: Alive, Main: first}).is(Up, Running, 0)
 }
 
 func TestRecovery(t *testing.T) {
 	t.Parallel()
 	st := tell(t).running().on(Recovered{})
-	st.on(Observed{Gen: st.s.Gen, Sight: Alive, Main: first}).is(Up, Running, 0).emits(Watch{first})
+	st.on(Observed{Gen: st.s.Gen, Observation: Alive, Main: first}).is(Up, Running, 0).emits(Watch{first})
 
 	quick := resident
 	quick.Interval = time.Second
 	st = tell(t).submit(Start, quick).finish(Done, Alive, first).on(Recovered{})
-	st.on(Observed{Gen: st.s.Gen, Sight: Gone}).is(Up, Backoff, 1).emits(Watch{})
+	st.on(Observed{Gen: st.s.Gen, Observation: Gone}).is(Up, Backoff, 1).emits(Watch{})
 	if got := st.armed().Delay; got != resident.RecoverDelay {
 		t.Fatalf("delay after the agent's start is %v, want %v", got, resident.RecoverDelay)
 	}
@@ -340,7 +340,7 @@ func TestRecovery(t *testing.T) {
 	if got := st.armed().Delay; got != resident.Interval {
 		t.Fatalf("delay is %v, want %v", got, resident.Interval)
 	}
-	st.on(Observed{Gen: st.s.Gen, Sight: Gone}).is(Up, Backoff, 1)
+	st.on(Observed{Gen: st.s.Gen, Observation: Gone}).is(Up, Backoff, 1)
 	st.retry().emits(AutoStart{})
 }
 

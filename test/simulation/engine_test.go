@@ -210,10 +210,10 @@ func (e *engine) perform(k *keeper, effect supervise.Effect) {
 	case supervise.AutoStart:
 		spec := k.spec
 		e.later(k, func() supervise.Event { return e.autoStart(k.key, spec) })
-	case supervise.Look:
+	case supervise.Search:
 		e.later(k, func() supervise.Event {
 			main := e.host.main(k.key)
-			return supervise.Observed{Gen: effect.Gen, Sight: sight(main), Main: main}
+			return supervise.Observed{Gen: effect.Gen, Observation: sight(main), Main: main}
 		})
 	case supervise.Watch:
 		e.watch(k, effect.Main)
@@ -224,11 +224,11 @@ func (e *engine) perform(k *keeper, effect supervise.Effect) {
 			}
 			return supervise.Fired{Timer: effect.Timer, Gen: effect.Gen}
 		})
-	case supervise.GiveWay, supervise.TakeDown, supervise.Tell:
+	case supervise.Yield, supervise.Terminate, supervise.Emit:
 	}
 }
 
-func sight(main supervise.Identity) supervise.Sight {
+func sight(main supervise.Identity) supervise.Observation {
 	if main == (supervise.Identity{}) {
 		return supervise.Gone
 	}
@@ -300,7 +300,7 @@ func (e *engine) carryOut(k *keeper, o order) supervise.Event {
 	o.result = &r
 	k.ops[opID(o.op.ID)] = o
 	e.mu.Unlock()
-	return supervise.Finished{ID: opID(o.op.ID), Outcome: supervise.Outcome{Class: class, Sight: sight(main), Main: main}}
+	return supervise.Finished{ID: opID(o.op.ID), Outcome: supervise.Outcome{Class: class, Observation: sight(main), Main: main}}
 }
 
 // execute runs the commands of an operation. It reports false when the agent
@@ -390,7 +390,7 @@ func (e *engine) autoStart(key string, spec agentproto.Spec) supervise.Event {
 		}
 	}
 	main := e.host.main(key)
-	return supervise.AutoStarted{Outcome: supervise.Outcome{Class: supervise.Done, Sight: sight(main), Main: main}, Ran: ran}
+	return supervise.AutoStarted{Outcome: supervise.Outcome{Class: supervise.Done, Observation: sight(main), Main: main}, Ran: ran}
 }
 
 // inspect answers a status.

@@ -38,7 +38,7 @@ func (w *work) outcome(c Completion) supervise.Outcome {
 	if c.Class == supervise.Refused && w.main() != w.known.Main {
 		return supervise.Outcome{Class: c.Class}
 	}
-	return supervise.Outcome{Class: c.Class, Fault: c.fault, Sight: w.sight(), Main: supervise.Identity(w.main())}
+	return supervise.Outcome{Class: c.Class, Fault: c.fault, Observation: w.sight(), Main: supervise.Identity(w.main())}
 }
 
 // Operation carries out an operation that a caller submitted.
@@ -183,10 +183,7 @@ func (o *Operation) register(ctx context.Context) Completion {
 	if o.main().IsZero() {
 		return Succeeded()
 	}
-	if bad := o.claim(); bad != nil {
-		return *bad
-	}
-	return Succeeded()
+	return o.claimed()
 }
 
 // Probe searches for a process without acting on it.

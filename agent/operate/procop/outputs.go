@@ -82,7 +82,7 @@ func (o *Outputs) Recover() error {
 }
 
 // Trim truncates the files that have grown and removes those that no process has
-// open any more.
+// open.
 func (o *Outputs) Trim() {
 	o.mu.Lock()
 	paths := slices.Collect(maps.Keys(o.inUse))

@@ -207,10 +207,7 @@ func (a *AutoStart) ensure(ctx, yield context.Context) Completion {
 	case a.main().IsZero():
 		return startup{work: a.work}.bringUp(ctx, yield, procspec.StartLine(a.spec))
 	}
-	if bad := a.claim(); bad != nil {
-		return *bad
-	}
-	return Succeeded()
+	return a.claimed()
 }
 
 // awaitLeft waits until the start command that was left has ended and its process

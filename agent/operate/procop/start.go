@@ -220,10 +220,7 @@ func (s startup) window(ctx, yield context.Context) Completion {
 		case ctx.Err() != nil, yield.Err() != nil && !id.IsZero():
 			return interrupted()
 		case passed >= end && !id.IsZero() && lasted(id, min(settle, end-begin)):
-			if bad := s.claim(); bad != nil {
-				return *bad
-			}
-			return Succeeded()
+			return s.claimed()
 		case seen.changes > maxPidChanges:
 			return checkFailed(fmt.Sprintf("post-check: pid changed more than %d times", maxPidChanges), s.tail())
 		case passed >= begin && !seen.lost.IsZero() && now.Sub(seen.lost) >= settle, passed >= end+2*settle,

@@ -131,7 +131,7 @@ func (t *target) lookAlike() bool {
 func (t *target) proven() bool { return t.spec.PidPath != "" || t.seen.Marked }
 
 // sight returns what the latest search means to the process's state machine.
-func (t *target) sight() supervise.Sight {
+func (t *target) sight() supervise.Observation {
 	switch t.seen.Verdict {
 	case proc.Running:
 		return supervise.Alive
@@ -139,7 +139,7 @@ func (t *target) sight() supervise.Sight {
 		return supervise.Gone
 	case proc.Uncertain:
 	}
-	return supervise.Doubt
+	return supervise.Indeterminate
 }
 
 // ready searches for the process, and refuses to continue if its state is
@@ -158,6 +158,14 @@ func (t *target) ready(ctx context.Context) *Completion {
 // claim claims the process for the key, unless another key has it.
 func (t *target) claim() *Completion {
 	return t.contested(t.host.Claims.Claim(t.main(), t.spec.Key, t.proven()))
+}
+
+// claimed completes work that ends with the process being the key's.
+func (t *target) claimed() Completion {
+	if bad := t.claim(); bad != nil {
+		return *bad
+	}
+	return Succeeded()
 }
 
 // contested refuses to continue if another key has the process.

@@ -42,7 +42,7 @@ func (t TerminationEnd) Text() string {
 	if t.Gone {
 		return Join(append([]string{"ended by " + t.How}, t.Warnings...)...)
 	}
-	return Join(append([]string{"it is still there: " + t.Trouble}, t.Warnings...)...)
+	return Join(append([]string{"it still runs: " + t.Trouble}, t.Warnings...)...)
 }
 
 // Run ends main if it is still the key's process, and no other one.
@@ -65,7 +65,7 @@ func (t *Termination) terminate(ctx context.Context, main proc.Identity) Complet
 		return *bad
 	}
 	if t.main() != main {
-		return Refused(fmt.Sprintf("%s is not the process any more", main))
+		return Refused(fmt.Sprintf("%s is no longer the process", main))
 	}
 	all := t.all()
 	for _, command := range []struct {
