@@ -221,7 +221,6 @@ func (a *actor) follow(was supervise.State) {
 		} else {
 			a.schedule.drop()
 		}
-		a.engine.countSupervised(up)
 	}
 	if down := a.state.Desired == supervise.Down; down != (was.Desired == supervise.Down) {
 		a.memory.StoppedAt = time.Time{}

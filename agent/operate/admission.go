@@ -32,65 +32,10 @@ func (e *Engine) reject(ctx context.Context, op journal.Op, c procop.Completion)
 	e.spawn(op.Spec.Key, "refusal", func() {
 		result := e.result(op, c, time.Now().UTC())
 		if c.Code == agentproto.CodeFailed {
-			result.Status = e.statusOf(ctx, op)
+			result.Status = inspector{e}.statusOf(ctx, op)
 		}
 		e.finish(ctx, op, result)
 	})
-}
-
-// statusOf returns the status for an operation that is rejected; nil if that panics.
-func (e *Engine) statusOf(ctx context.Context, op journal.Op) (st *agentproto.Status) {
-	defer e.rescue(op.Spec.Key, "refusal", nil)
-	report := e.probe(&op.Spec).Run(ctx)
-	return e.snapshotOf(op.Spec.Key).status(e.facts(&op.Spec, &report))
-}
-
-// answer carries out a status operation. It waits for no other operation.
-func (e *Engine) answer(op journal.Op) {
-	if e.host.Late(&op) {
-		e.reject(e.life, op, procop.Expired(&op))
-		return
-	}
-	e.spawn(op.Spec.Key, "status", func() {
-		if result, ok := e.inspect(op); ok {
-			e.finish(e.life, op, result)
-		}
-	})
-}
-
-// inspect returns the result of a status operation. It reports false if the engine
-// ended first.
-func (e *Engine) inspect(op journal.Op) (result agentproto.Result, ok bool) {
-	started := time.Now().UTC()
-	defer e.rescue(op.Spec.Key, "status", func(cause string) {
-		result, ok = e.result(op, procop.Abnormal("internal error: "+cause), started), true
-	})
-	ctx, cancel := context.WithTimeout(e.life, e.cfg.Timing.Inquiry)
-	defer cancel()
-	report := e.probe(&op.Spec).Run(e.life)
-	if e.life.Err() != nil {
-		return agentproto.Result{}, false
-	}
-	result = e.result(op, report.Completion, started)
-	if report.Code == agentproto.CodeSuccess {
-		f := e.facts(&op.Spec, &report)
-		main, s := proc.Identity(report.Outcome.Main), e.snapshotOf(op.Spec.Key)
-		if f.running && !main.IsZero() && s.busy == "" { // else the last known answers are shown
-			f.version, f.health = e.inquiries.both(ctx, main, &op.Spec, f.version, f.health)
-		}
-		result.Status = e.snapshotOf(op.Spec.Key).status(f)
-		result.FinishedAt = time.Now().UTC()
-	}
-	return result, true
-}
-
-// probe returns a search that uses what is known of the spec's key.
-func (e *Engine) probe(spec *agentproto.Spec) *procop.Probe {
-	var known procop.Knowledge
-	if s := e.snapshotOf(spec.Key); !s.kept || procspec.SameProgram(&s.spec, spec) {
-		known = s.known
-	}
-	return e.host.Probe(spec, known)
 }
 
 func (e *Engine) result(op journal.Op, c procop.Completion, started time.Time) agentproto.Result {
@@ -131,4 +76,62 @@ func (e *Engine) finish(ctx context.Context, op journal.Op, result agentproto.Re
 	logDone("operation finished")
 	e.cfg.Crash(CrashAfterDone)
 	e.cfg.Finished(op, result)
+}
+
+// inspector determines the state of processes for results.
+type inspector struct{ *Engine }
+
+// answer carries out a status operation. It waits for no other operation.
+func (e inspector) answer(op journal.Op) {
+	if e.host.Late(&op) {
+		e.reject(e.life, op, procop.Expired(&op))
+		return
+	}
+	e.spawn(op.Spec.Key, "status", func() {
+		if result, ok := e.inspect(op); ok {
+			e.finish(e.life, op, result)
+		}
+	})
+}
+
+// inspect returns the result of a status operation. It reports false if the engine
+// ended first.
+func (e inspector) inspect(op journal.Op) (result agentproto.Result, ok bool) {
+	started := time.Now().UTC()
+	defer e.rescue(op.Spec.Key, "status", func(cause string) {
+		result, ok = e.result(op, procop.Abnormal("internal error: "+cause), started), true
+	})
+	ctx, cancel := context.WithTimeout(e.life, e.cfg.Timing.Inquiry)
+	defer cancel()
+	report := e.probe(&op.Spec).Run(e.life)
+	if e.life.Err() != nil {
+		return agentproto.Result{}, false
+	}
+	result = e.result(op, report.Completion, started)
+	if report.Code == agentproto.CodeSuccess {
+		f := e.facts(&op.Spec, &report)
+		main, s := proc.Identity(report.Outcome.Main), e.snapshotOf(op.Spec.Key)
+		if f.running && !main.IsZero() && s.busy == "" { // else the last known answers are shown
+			f.version, f.health = e.inquiries.both(ctx, main, &op.Spec, f.version, f.health)
+		}
+		result.Status = e.snapshotOf(op.Spec.Key).status(f)
+		result.FinishedAt = time.Now().UTC()
+	}
+	return result, true
+}
+
+// probe returns a search that uses what is known of the spec's key.
+func (e inspector) probe(spec *agentproto.Spec) *procop.Probe {
+	var known procop.Knowledge
+	if s := e.snapshotOf(spec.Key); !s.kept || procspec.SameProgram(&s.spec, spec) {
+		known = s.known
+	}
+	return e.host.Probe(spec, known)
+}
+
+// statusOf returns the status for an operation that is rejected; nil if that panics.
+func (e inspector) statusOf(ctx context.Context, op journal.Op) (st *agentproto.Status) {
+	defer e.rescue(op.Spec.Key, "refusal", nil)
+	report := e.probe(&op.Spec).Run(ctx)
+	return e.snapshotOf(op.Spec.Key).status(e.facts(&op.Spec, &report))
 }

@@ -70,10 +70,7 @@ type (
 	}
 
 	// terminated is the end of a termination.
-	terminated struct {
-		outcome supervise.Outcome
-		end     procop.TerminationEnd
-	}
+	terminated struct{ end procop.TerminationEnd }
 )
 
 // automation starts and terminates a process without an operation.
@@ -126,7 +123,7 @@ func notStarted(class supervise.Class) autoStarted {
 func (a automation) startSpawned(msg startSpawned) {
 	defer close(msg.saved)
 	a.memory.Starting = msg.exec
-	a.trySave()
+	a.save()
 }
 
 func (a automation) autoStarted(ctx context.Context, msg autoStarted) {
@@ -148,8 +145,8 @@ func (a automation) autoStarted(ctx context.Context, msg autoStarted) {
 	}
 	a.watch.pidFileRead(r.PidFileWritten)
 	a.step(ctx, supervise.AutoStarted{Outcome: r.Outcome, Ran: r.Ran}, nil)
-	observer{a.actor}.countInstances(r.Instances)
-	reporter{a.actor}.logStart(r)
+	observer(a).countInstances(r.Instances)
+	reporter(a).logStart(r)
 }
 
 // requestTermination asks for the end of exactly this process of a key, because it
@@ -157,14 +154,10 @@ func (a automation) autoStarted(ctx context.Context, msg autoStarted) {
 // process is frozen or its state indeterminate; the caller repeats it as long as there
 // is reason to. It does not wait. ended is called exactly once and must not block.
 func (e *Engine) requestTermination(key string, main proc.Identity, ended func(procop.TerminationEnd)) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	a, ok := e.actors[key]
-	if !ok {
+	request := terminateRequest{event: supervise.TerminateRequested{Main: supervise.Identity(main), Why: supervise.OverLimit}, ended: ended}
+	if !e.withActor(key, func(a *actor) { a.mailbox.put(request) }) {
 		ended(procop.TerminationEnd{})
-		return
 	}
-	a.mailbox.put(terminateRequest{event: supervise.TerminateRequested{Main: supervise.Identity(main), Why: supervise.OverLimit}, ended: ended})
 }
 
 // terminateRequested lets the machine decide.
@@ -189,13 +182,10 @@ func (a automation) terminate(ctx context.Context, effect supervise.Terminate) {
 	a.auto.why = effect.Why
 	work := e.host.Termination(&a.memory.Spec, a.know(&a.memory.Spec))
 	e.work.Go(func() {
-		var msg terminated
-		defer func() { a.mailbox.put(msg) }()
-		defer e.rescue(a.key, "take-down", func(cause string) {
-			msg = terminated{outcome: supervise.Outcome{Class: supervise.Failed, Observation: supervise.Indeterminate}, end: work.Failed(cause)}
-		})
-		report, end := work.Run(ctx, proc.Identity(effect.Main))
-		msg = terminated{outcome: report.Outcome, end: end}
+		var end procop.TerminationEnd
+		defer func() { a.mailbox.put(terminated{end}) }()
+		defer e.rescue(a.key, "take-down", func(cause string) { end = work.Failed(cause) })
+		end = work.Run(ctx, proc.Identity(effect.Main))
 	})
 }
 
@@ -203,10 +193,10 @@ func (a automation) terminated(ctx context.Context, msg terminated) {
 	defer a.engine.drain.end()
 	defer a.auto.reportEnd(msg.end)
 	main := a.state.Main
-	a.step(ctx, supervise.Terminated{Outcome: msg.outcome}, nil)
+	a.step(ctx, supervise.Terminated{Outcome: msg.end.Outcome}, nil)
 	entry := a.log.WithField("pid", main.PID).WithField("why", string(a.auto.why))
 	switch {
-	case msg.outcome.Class == supervise.Interrupted:
+	case msg.end.Outcome.Class == supervise.Interrupted:
 	case !msg.end.Gone:
 		entry.WithField("reason", msg.end.Trouble).Error("process not terminated")
 	default:

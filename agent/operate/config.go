@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -146,12 +147,7 @@ func (t Timing) withDefaults() Timing {
 
 // WithDefaults returns a copy with every default filled in.
 func (c Config) WithDefaults() Config {
-	if c.CommandLimit == 0 {
-		c.CommandLimit = 64
-	}
-	if c.StartLimit == 0 {
-		c.StartLimit = 8
-	}
+	c.CommandLimit, c.StartLimit, c.DownLimit = cmp.Or(c.CommandLimit, 64), cmp.Or(c.StartLimit, 8), cmp.Or(c.DownLimit, 4096)
 	if c.Finished == nil {
 		c.Finished = func(journal.Op, agentproto.Result) {}
 	}
@@ -163,9 +159,6 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.Emit == nil {
 		c.Emit = func(agentproto.Event) {}
-	}
-	if c.DownLimit == 0 {
-		c.DownLimit = 4096
 	}
 	if c.InTime == nil {
 		c.InTime = func(deadline time.Time) bool { return time.Now().Before(deadline) }

@@ -27,17 +27,17 @@ func (a effects) perform(ctx context.Context, effect supervise.Effect, done *com
 	case supervise.Keep:
 		a.keep(effect.ID, done)
 	case supervise.Save:
-		a.trySave()
+		a.save()
 	case supervise.AutoStart:
-		automation{a.actor}.autoStart(ctx)
+		automation(a).autoStart(ctx)
 	case supervise.Yield:
 		a.auto.yield()
 	case supervise.Terminate:
-		automation{a.actor}.terminate(ctx, effect)
+		automation(a).terminate(ctx, effect)
 	case supervise.Emit:
-		reporter{a.actor}.emitNotice(effect)
+		reporter(a).emitNotice(effect)
 	case supervise.Search:
-		observer{a.actor}.search(ctx, effect.Gen)
+		observer(a).search(ctx, effect.Gen)
 	case supervise.Watch:
 		a.watch.follow(proc.Identity(effect.Main))
 	case supervise.Arm:
@@ -68,7 +68,7 @@ func (a effects) keep(id string, done *completed) {
 	was := m.Spec
 	m.Spec = spec
 	a.mailbox.put(freezesChanged{}) // the spec may have another namespace
-	scheduler{a.actor}.plan(&was)
+	scheduler(a).plan(&was)
 	if done.result.Code == agentproto.CodeSuccess && a.ops[id].op.Action != agentproto.ActionSupervise {
 		m.StartedAt = time.Now().UTC()
 	}
@@ -88,7 +88,7 @@ func (a effects) end(ctx context.Context, id string, done *completed) {
 		result.Status = a.snapshot.Load().status(done.facts)
 	}
 	a.engine.finish(ctx, order.op, result)
-	a.trySave() // again, in case the journal recovered only now
+	a.save() // again, in case the journal recovered only now
 }
 
 // begin carries out an operation in a goroutine of its own.
@@ -128,7 +128,7 @@ func (e *Engine) carryOut(ctx context.Context, op journal.Op, work *procop.Opera
 	}
 	done := completed{id: opID(op.ID), report: report, result: e.result(op, report.Completion, started)}
 	if report.Code != agentproto.CodeAgentAbnormal {
-		done.facts = e.facts(&op.Spec, &report)
+		done.facts = inspector{e}.facts(&op.Spec, &report)
 	}
 	done.result.Warnings = report.Warnings
 	return done, true

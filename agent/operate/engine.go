@@ -67,13 +67,12 @@ type lifecycle struct {
 
 // registry holds the actors and what is remembered of keys without one.
 type registry struct {
-	mu         sync.Mutex
-	actors     map[string]*actor
-	resting    map[string]resting
-	downs      map[string]time.Time // keys whose process is wanted down, since when
-	recovered  []journal.Op         // by Recover, not begun; they wait for Resume
-	stopped    bool
-	supervised int
+	mu        sync.Mutex
+	actors    map[string]*actor
+	resting   map[string]resting
+	downs     map[string]time.Time // keys whose process is wanted down, since when
+	recovered []journal.Op         // by Recover, not begun; they wait for Resume
+	stopped   bool
 }
 
 // clock is the time of the state machines and schedules.
@@ -195,7 +194,7 @@ func (e *Engine) submit(o order) {
 		return
 	}
 	if op.Action == agentproto.ActionStatus {
-		e.answer(op)
+		inspector{e}.answer(op)
 		return
 	}
 	e.mu.Lock()
@@ -236,14 +235,16 @@ func (e *Engine) retire(a *actor) bool {
 	return true
 }
 
-// remind sends a message to the actor of a key, if there is one and no equal message
-// waits.
-func (r *registry) remind(key string, msg message) {
+// withActor calls do, which must not block, with the actor of a key. It reports false if
+// there is none.
+func (r *registry) withActor(key string, do func(*actor)) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if a, ok := r.actors[key]; ok {
-		a.mailbox.remind(msg)
+	a, ok := r.actors[key]
+	if ok {
+		do(a)
 	}
+	return ok
 }
 
 func (r *registry) snapshotOf(key string) *snapshot {
@@ -275,10 +276,11 @@ func (r *registry) snapshots() map[string]*snapshot {
 }
 
 // Supervised returns the number of processes that are kept alive.
-func (r *registry) Supervised() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.supervised
+func (r *registry) Supervised() (n int) {
+	for _, inPhase := range r.Survey().Supervised {
+		n += inPhase
+	}
+	return n
 }
 
 // Survey is the state of the processes of this host.
@@ -302,16 +304,6 @@ func (r *registry) Survey() Survey {
 		}
 	}
 	return s
-}
-
-func (r *registry) countSupervised(up bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if up {
-		r.supervised++
-	} else {
-		r.supervised--
-	}
 }
 
 // every calls fn at intervals until the engine ends.

@@ -109,8 +109,8 @@ func (l *ledger) saveIsHeld() bool {
 	return l.waits
 }
 
-// gate waits while saves are held.
-func (l *ledger) gate(key string) {
+// waitForSaves waits while saves are held.
+func (l *ledger) waitForSaves(key string) {
 	l.mu.Lock()
 	held := l.held
 	if key != l.heldKey {
@@ -124,7 +124,7 @@ func (l *ledger) gate(key string) {
 }
 
 func (l *ledger) SaveProcess(key string, record json.RawMessage) error {
-	l.gate(key)
+	l.waitForSaves(key)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.broken != nil {

@@ -55,11 +55,11 @@ func (a observer) healthChecked(ctx context.Context, msg healthChecked) {
 	}
 	h.checking = false
 	if h.count(msg.answer) {
-		reporter{a.actor}.unhealthy(msg.main.PID, h.failures, msg.answer.text)
+		reporter(a).unhealthy(msg.main.PID, h.failures, msg.answer.text)
 	}
 	// The request is repeated after each failure: the process may be frozen now.
 	if a.memory.Spec.HealthRestart && h.failures >= maxUnhealthy && !msg.answer.ok {
-		automation{a.actor}.terminateRequested(ctx, terminateRequest{
+		automation(a).terminateRequested(ctx, terminateRequest{
 			event: supervise.TerminateRequested{Main: supervise.Identity(msg.main), Why: supervise.Unhealthy},
 			ended: func(procop.TerminationEnd) {}, // it is logged
 		})

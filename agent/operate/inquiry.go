@@ -54,17 +54,8 @@ type answer struct {
 // inquiry is one run of a command that reports about a process.
 type inquiry struct {
 	line   string
-	over   chan struct{} // closed when answer may be read
-	answer answer
-}
-
-func (in *inquiry) isOver() bool {
-	select {
-	case <-in.over:
-		return true
-	default:
-		return false
-	}
+	over   chan struct{} // closed when answer may be read without a lock
+	answer answer        // at is zero while the command runs
 }
 
 // inquiries runs the commands that report about processes, and remembers their answers.
@@ -105,7 +96,7 @@ func (i *inquiries) open(q question, id proc.Identity, spec *agentproto.Spec, no
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	d, line := i.dossier(id), q.line(spec)
-	if in = d.latest[q]; in != nil && in.line == line && (!in.isOver() || in.answer.at.After(notBefore)) {
+	if in = d.latest[q]; in != nil && in.line == line && (in.answer.at.IsZero() || in.answer.at.After(notBefore)) {
 		return in, false
 	}
 	in = &inquiry{line: line, over: make(chan struct{})}
@@ -233,8 +224,7 @@ func (i *inquiries) run(q question, d *dossier, in *inquiry, spec *agentproto.Sp
 		i.close(q, d, in, answer{text: oneLine("not run: " + err.Error())})
 		return
 	}
-	e.host.Groups.Add(exec.Identity().PID)
-	defer e.host.Groups.Remove(exec.Identity().PID)
+	defer e.host.Groups.Add(exec.Identity().PID)()
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
 	select {

@@ -74,7 +74,7 @@ func (a *actor) forgetDown() {
 	}
 	a.state.Desired, a.memory.StoppedAt = supervise.None, time.Time{}
 	a.publish()
-	a.trySave()
+	a.save()
 }
 
 // standing is the part of a snapshot whose changes are reported at once.
@@ -164,7 +164,7 @@ func (e *Engine) managed(key string, s *snapshot, host proc.Host) agentproto.Man
 		f.process, err = e.gauges.describe(main, host, proc.Measure)
 		f.running = err == nil
 		if s.quiet && f.process.Suspended() {
-			e.remind(key, supervise.Swept{})
+			e.withActor(key, func(a *actor) { a.mailbox.remind(supervise.Swept{}) })
 		}
 		f.tree = e.limiter.usageOf(main)
 		f.version, f.health = e.inquiries.known(main)

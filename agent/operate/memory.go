@@ -79,26 +79,18 @@ func (m *memory) learn(aliases []string) {
 	}
 }
 
-// trySave continues without the record if it cannot be written: supervision must not
-// stop because a disk is full. The next change tries again.
-func (a *actor) trySave() {
-	if err := a.save(); err != nil {
+// save writes the record if it changed. It continues without the record if that fails:
+// supervision must not stop because a disk is full. The next change tries again.
+func (a *actor) save() {
+	text, err := a.encode()
+	if digest := digestOf(text); err == nil && digest != a.memory.saved {
+		if err = a.engine.cfg.Ledger.SaveProcess(a.key, text); err == nil {
+			a.memory.saved = digest
+		}
+	}
+	if err != nil {
 		a.log.WithError(err).Error("process record not saved")
 	}
-}
-
-// save writes the record if it changed.
-func (a *actor) save() error {
-	text, err := a.encode()
-	digest := digestOf(text)
-	if err != nil || digest == a.memory.saved {
-		return err
-	}
-	if err := a.engine.cfg.Ledger.SaveProcess(a.key, text); err != nil {
-		return err
-	}
-	a.memory.saved = digest
-	return nil
 }
 
 // encode returns the record, nil for a process that needs none.

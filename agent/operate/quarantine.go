@@ -22,20 +22,12 @@ func (e *Engine) rescue(key, what string, handle func(cause string)) {
 		if handle != nil {
 			handle(fmt.Sprint(cause))
 		}
-		e.panicked(key, fmt.Sprint(cause))
+		e.withActor(key, func(a *actor) { a.mailbox.put(panicked{cause: fmt.Sprint(cause)}) })
 	}
 }
 
 // panicked says that the agent panicked over this process.
 type panicked struct{ cause string }
-
-func (r *registry) panicked(key, cause string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if a, ok := r.actors[key]; ok {
-		a.mailbox.put(panicked{cause: cause})
-	}
-}
 
 // quarantine leaves a process alone over which the agent panics repeatedly.
 type quarantine struct{ *actor }
@@ -68,7 +60,7 @@ func (a quarantine) impose(ctx context.Context, cause string) {
 		}
 	}
 	a.publish()
-	reporter{a.actor}.quarantineImposed(cause)
+	reporter(a).quarantineImposed(cause)
 }
 
 func inQuarantine() procop.Completion {
@@ -87,7 +79,7 @@ func (a quarantine) handle(ctx context.Context, msg message) {
 		delete(a.ops, msg.id)
 		a.engine.finish(ctx, order.op, msg.result)
 	case startSpawned:
-		automation{a.actor}.startSpawned(msg)
+		automation(a).startSpawned(msg)
 	case terminateRequest:
 		msg.ended(procop.TerminationEnd{})
 	case terminated:

@@ -120,9 +120,6 @@ func (e *Engine) adopt(key string, text json.RawMessage) (a *actor, down time.Ti
 	unsettled.settled = false
 	a.snapshot.Store(&unsettled)
 	a.mailbox.put(supervise.Recovered{NotBefore: a.notBefore()})
-	if a.state.Desired == supervise.Up {
-		e.countSupervised(true)
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.actors[key] = a

@@ -84,7 +84,7 @@ func (a scheduler) tick(ctx context.Context) {
 	if due := s.table.Due(s.Served, now); !due.IsZero() && a.state.Ticks(clock.now()) {
 		s.Served = due
 		// Save it before the run begins, so that no crash makes it run twice.
-		a.trySave()
+		a.save()
 		a.step(ctx, supervise.Ticked{}, nil)
 	}
 	s.await(now, a.mailbox)

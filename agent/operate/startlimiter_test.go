@@ -9,45 +9,45 @@ import (
 	"time"
 )
 
-// queue lets starts wait for a start limiter and notes in which order they pass.
+// queue lets starts wait for a start limiter and records in which order they are admitted.
 type queue struct {
-	t     *testing.T
-	g     *startLimiter
-	begin time.Time
+	t       *testing.T
+	limiter *startLimiter
+	begin   time.Time
 
-	mu     sync.Mutex
-	passed []int
+	mu       sync.Mutex
+	admitted []int
 }
 
 func newQueue(t *testing.T, limit, burst int) *queue {
 	t.Helper()
-	return &queue{t: t, g: newStartLimiter(limit, burst, 3*time.Second), begin: time.Now()}
+	return &queue{t: t, limiter: newStartLimiter(limit, burst, 3*time.Second), begin: time.Now()}
 }
 
 // wait lets a start wait that is due since so many seconds.
 func (q *queue) wait(ctx context.Context, name int) {
 	go func() {
-		if q.g.acquire(ctx, q.begin.Add(time.Duration(name)*time.Second)) {
+		if q.limiter.acquire(ctx, q.begin.Add(time.Duration(name)*time.Second)) {
 			q.mu.Lock()
 			defer q.mu.Unlock()
-			q.passed = append(q.passed, name)
+			q.admitted = append(q.admitted, name)
 		}
 	}()
 	synctest.Wait()
 }
 
-// have fails unless exactly these have passed by now.
+// have fails unless exactly these were admitted by now.
 func (q *queue) have(names ...int) {
 	q.t.Helper()
 	synctest.Wait()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !slices.Equal(q.passed, names) {
-		q.t.Fatalf("after %v %v have passed, want %v", time.Since(q.begin), q.passed, names)
+	if !slices.Equal(q.admitted, names) {
+		q.t.Fatalf("after %v %v were admitted, want %v", time.Since(q.begin), q.admitted, names)
 	}
 }
 
-func TestGateLetsABurstThroughAndThenOneAfterTheOther(t *testing.T) {
+func TestStartLimiterAdmitsABurstThenOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t, 100, 2)
@@ -70,7 +70,7 @@ func TestGateLetsABurstThroughAndThenOneAfterTheOther(t *testing.T) {
 	})
 }
 
-func TestGateLetsFewThroughAtATime(t *testing.T) {
+func TestStartLimiterAdmitsFewAtATime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t, 2, 100)
@@ -79,23 +79,23 @@ func TestGateLetsFewThroughAtATime(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		q.have(0, 1)
-		q.g.release(true)
+		q.limiter.release(true)
 		q.have(0, 1, 2)
-		q.g.release(true)
+		q.limiter.release(true)
 		q.have(0, 1, 2, 3)
 	})
 }
 
-func TestGateTakesBackWhatWasNotUsed(t *testing.T) {
+func TestStartLimiterReturnsUnusedTokens(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t, 100, 1)
 		q.wait(t.Context(), 0)
 		q.wait(t.Context(), 1)
 		q.have(0)
-		q.g.release(false)
+		q.limiter.release(false)
 		q.have(0, 1)
-		q.g.release(true)
+		q.limiter.release(true)
 		q.wait(t.Context(), 2)
 		q.have(0, 1)
 		time.Sleep(3 * time.Second)
@@ -114,9 +114,9 @@ func TestStartThatGaveWayHasItsPlaceAgain(t *testing.T) {
 		giveWay()
 		synctest.Wait()
 		q.wait(t.Context(), 1)
-		q.g.release(true)
+		q.limiter.release(true)
 		q.have(0, 1)
-		q.g.release(true)
+		q.limiter.release(true)
 		q.have(0, 1, 2)
 	})
 }
@@ -131,11 +131,11 @@ func TestStartThatGaveWayTakesNothing(t *testing.T) {
 			q.wait(ended, 0) // its turn and its end come together
 		}
 		q.mu.Lock()
-		passed := len(q.passed)
-		q.passed = nil
+		passed := len(q.admitted)
+		q.admitted = nil
 		q.mu.Unlock()
 		for range passed {
-			q.g.release(false)
+			q.limiter.release(false)
 		}
 		q.wait(t.Context(), 1)
 		q.have(1)
@@ -146,7 +146,7 @@ func TestNothingBeginsDuringAPause(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t, 8, 8)
-		if !q.g.pause(30*time.Second) || q.g.pause(30*time.Second) {
+		if !q.limiter.pause(30*time.Second) || q.limiter.pause(30*time.Second) {
 			t.Fatal("the first pause is news, the second one is not")
 		}
 		q.wait(t.Context(), 0)
@@ -154,7 +154,7 @@ func TestNothingBeginsDuringAPause(t *testing.T) {
 		q.have()
 		time.Sleep(time.Second)
 		q.have(0)
-		if !q.g.pause(time.Second) {
+		if !q.limiter.pause(time.Second) {
 			t.Fatal("a pause after the end of another is news")
 		}
 	})

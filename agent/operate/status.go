@@ -89,7 +89,7 @@ type facts struct {
 }
 
 // facts measures the process that a report found.
-func (e *Engine) facts(spec *agentproto.Spec, report *procop.Report) facts {
+func (e inspector) facts(spec *agentproto.Spec, report *procop.Report) facts {
 	f := facts{shown: true, at: time.Now().UTC(), evidence: report.Evidence}
 	var err error
 	if f.host, err = proc.ReadHost(); err != nil {
@@ -139,7 +139,7 @@ func (s *snapshot) status(f facts) *agentproto.Status {
 }
 
 // phaseOf returns the phase, corrected by a newer search: the actor may not have handled
-// its news yet, and does not follow what it does not supervise.
+// the observation yet, and does not follow what it does not supervise.
 func (s *snapshot) phaseOf(running bool) supervise.Phase {
 	switch {
 	case running && (s.phase == "" || s.phase == supervise.Unknown || s.phase == supervise.Stopped):

@@ -237,13 +237,13 @@ func (a observer) countInstances(ids []proc.Identity) {
 	a.engine.host.Claims.ClaimInstances(a.key, ids)
 	a.watch.setInstances(ids)
 	a.publish()
-	a.trySave()
+	a.save()
 	missing := max(0, a.memory.Spec.Instances-len(ids))
 	if len(ids) == 0 {
 		missing = 0
 	}
 	if missing > 0 && missing != a.watch.missing {
-		reporter{a.actor}.instancesMissing(ids)
+		reporter(a).instancesMissing(ids)
 	}
 	a.watch.missing = missing
 }

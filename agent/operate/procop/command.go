@@ -29,9 +29,10 @@ type command struct {
 	exec   *proc.Execution // nil until it is spawned
 	output string          // file
 
-	freeSlot func() // gives its slot back: what follows the command, above all a start window, needs none
-	finish   func() // gives the slot back and makes its process group an ordinary one
-	release  func() // gives everything back; call it once its output is not needed any more
+	leaveGroup func() // makes its process group an ordinary one
+	freeSlot   func() // gives its slot back: what follows the command, above all a start window, needs none
+	finish     func() // does both
+	release    func() // gives everything back; call it once its output is not needed any more
 }
 
 // spawn runs a command line as soon as the limit of commands allows it. was is the
@@ -68,7 +69,7 @@ func (w *work) spawn(ctx context.Context, line string, was proc.Identity) (*comm
 		return nil, &failed
 	}
 	c.exec, w.command = exec, c
-	h.Groups.Add(exec.Identity().PID)
+	c.leaveGroup = h.Groups.Add(exec.Identity().PID)
 	h.Engine.Crash(CrashAfterSpawn)
 	if bad := w.execute(was, exec.Identity()); bad != nil {
 		// The command runs, and that it may run is durable: an agent that recovers
@@ -82,11 +83,9 @@ func (w *work) spawn(ctx context.Context, line string, was proc.Identity) (*comm
 // newCommand returns a command that has a slot and is not spawned yet.
 func (w *work) newCommand() *command {
 	h := w.host
-	c := &command{output: h.Outputs.Path(h.Mark(w.spec)), freeSlot: sync.OnceFunc(h.Commands.Release)}
+	c := &command{output: h.Outputs.Path(h.Mark(w.spec)), freeSlot: sync.OnceFunc(h.Commands.Release), leaveGroup: func() {}}
 	c.finish = sync.OnceFunc(func() {
-		if c.exec != nil {
-			h.Groups.Remove(c.exec.Identity().PID)
-		}
+		c.leaveGroup()
 		c.freeSlot()
 	})
 	c.release = sync.OnceFunc(func() {

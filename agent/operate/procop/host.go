@@ -88,15 +88,6 @@ func (h *Host) Late(op *journal.Op) bool {
 	return !op.NotAfter.IsZero() && !h.Engine.InTime(op.NotAfter)
 }
 
-// find searches for a process as soon as the limit of searches allows it.
-func (h *Host) find(ctx context.Context, t proc.Target) proc.Probe {
-	if !h.Searches.Acquire(ctx) {
-		return proc.Probe{Verdict: proc.Uncertain, Evidence: "the agent is stopping"}
-	}
-	defer h.Searches.Release()
-	return h.Finder.Find(ctx, t)
-}
-
 // work is one piece of work on a process. It belongs to the goroutine that runs it.
 type work struct {
 	target
@@ -148,18 +139,16 @@ type Groups struct {
 // NewGroups returns an empty set.
 func NewGroups() *Groups { return &Groups{pgids: map[int]bool{}} }
 
-// Add adds the group of a command.
-func (g *Groups) Add(pgid int) {
+// Add adds the group of a command. Call remove when the command has ended.
+func (g *Groups) Add(pgid int) (remove func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.pgids[pgid] = true
-}
-
-// Remove removes the group of a command that has ended.
-func (g *Groups) Remove(pgid int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.pgids, pgid)
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.pgids, pgid)
+	}
 }
 
 func (g *Groups) has(pgid int) bool {

@@ -66,7 +66,7 @@ func (r recovery) end(ctx context.Context) Completion {
 			r.warn("%v", err)
 		}
 	}
-	c := shutdown{r.work}.awaitGone(ctx, r.seen.Procs, procspec.Milliseconds(r.spec.StopCheckMS), "")
+	c := shutdown(r).awaitGone(ctx, r.seen.Procs, procspec.Milliseconds(r.spec.StopCheckMS), "")
 	if main := r.main(); c.Class == supervise.Failed && !main.IsZero() {
 		return checkFailed(fmt.Sprintf("interrupted by agent restart; still running pid %d", main.PID))
 	}
@@ -78,8 +78,7 @@ func (r recovery) end(ctx context.Context) Completion {
 func (r recovery) outlast(ctx context.Context, exec journal.Exec) bool {
 	r.leader = proc.Identity{BootID: exec.BootID, PID: exec.PID, Start: exec.Start}
 	if exec.PID != 0 {
-		r.host.Groups.Add(exec.PID)
-		defer r.host.Groups.Remove(exec.PID)
+		defer r.host.Groups.Add(exec.PID)()
 	}
 	deadline := exec.At.Add(procspec.OpTimeout(r.spec))
 	for proc.Alive(r.leader) {

@@ -47,14 +47,22 @@ func (t *target) look(ctx context.Context) {
 
 func (t *target) search(ctx context.Context) {
 	spec, h := t.spec, t.host
-	if err := t.compile(); err != nil {
-		t.seen = proc.Probe{Verdict: proc.Uncertain, Evidence: err.Error()}
-		return
+	if t.args == nil {
+		var err error
+		if t.args, err = procspec.CompileArgs(spec); err != nil {
+			t.seen = proc.Probe{Verdict: proc.Uncertain, Evidence: err.Error()}
+			return
+		}
 	}
 	if h.Claims.Conflict(t.known.Main, spec.Key, spec.PidPath != "") != "" {
 		t.known.Main = proc.Identity{} // another key has claimed it meanwhile
 	}
-	t.seen = h.find(ctx, proc.Target{
+	if !h.Searches.Acquire(ctx) {
+		t.seen = proc.Probe{Verdict: proc.Uncertain, Evidence: "the agent is stopping"}
+		return
+	}
+	defer h.Searches.Release()
+	t.seen = h.Finder.Find(ctx, proc.Target{
 		ProcName: spec.ProcName, SetupPath: spec.SetupPath, PidPath: spec.PidPath, Account: spec.Account, Args: t.args,
 		Known: t.known.Main, Instances: procspec.Instances(spec), Mates: t.known.Instances,
 		StartedAfter: t.beganTicks, PidFileAfter: t.began, Aliases: t.known.Aliases,
@@ -65,14 +73,6 @@ func (t *target) search(ctx context.Context) {
 		// The engine shares the list with other work.
 		t.known.Aliases = append(slices.Clip(t.known.Aliases), t.seen.Alias)
 	}
-}
-
-// compile compiles the spec's pattern of command lines once for all searches.
-func (t *target) compile() (err error) {
-	if t.args == nil {
-		t.args, err = procspec.CompileArgs(t.spec)
-	}
-	return err
 }
 
 // foreign matches processes that the search must skip: those of other keys and,

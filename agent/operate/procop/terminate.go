@@ -30,6 +30,7 @@ func (h *Host) Termination(spec *agentproto.Spec, known Knowledge) *Termination 
 
 // TerminationEnd is the result of a termination.
 type TerminationEnd struct {
+	Outcome  supervise.Outcome
 	Begun    bool   // false = the process was not touched
 	Gone     bool   // the process has ended
 	How      string // what was done last
@@ -46,16 +47,17 @@ func (t TerminationEnd) Text() string {
 }
 
 // Run ends main if it is still the key's process, and no other one.
-func (t *Termination) Run(ctx context.Context, main proc.Identity) (Report, TerminationEnd) {
+func (t *Termination) Run(ctx context.Context, main proc.Identity) TerminationEnd {
 	c := t.terminate(ctx, main)
-	return t.report(c), TerminationEnd{
-		Begun: t.acted, Gone: c.Class == supervise.Done, How: t.how, Trouble: c.Message, Warnings: t.warnings,
+	return TerminationEnd{
+		Outcome: t.outcome(c), Begun: t.acted, Gone: c.Class == supervise.Done, How: t.how, Trouble: c.Message, Warnings: t.warnings,
 	}
 }
 
 // Failed returns the result of a termination that panicked.
 func (t *Termination) Failed(cause string) TerminationEnd {
-	return TerminationEnd{Begun: t.acted, Trouble: "internal error: " + cause}
+	outcome := supervise.Outcome{Class: supervise.Failed, Observation: supervise.Indeterminate}
+	return TerminationEnd{Outcome: outcome, Begun: t.acted, Trouble: "internal error: " + cause}
 }
 
 // terminate ends the process as a stop would, then as a kill would, then by signals
