@@ -9,7 +9,7 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// eventLog keeps what an engine tells.
+// eventLog records the events of an engine.
 type eventLog struct {
 	mu     sync.Mutex
 	events []agentproto.Event

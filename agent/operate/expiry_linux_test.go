@@ -55,8 +55,8 @@ func (g *rig) awaitCommand(id journal.ID) {
 }
 
 // TestOperationWhoseDeadlinePassedInTheQueueIsNotExecuted: a start hangs, a
-// stop waits behind it beyond its deadline, and its task has long been told
-// that it timed out.
+// stop waits behind it beyond its deadline, and its task was already reported as
+// timed out.
 func TestOperationWhoseDeadlinePassedInTheQueueIsNotExecuted(t *testing.T) {
 	t.Parallel()
 	var d deadline

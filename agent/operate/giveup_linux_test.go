@@ -13,10 +13,10 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// told returns the one event of a kind, for which it waits.
-func (g *rig) told(l *eventLog, kind string) agentproto.Event {
+// emitted returns the one event of a kind, for which it waits.
+func (g *rig) emitted(l *eventLog, kind string) agentproto.Event {
 	g.t.Helper()
-	g.eventually("it is told: "+kind, func() bool { return len(l.of(kind)) > 0 })
+	g.eventually("it is emitted: "+kind, func() bool { return len(l.of(kind)) > 0 })
 	e := l.of(kind)[0]
 	if e.Key != g.dir || e.ProcName != demoName || e.Message == "" {
 		g.t.Fatalf("event is %+v", e)
@@ -26,8 +26,8 @@ func (g *rig) told(l *eventLog, kind string) agentproto.Event {
 
 func TestWhatWasGivenUpIsTriedNowAndThen(t *testing.T) {
 	t.Parallel()
-	var told eventLog
-	g := newRig(t, func(c *Config) { c.Emit, c.Timing.ProbeInterval = told.add, 200*time.Millisecond })
+	var emitted eventLog
+	g := newRig(t, func(c *Config) { c.Emit, c.Timing.ProbeInterval = emitted.add, 200*time.Millisecond })
 	spec := g.spec(func(s *agentproto.Spec) {
 		s.StartCmd = "echo >>starts; [ ! -e broken ] || exit 1; setsid ./demo -pid demo.pid >/dev/null 2>&1 </dev/null &"
 		s.StartRetries, s.StartIntervalMS = 1, 10
@@ -35,7 +35,7 @@ func TestWhatWasGivenUpIsTriedNowAndThen(t *testing.T) {
 	pid := g.want("start", spec, 0, "").Status.PID
 	g.write("broken", "")
 	sigkill(t, pid)
-	e := g.told(&told, agentproto.EventGaveUp)
+	e := g.emitted(&emitted, agentproto.EventGaveUp)
 	if e.Details["reason"] != "retries" || e.PID != 0 && e.PID != pid {
 		t.Fatalf("event is %+v", e)
 	}
@@ -48,10 +48,10 @@ func TestWhatWasGivenUpIsTriedNowAndThen(t *testing.T) {
 	}
 	g.want("supervise", spec, 0, "")
 	s := g.becomes(spec, "it is back", func(s agentproto.Status) bool { return s.Phase == "running" })
-	if s.Restarts == 0 || len(told.of(agentproto.EventGaveUp)) != 1 {
-		t.Fatalf("status is %+v, told %+v", s, told.of(agentproto.EventGaveUp))
+	if s.Restarts == 0 || len(emitted.of(agentproto.EventGaveUp)) != 1 {
+		t.Fatalf("status is %+v, emitted %+v", s, emitted.of(agentproto.EventGaveUp))
 	}
-	g.told(&told, agentproto.EventRestarted)
+	g.emitted(&emitted, agentproto.EventRestarted)
 }
 
 func TestHostThatIsNotSetUpIsGivenUpAfterTwoAttempts(t *testing.T) {
@@ -73,21 +73,21 @@ func TestHostThatIsNotSetUpIsGivenUpAfterTwoAttempts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var told eventLog
-			g := newRig(t, func(c *Config) { c.Emit = told.add })
+			var emitted eventLog
+			g := newRig(t, func(c *Config) { c.Emit = emitted.add })
 			g.script("start.sh", "echo >>starts; setsid ./demo -pid demo.pid >/dev/null 2>&1 </dev/null &")
 			spec := g.spec(func(s *agentproto.Spec) { s.StartCmd, s.StartRetries, s.StartIntervalMS = "./start.sh", 50, 10 })
 			pid := g.want("start", spec, 0, "").Status.PID
 			breaks(t, g)
 			sigkill(t, pid)
-			if e := g.told(&told, agentproto.EventGaveUp); e.Details["reason"] != "setup" || e.Details["failures"] != 1+2 {
+			if e := g.emitted(&emitted, agentproto.EventGaveUp); e.Details["reason"] != "setup" || e.Details["failures"] != 1+2 {
 				t.Fatalf("event is %+v", e)
 			}
 			g.becomes(spec, "its status says why", func(s agentproto.Status) bool {
 				return s.Phase == "fatal" && strings.HasPrefix(s.Evidence, "given up: the host is not set up")
 			})
-			if len(told.of(agentproto.EventStartsPaused)) != 0 {
-				t.Fatal("told that the host had no room")
+			if len(emitted.of(agentproto.EventStartsPaused)) != 0 {
+				t.Fatal("emitted that the host could not run another process")
 			}
 		})
 	}
@@ -95,8 +95,8 @@ func TestHostThatIsNotSetUpIsGivenUpAfterTwoAttempts(t *testing.T) {
 
 func TestStartsWaitWhileTheHostHasNoRoom(t *testing.T) {
 	t.Parallel()
-	var told eventLog
-	g := newRig(t, func(c *Config) { c.Emit, c.Timing.HostPause = told.add, time.Second })
+	var emitted eventLog
+	g := newRig(t, func(c *Config) { c.Emit, c.Timing.HostPause = emitted.add, time.Second })
 	spec := g.spec(func(s *agentproto.Spec) { s.StartIntervalMS = 1 })
 	pid := g.want("start", spec, 0, "").Status.PID
 	paused := time.Now()
@@ -107,8 +107,8 @@ func TestStartsWaitWhileTheHostHasNoRoom(t *testing.T) {
 	if waited := time.Since(paused); waited < g.cfg.Timing.HostPause {
 		t.Fatalf("started again after %v, want at least %v", waited, g.cfg.Timing.HostPause)
 	}
-	if e := told.of(agentproto.EventStartsPaused); len(e) != 1 || !strings.Contains(e[0].Message, "no more processes") || e[0].Key != "" {
-		t.Fatalf("told %+v", e)
+	if e := emitted.of(agentproto.EventStartsPaused); len(e) != 1 || !strings.Contains(e[0].Message, "no more processes") || e[0].Key != "" {
+		t.Fatalf("emitted %+v", e)
 	}
 }
 
@@ -181,8 +181,8 @@ func TestNothingStartsRightAfterABoot(t *testing.T) {
 
 func TestTakeDown(t *testing.T) {
 	t.Parallel()
-	var told eventLog
-	g := newRig(t, func(c *Config) { c.Emit = told.add })
+	var emitted eventLog
+	g := newRig(t, func(c *Config) { c.Emit = emitted.add })
 	spec := g.spec(func(s *agentproto.Spec) {
 		s.StartCmd, s.StartIntervalMS, s.OpTimeoutMS = daemon("-pid demo.pid -ignore-term"), 1, 500
 	})
@@ -205,7 +205,7 @@ func TestTakeDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.engine.requestTermination(spec.Key, main, func(procop.TerminationEnd) {})
-	if e := g.told(&told, agentproto.EventGaveUp); e.Details["reason"] != "limit" || e.PID != pid {
+	if e := g.emitted(&emitted, agentproto.EventGaveUp); e.Details["reason"] != "limit" || e.PID != pid {
 		t.Fatalf("event is %+v", e)
 	}
 	g.becomes(spec, "it is given up", func(s agentproto.Status) bool { return s.Phase == "fatal" && !s.Running })

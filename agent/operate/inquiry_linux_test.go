@@ -219,19 +219,19 @@ func TestStatusDuringAnOperationAsksNothing(t *testing.T) {
 
 func TestFailingHealthIsTold(t *testing.T) {
 	t.Parallel()
-	var told eventLog
-	g := newRig(t, func(c *Config) { c.Timing.Health, c.Emit = 50*time.Millisecond, told.add })
+	var emitted eventLog
+	g := newRig(t, func(c *Config) { c.Timing.Health, c.Emit = 50*time.Millisecond, emitted.add })
 	spec := g.spec(func(s *agentproto.Spec) {
 		s.HealthCmd = "echo asked >>healths; [ ! -e sick ] || { echo I am sick; exit 1; }"
 	})
 	pid := g.want("start", spec, 0, "").Status.PID
 	g.eventually("health is asked for", func() bool { return g.lines("healths") > maxUnhealthy })
-	if n := len(told.of(agentproto.EventHealthFailed)); n != 0 {
+	if n := len(emitted.of(agentproto.EventHealthFailed)); n != 0 {
 		t.Fatalf("%d events of a healthy process", n)
 	}
 	for n := range 2 {
 		g.write("sick", "")
-		g.eventually("it is told", func() bool { return len(told.of(agentproto.EventHealthFailed)) == n+1 })
+		g.eventually("it is emitted", func() bool { return len(emitted.of(agentproto.EventHealthFailed)) == n+1 })
 		asked := g.lines("healths")
 		g.eventually("it is asked again", func() bool { return g.lines("healths") > asked+maxUnhealthy })
 		if err := os.Remove(filepath.Join(g.dir, "sick")); err != nil {
@@ -239,10 +239,10 @@ func TestFailingHealthIsTold(t *testing.T) {
 		}
 		g.becomes(spec, "it is healthy again", func(s agentproto.Status) bool { return s.Health == "ok" })
 	}
-	if n := len(told.of(agentproto.EventHealthFailed)); n != 2 {
+	if n := len(emitted.of(agentproto.EventHealthFailed)); n != 2 {
 		t.Fatalf("%d events, want 2", n)
 	}
-	e := told.of(agentproto.EventHealthFailed)[0]
+	e := emitted.of(agentproto.EventHealthFailed)[0]
 	if e.Key != spec.Key || e.ProcName != demoName || e.PID != pid || !strings.Contains(e.Message, "3 times in a row: failed: exit=1; I am sick") {
 		t.Fatalf("event is %+v", e)
 	}
@@ -253,8 +253,8 @@ func TestFailingHealthIsTold(t *testing.T) {
 
 func TestUnhealthyProcessIsRestartedIfItIsToBe(t *testing.T) {
 	t.Parallel()
-	var told eventLog
-	g := newRig(t, func(c *Config) { c.Timing.Health, c.Emit = 50*time.Millisecond, told.add })
+	var emitted eventLog
+	g := newRig(t, func(c *Config) { c.Timing.Health, c.Emit = 50*time.Millisecond, emitted.add })
 	spec := g.spec(func(s *agentproto.Spec) {
 		s.HealthRestart, s.StopCmd = true, "touch stopping; kill $(cat demo.pid)"
 		s.HealthCmd = "[ ! -e sick ] || { read pid <demo.pid; read sick <sick; [ $pid != $sick ]; }"
@@ -265,8 +265,8 @@ func TestUnhealthyProcessIsRestartedIfItIsToBe(t *testing.T) {
 	if g.starts() != 2 || !g.exists("stopping") || s.Failures != 1 || s.LastExit == nil || s.LastExit.Why != "health" {
 		t.Fatalf("status after %d starts is %+v, last exit %+v", g.starts(), s, s.LastExit)
 	}
-	if n := len(told.of(agentproto.EventHealthFailed)); n != 1 {
-		t.Fatalf("told %d times", n)
+	if n := len(emitted.of(agentproto.EventHealthFailed)); n != 1 {
+		t.Fatalf("emitted %d times", n)
 	}
 }
 
@@ -276,7 +276,7 @@ func TestHealthIsToldOnceForThreeFailuresInARow(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		answers []answer
-		told    int
+		emitted int
 	}{
 		{"two failures", []answer{failed, failed}, 0},
 		{"three", []answer{failed, failed, failed}, 1},
@@ -289,14 +289,14 @@ func TestHealthIsToldOnceForThreeFailuresInARow(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			var h health
-			told := 0
+			emitted := 0
 			for _, a := range c.answers {
 				if h.count(a) {
-					told++
+					emitted++
 				}
 			}
-			if told != c.told {
-				t.Errorf("told %d times, want %d", told, c.told)
+			if emitted != c.emitted {
+				t.Errorf("emitted %d times, want %d", emitted, c.emitted)
 			}
 		})
 	}

@@ -23,8 +23,8 @@ func (g *rig) pool(wanted, made int) agentproto.Spec {
 
 func TestAllInstancesAreVerifiedWatchedAndStopped(t *testing.T) {
 	t.Parallel()
-	var told eventLog
-	g := newRig(t, func(c *Config) { c.Emit = told.add })
+	var emitted eventLog
+	g := newRig(t, func(c *Config) { c.Emit = emitted.add })
 	spec := g.pool(3, 3)
 	s := g.want("start", spec, 0, "").Status
 	if len(s.PIDs) != 3 || s.PID != s.PIDs[0] || s.Instances != 3 || !s.Supervised {
@@ -40,7 +40,7 @@ func TestAllInstancesAreVerifiedWatchedAndStopped(t *testing.T) {
 	for _, gone := range []int{2, 0} { // one, and then the first
 		sigkill(t, left[gone])
 		left = slices.Delete(slices.Clone(left), gone, gone+1)
-		g.eventually("the missing one is told", func() bool { return len(told.of(agentproto.EventInstancesMissing)) == 3-len(left) })
+		g.eventually("the missing one is emitted", func() bool { return len(emitted.of(agentproto.EventInstancesMissing)) == 3-len(left) })
 		s := g.becomes(spec, "the others go on", func(s agentproto.Status) bool { return slices.Equal(s.PIDs, left) && s.Phase == "running" })
 		if s.Instances != 3 || !s.Supervised {
 			t.Fatalf("status is %+v", s)
@@ -48,8 +48,8 @@ func TestAllInstancesAreVerifiedWatchedAndStopped(t *testing.T) {
 		r := g.want("start", spec, agentproto.CodeAlreadyRunning, "start: process is already running")
 		g.says(r, fmt.Sprintf("(%d/3)", len(left)))
 	}
-	if events := told.of(agentproto.EventPIDChanged); len(events) > 0 || g.starts() != 1 {
-		t.Fatalf("%d starts, told %+v", g.starts(), events)
+	if events := emitted.of(agentproto.EventPIDChanged); len(events) > 0 || g.starts() != 1 {
+		t.Fatalf("%d starts, emitted %+v", g.starts(), events)
 	}
 
 	sigkill(t, left[0])
@@ -81,8 +81,8 @@ func TestStartThatBringsTooFewInstancesFails(t *testing.T) {
 
 func TestInstancesAreAdoptedByTheNextAgent(t *testing.T) {
 	t.Parallel()
-	var told eventLog
-	g := newRig(t, func(c *Config) { c.Emit = told.add })
+	var emitted eventLog
+	g := newRig(t, func(c *Config) { c.Emit = emitted.add })
 	spec := g.pool(3, 3)
 	pids := g.want("start", spec, 0, "").Status.PIDs
 	g.crash()
@@ -90,7 +90,7 @@ func TestInstancesAreAdoptedByTheNextAgent(t *testing.T) {
 	g.open()
 	for _, pid := range pids {
 		if !g.engine.host.Claims.OtherHas(pid, "another key") {
-			t.Fatalf("pid %d is anybody's while nobody has looked yet", pid)
+			t.Fatalf("pid %d is claimed by no key before the first search", pid)
 		}
 	}
 	s := g.becomes(spec, "all are there", func(s agentproto.Status) bool { return s.Phase == "running" && len(s.PIDs) == 3 })
@@ -98,7 +98,7 @@ func TestInstancesAreAdoptedByTheNextAgent(t *testing.T) {
 		t.Fatalf("pids are %v after %d starts, want %v", s.PIDs, g.starts(), pids)
 	}
 	sigkill(t, pids[1])
-	g.eventually("the missing one is told", func() bool { return len(told.of(agentproto.EventInstancesMissing)) == 1 })
+	g.eventually("the missing one is emitted", func() bool { return len(emitted.of(agentproto.EventInstancesMissing)) == 1 })
 	g.want("restart", spec, 0, "")
 	s = g.status(spec)
 	if len(s.PIDs) != 3 || slices.ContainsFunc(s.PIDs, func(pid int) bool { return slices.Contains(pids, pid) }) {

@@ -13,15 +13,15 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 )
 
-// limitRig is a rig that watches limits in a hurry, and what it told.
+// limitRig is a rig that watches limits in a hurry, and what it emitted.
 func limitRig(t *testing.T) (*rig, *eventLog) {
 	t.Helper()
-	var told eventLog
+	var emitted eventLog
 	return newRig(t, func(c *Config) {
-		c.Emit = told.add
+		c.Emit = emitted.add
 		c.Timing.UsageSample, c.Timing.UsageWindow, c.Timing.UsageArm = 50*time.Millisecond, 300*time.Millisecond, 50*time.Millisecond
 		c.Timing.TakeDownSpacing = 50 * time.Millisecond
-	}), &told
+	}), &emitted
 }
 
 // megabytes is so much memory in percent of what limits are about.
@@ -42,10 +42,10 @@ func (g *rig) demoUsing(args string, change ...func(*agentproto.Spec)) agentprot
 }
 
 // exceeded waits for the event of a take-down.
-func (g *rig) exceeded(told *eventLog) agentproto.Event {
+func (g *rig) exceeded(emitted *eventLog) agentproto.Event {
 	g.t.Helper()
-	g.eventually("a limit is exceeded", func() bool { return len(told.of(agentproto.EventLimitExceeded)) > 0 })
-	return told.of(agentproto.EventLimitExceeded)[0]
+	g.eventually("a limit is exceeded", func() bool { return len(emitted.of(agentproto.EventLimitExceeded)) > 0 })
+	return emitted.of(agentproto.EventLimitExceeded)[0]
 }
 
 // measured waits until the processes have been measured so often.
@@ -65,10 +65,10 @@ func TestFaultMatrix(t *testing.T) {
 	t.Parallel()
 	t.Run("F71_busy_thread", func(t *testing.T) {
 		t.Parallel()
-		g, told := limitRig(t)
+		g, emitted := limitRig(t)
 		spec := g.demoUsing("-busy", func(s *agentproto.Spec) { s.CPULimit = 0.2 })
 		pid := g.want("start", spec, 0, "").Status.PID
-		event := g.exceeded(told)
+		event := g.exceeded(emitted)
 		if event.PID != pid || event.Details["metric"] != "cpu" || event.Details["value"].(float64) <= 0.2 || event.Details["ended"] != true {
 			t.Fatalf("event is %+v", event)
 		}
@@ -79,17 +79,17 @@ func TestFaultMatrix(t *testing.T) {
 	})
 	t.Run("F73_leak", func(t *testing.T) {
 		t.Parallel()
-		g, told := limitRig(t)
+		g, emitted := limitRig(t)
 		spec := g.demoUsing("-hold 200", func(s *agentproto.Spec) {
 			s.MemoryLimit, s.StartIntervalMS = megabytes(t, 150), 50
 		})
 		g.want("start", spec, 0, "")
 		g.becomes(spec, "it is given up", func(s agentproto.Status) bool { return s.Phase == "fatal" })
-		g.eventually("three take-downs are told", func() bool { return len(told.of(agentproto.EventLimitExceeded)) == 3 })
+		g.eventually("three take-downs are emitted", func() bool { return len(emitted.of(agentproto.EventLimitExceeded)) == 3 })
 		if g.starts() != 3 {
 			t.Fatalf("%d starts, want 3", g.starts())
 		}
-		if gaveUp := told.of(agentproto.EventGaveUp); len(gaveUp) != 1 || gaveUp[0].Details["reason"] != "limit" {
+		if gaveUp := emitted.of(agentproto.EventGaveUp); len(gaveUp) != 1 || gaveUp[0].Details["reason"] != "limit" {
 			t.Fatalf("events are %+v", gaveUp)
 		}
 	})
@@ -99,13 +99,13 @@ func TestFaultMatrix(t *testing.T) {
 	})
 	t.Run("F75_stop_command_hangs", func(t *testing.T) {
 		t.Parallel()
-		g, told := limitRig(t)
+		g, emitted := limitRig(t)
 		spec := g.demoUsing("-hold 200 -ignore-term -workers 2", func(s *agentproto.Spec) {
 			s.MemoryLimit, s.OpTimeoutMS, s.StopCheckMS = megabytes(t, 150), 1000, 100
 			s.StopCmd, s.KillCmd = "echo >>stops; exec sleep 60", "echo >>kills"
 		})
 		g.want("start", spec, 0, "")
-		event := g.exceeded(told)
+		event := g.exceeded(emitted)
 		if event.Details["how"] != "SIGKILL" || !strings.Contains(event.Message, "stop command did not end it") ||
 			!strings.Contains(event.Message, "kill command did not end it") || g.lines("stops") != 1 || g.lines("kills") != 1 {
 			t.Fatalf("%d stops, %d kills, event is %+v", g.lines("stops"), g.lines("kills"), event)
@@ -119,7 +119,7 @@ func TestFaultMatrix(t *testing.T) {
 	})
 	t.Run("F77_operation", func(t *testing.T) {
 		t.Parallel()
-		g, told := limitRig(t)
+		g, emitted := limitRig(t)
 		spec := g.demoUsing("-hold 200", func(s *agentproto.Spec) {
 			s.MemoryLimit, s.ReloadCmd, s.OpTimeoutMS = megabytes(t, 150), "while [ ! -e go ]; do sleep 0.05; done", 60_000
 			s.StartCheckBeginMS, s.StartCheckEndMS = 0, 0
@@ -132,26 +132,26 @@ func TestFaultMatrix(t *testing.T) {
 			return s.TreeMemoryBytes > 200<<20 && strings.Contains(s.Evidence, "busy: reload")
 		})
 		g.measured(10)
-		if s := g.status(spec); s.PID != pid || len(told.of(agentproto.EventLimitExceeded)) > 0 {
+		if s := g.status(spec); s.PID != pid || len(emitted.of(agentproto.EventLimitExceeded)) > 0 {
 			t.Fatalf("status is %+v while the operation runs", s)
 		}
 		g.write("go", "")
 		g.check(g.result(reload), 0, "")
-		g.exceeded(told)
+		g.exceeded(emitted)
 	})
 	t.Run("F77_freeze", func(t *testing.T) {
 		t.Parallel()
-		g, told := limitRig(t)
+		g, emitted := limitRig(t)
 		g.engine.Apply(agentproto.Settings{Freezes: []agentproto.Freeze{{Until: time.Now().Add(time.Hour)}}})
 		spec := g.demoUsing("-hold 200", func(s *agentproto.Spec) { s.MemoryLimit = megabytes(t, 150) })
 		pid := g.want("start", spec, 0, "").Status.PID
 		g.becomes(spec, "it is over its limit", func(s agentproto.Status) bool { return s.TreeMemoryBytes > 200<<20 })
 		g.measured(10)
-		if s := g.status(spec); s.PID != pid || len(told.of(agentproto.EventLimitExceeded)) > 0 {
+		if s := g.status(spec); s.PID != pid || len(emitted.of(agentproto.EventLimitExceeded)) > 0 {
 			t.Fatalf("status is %+v while the host is frozen", s)
 		}
 		g.engine.Apply(agentproto.Settings{})
-		g.exceeded(told)
+		g.exceeded(emitted)
 	})
 	t.Run("F78_out_of_memory", func(t *testing.T) {
 		t.Parallel()
@@ -163,7 +163,7 @@ func TestFaultMatrix(t *testing.T) {
 
 func TestReleasedProcessMayUseWhatItLikes(t *testing.T) {
 	t.Parallel()
-	g, told := limitRig(t)
+	g, emitted := limitRig(t)
 	g.engine.Apply(agentproto.Settings{Freezes: []agentproto.Freeze{{Until: time.Now().Add(time.Hour)}}})
 	spec := g.demoUsing("-hold 200", func(s *agentproto.Spec) { s.MemoryLimit = megabytes(t, 150) })
 	pid := g.want("start", spec, 0, "").Status.PID
@@ -171,17 +171,17 @@ func TestReleasedProcessMayUseWhatItLikes(t *testing.T) {
 	g.want("release", spec, 0, "")
 	g.engine.Apply(agentproto.Settings{})
 	g.eventually("it is not measured any more", func() bool { return g.engine.limiter.shown.Load() == nil })
-	if s := g.status(spec); s.PID != pid || len(told.of(agentproto.EventLimitExceeded)) > 0 {
+	if s := g.status(spec); s.PID != pid || len(emitted.of(agentproto.EventLimitExceeded)) > 0 {
 		t.Fatalf("status is %+v", s)
 	}
 }
 
 func TestProcessThatRunsOnceHasLimits(t *testing.T) {
 	t.Parallel()
-	g, told := limitRig(t)
+	g, emitted := limitRig(t)
 	spec := g.demoUsing("-hold 200", func(s *agentproto.Spec) { s.Type, s.MemoryLimit = "once", megabytes(t, 150) })
 	g.want("start", spec, 0, "")
-	g.exceeded(told)
+	g.exceeded(emitted)
 	if s := g.becomes(spec, "it has ended", func(s agentproto.Status) bool { return !s.Running && s.Phase == "stopped" }); s.Supervised {
 		t.Fatalf("status is %+v", s)
 	}
@@ -203,28 +203,28 @@ func TestCrowdedHostIsReadLessOften(t *testing.T) {
 // each and once all together.
 func testPrefork(t *testing.T) {
 	t.Helper()
-	g, told := limitRig(t)
+	g, emitted := limitRig(t)
 	spec := g.demoUsing("-workers 3 -each 100", func(s *agentproto.Spec) { s.MemoryLimit = megabytes(t, 300) })
 	g.want("start", spec, 0, "")
-	event := g.exceeded(told)
+	event := g.exceeded(emitted)
 	if event.Details["ended"] != true || event.Details["value"].(float64) <= megabytes(t, 300) {
 		t.Fatalf("event is %+v", event)
 	}
 	g.eventually("its workers are gone", func() bool { return len(g.running()) == 0 })
 
-	g, told = limitRig(t)
+	g, emitted = limitRig(t)
 	spec = g.demoUsing("-workers 3 -shared 150", func(s *agentproto.Spec) { s.MemoryLimit = megabytes(t, 500) })
 	pid := g.want("start", spec, 0, "").Status.PID
 	g.becomes(spec, "the sum is over the limit", func(s agentproto.Status) bool { return s.TreeMemoryBytes > 500<<20 })
 	g.measured(10)
-	if s := g.status(spec); s.PID != pid || len(told.of(agentproto.EventLimitExceeded)) > 0 {
-		t.Fatalf("memory that is shared counts several times: %+v", told.of(agentproto.EventLimitExceeded))
+	if s := g.status(spec); s.PID != pid || len(emitted.of(agentproto.EventLimitExceeded)) > 0 {
+		t.Fatalf("memory that is shared counts several times: %+v", emitted.of(agentproto.EventLimitExceeded))
 	}
 }
 
 func testPool(t *testing.T) {
 	t.Helper()
-	g, told := limitRig(t)
+	g, emitted := limitRig(t)
 	member := func(name string, hold int) agentproto.Spec {
 		dir := filepath.Join(g.dir, name)
 		if err := os.Mkdir(dir, 0o755); err != nil {
@@ -245,7 +245,7 @@ func testPool(t *testing.T) {
 		pids = append(pids, s.PID)
 	}
 	g.engine.Apply(agentproto.Settings{Groups: []agentproto.Group{{Namespace: "shop", ID: "g1", MemoryLimit: megabytes(t, 270)}}})
-	event := g.exceeded(told)
+	event := g.exceeded(emitted)
 	if event.Key != "large" || event.PID != pids[1] || event.Details["pool"] != "g1" || event.Details["members_total"] != 2 {
 		t.Fatalf("event is %+v", event)
 	}

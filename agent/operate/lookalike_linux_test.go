@@ -252,7 +252,7 @@ func TestDeadProcessIsStartedAgainBesideALookAlike(t *testing.T) {
 	g.unharmed(other)
 }
 
-// The death is told to a goroutine that is busy, so the status notices it first.
+// The death is reported to a goroutine that is busy, so the status notices it first.
 func TestStatusOfAProcessThatHasJustDiedShowsNoLookAlike(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)

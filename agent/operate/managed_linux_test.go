@@ -152,7 +152,7 @@ func TestReleasedProcessIsFollowedToItsEnd(t *testing.T) {
 	select {
 	case <-changed:
 	case <-time.After(patience):
-		t.Error("nobody was told of its end")
+		t.Error("its end was not reported")
 	}
 }
 
@@ -175,7 +175,7 @@ func TestChangesOfASupervisedProcessAreTold(t *testing.T) {
 		return s.Running && s.PID != first.Status.PID && s.Failures == 1
 	})
 	if len(changed) < 2 { // its death, and its return
-		t.Errorf("told of %d changes", len(changed))
+		t.Errorf("%d changes reported", len(changed))
 	}
 	for len(changed) > 0 {
 		<-changed
@@ -185,7 +185,7 @@ func TestChangesOfASupervisedProcessAreTold(t *testing.T) {
 		g.engine.Processes()
 	}
 	if len(changed) != 0 {
-		t.Errorf("told of %d changes without any", len(changed))
+		t.Errorf("%d changes reported without any", len(changed))
 	}
 }
 

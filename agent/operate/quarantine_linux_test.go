@@ -25,9 +25,9 @@ func (l faulty) SaveProcess(key string, record json.RawMessage) error {
 
 func TestProcessThatTheAgentFailsAtIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	var told eventLog
+	var emitted eventLog
 	g := newRig(t, func(c *Config) {
-		c.Emit = told.add
+		c.Emit = emitted.add
 		c.Ledger = faulty{c.Ledger.(*ledger), "faulty"}
 	})
 	specs := g.specs(2)
@@ -39,8 +39,8 @@ func TestProcessThatTheAgentFailsAtIsLeftAlone(t *testing.T) {
 		return refused.Code == agentproto.CodeAgentAbnormal
 	})
 	g.check(refused, agentproto.CodeAgentAbnormal, "reload: the agent failed at this process repeatedly")
-	if e := told.of(agentproto.EventQuarantined); len(e) != 1 || e[0].Key != "faulty" {
-		t.Fatalf("told %+v", e)
+	if e := emitted.of(agentproto.EventQuarantined); len(e) != 1 || e[0].Key != "faulty" {
+		t.Fatalf("emitted %+v", e)
 	}
 	if s := g.status(specs[0]); !s.Running || s.PID != pids[0] {
 		t.Fatalf("status is %+v, want pid %d as before", s, pids[0])
@@ -54,7 +54,7 @@ func TestFaultInAStatusIsItsResultAndEndsNothingElse(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	finder := g.engine.host.Finder
-	g.engine.host.Finder = nil // whoever looks fails
+	g.engine.host.Finder = nil // every search fails
 	spec := g.spec()
 	g.want("status", spec, agentproto.CodeAgentAbnormal, "status: internal error: ")
 	old := journal.Op{

@@ -9,9 +9,9 @@ import (
 )
 
 // cyclic is a rig whose processes settle soon.
-func cyclic(t *testing.T, told *eventLog) *rig {
+func cyclic(t *testing.T, emitted *eventLog) *rig {
 	t.Helper()
-	return newRig(t, func(c *Config) { c.Timing.Settle, c.Emit = 300*time.Millisecond, told.add })
+	return newRig(t, func(c *Config) { c.Timing.Settle, c.Emit = 300*time.Millisecond, emitted.add })
 }
 
 // job is a spec that is run in a cycle and lives for a while.
@@ -24,8 +24,8 @@ func (g *rig) job(cycle time.Duration, life string) agentproto.Spec {
 
 func TestPeriodicProcessIsRunInItsCycle(t *testing.T) {
 	t.Parallel()
-	var told eventLog
-	g := cyclic(t, &told)
+	var emitted eventLog
+	g := cyclic(t, &emitted)
 	spec := g.job(300*time.Millisecond, "2m")
 	s := g.want("supervise", spec, 0, "").Status
 	if !s.Supervised || s.Running || s.Phase != "stopped" || g.starts() != 0 {
@@ -48,20 +48,20 @@ func TestPeriodicProcessIsRunInItsCycle(t *testing.T) {
 		t.Fatalf("status after the stop is %+v", s)
 	}
 	for _, kind := range []string{agentproto.EventRestarted, agentproto.EventAdopted, agentproto.EventGaveUp, agentproto.EventRunsFailed} {
-		if events := told.of(kind); len(events) > 0 {
-			t.Fatalf("told %+v", events)
+		if events := emitted.of(kind); len(events) > 0 {
+			t.Fatalf("emitted %+v", events)
 		}
 	}
 }
 
 func TestRunsThatTakeLongerThanTheCycleAreLeftOut(t *testing.T) {
 	t.Parallel()
-	var told eventLog
-	g := cyclic(t, &told)
+	var emitted eventLog
+	g := cyclic(t, &emitted)
 	spec := g.job(200*time.Millisecond, "2m")
 	spec.StartCheckBeginMS, spec.StartCheckEndMS = patience.Milliseconds()/24, patience.Milliseconds()/24
 	pid := g.want("start", spec, 0, "").Status.PID
-	g.eventually("it is told", func() bool { return len(told.of(agentproto.EventOverlap)) > 0 })
+	g.eventually("it is emitted", func() bool { return len(emitted.of(agentproto.EventOverlap)) > 0 })
 	if s := g.status(spec); s.PID != pid || g.starts() != 1 || !s.Supervised {
 		t.Fatalf("pid %d after %d starts, want %d still", s.PID, g.starts(), pid)
 	}
@@ -72,13 +72,13 @@ func TestRunsThatTakeLongerThanTheCycleAreLeftOut(t *testing.T) {
 
 func TestCommandThatTakesLongerThanTheCycleIsNotRunTwice(t *testing.T) {
 	t.Parallel()
-	var told eventLog
-	g := cyclic(t, &told)
+	var emitted eventLog
+	g := cyclic(t, &emitted)
 	spec := g.job(200*time.Millisecond, "")
 	spec.StartCmd = "echo >>starts; while [ ! -e go ]; do sleep 0.05; done"
 	spec.OpTimeoutMS = patience.Milliseconds()
 	g.want("supervise", spec, 0, "")
-	g.eventually("it is told", func() bool { return len(told.of(agentproto.EventOverlap)) > 0 })
+	g.eventually("it is emitted", func() bool { return len(emitted.of(agentproto.EventOverlap)) > 0 })
 	if g.starts() != 1 {
 		t.Fatalf("%d starts", g.starts())
 	}
@@ -89,15 +89,15 @@ func TestCommandThatTakesLongerThanTheCycleIsNotRunTwice(t *testing.T) {
 
 func TestFailedRunsAreToldAndTriedAtTheNextTickOnly(t *testing.T) {
 	t.Parallel()
-	var told eventLog
-	g := cyclic(t, &told)
+	var emitted eventLog
+	g := cyclic(t, &emitted)
 	spec := g.job(200*time.Millisecond, "")
 	spec.StartCmd, spec.StartRetries = "echo >>starts; [ -e fixed ] || { echo no disk; exit 3; }", 2
 	g.want("supervise", spec, 0, "")
 	g.eventually("it goes on being run", func() bool { return g.starts() > 4 })
-	events := told.of(agentproto.EventRunsFailed)
+	events := emitted.of(agentproto.EventRunsFailed)
 	if len(events) != 1 || events[0].Message != "2 runs in a row failed: command failed; exit=3; output tail: no disk\n" {
-		t.Fatalf("told %+v", events)
+		t.Fatalf("emitted %+v", events)
 	}
 	g.becomes(spec, "failures count", func(s agentproto.Status) bool { return s.Failures > 2 && s.Phase != "fatal" && s.Supervised })
 	g.write("fixed", "")
@@ -139,8 +139,8 @@ func TestScheduleSurvivesTheAgent(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			var told eventLog
-			g := cyclic(t, &told)
+			var emitted eventLog
+			g := cyclic(t, &emitted)
 			spec := g.job(time.Hour, "100ms")
 			g.supervisedAgo(spec, c.away)
 			for range 2 {
@@ -159,8 +159,8 @@ func TestScheduleSurvivesTheAgent(t *testing.T) {
 
 func TestCycleThatAnAgentWithAClockAheadBeganGoesOn(t *testing.T) {
 	t.Parallel()
-	var told eventLog
-	g := cyclic(t, &told)
+	var emitted eventLog
+	g := cyclic(t, &emitted)
 	spec := g.job(time.Hour, "100ms")
 	g.supervisedAgo(spec, -1000*time.Hour)
 	s := g.becomes(spec, "it is settled", func(s agentproto.Status) bool { return s.Phase == "stopped" })
@@ -172,8 +172,8 @@ func TestCycleThatAnAgentWithAClockAheadBeganGoesOn(t *testing.T) {
 
 func TestScheduleThatStaysKeepsItsRhythm(t *testing.T) {
 	t.Parallel()
-	var told eventLog
-	g := cyclic(t, &told)
+	var emitted eventLog
+	g := cyclic(t, &emitted)
 	spec := g.job(time.Hour, "100ms")
 	g.supervisedAgo(spec, 30*time.Minute)
 	soon := func(s *agentproto.Status) bool { return time.Until(s.NextRunAt) < 35*time.Minute }
@@ -195,8 +195,8 @@ func TestScheduleThatStaysKeepsItsRhythm(t *testing.T) {
 
 func TestCrontabIsFollowed(t *testing.T) {
 	t.Parallel()
-	var told eventLog
-	g := cyclic(t, &told)
+	var emitted eventLog
+	g := cyclic(t, &emitted)
 	spec := g.job(0, "100ms")
 	spec.Crontab = "* * * * *"
 	s := g.want("supervise", spec, 0, "").Status

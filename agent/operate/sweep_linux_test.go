@@ -87,14 +87,14 @@ func TestProcessWithAHealthCommandIsInEverySweep(t *testing.T) {
 	spec.HealthCmd = "true"
 	g.want("supervise", spec, 0, "")
 	if a.snapshot.Load().quiet {
-		t.Fatal("it is quiet, and nobody would run its health command in time")
+		t.Fatal("it is quiet, and its health command would not run in time")
 	}
 }
 
 func TestPidFileOfAQuietProcessIsRead(t *testing.T) {
 	t.Parallel()
-	var told eventLog
-	g, _, a := quietRig(t, func(c *Config) { c.Emit, c.Timing.ConflictWait = told.add, time.Nanosecond })
+	var emitted eventLog
+	g, _, a := quietRig(t, func(c *Config) { c.Emit, c.Timing.ConflictWait = emitted.add, time.Nanosecond })
 	sweeper{g.engine}.checkPidFiles([]*actor{a})
 	if !a.snapshot.Load().quiet {
 		t.Fatal("it is not quiet although nothing changed")
@@ -105,7 +105,7 @@ func TestPidFileOfAQuietProcessIsRead(t *testing.T) {
 		return !a.snapshot.Load().quiet
 	})
 	sweeper{g.engine}.remindTurn((a.turn + sweepParts) % sweepTurns) // it is in every sweep now
-	if e := g.told(&told, agentproto.EventTwoMasters); e.Details["pid_other"] != other {
+	if e := g.emitted(&emitted, agentproto.EventTwoMasters); e.Details["pid_other"] != other {
 		t.Fatalf("event is %+v, want pid %d", e, other)
 	}
 }

@@ -11,12 +11,12 @@ import (
 
 func TestTwoMastersAreToldAndLeftAlone(t *testing.T) {
 	t.Parallel()
-	var told eventLog
-	g := newRig(t, func(c *Config) { c.Emit, c.Timing.ConflictWait = told.add, 300*time.Millisecond })
+	var emitted eventLog
+	g := newRig(t, func(c *Config) { c.Emit, c.Timing.ConflictWait = emitted.add, 300*time.Millisecond })
 	spec := g.spec(func(s *agentproto.Spec) { s.StartIntervalMS = 60_000 })
 	old := g.want("start", spec, 0, "").Status.PID
 	other := startByHand(t, g)
-	e := g.told(&told, agentproto.EventTwoMasters)
+	e := g.emitted(&emitted, agentproto.EventTwoMasters)
 	if e.PID != old || e.Details["pid_other"] != other {
 		t.Fatalf("event is %+v, want pid %d beside %d", e, old, other)
 	}
@@ -24,26 +24,26 @@ func TestTwoMastersAreToldAndLeftAlone(t *testing.T) {
 		t.Fatalf("status is %+v with %d processes", s, len(g.running()))
 	}
 	sigkill(t, old)
-	if e := g.told(&told, agentproto.EventPIDChanged); e.PID != other || e.Details["pid_before"] != old {
+	if e := g.emitted(&emitted, agentproto.EventPIDChanged); e.PID != other || e.Details["pid_before"] != old {
 		t.Fatalf("event is %+v, want pid %d after %d", e, other, old)
 	}
 	if s := g.status(spec); s.PID != other || s.Failures != 0 || g.starts() != 1 {
 		t.Fatalf("status is %+v after %d starts", s, g.starts())
 	}
-	if n := len(told.of(agentproto.EventTwoMasters)); n != 1 {
-		t.Fatalf("told %d times that there are two", n)
+	if n := len(emitted.of(agentproto.EventTwoMasters)); n != 1 {
+		t.Fatalf("emitted %d times that there are two", n)
 	}
 }
 
 func TestProcessThatReplacesItselfIsFollowed(t *testing.T) {
 	t.Parallel()
-	var told eventLog
-	g := newRig(t, func(c *Config) { c.Emit, c.Timing.ConflictWait = told.add, time.Hour })
+	var emitted eventLog
+	g := newRig(t, func(c *Config) { c.Emit, c.Timing.ConflictWait = emitted.add, time.Hour })
 	spec := g.spec(func(s *agentproto.Spec) { s.StartCmd = daemon("-pid demo.pid -heir heir") })
 	old := g.want("start", spec, 0, "").Status.PID
 	g.write("heir", "")
 	s := g.becomes(spec, "its child takes over", func(s agentproto.Status) bool { return s.Phase == "running" && s.PID != old })
-	if e := g.told(&told, agentproto.EventPIDChanged); e.PID != s.PID || e.Details["pid_before"] != old {
+	if e := g.emitted(&emitted, agentproto.EventPIDChanged); e.PID != s.PID || e.Details["pid_before"] != old {
 		t.Fatalf("event is %+v, want pid %d after %d", e, s.PID, old)
 	}
 	if s.Failures != 0 || g.starts() != 1 || len(g.running()) != 2 {
@@ -53,8 +53,8 @@ func TestProcessThatReplacesItselfIsFollowed(t *testing.T) {
 
 func TestSuspendedProcessIsToldAndLeftAlone(t *testing.T) {
 	t.Parallel()
-	var told eventLog
-	g := newRig(t, func(c *Config) { c.Emit = told.add })
+	var emitted eventLog
+	g := newRig(t, func(c *Config) { c.Emit = emitted.add })
 	spec := g.spec()
 	pid := g.want("start", spec, 0, "").Status.PID
 	id, err := proc.Identify(pid)
@@ -64,15 +64,15 @@ func TestSuspendedProcessIsToldAndLeftAlone(t *testing.T) {
 	if err := proc.Signal(id, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	if e := g.told(&told, agentproto.EventFrozen); e.PID != pid {
+	if e := g.emitted(&emitted, agentproto.EventFrozen); e.PID != pid {
 		t.Fatalf("event is %+v, want pid %d", e, pid)
 	}
 	g.swept()
 	if s := g.status(spec); s.Phase != "running" || s.PID != pid || s.Stat != "T" || g.starts() != 1 {
 		t.Fatalf("status is %+v after %d starts", s, g.starts())
 	}
-	if n := len(told.of(agentproto.EventFrozen)); n != 1 {
-		t.Fatalf("told %d times", n)
+	if n := len(emitted.of(agentproto.EventFrozen)); n != 1 {
+		t.Fatalf("emitted %d times", n)
 	}
 	if err := proc.Signal(id, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
@@ -82,13 +82,13 @@ func TestSuspendedProcessIsToldAndLeftAlone(t *testing.T) {
 
 func TestWhatSomebodyElseStartedIsTold(t *testing.T) {
 	t.Parallel()
-	var told eventLog
-	g := newRig(t, func(c *Config) { c.Emit = told.add })
+	var emitted eventLog
+	g := newRig(t, func(c *Config) { c.Emit = emitted.add })
 	spec := g.spec(func(s *agentproto.Spec) { s.StartIntervalMS, s.StartRetries = 60_000, 0 })
 	sigkill(t, g.want("start", spec, 0, "").Status.PID)
 	g.becomes(spec, "it is given up", func(s agentproto.Status) bool { return s.Phase == "fatal" })
 	pid := startByHand(t, g)
-	if e := g.told(&told, agentproto.EventAdopted); e.PID != pid {
+	if e := g.emitted(&emitted, agentproto.EventAdopted); e.PID != pid {
 		t.Fatalf("event is %+v, want pid %d", e, pid)
 	}
 	if s := g.status(spec); s.Phase != "running" || s.Restarts != 0 {
