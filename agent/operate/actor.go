@@ -178,7 +178,7 @@ func (a *actor) completed(ctx context.Context, msg completed) {
 	}
 	a.watch.pidFileRead(r.PidFileWritten)
 	a.memory.named = namesOf(a.ops[msg.id].op.Spec)
-	a.confirm(ctx, &msg)
+	effects{a}.confirm(ctx, &msg)
 	a.step(ctx, supervise.Finished{ID: msg.id, Outcome: r.Outcome}, &msg)
 	if !r.Outcome.Other && msg.facts.shown {
 		observer{a}.countInstances(r.Instances)

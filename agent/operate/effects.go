@@ -108,7 +108,7 @@ func (a effects) begin(ctx context.Context, o order) {
 			e.drain.end()
 			return
 		}
-		done, ok := e.carryOut(ctx, o.op, work)
+		done, ok := a.carryOut(ctx, o.op, work)
 		if !ok {
 			e.drain.end()
 			return
@@ -120,23 +120,23 @@ func (a effects) begin(ctx context.Context, o order) {
 
 // carryOut runs an operation to its end. It reports false if the engine ended first:
 // the operation stays open then.
-func (e *Engine) carryOut(ctx context.Context, op journal.Op, work *procop.Operation) (completed, bool) {
+func (a effects) carryOut(ctx context.Context, op journal.Op, work *procop.Operation) (completed, bool) {
 	started := time.Now().UTC()
-	report := e.attempt(ctx, op.Spec.Key, work)
+	report := a.attempt(ctx, work)
 	if report.Class == supervise.Interrupted {
 		return completed{}, false
 	}
-	done := completed{id: opID(op.ID), report: report, result: e.result(op, report.Completion, started)}
+	done := completed{id: opID(op.ID), report: report, result: a.engine.result(op, report.Completion, started)}
 	if report.Code != agentproto.CodeAgentAbnormal {
-		done.facts = inspector{e}.facts(&op.Spec, &report)
+		done.facts = inspector{a.engine}.facts(&op.Spec, &report)
 	}
 	done.result.Warnings = report.Warnings
 	return done, true
 }
 
 // attempt runs an operation. A panic in it must not end the agent.
-func (e *Engine) attempt(ctx context.Context, key string, work *procop.Operation) (report procop.Report) {
-	defer e.rescue(key, "operation", func(cause string) { report = work.Failed(cause) })
+func (a effects) attempt(ctx context.Context, work *procop.Operation) (report procop.Report) {
+	defer a.engine.rescue(a.key, "operation", func(cause string) { report = work.Failed(cause) })
 	return work.Run(ctx)
 }
 

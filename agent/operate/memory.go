@@ -164,7 +164,7 @@ func (a *actor) unconfirmed() bool { return a.memory.Confirmed != a.engine.damag
 
 // confirm accepts an operation that supervises the process as the confirmation. An
 // operation that an earlier agent process had begun is none.
-func (a *actor) confirm(ctx context.Context, msg *completed) {
+func (a effects) confirm(ctx context.Context, msg *completed) {
 	o := a.ops[msg.id]
 	reached := msg.report.Outcome.Class == supervise.Done || msg.report.Outcome.Class == supervise.Already
 	if reached && o.interrupted == nil && procspec.StartsProcess(o.op.Action) && a.unconfirmed() {

@@ -119,7 +119,7 @@ func (e *Engine) adopt(key string, text json.RawMessage) (a *actor, down time.Ti
 	unsettled := *a.snapshot.Load() // until the first search
 	unsettled.settled = false
 	a.snapshot.Store(&unsettled)
-	a.mailbox.put(supervise.Recovered{NotBefore: a.notBefore()})
+	a.mailbox.put(supervise.Recovered{NotBefore: automation{a}.notBefore()})
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.actors[key] = a
@@ -128,7 +128,7 @@ func (e *Engine) adopt(key string, text json.RawMessage) (a *actor, down time.Ti
 
 // notBefore returns the first moment of an automatic start: on a host that has just
 // booted, the programs that start processes at boot go first.
-func (a *actor) notBefore() supervise.Moment {
+func (a automation) notBefore() supervise.Moment {
 	t := a.engine.cfg.Timing
 	earliest := supervise.Moment(t.BootUptime)
 	if a.memory.rebooted {

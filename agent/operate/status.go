@@ -36,7 +36,7 @@ type snapshot struct {
 	restarts     int
 	lastExit     *agentproto.LastExit
 
-	quiet          bool      // see actor.quiet
+	quiet          bool      // see observer.quiet
 	pidFileWritten time.Time // of the pid file that was read last
 }
 
@@ -51,7 +51,7 @@ func (a *actor) publish() {
 		registeredAt: m.RegisteredAt, startedAt: m.StartedAt, stoppedAt: m.StoppedAt, retryAt: a.auto.retryAt,
 		frozenUntil: a.frozenUntil, nextRunAt: a.schedule.nextAt.Round(time.Millisecond).UTC(),
 		givenUp: reporter{a}.givenUp(), quarantined: a.quarantined(), restarts: st.Restarts, lastExit: m.LastExit,
-		quiet: a.quiet(), pidFileWritten: a.watch.pidFileWritten,
+		quiet: observer{a}.quiet(), pidFileWritten: a.watch.pidFileWritten,
 	}
 	switch st.Work {
 	case supervise.Operating:

@@ -171,7 +171,7 @@ func (a observer) died(ctx context.Context, msg died) {
 
 // quiet reports whether the sweep has nothing to query: the process runs, its end is
 // reported, and nothing about it is measured at intervals.
-func (a *actor) quiet() bool {
+func (a observer) quiet() bool {
 	s, spec := &a.state, &a.memory.Spec
 	return s.Phase == supervise.Running && s.Work == supervise.Idle && s.Settled() && !s.Suspended &&
 		s.Conflict == (supervise.Identity{}) && a.watch.follows(proc.Identity(s.Main)) && s.Kept &&
