@@ -61,11 +61,10 @@ func (p auditSink) Keep(ctx context.Context, lines []audit.Line, _ bool) error {
 	return nil
 }
 
-// ReadAudit calls visit with each record that was received since a moment, or
-// with all if that is zero, as JSON without the end of the line: those of
-// [StreamAudit], and the ends of tasks in [StreamEvents], in the order in which
-// the streams received them. It ends with the last one there is, or, if it
-// follows, with ctx, and when visit fails.
+// ReadAudit calls visit with each record received since a time (zero: all), as
+// JSON without a line break: the records of [StreamAudit] and the ends of tasks
+// in [StreamEvents], in the order in which the streams received them. It ends
+// after the last record, or with ctx if follow is set, or when visit fails.
 func (b *Bus) ReadAudit(ctx context.Context, since time.Time, follow bool, visit func(record []byte) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	records := &auditSource{messages: make(chan auditMessage)}

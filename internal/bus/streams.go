@@ -62,22 +62,22 @@ type Options struct {
 }
 
 // Ensure creates or updates the streams and their durable consumers. It may
-// run in many processes at once and may be repeated. The error wraps [ErrUnavailable]
-// if it is worth trying again, and says what JetStream must allow if that is
-// not enough.
+// run in many processes at once and may be repeated. The error wraps
+// [ErrUnavailable] if a retry may succeed, and names the storage that JetStream
+// must allow if it allows less.
 func Ensure(ctx context.Context, js jetstream.JetStream, o Options) error {
 	err := ensureAll(ctx, js, o)
 	switch {
 	case err == nil:
 		return nil
 	case isFull(err), hasCode(err, codeMaxStreams, codeMaxConsumers):
-		return fmt.Errorf("prepare the bus: %w: %s", err, leastRoom)
+		return fmt.Errorf("prepare the bus: %w: %s", err, leastStorage)
 	}
 	return publishError("prepare the bus", err)
 }
 
-// leastRoom is what the streams take at their smallest share.
-const leastRoom = "the NATS account, and its server, must allow 7 streams, 9 consumers for each, and 9 MiB for each replica of the streams together"
+// leastStorage describes the storage of the streams at their smallest share.
+const leastStorage = "the NATS account, and its server, must allow 7 streams, 9 consumers for each, and 9 MiB for each replica of the streams together"
 
 func ensureAll(ctx context.Context, js jetstream.JetStream, o Options) error {
 	if err := checkServer(ctx, js); err != nil {
@@ -158,8 +158,8 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.St
 	}
 }
 
-// mostReplicas is what those of our streams have that are there, so that one
-// which a new release adds is as safe as they are.
+// mostReplicas is the highest number of replicas among existing streams, so that
+// a stream of a new release is as durable as they are.
 func mostReplicas(ctx context.Context, js jetstream.JetStream) (int, error) {
 	most := 1
 	for _, cfg := range append(streams(Options{}), submissionStreams(Options{}, 0)...) {

@@ -65,10 +65,10 @@ func isForeignInbox(tokens []string) bool {
 	return tokens[1] == "server" || tokens[1] == "system" || len(tokens) > 3 && tokens[1] != "producer"
 }
 
-// CheckReplySubject says why a subject that a producer named may not get a
-// reply. Below procfleet. are commands to agents, below $ those to the server,
-// and agents and servers have inboxes: a producer must not reach those through a
-// dispatcher. The default inbox of clients has up to three tokens.
+// CheckReplySubject returns an error if a producer may not receive replies on a
+// subject. Commands to agents are below procfleet., commands to the broker below
+// $, and agents and servers have inboxes: a producer must not reach any of them
+// through a dispatcher. The default inbox of clients has up to three tokens.
 func CheckReplySubject(subject string) error {
 	switch {
 	case len(subject) > maxReply:
@@ -88,7 +88,7 @@ func CheckReplySubject(subject string) error {
 		return fmt.Errorf("is below %s, which is not for replies", tokens[0])
 	}
 	if isForeignInbox(tokens) {
-		return errors.New("is the inbox of a user that is no producer; those of producers are below _INBOX.producer")
+		return errors.New("is not the inbox of a producer; inboxes of producers are below _INBOX.producer")
 	}
 	return nil
 }

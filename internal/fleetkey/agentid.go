@@ -26,7 +26,7 @@ const MaxAgentID = 128
 // enrolled with.
 var ErrAgentIDNotHeld = errors.New("the host's identity does not hold this agent id")
 
-// ValidAgentID says why a host cannot be enrolled with an agent id.
+// ValidAgentID returns an error if a host cannot be enrolled with an agent id.
 func ValidAgentID(id string) error {
 	switch {
 	case id == "":
@@ -45,9 +45,9 @@ func ValidAgentID(id string) error {
 	return nil
 }
 
-// Enroll is [Ring.Host] with an agent id and the proofs, one for each key, that
-// the host holds it; an empty id proves none. Only a ring can make proofs: a
-// host that has its keys alone cannot claim an id that it was not given.
+// Enroll is [Ring.Host] with an agent id and its proofs, one for each key; an
+// empty id has none. Only a ring can make proofs: a host cannot claim an agent id
+// with its keys alone.
 func (r *Ring) Enroll(host, agentID string) *Host {
 	h := r.Host(host)
 	if h == nil || agentID == "" {
@@ -68,9 +68,9 @@ func (h *Host) AgentID() string {
 	return h.agentID
 }
 
-// VerifyAgentID says why an agent id in a message of a host, whose signature
-// was verified, is not the host's: [ErrAgentIDNotHeld], or nil if it is. The
-// empty id needs no proof, and the nil ring accepts every id.
+// VerifyAgentID verifies the agent id in a message of a host, whose signature was
+// verified before: [ErrAgentIDNotHeld] without a valid proof. The empty id needs
+// no proof, and the nil ring accepts every id.
 func (r *Ring) VerifyAgentID(header map[string][]string, host, agentID string) error {
 	if r == nil || agentID == "" {
 		return nil
@@ -93,9 +93,9 @@ func (r *Ring) VerifyAgentID(header map[string][]string, host, agentID string) e
 	return ErrAgentIDNotHeld
 }
 
-// agentIDProof is of a host, its generation and an agent id, with lengths
-// before texts. Its label keeps it apart from hosts' keys, which are made with
-// the same HMAC.
+// agentIDProof signs a host, its generation and an agent id, with lengths before
+// texts. Its label separates it from hosts' keys, which are derived with the same
+// HMAC.
 func (d *deriver) agentIDProof(host string, generation int, agentID string) [sha256.Size]byte {
 	m := d.begin("procfleet agent id v1", host, generation)
 	defer d.macs.Put(m)

@@ -23,7 +23,7 @@ type Host struct {
 	proofs  [][sha256.Size]byte // that the host holds agentID, one for each key
 }
 
-// HostFile is a [Host] as it is kept.
+// HostFile is the stored form of a [Host].
 type HostFile struct {
 	Host    string        `json:"host"` // "<cloud>:<ip>"
 	AgentID string        `json:"agent_id,omitempty"`

@@ -45,7 +45,7 @@ type Key struct {
 	ID     string `json:"id"`
 	Secret string `json:"secret"` // base64 of 32 random bytes
 
-	deriver *deriver // of a ring's
+	deriver *deriver // set in a ring
 }
 
 // File is the stored form of a ring: YAML in a private file.
@@ -107,8 +107,8 @@ func (f *File) Ring() (*Ring, error) {
 	return r, nil
 }
 
-// Host is what the agent of a host ("<cloud>:<ip>") has to hold now; nil of
-// the nil ring.
+// Host returns the current keys of the agent of a host ("<cloud>:<ip>"); nil of the
+// nil ring.
 func (r *Ring) Host(host string) *Host {
 	if r == nil {
 		return nil
@@ -132,9 +132,8 @@ func (r *Ring) Sign(header map[string][]string, host string, m *Message) {
 	}
 }
 
-// Verify says why a message is not known to be from the agent of a host; nil
-// if it is. The message must be of the type and, if it is an answer, to the
-// message that it is taken for.
+// Verify verifies that a message is from the agent of a host. The message must be
+// of the expected type and, for a reply, to the expected request.
 func (r *Ring) Verify(header map[string][]string, host string, m *Message) error {
 	if r == nil {
 		return nil
@@ -148,7 +147,7 @@ func (r *Ring) Verify(header map[string][]string, host string, m *Message) error
 	})
 }
 
-// of returns what the key gives for a host.
+// of derives the key of a host.
 func (k *Key) of(host string, generation int) hostKey {
 	return k.deriver.hostKey(k.ID, host, generation)
 }

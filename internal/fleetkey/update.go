@@ -11,8 +11,8 @@ import (
 	"github.com/procfleet/procfleet/internal/datafile"
 )
 
-// Update changes a ring's file, which must be there; see [datafile.Update]. If
-// change returns an error, or leaves what would not be a ring, nothing is
+// Update changes a ring's file, which must exist; see [datafile.Update]. If
+// change returns an error, or the result is not a valid ring, nothing is
 // written. The errors name no secret.
 func Update(path string, change func(*File) error) error {
 	return datafile.Update(path, maxFile, func(text []byte) ([]byte, error) {
@@ -41,7 +41,7 @@ func (f *File) Has(id string) bool {
 // Add makes a key the newest one.
 func (f *File) Add(k Key) { f.Keys = append([]Key{k}, f.Keys...) }
 
-// Remove takes a key out and says whether it was there.
+// Remove removes a key and returns whether it existed.
 func (f *File) Remove(id string) bool {
 	for i := range f.Keys {
 		if f.Keys[i].ID == id {
@@ -52,8 +52,8 @@ func (f *File) Remove(id string) bool {
 	return false
 }
 
-// Revoke makes what a host ("<cloud>:<ip>") was given worthless, and returns
-// the generation that counts from now on.
+// Revoke revokes the keys of a host ("<cloud>:<ip>"), and returns its new
+// generation.
 func (f *File) Revoke(host string) int {
 	if f.Generations == nil {
 		f.Generations = map[string]int{}
@@ -70,7 +70,7 @@ func (r *Ring) Generation(host string) int {
 	return r.generations[host]
 }
 
-// IDs are those of the keys, the newest first.
+// IDs returns the ids of the keys, the newest first.
 func (r *Ring) IDs() []string {
 	var ids []string
 	for i := range r.keys {

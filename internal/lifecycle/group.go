@@ -1,5 +1,5 @@
-// Package lifecycle runs the parts of a program together: the first that ends
-// ends all, in the reverse of the order in which they were added.
+// Package lifecycle runs the parts of a program together: when one ends, all are
+// stopped in the reverse of the order in which they were added.
 package lifecycle
 
 import (
@@ -79,8 +79,8 @@ func endedEarly(a *actor) error {
 	return fmt.Errorf("%s: %w", a.name, a.err)
 }
 
-// stop ends the parts in reverse order and returns what went wrong with
-// those that are not the cause of the stop.
+// stop stops the parts in reverse order and returns the errors of the parts that
+// did not cause the stop.
 func (g *Group) stop(cause error) error {
 	timeout := time.NewTimer(g.stopTimeout)
 	defer timeout.Stop()
@@ -88,7 +88,7 @@ func (g *Group) stop(cause error) error {
 	var stuck []string
 	for _, a := range slices.Backward(g.actors) {
 		a.cancel()
-		if len(stuck) > 0 { // the time is over: only see who is done
+		if len(stuck) > 0 { // the time is over: only check which have ended
 			if !ended(a) {
 				stuck = append(stuck, a.name)
 			}
@@ -119,9 +119,9 @@ func ended(a *actor) bool {
 }
 
 // WithSignals returns a context that ends with the first SIGINT or SIGTERM;
-// its cause names the signal. A second signal calls exit, for a user who does
-// not want to wait for an orderly end. Call stop when signals need no more
-// attention; it waits until none is handled any more.
+// its cause names the signal. A second signal calls exit, to skip the orderly
+// shutdown. Call stop to stop handling signals; it waits until no signal is being
+// handled.
 func WithSignals(parent context.Context, exit func()) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 2)

@@ -34,8 +34,8 @@ type account struct {
 	fill       func(*jwt.AccountClaims)
 }
 
-// accounts returns the accounts of which the tokens change: with a revocation,
-// and with what a release allows.
+// accounts returns the accounts whose tokens change, with a revocation or with the
+// rights of a release.
 func (a *Authority) accounts() []account {
 	return []account{
 		{"procfleet-producers", producersFile, a.producers, []Role{Producer}, a.importToProducers},
@@ -88,12 +88,12 @@ const (
 	producerConnections = 1024
 )
 
-// forever is later than any time at which credentials say they were made.
-// Brokers compare the two, and the clock of who made them may have been ahead.
+// forever is later than the issue time of any credentials. Brokers compare the
+// two, and the issuer's clock may have been ahead.
 var forever = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
-// Revoke has brokers that get the accounts from now on refuse users for ever,
-// and end their connections. Their keys are never used again: a host that is
+// Revoke makes brokers with the new accounts reject users for ever and close
+// their connections. Their keys are never used again: a host that is
 // revoked gets others with its next generation. It may be repeated.
 func (a *Authority) Revoke(users ...string) error {
 	return a.write(func(claims *jwt.AccountClaims) {
@@ -103,7 +103,7 @@ func (a *Authority) Revoke(users ...string) error {
 	})
 }
 
-// write brings the tokens of the accounts and what brokers include up to date.
+// write updates the tokens of the accounts and the file that brokers include.
 func (a *Authority) write(change func(*jwt.AccountClaims)) error {
 	for _, of := range a.accounts() {
 		err := datafile.Update(filepath.Join(a.dir, of.file), maxAccount, func(old []byte) ([]byte, error) {

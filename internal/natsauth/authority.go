@@ -60,11 +60,11 @@ type authorityFile struct {
 	SystemToken   string `json:"system_token"`
 }
 
-// errExists ends [Create] where there is an authority.
+// errExists is the error of [Create] in the folder of an authority.
 var errExists = errors.New("there is an authority already; all of its users would be lost with it")
 
-// Create makes an authority in a folder, which is made if it is missing; one
-// that is there is never replaced.
+// Create creates an authority in a folder, and the folder if it is missing. It
+// never replaces an authority.
 func Create(dir string) (*Authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -99,9 +99,8 @@ func OpenOrCreate(dir string) (*Authority, error) {
 	return a, err
 }
 
-// Open opens the authority in a folder. What the account is to be in this
-// release is written if it differs from what is there. The errors show no
-// secret.
+// Open opens the authority in a folder. It writes the account of this release if
+// the stored one differs. The errors show no secret.
 func Open(dir string) (*Authority, error) {
 	path := filepath.Join(dir, keysFile)
 	text, _, err := datafile.ReadPrivate(path, maxKeysFile)
@@ -153,7 +152,7 @@ func newAuthorityFile() (*authorityFile, error) {
 	return file, nil
 }
 
-// tokens are those of an operator and its system account.
+// tokens returns the tokens of an operator and its system account.
 func tokens(operator, system nkeys.KeyPair) (operatorToken, systemToken string, err error) {
 	o := jwt.NewOperatorClaims(public(operator))
 	o.Name, o.SystemAccount = "procfleet", public(system)
@@ -203,7 +202,7 @@ func openSeed(name, text string, kind nkeys.PrefixByte) (nkeys.KeyPair, error) {
 	return nkeys.FromSeed([]byte(text))
 }
 
-// public is the public form of a key that was made or checked here, which
+// public returns the public form of a key that was created or checked here, which
 // cannot fail.
 func public(pair nkeys.KeyPair) string {
 	key, err := pair.PublicKey()

@@ -20,7 +20,7 @@ import (
 // has no secrets.
 const usersFile = "users.yaml"
 
-// knownUser is a user that was made, for as long as it is good.
+// knownUser is a user whose credentials have not expired.
 type knownUser struct {
 	User  string    `json:"user"` // public key
 	Role  Role      `json:"role"`
@@ -36,7 +36,7 @@ func (a *Authority) KeepUser(role Role, name string, cloud int64, valid time.Dur
 	return credentials, a.remember(role, name, credentials)
 }
 
-// remember notes whose credentials these are, and forgets who has expired.
+// remember stores the user of credentials, and removes expired users.
 func (a *Authority) remember(role Role, name, credentials string) error {
 	user, until, err := ParseCredentials([]byte(credentials))
 	if err != nil {
@@ -59,7 +59,7 @@ func parseUsers(text []byte) (known []knownUser, err error) {
 	return known, nil
 }
 
-// errOfSystem ends what would revoke a user of the system account.
+// errOfSystem is the error of revoking a user of the system account.
 var errOfSystem = errors.New("is of the system account, which has no revocations; it sees nothing of the fleet and changes nothing. Make such users with --valid")
 
 // UsersCalled returns the public keys of the users that were made under a name;
@@ -94,8 +94,8 @@ func (a *Authority) UsersCalled(name string) ([]string, error) {
 	return users, nil
 }
 
-// UserOf returns the public key of the user whose credentials these are, if it
-// is one that can be revoked by itself. The errors show no secret.
+// UserOf returns the public key of the user of credentials, if that user can be
+// revoked by itself. The errors show no secret.
 func (a *Authority) UserOf(credentials []byte) (string, error) {
 	user, _, err := ParseCredentials(credentials)
 	if err != nil {

@@ -17,10 +17,10 @@ import (
 	"github.com/procfleet/procfleet/internal/invalid"
 )
 
-// checkURLs refuses what could never be reached. The client library takes any
+// checkURLs rejects URLs that can never be dialed. The client library accepts any
 // scheme, and then dials for ever.
 func checkURLs(urls string) error {
-	schemes := map[bool]bool{} // those of WebSocket and others
+	schemes := map[bool]bool{} // WebSocket or not
 	for server := range strings.SplitSeq(urls, ",") {
 		server = strings.TrimSpace(server)
 		if !strings.Contains(server, "://") {
@@ -41,8 +41,8 @@ func checkURLs(urls string) error {
 	return nil
 }
 
-// shown is how errors name one of the servers: without its user and password,
-// which end in the middle if there is a comma in them.
+// shown returns a server for errors, without its user and password, which are cut
+// if they contain a comma.
 func shown(server, urls string) string {
 	if !strings.Contains(urls, "@") {
 		return strconv.Quote(server)

@@ -1,7 +1,6 @@
-// Package natsconn connects to NATS the way every role of procfleet does:
-// it reconnects for ever, never buffers what it cannot send, and says in the
-// log when it was away. Opening a connection does not need a server to be
-// there already; roles start in any order.
+// Package natsconn connects the roles to NATS: it reconnects for ever, never
+// buffers messages that it cannot send, and logs outages. Opening a connection
+// needs no running server; roles start in any order.
 package natsconn
 
 import (
@@ -33,7 +32,7 @@ const (
 	drainTimeout       = 10 * time.Second
 )
 
-// Config says where to connect. Only URL or InProcess is required.
+// Config configures a connection. Only URL or InProcess is required.
 type Config struct {
 	// URL lists servers, separated by commas: "nats://10.0.0.1:4222".
 	URL string
@@ -41,12 +40,12 @@ type Config struct {
 	InProcess nats.InProcessConnProvider
 	// Name is shown by the server's monitoring; for example "worker".
 	Name string
-	// Credentials, if set, returns by what the servers are to know us, in the
-	// form of NATS' credentials files; nothing is nobody. It is called for
-	// every attempt to connect, so that it may change what it returns.
+	// Credentials, if set, returns the content of a NATS credentials file; empty
+	// is no user. It is called for every attempt to connect, so credentials can
+	// change.
 	Credentials func() ([]byte, error)
-	// TLS, if set, is spoken whatever the scheme of URL says, with these
-	// files: a server without it is not talked to. InProcess does without.
+	// TLS, if set, makes TLS with these files mandatory, whatever the scheme of
+	// URL. InProcess does not use it.
 	TLS *tlsfiles.Client
 	// InboxPrefix is the first tokens of reply subjects; default "_INBOX".
 	InboxPrefix string
@@ -56,16 +55,16 @@ type Config struct {
 	// OnReconnect, if set, is called after each reconnection (not after the
 	// first connection). It must not block.
 	OnReconnect func()
-	// OnLost, if set, is called if a server ended the connection for good, for
-	// example because a message was larger than it has come to allow: the
-	// client library does not connect again then. It must not block. Closing
-	// the connection oneself calls nothing.
+	// OnLost, if set, is called if a server ended the connection permanently, for
+	// example because a message exceeded a new limit of the server: the client
+	// library does not reconnect then. It must not block, and is not called when
+	// this process closes the connection.
 	OnLost func(error)
 	// Log takes connection events; required.
 	Log logrus.FieldLogger
 }
 
-// Validate says what is wrong with the addresses. It connects to nothing.
+// Validate returns every error of the addresses. It does not connect.
 func (cfg Config) Validate() error {
 	if cfg.InProcess != nil {
 		return nil

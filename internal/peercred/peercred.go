@@ -1,6 +1,5 @@
-// Package peercred says which account of this machine is at the other end of a
-// connection, as the kernel knows it. Nothing that the peer sends has a part in
-// it.
+// Package peercred returns the account of this machine at the other end of a
+// connection, according to the kernel. Nothing that the peer sends influences it.
 package peercred
 
 import (
@@ -8,8 +7,8 @@ import (
 	"net"
 )
 
-// ErrUnknown is the reason of every error of [UID]: the kernel does not say
-// whose the connection is. Its owner may be any account.
+// ErrUnknown is wrapped by every error of [UID]: the kernel does not name the
+// owner of the connection, which may be any account.
 var ErrUnknown = errors.New("the kernel does not say which account the connection comes from")
 
 // under returns the connection below those that wrap it, such as TLS.

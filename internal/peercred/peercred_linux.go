@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Supported is whether [UID] can answer on this system.
+// Supported is whether [UID] works on this system.
 const Supported = true
 
 // UID returns the account that opened the other end of a Unix or TCP
 // connection. For TCP the other end must be a socket of this network namespace
-// that a process still holds: ask as soon as the connection is accepted. It
+// that is still open: call UID as soon as the connection is accepted. It
 // does not block. Every error is an [ErrUnknown].
 func UID(conn net.Conn) (uint32, error) {
 	conn = under(conn)
@@ -42,8 +42,8 @@ func UID(conn net.Conn) (uint32, error) {
 // overflowUID stands for all accounts that a user namespace does not have.
 const overflowUID = 65534
 
-// everyAccountMapped reports whether this process is where each account has a
-// number of its own: outside of user namespaces.
+// everyAccountMapped reports whether each account has a number of its own, as
+// outside of user namespaces.
 var everyAccountMapped = sync.OnceValue(func() bool {
 	text, err := os.ReadFile("/proc/self/uid_map")
 	return err == nil && strings.Join(strings.Fields(string(text)), " ") == "0 0 4294967295"
@@ -81,8 +81,8 @@ func tcpPeer(conn net.Conn) (uint32, error) {
 	case source != peer, destination != own:
 		return 0, errors.New("sock_diag answered for another connection")
 	case found.Inode == 0 || !open(found.State):
-		// What a process has closed belongs to no account; the kernel then
-		// says 0, which is root's number.
+		// A closed socket has no owner; the kernel then returns 0, which is root's
+		// number.
 		return 0, errors.New("the other end is closed")
 	}
 	return found.UID, nil
@@ -145,7 +145,7 @@ func newSockID(source, destination netip.AddrPort) sockID {
 	return id
 }
 
-// ends returns where the socket is and where it leads.
+// ends returns the addresses of the socket and of its peer.
 func (a *diagAnswer) ends() (source, destination netip.AddrPort) {
 	address := func(bytes [16]byte) netip.Addr {
 		if a.Family == unix.AF_INET {
@@ -157,8 +157,8 @@ func (a *diagAnswer) ends() (source, destination netip.AddrPort) {
 		netip.AddrPortFrom(address(a.ID.Destination), binary.BigEndian.Uint16(a.ID.DestinationPort[:]))
 }
 
-// find asks sock_diag for one socket. The kernel answers while it takes the
-// request, so nothing is waited for.
+// find queries sock_diag for one socket. The kernel replies during the request,
+// so this does not block.
 func find(request *diagRequest) (*diagAnswer, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {

@@ -39,8 +39,8 @@ func (c *collectorClient) Start(context.Context) error { return nil }
 // Stop implements [otlptrace.Client].
 func (c *collectorClient) Stop(context.Context) error { return nil }
 
-// UploadTraces sends spans, again while the collector asks for a retry and ctx
-// lasts. The error is a [*partialError] if the collector rejected a part.
+// UploadTraces sends spans, and retries while the collector demands it and ctx
+// has not ended. The error is a [*partialError] if the collector rejected a part.
 func (c *collectorClient) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
 	// TracesData has the same wire format as ExportTraceServiceRequest, whose
 	// package imports gRPC.
@@ -115,8 +115,7 @@ func responseError(req *http.Request, resp *http.Response, body []byte) error {
 	return fmt.Errorf("%s replied %s: %q", req.URL.Redacted(), resp.Status, body[:min(len(body), shownBody)])
 }
 
-// retryTime reads a Retry-After header: seconds or a date. 0 if it says
-// nothing.
+// retryTime parses a Retry-After header: seconds or a date. 0 if it has neither.
 func retryTime(header string) time.Duration {
 	if seconds, err := strconv.ParseUint(header, 10, 31); err == nil {
 		return time.Duration(seconds) * time.Second

@@ -28,7 +28,7 @@ import (
 	"github.com/procfleet/procfleet/internal/tlsfiles"
 )
 
-// TraceConfig is where traces go.
+// TraceConfig configures the export of traces.
 type TraceConfig struct {
 	// URL is the collector's base URL for OTLP over HTTP, for example
 	// http://127.0.0.1:4318; spans go to its /v1/traces. If it is empty,
@@ -36,14 +36,14 @@ type TraceConfig struct {
 	// nothing is recorded. Headers, certificates and the like are set by the
 	// other OTEL_EXPORTER_OTLP_ variables.
 	URL string
-	// TLS says with which files the collector of URL is reached; nil leaves it to
-	// the variables.
+	// TLS has the certificate files for the collector of URL; nil leaves it to the
+	// variables.
 	TLS *tlsfiles.Client
 	// Ratio of the tasks that are traced, 0 to 1, where the caller has not
 	// decided by its own trace.
 	Ratio float64
 	// Service is service.name unless OTEL_SERVICE_NAME or
-	// OTEL_RESOURCE_ATTRIBUTES say something else; Version is service.version.
+	// OTEL_RESOURCE_ATTRIBUTES set another; Version is service.version.
 	Service, Version string
 
 	Log   logrus.FieldLogger
@@ -135,8 +135,8 @@ func standardSettings() (requestSettings, error) {
 	return s, errors.Join(errs...)
 }
 
-// standard returns the variable of OpenTelemetry that says something of how
-// traces are exported; that of traces alone counts first.
+// standard returns an OpenTelemetry variable about the export of traces; the one
+// for traces alone takes precedence.
 func standard(what string) (name, value string) {
 	name = "OTEL_EXPORTER_OTLP_TRACES_" + what
 	if value = os.Getenv(name); value != "" {

@@ -9,10 +9,10 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// lookEvery is how often the files are looked at, when a connection is made.
+// lookEvery is how often a new connection checks the files for changes.
 const lookEvery = time.Second
 
-// source makes the configuration of what is in the files now.
+// source makes the configuration from the current content of the files.
 type source struct {
 	files Files
 	as    use
@@ -23,11 +23,11 @@ type source struct {
 	looked  time.Time
 	have    *tls.Config
 	of      *material
-	trouble string // why the files were not taken when they were last looked at
+	trouble string // the error of the last reload; "" if it succeeded
 }
 
-// open reads the files for the first time. Dates are not looked at: a peer
-// whose clock is right decides about them.
+// open reads the files for the first time. It does not check dates: the clock of
+// the peer decides about them.
 func open(files Files, as use, log logrus.FieldLogger, build func(*material) *tls.Config) (*source, error) {
 	read, err := files.read(as)
 	if err != nil {
@@ -40,9 +40,9 @@ func open(files Files, as use, log logrus.FieldLogger, build func(*material) *tl
 	return s, nil
 }
 
-// config is made of what is in the files, or of what was in them when that
-// could last be used: while they are being replaced, certificate and key do
-// not belong together. It is the same pointer until they change.
+// config returns the configuration from the last valid content of the files:
+// while they are replaced, certificate and key do not match. It is the same
+// pointer until they change.
 func (s *source) config() *tls.Config {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *source) config() *tls.Config {
 	return s.have
 }
 
-// complain says what is wrong with the files, once.
+// complain logs an error of the files once.
 func (s *source) complain(err error) {
 	if err.Error() != s.trouble {
 		s.trouble = err.Error()

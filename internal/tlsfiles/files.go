@@ -21,17 +21,17 @@ import (
 // maxFile bounds a file in bytes; the CA bundle of a system is far smaller.
 const maxFile = 16 << 20
 
-// ErrNotInForce is wrapped by errors about certificates whose time is over or
-// has not begun. It may be this machine's clock that is wrong.
+// ErrNotInForce is wrapped by errors about certificates that are expired or not
+// valid yet. The cause may be a wrong clock of this machine.
 var ErrNotInForce = errors.New("not in force")
 
 // Files are the certificates that one side of a connection presents and trusts, each in PEM.
 type Files struct {
-	// CA holds the trusted certificate authorities. Without it a client trusts
-	// those of the system, and a server requests no client certificate.
+	// CA has the trusted certificate authorities. Without it a client trusts the
+	// authorities of the system, and a server requests no client certificate.
 	CA string
-	// BesideSystem has a client trust the authorities of the system as well as
-	// those in CA: it connects to servers of all kinds.
+	// BesideSystem makes a client trust the authorities of the system in addition
+	// to CA.
 	BesideSystem bool
 	// Cert is the certificate of this side, followed by its chain to a trusted
 	// authority; Key is its private key. A server needs both, a client both or
@@ -50,14 +50,14 @@ var (
 	asServer = use{"servers", x509.ExtKeyUsageServerAuth}
 )
 
-// None reports whether nothing is named.
+// None reports whether no file is set.
 func (f Files) None() bool { return f.CA == "" && f.Cert == "" && f.Key == "" }
 
-// ValidateClient reads the files and says what is wrong with them for a client,
-// each with its field.
+// ValidateClient reads the files and returns every error for a client, each with
+// its field.
 func (f Files) ValidateClient() error { return f.validate(asClient) }
 
-// ValidateServer is the same for a server. Nothing is wrong if nothing is named.
+// ValidateServer is the same for a server. Without files it returns nil.
 func (f Files) ValidateServer() error {
 	if f.Cert == "" && f.Key == "" && f.CA != "" {
 		return invalid.Fieldf("CA", "of clients is of no use without a certificate of this server")
@@ -167,8 +167,8 @@ func certificates(text []byte) ([]*x509.Certificate, error) {
 	return found, nil
 }
 
-// wrongKey says why a key is not the one of a certificate. It shows nothing of
-// the key.
+// wrongKey returns why a key does not belong to a certificate. It shows nothing
+// of the key.
 func wrongKey(key []byte, cert string, err error) error {
 	switch {
 	case !bytes.Contains(key, []byte("PRIVATE KEY-----")):
