@@ -93,7 +93,7 @@ func speaking(dialects []dialect.Dialect, cfg Config, store Store, queue Queue) 
 	a := &api{
 		cfg:       cfg,
 		log:       logger,
-		submitter: newSubmitter(store, &watchedQueue{queue, metrics, cfg.Tracer}, cfg),
+		submitter: newSubmitter(store, &instrumentedQueue{queue, metrics, cfg.Tracer}, cfg),
 		store:     store,
 		metrics:   metrics,
 		watches:   newWatches(&cfg, store, watchMetrics, logger),

@@ -14,8 +14,8 @@ import (
 )
 
 // trace begins the request's span. A request that makes a task begins a trace
-// if its caller has none; a query has a span only in its caller's trace,
-// since whoever polls would else make a trace a second.
+// if its caller has none; a query has a span only in its caller's trace, since a
+// polling caller would otherwise begin a trace every second.
 func (e *exchange) trace() {
 	ctx := propagation.TraceContext{}.Extract(e.r.Context(), propagation.HeaderCarrier(e.r.Header))
 	kind, name := trace.WithSpanKind(trace.SpanKindServer), "HTTP "+e.name()
@@ -32,9 +32,9 @@ func accepts(use any) bool {
 	return yes
 }
 
-// traced begins the span of an acceptance, the parent of all that becomes of
-// the task; done ends it. A submission that came by another door than HTTP,
-// from a caller without a trace, begins its trace here.
+// traced begins the span of an acceptance, the parent of all later spans of the
+// task; done ends it. A published submission without a trace begins its trace
+// here.
 func (s *submitter) traced(ctx context.Context, sub *procfleet.Submission) (_ context.Context, done func(*procfleet.Task, error)) {
 	ctx, span := s.cfg.Tracer.Start(ctx, "task accept")
 	if !span.IsRecording() {
@@ -50,20 +50,20 @@ func (s *submitter) traced(ctx context.Context, sub *procfleet.Submission) (_ co
 	}
 }
 
-// watchedQueue measures publications and makes each a span. The messages carry
+// instrumentedQueue measures publications and makes each a span. The messages carry
 // that span, so that the spans of workers are its children.
-type watchedQueue struct {
+type instrumentedQueue struct {
 	Queue
 	metrics *dispatcherMetrics
 	tracer  trace.Tracer
 }
 
-func (w *watchedQueue) PublishChunks(ctx context.Context, refs []bus.ChunkRef, round string) ([]uint64, error) {
+func (q *instrumentedQueue) PublishChunks(ctx context.Context, refs []bus.ChunkRef, round string) ([]uint64, error) {
 	began := time.Now()
-	ctx, span := tracecontext.Start(ctx, w.tracer, "chunks publish", trace.WithSpanKind(trace.SpanKindProducer),
+	ctx, span := tracecontext.Start(ctx, q.tracer, "chunks publish", trace.WithSpanKind(trace.SpanKindProducer),
 		trace.WithAttributes(tracecontext.KeyChunks.Int(len(refs))))
-	sequences, err := w.Queue.PublishChunks(ctx, refs, round)
-	w.metrics.publishTime(ctx, time.Since(began), err)
+	sequences, err := q.Queue.PublishChunks(ctx, refs, round)
+	q.metrics.publishTime(ctx, time.Since(began), err)
 	tracecontext.End(span, err)
 	return sequences, err
 }
