@@ -13,15 +13,15 @@ import (
 	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
-// Business is whose processes and modules are meant.
+// Business names the owner of processes and modules.
 type Business struct {
 	ID int64
-	// Account is the supplier's; empty is "0".
+	// Account of the supplier; empty is "0".
 	Account string
 }
 
-// path is the business's own below a prefix, with what is below that, and with
-// what else is asked in its query.
+// path joins a prefix, the business and the rest of a path, with the account and
+// further parameters in the query.
 func (b Business) path(prefix, below string, query url.Values) string {
 	path := prefix + "/" + strconv.FormatInt(b.ID, 10) + below
 	if query == nil {
@@ -41,16 +41,15 @@ type CatalogueQuery struct {
 	Name   string // a part of the name, or with Exact all of it
 	Exact  bool
 	Module string // that they are bound to
-	// PageSize is how many the server is asked for at a time, 1 to 1000; zero
-	// is 1000.
+	// PageSize is how many entries one request reads, 1 to 1000; zero is 1000.
 	PageSize int
 }
 
 const cataloguePath = "/v1/catalogue"
 
 // Catalogue yields the processes that a business defines, by name. It ends
-// after the first error. What comes or goes meanwhile may move others to where
-// they are left out, or come twice.
+// after the first error. Processes that are created or deleted meanwhile may make
+// it skip or repeat others.
 func (c *Client) Catalogue(ctx context.Context, b Business, q CatalogueQuery) iter.Seq2[CatalogueProcess, error] {
 	return all(Query{PageSize: q.PageSize}, func(page Query) (Page[CatalogueProcess], error) {
 		var answer v1.CatalogPage
@@ -69,18 +68,18 @@ func (c *Client) Catalogue(ctx context.Context, b Business, q CatalogueQuery) it
 	})
 }
 
-// LargestSave is the most processes that are saved at a time.
+// LargestSave is how many processes one call saves at most.
 const LargestSave = 1000
 
-// SaveCatalogue makes processes, or changes those that have the same names:
-// all of them or, if one is refused, none. Attributes that they have not stay
-// as they are, or begin with their defaults. After an answer that was lost on
-// its way, what the attempt before has done counts as unchanged.
+// SaveCatalogue creates processes, or changes the existing ones of the same names:
+// all of them or, if one is rejected, none. Missing attributes keep their values,
+// or get their defaults. If a response is lost, the changes of that attempt count
+// as unchanged.
 func (c *Client) SaveCatalogue(ctx context.Context, b Business, processes []CatalogueProcess) (CatalogueSaved, error) {
 	return c.saveCatalogue(ctx, b, processes, nil)
 }
 
-// PlanCatalogue says what [Client.SaveCatalogue] would do, and does nothing.
+// PlanCatalogue returns what [Client.SaveCatalogue] would do, and changes nothing.
 func (c *Client) PlanCatalogue(ctx context.Context, b Business, processes []CatalogueProcess) (CatalogueSaved, error) {
 	return c.saveCatalogue(ctx, b, processes, url.Values{"plan": {"true"}})
 }
@@ -103,8 +102,8 @@ type DriftQuery struct {
 	Limit int
 }
 
-// Drift compares a process of the catalogue with what agents reported of it
-// last; no host is asked.
+// Drift compares a process of the catalogue with the last reports of agents; it
+// sends no request to hosts.
 func (c *Client) Drift(ctx context.Context, b Business, process int64, q DriftQuery) (Drift, error) {
 	values := url.Values{"limit": {strconv.Itoa(q.Limit)}}
 	if len(q.Modules) > 0 {
@@ -117,29 +116,29 @@ func (c *Client) Drift(ctx context.Context, b Business, process int64, q DriftQu
 
 const topologyPath = "/v1/topology"
 
-// Topology returns the topology of a business, with what there is of agents in
-// it.
+// Topology returns the topology of a business with its agents.
 func (c *Client) Topology(ctx context.Context, b Business) (Topology, error) {
 	var t Topology
 	err := c.do(ctx, get(b.path(topologyPath, "", nil)), &t)
 	return t, err
 }
 
-// BareTopology returns it without what there is of agents, which is quicker.
+// BareTopology returns the topology without agents, which is faster.
 func (c *Client) BareTopology(ctx context.Context, b Business) (Topology, error) {
 	var t Topology
 	err := c.do(ctx, get(b.path(topologyPath, "", url.Values{"agents": {"false"}})), &t)
 	return t, err
 }
 
-// TopologyText is a topology as a file has it.
+// TopologyText is a topology as text, for example from a file.
 type TopologyText struct {
 	Text []byte
 	Type string // application/json, application/yaml or text/csv
-	// Version is what it replaces, nil for whatever there is. Another one is an
-	// [ErrVersion], also if an attempt before succeeded and its answer was lost.
+	// Version is the version that it replaces; nil is any. If the topology has
+	// another version the error is [ErrVersion], also if an earlier attempt
+	// succeeded and its response was lost.
 	Version *int64
-	// AutoRegister is for a text that does not say; nil leaves it as it is.
+	// AutoRegister applies if the text does not set it; nil leaves it unchanged.
 	AutoRegister *bool
 }
 

@@ -15,17 +15,17 @@ import (
 // Config of a client. Only URL is required.
 type Config struct {
 	// URL of a dispatcher, for example "http://127.0.0.1:8080"; or of several,
-	// separated by commas: when one does not answer the next is asked.
+	// separated by commas: if one fails the next is used.
 	URL string
 	// Token is sent as "Authorization: Bearer <Token>": an application's
 	// "<code>.<secret>". Empty sends none.
 	Token string
-	// HTTP makes the requests, with whatever certificates, proxies or tracing
-	// they need; the default is http.DefaultTransport's. Its Timeout is not
-	// applied to Watch, which reads for as long as a task runs.
+	// HTTP sends the requests, with your certificates, proxies or tracing; default
+	// a client with http.DefaultTransport. Its Timeout does not apply to Watch,
+	// which reads while a task runs.
 	HTTP *http.Client
 	// Timeout is how long one attempt may take, from connecting to the last
-	// byte of the answer; default 60 s. Watch is not bound by it.
+	// byte of the response; default 60 s. It does not apply to Watch.
 	Timeout time.Duration
 	// Patience is how long a call retries while no server is reachable, or an
 	// error is Retryable. Zero is as long as the context allows; below zero each
@@ -39,8 +39,8 @@ type Config struct {
 
 const defaultTimeout = 60 * time.Second
 
-// Client asks the dispatchers of one installation. It is safe for concurrent
-// use and holds nothing that must be closed.
+// Client sends requests to the dispatchers of one installation. It is safe for
+// concurrent use and needs no Close.
 type Client struct {
 	servers  []address
 	current  atomic.Int64
@@ -106,8 +106,9 @@ func printable(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// withRedirects returns a copy of the caller's HTTP client that follows
-// redirections only where nothing is lost, unless the caller has a rule.
+// withRedirects returns a copy of the caller's HTTP client that follows a
+// redirect only if method, TLS and token are preserved, unless the caller has a
+// rule.
 func (c *Client) withRedirects(given *http.Client) *http.Client {
 	if given == nil {
 		given = &http.Client{}
@@ -119,7 +120,7 @@ func (c *Client) withRedirects(given *http.Client) *http.Client {
 	return &own
 }
 
-// errRedirected is a redirection that is not followed.
+// errRedirected is the error of a redirect that is not followed.
 var errRedirected = errors.New("redirection not followed")
 
 func (c *Client) checkRedirect(req *http.Request, via []*http.Request) error {
@@ -129,25 +130,25 @@ func (c *Client) checkRedirect(req *http.Request, via []*http.Request) error {
 	case len(via) >= most:
 		return fmt.Errorf("%w: this was number %d", errRedirected, most)
 	case req.Method != last.Method:
-		return fmt.Errorf("%w: it would turn the %s into a %s; use the URL that it leads to: %s", errRedirected, last.Method, req.Method, req.URL.Redacted())
+		return fmt.Errorf("%w: it changes %s to %s; use its target as URL: %s", errRedirected, last.Method, req.Method, req.URL.Redacted())
 	case last.URL.Scheme == "https" && req.URL.Scheme == "http":
 		return fmt.Errorf("%w: it leads from https to http: %s", errRedirected, req.URL.Redacted())
 	case c.token != "" && !mayHaveToken(req.URL, via[0].URL):
-		return fmt.Errorf("%w: it leads to another server, which is not to have the token; if that is the right one, use its URL: %s",
+		return fmt.Errorf("%w: it leads to another server, which must not get the token; if that is the right one, use its URL: %s",
 			errRedirected, req.URL.Redacted())
 	}
 	return nil
 }
 
-// mayHaveToken reports whether a URL is on the server that was asked, or on one
-// of the same name that proves it by TLS. The HTTP client itself would give the
-// token to every port of a host, and to the hosts below its name.
+// mayHaveToken reports whether a URL is on the configured server, or on another
+// port of the same name with TLS. The HTTP client itself would send the token to
+// every port of a host, and to hosts of its subdomains.
 func mayHaveToken(target, asked *url.URL) bool {
 	same := target.Scheme == asked.Scheme && target.Host == asked.Host
 	return same || target.Scheme == "https" && target.Hostname() == asked.Hostname()
 }
 
-// The types of requests and answers. Package v1 declares and describes them.
+// The types of requests and responses. Package v1 documents them.
 type (
 	Targets          = v1.Targets
 	Operation        = v1.Operation

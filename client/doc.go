@@ -19,23 +19,22 @@
 // [Client.Results], [Client.Tasks] and [Client.Hosts] iterate over lists of any
 // length, page by page behind the scenes.
 //
-// [Client.Register] keeps what a process is, so that an [Operation] can be on
-// what is registered; [Client.Processes] and [Client.ProcessesOn] say how
-// processes stand without asking their hosts. [Client.Freeze] and
-// [Client.FreezeEverywhere] suspend automatic starts and limits for a while;
-// [Client.Events] and [Client.FollowEvents] yield what agents did or noticed by
-// themselves.
+// [Client.Register] stores the spec of a process, so that an [Operation] can
+// refer to it; [Client.Processes] and [Client.ProcessesOn] return the last
+// reported state of processes without a request to their hosts. [Client.Freeze]
+// and [Client.FreezeEverywhere] suspend automatic starts and limits for a while;
+// [Client.Events] and [Client.FollowEvents] yield agent events: automatic
+// restarts, crashes, limit actions.
 //
-// # What is repeated, and what ends a call
+// # Retries
 //
-// Every call goes on while no server can be reached, the connection breaks, or
-// the answer says that it is a matter of time ([Error.Retryable]): at the next
-// of the configured servers at once, and when none of them is left, after a
-// pause that grows to some seconds or that the server asked for. Only Watch
-// always pauses before it connects again, some 2 s, for a server that stops
-// loses all who watch at the same moment. It ends with
-// an answer, with a refusal ([Error]), with its context, or when
-// [Config.Patience] is used up.
+// Every call retries while no server is reachable, the connection breaks, or the
+// error is [Error.Retryable]: at once with the next configured server, and after
+// all of them with a pause that grows to some seconds, or of the length that the
+// server demands. Only Watch always pauses before it reconnects, some 2 s, since
+// a server that stops loses all its watchers at the same moment. A call ends with
+// a response, with an [Error] that is not retryable, with its context, or after
+// [Config.Patience].
 //
 // Errors of the server are an [*Error] with the status, the code word, the
 // field, and the id of the request; [errors.Is] matches the common ones:

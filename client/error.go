@@ -15,21 +15,21 @@ import (
 	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
-// Error is a server's answer to a request that it did not carry out.
+// Error is a server's response to a request that failed.
 type Error struct {
 	Status int    // of HTTP
 	Code   string // the API's word, for example "invalid_request"; empty if something else answered
-	// Field is what the problem is with, for example "process.proc_name".
+	// Field is the invalid field, for example "process.proc_name".
 	Field   string
 	Message string
 	// Task is the task that the failure is about, if there is one.
 	Task procfleet.TaskID
 	// RequestID finds the request in the server's log.
 	RequestID string
-	// RetryAfter is when the server wants to be asked again; zero if it did
-	// not say.
+	// RetryAfter is the shortest pause before a retry that the server demands; zero
+	// if none.
 	RetryAfter time.Duration
-	// foreign is set if something else than procfleet answered.
+	// foreign is set for a response of another program, such as a proxy.
 	foreign bool
 }
 
@@ -110,7 +110,7 @@ func (e *UnknownError) Error() string { return fmt.Sprintf("%v (%v)", e.Err, Err
 // Unwrap returns the failure and [ErrUnknown].
 func (e *UnknownError) Unwrap() []error { return []error{e.Err, ErrUnknown} }
 
-// connectionError is a failure without an answer.
+// connectionError is a failure without a response.
 type connectionError struct {
 	server address
 	cause  error
@@ -124,7 +124,7 @@ func (e *connectionError) Error() string {
 
 func (e *connectionError) Unwrap() []error { return []error{ErrUnreachable, e.cause} }
 
-// stopped is the end of a caller's context: it reads as its cause.
+// stopped is the error of a caller's context that ended; its text is the cause.
 type stopped struct {
 	cause, err error
 	last       error // what was wrong when it came; may be nil
@@ -149,7 +149,7 @@ func ended(ctx context.Context, last error) error {
 	return &stopped{cause: context.Cause(ctx), err: ctx.Err(), last: last}
 }
 
-// retryable reports whether trying again may help.
+// retryable reports whether a retry may succeed.
 func retryable(err error) bool {
 	if errors.As(err, new(*stopped)) {
 		return false
@@ -160,7 +160,7 @@ func retryable(err error) bool {
 	return errors.Is(err, ErrUnreachable)
 }
 
-// refusal turns a server's answer that is not a success into an Error.
+// refusal returns the Error of a response that is not a success.
 func refusal(server address, resp *http.Response, body []byte) *Error {
 	e := &Error{
 		Status: resp.StatusCode, RequestID: resp.Header.Get("X-Bkapi-Request-Id"),
@@ -177,7 +177,7 @@ func refusal(server address, resp *http.Response, body []byte) *Error {
 	return e
 }
 
-// longestMessage is what is shown of a server's message, in bytes.
+// longestMessage bounds a server's message in errors, in bytes.
 const longestMessage = 16 << 10
 
 // retryAfter reads the header of that name, seconds or a date.
@@ -192,7 +192,7 @@ func retryAfter(text string) time.Duration {
 	return 0
 }
 
-// excerpt makes the beginning of a foreign text fit for a message.
+// excerpt returns the beginning of a foreign text for a message.
 func excerpt[T string | []byte | procfleet.TaskID | v1.ErrorCode](foreign T) string {
 	const longest = 200
 	text := strings.ToValidUTF8(string(foreign[:min(len(foreign), longest)]), "")

@@ -15,7 +15,7 @@ const maxEvent = 1 << 20
 
 var errEventTooLarge = errors.New("an event has no end")
 
-// event is one of a text/event-stream.
+// event is one event of a text/event-stream.
 type event struct {
 	name string
 	data []byte
@@ -23,7 +23,7 @@ type event struct {
 
 // eventReader reads events as the HTML standard describes them: lines that
 // end with LF, CR or both, fields of which unknown ones are ignored, comments,
-// and data over several lines. An event that the stream ends in does not count.
+// and data over several lines. An incomplete event at the end is dropped.
 type eventReader struct {
 	in      *bufio.Reader
 	afterCR bool // an LF that follows belongs to the line before

@@ -13,7 +13,7 @@ import (
 	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
-// Freeze freezes processes on hosts, of which there must be one.
+// Freeze freezes processes on hosts; at least one is required.
 func (c *Client) Freeze(ctx context.Context, f Freezing, on Targets) (Frozen, error) {
 	if on.Count() == 0 {
 		return Frozen{}, errNoHosts
@@ -21,7 +21,7 @@ func (c *Client) Freeze(ctx context.Context, f Freezing, on Targets) (Frozen, er
 	return c.freeze(ctx, f, on)
 }
 
-// FreezeEverywhere freezes a namespace on all hosts. The business is that of
+// FreezeEverywhere freezes a namespace on all hosts. For the business see
 // [Targets].
 func (c *Client) FreezeEverywhere(ctx context.Context, f Freezing, business string) (Frozen, error) {
 	if f.Namespace == "" {
@@ -30,10 +30,10 @@ func (c *Client) FreezeEverywhere(ctx context.Context, f Freezing, business stri
 	return c.freeze(ctx, f, Targets{Business: business})
 }
 
-// What is left out must not become more than was meant.
+// An omitted scope must not widen a freeze.
 var (
-	errNoHosts     = errors.New("no hosts are named: that does not mean everywhere")
-	errNoNamespace = errors.New("no namespace is named: that does not mean all of them")
+	errNoHosts     = errors.New("no hosts given; to freeze or lift everywhere, use FreezeEverywhere or LiftEverywhere")
+	errNoNamespace = errors.New("no namespace given; one is required")
 )
 
 func (c *Client) freeze(ctx context.Context, f Freezing, on Targets) (Frozen, error) {
@@ -45,9 +45,9 @@ func (c *Client) freeze(ctx context.Context, f Freezing, on Targets) (Frozen, er
 	return answer, complete(path, len(answer.Results), on.Count())
 }
 
-// Lift ends freezes on hosts, of which there must be one: those of a
-// namespace there, or, without one, those of all of the host. One of something
-// larger or smaller stays.
+// Lift ends freezes on hosts; at least one is required. It ends the freeze of a
+// namespace there, or, without a namespace, the freeze of the whole host. Freezes
+// of larger or smaller scopes stay.
 func (c *Client) Lift(ctx context.Context, namespace string, on Targets) (Lifted, error) {
 	if on.Count() == 0 {
 		return Lifted{}, errNoHosts
@@ -72,8 +72,8 @@ func (c *Client) lift(ctx context.Context, namespace string, on Targets) (Lifted
 	return answer, complete(path, len(answer.Results), on.Count())
 }
 
-// Freezes yields what is frozen: namespaces everywhere, then by cloud area and
-// address. It ends after the first error.
+// Freezes yields all freezes: of namespaces everywhere, then of hosts by cloud
+// area and address. It ends after the first error.
 func (c *Client) Freezes(ctx context.Context, q Query) iter.Seq2[Freeze, error] {
 	return all(q, func(q Query) (Page[Freeze], error) { return c.FreezePage(ctx, q) })
 }
@@ -90,13 +90,12 @@ func (c *Client) FreezePage(ctx context.Context, q Query) (Page[Freeze], error) 
 type EventQuery struct {
 	Host            procfleet.Host // zero: all
 	Namespace, Kind string         // empty: all
-	// Since leaves out what the server received before, and begins there.
+	// Since starts with the first event that the server received at or after it.
 	Since time.Time
-	// After goes on behind the page whose Next it was; "0" begins with the
-	// oldest.
+	// After continues behind the page whose Next it was; "0" starts with the
+	// oldest event.
 	After string
-	// PageSize is how many the server is asked for at a time, 1 to 1000; zero
-	// is 1000.
+	// PageSize is how many events one request reads, 1 to 1000; zero is 1000.
 	PageSize int
 }
 
@@ -121,28 +120,28 @@ func (q *EventQuery) path() string {
 	return "/v1/events?" + values.Encode()
 }
 
-// EventPage returns one page of events. Among many that are not asked for it
-// may be short, or empty, and have More.
+// EventPage returns one page of events. If few events match, it may be short or
+// empty and have More.
 func (c *Client) EventPage(ctx context.Context, q EventQuery) (EventPage, error) {
 	var page EventPage
 	err := c.do(ctx, get(q.path()), &page)
 	return page, err
 }
 
-// Events yields the newest events, or all from where the query begins, and
-// ends with those that there are now, or after the first error.
+// Events yields the newest events, or all from the start of the query, and ends
+// with the last existing one, or after the first error.
 func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[procfleet.HostEvent, error] {
 	return c.events(ctx, q, nil)
 }
 
-// FollowEvents is Events that goes on with what comes then, for which it asks
-// in the given intervals, until ctx ends.
+// FollowEvents is Events that continues with new events, which it polls at the
+// given interval, until ctx ends.
 func (c *Client) FollowEvents(ctx context.Context, q EventQuery, every time.Duration) iter.Seq2[procfleet.HostEvent, error] {
 	return c.events(ctx, q, func() error { return sleep(ctx, every, nil) })
 }
 
-// events reads page after page. Where there is nothing more yet it waits, or
-// ends if wait is nil.
+// events reads page after page. After the last event it waits, or ends if wait is
+// nil.
 func (c *Client) events(ctx context.Context, q EventQuery, wait func() error) iter.Seq2[procfleet.HostEvent, error] {
 	return func(yield func(procfleet.HostEvent, error) bool) {
 		for {

@@ -15,14 +15,13 @@ import (
 // returns one outcome for each of the hosts, then for each of the agent ids. The
 // process has a namespace and a name. Registering starts and supervises nothing.
 //
-// Like every call below it may be repeated: the client repeats it while no
-// server answers.
+// Like every call below it may be repeated: the client retries it.
 func (c *Client) Register(ctx context.Context, process procfleet.ProcessSpec, on Targets) ([]Outcome, error) {
 	return c.change(ctx, http.MethodPut, "/v1/registrations", on, v1.RegisterRequest{Process: process, Targets: on})
 }
 
 // RegisterNew is Register without replacement: an existing registration stays as
-// it is, with [procfleet.CodeRegistered]. If the answer to an attempt is lost,
+// it is, with [procfleet.CodeRegistered]. If a response is lost, the
 // registrations of that attempt have this code too.
 func (c *Client) RegisterNew(ctx context.Context, process procfleet.ProcessSpec, on Targets) ([]Outcome, error) {
 	return c.change(ctx, http.MethodPost, "/v1/registrations", on, v1.RegisterRequest{Process: process, Targets: on})
@@ -30,13 +29,13 @@ func (c *Client) RegisterNew(ctx context.Context, process procfleet.ProcessSpec,
 
 // Unregister removes registrations and ends supervision; the process itself keeps
 // running. The code is [procfleet.CodeNotRunning] where nothing was registered,
-// also if an earlier attempt removed it and its answer was lost.
+// also if an earlier attempt removed it and its response was lost.
 func (c *Client) Unregister(ctx context.Context, namespace, name string, on Targets) ([]Outcome, error) {
 	return c.change(ctx, http.MethodPost, "/v1/registrations/remove", on, v1.ProcessRequest{Process: v1.Identity{Namespace: namespace, Name: name}, Targets: on})
 }
 
-// Processes yields what is registered or reported in a namespace, by name and
-// then by host. It ends after the first error.
+// Processes yields the registered or reported processes of a namespace, by name
+// and then by host. It ends after the first error.
 func (c *Client) Processes(ctx context.Context, namespace string, q Query) iter.Seq2[Process, error] {
 	return all(q, func(q Query) (Page[Process], error) { return c.ProcessPage(ctx, namespace, q) })
 }
@@ -115,7 +114,7 @@ func (c *Client) BindAgents(ctx context.Context, bindings []Binding, business st
 	return answer.Results, complete(path, len(answer.Results), len(bindings))
 }
 
-// change makes a call whose answer has an outcome for each target.
+// change makes a call whose response has an outcome for each target.
 func (c *Client) change(ctx context.Context, method, path string, on Targets, body any) ([]Outcome, error) {
 	var answer v1.Outcomes
 	if err := c.send(ctx, method, path, body, &answer); err != nil {
@@ -124,7 +123,7 @@ func (c *Client) change(ctx context.Context, method, path string, on Targets, bo
 	return answer.Results, complete(path, len(answer.Results), on.Count())
 }
 
-// complete checks that an answer has one entry for each target.
+// complete checks that a response has one entry for each target.
 func complete(path string, got, asked int) error {
 	if got == asked {
 		return nil
@@ -133,7 +132,7 @@ func complete(path string, got, asked int) error {
 }
 
 // ask makes a call for up to [LargestPage] targets at a time, at least once, and
-// returns the answers in one list.
+// returns the responses in one list.
 func ask[T any](on Targets, some func(Targets) ([]T, error)) ([]T, error) {
 	var found []T
 	for {

@@ -20,7 +20,7 @@ type Query struct {
 	Business string
 	// PageSize is how many entries one request reads, 1 to 1000; zero is 1000.
 	PageSize int
-	// Cursor goes on after the page whose Next it was.
+	// Cursor continues after the page whose Next it was.
 	Cursor string
 }
 
@@ -31,12 +31,12 @@ type Page[T any] struct {
 	Next  string
 }
 
-// LargestPage is the most that a server gives at a time.
+// LargestPage is the largest page of a server.
 const LargestPage = 1000
 
 func (q Query) size() int { return cmp.Or(q.PageSize, LargestPage) }
 
-// of returns the query of a path; cursor is what the list calls its cursor.
+// of returns the query of a path; cursor is the name of the cursor parameter.
 func (q Query) of(cursor string) string {
 	values := url.Values{"limit": {strconv.Itoa(q.size())}}
 	if q.State != "" {
@@ -50,8 +50,8 @@ func (q Query) of(cursor string) string {
 
 func taskPath(id procfleet.TaskID) string { return "/v1/tasks/" + url.PathEscape(string(id)) }
 
-// Task returns a task; the error is [ErrNotFound] if there is none or the
-// server has forgotten it.
+// Task returns a task; the error is [ErrNotFound] if it does not exist or has
+// expired.
 func (c *Client) Task(ctx context.Context, id procfleet.TaskID) (t Task, err error) {
 	return t, c.do(ctx, get(taskPath(id)), &t)
 }
@@ -97,13 +97,13 @@ func (c *Client) HostPage(ctx context.Context, q Query) (Page[Agent], error) {
 	return Page[Agent]{answer.Hosts, answer.Next}, err
 }
 
-// Ready asks the servers once and returns nil if one says that all its parts
-// are ready.
+// Ready sends one request to each server and returns nil if one reports that all
+// its parts are ready.
 func (c *Client) Ready(ctx context.Context) error {
 	return c.round(func(server address) error { return c.attempt(ctx, server, get("/readyz"), nil) })
 }
 
-// all goes through the pages of a list.
+// all iterates over the pages of a list.
 func all[T any](q Query, page func(Query) (Page[T], error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for {

@@ -16,15 +16,15 @@ import (
 	"time"
 )
 
-// maxAnswer is the most bytes of one answer that are read; a page of 1000
-// results of the largest size has a quarter of it.
+// maxAnswer bounds a response in bytes; a page of 1000 results of the largest
+// size has a quarter of it.
 const maxAnswer = 64 << 20
 
-// maxObjects is the most objects in one answer. An empty one takes three bytes
-// and becomes hundreds; those of an honest answer have more in them.
+// maxObjects bounds the objects in a response: an empty object of three bytes
+// needs hundreds of bytes in memory.
 const maxObjects = 1 << 19
 
-// request is what goes to a server, whichever it is.
+// request is a request to any of the servers.
 type request struct {
 	method, path string
 	body         []byte // nil for none
@@ -35,7 +35,7 @@ type request struct {
 
 func get(path string) request { return request{method: http.MethodGet, path: path} }
 
-// do carries out a request, however often it takes, and decodes the answer.
+// do sends a request, with retries, and decodes the response.
 func (c *Client) do(ctx context.Context, r request, into any) error {
 	return c.persist(ctx, func(server address) error { return c.attempt(ctx, server, r, into) })
 }
@@ -49,7 +49,7 @@ func (c *Client) send(ctx context.Context, method, path string, body, into any) 
 	return c.do(ctx, request{method: method, path: path, body: text}, into)
 }
 
-// persist goes from server to server until one answers for good.
+// persist tries server after server until one returns a final response.
 func (c *Client) persist(ctx context.Context, try func(server address) error) error {
 	var o outage
 	for {
@@ -63,8 +63,8 @@ func (c *Client) persist(ctx context.Context, try func(server address) error) er
 	}
 }
 
-// round tries each server once, beginning with the one that answered last.
-// What it returns when none does it says of each.
+// round tries each server once, beginning with the last one that replied. Its
+// error has the failure of each.
 func (c *Client) round(try func(server address) error) error {
 	var failures error
 	for range c.servers {
@@ -83,13 +83,13 @@ func (c *Client) round(try func(server address) error) error {
 	return failures
 }
 
-// moveOn makes the server after the n-th the one that is asked first, unless
-// another call has moved on already.
+// moveOn makes the server after the n-th the first one to try, unless another call
+// has moved on already.
 func (c *Client) moveOn(n int64) {
 	c.current.CompareAndSwap(n, (n+1)%int64(len(c.servers)))
 }
 
-// outage is a time in which nothing was achieved. The zero outage has not
+// outage is the time since the first failure of a call. The zero outage has not
 // begun.
 type outage struct {
 	since time.Time
@@ -101,8 +101,8 @@ const (
 	longestPause = 5 * time.Second
 )
 
-// pause waits before the next attempt. It returns an error when there is to
-// be none: the context ended, or the patience.
+// pause waits before the next attempt. It returns an error if there is none
+// because the context or the patience ended.
 func (c *Client) pause(ctx context.Context, o *outage, failure error) error {
 	if ctx.Err() != nil {
 		return ended(ctx, failure)
@@ -129,7 +129,7 @@ func (c *Client) pause(ctx context.Context, o *outage, failure error) error {
 	return sleep(ctx, pause, failure)
 }
 
-// sleep waits; last is what was wrong, for the error if the context ends.
+// sleep waits; last is the last failure, for the error if the context ends.
 func sleep(ctx context.Context, d time.Duration, last error) error {
 	select {
 	case <-time.After(d):
@@ -142,7 +142,7 @@ func sleep(ctx context.Context, d time.Duration, last error) error {
 // jitter spreads clients that lost the same server at the same moment.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d+1) }
 
-// attempt sends a request to one server and decodes the answer.
+// attempt sends a request to one server and decodes the response.
 func (c *Client) attempt(ctx context.Context, server address, r request, into any) error {
 	bounded, cancel := context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("no answer within %v", c.timeout))
 	defer cancel()
@@ -194,7 +194,7 @@ func (c *Client) newRequest(ctx context.Context, server address, r request) (*ht
 	return req, nil
 }
 
-// readAnswer reads a body to its end and refuses one that has none.
+// readAnswer reads a body and rejects one that is too large.
 func readAnswer(body io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(body, maxAnswer+1))
 	switch {

@@ -12,17 +12,17 @@ import (
 	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
-// Submission is what becomes one task.
+// Submission becomes one task.
 type Submission struct {
-	// Operations are done in this order where they are about one process on
-	// one host, and all at the same time otherwise.
+	// Operations on the same process of a host are done in this order, all others
+	// concurrently.
 	Operations []Operation
-	// Timeout is from acceptance to the moment when silent hosts are given up,
-	// 1 s to 7 days; zero is what the operations may take, plus 60 s.
+	// Timeout is from acceptance to the deadline, after which items without a
+	// result fail; 1 s to 7 days. Zero is computed from the operations, plus 60 s.
 	Timeout procfleet.Duration
-	// Lenient leaves what concerns one operation only to its hosts, where it
-	// fails by itself: an unknown action, a command that is missing, a path that
-	// is not absolute. Otherwise the whole submission is refused.
+	// Lenient lets an operation with an unknown action, a missing command or a
+	// relative path fail alone, on its hosts. Otherwise the whole submission is
+	// rejected.
 	Lenient bool
 	// Business is stored with the task. A Select needs it: it is the id
 	// of a business, after the account and a dot ("acme.2") if that is not "0".
@@ -56,11 +56,10 @@ func (s Submission) MarshalJSON() ([]byte, error) {
 
 const maxKey = 255 // bytes of an Idempotency-Key
 
-// Submit has a task made and returns its id: from then on it will run,
-// whatever happens to this process or to the server. While no server answers
-// or the answer is that it is a matter of time it repeats the submission, always
-// under one key, so that there is never a second task. An error means that
-// there is no task, unless it is an [*UnknownError].
+// Submit submits a task and returns its id: from then on the task will run,
+// whatever happens to this process or to the server. It retries always under one
+// key, so that there is never a second task. An error means that there is no
+// task, unless it is an [*UnknownError].
 func (c *Client) Submit(ctx context.Context, s Submission) (procfleet.TaskID, error) {
 	if s.IdempotencyKey == "" {
 		s.IdempotencyKey = rand.Text()
@@ -96,16 +95,17 @@ func (c *Client) Submit(ctx context.Context, s Submission) (procfleet.TaskID, er
 	return answer.ID, err
 }
 
-// refused reports whether the server has said no: under the key there is no
-// task, or one of another request. A proxy that says no knows nothing of that.
+// refused reports whether the server rejected the submission: under the key there
+// is no task, or one of another request. A rejection by a proxy does not prove
+// that.
 func refused(err error) bool {
 	answer, ok := errors.AsType[*Error](err)
 	return ok && !answer.foreign && answer.Status < http.StatusInternalServerError && !answer.Retryable()
 }
 
-// mayBeAccepted is true of the failures that do not say that nothing was
-// done: the server did not know, or its answer was lost. A proxy answers 503
-// also when it loses the server in the middle.
+// mayBeAccepted reports whether the task may exist after a failure: the server
+// did not know, or its response was lost. A proxy sends 503 also when it loses
+// the server during the request.
 func mayBeAccepted(err error) bool {
 	if answer, ok := errors.AsType[*Error](err); ok {
 		busy := answer.Status == http.StatusServiceUnavailable && answer.Code != string(v1.CodeUnknown) && !answer.foreign
@@ -117,8 +117,8 @@ func mayBeAccepted(err error) bool {
 	return errors.As(err, new(*stopped)) || errors.Is(err, ErrBadAnswer)
 }
 
-// Plan returns what a submission would do now, and makes no task. It ignores the
-// IdempotencyKey.
+// Plan returns what a submission would do now, without making a task. It ignores
+// the IdempotencyKey.
 func (c *Client) Plan(ctx context.Context, s Submission) (p Plan, err error) {
 	return p, c.send(ctx, http.MethodPost, "/v1/tasks?plan=true", s, &p)
 }

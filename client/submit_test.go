@@ -411,7 +411,7 @@ func TestTheTokenGoesNoFurtherThanToTheServersThatWereNamed(t *testing.T) {
 			switch {
 			case test.followed && (err != nil || len(tokens) != 1 || tokens[0] != "Bearer shop.secret"):
 				t.Errorf("%s: %v, tokens %q", name, err, tokens)
-			case !test.followed && (err == nil || len(tokens) != 0 || !strings.Contains(err.Error(), "not to have the token") || errors.Is(err, client.ErrUnknown)):
+			case !test.followed && (err == nil || len(tokens) != 0 || !strings.Contains(err.Error(), "must not get the token") || errors.Is(err, client.ErrUnknown)):
 				t.Errorf("%s: %v, tokens %q", name, err, tokens)
 			}
 		})

@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// beginning is how long a stream may take to begin, which the server does
-	// at once, and silence how long it may say nothing at all later; the server
-	// says something every 15 s.
+	// beginning is how long a stream may take to begin, which the server does at
+	// once, and silence how long it may be idle later; the server sends something
+	// every 15 s.
 	beginning = 15 * time.Second
 	silence   = 45 * time.Second
-	// maxFruitless is how many streams in a row may not begin, while the
-	// server answers otherwise, before Watch resorts to polling.
+	// maxFruitless is how many streams in a row may fail to begin, while the server
+	// replies otherwise, before Watch falls back to polling.
 	maxFruitless = 3
-	// reconnectAfter is the pause after a stream that broke, if the server did
-	// not say another.
+	// reconnectAfter is the pause after a broken stream, unless the server sets
+	// another one.
 	reconnectAfter = 2 * time.Second
 
 	firstPoll   = 50 * time.Millisecond
@@ -36,12 +36,11 @@ const (
 // polling: the server has no events, or a proxy delays them.
 var ErrNoEvents = errors.New("no events received; polling the task instead")
 
-// Watch yields a task as it is, and then whenever its state or its counters
-// have changed, until it is done: the last task that it yields is, unless
-// there is an error. It reads the server's events, connects again and goes on
-// where it was when the stream breaks or falls silent, and resorts to polling
-// if there are no events to be had. It ends after the first error: a refusal
-// such as [ErrNotFound], the end of ctx, or that of [Config.Patience].
+// Watch yields the current task, and then the task whenever its state or its
+// counters have changed, until it is done. It reads the server's events,
+// reconnects and resumes when the stream breaks or is idle, and falls back to
+// polling without events. It ends after the first error, such as [ErrNotFound],
+// the end of ctx, or the end of [Config.Patience].
 func (c *Client) Watch(ctx context.Context, id procfleet.TaskID) iter.Seq2[Task, error] {
 	return func(yield func(Task, error) bool) {
 		w := watch{c: c, id: id, yield: yield}
@@ -65,8 +64,7 @@ func (c *Client) Wait(ctx context.Context, id procfleet.TaskID) (Task, error) {
 	return last, nil
 }
 
-// errEnough means that there is nothing more to yield: the task is done, or
-// the caller has seen enough.
+// errEnough means that the task is done, or that the caller has ended the loop.
 var errEnough = errors.New("seen enough")
 
 // watch is one call of Watch.
@@ -125,7 +123,7 @@ func (w *watch) pause() time.Duration {
 	return jitter(reconnectAfter)
 }
 
-// look asks for the task itself, once.
+// look requests the task once.
 func (w *watch) look(ctx context.Context) error {
 	var t Task
 	err := w.c.round(func(server address) error { return w.c.attempt(ctx, server, get(taskPath(w.id)), &t) })
@@ -135,7 +133,7 @@ func (w *watch) look(ctx context.Context) error {
 	return w.see(t)
 }
 
-// see yields a task if it is new.
+// see yields a task if it has changed.
 func (w *watch) see(t Task) error {
 	if t.ID != w.id {
 		return fmt.Errorf("%w: requested task %s, got %q", ErrBadAnswer, w.id, t.ID)
@@ -151,8 +149,8 @@ func (w *watch) see(t Task) error {
 	return nil
 }
 
-// stream reads events from one server until the connection ends, and says
-// whether they come through.
+// stream reads events from one server until the connection ends, and returns
+// whether it received any.
 func (w *watch) stream(ctx context.Context) (fruitful bool, err error) {
 	n := w.c.current.Load()
 	fruitful, err = w.read(ctx, w.c.servers[n])
@@ -186,8 +184,8 @@ func (w *watch) read(ctx context.Context, server address) (fruitful bool, err er
 	}
 }
 
-// use yields the task of an event. Events of other names are of a later
-// version of the server and mean nothing here.
+// use yields the task of an event. It ignores events of other names, which are of
+// a later version of the server.
 func (w *watch) use(e event) error {
 	switch e.name {
 	case "snapshot", "progress", "end":
@@ -201,13 +199,13 @@ func (w *watch) use(e event) error {
 	return w.see(t)
 }
 
-// errSilent ends a stream that says nothing.
-var errSilent = errors.New("the stream of events fell silent")
+// errSilent ends an idle stream.
+var errSilent = errors.New("event stream idle for too long")
 
-// stream is the body of a connection. Until it has begun only an event counts
-// as a sign of life, for something on the way may hold them back. A stream that
-// goes on after an event that came through has begun with its first byte: the
-// server says nothing more than that it is still there until the task changes.
+// stream is the body of a connection. Until it has begun only an event counts as
+// a sign of life, since a proxy may delay events. A stream that resumes after a
+// received event has begun with its first byte: until the task changes the server
+// sends only keep-alives.
 type stream struct {
 	body     io.ReadCloser
 	watchdog *time.Timer
@@ -237,7 +235,7 @@ func (s *stream) open(ctx, bounded context.Context, w *watch, server address) er
 		return err
 	}
 	req.Header.Set("Accept", eventStream)
-	req.Header.Set("Accept-Encoding", "identity") // who compresses also buffers
+	req.Header.Set("Accept-Encoding", "identity") // a compressing proxy also buffers
 	req.Header.Set("Cache-Control", "no-cache")
 	if s.resumed = w.lastEvent != ""; s.resumed {
 		req.Header.Set("Last-Event-ID", w.lastEvent)
@@ -256,7 +254,7 @@ func (s *stream) open(ctx, bounded context.Context, w *watch, server address) er
 	case resp.StatusCode/100 == 2:
 		err = fmt.Errorf("%s%s: %w: it is %q and no stream of events", server, req.URL.Path, ErrBadAnswer, kind)
 	default:
-		// Nothing is lost by what cannot be read: the status says it.
+		// The status suffices if the body cannot be read.
 		data, _ := io.ReadAll(io.LimitReader(resp.Body, maxEvent))
 		err = refusal(server, resp, data)
 	}
@@ -265,7 +263,7 @@ func (s *stream) open(ctx, bounded context.Context, w *watch, server address) er
 
 const eventStream = "text/event-stream"
 
-// poll asks for the task again and again until it is done.
+// poll requests the task periodically until it is done.
 func (w *watch) poll(ctx context.Context) error {
 	for pause := firstPoll; ; pause = min(pause*3/2, slowestPoll) {
 		t, err := w.c.Task(ctx, w.id)
