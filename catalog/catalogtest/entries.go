@@ -37,7 +37,7 @@ func entriesInOrder(ctx context.Context, t T, s Subject) {
 		"7:10.0.0.1 shop web: registered w, reported 1", "0:10.0.0.1 shop db: unknown", "7:10.0.0.1 shop db: reported 2",
 		"0:10.0.0.1 shop web: registered w", "7:10.0.0.1 mall web: unknown", "7:10.0.0.1 shop web: registered w, reported 1",
 	})
-	equal(t, "entry of what nobody knows", got[1], catalog.Entry{Process: process(a, "shop", "db")})
+	equal(t, "entry of an unknown process", got[1], catalog.Entry{Process: process(a, "shop", "db")})
 }
 
 func entriesJoin(ctx context.Context, t T, s Subject) {
@@ -83,21 +83,21 @@ func many(ctx context.Context, t T, s Subject, namespace string, names []string,
 	slices.Sort(names)
 	var ps []catalog.Process
 	var ds []catalog.Definition
-	told := map[procfleet.Host][]catalog.ReportedProcess{}
+	reported := map[procfleet.Host][]catalog.ReportedProcess{}
 	for _, name := range names {
 		for _, h := range hs {
 			if len(ps)%3 != 1 {
 				ds = append(ds, catalog.Definition{Spec: marked(namespace, name, "w"), Hosts: []procfleet.Host{h}})
 			}
 			if len(ps)%3 != 0 {
-				told[h] = append(told[h], running(namespace, name, 1))
+				reported[h] = append(reported[h], running(namespace, name, 1))
 			}
 			ps = append(ps, process(h, namespace, name))
 		}
 	}
 	slices.Reverse(ds)
 	register(ctx, t, s, false, ds...)
-	for h, all := range told {
+	for h, all := range reported {
 		sendReports(ctx, t, s, report(h, 1, all...))
 	}
 	return ps

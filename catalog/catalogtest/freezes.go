@@ -221,6 +221,6 @@ func freezeRefused(ctx context.Context, t T, s Subject) {
 	refuse("for less than a second", catalog.Freezing{TTL: catalog.MinFreeze - 1}, good)
 	refuse("for more than a day", catalog.Freezing{TTL: catalog.MaxFreeze + 1}, good)
 	refuse("for a reason without end", catalog.Freezing{TTL: time.Hour, Reason: strings.Repeat("x", catalog.MaxReason+1)}, good)
-	refuse("by nobody who can be named", catalog.Freezing{TTL: time.Hour, By: "\xff"}, good)
+	refuse("by an invalid text", catalog.Freezing{TTL: time.Hour, By: "\xff"}, good)
 	equal(t, "freezes", freezeWalk(ctx, t, s, 10), []catalog.Freeze(nil))
 }

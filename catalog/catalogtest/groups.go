@@ -10,7 +10,7 @@ import (
 func groupChecks() []Check {
 	return []Check{
 		{Name: "groups are kept whole", Fn: groupsWhole},
-		{Name: "groups are replaced and taken away", Fn: groupsReplaced},
+		{Name: "groups are replaced and removed", Fn: groupsReplaced},
 		{Name: "groups belong to a host and a namespace", Fn: groupsToldApart},
 		{Name: "a host has the groups of all its namespaces", Fn: groupsOfHosts},
 	}
@@ -82,11 +82,11 @@ func groupsReplaced(ctx context.Context, t T, s Subject) {
 	equal(t, "groups", groups(ctx, t, s, "shop", a, b, c), []catalog.HostGroups{groupOf(a, "shop", "2"), groupOf(b, "shop", ""), groupOf(c, "shop", "1")})
 	setGroups(ctx, t, s, groupOf(a, "shop", ""), groupOf(a, "shop", "3"), groupOf(b, "shop", "3"), groupOf(b, "shop", "4"), groupOf(c, "shop", "3"), groupOf(c, "shop", ""))
 	equal(t, "groups set twice in one call", groupIDs(ctx, t, s, "shop", a, b, c), [][]string{{"3"}, {"4"}, nil})
-	// What was taken away is gone with everything that was with it.
+	// Removed groups are gone with their labels and name.
 	empty := wholeGroups(a)
 	empty.Groups = nil
 	setGroups(ctx, t, s, empty)
-	equal(t, "groups after they were taken away", groups(ctx, t, s, "shop", a)[0], groupOf(a, "shop", ""))
+	equal(t, "groups after their removal", groups(ctx, t, s, "shop", a)[0], groupOf(a, "shop", ""))
 }
 
 func groupsToldApart(ctx context.Context, t T, s Subject) {

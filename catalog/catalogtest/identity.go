@@ -11,7 +11,7 @@ import (
 
 func identityChecks() []Check {
 	return []Check{
-		{Name: "processes are told apart by host, namespace and name", Fn: toldApart},
+		{Name: "processes are identified by host, namespace and name", Fn: identifiedByAll},
 		{Name: "what is not a process is refused", Fn: notAProcess},
 		{Name: "what is not a process is not found", Fn: notFound},
 	}
@@ -80,7 +80,7 @@ func oddNames() [][2]string {
 	}
 }
 
-func toldApart(ctx context.Context, t T, s Subject) {
+func identifiedByAll(ctx context.Context, t T, s Subject) {
 	names := oddNames()
 	hs := wideHosts(t)
 	var ps []catalog.Process

@@ -99,7 +99,7 @@ func (m *Model) Register(ctx context.Context, ds []catalog.Definition, replace b
 	return existed, nil
 }
 
-// Unregister takes registrations away.
+// Unregister removes registrations.
 func (m *Model) Unregister(ctx context.Context, ps []catalog.Process) ([]bool, error) {
 	unlock, err := m.lock(ctx)
 	defer unlock()
@@ -360,7 +360,7 @@ func agreesWithModel(ctx context.Context, t T, s Subject) {
 	}
 	for n := range 300 {
 		if !w.step(ctx, n) || n%20 == 19 && !w.agree(ctx) {
-			t.Fatalf("the calls were those of seed %d", seed)
+			t.Fatalf("failing seed: %d", seed)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func editsAgreeWithModel(ctx context.Context, t T, s Subject) {
 			same = same && w.agree(ctx)
 		}
 		if !same {
-			t.Fatalf("the calls were those of seed %d", seed)
+			t.Fatalf("failing seed: %d", seed)
 		}
 	}
 }

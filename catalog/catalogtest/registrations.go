@@ -18,7 +18,7 @@ func registrationChecks() []Check {
 		{Name: "registrations are answered in order", Fn: registrationsInOrder},
 		{Name: "without replace a registration stays", Fn: registrationStays},
 		{Name: "with replace the new spec takes the old one's place", Fn: registrationReplaced},
-		{Name: "who is late replaces only what was asked for before", Fn: lateReplaces},
+		{Name: "a late registration replaces only older requests", Fn: lateReplaces},
 		{Name: "repeats within one call come one after the other", Fn: repeatsWithinCall},
 		{Name: "unregister says what was there", Fn: unregisterSays},
 		{Name: "what was unregistered is new again", Fn: newAgain},
@@ -246,7 +246,7 @@ func hostsWalked(ctx context.Context, t T, s Subject) {
 	for _, limit := range []int{1, 2, 5, 1000} {
 		equal(t, "hosts", hostWalk(ctx, t, s, "shop", "web", limit), want)
 	}
-	equal(t, "hosts of what nobody registered", hostWalk(ctx, t, s, "shop", "we", 10), []procfleet.Host{})
+	equal(t, "hosts of an unregistered process", hostWalk(ctx, t, s, "shop", "we", 10), []procfleet.Host{})
 }
 
 func walkAfterAbsent(ctx context.Context, t T, s Subject) {

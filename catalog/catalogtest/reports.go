@@ -74,8 +74,8 @@ func reportWhole(ctx context.Context, t T, s Subject) {
 
 func reportsInOrder(ctx context.Context, t T, s Subject) {
 	hs := wideHosts(t)
-	nobody := report(procfleet.Host{}, 1, running("shop", "web", 1)) // must not keep the others out
-	sent := []catalog.Report{nobody}
+	noHost := report(procfleet.Host{}, 1, running("shop", "web", 1)) // must not keep the others out
+	sent := []catalog.Report{noHost}
 	var want []catalog.Report
 	for i, h := range hs {
 		r := report(h, i, running("shop", "web", i))

@@ -79,7 +79,7 @@ func processes(hs []procfleet.Host, namespace, name string) []catalog.Process {
 	return ps
 }
 
-// marked is a small spec that can be told from others of the same process.
+// marked is a small spec that differs from others of the same process.
 func marked(namespace, name, mark string) procfleet.ProcessSpec {
 	s := procfleet.DefaultSpec()
 	s.Namespace, s.Name, s.ProcName, s.Contact = namespace, name, name, mark

@@ -158,7 +158,7 @@ func uniqueAfterAll(ctx context.Context, t T, s Subject) {
 	}
 	equal(t, "templates", outline(templates(ctx, t, s, shop, ids...)...), []string{"b", "a", "d"})
 	edit(ctx, t, s, shop, define("x"))
-	// The names that were swapped belong to who has them now.
+	// The swapped names belong to their new templates.
 	isDuplicate(t, "a", refusedEdit[*catalog.DuplicateError](ctx, t, s, "a second a", 0, define("a")), ids[1], catalog.AttrName)
 	isDuplicate(t, "b", refusedEdit[*catalog.DuplicateError](ctx, t, s, "a second b", 0, define("b")), ids[0], catalog.AttrName)
 }
@@ -317,13 +317,13 @@ func oneDefines(ctx context.Context, t T, s Subject) {
 		}
 		duplicate, ok := errors.AsType[*catalog.DuplicateError](err)
 		if !ok {
-			t.Errorf("who is late is told: %v", err)
+			t.Errorf("the late call got: %v", err)
 		}
 		duplicates[i] = duplicate
 	})
 	first := slices.IndexFunc(ids, func(id int64) bool { return id != 0 })
 	if first < 0 {
-		t.Fatalf("nobody was first")
+		t.Fatalf("no call was first")
 	}
 	for i := range ids {
 		if i == first {
@@ -332,7 +332,7 @@ func oneDefines(ctx context.Context, t T, s Subject) {
 		if ids[i] != 0 {
 			t.Errorf("%d and %d were both first", first, i)
 		} else if duplicates[i] != nil {
-			isDuplicate(t, "who was first", duplicates[i], ids[first], catalog.AttrName)
+			isDuplicate(t, "the first call", duplicates[i], ids[first], catalog.AttrName)
 		}
 	}
 	equal(t, "templates", found(ctx, t, s), []string{fmt.Sprint("mine ", first), "web"})
@@ -356,7 +356,7 @@ func editsTogether(ctx context.Context, t T, s Subject) {
 	bound := 0
 	got := templates(ctx, t, s, shop, ids...)
 	for _, one := range got {
-		equal(t, "who was last", one.Values[catalog.AttrUser], got[0].Values[catalog.AttrUser])
+		equal(t, "the last call", one.Values[catalog.AttrUser], got[0].Values[catalog.AttrUser])
 		bound += len(one.Modules)
 	}
 	equal(t, "number of bindings", bound, 20)

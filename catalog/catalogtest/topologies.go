@@ -65,7 +65,7 @@ func topologyReplaced(ctx context.Context, t T, s Subject) {
 		other.Version = given
 		_, err := s.SetTopology(ctx, shop, other)
 		wrong, _ := errors.AsType[*catalog.VersionError](err)
-		equal(t, "who comes with another version is told", wrong, &catalog.VersionError{Have: have, Want: given})
+		equal(t, "a call with another version fails", wrong, &catalog.VersionError{Have: have, Want: given})
 	}
 	wrongVersion(1, 0)
 	first := place([]string{"s1", "web 2", "db 1"}, []string{"s2", "web 1"})

@@ -67,9 +67,9 @@ func boundBeforeAnnounced(ctx context.Context, t T, s Subject) {
 	}
 	claims(ctx, t, s, id, a)
 	bind(ctx, t, s, binding(id, a))
-	rival := announcement(b, "i")
-	rival.AgentID = id
-	announce(ctx, t, s, rival)
+	other := announcement(b, "i")
+	other.AgentID = id
+	announce(ctx, t, s, other)
 	resolved(ctx, t, s, map[string]procfleet.Host{id: a}) // however many claim it
 }
 
@@ -125,7 +125,7 @@ func boundLasts(ctx context.Context, t T, s Subject) {
 	bind(ctx, t, s, binding("bound", h), binding("silent", host(4, 1)))
 	for range 3 {
 		s.Advance(taskstore.PresenceTTL + taskstore.InstanceMemory + time.Second)
-		announce(ctx, t, s, idless(host(0, 2), "i")) // which may clear away what has ended
+		announce(ctx, t, s, idless(host(0, 2), "i")) // which may remove expired presences
 		resolved(ctx, t, s, map[string]procfleet.Host{"bound": h, "silent": host(4, 1)})
 	}
 	announce(ctx, t, s, idless(h, "other"))

@@ -112,7 +112,7 @@ func conflictOfIncarnations(ctx context.Context, t T, s Subject) {
 	}
 }
 
-// farewell is what the instance says when it goes away.
+// farewell is the last announcement of an instance.
 func farewell(h procfleet.Host, instance string) taskstore.Announcement {
 	a := announcement(h, instance)
 	a.Leaving = true
@@ -131,8 +131,8 @@ func presence(ctx context.Context, t T, s taskstore.Store, h procfleet.Host) tas
 
 func presencesInOrder(ctx context.Context, t T, s Subject) {
 	a, b, c := host(0, 1), host(5, 1), host(0, 2)
-	nobody := announcement(procfleet.Host{}, "in") // must not keep the others out
-	announce(ctx, t, s, announcement(a, "ia"), nobody, announcement(b, "ib"))
+	noHost := announcement(procfleet.Host{}, "in") // must not keep the others out
+	announce(ctx, t, s, announcement(a, "ia"), noHost, announcement(b, "ib"))
 	got, err := s.Presences(ctx, []procfleet.Host{b, c, a, b, {}})
 	must(t, err, "presences")
 	if len(got) != 5 {
@@ -217,7 +217,7 @@ func sinceSurvivesSilence(ctx context.Context, t T, s Subject) {
 	first := presence(ctx, t, s, h)
 	for _, silence := range []time.Duration{taskstore.PresenceTTL + time.Second, 24 * time.Hour, taskstore.InstanceMemory - time.Hour} {
 		s.Advance(silence)
-		announce(ctx, t, s, announcement(busy, "i")) // which may clear away what has ended
+		announce(ctx, t, s, announcement(busy, "i")) // which may remove expired presences
 		equal(t, "presence", presence(ctx, t, s, h), taskstore.Presence{})
 		resolved(ctx, t, s, map[string]procfleet.Host{first.AgentID: {}})
 		equal(t, "hosts", hostWalk(ctx, t, s, 1), []procfleet.Host{busy})
@@ -234,7 +234,7 @@ func hostPagesAfterStepBack(ctx context.Context, t T, s Subject) {
 	h, busy := host(0, 1), host(0, 2)
 	announce(ctx, t, s, announcement(h, "a"))
 	s.Advance(taskstore.PresenceTTL + time.Second)
-	announce(ctx, t, s, announcement(busy, "i")) // which may clear away what has ended
+	announce(ctx, t, s, announcement(busy, "i")) // which may remove expired presences
 	s.Advance(-taskstore.PresenceTTL - time.Second)
 	announce(ctx, t, s, announcement(h, "a"))
 	equal(t, "hosts", hostWalk(ctx, t, s, 1), []procfleet.Host{h, busy})
@@ -422,25 +422,25 @@ func rivalsResolveNowhere(ctx context.Context, t T, s Subject) {
 		return a
 	}
 	claims(ctx, t, s, id)
-	for _, rival := range []procfleet.Host{near, far} {
+	for _, claimant := range []procfleet.Host{near, far} {
 		announce(ctx, t, s, claimed(first))
 		claims(ctx, t, s, id, first)
-		announce(ctx, t, s, claimed(rival))
+		announce(ctx, t, s, claimed(claimant))
 		for range 2 { // whichever of them was heard of last
 			resolved(ctx, t, s, map[string]procfleet.Host{id: {}})
-			claims(ctx, t, s, id, first, rival)
+			claims(ctx, t, s, id, first, claimant)
 			announce(ctx, t, s, claimed(first))
 		}
-		announce(ctx, t, s, gone(rival))
+		announce(ctx, t, s, gone(claimant))
 		resolved(ctx, t, s, map[string]procfleet.Host{id: first})
-		announce(ctx, t, s, claimed(rival), gone(first))
-		resolved(ctx, t, s, map[string]procfleet.Host{id: rival})
+		announce(ctx, t, s, claimed(claimant), gone(first))
+		resolved(ctx, t, s, map[string]procfleet.Host{id: claimant})
 		// One that announces another id claims this one no longer.
-		announce(ctx, t, s, claimed(first), announcement(rival, "i"))
+		announce(ctx, t, s, claimed(first), announcement(claimant, "i"))
 		resolved(ctx, t, s, map[string]procfleet.Host{id: first})
-		announce(ctx, t, s, claimed(rival), announcement(first, "i"))
-		claims(ctx, t, s, id, rival)
-		announce(ctx, t, s, gone(rival), gone(first))
+		announce(ctx, t, s, claimed(claimant), announcement(first, "i"))
+		claims(ctx, t, s, id, claimant)
+		announce(ctx, t, s, gone(claimant), gone(first))
 		claims(ctx, t, s, id)
 	}
 	announce(ctx, t, s, claimed(first), claimed(near), claimed(far))

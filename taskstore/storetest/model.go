@@ -133,11 +133,11 @@ func agreesWithModel(ctx context.Context, t T, s Subject) {
 		}
 		for range 60 {
 			if !step(ctx, t, s, m, random, few) {
-				t.Fatalf("the calls were those of seed %d", seed)
+				t.Fatalf("failing seed: %d", seed)
 			}
 		}
 		if !agree(ctx, t, s, m) {
-			t.Fatalf("the calls were those of seed %d", seed)
+			t.Fatalf("failing seed: %d", seed)
 		}
 	}
 }
@@ -158,7 +158,7 @@ func step(ctx context.Context, t T, s Subject, m *model, random *rand.Rand, few 
 	case 2, 3:
 		items, done := some(), random.IntN(10) == 0
 		if !m.begun[chunk] {
-			break // nobody delivers what was not begun
+			break // a chunk is delivered only after its Begin
 		}
 		must(t, s.Delivered(ctx, id, chunk, items, done), "delivered")
 		m.deliver(chunk, items, done)

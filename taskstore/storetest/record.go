@@ -39,7 +39,7 @@ func one(ctx context.Context, t T, s taskstore.Store, id procfleet.TaskID) procf
 
 func rankReplaces(ctx context.Context, t T, s Subject) {
 	ok, broken := agentResult(0, procfleet.ReasonSucceeded), agentResult(0, procfleet.ReasonCommandFailed)
-	away, silent := serverResult(0, procfleet.ReasonUnreachable), serverResult(0, procfleet.ReasonTimedOut)
+	unreachable, timedOut := serverResult(0, procfleet.ReasonUnreachable), serverResult(0, procfleet.ReasonTimedOut)
 	serversFailed := serverResult(0, procfleet.ReasonRefused)
 	cancelled := serverResult(0, procfleet.ReasonCancelled)
 	none := agentResult(0, procfleet.ReasonSucceeded)
@@ -48,11 +48,11 @@ func rankReplaces(ctx context.Context, t T, s Subject) {
 		result        procfleet.Result
 		applied, late bool
 	}{
-		"agent keeps against all":             {{ok, true, false}, {broken, false, false}, {away, false, false}, {ok, false, false}},
-		"server keeps against server":         {{away, true, false}, {silent, false, false}, {away, false, false}},
-		"agent replaces server once":          {{silent, true, false}, {ok, true, true}, {broken, false, true}, {away, false, true}},
+		"agent keeps against all":             {{ok, true, false}, {broken, false, false}, {unreachable, false, false}, {ok, false, false}},
+		"server keeps against server":         {{unreachable, true, false}, {timedOut, false, false}, {unreachable, false, false}},
+		"agent replaces server once":          {{timedOut, true, false}, {ok, true, true}, {broken, false, true}, {unreachable, false, true}},
 		"agent replaces the server's failed":  {{serversFailed, true, false}, {broken, true, true}, {ok, false, true}},
-		"nothing replaces cancelled":          {{cancelled, true, false}, {ok, false, false}, {away, false, false}},
+		"nothing replaces cancelled":          {{cancelled, true, false}, {ok, false, false}, {unreachable, false, false}},
 		"what has no rank or reason is none":  {{none, false, false}, {procfleet.Result{Rank: procfleet.RankAgent}, false, false}, {broken, true, false}},
 		"agent's failed is not the server's ": {{broken, true, false}, {ok, false, false}, {serversFailed, false, false}},
 	} {

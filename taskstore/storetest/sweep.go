@@ -308,7 +308,7 @@ func severalNotified(ctx context.Context, t T, s Subject) {
 }
 
 // publishedStaysPending is a worker that was killed between the event and the
-// callback: whoever visits the task next has only the callback left.
+// callback: the next visit has only the callback left.
 func publishedStaysPending(ctx context.Context, t T, s Subject) {
 	task := create(ctx, t, s, Draft(1))
 	record(ctx, t, s, task.ID, succeeded(0)...)
@@ -343,7 +343,7 @@ func openHasNoEvent(ctx context.Context, t T, s Subject) {
 	}
 }
 
-// openStaysDue is what a worker does that told an end which a fail-over has
+// openStaysDue is a worker that notified an end which a fail-over has
 // lost since: only the sweep can end the task again.
 func openStaysDue(ctx context.Context, t T, s Subject) {
 	task := create(ctx, t, s, Draft(2))
@@ -487,7 +487,7 @@ func leaseHasOneHolder(ctx context.Context, t T, s Subject) {
 	must(t, s.Release(ctx, "sweep/1", "b"), "release by one that does not hold it")
 	equal(t, "second holder after its release", lease(ctx, t, s, "sweep/1", "b", time.Minute), false)
 	must(t, s.Release(ctx, "sweep/1", "a"), "release")
-	must(t, s.Release(ctx, "nobody's", "a"), "release of what nobody holds")
+	must(t, s.Release(ctx, "free", "a"), "release of a lease that is not held")
 	equal(t, "second holder after the first's release", lease(ctx, t, s, "sweep/1", "b", time.Minute), true)
 }
 
