@@ -1,13 +1,16 @@
 package pack
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
+	"reflect"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/procfleet/procfleet"
 	"github.com/procfleet/procfleet/catalog"
 )
 
@@ -79,5 +82,64 @@ func BenchmarkReadTemplate(b *testing.B) {
 		if _, err := ReadTemplate(data); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+func TestEveryFieldOfATopologyIsKept(t *testing.T) {
+	t.Parallel()
+	var want catalog.Topology
+	fill(reflect.ValueOf(&want).Elem(), 1)
+	want.Sets = append(want.Sets, catalog.Set{Name: "without modules"})
+	want.Sets[0].Modules[0].Hosts = nil
+	packed := string(Topology(&want))
+	if got, err := ReadTopology(want.Version, packed); err != nil || !reflect.DeepEqual(got, &want) {
+		t.Errorf("%v, %+v, want %+v", err, got, want)
+	}
+	for n := range len(packed) - 1 { // without the last byte, which is a zero, it is the same
+		if got, err := ReadTopology(want.Version, packed[:n]); err == nil && reflect.DeepEqual(got, &want) {
+			t.Errorf("%d bytes of %d are read as all", n, len(packed))
+		}
+	}
+	if _, err := ReadTopology(1, "\xff"+packed[1:]); err == nil {
+		t.Error("a topology of a later format is read")
+	}
+}
+
+func BenchmarkReadTopology(b *testing.B) {
+	m := catalog.Module{Name: "web"}
+	for i := range 500_000 {
+		m.Hosts = append(m.Hosts, host(i))
+	}
+	packed := string(Topology(&catalog.Topology{Sets: []catalog.Set{{Name: "s", Modules: []catalog.Module{m}}}}))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := ReadTopology(1, packed); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(len(packed)), "bytes")
+}
+
+// Values of labels have markup in them and more digits than a number keeps.
+func TestLabelsComeBackAsTheyAre(t *testing.T) {
+	t.Parallel()
+	labels := map[string]json.RawMessage{}
+	for i, raw := range []string{`"<a & b>"`, `"\u4e2d\/"`, "\"\u2028\"", `1.50`, `-1E+400`, `123456789012345678901234567890`, `null`, `true`} {
+		labels[fmt.Sprint("label <", i, ">")] = json.RawMessage(raw)
+	}
+	spec := procfleet.ProcessSpec{Namespace: "shop", Name: "web", Labels: labels}
+	packed, err := Spec(&spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ReadSpec(packed); err != nil || !reflect.DeepEqual(got, spec) {
+		t.Errorf("spec: %v, %+v", err, got)
+	}
+	g := catalog.HostGroups{Host: host(1), Namespace: "shop", Name: "web", Labels: labels, Groups: []catalog.Group{{ID: "<g>", CPULimit: 0.1, MemoryByLimit: true}}}
+	if packed, err = Groups(&g); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ReadGroups(g.Host, g.Namespace, packed); err != nil || !reflect.DeepEqual(got, g) {
+		t.Errorf("groups: %v, %+v", err, got)
 	}
 }
