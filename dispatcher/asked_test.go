@@ -66,7 +66,7 @@ func answered(answer any) dialect.Reply {
 	return dialect.Reply{Status: http.StatusOK, Body: map[string]any{"answer": answer}}
 }
 
-func openPlainDoor(t *testing.T, cfg Config, store Store, queue Queue) *door {
+func startPlainServer(t *testing.T, cfg Config, store Store, queue Queue) *testServer {
 	t.Helper()
 	d, err := speaking([]dialect.Dialect{plainDialect()}, cfg, store, queue)
 	if err != nil {
@@ -74,11 +74,11 @@ func openPlainDoor(t *testing.T, cfg Config, store Store, queue Queue) *door {
 	}
 	server := httptest.NewServer(d.Handler())
 	t.Cleanup(server.Close)
-	return &door{t: t, url: server.URL, store: store}
+	return &testServer{t: t, url: server.URL, store: store}
 }
 
 // ask puts a question to a call of the plain dialect, which must answer.
-func ask[A any](d *door, call string, question any) A {
+func ask[A any](d *testServer, call string, question any) A {
 	d.t.Helper()
 	var in struct{ Answer A }
 	got := d.call(http.MethodPost, "/"+call, text(d.t, question))
@@ -92,7 +92,7 @@ func ask[A any](d *door, call string, question any) A {
 }
 
 // refusedBy is the kind and the problem of a call that must fail.
-func refusedBy(d *door, call string, question any) (kind, problem string) {
+func refusedBy(d *testServer, call string, question any) (kind, problem string) {
 	d.t.Helper()
 	got := d.call(http.MethodPost, "/"+call, text(d.t, question))
 	if got.status != http.StatusTeapot {

@@ -113,7 +113,7 @@ func TestWhateverChangesSomethingIsAudited(t *testing.T) {
 	records := audited(t, &cfg)
 	store := openStore(t)
 	withAgent(t, store)
-	d := openDoor(t, cfg, store, &fakeQueue{})
+	d := startServer(t, cfg, store, &fakeQueue{})
 	d.described = nil
 	uses := make(map[string]bool)
 	for _, at := range changing {
@@ -166,7 +166,7 @@ func TestRefusalsAreAuditedWithTheirReasons(t *testing.T) {
 	t.Parallel()
 	cfg := guarded(t)
 	records := audited(t, &cfg)
-	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	d := startServer(t, cfg, openStore(t), &fakeQueue{})
 	body := strings.Replace(nativeBody("0:10.0.0.1"), "status", "stop", 1)
 	for _, call := range []struct {
 		path, body string
@@ -251,7 +251,7 @@ func TestNothingIsDoneWithoutItsRecord(t *testing.T) {
 	audited(t, &cfg, gonePlace{})
 	store, queue := openStore(t), &fakeQueue{}
 	withAgent(t, store)
-	d := openDoor(t, cfg, store, queue)
+	d := startServer(t, cfg, store, queue)
 	for name, at := range changing {
 		a := d.call(at.method, at.path, at.body, cmdbHeaders()...)
 		if strings.HasPrefix(at.path, "/v1") && (a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "") {

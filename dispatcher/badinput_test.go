@@ -12,7 +12,7 @@ func TestBadInputIsTheCallersAndLeavesNoTask(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.Limits.Body = 1 << 20
 	cfg.Limits.Items = 1000
-	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	d := startServer(t, cfg, openStore(t), &fakeQueue{})
 	many := make([]string, 1001)
 	for i := range many {
 		many[i] = fmt.Sprintf("10.0.%d.%d", i>>8, i&255)
@@ -120,7 +120,7 @@ func TestBadInputIsTheCallersAndLeavesNoTask(t *testing.T) {
 
 func TestWhatIsUnusualButAllowedIsAccepted(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})
 	for name, c := range map[string]struct{ path, body string }{
 		"unknown op_type":        {v2Path, gseBody(6, "10.0.0.1")},
 		"the same host twice":    {v2Path, gseBody(2, "10.0.0.1", "10.0.0.1")},

@@ -21,7 +21,7 @@ import (
 
 // shop is a business whose bindings register.
 type shop struct {
-	*door
+	*testServer
 	bolt *boltstore.Store
 	b    catalog.Business
 }
@@ -30,7 +30,7 @@ type shop struct {
 // .4, and many on .10 to .19.
 func openShop(t *testing.T, cfg Config, store Store, bolt *boltstore.Store, queue Queue) *shop {
 	t.Helper()
-	s := &shop{openPlainDoor(t, cfg, store, queue), bolt, catalog.Business{Account: "0", ID: 2}}
+	s := &shop{startPlainServer(t, cfg, store, queue), bolt, catalog.Business{Account: "0", ID: 2}}
 	module := func(name string, last ...int) catalog.Module {
 		m := catalog.Module{Name: name}
 		for _, n := range last {
@@ -66,7 +66,7 @@ func (s *shop) define(name string, set map[catalog.Attribute]catalog.Value) int6
 
 func (s *shop) edit(edits ...catalog.Edit) dialect.TemplatesEdited {
 	s.t.Helper()
-	return ask[dialect.TemplatesEdited](s.door, "edit", dialect.TemplateEdits{Business: s.b, Edits: edits})
+	return ask[dialect.TemplatesEdited](s.testServer, "edit", dialect.TemplateEdits{Business: s.b, Edits: edits})
 }
 
 // told is what the newest task tells agents, and that it is as the answer says.
@@ -175,7 +175,7 @@ func TestABindingThatAgentsWereNotToldIsToldByARepeat(t *testing.T) {
 	id := s.define("nginx", nil)
 	fails := func(e catalog.Edit) {
 		t.Helper()
-		if kind, problem := refusedBy(s.door, "edit", dialect.TemplateEdits{Business: s.b, Edits: []catalog.Edit{e}}); kind != "unavailable" || !strings.Contains(problem, "repeat the call") {
+		if kind, problem := refusedBy(s.testServer, "edit", dialect.TemplateEdits{Business: s.b, Edits: []catalog.Edit{e}}); kind != "unavailable" || !strings.Contains(problem, "repeat the call") {
 			t.Errorf("%s: %s", kind, problem)
 		}
 	}

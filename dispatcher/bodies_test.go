@@ -50,7 +50,7 @@ func TestWhatIsWorkedOnIsBounded(t *testing.T) {
 			cfg.Timeouts.Accept = time.Minute // a busy machine takes its time to turn the others away
 			cfg.Limits.SmallBodies = taken * (size + size/10)
 			store := &stuckStore{Store: openStore(t), let: make(chan struct{})}
-			d := openDoor(t, cfg, store, &fakeQueue{})
+			d := startServer(t, cfg, store, &fakeQueue{})
 			body := shape.body + strings.Repeat(" ", size-len(shape.body))
 			answers := make(chan answer, callers)
 			for range callers {

@@ -113,7 +113,7 @@ func (want refusal) is(a answer) bool {
 // row on each family of paths.
 func TestEveryFamilyRefusesStrangersInItsOwnWords(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, guarded(t), openStore(t), &fakeQueue{})
+	d := startServer(t, guarded(t), openStore(t), &fakeQueue{})
 	esb := func(message string) refusal { return refusal{200, 1306000, message} }
 	gateway := func(reason string) refusal { return refusal{400, 1640001, `Parameters error [reason="` + reason} }
 	const (
@@ -198,7 +198,7 @@ func TestEveryFamilyTakesCredentialsWhereItsClientsPutThem(t *testing.T) {
 	t.Parallel()
 	cfg := guarded(t)
 	cfg.TrustedESB = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	d := startServer(t, cfg, openStore(t), &fakeQueue{})
 	with := func(body, members string) string { return "{" + members + "," + body[1:] }
 	const mine = `"bk_app_code":"free","bk_app_secret":"s3cret","bk_username":"ann"`
 	header := bkapi("bk_app_code", "free", "bk_app_secret", "s3cret", "bk_username", "ann")
@@ -259,14 +259,14 @@ func TestAnESBIsBelievedOnlyFromWhereItIs(t *testing.T) {
 	t.Parallel()
 	cfg := guarded(t)
 	cfg.TrustedESB = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
-	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	d := startServer(t, cfg, openStore(t), &fakeQueue{})
 	a := d.call(http.MethodPost, backendPath, gseBody(2, "10.0.0.1"), "Bk-App-Code", "free", "Bk-Username", "ann")
 	if !(refusal{200, 1306000, "Signature and APP Secret cannot be empty at the same time: Bk-App-Code alone counts only"}).is(a) {
 		t.Error(a.text)
 	}
 	// Nor on any other path, wherever it is.
 	cfg.TrustedESB = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-	d = openDoor(t, cfg, openStore(t), &fakeQueue{})
+	d = startServer(t, cfg, openStore(t), &fakeQueue{})
 	for _, path := range []string{v2Path, gatewayPath, nativePath} {
 		a := d.call(http.MethodPost, path, gseBody(2, "10.0.0.1"), "Bk-App-Code", "free")
 		if !strings.Contains(a.text, "cannot be empty") && !strings.Contains(a.text, "no application is named") {
@@ -288,7 +288,7 @@ func TestOnlyATrustedESBNamesTheApplicationInTheBodyAlone(t *testing.T) {
 	for network, trusted := range map[string]bool{"10.0.0.0/8": false, "127.0.0.0/8": true} {
 		cfg := guarded(t)
 		cfg.TrustedESB = []netip.Prefix{netip.MustParsePrefix(network)}
-		d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+		d := startServer(t, cfg, openStore(t), &fakeQueue{})
 		for _, call := range []string{"operate_process", "operate_proc", "operate_process/"} {
 			a := d.call(http.MethodPost, "/api/v2/"+call, body, "X-Forwarded-For", "10.0.0.1", "X-Real-IP", "10.0.0.1")
 			id, _ := esbID("bk_gse_taskid")(a).(string)
@@ -331,7 +331,7 @@ func signedPath(path, body, key string, at time.Time, nonce string) string {
 
 func TestASignatureTakesThePlaceOfTheSecret(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, guarded(t), openStore(t), &fakeQueue{})
+	d := startServer(t, guarded(t), openStore(t), &fakeQueue{})
 	body, now := gseBody(2, "10.0.0.1"), time.Now()
 	for _, path := range []string{v2Path, gatewayPath} {
 		if a := d.call(http.MethodPost, signedPath(path, body, "k3y", now, "7"), body); a.body["result"] != true {
@@ -360,7 +360,7 @@ func TestASignatureTakesThePlaceOfTheSecret(t *testing.T) {
 // that the text of the signature stays the same.
 func TestASignedRequestCannotBeMadeIntoAnother(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, guarded(t), openStore(t), &fakeQueue{})
+	d := startServer(t, guarded(t), openStore(t), &fakeQueue{})
 	body, now := gseBody(2, "10.0.0.1"), time.Now()
 	old := now.Add(-time.Hour)
 	expired := signedPath(v2Path, body, "k3y", old, "7")
@@ -383,7 +383,7 @@ func TestASignedRequestCannotBeMadeIntoAnother(t *testing.T) {
 
 func TestASignedRequestThatIsOverheardIsNotDoneAgain(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, guarded(t), openStore(t), &fakeQueue{})
+	d := startServer(t, guarded(t), openStore(t), &fakeQueue{})
 	body, now := gseBody(2, "10.0.0.1"), time.Now()
 	path := signedPath(v2Path, body, "k3y", now, "7")
 	if a := d.call(http.MethodPost, path, body); a.body["result"] != true {
@@ -402,7 +402,7 @@ func TestASignedRequestThatIsOverheardIsNotDoneAgain(t *testing.T) {
 
 func TestALimitedApplicationDoesOnlyWhatItMay(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, guarded(t), openStore(t), &fakeQueue{})
+	d := startServer(t, guarded(t), openStore(t), &fakeQueue{})
 	native := func(business, action string) string {
 		return fmt.Sprintf(`{"action":%q,"business":%q,"process":{"namespace":"ns","name":"web","proc_name":"nginx","setup_path":"/srv","control":{"start":"./start","stop":"./stop","kill":"./kill"}},"hosts":["0:10.0.0.1"]}`, action, business)
 	}
@@ -471,7 +471,7 @@ func TestEveryCallRefusesAnApplicationThatMayNothingOfIt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	d := startServer(t, cfg, openStore(t), &fakeQueue{})
 	calls := 0
 	for _, dia := range dialect.All() {
 		for _, family := range dia.Reached() {
@@ -507,7 +507,7 @@ func TestATaskIsReadByWhoMadeItAndWhoActsForItsBusiness(t *testing.T) {
 	cfg := guarded(t)
 	open := testConfig(t)
 	store := openStore(t)
-	d, before := openDoor(t, cfg, store, &fakeQueue{}), openDoor(t, open, store, &fakeQueue{})
+	d, before := startServer(t, cfg, store, &fakeQueue{}), startServer(t, open, store, &fakeQueue{})
 	post := func(who, business string) string {
 		t.Helper()
 		body := fmt.Sprintf(`{"action":"status","business":%q,"process":{"namespace":"ns","name":"web","proc_name":"nginx"},"hosts":["0:10.0.0.1"]}`, business)
@@ -595,7 +595,7 @@ func TestATaskIsReadByWhoMadeItAndWhoActsForItsBusiness(t *testing.T) {
 // waits with the body until it is asked for.
 func TestWhoIsRefusedForItsHeadersIsRefusedBeforeItsBody(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, guarded(t), openStore(t), &fakeQueue{})
+	d := startServer(t, guarded(t), openStore(t), &fakeQueue{})
 	for path, header := range map[string]string{
 		nativePath:  "Authorization: Bearer free.guess",
 		backendPath: "Bk-App-Code: free",
@@ -651,7 +651,7 @@ func TestStrangersWhoSendBigBodiesSlowlyKeepNoOthersWaiting(t *testing.T) {
 		dispatcher.Handler().ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
-	d := &door{t: t, url: server.URL}
+	d := &testServer{t: t, url: server.URL}
 	body, held := io.Pipe()
 	stranger := make(chan struct{})
 	go func() {
@@ -740,7 +740,7 @@ func TestIdempotencyKeysAreEachApplicationsOwn(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
 	p := produce(t, guarded(t), store)
-	d := openDoor(t, guarded(t), store, p.Bus)
+	d := startServer(t, guarded(t), store, p.Bus)
 	made := map[string]string{} // application by task
 	for application, host := range map[string]string{"free": "0:10.0.0.1", "plain": "0:10.0.0.2"} {
 		header := append(bearer(application+".s3cret"), keyHeader, "k", requestHeader, "k")
@@ -831,7 +831,7 @@ func TestABkTokenCountsAsTheLoginServerSays(t *testing.T) {
 	server, asked := loginServer(t)
 	cfg := guarded(t)
 	cfg.LoginURL = server.URL + "/"
-	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	d := startServer(t, cfg, openStore(t), &fakeQueue{})
 	call := func(token string) answer {
 		return d.call(http.MethodPost, v2Path, gseBody(2, "10.0.0.1"), bkapi("bk_app_code", "plain", "bk_app_secret", "s3cret", "bk_token", token)...)
 	}

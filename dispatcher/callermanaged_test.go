@@ -11,7 +11,7 @@ import (
 // calls are for no business, whether for all of them.
 func TestCallsWithoutATaskAreForThoseWhoMay(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, guarded(t), openStore(t), &fakeQueue{})
+	d := startServer(t, guarded(t), openStore(t), &fakeQueue{})
 	const (
 		esb  = "/api/c/compapi/v2/gse/"
 		body = `{"meta":{"namespace":"ns","name":"web"},"hosts":[{"ip":"10.0.0.1","bk_cloud_id":0}]}`
@@ -37,7 +37,7 @@ func TestFreezesAndEventsAreForThoseWhoMay(t *testing.T) {
 	t.Parallel()
 	cfg := guarded(t)
 	cfg.Events = &fakeEvents{}
-	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	d := startServer(t, cfg, openStore(t), &fakeQueue{})
 	const (
 		none = `{"namespace":"shop","ttl":"1m"}`
 		of2  = `{"hosts":["0:10.0.0.1"],"ttl":"1m","business":"2"}`
@@ -63,7 +63,7 @@ func TestFreezesAndEventsAreForThoseWhoMay(t *testing.T) {
 // Who reads a business's catalogue, or changes it, acts for that business.
 func TestTheCatalogueIsForThoseWhoMay(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, guarded(t), openStore(t), &fakeQueue{})
+	d := startServer(t, guarded(t), openStore(t), &fakeQueue{})
 	const one = `{"processes":[{"name":"web"}]}`
 	for _, c := range []struct {
 		method, path, body string
@@ -92,7 +92,7 @@ func TestARefusalDoesNotSayWhatThereIs(t *testing.T) {
 	t.Parallel()
 	cfg := guarded(t)
 	cfg.Events = &fakeEvents{}
-	empty, full := openDoor(t, cfg, openStore(t), &fakeQueue{}), openDoor(t, cfg, openStore(t), &fakeQueue{})
+	empty, full := startServer(t, cfg, openStore(t), &fakeQueue{}), startServer(t, cfg, openStore(t), &fakeQueue{})
 	const (
 		shop    = `{"namespace":"shop","hosts":["0:10.0.0.1"],"ttl":"1m"}`
 		groups  = `{"namespace":"shop","groups":[{"id":"cache"}],"hosts":["0:10.0.0.1"]}`
@@ -130,7 +130,7 @@ func TestARefusalDoesNotSayWhatThereIs(t *testing.T) {
 		{http.MethodPost, "/api/c/compapi/v2/gse/get_process_group_info/", gse, esb},
 	} {
 		var texts [2]string
-		for i, d := range []*door{empty, full} {
+		for i, d := range []*testServer{empty, full} {
 			a := d.call(c.method, c.path, c.body, c.header...)
 			texts[i] = fmt.Sprint(a.status, " ", requestID.ReplaceAllString(a.text, "REQUEST"))
 			if a.status != http.StatusForbidden && a.body["code"] != 1306403.0 {

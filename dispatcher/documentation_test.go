@@ -23,7 +23,7 @@ var describedOnce = sync.OnceValues(func() (*openapitest.Document, error) {
 	return openapitest.Open(text)
 })
 
-// description is the OpenAPI document, against which every door checks the
+// description is the OpenAPI document, against which every testServer checks the
 // answers that it gives, and the requests that it grants.
 func description(t *testing.T) *openapitest.Document {
 	t.Helper()
@@ -55,7 +55,7 @@ func TestTheDescriptionIsOpenToEverybody(t *testing.T) {
 	t.Parallel()
 	cfg := guarded(t)
 	cfg.Version = "1.2.3-test"
-	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	d := startServer(t, cfg, openStore(t), &fakeQueue{})
 	for _, c := range []struct{ path, contentType, has string }{
 		{"/openapi.json", "application/json", `"version":"1.2.3-test"`},
 		{"/docs", "text/html; charset=utf-8", "Version 1.2.3-test."},

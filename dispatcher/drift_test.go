@@ -129,7 +129,7 @@ func TestDriftIsToldByHostAndCountedByModule(t *testing.T) {
 	webReported(t, store, "0:10.0.0.1", up)
 	webReported(t, store, "0:10.0.0.3", procfleet.ProcessStatus{})
 	webReported(t, store, "0:10.0.0.4", up)
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	path := fmt.Sprintf("/v1/processes/2/%d/status", web.ID)
 	told := func(query string) (hosts []string, body map[string]any) {
 		t.Helper()
@@ -205,14 +205,14 @@ func TestDriftOfManyHosts(t *testing.T) {
 	}
 	cfg := testConfig(t)
 	cfg.Limits.Items = 2*driftPage + 3
-	d := openDoor(t, cfg, store, &fakeQueue{})
+	d := startServer(t, cfg, store, &fakeQueue{})
 	path := fmt.Sprintf("/v1/processes/2/%d/status", web.ID)
 	got := d.call(http.MethodGet, path, "")
 	if got.status != http.StatusOK || got.body["total"] != float64(2*driftPage+3) || len(got.body["hosts"].([]any)) != 1000 || fmt.Sprint(got.body["elsewhere"]) != "["+hosts[2*driftPage].String()+"]" {
 		t.Errorf("%d, %v hosts, elsewhere %v", got.status, got.body["total"], got.body["elsewhere"])
 	}
 	cfg.Limits.Items--
-	d = openDoor(t, cfg, store, &fakeQueue{})
+	d = startServer(t, cfg, store, &fakeQueue{})
 	if got := d.call(http.MethodGet, path, ""); got.status != http.StatusRequestEntityTooLarge {
 		t.Errorf("over the limit: %d %s", got.status, got.text)
 	}

@@ -76,7 +76,7 @@ var endpointRequests = map[reflect.Type]endpointRequest{
 // every kind of caller. An endpoint without a request in the table fails it.
 func TestEveryEndpointRefusesEveryCallerWithoutTheRight(t *testing.T) {
 	t.Parallel()
-	d, fill := openRefusingDoor(t)
+	d, fill := startRefusingServer(t)
 	header := func(members ...string) []string { return append(bkapi(members...), cmdbHeaders()...) }
 	callers := []struct {
 		name   string
@@ -123,9 +123,9 @@ func TestEveryEndpointRefusesEveryCallerWithoutTheRight(t *testing.T) {
 	}
 }
 
-// openRefusingDoor returns a dispatcher whose dialects answer a failure with
+// startRefusingServer returns a dispatcher whose dialects answer a failure with
 // its reason and the name of the call, and what is in its store.
-func openRefusingDoor(t *testing.T) (*door, *strings.Replacer) {
+func startRefusingServer(t *testing.T) (*testServer, *strings.Replacer) {
 	t.Helper()
 	cfg := guarded(t)
 	cfg.Events = noEvents{}
@@ -153,7 +153,7 @@ func openRefusingDoor(t *testing.T) (*door, *strings.Replacer) {
 	}
 	server := httptest.NewServer(dispatcher.Handler())
 	t.Cleanup(server.Close)
-	d := &door{t: t, url: server.URL, store: store}
+	d := &testServer{t: t, url: server.URL, store: store}
 	sub := submission(t, procfleet.ActionStatus, 1)
 	sub.Application, sub.Business = "free", "1"
 	draft, err := newSubmitter(store, &fakeQueue{}, cfg.WithDefaults()).draft(t.Context(), sub, terms{})

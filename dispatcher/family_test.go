@@ -31,7 +31,7 @@ func waysTo(call, backend string) []string {
 // has the same results everywhere, with and without a trailing slash.
 func TestEveryFamilyOfPathsLeadsToTheSameGSECalls(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})
 	ask := func(way, body string) map[string]any {
 		t.Helper()
 		method, path, _ := strings.Cut(way, " ")
@@ -71,7 +71,7 @@ func TestEveryFamilyOfPathsLeadsToTheSameGSECalls(t *testing.T) {
 
 func TestEveryFamilySaysInItsFormThatThereIsNoSuchPath(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})
 	const id = "from-the-caller"
 	gateway := func(method, path string) {
 		t.Helper()
@@ -104,7 +104,7 @@ func TestABodyOverTheLimitIsRefusedInTheFormOfItsFamily(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t)
 	cfg.Limits.Body = 1 << 10
-	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	d := startServer(t, cfg, openStore(t), &fakeQueue{})
 	body := `{"x":"` + strings.Repeat("x", 2<<10) + `"}`
 	for _, path := range []string{multiPath, backendPath} {
 		if a := d.call(http.MethodPost, path, body); !esbCode(1306406)(a) {
@@ -121,7 +121,7 @@ func TestABodyOverTheLimitIsRefusedInTheFormOfItsFamily(t *testing.T) {
 // are of, and hosts in four parts.
 func TestKeysRepeatWhatTheCallerSent(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})
 	for _, c := range []struct {
 		where string
 		keys  []string
@@ -152,7 +152,7 @@ func TestKeysRepeatWhatTheCallerSent(t *testing.T) {
 // second item counts and is the one that is shown.
 func TestTwoItemsWithOneKeyAreTwoItemsUnderOneKey(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})
 	item := func(op int, where string) string {
 		return fmt.Sprintf(`{"meta":{"namespace":"ns","name":"web"},"op_type":%d,"spec":{"identity":{"proc_name":"nginx","setup_path":"/srv"}},%s}`, op, where)
 	}

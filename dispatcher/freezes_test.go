@@ -65,7 +65,7 @@ func TestWhatIsFrozenIsKeptAndAgentsAreTold(t *testing.T) {
 	store, agents := openStore(t), &fakeAgents{}
 	cfg := testConfig(t)
 	cfg.Agents = agents
-	d := openPlainDoor(t, cfg, store, &fakeQueue{})
+	d := startPlainServer(t, cfg, store, &fakeQueue{})
 	announced(t, store, "4:10.0.0.4", "known")
 	q := dialect.Freezing{Namespace: "shop", Targets: targets(t, "0:10.0.0.1", "agent known", "agent unknown", "0:10.0.0.1"), TTL: procfleet.Seconds(3600), Reason: "release"}
 	before := time.Now()
@@ -108,7 +108,7 @@ func TestAgentsAreToldOfTheirGroups(t *testing.T) {
 	agents := &fakeAgents{}
 	cfg := testConfig(t)
 	cfg.Agents = agents
-	d := openPlainDoor(t, cfg, openStore(t), &fakeQueue{})
+	d := startPlainServer(t, cfg, openStore(t), &fakeQueue{})
 	q := dialect.Grouping{Groups: catalog.HostGroups{Namespace: "shop", Groups: []catalog.Group{{ID: "g"}}}, Targets: targets(t, "0:10.0.0.1", "agent unknown")}
 	ask[[]dialect.TargetOutcome](d, "set_groups", q)
 	q.Targets = targets(t, "agent unknown")
@@ -123,7 +123,7 @@ func TestEventsAreAskedForAsTheCallerSays(t *testing.T) {
 	events := &fakeEvents{page: bus.HostEventPage{Events: []procfleet.HostEvent{{Sequence: 7, Kind: "restarted"}}, Next: 9, More: true}}
 	cfg := testConfig(t)
 	cfg.Events = events
-	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	d := startServer(t, cfg, openStore(t), &fakeQueue{})
 	got := d.call(http.MethodGet, "/v1/events?host=3:10.0.0.1&namespace=shop&kind=restarted&since=2026-11-21T05:00:00Z&after=6&limit=2", "")
 	want := bus.HostEventQuery{
 		Host: host(t, "3:10.0.0.1"), Namespace: "shop", Kind: "restarted", Since: time.Date(2026, 11, 21, 5, 0, 0, 0, time.UTC), After: 6, Limit: 2,
@@ -139,7 +139,7 @@ func TestEventsAreAskedForAsTheCallerSays(t *testing.T) {
 		t.Errorf("without a bus: %d %s", got.status, got.text)
 	}
 	cfg.Events = nil
-	d = openDoor(t, cfg, openStore(t), &fakeQueue{})
+	d = startServer(t, cfg, openStore(t), &fakeQueue{})
 	if got := d.call(http.MethodGet, "/v1/events", ""); got.status != http.StatusServiceUnavailable {
 		t.Errorf("without events: %d %s", got.status, got.text)
 	}

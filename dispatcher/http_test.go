@@ -28,8 +28,8 @@ const (
 	gatewayPath = "/api/bk-gse/prod/api/v2/proc/operate_proc_v2/"
 )
 
-// door is a dispatcher behind a real HTTP server.
-type door struct {
+// testServer is a dispatcher behind a real HTTP server.
+type testServer struct {
 	t     *testing.T
 	url   string
 	store taskstore.Queries
@@ -37,7 +37,7 @@ type door struct {
 	described *openapitest.Document
 }
 
-func openDoor(t *testing.T, cfg Config, store Store, queue Queue) *door {
+func startServer(t *testing.T, cfg Config, store Store, queue Queue) *testServer {
 	t.Helper()
 	d, err := New(cfg, store, queue)
 	if err != nil {
@@ -45,7 +45,7 @@ func openDoor(t *testing.T, cfg Config, store Store, queue Queue) *door {
 	}
 	server := httptest.NewServer(d.Handler())
 	t.Cleanup(server.Close)
-	return &door{t: t, url: server.URL, store: store, described: description(t)}
+	return &testServer{t: t, url: server.URL, store: store, described: description(t)}
 }
 
 // answer is what came back.
@@ -58,7 +58,7 @@ type answer struct {
 
 // call may be used from any goroutine: what goes wrong fails the test, and is
 // the zero answer.
-func (d *door) call(method, path, body string, header ...string) answer {
+func (d *testServer) call(method, path, body string, header ...string) answer {
 	d.t.Helper()
 	a, err := d.try(method, path, body, header)
 	if err != nil {
@@ -67,11 +67,11 @@ func (d *door) call(method, path, body string, header ...string) answer {
 	return a
 }
 
-func (d *door) try(method, path, body string, header []string) (answer, error) {
+func (d *testServer) try(method, path, body string, header []string) (answer, error) {
 	return d.tryWith(http.DefaultClient, method, path, body, header)
 }
 
-func (d *door) tryWith(client *http.Client, method, path, body string, header []string) (answer, error) {
+func (d *testServer) tryWith(client *http.Client, method, path, body string, header []string) (answer, error) {
 	r, err := http.NewRequestWithContext(d.t.Context(), method, d.url+path, strings.NewReader(body))
 	if err != nil {
 		return answer{}, err
@@ -96,7 +96,7 @@ func (d *door) tryWith(client *http.Client, method, path, body string, header []
 }
 
 // tasks is how many tasks there are.
-func (d *door) tasks() int {
+func (d *testServer) tasks() int {
 	d.t.Helper()
 	tasks, err := d.store.Tasks(d.t.Context(), taskstore.TaskQuery{Limit: 1000})
 	if err != nil {
@@ -169,7 +169,7 @@ func nativeCode(status int, code string) func(answer) bool {
 
 func TestAStoreWithoutRoomForNewTasksIsSaidInEveryShape(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, testConfig(t), &brokenStore{Store: openStore(t), create: fmt.Errorf("create a task: %w", taskstore.ErrFull)}, &fakeQueue{})
+	d := startServer(t, testConfig(t), &brokenStore{Store: openStore(t), create: fmt.Errorf("create a task: %w", taskstore.ErrFull)}, &fakeQueue{})
 	for _, shape := range shapes {
 		a := d.call(http.MethodPost, shape.path, shape.good)
 		if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" || !strings.Contains(a.text, "no room for new tasks") {
@@ -184,7 +184,7 @@ func TestAStoreWithoutRoomForNewTasksIsSaidInEveryShape(t *testing.T) {
 func TestEveryShapeAcceptsAndShowsTheSameTaskAgain(t *testing.T) {
 	t.Parallel()
 	nats := testenv.StartNATS(t)
-	d := openDoor(t, testConfig(t), openStore(t), nats.Bus)
+	d := startServer(t, testConfig(t), openStore(t), nats.Bus)
 	for n, shape := range shapes {
 		first := d.call(http.MethodPost, shape.path, shape.good, "Idempotency-Key", "k-"+shape.name)
 		id, _ := shape.id(first).(string)
@@ -211,7 +211,7 @@ func TestEveryShapeAcceptsAndShowsTheSameTaskAgain(t *testing.T) {
 
 func TestKeysAreThereAtTheFirstPoll(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})
 	id := esbID("task_id")(d.call(http.MethodPost, v2Path, gseBody(0, "10.0.0.1", "10.0.0.2", "10.0.0.1", "")))
 	poll := d.call(http.MethodPost, resultPath, fmt.Sprintf(`{"task_id":%q}`, id))
 	data, _ := poll.body["data"].(map[string]any)
@@ -236,7 +236,7 @@ func TestKeysAreThereAtTheFirstPoll(t *testing.T) {
 
 func TestEveryPathOfTheESBLeadsToTheCall(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})
 	for _, path := range []string{
 		"/api/c/compapi/v2/gse/operate_proc_v2/", "/api/c/compapi/v2/gse/operate_proc_v2",
 		"/c/compapi/v2/gse/operate_proc_v2/", "/c/compapi/v2/gse/operate_proc_v2",
@@ -254,7 +254,7 @@ func TestEveryPathOfTheESBLeadsToTheCall(t *testing.T) {
 
 func TestUnknownPathsAndMethods(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})
 	for _, c := range []struct{ method, path string }{
 		{http.MethodPost, "/api/c/compapi/v2/gse/no_such_call/"},
 		{http.MethodGet, "/c/compapi/"},
@@ -278,7 +278,7 @@ func TestBusyMeans503AndRetryAfterInEveryShape(t *testing.T) {
 	t.Parallel()
 	store := &brokenStore{Store: openStore(t)}
 	queue := &fakeQueue{}
-	d := openDoor(t, testConfig(t), store, queue)
+	d := startServer(t, testConfig(t), store, queue)
 	check := func(when string, mention string) {
 		t.Helper()
 		for _, shape := range shapes {
@@ -301,7 +301,7 @@ func TestBusyMeans503AndRetryAfterInEveryShape(t *testing.T) {
 func TestABrokenStoreIsTheCallersToRetryOnEveryQuery(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	d := openDoor(t, testConfig(t), &brokenStore{Store: store, chunk: func(int) error { return taskstore.ErrUnavailable }}, &fakeQueue{})
+	d := startServer(t, testConfig(t), &brokenStore{Store: store, chunk: func(int) error { return taskstore.ErrUnavailable }}, &fakeQueue{})
 	id := esbID("task_id")(d.call(http.MethodPost, v2Path, gseBody(2, "10.0.0.1")))
 	a := d.call(http.MethodPost, resultPath, fmt.Sprintf(`{"task_id":%q}`, id))
 	if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" || a.body["result"] != false {
@@ -312,7 +312,7 @@ func TestABrokenStoreIsTheCallersToRetryOnEveryQuery(t *testing.T) {
 func TestAResultMapIsCutWhenTheStoreGoesAwayInTheMiddle(t *testing.T) {
 	t.Parallel()
 	store := &brokenStore{Store: openStore(t)}
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	hosts := make([]string, 5000)
 	for i := range hosts {
 		hosts[i] = fmt.Sprintf("10.0.%d.%d", i>>8, i&255)
@@ -341,7 +341,7 @@ func TestAResultMapIsCutWhenTheStoreGoesAwayInTheMiddle(t *testing.T) {
 
 func TestRequestIDs(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})
 	a := d.call(http.MethodPost, v2Path, "{}", "X-Bkapi-Request-Id", "from-the-gateway")
 	id, _ := a.body["request_id"].(string)
 	if len(id) != 32 || strings.Trim(id, "0123456789abcdef") != "" {
@@ -362,7 +362,7 @@ func TestRequestIDs(t *testing.T) {
 func TestPagesOfTasksResultsAndHosts(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	var announced []taskstore.Announcement
 	for i := range 3 {
 		a := d.call(http.MethodPost, v2Path, gseBody(2, "10.0.0.1", "10.0.0.2", "10.0.0.3"))
@@ -388,7 +388,7 @@ func TestPagesOfTasksResultsAndHosts(t *testing.T) {
 }
 
 // walk reads all pages of two.
-func (d *door) walk(path, list, cursor string) []map[string]any {
+func (d *testServer) walk(path, list, cursor string) []map[string]any {
 	d.t.Helper()
 	var all []map[string]any
 	for next := ""; ; {
@@ -406,7 +406,7 @@ func (d *door) walk(path, list, cursor string) []map[string]any {
 func TestAPanicIsOneAnswerAndNotTheEnd(t *testing.T) {
 	t.Parallel()
 	store := &brokenStore{Store: openStore(t), chunk: func(int) error { panic("a bug") }}
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	id := esbID("task_id")(d.call(http.MethodPost, v2Path, gseBody(2, "10.0.0.1")))
 	a := d.call(http.MethodGet, fmt.Sprintf("%s?task_id=%s", resultPath, id), "")
 	if a.status != http.StatusInternalServerError || a.body["code"] != 1306000.0 || strings.Contains(a.text, "a bug") {
@@ -420,7 +420,7 @@ func TestAPanicIsOneAnswerAndNotTheEnd(t *testing.T) {
 func TestRepeatsAtTheSameMomentAreOneTaskQueuedOnce(t *testing.T) {
 	t.Parallel()
 	nats, store := testenv.StartNATS(t), openStore(t)
-	doors := []*door{openDoor(t, testConfig(t), store, nats.Bus), openDoor(t, testConfig(t), store, nats.Bus)}
+	doors := []*testServer{startServer(t, testConfig(t), store, nats.Bus), startServer(t, testConfig(t), store, nats.Bus)}
 	answers := make(chan answer, 16)
 	for i := range cap(answers) {
 		go func() {

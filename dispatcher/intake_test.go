@@ -204,7 +204,7 @@ func TestAnEventAndARequestMakeEqualTasks(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
 	p := produce(t, testConfig(t), store)
-	d := openDoor(t, testConfig(t), store, p.Bus)
+	d := startServer(t, testConfig(t), store, p.Bus)
 	type view struct {
 		Task   procfleet.Task
 		Chunks [][]procfleet.ItemResult
@@ -269,7 +269,7 @@ func TestOneKeyIsOneTaskThroughBothDoors(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
 	p := produce(t, testConfig(t), store)
-	d := openDoor(t, testConfig(t), store, p.Bus)
+	d := startServer(t, testConfig(t), store, p.Bus)
 	body := nativeBody("0:10.0.0.1")
 	byHTTP := d.call(http.MethodPost, nativePath, body, "Idempotency-Key", "k")
 	if got := p.ask(" "+body, "idempotency-key", "k").Header.Get("Procfleet-Task"); got != byHTTP.body["id"] {

@@ -121,7 +121,7 @@ func drawKeyed(t *rapid.T) keyed {
 }
 
 // entries reads a result map. A key that is there twice is an error.
-func entries(t *rapid.T, d *door, call string, id any) (codes map[string]float64) {
+func entries(t *rapid.T, d *testServer, call string, id any) (codes map[string]float64) {
 	a := d.call(http.MethodPost, "/api/c/compapi/v2/gse/"+call+"/", fmt.Sprintf(`{"task_id":%q}`, id))
 	data, _ := a.body["data"].(map[string]any)
 	codes = map[string]float64{}
@@ -164,7 +164,7 @@ func finish(t *rapid.T, store *boltstore.Store, id procfleet.TaskID) {
 func TestResultsHaveExactlyTheKeysThatWereAskedFor(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	rapid.Check(t, func(t *rapid.T) {
 		k := drawKeyed(t)
 		made := d.call(http.MethodPost, "/api/c/compapi/v2/gse/"+k.call+"/", string(k.body))

@@ -46,7 +46,7 @@ func dialAs(ctx context.Context, uid int, address string) (net.Conn, error) {
 }
 
 // tryAs makes one request as an account.
-func (d *door) tryAs(uid int, method, path, body string) answer {
+func (d *testServer) tryAs(uid int, method, path, body string) answer {
 	d.t.Helper()
 	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
 		return dialAs(ctx, uid, address)

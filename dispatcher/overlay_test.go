@@ -57,7 +57,7 @@ func specsOf(t *testing.T, store taskstore.Queries, id procfleet.TaskID) map[str
 }
 
 // submitted is the task that a GSE call makes.
-func (d *door) submitted(way, body string, header ...string) procfleet.TaskID {
+func (d *testServer) submitted(way, body string, header ...string) procfleet.TaskID {
 	d.t.Helper()
 	method, path, _ := strings.Cut(way, " ")
 	a := d.call(method, path, body, header...)
@@ -76,7 +76,7 @@ func TestAnIdentityAloneMeansTheRegisteredProcessOfEachHost(t *testing.T) {
 	store := openStore(t)
 	registered(t, store, supervised("a"), "0:10.0.0.1")
 	registered(t, store, supervised("b"), "0:10.0.0.2")
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	ways := map[string][]string{
 		"%s":                        waysTo("operate_proc_v2", "POST /procapi/v2/proc/operate"),
 		`{"proc_operate_req":[%s]}`: waysTo("operate_proc_multi", "POST /procapi/v2/proc/multioperate"),
@@ -121,7 +121,7 @@ func TestAStartThatLeavesMembersOutRegistersTheMergedSpec(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
 	registered(t, store, supervised("a"), "0:10.0.0.1")
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	const way = "POST /api/c/compapi/v2/gse/operate_proc_v2"
 	d.submitted(way, leftOut(0, `{"identity":{"proc_name":"nginx"},"control":{"start_cmd":"new"},"monitor_policy":{"stop_check_secs":0,"op_timeout":0}}`, "10.0.0.1"))
 	want := supervised("a")
@@ -147,7 +147,7 @@ func TestAStartThatSaysNothingNewRegistersNothing(t *testing.T) {
 	t.Parallel()
 	store := &registryCalls{Store: openStore(t)}
 	registered(t, store.Store, supervised("a"), "0:10.0.0.1", "0:10.0.0.2")
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	for _, spec := range []string{"", `{"identity":{"proc_name":"` + supervised("a").ProcName + `"}}`} {
 		d.submitted("POST /api/v2/proc/operate_proc_v2", leftOut(0, spec, "10.0.0.1", "10.0.0.2", "10.0.0.3"))
 	}
@@ -160,7 +160,7 @@ func TestWhatIsLeftOutIsLookedUpAtOnceAndOnlyThen(t *testing.T) {
 	t.Parallel()
 	store := &registryCalls{Store: openStore(t)}
 	registered(t, store.Store, supervised("a"), "0:10.0.0.1")
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	const everything = `{"identity":{"proc_name":"n","setup_path":"/s","pid_path":"/p","config_path":"/c","log_path":"/l","user":"u"},
 		"control":{"start_cmd":"1","stop_cmd":"2","restart_cmd":"3","reload_cmd":"4","kill_cmd":"5","version_cmd":"6","health_cmd":"7"},"resource":{"cpu":1,"mem":2},
 		"monitor_policy":{"auto_type":1,"start_check_secs":1,"stop_check_secs":1,"start_retries":0,"start_interval":1,"crontab_rule":"","op_timeout":1}}`
@@ -183,7 +183,7 @@ func TestWhatNeitherTheRequestNorARegistrationHasIsMissing(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
 	registered(t, store, spec("other"), "0:10.0.0.1")
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	for spec, field := range map[string]string{
 		"":                                   "spec",
 		"{}":                                 "spec.identity",
@@ -226,7 +226,7 @@ func TestARepeatThatLeavesMembersOutFindsItsTask(t *testing.T) {
 			t.Parallel()
 			store := openStore(t)
 			registered(t, store, supervised("a"), "0:10.0.0.1")
-			d := openDoor(t, testConfig(t), store, &fakeQueue{})
+			d := startServer(t, testConfig(t), store, &fakeQueue{})
 			const way = "POST /api/v2/proc/operate_proc_v2"
 			body := leftOut(0, `{"identity":{"proc_name":"nginx"}}`, "10.0.0.1")
 			first := d.submitted(way, body, "Idempotency-Key", "k")
@@ -253,7 +253,7 @@ func TestARepeatThatLeavesMembersOutFindsItsTask(t *testing.T) {
 func TestWhatCannotBeLookedUpIsNotAccepted(t *testing.T) {
 	t.Parallel()
 	store := &brokenStore{Store: openStore(t), registrations: taskstore.ErrUnavailable}
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	a := d.call(http.MethodPost, "/api/c/compapi/v2/gse/operate_proc_v2", leftOut(0, `{"identity":{"proc_name":"n","setup_path":"/s"}}`, "10.0.0.1"))
 	if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" || d.tasks() != 0 {
 		t.Errorf("%d %s, %d tasks", a.status, a.text, d.tasks())

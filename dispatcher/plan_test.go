@@ -15,7 +15,7 @@ import (
 )
 
 // planOf asks what would be done of a body.
-func planOf(d *door, body string, header ...string) (p v1.Plan) {
+func planOf(d *testServer, body string, header ...string) (p v1.Plan) {
 	d.t.Helper()
 	a := d.call(http.MethodPost, nativePath+"?plan=true", body, header...)
 	if err := json.Unmarshal([]byte(a.text), &p); err != nil || a.status != http.StatusOK {
@@ -51,7 +51,7 @@ func TestAPlanShowsWhatWouldBeDoneHostByHostAndDoesNothing(t *testing.T) {
 	announced(t, store, "0:10.0.0.1", "a-1")
 	announced(t, store, "0:10.0.0.3", "a-3")
 	queue := &fakeQueue{}
-	d := openDoor(t, testConfig(t), store, queue)
+	d := startServer(t, testConfig(t), store, queue)
 	body := selecting("restart", `{"name":"*","sets":["s1","s7"],"modules":["web","gone","empty"]}`)
 	p := planOf(d, body, "Idempotency-Key", "k")
 	if p.Refusal != "" || p.Items != 4 || p.Hosts != 2 || p.WithoutAgent != 1 {
@@ -90,7 +90,7 @@ func TestAPlanIsWhatIsDone(t *testing.T) {
 	registered(t, store, commanded("web", "a"), "0:10.0.0.1", "0:10.0.0.2")
 	registered(t, store, commanded("web", "b"), "0:10.0.0.3")
 	announced(t, store, "0:10.0.0.9", "a-9")
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	for name, body := range map[string]string{
 		"selected":   selecting("start", `{"name":"nginx*"}`),
 		"named":      `{"action":"stop","process":{"namespace":"ns","name":"x","proc_name":"x"},"hosts":["0:10.0.0.1","0:10.0.0.1","0:10.0.0.2"]}`,
@@ -130,7 +130,7 @@ func TestAPlanSaysWhyASubmissionWouldBeRefused(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
 	ids := shopCatalogue(t, store)
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	for name, c := range map[string]struct {
 		body          string
 		rows, reasons []string
@@ -169,7 +169,7 @@ func TestAPlanIsAskedForInNoOtherWayThanTrue(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
 	shopCatalogue(t, store)
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	for query, want := range map[string]int{
 		"plan=true": 200, "plan=1": 200, "plan=false": 201, "plan=0": 201, "plan=": 400, "plan": 400, "plan=yes": 400, "plan=true&plan=false": 400, "x=y": 201,
 	} {
@@ -182,7 +182,7 @@ func TestAPlanIsAskedForInNoOtherWayThanTrue(t *testing.T) {
 
 func TestAPlanOfWhatIsInvalidIsTheSameError(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})
 	for _, body := range []string{`{`, `{"action":"explode"}`, selecting("stop", `{}`), nativeBody("nowhere")} {
 		planned, done := d.call(http.MethodPost, nativePath+"?plan=true", body), d.call(http.MethodPost, nativePath, body)
 		if planned.status != http.StatusBadRequest || planned.text != done.text {
@@ -193,7 +193,7 @@ func TestAPlanOfWhatIsInvalidIsTheSameError(t *testing.T) {
 
 func TestAPlanCountsAsReading(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, guarded(t), openStore(t), &fakeQueue{})
+	d := startServer(t, guarded(t), openStore(t), &fakeQueue{})
 	body := strings.Replace(nativeBody("0:10.0.0.1"), "status", string(procfleet.ActionKill), 1)
 	for app, want := range map[string]int{"free": 200, "reader": 200, "starter": 403, "biz": 403} {
 		if a := d.call(http.MethodPost, nativePath+"?plan=true", body, bearer(app+".s3cret")...); a.status != want {

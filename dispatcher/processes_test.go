@@ -48,7 +48,7 @@ func seen(e *dialect.ProcessEntry) string {
 func TestShowingAProcessOnTargets(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	d := openPlainDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startPlainServer(t, testConfig(t), store, &fakeQueue{})
 	registered(t, store, spec("web"), "0:10.0.0.1", "0:10.0.0.2", "4:10.0.0.4")
 	reported(t, store, "0:10.0.0.2", "old-id", "web")
 	reported(t, store, "0:10.0.0.3", "", "web")
@@ -80,7 +80,7 @@ func TestShowingAProcessOnTargets(t *testing.T) {
 func TestPagingThroughANamespace(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	d := openPlainDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startPlainServer(t, testConfig(t), store, &fakeQueue{})
 	registered(t, store, spec("b"), "0:10.0.0.2", "0:10.0.0.1")
 	registered(t, store, spec("a"), "0:10.0.0.1")
 	reported(t, store, "0:10.0.0.3", "three", "c")
@@ -110,7 +110,7 @@ func TestPagingThroughANamespace(t *testing.T) {
 func TestGroupsOfTargets(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	d := openPlainDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startPlainServer(t, testConfig(t), store, &fakeQueue{})
 	announced(t, store, "4:10.0.0.4", "known")
 	group := catalog.HostGroups{Namespace: "ns", Groups: []catalog.Group{{ID: "g", CPULimit: 30, CPUByLimit: true}}}
 	outcomes := ask[[]dialect.TargetOutcome](d, "set_groups", dialect.Grouping{
@@ -134,7 +134,7 @@ func TestGroupsOfTargets(t *testing.T) {
 func TestAgentsOfTargets(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	d := openPlainDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startPlainServer(t, testConfig(t), store, &fakeQueue{})
 	announced(t, store, "4:10.0.0.4", "known")
 	q := dialect.AgentQuery{Targets: targets(t, "agent unknown", "agent known", "0:10.0.0.1", "4:10.0.0.4")}
 	found := ask[[]dialect.TargetAgent](d, "agents", q)
@@ -151,7 +151,7 @@ func TestAgentsOfTargets(t *testing.T) {
 func TestAnAgentIDIsBoundWhereTheAgentHasItOrNone(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	d := openPlainDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startPlainServer(t, testConfig(t), store, &fakeQueue{})
 	announced(t, store, "0:10.0.0.1", "")
 	announced(t, store, "0:10.0.0.2", "two")
 	announced(t, store, "0:10.0.0.3", "three")

@@ -91,7 +91,7 @@ func codes(t *testing.T, outcomes []dialect.TargetOutcome) string {
 func TestRegisteringTellsTheOutcomeOfEachTarget(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	d := openPlainDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startPlainServer(t, testConfig(t), store, &fakeQueue{})
 	announced(t, store, "4:10.0.0.9", "known")
 	for _, step := range []struct {
 		mode    dialect.RegisterMode
@@ -132,7 +132,7 @@ func TestRegisteringTellsTheOutcomeOfEachTarget(t *testing.T) {
 func TestRegisteringByAnAgentIDThatTwoHostsClaimSaysSo(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	d := openPlainDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startPlainServer(t, testConfig(t), store, &fakeQueue{})
 	announced(t, store, "4:10.0.0.9", "claimed")
 	announced(t, store, "5:10.0.0.9", "claimed")
 	q := dialect.Registering{Mode: dialect.RegisterNew, Process: spec("web"), Targets: targets(t, "agent claimed")}
@@ -146,7 +146,7 @@ func TestNoCallHasMoreTargetsThanARequestMay(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t)
 	cfg.Limits.Items = 1
-	d := openPlainDoor(t, cfg, openStore(t), &fakeQueue{})
+	d := startPlainServer(t, cfg, openStore(t), &fakeQueue{})
 	two := targets(t, "0:10.0.0.1", "0:10.0.0.2")
 	for call, question := range map[string]any{
 		"register":   dialect.Registering{Mode: dialect.RegisterAny, Process: spec("web"), Targets: two},
@@ -166,7 +166,7 @@ func TestNoCallHasMoreTargetsThanARequestMay(t *testing.T) {
 func TestUnregisteringReleases(t *testing.T) {
 	t.Parallel()
 	store, queue := openStore(t), &fakeQueue{}
-	d := openPlainDoor(t, testConfig(t), store, queue)
+	d := startPlainServer(t, testConfig(t), store, queue)
 	registered(t, store, commanded("web", "a"), "0:10.0.0.1", "0:10.0.0.2")
 	registered(t, store, commanded("web", "b"), "0:10.0.0.3")
 	ask[[]dialect.TargetOutcome](d, "register", dialect.Registering{
@@ -207,7 +207,7 @@ func TestWhatCannotBeReleasedStaysRegistered(t *testing.T) {
 			t.Parallel()
 			store, queue := broken.store, &fakeQueue{err: broken.queue}
 			store.Store = openStore(t)
-			d := openPlainDoor(t, testConfig(t), &store, queue)
+			d := startPlainServer(t, testConfig(t), &store, queue)
 			registered(t, store.Store, commanded("web", "a"), "0:10.0.0.1")
 			q := dialect.Registering{Mode: dialect.Unregister, Process: spec("web"), Targets: targets(t, "0:10.0.0.1")}
 			if kind, problem := refusedBy(d, "register", q); kind != "unavailable" || !strings.Contains(problem, "try again") {

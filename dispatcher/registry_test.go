@@ -104,7 +104,7 @@ func TestWithoutTargetsAnOperationIsOnEveryHostThatIsRegistered(t *testing.T) {
 	if _, err := store.Register(t.Context(), []catalog.Definition{{Spec: commanded("web", "a"), Hosts: hosts}}, true); err != nil {
 		t.Fatal(err)
 	}
-	d := openPlainDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startPlainServer(t, testConfig(t), store, &fakeQueue{})
 	id := ask[procfleet.TaskID](d, "operate", byRegistration(procfleet.ActionStart))
 	task, err := store.Task(t.Context(), id)
 	if err != nil || task.Items != len(hosts) {
@@ -131,7 +131,7 @@ func TestWithoutTargetsAndRegistrationsTheCallerIsToldWhichProcess(t *testing.T)
 	t.Parallel()
 	store := openStore(t)
 	registered(t, store, spec("other"), "0:10.0.0.1")
-	d := openPlainDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startPlainServer(t, testConfig(t), store, &fakeQueue{})
 	kind, problem := refusedBy(d, "operate", byRegistration(procfleet.ActionStart))
 	if kind != "invalid_request" || !strings.Contains(problem, `"ns"`) || !strings.Contains(problem, `"web"`) {
 		t.Errorf("%s: %s", kind, problem)
@@ -226,7 +226,7 @@ func unregisterWeb(t *testing.T, store *boltstore.Store) {
 func TestARegistryThatIsAwayAcceptsNothing(t *testing.T) {
 	t.Parallel()
 	store := &brokenStore{Store: openStore(t), registrations: taskstore.ErrUnavailable}
-	d := openPlainDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startPlainServer(t, testConfig(t), store, &fakeQueue{})
 	for call, question := range map[string]any{
 		"operate":  byRegistration(procfleet.ActionStart, target(t, "0:10.0.0.1")),
 		"register": dialect.Registering{Mode: dialect.Unregister, Process: spec("web"), Targets: targets(t, "0:10.0.0.1")},

@@ -87,7 +87,7 @@ func TestRunEndsAlthoughARequestDoesNot(t *testing.T) {
 
 // run runs a dispatcher on a free port. Before the test ends, ended must give
 // what Run returned after stop.
-func run(t *testing.T, cfg Config, queue Queue) (front *door, stop context.CancelFunc, ended <-chan error) {
+func run(t *testing.T, cfg Config, queue Queue) (front *testServer, stop context.CancelFunc, ended <-chan error) {
 	t.Helper()
 	bound := make(chan net.Addr, 1)
 	cfg.Listen = "127.0.0.1:0"
@@ -100,12 +100,12 @@ func run(t *testing.T, cfg Config, queue Queue) (front *door, stop context.Cance
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- d.Run(ctx) }()
-	return &door{t: t, url: "http://" + (<-bound).String(), store: store}, stop, done
+	return &testServer{t: t, url: "http://" + (<-bound).String(), store: store}, stop, done
 }
 
 func TestForeignWebPagesAreRefused(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})
 	a := d.call(http.MethodPost, v2Path, gseBody(2, "10.0.0.1"), "Origin", "http://evil.example", "Content-Type", "text/plain")
 	if a.status != http.StatusForbidden || d.tasks() != 0 {
 		t.Errorf("%d %s", a.status, a.text)
@@ -117,7 +117,7 @@ func TestHealthReadinessAndMetrics(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.Ready = func(context.Context) error { return errors.New("the worker is not there yet") }
 	cfg.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "numbers") })
-	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	d := startServer(t, cfg, openStore(t), &fakeQueue{})
 	if a := d.call(http.MethodGet, "/healthz", ""); a.status != http.StatusOK {
 		t.Errorf("healthz: %d", a.status)
 	}
@@ -135,7 +135,7 @@ func TestACallerWhoSendsTooMuchCanReadTheAnswer(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t)
 	cfg.Limits.Body = 8 << 20
-	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	d := startServer(t, cfg, openStore(t), &fakeQueue{})
 	const size = 12 << 20
 	for name, framing := range map[string]struct {
 		header, before, after string
@@ -172,7 +172,7 @@ func TestAccountsAreInTheMetrics(t *testing.T) {
 	}
 	cfg := testConfig(t)
 	cfg.Meter, cfg.Metrics = registry.Meter("dispatcher"), registry.Handler()
-	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	d := startServer(t, cfg, openStore(t), &fakeQueue{})
 	d.call(http.MethodPost, v2Path, gseBody(2, "10.0.0.1", "10.0.0.2"))
 	d.call(http.MethodDelete, nativePath, "")
 	text := d.call(http.MethodGet, "/metrics", "").text

@@ -35,7 +35,7 @@ func TestASearchWithoutALimitAnswersEveryProcess(t *testing.T) {
 	const all = 2*catalog.MaxTemplatePage + 100
 	store := openStore(t)
 	catalogued(t, store, all)
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	for body, want := range map[string]struct{ first, rows, count int }{
 		`{}`:                             {0, all, all},
 		`{"page":{}}`:                    {0, all, all},
@@ -101,7 +101,7 @@ func TestASearchForEverythingMissesNothingButWhatIsDeletedMeanwhile(t *testing.T
 		}
 		return err
 	}
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	a := d.cmdb(200, 0, http.MethodPost, "search/0/2", `{"fields":["bk_process_name"]}`)
 	if rows := strings.Count(a.text, "bk_process_name"); rows != all-1 {
 		t.Errorf("%d rows, want %d", rows, all-1)
@@ -112,7 +112,7 @@ func TestASearchForEverythingThatFailsInTheMiddleIsCutOff(t *testing.T) {
 	t.Parallel()
 	store := &changingStore{Store: openStore(t), before: func([]int64) error { return taskstore.ErrUnavailable }}
 	catalogued(t, store.Store, catalog.MaxTemplatePage+1)
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.url+"/api/v3/proc/search/0/2", strings.NewReader("{}"))
 	if err != nil {
 		t.Fatal(err)

@@ -112,7 +112,7 @@ func TestASelectionIsEveryHostOfTheModulesOfItsProcesses(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
 	ids := shopCatalogue(t, store)
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	one, two, three, four := "0:10.0.0.1", "0:10.0.0.2", "0:10.0.0.3", "3:10.0.0.4"
 	on := func(action, name string, hosts ...string) (items []string) {
 		for _, h := range hosts {
@@ -162,7 +162,7 @@ func TestASelectionThatCannotBeDoneIsRefusedWithTheReason(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
 	ids := shopCatalogue(t, store)
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	id := func(format string, names ...string) string {
 		all := make([]any, len(names))
 		for i, name := range names {
@@ -204,7 +204,7 @@ func TestWithoutATopologyTheCallerIsToldSo(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
 	defined(t, store, biz2, "nginx", nil, "web")
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	a := d.call(http.MethodPost, nativePath, selecting("stop", `{"name":"nginx"}`))
 	if a.status != http.StatusBadRequest || !strings.Contains(a.text, "business 2 has no topology") {
 		t.Errorf("%d %s", a.status, a.text)
@@ -219,7 +219,7 @@ func TestABusinessOfAnotherAccountIsOneOfItsOwn(t *testing.T) {
 	if _, err := store.SetTopology(t.Context(), acme, catalog.Topology{Version: -1, Sets: []catalog.Set{{Name: "s1", Modules: []catalog.Module{module(t, "web", "0:10.0.0.77")}}}}); err != nil {
 		t.Fatal(err)
 	}
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	for name, body := range map[string]string{
 		"in the selection": selecting("stop", `{"name":"nginx","account":"acme"}`),
 		"in the business":  `{"action":"stop","business":"acme.2","select":{"name":"nginx"}}`,
@@ -238,7 +238,7 @@ func TestASelectedStartRegistersWhatTheCatalogueSays(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
 	ids := shopCatalogue(t, store)
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	if a := d.call(http.MethodPost, nativePath, selecting("start", `{"name":"nginx","sets":["s2"]}`)); a.status != http.StatusCreated {
 		t.Fatalf("%d %s", a.status, a.text)
 	}
@@ -263,7 +263,7 @@ func TestARepeatOfASelectionIsTheSameTaskWhateverTheCatalogueIsByNow(t *testing.
 	t.Parallel()
 	store := openStore(t)
 	ids := shopCatalogue(t, store)
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	body := selecting("stop", `{"name":"nginx"}`)
 	post := func(body string) answer { return d.call(http.MethodPost, nativePath, body, "Idempotency-Key", "k") }
 	first := post(body)
@@ -314,7 +314,7 @@ func TestASelectionIsNeverLargerThanARequestMayBe(t *testing.T) {
 	shopCatalogue(t, store)
 	cfg := testConfig(t)
 	cfg.Limits.Items = 3
-	d := openDoor(t, cfg, store, &fakeQueue{})
+	d := startServer(t, cfg, store, &fakeQueue{})
 	large := nativeCode(http.StatusRequestEntityTooLarge, "too_large")
 	for _, path := range []string{nativePath, nativePath + "?plan=true"} {
 		for name, body := range map[string]string{
@@ -387,7 +387,7 @@ func TestAPatternMissesNothingWhileTheCatalogueChanges(t *testing.T) {
 			t.Error(err)
 		}
 	}}
-	d := openDoor(t, testConfig(t), paged, &fakeQueue{})
+	d := startServer(t, testConfig(t), paged, &fakeQueue{})
 	a := d.call(http.MethodPost, nativePath, selecting("stop", `{"name":"p-*"}`))
 	if got := chosen(t, store, idOf(a)); len(got) != len(ids) || paged.pages != 2 {
 		t.Errorf("%d %s: %d of %d processes in %d pages", a.status, a.text, len(got), len(ids), paged.pages)
@@ -436,7 +436,7 @@ func TestACatalogueThatIsAwayAcceptsNothing(t *testing.T) {
 		store := openStore(t)
 		shopCatalogue(t, store)
 		broken.Store = store
-		d := openDoor(t, testConfig(t), broken, &fakeQueue{})
+		d := startServer(t, testConfig(t), broken, &fakeQueue{})
 		for _, path := range []string{nativePath, nativePath + "?plan=true"} {
 			a := d.call(http.MethodPost, path, selecting("stop", `{"name":"nginx"}`), "Idempotency-Key", "k")
 			if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" {
@@ -453,7 +453,7 @@ func TestALimitedApplicationSelectsOnlyInItsBusinesses(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
 	shopCatalogue(t, store)
-	d := openDoor(t, guarded(t), store, &fakeQueue{})
+	d := startServer(t, guarded(t), store, &fakeQueue{})
 	for _, c := range []struct {
 		app, business, action string
 		planned, made         bool

@@ -59,7 +59,7 @@ func TestHalfSentBodiesOfStrangersTakeLittle(t *testing.T) {
 		dispatcher.Handler().ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
-	d := &door{t: t, url: server.URL, store: openStore(t)}
+	d := &testServer{t: t, url: server.URL, store: openStore(t)}
 	var ended sync.WaitGroup
 	for n := range strangers {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(server.URL, "http://"))
@@ -127,7 +127,7 @@ func TestACallerThatSendsSlowlyDoesNotKeepOthersWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-taken
-	d := &door{t: t, url: server.URL, store: openStore(t)}
+	d := &testServer{t: t, url: server.URL, store: openStore(t)}
 	if a := d.call(http.MethodPost, v2Path, strings.Repeat(" ", bigBody)+gseBody(2, "10.0.0.1"), header...); a.body["result"] != true {
 		t.Errorf("the next caller: %d %s", a.status, a.text)
 	}

@@ -70,7 +70,7 @@ func TestAResultMapIsStreamedInOnePass(t *testing.T) {
 	}
 	server := httptest.NewServer(dispatcher.Handler())
 	defer server.Close()
-	id := esbID("task_id")((&door{t: t, url: server.URL}).call(http.MethodPost, v2Path, gseBody(2, hosts...)))
+	id := esbID("task_id")((&testServer{t: t, url: server.URL}).call(http.MethodPost, v2Path, gseBody(2, hosts...)))
 	calls := 0
 	for _, d := range dialect.All() {
 		for _, call := range d.Calls {
@@ -121,7 +121,7 @@ func TestAResultMapThatIsCutDoesNotLookWhole(t *testing.T) {
 	}
 	server := httptest.NewServer(dispatcher.Handler())
 	defer server.Close()
-	id := esbID("task_id")((&door{t: t, url: server.URL}).call(http.MethodPost, v2Path, gseBody(2, hosts...)))
+	id := esbID("task_id")((&testServer{t: t, url: server.URL}).call(http.MethodPost, v2Path, gseBody(2, hosts...)))
 	for _, d := range dialect.All() {
 		for _, call := range d.Calls {
 			if _, all := call.Endpoint.(dialect.Outcomes); !all {

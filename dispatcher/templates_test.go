@@ -20,7 +20,7 @@ func cmdbHeaders() []string { return []string{"BK_USER", "admin", "HTTP_BLUEKING
 
 // cmdb makes a call below /api/v3/proc/ and checks the envelope around the
 // answer. Code 0 is a success.
-func (d *door) cmdb(want, code int, method, path, body string, header ...string) answer {
+func (d *testServer) cmdb(want, code int, method, path, body string, header ...string) answer {
 	d.t.Helper()
 	a := d.call(method, "/api/v3/proc/"+path, body, append(cmdbHeaders(), header...)...)
 	message, _ := a.body["bk_error_msg"].(string)
@@ -33,7 +33,7 @@ func (d *door) cmdb(want, code int, method, path, body string, header ...string)
 }
 
 // defines makes a process and returns its id.
-func (d *door) defines(business, name string) string {
+func (d *testServer) defines(business, name string) string {
 	d.t.Helper()
 	a := d.cmdb(http.StatusOK, 0, http.MethodPost, business, fmt.Sprintf(`{"bk_process_name":%q}`, name))
 	return fmt.Sprint(a.body["bk_process_id"])
@@ -41,7 +41,7 @@ func (d *door) defines(business, name string) string {
 
 func TestAProcessIsDefinedBoundAndDeleted(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})
 	id := d.defines("0/2", "nginx")
 	for range 2 { // once more is the same
 		d.cmdb(200, 0, http.MethodPut, "module/0/2/"+id+"/%E6%95%B0%2F%2Fa", "")
@@ -62,7 +62,7 @@ func TestAProcessIsDefinedBoundAndDeleted(t *testing.T) {
 
 func TestAccountsDoNotSeeEachOther(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})
 	id := d.defines("0/2", "nginx")
 	if other := d.defines("tencent/2", "nginx"); other == id {
 		t.Errorf("two processes have the id %s", id)
@@ -76,7 +76,7 @@ func TestAccountsDoNotSeeEachOther(t *testing.T) {
 
 func TestWhatIsRefusedIsNamedAsTheCMDBNamesIt(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})
 	first, second := d.defines("0/2", "nginx"), d.defines("0/2", "apache")
 	for body, want := range map[string]string{
 		`{"bk_process_name":"nginx"}`: "Field value check does not pass: process " + second + ": process " + first + " has the same bk_process_name [1199014]",
@@ -94,7 +94,7 @@ func TestWhatIsRefusedIsNamedAsTheCMDBNamesIt(t *testing.T) {
 
 func TestPathsOfTheCMDBAreTheDialectsOwn(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})
 	d.described = nil // there are no such calls
 	for _, way := range []string{
 		"GET /api/v3/proc", "GET /api/v3/proc/", "POST /api/v3/proc/nothing", "PATCH /api/v3/proc/0/2", "POST /api/v12/proc/operate/process/0/2/1",
@@ -127,7 +127,7 @@ func TestPathsOfTheCMDBAreTheDialectsOwn(t *testing.T) {
 
 func TestTheCMDBsHeadersAreNeeded(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})
 	d.described = nil // a description has one name for a header
 	for _, header := range [][]string{{}, {"BK_USER", "x"}, {"HTTP_BLUEKING_SUPPLIER_ID", "0"}, {"BK_USER", "", "HTTP_BLUEKING_SUPPLIER_ID", "0"}} {
 		a := d.call(http.MethodPost, "/api/v3/proc/search/0/2", "{}", header...)
@@ -173,7 +173,7 @@ func (s emptyHanded) FindTemplates(context.Context, catalog.Business, catalog.Se
 func TestEachCallOfTheCMDBHasACodeForAStoreThatIsAway(t *testing.T) {
 	t.Parallel()
 	for _, away := range []error{taskstore.ErrUnavailable, errors.New("disk on fire")} {
-		d := openDoor(t, Config{Log: testConfig(t).Log}, emptyHanded{openStore(t), away}, &fakeQueue{})
+		d := startServer(t, Config{Log: testConfig(t).Log}, emptyHanded{openStore(t), away}, &fakeQueue{})
 		for way, code := range map[string]int{
 			`POST 0/2 {"bk_process_name":"n"}`:               1108008,
 			`POST search/0/2 {}`:                             1108006,
@@ -219,7 +219,7 @@ func TestAnApplicationIsLimitedInTheCatalogue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := openDoor(t, cfg, openStore(t), &fakeQueue{})
+	d := startServer(t, cfg, openStore(t), &fakeQueue{})
 	as := func(code, secret string) []string { return bkapi("bk_app_code", code, "bk_app_secret", secret) }
 	writer, reader := as("writer", "s"), as("reader", "s")
 	id := fmt.Sprint(d.cmdb(200, 0, http.MethodPost, "0/2", `{"bk_process_name":"n"}`, writer...).body["bk_process_id"])
@@ -254,7 +254,7 @@ func (topologyAway) Topology(context.Context, catalog.Business) (*catalog.Topolo
 func TestABindingOfWhichAgentsAreNotToldStands(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	d, well := openDoor(t, testConfig(t), topologyAway{store}, &fakeQueue{}), openDoor(t, testConfig(t), store, &fakeQueue{})
+	d, well := startServer(t, testConfig(t), topologyAway{store}, &fakeQueue{}), startServer(t, testConfig(t), store, &fakeQueue{})
 	id := d.defines("0/2", "nginx")
 	for _, call := range []struct {
 		method string
@@ -274,14 +274,14 @@ func TestABindingOfWhichAgentsAreNotToldStands(t *testing.T) {
 
 func TestModulesAreNotShownWithoutATopology(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, testConfig(t), topologyAway{openStore(t)}, &fakeQueue{})
+	d := startServer(t, testConfig(t), topologyAway{openStore(t)}, &fakeQueue{})
 	d.cmdb(500, 1108004, http.MethodGet, "module/0/2/7", "")
 }
 
 func TestModulesAreThoseOfTheTopology(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	b := catalog.Business{Account: "0", ID: 2}
 	hosts := []procfleet.Host{host(t, "0:10.0.0.1")}
 	_, err := store.SetTopology(t.Context(), b, catalog.Topology{Sets: []catalog.Set{

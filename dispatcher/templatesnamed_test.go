@@ -34,7 +34,7 @@ func saved(t *testing.T, got answer) []string {
 
 func TestProcessesAreSavedByName(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})
 	for _, step := range []struct {
 		query, body string
 		want        []string
@@ -71,7 +71,7 @@ func TestProcessesAreSavedByName(t *testing.T) {
 
 func TestTheCatalogueIsListedAsAskedFor(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})
 	saved(t, d.call(http.MethodPut, catalogueOf2, `{"processes":[{"name":"web-2"},{"name":"db"},{"name":"web","modules":["m"]},{"name":"web-1","modules":["m"]}]}`))
 	for query, want := range map[string]string{
 		"":                              "db web web-1 web-2",
@@ -102,7 +102,7 @@ func TestTheCatalogueIsListedAsAskedFor(t *testing.T) {
 // One that is refused keeps all others from being made, and says which it is.
 func TestProcessesAreSavedTogetherOrNotAtAll(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})
 	saved(t, d.call(http.MethodPut, catalogueOf2, `{"processes":[{"name":"a","func_id":"f"}]}`))
 	got := d.call(http.MethodPut, catalogueOf2, `{"processes":[{"name":"b"},{"name":"c","func_id":"f"}]}`)
 	if got.status != http.StatusConflict || !strings.Contains(got.text, "func_id") {
@@ -124,7 +124,7 @@ func TestProcessesAreSavedTogetherOrNotAtAll(t *testing.T) {
 // Whoever saves the same names at the same time makes each once.
 func TestNamesThatManySaveAreMadeOnce(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})
 	var wait sync.WaitGroup
 	outcomes := make([][]string, 20)
 	for i := range outcomes {
@@ -191,7 +191,7 @@ func TestWhoIsOvertakenLooksAgain(t *testing.T) {
 			remove(id)
 		}
 	}
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	body := `{"processes":[{"name":"a","description":"mine"}]}`
 	if got := saved(t, d.call(http.MethodPut, catalogueOf2, body)); !slices.Equal(got, []string{"a created []"}) || store.rounds != 3 {
 		t.Errorf("after %d rounds: %v", store.rounds, got)

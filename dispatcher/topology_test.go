@@ -25,7 +25,7 @@ func versioned(t *testing.T, a answer, want float64) {
 func TestATopologyIsReplacedChangedAndShown(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	shown := func(want string) {
 		t.Helper()
 		got := d.call(http.MethodGet, topologyPath, "")
@@ -68,7 +68,7 @@ func TestATopologyIsReplacedChangedAndShown(t *testing.T) {
 
 func TestAChangeOfATopologyIsRefusedAsAWhole(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, testConfig(t), openStore(t), &fakeQueue{})
+	d := startServer(t, testConfig(t), openStore(t), &fakeQueue{})
 	versioned(t, d.call(http.MethodPut, topologyPath, `{"sets":[{"name":"s1","modules":[{"name":"web","hosts":["0:10.0.0.1"]}]}]}`), 1)
 	refused := func(got answer, status int, code, field string) {
 		t.Helper()
@@ -94,7 +94,7 @@ func TestAChangeOfATopologyIsRefusedAsAWhole(t *testing.T) {
 func TestChangesOfATopologyAtTheSameTimeAllCount(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	versioned(t, d.call(http.MethodPut, topologyPath, `{"sets":[{"name":"s1","modules":[{"name":"a"},{"name":"b"},{"name":"c"}]}]}`), 1)
 	var all sync.WaitGroup
 	for _, change := range []string{
@@ -123,7 +123,7 @@ func TestChangesOfATopologyAtTheSameTimeAllCount(t *testing.T) {
 func TestATopologyIsOfThoseWhoMayActForTheBusiness(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	d := openDoor(t, guarded(t), store, &fakeQueue{})
+	d := startServer(t, guarded(t), store, &fakeQueue{})
 	announced(t, store, "0:10.0.0.9", "")
 	const body = `{"set":"s1","module":"web","hosts":[],"sets":[{"name":"s1","modules":[{"name":"web","hosts":["0:10.0.0.1"]}]}]}`
 	for _, c := range []struct {
@@ -156,7 +156,7 @@ func TestATopologyIsOfThoseWhoMayActForTheBusiness(t *testing.T) {
 func TestHostsOfManyModulesAreComparedWithAllAgents(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	d := openDoor(t, testConfig(t), store, &fakeQueue{})
+	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	const many = 2500
 	var lines strings.Builder
 	var live []taskstore.Announcement

@@ -299,7 +299,7 @@ func TestStreamsOutlastTheTimeLimitsOfRequestsAndSayThatTheyAreAlive(t *testing.
 
 // served is a dispatcher that runs.
 type served struct {
-	*door
+	*testServer
 	watches *watches
 	stop    context.CancelFunc
 	ended   <-chan error
@@ -324,7 +324,7 @@ func serveWindow(t *testing.T, cfg Config, store Store, adjust func(*watchTiming
 			t.Error(err)
 		}
 	})
-	return &served{&door{t: t, url: "http://" + (<-bound).String(), store: store}, d.watches, cancel, done}
+	return &served{&testServer{t: t, url: "http://" + (<-bound).String(), store: store}, d.watches, cancel, done}
 }
 
 func TestADispatcherThatStopsEndsItsStreamsInGoodOrder(t *testing.T) {

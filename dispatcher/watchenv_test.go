@@ -132,7 +132,7 @@ func (h *scriptedHints) followers() int {
 
 // window is a dispatcher that is watched through a real HTTP server.
 type window struct {
-	*door
+	*testServer
 	watches       *watches
 	authenticator *auth.Authenticator
 }
@@ -155,7 +155,7 @@ func openWindow(t *testing.T, cfg Config, store Store, adjust func(*watchTiming)
 		server.Close()
 		d.watches.wait()
 	})
-	return &window{door: &door{t: t, url: server.URL, store: store}, watches: d.watches, authenticator: d.authenticator}
+	return &window{testServer: &testServer{t: t, url: server.URL, store: store}, watches: d.watches, authenticator: d.authenticator}
 }
 
 // sseEvent is one event as a client reads it.
@@ -186,7 +186,7 @@ type viewer struct {
 func eventsPath(id procfleet.TaskID) string { return "/v1/tasks/" + string(id) + "/events" }
 
 // view opens a stream, which ends with the test.
-func (d *door) view(id procfleet.TaskID, header ...string) *viewer {
+func (d *testServer) view(id procfleet.TaskID, header ...string) *viewer {
 	d.t.Helper()
 	v, err := d.tryView(id, header)
 	if err != nil {
@@ -199,7 +199,7 @@ func (d *door) view(id procfleet.TaskID, header ...string) *viewer {
 }
 
 // tryView may be used from any goroutine.
-func (d *door) tryView(id procfleet.TaskID, header []string) (*viewer, error) {
+func (d *testServer) tryView(id procfleet.TaskID, header []string) (*viewer, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	d.t.Cleanup(cancel)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url+eventsPath(id), nil)

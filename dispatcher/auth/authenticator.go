@@ -64,45 +64,45 @@ func (g *Authenticator) Enabled() bool { return g.apps != nil }
 // Authenticate authenticates the application that calls, then its user. The
 // peer is the address of an HTTP caller, else the zero address.
 func (g *Authenticator) Authenticate(ctx context.Context, at *dialect.Family, in *dialect.Request, peer netip.Addr) (Caller, error) {
-	said, err := at.Credentials(in)
+	credentials, err := at.Credentials(in)
 	if err != nil {
 		return Caller{}, err
 	}
 	if g.apps == nil {
-		return Caller{Application: said.Application, User: said.User}, nil
+		return Caller{Application: credentials.Application, User: credentials.User}, nil
 	}
-	app, err := g.application(ctx, &said, peer)
+	app, err := g.application(ctx, &credentials, peer)
 	if err != nil {
-		return Caller{}, refusal(&said, err)
+		return Caller{}, refusal(&credentials, err)
 	}
 	who := Caller{Application: app.Code, app: app}
 	switch {
-	case said.FromESB:
-		who.User = said.User
+	case credentials.FromESB:
+		who.User = credentials.User
 	case at.NeedsUser:
-		who.User, err = g.user(ctx, &said, app)
+		who.User, err = g.user(ctx, &credentials, app)
 	}
 	if err != nil {
-		return Caller{}, refusal(&said, err)
+		return Caller{}, refusal(&credentials, err)
 	}
 	return who, nil
 }
 
 // application authenticates the application.
-func (g *Authenticator) application(ctx context.Context, said *dialect.Credentials, peer netip.Addr) (*apps.Application, error) {
+func (g *Authenticator) application(ctx context.Context, credentials *dialect.Credentials, peer netip.Addr) (*apps.Application, error) {
 	switch {
-	case said.Application == "":
+	case credentials.Application == "":
 		return nil, &dialect.Error{Kind: dialect.NoApplication}
-	case said.FromESB && !g.trusts(peer):
+	case credentials.FromESB && !g.trusts(peer):
 		return nil, &dialect.Error{Kind: dialect.NoSecret, Problem: "Bk-App-Code alone counts only from an address of --trusted-esb"}
-	case said.FromESB:
-		return g.apps.Application(said.Application)
-	case said.Signature != nil:
-		return g.signed(said)
-	case said.Secret == "":
+	case credentials.FromESB:
+		return g.apps.Application(credentials.Application)
+	case credentials.Signature != nil:
+		return g.signed(credentials)
+	case credentials.Secret == "":
 		return nil, &dialect.Error{Kind: dialect.NoSecret}
 	}
-	return g.apps.Verify(ctx, said.Application, said.Secret)
+	return g.apps.Verify(ctx, credentials.Application, credentials.Secret)
 }
 
 func (g *Authenticator) trusts(peer netip.Addr) bool {
@@ -117,8 +117,8 @@ const retryBusy = 2 * time.Second
 const signatureAge = 300 * time.Second
 
 // signed verifies a signature and its age.
-func (g *Authenticator) signed(said *dialect.Credentials) (*apps.Application, error) {
-	s := said.Signature
+func (g *Authenticator) signed(credentials *dialect.Credentials) (*apps.Application, error) {
+	s := credentials.Signature
 	problem := s.Ambiguous
 	nonce, err := strconv.ParseInt(s.Nonce, 10, 64)
 	if problem == "" && (err != nil || nonce <= 0) {
@@ -138,7 +138,7 @@ func (g *Authenticator) signed(said *dialect.Credentials) (*apps.Application, er
 	if problem != "" {
 		return nil, &dialect.Error{Kind: dialect.BadSignature, Problem: problem}
 	}
-	app, err := g.apps.VerifySignature(said.Application, s.Text, s.Value)
+	app, err := g.apps.VerifySignature(credentials.Application, s.Text, s.Value)
 	if err == nil && !g.signatures.first(sha256.Sum256([]byte(app.Code+s.Text)), g.now()) {
 		return nil, &dialect.Error{Kind: dialect.BadSignature, Problem: "this request was made before; sign each with a bk_nonce of its own"}
 	}
@@ -147,12 +147,12 @@ func (g *Authenticator) signed(said *dialect.Credentials) (*apps.Application, er
 
 // user authenticates the user for whom an application calls. A name without a
 // token is accepted from applications with skip_user_auth.
-func (g *Authenticator) user(ctx context.Context, said *dialect.Credentials, app *apps.Application) (string, error) {
+func (g *Authenticator) user(ctx context.Context, credentials *dialect.Credentials, app *apps.Application) (string, error) {
 	switch {
-	case said.Token != "" && g.login == nil:
+	case credentials.Token != "" && g.login == nil:
 		return "", &dialect.Error{Kind: dialect.BadToken, Problem: "no bk_token counts here, since no login server is known (--login-url)"}
-	case said.Token != "":
-		user, err := g.login.user(ctx, said.Token)
+	case credentials.Token != "":
+		user, err := g.login.user(ctx, credentials.Token)
 		switch {
 		case err == nil, ctx.Err() != nil:
 			return user, err
@@ -162,24 +162,24 @@ func (g *Authenticator) user(ctx context.Context, said *dialect.Credentials, app
 			return "", &dialect.Error{Kind: dialect.BadToken}
 		}
 		return "", &dialect.Error{Kind: dialect.BadToken, Problem: err.Error()}
-	case said.User != "" && app.SkipUserAuth:
-		return said.User, nil
-	case said.User != "":
+	case credentials.User != "" && app.SkipUserAuth:
+		return credentials.User, nil
+	case credentials.User != "":
 		return "", &dialect.Error{Kind: dialect.NoUser, Problem: "bk_username alone counts only for applications with skip_user_auth"}
-	case said.AccessToken != "":
+	case credentials.AccessToken != "":
 		return "", &dialect.Error{Kind: dialect.NoUser, Problem: "an access_token cannot be checked here"}
 	}
 	return "", &dialect.Error{Kind: dialect.NoUser}
 }
 
 // refusal converts an error of authentication to a [*dialect.Error].
-func refusal(said *dialect.Credentials, err error) error {
+func refusal(credentials *dialect.Credentials, err error) error {
 	f, ok := errors.AsType[*dialect.Error](err)
 	switch {
 	case ok:
 	case errors.Is(err, apps.ErrUnknown):
 		f = &dialect.Error{Kind: dialect.UnknownApplication}
-	case errors.Is(err, apps.ErrWrong) && said.Signature != nil:
+	case errors.Is(err, apps.ErrWrong) && credentials.Signature != nil:
 		f = &dialect.Error{Kind: dialect.BadSignature}
 	case errors.Is(err, apps.ErrWrong):
 		f = &dialect.Error{Kind: dialect.WrongSecret}
@@ -190,7 +190,7 @@ func refusal(said *dialect.Credentials, err error) error {
 	default:
 		return err
 	}
-	f.Application = said.Application
+	f.Application = credentials.Application
 	return f
 }
 

@@ -45,9 +45,9 @@ type login struct {
 	now    func() time.Time
 	asked  func(outcome string) // called after each request: ok, refused or failed
 
-	mu            sync.Mutex
-	users, nobody map[tokenKey]*loggedIn // nobody: invalid tokens
-	asking        map[tokenKey]*loggedIn
+	mu              sync.Mutex
+	users, rejected map[tokenKey]*loggedIn // rejected: invalid tokens
+	asking          map[tokenKey]*loggedIn
 }
 
 // tokenKey is a token's digest, so that the cache holds no credentials.
@@ -73,7 +73,7 @@ func newLogin(server string, files *tlsfiles.Client) *login {
 			// A redirect to the login page is not followed.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		users: map[tokenKey]*loggedIn{}, nobody: map[tokenKey]*loggedIn{}, asking: map[tokenKey]*loggedIn{},
+		users: map[tokenKey]*loggedIn{}, rejected: map[tokenKey]*loggedIn{}, asking: map[tokenKey]*loggedIn{},
 	}
 }
 
@@ -100,7 +100,7 @@ func (l *login) ask(key tokenKey, token string) *loggedIn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
-	for _, kept := range []map[tokenKey]*loggedIn{l.users, l.nobody} {
+	for _, kept := range []map[tokenKey]*loggedIn{l.users, l.rejected} {
 		if known := kept[key]; known != nil {
 			if now.Before(known.till) {
 				return known
@@ -126,7 +126,7 @@ func (l *login) query(key tokenKey, token string, asked *loggedIn) {
 	<-l.calls
 	kept, till, outcome := l.users, loginKept, "ok"
 	if asked.err != nil {
-		kept, till, outcome = l.nobody, loginRefusedKept, "failed"
+		kept, till, outcome = l.rejected, loginRefusedKept, "failed"
 	}
 	if errors.Is(asked.err, errBadToken) {
 		outcome = "refused"
@@ -163,24 +163,24 @@ func (l *login) fetch(token string) (string, error) {
 		return "", fmt.Errorf("the login server cannot be asked: %w", err)
 	}
 	defer response.Body.Close()
-	var said struct {
+	var body struct {
 		Result bool `json:"result"`
 		Data   struct {
 			BkUsername string `json:"bk_username"`
 			Username   string `json:"username"`
 		} `json:"data"`
 	}
-	if err := json.NewDecoder(io.LimitReader(response.Body, maxLogin)).Decode(&said); err != nil && !said.Result {
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxLogin)).Decode(&body); err != nil && !body.Result {
 		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 			return "", errBadToken // its data is no object when there is no user
 		}
 		return "", fmt.Errorf("the login server answered %s, and no JSON object", response.Status)
 	}
-	user := said.Data.BkUsername
+	user := body.Data.BkUsername
 	if user == "" {
-		user = said.Data.Username
+		user = body.Data.Username
 	}
-	if !said.Result || user == "" {
+	if !body.Result || user == "" {
 		return "", errBadToken
 	}
 	return user, nil

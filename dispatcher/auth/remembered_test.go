@@ -92,14 +92,14 @@ func TestWhatIsRememberedOfTokensEndsAndHasBounds(t *testing.T) {
 	}
 	l.mu.Lock()
 	for i := range loginEntries {
-		l.nobody[tokenKey{byte(i), byte(i >> 8)}] = &loggedIn{}
+		l.rejected[tokenKey{byte(i), byte(i >> 8)}] = &loggedIn{}
 		l.users[tokenKey{byte(i), byte(i >> 8)}] = &loggedIn{}
 	}
 	l.mu.Unlock()
 	ask("tok-new")
 	ask("bad-new")
-	if len(l.users) > loginEntries || len(l.nobody) > loginEntries {
-		t.Errorf("%d and %d tokens are remembered", len(l.users), len(l.nobody))
+	if len(l.users) > loginEntries || len(l.rejected) > loginEntries {
+		t.Errorf("%d and %d tokens are remembered", len(l.users), len(l.rejected))
 	}
 }
 
