@@ -60,7 +60,7 @@ func TestFreezesAndEventsAreForThoseWhoMay(t *testing.T) {
 	}
 }
 
-// Who reads a business's catalogue, or changes it, acts for that business.
+// Who reads a business's catalog, or changes it, acts for that business.
 func TestTheCatalogueIsForThoseWhoMay(t *testing.T) {
 	t.Parallel()
 	d := startServer(t, guarded(t), openStore(t), &fakeQueue{})

@@ -24,8 +24,8 @@ type endpoint struct {
 func endpoints() []endpoint {
 	return []endpoint{
 		writes("", (*exchange).decodeSubmission, (*exchange).authorizeSubmission, (*exchange).accept),
-		writes(apps.Reading, decodeOutcomes, (*exchange).readableTask, (*exchange).outcomes),
-		writes(apps.Reading, decodeWatch, (*exchange).joinWatch, (*exchange).watch),
+		writes(apps.Reading, (*exchange).decodeOutcomes, (*exchange).readableTask, (*exchange).outcomes),
+		writes(apps.Reading, (*exchange).decodeWatch, (*exchange).joinWatch, (*exchange).watch),
 		replies(apps.Reading, (*exchange).readableTask, (*exchange).showTask),
 		replies(apps.Reading, (*exchange).visibleTasks, (*exchange).listTasks),
 		replies(apps.Reading, (*exchange).readableResults, (*exchange).listResults),
@@ -45,8 +45,8 @@ func endpoints() []endpoint {
 		replies(apps.Catalogue, inBusiness, (*exchange).editTemplates),
 		replies(apps.Catalogue, inBusiness, (*exchange).saveTemplates),
 		replies(apps.Catalogue, inBusiness, (*exchange).deleteTemplate),
-		writes(apps.Reading, decodeShowTemplate, inBusiness, (*exchange).showTemplate),
-		writes(apps.Reading, decodeSearchTemplates, inBusiness, (*exchange).searchTemplates),
+		writes(apps.Reading, (*exchange).decodeShowTemplate, inBusiness, (*exchange).showTemplate),
+		writes(apps.Reading, (*exchange).decodeSearchTemplates, inBusiness, (*exchange).searchTemplates),
 		replies(apps.Reading, inBusiness, (*exchange).showModules),
 		replies(apps.Reading, inBusiness, (*exchange).showDrift),
 		replies(apps.Catalogue, inBusiness, (*exchange).setTopology),
@@ -120,7 +120,7 @@ func endpointsByKind(all []endpoint) (map[reflect.Type]endpoint, error) {
 }
 
 // inEveryBusiness authorizes a call that belongs to no business.
-func inEveryBusiness[Q any](e *exchange, _ context.Context, _ *Q) (business string, err error) {
+func inEveryBusiness[Q any](e *exchange, _ context.Context, _ *Q) (business string, err error) { //nolint:revive // the receiver is first, as in a method expression
 	return "", e.who.May("", e.call.action)
 }
 
@@ -128,7 +128,7 @@ func inEveryBusiness[Q any](e *exchange, _ context.Context, _ *Q) (business stri
 func inBusiness[Q any, P interface {
 	*Q
 	InBusiness() string
-}](e *exchange, _ context.Context, q *Q) (business string, err error) {
+}](e *exchange, _ context.Context, q *Q) (business string, err error) { //nolint:revive // the receiver is first, as in a method expression
 	business = P(q).InBusiness()
 	return business, e.who.May(business, e.call.action)
 }
@@ -137,7 +137,7 @@ func inBusiness[Q any, P interface {
 func onTargets[Q any, P interface {
 	*Q
 	OnTargets() (business string, targets []procfleet.Target)
-}](e *exchange, ctx context.Context, q *Q) (*targetHosts, error) {
+}](e *exchange, ctx context.Context, q *Q) (*targetHosts, error) { //nolint:revive // the receiver is first, as in a method expression
 	business, targets := P(q).OnTargets()
 	return e.authorizeAndResolve(ctx, business, targets)
 }

@@ -46,7 +46,7 @@ type expander struct {
 	business  string
 	label     func(procfleet.Host) string // see terms
 	known     registrations               // for members that operations omit
-	catalogue *selector                   // nil before the first selection
+	selector  *selector                   // nil before the first selection
 	items     int                         // so far
 }
 
@@ -75,14 +75,14 @@ func (x *expander) expand(ctx context.Context, o procfleet.Operation, field stri
 }
 
 func (x *expander) selected(ctx context.Context, o *procfleet.Operation, field string) (expansion, error) {
-	if x.catalogue == nil {
-		catalogue, err := newSelector(ctx, x.submitter.store, x.business)
+	if x.selector == nil {
+		selector, err := newSelector(ctx, x.submitter.store, x.business)
 		if err != nil {
 			return expansion{}, err
 		}
-		x.catalogue = catalogue
+		x.selector = selector
 	}
-	found, err := x.catalogue.choose(ctx, o.Action, o.Selection, x.count)
+	found, err := x.selector.choose(ctx, o.Action, o.Selection, x.count)
 	if err != nil {
 		return expansion{}, err
 	}

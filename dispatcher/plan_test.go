@@ -47,7 +47,7 @@ func rows(p v1.Plan) []string {
 func TestAPlanShowsWhatWouldBeDoneHostByHostAndDoesNothing(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	ids := shopCatalogue(t, store)
+	ids := shopCatalog(t, store)
 	announced(t, store, "0:10.0.0.1", "a-1")
 	announced(t, store, "0:10.0.0.3", "a-3")
 	queue := &fakeQueue{}
@@ -86,7 +86,7 @@ func TestAPlanShowsWhatWouldBeDoneHostByHostAndDoesNothing(t *testing.T) {
 func TestAPlanIsWhatIsDone(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	shopCatalogue(t, store)
+	shopCatalog(t, store)
 	registered(t, store, commanded("web", "a"), "0:10.0.0.1", "0:10.0.0.2")
 	registered(t, store, commanded("web", "b"), "0:10.0.0.3")
 	announced(t, store, "0:10.0.0.9", "a-9")
@@ -129,7 +129,7 @@ func TestAPlanIsWhatIsDone(t *testing.T) {
 func TestAPlanSaysWhyASubmissionWouldBeRefused(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	ids := shopCatalogue(t, store)
+	ids := shopCatalog(t, store)
 	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	for name, c := range map[string]struct {
 		body          string
@@ -168,7 +168,7 @@ func TestAPlanSaysWhyASubmissionWouldBeRefused(t *testing.T) {
 func TestAPlanIsAskedForInNoOtherWayThanTrue(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	shopCatalogue(t, store)
+	shopCatalog(t, store)
 	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	for query, want := range map[string]int{
 		"plan=true": 200, "plan=1": 200, "plan=false": 201, "plan=0": 201, "plan=": 400, "plan": 400, "plan=yes": 400, "plan=true&plan=false": 400, "x=y": 201,

@@ -19,10 +19,10 @@ import (
 	"github.com/procfleet/procfleet/taskstore/boltstore"
 )
 
-// biz2 is the business of the tests' catalogue.
+// biz2 is the business of the tests' catalog.
 var biz2 = catalog.Business{Account: catalog.DefaultAccount, ID: 2}
 
-// defined puts a process into a catalogue, with all it needs to be started,
+// defined puts a process into a catalog, with all it needs to be started,
 // changed by set, and returns its id.
 func defined(t *testing.T, store catalog.Templates, b catalog.Business, name string, set map[catalog.Attribute]catalog.Value, modules ...string) int64 {
 	t.Helper()
@@ -55,8 +55,8 @@ func shopTopology(t *testing.T) catalog.Topology {
 	}}
 }
 
-// shopCatalogue fills a store, and returns the ids of its processes by name.
-func shopCatalogue(t *testing.T, store *boltstore.Store) map[string]int64 {
+// shopCatalog fills a store, and returns the ids of its processes by name.
+func shopCatalog(t *testing.T, store *boltstore.Store) map[string]int64 {
 	t.Helper()
 	if _, err := store.SetTopology(t.Context(), biz2, shopTopology(t)); err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func idOf(a answer) procfleet.TaskID {
 func TestASelectionIsEveryHostOfTheModulesOfItsProcesses(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	ids := shopCatalogue(t, store)
+	ids := shopCatalog(t, store)
 	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	one, two, three, four := "0:10.0.0.1", "0:10.0.0.2", "0:10.0.0.3", "3:10.0.0.4"
 	on := func(action, name string, hosts ...string) (items []string) {
@@ -161,7 +161,7 @@ func TestASelectionIsEveryHostOfTheModulesOfItsProcesses(t *testing.T) {
 func TestASelectionThatCannotBeDoneIsRefusedWithTheReason(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	ids := shopCatalogue(t, store)
+	ids := shopCatalog(t, store)
 	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	id := func(format string, names ...string) string {
 		all := make([]any, len(names))
@@ -214,7 +214,7 @@ func TestWithoutATopologyTheCallerIsToldSo(t *testing.T) {
 func TestABusinessOfAnotherAccountIsOneOfItsOwn(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	shopCatalogue(t, store)
+	shopCatalog(t, store)
 	acme := catalog.Business{Account: "acme", ID: 2}
 	if _, err := store.SetTopology(t.Context(), acme, catalog.Topology{Version: -1, Sets: []catalog.Set{{Name: "s1", Modules: []catalog.Module{module(t, "web", "0:10.0.0.77")}}}}); err != nil {
 		t.Fatal(err)
@@ -237,7 +237,7 @@ func TestABusinessOfAnotherAccountIsOneOfItsOwn(t *testing.T) {
 func TestASelectedStartRegistersWhatTheCatalogueSays(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	ids := shopCatalogue(t, store)
+	ids := shopCatalog(t, store)
 	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	if a := d.call(http.MethodPost, nativePath, selecting("start", `{"name":"nginx","sets":["s2"]}`)); a.status != http.StatusCreated {
 		t.Fatalf("%d %s", a.status, a.text)
@@ -258,11 +258,11 @@ func TestASelectedStartRegistersWhatTheCatalogueSays(t *testing.T) {
 }
 
 // What is stored with the task is what was selected at acceptance: neither a
-// later catalogue nor a repeat changes it.
+// later catalog nor a repeat changes it.
 func TestARepeatOfASelectionIsTheSameTaskWhateverTheCatalogueIsByNow(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	ids := shopCatalogue(t, store)
+	ids := shopCatalog(t, store)
 	d := startServer(t, testConfig(t), store, &fakeQueue{})
 	body := selecting("stop", `{"name":"nginx"}`)
 	post := func(body string) answer { return d.call(http.MethodPost, nativePath, body, "Idempotency-Key", "k") }
@@ -311,7 +311,7 @@ func TestARepeatOfASelectionIsTheSameTaskWhateverTheCatalogueIsByNow(t *testing.
 func TestASelectionIsNeverLargerThanARequestMayBe(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	shopCatalogue(t, store)
+	shopCatalog(t, store)
 	cfg := testConfig(t)
 	cfg.Limits.Items = 3
 	d := startServer(t, cfg, store, &fakeQueue{})
@@ -337,15 +337,15 @@ func TestASelectionIsNeverLargerThanARequestMayBe(t *testing.T) {
 	}
 }
 
-// pagedCatalogue changes between the pages that are read of it, and as the
+// pagedCatalog changes between the pages that are read of it, and as the
 // first is read, which lacks its last process.
-type pagedCatalogue struct {
+type pagedCatalog struct {
 	Store
 	pages   int
 	between func()
 }
 
-func (s *pagedCatalogue) SearchTemplates(ctx context.Context, b catalog.Business, q catalog.Search) ([]catalog.Template, int, error) {
+func (s *pagedCatalog) SearchTemplates(ctx context.Context, b catalog.Business, q catalog.Search) ([]catalog.Template, int, error) {
 	if s.pages++; s.pages == 2 {
 		s.between()
 	}
@@ -378,7 +378,7 @@ func TestAPatternMissesNothingWhileTheCatalogueChanges(t *testing.T) {
 			ids = append(ids, done[i].ID)
 		}
 	}
-	paged := &pagedCatalogue{Store: store, between: func() {
+	paged := &pagedCatalog{Store: store, between: func() {
 		gone := catalog.Edit{ID: ids[0], Unbind: []string{"db"}}
 		if _, err := store.EditTemplates(t.Context(), biz2, []catalog.Edit{gone}); err != nil {
 			t.Error(err)
@@ -409,20 +409,20 @@ func TestEveryMatchOfAPatternContainsItsLiteralPart(t *testing.T) {
 	}
 }
 
-// lostCatalogue is a store whose catalogue cannot be read.
-type lostCatalogue struct {
+// lostCatalog is a store whose catalog cannot be read.
+type lostCatalog struct {
 	Store
 	search, topology error
 }
 
-func (s *lostCatalogue) SearchTemplates(ctx context.Context, b catalog.Business, q catalog.Search) ([]catalog.Template, int, error) {
+func (s *lostCatalog) SearchTemplates(ctx context.Context, b catalog.Business, q catalog.Search) ([]catalog.Template, int, error) {
 	if s.search != nil {
 		return nil, 0, s.search
 	}
 	return s.Store.SearchTemplates(ctx, b, q)
 }
 
-func (s *lostCatalogue) Topology(ctx context.Context, b catalog.Business) (*catalog.Topology, error) {
+func (s *lostCatalog) Topology(ctx context.Context, b catalog.Business) (*catalog.Topology, error) {
 	if s.topology != nil {
 		return nil, s.topology
 	}
@@ -432,9 +432,9 @@ func (s *lostCatalogue) Topology(ctx context.Context, b catalog.Business) (*cata
 func TestACatalogueThatIsAwayAcceptsNothing(t *testing.T) {
 	t.Parallel()
 	away := fmt.Errorf("test: %w", taskstore.ErrUnavailable)
-	for name, broken := range map[string]*lostCatalogue{"search": {search: away}, "topology": {topology: away}} {
+	for name, broken := range map[string]*lostCatalog{"search": {search: away}, "topology": {topology: away}} {
 		store := openStore(t)
-		shopCatalogue(t, store)
+		shopCatalog(t, store)
 		broken.Store = store
 		d := startServer(t, testConfig(t), broken, &fakeQueue{})
 		for _, path := range []string{nativePath, nativePath + "?plan=true"} {
@@ -452,7 +452,7 @@ func TestACatalogueThatIsAwayAcceptsNothing(t *testing.T) {
 func TestALimitedApplicationSelectsOnlyInItsBusinesses(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	shopCatalogue(t, store)
+	shopCatalog(t, store)
 	d := startServer(t, guarded(t), store, &fakeQueue{})
 	for _, c := range []struct {
 		app, business, action string
@@ -478,7 +478,7 @@ func TestALimitedApplicationSelectsOnlyInItsBusinesses(t *testing.T) {
 func TestASelectionIsPublishedOverNATSAsWell(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	shopCatalogue(t, store)
+	shopCatalog(t, store)
 	p := produce(t, testConfig(t), store)
 	reply := p.ask(selecting("stop", `{"name":"nginx"}`))
 	var id string

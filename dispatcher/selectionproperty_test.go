@@ -16,7 +16,7 @@ import (
 	"github.com/procfleet/procfleet/dispatcher/dialect"
 )
 
-// drawn is a catalogue, a topology and a selection, small enough that names
+// drawn is a catalog, a topology and a selection, small enough that names
 // meet.
 type drawn struct {
 	modules  map[string][]string // process → modules

@@ -65,7 +65,7 @@ func (e *exchange) accept(ctx context.Context, codec dialect.Accept, s *submitte
 	return nil
 }
 
-func decodeOutcomes(_ *exchange, _ context.Context, codec dialect.Outcomes, in *dialect.Request) (procfleet.TaskID, error) {
+func (*exchange) decodeOutcomes(_ context.Context, codec dialect.Outcomes, in *dialect.Request) (procfleet.TaskID, error) {
 	return codec.Decode(in)
 }
 

@@ -46,13 +46,13 @@ func (e *exchange) noteEdits(q *dialect.TemplateEdits, done []catalog.Edited) {
 		bound += len(done[i].Bound)
 		unbound += len(done[i].Unbound)
 	}
-	e.noteCatalogue(q.Business).WithFields(logrus.Fields{
+	e.catalogLog(q.Business).WithFields(logrus.Fields{
 		"processes": ids, "bound": bound, "unbound": unbound,
 	}).Info("catalog changed")
 }
 
-// noteCatalogue returns the log for a change in a business's catalog.
-func (e *exchange) noteCatalogue(b catalog.Business) logrus.FieldLogger {
+// catalogLog returns the log for a change in a business's catalog.
+func (e *exchange) catalogLog(b catalog.Business) logrus.FieldLogger {
 	return e.log().WithFields(logrus.Fields{"application": e.who.Application, "user": e.who.User, "business": b.Namespace()})
 }
 
@@ -77,11 +77,11 @@ func (e *exchange) deleteTemplate(ctx context.Context, q *dialect.TemplateQuery,
 	if err != nil {
 		return false, fmt.Errorf("delete process %d of business %s: %w", q.ID, business, err)
 	}
-	e.noteCatalogue(q.Business).WithFields(logrus.Fields{"process": q.ID, "existed": existed}).Info("process deleted from the catalog")
+	e.catalogLog(q.Business).WithFields(logrus.Fields{"process": q.ID, "existed": existed}).Info("process deleted from the catalog")
 	return existed, nil
 }
 
-func decodeShowTemplate(_ *exchange, _ context.Context, codec dialect.ShowTemplate, in *dialect.Request) (dialect.TemplateQuery, error) {
+func (*exchange) decodeShowTemplate(_ context.Context, codec dialect.ShowTemplate, in *dialect.Request) (dialect.TemplateQuery, error) {
 	return codec.Decode(in)
 }
 
@@ -107,7 +107,7 @@ func (a *api) template(ctx context.Context, b catalog.Business, id int64) (*cata
 	return found[0], nil
 }
 
-func decodeSearchTemplates(_ *exchange, _ context.Context, codec dialect.SearchTemplates, in *dialect.Request) (dialect.TemplateSearch, error) {
+func (*exchange) decodeSearchTemplates(_ context.Context, codec dialect.SearchTemplates, in *dialect.Request) (dialect.TemplateSearch, error) {
 	return codec.Decode(in)
 }
 

@@ -144,7 +144,7 @@ func TestTheCMDBsHeadersAreNeeded(t *testing.T) {
 	}
 }
 
-// emptyHanded is a store that cannot be asked about the catalogue.
+// emptyHanded is a store that cannot be asked about the catalog.
 type emptyHanded struct {
 	Store
 	err error

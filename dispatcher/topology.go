@@ -82,7 +82,7 @@ func (e *exchange) changeTopology(ctx context.Context, b catalog.Business, want 
 }
 
 func (e *exchange) topologyChanged(b catalog.Business, version int64) {
-	e.noteCatalogue(b).WithField("version", version).Info("topology changed")
+	e.catalogLog(b).WithField("version", version).Info("topology changed")
 }
 
 func (e *exchange) showTopology(ctx context.Context, q *dialect.TopologyQuery, business string) (dialect.TopologyShown, error) {

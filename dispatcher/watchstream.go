@@ -28,7 +28,7 @@ type watchRequest struct {
 	encode encodeTask
 }
 
-func decodeWatch(_ *exchange, _ context.Context, codec dialect.Watch, in *dialect.Request) (watchRequest, error) {
+func (*exchange) decodeWatch(_ context.Context, codec dialect.Watch, in *dialect.Request) (watchRequest, error) {
 	wanted, err := codec.Decode(in)
 	return watchRequest{wanted, codec.Encode}, err
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// cmdb is the process API of the legacy BlueKing CMDB: the catalogue of the
+// cmdb is the process API of the legacy BlueKing CMDB: the catalog of the
 // processes that a business defines and binds to modules. Its codes and
 // attributes are those of release 3.2.2.
 func cmdb() Dialect {

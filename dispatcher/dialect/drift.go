@@ -25,7 +25,7 @@ type DriftQuery struct {
 // Drift is the difference between the wanted and the actual state of a process.
 type Drift struct {
 	ID      int64                 `json:"id"`
-	Process procfleet.ProcessSpec `json:"process"` // as the catalogue has it
+	Process procfleet.ProcessSpec `json:"process"` // as the catalog has it
 	Total   int                   `json:"total"`   // of hosts that are counted
 	Counts  map[v1.DriftState]int `json:"counts"`
 	Modules []ModuleDrift         `json:"modules"` // by name, those of one name in the order of the topology

@@ -26,7 +26,7 @@ const (
 	InvalidField
 	// TooLarge: the body or the number of items is over the limit.
 	TooLarge
-	// NotFound: there is no such task, or no such process in the catalogue.
+	// NotFound: there is no such task, or no such process in the catalog.
 	NotFound
 	// Conflict: the idempotency key was used for another request, or the name is used
 	// by another process.

@@ -45,14 +45,14 @@ const (
 //	frozen.json    what came of freezing or lifting
 //	freezes.json   what is frozen
 //	events.json    what agents told
-//	edited.json    what became of the edits of processes in the catalogue
+//	edited.json    what became of the edits of processes in the catalog
 //	existed.json   whether the process that is deleted was there
-//	template.json  the process of the catalogue, null for none
+//	template.json  the process of the catalog, null for none
 //	plan.json      what would be done, for requests that are only planned
 //	topology.json  a topology, or the version that one has now
-//	templates.json a page of the catalogue, and its total
+//	templates.json a page of the catalog, and its total
 //	saved.json     what became of processes that were saved by name
-//	drift.json     how a process of the catalogue stands on hosts
+//	drift.json     how a process of the catalog stands on hosts
 //
 // A target in these is taken from the question where it is left out.
 //

@@ -38,7 +38,7 @@ func native() Dialect {
 			{Name: "native.freeze", Paths: []string{"/v1/freezes"}, Methods: put, Endpoint: Freeze{decodeNativeFreeze, nativeFrozen}},
 			{Name: "native.lift", Paths: []string{"/v1/freezes"}, Methods: remove, Endpoint: Freeze{decodeNativeLift, nativeLifted}},
 			{Name: "native.freezes", Paths: []string{"/v1/freezes"}, Methods: get, Endpoint: ListFreezes{decodeFreezePage, nativeFreezes}},
-			{Name: "native.catalogue", Paths: []string{"/v1/catalogue/{biz}"}, Methods: get, Endpoint: SearchTemplates{Decode: decodeCatalogueSearch, Encode: nativeTemplates}},
+			{Name: "native.catalogue", Paths: []string{"/v1/catalogue/{biz}"}, Methods: get, Endpoint: SearchTemplates{Decode: decodeCatalogSearch, Encode: nativeTemplates}},
 			{Name: "native.save_catalogue", Paths: []string{"/v1/catalogue/{biz}"}, Methods: put, Endpoint: SaveTemplates{decodeNamedTemplates, nativeTemplatesSaved}},
 			{Name: "native.drift", Paths: []string{"/v1/processes/{biz}/{id}/status"}, Methods: get, Endpoint: ShowDrift{decodeDriftQuery, nativeDrift}},
 			{Name: "native.host_events", Paths: []string{"/v1/events"}, Methods: get, Endpoint: ListEvents{decodeEventPage, nativeEvents}},

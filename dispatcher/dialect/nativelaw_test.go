@@ -51,7 +51,7 @@ func TestTheNativeFormCanSayWhatEveryDialectSays(t *testing.T) {
 	}
 }
 
-// catalogued reports whether a call is about the catalogue of a business, which
+// catalogued reports whether a call is about the catalog of a business, which
 // the native API reads and saves in another way, by names.
 func catalogued(endpoint Endpoint) bool {
 	switch endpoint.(type) {

@@ -154,9 +154,8 @@ func extendAck(s *bus.Submission) (stop func()) {
 // pause waits for d, a quarter more or less so that dispatchers do not retry in
 // step, or until ctx ends: then it is false.
 func pause(ctx context.Context, d time.Duration) bool {
-	d += time.Duration((rand.Float64() - 0.5) * 0.5 * float64(d))
 	select {
-	case <-time.After(d):
+	case <-time.After(d + time.Duration((rand.Float64()-0.5)*0.5*float64(d))):
 		return true
 	case <-ctx.Done():
 		return false

@@ -33,9 +33,9 @@ func nativeBusiness(r *Request) (catalog.Business, error) {
 	return b, nil
 }
 
-// decodeCatalogueSearch searches for processes by name: the parameter name is a
+// decodeCatalogSearch searches for processes by name: the parameter name is a
 // part of the name, or with exact the whole name.
-func decodeCatalogueSearch(r *Request) (TemplateSearch, error) {
+func decodeCatalogSearch(r *Request) (TemplateSearch, error) {
 	b, err := nativeBusiness(r)
 	if err != nil {
 		return TemplateSearch{}, err
