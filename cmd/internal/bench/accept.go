@@ -14,23 +14,23 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/simulate"
 )
 
-// Accept measures the time from POST to id.
+// Accept measures the time from POST to the task id.
 type Accept struct {
 	Config
 	Hosts   []int // numbers of hosts
-	Samples int   // tasks on one host; bigger ones are measured Runs times
+	Samples int   // tasks on one host; bigger tasks are measured Runs times
 }
 
-// Validate reports everything that is wrong.
+// Validate reports all invalid settings.
 func (a Accept) Validate() error {
 	return errors.Join(a.Config.Validate(), atLeast("--samples", a.Samples, 1), checkSizes("--hosts", a.Hosts))
 }
 
-// checkSizes reports sizes of tasks that cannot be.
+// checkSizes reports invalid task sizes.
 func checkSizes(flag string, sizes []int) error {
 	var errs []error
 	if len(sizes) == 0 {
-		errs = append(errs, fmt.Errorf("%s: no number", flag))
+		errs = append(errs, fmt.Errorf("%s: a number is required", flag))
 	}
 	for _, n := range sizes {
 		if n < 1 || n > simulate.MaxAgents {
@@ -48,8 +48,8 @@ type acceptCase struct {
 	samples int
 }
 
-// body of the i-th submission. A start is of a process that is not registered
-// yet, so that accepting it registers it.
+// body returns the i-th submission. Each start has a new process, so that the
+// dispatcher registers it at acceptance.
 func (c acceptCase) body(i int) []byte {
 	name := sample
 	if c.action.Registers() {
@@ -71,7 +71,7 @@ type accepted struct {
 	took         time.Duration
 }
 
-// Run measures.
+// Run runs the benchmark.
 func (a Accept) Run(ctx context.Context) (Report, error) {
 	var report Report
 	err := inLab(ctx, a.Config, func(l *lab) error {
@@ -116,8 +116,8 @@ func (a Accept) cases() (cases []acceptCase) {
 	return cases
 }
 
-// measure alternates between the floor and the system, which is idle again
-// before the next submission.
+// measure alternates between the floor and the system, which is idle before each
+// submission.
 func (a Accept) measure(ctx context.Context, system *system, bare *bare, c acceptCase) ([]accepted, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -141,14 +141,14 @@ func (a Accept) measure(ctx context.Context, system *system, bare *bare, c accep
 			return nil, err
 		}
 	}
-	return samples[1:], nil // the first met cold connections
+	return samples[1:], nil // the first sample used new connections
 }
 
-// chunkItems is how many hosts one queued message stands for.
+// chunkItems is the number of hosts per queued message.
 const chunkItems = 256
 
-// accept is what an acceptance cannot do without: the request written to
-// Redis, and one acknowledged publish per chunk, all of them at once.
+// accept measures the floor of an acceptance: the request written to Redis, and one
+// acknowledged publish per chunk, concurrently.
 func (b *bare) accept(ctx context.Context, body []byte, hosts int, s *accepted) error {
 	chunks := (hosts + chunkItems - 1) / chunkItems
 	begun := time.Now()

@@ -1,7 +1,6 @@
-// Package bench measures the system against the floor that the same machine's
-// NATS and Redis set for what it cannot do without, in the same run. The
-// roles, the servers and the simulated agents are processes of their own, as
-// in production.
+// Package bench measures the system and, in the same run, the floor: the calls to
+// NATS and Redis that it cannot avoid, without procfleet. Roles, servers and
+// simulated agents are separate processes, as in production.
 package bench
 
 import (
@@ -23,27 +22,26 @@ import (
 	"github.com/procfleet/procfleet/internal/tlsfiles"
 )
 
-// Config is what every benchmark needs to know; Log is required.
+// Config has the settings that all benchmarks share; Log is required.
 type Config struct {
 	// NATS and Redis are URLs; with Start both are started instead.
 	NATS, Redis string
 	Start       bool
-	Secure      Secure // what is on in what is started
-	// Procfleet is the program of the roles; "" is the procfleet in the folder of
-	// this program.
+	Secure      Secure // security of the started servers
+	// Procfleet is the program of the roles; "" is the procfleet beside this program.
 	Procfleet string
-	// NATSTLS, RedisTLS and the files of NATSCreds and FleetKey are for servers
-	// that were not started here.
+	// NATSTLS, RedisTLS and the files of NATSCreds and FleetKey are for servers that
+	// the benchmark does not start.
 	NATSTLS, RedisTLS   tlsflags.Client
 	NATSCreds, FleetKey string
-	Runs                int // of which medians are shown; at least 1
+	Runs                int // tables show medians; at least 1
 	Log                 logrus.FieldLogger
 }
 
 // Common returns the Config that is embedded in a benchmark.
 func (c *Config) Common() *Config { return c }
 
-// Validate reports everything that is wrong.
+// Validate reports all invalid settings.
 func (c Config) Validate() error {
 	return errors.Join(c.checkSecure(), atLeast("--runs", c.Runs, 1))
 }
@@ -55,8 +53,7 @@ func atLeast(flag string, value, least int) error {
 	return nil
 }
 
-// lab is what a benchmark has open: the processes it started, and
-// connections of its own to the servers.
+// lab holds the processes and connections of a benchmark.
 type lab struct {
 	Config
 	plant *plant
@@ -65,10 +62,10 @@ type lab struct {
 	redis *redis.Client
 
 	natsTLS, redisTLS *tlsfiles.Client
-	natsAuth          string // folder of the authority of the NATS that was started
+	natsAuth          string // directory of the authority of the started NATS
 }
 
-// inLab runs do between opening and closing a lab.
+// inLab opens a lab, runs do, and closes the lab.
 func inLab(ctx context.Context, cfg Config, do func(*lab) error) (err error) {
 	l := &lab{Config: cfg}
 	if l.plant, err = newPlant(cfg.Procfleet); err != nil {
@@ -110,7 +107,7 @@ func (l *lab) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// openNATS connects to NATS alone.
+// openNATS connects to NATS only.
 func (l *lab) openNATS() (err error) {
 	if err := l.readFiles(); err != nil {
 		return err
@@ -134,7 +131,7 @@ func (l *lab) readFiles() (err error) {
 	return err
 }
 
-// connect opens one more connection to NATS.
+// connect opens another connection to NATS.
 func (l *lab) connect() (*nats.Conn, error) {
 	cfg := natsconn.Config{URL: l.NATS, TLS: l.natsTLS, InboxPrefix: natsauth.ServerInbox, Name: "bench", Log: l.Log}
 	if l.NATSCreds != "" {
@@ -153,9 +150,8 @@ func (l *lab) close() error {
 	return l.plant.close()
 }
 
-// together calls do with 0 to n-1, from so many goroutines, each of which
-// tells its number as well. It returns the first error, after which nothing
-// more is begun.
+// together calls do with 0 to n-1 from several goroutines and passes the number of the
+// goroutine. It returns the first error, after which it starts no further call.
 func together(ctx context.Context, n, goroutines int, do func(ctx context.Context, goroutine, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

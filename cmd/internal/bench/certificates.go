@@ -16,9 +16,8 @@ import (
 	"github.com/procfleet/procfleet/internal/tlsfiles"
 )
 
-// makeCertificates makes, in a folder, the certificate of an authority that
-// lasts as long as a benchmark may, and one by it that is everybody's:
-// servers show it on this machine's loopback, and clients to them.
+// makeCertificates creates an authority and one certificate in a directory. All
+// servers on loopback and all clients use this certificate.
 func makeCertificates(dir string) (tlsfiles.Files, error) {
 	files := tlsfiles.Files{CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
 	ca := &x509.Certificate{
@@ -44,8 +43,8 @@ func makeCertificates(dir string) (tlsfiles.Files, error) {
 	return files, writePEM(files.Key, "PRIVATE KEY", der)
 }
 
-// certify writes the certificate of a new key, which it returns, signed with
-// the issuer's; without one by itself.
+// certify writes the certificate of a new key, signed by the issuer or, without one,
+// self-signed, and returns the key.
 func certify(cert, issuer *x509.Certificate, issuerKey *ecdsa.PrivateKey, file string) (*ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -18,15 +18,15 @@ import (
 // embedded NATS and its embedded store. It uses Runs and Log of its Config.
 type Embedded struct {
 	Config
-	Tasks    int // in each run
-	InFlight int // of them at a time, each on a connection of its own
-	Agents   int // over which they are spread
+	Tasks    int // of each run
+	InFlight int // concurrent tasks, each on its own HTTP connection
+	Agents   int // simulated agents
 }
 
-// upName is the process that is all roles at once.
+// upName is the process with all roles.
 const upName = "up"
 
-// Validate reports everything that is wrong.
+// Validate reports all invalid settings.
 func (e Embedded) Validate() error {
 	errs := []error{
 		atLeast("--runs", e.Runs, 1), atLeast("--tasks", e.Tasks, 1), atLeast("--in-flight", e.InFlight, 1), atLeast("--agents", e.Agents, 1),
@@ -44,10 +44,10 @@ type embeddedRun struct {
 	cpu   time.Duration // of `up`
 }
 
-// embeddedFloor is what N status tasks on one host each cannot do without, each
-// part by itself, at the same concurrency.
+// embeddedFloor is the floor of N status tasks on one host each, measured part by
+// part at the same concurrency.
 type embeddedFloor struct {
-	commits time.Duration // N tasks and N results appended to a file, which is synced once for as many as are in flight
+	commits time.Duration // N tasks and N results appended to a file, one sync per InFlight
 	queue   time.Duration // N publishes with a message id, acknowledged
 	pull    time.Duration // N messages pulled in batches and acknowledged
 	request time.Duration // N request/replies
@@ -55,7 +55,7 @@ type embeddedFloor struct {
 
 func (f *embeddedFloor) sum() time.Duration { return f.commits + f.queue + f.pull + f.request }
 
-// Run measures.
+// Run runs the benchmark.
 func (e Embedded) Run(ctx context.Context) (report Report, err error) {
 	l := &lab{Config: e.Config}
 	l.Start = true
@@ -101,7 +101,7 @@ func (e Embedded) measure(ctx context.Context, l *lab) ([]embeddedRun, error) {
 	return runs, nil
 }
 
-// startUp starts `procfleet up` with simulated agents instead of its own.
+// startUp starts `procfleet up` with simulated agents in place of the local one.
 func (e Embedded) startUp(ctx context.Context, l *lab) (*system, error) {
 	ports := make([]string, 2)
 	for i := range ports {
@@ -129,7 +129,7 @@ func (e Embedded) startUp(ctx context.Context, l *lab) (*system, error) {
 	return s, err
 }
 
-// embedded measures the floor of n tasks, so many at a time.
+// embedded measures the floor of n tasks at the given concurrency.
 func (b *bare) embedded(ctx context.Context, n, inFlight int) (f embeddedFloor, err error) {
 	b.round++
 	data := make([]byte, payload)
@@ -177,8 +177,8 @@ func (e Embedded) table(runs []embeddedRun) *Table {
 		Columns: []string{
 			"commits", "publish", "pull + ack", "request/reply", "floor", "tasks", "of floor", "up CPU, µs each",
 		},
-		Notes: []string{"From the first POST to the last \"finished\" event. The floor is the sum of its parts: for each task two values appended to a file that is " +
-			"synced once for as many as are in flight, one JetStream publish with a message id, that message pulled and acknowledged, and one request/reply, which has the result. " +
+		Notes: []string{"From the first POST to the last \"finished\" event. The floor is the sum of its parts: per task two values appended to a file with one sync for all tasks " +
+			"in flight, one JetStream publish with a message id, that message pulled and acknowledged, and one request/reply with the result. " +
 			"Processor time of `up` is with its NATS, its store and all roles."},
 	}
 	of := func(column func(*embeddedRun) time.Duration) float64 {

@@ -14,24 +14,23 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// Fair measures how tasks get on beside one another: big ones that begin at
-// once, single hosts beside them, and those of one cloud area while another
-// one is away.
+// Fair measures concurrent tasks: big tasks that start together, tasks on one host
+// beside them, and tasks in one cloud area while another area is unavailable.
 type Fair struct {
 	Config
-	Tasks   int // big tasks at once
-	Hosts   int // of each
-	Samples int // single tasks whose time is taken
-	Area    int // hosts of the area that is away, and of the tasks beside it
+	Tasks   int // concurrent big tasks
+	Hosts   int // of each task
+	Samples int // measured tasks on one host
+	Area    int // hosts of the unavailable area, and of each task beside it
 }
 
-// Validate reports everything that is wrong.
+// Validate reports all invalid settings.
 func (f Fair) Validate() error {
 	return errors.Join(f.Config.Validate(), atLeast("--tasks", f.Tasks, 2), checkSizes("--hosts", []int{f.Hosts}),
 		atLeast("--samples", f.Samples, 1), checkSizes("--area", []int{f.Area}))
 }
 
-// Run measures.
+// Run runs the benchmark.
 func (f Fair) Run(ctx context.Context) (Report, error) {
 	var report Report
 	err := inLab(ctx, f.Config, func(l *lab) error {
@@ -41,7 +40,7 @@ func (f Fair) Run(ctx context.Context) (Report, error) {
 		}
 		away, err := f.besideAreas(ctx, l)
 		if err != nil {
-			return fmt.Errorf("beside an area that is away: %w", err)
+			return fmt.Errorf("beside an unavailable area: %w", err)
 		}
 		report = l.report(ctx, f.shares(together), f.singles(together), f.areas(away))
 		return nil
@@ -49,14 +48,14 @@ func (f Fair) Run(ctx context.Context) (Report, error) {
 	return report, err
 }
 
-// marks are the parts of a task, in percent, at which the others are looked at.
+// marks are the percentages of progress at which tasks are compared.
 var marks = [...]int{25, 50, 75}
 
-// abreast is what was seen of tasks that began at once.
+// abreast are the measurements of tasks that start together.
 type abreast struct {
-	idle, beside []time.Duration    // of single tasks
-	least        [len(marks)][]int  // items of the slowest task when the first passed a mark, in each run
-	ends         [2][]time.Duration // of the first and of the last task, from the first POST on
+	idle, beside []time.Duration    // of tasks on one host
+	least        [len(marks)][]int  // items of the slowest task when the fastest passed a mark, per run
+	ends         [2][]time.Duration // durations of the first and the last task from the first POST
 }
 
 func (f Fair) abreast(ctx context.Context, l *lab) (*abreast, error) {
@@ -80,7 +79,7 @@ func (f Fair) abreast(ctx context.Context, l *lab) (*abreast, error) {
 	return a, nil
 }
 
-// single takes the time of a task on one host.
+// single measures a task on one host.
 func (f Fair) single(ctx context.Context, s *system, times []time.Duration) ([]time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -92,8 +91,8 @@ func (f Fair) single(ctx context.Context, s *system, times []time.Duration) ([]t
 	return append(times, time.Since(begun)), err
 }
 
-// race lets tasks begin at once, looks at all of them until they are finished,
-// and takes the times of single tasks meanwhile.
+// race starts tasks together, watches them until they are finished, and measures
+// tasks on one host meanwhile.
 func (f Fair) race(ctx context.Context, s *system, a *abreast) error {
 	begun := time.Now()
 	ids, err := f.submitAll(ctx, s)
@@ -138,10 +137,10 @@ func (f Fair) submitAll(ctx context.Context, s *system) ([]procfleet.TaskID, err
 	return ids, err
 }
 
-// watch notes where the slowest task is when the first one passes each mark.
+// watch records the progress of the slowest task when the fastest passes each mark.
 func (f Fair) watch(ctx context.Context, s *system, ids []procfleet.TaskID, begun time.Time, a *abreast) error {
 	const every = 5 * time.Millisecond
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(f.Tasks)*patience) // each gets its share of the machine
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(f.Tasks)*patience) // the tasks share the machine
 	defer cancel()
 	next, first := 0, time.Duration(0)
 	for {
@@ -174,10 +173,10 @@ func (f Fair) watch(ctx context.Context, s *system, ids []procfleet.TaskID, begu
 }
 
 const (
-	shareGoal    = 0.75 // of what the first has, when it is half done
+	shareGoal    = 0.75 // of the progress of the fastest task at 50 %
 	shareGoalAt  = 50
 	awayGoal     = 1.5 // times the time alone
-	awayArea     = 1   // the cloud area that is away
+	awayArea     = 1   // the unavailable cloud area
 	flap         = time.Second
 	awayFleet    = "agents-away"
 	fewestBeside = 3
@@ -215,14 +214,14 @@ func (f Fair) singles(a *abreast) *Table {
 	return t
 }
 
-// besideAway is the time of a task in one area while another one is away.
+// besideAway are the durations of a task while another area is unavailable.
 type besideAway struct {
 	how   string
 	times []time.Duration
 }
 
-// besideAreas takes the times of tasks alone and then beside a task in an area
-// that is away in each way that there is.
+// besideAreas measures tasks alone, and beside a task in an area with each kind of
+// unavailability.
 func (f Fair) besideAreas(ctx context.Context, l *lab) (all []besideAway, err error) {
 	s, err := startSystem(ctx, l, fleet{agents: f.Area})
 	if err != nil {
@@ -231,8 +230,8 @@ func (f Fair) besideAreas(ctx context.Context, l *lab) (all []besideAway, err er
 	defer s.stop()
 	for _, c := range []struct {
 		how   string
-		fleet func(*child, <-chan struct{}) // what the area does meanwhile; nil if it has no agents
-		none  bool                          // there is no such task
+		fleet func(*child, <-chan struct{}) // behavior of the area; nil without agents
+		none  bool                          // without a task in the area
 	}{
 		{how: "nothing", none: true},
 		{how: "an area without agents"},
@@ -269,8 +268,8 @@ func (f Fair) startAway(ctx context.Context, s *system) (*child, error) {
 	return plant.child(awayFleet), nil
 }
 
-// silence stops the agents of an area, which stay connected; flapping does so
-// and lets them go on, again and again. Both let them go on in the end.
+// silence stops the agents of an area by a signal, with open connections; flapping
+// stops and continues them repeatedly. Both continue them at the end.
 func silence(c *child, over <-chan struct{}) {
 	c.pause()
 	<-over
@@ -291,8 +290,8 @@ func flapping(c *child, over <-chan struct{}) {
 	}
 }
 
-// besideArea takes the times of tasks in area 0 while the other area is as it
-// is told to be. Then it lets that area go on, and waits for the end of its task.
+// besideArea measures tasks in area 0 while the other area behaves as given. Then it
+// ends that behavior and waits for the area's task.
 func (f Fair) besideArea(ctx context.Context, s *system, away *child, does func(*child, <-chan struct{}), submit bool) (times []time.Duration, err error) {
 	over := make(chan struct{})
 	var busy sync.WaitGroup
@@ -333,7 +332,7 @@ func (f Fair) areas(all []besideAway) *Table {
 	t := &Table{
 		Title:   fmt.Sprintf("Fairness: a task on %s hosts beside one on as many of another area, ms", thousands(f.Area)),
 		Columns: []string{"beside", "samples", "median", "worst", "ratio", "goal", "met"},
-		Notes: []string{fmt.Sprintf("Without agents: nobody listens. Silent: all agents are stopped and stay connected. Flapping: they are "+
+		Notes: []string{fmt.Sprintf("Without agents: no responders. Silent: all agents are stopped with open connections. Flapping: they are "+
 			"stopped and go on every %v. The task of the other area begins first.", flap)},
 	}
 	alone := slices.Concat(all[0].times, all[len(all)-1].times)

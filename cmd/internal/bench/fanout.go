@@ -16,13 +16,13 @@ import (
 type Fanout struct {
 	Config
 	Hosts       []int // numbers of hosts
-	Connections int   // of the agents to NATS; 0 is the default of simulate
-	// Action is "status", the default, whose results come in the agents'
-	// replies to commands, or "stop", whose results are requests of their own.
+	Connections int   // NATS connections of the agents; 0 is the default of simulate
+	// Action is "status" (default), whose results are in the replies of agents, or
+	// "stop", whose results are separate requests.
 	Action procfleet.Action
 }
 
-// Validate reports everything that is wrong.
+// Validate reports all invalid settings.
 func (f Fanout) Validate() error {
 	return errors.Join(f.Config.Validate(), atLeast("--connections", f.Connections, 0), checkSizes("--hosts", f.Hosts), f.checkAction())
 }
@@ -45,14 +45,14 @@ type fanned struct {
 	cpu map[string]time.Duration
 }
 
-// fannedOut is what one number of hosts came to.
+// fannedOut are the measurements for one number of hosts.
 type fannedOut struct {
 	hosts   int
 	samples []fanned
 	peak    map[string]int // bytes resident
 }
 
-// Run measures.
+// Run runs the benchmark.
 func (f Fanout) Run(ctx context.Context) (Report, error) {
 	var report Report
 	err := inLab(ctx, f.Config, func(l *lab) error {
@@ -70,8 +70,8 @@ func (f Fanout) Run(ctx context.Context) (Report, error) {
 	return report, err
 }
 
-// measure alternates between the floor and the path, so that both see the
-// same machine.
+// measure alternates between the floor and the system, so that both run under the
+// same conditions.
 func (f Fanout) measure(ctx context.Context, l *lab, n int) (out fannedOut, err error) {
 	bare, err := newBare(ctx, l, n)
 	if err != nil {
@@ -110,11 +110,11 @@ func (f Fanout) measure(ctx context.Context, l *lab, n int) (out fannedOut, err 
 	return out, err
 }
 
-// idleFor is how long it is counted what agents cost that only announce
-// themselves: at the end, when there is nothing to catch up with.
+// idleFor is the duration for which the cost of announcements alone is measured, at
+// the end, when no work is pending.
 const idleFor = 2 * time.Second
 
-// deduct takes from what was used what is used in a second anyway.
+// deduct subtracts the idle usage from a measured usage.
 func (out *fannedOut) deduct(idle map[string]time.Duration) {
 	left := func(used, inSecond, in time.Duration) time.Duration {
 		return max(0, used-time.Duration(float64(inSecond)*in.Seconds()))
@@ -129,12 +129,12 @@ func (out *fannedOut) deduct(idle map[string]time.Duration) {
 }
 
 const (
-	goalHosts    = 10_000 // for which the goals below are
-	fanGoal      = 2.0    // times the floor, for a stop with nothing secured
-	growthGoal   = 10.0   // times the figure of ten times fewer hosts
+	goalHosts    = 10_000 // of the goals below
+	fanGoal      = 2.0    // times the floor, for an unsecured stop
+	growthGoal   = 10.0   // times the duration with a tenth of the hosts
 	memoryGoal   = 300    // MiB of dispatcher and worker with 100,000 hosts
 	memoryHosts  = 100_000
-	connectHosts = 5_000 // for which a goal is with a connection each
+	connectHosts = 5_000 // of the goal with one connection per agent
 )
 
 // floorGoal returns the cells of a goal in times of the floor; empty without one.
@@ -170,8 +170,8 @@ func (f Fanout) times(all []fannedOut) *Table {
 			"hosts", "request/reply", "results", "script", "floor", "publish", "pull + ack", "old floor",
 			"accept", "path", "ratio", "goal", "met", "to old floor", "goal", "met",
 		},
-		Notes: []string{"The floor is N request/replies on N subjects, as many again for results that do not come in the replies, and the " +
-			"results through one deduplicating script. The old floor is for comparison with a results stream, which procfleet no longer has: " +
+		Notes: []string{"The floor is N request/replies on N subjects, as many again for results that are separate requests, and the " +
+			"results through one deduplicating script. The old floor is for comparison with a results stream: " +
 			"in place of the second requests, and for results of every action, it has N publishes with a message id, pulled and acknowledged."},
 	}
 	paths := map[int]time.Duration{}
@@ -235,7 +235,7 @@ func fanCost(all []fannedOut) *Table {
 	return t
 }
 
-// spent is what was used between two looks at the processes.
+// spent returns the usage between two measurements of the processes.
 func spent(before, after map[string]time.Duration) map[string]time.Duration {
 	used := map[string]time.Duration{}
 	for name := range after {

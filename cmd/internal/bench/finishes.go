@@ -12,15 +12,15 @@ import (
 	"github.com/procfleet/procfleet/internal/bus"
 )
 
-// finishes hears the event that tells the end of each task. Workers send it
-// after the task is finished in Redis, so times by it are a little longer than
-// those by Redis, which need not be asked all the time.
+// finishes subscribes to the finished events of tasks. Workers publish them after the
+// task is finished in Redis, so these times are slightly longer than times of
+// Redis, but need no polling.
 type finishes struct {
 	sub *nats.Subscription
 
 	mu      sync.Mutex
 	awaited map[procfleet.TaskID]chan finish
-	early   map[procfleet.TaskID]finish // told before anybody waited
+	early   map[procfleet.TaskID]finish // received before a call waits for it
 }
 
 type finish struct {
@@ -37,12 +37,12 @@ func hearFinishes(conn *nats.Conn) (*finishes, error) {
 	return f, conn.FlushTimeout(patience)
 }
 
-func (f *finishes) stop() { _ = f.sub.Unsubscribe() } // fails if the connection is gone, and the subscription with it
+func (f *finishes) stop() { _ = f.sub.Unsubscribe() } // fails only on a closed connection, which has no subscriptions
 
 func (f *finishes) heard(msg *nats.Msg) {
 	var told finish
 	if err := json.Unmarshal(msg.Data, &told); err != nil {
-		return // whoever waits for it will say that it did not come
+		return // await reports the missing event
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -54,7 +54,7 @@ func (f *finishes) heard(msg *nats.Msg) {
 	f.early[told.Task] = told
 }
 
-// of returns a channel that gets the end of a task, once.
+// of returns a channel that receives the end of a task once.
 func (f *finishes) of(id procfleet.TaskID) <-chan finish {
 	c := make(chan finish, 1)
 	f.mu.Lock()
@@ -68,8 +68,7 @@ func (f *finishes) of(id procfleet.TaskID) <-chan finish {
 	return c
 }
 
-// await waits for the end of a task and checks that it succeeded on so many
-// hosts.
+// await waits for the end of a task and verifies that it succeeded on n hosts.
 func (f *finishes) await(ctx context.Context, id procfleet.TaskID, hosts int) error {
 	select {
 	case told := <-f.of(id):
@@ -78,6 +77,6 @@ func (f *finishes) await(ctx context.Context, id procfleet.TaskID, hosts int) er
 		}
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("the end of task %s was not told: %w", id, context.Cause(ctx))
+		return fmt.Errorf("no finished event of task %s: %w", id, context.Cause(ctx))
 	}
 }

@@ -19,41 +19,41 @@ import (
 
 const (
 	bareStream = "PROCFLEET_BENCH"
-	// The subjects are such as the NATS user of servers may use.
+	// The NATS user of servers has the rights to these subjects.
 	bareSubject = "procfleet.bench.job"
 	bareHosts   = "procfleet.bench.host."
 	bareBatch   = 500
-	bareLinks   = 8 // connections of the responders, as simulated agents have
+	bareLinks   = 8 // connections of the responders, like those of simulated agents
 	payload     = 128
-	barePending = 16 << 10 // publishes without acknowledgement
-	bareQueue   = 64 << 10 // requests that wait for a link's responders; NATS drops what is beyond
-	// patience bounds each part of the floor.
+	barePending = 16 << 10 // unacknowledged publishes
+	bareQueue   = 64 << 10 // pending requests of a link; NATS drops further ones
+	// patience limits each part of the floor.
 	patience = 2 * time.Minute
 )
 
-// floor is what a task on N hosts cannot do without, each by itself.
+// floor is the floor of a task on N hosts, measured part by part.
 type floor struct {
 	request time.Duration // N request/replies on N subjects: commands and acceptances
-	results time.Duration // as many again: results and acknowledgements; none where results ride in the acceptances
+	results time.Duration // as many again for results and acknowledgements; 0 if replies contain the results
 	script  time.Duration // N results through a deduplicating script
 }
 
 func (f floor) sum() time.Duration { return f.request + f.results + f.script }
 
-// streamed is what a task would need beside the floor if its results went through
-// a stream, as they did once: for comparison with figures of then.
+// streamed is the additional floor of results in a stream, which an earlier release
+// used, for comparison with its figures.
 type streamed struct {
 	publish time.Duration // N JetStream publishes with a message id
 	pull    time.Duration // N messages pulled and acknowledged
 }
 
-// bare measures the floor with nothing of procfleet in between.
+// bare measures the floor without procfleet.
 type bare struct {
 	*lab
 	hosts    int
-	links    []*nats.Conn // the responders'
+	links    []*nats.Conn // of the responders
 	async    jetstream.JetStream
-	failed   atomic.Pointer[error] // the latest of the asynchronous publishes
+	failed   atomic.Pointer[error] // latest error of an asynchronous publish
 	consumer jetstream.Consumer
 	round    int
 	closed   chan struct{}
@@ -93,7 +93,7 @@ func (b *bare) makeStream(ctx context.Context) error {
 		Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew, MaxBytes: 256 << 20,
 	})
 	if err != nil {
-		return fmt.Errorf("make stream %s: %w", bareStream, err)
+		return fmt.Errorf("create stream %s: %w", bareStream, err)
 	}
 	b.consumer, err = stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
 		Durable: "bench", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1,
@@ -101,8 +101,8 @@ func (b *bare) makeStream(ctx context.Context) error {
 	return err
 }
 
-// respond subscribes one responder per host. Those of a link share
-// a goroutine: with one each, this process was the biggest of all.
+// respond subscribes one responder per host. Responders of a link share a goroutine:
+// a goroutine each would dominate the cost.
 func (b *bare) respond() error {
 	answer := make([]byte, payload)
 	for n, link := range b.links {
@@ -116,7 +116,7 @@ func (b *bare) respond() error {
 			for {
 				select {
 				case msg := <-requests:
-					_ = msg.Respond(answer) // the requester notices what is missing
+					_ = msg.Respond(answer) // the requester detects a missing reply
 				case <-b.closed:
 					return
 				}
@@ -138,7 +138,7 @@ func (b *bare) close() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	_ = b.js.DeleteStream(ctx, bareStream) // a leftover is made empty by the next run
+	_ = b.js.DeleteStream(ctx, bareStream) // the next run purges a leftover stream
 }
 
 // part is one part of a floor.
@@ -176,7 +176,7 @@ func measureParts(ctx context.Context, parts []part) error {
 	return nil
 }
 
-// request sends one request per host without waiting in between.
+// request sends one request per host without waiting for replies in between.
 func (b *bare) request(ctx context.Context) error {
 	inbox, all := b.conn.NewInbox(), make(chan struct{})
 	replies := 0
@@ -198,7 +198,7 @@ func (b *bare) request(ctx context.Context) error {
 	case <-all:
 		return sub.Unsubscribe()
 	case <-ctx.Done():
-		return errors.Join(errors.New("not every request was answered"), ctx.Err(), sub.Unsubscribe())
+		return errors.Join(errors.New("some requests have no reply"), ctx.Err(), sub.Unsubscribe())
 	}
 }
 
@@ -226,8 +226,8 @@ func (b *bare) messageID(i int) string {
 
 func (b *bare) pull(ctx context.Context) error { return b.pullAll(ctx, b.hosts) }
 
-// pullAll never asks for more than will come: a request that is left open
-// would take messages of the next round with nobody there to acknowledge them.
+// pullAll never requests more messages than exist: an open request would receive
+// messages of the next round without acknowledging them.
 func (b *bare) pullAll(ctx context.Context, n int) error {
 	for got := 0; got < n; {
 		batch, err := b.consumer.Fetch(min(bareBatch, n-got), jetstream.FetchMaxWait(time.Second))
@@ -247,11 +247,11 @@ func (b *bare) pullAll(ctx context.Context, n int) error {
 	return b.conn.FlushTimeout(patience)
 }
 
-// dedup records results that are new and counts them.
+// dedup records new results and counts them.
 //
 // KEYS[1] results of the task
 // ARGV    item, result, item, result, …
-// Returns how many were new.
+// Returns the number of new results.
 const dedup = `
 local new = 0
 for i = 1, #ARGV, 2 do new = new + redis.call('HSETNX', KEYS[1], ARGV[i], ARGV[i + 1]) end

@@ -19,7 +19,7 @@ import (
 	"github.com/procfleet/procfleet/internal/natsconn"
 )
 
-// overseer runs one agent and is the server's side of it.
+// overseer runs one agent and acts as its server.
 type overseer struct {
 	*site
 	argv    []string // of the agent, before its flags
@@ -28,7 +28,7 @@ type overseer struct {
 	results chan *agentproto.Results // received and acknowledged
 	status  string                   // address of the agent's status
 	tasks   int64
-	seen    map[resultID]bool // results that were counted; a killed agent sends some again
+	seen    map[resultID]bool // counted results; a killed agent repeats some
 }
 
 type resultID struct {
@@ -40,12 +40,12 @@ var overseen = netip.MustParseAddr("127.0.0.1")
 
 const (
 	agentName   = "agent"
-	itemsAtOnce = 200 // operations in a command, which must stay below 1 MiB
+	itemsAtOnce = 200 // operations per command, which is limited to 1 MiB
 	resultsLane = "s"
-	maxMessages = 64 << 10 // of results that wait to be counted
+	maxMessages = 64 << 10 // of pending results
 )
 
-// newOverseer starts NATS; the agent is not started yet.
+// newOverseer starts NATS but not the agent.
 func newOverseer(ctx context.Context, at *site, argv []string, log logrus.FieldLogger) (o *overseer, err error) {
 	o = &overseer{site: at, argv: argv, results: make(chan *agentproto.Results, maxMessages), seen: map[resultID]bool{}}
 	line, err := at.start(ctx, natsServer, at.self, []string{"nats-server", "--listen", "127.0.0.1:0", "--data", filepath.Join(at.dir, "nats"), "--log-level", "warn"}, "url ")
@@ -69,23 +69,23 @@ func newOverseer(ctx context.Context, at *site, argv []string, log logrus.FieldL
 	return o, nil
 }
 
-// tellTime answers an announcement like a worker: an agent that does not know
-// the servers' time accepts no command.
+// tellTime replies to an announcement like a worker: an agent accepts commands only
+// after it knows the server's time.
 func tellTime(msg *nats.Msg) {
 	now := time.Now().UTC()
 	data, err := agentproto.Encode(&agentproto.PresenceReply{
 		Header: agentproto.Header{Type: agentproto.TypePresenceReply, ID: uuid.NewString(), Sent: now}, ServerTime: now,
 	})
 	if err == nil {
-		_ = msg.Respond(data) // the agent announces itself again if it gets no answer
+		_ = msg.Respond(data) // without a reply the agent announces itself again
 	}
 }
 
-// receive queues results to be counted and replies a receipt like a worker.
+// receive counts results later and replies with a receipt like a worker.
 func (o *overseer) receive(msg *nats.Msg) {
 	var m agentproto.Results
 	if agentproto.Decode(msg.Data, agentproto.TypeResults, &m) != nil {
-		return // await reports what is missing
+		return // await reports missing results
 	}
 	receipt := agentproto.Receipt{Task: m.Task}
 	for _, r := range m.Results {
@@ -95,14 +95,14 @@ func (o *overseer) receive(msg *nats.Msg) {
 	sendReceipt(msg, &receipt)
 }
 
-// acknowledgeEvent discards an event and replies a receipt like a worker.
+// acknowledgeEvent discards an event and replies with a receipt like a worker.
 func acknowledgeEvent(msg *nats.Msg) {
 	if _, id, err := agentproto.Peek(msg.Data); err == nil {
 		sendReceipt(msg, &agentproto.Receipt{Event: id})
 	}
 }
 
-// sendReceipt replies to results or an event. An agent that does not receive it sends again.
+// sendReceipt replies to results or an event. Without it the agent sends again.
 func sendReceipt(msg *nats.Msg, receipt *agentproto.Receipt) {
 	receipt.Header = agentproto.Header{Type: agentproto.TypeReceipt, ID: uuid.NewString(), Sent: time.Now().UTC()}
 	if data, err := agentproto.Encode(receipt); err == nil {
@@ -114,8 +114,8 @@ func (o *overseer) close() { o.conn.Close() }
 
 func (o *overseer) data() string { return filepath.Join(o.dir, agentName) }
 
-// startAgent starts the agent and returns how long it took until it was ready:
-// it has looked for every process that it supervises, and takes commands.
+// startAgent starts the agent and returns the time until it is ready: it has checked
+// every supervised process and accepts commands.
 func (o *overseer) startAgent(ctx context.Context) (time.Duration, error) {
 	port, err := freePort(ctx)
 	if err != nil {
@@ -149,7 +149,7 @@ func (o *overseer) ready(ctx context.Context) bool {
 
 func (o *overseer) agent() *child { return o.child(agentName) }
 
-// killAgent kills the agent as a crash would.
+// killAgent kills the agent like a crash.
 func (o *overseer) killAgent() error {
 	c := o.agent()
 	if err := c.cmd.Process.Kill(); err != nil {
@@ -159,8 +159,8 @@ func (o *overseer) killAgent() error {
 	return nil
 }
 
-// operate has n operations carried out on processes in turn, each in a command
-// of its own or with others, and returns when all results are there.
+// operate sends n operations on the processes in turn, one or several per command,
+// and returns when it has all results.
 func (o *overseer) operate(ctx context.Context, action string, processes []sleeper, n int) (time.Duration, error) {
 	begun := time.Now()
 	left := n
@@ -180,8 +180,8 @@ func (o *overseer) operate(ctx context.Context, action string, processes []sleep
 	return time.Since(begun), nil
 }
 
-// send gives the agent one command, which has an operation for each process,
-// and returns how many results the answer has, all of which must be successes.
+// send sends one command with an operation per process and returns the number of
+// results in the reply. All results must be successes.
 func (o *overseer) send(ctx context.Context, action string, processes []sleeper) (answered int, err error) {
 	o.tasks++
 	c := &agentproto.Command{
@@ -190,7 +190,7 @@ func (o *overseer) send(ctx context.Context, action string, processes []sleeper)
 	}
 	for i, p := range processes {
 		spec := p.spec(o.account)
-		if action == agentproto.ActionReload { // the bare commands, its floor, are not followed by a watch either
+		if action == agentproto.ActionReload { // like the floor, do not watch the process afterwards
 			spec.StartCheckBeginMS, spec.StartCheckEndMS = 0, 0
 		}
 		text, err := json.Marshal(spec)
@@ -208,7 +208,7 @@ func (o *overseer) send(ctx context.Context, action string, processes []sleeper)
 	defer cancel()
 	msg, err := o.conn.RequestWithContext(ctx, agentproto.AgentSubject(0, overseen), data)
 	if err != nil {
-		return 0, fmt.Errorf("%s: the agent does not answer: %w", action, err)
+		return 0, fmt.Errorf("%s: no reply of the agent: %w", action, err)
 	}
 	var reply agentproto.Reply
 	if err := agentproto.Decode(msg.Data, agentproto.TypeReply, &reply); err != nil {
@@ -229,7 +229,7 @@ func (o *overseer) send(ctx context.Context, action string, processes []sleeper)
 	return answered, nil
 }
 
-// await waits for the results of n operations, all of which must be successes.
+// await waits for the results of n operations. All results must be successes.
 func (o *overseer) await(ctx context.Context, action string, n int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 5*patience, fmt.Errorf("%s: not all of %d results came within %v", action, n, 5*patience))
 	defer cancel()
@@ -249,7 +249,7 @@ func (o *overseer) await(ctx context.Context, action string, n int) error {
 	return nil
 }
 
-// look is what an agent says of its processes.
+// look returns the processes of the agent.
 func look(ctx context.Context, data string) (map[string]local.Process, error) {
 	a, err := local.Ask(ctx, data)
 	if err != nil {
@@ -262,7 +262,7 @@ func look(ctx context.Context, data string) (map[string]local.Process, error) {
 	return known, nil
 }
 
-// running waits until an agent has n processes that run, and returns them.
+// running waits until the agent has n running processes and returns them.
 func running(ctx context.Context, data string, n int) (map[string]local.Process, error) {
 	var known map[string]local.Process
 	err := until(ctx, fmt.Sprintf("%d processes run", n), 50*time.Millisecond, func() bool {

@@ -32,12 +32,12 @@ const (
 
 func processNames() []string { return []string{natsServer, redisServer, dispatcher, worker, agents} }
 
-// plant is the folder and the processes of one benchmark.
+// plant holds the directory and the processes of one benchmark.
 type plant struct {
-	self     string // this binary, which has the agents and NATS
-	program  string // procfleet, which has the roles; "" = the one beside this binary
+	self     string // this binary, with agents and NATS
+	program  string // procfleet, with the roles; "" = beside this binary
 	dir      string
-	env      []string // what processes have in their environment beside this program's
+	env      []string // additional environment of the processes
 	children []*child
 }
 
@@ -53,7 +53,7 @@ func newPlant(program string) (*plant, error) {
 	return &plant{self: self, program: program, dir: dir}, nil
 }
 
-// procfleet returns the path of the program that has the roles.
+// procfleet returns the path of the program with the roles.
 func (p *plant) procfleet() (string, error) {
 	if p.program != "" {
 		path, err := exec.LookPath(p.program)
@@ -64,17 +64,17 @@ func (p *plant) procfleet() (string, error) {
 	}
 	path, err := p.beside("procfleet")
 	if err != nil {
-		return "", fmt.Errorf("no program procfleet in %s, the folder of this program: `make build` builds both, or name it with --procfleet", filepath.Dir(p.self))
+		return "", fmt.Errorf("no program procfleet in %s, the directory of this program: `make build` builds both, or name it with --procfleet", filepath.Dir(p.self))
 	}
 	return path, nil
 }
 
-// beside returns the path of a program in the folder of this one.
+// beside returns the path of a program in the directory of this one.
 func (p *plant) beside(name string) (string, error) {
 	return exec.LookPath(filepath.Join(filepath.Dir(p.self), name))
 }
 
-// startRole starts procfleet as [plant.start] does.
+// startRole starts procfleet, see [plant.start].
 func (p *plant) startRole(ctx context.Context, name string, args []string, ready string) error {
 	program, err := p.procfleet()
 	if err == nil {
@@ -83,7 +83,7 @@ func (p *plant) startRole(ctx context.Context, name string, args []string, ready
 	return err
 }
 
-// close stops what still runs and removes the folder.
+// close stops the processes and removes the directory.
 func (p *plant) close() error {
 	for _, c := range slices.Backward(p.children) {
 		c.stop()
@@ -91,7 +91,7 @@ func (p *plant) close() error {
 	return os.RemoveAll(p.dir)
 }
 
-// child returns the latest process of that name; nil if there is none.
+// child returns the latest process of a name, or nil.
 func (p *plant) child(name string) *child {
 	for _, c := range slices.Backward(p.children) {
 		if c.name == name {
@@ -101,7 +101,7 @@ func (p *plant) child(name string) *child {
 	return nil
 }
 
-// startServers starts NATS and Redis, both keeping everything on disk.
+// startServers starts NATS and Redis with persistence on disk.
 func (l *lab) startServers(ctx context.Context) error {
 	p := l.plant
 	files := l.NATSTLS
@@ -130,7 +130,7 @@ func (l *lab) startServers(ctx context.Context) error {
 			"--tls-ca-cert-file", files.CA, "--tls-cert-file", files.Cert, "--tls-key-file", files.Key)
 	}
 	if _, err = p.start(ctx, redisServer, "redis-server", args, "Ready to accept connections"); err != nil {
-		return fmt.Errorf("%w (--start needs redis-server; give --redis and --nats to use running servers)", err)
+		return fmt.Errorf("%w (--start requires redis-server; give --redis and --nats to use running servers)", err)
 	}
 	return nil
 }
@@ -150,12 +150,12 @@ type child struct {
 	cmd  *exec.Cmd
 	log  string // its file
 	done chan struct{}
-	fate string // how it ended, if not well
+	fate string // how it ended, if it failed
 }
 
-// start starts a process and returns the line of its standard output that
-// contains ready; with ready empty it does not wait. Errors go to a file of
-// the folder, whose end is part of the error if the process gives up.
+// start starts a process and returns the line of its standard output that contains
+// ready; without ready it does not wait. Standard error is a file, whose end is part
+// of the error if the process fails.
 func (p *plant) start(ctx context.Context, name, program string, args []string, ready string) (string, error) {
 	logName := filepath.Join(p.dir, name+".log")
 	logFile, err := os.Create(logName) //nolint:gosec // a log of a tool for measuring, in its own folder
@@ -163,7 +163,7 @@ func (p *plant) start(ctx context.Context, name, program string, args []string, 
 		return "", err
 	}
 	defer logFile.Close()
-	// Not bound to ctx: close stops processes in their own good order.
+	// Not bound to ctx: close stops processes gracefully.
 	c := &child{name: name, log: logName, done: make(chan struct{})}
 	c.cmd = exec.Command(program, args...) //nolint:gosec,noctx // this binary or redis-server, see callers
 	c.cmd.Stderr, c.cmd.Env = logFile, append(os.Environ(), p.env...)
@@ -204,11 +204,11 @@ func (c *child) follow(stdout io.Reader, ready string, lines chan<- string) {
 			}
 		}
 	}
-	_ = c.cmd.Wait() // that it ended is all that matters
+	_ = c.cmd.Wait() // only its end matters
 }
 
-// deaths says which processes did not end well, and what they wrote last: why
-// the rest failed. It stops them.
+// deaths stops the processes and returns an error with the last lines of those that
+// failed.
 func (p *plant) deaths() (err error) {
 	for _, c := range slices.Backward(p.children) {
 		if c.stop(); c.fate != "" {
@@ -221,7 +221,7 @@ func (p *plant) deaths() (err error) {
 func (c *child) pid() int { return c.cmd.Process.Pid }
 
 func (c *child) stop() {
-	_ = c.cmd.Process.Signal(syscall.SIGTERM) // an error means that it is gone
+	_ = c.cmd.Process.Signal(syscall.SIGTERM) // fails only if the process has ended
 	select {
 	case <-c.done:
 	case <-time.After(stopTimeout):
@@ -237,7 +237,7 @@ func tail(name string) string {
 	const shown = 600
 	data, err := os.ReadFile(name) //nolint:gosec // a log of a tool for measuring, in its own folder
 	if err != nil || len(data) == 0 {
-		return errors.Join(errors.New("it wrote nothing"), err).Error()
+		return errors.Join(errors.New("no output"), err).Error()
 	}
 	return strings.TrimSpace(string(data[max(0, len(data)-shown):]))
 }

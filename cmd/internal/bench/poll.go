@@ -16,15 +16,15 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// Poll measures reading: counters, a page of results, and all results in each
-// shape in which they are published.
+// Poll measures reads: counters, a page of results, and all results in each published
+// shape.
 type Poll struct {
 	Config
 	Items   []int // sizes of the finished tasks that are read
-	Samples int   // of each small read; all results are read Runs times
+	Samples int   // small reads of each kind; all results are read Runs times
 }
 
-// Validate reports everything that is wrong.
+// Validate reports all invalid settings.
 func (p Poll) Validate() error {
 	return errors.Join(p.Config.Validate(), atLeast("--samples", p.Samples, 1), checkSizes("--items", p.Items))
 }
@@ -34,14 +34,14 @@ type reading struct {
 	what  string
 	items int // of the task
 	first request
-	// next is what is asked after an answer, false after the last; nil is
-	// that there is one answer only.
+	// next returns the request after a response, and false after the last one; nil if
+	// there is one response only.
 	next    func(answer []byte) (request, bool, error)
 	samples int
 	check   func(answers [][]byte) error
 
-	bytes       int // of the answers
-	peak        int // bytes that the dispatcher had resident at most
+	bytes       int // of the responses
+	peak        int // maximum resident memory of the dispatcher in bytes
 	floor, took []time.Duration
 }
 
@@ -51,7 +51,7 @@ type request struct {
 	body         []byte
 }
 
-// Run measures.
+// Run runs the benchmark.
 func (p Poll) Run(ctx context.Context) (Report, error) {
 	var report Report
 	err := inLab(ctx, p.Config, func(l *lab) error {
@@ -74,11 +74,11 @@ func (p Poll) Run(ctx context.Context) (Report, error) {
 			}
 			readings = append(readings, p.readings(task.id, items)...)
 		}
-		// What accepting took is not to be taken for what reading takes.
+		// Exclude the memory of the acceptance.
 		if err := system.freshDispatcher(ctx); err != nil {
 			return err
 		}
-		// Like beside like, whatever the size of the task.
+		// Order rows by kind of read, then by task size.
 		slices.SortStableFunc(readings, func(a, b *reading) int { return slices.Index(whats(), a.what) - slices.Index(whats(), b.what) })
 		for _, r := range readings {
 			if err := r.measure(ctx, system, mirror); err != nil {
@@ -92,7 +92,7 @@ func (p Poll) Run(ctx context.Context) (Report, error) {
 	return report, err
 }
 
-// What is read.
+// The kinds of reads.
 const (
 	counters = "counters"
 	onePage  = "page of results"
@@ -170,7 +170,7 @@ func checkPages(items int) func([][]byte) error {
 	}
 }
 
-// checkMap checks a result map, which is Job's data.result and GSE's data.
+// checkMap verifies a result map: data.result of Job, data of GSE.
 func checkMap(items int) func([][]byte) error {
 	return func(answers [][]byte) error {
 		var gse struct {
@@ -197,8 +197,8 @@ func expect(got, want int) error {
 	return nil
 }
 
-// measure reads alternately from the system and from the mirror of its
-// answers, and throws the bytes away as they come.
+// measure reads alternately from the system and from the mirror of its responses,
+// and discards the bytes.
 func (r *reading) measure(ctx context.Context, s *system, m *mirror) error {
 	requests, answers, err := r.follow(s.wire)
 	if err != nil {
@@ -231,7 +231,7 @@ func (r *reading) measure(ctx context.Context, s *system, m *mirror) error {
 	return nil
 }
 
-// follow asks from the first request to the last.
+// follow sends the requests from the first to the last.
 func (r *reading) follow(w *wire) (requests []request, answers [][]byte, err error) {
 	ask, more := r.first, true
 	for more {
@@ -253,7 +253,7 @@ func (r *reading) follow(w *wire) (requests []request, answers [][]byte, err err
 	return requests, answers, nil
 }
 
-// timed makes requests one after the other.
+// timed sends requests sequentially.
 func timed(w *wire, requests []request) (time.Duration, error) {
 	begun := time.Now()
 	for _, r := range requests {
@@ -268,8 +268,8 @@ func timed(w *wire, requests []request) (time.Duration, error) {
 	return time.Since(begun), nil
 }
 
-// mirror is the floor of a read: a server that gets as many bytes with one
-// GET from Redis for each answer and sends them.
+// mirror is the floor of a read: a server that reads as many bytes with one GET from
+// Redis per response.
 type mirror struct {
 	lab    *lab
 	server *http.Server
@@ -285,7 +285,7 @@ func openMirror(ctx context.Context, l *lab) (*mirror, error) {
 	}
 	m := &mirror{lab: l}
 	m.server = &http.Server{Handler: http.HandlerFunc(m.answer), ReadHeaderTimeout: patience}
-	go func() { _ = m.server.Serve(listener) }() // ends with close
+	go func() { _ = m.server.Serve(listener) }() // until close
 	if m.wire, err = dial(ctx, listener.Addr().String()); err != nil {
 		_ = m.server.Close()
 		return nil, err
@@ -293,7 +293,7 @@ func openMirror(ctx context.Context, l *lab) (*mirror, error) {
 	return m, nil
 }
 
-// hold keeps answers; the path of each is its number.
+// hold stores responses; the path of each is its number.
 func (m *mirror) hold(ctx context.Context, answers [][]byte) error {
 	for i, answer := range answers {
 		if err := m.lab.redis.Set(ctx, mirrorKey+"/"+strconv.Itoa(i), answer, bareExpiry).Err(); err != nil {
@@ -309,16 +309,16 @@ func (m *mirror) answer(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	_, _ = w.Write(held) //nolint:gosec // no browser reads it, and the reader notices what fails
+	_, _ = w.Write(held) //nolint:gosec // not for browsers; the reader detects errors
 }
 
 func (m *mirror) close() {
 	m.wire.close()
-	_ = m.server.Close() // nothing is to be saved
+	_ = m.server.Close() // no open requests
 }
 
 const (
-	growthOfCounters = 1.5  // times the counters of the smallest task: one read, whatever the size
+	growthOfCounters = 1.5  // times the counters of the smallest task: one read for any size
 	pageGoal         = 8.0  // ms
 	mapGoal          = 60.0 // ms, of mapItems, in any shape
 	mapItems         = 10000

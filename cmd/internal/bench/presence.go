@@ -16,27 +16,27 @@ import (
 	"github.com/procfleet/procfleet/taskstore/redisstore"
 )
 
-// Presence measures what hosts and open tasks cost Redis that nothing is done
-// with: announcements, looking hosts up, listing them, and the sweep. It calls
-// the store as dispatchers and workers do, one call at a time.
+// Presence measures the cost of idle hosts and open tasks in Redis: announcements,
+// lookups, lists, and the sweep. It calls the store as dispatchers and workers do,
+// one call at a time.
 type Presence struct {
 	Config
 	Hosts int
-	Areas int // cloud areas, over which the hosts are spread evenly
+	Areas int // cloud areas of the hosts, evenly distributed
 	Tasks int // open tasks
 }
 
-// Validate reports everything that is wrong.
+// Validate reports all invalid settings.
 func (p Presence) Validate() error {
 	return errors.Join(p.Config.Validate(), checkSizes("--hosts", []int{p.Hosts}), atLeast("--areas", p.Areas, 1), atLeast("--tasks", p.Tasks, 1))
 }
 
-// step is one kind of call, made so many times for so many things in all.
+// step is one kind of call with its numbers of calls and of objects.
 type step struct {
 	what         string
 	calls, units int
-	took, redis  time.Duration // of all; processor time of Redis
-	bytes        int           // that Redis grew by
+	took, redis  time.Duration // total; redis is the processor time of Redis
+	bytes        int           // growth of Redis
 }
 
 // standing is a run of the benchmark.
@@ -47,7 +47,7 @@ type standing struct {
 	steps []step
 }
 
-// Run measures.
+// Run runs the benchmark.
 func (p Presence) Run(ctx context.Context) (Report, error) {
 	var report Report
 	err := inLab(ctx, p.Config, func(l *lab) error {
@@ -55,7 +55,7 @@ func (p Presence) Run(ctx context.Context) (Report, error) {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = store.Close() }() // nothing of it is kept
+		defer func() { _ = store.Close() }() // no data is needed
 		s := &standing{Presence: p, lab: l, store: store}
 		if err := errors.Join(s.hosts(ctx), s.sweep(ctx)); err != nil {
 			return err
@@ -70,8 +70,8 @@ const (
 	presenceCall = 500  // announcements in one call of a worker
 	lookupCall   = 256  // hosts of a chunk
 	listCall     = 1000 // hosts of a page
-	dueCall      = 32   // visits of a shard and round
-	overdueShare = 100  // one of so many tasks is overdue
+	dueCall      = 32   // visits per shard and round
+	overdueShare = 100  // one in so many tasks is overdue
 )
 
 func (s *standing) hosts(ctx context.Context) error {
@@ -110,7 +110,7 @@ func (s *standing) hosts(ctx context.Context) error {
 func (s *standing) host(n int) procfleet.Host {
 	h, err := procfleet.NewHost(procfleet.CloudArea(n%s.Areas), simulate.Address(n).String())
 	if err != nil {
-		panic(err) // every one of these addresses is good
+		panic(err) // all these addresses are valid
 	}
 	return h
 }
@@ -122,8 +122,7 @@ func (s *standing) announcement(n int) taskstore.Announcement {
 	}
 }
 
-// sweep looks for what is due among open tasks of which nothing is, and then
-// among those of which a few are.
+// sweep finds due tasks among open ones: first none is due, then a few are.
 func (s *standing) sweep(ctx context.Context) error {
 	ids := make([]procfleet.TaskID, 0, s.Tasks)
 	spec := procfleet.DefaultSpec()
@@ -167,8 +166,7 @@ func (s *standing) sweep(ctx context.Context) error {
 		s.measure(ctx, "take due tasks, 1 % are", taskstore.SweepShards*(1+overdue/dueCall/taskstore.SweepShards+1), settle))
 }
 
-// measure makes calls one after the other; each tells for how many things it
-// was.
+// measure makes sequential calls; each returns its number of objects.
 func (s *standing) measure(ctx context.Context, what string, calls int, call func(ctx context.Context, i int) (int, error)) error {
 	before, used, begun := s.memory(ctx), s.redisTime(), time.Now()
 	out := step{what: what, calls: calls}
@@ -185,7 +183,7 @@ func (s *standing) measure(ctx context.Context, what string, calls int, call fun
 	return nil
 }
 
-// memory is what Redis uses for its data; 0 if it does not tell.
+// memory returns the memory of Redis for data, or 0 if unknown.
 func (s *standing) memory(ctx context.Context) int {
 	for line := range strings.Lines(s.lab.redis.Info(ctx, "memory").Val()) {
 		if text, ok := strings.CutPrefix(line, "used_memory:"); ok {
@@ -196,7 +194,7 @@ func (s *standing) memory(ctx context.Context) int {
 	return 0
 }
 
-// redisTime is the processor time of Redis; 0 if it was not started here.
+// redisTime returns the processor time of Redis, or 0 if the benchmark did not start it.
 func (s *standing) redisTime() time.Duration {
 	if c := s.lab.plant.child(redisServer); c != nil {
 		return cpuTime(c.pid())

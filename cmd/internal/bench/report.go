@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// Report is what a benchmark found, and where.
+// Report holds the tables of a benchmark and the machine.
 type Report struct {
 	Machine string   `json:"machine"`
 	Tables  []*Table `json:"tables"`
 }
 
-// Markdown writes the report for people.
+// Markdown writes the report as Markdown.
 func (r *Report) Markdown(out io.Writer) error {
 	if _, err := fmt.Fprintf(out, "%s\n\n", r.Machine); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (r *Report) JSON(name string) error {
 	return os.WriteFile(name, append(data, '\n'), 0o600)
 }
 
-// report returns tables that say what was on while they were measured.
+// report returns a report whose titles name the security of the system.
 func (l *lab) report(ctx context.Context, tables ...*Table) Report {
 	for _, t := range tables {
 		t.Title += " (" + l.safety() + ")"
@@ -47,7 +47,7 @@ func (l *lab) report(ctx context.Context, tables ...*Table) Report {
 	return Report{Machine: l.machine(ctx), Tables: tables}
 }
 
-// machine says what the figures were measured on.
+// machine describes the machine of the measurement.
 func (l *lab) machine(ctx context.Context) string {
 	store := "embedded store"
 	if l.redis != nil {
@@ -73,7 +73,7 @@ func (l *lab) redisVersion(ctx context.Context) string {
 	return "of unknown version"
 }
 
-// memory is the machine's, if there is a /proc that tells it.
+// memory returns the memory of the machine, if /proc exists.
 func memory() string {
 	file, err := os.Open("/proc/meminfo")
 	if err != nil {

@@ -13,17 +13,17 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/simulate"
 )
 
-// Reports measures what it costs that agents report their processes.
+// Reports measures the cost of process reports.
 type Reports struct {
 	Config
 	Agents    int
-	Processes int           // of each agent
-	Every     time.Duration // between two reports of an agent
-	For       time.Duration // how long processor time is counted
-	PProf     string        // address on loopback for profiles of the worker; "" = none
+	Processes int           // per agent
+	Every     time.Duration // report interval of an agent
+	For       time.Duration // duration of each measurement
+	PProf     string        // loopback address of the worker's profiles; "" = none
 }
 
-// Validate reports everything that is wrong.
+// Validate reports all invalid settings.
 func (r Reports) Validate() error {
 	errs := []error{r.Config.Validate(), checkSizes("--agents", []int{r.Agents}), atLeast("--processes", r.Processes, 1)}
 	for flag, d := range map[string]time.Duration{"--every": r.Every, "--for": r.For} {
@@ -34,18 +34,18 @@ func (r Reports) Validate() error {
 	return errors.Join(errs...)
 }
 
-// rate of reports, per second.
+// rate returns the number of reports per second.
 func (r Reports) rate() float64 { return float64(r.Agents) / r.Every.Seconds() }
 
-// reportRun is one run. Processor times are per second of the clock, so that a
-// second is one processor.
+// reportRun is one run. Processor times are per second of wall time: one second is one
+// processor.
 type reportRun struct {
 	floor map[string]time.Duration
-	first map[string]time.Duration // of each host's first report, less without
-	spent map[string]time.Duration // of those that follow, less without
+	first map[string]time.Duration // of each host's first report, minus the idle usage
+	spent map[string]time.Duration // of the following reports, minus the idle usage
 }
 
-// Run measures.
+// Run runs the benchmark.
 func (r Reports) Run(ctx context.Context) (Report, error) {
 	var report Report
 	err := inLab(ctx, r.Config, func(l *lab) error {
@@ -80,9 +80,8 @@ func (r Reports) profiles() []string {
 	return []string{"--status-http", r.PProf, "--pprof"}
 }
 
-// run counts the processor time of a system whose agents only announce
-// themselves, then that of one whose agents also report, then the floor's. It
-// returns the bytes of a report.
+// run measures the processor time of a system with announcements only, then with
+// reports, then of the floor. It returns the size of a report in bytes.
 func (r Reports) run(ctx context.Context, s *system, out *reportRun) (size int, err error) {
 	idle, err := count(ctx, s, r.For)
 	if err != nil {
@@ -91,8 +90,8 @@ func (r Reports) run(ctx context.Context, s *system, out *reportRun) (size int, 
 	if size, err = r.sample(ctx, s); err != nil {
 		return 0, err
 	}
-	// The first report of each host enters its processes; what goes on for
-	// ever is that they are there.
+	// The first report of each host inserts its processes; measure the following ones,
+	// which only confirm them.
 	entering, err := count(ctx, s, r.Every+r.Every/10)
 	if err != nil {
 		return 0, err
@@ -112,7 +111,7 @@ func (r Reports) run(ctx context.Context, s *system, out *reportRun) (size int, 
 	return size, err
 }
 
-// less is what was used beyond what is used anyway.
+// less subtracts the idle usage.
 func less(used, idle map[string]time.Duration) map[string]time.Duration {
 	more := map[string]time.Duration{}
 	for name := range used {
@@ -121,7 +120,7 @@ func less(used, idle map[string]time.Duration) map[string]time.Duration {
 	return more
 }
 
-// count is the processor time that each process uses in a second, over d.
+// count measures the processor time per second of each process over d.
 func count(ctx context.Context, s *system, d time.Duration) (map[string]time.Duration, error) {
 	before, begun := s.cpu(), time.Now()
 	if err := wait(ctx, d); err != nil {
@@ -138,13 +137,13 @@ func perSecondOf(used, in time.Duration) time.Duration {
 	return time.Duration(float64(used) / in.Seconds())
 }
 
-// sample starts the agents that report, and returns how long a report is.
+// sample starts the reporting agents and returns the size of a report.
 func (r Reports) sample(ctx context.Context, s *system) (int, error) {
 	sub, err := s.lab.conn.SubscribeSync("procfleet.processes.*")
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = sub.Unsubscribe() }() // the connection ends soon
+	defer func() { _ = sub.Unsubscribe() }() // the connection is closed soon
 	if err := s.restartFleet(ctx, fleet{agents: r.Agents, more: []string{
 		"--processes", strconv.Itoa(r.Processes), "--report-every", r.Every.String(),
 	}}); err != nil {
@@ -159,7 +158,7 @@ func (r Reports) sample(ctx context.Context, s *system) (int, error) {
 	return len(msg.Data), nil
 }
 
-// requireFresh fails unless the store has what every agent reported last.
+// requireFresh fails unless the store has the last report of every agent.
 func (r Reports) requireFresh(ctx context.Context, s *system) error {
 	const page = 1000
 	stale := 0
@@ -176,7 +175,7 @@ func (r Reports) requireFresh(ctx context.Context, s *system) error {
 		if err != nil {
 			return err
 		}
-		// A report may be on its way, and reading takes a while.
+		// Tolerate reports in transit and the duration of the read.
 		oldest := time.Now().Add(-r.Every - r.Every/10 - 5*time.Second)
 		for i := range found {
 			if len(found[i].Processes) != r.Processes || found[i].At.Before(oldest) {
@@ -185,7 +184,7 @@ func (r Reports) requireFresh(ctx context.Context, s *system) error {
 		}
 	}
 	if stale > 0 {
-		return fmt.Errorf("of %d hosts the store does not have the last report", stale)
+		return fmt.Errorf("the store lacks the last report of %d hosts", stale)
 	}
 	return nil
 }
@@ -222,7 +221,7 @@ func (r Reports) table(runs []reportRun, size, peak int) *Table {
 		floor += of(func(run *reportRun) time.Duration { return run.floor[name] })
 	}
 	times := 0.0
-	if floor > 0 { // processor time is told in units that may be too coarse
+	if floor > 0 { // the unit of processor time may be too coarse
 		times = all / floor
 	}
 	goal, met := atMost(used(worker)+used(redisServer), reportsGoal, "")

@@ -10,19 +10,18 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// client is this process, in floors that count its processor time.
+// client is the name of this process in floors with its processor time.
 const client = "client"
 
 const (
 	bareReports     = "procfleet.bench.report"
 	bareReportsKey  = "pf-bench:reports"
 	bareReportsRoom = 64 << 10
-	barePace        = 100 * time.Millisecond // between bursts, as simulated agents have them
+	barePace        = 100 * time.Millisecond // between bursts, like simulated agents
 )
 
-// measureFloor is what the same bytes cost when nothing is done with them but
-// to pass them through NATS and to write them to Redis. idle is what NATS and
-// Redis spend on all else.
+// measureFloor measures the cost of the same bytes passed through NATS and written to
+// Redis without processing, minus the idle usage of NATS and Redis.
 func (r Reports) measureFloor(ctx context.Context, s *system, size int, idle map[string]time.Duration) (map[string]time.Duration, error) {
 	arriving := make(chan *nats.Msg, bareReportsRoom)
 	link, err := s.lab.connect()
@@ -53,7 +52,7 @@ func (r Reports) measureFloor(ctx context.Context, s *system, size int, idle map
 	return used, s.lab.redis.Unlink(ctx, bareReportsKey).Err()
 }
 
-// pace publishes at the rate of the agents, and writes what arrives.
+// pace publishes at the rate of the agents and writes the received bytes.
 func (r Reports) pace(ctx context.Context, s *system, size int, arriving <-chan *nats.Msg) (sent int, err error) {
 	data := make([]byte, size)
 	ticker := time.NewTicker(barePace)

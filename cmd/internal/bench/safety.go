@@ -7,21 +7,20 @@ import (
 	"time"
 )
 
-// Safety measures what it costs that messages are signed, that NATS knows its
-// users and that connections are encrypted: the same task in systems with
-// nothing of it, each part and all. The servers are always started.
+// Safety measures the cost of signatures, NATS users and TLS: the same task in systems
+// with none, each, and all of them. It always starts the servers.
 type Safety struct {
 	Config
 	Hosts       int
-	Connections int // of the agents to NATS; 0 is the default of simulate
+	Connections int // NATS connections of the agents; 0 is the default of simulate
 }
 
-// Validate reports everything that is wrong.
+// Validate reports all invalid settings.
 func (s Safety) Validate() error {
 	return errors.Join(s.Config.Validate(), checkSizes("--hosts", []int{s.Hosts}), atLeast("--connections", s.Connections, 0))
 }
 
-// Run measures.
+// Run runs the benchmark.
 func (s Safety) Run(ctx context.Context) (report Report, err error) {
 	table := s.table()
 	for _, secure := range []Secure{{}, {Keys: true}, {Credentials: true}, {TLS: true}, secureAll} {
@@ -75,7 +74,7 @@ func addSafety(t *Table, secure Secure, out *fannedOut) {
 	floor := medianOf(out.samples, func(s *fanned) time.Duration { return s.floor.sum() })
 	path := medianOf(out.samples, func(s *fanned) time.Duration { return s.path })
 	times := 0.0
-	if least > 0 { // processor time is told in units that may be too coarse
+	if least > 0 { // the unit of processor time may be too coarse
 		times = all / least
 	}
 	row = append(row, all, least, times, ms(floor), ms(path), ratio(path, floor))

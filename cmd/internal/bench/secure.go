@@ -10,17 +10,17 @@ import (
 	"github.com/procfleet/procfleet/internal/natsauth"
 )
 
-// Secure is what a fleet in production has, and what --start leaves out unless
-// it is told otherwise. It is the value of a flag.
+// Secure is the value of --secure: security features of servers that --start starts,
+// by default none.
 type Secure struct {
-	Keys        bool // every message is signed
-	Credentials bool // NATS takes users that it knows, with their rights
-	TLS         bool // mutual, to NATS and to Redis
+	Keys        bool // signed messages
+	Credentials bool // NATS users with their rights
+	TLS         bool // mutual TLS to NATS and Redis
 }
 
 var secureAll = Secure{Keys: true, Credentials: true, TLS: true}
 
-// Set reads words separated by commas.
+// Set parses comma-separated words.
 func (s *Secure) Set(text string) error {
 	*s = Secure{}
 	for word := range strings.SplitSeq(text, ",") {
@@ -35,13 +35,13 @@ func (s *Secure) Set(text string) error {
 		case "all":
 			*s = secureAll
 		default:
-			return fmt.Errorf("%q is none of keys, credentials, tls, all and none", word)
+			return fmt.Errorf("%q is not keys, credentials, tls, all or none", word)
 		}
 	}
 	return nil
 }
 
-// String is a text that [Secure.Set] reads.
+// String returns a text for [Secure.Set].
 func (s *Secure) String() string {
 	var words []string
 	for _, part := range []struct {
@@ -61,11 +61,10 @@ func (s *Secure) String() string {
 	return strings.Join(words, ",")
 }
 
-// Type is what help calls the value.
+// Type returns the type in help texts.
 func (s *Secure) Type() string { return "words" }
 
-// secure makes in the lab's folder what the servers and processes to come need
-// for what is to be on.
+// secure creates the files of the enabled features in the directory of the lab.
 func (l *lab) secure() error {
 	if l.Secure.Keys {
 		l.FleetKey = filepath.Join(l.plant.dir, "fleet.key")
@@ -94,8 +93,8 @@ func (l *lab) secure() error {
 	return nil
 }
 
-// safety says what is on, for the title of each table. It is what the servers
-// ask of this program, and the keys without which workers refuse every agent.
+// safety returns the enabled features for the titles of tables: those that servers
+// require of this program, and keys.
 func (l *lab) safety() string {
 	var on []string
 	if l.FleetKey != "" {
@@ -116,8 +115,8 @@ func (l *lab) safety() string {
 	return "with " + strings.Join(on, ", ")
 }
 
-// natsFlags are those of whatever connects to NATS. Empty ones are given too: no
-// variable of the environment and no file of settings adds to what is on.
+// natsFlags returns the flags of NATS clients. They include empty ones, so that
+// neither the environment nor a settings file enables features.
 func (l *lab) natsFlags() []string {
 	return []string{
 		"--nats", l.NATS, "--nats-ca", l.NATSTLS.CA, "--nats-cert", l.NATSTLS.Cert, "--nats-key", l.NATSTLS.Key,
@@ -129,7 +128,7 @@ func (l *lab) redisFlags() []string {
 	return []string{"--redis", l.Redis, "--redis-ca", l.RedisTLS.CA, "--redis-cert", l.RedisTLS.Cert, "--redis-key", l.RedisTLS.Key}
 }
 
-// checkSecure says which settings do not go together.
+// checkSecure reports contradictory settings.
 func (c *Config) checkSecure() error {
 	named := !c.NATSTLS.None() || !c.RedisTLS.None() || c.NATSCreds != "" || c.FleetKey != ""
 	switch {

@@ -11,18 +11,18 @@ import (
 	"github.com/procfleet/procfleet/cmd/internal/simulate"
 )
 
-// Small measures tasks on one host each: how many a second, and how long one
-// takes by itself and beside a big task.
+// Small measures tasks on one host each: their rate, and the latency of one task alone
+// and beside a big task.
 type Small struct {
 	Config
-	Tasks    int // in each run
-	InFlight int // of them at a time, each on a connection of its own
-	Agents   int // over which they are spread
-	Samples  int // single tasks whose time is taken
-	Beside   int // hosts of the big task; 0 leaves that out
+	Tasks    int // of each run
+	InFlight int // concurrent tasks, each on its own HTTP connection
+	Agents   int // simulated agents
+	Samples  int // single tasks measured for latency
+	Beside   int // hosts of the big task; 0 for none
 }
 
-// Validate reports everything that is wrong.
+// Validate reports all invalid settings.
 func (s Small) Validate() error {
 	errs := []error{
 		s.Config.Validate(), atLeast("--tasks", s.Tasks, 1), atLeast("--in-flight", s.InFlight, 1),
@@ -37,17 +37,17 @@ func (s Small) Validate() error {
 // smallRun is one measured run of many tasks.
 type smallRun struct {
 	floor smallFloor
-	took  time.Duration // first POST to last end told
+	took  time.Duration // first POST to last finished event
 	cpu   map[string]time.Duration
 }
 
-// latencies are the times of single tasks, POST to end told.
+// latencies are the times of single tasks from POST to the finished event.
 type latencies struct {
 	idle, beside []time.Duration
-	floor        smallFloor // of as many, one at a time
+	floor        smallFloor // of as many tasks, one at a time
 }
 
-// Run measures.
+// Run runs the benchmark.
 func (s Small) Run(ctx context.Context) (Report, error) {
 	var report Report
 	err := inLab(ctx, s.Config, func(l *lab) error {
@@ -64,8 +64,8 @@ func (s Small) Run(ctx context.Context) (Report, error) {
 	return report, err
 }
 
-// alone measures what needs only a few agents. The fleet of a big task comes
-// later: its announcements alone keep a small machine busy.
+// alone measures with few agents. The fleet of the big task starts later: its
+// announcements alone would load a small machine.
 func (s Small) alone(ctx context.Context, l *lab) (runs []smallRun, times latencies, err error) {
 	system, err := startSystem(ctx, l, fleet{agents: s.Agents})
 	if err != nil {
@@ -84,7 +84,7 @@ func (s Small) alone(ctx context.Context, l *lab) (runs []smallRun, times latenc
 	return runs, times, err
 }
 
-// throughput alternates between the floor and the system.
+// throughput measures floor and system alternately.
 func (s Small) throughput(ctx context.Context, system *system, bare *bare) ([]smallRun, error) {
 	if _, err := s.many(ctx, system, max(s.Tasks/warmUpShare, 1)); err != nil {
 		return nil, fmt.Errorf("warm-up: %w", err)
@@ -106,12 +106,11 @@ func (s Small) throughput(ctx context.Context, system *system, bare *bare) ([]sm
 	return runs, nil
 }
 
-// warmUpShare of the tasks go first, unmeasured: connections are made, heaps
-// find their size.
+// warmUpShare of the tasks run first, unmeasured: connections open and heaps grow.
 const warmUpShare = 10
 
-// many runs n tasks, s.InFlight at a time, each from POST to its end before
-// its submitter begins the next.
+// many runs n tasks, s.InFlight at a time: each submitter waits for the end of its
+// task before the next.
 func (s Small) many(ctx context.Context, system *system, n int) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -130,7 +129,7 @@ func (s Small) many(ctx context.Context, system *system, n int) (time.Duration, 
 	return time.Since(begun), err
 }
 
-// one is a task from POST to its end.
+// one runs a task from POST to its end.
 func (s Small) one(ctx context.Context, system *system, w *wire, i int) error {
 	id, err := w.submit(oneHost(i%s.Agents), "")
 	if err != nil {
@@ -155,8 +154,8 @@ func (s Small) latency(ctx context.Context, system *system, bare *bare) (l laten
 	return l, nil
 }
 
-// besideBig takes the times of tasks that began while a big task ran. They
-// count too if the big one ended first: else the slowest would be left out.
+// besideBig measures tasks that start while a big task runs. Tasks that end after the
+// big one count too: otherwise the slowest would be excluded.
 func (s Small) besideBig(ctx context.Context, l *lab) (times []time.Duration, err error) {
 	if s.Beside == 0 {
 		return nil, nil
@@ -192,9 +191,9 @@ func (s Small) besideBig(ctx context.Context, l *lab) (times []time.Duration, er
 }
 
 const (
-	rateGoal   = 0.4 // of the floor's rate, many tasks at a time
+	rateGoal   = 0.4 // of the floor's rate, concurrent tasks
 	aloneGoal  = 2.5 // times the floor, one at a time
-	besideGoal = 5.0 // times the time of a task by itself
+	besideGoal = 5.0 // times the latency of a task alone
 )
 
 func (s Small) rates(runs []smallRun) *Table {

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// smallFloor is what N status tasks on one host each cannot do without, each
-// part by itself, at the same concurrency. Their results come in the replies.
+// smallFloor is the floor of N status tasks on one host each, measured part by part at
+// the same concurrency. Replies contain the results.
 type smallFloor struct {
 	redis   time.Duration // N values written to Redis
 	queue   time.Duration // N publishes with a message id, acknowledged

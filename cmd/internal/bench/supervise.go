@@ -26,7 +26,7 @@ type Supervise struct {
 	For         time.Duration // how long processor time is counted
 }
 
-// Validate reports everything that is wrong.
+// Validate reports all invalid settings.
 func (s Supervise) Validate() error {
 	errs := []error{
 		s.Config.Validate(), atLeast("--processes", s.Processes, 1), atLeast("--up-processes", s.UpProcesses, 0),
@@ -45,12 +45,12 @@ func (s Supervise) Validate() error {
 		errs = append(errs, fmt.Errorf("--for: %v is less than 100ms", s.For))
 	}
 	if runtime.GOOS != "linux" {
-		errs = append(errs, fmt.Errorf("supervision needs Linux, this is %s", runtime.GOOS))
+		errs = append(errs, fmt.Errorf("supervision requires Linux, this is %s", runtime.GOOS))
 	}
 	return errors.Join(errs...)
 }
 
-// upkeep is what a supervisor costs while nothing happens.
+// upkeep is the idle cost of a supervisor.
 type upkeep struct {
 	what      string
 	processes int
@@ -60,31 +60,31 @@ type upkeep struct {
 	goalRSS   int
 }
 
-// deaths is how soon killed processes are missed, and how soon one is back.
+// deaths are the delays of detecting killed processes and of restarting one.
 type deaths struct {
 	what     string
 	detected []time.Duration
-	back     []time.Duration // of one that is killed while nothing else happens
+	back     []time.Duration // restart of one process, killed on an idle host
 }
 
-// deed is something that takes its time.
+// deed is a measured action.
 type deed struct {
 	what    string
 	n       int
 	took    time.Duration
-	threads int           // at most, of the agent; 0 = does not apply
+	threads int           // maximum of the agent; 0 = not applicable
 	floor   time.Duration // 0 = none
 }
 
-// findings are what is measured.
+// findings are all measurements.
 type findings struct {
 	upkeeps []upkeep
 	deaths  []deaths
 	deeds   []deed
-	program int // bytes of the agent's
+	program int // size of the agent program in bytes
 }
 
-// Run measures. Whatever it started is ended when it returns.
+// Run runs the benchmark and stops every process that it started.
 func (s Supervise) Run(ctx context.Context) (report Report, err error) {
 	at, err := newSite(s.Procfleet)
 	if err != nil {
@@ -107,7 +107,7 @@ func (s Supervise) Run(ctx context.Context) (report Report, err error) {
 	}}, nil
 }
 
-// agentProgram is how an agent is started, before its flags.
+// agentProgram returns the command of an agent without its flags.
 func (s Supervise) agentProgram(p *plant) ([]string, error) {
 	if s.Agent != "" {
 		path, err := exec.LookPath(s.Agent)
@@ -126,8 +126,8 @@ func (s Supervise) agentProgram(p *plant) ([]string, error) {
 // Goals of supervision.
 const (
 	idleGoal    = 25 << 20 // bytes of an agent without processes
-	upGoal      = 0.03     // of a processor, everything in one process
-	programGoal = 20 << 20 // bytes of the agent's program
+	upGoal      = 0.03     // of a processor, all roles in one process
+	programGoal = 20 << 20 // size of the agent program in bytes program
 )
 
 func (f *findings) upkeepTable(d time.Duration) *Table {
@@ -197,7 +197,7 @@ func (f *findings) programTable() *Table {
 
 func mib(bytes int) float64 { return float64(bytes) / (1 << 20) }
 
-// idle counts what a process uses for d.
+// idle measures the usage of a process over d.
 func idle(ctx context.Context, pid int, d time.Duration) (cpu float64, rss int, err error) {
 	before, begun := cpuTime(pid), time.Now()
 	if err := wait(ctx, d); err != nil {
@@ -205,12 +205,12 @@ func idle(ctx context.Context, pid int, d time.Duration) (cpu float64, rss int, 
 	}
 	rss = residentSize(pid)
 	if rss == 0 {
-		return 0, 0, errors.New("it has ended")
+		return 0, 0, errors.New("the process has ended")
 	}
 	return float64(cpuTime(pid)-before) / float64(time.Since(begun)), rss, nil
 }
 
-// until waits for a condition, for patience at most.
+// until waits for a condition, at most for patience.
 func until(ctx context.Context, what string, every time.Duration, done func() bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%s: not within %v", what, patience))
 	defer cancel()
@@ -222,7 +222,7 @@ func until(ctx context.Context, what string, every time.Duration, done func() bo
 	return nil
 }
 
-// shortName is what tables call a program.
+// shortName returns the name of a program in tables.
 func shortName(argv []string) string {
 	return strings.Join(append([]string{filepath.Base(argv[0])}, argv[1:]...), " ")
 }

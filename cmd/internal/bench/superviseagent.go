@@ -10,7 +10,7 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// measureAgent measures an agent as it is on every host.
+// measureAgent measures an agent with the configuration of a host.
 func (s Supervise) measureAgent(ctx context.Context, at *site, found *findings) error {
 	argv, err := s.agentProgram(at.plant)
 	if err != nil {
@@ -48,11 +48,11 @@ func (s Supervise) measureAgent(ctx context.Context, at *site, found *findings) 
 			return err
 		}
 	}
-	o.agentStop() // before its processes, which it would start again
+	o.agentStop() // before its processes, which it would restart
 	return killIn(at.dir)
 }
 
-// agentStop stops the agent in good order.
+// agentStop stops the agent gracefully.
 func (o *overseer) agentStop() { o.agent().stop() }
 
 func (s Supervise) idleAgent(ctx context.Context, o *overseer, found *findings, name string, processes []sleeper) error {
@@ -78,8 +78,8 @@ func (s Supervise) startAll(ctx context.Context, o *overseer, found *findings, p
 	return err
 }
 
-// killSome kills processes one by one, each waited for; and then others while
-// those before are on their way back.
+// killSome kills processes one by one and waits for each restart; then it kills
+// others without waiting.
 func (s Supervise) killSome(ctx context.Context, o *overseer, found *findings, name string, processes []sleeper) error {
 	d := deaths{what: name}
 	for _, p := range processes[:s.Runs] {
@@ -115,7 +115,7 @@ func (s Supervise) killSome(ctx context.Context, o *overseer, found *findings, n
 	for i, p := range victims {
 		exit := known[p.key].LastExit
 		if exit == nil || exit.At.Before(killed[i]) {
-			return fmt.Errorf("the agent does not know that %s was killed", p.key)
+			return fmt.Errorf("the agent has not detected the kill of %s", p.key)
 		}
 		d.detected = append(d.detected, exit.At.Sub(killed[i]))
 	}
@@ -123,10 +123,10 @@ func (s Supervise) killSome(ctx context.Context, o *overseer, found *findings, n
 	return nil
 }
 
-// killPause is between two kills that nobody waits for.
+// killPause is the interval of kills without waiting.
 const killPause = 20 * time.Millisecond
 
-// back waits until the process has another pid than before.
+// back waits until the process has a new pid.
 func (p sleeper) back(ctx context.Context, before int, every time.Duration) error {
 	return until(ctx, p.key+" is started again", every, func() bool {
 		now := p.pid()
@@ -134,7 +134,7 @@ func (p sleeper) back(ctx context.Context, before int, every time.Duration) erro
 	})
 }
 
-// adoptAll kills the agent and waits until the next one has every process.
+// adoptAll kills the agent and waits until the next one has adopted every process.
 func (s Supervise) adoptAll(ctx context.Context, o *overseer, found *findings, processes []sleeper) error {
 	before, err := look(ctx, o.data())
 	if err != nil {
@@ -162,7 +162,7 @@ func (s Supervise) adoptAll(ctx context.Context, o *overseer, found *findings, p
 	return nil
 }
 
-// burst sends operations as fast as the agent takes them.
+// burst sends operations as fast as the agent accepts them.
 func (s Supervise) burst(ctx context.Context, o *overseer, found *findings, action string, processes []sleeper) error {
 	d := deed{what: "burst of " + action + " operations", n: s.Operations}
 	counting, stop := context.WithCancel(ctx)
@@ -197,7 +197,7 @@ func (s Supervise) burst(ctx context.Context, o *overseer, found *findings, acti
 	return nil
 }
 
-// mostThreads counts the threads of a process until ctx ends.
+// mostThreads returns the maximum number of threads of a process until ctx ends.
 func mostThreads(ctx context.Context, pid int) int {
 	const every = 5 * time.Millisecond
 	most := threads(pid)

@@ -11,11 +11,10 @@ import (
 	"github.com/procfleet/procfleet/agent/proc"
 )
 
-// bareAtATime is how many bare commands run at a time, as many as an agent's.
+// bareAtATime is the number of concurrent bare commands, as in an agent.
 const bareAtATime = 64
 
-// measureBare measures what cannot be done without: to wait for a child, and
-// to run the commands.
+// measureBare measures the floor: waiting for a child, and running the commands.
 func (s Supervise) measureBare(ctx context.Context, at *site, found *findings) error {
 	d := deaths{what: "floor"}
 	for range s.Kills {
@@ -45,7 +44,7 @@ func (s Supervise) measureBare(ctx context.Context, at *site, found *findings) e
 
 const bareShell = "/bin/sh"
 
-// loginShell returns the shell in which an agent runs the commands of an account.
+// loginShell returns the shell of an agent for the commands of an account.
 func loginShell(ctx context.Context, account string) (string, error) {
 	a, err := proc.NewAccounts().Lookup(ctx, account)
 	return a.Shell, err
@@ -55,7 +54,7 @@ func inShell(ctx context.Context, shell, command string) *exec.Cmd {
 	return exec.CommandContext(ctx, shell, "-c", command) //nolint:gosec // commands of this package
 }
 
-// bareWait is the time from the kill of a child until a wait for it returns.
+// bareWait measures the time from the kill of a child until a wait for it returns.
 func bareWait(ctx context.Context) (time.Duration, error) {
 	cmd := exec.CommandContext(ctx, sleeperName, sleeperLife)
 	if err := cmd.Start(); err != nil {
@@ -66,7 +65,7 @@ func bareWait(ctx context.Context) (time.Duration, error) {
 		_ = cmd.Wait() // it was killed
 		over <- time.Now()
 	}()
-	// The wait must have begun before there is something to wait for.
+	// Begin the wait before the kill.
 	if err := wait(ctx, time.Millisecond); err != nil {
 		return 0, err
 	}
@@ -77,8 +76,7 @@ func bareWait(ctx context.Context) (time.Duration, error) {
 	return (<-over).Sub(begun), nil
 }
 
-// bareCommands returns how long n runs of a command in a shell take,
-// bareAtATime at a time.
+// bareCommands measures n runs of a command in a shell, bareAtATime concurrently.
 func bareCommands(ctx context.Context, shell string, n int, command string) (time.Duration, error) {
 	begun := time.Now()
 	left := make(chan struct{}, n)

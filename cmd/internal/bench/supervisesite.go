@@ -13,8 +13,8 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 )
 
-// site is a plant whose programs leave processes of their own behind. All of
-// those work in its folder, by which they are found when it is closed.
+// site is a plant whose programs leave processes behind. Their working directories are
+// in its directory, by which close finds them.
 type site struct {
 	*plant
 	account string
@@ -36,20 +36,19 @@ func newSite(procfleet string) (*site, error) {
 	return &site{plant: p, account: me.Username}, nil
 }
 
-// openGate lets agents start as many of the killed processes again as they have
-// room for: their gate for restart storms, 20 a minute, would be all there is to
-// see.
+// openGate disables the limit of agents for restart storms, 20 restarts a minute, which
+// would dominate the measurement.
 const openGate = "PROCFLEET_AGENT_TIMING=start_every=1ms"
 
-// close stops the programs, then what they left behind.
+// close stops the programs, then the processes that they left behind.
 func (s *site) close() error {
 	err := s.plant.close()
 	return errors.Join(err, killIn(s.dir))
 }
 
-// killIn ends every process that works in a folder or below; the folder may be
-// gone already. A command that is just starting one is ended before or after it
-// has, so it looks until there is none.
+// killIn kills every process with a working directory in dir, which may be removed
+// already. A command may just be starting another process, so it repeats until none
+// is left.
 func killIn(dir string) error {
 	const rounds = 100
 	for range rounds {
@@ -63,10 +62,10 @@ func killIn(dir string) error {
 			}
 		}
 	}
-	return fmt.Errorf("processes in %s do not end, or others take their place", dir)
+	return fmt.Errorf("processes in %s do not end, or are replaced by others", dir)
 }
 
-// worksIn are the pids of those processes.
+// worksIn returns the pids of processes with a working directory in dir.
 func worksIn(dir string) ([]int, error) {
 	links, err := filepath.Glob("/proc/[0-9]*/cwd")
 	if err != nil {
@@ -76,7 +75,7 @@ func worksIn(dir string) ([]int, error) {
 	for _, link := range links {
 		cwd, err := os.Readlink(link)
 		if err != nil || !strings.HasPrefix(cwd, dir+"/") {
-			continue // it has ended, or is another's
+			continue // the process has ended, or belongs to another user
 		}
 		if pid, err := strconv.Atoi(strings.Split(link, "/")[2]); err == nil {
 			pids = append(pids, pid)
@@ -96,24 +95,24 @@ func kill(pid int) error {
 	return err
 }
 
-// sleeper is an idle process that is supervised.
+// sleeper is a supervised idle process.
 type sleeper struct {
 	key, dir string
-	command  string // that starts it
+	command  string // start command
 }
 
-// What sleepers are. They end by themselves, should nobody have ended them.
+// Sleepers end by themselves if close fails.
 const (
 	sleeperName = "sleep"
 	sleeperLife = "3600" // seconds
 )
 
-// sleepers makes the folders of n processes.
+// sleepers creates the directories of n processes.
 func (s *site) sleepers(group string, n int) ([]sleeper, error) {
 	all := make([]sleeper, n)
 	for i := range all {
 		dir := filepath.Join(s.dir, group, strconv.Itoa(i))
-		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // whoever the account is works there
+		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // any account works there
 			return nil, err
 		}
 		all[i] = sleeper{key: fmt.Sprintf("%s:%d", group, i), dir: dir}
@@ -124,26 +123,26 @@ func (s *site) sleepers(group string, n int) ([]sleeper, error) {
 
 func (p sleeper) pidFile() string { return filepath.Join(p.dir, "pid") }
 
-// pid of the process that was started last; 0 if it is not known.
+// pid returns the pid of the last started process, or 0 if unknown.
 func (p sleeper) pid() int {
 	text, err := os.ReadFile(p.pidFile())
 	if err != nil {
 		return 0
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || !strings.HasSuffix(string(text), "\n") { // it is being written
+	if err != nil || !strings.HasSuffix(string(text), "\n") { // incomplete
 		return 0
 	}
 	return pid
 }
 
-// Rhythm of the processes that are measured.
+// Timing of the measured processes.
 const (
-	startCheck    = time.Second // how long a start is watched
+	startCheck    = time.Second // duration of the check after a start
 	startInterval = time.Second
 )
 
-// spec is what agents are told of the process.
+// spec returns the process spec for agents.
 func (p sleeper) spec(account string) agentproto.Spec {
 	return agentproto.Spec{
 		Key: p.key, ProcName: sleeperName, SetupPath: p.dir, PidPath: p.pidFile(), Account: account, NoProfile: true, Type: "resident",
@@ -153,5 +152,5 @@ func (p sleeper) spec(account string) agentproto.Spec {
 	}
 }
 
-// reloadCommand is the least that a reload can do.
+// reloadCommand is a minimal reload.
 const reloadCommand = "true"

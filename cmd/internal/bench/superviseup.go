@@ -9,7 +9,7 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// measureUp measures everything in one process, and what it supervises.
+// measureUp measures all roles in one process with its supervised processes.
 func (s Supervise) measureUp(ctx context.Context, at *site, found *findings) error {
 	if s.UpProcesses == 0 {
 		return nil
@@ -57,10 +57,10 @@ func (s Supervise) measureUp(ctx context.Context, at *site, found *findings) err
 	return nil
 }
 
-// settleUp lets the tasks of the starts end before processor time is counted.
+// settleUp waits for the end of the start tasks before processor time is measured.
 const settleUp = 2 * time.Second
 
-// submission is a task that starts the process on this host.
+// submission returns a task that starts the process on this host.
 func (p sleeper) submission(account string) ([]byte, error) {
 	spec := procfleet.DefaultSpec()
 	spec.Namespace, spec.Name, spec.ProcName = "bench", filepath.Base(p.dir), sleeperName

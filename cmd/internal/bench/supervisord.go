@@ -14,8 +14,8 @@ import (
 
 const supervisord = "supervisord"
 
-// measureSupervisord measures what supervisord can do of the same. It is left
-// out if it is not there.
+// measureSupervisord measures the functions that supervisord has too. It is skipped
+// without the program.
 func (s Supervise) measureSupervisord(ctx context.Context, at *site, found *findings) error {
 	path, err := exec.LookPath(s.Supervisord)
 	if err != nil {
@@ -76,7 +76,7 @@ stderr_logfile=NONE
 `, account, dir, dir, dir, others+filesOfEach*processes, sleeperName, sleeperLife, processes, dir)
 }
 
-// killSupervisords does the same as [Supervise.killSome].
+// killSupervisords is [Supervise.killSome] for supervisord.
 func (s Supervise) killSupervisords(ctx context.Context, program *child, diary supervisordLog) (deaths, error) {
 	d := deaths{what: supervisord}
 	pids, err := diary.pids()
@@ -89,7 +89,7 @@ func (s Supervise) killSupervisords(ctx context.Context, program *child, diary s
 		if err := kill(pids[processName(i)]); err != nil {
 			return d, err
 		}
-		if i < s.Runs { // nothing else happens until it is back
+		if i < s.Runs { // wait for the restart
 			err = diary.await(ctx, program, "spawned", s.Processes+i+1)
 		} else {
 			err = wait(ctx, killPause)
@@ -117,7 +117,7 @@ func (s Supervise) killSupervisords(ctx context.Context, program *child, diary s
 	for i, at := range killed {
 		name := processName(i)
 		if exited[name].Before(at) {
-			return d, fmt.Errorf("it does not know that %s was killed", name)
+			return d, fmt.Errorf("supervisord has not detected the kill of %s", name)
 		}
 		if i < s.Runs {
 			d.back = append(d.back, spawned[name].Sub(at))
@@ -130,15 +130,15 @@ func (s Supervise) killSupervisords(ctx context.Context, program *child, diary s
 
 func processName(i int) string { return "p" + strconv.Itoa(i) }
 
-// supervisordLog is the file in which it says what happens.
+// supervisordLog is the log file of supervisord.
 type supervisordLog string
 
-// entry is a line of it that tells of a process.
+// entry is a log line about a process.
 type entry struct {
 	at      time.Time // rounded up to the next millisecond
 	word    string    // "spawned", "exited" or "RUNNING"
 	process string
-	pid     int // of spawned
+	pid     int // only of spawned
 }
 
 var supervisordLine = regexp.MustCompile(`(?m)^(\S+ \S+) INFO spawned: '(\S+)' with pid (\d+)$|^(\S+ \S+) \w+ exited: (\S+) \(|^(\S+ \S+) INFO success: (\S+) entered RUNNING`)
@@ -172,7 +172,7 @@ func (l supervisordLog) read() ([]entry, error) {
 	return entries, nil
 }
 
-// await waits until a word was said so many times.
+// await waits until a word has been logged n times.
 func (l supervisordLog) await(ctx context.Context, program *child, word string, times int) error {
 	ended := false
 	err := until(ctx, fmt.Sprintf("supervisord says %q %d times", word, times), 20*time.Millisecond, func() bool {
@@ -197,7 +197,7 @@ func (l supervisordLog) await(ctx context.Context, program *child, word string, 
 	return err
 }
 
-// pids are those of the processes that were spawned last.
+// pids returns the pids of the last spawned processes.
 func (l supervisordLog) pids() (map[string]int, error) {
 	entries, err := l.read()
 	if err != nil {

@@ -18,33 +18,33 @@ import (
 	"github.com/procfleet/procfleet/taskstore/redisstore"
 )
 
-// Sweep measures how many visits a second workers make when many tasks are due
-// at once, beside bare pipelined reads of the same tasks from the same Redis.
+// Sweep measures the visits per second of workers when many tasks are due at once. The
+// floor is bare pipelined reads of the same tasks from the same Redis.
 type Sweep struct {
 	Config
 	Tasks   int   // on one host each
 	Workers []int // numbers of workers
 }
 
-// Validate reports everything that is wrong.
+// Validate reports all invalid settings.
 func (m Sweep) Validate() error {
 	return errors.Join(m.Config.Validate(), atLeast("--tasks", m.Tasks, 1), Workers{Config: m.Config, Hosts: 1, Workers: m.Workers, Latencies: []time.Duration{0}}.Validate())
 }
 
-// sweepKind is what the tasks are like that are visited.
+// sweepKind is one kind of visited tasks.
 type sweepKind struct {
 	name string
-	// make brings a new task into that state.
+	// make changes a new task to that kind.
 	make  func(ctx context.Context, s *redisstore.Store, id procfleet.TaskID) error
-	delay time.Duration // from the last task's creation to the visits
+	delay time.Duration // between the last task's creation and the visits
 }
 
 var sweepKinds = []sweepKind{
 	{name: "finished and notified", make: func(ctx context.Context, s *redisstore.Store, id procfleet.TaskID) error {
-		_, err := s.Reject(ctx, id, "bench") // like every task that is over, but in one call
+		_, err := s.Reject(ctx, id, "bench") // finished, with one call
 		return err
 	}},
-	// Sixteen seconds later the sweep looks up what agents may have lost.
+	// After sixteen seconds the sweep checks for lost results.
 	{name: "running", delay: 16 * time.Second, make: func(ctx context.Context, s *redisstore.Store, id procfleet.TaskID) error {
 		if err := s.Dispatched(ctx, id, []uint64{1}); err != nil {
 			return err
@@ -53,7 +53,7 @@ var sweepKinds = []sweepKind{
 	}},
 }
 
-// swept is what so many workers came to with tasks of one kind.
+// swept are the measurements of a number of workers with tasks of one kind.
 type swept struct {
 	kind    string
 	workers int
@@ -62,7 +62,7 @@ type swept struct {
 	cpu     map[string]time.Duration
 }
 
-// Run measures.
+// Run runs the benchmark.
 func (m Sweep) Run(ctx context.Context) (Report, error) {
 	var report Report
 	err := inLab(ctx, m.Config, func(l *lab) error {
@@ -70,7 +70,7 @@ func (m Sweep) Run(ctx context.Context) (Report, error) {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = store.Close() }() // nothing of it is kept
+		defer func() { _ = store.Close() }() // no data is needed
 		var all []swept
 		for _, kind := range sweepKinds {
 			for _, workers := range m.Workers {
@@ -97,7 +97,7 @@ func (m Sweep) measure(ctx context.Context, l *lab, store *redisstore.Store, kin
 	if out.floor, err = m.floor(ctx, l, ids); err != nil {
 		return out, err
 	}
-	if err := m.postpone(ctx, store, ids, taskstore.MaxVisit); err != nil { // none is visited before all are due
+	if err := m.postpone(ctx, store, ids, taskstore.MaxVisit); err != nil { // no task is due before all are
 		return out, err
 	}
 	var names []string
@@ -172,7 +172,7 @@ func (m Sweep) create(ctx context.Context, store *redisstore.Store, kind sweepKi
 	return ids, group.Wait()
 }
 
-// floor reads the tasks as a visit must, with nothing in between.
+// floor reads the tasks like a visit, without procfleet.
 func (m Sweep) floor(ctx context.Context, l *lab, ids []procfleet.TaskID) (time.Duration, error) {
 	begun := time.Now()
 	for at := 0; at < len(ids); at += sweepBatch {
@@ -208,7 +208,7 @@ func (m Sweep) settle(ctx context.Context, store *redisstore.Store, ids []procfl
 	return nil
 }
 
-// leases counts the shards that a worker has.
+// leases counts the shards with a worker.
 func (m Sweep) leases(ctx context.Context, l *lab) (n int) {
 	for shard := range taskstore.SweepShards {
 		n += int(l.redis.Exists(ctx, "pf:lease:sweep/"+strconv.Itoa(shard)).Val())
@@ -216,8 +216,8 @@ func (m Sweep) leases(ctx context.Context, l *lab) (n int) {
 	return n
 }
 
-// waiting counts the tasks that are in the index as due before the given time:
-// those that were not visited.
+// waiting counts the tasks whose due time in the index is before the given time: they
+// were not visited yet.
 func (m Sweep) waiting(ctx context.Context, l *lab, before time.Time) (n int64) {
 	pipe := l.redis.Pipeline()
 	var counts []*redis.IntCmd

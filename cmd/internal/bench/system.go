@@ -18,7 +18,7 @@ import (
 
 const (
 	readyPause = 50 * time.Millisecond
-	// lookEvery is how often Redis is asked whether a big task is finished.
+	// lookEvery is the polling interval of Redis for the end of a big task.
 	lookEvery = time.Millisecond
 )
 
@@ -28,21 +28,20 @@ type system struct {
 	address  string // of the dispatcher
 	agents   int
 	wire     *wire
-	store    *redisstore.Store // to see the end in Redis itself
+	store    *redisstore.Store // to observe the end in Redis
 	finishes *finishes
 	roles    []*child
 }
 
-// fleet says what runs beside the servers.
+// fleet configures the roles and agents beside the servers.
 type fleet struct {
 	agents      int
-	connections int      // of the agents; 0 for as few as usual
+	connections int      // of the agents; 0 for the default
 	more        []string // further flags of the agents
 	worker      []string // further flags of the worker
 }
 
-// startSystem starts the roles and the agents, and returns once a task goes
-// through.
+// startSystem starts the roles and the agents, and returns after a task has succeeded.
 func startSystem(ctx context.Context, l *lab, f fleet) (*system, error) {
 	port, err := freePort(ctx)
 	if err != nil {
@@ -79,7 +78,7 @@ func (s *system) start(ctx context.Context, f fleet) (err error) {
 	return s.warmUp(ctx)
 }
 
-// servers are the flags of a role.
+// servers returns the flags of a role.
 func (s *system) servers() []string {
 	return slices.Concat(s.lab.natsFlags(), s.lab.redisFlags())
 }
@@ -89,7 +88,7 @@ func (s *system) startDispatcher(ctx context.Context) error {
 	return s.lab.plant.startRole(ctx, dispatcher, args, "")
 }
 
-// freshDispatcher puts a new dispatcher in the place of the one that runs.
+// freshDispatcher replaces the running dispatcher.
 func (s *system) freshDispatcher(ctx context.Context) error {
 	s.lab.plant.child(dispatcher).stop()
 	s.wire.close()
@@ -109,13 +108,13 @@ func (s *system) startFleet(ctx context.Context, f fleet) error {
 	return err
 }
 
-// restartFleet puts other agents in the place of those that run.
+// restartFleet replaces the running agents.
 func (s *system) restartFleet(ctx context.Context, f fleet) error {
 	s.lab.plant.child(agents).stop()
 	return s.startFleet(ctx, f)
 }
 
-// warmUp waits until a small task goes through.
+// warmUp waits until a small task succeeds.
 func (s *system) warmUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("the system was not ready within %v", startTimeout))
 	defer cancel()
@@ -154,14 +153,14 @@ func (s *system) stop() {
 		s.finishes.stop()
 	}
 	if s.store != nil {
-		_ = s.store.Close() // it was only read
+		_ = s.store.Close() // no pending writes
 	}
 }
 
-// sample is the name of the process that is operated.
+// sample is the name of the operated process.
 const sample = "sample"
 
-// submission is the body of a task.
+// submission returns the body of a task.
 func submission(action procfleet.Action, name string, hosts []string) []byte {
 	process := map[string]any{"namespace": "bench", "name": name, "proc_name": sample}
 	if action != procfleet.ActionStatus {
@@ -173,19 +172,19 @@ func submission(action procfleet.Action, name string, hosts []string) []byte {
 		"hosts":   hosts,
 	})
 	if err != nil {
-		panic(err) // strings can be encoded
+		panic(err) // strings always encode
 	}
 	return body
 }
 
-// oneHost is a status task on agent i, manyHosts one on the first n agents.
+// oneHost returns a status task on agent i, manyHosts one on the first n agents.
 func oneHost(i int) []byte {
 	return submission(procfleet.ActionStatus, sample, []string{host(i)})
 }
 
 func manyHosts(n int) []byte { return submission(procfleet.ActionStatus, sample, hosts(n)) }
 
-// hosts are those of the first n agents.
+// hosts returns the hosts of the first n agents.
 func hosts(n int) []string {
 	all := make([]string, n)
 	for i := range all {
@@ -198,7 +197,7 @@ func host(i int) string { return hostIn(0, i) }
 
 func hostIn(cloud, i int) string { return strconv.Itoa(cloud) + ":" + simulate.Address(i).String() }
 
-// operated is how long a task took, from the POST on.
+// operated has the durations of a task from its POST.
 type operated struct {
 	id     procfleet.TaskID
 	accept time.Duration // to the id
@@ -242,7 +241,7 @@ func (s *system) finished(ctx context.Context, id procfleet.TaskID) (procfleet.T
 	}
 }
 
-// cpu is the processor time that each process has used so far.
+// cpu returns the processor time of each process.
 func (s *system) cpu() map[string]time.Duration {
 	used := map[string]time.Duration{}
 	for _, name := range processNames() {
@@ -253,21 +252,21 @@ func (s *system) cpu() map[string]time.Duration {
 	return used
 }
 
-// floorCPU is the processor time that NATS, Redis and this process, which is
-// the client of floors, have used so far.
+// floorCPU returns the processor time of NATS, Redis and this process, which is the
+// client of floors.
 func (s *system) floorCPU() time.Duration {
 	used := s.cpu()
 	return used[natsServer] + used[redisServer] + cpuTime(os.Getpid())
 }
 
-// forgetPeak lets [system.peak] begin with what a process has resident now.
+// forgetPeak resets [system.peak] to the current resident memory.
 func (s *system) forgetPeak(name string) {
 	if c := s.lab.plant.child(name); c != nil {
 		forgetPeakRSS(c.pid())
 	}
 }
 
-// peak is the most memory that a process had resident.
+// peak returns the maximum resident memory of a process.
 func (s *system) peak(name string) int {
 	c := s.lab.plant.child(name)
 	if c == nil {

@@ -19,7 +19,7 @@ type Table struct {
 
 func (t *Table) add(cells ...any) { t.Rows = append(t.Rows, cells) }
 
-// Markdown writes the table, its columns aligned for readers of the source.
+// Markdown writes the table with aligned columns.
 func (t *Table) Markdown(out io.Writer) error {
 	lines := [][]string{t.Columns}
 	for _, row := range t.Rows {
@@ -57,7 +57,7 @@ func (t *Table) Markdown(out io.Writer) error {
 	return err
 }
 
-// text shows a cell with about three digits that mean something.
+// text formats a cell with about three significant digits.
 func text(cell any) string {
 	switch v := cell.(type) {
 	case string:
@@ -76,7 +76,7 @@ func text(cell any) string {
 	return fmt.Sprint(cell)
 }
 
-// thousands writes 12345 as 12,345.
+// thousands formats 12345 as 12,345.
 func thousands(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -85,7 +85,7 @@ func thousands(n int) string {
 	return s
 }
 
-// verdict says whether a figure is within its goal.
+// verdict reports whether a figure meets its goal.
 func verdict(met bool) string {
 	if met {
 		return "yes"
@@ -93,8 +93,8 @@ func verdict(met bool) string {
 	return "**no**"
 }
 
-// atMost and goalAtLeast are the two cells of a goal: what it is, and whether
-// it is met.
+// atMost and goalAtLeast return the two cells of a goal: its value, and whether it is
+// met.
 func atMost(figure, goal float64, unit string) (string, string) {
 	return "≤ " + number(goal) + unit, verdict(figure <= goal)
 }
@@ -110,13 +110,14 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'f', -1, 64)
 }
 
-// quantile of values, which it sorts: 0.5 is the median. There must be some.
+// quantile returns a quantile of values, 0.5 for the median. It sorts values, which
+// must not be empty.
 func quantile(values []time.Duration, q float64) time.Duration {
 	slices.Sort(values)
 	return values[min(int(q*float64(len(values))), len(values)-1)]
 }
 
-// medianOf returns the median of what column is in each sample.
+// medianOf returns the median of column over the samples.
 func medianOf[S any](samples []S, column func(*S) time.Duration) time.Duration {
 	values := make([]time.Duration, len(samples))
 	for i := range samples {
@@ -125,7 +126,7 @@ func medianOf[S any](samples []S, column func(*S) time.Duration) time.Duration {
 	return quantile(values, 0.5)
 }
 
-// meanOf returns the mean of what column is in each sample.
+// meanOf returns the mean of column over the samples.
 func meanOf[S any](samples []S, column func(*S) time.Duration) time.Duration {
 	var sum time.Duration
 	for i := range samples {

@@ -8,20 +8,19 @@ import (
 	"time"
 )
 
-// clockTick is the unit in which Linux tells processor time to programs, on
-// every architecture.
+// clockTick is the unit of processor time in /proc, on every architecture.
 const clockTick = 10 * time.Millisecond
 
-// cpuTime is the processor time, user and system, that a process has used;
-// 0 where there is no /proc.
+// cpuTime returns the processor time of a process, user and system, or 0 without
+// /proc.
 func cpuTime(pid int) time.Duration {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0
 	}
-	// The name, second, may contain anything; nothing after it has a ')'.
+	// The second field, the name, may contain any characters; later fields have no ')'.
 	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
-	const user, system = 14 - 3, 15 - 3 // counted from 1, and from the third
+	const user, system = 14 - 3, 15 - 3 // fields count from 1; the first two are cut off
 	if len(fields) <= system {
 		return 0
 	}
@@ -36,15 +35,15 @@ func cpuTime(pid int) time.Duration {
 	return time.Duration(ticks) * clockTick
 }
 
-// peakRSS is the most memory, in bytes, that a process has had resident, and
-// residentSize what it has; 0 where there is no /proc.
+// peakRSS returns the maximum resident memory of a process in bytes, residentSize the
+// current one, or 0 without /proc.
 func peakRSS(pid int) int      { return statusFigure(pid, "VmHWM:") << 10 }
 func residentSize(pid int) int { return statusFigure(pid, "VmRSS:") << 10 }
 
-// threads is how many a process has; 0 where there is no /proc.
+// threads returns the number of threads of a process, or 0 without /proc.
 func threads(pid int) int { return statusFigure(pid, "Threads:") }
 
-// statusFigure is a number of a process's status; sizes are in KiB.
+// statusFigure returns a number of /proc/PID/status; sizes are in KiB.
 func statusFigure(pid int, name string) int {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -62,8 +61,7 @@ func statusFigure(pid int, name string) int {
 	return n
 }
 
-// forgetPeakRSS lets [peakRSS] begin anew. Where that cannot be done the peak
-// is that of the process's whole life.
+// forgetPeakRSS resets [peakRSS], if the system supports that.
 func forgetPeakRSS(pid int) {
 	const resetPeak = "5"
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte(resetPeak), 0)

@@ -15,9 +15,9 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// wire is one keep-alive HTTP connection, driven by hand: a client of full
-// size would use as much of the machine as what is measured. It is for one
-// goroutine at a time.
+// wire is a minimal HTTP client with one keep-alive connection: a full client would
+// use as much processor time as the system under test. It is not safe for
+// concurrent use.
 type wire struct {
 	address string
 	conn    net.Conn
@@ -33,10 +33,10 @@ func dial(ctx context.Context, address string) (*wire, error) {
 	return &wire{address: address, conn: conn, r: bufio.NewReaderSize(conn, 32<<10)}, nil
 }
 
-func (w *wire) close() { _ = w.conn.Close() } // nothing is lost with it
+func (w *wire) close() { _ = w.conn.Close() } // no open request
 
-// call sends a request, with a body if method is POST, and hands the body of
-// the answer to read. Any status but 2xx is an error.
+// call sends a request, with a body if method is POST, and passes the body of the
+// response to read. Any status but 2xx is an error.
 func (w *wire) call(method, path, header string, body []byte, read func(io.Reader) error) error {
 	b := append(w.request[:0], method+" "+path+" HTTP/1.1\r\nHost: "+w.address+"\r\n"+header...)
 	if body != nil {
@@ -56,24 +56,24 @@ func (w *wire) call(method, path, header string, body []byte, read func(io.Reade
 	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
 		const shown = 300
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, shown)) // what can be read of it
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, shown)) // as much as possible
 		return fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, text)
 	}
 	if err := read(resp.Body); err != nil {
 		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
-	_, err = io.Copy(io.Discard, resp.Body) // up to the next answer
+	_, err = io.Copy(io.Discard, resp.Body) // up to the next response
 	if err == nil && resp.Close {
-		// As who answers for a dispatcher that starts does: the next request is for
-		// the dispatcher itself, on another connection.
+		// A starting dispatcher closes the connection after its response: send the next
+		// request on another one.
 		err = fmt.Errorf("%s %s: %w", method, path, errLastAnswer)
 	}
 	return err
 }
 
-var errLastAnswer = errors.New("the server answers no more on this connection")
+var errLastAnswer = errors.New("the server closed the connection")
 
-// submit posts a submission and returns the task's id.
+// submit posts a submission and returns the id of its task.
 func (w *wire) submit(submission []byte, header string) (procfleet.TaskID, error) {
 	var answer struct {
 		ID procfleet.TaskID `json:"id"`

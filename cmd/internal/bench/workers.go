@@ -11,7 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Workers measures what more workers bring, with agents that take time.
+// Workers measures the effect of more workers, with agents of different latency.
 type Workers struct {
 	Config
 	Hosts     int
@@ -21,7 +21,7 @@ type Workers struct {
 
 const mostWorkers = 16
 
-// Validate reports everything that is wrong.
+// Validate reports all invalid settings.
 func (w Workers) Validate() error {
 	errs := []error{w.Config.Validate(), checkSizes("--hosts", []int{w.Hosts})}
 	if len(w.Workers) == 0 || slices.Min(w.Workers) < 1 || slices.Max(w.Workers) > mostWorkers {
@@ -33,16 +33,16 @@ func (w Workers) Validate() error {
 	return errors.Join(errs...)
 }
 
-// worked is what so many workers came to with agents of one latency.
+// worked are the measurements of a number of workers with agents of one latency.
 type worked struct {
 	latency time.Duration
 	workers int
 	path    time.Duration
-	cpu     map[string]time.Duration // of all runs; that of the workers together
-	peak    int                      // bytes resident, of the biggest worker
+	cpu     map[string]time.Duration // of all runs; workers are summed up
+	peak    int                      // resident bytes of the biggest worker
 }
 
-// Run measures.
+// Run runs the benchmark.
 func (w Workers) Run(ctx context.Context) (Report, error) {
 	var report Report
 	err := inLab(ctx, w.Config, func(l *lab) error {
@@ -78,7 +78,7 @@ func (w Workers) measure(ctx context.Context, l *lab, workers int, latency time.
 		s.roles, names = append(s.roles, l.plant.child(name)), append(names, name)
 	}
 	submission := manyHosts(w.Hosts)
-	if _, err := s.operate(ctx, submission); err != nil { // the workers connect meanwhile
+	if _, err := s.operate(ctx, submission); err != nil { // lets the workers connect
 		return out, err
 	}
 	times := make([]time.Duration, w.Runs)
