@@ -104,11 +104,11 @@ func (b *backends) ensure(ctx context.Context, log logrus.FieldLogger, wait wait
 func (b *backends) awaitConnection(ctx context.Context, wait waiter) error {
 	const pause = 20 * time.Millisecond
 	for {
-		away := natsconn.Unavailable(b.conn)
-		if away == nil {
+		cause := natsconn.Unavailable(b.conn)
+		if cause == nil {
 			return nil
 		}
-		wait("NATS", away)
+		wait("NATS", cause)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -167,8 +167,8 @@ func (b *backends) close(log logrus.FieldLogger) {
 // ready returns an error that names every unavailable backend; /readyz serves it.
 func (b *backends) ready(ctx context.Context) error {
 	var errs []error
-	if away := natsconn.Unavailable(b.conn); away != nil {
-		errs = append(errs, fmt.Errorf("not connected to NATS: %w", away))
+	if cause := natsconn.Unavailable(b.conn); cause != nil {
+		errs = append(errs, fmt.Errorf("not connected to NATS: %w", cause))
 	}
 	if _, err := b.store.Now(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("task store unavailable: %w", err))

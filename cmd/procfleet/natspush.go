@@ -109,13 +109,13 @@ func (p *natsPush) connect(ctx context.Context, authority *natsauth.Authority) (
 		return nil, command.Usagef("--nats: %w", err)
 	}
 	for end := time.Now().Add(pushPatience); ; {
-		away := natsconn.Unavailable(conn)
+		cause := natsconn.Unavailable(conn)
 		switch {
-		case away == nil:
+		case cause == nil:
 			return conn, nil
 		case ctx.Err() != nil || time.Now().After(end):
 			conn.Close()
-			return nil, fmt.Errorf("NATS at %s: %w", p.url, away)
+			return nil, fmt.Errorf("NATS at %s: %w", p.url, cause)
 		}
 		select {
 		case <-ctx.Done():

@@ -38,11 +38,11 @@ func (f Fair) Run(ctx context.Context) (Report, error) {
 		if err != nil {
 			return fmt.Errorf("%d tasks at once: %w", f.Tasks, err)
 		}
-		away, err := f.besideAreas(ctx, l)
+		beside, err := f.besideAreas(ctx, l)
 		if err != nil {
 			return fmt.Errorf("beside an unavailable area: %w", err)
 		}
-		report = l.report(ctx, f.shares(together), f.singles(together), f.areas(away))
+		report = l.report(ctx, f.shares(together), f.singles(together), f.areas(beside))
 		return nil
 	})
 	return report, err
@@ -240,24 +240,24 @@ func (f Fair) besideAreas(ctx context.Context, l *lab) (all []besideAway, err er
 		{how: "nothing, again", none: true},
 	} {
 		out := besideAway{how: c.how}
-		var away *child
+		var area *child
 		if c.fleet != nil {
-			if away, err = f.startAway(ctx, s); err != nil {
+			if area, err = f.startArea(ctx, s); err != nil {
 				return nil, err
 			}
 		}
-		if out.times, err = f.besideArea(ctx, s, away, c.fleet, !c.none); err != nil {
+		if out.times, err = f.besideArea(ctx, s, area, c.fleet, !c.none); err != nil {
 			return nil, fmt.Errorf("%s: %w", c.how, err)
 		}
-		if away != nil {
-			away.stop()
+		if area != nil {
+			area.stop()
 		}
 		all = append(all, out)
 	}
 	return all, nil
 }
 
-func (f Fair) startAway(ctx context.Context, s *system) (*child, error) {
+func (f Fair) startArea(ctx context.Context, s *system) (*child, error) {
 	plant := s.lab.plant
 	args := []string{"simulate", "--agents", strconv.Itoa(f.Area), "--cloud", strconv.Itoa(awayArea)}
 	_, err := plant.start(ctx, awayFleet, plant.self, append(args, s.lab.natsFlags()...), "ready ")
@@ -292,11 +292,11 @@ func flapping(c *child, over <-chan struct{}) {
 
 // besideArea measures tasks in area 0 while the other area behaves as given. Then it
 // ends that behavior and waits for the area's task.
-func (f Fair) besideArea(ctx context.Context, s *system, away *child, does func(*child, <-chan struct{}), submit bool) (times []time.Duration, err error) {
+func (f Fair) besideArea(ctx context.Context, s *system, area *child, does func(*child, <-chan struct{}), submit bool) (times []time.Duration, err error) {
 	over := make(chan struct{})
 	var busy sync.WaitGroup
-	if away != nil {
-		busy.Go(func() { does(away, over) })
+	if area != nil {
+		busy.Go(func() { does(area, over) })
 	}
 	goOn := sync.OnceFunc(func() {
 		close(over)

@@ -40,18 +40,18 @@ func hearFinishes(conn *nats.Conn) (*finishes, error) {
 func (f *finishes) stop() { _ = f.sub.Unsubscribe() } // fails only on a closed connection, which has no subscriptions
 
 func (f *finishes) heard(msg *nats.Msg) {
-	var told finish
-	if err := json.Unmarshal(msg.Data, &told); err != nil {
+	var finished finish
+	if err := json.Unmarshal(msg.Data, &finished); err != nil {
 		return // await reports the missing event
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if c, ok := f.awaited[told.Task]; ok {
-		delete(f.awaited, told.Task)
-		c <- told
+	if c, ok := f.awaited[finished.Task]; ok {
+		delete(f.awaited, finished.Task)
+		c <- finished
 		return
 	}
-	f.early[told.Task] = told
+	f.early[finished.Task] = finished
 }
 
 // of returns a channel that receives the end of a task once.
@@ -59,9 +59,9 @@ func (f *finishes) of(id procfleet.TaskID) <-chan finish {
 	c := make(chan finish, 1)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if told, ok := f.early[id]; ok {
+	if finished, ok := f.early[id]; ok {
 		delete(f.early, id)
-		c <- told
+		c <- finished
 		return c
 	}
 	f.awaited[id] = c
@@ -71,9 +71,9 @@ func (f *finishes) of(id procfleet.TaskID) <-chan finish {
 // await waits for the end of a task and verifies that it succeeded on n hosts.
 func (f *finishes) await(ctx context.Context, id procfleet.TaskID, hosts int) error {
 	select {
-	case told := <-f.of(id):
-		if n := told.Counts[procfleet.StateSucceeded]; n != hosts {
-			return fmt.Errorf("task %s: %d of %d hosts succeeded: %v", id, n, hosts, told.Counts)
+	case finished := <-f.of(id):
+		if n := finished.Counts[procfleet.StateSucceeded]; n != hosts {
+			return fmt.Errorf("task %s: %d of %d hosts succeeded: %v", id, n, hosts, finished.Counts)
 		}
 		return nil
 	case <-ctx.Done():

@@ -19,8 +19,8 @@ type smallFloor struct {
 	request time.Duration // N request/replies
 	script  time.Duration // N results through N calls of a deduplicating script
 
-	// What N results in a stream would take beside, as they did once: for
-	// comparison with figures of then.
+	// Floor of N results in a stream, which an earlier release used, for comparison
+	// with its figures.
 	result     time.Duration // N publishes, acknowledged
 	resultPull time.Duration // N messages pulled in batches and acknowledged
 }
@@ -30,7 +30,7 @@ func (f *smallFloor) sum() time.Duration { return f.redis + f.queue + f.pull + f
 // old is the floor with a stream of results.
 func (f *smallFloor) old() time.Duration { return f.sum() + f.result + f.resultPull }
 
-// small measures the floor of n tasks, so many at a time.
+// small measures the floor of n tasks at the given concurrency.
 func (b *bare) small(ctx context.Context, n, inFlight int) (f smallFloor, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -67,15 +67,15 @@ func Run(ctx context.Context, cfg Config) error {
 func (s *show) say(format string, args ...any) { fmt.Fprintf(s.Out, format+"\n", args...) }
 
 // operate submits an action for the host and returns its final result.
-// tell has it say the task's id and each state that the host goes through.
-func (s *show) operate(ctx context.Context, action procfleet.Action, tell bool) (client.Result, error) {
+// With verbose it prints the task's id and each state of the host.
+func (s *show) operate(ctx context.Context, action procfleet.Action, verbose bool) (client.Result, error) {
 	id, err := s.Client.Submit(ctx, client.Submission{Operations: []client.Operation{
 		{Action: action, Process: s.spec, Hosts: []procfleet.Host{s.host}},
 	}})
 	if err != nil {
 		return client.Result{}, err
 	}
-	if tell {
+	if verbose {
 		s.say("  accepted as %s", id)
 		defer s.say("  ask again with: curl -s %s/v1/tasks/%s/results", s.Server, id)
 	}
@@ -84,7 +84,7 @@ func (s *show) operate(ctx context.Context, action procfleet.Action, tell bool) 
 		if err != nil {
 			return client.Result{}, err
 		}
-		if state := stateOfOne(task.Counts); tell && state != last {
+		if state := stateOfOne(task.Counts); verbose && state != last {
 			last = state
 			s.say("  %s  %s", s.host, state)
 		}

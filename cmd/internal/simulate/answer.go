@@ -47,8 +47,8 @@ func (l *link) accept(a *agent, data []byte) (reply, error) {
 	if err := json.Unmarshal(data, &c); err != nil {
 		return l.refuse(a, "", agentproto.RefusedUndecodable, err.Error())
 	}
-	if word := l.refusal(a, &c, now); word != "" {
-		return l.refuse(a, c.ID, word, "refused by a simulated agent")
+	if reason := l.refusal(a, &c, now); reason != "" {
+		return l.refuse(a, c.ID, reason, "refused by a simulated agent")
 	}
 	if !plain(c.Task) {
 		return l.refuse(a, c.ID, agentproto.RefusedUndecodable, "task is not an id")
@@ -128,9 +128,9 @@ func (l *link) refusal(a *agent, c *command, now time.Time) string {
 }
 
 // refuse rejects the message with the given id.
-func (l *link) refuse(a *agent, id, word, message string) (reply, error) {
+func (l *link) refuse(a *agent, id, reason, message string) (reply, error) {
 	return encoded(&agentproto.Reply{
-		Header: l.header(agentproto.TypeReply), Instance: a.instance, Refused: word, Message: message,
+		Header: l.header(agentproto.TypeReply), Instance: a.instance, Refused: reason, Message: message,
 	}, id)
 }
 
