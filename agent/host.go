@@ -137,7 +137,7 @@ func (s *session) introduction() local.Agent {
 		PID: os.Getpid(), StartedAt: s.announcer.startedAt,
 	}
 	if err := natsconn.Unavailable(s.cfg.Conn); err != nil {
-		a.Away = err.Error()
+		a.Disconnected = err.Error()
 	}
 	return a
 }

@@ -16,7 +16,7 @@ import (
 const answerBytes = 64 << 20
 
 // Ask queries the processes of the agent with the data folder dir. It blocks until
-// the reply, for at most 10 s. Its error wraps [ErrNobody] if no agent runs there and
+// the reply, for at most 10 s. Its error wraps [ErrNoAgent] if no agent runs there and
 // [ErrForbidden] if the user may not query it.
 func Ask(ctx context.Context, dir string) (Answer, error) {
 	conn, err := dial(ctx, dir)
@@ -50,8 +50,8 @@ func readAnswer(in io.Reader) (Answer, error) {
 
 // Errors of [Ask].
 var (
-	// ErrNobody is returned if no agent runs with the data folder.
-	ErrNobody = errors.New("no agent runs there")
+	// ErrNoAgent is returned if no agent runs with the data folder.
+	ErrNoAgent = errors.New("no agent runs there")
 	// ErrForbidden is returned to users other than the agent's own and root.
 	ErrForbidden = errors.New("not allowed; run this as the user that the agent runs as, or as root")
 )
@@ -68,9 +68,9 @@ func dial(ctx context.Context, dir string) (net.Conn, error) {
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("%s: %w", path, ErrForbidden)
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%s: %w: it has no %s", dir, ErrNobody, socketName)
+		return nil, fmt.Errorf("%s: %w: it has no %s", dir, ErrNoAgent, socketName)
 	case refused(err):
-		return nil, fmt.Errorf("%s: %w: the previous agent has ended", dir, ErrNobody)
+		return nil, fmt.Errorf("%s: %w: the previous agent has ended", dir, ErrNoAgent)
 	}
 	return nil, err
 }

@@ -62,7 +62,7 @@ func TestAgentAnswersInItsFolderHoweverLongItsPath(t *testing.T) {
 			t.Errorf("the socket is %v, %v", info, err)
 		}
 		stop()
-		if _, err := Ask(t.Context(), dir); !errors.Is(err, ErrNobody) {
+		if _, err := Ask(t.Context(), dir); !errors.Is(err, ErrNoAgent) {
 			t.Errorf("after its end: %v", err)
 		}
 		if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
@@ -81,7 +81,7 @@ func TestSocketThatAnEarlierAgentLeftIsReplaced(t *testing.T) {
 	if err := left.Listener.Close(); err != nil { // as SIGKILL leaves it
 		t.Fatal(err)
 	}
-	if _, err := Ask(t.Context(), dir); !errors.Is(err, ErrNobody) || !strings.Contains(err.Error(), "has ended") {
+	if _, err := Ask(t.Context(), dir); !errors.Is(err, ErrNoAgent) || !strings.Contains(err.Error(), "has ended") {
 		t.Errorf("of an agent that was killed: %v", err)
 	}
 	serve(t, dir)
@@ -166,7 +166,7 @@ func answerWith(l net.Listener, text string) {
 func TestNoFolderMeansNoAgent(t *testing.T) {
 	t.Parallel()
 	_, err := Ask(t.Context(), filepath.Join(t.TempDir(), "nowhere"))
-	if !errors.Is(err, ErrNobody) || !strings.Contains(err.Error(), "nowhere") {
+	if !errors.Is(err, ErrNoAgent) || !strings.Contains(err.Error(), "nowhere") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -42,8 +42,8 @@ type Agent struct {
 	Version   string    `json:"version"`
 	PID       int       `json:"pid"`
 	StartedAt time.Time `json:"started_at"`
-	// Away is why the agent is disconnected from NATS; empty while it is connected.
-	Away string `json:"away,omitempty"`
+	// Disconnected is why the agent is disconnected from NATS; empty while it is connected.
+	Disconnected string `json:"away,omitempty"`
 }
 
 // Process is the state of one process.

@@ -246,7 +246,7 @@ func (g *rig) close() {
 	g.crash()
 	for mark := range g.marks() {
 		g.eventually("all processes of the test are gone", func() bool {
-			strays, err := g.engine.host.Finder.Strays(proc.KillScope{Key: mark})
+			strays, err := g.engine.host.Finder.Orphans(proc.KillScope{Key: mark})
 			for _, p := range strays { // one that forks just now may leave another
 				err = errors.Join(err, proc.Signal(p.Identity, syscall.SIGKILL))
 			}
@@ -433,7 +433,7 @@ func (g *rig) eventually(what string, is func() bool) {
 // running are the demo processes of the rig's key.
 func (g *rig) running() []int {
 	g.t.Helper()
-	strays, err := g.engine.host.Finder.Strays(proc.KillScope{Key: g.mark()})
+	strays, err := g.engine.host.Finder.Orphans(proc.KillScope{Key: g.mark()})
 	if err != nil {
 		g.t.Fatal(err)
 	}

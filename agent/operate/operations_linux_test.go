@@ -88,7 +88,7 @@ func TestHungStartCommandIsEnded(t *testing.T) {
 		s.StartCmd, s.OpTimeoutMS = "echo begun; sleep 100 & sleep 100", 500
 	}), 65535, "start: command timed out; timeout=500ms")
 	g.says(r, "output tail: begun")
-	left, err := g.engine.host.Finder.Strays(proc.KillScope{Key: g.mark()})
+	left, err := g.engine.host.Finder.Orphans(proc.KillScope{Key: g.mark()})
 	if err != nil || len(left) != 0 {
 		t.Fatalf("left behind: %v %v", left, err)
 	}
@@ -270,7 +270,7 @@ func TestChildrenThatSurviveTheMainProcess(t *testing.T) {
 	g.warned(r, "left behind by the process: pid")
 	r = g.want("kill", spec, 0, "")
 	g.warned(r, "killed what it left behind")
-	left, err := g.engine.host.Finder.Strays(proc.KillScope{Key: g.mark()})
+	left, err := g.engine.host.Finder.Orphans(proc.KillScope{Key: g.mark()})
 	if err != nil || len(left) != 0 {
 		t.Fatalf("left behind: %v %v", left, err)
 	}

@@ -83,7 +83,7 @@ func (s sweeper) changed(main proc.Identity) bool {
 	if s.gauges.sampledSince(main, time.Duration(s.clock.now())-quietSweeps*s.cfg.Timing.Sweep) {
 		return false
 	}
-	alive, suspended := proc.Stands(main)
+	alive, suspended := proc.RunState(main)
 	return !alive || suspended
 }
 

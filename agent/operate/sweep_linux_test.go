@@ -71,7 +71,7 @@ func TestReportNoticesThatASignalStoppedAQuietProcess(t *testing.T) {
 	main := a.snapshot.Load().known.Main
 	g.engine.Processes()
 	send(t, main, syscall.SIGSTOP)
-	g.eventually("it is stopped", func() bool { _, suspended := proc.Stands(main); return suspended })
+	g.eventually("it is stopped", func() bool { _, suspended := proc.RunState(main); return suspended })
 	if (sweeper{g.engine}).changed(main) {
 		t.Fatal("it was queried again although a report has just measured it")
 	}

@@ -183,7 +183,7 @@ func (a observer) quiet() bool {
 func (a observer) sweep(ctx context.Context) {
 	alive, suspended := false, false
 	if a.state.Phase == supervise.Running {
-		alive, suspended = proc.Stands(proc.Identity(a.state.Main))
+		alive, suspended = proc.RunState(proc.Identity(a.state.Main))
 	}
 	if !alive {
 		a.step(ctx, supervise.Swept{}, nil)

@@ -229,11 +229,11 @@ func mainFirst(a, b Process) int {
 	return a.PID - b.PID
 }
 
-// Strays returns the orphans of a scope: live processes that have its mark, wherever
+// Orphans returns the orphans of a scope: live processes that have its mark, wherever
 // they are in the process tree, and are not protected by it. The mark is evidence,
 // not proof: a program may pass its environment to unrelated processes. Concurrent
 // calls share one reading of the host.
-func (f *Finder) Strays(scope KillScope) ([]Process, error) {
+func (f *Finder) Orphans(scope KillScope) ([]Process, error) {
 	marked, err := f.marks.take()
 	if err != nil {
 		return nil, err

@@ -301,7 +301,7 @@ func spawnAs(t *testing.T, commandLine []string, path, dir, scenario string) *he
 // endMarked kills what the test's processes left behind.
 func endMarked(t *testing.T) {
 	t.Helper()
-	strays, err := NewFinder(NewAccounts()).Strays(KillScope{Key: t.Name()})
+	strays, err := NewFinder(NewAccounts()).Orphans(KillScope{Key: t.Name()})
 	if err != nil {
 		t.Error(err)
 	}

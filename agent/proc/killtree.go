@@ -85,15 +85,15 @@ func SignalTree(root Identity, scope KillScope, sig syscall.Signal) ([]Process, 
 	return h.killed(), signalAll(h.killed(), sig)
 }
 
-// ThawTree continues a tree that an interrupted [KillTree] has stopped.
-func ThawTree(root Identity, scope KillScope) error {
+// ContinueTree continues a tree that an interrupted [KillTree] has stopped.
+func ContinueTree(root Identity, scope KillScope) error {
 	h := &treeKill{root: root, scope: scope, members: map[Identity]Process{}}
 	if err := h.allowed(); err != nil {
 		return fmt.Errorf("continue the tree of pid %d: %w", root.PID, err)
 	}
 	_, err := h.collect()
 	for _, p := range h.killed() {
-		err = errors.Join(err, Thaw(p.Identity))
+		err = errors.Join(err, Continue(p.Identity))
 	}
 	return err
 }

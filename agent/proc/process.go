@@ -141,9 +141,9 @@ func Kin(older, younger Identity) bool {
 	return false
 }
 
-// Stands reports whether the process runs (see [Alive]), and whether it is stopped by
+// RunState reports whether the process runs (see [Alive]), and whether it is stopped by
 // a signal or a debugger.
-func Stands(id Identity) (alive, suspended bool) {
+func RunState(id Identity) (alive, suspended bool) {
 	st, err := statOf(id)
 	return !errors.Is(err, ErrGone), st.State == 'T' || st.State == 't'
 }

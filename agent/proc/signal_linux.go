@@ -36,9 +36,9 @@ func Signal(id Identity, sig syscall.Signal) error {
 // stopProcess prevents a process that is about to be killed from starting others.
 func stopProcess(id Identity) error { return Signal(id, syscall.SIGSTOP) }
 
-// Thaw continues a process that was stopped by a signal, so that it can handle
+// Continue continues a process that was stopped by a signal, so that it can handle
 // another signal.
-func Thaw(id Identity) error { return Signal(id, syscall.SIGCONT) }
+func Continue(id Identity) error { return Signal(id, syscall.SIGCONT) }
 
 // errNoPidfd is returned if the kernel, or its system call filter, has no pidfd.
 var errNoPidfd = errors.New("pidfd is not available")

@@ -253,7 +253,7 @@ func TestKillTreeOutrunsForkBomb(t *testing.T) {
 	if _, err := KillTree(t.Context(), h.id, KillScope{Key: t.Name()}); err != nil {
 		t.Fatal(err)
 	}
-	strays, err := NewFinder(NewAccounts()).Strays(KillScope{Key: t.Name()})
+	strays, err := NewFinder(NewAccounts()).Orphans(KillScope{Key: t.Name()})
 	if err != nil || len(strays) > 0 {
 		t.Fatalf("left over: %v, %v", strays, err)
 	}

@@ -75,8 +75,8 @@ func exhausted(error) bool                  { return false }
 func diskTrouble(error) bool                { return false }
 func stopProcess(Identity) error            { return ErrUnsupported }
 
-// Thaw is not available.
-func Thaw(Identity) error { return ErrUnsupported }
+// Continue is not available.
+func Continue(Identity) error { return ErrUnsupported }
 
 const maxPid = 1 << 22
 

@@ -184,7 +184,7 @@ func Signal(id Identity, sig syscall.Signal) error {
 // reading.
 func stopProcess(Identity) error { return nil }
 
-// Thaw does nothing: no process is stopped by a signal.
-func Thaw(Identity) error { return nil }
+// Continue does nothing: no process is stopped by a signal.
+func Continue(Identity) error { return nil }
 
 func signalName(sig syscall.Signal) string { return sig.String() }

@@ -51,7 +51,7 @@ func TestPSShowsWhatTheRunningAgentLooksAfter(t *testing.T) {
 		p.Limits.CPU != 50 || p.NextAction != local.NextWatch {
 		t.Errorf("process %+v", p)
 	}
-	if a.Agent.PID != h.child.PID() || a.Agent.Host != hostName || a.Agent.Away != "" {
+	if a.Agent.PID != h.child.PID() || a.Agent.Host != hostName || a.Agent.Disconnected != "" {
 		t.Errorf("agent %+v", a.Agent)
 	}
 	code, out, errs := ps(t, "--data", h.data)

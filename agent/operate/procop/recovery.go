@@ -62,7 +62,7 @@ func (r recovery) end(ctx context.Context) Completion {
 		return *bad
 	}
 	if main := r.main(); r.op.Action == agentproto.ActionKill && !main.IsZero() {
-		if err := proc.ThawTree(main, r.killScope()); err != nil { // the kill may have stopped it
+		if err := proc.ContinueTree(main, r.killScope()); err != nil { // the kill may have stopped it
 			r.warn("%v", err)
 		}
 	}
@@ -122,7 +122,7 @@ func (r recovery) outlastUnrecorded(ctx context.Context, was proc.Identity) bool
 }
 
 func (r recovery) commandRuns() bool {
-	orphans, err := r.host.Finder.Strays(r.killScope())
+	orphans, err := r.host.Finder.Orphans(r.killScope())
 	return err == nil && slices.ContainsFunc(orphans, func(p proc.Process) bool {
 		return p.PID == p.Session && p.Start >= r.beganTicks
 	})

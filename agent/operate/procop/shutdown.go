@@ -36,7 +36,7 @@ func (s shutdown) bringDown(ctx context.Context) Completion {
 	}
 	for _, id := range s.all() {
 		// A process that is stopped by a signal handles SIGTERM once it continues.
-		if err := errors.Join(proc.Signal(id, syscall.SIGTERM), proc.Thaw(id)); err != nil {
+		if err := errors.Join(proc.Signal(id, syscall.SIGTERM), proc.Continue(id)); err != nil {
 			return commandFailed(err.Error())
 		}
 	}

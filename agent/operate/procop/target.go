@@ -241,7 +241,7 @@ func (t *target) killScope() proc.KillScope {
 // orphans lists the pids that the process left behind; "" if there are none or
 // they cannot be listed.
 func (t *target) orphans() string {
-	found, err := t.host.Finder.Strays(t.killScope())
+	found, err := t.host.Finder.Orphans(t.killScope())
 	if err != nil {
 		return ""
 	}

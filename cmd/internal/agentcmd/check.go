@@ -27,7 +27,7 @@ changes nothing and exits with 1 if it finds a risk.`,
 			switch {
 			case err == nil:
 				host.PID = running.Agent.PID
-			case !errors.Is(err, local.ErrNobody):
+			case !errors.Is(err, local.ErrNoAgent):
 				return err
 			}
 			return report(cmd.OutOrStdout(), f.json, hostcheck.Check(cmd.Context(), host))

@@ -45,10 +45,10 @@ func (f *localFlags) register(cmd *cobra.Command) {
 // a subdirectory.
 func queryAgent(ctx context.Context, data string) (local.Answer, error) {
 	a, err := local.Ask(ctx, data)
-	if !errors.Is(err, local.ErrNobody) {
+	if !errors.Is(err, local.ErrNoAgent) {
 		return a, err
 	}
-	if a, inner := local.Ask(ctx, filepath.Join(data, "agent")); !errors.Is(inner, local.ErrNobody) {
+	if a, inner := local.Ask(ctx, filepath.Join(data, "agent")); !errors.Is(inner, local.ErrNoAgent) {
 		return a, inner
 	}
 	return local.Answer{}, fmt.Errorf("%w; name the agent's data directory with --data", err)

@@ -171,8 +171,8 @@ procfleet up works too. It requires the user of the agent, or root.`,
 			case f.json:
 				return writeJSON(cmd.OutOrStdout(), &a)
 			}
-			if a.Agent.Away != "" {
-				fmt.Fprintf(cmd.ErrOrStderr(), "the agent of %s is not connected to NATS: %s\n", a.Agent.Host, a.Agent.Away)
+			if a.Agent.Disconnected != "" {
+				fmt.Fprintf(cmd.ErrOrStderr(), "the agent of %s is not connected to NATS: %s\n", a.Agent.Host, a.Agent.Disconnected)
 			}
 			return writeTable(cmd.OutOrStdout(), a)
 		},
