@@ -25,7 +25,7 @@ func (s *slowClock) Now(context.Context) (time.Time, error) {
 	return time.Now().Add(-time.Hour), nil
 }
 
-func TestNothingIsJudgedByTheMachinesOwnClock(t *testing.T) {
+func TestTheMachinesOwnClockDecidesNothing(t *testing.T) {
 	t.Parallel()
 	store := &slowClock{fakeStore: newFakeStore()}
 	task := store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1)))
@@ -38,12 +38,11 @@ func TestNothingIsJudgedByTheMachinesOwnClock(t *testing.T) {
 	if state, r := store.result(task.ID, 0); state.Final() {
 		t.Errorf("a minute before its deadline the task has result %+v", r)
 	}
-	e.tellsTheTime()
+	e.sendsTheTime()
 }
 
-// tellsTheTime checks that an agent that announces itself is told the store's
-// time.
-func (e *env) tellsTheTime() {
+// sendsTheTime checks that the reply to an announcement has the store's time.
+func (e *env) sendsTheTime() {
 	t := e.t
 	t.Helper()
 	data, err := agentproto.Encode(&agentproto.Presence{
@@ -61,6 +60,6 @@ func (e *env) tellsTheTime() {
 		t.Fatal(err)
 	}
 	if off := time.Until(reply.ServerTime) + time.Hour; off.Abs() > time.Minute {
-		t.Errorf("agent was told a time %v from the store's", off)
+		t.Errorf("the reply's time is %v from the store's", off)
 	}
 }

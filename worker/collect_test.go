@@ -13,6 +13,7 @@ import (
 	"github.com/procfleet/procfleet/agentproto"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/worker"
+	"github.com/procfleet/procfleet/worker/collect"
 )
 
 func TestResultsThatComeWhileOthersAreStoredGoTogether(t *testing.T) {
@@ -24,7 +25,7 @@ func TestResultsThatComeWhileOthersAreStoredGoTogether(t *testing.T) {
 	e := start(t, func(c *worker.Config) {
 		c.Meter = s.metrics.Meter("worker")
 		c.Reached = func(point string) {
-			if point == worker.PointCollecting {
+			if point == collect.PointCollecting {
 				first <- struct{}{}
 				<-given // the store is busy with the first
 			}

@@ -2,8 +2,8 @@ package worker
 
 import (
 	"cmp"
-	"context"
 	"errors"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
@@ -12,82 +12,103 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/procfleet/procfleet"
-	"github.com/procfleet/procfleet/catalog"
 	"github.com/procfleet/procfleet/internal/audit"
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/internal/fleetkey"
 	"github.com/procfleet/procfleet/internal/invalid"
 	"github.com/procfleet/procfleet/internal/tlsfiles"
 	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/worker/collect"
+	"github.com/procfleet/procfleet/worker/deliver"
+	"github.com/procfleet/procfleet/worker/hosts"
+	"github.com/procfleet/procfleet/worker/notify"
+	"github.com/procfleet/procfleet/worker/storecall"
+	"github.com/procfleet/procfleet/worker/sweep"
 )
 
 // Store is what a worker needs of a task store.
 type Store interface {
-	taskstore.Delivery
-	taskstore.SweepStore
+	collect.Store
+	deliver.Store
+	hosts.Store
+	notify.Store
+	sweep.Store
 	taskstore.Clock
-
-	Dispatched(ctx context.Context, id procfleet.TaskID, sequences []uint64) error
-
-	Task(ctx context.Context, id procfleet.TaskID) (procfleet.Task, error)
-	Chunk(ctx context.Context, id procfleet.TaskID, chunk int) ([]procfleet.ItemResult, error)
-	Owners(ctx context.Context, id procfleet.TaskID, items []int) ([]procfleet.Host, error)
-	Results(ctx context.Context, id procfleet.TaskID, q taskstore.ResultQuery) (page []procfleet.ItemResult, next string, err error)
-
-	Announce(ctx context.Context, as []taskstore.Announcement) error
-	Report(ctx context.Context, reports []catalog.Report) error
-	Register(ctx context.Context, ds []catalog.Definition, replace bool) (existed [][]bool, err error)
-	Presences(ctx context.Context, hosts []procfleet.Host) ([]taskstore.Presence, error)
-	Claimants(ctx context.Context, agentIDs []string) ([][]procfleet.Host, error)
-	FreezesOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.Freeze, error)
-	GroupsOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.HostGroups, error)
 }
 
-// Config is what a worker is made of. Conn, Bus and Store stay the caller's.
+// Config is what a worker is made of. The caller closes Conn and Store.
 type Config struct {
-	// ID names this worker as holder of leases; default a random UUID. Two
-	// workers must not have the same.
+	// ID names this worker as holder of leases, and is unique among workers; default
+	// a random UUID.
 	ID    string
 	Conn  *nats.Conn
 	Bus   *bus.Bus
 	Store Store
-	// Keys returns the fleet's keys as they are now, with which commands are
-	// signed and agents believed; default nil, with which nothing is signed
-	// and everything believed.
+	// Keys returns the fleet's current keys, which sign commands and verify messages
+	// of agents; default none, so that nothing is signed or verified.
 	Keys func() *fleetkey.Ring
-	// Audit keeps how tasks ended; nil keeps nothing.
+	// Audit records how tasks ended; nil records nothing.
 	Audit *audit.Log
-	// CallbackTLS says with which files callbacks to https URLs are made; nil is
-	// the system's certificates and none of our own.
+	// CallbackTLS has the certificates for callbacks to https URLs; nil is the
+	// system's certificate authorities and no client certificate.
 	CallbackTLS *tlsfiles.Client
-	// Receivers says which addresses callbacks may be sent to.
-	Receivers Receivers
+	// Receivers restricts the addresses of callbacks.
+	Receivers notify.Receivers
 	// Log defaults to a logger that writes to standard error.
 	Log logrus.FieldLogger
 	// Meter makes the metrics; default none.
 	Meter metric.Meter
-	// Tracer makes the spans of this worker, AgentTracer those of what agents
-	// report to it; default none, traces of tasks are passed on all the same.
+	// Tracer makes the spans of this worker, AgentTracer those of what agents report
+	// to it; default none. Trace contexts of tasks are passed on in any case.
 	Tracer, AgentTracer trace.Tracer
-	// Reached, if not nil, is told each [Point] as it is passed; tests kill
-	// the process there.
+	// Reached, if not nil, is called at each point of the parts (deliver.PointBegun
+	// and others); tests kill the process there.
 	Reached func(point string)
 
 	Limits Limits
 	Timing Timing
 }
 
-// Limits bound what a worker holds at a time. A zero field is the default.
+// Limits bound what a worker handles at a time. A zero field is the default.
 type Limits struct {
 	SmallChunks int // in flight of small tasks; default 128
 	BigChunks   int // in flight of big tasks, all lanes together; default 12
 	Items       int // in flight of each of the two; default 4096
-	Parked      int // items of chunks that stepped aside, each counting 16 more; default 65536
+	Parked      int // items of parked chunks, each chunk counting 16 more; default 65536
 	CollectMax  int // messages in one batch of results; default 500
 	SweepTasks  int // visits in one round of a shard; default 256
-	SweepItems  int // items of tasks that the sweep repairs at a time; default 16384
-	Notifiers   int // batches of ends notified at a time; default 2
+	SweepItems  int // items of tasks under repair by the sweep at a time; default 16384
+	Notifiers   int // batches of completion notifications at a time; default 2
+}
+
+// Timing is every duration of a worker. A zero field is the default, which suits
+// production; tests shorten them.
+type Timing struct {
+	Ask   deliver.Timing
+	Sweep sweep.Timing
+
+	// Pull is how long one request for chunks waits at the NATS server; default 3 s.
+	// One second more is the longest delay of a chunk after the server was
+	// unavailable.
+	Pull time.Duration
+	// PresenceLinger is how long a batch of announcements waits for further ones
+	// after its first; default 20 ms.
+	PresenceLinger time.Duration
+	// ReportLinger is how long a batch of agents' reports waits for further ones
+	// after its first; default 250 ms.
+	ReportLinger time.Duration
+	// RetryMin and RetryMax bound the jittered pause while the store or the broker is
+	// unavailable; default 50 ms and 3 s. StoreCall bounds one call; default 10 s.
+	RetryMin, RetryMax, StoreCall time.Duration
+	// ClockSync is the pause between readings of the store's clock; default 10 s.
+	ClockSync time.Duration
+	// Callback bounds one callback; default 5 s. CallbackFor is how long
+	// after its end a task's callback is retried; default 1 h, and never longer
+	// than the store keeps the task.
+	Callback, CallbackFor time.Duration
+	// Drain is how long Run finishes its chunks and messages after its context ended;
+	// default 10 s.
+	Drain time.Duration
 }
 
 // WithDefaults returns c with every zero field set.
@@ -105,21 +126,52 @@ func (c Config) WithDefaults() Config {
 	if c.Reached == nil {
 		c.Reached = func(string) {}
 	}
-	c.Limits = c.Limits.withDefaults()
+	for _, l := range c.Limits.limits() {
+		*l.value = cmp.Or(*l.value, l.defaultValue)
+	}
 	c.Timing = c.Timing.withDefaults()
 	return c
 }
 
-func (l Limits) withDefaults() Limits {
-	return Limits{
-		SmallChunks: cmp.Or(l.SmallChunks, 128),
-		BigChunks:   cmp.Or(l.BigChunks, 12),
-		Items:       cmp.Or(l.Items, 4096),
-		Parked:      cmp.Or(l.Parked, 65536),
-		CollectMax:  cmp.Or(l.CollectMax, 500),
-		SweepTasks:  cmp.Or(l.SweepTasks, 256),
-		SweepItems:  cmp.Or(l.SweepItems, 16384),
-		Notifiers:   cmp.Or(l.Notifiers, 2),
+// limits lists the fields of l with their names and defaults.
+func (l *Limits) limits() []limit {
+	return []limit{
+		{"SmallChunks", &l.SmallChunks, 128},
+		{"BigChunks", &l.BigChunks, 12},
+		{"Items", &l.Items, 4096},
+		{"Parked", &l.Parked, 65536},
+		{"CollectMax", &l.CollectMax, 500},
+		{"SweepTasks", &l.SweepTasks, 256},
+		{"SweepItems", &l.SweepItems, 16384},
+		{"Notifiers", &l.Notifiers, 2},
+	}
+}
+
+type limit struct {
+	field        string
+	value        *int
+	defaultValue int
+}
+
+// calls is the policy of calls to the store.
+func (t *Timing) calls() storecall.Policy {
+	return storecall.Policy{RetryMin: t.RetryMin, RetryMax: t.RetryMax, Timeout: t.StoreCall}
+}
+
+func (t Timing) withDefaults() Timing {
+	const ms, s = time.Millisecond, time.Second
+	return Timing{
+		Ask: t.Ask.WithDefaults(), Sweep: t.Sweep.WithDefaults(),
+		Pull:           cmp.Or(t.Pull, 3*s),
+		PresenceLinger: cmp.Or(t.PresenceLinger, 20*ms),
+		ReportLinger:   cmp.Or(t.ReportLinger, 250*ms),
+		RetryMin:       cmp.Or(t.RetryMin, 50*ms),
+		RetryMax:       cmp.Or(t.RetryMax, 3*s),
+		StoreCall:      cmp.Or(t.StoreCall, 10*s),
+		ClockSync:      cmp.Or(t.ClockSync, 10*s),
+		Callback:       cmp.Or(t.Callback, 5*s),
+		CallbackFor:    cmp.Or(t.CallbackFor, time.Hour),
+		Drain:          cmp.Or(t.Drain, 10*s),
 	}
 }
 
@@ -134,36 +186,13 @@ func (c Config) Validate() error {
 	missing("Conn", c.Conn == nil)
 	missing("Bus", c.Bus == nil)
 	missing("Store", c.Store == nil)
-	for _, l := range []struct {
-		field string
-		value int
-	}{
-		{"SmallChunks", c.Limits.SmallChunks},
-		{"BigChunks", c.Limits.BigChunks},
-		{"Items", c.Limits.Items},
-		{"Parked", c.Limits.Parked},
-		{"CollectMax", c.Limits.CollectMax},
-		{"SweepTasks", c.Limits.SweepTasks},
-		{"SweepItems", c.Limits.SweepItems},
-		{"Notifiers", c.Limits.Notifiers},
-	} {
-		if l.value < 1 {
-			errs = append(errs, invalid.Fieldf("Limits."+l.field, "%d is too small; it must be at least 1", l.value))
+	for _, l := range c.Limits.limits() {
+		if *l.value < 1 {
+			errs = append(errs, invalid.Fieldf("Limits."+l.field, "%d is too small; it must be at least 1", *l.value))
 		}
 	}
-	if c.Timing.Ask.AcceptWindow > maxAcceptWindow {
-		errs = append(errs, invalid.Fieldf("Timing.Ask.AcceptWindow", "%v is too long; it must be at most %v", c.Timing.Ask.AcceptWindow, maxAcceptWindow))
+	if c.Timing.Ask.AcceptWindow > deliver.MaxAcceptWindow {
+		errs = append(errs, invalid.Fieldf("Timing.Ask.AcceptWindow", "%v is too long; it must be at most %v", c.Timing.Ask.AcceptWindow, deliver.MaxAcceptWindow))
 	}
 	return errors.Join(errs...)
 }
-
-// Points at which [Config].Reached is called.
-const (
-	PointBegun        = "worker.begun"         // a chunk was begun, nothing asked
-	PointAsked        = "worker.asked"         // its commands are on their way
-	PointBeforeDone   = "worker.before-done"   // all hosts answered, nothing stored
-	PointAfterDone    = "worker.after-done"    // stored as done, not acknowledged
-	PointCollecting   = "worker.collecting"    // results received, not stored
-	PointCollected    = "worker.collected"     // results stored, no receipt sent
-	PointBeforeNotify = "worker.before-notify" // a task ended, its event not sent
-)

@@ -16,6 +16,7 @@ import (
 	"github.com/procfleet/procfleet/internal/tracecontext"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/worker"
+	"github.com/procfleet/procfleet/worker/deliver"
 )
 
 func TestAcceptedItemsAreDeliveredAndTheChunkLeavesTheQueue(t *testing.T) {
@@ -70,7 +71,7 @@ func TestAcceptBeforeNeverPassesTheDeadline(t *testing.T) {
 	}
 }
 
-func TestARepeatWithAResultIsTheAgentsOwnWord(t *testing.T) {
+func TestARepeatWithAResultIsTheAgentsResult(t *testing.T) {
 	t.Parallel()
 	e := start(t)
 	e.agent(host(1), func(_ int, c *agentproto.Command) *agentproto.Reply {
@@ -94,11 +95,11 @@ func results(_ int, c *agentproto.Command) *agentproto.Reply {
 	return reply
 }
 
-func TestResultsInAnswersDoNotWaitForSilentHosts(t *testing.T) {
+func TestResultsInRepliesDoNotWaitForHostsWithoutReply(t *testing.T) {
 	t.Parallel()
 	e := start(t, unswept, func(c *worker.Config) {
 		ask := &c.Timing.Ask
-		ask.StepAside, ask.Again = time.Hour, [2]time.Duration{time.Hour, time.Hour}
+		ask.ParkAfter, ask.Again = time.Hour, [2]time.Duration{time.Hour, time.Hour}
 	})
 	e.agent(host(1), results)
 	e.agent(host(2), silent)
@@ -107,7 +108,7 @@ func TestResultsInAnswersDoNotWaitForSilentHosts(t *testing.T) {
 	e.waitState(id, 1, procfleet.StatePending)
 }
 
-func TestATaskWhoseAnswersEndItLeavesTheQueue(t *testing.T) {
+func TestATaskThatRepliesEndLeavesTheQueue(t *testing.T) {
 	t.Parallel()
 	e := start(t, unswept)
 	e.agent(host(1), results)
@@ -116,7 +117,7 @@ func TestATaskWhoseAnswersEndItLeavesTheQueue(t *testing.T) {
 	e.eventually(func() bool { return e.queued(bus.StreamOps) == 0 }, "the chunk is acknowledged")
 }
 
-func TestAChunkWhoseAnswersEndItIsDoneThoughItsTaskIsNot(t *testing.T) {
+func TestAChunkThatRepliesEndIsDoneThoughItsTaskIsNot(t *testing.T) {
 	t.Parallel()
 	e := start(t, unswept)
 	e.agent(host(1), results)
@@ -256,10 +257,10 @@ func TestAnAgentThatRestartsInGoodOrderGetsItsCommand(t *testing.T) {
 	e.waitState(id, 0, procfleet.StateDelivered)
 }
 
-// Chunks in grace must not hold up the lane: with one place, the second chunk
-// passes only if the first steps aside, or goes back to the queue for want of
-// room to step aside.
-func TestChunksInGraceStepAside(t *testing.T) {
+// Chunks in grace must not delay the lane: with one slot, the second chunk is
+// delivered only if the first is parked, or postponed because the limit of parked
+// chunks is reached.
+func TestChunksInGraceAreParked(t *testing.T) {
 	t.Parallel()
 	e := start(t, func(c *worker.Config) {
 		c.Limits.SmallChunks, c.Limits.Parked = 1, 1
@@ -281,7 +282,7 @@ func TestChunksInGraceStepAside(t *testing.T) {
 	}
 }
 
-func TestSilenceBecomesUnreachableOnlyAfterTheLastAcceptBefore(t *testing.T) {
+func TestNoReplyBecomesUnreachableOnlyAfterTheLastAcceptBefore(t *testing.T) {
 	t.Parallel()
 	e := start(t)
 	a := e.agent(host(1), silent)
@@ -338,7 +339,7 @@ func TestALateAnswerToAnEarlierRequestCounts(t *testing.T) {
 
 // A worker that looks at a host when its time is up, and for long since the
 // store is slow, has the host's answer by then.
-func TestAnAnswerThatCameWhileTheStoreWasSlowIsNoSilence(t *testing.T) {
+func TestAReplyThatArrivedWhileTheStoreWasSlowCounts(t *testing.T) {
 	t.Parallel()
 	last, looking, looked := make(chan *nats.Msg, 1), make(chan struct{}), make(chan struct{})
 	startLooking := sync.OnceFunc(func() { close(looking) })
@@ -363,7 +364,7 @@ func TestAnAnswerThatCameWhileTheStoreWasSlowIsNoSilence(t *testing.T) {
 	e.agent(host(2), accept)
 	id := e.submit(time.Minute, chunk(procfleet.ActionStart, host(1)))
 	msg := <-last
-	<-looking // whether it is silent
+	<-looking // whether there was a reply
 	release := sync.OnceFunc(func() { close(looked) })
 	t.Cleanup(release)
 	(&fakeAgent{t: t, instance: "i1"}).respond(msg, &agentproto.Reply{Items: []agentproto.ReplyItem{{Item: 0}}})
@@ -377,7 +378,7 @@ func TestAnAnswerThatCameWhileTheStoreWasSlowIsNoSilence(t *testing.T) {
 }
 
 // What agents said to a worker that was stopped is heard only after it goes on.
-func TestAHostIsNotSilentBecauseTheWorkerWasStopped(t *testing.T) {
+func TestASuspendedWorkerDoesNotGiveUpHosts(t *testing.T) {
 	t.Parallel()
 	var asked, looks atomic.Int32
 	e := start(t)
@@ -446,7 +447,7 @@ func TestAConflictLeavesTheOutcomeOfACommandOpenThatWasSentBefore(t *testing.T) 
 	}
 }
 
-func TestAReinstalledAgentIsNotGivenWhatItsPredecessorMayHaveTaken(t *testing.T) {
+func TestAReinstalledAgentGetsNoCommandsThatItsPredecessorMayHaveAccepted(t *testing.T) {
 	t.Parallel()
 	t.Run("chunk begun before", func(t *testing.T) {
 		t.Parallel()
@@ -535,7 +536,7 @@ func TestAWorkerWaitsForItsStore(t *testing.T) {
 	e.queue(task)
 	e.waitState(task.ID, 0, procfleet.StateDelivered)
 
-	e.store.setAway(true)
+	e.store.setUnavailable(true)
 	receipt := e.publish(task.ID, host(1), succeeded(0))
 	second := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1)))
 	if _, err := e.Bus.PublishChunks(t.Context(), []bus.ChunkRef{{Task: second.ID, Lane: procfleet.LaneSmall}}, "0"); err != nil {
@@ -546,7 +547,7 @@ func TestAWorkerWaitsForItsStore(t *testing.T) {
 	if len(receipt) != 0 || e.queued(bus.StreamOps) != 1 {
 		t.Error("something was acknowledged that the store does not have")
 	}
-	e.store.setAway(false)
+	e.store.setUnavailable(false)
 	e.waitState(task.ID, 0, procfleet.StateSucceeded)
 	e.waitState(second.ID, 0, procfleet.StateDelivered)
 	e.receives(receipt)
@@ -583,7 +584,7 @@ func TestWhatCannotBeReadIsTerminated(t *testing.T) {
 // poisoned has every delivery panic.
 func poisoned(c *worker.Config) {
 	c.Reached = func(point string) {
-		if point == worker.PointBegun {
+		if point == deliver.PointBegun {
 			panic("poison")
 		}
 	}

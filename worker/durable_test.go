@@ -98,7 +98,7 @@ func (d *durable) delivered(id procfleet.TaskID, items ...int) {
 	}
 }
 
-// ended waits until a task is finished and told, and returns it.
+// ended waits until a task is finished and notified, and returns it.
 func (d *durable) ended(id procfleet.TaskID) procfleet.Task {
 	d.t.Helper()
 	var task procfleet.Task

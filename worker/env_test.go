@@ -20,6 +20,9 @@ import (
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/worker"
+	"github.com/procfleet/procfleet/worker/deliver"
+	"github.com/procfleet/procfleet/worker/notify"
+	"github.com/procfleet/procfleet/worker/sweep"
 )
 
 func TestMain(m *testing.M) {
@@ -50,15 +53,15 @@ type env struct {
 func quick() worker.Timing {
 	const ms = time.Millisecond
 	return worker.Timing{
-		Ask: worker.AskTiming{
+		Ask: deliver.Timing{
 			AcceptWindow: time.Second, AcceptMargin: 50 * ms, Again: [2]time.Duration{300 * ms, 300 * ms},
-			NobodyAgain: 50 * ms, RefusedAgain: 20 * ms, StepAside: 100 * ms, PutOff: 10 * ms,
+			NoResponderAgain: 50 * ms, RefusedAgain: 20 * ms, ParkAfter: 100 * ms, Postpone: 10 * ms,
 			Grace: 5 * time.Second, ReconnectGrace: time.Second, GraceAgain: 50 * ms,
 		},
-		Sweep: worker.SweepTiming{
+		Sweep: sweep.Timing{
 			Round: 20 * ms, LeaseTTL: time.Second, LeaseTerm: 10 * time.Second,
-			DispatchAfter: 100 * ms, RequeueAfter: 100 * ms, ChaseAfter: 200 * ms, ResendWait: 200 * ms, LastCall: 150 * ms,
-			RevisitMin: 50 * ms, RevisitMax: 200 * ms, GhostAge: 300 * ms,
+			DispatchAfter: 100 * ms, RequeueAfter: 100 * ms, ResendAfter: 200 * ms, ResendWait: 200 * ms, LastCall: 150 * ms,
+			RevisitMin: 50 * ms, RevisitMax: 200 * ms, AbsentAge: 300 * ms,
 		},
 		Pull: 500 * ms, RetryMin: 5 * ms, RetryMax: 50 * ms, Callback: time.Second, Drain: 5 * time.Second,
 	}
@@ -82,7 +85,7 @@ func (e *env) startWorker(edit ...func(*worker.Config)) (*worker.Worker, func())
 	e.t.Helper()
 	cfg := worker.Config{
 		Conn: testenv.Connect(e.t, e.URL), Bus: e.Bus, Store: e.store, Log: testenv.Log(e.t), Timing: quick(),
-		Receivers: worker.AnyReceiver(),
+		Receivers: notify.AnyReceiver(),
 	}
 	for _, change := range edit {
 		change(&cfg)
@@ -183,7 +186,7 @@ func (e *env) waitState(id procfleet.TaskID, item int, want procfleet.State) pro
 	return result
 }
 
-// fakeAgent takes the commands of one host and answers as it is told.
+// fakeAgent receives the commands of one host and replies as configured.
 type fakeAgent struct {
 	t        *testing.T
 	conn     *nats.Conn
@@ -193,9 +196,9 @@ type fakeAgent struct {
 	mu       sync.Mutex
 	commands []agentproto.Command
 	resends  []agentproto.Resend
-	// reply answers the n-th command (from 0); nil stays silent.
+	// reply replies to the n-th command (from 0); nil sends no reply.
 	reply func(n int, c *agentproto.Command) *agentproto.Reply
-	// resend answers every resend; nil stays silent.
+	// resend replies to every resend request; nil sends no reply.
 	resend func(r *agentproto.Resend) *agentproto.ResendReply
 	// sign, if set, signs what resend answers.
 	sign func(fleetkey.Message) nats.Header

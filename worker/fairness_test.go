@@ -13,7 +13,7 @@ import (
 // Of an area whose agents do not answer, or are not there, every chunk waits
 // for as long as one may. Neither do tasks of other areas wait with them, nor
 // hosts of that area which do answer.
-func TestAnAreaThatIsAwayHoldsUpNobody(t *testing.T) {
+func TestAnUnavailableAreaDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	for _, lane := range []procfleet.Lane{procfleet.LaneSmall, procfleet.BigLane(0)} {
 		for _, listening := range []bool{true, false} {
@@ -31,7 +31,7 @@ func testAreaAway(t *testing.T, lane procfleet.Lane, listening bool) {
 	e := start(t, func(c *worker.Config) {
 		c.Limits.SmallChunks, c.Limits.BigChunks, c.Limits.Parked = 4, 4, 60 // three chunks of one host
 		c.Timing.Ask.Again = [2]time.Duration{time.Hour, time.Hour}          // silence
-		c.Timing.Ask.Grace = time.Hour                                       // nobody there
+		c.Timing.Ask.Grace = time.Hour                                       // no responders
 	})
 	away, answers := cloudHost(7, 1), cloudHost(7, 2)
 	if listening {
@@ -55,7 +55,7 @@ func testAreaAway(t *testing.T, lane procfleet.Lane, listening bool) {
 	e.waitState(beside.ID, 0, procfleet.StateDelivered)
 	for item := range awayChunks {
 		if state := e.state(stuck.ID, item); state != procfleet.StatePending {
-			t.Errorf("item %d of the area that is away is %s", item, state)
+			t.Errorf("item %d of the unavailable area is %s", item, state)
 		}
 	}
 	if listening {
@@ -86,7 +86,7 @@ func same(n int, h procfleet.Host) []procfleet.Chunk {
 
 func TestChunksOfABigTaskDoNotWaitForSlowHostsOfAnother(t *testing.T) {
 	t.Parallel()
-	e := start(t, unswept, func(c *worker.Config) { c.Timing.Ask.StepAside = time.Hour })
+	e := start(t, unswept, func(c *worker.Config) { c.Timing.Ask.ParkAfter = time.Hour })
 	e.agent(host(1), silent)
 	e.agent(host(2), results)
 	slow := e.store.create(procfleet.BigLane(0), time.Hour, chunk(procfleet.ActionStatus, host(1)))

@@ -13,7 +13,7 @@ import (
 	"github.com/procfleet/procfleet/taskstore"
 )
 
-// fakeStore keeps tasks in maps. Unlike a real store it can be switched away,
+// fakeStore keeps tasks in maps. Unlike a real store it can be made unavailable,
 // and its contents can be set to what a crash would have left.
 type fakeStore struct {
 	mu         sync.Mutex
@@ -105,7 +105,7 @@ func (s *fakeStore) change(id procfleet.TaskID, edit func(*fakeTask)) {
 	edit(s.tasks[id])
 }
 
-func (s *fakeStore) setAway(away bool) {
+func (s *fakeStore) setUnavailable(away bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.away = away

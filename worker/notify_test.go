@@ -18,6 +18,7 @@ import (
 	"github.com/procfleet/procfleet/internal/bus"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/worker"
+	"github.com/procfleet/procfleet/worker/notify"
 )
 
 // forgetful is a store whose fail-over loses the result that completed a task.
@@ -45,7 +46,7 @@ func TestATaskWhoseLastResultWasLostStaysWithTheSweep(t *testing.T) {
 	var store *forgetful
 	e := start(t, func(c *worker.Config) {
 		store = &forgetful{fakeStore: c.Store.(*fakeStore)}
-		c.Store, c.Timing.Sweep.ChaseAfter = store, time.Hour
+		c.Store, c.Timing.Sweep.ResendAfter = store, time.Hour
 	})
 	e.agent(host(1), accept)
 	id := e.submit(2*time.Second, chunk(procfleet.ActionStart, host(1)))
@@ -56,7 +57,7 @@ func TestATaskWhoseLastResultWasLostStaysWithTheSweep(t *testing.T) {
 	e.eventually(func() bool { return e.store.settled(id) }, "the task ends")
 }
 
-func TestTheEndIsToldByEventAndCallback(t *testing.T) {
+func TestTheEndIsNotifiedByEventAndCallback(t *testing.T) {
 	t.Parallel()
 	e := start(t)
 	var calls, events atomic.Int32
@@ -142,7 +143,7 @@ func TestAnEndThatCannotBeReadStaysPendingAlone(t *testing.T) {
 	e.eventually(func() bool { return e.store.settled(ids[1]) }, "it is notified when it can be read")
 }
 
-func TestTheSweepTellsWhatStayedPending(t *testing.T) {
+func TestTheSweepSendsPendingNotifications(t *testing.T) {
 	t.Parallel()
 	e := start(t)
 	e.stop()
@@ -168,14 +169,14 @@ func TestACallbackIsGivenUpAfterAWhile(t *testing.T) {
 	e.waitState(task.ID, 0, procfleet.StateUnreachable)
 	e.eventually(func() bool { return e.store.settled(task.ID) }, "the callback is given up")
 	if e.store.called("Notified") != 1 {
-		t.Error("the end is not noted as told")
+		t.Error("the end is not stored as notified")
 	}
 }
 
 func TestACallbackToALocalAddressIsRefusedOnceAndForGood(t *testing.T) {
 	t.Parallel()
 	log, hook := logrustest.NewNullLogger()
-	e := start(t, func(c *worker.Config) { c.Receivers, c.Log = worker.Receivers{}, log })
+	e := start(t, func(c *worker.Config) { c.Receivers, c.Log = notify.Receivers{}, log })
 	reached := make(chan struct{}, 100)
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached <- struct{}{} }))
 	defer server.Close()

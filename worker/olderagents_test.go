@@ -101,14 +101,14 @@ func TestAnAgentOfTheReleaseBeforeGetsTheAcknowledgementOfAStreamOnceStored(t *t
 	e := start(t)
 	id := e.store.create(procfleet.LaneSmall, time.Minute, chunk(procfleet.ActionStart, host(1))).ID
 	msg := e.oldResults("s", id, host(1), succeeded(0))
-	// The worker gives no reply while the store is away; its metrics say when it did not.
-	e.store.setAway(true)
+	// The worker gives no reply while the store is unavailable; its metrics count those without reply.
+	e.store.setUnavailable(true)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if reply, err := e.Conn.RequestMsgWithContext(ctx, msg); err == nil {
-		t.Errorf("got %s while the store is away", reply.Data)
+		t.Errorf("got %s while the store is unavailable", reply.Data)
 	}
-	e.store.setAway(false)
+	e.store.setUnavailable(false)
 	var ack *jetstream.PubAck
 	e.eventually(func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -13,9 +13,12 @@ import (
 	"github.com/procfleet/procfleet/internal/natsembed"
 	"github.com/procfleet/procfleet/internal/testenv"
 	"github.com/procfleet/procfleet/worker"
+	"github.com/procfleet/procfleet/worker/collect"
+	"github.com/procfleet/procfleet/worker/deliver"
+	"github.com/procfleet/procfleet/worker/notify"
 )
 
-// startRestartable is start with a bus that the returned function takes away
+// startRestartable is start with a broker that the returned function stops
 // and the next call brings back.
 func startRestartable(t *testing.T, edit ...func(*worker.Config)) (e *env, down, up func()) {
 	t.Helper()
@@ -46,8 +49,8 @@ func startRestartable(t *testing.T, edit ...func(*worker.Config)) (e *env, down,
 	return e, down, up
 }
 
-// A broker that restarts takes all agents away with it. None of them may be
-// called unreachable for that, not even one whose presence has run out.
+// A restart of the broker disconnects all agents. None of them may become
+// unreachable by it, not even one whose presence expired.
 func TestABrokerRestartFailsNoHost(t *testing.T) {
 	t.Parallel()
 	e, down, up := startRestartable(t, func(c *worker.Config) { c.Timing.Ask.ReconnectGrace = 30 * time.Second })
@@ -83,13 +86,13 @@ func TestABrokerRestartFailsNoHost(t *testing.T) {
 	e.eventually(func() bool { return e.queued(bus.StreamOps) == 0 }, "chunks are done")
 }
 
-// A worker may die anywhere. Whoever comes after it finishes the task: every
-// item has its agent's result, and the end is told.
+// A worker may die anywhere. The next one finishes the task: every item has its
+// agent's result, and the end is notified.
 func TestAnotherWorkerFinishesWhatADeadOneLeft(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{
-		worker.PointBegun, worker.PointAsked, worker.PointBeforeDone, worker.PointAfterDone,
-		worker.PointCollecting, worker.PointCollected, worker.PointBeforeNotify,
+		deliver.PointBegun, deliver.PointAsked, deliver.PointBeforeDone, deliver.PointAfterDone,
+		collect.PointCollecting, collect.PointCollected, notify.PointBeforeNotify,
 	} {
 		t.Run("dead at "+point, func(t *testing.T) {
 			t.Parallel()

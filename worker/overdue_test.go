@@ -28,7 +28,7 @@ func (e *env) overdue(since time.Duration, chunks ...procfleet.Chunk) procfleet.
 	return task.ID
 }
 
-func TestAnOverdueTaskWithMoreSilentItemsThanOneVisitAsksEnds(t *testing.T) {
+func TestAnOverdueTaskWithMoreItemsThanOneVisitRequestsEnds(t *testing.T) {
 	t.Parallel()
 	e := start(t)
 	const items, each = 10_300, 256
@@ -58,7 +58,7 @@ func TestALastCallDoesNotGoOnForEver(t *testing.T) {
 }
 
 // A worker that died may have delivered a command without storing that.
-func TestNeverDeliveredIsSaidOnlyAfterTheAgentWasAsked(t *testing.T) {
+func TestNeverDeliveredIsReportedOnlyAfterAResendRequest(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		begun   bool

@@ -112,10 +112,10 @@ func TestReportFromTheFutureIsReplacedByTheNext(t *testing.T) {
 func TestReportsDuringAnOutageOfTheStoreAreMadeGoodByLaterOnes(t *testing.T) {
 	t.Parallel()
 	e := start(t)
-	e.store.setAway(true)
+	e.store.setUnavailable(true)
 	e.report(1, 1, agentproto.ManagedProcess{Key: "a"})
 	e.eventually(func() bool { return e.store.called("Report") > 0 }, "the store was asked")
-	e.store.setAway(false)
+	e.store.setUnavailable(false)
 	e.report(1, 2, agentproto.ManagedProcess{Key: "b"})
 	if got := e.waitReport(1, 2); len(got.Processes) != 1 || got.Processes[0].Key != "b" {
 		t.Errorf("stored %+v", got)

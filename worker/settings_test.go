@@ -36,7 +36,7 @@ func (e *env) askSettings(h procfleet.Host) agentproto.SettingsReply {
 	return reply
 }
 
-func TestAgentsAreToldWhatHoldsForTheirHosts(t *testing.T) {
+func TestAgentsGetTheSettingsOfTheirHosts(t *testing.T) {
 	t.Parallel()
 	e := start(t)
 	until := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
@@ -64,18 +64,18 @@ func TestAgentsAreToldWhatHoldsForTheirHosts(t *testing.T) {
 		t.Errorf("answered at %v with error %q (-want +got):\n%s", reply.ServerTime, reply.Error, diff)
 	}
 	if diff := cmp.Diff(agentproto.Settings{}, e.askSettings(host(2)).Settings); diff != "" {
-		t.Errorf("a host with nothing is told (-want +got):\n%s", diff)
+		t.Errorf("a host without settings gets (-want +got):\n%s", diff)
 	}
 }
 
-func TestAnAgentIsToldThatItsSettingsAreNotKnown(t *testing.T) {
+func TestAnAgentLearnsThatItsSettingsAreUnreadable(t *testing.T) {
 	t.Parallel()
 	e := start(t)
-	e.store.setAway(true)
+	e.store.setUnavailable(true)
 	if reply := e.askSettings(host(1)); reply.Error == "" {
-		t.Error("a store that is away knows that nothing holds")
+		t.Error("an unavailable store reports empty settings")
 	}
-	e.store.setAway(false)
+	e.store.setUnavailable(false)
 	huge := catalog.HostGroups{Namespace: "shop"}
 	for range 3000 {
 		huge.Groups = append(huge.Groups, catalog.Group{ID: strings.Repeat("x", 512)})
@@ -84,10 +84,10 @@ func TestAnAgentIsToldThatItsSettingsAreNotKnown(t *testing.T) {
 	e.store.groups[host(1)] = []catalog.HostGroups{huge}
 	e.store.mu.Unlock()
 	if reply := e.askSettings(host(1)); !strings.Contains(reply.Error, "too many") || len(reply.Settings.Groups) > 0 {
-		t.Errorf("what does not fit a message is told as %q", reply.Error)
+		t.Errorf("settings that exceed a message are reported as %q", reply.Error)
 	}
 	if reply := e.askSettings(host(2)); reply.Error != "" {
-		t.Errorf("the store is back, and the next host is told %q", reply.Error)
+		t.Errorf("the store is available again, and the next host gets %q", reply.Error)
 	}
 }
 
@@ -126,6 +126,6 @@ func TestManyFreezesWithLongReasonsFitAMessage(t *testing.T) {
 	e.store.freezes[host(1)] = many
 	e.store.mu.Unlock()
 	if reply := e.askSettings(host(1)); reply.Error != "" || len(reply.Settings.Freezes) != len(many) {
-		t.Errorf("told %d of %d freezes, %q", len(reply.Settings.Freezes), len(many), reply.Error)
+		t.Errorf("sent %d of %d freezes, %q", len(reply.Settings.Freezes), len(many), reply.Error)
 	}
 }

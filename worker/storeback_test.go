@@ -28,15 +28,15 @@ func TestAStoreIsNotCalledBackBeforeItAnswered(t *testing.T) {
 	}
 	e.eventually(func() bool { return e.store.holds("one") == taskstore.SweepShards }, "the worker has every lease")
 	released := e.store.called("Release")
-	e.store.setAway(true)
-	e.eventually(func() bool { return e.store.called("Release") >= released+taskstore.SweepShards }, "every lease is given back in vain")
+	e.store.setUnavailable(true)
+	e.eventually(func() bool { return e.store.called("Release") >= released+taskstore.SweepShards }, "every release of a lease fails")
 	leased := e.store.called("Lease")
 	e.eventually(func() bool { return e.store.called("Lease") >= leased+taskstore.SweepShards }, "the sweep goes on trying")
 	for _, line := range hook.AllEntries() {
 		if line.Message == "task store available again" {
-			t.Fatal("the store was said to be back while it was away")
+			t.Fatal("the store was logged as available again while it was not")
 		}
 	}
-	e.store.setAway(false)
+	e.store.setUnavailable(false)
 	e.eventually(back, "the store is back")
 }

@@ -77,7 +77,7 @@ func TestTheSweepPublishesAgainWhatTheStreamLost(t *testing.T) {
 	e.eventually(func() bool { return e.store.called("Republished") > 0 }, "new position is noted")
 }
 
-func TestTheSweepAsksForLostResults(t *testing.T) {
+func TestTheSweepRequestsLostResultsAgain(t *testing.T) {
 	t.Parallel()
 	e := start(t)
 	a := e.agent(host(1), accept)
@@ -198,7 +198,7 @@ func TestALastCallIsAnswered(t *testing.T) {
 	}
 }
 
-func TestTheSweepForgetsWhatIsNoTask(t *testing.T) {
+func TestTheSweepRemovesEntriesWithoutATask(t *testing.T) {
 	t.Parallel()
 	e := start(t)
 	young := procfleet.Number(time.Now().UnixMicro()).TaskID()
@@ -251,7 +251,7 @@ func (e *env) sameShard(edit func(*fakeTask)) procfleet.TaskID {
 	}
 }
 
-func TestATaskThatNeedsTheStreamDoesNotHoldUpTheOthersWhileItIsAway(t *testing.T) {
+func TestATaskThatNeedsAnUnavailableStreamDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	e := start(t)
 	if err := e.JS.DeleteStream(t.Context(), bus.StreamOps); err != nil {
@@ -279,7 +279,7 @@ func TestAnOverloadIsWorkedOffWithoutPausesBetweenRounds(t *testing.T) {
 	e.eventually(func() bool { return e.store.settled(last) }, "the last of many due tasks is visited")
 }
 
-func TestAResendThatNoAgentAnswersDelaysNoOtherTaskOfTheShard(t *testing.T) {
+func TestAResendRequestWithoutReplyDelaysNoOtherTaskOfTheShard(t *testing.T) {
 	t.Parallel()
 	e := start(t, func(c *worker.Config) {
 		c.Timing.Sweep.ResendWait, c.Timing.Sweep.LastCall, c.Timing.Sweep.LastCallMax = time.Hour, time.Hour, time.Hour

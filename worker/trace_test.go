@@ -60,7 +60,7 @@ func TestWhatTheSweepPublishesStaysInTheTasksTrace(t *testing.T) {
 	}
 }
 
-func TestInABigTaskOneHostOfAChunkIsFollowed(t *testing.T) {
+func TestInABigTaskOneHostOfAChunkIsTraced(t *testing.T) {
 	t.Parallel()
 	spans, edit := traced()
 	e := start(t, edit)

@@ -65,6 +65,6 @@ func TestUnregisteredItemsDoNotWaitForASlowHost(t *testing.T) {
 	id := e.submit(time.Minute, c)
 	e.waitState(id, 1, procfleet.StateFailed)
 	if got := e.state(id, 0); got != procfleet.StatePending {
-		t.Errorf("the silent host's item is %s by then", got)
+		t.Errorf("the item of the host without reply is %s by then", got)
 	}
 }

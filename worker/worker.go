@@ -1,3 +1,31 @@
+// Package worker is the role between the task store and the agents. It is
+// stateless; any number of workers share the work. This package configures and
+// connects its parts:
+//
+//   - [deliver] takes chunk references from the broker, begins the chunks in the
+//     store, and requests that the agents of their hosts accept the items;
+//   - [collect] stores the results that agents send, in batches, and replies with
+//     receipts;
+//   - [sweep] reconciles what was lost in transit and ends overdue tasks;
+//   - [notify] sends completion notifications: an event and a callback;
+//   - [hosts] stores presence and process reports of agents, replies to their
+//     settings requests, and publishes their events.
+//
+// # One chunk
+//
+//	reference ──Begin──► open ──request to every host──► accepted | refused | no responders | no reply
+//	                      │                                 │           │           │            │
+//	                      └─ not open: ack, drop         delivered   result       grace    request again
+//	                                                                                       until accept_before
+//
+// When every item is accepted, refused or recorded: Record, Delivered with done,
+// acknowledge, in this order. If a worker dies in between, another one begins the
+// chunk again; the store and the agents' journals make the repeat harmless.
+//
+// Memory is bounded by the limits of chunks and items in flight and parked, and by
+// the limits of the inboxes: a message beyond them gets a receipt that says when to
+// send it again. A cloud area whose hosts do not reply gets a part of the limit of
+// parked chunks.
 package worker
 
 import (
@@ -5,34 +33,31 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sirupsen/logrus"
 
-	"github.com/procfleet/procfleet"
-	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/worker/agentlink"
+	"github.com/procfleet/procfleet/worker/collect"
+	"github.com/procfleet/procfleet/worker/deliver"
+	"github.com/procfleet/procfleet/worker/hosts"
+	"github.com/procfleet/procfleet/worker/metrics"
+	"github.com/procfleet/procfleet/worker/notify"
+	"github.com/procfleet/procfleet/worker/storecall"
+	"github.com/procfleet/procfleet/worker/sweep"
 )
 
 // Worker delivers chunks, collects results and sweeps. Make one with [New].
 type Worker struct {
-	cfg      Config
-	clock    *clock
-	link     *link
-	held     *held
-	asker    *asker
-	deliver  *deliverer
-	older    *olderResults
-	sweep    *sweeper
-	notify   *notifier
-	hints    *hints
-	inboxes  []*inbox
-	room     *parkingRoom
-	metrics  *metrics
-	believer *believer
-	log      logrus.FieldLogger
-
-	pulling atomic.Int32 // pull loops that found their consumer
+	cfg       Config
+	link      *agentlink.Link
+	requester *agentlink.Requester
+	inboxes   []*agentlink.Inbox
+	drainOld  func(ctx, work context.Context)
+	hints     *collect.Hints
+	notify    *notify.Notifier
+	deliver   *deliver.Deliverer
+	sweep     *sweep.Sweeper
+	log       logrus.FieldLogger
 }
 
 // New returns a worker that does nothing until [Worker.Run].
@@ -41,115 +66,96 @@ func New(cfg Config) (*Worker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
-	room := newParkingRoom(cfg.Limits.Parked)
-	m, err := newMetrics(cfg.Meter, room)
+	m, err := metrics.New(cfg.Meter)
 	if err != nil {
 		return nil, fmt.Errorf("worker: metrics: %w", err)
 	}
-	w := &Worker{cfg: cfg, room: room, metrics: m, log: cfg.Log.WithField("component", "worker")}
-	w.believer = &believer{keys: cfg.Keys, metrics: m, log: w.log}
-	claims := &idClaims{bus: cfg.Bus, believer: w.believer, log: w.log.WithField("component", "worker.agentid")}
-	away := &outage{log: w.log}
-	w.clock = &clock{store: cfg.Store, timing: &w.cfg.Timing, outage: away, log: w.log}
-	claims.clock = w.clock
-	w.link = &link{conn: cfg.Conn, clock: w.clock}
-	w.held = newHeld()
-	w.asker = newAsker(cfg.Conn, func() { m.trouble(troubleOverflowed) })
-	w.notify = newNotifier(&w.cfg, w.clock, m)
-	if err := w.notify.callbacks.register(cfg.Meter); err != nil {
-		return nil, fmt.Errorf("worker: metrics: %w", err)
+	log := cfg.Log.WithField("component", "worker")
+	calls, outage := cfg.Timing.calls(), &storecall.Outage{Log: log}
+	w := &Worker{cfg: cfg, hints: collect.NewHints(cfg.Bus.Hint), log: log}
+	w.link = &agentlink.Link{
+		Conn: cfg.Conn, Metrics: m, Calls: calls, Auth: agentlink.NewAuthenticator(cfg.Keys, m, log),
+		Clock: &storecall.Clock{Store: cfg.Store, Policy: calls, Every: cfg.Timing.ClockSync, Outage: outage, Log: log},
 	}
-	w.hints = newHints(cfg.Bus.Hint)
-	rec := &recorder{store: cfg.Store, timing: &w.cfg.Timing, finished: w.notify, hints: w.hints, metrics: m}
-	w.deliver = &deliverer{
-		store: cfg.Store, bus: cfg.Bus, asker: w.asker, believer: w.believer, claims: claims, clock: w.clock, link: w.link, held: w.held,
-		recorder: rec, metrics: m, tracer: cfg.Tracer, agents: cfg.AgentTracer, timing: &w.cfg.Timing, reached: cfg.Reached, log: w.log.WithField("component", "worker.deliver"),
-	}
-	w.sweep = &sweeper{
-		id: cfg.ID, store: cfg.Store, bus: cfg.Bus, audit: cfg.Audit, asker: w.asker, believer: w.believer, clock: w.clock, recorder: rec, notifier: w.notify,
-		metrics: m, tracer: cfg.Tracer, timing: &w.cfg.Timing, limit: cfg.Limits.SweepTasks, repairs: newRepairSlots(cfg.Limits.SweepItems), stepped: newSteppedClock(), outage: away, log: w.log.WithField("component", "worker.sweep"),
-	}
-	presence := &presence{
-		conn: cfg.Conn, store: cfg.Store, believer: w.believer, claims: claims, clock: w.clock, timing: &w.cfg.Timing, metrics: m,
-		log: w.log.WithField("component", "worker.presence"),
-	}
-	reports := &reports{
-		conn: cfg.Conn, store: cfg.Store, believer: w.believer, clock: w.clock, timing: &w.cfg.Timing, metrics: m, log: w.log.WithField("component", "worker.reports"),
-	}
-	settings := &settings{
-		conn: cfg.Conn, store: cfg.Store, believer: w.believer, clock: w.clock, timing: &w.cfg.Timing, metrics: m, log: w.log.WithField("component", "worker.settings"),
-	}
-	w.inboxes = []*inbox{presence.inbox(), reports.inbox(), settings.inbox()}
-	w.takeRequests(rec)
-	if err := m.inboxes(cfg.Meter, w.inboxes); err != nil {
+	w.requester = agentlink.NewRequester(cfg.Conn, func() { m.Trouble(metrics.TroubleOverflowed) })
+	if err := w.connect(outage); err != nil {
 		return nil, fmt.Errorf("worker: metrics: %w", err)
 	}
 	return w, nil
 }
 
-// takeRequests adds the inboxes of what agents want a receipt for.
-func (w *Worker) takeRequests(rec *recorder) {
-	timing := &w.cfg.Timing
-	intakeOf := func(component string) *intake {
-		return &intake{
-			conn: w.cfg.Conn, believer: w.believer, clock: w.clock, metrics: w.metrics, gate: gate{least: timing.RetryMin, most: timing.RetryMax},
-			log: w.log.WithField("component", "worker."+component),
-		}
+// connect makes the parts of the worker, each with those that it uses.
+func (w *Worker) connect(outage *storecall.Outage) (err error) {
+	cfg, timing, limits := &w.cfg, &w.cfg.Timing, &w.cfg.Limits
+	w.notify, err = notify.New(notify.Config{
+		Store: cfg.Store, Bus: cfg.Bus, Audit: cfg.Audit, Clock: w.link.Clock, Metrics: w.link.Metrics, Meter: cfg.Meter, Tracer: cfg.Tracer,
+		Receivers: cfg.Receivers, CallbackTLS: cfg.CallbackTLS, Callback: timing.Callback, CallbackFor: timing.CallbackFor,
+		RetryMin: timing.Sweep.RevisitMin, RetryMax: timing.Sweep.RevisitMax,
+		Reached: cfg.Reached, Log: w.log.WithField("component", "worker.notify"),
+	})
+	if err != nil {
+		return err
 	}
-	owners, traces := newOwners(w.cfg.Store), newResultTrace(&w.cfg)
-	for _, lane := range []string{bus.ResultsSmall, bus.ResultsBig} {
-		c := newCollector(collector{
-			intake: intakeOf("collect"), lane: lane, recorder: rec, owners: owners, timing: timing, max: w.cfg.Limits.CollectMax,
-			reached: w.cfg.Reached, traces: traces,
-		})
-		w.inboxes = append(w.inboxes, c.inbox())
-		w.older = &olderResults{bus: w.cfg.Bus, collect: c, timing: timing, log: c.log}
-	}
-	events := newHostEvents(hostEvents{intake: intakeOf("events"), bus: w.cfg.Bus, timing: timing})
-	w.inboxes = append(w.inboxes, events.inbox())
+	rec := collect.NewRecorder(cfg.Store, w.link.Calls, w.notify, w.hints, w.link.Metrics)
+	claims := &agentlink.IDClaims{Link: w.link, Bus: cfg.Bus, Log: w.log.WithField("component", "worker.agentid")}
+	w.deliver = deliver.New(deliver.Config{
+		Store: cfg.Store, Bus: cfg.Bus, Link: w.link, Requester: w.requester, Claims: claims, Recorder: rec,
+		Tracer: cfg.Tracer, AgentTracer: cfg.AgentTracer, Timing: timing.Ask, Pull: timing.Pull,
+		SmallChunks: limits.SmallChunks, BigChunks: limits.BigChunks, Items: limits.Items, Parked: limits.Parked,
+		Reached: cfg.Reached, Log: w.log,
+	})
+	w.sweep = sweep.New(sweep.Config{
+		ID: cfg.ID, Store: cfg.Store, Bus: cfg.Bus, Audit: cfg.Audit, Link: w.link, Requester: w.requester, Recorder: rec, Notifier: w.notify,
+		Tracer: cfg.Tracer, Timing: timing.Sweep, Tasks: limits.SweepTasks, Items: limits.SweepItems,
+		Outage: outage, Log: w.log.WithField("component", "worker.sweep"),
+	})
+	w.inboxes, w.drainOld = collect.New(collect.Config{
+		Link: w.link, Store: cfg.Store, Bus: cfg.Bus, Recorder: rec, Max: limits.CollectMax, Pull: timing.Pull,
+		Tracer: cfg.Tracer, AgentTracer: cfg.AgentTracer, Reached: cfg.Reached, Log: w.log.WithField("component", "worker.collect"),
+	})
+	w.inboxes = append(w.inboxes, hosts.Inboxes(hosts.Config{
+		Link: w.link, Claims: claims, Store: cfg.Store, Bus: cfg.Bus, Log: w.log,
+		PresenceLinger: timing.PresenceLinger, ReportLinger: timing.ReportLinger,
+	})...)
+	return agentlink.ObserveInboxes(cfg.Meter, w.link.Metrics, w.inboxes)
 }
-
-// pullLoops is how many consumers a worker pulls from.
-func pullLoops() int32 { return int32(len(procfleet.Lanes())) } //nolint:gosec // a handful of lanes
 
 // Ready reports whether the worker takes work: it is connected and pulls from
 // every lane.
-func (w *Worker) Ready() bool {
-	return w.cfg.Conn.IsConnected() && w.pulling.Load() == pullLoops()
-}
+func (w *Worker) Ready() bool { return w.cfg.Conn.IsConnected() && w.deliver.Ready() }
 
-// errDrainTimeout is the cause when Run stops waiting for what it holds.
-var errDrainTimeout = errors.New("worker: stopped before everything in hand was finished")
+// errDrainTimeout is the cause when Run stops waiting for its chunks and messages.
+var errDrainTimeout = errors.New("worker: drain timeout reached before all chunks and messages were finished")
 
-// Run works until ctx ends. Then it stops pulling, for which the requests
-// under way take up to Timing.Pull, finishes what it holds within
-// Timing.Drain, gives the rest back to the queue, and returns nil.
-// While the bus or the store is away it waits for them to come back; it does
-// nothing before it has read the store's clock. Run may be called once.
+// Run works until ctx ends. Then it stops pulling, for which open pull requests
+// take up to Timing.Pull, finishes its chunks and messages within Timing.Drain,
+// returns the other chunks to the queue, and returns nil. It retries while the
+// broker or the store is unavailable, and does nothing before it has read the
+// store's clock. Run may be called once.
 func (w *Worker) Run(ctx context.Context) error {
-	if w.clock.first(ctx) != nil {
-		return nil // stopped before there was a store
+	if w.link.Clock.Start(ctx) != nil {
+		return nil // stopped before the store was available
 	}
-	if err := w.asker.start(); err != nil {
+	if err := w.requester.Start(); err != nil {
 		return err
 	}
-	defer w.asker.stop()
+	defer w.requester.Stop()
 	for _, in := range w.inboxes {
-		if err := in.start(); err != nil {
+		if err := in.Start(); err != nil {
 			return err
 		}
-		defer in.stop() // which run has done unless it was not reached
+		defer in.Stop() // a repeat unless Run of the inbox was not reached
 	}
-	defer w.notify.http.CloseIdleConnections()
 
-	// Two lifetimes: pulling ends with ctx, work on what was pulled goes on.
+	// Two lifetimes: pulling ends with ctx, work on pulled chunks and messages goes on.
 	work, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abandon(nil)
 	var services sync.WaitGroup
 	defer services.Wait()
 	over, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	for _, service := range []func(context.Context){w.clock.run, w.link.run, w.held.run, w.hints.run, w.watchQueues} {
+	readQueues := func(ctx context.Context) { w.link.Metrics.Queues.Run(ctx, w.cfg.Bus) }
+	for _, service := range []func(context.Context){w.link.Clock.Run, w.hints.Run, readQueues} {
 		services.Go(func() { service(over) })
 	}
 	services.Go(func() {
@@ -157,7 +163,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		case <-over.Done():
 		}
-		if pause(over, w.cfg.Timing.Drain) == nil {
+		if storecall.Pause(over, w.cfg.Timing.Drain) == nil {
 			abandon(errDrainTimeout)
 		}
 	})
@@ -165,63 +171,22 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-func (w *Worker) watchQueues(ctx context.Context) { w.metrics.queues.watch(ctx, w.cfg.Bus) }
-
-// work pulls until ctx ends and returns when all that was pulled is finished,
-// or work has ended.
+// work pulls until ctx ends and returns when all pulled chunks and messages are
+// finished, or work has ended.
 func (w *Worker) work(ctx, work context.Context) {
-	var chunks, pulling, telling sync.WaitGroup
+	var working, notifying sync.WaitGroup
 	nothingMore := make(chan struct{})
 	for range w.cfg.Limits.Notifiers {
-		telling.Go(func() { w.notify.run(work, nothingMore) })
-	}
-	l := &lanes{
-		deliverer: w.deliver,
-		small:     newShare(w.cfg.Limits.SmallChunks, w.cfg.Limits.SmallChunks, w.cfg.Limits.Items, w.room),
-		big:       newShare(w.cfg.Limits.BigChunks, bigBusy(), w.cfg.Limits.Items, w.room),
-	}
-	for _, lane := range procfleet.Lanes() {
-		pull := l.pullBig
-		if lane == procfleet.LaneSmall {
-			pull = l.pullSmall
-		}
-		open := func(ctx context.Context) (jetstream.Consumer, error) { return w.cfg.Bus.DeliverConsumer(ctx, lane) }
-		chunks.Go(func() { w.pull(ctx, work, "deliver-"+string(lane), open, pull) })
+		notifying.Go(func() { w.notify.Run(work, nothingMore) })
 	}
 	for _, in := range w.inboxes {
-		pulling.Go(func() { in.run(ctx, work) })
+		working.Go(func() { in.Run(ctx, work) })
 	}
-	pulling.Go(func() { w.older.run(ctx, work) })
-	pulling.Go(func() { w.sweep.run(ctx, work) })
-	chunks.Wait()
-	close(w.room.leave)
-	pulling.Wait()
-	l.deliveries.Wait()
+	working.Go(func() { w.drainOld(ctx, work) })
+	working.Go(func() { w.sweep.Run(ctx, work) })
+	working.Go(func() { w.deliver.Run(ctx, work) })
+	working.Wait()
 	close(nothingMore)
-	telling.Wait()
-	w.notify.callbacks.calls.Wait()
-}
-
-type (
-	openFunc func(context.Context) (jetstream.Consumer, error)
-	// pullFunc asks a consumer once; work is the lifetime of what came.
-	pullFunc func(ctx, work context.Context, consumer jetstream.Consumer) error
-)
-
-// pull opens a consumer and pulls from it until ctx ends. The name is for logs.
-func (w *Worker) pull(ctx, work context.Context, name string, open openFunc, pull pullFunc) {
-	var consumer jetstream.Consumer
-	repeat(ctx, &w.cfg.Timing, w.log.WithField("consumer", name), func(ctx context.Context) (err error) {
-		if consumer == nil {
-			if consumer, err = open(ctx); err != nil {
-				return err
-			}
-			w.held.within(consumer.CachedInfo().Config.AckWait)
-			w.pulling.Add(1)
-		}
-		return pull(ctx, work, consumer)
-	})
-	if consumer != nil {
-		w.pulling.Add(-1)
-	}
+	notifying.Wait()
+	w.notify.Close()
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/procfleet/procfleet/internal/natsauth"
 	"github.com/procfleet/procfleet/internal/natsconn"
 	"github.com/procfleet/procfleet/internal/telemetry"
-	"github.com/procfleet/procfleet/worker"
+	"github.com/procfleet/procfleet/worker/notify"
 )
 
 func fleetKeyFlag(flags *pflag.FlagSet, file *string) {
@@ -74,14 +74,14 @@ func (f *callbackFlags) register(flags *pflag.FlagSet) {
 
 func (f *callbackFlags) check(s *settings.Settings) {
 	f.tls.Check(s)
-	if _, err := worker.ParseReceivers(f.entries()); err != nil {
+	if _, err := notify.ParseReceivers(f.entries()); err != nil {
 		s.Wrong("callback-allow", "%s", err)
 	}
 }
 
 // receivers returns the permitted receivers; check reports invalid flags.
-func (f *callbackFlags) receivers() worker.Receivers {
-	receivers, _ := worker.ParseReceivers(f.entries())
+func (f *callbackFlags) receivers() notify.Receivers {
+	receivers, _ := notify.ParseReceivers(f.entries())
 	return receivers
 }
 

@@ -28,6 +28,7 @@ import (
 	"github.com/procfleet/procfleet/internal/natsembed"
 	"github.com/procfleet/procfleet/taskstore"
 	"github.com/procfleet/procfleet/worker"
+	"github.com/procfleet/procfleet/worker/notify"
 )
 
 // upFlags are the flags of `up`.
@@ -148,9 +149,9 @@ func (f *upFlags) warn(log logrus.FieldLogger) {
 
 // receivers returns the permitted callback receivers: all if only local callers
 // can submit, because they can connect to local addresses themselves.
-func (f *upFlags) receivers() worker.Receivers {
+func (f *upFlags) receivers() notify.Receivers {
 	if f.apps == "" && !f.allowUnauthenticated && f.nats == "" && f.natsListen == "" {
-		return worker.AnyReceiver()
+		return notify.AnyReceiver()
 	}
 	return f.callbacks.receivers()
 }

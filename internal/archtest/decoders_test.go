@@ -145,19 +145,22 @@ var decoders = map[string]string{
 	"taskstore/redisstore.readMember":        "taskstore/redisstore.FuzzReadRegistration",
 	"taskstore/redisstore.readRegistrations": "taskstore/redisstore.FuzzReadRegistration",
 
-	"worker.decodeResults":        "worker.FuzzDecodeResults",
-	"worker.hostEvents.openEvent": "internal/bus.FuzzDecodeHostEvent",
-	"worker.decodePresence":       "worker.FuzzDecodePresence",
-	"worker.decodeReport":         "worker.FuzzDecodeReport",
-	"worker.decodeSettingsAsk":    "worker.FuzzDecodeSettingsAsk",
+	"worker/agentlink.parseReplyToken": "worker/agentlink.FuzzReplyToken",
 
-	"worker.parseReplyToken":       "worker.FuzzAgentsAnswer",
-	"worker.delivery.answered":     "worker.FuzzAgentsAnswer",
-	"worker.shard.readResendReply": "worker.FuzzAgentsAnswer",
-	"worker.deliverer.deliver":     "internal/bus.FuzzDecodeChunkRef internal/tracecontext.FuzzExtract",
-	"worker.deliverer.giveBack":    "internal/tracecontext.FuzzExtract",
-	"worker.deliverer.queueAnew":   "internal/bus.FuzzDecodeChunkRef",
-	"worker.resultTrace.recorded":  "internal/tracecontext.FuzzExtract",
+	"worker/collect.decodeResults":        "worker/collect.FuzzDecodeResults",
+	"worker/collect.resultTrace.recorded": "internal/tracecontext.FuzzExtract",
+
+	"worker/hosts.events.open":       "internal/bus.FuzzDecodeHostEvent",
+	"worker/hosts.decodePresence":    "worker/hosts.FuzzDecodePresence",
+	"worker/hosts.decodeReport":      "worker/hosts.FuzzDecodeReport",
+	"worker/hosts.decodeSettingsAsk": "worker/hosts.FuzzDecodeSettingsAsk",
+
+	"worker/deliver.delivery.handleReply": "worker/deliver.FuzzReply",
+	"worker/deliver.Deliverer.deliver":    "internal/bus.FuzzDecodeChunkRef internal/tracecontext.FuzzExtract",
+	"worker/deliver.Deliverer.requeue":    "internal/tracecontext.FuzzExtract",
+	"worker/deliver.Deliverer.republish":  "internal/bus.FuzzDecodeChunkRef",
+
+	"worker/sweep.resender.readReply": "worker/sweep.FuzzResendReply",
 }
 
 // dialects is the package whose functions are all reached by one target, which

@@ -43,7 +43,15 @@ var allowed = map[string][]string{
 	"dispatcher/openapi":             {"", "api/v1", "dispatcher/dialect"},
 	"dispatcher/openapi/openapitest": {},
 	"dispatcher":                     {"", "api/v1", "catalog", "dispatcher/apps", "dispatcher/auth", "dispatcher/dialect", "dispatcher/natsintake", "dispatcher/openapi", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/invalid", "internal/loopback", "internal/peercred", "internal/tlsfiles", "internal/tracecontext"},
-	"worker":                         {"", "agentproto", "catalog", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/invalid", "internal/plaintext", "internal/tlsfiles", "internal/tracecontext"},
+	"worker/storecall":               {"", "taskstore"},
+	"worker/metrics":                 {"", "agentproto", "taskstore", "internal/bus", "internal/fleetkey", "worker/storecall"},
+	"worker/agentlink":               {"", "agentproto", "internal/bus", "internal/fleetkey", "worker/metrics", "worker/storecall"},
+	"worker/hosts":                   {"", "agentproto", "catalog", "taskstore", "internal/bus", "internal/fleetkey", "worker/agentlink", "worker/metrics"},
+	"worker/notify":                  {"", "taskstore", "internal/audit", "internal/bus", "internal/tlsfiles", "internal/tracecontext", "worker/metrics", "worker/storecall"},
+	"worker/collect":                 {"", "agentproto", "taskstore", "internal/bus", "internal/fleetkey", "internal/tracecontext", "worker/agentlink", "worker/metrics", "worker/notify", "worker/storecall"},
+	"worker/deliver":                 {"", "agentproto", "taskstore", "internal/bus", "internal/fleetkey", "internal/tracecontext", "worker/agentlink", "worker/collect", "worker/metrics", "worker/storecall"},
+	"worker/sweep":                   {"", "agentproto", "catalog", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/tracecontext", "worker/agentlink", "worker/collect", "worker/metrics", "worker/notify", "worker/storecall"},
+	"worker":                         {"", "catalog", "taskstore", "internal/audit", "internal/bus", "internal/fleetkey", "internal/invalid", "internal/tlsfiles", "internal/tracecontext", "worker/agentlink", "worker/collect", "worker/deliver", "worker/hosts", "worker/metrics", "worker/notify", "worker/storecall", "worker/sweep"},
 
 	"agent/proc":      {},
 	"agent/limits":    {},
@@ -132,8 +140,8 @@ var thirdParty = map[string][]string{
 	"github.com/prometheus":                {"internal/telemetry/metrics"},
 	"go.opentelemetry.io/otel/sdk":         {"internal/telemetry/..."},
 	"go.opentelemetry.io/otel/exporters":   {"internal/telemetry/..."},
-	"github.com/nats-io/nats.go":           {"agent", "worker", "internal/bus", "internal/natsconn", "internal/tracecontext", "internal/testenv", "internal/testenv/agenttest", "test/cluster/check", "cmd/..."},
-	"github.com/nats-io/nats.go/jetstream": {"worker", "internal/bus", "internal/testenv", "test/cluster/check", "cmd/procfleet", "cmd/internal/bench"},
+	"github.com/nats-io/nats.go":           {"agent", "worker", "worker/agentlink", "worker/collect", "worker/deliver", "worker/hosts", "internal/bus", "internal/natsconn", "internal/tracecontext", "internal/testenv", "internal/testenv/agenttest", "test/cluster/check", "cmd/..."},
+	"github.com/nats-io/nats.go/jetstream": {"worker/agentlink", "worker/collect", "worker/deliver", "internal/bus", "internal/testenv", "test/cluster/check", "cmd/procfleet", "cmd/internal/bench"},
 }
 
 // absent lists what a binary must not link: the agent runs on every host, and

@@ -22,7 +22,9 @@ import (
 	"github.com/procfleet/procfleet/agent/operate"
 	"github.com/procfleet/procfleet/dispatcher"
 	"github.com/procfleet/procfleet/test/cluster/check"
-	"github.com/procfleet/procfleet/worker"
+	"github.com/procfleet/procfleet/worker/collect"
+	"github.com/procfleet/procfleet/worker/deliver"
+	"github.com/procfleet/procfleet/worker/notify"
 )
 
 // history is one run of a fleet, made from a seed.
@@ -243,8 +245,8 @@ func (h *history) one(of []*node) *node { return of[h.random.IntN(len(of))] }
 var points = map[check.Kind][]string{
 	check.Dispatcher: {dispatcher.PointStored, dispatcher.PointRegistered, dispatcher.PointPublished},
 	check.Worker: {
-		worker.PointBegun, worker.PointAsked, worker.PointBeforeDone, worker.PointAfterDone,
-		worker.PointCollecting, worker.PointCollected, worker.PointBeforeNotify,
+		deliver.PointBegun, deliver.PointAsked, deliver.PointBeforeDone, deliver.PointAfterDone,
+		collect.PointCollecting, collect.PointCollected, notify.PointBeforeNotify,
 	},
 	check.Agent: {
 		agent.CrashReceived, operate.CrashBeforeExec, operate.CrashAfterSpawn, operate.CrashBeforeDone, operate.CrashAfterDone,

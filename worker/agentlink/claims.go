@@ -1,0 +1,99 @@
+package agentlink
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/fleetkey"
+)
+
+// IDClaims publishes an event of the host, and logs, that a host claims an agent
+// id which it may not have. A claim is repeated with every announcement, and
+// reported once an hour by each worker.
+type IDClaims struct {
+	Link *Link
+	Bus  *bus.Bus
+	Log  logrus.FieldLogger
+
+	mu       sync.Mutex
+	hour     time.Time // when reported was begun
+	reported map[string]bool
+}
+
+// maxReportedClaims bounds the claims that are reported in one hour.
+const maxReportedClaims = 10_000
+
+// Refused reports a claim of an id that the host's identity does not hold. It
+// returns the message for the agent.
+func (c *IDClaims) Refused(host procfleet.Host, instance, id string) string {
+	message := fmt.Sprintf("agent id %q of host %s is refused, its identity does not hold it: "+
+		"enroll the host again with --agent-id, or start its agent without", id, host)
+	if c.first(agentproto.EventAgentIDRefused, host, id) {
+		c.Log.WithFields(logrus.Fields{"host": host.String(), "agent_id": id}).
+			Warn("agent id refused: missing in the identity")
+		c.emit(host, instance, agentproto.EventAgentIDRefused, id, message)
+	}
+	return message
+}
+
+// Conflict reports that the live agents of several hosts claim one id. It returns
+// the message for callers.
+func (c *IDClaims) Conflict(hosts []procfleet.Host, id string) string {
+	names := make([]string, len(hosts))
+	for i, host := range hosts {
+		names[i] = host.String()
+	}
+	message := fmt.Sprintf("agent id %q is claimed by hosts %s: stop the agents of all but one, or name the host by its address",
+		Cut(id, MaxName), strings.Join(names, ", "))
+	for _, host := range hosts {
+		if !c.first(agentproto.EventAgentIDConflict, host, id) {
+			continue
+		}
+		c.Log.WithFields(logrus.Fields{"host": host.String(), "agent_id": id, "claimants": len(hosts)}).
+			Error("agent id claimed by several hosts")
+		c.emit(host, "", agentproto.EventAgentIDConflict, id, message)
+	}
+	return message
+}
+
+// first reports whether a claim was not yet reported in this hour.
+func (c *IDClaims) first(kind string, host procfleet.Host, id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := time.Now(); now.Sub(c.hour) >= time.Hour {
+		c.hour, c.reported = now, make(map[string]bool)
+	}
+	claim := kind + " " + host.String() + " " + id
+	if c.reported[claim] || len(c.reported) >= maxReportedClaims {
+		return false
+	}
+	c.reported[claim] = true
+	return true
+}
+
+// emit publishes an event about a host, signed as the host's own are. If it is
+// lost, another worker emits it, or this one in the next hour.
+func (c *IDClaims) emit(host procfleet.Host, instance, kind, id, message string) {
+	now := c.Link.Clock.Now().UTC()
+	event := &agentproto.Event{
+		Header: agentproto.Header{Type: agentproto.TypeEvent, ID: uuid.NewString(), Sent: now},
+		Host:   host.String(), Instance: instance, At: now, Kind: kind, Message: message,
+		Details: map[string]any{"agent_id": Cut(id, MaxName)},
+	}
+	data, err := agentproto.Encode(event)
+	if err == nil {
+		header := c.Link.Auth.Sign(nil, host, &fleetkey.Message{Purpose: agentproto.TypeEvent, Body: data})
+		err = c.Bus.EmitHostEvent(bus.PublishedEvent{ID: event.ID, Host: host, Header: header, Body: data})
+	}
+	if err != nil {
+		c.Log.WithError(err).WithField("host", host.String()).Warn("event not published")
+	}
+}

@@ -1,0 +1,100 @@
+package deliver
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/worker/agentlink"
+)
+
+// Bounds of one command; further items of a host follow in the next.
+const (
+	maxCommandItems = 256
+	maxCommandSpecs = 512 << 10 // bytes of encoded specs
+)
+
+// commands makes the commands of one chunk. Each spec is encoded once,
+// however many hosts it goes to.
+type commands struct {
+	task  string
+	lane  string
+	fence int64
+	first int
+	items []procfleet.Item
+	specs []json.RawMessage
+	// deadline of the task, after which no item may begin.
+	deadline time.Time
+}
+
+func newCommands(task *procfleet.Task, chunk *procfleet.Chunk) (*commands, error) {
+	c := &commands{
+		task: string(task.ID), lane: bus.ResultLane(task.Lane), fence: int64(task.Number),
+		first: chunk.First, items: chunk.Items, specs: make([]json.RawMessage, len(chunk.Specs)),
+		deadline: task.Deadline,
+	}
+	for i := range chunk.Specs {
+		var err error
+		if c.specs[i], err = agentlink.EncodeSpec(&chunk.Specs[i]); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// fit returns how many of the items, in order, fit one command; at least one.
+func (c *commands) fit(items []int) int {
+	if len(items) == 1 {
+		return 1
+	}
+	size, seen := 0, map[int]bool{}
+	for n, i := range items {
+		if spec := c.items[i].Spec; !seen[spec] {
+			seen[spec] = true
+			size += len(c.specs[spec])
+		}
+		if n > 0 && (n == maxCommandItems || size > maxCommandSpecs) {
+			return n
+		}
+	}
+	return len(items)
+}
+
+// encode writes the command for items of one host.
+func (c *commands) encode(h *hostRequest, items []int, id string, now, acceptBefore time.Time) ([]byte, error) {
+	command := agentproto.Command{
+		Header: agentproto.Header{Type: agentproto.TypeCommand, ID: id, Sent: now},
+		Task:   c.task, Lane: c.lane, Host: h.name, Instance: h.instance, Incarnation: h.incarnation, AcceptBefore: acceptBefore, NotAfter: c.deadline,
+		Items: make([]agentproto.CommandItem, len(items)),
+	}
+	position := make(map[int]int, 1) // from the chunk's specs to the command's
+	for n, i := range items {
+		spec := c.items[i].Spec
+		at, known := position[spec]
+		if !known {
+			at = len(command.Specs)
+			position[spec] = at
+			command.Specs = append(command.Specs, c.specs[spec])
+		}
+		command.Items[n] = agentproto.CommandItem{
+			Item: c.first + i, Action: string(c.items[i].Action), Spec: at, Fence: c.fence,
+		}
+	}
+	return agentproto.EncodeCommand(&command)
+}
+
+// keepOnly frees the specs that none of the given hosts needs; nil is a settled one.
+func (c *commands) keepOnly(hosts []*hostRequest) {
+	specs := make([]json.RawMessage, len(c.specs))
+	for _, h := range hosts {
+		if h == nil {
+			continue
+		}
+		for _, i := range h.todo {
+			specs[c.items[i].Spec] = c.specs[c.items[i].Spec]
+		}
+	}
+	c.specs = specs
+}

@@ -1,0 +1,62 @@
+package deliver
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/fleetkey"
+	"github.com/procfleet/procfleet/internal/testenv"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/worker/agentlink"
+	"github.com/procfleet/procfleet/worker/metrics"
+	"github.com/procfleet/procfleet/worker/storecall"
+)
+
+// FuzzReply replies to a command with anything. Nothing is recorded of an item
+// that was not requested, or twice of one that was.
+func FuzzReply(f *testing.F) {
+	f.Add(0, 1, []byte(`{"type":"procfleet.agent.v1.reply","instance":"i","items":[{"item":10},{"item":11,"result":{"item":11,"code":0,"reason":"succeeded"}}]}`))
+	f.Add(0, 1, []byte(`{"type":"procfleet.agent.v1.reply","instance":"i","items":[{"item":10},{"item":10}]}`))
+	f.Add(0, 1, []byte(`{"type":"procfleet.agent.v1.reply","refused":"expired","message":"m"}`))
+	f.Add(0, 1, []byte(`{"type":"procfleet.agent.v1.reply","refused":"host"}`))
+	f.Add(1<<30, 1<<30, []byte("\xff"))
+	host, err := procfleet.ParseHost("0:10.0.0.1")
+	if err != nil {
+		f.Fatal(err)
+	}
+	m, err := metrics.New(metricnoop.Meter{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	link := &agentlink.Link{
+		Auth:  agentlink.NewAuthenticator(func() *fleetkey.Ring { return nil }, m, testenv.Silent()),
+		Clock: storecall.ClockAt(time.Now()), Metrics: m,
+	}
+	d := &Deliverer{cfg: Config{Link: link, Timing: Timing{}.WithDefaults()}}
+	f.Fuzz(func(t *testing.T, index, try int, data []byte) {
+		if index < 0 || try < 0 {
+			return // no reply subject has these
+		}
+		h := newHostRequest(0, host)
+		h.todo, h.part, h.try = []int{0, 1}, 2, 1
+		begun := &taskstore.Begun{Chunk: procfleet.Chunk{First: 10, Items: make([]procfleet.Item, 2)}}
+		dl := &delivery{
+			Deliverer: d, begun: begun, trace: newRequestTrace(t.Context(), tracenoop.Tracer{}, nil, &begun.Task),
+			batch: agentlink.NewRequester(nil, func() {}).Begin(1), hosts: []*hostRequest{h}, open: 1, log: testenv.Silent(),
+		}
+		dl.handleReply(agentlink.Reply{Host: index, Try: try, Data: data})
+		recorded := slices.Clone(dl.accepted)
+		for i := range dl.results {
+			recorded = append(recorded, dl.results[i].Item)
+		}
+		slices.Sort(recorded)
+		if len(recorded) > 2 || len(slices.Compact(slices.Clone(recorded))) != len(recorded) || slices.ContainsFunc(recorded, func(item int) bool { return item != 10 && item != 11 }) {
+			t.Errorf("items %v are recorded, requested were 10 and 11", recorded)
+		}
+	})
+}

@@ -1,0 +1,32 @@
+package deliver
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// completed is a consumer of a cluster that ends a request, as some leaders
+// do, with a status instead of silence.
+type completed struct{ jetstream.Consumer }
+
+func (completed) Fetch(int, ...jetstream.FetchOpt) (jetstream.MessageBatch, error) {
+	return completedBatch{}, nil
+}
+
+type completedBatch struct{}
+
+func (completedBatch) Messages() <-chan jetstream.Msg {
+	none := make(chan jetstream.Msg)
+	close(none)
+	return none
+}
+func (completedBatch) Error() error { return jetstream.ErrBatchCompleted }
+
+func TestTheEndOfAPullIsNoTrouble(t *testing.T) {
+	t.Parallel()
+	if err := fetch(completed{}, 1, time.Minute, func(jetstream.Msg) {}); err != nil {
+		t.Errorf("a pull of chunks that is complete failed: %v", err)
+	}
+}

@@ -1,0 +1,154 @@
+package deliver
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/fleetkey"
+	"github.com/procfleet/procfleet/worker/agentlink"
+	"github.com/procfleet/procfleet/worker/metrics"
+)
+
+func (dl *delivery) handleReply(r agentlink.Reply) {
+	if r.Host >= len(dl.hosts) || dl.hosts[r.Host] == nil {
+		return
+	}
+	h := dl.hosts[r.Host]
+	now := dl.cfg.Link.Clock.Now()
+	if r.NoResponders {
+		if r.Try == h.try && !h.hadNoResponders(now, dl.conn.reconnected(), &dl.cfg.Timing) {
+			dl.cfg.Link.Metrics.Trouble(metrics.TroubleNoResponders)
+			dl.giveUp(h, procfleet.CodeAgentAbnormal, procfleet.ReasonUnreachable, h.noRespondersMessage(now, &dl.cfg.Timing))
+			return
+		}
+		dl.cfg.Link.Metrics.Trouble(metrics.TroubleGrace)
+		dl.wakeBy(h.again)
+		return
+	}
+	dl.lastReply = now
+	if !dl.verified(h, &r) {
+		return
+	}
+	var reply agentproto.Reply
+	if err := agentproto.Decode(r.Data, agentproto.TypeReply, &reply); err != nil {
+		dl.log.WithError(err).WithField("host", h.name).Warn("reply not decoded, treated as no reply")
+		return
+	}
+	if reply.Refused != "" {
+		dl.handleRefusal(h, r.Try, &reply, now)
+		return
+	}
+	dl.handleItems(h, r.Header, &reply, now)
+}
+
+// verified reports whether a reply is from the host's agent. An unverified one is
+// treated as no reply: the agent may still reply.
+func (dl *delivery) verified(h *hostRequest, r *agentlink.Reply) bool {
+	err := dl.cfg.Link.Auth.Verify(r.Header, h.host, &fleetkey.Message{
+		Purpose: agentproto.TypeReply, Answers: dl.batch.ReplySubject(r.Host, r.Try), Body: r.Data,
+	})
+	if err != nil {
+		h.rejected = err
+	}
+	return err == nil
+}
+
+// handleRefusal handles the refusal of a whole command. A refusal of an earlier
+// attempt says nothing about the current one.
+func (dl *delivery) handleRefusal(h *hostRequest, try int, reply *agentproto.Reply, now time.Time) {
+	if try != h.try {
+		return
+	}
+	dl.cfg.Link.Metrics.Trouble(metrics.TroubleRefused)
+	if h.wasRefused(reply.Refused, now, &dl.cfg.Timing) {
+		dl.wakeBy(h.again)
+		return
+	}
+	message := h.refusedMessage(reply.Refused, reply.Message)
+	if reply.Refused == agentproto.RefusedSignature {
+		dl.giveUp(h, procfleet.CodeAgentAbnormal, procfleet.ReasonUnreachable, message)
+		return
+	}
+	if dl.mayHaveAccepted(h) {
+		dl.endMutating(h, procfleet.ReasonCommandFailed, message+outcomeUnknown)
+	}
+	if !h.settled() {
+		dl.giveUp(h, procfleet.CodeFailed, procfleet.ReasonRefused, message)
+	}
+}
+
+// handleItems handles a reply item by item, whichever attempt it is for.
+func (dl *delivery) handleItems(h *hostRequest, header nats.Header, reply *agentproto.Reply, now time.Time) {
+	var results []procfleet.Result
+	for n := range reply.Items {
+		item := &reply.Items[n]
+		if !h.replied(item.Item - dl.begun.Chunk.First) {
+			continue
+		}
+		if item.Result == nil {
+			dl.accepted = append(dl.accepted, item.Item)
+			continue
+		}
+		result := agentlink.ResultOf(item.Result)
+		result.Item = item.Item
+		results = append(results, result)
+	}
+	dl.cfg.Link.Auth.RemoveUnverifiedAgentIDs(header, h.host, results)
+	dl.addResults(h, results, now)
+	switch {
+	case h.settled():
+		dl.trace.settled(h)
+		dl.settle(h)
+	case h.part == 0:
+		h.nextPart()
+		dl.request(h, now)
+	}
+}
+
+// addResults adds results of a reply to those that are stored soon.
+func (dl *delivery) addResults(h *hostRequest, results []procfleet.Result, now time.Time) {
+	if len(results) == 0 {
+		return
+	}
+	dl.trace.operated(h, dl.begun.Chunk.Items[results[0].Item-dl.begun.Chunk.First].Action, results)
+	dl.results = append(dl.results, results...)
+	if dl.storeBy.IsZero() {
+		dl.storeBy = now.Add(storeWithin)
+		dl.wakeBy(dl.storeBy)
+	}
+}
+
+// flush stores results and deliveries, in this order: a worker that is killed in
+// between leaves a chunk that is not done.
+func (dl *delivery) flush(ctx context.Context, done bool) error {
+	completed := false // a completed task needs no mark of its chunks
+	if len(dl.results) > 0 {
+		recorded, err := dl.cfg.Recorder.Record(ctx, dl.ref.Task, dl.results)
+		if err != nil {
+			return err
+		}
+		dl.results, completed = nil, recorded.Completed
+	}
+	dl.storeBy = time.Time{}
+	if len(dl.accepted) == 0 && (completed || !done) {
+		return nil
+	}
+	err := dl.cfg.Link.Calls.Retry(ctx, func(ctx context.Context) error {
+		return dl.cfg.Store.Delivered(ctx, dl.ref.Task, dl.ref.Chunk, dl.accepted, done)
+	})
+	if err != nil {
+		return fmt.Errorf("store %d items of chunk %s/%d as delivered: %w",
+			len(dl.accepted), dl.ref.Task, dl.ref.Chunk, err)
+	}
+	if len(dl.accepted) > 0 {
+		dl.cfg.Recorder.Hints.Change(dl.ref.Task)
+	}
+	dl.cfg.Link.Metrics.Delivered.Add(ctx, int64(len(dl.accepted)))
+	dl.accepted = nil
+	return nil
+}

@@ -1,0 +1,132 @@
+// Package hosts handles the messages that agents send on their own: announcements of
+// presence, reports on processes, settings requests, and events of hosts. Each kind
+// has an inbox.
+package hosts
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/fleetkey"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/worker/agentlink"
+	"github.com/procfleet/procfleet/worker/metrics"
+)
+
+// Store is what this package needs of a task store.
+type Store interface {
+	Announce(ctx context.Context, as []taskstore.Announcement) error
+	Report(ctx context.Context, reports []catalog.Report) error
+	FreezesOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.Freeze, error)
+	GroupsOf(ctx context.Context, hosts []procfleet.Host) ([][]catalog.HostGroups, error)
+}
+
+// Config is what the inboxes are made of.
+type Config struct {
+	Link   *agentlink.Link
+	Claims *agentlink.IDClaims
+	Store  Store
+	Bus    *bus.Bus
+	Log    logrus.FieldLogger // gets the component "worker.<kind>"
+	// PresenceLinger and ReportLinger are how long a batch waits for further
+	// messages after its first.
+	PresenceLinger, ReportLinger time.Duration
+}
+
+// Inboxes returns one inbox for each kind of message; the caller runs them.
+func Inboxes(cfg Config) []*agentlink.Inbox {
+	log := func(kind string) logrus.FieldLogger { return cfg.Log.WithField("component", "worker."+kind) }
+	p := &presence{link: cfg.Link, store: cfg.Store, claims: cfg.Claims, log: log("presence")}
+	r := &reports{link: cfg.Link, store: cfg.Store, log: log("reports")}
+	s := &settings{link: cfg.Link, store: cfg.Store, log: log("settings")}
+	return []*agentlink.Inbox{p.inbox(cfg.PresenceLinger), r.inbox(cfg.ReportLinger), s.inbox(), newEvents(cfg.Link, cfg.Bus, log("events")).inbox()}
+}
+
+// events publishes the events that agents send to the stream of host events, once
+// they are verified, and replies to the agents when they are stored there.
+type events struct {
+	*agentlink.Intake
+	bus *bus.Bus
+}
+
+func newEvents(link *agentlink.Link, b *bus.Bus, log logrus.FieldLogger) *events {
+	h := &events{Intake: &agentlink.Intake{Name: "events", Link: link, Log: log}, bus: b}
+	h.Open, h.Keep = h.open, h.publish
+	return h
+}
+
+// inbox receives events, of up to 64 KiB and usually some 500 bytes.
+func (h *events) inbox() *agentlink.Inbox {
+	return &agentlink.Inbox{
+		Link: h.Link, Subject: agentproto.EventsAll, Name: h.Name, Log: h.Log,
+		Limit: 8192, LimitBytes: 16 << 20, Batch: 500, BatchBytes: 4 << 20,
+		Take: h.Take, Overflow: h.Overflow, Refuses: h.Refuses,
+	}
+}
+
+// open decodes and verifies a message.
+func (h *events) open(msg *nats.Msg) *agentlink.Request {
+	e, m, err := bus.DecodeHostEvent(msg.Data, msg.Subject)
+	if err == nil && (m.ID == "" || len(m.ID) > agentlink.MaxName) {
+		err = errors.New("event without an id, or with one that is too long")
+	}
+	if err != nil {
+		h.Log.WithError(err).WithField("subject", msg.Subject).Warn("event of host dropped")
+		h.Link.Metrics.Events(1, metrics.Dropped)
+		return nil
+	}
+	if h.Link.Auth.Verify(msg.Header, e.Host, &fleetkey.Message{Purpose: agentproto.TypeEvent, Body: msg.Data}) != nil {
+		h.Link.Metrics.Events(1, metrics.Dropped)
+		return nil
+	}
+	return &agentlink.Request{Msg: msg, Kind: agentproto.TypeEvent, ID: m.ID, Host: e.Host, Receipt: m.Receipt}
+}
+
+// publish publishes a batch, and replies to what the stream acknowledges. The body
+// and the signature stay the agent's, so that readers can verify them too.
+func (h *events) publish(ctx context.Context, requests []*agentlink.Request) (left []*agentlink.Request, err error) {
+	ctx, cancel := h.Link.ReceiptTimeout(ctx)
+	defer cancel()
+	events := make([]bus.PublishedEvent, len(requests))
+	for i, r := range requests {
+		events[i] = bus.PublishedEvent{ID: r.ID, Host: r.Host, Header: r.Msg.Header, Body: r.Msg.Data}
+	}
+	h.bus.PublishHostEvents(ctx, events)
+	for i, r := range requests {
+		switch e := &events[i]; {
+		case e.Err == nil:
+			h.Link.Metrics.Events(1, metrics.Stored)
+			h.Reply(r, &agentproto.Receipt{Event: r.ID})
+		case errors.Is(e.Err, bus.ErrUnavailable), errors.Is(e.Err, bus.ErrFull):
+			left, err = append(left, r), e.Err
+		default:
+			h.Log.WithError(e.Err).WithField("host", r.Host.String()).Error("event refused by the stream")
+			h.Link.Metrics.Events(1, metrics.Refused)
+			h.Reply(r, &agentproto.Receipt{Event: r.ID, RetryAfterMS: agentlink.RetryRefused.Milliseconds()})
+		}
+	}
+	h.Link.Metrics.Events(len(left), metrics.NotStored)
+	return left, err
+}
+
+// inBatch returns a function that has add append what each message contains, and
+// hands the batch on unless it is empty.
+func inBatch[T any](add func([]T, *nats.Msg) []T, handOn func(context.Context, []T)) func(context.Context, []*nats.Msg) {
+	return func(ctx context.Context, msgs []*nats.Msg) {
+		var batch []T
+		for _, msg := range msgs {
+			batch = add(batch, msg)
+		}
+		if len(batch) > 0 {
+			handOn(ctx, batch)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package hosts
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/internal/fleetkey"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/worker/agentlink"
+	"github.com/procfleet/procfleet/worker/metrics"
+)
+
+// presence stores announcements of agents, in batches, and replies with the
+// store's time. If an announcement is lost, its agent announces itself again 30 s
+// later.
+type presence struct {
+	link   *agentlink.Link
+	store  Store
+	claims *agentlink.IDClaims
+	log    logrus.FieldLogger
+
+	failing bool // the last batch was not stored
+}
+
+// inbox receives announcements, of some 300 bytes each.
+func (p *presence) inbox(linger time.Duration) *agentlink.Inbox {
+	return &agentlink.Inbox{
+		Link: p.link, Subject: agentproto.PresenceAll, Name: "presence", Log: p.log,
+		Limit: 8192, LimitBytes: 16 << 20, Batch: 500, BatchBytes: 4 << 20, Linger: linger,
+		Take: inBatch(p.add, p.announce), Overflow: func(*nats.Msg) { p.link.Metrics.Announcements(1, metrics.Overflowed) },
+	}
+}
+
+// received is an announcement and where to reply to it.
+type received struct {
+	announcement taskstore.Announcement
+	id           string // of the message
+	reply        string
+	refusedID    string // why the agent id was refused; "" if it was not
+	// other is the other live agent of the host that the announcement names; nil
+	// if it names none.
+	other *agentproto.AgentProcess
+}
+
+// announcements are those to store. With another live agent both announced
+// themselves in turn, which stores treat as a conflict.
+func (r *received) announcements() []taskstore.Announcement {
+	own := r.announcement
+	if r.other == nil {
+		return []taskstore.Announcement{own}
+	}
+	other := own
+	other.Instance, other.Incarnation = r.other.Instance, r.other.Incarnation
+	return []taskstore.Announcement{own, other, own}
+}
+
+func (p *presence) add(batch []received, msg *nats.Msg) []received {
+	message, a, err := decodePresence(msg.Data, msg.Subject)
+	if err != nil {
+		p.log.WithError(err).WithField("subject", msg.Subject).Warn("announcement dropped")
+		p.link.Metrics.Announcements(1, metrics.Dropped)
+		return batch
+	}
+	if p.link.Auth.Verify(msg.Header, a.Host, &fleetkey.Message{Purpose: agentproto.TypePresence, Body: msg.Data}) != nil {
+		p.link.Metrics.Announcements(1, metrics.Dropped)
+		return batch
+	}
+	r := received{announcement: a, id: message.ID, reply: msg.Reply, other: message.Other}
+	// Without signatures anybody can write any time into a message, so it is not checked.
+	if p.link.Auth.HasKeys() && p.link.Clock.Now().Sub(message.Sent).Abs() > presenceWindow {
+		p.link.Metrics.Announcements(1, metrics.Stale)
+		p.answer(&r, true)
+		return batch
+	}
+	if p.link.Auth.VerifiedAgentID(msg.Header, a.Host, a.AgentID) != a.AgentID {
+		// The host itself is verified, and stays reachable by its address.
+		p.link.Metrics.RefusedIDs.Add(context.Background(), 1)
+		r.announcement.AgentID, r.refusedID = "", p.claims.Refused(a.Host, a.Instance, a.AgentID)
+	}
+	return append(batch, r)
+}
+
+// presenceWindow is by how much the time at which an announcement was sent may
+// differ from the store's. A replayed one shows a host as alive that is not, for
+// at most as long.
+const presenceWindow = 30 * time.Second
+
+func decodePresence(data []byte, subject string) (message agentproto.Presence, a taskstore.Announcement, err error) {
+	if err := agentproto.Decode(data, agentproto.TypePresence, &message); err != nil {
+		return message, taskstore.Announcement{}, err
+	}
+	host, err := agentlink.ParseHost(message.Host, subject)
+	if err != nil {
+		return message, taskstore.Announcement{}, err
+	}
+	const most = agentlink.MaxName
+	if message.Instance == "" || len(message.Instance) > most || len(message.Incarnation) > most || len(message.AgentID) > most {
+		return message, taskstore.Announcement{}, fmt.Errorf("announcement of host %s: instance, incarnation and agent id must be at most %d bytes, and there must be an instance", host, most)
+	}
+	if o := message.Other; o != nil && (o.Instance == "" || len(o.Instance) > most || len(o.Incarnation) > most || message.Leaving) {
+		return message, taskstore.Announcement{}, fmt.Errorf("announcement of host %s: other must name an instance of at most %d bytes, and the agent must not be leaving", host, most)
+	}
+	return message, taskstore.Announcement{
+		Host: host, AgentID: message.AgentID, Instance: message.Instance, Incarnation: message.Incarnation,
+		Version: agentlink.Cut(message.Version, most), OS: agentlink.Cut(message.OS, most), Arch: agentlink.Cut(message.Arch, most),
+		StartedAt: message.StartedAt, Supervised: max(0, message.Supervised), Leaving: message.Leaving,
+		CPU: percent(message.CPU), Memory: percent(message.Memory),
+	}, nil
+}
+
+func percent(part float64) float64 { return min(max(part, 0), 100) }
+
+func (p *presence) announce(ctx context.Context, batch []received) {
+	announcements := make([]taskstore.Announcement, 0, len(batch))
+	for i := range batch {
+		announcements = append(announcements, batch[i].announcements()...)
+	}
+	callCtx, cancel := p.link.Calls.WithTimeout(ctx)
+	defer cancel()
+	err := p.store.Announce(callCtx, announcements)
+	if err != nil && !p.failing { // once in a row
+		p.log.WithError(err).WithField("announcements", len(batch)).Warn("announcements not stored, agents will repeat them")
+	}
+	if p.failing = err != nil; p.failing {
+		p.link.Metrics.Announcements(len(batch), metrics.NotStored)
+		return
+	}
+	p.link.Metrics.Announcements(len(batch), metrics.Stored)
+	for i := range batch {
+		p.answer(&batch[i], false)
+	}
+}
+
+// answer replies with the store's time at this very moment, and whether the agent
+// must announce itself again by it.
+func (p *presence) answer(r *received, again bool) {
+	if !agentproto.ToAgent(r.reply) {
+		return
+	}
+	now := p.link.Clock.Now().UTC()
+	data, err := agentproto.Encode(&agentproto.PresenceReply{
+		Header:     agentproto.Header{Type: agentproto.TypePresenceReply, ID: r.reply, Sent: now},
+		ServerTime: now, Again: again, AgentIDRefused: r.refusedID,
+	})
+	if err == nil {
+		err = p.link.Reply(r.reply, r.announcement.Host, &fleetkey.Message{Purpose: agentproto.TypePresenceReply, Answers: r.id, Body: data})
+	}
+	if err != nil {
+		p.log.WithError(err).WithField("host", r.announcement.Host.String()).Warn("announcement reply not sent")
+	}
+}

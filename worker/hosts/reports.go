@@ -1,0 +1,129 @@
+package hosts
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/internal/fleetkey"
+	"github.com/procfleet/procfleet/worker/agentlink"
+	"github.com/procfleet/procfleet/worker/metrics"
+)
+
+// reports stores what agents report on their processes, in batches. A lost report
+// is followed by the agent's next one, which is complete.
+type reports struct {
+	link  *agentlink.Link
+	store Store
+	log   logrus.FieldLogger
+
+	failing bool // the last batch was not stored
+}
+
+// inbox receives reports, of some 400 bytes for each process.
+func (r *reports) inbox(linger time.Duration) *agentlink.Inbox {
+	return &agentlink.Inbox{
+		Link: r.link, Subject: agentproto.ProcessesAll, Name: "process_reports", Log: r.log,
+		Limit: 32 << 10, LimitBytes: 64 << 20, Batch: 1000, BatchBytes: 8 << 20, Linger: linger,
+		Take: inBatch(r.add, r.write), Overflow: func(*nats.Msg) { r.link.Metrics.Reports(1, metrics.Overflowed) },
+	}
+}
+
+// reportAhead is how far the number of a report may be ahead of the store's
+// time. A number further ahead would keep later reports out until then.
+const reportAhead = time.Minute
+
+func (r *reports) add(batch []catalog.Report, msg *nats.Msg) []catalog.Report {
+	report, err := decodeReport(msg.Data, msg.Subject, r.link.Clock.Now())
+	if err != nil {
+		r.log.WithError(err).WithField("subject", msg.Subject).Warn("report dropped")
+		r.link.Metrics.Reports(1, metrics.Dropped)
+		return batch
+	}
+	if r.link.Auth.Verify(msg.Header, report.Host, &fleetkey.Message{Purpose: agentproto.TypeProcesses, Body: msg.Data}) != nil {
+		r.link.Metrics.Reports(1, metrics.Dropped)
+		return batch
+	}
+	report.AgentID = r.link.Auth.VerifiedAgentID(msg.Header, report.Host, report.AgentID)
+	for i := range report.Processes {
+		if s := &report.Processes[i].Status; s.AgentID != report.AgentID {
+			s.AgentID = ""
+		}
+	}
+	return append(batch, report)
+}
+
+// decodeReport decodes a report. It leaves out processes without a valid identity,
+// which no query can name.
+func decodeReport(data []byte, subject string, now time.Time) (catalog.Report, error) {
+	var message agentproto.Processes
+	if err := agentproto.Decode(data, agentproto.TypeProcesses, &message); err != nil {
+		return catalog.Report{}, err
+	}
+	host, err := agentlink.ParseHost(message.Host, subject)
+	if err != nil {
+		return catalog.Report{}, err
+	}
+	if message.Instance == "" || len(message.Instance) > agentlink.MaxName || len(message.AgentID) > agentlink.MaxName || message.Number <= 0 {
+		return catalog.Report{}, fmt.Errorf("report of host %s: instance and agent id must be at most %d bytes, and there must be an instance and a number", host, agentlink.MaxName)
+	}
+	number := min(message.Number, now.Add(reportAhead).UnixMicro())
+	report := catalog.Report{
+		Host: host, AgentID: message.AgentID, Instance: message.Instance,
+		Number: number, At: time.UnixMicro(number).UTC(),
+		Processes: make([]catalog.ReportedProcess, 0, len(message.Processes)),
+	}
+	for i := range message.Processes {
+		if p := &message.Processes[i]; identified(p) {
+			report.Processes = append(report.Processes, reportedProcess(p))
+		}
+	}
+	return report, nil
+}
+
+func identified(p *agentproto.ManagedProcess) bool {
+	return p.Key != "" && len(p.Key) <= procfleet.MaxKey && (p.Namespace == "") == (p.Name == "") &&
+		len(p.Namespace) <= procfleet.MaxKey && len(p.Name) <= procfleet.MaxKey
+}
+
+// reportedProcess translates what an agent reports on a process.
+func reportedProcess(p *agentproto.ManagedProcess) catalog.ReportedProcess {
+	r := catalog.ReportedProcess{
+		Key: p.Key, Namespace: p.Namespace, Name: p.Name, ProcName: agentlink.Cut(p.ProcName, procfleet.MaxKey),
+		Desired: catalog.DesiredNone, Status: *agentlink.StatusOf(&p.Status),
+	}
+	switch p.Desired {
+	case agentproto.DesiredUp:
+		r.Desired = catalog.DesiredUp
+	case agentproto.DesiredDown:
+		r.Desired = catalog.DesiredDown
+	}
+	s := &r.Status
+	s.Command, s.Evidence = "", ""
+	for _, text := range []*string{&s.Phase, &s.AgentID, &s.Stat, &s.Version, &s.Health} {
+		if len(*text) > agentlink.MaxName {
+			*text = agentlink.Cut(*text, agentlink.MaxName)
+		}
+	}
+	return r
+}
+
+func (r *reports) write(ctx context.Context, batch []catalog.Report) {
+	ctx, cancel := r.link.Calls.WithTimeout(ctx)
+	defer cancel()
+	err := r.store.Report(ctx, batch)
+	if err != nil && !r.failing { // once in a row
+		r.log.WithError(err).WithField("reports", len(batch)).Warn("reports not stored, agents will send new ones")
+	}
+	if r.failing = err != nil; r.failing {
+		r.link.Metrics.Reports(len(batch), metrics.NotStored)
+		return
+	}
+	r.link.Metrics.Reports(len(batch), metrics.Stored)
+}

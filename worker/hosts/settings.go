@@ -1,0 +1,164 @@
+package hosts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/sirupsen/logrus"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/agentproto"
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/internal/fleetkey"
+	"github.com/procfleet/procfleet/worker/agentlink"
+	"github.com/procfleet/procfleet/worker/metrics"
+)
+
+// settings replies to agents with the settings of their hosts, in batches. An agent
+// without a reply asks again.
+type settings struct {
+	link  *agentlink.Link
+	store Store
+	log   logrus.FieldLogger
+
+	failing bool // the last batch could not be read from the store
+}
+
+// inbox receives settings requests, of some 200 bytes each: after a change every
+// agent sends one within 2 s.
+func (s *settings) inbox() *agentlink.Inbox {
+	return &agentlink.Inbox{
+		Link: s.link, Subject: agentproto.SettingsAll, Name: "settings", Log: s.log,
+		Limit: 32 << 10, LimitBytes: 16 << 20, Batch: 500, BatchBytes: 4 << 20,
+		Take: inBatch(s.add, s.answer), Overflow: func(*nats.Msg) { s.link.Metrics.Settings(metrics.Overflowed) },
+	}
+}
+
+// request is a settings request and where to reply to it.
+type request struct {
+	host  procfleet.Host
+	id    string // of the message
+	reply string
+}
+
+func (s *settings) add(batch []request, msg *nats.Msg) []request {
+	message, host, err := decodeSettingsAsk(msg.Data, msg.Subject)
+	if err == nil && !agentproto.ToAgent(msg.Reply) {
+		err = errors.New("the message has no reply subject of an agent")
+	}
+	if err != nil {
+		s.log.WithError(err).WithField("subject", msg.Subject).Warn("settings request dropped")
+		s.link.Metrics.Settings(metrics.Dropped)
+		return batch
+	}
+	if s.link.Auth.Verify(msg.Header, host, &fleetkey.Message{Purpose: agentproto.TypeSettingsAsk, Body: msg.Data}) != nil {
+		s.link.Metrics.Settings(metrics.Dropped)
+		return batch
+	}
+	return append(batch, request{host, message.ID, msg.Reply})
+}
+
+func decodeSettingsAsk(data []byte, subject string) (message agentproto.SettingsAsk, host procfleet.Host, err error) {
+	if err = agentproto.Decode(data, agentproto.TypeSettingsAsk, &message); err == nil {
+		host, err = agentlink.ParseHost(message.Host, subject)
+	}
+	return message, host, err
+}
+
+func (s *settings) answer(ctx context.Context, batch []request) {
+	all, err := s.read(ctx, batch)
+	if err != nil && ctx.Err() == nil && !s.failing { // once in a row
+		s.log.WithError(err).WithField("hosts", len(batch)).Warn("settings unreadable, agents keep the previous ones")
+	}
+	s.failing = err != nil
+	for i, r := range batch {
+		reply := agentproto.SettingsReply{}
+		if err != nil {
+			reply.Error = "the task store is unavailable"
+		} else {
+			reply.Settings = all[i]
+		}
+		s.send(r, &reply)
+	}
+}
+
+// read returns the settings of each host.
+func (s *settings) read(ctx context.Context, batch []request) ([]agentproto.Settings, error) {
+	ctx, cancel := s.link.Calls.WithTimeout(ctx)
+	defer cancel()
+	hosts := make([]procfleet.Host, len(batch))
+	for i := range batch {
+		hosts[i] = batch[i].host
+	}
+	freezes, err := s.store.FreezesOf(ctx, hosts)
+	if err != nil {
+		return nil, err
+	}
+	groups, err := s.store.GroupsOf(ctx, hosts)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]agentproto.Settings, len(batch))
+	for i := range batch {
+		all[i] = agentproto.Settings{Freezes: wireFreezes(freezes[i]), Groups: wireGroups(groups[i])}
+	}
+	return all, nil
+}
+
+// wireFreezes shortens reasons, of which agents need none, so that many freezes
+// fit a message.
+func wireFreezes(freezes []catalog.Freeze) []agentproto.Freeze {
+	var wire []agentproto.Freeze
+	for _, f := range freezes {
+		wire = append(wire, agentproto.Freeze{Namespace: f.Namespace, Until: f.Until, Reason: agentlink.Cut(f.Reason, agentlink.MaxName)})
+	}
+	return wire
+}
+
+func wireGroups(groups []catalog.HostGroups) []agentproto.Group {
+	var wire []agentproto.Group
+	for _, g := range groups {
+		for _, one := range g.Groups {
+			wire = append(wire, agentproto.Group{
+				Namespace: g.Namespace, ID: one.ID, CPULimit: one.CPULimit, MemoryLimit: one.MemoryLimit,
+				CPUByLimit: one.CPUByLimit, MemoryByLimit: one.MemoryByLimit,
+			})
+		}
+	}
+	return wire
+}
+
+// send replies with the store's time at this very moment. Settings that exceed a
+// message are reported to the agent as an error, so that its host keeps the
+// previous ones.
+func (s *settings) send(to request, reply *agentproto.SettingsReply) {
+	data, err := s.encode(to, reply)
+	if err == nil && int64(len(data)) > s.link.Conn.MaxPayload()-fleetkey.HeaderRoom {
+		s.log.WithField("host", to.host.String()).WithField("bytes", len(data)).Error("settings too large for a message")
+		reply.Settings = agentproto.Settings{}
+		reply.Error = fmt.Sprintf("the settings have %d bytes, a message takes %d: there are too many groups or freezes", len(data), s.link.Conn.MaxPayload())
+		data, err = s.encode(to, reply)
+	}
+	if err == nil {
+		err = s.link.Reply(to.reply, to.host, &fleetkey.Message{Purpose: agentproto.TypeSettingsReply, Answers: to.id, Body: data})
+	}
+	switch {
+	case err != nil:
+		s.log.WithError(err).WithField("host", to.host.String()).Warn("settings reply not sent")
+		s.link.Metrics.Settings(metrics.NotAnswered)
+	case reply.Error != "":
+		s.link.Metrics.Settings(metrics.NotKnown)
+	default:
+		s.link.Metrics.Settings(metrics.Answered)
+	}
+}
+
+func (s *settings) encode(to request, reply *agentproto.SettingsReply) ([]byte, error) {
+	now := s.link.Clock.Now().UTC()
+	reply.Header = agentproto.Header{Type: agentproto.TypeSettingsReply, ID: to.reply, Sent: now}
+	reply.ServerTime = now.Truncate(time.Microsecond)
+	return agentproto.Encode(reply)
+}

@@ -1,0 +1,156 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/worker/storecall"
+)
+
+// SweepGauges is the state of this worker's sweep, by shard.
+type SweepGauges [taskstore.SweepShards]shardGauges
+
+type shardGauges struct {
+	leased  atomic.Bool
+	due     atomic.Int64 // visits that were due in the last round
+	lag     atomic.Int64 // nanoseconds since the oldest of them became due
+	overdue atomic.Int64 // nanoseconds by which the latest open task of the last round was past its deadline
+}
+
+func (g *SweepGauges) register(meter metric.Meter) error {
+	total := func(name, text string, of func(*shardGauges) int64) error {
+		_, err := meter.Int64ObservableGauge("procfleet_worker_sweep_"+name, metric.WithDescription(text),
+			metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+				n := int64(0)
+				for i := range g {
+					n += of(&g[i])
+				}
+				o.Observe(n)
+				return nil
+			}))
+		return err
+	}
+	longest := func(name, text string, of func(*shardGauges) int64) error {
+		_, err := meter.Float64ObservableGauge("procfleet_worker_sweep_"+name, metric.WithUnit("s"), metric.WithDescription(text),
+			metric.WithFloat64Callback(func(_ context.Context, o metric.Float64Observer) error {
+				most := int64(0)
+				for i := range g {
+					most = max(most, of(&g[i]))
+				}
+				o.Observe(time.Duration(most).Seconds())
+				return nil
+			}))
+		return err
+	}
+	return errors.Join(
+		total("leases", "Shards of the sweep that this worker holds.", func(s *shardGauges) int64 {
+			if s.leased.Load() {
+				return 1
+			}
+			return 0
+		}),
+		total("due_tasks", "Visits that were due in the last rounds of the shards held here, at most as many as fit a round.",
+			func(s *shardGauges) int64 { return s.due.Load() }),
+		longest("overdue_seconds", "How far the most overdue open task of the last rounds was past its deadline.",
+			func(s *shardGauges) int64 { return s.overdue.Load() }),
+		longest("lag_seconds", "How long the oldest visit of the last rounds had been due; overdue tasks end as much later.",
+			func(s *shardGauges) int64 { return s.lag.Load() }))
+}
+
+// Round stores the state of a leased shard at the beginning of a round.
+func (g *SweepGauges) Round(shard int, due []taskstore.Visit, now time.Time) {
+	lag := time.Duration(0)
+	if len(due) > 0 { // the first is the oldest, or was set before the clock stepped back
+		lag = max(0, now.Sub(due[0].At))
+	}
+	g[shard].set(true, len(due), lag)
+}
+
+// Overdue reports an open task past its deadline.
+func (g *SweepGauges) Overdue(shard int, by time.Duration) {
+	g[shard].overdue.Store(max(g[shard].overdue.Load(), int64(by)))
+}
+
+// Forget reports that the shard is not leased here.
+func (g *SweepGauges) Forget(shard int) { g[shard].set(false, 0, 0) }
+
+func (s *shardGauges) set(leased bool, due int, lag time.Duration) {
+	s.leased.Store(leased)
+	s.due.Store(int64(due))
+	s.lag.Store(int64(lag))
+	s.overdue.Store(0)
+}
+
+// queueEvery is the pause between readings of the queues. Every worker reads
+// them, one small request for each queue, and all report the same.
+const queueEvery = 10 * time.Second
+
+// QueueGauges is how many messages each queue has, as of the last reading.
+type QueueGauges struct{ depths []*queueDepth }
+
+type queueDepth struct {
+	lane    procfleet.Lane
+	labels  metric.MeasurementOption
+	known   atomic.Bool  // the last reading succeeded
+	waiting atomic.Int64 // messages that no worker pulled yet
+	held    atomic.Int64 // messages that were pulled and not acknowledged
+}
+
+func (g *QueueGauges) register(meter metric.Meter) error {
+	for _, lane := range procfleet.Lanes() {
+		g.depths = append(g.depths, &queueDepth{lane: lane, labels: metric.WithAttributeSet(attribute.NewSet(
+			attribute.String("queue", "ops"), attribute.String("lane", string(lane))))})
+	}
+	gauge := func(name, text string, value func(*queueDepth) int64) error {
+		_, err := meter.Int64ObservableGauge("procfleet_worker_queue_"+name, metric.WithDescription(text),
+			metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+				for _, q := range g.depths {
+					if q.known.Load() {
+						o.Observe(value(q), q.labels)
+					}
+				}
+				return nil
+			}))
+		return err
+	}
+	return errors.Join(
+		gauge("waiting_messages", "Messages that no worker has pulled, by queue and lane; the same figure from every worker.",
+			func(q *queueDepth) int64 { return q.waiting.Load() }),
+		gauge("held_messages", "Messages that workers hold and have not acknowledged, by queue and lane; the same figure from every worker.",
+			func(q *queueDepth) int64 { return q.held.Load() }))
+}
+
+// Run reads the queues periodically until ctx ends. A queue that cannot be read
+// has no figure, rather than an old one.
+func (g *QueueGauges) Run(ctx context.Context, b *bus.Bus) {
+	for {
+		for _, q := range g.depths {
+			q.read(ctx, b)
+		}
+		if storecall.Pause(ctx, storecall.Jitter(queueEvery)) != nil {
+			return
+		}
+	}
+}
+
+func (q *queueDepth) read(ctx context.Context, b *bus.Bus) {
+	ctx, cancel := context.WithTimeout(ctx, queueEvery/2)
+	defer cancel()
+	consumer, err := b.DeliverConsumer(ctx, q.lane) // its info has the figures
+	if err != nil {
+		q.known.Store(false)
+		return
+	}
+	info := consumer.CachedInfo()
+	q.waiting.Store(int64(info.NumPending)) //nolint:gosec // a number of messages
+	q.held.Store(int64(info.NumAckPending))
+	q.known.Store(true)
+}

@@ -1,0 +1,325 @@
+// Package notify sends completion notifications: the event of a task's end, then
+// the callback, to receivers that are allowed.
+package notify
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/internal/audit"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/tlsfiles"
+	"github.com/procfleet/procfleet/internal/tracecontext"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/worker/metrics"
+	"github.com/procfleet/procfleet/worker/storecall"
+)
+
+// Store is what this package needs of a task store.
+type Store interface {
+	storecall.TaskReader
+	Published(ctx context.Context, id procfleet.TaskID) error
+	Notified(ctx context.Context, ids ...procfleet.TaskID) error
+	Settle(ctx context.Context, visits ...taskstore.Visit) error
+}
+
+// PointBeforeNotify is the point at which [Config].Reached is called: a task ended,
+// its event is not sent.
+const PointBeforeNotify = "worker.before-notify"
+
+// Config is what a notifier is made of.
+type Config struct {
+	Store       Store
+	Bus         *bus.Bus
+	Audit       *audit.Log // nil keeps nothing
+	Clock       *storecall.Clock
+	Metrics     *metrics.Metrics
+	Meter       metric.Meter
+	Tracer      trace.Tracer
+	Receivers   Receivers
+	CallbackTLS *tlsfiles.Client // nil is the system's certificates
+	// Callback bounds one callback. CallbackFor is how long after its end a task's
+	// callback is retried, with pauses between RetryMin and RetryMax that grow.
+	Callback, CallbackFor, RetryMin, RetryMax time.Duration
+	Reached                                   func(point string)
+	Log                                       logrus.FieldLogger
+}
+
+// Notifier publishes the ends of tasks: the event first, then the callback. Each
+// is recorded in the store when it is done. A failed one stays pending there, and
+// the sweep retries it: at least once, with the same event id each time.
+type Notifier struct {
+	cfg       Config
+	http      *http.Client
+	callbacks *callbackQueues
+	stepped   storecall.SteppedClock // of the ends of tasks with a callback
+
+	queue chan procfleet.TaskID
+	mu    sync.Mutex
+	taken map[procfleet.TaskID]bool // queued or being notified
+}
+
+// maxCallbacks is how many callbacks one receiver gets at a time.
+const maxCallbacks = 16
+
+const (
+	// notifyQueue is how many ends may wait to be notified; more are left to the sweep.
+	notifyQueue = 4096
+	// notifyBatch is how many ends are notified together.
+	notifyBatch = 256
+)
+
+// New returns a notifier that sends nothing until [Notifier.Run].
+func New(cfg Config) (*Notifier, error) {
+	var transport http.RoundTripper = cfg.Receivers.transport()
+	if cfg.CallbackTLS != nil {
+		transport = cfg.CallbackTLS.Transport(cfg.Receivers.transport())
+	}
+	n := &Notifier{
+		cfg:   cfg,
+		queue: make(chan procfleet.TaskID, notifyQueue),
+		taken: map[procfleet.TaskID]bool{},
+		http: &http.Client{
+			Transport: transport, Timeout: cfg.Callback,
+			// The event is sent to the caller's URL and to no other.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+	n.callbacks = newCallbackQueues(n.callBack)
+	return n, n.callbacks.register(cfg.Meter)
+}
+
+// Close waits for the callbacks being made; it follows the last Run.
+func (n *Notifier) Close() {
+	n.callbacks.calls.Wait()
+	n.http.CloseIdleConnections()
+}
+
+// Soon has the end of a task notified, unless it is queued already. It never waits.
+func (n *Notifier) Soon(id procfleet.TaskID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.taken[id] {
+		return
+	}
+	select {
+	case n.queue <- id:
+		n.taken[id] = true
+	default:
+	}
+}
+
+func (n *Notifier) release(ids []procfleet.TaskID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, id := range ids {
+		delete(n.taken, id)
+	}
+}
+
+// Run notifies the queued ends until stop is closed and the queue is empty, or ctx
+// ends. Several may run.
+func (n *Notifier) Run(ctx context.Context, stop <-chan struct{}) {
+	for {
+		select {
+		case id := <-n.queue:
+			n.notifyQueued(ctx, n.batch(id))
+		case <-stop:
+			select {
+			case id := <-n.queue:
+				n.notifyQueued(ctx, n.batch(id))
+			default:
+				return
+			}
+		}
+	}
+}
+
+// batch returns first and the ends that are queued by now.
+func (n *Notifier) batch(first procfleet.TaskID) []procfleet.TaskID {
+	ids := []procfleet.TaskID{first}
+	for len(ids) < notifyBatch {
+		select {
+		case id := <-n.queue:
+			ids = append(ids, id)
+		default:
+			return ids
+		}
+	}
+	return ids
+}
+
+func (n *Notifier) notifyQueued(ctx context.Context, ids []procfleet.TaskID) {
+	defer n.release(ids)
+	if ctx.Err() != nil {
+		return
+	}
+	tasks, err := storecall.ReadTasks(ctx, n.cfg.Store, n.cfg.Log, ids)
+	if err != nil {
+		n.cfg.Log.WithError(err).WithField("tasks", len(ids)).Warn("completion notifications pending")
+		return
+	}
+	n.notify(ctx, tasks)
+}
+
+// completion is the end of a task that is being notified.
+type completion struct {
+	ctx  context.Context //nolint:containedctx // of the span
+	span trace.Span
+	task *procfleet.Task
+	wait func() error // for the event, then for the audit record
+	err  error
+}
+
+// notify notifies the ends of tasks that were not notified, and removes the tasks
+// from the sweep index. All events are published before the first acknowledgment
+// is awaited. A task that is open again, because its store failed over, is left to
+// the sweep.
+func (n *Notifier) notify(ctx context.Context, tasks []procfleet.Task) {
+	var ends []*completion
+	for i := range tasks {
+		switch task := &tasks[i]; {
+		case !task.State.Done():
+		case task.NotifyPending:
+			ends = append(ends, n.publish(ctx, task))
+		default:
+			if err := n.settle(ctx, task); err != nil {
+				n.cfg.Log.WithError(err).WithField("task", task.ID).Warn("completion notification pending")
+			}
+		}
+	}
+	for _, e := range ends {
+		if e.err = e.wait(); e.err == nil {
+			e.wait = n.cfg.Audit.KeepEnd(e.ctx, e.task)
+		}
+	}
+	var sent []*completion
+	for _, e := range ends {
+		if e.err == nil {
+			e.err = e.wait()
+		}
+		if e.err == nil && !n.offerCallback(ctx, e) {
+			sent = append(sent, e)
+		}
+	}
+	n.notified(sent)
+	for _, e := range ends {
+		if e.err != nil {
+			tracecontext.Log(e.ctx, n.cfg.Log).WithError(e.err).WithField("task", e.task.ID).Warn("completion notification pending")
+		}
+		tracecontext.End(e.span, e.err)
+	}
+}
+
+// publish publishes the event of a task's end, unless it is published already.
+func (n *Notifier) publish(ctx context.Context, task *procfleet.Task) *completion {
+	e := &completion{task: task, wait: func() error { return nil }}
+	e.ctx, e.span = n.traceEnd(ctx, task)
+	n.cfg.Reached(PointBeforeNotify)
+	if !task.EventPublished {
+		event := bus.FinishedEvent(*task)
+		e.wait = n.cfg.Bus.PublishFinished(e.ctx, &event)
+	}
+	return e
+}
+
+// offerCallback queues the callback of a task, if it has one.
+func (n *Notifier) offerCallback(ctx context.Context, e *completion) bool {
+	target, err := url.Parse(e.task.Callback)
+	if err != nil || target.Host == "" {
+		return false
+	}
+	if !e.task.EventPublished {
+		e.err = n.cfg.Store.Published(e.ctx, e.task.ID)
+	}
+	n.callbacks.offer(ctx, target.Host, e.task.ID) // also without the mark, which only saves a repeat of the event
+	return true
+}
+
+// notified records that the ends of tasks were notified. The call is in the trace
+// of the first.
+func (n *Notifier) notified(ends []*completion) {
+	if len(ends) == 0 {
+		return
+	}
+	ctx := ends[0].ctx
+	ids := make([]procfleet.TaskID, len(ends))
+	for i, e := range ends {
+		ids[i] = e.task.ID
+	}
+	if err := n.cfg.Store.Notified(ctx, ids...); err != nil {
+		for _, e := range ends {
+			e.err = err
+		}
+		return
+	}
+	for _, id := range ids {
+		n.stepped.Forget(id)
+	}
+	n.cfg.Metrics.Notified.Add(ctx, int64(len(ends)))
+}
+
+// settle removes a task whose end was notified, or that was rejected, from the
+// sweep index.
+func (n *Notifier) settle(ctx context.Context, task *procfleet.Task) error {
+	n.stepped.Forget(task.ID)
+	if task.State == procfleet.TaskRejected { // it has no event, which would be the record of its end
+		if err := n.cfg.Audit.Keep(ctx, audit.OfEnd(task)); err != nil {
+			return err
+		}
+	}
+	return n.cfg.Store.Settle(ctx, taskstore.Visit{Task: task.ID})
+}
+
+// callBack makes the callback of a task whose notification is still pending. An
+// error is the receiver's.
+func (n *Notifier) callBack(ctx context.Context, id procfleet.TaskID) error {
+	var log logrus.FieldLogger = n.cfg.Log.WithField("task", id)
+	task, err := n.cfg.Store.Task(ctx, id)
+	if err != nil {
+		if !errors.Is(err, taskstore.ErrNotFound) && ctx.Err() == nil {
+			log.WithError(err).Warn("callback deferred: task unreadable")
+		}
+		return nil
+	}
+	if !task.NotifyPending {
+		return nil
+	}
+	ctx, span := n.traceEnd(ctx, &task)
+	event := bus.FinishedEvent(task)
+	failed := n.call(ctx, &task, &event)
+	tracecontext.End(span, failed)
+	log = tracecontext.Log(ctx, log)
+	switch {
+	case refused(failed):
+		log.WithError(failed).Error("callback refused")
+		failed = nil // says nothing about the receiver's health
+	case failed != nil && !n.givesUp(&task):
+		log.WithError(failed).Warn("callback failed, retrying")
+		return failed
+	case failed != nil:
+		log.WithError(failed).Error("callback failed, giving up")
+	}
+	e := &completion{ctx: ctx, task: &task}
+	if n.notified([]*completion{e}); e.err != nil && ctx.Err() == nil {
+		log.WithError(e.err).Warn("completion notification pending")
+	}
+	return failed
+}
+
+// traceEnd begins the span of the notification of a task's end.
+func (n *Notifier) traceEnd(ctx context.Context, task *procfleet.Task) (context.Context, trace.Span) {
+	return tracecontext.Start(tracecontext.FromText(ctx, task.Trace), n.cfg.Tracer, "task notify", trace.WithSpanKind(trace.SpanKindProducer),
+		trace.WithAttributes(tracecontext.KeyTask.String(string(task.ID)), tracecontext.KeyState.String(string(task.State)),
+			tracecontext.KeyItems.Int(task.Items), attribute.Int("procfleet.failed", task.Counts.Failed())))
+}

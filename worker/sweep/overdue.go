@@ -1,0 +1,218 @@
+package sweep
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/worker/agentlink"
+	"github.com/procfleet/procfleet/worker/metrics"
+)
+
+// giveUp ends an overdue task. It first requests the results of items without
+// result once more; they are collected as always until the next visit.
+func (s *Sweeper) giveUp(ctx context.Context, r *repair, late time.Duration) error {
+	if late < s.cfg.Timing.LastCallMax {
+		left, err := s.lastCall(ctx, r)
+		if err != nil {
+			return err
+		}
+		if left > 0 {
+			return s.revisit(ctx, r.task.ID, left)
+		}
+	}
+	ctx, span := s.traceSweep(ctx, &r.task, metrics.SweepOverdue)
+	defer span.End()
+	if err := s.endDelivered(ctx, &r.task); err != nil {
+		return err
+	}
+	// Completing the task sends its notification; the next visit makes sure of it.
+	return s.endPending(ctx, r)
+}
+
+// lastCall requests the results of an overdue task, over as many visits as that
+// takes, and returns how long to wait for them from now; 0 when the wait is over.
+func (s *Sweeper) lastCall(ctx context.Context, r *repair) (time.Duration, error) {
+	if !r.called.IsZero() {
+		return s.cfg.Timing.LastCall - r.now.Sub(r.called), nil
+	}
+	if !r.begun { // requests of before the deadline are repeated
+		r.begun, r.cursor, r.denied = true, "", map[int]bool{}
+	}
+	if r.task.Counts[procfleet.StateDelivered] > 0 {
+		if err := s.requestResends(ctx, r, everyItem); err != nil {
+			return 0, err
+		}
+		r.moved = true
+		if r.cursor != "" {
+			return s.cfg.Timing.Round, nil
+		}
+	}
+	if r.task.Counts[procfleet.StatePending] > 0 {
+		if more, err := s.requestPending(ctx, r); err != nil || more {
+			return s.cfg.Timing.Round, err
+		}
+	}
+	if !r.moved {
+		return 0, nil
+	}
+	r.called = r.now
+	return s.cfg.Timing.LastCall, nil
+}
+
+// requestPending requests the results of pending items whose chunk was begun: a
+// worker that died may have delivered them without storing that. Items that an agent
+// knows are delivered; those that it denies were never delivered. It reports whether
+// more chunks are left for the next visit.
+func (s *Sweeper) requestPending(ctx context.Context, r *repair) (more bool, err error) {
+	undone, err := s.cfg.Store.Undone(ctx, r.task.ID)
+	if err != nil {
+		return false, fmt.Errorf("list chunks: %w", err)
+	}
+	requested := 0
+	for _, chunk := range undone {
+		if chunk.Begun.IsZero() || chunk.Chunk < r.chunk {
+			continue
+		}
+		if requested == resendPages {
+			return true, nil
+		}
+		rows, err := s.pending(ctx, &r.task, chunk.Chunk)
+		if err != nil {
+			return false, err
+		}
+		if len(rows) > 0 {
+			requested++
+			if err := s.requestPendingOfChunk(ctx, r, chunk.Chunk, byHost(rows)); err != nil {
+				return false, err
+			}
+		}
+		r.chunk = chunk.Chunk + 1
+	}
+	return false, nil
+}
+
+func (s *Sweeper) requestPendingOfChunk(ctx context.Context, r *repair, chunk int, hosts []*itemsOfHost) error {
+	s.cfg.Link.Metrics.Sweep(metrics.SweepResend, len(hosts))
+	var known []int
+	for _, reply := range s.resends.sendAll(ctx, &r.task, hosts) {
+		known = append(known, reply.known...)
+		for _, item := range reply.unknown {
+			r.denied[item] = true
+		}
+	}
+	if len(known) == 0 {
+		return nil
+	}
+	if err := s.cfg.Store.Delivered(ctx, r.task.ID, chunk, known, false); err != nil {
+		return fmt.Errorf("store items of chunk %d as delivered: %w", chunk, err)
+	}
+	r.moved = true
+	return nil
+}
+
+// pending returns the pending items of a chunk.
+func (s *Sweeper) pending(ctx context.Context, task *procfleet.Task, chunk int) ([]procfleet.ItemResult, error) {
+	rows, err := s.cfg.Store.Chunk(ctx, task.ID, chunk)
+	if err != nil {
+		return nil, fmt.Errorf("read chunk %d: %w", chunk, err)
+	}
+	pending := rows[:0]
+	for i := range rows {
+		if rows[i].State == procfleet.StatePending {
+			pending = append(pending, rows[i])
+		}
+	}
+	return pending, nil
+}
+
+// endDelivered ends every delivered item as timed out.
+func (s *Sweeper) endDelivered(ctx context.Context, task *procfleet.Task) error {
+	return s.endAll(ctx, task, procfleet.StateDelivered, func(item *procfleet.ItemResult) procfleet.Result {
+		return agentlink.ServerResult(item.Index, procfleet.CodeFailed, procfleet.ReasonTimedOut,
+			fmt.Sprintf("%s: timed out after %v, agent of host %s accepted, no result: query the status to see whether it happened",
+				item.Item.Action, allowed(task), item.Item.Target.Key()), s.cfg.Link.Clock.Now())
+	})
+}
+
+// endPending ends every pending item as unreachable. It was never delivered if its
+// chunk was never begun, or if its agent denies it.
+func (s *Sweeper) endPending(ctx context.Context, r *repair) error {
+	undone, err := s.cfg.Store.Undone(ctx, r.task.ID)
+	if err != nil {
+		return fmt.Errorf("list chunks: %w", err)
+	}
+	for _, chunk := range undone {
+		rows, err := s.pending(ctx, &r.task, chunk.Chunk)
+		if err != nil {
+			return err
+		}
+		results := make([]procfleet.Result, len(rows))
+		for i := range rows {
+			results[i] = s.unreachable(&r.task, &rows[i], chunk.Begun.IsZero() || r.denied[rows[i].Index])
+		}
+		if _, err := s.end(ctx, &r.task, results); err != nil {
+			return err
+		}
+	}
+	// A store that lost its last writes in a fail-over may have pending items in a
+	// chunk that is done.
+	return s.endAll(ctx, &r.task, procfleet.StatePending, func(item *procfleet.ItemResult) procfleet.Result {
+		return s.unreachable(&r.task, item, r.denied[item.Index])
+	})
+}
+
+// end stores server-made results and returns how many were applied.
+func (s *Sweeper) end(ctx context.Context, task *procfleet.Task, results []procfleet.Result) (applied int, err error) {
+	if len(results) == 0 {
+		return 0, nil
+	}
+	recorded, err := s.cfg.Recorder.Record(ctx, task.ID, results)
+	if err == nil {
+		s.cfg.Link.Metrics.Sweep(metrics.SweepOverdue, recorded.Applied)
+	}
+	return recorded.Applied, err
+}
+
+// endAll stores a server-made result for every item in an open state.
+func (s *Sweeper) endAll(ctx context.Context, task *procfleet.Task, state procfleet.State, result func(*procfleet.ItemResult) procfleet.Result) error {
+	for cursor := ""; ; {
+		page, next, err := s.cfg.Store.Results(ctx, task.ID, taskstore.ResultQuery{State: state, Cursor: cursor, Limit: resendPage})
+		if err != nil {
+			return fmt.Errorf("list %s items: %w", state, err)
+		}
+		if len(page) == 0 {
+			return nil
+		}
+		results := make([]procfleet.Result, len(page))
+		for i := range page {
+			results[i] = result(&page[i])
+		}
+		applied, err := s.end(ctx, task, results)
+		if err != nil {
+			return err
+		}
+		// Items with a result have left the state, so the next page is the first.
+		if applied == 0 {
+			if cursor = next; cursor == "" {
+				return nil
+			}
+		}
+	}
+}
+
+// allowed is the time between a task's creation and its deadline.
+func allowed(task *procfleet.Task) time.Duration {
+	return task.Deadline.Sub(task.CreatedAt).Round(time.Millisecond)
+}
+
+func (s *Sweeper) unreachable(task *procfleet.Task, item *procfleet.ItemResult, never bool) procfleet.Result {
+	host := item.Item.Target.Key()
+	message := fmt.Sprintf("never delivered to host %s within %v: see that workers run and that the host's agent is connected, then repeat", host, allowed(task))
+	if !never {
+		message = fmt.Sprintf("no reply from the agent of host %s within %v, unknown whether it received the command: query the status, then repeat if needed", host, allowed(task))
+	}
+	return agentlink.ServerResult(item.Index, procfleet.CodeAgentAbnormal, procfleet.ReasonUnreachable, message, s.cfg.Link.Clock.Now())
+}

@@ -1,0 +1,213 @@
+package sweep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/catalog"
+	"github.com/procfleet/procfleet/internal/audit"
+	"github.com/procfleet/procfleet/internal/bus"
+	"github.com/procfleet/procfleet/internal/tracecontext"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/worker/metrics"
+)
+
+// ageOf returns the age of a task. A task that was created later than now, by a
+// clock that stepped back since, is as old as that step.
+func ageOf(task *procfleet.Task, now time.Time) time.Duration { return now.Sub(task.CreatedAt).Abs() }
+
+// needsRepair reports whether chunks or results of an open task may be lost. A task
+// whose items are all delivered needs no chunk in the stream; a complete one misses
+// no result.
+func (s *Sweeper) needsRepair(task *procfleet.Task, age time.Duration, now time.Time, complete bool) bool {
+	if !task.Dispatched {
+		return age >= s.cfg.Timing.DispatchAfter && s.busAvailable(now)
+	}
+	return s.needsQueue(task, age, now) || s.needsResults(task, age) && !complete
+}
+
+func (s *Sweeper) needsQueue(task *procfleet.Task, age time.Duration, now time.Time) bool {
+	return age >= s.cfg.Timing.RequeueAfter && task.Counts[procfleet.StatePending] > 0 && s.busAvailable(now)
+}
+
+func (s *Sweeper) needsResults(task *procfleet.Task, age time.Duration) bool {
+	return age >= s.cfg.Timing.ResendAfter && task.Counts[procfleet.StateDelivered] > 0
+}
+
+// reconcile does for an open task what a dead process or a lost message left undone.
+func (s *Sweeper) reconcile(ctx context.Context, r *repair, age time.Duration) error {
+	if !r.task.Dispatched {
+		return s.dispatch(ctx, &r.task, r.now)
+	}
+	if s.needsQueue(&r.task, age, r.now) {
+		if err := s.requeue(ctx, &r.task, r.now); err != nil {
+			return err
+		}
+	}
+	if s.needsResults(&r.task, age) {
+		return s.requestResends(ctx, r, onlyLost(&r.task, r.now))
+	}
+	return nil
+}
+
+// dispatch finishes the publication that the task's dispatcher began.
+func (s *Sweeper) dispatch(ctx context.Context, task *procfleet.Task, now time.Time) (err error) {
+	ctx, span := s.traceSweep(ctx, task, metrics.SweepDispatch)
+	defer func() { tracecontext.End(span, err) }()
+	undone, err := s.cfg.Store.Undone(ctx, task.ID)
+	if err != nil {
+		return fmt.Errorf("list chunks: %w", err)
+	}
+	if err := s.cfg.Audit.Require(ctx, audit.OfTask(audit.Accepted, task)); err != nil {
+		return err
+	}
+	if err := s.register(ctx, task); err != nil {
+		return err
+	}
+	sequences, err := s.publish(ctx, task, undone, now)
+	if err != nil {
+		return err
+	}
+	all := make([]uint64, task.Chunks)
+	for i, chunk := range undone {
+		all[chunk.Chunk] = sequences[i]
+	}
+	if err := s.cfg.Store.Dispatched(ctx, task.ID, all); err != nil {
+		return fmt.Errorf("store as dispatched: %w", err)
+	}
+	s.cfg.Link.Metrics.Sweep(metrics.SweepDispatch, 1)
+	s.cfg.Log.WithField("task", task.ID).Info("task recovered from a dead dispatcher")
+	return nil
+}
+
+// maxRequeue bounds the chunks of one task that one visit searches.
+const maxRequeue = 256
+
+// requeue publishes again the chunks that are neither done nor queued.
+func (s *Sweeper) requeue(ctx context.Context, task *procfleet.Task, now time.Time) (err error) {
+	undone, err := s.cfg.Store.Undone(ctx, task.ID)
+	if err != nil {
+		return fmt.Errorf("list chunks: %w", err)
+	}
+	if len(undone) > maxRequeue { // another part each time
+		rand.Shuffle(len(undone), func(i, j int) { undone[i], undone[j] = undone[j], undone[i] }) //nolint:gosec // an order is no secret
+		undone = undone[:maxRequeue]
+	}
+	lost, err := s.lost(ctx, undone)
+	if err != nil || len(lost) == 0 {
+		return err
+	}
+	ctx, span := s.traceSweep(ctx, task, metrics.SweepRequeue)
+	defer func() { tracecontext.End(span, err) }()
+	sequences, err := s.publish(ctx, task, lost, now)
+	if err != nil {
+		return err
+	}
+	for i, chunk := range lost {
+		if err := s.cfg.Store.Republished(ctx, task.ID, chunk.Chunk, sequences[i]); err != nil {
+			return fmt.Errorf("store chunk %d as published again: %w", chunk.Chunk, err)
+		}
+	}
+	s.cfg.Link.Metrics.Sweep(metrics.SweepRequeue, len(lost))
+	s.cfg.Log.WithField("task", task.ID).WithField("chunks", len(lost)).Info("lost chunks republished")
+	return nil
+}
+
+// lost returns the chunks that are not queued.
+func (s *Sweeper) lost(ctx context.Context, undone []taskstore.UndoneChunk) ([]taskstore.UndoneChunk, error) {
+	sequences := make([]uint64, len(undone))
+	for i, chunk := range undone {
+		sequences[i] = chunk.Sequence
+	}
+	queued, err := s.cfg.Bus.Queued(ctx, sequences)
+	if err != nil {
+		return nil, fmt.Errorf("search %d chunks: %w", len(undone), err)
+	}
+	var lost []taskstore.UndoneChunk
+	for i, chunk := range undone {
+		if !queued[i] {
+			lost = append(lost, chunk)
+		}
+	}
+	return lost, nil
+}
+
+func (s *Sweeper) publish(ctx context.Context, task *procfleet.Task, chunks []taskstore.UndoneChunk, now time.Time) ([]uint64, error) {
+	refs := make([]bus.ChunkRef, len(chunks))
+	for i, chunk := range chunks {
+		cloud, err := s.cloud(ctx, task.ID, chunk.Chunk)
+		if err != nil {
+			return nil, err
+		}
+		refs[i] = bus.ChunkRef{Task: task.ID, Chunk: chunk.Chunk, Lane: task.Lane, Cloud: cloud}
+	}
+	// The time makes them other messages than earlier ones, which the stream would
+	// drop as duplicates.
+	sequences, err := s.cfg.Bus.PublishChunks(ctx, refs, strconv.FormatInt(now.UnixMilli(), 10))
+	if errors.Is(err, bus.ErrFull) {
+		return nil, fmt.Errorf("%d chunks wait for space in the stream: %w", len(refs), err)
+	}
+	return sequences, err
+}
+
+// cloud is the cloud area of a chunk: that of its hosts.
+func (s *Sweeper) cloud(ctx context.Context, id procfleet.TaskID, chunk int) (procfleet.CloudArea, error) {
+	items, err := s.cfg.Store.Chunk(ctx, id, chunk)
+	if err != nil {
+		return 0, fmt.Errorf("read chunk %d: %w", chunk, err)
+	}
+	for i := range items {
+		if host := items[i].Item.Target.Host; !host.IsZero() {
+			return host.Cloud, nil
+		}
+	}
+	return 0, nil
+}
+
+// register stores the registrations of a task whose dispatcher died, perhaps before
+// it stored them. It replaces no newer ones.
+func (s *Sweeper) register(ctx context.Context, task *procfleet.Task) error {
+	if !slices.ContainsFunc(task.Actions, procfleet.Action.Registers) {
+		return nil
+	}
+	for chunk := range task.Chunks {
+		items, err := s.cfg.Store.Chunk(ctx, task.ID, chunk)
+		if err != nil {
+			return fmt.Errorf("read chunk %d: %w", chunk, err)
+		}
+		ds := definitions(items, task.CreatedAt)
+		if len(ds) == 0 {
+			continue
+		}
+		if _, err := s.cfg.Store.Register(ctx, ds, true); err != nil {
+			return fmt.Errorf("register the processes of chunk %d: %w", chunk, err)
+		}
+	}
+	return nil
+}
+
+// definitions are the specs that items register, requested at the given time. The
+// last of several for one process is first, and so is the one that is stored.
+func definitions(items []procfleet.ItemResult, asked time.Time) []catalog.Definition {
+	var ds []catalog.Definition
+	var last *procfleet.ProcessSpec // of ds
+	for _, it := range slices.Backward(items) {
+		spec, host := it.Spec, it.Item.Target.Host
+		if !it.Item.Action.Registers() || spec.Unregistered || spec.Namespace == "" || spec.Name == "" || host.IsZero() {
+			continue
+		}
+		if spec != last {
+			ds = append(ds, catalog.Definition{Spec: *spec, Asked: asked})
+			last = spec
+		}
+		d := &ds[len(ds)-1]
+		d.Hosts = append(d.Hosts, host)
+	}
+	return ds
+}

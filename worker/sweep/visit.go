@@ -1,0 +1,154 @@
+package sweep
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/procfleet/procfleet"
+	"github.com/procfleet/procfleet/taskstore"
+	"github.com/procfleet/procfleet/worker/metrics"
+	"github.com/procfleet/procfleet/worker/storecall"
+)
+
+// plan is what a round does for the tasks that it visits.
+type plan struct {
+	complete map[procfleet.TaskID]bool // tasks that miss no result
+	next     []taskstore.NextVisit
+	settle   []taskstore.Visit
+	notify   []procfleet.TaskID
+	repairs  []*repair
+}
+
+// visit does what due tasks need now and sets their next visits: up to three reads
+// and one write for all of them. It starts repairs and does not wait for them.
+func (sh *shard) visit(ctx context.Context, due []taskstore.Visit) error {
+	if len(due) == 0 {
+		return nil
+	}
+	ids := make([]procfleet.TaskID, len(due))
+	for i := range due {
+		ids[i] = due[i].Task
+	}
+	tasks, err := storecall.ReadTasks(ctx, sh.cfg.Store, sh.cfg.Log, ids)
+	if err != nil {
+		return err
+	}
+	p := plan{complete: sh.complete(ctx, tasks)}
+	for i := range due {
+		sh.decideSafely(&p, due[i], &tasks[i])
+	}
+	sh.cfg.Link.Metrics.Visits.Add(ctx, int64(len(due)))
+	return sh.carryOut(ctx, &p)
+}
+
+// carryOut stores the visits of a plan, and then starts its repairs: an interrupted
+// repair begins again at the visit that is stored by then.
+func (sh *shard) carryOut(ctx context.Context, p *plan) error {
+	err := sh.cfg.Store.Revisit(ctx, p.next...)
+	if err == nil {
+		err = sh.settle(ctx, p.settle...)
+	}
+	if err != nil {
+		for _, r := range p.repairs {
+			sh.finish(r)
+		}
+		return fmt.Errorf("set the next visits: %w", err)
+	}
+	for _, id := range p.notify {
+		sh.cfg.Notifier.Soon(id)
+	}
+	for _, r := range p.repairs {
+		sh.running.Go(func() { sh.run(ctx, r) })
+	}
+	return nil
+}
+
+func (sh *shard) settle(ctx context.Context, visits ...taskstore.Visit) error {
+	if len(visits) == 0 {
+		return nil
+	}
+	for _, v := range visits {
+		sh.stepped.Forget(v.Task)
+	}
+	return sh.cfg.Store.Settle(ctx, visits...)
+}
+
+// decideSafely postpones the visit of a task that causes a panic.
+func (sh *shard) decideSafely(p *plan, visit taskstore.Visit, task *procfleet.Task) {
+	defer func() {
+		if r := recover(); r != nil {
+			sh.cfg.Log.WithField("panic", r).WithField("task", visit.Task).Error("visit failed, postponed")
+			p.later(visit.Task, sh.cfg.Timing.RevisitMax)
+		}
+	}()
+	sh.decide(p, visit, task)
+}
+
+func (p *plan) later(id procfleet.TaskID, after time.Duration) {
+	p.next = append(p.next, taskstore.NextVisit{Task: id, After: storecall.Jitter(after)})
+}
+
+// decide plans what one task needs.
+func (sh *shard) decide(p *plan, visit taskstore.Visit, task *procfleet.Task) {
+	id := visit.Task
+	switch {
+	case task.ID == "":
+		sh.decideAbsent(p, visit)
+		return
+	case task.State == "": // unreadable
+		p.later(id, sh.cfg.Timing.RevisitMax)
+		return
+	case task.State.Done():
+		sh.decideDone(p, visit, task)
+		return
+	}
+	now := sh.cfg.Link.Clock.Now()
+	deadline := sh.stepped.Deadline(task, now)
+	if late := now.Sub(deadline); late > 0 {
+		sh.cfg.Link.Metrics.Sweeps.Overdue(sh.number, late)
+		p.later(id, sh.cfg.Timing.RevisitMin)
+		if r := sh.begin(task, now, true); r != nil {
+			r.do = func(ctx context.Context) error { return sh.giveUp(ctx, r, late) }
+			p.repairs = append(p.repairs, r)
+		}
+		return
+	}
+	age := ageOf(task, now)
+	next := min(max(age/4, sh.cfg.Timing.RevisitMin), sh.cfg.Timing.RevisitMax)
+	if sh.needsRepair(task, age, now, p.complete[task.ID]) {
+		if r := sh.begin(task, now, false); r != nil {
+			r.do = func(ctx context.Context) error { return sh.reconcile(ctx, r, age) }
+			p.repairs = append(p.repairs, r)
+		} else {
+			next = sh.cfg.Timing.RevisitMin
+		}
+	}
+	// Bounded by the deadline, so that an overdue task ends at once.
+	p.later(id, min(next, deadline.Sub(now)+time.Millisecond))
+}
+
+// decideAbsent handles an index entry without a task: it expired, or its
+// dispatcher died before writing it, or will write it now. A number far in the
+// future is of a time when the store's clock was ahead.
+func (sh *shard) decideAbsent(p *plan, visit taskstore.Visit) {
+	number, err := visit.Task.Number()
+	if err == nil && sh.cfg.Link.Clock.Now().Sub(number.Time()).Abs() < sh.cfg.Timing.AbsentAge {
+		p.later(visit.Task, sh.cfg.Timing.RevisitMin)
+		return
+	}
+	sh.cfg.Link.Metrics.Sweep(metrics.SweepForget, 1)
+	p.settle = append(p.settle, visit)
+}
+
+// decideDone has a pending completion notification sent, without waiting for it:
+// callbacks are slow.
+func (sh *shard) decideDone(p *plan, visit taskstore.Visit, task *procfleet.Task) {
+	if task.State != procfleet.TaskFinished || !task.NotifyPending {
+		p.settle = append(p.settle, visit)
+		return
+	}
+	sh.cfg.Link.Metrics.Sweep(metrics.SweepNotify, 1)
+	p.later(task.ID, sh.cfg.Notifier.CallbackPause(task))
+	p.notify = append(p.notify, task.ID)
+}
