@@ -26,7 +26,7 @@ const maxIdempotencyKey = 255
 type acceptance struct {
 	call  string // full name
 	who   auth.Caller
-	sub   procfleet.Submission
+	sub   *procfleet.Submission // empty after accept
 	terms terms
 	start time.Time
 	log   logrus.FieldLogger
@@ -45,8 +45,10 @@ func (a *api) decode(
 // accept creates a task, or finds the one that an earlier request with the same
 // key created, and returns when the task is durable.
 func (a *api) accept(ctx context.Context, r *acceptance) (procfleet.Task, error) {
-	r.sub.Dialect, r.sub.Application = r.call, r.who.Application
-	task, err := a.submitter.submit(ctx, r.sub, r.terms)
+	sub := *r.sub
+	*r.sub = procfleet.Submission{} // the task's draft has all of it, and large ones need the memory
+	sub.Dialect, sub.Application = r.call, r.who.Application
+	task, err := a.submitter.submit(ctx, sub, r.terms)
 	if err != nil {
 		return procfleet.Task{}, err
 	}

@@ -175,7 +175,7 @@ func (e *delivery) accept(ctx context.Context) (procfleet.Task, error) {
 		t.key, t.sole = placeKey(e.s), true
 	}
 	t.origin = originOf(&e.who, netip.Addr{}, e.id)
-	return e.in.api.accept(ctx, &acceptance{call: e.entrance.call, who: e.who, sub: sub, start: e.start, log: e.log, terms: t})
+	return e.in.api.accept(ctx, &acceptance{call: e.entrance.call, who: e.who, sub: &sub, start: e.start, log: e.log, terms: t})
 }
 
 // placeKey is the idempotency key of a message without one. Callers' keys

@@ -55,7 +55,7 @@ func (e *exchange) accept(ctx context.Context, codec dialect.Accept, s *submitte
 		return nil
 	}
 	task, err := e.api.accept(ctx, &acceptance{
-		call: e.call.Name, who: e.who, sub: *sub, start: e.start, log: e.log(),
+		call: e.call.Name, who: e.who, sub: sub, start: e.start, log: e.log(),
 		terms: terms{key: s.key, label: codec.Label, origin: e.origin()},
 	})
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -35,8 +34,6 @@ type Intake struct {
 	cfg   Config
 	alone chan struct{} // held during a trial
 	depth depth
-	// warned is when the last failure to pull was logged.
-	warned atomic.Int64
 }
 
 // New returns an Intake that pulls nothing before Run.
@@ -83,14 +80,15 @@ func (in *Intake) pullAll(ctx context.Context, start func(s *bus.Submission, rel
 	slots := make(chan struct{}, in.cfg.Slots)
 	var from *bus.Submissions
 	wait := leastPause
+	var warned time.Time // when the last failure was logged
 	for ctx.Err() == nil {
 		err := in.pull(ctx, &from, slots, start)
 		if err == nil {
 			wait = leastPause
 			continue
 		}
-		if now := time.Now().UnixNano(); now-in.warned.Load() >= int64(time.Second) && ctx.Err() == nil {
-			in.warned.Store(now)
+		if time.Since(warned) >= time.Second && ctx.Err() == nil {
+			warned = time.Now()
 			in.cfg.Log.WithError(err).Warn("pulling submissions failed, retrying")
 		}
 		from = nil
