@@ -93,8 +93,7 @@ func smallTaskFlags(flags *pflag.FlagSet, tasks, inFlight, agents *int, defaultT
 func newFanout() *cobra.Command {
 	m := &bench.Fanout{}
 	cmd, flags := systemCommand(m, 5, &cobra.Command{
-		Use:   "fanout",
-		Short: "Measure one task on many hosts",
+		Use: "fanout", Short: "Measure one task on many hosts",
 		Long: `Measure one task on N simulated hosts from POST to "finished" in Redis. The floor, measured in the same run, is N bare NATS
 requests on N subjects, N more for results that are separate requests, and N results through one deduplicating Redis script in
 batches of 500. For comparison the tables also have the floor of results in a stream. Agents reply to status with the result;
@@ -113,8 +112,7 @@ with --action stop the result is a request of its own.`,
 func newSafety() *cobra.Command {
 	m := &bench.Safety{}
 	cmd, flags := benchCommand(m, 5, &cobra.Command{
-		Use:   "safety",
-		Short: "Measure the cost of signatures, credentials and TLS",
+		Use: "safety", Short: "Measure the cost of signatures, credentials and TLS",
 		Long: `Measure the task of fanout and its floor in five systems, one after the other: unsecured, with signed messages, with NATS
 users, with mutual TLS to NATS and Redis, and with all three. The benchmark starts NATS and redis-server (from PATH).`,
 		Example: "  procfleet-bench safety --hosts 10000",
@@ -127,8 +125,7 @@ users, with mutual TLS to NATS and Redis, and with all three. The benchmark star
 func newSmall() *cobra.Command {
 	m := &bench.Small{}
 	cmd, flags := systemCommand(m, 3, &cobra.Command{
-		Use:   "small",
-		Short: "Measure tasks on one host each",
+		Use: "small", Short: "Measure tasks on one host each",
 		Long: `Measure the status tasks accepted and finished per second, on one simulated host each, and the latency of a single task on
 an idle system and, with --beside, during a task on many hosts. A task ends when its event arrives, which is published after
 the task is finished in Redis.`,
@@ -144,8 +141,7 @@ the task is finished in Redis.`,
 func newEmbedded() *cobra.Command {
 	m := &bench.Embedded{}
 	cmd, flags := benchCommand(m, 3, &cobra.Command{
-		Use:   "embedded",
-		Short: "Measure tasks on one host each in procfleet up",
+		Use: "embedded", Short: "Measure tasks on one host each in procfleet up",
 		Long: `Measure the status tasks, on one simulated host each, that "procfleet up" finishes per second with its embedded NATS and
 store. Messages are signed and NATS users have credentials, as is the default of up.`,
 		Example: "  procfleet-bench embedded --tasks 5000",
@@ -157,8 +153,7 @@ store. Messages are signed and NATS users have credentials, as is the default of
 func newAccept() *cobra.Command {
 	m := &bench.Accept{}
 	cmd, flags := systemCommand(m, 5, &cobra.Command{
-		Use:   "accept",
-		Short: "Measure the time to accept a task",
+		Use: "accept", Short: "Measure the time to accept a task",
 		Long: `Measure the time from POST to task id for status tasks and for starts that register their process. The floor is the request
 body written to Redis and one acknowledged JetStream publish per 256 hosts. The system is idle before each submission.`,
 		Example: "  procfleet-bench accept --start --hosts 1,10000,100000",
@@ -171,8 +166,7 @@ body written to Redis and one acknowledged JetStream publish per 256 hosts. The 
 func newPoll() *cobra.Command {
 	m := &bench.Poll{}
 	cmd, flags := systemCommand(m, 9, &cobra.Command{
-		Use:   "poll",
-		Short: "Measure reads of counters and results",
+		Use: "poll", Short: "Measure reads of counters and results",
 		Long: `Measure reads of the counters, of a page of up to 1,000 results, and of all results of finished tasks in each published
 shape, and the memory of the dispatcher meanwhile. The floor is a bare HTTP server that reads as many bytes from Redis with
 one GET per response.`,
@@ -186,8 +180,7 @@ one GET per response.`,
 func newReports() *cobra.Command {
 	m := &bench.Reports{}
 	cmd, flags := systemCommand(m, 1, &cobra.Command{
-		Use:   "reports",
-		Short: "Measure the cost of agents' process reports",
+		Use: "reports", Short: "Measure the cost of agents' process reports",
 		Long: `Measure the processor time of worker, Redis and NATS for the reports of simulated agents: the time with reports less the
 time without. The floor is bare NATS and Redis that forward and write as many bytes at the same rate. A run takes about
 --every plus three times --for.`,
@@ -205,8 +198,7 @@ time without. The floor is bare NATS and Redis that forward and write as many by
 func newFair() *cobra.Command {
 	m := &bench.Fair{}
 	cmd, flags := systemCommand(m, 3, &cobra.Command{
-		Use:   "fair",
-		Short: "Measure the fairness between concurrent tasks",
+		Use: "fair", Short: "Measure the fairness between concurrent tasks",
 		Long: `Measure the progress of big status tasks that start together on the same simulated hosts, the latency of a task on one host
 meanwhile, and the duration of a task in one cloud area during a task in another area that has no agents, agents that do not
 reply, or agents that disconnect and reconnect.`,
@@ -223,8 +215,7 @@ reply, or agents that disconnect and reconnect.`,
 func newWorkers() *cobra.Command {
 	m := &bench.Workers{}
 	cmd, flags := systemCommand(m, 5, &cobra.Command{
-		Use:   "workers",
-		Short: "Measure the effect of more workers",
+		Use: "workers", Short: "Measure the effect of more workers",
 		Long: `Measure one status task on many simulated hosts with different numbers of workers and different latencies of agents, and the
 processor time of each part of the system.`,
 		Example: "  procfleet-bench workers --start --workers 1,2,4 --latency 0s,100ms,1s",
@@ -242,8 +233,7 @@ func workersFlag(flags *pflag.FlagSet, workers *[]int, byDefault ...int) {
 func newPresence() *cobra.Command {
 	m := &bench.Presence{}
 	cmd, flags := systemCommand(m, 1, &cobra.Command{
-		Use:   "presence",
-		Short: "Measure the cost of idle hosts and open tasks",
+		Use: "presence", Short: "Measure the cost of idle hosts and open tasks",
 		Long: `Announce hosts to Redis in batches as a worker does, read them as for a chunk, list them, and find due tasks among open ones
 as the sweep does. No roles are started; the figures are of single sequential calls.`,
 		Example: "  procfleet-bench presence --start --hosts 1000000 --areas 50 --tasks 100000",
@@ -257,8 +247,7 @@ as the sweep does. No roles are started; the figures are of single sequential ca
 func newSweep() *cobra.Command {
 	m := &bench.Sweep{}
 	cmd, flags := systemCommand(m, 1, &cobra.Command{
-		Use:   "sweep",
-		Short: "Measure the tasks that the sweep visits per second",
+		Use: "sweep", Short: "Measure the tasks that the sweep visits per second",
 		Long: `Store tasks, make all of them due at once, and measure the time in which workers visit them: finished tasks and running
 tasks. The floor is a bare pipelined read of the same tasks from the same Redis.`,
 		Example: "  procfleet-bench sweep --start --tasks 50000 --workers 1,2",
@@ -271,8 +260,7 @@ tasks. The floor is a bare pipelined read of the same tasks from the same Redis.
 func newSupervise() *cobra.Command {
 	m := &bench.Supervise{}
 	cmd, flags := benchCommand(m, 3, &cobra.Command{
-		Use:   "supervise",
-		Short: "Measure the cost and speed of supervision",
+		Use: "supervise", Short: "Measure the cost and speed of supervision",
 		Long: `Measure an agent that supervises idle processes: its processor time and memory, the delays until it detects a death and
 restarts a killed process, the time to adopt all processes after it was killed itself, and a burst of operations. Measure
 supervisord, where it has the function, and procfleet up likewise. The floor is a bare wait for a child and a bare start of

@@ -127,7 +127,7 @@ func TestBenchRefusesToGuessWhatIsSecure(t *testing.T) {
 		"--start --fleet-key fleet.key": "--start makes certificates, credentials and keys of its own",
 		"--start --nats-creds a.creds":  "--start makes certificates, credentials and keys of its own",
 		"--secure all":                  "--secure is what --start is to start",
-		"--start --secure al":           `"al" is none of keys, credentials, tls, all and none`,
+		"--start --secure al":           `"al" is not keys, credentials, tls, all or none`,
 	} {
 		code, _, stderr := call(t, append([]string{"fanout"}, strings.Fields(args)...)...)
 		if code != 2 || !strings.Contains(stderr, want) {
