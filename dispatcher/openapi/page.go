@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/html"
@@ -222,8 +223,8 @@ type tag struct{ node *html.Node }
 // element returns an empty element; attributes are names and values in turn.
 func element(name string, attributes ...string) *tag {
 	node := &html.Node{Type: html.ElementNode, Data: name}
-	for i := 0; i < len(attributes); i += 2 {
-		node.Attr = append(node.Attr, html.Attribute{Key: attributes[i], Val: attributes[i+1]})
+	for pair := range slices.Chunk(attributes, 2) {
+		node.Attr = append(node.Attr, html.Attribute{Key: pair[0], Val: pair[1]})
 	}
 	return &tag{node}
 }

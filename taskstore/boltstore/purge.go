@@ -48,10 +48,11 @@ func (s *Store) purge(ctx context.Context) error {
 	}
 	for _, part := range []func(t *tx, from []byte) ([]byte, error){(*tx).purgeHosts, (*tx).purgeReports, (*tx).purgeFreezes} {
 		for from := []byte{}; from != nil; {
-			var err error
-			if from, err = update(ctx, s, func(t *tx) ([]byte, error) { return part(t, from) }); err != nil {
-				return err
+			next, err := update(ctx, s, func(t *tx) ([]byte, error) { return part(t, from) })
+			if err != nil {
+				return err // the writer may still read from
 			}
+			from = next
 		}
 	}
 	return nil

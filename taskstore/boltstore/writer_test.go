@@ -254,3 +254,17 @@ func keysIn(t *testing.T, s *Store, bucket []byte) int {
 	}
 	return n
 }
+
+// Under the race detector: the writer reads what purge has handed to it, also
+// after purge has returned.
+func TestAPurgeThatIsCanceledSharesNothingWithTheWriter(t *testing.T) {
+	t.Parallel()
+	s := openAt(t, new(atomic.Int64))
+	for i := range 200 { // ends it at every stage
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*20*time.Microsecond)
+		if err := s.purge(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		cancel()
+	}
+}
