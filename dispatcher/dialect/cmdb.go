@@ -42,18 +42,20 @@ func cmdb() Dialect {
 
 const cmdbRoot = "/api/{version}/proc/"
 
-// cmdbPath is a path of the CMDB, of any version.
+// cmdbPath matches the paths of the CMDB in all versions. Its groups are the version and
+// the path below proc/.
 var cmdbPath = regexp.MustCompile(`^/api/(v[0-9]+)/proc(?:/(.*))?$`)
 
-// cmdbOwns distinguishes the CMDB's paths from those of GSE's gateway, which has
-// /api/v2/proc/<call>.
+// cmdbOwns reports whether a path belongs to the CMDB. GSE's API gateway has paths of
+// the form /api/v2/proc/<call>, with a single segment after proc; those do not.
 func cmdbOwns(path string) bool {
 	at := cmdbPath.FindStringSubmatch(path)
 	return at != nil && (at[1] != "v2" || strings.Contains(strings.Trim(at[2], "/"), "/"))
 }
 
-// cmdbCredentials are the gateway's header, if there is one, beside the headers
-// that every call of the CMDB must have.
+// cmdbCredentials returns the credentials of the gateway's header, if there is one. The
+// CMDB requires the headers BK_USER and HTTP_BLUEKING_SUPPLIER_ID of every call; BK_USER
+// is the user if the gateway's header names none.
 func cmdbCredentials(r *Request) (Credentials, error) {
 	for _, header := range []struct{ name, value string }{
 		{"BK_USER", r.CMDBUser}, {"HTTP_BLUEKING_SUPPLIER_ID", r.CMDBSupplier},
@@ -72,8 +74,8 @@ func cmdbCredentials(r *Request) (Credentials, error) {
 	return c, err
 }
 
-// cmdbBusiness is the business of the path. Code is that for an id that is not
-// a number.
+// cmdbBusiness reads the business from the path; code is the error code for an invalid
+// id.
 func cmdbBusiness(r *Request, code int) (catalog.Business, error) {
 	b := catalog.Business{Account: r.Wildcards["account"]}
 	var err error
@@ -91,7 +93,7 @@ func cmdbBusiness(r *Request, code int) (catalog.Business, error) {
 	return b, nil
 }
 
-// cmdbID is the number that stands in the path for a wildcard.
+// cmdbID reads the number of a path wildcard. field and code describe the error.
 func cmdbID(r *Request, wildcard, field string, code int) (int64, error) {
 	id, err := strconv.ParseInt(r.Wildcards[wildcard], 10, 64)
 	if err != nil {
@@ -102,7 +104,8 @@ func cmdbID(r *Request, wildcard, field string, code int) (int64, error) {
 
 func decodeCMDBProcess(r *Request) (TemplateQuery, error) { return cmdbQuery(r, cmdbBadPath) }
 
-// cmdbQuery is the business and the process of the path.
+// cmdbQuery reads the business and the process from the path; code is the error code for
+// invalid ids.
 func cmdbQuery(r *Request, code int) (q TemplateQuery, err error) {
 	if q.Business, err = cmdbBusiness(r, code); err != nil {
 		return q, err
@@ -111,17 +114,17 @@ func cmdbQuery(r *Request, code int) (q TemplateQuery, err error) {
 	return q, err
 }
 
-// cmdbEnvelope is around every answer.
+// cmdbEnvelope is the body of every response.
 type cmdbEnvelope struct {
 	Result  bool   `json:"result"`
 	Code    int    `json:"bk_error_code"`
 	Message string `json:"bk_error_msg"`
 	Data    any    `json:"data"`
-	// ProcessID is the id of a new process, which the published answer does
-	// not tell.
+	// ProcessID is the id of a new process. It is an extension: the published response
+	// does not contain the id.
 	ProcessID int64 `json:"bk_process_id,omitempty"`
-	// Task is that which tells agents what was bound or unbound. It is not
-	// published either.
+	// Task is the task that notifies agents of changed bindings. It is an extension as
+	// well.
 	Task procfleet.TaskID `json:"task_id,omitempty"`
 }
 

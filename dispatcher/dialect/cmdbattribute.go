@@ -10,15 +10,15 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// cmdbAttribute is an attribute as the CMDB names it, to programs and to
-// people. See [catalog.AttributeRules].
+// cmdbAttribute is an attribute of a process with the id and the display name that the
+// CMDB has for it. See [catalog.AttributeRules].
 type cmdbAttribute struct {
 	id, name  string
 	attribute catalog.Attribute
 }
 
-// cmdbAttributes are those of a process, in the order of the published model,
-// in which the business comes before them.
+// cmdbAttributes are the attributes of a process in the order of the published model. In
+// that model the business precedes them.
 var cmdbAttributes = []cmdbAttribute{
 	{"bk_process_name", "进程名", catalog.AttrName},
 	{"description", "进程描述", catalog.AttrDescription},
@@ -43,7 +43,7 @@ var cmdbAttributes = []cmdbAttribute{
 	{"bk_start_param_regex", "启动参数匹配规则", catalog.AttrArgsPattern},
 }
 
-// What else the CMDB stores of a process.
+// Members of a process in the CMDB that are not attributes of the catalog.
 const (
 	cmdbBizID     = "bk_biz_id"
 	cmdbAccount   = "bk_supplier_account"
@@ -52,7 +52,7 @@ const (
 	cmdbChangedAt = "last_time"
 )
 
-// cmdbAttributeOf finds an attribute by the CMDB's name.
+// cmdbAttributeOf returns the attribute with the given id of the CMDB.
 func cmdbAttributeOf(id string) (catalog.Attribute, bool) {
 	i := slices.IndexFunc(cmdbAttributes, func(a cmdbAttribute) bool { return a.id == id })
 	if i < 0 {
@@ -61,8 +61,8 @@ func cmdbAttributeOf(id string) (catalog.Attribute, bool) {
 	return cmdbAttributes[i].attribute, true
 }
 
-// cmdbProperty is the CMDB's name of an attribute; what it does not know is
-// named as it is.
+// cmdbProperty returns the CMDB's id of an attribute, or the catalog's name if the CMDB
+// has no such attribute.
 func cmdbProperty(attribute catalog.Attribute) string {
 	for i := range cmdbAttributes {
 		if cmdbAttributes[i].attribute == attribute {
@@ -79,8 +79,9 @@ func decodeCMDBBody(r *Request) (map[string]json.RawMessage, error) {
 	return members, err
 }
 
-// cmdbValues are the attributes that a body gives to a process. The business
-// and the account are those of the path, whatever it says.
+// cmdbValues reads the attributes of a process from a body. It ignores the business and
+// the account in the body: those of the path apply. A new process (creating) must have
+// all required attributes.
 func cmdbValues(members map[string]json.RawMessage, creating bool) (map[catalog.Attribute]catalog.Value, error) {
 	set := make(map[catalog.Attribute]catalog.Value, len(members))
 	for _, id := range slices.Sorted(maps.Keys(members)) {
@@ -103,8 +104,8 @@ func cmdbValues(members map[string]json.RawMessage, creating bool) (map[catalog.
 	return set, nil
 }
 
-// cmdbRow is a process as it is found: the members that fields names, without
-// any all of them.
+// cmdbRow returns a process as a search shows it: only the members in fields, or all
+// members if fields is empty.
 func cmdbRow(b catalog.Business, t *catalog.Template, fields []string) map[string]any {
 	row := map[string]any{
 		cmdbBizID: b.ID, cmdbAccount: b.Account, cmdbProcessID: t.ID,

@@ -8,7 +8,8 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// Codes of the CMDB's common errors. All but cmdbNoHeader have the status 400.
+// Codes of the CMDB's common errors. Their HTTP status is 400, except 500 for
+// cmdbNoHeader and 403 for cmdbForbidden.
 const (
 	cmdbNotJSON    = 1199000
 	cmdbBadPath    = 1199003
@@ -28,7 +29,8 @@ const (
 	cmdbForbidden  = 9900403
 )
 
-// Codes of the process server. All but cmdbNoIDs have the status 500.
+// Codes of the CMDB's process server. Their HTTP status is 500, except 400 for
+// cmdbNoIDs.
 const (
 	cmdbNoIDs        = 1108009
 	cmdbBound        = 1108013
@@ -36,7 +38,8 @@ const (
 	cmdbDetailFailed = 1108001
 )
 
-// cmdbWords begin the message of a failure; what it was in detail follows.
+// cmdbWords are the texts by code with which the message of a failure begins. The
+// details follow them.
 var cmdbWords = map[int]string{
 	cmdbNotJSON:      "JSON deserialization failed",
 	cmdbBadPath:      "invalid input",
@@ -60,12 +63,12 @@ var cmdbWords = map[int]string{
 	1108007:          "delete process failed",
 }
 
-// cmdbCodes are the codes of one call.
+// cmdbCodes are the error codes of one call.
 type cmdbCodes struct {
-	failed  int // the store does not do it
-	invalid int // what was given is wrong
-	missing int // there is no such process
-	refused int // what there is stands against it
+	failed  int // the server or its task store failed
+	invalid int // a field of the request is invalid
+	missing int // the process does not exist
+	refused int // the request conflicts with stored data
 }
 
 var cmdbCalls = map[string]cmdbCodes{
@@ -80,9 +83,9 @@ var cmdbCalls = map[string]cmdbCodes{
 	"cmdb.delete_process_module_binding": {1108003, cmdbInvalid, 1108003, cmdbInvalid},
 }
 
-// cmdbFailure is the body of every failure. That of missing headers names its
-// code and message in a second way, as the published server does, which has
-// only that one there.
+// cmdbFailure is the body of every failure. If a header is missing, the members code and
+// message repeat the code and the message, because the published server has only these
+// two members in that case.
 type cmdbFailure struct {
 	cmdbEnvelope
 	OtherCode    int    `json:"code,omitempty"`
@@ -109,8 +112,8 @@ func cmdbFail(f *Error, _ string) Reply {
 	return Reply{Status: cmdbStatus(f, code), Body: body}
 }
 
-// cmdbCode is the code of a failure: the one that was chosen for it, or what
-// its kind means to the call.
+// cmdbCode returns f.Code if it is set, otherwise the code that the call has for the
+// kind of failure.
 func cmdbCode(f *Error) int {
 	call, known := cmdbCalls[f.Call]
 	if !known {
@@ -158,7 +161,8 @@ func cmdbStatus(f *Error, code int) int {
 	return http.StatusInternalServerError
 }
 
-// cmdbEditProblem says in the CMDB's words which process was refused, and why.
+// cmdbEditProblem describes in the terms of the CMDB which process was rejected, and
+// why.
 func cmdbEditProblem(e *catalog.EditError) string {
 	problem := e.Err.Error()
 	if wrong, ok := errors.AsType[*catalog.ValueError](e.Err); ok {
@@ -174,7 +178,7 @@ func cmdbEditProblem(e *catalog.EditError) string {
 	return fmt.Sprintf("process %d: %s", e.ID, problem)
 }
 
-// withCode adds the code that a later release of the CMDB has for a problem.
+// withCode appends the code that later releases of the CMDB have for a problem.
 func withCode(problem string, code int) string { return fmt.Sprintf("%s [%d]", problem, code) }
 
 func cmdbDuplicateProblem(e *catalog.DuplicateError) string {
@@ -185,8 +189,8 @@ func cmdbDuplicateProblem(e *catalog.DuplicateError) string {
 	return withCode(renamed.Error(), cmdbDuplicate)
 }
 
-// cmdbFaults are the codes that later releases have for wrong values, and
-// older ones only write into their logs.
+// cmdbFaults are the codes that later releases of the CMDB have for invalid values.
+// Older releases only log them.
 var cmdbFaults = map[catalog.Fault]int{
 	catalog.FaultUnknown:   cmdbUnknown,
 	catalog.FaultMissing:   cmdbUnassigned,

@@ -6,20 +6,21 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// decodeCMDBModules has another code for ids that are no numbers than the
-// other calls.
+// decodeCMDBModules rejects an id that is not a number with another code than the other
+// calls do.
 func decodeCMDBModules(r *Request) (TemplateQuery, error) { return cmdbQuery(r, cmdbNotNumber) }
 
-// cmdbModule is a module of the business, and whether the process is bound to
-// it. Modules of the same name, in several sets, are one.
+// cmdbModule is a module of the business, and whether the process is bound to it.
+// Modules of the same name in several sets are one entry.
 type cmdbModule struct {
 	Name  string `json:"bk_module_name"`
 	Sets  int    `json:"set_num"`
-	Bound int    `json:"is_bind"` // 1 if it is, 0 if not
+	Bound int    `json:"is_bind"` // 1 if the process is bound to the module, otherwise 0
 }
 
-// cmdbModules lists the modules that processes are meant for, in the order of
-// the topology. A process that does not exist is bound to none.
+// cmdbModules lists the modules to which processes may be bound, in the order of the
+// topology. It omits modules of idle or defective hosts, whose Default is not 0. A
+// process that does not exist is bound to no module.
 func cmdbModules(_ *TemplateQuery, found TemplateModules, _ string) Reply {
 	modules := []cmdbModule{}
 	at := make(map[string]int) // from the name
@@ -51,17 +52,18 @@ func decodeCMDBBind(r *Request) (TemplateEdits, error) {
 	return TemplateEdits{Business: q.Business, Edits: []catalog.Edit{{ID: q.ID, Bind: []string{r.Wildcards["module"]}}}}, err
 }
 
-// decodeCMDBUnbind takes away what need not be there, neither the binding nor
-// the process.
+// decodeCMDBUnbind decodes the removal of a binding. It succeeds also if the binding or
+// the process does not exist.
 func decodeCMDBUnbind(r *Request) (TemplateEdits, error) {
 	q, err := cmdbBinding(r)
-	if q.ID == 0 { // which would be a new process
-		q.ID = -1 // which no process has either
+	if q.ID == 0 { // 0 would create a process
+		q.ID = -1 // no process has this id
 	}
 	return TemplateEdits{Business: q.Business, Edits: []catalog.Edit{{ID: q.ID, Unbind: []string{r.Wildcards["module"]}}}, IfThere: true}, err
 }
 
-// cmdbBinding is the process of the path, beside which there is a module.
+// cmdbBinding reads the process from a path that also names a module, and validates the
+// module.
 func cmdbBinding(r *Request) (TemplateQuery, error) {
 	q, err := cmdbQuery(r, cmdbBadPath)
 	if err != nil {

@@ -28,14 +28,14 @@ func cmdbCreated(_ *TemplateEdits, done TemplatesEdited, _ string) Reply {
 	return Reply{Status: http.StatusOK, Body: cmdbEnvelope{Result: true, Data: "success", ProcessID: done.Edits[0].ID}}
 }
 
-// decodeCMDBUpdate reads what becomes of the process of the path. A
-// bk_process_id in the body is not looked at.
+// decodeCMDBUpdate reads the changes of the process in the path. It ignores
+// bk_process_id in the body.
 func decodeCMDBUpdate(r *Request) (TemplateEdits, error) {
 	q, err := cmdbQuery(r, cmdbBadPath)
 	if err != nil {
 		return TemplateEdits{}, err
 	}
-	if q.ID < 1 { // 0 would be a new one
+	if q.ID < 1 { // 0 would create a process
 		return TemplateEdits{}, noCMDBProcess(q.ID)
 	}
 	members, err := decodeCMDBBody(r)
@@ -47,13 +47,13 @@ func decodeCMDBUpdate(r *Request) (TemplateEdits, error) {
 	return TemplateEdits{Business: q.Business, Edits: []catalog.Edit{{ID: q.ID, Set: set}}}, err
 }
 
-// noCMDBProcess is the failure for a process that cannot exist.
+// noCMDBProcess returns the error for a process that does not exist.
 func noCMDBProcess(id int64) *Error {
 	return &Error{Kind: NotFound, Problem: fmt.Sprintf("process %d: %s", id, withCode(catalog.ErrNoTemplate.Error(), cmdbNotFound))}
 }
 
-// decodeCMDBBatch reads what becomes of several processes. Unlike in the
-// published server, either all of them are changed or none.
+// decodeCMDBBatch reads the changes of several processes. Unlike the published server,
+// procfleet changes all of them or none.
 func decodeCMDBBatch(r *Request) (TemplateEdits, error) {
 	b, err := cmdbBusiness(r, cmdbBadPath)
 	if err != nil {
@@ -84,8 +84,8 @@ func decodeCMDBBatch(r *Request) (TemplateEdits, error) {
 	return edits, nil
 }
 
-// cmdbBatchIDs reads ids that are joined by commas; one that is there twice
-// counts once.
+// cmdbBatchIDs reads ids that are joined by commas, and returns them sorted and without
+// duplicates.
 func cmdbBatchIDs(raw json.RawMessage) ([]int64, error) {
 	var joined *string
 	if raw == nil || json.Unmarshal(raw, &joined) != nil || joined == nil {
@@ -117,10 +117,11 @@ func cmdbEdited(_ *TemplateEdits, done TemplatesEdited, _ string) Reply {
 	return Reply{Status: http.StatusOK, Body: cmdbEnvelope{Result: true, Data: "success", Task: done.Task}}
 }
 
-// cmdbDeleted is the same whether the process was there or not.
+// cmdbDeleted returns the same response whether or not the process existed.
 func cmdbDeleted(*TemplateQuery, bool, string) Reply { return cmdbAnswer("success") }
 
-// cmdbPropertyValue is an attribute of a process, named for people as well.
+// cmdbPropertyValue is the value of an attribute with the attribute's id and display
+// name.
 type cmdbPropertyValue struct {
 	ID    string `json:"bk_property_id"`
 	Name  string `json:"bk_property_name"`

@@ -14,15 +14,14 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// maxCMDBPage is the most processes of a page. A search that does not say how
-// many it wants gets all of them.
+// maxCMDBPage is the maximum page.limit. A search without a limit returns all processes.
 const maxCMDBPage = 200
 
-// cmdbSearch is the body of a search; what is absent has its default.
+// cmdbSearch is the body of a search. Every member is optional.
 type cmdbSearch struct {
 	Page struct {
 		Start int    `json:"start"`
-		Limit int    `json:"limit"` // 0 is all
+		Limit int    `json:"limit"` // 0 returns all processes
 		Sort  string `json:"sort"`
 	} `json:"page"`
 	Fields    []string                   `json:"fields"`
@@ -53,9 +52,8 @@ func decodeCMDBSearch(r *Request) (TemplateSearch, error) {
 	return q, nil
 }
 
-// page reads which part is asked for, and in which order. A larger page than
-// there is is refused: callers who go on behind what they asked for would miss
-// some.
+// page reads the requested page and its order. A limit above maxCMDBPage is rejected,
+// not lowered: a caller that requests its next page at start+limit would miss processes.
 func (p *cmdbSearch) page(s *catalog.Search) error {
 	if p.Page.Start < 0 || p.Page.Start > maxStart {
 		return invalid("page.start", "is not a number from 0 to %d", maxStart)
@@ -66,7 +64,7 @@ func (p *cmdbSearch) page(s *catalog.Search) error {
 	s.Start, s.Limit = p.Page.Start, p.Page.Limit
 	id, descending := strings.CutPrefix(p.Page.Sort, "-")
 	switch id {
-	case "", cmdbBizID, cmdbAccount: // which are the same for all
+	case "", cmdbBizID, cmdbAccount: // all processes of a business have the same value
 		return nil
 	}
 	attribute, known := cmdbSearchable(id)
@@ -77,7 +75,7 @@ func (p *cmdbSearch) page(s *catalog.Search) error {
 	return nil
 }
 
-// cmdbSearchable finds what processes can be found by.
+// cmdbSearchable returns the attribute of an id by which a search can select processes.
 func cmdbSearchable(id string) (catalog.Attribute, bool) {
 	switch id {
 	case cmdbProcessID:
@@ -92,8 +90,8 @@ func cmdbSearchable(id string) (catalog.Attribute, bool) {
 	return cmdbAttributeOf(id)
 }
 
-// conditions reads what must hold. The business and the account are those of
-// the path.
+// conditions reads the conditions of a search. It ignores conditions on the business and
+// the account: those of the path apply.
 func (p *cmdbSearch) conditions() ([]catalog.Condition, error) {
 	var all []catalog.Condition
 	for _, id := range slices.Sorted(maps.Keys(p.Condition)) {
@@ -113,14 +111,15 @@ func (p *cmdbSearch) conditions() ([]catalog.Condition, error) {
 	return all, nil
 }
 
-// cmdbOperators are the comparisons of MongoDB that a condition may have.
+// cmdbOperators are the MongoDB operators that a condition may use.
 var cmdbOperators = map[string]catalog.Comparison{
 	"$eq": catalog.Is, "$ne": catalog.IsNot, "$in": catalog.In, "$nin": catalog.NotIn,
 	"$gt": catalog.More, "$gte": catalog.AtLeast, "$lt": catalog.Less, "$lte": catalog.AtMost,
 }
 
-// cmdbConditions reads the conditions of one attribute: a value, or an object
-// of operators. A text is a part of the name, but the whole of anything else.
+// cmdbConditions reads the conditions of one attribute: a value, or an object of
+// operators. A text without an operator matches names that contain it; of any other
+// attribute it must be the whole value.
 func cmdbConditions(attribute catalog.Attribute, raw json.RawMessage) ([]catalog.Condition, error) {
 	if !isObject(raw) {
 		v, err := cmdbOperand(attribute, raw)
@@ -149,7 +148,8 @@ func cmdbConditions(attribute catalog.Attribute, raw json.RawMessage) ([]catalog
 	return all, nil
 }
 
-// cmdbOperands reads what an operator compares with: a list, or one value.
+// cmdbOperands reads the values of an operator: a list for $in and $nin, otherwise one
+// value.
 func cmdbOperands(attribute catalog.Attribute, comparison catalog.Comparison, raw json.RawMessage) ([]catalog.Value, error) {
 	list := []json.RawMessage{raw}
 	if comparison == catalog.In || comparison == catalog.NotIn {
@@ -168,7 +168,7 @@ func cmdbOperands(attribute catalog.Attribute, comparison catalog.Comparison, ra
 	return values, nil
 }
 
-// cmdbOperand reads a value; that of a time is a text, as it is answered.
+// cmdbOperand reads one value. A time is text in the format of the response, RFC 3339.
 func cmdbOperand(attribute catalog.Attribute, raw json.RawMessage) (v catalog.Value, err error) {
 	if err = v.UnmarshalJSON(raw); err != nil {
 		return v, err
@@ -184,7 +184,7 @@ func cmdbOperand(attribute catalog.Attribute, raw json.RawMessage) (v catalog.Va
 	return catalog.Number(at.UnixMicro()), nil
 }
 
-// cmdbFoundAll writes what cmdbFound would of all parts together.
+// cmdbFoundAll streams the response that cmdbFound would return for all parts together.
 func cmdbFoundAll(w io.Writer, q *TemplateSearch, total int, parts iter.Seq2[[]catalog.Template, error]) error {
 	buf := append(rendered(`{"result":true,"bk_error_code":0,"bk_error_msg":"","data":`), '{').number("count", int64(total))
 	buf = append(buf.name("info"), '[')

@@ -8,9 +8,9 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// content is what the published result maps show of a process. Status answers
-// with process; every other action with value, and with process beside it
-// when the agent looked.
+// content is the part of a published result that describes a process. Process is present
+// if the agent reported the state of the process. Value is present for every action but
+// status, and for a status action without a reported state.
 type content struct {
 	IP      string `json:"ip,omitempty"`
 	AgentID string `json:"bk_agent_id,omitempty"`
@@ -63,7 +63,7 @@ type contentInstance struct {
 	ReportTime    int64   `json:"report_time"`
 }
 
-// contentExt is what the published shape has no place for.
+// contentExt has the data for which the published shape has no member.
 type contentExt struct {
 	Warnings    []string  `json:"warnings,omitempty"`
 	State       string    `json:"state,omitempty"`
@@ -81,7 +81,7 @@ type contentExt struct {
 	LastExit *procfleet.LastExit `json:"lastExit,omitempty"`
 }
 
-// render appends what is declared above.
+// render appends the JSON of the struct.
 func (c *content) render(b rendered) rendered {
 	b = append(b, '{')
 	b = b.given("ip", c.IP).given("bk_agent_id", c.AgentID).given("utctime", c.UTCTime).given("utctime2", c.UTCTime2)
@@ -152,14 +152,14 @@ func (e *contentExt) render(b rendered) rendered {
 	return append(b, '}')
 }
 
-// empty reports whether there is nothing to tell.
 func (e *contentExt) empty() bool {
 	return len(e.Warnings) == 0 && e.State == "" && e.Failures == 0 && e.NextRetryAt.IsZero() && e.Evidence == "" &&
 		len(e.PIDs) == 0 && e.Instances == 0 && e.TreeCPU == 0 && e.TreeMem == 0 &&
 		e.NextRunAt.IsZero() && e.FrozenUntil.IsZero() && e.Restarts == 0 && e.LastExit == nil
 }
 
-// describer makes contents, each in the memory of the one before.
+// describer builds contents. Each content reuses the memory of the one before, to avoid
+// allocations.
 type describer struct {
 	content  content
 	value    [1]contentValue
@@ -171,8 +171,8 @@ type describer struct {
 	utc, local, started stamp
 }
 
-// describe describes a finished item; message is what its entry says. The
-// content is good until the next one is made.
+// describe returns the content of a finished item; message is the message of its entry.
+// The content is valid until the next call.
 func (d *describer) describe(it *procfleet.ItemResult, message string) *content {
 	d.content = content{}
 	d.extend(it)
@@ -199,7 +199,7 @@ func (d *describer) describe(it *procfleet.ItemResult, message string) *content 
 	return &d.content
 }
 
-// look adds what the agent saw.
+// look adds the process state that the agent reported.
 func (d *describer) look(it *procfleet.ItemResult, agentID string) {
 	c, status := &d.content, it.Result.Status
 	if !it.Item.Target.Host.IsZero() {
@@ -209,7 +209,7 @@ func (d *describer) look(it *procfleet.ItemResult, agentID string) {
 	c.UTCTime, c.UTCTime2 = d.local.of(status.At, status.UTCOffset), d.utc.of(status.At, 0)
 	d.timezone = status.UTCOffset / 3600
 	c.Timezone = &d.timezone
-	// Callers look a process up under the name by which they manage it.
+	// Callers search the result for the name under which they manage the process.
 	name := cmp.Or(it.Spec.Name, it.Spec.ProcName)
 	d.instance[0] = contentInstance{
 		ProcessName:   name,
@@ -217,7 +217,7 @@ func (d *describer) look(it *procfleet.ItemResult, agentID string) {
 		Health:        status.Health,
 		IsAuto:        status.Supervised,
 		DiskSize:      -1,
-		PID:           -1, // callers take 0 for a running process
+		PID:           -1, // callers interpret 0 as a running process
 		UTime:         "0",
 		STime:         "0",
 		FreeVMem:      "0",
@@ -252,8 +252,8 @@ func (i *contentInstance) running(status *procfleet.ProcessStatus) {
 	i.ElapsedTime = status.ElapsedMS / 1000
 }
 
-// stamp writes moments by the clock of a host that is so many seconds ahead of
-// UTC. Many hosts look within the same second, which is then written once.
+// stamp formats times in the local time of a host, offset seconds ahead of UTC. It
+// caches the last text, because many hosts report within the same second.
 type stamp struct {
 	second int64
 	offset int
@@ -268,7 +268,7 @@ func (s *stamp) of(t time.Time, offset int) string {
 	return s.text
 }
 
-// extend adds what else there is to tell, if anything.
+// extend adds the data of contentExt, if there is any.
 func (d *describer) extend(it *procfleet.ItemResult) {
 	d.ext = contentExt{Warnings: it.Result.Warnings}
 	if s := it.Result.Status; s != nil {
@@ -283,7 +283,7 @@ func (d *describer) extend(it *procfleet.ItemResult) {
 	}
 }
 
-// unix is the time in whole seconds, 0 for the zero time.
+// unix returns t in whole Unix seconds, 0 for the zero time.
 func unix(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

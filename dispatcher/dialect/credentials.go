@@ -12,18 +12,19 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// Credentials are the credentials of a request, unverified. Missing ones are empty.
+// Credentials are the unverified credentials of a request. Absent credentials are empty.
 type Credentials struct {
-	Application string // its code
+	Application string // application code
 	Secret      string
-	Signature   *Signature // in the place of the secret
-	// Token, AccessToken and User identify the user for whom the application calls: a
-	// bk_token of the login server, an access token, or only a name.
+	Signature   *Signature // replaces the secret; nil if absent
+	// Token, AccessToken and User identify the user on whose behalf the application
+	// calls: a bk_token of the login server, an access token, or only a name.
 	Token       string
 	AccessToken string
 	User        string
-	// FromESB says that an ESB in front set Application and User, without a
-	// secret. They are accepted only from the address of a trusted ESB.
+	// FromESB means that the request names Application and User as an ESB in front of
+	// the dispatcher does, without a secret. The dispatcher accepts such credentials
+	// only from the address of a trusted ESB, which has authenticated both.
 	FromESB bool
 }
 
@@ -33,15 +34,16 @@ type Signature struct {
 	Text      string
 	Nonce     string // a positive number
 	Timestamp string // seconds since the Unix epoch
-	// Ambiguous, if not empty, says why other parameters than the signed ones have the
-	// same Text. Such a signature is rejected.
+	// Ambiguous is the reason why another request could have the same Text; "" if there
+	// is none. A signature with a reason is rejected.
 	Ambiguous string
 }
 
-// parameters returns a call's parameters as a JSON object. A GET has them in
-// its query string; with none, as the ESB itself asks the systems behind it,
-// they are in the body like those of any other method. What is no JSON object
-// there is form data to the ESB; what is no form has no parameters.
+// parameters returns the parameters of a call as a JSON object. A GET request has them
+// in its query string. A GET request without a query string may have them as JSON in its
+// body, because the ESB calls the systems behind it in this way. Other requests have
+// them in the body: as JSON, or, as at the ESB, as form data. A body that is neither has
+// no parameters.
 func parameters(r *Request) ([]byte, error) {
 	switch {
 	case r.Method == http.MethodGet && (len(r.Query) > 0 || !isObject(r.Body)):
@@ -53,7 +55,8 @@ func parameters(r *Request) ([]byte, error) {
 	return formObject(form)
 }
 
-// formObject writes a form as a JSON object of strings.
+// formObject converts a form to a JSON object of strings. Of a repeated name the first
+// value counts.
 func formObject(form url.Values) ([]byte, error) {
 	flat := make(map[string]string, len(form))
 	for name := range form {
@@ -62,7 +65,7 @@ func formObject(form url.Values) ([]byte, error) {
 	return json.Marshal(flat)
 }
 
-// credentialFields are the credentials as the ESB and the gateway name them.
+// credentialFields are the members in which the ESB and the gateway read credentials.
 type credentialFields struct {
 	BkAppCode   json.RawMessage `json:"bk_app_code"`
 	AppCode     json.RawMessage `json:"app_code"`
@@ -84,7 +87,8 @@ func (f *credentialFields) credentials() Credentials {
 	}
 }
 
-// firstText is the first of the values that is a text and not empty.
+// firstText returns the first value that is a JSON string and not empty; "" if there is
+// none.
 func firstText(values ...json.RawMessage) string {
 	for _, value := range values {
 		var text string
@@ -95,9 +99,9 @@ func firstText(values ...json.RawMessage) string {
 	return ""
 }
 
-// esbCredentials returns the credentials of the header if there is one, even if they
-// name no application, else those among the parameters. As in the ESB, a body that
-// cannot be read is an error before any of credentials.
+// esbCredentials returns the credentials of the header X-Bkapi-Authorization if it is
+// present, even if they name no application. Otherwise it returns those among the
+// parameters. Like the ESB, it reports an unreadable body before missing credentials.
 func esbCredentials(r *Request) (Credentials, error) {
 	if r.BkapiAuthorization != "" {
 		return bkapiCredentials(r)
@@ -109,8 +113,8 @@ func esbCredentials(r *Request) (Credentials, error) {
 	return parameterCredentials(r, &given)
 }
 
-// gatewayCredentials is as esbCredentials, except that a body that cannot be read has
-// no credentials: the gateway leaves bodies to the system behind it.
+// gatewayCredentials is like esbCredentials, except that an unreadable body has no
+// credentials and is no error: the gateway leaves bodies to the system behind it.
 func gatewayCredentials(r *Request) (Credentials, error) {
 	if r.BkapiAuthorization != "" {
 		return bkapiCredentials(r)
@@ -122,7 +126,8 @@ func gatewayCredentials(r *Request) (Credentials, error) {
 	return parameterCredentials(r, &given)
 }
 
-// parameterCredentials are those among the parameters, of which given was read.
+// parameterCredentials returns the credentials among the parameters of the body, which
+// are decoded in given, and of the query string.
 func parameterCredentials(r *Request, given *credentialFields) (Credentials, error) {
 	c := given.credentials()
 	c.Application = cmp.Or(c.Application, r.Query.Get("bk_app_code"), r.Query.Get("app_code"))
@@ -134,7 +139,8 @@ func parameterCredentials(r *Request, given *credentialFields) (Credentials, err
 	return checkedCode(c, "bk_app_code")
 }
 
-// bkapiCredentials returns the credentials of the header X-Bkapi-Authorization.
+// bkapiCredentials returns the credentials of the header X-Bkapi-Authorization; empty
+// ones without the header.
 func bkapiCredentials(r *Request) (Credentials, error) {
 	if r.BkapiAuthorization == "" {
 		return Credentials{}, nil
@@ -156,9 +162,9 @@ func checkedCode(c Credentials, field string) (Credentials, error) {
 	return c, nil
 }
 
-// signature is what the ESB's clients sign: the method, the path, and all
-// parameters of the query string in the order of their names as they are
-// without escapes, to which a POST adds its body as data.
+// signature returns the signature of a request, or nil if it has none. The clients of
+// the ESB sign the method, the path and all parameters of the query string, sorted by
+// name and unescaped. A POST request adds its body as the parameter data.
 func signature(r *Request) *Signature {
 	value := cmp.Or(r.Query.Get("bk_signature"), r.Query.Get("signature"))
 	if value == "" {
@@ -195,8 +201,9 @@ func signature(r *Request) *Signature {
 	return s
 }
 
-// backendCredentials returns the credentials of the gateway's header, or the headers
-// of an ESB in front: it has authenticated its caller, and forwards no secret.
+// backendCredentials returns the credentials of the gateway's header, or those of the
+// headers in which an ESB in front of the dispatcher names its caller. The ESB has
+// authenticated the caller, and does not forward the secret.
 func backendCredentials(r *Request) (Credentials, error) {
 	if r.BkapiAuthorization != "" {
 		return bkapiCredentials(r)

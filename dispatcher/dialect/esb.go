@@ -7,16 +7,16 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// The ESB is the gateway through which the published GSE and Job calls are
-// reached. It gives them their paths, their envelope, their credentials and
-// the answers to what never gets as far as a component.
+// The ESB is BlueKing's gateway for the published GSE and Job calls. It defines their
+// paths, their envelope and their credentials. It also rejects requests that never reach
+// a component, in a form of its own: unknown paths, and callers that it cannot
+// authenticate.
 
-// esbPrefixes are where the ESB's components live: behind its usual front,
-// and at its own root.
+// esbPrefixes returns the path prefixes of the ESB's components: behind its usual proxy,
+// and at the ESB itself.
 func esbPrefixes() []string { return []string{"/api/c/compapi/", "/c/compapi/"} }
 
-// esbPaths returns every path of one component call; the ESB does not
-// distinguish a trailing slash.
+// esbPaths returns every path of component calls. The ESB ignores a trailing slash.
 func esbPaths(calls ...string) []string {
 	var paths []string
 	for _, prefix := range esbPrefixes() {
@@ -32,43 +32,46 @@ func bothSlashes(path string) []string { return []string{path, path + "/{$}"} }
 
 func esbMethods() []string { return []string{http.MethodGet, http.MethodPost} }
 
-// envelope is around every answer.
+// envelope is the body of every response.
 type envelope struct {
 	Result    bool   `json:"result"`
 	Code      int    `json:"code"`
 	Message   string `json:"message"`
 	Data      any    `json:"data"`
 	RequestID string `json:"request_id,omitempty"`
-	// JobRequestID is the second id that answers of the Job calls carry.
+	// JobRequestID repeats RequestID in responses of the Job calls.
 	JobRequestID string `json:"job_request_id,omitempty"`
-	// Permission is what the caller would need, where a call says that.
+	// Permission describes the rights that the caller lacks; nil in calls that do not
+	// describe them.
 	Permission any `json:"permission,omitempty"`
 }
 
-// notFoundBody is the one ESB answer that has no code.
+// notFoundBody is the ESB's response for an unknown path, the only one without a code.
 type notFoundBody struct {
 	Result  bool   `json:"result"`
 	Data    any    `json:"data"`
 	Message string `json:"message"`
 }
 
-// Codes of the ESB itself.
+// Error codes of the ESB.
 const (
-	esbAbnormal   = 1306000 // what is wrong is none of the cases below; also who calls
+	esbAbnormal   = 1306000 // any failure without a code of its own, including failed authentication
 	esbForbidden  = 1306403
-	esbBackend    = 1306201 // the system behind the ESB does not answer
+	esbBackend    = 1306201 // the system behind the ESB does not respond
 	esbNotFound   = 1306404
 	esbParameters = 1306406
 )
 
-// esbError is how a dialect behind the ESB words one kind of failure.
+// esbError is the text and the code that a dialect behind the ESB has for one kind of
+// failure.
 type esbError struct {
 	status int
 	code   int
-	prefix string // comes before the field and the problem; see [Error.after]
+	prefix string // precedes the field and the problem, see [Error.after]
 }
 
-// esbCallerErrors is what the ESB itself says to callers whom it does not know.
+// esbCallerErrors are the ESB's own failures for callers that it cannot authenticate or
+// that lack rights.
 var esbCallerErrors = map[Kind]esbError{
 	NoApplication:      {http.StatusOK, esbAbnormal, "APP Code [bk_app_code] cannot be empty"},
 	NoSecret:           {http.StatusOK, esbAbnormal, "Signature and APP Secret cannot be empty at the same time"},
@@ -80,9 +83,10 @@ var esbCallerErrors = map[Kind]esbError{
 	Forbidden:          {http.StatusOK, esbForbidden, "APP permission is insufficient, "},
 }
 
-// esbFail answers a failure from a dialect's table; idField is the member of
-// data that carries a task id. Paths and methods that do not exist need no
-// entry: the ESB itself answers them, and callers whom it does not know.
+// esbFail returns a [Dialect.Fail] that encodes failures by a dialect's table; idField
+// is the member of data that has a task id. The table needs no entries for unknown paths
+// and methods and for failed authentication, because the ESB itself rejects such
+// requests.
 func esbFail(table map[Kind]esbError, idField string) func(*Error, string) Reply {
 	return func(f *Error, requestID string) Reply {
 		e, ok := table[f.Kind]
@@ -98,7 +102,7 @@ func esbFail(table map[Kind]esbError, idField string) func(*Error, string) Reply
 		}
 		body := envelope{Code: e.code, Message: f.after(e.prefix), RequestID: requestID}
 		if f.Kind == BadHeader {
-			body.RequestID = "" // the ESB fails on this header before it gives a request its id
+			body.RequestID = "" // the ESB rejects this header before it assigns a request id
 		}
 		if f.Kind == OutcomeUnknown && f.Task != "" {
 			body.Data = map[string]procfleet.TaskID{idField: f.Task}
@@ -110,7 +114,7 @@ func esbFail(table map[Kind]esbError, idField string) func(*Error, string) Reply
 	}
 }
 
-// decodeESB reads a call's parameters.
+// decodeESB decodes the parameters of a call into a struct.
 func decodeESB(r *Request, into any) error {
 	body, err := parameters(r)
 	if err != nil {

@@ -8,9 +8,10 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// gse is BlueKing GSE's process API: operations that carry their process spec,
-// and the result map that is polled. Its calls are reached through the ESB,
-// from an ESB that stands in front, and through the API gateway.
+// gse is BlueKing GSE's process API: operations that contain their process spec, and a
+// result map that callers poll. It has three families of paths: the paths of the ESB,
+// the paths at which an ESB in front of the dispatcher calls GSE, and the paths of the
+// API gateway.
 func gse() Dialect {
 	d := Dialect{
 		Name:              "gse",
@@ -37,7 +38,8 @@ func gse() Dialect {
 	return d
 }
 
-// gseCall is a call, and where each family of paths has it; "" is nowhere.
+// gseCall is a call and its path in each family; "" means that the family does not have
+// the call.
 type gseCall struct {
 	name     string
 	esb      string // GET and POST, below v2/gse/ and gse/
@@ -46,7 +48,7 @@ type gseCall struct {
 	endpoint Endpoint
 }
 
-// gseCalls are all calls. A new one is a line here.
+// gseCalls returns all calls. A new call is a new line here.
 func gseCalls() []gseCall {
 	return []gseCall{
 		{"operate_proc_multi", "operate_proc_multi", "POST v2/proc/multioperate", "proc/operate_proc_multi", gseAccept(decodeOperateMulti)},
@@ -70,18 +72,18 @@ func gseCalls() []gseCall {
 	}
 }
 
-// at is the call under the given methods and paths.
+// at returns the call with the given methods and paths.
 func (c Call) at(methods, paths []string) Call {
 	c.Methods, c.Paths = methods, paths
 	return c
 }
 
-// gseAccept is the endpoint of the calls that create a task.
+// gseAccept returns the endpoint of a call that creates a task.
 func gseAccept(decode func(*Request) (procfleet.Submission, error)) Endpoint {
 	return Accept{Decode: decode, Encode: gseAccepted}
 }
 
-// gseResults is the endpoint of the calls that return a result map.
+// gseResults returns the endpoint of a call that returns a result map.
 func gseResults(entry renderEntry) Endpoint {
 	return Outcomes{Decode: decodeGSETaskID, Encode: gseOutcomes(entry)}
 }
@@ -100,7 +102,7 @@ var gseErrors = map[Kind]esbError{
 	OutcomeUnknown: {http.StatusServiceUnavailable, esbBackend, "Component request third-party system [GSE] error: "},
 }
 
-// opActions are the published numbers of the actions.
+// opActions are the actions by their published op_type.
 var opActions = map[int]procfleet.Action{
 	0: procfleet.ActionStart,
 	1: procfleet.ActionStop,
@@ -112,8 +114,8 @@ var opActions = map[int]procfleet.Action{
 	9: procfleet.ActionKill,
 }
 
-// opAction returns the action of an op_type. A number that means nothing
-// becomes an unknown action, which every host answers with code 832.
+// opAction returns the action of an op_type. An unknown number becomes an unknown
+// action, for which every host reports code 832.
 func opAction(op int) procfleet.Action {
 	if a, ok := opActions[op]; ok {
 		return a
@@ -121,7 +123,7 @@ func opAction(op int) procfleet.Action {
 	return procfleet.Action(strconv.Itoa(op))
 }
 
-// autoTypes are the published numbers of the process types.
+// autoTypes are the process types by their published number.
 var autoTypes = map[int]procfleet.ProcessType{
 	0: procfleet.Periodic,
 	1: procfleet.Resident,
@@ -134,7 +136,7 @@ func gseAccepted(id procfleet.TaskID, requestID string) Reply {
 	}{id}, requestID)
 }
 
-// gseAnswer is an answer with data.
+// gseAnswer returns a successful response with data.
 func gseAnswer(data any, requestID string) Reply {
 	return Reply{Status: http.StatusOK, Body: envelope{Result: true, Message: "success", Data: data, RequestID: requestID}}
 }
@@ -149,8 +151,8 @@ func decodeGSETaskID(r *Request) (procfleet.TaskID, error) {
 	return knownTaskID(params.TaskID, "task_id")
 }
 
-// knownTaskID parses a task id. A missing one is an invalid field, a malformed one is
-// that of no task.
+// knownTaskID parses a task id. An empty id is an [InvalidField] error, a malformed id
+// is [NotFound], because no task can have it.
 func knownTaskID(text, field string) (procfleet.TaskID, error) {
 	if strings.TrimSpace(text) == "" {
 		return "", required(field)

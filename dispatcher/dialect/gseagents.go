@@ -8,7 +8,7 @@ import (
 	v1 "github.com/procfleet/procfleet/api/v1"
 )
 
-// decodeAgentHosts reads the calls that ask for agents by address.
+// decodeAgentHosts decodes the calls that request agents by address.
 func decodeAgentHosts(r *Request) (AgentQuery, error) {
 	var params gseWhere
 	if err := decodeESB(r, &params); err != nil {
@@ -18,7 +18,7 @@ func decodeAgentHosts(r *Request) (AgentQuery, error) {
 	return AgentQuery{Targets: targets}, err
 }
 
-// decodeAgentIDs reads the calls that ask for agents by their ids.
+// decodeAgentIDs decodes the calls that request agents by agent id.
 func decodeAgentIDs(r *Request) (AgentQuery, error) {
 	var params gseWhere
 	if err := decodeESB(r, &params); err != nil {
@@ -38,9 +38,10 @@ func gseAgentStatus(q *AgentQuery, found []TargetAgent, requestID string) Reply 
 	}), requestID)
 }
 
-// gseAgentInfo has an entry for every host, so that bk-nodeman, which puts the
-// answer of get_agent_status into it, finds them all. There is no parent:
-// agents of another network are reached through the message bus.
+// gseAgentInfo returns an entry for every host, with or without an agent: bk-nodeman
+// adds the response of get_agent_status to these entries and expects all hosts. The
+// parent is always empty, because agents in other networks connect to the message
+// bus and not to a parent agent.
 func gseAgentInfo(q *AgentQuery, found []TargetAgent, requestID string) Reply {
 	return gseAnswer(keyed(q.Targets, procfleet.Target.Key, func(b rendered, i int) rendered {
 		version := ""
@@ -52,19 +53,20 @@ func gseAgentInfo(q *AgentQuery, found []TargetAgent, requestID string) Reply {
 	}), requestID)
 }
 
-// gseAgentHost appends which host the i-th agent is of.
+// gseAgentHost appends the members of the i-th host.
 func gseAgentHost(b rendered, q *AgentQuery, found []TargetAgent, i int) rendered {
 	h := hostAsked(q.Targets[i], found[i].Target.Host, false)
 	return b.text("ip", h.IP).number("bk_cloud_id", int64(h.CloudID))
 }
 
-// Numbers of the cluster calls. Agents here are live, or nothing is known.
+// Numbers in responses of the cluster calls. An agent is either live, or nothing is
+// known about it.
 const (
 	gseAgentRunning  = 2
 	gseAgentNotFound = -2
-	gseAgentMode     = 1  // an agent that is no proxy
-	gseUnknown       = -1 // for what is not known of an agent that is not found
-	// gseNoAgent is the code for when none of the agents is found.
+	gseAgentMode     = 1  // an agent that is not a proxy
+	gseUnknown       = -1 // unknown, because the agent is not found
+	// gseNoAgent is the code for agents that are not found.
 	gseNoAgent = 1011003
 )
 
@@ -72,7 +74,7 @@ const gseNoAgentMessage = "no live agent has this id"
 
 // gseAgentState is the state of one agent.
 type gseAgentState struct {
-	AgentID    string `json:"bk_agent_id"` // as it was asked for
+	AgentID    string `json:"bk_agent_id"` // as in the request
 	CloudID    int64  `json:"bk_cloud_id"`
 	Version    string `json:"version"`
 	RunMode    int    `json:"run_mode"`
@@ -106,7 +108,7 @@ func gseAgentStates(q *AgentQuery, found []TargetAgent, requestID string) Reply 
 	return gseAnswer(states, requestID)
 }
 
-// gseAgentDetail is everything that is published of one agent.
+// gseAgentDetail is the published description of one agent.
 type gseAgentDetail struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
@@ -120,7 +122,7 @@ type gseAgentDetail struct {
 	MemRate    float64 `json:"mem_rate"`   // percent of the host
 	StartTime  int64   `json:"start_time"` // Unix milliseconds
 	Status     string  `json:"status"`
-	// What an agent was last known to be: the same, of a live one.
+	// The last known status equals the current one: earlier states are not stored.
 	LastStatusCode int    `json:"last_status_code"`
 	LastStatus     string `json:"last_status"`
 	Remark         string `json:"remark"`
@@ -183,7 +185,8 @@ func decodeUpgrade(r *Request) (AgentBinding, error) {
 	return AgentBinding{Targets: targets}, nil
 }
 
-// gseUpgraded names the hosts as callers do: bk-nodeman looks them up.
+// gseUpgraded writes hosts as the caller did, because bk-nodeman searches the response
+// for them.
 func gseUpgraded(q *AgentBinding, bound []bool, requestID string) Reply {
 	data := struct {
 		Success []string `json:"success"`

@@ -10,9 +10,10 @@ import (
 
 const backendPrefix = "/procapi/"
 
-// gseBackend is how an ESB that stands in front reaches GSE. Its GETs have a
-// JSON body. It takes any status but 200 for a GSE that is broken, and tells
-// its caller no more than that.
+// gseBackend returns the family of paths at which an ESB in front of the dispatcher
+// calls GSE. Its GET requests have a JSON body. The ESB reports any status but 200 as a
+// failure of GSE, without details. Failures that its caller can correct therefore have
+// the status 200.
 func gseBackend() Family {
 	table := maps.Clone(gseErrors)
 	table[Malformed] = esbError{http.StatusOK, esbParameters, "Parameters error, "}
@@ -23,9 +24,9 @@ func gseBackend() Family {
 
 func backendPaths(path string) []string { return bothSlashes(backendPrefix + path) }
 
-// gseGateway is how GSE is reached through BlueKing's API gateway, which
-// answers with an HTTP status and a form of its own to what does not get as
-// far as GSE.
+// gseGateway returns the family of paths of BlueKing's API gateway. The gateway itself
+// rejects requests that do not reach GSE, with an HTTP status and a body of its own
+// form.
 func gseGateway() Family {
 	f := Family{Prefixes: []string{"/api/bk-gse/"}, Credentials: gatewayCredentials, CredentialsInBody: true, NeedsUser: true, Fail: gatewayFail}
 	for _, base := range gatewayBases() {
@@ -36,9 +37,9 @@ func gseGateway() Family {
 	return f
 }
 
-// gatewayBases are what clients have for the gateway's address: GSE's stages
-// there, the dispatcher itself, and, where no gateway is known, GSE's place at
-// the ESB.
+// gatewayBases returns the base paths that clients configure as the address of the
+// gateway: GSE's stages at the gateway, the dispatcher itself, and, for clients without
+// a gateway, GSE's path at the ESB.
 func gatewayBases() []string {
 	bases := []string{"/api/bk-gse/{stage}/", "/"}
 	for _, esb := range esbPrefixes() {
@@ -55,7 +56,7 @@ func gatewayPaths(path string) []string {
 	return paths
 }
 
-// gatewayBody is the form of the gateway's own failures.
+// gatewayBody is the body of the gateway's own failures.
 type gatewayBody struct {
 	Code     int    `json:"code"`
 	CodeName string `json:"code_name"`
@@ -64,7 +65,7 @@ type gatewayBody struct {
 	Data     any    `json:"data"`
 }
 
-// gatewayError is how the gateway words one kind of failure.
+// gatewayError is the text and the code that the gateway has for one kind of failure.
 type gatewayError struct {
 	status  int
 	code    int
@@ -72,8 +73,8 @@ type gatewayError struct {
 	message string
 }
 
-// gatewayErrors are the failures that never get as far as GSE. All others are
-// GSE's answers.
+// gatewayErrors are the failures of requests that do not reach GSE. All other failures
+// have the form of GSE's responses.
 var gatewayErrors = map[Kind]gatewayError{
 	Internal:       {http.StatusInternalServerError, 1650001, "INTERNAL_SERVER_ERROR", "Internal Server Error"},
 	BadHeader:      gatewayInvalid,
@@ -96,8 +97,8 @@ var gatewayErrors = map[Kind]gatewayError{
 
 var gatewayInvalid = gatewayError{http.StatusBadRequest, 1640001, "INVALID_ARGS", "Parameters error"}
 
-// gatewayReasons are the reasons that the gateway has words for.
-var gatewayReasons = map[Kind]string{ //nolint:gosec // words about secrets, not secrets
+// gatewayReasons are the texts that the gateway has for failed authentication.
+var gatewayReasons = map[Kind]string{ //nolint:gosec // messages about secrets, not secrets
 	NoApplication:      "app code cannot be empty",
 	NoSecret:           "please provide bk_app_secret or bk_signature to verify app",
 	UnknownApplication: "bk_app_code or bk_app_secret is incorrect",
@@ -121,7 +122,7 @@ func gatewayFail(f *Error, requestID string) Reply {
 	return Reply{Status: e.status, Body: body}
 }
 
-// gatewayReason is what the gateway writes behind a message, in brackets.
+// gatewayReason returns the text that the gateway adds to a message in brackets.
 func gatewayReason(f *Error) string {
 	if f.Kind == NoRoute || f.Kind == BadMethod {
 		return `method="` + f.Method + `" path="` + f.Path + `"`

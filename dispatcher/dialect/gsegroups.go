@@ -8,13 +8,13 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// gseGroup is a process group as callers write it.
+// gseGroup is a process group in a request.
 type gseGroup struct {
 	ID       string            `json:"id"`
 	Resource *gseGroupResource `json:"resource"`
 }
 
-// gseGroupResource has pointers to tell what is absent.
+// gseGroupResource has pointers to distinguish absent members from zero.
 type gseGroupResource struct {
 	CPULimit     *float64 `json:"cpu_pool_limit"`
 	MemoryLimit  *float64 `json:"mem_pool_limit"`
@@ -35,7 +35,7 @@ func decodeSetGroups(r *Request) (Grouping, error) {
 	}
 	missing := cmp.Or(
 		params.Meta.missingNamespace(), absent(params.Process == nil, "spec"),
-		// An empty list takes the groups away.
+		// An empty list is valid: it removes all groups.
 		absent(params.Process != nil && params.Process.Groups == nil, "spec.process_group"),
 	)
 	if missing != "" {
@@ -66,7 +66,7 @@ func decodeSetGroups(r *Request) (Grouping, error) {
 	return g, err
 }
 
-// group checks one group; at is where it stands.
+// group validates a group and converts it; at is the path of the group in the body.
 func (g *gseGroup) group(at string) (catalog.Group, error) {
 	res := g.Resource
 	if res == nil {
@@ -127,7 +127,7 @@ func decodeGetGroups(r *Request) (GroupQuery, error) {
 	return GroupQuery{Namespace: params.Meta.Namespace, Targets: targets}, err
 }
 
-// gseGroupInfo is a group on one host.
+// gseGroupInfo is a process group on one host.
 type gseGroupInfo struct {
 	Meta     gseMetaInfo `json:"meta"`
 	Host     gseHostInfo `json:"host"`
@@ -159,7 +159,6 @@ func gseGroups(q *GroupQuery, found []TargetGroups, requestID string) Reply {
 	return gseAnswer(data, requestID)
 }
 
-// bit is 1 for true.
 func bit(v bool) int {
 	if v {
 		return 1

@@ -7,7 +7,7 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// gseOperate is what the operate calls say of one operation.
+// gseOperate is one operation in a request of the operate calls.
 type gseOperate struct {
 	Meta *gseMeta `json:"meta"`
 	gseWhere
@@ -48,9 +48,9 @@ func decodeOperateV2(r *Request) (procfleet.Submission, error) {
 	return procfleet.Submission{Operations: []procfleet.Operation{o}}, nil
 }
 
-// operation checks one request and turns it into an operation; prefix is
-// where it stands. What its spec leaves out may be registered, and only what
-// is not is missing.
+// operation validates a request and converts it to an operation; prefix is the path of
+// the request in the body. A spec may omit members that are registered: the dispatcher
+// rejects a missing member only if the process is not registered.
 func (p *gseOperate) operation(prefix string) (procfleet.Operation, error) {
 	missing := cmp.Or(p.Meta.missing(), absent(p.OpType == nil, "op_type"), p.nowhere())
 	if missing != "" {
@@ -74,9 +74,9 @@ func (p *gseOperate) operation(prefix string) (procfleet.Operation, error) {
 	return o, nil
 }
 
-// decodeOperate reads operate_proc, whose spec was registered before. Start
-// comes without op_type from callers that leave out zeros, and an operation
-// that means every host on which the process is registered without hosts.
+// decodeOperate decodes operate_proc, which uses the registered spec. A request without
+// op_type means start, because some callers omit zeros. A request without hosts means
+// every host on which the process is registered.
 func decodeOperate(r *Request) (procfleet.Submission, error) {
 	var params gseOperate
 	if err := decodeESB(r, &params); err != nil {
@@ -94,7 +94,7 @@ func decodeOperate(r *Request) (procfleet.Submission, error) {
 	}
 	switch {
 	case params.Hosts == nil && params.Agents == nil:
-	case params.nowhere() != "": // a list that came out empty is not meant to be everything
+	case params.nowhere() != "": // an empty list must not select every host
 		return procfleet.Submission{}, invalid(params.nowhere(), "is empty; leave it out to mean every host where the process is registered")
 	default:
 		if o.Targets, err = params.targets("", gseAddressAndSupplier); err != nil {
@@ -104,7 +104,8 @@ func decodeOperate(r *Request) (procfleet.Submission, error) {
 	return procfleet.Submission{Operations: []procfleet.Operation{o}}, nil
 }
 
-// gseRegisteredHost is how keys write a host that operate_proc found itself.
+// gseRegisteredHost returns the key of a host that the dispatcher found for
+// operate_proc. It has the form of the keys of named hosts.
 func gseRegisteredHost(h procfleet.Host) string {
 	cloud := int64(h.Cloud)
 	return gseAddressAndSupplier(&gseHost{CloudID: &cloud, IP: h.Addr.String()})

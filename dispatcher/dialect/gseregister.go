@@ -6,21 +6,22 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// gseRegistration is what the calls that keep specs say. To unregister, only
-// meta and the hosts are looked at.
+// gseRegistration is a request of the calls that change registrations. To unregister,
+// only meta and the hosts are read.
 type gseRegistration struct {
 	Meta *gseMeta `json:"meta"`
 	gseWhere
 	Process *gseSpec `json:"spec"`
 }
 
-// gseRegister is the endpoint of the calls that change registrations.
+// gseRegister returns the endpoint of a call that changes registrations.
 func gseRegister(decode func(*Request) (Registering, error)) Endpoint {
 	return Register{Decode: decode, Encode: gseRegistered}
 }
 
-// decodeRegister reads register_proc_info. bk-cmdb sends all objects of a spec
-// but leaves out what it knows nothing of, down to the name of the program.
+// decodeRegister decodes register_proc_info. It requires the objects of a spec but not
+// their members: bk-cmdb sends all objects, and omits members that it does not know,
+// even the name of the program.
 func decodeRegister(r *Request) (Registering, error) {
 	return decodeSpec(r, RegisterNew, func(s *gseSpec) string {
 		policy, _ := s.policy()
@@ -31,14 +32,14 @@ func decodeRegister(r *Request) (Registering, error) {
 	})
 }
 
-// decodeUpdate reads update_proc_info, with which bk-nodeman and bk-bscp
-// register as well.
+// decodeUpdate decodes update_proc_info. The call also creates registrations, because
+// bk-nodeman and bk-bscp use it to register.
 func decodeUpdate(r *Request) (Registering, error) {
 	return decodeSpec(r, RegisterAny, func(*gseSpec) string { return "" })
 }
 
-// decodeSpec reads a call with a spec; missing returns what else the spec
-// needs and does not have.
+// decodeSpec decodes a call with a spec; missing returns a further member that the call
+// requires and the spec lacks.
 func decodeSpec(r *Request, mode RegisterMode, missing func(*gseSpec) string) (Registering, error) {
 	var params gseRegistration
 	if err := decodeESB(r, &params); err != nil {
@@ -81,8 +82,8 @@ func gseRegistered(q *Registering, outcomes []TargetOutcome, requestID string) R
 	return gseAnswer(gseTargetOutcomes(q.Targets, outcomes, q.Process.Key()), requestID)
 }
 
-// gseTargetOutcomes is the result map of a call that makes no task; name is
-// the second part of every key.
+// gseTargetOutcomes returns the result map of a call that creates no task; name is the
+// second part of every key.
 func gseTargetOutcomes(asked []procfleet.Target, outcomes []TargetOutcome, name string) rendered {
 	return keyed(asked, func(t procfleet.Target) string { return t.Key() + ":" + name }, func(b rendered, i int) rendered {
 		message := outcomes[i].Message
@@ -94,8 +95,9 @@ func gseTargetOutcomes(asked []procfleet.Target, outcomes []TargetOutcome, name 
 	})
 }
 
-// keyed renders one member for each target, in the order of the keys' first
-// targets. Where one request named a key more than once, the last is shown.
+// keyed renders an object with one member for each key, in the order in which the keys
+// first occur. If several targets have the same key, the member is that of the last
+// target.
 func keyed(asked []procfleet.Target, key func(procfleet.Target) string, value func(b rendered, i int) rendered) rendered {
 	last := make(map[string]int, len(asked))
 	keys := make([]string, 0, len(asked))

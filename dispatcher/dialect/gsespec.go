@@ -12,12 +12,14 @@ type gseSpec struct {
 	Identity *gseIdentity `json:"identity"`
 	Control  *gseControl  `json:"control"`
 	Resource *gseResource `json:"resource"`
-	// The policy has two names; AlivePolicy is the documented one of these calls.
+	// The documented name of the policy is alive_monitor_policy. Requests may name it
+	// monitor_policy instead, which is ignored beside the documented name.
 	AlivePolicy   *gsePolicy `json:"alive_monitor_policy"`
 	MonitorPolicy *gsePolicy `json:"monitor_policy"`
 }
 
-// Members are pointers to tell what a request leaves out.
+// gseIdentity has pointers, like the types below, to distinguish absent members from
+// empty ones.
 type gseIdentity struct {
 	ProcName   *string `json:"proc_name"`
 	SetupPath  *string `json:"setup_path"`
@@ -42,22 +44,21 @@ type gseResource struct {
 	Memory *float64 `json:"mem"`
 }
 
-// gsePolicy has times as numbers: zero is the default of each, since typed
-// callers always send one.
+// gsePolicy has times in seconds without pointers: 0 means the default, because typed
+// callers always send a number.
 type gsePolicy struct {
 	AutoType       *int    `json:"auto_type"`
 	StartCheckSecs int     `json:"start_check_secs"`
 	StopCheckSecs  int     `json:"stop_check_secs"`
-	StartRetries   *int    `json:"start_retries"` // zero is none
+	StartRetries   *int    `json:"start_retries"` // 0 is no retry
 	StartInterval  int     `json:"start_interval"`
 	CrontabRule    *string `json:"crontab_rule"`
-	CrotabRule     *string `json:"crotab_rule"` // as the published example spells it
+	CrotabRule     *string `json:"crotab_rule"` // misspelled in the published example
 	OpTimeout      int     `json:"op_timeout"`
 }
 
-// missing returns the first field without which a process that is not
-// registered cannot be operated. The other fields that are documented as
-// required are not always sent.
+// missing returns the first absent field without which an unregistered process cannot be
+// operated. Callers do not always send the other fields that are documented as required.
 func (s *gseSpec) missing() string {
 	switch {
 	case s == nil:
@@ -66,26 +67,26 @@ func (s *gseSpec) missing() string {
 		return "spec.identity"
 	case s.Identity.ProcName == nil || *s.Identity.ProcName == "":
 		return "spec.identity.proc_name"
-	case s.Identity.SetupPath == nil: // but it may be ""
+	case s.Identity.SetupPath == nil: // "" is valid
 		return "spec.identity.setup_path"
 	}
 	return ""
 }
 
-// gseSpecReader fills a process spec and notes which fields were given.
+// gseSpecReader builds a process spec and records which fields the request gave.
 type gseSpecReader struct {
 	spec  procfleet.ProcessSpec
 	given procfleet.SpecFields
-	// whole says that the request brings a command, and so says itself how the
-	// process is controlled: its "" and 0 mean that there is none. In any other
-	// request they are what typed callers send for what they leave out.
+	// whole means that the request has a command, and therefore describes completely how
+	// the process is controlled: its "" and 0 are values. In any other request "" and 0
+	// count as absent, because typed callers send them for members that they omit.
 	whole bool
 }
 
-// read returns the spec of a process, with the defaults of what is left out,
-// and what was given; prefix is where meta and spec stand. What only concerns
-// a single host's process, such as a missing command or a path that is not
-// absolute, is left to that host.
+// read returns the spec of a process, with defaults for absent members, and the set of
+// given fields; prefix is the path of meta and spec in the body. It leaves errors that
+// concern only the process on one host, such as a missing command or a relative path, to
+// that host.
 func (s *gseSpec) read(meta *gseMeta, prefix string) (procfleet.ProcessSpec, procfleet.SpecFields, error) {
 	if s == nil {
 		s = &gseSpec{}
@@ -109,8 +110,7 @@ func (s *gseSpec) read(meta *gseMeta, prefix string) (procfleet.ProcessSpec, pro
 	return r.spec, r.given, nil
 }
 
-// policy returns the alive policy, if there is one, and the name under which
-// it came.
+// policy returns the policy, nil if there is none, and the name of its member.
 func (s *gseSpec) policy() (p *gsePolicy, name string) {
 	if s.AlivePolicy == nil && s.MonitorPolicy != nil {
 		return s.MonitorPolicy, "monitor_policy"
@@ -118,14 +118,15 @@ func (s *gseSpec) policy() (p *gsePolicy, name string) {
 	return s.AlivePolicy, "alive_monitor_policy"
 }
 
-// commands reports whether there is a command.
+// commands reports whether any command is set.
 func (c *gseControl) commands() bool {
 	return slices.ContainsFunc([]*string{c.Start, c.Stop, c.Restart, c.Reload, c.Kill, c.Version, c.Health}, func(command *string) bool {
 		return command != nil && *command != ""
 	})
 }
 
-// note adds a field that is there, and not zero unless zero is meant.
+// note records a field as given if it is present. Zero counts as present only if whole
+// is set.
 func (r *gseSpecReader) note(field procfleet.SpecField, there, zero bool) {
 	r.given = r.given.With(field, there && (r.whole || !zero))
 }
@@ -144,7 +145,7 @@ func (r *gseSpecReader) limit(field procfleet.SpecField, into, from *float64) {
 	}
 }
 
-// time takes zero for a time that was not given.
+// time reads a time in seconds. 0 counts as absent.
 func (r *gseSpecReader) time(field procfleet.SpecField, into *procfleet.Duration, from int) {
 	if from != 0 {
 		*into = seconds(from)
@@ -154,9 +155,9 @@ func (r *gseSpecReader) time(field procfleet.SpecField, into *procfleet.Duration
 
 func (r *gseSpecReader) identity(id *gseIdentity) {
 	p, whole := &r.spec, r.whole
-	r.whole = whole && id.SetupPath != nil && *id.SetupPath != "" // else other paths of "" say nothing either
+	r.whole = whole && id.SetupPath != nil && *id.SetupPath != "" // without a setup path, other empty paths count as absent too
 	r.text(procfleet.FieldProcName, &p.ProcName, id.ProcName)
-	if p.ProcName == "" { // which no process has
+	if p.ProcName == "" { // no process has an empty name
 		r.given &^= 1 << procfleet.FieldProcName
 	}
 	r.text(procfleet.FieldSetupPath, &p.SetupPath, id.SetupPath)
@@ -183,7 +184,8 @@ func (r *gseSpecReader) limits(from *gseResource) {
 	r.limit(procfleet.FieldMemory, &r.spec.Limits.Memory, from.Memory)
 }
 
-// policy lays a policy over the defaults; prefix is where it stands.
+// policy sets the given members of a policy over the defaults; prefix is the path of the
+// policy in the body.
 func (r *gseSpecReader) policy(p *gsePolicy, prefix string) error {
 	a := &r.spec.Alive
 	if p.AutoType != nil {
@@ -211,15 +213,15 @@ func (r *gseSpecReader) policy(p *gsePolicy, prefix string) error {
 	return nil
 }
 
-// seconds returns n seconds; a number that no Duration can hold becomes one
-// that is out of every bound as well.
+// seconds returns n seconds. A number that overflows a Duration becomes a value that is
+// outside every bound as well.
 func seconds(n int) procfleet.Duration {
 	const beyond = 1 << 31
 	return procfleet.Seconds(min(max(n, -beyond), beyond))
 }
 
-// gseFields are the shape's words for the fields of a process spec. A leading
-// "*" stands for the name of the alive policy.
+// gseFields are the names of process spec fields in this dialect. A leading "*" stands
+// for the name of the policy.
 var gseFields = map[string]string{
 	"namespace":               "meta.namespace",
 	"name":                    "meta.name",

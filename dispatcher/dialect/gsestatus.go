@@ -12,24 +12,24 @@ import (
 	"github.com/procfleet/procfleet/catalog"
 )
 
-// gseProcInfo is one process on one host, as the status calls show it.
+// gseProcInfo is one process on one host in responses of the status calls.
 type gseProcInfo struct {
 	Meta    gseMetaInfo `json:"meta"`
 	Host    gseHostInfo `json:"host"`
-	AgentID string      `json:"bk_agent_id"` // as it was asked for; "" if unknown
-	// Flag is what the agent holds the process to: 1 running, 2 stopped, 0
-	// nothing. Status is what it is: 1 running, 2 stopped, 0 nobody knows.
+	AgentID string      `json:"bk_agent_id"` // as in the request; "" if unknown
+	// Flag is the state that the agent maintains: 1 running, 2 stopped, 0 none. Status
+	// is the state that the agent reported: 1 running, 2 stopped, 0 unknown.
 	Flag    int    `json:"flag"`
 	Status  int    `json:"status"`
 	IsAuto  bool   `json:"isauto"`
 	Message string `json:"message"`
 	PID     int    `json:"pid"` // -1 unless running
 	Version string `json:"version"`
-	// Times are Unix seconds, 0 if unknown.
+	// The times are in Unix seconds, 0 if unknown.
 	RegisterTime  int64 `json:"register_time"`
 	LastStartTime int64 `json:"last_start_time"`
 	ReportTime    int64 `json:"report_time"`
-	// Usage is in percent of the whole host.
+	// The usage is in percent of the whole host.
 	CPUUsage float64 `json:"cpu_usage"`
 	MemUsage float64 `json:"mem_usage"`
 	FD       int     `json:"fd"`   // reserved
@@ -43,8 +43,8 @@ type gseMetaInfo struct {
 	Labels    map[string]string `json:"labels"` // never null
 }
 
-// metaInfo writes every label as text, which is what typed callers read,
-// whatever scalar was sent.
+// metaInfo returns every label as text, because typed callers expect text, whatever
+// scalar the request had.
 func metaInfo(namespace, name string, labels map[string]json.RawMessage) gseMetaInfo {
 	info := gseMetaInfo{Namespace: namespace, Name: name, Labels: make(map[string]string, len(labels))}
 	for label, value := range labels {
@@ -53,8 +53,8 @@ func metaInfo(namespace, name string, labels map[string]json.RawMessage) gseMeta
 	return info
 }
 
-// scalarText is the text of a JSON string, the digits of a number as they were
-// sent, true or false, and nothing for null.
+// scalarText returns the text of a JSON string, a number with its original digits, true
+// or false, and "" for null.
 func scalarText(raw json.RawMessage) string {
 	text := strings.TrimSpace(string(raw))
 	switch {
@@ -71,12 +71,12 @@ func scalarText(raw json.RawMessage) string {
 
 // gseProcInfos is the data of the status calls.
 type gseProcInfos struct {
-	Count     *int          `json:"count,omitempty"` // of a page: how many there are in all
+	Count     *int          `json:"count,omitempty"` // of a page: number of processes on all pages
 	ProcInfos []gseProcInfo `json:"proc_infos"`      // never null
 }
 
-// gseStatus is the endpoint of the calls that return one process; write is how
-// they name hosts.
+// gseStatus returns the endpoint of a call that returns one process; write returns the
+// key of a host, and supplier adds bk_supplier_id to the hosts of the response.
 func gseStatus(write func(*gseHost) string, supplier bool) Endpoint {
 	return ShowProcesses{
 		Decode: func(r *Request) (ProcessQuery, error) {
@@ -111,7 +111,7 @@ func gseStatus(write func(*gseHost) string, supplier bool) Endpoint {
 	}
 }
 
-// maxSyncPage is the published limit of a page, and what no limit means.
+// maxSyncPage is the published maximum of page.limit, and its default.
 const maxSyncPage = 1000
 
 func decodeSyncStatus(r *Request) (ProcessPage, error) {
@@ -153,12 +153,12 @@ func gseSyncStatus(_ *ProcessPage, found ProcessEntries, requestID string) Reply
 	return gseAnswer(data, requestID)
 }
 
-// procInfo is an entry, but for its host.
+// procInfo converts an entry, except for its host.
 func procInfo(e *ProcessEntry) gseProcInfo {
 	info := gseProcInfo{
 		Meta:       metaInfo(e.Namespace, e.Name, nil),
 		AgentID:    cmp.Or(e.Target.AgentID, e.AgentID),
-		PID:        -1, // callers take 0 for a running process
+		PID:        -1, // callers interpret 0 as a running process
 		ReportTime: unix(e.ReportedAt),
 	}
 	if r := e.Registration; r != nil {
@@ -172,8 +172,8 @@ func procInfo(e *ProcessEntry) gseProcInfo {
 	return info
 }
 
-// reported adds the agent's report. Settings of supervision remain valid without a
-// live agent; the state of the process is only valid with one.
+// reported adds the agent's report. Without a live agent, the report's supervision
+// settings remain valid, but the state of the process does not.
 func (info *gseProcInfo) reported(e *ProcessEntry) {
 	status := &e.Reported.Status
 	switch e.Reported.Desired {
@@ -200,7 +200,7 @@ func (info *gseProcInfo) reported(e *ProcessEntry) {
 	}
 }
 
-// statusMessage returns why the status is unknown, or what is wrong.
+// statusMessage returns the reason why the status is unknown; "" if it is known.
 func statusMessage(e *ProcessEntry) string {
 	switch {
 	case !e.Alive && e.Reported == nil:
@@ -218,9 +218,10 @@ var (
 	partVersion  = regexp.MustCompile(`[A-Za-z0-9.-]*[0-9][A-Za-z0-9.-]*`)
 )
 
-// publishedVersion reduces what a version command wrote to what bk-nodeman
-// takes for a version: letters, digits, "." and "-". It does away with blanks
-// itself; of anything else the first word with a digit counts.
+// publishedVersion reduces the output of a version command to the characters that
+// bk-nodeman accepts in a version: letters, digits, "." and "-". It removes blanks, as
+// bk-nodeman does. If other characters remain, it returns the first word with a digit,
+// or "".
 func publishedVersion(text string) string {
 	joined := strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {

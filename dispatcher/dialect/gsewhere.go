@@ -9,14 +9,14 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// gseMeta says which process is meant.
+// gseMeta identifies the process of a request.
 type gseMeta struct {
 	Namespace string                     `json:"namespace"`
 	Name      string                     `json:"name"`
 	Labels    map[string]json.RawMessage `json:"labels"`
 }
 
-// missing returns the first field that identifies a process and is not there.
+// missing returns the first member of the process's identity that is absent.
 func (m *gseMeta) missing() string {
 	return cmp.Or(m.missingNamespace(), absent(m != nil && m.Name == "", "meta.name"))
 }
@@ -25,7 +25,7 @@ func (m *gseMeta) missingNamespace() string {
 	return cmp.Or(absent(m == nil, "meta"), absent(m != nil && m.Namespace == "", "meta.namespace"))
 }
 
-// process returns the process of a call that has no spec.
+// process returns the process of a call without a spec.
 func (m *gseMeta) process() (procfleet.ProcessSpec, error) {
 	if missing := m.missing(); missing != "" {
 		return procfleet.ProcessSpec{}, required(missing)
@@ -37,7 +37,7 @@ func (m *gseMeta) process() (procfleet.ProcessSpec, error) {
 	return process, nil
 }
 
-// validate checks the texts of meta alone.
+// validate checks the bounds of the members.
 func (m *gseMeta) validate() error {
 	s := procfleet.DefaultSpec()
 	s.Namespace, s.Name, s.Labels = m.Namespace, m.Name, m.Labels
@@ -49,7 +49,7 @@ func (m *gseMeta) validate() error {
 
 func metaField(field string) string { return gseField(field, "") }
 
-// absent returns the field if it is absent.
+// absent returns the name of a field if the field is absent, otherwise "".
 func absent(is bool, field string) string {
 	if is {
 		return field
@@ -57,7 +57,7 @@ func absent(is bool, field string) string {
 	return ""
 }
 
-// gseWhere is how calls name hosts. If both are there, agent ids count.
+// gseWhere is the hosts of a request. If both lists are present, agent_id_list counts.
 type gseWhere struct {
 	Hosts  []gseHost `json:"hosts"`
 	Agents []string  `json:"agent_id_list"`
@@ -70,18 +70,18 @@ type gseHost struct {
 	AgentID    string `json:"bk_agent_id"`
 }
 
-// gseAddress and gseAddressAndSupplier are the ways in which keys write a host
-// that has a cloud area.
+// gseAddress and gseAddressAndSupplier write a host with a cloud area as a key:
+// <cloud>:<ip>, or <cloud>:<supplier>:<ip>.
 func gseAddress(h *gseHost) string { return strconv.FormatInt(*h.CloudID, 10) + ":" + h.IP }
 
 func gseAddressAndSupplier(h *gseHost) string {
 	return strconv.FormatInt(*h.CloudID, 10) + ":" + strconv.FormatInt(h.SupplierID, 10) + ":" + h.IP
 }
 
-// nowhere returns the field that is missing if no host is named.
+// nowhere returns the name of the missing field if the request has no host.
 func (w *gseWhere) nowhere() string { return absent(len(w.Hosts) == 0 && len(w.Agents) == 0, "hosts") }
 
-// where returns the targets of a call that must have some.
+// where returns the targets of a call that requires at least one.
 func (w *gseWhere) where(write func(*gseHost) string) ([]procfleet.Target, error) {
 	if missing := w.nowhere(); missing != "" {
 		return nil, required(missing)
@@ -89,8 +89,8 @@ func (w *gseWhere) where(write func(*gseHost) string) ([]procfleet.Target, error
 	return w.targets("", write)
 }
 
-// targets returns what is named, each under the key that write makes of it;
-// prefix is where the lists stand.
+// targets returns the hosts as targets; write returns the key of a host, and prefix is
+// the path of the lists in the body.
 func (w *gseWhere) targets(prefix string, write func(*gseHost) string) ([]procfleet.Target, error) {
 	if len(w.Agents) > 0 {
 		return agentTargets(w.Agents, prefix+"agent_id_list")
@@ -115,8 +115,8 @@ func (w *gseWhere) targets(prefix string, write func(*gseHost) string) ([]procfl
 	return targets, nil
 }
 
-// asked returns the targets of a question. Those that are named by an agent id
-// keep it even where it is an alias of an address: the answer repeats it.
+// asked returns the targets of a query. A target that the caller named by agent id keeps
+// the id even if it is the alias of an address, because the response repeats it.
 func (w *gseWhere) asked(write func(*gseHost) string) ([]procfleet.Target, error) {
 	targets, err := w.where(write)
 	if err != nil {
@@ -128,15 +128,15 @@ func (w *gseWhere) asked(write func(*gseHost) string) ([]procfleet.Target, error
 	return targets, nil
 }
 
-// gseHostInfo is the host of an answer.
+// gseHostInfo is the host in a response.
 type gseHostInfo struct {
 	IP         string              `json:"ip"`
 	CloudID    procfleet.CloudArea `json:"bk_cloud_id"`
 	SupplierID *int64              `json:"bk_supplier_id,omitempty"`
 }
 
-// hostAsked writes a host as it was asked for, with a supplier if the call has
-// them; host is what was found for it.
+// hostAsked returns a host as the caller wrote it, with bk_supplier_id if supplier is
+// set; host is the host that the dispatcher found for the target.
 func hostAsked(t procfleet.Target, host procfleet.Host, supplier bool) gseHostInfo {
 	h := gseHostInfo{CloudID: host.Cloud}
 	if !host.IsZero() {
@@ -152,14 +152,14 @@ func hostAsked(t procfleet.Target, host procfleet.Host, supplier bool) gseHostIn
 	case !byAgent && supplier:
 		var id string
 		id, ip, _ = strings.Cut(ip, ":")
-		*h.SupplierID, _ = strconv.ParseInt(id, 10, 64) // we wrote it
+		*h.SupplierID, _ = strconv.ParseInt(id, 10, 64) // valid: gseAddressAndSupplier wrote it
 	}
-	area, _ := strconv.ParseInt(cloud, 10, 64) // we wrote it, or it is a host's alias
+	area, _ := strconv.ParseInt(cloud, 10, 64) // valid: a key of this package, or the alias of a host
 	h.CloudID, h.IP = procfleet.CloudArea(area), cmp.Or(ip, h.IP)
 	return h
 }
 
-// byAgentID reports whether a target was named in agent_id_list.
+// byAgentID reports whether the caller named the target in agent_id_list.
 func byAgentID(t procfleet.Target) bool {
 	return t.AgentID != "" && (t.Label == "" || t.Label == t.AgentID)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// job is BlueKing Job's wrapper around the process operations. Its calls are
-// reached through the ESB, and by an ESB that stands in front.
+// job is BlueKing Job's API for process operations. It has two families of paths: the
+// paths of the ESB, and the paths at which an ESB in front of the dispatcher calls Job.
 func job() Dialect {
 	d := Dialect{
 		Name:              "job",
@@ -38,7 +38,7 @@ type jobCall struct {
 	endpoint Endpoint
 }
 
-// jobCalls are all calls. A new one is a line here.
+// jobCalls returns all calls. A new call is a new line here.
 func jobCalls() []jobCall {
 	return []jobCall{
 		{"operate_proc", Accept{Decode: decodeJob[jobScript](opActions), Encode: jobAccepted}},
@@ -48,13 +48,13 @@ func jobCalls() []jobCall {
 	}
 }
 
-// jobPaths returns every path of a call behind the ESB: two generations of
-// documents differ in the name of the system.
+// jobPaths returns every ESB path of a call. Two generations of the documentation name
+// the system job and jobv3.
 func jobPaths(name string) []string { return esbPaths("v2/job/"+name, "v2/jobv3/"+name) }
 
-// jobBackend is how an ESB that stands in front reaches Job. It takes any
-// status but 200 for a Job that is broken, and tells its caller no more than
-// that.
+// jobBackend returns the family of paths at which an ESB in front of the dispatcher
+// calls Job. The ESB reports any status but 200 as a failure of Job, without details.
+// Failures that its caller can correct therefore have the status 200.
 func jobBackend() Family {
 	table := maps.Clone(jobErrors)
 	table[Malformed] = esbError{http.StatusOK, jobParameters, "Invalid request parameters: "}
@@ -64,8 +64,8 @@ func jobBackend() Family {
 	return Family{Prefixes: prefixes, Credentials: backendCredentials, Fail: esbFail(table, "bk_gse_taskid")}
 }
 
-// jobBackendPaths returns every path of a call at Job itself: the ESB's own, and
-// two of Job's. An older ESB's has another form, see [oldJob].
+// jobBackendPaths returns every path of a call at Job: the path that the ESB calls, and
+// two paths of Job's own. An older ESB calls a path of another form, see [oldJob].
 func jobBackendPaths(name string) []string {
 	var paths []string
 	for _, prefix := range []string{"/api/job/v2/job-execute/", "/esb/api/v2/", "/esb/api/v3/"} {
@@ -74,7 +74,7 @@ func jobBackendPaths(name string) []string {
 	return paths
 }
 
-// Codes of Job.
+// Error codes of Job.
 const (
 	jobParameters = 1241002
 	jobGSEAway    = 1210001
@@ -84,7 +84,7 @@ const (
 
 var jobErrors = map[Kind]esbError{
 	Internal:       {http.StatusInternalServerError, jobInternal, "Internal error, "},
-	Malformed:      {http.StatusOK, esbAbnormal, ""}, // the ESB's own answer
+	Malformed:      {http.StatusOK, esbAbnormal, ""}, // the ESB itself rejects such a body
 	BadHeader:      {http.StatusOK, esbParameters, ""},
 	InvalidField:   {http.StatusOK, jobParameters, "Invalid request parameters: "},
 	TooLarge:       {http.StatusOK, jobParameters, "Invalid request parameters: "},
@@ -97,15 +97,16 @@ var jobErrors = map[Kind]esbError{
 	Forbidden:      {http.StatusOK, jobForbidden, "Permission is insufficient, "},
 }
 
-// jobScope says for which business a call is made, in the old form or the
-// new one, which wins.
+// jobScope is the business of a request in the old form, bk_biz_id, or in the new form,
+// which takes precedence.
 type jobScope struct {
 	BizID     json.RawMessage `json:"bk_biz_id"`
 	ScopeType string          `json:"bk_scope_type"`
 	ScopeID   json.RawMessage `json:"bk_scope_id"`
 }
 
-// business returns the business's id, or "biz_set:" and the id of a set.
+// business returns the id of the business, or "biz_set:" and the id of a set of
+// businesses.
 func (s *jobScope) business() (string, error) {
 	switch s.ScopeType {
 	case "":
@@ -139,7 +140,7 @@ func jobAccepted(id procfleet.TaskID, requestID string) Reply {
 	}}
 }
 
-// jobTask is the data of an answer that made a task.
+// jobTask is the data of a response to a call that created a task.
 type jobTask struct {
 	TaskID procfleet.TaskID `json:"bk_gse_taskid"`
 }
@@ -158,7 +159,8 @@ func decodeJobTaskID(r *Request) (procfleet.TaskID, error) {
 	return knownTaskID(params.TaskID, "bk_gse_taskid")
 }
 
-// jobEntry appends an entry of Job's result map. Content is an object, or "".
+// jobEntry appends an entry of Job's result map. The content is an object, or "" if c is
+// nil.
 func jobEntry(b rendered, o *outcome, c *content) rendered {
 	b = append(b, '{')
 	b = b.number("error_code", int64(o.code)).text("error_msg", o.message).name("content")
@@ -168,7 +170,7 @@ func jobEntry(b rendered, o *outcome, c *content) rendered {
 	return append(c.render(b), '}')
 }
 
-// jobOutcomes writes Job's answer to a poll.
+// jobOutcomes writes Job's response to a poll.
 func jobOutcomes(w io.Writer, requestID string, chunks iter.Seq2[[]procfleet.ItemResult, error]) error {
 	if _, err := io.WriteString(w, `{"result":true,"code":0,"message":"","data":`); err != nil {
 		return err
@@ -184,8 +186,8 @@ func jobOutcomes(w io.Writer, requestID string, chunks iter.Seq2[[]procfleet.Ite
 	return err
 }
 
-// jobOutcomeData writes the data of an answer to a poll. The status, which is
-// known only after the last entry, comes behind the map.
+// jobOutcomeData writes the data of the response to a poll. The status follows the map,
+// because it is known only after the last entry.
 func jobOutcomeData(w io.Writer, chunks iter.Seq2[[]procfleet.ItemResult, error]) error {
 	if _, err := io.WriteString(w, `{"result":`); err != nil {
 		return err
@@ -202,8 +204,8 @@ func jobOutcomeData(w io.Writer, chunks iter.Seq2[[]procfleet.ItemResult, error]
 	return err
 }
 
-// permission is how Job says which permissions a caller would need, in the
-// form of BlueKing's permission centre.
+// permission lists the permissions that the caller lacks, in the form of BlueKing's
+// permission center.
 type permission struct {
 	SystemID   string             `json:"system_id"`
 	SystemName string             `json:"system_name"`
@@ -231,7 +233,7 @@ type permissionInstance struct {
 	Name     string `json:"name"`
 }
 
-// permissionFor names the actions, each with the business if it is for one.
+// permissionFor returns the denied actions, each with the business if there is one.
 func permissionFor(d *Denied) permission {
 	p := permission{SystemID: "procfleet", SystemName: "procfleet", Actions: []permissionAction{}}
 	for _, action := range d.Actions {

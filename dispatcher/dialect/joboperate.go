@@ -9,15 +9,15 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// jobInfo is one element of process_infos; each call has a form of its own.
+// jobInfo is one element of process_infos. Each call has its own type.
 type jobInfo interface {
-	// operation checks the element and turns it into an operation; prefix is
-	// where it stands.
+	// operation validates the element and converts it to an operation; prefix is the
+	// path of the element in the body.
 	operation(action procfleet.Action, prefix string) (procfleet.Operation, error)
 }
 
-// decodeJob returns the decoder of a call, given what its op_types mean. Job
-// refuses any other op_type, while GSE lets every host answer it.
+// decodeJob returns the decoder of a call; actions are its actions by op_type. Job
+// rejects any other op_type, whereas GSE accepts it and every host reports an error.
 func decodeJob[T jobInfo](actions map[int]procfleet.Action) func(*Request) (procfleet.Submission, error) {
 	return func(r *Request) (procfleet.Submission, error) {
 		var params struct {
@@ -65,14 +65,14 @@ func jobAction(op *int, actions map[int]procfleet.Action) (procfleet.Action, err
 	return "", invalid("op_type", "%d is unknown: there are %s", *op, strings.Join(known, ", "))
 }
 
-// jobTarget is what all calls say of a process.
+// jobTarget has the members that the elements of all calls share.
 type jobTarget struct {
 	SetupPath string    `json:"setup_path"`
 	ProcName  string    `json:"proc_name"`
 	PidPath   string    `json:"pid_path"`
 	Account   string    `json:"account"`
 	Hosts     []jobHost `json:"ip_list"`
-	// A limit may be left out, which is not the same as 0 everywhere.
+	// A limit is nil if it is absent, because some calls have a default other than 0.
 	CPULimit    *float64 `json:"cpu_lmt"`
 	MemoryLimit *float64 `json:"mem_lmt"`
 }
@@ -82,7 +82,7 @@ type jobHost struct {
 	IP      string `json:"ip"`
 }
 
-// missing returns the first required field that is not there.
+// missing returns the first required member that is absent.
 func (t *jobTarget) missing() string {
 	switch {
 	case blank(t.SetupPath):
@@ -99,7 +99,7 @@ func (t *jobTarget) missing() string {
 
 func blank(text string) bool { return strings.TrimSpace(text) == "" }
 
-// spec is the part of a process spec that all calls have.
+// spec returns the part of the process spec that all calls share.
 func (t *jobTarget) spec() procfleet.ProcessSpec {
 	s := procfleet.DefaultSpec()
 	s.ProcName, s.SetupPath, s.PidPath = t.ProcName, t.SetupPath, t.PidPath
@@ -109,7 +109,7 @@ func (t *jobTarget) spec() procfleet.ProcessSpec {
 	return s
 }
 
-// on completes an operation on the hosts.
+// on returns the operation with the given action and spec on the hosts of the element.
 func (t *jobTarget) on(action procfleet.Action, spec procfleet.ProcessSpec, prefix string) (procfleet.Operation, error) {
 	if err := spec.ValidateBounds(); err != nil {
 		return procfleet.Operation{}, refused(err, func(field string) string { return prefix + jobField(field) })
@@ -125,7 +125,7 @@ func (t *jobTarget) on(action procfleet.Action, spec procfleet.ProcessSpec, pref
 	return procfleet.Operation{Action: action, Process: spec, Targets: targets}, nil
 }
 
-// jobProcess is an element of operate_process, which says everything itself.
+// jobProcess is an element of operate_process, which contains the complete process spec.
 type jobProcess struct {
 	jobTarget
 	ConfigPath      string `json:"cfg_path"`
@@ -158,8 +158,8 @@ func (p jobProcess) operation(action procfleet.Action, prefix string) (procfleet
 	return p.on(action, spec, prefix)
 }
 
-// spec returns the process spec. Job's callers cannot tell absent from zero,
-// so zero is the default for every time.
+// spec returns the process spec. Callers of Job cannot distinguish absent from zero, so
+// a time of 0 means its default.
 func (p *jobProcess) spec(prefix string) (procfleet.ProcessSpec, error) {
 	s := p.jobTarget.spec()
 	processType, ok := autoTypes[p.Type]
@@ -194,7 +194,8 @@ func (p *jobProcess) spec(prefix string) (procfleet.ProcessSpec, error) {
 	return s, nil
 }
 
-// limitOr is a limit in percent; one that is absent or out of range is the default.
+// limitOr returns a limit in percent, or the default if the limit is absent or not
+// within 0 to 100.
 func limitOr(given *float64, byDefault float64) float64 {
 	if given == nil || *given < 0 || *given > 100 {
 		return byDefault
@@ -202,8 +203,8 @@ func limitOr(given *float64, byDefault float64) float64 {
 	return *given
 }
 
-// jobFields are the shape's words for the fields of a process spec; fields
-// that are not here have the same name.
+// jobFields are the names of process spec fields in this dialect. Fields that are not
+// listed have the same name.
 var jobFields = map[string]string{
 	"config_path":             "cfg_path",
 	"control.start":           "start_cmd",
@@ -229,14 +230,14 @@ func jobField(field string) string {
 	return field
 }
 
-// manageActions are manage_proc's own numbers.
+// manageActions are the actions of manage_proc by op_type. Other calls use opActions.
 var manageActions = map[int]procfleet.Action{
 	1: procfleet.ActionSupervise,
 	2: procfleet.ActionRelease,
 }
 
-// jobManaged is an element of manage_proc. Where no path says which process it
-// is, its value_key does: it is what was started under that key.
+// jobManaged is an element of manage_proc. Without a setup path, value_key identifies
+// the process: the one that was started with the same key.
 type jobManaged struct {
 	jobProcess
 	Owner string `json:"proc_owner"`
@@ -272,9 +273,10 @@ func (p *jobManaged) missing() string {
 	return ""
 }
 
-// runsOnce reports whether registering the process means to run it: there is
-// nothing to keep alive. As with any start, registering it again while it runs
-// is 828, and runs it anew once it has ended.
+// runsOnce reports whether registering the process means to start it, because it is not
+// kept alive: a one-shot process, or a periodic one without a cycle and a crontab rule.
+// Like any start, a second registration fails with 828 while the process runs, and
+// starts it again after it has ended.
 func runsOnce(s *procfleet.ProcessSpec) bool {
 	a := &s.Alive
 	return a.Type == procfleet.Once || a.Type == procfleet.Periodic && a.CycleTime == 0 && a.Crontab == ""

@@ -7,8 +7,8 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// jobScript is an element of operate_proc. The process comes with scripts of
-// agreed names in its setup path, in the language of their extension.
+// jobScript is an element of operate_proc. The process has scripts in its setup path,
+// named after their action, with the extension cmd_shell_ext.
 type jobScript struct {
 	jobTarget
 	Extension string `json:"cmd_shell_ext"`
@@ -49,18 +49,19 @@ func (p *jobScript) spec(prefix string) (procfleet.ProcessSpec, error) {
 	return s, nil
 }
 
-// scriptLines make the command line that runs an action's script with the
-// process's name. The agent runs it in the setup path. Programs that stay in
-// the foreground must not hold up a script in sh, so that runs in background.
+// scriptLines return, by shell, the command line that runs the script of an action with
+// the process's name as argument. The agent runs it in the setup path. sh runs the
+// script in the background, so that a program in the foreground does not block the
+// operation.
 var scriptLines = map[procfleet.Shell]func(action, name string) string{
 	procfleet.ShellSh:  func(action, name string) string { return "./" + action + ".sh " + quoteSh(name) + " &" },
 	procfleet.ShellBat: func(action, name string) string { return action + ".bat " + quoteBat(name) },
-	// PowerShell runs nothing of the current folder without being told to.
+	// PowerShell runs a script of the current folder only with the prefix .\
 	procfleet.ShellPs1: func(action, name string) string { return `.\` + action + ".ps1 " + quotePs1(name) },
 }
 
-// plainName is a word that stands for itself in every shell. PowerShell takes
-// digits for numbers and a dash for an option.
+// plainName matches words that need no quotes in any shell. It excludes a leading digit
+// or dash, which PowerShell parses as a number or an option.
 var plainName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`)
 
 func quoteSh(word string) string {
@@ -70,7 +71,7 @@ func quoteSh(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// quoteBat needs a word without the characters that [jobScript] refuses.
+// quoteBat quotes a word without the characters that [jobScript.spec] rejects.
 func quoteBat(word string) string {
 	if plainName.MatchString(word) {
 		return word
@@ -78,7 +79,7 @@ func quoteBat(word string) string {
 	return `"` + word + `"`
 }
 
-// quotePs1 doubles everything that PowerShell takes for a single quote.
+// quotePs1 doubles every character that PowerShell accepts as a single quote.
 func quotePs1(word string) string {
 	if plainName.MatchString(word) {
 		return word

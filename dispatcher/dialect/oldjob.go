@@ -12,10 +12,10 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// oldJob is how the ESB's components of its second generation reach Job: the
-// parameters of a call are one level deeper, beside who calls, and answers
-// have bk_error_code and a bk_error_msg by language. The ESB's toolkit reads
-// nothing else (legacy-bk-paas, components/bk/apisv2/job/toolkit/tools.py).
+// oldJob is Job's API for the ESB's components of the second generation. The parameters
+// of a call are nested in the member params, beside the caller, and responses have
+// bk_error_code and a bk_error_msg by language. The ESB's toolkit reads no other form
+// (legacy-bk-paas, components/bk/apisv2/job/toolkit/tools.py).
 func oldJob() Dialect {
 	d := Dialect{
 		Name:              "oldjob",
@@ -35,7 +35,8 @@ func oldJob() Dialect {
 	return d
 }
 
-// insideParams decodes the parameters as if they stood beside bk_biz_id.
+// insideParams returns a decoder that decodes the members of params as if they were
+// beside bk_biz_id.
 func insideParams[T any](decode func(*Request) (T, error)) func(*Request) (T, error) {
 	return func(r *Request) (decoded T, err error) {
 		var outer struct {
@@ -61,8 +62,9 @@ func insideParams[T any](decode func(*Request) (T, error)) func(*Request) (T, er
 	}
 }
 
-// oldJobCredentials are the gateway's header, or what an ESB in front says in
-// the body: it has checked its caller, and passes no secret on.
+// oldJobCredentials returns the credentials of the request's headers, or the application
+// and the operator that an ESB in front of the dispatcher writes into the body. The ESB
+// has authenticated the caller, and does not forward the secret.
 func oldJobCredentials(r *Request) (Credentials, error) {
 	if r.BkapiAuthorization != "" || r.BkAppCode != "" {
 		return backendCredentials(r)
@@ -72,15 +74,15 @@ func oldJobCredentials(r *Request) (Credentials, error) {
 		Operator    json.RawMessage `json:"operator"`
 	}
 	if decodeESB(r, &said) != nil {
-		return Credentials{}, nil //nolint:nilerr // what is wrong with the body is told after who calls
+		return Credentials{}, nil //nolint:nilerr // the body's error is reported after authentication
 	}
 	c := Credentials{Application: firstText(said.Application), User: firstText(said.Operator)}
 	c.FromESB = c.Application != ""
 	return checkedCode(c, "bk_app_code")
 }
 
-// oldJobEnvelope is around every answer. The message is by language; callers
-// fall back to English.
+// oldJobEnvelope is the body of every response. Message is by language; callers fall
+// back to English.
 type oldJobEnvelope struct {
 	Result     bool              `json:"result"`
 	Code       int               `json:"bk_error_code"`
@@ -90,7 +92,7 @@ type oldJobEnvelope struct {
 	Permission any               `json:"permission,omitempty"`
 }
 
-// oldJobFail words a failure as Job does behind an ESB, in the older envelope.
+// oldJobFail encodes a failure like jobBackend, in the older envelope.
 func oldJobFail(f *Error, requestID string) Reply {
 	reply := jobBackend().Fail(f, requestID)
 	if e, ok := reply.Body.(envelope); ok {
@@ -107,8 +109,8 @@ func oldJobAccepted(id procfleet.TaskID, requestID string) Reply {
 	}}
 }
 
-// oldJobOutcomes writes the answer to a poll. Entries are objects, as in the
-// newer form: the ESB passes on what is not JSON in a string.
+// oldJobOutcomes writes the response to a poll. The content of an entry is an object, as
+// in the newer form: the ESB forwards a content unchanged if it is not JSON in a string.
 func oldJobOutcomes(w io.Writer, requestID string, chunks iter.Seq2[[]procfleet.ItemResult, error]) error {
 	if _, err := io.WriteString(w, `{"result":true,"bk_error_code":0,"bk_error_msg":{"en":""},"data":`); err != nil {
 		return err

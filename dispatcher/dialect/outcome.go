@@ -16,9 +16,9 @@ type outcome struct {
 	message string
 }
 
-// outcomes returns what the items of one chunk came to, one entry per key in
-// the order of the keys' first items. Where one request named a key more than
-// once, the last item is shown.
+// outcomes returns the entries for the items of one chunk: one for each key, in the
+// order in which the keys first occur. If several items have the same key, the entry is
+// that of the last item.
 func outcomes(items []procfleet.ItemResult) []outcome {
 	found := make([]outcome, 0, len(items))
 	at := make(map[string]int, len(items))
@@ -40,9 +40,10 @@ func outcomes(items []procfleet.ItemResult) []outcome {
 	return found
 }
 
-// appendKey appends the key that callers expect: host first for processes with
-// a namespace and a name, index key first for the others. It depends only on
-// the request, so it is the same at every poll and for every caller.
+// appendKey appends the key of an item in result maps: the host before the process if
+// the process has a namespace or a name, otherwise the index key of the process before
+// the host. The key depends only on the request, so every response for every caller has
+// the same key.
 func appendKey(b []byte, it *procfleet.ItemResult) []byte {
 	if it.Spec.Namespace != "" || it.Spec.Name != "" {
 		return it.Spec.AppendKey(append(it.Item.Target.AppendKey(b), ':'))
@@ -50,7 +51,7 @@ func appendKey(b []byte, it *procfleet.ItemResult) []byte {
 	return it.Item.Target.AppendKey(append(it.Spec.AppendKey(b), ':'))
 }
 
-// content returns what the entry shows of the process, made by d; nil is "".
+// content returns the content of the entry, which d builds; nil stands for "".
 func (o *outcome) content(d *describer) *content {
 	switch o.code {
 	case procfleet.CodeRunning, procfleet.CodeAgentAbnormal, procfleet.CodeUnknownAction:
@@ -70,9 +71,9 @@ func resultCode(it *procfleet.ItemResult) procfleet.Code {
 	return it.Result.Code
 }
 
-// resultMessage keeps what software reads in messages: "success" exactly for
-// success, "handling" while there is none, and, after a failed check, the
-// action as the first word.
+// resultMessage returns the message of an item, of which callers parse three forms:
+// "success" if and only if the item succeeded, "handling" if it has no result yet, and
+// the action as the first word after a failed check.
 func resultMessage(it *procfleet.ItemResult, code procfleet.Code) string {
 	message := it.Result.Message
 	switch {
@@ -88,11 +89,11 @@ func resultMessage(it *procfleet.ItemResult, code procfleet.Code) string {
 	return message
 }
 
-// renderEntry appends an entry of a dialect's result map; a nil content is "".
+// renderEntry appends an entry of a dialect's result map. A nil content is "".
 type renderEntry func(b rendered, o *outcome, c *content) rendered
 
-// writeOutcomes writes the result map, entry by entry as the chunks come, and
-// reports whether an entry in it is still open.
+// writeOutcomes writes the result map, chunk by chunk, and reports whether any item is
+// still running.
 func writeOutcomes(
 	w io.Writer, chunks iter.Seq2[[]procfleet.ItemResult, error], entry renderEntry,
 ) (open bool, err error) {
@@ -122,11 +123,12 @@ func writeOutcomes(
 	return open, err
 }
 
-// gseEntry appends an entry of GSE's result maps. Content is JSON in a string.
+// gseEntry appends an entry of GSE's result maps. The content is a string that contains
+// JSON.
 func gseEntry(b rendered, o *outcome, c *content) rendered { return append(gseResult(b, o, c), '}') }
 
-// gseEntryBothNames is the entry of get_proc_operate_result, of which two
-// descriptions with different names were published.
+// gseEntryBothNames appends an entry of get_proc_operate_result with the members of both
+// published descriptions: error_code and errcode, error_msg and errmsg.
 func gseEntryBothNames(b rendered, o *outcome, c *content) rendered {
 	b = gseResult(b, o, c).number("errcode", int64(o.code)).text("errmsg", o.message)
 	return append(b, '}')
@@ -141,7 +143,7 @@ func gseResult(b rendered, o *outcome, c *content) rendered {
 	return c.render(b).quoteFrom(len(b))
 }
 
-// gseOutcomes writes GSE's answer to a poll.
+// gseOutcomes returns the function that writes GSE's response to a poll.
 func gseOutcomes(entry renderEntry) func(io.Writer, string, iter.Seq2[[]procfleet.ItemResult, error]) error {
 	return func(w io.Writer, requestID string, chunks iter.Seq2[[]procfleet.ItemResult, error]) error {
 		head, err := appendJSON([]byte(`{"result":true,"code":0,"message":"success","request_id":`), requestID)

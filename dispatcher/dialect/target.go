@@ -7,8 +7,9 @@ import (
 	"github.com/procfleet/procfleet"
 )
 
-// addressTarget is the target for a cloud area and an address. Without an
-// address it has no host, and will end as unreachable under its own key.
+// addressTarget returns the target for a cloud area and an address; list and i are its
+// place in the body. Without an address the target has no host, and its items end as
+// unreachable under the key "<cloud>:".
 func addressTarget(cloud *int64, ip, list string, i int) (procfleet.Target, error) {
 	at := func(name string) string { return list + "[" + strconv.Itoa(i) + "]." + name }
 	switch {
@@ -26,7 +27,7 @@ func addressTarget(cloud *int64, ip, list string, i int) (procfleet.Target, erro
 	return labelled(host, strconv.FormatInt(*cloud, 10)+":"+ip), nil
 }
 
-// labelled is the target for a host that its caller writes as label.
+// labelled returns the target for a host that the caller writes as label.
 func labelled(host procfleet.Host, label string) procfleet.Target {
 	t := procfleet.Target{Host: host}
 	if label != host.String() {
@@ -35,8 +36,8 @@ func labelled(host procfleet.Host, label string) procfleet.Target {
 	return t
 }
 
-// agentTargets returns the targets of agent ids, among which "<cloud>:<ip>"
-// is an alias for that host.
+// agentTargets returns the targets of agent ids. The id "<cloud>:<ip>" is an alias of
+// that host.
 func agentTargets(ids []string, field string) ([]procfleet.Target, error) {
 	targets := make([]procfleet.Target, 0, len(ids))
 	for i, id := range ids {
@@ -52,7 +53,7 @@ func agentTargets(ids []string, field string) ([]procfleet.Target, error) {
 	return targets, nil
 }
 
-// possibleKey reports whether an agent or a group may have this id.
+// possibleKey reports whether id is valid as the id of an agent or a group.
 func possibleKey(id string) bool {
 	return len(id) <= procfleet.MaxKey && !strings.ContainsRune(id, 0)
 }
